@@ -1,0 +1,138 @@
+package api_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/apiserver/pkg/util/compatibility"
+	basecompatibility "k8s.io/component-base/compatibility"
+	"sigs.k8s.io/yaml"
+)
+
+// minimumKubernetes is the oldest API server that takes the CRDs, the one of
+// OpenShift 4.17.
+const minimumKubernetes = "1.30"
+
+func TestCRDsAreAcceptedByTheOldestKubernetes(t *testing.T) {
+	emulateKubernetes(t, minimumKubernetes)
+	for name, crd := range crds(t) {
+		t.Run(name, func(t *testing.T) {
+			for _, err := range validateCRD(t, crd) {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// The test above is worth something only while it refuses what a real 1.30
+// server refuses: address functions, which that server knows but does not let
+// new rules use, so that it can be rolled back to 1.29.
+func TestTheOldestKubernetesHasNoAddressFunctionsForNewRules(t *testing.T) {
+	emulateKubernetes(t, minimumKubernetes)
+	crd := crds(t)["Infra"]
+	gateway := property(t, crd, "spec.networkConfig.gateway")
+	gateway.XValidations[0].Rule = "isIP(self)"
+	setProperty(t, crd, "spec.networkConfig.gateway", gateway)
+
+	errs := validateCRD(t, crd)
+	if len(errs) != 1 || !strings.Contains(errs[0].Error(), "undeclared reference to 'isIP'") {
+		t.Errorf("got %v, want one error about isIP", errs)
+	}
+}
+
+func TestEveryFieldIsDescribed(t *testing.T) {
+	for name, crd := range crds(t) {
+		for _, part := range []string{"spec", "status"} {
+			describes(t, name+"."+part, property(t, crd, part))
+		}
+	}
+}
+
+func describes(t *testing.T, path string, schema apiextensionsv1.JSONSchemaProps) {
+	if schema.Description == "" {
+		t.Errorf("%s has no description", path)
+	}
+	if schema.Items != nil {
+		schema = *schema.Items.Schema
+	}
+	for name, child := range schema.Properties {
+		describes(t, path+"."+name, child)
+	}
+}
+
+// crds returns the committed CRDs by kind.
+func crds(t *testing.T) map[string]*apiextensionsv1.CustomResourceDefinition {
+	t.Helper()
+	files, err := filepath.Glob(crdDir + "/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]*apiextensionsv1.CustomResourceDefinition{}
+	for _, file := range files {
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		if err := yaml.UnmarshalStrict(read(t, file), crd); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		all[crd.Spec.Names.Kind] = crd
+	}
+	if len(all) == 0 {
+		t.Fatal("no CRDs in " + crdDir)
+	}
+	return all
+}
+
+// property returns the schema of the field at a dotted path.
+func property(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition, path string) apiextensionsv1.JSONSchemaProps {
+	t.Helper()
+	schema := *crd.Spec.Versions[0].Schema.OpenAPIV3Schema
+	for name := range strings.SplitSeq(path, ".") {
+		child, found := schema.Properties[name]
+		if !found {
+			t.Fatalf("%s has no field %s of %s", crd.Name, name, path)
+		}
+		schema = child
+	}
+	return schema
+}
+
+// setProperty replaces the schema of the field at a dotted path.
+func setProperty(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition, path string, schema apiextensionsv1.JSONSchemaProps) {
+	t.Helper()
+	parent, name := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties, path
+	if i := strings.LastIndex(path, "."); i >= 0 {
+		parent, name = property(t, crd, path[:i]).Properties, path[i+1:]
+	}
+	parent[name] = schema
+}
+
+// validateCRD does what an API server does with a new CRD: its structure is
+// checked, its rules are compiled and their cost is estimated.
+func validateCRD(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
+	t.Helper()
+	crd = crd.DeepCopy()
+	apiextensionsv1.SetDefaults_CustomResourceDefinition(crd)
+	apiextensionsv1.SetDefaults_CustomResourceDefinitionSpec(&crd.Spec)
+	var internal apiextensions.CustomResourceDefinition
+	if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(crd, &internal, nil); err != nil {
+		t.Fatal(err)
+	}
+	internal.Status.StoredVersions = []string{crd.Spec.Versions[0].Name}
+	return validation.ValidateCustomResourceDefinition(t.Context(), &internal)
+}
+
+// emulateKubernetes has CEL rules compiled as an API server of that version
+// compiles new ones, until the test ends: with what the version before it knows.
+func emulateKubernetes(t *testing.T, release string) {
+	t.Helper()
+	effective, _ := compatibility.DefaultComponentGlobalsRegistry.ComponentGlobalsOrRegister(
+		basecompatibility.DefaultKubeComponent, compatibility.DefaultBuildEffectiveVersion(), nil)
+	before := effective.MinCompatibilityVersion()
+	effective.SetMinCompatibilityVersion(version.MustParse(release).SubtractMinor(1))
+	t.Cleanup(func() { effective.SetMinCompatibilityVersion(before) })
+}

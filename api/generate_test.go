@@ -1,0 +1,67 @@
+package api_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// The folders of generated files, relative to this one.
+const (
+	crdDir   = "../manifests/crds"
+	typesDir = "v1alpha1"
+)
+
+func TestGeneratedFilesAreUpToDate(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the generator")
+	}
+	fresh := t.TempDir()
+	// The command of v1alpha1/doc.go, with other output folders.
+	generate := exec.CommandContext(t.Context(), "go", "tool", "-modfile=../tools/go.mod", "controller-gen",
+		"object", "crd", "paths=./"+typesDir, "output:object:dir="+fresh, "output:crd:dir="+fresh)
+	if out, err := generate.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", generate.Args, err, out)
+	}
+
+	files, err := filepath.Glob(fresh + "/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	for _, file := range files {
+		dir := crdDir
+		if filepath.Ext(file) == ".go" {
+			dir = typesDir
+		}
+		committed := filepath.Join(dir, filepath.Base(file))
+		known[committed] = true
+		if !bytes.Equal(read(t, file), read(t, committed)) {
+			t.Errorf("%s is out of date: run `make generate`", committed)
+		}
+	}
+
+	crds, err := filepath.Glob(crdDir + "/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, crd := range crds {
+		if !known[crd] {
+			t.Errorf("%s is generated from no type: delete it", crd)
+		}
+	}
+	if len(crds) == 0 || len(known) != len(crds)+1 {
+		t.Errorf("generated %d files for %d CRDs, want one each and the deep copies", len(known), len(crds))
+	}
+}
+
+func read(t *testing.T, file string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}

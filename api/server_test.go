@@ -1,0 +1,441 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/test/lab"
+)
+
+var server = lab.Shared{
+	Config: lab.Config{Name: "api"},
+	CRDs:   []lab.CRDSet{lab.Oooi},
+}
+
+func TestMain(m *testing.M) { lab.Main(m, &server) }
+
+const namespace = "default"
+
+// Objects of the replaced operator load as they are: an API server that
+// refuses unknown fields takes them, keeps every value and adds defaults only.
+func TestObjectsOfTheReplacedOperatorLoadUnchanged(t *testing.T) {
+	proxyDefaults := []string{
+		"infraComponents.proxy.connectTimeout=5s",
+		"infraComponents.proxy.idleTimeout=24h",
+		"infraComponents.proxy.logLevel=info",
+	}
+	appsDefaults := []string{
+		"appsIngress.addressDeadline=5m",
+		"appsIngress.dial=Service",
+		"appsIngress.source=HostedService",
+	}
+	added := map[string][]string{
+		"infra-full":    slices.Concat(appsDefaults, proxyDefaults),
+		"infra-minimal": nil,
+		"infra-rewritten": slices.Concat(appsDefaults, proxyDefaults, []string{
+			"appsIngress.service.namespace=openshift-ingress",
+			"infraComponents.dns.enabled=true",
+		}),
+		"infra-meaningless": slices.Concat(appsDefaults, proxyDefaults, []string{
+			"appsIngress.enabled=false",
+			"infraComponents.dhcp.enabled=true",
+			"infraComponents.dns.enabled=true",
+			"infraComponents.proxy.enabled=true",
+		}),
+		"proxyserver-full": {
+			"backends.2.protocol=TCP", "backends.2.timeoutSeconds=30",
+			"backends.3.protocol=TCP", "backends.3.timeoutSeconds=30",
+			"backends.4.timeoutSeconds=30",
+		},
+		"proxyserver-minimal": {
+			"backends.0.protocol=TCP", "backends.0.timeoutSeconds=30",
+			"logLevel=info", "port=443", "xdsPort=18000",
+		},
+	}
+	for name, written := range objects(t, "testdata/legacy/*.yaml") {
+		t.Run(name, func(t *testing.T) {
+			want, known := added[name]
+			if !known {
+				t.Fatal("this test does not know what defaults to expect")
+			}
+			before := leaves("", written.Object["spec"])
+			after := leaves("", load(t, written).Object["spec"])
+
+			var got []string
+			for path, value := range after {
+				if _, was := before[path]; !was {
+					got = append(got, path+"="+value)
+				}
+			}
+			for path, value := range before {
+				if value == "{}" && holds(after, path) {
+					continue // A default has filled the block.
+				}
+				if after[path] != value {
+					t.Errorf("%s was %s and is %q", path, value, after[path])
+				}
+			}
+			slices.Sort(got)
+			slices.Sort(want)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("unexpected additions (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Reading an object into its type and writing it back must change nothing:
+// neither lose a field or an explicit false nor rewrite a value.
+func TestTypesAlterNothing(t *testing.T) {
+	for name, written := range objects(t, "testdata/*/*.yaml") {
+		t.Run(name, func(t *testing.T) {
+			loaded := load(t, written)
+			typed := newObject(t, loaded.GetKind())
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(loaded.Object, typed, true); err != nil {
+				t.Fatal(err)
+			}
+			back, err := runtime.DefaultUnstructuredConverter.ToUnstructured(typed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := leaves("", loaded.Object["spec"])
+			got := leaves("", back["spec"])
+			if want["appsIngress.enabled"] == "false" {
+				delete(want, "appsIngress.enabled") // It is the default, and comes back.
+			}
+			empty := 0
+			for path, value := range want {
+				if _, kept := got[path]; value == "" && !kept {
+					delete(want, path) // An empty string means what an absent one does.
+					empty++
+				}
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("the type alters the object (-before +after):\n%s", diff)
+			}
+
+			updated := &unstructured.Unstructured{Object: back}
+			updated, err = client(t, loaded.GetKind()).Update(t.Context(), updated, metav1.UpdateOptions{FieldValidation: metav1.FieldValidationStrict})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if empty == 0 && updated.GetGeneration() != loaded.GetGeneration() {
+				t.Error("writing the object back made a new generation of it")
+			}
+		})
+	}
+}
+
+func TestExplicitFalseSurvives(t *testing.T) {
+	loaded := load(t, object(t, "Infra", "explicit-false", `
+infraComponents: {dhcp: {enabled: false}, dns: {enabled: false}, proxy: {enabled: false}}
+`))
+	infra := &v1alpha1.Infra{}
+	convert(t, loaded, infra)
+	// A Go client that writes the object whole must not lose it either.
+	convert(t, infra, loaded)
+	loaded, err := client(t, "Infra").Update(t.Context(), loaded, metav1.UpdateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	convert(t, loaded, infra)
+	components := infra.Spec.InfraComponents
+	if components.DHCP.IsEnabled() || components.DNS.IsEnabled() || components.Proxy.IsEnabled() {
+		t.Errorf("enabled again: %v", loaded.Object["spec"])
+	}
+}
+
+// Every replica of a proxy applies its own entry of the status, and the
+// controller applies the rest. None of them may take another's away.
+func TestReplicasAndControllerShareTheStatus(t *testing.T) {
+	load(t, object(t, "ProxyServer", "shared-status", ""))
+	apply := func(manager string, status v1alpha1.ProxyServerStatus) {
+		t.Helper()
+		patch := &v1alpha1.ProxyServer{Status: status}
+		patch.APIVersion, patch.Kind = v1alpha1.SchemeGroupVersion.String(), "ProxyServer"
+		patch.Name, patch.Namespace = "shared-status", namespace
+		u := &unstructured.Unstructured{}
+		convert(t, patch, u)
+		if _, err := client(t, "ProxyServer").ApplyStatus(t.Context(), patch.Name, u, metav1.ApplyOptions{FieldManager: manager}); err != nil {
+			t.Fatalf("%s: %v", manager, err)
+		}
+	}
+	replica := func(pod, version string) v1alpha1.ProxyServerStatus {
+		return v1alpha1.ProxyServerStatus{Replicas: []v1alpha1.ReplicaStatus{{
+			Pod: pod, Version: version, Acknowledged: version,
+			Listeners: []v1alpha1.ListenerStatus{{Port: 443, Ready: true}, {Port: 6443}},
+			Backends:  []v1alpha1.BackendStatus{{Name: "kas", Endpoints: 2, Healthy: 1}},
+		}}}
+	}
+	apply("proxy-0", replica("proxy-0", "1"))
+	apply("proxy-1", replica("proxy-1", "1"))
+	apply("control", v1alpha1.ProxyServerStatus{
+		ObservedGeneration: 1,
+		Conditions: []metav1.Condition{{
+			Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonDeploymentReady,
+			LastTransitionTime: metav1.Now(),
+		}},
+		BackendCount: 1,
+		Backends:     []v1alpha1.BackendStatus{{Name: "kas", Endpoints: 2, Healthy: 1}},
+	})
+	apply("proxy-0", replica("proxy-0", "2"))
+
+	stored, err := client(t, "ProxyServer").Get(t.Context(), "shared-status", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := &v1alpha1.ProxyServer{}
+	convert(t, stored, proxy)
+	versions := map[string]string{}
+	for _, r := range proxy.Status.Replicas {
+		versions[r.Pod] = r.Version
+	}
+	if want := map[string]string{"proxy-0": "2", "proxy-1": "1"}; !maps.Equal(versions, want) {
+		t.Errorf("replicas have versions %v, want %v", versions, want)
+	}
+	if len(proxy.Status.Conditions) != 1 || proxy.Status.BackendCount != 1 || proxy.Status.ObservedGeneration != 1 {
+		t.Errorf("the controller's part is gone: %+v", proxy.Status)
+	}
+	if proxy.Spec.NetworkConfig.ServerIP == "" {
+		t.Error("applying the status has touched the spec")
+	}
+}
+
+func TestStatusOfAnInfraIsStored(t *testing.T) {
+	loaded := load(t, object(t, "Infra", "status", ""))
+	want := v1alpha1.InfraStatus{
+		ObservedGeneration: 1,
+		ComponentStatus:    &v1alpha1.ComponentStatus{DNSReady: true},
+		AppsIngress: &v1alpha1.AppsIngressStatus{
+			Phase: v1alpha1.AppsIngressDegraded, Reason: v1alpha1.AppsIngressPoolExhausted, Message: "no address left",
+			ExternalIP: "192.0.2.220", ExternalIPs: []string{"192.0.2.220", "2001:db8:7::220"},
+			ServiceName: "blue-apps", ServiceNamespace: "openshift-ingress",
+		},
+	}
+	infra := &v1alpha1.Infra{}
+	convert(t, loaded, infra)
+	infra.Status = want
+	convert(t, infra, loaded)
+	if _, err := client(t, "Infra").UpdateStatus(t.Context(), loaded, metav1.UpdateOptions{FieldValidation: metav1.FieldValidationStrict}); err != nil {
+		t.Fatal(err)
+	}
+	stored, err := client(t, "Infra").Get(t.Context(), "status", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := &v1alpha1.Infra{}
+	convert(t, stored, got)
+	if diff := cmp.Diff(want, got.Status); diff != "" {
+		t.Errorf("status is stored differently (-want +got):\n%s", diff)
+	}
+	// What kubectl prints must say false, not nothing.
+	if ready, found, _ := unstructured.NestedBool(stored.Object, "status", "componentStatus", "dhcpReady"); !found || ready {
+		t.Errorf("dhcpReady is %v (stored: %v), want a false", ready, found)
+	}
+}
+
+func TestKubectlGetPrintsWhatOperatorsLookFor(t *testing.T) {
+	spec := `
+hostedClusterRef: {name: blue}
+infraComponents: {dhcp: {serverIP: 192.0.2.2}, dns: {serverIP: 192.0.2.3}, proxy: {serverIP: 192.0.2.4}}
+`
+	load(t, object(t, "Infra", "columns", spec))
+	load(t, object(t, "ProxyServer", "columns", "infraRef: {name: columns}"))
+	tests := map[string]string{
+		"infras":       "Name=columns HostedCluster=blue CIDR=192.0.2.0/24 DHCP=192.0.2.2 DNS=192.0.2.3 Proxy=192.0.2.4 Apps=<nil> Ready=<nil>",
+		"proxyservers": "Name=columns Infra=columns ServerIP=192.0.2.4 Port=443 Backends=<nil> Ready=<nil>",
+	}
+	for resource, want := range tests {
+		table := getTable(t, resource, "columns")
+		var cells []string
+		for i, column := range table.ColumnDefinitions {
+			if column.Priority == 0 && column.Name != "Age" {
+				cells = append(cells, fmt.Sprintf("%s=%v", column.Name, table.Rows[0].Cells[i]))
+			}
+		}
+		if got := strings.Join(cells, " "); got != want {
+			t.Errorf("%s:\n got %s\nwant %s", resource, got, want)
+		}
+	}
+}
+
+func TestKubectlKnowsShortNamesAndCategory(t *testing.T) {
+	client, err := discovery.NewDiscoveryClientForConfig(server.Get(t).RESTConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	resources, err := client.ServerResourcesForGroupVersion(v1alpha1.SchemeGroupVersion.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, r := range resources.APIResources {
+		if !strings.Contains(r.Name, "/") {
+			got[r.Name] = fmt.Sprint(r.ShortNames, r.Categories)
+		}
+	}
+	want := map[string]string{"infras": "[infra] [oooi]", "proxyservers": "[proxysrv] [oooi]"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func getTable(t *testing.T, resource, name string) *metav1.Table {
+	t.Helper()
+	config := rest.CopyConfig(server.Get(t).RESTConfig())
+	config.GroupVersion = &v1alpha1.SchemeGroupVersion
+	config.APIPath = "/apis"
+	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+	client, err := rest.RESTClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := client.Get().Namespace(namespace).Resource(resource).Name(name).
+		SetHeader("Accept", "application/json;as=Table;g=meta.k8s.io;v=v1").DoRaw(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := &metav1.Table{}
+	if err := json.Unmarshal(data, table); err != nil {
+		t.Fatal(err)
+	}
+	if len(table.Rows) != 1 {
+		t.Fatalf("got %d rows", len(table.Rows))
+	}
+	return table
+}
+
+// objects reads the objects of YAML files, by the names of the files.
+func objects(t *testing.T, pattern string) map[string]*unstructured.Unstructured {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]*unstructured.Unstructured{}
+	for _, file := range files {
+		u := &unstructured.Unstructured{}
+		unmarshalYAML(t, read(t, file), &u.Object)
+		u.SetNamespace(namespace)
+		all[strings.TrimSuffix(filepath.Base(file), ".yaml")] = u
+	}
+	if len(all) == 0 {
+		t.Fatal("no files " + pattern)
+	}
+	return all
+}
+
+// object makes an object whose spec is the least that is accepted, with the
+// fields of spec added or put in the place of its own.
+func object(t *testing.T, kind, name, spec string) *unstructured.Unstructured {
+	t.Helper()
+	least := map[string]string{
+		"Infra": `
+networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachmentDefinition: vlan-7}
+`,
+		"ProxyServer": `
+networkConfig: {serverIP: 192.0.2.4}
+backends: [{name: a, hostname: a.example.com, port: 443, targetService: a, targetPort: 443, targetNamespace: a}]
+`,
+	}
+	fields, replaced := map[string]any{}, map[string]any{}
+	unmarshalYAML(t, []byte(least[kind]), &fields)
+	unmarshalYAML(t, []byte(spec), &replaced)
+	maps.Copy(fields, replaced)
+	u := &unstructured.Unstructured{Object: map[string]any{}}
+	convert(t, map[string]any{
+		"apiVersion": v1alpha1.SchemeGroupVersion.String(), "kind": kind,
+		"metadata": map[string]any{"name": name, "namespace": namespace},
+		"spec":     fields,
+	}, u)
+	return u
+}
+
+// load creates an object, for as long as the test runs, and reads it back.
+func load(t *testing.T, u *unstructured.Unstructured) *unstructured.Unstructured {
+	t.Helper()
+	c := client(t, u.GetKind())
+	_, err := c.Create(t.Context(), u, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Delete(context.Background(), u.GetName(), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			t.Error(err)
+		}
+	})
+	loaded, err := c.Get(t.Context(), u.GetName(), metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return loaded
+}
+
+// client returns a client for the objects of a kind.
+func client(t *testing.T, kind string) dynamic.ResourceInterface {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs an API server")
+	}
+	c, err := dynamic.NewForConfig(server.Get(t).RESTConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	plural := map[string]string{"Infra": "infras", "ProxyServer": "proxyservers"}[kind]
+	return c.Resource(v1alpha1.SchemeGroupVersion.WithResource(plural)).Namespace(namespace)
+}
+
+// holds reports whether there are values below a path.
+func holds(leaves map[string]string, path string) bool {
+	for leaf := range leaves {
+		if strings.HasPrefix(leaf, path+".") {
+			return true
+		}
+	}
+	return false
+}
+
+// leaves returns the values below a value by their paths. Empty maps and lists
+// are values too.
+func leaves(path string, value any) map[string]string {
+	all := map[string]string{}
+	add := func(key string, child any) {
+		maps.Copy(all, leaves(strings.TrimPrefix(path+"."+key, "."), child))
+	}
+	switch value := value.(type) {
+	case map[string]any:
+		for key, child := range value {
+			add(key, child)
+		}
+		if len(value) == 0 {
+			all[path] = "{}"
+		}
+	case []any:
+		for i, child := range value {
+			add(fmt.Sprint(i), child)
+		}
+		if len(value) == 0 {
+			all[path] = "[]"
+		}
+	default:
+		all[path] = fmt.Sprint(value)
+	}
+	return all
+}

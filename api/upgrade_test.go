@@ -1,0 +1,83 @@
+package api_test
+
+import (
+	"context"
+	"testing"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/test/lab"
+)
+
+// Where the replaced operator ran, its objects are in etcd when our CRDs take
+// the place of its own. They must stay readable, and their status writable, or
+// nothing could say what is wrong with them.
+func TestStoredObjectsOutliveTheChangeOfCRDs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs an API server")
+	}
+	cp := lab.New(t, lab.Config{Name: "upgrade"})
+	client, err := dynamic.NewForConfig(cp.RESTConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	resource := func(u *unstructured.Unstructured) dynamic.ResourceInterface {
+		plural := map[string]string{"Infra": "infras", "ProxyServer": "proxyservers"}[u.GetKind()]
+		return client.Resource(v1alpha1.SchemeGroupVersion.WithResource(plural)).Namespace(namespace)
+	}
+
+	stored := objects(t, "testdata/legacy/*.yaml")
+	// What new objects are refused for, stored ones may have.
+	stored["apps-without-cluster"] = object(t, "Infra", "apps-without-cluster", `appsIngress: {enabled: true}`)
+	stored["same-hostname-twice"] = object(t, "ProxyServer", "same-hostname-twice", `backends:
+- {name: a, hostname: a.example.com, port: 6443, targetService: a, targetPort: 443, targetNamespace: a}
+- {name: b, hostname: a.example.com, port: 6443, targetService: b, targetPort: 443, targetNamespace: b}`)
+	for _, crd := range crds(t) {
+		if err := cp.Apply(t.Context(), withoutSchema(crd)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, u := range stored {
+		if err := cp.Apply(t.Context(), u); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := cp.InstallCRDs(t.Context(), lab.Oooi); err != nil {
+		t.Fatal(err)
+	}
+
+	for name, u := range stored {
+		t.Run(name, func(t *testing.T) {
+			read, err := resource(u).Get(context.Background(), u.GetName(), metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := unstructured.SetNestedField(read.Object, int64(7), "status", "observedGeneration"); err != nil {
+				t.Fatal(err)
+			}
+			if read, err = resource(u).UpdateStatus(t.Context(), read, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			read.SetAnnotations(map[string]string{"example.com/note": "seen"})
+			if _, err := resource(u).Update(t.Context(), read, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// withoutSchema stands in for the CRD of the replaced operator: it accepts
+// everything.
+func withoutSchema(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinition {
+	crd = crd.DeepCopy()
+	crd.TypeMeta = metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition"}
+	crd.Spec.Versions[0].Schema.OpenAPIV3Schema = &apiextensionsv1.JSONSchemaProps{
+		Type: "object", XPreserveUnknownFields: new(true),
+	}
+	crd.Spec.Versions[0].AdditionalPrinterColumns = nil
+	return crd
+}

@@ -1,0 +1,119 @@
+package v1alpha1
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// ParseAddress reads an address of an old field, which may carry a prefix
+// length. The prefix length is dropped: the network's counts.
+func ParseAddress(text string) (netip.Addr, error) {
+	address, prefixLength, found := strings.Cut(strings.TrimSpace(text), "/")
+	if found {
+		if _, err := netip.ParsePrefix(address + "/" + prefixLength); err != nil {
+			return netip.Addr{}, fmt.Errorf("parse address %q: %w", text, err)
+		}
+	}
+	parsed, err := netip.ParseAddr(address)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("parse address %q: %w", text, err)
+	}
+	if parsed.Zone() != "" {
+		return netip.Addr{}, fmt.Errorf("parse address %q: a zone means nothing outside its host", text)
+	}
+	return parsed.Unmap(), nil
+}
+
+// AddressRange is a run of addresses of one family, both ends included.
+//
+// +kubebuilder:object:generate=false
+type AddressRange struct {
+	// First is the lowest address.
+	First netip.Addr
+
+	// Last is the highest address, never lower than First.
+	Last netip.Addr
+}
+
+// Contains reports whether address lies within r.
+func (r AddressRange) Contains(address netip.Addr) bool {
+	address = address.Unmap()
+	return address.BitLen() == r.First.BitLen() &&
+		r.First.Compare(address) <= 0 && address.Compare(r.Last) <= 0
+}
+
+// String returns r as "first-last", or as its address where there is only one.
+func (r AddressRange) String() string {
+	if r.First == r.Last {
+		return r.First.String()
+	}
+	return r.First.String() + "-" + r.Last.String()
+}
+
+// ParseAddressRange reads an address, a network in CIDR notation, or
+// "first-last".
+func ParseAddressRange(text string) (AddressRange, error) {
+	text = strings.TrimSpace(text)
+	if first, last, found := strings.Cut(text, "-"); found {
+		return parseFirstLast(text, first, last)
+	}
+	if strings.Contains(text, "/") {
+		return parseNetwork(text)
+	}
+	address, err := ParseAddress(text)
+	if err != nil {
+		return AddressRange{}, err
+	}
+	return AddressRange{First: address, Last: address}, nil
+}
+
+func parseFirstLast(text, first, last string) (AddressRange, error) {
+	var r AddressRange
+	var err error
+	if r.First, err = parseBareAddress(first); err != nil {
+		return AddressRange{}, fmt.Errorf("parse start of range %q: %w", text, err)
+	}
+	if r.Last, err = parseBareAddress(last); err != nil {
+		return AddressRange{}, fmt.Errorf("parse end of range %q: %w", text, err)
+	}
+	if r.First.BitLen() != r.Last.BitLen() {
+		return AddressRange{}, fmt.Errorf("range %q mixes address families", text)
+	}
+	if r.Last.Less(r.First) {
+		return AddressRange{}, fmt.Errorf("range %q ends before it starts", text)
+	}
+	return r, nil
+}
+
+// parseBareAddress refuses the prefix length that ParseAddress drops: in a
+// range it would look as if it meant something.
+func parseBareAddress(text string) (netip.Addr, error) {
+	if strings.Contains(text, "/") {
+		return netip.Addr{}, fmt.Errorf("address %q has a prefix length", text)
+	}
+	return ParseAddress(text)
+}
+
+func parseNetwork(text string) (AddressRange, error) {
+	prefix, err := netip.ParsePrefix(text)
+	if err != nil {
+		return AddressRange{}, fmt.Errorf("parse network %q: %w", text, err)
+	}
+	prefix = prefix.Masked()
+	r := AddressRange{First: prefix.Addr(), Last: lastAddress(prefix)}
+	if r.First.Is4In6() || r.Last.Is4In6() {
+		return AddressRange{}, fmt.Errorf("network %q writes IPv4 as IPv6", text)
+	}
+	return r, nil
+}
+
+// lastAddress returns the highest address of a masked prefix.
+func lastAddress(prefix netip.Prefix) netip.Addr {
+	bytes := prefix.Addr().AsSlice()
+	for bit := prefix.Bits(); bit < len(bytes)*8; bit++ {
+		bytes[bit/8] |= 0x80 >> (bit % 8)
+	}
+	last, _ := netip.AddrFromSlice(bytes)
+	return last
+}

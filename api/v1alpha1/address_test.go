@@ -1,0 +1,149 @@
+package v1alpha1
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+func TestParseAddress(t *testing.T) {
+	tests := []struct {
+		name, text, want string
+	}{
+		{"IPv4", "192.0.2.4", "192.0.2.4"},
+		{"IPv6", "2001:DB8::4", "2001:db8::4"},
+		{"IPv4 with a prefix length", "192.0.2.4/24", "192.0.2.4"},
+		{"IPv6 with a prefix length", "2001:db8::4/64", "2001:db8::4"},
+		{"surrounding space", " 192.0.2.4 ", "192.0.2.4"},
+		{"IPv4 written as IPv6", "::ffff:192.0.2.4", "192.0.2.4"},
+		{"empty", "", ""},
+		{"host name", "proxy.example.com", ""},
+		{"leading zero", "192.0.2.04", ""},
+		{"prefix length too large", "192.0.2.4/33", ""},
+		{"empty prefix length", "192.0.2.4/", ""},
+		{"two prefix lengths", "192.0.2.4/24/24", ""},
+		{"zone", "fe80::4%net1", ""},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := ParseAddress(test.text)
+			if test.want == "" {
+				if err == nil {
+					t.Fatalf("got %s, want an error", got)
+				}
+				if !strings.Contains(err.Error(), `"`+test.text+`"`) {
+					t.Errorf("the error does not quote the text: %v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.String() != test.want {
+				t.Errorf("got %s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
+func TestParseAddressRange(t *testing.T) {
+	tests := []struct {
+		name, text, first, last, wantErr string
+	}{
+		{"one address", "192.0.2.4", "192.0.2.4", "192.0.2.4", ""},
+		{"first and last", "192.0.2.4-192.0.2.9", "192.0.2.4", "192.0.2.9", ""},
+		{"first and last with spaces", " 192.0.2.4 - 192.0.2.9 ", "192.0.2.4", "192.0.2.9", ""},
+		{"first is last", "192.0.2.4-192.0.2.4", "192.0.2.4", "192.0.2.4", ""},
+		{"IPv6", "2001:db8::1-2001:db8::f", "2001:db8::1", "2001:db8::f", ""},
+		{"network", "192.0.2.0/24", "192.0.2.0", "192.0.2.255", ""},
+		{"network given by one of its addresses", "192.0.2.77/28", "192.0.2.64", "192.0.2.79", ""},
+		{"network of one address", "192.0.2.4/32", "192.0.2.4", "192.0.2.4", ""},
+		{"network of all addresses", "0.0.0.0/0", "0.0.0.0", "255.255.255.255", ""},
+		{"IPv6 network", "2001:db8::/61", "2001:db8::", "2001:db8:0:7:ffff:ffff:ffff:ffff", ""},
+		{"empty", "", "", "", "parse address"},
+		{"words", "all of them", "", "", "parse address"},
+		{"no start", "-192.0.2.9", "", "", "parse start of range"},
+		{"no end", "192.0.2.4-", "", "", "parse end of range"},
+		{"end before start", "192.0.2.9-192.0.2.4", "", "", "ends before it starts"},
+		{"two families", "192.0.2.4-2001:db8::9", "", "", "mixes address families"},
+		{"three addresses", "192.0.2.1-192.0.2.2-192.0.2.3", "", "", "parse end of range"},
+		{"last octet only", "192.0.2.4-9", "", "", "parse end of range"},
+		{"prefix length inside a range", "192.0.2.4/24-192.0.2.9", "", "", "has a prefix length"},
+		{"prefix length too large", "192.0.2.0/33", "", "", "parse network"},
+		{"IPv4 network written as IPv6", "::ffff:192.0.2.0/120", "", "", "writes IPv4 as IPv6"},
+		{"IPv6 network that ends among IPv4 addresses", "::/80", "", "", "writes IPv4 as IPv6"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := ParseAddressRange(test.text)
+			if test.wantErr != "" {
+				if err == nil || !strings.Contains(err.Error(), test.wantErr) {
+					t.Fatalf("got %s and error %v, want an error with %q", got, err, test.wantErr)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := AddressRange{First: netip.MustParseAddr(test.first), Last: netip.MustParseAddr(test.last)}
+			if got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		})
+	}
+}
+
+func TestAddressRangeContains(t *testing.T) {
+	r, err := ParseAddressRange("192.0.2.4-192.0.2.9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]bool{
+		"192.0.2.3":        false,
+		"192.0.2.4":        true,
+		"192.0.2.7":        true,
+		"192.0.2.9":        true,
+		"192.0.2.10":       false,
+		"::ffff:192.0.2.7": true,
+		"2001:db8::7":      false,
+	}
+	for address, want := range tests {
+		if got := r.Contains(netip.MustParseAddr(address)); got != want {
+			t.Errorf("Contains(%s) is %v", address, got)
+		}
+	}
+	if r.Contains(netip.Addr{}) || (AddressRange{}).Contains(netip.MustParseAddr("192.0.2.7")) {
+		t.Error("no address is in a range, or an address in no range")
+	}
+}
+
+func TestAddressRangeReadsBackWhatItWrites(t *testing.T) {
+	for _, text := range []string{"192.0.2.4", "192.0.2.4-192.0.2.9", "2001:db8::1-2001:db8::f"} {
+		r, err := ParseAddressRange(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.String() != text {
+			t.Errorf("%s is written as %s", text, r)
+		}
+	}
+}
+
+func FuzzParseAddressRange(f *testing.F) {
+	for _, seed := range []string{"192.0.2.4", "192.0.2.4-192.0.2.9", "192.0.2.0/24", "2001:db8::/61", "::-::", "-", "/", "1.1.1.1/", "fe80::1%a-fe80::2%a"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		r, err := ParseAddressRange(text)
+		if err != nil {
+			return
+		}
+		if !r.First.IsValid() || !r.Last.IsValid() || r.Last.Less(r.First) || !r.Contains(r.First) || !r.Contains(r.Last) {
+			t.Fatalf("%q became %s", text, r)
+		}
+		again, err := ParseAddressRange(r.String())
+		if err != nil || again != r {
+			t.Fatalf("%q became %s, which became %s, %v", text, r, again, err)
+		}
+	})
+}

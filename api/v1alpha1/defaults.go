@@ -1,0 +1,104 @@
+package v1alpha1
+
+// Default fills in what the CRD's defaults would, for objects that come from a
+// file and not from an API server. Blocks that are absent stay so.
+func (i *Infra) Default() {
+	i.Spec.HostedClusterRef.setDefaults()
+	i.Spec.InfraComponents.DHCP.setDefaults()
+	i.Spec.InfraComponents.DNS.setDefaults()
+	i.Spec.InfraComponents.Proxy.setDefaults()
+	i.Spec.AppsIngress.setDefaults()
+}
+
+// Default fills in what the CRD's defaults would, for objects that come from a
+// file and not from an API server. Blocks that are absent stay so.
+func (p *ProxyServer) Default() {
+	setDefault(&p.Spec.Port, DefaultProxyPort)
+	setDefault(&p.Spec.XDSPort, DefaultXDSPort)
+	setDefault(&p.Spec.LogLevel, DefaultLogLevel)
+	for i := range p.Spec.Backends {
+		p.Spec.Backends[i].setDefaults()
+	}
+}
+
+func (r *HostedClusterReference) setDefaults() {
+	if r != nil {
+		setDefault(&r.Namespace, DefaultHostedClusterNamespace)
+	}
+}
+
+func (d *InfraDHCP) setDefaults() {
+	if d == nil {
+		return
+	}
+	setDefaultPointer(&d.Enabled, true)
+	setDefault(&d.LeaseTime, DefaultLeaseTime)
+}
+
+func (d *InfraDNS) setDefaults() {
+	if d != nil {
+		setDefaultPointer(&d.Enabled, true)
+	}
+}
+
+func (p *InfraProxy) setDefaults() {
+	if p == nil {
+		return
+	}
+	setDefaultPointer(&p.Enabled, true)
+	setDefault(&p.ConnectTimeout, DefaultProxyConnectTimeout)
+	setDefault(&p.IdleTimeout, DefaultProxyIdleTimeout)
+	setDefault(&p.LogLevel, DefaultLogLevel)
+}
+
+func (a *AppsIngress) setDefaults() {
+	if a == nil {
+		return
+	}
+	setDefault(&a.Source, AppsIngressSourceHostedService)
+	setDefault(&a.Dial, AppsIngressDialService)
+	setDefault(&a.AddressDeadline, DefaultAddressDeadline)
+	a.HostedClusterRef.setDefaults()
+	if a.KubeconfigSecretRef != nil {
+		setDefault(&a.KubeconfigSecretRef.Key, DefaultKubeconfigKey)
+	}
+	if a.MetalLB != nil && a.MetalLB.OLM != nil {
+		setDefault(&a.MetalLB.OLM.Source, DefaultMetalLBSource)
+		setDefault(&a.MetalLB.OLM.SourceNamespace, DefaultMetalLBSourceNamespace)
+		setDefault(&a.MetalLB.OLM.Channel, DefaultMetalLBChannel)
+	}
+	if a.Service != nil {
+		setDefault(&a.Service.Namespace, DefaultAppsServiceNamespace)
+	}
+	if a.Ports != nil {
+		setDefault(&a.Ports.HTTP, DefaultAppsHTTPPort)
+		setDefault(&a.Ports.HTTPS, DefaultAppsHTTPSPort)
+	}
+}
+
+func (b *ProxyBackend) setDefaults() {
+	setDefault(&b.Protocol, ProtocolTCP)
+	setDefault(&b.TimeoutSeconds, DefaultConnectTimeoutSeconds)
+	if b.TargetSelector != nil {
+		setDefault(&b.TargetSelector.OnMultiple, OnMultipleFail)
+	}
+	if check := b.HealthCheck; check != nil {
+		setDefault(&check.Interval, DefaultHealthCheckInterval)
+		setDefault(&check.Timeout, DefaultHealthCheckTimeout)
+		setDefault(&check.UnhealthyAfter, DefaultUnhealthyAfter)
+		setDefault(&check.HealthyAfter, DefaultHealthyAfter)
+	}
+}
+
+func setDefault[T comparable](value *T, otherwise T) {
+	var zero T
+	if *value == zero {
+		*value = otherwise
+	}
+}
+
+func setDefaultPointer[T any](value **T, otherwise T) {
+	if *value == nil {
+		*value = &otherwise
+	}
+}

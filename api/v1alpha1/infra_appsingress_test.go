@@ -1,0 +1,69 @@
+package v1alpha1
+
+import (
+	"testing"
+)
+
+func TestAppsIngressRunsOnlyWhenSwitchedOn(t *testing.T) {
+	var absent *AppsIngress
+	if absent.IsEnabled() || (&AppsIngress{}).IsEnabled() || !(&AppsIngress{Enabled: true}).IsEnabled() {
+		t.Error("apps ingress is on by itself, or cannot be switched on")
+	}
+}
+
+func TestShouldInstall(t *testing.T) {
+	var absent *AppsIngressMetalLB
+	tests := []struct {
+		name    string
+		metallb *AppsIngressMetalLB
+		want    bool
+	}{
+		{"absent", absent, false},
+		{"nothing said", &AppsIngressMetalLB{}, false},
+		{"install", &AppsIngressMetalLB{Install: new(true)}, true},
+		{"its alias", &AppsIngressMetalLB{AutoInstall: new(true)}, true},
+		{"install wins over its alias", &AppsIngressMetalLB{Install: new(false), AutoInstall: new(true)}, false},
+	}
+	for _, test := range tests {
+		if got := test.metallb.ShouldInstall(); got != test.want {
+			t.Errorf("%s: got %v", test.name, got)
+		}
+	}
+}
+
+func TestEffectivePorts(t *testing.T) {
+	var absent *AppsIngress
+	tests := []struct {
+		name string
+		apps *AppsIngress
+		want AppsIngressPorts
+	}{
+		{"absent", absent, AppsIngressPorts{HTTP: 80, HTTPS: 443}},
+		{"none given", &AppsIngress{}, AppsIngressPorts{HTTP: 80, HTTPS: 443}},
+		{"one given", &AppsIngress{Ports: &AppsIngressPorts{HTTPS: 8443}}, AppsIngressPorts{HTTP: 80, HTTPS: 8443}},
+		{"both given", &AppsIngress{Ports: &AppsIngressPorts{HTTP: 8080, HTTPS: 8443}}, AppsIngressPorts{HTTP: 8080, HTTPS: 8443}},
+	}
+	for _, test := range tests {
+		if got := test.apps.EffectivePorts(); got != test.want {
+			t.Errorf("%s: got %v, want %v", test.name, got, test.want)
+		}
+	}
+}
+
+func TestServiceKey(t *testing.T) {
+	var absent *AppsIngress
+	tests := []struct {
+		name string
+		apps *AppsIngress
+		want string
+	}{
+		{"absent", absent, "openshift-ingress/blue-apps"},
+		{"none given", &AppsIngress{Service: &AppsIngressService{}}, "openshift-ingress/blue-apps"},
+		{"given", &AppsIngress{Service: &AppsIngressService{Name: "web", Namespace: "routers"}}, "routers/web"},
+	}
+	for _, test := range tests {
+		if got := test.apps.ServiceKey("blue").String(); got != test.want {
+			t.Errorf("%s: got %s, want %s", test.name, got, test.want)
+		}
+	}
+}

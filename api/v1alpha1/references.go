@@ -1,0 +1,50 @@
+package v1alpha1
+
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// NetworkAttachment returns the namespace and name of the virtual machines'
+// NetworkAttachmentDefinition, for an Infra in namespace infraNamespace. A
+// namespace in the name wins over networkAttachmentNamespace.
+func (n *NetworkConfig) NetworkAttachment(infraNamespace string) types.NamespacedName {
+	return networkAttachment(n.NetworkAttachmentDefinition, n.NetworkAttachmentNamespace, infraNamespace)
+}
+
+// NetworkAttachment returns the namespace and name of the proxy's
+// NetworkAttachmentDefinition, for a ProxyServer in namespace proxyNamespace. A
+// namespace in the name wins over networkAttachmentNamespace. The name is empty
+// where the ProxyServer names none.
+func (n *ProxyNetworkConfig) NetworkAttachment(proxyNamespace string) types.NamespacedName {
+	return networkAttachment(n.NetworkAttachmentName, n.NetworkAttachmentNamespace, proxyNamespace)
+}
+
+func networkAttachment(name, namespace, ownNamespace string) types.NamespacedName {
+	if before, after, found := strings.Cut(name, "/"); found {
+		namespace, name = before, after
+	}
+	if namespace == "" {
+		namespace = ownNamespace
+	}
+	return types.NamespacedName{Namespace: namespace, Name: name}
+}
+
+// IsSet reports whether r names a HostedCluster. The operator that oooi
+// replaces wrote references with an empty name.
+func (r *HostedClusterReference) IsSet() bool {
+	return r != nil && r.Name != ""
+}
+
+// NamespacedName returns the namespace and name of the HostedCluster.
+func (r *HostedClusterReference) NamespacedName() types.NamespacedName {
+	if !r.IsSet() {
+		return types.NamespacedName{}
+	}
+	namespace := r.Namespace
+	if namespace == "" {
+		namespace = DefaultHostedClusterNamespace
+	}
+	return types.NamespacedName{Namespace: namespace, Name: r.Name}
+}

@@ -1,0 +1,101 @@
+package v1alpha1
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/apitesting/fuzzer"
+	metafuzzer "k8s.io/apimachinery/pkg/apis/meta/fuzzer"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"sigs.k8s.io/randfill"
+)
+
+func TestEveryKindIsInTheScheme(t *testing.T) {
+	scheme := newScheme(t)
+	for _, kind := range []string{"Infra", "InfraList", "ProxyServer", "ProxyServerList"} {
+		if !scheme.Recognizes(SchemeGroupVersion.WithKind(kind)) {
+			t.Errorf("no %s", kind)
+		}
+	}
+	if got := Resource("infras").String(); got != "infras.hostedcluster.densityops.com" {
+		t.Errorf("Resource gives %s", got)
+	}
+}
+
+// Whatever the fields hold, an object that is written and read again is the
+// same, as JSON and as the unstructured form that dynamic clients use.
+func TestRoundTrip(t *testing.T) {
+	scheme := newScheme(t)
+	funcs := fuzzer.MergeFuzzerFuncs(metafuzzer.Funcs, func(serializer.CodecFactory) []any {
+		return []any{fillAddressRanges}
+	})
+	const seed, rounds = 1, 200
+	filler := randfill.NewWithSeed(seed).NilChance(0.3).NumElements(1, 3).MaxDepth(20).
+		Funcs(funcs(serializer.NewCodecFactory(scheme))...)
+	for range rounds {
+		for _, object := range []runtime.Object{&Infra{}, &ProxyServer{}} {
+			filler.Fill(object)
+
+			data, err := json.Marshal(object)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fromJSON := empty(object)
+			if err := json.Unmarshal(data, fromJSON); err != nil {
+				t.Fatal(err)
+			}
+			compare(t, data, fromJSON)
+
+			u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fromUnstructured := empty(object)
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u, fromUnstructured, true); err != nil {
+				t.Fatal(err)
+			}
+			compare(t, data, fromUnstructured)
+		}
+	}
+}
+
+func newScheme(t *testing.T) *runtime.Scheme {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	return scheme
+}
+
+func empty(object runtime.Object) runtime.Object {
+	if _, is := object.(*Infra); is {
+		return &Infra{}
+	}
+	return &ProxyServer{}
+}
+
+// fillAddressRanges makes what UnmarshalJSON can have read.
+func fillAddressRanges(r *AddressRanges, c randfill.Continue) {
+	texts := []any{c.String(0), []string{c.String(0), c.String(0)}, c.Int31(), map[string]any{"a": []any{nil, true}}}
+	raw, err := json.Marshal(texts[c.Intn(len(texts))])
+	if err != nil {
+		panic(err)
+	}
+	r.Raw = raw
+}
+
+// compare compares the text of objects, in which nil and empty are the same
+// wherever they mean the same.
+func compare(t *testing.T, want []byte, got runtime.Object) {
+	t.Helper()
+	data, err := json.Marshal(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(data)); diff != "" {
+		t.Fatalf("changed (-before +after):\n%s", diff)
+	}
+}
