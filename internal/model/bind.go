@@ -1,0 +1,149 @@
+package model
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+// bind finds the hosted cluster that an Infra serves: the one it names, else the
+// one whose control-plane namespace it names, else the one with the domain typed
+// into it. Where several fit it binds none, and says so: a guess could show one
+// tenant another's control plane.
+func (b *builder) bind(in *v1alpha1.Infra, ref Ref, typed string) *Cluster {
+	meanwhile := ""
+	if typed != "" {
+		meanwhile = "; the names typed into the Infra are served meanwhile"
+	}
+	if want, ok := namedCluster(in); ok {
+		found := b.hostedClusters(func(c *Cluster) bool { return c.Ref == want })
+		if len(found) == 0 {
+			b.found.add(ref, ReasonHostedClusterNotFound, "%s does not exist%s", want, meanwhile)
+			return nil
+		}
+		return found[0]
+	}
+	namespace := controlPlaneNamespace(in)
+	for _, rule := range []struct {
+		field, value string
+		fits         func(*Cluster) bool
+	}{
+		{"infraComponents.proxy.controlPlaneNamespace", namespace, func(c *Cluster) bool {
+			return c.ControlPlaneNamespace == namespace
+		}},
+		{"infraComponents.dns.clusterName and baseDomain", typed, func(c *Cluster) bool {
+			return len(c.Domains) > 0 && c.Domains[0] == typed
+		}},
+	} {
+		if rule.value == "" {
+			continue
+		}
+		switch found := b.hostedClusters(rule.fits); {
+		case len(found) == 1:
+			return found[0]
+		case len(found) > 1:
+			b.found.add(ref, ReasonHostedClusterAmbiguous, "spec.%s %q fits %s: set spec.hostedClusterRef", rule.field, rule.value, refList(found))
+			return nil
+		}
+	}
+	b.found.add(ref, ReasonHostedClusterNotFound, "no HostedCluster fits: set spec.hostedClusterRef%s", meanwhile)
+	return nil
+}
+
+// namedCluster returns the HostedCluster that the Infra refers to by name.
+func namedCluster(in *v1alpha1.Infra) (Ref, bool) {
+	ref := in.Spec.HostedClusterRef
+	if !ref.IsSet() && in.Spec.AppsIngress != nil {
+		ref = in.Spec.AppsIngress.HostedClusterRef
+	}
+	key := ref.NamespacedName()
+	return Ref{Kind: "HostedCluster", Namespace: key.Namespace, Name: key.Name}, ref.IsSet()
+}
+
+// ownerOf returns the oldest HostedCluster whose own domain this is. What an Infra
+// spells out never takes a domain from the cluster that has it.
+func (b *builder) ownerOf(domain string) *Cluster {
+	owners := b.hostedClusters(func(c *Cluster) bool { return len(c.Domains) > 0 && c.Domains[0] == domain })
+	if len(owners) == 0 {
+		return nil
+	}
+	return slices.MinFunc(owners, compareAge)
+}
+
+func (b *builder) hostedClusters(fits func(*Cluster) bool) []*Cluster {
+	var found []*Cluster
+	for _, c := range b.clusters {
+		if c.Kind == "HostedCluster" && fits(c) {
+			found = append(found, c)
+		}
+	}
+	return found
+}
+
+func refList(clusters []*Cluster) string {
+	names := make([]string, len(clusters))
+	for i, c := range clusters {
+		names[i] = c.Key()
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+// typedDomain is the cluster domain that an Infra spells out, "" for none.
+func typedDomain(in *v1alpha1.Infra, ref Ref, found *problems) string {
+	text := in.Spec.InfraComponents.DNS.ClusterDomain()
+	if text == "" {
+		return ""
+	}
+	domain, _ := publishable(ref, text, "spec.infraComponents.dns", found)
+	return domain
+}
+
+// controlPlaneNamespace is the control plane's namespace that an Infra spells out, "" for none.
+func controlPlaneNamespace(in *v1alpha1.Infra) string {
+	if proxy := in.Spec.InfraComponents.Proxy; proxy != nil {
+		return proxy.ControlPlaneNamespace
+	}
+	return ""
+}
+
+// clusterOfInfra stands in for a HostedCluster that does not exist yet.
+func clusterOfInfra(in *v1alpha1.Infra, ref Ref) *Cluster {
+	return &Cluster{
+		Ref:                   ref,
+		Created:               in.CreationTimestamp.Time,
+		ControlPlaneNamespace: controlPlaneNamespace(in),
+		names:                 hostnames{},
+		apiPort:               portAPI,
+		oauth:                 true,
+	}
+}
+
+// addTyped serves what an Infra spells out beside what the HostedCluster says.
+func (c *Cluster) addTyped(in *v1alpha1.Infra, ref Ref, typed string, found *problems) {
+	if typed != "" && !slices.Contains(c.Domains, typed) {
+		if len(c.Domains) > 0 {
+			found.add(ref, ReasonDomainMismatch, "spec.infraComponents.dns says %s, %s says %s: both are served", typed, c.Ref, c.Domains[0])
+		}
+		c.addDomain(typed)
+		c.addAppsDomain("apps." + typed)
+	}
+	if apps := in.Spec.AppsIngress; apps.IsEnabled() && apps.BaseDomain != "" {
+		domain := apps.BaseDomain
+		if !strings.HasPrefix(domain, "apps.") {
+			domain = "apps." + c.shortName(in) + "." + domain
+		}
+		if name, ok := publishable(ref, domain, "spec.appsIngress.baseDomain", found); ok && !slices.Contains(c.AppsDomains, name) {
+			c.addAppsDomain(name)
+		}
+	}
+}
+
+// shortName is the <cluster> of "apps.<cluster>.<baseDomain>".
+func (c *Cluster) shortName(in *v1alpha1.Infra) string {
+	if dns := in.Spec.InfraComponents.DNS; dns != nil && dns.ClusterName != "" {
+		return dns.ClusterName
+	}
+	return c.Name
+}

@@ -1,0 +1,158 @@
+package model
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/densityops/oooi/internal/objects"
+)
+
+// Cluster is one hosted cluster: a HostedCluster, or an Infra whose HostedCluster
+// does not exist yet and whose typed names are served meanwhile.
+type Cluster struct {
+	Ref
+	// Created decides who keeps a name that two clusters claim.
+	Created time.Time `json:"created"`
+	// ControlPlaneNamespace is where HyperShift runs the control plane.
+	ControlPlaneNamespace string `json:"controlPlaneNamespace,omitempty"`
+	// InfraID joins virtual machines and mirrored Services to the cluster.
+	InfraID string `json:"infraID,omitempty"`
+	// Domains are the cluster domains: HyperShift's first, then typed ones that differ.
+	Domains []string `json:"domains"`
+	// AppsDomains are the parents of the application wildcards.
+	AppsDomains []string `json:"appsDomains"`
+	// AppsNames are names outside the wildcards that lead to the apps ingress.
+	AppsNames []string `json:"appsNames,omitempty"`
+	// Hostnames are the control plane's names, sorted.
+	Hostnames []Hostname `json:"hostnames"`
+	// Infras are the Infras bound to the cluster, sorted by reference.
+	Infras []*Infra `json:"-"`
+
+	names   hostnames // Hostnames while they are gathered
+	apiPort int32     // the port on which clients dial the API server
+	oauth   bool      // HyperShift runs an OAuth server for the cluster
+}
+
+// compareAge orders clusters by who came first.
+func compareAge(a, b *Cluster) int {
+	return cmp.Or(a.Created.Compare(b.Created), compareRefs(a.Ref, b.Ref))
+}
+
+// ControlPlaneNamespace returns the namespace in which HyperShift runs the control
+// plane of the HostedCluster namespace/name.
+func ControlPlaneNamespace(namespace, name string) string {
+	return namespace + "-" + strings.ReplaceAll(name, ".", "-")
+}
+
+// clusterOf reads a HostedCluster. Without a base domain the cluster has no
+// domains and no names: until HyperShift has found one, its cluster domain would
+// be the bare "<name>.".
+func clusterOf(hc *objects.HostedCluster, routes []*objects.Route, found *problems) *Cluster {
+	c := &Cluster{
+		Ref:                   Ref{Kind: "HostedCluster", Namespace: hc.Namespace, Name: hc.Name},
+		Created:               hc.CreationTimestamp.Time,
+		ControlPlaneNamespace: ControlPlaneNamespace(hc.Namespace, hc.Name),
+		InfraID:               hc.Spec.InfraID,
+		names:                 hostnames{},
+		apiPort:               apiPort(hc),
+		oauth:                 hasOAuth(hc),
+	}
+	if hc.Spec.DNS.BaseDomain == "" {
+		remedy := "set spec.dns.baseDomain"
+		if p := hc.Spec.Platform.KubeVirt; p != nil && p.BaseDomainPassthrough {
+			remedy = "HyperShift fills it in from the management cluster's apps domain (baseDomainPassthrough)"
+		}
+		found.add(c.Ref, ReasonNoBaseDomain, "no base domain, so none of its names are published: %s", remedy)
+		return c
+	}
+	domain, ok := publishable(c.Ref, clusterDomain(hc), "spec.dns", found)
+	if !ok {
+		return c
+	}
+	c.addPublished(hc, routes, found)
+	c.addDomain(domain)
+	for _, apps := range appsDomains(hc, c.Ref, domain, found) {
+		c.addAppsDomain(apps)
+	}
+	return c
+}
+
+// addDomain gives the cluster a cluster domain with the names that are expected in one.
+func (c *Cluster) addDomain(domain string) {
+	c.Domains = append(c.Domains, domain)
+	c.AppsNames = append(c.AppsNames, consoleHost+"."+domain)
+	c.names.addConventional(domain, c.apiPort, c.oauth)
+}
+
+// addAppsDomain gives the cluster an apps domain with the OAuth server's name in it.
+func (c *Cluster) addAppsDomain(domain string) {
+	c.AppsDomains = append(c.AppsDomains, domain)
+	if c.oauth {
+		c.names.add("oauth-openshift."+domain, RoleOAuth, portHTTPS, conventional)
+	}
+}
+
+// clusterDomain is support/globalconfig.BaseDomain of HyperShift.
+func clusterDomain(hc *objects.HostedCluster) string {
+	prefix := hc.Name
+	if p := hc.Spec.DNS.BaseDomainPrefix; p != nil {
+		prefix = *p
+	}
+	if prefix == "" {
+		return hc.Spec.DNS.BaseDomain
+	}
+	return prefix + "." + hc.Spec.DNS.BaseDomain
+}
+
+// consoleHost is the console's first label. KAS announces it under the cluster
+// domain, OpenShift's Route has it under the apps domain.
+const consoleHost = "console-openshift-console"
+
+// appsDomains follows support/globalconfig.IngressDomain of HyperShift, save that
+// it returns both domains where both are configured: the guest's default Routes
+// use one and its ingress configuration keeps the other.
+func appsDomains(hc *objects.HostedCluster, ref Ref, domain string, found *problems) []string {
+	var domains []string
+	if cfg := hc.Spec.Configuration; cfg != nil && cfg.Ingress != nil {
+		for _, d := range []struct{ name, source string }{
+			{cfg.Ingress.AppsDomain, "spec.configuration.ingress.appsDomain"},
+			{cfg.Ingress.Domain, "spec.configuration.ingress.domain"},
+		} {
+			if d.name == "" {
+				continue
+			}
+			if name, ok := publishable(ref, d.name, d.source, found); ok && !slices.Contains(domains, name) {
+				domains = append(domains, name)
+			}
+		}
+	}
+	if len(domains) == 0 {
+		domains = []string{"apps." + domain}
+	}
+	return domains
+}
+
+// publishable cleans a name and refuses, with a problem, what must never be
+// served: malformed names, single labels, and the management cluster's own
+// service names. Addresses and HyperShift's private names are left out silently,
+// for they are no fault of anybody's.
+func publishable(ref Ref, s, source string, found *problems) (string, bool) {
+	if isAddress(s) {
+		return "", false
+	}
+	name, err := cleanName(s)
+	switch {
+	case err != nil:
+		found.add(ref, ReasonInvalidName, "%s: %v", source, err)
+	case within(name, "hypershift.local"):
+	case !strings.Contains(name, "."):
+		found.add(ref, ReasonInvalidName, "%s: %q is a single label; want a name with a domain", source, s)
+	case within(name, "cluster.local"):
+		found.add(ref, ReasonInvalidName, "%s: %q belongs to the management cluster's own services", source, s)
+	default:
+		return name, true
+	}
+	return "", false
+}

@@ -1,0 +1,132 @@
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"net/url"
+
+	"github.com/densityops/oooi/internal/objects"
+)
+
+// published says which role a service of HostedCluster.spec.services has and on
+// which port its LoadBalancer is dialled. Services that are not in it (OIDC,
+// OVNSbDb) publish nothing that a node dials.
+var published = map[string]struct {
+	role             Role
+	loadBalancerPort int32
+}{
+	"APIServer":    {RoleAPI, portAPI},
+	"OAuthServer":  {RoleOAuth, portAPI},
+	"Ignition":     {RoleIgnition, portHTTPS},
+	"Konnectivity": {RoleKonnectivity, portKonnectivity},
+}
+
+// routed says which role a Route of the control-plane namespace has, by the
+// Service that it points to.
+var routed = map[string]Role{
+	"kube-apiserver":        RoleAPI,
+	"oauth-openshift":       RoleOAuth,
+	"ignition-server-proxy": RoleIgnition,
+	"konnectivity-server":   RoleKonnectivity,
+	"metrics-proxy":         RoleMetricsProxy,
+}
+
+// addPublished gathers every name that the objects themselves give the control
+// plane: what HyperShift was told to publish, the Routes it made, and its status.
+func (c *Cluster) addPublished(hc *objects.HostedCluster, routes []*objects.Route, found *problems) {
+	add := func(host string, role Role, port int32, source string) {
+		if host == "" {
+			return
+		}
+		if name, ok := publishable(c.Ref, host, source, found); ok {
+			c.names.add(name, role, port, source)
+		}
+	}
+	for _, s := range hc.Spec.Services {
+		if p, ok := published[s.Service]; ok {
+			host, port := dialled(s.Strategy, p.loadBalancerPort)
+			add(host, p.role, port, fmt.Sprintf("spec.services[%s]", s.Service))
+		}
+	}
+	for _, r := range routes {
+		role, ok := routed[r.Spec.To.Name]
+		if !ok || r.Spec.WildcardPolicy == "Subdomain" {
+			continue
+		}
+		add(r.Spec.Host, role, portHTTPS, "Route "+r.Name)
+	}
+	add(hc.Status.ControlPlaneEndpoint.Host, RoleAPI, c.apiPort, "status.controlPlaneEndpoint")
+	host, port := splitHost(hc.Status.IgnitionEndpoint)
+	add(host, RoleIgnition, cmp.Or(port, portHTTPS), "status.ignitionEndpoint")
+	if u, err := url.Parse(hc.Status.OAuthCallbackURLTemplate); err == nil {
+		host, port := splitHost(u.Host)
+		add(host, RoleOAuth, cmp.Or(port, portHTTPS), "status.oauthCallbackURLTemplate")
+	}
+	add(hc.Spec.KubeAPIServerDNSName, RoleAPI, c.apiPort, "spec.kubeAPIServerDNSName")
+}
+
+// apiPort is the port on which clients dial the API server: what HyperShift
+// reports, else what its publishing strategy amounts to.
+func apiPort(hc *objects.HostedCluster) int32 {
+	if port := hc.Status.ControlPlaneEndpoint.Port; port != 0 {
+		return port
+	}
+	for _, s := range hc.Spec.Services {
+		if s.Service == "APIServer" {
+			_, port := dialled(s.Strategy, portAPI)
+			return port
+		}
+	}
+	return portAPI
+}
+
+// dialled returns the host of a publishing strategy, if it has one, and the port
+// that clients dial.
+func dialled(s objects.PublishingStrategy, loadBalancerPort int32) (host string, port int32) {
+	switch {
+	case s.Type == "LoadBalancer":
+		if s.LoadBalancer != nil {
+			host = s.LoadBalancer.Hostname
+		}
+		return host, loadBalancerPort
+	case s.Type == "Route":
+		if s.Route != nil {
+			host = s.Route.Hostname
+		}
+		return host, portHTTPS
+	case s.Type == "NodePort" && s.NodePort != nil:
+		return s.NodePort.Address, s.NodePort.Port
+	default:
+		return "", 0
+	}
+}
+
+// hasOAuth reports whether HyperShift runs an OAuth server for the cluster.
+func hasOAuth(hc *objects.HostedCluster) bool {
+	cfg := hc.Spec.Configuration
+	return cfg == nil || cfg.Authentication == nil || cfg.Authentication.Type != "OIDC"
+}
+
+const conventional = "convention"
+
+// addConventional adds the names that a stand-alone OpenShift would have under its
+// cluster domain. HyperShift itself generates none of them.
+func (h hostnames) addConventional(domain string, apiPort int32, oauth bool) {
+	for _, n := range []struct {
+		label string
+		role  Role
+		port  int32
+	}{
+		{"api", RoleAPI, apiPort},
+		{"api-int", RoleAPI, apiPort},
+		{"ignition", RoleIgnition, portHTTPS},
+		{"ignition-server", RoleIgnition, portHTTPS},
+		{"konnectivity", RoleKonnectivity, portHTTPS},
+		{"konnectivity-server", RoleKonnectivity, portHTTPS},
+	} {
+		h.add(n.label+"."+domain, n.role, n.port, conventional)
+	}
+	if oauth {
+		h.add("oauth."+domain, RoleOAuth, portHTTPS, conventional)
+	}
+}

@@ -1,0 +1,54 @@
+package model_test
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/watch"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// TestGolden builds the snapshot of each folder in testdata and compares it with
+// the file of the same name beside it.
+func TestGolden(t *testing.T) {
+	entries, err := os.ReadDir("testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		if !entry.IsDir() {
+			continue
+		}
+		t.Run(entry.Name(), func(t *testing.T) {
+			dir := filepath.Join("testdata", entry.Name())
+			golden(t, dir, dir+".golden", model.Scope{})
+		})
+	}
+}
+
+func golden(t *testing.T, dir, file string, scope model.Scope) {
+	t.Helper()
+	in, err := watch.ReadManifests(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := render(model.Build(in, scope))
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("snapshot of %s differs from %s (-want +got); write it anew with: go test ./internal/model -update\n%s", dir, file, diff)
+	}
+}

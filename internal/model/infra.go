@@ -1,0 +1,120 @@
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+// Infra is what an Infra object says about one VLAN and its services.
+type Infra struct {
+	Ref
+	// VLAN is the network attachment definition of the VMs, "namespace/name". Infras
+	// with the same one are on the same VLAN.
+	VLAN string `json:"vlan"`
+	// CIDRs are the subnets of the VLAN's clients.
+	CIDRs []netip.Prefix `json:"cidrs"`
+	// DNS are the VLAN addresses of our DNS servers.
+	DNS []netip.Addr `json:"dns,omitempty"`
+	// Proxy is where the VLAN reaches the control plane; nil when the proxy is disabled.
+	Proxy *Proxy `json:"proxy,omitempty"`
+	// Cluster is the hosted cluster that the Infra serves; nil while neither a
+	// HostedCluster nor a typed domain is there.
+	Cluster *Cluster `json:"-"`
+	// Serves is the reference of Cluster.
+	Serves *Ref `json:"serves,omitempty"`
+}
+
+// Proxy is one Infra's proxy, as each side sees it.
+type Proxy struct {
+	// VLAN are the addresses on the VLAN.
+	VLAN []netip.Addr `json:"vlan"`
+	// Service is the proxy's Service, "namespace/name"; empty where an address stands for it.
+	Service string `json:"service,omitempty"`
+	// ClusterIPs are the Service's addresses, empty until it exists.
+	ClusterIPs []netip.Addr `json:"clusterIPs"`
+}
+
+// infraOf reads an Infra. What cannot be used is reported and left out.
+func infraOf(in *v1alpha1.Infra, services map[string][]netip.Addr, found *problems) *Infra {
+	i := &Infra{
+		Ref:  Ref{Kind: "Infra", Namespace: in.Namespace, Name: in.Name},
+		VLAN: in.Spec.NetworkConfig.NetworkAttachment(in.Namespace).String(),
+	}
+	i.addCIDR(in.Spec.NetworkConfig.CIDR, "networkConfig.cidr", found)
+	for n, cidr := range in.Spec.NetworkConfig.AdditionalCIDRs {
+		i.addCIDR(string(cidr), fmt.Sprintf("networkConfig.additionalCIDRs[%d]", n), found)
+	}
+	if dns := in.Spec.InfraComponents.DNS; dns.IsEnabled() {
+		for _, instance := range dns.EffectiveInstances() {
+			i.DNS = append(i.DNS, i.addresses("infraComponents.dns", append([]v1alpha1.IP{instance.IP}, instance.AdditionalIPs...), found)...)
+		}
+	}
+	if proxy := in.Spec.InfraComponents.Proxy; proxy.IsEnabled() {
+		i.Proxy = i.proxyOf(proxy, services, found)
+	} else {
+		found.add(i.Ref, ReasonProxyDisabled, "spec.infraComponents.proxy is not enabled: control-plane names are passed on, not answered")
+	}
+	return i
+}
+
+func (i *Infra) addCIDR(text, field string, found *problems) {
+	prefix, err := netip.ParsePrefix(strings.TrimSpace(text))
+	if err != nil {
+		found.add(i.Ref, ReasonInvalidAddress, "spec.%s: %q is not a network such as 192.0.2.0/24", field, text)
+		return
+	}
+	i.CIDRs = append(i.CIDRs, prefix.Masked())
+}
+
+func (i *Infra) proxyOf(in *v1alpha1.InfraProxy, services map[string][]netip.Addr, found *problems) *Proxy {
+	p := &Proxy{VLAN: i.addresses("infraComponents.proxy", in.ServerIPs(), found)}
+	if len(p.VLAN) == 0 {
+		found.add(i.Ref, ReasonInvalidAddress, "spec.infraComponents.proxy: no usable serverIP, so names have no address on the VLAN")
+	}
+	if address, err := v1alpha1.ParseAddress(in.InternalProxyService); err == nil {
+		p.ClusterIPs = []netip.Addr{address}
+		return p
+	}
+	p.Service = proxyService(i.Ref, in.InternalProxyService)
+	p.ClusterIPs = services[p.Service]
+	if len(p.ClusterIPs) == 0 {
+		found.add(i.Ref, ReasonProxyServiceMissing, "Service %s has no cluster IP: control-plane names have no address for pods", p.Service)
+	}
+	return p
+}
+
+// proxyService resolves infraComponents.proxy.internalProxyService, written as
+// "name", "name.namespace" or "name.namespace.svc...", to "namespace/name". Unset
+// it is the Service that setup makes.
+func proxyService(infra Ref, name string) string {
+	if name == "" {
+		return infra.Namespace + "/" + infra.Name + "-proxy"
+	}
+	name, rest, _ := strings.Cut(name, ".")
+	namespace, _, _ := strings.Cut(rest, ".")
+	return cmp.Or(namespace, infra.Namespace) + "/" + name
+}
+
+// addresses parses a component's VLAN addresses.
+func (i *Infra) addresses(field string, texts []v1alpha1.IP, found *problems) []netip.Addr {
+	var list []netip.Addr
+	for _, text := range texts {
+		address, err := v1alpha1.ParseAddress(string(text))
+		if err != nil || address.IsUnspecified() || address.IsMulticast() {
+			found.add(i.Ref, ReasonInvalidAddress, "spec.%s: %q is not an address that a client can reach", field, text)
+			continue
+		}
+		list = append(list, address)
+	}
+	return sortedAddrs(list)
+}
+
+func sortedAddrs(list []netip.Addr) []netip.Addr {
+	slices.SortFunc(list, netip.Addr.Compare)
+	return slices.Compact(list)
+}

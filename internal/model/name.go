@@ -1,0 +1,70 @@
+package model
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+)
+
+// Limits of a domain name without its root label (RFC 1035 section 2.3.4).
+const (
+	maxName  = 253
+	maxLabel = 63
+)
+
+// cleanName lower-cases a domain name, drops its trailing dot and checks that it
+// can be served: RFC 1123 labels, with the underscores that some people use, and
+// no wildcard.
+func cleanName(s string) (string, error) {
+	name := strings.ToLower(strings.TrimSuffix(s, "."))
+	if name == "" || len(name) > maxName {
+		return "", fmt.Errorf("%q is not a domain name: length %d, want 1 to %d", s, len(name), maxName)
+	}
+	for label := range strings.SplitSeq(name, ".") {
+		if err := checkLabel(label); err != nil {
+			return "", fmt.Errorf("%q is not a domain name: %w", s, err)
+		}
+	}
+	return name, nil
+}
+
+func checkLabel(label string) error {
+	if label == "" || len(label) > maxLabel {
+		return fmt.Errorf("label %q has length %d, want 1 to %d", label, len(label), maxLabel)
+	}
+	if label[0] == '-' || label[len(label)-1] == '-' {
+		return fmt.Errorf("label %q begins or ends with a hyphen", label)
+	}
+	for _, c := range []byte(label) {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '_' {
+			return fmt.Errorf("label %q holds %q", label, c)
+		}
+	}
+	return nil
+}
+
+// within reports whether name is domain itself or lies below it, label by label.
+func within(name, domain string) bool {
+	rest, ok := strings.CutSuffix(name, domain)
+	return ok && (rest == "" || rest[len(rest)-1] == '.')
+}
+
+// splitHost returns the host of "host" or "host:port" (with or without brackets)
+// and the port, 0 when there is none.
+func splitHost(s string) (string, int32) {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return strings.Trim(s, "[]"), 0
+	}
+	var n int32
+	if _, err := fmt.Sscanf(port, "%d", &n); err != nil {
+		return host, 0
+	}
+	return host, n
+}
+
+func isAddress(s string) bool {
+	_, err := netip.ParseAddr(s)
+	return err == nil
+}

@@ -1,0 +1,56 @@
+package model_test
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/densityops/oooi/internal/model"
+)
+
+// render writes a snapshot down, a fact a line, for golden files that a reviewer can read.
+func render(s *model.Snapshot) string {
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	for _, c := range s.Clusters {
+		line("cluster %s in %q infra-id %q", c.Ref, c.ControlPlaneNamespace, c.InfraID)
+		line("  domains %v", c.Domains)
+		line("  apps %v %v", c.AppsDomains, c.AppsNames)
+		for _, h := range c.Hostnames {
+			for _, e := range h.Endpoints {
+				line("  %s:%d -> %s %s:%d (%s)", h.Name, e.Port, e.Role, e.Backend.Service, e.Backend.Port, e.Source)
+			}
+		}
+	}
+	for _, i := range s.Infras {
+		line("infra %s on %s %v serves %v", i.Key(), i.VLAN, i.CIDRs, i.Serves)
+		line("  dns %v", i.DNS)
+		if p := i.Proxy; p != nil {
+			line("  proxy vlan %v service %q %v", p.VLAN, p.Service, p.ClusterIPs)
+		}
+	}
+	renderView(line, "pod", s.Pod)
+	for _, v := range s.VLANs {
+		renderView(line, fmt.Sprintf("vlan %s %v", v.Name, v.CIDRs), v.View)
+	}
+	for _, p := range s.Problems {
+		line("problem %s", p)
+	}
+	return b.String()
+}
+
+func renderView(line func(string, ...any), title string, v *model.View) {
+	line("view %s", title)
+	for _, z := range v.Zones {
+		line("  zone %s of %s, served by %s", z.Origin, z.Cluster.Key(), z.NameServer())
+	}
+	for _, n := range v.Names {
+		line("  %s %v of %s", n.Name, n.Addresses, n.Cluster.Key())
+	}
+	for _, a := range v.Apps {
+		if a.Subtree {
+			line("  apps *.%s", a.Name)
+		} else {
+			line("  apps %s", a.Name)
+		}
+	}
+}

@@ -1,0 +1,247 @@
+package model
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/objects"
+)
+
+// Objects is everything that a Snapshot is computed from. It is plain data: it
+// survives a round trip through JSON, which is what the snapshot file holds.
+type Objects struct {
+	HostedClusters []*objects.HostedCluster `json:"hostedClusters,omitempty"`
+	Infras         []*v1alpha1.Infra        `json:"infras,omitempty"`
+	Services       []*objects.Service       `json:"services,omitempty"`
+	Routes         []*objects.Route         `json:"routes,omitempty"`
+	Broken         []*objects.Broken        `json:"broken,omitempty"`
+}
+
+// Scope narrows what is seen to the objects listed, each as "namespace/name". An
+// empty list means all of them; with Infras alone, the hosted clusters are those
+// that these Infras serve.
+type Scope struct {
+	Infras         []string
+	HostedClusters []string
+}
+
+// Snapshot is what the objects mean, at one moment. It is immutable and may be
+// read by any number of goroutines.
+type Snapshot struct {
+	// Clusters are the hosted clusters in scope, oldest first.
+	Clusters []*Cluster `json:"clusters"`
+	// Infras are the Infras in scope, sorted by reference.
+	Infras []*Infra `json:"infras"`
+	// Pod is what cluster DNS and pods see.
+	Pod *View `json:"pod"`
+	// VLANs are the networks of the Infras, each with what its clients see.
+	VLANs []*VLAN `json:"vlans"`
+	// Problems is everything found wrong, by object.
+	Problems []Problem `json:"problems"`
+
+	services map[string][]netip.Addr
+}
+
+// ServiceIPs returns the cluster IPs of the Service "namespace/name", none when it
+// does not exist.
+func (s *Snapshot) ServiceIPs(name string) []netip.Addr { return s.services[name] }
+
+// VLAN is one network with the Infras on it.
+type VLAN struct {
+	// Name is the network attachment definition of its VMs, "namespace/name".
+	Name string `json:"name"`
+	// CIDRs are the subnets of its clients, sorted.
+	CIDRs []netip.Prefix `json:"cidrs"`
+	// View is what its clients see: the hosted clusters of its own Infras only.
+	View *View `json:"view"`
+
+	infras []*Infra
+}
+
+// Build computes what the objects mean. It never fails: what is wrong with one
+// object becomes a Problem, and the rest stands.
+func Build(in *Objects, scope Scope) *Snapshot {
+	b := builder{
+		services: clusterIPs(in.Services),
+		routes:   map[string][]*objects.Route{},
+	}
+	for _, broken := range in.Broken {
+		b.found.add(Ref{broken.Kind, broken.Namespace, broken.Name}, ReasonUndecodable, "%s", broken.Error)
+	}
+	for _, r := range sortedByName(in.Routes) {
+		b.routes[r.Namespace] = append(b.routes[r.Namespace], r)
+	}
+	for _, hc := range sortedByName(in.HostedClusters) {
+		if inScope(scope.HostedClusters, hc) {
+			b.addHostedCluster(hc)
+		}
+	}
+	for _, infra := range sortedByName(in.Infras) {
+		if inScope(scope.Infras, infra) {
+			b.addInfra(infra)
+		}
+	}
+	if len(scope.Infras) > 0 && len(scope.HostedClusters) == 0 {
+		b.clusters = slices.DeleteFunc(b.clusters, func(c *Cluster) bool { return len(c.Infras) == 0 })
+	}
+	return b.snapshot()
+}
+
+type builder struct {
+	services map[string][]netip.Addr
+	routes   map[string][]*objects.Route
+	clusters []*Cluster
+	infras   []*Infra
+	found    problems
+}
+
+func (b *builder) addHostedCluster(hc *objects.HostedCluster) {
+	namespace := ControlPlaneNamespace(hc.Namespace, hc.Name)
+	b.clusters = append(b.clusters, clusterOf(hc, b.routes[namespace], &b.found))
+}
+
+func (b *builder) addInfra(in *v1alpha1.Infra) {
+	infra := infraOf(in, b.services, &b.found)
+	b.infras = append(b.infras, infra)
+	typed := typedDomain(in, infra.Ref, &b.found)
+	cluster := b.bind(in, infra.Ref, typed)
+	if owner := b.ownerOf(typed); owner != nil && owner != cluster {
+		b.found.add(infra.Ref, ReasonNameConflict, "spec.infraComponents.dns says %s, which is the domain of %s: not served here", typed, owner.Ref)
+		typed = ""
+	}
+	if cluster == nil && typed != "" {
+		cluster = clusterOfInfra(in, infra.Ref)
+		b.clusters = append(b.clusters, cluster)
+	}
+	if cluster == nil {
+		return
+	}
+	infra.Cluster, infra.Serves = cluster, &cluster.Ref
+	cluster.Infras = append(cluster.Infras, infra)
+	cluster.addTyped(in, infra.Ref, typed, &b.found)
+}
+
+func (b *builder) snapshot() *Snapshot {
+	slices.SortFunc(b.clusters, compareAge)
+	for _, c := range b.clusters {
+		c.Hostnames = c.names.sorted()
+	}
+	s := &Snapshot{Clusters: b.clusters, Infras: b.infras, VLANs: vlansOf(b.infras, &b.found), services: b.services}
+
+	var lost []Problem
+	s.Pod, lost = newView(podPublications(b.clusters, b.services))
+	b.found = append(b.found, lost...)
+	for _, vlan := range s.VLANs {
+		vlan.View, lost = newView(vlan.publications())
+		b.found = append(b.found, lost...)
+	}
+	s.Problems = b.found.sorted()
+	return s
+}
+
+// podPublications lists the clusters that some proxy carries, at its Service.
+func podPublications(clusters []*Cluster, services map[string][]netip.Addr) []Publication {
+	var list []Publication
+	for _, c := range clusters {
+		p := Publication{Cluster: c}
+		carried := false
+		for _, i := range c.Infras {
+			p.NameServers = append(p.NameServers, services[i.Key()+"-dns"]...)
+			if i.Proxy != nil {
+				carried = true
+				p.Addresses = append(p.Addresses, i.Proxy.ClusterIPs...)
+			}
+		}
+		if carried {
+			list = append(list, p.sorted())
+		}
+	}
+	return list
+}
+
+// publications lists the clusters that a proxy on the VLAN carries, at its VLAN address.
+func (v *VLAN) publications() []Publication {
+	byCluster := map[*Cluster]*Publication{}
+	for _, i := range v.infras {
+		if i.Cluster == nil || i.Proxy == nil {
+			continue
+		}
+		p := byCluster[i.Cluster]
+		if p == nil {
+			p = &Publication{Cluster: i.Cluster}
+			byCluster[i.Cluster] = p
+		}
+		p.Addresses = append(p.Addresses, i.Proxy.VLAN...)
+		p.NameServers = append(p.NameServers, i.DNS...)
+	}
+	list := make([]Publication, 0, len(byCluster))
+	for _, p := range byCluster {
+		list = append(list, p.sorted())
+	}
+	return list
+}
+
+func (p Publication) sorted() Publication {
+	p.Addresses = sortedAddrs(slices.Clone(p.Addresses))
+	p.NameServers = sortedAddrs(slices.Clone(p.NameServers))
+	return p
+}
+
+// vlansOf groups Infras by network, and reports networks that an address cannot
+// tell apart.
+func vlansOf(infras []*Infra, found *problems) []*VLAN {
+	byName := map[string]*VLAN{}
+	owner := map[netip.Prefix]*Infra{}
+	var list []*VLAN
+	for _, i := range infras {
+		v := byName[i.VLAN]
+		if v == nil {
+			v = &VLAN{Name: i.VLAN}
+			byName[i.VLAN] = v
+			list = append(list, v)
+		}
+		v.infras = append(v.infras, i)
+		v.CIDRs = append(v.CIDRs, i.CIDRs...)
+		for _, cidr := range i.CIDRs {
+			first := owner[cidr]
+			if first == nil {
+				owner[cidr] = i
+			} else if first.VLAN != i.VLAN {
+				found.add(i.Ref, ReasonVLANOverlap,
+					"%s is also the CIDR of %s on VLAN %s: give each VLAN a DNS listener of its own", cidr, first.Ref, first.VLAN)
+			}
+		}
+	}
+	for _, v := range list {
+		slices.SortFunc(v.CIDRs, netip.Prefix.Compare)
+		v.CIDRs = slices.Compact(v.CIDRs)
+	}
+	slices.SortFunc(list, func(a, b *VLAN) int { return cmp.Compare(a.Name, b.Name) })
+	return list
+}
+
+func clusterIPs(services []*objects.Service) map[string][]netip.Addr {
+	byName := make(map[string][]netip.Addr, len(services))
+	for _, s := range services {
+		var list []netip.Addr
+		for _, text := range s.Addresses() {
+			if a, err := netip.ParseAddr(text); err == nil {
+				list = append(list, a)
+			}
+		}
+		byName[s.Namespace+"/"+s.Name] = sortedAddrs(list)
+	}
+	return byName
+}
+
+func inScope(scope []string, o objects.Object) bool {
+	return len(scope) == 0 || slices.Contains(scope, o.GetNamespace()+"/"+o.GetName())
+}
+
+func sortedByName[T objects.Object](list []T) []T {
+	return slices.SortedFunc(slices.Values(list), func(a, b T) int {
+		return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
+	})
+}

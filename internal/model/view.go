@@ -1,0 +1,152 @@
+package model
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+)
+
+// View is what one kind of client sees of the hosted clusters: which zones exist
+// and where each name leads. It is sorted, so that equal input gives an equal view.
+type View struct {
+	Zones []Zone `json:"zones"`
+	Names []Name `json:"names"`
+	// Apps are the application subtrees that lie below a zone of the view: their
+	// parents exist, and what else lies below them is not the control plane's.
+	Apps []App `json:"apps,omitempty"`
+}
+
+// Zone is a domain that the view answers for with authority: a cluster domain, or
+// a control-plane hostname that lies outside of every domain of its own cluster.
+type Zone struct {
+	Origin  string `json:"origin"`
+	Cluster Ref    `json:"cluster"`
+	// Domain is the cluster domain in which the zone's name server has its name.
+	Domain string `json:"domain"`
+}
+
+// NameServer is the name in the zone's SOA and NS records.
+func (z Zone) NameServer() string { return "ns.dns." + z.Domain }
+
+// Name is a hostname with its addresses, sorted. Without an address the name
+// exists all the same: its address is not known yet.
+type Name struct {
+	Name      string       `json:"name"`
+	Cluster   Ref          `json:"cluster"`
+	Addresses []netip.Addr `json:"addresses"`
+}
+
+// App is a name that the apps ingress answers for.
+type App struct {
+	Name string `json:"name"`
+	// Subtree: the name is an apps domain, and everything below it is an application's.
+	Subtree bool `json:"subtree"`
+}
+
+// Publication is one cluster in one view.
+type Publication struct {
+	Cluster *Cluster
+	// Addresses are what the cluster's control-plane names resolve to.
+	Addresses []netip.Addr
+	// NameServers are the addresses of the DNS servers that give this view, if known.
+	NameServers []netip.Addr
+}
+
+// NewView puts publications into one view. A name that several clusters claim
+// belongs to the oldest of them.
+func NewView(publications []Publication) *View {
+	v, _ := newView(publications)
+	return v
+}
+
+// newView is NewView that also says what was lost to older clusters.
+func newView(publications []Publication) (*View, []Problem) {
+	b := viewBuilder{
+		names: map[string]*Cluster{},
+		zones: map[string]*Cluster{},
+		view:  &View{},
+	}
+	ordered := slices.Clone(publications)
+	slices.SortStableFunc(ordered, func(a, c Publication) int { return compareAge(a.Cluster, c.Cluster) })
+	for _, p := range ordered {
+		b.add(p)
+	}
+	slices.SortFunc(b.view.Zones, func(a, c Zone) int { return cmp.Compare(a.Origin, c.Origin) })
+	slices.SortFunc(b.view.Names, func(a, c Name) int { return cmp.Compare(a.Name, c.Name) })
+	slices.SortFunc(b.view.Apps, func(a, c App) int { return cmp.Compare(a.Name, c.Name) })
+	b.view.Apps = slices.CompactFunc(b.view.Apps, func(a, c App) bool { return a.Name == c.Name })
+	return b.view, b.lost.sorted()
+}
+
+type viewBuilder struct {
+	names map[string]*Cluster
+	zones map[string]*Cluster
+	view  *View
+	lost  problems
+}
+
+func (b *viewBuilder) add(p Publication) {
+	c := p.Cluster
+	if len(c.Domains) == 0 {
+		return
+	}
+	for _, domain := range c.Domains {
+		if b.claim(b.zones, domain, c, "cluster domain") {
+			b.addZone(domain, c)
+		}
+	}
+	for _, h := range c.Hostnames {
+		if !b.claim(b.names, h.Name, c, "hostname") {
+			continue
+		}
+		b.view.Names = append(b.view.Names, Name{Name: h.Name, Cluster: c.Ref, Addresses: p.Addresses})
+		if !c.owns(h.Name) && b.zones[h.Name] == nil {
+			b.zones[h.Name] = c
+			b.addZone(h.Name, c)
+		}
+	}
+	if server := (Zone{Domain: c.Domains[0]}).NameServer(); b.names[server] == nil {
+		b.names[server] = c
+		b.view.Names = append(b.view.Names, Name{Name: server, Cluster: c.Ref, Addresses: p.NameServers})
+	}
+	for _, apps := range c.AppsDomains {
+		if c.owns(apps) {
+			b.view.Apps = append(b.view.Apps, App{Name: apps, Subtree: true})
+		}
+	}
+	for _, name := range c.AppsNames {
+		b.view.Apps = append(b.view.Apps, App{Name: name})
+	}
+}
+
+func (b *viewBuilder) addZone(origin string, c *Cluster) {
+	b.view.Zones = append(b.view.Zones, Zone{Origin: origin, Cluster: c.Ref, Domain: c.Domains[0]})
+}
+
+// claim gives name to c unless an older cluster has it. Names that were lost with
+// their whole domain are not reported one by one.
+func (b *viewBuilder) claim(owners map[string]*Cluster, name string, c *Cluster, what string) bool {
+	owner := owners[name]
+	if owner == nil {
+		owners[name] = c
+		return true
+	}
+	if owner != c && !b.lostDomainOf(name, c) {
+		b.lost.add(c.Ref, ReasonNameConflict, "%s %s belongs to %s, which is older", what, name, owner.Ref)
+	}
+	return false
+}
+
+func (b *viewBuilder) lostDomainOf(name string, c *Cluster) bool {
+	for _, domain := range c.Domains {
+		if name != domain && within(name, domain) && b.zones[domain] != c {
+			return true
+		}
+	}
+	return false
+}
+
+// owns reports whether name lies in one of the cluster's domains.
+func (c *Cluster) owns(name string) bool {
+	return slices.ContainsFunc(c.Domains, func(domain string) bool { return within(name, domain) })
+}
