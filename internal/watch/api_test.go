@@ -1,0 +1,306 @@
+package watch_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/watch"
+	"github.com/densityops/oooi/test/lab"
+)
+
+var management = lab.Shared{
+	Config: lab.Config{Name: "management", ControllerManager: true},
+	CRDs:   []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.Oooi},
+}
+
+func TestMain(m *testing.M) { lab.Main(m, &management) }
+
+// hostedCluster is a HostedCluster that the real CRD accepts.
+func hostedCluster(namespace, name, baseDomain string) string {
+	return fmt.Sprintf(`
+apiVersion: hypershift.openshift.io/v1beta1
+kind: HostedCluster
+metadata: {name: %[2]s, namespace: %[1]s}
+spec:
+  dns: {baseDomain: %[3]s}
+  etcd: {managementType: Managed, managed: {storage: {type: PersistentVolume, persistentVolume: {size: 8Gi}}}}
+  networking: {clusterNetwork: [{cidr: 10.132.0.0/14}], serviceNetwork: [{cidr: 172.31.0.0/16}], networkType: OVNKubernetes}
+  platform: {type: KubeVirt, kubevirt: {}}
+  pullSecret: {name: pull-secret}
+  release: {image: registry.example.com/release:4.20}
+  sshKey: {}
+  services:
+  - {service: APIServer, servicePublishingStrategy: {type: LoadBalancer, loadBalancer: {hostname: api.%[2]s.%[3]s}}}
+  - {service: OAuthServer, servicePublishingStrategy: {type: Route}}
+  - {service: Konnectivity, servicePublishingStrategy: {type: Route}}
+  - {service: Ignition, servicePublishingStrategy: {type: Route}}
+`, namespace, name, baseDomain)
+}
+
+func namespaceYAML(name string) string {
+	return fmt.Sprintf("\n---\napiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n---\n", name)
+}
+
+func infraIn(namespace, cluster, serverIP string) string {
+	return fmt.Sprintf(`
+---
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: Infra
+metadata: {name: %[2]s, namespace: %[1]s}
+spec:
+  hostedClusterRef: {name: %[2]s, namespace: %[1]s}
+  networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachmentDefinition: vlan}
+  infraComponents: {proxy: {serverIP: %[3]s}}
+`, namespace, cluster, serverIP)
+}
+
+func routeIn(namespace, name, host, service string) string {
+	return fmt.Sprintf(`
+---
+apiVersion: route.openshift.io/v1
+kind: Route
+metadata: {name: %s, namespace: %s}
+spec: {host: %s, to: {kind: Service, name: %s, weight: 100}}
+`, name, namespace, host, service)
+}
+
+func serviceIn(namespace, name string) string {
+	return fmt.Sprintf("\n---\napiVersion: v1\nkind: Service\nmetadata: {name: %s, namespace: %s}\nspec: {ports: [{port: 443}]}\n", name, namespace)
+}
+
+func apply(t *testing.T, cp *lab.ControlPlane, yaml string) {
+	t.Helper()
+	if err := cp.ApplyYAML(t.Context(), []byte(yaml)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// clusterNamed returns the cluster of a snapshot.
+func clusterNamed(s *model.Snapshot, namespace, name string) *model.Cluster {
+	for _, c := range s.Clusters {
+		if c.Namespace == namespace && c.Name == name {
+			return c
+		}
+	}
+	return nil
+}
+
+func TestAPIServerIsFollowed(t *testing.T) {
+	cp := management.Get(t)
+	ns := cp.Namespace(t)
+	store := run(t, watch.Config{
+		Kubeconfig: cp.Kubeconfig(), Scope: model.Scope{HostedClusters: []string{ns + "/demo"}, Infras: []string{ns + "/demo"}},
+	})
+	await(t, store, "a sync without objects", func(s *model.Snapshot) bool { return len(s.Clusters) == 0 })
+
+	hcp := model.ControlPlaneNamespace(ns, "demo")
+	apply(t, cp, namespaceYAML(hcp)+hostedCluster(ns, "demo", "example.com")+infraIn(ns, "demo", "192.0.2.3"))
+	await(t, store, "the cluster's names on the VLAN", func(s *model.Snapshot) bool {
+		return len(s.VLANs) == 1 && has(s.VLANs[0].View, "api.demo.example.com", "192.0.2.3")
+	})
+
+	apply(t, cp, serviceIn(ns, "demo-proxy"))
+	await(t, store, "the proxy's cluster IP", func(s *model.Snapshot) bool {
+		return len(addresses(s.Pod, "api.demo.example.com")) == 1
+	})
+
+	host := "ignition-server-" + hcp + ".apps.mgmt.example.com"
+	apply(t, cp, routeIn(hcp, "ignition-server", host, "ignition-server-proxy"))
+	await(t, store, "the Route's host", func(s *model.Snapshot) bool { return has(s.VLANs[0].View, host, "192.0.2.3") })
+
+	apply(t, cp, infraIn(ns, "demo", "192.0.2.4"))
+	await(t, store, "the new address", func(s *model.Snapshot) bool {
+		return has(s.VLANs[0].View, "api.demo.example.com", "192.0.2.4") && has(s.VLANs[0].View, host, "192.0.2.4")
+	})
+
+	if err := cp.DeleteYAML(t.Context(), []byte(hostedCluster(ns, "demo", "example.com"))); err != nil {
+		t.Fatal(err)
+	}
+	await(t, store, "the cluster's end", func(s *model.Snapshot) bool {
+		return len(s.Clusters) == 0 && addresses(s.Pod, "api.demo.example.com") == nil
+	})
+}
+
+func TestUnchangedObjectsMakeNoSnapshot(t *testing.T) {
+	cp := management.Get(t)
+	ns := cp.Namespace(t)
+	store := run(t, watch.Config{Kubeconfig: cp.Kubeconfig(), Scope: model.Scope{HostedClusters: []string{ns + "/demo"}}})
+	apply(t, cp, hostedCluster(ns, "demo", "example.com"))
+	await(t, store, "the cluster", func(s *model.Snapshot) bool { return clusterNamed(s, ns, "demo") != nil })
+	before := store.Status().Builds
+
+	status := func(text string) []byte {
+		return []byte(fmt.Sprintf(`
+apiVersion: hypershift.openshift.io/v1beta1
+kind: HostedCluster
+metadata: {name: demo, namespace: %s}
+status:
+  controlPlaneEndpoint: {host: %s, port: 6443}
+  conditions: [{type: Available, status: "True", reason: AsExpected, message: "%s", lastTransitionTime: "2026-01-01T00:00:00Z"}]
+`, ns, "api.demo.example.com", text))
+	}
+	for i := range 5 { // heartbeats that change nothing we read
+		if err := cp.ApplyStatusYAML(t.Context(), status(fmt.Sprint("heartbeat ", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	apply(t, cp, infraIn(ns, "demo", "192.0.2.3")) // not in scope: a marker in the API server's order only
+	apply(t, cp, strings.Replace(hostedCluster(ns, "demo", "example.com"), "spec:", "spec:\n  kubeAPIServerDNSName: custom.example.org", 1))
+	await(t, store, "the real change", func(s *model.Snapshot) bool {
+		return slices.ContainsFunc(clusterNamed(s, ns, "demo").Hostnames, func(h model.Hostname) bool { return h.Name == "custom.example.org" })
+	})
+	// The endpoint of the first heartbeat and the real change: the other four made none.
+	if got := store.Status().Builds - before; got > 2 {
+		t.Errorf("%d snapshots were made of 2 changes", got)
+	}
+}
+
+func TestAPIThatAppearsIsUsedAndOneThatGoesIsMissed(t *testing.T) {
+	cp := lab.New(t, lab.Config{Name: "bare"})
+	store := run(t, watch.Config{Kubeconfig: cp.Kubeconfig()})
+	await(t, store, "a sync without any CRD", func(s *model.Snapshot) bool { return len(s.Clusters) == 0 })
+	for _, r := range store.Status().Resources {
+		if r.Missing != (r.Resource != "services") {
+			t.Errorf("%s: missing %t", r.Resource, r.Missing)
+		}
+	}
+	if age := store.Status().Age(); age != 0 {
+		t.Errorf("an API that does not exist makes the snapshot %s old", age)
+	}
+
+	if err := cp.InstallCRDs(t.Context(), lab.HyperShift); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, cp, namespaceYAML("clusters")+hostedCluster("clusters", "demo", "example.com"))
+	await(t, store, "the cluster of the new API", func(s *model.Snapshot) bool { return clusterNamed(s, "clusters", "demo") != nil })
+
+	crds, err := lab.CRDs(t.Context(), lab.HyperShift)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, crd := range crds {
+		if err := cp.Delete(t.Context(), crd); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await(t, store, "the end of the API's objects", func(s *model.Snapshot) bool { return len(s.Clusters) == 0 })
+	if err := cp.InstallCRDs(t.Context(), lab.HyperShift); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, cp, hostedCluster("clusters", "again", "example.com"))
+	await(t, store, "the API again", func(s *model.Snapshot) bool { return clusterNamed(s, "clusters", "again") != nil })
+}
+
+func TestOutageKeepsWhatIsKnown(t *testing.T) {
+	cp := lab.New(t, lab.Config{Name: "outage"})
+	if err := cp.InstallCRDs(t.Context(), lab.HyperShift, lab.Oooi); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, cp, namespaceYAML("clusters")+hostedCluster("clusters", "demo", "example.com")+infraIn("clusters", "demo", "192.0.2.3"))
+	store := run(t, watch.Config{Kubeconfig: cp.Kubeconfig()})
+	known := func(s *model.Snapshot) bool {
+		return len(s.VLANs) == 1 && has(s.VLANs[0].View, "api.demo.example.com", "192.0.2.3")
+	}
+	await(t, store, "the first sync", known)
+
+	if err := cp.KillAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cp.KillEtcd(); err != nil {
+		t.Fatal(err)
+	}
+	poll(t, "the outage to show in the age", func() bool { return store.Status().Age() > 0 })
+	lost := store.Snapshot()
+	if !known(lost) {
+		t.Fatal("the outage took names away")
+	}
+
+	gone := make(chan struct{}, 1)
+	defer store.Subscribe(func() {
+		if !known(store.Snapshot()) {
+			select {
+			case gone <- struct{}{}:
+			default:
+			}
+		}
+	})()
+	if err := cp.StartEtcd(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := cp.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, cp, hostedCluster("clusters", "second", "example.com"))
+	await(t, store, "what changed after the outage", func(s *model.Snapshot) bool {
+		return clusterNamed(s, "clusters", "second") != nil
+	})
+	select {
+	case <-gone:
+		t.Error("on the way back the names were gone for a moment")
+	default:
+	}
+	poll(t, "the snapshot to be as new as can be", func() bool { return store.Status().Age() == 0 })
+}
+
+func TestListedClustersNeedNarrowRightsOnly(t *testing.T) {
+	cp := management.Get(t)
+	ns := cp.Namespace(t)
+	hcp := model.ControlPlaneNamespace(ns, "demo")
+	apply(t, cp, namespaceYAML(hcp)+hostedCluster(ns, "demo", "example.com")+infraIn(ns, "demo", "192.0.2.3")+serviceIn(ns, "demo-proxy"))
+	kubeconfig, err := cp.UserKubeconfig("narrow-" + ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := watch.Config{
+		Kubeconfig: kubeconfig, Scope: model.Scope{HostedClusters: []string{ns + "/demo"}, Infras: []string{ns + "/demo"}},
+	}
+	store := run(t, config)
+	poll(t, "a user without rights to be told so", func() bool { return forbidden(store) })
+	if store.Snapshot() != nil {
+		t.Fatal("there is a snapshot though nothing may be read")
+	}
+
+	apply(t, cp, fmt.Sprintf(`
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: names, namespace: %[1]s}
+rules:
+- {apiGroups: [hypershift.openshift.io], resources: [hostedclusters], resourceNames: [demo], verbs: [get, list, watch]}
+- {apiGroups: [hostedcluster.densityops.com], resources: [infras], resourceNames: [demo], verbs: [get, list, watch]}
+- {apiGroups: [""], resources: [services], verbs: [get, list, watch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: names, namespace: %[2]s}
+rules:
+- {apiGroups: [route.openshift.io], resources: [routes], verbs: [get, list, watch]}
+- {apiGroups: [""], resources: [services], verbs: [get, list, watch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: names, namespace: %[1]s}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: names}
+subjects: [{kind: User, name: narrow-%[1]s, apiGroup: rbac.authorization.k8s.io}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: names, namespace: %[2]s}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: names}
+subjects: [{kind: User, name: narrow-%[1]s, apiGroup: rbac.authorization.k8s.io}]
+`, ns, hcp))
+	await(t, store, "the names under narrow rights", func(s *model.Snapshot) bool {
+		return len(s.VLANs) == 1 && has(s.VLANs[0].View, "api.demo.example.com", "192.0.2.3") && len(addresses(s.Pod, "api.demo.example.com")) == 1
+	})
+}
+
+func forbidden(store *watch.Store) bool {
+	for _, r := range store.Status().Resources {
+		if r.Error == "" {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,260 @@
+package watch
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/objects"
+)
+
+const (
+	// directoryPoll is how often a folder is looked at. Polling follows every kind of
+	// folder, the swapped symbolic links of a mounted ConfigMap among them.
+	directoryPoll = 500 * time.Millisecond
+	// maxManifest is the size in bytes of the largest file that is read.
+	maxManifest = 64 << 20
+)
+
+// directorySource reads objects from the YAML and JSON files of a folder and the
+// folders in it, such as a must-gather.
+type directorySource struct {
+	dir string
+	log *slog.Logger
+
+	mu    sync.Mutex
+	files map[string]*manifest // by path
+	err   error                // why the folder itself cannot be read
+	read  bool                 // the folder was read once
+}
+
+// manifest is one file as it was last read.
+type manifest struct {
+	stamp   stamp
+	objects []objects.Object
+	err     string // why it could not be read; objects are then those of before
+}
+
+// stamp tells whether a file has changed.
+type stamp struct {
+	size     int64
+	modified time.Time
+}
+
+func newDirectorySource(dir string, log *slog.Logger) *directorySource {
+	return &directorySource{dir: dir, log: log.With("directory", dir), files: map[string]*manifest{}}
+}
+
+// ReadManifests reads a folder once. Files that cannot be read are among the broken
+// objects; an error means that the folder itself cannot be.
+func ReadManifests(dir string) (*model.Objects, error) {
+	s := newDirectorySource(dir, slog.New(slog.DiscardHandler))
+	s.refresh()
+	if s.err != nil {
+		return nil, s.err
+	}
+	all, _ := s.objects()
+	return all, nil
+}
+
+func (s *directorySource) run(ctx context.Context, changed func()) {
+	tick := time.NewTicker(directoryPoll)
+	defer tick.Stop()
+	for {
+		if s.refresh() {
+			changed()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// refresh reads what has changed, and reports whether anything had.
+func (s *directorySource) refresh() bool {
+	found, err := manifests(s.dir)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		if s.err == nil || s.err.Error() != err.Error() {
+			s.log.Error("cannot read the folder; what was read before is kept", "err", err)
+		}
+		s.err = err
+		return false
+	}
+	s.err = nil
+	changed := !s.read
+	s.read = true
+	for path := range s.files {
+		if _, ok := found[path]; !ok {
+			delete(s.files, path)
+			changed = true
+		}
+	}
+	for path, stamp := range found {
+		before := s.files[path]
+		if before != nil && before.stamp == stamp {
+			continue
+		}
+		now := readManifest(path, stamp)
+		if now.err != "" {
+			s.log.Error("cannot read a file; what it held before is kept", "file", path, "err", now.err)
+			if before != nil {
+				now.objects = before.objects
+			}
+		}
+		changed = changed || before == nil || !reflect.DeepEqual(before.objects, now.objects) || before.err != now.err
+		s.files[path] = now
+	}
+	return changed
+}
+
+// manifests returns the files of a folder that may hold objects.
+func manifests(dir string) (map[string]stamp, error) {
+	found := map[string]stamp{}
+	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			if errors.Is(err, fs.ErrNotExist) && path != dir {
+				return nil // it went while we walked
+			}
+			return err
+		}
+		switch filepath.Ext(path) {
+		case ".yaml", ".yml", ".json":
+		default:
+			return nil
+		}
+		info, err := os.Stat(path) // follows the links of a mounted ConfigMap
+		if err != nil || info.IsDir() {
+			return nil //nolint:nilerr // a dangling link holds nothing
+		}
+		found[path] = stamp{info.Size(), info.ModTime()}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading manifests: %w", err)
+	}
+	return found, nil
+}
+
+// readManifest reads a file of one or several documents.
+func readManifest(path string, stamp stamp) *manifest {
+	m := &manifest{stamp: stamp}
+	if stamp.size > maxManifest {
+		m.err = fmt.Sprintf("%d bytes, more than the %d that are read", stamp.size, maxManifest)
+		return m
+	}
+	data, err := os.ReadFile(path)
+	if err == nil {
+		m.objects, err = parseManifest(data)
+	}
+	if err != nil {
+		m.err = err.Error()
+	}
+	return m
+}
+
+// parseManifest returns the objects in YAML or JSON documents that the model reads;
+// all others are passed over.
+func parseManifest(data []byte) ([]objects.Object, error) {
+	known := map[string]resource{}
+	for _, r := range resources() {
+		known[r.gvr.Group+"/"+r.kind] = r
+	}
+	var found []objects.Object
+	take := func(u *unstructured.Unstructured) {
+		gvk := u.GroupVersionKind()
+		if r, ok := known[gvk.Group+"/"+gvk.Kind]; ok {
+			found = append(found, r.decode(u))
+		}
+	}
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
+	for n := 1; ; n++ {
+		var content map[string]any
+		err := decoder.Decode(&content)
+		if errors.Is(err, io.EOF) {
+			return found, nil
+		}
+		if err != nil {
+			return found, fmt.Errorf("document %d: %w", n, err)
+		}
+		u := &unstructured.Unstructured{Object: content}
+		if !u.IsList() {
+			take(u)
+			continue
+		}
+		if err := u.EachListItem(func(item runtime.Object) error {
+			object, ok := item.(*unstructured.Unstructured)
+			if !ok {
+				return fmt.Errorf("a list holds a %T", item)
+			}
+			if object.GetKind() == "" { // as in the typed lists of a must-gather
+				object.SetAPIVersion(u.GetAPIVersion())
+				object.SetKind(strings.TrimSuffix(u.GetKind(), "List"))
+			}
+			take(object)
+			return nil
+		}); err != nil {
+			return found, fmt.Errorf("document %d: %w", n, err)
+		}
+	}
+}
+
+func (s *directorySource) objects() (*model.Objects, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []objects.Object
+	for _, path := range s.paths() {
+		m := s.files[path]
+		all = append(all, m.objects...)
+		if m.err != "" {
+			all = append(all, &objects.Broken{
+				ObjectMeta: metav1.ObjectMeta{Name: path},
+				Kind:       "File",
+				Error:      m.err,
+			})
+		}
+	}
+	return collect(all), s.read
+}
+
+func (s *directorySource) paths() []string {
+	paths := make([]string, 0, len(s.files))
+	for path := range s.files {
+		paths = append(paths, path)
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+func (s *directorySource) status() []ResourceStatus {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	status := ResourceStatus{Resource: "files", Name: s.dir, Synced: s.read, Connected: s.err == nil}
+	for _, m := range s.files {
+		status.Objects += len(m.objects)
+	}
+	if s.err != nil {
+		status.Error = s.err.Error()
+	}
+	return []ResourceStatus{status}
+}

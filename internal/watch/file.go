@@ -1,0 +1,103 @@
+package watch
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/densityops/oooi/internal/model"
+)
+
+const (
+	// fileVersion is the version of the snapshot file's layout. A file of another
+	// version is not read.
+	fileVersion = 1
+	// fileEvery is how often the file is written, at most, while things change.
+	fileEvery = 5 * time.Second
+	// fileRefresh is how often it is written though nothing changes, so that its age
+	// tells how old the knowledge in it is.
+	fileRefresh = time.Minute
+)
+
+// file is what a snapshot file holds: the objects, not what they mean, so that a
+// newer release draws its own conclusions from them.
+type file struct {
+	Version int            `json:"version"`
+	Written time.Time      `json:"written"`
+	Objects *model.Objects `json:"objects"`
+}
+
+func readFile(path string) (*file, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the snapshot file: %w", err)
+	}
+	f := &file{}
+	if err := json.Unmarshal(data, f); err != nil {
+		return nil, fmt.Errorf("snapshot file %s is damaged: %w", path, err)
+	}
+	if f.Version != fileVersion || f.Objects == nil {
+		return nil, fmt.Errorf("snapshot file %s has version %d, want %d", path, f.Version, fileVersion)
+	}
+	return f, nil
+}
+
+// writeFile replaces the file as a whole: a reader finds the old one or the new.
+func writeFile(path string, f *file) error {
+	data, err := json.Marshal(f)
+	if err != nil {
+		return fmt.Errorf("encoding the snapshot: %w", err)
+	}
+	temp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("writing the snapshot file: %w", err)
+	}
+	defer os.Remove(temp.Name()) //nolint:errcheck // gone already once renamed
+	_, err = temp.Write(data)
+	if closeErr := temp.Close(); err == nil {
+		err = closeErr
+	}
+	if err == nil {
+		err = os.Rename(temp.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("writing the snapshot file: %w", err)
+	}
+	return nil
+}
+
+// keepFile writes the file after changes, every while without any, and at the end.
+func (s *Store) keepFile(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	var written time.Time
+	var builds int
+	failing := false
+	for ended := false; !ended; {
+		select {
+		case <-ctx.Done():
+			ended = true
+		case <-tick.C:
+		}
+		status := s.Status()
+		changed := status.Builds != builds && (ended || status.At.Sub(written) >= fileEvery)
+		fresher := status.Age() == 0 && status.At.Sub(written) >= fileRefresh
+		if !status.Synced || !changed && !fresher {
+			continue
+		}
+		s.mu.Lock()
+		all := s.objects
+		s.mu.Unlock()
+		err := writeFile(s.config.File, &file{Version: fileVersion, Written: status.Since, Objects: all})
+		if err != nil && !failing {
+			s.log.Error("a restart during an outage of the API server would find no snapshot", "err", err)
+		}
+		failing = err != nil
+		if err == nil {
+			written, builds = status.At, status.Builds
+		}
+	}
+}

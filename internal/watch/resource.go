@@ -1,0 +1,75 @@
+package watch
+
+import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/objects"
+)
+
+// resource is one kind of object that the model reads.
+type resource struct {
+	gvr    schema.GroupVersionResource
+	kind   string
+	decode func(*unstructured.Unstructured) objects.Object
+	// scoped gives the namespaces to watch when the hosted clusters are listed, so
+	// that narrow rights suffice. Each entry is a namespace and, if one object there
+	// is all that is wanted, its name.
+	scoped func(model.Scope) []objectKey
+}
+
+// objectKey names an object, or with an empty name all objects of a namespace.
+type objectKey struct{ namespace, name string }
+
+var infraResource = v1alpha1.SchemeGroupVersion.WithResource("infras")
+
+// resources are the objects behind a snapshot, in the order in which problems with
+// them are worth hearing of.
+func resources() []resource {
+	return []resource{
+		{
+			gvr: objects.HostedClusterResource, kind: "HostedCluster", decode: objects.Decode[objects.HostedCluster],
+			scoped: func(s model.Scope) []objectKey { return keysOf(s.HostedClusters) },
+		},
+		{
+			gvr: infraResource, kind: "Infra", decode: objects.Decode[v1alpha1.Infra],
+			scoped: func(s model.Scope) []objectKey { return keysOf(s.Infras) },
+		},
+		{
+			gvr: objects.RouteResource, kind: "Route", decode: objects.Decode[objects.Route],
+			scoped: controlPlaneNamespaces,
+		},
+		{
+			gvr: objects.ServiceResource, kind: "Service", decode: objects.Decode[objects.Service],
+			scoped: func(s model.Scope) []objectKey {
+				keys := controlPlaneNamespaces(s)
+				for _, infra := range keysOf(s.Infras) {
+					keys = append(keys, objectKey{namespace: infra.namespace})
+				}
+				return keys
+			},
+		},
+	}
+}
+
+// collect puts objects of any kind into the fields that hold them.
+func collect(list []objects.Object) *model.Objects {
+	all := &model.Objects{}
+	for _, o := range list {
+		switch o := o.(type) {
+		case *objects.HostedCluster:
+			all.HostedClusters = append(all.HostedClusters, o)
+		case *v1alpha1.Infra:
+			all.Infras = append(all.Infras, o)
+		case *objects.Route:
+			all.Routes = append(all.Routes, o)
+		case *objects.Service:
+			all.Services = append(all.Services, o)
+		case *objects.Broken:
+			all.Broken = append(all.Broken, o)
+		}
+	}
+	return all
+}

@@ -1,0 +1,40 @@
+package watch
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/densityops/oooi/internal/model"
+)
+
+// keysOf reads "namespace/name" entries.
+func keysOf(list []string) []objectKey {
+	keys := make([]objectKey, 0, len(list))
+	for _, s := range list {
+		namespace, name, _ := strings.Cut(s, "/")
+		keys = append(keys, objectKey{namespace, name})
+	}
+	return keys
+}
+
+// controlPlaneNamespaces are where HyperShift runs the listed hosted clusters.
+func controlPlaneNamespaces(s model.Scope) []objectKey {
+	keys := make([]objectKey, 0, len(s.HostedClusters))
+	for _, hc := range keysOf(s.HostedClusters) {
+		keys = append(keys, objectKey{namespace: model.ControlPlaneNamespace(hc.namespace, hc.name)})
+	}
+	return keys
+}
+
+// watched says where to watch a resource. Only a scope that lists its hosted
+// clusters is closed: otherwise any namespace may hold one that an Infra names.
+func (r resource) watched(s model.Scope) []objectKey {
+	if len(s.HostedClusters) == 0 {
+		return []objectKey{{}}
+	}
+	keys := r.scoped(s)
+	slices.SortFunc(keys, func(a, b objectKey) int {
+		return strings.Compare(a.namespace+"/"+a.name, b.namespace+"/"+b.name)
+	})
+	return slices.Compact(keys)
+}

@@ -1,0 +1,102 @@
+package watch
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/objects"
+)
+
+// source is where objects come from.
+type source interface {
+	// run follows the source until the context ends, calling changed after every change.
+	run(ctx context.Context, changed func())
+	// objects returns what is known, and whether that is all there is.
+	objects() (*model.Objects, bool)
+	// status tells how each part of the source stands.
+	status() []ResourceStatus
+}
+
+// ResourceStatus tells how one watch stands.
+type ResourceStatus struct {
+	Resource  string `json:"resource"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"`
+	// Objects is how many objects are known.
+	Objects int `json:"objects"`
+	// Synced: the objects known were, at some time, all there were.
+	Synced bool `json:"synced"`
+	// Connected: changes arrive as they happen.
+	Connected bool `json:"connected"`
+	// Missing: the API server does not serve the resource.
+	Missing bool `json:"missing,omitempty"`
+	// LastSeen is when an unconnected watch was last connected; zero for never.
+	LastSeen time.Time `json:"lastSeen,omitzero"`
+	// Error is why the watch is not connected.
+	Error string `json:"error,omitempty"`
+}
+
+// apiSource follows an API server.
+type apiSource struct {
+	watchers []*watcher
+	changed  func()
+}
+
+// requests to an API server that one source makes at once, at most. A source lists
+// each resource once and then only watches.
+const (
+	clientQPS   = 50
+	clientBurst = 100
+)
+
+func newAPISource(config *rest.Config, scope model.Scope, log *slog.Logger) (*apiSource, error) {
+	config = rest.CopyConfig(config)
+	config.QPS, config.Burst = clientQPS, clientBurst
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for %s: %w", config.Host, err)
+	}
+	s := &apiSource{}
+	for _, r := range resources() {
+		for _, key := range r.watched(scope) {
+			s.watchers = append(s.watchers, newWatcher(client, r, key, func() { s.changed() }, log))
+		}
+	}
+	return s, nil
+}
+
+func (s *apiSource) run(ctx context.Context, changed func()) {
+	s.changed = changed
+	var group sync.WaitGroup
+	for _, w := range s.watchers {
+		group.Go(func() { w.run(ctx) })
+	}
+	group.Wait()
+}
+
+func (s *apiSource) objects() (*model.Objects, bool) {
+	var all []objects.Object
+	complete := true
+	for _, w := range s.watchers {
+		list, synced := w.table.list()
+		all = append(all, list...)
+		complete = complete && synced
+	}
+	return collect(all), complete
+}
+
+func (s *apiSource) status() []ResourceStatus {
+	list := make([]ResourceStatus, len(s.watchers))
+	for i, w := range s.watchers {
+		list[i] = w.status()
+	}
+	return slices.Clip(list)
+}

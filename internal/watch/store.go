@@ -1,0 +1,266 @@
+package watch
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/densityops/oooi/internal/model"
+)
+
+// holdOff is for how long changes are gathered after a snapshot was made. The
+// first change after a quiet time is served at once.
+const holdOff = 20 * time.Millisecond
+
+// Config says what a Store follows. Two equal Configs mean the same store.
+type Config struct {
+	// Kubeconfig is a kubeconfig file; empty for the pod's own service account.
+	Kubeconfig string
+	// Context is the context to use in Kubeconfig; empty for its current one.
+	Context string
+	// Manifests is a folder of YAML or JSON files to read in place of an API server.
+	Manifests string
+	// Scope narrows what is seen.
+	Scope model.Scope
+	// File keeps the objects across a restart; empty for none.
+	File string
+}
+
+// String names what is followed, on one line: "in-cluster", or the file or folder,
+// with its scope.
+func (c Config) String() string {
+	words := []string{cmp.Or(c.Manifests, c.Kubeconfig, "in-cluster")}
+	if c.Context != "" {
+		words = append(words, "context", c.Context)
+	}
+	words = append(words, c.Scope.HostedClusters...)
+	words = append(words, c.Scope.Infras...)
+	if c.File != "" {
+		words = append(words, "kept in", c.File)
+	}
+	return strings.Join(words, " ")
+}
+
+// Store follows the objects of a Config and keeps the snapshot that they make. All
+// methods are safe for concurrent use.
+type Store struct {
+	config Config
+	log    *slog.Logger
+	source source
+	dirty  chan struct{}
+
+	snapshot atomic.Pointer[model.Snapshot]
+
+	mu          sync.Mutex
+	objects     *model.Objects // what snapshot was made from
+	live        bool           // snapshot was made from the source, not from the file
+	asOf        time.Time      // when the file was written that snapshot was made from
+	builds      int
+	subscribers map[int]func()
+	nextID      int
+}
+
+// Open makes a Store. Its file is read at once, if there is one; nothing else
+// happens until Run.
+func Open(config Config, log *slog.Logger) (*Store, error) {
+	s := &Store{
+		config: config, log: log, dirty: make(chan struct{}, 1), subscribers: map[int]func(){},
+	}
+	if config.Manifests != "" {
+		s.source = newDirectorySource(config.Manifests, log)
+	} else {
+		client, err := restConfig(config)
+		if err != nil {
+			return nil, err
+		}
+		if s.source, err = newAPISource(client, config.Scope, log); err != nil {
+			return nil, err
+		}
+	}
+	s.load()
+	return s, nil
+}
+
+func restConfig(config Config) (*rest.Config, error) {
+	if config.Kubeconfig == "" {
+		client, err := rest.InClusterConfig()
+		if errors.Is(err, rest.ErrNotInCluster) {
+			return nil, errors.New("not in a pod, so there is no API server to read: name a kubeconfig file or a folder of manifests")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading the pod's service account: %w", err)
+		}
+		return client, nil
+	}
+	client, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
+		&clientcmd.ClientConfigLoadingRules{ExplicitPath: config.Kubeconfig},
+		&clientcmd.ConfigOverrides{CurrentContext: config.Context},
+	).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("reading kubeconfig %s: %w", config.Kubeconfig, err)
+	}
+	return client, nil
+}
+
+// load makes a first snapshot from the file. A file that cannot be used costs the
+// bridge over an outage, nothing else.
+func (s *Store) load() {
+	if s.config.File == "" {
+		return
+	}
+	saved, err := readFile(s.config.File)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return
+	case err != nil:
+		s.log.Error("cannot use the snapshot file; it is written anew after the first sync", "file", s.config.File, "err", err)
+		return
+	}
+	s.objects, s.asOf = saved.Objects, saved.Written
+	s.snapshot.Store(model.Build(saved.Objects, s.config.Scope))
+	s.log.Info("answering from the snapshot file until synced", "file", s.config.File, "written", saved.Written.Format(time.RFC3339))
+}
+
+// Run follows the objects until the context ends.
+func (s *Store) Run(ctx context.Context) {
+	var group sync.WaitGroup
+	group.Go(func() { s.source.run(ctx, s.touch) })
+	if s.config.File != "" {
+		group.Go(func() { s.keepFile(ctx) })
+	}
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-s.dirty:
+			s.build()
+			select {
+			case <-ctx.Done():
+			case <-time.After(holdOff):
+			}
+		}
+	}
+	group.Wait()
+}
+
+// touch notes that something has changed. It never blocks.
+func (s *Store) touch() {
+	select {
+	case s.dirty <- struct{}{}:
+	default:
+	}
+}
+
+// build swaps in the snapshot of what the source knows, once it knows everything.
+func (s *Store) build() {
+	all, complete := s.source.objects()
+	if !complete {
+		return
+	}
+	snapshot := model.Build(all, s.config.Scope)
+	s.reportChanges(snapshot)
+	s.snapshot.Store(snapshot)
+
+	s.mu.Lock()
+	s.objects, s.live = all, true
+	s.builds++
+	subscribers := slices.Collect(maps.Values(s.subscribers))
+	s.mu.Unlock()
+	for _, f := range subscribers {
+		f()
+	}
+}
+
+// reportChanges logs the problems that were not there before, once each.
+func (s *Store) reportChanges(now *model.Snapshot) {
+	known := map[model.Problem]bool{}
+	if before := s.snapshot.Load(); before != nil {
+		for _, p := range before.Problems {
+			known[p] = true
+		}
+	}
+	if s.builds == 0 {
+		s.log.Info("synced", "clusters", len(now.Clusters), "infras", len(now.Infras), "names", len(now.Pod.Names))
+	}
+	for _, p := range now.Problems {
+		if !known[p] {
+			s.log.Warn(p.Message, "object", p.Object.String(), "reason", string(p.Reason))
+		}
+		delete(known, p)
+	}
+	for p := range known {
+		s.log.Info("resolved: "+p.Message, "object", p.Object.String(), "reason", string(p.Reason))
+	}
+}
+
+// Snapshot returns the present snapshot, or nil when nothing is known yet.
+func (s *Store) Snapshot() *model.Snapshot { return s.snapshot.Load() }
+
+// Subscribe calls f after every snapshot made from now on, one call at a time, from
+// the goroutine that made it: f must be quick. The returned function ends it; a
+// call may still be under way when that returns.
+func (s *Store) Subscribe(f func()) (cancel func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := s.nextID
+	s.nextID++
+	s.subscribers[id] = f
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.subscribers, id)
+	}
+}
+
+// Status tells how a Store stands, at one moment.
+type Status struct {
+	// At is that moment.
+	At time.Time `json:"at"`
+	// Synced: the snapshot was made from the source itself.
+	Synced bool `json:"synced"`
+	// Since is when the source was last known to be followed without a gap: now, when
+	// it is followed; zero, when nothing is known.
+	Since time.Time `json:"since,omitzero"`
+	// Builds counts the snapshots made from the source.
+	Builds int `json:"builds"`
+	// Resources tells how each watch stands.
+	Resources []ResourceStatus `json:"resources"`
+}
+
+// Age returns how old the knowledge is that answers are given from: 0 while every
+// watch is connected.
+func (s Status) Age() time.Duration {
+	if s.Since.IsZero() {
+		return 0
+	}
+	return max(0, s.At.Sub(s.Since))
+}
+
+// Status returns how the store stands now.
+func (s *Store) Status() Status {
+	s.mu.Lock()
+	status := Status{At: time.Now(), Synced: s.live, Since: s.asOf, Builds: s.builds}
+	s.mu.Unlock()
+	status.Resources = s.source.status()
+	if !status.Synced {
+		return status
+	}
+	status.Since = status.At
+	for _, r := range status.Resources {
+		if !r.Connected && !r.Missing && r.LastSeen.Before(status.Since) {
+			status.Since = r.LastSeen
+		}
+	}
+	return status
+}

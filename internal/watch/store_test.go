@@ -1,0 +1,198 @@
+package watch_test
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/watch"
+)
+
+// run starts a store for one test and ends it with the test.
+func run(t *testing.T, config watch.Config) *watch.Store {
+	t.Helper()
+	store, err := watch.Open(config, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var group sync.WaitGroup
+	group.Go(func() { store.Run(ctx) })
+	t.Cleanup(func() { cancel(); group.Wait() })
+	return store
+}
+
+// await waits until the store's snapshot satisfies a condition.
+func await(t *testing.T, store *watch.Store, what string, ok func(*model.Snapshot) bool) *model.Snapshot {
+	t.Helper()
+	changed := make(chan struct{}, 1)
+	cancel := store.Subscribe(func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	})
+	defer cancel()
+	deadline := time.After(30 * time.Second)
+	for {
+		if s := store.Snapshot(); s != nil && ok(s) {
+			return s
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			t.Fatalf("timed out waiting for: %s; status %+v", what, store.Status())
+		}
+	}
+}
+
+// poll waits for what no subscription announces.
+func poll(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("timed out waiting for: %s", what)
+		}
+	}
+}
+
+// addresses returns what a name resolves to in a view, nil when it is not there.
+func addresses(v *model.View, name string) []string {
+	for _, n := range v.Names {
+		if n.Name == name {
+			list := []string{}
+			for _, a := range n.Addresses {
+				list = append(list, a.String())
+			}
+			return list
+		}
+	}
+	return nil
+}
+
+func has(v *model.View, name string, want ...string) bool {
+	got := addresses(v, name)
+	return got != nil && slices.Equal(got, want)
+}
+
+func write(t *testing.T, dir, name, content string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+const (
+	hostedClusterYAML = `
+apiVersion: hypershift.openshift.io/v1beta1
+kind: HostedCluster
+metadata: {name: demo, namespace: clusters}
+spec: {dns: {baseDomain: example.com}}
+`
+	infraYAML = `
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: Infra
+metadata: {name: demo, namespace: clusters}
+spec:
+  hostedClusterRef: {name: demo}
+  networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachmentDefinition: vlan}
+  infraComponents: {proxy: {serverIP: 192.0.2.3}}
+`
+	serviceYAML = `
+apiVersion: v1
+kind: Service
+metadata: {name: demo-proxy, namespace: clusters}
+spec: {clusterIP: 10.96.0.3}
+`
+)
+
+func TestDirectoryIsFollowed(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "cluster.yaml", hostedClusterYAML)
+	write(t, dir, "infra.yaml", infraYAML)
+	write(t, dir, "service.json", `{"apiVersion":"v1","kind":"ServiceList","items":[{"metadata":{"name":"demo-proxy","namespace":"clusters"},"spec":{"clusterIP":"10.96.0.3"}}]}`)
+	write(t, dir, "notes.txt", "not a manifest")
+	store := run(t, watch.Config{Manifests: dir})
+	await(t, store, "the names of the folder", func(s *model.Snapshot) bool {
+		return has(s.Pod, "api.demo.example.com", "10.96.0.3") && has(s.VLANs[0].View, "api.demo.example.com", "192.0.2.3")
+	})
+
+	t.Run("a file that breaks keeps what it said", func(t *testing.T) {
+		write(t, dir, "infra.yaml", infraYAML+"\n  broken: [")
+		s := await(t, store, "the fault", func(s *model.Snapshot) bool { return len(s.Problems) > 0 })
+		if p := s.Problems[0]; p.Reason != model.ReasonUndecodable || p.Object.Name != filepath.Join(dir, "infra.yaml") {
+			t.Errorf("problem %v does not name the file", p)
+		}
+		if !has(s.VLANs[0].View, "api.demo.example.com", "192.0.2.3") {
+			t.Error("the names of the broken file are gone")
+		}
+	})
+	t.Run("a file that goes takes its objects along", func(t *testing.T) {
+		if err := os.Remove(filepath.Join(dir, "infra.yaml")); err != nil {
+			t.Fatal(err)
+		}
+		await(t, store, "no VLAN", func(s *model.Snapshot) bool { return len(s.VLANs) == 0 && len(s.Problems) == 0 })
+	})
+}
+
+func TestDirectoryThatIsMissingIsNamed(t *testing.T) {
+	store := run(t, watch.Config{Manifests: filepath.Join(t.TempDir(), "nowhere")})
+	poll(t, "the status to name the error", func() bool { return store.Status().Resources[0].Error != "" })
+	if store.Snapshot() != nil {
+		t.Error("there is a snapshot of a folder that does not exist")
+	}
+}
+
+func TestSnapshotFileBridgesARestart(t *testing.T) {
+	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "snapshot.json")
+	write(t, dir, "all.yaml", hostedClusterYAML+"---"+infraYAML+"---"+serviceYAML)
+	config := watch.Config{Manifests: dir, File: file}
+	t.Run("first life", func(t *testing.T) {
+		await(t, run(t, config), "the first sync", func(s *model.Snapshot) bool { return len(s.Clusters) == 1 })
+	})
+
+	config.Manifests = filepath.Join(dir, "gone")
+	store := run(t, config)
+	s := store.Snapshot()
+	if s == nil || !has(s.Pod, "api.demo.example.com", "10.96.0.3") {
+		t.Fatalf("the second life does not start from the file: %+v", s)
+	}
+	status := store.Status()
+	if status.Synced || status.Since.IsZero() {
+		t.Errorf("status %+v hides that this is from a file", status)
+	}
+}
+
+func TestUnusableSnapshotFileIsPassedOver(t *testing.T) {
+	for name, content := range map[string]string{
+		"damaged":         "{",
+		"another version": `{"version": 99, "objects": {}}`,
+		"empty":           "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "snapshot.json")
+			write(t, filepath.Dir(file), "snapshot.json", content)
+			dir := t.TempDir()
+			write(t, dir, "all.yaml", hostedClusterYAML)
+			store := run(t, watch.Config{Manifests: dir, File: file})
+			await(t, store, "a sync without the file", func(s *model.Snapshot) bool { return len(s.Clusters) == 1 })
+		})
+	}
+}
+
+func TestOpenSaysWhatIsMissing(t *testing.T) {
+	_, err := watch.Open(watch.Config{}, slog.New(slog.DiscardHandler))
+	if err == nil || err.Error() != "not in a pod, so there is no API server to read: name a kubeconfig file or a folder of manifests" {
+		t.Errorf("error %v names no remedy", err)
+	}
+	_, err = watch.Open(watch.Config{Kubeconfig: "/nonexistent/kubeconfig"}, slog.New(slog.DiscardHandler))
+	if err == nil {
+		t.Error("a kubeconfig that does not exist is accepted")
+	}
+}

@@ -1,0 +1,186 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// retryFirst and retryCap bound the wait between two attempts to reach an API
+	// server, or an API that it does not serve.
+	retryFirst = 200 * time.Millisecond
+	retryCap   = 3 * time.Second
+	// goneAfter is for how long an API that vanished between two watches keeps its
+	// last objects: a restarting API server can deny for a moment that it has it.
+	goneAfter = time.Minute
+)
+
+// watcher follows one resource, in one namespace or in all.
+type watcher struct {
+	resource resource
+	key      objectKey
+	client   dynamic.Interface
+	table    *table
+	log      *slog.Logger
+	clock    clock.PassiveClock
+
+	mu    sync.Mutex
+	state watchState
+}
+
+// watchState is how a watch stands.
+type watchState struct {
+	connected bool
+	missing   bool      // the API server does not serve the resource
+	lastSeen  time.Time // when it was last connected
+	lostAt    time.Time // when the resource was first found missing
+	err       string    // why it is not connected
+}
+
+func newWatcher(client dynamic.Interface, r resource, key objectKey, changed func(), log *slog.Logger) *watcher {
+	log = log.With("resource", r.gvr.GroupResource().String())
+	if key.namespace != "" {
+		log = log.With("namespace", key.namespace)
+	}
+	return &watcher{
+		resource: r, key: key, client: client, table: newTable(r.decode, changed), log: log, clock: clock.RealClock{},
+	}
+}
+
+// run follows the resource until the context ends.
+func (w *watcher) run(ctx context.Context) {
+	// Errors are reported once, by note, not by client-go on every attempt.
+	quiet := logr.Discard()
+	ctx = klog.NewContext(ctx, quiet)
+	backoff := &wait.Backoff{Duration: retryFirst, Factor: 2, Jitter: 0.5, Steps: 10, Cap: retryCap}
+	r := cache.NewReflectorWithOptions(w.listerWatcher(), nil, w.table, cache.ReflectorOptions{
+		Name: w.resource.gvr.String(), TypeDescription: w.resource.kind, Logger: &quiet, Backoff: backoff,
+	})
+	r.RunWithContext(ctx)
+}
+
+func (w *watcher) listerWatcher() *cache.ListWatch {
+	client := w.client.Resource(w.resource.gvr).Namespace(w.key.namespace)
+	options := func(o metav1.ListOptions) metav1.ListOptions {
+		if w.key.name != "" {
+			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, w.key.name).String()
+		}
+		return o
+	}
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			list, err := client.List(ctx, options(o))
+			w.note(ctx, "list", err)
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
+			stream, err := client.Watch(ctx, options(o))
+			if o.SendInitialEvents == nil || !apierrors.IsInvalid(err) { // an older server: the reflector lists instead
+				w.note(ctx, "watch", err)
+			}
+			return stream, err
+		},
+	}
+}
+
+// note takes down how an attempt went, and logs when that is news.
+func (w *watcher) note(ctx context.Context, verb string, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	// The URL of a request differs every time; what went wrong does not.
+	if requestErr := (*url.Error)(nil); errors.As(err, &requestErr) {
+		err = requestErr.Err
+	}
+	now := w.clock.Now()
+	w.mu.Lock()
+	before := w.state
+	w.state.connected = err == nil
+	if err == nil {
+		w.state = watchState{connected: true, lastSeen: now}
+	} else {
+		w.state.err = err.Error()
+		w.state.missing = apierrors.IsNotFound(err)
+		if before.connected || w.state.missing { // that there is nothing to see is knowledge, too
+			w.state.lastSeen = now
+		}
+		if w.state.missing && !before.missing {
+			w.state.lostAt = now
+		}
+	}
+	after := w.state
+	w.mu.Unlock()
+
+	switch {
+	case after.connected:
+		if !before.connected && before.err != "" {
+			w.log.Info("watch is back")
+		}
+	case after.missing:
+		if !before.missing {
+			w.log.Info("the API server does not serve this resource (yet); it is used as soon as it appears")
+		}
+		w.dropMissing(now.Sub(after.lostAt))
+	case before.err != after.err:
+		w.log.Error("watch failed; what was read before is kept", "verb", verb, "err", err, "remedy", remedy(err))
+	}
+}
+
+// dropMissing treats a resource that is not served as one without objects: at once
+// where none were known, after a while where some were.
+func (w *watcher) dropMissing(since time.Duration) {
+	items, synced := w.table.list()
+	if synced && len(items) == 0 {
+		return
+	}
+	if len(items) > 0 && since < goneAfter {
+		return
+	}
+	if err := w.table.Replace(nil, ""); err != nil {
+		w.log.Error("emptying the table", "err", err)
+	}
+}
+
+func remedy(err error) string {
+	switch {
+	case apierrors.IsForbidden(err):
+		return "grant get, list and watch to this user"
+	case apierrors.IsUnauthorized(err):
+		return "renew the kubeconfig's credentials"
+	default:
+		return "see that the API server is reachable"
+	}
+}
+
+func (w *watcher) status() ResourceStatus {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	items, synced := w.table.list()
+	return ResourceStatus{
+		Resource:  w.resource.gvr.GroupResource().String(),
+		Namespace: w.key.namespace,
+		Name:      w.key.name,
+		Objects:   len(items),
+		Synced:    synced,
+		Connected: w.state.connected,
+		Missing:   w.state.missing,
+		LastSeen:  w.state.lastSeen,
+		Error:     w.state.err,
+	}
+}
