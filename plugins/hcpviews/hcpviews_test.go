@@ -1,0 +1,385 @@
+package hcpviews
+
+import (
+	"context"
+	"testing"
+
+	"github.com/coredns/caddy"
+	"github.com/coredns/coredns/plugin"
+	"github.com/coredns/coredns/plugin/metadata"
+	"github.com/coredns/coredns/plugin/pkg/dnstest"
+	"github.com/coredns/coredns/plugin/test"
+	"github.com/coredns/coredns/request"
+
+	"github.com/miekg/dns"
+
+	"github.com/densityops/oooi/plugins/internal/views"
+)
+
+// Clients of the manifests in testdata.
+const (
+	blueClient  = "192.0.2.77"
+	greenClient = "198.51.100.77"
+	podClient   = "10.128.0.77"
+	blueSOA     = "blue.example.com. 5 IN SOA ns.dns.blue.example.com. hostmaster.blue.example.com. 1 7200 1800 86400 5"
+)
+
+// passedOn stands for the upstream: it answers with an rcode that we never give.
+func passedOn() plugin.Handler {
+	return plugin.HandlerFunc(func(_ context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
+		m := new(dns.Msg)
+		m.SetRcode(r, dns.RcodeNotZone)
+		return dns.RcodeSuccess, w.WriteMsg(m)
+	})
+}
+
+// start parses a Corefile block, reads its manifests, and puts an upstream behind it.
+func start(t *testing.T, corefile string) *HCPViews {
+	t.Helper()
+	c := caddy.NewTestController("dns", corefile)
+	c.ServerBlockKeys = []string{"."}
+	p, err := parse(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := views.NewSource(p.config, p.ttl, views.NewLogger("hcpviews"))
+	if err := source.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := source.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	p.tables = source
+	p.Next = passedOn()
+	return &p.HCPViews
+}
+
+type viewCase struct {
+	name   string
+	client string
+	test.Case
+}
+
+// check sends each query and compares the whole answer.
+func check(t *testing.T, h *HCPViews, cases []viewCase) {
+	t.Helper()
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			rec := dnstest.NewRecorder(&test.ResponseWriter{RemoteIP: tc.client})
+			if _, err := h.ServeDNS(t.Context(), rec, tc.Msg()); err != nil {
+				t.Fatal(err)
+			}
+			if rec.Msg == nil {
+				t.Fatal("no reply was written")
+			}
+			clearSerial(rec.Msg)
+			if err := test.SortAndCheck(rec.Msg, tc.Case); err != nil {
+				t.Errorf("%v\n%s", err, rec.Msg)
+			}
+			ours := tc.Rcode != dns.RcodeNotZone && tc.Rcode != dns.RcodeRefused
+			if rec.Msg.Authoritative != ours {
+				t.Errorf("AA is %t, want %t", rec.Msg.Authoritative, ours)
+			}
+		})
+	}
+}
+
+// clearSerial sets every serial to 1: it is the time of the last change.
+func clearSerial(m *dns.Msg) {
+	for _, section := range [][]dns.RR{m.Answer, m.Ns} {
+		for i, rr := range section {
+			if soa, ok := dns.Copy(rr).(*dns.SOA); ok {
+				soa.Serial = 1
+				section[i] = soa
+			}
+		}
+	}
+}
+
+func TestClientsSeeTheirView(t *testing.T) {
+	h := start(t, "hcpviews {\n manifests testdata/manifests\n}")
+	check(t, h, []viewCase{
+		{"the VLAN reaches the API by the proxy", blueClient, test.Case{
+			Qname: "api.blue.example.com.", Qtype: dns.TypeA,
+			Answer: []dns.RR{test.A("api.blue.example.com. 30 IN A 192.0.2.3")},
+		}},
+		{"the VLAN's IPv6 clients are the VLAN's, too", "2001:db8:10::77", test.Case{
+			Qname: "api.blue.example.com.", Qtype: dns.TypeAAAA,
+			Answer: []dns.RR{test.AAAA("api.blue.example.com. 30 IN AAAA 2001:db8:10::3")},
+		}},
+		{"an IPv4 client on an IPv6 socket is its IPv4 self", "::ffff:192.0.2.77", test.Case{
+			Qname: "api.blue.example.com.", Qtype: dns.TypeA,
+			Answer: []dns.RR{test.A("api.blue.example.com. 30 IN A 192.0.2.3")},
+		}},
+		{"pods reach the API by the proxy's Service", podClient, test.Case{
+			Qname: "api.blue.example.com.", Qtype: dns.TypeA,
+			Answer: []dns.RR{test.A("api.blue.example.com. 30 IN A 10.96.0.10")},
+		}},
+		{"pods have IPv6, too", podClient, test.Case{
+			Qname: "api.blue.example.com.", Qtype: dns.TypeAAAA,
+			Answer: []dns.RR{test.AAAA("api.blue.example.com. 30 IN AAAA fd00:96::10")},
+		}},
+		{"another VLAN has its own proxy", greenClient, test.Case{
+			Qname: "api.green.example.com.", Qtype: dns.TypeA,
+			Answer: []dns.RR{test.A("api.green.example.com. 30 IN A 198.51.100.3")},
+		}},
+		{"another cluster's name is passed on, as if it were unknown", greenClient, test.Case{
+			Qname: "api.blue.example.com.", Qtype: dns.TypeA, Rcode: dns.RcodeNotZone,
+		}},
+		{"so is another cluster's apex", greenClient, test.Case{
+			Qname: "blue.example.com.", Qtype: dns.TypeSOA, Rcode: dns.RcodeNotZone,
+		}},
+		{"a name without an address yet exists", podClient, test.Case{
+			Qname: "api.green.example.com.", Qtype: dns.TypeA,
+			Ns: []dns.RR{test.SOA("green.example.com. 5 IN SOA ns.dns.green.example.com. hostmaster.green.example.com. 1 7200 1800 86400 5")},
+		}},
+		{"a name of nobody's is passed on", blueClient, test.Case{
+			Qname: "www.example.net.", Qtype: dns.TypeA, Rcode: dns.RcodeNotZone,
+		}},
+	})
+}
+
+func TestEveryControlPlaneNameIsServed(t *testing.T) {
+	h := start(t, "hcpviews {\n manifests testdata/manifests\n}")
+	var cases []viewCase
+	for _, name := range []string{
+		"api.blue.example.com.", "api-int.blue.example.com.", "oauth.blue.example.com.", "ignition.blue.example.com.",
+		"ignition-server.blue.example.com.", "konnectivity.blue.example.com.", "konnectivity-server.blue.example.com.",
+		"oauth-openshift.apps.blue.example.com.", "api.blue.example.net.", "ignition-server-clusters-blue.apps.mgmt.example.org.",
+	} {
+		cases = append(cases, viewCase{name, blueClient, test.Case{
+			Qname: name, Qtype: dns.TypeA, Answer: []dns.RR{test.A(name + " 30 IN A 192.0.2.3")},
+		}})
+	}
+	check(t, h, cases)
+}
+
+func TestProtocol(t *testing.T) {
+	h := start(t, "hcpviews {\n manifests testdata/manifests\n}")
+	soa := []dns.RR{test.SOA(blueSOA)}
+	check(t, h, []viewCase{
+		{"the spelling of the question is the spelling of the answer", blueClient, test.Case{
+			Qname: "aPi.Blue.EXAMPLE.com.", Qtype: dns.TypeA,
+			Answer: []dns.RR{test.A("aPi.Blue.EXAMPLE.com. 30 IN A 192.0.2.3")},
+		}},
+		{"an unknown name of the cluster's domain does not exist", blueClient, test.Case{
+			Qname: "nope.blue.example.com.", Qtype: dns.TypeA, Rcode: dns.RcodeNameError, Ns: soa,
+		}},
+		{"nothing is below a name", blueClient, test.Case{
+			Qname: "below.api.blue.example.com.", Qtype: dns.TypeA, Rcode: dns.RcodeNameError, Ns: soa,
+		}},
+		{"the apex has a SOA", blueClient, test.Case{
+			Qname: "blue.example.com.", Qtype: dns.TypeSOA,
+			Answer: []dns.RR{test.SOA("blue.example.com. 30 IN SOA ns.dns.blue.example.com. hostmaster.blue.example.com. 1 7200 1800 86400 5")},
+		}},
+		{"the apex has a name server with glue", blueClient, test.Case{
+			Qname: "blue.example.com.", Qtype: dns.TypeNS,
+			Answer: []dns.RR{test.NS("blue.example.com. 30 IN NS ns.dns.blue.example.com.")},
+			Extra:  []dns.RR{test.A("ns.dns.blue.example.com. 30 IN A 192.0.2.2")},
+		}},
+		{"pods reach the name server by its Service", podClient, test.Case{
+			Qname: "ns.dns.blue.example.com.", Qtype: dns.TypeA,
+			Answer: []dns.RR{test.A("ns.dns.blue.example.com. 30 IN A 10.96.0.11")},
+		}},
+		{"the apex has no address", blueClient, test.Case{Qname: "blue.example.com.", Qtype: dns.TypeA, Ns: soa}},
+		{"the apex has no DS", blueClient, test.Case{Qname: "blue.example.com.", Qtype: dns.TypeDS, Ns: soa}},
+		{"parents of names exist", blueClient, test.Case{Qname: "dns.blue.example.com.", Qtype: dns.TypeA, Ns: soa}},
+		{"the apps domain exists", blueClient, test.Case{Qname: "apps.blue.example.com.", Qtype: dns.TypeA, Ns: soa}},
+		{"applications are passed on", blueClient, test.Case{
+			Qname: "shop.apps.blue.example.com.", Qtype: dns.TypeA, Rcode: dns.RcodeNotZone,
+		}},
+		{"the console outside of the apps domain is passed on", blueClient, test.Case{
+			Qname: "console-openshift-console.blue.example.com.", Qtype: dns.TypeA, Rcode: dns.RcodeNotZone,
+		}},
+		{"nothing is below a control-plane name in the apps domain", blueClient, test.Case{
+			Qname: "below.oauth-openshift.apps.blue.example.com.", Qtype: dns.TypeA, Rcode: dns.RcodeNameError, Ns: soa,
+		}},
+		{"HTTPS is not left to an upstream", blueClient, test.Case{Qname: "api.blue.example.com.", Qtype: dns.TypeHTTPS, Ns: soa}},
+		{"nor are SVCB, TXT and CAA", blueClient, test.Case{Qname: "api.blue.example.com.", Qtype: dns.TypeSVCB, Ns: soa}},
+		{"TXT", blueClient, test.Case{Qname: "api.blue.example.com.", Qtype: dns.TypeTXT, Ns: soa}},
+		{"CAA", blueClient, test.Case{Qname: "api.blue.example.com.", Qtype: dns.TypeCAA, Ns: soa}},
+		{"ANY is answered minimally", blueClient, test.Case{
+			Qname: "api.blue.example.com.", Qtype: dns.TypeANY,
+			Answer: []dns.RR{test.HINFO(`api.blue.example.com. 5 IN HINFO "RFC8482" ""`)},
+		}},
+		{"zone transfers are refused", blueClient, test.Case{Qname: "blue.example.com.", Qtype: dns.TypeAXFR, Rcode: dns.RcodeRefused}},
+		{"an IPv4-only name has no AAAA, and says so", greenClient, test.Case{
+			Qname: "api.green.example.com.", Qtype: dns.TypeAAAA,
+			Ns: []dns.RR{test.SOA("green.example.com. 5 IN SOA ns.dns.green.example.com. hostmaster.green.example.com. 1 7200 1800 86400 5")},
+		}},
+		{"a hostname outside of the cluster's domains is a zone of its own", blueClient, test.Case{
+			Qname: "api.blue.example.net.", Qtype: dns.TypeTXT,
+			Ns: []dns.RR{test.SOA("api.blue.example.net. 5 IN SOA ns.dns.blue.example.com. hostmaster.blue.example.com. 1 7200 1800 86400 5")},
+		}},
+		{"its siblings are not ours", blueClient, test.Case{Qname: "www.blue.example.net.", Qtype: dns.TypeA, Rcode: dns.RcodeNotZone}},
+		{"its parent is not ours", blueClient, test.Case{Qname: "blue.example.net.", Qtype: dns.TypeA, Rcode: dns.RcodeNotZone}},
+		{"a suffix is one of labels, not of letters", blueClient, test.Case{Qname: "api.notblue.example.com.", Qtype: dns.TypeA, Rcode: dns.RcodeNotZone}},
+		{"an escaped dot is no label's end", blueClient, test.Case{Qname: `api\.blue.example.com.`, Qtype: dns.TypeA, Rcode: dns.RcodeNotZone}},
+		{"the root is not ours", blueClient, test.Case{Qname: ".", Qtype: dns.TypeNS, Rcode: dns.RcodeNotZone}},
+	})
+	t.Run("another class is passed on", func(t *testing.T) {
+		m := new(dns.Msg).SetQuestion("api.blue.example.com.", dns.TypeA)
+		m.Question[0].Qclass = dns.ClassCHAOS
+		expectRcode(t, h, m, dns.RcodeNotZone)
+	})
+	t.Run("another opcode is passed on", func(t *testing.T) {
+		m := new(dns.Msg).SetNotify("blue.example.com.")
+		expectRcode(t, h, m, dns.RcodeNotZone)
+	})
+}
+
+func expectRcode(t *testing.T, h *HCPViews, m *dns.Msg, rcode int) {
+	t.Helper()
+	rec := dnstest.NewRecorder(&test.ResponseWriter{RemoteIP: blueClient})
+	if _, err := h.ServeDNS(t.Context(), rec, m); err != nil {
+		t.Fatal(err)
+	}
+	if rec.Rcode != rcode {
+		t.Errorf("rcode is %s, want %s", dns.RcodeToString[rec.Rcode], dns.RcodeToString[rcode])
+	}
+}
+
+func TestZonesOfTheBlockBoundWhatIsAnswered(t *testing.T) {
+	h := start(t, "hcpviews blue.example.com {\n manifests testdata/manifests\n}")
+	check(t, h, []viewCase{
+		{"inside", blueClient, test.Case{
+			Qname: "api.blue.example.com.", Qtype: dns.TypeA,
+			Answer: []dns.RR{test.A("api.blue.example.com. 30 IN A 192.0.2.3")},
+		}},
+		{"outside", blueClient, test.Case{Qname: "api.blue.example.net.", Qtype: dns.TypeA, Rcode: dns.RcodeNotZone}},
+	})
+}
+
+func TestFallthrough(t *testing.T) {
+	h := start(t, "hcpviews {\n manifests testdata/manifests\n fallthrough blue.example.com\n}")
+	check(t, h, []viewCase{
+		{"an unknown name falls through", blueClient, test.Case{Qname: "nope.blue.example.com.", Qtype: dns.TypeA, Rcode: dns.RcodeNotZone}},
+		{"another type of a known name does not", blueClient, test.Case{
+			Qname: "api.blue.example.com.", Qtype: dns.TypeHTTPS, Ns: []dns.RR{test.SOA(blueSOA)},
+		}},
+		{"nor does an unknown name of another zone", greenClient, test.Case{
+			Qname: "nope.green.example.com.", Qtype: dns.TypeA, Rcode: dns.RcodeNameError,
+			Ns: []dns.RR{test.SOA("green.example.com. 5 IN SOA ns.dns.green.example.com. hostmaster.green.example.com. 1 7200 1800 86400 5")},
+		}},
+	})
+}
+
+func TestBlockViews(t *testing.T) {
+	t.Run("vlan", func(t *testing.T) {
+		h := start(t, "hcpviews {\n manifests testdata/manifests\n view vlan\n infra clusters/blue\n}")
+		check(t, h, []viewCase{
+			{"its own client", blueClient, test.Case{
+				Qname: "api.blue.example.com.", Qtype: dns.TypeA,
+				Answer: []dns.RR{test.A("api.blue.example.com. 30 IN A 192.0.2.3")},
+			}},
+			{"a source outside of the VLAN is refused, never treated as a pod", podClient, test.Case{
+				Qname: "api.blue.example.com.", Qtype: dns.TypeA, Rcode: dns.RcodeRefused,
+			}},
+		})
+	})
+	t.Run("pod", func(t *testing.T) {
+		h := start(t, "hcpviews {\n manifests testdata/manifests\n view pod\n infra clusters/blue\n}")
+		check(t, h, []viewCase{
+			{"every client is a pod, whatever its address", blueClient, test.Case{
+				Qname: "api.blue.example.com.", Qtype: dns.TypeA,
+				Answer: []dns.RR{test.A("api.blue.example.com. 30 IN A 10.96.0.10")},
+			}},
+			{"a cluster out of scope is passed on", blueClient, test.Case{
+				Qname: "api.green.example.com.", Qtype: dns.TypeA, Rcode: dns.RcodeNotZone,
+			}},
+		})
+	})
+	t.Run("with addresses of its own", func(t *testing.T) {
+		h := start(t, `hcpviews {
+			manifests testdata/manifests
+			hostedcluster clusters/green
+			view lab
+			answer lab 203.0.113.9 2001:db8::9
+			ttl 7
+		}`)
+		check(t, h, []viewCase{
+			{"A", podClient, test.Case{
+				Qname: "oauth.green.example.com.", Qtype: dns.TypeA,
+				Answer: []dns.RR{test.A("oauth.green.example.com. 7 IN A 203.0.113.9")},
+			}},
+			{"AAAA", podClient, test.Case{
+				Qname: "oauth.green.example.com.", Qtype: dns.TypeAAAA,
+				Answer: []dns.RR{test.AAAA("oauth.green.example.com. 7 IN AAAA 2001:db8::9")},
+			}},
+			{"a cluster that is not listed is passed on", podClient, test.Case{
+				Qname: "api.blue.example.com.", Qtype: dns.TypeA, Rcode: dns.RcodeNotZone,
+			}},
+		})
+	})
+}
+
+func TestViewsByClientAddress(t *testing.T) {
+	h := start(t, `hcpviews {
+		manifests testdata/manifests
+		infra clusters/blue
+		view vlan 192.0.2.0/24
+		view pod 10.0.0.0/8
+		view lab 10.9.0.0/16 203.0.113.7
+		answer lab service clusters/blue-dns
+	}`)
+	api := func(address string) test.Case {
+		return test.Case{
+			Qname: "api.blue.example.com.", Qtype: dns.TypeA,
+			Answer: []dns.RR{test.A("api.blue.example.com. 30 IN A " + address)},
+		}
+	}
+	refused := test.Case{Qname: "api.blue.example.com.", Qtype: dns.TypeA, Rcode: dns.RcodeRefused}
+	check(t, h, []viewCase{
+		{"the VLAN", "192.0.2.77", api("192.0.2.3")},
+		{"a routed client of the only VLAN", "192.0.2.200", api("192.0.2.3")},
+		{"a pod", "10.128.0.1", api("10.96.0.10")},
+		{"the longest prefix wins", "10.9.0.1", api("10.96.0.11")},
+		{"a single address", "203.0.113.7", api("10.96.0.11")},
+		{"anybody else is refused", "203.0.113.8", refused},
+	})
+}
+
+func TestNothingKnownYetIsAServerFailure(t *testing.T) {
+	h := &HCPViews{zones: []string{"example.com."}, tables: noTables{}, Next: passedOn()}
+	m := new(dns.Msg).SetQuestion("api.blue.example.com.", dns.TypeA).SetEdns0(1232, false)
+	rec := dnstest.NewRecorder(&test.ResponseWriter{RemoteIP: blueClient})
+	if _, err := h.ServeDNS(t.Context(), rec, m); err != nil {
+		t.Fatal(err)
+	}
+	if rec.Rcode != dns.RcodeServerFailure {
+		t.Errorf("rcode is %s, want SERVFAIL", dns.RcodeToString[rec.Rcode])
+	}
+	want := (&dns.EDNS0_EDE{InfoCode: dns.ExtendedErrorCodeNotReady}).String()
+	if opt := rec.Msg.IsEdns0(); opt == nil || len(opt.Option) != 1 || opt.Option[0].String() != want {
+		t.Errorf("the reply does not say %q: %s", want, rec.Msg)
+	}
+	expectRcode(t, h, new(dns.Msg).SetQuestion("www.example.net.", dns.TypeA), dns.RcodeNotZone)
+}
+
+type noTables struct{}
+
+func (noTables) Table() *views.Table { return nil }
+
+func TestMetadataNamesTheView(t *testing.T) {
+	h := start(t, "hcpviews {\n manifests testdata/manifests\n view vlan 192.0.2.0/25\n view pod 10.0.0.0/8\n}")
+	for client, want := range map[string]string{blueClient: "vlan", podClient: "pod", "203.0.113.1": ""} {
+		ctx := metadata.ContextWithMetadata(t.Context())
+		state := request.Request{W: &test.ResponseWriter{RemoteIP: client}, Req: new(dns.Msg).SetQuestion(".", dns.TypeA)}
+		f := metadata.ValueFunc(h.Metadata(ctx, state), "hcpviews/view")
+		if f == nil {
+			t.Fatal("no metadata")
+		}
+		if got := f(); got != want {
+			t.Errorf("view of %s is %q, want %q", client, got, want)
+		}
+	}
+}
+
+func TestZonesWhoseCacheIsBypassed(t *testing.T) {
+	h := &HCPViews{zones: []string{".", "example.com."}}
+	if got := h.CacheBypassZones(); len(got) != 1 || got[0] != "example.com." {
+		t.Errorf("got %v: the root would switch the cache off", got)
+	}
+}

@@ -1,0 +1,306 @@
+package nametree
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/miekg/dns"
+
+	"github.com/densityops/oooi/internal/model"
+)
+
+// The view of most tests: two clusters of which one has its domain inside the
+// other's, and a hostname outside of both.
+const nested = `
+	zone a.example.com
+	zone b.c.a.example.com
+	zone api.example.net of a.example.com
+	name api.a.example.com 192.0.2.3 192.0.2.4 2001:db8::3
+	name below.api.a.example.com 192.0.2.3
+	name x.y.z.a.example.com 192.0.2.3
+	name oauth.apps.a.example.com 192.0.2.3
+	name later.a.example.com
+	name api.b.c.a.example.com 192.0.2.5
+	name api.example.net 192.0.2.3
+	name ns.dns.a.example.com 192.0.2.2 2001:db8::2
+	name ns.dns.b.c.a.example.com
+	apps apps.a.example.com
+	app console.a.example.com`
+
+// viewOf reads a view, a fact a line: "zone ORIGIN [of DOMAIN]", "name NAME
+// ADDRESS ...", "apps DOMAIN", "app NAME".
+func viewOf(tb testing.TB, text string) *model.View {
+	tb.Helper()
+	v := &model.View{}
+	for line := range strings.Lines(strings.TrimSpace(text)) {
+		words := strings.Fields(line)
+		switch words[0] {
+		case "zone":
+			v.Zones = append(v.Zones, model.Zone{Origin: words[1], Domain: words[len(words)-1]})
+		case "name":
+			n := model.Name{Name: words[1]}
+			for _, address := range words[2:] {
+				n.Addresses = append(n.Addresses, netip.MustParseAddr(address))
+			}
+			v.Names = append(v.Names, n)
+		case "apps", "app":
+			v.Apps = append(v.Apps, model.App{Name: words[1], Subtree: words[0] == "apps"})
+		default:
+			tb.Fatalf("no such fact: %q", line)
+		}
+	}
+	return v
+}
+
+func treeOf(tb testing.TB, text string) *Tree {
+	tb.Helper()
+	return New(viewOf(tb, text), 30, 1)
+}
+
+// found says what a look-up has found, such as "api.a.example.com." for a name
+// that exists and "below api.a.example.com." for one that does not.
+func found(t *Tree, qname string) string {
+	node, exact := t.Lookup(qname)
+	if node == nil {
+		return "nothing"
+	}
+	for name, n := range t.nodes {
+		if n == node && exact {
+			return name
+		} else if n == node {
+			return "below " + name
+		}
+	}
+	return "a node of no tree"
+}
+
+func TestLookup(t *testing.T) {
+	tree := treeOf(t, nested)
+	for _, tc := range []struct{ name, qname, want, zone string }{
+		{"apex", "a.example.com.", "a.example.com.", "a.example.com."},
+		{"name", "api.a.example.com.", "api.a.example.com.", "a.example.com."},
+		{"name without an address", "later.a.example.com.", "later.a.example.com.", "a.example.com."},
+		{"unknown name", "nope.a.example.com.", "below a.example.com.", "a.example.com."},
+		{"several labels that do not exist", "no.pe.a.example.com.", "below a.example.com.", "a.example.com."},
+		{"empty non-terminal", "z.a.example.com.", "z.a.example.com.", "a.example.com."},
+		{"empty non-terminal below another", "y.z.a.example.com.", "y.z.a.example.com.", "a.example.com."},
+		{"below an empty non-terminal", "nope.y.z.a.example.com.", "below y.z.a.example.com.", "a.example.com."},
+		{"below a name that ends a branch", "nope.x.y.z.a.example.com.", "below x.y.z.a.example.com.", "a.example.com."},
+		{"a name below a name", "below.api.a.example.com.", "below.api.a.example.com.", "a.example.com."},
+		{"beside a name below a name", "nope.api.a.example.com.", "below api.a.example.com.", "a.example.com."},
+		{"below a name below a name", "nope.below.api.a.example.com.", "below below.api.a.example.com.", "a.example.com."},
+
+		{"apex of a zone inside a zone", "b.c.a.example.com.", "b.c.a.example.com.", "b.c.a.example.com."},
+		{"name in the inner zone", "api.b.c.a.example.com.", "api.b.c.a.example.com.", "b.c.a.example.com."},
+		{"unknown name in the inner zone", "nope.b.c.a.example.com.", "below b.c.a.example.com.", "b.c.a.example.com."},
+		{"empty non-terminal in the inner zone", "dns.b.c.a.example.com.", "dns.b.c.a.example.com.", "b.c.a.example.com."},
+		{"parent between the zones", "c.a.example.com.", "c.a.example.com.", "a.example.com."},
+		{"unknown name between the zones", "nope.c.a.example.com.", "below c.a.example.com.", "a.example.com."},
+		{"name of the outer zone's, beside the inner one's", "bb.c.a.example.com.", "below c.a.example.com.", "a.example.com."},
+
+		{"hostname that is a zone of its own", "api.example.net.", "api.example.net.", "api.example.net."},
+		{"below a lone hostname", "www.api.example.net.", "below api.example.net.", "api.example.net."},
+		{"sibling of a lone hostname", "www.example.net.", "nothing", ""},
+		{"parent of a lone hostname", "example.net.", "nothing", ""},
+
+		{"apps domain", "apps.a.example.com.", "apps.a.example.com.", "a.example.com."},
+		{"application", "shop.apps.a.example.com.", "below apps.a.example.com.", "a.example.com."},
+		{"name that the apps ingress answers", "console.a.example.com.", "console.a.example.com.", "a.example.com."},
+
+		{"parent of a zone", "example.com.", "nothing", ""},
+		{"top-level domain", "com.", "nothing", ""},
+		{"root", ".", "nothing", ""},
+		{"no name at all", "", "nothing", ""},
+		{"suffix of letters that is none of labels", "aa.example.com.", "nothing", ""},
+		{"label that ends as a name begins", "xapi.a.example.com.", "below a.example.com.", "a.example.com."},
+
+		{"escaped dot inside a label", `nope\.api.a.example.com.`, "below a.example.com.", "a.example.com."},
+		{"escaped dot in place of the last one", `x\.a.example.com.`, "nothing", ""},
+		{"escaped backslash before a dot", `x\\.a.example.com.`, "below a.example.com.", "a.example.com."},
+		{"escaped backslash before an escaped dot", `x\\\.a.example.com.`, "nothing", ""},
+		{"escaped byte", `\000\255.api.a.example.com.`, "below api.a.example.com.", "a.example.com."},
+		{"label of nothing but dots", `\.\.\..a.example.com.`, "below a.example.com.", "a.example.com."},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := found(tree, tc.qname); got != tc.want {
+				t.Errorf("%s is %s, want %s", tc.qname, got, tc.want)
+			}
+			if node, _ := tree.Lookup(tc.qname); node != nil && node.Zone.Origin != tc.zone {
+				t.Errorf("%s is in zone %s, want %s", tc.qname, node.Zone.Origin, tc.zone)
+			}
+			if upper := strings.ToUpper(tc.qname); found(tree, upper) != tc.want {
+				t.Errorf("%s is %s, want %s", upper, found(tree, upper), tc.want)
+			}
+		})
+	}
+}
+
+func TestApexes(t *testing.T) {
+	tree := treeOf(t, nested)
+	for name, node := range tree.nodes {
+		if want := name == node.Zone.Origin; node.Apex != want {
+			t.Errorf("%s in zone %s: apex is %t, want %t", name, node.Zone.Origin, node.Apex, want)
+		}
+	}
+	if tree.Len() != 3 {
+		t.Errorf("%d zones, want 3", tree.Len())
+	}
+}
+
+func TestApplicationsAreMarked(t *testing.T) {
+	tree := treeOf(t, `
+		zone a.example.com
+		name api.a.example.com 192.0.2.3
+		name oauth.apps.a.example.com 192.0.2.3
+		apps apps.a.example.com
+		app console.a.example.com
+		app api.a.example.com
+		app console.example.org
+		apps apps.example.org`)
+	for _, tc := range []struct {
+		name, qname     string
+		apps, elsewhere bool
+	}{
+		{"apps domain", "apps.a.example.com.", true, false},
+		{"control-plane name inside of it", "oauth.apps.a.example.com.", false, false},
+		{"application outside of it", "console.a.example.com.", false, true},
+		{"application that is a control-plane name", "api.a.example.com.", false, false},
+		{"cluster domain", "a.example.com.", false, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			node, exact := tree.Lookup(tc.qname)
+			if !exact {
+				t.Fatalf("%s does not exist", tc.qname)
+			}
+			if node.Apps != tc.apps || node.Elsewhere != tc.elsewhere {
+				t.Errorf("apps %t, elsewhere %t; want %t, %t", node.Apps, node.Elsewhere, tc.apps, tc.elsewhere)
+			}
+		})
+	}
+	for _, qname := range []string{"console.example.org.", "apps.example.org."} {
+		if got := found(tree, qname); got != "nothing" {
+			t.Errorf("%s, which is in no zone, is %s", qname, got)
+		}
+	}
+}
+
+func TestLookupOfLongNames(t *testing.T) {
+	label := strings.Repeat("x", 63)
+	long := strings.Join([]string{label, label, label, strings.Repeat("y", 63-len(".a.example.com"))}, ".") + ".a.example.com"
+	if len(long) != 255 {
+		t.Fatalf("the name has %d bytes", len(long))
+	}
+	long = long[2:] // 253: the longest there is
+	tree := treeOf(t, fmt.Sprintf("zone a.example.com\nname %s 192.0.2.3", long))
+	escaped := strings.Repeat(strings.Repeat(`\255`, 63)+".", 3)
+	for _, tc := range []struct{ name, qname, want string }{
+		{"the longest name", dns.Fqdn(long), dns.Fqdn(long)},
+		{"the longest name in capitals", strings.ToUpper(dns.Fqdn(long)), dns.Fqdn(long)},
+		{"its parent", dns.Fqdn(long[strings.Index(long, ".")+1:]), dns.Fqdn(long[strings.Index(long, ".")+1:])},
+		{"every byte escaped", escaped + "a.example.com.", "below a.example.com."},
+		{"every byte escaped, below a name", escaped + "Y" + long[strings.Index(long, "y")+1:] + ".", "below " + long[strings.Index(long, "y"):] + "."},
+		{"every byte escaped, in no zone", escaped + "example.com.", "nothing"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := found(tree, tc.qname); got != tc.want {
+				t.Errorf("%d bytes: got %s, want %s", len(tc.qname), got, tc.want)
+			}
+		})
+	}
+}
+
+func TestLookupDoesNotAllocate(t *testing.T) {
+	tree := treeOf(t, nested)
+	for name, qname := range map[string]string{
+		"name":           "api.a.example.com.",
+		"mixed case":     "aPi.A.eXaMpLe.CoM.",
+		"unknown name":   "nope.a.example.com.",
+		"in no zone":     "www.example.org.",
+		"escaped":        `\000\..a.example.com.`,
+		"root":           ".",
+		"256 bytes long": strings.Repeat("x.", (256-len("a.example.com."))/2) + "a.example.com.",
+	} {
+		t.Run(name, func(t *testing.T) {
+			if n := testing.AllocsPerRun(100, func() { tree.Lookup(qname) }); n != 0 {
+				t.Errorf("%v allocations", n)
+			}
+		})
+	}
+}
+
+func TestZonesInAnyOrderMakeOneTree(t *testing.T) {
+	// The parents between a zone and the one around it exist whichever came first.
+	for _, text := range []string{
+		"zone a.example.com\nzone b.c.a.example.com\nzone d.b.c.a.example.com",
+		"zone d.b.c.a.example.com\nzone b.c.a.example.com\nzone a.example.com",
+	} {
+		tree := treeOf(t, text)
+		for qname, zone := range map[string]string{
+			"c.a.example.com.": "a.example.com.", "b.c.a.example.com.": "b.c.a.example.com.", "d.b.c.a.example.com.": "d.b.c.a.example.com.",
+		} {
+			if node, exact := tree.Lookup(qname); !exact || node.Zone.Origin != zone {
+				t.Errorf("%s is %s, want it to exist in %s", qname, found(tree, qname), zone)
+			}
+		}
+	}
+}
+
+func TestEmptyView(t *testing.T) {
+	tree := New(&model.View{}, 30, 1)
+	if got := found(tree, "a.example.com."); got != "nothing" || tree.Len() != 0 {
+		t.Errorf("an empty view has %d zones and %s", tree.Len(), got)
+	}
+}
+
+func TestWithin(t *testing.T) {
+	for _, tc := range []struct {
+		qname, zone string
+		want        bool
+	}{
+		{"a.example.com.", "a.example.com.", true},
+		{"api.a.example.com.", "a.example.com.", true},
+		{"API.A.Example.COM.", "a.example.com.", true},
+		{"example.com.", "a.example.com.", false},
+		{"aa.example.com.", "a.example.com.", false},
+		{`x\.a.example.com.`, "a.example.com.", false},
+		{`x\\.a.example.com.`, "a.example.com.", true},
+		{"b.example.com.", "a.example.com.", false},
+		{"api.a.example.com.", ".", true},
+		{".", ".", true},
+		{".", "com.", false},
+	} {
+		if got := Within(tc.qname, tc.zone); got != tc.want {
+			t.Errorf("%s within %s: %t, want %t", tc.qname, tc.zone, got, tc.want)
+		}
+	}
+}
+
+func TestWithinDoesNotAllocate(t *testing.T) {
+	if n := testing.AllocsPerRun(100, func() { Within("aPi.a.b.c.d.Example.com.", "example.com.") }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// FuzzWithin compares Within with what it stands in for.
+func FuzzWithin(f *testing.F) {
+	f.Add([]byte("\x03api\x01a\x07example\x03com\x00"), []byte("\x01A\x07exAmple\x03com\x00"))
+	f.Add([]byte("\x03x.a\x03com\x00"), []byte("\x01a\x03com\x00"))
+	f.Add([]byte("\x02x\\\x01a\x00"), []byte("\x01a\x00"))
+	f.Add([]byte("\x00"), []byte("\x00"))
+	f.Fuzz(func(t *testing.T, child, parent []byte) {
+		qname, _, err := dns.UnpackDomainName(child, 0)
+		if err != nil {
+			return
+		}
+		zone, _, err := dns.UnpackDomainName(parent, 0)
+		if err != nil {
+			return
+		}
+		zone = dns.CanonicalName(zone)
+		if got, want := Within(qname, zone), dns.IsSubDomain(zone, qname); got != want {
+			t.Errorf("%s within %s: %t, want %t", qname, zone, got, want)
+		}
+	})
+}

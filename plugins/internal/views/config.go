@@ -1,0 +1,270 @@
+// Package views is what hcpviews and hcpapps share: the words of their Corefile
+// blocks, the stores behind them, and which client sees which names.
+package views
+
+import (
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/coredns/caddy"
+	"github.com/coredns/coredns/core/dnsserver"
+
+	"github.com/densityops/oooi/internal/watch"
+)
+
+// The views that need no addresses: Infra objects give them.
+const (
+	// VLAN is what the virtual machines of a hosted cluster see.
+	VLAN = "vlan"
+	// Pod is what cluster DNS and pods see.
+	Pod = "pod"
+)
+
+// Config is what a Corefile block says of its source and its views.
+type Config struct {
+	// Source says what to follow.
+	Source watch.Config
+	// Views are the clients told apart by address, in the order written. Empty, with
+	// Block empty too: as the Infra objects say.
+	Views []View
+	// Block is the view of every client of the server block; empty for none.
+	Block string
+	// Answers says, by view, what names resolve to there in place of what Infras say.
+	Answers map[string]Answer
+}
+
+// View is a view with the addresses of its clients.
+type View struct {
+	Name  string
+	CIDRs []netip.Prefix
+}
+
+// Answer is what control-plane names resolve to in a view: addresses, or those of
+// a Service.
+type Answer struct {
+	Addresses []netip.Addr
+	// Service is "namespace/name"; empty when Addresses are given.
+	Service string
+}
+
+// Parse reads the property that c stands on, if it is one of the words that the
+// plugins share, and reports whether it was.
+func (cfg *Config) Parse(c *caddy.Controller) (bool, error) {
+	var parse func([]string) error
+	switch c.Val() {
+	case "kubeconfig":
+		parse = cfg.parseKubeconfig
+	case "manifests":
+		parse = onePath(&cfg.Source.Manifests)
+	case "snapshot":
+		parse = onePath(&cfg.Source.File)
+	case "infra":
+		parse = objectNames(&cfg.Source.Scope.Infras)
+	case "hostedcluster":
+		parse = objectNames(&cfg.Source.Scope.HostedClusters)
+	case "view":
+		parse = cfg.parseView
+	case "answer":
+		parse = cfg.parseAnswer
+	default:
+		return false, nil
+	}
+	property := c.Val()
+	if err := parse(c.RemainingArgs()); err != nil {
+		return true, c.Errf("%s: %v", property, err)
+	}
+	if root := dnsserver.GetConfig(c).Root; root != "" {
+		cfg.anchor(root)
+	}
+	return true, nil
+}
+
+// anchor makes relative paths relative to the root directive, as other plugins do.
+func (cfg *Config) anchor(root string) {
+	for _, path := range []*string{&cfg.Source.Kubeconfig, &cfg.Source.Manifests, &cfg.Source.File} {
+		if *path != "" && !filepath.IsAbs(*path) {
+			*path = filepath.Join(root, *path)
+		}
+	}
+}
+
+func (cfg *Config) parseKubeconfig(args []string) error {
+	switch {
+	case cfg.Source.Kubeconfig != "":
+		return fmt.Errorf("given twice")
+	case len(args) == 0 || len(args) > 2:
+		return fmt.Errorf("want FILE [CONTEXT], have %d arguments", len(args))
+	case len(args) == 2:
+		cfg.Source.Context = args[1]
+	}
+	cfg.Source.Kubeconfig = args[0]
+	return nil
+}
+
+func onePath(path *string) func([]string) error {
+	return func(args []string) error {
+		if *path != "" {
+			return fmt.Errorf("given twice")
+		}
+		if len(args) != 1 {
+			return fmt.Errorf("want one path, have %d arguments", len(args))
+		}
+		*path = args[0]
+		return nil
+	}
+}
+
+func objectNames(list *[]string) func([]string) error {
+	return func(args []string) error {
+		if len(args) == 0 {
+			return fmt.Errorf("want NAMESPACE/NAME, once or more")
+		}
+		for _, arg := range args {
+			if err := checkObjectName(arg); err != nil {
+				return err
+			}
+			if !slices.Contains(*list, arg) {
+				*list = append(*list, arg)
+			}
+		}
+		slices.Sort(*list) // one order, so that equal scopes share one store
+		return nil
+	}
+}
+
+func checkObjectName(s string) error {
+	namespace, name, ok := strings.Cut(s, "/")
+	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
+		return fmt.Errorf("%q is not NAMESPACE/NAME", s)
+	}
+	return nil
+}
+
+func (cfg *Config) parseView(args []string) error {
+	if len(args) == 0 {
+		return fmt.Errorf("want NAME [CIDR ...]")
+	}
+	view := View{Name: args[0]}
+	if cfg.Block == view.Name || slices.ContainsFunc(cfg.Views, func(v View) bool { return v.Name == view.Name }) {
+		return fmt.Errorf("view %s is given twice", view.Name)
+	}
+	if len(args) == 1 {
+		if cfg.Block != "" {
+			return fmt.Errorf("the block is view %s already, so it cannot be view %s too", cfg.Block, view.Name)
+		}
+		cfg.Block = view.Name
+		return nil
+	}
+	for _, arg := range args[1:] {
+		prefix, err := parsePrefix(arg)
+		if err != nil {
+			return err
+		}
+		for _, other := range cfg.Views {
+			if slices.Contains(other.CIDRs, prefix) {
+				return fmt.Errorf("%s is in view %s already", prefix, other.Name)
+			}
+		}
+		view.CIDRs = append(view.CIDRs, prefix)
+	}
+	cfg.Views = append(cfg.Views, view)
+	return nil
+}
+
+// parsePrefix reads a network, or an address as the network of that address alone.
+func parsePrefix(s string) (netip.Prefix, error) {
+	if address, err := netip.ParseAddr(s); err == nil {
+		return address.Unmap().Prefix(address.Unmap().BitLen())
+	}
+	prefix, err := netip.ParsePrefix(s)
+	if err != nil {
+		return prefix, fmt.Errorf("%q is not a network such as 192.0.2.0/24", s)
+	}
+	return prefix.Masked(), nil
+}
+
+func (cfg *Config) parseAnswer(args []string) error {
+	if len(args) < 2 {
+		return fmt.Errorf("want NAME ADDRESS, or NAME service NAMESPACE/NAME")
+	}
+	name, args := args[0], args[1:]
+	if _, ok := cfg.Answers[name]; ok {
+		return fmt.Errorf("view %s has an answer already", name)
+	}
+	var answer Answer
+	if args[0] == "service" {
+		if len(args) != 2 {
+			return fmt.Errorf("want NAME service NAMESPACE/NAME")
+		}
+		if err := checkObjectName(args[1]); err != nil {
+			return err
+		}
+		answer.Service = args[1]
+	} else {
+		for _, arg := range args {
+			address, err := netip.ParseAddr(arg)
+			if err != nil || address.Zone() != "" || address.IsUnspecified() {
+				return fmt.Errorf("%q is not an IP address", arg)
+			}
+			answer.Addresses = append(answer.Addresses, address.Unmap())
+		}
+	}
+	if cfg.Answers == nil {
+		cfg.Answers = map[string]Answer{}
+	}
+	cfg.Answers[name] = answer
+	return nil
+}
+
+// Check finds what no single property shows.
+func (cfg *Config) Check() error {
+	if cfg.Source.Kubeconfig != "" && cfg.Source.Manifests != "" {
+		return fmt.Errorf("kubeconfig and manifests exclude each other: read an API server or a folder")
+	}
+	if cfg.Block != "" && len(cfg.Views) > 0 {
+		return fmt.Errorf("view %s makes the whole block one view; give it its clients' CIDRs, or drop view %s", cfg.Block, cfg.Views[0].Name)
+	}
+	names := cfg.viewNames()
+	for name := range cfg.Answers {
+		if !slices.Contains(names, name) {
+			return fmt.Errorf("answer %s: there is no view %s; the block has %s", name, name, strings.Join(names, " and "))
+		}
+	}
+	scope := cfg.Source.Scope
+	for _, name := range names {
+		_, answered := cfg.Answers[name]
+		switch {
+		case answered && name != Pod && len(scope.Infras)+len(scope.HostedClusters) == 0:
+			return fmt.Errorf("answer %s: say whose names that view shows, with hostedcluster NAMESPACE/NAME or infra NAMESPACE/NAME", name)
+		case !answered && name != Pod && name != VLAN:
+			return fmt.Errorf("view %s has no addresses: add 'answer %s ADDRESS', or call it %s or %s", name, name, VLAN, Pod)
+		}
+	}
+	return nil
+}
+
+// viewNames are the views of the block.
+func (cfg *Config) viewNames() []string {
+	switch {
+	case cfg.Block != "":
+		return []string{cfg.Block}
+	case len(cfg.Views) > 0:
+		names := make([]string, len(cfg.Views))
+		for i, v := range cfg.Views {
+			names[i] = v.Name
+		}
+		return names
+	default:
+		return []string{VLAN, Pod}
+	}
+}
+
+// Several reports whether clients of the block can see different answers.
+func (cfg *Config) Several() bool {
+	return cfg.Block == "" || cfg.Block == VLAN && cfg.Answers[VLAN].empty()
+}
+
+func (a Answer) empty() bool { return len(a.Addresses) == 0 && a.Service == "" }

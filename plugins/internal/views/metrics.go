@@ -1,0 +1,66 @@
+package views
+
+import (
+	"github.com/coredns/coredns/plugin"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics are exported once for the process, whichever plugins use the stores.
+var (
+	syncedDesc = prometheus.NewDesc(prometheus.BuildFQName(plugin.Namespace, "oooi", "synced"),
+		"Whether the store's snapshot was made from its source (1) or there is none yet but what a file kept (0).",
+		[]string{"source"}, nil)
+	ageDesc = prometheus.NewDesc(prometheus.BuildFQName(plugin.Namespace, "oooi", "snapshot_age_seconds"),
+		"For how long the source has not been followed without a gap: 0 while every watch is connected.",
+		[]string{"source"}, nil)
+	buildsDesc = prometheus.NewDesc(prometheus.BuildFQName(plugin.Namespace, "oooi", "snapshots_total"),
+		"Number of snapshots made from the source.", []string{"source"}, nil)
+	clustersDesc = prometheus.NewDesc(prometheus.BuildFQName(plugin.Namespace, "oooi", "hosted_clusters"),
+		"Number of hosted clusters in the snapshot.", []string{"source"}, nil)
+	problemsDesc = prometheus.NewDesc(prometheus.BuildFQName(plugin.Namespace, "oooi", "problems"),
+		"Number of faults found in the objects, by reason.", []string{"source", "reason"}, nil)
+)
+
+func init() { prometheus.MustRegister(collector{}) }
+
+// collector reads the stores in use when it is asked.
+type collector struct{}
+
+// Describe is prometheus.Collector's.
+func (collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{syncedDesc, ageDesc, buildsDesc, clustersDesc, problemsDesc} {
+		ch <- d
+	}
+}
+
+// Collect is prometheus.Collector's.
+func (collector) Collect(ch chan<- prometheus.Metric) {
+	for _, s := range shared.running() {
+		gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, append([]string{s.name}, labels...)...)
+		}
+		status := s.Status()
+		gauge(syncedDesc, boolValue(status.Synced))
+		gauge(ageDesc, status.Age().Seconds())
+		ch <- prometheus.MustNewConstMetric(buildsDesc, prometheus.CounterValue, float64(status.Builds), s.name)
+		snapshot := s.Snapshot()
+		if snapshot == nil {
+			continue
+		}
+		gauge(clustersDesc, float64(len(snapshot.Clusters)))
+		byReason := map[string]int{}
+		for _, p := range snapshot.Problems {
+			byReason[string(p.Reason)]++
+		}
+		for reason, n := range byReason {
+			gauge(problemsDesc, float64(n), reason)
+		}
+	}
+}
+
+func boolValue(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,120 @@
+package views
+
+import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/coredns/caddy"
+	"github.com/coredns/coredns/plugin"
+)
+
+// startupWait is for how long a starting server waits for its first snapshot.
+// During a reload the old server answers meanwhile.
+const startupWait = 5 * time.Second
+
+// Source is what one server block answers from: the table of its views, kept true
+// while the block runs.
+type Source struct {
+	config Config
+	ttl    uint32
+	log    *slog.Logger
+
+	table atomic.Pointer[Table]
+
+	mu     sync.Mutex
+	lease  *lease
+	serial uint32
+}
+
+// NewSource makes the source of a server block. Nothing runs before Start. Records
+// get the given TTL in seconds.
+func NewSource(config Config, ttl uint32, log *slog.Logger) *Source {
+	return &Source{config: config, ttl: ttl, log: log}
+}
+
+// Hook starts and stops the source with the server of a Corefile, in the name of a
+// plugin.
+func (s *Source) Hook(c *caddy.Controller, name string) {
+	c.OnStartup(func() error {
+		if err := s.Start(); err != nil {
+			return plugin.Error(name, err)
+		}
+		return nil
+	})
+	c.OnShutdown(s.Stop)
+	c.OnRestart(func() error {
+		shared.reloading()
+		return nil
+	})
+	c.OnRestartFailed(func() error {
+		shared.reloadFailed()
+		return nil
+	})
+}
+
+// Start acquires the store and waits a little for its first snapshot. It is no
+// error when there is none by then.
+func (s *Source) Start() error {
+	changed := make(chan struct{}, 1)
+	l, err := shared.acquire(s.config.Source, s.log, func() {
+		s.update()
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	})
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.lease = l
+	s.mu.Unlock()
+	s.update()
+
+	deadline := time.NewTimer(startupWait)
+	defer deadline.Stop()
+	for s.Table() == nil {
+		select {
+		case <-changed:
+			s.update()
+		case <-deadline.C:
+			s.log.Warn("not synced yet: answering SERVFAIL until it is", "waited", startupWait.String())
+			return nil
+		}
+	}
+	return nil
+}
+
+// Stop ends the source.
+func (s *Source) Stop() error {
+	s.mu.Lock()
+	l := s.lease
+	s.lease = nil
+	s.mu.Unlock()
+	if l != nil {
+		shared.release(l)
+	}
+	return nil
+}
+
+// update makes the table of the store's present snapshot.
+func (s *Source) update() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lease == nil {
+		return
+	}
+	snapshot := s.lease.store.Snapshot()
+	if snapshot == nil {
+		return
+	}
+	// A serial is the time of the last change, and greater than the one before even
+	// twice in a second (RFC 1982 arithmetic).
+	s.serial = max(s.serial+1, uint32(time.Now().Unix())) //nolint:gosec // wraps in 2106, as serials do
+	s.table.Store(s.config.newTable(snapshot, s.ttl, s.serial))
+}
+
+// Table returns what the block answers from, nil when nothing is known yet.
+func (s *Source) Table() *Table { return s.table.Load() }

@@ -1,0 +1,148 @@
+package views
+
+import (
+	"net/netip"
+
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/plugins/internal/nametree"
+)
+
+// Table is what each client of a server block sees, made from one snapshot. It is
+// immutable.
+type Table struct {
+	clients clients
+	// Clusters is the number of hosted clusters in the snapshot.
+	Clusters int
+	// Problems are the faults found in the snapshot.
+	Problems []model.Problem
+}
+
+// Sight returns what a client sees. It returns nil for a client that is to be
+// refused: none of the views is its own.
+func (t *Table) Sight(client netip.Addr) *Sight { return t.clients.find(client) }
+
+// newTable applies the views of a block to a snapshot.
+func (cfg *Config) newTable(snapshot *model.Snapshot, ttl, serial uint32) *Table {
+	b := tableBuilder{
+		cfg: cfg, snapshot: snapshot,
+		table: &Table{Clusters: len(snapshot.Clusters), Problems: snapshot.Problems},
+		tree:  func(v *model.View) *nametree.Tree { return nametree.New(v, ttl, serial) },
+	}
+	switch {
+	case cfg.Block != "":
+		if s := b.fixed(cfg.Block); s != nil {
+			b.table.clients.others = s
+		} else {
+			b.addVLANs(everywhere)
+		}
+	case len(cfg.Views) > 0:
+		for _, v := range cfg.Views {
+			b.addView(v)
+		}
+	default:
+		b.addVLANs(everywhere)
+		b.table.clients.others = b.fixed(Pod)
+	}
+	return b.table
+}
+
+// everywhere holds the address of every client.
+var everywhere = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
+
+type tableBuilder struct {
+	cfg      *Config
+	snapshot *model.Snapshot
+	table    *Table
+	tree     func(*model.View) *nametree.Tree
+	vlans    []vlanSight
+}
+
+type vlanSight struct {
+	*model.VLAN
+	sight *Sight
+}
+
+// fixed returns what every client of the view sees, or nil when that depends on
+// the client's VLAN.
+func (b *tableBuilder) fixed(view string) *Sight {
+	answer, answered := b.cfg.Answers[view]
+	switch {
+	case answered:
+		addresses := answer.Addresses
+		if answer.Service != "" {
+			addresses = b.snapshot.ServiceIPs(answer.Service)
+		}
+		publications := make([]model.Publication, len(b.snapshot.Clusters))
+		for i, c := range b.snapshot.Clusters {
+			publications[i] = model.Publication{Cluster: c, Addresses: addresses}
+		}
+		return &Sight{View: view, Tree: b.tree(model.NewView(publications))}
+	case view == Pod:
+		return &Sight{View: view, Tree: b.tree(b.snapshot.Pod)}
+	default:
+		return nil
+	}
+}
+
+// addView shows a view to the clients in its CIDRs.
+func (b *tableBuilder) addView(v View) {
+	s := b.fixed(v.Name)
+	if s == nil {
+		b.addVLANs(v.CIDRs)
+		return
+	}
+	for _, cidr := range v.CIDRs {
+		b.table.clients.add(cidr, s)
+	}
+}
+
+// addVLANs shows each VLAN its own names, as far as its clients lie in the CIDRs
+// given. A CIDR that no VLAN claims is that of the only VLAN, if there is but one;
+// otherwise its clients see nothing, rather than a guess.
+func (b *tableBuilder) addVLANs(cidrs []netip.Prefix) {
+	vlans := b.vlanSights()
+	owner := map[netip.Prefix]*model.VLAN{}
+	add := func(cidr netip.Prefix, v vlanSight) {
+		if first := owner[cidr]; first != nil && first != v.VLAN {
+			b.table.clients.add(cidr, nil) // two VLANs with one CIDR: an address tells nothing
+			return
+		}
+		owner[cidr] = v.VLAN
+		b.table.clients.add(cidr, v.sight)
+	}
+	for _, v := range vlans {
+		for _, own := range v.CIDRs {
+			for _, cidr := range cidrs {
+				if cidr.Overlaps(own) {
+					add(longer(cidr, own), v)
+				}
+			}
+		}
+	}
+	if len(vlans) != 1 {
+		return
+	}
+	for _, cidr := range cidrs {
+		if owner[cidr] == nil && cidr.Bits() > 0 {
+			add(cidr, vlans[0])
+		}
+	}
+}
+
+// vlanSights makes the tree of each VLAN, once.
+func (b *tableBuilder) vlanSights() []vlanSight {
+	if b.vlans == nil {
+		for _, v := range b.snapshot.VLANs {
+			b.vlans = append(b.vlans, vlanSight{v, &Sight{View: VLAN, Tree: b.tree(v.View)}})
+		}
+	}
+	return b.vlans
+}
+
+// longer returns the smaller of two networks of which one holds the other.
+func longer(a, b netip.Prefix) netip.Prefix {
+	if a.Bits() > b.Bits() {
+		return a
+	}
+	return b
+}
