@@ -1,0 +1,281 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coredns/caddy"
+	"github.com/coredns/coredns/core/dnsserver"
+
+	"github.com/miekg/dns"
+)
+
+func TestMain(m *testing.M) {
+	if err := dnsserver.SetDirectives(directives(dnsserver.Directives)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	dnsserver.Quiet = true
+	os.Exit(m.Run())
+}
+
+func TestOurPluginsStandBetweenAclAndCache(t *testing.T) {
+	order := dnsserver.Directives
+	for _, plugin := range ours {
+		at := slices.Index(order, plugin)
+		if at < slices.Index(order, "acl") || at > slices.Index(order, "cache") {
+			t.Errorf("%s is at %d of %v", plugin, at, order)
+		}
+	}
+}
+
+func TestEveryChosenPluginIsRegistered(t *testing.T) {
+	known := caddy.ListPlugins()["others"]
+	for _, plugin := range append([]string{"acl", "cache", "forward", "ready", "multisocket", "reload", "prometheus"}, ours...) {
+		if !slices.Contains(known, "dns."+plugin) {
+			t.Errorf("%s is not in the build: %v", plugin, known)
+		}
+	}
+}
+
+// manifests are two hosted clusters, each on a VLAN of its own on loopback.
+func manifests(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for i, cluster := range []string{"blue", "green"} {
+		writeCluster(t, dir, cluster, 50+i, "3")
+	}
+	return dir
+}
+
+func writeCluster(t *testing.T, dir, cluster string, vlan int, proxy string) {
+	t.Helper()
+	content := fmt.Sprintf(`
+apiVersion: hypershift.openshift.io/v1beta1
+kind: HostedCluster
+metadata: {name: %[1]s, namespace: clusters}
+spec: {dns: {baseDomain: example.com}}
+---
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: Infra
+metadata: {name: %[1]s, namespace: clusters}
+spec:
+  hostedClusterRef: {name: %[1]s}
+  networkConfig: {cidr: 127.%[2]d.0.0/24, gateway: 127.%[2]d.0.1, networkAttachmentDefinition: vlan%[2]d}
+  infraComponents: {proxy: {serverIP: 127.%[2]d.0.%[3]s}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: %[1]s-proxy, namespace: clusters}
+spec: {clusterIP: 10.96.0.%[2]d}
+`, cluster, vlan, proxy)
+	if err := os.WriteFile(filepath.Join(dir, cluster+".yaml"), []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Clients of the manifests.
+const (
+	blueVM  = "127.50.0.10"
+	greenVM = "127.51.0.10"
+	pod     = "127.0.0.1"
+)
+
+// start runs CoreDNS with a Corefile until the test ends.
+func start(t *testing.T, corefile string) *caddy.Instance {
+	t.Helper()
+	instance, err := caddy.Start(input(corefile))
+	if err != nil {
+		t.Fatalf("starting with %s: %v", corefile, err)
+	}
+	t.Cleanup(func() { stop(t, instance) })
+	return instance
+}
+
+func stop(t *testing.T, instance *caddy.Instance) {
+	t.Helper()
+	instance.ShutdownCallbacks()
+	if err := instance.Stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+func input(corefile string) caddy.CaddyfileInput {
+	return caddy.CaddyfileInput{Contents: []byte(corefile), Filepath: "Corefile", ServerTypeName: "dns"}
+}
+
+// address returns where the n-th server of an instance listens on UDP.
+func address(t *testing.T, instance *caddy.Instance, n int) string {
+	t.Helper()
+	return instance.Servers()[n].LocalAddr().String()
+}
+
+// resolve asks from a source address, and returns the rcode or the addresses.
+func resolve(t *testing.T, server, source, name string) string {
+	t.Helper()
+	client := dns.Client{Timeout: 5 * time.Second, Dialer: &net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(source)}}}
+	reply, _, err := client.ExchangeContext(t.Context(), new(dns.Msg).SetQuestion(name, dns.TypeA), server)
+	if err != nil {
+		t.Fatalf("%s from %s: %v", name, source, err)
+	}
+	if len(reply.Answer) == 0 {
+		return dns.RcodeToString[reply.Rcode]
+	}
+	var words []string
+	for _, rr := range reply.Answer {
+		words = append(words, rr.(*dns.A).A.String())
+	}
+	return strings.Join(words, " ")
+}
+
+func expect(t *testing.T, server, source, name, want string) {
+	t.Helper()
+	if got := resolve(t, server, source, name); got != want {
+		t.Errorf("%s from %s is %s, want %s", name, source, got, want)
+	}
+}
+
+// upstream starts a server that answers everything with one address.
+func upstream(t *testing.T) string {
+	t.Helper()
+	return address(t, start(t, `.:0 {
+		bind 127.0.0.1
+		template IN A . {
+			answer "{{ .Name }} 60 IN A 203.0.113.99"
+		}
+	}`), 0)
+}
+
+func TestCacheNeverMixesViews(t *testing.T) {
+	server := address(t, start(t, fmt.Sprintf(`.:0 {
+		bind 127.0.0.1
+		cache 3600
+		hcpviews {
+			manifests %s
+		}
+		forward . %s
+	}`, manifests(t), upstream(t))), 0)
+	for range 3 { // once to fill the cache, twice to be served from it
+		expect(t, server, blueVM, "api.blue.example.com.", "127.50.0.3")
+		expect(t, server, pod, "api.blue.example.com.", "10.96.0.50")
+		expect(t, server, greenVM, "api.blue.example.com.", "203.0.113.99")
+		expect(t, server, greenVM, "api.green.example.com.", "127.51.0.3")
+		expect(t, server, blueVM, "api.green.example.com.", "203.0.113.99")
+		expect(t, server, blueVM, "www.example.org.", "203.0.113.99")
+		expect(t, server, blueVM, "shop.apps.blue.example.com.", "203.0.113.99")
+		expect(t, server, blueVM, "typo.blue.example.com.", "NXDOMAIN")
+	}
+}
+
+func TestOneBlockPerView(t *testing.T) {
+	dir := manifests(t)
+	instance := start(t, fmt.Sprintf(`.:0 {
+		bind 127.0.0.2
+		cache
+		hcpviews example.com {
+			manifests %[1]s
+			infra clusters/blue
+			view vlan
+		}
+	}
+	.:0 {
+		bind 127.0.0.1
+		cache
+		hcpviews example.com {
+			manifests %[1]s
+			infra clusters/blue
+			view pod
+		}
+	}`, dir))
+	servers := map[string]string{}
+	for _, s := range instance.Servers() {
+		host, _, err := net.SplitHostPort(s.LocalAddr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		servers[host] = s.LocalAddr().String()
+	}
+	expect(t, servers["127.0.0.2"], blueVM, "api.blue.example.com.", "127.50.0.3")
+	expect(t, servers["127.0.0.2"], pod, "api.blue.example.com.", "REFUSED")
+	expect(t, servers["127.0.0.1"], pod, "api.blue.example.com.", "10.96.0.50")
+	expect(t, servers["127.0.0.1"], blueVM, "api.blue.example.com.", "10.96.0.50")
+}
+
+func TestChangesAreFollowed(t *testing.T) {
+	dir := manifests(t)
+	server := address(t, start(t, fmt.Sprintf(".:0 {\n bind 127.0.0.1\n hcpviews {\n manifests %s\n }\n}", dir)), 0)
+	expect(t, server, blueVM, "api.blue.example.com.", "127.50.0.3")
+	writeCluster(t, dir, "blue", 50, "33")
+	deadline := time.Now().Add(20 * time.Second)
+	for resolve(t, server, blueVM, "api.blue.example.com.") != "127.50.0.33" {
+		if time.Now().After(deadline) {
+			t.Fatal("the answer does not follow the change")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func TestReloads(t *testing.T) {
+	corefile := func(dir, more string) string {
+		return fmt.Sprintf(".:0 {\n bind 127.0.0.1\n hcpviews {\n manifests %s\n %s\n }\n}", dir, more)
+	}
+	dir := manifests(t)
+	instance, err := caddy.Start(input(corefile(dir, "")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect(t, address(t, instance, 0), blueVM, "api.blue.example.com.", "127.50.0.3")
+
+	reload := func(corefile string) error {
+		next, err := instance.Restart(input(corefile))
+		if err == nil {
+			instance = next
+		}
+		return err
+	}
+	if err := reload(corefile(dir, "ttl 10")); err != nil {
+		t.Fatal(err)
+	}
+	before := settled()
+	for i := range 30 {
+		if err := reload(corefile(dir, fmt.Sprint("ttl ", i))); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, address(t, instance, 0), blueVM, "api.blue.example.com.", "127.50.0.3")
+	}
+	failing := corefile(manifests(t), "") + "\n.:0 {\n bind 127.0.0.2\n hcpviews {\n kubeconfig /nonexistent\n }\n}"
+	for name, broken := range map[string]struct{ corefile, says string }{
+		"an unknown word": {corefile(dir, "no-such-word"), "unknown property 'no-such-word'"},
+		"a block that fails after another has started": {failing, "/nonexistent"},
+	} {
+		if err := reload(broken.corefile); err == nil || !strings.Contains(err.Error(), broken.says) {
+			t.Errorf("%s: error %v, want one with %q", name, err, broken.says)
+		}
+		expect(t, address(t, instance, 0), blueVM, "api.blue.example.com.", "127.50.0.3")
+	}
+	if after := settled(); after > before {
+		buf := make([]byte, 1<<20)
+		t.Errorf("%d goroutines before 32 reloads, %d after\n%s", before, after, buf[:runtime.Stack(buf, true)])
+	}
+	stop(t, instance)
+}
+
+// settled returns the number of goroutines once it stays the same.
+func settled() int {
+	n, same := runtime.NumGoroutine(), 0
+	for deadline := time.Now().Add(20 * time.Second); same < 20 && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if now := runtime.NumGoroutine(); now == n {
+			same++
+		} else {
+			n, same = now, 0
+		}
+	}
+	return n
+}

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/coredns/caddy"
+)
+
+// fenced finds the Corefiles in a document.
+var fenced = regexp.MustCompile("(?ms)^(?:~~~|```) ?corefile\n(.*?)^(?:~~~|```)$")
+
+// TestCorefilesOfTheDocuments sets up every Corefile that the documentation shows.
+func TestCorefilesOfTheDocuments(t *testing.T) {
+	found := 0
+	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && strings.HasPrefix(entry.Name(), ".") && path != ".." {
+			return fs.SkipDir
+		}
+		if filepath.Ext(path) != ".md" {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, match := range fenced.FindAllSubmatch(text, -1) {
+			found++
+			instance := &caddy.Instance{Storage: map[any]any{}}
+			if err := caddy.ValidateAndExecuteDirectives(input(string(match[1])), instance, true); err != nil {
+				t.Errorf("%s: %v in\n%s", path, err, match[1])
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found == 0 {
+		t.Error("no Corefile was found")
+	}
+}
