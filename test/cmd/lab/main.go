@@ -1,0 +1,69 @@
+// Command lab prepares the test lab, so that the tests need not:
+//
+//	go run ./test/cmd/lab build       builds the control plane's binary
+//	go run ./test/cmd/lab crds DIR    writes the CRDs of other projects to DIR
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/densityops/oooi/test/lab"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "lab:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	switch {
+	case len(args) == 1 && args[0] == "build":
+		path, err := lab.Build(ctx, nil)
+		if err != nil {
+			return err
+		}
+		fmt.Println(path)
+		return nil
+	case len(args) == 2 && args[0] == "crds":
+		return writeCRDs(ctx, args[1])
+	}
+	return errors.New("usage: lab build | lab crds DIR")
+}
+
+func writeCRDs(ctx context.Context, dir string) error {
+	if err := os.MkdirAll(dir, 0o750); err != nil { //nolint:gosec // G703: the folder is the user's to name
+		return err
+	}
+	for _, set := range lab.CRDSets() {
+		if set == lab.Oooi {
+			continue
+		}
+		crds, err := lab.CRDs(ctx, set)
+		if err != nil {
+			return err
+		}
+		for _, crd := range crds {
+			data, err := yaml.Marshal(crd.Object)
+			if err != nil {
+				return err
+			}
+			path := filepath.Join(dir, crd.GetName()+".yaml")
+			if err := os.WriteFile(path, data, 0o600); err != nil { //nolint:gosec // G703: as above
+				return err
+			}
+		}
+	}
+	return nil
+}

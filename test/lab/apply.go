@@ -1,0 +1,202 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+)
+
+// The field managers of Apply and ApplyStatus. They differ so that applying
+// one part does not take the other away where there is no status subresource.
+const (
+	fieldManager       = "lab"
+	statusFieldManager = "lab-status"
+)
+
+// Apply creates or updates objects by server-side apply, in order, as field
+// manager "lab", taking over conflicting fields. It waits a while for a kind
+// that the server does not know yet. Objects without a namespace that need one
+// are in "default".
+func (cp *ControlPlane) Apply(ctx context.Context, objects ...runtime.Object) error {
+	return each(objects, func(u *unstructured.Unstructured) error { return cp.apply(ctx, u) })
+}
+
+// ApplyYAML applies the objects of a YAML stream like Apply.
+func (cp *ControlPlane) ApplyYAML(ctx context.Context, stream []byte) error {
+	objects, err := ParseYAML(stream)
+	if err != nil {
+		return err
+	}
+	return cp.Apply(ctx, asObjects(objects)...)
+}
+
+// ApplyStatus applies the status of objects that exist, as field manager
+// "lab-status", and nothing else of them. Where a kind has no status
+// subresource, as KubeVirt's have none, status is a field like any other.
+func (cp *ControlPlane) ApplyStatus(ctx context.Context, objects ...runtime.Object) error {
+	return each(objects, func(u *unstructured.Unstructured) error { return cp.applyStatus(ctx, u) })
+}
+
+// ApplyStatusYAML applies the status of the objects of a YAML stream like
+// ApplyStatus.
+func (cp *ControlPlane) ApplyStatusYAML(ctx context.Context, stream []byte) error {
+	objects, err := ParseYAML(stream)
+	if err != nil {
+		return err
+	}
+	return cp.ApplyStatus(ctx, asObjects(objects)...)
+}
+
+// Delete deletes objects, the last first. It does not wait until finalizers
+// are done. Objects that do not exist are fine.
+func (cp *ControlPlane) Delete(ctx context.Context, objects ...runtime.Object) error {
+	for _, object := range slices.Backward(objects) {
+		err := each([]runtime.Object{object}, func(u *unstructured.Unstructured) error { return cp.delete(ctx, u) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// DeleteYAML deletes the objects of a YAML stream like Delete.
+func (cp *ControlPlane) DeleteYAML(ctx context.Context, stream []byte) error {
+	objects, err := ParseYAML(stream)
+	if err != nil {
+		return err
+	}
+	return cp.Delete(ctx, asObjects(objects)...)
+}
+
+func (cp *ControlPlane) apply(ctx context.Context, u *unstructured.Unstructured) error {
+	client, _, err := cp.resource(ctx, u)
+	if err != nil {
+		return err
+	}
+	unstructured.RemoveNestedField(u.Object, "metadata", "managedFields")
+	return untilServed(ctx, func() error {
+		_, err := client.Apply(ctx, u.GetName(), u, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+		return err
+	})
+}
+
+func (cp *ControlPlane) applyStatus(ctx context.Context, u *unstructured.Unstructured) error {
+	status, ok := u.Object["status"]
+	if !ok {
+		return errors.New("it has no status")
+	}
+	patch := &unstructured.Unstructured{Object: map[string]any{"status": status}}
+	patch.SetGroupVersionKind(u.GroupVersionKind())
+	patch.SetName(u.GetName())
+	patch.SetNamespace(u.GetNamespace())
+
+	client, resource, err := cp.resource(ctx, patch)
+	if err != nil {
+		return err
+	}
+	hasStatus, err := cp.clients.hasStatus(resource)
+	if err != nil {
+		return err
+	}
+	var subresources []string
+	if hasStatus {
+		subresources = []string{"status"}
+	} else if _, err := client.Get(ctx, u.GetName(), metav1.GetOptions{}); err != nil {
+		return err // applying would create the object
+	}
+	return untilServed(ctx, func() error {
+		_, err := client.Apply(ctx, u.GetName(), patch, metav1.ApplyOptions{FieldManager: statusFieldManager, Force: true}, subresources...)
+		return err
+	})
+}
+
+func (cp *ControlPlane) delete(ctx context.Context, u *unstructured.Unstructured) error {
+	client, _, err := cp.resource(ctx, u)
+	if err != nil {
+		return err
+	}
+	background := metav1.DeletePropagationBackground
+	err = client.Delete(ctx, u.GetName(), metav1.DeleteOptions{PropagationPolicy: &background})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// each calls do for every object, with the items of Lists one by one.
+func each(objects []runtime.Object, do func(*unstructured.Unstructured) error) error {
+	for _, object := range objects {
+		items, err := toUnstructured(object)
+		if err != nil {
+			return err
+		}
+		for _, item := range items {
+			if err := do(item); err != nil {
+				return fmt.Errorf("%s %s: %w", item.GetKind(), key(item), err)
+			}
+		}
+	}
+	return nil
+}
+
+// resource returns the client for an object, whose namespace it completes, and
+// what the server calls its kind.
+func (cp *ControlPlane) resource(ctx context.Context, u *unstructured.Unstructured) (dynamic.ResourceInterface, schema.GroupVersionResource, error) {
+	mapping, err := cp.clients.mapping(ctx, u.GroupVersionKind())
+	if err != nil {
+		return nil, schema.GroupVersionResource{}, err
+	}
+	client := cp.clients.dynamic.Resource(mapping.Resource)
+	if mapping.Scope.Name() != meta.RESTScopeNameNamespace {
+		u.SetNamespace("")
+		return client, mapping.Resource, nil
+	}
+	if u.GetNamespace() == "" {
+		u.SetNamespace(metav1.NamespaceDefault)
+	}
+	return client.Namespace(u.GetNamespace()), mapping.Resource, nil
+}
+
+// untilServed repeats a request that finds no such path: discovery shows a new
+// CRD a moment before its resources are served.
+func untilServed(ctx context.Context, request func() error) error {
+	deadline := time.After(10 * time.Second)
+	for {
+		err := request()
+		if !apierrors.IsNotFound(err) || !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-deadline:
+			return err
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func key(u *unstructured.Unstructured) string {
+	if u.GetNamespace() == "" {
+		return u.GetName()
+	}
+	return u.GetNamespace() + "/" + u.GetName()
+}
+
+func asObjects(items []*unstructured.Unstructured) []runtime.Object {
+	objects := make([]runtime.Object, len(items))
+	for i, item := range items {
+		objects[i] = item
+	}
+	return objects
+}

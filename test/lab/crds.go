@@ -1,0 +1,228 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// A CRDSet names the CRDs of one project.
+type CRDSet string
+
+// The CRDs that can be installed.
+const (
+	// Oooi has this project's own, from manifests/crds.
+	Oooi CRDSet = "oooi"
+	// HyperShift has HostedCluster, NodePool and HostedControlPlane.
+	HyperShift CRDSet = "hypershift"
+	// OpenShiftRoute has Route.
+	OpenShiftRoute CRDSet = "openshift-route"
+	// OpenShiftSecurity has SecurityContextConstraints.
+	OpenShiftSecurity CRDSet = "openshift-security"
+	// OpenShiftDNS has DNS of operator.openshift.io and of
+	// config.openshift.io.
+	OpenShiftDNS CRDSet = "openshift-dns"
+	// OpenShiftIngress has Ingress of config.openshift.io and
+	// IngressController of operator.openshift.io.
+	OpenShiftIngress CRDSet = "openshift-ingress"
+	// MetalLB has IPAddressPool, L2Advertisement and the others of MetalLB.
+	MetalLB CRDSet = "metallb"
+	// NetworkAttachmentDefinition has Multus's kind of that name.
+	NetworkAttachmentDefinition CRDSet = "network-attachment-definition"
+	// KubeVirt has VirtualMachineInstance.
+	KubeVirt CRDSet = "kubevirt"
+	// OLM has Subscription, ClusterServiceVersion and the others of the
+	// Operator Lifecycle Manager.
+	OLM CRDSet = "olm"
+)
+
+// CRDSets returns all of them.
+func CRDSets() []CRDSet {
+	return []CRDSet{
+		Oooi, HyperShift, OpenShiftRoute, OpenShiftSecurity, OpenShiftDNS, OpenShiftIngress,
+		MetalLB, NetworkAttachmentDefinition, KubeVirt, OLM,
+	}
+}
+
+// A crdSource says where a set is: files (patterns) in a Go module, or in this
+// repository if there is no module.
+type crdSource struct {
+	module string
+	files  []string
+}
+
+func (s CRDSet) source() (crdSource, error) {
+	const hypershift = "cmd/install/assets/crds/hypershift-operator/zz_generated.crd-manifests/"
+	const generated = "/v1/zz_generated.crd-manifests/"
+	switch s {
+	case Oooi:
+		return crdSource{"", []string{"manifests/crds/*.yaml"}}, nil
+	case HyperShift:
+		return crdSource{hypershiftModule, []string{
+			hypershift + "hostedclusters-Hypershift-Default.crd.yaml",
+			hypershift + "hostedcontrolplanes-Hypershift-Default.crd.yaml",
+			hypershift + "nodepools-Default.crd.yaml",
+		}}, nil
+	case OpenShiftRoute:
+		return crdSource{openshiftModule, []string{"route" + generated + "routes.crd.yaml"}}, nil
+	case OpenShiftSecurity:
+		return crdSource{openshiftModule, []string{"security" + generated + "*_securitycontextconstraints.crd.yaml"}}, nil
+	case OpenShiftDNS:
+		return crdSource{openshiftModule, []string{
+			"operator" + generated + "*_dnses.crd.yaml",
+			"config" + generated + "*_dnses-Default.crd.yaml",
+		}}, nil
+	case OpenShiftIngress:
+		return crdSource{openshiftModule, []string{
+			"operator" + generated + "*_ingresscontrollers-Default.crd.yaml",
+			"config" + generated + "*_ingresses-Default.crd.yaml",
+		}}, nil
+	case MetalLB:
+		return crdSource{metallbModule, []string{"config/crd/bases/*.yaml"}}, nil
+	case NetworkAttachmentDefinition:
+		return crdSource{multusModule, []string{"artifacts/networks-crd.yaml"}}, nil
+	case KubeVirt:
+		return crdSource{kubevirtModule, nil}, nil
+	case OLM:
+		return crdSource{olmModule, []string{"crds/*.yaml"}}, nil
+	}
+	return crdSource{}, fmt.Errorf("no such set of CRDs: %q", string(s))
+}
+
+// CRDs returns the CRDs of these sets, as their projects ship them.
+func CRDs(ctx context.Context, sets ...CRDSet) ([]*unstructured.Unstructured, error) {
+	var crds []*unstructured.Unstructured
+	for _, set := range sets {
+		more, err := set.read(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("CRDs of %s: %w", set, err)
+		}
+		crds = append(crds, more...)
+	}
+	return crds, nil
+}
+
+func (s CRDSet) read(ctx context.Context) ([]*unstructured.Unstructured, error) {
+	source, err := s.source()
+	if err != nil {
+		return nil, err
+	}
+	var dir string
+	if source.module == "" {
+		dir, err = Root()
+	} else {
+		dir, err = ModuleDir(ctx, source.module)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if s == KubeVirt {
+		return kubevirtCRDs(dir)
+	}
+	var crds []*unstructured.Unstructured
+	for _, pattern := range source.files {
+		files, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			return nil, err
+		}
+		if len(files) == 0 {
+			return nil, fmt.Errorf("no file %s in %s", pattern, dir)
+		}
+		for _, file := range files {
+			more, err := readCRDs(file)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", file, err)
+			}
+			crds = append(crds, more...)
+		}
+	}
+	return crds, nil
+}
+
+func readCRDs(file string) ([]*unstructured.Unstructured, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	objects, err := ParseYAML(data)
+	if err != nil {
+		return nil, err
+	}
+	var crds []*unstructured.Unstructured
+	for _, object := range objects {
+		if object.GetKind() != "CustomResourceDefinition" {
+			continue // a kustomization.yaml
+		}
+		delete(object.Object, "status") // old generators left a stub
+		crds = append(crds, object)
+	}
+	return crds, nil
+}
+
+// InstallCRDs installs or updates CRDs and returns when their kinds are
+// served.
+func (cp *ControlPlane) InstallCRDs(ctx context.Context, sets ...CRDSet) error {
+	crds, err := CRDs(ctx, sets...)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := cp.Apply(ctx, asObjects(crds)...); err != nil {
+		return fmt.Errorf("installing CRDs: %w", err)
+	}
+	for _, crd := range crds {
+		err := cp.await(ctx, "CRD "+crd.GetName()+" to be served", func(ctx context.Context) error {
+			return cp.served(ctx, crd)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	cp.clients.mapper.Reset()
+	return nil
+}
+
+// served checks that a CRD is established and that discovery, which the
+// clients of tests ask, shows its kind in every version.
+func (cp *ControlPlane) served(ctx context.Context, crd *unstructured.Unstructured) error {
+	resource := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	live, err := cp.clients.dynamic.Resource(resource).Get(ctx, crd.GetName(), metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if err := established(live); err != nil {
+		return err
+	}
+	group, _, _ := unstructured.NestedString(live.Object, "spec", "group")
+	plural, _, _ := unstructured.NestedString(live.Object, "spec", "names", "plural")
+	versions, _, _ := unstructured.NestedSlice(live.Object, "spec", "versions")
+	for _, v := range versions {
+		version, _ := v.(map[string]any)
+		if served, _ := version["served"].(bool); !served {
+			continue
+		}
+		name, _ := version["name"].(string)
+		if err := cp.clients.serves(schema.GroupVersion{Group: group, Version: name}.WithResource(plural)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// established looks at the conditions of a CRD.
+func established(crd *unstructured.Unstructured) error {
+	conditions, _, _ := unstructured.NestedSlice(crd.Object, "status", "conditions")
+	for _, c := range conditions {
+		condition, _ := c.(map[string]any)
+		if condition["type"] == "Established" && condition["status"] == "True" {
+			return nil
+		}
+	}
+	return fmt.Errorf("not established yet: %v", conditions)
+}

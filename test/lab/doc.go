@@ -1,0 +1,18 @@
+// Package lab starts real Kubernetes control planes (etcd, kube-apiserver and,
+// when asked for, kube-controller-manager) as child processes on loopback, and
+// installs the real CRDs that this project works with. Tests and the demo use
+// it; it needs neither a cluster, nor a container runtime, nor root.
+//
+//	cp, err := lab.Start(ctx, lab.Config{Name: "management"})
+//	if err != nil { ... }
+//	defer cp.Stop()
+//	err = cp.InstallCRDs(ctx, lab.HyperShift, lab.Oooi)
+//	err = cp.ApplyYAML(ctx, manifests)
+//
+// A test has [New], and a package whose tests share control planes has
+// [Shared] and [Main].
+//
+// The binaries come from the folder that KUBEBUILDER_ASSETS names, else they
+// are built from the module test/controlplane on first use. The CRDs are read
+// from pinned Go modules. Nothing else is downloaded.
+package lab

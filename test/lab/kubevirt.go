@@ -1,0 +1,105 @@
+package lab
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+// vmiCRD has no schema: KubeVirt's operator generates the whole CRD in Go. As
+// there, it has no status subresource.
+const vmiCRD = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: virtualmachineinstances.kubevirt.io
+spec:
+  group: kubevirt.io
+  scope: Namespaced
+  names:
+    kind: VirtualMachineInstance
+    listKind: VirtualMachineInstanceList
+    plural: virtualmachineinstances
+    singular: virtualmachineinstance
+    shortNames: [vmi, vmis]
+    categories: [all]
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    additionalPrinterColumns:
+    - {name: Age, type: date, jsonPath: .metadata.creationTimestamp}
+    - {name: Phase, type: string, jsonPath: .status.phase}
+    - {name: IP, type: string, jsonPath: ".status.interfaces[0].ipAddress"}
+    - {name: NodeName, type: string, jsonPath: .status.nodeName}
+`
+
+// kubevirtCRDs puts the schema of VirtualMachineInstance into its CRD.
+func kubevirtCRDs(moduleDir string) ([]*unstructured.Unstructured, error) {
+	schema, err := kubevirtSchema(moduleDir, "virtualmachineinstance")
+	if err != nil {
+		return nil, fmt.Errorf("reading KubeVirt's schema: %w", err)
+	}
+	crds, err := ParseYAML([]byte(vmiCRD))
+	if err != nil {
+		return nil, err
+	}
+	versions, _, err := unstructured.NestedSlice(crds[0].Object, "spec", "versions")
+	if err != nil {
+		return nil, err
+	}
+	version, ok := versions[0].(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("a version of the CRD is a %T", versions[0])
+	}
+	version["schema"] = schema
+	return crds, unstructured.SetNestedSlice(crds[0].Object, versions, "spec", "versions")
+}
+
+// kubevirtSchema finds the schema of a kind in KubeVirt's generated Go source,
+// a map from names to YAML.
+func kubevirtSchema(moduleDir, name string) (map[string]any, error) {
+	path := filepath.Join(moduleDir, filepath.FromSlash("pkg/virt-operator/resource/generate/components/validations_generated.go"))
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	var text string
+	ast.Inspect(file, func(n ast.Node) bool {
+		pair, ok := n.(*ast.KeyValueExpr)
+		if !ok {
+			return text == ""
+		}
+		if stringLiteral(pair.Key) == name {
+			text = stringLiteral(pair.Value)
+		}
+		return false
+	})
+	if text == "" {
+		return nil, fmt.Errorf("%s has none for %q", path, name)
+	}
+	schema := map[string]any{}
+	if err := yaml.Unmarshal([]byte(text), &schema); err != nil {
+		return nil, err
+	}
+	return schema, nil
+}
+
+// stringLiteral is the value of a string literal, or "" of anything else.
+func stringLiteral(e ast.Expr) string {
+	lit, ok := e.(*ast.BasicLit)
+	if !ok || lit.Kind != token.STRING {
+		return ""
+	}
+	s, err := strconv.Unquote(lit.Value)
+	if err != nil {
+		return ""
+	}
+	return s
+}

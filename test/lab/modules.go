@@ -1,0 +1,77 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"time"
+)
+
+// A module is a Go module that the lab reads files from.
+type module struct{ path, version, sum string }
+
+const (
+	hypershiftModule = "github.com/openshift/hypershift"
+	openshiftModule  = "github.com/openshift/api"
+	metallbModule    = "go.universe.tf/metallb"
+	multusModule     = "github.com/k8snetworkplumbingwg/network-attachment-definition-client"
+	kubevirtModule   = "kubevirt.io/kubevirt"
+	olmModule        = "github.com/operator-framework/api"
+)
+
+// pinned lists the modules, with the hashes that go.sum would have. They are
+// not in go.mod, as nothing is compiled from them.
+func pinned() []module {
+	return []module{
+		{hypershiftModule, "v0.1.81", "h1:qHzLzgi78tdAp8AtJ2EmAnu/e44tr1jRSTPiaGpO7Ww="},
+		{openshiftModule, "v0.0.0-20260805160557-b61243060d5f", "h1:NU7ltJhtFhqAJC+77DcNk6jmIpsJ3a+mebZIceiPW+U="},
+		{metallbModule, "v0.15.2", "h1:r7KDgJtk3KZe3qb36zRVrVCYHxLR03nPGT+qFXOomJM="},
+		{multusModule, "v1.7.7", "h1:z4P744DR+PIpkjwXSEc6TvN3L6LVzmUquFgmNm8wSUc="},
+		{kubevirtModule, "v1.8.2", "h1:qUnQPvFHlNqA4aQxvKCyX+mfgwE4mwELM82cOJ75ujE="},
+		{olmModule, "v0.37.0", "h1:2XCMWitBnumtJTqzip6LQKUwpM2pXVlt3gkpdlkbaCE="},
+	}
+}
+
+// ModuleDir returns the folder of a pinned Go module, such as
+// github.com/openshift/hypershift, after downloading it into the module cache
+// if need be. Its files are for reading only.
+func ModuleDir(ctx context.Context, path string) (string, error) {
+	for _, m := range pinned() {
+		if m.path == path {
+			return m.dir(ctx)
+		}
+	}
+	return "", fmt.Errorf("module %s is not among those that the lab pins", path)
+}
+
+func (m module) dir(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", "mod", "download", "-json", m.path+"@"+m.version) //nolint:gosec // G204: as pinned above
+	cmd.WaitDelay = 10 * time.Second
+	// Outside of any module or workspace, whose settings would apply. The
+	// flags must not be left empty: the user's go env would then step in.
+	cmd.Dir = os.TempDir()
+	cmd.Env = append(os.Environ(), "GO111MODULE=on", "GOWORK=off", "GOFLAGS=-mod=mod", "PWD="+cmd.Dir)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	runErr := cmd.Run()
+
+	// On failure too there is JSON, with the reason in Error.
+	var info struct{ Dir, Sum, Error string }
+	err := json.Unmarshal(stdout.Bytes(), &info)
+	switch {
+	case runErr != nil:
+		return "", fmt.Errorf("downloading %s@%s (is the module proxy reachable?): %w: %s%s",
+			m.path, m.version, errors.Join(runErr, ctx.Err()), info.Error, stderr.Bytes())
+	case err != nil:
+		return "", fmt.Errorf("downloading %s@%s: reading what the go command says: %w", m.path, m.version, err)
+	case info.Sum != m.sum:
+		return "", fmt.Errorf("downloading %s@%s: its hash is %s and not %s: do not use it", m.path, m.version, info.Sum, m.sum)
+	}
+	return info.Dir, nil
+}

@@ -1,0 +1,132 @@
+package lab
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// errPortTaken is the end of a process that found its port in use.
+var errPortTaken = errors.New("a port that was free has been taken")
+
+// freePorts finds ports that nothing listens on. They lie below those that the
+// kernel gives to outgoing connections, so that a port is still free when a
+// process that was killed comes back to it.
+func freePorts(ctx context.Context, address string) (ports, error) {
+	const from, to, tries = 10000, 30000, 1000
+	var held []net.Listener // until all are found, which thus differ
+	defer func() {
+		for _, l := range held {
+			_ = l.Close()
+		}
+	}()
+	var found []int
+	for range tries {
+		port := from + rand.IntN(to-from) //nolint:gosec // G404: no secret
+		l, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(address, strconv.Itoa(port)))
+		if err != nil {
+			continue
+		}
+		held = append(held, l)
+		if found = append(found, port); len(found) == 3 {
+			return ports{etcd: found[0], etcdPeer: found[1], apiServer: found[2]}, nil
+		}
+	}
+	return ports{}, fmt.Errorf("found no free ports at %s between %d and %d", address, from, to)
+}
+
+// waitForPath waits until the API server answers a request for path with 200.
+func (cp *ControlPlane) waitForPath(ctx context.Context, what, path string) error {
+	client, err := cp.probeClient()
+	if err != nil {
+		return err
+	}
+	return cp.await(ctx, what, func(ctx context.Context) error {
+		return probe(ctx, client, cp.ServerURL()+path)
+	})
+}
+
+// await tries until it succeeds. It gives up when a process that should run has
+// ended, or when the time is over.
+func (cp *ControlPlane) await(ctx context.Context, what string, try func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for {
+		err := try(ctx)
+		// Also on success: the answer may come from whoever has our port.
+		if dead := cp.dead(); dead != nil {
+			return fmt.Errorf("waiting for %s: %w", what, dead)
+		}
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %s: %w; last: %w\n%s", what, ctx.Err(), err, cp.Logs())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// dead describes the first process that has ended by itself.
+func (cp *ControlPlane) dead() error {
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	for _, p := range []*process{cp.etcd, cp.apiServer, cp.controllerManager} {
+		if p == nil || p.running() {
+			continue
+		}
+		err := p.failure()
+		if strings.Contains(err.Error(), "address already in use") {
+			err = fmt.Errorf("%w: %w", errPortTaken, err)
+		}
+		return err
+	}
+	return nil
+}
+
+// probeClient is an administrator's client that keeps no connections.
+func (cp *ControlPlane) probeClient() (*http.Client, error) {
+	pair, err := tls.X509KeyPair(cp.admin.cert, cp.admin.key)
+	if err != nil {
+		return nil, fmt.Errorf("reading the administrator's certificate: %w", err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(cp.ca.x509)
+	return &http.Client{Transport: &http.Transport{
+		TLSClientConfig:   &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}},
+		DisableKeepAlives: true,
+	}}, nil
+}
+
+func probe(ctx context.Context, client *http.Client, url string) error {
+	// Short, as a starting API server listens before it answers.
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode == http.StatusOK {
+		return nil
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("GET %s: %s: %s", url, resp.Status, body)
+}

@@ -1,0 +1,135 @@
+package lab
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// New starts a control plane for one test, which fails if it does not come up.
+// It stops when the test ends; if the test failed, the ends of its logs are
+// shown.
+func New(tb testing.TB, config Config) *ControlPlane {
+	tb.Helper()
+	if config.Logf == nil {
+		config.Logf = tb.Logf
+	}
+	cp, err := Start(tb.Context(), config)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if tb.Failed() {
+			tb.Log(cp.Logs())
+		}
+		if err := cp.Stop(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return cp
+}
+
+// Shared is a control plane that the tests of a package share. It starts when
+// the first of them asks for it:
+//
+//	var management = lab.Shared{
+//		Config: lab.Config{Name: "management", ControllerManager: true},
+//		CRDs:   []lab.CRDSet{lab.HyperShift, lab.Oooi},
+//	}
+//
+//	func TestMain(m *testing.M) { lab.Main(m, &management) }
+//
+//	func TestSomething(t *testing.T) {
+//		cp := management.Get(t)
+//		namespace := cp.Namespace(t)
+//		...
+//	}
+type Shared struct {
+	Config Config
+	CRDs   []CRDSet
+
+	mu  sync.Mutex
+	cp  *ControlPlane
+	err error
+}
+
+// Get returns the control plane. If it could not be started, every test that
+// asks for it fails.
+func (s *Shared) Get(tb testing.TB) *ControlPlane {
+	tb.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cp == nil && s.err == nil {
+		s.cp, s.err = startWith(tb.Context(), s.Config, s.CRDs)
+	}
+	if s.err != nil {
+		tb.Fatal(s.err)
+	}
+	return s.cp
+}
+
+func startWith(ctx context.Context, config Config, sets []CRDSet) (*ControlPlane, error) {
+	cp, err := Start(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	if err := cp.InstallCRDs(ctx, sets...); err != nil {
+		return nil, errors.Join(err, cp.Stop())
+	}
+	return cp, nil
+}
+
+// Main is the TestMain of a package whose tests share control planes: it runs
+// the tests and stops what they started.
+func Main(m *testing.M, shared ...*Shared) {
+	m.Run()
+	for _, s := range shared {
+		s.stop()
+	}
+}
+
+func (s *Shared) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cp == nil {
+		return
+	}
+	if err := s.cp.Stop(); err != nil {
+		s.Config.Logf.printf("%v", err)
+	}
+}
+
+// Namespace makes a namespace for one test, with a name derived from the
+// test's, and deletes it when the test ends.
+func (cp *ControlPlane) Namespace(tb testing.TB) string {
+	tb.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: uniqueName(tb.Name())}}
+	if err := cp.Apply(tb.Context(), ns); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		// The test's own context is over by now.
+		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+		defer cancel()
+		if err := cp.Delete(ctx, ns); err != nil {
+			tb.Errorf("deleting the test's namespace: %v", err)
+		}
+	})
+	return ns.Name
+}
+
+var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
+
+// uniqueName makes a DNS label from a name, with a random end.
+func uniqueName(name string) string {
+	label := strings.Trim(notInNames.ReplaceAllString(strings.ToLower(name), "-"), "-")
+	label = strings.Trim(label[:min(len(label), 50)], "-")
+	return label + "-" + strings.ToLower(rand.Text()[:6])
+}
