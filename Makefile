@@ -1,0 +1,70 @@
+# Two targets matter to a newcomer: make demo and make test. The rest is in make help.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+GO      ?= go
+VERSION ?= $(shell git describe --tags --always --dirty)
+# One way of testing, here and in CI.
+TESTFLAGS ?= -race -timeout 20m
+LDFLAGS := -s -w -X github.com/coredns/coredns/coremain.GitCommit=oooi-$(VERSION)
+
+# Debian packages that are installed when missing: a C compiler for the race
+# detector, and dig for the demo.
+PACKAGES := gcc:gcc libc6-dev:/usr/include/stdlib.h bind9-dnsutils:dig
+
+.PHONY: help
+help: ## Show this help
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: deps bin/coredns lab ## Answer a hosted cluster's names by view, on a real API server
+	@$(GO) run ./test/cmd/demo -coredns bin/coredns
+
+.PHONY: test
+test: deps lab ## Run all unit and integration tests with the race detector
+	$(GO) test $(TESTFLAGS) ./...
+
+.PHONY: lint
+lint: bin/golangci-lint ## Run the linters
+	bin/golangci-lint run ./...
+	cd test/controlplane && $(GO) vet ./...
+
+.PHONY: build
+build: bin/coredns ## Build the binaries into bin/
+
+# The go command knows what is up to date, so these always ask it.
+.PHONY: bin/coredns
+bin/coredns:
+	@echo "building $@ (a few seconds; about two minutes on a cold cache)"
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./corednsbuild
+
+.PHONY: lab
+lab: ## Build the control plane that tests and demo run (minutes, once)
+	@$(GO) run ./test/cmd/lab build
+
+bin/golangci-lint: tools/lint/go.mod tools/lint/go.sum
+	@echo "building $@ (about three minutes on a cold cache)"
+	@$(GO) build -C tools/lint -o ../../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+.PHONY: generate
+generate: ## Generate deepcopy functions and CRDs anew
+	$(GO) generate ./...
+
+.PHONY: golden
+golden: ## Write the golden files anew; look at the difference before committing it
+	$(GO) test ./internal/model -update
+
+.PHONY: deps
+deps: ## Install missing Debian packages (as root), or name them
+	@missing=(); for p in $(PACKAGES); do \
+		have=$${p#*:}; [[ -e $$have ]] || command -v "$$have" >/dev/null || missing+=("$${p%%:*}"); \
+	done; \
+	if (( $${#missing[@]} == 0 )); then exit 0; fi; \
+	if (( $$(id -u) != 0 )); then echo "missing packages: $${missing[*]}; install them with: sudo make deps" >&2; exit 1; fi; \
+	echo "installing $${missing[*]}"; \
+	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$${missing[@]}"
+
+.PHONY: clean
+clean: ## Remove everything that was built
+	rm -rf bin .lab

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// corefile is what a user would write; the second block stands for the resolvers
+// of the site, to which everything unknown is passed on.
+const corefile = `.:%[1]d {
+    bind 127.0.0.1
+    errors
+    hcpviews lab.example.com {
+        kubeconfig %[3]s
+    }
+    forward . 127.0.0.1:%[2]d
+}
+
+.:%[2]d {
+    bind 127.0.0.1
+    template IN ANY . {
+        answer "{{ .Name }} 60 IN A 203.0.113.99"
+    }
+}
+`
+
+// upstream is what the site's resolvers answer in corefile.
+const upstream = "203.0.113.99"
+
+// server is a running CoreDNS.
+type server struct {
+	port  int
+	cmd   *exec.Cmd
+	ended chan struct{} // closed when the process has ended, with err set
+	err   error
+}
+
+func startCoreDNS(ctx context.Context, binary, dir, kubeconfig string, out io.Writer) (*server, error) {
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	site, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	text := fmt.Sprintf(corefile, port, site, kubeconfig)
+	path := filepath.Join(dir, "Corefile")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		return nil, fmt.Errorf("writing the Corefile: %w", err)
+	}
+	fmt.Fprintf(out, "$ cat Corefile\n%s\n$ coredns -conf Corefile\n", text)
+
+	log, err := os.Create(filepath.Join(dir, "coredns.log"))
+	if err != nil {
+		return nil, fmt.Errorf("making CoreDNS's log: %w", err)
+	}
+	s := &server{port: port, ended: make(chan struct{})}
+	s.cmd = exec.Command(binary, "-conf", path) //nolint:noctx // stop ends it
+	s.cmd.Stdout, s.cmd.Stderr = log, log
+	if err := s.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting %s: %w", binary, err)
+	}
+	go func() {
+		s.err = s.cmd.Wait()
+		close(s.ended)
+	}()
+	if err := s.await(ctx); err != nil {
+		s.stop()
+		said, readErr := os.ReadFile(log.Name())
+		if readErr != nil {
+			return nil, readErr
+		}
+		return nil, fmt.Errorf("%w; CoreDNS said:\n%s", err, said)
+	}
+	return s, nil
+}
+
+// await returns when CoreDNS answers from what it has read.
+func (s *server) await(ctx context.Context) error {
+	for {
+		if a, err := s.ask(ctx, "127.0.0.1", "demo.lab.example.com", dns.TypeSOA); err == nil && len(a.Answer) > 0 {
+			return nil
+		}
+		select {
+		case <-s.ended:
+			return fmt.Errorf("coredns ended: %w", s.err)
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for CoreDNS to answer: %w", ctx.Err())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// ask sends one query from a source address.
+func (s *server) ask(ctx context.Context, source, name string, qtype uint16) (*dns.Msg, error) {
+	client := dns.Client{
+		Timeout: time.Second,
+		Dialer:  &net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(source)}},
+	}
+	m := new(dns.Msg).SetQuestion(dns.Fqdn(name), qtype)
+	reply, _, err := client.ExchangeContext(ctx, m, net.JoinHostPort("127.0.0.1", fmt.Sprint(s.port)))
+	if err != nil {
+		return nil, fmt.Errorf("asking for %s from %s: %w", name, source, err)
+	}
+	return reply, nil
+}
+
+// dig runs dig as a user would, and returns the status and the answer section.
+func (s *server) dig(ctx context.Context, source, name, qtype string) (status string, answers []string, err error) {
+	cmd := exec.CommandContext(ctx, "dig", "@127.0.0.1", "-p", fmt.Sprint(s.port), "-b", source, //nolint:gosec // our own words
+		"+noall", "+comments", "+answer", "+tries=1", "+timeout=3", name, qtype)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", nil, fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, out)
+	}
+	for line := range strings.Lines(string(out)) {
+		line = strings.TrimSpace(line)
+		switch _, rest, found := strings.Cut(line, "status: "); {
+		case found:
+			status, _, _ = strings.Cut(rest, ",")
+		case line != "" && !strings.HasPrefix(line, ";"):
+			answers = append(answers, strings.Join(strings.Fields(line), " "))
+		}
+	}
+	return status, answers, nil
+}
+
+// stop ends the process and waits for it.
+func (s *server) stop() {
+	if err := s.cmd.Process.Kill(); err == nil {
+		<-s.ended
+	}
+}
+
+// freePort finds a port that is free for UDP and TCP.
+func freePort() (int, error) {
+	for range 20 {
+		udp, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			return 0, fmt.Errorf("finding a free port: %w", err)
+		}
+		port := udp.LocalAddr().(*net.UDPAddr).Port //nolint:errcheck // a UDP socket has a UDP address
+		tcp, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
+		closeErr := udp.Close()
+		if err != nil {
+			continue
+		}
+		if err := tcp.Close(); err != nil || closeErr != nil {
+			return 0, fmt.Errorf("finding a free port: %w, %w", err, closeErr)
+		}
+		return port, nil
+	}
+	return 0, fmt.Errorf("no port is free for both UDP and TCP")
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/densityops/oooi/test/lab"
+)
+
+// changing are the parts of a transcript that differ from run to run.
+var changing = regexp.MustCompile(`127\.0\.0\.1:\d+|\.:\d+|/\S+\.kubeconfig|10\.96\.\d+\.\d+|fd00:96::\S+|\d+\.\d+ ms| +ok$`)
+
+// TestReadmeShowsWhatTheDemoPrints runs the demo and finds every line of the
+// README's transcript in what it prints, in that order.
+func TestReadmeShowsWhatTheDemoPrints(t *testing.T) {
+	root, err := lab.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	coredns := filepath.Join(t.TempDir(), "coredns")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", coredns, "./corednsbuild")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building CoreDNS: %v\n%s", err, out)
+	}
+	var out bytes.Buffer
+	if err := run(t.Context(), coredns, &out, false); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	printed := strings.Split(out.String(), "\n")
+	for _, line := range readmeTranscript(t, root) {
+		for len(printed) > 0 && plain(printed[0]) != plain(line) {
+			printed = printed[1:]
+		}
+		if len(printed) == 0 {
+			t.Fatalf("the README shows a line that the demo does not print there: %q\n%s", line, out.String())
+		}
+		printed = printed[1:]
+	}
+}
+
+// readmeTranscript returns the lines of the README's console block, without those
+// that stand for what was left out.
+func readmeTranscript(t *testing.T, root string) []string {
+	t.Helper()
+	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(readme), "\n```console\n$ make demo\n")
+	block, _, found := strings.Cut(rest, "\n```\n")
+	if !found {
+		t.Fatal("README.md has no transcript of make demo")
+	}
+	var lines []string
+	for line := range strings.SplitSeq(block, "\n") {
+		if strings.TrimSpace(line) != "" && strings.TrimSpace(line) != "..." {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+func plain(line string) string { return changing.ReplaceAllString(line, "") }

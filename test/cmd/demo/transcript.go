@@ -1,0 +1,229 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/densityops/oooi/test/lab"
+)
+
+// Where the clients of the demo stand.
+const (
+	demoVM  = "127.50.0.10"
+	otherVM = "127.60.0.10"
+	pod     = "127.0.0.1"
+)
+
+// transcript asks, prints, and counts.
+type transcript struct {
+	io.Writer
+	server *server
+	asked  int
+	wrong  int
+}
+
+func (t *transcript) printf(format string, args ...any) { fmt.Fprintf(t, format, args...) }
+
+// want says what is right: the status, and what the answers hold in their data.
+type want struct {
+	status string
+	data   func(rdata string) bool // nil: there is to be no answer
+}
+
+func only(address string) want {
+	return want{"NOERROR", func(rdata string) bool { return rdata == address }}
+}
+
+// in wants an address of a network, for ClusterIPs, which the API server chooses.
+func in(network string) want {
+	prefix := netip.MustParsePrefix(network)
+	return want{"NOERROR", func(rdata string) bool {
+		a, err := netip.ParseAddr(rdata)
+		return err == nil && prefix.Contains(a)
+	}}
+}
+
+var (
+	noData   = want{status: "NOERROR"}
+	nxDomain = want{status: "NXDOMAIN"}
+	passed   = only(upstream) // the site's resolvers answered
+)
+
+func (t *transcript) show(ctx context.Context, cp *lab.ControlPlane) error {
+	clusterIPv4, clusterIPv6 := in("10.96.0.0/16"), in("fd00:96::/108")
+	steps := []struct {
+		heading string
+		source  string
+		name    string
+		qtype   string
+		want    want
+	}{
+		{"A virtual machine of cluster demo, on its VLAN: everything leads to the proxy there", demoVM, "api.demo.lab.example.com", "A", only("127.50.0.3")},
+		{"", demoVM, "api-int.demo.lab.example.com", "A", only("127.50.0.3")},
+		{"", demoVM, "oauth.demo.lab.example.com", "A", only("127.50.0.3")},
+		{"", demoVM, "ignition.demo.lab.example.com", "A", only("127.50.0.3")},
+		{"", demoVM, "konnectivity.demo.lab.example.com", "A", only("127.50.0.3")},
+		{"", demoVM, "api.demo.lab.example.com", "AAAA", noData},
+		{"", demoVM, "api.demo.lab.example.com", "HTTPS", noData},
+		{"", demoVM, "typo.demo.lab.example.com", "A", nxDomain},
+		{"The same names from a pod: the proxy's Service, in both families", pod, "api.demo.lab.example.com", "A", clusterIPv4},
+		{"", pod, "api.demo.lab.example.com", "AAAA", clusterIPv6},
+		{"", pod, "api-int.demo.lab.example.com", "A", clusterIPv4},
+		{"", pod, "oauth.demo.lab.example.com", "A", clusterIPv4},
+		{"", pod, "ignition.demo.lab.example.com", "A", clusterIPv4},
+		{"", pod, "konnectivity.demo.lab.example.com", "A", clusterIPv4},
+		{"", pod, "api.demo.lab.example.com", "HTTPS", noData},
+		{"", pod, "typo.demo.lab.example.com", "A", nxDomain},
+		{"Another cluster's names: answered on its own VLAN, unknown on any other, so passed on to the site's resolvers", otherVM, "api.other.lab.example.com", "A", only("127.60.0.3")},
+		{"", demoVM, "api.other.lab.example.com", "A", passed},
+		{"", otherVM, "api.demo.lab.example.com", "A", passed},
+		{"", demoVM, "www.example.com", "A", passed},
+		{"A pod sees all clusters", pod, "api.other.lab.example.com", "A", clusterIPv4},
+	}
+	for _, s := range steps {
+		if s.heading != "" {
+			t.printf("\n# %s.\n", s.heading)
+		}
+		if err := t.step(ctx, s.source, s.name, s.qtype, s.want); err != nil {
+			return err
+		}
+	}
+	return t.showChanges(ctx, cp)
+}
+
+// step asks one question and prints it with its answer.
+func (t *transcript) step(ctx context.Context, source, name, qtype string, w want) error {
+	t.printf("$ dig -b %s %s %s\n", source, name, qtype)
+	status, answers, err := t.server.dig(ctx, source, name, qtype)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		return err
+	}
+	verdict := "ok"
+	if !w.fits(status, answers) {
+		verdict = "WRONG"
+		t.wrong++
+	}
+	t.asked++
+	said := strings.Join(answers, ", ")
+	if said == "" {
+		said = "(no answer)"
+	}
+	t.printf("  %-8s %-60s %s\n", status, said, verdict)
+	return nil
+}
+
+func (w want) fits(status string, answers []string) bool {
+	if status != w.status || w.data == nil {
+		return status == w.status && len(answers) == 0
+	}
+	return len(answers) > 0 && !slices.ContainsFunc(answers, func(line string) bool {
+		return !w.data(line[strings.LastIndexByte(line, ' ')+1:])
+	})
+}
+
+// showChanges changes objects and tells how soon the answers follow.
+func (t *transcript) showChanges(ctx context.Context, cp *lab.ControlPlane) error {
+	for _, c := range []struct {
+		heading, name string
+		change        string
+		want          string
+	}{
+		{
+			"The proxy moves to another VLAN address", "api.demo.lab.example.com",
+			infraWithProxy("127.50.0.4"), "127.50.0.4",
+		},
+		{
+			"HyperShift makes a Route, with a hostname that nobody could have guessed", "ignition-clusters-demo.lab.example.com",
+			ignitionRoute("ignition-clusters-demo.lab.example.com"), "127.50.0.4",
+		},
+		{
+			"The Route's hostname changes", "ignition-demo-4f2a.lab.example.com",
+			ignitionRoute("ignition-demo-4f2a.lab.example.com"), "127.50.0.4",
+		},
+	} {
+		t.printf("\n# %s.\n$ kubectl apply -f - <<EOF\n%s\nEOF\n", c.heading, strings.TrimSpace(c.change))
+		took, err := t.follow(ctx, cp, c.change, c.name, c.want)
+		if err != nil {
+			return err
+		}
+		t.printf("  answered rightly %.1f ms after the API server had taken the change\n", float64(took.Microseconds())/1000)
+		if err := t.step(ctx, demoVM, c.name, "A", only(c.want)); err != nil {
+			return err
+		}
+	}
+	return t.step(ctx, demoVM, "ignition-clusters-demo.lab.example.com", "A", passed)
+}
+
+// followDeadline bounds the wait for an answer to follow a change.
+const followDeadline = 10 * time.Second
+
+// follow applies a change and asks until the answer is right. It returns how long
+// that took, counted from the API server's reply; nothing, if the answer was first.
+func (t *transcript) follow(ctx context.Context, cp *lab.ControlPlane, change, name, address string) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, followDeadline)
+	defer cancel()
+	right := make(chan error, 1)
+	var answered time.Time
+	go func() {
+		for {
+			reply, err := t.server.ask(ctx, demoVM, name, dns.TypeA)
+			if err == nil && slices.ContainsFunc(reply.Answer, func(rr dns.RR) bool {
+				a, ok := rr.(*dns.A)
+				return ok && a.A.String() == address
+			}) {
+				answered = time.Now()
+				right <- nil
+				return
+			}
+			if ctx.Err() != nil {
+				right <- fmt.Errorf("%s did not become %s within %s", name, address, followDeadline)
+				return
+			}
+		}
+	}()
+	if err := cp.ApplyYAML(ctx, []byte(change)); err != nil {
+		cancel()
+		return 0, errors.Join(err, <-right)
+	}
+	taken := time.Now()
+	if err := <-right; err != nil {
+		return 0, err
+	}
+	return max(0, answered.Sub(taken)), nil
+}
+
+func infraWithProxy(address string) string {
+	return fmt.Sprintf(`
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: Infra
+metadata: {name: demo, namespace: clusters}
+spec:
+  hostedClusterRef: {name: demo}
+  networkConfig: {cidr: 127.50.0.0/24, gateway: 127.50.0.1, networkAttachmentDefinition: vlan50}
+  infraComponents:
+    dns: {serverIP: 127.50.0.2}
+    proxy: {serverIP: %s}
+`, address)
+}
+
+func ignitionRoute(host string) string {
+	return fmt.Sprintf(`
+apiVersion: route.openshift.io/v1
+kind: Route
+metadata: {name: ignition-server, namespace: clusters-demo}
+spec:
+  host: %s
+  to: {kind: Service, name: ignition-server-proxy, weight: 100}
+`, host)
+}
