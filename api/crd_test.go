@@ -55,6 +55,7 @@ func TestEveryFieldIsDescribed(t *testing.T) {
 }
 
 func describes(t *testing.T, path string, schema apiextensionsv1.JSONSchemaProps) {
+	t.Helper()
 	if schema.Description == "" {
 		t.Errorf("%s has no description", path)
 	}

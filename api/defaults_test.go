@@ -10,6 +10,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
@@ -28,7 +29,10 @@ func TestGoDefaultsAreThoseOfTheCRDs(t *testing.T) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			written := map[string]any{}
 			unmarshalYAML(t, read(t, file), &written)
-			kind := written["kind"].(string)
+			kind, _, err := unstructured.NestedString(written, "kind")
+			if err != nil {
+				t.Fatal(err)
+			}
 
 			// As the API server does it, then read into the type.
 			served := runtime.DeepCopyJSON(written)

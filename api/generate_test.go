@@ -15,9 +15,6 @@ const (
 )
 
 func TestGeneratedFilesAreUpToDate(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds the generator")
-	}
 	fresh := t.TempDir()
 	// The command of v1alpha1/doc.go, with other output folders.
 	generate := exec.CommandContext(t.Context(), "go", "tool", "-modfile=../tools/go.mod", "controller-gen",

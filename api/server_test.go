@@ -391,9 +391,6 @@ func load(t *testing.T, u *unstructured.Unstructured) *unstructured.Unstructured
 // client returns a client for the objects of a kind.
 func client(t *testing.T, kind string) dynamic.ResourceInterface {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("needs an API server")
-	}
 	c, err := dynamic.NewForConfig(server.Get(t).RESTConfig())
 	if err != nil {
 		t.Fatal(err)

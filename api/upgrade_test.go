@@ -17,9 +17,6 @@ import (
 // the place of its own. They must stay readable, and their status writable, or
 // nothing could say what is wrong with them.
 func TestStoredObjectsOutliveTheChangeOfCRDs(t *testing.T) {
-	if testing.Short() {
-		t.Skip("needs an API server")
-	}
 	cp := lab.New(t, lab.Config{Name: "upgrade"})
 	client, err := dynamic.NewForConfig(cp.RESTConfig())
 	if err != nil {

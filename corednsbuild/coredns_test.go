@@ -130,7 +130,7 @@ func resolve(t *testing.T, server, source, name string) string {
 	}
 	var words []string
 	for _, rr := range reply.Answer {
-		words = append(words, rr.(*dns.A).A.String())
+		words = append(words, dns.Field(rr, 1))
 	}
 	return strings.Join(words, " ")
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // fenced finds the Corefiles in a document.
-var fenced = regexp.MustCompile("(?ms)^(?:~~~|```) ?corefile\n(.*?)^(?:~~~|```)$")
+var fenced = regexp.MustCompile("(?ms)^[~`]{3} ?corefile\n(.*?)\n[~`]{3}$")
 
 // TestCorefilesOfTheDocuments sets up every Corefile that the documentation shows.
 func TestCorefilesOfTheDocuments(t *testing.T) {

@@ -88,6 +88,7 @@ const (
 // AppsIngressReason says why the applications' address is not Ready.
 type AppsIngressReason string
 
+// Every reason there is.
 const (
 	// AppsIngressKubeconfigMissing: there is no kubeconfig for the hosted cluster.
 	AppsIngressKubeconfigMissing AppsIngressReason = "KubeconfigMissing"
