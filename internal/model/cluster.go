@@ -27,6 +27,8 @@ type Cluster struct {
 	AppsNames []string `json:"appsNames,omitempty"`
 	// Hostnames are the control plane's names, sorted.
 	Hostnames []Hostname `json:"hostnames"`
+	// Apps is where the applications are reached; nil when nobody asked for them.
+	Apps *Apps `json:"apps,omitempty"`
 	// Infras are the Infras bound to the cluster, sorted by reference.
 	Infras []*Infra `json:"-"`
 

@@ -27,18 +27,18 @@ func TestGolden(t *testing.T) {
 		}
 		t.Run(entry.Name(), func(t *testing.T) {
 			dir := filepath.Join("testdata", entry.Name())
-			golden(t, dir, dir+".golden", model.Scope{})
+			golden(t, dir, dir+".golden", model.Options{})
 		})
 	}
 }
 
-func golden(t *testing.T, dir, file string, scope model.Scope) {
+func golden(t *testing.T, dir, file string, options model.Options) {
 	t.Helper()
 	in, err := watch.ReadManifests(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := render(model.Build(in, scope))
+	got := render(model.Build(in, options))
 	if *update {
 		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 			t.Fatal(err)

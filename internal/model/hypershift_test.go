@@ -19,7 +19,7 @@ func TestHyperShiftFixtures(t *testing.T) {
 	}
 	for _, fixtures := range []string{"kubevirt/*", "agent/*", "none/*", "aws/*KubeAPIServerDNSName"} {
 		platform, pattern, _ := strings.Cut(fixtures, "/")
-		files, err := filepath.Glob(filepath.Join(hypershift, "cmd/cluster", platform, "testdata", pattern+".yaml"))
+		files, err := filepath.Glob(filepath.Join(hypershift, "cmd", "cluster", platform, "testdata", pattern+".yaml"))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("no fixtures %s: %v", fixtures, err)
 		}
@@ -30,7 +30,7 @@ func TestHyperShiftFixtures(t *testing.T) {
 				if err := os.Symlink(file, filepath.Join(dir, "fixture.yaml")); err != nil {
 					t.Fatal(err)
 				}
-				golden(t, dir, filepath.Join("testdata", "hypershift-"+platform+"-"+name+".golden"), model.Scope{})
+				golden(t, dir, filepath.Join("testdata", "hypershift-"+platform+"-"+name+".golden"), model.Options{})
 			})
 		}
 	}

@@ -27,6 +27,10 @@ type Infra struct {
 	Cluster *Cluster `json:"-"`
 	// Serves is the reference of Cluster.
 	Serves *Ref `json:"serves,omitempty"`
+
+	apps       *v1alpha1.AppsIngress
+	status     *v1alpha1.AppsIngressStatus
+	apiService string // the API server's Service, where it is named
 }
 
 // Proxy is one Infra's proxy, as each side sees it.
@@ -53,6 +57,9 @@ func infraOf(in *v1alpha1.Infra, services map[string][]netip.Addr, found *proble
 		for _, instance := range dns.EffectiveInstances() {
 			i.DNS = append(i.DNS, i.addresses("infraComponents.dns", append([]v1alpha1.IP{instance.IP}, instance.AdditionalIPs...), found)...)
 		}
+	}
+	if proxy := in.Spec.InfraComponents.Proxy; proxy != nil {
+		i.apiService = proxy.APIServerService
 	}
 	if proxy := in.Spec.InfraComponents.Proxy; proxy.IsEnabled() {
 		i.Proxy = i.proxyOf(proxy, services, found)

@@ -15,6 +15,9 @@ func render(s *model.Snapshot) string {
 		line("cluster %s in %q infra-id %q", c.Ref, c.ControlPlaneNamespace, c.InfraID)
 		line("  domains %v", c.Domains)
 		line("  apps %v %v", c.AppsDomains, c.AppsNames)
+		if a := c.Apps; a != nil {
+			line("  apps at %v by %q, hosted %+v", a.Addresses, a.Source, a.Hosted)
+		}
 		for _, h := range c.Hostnames {
 			for _, e := range h.Endpoints {
 				line("  %s:%d -> %s %s:%d (%s)", h.Name, e.Port, e.Role, e.Backend.Service, e.Backend.Port, e.Source)
@@ -47,10 +50,14 @@ func renderView(line func(string, ...any), title string, v *model.View) {
 		line("  %s %v of %s", n.Name, n.Addresses, n.Cluster.Key())
 	}
 	for _, a := range v.Apps {
+		name := a.Name
 		if a.Subtree {
-			line("  apps *.%s", a.Name)
+			name = "*." + name
+		}
+		if a.Served {
+			line("  apps %s %v", name, a.Addresses)
 		} else {
-			line("  apps %s", a.Name)
+			line("  apps %s", name)
 		}
 	}
 }

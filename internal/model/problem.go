@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/densityops/oooi/api/v1alpha1"
 )
 
 // Reason says in one word what is wrong with an object. The list is closed:
@@ -33,6 +35,14 @@ const (
 	ReasonProxyDisabled Reason = "ProxyDisabled"
 	// ReasonProxyServiceMissing: the proxy's Service has no cluster IP yet, so pods get no address.
 	ReasonProxyServiceMissing Reason = "ProxyServiceMissing"
+	// ReasonKubeconfigMissing: there are no credentials for the hosted cluster.
+	ReasonKubeconfigMissing Reason = Reason(v1alpha1.AppsIngressKubeconfigMissing)
+	// ReasonAddressNotAssigned: the applications' Service has no address (yet).
+	ReasonAddressNotAssigned Reason = Reason(v1alpha1.AppsIngressAddressNotAssigned)
+	// ReasonAddressNotAllowed: the applications' Service has an address outside of the allowed ranges.
+	ReasonAddressNotAllowed Reason = Reason(v1alpha1.AppsIngressAddressNotAllowed)
+	// ReasonAddressWithdrawn: the applications' Service had an address and lost it; the last one stays.
+	ReasonAddressWithdrawn Reason = Reason(v1alpha1.AppsIngressAddressWithdrawn)
 	// ReasonVLANOverlap: two VLANs have the same CIDR, so a client's address does not tell them apart.
 	ReasonVLANOverlap Reason = "VLANOverlap"
 )

@@ -17,6 +17,18 @@ type Objects struct {
 	Services       []*objects.Service       `json:"services,omitempty"`
 	Routes         []*objects.Route         `json:"routes,omitempty"`
 	Broken         []*objects.Broken        `json:"broken,omitempty"`
+	// AppsServices are the applications' Services inside hosted clusters.
+	AppsServices []*objects.AppsService `json:"appsServices,omitempty"`
+	// LastGood are the applications' addresses of the snapshot before, by hosted
+	// cluster "namespace/name".
+	LastGood map[string][]netip.Addr `json:"lastGood,omitempty"`
+}
+
+// Options say what to make of the objects.
+type Options struct {
+	Scope Scope
+	// Apps asks for the addresses of applications; nil for none.
+	Apps *AppsOptions
 }
 
 // Scope narrows what is seen to the objects listed, each as "namespace/name". An
@@ -62,7 +74,8 @@ type VLAN struct {
 
 // Build computes what the objects mean. It never fails: what is wrong with one
 // object becomes a Problem, and the rest stands.
-func Build(in *Objects, scope Scope) *Snapshot {
+func Build(in *Objects, options Options) *Snapshot {
+	scope := options.Scope
 	b := builder{
 		services: clusterIPs(in.Services),
 		routes:   map[string][]*objects.Route{},
@@ -85,6 +98,9 @@ func Build(in *Objects, scope Scope) *Snapshot {
 	}
 	if len(scope.Infras) > 0 && len(scope.HostedClusters) == 0 {
 		b.clusters = slices.DeleteFunc(b.clusters, func(c *Cluster) bool { return len(c.Infras) == 0 })
+	}
+	if options.Apps != nil {
+		b.addApps(in, options.Apps)
 	}
 	return b.snapshot()
 }
@@ -118,7 +134,8 @@ func (b *builder) addInfra(in *v1alpha1.Infra) {
 	if cluster == nil {
 		return
 	}
-	infra.Cluster, infra.Serves = cluster, &cluster.Ref
+	infra.Cluster, infra.Serves, infra.apps = cluster, &cluster.Ref, in.Spec.AppsIngress
+	infra.status = in.Status.AppsIngress
 	cluster.Infras = append(cluster.Infras, infra)
 	cluster.addTyped(in, infra.Ref, typed, &b.found)
 }
@@ -141,40 +158,49 @@ func (b *builder) snapshot() *Snapshot {
 	return s
 }
 
-// podPublications lists the clusters that some proxy carries, at its Service.
+// podPublications lists what pods see: control plane and applications alike at the
+// Service of the proxy that carries them.
 func podPublications(clusters []*Cluster, services map[string][]netip.Addr) []Publication {
 	var list []Publication
 	for _, c := range clusters {
 		p := Publication{Cluster: c}
-		carried := false
 		for _, i := range c.Infras {
 			p.NameServers = append(p.NameServers, services[i.Key()+"-dns"]...)
-			if i.Proxy != nil {
-				carried = true
-				p.Addresses = append(p.Addresses, i.Proxy.ClusterIPs...)
+			if i.Proxy == nil {
+				continue
+			}
+			p.ControlPlane.Served = true
+			p.ControlPlane.Addresses = append(p.ControlPlane.Addresses, i.Proxy.ClusterIPs...)
+		}
+		if c.Apps != nil && p.ControlPlane.Served {
+			p.Apps = Answer{Served: true}
+			if len(c.Apps.Addresses) > 0 { // else the proxy has nowhere to send them yet
+				p.Apps.Addresses = p.ControlPlane.Addresses
 			}
 		}
-		if carried {
-			list = append(list, p.sorted())
-		}
+		list = append(list, p.sorted())
 	}
 	return list
 }
 
-// publications lists the clusters that a proxy on the VLAN carries, at its VLAN address.
+// publications lists what the VLAN's clients see: the control plane at the proxy's
+// VLAN address, applications at their own.
 func (v *VLAN) publications() []Publication {
 	byCluster := map[*Cluster]*Publication{}
 	for _, i := range v.infras {
-		if i.Cluster == nil || i.Proxy == nil {
+		if i.Cluster == nil {
 			continue
 		}
 		p := byCluster[i.Cluster]
 		if p == nil {
-			p = &Publication{Cluster: i.Cluster}
+			p = &Publication{Cluster: i.Cluster, Apps: i.Cluster.AppsAnswer()}
 			byCluster[i.Cluster] = p
 		}
-		p.Addresses = append(p.Addresses, i.Proxy.VLAN...)
 		p.NameServers = append(p.NameServers, i.DNS...)
+		if i.Proxy != nil {
+			p.ControlPlane.Served = true
+			p.ControlPlane.Addresses = append(p.ControlPlane.Addresses, i.Proxy.VLAN...)
+		}
 	}
 	list := make([]Publication, 0, len(byCluster))
 	for _, p := range byCluster {
@@ -184,7 +210,8 @@ func (v *VLAN) publications() []Publication {
 }
 
 func (p Publication) sorted() Publication {
-	p.Addresses = sortedAddrs(slices.Clone(p.Addresses))
+	p.ControlPlane.Addresses = sortedAddrs(slices.Clone(p.ControlPlane.Addresses))
+	p.Apps.Addresses = sortedAddrs(slices.Clone(p.Apps.Addresses))
 	p.NameServers = sortedAddrs(slices.Clone(p.NameServers))
 	return p
 }

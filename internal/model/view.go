@@ -11,8 +11,8 @@ import (
 type View struct {
 	Zones []Zone `json:"zones"`
 	Names []Name `json:"names"`
-	// Apps are the application subtrees that lie below a zone of the view: their
-	// parents exist, and what else lies below them is not the control plane's.
+	// Apps are the names of applications. Those in a zone of the view exist, whether
+	// or not they are served: what lies below them is not the control plane's.
 	Apps []App `json:"apps,omitempty"`
 }
 
@@ -36,18 +36,34 @@ type Name struct {
 	Addresses []netip.Addr `json:"addresses"`
 }
 
-// App is a name that the apps ingress answers for.
+// App is a name that the apps ingress answers for, outside of what the control
+// plane answers for.
 type App struct {
-	Name string `json:"name"`
-	// Subtree: the name is an apps domain, and everything below it is an application's.
+	Name    string `json:"name"`
+	Cluster Ref    `json:"cluster"`
+	// Domain is the cluster domain.
+	Domain string `json:"domain"`
+	// Subtree: the name is an apps domain, and every name below it is an application's.
 	Subtree bool `json:"subtree"`
+	// Answer is what applications resolve to. Where it is not served, they are passed on.
+	Answer
+}
+
+// Answer is what one kind of a cluster's names resolves to in a view.
+type Answer struct {
+	// Served: the names are answered; otherwise they are passed on.
+	Served bool `json:"served"`
+	// Addresses are sorted; none stands for names that exist but have no address yet.
+	Addresses []netip.Addr `json:"addresses,omitempty"`
 }
 
 // Publication is one cluster in one view.
 type Publication struct {
 	Cluster *Cluster
-	// Addresses are what the cluster's control-plane names resolve to.
-	Addresses []netip.Addr
+	// ControlPlane is what the control plane's names resolve to.
+	ControlPlane Answer
+	// Apps is what the names of applications resolve to.
+	Apps Answer
 	// NameServers are the addresses of the DNS servers that give this view, if known.
 	NameServers []netip.Addr
 }
@@ -64,6 +80,7 @@ func newView(publications []Publication) (*View, []Problem) {
 	b := viewBuilder{
 		names: map[string]*Cluster{},
 		zones: map[string]*Cluster{},
+		apps:  map[string]*Cluster{},
 		view:  &View{},
 	}
 	ordered := slices.Clone(publications)
@@ -74,22 +91,31 @@ func newView(publications []Publication) (*View, []Problem) {
 	slices.SortFunc(b.view.Zones, func(a, c Zone) int { return cmp.Compare(a.Origin, c.Origin) })
 	slices.SortFunc(b.view.Names, func(a, c Name) int { return cmp.Compare(a.Name, c.Name) })
 	slices.SortFunc(b.view.Apps, func(a, c App) int { return cmp.Compare(a.Name, c.Name) })
-	b.view.Apps = slices.CompactFunc(b.view.Apps, func(a, c App) bool { return a.Name == c.Name })
 	return b.view, b.lost.sorted()
 }
 
 type viewBuilder struct {
 	names map[string]*Cluster
 	zones map[string]*Cluster
+	apps  map[string]*Cluster
 	view  *View
 	lost  problems
 }
 
 func (b *viewBuilder) add(p Publication) {
-	c := p.Cluster
-	if len(c.Domains) == 0 {
+	if len(p.Cluster.Domains) == 0 {
 		return
 	}
+	if p.ControlPlane.Served {
+		b.addControlPlane(p)
+	}
+	if p.ControlPlane.Served || p.Apps.Served {
+		b.addApps(p)
+	}
+}
+
+func (b *viewBuilder) addControlPlane(p Publication) {
+	c := p.Cluster
 	for _, domain := range c.Domains {
 		if b.claim(b.zones, domain, c, "cluster domain") {
 			b.addZone(domain, c)
@@ -99,7 +125,7 @@ func (b *viewBuilder) add(p Publication) {
 		if !b.claim(b.names, h.Name, c, "hostname") {
 			continue
 		}
-		b.view.Names = append(b.view.Names, Name{Name: h.Name, Cluster: c.Ref, Addresses: p.Addresses})
+		b.view.Names = append(b.view.Names, Name{Name: h.Name, Cluster: c.Ref, Addresses: p.ControlPlane.Addresses})
 		if !c.owns(h.Name) && b.zones[h.Name] == nil {
 			b.zones[h.Name] = c
 			b.addZone(h.Name, c)
@@ -109,13 +135,22 @@ func (b *viewBuilder) add(p Publication) {
 		b.names[server] = c
 		b.view.Names = append(b.view.Names, Name{Name: server, Cluster: c.Ref, Addresses: p.NameServers})
 	}
-	for _, apps := range c.AppsDomains {
-		if c.owns(apps) {
-			b.view.Apps = append(b.view.Apps, App{Name: apps, Subtree: true})
+}
+
+func (b *viewBuilder) addApps(p Publication) {
+	c := p.Cluster
+	add := func(name string, subtree bool) {
+		if b.claim(b.apps, name, c, "apps domain") {
+			b.view.Apps = append(b.view.Apps, App{Name: name, Cluster: c.Ref, Domain: c.Domains[0], Subtree: subtree, Answer: p.Apps})
+		}
+	}
+	for _, domain := range c.AppsDomains {
+		if c.owns(domain) || p.Apps.Served {
+			add(domain, true)
 		}
 	}
 	for _, name := range c.AppsNames {
-		b.view.Apps = append(b.view.Apps, App{Name: name})
+		add(name, false)
 	}
 }
 

@@ -63,7 +63,9 @@ func trim(o metav1.Object) {
 	o.SetSelfLink("")
 	o.SetResourceVersion("")
 	o.SetGeneration(0)
-	o.SetLabels(nil)
+	if l, ok := o.(interface{ keepsLabels() bool }); !ok || !l.keepsLabels() {
+		o.SetLabels(nil)
+	}
 	o.SetAnnotations(nil)
 	o.SetFinalizers(nil)
 	o.SetOwnerReferences(nil)

@@ -13,7 +13,38 @@ var ServiceResource = schema.GroupVersionResource{Version: "v1", Resource: "serv
 type Service struct {
 	metav1.ObjectMeta `json:"metadata"`
 
-	Spec ServiceSpec `json:"spec"`
+	Spec   ServiceSpec   `json:"spec"`
+	Status ServiceStatus `json:"status,omitzero"`
+}
+
+// keepsLabels: only load balancers are found by their labels.
+func (s *Service) keepsLabels() bool { return s.Spec.Type == corev1.ServiceTypeLoadBalancer }
+
+// ServiceStatus is the part of ServiceStatus that says what a load balancer assigned.
+type ServiceStatus struct {
+	LoadBalancer LoadBalancerStatus `json:"loadBalancer,omitzero"`
+}
+
+// LoadBalancerStatus is core/v1's.
+type LoadBalancerStatus struct {
+	Ingress []LoadBalancerIngress `json:"ingress,omitempty"`
+}
+
+// LoadBalancerIngress is the part of core/v1's that we read. Its hostname is left
+// out: whoever can write a Service's status could point a name anywhere.
+type LoadBalancerIngress struct {
+	IP string `json:"ip,omitempty"`
+}
+
+// LoadBalancerIPs returns the addresses that a load balancer assigned, as written.
+func (s *Service) LoadBalancerIPs() []string {
+	var list []string
+	for _, ingress := range s.Status.LoadBalancer.Ingress {
+		if ingress.IP != "" {
+			list = append(list, ingress.IP)
+		}
+	}
+	return list
 }
 
 // ServiceSpec is the part of ServiceSpec that we read.
@@ -21,6 +52,13 @@ type ServiceSpec struct {
 	Type       corev1.ServiceType `json:"type,omitempty"`
 	ClusterIP  string             `json:"clusterIP,omitempty"`
 	ClusterIPs []string           `json:"clusterIPs,omitempty"`
+	Ports      []ServicePort      `json:"ports,omitempty"`
+}
+
+// ServicePort is the part of core/v1's that we read.
+type ServicePort struct {
+	Name string `json:"name,omitempty"`
+	Port int32  `json:"port"`
 }
 
 // Addresses returns the Service's cluster IPs as written, one a family; none for
