@@ -16,7 +16,7 @@ var management = lab.Shared{
 	CRDs:   []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.Oooi},
 }
 
-func TestMain(m *testing.M) { lab.Main(m, &management) }
+func TestMain(m *testing.M) { lab.Main(m, &management, &loopbackManagement, &hostedPlane) }
 
 // hostedCluster is a HostedCluster that the real CRD accepts.
 func hostedCluster(namespace, name, baseDomain string) string {

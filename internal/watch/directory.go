@@ -246,6 +246,11 @@ func (s *directorySource) paths() []string {
 	return paths
 }
 
+// follow does nothing: files lead to no hosted cluster.
+func (s *directorySource) follow(*model.Snapshot) {}
+
+func (s *directorySource) wait() {}
+
 func (s *directorySource) status() []ResourceStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()

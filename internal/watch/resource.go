@@ -67,6 +67,8 @@ func collect(list []objects.Object) *model.Objects {
 			all.Routes = append(all.Routes, o)
 		case *objects.Service:
 			all.Services = append(all.Services, o)
+		case *objects.AppsService:
+			all.AppsServices = append(all.AppsServices, o)
 		case *objects.Broken:
 			all.Broken = append(all.Broken, o)
 		}

@@ -23,6 +23,10 @@ type source interface {
 	objects() (*model.Objects, bool)
 	// status tells how each part of the source stands.
 	status() []ResourceStatus
+	// follow goes after what a snapshot asks for beyond the source itself, while run runs.
+	follow(*model.Snapshot)
+	// wait returns when all that was followed has ended. Nothing may follow after it.
+	wait()
 }
 
 // ResourceStatus tells how one watch stands.
@@ -47,7 +51,10 @@ type ResourceStatus struct {
 // apiSource follows an API server.
 type apiSource struct {
 	watchers []*watcher
+	hosted   *hosted
 	changed  func()
+	//nolint:containedctx // hosted clusters are followed for as long as run runs
+	ctx context.Context
 }
 
 // requests to an API server that one source makes at once, at most. A source lists
@@ -64,7 +71,7 @@ func newAPISource(config *rest.Config, scope model.Scope, log *slog.Logger) (*ap
 	if err != nil {
 		return nil, fmt.Errorf("making a client for %s: %w", config.Host, err)
 	}
-	s := &apiSource{}
+	s := &apiSource{hosted: newHosted(client, log)}
 	for _, r := range resources() {
 		for _, key := range r.watched(scope) {
 			s.watchers = append(s.watchers, newWatcher(client, r, key, func() { s.changed() }, log))
@@ -74,7 +81,7 @@ func newAPISource(config *rest.Config, scope model.Scope, log *slog.Logger) (*ap
 }
 
 func (s *apiSource) run(ctx context.Context, changed func()) {
-	s.changed = changed
+	s.ctx, s.changed, s.hosted.changed = ctx, changed, changed
 	var group sync.WaitGroup
 	for _, w := range s.watchers {
 		group.Go(func() { w.run(ctx) })
@@ -90,8 +97,12 @@ func (s *apiSource) objects() (*model.Objects, bool) {
 		all = append(all, list...)
 		complete = complete && synced
 	}
-	return collect(all), complete
+	return collect(append(all, s.hosted.list()...)), complete
 }
+
+func (s *apiSource) follow(snapshot *model.Snapshot) { s.hosted.follow(s.ctx, snapshot) }
+
+func (s *apiSource) wait() { s.hosted.wait() }
 
 func (s *apiSource) status() []ResourceStatus {
 	list := make([]ResourceStatus, len(s.watchers))

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -34,9 +35,13 @@ type Config struct {
 	Manifests string
 	// Scope narrows what is seen.
 	Scope model.Scope
+	// Apps asks for the addresses of applications; nil for none.
+	Apps *model.AppsOptions
 	// File keeps the objects across a restart; empty for none.
 	File string
 }
+
+func (c Config) options() model.Options { return model.Options{Scope: c.Scope, Apps: c.Apps} }
 
 // String names what is followed, on one line: "in-cluster", or the file or folder,
 // with its scope.
@@ -45,8 +50,12 @@ func (c Config) String() string {
 	if c.Context != "" {
 		words = append(words, "context", c.Context)
 	}
-	words = append(words, c.Scope.HostedClusters...)
-	words = append(words, c.Scope.Infras...)
+	for _, object := range c.Scope.HostedClusters {
+		words = append(words, "hostedcluster", object)
+	}
+	for _, object := range c.Scope.Infras {
+		words = append(words, "infra", object)
+	}
 	if c.File != "" {
 		words = append(words, "kept in", c.File)
 	}
@@ -62,6 +71,7 @@ type Store struct {
 	dirty  chan struct{}
 
 	snapshot atomic.Pointer[model.Snapshot]
+	lastGood map[string][]netip.Addr // of applications; read and written by build alone
 
 	mu          sync.Mutex
 	objects     *model.Objects // what snapshot was made from
@@ -128,8 +138,8 @@ func (s *Store) load() {
 		s.log.Error("cannot use the snapshot file; it is written anew after the first sync", "file", s.config.File, "err", err)
 		return
 	}
-	s.objects, s.asOf = saved.Objects, saved.Written
-	s.snapshot.Store(model.Build(saved.Objects, s.config.Scope))
+	s.objects, s.asOf, s.lastGood = saved.Objects, saved.Written, saved.Objects.LastGood
+	s.snapshot.Store(model.Build(saved.Objects, s.config.options()))
 	s.log.Info("answering from the snapshot file until synced", "file", s.config.File, "written", saved.Written.Format(time.RFC3339))
 }
 
@@ -152,6 +162,7 @@ func (s *Store) Run(ctx context.Context) {
 		}
 	}
 	group.Wait()
+	s.source.wait()
 }
 
 // touch notes that something has changed. It never blocks.
@@ -168,12 +179,17 @@ func (s *Store) build() {
 	if !complete {
 		return
 	}
-	snapshot := model.Build(all, s.config.Scope)
+	all.LastGood = s.lastGood
+	snapshot := model.Build(all, s.config.options())
 	s.reportChanges(snapshot)
 	s.snapshot.Store(snapshot)
+	s.source.follow(snapshot)
+	s.lastGood = snapshot.LastGood()
+	kept := *all
+	kept.LastGood = s.lastGood
 
 	s.mu.Lock()
-	s.objects, s.live = all, true
+	s.objects, s.live = &kept, true
 	s.builds++
 	subscribers := slices.Collect(maps.Values(s.subscribers))
 	s.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
@@ -39,6 +40,10 @@ type watcher struct {
 	table    *table
 	log      *slog.Logger
 	clock    clock.PassiveClock
+	// labels narrow the watch; nil for all.
+	labels map[string]string
+	// failed, if set, is told how every attempt went, in place of the log.
+	failed func(error)
 
 	mu    sync.Mutex
 	state watchState
@@ -80,6 +85,9 @@ func (w *watcher) listerWatcher() *cache.ListWatch {
 	options := func(o metav1.ListOptions) metav1.ListOptions {
 		if w.key.name != "" {
 			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, w.key.name).String()
+		}
+		if len(w.labels) > 0 {
+			o.LabelSelector = labels.SelectorFromSet(w.labels).String()
 		}
 		return o
 	}
@@ -126,6 +134,10 @@ func (w *watcher) note(ctx context.Context, verb string, err error) {
 	}
 	after := w.state
 	w.mu.Unlock()
+	if w.failed != nil {
+		w.failed(err)
+		return
+	}
 
 	switch {
 	case after.connected:

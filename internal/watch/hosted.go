@@ -1,0 +1,287 @@
+package watch
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/kubeconfig"
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/objects"
+)
+
+// hosted follows the applications' Service inside each hosted cluster that the
+// model asks for.
+type hosted struct {
+	management dynamic.Interface
+	log        *slog.Logger
+	changed    func()
+
+	mu      sync.Mutex
+	members map[string]*member // by hosted cluster
+	group   sync.WaitGroup
+}
+
+func newHosted(management dynamic.Interface, log *slog.Logger) *hosted {
+	return &hosted{management: management, log: log, members: map[string]*member{}}
+}
+
+// follow starts and ends what a snapshot asks for. What is known of a hosted cluster
+// outlives a change of how it is reached.
+func (h *hosted) follow(ctx context.Context, snapshot *model.Snapshot) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	wanted := map[string]bool{}
+	for _, c := range snapshot.Clusters {
+		if c.Apps == nil || c.Apps.Hosted == nil {
+			continue
+		}
+		wanted[c.Key()] = true
+		before := h.members[c.Key()]
+		if before != nil && reflect.DeepEqual(before.access, *c.Apps.Hosted) {
+			continue
+		}
+		m := &member{
+			cluster: c.Ref, access: *c.Apps.Hosted, management: h.management, changed: h.changed,
+			log: h.log.With("hostedcluster", c.Key()),
+		}
+		if before != nil {
+			before.stop()
+			m.known = before.known.withoutFault()
+		}
+		memberCtx, cancel := context.WithCancel(ctx)
+		m.stop = cancel
+		h.members[c.Key()] = m
+		h.group.Go(func() { m.run(memberCtx) })
+	}
+	for key, m := range h.members {
+		if !wanted[key] {
+			m.stop()
+			delete(h.members, key)
+		}
+	}
+}
+
+// wait returns when everything that was followed has ended.
+func (h *hosted) wait() { h.group.Wait() }
+
+// list returns what is known of every hosted cluster.
+func (h *hosted) list() []objects.Object {
+	h.mu.Lock()
+	members := slices.Collect(maps.Values(h.members))
+	h.mu.Unlock()
+	list := make([]objects.Object, 0, len(members))
+	for _, m := range members {
+		list = append(list, m.state())
+	}
+	return list
+}
+
+// member is one hosted cluster.
+type member struct {
+	cluster    model.Ref
+	access     model.HostedAccess
+	management dynamic.Interface
+	changed    func()
+	log        *slog.Logger
+	stop       func()
+
+	mu    sync.Mutex
+	known knowledge
+}
+
+// knowledge is what a member has read.
+type knowledge struct {
+	service *objects.Service
+	read    bool
+	fault   objects.Fault
+}
+
+func (k knowledge) withoutFault() knowledge {
+	k.fault = objects.Fault{}
+	return k
+}
+
+func (m *member) state() *objects.AppsService {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return &objects.AppsService{
+		ObjectMeta: metav1.ObjectMeta{Namespace: m.cluster.Namespace, Name: m.cluster.Name},
+		Service:    m.known.service, Read: m.known.read, Fault: m.known.fault,
+	}
+}
+
+// learn changes what is known, and says so if it is news.
+func (m *member) learn(change func(*knowledge)) {
+	m.mu.Lock()
+	before := m.known
+	change(&m.known)
+	after := m.known
+	m.mu.Unlock()
+	if before.fault != after.fault && after.fault.Reason != "" {
+		m.log.Warn(after.fault.Message, "reason", after.fault.Reason)
+	}
+	if !reflect.DeepEqual(before, after) {
+		m.changed()
+	}
+}
+
+func (m *member) fault(reason v1alpha1.AppsIngressReason, format string, args ...any) {
+	message := fmt.Sprintf(format, args...)
+	m.learn(func(k *knowledge) { k.fault = objects.Fault{Reason: string(reason), Message: message} })
+}
+
+// secretResource is where an API server serves Secrets.
+var secretResource = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+
+// kubeconfigKey is the Secret's key that holds the kubeconfig, as in HyperShift's own.
+const kubeconfigKey = "kubeconfig"
+
+// secret is what is kept of a Secret, in memory only.
+type secret struct {
+	metav1.ObjectMeta `json:"metadata"`
+
+	Data map[string][]byte `json:"data"`
+}
+
+// run follows the Secret and, with the credentials in it, the Service.
+func (m *member) run(ctx context.Context) {
+	namespace, name, ok := strings.Cut(m.access.Secret, "/")
+	if !ok {
+		m.fault(v1alpha1.AppsIngressKubeconfigMissing, "no credentials are named for %s: use 'credentials NAMESPACE/SECRET', or an Infra whose reader exists", m.cluster)
+		return
+	}
+	news := make(chan struct{}, 1)
+	changed := func() {
+		select {
+		case news <- struct{}{}:
+		default:
+		}
+	}
+	secrets := newWatcher(m.management, resource{gvr: secretResource, kind: "Secret", decode: objects.Decode[secret]},
+		objectKey{namespace, name}, changed, m.log)
+	secrets.failed = func(err error) {
+		if err != nil {
+			m.fault(v1alpha1.AppsIngressKubeconfigMissing, "reading Secret %s: %v: %s", m.access.Secret, err, remedy(err))
+		}
+	}
+	var group sync.WaitGroup
+	defer group.Wait()
+	group.Go(func() { secrets.run(ctx) })
+
+	var inUse []byte
+	end := func() {} // of the Service's watch, which ends with ctx at the latest
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-news:
+		}
+		data, synced := kubeconfigOf(secrets.table)
+		if !synced || data != nil && bytes.Equal(data, inUse) {
+			continue
+		}
+		end()
+		end, inUse = func() {}, data
+		if data == nil {
+			m.fault(v1alpha1.AppsIngressKubeconfigMissing, "Secret %s does not exist or has no key %q", m.access.Secret, kubeconfigKey)
+			continue
+		}
+		services, err := m.services(data)
+		if err != nil {
+			m.fault(v1alpha1.AppsIngressKubeconfigRejected, "Secret %s: %v", m.access.Secret, err)
+			continue
+		}
+		serviceCtx, cancel := context.WithCancel(ctx)
+		end = cancel
+		group.Go(func() { services.run(serviceCtx) })
+	}
+}
+
+// kubeconfigOf returns the kubeconfig in the one Secret of a table, nil for none.
+func kubeconfigOf(t *table) (data []byte, synced bool) {
+	list, synced := t.list()
+	for _, o := range list {
+		if s, ok := o.(*secret); ok {
+			data = s.Data[kubeconfigKey]
+		}
+	}
+	return data, synced
+}
+
+// services returns the watcher of the applications' Service.
+func (m *member) services(data []byte) (*watcher, error) {
+	config, err := kubeconfig.Restricted(data)
+	if err != nil {
+		return nil, err
+	}
+	dialInstead(config, m.access.Dial)
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	namespace, name, _ := strings.Cut(m.access.Service, "/")
+	var w *watcher
+	w = newWatcher(client, resource{gvr: objects.ServiceResource, kind: "Service", decode: decodeService}, objectKey{namespace, name}, func() {
+		list, synced := w.table.list()
+		if synced {
+			m.learn(func(k *knowledge) { *k = knowledge{service: newest(list), read: true} })
+		}
+	}, m.log)
+	w.labels = m.access.Selector
+	w.failed = func(err error) {
+		switch {
+		case err == nil:
+			m.learn(func(k *knowledge) { k.fault = objects.Fault{} })
+		case apierrors.IsForbidden(err):
+			m.fault(v1alpha1.AppsIngressHostedClusterForbidden, "the API server of %s denies the Service: %v", m.cluster, err)
+		case apierrors.IsUnauthorized(err):
+			m.fault(v1alpha1.AppsIngressKubeconfigRejected, "the API server of %s rejects the credentials in Secret %s: renew them", m.cluster, m.access.Secret)
+		default:
+			m.fault(v1alpha1.AppsIngressHostedClusterUnreachable, "the API server of %s cannot be reached: %v", m.cluster, err)
+		}
+	}
+	return w, nil
+}
+
+// dialInstead makes a client connect to an address in place of the URL's host, which
+// stays the TLS server name.
+func dialInstead(config *rest.Config, address string) {
+	if address == "" {
+		return
+	}
+	config.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, address)
+	}
+}
+
+func decodeService(u *unstructured.Unstructured) objects.Object {
+	return objects.Decode[objects.Service](u)
+}
+
+// newest returns the youngest Service of a list, nil of an empty one.
+func newest(list []objects.Object) *objects.Service {
+	var found *objects.Service
+	for _, o := range list {
+		s, ok := o.(*objects.Service)
+		if ok && (found == nil || found.CreationTimestamp.Time.Before(s.CreationTimestamp.Time)) {
+			found = s
+		}
+	}
+	return found
+}

@@ -1,0 +1,202 @@
+package watch_test
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/watch"
+	"github.com/densityops/oooi/test/lab"
+)
+
+// The hosted cluster's API server listens on a loopback address that is also a
+// cluster IP of the management cluster, so that its Service can be dialled.
+const hostedAddress = "127.96.0.77"
+
+var (
+	loopbackManagement = lab.Shared{
+		Config: lab.Config{Name: "loopback", ServiceCIDR: "127.96.0.0/16"},
+		CRDs:   []lab.CRDSet{lab.HyperShift, lab.Oooi},
+	}
+	hostedPlane = lab.Shared{
+		Config: lab.Config{Name: "hosted", Address: hostedAddress, ServerNames: []string{"api.demo.example.com"}, ServiceCIDR: "172.31.0.0/16"},
+	}
+)
+
+// hostedKubeconfig is a kubeconfig for the hosted cluster as HyperShift writes it:
+// with the API server's public name, which nothing resolves here.
+func hostedKubeconfig(t *testing.T, hosted *lab.ControlPlane, user string) []byte {
+	t.Helper()
+	path := hosted.Kubeconfig()
+	if user != "" {
+		var err error
+		if path, err = hosted.UserKubeconfig(user); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := clientcmd.Load(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range config.Clusters {
+		c.Server = "https://api.demo.example.com:6443"
+	}
+	if data, err = clientcmd.Write(*config); err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func secretYAML(namespace, name string, kubeconfig []byte) string {
+	return fmt.Sprintf("\n---\napiVersion: v1\nkind: Secret\nmetadata: {name: %s, namespace: %s}\nstringData:\n  kubeconfig: |\n    %s\n",
+		name, namespace, strings.ReplaceAll(string(kubeconfig), "\n", "\n    "))
+}
+
+// apiServiceYAML is the Service by which the hosted API server is dialled.
+func apiServiceYAML(t *testing.T, namespace string, hosted *lab.ControlPlane) string {
+	t.Helper()
+	server, err := url.Parse(hosted.ServerURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("\n---\napiVersion: v1\nkind: Service\nmetadata: {name: kube-apiserver, namespace: %s}\nspec: {clusterIP: %s, ports: [{port: %s}]}\n",
+		namespace, hostedAddress, server.Port())
+}
+
+const appsServiceYAML = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: openshift-ingress}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: demo-apps, namespace: openshift-ingress}
+spec: {type: LoadBalancer, ports: [{port: 443}]}
+`
+
+func appsStatusYAML(addresses ...string) []byte {
+	var list []string
+	for _, a := range addresses {
+		list = append(list, "{ip: "+a+"}")
+	}
+	return []byte(fmt.Sprintf(`
+apiVersion: v1
+kind: Service
+metadata: {name: demo-apps, namespace: openshift-ingress}
+status: {loadBalancer: {ingress: [%s]}}
+`, strings.Join(list, ", ")))
+}
+
+func apps(s *model.Snapshot) *model.Apps {
+	if len(s.Clusters) == 0 || s.Clusters[0].Apps == nil {
+		return &model.Apps{}
+	}
+	return s.Clusters[0].Apps
+}
+
+func problem(s *model.Snapshot, reason model.Reason) bool {
+	for _, p := range s.Problems {
+		if p.Reason == reason {
+			return true
+		}
+	}
+	return false
+}
+
+func TestHostedServiceIsFollowed(t *testing.T) {
+	cp, hosted := loopbackManagement.Get(t), hostedPlane.Get(t)
+	ns := cp.Namespace(t)
+	hcp := model.ControlPlaneNamespace(ns, "demo")
+	apply(t, cp, namespaceYAML(hcp)+hostedCluster(ns, "demo", "example.com")+apiServiceYAML(t, hcp, hosted))
+	store := run(t, watch.Config{
+		Kubeconfig: cp.Kubeconfig(),
+		Scope:      model.Scope{HostedClusters: []string{ns + "/demo"}},
+		Apps: &model.AppsOptions{
+			Sources: []model.AppsSource{model.AppsHosted}, Credentials: ns + "/reader",
+			Service: "openshift-ingress/demo-apps", Allow: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")},
+		},
+	})
+	reason := func(want model.Reason) func(*model.Snapshot) bool {
+		return func(s *model.Snapshot) bool { return problem(s, want) }
+	}
+	at := func(want string) func(*model.Snapshot) bool {
+		return func(s *model.Snapshot) bool { return fmt.Sprint(apps(s).Addresses) == want }
+	}
+	await(t, store, "word of the missing Secret", reason(model.ReasonKubeconfigMissing))
+
+	apply(t, cp, secretYAML(ns, "reader", []byte("current-context: nowhere")))
+	await(t, store, "word of the useless Secret", reason("KubeconfigRejected"))
+
+	apply(t, cp, secretYAML(ns, "reader", hostedKubeconfig(t, hosted, "reader")))
+	await(t, store, "word of the missing rights", reason("HostedClusterForbidden"))
+
+	apply(t, hosted, appsServiceYAML+`---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: reader, namespace: openshift-ingress}
+rules: [{apiGroups: [""], resources: [services], resourceNames: [demo-apps], verbs: [get, list, watch]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: reader, namespace: openshift-ingress}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: reader}
+subjects: [{kind: User, name: reader, apiGroup: rbac.authorization.k8s.io}]
+`)
+	await(t, store, "word of the missing address", reason(model.ReasonAddressNotAssigned))
+
+	set := func(addresses ...string) {
+		t.Helper()
+		if err := hosted.ApplyStatusYAML(t.Context(), appsStatusYAML(addresses...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("192.0.2.200")
+	await(t, store, "the address", at("[192.0.2.200]"))
+	set("192.0.2.201")
+	await(t, store, "the next address", at("[192.0.2.201]"))
+	set("203.0.113.7")
+	await(t, store, "the refusal of an address that is not allowed", reason(model.ReasonAddressNotAllowed))
+	if s := store.Snapshot(); !at("[192.0.2.201]")(s) || apps(s).Source != model.AppsLastGood {
+		t.Errorf("the last good address does not stay: %+v", apps(s))
+	}
+	set()
+	await(t, store, "word of the withdrawal", reason(model.ReasonAddressWithdrawn))
+	if s := store.Snapshot(); !at("[192.0.2.201]")(s) {
+		t.Errorf("the last good address does not stay: %+v", apps(s))
+	}
+
+	set("192.0.2.202")
+	await(t, store, "the address after the withdrawal", func(s *model.Snapshot) bool {
+		return at("[192.0.2.202]")(s) && len(s.Problems) == 0
+	})
+	if err := hosted.KillAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, store, "word of the outage", reason("HostedClusterUnreachable"))
+	if s := store.Snapshot(); !at("[192.0.2.202]")(s) || apps(s).Source != model.AppsHosted {
+		t.Errorf("the outage takes the address: %+v", apps(s))
+	}
+	if err := hosted.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	await(t, store, "the end of the outage", func(s *model.Snapshot) bool { return len(s.Problems) == 0 })
+
+	if err := cp.DeleteYAML(t.Context(), []byte(hostedCluster(ns, "demo", "example.com"))); err != nil {
+		t.Fatal(err)
+	}
+	await(t, store, "the cluster's end", func(s *model.Snapshot) bool { return len(s.Clusters) == 0 })
+	if age := store.Status().Age(); age > time.Minute {
+		t.Errorf("the management cluster's snapshot is %s old", age)
+	}
+}
