@@ -279,3 +279,38 @@ func settled() int {
 	}
 	return n
 }
+
+func TestBothPluginsShareTheBlocksSource(t *testing.T) {
+	dir := manifests(t)
+	appsIngress := "\n  appsIngress: {enabled: true, source: Static, addresses: [127.50.0.100]}\n---"
+	path := filepath.Join(dir, "blue.yaml")
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(strings.Replace(string(content), "\n---\napiVersion: v1\nkind: Service", appsIngress+"\napiVersion: v1\nkind: Service", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server := address(t, start(t, fmt.Sprintf(`.:0 {
+		bind 127.0.0.1
+		hcpviews {
+			manifests %s
+		}
+		hcpapps
+		cache
+		forward . %s
+	}`, dir, upstream(t))), 0)
+	for range 2 {
+		expect(t, server, blueVM, "api.blue.example.com.", "127.50.0.3")
+		expect(t, server, blueVM, "shop.apps.blue.example.com.", "127.50.0.100")
+		expect(t, server, blueVM, "a.b.apps.blue.example.com.", "127.50.0.100")
+		expect(t, server, blueVM, "console-openshift-console.blue.example.com.", "127.50.0.100")
+		expect(t, server, blueVM, "oauth-openshift.apps.blue.example.com.", "127.50.0.3")
+		expect(t, server, blueVM, "x.oauth-openshift.apps.blue.example.com.", "NXDOMAIN")
+		expect(t, server, blueVM, "apps.blue.example.com.", "NOERROR")
+		expect(t, server, blueVM, "typo.blue.example.com.", "NXDOMAIN")
+		expect(t, server, pod, "shop.apps.blue.example.com.", "10.96.0.50")
+		expect(t, server, pod, "shop.apps.green.example.com.", "203.0.113.99")
+		expect(t, server, greenVM, "shop.apps.blue.example.com.", "203.0.113.99")
+	}
+}

@@ -39,11 +39,12 @@ import (
 	_ "github.com/coredns/coredns/plugin/view"
 	_ "github.com/coredns/coredns/plugin/whoami"
 
+	_ "github.com/densityops/oooi/plugins/hcpapps"
 	_ "github.com/densityops/oooi/plugins/hcpviews"
 )
 
 // ours are the plugins of oooi, in the order in which they see a query.
-var ours = []string{"hcpviews"}
+var ours = []string{"hcpviews", "hcpapps"}
 
 // directives puts our plugins into CoreDNS's order, right before the cache: behind
 // it, an answer for one view would be handed to the clients of another.

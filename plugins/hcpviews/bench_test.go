@@ -12,12 +12,11 @@ import (
 )
 
 // fixedClient is a ResponseWriter that makes nothing up anew for each query, so
-// that what a benchmark counts is the handler's.
+// that whatever is counted is the handler's.
 type fixedClient struct {
 	test.ResponseWriter
 
 	remote net.Addr
-	rcode  int
 }
 
 func newFixedClient(address string) *fixedClient {
@@ -26,13 +25,8 @@ func newFixedClient(address string) *fixedClient {
 
 func (c *fixedClient) RemoteAddr() net.Addr { return c.remote }
 
-func (c *fixedClient) WriteMsg(m *dns.Msg) error {
-	c.rcode = m.Rcode
-	return nil
-}
-
-// floor is the least that a plugin can do for an answer: reply with a record that
-// it has.
+// floor is the least that a plugin can do to answer: a reply with a record that it
+// has already.
 func floor() plugin.Handler {
 	shared := []dns.RR{test.A("api.blue.example.com. 30 IN A 192.0.2.3")}
 	return plugin.HandlerFunc(func(_ context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
@@ -43,16 +37,74 @@ func floor() plugin.Handler {
 	})
 }
 
-func TestA(t *testing.T) {
-	for _, zones := range []string{"", "blue.example.com example.net"} {
-	h := start(t, "hcpviews "+zones+" {\n manifests testdata/manifests\n}")
-	h.Next = plugin.HandlerFunc(func(_ context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) { return 0, nil })
-	f := floor()
-	for _, n := range []string{"api.blue.example.com.", "API.Blue.Example.com.", "nope.blue.example.com.", "www.example.net."} {
-		q := new(dns.Msg).SetQuestion(n, dns.TypeA)
-		w := newFixedClient(blueClient)
-		ctx := t.Context()
-		t.Log(zones, n, testing.AllocsPerRun(1000, func() { h.ServeDNS(ctx, w, q) }), testing.AllocsPerRun(1000, func() { f.ServeDNS(ctx, w, q) }))
+// upstream does nothing, at no cost.
+func upstream() plugin.Handler {
+	return plugin.HandlerFunc(func(context.Context, dns.ResponseWriter, *dns.Msg) (int, error) { return dns.RcodeSuccess, nil })
+}
+
+// costs are the queries whose cost is measured, with the allocations that each may
+// have beyond the floor's.
+var costs = []struct {
+	name, client, qname string
+	beyond              float64
+}{
+	{"VLAN", blueClient, "api.blue.example.com.", 1},
+	{"pod", podClient, "api.blue.example.com.", 1},
+	{"MixedCase", blueClient, "aPi.bLUe.eXample.cOm.", 3},
+	{"NXDOMAIN", blueClient, "nope.blue.example.com.", 1},
+	{"PassedOn", greenClient, "api.blue.example.com.", 0},
+}
+
+// corefiles are the two ways to bound what is answered: by the server block and by
+// zones of one's own.
+var corefiles = map[string]string{
+	"":      "hcpviews {\n manifests testdata/manifests\n}",
+	"Zones": "hcpviews example.org example.net example.com {\n manifests testdata/manifests\n}",
+}
+
+func BenchmarkServeDNS(b *testing.B) {
+	bench := func(name, client, qname string, h plugin.Handler) {
+		b.Run(name, func(b *testing.B) {
+			ctx, w := b.Context(), newFixedClient(client)
+			r := new(dns.Msg).SetQuestion(qname, dns.TypeA)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := h.ServeDNS(ctx, w, r); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
+	bench("Floor", blueClient, "api.blue.example.com.", floor())
+	for variant, corefile := range corefiles {
+		h := start(b, corefile)
+		h.Next = upstream()
+		for _, c := range costs {
+			bench(c.name+variant, c.client, c.qname, h)
+		}
+	}
+}
+
+func TestAllocationsBeyondTheFloor(t *testing.T) {
+	allocations := func(h plugin.Handler, client, qname string) float64 {
+		ctx, w := t.Context(), newFixedClient(client)
+		r := new(dns.Msg).SetQuestion(qname, dns.TypeA)
+		return testing.AllocsPerRun(100, func() {
+			if _, err := h.ServeDNS(ctx, w, r); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	least := allocations(floor(), blueClient, "api.blue.example.com.")
+	for variant, corefile := range corefiles {
+		h := start(t, corefile)
+		h.Next = upstream()
+		for _, c := range costs {
+			t.Run(c.name+variant, func(t *testing.T) {
+				if n := allocations(h, c.client, c.qname); n > least+c.beyond {
+					t.Errorf("%v allocations, %v beyond the floor's; want %v at most", n, n-least, c.beyond)
+				}
+			})
+		}
 	}
 }

@@ -1,11 +1,8 @@
 package hcpviews
 
 import (
-	"context"
 	"testing"
 
-	"github.com/coredns/caddy"
-	"github.com/coredns/coredns/plugin"
 	"github.com/coredns/coredns/plugin/metadata"
 	"github.com/coredns/coredns/plugin/pkg/dnstest"
 	"github.com/coredns/coredns/plugin/test"
@@ -14,6 +11,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/densityops/oooi/plugins/internal/views"
+	"github.com/densityops/oooi/plugins/internal/viewstest"
 )
 
 // Clients of the manifests in testdata.
@@ -24,36 +22,9 @@ const (
 	blueSOA     = "blue.example.com. 5 IN SOA ns.dns.blue.example.com. hostmaster.blue.example.com. 1 7200 1800 86400 5"
 )
 
-// passedOn stands for the upstream: it answers with an rcode that we never give.
-func passedOn() plugin.Handler {
-	return plugin.HandlerFunc(func(_ context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
-		m := new(dns.Msg)
-		m.SetRcode(r, dns.RcodeNotZone)
-		return dns.RcodeSuccess, w.WriteMsg(m)
-	})
-}
-
-// start parses a Corefile block, reads its manifests, and puts an upstream behind it.
-func start(t *testing.T, corefile string) *HCPViews {
-	t.Helper()
-	c := caddy.NewTestController("dns", corefile)
-	c.ServerBlockKeys = []string{"."}
-	p, err := parse(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	source := views.NewSource(p.config, p.ttl, views.NewLogger("hcpviews"))
-	if err := source.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := source.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	p.tables = source
-	p.Next = passedOn()
-	return &p.HCPViews
+func start(tb testing.TB, corefile string) *views.Handler {
+	tb.Helper()
+	return viewstest.Start(tb, corefile, parse)
 }
 
 type viewCase struct {
@@ -62,39 +33,10 @@ type viewCase struct {
 	test.Case
 }
 
-// check sends each query and compares the whole answer.
-func check(t *testing.T, h *HCPViews, cases []viewCase) {
+func check(t *testing.T, h *views.Handler, cases []viewCase) {
 	t.Helper()
 	for _, tc := range cases {
-		t.Run(tc.name, func(t *testing.T) {
-			rec := dnstest.NewRecorder(&test.ResponseWriter{RemoteIP: tc.client})
-			if _, err := h.ServeDNS(t.Context(), rec, tc.Msg()); err != nil {
-				t.Fatal(err)
-			}
-			if rec.Msg == nil {
-				t.Fatal("no reply was written")
-			}
-			clearSerial(rec.Msg)
-			if err := test.SortAndCheck(rec.Msg, tc.Case); err != nil {
-				t.Errorf("%v\n%s", err, rec.Msg)
-			}
-			ours := tc.Rcode != dns.RcodeNotZone && tc.Rcode != dns.RcodeRefused
-			if rec.Msg.Authoritative != ours {
-				t.Errorf("AA is %t, want %t", rec.Msg.Authoritative, ours)
-			}
-		})
-	}
-}
-
-// clearSerial sets every serial to 1: it is the time of the last change.
-func clearSerial(m *dns.Msg) {
-	for _, section := range [][]dns.RR{m.Answer, m.Ns} {
-		for i, rr := range section {
-			if soa, ok := dns.Copy(rr).(*dns.SOA); ok {
-				soa.Serial = 1
-				section[i] = soa
-			}
-		}
+		viewstest.Ask(t, h, tc.name, tc.client, tc.Case)
 	}
 }
 
@@ -126,17 +68,17 @@ func TestClientsSeeTheirView(t *testing.T) {
 			Answer: []dns.RR{test.A("api.green.example.com. 30 IN A 198.51.100.3")},
 		}},
 		{"another cluster's name is passed on, as if it were unknown", greenClient, test.Case{
-			Qname: "api.blue.example.com.", Qtype: dns.TypeA, Rcode: dns.RcodeNotZone,
+			Qname: "api.blue.example.com.", Qtype: dns.TypeA, Rcode: viewstest.Passed,
 		}},
 		{"so is another cluster's apex", greenClient, test.Case{
-			Qname: "blue.example.com.", Qtype: dns.TypeSOA, Rcode: dns.RcodeNotZone,
+			Qname: "blue.example.com.", Qtype: dns.TypeSOA, Rcode: viewstest.Passed,
 		}},
 		{"a name without an address yet exists", podClient, test.Case{
 			Qname: "api.green.example.com.", Qtype: dns.TypeA,
 			Ns: []dns.RR{test.SOA("green.example.com. 5 IN SOA ns.dns.green.example.com. hostmaster.green.example.com. 1 7200 1800 86400 5")},
 		}},
 		{"a name of nobody's is passed on", blueClient, test.Case{
-			Qname: "www.example.net.", Qtype: dns.TypeA, Rcode: dns.RcodeNotZone,
+			Qname: "www.example.net.", Qtype: dns.TypeA, Rcode: viewstest.Passed,
 		}},
 	})
 }
@@ -188,10 +130,10 @@ func TestProtocol(t *testing.T) {
 		{"parents of names exist", blueClient, test.Case{Qname: "dns.blue.example.com.", Qtype: dns.TypeA, Ns: soa}},
 		{"the apps domain exists", blueClient, test.Case{Qname: "apps.blue.example.com.", Qtype: dns.TypeA, Ns: soa}},
 		{"applications are passed on", blueClient, test.Case{
-			Qname: "shop.apps.blue.example.com.", Qtype: dns.TypeA, Rcode: dns.RcodeNotZone,
+			Qname: "shop.apps.blue.example.com.", Qtype: dns.TypeA, Rcode: viewstest.Passed,
 		}},
 		{"the console outside of the apps domain is passed on", blueClient, test.Case{
-			Qname: "console-openshift-console.blue.example.com.", Qtype: dns.TypeA, Rcode: dns.RcodeNotZone,
+			Qname: "console-openshift-console.blue.example.com.", Qtype: dns.TypeA, Rcode: viewstest.Passed,
 		}},
 		{"nothing is below a control-plane name in the apps domain", blueClient, test.Case{
 			Qname: "below.oauth-openshift.apps.blue.example.com.", Qtype: dns.TypeA, Rcode: dns.RcodeNameError, Ns: soa,
@@ -213,24 +155,24 @@ func TestProtocol(t *testing.T) {
 			Qname: "api.blue.example.net.", Qtype: dns.TypeTXT,
 			Ns: []dns.RR{test.SOA("api.blue.example.net. 5 IN SOA ns.dns.blue.example.com. hostmaster.blue.example.com. 1 7200 1800 86400 5")},
 		}},
-		{"its siblings are not ours", blueClient, test.Case{Qname: "www.blue.example.net.", Qtype: dns.TypeA, Rcode: dns.RcodeNotZone}},
-		{"its parent is not ours", blueClient, test.Case{Qname: "blue.example.net.", Qtype: dns.TypeA, Rcode: dns.RcodeNotZone}},
-		{"a suffix is one of labels, not of letters", blueClient, test.Case{Qname: "api.notblue.example.com.", Qtype: dns.TypeA, Rcode: dns.RcodeNotZone}},
-		{"an escaped dot is no label's end", blueClient, test.Case{Qname: `api\.blue.example.com.`, Qtype: dns.TypeA, Rcode: dns.RcodeNotZone}},
-		{"the root is not ours", blueClient, test.Case{Qname: ".", Qtype: dns.TypeNS, Rcode: dns.RcodeNotZone}},
+		{"its siblings are not ours", blueClient, test.Case{Qname: "www.blue.example.net.", Qtype: dns.TypeA, Rcode: viewstest.Passed}},
+		{"its parent is not ours", blueClient, test.Case{Qname: "blue.example.net.", Qtype: dns.TypeA, Rcode: viewstest.Passed}},
+		{"a suffix is one of labels, not of letters", blueClient, test.Case{Qname: "api.notblue.example.com.", Qtype: dns.TypeA, Rcode: viewstest.Passed}},
+		{"an escaped dot is no label's end", blueClient, test.Case{Qname: `api\.blue.example.com.`, Qtype: dns.TypeA, Rcode: viewstest.Passed}},
+		{"the root is not ours", blueClient, test.Case{Qname: ".", Qtype: dns.TypeNS, Rcode: viewstest.Passed}},
 	})
 	t.Run("another class is passed on", func(t *testing.T) {
 		m := new(dns.Msg).SetQuestion("api.blue.example.com.", dns.TypeA)
 		m.Question[0].Qclass = dns.ClassCHAOS
-		expectRcode(t, h, m, dns.RcodeNotZone)
+		expectRcode(t, h, m, viewstest.Passed)
 	})
 	t.Run("another opcode is passed on", func(t *testing.T) {
 		m := new(dns.Msg).SetNotify("blue.example.com.")
-		expectRcode(t, h, m, dns.RcodeNotZone)
+		expectRcode(t, h, m, viewstest.Passed)
 	})
 }
 
-func expectRcode(t *testing.T, h *HCPViews, m *dns.Msg, rcode int) {
+func expectRcode(t *testing.T, h *views.Handler, m *dns.Msg, rcode int) {
 	t.Helper()
 	rec := dnstest.NewRecorder(&test.ResponseWriter{RemoteIP: blueClient})
 	if _, err := h.ServeDNS(t.Context(), rec, m); err != nil {
@@ -248,14 +190,14 @@ func TestZonesOfTheBlockBoundWhatIsAnswered(t *testing.T) {
 			Qname: "api.blue.example.com.", Qtype: dns.TypeA,
 			Answer: []dns.RR{test.A("api.blue.example.com. 30 IN A 192.0.2.3")},
 		}},
-		{"outside", blueClient, test.Case{Qname: "api.blue.example.net.", Qtype: dns.TypeA, Rcode: dns.RcodeNotZone}},
+		{"outside", blueClient, test.Case{Qname: "api.blue.example.net.", Qtype: dns.TypeA, Rcode: viewstest.Passed}},
 	})
 }
 
 func TestFallthrough(t *testing.T) {
 	h := start(t, "hcpviews {\n manifests testdata/manifests\n fallthrough blue.example.com\n}")
 	check(t, h, []viewCase{
-		{"an unknown name falls through", blueClient, test.Case{Qname: "nope.blue.example.com.", Qtype: dns.TypeA, Rcode: dns.RcodeNotZone}},
+		{"an unknown name falls through", blueClient, test.Case{Qname: "nope.blue.example.com.", Qtype: dns.TypeA, Rcode: viewstest.Passed}},
 		{"another type of a known name does not", blueClient, test.Case{
 			Qname: "api.blue.example.com.", Qtype: dns.TypeHTTPS, Ns: []dns.RR{test.SOA(blueSOA)},
 		}},
@@ -287,7 +229,7 @@ func TestBlockViews(t *testing.T) {
 				Answer: []dns.RR{test.A("api.blue.example.com. 30 IN A 10.96.0.10")},
 			}},
 			{"a cluster out of scope is passed on", blueClient, test.Case{
-				Qname: "api.green.example.com.", Qtype: dns.TypeA, Rcode: dns.RcodeNotZone,
+				Qname: "api.green.example.com.", Qtype: dns.TypeA, Rcode: viewstest.Passed,
 			}},
 		})
 	})
@@ -309,7 +251,7 @@ func TestBlockViews(t *testing.T) {
 				Answer: []dns.RR{test.AAAA("oauth.green.example.com. 7 IN AAAA 2001:db8::9")},
 			}},
 			{"a cluster that is not listed is passed on", podClient, test.Case{
-				Qname: "api.blue.example.com.", Qtype: dns.TypeA, Rcode: dns.RcodeNotZone,
+				Qname: "api.blue.example.com.", Qtype: dns.TypeA, Rcode: viewstest.Passed,
 			}},
 		})
 	})
@@ -342,7 +284,7 @@ func TestViewsByClientAddress(t *testing.T) {
 }
 
 func TestNothingKnownYetIsAServerFailure(t *testing.T) {
-	h := &HCPViews{zones: []string{"example.com."}, tables: noTables{}, Next: passedOn()}
+	h := &views.Handler{Zones: []string{"example.com."}, Tables: noTables{}, Next: viewstest.Upstream(), Requests: requests}
 	m := new(dns.Msg).SetQuestion("api.blue.example.com.", dns.TypeA).SetEdns0(1232, false)
 	rec := dnstest.NewRecorder(&test.ResponseWriter{RemoteIP: blueClient})
 	if _, err := h.ServeDNS(t.Context(), rec, m); err != nil {
@@ -355,7 +297,7 @@ func TestNothingKnownYetIsAServerFailure(t *testing.T) {
 	if opt := rec.Msg.IsEdns0(); opt == nil || len(opt.Option) != 1 || opt.Option[0].String() != want {
 		t.Errorf("the reply does not say %q: %s", want, rec.Msg)
 	}
-	expectRcode(t, h, new(dns.Msg).SetQuestion("www.example.net.", dns.TypeA), dns.RcodeNotZone)
+	expectRcode(t, h, new(dns.Msg).SetQuestion("www.example.net.", dns.TypeA), viewstest.Passed)
 }
 
 type noTables struct{}
@@ -378,7 +320,7 @@ func TestMetadataNamesTheView(t *testing.T) {
 }
 
 func TestZonesWhoseCacheIsBypassed(t *testing.T) {
-	h := &HCPViews{zones: []string{".", "example.com."}}
+	h := &views.Handler{Zones: []string{".", "example.com."}}
 	if got := h.CacheBypassZones(); len(got) != 1 || got[0] != "example.com." {
 		t.Errorf("got %v: the root would switch the cache off", got)
 	}

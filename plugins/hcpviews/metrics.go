@@ -12,5 +12,5 @@ var requests = promauto.NewCounterVec(prometheus.CounterOpts{
 	Namespace: plugin.Namespace,
 	Subsystem: "hcpviews",
 	Name:      "requests_total",
-	Help:      "Number of queries, by the client's view and what became of them: success, nodata, nxdomain, refused, servfail, passed.",
-}, []string{"server", "view", "answer"})
+	Help:      "Number of queries, by the client's view, the zone and what became of them: success, nodata, nxdomain, refused, servfail, passed.",
+}, []string{"server", "view", "zone", "answer"})

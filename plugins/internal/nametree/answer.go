@@ -68,11 +68,20 @@ func minimalANY(qname string) []dns.RR {
 	}}
 }
 
-// ownedBy returns the records under the client's spelling of their name. Only an
-// unusual spelling, as of a resolver that mixes case, costs a copy.
+// ownedBy returns the records under the client's spelling of their name. What a
+// wildcard made, or a resolver that mixes case asked for, costs a copy.
 func ownedBy(rrs []dns.RR, qname string) []dns.RR {
 	if rrs[0].Header().Name == qname {
 		return rrs
+	}
+	if a, ok := rrs[0].(*dns.A); ok && len(rrs) == 1 {
+		one := &struct { // one allocation for what nearly every answer is
+			rrs [1]dns.RR
+			a   dns.A
+		}{a: *a}
+		one.a.Hdr.Name = qname
+		one.rrs[0] = &one.a
+		return one.rrs[:]
 	}
 	own := make([]dns.RR, len(rrs))
 	for i, rr := range rrs {

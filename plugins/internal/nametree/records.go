@@ -28,9 +28,11 @@ type Zone struct {
 	SOA, Negative []dns.RR
 	// NS is the zone's NS record, Glue the addresses of the server that it names.
 	NS, Glue []dns.RR
+
+	part Part // whose the zone is
 }
 
-func newZone(z model.Zone, ttl, serial uint32) *Zone {
+func newZone(z model.Zone, part Part, ttl, serial uint32) *Zone {
 	origin, server := dns.Fqdn(z.Origin), dns.Fqdn(z.NameServer())
 	header := func(rrtype uint16, ttl uint32) dns.RR_Header {
 		return dns.RR_Header{Name: origin, Rrtype: rrtype, Class: dns.ClassINET, Ttl: ttl}
@@ -42,6 +44,7 @@ func newZone(z model.Zone, ttl, serial uint32) *Zone {
 		}}
 	}
 	return &Zone{
+		part:     part,
 		Origin:   origin,
 		SOA:      soa(ttl),
 		Negative: soa(min(ttl, NegativeTTL)),

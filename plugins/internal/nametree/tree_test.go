@@ -56,7 +56,7 @@ func viewOf(tb testing.TB, text string) *model.View {
 
 func treeOf(tb testing.TB, text string) *Tree {
 	tb.Helper()
-	return New(viewOf(tb, text), 30, 1)
+	return New(viewOf(tb, text), TTLs{ControlPlane: 30}, 1)
 }
 
 // found says what a look-up has found, such as "api.a.example.com." for a name
@@ -174,8 +174,8 @@ func TestApplicationsAreMarked(t *testing.T) {
 			if !exact {
 				t.Fatalf("%s does not exist", tc.qname)
 			}
-			if node.Apps != tc.apps || node.Elsewhere != tc.elsewhere {
-				t.Errorf("apps %t, elsewhere %t; want %t, %t", node.Apps, node.Elsewhere, tc.apps, tc.elsewhere)
+			if node.Open != tc.apps || (node.Part == 0) != tc.elsewhere {
+				t.Errorf("apps %t, elsewhere %t; want %t, %t", node.Open, node.Part == 0, tc.apps, tc.elsewhere)
 			}
 		})
 	}
@@ -248,7 +248,7 @@ func TestZonesInAnyOrderMakeOneTree(t *testing.T) {
 }
 
 func TestEmptyView(t *testing.T) {
-	tree := New(&model.View{}, 30, 1)
+	tree := New(&model.View{}, TTLs{ControlPlane: 30}, 1)
 	if got := found(tree, "a.example.com."); got != "nothing" || tree.Len() != 0 {
 		t.Errorf("an empty view has %d zones and %s", tree.Len(), got)
 	}
@@ -278,7 +278,7 @@ func TestWithin(t *testing.T) {
 }
 
 func TestWithinDoesNotAllocate(t *testing.T) {
-	if n := testing.AllocsPerRun(100, func() { Within("aPi.a.b.c.d.Example.com.", "example.com.") }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { _ = Within("aPi.a.b.c.d.Example.com.", "example.com.") }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

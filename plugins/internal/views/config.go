@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -54,13 +55,14 @@ type Answer struct {
 // plugins share, and reports whether it was.
 func (cfg *Config) Parse(c *caddy.Controller) (bool, error) {
 	var parse func([]string) error
+	var path *string // what the property sets, if that is a path
 	switch c.Val() {
 	case "kubeconfig":
-		parse = cfg.parseKubeconfig
+		path, parse = &cfg.Source.Kubeconfig, cfg.parseKubeconfig
 	case "manifests":
-		parse = onePath(&cfg.Source.Manifests)
+		path, parse = &cfg.Source.Manifests, onePath(&cfg.Source.Manifests)
 	case "snapshot":
-		parse = onePath(&cfg.Source.File)
+		path, parse = &cfg.Source.File, onePath(&cfg.Source.File)
 	case "infra":
 		parse = objectNames(&cfg.Source.Scope.Infras)
 	case "hostedcluster":
@@ -76,19 +78,11 @@ func (cfg *Config) Parse(c *caddy.Controller) (bool, error) {
 	if err := parse(c.RemainingArgs()); err != nil {
 		return true, c.Errf("%s: %v", property, err)
 	}
-	if root := dnsserver.GetConfig(c).Root; root != "" {
-		cfg.anchor(root)
+	// A relative path is relative to the root directive, as in other plugins.
+	if root := dnsserver.GetConfig(c).Root; path != nil && root != "" && !filepath.IsAbs(*path) {
+		*path = filepath.Join(root, *path)
 	}
 	return true, nil
-}
-
-// anchor makes relative paths relative to the root directive, as other plugins do.
-func (cfg *Config) anchor(root string) {
-	for _, path := range []*string{&cfg.Source.Kubeconfig, &cfg.Source.Manifests, &cfg.Source.File} {
-		if *path != "" && !filepath.IsAbs(*path) {
-			*path = filepath.Join(root, *path)
-		}
-	}
 }
 
 func (cfg *Config) parseKubeconfig(args []string) error {
@@ -183,6 +177,9 @@ func parsePrefix(s string) (netip.Prefix, error) {
 	if err != nil {
 		return prefix, fmt.Errorf("%q is not a network such as 192.0.2.0/24", s)
 	}
+	if prefix.Addr().Is4In6() {
+		return prefix, fmt.Errorf("%q writes an IPv4 network as IPv6, which no client is in", s)
+	}
 	return prefix.Masked(), nil
 }
 
@@ -209,7 +206,9 @@ func (cfg *Config) parseAnswer(args []string) error {
 			if err != nil || address.Zone() != "" || address.IsUnspecified() {
 				return fmt.Errorf("%q is not an IP address", arg)
 			}
-			answer.Addresses = append(answer.Addresses, address.Unmap())
+			if address = address.Unmap(); !slices.Contains(answer.Addresses, address) {
+				answer.Addresses = append(answer.Addresses, address)
+			}
 		}
 	}
 	if cfg.Answers == nil {
@@ -237,6 +236,8 @@ func (cfg *Config) Check() error {
 	for _, name := range names {
 		_, answered := cfg.Answers[name]
 		switch {
+		case answered && name == VLAN && cfg.Block == "" && len(cfg.Views) == 0:
+			return fmt.Errorf("answer %s: say who is on the VLAN, with 'view %s' for the whole block or 'view %s CIDR'", name, VLAN, VLAN)
 		case answered && name != Pod && len(scope.Infras)+len(scope.HostedClusters) == 0:
 			return fmt.Errorf("answer %s: say whose names that view shows, with hostedcluster NAMESPACE/NAME or infra NAMESPACE/NAME", name)
 		case !answered && name != Pod && name != VLAN:
@@ -244,6 +245,13 @@ func (cfg *Config) Check() error {
 		}
 	}
 	return nil
+}
+
+// bare reports whether the block says nothing of source and views.
+func (cfg *Config) bare() bool {
+	source := cfg.Source
+	source.Apps = nil
+	return reflect.DeepEqual(source, watch.Config{}) && cfg.Block == "" && len(cfg.Views)+len(cfg.Answers) == 0
 }
 
 // viewNames are the views of the block.

@@ -2,8 +2,8 @@ package views
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 
 	clog "github.com/coredns/coredns/plugin/pkg/log"
@@ -48,10 +48,16 @@ func (h logHandler) Handle(_ context.Context, r slog.Record) error {
 
 func format(a slog.Attr) string {
 	value := a.Value.String()
-	if strings.ContainsAny(value, " \t\n\"=") {
-		value = fmt.Sprintf("%q", value)
+	if value == "" || strings.ContainsFunc(value, breaksLine) {
+		value = strconv.Quote(value)
 	}
 	return " " + a.Key + "=" + value
+}
+
+// breaksLine reports whether a reader of key=value would stumble over c, or a
+// terminal obey it.
+func breaksLine(c rune) bool {
+	return c == ' ' || c == '"' || c == '=' || !strconv.IsPrint(c)
 }
 
 // WithAttrs is slog.Handler's.

@@ -19,7 +19,8 @@ var shared = &registry{stores: map[string]*sharedStore{}, leases: map[*lease]boo
 type registry struct {
 	mu     sync.Mutex
 	stores map[string]*sharedStore
-	leases map[*lease]bool // true: taken before the reload that is under way
+	leases map[*lease]bool // true: taken before the last reload began
+	reload bool            // one has begun and has neither failed nor ended what was before it
 }
 
 // sharedStore is a running store and the leases on it.
@@ -76,9 +77,12 @@ func start(store *watch.Store, name string) *sharedStore {
 // release gives a lease back; the last one stops the store. Releasing twice is allowed.
 func (r *registry) release(l *lease) {
 	r.mu.Lock()
-	_, held := r.leases[l]
+	old, held := r.leases[l]
 	delete(r.leases, l)
 	last := false
+	if old {
+		r.reload = false // CoreDNS shuts down what was before once the reload has succeeded
+	}
 	if held {
 		l.cancel()
 		l.store.users--
@@ -97,21 +101,25 @@ func (r *registry) release(l *lease) {
 func (r *registry) reloading() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.reload = true
 	for l := range r.leases {
 		r.leases[l] = true
 	}
 }
 
 // reloadFailed releases what the new Corefile leased before it failed: CoreDNS
-// drops such a half-started instance without telling its plugins.
+// drops such a half-started instance without telling its plugins. A reload can
+// fail before it is announced to us, in another plugin's hands; then everything
+// leased is still in use.
 func (r *registry) reloadFailed() {
 	var orphans []*lease
 	r.mu.Lock()
 	for l, old := range r.leases {
-		if !old {
+		if r.reload && !old {
 			orphans = append(orphans, l)
 		}
 	}
+	r.reload = false
 	r.mu.Unlock()
 	for _, l := range orphans {
 		r.release(l)

@@ -2,12 +2,16 @@ package views
 
 import (
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/coredns/caddy"
 	"github.com/coredns/coredns/plugin"
+
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/plugins/internal/nametree"
 )
 
 // startupWait is for how long a starting server waits for its first snapshot.
@@ -18,7 +22,7 @@ const startupWait = 5 * time.Second
 // while the block runs.
 type Source struct {
 	config Config
-	ttl    uint32
+	ttls   nametree.TTLs
 	log    *slog.Logger
 
 	table atomic.Pointer[Table]
@@ -28,10 +32,20 @@ type Source struct {
 	serial uint32
 }
 
-// NewSource makes the source of a server block. Nothing runs before Start. Records
-// get the given TTL in seconds.
-func NewSource(config Config, ttl uint32, log *slog.Logger) *Source {
-	return &Source{config: config, ttl: ttl, log: log}
+// NewSource makes the source of a server block, with the parts that it answers.
+// Nothing runs before Start.
+func NewSource(config Config, ttls nametree.TTLs, log *slog.Logger) *Source {
+	own := nametree.TTLs{}
+	maps.Copy(own, ttls)
+	return &Source{config: config, ttls: own, log: log}
+}
+
+// serve adds a part to those that the source answers, before its start.
+func (s *Source) serve(part nametree.Part, ttl uint32, apps *model.AppsOptions) {
+	s.ttls[part] = ttl
+	if apps != nil {
+		s.config.Source.Apps = apps
+	}
 }
 
 // Hook starts and stops the source with the server of a Corefile, in the name of a
@@ -113,7 +127,7 @@ func (s *Source) update() {
 	// A serial is the time of the last change, and greater than the one before even
 	// twice in a second (RFC 1982 arithmetic).
 	s.serial = max(s.serial+1, uint32(time.Now().Unix())) //nolint:gosec // wraps in 2106, as serials do
-	s.table.Store(s.config.newTable(snapshot, s.ttl, s.serial))
+	s.table.Store(s.config.newTable(snapshot, s.ttls, s.serial))
 }
 
 // Table returns what the block answers from, nil when nothing is known yet.

@@ -22,11 +22,11 @@ type Table struct {
 func (t *Table) Sight(client netip.Addr) *Sight { return t.clients.find(client) }
 
 // newTable applies the views of a block to a snapshot.
-func (cfg *Config) newTable(snapshot *model.Snapshot, ttl, serial uint32) *Table {
+func (cfg *Config) newTable(snapshot *model.Snapshot, ttls nametree.TTLs, serial uint32) *Table {
 	b := tableBuilder{
 		cfg: cfg, snapshot: snapshot,
 		table: &Table{Clusters: len(snapshot.Clusters), Problems: snapshot.Problems},
-		tree:  func(v *model.View) *nametree.Tree { return nametree.New(v, ttl, serial) },
+		tree:  func(v *model.View) *nametree.Tree { return nametree.New(v, ttls, serial) },
 	}
 	switch {
 	case cfg.Block != "":
@@ -74,7 +74,11 @@ func (b *tableBuilder) fixed(view string) *Sight {
 		}
 		publications := make([]model.Publication, len(b.snapshot.Clusters))
 		for i, c := range b.snapshot.Clusters {
-			publications[i] = model.Publication{Cluster: c, Addresses: addresses}
+			own := model.Answer{Served: true, Addresses: addresses}
+			publications[i] = model.Publication{Cluster: c, ControlPlane: own, Apps: c.AppsAnswer()}
+			if view == Pod && c.Apps != nil {
+				publications[i].Apps = own // as in the view that it stands in for
+			}
 		}
 		return &Sight{View: view, Tree: b.tree(model.NewView(publications))}
 	case view == Pod:

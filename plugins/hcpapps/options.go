@@ -1,0 +1,123 @@
+package hcpapps
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/coredns/caddy"
+
+	"github.com/densityops/oooi/internal/model"
+)
+
+// options are the words of a block that hcpviews does not have.
+type options struct{ model.AppsOptions }
+
+// parse reads the property that c stands on, if it is one of ours.
+func (o *options) parse(c *caddy.Controller) (bool, error) {
+	var parse func([]string) error
+	switch c.Val() {
+	case "source":
+		parse = o.parseSource
+	case "service":
+		parse = objectName(&o.Service)
+	case "selector":
+		parse = o.parseSelector
+	case "allow":
+		parse = o.parseAllow
+	case "credentials":
+		parse = objectName(&o.Credentials)
+	default:
+		return false, nil
+	}
+	property := c.Val()
+	if err := parse(c.RemainingArgs()); err != nil {
+		return true, c.Errf("%s: %v", property, err)
+	}
+	return true, nil
+}
+
+func (o *options) parseSource(args []string) error {
+	known := []model.AppsSource{model.AppsHosted, model.AppsMirrored, model.AppsStatus}
+	if len(args) == 0 {
+		return fmt.Errorf("want one or more of %v", known)
+	}
+	for _, arg := range args {
+		source := model.AppsSource(arg)
+		switch {
+		case !slices.Contains(known, source):
+			return fmt.Errorf("%q is none of %v", arg, known)
+		case slices.Contains(o.Sources, source):
+			return fmt.Errorf("%s is given twice", arg)
+		}
+		o.Sources = append(o.Sources, source)
+	}
+	return nil
+}
+
+func objectName(target *string) func([]string) error {
+	return func(args []string) error {
+		if *target != "" {
+			return errors.New("given twice")
+		}
+		if len(args) != 1 {
+			return fmt.Errorf("want one NAMESPACE/NAME, have %d arguments", len(args))
+		}
+		namespace, name, ok := strings.Cut(args[0], "/")
+		if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
+			return fmt.Errorf("%q is not NAMESPACE/NAME", args[0])
+		}
+		*target = args[0]
+		return nil
+	}
+}
+
+func (o *options) parseSelector(args []string) error {
+	if len(args) != 1 || o.Selector != nil {
+		return errors.New("want KEY=VALUE[,KEY=VALUE...], once")
+	}
+	o.Selector = map[string]string{}
+	for pair := range strings.SplitSeq(args[0], ",") {
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok || key == "" || value == "" {
+			return fmt.Errorf("%q is not KEY=VALUE", pair)
+		}
+		o.Selector[key] = value
+	}
+	return nil
+}
+
+func (o *options) parseAllow(args []string) error {
+	if len(args) == 0 {
+		return errors.New("want CIDR, once or more")
+	}
+	for _, arg := range args {
+		prefix, err := netip.ParsePrefix(arg)
+		if err != nil || prefix.Addr().Is4In6() {
+			return fmt.Errorf("%q is not a network such as 192.0.2.0/24", arg)
+		}
+		o.Allow = append(o.Allow, prefix.Masked())
+	}
+	return nil
+}
+
+// check finds what no single property shows.
+func (o *options) check(scope model.Scope) error {
+	standalone := len(o.Sources) > 0 && len(scope.Infras) == 0 && len(scope.HostedClusters) > 0
+	switch {
+	case o.Service != "" && o.Selector != nil:
+		return errors.New("service and selector exclude each other")
+	case o.Credentials != "" && len(scope.HostedClusters) != 1:
+		return errors.New("credentials belong to one hosted cluster: name it with hostedcluster NAMESPACE/NAME")
+	case o.Credentials != "" && !slices.Contains(o.Sources, model.AppsHosted):
+		return errors.New("credentials are used with 'source hosted' only")
+	case (o.Service != "" || o.Selector != nil) && len(o.Sources) == 0:
+		return errors.New("service and selector need a 'source hosted' or 'source mirrored'")
+	case standalone && len(o.Allow) == 0 && !slices.Equal(o.Sources, []model.AppsSource{model.AppsStatus}):
+		return errors.New("say with 'allow CIDR' which addresses are believed: without an Infra there is no VLAN to compare them with")
+	default:
+		return nil
+	}
+}

@@ -1,0 +1,136 @@
+package views
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/coredns/caddy"
+	"github.com/coredns/coredns/core/dnsserver"
+	"github.com/coredns/coredns/plugin"
+
+	"github.com/miekg/dns"
+)
+
+// Block is a plugin's block of a Corefile, as written.
+type Block struct {
+	Handler
+
+	Config Config
+	// TTL is that of answers, in seconds.
+	TTL uint32
+}
+
+// Limits of the TTL, in seconds.
+const (
+	defaultTTL = 30
+	maxTTL     = 3600
+)
+
+// ParseBlock reads the block of the plugin that h is for. Words that the plugins do not share
+// are handed to own, if there is one, which reports whether it knew the word.
+func ParseBlock(c *caddy.Controller, h Handler, own func(*caddy.Controller) (bool, error)) (*Block, error) {
+	b := &Block{Handler: h, TTL: defaultTTL}
+	for i := 0; c.Next(); i++ {
+		if i > 0 {
+			return nil, plugin.ErrOnce
+		}
+		args := c.RemainingArgs()
+		for _, arg := range args { // which CoreDNS would only log
+			if _, ok := dns.IsDomainName(arg); !ok || len(plugin.Host(arg).NormalizeExact()) == 0 {
+				return nil, c.Errf("%q is not a zone", arg)
+			}
+		}
+		b.Zones = plugin.OriginsFromArgsOrServerBlock(args, c.ServerBlockKeys)
+		for c.NextBlock() {
+			if err := b.parseProperty(c, own); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := b.Config.Check(); err != nil {
+		return nil, c.Errf("%v", err)
+	}
+	return b, nil
+}
+
+func (b *Block) parseProperty(c *caddy.Controller, own func(*caddy.Controller) (bool, error)) error {
+	if known, err := b.Config.Parse(c); known {
+		return err
+	}
+	if own != nil {
+		if known, err := own(c); known {
+			return err
+		}
+	}
+	switch c.Val() {
+	case "ttl":
+		args := c.RemainingArgs()
+		if len(args) != 1 {
+			return c.ArgErr()
+		}
+		ttl, err := strconv.ParseUint(args[0], 10, 32)
+		if err != nil || ttl > maxTTL {
+			return c.Errf("ttl: %q is not a number of seconds in [0, %d]", args[0], maxTTL)
+		}
+		b.TTL = uint32(ttl)
+	case "fallthrough":
+		b.Fall.SetZonesFromArgs(c.RemainingArgs())
+	default:
+		return c.Errf("unknown property '%s'", c.Val())
+	}
+	return nil
+}
+
+// blockSource is the key under which a Corefile's instance keeps the source of a
+// server block.
+type blockSource struct{ *dnsserver.Config }
+
+// Add makes the plugin part of its server block. A block with no words of its own about
+// source and views shares the source of the plugin before it.
+func (b *Block) Add(c *caddy.Controller) {
+	config := dnsserver.GetConfig(c)
+	source, sharing := c.Get(blockSource{config}).(*Source)
+	if sharing = sharing && b.Config.bare(); sharing {
+		source.serve(b.Part, b.TTL, b.Config.Source.Apps)
+	} else {
+		source = NewSource(b.Config, nil, NewLogger(b.Plugin))
+		source.serve(b.Part, b.TTL, b.Config.Source.Apps)
+		c.Set(blockSource{config}, source)
+	}
+	b.Tables = source
+	c.OnStartup(func() error {
+		if err := checkCache(config, b.Plugin, &source.config); err != nil {
+			return plugin.Error(b.Plugin, err)
+		}
+		return nil
+	})
+	if !sharing {
+		source.Hook(c, b.Plugin)
+	}
+	config.AddPlugin(func(next plugin.Handler) plugin.Handler {
+		b.Next = next
+		return &b.Handler
+	})
+}
+
+// ErrBehindCache says what is wrong with a build that could mix views up.
+var ErrBehindCache = errors.New("the cache plugin comes first in this build and does not tell views apart: " +
+	"order this plugin before cache in plugin.cfg, or give each view a server block of its own with 'view NAME'")
+
+// checkCache refuses a server block whose cache would hand one view's answers to
+// another.
+func checkCache(config *dnsserver.Config, name string, cfg *Config) error {
+	if !cfg.Several() || config.Handler("cache") == nil {
+		return nil
+	}
+	ours, cache := slices.Index(dnsserver.Directives, name), slices.Index(dnsserver.Directives, "cache")
+	if ours < 0 {
+		return fmt.Errorf("%s is not among the directives of this build", name)
+	}
+	if ours > cache {
+		return ErrBehindCache
+	}
+	return nil
+}

@@ -1,0 +1,270 @@
+package views
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/coredns/caddy"
+	"github.com/coredns/coredns/core/dnsserver"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/watch"
+)
+
+// read reads the properties of a block in a server block with the given root, and
+// checks the whole.
+func read(root, properties string) (*Config, error) {
+	c := caddy.NewTestController("dns", "oooi {\n"+properties+"\n}")
+	dnsserver.GetConfig(c).Root = root
+	cfg := &Config{}
+	for c.Next() {
+		for c.NextBlock() {
+			if ours, err := cfg.Parse(c); err != nil {
+				return nil, err
+			} else if !ours {
+				return nil, fmt.Errorf("%s is not a shared property", c.Val())
+			}
+		}
+	}
+	return cfg, cfg.Check()
+}
+
+// config is read for blocks that are known to be right.
+func config(tb testing.TB, properties string) *Config {
+	tb.Helper()
+	cfg, err := read("", properties)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return cfg
+}
+
+func prefixes(list ...string) []netip.Prefix {
+	var all []netip.Prefix
+	for _, s := range list {
+		all = append(all, netip.MustParsePrefix(s))
+	}
+	return all
+}
+
+func addrs(list ...string) []netip.Addr {
+	var all []netip.Addr
+	for _, s := range list {
+		all = append(all, netip.MustParseAddr(s))
+	}
+	return all
+}
+
+func TestParse(t *testing.T) {
+	for _, tc := range []struct {
+		name, properties string
+		want             Config
+	}{
+		{"nothing", "", Config{}},
+		{"kubeconfig", "kubeconfig /etc/kubeconfig", Config{Source: watch.Config{Kubeconfig: "/etc/kubeconfig"}}},
+		{"kubeconfig with a context", "kubeconfig /etc/kubeconfig prod", Config{
+			Source: watch.Config{Kubeconfig: "/etc/kubeconfig", Context: "prod"},
+		}},
+		{"folder and snapshot file", "manifests must-gather\nsnapshot /var/lib/oooi.json", Config{
+			Source: watch.Config{Manifests: "must-gather", File: "/var/lib/oooi.json"},
+		}},
+		{"objects are a set", "infra b/b a/a\ninfra c/c a/a\nhostedcluster clusters/two clusters/one clusters/two", Config{
+			Source: watch.Config{Scope: model.Scope{
+				Infras: []string{"a/a", "b/b", "c/c"}, HostedClusters: []string{"clusters/one", "clusters/two"},
+			}},
+		}},
+		{"a view for the block", "view vlan", Config{Block: VLAN}},
+		{"views by address", "view vlan 192.0.2.0/24 2001:db8::/64\nview pod 10.0.0.0/8", Config{Views: []View{
+			{Name: VLAN, CIDRs: prefixes("192.0.2.0/24", "2001:db8::/64")},
+			{Name: Pod, CIDRs: prefixes("10.0.0.0/8")},
+		}}},
+		{"networks as people write them", "view pod 10.1.2.3/8 192.0.2.7 2001:db8::7 ::ffff:192.0.2.8 2001:DB8:1::9/48 0.0.0.0/0", Config{
+			Views: []View{{Name: Pod, CIDRs: prefixes(
+				"10.0.0.0/8", "192.0.2.7/32", "2001:db8::7/128", "192.0.2.8/32", "2001:db8:1::/48", "0.0.0.0/0",
+			)}},
+		}},
+		{"answer by address", "hostedcluster a/a\nview lab\nanswer lab 192.0.2.3 2001:db8::3 ::ffff:192.0.2.4", Config{
+			Source:  watch.Config{Scope: model.Scope{HostedClusters: []string{"a/a"}}},
+			Block:   "lab",
+			Answers: map[string]Answer{"lab": {Addresses: addrs("192.0.2.3", "2001:db8::3", "192.0.2.4")}},
+		}},
+		{"an address is answered once", "view pod\nanswer pod 192.0.2.3 192.0.2.4 192.0.2.3 ::ffff:192.0.2.4", Config{
+			Block: Pod, Answers: map[string]Answer{Pod: {Addresses: addrs("192.0.2.3", "192.0.2.4")}},
+		}},
+		{"answer by Service, before its view", "answer pod service clusters/proxy\nview pod 10.0.0.0/8", Config{
+			Views: []View{{Name: Pod, CIDRs: prefixes("10.0.0.0/8")}}, Answers: map[string]Answer{Pod: {Service: "clusters/proxy"}},
+		}},
+		{"answer for pods, views as the Infras say", "answer pod 192.0.2.3", Config{
+			Answers: map[string]Answer{Pod: {Addresses: addrs("192.0.2.3")}},
+		}},
+		{"answer for VLANs with an Infra in scope", "infra a/a\nview vlan 192.0.2.0/24\nanswer vlan 192.0.2.3", Config{
+			Source:  watch.Config{Scope: model.Scope{Infras: []string{"a/a"}}},
+			Views:   []View{{Name: VLAN, CIDRs: prefixes("192.0.2.0/24")}},
+			Answers: map[string]Answer{VLAN: {Addresses: addrs("192.0.2.3")}},
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := read("", tc.properties)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(&tc.want, got, cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestParseNamesThePlaceAndTheRemedy(t *testing.T) {
+	const place = "Testfile:2 - Error during parsing: "
+	for _, tc := range []struct{ name, properties, want string }{
+		{"kubeconfig of nothing", "kubeconfig", "kubeconfig: want FILE [CONTEXT], have 0 arguments"},
+		{"kubeconfig of too much", "kubeconfig a b c", "kubeconfig: want FILE [CONTEXT], have 3 arguments"},
+		{"manifests of nothing", "manifests", "manifests: want one path, have 0 arguments"},
+		{"manifests of two", "manifests a b", "manifests: want one path, have 2 arguments"},
+		{"snapshot of nothing", "snapshot", "snapshot: want one path, have 0 arguments"},
+		{"snapshot of two", "snapshot a b", "snapshot: want one path, have 2 arguments"},
+		{"infra of nothing", "infra", "infra: want NAMESPACE/NAME, once or more"},
+		{"infra without a namespace", "infra a/a blue", `infra: "blue" is not NAMESPACE/NAME`},
+		{"infra with an empty namespace", "infra /blue", `infra: "/blue" is not NAMESPACE/NAME`},
+		{"infra with an empty name", "infra clusters/", `infra: "clusters/" is not NAMESPACE/NAME`},
+		{"infra with too many parts", "infra clusters/blue/1", `infra: "clusters/blue/1" is not NAMESPACE/NAME`},
+		{"hostedcluster of nothing", "hostedcluster", "hostedcluster: want NAMESPACE/NAME, once or more"},
+		{"hostedcluster without a namespace", "hostedcluster blue", `hostedcluster: "blue" is not NAMESPACE/NAME`},
+		{"view of nothing", "view", "view: want NAME [CIDR ...]"},
+		{"view of no network", "view lab 192.0.2.0/33", `view: "192.0.2.0/33" is not a network such as 192.0.2.0/24`},
+		{"view of a name", "view lab vlan10", `view: "vlan10" is not a network such as 192.0.2.0/24`},
+		{"view of an IPv4 network written as IPv6", "view lab ::ffff:192.0.2.0/120",
+			`view: "::ffff:192.0.2.0/120" writes an IPv4 network as IPv6, which no client is in`},
+		{"answer of nothing", "answer", "answer: want NAME ADDRESS, or NAME service NAMESPACE/NAME"},
+		{"answer without an address", "answer lab", "answer: want NAME ADDRESS, or NAME service NAMESPACE/NAME"},
+		{"answer of a name", "answer lab proxy.example.com", `answer: "proxy.example.com" is not an IP address`},
+		{"answer of a network", "answer lab 192.0.2.0/24", `answer: "192.0.2.0/24" is not an IP address`},
+		{"answer of an address with a zone", "answer lab fe80::1%eth0", `answer: "fe80::1%eth0" is not an IP address`},
+		{"answer of no address", "answer lab 192.0.2.1 0.0.0.0", `answer: "0.0.0.0" is not an IP address`},
+		{"answer of a Service that is not named", "answer lab service", "answer: want NAME service NAMESPACE/NAME"},
+		{"answer of two Services", "answer lab service a/a b/b", "answer: want NAME service NAMESPACE/NAME"},
+		{"answer of a Service without a namespace", "answer lab service proxy", `answer: "proxy" is not NAMESPACE/NAME`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := read("", tc.properties)
+			if err == nil || err.Error() != place+tc.want {
+				t.Errorf("error is %v\nwant %s", err, place+tc.want)
+			}
+		})
+	}
+}
+
+func TestParseRefusesWhatIsGivenTwice(t *testing.T) {
+	const place = "Testfile:3 - Error during parsing: "
+	for _, tc := range []struct{ properties, want string }{
+		{"kubeconfig a\nkubeconfig b", "kubeconfig: given twice"},
+		{"manifests a\nmanifests b", "manifests: given twice"},
+		{"snapshot a\nsnapshot b", "snapshot: given twice"},
+		{"view lab\nview lab", "view: view lab is given twice"},
+		{"view lab\nview lab 192.0.2.0/24", "view: view lab is given twice"},
+		{"view lab 192.0.2.0/24\nview lab", "view: view lab is given twice"},
+		{"view lab 192.0.2.0/24\nview lab 198.51.100.0/24", "view: view lab is given twice"},
+		{"view vlan\nview pod", "view: the block is view vlan already, so it cannot be view pod too"},
+		{"view vlan 192.0.2.0/24\nview pod 10.0.0.0/8 192.0.2.77/24", "view: 192.0.2.0/24 is in view vlan already"},
+		{"view vlan 192.0.2.7\nview pod 192.0.2.7/32", "view: 192.0.2.7/32 is in view vlan already"},
+		{"answer lab 192.0.2.1\nanswer lab service a/a", "answer: view lab has an answer already"},
+	} {
+		t.Run(tc.properties, func(t *testing.T) {
+			_, err := read("", tc.properties)
+			if err == nil || err.Error() != place+tc.want {
+				t.Errorf("error is %v\nwant %s", err, place+tc.want)
+			}
+		})
+	}
+}
+
+func TestCheckNamesTheRemedy(t *testing.T) {
+	for _, tc := range []struct{ name, properties, want string }{
+		{"two sources", "kubeconfig a\nmanifests b",
+			"kubeconfig and manifests exclude each other: read an API server or a folder"},
+		{"a view for the block and one by address", "view vlan\nview pod 10.0.0.0/8",
+			"view vlan makes the whole block one view; give it its clients' CIDRs, or drop view pod"},
+		{"a view by address and one for the block", "view pod 10.0.0.0/8\nview vlan",
+			"view vlan makes the whole block one view; give it its clients' CIDRs, or drop view pod"},
+		{"answer for a view of no block", "answer lab 192.0.2.1", "answer lab: there is no view lab; the block has vlan and pod"},
+		{"answer for another view than the block's", "view vlan\nanswer pod 192.0.2.1",
+			"answer pod: there is no view pod; the block has vlan"},
+		{"answer for none of the views by address", "view vlan 192.0.2.0/24\nview lab 10.0.0.0/8\nanswer pod 192.0.2.1",
+			"answer pod: there is no view pod; the block has vlan and lab"},
+		{"answer for everybody's names", "view lab\nanswer lab 192.0.2.1",
+			"answer lab: say whose names that view shows, with hostedcluster NAMESPACE/NAME or infra NAMESPACE/NAME"},
+		{"answer for everybody's names on a VLAN", "view vlan 192.0.2.0/24\nanswer vlan 192.0.2.1",
+			"answer vlan: say whose names that view shows, with hostedcluster NAMESPACE/NAME or infra NAMESPACE/NAME"},
+		{"view without addresses", "view lab", "view lab has no addresses: add 'answer lab ADDRESS', or call it vlan or pod"},
+		{"view by address without addresses", "view pod 10.0.0.0/8\nview lab 192.0.2.0/24",
+			"view lab has no addresses: add 'answer lab ADDRESS', or call it vlan or pod"},
+		{"answer for VLANs that nothing tells apart", "infra a/a\nanswer vlan 192.0.2.1",
+			"answer vlan: say who is on the VLAN, with 'view vlan' for the whole block or 'view vlan CIDR'"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := read("", tc.properties)
+			if err == nil || err.Error() != tc.want {
+				t.Errorf("error is %v\nwant %s", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestParsePassesOverOtherWords(t *testing.T) {
+	c := caddy.NewTestController("dns", "oooi {\n ttl 30\n}")
+	c.Next()
+	c.NextBlock()
+	if ours, err := (&Config{}).Parse(c); ours || err != nil {
+		t.Errorf("ttl is taken (%t) or refused (%v)", ours, err)
+	}
+	if c.Val() != "ttl" {
+		t.Errorf("the parser moved on to %q", c.Val())
+	}
+}
+
+func TestPathsAreRelativeToTheRoot(t *testing.T) {
+	for _, tc := range []struct{ name, root, properties, kubeconfig, manifests, file string }{
+		{"no root", "", "manifests m\nsnapshot s", "", "m", "s"},
+		{"absolute root", "/etc/coredns", "manifests m\nsnapshot ../s", "", "/etc/coredns/m", "/etc/s"},
+		{"relative root, with more properties behind", "conf", "manifests m\nsnapshot s\ninfra a/a\nview pod", "", "conf/m", "conf/s"},
+		{"absolute paths", "/etc/coredns", "kubeconfig /k\nsnapshot /var/s", "/k", "", "/var/s"},
+		{"the pod's own service account has no path", "/etc/coredns", "infra a/a", "", "", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cfg, err := read(tc.root, tc.properties)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := cfg.Source
+			if s.Kubeconfig != tc.kubeconfig || s.Manifests != tc.manifests || s.File != tc.file {
+				t.Errorf("paths are %q, %q, %q; want %q, %q, %q", s.Kubeconfig, s.Manifests, s.File, tc.kubeconfig, tc.manifests, tc.file)
+			}
+		})
+	}
+}
+
+func TestSeveral(t *testing.T) {
+	for _, tc := range []struct {
+		name, properties string
+		want             bool
+	}{
+		{"as the Infras say", "", true},
+		{"by address", "view vlan 192.0.2.0/24\nview pod 10.0.0.0/8", true},
+		{"by address, refusing the rest", "view pod 10.0.0.0/8", true},
+		{"pods", "view pod", false},
+		{"VLANs, each with its own names", "view vlan", true},
+		{"VLANs with one answer", "infra a/a\nview vlan\nanswer vlan 192.0.2.1", false},
+		{"VLANs with one answer by Service", "infra a/a\nview vlan\nanswer vlan service a/a-proxy", false},
+		{"a view of one's own", "infra a/a\nview lab\nanswer lab 192.0.2.1", false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := config(t, tc.properties).Several(); got != tc.want {
+				t.Errorf("got %t", got)
+			}
+		})
+	}
+}

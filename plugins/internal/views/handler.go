@@ -1,0 +1,151 @@
+package views
+
+import (
+	"context"
+
+	"github.com/coredns/coredns/plugin"
+	"github.com/coredns/coredns/plugin/metadata"
+	"github.com/coredns/coredns/plugin/metrics"
+	"github.com/coredns/coredns/plugin/pkg/fall"
+	"github.com/coredns/coredns/request"
+
+	"github.com/miekg/dns"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/densityops/oooi/plugins/internal/nametree"
+)
+
+// Handler answers one part of the names of a server block. It implements
+// plugin.Handler, metadata.Provider, ready.Readiness and cache.ZoneBypasser.
+type Handler struct {
+	Next plugin.Handler
+	Fall fall.F
+	// Zones bound what is answered, lower-case and with a trailing dot.
+	Zones []string
+	// Plugin is the name of the plugin.
+	Plugin string
+	// Part is what the plugin answers.
+	Part nametree.Part
+	// Tables gives what to answer from at the moment.
+	Tables Tables
+	// Requests counts queries by server, view, zone and answer.
+	Requests *prometheus.CounterVec
+}
+
+// Tables gives what a server block answers from at the moment, nil for nothing yet.
+type Tables interface {
+	Table() *Table
+}
+
+// Answers that no name of a tree gives.
+const (
+	servfail nametree.Kind = "servfail" // nothing known yet
+	passed   nametree.Kind = "passed"   // not ours: the next plugin answers
+)
+
+// ServeDNS implements plugin.Handler.
+func (h *Handler) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
+	q := r.Question[0]
+	if r.Opcode != dns.OpcodeQuery || q.Qclass != dns.ClassINET || !h.serves(q.Name) {
+		return plugin.NextOrFailure(h.Plugin, h.Next, ctx, w, r)
+	}
+	table := h.Tables.Table()
+	if table == nil {
+		h.count(ctx, "", "", servfail)
+		return reply(w, failure(r, dns.RcodeServerFailure, dns.ExtendedErrorCodeNotReady))
+	}
+	sight := table.Sight(ClientAddr(w.RemoteAddr()))
+	if sight == nil {
+		h.count(ctx, "", "", nametree.Refused)
+		return reply(w, failure(r, dns.RcodeRefused, dns.ExtendedErrorCodeProhibited))
+	}
+	found, exact := sight.Tree.Lookup(q.Name)
+	node, deny := found.Answers(h.Part, exact)
+	if node == nil || deny && h.Fall.Through(q.Name) {
+		h.count(ctx, sight.View, "", passed)
+		return plugin.NextOrFailure(h.Plugin, h.Next, ctx, w, r)
+	}
+	m := new(dns.Msg)
+	m.SetReply(r)
+	var kind nametree.Kind
+	if deny {
+		kind = node.Deny(m, q.Qtype)
+	} else {
+		kind = node.Answer(m, q.Name, q.Qtype)
+	}
+	h.count(ctx, sight.View, node.Zone.Origin, kind)
+	return reply(w, m)
+}
+
+func (h *Handler) count(ctx context.Context, view, zone string, kind nametree.Kind) {
+	h.Requests.WithLabelValues(metrics.WithServer(ctx), view, zone, string(kind)).Inc()
+}
+
+// serves reports whether a name lies in the zones of the block.
+func (h *Handler) serves(qname string) bool {
+	for _, zone := range h.Zones {
+		if nametree.Within(qname, zone) {
+			return true
+		}
+	}
+	return false
+}
+
+// failure is a reply without an answer that says why (RFC 8914), if the client
+// understands EDNS.
+func failure(r *dns.Msg, rcode int, reason uint16) *dns.Msg {
+	m := new(dns.Msg)
+	m.SetRcode(r, rcode)
+	if o := r.IsEdns0(); o != nil {
+		m.SetEdns0(o.UDPSize(), o.Do())
+		opt := m.IsEdns0()
+		opt.Option = append(opt.Option, &dns.EDNS0_EDE{InfoCode: reason})
+	}
+	return m
+}
+
+// reply writes m. The server is told of success whatever the rcode: the reply is
+// on its way.
+func reply(w dns.ResponseWriter, m *dns.Msg) (int, error) {
+	if err := w.WriteMsg(m); err != nil {
+		return dns.RcodeServerFailure, err
+	}
+	return dns.RcodeSuccess, nil
+}
+
+// Name implements plugin.Handler.
+func (h *Handler) Name() string { return h.Plugin }
+
+// Ready implements ready.Readiness: there is something to answer from, whatever its age.
+func (h *Handler) Ready() bool { return Ready() }
+
+// CacheBypassZones implements cache.ZoneBypasser, for builds that order a cache
+// before us: the cache does not know views. The root is left out, because it would
+// switch the cache off for all names.
+func (h *Handler) CacheBypassZones() []string {
+	var zones []string
+	for _, zone := range h.Zones {
+		if zone != "." {
+			zones = append(zones, zone)
+		}
+	}
+	return zones
+}
+
+// Metadata implements metadata.Provider: <plugin>/view is the name of the client's
+// view, empty for a client that has none.
+func (h *Handler) Metadata(ctx context.Context, state request.Request) context.Context {
+	remote := state.W.RemoteAddr()
+	metadata.SetValueFunc(ctx, h.Plugin+"/view", func() string {
+		table := h.Tables.Table()
+		if table == nil {
+			return ""
+		}
+		sight := table.Sight(ClientAddr(remote))
+		if sight == nil {
+			return ""
+		}
+		return sight.View
+	})
+	return ctx
+}

@@ -1,0 +1,141 @@
+package views
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/watch"
+)
+
+// The heads of the metrics, each with a place for its samples.
+const exposition = `
+# HELP coredns_oooi_hosted_clusters Number of hosted clusters in the snapshot.
+# TYPE coredns_oooi_hosted_clusters gauge
+%s# HELP coredns_oooi_problems Number of faults found in the objects, by reason.
+# TYPE coredns_oooi_problems gauge
+%s# HELP coredns_oooi_snapshot_age_seconds For how long the source has not been followed without a gap: 0 while every watch is connected.
+# TYPE coredns_oooi_snapshot_age_seconds gauge
+%s# HELP coredns_oooi_snapshots_total Number of snapshots made from the source.
+# TYPE coredns_oooi_snapshots_total counter
+%s# HELP coredns_oooi_synced Whether the store's snapshot was made from its source (1) or there is none yet but what a file kept (0).
+# TYPE coredns_oooi_synced gauge
+%s`
+
+func expectMetrics(t *testing.T, clusters, problems, age, snapshots, synced string) {
+	t.Helper()
+	want := fmt.Sprintf(exposition, clusters, problems, age, snapshots, synced)
+	if err := testutil.CollectAndCompare(collector{}, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestMetricsOfNoStore(t *testing.T) {
+	if n := testutil.CollectAndCount(collector{}); n != 0 {
+		t.Errorf("%d samples of no store", n)
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first, second := take(t, shared, folder), take(t, shared, folder) // two server blocks
+		defer shared.release(first)
+		defer shared.release(second)
+		awaitSnapshot(t, first)
+		expectMetrics(t,
+			"coredns_oooi_hosted_clusters{source=\"testdata/manifests\"} 2\n",
+			"coredns_oooi_problems{reason=\"NoBaseDomain\",source=\"testdata/manifests\"} 1\n",
+			"coredns_oooi_snapshot_age_seconds{source=\"testdata/manifests\"} 0\n",
+			"coredns_oooi_snapshots_total{source=\"testdata/manifests\"} 1\n",
+			"coredns_oooi_synced{source=\"testdata/manifests\"} 1\n",
+		)
+	})
+}
+
+// TestMetricsTellScopesApart is about a scrape as a whole: two samples with the
+// same labels make it fail.
+func TestMetricsTellScopesApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, scope := range []model.Scope{
+			{}, {Infras: []string{"clusters/blue"}}, {HostedClusters: []string{"clusters/blue"}},
+			{HostedClusters: []string{"clusters/blue"}, Infras: []string{"clusters/blue"}},
+		} {
+			l := take(t, shared, watch.Config{Manifests: "testdata/manifests", Scope: scope})
+			defer shared.release(l)
+			awaitSnapshot(t, l)
+		}
+		want := `
+# HELP coredns_oooi_hosted_clusters Number of hosted clusters in the snapshot.
+# TYPE coredns_oooi_hosted_clusters gauge
+coredns_oooi_hosted_clusters{source="testdata/manifests"} 2
+coredns_oooi_hosted_clusters{source="testdata/manifests hostedcluster clusters/blue"} 1
+coredns_oooi_hosted_clusters{source="testdata/manifests hostedcluster clusters/blue infra clusters/blue"} 1
+coredns_oooi_hosted_clusters{source="testdata/manifests infra clusters/blue"} 1
+`
+		if err := testutil.CollectAndCompare(collector{}, strings.NewReader(want), "coredns_oooi_hosted_clusters"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestMetricsOfAStoreWithoutASnapshot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := take(t, shared, watch.Config{Manifests: "testdata/missing"})
+		defer shared.release(l)
+		time.Sleep(time.Minute)
+		expectMetrics(t, "", "",
+			"coredns_oooi_snapshot_age_seconds{source=\"testdata/missing\"} 0\n",
+			"coredns_oooi_snapshots_total{source=\"testdata/missing\"} 0\n",
+			"coredns_oooi_synced{source=\"testdata/missing\"} 0\n",
+		)
+	})
+}
+
+func TestMetricsOfAStoreThatAnswersFromItsFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		t.Chdir(t.TempDir()) // for labels that are known beforehand
+		if err := os.Mkdir("manifests", 0o700); err != nil {
+			t.Fatal(err)
+		}
+		config := watch.Config{Manifests: "manifests", File: "snapshot.json"}
+		l := take(t, shared, config)
+		awaitSnapshot(t, l)
+		shared.release(l) // the file is written at the end
+		if err := os.Remove("manifests"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(filepath.Join(".", config.File)); err != nil {
+			t.Fatal(err)
+		}
+
+		time.Sleep(90 * time.Second)
+		l = take(t, shared, config)
+		defer shared.release(l)
+		awaitSnapshot(t, l)
+		expectMetrics(t,
+			"coredns_oooi_hosted_clusters{source=\"manifests kept in snapshot.json\"} 0\n", "",
+			"coredns_oooi_snapshot_age_seconds{source=\"manifests kept in snapshot.json\"} 90\n",
+			"coredns_oooi_snapshots_total{source=\"manifests kept in snapshot.json\"} 0\n",
+			"coredns_oooi_synced{source=\"manifests kept in snapshot.json\"} 0\n",
+		)
+	})
+}
+
+func TestMetricsHaveGoodNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := take(t, shared, folder)
+		defer shared.release(l)
+		awaitSnapshot(t, l)
+		problems, err := testutil.CollectAndLint(collector{})
+		if err != nil || len(problems) != 0 {
+			t.Errorf("%v %v", problems, err)
+		}
+	})
+}
