@@ -22,6 +22,23 @@ import (
 // components, after building it if it is missing or older than its source.
 // Concurrent calls, of other processes too, build it once.
 func Build(ctx context.Context, logf Logf) (string, error) {
+	return program{
+		name:  "controlplane",
+		what:  "etcd and the components of Kubernetes",
+		takes: "about 6 minutes on two cores with cold caches, 30 seconds with warm ones",
+		args:  controlPlaneArgs,
+	}.build(ctx, logf)
+}
+
+// A program is built from a module of its own in this repository's folder test.
+type program struct {
+	name        string                                // of the module's folder, and of the binary
+	what, takes string                                // what is built, and how long that takes, to tell the user
+	args        func(source string) ([]string, error) // see buildArgs
+}
+
+// build builds the binary if it is not up to date, and returns its path.
+func (p program) build(ctx context.Context, logf Logf) (string, error) {
 	dir, err := labDir()
 	if err != nil {
 		return "", err
@@ -30,8 +47,8 @@ func Build(ctx context.Context, logf Logf) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	source := filepath.Join(root, "test", "controlplane")
-	args, err := buildArgs(source)
+	source := filepath.Join(root, "test", p.name)
+	args, err := p.args(source)
 	if err != nil {
 		return "", err
 	}
@@ -39,13 +56,14 @@ func Build(ctx context.Context, logf Logf) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	binary := filepath.Join(dir, "controlplane")
+	binary := filepath.Join(dir, p.name)
 	if upToDate(binary, sum) {
 		return binary, nil
 	}
 
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Minute)
 	defer cancel()
+	// One lock for all: two builds at a time would but slow each other down.
 	unlock, err := lock(ctx, filepath.Join(dir, "lock"), logf)
 	if err != nil {
 		return "", err
@@ -54,6 +72,7 @@ func Build(ctx context.Context, logf Logf) (string, error) {
 	if upToDate(binary, sum) { // another process has built it while we waited
 		return binary, nil
 	}
+	logf.printf("building %s into %s: %s", p.what, binary, p.takes)
 	if err := build(ctx, source, args, binary, logf); err != nil {
 		return "", err
 	}
@@ -76,7 +95,7 @@ func sourceSum(dir string, args []string) (string, error) {
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {
-			return "", fmt.Errorf("reading the source of the control plane: %w", err)
+			return "", fmt.Errorf("reading the source of a program: %w", err)
 		}
 		h.Write(fmt.Appendf(nil, "%s %d\n", filepath.Base(file), len(data)))
 		h.Write(data)
@@ -97,8 +116,8 @@ func upToDate(binary, sum string) bool {
 // kubernetesVersion is the line of go.mod that says what is built.
 var kubernetesVersion = regexp.MustCompile(`(?m)^\s*k8s\.io/kubernetes (v(\d+)\.(\d+)\.\S+)$`)
 
-// buildArgs are those of the go command, all but the output.
-func buildArgs(source string) ([]string, error) {
+// controlPlaneArgs are the buildArgs with the version of Kubernetes.
+func controlPlaneArgs(source string) ([]string, error) {
 	gomod, err := os.ReadFile(filepath.Join(source, "go.mod"))
 	if err != nil {
 		return nil, fmt.Errorf("reading the source of the control plane: %w", err)
@@ -108,16 +127,20 @@ func buildArgs(source string) ([]string, error) {
 		return nil, fmt.Errorf("%s: no version of k8s.io/kubernetes in go.mod", source)
 	}
 	const stamp = "-X k8s.io/component-base/version."
-	return []string{
-		"build", "-mod=readonly", "-buildvcs=false",
-		fmt.Sprintf("-ldflags=-s -w %[1]sgitVersion=%[2]s %[1]sgitMajor=%[3]s %[1]sgitMinor=%[4]s", stamp, version[1], version[2], version[3]),
-	}, nil
+	return buildArgs(fmt.Sprintf("-s -w %[1]sgitVersion=%[2]s %[1]sgitMajor=%[3]s %[1]sgitMinor=%[4]s", stamp, version[1], version[2], version[3])), nil
+}
+
+// buildArgs are those of the go command, all but the output, for the package
+// in the source folder. To build another one, append it.
+func buildArgs(ldflags string) []string {
+	return []string{"build", "-mod=readonly", "-buildvcs=false", "-ldflags=" + ldflags}
 }
 
 func build(ctx context.Context, source string, args []string, binary string, logf Logf) error {
 	scratch := binary + ".new"
-	cmd := exec.CommandContext(ctx, "go", append(args, "-o", scratch, ".")...) //nolint:gosec // G204: the arguments are our own
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }      // lets it clean up
+	args = slices.Insert(slices.Clone(args), 1, "-o", scratch)
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // lets it clean up
 	cmd.WaitDelay = 10 * time.Second
 	cmd.Dir = source
 	// Without C: no compiler needed, and a binary that runs anywhere.
@@ -125,10 +148,9 @@ func build(ctx context.Context, source string, args []string, binary string, log
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
 
-	logf.printf("building etcd and the components of Kubernetes into %s: about 6 minutes on two cores with cold caches, 30 seconds with warm ones", binary)
 	started := time.Now()
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("building the control plane (is the go command in PATH?): %w", err)
+		return fmt.Errorf("building %s (is the go command in PATH?): %w", binary, err)
 	}
 	var err error
 	done := make(chan error, 1)
@@ -144,10 +166,10 @@ func build(ctx context.Context, source string, args []string, binary string, log
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("building the control plane in %s: %w (is the module proxy reachable?)\n%s", source, errors.Join(err, ctx.Err()), lastLines(output.String(), 20))
+		return fmt.Errorf("building %s in %s: %w (is the module proxy reachable?)\n%s", binary, source, errors.Join(err, ctx.Err()), lastLines(output.String(), 20))
 	}
 	if err := os.Rename(scratch, binary); err != nil {
-		return fmt.Errorf("putting the control plane in place: %w", err)
+		return fmt.Errorf("putting %s in place: %w", binary, err)
 	}
 	logf.printf("built in %s", time.Since(started).Round(time.Second))
 	return nil
@@ -168,7 +190,7 @@ func lock(ctx context.Context, path string, logf Logf) (unlock func(), err error
 			return nil, fmt.Errorf("locking %s: %w", path, errors.Join(err, f.Close()))
 		}
 		if !waiting {
-			logf.printf("waiting for another process that builds the control plane (it holds %s)", path)
+			logf.printf("waiting for another process that builds for the lab (it holds %s)", path)
 		}
 		select {
 		case <-ctx.Done():

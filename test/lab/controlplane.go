@@ -71,9 +71,9 @@ type ControlPlane struct {
 	launcher *launcher
 	clients  clients
 
-	mu                                 sync.Mutex // guards what follows
-	etcd, apiServer, controllerManager *process
-	stopped                            bool
+	mu                                          sync.Mutex // guards what follows
+	etcd, apiServer, controllerManager, metallb *process
+	stopped                                     bool
 }
 
 // ports are where a control plane listens. They stay when a process restarts.
@@ -194,7 +194,7 @@ func (cp *ControlPlane) Stop() error {
 	}
 	cp.stopped = true
 	// kill -9: there is nothing to save, and graceful ends take many seconds.
-	err := errors.Join(cp.controllerManager.kill(), cp.apiServer.kill(), cp.etcd.kill())
+	err := errors.Join(cp.metallb.kill(), cp.controllerManager.kill(), cp.apiServer.kill(), cp.etcd.kill())
 	cp.launcher.close()
 	cp.clients.close()
 	if cp.tempDir && cp.dir != "" {
@@ -223,7 +223,7 @@ func (cp *ControlPlane) Logs() string {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
 	var b strings.Builder
-	for _, p := range []*process{cp.etcd, cp.apiServer, cp.controllerManager} {
+	for _, p := range []*process{cp.etcd, cp.apiServer, cp.controllerManager, cp.metallb} {
 		if p != nil {
 			fmt.Fprintf(&b, "== %s of %s\n%s\n", p.name, cp.config.Name, p.logTail())
 		}

@@ -81,7 +81,7 @@ func (cp *ControlPlane) await(ctx context.Context, what string, try func(context
 func (cp *ControlPlane) dead() error {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
-	for _, p := range []*process{cp.etcd, cp.apiServer, cp.controllerManager} {
+	for _, p := range []*process{cp.etcd, cp.apiServer, cp.controllerManager, cp.metallb} {
 		if p == nil || p.running() {
 			continue
 		}

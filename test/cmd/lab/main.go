@@ -1,6 +1,6 @@
 // Command lab prepares the test lab, so that the tests need not:
 //
-//	go run ./test/cmd/lab build       builds the control plane's binary
+//	go run ./test/cmd/lab build       builds the binaries of the control plane and of MetalLB
 //	go run ./test/cmd/lab crds DIR    writes the CRDs of other projects to DIR
 package main
 
@@ -30,16 +30,22 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	switch {
 	case len(args) == 1 && args[0] == "build":
-		path, err := lab.Build(ctx, nil)
-		if err != nil {
-			return err
-		}
-		fmt.Println(path)
-		return nil
+		return build(ctx)
 	case len(args) == 2 && args[0] == "crds":
 		return writeCRDs(ctx, args[1])
 	}
 	return errors.New("usage: lab build | lab crds DIR")
+}
+
+func build(ctx context.Context) error {
+	for _, build := range []func(context.Context, lab.Logf) (string, error){lab.Build, lab.BuildMetalLB} {
+		path, err := build(ctx, nil)
+		if err != nil {
+			return err
+		}
+		fmt.Println(path)
+	}
+	return nil
 }
 
 func writeCRDs(ctx context.Context, dir string) error {
