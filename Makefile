@@ -40,7 +40,7 @@ bin/coredns:
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./corednsbuild
 
 .PHONY: lab
-lab: ## Build the control plane that tests and demo run (minutes, once)
+lab: ## Build the control plane and MetalLB for tests and demo (minutes, once)
 	@$(GO) run ./test/cmd/lab build
 
 bin/golangci-lint: tools/lint/go.mod tools/lint/go.sum

@@ -30,7 +30,7 @@ func parse(c *caddy.Controller) (*views.Block, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := o.check(block.Config.Source.Scope); err != nil {
+	if err := o.check(block.Scope(c)); err != nil {
 		return nil, c.Errf("%v", err)
 	}
 	block.Config.Source.Apps = &o.AppsOptions

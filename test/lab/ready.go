@@ -31,7 +31,7 @@ func freePorts(ctx context.Context, address string) (ports, error) {
 	}()
 	var found []int
 	for range tries {
-		port := from + rand.IntN(to-from) //nolint:gosec // G404: no secret
+		port := from + rand.IntN(to-from)
 		l, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(address, strconv.Itoa(port)))
 		if err != nil {
 			continue

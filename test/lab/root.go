@@ -66,7 +66,7 @@ func labDir() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("lab folder: %w", err)
 	}
-	if err := os.MkdirAll(dir, 0o750); err != nil { //nolint:gosec // G703: the folder is the user's to name
+	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return "", fmt.Errorf("making the lab folder (OOOI_LAB_DIR names another): %w", err)
 	}
 	return dir, nil

@@ -11,6 +11,8 @@ import (
 	"github.com/coredns/coredns/plugin"
 
 	"github.com/miekg/dns"
+
+	"github.com/densityops/oooi/internal/model"
 )
 
 // Block is a plugin's block of a Corefile, as written.
@@ -87,18 +89,31 @@ func (b *Block) parseProperty(c *caddy.Controller, own func(*caddy.Controller) (
 // server block.
 type blockSource struct{ *dnsserver.Config }
 
-// Add makes the plugin part of its server block. A block with no words of its own about
-// source and views shares the source of the plugin before it.
+// shared returns the source of the plugin before this one in its server block, if
+// this one has no words of its own about source and views.
+func (b *Block) shared(c *caddy.Controller) (*Source, bool) {
+	source, ok := c.Get(blockSource{dnsserver.GetConfig(c)}).(*Source)
+	return source, ok && b.Config.bare()
+}
+
+// Scope is what the block narrows its view to, by words of its own or by those of
+// the plugin whose source it shares.
+func (b *Block) Scope(c *caddy.Controller) model.Scope {
+	if source, ok := b.shared(c); ok {
+		return source.config.Source.Scope
+	}
+	return b.Config.Source.Scope
+}
+
+// Add makes the plugin part of its server block.
 func (b *Block) Add(c *caddy.Controller) {
 	config := dnsserver.GetConfig(c)
-	source, sharing := c.Get(blockSource{config}).(*Source)
-	if sharing = sharing && b.Config.bare(); sharing {
-		source.serve(b.Part, b.TTL, b.Config.Source.Apps)
-	} else {
+	source, sharing := b.shared(c)
+	if !sharing {
 		source = NewSource(b.Config, nil, NewLogger(b.Plugin))
-		source.serve(b.Part, b.TTL, b.Config.Source.Apps)
 		c.Set(blockSource{config}, source)
 	}
+	source.serve(b.Part, b.TTL, b.Config.Source.Apps)
 	b.Tables = source
 	c.OnStartup(func() error {
 		if err := checkCache(config, b.Plugin, &source.config); err != nil {

@@ -22,6 +22,7 @@ const corefile = `.:%[1]d {
     hcpviews lab.example.com {
         kubeconfig %[3]s
     }
+    hcpapps lab.example.com
     forward . 127.0.0.1:%[2]d
 }
 
@@ -88,7 +89,8 @@ func startCoreDNS(ctx context.Context, binary, dir, kubeconfig string, out io.Wr
 // await returns when CoreDNS answers from what it has read.
 func (s *server) await(ctx context.Context) error {
 	for {
-		if a, err := s.ask(ctx, "127.0.0.1", "demo.lab.example.com", dns.TypeSOA); err == nil && len(a.Answer) > 0 {
+		// The applications' address comes last: from inside the hosted cluster.
+		if a, err := s.ask(ctx, demoVM, "any.apps.demo.lab.example.com", dns.TypeA); err == nil && len(a.Answer) > 0 && a.Authoritative {
 			return nil
 		}
 		select {
@@ -117,7 +119,7 @@ func (s *server) ask(ctx context.Context, source, name string, qtype uint16) (*d
 
 // dig runs dig as a user would, and returns the status and the answer section.
 func (s *server) dig(ctx context.Context, source, name, qtype string) (status string, answers []string, err error) {
-	cmd := exec.CommandContext(ctx, "dig", "@127.0.0.1", "-p", fmt.Sprint(s.port), "-b", source, //nolint:gosec // our own words
+	cmd := exec.CommandContext(ctx, "dig", "@127.0.0.1", "-p", fmt.Sprint(s.port), "-b", source,
 		"+noall", "+comments", "+answer", "+tries=1", "+timeout=3", name, qtype)
 	out, err := cmd.CombinedOutput()
 	if err != nil {

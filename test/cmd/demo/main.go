@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 	"time"
 
@@ -66,19 +65,23 @@ func run(ctx context.Context, coredns string, out io.Writer, stay bool) error {
 
 	startCtx, cancel := context.WithTimeout(ctx, startDeadline)
 	defer cancel()
-	cp, err := startManagement(startCtx, filepath.Join(dir, "management"))
+	c, err := startClusters(startCtx, dir)
 	if err != nil {
 		return err
 	}
-	defer cp.Stop() //nolint:errcheck // it is killed; there is nothing left to lose
-	server, err := startCoreDNS(startCtx, coredns, dir, cp.Kubeconfig(), out)
+	defer func() {
+		if err := c.stop(); err != nil {
+			progress("stopping the clusters: %v", err)
+		}
+	}()
+	server, err := startCoreDNS(startCtx, coredns, dir, c.management.Kubeconfig(), out)
 	if err != nil {
 		return err
 	}
 	defer server.stop()
 
 	t := &transcript{Writer: out, server: server}
-	if err := t.show(ctx, cp); err != nil {
+	if err := t.show(ctx, c); err != nil {
 		return err
 	}
 	if t.wrong > 0 {
@@ -91,10 +94,10 @@ func run(ctx context.Context, coredns string, out io.Writer, stay bool) error {
 	t.printf(`
 It all runs on until Ctrl-C. Try:
 
-  dig @127.0.0.1 -p %[1]d -b 127.50.0.10 api.demo.lab.example.com
+  dig @127.0.0.1 -p %[1]d -b 127.50.0.10 console-openshift-console.apps.demo.lab.example.com
   kubectl --kubeconfig %[2]s get hostedclusters,infras -A
   kubectl --kubeconfig %[2]s -n clusters edit infra demo
-`, server.port, cp.Kubeconfig())
+`, server.port, c.management.Kubeconfig())
 	select {
 	case <-ctx.Done():
 		t.printf("\nended\n")

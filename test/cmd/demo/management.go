@@ -3,38 +3,122 @@ package main
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/densityops/oooi/test/lab"
 )
 
-//go:embed objects/*.yaml
+//go:embed objects/management/*.yaml objects/hosted/*.yaml
 var objects embed.FS
 
-// startManagement starts a management cluster's API server with the real CRDs and
-// the objects of two hosted clusters.
-func startManagement(ctx context.Context, dir string) (*lab.ControlPlane, error) {
+// hostedAddress is where the hosted cluster's API server listens: a cluster IP of
+// the management cluster, which on loopback needs no kube-proxy.
+const hostedAddress = "127.96.0.77"
+
+// clusters are the API servers of the demo.
+type clusters struct{ management, hosted *lab.ControlPlane }
+
+// startClusters starts a management cluster with two hosted clusters, and, of the
+// first of them, the API server and MetalLB.
+func startClusters(ctx context.Context, dir string) (*clusters, error) {
 	start := time.Now()
-	cp, err := lab.Start(ctx, lab.Config{Name: "management", Dir: dir, ServiceCIDR: "10.96.0.0/16,fd00:96::/108"})
-	if err != nil {
-		return nil, err
-	}
-	err = cp.InstallCRDs(ctx, lab.HyperShift, lab.OpenShiftRoute, lab.Oooi)
+	c := &clusters{}
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		var err error
+		if c.management, err = lab.Start(groupCtx, lab.Config{
+			Name: "management", Dir: filepath.Join(dir, "management"), ServiceCIDR: "127.96.0.0/16,fd00:96::/108",
+		}); err != nil {
+			return err
+		}
+		if err := c.management.InstallCRDs(groupCtx, lab.HyperShift, lab.OpenShiftRoute, lab.Oooi); err != nil {
+			return err
+		}
+		return applyFolder(groupCtx, c.management, "objects/management")
+	})
+	group.Go(func() error {
+		var err error
+		if c.hosted, err = lab.Start(groupCtx, lab.Config{
+			Name: "hosted", Dir: filepath.Join(dir, "hosted"), ServiceCIDR: "172.31.0.0/16",
+			Address: hostedAddress, ServerNames: []string{"api.demo.lab.example.com"},
+		}); err != nil {
+			return err
+		}
+		if err := c.hosted.StartMetalLB(groupCtx, lab.MetalLBConfig{}); err != nil {
+			return err
+		}
+		return applyFolder(groupCtx, c.hosted, "objects/hosted")
+	})
+	err := group.Wait()
 	if err == nil {
-		err = applyObjects(ctx, cp)
+		err = c.connect(ctx)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w; stopping: %w", err, cp.Stop())
+		return nil, errors.Join(err, c.stop())
 	}
-	progress("management cluster with HyperShift's CRDs, 2 hosted clusters and 2 Infras: %.1f s", time.Since(start).Seconds())
-	return cp, nil
+	progress("a management cluster with HyperShift's CRDs and 2 hosted clusters, one of them with MetalLB: %.1f s", time.Since(start).Seconds())
+	return c, nil
 }
 
-func applyObjects(ctx context.Context, cp *lab.ControlPlane) error {
-	return fs.WalkDir(objects, "objects", func(path string, entry fs.DirEntry, err error) error {
+// connect gives the management cluster what HyperShift and oooi's control would put
+// there: the hosted API server's Service, and credentials that may read one Service.
+func (c *clusters) connect(ctx context.Context) error {
+	server, err := url.Parse(c.hosted.ServerURL())
+	if err != nil {
+		return fmt.Errorf("reading the hosted API server's URL: %w", err)
+	}
+	path, err := c.hosted.UserKubeconfig("oooi-reader")
+	if err != nil {
+		return err
+	}
+	file, err := clientcmd.LoadFromFile(path)
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", path, err)
+	}
+	for _, cluster := range file.Clusters {
+		cluster.Server = "https://api.demo.lab.example.com:6443"
+	}
+	kubeconfig, err := clientcmd.Write(*file)
+	if err != nil {
+		return fmt.Errorf("writing the reader's kubeconfig: %w", err)
+	}
+	return c.management.ApplyYAML(ctx, fmt.Appendf(nil, `
+apiVersion: v1
+kind: Service
+metadata: {name: kube-apiserver, namespace: clusters-demo}
+spec: {clusterIP: %s, ports: [{port: %s}]}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: demo-apps-reader, namespace: clusters}
+stringData:
+  kubeconfig: |
+    %s
+`, hostedAddress, server.Port(), strings.ReplaceAll(string(kubeconfig), "\n", "\n    ")))
+}
+
+func (c *clusters) stop() error {
+	var err error
+	for _, cp := range []*lab.ControlPlane{c.management, c.hosted} {
+		if cp != nil {
+			err = errors.Join(err, cp.Stop())
+		}
+	}
+	return err
+}
+
+func applyFolder(ctx context.Context, cp *lab.ControlPlane, folder string) error {
+	return fs.WalkDir(objects, folder, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}

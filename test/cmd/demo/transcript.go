@@ -57,8 +57,9 @@ var (
 	passed   = only(upstream) // the site's resolvers answered
 )
 
-func (t *transcript) show(ctx context.Context, cp *lab.ControlPlane) error {
-	clusterIPv4, clusterIPv6 := in("10.96.0.0/16"), in("fd00:96::/108")
+func (t *transcript) show(ctx context.Context, c *clusters) error {
+	clusterIPv4, clusterIPv6 := in("127.96.0.0/16"), in("fd00:96::/108")
+	pool := in("127.50.0.200/29")
 	steps := []struct {
 		heading string
 		source  string
@@ -86,6 +87,11 @@ func (t *transcript) show(ctx context.Context, cp *lab.ControlPlane) error {
 		{"", demoVM, "api.other.lab.example.com", "A", passed},
 		{"", otherVM, "api.demo.lab.example.com", "A", passed},
 		{"", demoVM, "www.example.com", "A", passed},
+		{"Applications, on the VLAN: the address that MetalLB gave their Service inside the hosted cluster", demoVM, "console-openshift-console.apps.demo.lab.example.com", "A", pool},
+		{"", demoVM, "a.b.apps.demo.lab.example.com", "A", pool},
+		{"", demoVM, "oauth-openshift.apps.demo.lab.example.com", "A", only("127.50.0.3")},
+		{"Applications, from a pod: the proxy's Service, which carries them as well", pod, "console-openshift-console.apps.demo.lab.example.com", "A", clusterIPv4},
+		{"", pod, "a.b.apps.demo.lab.example.com", "A", clusterIPv4},
 		{"A pod sees all clusters", pod, "api.other.lab.example.com", "A", clusterIPv4},
 	}
 	for _, s := range steps {
@@ -96,7 +102,7 @@ func (t *transcript) show(ctx context.Context, cp *lab.ControlPlane) error {
 			return err
 		}
 	}
-	return t.showChanges(ctx, cp)
+	return t.showChanges(ctx, c)
 }
 
 // step asks one question and prints it with its answer.
@@ -133,27 +139,33 @@ func (w want) fits(status string, answers []string) bool {
 }
 
 // showChanges changes objects and tells how soon the answers follow.
-func (t *transcript) showChanges(ctx context.Context, cp *lab.ControlPlane) error {
+func (t *transcript) showChanges(ctx context.Context, clusters *clusters) error {
 	for _, c := range []struct {
 		heading, name string
 		change        string
 		want          string
+		cluster       *lab.ControlPlane
+		context       string // the option that names it to kubectl
 	}{
 		{
 			"The proxy moves to another VLAN address", "api.demo.lab.example.com",
-			infraWithProxy("127.50.0.4"), "127.50.0.4",
+			infraWithProxy("127.50.0.4"), "127.50.0.4", clusters.management, "",
 		},
 		{
 			"HyperShift makes a Route, with a hostname that nobody could have guessed", "ignition-clusters-demo.lab.example.com",
-			ignitionRoute("ignition-clusters-demo.lab.example.com"), "127.50.0.4",
+			ignitionRoute("ignition-clusters-demo.lab.example.com"), "127.50.0.4", clusters.management, "",
 		},
 		{
 			"The Route's hostname changes", "ignition-demo-4f2a.lab.example.com",
-			ignitionRoute("ignition-demo-4f2a.lab.example.com"), "127.50.0.4",
+			ignitionRoute("ignition-demo-4f2a.lab.example.com"), "127.50.0.4", clusters.management, "",
+		},
+		{
+			"In the hosted cluster, the applications' Service asks MetalLB for another address", "console-openshift-console.apps.demo.lab.example.com",
+			appsService("127.50.0.205"), "127.50.0.205", clusters.hosted, "--context hosted ",
 		},
 	} {
-		t.printf("\n# %s.\n$ kubectl apply -f - <<EOF\n%s\nEOF\n", c.heading, strings.TrimSpace(c.change))
-		took, err := t.follow(ctx, cp, c.change, c.name, c.want)
+		t.printf("\n# %s.\n$ kubectl %sapply -f - <<EOF\n%s\nEOF\n", c.heading, c.context, strings.TrimSpace(c.change))
+		took, err := t.follow(ctx, c.cluster, c.change, c.name, c.want)
 		if err != nil {
 			return err
 		}
@@ -214,6 +226,21 @@ spec:
   infraComponents:
     dns: {serverIP: 127.50.0.2}
     proxy: {serverIP: %s}
+  appsIngress: {enabled: true}
+`, address)
+}
+
+func appsService(address string) string {
+	return fmt.Sprintf(`
+apiVersion: v1
+kind: Service
+metadata:
+  name: demo-apps
+  namespace: openshift-ingress
+  annotations: {metallb.io/loadBalancerIPs: %s}
+spec:
+  type: LoadBalancer
+  ports: [{name: https, port: 443}]
 `, address)
 }
 

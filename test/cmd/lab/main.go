@@ -49,7 +49,7 @@ func build(ctx context.Context) error {
 }
 
 func writeCRDs(ctx context.Context, dir string) error {
-	if err := os.MkdirAll(dir, 0o750); err != nil { //nolint:gosec // G703: the folder is the user's to name
+	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
 	}
 	for _, set := range lab.CRDSets() {
@@ -66,7 +66,7 @@ func writeCRDs(ctx context.Context, dir string) error {
 				return err
 			}
 			path := filepath.Join(dir, crd.GetName()+".yaml")
-			if err := os.WriteFile(path, data, 0o600); err != nil { //nolint:gosec // G703: as above
+			if err := os.WriteFile(path, data, 0o600); err != nil {
 				return err
 			}
 		}
