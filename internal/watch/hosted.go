@@ -62,7 +62,7 @@ func (h *hosted) follow(ctx context.Context, snapshot *model.Snapshot) {
 		}
 		if before != nil {
 			before.stop()
-			m.known = before.known.withoutFault()
+			m.known = before.known.withoutFaults()
 		}
 		memberCtx, cancel := context.WithCancel(ctx)
 		m.stop = cancel
@@ -109,11 +109,32 @@ type member struct {
 type knowledge struct {
 	service *objects.Service
 	read    bool
-	fault   objects.Fault
+	faults  [steps]objects.Fault
 }
 
-func (k knowledge) withoutFault() knowledge {
-	k.fault = objects.Fault{}
+// step is one on the way to a Service. Each has a fault of its own: several can fail
+// and recover at the same time.
+type step int
+
+const (
+	readSecret     step = iota // the Secret is read
+	useCredentials             // a client is made of what is in it
+	readService                // the hosted cluster's API server shows the Service
+	steps
+)
+
+// fault is the first one, which explains those after it.
+func (k knowledge) fault() objects.Fault {
+	for _, f := range k.faults {
+		if f.Reason != "" {
+			return f
+		}
+	}
+	return objects.Fault{}
+}
+
+func (k knowledge) withoutFaults() knowledge {
+	k.faults = [steps]objects.Fault{}
 	return k
 }
 
@@ -122,28 +143,30 @@ func (m *member) state() *objects.AppsService {
 	defer m.mu.Unlock()
 	return &objects.AppsService{
 		ObjectMeta: metav1.ObjectMeta{Namespace: m.cluster.Namespace, Name: m.cluster.Name},
-		Service:    m.known.service, Read: m.known.read, Fault: m.known.fault,
+		Service:    m.known.service, Read: m.known.read, Fault: m.known.fault(),
 	}
 }
 
-// learn changes what is known, and says so if it is news.
+// learn changes what is known, and says so if it is news. The store logs faults, as
+// it does all problems.
 func (m *member) learn(change func(*knowledge)) {
 	m.mu.Lock()
 	before := m.known
 	change(&m.known)
 	after := m.known
 	m.mu.Unlock()
-	if before.fault != after.fault && after.fault.Reason != "" {
-		m.log.Warn(after.fault.Message, "reason", after.fault.Reason)
-	}
 	if !reflect.DeepEqual(before, after) {
 		m.changed()
 	}
 }
 
-func (m *member) fault(reason v1alpha1.AppsIngressReason, format string, args ...any) {
+func (m *member) fault(at step, reason v1alpha1.AppsIngressReason, format string, args ...any) {
 	message := fmt.Sprintf(format, args...)
-	m.learn(func(k *knowledge) { k.fault = objects.Fault{Reason: string(reason), Message: message} })
+	m.learn(func(k *knowledge) { k.faults[at] = objects.Fault{Reason: string(reason), Message: message} })
+}
+
+func (m *member) success(at step) {
+	m.learn(func(k *knowledge) { k.faults[at] = objects.Fault{} })
 }
 
 // secretResource is where an API server serves Secrets.
@@ -163,7 +186,7 @@ type secret struct {
 func (m *member) run(ctx context.Context) {
 	namespace, name, ok := strings.Cut(m.access.Secret, "/")
 	if !ok {
-		m.fault(v1alpha1.AppsIngressKubeconfigMissing, "no credentials are named for %s: use 'credentials NAMESPACE/SECRET', or an Infra whose reader exists", m.cluster)
+		m.fault(useCredentials, v1alpha1.AppsIngressKubeconfigMissing, "no credentials are named for %s: use 'credentials NAMESPACE/SECRET', or an Infra whose reader exists", m.cluster)
 		return
 	}
 	news := make(chan struct{}, 1)
@@ -175,9 +198,15 @@ func (m *member) run(ctx context.Context) {
 	}
 	secrets := newWatcher(m.management, resource{gvr: secretResource, kind: "Secret", decode: objects.Decode[secret]},
 		objectKey{namespace, name}, changed, m.log)
+	secrets.patience = retryHosted
 	secrets.failed = func(err error) {
-		if err != nil {
-			m.fault(v1alpha1.AppsIngressKubeconfigMissing, "reading Secret %s: %v: %s", m.access.Secret, err, remedy(err))
+		known, _ := kubeconfigOf(secrets.table)
+		switch {
+		case err == nil:
+			m.success(readSecret)
+		case known == nil || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
+			m.fault(readSecret, v1alpha1.AppsIngressKubeconfigMissing, "reading Secret %s: %v: %s", m.access.Secret, err, remedy(err))
+		default: // an outage of the management cluster, which its own watches report
 		}
 	}
 	var group sync.WaitGroup
@@ -199,14 +228,15 @@ func (m *member) run(ctx context.Context) {
 		end()
 		end, inUse = func() {}, data
 		if data == nil {
-			m.fault(v1alpha1.AppsIngressKubeconfigMissing, "Secret %s does not exist or has no key %q", m.access.Secret, kubeconfigKey)
+			m.fault(useCredentials, v1alpha1.AppsIngressKubeconfigMissing, "Secret %s does not exist or has no key %q", m.access.Secret, kubeconfigKey)
 			continue
 		}
 		services, err := m.services(data)
 		if err != nil {
-			m.fault(v1alpha1.AppsIngressKubeconfigRejected, "Secret %s: %v", m.access.Secret, err)
+			m.fault(useCredentials, v1alpha1.AppsIngressKubeconfigRejected, "Secret %s: %v", m.access.Secret, err)
 			continue
 		}
+		m.success(useCredentials)
 		serviceCtx, cancel := context.WithCancel(ctx)
 		end = cancel
 		group.Go(func() { services.run(serviceCtx) })
@@ -240,20 +270,21 @@ func (m *member) services(data []byte) (*watcher, error) {
 	w = newWatcher(client, resource{gvr: objects.ServiceResource, kind: "Service", decode: decodeService}, objectKey{namespace, name}, func() {
 		list, synced := w.table.list()
 		if synced {
-			m.learn(func(k *knowledge) { *k = knowledge{service: newest(list), read: true} })
+			m.learn(func(k *knowledge) { k.service, k.read, k.faults[readService] = newest(list), true, objects.Fault{} })
 		}
 	}, m.log)
+	w.patience = retryHosted
 	w.labels = m.access.Selector
 	w.failed = func(err error) {
 		switch {
 		case err == nil:
-			m.learn(func(k *knowledge) { k.fault = objects.Fault{} })
+			m.success(readService)
 		case apierrors.IsForbidden(err):
-			m.fault(v1alpha1.AppsIngressHostedClusterForbidden, "the API server of %s denies the Service: %v", m.cluster, err)
+			m.fault(readService, v1alpha1.AppsIngressHostedClusterForbidden, "the API server of %s denies the Service: %v", m.cluster, err)
 		case apierrors.IsUnauthorized(err):
-			m.fault(v1alpha1.AppsIngressKubeconfigRejected, "the API server of %s rejects the credentials in Secret %s: renew them", m.cluster, m.access.Secret)
+			m.fault(readService, v1alpha1.AppsIngressKubeconfigRejected, "the API server of %s rejects the credentials in Secret %s: renew them", m.cluster, m.access.Secret)
 		default:
-			m.fault(v1alpha1.AppsIngressHostedClusterUnreachable, "the API server of %s cannot be reached: %v", m.cluster, err)
+			m.fault(readService, v1alpha1.AppsIngressHostedClusterUnreachable, "the API server of %s cannot be reached: %v", m.cluster, err)
 		}
 	}
 	return w, nil

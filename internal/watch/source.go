@@ -71,7 +71,13 @@ func newAPISource(config *rest.Config, scope model.Scope, log *slog.Logger) (*ap
 	if err != nil {
 		return nil, fmt.Errorf("making a client for %s: %w", config.Host, err)
 	}
-	s := &apiSource{hosted: newHosted(client, log)}
+	// A client of its own, with a limit of its own: a thousand Secrets that may not be
+	// read must not keep the other watches waiting.
+	secrets, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for %s: %w", config.Host, err)
+	}
+	s := &apiSource{hosted: newHosted(secrets, log)}
 	for _, r := range resources() {
 		for _, key := range r.watched(scope) {
 			s.watchers = append(s.watchers, newWatcher(client, r, key, func() { s.changed() }, log))

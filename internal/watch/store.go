@@ -56,6 +56,9 @@ func (c Config) String() string {
 	for _, object := range c.Scope.Infras {
 		words = append(words, "infra", object)
 	}
+	if c.Apps != nil {
+		words = append(words, c.Apps.String())
+	}
 	if c.File != "" {
 		words = append(words, "kept in", c.File)
 	}

@@ -27,6 +27,9 @@ const (
 	// server, or an API that it does not serve.
 	retryFirst = 200 * time.Millisecond
 	retryCap   = 3 * time.Second
+	// retryHosted is retryCap for what belongs to one hosted cluster: there may be a
+	// thousand of them.
+	retryHosted = 20 * time.Second
 	// goneAfter is for how long an API that vanished between two watches keeps its
 	// last objects: a restarting API server can deny for a moment that it has it.
 	goneAfter = time.Minute
@@ -40,6 +43,8 @@ type watcher struct {
 	table    *table
 	log      *slog.Logger
 	clock    clock.PassiveClock
+	// patience is the longest wait between two attempts.
+	patience time.Duration
 	// labels narrow the watch; nil for all.
 	labels map[string]string
 	// failed, if set, is told how every attempt went, in place of the log.
@@ -65,6 +70,7 @@ func newWatcher(client dynamic.Interface, r resource, key objectKey, changed fun
 	}
 	return &watcher{
 		resource: r, key: key, client: client, table: newTable(r.decode, changed), log: log, clock: clock.RealClock{},
+		patience: retryCap,
 	}
 }
 
@@ -73,7 +79,7 @@ func (w *watcher) run(ctx context.Context) {
 	// Errors are reported once, by note, not by client-go on every attempt.
 	quiet := logr.Discard()
 	ctx = klog.NewContext(ctx, quiet)
-	backoff := &wait.Backoff{Duration: retryFirst, Factor: 2, Jitter: 0.5, Steps: 10, Cap: retryCap}
+	backoff := &wait.Backoff{Duration: retryFirst, Factor: 2, Jitter: 0.5, Steps: 20, Cap: w.patience}
 	r := cache.NewReflectorWithOptions(w.listerWatcher(), nil, w.table, cache.ReflectorOptions{
 		Name: w.resource.gvr.String(), TypeDescription: w.resource.kind, Logger: &quiet, Backoff: backoff,
 	})

@@ -59,7 +59,7 @@ var (
 
 func (t *transcript) show(ctx context.Context, c *clusters) error {
 	clusterIPv4, clusterIPv6 := in("127.96.0.0/16"), in("fd00:96::/108")
-	pool := in("127.50.0.200/29")
+	pool := in("192.168.50.200/29")
 	steps := []struct {
 		heading string
 		source  string
@@ -161,7 +161,7 @@ func (t *transcript) showChanges(ctx context.Context, clusters *clusters) error 
 		},
 		{
 			"In the hosted cluster, the applications' Service asks MetalLB for another address", "console-openshift-console.apps.demo.lab.example.com",
-			appsService("127.50.0.205"), "127.50.0.205", clusters.hosted, "--context hosted ",
+			appsService("192.168.50.205"), "192.168.50.205", clusters.hosted, "--context hosted ",
 		},
 	} {
 		t.printf("\n# %s.\n$ kubectl %sapply -f - <<EOF\n%s\nEOF\n", c.heading, c.context, strings.TrimSpace(c.change))
@@ -226,7 +226,7 @@ spec:
   infraComponents:
     dns: {serverIP: 127.50.0.2}
     proxy: {serverIP: %s}
-  appsIngress: {enabled: true}
+  appsIngress: {enabled: true, metallb: {ipAddressPoolRange: 192.168.50.200-192.168.50.207}}
 `, address)
 }
 
