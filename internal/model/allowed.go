@@ -1,6 +1,7 @@
 package model
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -10,12 +11,16 @@ import (
 
 // allowed are the addresses that are believed when a hosted cluster reports them:
 // its owner could otherwise point names, and the proxy, anywhere.
-type allowed struct{ ranges []v1alpha1.AddressRange }
+type allowed struct {
+	ranges []v1alpha1.AddressRange
+	// spoken are the addresses that are spoken for: the proxy would be its own upstream.
+	spoken map[netip.Addr]bool
+}
 
 // allowed are the ranges that the Corefile gives, else those of the Infra's MetalLB
 // pool, else the VLAN.
 func (f *appsFinder) allowed(c *Cluster, infra *Infra) *allowed {
-	a := &allowed{}
+	a := &allowed{spoken: f.spokenFor(c)}
 	for _, prefix := range f.options.Allow {
 		a.add(prefix)
 	}
@@ -51,17 +56,26 @@ func (a *allowed) add(prefix netip.Prefix) {
 	}
 }
 
-// contains reports whether an address may be used.
-func (a *allowed) contains(address netip.Addr) bool {
+// refusal says why an address may not be used, "" for one that may.
+func (a *allowed) refusal(address netip.Addr) string {
 	address = address.Unmap()
-	if !address.IsValid() || address.IsUnspecified() || address.IsMulticast() || address.IsLinkLocalUnicast() || address.Zone() != "" {
-		return false
+	switch {
+	case !address.IsValid() || address.Zone() != "" || address.IsUnspecified() || address.IsLoopback() ||
+		address.IsMulticast() || address.IsLinkLocalUnicast() || address == broadcast:
+		return "is no address that a client can reach"
+	case !slices.ContainsFunc(a.ranges, func(r v1alpha1.AddressRange) bool { return r.Contains(address) }):
+		return "is not in the allowed ranges " + a.String()
+	case a.spoken[address]:
+		return "belongs to the VLAN's gateway or to a service of ours"
+	default:
+		return ""
 	}
-	return slices.ContainsFunc(a.ranges, func(r v1alpha1.AddressRange) bool { return r.Contains(address) })
 }
 
+var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+
 func (a *allowed) filter(list []netip.Addr) []netip.Addr {
-	return slices.DeleteFunc(slices.Clone(list), func(address netip.Addr) bool { return !a.contains(address) })
+	return slices.DeleteFunc(slices.Clone(list), func(address netip.Addr) bool { return a.refusal(address) != "" })
 }
 
 // String returns the ranges for a message.
@@ -71,7 +85,61 @@ func (a *allowed) String() string {
 		words[i] = r.String()
 	}
 	if len(words) == 0 {
-		return "(there are none: add 'allow CIDR')"
+		return "(there are none: give 'allow CIDR' in the Corefile, or a metallb.ipAddressPoolRange or a cidr in the Infra)"
 	}
 	return strings.Join(words, ", ")
+}
+
+// spokenFor are the addresses on a cluster's VLANs that are not for applications.
+func (f *appsFinder) spokenFor(c *Cluster) map[netip.Addr]bool {
+	if len(c.Infras) == 1 {
+		return f.spoken[c.Infras[0].VLAN]
+	}
+	all := map[netip.Addr]bool{}
+	for _, i := range c.Infras {
+		maps.Copy(all, f.spoken[i.VLAN])
+	}
+	return all
+}
+
+// spokenByVLAN gathers what the Infras of each VLAN have addresses for.
+func spokenByVLAN(infras []*Infra) map[string]map[netip.Addr]bool {
+	all := map[string]map[netip.Addr]bool{}
+	for _, i := range infras {
+		if all[i.VLAN] == nil {
+			all[i.VLAN] = map[netip.Addr]bool{}
+		}
+		for _, address := range i.own {
+			all[i.VLAN][address] = true
+		}
+	}
+	return all
+}
+
+// ownAddresses are the addresses on the VLAN that an Infra gives to the gateway and
+// to its components.
+func ownAddresses(spec *v1alpha1.InfraSpec) []netip.Addr {
+	texts := []v1alpha1.IP{v1alpha1.IP(spec.NetworkConfig.Gateway)}
+	add := func(instances []v1alpha1.Instance) {
+		for _, instance := range instances {
+			texts = append(append(texts, instance.IP), instance.AdditionalIPs...)
+		}
+	}
+	if dhcp := spec.InfraComponents.DHCP; dhcp.IsEnabled() {
+		add(dhcp.EffectiveInstances())
+	}
+	if dns := spec.InfraComponents.DNS; dns.IsEnabled() {
+		add(dns.EffectiveInstances())
+	}
+	if proxy := spec.InfraComponents.Proxy; proxy.IsEnabled() {
+		add(proxy.EffectiveInstances())
+		texts = append(texts, proxy.ServerIPs()...)
+	}
+	var list []netip.Addr
+	for _, text := range texts {
+		if address, err := v1alpha1.ParseAddress(string(text)); err == nil {
+			list = append(list, address)
+		}
+	}
+	return list
 }

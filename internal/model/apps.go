@@ -2,8 +2,11 @@ package model
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/objects"
@@ -41,6 +44,27 @@ type AppsOptions struct {
 	Allow []netip.Prefix
 	// Credentials is the Secret "namespace/name" with a kubeconfig for the hosted cluster.
 	Credentials string
+}
+
+// String names the options on one line: "apps", with whatever is not as the Infras say.
+func (o *AppsOptions) String() string {
+	words := []string{"apps"}
+	for _, source := range o.Sources {
+		words = append(words, "source", string(source))
+	}
+	if o.Service != "" {
+		words = append(words, "service", o.Service)
+	}
+	for _, key := range slices.Sorted(maps.Keys(o.Selector)) {
+		words = append(words, "selector", key+"="+o.Selector[key])
+	}
+	for _, prefix := range o.Allow {
+		words = append(words, "allow", prefix.String())
+	}
+	if o.Credentials != "" {
+		words = append(words, "credentials", o.Credentials)
+	}
+	return strings.Join(words, " ")
 }
 
 // Apps is where the applications of a hosted cluster are reached.
@@ -81,7 +105,7 @@ func (c *Cluster) AppsAnswer() Answer {
 func (s *Snapshot) LastGood() map[string][]netip.Addr {
 	kept := map[string][]netip.Addr{}
 	for _, c := range s.Clusters {
-		if c.Apps != nil && len(c.Apps.Addresses) > 0 {
+		if c.Apps != nil && len(c.Apps.Addresses) > 0 && !c.standsIn() {
 			kept[c.Key()] = c.Apps.Addresses
 		}
 	}
@@ -94,9 +118,15 @@ func ReaderSecret(infra Ref) string { return infra.Namespace + "/" + infra.Name 
 
 // addApps finds where the applications of each cluster are reached.
 func (b *builder) addApps(in *Objects, options *AppsOptions) {
-	f := appsFinder{builder: b, in: in, options: options, hosted: map[string]*objects.AppsService{}}
+	f := appsFinder{
+		builder: b, options: options, spoken: spokenByVLAN(b.infras),
+		hosted: map[string]*objects.AppsService{}, lastGood: in.LastGood, services: map[string][]*objects.Service{},
+	}
 	for _, s := range in.AppsServices {
 		f.hosted[s.Namespace+"/"+s.Name] = s
+	}
+	for _, s := range in.Services {
+		f.services[s.Namespace] = append(f.services[s.Namespace], s)
 	}
 	for _, c := range b.clusters {
 		if len(c.Domains) > 0 {
@@ -107,9 +137,11 @@ func (b *builder) addApps(in *Objects, options *AppsOptions) {
 
 type appsFinder struct {
 	*builder
-	in      *Objects
-	options *AppsOptions
-	hosted  map[string]*objects.AppsService // by hosted cluster
+	options  *AppsOptions
+	hosted   map[string]*objects.AppsService // by hosted cluster
+	lastGood map[string][]netip.Addr         // by hosted cluster
+	services map[string][]*objects.Service   // by namespace
+	spoken   map[string]map[netip.Addr]bool  // by VLAN
 }
 
 // find returns where the applications of a cluster are reached, nil when nobody
@@ -124,22 +156,40 @@ func (f *appsFinder) find(c *Cluster) *Apps {
 		sources = sourcesOf(infra.apps)
 	}
 	apps := &Apps{}
-	if slices.Contains(sources, AppsHosted) {
-		apps.Hosted = f.access(c, infra)
+	a := asked{Cluster: c, infra: infra, about: c.Ref, allowed: f.allowed(c, infra)}
+	if infra != nil {
+		a.about = infra.Ref
 	}
-	allowed := f.allowed(c, infra)
+	if !c.standsIn() {
+		a.last = a.allowed.filter(f.lastGood[c.Key()])
+		if slices.Contains(sources, AppsHosted) {
+			apps.Hosted = f.access(c, infra)
+		}
+	}
 	for _, source := range sources {
-		if found := f.ask(source, c, infra, allowed); len(found) > 0 {
+		if found := f.ask(source, a); len(found) > 0 {
 			apps.Addresses, apps.Source = found, source
 			return apps
 		}
 	}
-	if last := allowed.filter(f.in.LastGood[c.Key()]); len(last) > 0 {
-		apps.Addresses, apps.Source = last, AppsLastGood
-		return apps
+	if len(a.last) > 0 {
+		apps.Addresses, apps.Source = a.last, AppsLastGood
 	}
 	return apps
 }
+
+// asked is a cluster whose applications are looked for.
+type asked struct {
+	*Cluster
+	infra   *Infra // nil for none
+	about   Ref    // what problems are about
+	allowed *allowed
+	last    []netip.Addr // the addresses of before, as far as they are allowed
+}
+
+// standsIn reports whether the cluster stands in for a HostedCluster that does not
+// exist: nothing can be followed in it, and its key may be that of another one.
+func (c *Cluster) standsIn() bool { return c.Kind != "HostedCluster" }
 
 // appsInfra is the Infra that says how a cluster's applications are reached: the
 // first that enables appsIngress.
@@ -166,25 +216,23 @@ func sourcesOf(apps *v1alpha1.AppsIngress) []AppsSource {
 }
 
 // ask returns the allowed addresses that one source has.
-func (f *appsFinder) ask(source AppsSource, c *Cluster, infra *Infra, allowed *allowed) []netip.Addr {
+func (f *appsFinder) ask(source AppsSource, a asked) []netip.Addr {
 	switch source {
 	case AppsHosted:
-		return f.askHosted(c, infra, allowed)
+		return f.askHosted(a)
 	case AppsMirrored:
-		if s := f.mirrored(c, infra); s != nil {
-			return f.believe(c, s.LoadBalancerIPs(), "Service "+s.Namespace+"/"+s.Name, allowed)
-		}
+		return f.askMirrored(a)
 	case AppsStatic:
-		if infra != nil {
-			return infra.addresses("appsIngress.addresses", infra.apps.Addresses, &f.found)
+		if a.infra != nil {
+			return a.infra.addresses("appsIngress.addresses", a.infra.apps.Addresses, &f.found)
 		}
 	case AppsStatus:
-		if infra != nil && infra.status != nil {
-			texts := infra.status.ExternalIPs
-			if len(texts) == 0 && infra.status.ExternalIP != "" {
-				texts = []string{infra.status.ExternalIP}
+		if a.infra != nil && a.infra.status != nil {
+			texts := a.infra.status.ExternalIPs
+			if len(texts) == 0 && a.infra.status.ExternalIP != "" {
+				texts = []string{a.infra.status.ExternalIP}
 			}
-			return f.believe(c, texts, "status of "+infra.String(), allowed)
+			return f.believe(a, texts, "status of "+a.infra.String())
 		}
 	}
 	return nil
@@ -192,47 +240,79 @@ func (f *appsFinder) ask(source AppsSource, c *Cluster, infra *Infra, allowed *a
 
 // askHosted returns what the Service inside the hosted cluster says, and reports
 // why it says nothing.
-func (f *appsFinder) askHosted(c *Cluster, infra *Infra, allowed *allowed) []netip.Addr {
-	s := f.hosted[c.Key()]
-	if s == nil {
+func (f *appsFinder) askHosted(a asked) []netip.Addr {
+	s := f.hosted[a.Key()]
+	if s == nil || a.standsIn() {
 		return nil // not asked yet
 	}
-	about := c.Ref
-	if infra != nil {
-		about = infra.Ref
-	}
 	if s.Fault.Reason != "" {
-		f.found.add(about, Reason(s.Fault.Reason), "%s", s.Fault.Message)
+		f.found.add(a.about, Reason(s.Fault.Reason), "%s", s.Fault.Message)
 	}
-	if s.Service == nil {
-		if s.Read {
-			f.found.add(about, ReasonAddressNotAssigned, "%s has no Service %s, which is to carry its applications", c.Ref, f.serviceName(c, infra))
-		}
-		return nil
+	switch {
+	case s.Service != nil:
+		return f.askService(a, s.Service, "in "+a.Ref.String())
+	case s.Read:
+		f.lacking(a, a.Ref.String()+" has no Service "+f.wanted(a))
 	}
-	found := f.believe(c, s.Service.LoadBalancerIPs(), "Service "+s.Service.Namespace+"/"+s.Service.Name+" in "+c.String(), allowed)
-	if len(found) == 0 && len(s.Service.LoadBalancerIPs()) == 0 {
-		reason, state := ReasonAddressNotAssigned, "has no load balancer address yet"
-		if len(f.in.LastGood[c.Key()]) > 0 {
-			reason, state = ReasonAddressWithdrawn, "lost its load balancer address; the last one stays in use"
-		}
-		f.found.add(about, reason, "Service %s/%s in %s %s", s.Service.Namespace, s.Service.Name, c.Ref, state)
-	}
-	return found
+	return nil
 }
 
+// askMirrored returns what the Service in the management cluster says.
+func (f *appsFinder) askMirrored(a asked) []netip.Addr {
+	if s := f.mirrored(a); s != nil {
+		return f.askService(a, s, "for "+a.Ref.String())
+	}
+	f.lacking(a, "the management cluster has no Service "+f.wanted(a)+" of "+a.Ref.String())
+	return nil
+}
+
+func (f *appsFinder) askService(a asked, s *objects.Service, whose string) []netip.Addr {
+	what := "Service " + s.Namespace + "/" + s.Name + " " + whose
+	texts := s.LoadBalancerIPs()
+	if len(texts) == 0 {
+		f.lacking(a, what+" has no load balancer address")
+	}
+	return f.believe(a, texts, what)
+}
+
+// lacking reports that a source has no address, or none any more.
+func (f *appsFinder) lacking(a asked, state string) {
+	if len(a.last) > 0 {
+		f.found.add(a.about, ReasonAddressWithdrawn, "%s any more; the last address stays in use", state)
+		return
+	}
+	f.found.add(a.about, ReasonAddressNotAssigned, "%s", state)
+}
+
+// maxAddresses is how many addresses one source may have; a load balancer gives one
+// of each family. Whoever writes the status could otherwise make every answer, and
+// the list of problems, as long as he likes.
+const maxAddresses = 16
+
 // believe keeps the addresses that are allowed, and reports the others.
-func (f *appsFinder) believe(c *Cluster, texts []string, where string, allowed *allowed) []netip.Addr {
+func (f *appsFinder) believe(a asked, texts []string, where string) []netip.Addr {
+	if len(texts) > maxAddresses {
+		f.found.add(a.about, ReasonAddressNotAllowed, "%s has more than %d addresses: the rest is not used", where, maxAddresses)
+		texts = texts[:maxAddresses]
+	}
 	var list []netip.Addr
 	for _, text := range texts {
-		address, err := netip.ParseAddr(text)
-		if err != nil || !allowed.contains(address) {
-			f.found.add(c.Ref, ReasonAddressNotAllowed, "%s says %q, which is not in the allowed ranges %s: not used", where, text, allowed)
+		address, _ := netip.ParseAddr(text) // else not valid, and refused
+		if why := a.allowed.refusal(address); why != "" {
+			f.found.add(a.about, ReasonAddressNotAllowed, "%s has the address %q, which %s: not used", where, text, why)
 			continue
 		}
 		list = append(list, address.Unmap())
 	}
 	return sortedAddrs(list)
+}
+
+// wanted describes the Service that is looked for.
+func (f *appsFinder) wanted(a asked) string {
+	if len(f.options.Selector) > 0 {
+		return fmt.Sprintf("with labels %v", f.options.Selector)
+	}
+	return f.serviceName(a.Cluster, a.infra)
 }
 
 // serviceName is the applications' Service inside the hosted cluster.
@@ -269,8 +349,8 @@ func (f *appsFinder) apiServer(c *Cluster, infra *Infra) string {
 	if infra != nil && infra.apiService != "" {
 		name = infra.apiService
 	}
-	for _, s := range f.in.Services {
-		if s.Namespace != c.ControlPlaneNamespace || s.Name != name || len(s.Addresses()) == 0 {
+	for _, s := range f.services[c.ControlPlaneNamespace] {
+		if s.Name != name || len(s.Addresses()) == 0 {
 			continue
 		}
 		address, err := netip.ParseAddr(s.Addresses()[0])
@@ -294,37 +374,19 @@ const (
 )
 
 // mirrored finds the applications' Service in the management cluster; the newest
-// where there are several, for those of destroyed guests stay behind.
-func (f *appsFinder) mirrored(c *Cluster, infra *Infra) *objects.Service {
-	fits := f.mirrorOf(c, infra)
-	var newest *objects.Service
-	for _, s := range f.in.Services {
-		if !fits(s) {
-			continue
-		}
-		if newest == nil || cmp.Or(newest.CreationTimestamp.Compare(s.CreationTimestamp.Time), cmp.Compare(newest.Name, s.Name)) < 0 {
-			newest = s
-		}
-	}
-	return newest
-}
-
-func (f *appsFinder) mirrorOf(c *Cluster, infra *Infra) func(*objects.Service) bool {
-	if f.options.Service != "" {
-		return func(s *objects.Service) bool { return s.Namespace+"/"+s.Name == f.options.Service }
+// where there are several, for those of destroyed guests stay behind. Labels count
+// only where the cloud controller makes its Services: others could put them on a
+// Service of their own.
+func (f *appsFinder) mirrored(a asked) *objects.Service {
+	if namespace, name, named := strings.Cut(f.options.Service, "/"); named {
+		return newestOf(f.services[namespace], func(s *objects.Service) bool { return s.Name == name })
 	}
 	want := f.options.Selector
 	if len(want) == 0 {
-		key := (*v1alpha1.AppsIngress)(nil).ServiceKey(c.Name)
-		if infra != nil {
-			key = infra.apps.ServiceKey(c.Name)
-		}
-		want = map[string]string{labelCluster: c.InfraID, labelTenantName: key.Name, labelTenantNamespace: key.Namespace}
+		namespace, name, _ := strings.Cut(f.serviceName(a.Cluster, a.infra), "/")
+		want = map[string]string{labelCluster: a.InfraID, labelTenantName: name, labelTenantNamespace: namespace}
 	}
-	return func(s *objects.Service) bool {
-		if s.Namespace != c.ControlPlaneNamespace && len(f.options.Selector) == 0 && s.Labels[labelCluster] == "" {
-			return false
-		}
+	fits := func(s *objects.Service) bool {
 		for key, value := range want {
 			if value == "" || s.Labels[key] != value {
 				return false
@@ -332,4 +394,19 @@ func (f *appsFinder) mirrorOf(c *Cluster, infra *Infra) func(*objects.Service) b
 		}
 		return true
 	}
+	list := f.services[a.ControlPlaneNamespace]
+	if a.guests != "" && a.guests != a.ControlPlaneNamespace {
+		list = slices.Concat(list, f.services[a.guests])
+	}
+	return newestOf(list, fits)
+}
+
+func newestOf(list []*objects.Service, fits func(*objects.Service) bool) *objects.Service {
+	var newest *objects.Service
+	for _, s := range list {
+		if fits(s) && (newest == nil || cmp.Or(newest.CreationTimestamp.Compare(s.CreationTimestamp.Time), compareNames(newest, s)) < 0) {
+			newest = s
+		}
+	}
+	return newest
 }

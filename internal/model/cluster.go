@@ -33,6 +33,7 @@ type Cluster struct {
 	Infras []*Infra `json:"-"`
 
 	names   hostnames // Hostnames while they are gathered
+	guests  string    // the namespace of the virtual machines, where that is another one
 	apiPort int32     // the port on which clients dial the API server
 	oauth   bool      // HyperShift runs an OAuth server for the cluster
 }
@@ -60,6 +61,9 @@ func clusterOf(hc *objects.HostedCluster, routes []*objects.Route, found *proble
 		names:                 hostnames{},
 		apiPort:               apiPort(hc),
 		oauth:                 hasOAuth(hc),
+	}
+	if p := hc.Spec.Platform.KubeVirt; p != nil && p.Credentials != nil {
+		c.guests = p.Credentials.InfraNamespace
 	}
 	if hc.Spec.DNS.BaseDomain == "" {
 		remedy := "set spec.dns.baseDomain"
@@ -92,7 +96,7 @@ func (c *Cluster) addDomain(domain string) {
 func (c *Cluster) addAppsDomain(domain string) {
 	c.AppsDomains = append(c.AppsDomains, domain)
 	if c.oauth {
-		c.names.add("oauth-openshift."+domain, RoleOAuth, portHTTPS, conventional)
+		c.names.add(oauthHost+"."+domain, RoleOAuth, portHTTPS, conventional)
 	}
 }
 
@@ -111,6 +115,9 @@ func clusterDomain(hc *objects.HostedCluster) string {
 // consoleHost is the console's first label. KAS announces it under the cluster
 // domain, OpenShift's Route has it under the apps domain.
 const consoleHost = "console-openshift-console"
+
+// oauthHost is the OAuth server's first label under an apps domain.
+const oauthHost = "oauth-openshift"
 
 // appsDomains follows support/globalconfig.IngressDomain of HyperShift, save that
 // it returns both domains where both are configured: the guest's default Routes

@@ -30,7 +30,8 @@ type Infra struct {
 
 	apps       *v1alpha1.AppsIngress
 	status     *v1alpha1.AppsIngressStatus
-	apiService string // the API server's Service, where it is named
+	apiService string       // the API server's Service, where it is named
+	own        []netip.Addr // addresses that are spoken for on the VLAN
 }
 
 // Proxy is one Infra's proxy, as each side sees it.
@@ -49,6 +50,7 @@ func infraOf(in *v1alpha1.Infra, services map[string][]netip.Addr, found *proble
 		Ref:  Ref{Kind: "Infra", Namespace: in.Namespace, Name: in.Name},
 		VLAN: in.Spec.NetworkConfig.NetworkAttachment(in.Namespace).String(),
 	}
+	i.own = ownAddresses(&in.Spec)
 	i.addCIDR(in.Spec.NetworkConfig.CIDR, "networkConfig.cidr", found)
 	for n, cidr := range in.Spec.NetworkConfig.AdditionalCIDRs {
 		i.addCIDR(string(cidr), fmt.Sprintf("networkConfig.additionalCIDRs[%d]", n), found)
@@ -71,7 +73,7 @@ func infraOf(in *v1alpha1.Infra, services map[string][]netip.Addr, found *proble
 
 func (i *Infra) addCIDR(text, field string, found *problems) {
 	prefix, err := netip.ParsePrefix(strings.TrimSpace(text))
-	if err != nil {
+	if err != nil || prefix.Addr().Is4In6() { // no client is in the latter
 		found.add(i.Ref, ReasonInvalidAddress, "spec.%s: %q is not a network such as 192.0.2.0/24", field, text)
 		return
 	}

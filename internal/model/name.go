@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strconv"
 	"strings"
 )
 
@@ -17,7 +18,7 @@ const (
 // can be served: RFC 1123 labels, with the underscores that some people use, and
 // no wildcard.
 func cleanName(s string) (string, error) {
-	name := strings.ToLower(strings.TrimSuffix(s, "."))
+	name := strings.TrimSuffix(s, ".")
 	if name == "" || len(name) > maxName {
 		return "", fmt.Errorf("%q is not a domain name: length %d, want 1 to %d", s, len(name), maxName)
 	}
@@ -26,7 +27,8 @@ func cleanName(s string) (string, error) {
 			return "", fmt.Errorf("%q is not a domain name: %w", s, err)
 		}
 	}
-	return name, nil
+	// Not before the check: some letters of other scripts are ASCII in lower case.
+	return strings.ToLower(name), nil
 }
 
 func checkLabel(label string) error {
@@ -37,7 +39,7 @@ func checkLabel(label string) error {
 		return fmt.Errorf("label %q begins or ends with a hyphen", label)
 	}
 	for _, c := range []byte(label) {
-		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '_' {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
 			return fmt.Errorf("label %q holds %q", label, c)
 		}
 	}
@@ -57,11 +59,11 @@ func splitHost(s string) (string, int32) {
 	if err != nil {
 		return strings.Trim(s, "[]"), 0
 	}
-	var n int32
-	if _, err := fmt.Sscanf(port, "%d", &n); err != nil {
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
 		return host, 0
 	}
-	return host, n
+	return host, int32(n)
 }
 
 func isAddress(s string) bool {

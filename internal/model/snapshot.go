@@ -31,13 +31,17 @@ type Options struct {
 	Apps *AppsOptions
 }
 
-// Scope narrows what is seen to the objects listed, each as "namespace/name". An
-// empty list means all of them; with Infras alone, the hosted clusters are those
-// that these Infras serve.
+// Scope narrows what is seen to the objects listed, each as "namespace/name". Two
+// empty lists mean all objects. With Infras alone, the hosted clusters are those that
+// these Infras serve; with hosted clusters alone, there are no Infras.
 type Scope struct {
 	Infras         []string
 	HostedClusters []string
 }
+
+// hasInfras reports whether there are Infras in scope: who lists hosted clusters
+// alone wants none.
+func (s Scope) hasInfras() bool { return len(s.Infras) > 0 || len(s.HostedClusters) == 0 }
 
 // Snapshot is what the objects mean, at one moment. It is immutable and may be
 // read by any number of goroutines.
@@ -92,7 +96,7 @@ func Build(in *Objects, options Options) *Snapshot {
 		}
 	}
 	for _, infra := range sortedByName(in.Infras) {
-		if inScope(scope.Infras, infra) {
+		if scope.hasInfras() && inScope(scope.Infras, infra) {
 			b.addInfra(infra)
 		}
 	}
@@ -268,7 +272,9 @@ func inScope(scope []string, o objects.Object) bool {
 }
 
 func sortedByName[T objects.Object](list []T) []T {
-	return slices.SortedFunc(slices.Values(list), func(a, b T) int {
-		return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
-	})
+	return slices.SortedFunc(slices.Values(list), func(a, b T) int { return compareNames(a, b) })
+}
+
+func compareNames(a, b objects.Object) int {
+	return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
 }

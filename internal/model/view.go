@@ -78,13 +78,15 @@ func NewView(publications []Publication) *View {
 // newView is NewView that also says what was lost to older clusters.
 func newView(publications []Publication) (*View, []Problem) {
 	b := viewBuilder{
-		names: map[string]*Cluster{},
-		zones: map[string]*Cluster{},
-		apps:  map[string]*Cluster{},
-		view:  &View{},
+		names:   map[string]*Cluster{},
+		zones:   map[string]*Cluster{},
+		apps:    map[string]*Cluster{},
+		refused: map[appsDomain]bool{},
+		view:    &View{},
 	}
 	ordered := slices.Clone(publications)
 	slices.SortStableFunc(ordered, func(a, c Publication) int { return compareAge(a.Cluster, c.Cluster) })
+	b.refuseAppsDomains(ordered)
 	for _, p := range ordered {
 		b.add(p)
 	}
@@ -95,11 +97,12 @@ func newView(publications []Publication) (*View, []Problem) {
 }
 
 type viewBuilder struct {
-	names map[string]*Cluster
-	zones map[string]*Cluster
-	apps  map[string]*Cluster
-	view  *View
-	lost  problems
+	names   map[string]*Cluster
+	zones   map[string]*Cluster
+	apps    map[string]*Cluster
+	refused map[appsDomain]bool
+	view    *View
+	lost    problems
 }
 
 func (b *viewBuilder) add(p Publication) {
@@ -122,7 +125,7 @@ func (b *viewBuilder) addControlPlane(p Publication) {
 		}
 	}
 	for _, h := range c.Hostnames {
-		if !b.claim(b.names, h.Name, c, "hostname") {
+		if b.isRefused(c, h) || !b.claim(b.names, h.Name, c, "hostname") {
 			continue
 		}
 		b.view.Names = append(b.view.Names, Name{Name: h.Name, Cluster: c.Ref, Addresses: p.ControlPlane.Addresses})
@@ -145,7 +148,7 @@ func (b *viewBuilder) addApps(p Publication) {
 		}
 	}
 	for _, domain := range c.AppsDomains {
-		if c.owns(domain) || p.Apps.Served {
+		if (c.owns(domain) || p.Apps.Served) && !b.refused[appsDomain{c, domain}] {
 			add(domain, true)
 		}
 	}

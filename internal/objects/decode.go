@@ -63,6 +63,7 @@ func trim(o metav1.Object) {
 	o.SetSelfLink("")
 	o.SetResourceVersion("")
 	o.SetGeneration(0)
+	o.SetDeletionGracePeriodSeconds(nil)
 	if l, ok := o.(interface{ keepsLabels() bool }); !ok || !l.keepsLabels() {
 		o.SetLabels(nil)
 	}

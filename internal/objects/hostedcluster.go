@@ -37,7 +37,7 @@ type HostedClusterDNS struct {
 }
 
 // HostedClusterPlatform tells whether the base domain is derived from the
-// management cluster's.
+// management cluster's, and where the virtual machines run.
 type HostedClusterPlatform struct {
 	Type     string            `json:"type,omitempty"`
 	KubeVirt *KubeVirtPlatform `json:"kubevirt,omitempty"`
@@ -45,7 +45,14 @@ type HostedClusterPlatform struct {
 
 // KubeVirtPlatform is the part of HyperShift's KubevirtPlatformSpec that we read.
 type KubeVirtPlatform struct {
-	BaseDomainPassthrough bool `json:"baseDomainPassthrough,omitempty"`
+	BaseDomainPassthrough bool                 `json:"baseDomainPassthrough,omitempty"`
+	Credentials           *KubeVirtCredentials `json:"credentials,omitempty"`
+}
+
+// KubeVirtCredentials is the part of HyperShift's KubevirtPlatformCredentials that
+// says where the virtual machines run, if not beside the control plane.
+type KubeVirtCredentials struct {
+	InfraNamespace string `json:"infraNamespace,omitempty"`
 }
 
 // HostedClusterConfiguration is the part of HyperShift's ClusterConfiguration

@@ -223,9 +223,15 @@ func (s *directorySource) objects() (*model.Objects, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []objects.Object
+	seen := map[string]bool{} // an object that two files hold is that of the first
 	for _, path := range s.paths() {
 		m := s.files[path]
-		all = append(all, m.objects...)
+		for _, o := range m.objects {
+			if key := fmt.Sprintf("%T %s", o, keyOf(o)); !seen[key] {
+				seen[key] = true
+				all = append(all, o)
+			}
+		}
 		if m.err != "" {
 			all = append(all, &objects.Broken{
 				ObjectMeta: metav1.ObjectMeta{Name: path},

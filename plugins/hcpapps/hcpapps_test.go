@@ -136,7 +136,7 @@ func TestSetup(t *testing.T) {
 	for _, tc := range []struct{ input, says string }{
 		{"hcpapps", ""},
 		{"hcpapps {\n source mirrored status\n}", ""},
-		{"hcpapps {\n hostedcluster a/b\n source hosted\n credentials a/secret\n allow 192.0.2.0/24\n}", ""},
+		{"hcpapps {\n view lab\n answer lab 192.0.2.9\n hostedcluster a/b\n source hosted\n credentials a/secret\n allow 192.0.2.0/24\n}", ""},
 		{"hcpapps {\n source hosted\n selector app=router,tier=web\n}", ""},
 		{"hcpapps {\n source\n}", "source: want one or more of [hosted mirrored status]"},
 		{"hcpapps {\n source guess\n}", `source: "guess" is none of [hosted mirrored status]`},
@@ -146,10 +146,10 @@ func TestSetup(t *testing.T) {
 		{"hcpapps {\n allow 300.1.1.1/8\n}", `allow: "300.1.1.1/8" is not a network`},
 		{"hcpapps {\n credentials a/b/c\n}", `credentials: "a/b/c" is not NAMESPACE/NAME`},
 		{"hcpapps {\n source hosted\n credentials a/b\n}", "credentials belong to one hosted cluster"},
-		{"hcpapps {\n hostedcluster a/b\n credentials a/b\n}", "credentials are used with 'source hosted' only"},
+		{"hcpapps {\n view lab\n answer lab 192.0.2.9\n hostedcluster a/b\n credentials a/b\n}", "credentials are used with 'source hosted' only"},
 		{"hcpapps {\n source hosted\n service a/b\n selector c=d\n}", "service and selector exclude each other"},
 		{"hcpapps {\n service a/b\n}", "service and selector need a 'source"},
-		{"hcpapps {\n hostedcluster a/b\n source mirrored\n}", "say with 'allow CIDR' which addresses are believed"},
+		{"hcpapps {\n view lab\n answer lab 192.0.2.9\n hostedcluster a/b\n source mirrored\n}", "say with 'allow CIDR' which addresses are believed"},
 		{"hcpapps {\n nonsense\n}", "unknown property 'nonsense'"},
 	} {
 		c := caddy.NewTestController("dns", tc.input)

@@ -27,6 +27,7 @@ func FuzzCorefile(f *testing.F) {
 		"hcpviews {\n view pod\n answer pod service a/b\n}",
 		"hcpviews {\n view lab { }\n}",
 		"hcpviews {\n view vlan ::ffff:192.0.2.0/120\n}",
+		"hcpviews \\0\\",
 		"hcpviews \"a b\" {\n ttl \"\n\"\n}",
 	} {
 		f.Add(seed)

@@ -89,6 +89,8 @@ func TestParse(t *testing.T) {
 		{input: "hcpviews {\n kubeconfig a\n manifests b\n}", shouldErr: true, errText: "Testfile:4 - Error during parsing: kubeconfig and manifests exclude each other"},
 		{input: "hcpviews example..com", shouldErr: true, errText: `Testfile:1 - Error during parsing: "example..com" is not a zone`},
 		{input: "hcpviews example.com example.net:", shouldErr: true, errText: `"example.net:" is not a zone`},
+		{input: `hcpviews example.com\`, shouldErr: true, errText: `"example.com\\" is not a zone`},
+		{input: "hcpviews {\n fallthrough example..com\n}", shouldErr: true, errText: `Testfile:2 - Error during parsing: "example..com" is not a zone`},
 		{input: "hcpviews\nhcpviews", shouldErr: true, errText: plugin.ErrOnce.Error()},
 		{input: "hcpviews {\n}\nhcpviews example.com {\n}", shouldErr: true, errText: plugin.ErrOnce.Error()},
 	} {

@@ -30,7 +30,8 @@ const nested = `
 	app console.a.example.com`
 
 // viewOf reads a view, a fact a line: "zone ORIGIN [of DOMAIN]", "name NAME
-// ADDRESS ...", "apps DOMAIN", "app NAME".
+// ADDRESS ...", "apps DOMAIN" and "app NAME". An "at ADDRESS ..." behind the last two
+// says that applications are served, with or without an address.
 func viewOf(tb testing.TB, text string) *model.View {
 	tb.Helper()
 	v := &model.View{}
@@ -46,7 +47,14 @@ func viewOf(tb testing.TB, text string) *model.View {
 			}
 			v.Names = append(v.Names, n)
 		case "apps", "app":
-			v.Apps = append(v.Apps, model.App{Name: words[1], Subtree: words[0] == "apps"})
+			a := model.App{Name: words[1], Domain: "a.example.com", Subtree: words[0] == "apps"}
+			if len(words) > 2 {
+				a.Served = words[2] == "at"
+				for _, address := range words[3:] {
+					a.Addresses = append(a.Addresses, netip.MustParseAddr(address))
+				}
+			}
+			v.Apps = append(v.Apps, a)
 		default:
 			tb.Fatalf("no such fact: %q", line)
 		}

@@ -39,10 +39,8 @@ func ParseBlock(c *caddy.Controller, h Handler, own func(*caddy.Controller) (boo
 			return nil, plugin.ErrOnce
 		}
 		args := c.RemainingArgs()
-		for _, arg := range args { // which CoreDNS would only log
-			if _, ok := dns.IsDomainName(arg); !ok || len(plugin.Host(arg).NormalizeExact()) == 0 {
-				return nil, c.Errf("%q is not a zone", arg)
-			}
+		if err := checkZones(c, args); err != nil {
+			return nil, err
 		}
 		b.Zones = plugin.OriginsFromArgsOrServerBlock(args, c.ServerBlockKeys)
 		for c.NextBlock() {
@@ -78,9 +76,24 @@ func (b *Block) parseProperty(c *caddy.Controller, own func(*caddy.Controller) (
 		}
 		b.TTL = uint32(ttl)
 	case "fallthrough":
-		b.Fall.SetZonesFromArgs(c.RemainingArgs())
+		zones := c.RemainingArgs()
+		if err := checkZones(c, zones); err != nil {
+			return err
+		}
+		b.Fall.SetZonesFromArgs(zones)
 	default:
 		return c.Errf("unknown property '%s'", c.Val())
+	}
+	return nil
+}
+
+// checkZones refuses what CoreDNS would silently leave out or never match.
+func checkZones(c *caddy.Controller, args []string) error {
+	for _, arg := range args {
+		zones := plugin.Host(arg).NormalizeExact()
+		if _, ok := dns.IsDomainName(arg); !ok || len(zones) == 0 || !dns.IsFqdn(zones[0]) {
+			return c.Errf("%q is not a zone", arg)
+		}
 	}
 	return nil
 }

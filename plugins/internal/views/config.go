@@ -240,6 +240,8 @@ func (cfg *Config) Check() error {
 			return fmt.Errorf("answer %s: say who is on the VLAN, with 'view %s' for the whole block or 'view %s CIDR'", name, VLAN, VLAN)
 		case answered && name != Pod && len(scope.Infras)+len(scope.HostedClusters) == 0:
 			return fmt.Errorf("answer %s: say whose names that view shows, with hostedcluster NAMESPACE/NAME or infra NAMESPACE/NAME", name)
+		case !answered && len(scope.HostedClusters) > 0 && len(scope.Infras) == 0:
+			return fmt.Errorf("view %s has no addresses: with hostedcluster alone no Infra is read, so name its Infra with infra NAMESPACE/NAME, or add 'answer %s ADDRESS'", name, name)
 		case !answered && name != Pod && name != VLAN:
 			return fmt.Errorf("view %s has no addresses: add 'answer %s ADDRESS', or call it %s or %s", name, name, VLAN, Pod)
 		}

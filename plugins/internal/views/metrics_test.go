@@ -59,15 +59,18 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
-// TestMetricsTellScopesApart is about a scrape as a whole: two samples with the
+// TestMetricsTellStoresApart is about a scrape as a whole: two samples with the
 // same labels make it fail.
-func TestMetricsTellScopesApart(t *testing.T) {
+func TestMetricsTellStoresApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, scope := range []model.Scope{
-			{}, {Infras: []string{"clusters/blue"}}, {HostedClusters: []string{"clusters/blue"}},
-			{HostedClusters: []string{"clusters/blue"}, Infras: []string{"clusters/blue"}},
+		for _, config := range []watch.Config{
+			{}, {Scope: model.Scope{Infras: []string{"clusters/blue"}}}, {Scope: model.Scope{HostedClusters: []string{"clusters/blue"}}},
+			{Scope: model.Scope{HostedClusters: []string{"clusters/blue"}, Infras: []string{"clusters/blue"}}},
+			{Apps: &model.AppsOptions{}}, // hcpapps beside hcpviews, in a block of its own
+			{Apps: &model.AppsOptions{Sources: []model.AppsSource{model.AppsStatus}, Allow: prefixes("192.0.2.0/24")}},
 		} {
-			l := take(t, shared, watch.Config{Manifests: "testdata/manifests", Scope: scope})
+			config.Manifests = "testdata/manifests"
+			l := take(t, shared, config)
 			defer shared.release(l)
 			awaitSnapshot(t, l)
 		}
@@ -75,6 +78,8 @@ func TestMetricsTellScopesApart(t *testing.T) {
 # HELP coredns_oooi_hosted_clusters Number of hosted clusters in the snapshot.
 # TYPE coredns_oooi_hosted_clusters gauge
 coredns_oooi_hosted_clusters{source="testdata/manifests"} 2
+coredns_oooi_hosted_clusters{source="testdata/manifests apps"} 2
+coredns_oooi_hosted_clusters{source="testdata/manifests apps source status allow 192.0.2.0/24"} 2
 coredns_oooi_hosted_clusters{source="testdata/manifests hostedcluster clusters/blue"} 1
 coredns_oooi_hosted_clusters{source="testdata/manifests hostedcluster clusters/blue infra clusters/blue"} 1
 coredns_oooi_hosted_clusters{source="testdata/manifests infra clusters/blue"} 1

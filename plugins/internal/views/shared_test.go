@@ -83,6 +83,12 @@ func TestDifferentConfigsDoNotShareAStore(t *testing.T) {
 			{Manifests: "testdata/manifests", File: filepath.Join(t.TempDir(), "snapshot.json")},
 			{Manifests: "testdata/manifests", Scope: model.Scope{Infras: []string{"clusters/blue"}}},
 			{Manifests: "testdata/manifests", Scope: model.Scope{HostedClusters: []string{"clusters/blue"}}},
+			{Manifests: "testdata/manifests", Apps: &model.AppsOptions{}},
+			{Manifests: "testdata/manifests", Apps: &model.AppsOptions{Sources: []model.AppsSource{model.AppsStatus}}},
+			{Manifests: "testdata/manifests", Apps: &model.AppsOptions{Service: "a/b"}},
+			{Manifests: "testdata/manifests", Apps: &model.AppsOptions{Selector: map[string]string{"a": "b"}}},
+			{Manifests: "testdata/manifests", Apps: &model.AppsOptions{Allow: prefixes("192.0.2.0/24")}},
+			{Manifests: "testdata/manifests", Apps: &model.AppsOptions{Credentials: "a/b"}},
 		}
 		names := map[string]bool{}
 		for _, config := range configs {

@@ -14,7 +14,7 @@ import (
 	"github.com/densityops/oooi/plugins/internal/nametree"
 )
 
-// startupWait is for how long a starting server waits for its first snapshot.
+// startupWait is for how long a starting server waits for its first snapshots.
 // During a reload the old server answers meanwhile.
 const startupWait = 5 * time.Second
 
@@ -25,7 +25,8 @@ type Source struct {
 	ttls   nametree.TTLs
 	log    *slog.Logger
 
-	table atomic.Pointer[Table]
+	table   atomic.Pointer[Table]
+	changed chan struct{} // has something after a change; read by wait alone
 
 	mu     sync.Mutex
 	lease  *lease
@@ -37,7 +38,7 @@ type Source struct {
 func NewSource(config Config, ttls nametree.TTLs, log *slog.Logger) *Source {
 	own := nametree.TTLs{}
 	maps.Copy(own, ttls)
-	return &Source{config: config, ttls: own, log: log}
+	return &Source{config: config, ttls: own, log: log, changed: make(chan struct{}, 1)}
 }
 
 // serve adds a part to those that the source answers, before its start.
@@ -51,10 +52,17 @@ func (s *Source) serve(part nametree.Part, ttl uint32, apps *model.AppsOptions) 
 // Hook starts and stops the source with the server of a Corefile, in the name of a
 // plugin.
 func (s *Source) Hook(c *caddy.Controller, name string) {
+	load, ok := c.Get(startupKey{}).(*startup)
+	if !ok {
+		load = &startup{}
+		c.Set(startupKey{}, load)
+	}
+	load.sources = append(load.sources, s)
 	c.OnStartup(func() error {
-		if err := s.Start(); err != nil {
+		if err := load.begin(); err != nil {
 			return plugin.Error(name, err)
 		}
+		s.wait(load.deadline)
 		return nil
 	})
 	c.OnShutdown(s.Stop)
@@ -68,14 +76,48 @@ func (s *Source) Hook(c *caddy.Controller, name string) {
 	})
 }
 
-// Start acquires the store and waits a little for its first snapshot. It is no
+// startup is the start of one load of a Corefile. All its sources begin before the
+// first of them waits: while no API server answers, many server blocks are to wait
+// no longer than one before they answer anything.
+type startup struct {
+	sources  []*Source
+	deadline time.Time // of the wait; zero before the start
+}
+
+// startupKey is the key under which a Corefile's instance keeps its startup.
+type startupKey struct{}
+
+// begin makes all sources begin, the first time it is called.
+func (u *startup) begin() error {
+	if !u.deadline.IsZero() {
+		return nil
+	}
+	u.deadline = time.Now().Add(startupWait)
+	for _, s := range u.sources {
+		if err := s.begin(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Start makes the source begin and waits a little for its first snapshot. It is no
 // error when there is none by then.
 func (s *Source) Start() error {
-	changed := make(chan struct{}, 1)
+	alone := &startup{sources: []*Source{s}}
+	if err := alone.begin(); err != nil {
+		return err
+	}
+	s.wait(alone.deadline)
+	return nil
+}
+
+// begin acquires the store.
+func (s *Source) begin() error {
 	l, err := shared.acquire(s.config.Source, s.log, func() {
 		s.update()
 		select {
-		case changed <- struct{}{}:
+		case s.changed <- struct{}{}:
 		default:
 		}
 	})
@@ -86,19 +128,22 @@ func (s *Source) Start() error {
 	s.lease = l
 	s.mu.Unlock()
 	s.update()
+	return nil
+}
 
-	deadline := time.NewTimer(startupWait)
-	defer deadline.Stop()
+// wait returns when there is a snapshot, or at the deadline.
+func (s *Source) wait(deadline time.Time) {
+	over := time.NewTimer(time.Until(deadline))
+	defer over.Stop()
 	for s.Table() == nil {
 		select {
-		case <-changed:
+		case <-s.changed:
 			s.update()
-		case <-deadline.C:
+		case <-over.C:
 			s.log.Warn("not synced yet: answering SERVFAIL until it is", "waited", startupWait.String())
-			return nil
+			return
 		}
 	}
-	return nil
 }
 
 // Stop ends the source.

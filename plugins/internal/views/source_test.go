@@ -119,6 +119,29 @@ func TestSourceStartsWithoutASnapshotInTheEnd(t *testing.T) {
 	})
 }
 
+func TestSourcesOfOneCorefileWaitTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		before := time.Now()
+		load := &startup{}
+		for _, name := range []string{"one", "two", "three"} {
+			load.sources = append(load.sources, sourceOf(t, "manifests "+filepath.Join(t.TempDir(), name)))
+		}
+		for _, s := range load.sources {
+			if err := load.begin(); err != nil {
+				t.Fatal(err)
+			}
+			s.wait(load.deadline)
+			defer stopSource(t, s)
+		}
+		if waited := time.Since(before); waited != startupWait {
+			t.Errorf("the start took %s, want %s", waited, startupWait)
+		}
+		if n := len(shared.running()); n != len(load.sources) {
+			t.Errorf("%d stores run, want %d", n, len(load.sources))
+		}
+	})
+}
+
 func TestSourceFollowsChangesUnderAGrowingSerial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

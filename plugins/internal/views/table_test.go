@@ -232,6 +232,7 @@ func TestViewsByAddress(t *testing.T) {
 	t.Run("answers", func(t *testing.T) {
 		checkSights(t, twoVLANs(), `
 			hostedcluster clusters/blue
+			infra clusters/blue
 			view vlan 192.0.2.0/24
 			view lab 192.0.2.128/25 10.9.0.0/16
 			answer lab service clusters/lab-proxy

@@ -1,0 +1,318 @@
+package model_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/internal/watch"
+)
+
+// FuzzObjects builds snapshots of whatever a file can hold: no object may bring the
+// process down, and neither the order of objects nor a rest in the snapshot file
+// may change what they mean. A file takes milliseconds, which is slow: fuzz it with
+// -fuzzminimizetime 1s.
+func FuzzObjects(f *testing.F) {
+	files, err := filepath.Glob("testdata/*/*.yaml")
+	if err != nil || len(files) == 0 {
+		f.Fatalf("no seeds: %v", err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for document := range bytes.SplitSeq(data, []byte("\n---\n")) { // short seeds grow faster
+			f.Add(document)
+		}
+	}
+	for _, seed := range []string{
+		"",
+		"{}",
+		`{"kind": "List", "items": [null, {}, 1]}`,
+		`{"apiVersion": "v1", "kind": "ServiceList", "items": [{"metadata": {"name": "p"}, "spec": {"clusterIPs": ["None", "x", "::1"]}}]}`,
+		`{"apiVersion": "hypershift.openshift.io/v1beta1", "kind": "HostedCluster", "metadata": {"name": "a"}, "spec": {"dns": {"baseDomain": "\u212a.com."}}}`,
+		`{"apiVersion": "hypershift.openshift.io/v1beta1", "kind": "HostedCluster", "metadata": {"name": 1}, "spec": []}`,
+		`{"apiVersion": "route.openshift.io/v1", "kind": "Route", "metadata": {"name": "r", "namespace": "-a"}, "spec": {"host": "*.a.b", "to": {"name": "oauth-openshift"}}}`,
+		"apiVersion: v1\nkind: Service\nmetadata: {name: &n p, namespace: *n}\n---\n---\napiVersion: v1",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "objects.yaml"), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		in, err := watch.ReadManifests(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkObjects(t, in, "clusters/demo")
+	})
+}
+
+// FuzzGenerated builds snapshots of objects that are all well-formed and get into
+// each other's way: few names, domains and addresses, and many claims on them.
+func FuzzGenerated(f *testing.F) {
+	for seed := range uint64(30) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		checkObjects(t, generate(rand.New(rand.NewPCG(seed, 0))), "a/a")
+	})
+}
+
+// checkObjects builds what the objects mean: all of them, in the scope of one
+// object, and with the applications of all.
+func checkObjects(t *testing.T, in *model.Objects, object string) {
+	t.Helper()
+	kept := saved(t, in)
+	everywhere := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+	for _, options := range []model.Options{
+		{},
+		{Scope: model.Scope{Infras: []string{object}}},
+		{Scope: model.Scope{HostedClusters: []string{object}}, Apps: &model.AppsOptions{}},
+		{Apps: &model.AppsOptions{Sources: []model.AppsSource{model.AppsHosted, model.AppsMirrored, model.AppsStatus}}},
+		{Apps: &model.AppsOptions{Sources: []model.AppsSource{model.AppsMirrored}, Selector: map[string]string{"app": "a"}, Allow: everywhere}},
+	} {
+		snapshot := model.Build(in, options)
+		checkSnapshot(t, snapshot)
+		want := render(snapshot)
+		if got := render(model.Build(shuffled(in), options)); got != want {
+			t.Errorf("in another order the objects mean something else:\n%s", cmp.Diff(want, got))
+		}
+		if got := render(model.Build(kept, options)); got != want {
+			t.Errorf("out of the snapshot file the objects mean something else:\n%s", cmp.Diff(want, got))
+		}
+	}
+}
+
+// generate makes objects, each with a name of its own.
+func generate(random *rand.Rand) *model.Objects {
+	pick := func(list ...string) string { return list[random.IntN(len(list))] }
+	domain := func() string {
+		return pick("", "a.test", "b.test", "a.a.test", "api.a.a.test", "apps.a.a.test", "x.apps.a.a.test", "test", "192.0.2.1", "-", "cluster.local")
+	}
+	host := func() string { return pick("", "", "api.", "oauth.", "x.y.", "ns.dns.", "*.", "A.") + domain() }
+	address := func() string {
+		return pick("192.0.2.9", "192.0.2.10", "198.51.100.9", "::ffff:192.0.2.9", "fe80::1%eth0", "2001:db8::9", "x", "")
+	}
+	maybe := func() bool { return random.IntN(2) == 0 }
+	in := &model.Objects{}
+	for _, namespace := range []string{"a", "b"} {
+		for _, name := range []string{"a", "b"} {
+			meta := func(name string) metav1.ObjectMeta {
+				return metav1.ObjectMeta{
+					Namespace: namespace, Name: name, CreationTimestamp: metav1.Unix(int64(random.IntN(3)), 0),
+				}
+			}
+			if maybe() {
+				hc := &objects.HostedCluster{ObjectMeta: meta(name)}
+				hc.Spec.InfraID = pick("", "x1", "x2")
+				hc.Spec.DNS.BaseDomain = domain()
+				if maybe() {
+					prefix := pick("", "a", "api")
+					hc.Spec.DNS.BaseDomainPrefix = &prefix
+				}
+				hc.Spec.KubeAPIServerDNSName = host()
+				hc.Spec.Services = []objects.ServicePublishing{
+					{Service: "APIServer", Strategy: objects.PublishingStrategy{Type: "LoadBalancer", LoadBalancer: &objects.PublishedHost{Hostname: host()}}},
+					{Service: "Ignition", Strategy: objects.PublishingStrategy{Type: "NodePort", NodePort: &objects.NodePort{Address: host(), Port: 30000}}},
+				}
+				if maybe() {
+					hc.Spec.Configuration = &objects.HostedClusterConfiguration{Ingress: &objects.IngressConfiguration{Domain: host(), AppsDomain: host()}}
+				}
+				hc.Status.IgnitionEndpoint = host() + pick("", ":443", ":x")
+				hc.Status.OAuthCallbackURLTemplate = "https://" + host() + pick("", ":6443") + "/oauth2callback/[identity-provider-name]"
+				in.HostedClusters = append(in.HostedClusters, hc)
+			}
+			if maybe() {
+				infra := &v1alpha1.Infra{ObjectMeta: meta(name)}
+				if maybe() {
+					infra.Spec.HostedClusterRef = &v1alpha1.HostedClusterReference{Namespace: pick("a", "b"), Name: pick("a", "b", "c")}
+				}
+				infra.Spec.NetworkConfig.CIDR = pick("", "192.0.2.0/24", "192.0.2.7/25", "198.51.100.0/24", "::ffff:192.0.2.0/120", "x")
+				infra.Spec.NetworkConfig.NetworkAttachmentDefinition = pick("", "v", "a/v", "b/v")
+				if maybe() {
+					infra.Spec.InfraComponents.DNS = &v1alpha1.InfraDNS{ServerIP: pick("", "192.0.2.2"), ClusterName: pick("", "a"), BaseDomain: domain()}
+				}
+				if maybe() {
+					infra.Spec.InfraComponents.Proxy = &v1alpha1.InfraProxy{
+						ServerIP:              pick("", "192.0.2.3", "192.0.2.3/24", "0.0.0.0", "x"),
+						AdditionalServerIPs:   []v1alpha1.IP{v1alpha1.IP(pick("192.0.2.3", "::ffff:192.0.2.4", "2001:db8::3", "fe80::1%eth0"))},
+						ControlPlaneNamespace: pick("", "a-a", "b-b", "c-c"),
+						InternalProxyService:  pick("", "p", "p.b", "p.b.svc.cluster.local", "10.96.0.9"),
+					}
+				}
+				if maybe() {
+					infra.Spec.AppsIngress = &v1alpha1.AppsIngress{
+						Enabled: maybe(), BaseDomain: pick("", "apps.") + domain(),
+						Source:    v1alpha1.AppsIngressSource(pick("", "HostedService", "MirroredService", "Static")),
+						Addresses: []v1alpha1.IP{v1alpha1.IP(pick("192.0.2.9", "x"))},
+						Dial:      v1alpha1.AppsIngressDial(pick("Service", "URL")),
+					}
+					infra.Status.AppsIngress = &v1alpha1.AppsIngressStatus{ExternalIP: address(), ExternalIPs: []string{address()}}
+				}
+				in.Infras = append(in.Infras, infra)
+			}
+			if maybe() {
+				s := &objects.Service{ObjectMeta: meta(pick("p", name+"-proxy"))}
+				s.Spec.ClusterIPs = []string{pick("None", "10.96.0.1", "x"), pick("fd00::1", "10.96.0.1")}
+				if !slices.ContainsFunc(in.Services, func(o *objects.Service) bool { return o.Namespace == s.Namespace && o.Name == s.Name }) {
+					in.Services = append(in.Services, s)
+				}
+			}
+			for _, mirror := range []string{"m1", "m2"} {
+				if maybe() {
+					m := loadBalancer(meta(mirror), address(), pick("x1", "x2"), pick("a", "b"))
+					m.Namespace = namespace + "-" + name
+					in.Services = append(in.Services, m)
+				}
+			}
+			if maybe() {
+				guest := &objects.AppsService{ObjectMeta: meta(name), Read: maybe()}
+				if maybe() {
+					guest.Service = loadBalancer(meta(name+"-apps"), address(), "", "")
+				}
+				if maybe() {
+					guest.Fault = objects.Fault{Reason: "HostedClusterUnreachable", Message: "no route"}
+				}
+				in.AppsServices = append(in.AppsServices, guest)
+			}
+			for _, service := range []string{"kube-apiserver", "oauth-openshift", "metrics-proxy", "other"} {
+				r := &objects.Route{ObjectMeta: meta(name + service)}
+				r.Namespace = pick("a", "b") + "-" + name
+				r.Name = namespace + service
+				r.Spec.Host, r.Spec.To.Name, r.Spec.WildcardPolicy = host(), service, pick("", "None", "Subdomain")
+				in.Routes = append(in.Routes, r)
+			}
+		}
+	}
+	in.LastGood = map[string][]netip.Addr{"a/a": {netip.MustParseAddr("192.0.2.8")}}
+	return in
+}
+
+// loadBalancer is a Service as KubeVirt's cloud controller mirrors it.
+func loadBalancer(meta metav1.ObjectMeta, address, infraID, cluster string) *objects.Service {
+	s := &objects.Service{ObjectMeta: meta}
+	s.Spec.Type = "LoadBalancer"
+	s.Labels = map[string]string{
+		"app":                                       "a",
+		"cluster.x-k8s.io/cluster-name":             infraID,
+		"cluster.x-k8s.io/tenant-service-name":      cluster + "-apps",
+		"cluster.x-k8s.io/tenant-service-namespace": v1alpha1.DefaultAppsServiceNamespace,
+	}
+	s.Status.LoadBalancer.Ingress = []objects.LoadBalancerIngress{{IP: address}}
+	return s
+}
+
+// shuffled returns the objects in another order.
+func shuffled(in *model.Objects) *model.Objects {
+	out := *in
+	random := rand.New(rand.NewPCG(1, 2)) // the same for the same input
+	out.HostedClusters = shuffle(random, in.HostedClusters)
+	out.Infras = shuffle(random, in.Infras)
+	out.Services = shuffle(random, in.Services)
+	out.Routes = shuffle(random, in.Routes)
+	out.AppsServices = shuffle(random, in.AppsServices)
+	out.Broken = shuffle(random, in.Broken)
+	return &out
+}
+
+func shuffle[T any](random *rand.Rand, list []T) []T {
+	list = slices.Clone(list)
+	random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	return list
+}
+
+// saved returns the objects as the snapshot file keeps them.
+func saved(t *testing.T, in *model.Objects) *model.Objects {
+	t.Helper()
+	data, err := json.Marshal(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := &model.Objects{}
+	if err := json.Unmarshal(data, out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// checkSnapshot holds a snapshot against what its readers rely on.
+func checkSnapshot(t *testing.T, s *model.Snapshot) {
+	t.Helper()
+	if _, err := json.Marshal(s); err != nil {
+		t.Errorf("the snapshot has no JSON: %v", err)
+	}
+	checkView(t, s.Pod)
+	for _, vlan := range s.VLANs {
+		checkView(t, vlan.View)
+		for _, n := range vlan.View.Names {
+			served := func(i *model.Infra) bool { return i.VLAN == vlan.Name && i.Serves != nil && *i.Serves == n.Cluster }
+			if !slices.ContainsFunc(s.Infras, served) {
+				t.Errorf("VLAN %s sees %s of %s, which none of its Infras serves", vlan.Name, n.Name, n.Cluster)
+			}
+		}
+		for _, cidr := range vlan.CIDRs {
+			if cidr != cidr.Masked() || cidr.Addr().Is4In6() {
+				t.Errorf("VLAN %s: no client is in %s", vlan.Name, cidr)
+			}
+		}
+	}
+	for _, c := range s.Clusters {
+		for _, h := range c.Hostnames {
+			for _, e := range h.Endpoints {
+				if e.Backend.Service == "" || e.Source == "" {
+					t.Errorf("%s leads nowhere: %+v", h.Name, e)
+				}
+			}
+		}
+	}
+	for _, p := range s.Problems {
+		if p.Object.Kind == "" || p.Reason == "" || p.Message == "" {
+			t.Errorf("problem %+v says too little", p)
+		}
+	}
+}
+
+func checkView(t *testing.T, v *model.View) {
+	t.Helper()
+	var origins, names []string
+	for _, z := range v.Zones {
+		origins = append(origins, z.Origin)
+	}
+	for _, n := range v.Names {
+		names = append(names, n.Name)
+		if !slices.ContainsFunc(origins, func(origin string) bool { return n.Name == origin || strings.HasSuffix(n.Name, "."+origin) }) {
+			t.Errorf("%s is in no zone of the view", n.Name)
+		}
+		for i, a := range n.Addresses {
+			if !a.IsValid() || a.Is4In6() || a.Zone() != "" || i > 0 && !n.Addresses[i-1].Less(a) {
+				t.Errorf("%s has the addresses %v", n.Name, n.Addresses)
+			}
+		}
+	}
+	for _, list := range [][]string{origins, names} {
+		if !slices.IsSorted(list) || len(slices.Compact(slices.Clone(list))) != len(list) {
+			t.Errorf("not sorted, or not each once: %v", list)
+		}
+		for _, name := range list {
+			if name != strings.ToLower(name) || strings.HasSuffix(name, ".") || !strings.Contains(name, ".") || strings.ContainsAny(name, `\*"/ `) {
+				t.Errorf("%q is no name to serve", name)
+			}
+		}
+	}
+}

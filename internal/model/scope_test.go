@@ -1,0 +1,94 @@
+package model_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/watch"
+)
+
+func build(in *model.Objects, scope model.Scope) *model.Snapshot {
+	return model.Build(in, model.Options{Scope: scope})
+}
+
+// conflicts are three clusters and three Infras that claim each other's names.
+func conflicts(t *testing.T) *model.Objects {
+	t.Helper()
+	in, err := watch.ReadManifests("testdata/conflicts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in
+}
+
+func TestScope(t *testing.T) {
+	for _, tc := range []struct {
+		name             string
+		scope            model.Scope
+		clusters, infras []string
+	}{
+		{"everything", model.Scope{}, []string{"old/demo", "young/demo", "young/thief"}, []string{"old/old", "young/thief", "young/young"}},
+		{"an Infra, with the cluster that it serves", model.Scope{Infras: []string{"young/thief"}}, []string{"young/thief"}, []string{"young/thief"}},
+		{"a cluster, without any Infra", model.Scope{HostedClusters: []string{"old/demo"}}, []string{"old/demo"}, nil},
+		{"a cluster and an Infra", model.Scope{HostedClusters: []string{"old/demo"}, Infras: []string{"old/old"}}, []string{"old/demo"}, []string{"old/old"}},
+		{"a cluster and another's Infra", model.Scope{HostedClusters: []string{"old/demo"}, Infras: []string{"young/thief"}}, []string{"old/demo"}, []string{"young/thief"}},
+		{"what does not exist", model.Scope{HostedClusters: []string{"a/b"}, Infras: []string{"c/d"}}, nil, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := build(conflicts(t), tc.scope)
+			var clusters, infras []string
+			for _, c := range s.Clusters {
+				clusters = append(clusters, c.Key())
+			}
+			for _, i := range s.Infras {
+				infras = append(infras, i.Key())
+			}
+			if !slices.Equal(clusters, tc.clusters) || !slices.Equal(infras, tc.infras) {
+				t.Errorf("clusters %v and Infras %v, want %v and %v", clusters, infras, tc.clusters, tc.infras)
+			}
+		})
+	}
+}
+
+func TestNameOfAClusterOutOfScopeIsFree(t *testing.T) {
+	name := func(s *model.Snapshot) string {
+		for _, n := range s.Pod.Names {
+			if n.Name == "api.demo.example.com" {
+				return fmt.Sprint(n.Cluster.Key(), n.Addresses)
+			}
+		}
+		return "nobody's"
+	}
+	for _, tc := range []struct {
+		scope model.Scope
+		want  string
+	}{
+		{model.Scope{}, "old/demo[10.96.0.1]"}, // the oldest
+		{model.Scope{Infras: []string{"young/thief", "young/young"}}, "young/demo[10.96.0.3]"},
+		{model.Scope{Infras: []string{"young/thief"}}, "young/thief[10.96.0.2]"},
+	} {
+		if got := name(build(conflicts(t), tc.scope)); got != tc.want {
+			t.Errorf("in scope %v the name is %s, want %s", tc.scope, got, tc.want)
+		}
+	}
+}
+
+func TestServiceIPs(t *testing.T) {
+	s := build(conflicts(t), model.Scope{})
+	if got, want := s.ServiceIPs("old/old-proxy"), []netip.Addr{netip.MustParseAddr("10.96.0.1")}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if got := s.ServiceIPs("old/missing"); len(got) != 0 {
+		t.Errorf("a Service that does not exist has the addresses %v", got)
+	}
+}
+
+func TestEmptyObjectsMakeAnEmptySnapshot(t *testing.T) {
+	s := build(&model.Objects{}, model.Scope{})
+	if s.Pod == nil || len(s.Pod.Zones)+len(s.Pod.Names)+len(s.VLANs)+len(s.Clusters)+len(s.Infras)+len(s.Problems) != 0 {
+		t.Errorf("out of nothing came %+v", s)
+	}
+}

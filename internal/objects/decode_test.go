@@ -1,0 +1,208 @@
+package objects_test
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/objects"
+)
+
+// object reads YAML as an API server's answer would be read.
+func object(t *testing.T, text string) *unstructured.Unstructured {
+	t.Helper()
+	u := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// full has every field that we read, among many that we do not.
+const full = `
+apiVersion: hypershift.openshift.io/v1beta1
+kind: HostedCluster
+metadata: {name: demo, namespace: clusters}
+spec:
+  infraID: demo-x7k2p
+  dns: {baseDomain: example.com, baseDomainPrefix: "", privateZoneID: z1}
+  kubeAPIServerDNSName: kas.example.org
+  services:
+  - {service: APIServer, servicePublishingStrategy: {type: LoadBalancer, loadBalancer: {hostname: api.example.com}}}
+  - {service: OAuthServer, servicePublishingStrategy: {type: Route, route: {hostname: oauth.example.com}}}
+  - {service: Ignition, servicePublishingStrategy: {type: NodePort, nodePort: {address: node.example.com, port: 30443}}}
+  configuration:
+    ingress: {domain: apps.example.com, appsDomain: shops.example.com, loadBalancer: {platform: {type: ""}}}
+    authentication: {type: OIDC, oidcProviders: [{name: idp}]}
+  platform: {type: KubeVirt, kubevirt: {baseDomainPassthrough: true, generateID: abc}}
+  pullSecret: {name: pull-secret}
+  fips: true
+status:
+  kubeconfig: {name: demo-admin-kubeconfig}
+  ignitionEndpoint: ignition.example.com
+  controlPlaneEndpoint: {host: api.example.com, port: 6443}
+  oauthCallbackURLTemplate: https://oauth.example.com:443/oauth2callback/[identity-provider-name]
+  conditions: [{type: Available, status: "True"}]
+`
+
+func TestDecodeHostedCluster(t *testing.T) {
+	none := ""
+	want := &objects.HostedCluster{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: "demo"},
+		Spec: objects.HostedClusterSpec{
+			InfraID:              "demo-x7k2p",
+			DNS:                  objects.HostedClusterDNS{BaseDomain: "example.com", BaseDomainPrefix: &none},
+			KubeAPIServerDNSName: "kas.example.org",
+			Services: []objects.ServicePublishing{
+				{Service: "APIServer", Strategy: objects.PublishingStrategy{Type: "LoadBalancer", LoadBalancer: &objects.PublishedHost{Hostname: "api.example.com"}}},
+				{Service: "OAuthServer", Strategy: objects.PublishingStrategy{Type: "Route", Route: &objects.PublishedHost{Hostname: "oauth.example.com"}}},
+				{Service: "Ignition", Strategy: objects.PublishingStrategy{Type: "NodePort", NodePort: &objects.NodePort{Address: "node.example.com", Port: 30443}}},
+			},
+			Configuration: &objects.HostedClusterConfiguration{
+				Ingress:        &objects.IngressConfiguration{Domain: "apps.example.com", AppsDomain: "shops.example.com"},
+				Authentication: &objects.AuthenticationConfiguration{Type: "OIDC"},
+			},
+			Platform: objects.HostedClusterPlatform{Type: "KubeVirt", KubeVirt: &objects.KubeVirtPlatform{BaseDomainPassthrough: true}},
+		},
+		Status: objects.HostedClusterStatus{
+			KubeConfig:               &objects.LocalReference{Name: "demo-admin-kubeconfig"},
+			IgnitionEndpoint:         "ignition.example.com",
+			ControlPlaneEndpoint:     objects.APIEndpoint{Host: "api.example.com", Port: 6443},
+			OAuthCallbackURLTemplate: "https://oauth.example.com:443/oauth2callback/[identity-provider-name]",
+		},
+	}
+	if diff := cmp.Diff(objects.Object(want), objects.Decode[objects.HostedCluster](object(t, full))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestDecodedObjectsSurviveTheSnapshotFile(t *testing.T) {
+	before := objects.Decode[objects.HostedCluster](object(t, full))
+	data, err := json.Marshal(before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after := &objects.HostedCluster{}
+	if err := json.Unmarshal(data, after); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, objects.Object(after)); diff != "" {
+		t.Errorf("(-before +after):\n%s", diff)
+	}
+}
+
+func TestDecodeRoute(t *testing.T) {
+	got := objects.Decode[objects.Route](object(t, `
+apiVersion: route.openshift.io/v1
+kind: Route
+metadata: {name: oauth, namespace: clusters-demo}
+spec: {host: oauth.example.com, to: {kind: Service, name: oauth-openshift, weight: 100}, wildcardPolicy: None, tls: {termination: passthrough}}
+status: {ingress: [{host: oauth.example.com, routerName: default}]}
+`))
+	want := &objects.Route{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "clusters-demo", Name: "oauth"},
+		Spec:       objects.RouteSpec{Host: "oauth.example.com", To: objects.RouteTarget{Kind: "Service", Name: "oauth-openshift"}, WildcardPolicy: "None"},
+	}
+	if diff := cmp.Diff(objects.Object(want), got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestDecodeKeepsOnlyTheMetadataThatIsRead(t *testing.T) {
+	const metadata = `
+metadata:
+  name: demo
+  namespace: clusters
+  uid: 11111111-2222-3333-4444-555555555555
+  creationTimestamp: "2026-01-02T03:04:05Z"
+  deletionTimestamp: "2026-02-03T04:05:06Z"
+  deletionGracePeriodSeconds: 30
+  generateName: demo-
+  selfLink: /apis/x
+  resourceVersion: "123"
+  generation: 7
+  labels: {a: b}
+  annotations: {a: b}
+  finalizers: [a/b]
+  ownerReferences: [{apiVersion: v1, kind: A, name: b, uid: c}]
+  managedFields: [{manager: kubectl, operation: Update, fieldsType: FieldsV1, fieldsV1: {"f:spec": {}}}]
+`
+	created := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	deleted := metav1.NewTime(time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC))
+	want := metav1.ObjectMeta{
+		Namespace: "clusters", Name: "demo", UID: "11111111-2222-3333-4444-555555555555",
+		CreationTimestamp: created, DeletionTimestamp: &deleted,
+	}
+	for kind, decode := range map[string]func(*unstructured.Unstructured) objects.Object{
+		"HostedCluster": objects.Decode[objects.HostedCluster],
+		"Route":         objects.Decode[objects.Route],
+		"Service":       objects.Decode[objects.Service],
+		"Infra":         objects.Decode[v1alpha1.Infra],
+	} {
+		t.Run(kind, func(t *testing.T) {
+			got := decode(object(t, "apiVersion: x/v1\nkind: "+kind+metadata))
+			meta := reflect.ValueOf(got).Elem().FieldByName("ObjectMeta").Interface()
+			if diff := cmp.Diff(want, meta); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestDecodeOfAnObjectOfAnotherShape(t *testing.T) {
+	u := object(t, `
+apiVersion: hypershift.openshift.io/v1beta1
+kind: HostedCluster
+metadata:
+  name: demo
+  namespace: clusters
+  uid: 11111111-2222-3333-4444-555555555555
+  creationTimestamp: "2026-01-02T03:04:05Z"
+  labels: {a: b}
+spec: {dns: example.com}
+`)
+	got, ok := objects.Decode[objects.HostedCluster](u).(*objects.Broken)
+	if !ok {
+		t.Fatal("a string was taken for an object")
+	}
+	want := metav1.ObjectMeta{
+		Namespace: "clusters", Name: "demo", UID: types.UID("11111111-2222-3333-4444-555555555555"),
+		CreationTimestamp: metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)),
+	}
+	if diff := cmp.Diff(want, got.ObjectMeta); diff != "" {
+		t.Errorf("it lost its identity (-want +got):\n%s", diff)
+	}
+	if got.Kind != "HostedCluster" || !strings.HasPrefix(got.Error, "decoding HostedCluster: json: ") || !strings.Contains(got.Error, "spec.dns") {
+		t.Errorf("%s: error %q does not name the field", got.Kind, got.Error)
+	}
+}
+
+func TestDecodeNeverFails(t *testing.T) {
+	for name, text := range map[string]string{
+		"nothing":              "{}",
+		"metadata of no shape": "{kind: Service, metadata: 7}",
+		"name of no shape":     "{kind: Service, metadata: {name: [a]}}",
+		"time of no shape":     "{kind: Service, metadata: {creationTimestamp: yesterday}}",
+		"list of no shape":     "{kind: Service, spec: {clusterIPs: {a: b}}}",
+		"null everywhere":      "{kind: null, metadata: null, spec: null}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, decode := range []func(*unstructured.Unstructured) objects.Object{
+				objects.Decode[objects.HostedCluster], objects.Decode[objects.Route], objects.Decode[objects.Service], objects.Decode[v1alpha1.Infra],
+			} {
+				if decode(object(t, text)) == nil {
+					t.Error("nothing came back")
+				}
+			}
+		})
+	}
+}

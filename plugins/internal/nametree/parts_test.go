@@ -1,0 +1,157 @@
+package nametree
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/miekg/dns"
+)
+
+// parted has names of both parts: an apps domain inside the cluster domain, one
+// outside of it, and control-plane names in both.
+const parted = `
+	zone a.example.com
+	zone oauth.apps.example.net of a.example.com
+	name api.a.example.com 192.0.2.3
+	name oauth.apps.a.example.com 192.0.2.3
+	name x.deep.apps.a.example.com 192.0.2.3
+	name oauth.apps.example.net 192.0.2.3
+	name ns.dns.a.example.com 192.0.2.2
+	apps apps.a.example.com at 192.0.2.100 2001:db8::100
+	apps apps.example.net at 192.0.2.100
+	app console.a.example.com at 192.0.2.100
+	app api.a.example.com at 192.0.2.100`
+
+// told says what a plugin for one part tells a client that asks for an address.
+func told(t *Tree, part Part, qname string) string {
+	n, exact := t.Lookup(qname)
+	node, deny := n.Answers(part, exact)
+	m := new(dns.Msg)
+	switch {
+	case node == nil:
+		return "passed on"
+	case deny:
+		node.Deny(m, dns.TypeA)
+		return "NXDOMAIN in " + m.Ns[0].Header().Name
+	case node.Answer(m, qname, dns.TypeA) == NoData:
+		return "NODATA in " + m.Ns[0].Header().Name
+	default:
+		return strings.TrimPrefix(m.Answer[0].String(), m.Answer[0].Header().String())
+	}
+}
+
+func TestPartsShareATree(t *testing.T) {
+	const zone, passed = "a.example.com.", "passed on"
+	for _, tc := range []struct {
+		name, qname string
+		// what each plugin says when both are there, and when it is alone
+		control, apps, controlAlone, appsAlone string
+	}{
+		{"control-plane name", "api.a.example.com.", "192.0.2.3", passed, "192.0.2.3", passed},
+		{"control-plane name in the apps domain", "oauth.apps.a.example.com.", "192.0.2.3", passed, "192.0.2.3", passed},
+		{"below it", "x.oauth.apps.a.example.com.", "NXDOMAIN in " + zone, passed, "NXDOMAIN in " + zone, passed},
+		{"unknown name of the cluster domain", "nope.a.example.com.", "NXDOMAIN in " + zone, passed, "NXDOMAIN in " + zone, passed},
+		{"cluster domain", "a.example.com.", "NODATA in " + zone, passed, "NODATA in " + zone, passed},
+
+		{"apps domain", "apps.a.example.com.", "NODATA in " + zone, passed, "NODATA in " + zone, "NODATA in apps.a.example.com."},
+		{"application", "shop.apps.a.example.com.", passed, "192.0.2.100", passed, "192.0.2.100"},
+		{"application two labels deep", "a.shop.apps.a.example.com.", passed, "192.0.2.100", passed, "192.0.2.100"},
+		{"the wildcard itself", "*.apps.a.example.com.", passed, "192.0.2.100", passed, "192.0.2.100"},
+		{"application in capitals", "SHOP.Apps.a.example.com.", passed, "192.0.2.100", passed, "192.0.2.100"},
+		{"label with an escaped dot", `a\.b.apps.a.example.com.`, passed, "192.0.2.100", passed, "192.0.2.100"},
+		{"parent of a control-plane name in the apps domain", "deep.apps.a.example.com.", "NODATA in " + zone, passed, "NODATA in " + zone, "NODATA in apps.a.example.com."},
+		{"its other children, which the wildcard does not reach", "y.deep.apps.a.example.com.", "NXDOMAIN in " + zone, passed, "NXDOMAIN in " + zone, "NXDOMAIN in apps.a.example.com."},
+
+		{"console outside of the apps domain", "console.a.example.com.", passed, "192.0.2.100", passed, "192.0.2.100"},
+		{"below it", "x.console.a.example.com.", passed, "NXDOMAIN in " + zone, passed, "NXDOMAIN in console.a.example.com."},
+
+		{"apps domain outside of the cluster domain", "apps.example.net.", passed, "NODATA in apps.example.net.", passed, "NODATA in apps.example.net."},
+		{"application there", "shop.apps.example.net.", passed, "192.0.2.100", passed, "192.0.2.100"},
+		{"control-plane name there", "oauth.apps.example.net.", "192.0.2.3", passed, "192.0.2.3", passed},
+		{"below that", "x.oauth.apps.example.net.", "NXDOMAIN in oauth.apps.example.net.", passed, "NXDOMAIN in oauth.apps.example.net.", passed},
+		{"parent of that apps domain", "example.net.", passed, passed, passed, passed},
+		{"nobody's name", "www.example.org.", passed, passed, passed, passed},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			for _, plugins := range []struct {
+				name          string
+				ttls          TTLs
+				control, apps string
+			}{
+				{"both", TTLs{ControlPlane: 30, Apps: 30}, tc.control, tc.apps},
+				{"control plane alone", TTLs{ControlPlane: 30}, tc.controlAlone, passed},
+				{"applications alone", TTLs{Apps: 30}, passed, tc.appsAlone},
+			} {
+				tree := New(viewOf(t, parted), plugins.ttls, 1)
+				if got := told(tree, ControlPlane, tc.qname); got != plugins.control {
+					t.Errorf("%s: the control plane's plugin says %q, want %q", plugins.name, got, plugins.control)
+				}
+				if got := told(tree, Apps, tc.qname); got != plugins.apps {
+					t.Errorf("%s: the applications' plugin says %q, want %q", plugins.name, got, plugins.apps)
+				}
+			}
+		})
+	}
+}
+
+func TestOnlyOnePartAnswersAName(t *testing.T) {
+	tree := New(viewOf(t, parted), TTLs{ControlPlane: 30, Apps: 30}, 1)
+	for name := range tree.nodes {
+		for _, qname := range []string{name, "x." + name, "y.x." + name} {
+			control, apps := told(tree, ControlPlane, qname), told(tree, Apps, qname)
+			if (control == "passed on") == (apps == "passed on") {
+				t.Errorf("%s: the control plane's plugin says %q, the applications' %q", qname, control, apps)
+			}
+		}
+	}
+}
+
+func TestApplicationsWithoutAnAddress(t *testing.T) {
+	for _, tc := range []struct{ name, facts, want string }{
+		{"not known yet", "apps apps.a.example.com at", "NODATA in a.example.com."},
+		{"nobody serves them", "apps apps.a.example.com", "passed on"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tree := New(viewOf(t, "zone a.example.com\n"+tc.facts), TTLs{ControlPlane: 30, Apps: 30}, 1)
+			if got := told(tree, Apps, "shop.apps.a.example.com."); got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+			if got := told(tree, ControlPlane, "shop.apps.a.example.com."); got != "passed on" {
+				t.Errorf("the control plane's plugin says %q", got)
+			}
+		})
+	}
+}
+
+func TestEachPartHasItsTTL(t *testing.T) {
+	tree := New(viewOf(t, parted), TTLs{ControlPlane: 7, Apps: 9}, 1)
+	for qname, want := range map[string]uint32{"api.a.example.com.": 7, "console.a.example.com.": 9, "shop.apps.a.example.com.": 9, "shop.apps.example.net.": 9} {
+		n, exact := tree.Lookup(qname)
+		for _, part := range []Part{ControlPlane, Apps} {
+			node, _ := n.Answers(part, exact)
+			if node != nil && node.A[0].Header().Ttl != want {
+				t.Errorf("%s has TTL %d, want %d", qname, node.A[0].Header().Ttl, want)
+			}
+		}
+	}
+}
+
+func TestWildcardAnswersUnderTheNameAsked(t *testing.T) {
+	tree := New(viewOf(t, parted), TTLs{Apps: 30}, 1)
+	n, exact := tree.Lookup("Shop.apps.a.example.com.")
+	node, _ := n.Answers(Apps, exact)
+	for qtype, want := range map[uint16]string{
+		dns.TypeA:    "Shop.apps.a.example.com.\t30\tIN\tA\t192.0.2.100",
+		dns.TypeAAAA: "Shop.apps.a.example.com.\t30\tIN\tAAAA\t2001:db8::100",
+	} {
+		m := new(dns.Msg)
+		if node.Answer(m, "Shop.apps.a.example.com.", qtype); len(m.Answer) != 1 || m.Answer[0].String() != want {
+			t.Errorf("got %v, want %s", m.Answer, want)
+		}
+		spoil(m)
+		again := new(dns.Msg)
+		if node.Answer(again, "other.apps.a.example.com.", qtype); again.Answer[0].Header().Name != "other.apps.a.example.com." {
+			t.Errorf("the next one is told %v", again.Answer)
+		}
+	}
+}
