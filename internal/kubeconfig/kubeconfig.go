@@ -15,14 +15,16 @@ import (
 
 // Restricted returns the client configuration of a kubeconfig's current context,
 // made anew from the server, the CA data and the client certificate or token data
-// alone. Everything else that a context can carry is refused by name.
+// alone. Whatever else would change with whom, as whom or by what way a client speaks
+// is refused by name; the rest (namespace, extensions, disable-compression) is left out.
+// An error never holds a password or a token.
 func Restricted(data []byte) (*rest.Config, error) {
 	file, err := clientcmd.Load(data)
-	if err != nil {
-		return nil, fmt.Errorf("parsing the kubeconfig: %w", err)
+	if err != nil { // which quotes whole users, keys and all, where a name is there twice
+		return nil, errors.New("it is no kubeconfig: 'kubectl config view --kubeconfig FILE' says why")
 	}
-	context, ok := file.Contexts[file.CurrentContext]
-	if !ok {
+	context := file.Contexts[file.CurrentContext]
+	if context == nil {
 		return nil, fmt.Errorf("the kubeconfig's current context %q does not exist", file.CurrentContext)
 	}
 	cluster, user := file.Clusters[context.Cluster], file.AuthInfos[context.AuthInfo]
@@ -39,11 +41,11 @@ func restConfig(cluster *api.Cluster, user *api.AuthInfo) (*rest.Config, error) 
 	server, err := url.Parse(cluster.Server)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("parsing the server's URL: %w", err)
+		return nil, errors.New("the server's URL cannot be parsed") // err quotes it, with any password in it
+	case strings.ContainsAny(cluster.Server, "@?#"):
+		return nil, errors.New("the server's URL holds more than a host, a port and a path")
 	case server.Scheme != "https" || server.Hostname() == "":
 		return nil, fmt.Errorf("the server %q is not an https URL", cluster.Server)
-	case server.User != nil || server.RawQuery != "" || server.Fragment != "":
-		return nil, errors.New("the server's URL holds more than a host, a port and a path")
 	case len(cluster.CertificateAuthorityData) == 0:
 		return nil, errors.New("there is no certificate-authority-data, so the server could be anybody")
 	case len(user.ClientCertificateData) > 0 != (len(user.ClientKeyData) > 0):

@@ -250,9 +250,9 @@ func (f *appsFinder) askHosted(a asked) []netip.Addr {
 	}
 	switch {
 	case s.Service != nil:
-		return f.askService(a, s.Service, "in "+a.Ref.String())
+		return f.askService(a, s.Service, "in "+a.String())
 	case s.Read:
-		f.lacking(a, a.Ref.String()+" has no Service "+f.wanted(a))
+		f.lacking(a, a.String()+" has no Service "+f.wanted(a))
 	}
 	return nil
 }
@@ -260,9 +260,9 @@ func (f *appsFinder) askHosted(a asked) []netip.Addr {
 // askMirrored returns what the Service in the management cluster says.
 func (f *appsFinder) askMirrored(a asked) []netip.Addr {
 	if s := f.mirrored(a); s != nil {
-		return f.askService(a, s, "for "+a.Ref.String())
+		return f.askService(a, s, "for "+a.String())
 	}
-	f.lacking(a, "the management cluster has no Service "+f.wanted(a)+" of "+a.Ref.String())
+	f.lacking(a, "the management cluster has no Service "+f.wanted(a)+" of "+a.String())
 	return nil
 }
 

@@ -374,16 +374,16 @@ func TestLastKnownGood(t *testing.T) {
 func TestInfraWithoutAHostedClusterTakesNoAddressOfItsNamesake(t *testing.T) {
 	infra := strings.NewReplacer(
 		"hostedClusterRef: {name: demo}", "hostedClusterRef: {name: later}", "serverIP: 192.0.2.2/24", "clusterName: later, baseDomain: example.com",
-	).Replace(demoInfra("{enabled: true}", ""))
+	).Replace(demoInfra("{enabled: true}", "externalIPs: [192.0.2.101]"))
 	c := appsCase{objects: []string{infra}, guest: guest("192.0.2.100"), last: addresses("192.0.2.99"), options: model.AppsOptions{
-		Sources: []model.AppsSource{model.AppsHosted}, Allow: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")},
+		Sources: []model.AppsSource{model.AppsHosted, model.AppsStatus}, Allow: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")},
 	}}
 	s := model.Build(c.input(t), model.Options{Apps: &c.options})
 	if len(s.Clusters) != 2 {
 		t.Fatalf("got %d clusters", len(s.Clusters))
 	}
 	for _, cluster := range s.Clusters {
-		want := "[]"
+		want := "[192.0.2.101]"
 		if cluster.Kind == "HostedCluster" {
 			want = "[192.0.2.100]"
 		}

@@ -81,7 +81,7 @@ func (b *viewBuilder) refuseHolders(c *Cluster, outside map[string][]*Cluster) {
 	check := func(name, what string, refused func(*Cluster) bool) {
 		for at := range upwards(name) {
 			for _, other := range outside[at] {
-				if other != c && refused(other) {
+				if refused(other) {
 					b.refuse(appsDomain{other, at}, "it holds %s, %s of %s", name, what, c.Ref)
 				}
 			}
@@ -106,7 +106,7 @@ func (b *viewBuilder) refuseNested(ordered []Publication, outside map[string][]*
 		c := p.Cluster
 		for _, name := range c.AppsDomains {
 			d := appsDomain{c, name}
-			if b.refused[d] || !slices.Contains(outside[name], c) {
+			if !slices.Contains(outside[name], c) {
 				continue
 			}
 			if held, ok := above[name]; ok && held.cluster != c {

@@ -17,29 +17,23 @@ func (b *builder) bind(in *v1alpha1.Infra, ref Ref, typed string) *Cluster {
 		meanwhile = "; the names typed into the Infra are served meanwhile"
 	}
 	if want, ok := namedCluster(in); ok {
-		found := b.hostedClusters(func(c *Cluster) bool { return c.Ref == want })
-		if len(found) == 0 {
+		found := b.byKey[want.Key()]
+		if found == nil {
 			b.found.add(ref, ReasonHostedClusterNotFound, "%s does not exist%s", want, meanwhile)
-			return nil
 		}
-		return found[0]
+		return found
 	}
-	namespace := controlPlaneNamespace(in)
 	for _, rule := range []struct {
 		field, value string
-		fits         func(*Cluster) bool
+		index        map[string][]*Cluster
 	}{
-		{"infraComponents.proxy.controlPlaneNamespace", namespace, func(c *Cluster) bool {
-			return c.ControlPlaneNamespace == namespace
-		}},
-		{"infraComponents.dns.clusterName and baseDomain", typed, func(c *Cluster) bool {
-			return len(c.Domains) > 0 && c.Domains[0] == typed
-		}},
+		{"infraComponents.proxy.controlPlaneNamespace", controlPlaneNamespace(in), b.byNamespace},
+		{"infraComponents.dns.clusterName and baseDomain", typed, b.byDomain},
 	} {
 		if rule.value == "" {
 			continue
 		}
-		switch found := b.hostedClusters(rule.fits); {
+		switch found := rule.index[rule.value]; {
 		case len(found) == 1:
 			return found[0]
 		case len(found) > 1:
@@ -64,21 +58,11 @@ func namedCluster(in *v1alpha1.Infra) (Ref, bool) {
 // ownerOf returns the oldest HostedCluster whose own domain this is. What an Infra
 // spells out never takes a domain from the cluster that has it.
 func (b *builder) ownerOf(domain string) *Cluster {
-	owners := b.hostedClusters(func(c *Cluster) bool { return len(c.Domains) > 0 && c.Domains[0] == domain })
+	owners := b.byDomain[domain]
 	if len(owners) == 0 {
 		return nil
 	}
 	return slices.MinFunc(owners, compareAge)
-}
-
-func (b *builder) hostedClusters(fits func(*Cluster) bool) []*Cluster {
-	var found []*Cluster
-	for _, c := range b.clusters {
-		if c.Kind == "HostedCluster" && fits(c) {
-			found = append(found, c)
-		}
-	}
-	return found
 }
 
 func refList(clusters []*Cluster) string {

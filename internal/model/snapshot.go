@@ -83,6 +83,7 @@ func Build(in *Objects, options Options) *Snapshot {
 	b := builder{
 		services: clusterIPs(in.Services),
 		routes:   map[string][]*objects.Route{},
+		byKey:    map[string]*Cluster{}, byNamespace: map[string][]*Cluster{}, byDomain: map[string][]*Cluster{},
 	}
 	for _, broken := range in.Broken {
 		b.found.add(Ref{broken.Kind, broken.Namespace, broken.Name}, ReasonUndecodable, "%s", broken.Error)
@@ -113,13 +114,23 @@ type builder struct {
 	services map[string][]netip.Addr
 	routes   map[string][]*objects.Route
 	clusters []*Cluster
-	infras   []*Infra
-	found    problems
+	// The HostedClusters among them, by "namespace/name", by the control plane's
+	// namespace and by their own domain.
+	byKey                 map[string]*Cluster
+	byNamespace, byDomain map[string][]*Cluster
+	infras                []*Infra
+	found                 problems
 }
 
 func (b *builder) addHostedCluster(hc *objects.HostedCluster) {
 	namespace := ControlPlaneNamespace(hc.Namespace, hc.Name)
-	b.clusters = append(b.clusters, clusterOf(hc, b.routes[namespace], &b.found))
+	c := clusterOf(hc, b.routes[namespace], &b.found)
+	b.clusters = append(b.clusters, c)
+	b.byKey[c.Key()] = c
+	b.byNamespace[namespace] = append(b.byNamespace[namespace], c)
+	for _, domain := range c.Domains {
+		b.byDomain[domain] = append(b.byDomain[domain], c)
+	}
 }
 
 func (b *builder) addInfra(in *v1alpha1.Infra) {

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"net/http"
+	"net/url"
 	"reflect"
 	"slices"
 	"strings"
@@ -296,6 +298,7 @@ func dialInstead(config *rest.Config, address string) {
 	if address == "" {
 		return
 	}
+	config.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil } // whatever the environment says
 	config.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, network, address)
 	}

@@ -61,6 +61,8 @@ type watchState struct {
 	lastSeen  time.Time // when it was last connected
 	lostAt    time.Time // when the resource was first found missing
 	err       string    // why it is not connected
+	// reason is the kind of err: the text differs between list and watch, and by port.
+	reason metav1.StatusReason
 }
 
 func newWatcher(client dynamic.Interface, r resource, key objectKey, changed func(), log *slog.Logger) *watcher {
@@ -129,7 +131,7 @@ func (w *watcher) note(ctx context.Context, verb string, err error) {
 	if err == nil {
 		w.state = watchState{connected: true, lastSeen: now}
 	} else {
-		w.state.err = err.Error()
+		w.state.err, w.state.reason = err.Error(), apierrors.ReasonForError(err)
 		w.state.missing = apierrors.IsNotFound(err)
 		if before.connected || w.state.missing { // that there is nothing to see is knowledge, too
 			w.state.lastSeen = now
@@ -155,7 +157,7 @@ func (w *watcher) note(ctx context.Context, verb string, err error) {
 			w.log.Info("the API server does not serve this resource (yet); it is used as soon as it appears")
 		}
 		w.dropMissing(now.Sub(after.lostAt))
-	case before.err != after.err:
+	case before.connected || before.missing || before.reason != after.reason || before.err == "":
 		w.log.Error("watch failed; what was read before is kept", "verb", verb, "err", err, "remedy", remedy(err))
 	}
 }

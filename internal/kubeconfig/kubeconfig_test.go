@@ -1,0 +1,284 @@
+package kubeconfig_test
+
+import (
+	"encoding/base64"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/densityops/oooi/internal/kubeconfig"
+)
+
+// Secrets of the kubeconfigs in these tests: none may show up in an error.
+const (
+	token    = "tok-3f9a1c"
+	password = "pw-77e0b2"
+	key      = "key-5d21ee"
+)
+
+// file is a kubeconfig with one cluster and one user, as YAML in braces.
+func file(cluster, user string) string {
+	return fmt.Sprintf(`
+apiVersion: v1
+kind: Config
+clusters: [{name: cluster, cluster: %s}]
+contexts: [{name: admin, context: {cluster: cluster, namespace: default, user: admin}}]
+current-context: admin
+users: [{name: admin, user: %s}]
+`, cluster, user)
+}
+
+func encoded(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
+
+var (
+	someCluster = fields("server: https://api.demo.example.com:6443", "certificate-authority-data: "+encoded("CA"))
+	withToken   = fields("token: " + token)
+	withCert    = fields("client-certificate-data: "+encoded("certificate"), "client-key-data: "+encoded(key))
+)
+
+func fields(list ...string) string { return "{" + strings.Join(list, ", ") + "}" }
+
+// with adds a field to YAML in braces.
+func with(in, field string) string { return strings.TrimSuffix(in, "}") + ", " + field + "}" }
+
+func TestRestrictedKeepsServerCAAndCredentials(t *testing.T) {
+	tls := rest.TLSClientConfig{CAData: []byte("CA")}
+	tlsCert := rest.TLSClientConfig{CAData: []byte("CA"), CertData: []byte("certificate"), KeyData: []byte(key)}
+	const host = "https://api.demo.example.com:6443"
+	tests := []struct {
+		name, file string
+		want       rest.Config
+	}{
+		{"the admin's, as HyperShift writes it", file(someCluster, withCert), rest.Config{Host: host, TLSClientConfig: tlsCert}},
+		{"a ServiceAccount's", file(someCluster, withToken), rest.Config{Host: host, BearerToken: token, TLSClientConfig: tls}},
+		{"certificate and token", file(someCluster, with(withCert, "token: "+token)), rest.Config{Host: host, BearerToken: token, TLSClientConfig: tlsCert}},
+		{"an IPv6 address and a path", file(fields(`server: "https://[2001:db8::1]:6443/clusters/demo"`, "certificate-authority-data: "+encoded("CA")), withToken),
+			rest.Config{Host: "https://[2001:db8::1]:6443/clusters/demo", BearerToken: token, TLSClientConfig: tls}},
+		{"extensions of every part", `
+apiVersion: v1
+kind: Config
+preferences: {}
+extensions: [{name: e, extension: {exec: /bin/sh}}]
+clusters: [{name: cluster, cluster: ` + with(someCluster, "extensions: [{name: e, extension: {proxy-url: 'http://evil.example.com'}}]") + `}]
+contexts: [{name: admin, context: {cluster: cluster, user: admin, extensions: [{name: e, extension: {}}]}}]
+current-context: admin
+users: [{name: admin, user: ` + with(withToken, "extensions: [{name: e, extension: {exec: {command: /bin/sh}}}]") + `}]
+`, rest.Config{Host: host, BearerToken: token, TLSClientConfig: tls}},
+		{"what nobody knows", file(with(someCluster, "shiny: true"), with(withToken, "shiny: {exec: /bin/sh}")),
+			rest.Config{Host: host, BearerToken: token, TLSClientConfig: tls}},
+		{"what other contexts hold", `
+apiVersion: v1
+kind: Config
+clusters: [{name: a, cluster: ` + someCluster + `}, {name: b, cluster: {server: 'http://b.example.com', insecure-skip-tls-verify: true}}]
+contexts: [{name: b, context: {cluster: b, user: b}}, {name: a, context: {cluster: a, user: a}}]
+current-context: a
+users: [{name: a, user: ` + withToken + `}, {name: b, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/sh}}}]
+`, rest.Config{Host: host, BearerToken: token, TLSClientConfig: tls}},
+		{"JSON", `{"apiVersion":"v1","kind":"Config","clusters":[{"name":"c","cluster":{"server":"` + host + `","certificate-authority-data":"` + encoded("CA") +
+			`"}}],"users":[{"name":"u","user":{"token":"` + token + `"}}],"contexts":[{"name":"x","context":{"cluster":"c","user":"u"}}],"current-context":"x"}`,
+			rest.Config{Host: host, BearerToken: token, TLSClientConfig: tls}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := kubeconfig.Restricted([]byte(test.file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(*got, test.want) {
+				t.Errorf("got %#v, want %#v", *got, test.want)
+			}
+		})
+	}
+}
+
+func TestRestrictedRefuses(t *testing.T) {
+	server := func(url string) string {
+		return file(fields("server: "+fmt.Sprintf("%q", url), "certificate-authority-data: "+encoded("CA")), withToken)
+	}
+	user := func(field string) string { return file(someCluster, with(withToken, field)) }
+	cluster := func(field string) string { return file(with(someCluster, field), withToken) }
+	const holds = "the kubeconfig holds "
+	tests := []struct{ name, file, says string }{
+		{"a program to run", user("exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/sh}"), holds + "exec,"},
+		{"a program, though nothing is said of it", user("exec: {}"), holds + "exec,"},
+		{"an authentication plugin", user("auth-provider: {name: oidc, config: {id-token: " + password + "}}"), holds + "auth-provider,"},
+		{"a token's file", user("tokenFile: /run/secrets/token"), holds + "tokenFile,"},
+		{"a client certificate's file", user("client-certificate: /etc/passwd"), holds + "client-certificate,"},
+		{"a client key's file", user("client-key: /etc/shadow"), holds + "client-key,"},
+		{"a username", user("username: root"), holds + "username,"},
+		{"a password", user("password: " + password), holds + "password,"},
+		{"somebody else's name", user("as: 'system:admin'"), holds + "as,"},
+		{"somebody else's UID", user("as-uid: '0'"), holds + "as,"},
+		{"somebody else's groups", user("as-groups: ['system:masters']"), holds + "as,"},
+		{"somebody else's extras", user("as-user-extra: {scopes: [all]}"), holds + "as,"},
+		{"a CA's file", cluster("certificate-authority: /etc/passwd"), holds + "certificate-authority,"},
+		{"a proxy", cluster("proxy-url: 'http://proxy.example.com'"), holds + "proxy-url,"},
+		{"a server that may be anybody", cluster("insecure-skip-tls-verify: true"), holds + "insecure-skip-tls-verify,"},
+		{"another name for the server", cluster("tls-server-name: kubernetes"), holds + "tls-server-name,"},
+		{"several fields, each by name", file(with(someCluster, "proxy-url: x"), with(withToken, "exec: {}, tokenFile: x")), holds + "proxy-url, tokenFile, exec,"},
+
+		{"plain HTTP", server("http://api.example.com"), `the server "http://api.example.com" is not an https URL`},
+		{"a server without a scheme", server("api.example.com:6443"), "is not an https URL"},
+		{"a server without a host", server("https://:6443"), "is not an https URL"},
+		{"an opaque URL", server("https:api.example.com"), "is not an https URL"},
+		{"a socket", server("unix:///run/api.sock"), "is not an https URL"},
+		{"no server", file(fields("certificate-authority-data: "+encoded("CA")), withToken), "is not an https URL"},
+		{"what is no URL, with a password in it", server("https://root:" + password + "@[::1"), "the server's URL cannot be parsed"},
+		{"a user in the URL", server("https://root:" + password + "@api.example.com"), "more than a host, a port and a path"},
+		{"a user in a plain URL", server("http://root:" + password + "@api.example.com"), "more than a host, a port and a path"},
+		{"a query", server("https://api.example.com/?as=root"), "more than a host, a port and a path"},
+		{"an empty query", server("https://api.example.com?"), "more than a host, a port and a path"},
+		{"a fragment", server("https://api.example.com/#top"), "more than a host, a port and a path"},
+		{"an empty fragment", server("https://api.example.com#"), "more than a host, a port and a path"},
+
+		{"no CA", file(fields("server: https://api.example.com"), withToken), "no certificate-authority-data"},
+		{"an empty CA", file(fields("server: https://api.example.com", `certificate-authority-data: ""`), withToken), "no certificate-authority-data"},
+		{"a certificate without its key", file(someCluster, fields("client-certificate-data: "+encoded("certificate"))), "only one is there"},
+		{"a key without its certificate", file(someCluster, with(withToken, "client-key-data: "+encoded(key))), "only one is there"},
+		{"no credentials", file(someCluster, "{}"), "neither client-certificate-data nor a token"},
+		{"an empty token", file(someCluster, `{token: ""}`), "neither client-certificate-data nor a token"},
+
+		{"nothing at all", "", `context "" does not exist`},
+		{"no current context", "apiVersion: v1\nkind: Config\n", `context "" does not exist`},
+		{"a current context that is not there", strings.Replace(file(someCluster, withToken), "current-context: admin", "current-context: root", 1), `context "root" does not exist`},
+		{"a context without a cluster", strings.Replace(file(someCluster, withToken), "cluster: cluster,", "cluster: other,", 1), `lacks its cluster "other"`},
+		{"a context without a user", strings.Replace(file(someCluster, withToken), "user: admin}}", "user: other}}", 1), `its user "other"`},
+		{"a context that is null", "contexts: [null]", "lacks its cluster"},
+		{"parts without a name", "contexts: [{name: ''}]\nclusters: [{name: ''}]\nusers: [{name: ''}]", "is not an https URL"},
+
+		{"a token alone", token, "it is no kubeconfig"},
+		{"another kind of object", "apiVersion: v1\nkind: " + token, "it is no kubeconfig"},
+		{"a field of the wrong type", file(someCluster, fields("token: {x: "+token+"}")), "it is no kubeconfig"},
+		{"a user that is there twice", file(someCluster, withToken+"}, {name: admin, user: "+withCert), "it is no kubeconfig"},
+		{"an alias to nothing", "users: *" + token, "it is no kubeconfig"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := kubeconfig.Restricted([]byte(test.file))
+			if err == nil {
+				t.Fatalf("accepted: %+v", got)
+			}
+			if !strings.Contains(err.Error(), test.says) {
+				t.Errorf("error is %q, want %q in it", err, test.says)
+			}
+			for _, secret := range []string{token, password, key, encoded(key)} {
+				if strings.Contains(err.Error(), secret) {
+					t.Errorf("error holds a secret: %q", err)
+				}
+			}
+		})
+	}
+}
+
+// TestEveryFieldIsDecidedOn holds the lists against the types that client-go has
+// today: a field that a newer one adds fails here until somebody decides on it.
+func TestEveryFieldIsDecidedOn(t *testing.T) {
+	kept := map[string]bool{
+		"Server": true, "CertificateAuthorityData": true,
+		"ClientCertificateData": true, "ClientKeyData": true, "Token": true,
+	}
+	leftOut := map[string]bool{"LocationOfOrigin": true, "Extensions": true, "DisableCompression": true}
+	config := func() (*api.Config, *api.Cluster, *api.AuthInfo) {
+		cluster := &api.Cluster{Server: "https://api.example.com", CertificateAuthorityData: []byte("CA")}
+		user := &api.AuthInfo{Token: token}
+		return &api.Config{
+			Clusters: map[string]*api.Cluster{"a": cluster}, AuthInfos: map[string]*api.AuthInfo{"a": user},
+			Contexts: map[string]*api.Context{"a": {Cluster: "a", AuthInfo: "a"}}, CurrentContext: "a",
+		}, cluster, user
+	}
+	for _, part := range []string{"cluster", "user"} {
+		_, cluster, user := config()
+		fieldsOf := reflect.TypeOf(*cluster)
+		if part == "user" {
+			fieldsOf = reflect.TypeOf(*user)
+		}
+		for field := range fieldsOf.Fields() {
+			if kept[field.Name] {
+				continue
+			}
+			t.Run(part+" "+field.Name, func(t *testing.T) {
+				file, cluster, user := config()
+				target := reflect.ValueOf(cluster)
+				if part == "user" {
+					target = reflect.ValueOf(user)
+				}
+				set(target.Elem().FieldByName(field.Name))
+				data, err := clientcmd.Write(*file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, err = kubeconfig.Restricted(data)
+				if leftOut[field.Name] != (err == nil) {
+					t.Errorf("error is %v", err)
+				}
+			})
+		}
+	}
+}
+
+// set gives a field of a kubeconfig some value that is not its zero.
+func set(v reflect.Value) {
+	switch v.Interface().(type) {
+	case string:
+		v.SetString("x")
+	case bool:
+		v.SetBool(true)
+	case []string:
+		v.Set(reflect.ValueOf([]string{"x"}))
+	case map[string][]string:
+		v.Set(reflect.ValueOf(map[string][]string{"x": {"x"}}))
+	case *api.AuthProviderConfig:
+		v.Set(reflect.ValueOf(&api.AuthProviderConfig{Name: "x"}))
+	case *api.ExecConfig:
+		v.Set(reflect.ValueOf(&api.ExecConfig{
+			Command: "x", APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: api.NeverExecInteractiveMode,
+		}))
+	}
+}
+
+// FuzzRestricted: whatever is accepted speaks TLS to a server that it can tell from
+// others, and runs, reads and goes through nothing.
+func FuzzRestricted(f *testing.F) {
+	for _, seed := range []string{
+		file(someCluster, withCert), file(someCluster, withToken),
+		file(with(someCluster, "proxy-url: 'http://proxy.example.com', tls-server-name: x, certificate-authority: /x"), withToken),
+		file(someCluster, with(withCert, "exec: {command: x}, auth-provider: {name: x}, tokenFile: /x, as: x, username: x, password: x")),
+		file(fields("server: 'https://a:b@[::1%25lo]:1/%2F?x#y'", "certificate-authority-data: QQ=="), withToken),
+		file(someCluster, "&u "+withToken) + "extensions: [{name: e, extension: *u}]\n",
+		"contexts: [null]", "current-context: x", "kind: Config", "- a", "{", "",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		got, err := kubeconfig.Restricted(data)
+		if err != nil {
+			if got != nil {
+				t.Fatalf("a configuration beside the error %v", err)
+			}
+			return
+		}
+		if !strings.HasPrefix(strings.ToLower(got.Host), "https://") || strings.ContainsAny(got.Host, "@?#") {
+			t.Errorf("the server is %q", got.Host)
+		}
+		if len(got.CAData) == 0 {
+			t.Error("there is no CA")
+		}
+		if got.BearerToken == "" && (len(got.CertData) == 0 || len(got.KeyData) == 0) {
+			t.Error("there are no credentials")
+		}
+		alone := rest.Config{
+			Host: got.Host, BearerToken: got.BearerToken,
+			TLSClientConfig: rest.TLSClientConfig{CAData: got.CAData, CertData: got.CertData, KeyData: got.KeyData},
+		}
+		if !reflect.DeepEqual(*got, alone) {
+			t.Errorf("there is more than server, CA and credentials: %s", cmp.Diff(alone.String(), got.String()))
+		}
+	})
+}
