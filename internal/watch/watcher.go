@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"net/url"
+	"reflect"
+	"regexp"
 	"sync"
 	"time"
 
@@ -60,9 +62,7 @@ type watchState struct {
 	missing   bool      // the API server does not serve the resource
 	lastSeen  time.Time // when it was last connected
 	lostAt    time.Time // when the resource was first found missing
-	err       string    // why it is not connected
-	// reason is the kind of err: the text differs between list and watch, and by port.
-	reason metav1.StatusReason
+	verb, err string    // what failed last, and why; empty since it was last connected
 }
 
 func newWatcher(client dynamic.Interface, r resource, key objectKey, changed func(), log *slog.Logger) *watcher {
@@ -102,18 +102,78 @@ func (w *watcher) listerWatcher() *cache.ListWatch {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			list, err := client.List(ctx, options(o))
-			w.note(ctx, "list", err)
+			w.noteList(ctx, err)
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
-			stream, err := client.Watch(ctx, options(o))
+			events, err := client.Watch(ctx, options(o))
+			if err == nil && reflect.TypeOf(events) == emptyWatch {
+				err = errNoAnswer
+			}
 			if o.SendInitialEvents == nil || !apierrors.IsInvalid(err) { // an older server: the reflector lists instead
 				w.note(ctx, "watch", err)
 			}
-			return stream, err
+			if err != nil {
+				return nil, err
+			}
+			return stream{events, w.ended}, nil
 		},
 	}
 }
+
+// emptyWatch is what the client returns, without an error, where the connection timed
+// out or was closed.
+var emptyWatch = reflect.TypeOf(apiwatch.NewEmptyWatch())
+
+var errNoAnswer = errors.New("the connection timed out or was closed before the API server answered")
+
+// stream is an open watch. The reflector stops every watch that ends, also one that
+// the API server has ended.
+type stream struct {
+	apiwatch.Interface
+
+	ended func()
+}
+
+// Stop is apiwatch.Interface's.
+func (s stream) Stop() {
+	s.Interface.Stop()
+	s.ended()
+}
+
+// ended takes down that the watch is over. The next one may have to wait.
+func (w *watcher) ended() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.state.connected {
+		w.state.connected, w.state.lastSeen = false, w.clock.Now()
+	}
+}
+
+// noteList takes down how a list went. A list that succeeds is no connection yet; one
+// that fails after a watch has failed is no news: the reflector tries both in turn.
+func (w *watcher) noteList(ctx context.Context, err error) {
+	w.mu.Lock()
+	standing := w.state.verb
+	if err == nil && standing == "list" {
+		w.state.verb, w.state.err = "", ""
+	}
+	w.mu.Unlock()
+	if err != nil && standing != "watch" {
+		w.note(ctx, "list", err)
+	}
+}
+
+// sourceAddress is what differs between errors of connections that fail alike.
+var sourceAddress = regexp.MustCompile(`\S+->`)
+
+// plain is an error without what differs from one attempt to the next.
+type plain struct{ error }
+
+func (e plain) Error() string { return sourceAddress.ReplaceAllString(e.error.Error(), "") }
+
+// Unwrap is for errors.As.
+func (e plain) Unwrap() error { return e.error }
 
 // note takes down how an attempt went, and logs when that is news.
 func (w *watcher) note(ctx context.Context, verb string, err error) {
@@ -124,6 +184,9 @@ func (w *watcher) note(ctx context.Context, verb string, err error) {
 	if requestErr := (*url.Error)(nil); errors.As(err, &requestErr) {
 		err = requestErr.Err
 	}
+	if err != nil {
+		err = plain{err}
+	}
 	now := w.clock.Now()
 	w.mu.Lock()
 	before := w.state
@@ -131,7 +194,7 @@ func (w *watcher) note(ctx context.Context, verb string, err error) {
 	if err == nil {
 		w.state = watchState{connected: true, lastSeen: now}
 	} else {
-		w.state.err, w.state.reason = err.Error(), apierrors.ReasonForError(err)
+		w.state.verb, w.state.err = verb, err.Error()
 		w.state.missing = apierrors.IsNotFound(err)
 		if before.connected || w.state.missing { // that there is nothing to see is knowledge, too
 			w.state.lastSeen = now
@@ -157,7 +220,7 @@ func (w *watcher) note(ctx context.Context, verb string, err error) {
 			w.log.Info("the API server does not serve this resource (yet); it is used as soon as it appears")
 		}
 		w.dropMissing(now.Sub(after.lostAt))
-	case before.connected || before.missing || before.reason != after.reason || before.err == "":
+	case before.err != after.err:
 		w.log.Error("watch failed; what was read before is kept", "verb", verb, "err", err, "remedy", remedy(err))
 	}
 }
