@@ -1,0 +1,320 @@
+package dns_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// deadline is for everything that happens at once on an idle machine.
+const deadline = 60 * time.Second
+
+// coredns is a process with a Corefile. It can be killed and started again.
+type coredns struct {
+	path     string // of the Corefile
+	words    map[string]string
+	cmd      *exec.Cmd
+	ended    chan struct{} // closed when the process has ended
+	log      *output       // of the process, the present or the last one
+	port     int
+	ready    string // URLs of its plugins
+	metrics  string
+	profiles string
+}
+
+// newCoreDNS writes a Corefile, in which $DNS, $READY, $METRICS and $PPROF stand for
+// ports and other words for what the test says. The process ends with the test.
+func newCoreDNS(t *testing.T, corefile string, words map[string]string) *coredns {
+	t.Helper()
+	ports := freePorts(t, 4)
+	c := &coredns{
+		path: filepath.Join(t.TempDir(), "Corefile"),
+		port: ports[0],
+		words: map[string]string{
+			"DNS": strconv.Itoa(ports[0]), "READY": strconv.Itoa(ports[1]), "METRICS": strconv.Itoa(ports[2]), "PPROF": strconv.Itoa(ports[3]),
+		},
+	}
+	maps.Copy(c.words, words)
+	c.ready = "http://127.0.0.1:" + c.words["READY"] + "/ready"
+	c.metrics = "http://127.0.0.1:" + c.words["METRICS"] + "/metrics"
+	c.profiles = "http://127.0.0.1:" + c.words["PPROF"] + "/debug/pprof/"
+	c.configure(t, corefile)
+	t.Cleanup(func() {
+		if t.Failed() && c.log != nil {
+			t.Logf("the end of what %s said:\n%s", c.path, c.log.tail())
+		}
+		c.kill(t)
+	})
+	return c
+}
+
+// startCoreDNS starts a new one.
+func startCoreDNS(t *testing.T, corefile string, words map[string]string) *coredns {
+	t.Helper()
+	c := newCoreDNS(t, corefile, words)
+	c.start(t)
+	return c
+}
+
+// configure replaces the Corefile.
+func (c *coredns) configure(t *testing.T, corefile string) {
+	t.Helper()
+	text := os.Expand(corefile, func(word string) string {
+		value, ok := c.words[word]
+		if !ok {
+			t.Fatalf("the Corefile has $%s, which nothing is said about", word)
+		}
+		return value
+	})
+	if err := os.WriteFile(c.path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (c *coredns) start(t *testing.T) {
+	t.Helper()
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.log, c.ended = &output{}, make(chan struct{})
+	c.cmd = exec.Command(path, "-conf", c.path)
+	c.cmd.Stdout, c.cmd.Stderr = c.log, c.log
+	c.cmd.SysProcAttr = dieWithTest()
+	if err := launch(c.cmd); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(c.ended)
+		if err := c.cmd.Wait(); err != nil {
+			fmt.Fprintln(c.log, "ended:", err)
+		}
+	}()
+}
+
+// kill ends the process as a crash would, and looks for what it must never say.
+func (c *coredns) kill(t *testing.T) {
+	t.Helper()
+	if c.cmd == nil {
+		return
+	}
+	select {
+	case <-c.ended:
+		t.Errorf("coredns ended by itself:\n%s", c.log.tail())
+	default:
+		if err := c.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			t.Error(err)
+		}
+		<-c.ended
+	}
+	c.cmd = nil
+	for _, fault := range []string{"DATA RACE", "[PANIC]", "Recovered from panic", "panic:"} {
+		if at := strings.Index(c.log.String(), fault); at >= 0 {
+			t.Errorf("coredns says:\n%.4000s", c.log.String()[at:])
+		}
+	}
+}
+
+// reload has the process read its Corefile again, and returns the error that it reports.
+func (c *coredns) reload(t *testing.T) error {
+	t.Helper()
+	from := c.log.Len()
+	if err := c.cmd.Process.Signal(syscall.SIGUSR1); err != nil {
+		t.Fatal(err)
+	}
+	for start := time.Now(); ; time.Sleep(time.Millisecond) {
+		said := c.log.since(from)
+		if strings.Contains(said, "Reloading complete\n") {
+			return nil
+		}
+		if _, failure, ok := strings.Cut(said, "[ERROR] SIGUSR1: "); ok && strings.HasSuffix(failure, "\n") {
+			return errors.New(strings.TrimSpace(failure))
+		}
+		if time.Since(start) > deadline {
+			t.Fatalf("no end to a reload:\n%s", said)
+		}
+	}
+}
+
+// metric returns the sum of a metric's series that have all of these labels, each
+// written name="value".
+func (c *coredns) metric(t *testing.T, name string, labels ...string) float64 {
+	t.Helper()
+	status, page := get(t, http.DefaultClient, c.metrics)
+	if status != http.StatusOK {
+		t.Fatalf("%s: status %d: %s", c.metrics, status, page)
+	}
+	return sum(t, page, name, labels...)
+}
+
+// isReady asks the ready plugin.
+func (c *coredns) isReady(t *testing.T) bool {
+	t.Helper()
+	status, body := get(t, http.DefaultClient, c.ready)
+	switch status {
+	case http.StatusOK:
+		return true
+	case http.StatusServiceUnavailable:
+		return false
+	default:
+		t.Fatalf("%s: status %d: %s", c.ready, status, body)
+		return false
+	}
+}
+
+// get reads a page.
+func get(t *testing.T, client *http.Client, url string) (status int, body string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Close = true // whoever answers may be gone the next time
+	response, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	data, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(data)
+}
+
+// sum adds up the series of a metric on a page, as coredns.metric does.
+func sum(t *testing.T, page, name string, labels ...string) float64 {
+	t.Helper()
+	total := 0.0
+	for line := range strings.Lines(page) {
+		series, value, _ := strings.Cut(strings.TrimSpace(line), "} ")
+		bare, _, labelled := strings.Cut(series, "{")
+		if !labelled {
+			bare, value, _ = strings.Cut(series, " ")
+		}
+		if bare != name || !containsAll(series, labels) {
+			continue
+		}
+		number, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			t.Fatalf("metric %s: %v", line, err)
+		}
+		total += number
+	}
+	return total
+}
+
+func containsAll(s string, words []string) bool {
+	for _, word := range words {
+		if !strings.Contains(s, word) {
+			return false
+		}
+	}
+	return true
+}
+
+// poll waits for what is to happen soon.
+func poll(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for start := time.Now(); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Since(start) > deadline {
+			t.Fatalf("timed out waiting for: %s", what)
+		}
+	}
+}
+
+// freePorts finds ports that nothing listens on, below those that the kernel gives to
+// outgoing connections: a process that was killed comes back to its own.
+func freePorts(t *testing.T, n int) []int {
+	t.Helper()
+	const from, to = 10000, 30000
+	var found []int
+	for range 1000 {
+		port := from + rand.IntN(to-from)
+		tcp, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			continue
+		}
+		defer func() { _ = tcp.Close() }() // held until all are found, which thus differ
+		udp, err := net.ListenPacket("udp", tcp.Addr().String())
+		if err != nil {
+			continue
+		}
+		if err := udp.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if found = append(found, port); len(found) == n {
+			return found
+		}
+	}
+	t.Fatalf("found no %d free ports between %d and %d", n, from, to)
+	return nil
+}
+
+// output keeps what a process writes.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(p)
+}
+
+func (o *output) Len() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Len()
+}
+
+func (o *output) since(offset int) string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return string(o.buf.Bytes()[offset:])
+}
+
+func (o *output) String() string { return o.since(0) }
+
+func (o *output) tail() string {
+	const size = 8 << 10
+	return o.since(max(0, o.Len()-size))
+}
+
+// lines returns the lines with all of these words.
+func (o *output) lines(words ...string) []string {
+	var found []string
+	for line := range strings.Lines(o.String()) {
+		if containsAll(line, words) {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// repeated returns the warnings and errors that are there more than once.
+func (o *output) repeated() map[string]int {
+	counts := map[string]int{}
+	for line := range strings.Lines(o.String()) {
+		if strings.HasPrefix(line, "[WARNING]") || strings.HasPrefix(line, "[ERROR]") {
+			counts[line]++
+		}
+	}
+	maps.DeleteFunc(counts, func(_ string, n int) bool { return n == 1 })
+	return counts
+}

@@ -1,0 +1,144 @@
+package dns_test
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// tenant is the Corefile of one hosted cluster's DNS: a block for its VLAN, which
+// passes on to resolvers that are named, and one for pods, which passes on to nobody.
+const tenant = `.:$DNS {
+		bind $VLAN
+		errors
+		prometheus 127.0.0.1:$METRICS
+		hcpviews $TENANT.$DOMAIN {
+			kubeconfig $KUBECONFIG
+			infra clusters/$TENANT
+			view vlan
+		}
+		hcpapps $TENANT.$DOMAIN
+		cache
+		forward . $SITE
+	}
+	.:$DNS {
+		bind $POD
+		errors
+		prometheus 127.0.0.1:$METRICS
+		hcpviews $TENANT.$DOMAIN {
+			kubeconfig $KUBECONFIG
+			infra clusters/$TENANT
+			view pod
+		}
+		hcpapps $TENANT.$DOMAIN
+		cache
+	}`
+
+// clusterDNS is a stock CoreDNS that forwards the tenants' zones back to their DNS.
+const clusterDNS = `blue.$DOMAIN:$DNS {
+		bind 127.0.0.1
+		prometheus 127.0.0.1:$METRICS
+		forward . $BLUE
+		cache
+	}
+	green.$DOMAIN:$DNS {
+		bind 127.0.0.1
+		prometheus 127.0.0.1:$METRICS
+		forward . $GREEN
+		cache
+	}
+	.:$DNS {
+		bind 127.0.0.1
+		prometheus 127.0.0.1:$METRICS
+		forward . $SITE
+		cache
+	}`
+
+func TestClusterDNSThatForwardsBackMakesNoCycle(t *testing.T) {
+	cp := management.Get(t)
+	blue, green := blue, green
+	blue.apps = "{enabled: true, source: Static, addresses: [192.0.2.100]}"
+	green.apps = "{enabled: false}" // so the names of its applications are passed on
+	apply(t, cp, blue.yaml()+green.yaml())
+	site := newSite(t)
+	const blueVLAN, bluePod, greenVLAN, greenPod = "127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5"
+	start := func(name, vlan, pods string) *coredns {
+		t.Helper()
+		return startCoreDNS(t, tenant, map[string]string{
+			"DOMAIN": domain, "KUBECONFIG": cp.Kubeconfig(), "SITE": site.address, "TENANT": name, "VLAN": vlan, "POD": pods,
+		})
+	}
+	ofBlue, ofGreen := start("blue", blueVLAN, bluePod), start("green", greenVLAN, greenPod)
+	central := startCoreDNS(t, clusterDNS, map[string]string{
+		"DOMAIN": domain, "SITE": site.address,
+		"BLUE": bluePod + ":" + strconv.Itoa(ofBlue.port), "GREEN": greenPod + ":" + strconv.Itoa(ofGreen.port),
+	})
+	ofBlue.await(t, question{from: blueVM, to: blueVLAN, name: "api.blue." + domain, want: blue.proxy})
+	ofGreen.await(t, question{from: greenVM, to: greenVLAN, name: "api.green." + domain, want: green.proxy})
+	central.await(t,
+		question{from: pod, name: "api.blue." + domain, want: blue.pod},
+		question{from: pod, name: "api.green." + domain, want: green.pod},
+	)
+
+	servers := []*coredns{ofBlue, ofGreen, central}
+	for _, tc := range []struct {
+		server *coredns
+		question
+		hops string // queries that reach blue's DNS, green's, cluster DNS and the site
+	}{
+		// From a VLAN: what is not the tenant's own goes to the site, once, and to nobody else.
+		{ofBlue, question{from: blueVM, to: blueVLAN, name: "typo.blue." + domain, want: nxDomain}, "1 0 0 0"},
+		{ofBlue, question{from: blueVM, to: blueVLAN, name: "other." + domain, want: elsewhere}, "1 0 0 1"},
+		{ofBlue, question{from: blueVM, to: blueVLAN, name: "www.example.org", want: elsewhere}, "1 0 0 1"},
+		{ofBlue, question{from: blueVM, to: blueVLAN, name: "oauth.green." + domain, want: elsewhere}, "1 0 0 1"},
+		{ofBlue, question{from: blueVM, to: blueVLAN, name: "typo.green." + domain, want: elsewhere}, "1 0 0 1"},
+		{ofGreen, question{from: greenVM, to: greenVLAN, name: "oauth.blue." + domain, want: elsewhere}, "0 1 0 1"},
+		{ofGreen, question{from: greenVM, to: greenVLAN, name: "shop.apps.blue." + domain, want: elsewhere}, "0 1 0 1"},
+		{ofGreen, question{from: greenVM, to: greenVLAN, name: "shop.apps.green." + domain, want: elsewhere}, "0 1 0 1"},
+		{ofGreen, question{from: greenVM, to: greenVLAN, name: "typo.green." + domain, want: nxDomain}, "0 1 0 0"},
+
+		// From a pod, by way of cluster DNS: a tenant's zone ends at that tenant's DNS.
+		{central, question{from: pod, name: "oauth.blue." + domain, want: blue.pod}, "1 0 1 0"},
+		{central, question{from: pod, name: "oauth.green." + domain, want: green.pod}, "0 1 1 0"},
+		{central, question{from: pod, name: "shop.apps.blue." + domain, want: blue.pod}, "1 0 1 0"},
+		{central, question{from: pod, name: "shop.apps.green." + domain, want: servFail}, "0 1 1 0"},
+		{central, question{from: pod, name: "typo.blue." + domain, want: nxDomain}, "1 0 1 0"},
+		{central, question{from: pod, name: "a.typo.green." + domain, want: nxDomain}, "0 1 1 0"},
+		{central, question{from: pod, name: "another." + domain, want: elsewhere}, "0 0 1 1"},
+		{central, question{from: pod, name: "www.example.com", want: elsewhere}, "0 0 1 1"},
+		{central, question{from: pod, name: "typo.blue." + domain, qtype: dns.TypeHTTPS, want: nxDomain}, "1 0 1 0"},
+
+		// From a pod that asks a tenant's DNS for what is not that tenant's: nothing, at once.
+		{ofBlue, question{from: pod, to: bluePod, name: "api.green." + domain, want: servFail}, "1 0 0 0"},
+		{ofBlue, question{from: pod, to: bluePod, name: "api.green." + domain, qtype: dns.TypeAAAA, want: servFail}, "1 0 0 0"},
+		{ofGreen, question{from: pod, to: greenPod, name: "api.blue." + domain, want: servFail}, "0 1 0 0"},
+		{ofGreen, question{from: pod, to: greenPod, name: "www.example.net", want: servFail}, "0 1 0 0"},
+	} {
+		count := func() []int {
+			var counts []int
+			for _, s := range servers {
+				counts = append(counts, int(s.metric(t, "coredns_dns_requests_total")))
+			}
+			return append(counts, site.total())
+		}
+		before := count()
+		tc.server.expect(t, tc.question)
+		hops := func() string {
+			words := make([]string, 0, len(before))
+			for i, n := range count() {
+				words = append(words, strconv.Itoa(n-before[i]))
+			}
+			return strings.Join(words, " ")
+		}
+		// A server counts a query after it has answered it.
+		for deadline := time.Now().Add(5 * time.Second); hops() != tc.hops; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Errorf("%s: the queries at blue's DNS, green's, cluster DNS and the site are %s, want %s", tc.question, hops(), tc.hops)
+				break
+			}
+		}
+	}
+}

@@ -1,0 +1,50 @@
+package dns_test
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// lister may list everything, and watch nothing.
+const lister = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: lister}
+rules: [{apiGroups: ["*"], resources: ["*"], verbs: [get, list]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: lister}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: lister}
+subjects: [{kind: User, name: lister, apiGroup: rbac.authorization.k8s.io}]
+`
+
+func TestDeniedWatchesAreLoggedOnceNotPerAttempt(t *testing.T) {
+	const attempts = 4 // to watch each resource; the waits in between grow
+	cp := management.Get(t)
+	apply(t, cp, lister)
+	for name, user := range map[string]string{"a user without rights": "nobody", "a user who may but list": "lister"} {
+		t.Run(name, func(t *testing.T) {
+			path, err := cp.UserKubeconfig(user)
+			if err != nil {
+				t.Fatal(err)
+			}
+			config, err := clientcmd.BuildConfigFromFlags("", path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			api := newCounter(t, config)
+			c := startCoreDNS(t, ".:$DNS {\n bind 127.0.0.1\n hcpviews {\n kubeconfig $KUBECONFIG\n }\n}",
+				map[string]string{"KUBECONFIG": api.kubeconfig})
+			for _, resource := range []string{"hostedclusters", "infras", "routes", "services"} {
+				poll(t, "attempts to watch "+resource, func() bool { return api.count("watch "+resource) >= attempts })
+				lines := c.log.lines("resource="+resource, "watch")
+				if len(lines) != 1 || !strings.Contains(lines[0], "cannot watch") {
+					t.Errorf("%d lines about %s, want one that says what is not allowed:\n%s", len(lines), resource, strings.Join(lines, ""))
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,308 @@
+package dns_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/densityops/oooi/test/lab"
+)
+
+// domain is the base domain of the hosted clusters.
+const domain = "lab.example.com"
+
+// cluster is a hosted cluster with its Infra and the Service of its proxy.
+type cluster struct {
+	name  string
+	net   string // the first three numbers of the VLAN's addresses
+	proxy string // on the VLAN
+	pod   string // the proxy's cluster IP
+	apps  string // spec.appsIngress of the Infra
+}
+
+// The hosted clusters of most tests. The applications of blue have a Service in a
+// real hosted cluster, those of green an address that is given.
+var (
+	blue = cluster{
+		name: "blue", net: "127.50.0", proxy: "127.50.0.3", pod: "127.96.1.50",
+		apps: "{enabled: true, metallb: {ipAddressPoolRange: 192.0.2.0/24}}",
+	}
+	green = cluster{
+		name: "green", net: "127.60.0", proxy: "127.60.0.3", pod: "127.96.1.60",
+		apps: "{enabled: true, source: Static, addresses: [198.51.100.100]}",
+	}
+)
+
+// Addresses of applications, which lie on no VLAN of the tests: those are on loopback,
+// which is never believed of a load balancer.
+const (
+	blueApps     = "192.0.2.200"
+	blueAppsNext = "192.0.2.201"
+	greenApps    = "198.51.100.100"
+)
+
+const clustersYAML = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: clusters}
+---
+`
+
+func (c cluster) yaml() string {
+	return clustersYAML + c.hostedCluster(c.name+"."+domain, "") + c.infra() + fmt.Sprintf(`
+apiVersion: v1
+kind: Namespace
+metadata: {name: clusters-%[1]s}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: %[1]s-proxy, namespace: clusters}
+spec: {clusterIP: %[2]s, ports: [{port: 6443}]}
+---
+apiVersion: route.openshift.io/v1
+kind: Route
+metadata: {name: ignition-server, namespace: clusters-%[1]s}
+spec: {host: %[3]s, to: {kind: Service, name: ignition-server-proxy, weight: 100}}
+---
+`, c.name, c.pod, c.routeHost())
+}
+
+// routeHost is the name of a Route, outside of the cluster's own domain.
+func (c cluster) routeHost() string { return "ignition-" + c.name + ".apps.management.example.com" }
+
+// hostedCluster is the HostedCluster, which the real CRD accepts. Its API server has
+// the name api.<apiDomain>; more are further lines of the spec.
+func (c cluster) hostedCluster(apiDomain, more string) string {
+	return fmt.Sprintf(`
+apiVersion: hypershift.openshift.io/v1beta1
+kind: HostedCluster
+metadata: {name: %[1]s, namespace: clusters}
+spec:
+  dns: {baseDomain: %[2]s}
+  etcd: {managementType: Managed, managed: {storage: {type: PersistentVolume, persistentVolume: {size: 8Gi}}}}
+  networking: {clusterNetwork: [{cidr: 10.132.0.0/14}], serviceNetwork: [{cidr: 172.31.0.0/16}], networkType: OVNKubernetes}
+  platform: {type: KubeVirt, kubevirt: {}}
+  pullSecret: {name: pull-secret}
+  release: {image: registry.example.com/release:4.20}
+  sshKey: {}
+  services:
+  - {service: APIServer, servicePublishingStrategy: {type: LoadBalancer, loadBalancer: {hostname: api.%[3]s}}}
+  - {service: OAuthServer, servicePublishingStrategy: {type: Route}}
+  - {service: Konnectivity, servicePublishingStrategy: {type: Route}}
+  - {service: Ignition, servicePublishingStrategy: {type: Route}}
+%[4]s
+---
+`, c.name, domain, apiDomain, more)
+}
+
+func (c cluster) infra() string {
+	return fmt.Sprintf(`
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: Infra
+metadata: {name: %[1]s, namespace: clusters}
+spec:
+  hostedClusterRef: {name: %[1]s}
+  networkConfig: {cidr: %[2]s.0/24, gateway: %[2]s.1, networkAttachmentDefinition: %[1]s}
+  infraComponents: {proxy: {serverIP: %[3]s}}
+  appsIngress: %[4]s
+---
+`, c.name, c.net, c.proxy, c.apps)
+}
+
+// apply applies objects, and deletes them when the test ends.
+func apply(t *testing.T, cp *lab.ControlPlane, yaml string) {
+	t.Helper()
+	update(t, cp, yaml)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), deadline) // the test's own is over
+		defer cancel()
+		objects, err := lab.ParseYAML([]byte(yaml))
+		if err != nil {
+			t.Error(err)
+		}
+		for _, object := range objects {
+			if object.GetKind() == "Namespace" {
+				continue // nobody would empty it
+			}
+			if err := cp.Delete(ctx, object); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// update applies objects that are there already, or that another call deletes.
+func update(t *testing.T, cp *lab.ControlPlane, yaml string) {
+	t.Helper()
+	if err := cp.ApplyYAML(t.Context(), []byte(yaml)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// outage kills a control plane as a power cut would, and brings it back when the test
+// says so, at its end at the latest.
+type outage struct {
+	cp   *lab.ControlPlane
+	over bool
+}
+
+func startOutage(t *testing.T, cp *lab.ControlPlane) *outage {
+	t.Helper()
+	o := &outage{cp: cp}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), deadline)
+		defer cancel()
+		if err := o.restore(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := errors.Join(cp.KillEtcd(), cp.KillAPIServer()); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func (o *outage) restore(ctx context.Context) error {
+	if o.over {
+		return nil
+	}
+	o.over = true
+	return errors.Join(o.cp.StartEtcd(ctx), o.cp.StartAPIServer(ctx))
+}
+
+func (o *outage) end(t *testing.T) {
+	t.Helper()
+	started := time.Now()
+	if err := o.restore(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("etcd and the API server are back, after %s", time.Since(started).Round(time.Millisecond))
+}
+
+// withHosted gives blue its hosted cluster: an API server with the applications'
+// Service, and in the management cluster what leads there.
+func withHosted(t *testing.T, cp *lab.ControlPlane) *lab.ControlPlane {
+	t.Helper()
+	guest := hosted.Get(t)
+	update(t, guest, `
+apiVersion: v1
+kind: Namespace
+metadata: {name: openshift-ingress}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: blue-apps, namespace: openshift-ingress}
+spec: {type: LoadBalancer, ports: [{port: 443}]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: reader, namespace: openshift-ingress}
+rules: [{apiGroups: [""], resources: [services], resourceNames: [blue-apps], verbs: [get, list, watch]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: reader, namespace: openshift-ingress}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: reader}
+subjects: [{kind: User, name: reader, apiGroup: rbac.authorization.k8s.io}]
+`)
+	assignApps(t, guest, blueApps)
+	server, err := url.Parse(guest.ServerURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply(t, cp, fmt.Sprintf(`
+apiVersion: v1
+kind: Namespace
+metadata: {name: clusters-blue}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: kube-apiserver, namespace: clusters-blue}
+spec: {clusterIP: %s, ports: [{port: %s}]}
+---
+%s`, hostedAddress, server.Port(), readerSecret("blue", readerKubeconfig(t, guest))))
+	return guest
+}
+
+// assignApps gives blue's applications an address, as a load balancer would.
+func assignApps(t *testing.T, guest *lab.ControlPlane, address string) {
+	t.Helper()
+	err := guest.ApplyStatusYAML(t.Context(), []byte(`
+apiVersion: v1
+kind: Service
+metadata: {name: blue-apps, namespace: openshift-ingress}
+status: {loadBalancer: {ingress: [{ip: `+address+`}]}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// readerKubeconfig may read that Service. It has the API server's public name, which
+// nothing resolves here, as HyperShift writes it.
+func readerKubeconfig(t *testing.T, guest *lab.ControlPlane) string {
+	t.Helper()
+	path, err := guest.UserKubeconfig("reader")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := clientcmd.LoadFromFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range config.Clusters {
+		c.Server = "https://api.blue." + domain + ":6443"
+	}
+	data, err := clientcmd.Write(*config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func readerSecret(infra, kubeconfig string) string {
+	return fmt.Sprintf("apiVersion: v1\nkind: Secret\nmetadata: {name: %s-apps-reader, namespace: clusters}\nstringData:\n  kubeconfig: |\n    %s\n---\n",
+		infra, strings.ReplaceAll(kubeconfig, "\n", "\n    "))
+}
+
+// kubeconfigFor writes an administrator's kubeconfig with another server.
+func kubeconfigFor(t *testing.T, server string) string {
+	t.Helper()
+	path := t.TempDir() + "/kubeconfig"
+	text := fmt.Sprintf(`
+apiVersion: v1
+kind: Config
+current-context: test
+clusters: [{name: test, cluster: {server: %q}}]
+contexts: [{name: test, context: {cluster: test}}]
+`, server)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// touch changes an object in the namespace clusters in nothing that matters.
+func touch(t *testing.T, cp *lab.ControlPlane, resource schema.GroupVersionResource, name string, n int) {
+	t.Helper()
+	client, err := dynamic.NewForConfig(cp.RESTConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	patch := fmt.Appendf(nil, `{"metadata": {"annotations": {"touched": "%d"}}}`, n)
+	_, err = client.Resource(resource).Namespace("clusters").Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

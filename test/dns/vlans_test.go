@@ -1,0 +1,132 @@
+package dns_test
+
+import (
+	"maps"
+	"testing"
+)
+
+// overlapping are two VLANs with one CIDR, as their owners chose them. Only the
+// listener tells their clients apart.
+const overlapping = `.:$DNS {
+		bind 127.0.0.2
+		errors
+		prometheus 127.0.0.1:$METRICS
+		hcpviews $DOMAIN {
+			kubeconfig $KUBECONFIG
+			infra clusters/blue
+			view vlan
+		}
+		hcpapps $DOMAIN
+		cache
+		forward . $SITE
+	}
+	.:$DNS {
+		bind 127.0.0.3
+		errors
+		prometheus 127.0.0.1:$METRICS
+		hcpviews $DOMAIN {
+			kubeconfig $KUBECONFIG
+			infra clusters/green
+			view vlan
+		}
+		hcpapps $DOMAIN
+		cache
+		forward . $SITE
+	}
+	.:$DNS {
+		bind 127.0.0.1
+		errors
+		prometheus 127.0.0.1:$METRICS
+		hcpviews $DOMAIN {
+			kubeconfig $KUBECONFIG
+			infra clusters/blue
+			view pod
+		}
+		hcpapps $DOMAIN
+		cache
+	}`
+
+func TestVLANsWithOneCIDRAreToldApartByTheirListeners(t *testing.T) {
+	const vm, stranger = "127.50.0.10", "127.60.0.10"
+	cp := management.Get(t)
+	blue, green := blue, green
+	green.net, green.proxy = blue.net, "127.50.0.4"
+	blue.apps = "{enabled: true, source: Static, addresses: [192.0.2.100]}"
+	green.apps = "{enabled: true, source: Static, addresses: [192.0.2.101]}"
+	apply(t, cp, blue.yaml()+green.yaml())
+	before := settledWatches(t, cp)
+	c := startCoreDNS(t, overlapping, map[string]string{
+		"DOMAIN": domain, "KUBECONFIG": cp.Kubeconfig(), "SITE": newSite(t).address,
+	})
+	questions := []question{
+		{from: vm, to: "127.0.0.2", name: "api.blue." + domain, want: blue.proxy},
+		{from: vm, to: "127.0.0.2", name: "shop.apps.blue." + domain, want: "192.0.2.100"},
+		{from: vm, to: "127.0.0.2", name: "typo.blue." + domain, want: nxDomain},
+		{from: vm, to: "127.0.0.2", name: "api.green." + domain, want: elsewhere},
+		{from: vm, to: "127.0.0.2", name: "shop.apps.green." + domain, want: elsewhere},
+		{from: vm, to: "127.0.0.3", name: "api.green." + domain, want: green.proxy},
+		{from: vm, to: "127.0.0.3", name: "shop.apps.green." + domain, want: "192.0.2.101"},
+		{from: vm, to: "127.0.0.3", name: "typo.green." + domain, want: nxDomain},
+		{from: vm, to: "127.0.0.3", name: "api.blue." + domain, want: elsewhere},
+		{from: vm, to: "127.0.0.3", name: "shop.apps.blue." + domain, want: elsewhere},
+		{from: pod, to: "127.0.0.1", name: "api.blue." + domain, want: blue.pod},
+		{from: pod, to: "127.0.0.1", name: "shop.apps.blue." + domain, want: blue.pod},
+		{from: vm, to: "127.0.0.1", name: "api.blue." + domain, want: blue.pod},
+		{from: stranger, to: "127.0.0.2", name: "api.blue." + domain, want: refused},
+		{from: stranger, to: "127.0.0.3", name: "api.green." + domain, want: refused},
+	}
+	c.await(t, questions...)
+	for range 2 { // whatever the caches have by now
+		c.expect(t, questions...)
+	}
+
+	// Three blocks with two plugins each, and two stores: one for each Infra.
+	if n := c.metric(t, "coredns_oooi_synced"); n != 2 {
+		t.Errorf("%.0f stores are in use, want 2", n)
+	}
+	if n := c.metric(t, "coredns_oooi_synced", "infra clusters/blue"); n != 1 {
+		t.Errorf("%.0f stores are in use for the blocks of one Infra, want 1", n)
+	}
+	ours := watches{"hostedclusters": 2, "infras": 2, "routes": 2, "services": 2}
+	if got := watchesOf(t, cp).since(before); !maps.Equal(got, ours) {
+		t.Errorf("%v watches are open, want %v", got, ours)
+	}
+	// Neither Infra's block sees the other Infra, so nothing overlaps in it.
+	if n := c.metric(t, "coredns_oooi_problems"); n != 0 {
+		t.Errorf("%.0f problems", n)
+	}
+
+	moved := green
+	moved.proxy = "127.50.0.44"
+	update(t, cp, moved.infra())
+	c.await(t, question{from: vm, to: "127.0.0.3", name: "api.green." + domain, want: moved.proxy})
+	c.expect(t, question{from: vm, to: "127.0.0.2", name: "api.blue." + domain, want: blue.proxy})
+}
+
+// Without listeners of their own, clients whose address tells nothing are refused,
+// rather than shown a guess.
+func TestVLANsWithOneCIDRAndOneListenerAreRefused(t *testing.T) {
+	cp := management.Get(t)
+	blue, green := blue, green
+	green.net, green.proxy = blue.net, "127.50.0.4"
+	blue.apps, green.apps = "{enabled: false}", "{enabled: false}"
+	apply(t, cp, blue.yaml()+green.yaml())
+	c := startCoreDNS(t, `.:$DNS {
+		bind 127.0.0.1
+		prometheus 127.0.0.1:$METRICS
+		hcpviews $DOMAIN {
+			kubeconfig $KUBECONFIG
+		}
+	}`, map[string]string{"DOMAIN": domain, "KUBECONFIG": cp.Kubeconfig()})
+	c.await(t,
+		question{from: pod, name: "api.blue." + domain, want: blue.pod},
+		question{from: pod, name: "api.green." + domain, want: green.pod},
+	)
+	c.expect(t,
+		question{from: blueVM, name: "api.blue." + domain, want: refused},
+		question{from: blueVM, name: "api.green." + domain, want: refused},
+	)
+	if n := c.metric(t, "coredns_oooi_problems", `reason="VLANOverlap"`); n == 0 {
+		t.Error("nothing says why")
+	}
+}
