@@ -10,8 +10,8 @@ TESTFLAGS ?= -race -timeout 20m
 LDFLAGS := -s -w -X github.com/coredns/coredns/coremain.GitCommit=oooi-$(VERSION)
 
 # Debian packages that are installed when missing: a C compiler for the race
-# detector, and dig for the demo.
-PACKAGES := gcc:gcc libc6-dev:/usr/include/stdlib.h bind9-dnsutils:dig
+# detector, dig for the demo, and dnsperf for the benchmark and its test.
+PACKAGES := gcc:gcc libc6-dev:/usr/include/stdlib.h bind9-dnsutils:dig dnsperf:dnsperf
 
 .PHONY: help
 help: ## Show this help
@@ -24,6 +24,10 @@ demo: deps bin/coredns lab ## Answer a hosted cluster's names by view, on a real
 .PHONY: test
 test: deps lab ## Run all unit and integration tests with the race detector
 	$(GO) test $(TESTFLAGS) ./...
+
+.PHONY: bench
+bench: deps lab ## Measure our plugins against their peers, in one run
+	@$(GO) run ./test/bench
 
 .PHONY: lint
 lint: bin/golangci-lint ## Run the linters

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestBench runs the whole at a tiny size. All answers are checked on the way; the
+// numbers mean nothing.
+func TestBench(t *testing.T) {
+	opts := options{rounds: 2, slice: 50 * time.Millisecond, sizes: []int{1, 3}, direct: 5, changes: 5}
+	var out strings.Builder
+	if err := run(t.Context(), opts, &out); err != nil {
+		t.Fatal(err)
+	}
+	var rows []string
+	for line := range strings.Lines(out.String()) {
+		if cells := strings.Split(line, "|"); len(cells) > 4 {
+			rows = append(rows, strings.TrimSpace(strings.Join(cells[1:4], "|")))
+		}
+	}
+	for _, want := range []string{
+		"1 | pod | noop", "3 | pod | noop", "3 | vlan | noop", "3 | pod | hcpviews with 1",
+		"3 | pod | hosts", "3 | pod | file", "3 | pod | template", "3 | pod | kubernetes", "3 | pod | k8s_external",
+		"5 | pod | noop", "5 | pod | hcpviews with 1",
+		"3 | 5 | our own watch's event", "3 | 5 | the API server's reply to the writer",
+	} {
+		if !slices.Contains(rows, want) {
+			t.Errorf("no row %q in\n%s", want, out.String())
+		}
+	}
+}
+
+func TestFlags(t *testing.T) {
+	for _, tc := range []struct {
+		args string
+		want options
+		err  string
+	}{
+		{args: "", want: full},
+		{args: "-quick", want: quick},
+		{args: "--quick -rounds 7", want: options{7, quick.slice, quick.sizes, quick.direct, quick.changes, quick.settle}},
+		{args: "-sizes 2,20 -direct 0", want: options{full.rounds, full.slice, []int{2, 20}, 0, full.changes, full.settle}},
+		{args: "-sizes 20,2", err: "ascending"},
+		{args: "-sizes many", err: `"many" is not a number of hosted clusters`},
+		{args: "-rounds 0", err: "have to be positive"},
+		{args: "-direct 99999", err: "at most 16384"},
+		{args: "quick", err: `unknown argument "quick"`},
+	} {
+		got, err := parseFlags(strings.Fields(tc.args))
+		switch {
+		case tc.err != "":
+			if err == nil || !strings.Contains(err.Error(), tc.err) {
+				t.Errorf("%q: error %v, want one with %q", tc.args, err, tc.err)
+			}
+		case err != nil || fmt.Sprint(got) != fmt.Sprint(tc.want):
+			t.Errorf("%q: %v, %v; want %v", tc.args, got, err, tc.want)
+		}
+	}
+}
+
+func TestReportTellsWhatIsMissed(t *testing.T) {
+	compared := func(ratio float64, goal target) report {
+		return report{comparisons: []comparison{{clusters: 1000, rival: "other", ratio: estimate{median: ratio}, target: goal}}}
+	}
+	for _, tc := range []struct {
+		name   string
+		report report
+		missed bool
+	}{
+		{"the floor is kept", compared(0.97, targetFloor), false},
+		{"the floor is missed", compared(0.969, targetFloor), true},
+		{"a peer is beaten", compared(1.01, targetPeer), false},
+		{"a peer is as good", compared(1, targetPeer), true},
+		{"it grows slower", compared(0.94, targetFlat), true},
+		{"little memory", report{memory: []memory{{clusters: 1000, source: sourceAPI, rest: 20 << 20}}}, false},
+		{"much memory", report{memory: []memory{{clusters: 1000, source: sourceAPI, rest: 21 << 20}}}, true},
+		{"much after changes", report{memory: []memory{{clusters: 1000, source: sourceAPI, rest: 1 << 20, changed: 21 << 20}}}, true},
+		{"no target for that size", report{memory: []memory{{clusters: 100, source: sourceAPI, rest: 21 << 20}}}, false},
+		{"soon", report{delays: []delays{delaysOf(1000, 49*time.Millisecond)}}, false},
+		{"late", report{delays: []delays{delaysOf(1000, 50*time.Millisecond)}}, true},
+	} {
+		text := tc.report.markdown()
+		if missed := strings.Contains(text, "missed"); missed != tc.missed {
+			t.Errorf("%s: missed is %t in\n%s", tc.name, missed, text)
+		}
+	}
+}
+
+func delaysOf(clusters int, d time.Duration) delays {
+	one := []time.Duration{d}
+	return delays{clusters: clusters, event: one, reply: one, poll: one}
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+)
+
+// Domains of the benchmark.
+const (
+	baseDomain     = "bench.example.com" // of the hosted clusters
+	serviceDomain  = "cluster.local"     // of Services, as kubernetes has it
+	externalDomain = "ext.example.com"   // of Services, as k8s_external has it
+	namespace      = "clusters"          // of all objects
+)
+
+// serviceCIDR is the API server's range of cluster IPs.
+const serviceCIDR = "10.96.0.0/16"
+
+// maxClusters is how many clusters the address plan has room for.
+const maxClusters = 16 << 10
+
+// cluster is the n-th hosted cluster, counted from 0. Everything about it follows
+// from its number.
+type cluster int
+
+func (c cluster) name() string   { return fmt.Sprintf("c%05d", int(c)) }
+func (c cluster) domain() string { return c.name() + "." + baseDomain }
+
+// onVLAN returns an address on the cluster's VLAN, which is a loopback network.
+func (c cluster) onVLAN(host byte) netip.Addr {
+	return netip.AddrFrom4([4]byte{127, 64 + byte(c>>8), byte(c), host})
+}
+
+// The hosts on a VLAN. The proxy has two addresses to move between.
+const (
+	gatewayHost  = 1
+	proxyHost    = 3
+	proxyMoved   = 4
+	virtualHost  = 10
+	vlanMaskBits = 24
+)
+
+// clusterIP is where pods reach the proxy's Service. The first 256 are left to the
+// API server's own Services.
+func (c cluster) clusterIP() netip.Addr {
+	return netip.AddrFrom4([4]byte{10, 96, byte((c + 256) >> 8), byte(c)})
+}
+
+// externalIP is where k8s_external has the same Service.
+func (c cluster) externalIP() netip.Addr {
+	return netip.AddrFrom4([4]byte{198, 18, byte(c >> 8), byte(c)})
+}
+
+// labels are the control plane's names under a cluster domain that are asked for.
+var labels = []string{
+	"api", "api-int", "oauth", "ignition", "ignition-server", "konnectivity", "konnectivity-server", "oauth-openshift.apps",
+}
+
+// objects returns the cluster's objects in JSON, one each: a HostedCluster as the
+// HyperShift CLI renders it, an Infra and the Service of the proxy.
+func (c cluster) objects() []string {
+	host := func(label string) string { return label + "." + c.domain() }
+	return []string{
+		fmt.Sprintf(`{"apiVersion":"hypershift.openshift.io/v1beta1","kind":"HostedCluster",
+"metadata":{"name":%[1]q,"namespace":%[2]q},
+"spec":{"infraID":"%[1]s-x7k2p","dns":{"baseDomain":%[3]q},
+"etcd":{"managementType":"Managed","managed":{"storage":{"type":"PersistentVolume","persistentVolume":{"size":"8Gi"}}}},
+"networking":{"networkType":"OVNKubernetes","clusterNetwork":[{"cidr":"10.132.0.0/14"}],
+"serviceNetwork":[{"cidr":"172.31.0.0/16"}],"machineNetwork":[{"cidr":"192.168.50.0/24"}]},
+"platform":{"type":"KubeVirt","kubevirt":{"baseDomainPassthrough":false}},
+"pullSecret":{"name":"%[1]s-pull-secret"},"release":{"image":"quay.io/openshift-release-dev/ocp-release:4.20.1-multi"},"sshKey":{},
+"services":[
+{"service":"APIServer","servicePublishingStrategy":{"type":"LoadBalancer","loadBalancer":{"hostname":%[4]q}}},
+{"service":"OAuthServer","servicePublishingStrategy":{"type":"Route","route":{"hostname":%[5]q}}},
+{"service":"Konnectivity","servicePublishingStrategy":{"type":"Route","route":{"hostname":%[6]q}}},
+{"service":"Ignition","servicePublishingStrategy":{"type":"Route","route":{"hostname":%[7]q}}}]}}`,
+			c.name(), namespace, baseDomain, host("api"), host("oauth"), host("konnectivity"), host("ignition")),
+		fmt.Sprintf(`{"apiVersion":"hostedcluster.densityops.com/v1alpha1","kind":"Infra",
+"metadata":{"name":%[1]q,"namespace":%[2]q},
+"spec":{"hostedClusterRef":{"name":%[1]q},
+"networkConfig":{"cidr":"%[3]s/%[4]d","gateway":"%[5]s","networkAttachmentDefinition":"vlan-%[1]s"},
+"infraComponents":{"proxy":{"serverIP":"%[6]s"}}}}`,
+			c.name(), namespace, c.onVLAN(0), vlanMaskBits, c.onVLAN(gatewayHost), c.onVLAN(proxyHost)),
+		fmt.Sprintf(`{"apiVersion":"v1","kind":"Service",
+"metadata":{"name":%[1]q,"namespace":%[2]q},
+"spec":{"clusterIP":"%[3]s","externalIPs":["%[4]s"],"selector":{"app.kubernetes.io/name":%[1]q},
+"ports":[{"name":"https","port":443}]}}`,
+			c.service(), namespace, c.clusterIP(), c.externalIP()),
+	}
+}
+
+func (c cluster) service() string { return c.name() + "-proxy" }
+
+// question is a query for an IPv4 address, with the answer that is right.
+type question struct {
+	name string
+	want netip.Addr
+}
+
+// questions asks for everything once that each of n clusters has, in an order that
+// looks like none and is always the same.
+func questions(n int, ask func(cluster) []question) []question {
+	var all []question
+	for c := range cluster(n) {
+		all = append(all, ask(c)...)
+	}
+	rand.New(rand.NewPCG(1, 2)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all
+}
+
+// fromPod asks for the control plane's names as a pod does.
+func fromPod(c cluster) []question {
+	return c.controlPlane(c.clusterIP())
+}
+
+// fromVLAN asks for them as a virtual machine on the cluster's VLAN does.
+func fromVLAN(c cluster) []question {
+	return c.controlPlane(c.onVLAN(proxyHost))
+}
+
+func (c cluster) controlPlane(want netip.Addr) []question {
+	list := make([]question, len(labels))
+	for i, label := range labels {
+		list[i] = question{name: label + "." + c.domain(), want: want}
+	}
+	return list
+}
+
+// ofService asks for the proxy's Service, by the name that kubernetes gives it.
+func ofService(c cluster) []question {
+	return []question{{name: c.service() + "." + namespace + ".svc." + serviceDomain, want: c.clusterIP()}}
+}
+
+// ofExternal asks for the proxy's Service, by the name that k8s_external gives it.
+func ofExternal(c cluster) []question {
+	return []question{{name: c.service() + "." + namespace + "." + externalDomain, want: c.externalIP()}}
+}
+
+// sharing gives all questions one answer, for plugins that know no other.
+func sharing(list []question, want netip.Addr) []question {
+	same := make([]question, len(list))
+	for i, q := range list {
+		same[i] = question{name: q.name, want: want}
+	}
+	return same
+}
+
+// manifests returns the objects of n clusters, for a folder.
+func manifests(n int) []byte {
+	var text strings.Builder
+	for c := range cluster(n) {
+		for _, object := range c.objects() {
+			text.WriteString(object)
+			text.WriteString("\n")
+		}
+	}
+	return []byte(text.String())
+}

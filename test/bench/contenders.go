@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// contender is a server with the queries that it is compared by.
+type contender struct {
+	name   string
+	view   string // of hcpviews
+	server *server
+	client client
+	load   load
+}
+
+func (c contender) stop() { c.server.stop() }
+
+// with is another server with the same queries.
+func (c contender) with(s *server, name string) contender {
+	c.server, c.name, c.view = s, name, ""
+	return c
+}
+
+// startContender starts a server and checks every answer of it.
+func (b *bench) startContender(ctx context.Context, name, block string, as client, list []question) (contender, error) {
+	c := contender{name: name, client: as}
+	var err error
+	if c.load, err = b.newLoad(name, as.source, list); err != nil {
+		return contender{}, err
+	}
+	if c.server, err = b.start(ctx, name, b.serverCPU, block, as, list[0]); err != nil {
+		return contender{}, err
+	}
+	if err := as.checkAll(ctx, c.server, list); err != nil {
+		c.stop()
+		return contender{}, err
+	}
+	progress("%s: %d answers are right", name, len(list))
+	return c, nil
+}
+
+// startViews starts hcpviews for n hosted clusters, asked by a pod: of all views
+// it is the one with the most names.
+func (b *bench) startViews(ctx context.Context, name, block string, n int) (contender, error) {
+	c, err := b.startContender(ctx, name, block, client{source: loopback}, questions(n, fromPod))
+	c.name, c.view = "hcpviews", "pod"
+	return c, err
+}
+
+// viewsOfAPI is hcpviews on the API server.
+func (b *bench) viewsOfAPI() string {
+	return fmt.Sprintf("\thcpviews %s {\n\t\tkubeconfig %s\n\t}", baseDomain, b.management.Kubeconfig())
+}
+
+// viewsOfFolder is hcpviews on a folder with n hosted clusters.
+func (b *bench) viewsOfFolder(n int) (string, error) {
+	dir := filepath.Join(b.dir, fmt.Sprintf("manifests-%d", n))
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "clusters.json"), manifests(n), 0o600)
+	}
+	if err != nil {
+		return "", fmt.Errorf("writing manifests: %w", err)
+	}
+	return fmt.Sprintf("\thcpviews %s {\n\t\tmanifests %s\n\t}", baseDomain, dir), nil
+}
+
+// floorAddress is the floor's answer to everything.
+var floorAddress = netip.MustParseAddr("192.0.2.3")
+
+// floorBlock has the floor answer with a name as long as those that are asked for.
+func floorBlock() string {
+	return fmt.Sprintf("\n\tnoop %q", fmt.Sprintf("%s.%s. 30 IN A %s", labels[4], cluster(0).domain(), floorAddress))
+}
+
+func (b *bench) startFloor(ctx context.Context) (*server, error) {
+	q := question{name: "any." + baseDomain, want: floorAddress}
+	return b.start(ctx, "noop", b.serverCPU, floorBlock(), client{source: loopback, anyOwner: true}, q)
+}
+
+// peer is a stock plugin that answers the same kind of question.
+type peer struct {
+	name  string
+	block string
+	list  []question
+}
+
+// comparePeers compares hcpviews with each stock plugin that could answer its
+// names, or names of its objects.
+func (b *bench) comparePeers(ctx context.Context, n int, views contender) error {
+	peers, err := b.peers(n)
+	if err != nil {
+		return err
+	}
+	for _, p := range peers {
+		err := func() error {
+			c, err := b.startContender(ctx, p.name, p.block, client{source: loopback}, p.list)
+			if err != nil {
+				return err
+			}
+			defer c.stop()
+			return b.compare(ctx, n, views, c, targetPeer)
+		}()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *bench) peers(n int) ([]peer, error) {
+	list := questions(n, fromPod)
+	hosts, zone := filepath.Join(b.dir, "hosts.txt"), filepath.Join(b.dir, "zone.txt")
+	var hostsText, zoneText strings.Builder
+	fmt.Fprintf(&zoneText, "@ 30 IN SOA dns hostmaster 1 7200 1800 86400 5\n@ 30 IN NS dns\ndns 30 IN A %s\n", loopback) //nolint:dupword // a zone file
+	for _, q := range list {
+		fmt.Fprintf(&hostsText, "%s %s\n", q.want, q.name)
+		fmt.Fprintf(&zoneText, "%s. 30 IN A %s\n", q.name, q.want)
+	}
+	for path, text := range map[string]string{hosts: hostsText.String(), zone: zoneText.String()} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			return nil, fmt.Errorf("writing data of the stock plugins: %w", err)
+		}
+	}
+	kubernetes := fmt.Sprintf("\tkubernetes %s {\n\t\tkubeconfig %s\n\t\tttl 30\n\t}", serviceDomain, b.management.Kubeconfig())
+	return []peer{
+		{"hosts", fmt.Sprintf("\thosts %s {\n\t\tttl 30\n\t}", hosts), list},
+		{"file", fmt.Sprintf("\tfile %s %s", zone, baseDomain), list},
+		// One template for all clusters, with one address: the quickest that it can be.
+		{"template", fmt.Sprintf("\ttemplate IN A %s {\n\t\tmatch ^[a-z-]+([.]apps)?[.]c[0-9]+[.]\n\t\tanswer \"{{ .Name }} 30 IN A %s\"\n\t}",
+			baseDomain, floorAddress), sharing(list, floorAddress)},
+		{"kubernetes", kubernetes, questions(n, ofService)},
+		{"k8s_external", kubernetes + fmt.Sprintf("\n\tk8s_external %s {\n\t\tttl 30\n\t}", externalDomain), questions(n, ofExternal)},
+	}, nil
+}

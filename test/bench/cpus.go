@@ -1,0 +1,78 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// allowedCPUs returns the CPUs that this process may use.
+func allowedCPUs() ([]int, error) {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return nil, fmt.Errorf("finding CPUs: %w", err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if text, ok := strings.CutPrefix(line, "Cpus_allowed_list:"); ok {
+			return parseCPUs(strings.TrimSpace(text))
+		}
+	}
+	return nil, errors.New("finding CPUs: /proc/self/status has no Cpus_allowed_list")
+}
+
+// parseCPUs reads a list such as "0-1,4".
+func parseCPUs(text string) ([]int, error) {
+	var cpus []int
+	for part := range strings.SplitSeq(text, ",") {
+		first, last, isRange := strings.Cut(part, "-")
+		if !isRange {
+			last = first
+		}
+		from, err := strconv.Atoi(first)
+		if err != nil {
+			return nil, fmt.Errorf("list of CPUs %q: %w", text, err)
+		}
+		to, err := strconv.Atoi(last)
+		if err != nil {
+			return nil, fmt.Errorf("list of CPUs %q: %w", text, err)
+		}
+		for cpu := from; cpu <= to; cpu++ {
+			cpus = append(cpus, cpu)
+		}
+	}
+	return cpus, nil
+}
+
+// clockTick is the unit of /proc/stat, on all platforms that Go has.
+const clockTick = 10 * time.Millisecond
+
+// machineTime returns for how long all CPUs together were busy, or taken by the host
+// of a virtual machine.
+func machineTime() (time.Duration, error) {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, fmt.Errorf("reading the machine's CPU time: %w", err)
+	}
+	first, _, _ := strings.Cut(string(text), "\n")
+	// cpu user nice system idle iowait irq softirq steal guest guest_nice; what guests
+	// use is in user already.
+	fields := strings.Fields(first)
+	if len(fields) < 9 || fields[0] != "cpu" {
+		return 0, fmt.Errorf("reading the machine's CPU time: /proc/stat begins with %q", first)
+	}
+	var busy time.Duration
+	for i, field := range fields[1:9] {
+		if i == 3 || i == 4 { // idle, iowait
+			continue
+		}
+		ticks, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("reading the machine's CPU time: %w", err)
+		}
+		busy += time.Duration(ticks) * clockTick
+	}
+	return busy, nil
+}

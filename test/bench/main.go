@@ -1,0 +1,123 @@
+// Command bench measures hcpviews on real processes against the targets of
+// docs/performance.md: how many queries a second it answers beside a plugin that
+// does nothing and the stock plugins that answer the same kind of question, how
+// much memory it takes, and how soon an answer follows a change.
+//
+// Every server's answers are checked before it is measured; a wrong one fails the
+// benchmark. Progress goes to standard error, the tables to standard output.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// options say how much is measured.
+type options struct {
+	rounds  int           // of a comparison; each runs either side once
+	slice   time.Duration // for how long a side runs in a round
+	sizes   []int         // hosted clusters in the API server, ascending
+	direct  int           // hosted clusters in a folder of manifests; 0 for none
+	changes int           // followed from the API server into an answer
+	settle  time.Duration // between a server's last work and the reading of its memory
+}
+
+// The whole, about ten minutes on two cores, and a quick look, under two.
+var (
+	full = options{
+		rounds: 60, slice: 200 * time.Millisecond, sizes: []int{1, 100, 1000}, direct: 10000, changes: 300, settle: 5 * time.Second,
+	}
+	quick = options{
+		rounds: 12, slice: 100 * time.Millisecond, sizes: []int{1, 100}, direct: 1000, changes: 60, settle: time.Second,
+	}
+)
+
+// deadline bounds the whole benchmark.
+const deadline = 30 * time.Minute
+
+func main() {
+	opts, err := parseFlags(os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	err = run(ctx, opts, os.Stdout)
+	cancel()
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// parseFlags reads the command line. -quick gives other defaults; what is given
+// beside it counts.
+func parseFlags(args []string) (options, error) {
+	opts := full
+	if slices.ContainsFunc(args, func(arg string) bool { return strings.TrimLeft(arg, "-") == "quick" }) {
+		opts = quick
+	}
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.Bool("quick", false, "a coarse look in under two minutes")
+	flags.IntVar(&opts.rounds, "rounds", opts.rounds, "rounds of each comparison")
+	flags.DurationVar(&opts.slice, "slice", opts.slice, "for how long either side runs in a round")
+	flags.Func("sizes", "numbers of hosted clusters in the API server, ascending (default "+list(opts.sizes)+")", func(text string) error {
+		var err error
+		opts.sizes, err = parseSizes(text)
+		return err
+	})
+	flags.IntVar(&opts.direct, "direct", opts.direct, "hosted clusters straight into the model, from a folder; 0 for none")
+	flags.IntVar(&opts.changes, "changes", opts.changes, "changes followed into an answer")
+	flags.DurationVar(&opts.settle, "settle", opts.settle, "rest of a server before its memory is read")
+	if err := flags.Parse(args); err != nil {
+		return options{}, err
+	}
+	switch {
+	case flags.NArg() > 0:
+		return options{}, fmt.Errorf("unknown argument %q", flags.Arg(0))
+	case opts.rounds < 1 || opts.changes < 1 || opts.slice <= 0:
+		return options{}, errors.New("-rounds, -changes and -slice have to be positive")
+	case opts.direct < 0 || max(opts.direct, slices.Max(opts.sizes)) > maxClusters:
+		return options{}, fmt.Errorf("-sizes and -direct: at most %d hosted clusters", maxClusters)
+	}
+	return opts, nil
+}
+
+func parseSizes(text string) ([]int, error) {
+	var sizes []int
+	for word := range strings.SplitSeq(text, ",") {
+		size, err := strconv.Atoi(word)
+		if err != nil || size < 1 {
+			return nil, fmt.Errorf("%q is not a number of hosted clusters", word)
+		}
+		if len(sizes) > 0 && size <= sizes[len(sizes)-1] {
+			return nil, errors.New("want ascending numbers")
+		}
+		sizes = append(sizes, size)
+	}
+	return sizes, nil
+}
+
+func list(numbers []int) string {
+	words := make([]string, len(numbers))
+	for i, n := range numbers {
+		words[i] = strconv.Itoa(n)
+	}
+	return strings.Join(words, ",")
+}
+
+// progress tells what is going on, on standard error.
+func progress(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "bench: "+format+"\n", args...)
+}

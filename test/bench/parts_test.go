@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/miekg/dns"
+)
+
+func TestEstimate(t *testing.T) {
+	var values []float64
+	for i := range 12 {
+		values = append(values, float64((i*5)%12)) // 0 to 11, mixed
+	}
+	for _, tc := range []struct {
+		values            []float64
+		median, low, high float64
+		confidence        float64
+	}{
+		{values[:1], 0, 0, 0, 0},
+		{[]float64{3, 1}, 2, 1, 3, 0.5},
+		{[]float64{3, 1, 2}, 2, 1, 3, 0.75},
+		{values, 5.5, 2, 9, 0.9614}, // the third from either end
+	} {
+		e := estimateOf(tc.values)
+		if e.median != tc.median || e.low != tc.low || e.high != tc.high || e.confidence < tc.confidence || e.confidence > tc.confidence+0.001 {
+			t.Errorf("of %v: %+v, want %+v", tc.values, e, tc)
+		}
+	}
+}
+
+func TestQuantile(t *testing.T) {
+	values := []int{50, 10, 30, 20, 40}
+	for q, want := range map[float64]int{0: 10, 0.2: 10, 0.5: 30, 0.8: 40, 0.99: 50, 1: 50} {
+		if got := quantile(values, q); got != want {
+			t.Errorf("%v: %d, want %d", q, got, want)
+		}
+	}
+}
+
+const dnsperfSays = `DNS Performance Testing Tool
+Version 2.10.0
+
+[Status] Command line: dnsperf -s 127.0.0.1
+[Status] Sending queries (to 127.0.0.1:15353)
+[Status] Testing complete (time limit)
+
+Statistics:
+
+  Queries sent:         12205
+  Queries completed:    12204 (99.99%)
+  Queries lost:         1 (0.01%)
+
+  Response codes:       NOERROR 12203 (99.99%), SERVFAIL 1 (0.01%)
+  Average packet size:  request 45, response 75
+  Run time (s):         0.200314
+  Queries per second:   60924.348772
+`
+
+func TestParseResult(t *testing.T) {
+	got, err := parseResult(dnsperfSays)
+	want := result{completed: 12204, lost: 1, right: 12203, qps: 60924.348772}
+	if err != nil || got != want {
+		t.Errorf("%+v, %v; want %+v", got, err, want)
+	}
+	if err := got.check(); err == nil || !strings.Contains(err.Error(), "1 of 12204 answers were not NOERROR") {
+		t.Errorf("a wrong answer: %v", err)
+	}
+	if _, err := parseResult("Queries completed: 1"); err == nil {
+		t.Error("half an output was read without an error")
+	}
+}
+
+func TestParseCPUs(t *testing.T) {
+	got, err := parseCPUs("0-2,5")
+	if err != nil || !slices.Equal(got, []int{0, 1, 2, 5}) {
+		t.Errorf("%v, %v", got, err)
+	}
+	if _, err := parseCPUs("all"); err == nil {
+		t.Error("no error for a list that is none")
+	}
+}
+
+func TestClustersHaveAddressesOfTheirOwn(t *testing.T) {
+	services := netip.MustParsePrefix(serviceCIDR)
+	seen := map[netip.Addr]bool{}
+	for _, c := range []cluster{0, 1, 255, 256, maxClusters - 1} {
+		for _, address := range []netip.Addr{c.onVLAN(virtualHost), c.clusterIP(), c.externalIP()} {
+			if seen[address] {
+				t.Errorf("%s is in two places", address)
+			}
+			seen[address] = true
+		}
+		if !c.onVLAN(virtualHost).IsLoopback() || !services.Contains(c.clusterIP()) {
+			t.Errorf("%s has its VLAN at %s and its Service at %s", c.name(), c.onVLAN(0), c.clusterIP())
+		}
+	}
+}
+
+// answering serves the reply that a function makes, until the test ends.
+func answering(t *testing.T, reply func(m *dns.Msg)) *server {
+	t.Helper()
+	conn, err := net.ListenPacket("udp4", net.JoinHostPort(loopback, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &dns.Server{PacketConn: conn, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, r *dns.Msg) {
+		m := new(dns.Msg).SetReply(r)
+		reply(m)
+		if err := w.WriteMsg(m); err != nil {
+			t.Error(err)
+		}
+	})}
+	ended := make(chan error, 1)
+	go func() { ended <- s.ActivateAndServe() }()
+	t.Cleanup(func() {
+		if err := errors.Join(s.Shutdown(), <-ended); err != nil {
+			t.Error(err)
+		}
+	})
+	address, ok := conn.LocalAddr().(*net.UDPAddr)
+	if !ok {
+		t.Fatalf("a UDP socket at %s", conn.LocalAddr())
+	}
+	return &server{name: "test", port: address.Port}
+}
+
+func TestWrongAnswersFail(t *testing.T) {
+	list := questions(20, fromPod)
+	odd := list[len(list)-1]
+	a := func(name string, address netip.Addr) dns.RR {
+		return &dns.A{Hdr: dns.RR_Header{Name: name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 30}, A: address.AsSlice()}
+	}
+	wants := map[string]netip.Addr{}
+	for _, q := range list {
+		wants[dns.Fqdn(q.name)] = q.want
+	}
+	for _, tc := range []struct {
+		name  string
+		spoil func(m *dns.Msg) // of the last question's answer
+		as    client
+		right bool
+	}{
+		{name: "right", spoil: func(*dns.Msg) {}, right: true},
+		{name: "another address", spoil: func(m *dns.Msg) { m.Answer = []dns.RR{a(dns.Fqdn(odd.name), odd.want.Next())} }},
+		{name: "no answer", spoil: func(m *dns.Msg) { m.Answer = nil }},
+		{name: "two answers", spoil: func(m *dns.Msg) { m.Answer = append(m.Answer, m.Answer[0]) }},
+		{name: "an rcode", spoil: func(m *dns.Msg) { m.Rcode = dns.RcodeServerFailure }},
+		{name: "another name", spoil: func(m *dns.Msg) { m.Answer = []dns.RR{a("other.example.com.", odd.want)} }},
+		{
+			name: "another name where that is expected", as: client{anyOwner: true}, right: true,
+			spoil: func(m *dns.Msg) { m.Answer = []dns.RR{a("other.example.com.", odd.want)} },
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := answering(t, func(m *dns.Msg) {
+				name := m.Question[0].Name
+				m.Answer = []dns.RR{a(name, wants[name])}
+				if name == dns.Fqdn(odd.name) {
+					tc.spoil(m)
+				}
+			})
+			tc.as.source = loopback
+			if err := tc.as.checkAll(t.Context(), s, list); (err == nil) != tc.right {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+	t.Run("nobody there", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := (client{source: loopback}).checkAll(ctx, answering(t, func(*dns.Msg) {}), list); !errors.Is(err, context.Canceled) {
+			t.Errorf("error %v, want that it was cancelled", err)
+		}
+	})
+}
