@@ -24,7 +24,8 @@ type bench struct {
 	report  report
 
 	// The CPU of the servers that are measured for throughput, and that of dnsperf.
-	// Apart, the two do not take time from each other; empty where there is but one.
+	// Apart, the two do not take time from each other: the first and the last, which
+	// are the least likely to be one core. Empty where there is but one.
 	serverCPU, loadCPU string
 
 	management *lab.ControlPlane
@@ -47,7 +48,7 @@ func run(ctx context.Context, opts options, out io.Writer) (err error) {
 	if cpus, err := allowedCPUs(); err != nil {
 		return err
 	} else if len(cpus) > 1 {
-		b.serverCPU, b.loadCPU = strconv.Itoa(cpus[0]), strconv.Itoa(cpus[1])
+		b.serverCPU, b.loadCPU = strconv.Itoa(cpus[0]), strconv.Itoa(cpus[len(cpus)-1])
 	}
 	b.report = newReport(opts, b.serverCPU != "")
 	if err := build(ctx, b.coredns); err != nil {
