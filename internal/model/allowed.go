@@ -19,7 +19,7 @@ type allowed struct {
 
 // allowed are the ranges that the Corefile gives, else those of the Infra's MetalLB
 // pool, else the VLAN.
-func (f *appsFinder) allowed(c *Cluster, infra *Infra) *allowed {
+func (f *appsFinder) allowed(c *draft, infra *Infra) *allowed {
 	a := &allowed{spoken: f.spokenFor(c)}
 	for _, prefix := range f.options.Allow {
 		a.add(prefix)
@@ -42,7 +42,7 @@ func (f *appsFinder) allowed(c *Cluster, infra *Infra) *allowed {
 		}
 		return a
 	}
-	for _, i := range c.Infras {
+	for _, i := range c.infras {
 		for _, prefix := range i.CIDRs {
 			a.add(prefix)
 		}
@@ -91,12 +91,12 @@ func (a *allowed) String() string {
 }
 
 // spokenFor are the addresses on a cluster's VLANs that are not for applications.
-func (f *appsFinder) spokenFor(c *Cluster) map[netip.Addr]bool {
-	if len(c.Infras) == 1 {
-		return f.spoken[c.Infras[0].VLAN]
+func (f *appsFinder) spokenFor(c *draft) map[netip.Addr]bool {
+	if len(c.infras) == 1 {
+		return f.spoken[c.infras[0].VLAN]
 	}
 	all := map[netip.Addr]bool{}
-	for _, i := range c.Infras {
+	for _, i := range c.infras {
 		maps.Copy(all, f.spoken[i.VLAN])
 	}
 	return all
@@ -137,6 +137,9 @@ func ownAddresses(spec *v1alpha1.InfraSpec) []netip.Addr {
 	}
 	var list []netip.Addr
 	for _, text := range texts {
+		if text == "" { // not given
+			continue
+		}
 		if address, err := v1alpha1.ParseAddress(string(text)); err == nil {
 			list = append(list, address)
 		}

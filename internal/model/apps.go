@@ -77,6 +77,13 @@ type Apps struct {
 	Hosted *HostedAccess `json:"hosted,omitempty"`
 }
 
+func (a *Apps) equal(o *Apps) bool {
+	if a == nil || o == nil {
+		return a == o
+	}
+	return a.Source == o.Source && slices.Equal(a.Addresses, o.Addresses) && a.Hosted.equal(o.Hosted)
+}
+
 // HostedAccess says how to follow the applications' Service in a hosted cluster.
 type HostedAccess struct {
 	// Secret holds the kubeconfig, as "namespace/name".
@@ -88,6 +95,13 @@ type HostedAccess struct {
 	Service string `json:"service,omitempty"`
 	// Selector finds the Service by labels.
 	Selector map[string]string `json:"selector,omitempty"`
+}
+
+func (a *HostedAccess) equal(o *HostedAccess) bool {
+	if a == nil || o == nil {
+		return a == o
+	}
+	return a.Secret == o.Secret && a.Dial == o.Dial && a.Service == o.Service && maps.Equal(a.Selector, o.Selector)
 }
 
 // AppsAnswer is what the names of the cluster's applications resolve to where
@@ -146,7 +160,7 @@ type appsFinder struct {
 
 // find returns where the applications of a cluster are reached, nil when nobody
 // wants them to be.
-func (f *appsFinder) find(c *Cluster) *Apps {
+func (f *appsFinder) find(c *draft) *Apps {
 	infra := appsInfra(c)
 	sources := f.options.Sources
 	if len(sources) == 0 {
@@ -156,7 +170,7 @@ func (f *appsFinder) find(c *Cluster) *Apps {
 		sources = sourcesOf(infra.apps)
 	}
 	apps := &Apps{}
-	a := asked{Cluster: c, infra: infra, about: c.Ref, allowed: f.allowed(c, infra)}
+	a := asked{draft: c, infra: infra, about: c.Ref, allowed: f.allowed(c, infra)}
 	if infra != nil {
 		a.about = infra.Ref
 	}
@@ -180,7 +194,7 @@ func (f *appsFinder) find(c *Cluster) *Apps {
 
 // asked is a cluster whose applications are looked for.
 type asked struct {
-	*Cluster
+	*draft
 	infra   *Infra // nil for none
 	about   Ref    // what problems are about
 	allowed *allowed
@@ -193,8 +207,8 @@ func (c *Cluster) standsIn() bool { return c.Kind != "HostedCluster" }
 
 // appsInfra is the Infra that says how a cluster's applications are reached: the
 // first that enables appsIngress.
-func appsInfra(c *Cluster) *Infra {
-	for _, i := range c.Infras {
+func appsInfra(c *draft) *Infra {
+	for _, i := range c.infras {
 		if i.apps.IsEnabled() {
 			return i
 		}
@@ -328,10 +342,10 @@ func (f *appsFinder) serviceName(c *Cluster, infra *Infra) string {
 }
 
 // access says how to follow the Service inside the hosted cluster.
-func (f *appsFinder) access(c *Cluster, infra *Infra) *HostedAccess {
+func (f *appsFinder) access(c *draft, infra *Infra) *HostedAccess {
 	a := &HostedAccess{Secret: f.options.Credentials, Selector: f.options.Selector}
 	if len(a.Selector) == 0 {
-		a.Service = f.serviceName(c, infra)
+		a.Service = f.serviceName(c.Cluster, infra)
 	}
 	if a.Secret == "" && infra != nil {
 		a.Secret = ReaderSecret(infra.Ref)
@@ -344,7 +358,7 @@ func (f *appsFinder) access(c *Cluster, infra *Infra) *HostedAccess {
 
 // apiServer is where the hosted cluster's API server is reached in the management
 // cluster, without any name of ours; empty while its Service does not exist.
-func (f *appsFinder) apiServer(c *Cluster, infra *Infra) string {
+func (f *appsFinder) apiServer(c *draft, infra *Infra) string {
 	name := backends[RoleAPI].Service
 	if infra != nil && infra.apiService != "" {
 		name = infra.apiService

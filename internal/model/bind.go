@@ -11,7 +11,7 @@ import (
 // one whose control-plane namespace it names, else the one with the domain typed
 // into it. Where several fit it binds none, and says so: a guess could show one
 // tenant another's control plane.
-func (b *builder) bind(in *v1alpha1.Infra, ref Ref, typed string) *Cluster {
+func (b *builder) bind(in *v1alpha1.Infra, ref Ref, typed string) *draft {
 	meanwhile := ""
 	if typed != "" {
 		meanwhile = "; the names typed into the Infra are served meanwhile"
@@ -25,7 +25,7 @@ func (b *builder) bind(in *v1alpha1.Infra, ref Ref, typed string) *Cluster {
 	}
 	for _, rule := range []struct {
 		field, value string
-		index        map[string][]*Cluster
+		index        map[string][]*draft
 	}{
 		{"infraComponents.proxy.controlPlaneNamespace", controlPlaneNamespace(in), b.byNamespace},
 		{"infraComponents.dns.clusterName and baseDomain", typed, b.byDomain},
@@ -57,15 +57,15 @@ func namedCluster(in *v1alpha1.Infra) (Ref, bool) {
 
 // ownerOf returns the oldest HostedCluster whose own domain this is. What an Infra
 // spells out never takes a domain from the cluster that has it.
-func (b *builder) ownerOf(domain string) *Cluster {
+func (b *builder) ownerOf(domain string) *draft {
 	owners := b.byDomain[domain]
 	if len(owners) == 0 {
 		return nil
 	}
-	return slices.MinFunc(owners, compareAge)
+	return slices.MinFunc(owners, compareDrafts)
 }
 
-func refList(clusters []*Cluster) string {
+func refList(clusters []*draft) string {
 	names := make([]string, len(clusters))
 	for i, c := range clusters {
 		names[i] = c.Key()
@@ -93,33 +93,30 @@ func controlPlaneNamespace(in *v1alpha1.Infra) string {
 }
 
 // clusterOfInfra stands in for a HostedCluster that does not exist yet.
-func clusterOfInfra(in *v1alpha1.Infra, ref Ref) *Cluster {
-	return &Cluster{
+func clusterOfInfra(in *v1alpha1.Infra, ref Ref) *draft {
+	return &draft{Cluster: &Cluster{
 		Ref:                   ref,
 		Created:               in.CreationTimestamp.Time,
 		ControlPlaneNamespace: controlPlaneNamespace(in),
-		names:                 hostnames{},
-		apiPort:               portAPI,
-		oauth:                 true,
-	}
+	}, apiPort: portAPI, oauth: true}
 }
 
 // addTyped serves what an Infra spells out beside what the HostedCluster says.
-func (c *Cluster) addTyped(in *v1alpha1.Infra, ref Ref, typed string, found *problems) {
-	if typed != "" && !slices.Contains(c.Domains, typed) {
-		if len(c.Domains) > 0 {
-			found.add(ref, ReasonDomainMismatch, "spec.infraComponents.dns says %s, %s says %s: both are served", typed, c.Ref, c.Domains[0])
+func (d *draft) addTyped(in *v1alpha1.Infra, ref Ref, typed string, found *problems) {
+	if typed != "" && !slices.Contains(d.Domains, typed) {
+		if len(d.Domains) > 0 {
+			found.add(ref, ReasonDomainMismatch, "spec.infraComponents.dns says %s, %s says %s: both are served", typed, d.Ref, d.Domains[0])
 		}
-		c.addDomain(typed)
-		c.addAppsDomain("apps." + typed)
+		d.addDomain(typed)
+		d.addAppsDomain("apps." + typed)
 	}
 	if apps := in.Spec.AppsIngress; apps.IsEnabled() && apps.BaseDomain != "" {
 		domain := apps.BaseDomain
 		if !strings.HasPrefix(domain, "apps.") {
-			domain = "apps." + c.shortName(in) + "." + domain
+			domain = "apps." + d.shortName(in) + "." + domain
 		}
-		if name, ok := publishable(ref, domain, "spec.appsIngress.baseDomain", found); ok && !slices.Contains(c.AppsDomains, name) {
-			c.addAppsDomain(name)
+		if name, ok := publishable(ref, domain, "spec.appsIngress.baseDomain", found); ok && !slices.Contains(d.AppsDomains, name) {
+			d.addAppsDomain(name)
 		}
 	}
 }

@@ -29,13 +29,40 @@ type Cluster struct {
 	Hostnames []Hostname `json:"hostnames"`
 	// Apps is where the applications are reached; nil when nobody asked for them.
 	Apps *Apps `json:"apps,omitempty"`
-	// Infras are the Infras bound to the cluster, sorted by reference.
-	Infras []*Infra `json:"-"`
+}
 
-	names   hostnames // Hostnames while they are gathered
+// draft is a Cluster while it is being put together.
+type draft struct {
+	*Cluster
+
+	infras  []*Infra  // bound to the cluster, sorted by reference
+	names   hostnames // what Hostnames are to be; nil while those are whole
 	guests  string    // the namespace of the virtual machines, where that is another one
 	apiPort int32     // the port on which clients dial the API server
 	oauth   bool      // HyperShift runs an OAuth server for the cluster
+}
+
+// finish makes Hostnames whole.
+func (d *draft) finish() {
+	if d.names != nil {
+		d.Hostnames, d.names = d.names.sorted(), nil
+	}
+}
+
+// copy returns a draft that can be added to without a change to this one, which is finished.
+func (d *draft) copy() *draft {
+	own, c := *d, *d.Cluster
+	c.Domains, c.AppsDomains, c.AppsNames = slices.Clip(c.Domains), slices.Clip(c.AppsDomains), slices.Clip(c.AppsNames)
+	own.Cluster = &c
+	return &own
+}
+
+// equal reports whether two clusters are the same in everything.
+func (c *Cluster) equal(o *Cluster) bool {
+	return c.Ref == o.Ref && c.Created.Equal(o.Created) &&
+		c.ControlPlaneNamespace == o.ControlPlaneNamespace && c.InfraID == o.InfraID &&
+		slices.Equal(c.Domains, o.Domains) && slices.Equal(c.AppsDomains, o.AppsDomains) && slices.Equal(c.AppsNames, o.AppsNames) &&
+		equalHostnames(c.Hostnames, o.Hostnames) && c.Apps.equal(o.Apps)
 }
 
 // compareAge orders clusters by who came first.
@@ -52,16 +79,13 @@ func ControlPlaneNamespace(namespace, name string) string {
 // clusterOf reads a HostedCluster. Without a base domain the cluster has no
 // domains and no names: until HyperShift has found one, its cluster domain would
 // be the bare "<name>.".
-func clusterOf(hc *objects.HostedCluster, routes []*objects.Route, found *problems) *Cluster {
-	c := &Cluster{
+func clusterOf(hc *objects.HostedCluster, routes []*objects.Route, found *problems) *draft {
+	c := &draft{Cluster: &Cluster{
 		Ref:                   Ref{Kind: "HostedCluster", Namespace: hc.Namespace, Name: hc.Name},
 		Created:               hc.CreationTimestamp.Time,
 		ControlPlaneNamespace: ControlPlaneNamespace(hc.Namespace, hc.Name),
 		InfraID:               hc.Spec.InfraID,
-		names:                 hostnames{},
-		apiPort:               apiPort(hc),
-		oauth:                 hasOAuth(hc),
-	}
+	}, apiPort: apiPort(hc), oauth: hasOAuth(hc)}
 	if p := hc.Spec.Platform.KubeVirt; p != nil && p.Credentials != nil {
 		c.guests = p.Credentials.InfraNamespace
 	}
@@ -82,22 +106,34 @@ func clusterOf(hc *objects.HostedCluster, routes []*objects.Route, found *proble
 	for _, apps := range appsDomains(hc, c.Ref, domain, found) {
 		c.addAppsDomain(apps)
 	}
+	c.finish()
 	return c
 }
 
 // addDomain gives the cluster a cluster domain with the names that are expected in one.
-func (c *Cluster) addDomain(domain string) {
-	c.Domains = append(c.Domains, domain)
-	c.AppsNames = append(c.AppsNames, consoleHost+"."+domain)
-	c.names.addConventional(domain, c.apiPort, c.oauth)
+func (d *draft) addDomain(domain string) {
+	d.Domains = append(d.Domains, domain)
+	d.AppsNames = append(d.AppsNames, consoleHost+"."+domain)
+	d.addConventional(domain)
 }
 
 // addAppsDomain gives the cluster an apps domain with the OAuth server's name in it.
-func (c *Cluster) addAppsDomain(domain string) {
-	c.AppsDomains = append(c.AppsDomains, domain)
-	if c.oauth {
-		c.names.add(oauthHost+"."+domain, RoleOAuth, portHTTPS, conventional)
+func (d *draft) addAppsDomain(domain string) {
+	d.AppsDomains = append(d.AppsDomains, domain)
+	if d.oauth {
+		d.addName(oauthHost+"."+domain, RoleOAuth, portHTTPS, conventional)
 	}
+}
+
+// addName gives the cluster a hostname, or one that it has another meaning.
+func (d *draft) addName(name string, role Role, port int32, source string) {
+	if d.names == nil {
+		d.names = hostnames{}
+		for _, h := range d.Hostnames {
+			d.names[h.Name] = slices.Clone(h.Endpoints)
+		}
+	}
+	d.names.add(name, role, port, source)
 }
 
 // clusterDomain is support/globalconfig.BaseDomain of HyperShift.

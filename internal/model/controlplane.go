@@ -33,13 +33,13 @@ var routed = map[string]Role{
 
 // addPublished gathers every name that the objects themselves give the control
 // plane: what HyperShift was told to publish, the Routes it made, and its status.
-func (c *Cluster) addPublished(hc *objects.HostedCluster, routes []*objects.Route, found *problems) {
+func (d *draft) addPublished(hc *objects.HostedCluster, routes []*objects.Route, found *problems) {
 	add := func(host string, role Role, port int32, source string) {
 		if host == "" {
 			return
 		}
-		if name, ok := publishable(c.Ref, host, source, found); ok {
-			c.names.add(name, role, port, source)
+		if name, ok := publishable(d.Ref, host, source, found); ok {
+			d.addName(name, role, port, source)
 		}
 	}
 	for _, s := range hc.Spec.Services {
@@ -55,14 +55,14 @@ func (c *Cluster) addPublished(hc *objects.HostedCluster, routes []*objects.Rout
 		}
 		add(r.Spec.Host, role, portHTTPS, "Route "+r.Name)
 	}
-	add(hc.Status.ControlPlaneEndpoint.Host, RoleAPI, c.apiPort, "status.controlPlaneEndpoint")
+	add(hc.Status.ControlPlaneEndpoint.Host, RoleAPI, d.apiPort, "status.controlPlaneEndpoint")
 	host, port := splitHost(hc.Status.IgnitionEndpoint)
 	add(host, RoleIgnition, cmp.Or(port, portHTTPS), "status.ignitionEndpoint")
 	if u, err := url.Parse(hc.Status.OAuthCallbackURLTemplate); err == nil {
 		host, port := splitHost(u.Host)
 		add(host, RoleOAuth, cmp.Or(port, portHTTPS), "status.oauthCallbackURLTemplate")
 	}
-	add(hc.Spec.KubeAPIServerDNSName, RoleAPI, c.apiPort, "spec.kubeAPIServerDNSName")
+	add(hc.Spec.KubeAPIServerDNSName, RoleAPI, d.apiPort, "spec.kubeAPIServerDNSName")
 }
 
 // apiPort is the port on which clients dial the API server: what HyperShift
@@ -111,22 +111,22 @@ const conventional = "convention"
 
 // addConventional adds the names that a stand-alone OpenShift would have under its
 // cluster domain. HyperShift itself generates none of them.
-func (h hostnames) addConventional(domain string, apiPort int32, oauth bool) {
+func (d *draft) addConventional(domain string) {
 	for _, n := range []struct {
 		label string
 		role  Role
 		port  int32
 	}{
-		{"api", RoleAPI, apiPort},
-		{"api-int", RoleAPI, apiPort},
+		{"api", RoleAPI, d.apiPort},
+		{"api-int", RoleAPI, d.apiPort},
 		{"ignition", RoleIgnition, portHTTPS},
 		{"ignition-server", RoleIgnition, portHTTPS},
 		{"konnectivity", RoleKonnectivity, portHTTPS},
 		{"konnectivity-server", RoleKonnectivity, portHTTPS},
 	} {
-		h.add(n.label+"."+domain, n.role, n.port, conventional)
+		d.addName(n.label+"."+domain, n.role, n.port, conventional)
 	}
-	if oauth {
-		h.add("oauth."+domain, RoleOAuth, portHTTPS, conventional)
+	if d.oauth {
+		d.addName("oauth."+domain, RoleOAuth, portHTTPS, conventional)
 	}
 }

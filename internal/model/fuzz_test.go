@@ -74,6 +74,68 @@ func FuzzGenerated(f *testing.F) {
 	})
 }
 
+// FuzzBuilder takes one Builder through changes: each snapshot is what the same objects
+// mean to one that has not seen any before, and what did not change is shared.
+func FuzzBuilder(f *testing.F) {
+	for seed := range uint64(30) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		options := model.Options{Apps: &model.AppsOptions{}}
+		builder := model.NewBuilder(options)
+		in := generate(random)
+		var before *model.Snapshot
+		for range 8 {
+			s := builder.Build(in)
+			if diff := cmp.Diff(render(model.Build(in, options)), render(s)); diff != "" {
+				t.Fatalf("what was known before changes what the objects mean (-want +got):\n%s", diff)
+			}
+			if again := builder.Build(in); again.Pod != s.Pod || !slices.Equal(again.Clusters, s.Clusters) {
+				t.Errorf("the same objects make other clusters or another view")
+			}
+			if before != nil {
+				checkSnapshot(t, before)
+			}
+			before, in = s, mutated(random, in, generate(random))
+		}
+	})
+}
+
+// mutated takes some objects from one set and some from another.
+func mutated(random *rand.Rand, in, other *model.Objects) *model.Objects {
+	out := *in
+	out.HostedClusters = mix(random, in.HostedClusters, other.HostedClusters)
+	out.Infras = mix(random, in.Infras, other.Infras)
+	out.Services = mix(random, in.Services, other.Services)
+	out.Routes = mix(random, in.Routes, other.Routes)
+	out.AppsServices = mix(random, in.AppsServices, other.AppsServices)
+	return &out
+}
+
+// mix keeps most objects of one list, drops a few, and takes a few of another.
+func mix[T objects.Object](random *rand.Rand, in, other []T) []T {
+	var out []T
+	has := map[string]bool{}
+	add := func(o T) {
+		if key := o.GetNamespace() + "/" + o.GetName(); !has[key] {
+			has[key] = true
+			out = append(out, o)
+		}
+	}
+	for _, o := range other {
+		if random.IntN(8) == 0 {
+			add(o)
+		}
+	}
+	for _, o := range in {
+		if random.IntN(16) != 0 {
+			add(o)
+		}
+	}
+	return out
+}
+
 // checkObjects builds what the objects mean: all of them, in the scope of one
 // object, and with the applications of all.
 func checkObjects(t *testing.T, in *model.Objects, object string) {
@@ -261,7 +323,7 @@ func checkSnapshot(t *testing.T, s *model.Snapshot) {
 	for _, vlan := range s.VLANs {
 		checkView(t, vlan.View)
 		for _, n := range vlan.View.Names {
-			served := func(i *model.Infra) bool { return i.VLAN == vlan.Name && i.Serves != nil && *i.Serves == n.Cluster }
+			served := func(i *model.Infra) bool { return i.VLAN == vlan.Name && i.Serves != nil && *i.Serves == *n.Cluster }
 			if !slices.ContainsFunc(s.Infras, served) {
 				t.Errorf("VLAN %s sees %s of %s, which none of its Infras serves", vlan.Name, n.Name, n.Cluster)
 			}
@@ -306,8 +368,8 @@ func checkView(t *testing.T, v *model.View) {
 		}
 	}
 	for _, list := range [][]string{origins, names} {
-		if !slices.IsSorted(list) || len(slices.Compact(slices.Clone(list))) != len(list) {
-			t.Errorf("not sorted, or not each once: %v", list)
+		if once := slices.Compact(slices.Sorted(slices.Values(list))); len(once) != len(list) {
+			t.Errorf("not each once: %v", list)
 		}
 		for _, name := range list {
 			if name != strings.ToLower(name) || strings.HasSuffix(name, ".") || !strings.Contains(name, ".") || strings.ContainsAny(name, `\*"/ `) {

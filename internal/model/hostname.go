@@ -74,13 +74,25 @@ func (h hostnames) add(name string, role Role, port int32, source string) {
 }
 
 func (h hostnames) sorted() []Hostname {
-	list := make([]Hostname, 0, len(h))
+	total := 0
+	for _, endpoints := range h {
+		total += len(endpoints)
+	}
+	list, all := make([]Hostname, 0, len(h)), make([]Endpoint, 0, total)
 	for name, endpoints := range h {
 		slices.SortFunc(endpoints, func(a, b Endpoint) int {
 			return cmp.Or(cmp.Compare(a.Port, b.Port), cmp.Compare(a.Role, b.Role))
 		})
-		list = append(list, Hostname{Name: name, Endpoints: endpoints})
+		all = append(all, endpoints...)
+		list = append(list, Hostname{Name: name, Endpoints: slices.Clip(all[len(all)-len(endpoints):])})
 	}
 	slices.SortFunc(list, func(a, b Hostname) int { return cmp.Compare(a.Name, b.Name) })
 	return list
+}
+
+// equalHostnames reports whether two lists are the same. Most are one and the same.
+func equalHostnames(a, b []Hostname) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.EqualFunc(a, b, func(a, b Hostname) bool {
+		return a.Name == b.Name && slices.Equal(a.Endpoints, b.Endpoints)
+	}))
 }

@@ -85,9 +85,11 @@ func (i *Infra) proxyOf(in *v1alpha1.InfraProxy, services map[string][]netip.Add
 	if len(p.VLAN) == 0 {
 		found.add(i.Ref, ReasonInvalidAddress, "spec.infraComponents.proxy: no usable serverIP, so names have no address on the VLAN")
 	}
-	if address, err := v1alpha1.ParseAddress(in.InternalProxyService); err == nil {
-		p.ClusterIPs = []netip.Addr{address}
-		return p
+	if in.InternalProxyService != "" {
+		if address, err := v1alpha1.ParseAddress(in.InternalProxyService); err == nil {
+			p.ClusterIPs = []netip.Addr{address}
+			return p
+		}
 	}
 	p.Service = proxyService(i.Ref, in.InternalProxyService)
 	p.ClusterIPs = services[p.Service]

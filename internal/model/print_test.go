@@ -1,7 +1,9 @@
 package model_test
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/densityops/oooi/internal/model"
@@ -43,13 +45,13 @@ func render(s *model.Snapshot) string {
 
 func renderView(line func(string, ...any), title string, v *model.View) {
 	line("view %s", title)
-	for _, z := range v.Zones {
+	for _, z := range sortedBy(v.Zones, func(z model.Zone) string { return z.Origin }) {
 		line("  zone %s of %s, served by %s", z.Origin, z.Cluster.Key(), z.NameServer())
 	}
-	for _, n := range v.Names {
+	for _, n := range sortedBy(v.Names, func(n model.Name) string { return n.Name }) {
 		line("  %s %v of %s", n.Name, n.Addresses, n.Cluster.Key())
 	}
-	for _, a := range v.Apps {
+	for _, a := range sortedBy(v.Apps, func(a model.App) string { return a.Name }) {
 		name := a.Name
 		if a.Subtree {
 			name = "*." + name
@@ -60,4 +62,8 @@ func renderView(line func(string, ...any), title string, v *model.View) {
 			line("  apps %s", name)
 		}
 	}
+}
+
+func sortedBy[T any](list []T, name func(T) string) []T {
+	return slices.SortedFunc(slices.Values(list), func(a, b T) int { return cmp.Compare(name(a), name(b)) })
 }

@@ -78,108 +78,15 @@ type VLAN struct {
 
 // Build computes what the objects mean. It never fails: what is wrong with one
 // object becomes a Problem, and the rest stands.
-func Build(in *Objects, options Options) *Snapshot {
-	scope := options.Scope
-	b := builder{
-		services: clusterIPs(in.Services),
-		routes:   map[string][]*objects.Route{},
-		byKey:    map[string]*Cluster{}, byNamespace: map[string][]*Cluster{}, byDomain: map[string][]*Cluster{},
-	}
-	for _, broken := range in.Broken {
-		b.found.add(Ref{broken.Kind, broken.Namespace, broken.Name}, ReasonUndecodable, "%s", broken.Error)
-	}
-	for _, r := range sortedByName(in.Routes) {
-		b.routes[r.Namespace] = append(b.routes[r.Namespace], r)
-	}
-	for _, hc := range sortedByName(in.HostedClusters) {
-		if inScope(scope.HostedClusters, hc) {
-			b.addHostedCluster(hc)
-		}
-	}
-	for _, infra := range sortedByName(in.Infras) {
-		if scope.hasInfras() && inScope(scope.Infras, infra) {
-			b.addInfra(infra)
-		}
-	}
-	if len(scope.Infras) > 0 && len(scope.HostedClusters) == 0 {
-		b.clusters = slices.DeleteFunc(b.clusters, func(c *Cluster) bool { return len(c.Infras) == 0 })
-	}
-	if options.Apps != nil {
-		b.addApps(in, options.Apps)
-	}
-	return b.snapshot()
-}
-
-type builder struct {
-	services map[string][]netip.Addr
-	routes   map[string][]*objects.Route
-	clusters []*Cluster
-	// The HostedClusters among them, by "namespace/name", by the control plane's
-	// namespace and by their own domain.
-	byKey                 map[string]*Cluster
-	byNamespace, byDomain map[string][]*Cluster
-	infras                []*Infra
-	found                 problems
-}
-
-func (b *builder) addHostedCluster(hc *objects.HostedCluster) {
-	namespace := ControlPlaneNamespace(hc.Namespace, hc.Name)
-	c := clusterOf(hc, b.routes[namespace], &b.found)
-	b.clusters = append(b.clusters, c)
-	b.byKey[c.Key()] = c
-	b.byNamespace[namespace] = append(b.byNamespace[namespace], c)
-	for _, domain := range c.Domains {
-		b.byDomain[domain] = append(b.byDomain[domain], c)
-	}
-}
-
-func (b *builder) addInfra(in *v1alpha1.Infra) {
-	infra := infraOf(in, b.services, &b.found)
-	b.infras = append(b.infras, infra)
-	typed := typedDomain(in, infra.Ref, &b.found)
-	cluster := b.bind(in, infra.Ref, typed)
-	if owner := b.ownerOf(typed); owner != nil && owner != cluster {
-		b.found.add(infra.Ref, ReasonNameConflict, "spec.infraComponents.dns says %s, which is the domain of %s: not served here", typed, owner.Ref)
-		typed = ""
-	}
-	if cluster == nil && typed != "" {
-		cluster = clusterOfInfra(in, infra.Ref)
-		b.clusters = append(b.clusters, cluster)
-	}
-	if cluster == nil {
-		return
-	}
-	infra.Cluster, infra.Serves, infra.apps = cluster, &cluster.Ref, in.Spec.AppsIngress
-	infra.status = in.Status.AppsIngress
-	cluster.Infras = append(cluster.Infras, infra)
-	cluster.addTyped(in, infra.Ref, typed, &b.found)
-}
-
-func (b *builder) snapshot() *Snapshot {
-	slices.SortFunc(b.clusters, compareAge)
-	for _, c := range b.clusters {
-		c.Hostnames = c.names.sorted()
-	}
-	s := &Snapshot{Clusters: b.clusters, Infras: b.infras, VLANs: vlansOf(b.infras, &b.found), services: b.services}
-
-	var lost []Problem
-	s.Pod, lost = newView(podPublications(b.clusters, b.services))
-	b.found = append(b.found, lost...)
-	for _, vlan := range s.VLANs {
-		vlan.View, lost = newView(vlan.publications())
-		b.found = append(b.found, lost...)
-	}
-	s.Problems = b.found.sorted()
-	return s
-}
+func Build(in *Objects, options Options) *Snapshot { return NewBuilder(options).Build(in) }
 
 // podPublications lists what pods see: control plane and applications alike at the
 // Service of the proxy that carries them.
-func podPublications(clusters []*Cluster, services map[string][]netip.Addr) []Publication {
-	var list []Publication
+func podPublications(clusters []*draft, services map[string][]netip.Addr) []Publication {
+	list := make([]Publication, 0, len(clusters))
 	for _, c := range clusters {
-		p := Publication{Cluster: c}
-		for _, i := range c.Infras {
+		p := Publication{Cluster: c.Cluster}
+		for _, i := range c.infras {
 			p.NameServers = append(p.NameServers, services[i.Key()+"-dns"]...)
 			if i.Proxy == nil {
 				continue

@@ -1,26 +1,29 @@
 package model
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 )
 
 // View is what one kind of client sees of the hosted clusters: which zones exist
-// and where each name leads. It is sorted, so that equal input gives an equal view.
+// and where each name leads. It is immutable. Its lists go by the age of the clusters, and
+// by name within a cluster, so that equal input gives an equal view.
 type View struct {
 	Zones []Zone `json:"zones"`
 	Names []Name `json:"names"`
 	// Apps are the names of applications. Those in a zone of the view exist, whether
 	// or not they are served: what lies below them is not the control plane's.
 	Apps []App `json:"apps,omitempty"`
+
+	from []Publication // what it was made of, oldest cluster first
+	lost []Problem     // what was lost to older clusters
 }
 
 // Zone is a domain that the view answers for with authority: a cluster domain, or
 // a control-plane hostname that lies outside of every domain of its own cluster.
 type Zone struct {
 	Origin  string `json:"origin"`
-	Cluster Ref    `json:"cluster"`
+	Cluster *Ref   `json:"cluster"`
 	// Domain is the cluster domain in which the zone's name server has its name.
 	Domain string `json:"domain"`
 }
@@ -32,7 +35,7 @@ func (z Zone) NameServer() string { return "ns.dns." + z.Domain }
 // exists all the same: its address is not known yet.
 type Name struct {
 	Name      string       `json:"name"`
-	Cluster   Ref          `json:"cluster"`
+	Cluster   *Ref         `json:"cluster"`
 	Addresses []netip.Addr `json:"addresses"`
 }
 
@@ -40,7 +43,7 @@ type Name struct {
 // plane answers for.
 type App struct {
 	Name    string `json:"name"`
-	Cluster Ref    `json:"cluster"`
+	Cluster *Ref   `json:"cluster"`
 	// Domain is the cluster domain.
 	Domain string `json:"domain"`
 	// Subtree: the name is an apps domain, and every name below it is an application's.
@@ -68,32 +71,42 @@ type Publication struct {
 	NameServers []netip.Addr
 }
 
-// NewView puts publications into one view. A name that several clusters claim
-// belongs to the oldest of them.
-func NewView(publications []Publication) *View {
-	v, _ := newView(publications)
-	return v
+func (p Publication) equal(o Publication) bool {
+	return p.Cluster == o.Cluster && p.ControlPlane.equal(o.ControlPlane) && p.Apps.equal(o.Apps) && slices.Equal(p.NameServers, o.NameServers)
 }
 
-// newView is NewView that also says what was lost to older clusters.
-func newView(publications []Publication) (*View, []Problem) {
-	b := viewBuilder{
-		names:   map[string]*Cluster{},
-		zones:   map[string]*Cluster{},
-		apps:    map[string]*Cluster{},
-		refused: map[appsDomain]bool{},
-		view:    &View{},
-	}
+func (a Answer) equal(o Answer) bool {
+	return a.Served == o.Served && slices.Equal(a.Addresses, o.Addresses)
+}
+
+// NewView puts publications into one view. A name that several clusters claim
+// belongs to the oldest of them. Where the view before, if there is one, was made of the
+// same publications, that one is returned.
+func NewView(publications []Publication, before *View) *View {
 	ordered := slices.Clone(publications)
 	slices.SortStableFunc(ordered, func(a, c Publication) int { return compareAge(a.Cluster, c.Cluster) })
+	if before != nil && slices.EqualFunc(ordered, before.from, Publication.equal) {
+		return before
+	}
+	hostnames := 0
+	for _, p := range ordered {
+		if p.ControlPlane.Served {
+			hostnames += len(p.Cluster.Hostnames) + 1
+		}
+	}
+	b := viewBuilder{
+		names:   make(map[string]*Cluster, hostnames),
+		zones:   make(map[string]*Cluster, len(ordered)),
+		apps:    make(map[string]*Cluster, len(ordered)),
+		refused: map[appsDomain]bool{},
+		view:    &View{from: ordered, Names: make([]Name, 0, hostnames)},
+	}
 	b.refuseAppsDomains(ordered)
 	for _, p := range ordered {
 		b.add(p)
 	}
-	slices.SortFunc(b.view.Zones, func(a, c Zone) int { return cmp.Compare(a.Origin, c.Origin) })
-	slices.SortFunc(b.view.Names, func(a, c Name) int { return cmp.Compare(a.Name, c.Name) })
-	slices.SortFunc(b.view.Apps, func(a, c App) int { return cmp.Compare(a.Name, c.Name) })
-	return b.view, b.lost.sorted()
+	b.view.lost = b.lost.sorted()
+	return b.view
 }
 
 type viewBuilder struct {
@@ -128,7 +141,7 @@ func (b *viewBuilder) addControlPlane(p Publication) {
 		if b.isRefused(c, h) || !b.claim(b.names, h.Name, c, "hostname") {
 			continue
 		}
-		b.view.Names = append(b.view.Names, Name{Name: h.Name, Cluster: c.Ref, Addresses: p.ControlPlane.Addresses})
+		b.view.Names = append(b.view.Names, Name{Name: h.Name, Cluster: &c.Ref, Addresses: p.ControlPlane.Addresses})
 		if !c.owns(h.Name) && b.zones[h.Name] == nil {
 			b.zones[h.Name] = c
 			b.addZone(h.Name, c)
@@ -136,7 +149,7 @@ func (b *viewBuilder) addControlPlane(p Publication) {
 	}
 	if server := (Zone{Domain: c.Domains[0]}).NameServer(); b.names[server] == nil {
 		b.names[server] = c
-		b.view.Names = append(b.view.Names, Name{Name: server, Cluster: c.Ref, Addresses: p.NameServers})
+		b.view.Names = append(b.view.Names, Name{Name: server, Cluster: &c.Ref, Addresses: p.NameServers})
 	}
 }
 
@@ -144,7 +157,7 @@ func (b *viewBuilder) addApps(p Publication) {
 	c := p.Cluster
 	add := func(name string, subtree bool) {
 		if b.claim(b.apps, name, c, "apps domain") {
-			b.view.Apps = append(b.view.Apps, App{Name: name, Cluster: c.Ref, Domain: c.Domains[0], Subtree: subtree, Answer: p.Apps})
+			b.view.Apps = append(b.view.Apps, App{Name: name, Cluster: &c.Ref, Domain: c.Domains[0], Subtree: subtree, Answer: p.Apps})
 		}
 	}
 	for _, domain := range c.AppsDomains {
@@ -158,7 +171,7 @@ func (b *viewBuilder) addApps(p Publication) {
 }
 
 func (b *viewBuilder) addZone(origin string, c *Cluster) {
-	b.view.Zones = append(b.view.Zones, Zone{Origin: origin, Cluster: c.Ref, Domain: c.Domains[0]})
+	b.view.Zones = append(b.view.Zones, Zone{Origin: origin, Cluster: &c.Ref, Domain: c.Domains[0]})
 }
 
 // claim gives name to c unless an older cluster has it. Names that were lost with

@@ -74,6 +74,7 @@ type Store struct {
 	dirty  chan struct{}
 
 	snapshot atomic.Pointer[model.Snapshot]
+	builder  *model.Builder
 	lastGood map[string][]netip.Addr // of applications; read and written by build alone
 
 	mu          sync.Mutex
@@ -90,6 +91,7 @@ type Store struct {
 func Open(config Config, log *slog.Logger) (*Store, error) {
 	s := &Store{
 		config: config, log: log, dirty: make(chan struct{}, 1), subscribers: map[int]func(){},
+		builder: model.NewBuilder(config.options()),
 	}
 	if config.Manifests != "" {
 		s.source = newDirectorySource(config.Manifests, log)
@@ -142,7 +144,7 @@ func (s *Store) load() {
 		return
 	}
 	s.objects, s.asOf, s.lastGood = saved.Objects, saved.Written, saved.Objects.LastGood
-	s.snapshot.Store(model.Build(saved.Objects, s.config.options()))
+	s.snapshot.Store(s.builder.Build(saved.Objects))
 	s.log.Info("answering from the snapshot file until synced", "file", s.config.File, "written", saved.Written.Format(time.RFC3339))
 }
 
@@ -183,7 +185,7 @@ func (s *Store) build() {
 		return
 	}
 	all.LastGood = s.lastGood
-	snapshot := model.Build(all, s.config.options())
+	snapshot := s.builder.Build(all)
 	s.reportChanges(snapshot)
 	s.snapshot.Store(snapshot)
 	s.source.follow(snapshot)

@@ -55,7 +55,9 @@ func (t *table) Update(obj any) error {
 	}
 	t.mu.Lock()
 	same := reflect.DeepEqual(t.items[keyOf(o)], o)
-	t.items[keyOf(o)] = o
+	if !same { // else the one that snapshots were made of stays
+		t.items[keyOf(o)] = o
+	}
 	t.mu.Unlock()
 	if !same {
 		t.changed()
@@ -87,7 +89,15 @@ func (t *table) Replace(list []any, _ string) error {
 		items[keyOf(o)] = o
 	}
 	t.mu.Lock()
-	same := t.synced && reflect.DeepEqual(t.items, items)
+	same := t.synced && len(items) == len(t.items)
+	for key, o := range items {
+		before, known := t.items[key]
+		if known && reflect.DeepEqual(before, o) {
+			items[key] = before
+			continue
+		}
+		same = false
+	}
 	t.items, t.synced = items, true
 	t.mu.Unlock()
 	if !same {

@@ -1,48 +1,66 @@
 package nametree
 
 import (
+	"iter"
+
 	"github.com/miekg/dns"
 )
 
 // Kind says what an answer amounts to. Metrics are labelled with it.
-type Kind string
+type Kind uint8
 
 // The kinds of answer that a node gives.
 const (
-	Success  Kind = "success"
-	NoData   Kind = "nodata"
-	NXDomain Kind = "nxdomain"
-	Refused  Kind = "refused"
+	Success Kind = iota
+	NoData
+	NXDomain
+	Refused
+	kinds
 )
+
+// Kinds yields every kind.
+func Kinds() iter.Seq[Kind] {
+	return func(yield func(Kind) bool) {
+		for k := range kinds {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+// String returns the kind in one word.
+func (k Kind) String() string {
+	return [kinds]string{"success", "nodata", "nxdomain", "refused"}[k]
+}
 
 // Answer fills in the reply m for qname, which is this node's name in the client's
 // spelling, and qtype. A type that the name does not have is NODATA, whatever an
 // upstream might know: an address hint from there would break the split horizon.
+// The records are the caller's own.
 func (n *Node) Answer(m *dns.Msg, qname string, qtype uint16) Kind {
 	m.Authoritative = true
-	var answer []dns.RR
 	switch {
 	case qtype == dns.TypeA:
-		answer = n.A
+		m.Answer = addressesA(qname, n.Zone.ttls[n.Part], n.addresses)
 	case qtype == dns.TypeAAAA:
-		answer = n.AAAA
+		m.Answer = addressesAAAA(qname, n.Zone.ttls[n.Part], n.addresses)
 	case qtype == dns.TypeANY:
-		answer = minimalANY(qname)
+		m.Answer = minimalANY(qname)
 	case qtype == dns.TypeAXFR || qtype == dns.TypeIXFR:
 		m.Authoritative = false
 		m.Rcode = dns.RcodeRefused
 		return Refused
 	case n.Apex && qtype == dns.TypeSOA:
-		answer = n.Zone.SOA
+		m.Answer = n.Zone.soa(qname, n.Zone.ttl())
 	case n.Apex && qtype == dns.TypeNS:
-		answer = n.Zone.NS
-		m.Extra = n.Zone.Glue
+		m.Answer = n.Zone.ns(qname)
+		m.Extra = n.Zone.additional()
 	}
-	if len(answer) == 0 {
-		m.Ns = n.Zone.Negative
+	if len(m.Answer) == 0 {
+		m.Ns = n.Zone.negative()
 		return NoData
 	}
-	m.Answer = ownedBy(answer, qname)
 	return Success
 }
 
@@ -56,7 +74,7 @@ func (n *Node) Deny(m *dns.Msg, qtype uint16) Kind {
 		return Refused
 	}
 	m.Rcode = dns.RcodeNameError
-	m.Ns = n.Zone.Negative
+	m.Ns = n.Zone.negative()
 	return NXDomain
 }
 
@@ -66,27 +84,4 @@ func minimalANY(qname string) []dns.RR {
 		Hdr: dns.RR_Header{Name: qname, Rrtype: dns.TypeHINFO, Class: dns.ClassINET, Ttl: NegativeTTL},
 		Cpu: "RFC8482",
 	}}
-}
-
-// ownedBy returns the records under the client's spelling of their name. What a
-// wildcard made, or a resolver that mixes case asked for, costs a copy.
-func ownedBy(rrs []dns.RR, qname string) []dns.RR {
-	if rrs[0].Header().Name == qname {
-		return rrs
-	}
-	if a, ok := rrs[0].(*dns.A); ok && len(rrs) == 1 {
-		one := &struct { // one allocation for what nearly every answer is
-			rrs [1]dns.RR
-			a   dns.A
-		}{a: *a}
-		one.a.Hdr.Name = qname
-		one.rrs[0] = &one.a
-		return one.rrs[:]
-	}
-	own := make([]dns.RR, len(rrs))
-	for i, rr := range rrs {
-		own[i] = dns.Copy(rr)
-		own[i].Header().Name = qname
-	}
-	return own
 }

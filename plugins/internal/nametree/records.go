@@ -3,6 +3,7 @@ package nametree
 import (
 	"net/netip"
 	"slices"
+	"sync/atomic"
 
 	"github.com/miekg/dns"
 
@@ -20,49 +21,120 @@ const (
 	soaExpire  = 86400
 )
 
-// Zone holds the records of a zone's apex.
+// Zone is what the records of a zone's apex, and of the names in it, are made of.
 type Zone struct {
 	// Origin is the zone's name, lower-case and with a trailing dot.
 	Origin string
-	// SOA is the zone's SOA record, Negative the same with the TTL of a negative answer.
-	SOA, Negative []dns.RR
-	// NS is the zone's NS record, Glue the addresses of the server that it names.
-	NS, Glue []dns.RR
 
-	part Part // whose the zone is
+	origin string // without the dot
+	server string // the name server
+	mbox   string // who is responsible
+	part   Part   // whose the zone is
+	ttls   [Apps + 1]uint32
+	serial uint32
+	glue   []netip.Addr // the addresses of the server
+
+	tallies [Apps][kinds]atomic.Pointer[Tally]
 }
 
-func newZone(z model.Zone, part Part, ttl, serial uint32) *Zone {
-	origin, server := dns.Fqdn(z.Origin), dns.Fqdn(z.NameServer())
-	header := func(rrtype uint16, ttl uint32) dns.RR_Header {
-		return dns.RR_Header{Name: origin, Rrtype: rrtype, Class: dns.ClassINET, Ttl: ttl}
-	}
-	soa := func(ttl uint32) []dns.RR {
-		return []dns.RR{&dns.SOA{
-			Hdr: header(dns.TypeSOA, ttl), Ns: server, Mbox: "hostmaster." + dns.Fqdn(z.Domain), Serial: serial,
-			Refresh: soaRefresh, Retry: soaRetry, Expire: soaExpire, Minttl: NegativeTTL,
-		}}
-	}
-	return &Zone{
-		part:     part,
-		Origin:   origin,
-		SOA:      soa(ttl),
-		Negative: soa(min(ttl, NegativeTTL)),
-		NS:       []dns.RR{&dns.NS{Hdr: header(dns.TypeNS, ttl), Ns: server}},
-	}
+// Tally counts one kind of a zone's answers for one server.
+type Tally struct {
+	// Server is the server.
+	Server string
+	// Generation is which generation of counters this one belongs to.
+	Generation uint64
+	// Counter counts.
+	Counter interface{ Inc() }
 }
 
-// records makes the A and AAAA records of a name. The slices are clipped: plugins
-// further up append to what they are given.
-func records(name string, addresses []netip.Addr, ttl uint32) (a, aaaa []dns.RR) {
-	for _, address := range addresses {
-		header := dns.RR_Header{Name: name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: ttl}
-		if address.Is4() {
-			a = append(a, &dns.A{Hdr: header, A: address.AsSlice()})
+// Tally is where a part's counter of one kind of the zone's answers is kept, so that
+// it need not be looked up for each answer.
+func (z *Zone) Tally(part Part, kind Kind) *atomic.Pointer[Tally] { return &z.tallies[part-1][kind] }
+
+func newZone(z model.Zone, part Part, ttls TTLs, serial uint32) *Zone {
+	zone := &Zone{
+		Origin: dns.Fqdn(z.Origin), server: dns.Fqdn(z.NameServer()), mbox: "hostmaster." + dns.Fqdn(z.Domain),
+		part: part, serial: serial,
+	}
+	zone.origin = zone.Origin[:len(zone.Origin)-1]
+	for part, ttl := range ttls {
+		zone.ttls[part] = ttl
+	}
+	return zone
+}
+
+// ttl is the TTL of the zone's own records.
+func (z *Zone) ttl() uint32 { return z.ttls[z.part] }
+
+func header(owner string, rrtype uint16, ttl uint32) dns.RR_Header {
+	return dns.RR_Header{Name: owner, Rrtype: rrtype, Class: dns.ClassINET, Ttl: ttl}
+}
+
+// soa is the zone's SOA record under the given spelling of its name.
+func (z *Zone) soa(owner string, ttl uint32) []dns.RR {
+	one := &struct { // one allocation
+		rrs [1]dns.RR
+		soa dns.SOA
+	}{soa: dns.SOA{
+		Hdr: header(owner, dns.TypeSOA, ttl), Ns: z.server, Mbox: z.mbox, Serial: z.serial,
+		Refresh: soaRefresh, Retry: soaRetry, Expire: soaExpire, Minttl: NegativeTTL,
+	}}
+	one.rrs[0] = &one.soa
+	return one.rrs[:]
+}
+
+// negative is the SOA record of a negative answer.
+func (z *Zone) negative() []dns.RR { return z.soa(z.Origin, min(z.ttl(), NegativeTTL)) }
+
+// ns is the zone's NS record under the given spelling of its name.
+func (z *Zone) ns(owner string) []dns.RR {
+	return []dns.RR{&dns.NS{Hdr: header(owner, dns.TypeNS, z.ttl()), Ns: z.server}}
+}
+
+// additional are the addresses of the name server.
+func (z *Zone) additional() []dns.RR {
+	return append(addressesA(z.server, z.ttl(), z.glue), addressesAAAA(z.server, z.ttl(), z.glue)...)
+}
+
+// addressesA makes the A records of a name. What nearly every answer is, one record,
+// is one allocation.
+func addressesA(owner string, ttl uint32, addresses []netip.Addr) []dns.RR {
+	var rrs []dns.RR
+	for i, address := range addresses {
+		if !address.Is4() {
 			continue
 		}
-		header.Rrtype = dns.TypeAAAA
-		aaaa = append(aaaa, &dns.AAAA{Hdr: header, AAAA: address.AsSlice()})
+		if rrs == nil && !slices.ContainsFunc(addresses[i+1:], netip.Addr.Is4) {
+			one := &struct {
+				rrs [1]dns.RR
+				a   dns.A
+				ip  [4]byte
+			}{a: dns.A{Hdr: header(owner, dns.TypeA, ttl)}, ip: address.As4()}
+			one.a.A, one.rrs[0] = one.ip[:], &one.a
+			return one.rrs[:]
+		}
+		rrs = append(rrs, &dns.A{Hdr: header(owner, dns.TypeA, ttl), A: address.AsSlice()})
 	}
-	return slices.Clip(a), slices.Clip(aaaa)
+	return rrs
+}
+
+// addressesAAAA makes the AAAA records of a name, in the same way.
+func addressesAAAA(owner string, ttl uint32, addresses []netip.Addr) []dns.RR {
+	var rrs []dns.RR
+	for i, address := range addresses {
+		if !address.Is6() {
+			continue
+		}
+		if rrs == nil && !slices.ContainsFunc(addresses[i+1:], netip.Addr.Is6) {
+			one := &struct {
+				rrs  [1]dns.RR
+				aaaa dns.AAAA
+				ip   [16]byte
+			}{aaaa: dns.AAAA{Hdr: header(owner, dns.TypeAAAA, ttl)}, ip: address.As16()}
+			one.aaaa.AAAA, one.rrs[0] = one.ip[:], &one.aaaa
+			return one.rrs[:]
+		}
+		rrs = append(rrs, &dns.AAAA{Hdr: header(owner, dns.TypeAAAA, ttl), AAAA: address.AsSlice()})
+	}
+	return rrs
 }

@@ -1,12 +1,14 @@
 // Package nametree turns a view of the model into the DNS names that answer it.
 //
-// A Tree is immutable and its records are made once, so that a query costs map
-// look-ups and nothing else. Existence follows RFC 4592 and RFC 8020: parents of a
-// name exist (empty non-terminals), and nothing exists below a name that does not.
+// A Tree is immutable. It holds names, not records: a thousand clusters are many
+// names with few addresses, and what a query needs is to be in the CPU's caches.
+// Existence follows RFC 4592 and RFC 8020: parents of a name exist (empty
+// non-terminals), and nothing exists below a name that does not.
 package nametree
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -29,28 +31,27 @@ const (
 
 // Tree is every name of one view.
 type Tree struct {
-	nodes map[string]*Node
-	zones int
+	nodes map[string]*Node // by name, lower-case and without a trailing dot
+	zones map[string]*Zone // by origin, in the same way
+	slab  []Node           // room for the next nodes
 }
 
 // Node is a name that exists.
 type Node struct {
-	// Part is the part that answers for the name; 0 for a name that exists elsewhere.
-	Part Part
-	// A and AAAA are the name's records, in lower case. They are shared by every
-	// answer: copy them before changing one.
-	A, AAAA []dns.RR
 	// Zone is the zone that the name lies in.
 	Zone *Zone
+	// Wildcard answers for every name below that does not exist by itself.
+	Wildcard *Node
+	// Part is the part that answers for the name; 0 for a name that exists elsewhere.
+	Part Part
 	// Apex: the name is its zone's origin.
 	Apex bool
 	// Open: the name is an apps domain. What does not exist below it is an
 	// application's: the Wildcard's, or, without one, not known to this tree.
 	Open bool
-	// Wildcard answers for every name below that does not exist by itself.
-	Wildcard *Node
 
-	named bool // the view gives it addresses, though there may be none yet
+	named     bool // the view gives it addresses, though there may be none yet
+	addresses []netip.Addr
 }
 
 // TTLs are the parts that a tree answers for, each with the TTL of its records in
@@ -59,34 +60,37 @@ type TTLs map[Part]uint32
 
 // New builds the tree of a view. Zones get the given serial.
 func New(view *model.View, ttls TTLs, serial uint32) *Tree {
-	t := &Tree{nodes: make(map[string]*Node, 2*len(view.Names))}
-	controlTTL, control := ttls[ControlPlane]
-	appsTTL, served := ttls[Apps]
+	// Each zone brings an empty non-terminal or two.
+	size := len(view.Names) + len(view.Apps) + 2*len(view.Zones)
+	t := &Tree{nodes: make(map[string]*Node, size), zones: make(map[string]*Zone, len(view.Zones)), slab: make([]Node, 0, size)}
+	_, control := ttls[ControlPlane]
+	_, served := ttls[Apps]
 	if control {
 		for _, z := range view.Zones {
-			t.addZone(z, ControlPlane, controlTTL, serial)
+			t.addZone(z, ControlPlane, ttls, serial)
 		}
 	}
 	apps := outermostFirst(view.Apps)
 	for _, a := range apps {
 		// An apps domain is a zone of its own only where no other zone has it.
-		if name := dns.Fqdn(a.Name); served && a.Served && t.nodes[name] == nil && t.enclosing(name) == nil {
-			t.addZone(model.Zone{Origin: a.Name, Cluster: a.Cluster, Domain: a.Domain}, Apps, appsTTL, serial)
+		if served && a.Served && t.nodes[a.Name] == nil && t.enclosing(a.Name) == nil {
+			t.addZone(model.Zone{Origin: a.Name, Cluster: a.Cluster, Domain: a.Domain}, Apps, ttls, serial)
 		}
 	}
 	for _, n := range view.Names {
-		t.addName(n, control, controlTTL)
+		t.addName(n, control)
 	}
 	for _, a := range apps {
-		t.addApp(a, served && a.Served, appsTTL)
+		t.addApp(a, served && a.Served)
 	}
 	for _, z := range view.Zones {
-		t.add(dns.Fqdn(z.Origin)) // a zone inside another: the parents between them exist
-		apex, server := t.nodes[dns.Fqdn(z.Origin)], t.nodes[dns.Fqdn(z.NameServer())]
+		t.add(z.Origin) // a zone inside another: the parents between them exist
+		apex, server := t.nodes[z.Origin], t.nodes[z.NameServer()]
 		if apex != nil && server != nil {
-			apex.Zone.Glue = slices.Clip(slices.Concat(server.A, server.AAAA))
+			apex.Zone.glue = server.addresses
 		}
 	}
+	t.slab = nil
 	return t
 }
 
@@ -95,19 +99,34 @@ func outermostFirst(apps []model.App) []model.App {
 	return slices.SortedStableFunc(slices.Values(apps), func(a, b model.App) int { return cmp.Compare(len(a.Name), len(b.Name)) })
 }
 
-// Len returns the number of zones in the tree.
-func (t *Tree) Len() int { return t.zones }
+// Zones returns the zones of the tree, in no order.
+func (t *Tree) Zones() []*Zone {
+	list := make([]*Zone, 0, len(t.zones))
+	for _, z := range t.zones {
+		list = append(list, z)
+	}
+	return list
+}
 
-func (t *Tree) addZone(z model.Zone, part Part, ttl, serial uint32) {
-	t.zones++
-	t.nodes[dns.Fqdn(z.Origin)] = &Node{Apex: true, Part: part, Zone: newZone(z, part, ttl, serial)}
+// node returns a new node of the tree.
+func (t *Tree) node(n Node) *Node {
+	if len(t.slab) == cap(t.slab) {
+		t.slab = make([]Node, 0, 8)
+	}
+	t.slab = append(t.slab, n)
+	return &t.slab[len(t.slab)-1]
+}
+
+func (t *Tree) addZone(z model.Zone, part Part, ttls TTLs, serial uint32) {
+	zone := newZone(z, part, ttls, serial)
+	t.zones[z.Origin] = zone
+	t.nodes[z.Origin] = t.node(Node{Apex: true, Part: part, Zone: zone})
 }
 
 // addName adds a control plane's name. Where control planes are not answered for, it
 // still keeps a wildcard from answering in its place.
-func (t *Tree) addName(n model.Name, served bool, ttl uint32) {
-	name := dns.Fqdn(n.Name)
-	node := t.add(name)
+func (t *Tree) addName(n model.Name, served bool) {
+	node := t.add(n.Name)
 	if node == nil {
 		return
 	}
@@ -116,26 +135,22 @@ func (t *Tree) addName(n model.Name, served bool, ttl uint32) {
 		node.Part = 0
 		return
 	}
-	node.Part = ControlPlane
-	node.A, node.AAAA = records(name, n.Addresses, ttl)
+	node.Part, node.addresses = ControlPlane, n.Addresses
 }
 
 // addApp adds a name of applications.
-func (t *Tree) addApp(a model.App, served bool, ttl uint32) {
-	name := dns.Fqdn(a.Name)
-	node := t.add(name)
+func (t *Tree) addApp(a model.App, served bool) {
+	node := t.add(a.Name)
 	switch {
 	case node == nil:
 	case a.Subtree:
 		node.Open = true
 		if served {
-			node.Wildcard = &Node{Part: Apps, Zone: node.Zone}
-			node.Wildcard.A, node.Wildcard.AAAA = records("*."+name, a.Addresses, ttl)
+			node.Wildcard = t.node(Node{Part: Apps, Zone: node.Zone, addresses: a.Addresses})
 		}
 	case node.named: // the control plane's name wins
 	case served:
-		node.Part = Apps
-		node.A, node.AAAA = records(name, a.Addresses, ttl)
+		node.Part, node.addresses = Apps, a.Addresses
 	default:
 		node.Part = 0
 	}
@@ -144,27 +159,30 @@ func (t *Tree) addApp(a model.App, served bool, ttl uint32) {
 // add makes name and the empty non-terminals between it and the zone that it lies
 // in. It returns nil for a name in no zone of the tree.
 func (t *Tree) add(name string) *Node {
+	node := t.nodes[name]
 	zone := t.enclosing(name)
 	if zone == nil {
-		return t.nodes[name] // an outermost apex, or nothing
+		return node // an outermost apex, or nothing
 	}
-	if t.nodes[name] == nil {
-		t.nodes[name] = &Node{Part: zone.part, Zone: zone}
+	if node == nil {
+		node = t.node(Node{Part: zone.part, Zone: zone})
+		t.nodes[name] = node
 	}
-	for parent := parentOf(name); t.nodes[parent] == nil || !t.nodes[parent].Apex; parent = parentOf(parent) {
-		if t.nodes[parent] == nil {
-			t.nodes[parent] = &Node{Part: zone.part, Zone: zone}
+	for parent := parentOf(name); len(parent) > len(zone.origin); parent = parentOf(parent) {
+		if t.nodes[parent] != nil {
+			break // and so do all between it and the zone
 		}
+		t.nodes[parent] = t.node(Node{Part: zone.part, Zone: zone})
 	}
-	return t.nodes[name]
+	return node
 }
 
 // enclosing returns the zone that a name, not being an apex itself, lies in. For
 // an apex it is the zone around its own.
 func (t *Tree) enclosing(name string) *Zone {
 	for parent := parentOf(name); parent != ""; parent = parentOf(parent) {
-		if n := t.nodes[parent]; n != nil && n.Apex {
-			return n.Zone
+		if z := t.zones[parent]; z != nil {
+			return z
 		}
 	}
 	return nil
@@ -176,14 +194,18 @@ func parentOf(name string) string {
 	return parent
 }
 
-// Lookup returns the node of qname, or else of its closest encloser (RFC 4592
-// section 3.3.1): the longest of its parents that exists. Case does not matter. It
-// returns nil for a name in no zone of the tree. Only a look-up of a name longer
-// than 256 bytes allocates.
+// Lookup returns the node of qname, which is fully qualified, or else of its closest
+// encloser (RFC 4592 section 3.3.1): the longest of its parents that exists. Case does
+// not matter. It returns nil for a name in no zone of the tree. Only a look-up of a
+// name longer than 256 bytes allocates.
 func (t *Tree) Lookup(qname string) (node *Node, exact bool) {
+	relative, qualified := strings.CutSuffix(qname, ".")
+	if !qualified {
+		return nil, false
+	}
 	var buf [256]byte
-	lower := appendLower(buf[:0], qname)
-	for off, end := 0, false; !end; off, end = dns.NextLabel(qname, off) {
+	lower := appendLower(buf[:0], relative)
+	for off, end := 0, false; !end && off < len(lower); off, end = dns.NextLabel(qname, off) {
 		if n, ok := t.nodes[string(lower[off:])]; ok {
 			return n, off == 0
 		}

@@ -76,9 +76,9 @@ func found(t *Tree, qname string) string {
 	}
 	for name, n := range t.nodes {
 		if n == node && exact {
-			return name
+			return name + "."
 		} else if n == node {
-			return "below " + name
+			return "below " + name + "."
 		}
 	}
 	return "a node of no tree"
@@ -121,6 +121,8 @@ func TestLookup(t *testing.T) {
 		{"top-level domain", "com.", "nothing", ""},
 		{"root", ".", "nothing", ""},
 		{"no name at all", "", "nothing", ""},
+		{"name that is not fully qualified", "api.a.example.com", "nothing", ""},
+		{"label that is longer by a letter", "api.a.example.comm", "nothing", ""},
 		{"suffix of letters that is none of labels", "aa.example.com.", "nothing", ""},
 		{"label that ends as a name begins", "xapi.a.example.com.", "below a.example.com.", "a.example.com."},
 
@@ -148,12 +150,12 @@ func TestLookup(t *testing.T) {
 func TestApexes(t *testing.T) {
 	tree := treeOf(t, nested)
 	for name, node := range tree.nodes {
-		if want := name == node.Zone.Origin; node.Apex != want {
+		if want := name+"." == node.Zone.Origin; node.Apex != want {
 			t.Errorf("%s in zone %s: apex is %t, want %t", name, node.Zone.Origin, node.Apex, want)
 		}
 	}
-	if tree.Len() != 3 {
-		t.Errorf("%d zones, want 3", tree.Len())
+	if n := len(tree.Zones()); n != 3 {
+		t.Errorf("%d zones, want 3", n)
 	}
 }
 
@@ -257,8 +259,8 @@ func TestZonesInAnyOrderMakeOneTree(t *testing.T) {
 
 func TestEmptyView(t *testing.T) {
 	tree := New(&model.View{}, TTLs{ControlPlane: 30}, 1)
-	if got := found(tree, "a.example.com."); got != "nothing" || tree.Len() != 0 {
-		t.Errorf("an empty view has %d zones and %s", tree.Len(), got)
+	if got := found(tree, "a.example.com."); got != "nothing" || len(tree.Zones()) != 0 {
+		t.Errorf("an empty view has %d zones and %s", len(tree.Zones()), got)
 	}
 }
 

@@ -126,7 +126,7 @@ func (b *Block) Add(c *caddy.Controller) {
 		source = NewSource(b.Config, nil, NewLogger(b.Plugin))
 		c.Set(blockSource{config}, source)
 	}
-	source.serve(b.Part, b.TTL, b.Config.Source.Apps)
+	source.serve(b.Part, b.TTL, b.Config.Source.Apps, b.Requests)
 	b.Tables = source
 	c.OnStartup(func() error {
 		if err := checkCache(config, b.Plugin, &source.config); err != nil {

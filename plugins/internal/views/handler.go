@@ -10,7 +10,6 @@ import (
 	"github.com/coredns/coredns/request"
 
 	"github.com/miekg/dns"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/densityops/oooi/plugins/internal/nametree"
 )
@@ -28,20 +27,14 @@ type Handler struct {
 	Part nametree.Part
 	// Tables gives what to answer from at the moment.
 	Tables Tables
-	// Requests counts queries by server, view, zone and answer.
-	Requests *prometheus.CounterVec
+	// Requests counts the queries.
+	Requests *Requests
 }
 
 // Tables gives what a server block answers from at the moment, nil for nothing yet.
 type Tables interface {
 	Table() *Table
 }
-
-// Answers that no name of a tree gives.
-const (
-	servfail nametree.Kind = "servfail" // nothing known yet
-	passed   nametree.Kind = "passed"   // not ours: the next plugin answers
-)
 
 // ServeDNS implements plugin.Handler.
 func (h *Handler) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
@@ -51,18 +44,18 @@ func (h *Handler) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg
 	}
 	table := h.Tables.Table()
 	if table == nil {
-		h.count(ctx, "", "", servfail)
+		h.Requests.other(metrics.WithServer(ctx), "", servfail)
 		return reply(w, failure(r, dns.RcodeServerFailure, dns.ExtendedErrorCodeNotReady))
 	}
 	sight := table.Sight(ClientAddr(w.RemoteAddr()))
 	if sight == nil {
-		h.count(ctx, "", "", nametree.Refused)
+		h.Requests.other(metrics.WithServer(ctx), "", nametree.Refused.String())
 		return reply(w, failure(r, dns.RcodeRefused, dns.ExtendedErrorCodeProhibited))
 	}
 	found, exact := sight.Tree.Lookup(q.Name)
 	node, deny := found.Answers(h.Part, exact)
 	if node == nil || deny && h.Fall.Through(q.Name) {
-		h.count(ctx, sight.View, "", passed)
+		h.Requests.other(metrics.WithServer(ctx), sight.View, passed)
 		return plugin.NextOrFailure(h.Plugin, h.Next, ctx, w, r)
 	}
 	m := new(dns.Msg)
@@ -73,12 +66,8 @@ func (h *Handler) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg
 	} else {
 		kind = node.Answer(m, q.Name, q.Qtype)
 	}
-	h.count(ctx, sight.View, node.Zone.Origin, kind)
+	h.Requests.answered(metrics.WithServer(ctx), sight.View, node.Zone, h.Part, kind)
 	return reply(w, m)
-}
-
-func (h *Handler) count(ctx context.Context, view, zone string, kind nametree.Kind) {
-	h.Requests.WithLabelValues(metrics.WithServer(ctx), view, zone, string(kind)).Inc()
 }
 
 // serves reports whether a name lies in the zones of the block.

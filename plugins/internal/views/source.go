@@ -24,6 +24,8 @@ type Source struct {
 	config Config
 	ttls   nametree.TTLs
 	log    *slog.Logger
+	// requests count what is answered from here.
+	requests []*Requests
 
 	table   atomic.Pointer[Table]
 	changed chan struct{} // has something after a change; read by wait alone
@@ -41,9 +43,13 @@ func NewSource(config Config, ttls nametree.TTLs, log *slog.Logger) *Source {
 	return &Source{config: config, ttls: own, log: log, changed: make(chan struct{}, 1)}
 }
 
-// serve adds a part to those that the source answers, before its start.
-func (s *Source) serve(part nametree.Part, ttl uint32, apps *model.AppsOptions) {
+// serve adds a part to those that the source answers, before its start, with what
+// counts the answers.
+func (s *Source) serve(part nametree.Part, ttl uint32, apps *model.AppsOptions, requests *Requests) {
 	s.ttls[part] = ttl
+	if requests != nil {
+		s.requests = append(s.requests, requests)
+	}
 	if apps != nil {
 		s.config.Source.Apps = apps
 	}
@@ -172,7 +178,16 @@ func (s *Source) update() {
 	// A serial is the time of the last change, and greater than the one before even
 	// twice in a second (RFC 1982 arithmetic).
 	s.serial = max(s.serial+1, uint32(time.Now().Unix())) //nolint:gosec // wraps in 2106, as serials do
-	s.table.Store(s.config.newTable(snapshot, s.ttls, s.serial))
+	before := s.table.Load()
+	table := s.config.newTable(snapshot, s.ttls, s.serial, before)
+	s.table.Store(table)
+	if before == nil {
+		return
+	}
+	gone := table.gone(before)
+	for _, requests := range s.requests {
+		requests.drop(gone)
+	}
 }
 
 // Table returns what the block answers from, nil when nothing is known yet.

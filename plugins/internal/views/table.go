@@ -11,6 +11,7 @@ import (
 // immutable.
 type Table struct {
 	clients clients
+	sights  map[*model.View]*Sight
 	// Clusters is the number of hosted clusters in the snapshot.
 	Clusters int
 	// Problems are the faults found in the snapshot.
@@ -21,12 +22,15 @@ type Table struct {
 // refused: none of the views is its own.
 func (t *Table) Sight(client netip.Addr) *Sight { return t.clients.find(client) }
 
-// newTable applies the views of a block to a snapshot.
-func (cfg *Config) newTable(snapshot *model.Snapshot, ttls nametree.TTLs, serial uint32) *Table {
+// newTable applies the views of a block to a snapshot. What is in the table before, if
+// there is one, and has not changed since is in the new one as well.
+func (cfg *Config) newTable(snapshot *model.Snapshot, ttls nametree.TTLs, serial uint32, before *Table) *Table {
 	b := tableBuilder{
-		cfg: cfg, snapshot: snapshot,
-		table: &Table{Clusters: len(snapshot.Clusters), Problems: snapshot.Problems},
-		tree:  func(v *model.View) *nametree.Tree { return nametree.New(v, ttls, serial) },
+		cfg: cfg, snapshot: snapshot, ttls: ttls, serial: serial, before: before,
+		table: &Table{sights: map[*model.View]*Sight{}, Clusters: len(snapshot.Clusters), Problems: snapshot.Problems},
+	}
+	if before == nil {
+		b.before = &Table{}
 	}
 	switch {
 	case cfg.Block != "":
@@ -53,8 +57,20 @@ type tableBuilder struct {
 	cfg      *Config
 	snapshot *model.Snapshot
 	table    *Table
-	tree     func(*model.View) *nametree.Tree
+	ttls     nametree.TTLs
+	serial   uint32
+	before   *Table
 	vlans    []vlanSight
+}
+
+// sight shows a view of the model under a name.
+func (b *tableBuilder) sight(name string, v *model.View) *Sight {
+	s := b.before.sights[v]
+	if s == nil || s.View != name {
+		s = &Sight{View: name, Tree: nametree.New(v, b.ttls, b.serial)}
+	}
+	b.table.sights[v] = s
+	return s
 }
 
 type vlanSight struct {
@@ -80,9 +96,9 @@ func (b *tableBuilder) fixed(view string) *Sight {
 				publications[i].Apps = own // as in the view that it stands in for
 			}
 		}
-		return &Sight{View: view, Tree: b.tree(model.NewView(publications))}
+		return b.sight(view, model.NewView(publications, b.before.viewNamed(view)))
 	case view == Pod:
-		return &Sight{View: view, Tree: b.tree(b.snapshot.Pod)}
+		return b.sight(view, b.snapshot.Pod)
 	default:
 		return nil
 	}
@@ -137,10 +153,46 @@ func (b *tableBuilder) addVLANs(cidrs []netip.Prefix) {
 func (b *tableBuilder) vlanSights() []vlanSight {
 	if b.vlans == nil {
 		for _, v := range b.snapshot.VLANs {
-			b.vlans = append(b.vlans, vlanSight{v, &Sight{View: VLAN, Tree: b.tree(v.View)}})
+			b.vlans = append(b.vlans, vlanSight{v, b.sight(VLAN, v.View)})
 		}
 	}
 	return b.vlans
+}
+
+// viewNamed returns the view that the table shows under a name, if there is just one.
+func (t *Table) viewNamed(name string) *model.View {
+	var found *model.View
+	for v, s := range t.sights {
+		if s.View == name && found != nil {
+			return nil
+		}
+		if s.View == name {
+			found = v
+		}
+	}
+	return found
+}
+
+// gone returns the zones that the table before had and this one has not, by view.
+func (t *Table) gone(before *Table) map[zoneInView]bool {
+	zones := map[zoneInView]bool{}
+	note := func(in, notIn *Table, gone bool) {
+		for v, s := range in.sights {
+			if notIn.sights[v] == s {
+				continue // and so are its zones
+			}
+			for _, z := range s.Tree.Zones() {
+				if key := (zoneInView{s.View, z.Origin}); gone {
+					zones[key] = true
+				} else {
+					delete(zones, key)
+				}
+			}
+		}
+	}
+	note(before, t, true)
+	note(t, before, false)
+	return zones
 }
 
 // longer returns the smaller of two networks of which one holds the other.

@@ -2,6 +2,7 @@ package views
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"strings"
 	"testing"
@@ -61,8 +62,12 @@ func sees(t *Table, client, cluster string) string {
 		return sight.View + " nothing"
 	}
 	text := sight.View
-	for _, rr := range append(node.A, node.AAAA...) {
-		text += " " + strings.TrimPrefix(rr.String(), rr.Header().String())
+	for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
+		m := new(dns.Msg)
+		node.Answer(m, "api."+cluster+".example.com.", qtype)
+		for _, rr := range m.Answer {
+			text += " " + strings.TrimPrefix(rr.String(), rr.Header().String())
+		}
 	}
 	return text
 }
@@ -72,7 +77,7 @@ type sightCase struct{ name, client, cluster, want string }
 func checkSights(t *testing.T, in *model.Objects, properties string, cases []sightCase) {
 	t.Helper()
 	cfg := config(t, properties)
-	table := cfg.newTable(model.Build(in, model.Options{Scope: cfg.Source.Scope}), controlPlane, 1)
+	table := cfg.newTable(model.Build(in, model.Options{Scope: cfg.Source.Scope}), controlPlane, 1, nil)
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := sees(table, tc.client, tc.cluster); got != tc.want {
@@ -250,13 +255,78 @@ func TestTableCarriesTTLSerialAndProblems(t *testing.T) {
 	in := twoVLANs()
 	in.Broken = append(in.Broken, &objects.Broken{Kind: "Infra", ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: "red"}})
 	cfg := config(t, "view pod")
-	table := cfg.newTable(model.Build(in, model.Options{Scope: cfg.Source.Scope}), nametree.TTLs{nametree.ControlPlane: 7}, 42)
+	table := cfg.newTable(model.Build(in, model.Options{Scope: cfg.Source.Scope}), nametree.TTLs{nametree.ControlPlane: 7}, 42, nil)
 	if table.Clusters != 2 || len(table.Problems) != 1 || table.Problems[0].Reason != model.ReasonUndecodable {
 		t.Errorf("%d clusters and problems %v", table.Clusters, table.Problems)
 	}
 	node, _ := table.Sight(netip.Addr{}).Tree.Lookup("blue.example.com.")
-	soa, ok := node.Zone.SOA[0].(*dns.SOA)
+	m := new(dns.Msg)
+	node.Answer(m, "blue.example.com.", dns.TypeSOA)
+	soa, ok := m.Answer[0].(*dns.SOA)
 	if !ok || soa.Hdr.Ttl != 7 || soa.Serial != 42 {
-		t.Errorf("SOA is %s", node.Zone.SOA[0])
+		t.Errorf("SOA is %s", m.Answer[0])
+	}
+}
+
+// TestTablesShareWhatDidNotChange changes one of two VLANs: the other's names, and
+// those of the pods, are neither made again nor counted from nothing.
+func TestTablesShareWhatDidNotChange(t *testing.T) {
+	in := twoVLANs()
+	cfg := config(t, "")
+	builder := model.NewBuilder(model.Options{})
+	before := cfg.newTable(builder.Build(in), controlPlane, 1, nil)
+
+	moved := *in.Infras[0]
+	moved.Spec.InfraComponents.Proxy = &v1alpha1.InfraProxy{ServerIP: "192.0.2.99"}
+	in.Infras = append([]*v1alpha1.Infra{&moved}, in.Infras[1:]...)
+	after := cfg.newTable(builder.Build(in), controlPlane, 2, before)
+
+	for client, same := range map[string]bool{"192.0.2.7": false, "198.51.100.7": true, "10.0.0.1": true} {
+		address := netip.MustParseAddr(client)
+		if got := before.Sight(address) == after.Sight(address); got != same {
+			t.Errorf("%s sees what it saw: %t, want %t", client, got, same)
+		}
+	}
+	if got, want := sees(after, "192.0.2.7", "blue"), "vlan 192.0.2.99"; got != want {
+		t.Errorf("on the VLAN that changed: got %q, want %q", got, want)
+	}
+	if gone := after.gone(before); len(gone) != 0 {
+		t.Errorf("zones %v are gone", gone)
+	}
+
+	in.HostedClusters, in.Infras = in.HostedClusters[1:], in.Infras[1:]
+	last := cfg.newTable(builder.Build(in), controlPlane, 3, after)
+	want := map[zoneInView]bool{{VLAN, "blue.example.com."}: true, {Pod, "blue.example.com."}: true}
+	if gone := last.gone(after); !maps.Equal(gone, want) {
+		t.Errorf("zones %v are gone, want %v", gone, want)
+	}
+}
+
+// BenchmarkChange measures what a change of one cluster costs from the objects to the
+// table, with a thousand of them.
+func BenchmarkChange(b *testing.B) {
+	in := &model.Objects{}
+	const n = 1000
+	for i := range n {
+		name, network := fmt.Sprintf("c%04d", i), fmt.Sprintf("10.%d.%d.", i/250, i%250)
+		hosted(in, name, fmt.Sprintf("172.30.%d.%d", i/250, i%250))
+		infra(in, name, "vlan-"+name, network+"3", network+"0/24")
+	}
+	cfg := &Config{}
+	for name, keep := range map[string]bool{"WithWhatWas": true, "AllAnew": false} {
+		b.Run(name, func(b *testing.B) {
+			builder := model.NewBuilder(model.Options{})
+			var table *Table
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				own := *in.Infras[i%n]
+				own.Spec.InfraComponents.Proxy = &v1alpha1.InfraProxy{ServerIP: fmt.Sprintf("10.%d.%d.%d", i%n/250, i%n%250, 3+i/n%2)}
+				in.Infras[i%n] = &own
+				if !keep {
+					builder, table = model.NewBuilder(model.Options{}), nil
+				}
+				table = cfg.newTable(builder.Build(in), controlPlane, uint32(i), table)
+			}
+		})
 	}
 }

@@ -1,0 +1,89 @@
+package model
+
+import (
+	"net/netip"
+	"reflect"
+	"testing"
+	"time"
+)
+
+// TestClustersThatDifferAreNotEqual changes every field of a cluster in turn: one that
+// is not compared would keep its old value for as long as nothing else changes.
+func TestClustersThatDifferAreNotEqual(t *testing.T) {
+	whole := func() *Cluster {
+		return &Cluster{
+			Ref: Ref{Kind: "k", Namespace: "n", Name: "a"}, Created: time.Unix(1, 0), ControlPlaneNamespace: "n-a", InfraID: "i",
+			Domains: []string{"d"}, AppsDomains: []string{"a"}, AppsNames: []string{"c"},
+			Hostnames: []Hostname{{Name: "h", Endpoints: []Endpoint{{Role: RoleAPI, Port: 1, Backend: Backend{"s", 1}, Source: "s"}}}},
+			Apps: &Apps{
+				Addresses: []netip.Addr{netip.IPv6Unspecified()}, Source: AppsHosted,
+				Hosted: &HostedAccess{Secret: "s", Dial: "d", Service: "s", Selector: map[string]string{"k": "v"}},
+			},
+		}
+	}
+	if !whole().equal(whole()) {
+		t.Fatal("a cluster does not equal its like")
+	}
+	changes := 0
+	walk(reflect.ValueOf(whole()), "", func(path string) {
+		changes++
+		c := whole()
+		n := 0
+		walk(reflect.ValueOf(c), "", func(string) { n++ }, func(v reflect.Value) bool { return n == changes && change(v) })
+		if c.equal(whole()) || whole().equal(c) {
+			t.Errorf("a change of %s is no difference", path)
+		}
+	}, func(reflect.Value) bool { return false })
+	if changes < 20 {
+		t.Errorf("only %d fields were changed", changes)
+	}
+}
+
+// walk calls leaf for everything in v that has no parts, and then change for it, until
+// that reports that it has changed it.
+func walk(v reflect.Value, path string, leaf func(path string), change func(reflect.Value) bool) bool {
+	switch {
+	case v.Kind() == reflect.Pointer:
+		return walk(v.Elem(), path, leaf, change)
+	case v.Kind() == reflect.Slice:
+		for i := range v.Len() {
+			if walk(v.Index(i), path+"[]", leaf, change) {
+				return true
+			}
+		}
+		leaf(path + " length")
+		return change(v)
+	case v.Kind() == reflect.Struct && v.Type() != reflect.TypeFor[time.Time]() && v.Type() != reflect.TypeFor[netip.Addr]():
+		for i := range v.NumField() {
+			if walk(v.Field(i), path+"."+v.Type().Field(i).Name, leaf, change) {
+				return true
+			}
+		}
+		return false
+	default:
+		leaf(path)
+		return change(v)
+	}
+}
+
+// change gives v another value.
+func change(v reflect.Value) bool {
+	switch v.Interface().(type) {
+	case time.Time:
+		v.Set(reflect.ValueOf(time.Unix(2, 0)))
+	case netip.Addr:
+		v.Set(reflect.ValueOf(netip.IPv4Unspecified()))
+	case map[string]string:
+		v.Set(reflect.ValueOf(map[string]string{"k": "other"}))
+	default:
+		switch v.Kind() {
+		case reflect.String:
+			v.SetString("other")
+		case reflect.Int32:
+			v.SetInt(2)
+		default: // a slice
+			v.Set(reflect.AppendSlice(v, v))
+		}
+	}
+	return true
+}
