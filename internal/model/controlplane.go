@@ -2,7 +2,6 @@ package model
 
 import (
 	"cmp"
-	"fmt"
 	"net/url"
 
 	"github.com/densityops/oooi/internal/objects"
@@ -14,11 +13,12 @@ import (
 var published = map[string]struct {
 	role             Role
 	loadBalancerPort int32
+	source           string
 }{
-	"APIServer":    {RoleAPI, portAPI},
-	"OAuthServer":  {RoleOAuth, portAPI},
-	"Ignition":     {RoleIgnition, portHTTPS},
-	"Konnectivity": {RoleKonnectivity, portKonnectivity},
+	"APIServer":    {RoleAPI, portAPI, "spec.services[APIServer]"},
+	"OAuthServer":  {RoleOAuth, portAPI, "spec.services[OAuthServer]"},
+	"Ignition":     {RoleIgnition, portHTTPS, "spec.services[Ignition]"},
+	"Konnectivity": {RoleKonnectivity, portKonnectivity, "spec.services[Konnectivity]"},
 }
 
 // routed says which role a Route of the control-plane namespace has, by the
@@ -45,7 +45,7 @@ func (d *draft) addPublished(hc *objects.HostedCluster, routes []*objects.Route,
 	for _, s := range hc.Spec.Services {
 		if p, ok := published[s.Service]; ok {
 			host, port := dialled(s.Strategy, p.loadBalancerPort)
-			add(host, p.role, port, fmt.Sprintf("spec.services[%s]", s.Service))
+			add(host, p.role, port, p.source)
 		}
 	}
 	for _, r := range routes {

@@ -323,7 +323,7 @@ func checkSnapshot(t *testing.T, s *model.Snapshot) {
 	for _, vlan := range s.VLANs {
 		checkView(t, vlan.View)
 		for _, n := range vlan.View.Names {
-			served := func(i *model.Infra) bool { return i.VLAN == vlan.Name && i.Serves != nil && *i.Serves == *n.Cluster }
+			served := func(i *model.Infra) bool { return i.VLAN == vlan.Name && i.Serves != nil && *i.Serves == n.Cluster }
 			if !slices.ContainsFunc(s.Infras, served) {
 				t.Errorf("VLAN %s sees %s of %s, which none of its Infras serves", vlan.Name, n.Name, n.Cluster)
 			}
@@ -337,7 +337,7 @@ func checkSnapshot(t *testing.T, s *model.Snapshot) {
 	for _, c := range s.Clusters {
 		for _, h := range c.Hostnames {
 			for _, e := range h.Endpoints {
-				if e.Backend.Service == "" || e.Source == "" {
+				if e.Role.Backend().Service == "" || e.Source == "" {
 					t.Errorf("%s leads nowhere: %+v", h.Name, e)
 				}
 			}

@@ -34,6 +34,9 @@ var backends = map[Role]Backend{
 	RoleMetricsProxy: {Service: "metrics-proxy", Port: portHTTPS},
 }
 
+// Backend returns the Service port that stands behind the role.
+func (r Role) Backend() Backend { return backends[r] }
+
 // Backend is a port of a Service in the hosted control plane's namespace.
 type Backend struct {
 	Service string `json:"service"`
@@ -46,8 +49,7 @@ type Endpoint struct {
 	Role Role `json:"role"`
 	// Port is the port that clients dial, 0 where the object leaves it open
 	// (a NodePort that is not allocated yet).
-	Port    int32   `json:"port"`
-	Backend Backend `json:"backend"`
+	Port int32 `json:"port"`
 	// Source is where the hostname was found, such as "spec.services[APIServer]".
 	Source string `json:"source"`
 }
@@ -70,7 +72,7 @@ func (h hostnames) add(name string, role Role, port int32, source string) {
 			return
 		}
 	}
-	h[name] = append(h[name], Endpoint{Role: role, Port: port, Backend: backends[role], Source: source})
+	h[name] = append(h[name], Endpoint{Role: role, Port: port, Source: source})
 }
 
 func (h hostnames) sorted() []Hostname {

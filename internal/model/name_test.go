@@ -203,9 +203,9 @@ func TestFirstSourceOfAnEndpointIsKept(t *testing.T) {
 		t.Fatalf("%d names, want 1", len(got))
 	}
 	want := []Endpoint{
-		{RoleAPI, 443, Backend{"kube-apiserver", 6443}, "route"},
-		{RoleOAuth, 443, Backend{"oauth-openshift", 6443}, "spec"},
-		{RoleAPI, 6443, Backend{"kube-apiserver", 6443}, "status"},
+		{RoleAPI, 443, "route"},
+		{RoleOAuth, 443, "spec"},
+		{RoleAPI, 6443, "status"},
 	}
 	if len(got[0].Endpoints) != len(want) {
 		t.Fatalf("endpoints are %v", got[0].Endpoints)

@@ -22,7 +22,7 @@ func render(s *model.Snapshot) string {
 		}
 		for _, h := range c.Hostnames {
 			for _, e := range h.Endpoints {
-				line("  %s:%d -> %s %s:%d (%s)", h.Name, e.Port, e.Role, e.Backend.Service, e.Backend.Port, e.Source)
+				line("  %s:%d -> %s %s:%d (%s)", h.Name, e.Port, e.Role, e.Role.Backend().Service, e.Role.Backend().Port, e.Source)
 			}
 		}
 	}

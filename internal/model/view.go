@@ -31,11 +31,17 @@ type Zone struct {
 // NameServer is the name in the zone's SOA and NS records.
 func (z Zone) NameServer() string { return "ns.dns." + z.Domain }
 
-// Name is a hostname with its addresses, sorted. Without an address the name
-// exists all the same: its address is not known yet.
+// Name is a hostname with what it resolves to.
 type Name struct {
-	Name      string       `json:"name"`
-	Cluster   *Ref         `json:"cluster"`
+	Name string `json:"name"`
+	*Target
+}
+
+// Target is what some names of one cluster resolve to in a view.
+type Target struct {
+	Cluster Ref `json:"cluster"`
+	// Addresses are sorted. Without one the name exists all the same: its address is not
+	// known yet.
 	Addresses []netip.Addr `json:"addresses"`
 }
 
@@ -137,11 +143,12 @@ func (b *viewBuilder) addControlPlane(p Publication) {
 			b.addZone(domain, c)
 		}
 	}
+	target := &Target{Cluster: c.Ref, Addresses: p.ControlPlane.Addresses}
 	for _, h := range c.Hostnames {
 		if b.isRefused(c, h) || !b.claim(b.names, h.Name, c, "hostname") {
 			continue
 		}
-		b.view.Names = append(b.view.Names, Name{Name: h.Name, Cluster: &c.Ref, Addresses: p.ControlPlane.Addresses})
+		b.view.Names = append(b.view.Names, Name{Name: h.Name, Target: target})
 		if !c.owns(h.Name) && b.zones[h.Name] == nil {
 			b.zones[h.Name] = c
 			b.addZone(h.Name, c)
@@ -149,7 +156,7 @@ func (b *viewBuilder) addControlPlane(p Publication) {
 	}
 	if server := (Zone{Domain: c.Domains[0]}).NameServer(); b.names[server] == nil {
 		b.names[server] = c
-		b.view.Names = append(b.view.Names, Name{Name: server, Cluster: &c.Ref, Addresses: p.NameServers})
+		b.view.Names = append(b.view.Names, Name{Name: server, Target: &Target{Cluster: c.Ref, Addresses: p.NameServers}})
 	}
 }
 

@@ -2,6 +2,7 @@ package nametree
 
 import (
 	"iter"
+	"net/netip"
 
 	"github.com/miekg/dns"
 )
@@ -42,9 +43,9 @@ func (n *Node) Answer(m *dns.Msg, qname string, qtype uint16) Kind {
 	m.Authoritative = true
 	switch {
 	case qtype == dns.TypeA:
-		m.Answer = addressesA(qname, n.Zone.ttls[n.Part], n.addresses)
+		m.Answer = n.records(qname, addressesA)
 	case qtype == dns.TypeAAAA:
-		m.Answer = addressesAAAA(qname, n.Zone.ttls[n.Part], n.addresses)
+		m.Answer = n.records(qname, addressesAAAA)
 	case qtype == dns.TypeANY:
 		m.Answer = minimalANY(qname)
 	case qtype == dns.TypeAXFR || qtype == dns.TypeIXFR:
@@ -62,6 +63,14 @@ func (n *Node) Answer(m *dns.Msg, qname string, qtype uint16) Kind {
 		return NoData
 	}
 	return Success
+}
+
+// records makes records of the node's addresses under a spelling of its name.
+func (n *Node) records(qname string, of func(string, uint32, []netip.Addr) []dns.RR) []dns.RR {
+	if n.addresses == nil {
+		return nil
+	}
+	return of(qname, n.Zone.ttls[n.Part], *n.addresses)
 }
 
 // Deny fills in the reply m for a name of which this node is the closest encloser

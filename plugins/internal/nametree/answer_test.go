@@ -242,7 +242,8 @@ func TestRepliesShareNothingThatGrows(t *testing.T) {
 // of them come back, and what is done to one reply stays out of the next.
 func TestManyAddresses(t *testing.T) {
 	for n := range 12 {
-		names := []model.Name{{Name: "api.a.example.com"}, {Name: "ns.dns.a.example.com"}}
+		target := &model.Target{}
+		names := []model.Name{{Name: "api.a.example.com", Target: target}, {Name: "ns.dns.a.example.com", Target: target}}
 		want := map[uint16]int{}
 		for i := range n {
 			address, qtype := netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), dns.TypeA
@@ -250,8 +251,7 @@ func TestManyAddresses(t *testing.T) {
 				address, qtype = netip.AddrFrom16([16]byte{0x20, 1, 15: byte(i)}), dns.TypeAAAA
 			}
 			want[qtype]++
-			names[0].Addresses = append(names[0].Addresses, address)
-			names[1].Addresses = append(names[1].Addresses, address)
+			target.Addresses = append(target.Addresses, address)
 		}
 		tree := New(&model.View{Zones: []model.Zone{{Origin: "a.example.com", Domain: "a.example.com"}}, Names: names}, TTLs{ControlPlane: 30}, 1)
 		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {

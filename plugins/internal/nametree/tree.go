@@ -50,8 +50,8 @@ type Node struct {
 	// application's: the Wildcard's, or, without one, not known to this tree.
 	Open bool
 
-	named     bool // the view gives it addresses, though there may be none yet
-	addresses []netip.Addr
+	named     bool          // the view gives it addresses, though there may be none yet
+	addresses *[]netip.Addr // nil for none
 }
 
 // TTLs are the parts that a tree answers for, each with the TTL of its records in
@@ -80,14 +80,14 @@ func New(view *model.View, ttls TTLs, serial uint32) *Tree {
 	for _, n := range view.Names {
 		t.addName(n, control)
 	}
-	for _, a := range apps {
-		t.addApp(a, served && a.Served)
+	for i := range apps {
+		t.addApp(&apps[i], served && apps[i].Served)
 	}
 	for _, z := range view.Zones {
 		t.add(z.Origin) // a zone inside another: the parents between them exist
 		apex, server := t.nodes[z.Origin], t.nodes[z.NameServer()]
-		if apex != nil && server != nil {
-			apex.Zone.glue = server.addresses
+		if apex != nil && server != nil && server.addresses != nil {
+			apex.Zone.glue = *server.addresses
 		}
 	}
 	t.slab = nil
@@ -135,22 +135,22 @@ func (t *Tree) addName(n model.Name, served bool) {
 		node.Part = 0
 		return
 	}
-	node.Part, node.addresses = ControlPlane, n.Addresses
+	node.Part, node.addresses = ControlPlane, &n.Addresses
 }
 
 // addApp adds a name of applications.
-func (t *Tree) addApp(a model.App, served bool) {
+func (t *Tree) addApp(a *model.App, served bool) {
 	node := t.add(a.Name)
 	switch {
 	case node == nil:
 	case a.Subtree:
 		node.Open = true
 		if served {
-			node.Wildcard = t.node(Node{Part: Apps, Zone: node.Zone, addresses: a.Addresses})
+			node.Wildcard = t.node(Node{Part: Apps, Zone: node.Zone, addresses: &a.Addresses})
 		}
 	case node.named: // the control plane's name wins
 	case served:
-		node.Part, node.addresses = Apps, a.Addresses
+		node.Part, node.addresses = Apps, &a.Addresses
 	default:
 		node.Part = 0
 	}

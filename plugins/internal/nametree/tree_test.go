@@ -41,7 +41,7 @@ func viewOf(tb testing.TB, text string) *model.View {
 		case "zone":
 			v.Zones = append(v.Zones, model.Zone{Origin: words[1], Domain: words[len(words)-1]})
 		case "name":
-			n := model.Name{Name: words[1]}
+			n := model.Name{Name: words[1], Target: &model.Target{}}
 			for _, address := range words[2:] {
 				n.Addresses = append(n.Addresses, netip.MustParseAddr(address))
 			}
