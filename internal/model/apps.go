@@ -73,6 +73,8 @@ type Apps struct {
 	Addresses []netip.Addr `json:"addresses"`
 	// Source is where they were found.
 	Source AppsSource `json:"source,omitempty"`
+	// Withdrawn: the source says that there are none any more; these are the last ones.
+	Withdrawn bool `json:"withdrawn,omitempty"`
 	// Hosted says how the Service inside the hosted cluster is followed; nil when it is not.
 	Hosted *HostedAccess `json:"hosted,omitempty"`
 }
@@ -81,7 +83,7 @@ func (a *Apps) equal(o *Apps) bool {
 	if a == nil || o == nil {
 		return a == o
 	}
-	return a.Source == o.Source && slices.Equal(a.Addresses, o.Addresses) && a.Hosted.equal(o.Hosted)
+	return a.Source == o.Source && a.Withdrawn == o.Withdrawn && slices.Equal(a.Addresses, o.Addresses) && a.Hosted.equal(o.Hosted)
 }
 
 // HostedAccess says how to follow the applications' Service in a hosted cluster.
@@ -170,7 +172,7 @@ func (f *appsFinder) find(c *draft) *Apps {
 		sources = sourcesOf(infra.apps)
 	}
 	apps := &Apps{}
-	a := asked{draft: c, infra: infra, about: c.Ref, allowed: f.allowed(c, infra)}
+	a := asked{draft: c, apps: apps, infra: infra, about: c.Ref, allowed: f.allowed(c, infra)}
 	if infra != nil {
 		a.about = infra.Ref
 	}
@@ -182,7 +184,7 @@ func (f *appsFinder) find(c *draft) *Apps {
 	}
 	for _, source := range sources {
 		if found := f.ask(source, a); len(found) > 0 {
-			apps.Addresses, apps.Source = found, source
+			apps.Addresses, apps.Source, apps.Withdrawn = found, source, false
 			return apps
 		}
 	}
@@ -195,6 +197,7 @@ func (f *appsFinder) find(c *draft) *Apps {
 // asked is a cluster whose applications are looked for.
 type asked struct {
 	*draft
+	apps    *Apps  // what is found
 	infra   *Infra // nil for none
 	about   Ref    // what problems are about
 	allowed *allowed
@@ -292,6 +295,7 @@ func (f *appsFinder) askService(a asked, s *objects.Service, whose string) []net
 // lacking reports that a source has no address, or none any more.
 func (f *appsFinder) lacking(a asked, state string) {
 	if len(a.last) > 0 {
+		a.apps.Withdrawn = true
 		f.found.add(a.about, ReasonAddressWithdrawn, "%s any more; the last address stays in use", state)
 		return
 	}

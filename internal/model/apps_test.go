@@ -103,7 +103,7 @@ func read(t *testing.T, documents ...string) *model.Objects {
 	if err := os.WriteFile(filepath.Join(dir, "objects.yaml"), []byte(strings.Join(documents, "\n---\n")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	in, err := watch.ReadManifests(dir)
+	in, err := watch.ReadManifests(dir, model.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,9 +32,9 @@ func NewBuilder(options Options) *Builder { return &Builder{options: options} }
 func (b *Builder) Build(in *Objects) *Snapshot {
 	next := builder{
 		last: b, read: make(map[*objects.HostedCluster]*reading, len(in.HostedClusters)),
-		services: clusterIPs(in.Services),
-		routes:   map[string][]*objects.Route{},
-		byKey:    make(map[string]*draft, len(in.HostedClusters)), byNamespace: make(map[string][]*draft, len(in.HostedClusters)),
+		listed: in.Services, services: clusterIPs(in.Services),
+		routes: map[string][]*objects.Route{},
+		byKey:  make(map[string]*draft, len(in.HostedClusters)), byNamespace: make(map[string][]*draft, len(in.HostedClusters)),
 		byDomain: make(map[string][]*draft, len(in.HostedClusters)),
 	}
 	s := next.build(in, b.options)
@@ -46,6 +46,7 @@ func (b *Builder) Build(in *Objects) *Snapshot {
 type builder struct {
 	last     *Builder // with what the snapshot before was made of
 	read     map[*objects.HostedCluster]*reading
+	listed   []*objects.Service // all Services
 	services map[string][]netip.Addr
 	routes   map[string][]*objects.Route
 	clusters []*draft
@@ -82,7 +83,13 @@ func (b *builder) build(in *Objects, options Options) *Snapshot {
 		b.addApps(in, options.Apps)
 	}
 	b.finish()
-	return b.snapshot()
+	var proxies []*ProxyServer
+	if options.Proxies {
+		proxies = b.proxyServers(in.ProxyServers, scope.ProxyServers)
+	}
+	s := b.snapshot()
+	s.ProxyServers = proxies
+	return s
 }
 
 func (b *builder) addHostedCluster(hc *objects.HostedCluster) {

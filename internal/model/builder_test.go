@@ -79,6 +79,8 @@ func change(v reflect.Value) bool {
 		switch v.Kind() {
 		case reflect.String:
 			v.SetString("other")
+		case reflect.Bool:
+			v.SetBool(!v.Bool())
 		case reflect.Int32:
 			v.SetInt(2)
 		default: // a slice

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
@@ -55,7 +56,7 @@ func FuzzObjects(f *testing.F) {
 		if err := os.WriteFile(filepath.Join(dir, "objects.yaml"), data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		in, err := watch.ReadManifests(dir)
+		in, err := watch.ReadManifests(dir, model.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,9 +83,9 @@ func FuzzBuilder(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		random := rand.New(rand.NewPCG(seed, 0))
-		options := model.Options{Apps: &model.AppsOptions{}}
+		options := model.Options{Apps: &model.AppsOptions{}, Proxies: true}
 		builder := model.NewBuilder(options)
-		in := generate(random)
+		in := decided(generate(random))
 		var before *model.Snapshot
 		for range 8 {
 			s := builder.Build(in)
@@ -97,9 +98,21 @@ func FuzzBuilder(f *testing.F) {
 			if before != nil {
 				checkSnapshot(t, before)
 			}
-			before, in = s, mutated(random, in, generate(random))
+			before, in = s, mutated(random, in, decided(generate(random)))
 		}
 	})
+}
+
+// decided has no ambiguous selector: what those find depends on what was found before.
+func decided(in *model.Objects) *model.Objects {
+	for _, p := range in.ProxyServers {
+		for i := range p.Spec.Backends {
+			if s := p.Spec.Backends[i].TargetSelector; s != nil {
+				s.OnMultiple = v1alpha1.OnMultipleOldest
+			}
+		}
+	}
+	return in
 }
 
 // mutated takes some objects from one set and some from another.
@@ -109,6 +122,7 @@ func mutated(random *rand.Rand, in, other *model.Objects) *model.Objects {
 	out.Infras = mix(random, in.Infras, other.Infras)
 	out.Services = mix(random, in.Services, other.Services)
 	out.Routes = mix(random, in.Routes, other.Routes)
+	out.ProxyServers = mix(random, in.ProxyServers, other.ProxyServers)
 	out.AppsServices = mix(random, in.AppsServices, other.AppsServices)
 	return &out
 }
@@ -146,6 +160,7 @@ func checkObjects(t *testing.T, in *model.Objects, object string) {
 		{},
 		{Scope: model.Scope{Infras: []string{object}}},
 		{Scope: model.Scope{HostedClusters: []string{object}}, Apps: &model.AppsOptions{}},
+		{Apps: &model.AppsOptions{}, Proxies: true},
 		{Apps: &model.AppsOptions{Sources: []model.AppsSource{model.AppsHosted, model.AppsMirrored, model.AppsStatus}}},
 		{Apps: &model.AppsOptions{Sources: []model.AppsSource{model.AppsMirrored}, Selector: map[string]string{"app": "a"}, Allow: everywhere}},
 	} {
@@ -262,6 +277,31 @@ func generate(random *rand.Rand) *model.Objects {
 			}
 		}
 	}
+	for _, name := range []string{"p", "q"} {
+		if !maybe() {
+			continue
+		}
+		p := &v1alpha1.ProxyServer{ObjectMeta: metav1.ObjectMeta{Namespace: pick("a", "b"), Name: name}}
+		p.Spec.NetworkConfig.ServerIP = pick("", "192.0.2.3/24", "x")
+		if maybe() {
+			p.Spec.InfraRef = &v1alpha1.InfraReference{Name: pick("a", "b", "c")}
+		}
+		for range random.IntN(4) {
+			backend := v1alpha1.ProxyBackend{
+				Name: pick("x", "y"), Hostname: pick("*.", "") + host(), AlternateHostnames: []string{host()}, Port: int32(random.IntN(3)*363 + 80),
+				TargetService: pick("p", "kube-apiserver", "gone"), TargetPort: intstr.FromInt32(443), TargetNamespace: pick("a", "a-a"),
+				Protocol: v1alpha1.Protocol(pick("", "TCP", "TLS", "UDP")), TimeoutSeconds: int32(random.IntN(2)),
+			}
+			if maybe() {
+				backend.TargetService = ""
+				backend.TargetSelector = &v1alpha1.ServiceSelector{
+					MatchLabels: map[string]string{"app": "a"}, OnMultiple: v1alpha1.OnMultiple(pick("", "Fail", "Newest", "Oldest")),
+				}
+			}
+			p.Spec.Backends = append(p.Spec.Backends, backend)
+		}
+		in.ProxyServers = append(in.ProxyServers, p)
+	}
 	in.LastGood = map[string][]netip.Addr{"a/a": {netip.MustParseAddr("192.0.2.8")}}
 	return in
 }
@@ -289,6 +329,7 @@ func shuffled(in *model.Objects) *model.Objects {
 	out.Services = shuffle(random, in.Services)
 	out.Routes = shuffle(random, in.Routes)
 	out.AppsServices = shuffle(random, in.AppsServices)
+	out.ProxyServers = shuffle(random, in.ProxyServers)
 	out.Broken = shuffle(random, in.Broken)
 	return &out
 }
@@ -343,9 +384,45 @@ func checkSnapshot(t *testing.T, s *model.Snapshot) {
 			}
 		}
 	}
+	for _, p := range s.ProxyServers {
+		checkProxy(t, p)
+	}
 	for _, p := range s.Problems {
 		if p.Object.Kind == "" || p.Reason == "" || p.Message == "" {
 			t.Errorf("problem %+v says too little", p)
+		}
+	}
+}
+
+// checkProxy holds a proxy against what its readers rely on.
+func checkProxy(t *testing.T, p *model.ProxyServer) {
+	t.Helper()
+	upstreams := map[string]bool{}
+	for _, u := range p.Upstreams {
+		if upstreams[u.Name] || u.ConnectTimeout <= 0 {
+			t.Errorf("upstream %+v", u)
+		}
+		upstreams[u.Name] = true
+	}
+	ports := map[int32]bool{}
+	for _, l := range p.Listeners {
+		if ports[l.Port] || l.Port <= 0 || l.Port > 65535 {
+			t.Errorf("%s listens on %d", p.Ref, l.Port)
+		}
+		ports[l.Port] = true
+		leads := []string{l.Default, l.Plain}
+		hosts := map[string]bool{}
+		for _, r := range l.Routes {
+			leads = append(leads, r.Upstream)
+			if hosts[r.Host] || r.Host != strings.ToLower(r.Host) || strings.Contains(strings.TrimPrefix(r.Host, "*."), "*") || r.Upstream == "" {
+				t.Errorf("route %+v of %s on %d", r, p.Ref, l.Port)
+			}
+			hosts[r.Host] = true
+		}
+		for _, name := range leads {
+			if name != "" && !upstreams[name] {
+				t.Errorf("%s on %d leads to %s, which does not exist", p.Ref, l.Port, name)
+			}
 		}
 	}
 }

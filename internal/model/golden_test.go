@@ -4,6 +4,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -22,7 +23,7 @@ func TestGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, entry := range entries {
-		if !entry.IsDir() {
+		if !entry.IsDir() || strings.HasPrefix(entry.Name(), "proxy-") {
 			continue
 		}
 		t.Run(entry.Name(), func(t *testing.T) {
@@ -32,9 +33,22 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+// TestProxyGolden does the same for what ProxyServers amount to.
+func TestProxyGolden(t *testing.T) {
+	folders, err := filepath.Glob("testdata/proxy-*[^n]") // no *.golden
+	if err != nil || len(folders) == 0 {
+		t.Fatalf("no testdata: %v", err)
+	}
+	for _, dir := range folders {
+		t.Run(filepath.Base(dir), func(t *testing.T) {
+			golden(t, dir, dir+".golden", model.Options{Apps: &model.AppsOptions{}, Proxies: true})
+		})
+	}
+}
+
 func golden(t *testing.T, dir, file string, options model.Options) {
 	t.Helper()
-	in, err := watch.ReadManifests(dir)
+	in, err := watch.ReadManifests(dir, options)
 	if err != nil {
 		t.Fatal(err)
 	}

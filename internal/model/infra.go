@@ -29,6 +29,7 @@ type Infra struct {
 	Serves *Ref `json:"serves,omitempty"`
 
 	apps       *v1alpha1.AppsIngress
+	proxy      *v1alpha1.InfraProxy
 	status     *v1alpha1.AppsIngressStatus
 	apiService string       // the API server's Service, where it is named
 	own        []netip.Addr // addresses that are spoken for on the VLAN
@@ -61,7 +62,7 @@ func infraOf(in *v1alpha1.Infra, services map[string][]netip.Addr, found *proble
 		}
 	}
 	if proxy := in.Spec.InfraComponents.Proxy; proxy != nil {
-		i.apiService = proxy.APIServerService
+		i.proxy, i.apiService = proxy, proxy.APIServerService
 	}
 	if proxy := in.Spec.InfraComponents.Proxy; proxy.IsEnabled() {
 		i.Proxy = i.proxyOf(proxy, services, found)

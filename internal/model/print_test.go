@@ -33,6 +33,9 @@ func render(s *model.Snapshot) string {
 			line("  proxy vlan %v service %q %v", p.VLAN, p.Service, p.ClusterIPs)
 		}
 	}
+	for _, p := range s.ProxyServers {
+		renderProxy(line, p)
+	}
 	renderView(line, "pod", s.Pod)
 	for _, v := range s.VLANs {
 		renderView(line, fmt.Sprintf("vlan %s %v", v.Name, v.CIDRs), v.View)
@@ -41,6 +44,21 @@ func render(s *model.Snapshot) string {
 		line("problem %s", p)
 	}
 	return b.String()
+}
+
+func renderProxy(line func(string, ...any), p *model.ProxyServer) {
+	line("proxy %s for %v of %v on the VLAN at %v", p.Key(), p.Infra, p.Cluster, p.VLAN)
+	for _, l := range p.Listeners {
+		line("  port %d http %t", l.Port, l.HTTP)
+		for _, r := range l.Routes {
+			line("    %s -> %s (%s of %s)", r.Host, r.Upstream, r.Source, r.Owner)
+		}
+		line("    default -> %q, not TLS -> %q", l.Default, l.Plain)
+	}
+	for _, u := range p.Upstreams {
+		line("  upstream %s: service %q port %q addresses %v missing %q", u.Name, u.Service, u.PortName, u.Addresses, u.Missing)
+		line("    connect %s idle %s limit %d from VLAN %t check %+v", u.ConnectTimeout, u.IdleTimeout, u.MaxConnections, u.FromVLAN, u.HealthCheck)
+	}
 }
 
 func renderView(line func(string, ...any), title string, v *model.View) {

@@ -43,6 +43,14 @@ const (
 	ReasonAddressNotAllowed Reason = Reason(v1alpha1.AppsIngressAddressNotAllowed)
 	// ReasonAddressWithdrawn: the applications' Service had an address and lost it; the last one stays.
 	ReasonAddressWithdrawn Reason = Reason(v1alpha1.AppsIngressAddressWithdrawn)
+	// ReasonInfraNotFound: the ProxyServer names an Infra that does not exist (yet).
+	ReasonInfraNotFound Reason = "InfraNotFound"
+	// ReasonServiceNotFound: the Service, or its port, that is to be connected to does not exist.
+	ReasonServiceNotFound Reason = "ServiceNotFound"
+	// ReasonMultipleMatches: several Services have the labels that are asked for.
+	ReasonMultipleMatches Reason = "MultipleMatches"
+	// ReasonUnsupported: the object asks for what is not done.
+	ReasonUnsupported Reason = "Unsupported"
 	// ReasonVLANOverlap: two VLANs have the same CIDR, so a client's address does not tell them apart.
 	ReasonVLANOverlap Reason = "VLANOverlap"
 )

@@ -17,7 +17,7 @@ func build(in *model.Objects, scope model.Scope) *model.Snapshot {
 // conflicts are three clusters and three Infras that claim each other's names.
 func conflicts(t *testing.T) *model.Objects {
 	t.Helper()
-	in, err := watch.ReadManifests("testdata/conflicts")
+	in, err := watch.ReadManifests("testdata/conflicts", model.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,10 @@ type Objects struct {
 	Infras         []*v1alpha1.Infra        `json:"infras,omitempty"`
 	Services       []*objects.Service       `json:"services,omitempty"`
 	Routes         []*objects.Route         `json:"routes,omitempty"`
+	ProxyServers   []*v1alpha1.ProxyServer  `json:"proxyServers,omitempty"`
+	// EndpointSlices are kept with the rest. The model does not read them: they change
+	// often, and mean nothing but themselves.
+	EndpointSlices []*objects.EndpointSlice `json:"endpointSlices,omitempty"`
 	Broken         []*objects.Broken        `json:"broken,omitempty"`
 	// AppsServices are the applications' Services inside hosted clusters.
 	AppsServices []*objects.AppsService `json:"appsServices,omitempty"`
@@ -29,6 +33,8 @@ type Options struct {
 	Scope Scope
 	// Apps asks for the addresses of applications; nil for none.
 	Apps *AppsOptions
+	// Proxies asks for what ProxyServers amount to.
+	Proxies bool
 }
 
 // Scope narrows what is seen to the objects listed, each as "namespace/name". Two
@@ -37,6 +43,11 @@ type Options struct {
 type Scope struct {
 	Infras         []string
 	HostedClusters []string
+	// ProxyServers are those to see; empty for all.
+	ProxyServers []string
+	// Namespaces are where backends of ProxyServers are, beside the control planes', when
+	// hosted clusters are listed.
+	Namespaces []string
 }
 
 // hasInfras reports whether there are Infras in scope: who lists hosted clusters
@@ -54,6 +65,8 @@ type Snapshot struct {
 	Pod *View `json:"pod"`
 	// VLANs are the networks of the Infras, each with what its clients see.
 	VLANs []*VLAN `json:"vlans"`
+	// ProxyServers are the proxies in scope, sorted by reference, if asked for.
+	ProxyServers []*ProxyServer `json:"proxyServers,omitempty"`
 	// Problems is everything found wrong, by object.
 	Problems []Problem `json:"problems"`
 

@@ -3,6 +3,7 @@ package objects
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // RouteResource is where an OpenShift API server serves Routes.
@@ -21,7 +22,13 @@ type Route struct {
 type RouteSpec struct {
 	Host           string      `json:"host,omitempty"`
 	To             RouteTarget `json:"to"`
+	Port           *RoutePort  `json:"port,omitempty"`
 	WildcardPolicy string      `json:"wildcardPolicy,omitempty"`
+}
+
+// RoutePort is RoutePort of route.openshift.io/v1: the Service's port, by number or name.
+type RoutePort struct {
+	TargetPort intstr.IntOrString `json:"targetPort"`
 }
 
 // RouteTarget is the part of RouteTargetReference that we read.

@@ -4,6 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // ServiceResource is where an API server serves Services.
@@ -19,6 +20,11 @@ type Service struct {
 
 // keepsLabels: only load balancers are found by their labels.
 func (s *Service) keepsLabels() bool { return s.Spec.Type == corev1.ServiceTypeLoadBalancer }
+
+// LabelledService is a Service that keeps its labels, for who finds Services by them.
+type LabelledService struct{ Service }
+
+func (s *LabelledService) keepsLabels() bool { return true }
 
 // ServiceStatus is the part of ServiceStatus that says what a load balancer assigned.
 type ServiceStatus struct {
@@ -57,8 +63,9 @@ type ServiceSpec struct {
 
 // ServicePort is the part of core/v1's that we read.
 type ServicePort struct {
-	Name string `json:"name,omitempty"`
-	Port int32  `json:"port"`
+	Name       string             `json:"name,omitempty"`
+	Port       int32              `json:"port"`
+	TargetPort intstr.IntOrString `json:"targetPort,omitzero"`
 }
 
 // Addresses returns the Service's cluster IPs as written, one a family; none for

@@ -36,8 +36,9 @@ const (
 // directorySource reads objects from the YAML and JSON files of a folder and the
 // folders in it, such as a must-gather.
 type directorySource struct {
-	dir string
-	log *slog.Logger
+	dir   string
+	log   *slog.Logger
+	known map[string]resource // what is read, by group and kind
 
 	mu    sync.Mutex
 	files map[string]*manifest // by path
@@ -58,14 +59,18 @@ type stamp struct {
 	modified time.Time
 }
 
-func newDirectorySource(dir string, log *slog.Logger) *directorySource {
-	return &directorySource{dir: dir, log: log.With("directory", dir), files: map[string]*manifest{}}
+func newDirectorySource(dir string, options model.Options, log *slog.Logger) *directorySource {
+	known := map[string]resource{}
+	for _, r := range resourcesOf(options) {
+		known[r.gvr.Group+"/"+r.kind] = r
+	}
+	return &directorySource{dir: dir, log: log.With("directory", dir), known: known, files: map[string]*manifest{}}
 }
 
-// ReadManifests reads a folder once. Files that cannot be read are among the broken
+// ReadManifests reads what a snapshot with the options is made of from a folder, once. Files that cannot be read are among the broken
 // objects; an error means that the folder itself cannot be.
-func ReadManifests(dir string) (*model.Objects, error) {
-	s := newDirectorySource(dir, slog.New(slog.DiscardHandler))
+func ReadManifests(dir string, options model.Options) (*model.Objects, error) {
+	s := newDirectorySource(dir, options, slog.New(slog.DiscardHandler))
 	s.refresh()
 	if s.err != nil {
 		return nil, s.err
@@ -74,7 +79,7 @@ func ReadManifests(dir string) (*model.Objects, error) {
 	return all, nil
 }
 
-func (s *directorySource) run(ctx context.Context, changed func()) {
+func (s *directorySource) run(ctx context.Context, changed func(), _ func(*objects.EndpointSlice)) {
 	tick := time.NewTicker(directoryPoll)
 	defer tick.Stop()
 	for {
@@ -115,7 +120,7 @@ func (s *directorySource) refresh() bool {
 		if before != nil && before.stamp == stamp {
 			continue
 		}
-		now := readManifest(path, stamp)
+		now := s.readManifest(path, stamp)
 		if now.err != "" {
 			s.log.Error("cannot read a file; what it held before is kept", "file", path, "err", now.err)
 			if before != nil {
@@ -157,7 +162,7 @@ func manifests(dir string) (map[string]stamp, error) {
 }
 
 // readManifest reads a file of one or several documents.
-func readManifest(path string, stamp stamp) *manifest {
+func (s *directorySource) readManifest(path string, stamp stamp) *manifest {
 	m := &manifest{stamp: stamp}
 	if stamp.size > maxManifest {
 		m.err = fmt.Sprintf("%d bytes, more than the %d that are read", stamp.size, maxManifest)
@@ -165,7 +170,7 @@ func readManifest(path string, stamp stamp) *manifest {
 	}
 	data, err := os.ReadFile(path)
 	if err == nil {
-		m.objects, err = parseManifest(data)
+		m.objects, err = s.parse(data)
 	}
 	if err != nil {
 		m.err = err.Error()
@@ -173,17 +178,13 @@ func readManifest(path string, stamp stamp) *manifest {
 	return m
 }
 
-// parseManifest returns the objects in YAML or JSON documents that the model reads;
-// all others are passed over.
-func parseManifest(data []byte) ([]objects.Object, error) {
-	known := map[string]resource{}
-	for _, r := range resources() {
-		known[r.gvr.Group+"/"+r.kind] = r
-	}
+// parse returns the objects in YAML or JSON documents that the model reads; all others
+// are passed over.
+func (s *directorySource) parse(data []byte) ([]objects.Object, error) {
 	var found []objects.Object
 	take := func(u *unstructured.Unstructured) {
 		gvk := u.GroupVersionKind()
-		if r, ok := known[gvk.Group+"/"+gvk.Kind]; ok {
+		if r, ok := s.known[gvk.Group+"/"+gvk.Kind]; ok {
 			found = append(found, r.decode(u))
 		}
 	}
@@ -241,6 +242,11 @@ func (s *directorySource) objects() (*model.Objects, bool) {
 		}
 	}
 	return collect(all), s.read
+}
+
+func (s *directorySource) endpointSlices(service string) []*objects.EndpointSlice {
+	all, _ := s.objects()
+	return slices.DeleteFunc(all.EndpointSlices, func(o *objects.EndpointSlice) bool { return o.Service() != service })
 }
 
 func (s *directorySource) paths() []string {

@@ -74,7 +74,7 @@ func (s *Store) keepFile(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	var written time.Time
-	var builds int
+	var version int
 	failing := false
 	for ended := false; !ended; {
 		select {
@@ -83,21 +83,19 @@ func (s *Store) keepFile(ctx context.Context) {
 		case <-tick.C:
 		}
 		status := s.Status()
-		changed := status.Builds != builds && (ended || status.At.Sub(written) >= fileEvery)
+		now := s.version()
+		changed := now != version && (ended || status.At.Sub(written) >= fileEvery)
 		fresher := status.Age() == 0 && status.At.Sub(written) >= fileRefresh
 		if !status.Synced || !changed && !fresher {
 			continue
 		}
-		s.mu.Lock()
-		all := s.objects
-		s.mu.Unlock()
-		err := writeFile(s.config.File, &file{Version: fileVersion, Written: status.Since, Objects: all})
+		err := writeFile(s.config.File, &file{Version: fileVersion, Written: status.Since, Objects: s.known()})
 		if err != nil && !failing {
 			s.log.Error("a restart during an outage of the API server would find no snapshot", "err", err)
 		}
 		failing = err != nil
 		if err == nil {
-			written, builds = status.At, status.Builds
+			written, version = status.At, now
 		}
 	}
 }

@@ -192,7 +192,7 @@ func (m *member) run(ctx context.Context) {
 		return
 	}
 	news := make(chan struct{}, 1)
-	changed := func() {
+	changed := func(objects.Object) {
 		select {
 		case news <- struct{}{}:
 		default:
@@ -269,7 +269,7 @@ func (m *member) services(data []byte) (*watcher, error) {
 	}
 	namespace, name, _ := strings.Cut(m.access.Service, "/")
 	var w *watcher
-	w = newWatcher(client, resource{gvr: objects.ServiceResource, kind: "Service", decode: decodeService}, objectKey{namespace, name}, func() {
+	w = newWatcher(client, resource{gvr: objects.ServiceResource, kind: "Service", decode: decodeService}, objectKey{namespace, name}, func(objects.Object) {
 		list, synced := w.table.list()
 		if synced {
 			m.learn(func(k *knowledge) { k.service, k.read, k.faults[readService] = newest(list), true, objects.Fault{} })

@@ -18,6 +18,8 @@ type resource struct {
 	// that narrow rights suffice. Each entry is a namespace and, if one object there
 	// is all that is wanted, its name.
 	scoped func(model.Scope) []objectKey
+	// group, if set, says under which key an object is looked for.
+	group func(objects.Object) string
 }
 
 // objectKey names an object, or with an empty name all objects of a namespace.
@@ -25,9 +27,40 @@ type objectKey struct{ namespace, name string }
 
 var infraResource = v1alpha1.SchemeGroupVersion.WithResource("infras")
 
-// resources are the objects behind a snapshot, in the order in which problems with
+// resourcesOf are the objects behind a snapshot with the options.
+func resourcesOf(options model.Options) []resource {
+	if !options.Proxies {
+		return resources(objects.Decode[objects.Service])
+	}
+	return append(resources(objects.Decode[objects.LabelledService]), proxyResources()...)
+}
+
+// proxyResources are what proxies need beside the rest.
+func proxyResources() []resource {
+	return []resource{
+		{
+			gvr: v1alpha1.SchemeGroupVersion.WithResource("proxyservers"), kind: "ProxyServer", decode: objects.Decode[v1alpha1.ProxyServer],
+			scoped: func(s model.Scope) []objectKey { return keysOf(s.ProxyServers) },
+		},
+		{
+			gvr: objects.EndpointSliceResource, kind: "EndpointSlice", decode: objects.Decode[objects.EndpointSlice],
+			scoped: backendNamespaces,
+			group:  serviceOf,
+		},
+	}
+}
+
+// serviceOf is the Service of an EndpointSlice; empty for what is broken.
+func serviceOf(o objects.Object) string {
+	if slice, ok := o.(*objects.EndpointSlice); ok {
+		return slice.Service()
+	}
+	return ""
+}
+
+// resources are what every snapshot is made of, in the order in which problems with
 // them are worth hearing of.
-func resources() []resource {
+func resources(service func(*unstructured.Unstructured) objects.Object) []resource {
 	return []resource{
 		{
 			gvr: objects.HostedClusterResource, kind: "HostedCluster", decode: objects.Decode[objects.HostedCluster],
@@ -42,9 +75,9 @@ func resources() []resource {
 			scoped: controlPlaneNamespaces,
 		},
 		{
-			gvr: objects.ServiceResource, kind: "Service", decode: objects.Decode[objects.Service],
+			gvr: objects.ServiceResource, kind: "Service", decode: service,
 			scoped: func(s model.Scope) []objectKey {
-				keys := controlPlaneNamespaces(s)
+				keys := backendNamespaces(s)
 				for _, infra := range keysOf(s.Infras) {
 					keys = append(keys, objectKey{namespace: infra.namespace})
 				}
@@ -67,6 +100,12 @@ func collect(list []objects.Object) *model.Objects {
 			all.Routes = append(all.Routes, o)
 		case *objects.Service:
 			all.Services = append(all.Services, o)
+		case *v1alpha1.ProxyServer:
+			all.ProxyServers = append(all.ProxyServers, o)
+		case *objects.EndpointSlice:
+			all.EndpointSlices = append(all.EndpointSlices, o)
+		case *objects.LabelledService:
+			all.Services = append(all.Services, &o.Service)
 		case *objects.AppsService:
 			all.AppsServices = append(all.AppsServices, o)
 		case *objects.Broken:

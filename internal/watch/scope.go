@@ -26,6 +26,16 @@ func controlPlaneNamespaces(s model.Scope) []objectKey {
 	return keys
 }
 
+// backendNamespaces are where proxies connect to: the control planes, and what the scope
+// lists beside them.
+func backendNamespaces(s model.Scope) []objectKey {
+	keys := controlPlaneNamespaces(s)
+	for _, namespace := range s.Namespaces {
+		keys = append(keys, objectKey{namespace: namespace})
+	}
+	return keys
+}
+
 // watched says where to watch a resource. Only a scope that lists its hosted
 // clusters is closed: otherwise any namespace may hold one that an Infra names.
 func (r resource) watched(s model.Scope) []objectKey {

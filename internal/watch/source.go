@@ -18,9 +18,11 @@ import (
 // source is where objects come from.
 type source interface {
 	// run follows the source until the context ends, calling changed after every change.
-	run(ctx context.Context, changed func())
+	run(ctx context.Context, changed func(), endpoints func(*objects.EndpointSlice))
 	// objects returns what is known, and whether that is all there is.
 	objects() (*model.Objects, bool)
+	// endpointSlices returns those of a Service, "namespace/name", in no order.
+	endpointSlices(service string) []*objects.EndpointSlice
 	// status tells how each part of the source stands.
 	status() []ResourceStatus
 	// follow goes after what a snapshot asks for beyond the source itself, while run runs.
@@ -53,6 +55,8 @@ type apiSource struct {
 	watchers []*watcher
 	hosted   *hosted
 	changed  func()
+	// endpoints is told of changed EndpointSlices.
+	endpoints func(*objects.EndpointSlice)
 	//nolint:containedctx // hosted clusters are followed for as long as run runs
 	ctx context.Context
 }
@@ -64,7 +68,7 @@ const (
 	clientBurst = 100
 )
 
-func newAPISource(config *rest.Config, scope model.Scope, log *slog.Logger) (*apiSource, error) {
+func newAPISource(config *rest.Config, options model.Options, log *slog.Logger) (*apiSource, error) {
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = clientQPS, clientBurst
 	client, err := dynamic.NewForConfig(config)
@@ -78,21 +82,31 @@ func newAPISource(config *rest.Config, scope model.Scope, log *slog.Logger) (*ap
 		return nil, fmt.Errorf("making a client for %s: %w", config.Host, err)
 	}
 	s := &apiSource{hosted: newHosted(secrets, log)}
-	for _, r := range resources() {
-		for _, key := range r.watched(scope) {
-			s.watchers = append(s.watchers, newWatcher(client, r, key, func() { s.changed() }, log))
+	for _, r := range resourcesOf(options) {
+		for _, key := range r.watched(options.Scope) {
+			s.watchers = append(s.watchers, newWatcher(client, r, key, s.note, log))
 		}
 	}
 	return s, nil
 }
 
-func (s *apiSource) run(ctx context.Context, changed func()) {
-	s.ctx, s.changed, s.hosted.changed = ctx, changed, changed
+func (s *apiSource) run(ctx context.Context, changed func(), endpoints func(*objects.EndpointSlice)) {
+	s.ctx, s.changed, s.hosted.changed, s.endpoints = ctx, changed, changed, endpoints
 	var group sync.WaitGroup
 	for _, w := range s.watchers {
 		group.Go(func() { w.run(ctx) })
 	}
 	group.Wait()
+}
+
+// note passes a change on: that of an EndpointSlice to who wants those, all others to
+// the model.
+func (s *apiSource) note(o objects.Object) {
+	if slice, ok := o.(*objects.EndpointSlice); ok {
+		s.endpoints(slice)
+		return
+	}
+	s.changed()
 }
 
 func (s *apiSource) objects() (*model.Objects, bool) {
@@ -104,6 +118,18 @@ func (s *apiSource) objects() (*model.Objects, bool) {
 		complete = complete && synced
 	}
 	return collect(append(all, s.hosted.list()...)), complete
+}
+
+func (s *apiSource) endpointSlices(service string) []*objects.EndpointSlice {
+	var all []*objects.EndpointSlice
+	for _, w := range s.watchers {
+		for _, o := range w.table.grouped(service) {
+			if slice, ok := o.(*objects.EndpointSlice); ok {
+				all = append(all, slice)
+			}
+		}
+	}
+	return all
 }
 
 func (s *apiSource) follow(snapshot *model.Snapshot) { s.hosted.follow(s.ctx, snapshot) }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/objects"
 )
 
 // holdOff is for how long changes are gathered after a snapshot was made. The
@@ -37,11 +38,15 @@ type Config struct {
 	Scope model.Scope
 	// Apps asks for the addresses of applications; nil for none.
 	Apps *model.AppsOptions
+	// Proxies asks for ProxyServers, with the EndpointSlices behind them.
+	Proxies bool
 	// File keeps the objects across a restart; empty for none.
 	File string
 }
 
-func (c Config) options() model.Options { return model.Options{Scope: c.Scope, Apps: c.Apps} }
+func (c Config) options() model.Options {
+	return model.Options{Scope: c.Scope, Apps: c.Apps, Proxies: c.Proxies}
+}
 
 // String names what is followed, on one line: "in-cluster", or the file or folder,
 // with its scope.
@@ -82,7 +87,9 @@ type Store struct {
 	live        bool           // snapshot was made from the source, not from the file
 	asOf        time.Time      // when the file was written that snapshot was made from
 	builds      int
+	slices      int // changes of EndpointSlices
 	subscribers map[int]func()
+	endpoints   map[int]func(service string)
 	nextID      int
 }
 
@@ -90,17 +97,17 @@ type Store struct {
 // happens until Run.
 func Open(config Config, log *slog.Logger) (*Store, error) {
 	s := &Store{
-		config: config, log: log, dirty: make(chan struct{}, 1), subscribers: map[int]func(){},
+		config: config, log: log, dirty: make(chan struct{}, 1), subscribers: map[int]func(){}, endpoints: map[int]func(string){},
 		builder: model.NewBuilder(config.options()),
 	}
 	if config.Manifests != "" {
-		s.source = newDirectorySource(config.Manifests, log)
+		s.source = newDirectorySource(config.Manifests, config.options(), log)
 	} else {
 		client, err := restConfig(config)
 		if err != nil {
 			return nil, err
 		}
-		if s.source, err = newAPISource(client, config.Scope, log); err != nil {
+		if s.source, err = newAPISource(client, config.options(), log); err != nil {
 			return nil, err
 		}
 	}
@@ -151,7 +158,7 @@ func (s *Store) load() {
 // Run follows the objects until the context ends.
 func (s *Store) Run(ctx context.Context) {
 	var group sync.WaitGroup
-	group.Go(func() { s.source.run(ctx, s.touch) })
+	group.Go(func() { s.source.run(ctx, s.touch, s.touchEndpoints) })
 	if s.config.File != "" {
 		group.Go(func() { s.keepFile(ctx) })
 	}
@@ -175,6 +182,70 @@ func (s *Store) touch() {
 	select {
 	case s.dirty <- struct{}{}:
 	default:
+	}
+}
+
+// touchEndpoints tells of a changed EndpointSlice.
+func (s *Store) touchEndpoints(slice *objects.EndpointSlice) {
+	s.mu.Lock()
+	live := s.live
+	s.slices++
+	subscribers := slices.Collect(maps.Values(s.endpoints))
+	s.mu.Unlock()
+	if !live {
+		return // all are read with the first snapshot
+	}
+	for _, f := range subscribers {
+		f(slice.Service())
+	}
+}
+
+// version is another one after every change.
+func (s *Store) version() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.builds + s.slices
+}
+
+// known returns the objects for the file, once there are any.
+func (s *Store) known() *model.Objects {
+	s.mu.Lock()
+	known := *s.objects
+	s.mu.Unlock()
+	if s.config.Proxies { // they change without a snapshot
+		now, _ := s.source.objects()
+		known.EndpointSlices = now.EndpointSlices
+	}
+	return &known
+}
+
+// EndpointSlices returns those of a Service, "namespace/name", in no order.
+func (s *Store) EndpointSlices(service string) []*objects.EndpointSlice {
+	s.mu.Lock()
+	live, kept := s.live, s.objects
+	s.mu.Unlock()
+	if live {
+		return s.source.endpointSlices(service)
+	}
+	if kept == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(kept.EndpointSlices), func(o *objects.EndpointSlice) bool { return o.Service() != service })
+}
+
+// SubscribeEndpoints calls f, which must be quick, with each Service whose EndpointSlices
+// have changed, from the goroutine that has read it. When a snapshot is made any of them may
+// have changed. The returned function ends it; a call may still be under way when that returns.
+func (s *Store) SubscribeEndpoints(f func(service string)) (cancel func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := s.nextID
+	s.nextID++
+	s.endpoints[id] = f
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.endpoints, id)
 	}
 }
 

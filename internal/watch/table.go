@@ -2,7 +2,9 @@ package watch
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -14,18 +16,22 @@ import (
 // table holds the cut-down objects of one watch. It is the store that a reflector
 // writes into; nothing larger than the cut-down object outlives an event.
 type table struct {
-	decode  func(*unstructured.Unstructured) objects.Object
-	changed func()
+	decode func(*unstructured.Unstructured) objects.Object
+	// changed is told of every change; with nil, of a whole list.
+	changed func(objects.Object)
+	// group, if set, says under which key an object is found by grouped.
+	group func(objects.Object) string
 
 	mu     sync.Mutex
 	items  map[string]objects.Object
+	groups map[string]map[string]objects.Object
 	synced bool // items are the whole of what there is
 }
 
 var _ cache.TransformingStore = (*table)(nil)
 
-func newTable(decode func(*unstructured.Unstructured) objects.Object, changed func()) *table {
-	return &table{decode: decode, changed: changed, items: map[string]objects.Object{}}
+func newTable(decode func(*unstructured.Unstructured) objects.Object, changed func(objects.Object)) *table {
+	return &table{decode: decode, changed: changed, items: map[string]objects.Object{}, groups: map[string]map[string]objects.Object{}}
 }
 
 // Transformer lets the reflector cut objects down while it still streams the first list.
@@ -54,13 +60,16 @@ func (t *table) Update(obj any) error {
 		return err
 	}
 	t.mu.Lock()
-	same := reflect.DeepEqual(t.items[keyOf(o)], o)
+	before := t.items[keyOf(o)]
+	same := reflect.DeepEqual(before, o)
 	if !same { // else the one that snapshots were made of stays
+		t.ungroup(before)
 		t.items[keyOf(o)] = o
+		t.regroup(o)
 	}
 	t.mu.Unlock()
 	if !same {
-		t.changed()
+		t.changed(o)
 	}
 	return nil
 }
@@ -72,9 +81,10 @@ func (t *table) Delete(obj any) error {
 		return err
 	}
 	t.mu.Lock()
+	t.ungroup(t.items[keyOf(o)])
 	delete(t.items, keyOf(o))
 	t.mu.Unlock()
-	t.changed()
+	t.changed(o)
 	return nil
 }
 
@@ -99,9 +109,13 @@ func (t *table) Replace(list []any, _ string) error {
 		same = false
 	}
 	t.items, t.synced = items, true
+	clear(t.groups)
+	for _, o := range items {
+		t.regroup(o)
+	}
 	t.mu.Unlock()
 	if !same {
-		t.changed()
+		t.changed(nil)
 	}
 	return nil
 }
@@ -118,6 +132,35 @@ func (t *table) list() ([]objects.Object, bool) {
 		list = append(list, o)
 	}
 	return list, t.synced
+}
+
+// grouped returns the objects that group has under a key.
+func (t *table) grouped(key string) []objects.Object {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Collect(maps.Values(t.groups[key]))
+}
+
+func (t *table) regroup(o objects.Object) {
+	if t.group == nil {
+		return
+	}
+	key := t.group(o)
+	if t.groups[key] == nil {
+		t.groups[key] = map[string]objects.Object{}
+	}
+	t.groups[key][keyOf(o)] = o
+}
+
+func (t *table) ungroup(o objects.Object) {
+	if t.group == nil || o == nil {
+		return
+	}
+	key := t.group(o)
+	delete(t.groups[key], keyOf(o))
+	if len(t.groups[key]) == 0 {
+		delete(t.groups, key)
+	}
 }
 
 func keyOf(o objects.Object) string { return o.GetNamespace() + "/" + o.GetName() }

@@ -22,6 +22,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"github.com/densityops/oooi/internal/objects"
 )
 
 const (
@@ -65,15 +67,17 @@ type watchState struct {
 	verb, err string    // what failed last, and why; empty since it was last connected
 }
 
-func newWatcher(client dynamic.Interface, r resource, key objectKey, changed func(), log *slog.Logger) *watcher {
+func newWatcher(client dynamic.Interface, r resource, key objectKey, changed func(objects.Object), log *slog.Logger) *watcher {
 	log = log.With("resource", r.gvr.GroupResource().String())
 	if key.namespace != "" {
 		log = log.With("namespace", key.namespace)
 	}
-	return &watcher{
+	w := &watcher{
 		resource: r, key: key, client: client, table: newTable(r.decode, changed), log: log, clock: clock.RealClock{},
 		patience: retryCap,
 	}
+	w.table.group = r.group
+	return w
 }
 
 // run follows the resource until the context ends.

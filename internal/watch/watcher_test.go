@@ -78,7 +78,7 @@ func follow(t *testing.T) (*watcher, *client, *lines) {
 	c, log := &client{}, &lines{}
 	c.state.Store(&serverState{})
 	w := newWatcher(c, resource{gvr: objects.ServiceResource, kind: "Service", decode: decodeService}, objectKey{},
-		func() {}, slog.New(slog.NewTextHandler(log, nil)))
+		func(objects.Object) {}, slog.New(slog.NewTextHandler(log, nil)))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); w.run(ctx) }()

@@ -1,0 +1,199 @@
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/objects"
+)
+
+// addBackends adds the routes that the ProxyServer itself spells out. Of two that
+// want one name on one port the first has it, and an Infra's route goes before both.
+func (p *proxyBuilder) addBackends() {
+	for i := range p.in.Spec.Backends {
+		p.addBackend(&p.in.Spec.Backends[i], fmt.Sprintf("spec.backends[%d] %s", i, p.in.Spec.Backends[i].Name))
+	}
+}
+
+func (p *proxyBuilder) addBackend(in *v1alpha1.ProxyBackend, source string) {
+	ref := p.out.Ref
+	if in.Protocol == v1alpha1.ProtocolUDP {
+		p.found.add(ref, ReasonUnsupported, "%s: protocol UDP is not proxied: left out", source)
+		return
+	}
+	if !isPort(in.Port) {
+		p.found.add(ref, ReasonInvalidAddress, "%s: %d is not a port: left out", source, in.Port)
+		return
+	}
+	if l := p.listeners[in.Port]; l != nil && l.http {
+		p.found.add(ref, ReasonNameConflict, "%s: port %d carries the applications' HTTP: left out", source, in.Port)
+		return
+	}
+	u := p.backendUpstream(in, source)
+	if p.upstreams[u.Name] != nil {
+		p.found.add(ref, ReasonNameConflict, "%s: another backend has this name: left out", source)
+		return
+	}
+	before := len(p.listener(in.Port).routes)
+	for _, host := range append([]string{in.Hostname}, in.AlternateHostnames...) {
+		name, err := cleanHost(host)
+		if err != nil {
+			p.found.add(ref, ReasonInvalidName, "%s: %v", source, err)
+			continue
+		}
+		p.route(in.Port, Route{Host: name, Upstream: u.Name, Owner: ref, Source: source})
+	}
+	if l := p.listener(in.Port); len(l.routes) > before { // else nothing leads to it
+		p.upstreams[u.Name] = u
+		if cmp.Or(in.Protocol, v1alpha1.ProtocolTCP) == v1alpha1.ProtocolTCP {
+			l.plain = append(l.plain, u.Name)
+		}
+	}
+}
+
+// backendUpstream is the upstream of a backend.
+func (p *proxyBuilder) backendUpstream(in *v1alpha1.ProxyBackend, source string) *Upstream {
+	u := &Upstream{
+		Name: p.out.Key() + "/" + in.Name, Owner: p.out.Ref, Backend: in.Name,
+		ConnectTimeout: time.Duration(cmp.Or(in.TimeoutSeconds, v1alpha1.DefaultConnectTimeoutSeconds)) * time.Second,
+		IdleTimeout:    in.IdleTimeout.Or(v1alpha1.DefaultProxyIdleTimeout),
+	}
+	if in.MaxConnections != nil {
+		u.MaxConnections = *in.MaxConnections
+	}
+	if check := in.HealthCheck; check != nil {
+		u.HealthCheck = &HealthCheck{
+			Interval: check.Interval.Or(v1alpha1.DefaultHealthCheckInterval), Timeout: check.Timeout.Or(v1alpha1.DefaultHealthCheckTimeout),
+			UnhealthyAfter: cmp.Or(check.UnhealthyAfter, v1alpha1.DefaultUnhealthyAfter),
+			HealthyAfter:   cmp.Or(check.HealthyAfter, v1alpha1.DefaultHealthyAfter),
+		}
+	}
+	name := in.TargetService
+	if in.TargetSelector != nil {
+		var reason Reason
+		if name, reason, u.Missing = p.selected(u.Name, in); reason != "" {
+			p.found.add(p.out.Ref, reason, "%s: %s", source, u.Missing)
+		}
+		if name == "" {
+			return u
+		}
+	}
+	var missing string
+	if u.Service, u.PortName, missing = p.services.port(in.TargetNamespace, name, in.TargetPort.String()); missing != "" {
+		u.Missing = missing
+		p.found.add(p.out.Ref, ReasonServiceNotFound, "%s: %s", source, missing)
+	}
+	return u
+}
+
+// selected finds the Service that a backend names by labels, and says what is wrong.
+// Where there are several and none is to be preferred, the last one found stays.
+func (p *proxyBuilder) selected(upstream string, in *v1alpha1.ProxyBackend) (name string, reason Reason, wrong string) {
+	found := p.services.matching(in.TargetNamespace, in.TargetSelector.MatchLabels)
+	if len(found) == 0 {
+		return "", ReasonServiceNotFound, fmt.Sprintf("no Service in %s has the labels %v", in.TargetNamespace, in.TargetSelector.MatchLabels)
+	}
+	switch in.TargetSelector.OnMultiple {
+	case v1alpha1.OnMultipleOldest:
+		return found[0].Name, "", ""
+	case v1alpha1.OnMultipleNewest:
+		return found[len(found)-1].Name, "", ""
+	}
+	if len(found) == 1 {
+		return found[0].Name, "", ""
+	}
+	wrong = fmt.Sprintf("%d Services in %s have the labels %v: say which with onMultiple, or make them differ",
+		len(found), in.TargetNamespace, in.TargetSelector.MatchLabels)
+	last := p.last.upstream(p.out.Ref, upstream)
+	for _, s := range found {
+		if last != nil && last.Service == s.Namespace+"/"+s.Name {
+			return s.Name, ReasonMultipleMatches, wrong + "; " + s.Name + ", found before, stays in use"
+		}
+	}
+	return "", ReasonMultipleMatches, wrong
+}
+
+// upstream returns an upstream of the snapshot before, nil for none.
+func (b *Builder) upstream(proxy Ref, name string) *Upstream {
+	if b.before == nil {
+		return nil
+	}
+	for _, p := range b.before.ProxyServers {
+		if p.Ref != proxy {
+			continue
+		}
+		for _, u := range p.Upstreams {
+			if u.Name == name {
+				return u
+			}
+		}
+	}
+	return nil
+}
+
+// serviceIndex finds Services.
+type serviceIndex struct {
+	byName      map[string]*objects.Service
+	byNamespace map[string][]*objects.Service // oldest first
+}
+
+func newServiceIndex(list []*objects.Service) serviceIndex {
+	index := serviceIndex{byName: make(map[string]*objects.Service, len(list)), byNamespace: map[string][]*objects.Service{}}
+	for _, s := range list {
+		index.byName[s.Namespace+"/"+s.Name] = s
+		index.byNamespace[s.Namespace] = append(index.byNamespace[s.Namespace], s)
+	}
+	for _, services := range index.byNamespace {
+		slices.SortFunc(services, func(a, b *objects.Service) int {
+			return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), compareNames(a, b))
+		})
+	}
+	return index
+}
+
+// matching returns the Services of a namespace that have all the labels, oldest first.
+func (x serviceIndex) matching(namespace string, labels map[string]string) []*objects.Service {
+	var list []*objects.Service
+	for _, s := range x.byNamespace[namespace] {
+		fits := len(labels) > 0
+		for key, value := range labels {
+			if has, ok := s.Labels[key]; !ok || has != value {
+				fits = false
+			}
+		}
+		if fits {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// port finds a Service's port, given by number or by name, and returns the Service as
+// "namespace/name" with the port's own name, by which its endpoints have it. A Service
+// with one port has it under any name that a Route calls it by.
+func (x serviceIndex) port(namespace, name, port string) (service, portName, missing string) {
+	service = namespace + "/" + name
+	s := x.byName[service]
+	if s == nil {
+		return service, "", fmt.Sprintf("Service %s does not exist", service)
+	}
+	for _, p := range s.Spec.Ports {
+		if p.Name == port || strconv.Itoa(int(p.Port)) == port {
+			return service, p.Name, ""
+		}
+	}
+	for _, p := range s.Spec.Ports {
+		if p.TargetPort.String() == port { // a Route's targetPort may be the pods'
+			return service, p.Name, ""
+		}
+	}
+	have := make([]string, len(s.Spec.Ports))
+	for i, p := range s.Spec.Ports {
+		have[i] = fmt.Sprintf("%d %s", p.Port, p.Name)
+	}
+	return service, "", fmt.Sprintf("Service %s has no port %s: it has %q", service, port, have)
+}

@@ -1,0 +1,58 @@
+package model_test
+
+import (
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/objects"
+)
+
+// TestAmbiguousSelectorKeepsWhatItFound gives a backend's labels to a second Service: the
+// first stays in use for as long as it has them, and the ambiguity is reported.
+func TestAmbiguousSelectorKeepsWhatItFound(t *testing.T) {
+	service := func(name string) *objects.Service {
+		return &objects.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "apps", Name: name, Labels: map[string]string{"app": "web"}},
+			Spec:       objects.ServiceSpec{Ports: []objects.ServicePort{{Name: "https", Port: 443}}},
+		}
+	}
+	proxy := &v1alpha1.ProxyServer{ObjectMeta: metav1.ObjectMeta{Namespace: "p", Name: "p"}}
+	proxy.Spec.NetworkConfig.ServerIP = "192.0.2.3"
+	proxy.Spec.Backends = []v1alpha1.ProxyBackend{{
+		Name: "web", Hostname: "web.example.com", Port: 443, TargetPort: intstr.FromString("https"), TargetNamespace: "apps",
+		TargetSelector: &v1alpha1.ServiceSelector{MatchLabels: map[string]string{"app": "web"}, OnMultiple: v1alpha1.OnMultipleFail},
+	}}
+	b, z := service("b"), service("z")
+	builder := model.NewBuilder(model.Options{Proxies: true})
+	for _, step := range []struct {
+		name     string
+		services []*objects.Service
+		want     string
+		reason   model.Reason
+	}{
+		{"two from the start", []*objects.Service{b, z}, "", model.ReasonMultipleMatches},
+		{"one", []*objects.Service{b}, "apps/b", ""},
+		{"a second", []*objects.Service{b, z, service("a")}, "apps/b", model.ReasonMultipleMatches},
+		{"the first is gone", []*objects.Service{z, service("a")}, "", model.ReasonMultipleMatches},
+		{"one again", []*objects.Service{z}, "apps/z", ""},
+		{"none", nil, "", model.ReasonServiceNotFound},
+	} {
+		s := builder.Build(&model.Objects{Services: step.services, ProxyServers: []*v1alpha1.ProxyServer{proxy}})
+		upstream := s.ProxyServers[0].Upstreams[0]
+		var reason model.Reason
+		for _, p := range s.Problems {
+			reason = p.Reason
+		}
+		if upstream.Service != step.want || reason != step.reason || len(s.Problems) > 1 {
+			t.Errorf("%s: connects to %q, %v; want %q and %q", step.name, upstream.Service, s.Problems, step.want, step.reason)
+		}
+		if (upstream.Missing == "") != (reason == "") || !strings.HasPrefix(upstream.Name, "p/p/") {
+			t.Errorf("%s: %+v", step.name, upstream)
+		}
+	}
+}
