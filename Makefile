@@ -11,6 +11,7 @@ LDFLAGS := -s -w -X github.com/coredns/coredns/coremain.GitCommit=oooi-$(VERSION
 
 # Debian packages that are installed when missing: a C compiler for the race
 # detector, dig for the demo, and dnsperf for the benchmark and its test.
+# python3-venv, asked for below, is for Envoy, which comes as a Python package.
 PACKAGES := gcc:gcc libc6-dev:/usr/include/stdlib.h bind9-dnsutils:dig dnsperf:dnsperf
 
 .PHONY: help
@@ -64,6 +65,7 @@ deps: ## Install missing Debian packages (as root), or name them
 	@missing=(); for p in $(PACKAGES); do \
 		have=$${p#*:}; [[ -e $$have ]] || command -v "$$have" >/dev/null || missing+=("$${p%%:*}"); \
 	done; \
+	python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv); \
 	if (( $${#missing[@]} == 0 )); then exit 0; fi; \
 	if (( $$(id -u) != 0 )); then echo "missing packages: $${missing[*]}; install them with: sudo make deps" >&2; exit 1; fi; \
 	echo "installing $${missing[*]}"; \

@@ -1,0 +1,269 @@
+package lab
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// A CA issues certificates to the test servers and clients of one test.
+type CA struct {
+	authority *authority
+	roots     *x509.CertPool
+}
+
+// NewCA makes a certificate authority.
+func NewCA(tb testing.TB) *CA {
+	tb.Helper()
+	a, err := newAuthority("lab")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(a.x509)
+	return &CA{authority: a, roots: roots}
+}
+
+// PEM returns the authority's own certificate.
+func (ca *CA) PEM() []byte { return append([]byte(nil), ca.authority.cert...) }
+
+// Roots returns a pool with the authority's certificate alone.
+func (ca *CA) Roots() *x509.CertPool { return ca.roots.Clone() }
+
+// Issue makes a certificate, for servers and clients alike, and its key, both
+// in PEM. A name is a host name, an IP address, or, with a scheme, a URI.
+func (ca *CA) Issue(tb testing.TB, names ...string) (cert, key []byte) {
+	tb.Helper()
+	template := &x509.Certificate{
+		Subject:     pkix.Name{CommonName: "lab"},
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	for _, name := range names {
+		if ip, err := netip.ParseAddr(name); err == nil {
+			template.IPAddresses = append(template.IPAddresses, ip.AsSlice())
+			continue
+		}
+		if !strings.Contains(name, "://") {
+			template.DNSNames = append(template.DNSNames, name)
+			continue
+		}
+		uri, err := url.Parse(name)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		template.URIs = append(template.URIs, uri)
+	}
+	pair, _, _, err := sign(template, ca.authority)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return pair.cert, pair.key
+}
+
+// Certificate is Issue, in the form that Go's TLS takes.
+func (ca *CA) Certificate(tb testing.TB, names ...string) tls.Certificate {
+	tb.Helper()
+	pair, err := tls.X509KeyPair(ca.Issue(tb, names...))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return pair
+}
+
+// A Backend is a test server that a client can tell from others: to each
+// connection it says its name, in a line, and then echoes.
+type Backend struct {
+	name     string
+	listener net.Listener
+	done     sync.WaitGroup
+
+	mu       sync.Mutex // guards what follows
+	conns    map[net.Conn]struct{}
+	accepted int
+	closed   bool
+}
+
+// TCPBackend starts a backend without TLS at an address such as 127.0.3.1:0. It
+// ends with the test.
+func TCPBackend(tb testing.TB, address, name string) *Backend {
+	tb.Helper()
+	return startBackend(tb, address, name, func(conn net.Conn) { greet(conn, conn, name) })
+}
+
+// TLSBackend is TCPBackend behind TLS, with a certificate for the names; the
+// first is what it says.
+func (ca *CA) TLSBackend(tb testing.TB, address string, names ...string) *Backend {
+	tb.Helper()
+	config := &tls.Config{Certificates: []tls.Certificate{ca.Certificate(tb, names...)}, MinVersion: tls.VersionTLS12}
+	return startBackend(tb, address, names[0], func(conn net.Conn) {
+		conn = tls.Server(conn, config)
+		defer func() { _ = conn.Close() }() // which says so, that the client sees no truncation
+		greet(conn, conn, names[0])
+	})
+}
+
+// HTTPBackend starts a backend for HTTP/1.1 without TLS. It answers every
+// request with its name and, in further lines, the method, the host and the
+// path that it has seen. To a request for an upgrade, it switches to that
+// protocol, says its name and echoes.
+func HTTPBackend(tb testing.TB, address, name string) *Backend {
+	tb.Helper()
+	return startBackend(tb, address, name, func(conn net.Conn) { serveHTTP(conn, name) })
+}
+
+// greet says the name and echoes until the client has no more to say.
+func greet(conn io.Writer, from io.Reader, name string) {
+	if _, err := fmt.Fprintf(conn, "%s\n", name); err == nil {
+		_, _ = io.Copy(conn, from) // a client that goes away is no failure
+	}
+}
+
+func serveHTTP(conn net.Conn, name string) {
+	in := bufio.NewReader(conn)
+	for {
+		req, err := http.ReadRequest(in)
+		if err != nil {
+			return
+		}
+		if protocol := req.Header.Get("Upgrade"); protocol != "" {
+			_, err := fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", protocol)
+			if err == nil {
+				greet(conn, in, name)
+			}
+			return
+		}
+		if _, err := io.Copy(io.Discard, req.Body); err != nil {
+			return
+		}
+		body := fmt.Sprintf("%s\n%s\n%s\n%s\n", name, req.Method, req.Host, req.RequestURI)
+		if _, err := fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
+			return
+		}
+	}
+}
+
+func startBackend(tb testing.TB, address, name string, handle func(net.Conn)) *Backend {
+	tb.Helper()
+	listener, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", address)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	b := &Backend{name: name, listener: listener, conns: map[net.Conn]struct{}{}}
+	b.done.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			if !b.add(conn) {
+				_ = conn.Close()
+				return
+			}
+			b.done.Go(func() {
+				defer b.remove(conn)
+				handle(conn)
+			})
+		}
+	})
+	tb.Cleanup(b.Close)
+	return b
+}
+
+func (b *Backend) add(conn net.Conn) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return false
+	}
+	b.conns[conn] = struct{}{}
+	b.accepted++
+	return true
+}
+
+func (b *Backend) remove(conn net.Conn) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.conns, conn)
+	_ = conn.Close()
+}
+
+// Name is what the backend says.
+func (b *Backend) Name() string { return b.name }
+
+// Addr is where the backend listens.
+func (b *Backend) Addr() netip.AddrPort { return netip.MustParseAddrPort(b.listener.Addr().String()) }
+
+// Accepted counts the connections that there have been.
+func (b *Backend) Accepted() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.accepted
+}
+
+// Disconnect ends all connections, and takes new ones.
+func (b *Backend) Disconnect() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for conn := range b.conns {
+		_ = conn.Close()
+	}
+}
+
+// Close ends the backend with all its connections. The end of the test does so
+// as well.
+func (b *Backend) Close() {
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
+	_ = b.listener.Close() // closed twice, it says so
+	b.Disconnect()
+	b.done.Wait()
+}
+
+// DialTLS connects to address, be it a proxy's, and does a handshake that
+// verifies a server's certificate for serverName. It returns the connection and
+// the name that the backend said: proof of which one it is.
+func (ca *CA) DialTLS(ctx context.Context, address, serverName string) (conn *tls.Conn, name string, err error) {
+	raw, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, "", err
+	}
+	conn = tls.Client(raw, &tls.Config{RootCAs: ca.roots, ServerName: serverName, MinVersion: tls.VersionTLS12})
+	if err := conn.HandshakeContext(ctx); err != nil {
+		return nil, "", fmt.Errorf("TLS handshake with %s at %s: %w", serverName, address, errors.Join(err, raw.Close()))
+	}
+	name, err = Greeting(ctx, conn)
+	if err != nil {
+		return nil, "", errors.Join(err, raw.Close())
+	}
+	return conn, name, nil
+}
+
+// Greeting reads the name that a backend says at first. It reads nothing that
+// comes after.
+func Greeting(ctx context.Context, conn net.Conn) (string, error) {
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // which ends the read
+	defer stop()
+	var name []byte
+	for one := make([]byte, 1); ; name = append(name, one[0]) {
+		if _, err := io.ReadFull(conn, one); err != nil {
+			return "", fmt.Errorf("reading a backend's name: %w", errors.Join(err, ctx.Err()))
+		}
+		if one[0] == '\n' {
+			return string(name), nil
+		}
+	}
+}

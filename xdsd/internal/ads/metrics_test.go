@@ -1,0 +1,115 @@
+package ads
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/densityops/oooi/xdsd/internal/ads/adstest"
+)
+
+func TestMetricsFollowTheirProxy(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	s := newServer(t, Options{Registerer: registry})
+	conn, _ := serve(t, s)
+	setEndpoints(t, s, endpoints("a", "10.0.0.1", "10.0.0.2"), endpoints("elsewhere", "10.0.0.3"))
+	set(t, s, tenant, base())
+	connect(t, conn, adstest.Options{Cluster: tenant, Reject: func(r *discoveryv3.DeltaDiscoveryResponse) string {
+		if r.GetTypeUrl() == resource.ListenerType {
+			return "no"
+		}
+		return ""
+	}})
+	connect(t, conn, adstest.Options{Cluster: "ns/ghost"})
+	awaitProxy(t, s, "ns/ghost", func(p Proxy) bool { return len(p.Envoys) == 1 })
+	awaitProxy(t, s, tenant, func(p Proxy) bool {
+		return len(p.Envoys) == 1 && p.Envoys[0].LastNACK != nil && p.Envoys[0].Types["endpoint"].Current && p.Envoys[0].Types["cluster"].Current
+	})
+	names := []string{"xdsd_ads_endpoints", "xdsd_ads_nacks_total", "xdsd_ads_pushes_total", "xdsd_ads_resources", "xdsd_ads_streams"}
+	want := `
+# HELP xdsd_ads_endpoints Endpoints handed over, of all proxies.
+# TYPE xdsd_ads_endpoints gauge
+xdsd_ads_endpoints 3
+# HELP xdsd_ads_nacks_total Responses that an Envoy refused, by type of resource.
+# TYPE xdsd_ads_nacks_total counter
+xdsd_ads_nacks_total{proxy="ns/one",type="listener"} 1
+# HELP xdsd_ads_pushes_total Snapshots made of a proxy's listeners, clusters and routes.
+# TYPE xdsd_ads_pushes_total counter
+xdsd_ads_pushes_total{proxy="ns/one"} 1
+# HELP xdsd_ads_resources Resources served, by type.
+# TYPE xdsd_ads_resources gauge
+xdsd_ads_resources{proxy="ns/one",type="cluster"} 2
+xdsd_ads_resources{proxy="ns/one",type="endpoint"} 2
+xdsd_ads_resources{proxy="ns/one",type="listener"} 3
+xdsd_ads_resources{proxy="ns/one",type="route"} 2
+# HELP xdsd_ads_streams Connected Envoys.
+# TYPE xdsd_ads_streams gauge
+xdsd_ads_streams{proxy="ns/one"} 1
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), names...); err != nil {
+		t.Error(err)
+	}
+	if n, err := testutil.GatherAndCount(registry, "xdsd_ads_ack_seconds"); err != nil || n != 2 {
+		t.Errorf("latencies of %d types, want those of clusters and endpoints: %v", n, err)
+	}
+	s.Delete(tenant)
+	want = `
+# HELP xdsd_ads_endpoints Endpoints handed over, of all proxies.
+# TYPE xdsd_ads_endpoints gauge
+xdsd_ads_endpoints 3
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), names...); err != nil {
+		t.Error(err)
+	}
+	if _, err := New(Options{Registerer: registry}); err == nil {
+		t.Error("registered twice")
+	}
+}
+
+func TestRefusalIsLoggedOncePerText(t *testing.T) {
+	var log bytes.Buffer
+	s := newServer(t, Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	conn, stop := serve(t, s)
+	texts := map[string]string{"1": "bad", "2": "bad", "3": "worse", "4": strings.Repeat("é", maxDetail), "5": ""}
+	r := base()
+	set(t, s, tenant, r)
+	client := connect(t, conn, adstest.Options{Cluster: tenant, Reject: func(r *discoveryv3.DeltaDiscoveryResponse) string {
+		for _, m := range r.GetResources() {
+			if text, ok := texts[m.GetName()]; ok {
+				return text
+			}
+		}
+		return ""
+	}})
+	awaitProxy(t, s, tenant, current(1))
+	for i := range len(texts) {
+		name := fmt.Sprint(i + 1)
+		r.Listeners = append(base().Listeners, listener(name, 1))
+		set(t, s, tenant, r)
+		p := awaitProxy(t, s, tenant, func(p Proxy) bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.proxies[tenant].nacks[resource.ListenerType] == uint64(i+1) || texts[name] == "" && current(1)(p)
+		})
+		if n := p.Envoys[0].LastNACK; len(n.Message) > maxDetail {
+			t.Errorf("%d bytes of a message are kept", len(n.Message))
+		}
+	}
+	client.Close()
+	stop()
+	if n := strings.Count(log.String(), "envoy refused configuration"); n != 3 {
+		t.Errorf("%d refusals in the log, want 3:\n%s", n, log.String())
+	}
+	for _, text := range []string{"envoy connected", "envoy disconnected", "node=envoy-0", "proxy=ns/one"} {
+		if !strings.Contains(log.String(), text) {
+			t.Errorf("no %q in the log:\n%s", text, log.String())
+		}
+	}
+}

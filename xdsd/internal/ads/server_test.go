@@ -1,0 +1,620 @@
+package ads
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/densityops/oooi/xdsd/internal/ads/adstest"
+)
+
+const tenant = "ns/one"
+
+func TestNothingIsSentBeforeTheFirstSet(t *testing.T) {
+	s := newServer(t, Options{})
+	conn, _ := serve(t, s)
+	setEndpoints(t, s, endpoints("a", "10.0.0.1"))
+	c := connect(t, conn, adstest.Options{Cluster: tenant})
+	// All requests have been seen; one more asks for endpoints that exist.
+	if err := c.Subscribe(resource.EndpointType, []string{"a"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	awaitProxy(t, s, tenant, func(Proxy) bool { return true })
+	set(t, s, tenant, Resources{Clusters: clusters("b")})
+	view := await(t, c, func(v *adstest.View) bool { return len(v.Responses) >= 3 })
+	want := "cluster b\nlistener\nendpoint b\n"
+	if got := lines(sortedByKind(view.Responses)); got != want {
+		t.Errorf("sent:\n%swant:\n%s", got, want)
+	}
+}
+
+// sortedByKind gives responses that may overtake each other one order.
+func sortedByKind(responses []adstest.Response) []adstest.Response {
+	var sorted []adstest.Response
+	for _, typeURL := range []string{resource.ClusterType, resource.ListenerType, resource.RouteType, resource.EndpointType} {
+		for _, r := range responses {
+			if r.Type == typeURL {
+				sorted = append(sorted, r)
+			}
+		}
+	}
+	return sorted
+}
+
+func TestOnlyWhatChangedIsSent(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*Resources)
+		want   string // on the wire
+	}{
+		{"nothing", func(*Resources) {}, ""},
+		{"another order", func(r *Resources) {
+			r.Clusters[0], r.Clusters[1] = r.Clusters[1], r.Clusters[0]
+			r.Routes[0], r.Routes[1] = r.Routes[1], r.Routes[0]
+		}, ""},
+		{"cluster added", func(r *Resources) { r.Clusters = append(r.Clusters, clusters("c")...) }, "cluster c\nendpoint c\n"},
+		{
+			// Envoy makes the cluster anew and needs its endpoints again, unasked.
+			"cluster changed", func(r *Resources) { r.Clusters[0] = cluster("a", time.Minute) }, "cluster a\nendpoint a\n",
+		},
+		{"cluster removed", func(r *Resources) { r.Clusters = r.Clusters[1:] }, "cluster -a\n"},
+		{"listener added", func(r *Resources) { r.Listeners = append(r.Listeners, listener("more", 444, "a")) }, "listener more\n"},
+		{"listener changed", func(r *Resources) { r.Listeners[0] = listener("tls", 443, "a") }, "listener tls\n"},
+		{"listener removed", func(r *Resources) { r.Listeners = r.Listeners[1:] }, "listener -tls\n"},
+		{"route changed", func(r *Resources) { r.Routes[0] = route("r1", "z.example.com") }, "route r1\n"},
+		{"route added", func(r *Resources) {
+			r.Listeners = append(r.Listeners, httpListener("http3", 82, "r3"))
+			r.Routes = append(r.Routes, route("r3"))
+		}, "listener http3\nroute r3\n"},
+		{"route removed", func(r *Resources) {
+			r.Listeners, r.Routes = r.Listeners[:2], r.Routes[:1]
+		}, "listener -http2\nroute -r2\n"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			s := newServer(t, Options{Retain: time.Nanosecond})
+			conn, _ := serve(t, s)
+			setEndpoints(t, s, endpoints("a", "10.0.0.1"))
+			set(t, s, tenant, base())
+			c := connect(t, conn, adstest.Options{Cluster: tenant})
+			before := awaitProxy(t, s, tenant, current(1))
+			seen := len(c.View().Responses)
+
+			r := base()
+			test.change(&r)
+			set(t, s, tenant, r)
+			awaitProxy(t, s, tenant, func(p Proxy) bool { return current(1)(p) && len(p.Retained) == 0 })
+			// The last of what was due has come when a marker has that follows it.
+			r.Clusters = append(r.Clusters, &clusterv3.Cluster{Name: "marker"})
+			r.Listeners = append(r.Listeners, listener("marker", 1))
+			set(t, s, tenant, r)
+			view := await(t, c, func(v *adstest.View) bool {
+				return v.Resources[resource.ClusterType]["marker"] != nil && v.Resources[resource.ListenerType]["marker"] != nil
+			})
+			got := lines(sortedByKind(view.Responses[seen:]))
+			got = strings.Replace(strings.Replace(got, "cluster marker\n", "", 1), "listener marker\n", "", 1)
+			// Endpoints that go with their cluster are news only to who still asks for them.
+			got = strings.Replace(got, "endpoint -a\n", "", 1)
+			if diff := cmp.Diff(sortLines(test.want), sortLines(got)); diff != "" {
+				t.Errorf("on the wire (-want +got):\n%s", diff)
+			}
+			if after, _ := s.ProxyState(tenant); test.want == "" && after.Pushes != before.Pushes+1 {
+				t.Errorf("%d snapshots were made of an equal set", after.Pushes-before.Pushes-1)
+			}
+		})
+	}
+}
+
+func sortLines(s string) []string {
+	return strings.Split(strings.TrimSuffix(s, "\n"), "\n")
+}
+
+func TestEndpointChangeIsOneSmallResource(t *testing.T) {
+	s := newServer(t, Options{})
+	conn, _ := serve(t, s)
+	r, names := many(200)
+	for _, name := range names {
+		setEndpoints(t, s, endpoints(name, "10.0.0.1"))
+	}
+	set(t, s, tenant, r)
+	c := connect(t, conn, adstest.Options{Cluster: tenant})
+	before := awaitProxy(t, s, tenant, current(1))
+	seen := len(c.View().Responses)
+
+	changed := endpoints(names[7], "10.0.0.1", "10.0.0.2")
+	setEndpoints(t, s, endpoints(names[7], "10.0.0.1"), changed) // the first is equal
+	after := awaitProxy(t, s, tenant, current(1))
+	view := c.View()
+	if got, want := lines(view.Responses[seen:]), "endpoint "+names[7]+"\n"; got != want {
+		t.Errorf("sent:\n%swant:\n%s", got, want)
+	}
+	if n := view.Responses[seen].Bytes; n >= 1000 {
+		t.Errorf("%d bytes on the wire", n)
+	}
+	if before.Pushes != after.Pushes || before.Version != after.Version {
+		t.Errorf("the change of an endpoint made a snapshot: %+v, before: %+v", after, before)
+	}
+	var got endpointv3.ClusterLoadAssignment
+	if err := view.Unmarshal(resource.EndpointType, names[7], &got); err != nil || !proto.Equal(&got, changed) {
+		t.Errorf("got %v, %v", &got, err)
+	}
+}
+
+func TestRemovedEndpointsLeaveAnEmptyAssignment(t *testing.T) {
+	s := newServer(t, Options{})
+	conn, _ := serve(t, s)
+	setEndpoints(t, s, endpoints("a", "10.0.0.1"))
+	set(t, s, tenant, Resources{Clusters: clusters("a", "b")})
+	c := connect(t, conn, adstest.Options{Cluster: tenant})
+	awaitProxy(t, s, tenant, current(1))
+	for name, want := range map[string]int{"a": 1, "b": 0} {
+		if got := hosts(t, c.View(), name); got != want {
+			t.Errorf("%s has %d endpoints, want %d", name, got, want)
+		}
+	}
+	if err := s.UpdateEndpoints(nil, []string{"a", "unknown"}); err != nil {
+		t.Fatal(err)
+	}
+	awaitProxy(t, s, tenant, current(1))
+	if got := hosts(t, c.View(), "a"); got != 0 {
+		t.Errorf("%d endpoints are left", got)
+	}
+}
+
+func hosts(t *testing.T, v *adstest.View, name string) (n int) {
+	t.Helper()
+	var m endpointv3.ClusterLoadAssignment
+	if err := v.Unmarshal(resource.EndpointType, name, &m); err != nil {
+		t.Fatal(err)
+	}
+	for _, locality := range m.GetEndpoints() {
+		n += len(locality.GetLbEndpoints())
+	}
+	return n
+}
+
+func TestInvalidSetsAreRefusedByName(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*Resources)
+		want   string
+	}{
+		{"field out of range", func(r *Resources) { r.Clusters[0].ConnectTimeout.Seconds = -1 }, `cluster "a"`},
+		{"bad port", func(r *Resources) { r.Listeners[0] = listener("tls", 70000) }, `listener "tls"`},
+		{"bad route", func(r *Resources) { r.Routes[1].VirtualHosts[0].Domains = nil }, `route configuration "r2"`},
+		{"no name", func(r *Resources) { r.Clusters[0].Name = "" }, "cluster has no name"},
+		{"the same name twice", func(r *Resources) { r.Clusters = append(r.Clusters, clusters("b")...) }, `cluster "b" is there twice`},
+		{"missing route", func(r *Resources) { r.Routes = r.Routes[1:] }, `listener "http" names route configuration "r1", which is missing`},
+		{"route that nobody names", func(r *Resources) { r.Routes = append(r.Routes, route("r3")) }, `"r3" is named by no listener`},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			s := newServer(t, Options{})
+			bad := base()
+			test.change(&bad)
+			if err := s.Set(tenant, bad); err == nil || len(s.State()) != 0 {
+				t.Errorf("as the first set: %v, %+v", err, s.State())
+			}
+			set(t, s, tenant, base())
+			before := s.State()
+			err := s.Set(tenant, bad)
+			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), tenant) {
+				t.Errorf("got %v, want %s", err, test.want)
+			}
+			if diff := cmp.Diff(before, s.State()); diff != "" {
+				t.Errorf("a refused set left traces:\n%s", diff)
+			}
+		})
+	}
+	for _, name := range []string{"", "one", "/one", "ns/", "ns/one/two", "ns/" + strings.Repeat("x", maxName)} {
+		if err := newServer(t, Options{}).Set(name, base()); err == nil {
+			t.Errorf("a proxy may be called %q", name)
+		}
+	}
+}
+
+func TestInvalidEndpointsDoNotStopTheOthers(t *testing.T) {
+	s := newServer(t, Options{})
+	set(t, s, tenant, Resources{Clusters: clusters("a", "b")})
+	bad := endpoints("a", "10.0.0.1")
+	bad.Endpoints[0].Priority = 1000
+	err := s.UpdateEndpoints(map[string]*endpointv3.ClusterLoadAssignment{
+		"a": bad, "b": endpoints("b", "10.0.0.2"), "c": endpoints("d"),
+	}, nil)
+	if err == nil || !strings.Contains(err.Error(), `endpoints "a"`) || !strings.Contains(err.Error(), `endpoints "c"`) || strings.Contains(err.Error(), `endpoints "b"`) {
+		t.Errorf("got %v", err)
+	}
+	if s.endpoints != 1 {
+		t.Errorf("%d endpoints, want one", s.endpoints)
+	}
+}
+
+func TestRemovedClustersAreRetained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, Options{Retain: 10 * time.Second})
+		go s.expireUntil(t.Context())
+		retained := func(want ...string) {
+			t.Helper()
+			synctest.Wait()
+			p, _ := s.ProxyState(tenant)
+			if diff := cmp.Diff(want, p.Retained, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("at %v, retained (-want +got):\n%s", time.Now().Second(), diff)
+			}
+			if n := p.Resources["cluster"]; n != p.Resources["endpoint"] {
+				t.Errorf("%d clusters have %d assignments", n, p.Resources["endpoint"])
+			}
+		}
+		setEndpoints(t, s, endpoints("a", "10.0.0.1"))
+		set(t, s, tenant, Resources{Clusters: clusters("a", "b", "c")})
+		retained()
+		set(t, s, tenant, Resources{Clusters: clusters("b", "c")})
+		// What is retained keeps its endpoints: connections may still begin.
+		if err := s.UpdateEndpoints(nil, []string{"a"}); err != nil {
+			t.Fatal(err)
+		}
+		empty, err := none("a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.proxies[tenant].assigned["a"] == empty.version {
+			t.Error("a retained cluster lost its endpoints")
+		}
+		retained("a")
+		time.Sleep(6 * time.Second)
+		set(t, s, tenant, Resources{Clusters: clusters("c")})
+		retained("a", "b")
+		time.Sleep(4 * time.Second)
+		retained("b")
+		set(t, s, tenant, Resources{Clusters: clusters("b", "c")}) // back in time
+		retained()
+		set(t, s, tenant, Resources{})
+		retained("b", "c")
+		time.Sleep(10 * time.Second)
+		retained()
+	})
+}
+
+func TestListenersGoBeforeTheirClusters(t *testing.T) {
+	s := newServer(t, Options{Retain: time.Hour})
+	conn, _ := serve(t, s)
+	set(t, s, tenant, base())
+	c := connect(t, conn, adstest.Options{Cluster: tenant})
+	awaitProxy(t, s, tenant, current(1))
+	r := base()
+	r.Listeners, r.Clusters = r.Listeners[1:], nil
+	set(t, s, tenant, r)
+	awaitProxy(t, s, tenant, current(1))
+	if got := c.View().Names(resource.ClusterType); len(got) != 2 {
+		t.Errorf("without listeners that name them, the clusters are %v", got)
+	}
+	s.expire(t.Context(), time.Now().Add(time.Hour))
+	await(t, c, func(v *adstest.View) bool { return len(v.Names(resource.ClusterType)) == 0 })
+	awaitProxy(t, s, tenant, current(1))
+}
+
+func TestNACK(t *testing.T) {
+	s := newServer(t, Options{})
+	conn, _ := serve(t, s)
+	set(t, s, tenant, base())
+	c := connect(t, conn, adstest.Options{Cluster: tenant, Reject: func(r *discoveryv3.DeltaDiscoveryResponse) string {
+		for _, m := range r.GetResources() {
+			var l listenerv3.Listener
+			if m.GetName() == "tls" && m.GetResource().UnmarshalTo(&l) == nil && l.GetAddress().GetSocketAddress().GetPortValue() == 666 {
+				return "tls: cannot bind"
+			}
+		}
+		return ""
+	}})
+	good := awaitProxy(t, s, tenant, current(1))
+	seen := len(c.View().Responses)
+
+	// Two listeners change, and the response with both is refused.
+	r := base()
+	r.Listeners[0] = listener("tls", 666, "a", "b")
+	r.Listeners = append(r.Listeners, listener("more", 444, "a"))
+	set(t, s, tenant, r)
+	p := awaitProxy(t, s, tenant, func(p Proxy) bool { return p.Envoys[0].LastNACK != nil })
+	e := p.Envoys[0]
+	if n := e.Types["listener"].NACK; n == nil || n.Message != "tls: cannot bind" || n.Type != "listener" || n.Version != e.Types["listener"].Sent || n.Time.IsZero() {
+		t.Errorf("recorded %+v", n)
+	}
+	if e.Current || e.Version != good.Version {
+		t.Errorf("after a refusal: %+v", e)
+	}
+
+	// Routes and endpoints go on, and the refused response is not sent again.
+	r.Routes[0] = route("r1", "z.example.com")
+	set(t, s, tenant, r)
+	setEndpoints(t, s, endpoints("a", "10.0.0.1"))
+	awaitProxy(t, s, tenant, func(p Proxy) bool {
+		return p.Envoys[0].Types["route"].Current && p.Envoys[0].Types["endpoint"].Current
+	})
+	want := "listener more tls refused\nroute r1\nendpoint a\n"
+	if got := lines(sortedByKind(c.View().Responses[seen:])); got != want {
+		t.Errorf("sent:\n%swant:\n%s", got, want)
+	}
+
+	// The next good version takes along what was refused with the bad one.
+	seen = len(c.View().Responses)
+	r.Listeners[0] = listener("tls", 443, "a")
+	set(t, s, tenant, r)
+	p = awaitProxy(t, s, tenant, current(1))
+	if n := p.Envoys[0].LastNACK; p.Envoys[0].Types["listener"].NACK != nil || n == nil {
+		t.Errorf("after mending: %+v", p.Envoys[0])
+	}
+	if got, want := lines(c.View().Responses[seen:]), "listener more tls\n"; got != want {
+		t.Errorf("sent:\n%swant:\n%s", got, want)
+	}
+}
+
+func TestChangeThatOvertakesARefusal(t *testing.T) {
+	s := newServer(t, Options{})
+	conn, _ := serve(t, s)
+	set(t, s, tenant, base())
+	got, mended := make(chan struct{}), make(chan struct{})
+	c := connect(t, conn, adstest.Options{Cluster: tenant, Reject: func(r *discoveryv3.DeltaDiscoveryResponse) string {
+		for _, m := range r.GetResources() {
+			var l listenerv3.Listener
+			if m.GetName() == "bad" && m.GetResource().UnmarshalTo(&l) == nil && len(l.GetFilterChains()) == 0 {
+				close(got)
+				<-mended
+				return "no"
+			}
+		}
+		return ""
+	}})
+	awaitProxy(t, s, tenant, current(1))
+	seen := len(c.View().Responses)
+	r := base()
+	r.Listeners = append(r.Listeners, listener("bad", 1), listener("innocent", 2))
+	set(t, s, tenant, r)
+	<-got
+	r.Listeners = append(base().Listeners, listener("bad", 1, "a"), listener("innocent", 2))
+	set(t, s, tenant, r)
+	close(mended)
+	awaitProxy(t, s, tenant, current(1))
+	want := "listener bad innocent refused\nlistener bad innocent\n"
+	if got := lines(c.View().Responses[seen:]); got != want {
+		t.Errorf("sent:\n%swant:\n%s", got, want)
+	}
+}
+
+func TestRefusedResourceThatIsRemovedIsRemoved(t *testing.T) {
+	s := newServer(t, Options{})
+	conn, _ := serve(t, s)
+	set(t, s, tenant, base())
+	c := connect(t, conn, adstest.Options{Cluster: tenant, Reject: func(r *discoveryv3.DeltaDiscoveryResponse) string {
+		for _, m := range r.GetResources() {
+			if m.GetName() == "bad" {
+				return "no"
+			}
+		}
+		return ""
+	}})
+	awaitProxy(t, s, tenant, current(1))
+	r := base()
+	r.Listeners = append(r.Listeners, listener("bad", 1))
+	set(t, s, tenant, r)
+	awaitProxy(t, s, tenant, func(p Proxy) bool { return p.Envoys[0].LastNACK != nil })
+	set(t, s, tenant, base())
+	awaitProxy(t, s, tenant, current(1))
+	responses := c.View().Responses
+	if got, want := lines(responses[len(responses)-1:]), "listener -bad\n"; got != want {
+		t.Errorf("sent %swant %s", got, want)
+	}
+}
+
+func TestEnvoysOfOneProxyAreTrackedApart(t *testing.T) {
+	s := newServer(t, Options{})
+	conn, _ := serve(t, s)
+	set(t, s, tenant, base())
+	one := connect(t, conn, adstest.Options{Cluster: tenant, ID: "envoy-1"})
+	two := connect(t, conn, adstest.Options{Cluster: tenant, ID: "envoy-2", Reject: func(r *discoveryv3.DeltaDiscoveryResponse) string {
+		for _, m := range r.GetResources() {
+			if m.GetName() == "c" {
+				return "not c"
+			}
+		}
+		return ""
+	}})
+	first := awaitProxy(t, s, tenant, current(2))
+	if diff := cmp.Diff(one.View().Names(resource.ListenerType), two.View().Names(resource.ListenerType)); diff != "" {
+		t.Error(diff)
+	}
+	r := base()
+	r.Clusters = append(r.Clusters, clusters("c")...)
+	set(t, s, tenant, r)
+	p := awaitProxy(t, s, tenant, func(p Proxy) bool { return p.Envoys[0].Current && p.Envoys[1].LastNACK != nil })
+	if e := p.Envoys[0]; e.ID != "envoy-1" || e.Version != p.Version || e.LastNACK != nil {
+		t.Errorf("one: %+v", e)
+	}
+	if e := p.Envoys[1]; e.ID != "envoy-2" || e.Version != first.Version || e.Current {
+		t.Errorf("two: %+v", e)
+	}
+	two.Close()
+	awaitProxy(t, s, tenant, current(1))
+	// The younger of two with one name speaks for both.
+	connect(t, conn, adstest.Options{Cluster: tenant, ID: "envoy-1"})
+	awaitProxy(t, s, tenant, current(1))
+	awaitMetric(t, s, 2)
+}
+
+// awaitMetric waits until n streams are connected.
+func awaitMetric(t *testing.T, s *Server, n int) {
+	t.Helper()
+	awaitProxy(t, s, tenant, func(Proxy) bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.proxies[tenant].streams) == n
+	})
+}
+
+func TestProxiesDoNotSeeEachOther(t *testing.T) {
+	s := newServer(t, Options{})
+	conn, _ := serve(t, s)
+	setEndpoints(t, s, endpoints("mine", "10.0.0.1"), endpoints("shared", "10.0.0.2"), endpoints("theirs", "10.0.0.3"))
+	set(t, s, tenant, Resources{Clusters: clusters("mine", "shared"), Listeners: []*listenerv3.Listener{listener("l1", 443)}})
+	set(t, s, "ns/two", Resources{Clusters: clusters("theirs", "shared"), Listeners: []*listenerv3.Listener{httpListener("l2", 80, "r2")}, Routes: []*routev3.RouteConfiguration{route("r2")}})
+	c := connect(t, conn, adstest.Options{Cluster: tenant})
+	awaitProxy(t, s, tenant, current(1))
+	for typeURL, name := range map[string]string{
+		resource.EndpointType: "theirs", resource.RouteType: "r2", resource.ClusterType: "theirs", resource.ListenerType: "l2",
+	} {
+		if err := c.Subscribe(typeURL, []string{name}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	setEndpoints(t, s, endpoints("theirs", "10.0.0.4"), endpoints("shared", "10.0.0.5"))
+	// A set of listeners that follows the requests shows that they were answered.
+	set(t, s, tenant, Resources{Clusters: clusters("mine", "shared", "last"), Listeners: []*listenerv3.Listener{listener("l1", 443), listener("last", 1)}})
+	awaitProxy(t, s, tenant, current(1))
+	view := c.View()
+	got := map[string][]string{}
+	for _, typeURL := range []string{resource.ListenerType, resource.ClusterType, resource.RouteType, resource.EndpointType} {
+		got[kind(typeURL)] = view.Names(typeURL)
+	}
+	want := map[string][]string{"listener": {"l1", "last"}, "cluster": {"last", "mine", "shared"}, "route": nil, "endpoint": {"last", "mine", "shared"}}
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	for _, r := range view.Responses {
+		if strings.Contains(lines([]adstest.Response{r}), "theirs") {
+			t.Errorf("sent %s", lines([]adstest.Response{r}))
+		}
+	}
+}
+
+func TestWhoComesBackIsSentWhatItLacks(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		change func(*Resources)
+		want   string
+	}{
+		// Envoy waits for an answer about all listeners and clusters, if an empty one.
+		{"nothing", func(*Resources) {}, "cluster\nlistener\n"},
+		{"one cluster", func(r *Resources) { r.Clusters[1] = cluster("b", time.Minute) }, "cluster b\nlistener\nendpoint b\n"},
+		{"a cluster that is gone", func(r *Resources) { r.Clusters = r.Clusters[1:] }, "cluster -a\nlistener\nendpoint -a\n"},
+		{"one route", func(r *Resources) { r.Routes[1] = route("r2") }, "cluster\nlistener\nroute r2\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := base()
+			var before *adstest.View
+			start := func() (*Server, *adstest.Client, func()) {
+				s := newServer(t, Options{})
+				conn, stop := serve(t, s)
+				setEndpoints(t, s, endpoints("a", "10.0.0.1"), endpoints("b", "10.0.0.2"))
+				set(t, s, tenant, r)
+				c := connect(t, conn, adstest.Options{Cluster: tenant, Resume: before})
+				return s, c, stop
+			}
+			s, c, stop := start()
+			version := awaitProxy(t, s, tenant, current(1)).Version
+			before = c.View()
+			stop()
+
+			test.change(&r)
+			s, c, _ = start()
+			p := awaitProxy(t, s, tenant, func(p Proxy) bool {
+				return current(1)(p) && strings.Count(lines(c.View().Responses), "\n") >= strings.Count(test.want, "\n")
+			})
+			if got := lines(sortedByKind(c.View().Responses)); got != test.want {
+				t.Errorf("sent:\n%swant:\n%s", got, test.want)
+			}
+			if test.name == "nothing" && p.Version != version {
+				t.Errorf("an equal set has version %s here and had %s", p.Version, version)
+			}
+		})
+	}
+}
+
+func TestDeletedProxyIsForgotten(t *testing.T) {
+	s := newServer(t, Options{})
+	conn, _ := serve(t, s)
+	set(t, s, tenant, base())
+	c := connect(t, conn, adstest.Options{Cluster: tenant})
+	awaitProxy(t, s, tenant, current(1))
+	s.Delete(tenant)
+	s.Delete("ns/unknown")
+	view, err := c.Await(within(t), func(*adstest.View) bool { return false })
+	if status.Code(err) != codes.Unavailable {
+		t.Fatalf("the stream ended with %v", err)
+	}
+	if len(s.State()) != 0 {
+		t.Errorf("left: %+v", s.State())
+	}
+	// It comes back and keeps what it has until there is a set again.
+	c = connect(t, conn, adstest.Options{Cluster: tenant, Resume: view})
+	awaitProxy(t, s, tenant, func(p Proxy) bool { return len(p.Envoys) == 1 && p.Version == "" })
+	r := base()
+	r.Clusters = append(r.Clusters, clusters("c")...)
+	set(t, s, tenant, r)
+	view = await(t, c, func(v *adstest.View) bool { return len(v.Responses) == 3 })
+	if got, want := lines(sortedByKind(view.Responses)), "cluster c\nlistener\nendpoint c\n"; got != want {
+		t.Errorf("sent:\n%swant:\n%s", got, want)
+	}
+}
+
+func TestProxyThatNobodySetGoesWithItsEnvoy(t *testing.T) {
+	s := newServer(t, Options{})
+	conn, _ := serve(t, s)
+	c := connect(t, conn, adstest.Options{Cluster: "ns/ghost"})
+	awaitProxy(t, s, "ns/ghost", func(p Proxy) bool { return len(p.Envoys) == 1 })
+	changed, cancel := s.Subscribe()
+	defer cancel()
+	c.Close()
+	for len(s.State()) > 0 {
+		<-changed
+	}
+}
+
+func TestRequestsThatAreRefused(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		options adstest.Options
+		request *discoveryv3.DeltaDiscoveryRequest
+		want    codes.Code
+	}{
+		{"no namespace in node.cluster", adstest.Options{Cluster: "one"}, nil, codes.InvalidArgument},
+		{"an endless node.id", adstest.Options{Cluster: tenant, ID: strings.Repeat("x", maxName+1)}, nil, codes.InvalidArgument},
+		{"no node.cluster", adstest.Options{}, nil, codes.InvalidArgument},
+		{"all endpoints", adstest.Options{Cluster: tenant}, &discoveryv3.DeltaDiscoveryRequest{
+			TypeUrl: resource.EndpointType, ResourceNamesSubscribe: []string{"*"},
+		}, codes.InvalidArgument},
+		{"a type that is not served", adstest.Options{Cluster: tenant}, &discoveryv3.DeltaDiscoveryRequest{
+			TypeUrl: resource.SecretType,
+		}, codes.InvalidArgument},
+		{"another node.cluster later", adstest.Options{Cluster: tenant}, &discoveryv3.DeltaDiscoveryRequest{
+			TypeUrl: resource.ClusterType, Node: nodeOf("ns/two", "envoy-0"),
+		}, codes.InvalidArgument},
+		{"another node.id later", adstest.Options{Cluster: tenant}, &discoveryv3.DeltaDiscoveryRequest{
+			TypeUrl: resource.ClusterType, Node: nodeOf(tenant, "envoy-1"),
+		}, codes.InvalidArgument},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := newServer(t, Options{})
+			conn, _ := serve(t, s)
+			c := connect(t, conn, test.options)
+			if test.request != nil {
+				if err := c.Send(test.request); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := c.Await(within(t), func(*adstest.View) bool { return false }); status.Code(err) != test.want {
+				t.Errorf("got %v, want %v", err, test.want)
+			}
+		})
+	}
+}
