@@ -2,7 +2,6 @@ package nametree
 
 import (
 	"iter"
-	"net/netip"
 
 	"github.com/miekg/dns"
 )
@@ -43,9 +42,9 @@ func (n *Node) Answer(m *dns.Msg, qname string, qtype uint16) Kind {
 	m.Authoritative = true
 	switch {
 	case qtype == dns.TypeA:
-		m.Answer = n.records(qname, addressesA)
+		m.Answer = n.recordsA(qname)
 	case qtype == dns.TypeAAAA:
-		m.Answer = n.records(qname, addressesAAAA)
+		m.Answer = n.recordsAAAA(qname)
 	case qtype == dns.TypeANY:
 		m.Answer = minimalANY(qname)
 	case qtype == dns.TypeAXFR || qtype == dns.TypeIXFR:
@@ -65,12 +64,24 @@ func (n *Node) Answer(m *dns.Msg, qname string, qtype uint16) Kind {
 	return Success
 }
 
-// records makes records of the node's addresses under a spelling of its name.
-func (n *Node) records(qname string, of func(string, uint32, []netip.Addr) []dns.RR) []dns.RR {
+// recordsA makes the A records of the node under a spelling of its name.
+func (n *Node) recordsA(qname string) []dns.RR {
+	switch {
+	case n.lone:
+		return oneA(qname, n.Zone.ttls[n.Part], n.a)
+	case n.addresses == nil:
+		return nil
+	default:
+		return addressesA(qname, n.Zone.ttls[n.Part], *n.addresses)
+	}
+}
+
+// recordsAAAA makes the AAAA records.
+func (n *Node) recordsAAAA(qname string) []dns.RR {
 	if n.addresses == nil {
 		return nil
 	}
-	return of(qname, n.Zone.ttls[n.Part], *n.addresses)
+	return addressesAAAA(qname, n.Zone.ttls[n.Part], *n.addresses)
 }
 
 // Deny fills in the reply m for a name of which this node is the closest encloser

@@ -23,18 +23,19 @@ const (
 
 // Zone is what the records of a zone's apex, and of the names in it, are made of.
 type Zone struct {
+	// What every query needs comes first: it is one cache line then.
+	ttls    [Apps + 1]uint32
+	part    Part // whose the zone is
+	tallies [Apps][kinds]atomic.Pointer[Tally]
+
 	// Origin is the zone's name, lower-case and with a trailing dot.
 	Origin string
 
 	origin string // without the dot
 	server string // the name server
 	mbox   string // who is responsible
-	part   Part   // whose the zone is
-	ttls   [Apps + 1]uint32
 	serial uint32
 	glue   []netip.Addr // the addresses of the server
-
-	tallies [Apps][kinds]atomic.Pointer[Tally]
 }
 
 // Tally counts one kind of a zone's answers for one server.
@@ -96,29 +97,30 @@ func (z *Zone) additional() []dns.RR {
 	return append(addressesA(z.server, z.ttl(), z.glue), addressesAAAA(z.server, z.ttl(), z.glue)...)
 }
 
-// addressesA makes the A records of a name. What nearly every answer is, one record,
-// is one allocation.
+// oneA makes the A record of a name with one address, which nearly every answer is, in
+// one allocation.
+func oneA(owner string, ttl uint32, address [4]byte) []dns.RR {
+	one := &struct {
+		rrs [1]dns.RR
+		a   dns.A
+		ip  [4]byte
+	}{a: dns.A{Hdr: header(owner, dns.TypeA, ttl)}, ip: address}
+	one.a.A, one.rrs[0] = one.ip[:], &one.a
+	return one.rrs[:]
+}
+
+// addressesA makes the A records of a name.
 func addressesA(owner string, ttl uint32, addresses []netip.Addr) []dns.RR {
 	var rrs []dns.RR
-	for i, address := range addresses {
-		if !address.Is4() {
-			continue
+	for _, address := range addresses {
+		if address.Is4() {
+			rrs = append(rrs, &dns.A{Hdr: header(owner, dns.TypeA, ttl), A: address.AsSlice()})
 		}
-		if rrs == nil && !slices.ContainsFunc(addresses[i+1:], netip.Addr.Is4) {
-			one := &struct {
-				rrs [1]dns.RR
-				a   dns.A
-				ip  [4]byte
-			}{a: dns.A{Hdr: header(owner, dns.TypeA, ttl)}, ip: address.As4()}
-			one.a.A, one.rrs[0] = one.ip[:], &one.a
-			return one.rrs[:]
-		}
-		rrs = append(rrs, &dns.A{Hdr: header(owner, dns.TypeA, ttl), A: address.AsSlice()})
 	}
 	return rrs
 }
 
-// addressesAAAA makes the AAAA records of a name, in the same way.
+// addressesAAAA makes the AAAA records of a name; a single one in one allocation.
 func addressesAAAA(owner string, ttl uint32, addresses []netip.Addr) []dns.RR {
 	var rrs []dns.RR
 	for i, address := range addresses {

@@ -51,7 +51,20 @@ type Node struct {
 	Open bool
 
 	named     bool          // the view gives it addresses, though there may be none yet
+	lone      bool          // one of them is IPv4: a
+	a         [4]byte       // here, because every cache line counts that a query needs
 	addresses *[]netip.Addr // nil for none
+}
+
+// resolvesTo gives the node its addresses.
+func (n *Node) resolvesTo(addresses *[]netip.Addr) {
+	n.addresses, n.lone = addresses, false
+	first := slices.IndexFunc(*addresses, netip.Addr.Is4)
+	if first < 0 {
+		return
+	}
+	n.a = (*addresses)[first].As4()
+	n.lone = !slices.ContainsFunc((*addresses)[first+1:], netip.Addr.Is4)
 }
 
 // TTLs are the parts that a tree answers for, each with the TTL of its records in
@@ -135,7 +148,8 @@ func (t *Tree) addName(n model.Name, served bool) {
 		node.Part = 0
 		return
 	}
-	node.Part, node.addresses = ControlPlane, &n.Addresses
+	node.Part = ControlPlane
+	node.resolvesTo(&n.Addresses)
 }
 
 // addApp adds a name of applications.
@@ -146,11 +160,13 @@ func (t *Tree) addApp(a *model.App, served bool) {
 	case a.Subtree:
 		node.Open = true
 		if served {
-			node.Wildcard = t.node(Node{Part: Apps, Zone: node.Zone, addresses: &a.Addresses})
+			node.Wildcard = t.node(Node{Part: Apps, Zone: node.Zone})
+			node.Wildcard.resolvesTo(&a.Addresses)
 		}
 	case node.named: // the control plane's name wins
 	case served:
-		node.Part, node.addresses = Apps, &a.Addresses
+		node.Part = Apps
+		node.resolvesTo(&a.Addresses)
 	default:
 		node.Part = 0
 	}
