@@ -36,7 +36,7 @@ lint: bin/golangci-lint ## Run the linters
 	cd test/controlplane && CGO_ENABLED=0 $(GO) vet ./... # as it is built, so that nothing is compiled twice
 
 .PHONY: build
-build: bin/coredns ## Build the binaries into bin/
+build: bin/coredns bin/xdsd ## Build the binaries into bin/
 
 # The go command knows what is up to date, so these always ask it.
 .PHONY: bin/coredns
@@ -44,8 +44,13 @@ bin/coredns:
 	@echo "building $@ (a few seconds; about two minutes on a cold cache)"
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./corednsbuild
 
+.PHONY: bin/xdsd
+bin/xdsd:
+	@echo "building $@"
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $@ ./xdsd
+
 .PHONY: lab
-lab: ## Build the control plane and MetalLB for tests and demo (minutes, once)
+lab: ## Build control planes and MetalLB, and fetch Envoy, for tests and demo (minutes, once)
 	@$(GO) run ./test/cmd/lab build
 
 bin/golangci-lint: tools/lint/go.mod tools/lint/go.sum
@@ -58,7 +63,7 @@ generate: ## Generate deepcopy functions and CRDs anew
 
 .PHONY: golden
 golden: ## Write the golden files anew; look at the difference before committing it
-	$(GO) test ./internal/model -update
+	$(GO) test ./internal/model ./xdsd/internal/bootstrap ./xdsd/internal/envoy -update
 
 .PHONY: deps
 deps: ## Install missing Debian packages (as root), or name them

@@ -14,5 +14,6 @@
 //
 // The binaries come from the folder that KUBEBUILDER_ASSETS names, else they
 // are built from the module test/controlplane on first use. The CRDs are read
-// from pinned Go modules. Nothing else is downloaded.
+// from pinned Go modules. Envoy is a pinned Python package. Nothing else is
+// downloaded.
 package lab

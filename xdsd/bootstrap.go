@@ -1,0 +1,142 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/densityops/oooi/xdsd/internal/bootstrap"
+)
+
+// bootstrapFlags are the flags of xdsd bootstrap.
+type bootstrapFlags struct {
+	proxyServer, nodeID             string
+	socket, server                  string
+	tlsCert, tlsKey, tlsCA, tlsName string
+	secretsDir                      string
+	adminSocket                     string
+	metricsAddresses                []string
+	metricsPort                     uint16
+	maxConnections                  uint32
+	maxHeap                         uint64
+	format                          string
+	arguments                       bool
+}
+
+func newBootstrapCommand() *cobra.Command {
+	f := &bootstrapFlags{}
+	cmd := &cobra.Command{
+		Use:   "bootstrap",
+		Short: "Print what Envoy starts with",
+		Example: "  # beside xdsd serve, in a pod\n" +
+			"  xdsd bootstrap --proxy-server clusters/demo --node-id demo-proxy-0 > envoy.yaml\n" +
+			"  envoy -c envoy.yaml $(xdsd bootstrap --proxy-server clusters/demo --node-id demo-proxy-0 --args)",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.OutOrStdout()) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.proxyServer, "proxy-server", "", "ProxyServer whose configuration Envoy gets, as namespace/name")
+	flags.StringVar(&f.nodeID, "node-id", "", "name of this Envoy among those of the ProxyServer; empty for the host's name, which in a pod is the pod's")
+	flags.StringVar(&f.socket, "socket", bootstrap.DefaultServerSocket, "Unix socket of xdsd serve; unused with --server")
+	flags.StringVar(&f.server, "server", "", "host:port of an xdsd serve with mutual TLS; empty for its socket")
+	flags.StringVar(&f.tlsCert, "tls-cert", "", "Envoy's certificate for --server")
+	flags.StringVar(&f.tlsKey, "tls-key", "", "key of --tls-cert")
+	flags.StringVar(&f.tlsCA, "tls-ca", "", "authorities of the certificate of --server")
+	flags.StringVar(&f.tlsName, "tls-name", "", "name in the certificate of --server; empty for its host")
+	flags.StringVar(&f.secretsDir, "secrets-dir", "", "folder for the files by which Envoy follows --tls-cert, --tls-key and --tls-ca; they are written there")
+	flags.StringVar(&f.adminSocket, "admin-socket", bootstrap.DefaultAdminSocket, "Unix socket of Envoy's admin interface, with mode 0600")
+	flags.StringSliceVar(&f.metricsAddresses, "metrics-address", nil, "addresses, one a family, of /ready and /stats/prometheus; none for 127.0.0.1")
+	flags.Uint16Var(&f.metricsPort, "metrics-port", bootstrap.DefaultMetricsPort, "port of --metrics-address")
+	flags.Uint32Var(&f.maxConnections, "max-connections", bootstrap.DefaultMaxConnections, "connections of all clients together")
+	flags.Uint64Var(&f.maxHeap, "max-heap", 0, "bytes of memory that Envoy keeps within; 0 for no limit")
+	flags.StringVarP(&f.format, "output", "o", "yaml", "yaml or json")
+	flags.BoolVar(&f.arguments, "args", false, "print Envoy's arguments, one a line, in place of its configuration")
+	return cmd
+}
+
+func (f *bootstrapFlags) config() (bootstrap.Config, error) {
+	namespace, name, ok := strings.Cut(f.proxyServer, "/")
+	if !ok {
+		return bootstrap.Config{}, fmt.Errorf("--proxy-server %q: want namespace/name", f.proxyServer)
+	}
+	host, err := os.Hostname()
+	if err != nil && f.nodeID == "" {
+		return bootstrap.Config{}, fmt.Errorf("--node-id: %w", err)
+	}
+	c := bootstrap.Config{
+		NodeID: cmp.Or(f.nodeID, host), ProxyServer: types.NamespacedName{Namespace: namespace, Name: name},
+		AdminSocket: f.adminSocket, MetricsPort: f.metricsPort,
+		MaxConnections: f.maxConnections, MaxHeapBytes: f.maxHeap, DrainTime: drainTime,
+	}
+	if f.server != "" {
+		c.Server.Address = f.server
+		c.Server.TLS = bootstrap.TLS{CertFile: f.tlsCert, KeyFile: f.tlsKey, CAFile: f.tlsCA, ServerName: f.tlsName, SecretsDir: f.secretsDir}
+	} else {
+		c.Server.Socket = f.socket
+	}
+	c.MetricsAddresses, err = addresses("metrics-address", f.metricsAddresses)
+	return c, err
+}
+
+// drainTime is for how long connections of a route live on that is gone or leads
+// elsewhere. Envoy's default is ten minutes, for which a retired control plane would
+// keep its clients.
+const drainTime = 30 * time.Second
+
+func (f *bootstrapFlags) run(out io.Writer) error {
+	c, err := f.config()
+	if err != nil {
+		return err
+	}
+	if f.arguments {
+		args, err := c.Args()
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintln(out, strings.Join(args, "\n"))
+		return err
+	}
+	b, err := c.Bootstrap()
+	if err != nil {
+		return err
+	}
+	render := map[string]func() ([]byte, error){
+		"yaml": func() ([]byte, error) { return bootstrap.YAML(b) },
+		"json": func() ([]byte, error) { return bootstrap.JSON(b) },
+	}[f.format]
+	if render == nil {
+		return fmt.Errorf("--output %q: want yaml or json", f.format)
+	}
+	text, err := render()
+	if err != nil {
+		return err
+	}
+	if err := f.writeSecrets(c); err != nil {
+		return err
+	}
+	_, err = out.Write(text)
+	return err
+}
+
+// writeSecrets writes the files by which Envoy follows its certificate.
+func (f *bootstrapFlags) writeSecrets(c bootstrap.Config) error {
+	files, err := c.SecretFiles()
+	if err != nil {
+		return err
+	}
+	for name, data := range files {
+		path := filepath.Join(f.secretsDir, name)
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			return errors.Join(fmt.Errorf("--secrets-dir: writing %s", path), err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,232 @@
+package envoy
+
+import (
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/internal/watch"
+	"github.com/densityops/oooi/test/lab"
+	"github.com/densityops/oooi/xdsd/internal/ads"
+	"github.com/densityops/oooi/xdsd/internal/bootstrap"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// folders are the model's own test cases.
+const folders = "../../../internal/model/testdata/proxy-*[^n]"
+
+// read returns the proxies of a folder, and its objects.
+func read(t *testing.T, dir string) ([]*model.ProxyServer, *model.Objects) {
+	t.Helper()
+	options := model.Options{Apps: &model.AppsOptions{}, Proxies: true}
+	in, err := watch.ReadManifests(dir, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return model.Build(in, options).ProxyServers, in
+}
+
+// translated is a proxy in Envoy's words.
+func translated(t *testing.T, p *model.ProxyServer, options Options) ads.Resources {
+	t.Helper()
+	resources, err := Translate(p, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resources
+}
+
+func TestGolden(t *testing.T) {
+	dirs, err := filepath.Glob(folders)
+	if err != nil || len(dirs) == 0 {
+		t.Fatalf("no test cases: %v", err)
+	}
+	for _, dir := range dirs {
+		proxies, in := read(t, dir)
+		for _, p := range proxies {
+			name := strings.TrimPrefix(filepath.Base(dir), "proxy-") + "-" + p.Name
+			t.Run(name, func(t *testing.T) {
+				resources := translated(t, p, Options{})
+				got := render(t, p, resources, in)
+				file := filepath.Join("testdata", name+".yaml")
+				if *update {
+					if err := os.MkdirAll("testdata", 0o755); err != nil {
+						t.Fatal(err)
+					}
+					if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+						t.Fatal(err)
+					}
+				}
+				want, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(string(want), got); diff != "" {
+					t.Errorf("differs from %s (-want +got); write it anew with: go test ./xdsd/internal/envoy -update\n%s", file, diff)
+				}
+				validate(t, p, resources)
+			})
+		}
+	}
+}
+
+// render writes everything down that an Envoy would be sent.
+func render(t *testing.T, p *model.ProxyServer, r ads.Resources, in *model.Objects) string {
+	t.Helper()
+	var b strings.Builder
+	write := func(kind, name string, m proto.Message) {
+		text, err := bootstrap.YAML(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&b, "# %s %s\n%s---\n", kind, name, text)
+	}
+	for _, l := range r.Listeners {
+		write("listener", l.GetName(), l)
+	}
+	for _, c := range r.Routes {
+		write("routes", c.GetName(), c)
+	}
+	for _, c := range r.Clusters {
+		write("cluster", c.GetName(), c)
+	}
+	seen := map[string]bool{}
+	for _, u := range p.Upstreams {
+		if name := EndpointsName(u); !seen[name] {
+			seen[name] = true
+			write("endpoints", name, Endpoints(u, slicesOf(in, u.Service)))
+		}
+	}
+	return b.String()
+}
+
+func slicesOf(in *model.Objects, service string) []*objects.EndpointSlice {
+	return slices.DeleteFunc(slices.Clone(in.EndpointSlices), func(s *objects.EndpointSlice) bool { return s.Service() != service })
+}
+
+// validate has the real Envoy check the resources, as static ones: how else they come
+// makes no difference to what is right.
+func validate(t *testing.T, p *model.ProxyServer, r ads.Resources) {
+	t.Helper()
+	namespace, name, _ := strings.Cut(p.Key(), "/")
+	config := bootstrap.Config{NodeID: "test", AdminSocket: filepath.Join(lab.TempDir(t), "admin.sock")}
+	config.ProxyServer.Namespace, config.ProxyServer.Name = namespace, name
+	b, err := config.Bootstrap()
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, ok := proto.Clone(b).(*bootstrapv3.Bootstrap)
+	if !ok {
+		t.Fatal("no bootstrap")
+	}
+	whole.StaticResources.Listeners = append(whole.StaticResources.Listeners, r.Listeners...)
+	whole.StaticResources.Clusters = append(whole.StaticResources.Clusters, r.Clusters...)
+	text, err := bootstrap.YAML(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lab.ValidateEnvoy(t.Context(), text); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestEqualProxiesMakeEqualBytes translates the same objects again, read in another
+// order: a difference would end connections for nothing.
+func TestEqualProxiesMakeEqualBytes(t *testing.T) {
+	proxies, in := read(t, "../../../internal/model/testdata/proxy-infra")
+	slices.Reverse(in.Services)
+	slices.Reverse(in.Routes)
+	slices.Reverse(in.EndpointSlices)
+	options := model.Options{Apps: &model.AppsOptions{}, Proxies: true}
+	again := model.Build(in, options).ProxyServers
+	for i, p := range proxies {
+		first, second := render(t, p, translated(t, p, Options{}), in), render(t, again[i], translated(t, again[i], Options{}), in)
+		if diff := cmp.Diff(first, second); diff != "" {
+			t.Errorf("%s differs:\n%s", p.Ref, diff)
+		}
+	}
+}
+
+func TestOptions(t *testing.T) {
+	proxies, _ := read(t, "../../../internal/model/testdata/proxy-infra")
+	options := Options{
+		Bind:   []netip.Addr{netip.MustParseAddr("127.0.5.1")},
+		Source: []netip.Addr{netip.MustParseAddr("fd00:50::7"), netip.MustParseAddr("192.168.50.7"), netip.MustParseAddr("192.168.50.8")},
+		Device: "net1",
+	}
+	resources := translated(t, proxies[0], options)
+	for _, l := range resources.Listeners {
+		if got := l.GetAddress().GetSocketAddress().GetAddress(); got != "127.0.5.1" || len(l.GetAdditionalAddresses()) != 0 {
+			t.Errorf("%s listens on %s and %v", l.GetName(), got, l.GetAdditionalAddresses())
+		}
+	}
+	for _, c := range resources.Clusters {
+		bind := c.GetUpstreamBindConfig()
+		if fromVLAN := strings.Contains(c.GetName(), "/apps-http"); fromVLAN != (bind != nil) {
+			t.Errorf("%s leaves from %v", c.GetName(), bind)
+		}
+		if bind == nil {
+			continue
+		}
+		if got := bind.GetSourceAddress().GetAddress(); got != "192.168.50.7" {
+			t.Errorf("%s leaves from %s", c.GetName(), got)
+		}
+		if extra := bind.GetExtraSourceAddresses(); len(extra) != 1 || extra[0].GetAddress().GetAddress() != "fd00:50::7" {
+			t.Errorf("%s leaves from %v as well", c.GetName(), extra)
+		}
+		if o := bind.GetSocketOptions(); len(o) != 1 || string(o[0].GetBufValue()) != "net1\x00" || o[0].GetState() != corev3.SocketOption_STATE_PREBIND {
+			t.Errorf("%s leaves by %v", c.GetName(), o)
+		}
+	}
+	validate(t, proxies[0], resources)
+}
+
+// TestChainsStandAlone adds a route: every chain of before is what it was, and so are
+// the rest of the listener and all clusters.
+func TestChainsStandAlone(t *testing.T) {
+	proxies, _ := read(t, "../../../internal/model/testdata/proxy-backends")
+	p := proxies[slices.IndexFunc(proxies, func(p *model.ProxyServer) bool { return p.Name == "own" })]
+	before := translated(t, p, Options{})
+	more := *p
+	more.Listeners = slices.Clone(p.Listeners)
+	l := *p.Listeners[0]
+	l.Routes = append([]model.Route{{Host: "0.example.com", Upstream: p.Upstreams[0].Name, Owner: p.Ref}}, l.Routes...)
+	more.Listeners[0] = &l
+	after := translated(t, &more, Options{})
+
+	chains := map[string]*listenerv3.FilterChain{}
+	for _, c := range after.Listeners[0].GetFilterChains() {
+		chains[c.GetName()] = c
+	}
+	for _, c := range before.Listeners[0].GetFilterChains() {
+		if !proto.Equal(c, chains[c.GetName()]) {
+			t.Errorf("chain %s has changed", c.GetName())
+		}
+		delete(chains, c.GetName())
+	}
+	if len(chains) != 1 {
+		t.Errorf("%d chains are new", len(chains))
+	}
+	before.Listeners[0].FilterChains, after.Listeners[0].FilterChains = nil, nil
+	if !proto.Equal(before.Listeners[0], after.Listeners[0]) {
+		t.Error("the rest of the listener has changed")
+	}
+	if !slices.EqualFunc(before.Clusters, after.Clusters, func(a, b *clusterv3.Cluster) bool { return proto.Equal(a, b) }) {
+		t.Error("clusters have changed")
+	}
+}

@@ -1,0 +1,71 @@
+package envoy
+
+import (
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/densityops/oooi/internal/model"
+)
+
+// httpChain tells requests apart by Host. Which host leads where comes apart from the
+// listener, so that a change of it does not touch connections.
+func (t *translator) httpChain(l *model.Listener) *listenerv3.FilterChain {
+	name := ListenerName(l.Port)
+	hcm := &hcmv3.HttpConnectionManager{
+		StatPrefix: name,
+		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{
+			ConfigSource: overADS(), RouteConfigName: name,
+		}},
+		HttpFilters: []*hcmv3.HttpFilter{{
+			Name:       "envoy.filters.http.router",
+			ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: t.wrap("router", &routerv3.Router{SuppressEnvoyHeaders: true})},
+		}},
+		UpgradeConfigs: []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: "websocket"}},
+		// The client's address is the connection's, not what a header makes up.
+		UseRemoteAddress:           wrapperspb.Bool(true),
+		GenerateRequestId:          wrapperspb.Bool(false),
+		ServerHeaderTransformation: hcmv3.HttpConnectionManager_PASS_THROUGH,
+		RequestHeadersTimeout:      durationpb.New(helloTimeout),
+		StripPortMode:              &hcmv3.HttpConnectionManager_StripAnyHostPort{StripAnyHostPort: true},
+		CommonHttpProtocolOptions:  &corev3.HttpProtocolOptions{IdleTimeout: durationpb.New(httpIdleTimeout)},
+		StreamIdleTimeout:          durationpb.New(0), // the route's counts
+		HttpProtocolOptions:        &corev3.Http1ProtocolOptions{AcceptHttp_10: true},
+		AccessLog:                  t.accessLog("request", &name),
+	}
+	return &listenerv3.FilterChain{Name: "http", Filters: []*listenerv3.Filter{{
+		Name:       "envoy.filters.network.http_connection_manager",
+		ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: t.wrap("HTTP on "+name, hcm)},
+	}}}
+}
+
+// httpIdleTimeout ends connections that carry no request; Envoy's default.
+const httpIdleTimeout = 3600e9
+
+// routeConfiguration leads hosts to upstreams. Any other host is not found.
+func (t *translator) routeConfiguration(l *model.Listener) *routev3.RouteConfiguration {
+	out := &routev3.RouteConfiguration{
+		Name: ListenerName(l.Port),
+		// A cluster may come after the routes that name it.
+		ValidateClusters: wrapperspb.Bool(false),
+	}
+	for _, r := range l.Routes {
+		out.VirtualHosts = append(out.VirtualHosts, &routev3.VirtualHost{
+			Name: r.Owner.String() + " " + r.Host, Domains: []string{r.Host},
+			Routes: []*routev3.Route{{
+				Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
+				Action: &routev3.Route_Route{Route: &routev3.RouteAction{
+					ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: r.Upstream},
+					// Downloads, and websockets, take as long as they take.
+					Timeout:     durationpb.New(0),
+					IdleTimeout: durationpb.New(t.upstreams[r.Upstream].IdleTimeout),
+				}},
+			}},
+		})
+	}
+	return out
+}

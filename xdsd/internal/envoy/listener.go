@@ -1,0 +1,175 @@
+package envoy
+
+import (
+	"fmt"
+	"time"
+
+	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	streamv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/stream/v3"
+	tlsinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/tls_inspector/v3"
+	directv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/direct_response/v3"
+	tcpproxyv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/densityops/oooi/internal/model"
+)
+
+const (
+	// bufferLimit bounds, in bytes, what Envoy holds of each direction of a connection.
+	// With the default of 1 MiB a few slow readers are a lot of memory.
+	bufferLimit = 32 << 10
+	// helloTimeout is for how long a client may take for its TLS handshake to say which
+	// name it wants; Envoy's default.
+	helloTimeout = 15 * time.Second
+	// connectAttempts is how many endpoints are tried for one connection; the default is 1.
+	connectAttempts = 3
+	// Between attempts there is a wait, which doubles.
+	retryFirst, retryCap = 50 * time.Millisecond, time.Second
+)
+
+// ListenerName is the name of the listener on a port. It is also that of its route
+// configuration, if it has one.
+func ListenerName(port int32) string { return fmt.Sprintf("port-%d", port) }
+
+// listener makes the listener of one port. Envoy puts a change into place without a
+// disturbance if it is of filter chains alone, and each chain lives on for as long as
+// it stays byte for byte the same: so there is a chain for each name.
+func (t *translator) listener(l *model.Listener) *listenerv3.Listener {
+	out := &listenerv3.Listener{
+		Name:                          ListenerName(l.Port),
+		Address:                       addressOf(t.options.Bind[0], uint32(l.Port)), //nolint:gosec // the model has checked ports
+		PerConnectionBufferLimitBytes: wrapperspb.UInt32(bufferLimit),
+		SocketOptions:                 keepAlive(),
+		AccessLog:                     t.accessLog("listener", nil),
+	}
+	for _, bind := range t.options.Bind[1:] {
+		out.AdditionalAddresses = append(out.AdditionalAddresses, &listenerv3.AdditionalAddress{
+			Address:       addressOf(bind, uint32(l.Port)), //nolint:gosec // the model has checked ports
+			SocketOptions: &corev3.SocketOptionsOverride{SocketOptions: keepAlive()},
+		})
+	}
+	if l.HTTP {
+		out.FilterChains = []*listenerv3.FilterChain{t.httpChain(l)}
+		return out
+	}
+	out.ListenerFilters = []*listenerv3.ListenerFilter{{
+		Name:       "envoy.filters.listener.tls_inspector",
+		ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: t.wrap("TLS inspector", &tlsinspectorv3.TlsInspector{})},
+	}}
+	out.ListenerFiltersTimeout = durationpb.New(helloTimeout)
+	out.FilterChains = append(out.FilterChains, t.sentinel())
+	for _, r := range l.Routes {
+		out.FilterChains = append(out.FilterChains, t.chain(
+			// Envoy's errors name the chain, and so the object that is to blame.
+			r.Owner.String()+" "+r.Host,
+			&listenerv3.FilterChainMatch{TransportProtocol: "tls", ServerNames: []string{r.Host}}, r.Upstream))
+	}
+	if l.Plain != "" {
+		out.FilterChains = append(out.FilterChains, t.chain("not TLS", &listenerv3.FilterChainMatch{TransportProtocol: "raw_buffer"}, l.Plain))
+	}
+	if l.Default != "" {
+		out.DefaultFilterChain = t.chain("default", nil, l.Default)
+	}
+	return out
+}
+
+// sentinelName is a name that nobody can have (RFC 6761 section 6.4).
+const sentinelName = "sentinel.invalid"
+
+// sentinel is a chain that is always there: a listener that had none, and gets one,
+// would be made anew.
+func (t *translator) sentinel() *listenerv3.FilterChain {
+	return &listenerv3.FilterChain{
+		Name:             "sentinel",
+		FilterChainMatch: &listenerv3.FilterChainMatch{TransportProtocol: "tls", ServerNames: []string{sentinelName}},
+		Filters: []*listenerv3.Filter{{
+			Name:       "envoy.filters.network.direct_response", // with nothing, and closes
+			ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: t.wrap("sentinel", &directv3.Config{})},
+		}},
+	}
+}
+
+// chain passes connections on as they are.
+func (t *translator) chain(name string, match *listenerv3.FilterChainMatch, upstream string) *listenerv3.FilterChain {
+	u := t.upstreams[upstream]
+	tcp := &tcpproxyv3.TcpProxy{
+		StatPrefix:       statName(upstream),
+		ClusterSpecifier: &tcpproxyv3.TcpProxy_Cluster{Cluster: upstream},
+		// The default of an hour would end watches of the API server and konnectivity's tunnels.
+		IdleTimeout:        durationpb.New(u.IdleTimeout),
+		MaxConnectAttempts: wrapperspb.UInt32(connectAttempts),
+		BackoffOptions:     &corev3.BackoffStrategy{BaseInterval: durationpb.New(retryFirst), MaxInterval: durationpb.New(retryCap)},
+		AccessLog:          t.accessLog("connection", &name),
+	}
+	return &listenerv3.FilterChain{
+		Name: name, FilterChainMatch: match,
+		Filters: []*listenerv3.Filter{{
+			Name:       "envoy.filters.network.tcp_proxy",
+			ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: t.wrap("chain "+name, tcp)},
+		}},
+	}
+}
+
+// keepAlive finds out within minutes that a client is gone without a word: a virtual
+// machine that was killed ends no connection.
+func keepAlive() []*corev3.SocketOption {
+	const solSocket, soKeepAlive, ipprotoTCP, tcpKeepIdle, tcpKeepInterval, tcpKeepCount = 1, 9, 6, 4, 5, 6
+	option := func(what string, level, name, value int64) *corev3.SocketOption {
+		return &corev3.SocketOption{
+			Description: what, Level: level, Name: name, Value: &corev3.SocketOption_IntValue{IntValue: value},
+			State: corev3.SocketOption_STATE_LISTENING,
+		}
+	}
+	return []*corev3.SocketOption{
+		option("SO_KEEPALIVE", solSocket, soKeepAlive, 1),
+		option("TCP_KEEPIDLE", ipprotoTCP, tcpKeepIdle, keepAliveIdle),
+		option("TCP_KEEPINTVL", ipprotoTCP, tcpKeepInterval, keepAliveInterval),
+		option("TCP_KEEPCNT", ipprotoTCP, tcpKeepCount, keepAliveProbes),
+	}
+}
+
+// Keepalive of connections on either side: seconds of silence before the first probe,
+// seconds between two, and how many may go unanswered.
+const (
+	keepAliveIdle     = 60
+	keepAliveInterval = 20
+	keepAliveProbes   = 3
+)
+
+// accessLog writes a line for each connection when it ends, if that is asked for. The
+// listener's own log has those that no chain took.
+func (t *translator) accessLog(what string, chain *string) []*accesslogv3.AccessLog {
+	if !t.proxy.AccessLog {
+		return nil
+	}
+	fields := map[string]*structpb.Value{}
+	for name, command := range map[string]string{
+		"time": "%START_TIME%", "client": "%DOWNSTREAM_REMOTE_ADDRESS%", "local": "%DOWNSTREAM_LOCAL_ADDRESS%",
+		"sni": "%REQUESTED_SERVER_NAME%", "upstream": "%UPSTREAM_CLUSTER_RAW%", "host": "%UPSTREAM_HOST%",
+		"received": "%BYTES_RECEIVED%", "sent": "%BYTES_SENT%", "duration": "%DURATION%",
+		"flags": "%RESPONSE_FLAGS%", "failure": "%UPSTREAM_TRANSPORT_FAILURE_REASON%",
+	} {
+		fields[name] = structpb.NewStringValue(command)
+	}
+	fields["log"] = structpb.NewStringValue(what)
+	if chain != nil {
+		fields["chain"] = structpb.NewStringValue(*chain)
+	}
+	log := &streamv3.StdoutAccessLog{AccessLogFormat: &streamv3.StdoutAccessLog_LogFormat{LogFormat: &corev3.SubstitutionFormatString{
+		Format: &corev3.SubstitutionFormatString_JsonFormat{JsonFormat: &structpb.Struct{Fields: fields}},
+	}}}
+	out := &accesslogv3.AccessLog{
+		Name:       "envoy.access_loggers.stdout",
+		ConfigType: &accesslogv3.AccessLog_TypedConfig{TypedConfig: t.wrap("access log", log)},
+	}
+	if chain == nil {
+		out.Filter = &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_ResponseFlagFilter{
+			ResponseFlagFilter: &accesslogv3.ResponseFlagFilter{Flags: []string{"NR"}},
+		}}
+	}
+	return []*accesslogv3.AccessLog{out}
+}

@@ -1,0 +1,172 @@
+package serve
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"sync"
+
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/watch"
+	"github.com/densityops/oooi/xdsd/internal/ads"
+	"github.com/densityops/oooi/xdsd/internal/envoy"
+)
+
+// Feeder feeds an ADS server from a store.
+type Feeder struct {
+	store   *watch.Store
+	server  *ads.Server
+	options envoy.Options
+	log     *slog.Logger
+	wake    chan struct{}
+
+	mu       sync.Mutex
+	snapshot bool            // there is a new one
+	services map[string]bool // whose endpoints have changed
+
+	// What Run alone uses.
+	upstreams map[string][]*model.Upstream // by Service
+	proxies   map[string]string            // what is served, with what is wrong with it
+	endpoints map[string]bool              // names of what was handed over
+}
+
+// NewFeeder makes a Feeder. The options are for all proxies.
+func NewFeeder(store *watch.Store, server *ads.Server, options envoy.Options, log *slog.Logger) *Feeder {
+	return &Feeder{
+		store: store, server: server, options: options, log: log, wake: make(chan struct{}, 1),
+		services: map[string]bool{}, proxies: map[string]string{}, endpoints: map[string]bool{},
+	}
+}
+
+// Run feeds the server until the context ends. What the store knows from its file is
+// served at once, and until it knows anything nothing is: an empty configuration would
+// end every connection.
+func (f *Feeder) Run(ctx context.Context) {
+	defer f.store.Subscribe(func() { f.note("") })()
+	defer f.store.SubscribeEndpoints(f.note)()
+	f.note("")
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.wake:
+		}
+		f.mu.Lock()
+		snapshot, services := f.snapshot, f.services
+		f.snapshot, f.services = false, map[string]bool{}
+		f.mu.Unlock()
+		if snapshot { // which brings all endpoints with it
+			f.feed(f.store.Snapshot()) //nolint:contextcheck // what is handed over is whole, also while we end
+			continue
+		}
+		f.feedEndpoints(services)
+	}
+}
+
+// note takes down what changed: the endpoints of a Service, or with "" the snapshot.
+func (f *Feeder) note(service string) {
+	f.mu.Lock()
+	if service == "" {
+		f.snapshot = true
+	} else {
+		f.services[service] = true
+	}
+	f.mu.Unlock()
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// feed hands over a whole snapshot: endpoints before the clusters that need them, and
+// what is gone last. One proxy's fault keeps nothing from the others.
+func (f *Feeder) feed(s *model.Snapshot) {
+	if s == nil {
+		return
+	}
+	upstreams := map[string][]*model.Upstream{}
+	endpoints := map[string]*endpointv3.ClusterLoadAssignment{}
+	for _, p := range s.ProxyServers {
+		for _, u := range p.Upstreams {
+			if u.Service != "" {
+				upstreams[u.Service] = append(upstreams[u.Service], u)
+			}
+			if name := envoy.EndpointsName(u); endpoints[name] == nil {
+				endpoints[name] = f.endpointsOf(u)
+			}
+		}
+	}
+	f.upstreams = upstreams
+	if err := f.server.UpdateEndpoints(endpoints, nil); err != nil {
+		f.log.Error("endpoints are not served", "err", err)
+	}
+	gone := maps.Clone(f.proxies)
+	for _, p := range s.ProxyServers {
+		delete(gone, p.Key())
+		f.feedProxy(p)
+	}
+	for name := range gone {
+		f.server.Delete(name)
+		delete(f.proxies, name)
+		f.log.Info("proxy is gone", "proxy", name)
+	}
+	var removed []string
+	for name := range f.endpoints {
+		if endpoints[name] == nil {
+			removed = append(removed, name)
+			delete(f.endpoints, name)
+		}
+	}
+	for name := range endpoints {
+		f.endpoints[name] = true
+	}
+	if err := f.server.UpdateEndpoints(nil, removed); err != nil {
+		f.log.Error("endpoints are not removed", "err", err)
+	}
+}
+
+// feedProxy hands over one proxy. What cannot be served is logged when that is news,
+// and the configuration of before stays.
+func (f *Feeder) feedProxy(p *model.ProxyServer) {
+	resources, err := envoy.Translate(p, f.options)
+	if err == nil {
+		err = f.server.Set(p.Key(), resources)
+	}
+	wrong := ""
+	if err != nil {
+		wrong = err.Error()
+	}
+	before, known := f.proxies[p.Key()]
+	f.proxies[p.Key()] = wrong
+	switch {
+	case wrong != "" && wrong != before:
+		f.log.Error("proxy keeps its configuration of before", "proxy", p.Key(), "err", err)
+	case !known && wrong == "":
+		f.log.Info("proxy is served", "proxy", p.Key(), "listeners", len(p.Listeners), "upstreams", len(p.Upstreams))
+	}
+}
+
+// feedEndpoints hands over the endpoints of some Services.
+func (f *Feeder) feedEndpoints(services map[string]bool) {
+	set := map[string]*endpointv3.ClusterLoadAssignment{}
+	for service := range services {
+		for _, u := range f.upstreams[service] {
+			set[envoy.EndpointsName(u)] = f.endpointsOf(u)
+		}
+	}
+	if len(set) == 0 {
+		return
+	}
+	if err := f.server.UpdateEndpoints(set, nil); err != nil {
+		f.log.Error("endpoints are not served", "err", err)
+	}
+}
+
+func (f *Feeder) endpointsOf(u *model.Upstream) *endpointv3.ClusterLoadAssignment {
+	if u.Service == "" {
+		return envoy.Endpoints(u, nil)
+	}
+	return envoy.Endpoints(u, f.store.EndpointSlices(u.Service))
+}

@@ -1,0 +1,206 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/watch"
+	"github.com/densityops/oooi/xdsd/internal/ads"
+	"github.com/densityops/oooi/xdsd/internal/bootstrap"
+	"github.com/densityops/oooi/xdsd/internal/envoy"
+	"github.com/densityops/oooi/xdsd/internal/serve"
+)
+
+// serveFlags are the flags of xdsd serve.
+type serveFlags struct {
+	kubeconfig, context, manifests, snapshot string
+	proxyServers, infras, hostedClusters     []string
+	namespaces                               []string
+	socket, listen                           string
+	tls                                      ads.Files
+	bind, source                             []string
+	device                                   string
+	http                                     string
+	logFormat, logLevel                      string
+}
+
+func newServeCommand() *cobra.Command {
+	f := &serveFlags{}
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve Envoy's configuration and keep it true",
+		Example: "  # beside Envoy, in a pod\n" +
+			"  xdsd serve --proxy-server clusters/demo --infra clusters/demo --hosted-cluster clusters/demo\n\n" +
+			"  # for many Envoys, over TCP with mutual TLS\n" +
+			"  xdsd serve --socket '' --listen :18000 --tls-cert tls.crt --tls-key tls.key --tls-ca ca.crt",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o, err := f.options()
+			if err != nil {
+				return err
+			}
+			return o.run(cmd.Context())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file; empty for the pod's service account")
+	flags.StringVar(&f.context, "context", "", "context in the kubeconfig; empty for its current one")
+	flags.StringVar(&f.manifests, "manifests", "", "folder of YAML files to read in place of an API server")
+	flags.StringSliceVar(&f.proxyServers, "proxy-server", nil, "ProxyServers to serve, as namespace/name; none for all")
+	flags.StringSliceVar(&f.infras, "infra", nil, "Infras to read, as namespace/name; none for all")
+	flags.StringSliceVar(&f.hostedClusters, "hosted-cluster", nil, "HostedClusters to read, as namespace/name; none for all, in all namespaces")
+	flags.StringSliceVar(&f.namespaces, "namespace", nil, "namespaces of further backends, beside the control planes of --hosted-cluster")
+	flags.StringVar(&f.snapshot, "snapshot", "", "file that keeps what is known across a restart; empty for none")
+	flags.StringVar(&f.socket, "socket", bootstrap.DefaultServerSocket, "Unix socket to serve on, with mode 0600; empty for none")
+	flags.StringVar(&f.listen, "listen", "", "address to serve on with mutual TLS, such as :18000; empty for none")
+	flags.StringVar(&f.tls.Certificate, "tls-cert", "", "certificate of --listen, read again when it changes")
+	flags.StringVar(&f.tls.Key, "tls-key", "", "key of --tls-cert")
+	flags.StringVar(&f.tls.CA, "tls-ca", "", "authorities of Envoys' certificates; each serves the ProxyServer in its URI SAN, spiffe://oooi/proxy/NAMESPACE/NAME")
+	flags.StringSliceVar(&f.bind, "bind", nil, "addresses that Envoy listens on; none for all")
+	flags.StringSliceVar(&f.source, "source", nil, "addresses that Envoy connects to applications from, one a family; none for the ProxyServer's")
+	flags.StringVar(&f.device, "device", "", "network interface that Envoy connects to applications by; empty for what the routes say")
+	flags.StringVar(&f.http, "http", ":9902", "address of /healthz, /readyz, /metrics and /state")
+	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")
+	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	return cmd
+}
+
+// serveOptions are checked flags.
+type serveOptions struct {
+	store  watch.Config
+	socket string
+	listen string
+	tls    ads.Files
+	envoy  envoy.Options
+	http   string
+	log    *slog.Logger
+}
+
+func (f *serveFlags) options() (*serveOptions, error) {
+	log, err := newLogger(f.logFormat, f.logLevel)
+	if err != nil {
+		return nil, err
+	}
+	o := &serveOptions{socket: f.socket, listen: f.listen, tls: f.tls, http: f.http, log: log, store: watch.Config{
+		Kubeconfig: f.kubeconfig, Context: f.context, Manifests: f.manifests, File: f.snapshot,
+		Scope: model.Scope{Infras: f.infras, HostedClusters: f.hostedClusters, ProxyServers: f.proxyServers, Namespaces: f.namespaces},
+		Apps:  &model.AppsOptions{}, Proxies: true,
+	}}
+	if f.manifests != "" && f.kubeconfig != "" {
+		return nil, errors.New("--manifests and --kubeconfig: give one of the two")
+	}
+	for flag, list := range map[string][]string{"proxy-server": f.proxyServers, "infra": f.infras, "hosted-cluster": f.hostedClusters} {
+		for _, object := range list {
+			if namespace, name, ok := strings.Cut(object, "/"); !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
+				return nil, fmt.Errorf("--%s %q: want namespace/name", flag, object)
+			}
+		}
+	}
+	if f.socket == "" && f.listen == "" {
+		return nil, errors.New("nothing to serve on: give --socket or --listen")
+	}
+	if f.listen != "" && (f.tls.Certificate == "" || f.tls.Key == "" || f.tls.CA == "") {
+		return nil, errors.New("--listen needs --tls-cert, --tls-key and --tls-ca: only a Unix socket goes without")
+	}
+	o.envoy.Device = f.device
+	if o.envoy.Bind, err = addresses("bind", f.bind); err != nil {
+		return nil, err
+	}
+	if o.envoy.Source, err = addresses("source", f.source); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+func addresses(flag string, texts []string) ([]netip.Addr, error) {
+	var list []netip.Addr
+	for _, text := range texts {
+		address, err := netip.ParseAddr(text)
+		if err != nil {
+			return nil, fmt.Errorf("--%s %q is not an IP address", flag, text)
+		}
+		list = append(list, address)
+	}
+	return list, nil
+}
+
+// newLogger makes a logger to standard error.
+func newLogger(format, level string) (*slog.Logger, error) {
+	var threshold slog.Level
+	if err := threshold.UnmarshalText([]byte(level)); err != nil {
+		return nil, fmt.Errorf("--log-level %q: want debug, info, warn or error", level)
+	}
+	options := &slog.HandlerOptions{Level: threshold}
+	switch format {
+	case "text":
+		return slog.New(slog.NewTextHandler(os.Stderr, options)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(os.Stderr, options)), nil
+	default:
+		return nil, fmt.Errorf("--log-format %q: want text or json", format)
+	}
+}
+
+// run serves until the context ends, or something fails that nothing here can mend.
+func (o *serveOptions) run(ctx context.Context) error {
+	store, err := watch.Open(o.store, o.log)
+	if err != nil {
+		return err
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	server, err := ads.New(ads.Options{Log: o.log, Registerer: registry})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	group, ctx := errgroup.WithContext(ctx)
+	defer cancel() // ends what was started, where something else cannot be
+	if err := o.listenADS(ctx, group, server); err != nil {
+		return err
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", o.http)
+	if err != nil {
+		return fmt.Errorf("--http: %w", err)
+	}
+	group.Go(func() error { return serve.HTTP(ctx, l, serve.Handler(store, server, registry), o.log) })
+	group.Go(func() error { store.Run(ctx); return nil })
+	group.Go(func() error { serve.NewFeeder(store, server, o.envoy, o.log).Run(ctx); return nil })
+	return group.Wait()
+}
+
+// listenADS serves ADS on what the flags say.
+func (o *serveOptions) listenADS(ctx context.Context, group *errgroup.Group, server *ads.Server) error {
+	if o.socket != "" {
+		l, err := ads.ListenUnix(ctx, o.socket)
+		if err != nil {
+			return err
+		}
+		group.Go(func() error { return server.Serve(ctx, l) })
+	}
+	if o.listen == "" {
+		return nil
+	}
+	certificates, err := ads.LoadCertificates(o.tls, o.log)
+	if err != nil {
+		return err
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", o.listen)
+	if err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	group.Go(func() error { return server.ServeTLS(ctx, l, certificates) })
+	return nil
+}
