@@ -68,7 +68,7 @@ func newServeCommand() *cobra.Command {
 	flags.StringVar(&f.tls.Certificate, "tls-cert", "", "certificate of --listen, read again when it changes")
 	flags.StringVar(&f.tls.Key, "tls-key", "", "key of --tls-cert")
 	flags.StringVar(&f.tls.CA, "tls-ca", "", "authorities of Envoys' certificates; each serves the ProxyServer in its URI SAN, spiffe://oooi/proxy/NAMESPACE/NAME")
-	flags.StringSliceVar(&f.bind, "bind", nil, "addresses that Envoy listens on; none for all")
+	flags.StringSliceVar(&f.bind, "bind", nil, "addresses that Envoy listens on; none for all of IPv4, and of IPv6 where the ProxyServer has one")
 	flags.StringSliceVar(&f.source, "source", nil, "addresses that Envoy connects to applications from, one a family; none for the ProxyServer's")
 	flags.StringVar(&f.device, "device", "", "network interface that Envoy connects to applications by; empty for what the routes say")
 	flags.StringVar(&f.http, "http", ":9902", "address of /healthz, /readyz, /metrics and /state")
@@ -161,6 +161,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(serve.Collector(store))
 	server, err := ads.New(ads.Options{Log: o.log, Registerer: registry})
 	if err != nil {
 		return err

@@ -58,7 +58,7 @@ func (p *proxyBuilder) addBackend(in *v1alpha1.ProxyBackend, source string) {
 // backendUpstream is the upstream of a backend.
 func (p *proxyBuilder) backendUpstream(in *v1alpha1.ProxyBackend, source string) *Upstream {
 	u := &Upstream{
-		Name: p.out.Key() + "/" + in.Name, Owner: p.out.Ref, Backend: in.Name,
+		Name: "proxy/" + p.out.Key() + "/" + in.Name, Owner: p.out.Ref, Backend: in.Name,
 		ConnectTimeout: time.Duration(cmp.Or(in.TimeoutSeconds, v1alpha1.DefaultConnectTimeoutSeconds)) * time.Second,
 		IdleTimeout:    in.IdleTimeout.Or(v1alpha1.DefaultProxyIdleTimeout),
 	}

@@ -51,7 +51,7 @@ func TestAmbiguousSelectorKeepsWhatItFound(t *testing.T) {
 		if upstream.Service != step.want || reason != step.reason || len(s.Problems) > 1 {
 			t.Errorf("%s: connects to %q, %v; want %q and %q", step.name, upstream.Service, s.Problems, step.want, step.reason)
 		}
-		if (upstream.Missing == "") != (reason == "") || !strings.HasPrefix(upstream.Name, "p/p/") {
+		if (upstream.Missing == "") != (reason == "") || !strings.HasPrefix(upstream.Name, "proxy/p/p/") {
 			t.Errorf("%s: %+v", step.name, upstream)
 		}
 	}

@@ -195,7 +195,7 @@ func (p *proxyBuilder) serviceUpstream(infra *Infra, namespace, service, port st
 
 // addressUpstream returns the name of the upstream of some addresses on a port.
 func (p *proxyBuilder) addressUpstream(infra *Infra, what string, addresses []netip.Addr, port int32) string {
-	u := upstreamOf(infra, infra.Cluster.Key()+"/"+what)
+	u := upstreamOf(infra, "infra/"+infra.Key()+"/"+what)
 	u.FromVLAN = true
 	for _, address := range addresses {
 		u.Addresses = append(u.Addresses, netip.AddrPortFrom(address, uint16(port))) //nolint:gosec // checked to be one

@@ -59,7 +59,10 @@ type Route struct {
 
 // Upstream is where connections go to: the endpoints of a Service's port, or addresses.
 type Upstream struct {
-	// Name is unique in the proxy, and stays while the upstream means the same.
+	// Name tells what is connected to, whatever becomes of it: a Service's port as
+	// "namespace/name/port", or what an Infra or a ProxyServer has of its own as
+	// "infra/namespace/name/..." or "proxy/namespace/name/...". Upstreams of one name are
+	// equal in what they connect to.
 	Name string `json:"name"`
 	// Owner is the object that it comes from.
 	Owner Ref `json:"owner"`

@@ -25,7 +25,7 @@ func (t *translator) cluster(u *model.Upstream) *clusterv3.Cluster {
 	c := &clusterv3.Cluster{
 		Name:                 u.Name,
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
-		EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: overADS(), ServiceName: EndpointsName(u)},
+		EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: overADS(), ServiceName: u.Name},
 		ConnectTimeout:       durationpb.New(u.ConnectTimeout),
 		// Connections live for hours: what counts is how many an endpoint has.
 		LbPolicy:                      clusterv3.Cluster_LEAST_REQUEST,
@@ -104,15 +104,6 @@ func (t *translator) bindConfig() *corev3.BindConfig {
 		}}
 	}
 	return c
-}
-
-// EndpointsName is the name of the endpoints of an upstream. Upstreams of one port of
-// one Service have them in common.
-func EndpointsName(u *model.Upstream) string {
-	if u.FromVLAN || u.Service == "" {
-		return u.Name
-	}
-	return u.Service + "/" + cmp.Or(u.PortName, "-")
 }
 
 // statName is a name for statistics: Envoy takes a dot for the end of it.

@@ -12,8 +12,9 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// Endpoints returns what an upstream connects to: its addresses, or the endpoints of its
-// Service, given its EndpointSlices. Without any it is an assignment that is empty.
+// Endpoints returns what an upstream connects to, under its name: its addresses, or the
+// endpoints of its Service, given its EndpointSlices. Without any it is an assignment that
+// is empty.
 func Endpoints(u *model.Upstream, list []*objects.EndpointSlice) *endpointv3.ClusterLoadAssignment {
 	targets := u.Addresses
 	if !u.FromVLAN {
@@ -31,7 +32,7 @@ func Endpoints(u *model.Upstream, list []*objects.EndpointSlice) *endpointv3.Clu
 			}},
 		})
 	}
-	out := &endpointv3.ClusterLoadAssignment{ClusterName: EndpointsName(u)}
+	out := &endpointv3.ClusterLoadAssignment{ClusterName: u.Name}
 	if len(targets) > 0 {
 		out.Endpoints = []*endpointv3.LocalityLbEndpoints{locality}
 	}

@@ -105,12 +105,8 @@ func render(t *testing.T, p *model.ProxyServer, r ads.Resources, in *model.Objec
 	for _, c := range r.Clusters {
 		write("cluster", c.GetName(), c)
 	}
-	seen := map[string]bool{}
 	for _, u := range p.Upstreams {
-		if name := EndpointsName(u); !seen[name] {
-			seen[name] = true
-			write("endpoints", name, Endpoints(u, slicesOf(in, u.Service)))
-		}
+		write("endpoints", u.Name, Endpoints(u, slicesOf(in, u.Service)))
 	}
 	return b.String()
 }

@@ -18,7 +18,9 @@ import (
 // Options are what one Envoy differs in from another of the same ProxyServer, or a
 // test from both.
 type Options struct {
-	// Bind are the addresses to listen on. The default is every address, of both families.
+	// Bind are the addresses to listen on. The default is every address of IPv4, and every
+	// one of IPv6 where the proxy has one on the VLAN: a node may have no IPv6 at all, and
+	// then Envoy would refuse the listener.
 	Bind []netip.Addr
 	// Source are the addresses, one a family, that connections to applications leave
 	// from. The default is the proxy's on the VLAN.
@@ -32,7 +34,10 @@ type Options struct {
 func Translate(p *model.ProxyServer, options Options) (ads.Resources, error) {
 	t := translator{proxy: p, options: options, upstreams: map[string]*model.Upstream{}}
 	if len(options.Bind) == 0 {
-		t.options.Bind = []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}
+		t.options.Bind = []netip.Addr{netip.IPv4Unspecified()}
+		if slices.ContainsFunc(p.VLAN, netip.Addr.Is6) {
+			t.options.Bind = append(t.options.Bind, netip.IPv6Unspecified())
+		}
 	}
 	if len(options.Source) == 0 {
 		t.options.Source = p.VLAN

@@ -93,8 +93,8 @@ func (f *Feeder) feed(s *model.Snapshot) {
 			if u.Service != "" {
 				upstreams[u.Service] = append(upstreams[u.Service], u)
 			}
-			if name := envoy.EndpointsName(u); endpoints[name] == nil {
-				endpoints[name] = f.endpointsOf(u)
+			if endpoints[u.Name] == nil { // else another proxy has it, too
+				endpoints[u.Name] = f.endpointsOf(u)
 			}
 		}
 	}
@@ -153,7 +153,7 @@ func (f *Feeder) feedEndpoints(services map[string]bool) {
 	set := map[string]*endpointv3.ClusterLoadAssignment{}
 	for service := range services {
 		for _, u := range f.upstreams[service] {
-			set[envoy.EndpointsName(u)] = f.endpointsOf(u)
+			set[u.Name] = f.endpointsOf(u)
 		}
 	}
 	if len(set) == 0 {

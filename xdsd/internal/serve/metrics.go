@@ -1,0 +1,75 @@
+package serve
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/densityops/oooi/internal/watch"
+)
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(prometheus.BuildFQName("xdsd", "", name), help, labels, nil)
+}
+
+var (
+	syncedDesc = desc("synced", "Whether what is served was made from the API server (1) or there is none yet but what a file kept (0).")
+	ageDesc    = desc("snapshot_age_seconds", "For how long the API server has not been followed without a gap: 0 while every watch is connected.")
+	buildsDesc = desc("snapshots_total", "Number of snapshots made of the objects.")
+
+	problemsDesc   = desc("problems", "Number of faults found in the objects, by reason.", "reason")
+	listenersDesc  = desc("listeners", "Ports of a proxy.", "proxy")
+	routesDesc     = desc("routes", "Names that a proxy tells connections apart by, on all its ports.", "proxy")
+	unresolvedDesc = desc("unresolved_upstreams", "Upstreams of a proxy with nothing to connect to, because their Service or address is not there.", "proxy")
+)
+
+// Collector shows a store's state as metrics. It reads the store when it is asked, so
+// that the series of a proxy go when the proxy goes.
+func Collector(store *watch.Store) prometheus.Collector { return collector{store} }
+
+type collector struct{ store *watch.Store }
+
+// Describe is prometheus.Collector's.
+func (collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{syncedDesc, ageDesc, buildsDesc, problemsDesc, listenersDesc, routesDesc, unresolvedDesc} {
+		ch <- d
+	}
+}
+
+// Collect is prometheus.Collector's.
+func (c collector) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	status := c.store.Status()
+	synced := 0.0
+	if status.Synced {
+		synced = 1
+	}
+	gauge(syncedDesc, synced)
+	gauge(ageDesc, status.Age().Seconds())
+	ch <- prometheus.MustNewConstMetric(buildsDesc, prometheus.CounterValue, float64(status.Builds))
+	s := c.store.Snapshot()
+	if s == nil {
+		return
+	}
+	byReason := map[string]int{}
+	for _, p := range s.Problems {
+		byReason[string(p.Reason)]++
+	}
+	for reason, n := range byReason {
+		gauge(problemsDesc, float64(n), reason)
+	}
+	for _, p := range s.ProxyServers {
+		routes, unresolved := 0, 0
+		for _, l := range p.Listeners {
+			routes += len(l.Routes)
+		}
+		for _, u := range p.Upstreams {
+			if u.Missing != "" {
+				unresolved++
+			}
+		}
+		gauge(listenersDesc, float64(len(p.Listeners)), p.Key())
+		gauge(routesDesc, float64(routes), p.Key())
+		gauge(unresolvedDesc, float64(unresolved), p.Key())
+	}
+}

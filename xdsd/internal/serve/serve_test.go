@@ -1,0 +1,279 @@
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/watch"
+	"github.com/densityops/oooi/test/lab"
+	"github.com/densityops/oooi/xdsd/internal/ads"
+	"github.com/densityops/oooi/xdsd/internal/ads/adstest"
+	"github.com/densityops/oooi/xdsd/internal/envoy"
+)
+
+// deadline is for everything that happens at once on an idle machine.
+const deadline = 30 * time.Second
+
+const (
+	proxyServer = `
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: ProxyServer
+metadata: {name: own, namespace: proxies}
+spec:
+  networkConfig: {serverIP: 192.0.2.3}
+  backends:
+  - {name: web, hostname: web.example.com, port: 443, targetService: web, targetPort: https, targetNamespace: apps, protocol: TLS}
+  - {name: gone, hostname: gone.example.com, port: 443, targetService: gone, targetPort: https, targetNamespace: apps, protocol: TLS}
+`
+	service = `
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: apps}
+spec: {clusterIP: 10.96.2.1, ports: [{name: https, port: 443}]}
+`
+	slice = `
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-a, namespace: apps, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{name: https, port: 8443, protocol: TCP}]
+endpoints: [{addresses: [%s]}]
+`
+)
+
+// site is a store on a folder, with an ADS server that it feeds.
+type site struct {
+	dir    string
+	store  *watch.Store
+	server *ads.Server
+	client *adstest.Client
+}
+
+// newSite runs all of it until the test ends.
+func newSite(t *testing.T, config watch.Config) *site {
+	t.Helper()
+	config.Proxies, config.Apps = true, &model.AppsOptions{}
+	log := slog.New(slog.DiscardHandler)
+	store, err := watch.Open(config, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := ads.New(ads.Options{Log: log, Retain: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(lab.TempDir(t), "ads.sock")
+	l, err := ads.ListenUnix(t.Context(), socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 3)
+	go func() { ended <- server.Serve(ctx, l) }()
+	go func() { store.Run(ctx); ended <- nil }()
+	go func() { NewFeeder(store, server, envoy.Options{}, log).Run(ctx); ended <- nil }()
+	t.Cleanup(func() {
+		cancel()
+		for range 3 {
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	client, err := adstest.Connect(ctx, conn, adstest.Options{ID: "envoy-0", Cluster: "proxies/own"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return &site{config.Manifests, store, server, client}
+}
+
+// write puts a manifest into the site's folder; an empty one takes it out.
+func write(t *testing.T, dir, name, text string) {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if text == "" {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if err := os.WriteFile(path+".tmp", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".tmp", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// await returns when the client's view is as wanted.
+func (s *site) await(t *testing.T, what string, good func(*adstest.View) bool) *adstest.View {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	view, err := s.client.Await(ctx, good)
+	if err != nil {
+		t.Fatalf("waiting for %s: %v; there is %v", what, err, view.Resources)
+	}
+	return view
+}
+
+// connectsTo are the endpoints that the client has under a name.
+func connectsTo(v *adstest.View, name string) []string {
+	assignment := &endpointv3.ClusterLoadAssignment{}
+	if err := v.Unmarshal(resource.EndpointType, name, assignment); err != nil {
+		return nil
+	}
+	var list []string
+	for _, locality := range assignment.GetEndpoints() {
+		for _, e := range locality.GetLbEndpoints() {
+			a := e.GetEndpoint().GetAddress().GetSocketAddress()
+			list = append(list, fmt.Sprintf("%s:%d", a.GetAddress(), a.GetPortValue()))
+		}
+	}
+	return list
+}
+
+func TestFeederFollowsTheStore(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "service.yaml", service)
+	write(t, dir, "slice.yaml", fmt.Sprintf(slice, "10.128.0.1"))
+	s := newSite(t, watch.Config{Manifests: dir})
+	write(t, dir, "proxy.yaml", proxyServer)
+
+	s.await(t, "the proxy", func(v *adstest.View) bool {
+		return slices.Equal(v.Names(resource.ListenerType), []string{"port-443"}) &&
+			slices.Equal(v.Names(resource.ClusterType), []string{"proxy/proxies/own/gone", "proxy/proxies/own/web"}) &&
+			slices.Equal(connectsTo(v, "proxy/proxies/own/web"), []string{"10.128.0.1:8443"})
+	})
+	before, _ := s.server.ProxyState("proxies/own")
+	write(t, dir, "slice.yaml", fmt.Sprintf(slice, "10.128.0.2"))
+	s.await(t, "the other endpoint", func(v *adstest.View) bool {
+		return slices.Equal(connectsTo(v, "proxy/proxies/own/web"), []string{"10.128.0.2:8443"})
+	})
+	if after, _ := s.server.ProxyState("proxies/own"); after.Pushes != before.Pushes {
+		t.Errorf("a change of endpoints made %d snapshots", after.Pushes-before.Pushes)
+	}
+	write(t, dir, "service.yaml", "") // its route stays, and leads nowhere
+	s.await(t, "no endpoint", func(v *adstest.View) bool {
+		return len(v.Names(resource.ListenerType)) == 1 && len(connectsTo(v, "proxy/proxies/own/web")) == 0
+	})
+	write(t, dir, "proxy.yaml", "")
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	// Envoy keeps what it has, and asks again: a proxy that was deleted by mistake goes on.
+	_, err := s.client.Await(ctx, func(*adstest.View) bool { return false })
+	if err == nil || !strings.Contains(err.Error(), "this proxy was deleted") {
+		t.Errorf("the stream of a deleted proxy ended with %v", err)
+	}
+	if view := s.client.View(); len(view.Names(resource.ListenerType)) != 1 {
+		t.Errorf("the client of a deleted proxy has %v", view.Names(resource.ListenerType))
+	}
+}
+
+func TestFeederServesWhatTheFileKept(t *testing.T) {
+	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "snapshot.json")
+	write(t, dir, "all.yaml", strings.Join([]string{proxyServer, service, fmt.Sprintf(slice, "10.128.0.1")}, "---"))
+	config := watch.Config{Manifests: dir, File: file}
+	t.Run("before", func(t *testing.T) { // the file is written at the end
+		newSite(t, config).await(t, "the proxy", func(v *adstest.View) bool { return len(v.Names(resource.ListenerType)) == 1 })
+	})
+	config.Manifests = filepath.Join(dir, "missing")
+	s := newSite(t, config)
+	s.await(t, "the proxy as it was", func(v *adstest.View) bool {
+		return len(v.Names(resource.ListenerType)) == 1 && slices.Equal(connectsTo(v, "proxy/proxies/own/web"), []string{"10.128.0.1:8443"})
+	})
+	if status := s.store.Status(); status.Synced {
+		t.Error("what a file kept counts as synced")
+	}
+}
+
+func TestNothingIsServedBeforeAnythingIsKnown(t *testing.T) {
+	s := newSite(t, watch.Config{Manifests: filepath.Join(t.TempDir(), "missing")})
+	h := Handler(s.store, s.server, prometheus.NewRegistry())
+	if code, _ := get(h, "/readyz"); code != http.StatusServiceUnavailable {
+		t.Errorf("readyz says %d", code)
+	}
+	if code, _ := get(h, "/healthz"); code != http.StatusOK {
+		t.Errorf("healthz says %d", code)
+	}
+	if view := s.client.View(); len(view.Resources) != 0 {
+		t.Errorf("the client was sent %v", view.Resources)
+	}
+}
+
+func get(h http.Handler, path string) (int, string) {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, http.NoBody))
+	return w.Code, w.Body.String()
+}
+
+func TestHandlerShowsTheState(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "all.yaml", strings.Join([]string{proxyServer, service, fmt.Sprintf(slice, "10.128.0.1")}, "---"))
+	s := newSite(t, watch.Config{Manifests: dir})
+	s.await(t, "the proxy", func(v *adstest.View) bool { return len(v.Names(resource.ListenerType)) == 1 })
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(Collector(s.store))
+	h := Handler(s.store, s.server, registry)
+
+	code, body := get(h, "/state")
+	var state State
+	if err := json.Unmarshal([]byte(body), &state); err != nil || code != http.StatusOK {
+		t.Fatalf("%d %v: %s", code, err, body)
+	}
+	if len(state.ProxyServers) != 1 || len(state.Served) != 1 || len(state.Served[0].Envoys) != 1 || len(state.Problems) != 1 {
+		t.Errorf("the state is %s", body)
+	}
+	if code, body := get(h, "/readyz"); code != http.StatusOK || !strings.Contains(body, `"synced": true`) {
+		t.Errorf("readyz says %d %s", code, body)
+	}
+	for path, want := range map[string]int{"/": http.StatusNotFound, "/metrics": http.StatusOK, "/debug/pprof/": http.StatusNotFound} {
+		if code, _ := get(h, path); code != want {
+			t.Errorf("%s: %d, want %d", path, code, want)
+		}
+	}
+	const want = `
+# HELP xdsd_listeners Ports of a proxy.
+# TYPE xdsd_listeners gauge
+xdsd_listeners{proxy="proxies/own"} 1
+# HELP xdsd_problems Number of faults found in the objects, by reason.
+# TYPE xdsd_problems gauge
+xdsd_problems{reason="ServiceNotFound"} 1
+# HELP xdsd_routes Names that a proxy tells connections apart by, on all its ports.
+# TYPE xdsd_routes gauge
+xdsd_routes{proxy="proxies/own"} 2
+# HELP xdsd_unresolved_upstreams Upstreams of a proxy with nothing to connect to, because their Service or address is not there.
+# TYPE xdsd_unresolved_upstreams gauge
+xdsd_unresolved_upstreams{proxy="proxies/own"} 1
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "xdsd_listeners", "xdsd_problems", "xdsd_routes", "xdsd_unresolved_upstreams"); err != nil {
+		t.Error(err)
+	}
+	if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) != 0 {
+		t.Errorf("%v %v", problems, err)
+	}
+}
