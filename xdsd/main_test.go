@@ -18,7 +18,7 @@ import (
 
 // run runs the command with arguments and returns what it printed.
 func run(ctx context.Context, args ...string) (string, error) {
-	cmd := newCommand()
+	cmd := newCommand() //nolint:contextcheck // commands get theirs when they run
 	var out bytes.Buffer
 	cmd.SetOut(&out)
 	cmd.SetErr(&out)
@@ -42,6 +42,7 @@ func TestWrongFlagsNameThemselves(t *testing.T) {
 		{"no source address", []string{"serve", "--source", "192.0.2.0/24"}, `--source "192.0.2.0/24" is not an IP address`},
 		{"no log level", []string{"serve", "--log-level", "loud"}, `--log-level "loud"`},
 		{"no log format", []string{"serve", "--log-format", "xml"}, `--log-format "xml"`},
+		{"a pod of many", []string{"serve", "--pod", "a"}, "--pod needs one --proxy-server"},
 		{"arguments", []string{"serve", "demo"}, `unknown command "demo"`},
 		{"no kubeconfig", []string{"serve", "--kubeconfig", "missing.yaml"}, "missing.yaml"},
 		{"bootstrap of nobody", []string{"bootstrap"}, `--proxy-server "": want namespace/name`},

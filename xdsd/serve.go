@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/watch"
@@ -33,6 +34,7 @@ type serveFlags struct {
 	bind, source                             []string
 	device                                   string
 	http                                     string
+	pod, adminSocket                         string
 	logFormat, logLevel                      string
 }
 
@@ -72,6 +74,8 @@ func newServeCommand() *cobra.Command {
 	flags.StringSliceVar(&f.source, "source", nil, "addresses that Envoy connects to applications from, one a family; none for the ProxyServer's")
 	flags.StringVar(&f.device, "device", "", "network interface that Envoy connects to applications by; empty for what the routes say")
 	flags.StringVar(&f.http, "http", ":9902", "address of /healthz, /readyz, /metrics and /state")
+	flags.StringVar(&f.pod, "pod", "", "name of this pod, and node.id of its Envoy, whose state is kept in the status of the one --proxy-server; empty to write no status")
+	flags.StringVar(&f.adminSocket, "admin-socket", bootstrap.DefaultAdminSocket, "Unix socket of the Envoy of --pod, asked for the health of endpoints; empty for none")
 	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	return cmd
@@ -86,6 +90,8 @@ type serveOptions struct {
 	envoy  envoy.Options
 	http   string
 	log    *slog.Logger
+	// pod is whose status is written; empty for none.
+	pod, adminSocket string
 }
 
 func (f *serveFlags) options() (*serveOptions, error) {
@@ -93,7 +99,7 @@ func (f *serveFlags) options() (*serveOptions, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &serveOptions{socket: f.socket, listen: f.listen, tls: f.tls, http: f.http, log: log, store: watch.Config{
+	o := &serveOptions{socket: f.socket, listen: f.listen, tls: f.tls, http: f.http, log: log, pod: f.pod, adminSocket: f.adminSocket, store: watch.Config{
 		Kubeconfig: f.kubeconfig, Context: f.context, Manifests: f.manifests, File: f.snapshot,
 		Scope: model.Scope{Infras: f.infras, HostedClusters: f.hostedClusters, ProxyServers: f.proxyServers, Namespaces: f.namespaces},
 		Apps:  &model.AppsOptions{}, Proxies: true,
@@ -113,6 +119,9 @@ func (f *serveFlags) options() (*serveOptions, error) {
 	}
 	if f.listen != "" && (f.tls.Certificate == "" || f.tls.Key == "" || f.tls.CA == "") {
 		return nil, errors.New("--listen needs --tls-cert, --tls-key and --tls-ca: only a Unix socket goes without")
+	}
+	if f.pod != "" && (len(f.proxyServers) != 1 || f.manifests != "") {
+		return nil, errors.New("--pod needs one --proxy-server, and an API server to write its status to")
 	}
 	o.envoy.Device = f.device
 	if o.envoy.Bind, err = addresses("bind", f.bind); err != nil {
@@ -166,6 +175,10 @@ func (o *serveOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	reporter, err := o.reporter(store, server)
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	group, ctx := errgroup.WithContext(ctx)
 	defer cancel() // ends what was started, where something else cannot be
@@ -179,7 +192,36 @@ func (o *serveOptions) run(ctx context.Context) error {
 	group.Go(func() error { return serve.HTTP(ctx, l, serve.Handler(store, server, registry), o.log) })
 	group.Go(func() error { store.Run(ctx); return nil })
 	group.Go(func() error { serve.NewFeeder(store, server, o.envoy, o.log).Run(ctx); return nil })
+	if reporter != nil {
+		group.Go(func() error { reporter.Run(ctx); return nil })
+	}
 	return group.Wait()
+}
+
+// reporter writes the status of the pod; nil for none.
+func (o *serveOptions) reporter(store *watch.Store, server *ads.Server) (*serve.Reporter, error) {
+	if o.pod == "" {
+		return nil, nil //nolint:nilnil // none was asked for
+	}
+	config, err := watch.RESTConfig(o.store)
+	if err != nil {
+		return nil, err
+	}
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for the status: %w", err)
+	}
+	r := &serve.Reporter{
+		Pod: o.pod, Proxy: o.store.Scope.ProxyServers[0], At: netip.AddrFrom4([4]byte{127, 0, 0, 1}),
+		Client: client, Store: store, ADS: server, Log: o.log,
+	}
+	if len(o.envoy.Bind) > 0 && !o.envoy.Bind[0].IsUnspecified() {
+		r.At = o.envoy.Bind[0]
+	}
+	if o.adminSocket != "" {
+		r.Admin = serve.NewAdmin(o.adminSocket)
+	}
+	return r, nil
 }
 
 // listenADS serves ADS on what the flags say.

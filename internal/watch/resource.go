@@ -39,7 +39,7 @@ func resourcesOf(options model.Options) []resource {
 func proxyResources() []resource {
 	return []resource{
 		{
-			gvr: v1alpha1.SchemeGroupVersion.WithResource("proxyservers"), kind: "ProxyServer", decode: objects.Decode[v1alpha1.ProxyServer],
+			gvr: v1alpha1.SchemeGroupVersion.WithResource("proxyservers"), kind: "ProxyServer", decode: decodeProxyServer,
 			scoped: func(s model.Scope) []objectKey { return keysOf(s.ProxyServers) },
 		},
 		{
@@ -48,6 +48,16 @@ func proxyResources() []resource {
 			group:  serviceOf,
 		},
 	}
+}
+
+// decodeProxyServer leaves the status out, which we write and do not read: else each
+// report would be a change.
+func decodeProxyServer(u *unstructured.Unstructured) objects.Object {
+	o := objects.Decode[v1alpha1.ProxyServer](u)
+	if p, ok := o.(*v1alpha1.ProxyServer); ok {
+		p.Status = v1alpha1.ProxyServerStatus{}
+	}
+	return o
 }
 
 // serviceOf is the Service of an EndpointSlice; empty for what is broken.

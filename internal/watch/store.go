@@ -103,7 +103,7 @@ func Open(config Config, log *slog.Logger) (*Store, error) {
 	if config.Manifests != "" {
 		s.source = newDirectorySource(config.Manifests, config.options(), log)
 	} else {
-		client, err := restConfig(config)
+		client, err := RESTConfig(config)
 		if err != nil {
 			return nil, err
 		}
@@ -115,7 +115,8 @@ func Open(config Config, log *slog.Logger) (*Store, error) {
 	return s, nil
 }
 
-func restConfig(config Config) (*rest.Config, error) {
+// RESTConfig returns a client configuration for the API server that a Config names.
+func RESTConfig(config Config) (*rest.Config, error) {
 	if config.Kubeconfig == "" {
 		client, err := rest.InClusterConfig()
 		if errors.Is(err, rest.ErrNotInCluster) {

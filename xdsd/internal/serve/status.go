@@ -1,0 +1,201 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"reflect"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/watch"
+	"github.com/densityops/oooi/xdsd/internal/ads"
+	"github.com/densityops/oooi/xdsd/internal/envoy"
+)
+
+const (
+	// probeEvery is how often the listeners are tried.
+	probeEvery = 10 * time.Second
+	// reportGap is the shortest time between two reports: a change of endpoints is not
+	// acknowledged for a moment, which is no news.
+	reportGap = time.Second
+	// applyTimeout bounds one report.
+	applyTimeout = 10 * time.Second
+)
+
+// Reporter keeps the entry of one replica in ProxyServer.status.replicas: what its Envoy
+// has acknowledged, and whether connections get through it.
+type Reporter struct {
+	// Pod is the replica's name, and its Envoy's node.id.
+	Pod string
+	// Proxy is the ProxyServer, "namespace/name".
+	Proxy string
+	// At is where the listeners are tried.
+	At netip.Addr
+	// Admin is Envoy's; nil for none.
+	Admin *Admin
+	// Client writes the status.
+	Client dynamic.Interface
+	// Store and ADS are what is reported on.
+	Store *watch.Store
+	ADS   *ads.Server
+	// Log is where faults go, once each.
+	Log *slog.Logger
+
+	reported *v1alpha1.ReplicaStatus // nil before the first report
+	failure  string                  // why the last one failed
+}
+
+// Run reports until the context ends.
+func (r *Reporter) Run(ctx context.Context) {
+	changed, cancel := r.ADS.Subscribe()
+	defer cancel()
+	tick := time.NewTicker(probeEvery)
+	defer tick.Stop()
+	for {
+		r.report(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(reportGap):
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		case <-tick.C:
+		}
+	}
+}
+
+// report writes the entry if it is another one than before.
+func (r *Reporter) report(ctx context.Context) {
+	now, ok := r.status(ctx)
+	if !ok || r.reported != nil && reflect.DeepEqual(*r.reported, now) {
+		return
+	}
+	err := r.apply(ctx, now)
+	if ctx.Err() != nil {
+		return
+	}
+	if err == nil {
+		if r.failure != "" {
+			r.Log.Info("the status of the proxy is written again", "proxy", r.Proxy)
+		}
+		r.reported, r.failure = &now, ""
+		return
+	}
+	if r.failure != err.Error() {
+		r.Log.Error("the status of the proxy is not written", "proxy", r.Proxy, "err", err,
+			"remedy", "allow patch of proxyservers/status")
+	}
+	r.failure = err.Error()
+}
+
+// status is the replica's entry as it is now; there is none while nothing is known.
+func (r *Reporter) status(ctx context.Context) (v1alpha1.ReplicaStatus, bool) {
+	p := r.proxy()
+	if p == nil {
+		return v1alpha1.ReplicaStatus{}, false
+	}
+	entry := v1alpha1.ReplicaStatus{Pod: r.Pod}
+	served, _ := r.ADS.ProxyState(r.Proxy)
+	entry.Version = served.Version
+	for _, e := range served.Envoys {
+		if e.ID != r.Pod {
+			continue
+		}
+		entry.Acknowledged = e.Version
+		for _, kind := range []string{"listener", "cluster", "route", "endpoint"} {
+			if nack := e.Types[kind].NACK; nack != nil && entry.NACK == "" {
+				entry.NACK = kind + ": " + nack.Message
+			}
+		}
+	}
+	entry.Listeners = Probe(ctx, p, r.At)
+	entry.Backends = r.backends(ctx, p)
+	return entry, true
+}
+
+func (r *Reporter) proxy() *model.ProxyServer {
+	if s := r.Store.Snapshot(); s != nil {
+		for _, p := range s.ProxyServers {
+			if p.Key() == r.Proxy {
+				return p
+			}
+		}
+	}
+	return nil
+}
+
+// backends counts endpoints. Without Envoy's word all of them count as healthy.
+func (r *Reporter) backends(ctx context.Context, p *model.ProxyServer) []v1alpha1.BackendStatus {
+	var healthy map[string]int32
+	var asked error
+	if r.Admin != nil {
+		healthy, asked = r.Admin.Healthy(ctx)
+	}
+	list := make([]v1alpha1.BackendStatus, len(p.Upstreams))
+	for i, u := range p.Upstreams {
+		b := v1alpha1.BackendStatus{Name: cmp.Or(u.Backend, u.Name), Reason: u.Missing}
+		for _, locality := range envoy.Endpoints(u, r.Store.EndpointSlices(u.Service)).GetEndpoints() {
+			b.Endpoints += int32(len(locality.GetLbEndpoints())) //nolint:gosec // far fewer
+		}
+		b.Healthy = b.Endpoints
+		if r.Admin != nil {
+			b.Healthy = healthy[u.Name]
+		}
+		switch {
+		case b.Reason != "":
+		case b.Endpoints == 0:
+			b.Reason = "Service " + u.Service + " has no endpoint that is ready"
+		case asked != nil:
+			b.Reason = asked.Error()
+		case b.Healthy == 0:
+			b.Reason = "no endpoint answers"
+		}
+		list[i] = b
+	}
+	return list
+}
+
+var proxyServerResource = v1alpha1.SchemeGroupVersion.WithResource("proxyservers")
+
+// apply writes the entry, and that alone: other replicas have theirs, and the rest of the
+// status is the controller's.
+func (r *Reporter) apply(ctx context.Context, entry v1alpha1.ReplicaStatus) error {
+	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
+	defer cancel()
+	data, err := json.Marshal(entry)
+	if err != nil {
+		return fmt.Errorf("encoding the status of %s: %w", r.Pod, err)
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(data, &fields); err != nil {
+		return fmt.Errorf("encoding the status of %s: %w", r.Pod, err)
+	}
+	p := r.proxy()
+	if p == nil {
+		return nil
+	}
+	object := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.SchemeGroupVersion.String(), "kind": "ProxyServer",
+		"metadata": map[string]any{"namespace": p.Namespace, "name": p.Name},
+		"status":   map[string]any{"replicas": []any{fields}},
+	}}
+	// Each replica is a manager of its own, so that one's entry is not the other's to drop.
+	_, err = r.Client.Resource(proxyServerResource).Namespace(p.Namespace).ApplyStatus(ctx, p.Name, object,
+		metav1.ApplyOptions{FieldManager: "xdsd-serve-" + r.Pod, Force: true})
+	if err != nil {
+		return fmt.Errorf("applying status.replicas[%s] of ProxyServer %s: %w", r.Pod, r.Proxy, err)
+	}
+	return nil
+}

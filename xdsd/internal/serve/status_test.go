@@ -1,0 +1,237 @@
+package serve_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/watch"
+	"github.com/densityops/oooi/test/lab"
+	"github.com/densityops/oooi/xdsd/internal/ads"
+	"github.com/densityops/oooi/xdsd/internal/bootstrap"
+	"github.com/densityops/oooi/xdsd/internal/envoy"
+	"github.com/densityops/oooi/xdsd/internal/serve"
+)
+
+// deadline is for everything that happens within some probes.
+const deadline = 90 * time.Second
+
+// reported is a ProxyServer on a port that needs no rights: its object is in the API
+// server, and what stands behind it, on loopback addresses that no API server allows
+// for endpoints, in a folder.
+const reported = `
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: ProxyServer
+metadata: {name: own, namespace: proxies}
+spec:
+  networkConfig: {serverIP: 192.0.2.3}
+  backends:
+  - {name: web, hostname: web.example.com, port: 18443, targetService: web, targetPort: https, targetNamespace: apps, protocol: TLS, healthCheck: {interval: 1s, timeout: 1s, unhealthyAfter: 1, healthyAfter: 1}}
+  - {name: gone, hostname: gone.example.com, port: 18443, targetService: gone, targetPort: https, targetNamespace: apps, protocol: TLS}
+`
+
+const behind = `
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: apps}
+spec: {clusterIP: 10.96.2.1, ports: [{name: https, port: 443}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-a, namespace: apps, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{name: https, port: %d, protocol: TCP}]
+endpoints: [{addresses: [%s]}]
+`
+
+func TestReplicaReportsWhatItsEnvoyHas(t *testing.T) {
+	management := lab.New(t, lab.Config{Name: "management"})
+	if err := management.InstallCRDs(t.Context(), lab.Oooi); err != nil {
+		t.Fatal(err)
+	}
+	if err := management.ApplyYAML(t.Context(), []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: proxies}\n---\n"+reported)); err != nil {
+		t.Fatal(err)
+	}
+	backend := lab.NewCA(t).TLSBackend(t, "127.0.21.2:0", "web.example.com")
+	dir := t.TempDir()
+	manifest := reported + fmt.Sprintf(behind, backend.Addr().Port(), backend.Addr().Addr())
+	if err := os.WriteFile(filepath.Join(dir, "all.yaml"), []byte(manifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	log := &lines{}
+	logger := slog.New(slog.NewTextHandler(log, nil))
+	store, err := watch.Open(watch.Config{Manifests: dir, Proxies: true, Apps: &model.AppsOptions{}}, logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := ads.New(ads.Options{Log: logger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sockets := lab.TempDir(t)
+	l, err := ads.ListenUnix(t.Context(), filepath.Join(sockets, "ads.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bind := netip.MustParseAddr("127.0.21.1")
+	admin := filepath.Join(sockets, "admin.sock")
+	reporter := func(pod string, kubeconfig string) *serve.Reporter {
+		return &serve.Reporter{
+			Pod: pod, Proxy: "proxies/own", At: bind, Admin: serve.NewAdmin(admin),
+			Client: client(t, kubeconfig), Store: store, ADS: server, Log: logger,
+		}
+	}
+	stranger, err := management.UserKubeconfig("stranger")
+	if err != nil {
+		t.Fatal(err)
+	}
+	background(t,
+		func(ctx context.Context) { store.Run(ctx) },
+		func(ctx context.Context) { _ = server.Serve(ctx, l) }, // ends with the context
+		serve.NewFeeder(store, server, envoy.Options{Bind: []netip.Addr{bind}}, logger).Run,
+		reporter("envoy-0", management.Kubeconfig()).Run,
+		reporter("envoy-1", management.Kubeconfig()).Run, // whose Envoy never comes
+		reporter("envoy-2", stranger).Run,
+	)
+	config := bootstrap.Config{NodeID: "envoy-0", AdminSocket: admin, MetricsPort: 19901, Server: bootstrap.Server{Socket: filepath.Join(sockets, "ads.sock")}}
+	config.ProxyServer.Namespace, config.ProxyServer.Name = "proxies", "own"
+	b, err := config.Bootstrap()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := bootstrap.YAML(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lab.NewEnvoy(t, lab.EnvoyConfig{Bootstrap: text})
+
+	proxies := client(t, management.Kubeconfig())
+	await(t, proxies, "the replica to be ready", func(replicas map[string]v1alpha1.ReplicaStatus) bool {
+		r := replicas["envoy-0"]
+		return r.Version != "" && r.Acknowledged == r.Version && r.NACK == "" &&
+			len(r.Listeners) == 1 && r.Listeners[0].Port == 18443 && r.Listeners[0].Ready &&
+			healthy(r, "web") == 1 && strings.Contains(reason(r, "gone"), "Service apps/gone does not exist")
+	})
+	await(t, proxies, "the other replica's own entry", func(replicas map[string]v1alpha1.ReplicaStatus) bool {
+		return replicas["envoy-1"].Version != "" && replicas["envoy-1"].Acknowledged == "" && replicas["envoy-0"].Acknowledged != ""
+	})
+	backend.Close()
+	await(t, proxies, "the loss of the backend", func(replicas map[string]v1alpha1.ReplicaStatus) bool {
+		r := replicas["envoy-0"]
+		return healthy(r, "web") == 0 && reason(r, "web") == "no endpoint answers" &&
+			len(r.Listeners) == 1 && !r.Listeners[0].Ready && strings.Contains(r.Listeners[0].Reason, "handshake for web.example.com")
+	})
+	if n := strings.Count(log.String(), "the status of the proxy is not written"); n != 1 {
+		t.Errorf("that a user may not write is logged %d times, want once:\n%s", n, log)
+	}
+}
+
+func healthy(r v1alpha1.ReplicaStatus, name string) int32 {
+	for _, b := range r.Backends {
+		if b.Name == name {
+			return b.Healthy
+		}
+	}
+	return -1
+}
+
+func reason(r v1alpha1.ReplicaStatus, name string) string {
+	for _, b := range r.Backends {
+		if b.Name == name {
+			return b.Reason
+		}
+	}
+	return "no such backend"
+}
+
+// await reads the status until it is as wanted.
+func await(t *testing.T, c dynamic.Interface, what string, good func(map[string]v1alpha1.ReplicaStatus) bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	for {
+		u, err := c.Resource(v1alpha1.SchemeGroupVersion.WithResource("proxyservers")).Namespace("proxies").Get(ctx, "own", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := json.Marshal(u.Object["status"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		var status v1alpha1.ProxyServerStatus
+		if err := json.Unmarshal(data, &status); err != nil {
+			t.Fatal(err)
+		}
+		replicas := map[string]v1alpha1.ReplicaStatus{}
+		for _, r := range status.Replicas {
+			replicas[r.Pod] = r
+		}
+		if good(replicas) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("waiting for %s: %s", what, data)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+func client(t *testing.T, kubeconfig string) dynamic.Interface {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// background runs functions until the test ends.
+func background(t *testing.T, functions ...func(context.Context)) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	for _, f := range functions {
+		group.Go(func() { f(ctx) })
+	}
+	t.Cleanup(func() { cancel(); group.Wait() })
+}
+
+// lines is what was logged.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
