@@ -9,9 +9,12 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"github.com/densityops/oooi/test/lab"
 )
@@ -185,4 +188,45 @@ func ready(t *testing.T, address string) bool {
 	}
 	_ = response.Body.Close()
 	return response.StatusCode == http.StatusOK
+}
+
+// TestEveryFlagIsInTheDocs holds docs/proxy.md against the flags: each has a line, and
+// there is none for a flag that is gone.
+func TestEveryFlagIsInTheDocs(t *testing.T) {
+	text, err := os.ReadFile("../docs/proxy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"serve", "bootstrap"} {
+		_, table, found := strings.Cut(string(text), "<!-- flags: xdsd "+name+" -->")
+		if !found {
+			t.Fatalf("there is no table of the flags of %s", name)
+		}
+		table, _, _ = strings.Cut(strings.TrimSpace(table), "\n\n")
+		documented := map[string]bool{}
+		for _, flag := range regexp.MustCompile("`--([a-z-]+)`").FindAllStringSubmatch(firstColumn(table), -1) {
+			documented[flag[1]] = true
+		}
+		cmd, _, err := newCommand().Find([]string{name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if !documented[f.Name] && f.Name != "help" {
+				t.Errorf("--%s of %s has no line", f.Name, name)
+			}
+			delete(documented, f.Name)
+		})
+		for flag := range documented {
+			t.Errorf("%s has no flag --%s", name, flag)
+		}
+	}
+}
+
+func firstColumn(table string) string {
+	var cells []string
+	for line := range strings.Lines(table) {
+		cells = append(cells, strings.Split(line, "|")[1])
+	}
+	return strings.Join(cells, "\n")
 }
