@@ -152,7 +152,7 @@ func (b *bench) measureSize(ctx context.Context, n int, floor *server, last bool
 	if m.rest, err = b.memoryAtRest(ctx, pods.server); err != nil {
 		return err
 	}
-	if err := b.compare(ctx, n, pods, pods.with(floor, "noop"), targetFloor); err != nil {
+	if err := b.compare(ctx, n, pods, pods.floor(floor), targetFloor); err != nil {
 		return err
 	}
 	if m.used, err = b.memoryAfterLoad(ctx, pods.server, pods.load); err != nil {
@@ -166,7 +166,10 @@ func (b *bench) measureSize(ctx context.Context, n int, floor *server, last bool
 	if vlan.load, err = b.newLoad("vlan", vlan.client.source, questions(1, fromVLAN)); err != nil {
 		return err
 	}
-	if err := b.compare(ctx, n, vlan, vlan.with(floor, "noop"), targetFloor); err != nil {
+	if err := b.compare(ctx, n, vlan, vlan.floor(floor), targetFloor); err != nil {
+		return err
+	}
+	if err := b.compareApps(ctx, n, floor); err != nil {
 		return err
 	}
 	if err := b.compareFlat(ctx, n, pods); err != nil {
@@ -180,6 +183,16 @@ func (b *bench) measureSize(ctx context.Context, n int, floor *server, last bool
 	}
 	b.report.memory = append(b.report.memory, m)
 	return nil
+}
+
+// compareApps compares hcpapps with the floor.
+func (b *bench) compareApps(ctx context.Context, n int, floor *server) error {
+	apps, err := b.startApps(ctx, n)
+	if err != nil {
+		return err
+	}
+	defer apps.stop()
+	return b.compare(ctx, n, apps, apps.floor(floor), targetFloor)
 }
 
 // measureDirect compares a size that would take the API server too long to fill.
@@ -198,7 +211,7 @@ func (b *bench) measureDirect(ctx context.Context, floor *server) error {
 	if m.rest, err = b.memoryAtRest(ctx, pods.server); err != nil {
 		return err
 	}
-	if err := b.compare(ctx, n, pods, pods.with(floor, "noop"), targetFloor); err != nil {
+	if err := b.compare(ctx, n, pods, pods.floor(floor), targetFloor); err != nil {
 		return err
 	}
 	if m.used, err = b.memoryAfterLoad(ctx, pods.server, pods.load); err != nil {

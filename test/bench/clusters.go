@@ -39,6 +39,7 @@ const (
 	proxyHost    = 3
 	proxyMoved   = 4
 	virtualHost  = 10
+	appsHost     = 100
 	vlanMaskBits = 24
 )
 
@@ -81,8 +82,9 @@ func (c cluster) objects() []string {
 "metadata":{"name":%[1]q,"namespace":%[2]q},
 "spec":{"hostedClusterRef":{"name":%[1]q},
 "networkConfig":{"cidr":"%[3]s/%[4]d","gateway":"%[5]s","networkAttachmentDefinition":"vlan-%[1]s"},
-"infraComponents":{"proxy":{"serverIP":"%[6]s"}}}}`,
-			c.name(), namespace, c.onVLAN(0), vlanMaskBits, c.onVLAN(gatewayHost), c.onVLAN(proxyHost)),
+"infraComponents":{"proxy":{"serverIP":"%[6]s"}},
+"appsIngress":{"enabled":true,"source":"Static","addresses":["%[7]s"]}}}`,
+			c.name(), namespace, c.onVLAN(0), vlanMaskBits, c.onVLAN(gatewayHost), c.onVLAN(proxyHost), c.onVLAN(appsHost)),
 		fmt.Sprintf(`{"apiVersion":"v1","kind":"Service",
 "metadata":{"name":%[1]q,"namespace":%[2]q},
 "spec":{"clusterIP":"%[3]s","externalIPs":["%[4]s"],"selector":{"app.kubernetes.io/name":%[1]q},
@@ -124,6 +126,15 @@ func (c cluster) controlPlane(want netip.Addr) []question {
 	list := make([]question, len(labels))
 	for i, label := range labels {
 		list[i] = question{name: label + "." + c.domain(), want: want}
+	}
+	return list
+}
+
+// appsFromPod asks for applications as a pod does, by names that only a wildcard has.
+func appsFromPod(c cluster) []question {
+	var list []question
+	for _, label := range []string{"shop", "a.shop", "grafana", "console-openshift-console", "b.grafana", "registry"} {
+		list = append(list, question{name: label + ".apps." + c.domain(), want: c.clusterIP()})
 	}
 	return list
 }

@@ -20,9 +20,9 @@ type contender struct {
 
 func (c contender) stop() { c.server.stop() }
 
-// with is another server with the same queries.
-func (c contender) with(s *server, name string) contender {
-	c.server, c.name, c.view = s, name, ""
+// floor is the floor's server with the same queries.
+func (c contender) floor(s *server) contender {
+	c.server, c.name, c.view = s, "noop", ""
 	return c
 }
 
@@ -55,6 +55,14 @@ func (b *bench) startViews(ctx context.Context, name, block string, n int) (cont
 // viewsOfAPI is hcpviews on the API server.
 func (b *bench) viewsOfAPI() string {
 	return fmt.Sprintf("\thcpviews %s {\n\t\tkubeconfig %s\n\t}", baseDomain, b.management.Kubeconfig())
+}
+
+// startApps starts hcpapps beside hcpviews, asked by a pod for applications.
+func (b *bench) startApps(ctx context.Context, n int) (contender, error) {
+	block := b.viewsOfAPI() + "\n\thcpapps " + baseDomain
+	c, err := b.startContender(ctx, "hcpapps", block, client{source: loopback}, questions(n, appsFromPod))
+	c.name, c.view = "hcpapps", "pod, *.apps"
+	return c, err
 }
 
 // viewsOfFolder is hcpviews on a folder with n hosted clusters.
