@@ -59,17 +59,18 @@ func (p *proxyBuilder) addBackend(in *v1alpha1.ProxyBackend, source string) {
 func (p *proxyBuilder) backendUpstream(in *v1alpha1.ProxyBackend, source string) *Upstream {
 	u := &Upstream{
 		Name: "proxy/" + p.out.Key() + "/" + in.Name, Owner: p.out.Ref, Backend: in.Name,
-		ConnectTimeout: time.Duration(cmp.Or(in.TimeoutSeconds, v1alpha1.DefaultConnectTimeoutSeconds)) * time.Second,
+		ConnectTimeout: time.Duration(positive(in.TimeoutSeconds, v1alpha1.DefaultConnectTimeoutSeconds)) * time.Second,
 		IdleTimeout:    in.IdleTimeout.Or(v1alpha1.DefaultProxyIdleTimeout),
 	}
 	if in.MaxConnections != nil {
-		u.MaxConnections = *in.MaxConnections
+		u.MaxConnections = positive(*in.MaxConnections, 0)
 	}
 	if check := in.HealthCheck; check != nil {
 		u.HealthCheck = &HealthCheck{
-			Interval: check.Interval.Or(v1alpha1.DefaultHealthCheckInterval), Timeout: check.Timeout.Or(v1alpha1.DefaultHealthCheckTimeout),
-			UnhealthyAfter: cmp.Or(check.UnhealthyAfter, v1alpha1.DefaultUnhealthyAfter),
-			HealthyAfter:   cmp.Or(check.HealthyAfter, v1alpha1.DefaultHealthyAfter),
+			Interval:       max(healthCheckGrain, check.Interval.Or(v1alpha1.DefaultHealthCheckInterval)),
+			Timeout:        max(healthCheckGrain, check.Timeout.Or(v1alpha1.DefaultHealthCheckTimeout)),
+			UnhealthyAfter: positive(check.UnhealthyAfter, v1alpha1.DefaultUnhealthyAfter),
+			HealthyAfter:   positive(check.HealthyAfter, v1alpha1.DefaultHealthyAfter),
 		}
 	}
 	name := in.TargetService
@@ -88,6 +89,19 @@ func (p *proxyBuilder) backendUpstream(in *v1alpha1.ProxyBackend, source string)
 		p.found.add(p.out.Ref, ReasonServiceNotFound, "%s: %s", source, missing)
 	}
 	return u
+}
+
+// healthCheckGrain is the shortest time that a probe, or the wait between two, may be told
+// to last: what is less would be an attack.
+const healthCheckGrain = 100 * time.Millisecond
+
+// positive returns a number, or another where it is none that counts. The API server
+// refuses those; an object may come from a file.
+func positive(n, otherwise int32) int32 {
+	if n > 0 {
+		return n
+	}
+	return otherwise
 }
 
 // selected finds the Service that a backend names by labels, and says what is wrong.
@@ -117,7 +131,7 @@ func (p *proxyBuilder) selected(upstream string, in *v1alpha1.ProxyBackend) (nam
 	return "", ReasonMultipleMatches, wrong
 }
 
-// upstream returns an upstream of the snapshot before, nil for none.
+// upstream returns an upstream of the snapshot before, nil for none. It is rarely asked for.
 func (b *Builder) upstream(proxy Ref, name string) *Upstream {
 	if b.before == nil {
 		return nil

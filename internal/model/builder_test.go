@@ -21,8 +21,31 @@ func TestClustersThatDifferAreNotEqual(t *testing.T) {
 			},
 		}
 	}
-	if !whole().equal(whole()) {
-		t.Fatal("a cluster does not equal its like")
+	checkEqual(t, whole, func(a, b *Cluster) bool { return a.equal(b) }, 18)
+}
+
+// TestProxiesThatDifferAreNotEqual does the same for a proxy.
+func TestProxiesThatDifferAreNotEqual(t *testing.T) {
+	whole := func() *ProxyServer {
+		return &ProxyServer{
+			Ref: Ref{"k", "n", "a"}, Infra: &Ref{"k", "n", "i"}, Cluster: &Ref{"k", "n", "c"}, VLAN: []netip.Addr{netip.IPv6Unspecified()},
+			AccessLog: true, LogLevel: "info",
+			Listeners: []*Listener{{Port: 1, HTTP: true, Default: "d", Plain: "p", Routes: []Route{{Host: "h", Upstream: "u", Owner: Ref{"k", "n", "a"}, Source: "s"}}}},
+			Upstreams: []*Upstream{{
+				Name: "u", Owner: Ref{"k", "n", "a"}, Backend: "b", Service: "s", PortName: "p", Missing: "m",
+				Addresses: []netip.AddrPort{netip.MustParseAddrPort("[::]:1")}, FromVLAN: true, ConnectTimeout: 1, IdleTimeout: 1, MaxConnections: 1,
+				HealthCheck: &HealthCheck{1, 1, 1, 1},
+			}},
+		}
+	}
+	checkEqual(t, whole, func(a, b *ProxyServer) bool { return a.equal(b) }, 35)
+}
+
+// checkEqual changes every part of a value in turn.
+func checkEqual[T any](t *testing.T, whole func() *T, equal func(a, b *T) bool, parts int) {
+	t.Helper()
+	if !equal(whole(), whole()) {
+		t.Fatal("it does not equal its like")
 	}
 	changes := 0
 	walk(reflect.ValueOf(whole()), "", func(path string) {
@@ -30,12 +53,12 @@ func TestClustersThatDifferAreNotEqual(t *testing.T) {
 		c := whole()
 		n := 0
 		walk(reflect.ValueOf(c), "", func(string) { n++ }, func(v reflect.Value) bool { return n == changes && change(v) })
-		if c.equal(whole()) || whole().equal(c) {
+		if equal(c, whole()) || equal(whole(), c) {
 			t.Errorf("a change of %s is no difference", path)
 		}
 	}, func(reflect.Value) bool { return false })
-	if changes < 18 {
-		t.Errorf("only %d fields were changed", changes)
+	if changes < parts {
+		t.Errorf("only %d parts were changed", changes)
 	}
 }
 
@@ -53,7 +76,7 @@ func walk(v reflect.Value, path string, leaf func(path string), change func(refl
 		}
 		leaf(path + " length")
 		return change(v)
-	case v.Kind() == reflect.Struct && v.Type() != reflect.TypeFor[time.Time]() && v.Type() != reflect.TypeFor[netip.Addr]():
+	case v.Kind() == reflect.Struct && v.Type() != reflect.TypeFor[time.Time]() && v.Type() != reflect.TypeFor[netip.Addr]() && v.Type() != reflect.TypeFor[netip.AddrPort]():
 		for i := range v.NumField() {
 			if walk(v.Field(i), path+"."+v.Type().Field(i).Name, leaf, change) {
 				return true
@@ -73,6 +96,8 @@ func change(v reflect.Value) bool {
 		v.Set(reflect.ValueOf(time.Unix(2, 0)))
 	case netip.Addr:
 		v.Set(reflect.ValueOf(netip.IPv4Unspecified()))
+	case netip.AddrPort:
+		v.Set(reflect.ValueOf(netip.MustParseAddrPort("[::]:2")))
 	case map[string]string:
 		v.Set(reflect.ValueOf(map[string]string{"k": "other"}))
 	default:
@@ -81,7 +106,7 @@ func change(v reflect.Value) bool {
 			v.SetString("other")
 		case reflect.Bool:
 			v.SetBool(!v.Bool())
-		case reflect.Int32:
+		case reflect.Int32, reflect.Int64:
 			v.SetInt(2)
 		default: // a slice
 			v.Set(reflect.AppendSlice(v, v))

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/objects"
@@ -30,7 +31,7 @@ var inCluster = []string{
 
 // The health check of what an Infra's proxy connects to. Endpoints that are gone
 // without a word are left, and their sessions closed, after UnhealthyAfter probes.
-var defaultHealthCheck = HealthCheck{Interval: 5e9, Timeout: 2e9, UnhealthyAfter: 2, HealthyAfter: 1}
+var defaultHealthCheck = HealthCheck{Interval: 5 * time.Second, Timeout: 2 * time.Second, UnhealthyAfter: 2, HealthyAfter: 1}
 
 // addCluster adds the routes of the hosted cluster that an Infra serves.
 func (p *proxyBuilder) addCluster(infra *Infra) {
@@ -173,11 +174,11 @@ func (p *proxyBuilder) addApps(infra *Infra) {
 func upstreamOf(infra *Infra, name string) *Upstream {
 	u := &Upstream{
 		Name: name, Owner: infra.Ref, HealthCheck: &defaultHealthCheck,
-		ConnectTimeout: infra.proxy.ConnectTimeout.Or(v1alpha1.DefaultProxyConnectTimeout),
+		ConnectTimeout: max(time.Millisecond, infra.proxy.ConnectTimeout.Or(v1alpha1.DefaultProxyConnectTimeout)),
 		IdleTimeout:    infra.proxy.IdleTimeout.Or(v1alpha1.DefaultProxyIdleTimeout),
 	}
 	if limit := infra.proxy.MaxConnections; limit != nil {
-		u.MaxConnections = *limit
+		u.MaxConnections = positive(*limit, 0)
 	}
 	return u
 }

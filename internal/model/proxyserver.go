@@ -2,6 +2,7 @@ package model
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -96,18 +97,51 @@ type HealthCheck struct {
 	HealthyAfter   int32         `json:"healthyAfter"`
 }
 
-// proxyServers makes the proxies of all ProxyServers in scope.
+// equal reports whether two proxies are the same in everything.
+func (p *ProxyServer) equal(o *ProxyServer) bool {
+	return p.Ref == o.Ref && equalPointers(p.Infra, o.Infra) && equalPointers(p.Cluster, o.Cluster) && slices.Equal(p.VLAN, o.VLAN) &&
+		p.AccessLog == o.AccessLog && p.LogLevel == o.LogLevel &&
+		slices.EqualFunc(p.Listeners, o.Listeners, func(a, b *Listener) bool {
+			return a.Port == b.Port && a.HTTP == b.HTTP && a.Default == b.Default && a.Plain == b.Plain && slices.Equal(a.Routes, b.Routes)
+		}) && slices.EqualFunc(p.Upstreams, o.Upstreams, (*Upstream).equal)
+}
+
+func (u *Upstream) equal(o *Upstream) bool {
+	return u.Name == o.Name && u.Owner == o.Owner && u.Backend == o.Backend && u.Service == o.Service && u.PortName == o.PortName &&
+		u.Missing == o.Missing && slices.Equal(u.Addresses, o.Addresses) && u.FromVLAN == o.FromVLAN &&
+		u.ConnectTimeout == o.ConnectTimeout && u.IdleTimeout == o.IdleTimeout && u.MaxConnections == o.MaxConnections &&
+		equalPointers(u.HealthCheck, o.HealthCheck)
+}
+
+func equalPointers[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
+
+// proxyServers makes the proxies of all ProxyServers in scope. Those that are what they were
+// in the snapshot before are the same ones.
 func (b *builder) proxyServers(list []*v1alpha1.ProxyServer, scope []string) []*ProxyServer {
 	var all []*ProxyServer
+	before := map[Ref]*ProxyServer{}
+	if b.last.before != nil {
+		for _, p := range b.last.before.ProxyServers {
+			before[p.Ref] = p
+		}
+	}
+	infras := make(map[Ref]*Infra, len(b.infras))
+	for _, i := range b.infras {
+		infras[i.Ref] = i
+	}
 	services := newServiceIndex(b.listed)
 	for _, in := range sortedByName(list) {
 		if inScope(scope, in) {
 			p := &proxyBuilder{
-				builder: b, in: in, services: services,
+				builder: b, in: in, infras: infras, services: services,
 				out:       &ProxyServer{Ref: Ref{Kind: "ProxyServer", Namespace: in.Namespace, Name: in.Name}, LogLevel: in.Spec.LogLevel},
 				listeners: map[int32]*listenerBuilder{}, upstreams: map[string]*Upstream{},
 			}
-			all = append(all, p.build())
+			out := p.build()
+			if same := before[out.Ref]; same != nil && same.equal(out) {
+				out = same
+			}
+			all = append(all, out)
 		}
 	}
 	return all
@@ -117,6 +151,7 @@ func (b *builder) proxyServers(list []*v1alpha1.ProxyServer, scope []string) []*
 type proxyBuilder struct {
 	*builder
 	in        *v1alpha1.ProxyServer
+	infras    map[Ref]*Infra
 	services  serviceIndex
 	out       *ProxyServer
 	listeners map[int32]*listenerBuilder
@@ -159,12 +194,11 @@ func (p *proxyBuilder) build() *ProxyServer {
 func (p *proxyBuilder) addInfra(name string) {
 	ref := Ref{Kind: "Infra", Namespace: p.in.Namespace, Name: name}
 	p.out.Infra = &ref
-	at := slices.IndexFunc(p.infras, func(i *Infra) bool { return i.Ref == ref })
-	if at < 0 {
+	infra := p.infras[ref]
+	if infra == nil {
 		p.found.add(p.out.Ref, ReasonInfraNotFound, "spec.infraRef: %s does not exist", ref)
 		return
 	}
-	infra := p.infras[at]
 	if infra.Proxy == nil { // reported with the Infra
 		return
 	}
@@ -235,10 +269,13 @@ func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
 }
 
 // cleanHost is cleanName for what a route may match: a wildcard may stand for the first
-// label.
+// label. Names that nobody can have (RFC 6761 section 6.4) are left for our own use.
 func cleanHost(s string) (string, error) {
 	rest, wild := strings.CutPrefix(s, "*.")
 	name, err := cleanName(rest)
+	if err == nil && within(name, "invalid") {
+		err = fmt.Errorf("%q is reserved", s)
+	}
 	if wild {
 		name = "*." + name
 	}

@@ -42,8 +42,10 @@ type directorySource struct {
 
 	mu    sync.Mutex
 	files map[string]*manifest // by path
-	err   error                // why the folder itself cannot be read
-	read  bool                 // the folder was read once
+	// byService are the EndpointSlices of each Service; nil before they are asked for, after a change.
+	byService map[string][]*objects.EndpointSlice
+	err       error // why the folder itself cannot be read
+	read      bool  // the folder was read once
 }
 
 // manifest is one file as it was last read.
@@ -79,11 +81,12 @@ func ReadManifests(dir string, options model.Options) (*model.Objects, error) {
 	return all, nil
 }
 
-func (s *directorySource) run(ctx context.Context, changed func(), _ func(*objects.EndpointSlice)) {
+func (s *directorySource) run(ctx context.Context, changed func(), endpoints func(*objects.EndpointSlice)) {
 	tick := time.NewTicker(directoryPoll)
 	defer tick.Stop()
 	for {
 		if s.refresh() {
+			endpoints(nil)
 			changed()
 		}
 		select {
@@ -109,6 +112,11 @@ func (s *directorySource) refresh() bool {
 	s.err = nil
 	changed := !s.read
 	s.read = true
+	defer func() {
+		if changed {
+			s.byService = nil
+		}
+	}()
 	for path := range s.files {
 		if _, ok := found[path]; !ok {
 			delete(s.files, path)
@@ -245,8 +253,20 @@ func (s *directorySource) objects() (*model.Objects, bool) {
 }
 
 func (s *directorySource) endpointSlices(service string) []*objects.EndpointSlice {
-	all, _ := s.objects()
-	return slices.DeleteFunc(all.EndpointSlices, func(o *objects.EndpointSlice) bool { return o.Service() != service })
+	s.mu.Lock()
+	index := s.byService
+	s.mu.Unlock()
+	if index == nil {
+		index = map[string][]*objects.EndpointSlice{}
+		all, _ := s.objects()
+		for _, o := range all.EndpointSlices {
+			index[o.Service()] = append(index[o.Service()], o)
+		}
+		s.mu.Lock()
+		s.byService = index
+		s.mu.Unlock()
+	}
+	return index[service]
 }
 
 func (s *directorySource) paths() []string {

@@ -17,7 +17,8 @@ import (
 
 // source is where objects come from.
 type source interface {
-	// run follows the source until the context ends, calling changed after every change.
+	// run follows the source until the context ends, calling changed after every change, and
+	// endpoints after one of an EndpointSlice, with nil for any number of them.
 	run(ctx context.Context, changed func(), endpoints func(*objects.EndpointSlice))
 	// objects returns what is known, and whether that is all there is.
 	objects() (*model.Objects, bool)
@@ -55,7 +56,7 @@ type apiSource struct {
 	watchers []*watcher
 	hosted   *hosted
 	changed  func()
-	// endpoints is told of changed EndpointSlices.
+	// endpoints is told of changed EndpointSlices, nil standing for all.
 	endpoints func(*objects.EndpointSlice)
 	//nolint:containedctx // hosted clusters are followed for as long as run runs
 	ctx context.Context
@@ -84,7 +85,7 @@ func newAPISource(config *rest.Config, options model.Options, log *slog.Logger) 
 	s := &apiSource{hosted: newHosted(secrets, log)}
 	for _, r := range resourcesOf(options) {
 		for _, key := range r.watched(options.Scope) {
-			s.watchers = append(s.watchers, newWatcher(client, r, key, s.note, log))
+			s.watchers = append(s.watchers, newWatcher(client, r, key, func(o objects.Object) { s.note(r, o) }, log))
 		}
 	}
 	return s, nil
@@ -99,14 +100,16 @@ func (s *apiSource) run(ctx context.Context, changed func(), endpoints func(*obj
 	group.Wait()
 }
 
-// note passes a change on: that of an EndpointSlice to who wants those, all others to
-// the model.
-func (s *apiSource) note(o objects.Object) {
-	if slice, ok := o.(*objects.EndpointSlice); ok {
+// note passes a change on: those of EndpointSlices to who wants them, all others to the
+// model, which also waits for the first list of everything.
+func (s *apiSource) note(r resource, o objects.Object) {
+	slice, ok := o.(*objects.EndpointSlice)
+	if ok || r.gvr == objects.EndpointSliceResource {
 		s.endpoints(slice)
-		return
 	}
-	s.changed()
+	if !ok {
+		s.changed()
+	}
 }
 
 func (s *apiSource) objects() (*model.Objects, bool) {

@@ -186,7 +186,7 @@ func (s *Store) touch() {
 	}
 }
 
-// touchEndpoints tells of a changed EndpointSlice.
+// touchEndpoints tells of a changed EndpointSlice, or with nil of a change of many.
 func (s *Store) touchEndpoints(slice *objects.EndpointSlice) {
 	s.mu.Lock()
 	live := s.live
@@ -196,8 +196,12 @@ func (s *Store) touchEndpoints(slice *objects.EndpointSlice) {
 	if !live {
 		return // all are read with the first snapshot
 	}
+	service := ""
+	if slice != nil {
+		service = slice.Service()
+	}
 	for _, f := range subscribers {
-		f(slice.Service())
+		f(service)
 	}
 }
 
@@ -235,8 +239,8 @@ func (s *Store) EndpointSlices(service string) []*objects.EndpointSlice {
 }
 
 // SubscribeEndpoints calls f, which must be quick, with each Service whose EndpointSlices
-// have changed, from the goroutine that has read it. When a snapshot is made any of them may
-// have changed. The returned function ends it; a call may still be under way when that returns.
+// have changed, from the goroutine that has read it, or with "" when any of them may have
+// changed. The returned function ends it; a call may still be under way when that returns.
 func (s *Store) SubscribeEndpoints(f func(service string)) (cancel func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -24,19 +24,26 @@ type Feeder struct {
 
 	mu       sync.Mutex
 	snapshot bool            // there is a new one
-	services map[string]bool // whose endpoints have changed
+	services map[string]bool // whose endpoints have changed; "" for any
 
 	// What Run alone uses.
+	live      bool                         // what was fed last was made from the API server
 	upstreams map[string][]*model.Upstream // by Service
-	proxies   map[string]string            // what is served, with what is wrong with it
+	proxies   map[string]fed               // what is served
 	endpoints map[string]bool              // names of what was handed over
+}
+
+// fed is a proxy as it was handed over last.
+type fed struct {
+	*model.ProxyServer
+	wrong string // why it is not what is served
 }
 
 // NewFeeder makes a Feeder. The options are for all proxies.
 func NewFeeder(store *watch.Store, server *ads.Server, options envoy.Options, log *slog.Logger) *Feeder {
 	return &Feeder{
 		store: store, server: server, options: options, log: log, wake: make(chan struct{}, 1),
-		services: map[string]bool{}, proxies: map[string]string{}, endpoints: map[string]bool{},
+		services: map[string]bool{}, proxies: map[string]fed{}, endpoints: map[string]bool{},
 	}
 }
 
@@ -44,9 +51,9 @@ func NewFeeder(store *watch.Store, server *ads.Server, options envoy.Options, lo
 // served at once, and until it knows anything nothing is: an empty configuration would
 // end every connection.
 func (f *Feeder) Run(ctx context.Context) {
-	defer f.store.Subscribe(func() { f.note("") })()
-	defer f.store.SubscribeEndpoints(f.note)()
-	f.note("")
+	defer f.store.Subscribe(f.noteSnapshot)()
+	defer f.store.SubscribeEndpoints(f.noteEndpoints)()
+	f.noteSnapshot()
 	for {
 		select {
 		case <-ctx.Done():
@@ -57,43 +64,55 @@ func (f *Feeder) Run(ctx context.Context) {
 		snapshot, services := f.snapshot, f.services
 		f.snapshot, f.services = false, map[string]bool{}
 		f.mu.Unlock()
-		if snapshot { // which brings all endpoints with it
-			f.feed(f.store.Snapshot()) //nolint:contextcheck // what is handed over is whole, also while we end
-			continue
+		if snapshot || services[""] {
+			live := f.store.Status().Synced
+			f.feed(f.store.Snapshot(), services[""] || live != f.live) //nolint:contextcheck // what is handed over is whole, also while we end
+			f.live = live
 		}
 		f.feedEndpoints(services)
 	}
 }
 
-// note takes down what changed: the endpoints of a Service, or with "" the snapshot.
-func (f *Feeder) note(service string) {
+func (f *Feeder) noteSnapshot() {
 	f.mu.Lock()
-	if service == "" {
-		f.snapshot = true
-	} else {
-		f.services[service] = true
-	}
+	f.snapshot = true
 	f.mu.Unlock()
+	f.rouse()
+}
+
+// noteEndpoints takes down that the endpoints of a Service have changed, or with "" any.
+func (f *Feeder) noteEndpoints(service string) {
+	f.mu.Lock()
+	f.services[service] = true
+	f.mu.Unlock()
+	f.rouse()
+}
+
+func (f *Feeder) rouse() {
 	select {
 	case f.wake <- struct{}{}:
 	default:
 	}
 }
 
-// feed hands over a whole snapshot: endpoints before the clusters that need them, and
-// what is gone last. One proxy's fault keeps nothing from the others.
-func (f *Feeder) feed(s *model.Snapshot) {
+// feed hands over what is new in a snapshot: endpoints before the clusters that need them,
+// and what is gone last. With all, endpoints are read again that nothing else is new about.
+// One proxy's fault keeps nothing from the others.
+func (f *Feeder) feed(s *model.Snapshot, all bool) {
 	if s == nil {
 		return
 	}
 	upstreams := map[string][]*model.Upstream{}
 	endpoints := map[string]*endpointv3.ClusterLoadAssignment{}
+	names := map[string]bool{}
 	for _, p := range s.ProxyServers {
+		same := f.proxies[p.Key()].ProxyServer == p
 		for _, u := range p.Upstreams {
 			if u.Service != "" {
 				upstreams[u.Service] = append(upstreams[u.Service], u)
 			}
-			if endpoints[u.Name] == nil { // else another proxy has it, too
+			names[u.Name] = true
+			if (all || !same) && endpoints[u.Name] == nil { // else another proxy has it, too
 				endpoints[u.Name] = f.endpointsOf(u)
 			}
 		}
@@ -105,7 +124,9 @@ func (f *Feeder) feed(s *model.Snapshot) {
 	gone := maps.Clone(f.proxies)
 	for _, p := range s.ProxyServers {
 		delete(gone, p.Key())
-		f.feedProxy(p)
+		if f.proxies[p.Key()].ProxyServer != p {
+			f.feedProxy(p)
+		}
 	}
 	for name := range gone {
 		f.server.Delete(name)
@@ -114,14 +135,11 @@ func (f *Feeder) feed(s *model.Snapshot) {
 	}
 	var removed []string
 	for name := range f.endpoints {
-		if endpoints[name] == nil {
+		if !names[name] {
 			removed = append(removed, name)
-			delete(f.endpoints, name)
 		}
 	}
-	for name := range endpoints {
-		f.endpoints[name] = true
-	}
+	f.endpoints = names
 	if err := f.server.UpdateEndpoints(nil, removed); err != nil {
 		f.log.Error("endpoints are not removed", "err", err)
 	}
@@ -139,9 +157,9 @@ func (f *Feeder) feedProxy(p *model.ProxyServer) {
 		wrong = err.Error()
 	}
 	before, known := f.proxies[p.Key()]
-	f.proxies[p.Key()] = wrong
+	f.proxies[p.Key()] = fed{p, wrong}
 	switch {
-	case wrong != "" && wrong != before:
+	case wrong != "" && wrong != before.wrong:
 		f.log.Error("proxy keeps its configuration of before", "proxy", p.Key(), "err", err)
 	case !known && wrong == "":
 		f.log.Info("proxy is served", "proxy", p.Key(), "listeners", len(p.Listeners), "upstreams", len(p.Upstreams))
