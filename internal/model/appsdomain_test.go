@@ -147,7 +147,12 @@ func TestAppsDomains(t *testing.T) {
 			says: []string{"green: NameConflict: apps domain apps.mgmt.example.net is not served: it holds ignition-blue.apps.mgmt.example.net, a hostname of HostedCluster clusters/blue"}},
 		{name: "the parent of a younger cluster's hostname: that one ends nobody's applications", clusters: []domains{
 			hosting(blue, "evil.apps.example.net"), with(green, "apps.example.net"),
-		}, pods: withOAuth("apps.blue.example.com blue", "apps.example.net green")},
+		}, pods: withOAuth("apps.blue.example.com blue", "apps.example.net green"),
+			says: []string{"blue: NameConflict: hostname evil.apps.example.net is not served: it lies in apps.example.net, a domain of HostedCluster clusters/green"}},
+		{name: "an older cluster's own, in which a younger one has a hostname", clusters: []domains{
+			hosting(blue, "shop.apps.green.example.org"), green,
+		}, pods: withOAuth("apps.blue.example.com blue", "apps.green.example.org green"),
+			says: []string{"blue: NameConflict: hostname shop.apps.green.example.org is not served: it lies in apps.green.example.org, a domain of HostedCluster clusters/green"}},
 		{name: "the parent of a hostname of its own", clusters: []domains{hosting(with(green, "apps.example.net"), "api.apps.example.net")},
 			pods: withOAuth("apps.example.net green")},
 

@@ -145,7 +145,7 @@ func (b *viewBuilder) addControlPlane(p Publication) {
 	}
 	target := &Target{Cluster: c.Ref, Addresses: p.ControlPlane.Addresses}
 	for _, h := range c.Hostnames {
-		if b.isRefused(c, h) || !b.claim(b.names, h.Name, c, "hostname") {
+		if b.isRefused(c, h) || b.intrudes(c, h) || !b.claim(b.names, h.Name, c, "hostname") {
 			continue
 		}
 		b.view.Names = append(b.view.Names, Name{Name: h.Name, Target: target})
@@ -158,6 +158,26 @@ func (b *viewBuilder) addControlPlane(p Publication) {
 		b.names[server] = c
 		b.view.Names = append(b.view.Names, Name{Name: server, Target: &Target{Cluster: c.Ref, Addresses: p.NameServers}})
 	}
+}
+
+// intrudes reports whether a hostname lies in a domain of an older cluster: a name that is
+// made up there could take an application's place, or one that the older cluster is yet to
+// have.
+func (b *viewBuilder) intrudes(c *Cluster, h Hostname) bool {
+	if c.owns(h.Name) {
+		return false
+	}
+	for at := range upwards(h.Name) {
+		owner := b.zones[at]
+		if owner == nil {
+			owner = b.apps[at]
+		}
+		if at != h.Name && owner != nil && owner != c {
+			b.lost.add(c.Ref, ReasonNameConflict, "hostname %s is not served: it lies in %s, a domain of %s, which is older", h.Name, at, owner.Ref)
+			return true
+		}
+	}
+	return false
 }
 
 func (b *viewBuilder) addApps(p Publication) {
