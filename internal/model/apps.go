@@ -115,6 +115,15 @@ func (c *Cluster) AppsAnswer() Answer {
 	return Answer{Served: true, Addresses: c.Apps.Addresses}
 }
 
+// identity is the cluster's key with what tells it from its namesakes: one that is made
+// anew has nothing of the one before.
+func (c *Cluster) identity() string {
+	if c.UID == "" { // out of a file that somebody wrote
+		return c.Key()
+	}
+	return c.Key() + " " + c.UID
+}
+
 // LastGood returns the addresses of each hosted cluster's applications, for the
 // Objects of the next snapshot. They stay until they are replaced, or until nobody
 // asks for the cluster's applications any more.
@@ -122,7 +131,7 @@ func (s *Snapshot) LastGood() map[string][]netip.Addr {
 	kept := map[string][]netip.Addr{}
 	for _, c := range s.Clusters {
 		if c.Apps != nil && len(c.Apps.Addresses) > 0 && !c.standsIn() {
-			kept[c.Key()] = c.Apps.Addresses
+			kept[c.identity()] = c.Apps.Addresses
 		}
 	}
 	return kept
@@ -155,7 +164,7 @@ type appsFinder struct {
 	*builder
 	options  *AppsOptions
 	hosted   map[string]*objects.AppsService // by hosted cluster
-	lastGood map[string][]netip.Addr         // by hosted cluster
+	lastGood map[string][]netip.Addr         // by the identity of the hosted cluster
 	services map[string][]*objects.Service   // by namespace
 	spoken   map[string]map[netip.Addr]bool  // by VLAN
 }
@@ -177,7 +186,7 @@ func (f *appsFinder) find(c *draft) *Apps {
 		a.about = infra.Ref
 	}
 	if !c.standsIn() {
-		a.last = a.allowed.filter(f.lastGood[c.Key()])
+		a.last = a.allowed.filter(f.lastGood[c.identity()])
 		if slices.Contains(sources, AppsHosted) {
 			apps.Hosted = f.access(c, infra)
 		}

@@ -5,6 +5,12 @@ import (
 	"reflect"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/objects"
 )
 
 // TestClustersThatDifferAreNotEqual changes every field of a cluster in turn: one that
@@ -12,7 +18,7 @@ import (
 func TestClustersThatDifferAreNotEqual(t *testing.T) {
 	whole := func() *Cluster {
 		return &Cluster{
-			Ref: Ref{Kind: "k", Namespace: "n", Name: "a"}, Created: time.Unix(1, 0), ControlPlaneNamespace: "n-a", InfraID: "i",
+			Ref: Ref{Kind: "k", Namespace: "n", Name: "a"}, UID: "u", Created: time.Unix(1, 0), ControlPlaneNamespace: "n-a", InfraID: "i",
 			Domains: []string{"d"}, AppsDomains: []string{"a"}, AppsNames: []string{"c"},
 			Hostnames: []Hostname{{Name: "h", Endpoints: []Endpoint{{Role: RoleAPI, Port: 1, Source: "s"}}}},
 			Apps: &Apps{
@@ -39,6 +45,35 @@ func TestProxiesThatDifferAreNotEqual(t *testing.T) {
 		}
 	}
 	checkEqual(t, whole, func(a, b *ProxyServer) bool { return a.equal(b) }, 35)
+}
+
+// TestNamesakesInheritNothing makes a hosted cluster anew under the name of one whose
+// applications had an address: that may be somebody else's by now.
+func TestNamesakesInheritNothing(t *testing.T) {
+	infra := &v1alpha1.Infra{ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: "demo"}}
+	infra.Spec.HostedClusterRef = &v1alpha1.HostedClusterReference{Namespace: "clusters", Name: "demo"}
+	infra.Spec.NetworkConfig.CIDR = "192.0.2.0/24"
+	infra.Spec.AppsIngress = &v1alpha1.AppsIngress{Enabled: true}
+	infra.Status.AppsIngress = &v1alpha1.AppsIngressStatus{ExternalIP: "192.0.2.9"}
+	silent := *infra
+	silent.Status.AppsIngress = nil
+	addresses := func(uid types.UID, infra *v1alpha1.Infra, last map[string][]netip.Addr) (*Snapshot, int) {
+		hc := &objects.HostedCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: "demo", UID: uid}}
+		hc.Spec.DNS.BaseDomain = "example.com"
+		in := &Objects{HostedClusters: []*objects.HostedCluster{hc}, Infras: []*v1alpha1.Infra{infra}, LastGood: last}
+		s := Build(in, Options{Apps: &AppsOptions{}})
+		return s, len(s.Clusters[0].Apps.Addresses)
+	}
+	first, n := addresses("one", infra, nil)
+	if n != 1 {
+		t.Fatalf("%d addresses: %v", n, first.Problems)
+	}
+	if _, n := addresses("one", &silent, first.LastGood()); n != 1 {
+		t.Errorf("the cluster itself keeps %d addresses", n)
+	}
+	if _, n := addresses("two", &silent, first.LastGood()); n != 0 {
+		t.Errorf("its namesake inherits %d addresses", n)
+	}
 }
 
 // checkEqual changes every part of a value in turn.

@@ -13,6 +13,8 @@ import (
 // does not exist yet and whose typed names are served meanwhile.
 type Cluster struct {
 	Ref
+	// UID tells the cluster from one of the same name before it or after it.
+	UID string `json:"uid,omitempty"`
 	// Created decides who keeps a name that two clusters claim.
 	Created time.Time `json:"created"`
 	// ControlPlaneNamespace is where HyperShift runs the control plane.
@@ -59,7 +61,7 @@ func (d *draft) copy() *draft {
 
 // equal reports whether two clusters are the same in everything.
 func (c *Cluster) equal(o *Cluster) bool {
-	return c.Ref == o.Ref && c.Created.Equal(o.Created) &&
+	return c.Ref == o.Ref && c.UID == o.UID && c.Created.Equal(o.Created) &&
 		c.ControlPlaneNamespace == o.ControlPlaneNamespace && c.InfraID == o.InfraID &&
 		slices.Equal(c.Domains, o.Domains) && slices.Equal(c.AppsDomains, o.AppsDomains) && slices.Equal(c.AppsNames, o.AppsNames) &&
 		equalHostnames(c.Hostnames, o.Hostnames) && c.Apps.equal(o.Apps)
@@ -82,6 +84,7 @@ func ControlPlaneNamespace(namespace, name string) string {
 func clusterOf(hc *objects.HostedCluster, routes []*objects.Route, found *problems) *draft {
 	c := &draft{Cluster: &Cluster{
 		Ref:                   Ref{Kind: "HostedCluster", Namespace: hc.Namespace, Name: hc.Name},
+		UID:                   string(hc.UID),
 		Created:               hc.CreationTimestamp.Time,
 		ControlPlaneNamespace: ControlPlaneNamespace(hc.Namespace, hc.Name),
 		InfraID:               hc.Spec.InfraID,

@@ -23,8 +23,7 @@ type Objects struct {
 	Broken         []*objects.Broken        `json:"broken,omitempty"`
 	// AppsServices are the applications' Services inside hosted clusters.
 	AppsServices []*objects.AppsService `json:"appsServices,omitempty"`
-	// LastGood are the applications' addresses of the snapshot before, by hosted
-	// cluster "namespace/name".
+	// LastGood is what Snapshot.LastGood returned of the snapshot before.
 	LastGood map[string][]netip.Addr `json:"lastGood,omitempty"`
 }
 
