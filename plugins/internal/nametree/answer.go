@@ -58,10 +58,19 @@ func (n *Node) Answer(m *dns.Msg, qname string, qtype uint16) Kind {
 		m.Extra = n.Zone.additional()
 	}
 	if len(m.Answer) == 0 {
-		m.Ns = n.Zone.negative()
+		m.Ns = n.authority(qtype).negative()
 		return NoData
 	}
 	return Success
+}
+
+// authority is the zone that a type of the node belongs to: DS is the parent's side of a
+// cut (RFC 4035 section 3.1.4.1).
+func (n *Node) authority(qtype uint16) *Zone {
+	if n.Apex && qtype == dns.TypeDS && n.Zone.parent != nil {
+		return n.Zone.parent
+	}
+	return n.Zone
 }
 
 // recordsA makes the A records of the node under a spelling of its name.

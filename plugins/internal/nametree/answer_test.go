@@ -96,6 +96,8 @@ func TestAnswer(t *testing.T) {
 		}},
 
 		{"another type in the inner zone", "api.b.c.a.example.com.", dns.TypeTXT, NoData, []string{"NOERROR AA", "authority " + innerSOA}},
+		{"DS of the inner zone, which is the outer one's to have", "b.c.a.example.com.", dns.TypeDS, NoData, []string{"NOERROR AA", "authority " + outerSOA}},
+		{"DS of the outer zone, whose parent is elsewhere", "a.example.com.", dns.TypeDS, NoData, []string{"NOERROR AA", "authority " + outerSOA}},
 		{"another type between the zones", "c.a.example.com.", dns.TypeTXT, NoData, []string{"NOERROR AA", "authority " + outerSOA}},
 		{"A of a lone hostname", "api.example.net.", dns.TypeA, Success, []string{
 			"NOERROR AA", "answer api.example.net.\t30\tIN\tA\t192.0.2.3",

@@ -36,6 +36,7 @@ type Zone struct {
 	mbox   string // who is responsible
 	serial uint32
 	glue   []netip.Addr // the addresses of the server
+	parent *Zone        // the zone around this one, if it is in the tree
 }
 
 // Tally counts one kind of a zone's answers for one server.

@@ -90,6 +90,9 @@ func New(view *model.View, ttls TTLs, serial uint32) *Tree {
 			t.addZone(model.Zone{Origin: a.Name, Cluster: a.Cluster, Domain: a.Domain}, Apps, ttls, serial)
 		}
 	}
+	for origin, z := range t.zones {
+		z.parent = t.enclosing(origin)
+	}
 	for _, n := range view.Names {
 		t.addName(n, control)
 	}
