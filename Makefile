@@ -10,17 +10,17 @@ TESTFLAGS ?= -race -timeout 20m
 LDFLAGS := -s -w -X github.com/coredns/coredns/coremain.GitCommit=oooi-$(VERSION)
 
 # Debian packages that are installed when missing: a C compiler for the race
-# detector, dig for the demo, and dnsperf for the benchmark and its test.
+# detector, dig, curl and ip for the demo, and dnsperf for the benchmark and its test.
 # python3-venv, asked for below, is for Envoy, which comes as a Python package.
-PACKAGES := gcc:gcc libc6-dev:/usr/include/stdlib.h bind9-dnsutils:dig dnsperf:dnsperf
+PACKAGES := gcc:gcc libc6-dev:/usr/include/stdlib.h bind9-dnsutils:dig curl:curl iproute2:ip dnsperf:dnsperf
 
 .PHONY: help
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: deps bin/coredns lab ## Answer a hosted cluster's names by view, on a real API server
-	@$(GO) run ./test/cmd/demo -coredns bin/coredns
+demo: deps bin/coredns bin/xdsd lab ## Answer a hosted cluster's names by view, and proxy by them, on a real API server
+	@$(GO) run ./test/cmd/demo -coredns bin/coredns -xdsd bin/xdsd
 
 .PHONY: test
 test: deps lab ## Run all unit and integration tests with the race detector

@@ -39,10 +39,9 @@ const upstream = "203.0.113.99"
 
 // server is a running CoreDNS.
 type server struct {
-	port  int
-	cmd   *exec.Cmd
-	ended chan struct{} // closed when the process has ended, with err set
-	err   error
+	*process
+
+	port int
 }
 
 func startCoreDNS(ctx context.Context, binary, dir, kubeconfig string, out io.Writer) (*server, error) {
@@ -61,27 +60,14 @@ func startCoreDNS(ctx context.Context, binary, dir, kubeconfig string, out io.Wr
 	}
 	fmt.Fprintf(out, "$ cat Corefile\n%s\n$ coredns -conf Corefile\n", text)
 
-	log, err := os.Create(filepath.Join(dir, "coredns.log"))
+	p, err := startProcess(dir, "coredns", binary, "-conf", path)
 	if err != nil {
-		return nil, fmt.Errorf("making CoreDNS's log: %w", err)
+		return nil, err
 	}
-	s := &server{port: port, ended: make(chan struct{})}
-	s.cmd = exec.Command(binary, "-conf", path) //nolint:noctx // stop ends it
-	s.cmd.Stdout, s.cmd.Stderr = log, log
-	if err := s.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("starting %s: %w", binary, err)
-	}
-	go func() {
-		s.err = s.cmd.Wait()
-		close(s.ended)
-	}()
+	s := &server{process: p, port: port}
 	if err := s.await(ctx); err != nil {
 		s.stop()
-		said, readErr := os.ReadFile(log.Name())
-		if readErr != nil {
-			return nil, readErr
-		}
-		return nil, fmt.Errorf("%w; CoreDNS said:\n%s", err, said)
+		return nil, s.blame(err)
 	}
 	return s, nil
 }
@@ -135,13 +121,6 @@ func (s *server) dig(ctx context.Context, source, name, qtype string) (status st
 		}
 	}
 	return status, answers, nil
-}
-
-// stop ends the process and waits for it.
-func (s *server) stop() {
-	if err := s.cmd.Process.Kill(); err == nil {
-		<-s.ended
-	}
 }
 
 // freePort finds a port that is free for UDP and TCP.

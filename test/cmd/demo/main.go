@@ -1,7 +1,8 @@
 // Command demo shows what oooi does, on real components: it starts an API server
 // with HyperShift's CRDs, applies two hosted clusters, starts our CoreDNS, and asks
-// it, with dig, as a virtual machine on each VLAN and as a pod would. It exits
-// with 0 only if every answer was right.
+// it, with dig, as a virtual machine on each VLAN and as a pod would. Then it starts
+// xdsd with Envoy, and connects through that with curl. It exits with 0 only if every
+// answer was right.
 package main
 
 import (
@@ -13,19 +14,35 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"syscall"
 	"time"
 
 	"golang.org/x/term"
 )
 
+// options say what to show.
+type options struct {
+	coredns, xdsd string // the binaries
+	// leftOut says why the proxy cannot be shown here; nil where it can.
+	leftOut error
+	// stay: keep running until the context ends.
+	stay bool
+}
+
 func main() {
-	coredns := flag.String("coredns", "bin/coredns", "the coredns binary, as built by 'make build'")
+	runtime.LockOSThread() // the kernel ends children with the thread that started them
+	o := options{stay: interactive()}
+	flag.StringVar(&o.coredns, "coredns", "bin/coredns", "the coredns binary, as built by 'make build'")
+	flag.StringVar(&o.xdsd, "xdsd", "bin/xdsd", "the xdsd binary, as built by 'make build'")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, *coredns, os.Stdout, interactive())
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	err := start(ctx, o)
 	stop()
+	var code exitError
 	switch {
+	case errors.As(err, &code): // it has said why
+		os.Exit(int(code))
 	case errors.Is(err, context.Canceled):
 		fmt.Fprintln(os.Stderr, "\ndemo: interrupted; everything it started has ended")
 		os.Exit(130)
@@ -33,6 +50,26 @@ func main() {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
 	}
+}
+
+// start runs the demo in a network namespace of its own, or without the proxy where it
+// cannot have one.
+func start(ctx context.Context, o options) error {
+	if isolated() {
+		if err := setUp(ctx); err != nil {
+			return err
+		}
+		return run(ctx, o, os.Stdout)
+	}
+	if err := checkTools(o); err != nil {
+		return err
+	}
+	flags, err := possible(ctx)
+	if err != nil {
+		o.leftOut = err
+		return run(ctx, o, os.Stdout)
+	}
+	return isolate(ctx, flags)
 }
 
 // interactive reports whether a person sits at the terminal.
@@ -43,16 +80,24 @@ func interactive() bool {
 // startDeadline bounds everything that the demo waits for until it can ask questions.
 const startDeadline = 3 * time.Minute
 
-// run shows everything on out. With stay it then keeps running until the context ends.
-func run(ctx context.Context, coredns string, out io.Writer, stay bool) error {
+// checkTools says what is missing.
+func checkTools(o options) error {
 	for tool, remedy := range map[string]string{
-		"dig":   "sudo make deps (Debian's bind9-dnsutils)",
-		coredns: "make build",
+		"dig":     "sudo make deps (Debian's bind9-dnsutils)",
+		"curl":    "sudo make deps",
+		"ip":      "sudo make deps (Debian's iproute2)",
+		o.coredns: "make build",
+		o.xdsd:    "make build",
 	} {
 		if _, err := exec.LookPath(tool); err != nil {
 			return fmt.Errorf("%s is missing; get it with: %s", tool, remedy)
 		}
 	}
+	return nil
+}
+
+// run shows everything on out.
+func run(ctx context.Context, o options, out io.Writer) error {
 	dir, err := os.MkdirTemp("", "oooi-demo-")
 	if err != nil {
 		return fmt.Errorf("making a work folder: %w", err)
@@ -65,7 +110,7 @@ func run(ctx context.Context, coredns string, out io.Writer, stay bool) error {
 
 	startCtx, cancel := context.WithTimeout(ctx, startDeadline)
 	defer cancel()
-	c, err := startClusters(startCtx, dir)
+	c, err := startClusters(startCtx, dir, o.leftOut == nil)
 	if err != nil {
 		return err
 	}
@@ -74,7 +119,7 @@ func run(ctx context.Context, coredns string, out io.Writer, stay bool) error {
 			progress("stopping the clusters: %v", err)
 		}
 	}()
-	server, err := startCoreDNS(startCtx, coredns, dir, c.management.Kubeconfig(), out)
+	server, err := startCoreDNS(startCtx, o.coredns, dir, c.management.Kubeconfig(), out)
 	if err != nil {
 		return err
 	}
@@ -84,25 +129,65 @@ func run(ctx context.Context, coredns string, out io.Writer, stay bool) error {
 	if err := t.show(ctx, c); err != nil {
 		return err
 	}
+	var p *proxy
+	if o.leftOut != nil {
+		t.printf(withoutProxy, o.leftOut)
+	} else {
+		t.printf("\n# The proxy of cluster demo: xdsd drives a real Envoy, which starts with what xdsd prints.\n")
+		startCtx, cancel := context.WithTimeout(ctx, startDeadline)
+		defer cancel()
+		if p, err = t.startProxy(startCtx, c, dir, o.xdsd); err != nil {
+			return err
+		}
+		defer p.stop()
+		if err := t.showProxy(ctx, c, p); err != nil {
+			return err
+		}
+	}
 	if t.wrong > 0 {
 		return fmt.Errorf("%d of %d answers were wrong", t.wrong, t.asked)
 	}
 	t.printf("\nAll %d answers were right.\n", t.asked)
-	if !stay {
+	if !o.stay {
 		return nil
 	}
-	t.printf(`
-It all runs on until Ctrl-C. Try:
+	return t.stay(ctx, c, p)
+}
+
+// withoutProxy is what the demo says in place of showing the proxy.
+const withoutProxy = `
+# The proxy is left out: it needs a network namespace of its own, for addresses of pods
+# and for ports below 1024, and this user can make none here: %v.
+# Run the demo as root, or allow users to make them:
+#   sysctl -w user.max_user_namespaces=10000
+#   sysctl -w kernel.unprivileged_userns_clone=1                (where there is such a setting)
+#   sysctl -w kernel.apparmor_restrict_unprivileged_userns=0    (the same; Ubuntu's)
+`
+
+// stay keeps everything running until the context ends.
+func (t *transcript) stay(ctx context.Context, c *clusters, p *proxy) error {
+	t.printf("\nIt all runs on until Ctrl-C. ")
+	var xdsdEnded <-chan struct{} // never, without a proxy
+	if p != nil {
+		xdsdEnded = p.xdsd.ended
+		t.printf("It is in a network namespace of its own, which another terminal enters with\n\n  %s\n\n", enter())
+	}
+	t.printf(`Try:
 
   dig @127.0.0.1 -p %[1]d -b 127.50.0.10 console-openshift-console.apps.demo.lab.example.com
   kubectl --kubeconfig %[2]s get hostedclusters,infras -A
   kubectl --kubeconfig %[2]s -n clusters edit infra demo
-`, server.port, c.management.Kubeconfig())
+`, t.server.port, c.management.Kubeconfig())
+	if p != nil {
+		t.printf("  curl --resolve %[1]s:443:%[2]s --cacert %[3]s/shop.crt https://%[1]s/\n", shopName, vlanIP, p.dir)
+	}
 	select {
 	case <-ctx.Done():
 		t.printf("\nended\n")
 		return nil
-	case <-server.ended:
-		return fmt.Errorf("coredns ended by itself: %w", server.err)
+	case <-t.server.ended:
+		return fmt.Errorf("coredns ended by itself: %w", t.server.err)
+	case <-xdsdEnded:
+		return fmt.Errorf("xdsd ended by itself: %w", p.xdsd.err)
 	}
 }

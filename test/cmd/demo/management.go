@@ -18,7 +18,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-//go:embed objects/management/*.yaml objects/hosted/*.yaml
+//go:embed objects/management/*.yaml objects/hosted/*.yaml objects/proxy/*.yaml
 var objects embed.FS
 
 // hostedAddress is where the hosted cluster's API server listens: a cluster IP of
@@ -30,14 +30,20 @@ type clusters struct{ management, hosted *lab.ControlPlane }
 
 // startClusters starts a management cluster with two hosted clusters, and, of the
 // first of them, the API server and MetalLB.
-func startClusters(ctx context.Context, dir string) (*clusters, error) {
+func startClusters(ctx context.Context, dir string, isolated bool) (*clusters, error) {
 	start := time.Now()
+	var managementFlags, hostedFlags []string
+	if isolated { // where there is no default route, from which API servers learn who they are
+		managementFlags = []string{"--advertise-address=" + managementPod}
+		// The proxy connects to the API server's pod, and loopback is no address for one.
+		hostedFlags = []string{"--advertise-address=" + apiPod, "--bind-address=0.0.0.0"}
+	}
 	c := &clusters{}
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		var err error
 		if c.management, err = lab.Start(groupCtx, lab.Config{
-			Name: "management", Dir: filepath.Join(dir, "management"), ServiceCIDR: "127.96.0.0/16,fd00:96::/108",
+			Name: "management", Dir: filepath.Join(dir, "management"), ServiceCIDR: "127.96.0.0/16,fd00:96::/108", APIServerFlags: managementFlags,
 		}); err != nil {
 			return err
 		}
@@ -50,7 +56,7 @@ func startClusters(ctx context.Context, dir string) (*clusters, error) {
 		var err error
 		if c.hosted, err = lab.Start(groupCtx, lab.Config{
 			Name: "hosted", Dir: filepath.Join(dir, "hosted"), ServiceCIDR: "172.31.0.0/16",
-			Address: hostedAddress, ServerNames: []string{"api.demo.lab.example.com"},
+			Address: hostedAddress, ServerNames: []string{"api.demo.lab.example.com"}, APIServerFlags: hostedFlags,
 		}); err != nil {
 			return err
 		}
@@ -92,11 +98,13 @@ func (c *clusters) connect(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("writing the reader's kubeconfig: %w", err)
 	}
+	// There is no kube-proxy: the first port, which the DNS dials at the cluster IP, is
+	// where the API server listens itself. The proxy takes port 6443, by its endpoints.
 	return c.management.ApplyYAML(ctx, fmt.Appendf(nil, `
 apiVersion: v1
 kind: Service
 metadata: {name: kube-apiserver, namespace: clusters-demo}
-spec: {clusterIP: %s, ports: [{port: %s}]}
+spec: {clusterIP: %s, ports: [{name: own, port: %s}, {name: client, port: 6443}]}
 ---
 apiVersion: v1
 kind: Secret

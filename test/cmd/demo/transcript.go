@@ -107,26 +107,37 @@ func (t *transcript) show(ctx context.Context, c *clusters) error {
 
 // step asks one question and prints it with its answer.
 func (t *transcript) step(ctx context.Context, source, name, qtype string, w want) error {
+	_, err := t.query(ctx, source, name, qtype, w)
+	return err
+}
+
+// query is step, and returns the answers.
+func (t *transcript) query(ctx context.Context, source, name, qtype string, w want) ([]string, error) {
 	t.printf("$ dig -b %s %s %s\n", source, name, qtype)
 	status, answers, err := t.server.dig(ctx, source, name, qtype)
 	if ctx.Err() != nil {
-		return ctx.Err()
+		return nil, ctx.Err()
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	verdict := "ok"
-	if !w.fits(status, answers) {
-		verdict = "WRONG"
-		t.wrong++
-	}
-	t.asked++
 	said := strings.Join(answers, ", ")
 	if said == "" {
 		said = "(no answer)"
 	}
-	t.printf("  %-8s %-60s %s\n", status, said, verdict)
-	return nil
+	t.verdict(fmt.Sprintf("%-8s %s", status, said), w.fits(status, answers))
+	return answers, nil
+}
+
+// verdict prints what was said, and counts it.
+func (t *transcript) verdict(said string, right bool) {
+	verdict := "ok"
+	if !right {
+		verdict = "WRONG"
+		t.wrong++
+	}
+	t.asked++
+	t.printf("  %-69s %s\n", said, verdict)
 }
 
 func (w want) fits(status string, answers []string) bool {
@@ -134,9 +145,12 @@ func (w want) fits(status string, answers []string) bool {
 		return status == w.status && len(answers) == 0
 	}
 	return len(answers) > 0 && !slices.ContainsFunc(answers, func(line string) bool {
-		return !w.data(line[strings.LastIndexByte(line, ' ')+1:])
+		return !w.data(rdata(line))
 	})
 }
+
+// rdata is the data of an answer as dig prints it.
+func rdata(line string) string { return line[strings.LastIndexByte(line, ' ')+1:] }
 
 // showChanges changes objects and tells how soon the answers follow.
 func (t *transcript) showChanges(ctx context.Context, clusters *clusters) error {
@@ -165,11 +179,11 @@ func (t *transcript) showChanges(ctx context.Context, clusters *clusters) error 
 		},
 	} {
 		t.printf("\n# %s.\n$ kubectl %sapply -f - <<EOF\n%s\nEOF\n", c.heading, c.context, strings.TrimSpace(c.change))
-		took, err := t.follow(ctx, c.cluster, c.change, c.name, c.want)
+		took, err := follow(ctx, c.cluster, c.change, c.name+" becoming "+c.want, t.answers(c.name, c.want))
 		if err != nil {
 			return err
 		}
-		t.printf("  answered rightly %.1f ms after the API server had taken the change\n", float64(took.Microseconds())/1000)
+		t.printf("  answered rightly %s after the API server had taken the change\n", milliseconds(took))
 		if err := t.step(ctx, demoVM, c.name, "A", only(c.want)); err != nil {
 			return err
 		}
@@ -177,42 +191,54 @@ func (t *transcript) showChanges(ctx context.Context, clusters *clusters) error 
 	return t.step(ctx, demoVM, "ignition-clusters-demo.lab.example.com", "A", passed)
 }
 
-// followDeadline bounds the wait for an answer to follow a change.
+// followDeadline bounds the wait for things to follow a change.
 const followDeadline = 10 * time.Second
 
-// follow applies a change and asks until the answer is right. It returns how long
-// that took, counted from the API server's reply; nothing, if the answer was first.
-func (t *transcript) follow(ctx context.Context, cp *lab.ControlPlane, change, name, address string) (time.Duration, error) {
+// answers returns what tells whether a virtual machine that asks for a name is told an
+// address.
+func (t *transcript) answers(name, address string) func(context.Context) bool {
+	return func(ctx context.Context) bool {
+		reply, err := t.server.ask(ctx, demoVM, name, dns.TypeA)
+		return err == nil && slices.ContainsFunc(reply.Answer, func(rr dns.RR) bool {
+			a, ok := rr.(*dns.A)
+			return ok && a.A.String() == address
+		})
+	}
+}
+
+// follow applies a change and tries until things are right. It returns how long
+// that took, counted from the API server's reply; nothing, if they were first.
+func follow(ctx context.Context, cp *lab.ControlPlane, change, what string, right func(context.Context) bool) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, followDeadline)
 	defer cancel()
-	right := make(chan error, 1)
-	var answered time.Time
+	done := make(chan error, 1)
+	var since time.Time
 	go func() {
 		for {
-			reply, err := t.server.ask(ctx, demoVM, name, dns.TypeA)
-			if err == nil && slices.ContainsFunc(reply.Answer, func(rr dns.RR) bool {
-				a, ok := rr.(*dns.A)
-				return ok && a.A.String() == address
-			}) {
-				answered = time.Now()
-				right <- nil
+			if right(ctx) {
+				since = time.Now()
+				done <- nil
 				return
 			}
 			if ctx.Err() != nil {
-				right <- fmt.Errorf("%s did not become %s within %s", name, address, followDeadline)
+				done <- fmt.Errorf("waiting for %s: not within %s", what, followDeadline)
 				return
 			}
 		}
 	}()
 	if err := cp.ApplyYAML(ctx, []byte(change)); err != nil {
 		cancel()
-		return 0, errors.Join(err, <-right)
+		return 0, errors.Join(err, <-done)
 	}
 	taken := time.Now()
-	if err := <-right; err != nil {
+	if err := <-done; err != nil {
 		return 0, err
 	}
-	return max(0, answered.Sub(taken)), nil
+	return max(0, since.Sub(taken)), nil
+}
+
+func milliseconds(d time.Duration) string {
+	return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000)
 }
 
 func infraWithProxy(address string) string {

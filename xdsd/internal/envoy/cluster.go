@@ -38,8 +38,14 @@ func (t *translator) cluster(u *model.Upstream) *clusterv3.Cluster {
 			KeepaliveTime:     wrapperspb.UInt32(keepAliveIdle),
 			KeepaliveInterval: wrapperspb.UInt32(keepAliveInterval),
 		}},
-		// An endpoint that is known to be dead is not used because others are, too.
-		CommonLbConfig: &clusterv3.Cluster_CommonLbConfig{HealthyPanicThreshold: &typev3.Percent{}},
+		CommonLbConfig: &clusterv3.Cluster_CommonLbConfig{
+			// An endpoint that is known to be dead is not used because others are, too; where all
+			// are, or have only just come and are not probed yet, each is tried.
+			HealthyPanicThreshold: &typev3.Percent{Value: 1},
+			// What the first probe says of a new endpoint counts at once. By default it waits for
+			// a second, during which a Service whose endpoints were all replaced has none.
+			UpdateMergeWindow: durationpb.New(0),
+		},
 		// Connections that fail are news sooner than the next probe is.
 		OutlierDetection: &clusterv3.OutlierDetection{
 			SplitExternalLocalOriginErrors: true,

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/densityops/oooi/test/lab"
+)
+
+// isolatedMark is in the environment of a demo that runs in a network namespace of
+// its own. There, pods and load balancers can have addresses, which real API servers
+// refuse if they are loopback's, and no traffic gets out.
+const isolatedMark = "OOOI_DEMO_ISOLATED"
+
+// What isolatedMark says: made by root, or by a user.
+const markRoot, markUser = "root", "user"
+
+// localNetworks are the networks of pods and of MetalLB's pool. All of their addresses
+// are local in the namespace, as those of 127.0.0.0/8 are everywhere.
+var localNetworks = []string{"198.51.100.0/24", "192.168.50.200/29"}
+
+func isolated() bool { return os.Getenv(isolatedMark) != "" }
+
+// namespaces are the ways to get a network namespace: as root, and as a user who is
+// root in a namespace of users, too.
+var namespaces = []uintptr{syscall.CLONE_NEWNET, syscall.CLONE_NEWNET | syscall.CLONE_NEWUSER}
+
+func attributes(flags uintptr) *syscall.SysProcAttr {
+	a := &syscall.SysProcAttr{Cloneflags: flags, Pdeathsig: syscall.SIGTERM}
+	if flags&syscall.CLONE_NEWUSER != 0 {
+		a.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
+		a.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
+	}
+	return a
+}
+
+// possible returns the way to get a network namespace that one may set up. Some
+// systems let a user make one, and then nothing in it.
+func possible(ctx context.Context) (uintptr, error) {
+	var last error
+	for _, flags := range namespaces {
+		probe := exec.CommandContext(ctx, "ip", "link", "set", "lo", "up")
+		probe.SysProcAttr = attributes(flags)
+		out, err := probe.CombinedOutput()
+		if err == nil {
+			return flags, nil
+		}
+		last = fmt.Errorf("%w %s", err, strings.TrimSpace(string(out)))
+	}
+	return 0, last
+}
+
+// isolate runs the demo again in a network namespace of its own, to its end.
+func isolate(ctx context.Context, flags uintptr) error {
+	if err := prepare(ctx); err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", os.Args[1:]...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // a terminal has told it already
+	cmd.WaitDelay = time.Minute
+	mark := markRoot
+	if flags&syscall.CLONE_NEWUSER != 0 {
+		mark = markUser
+	}
+	cmd.Env = append(os.Environ(), isolatedMark+"="+mark)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = attributes(flags)
+	err := cmd.Run()
+	if cmd.ProcessState == nil || !cmd.ProcessState.Exited() {
+		return err
+	}
+	if code := cmd.ProcessState.ExitCode(); code != 0 {
+		return exitError(code)
+	}
+	return nil // whether it was told to end or not
+}
+
+// exitError is the exit code of the demo in the namespace.
+type exitError int
+
+func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// prepare fetches what cannot be fetched from inside the namespace.
+func prepare(ctx context.Context) error {
+	for _, module := range []string{"github.com/openshift/hypershift", "github.com/openshift/api", "go.universe.tf/metallb"} {
+		if _, err := lab.ModuleDir(ctx, module); err != nil {
+			return err
+		}
+	}
+	if _, err := lab.FindAssets(ctx, nil, "etcd", "kube-apiserver"); err != nil {
+		return err
+	}
+	for _, get := range []func(context.Context, lab.Logf) (string, error){lab.BuildMetalLB, lab.InstallEnvoy} {
+		if _, err := get(ctx, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setUp gives a new network namespace its addresses.
+func setUp(ctx context.Context) error {
+	commands := [][]string{{"link", "set", "lo", "up"}}
+	for _, network := range localNetworks {
+		commands = append(commands, []string{"route", "add", "local", network, "dev", "lo"})
+	}
+	for _, args := range commands {
+		if out, err := exec.CommandContext(ctx, "ip", args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("setting up the network namespace: ip %s: %w: %s", strings.Join(args, " "), err, out)
+		}
+	}
+	return nil
+}
+
+// enter is how to ask questions from another terminal.
+func enter() string {
+	command := fmt.Sprintf("nsenter --target %d --net", os.Getpid())
+	if os.Getenv(isolatedMark) == markUser {
+		command += " --user --preserve-credentials"
+	}
+	return command
+}
