@@ -73,7 +73,7 @@ func newServeCommand() *cobra.Command {
 	flags.StringSliceVar(&f.bind, "bind", nil, "addresses that Envoy listens on; none for all of IPv4, and of IPv6 where the ProxyServer has one")
 	flags.StringSliceVar(&f.source, "source", nil, "addresses that Envoy connects to applications from, one a family; none for the ProxyServer's")
 	flags.StringVar(&f.device, "device", "", "network interface that Envoy connects to applications by; empty for what the routes say")
-	flags.StringVar(&f.http, "http", ":9902", "address of /healthz, /readyz, /metrics and /state")
+	flags.StringVar(&f.http, "http", "127.0.0.1:9902", "address of /healthz, /readyz, /metrics and /state; a pod on a VLAN gives its address in the pod network, not all")
 	flags.StringVar(&f.pod, "pod", "", "name of this pod, and node.id of its Envoy, whose state is kept in the status of the one --proxy-server; empty to write no status")
 	flags.StringVar(&f.adminSocket, "admin-socket", bootstrap.DefaultAdminSocket, "Unix socket of the Envoy of --pod, asked for the health of endpoints; empty for none")
 	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")

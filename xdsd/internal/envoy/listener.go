@@ -25,6 +25,9 @@ const (
 	// helloTimeout is for how long a client may take for its TLS handshake to say which
 	// name it wants; Envoy's default.
 	helloTimeout = 15 * time.Second
+	// silenceTimeout is helloTimeout on a port with a backend for what is not TLS: a client
+	// that waits for the server to speak first waits for as long.
+	silenceTimeout = 2 * time.Second
 	// connectAttempts is how many endpoints are tried for one connection; the default is 1.
 	connectAttempts = 3
 	// Between attempts there is a wait, which doubles.
@@ -61,6 +64,11 @@ func (t *translator) listener(l *model.Listener) *listenerv3.Listener {
 		ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: t.wrap("TLS inspector", &tlsinspectorv3.TlsInspector{})},
 	}}
 	out.ListenerFiltersTimeout = durationpb.New(helloTimeout)
+	if l.Plain != "" {
+		// Where a client without TLS has a backend, one that says nothing at first has it, too.
+		out.ListenerFiltersTimeout = durationpb.New(silenceTimeout)
+		out.ContinueOnListenerFiltersTimeout = true
+	}
 	out.FilterChains = append(out.FilterChains, t.sentinel())
 	for _, r := range l.Routes {
 		out.FilterChains = append(out.FilterChains, t.chain(

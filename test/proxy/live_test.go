@@ -1,0 +1,141 @@
+package proxy_test
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/densityops/oooi/test/lab"
+)
+
+func TestChangesAreServedAndDisturbNobody(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.controlPlane(t)
+	in := func(label string) string { return label + "." + s.domain }
+	one := s.ca.TLSBackend(t, s.at(21, 443), "one", in("*.more"), in("swap"))
+	two := s.ca.TLSBackend(t, s.at(22, 443), "two", in("*.more"), in("swap"))
+	routed := s.ca.TLSBackend(t, s.at(23, 443), "routed", s.routeHost("new"))
+	s.ca.TLSBackend(t, s.at(41, 443), "apps-next", in("shop.apps"))
+	apps := "apps-" + s.name
+	swap := s.backend("swap", in("swap"), "swap", "")
+	s.update(t, service(apps, "one", 443, one.Addr())+service(apps, "two", 443, two.Addr())+service(apps, "swap", 443, one.Addr())+
+		service(s.namespace(), "routed", 443, routed.Addr())+s.proxyServer(swap))
+	s.start(t)
+	pid := s.envoy.PID()
+
+	// A name of the API server, one of an upstream of its own, and one on another port.
+	streams := []*stream{
+		s.tick(t, 443, hello{sni: in("api")}, "kube-apiserver"),
+		s.tick(t, 443, hello{sni: s.routeHost("registry")}, "registry"),
+		s.tick(t, 8091, hello{sni: in("konnectivity")}, "konnectivity-server"),
+	}
+	started, changes := time.Now(), 0
+	change := func(yaml string, label string, want string) {
+		t.Helper()
+		s.update(t, yaml)
+		s.await(t, 443, hello{sni: label}, want)
+		changes++
+	}
+	for round := 0; changes < 200; round++ {
+		more := in(fmt.Sprintf("r%d.more", round))
+		change(s.proxyServer(swap, s.backend("more", more, "one", "")), more, "one")
+		change(s.proxyServer(swap, s.backend("more", more, "two", "")), more, "two")
+		s.update(t, s.proxyServer(swap)) // whose name is then the API server's, as any other
+		s.await(t, 443, hello{sni: more, verify: "kubernetes"}, "kube-apiserver")
+		changes++
+		swapped, address, shop := two, s.ip(41), "apps-next"
+		if round%2 == 1 {
+			swapped, address, shop = one, s.ip(40), "apps"
+		}
+		change(endpoints(apps, "swap", swapped.Addr()), in("swap"), swapped.Name())
+		s.infra.apps = fmt.Sprintf("{enabled: true, source: Static, addresses: [%s]}", address)
+		change(s.infraYAML(), in("shop.apps"), shop)
+		change(s.route("new", "routed"), s.routeHost("new"), "routed")
+		s.remove(t, s.route("new", "routed"))
+		s.await(t, 443, hello{sni: s.routeHost("new"), verify: "kubernetes"}, "kube-apiserver")
+		changes++
+	}
+	t.Logf("%d changes, each served before the next was made, within %s", changes, time.Since(started).Round(time.Millisecond))
+	for _, st := range streams {
+		st.end(t)
+	}
+	if s.envoy.PID() != pid {
+		t.Error("Envoy was restarted")
+	}
+}
+
+func TestNamesOfAllKindsAreAddedAndTakenAway(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.controlPlane(t)
+	s.start(t)
+	apps := "apps-" + s.name
+	in := func(label string) string { return label + "." + s.domain }
+	late := s.ca.TLSBackend(t, s.at6(21, 8443), "late", in("late"), in("also"), in("any.thing"))
+	unknown := func(label string) hello { return hello{sni: in(label), verify: "kubernetes"} }
+
+	// The backend comes before its Service, the Service before its endpoints.
+	backend := fmt.Sprintf("{name: late, hostname: %q, alternateHostnames: [%q, %q], port: 443, targetSelector: {matchLabels: {app: late}}, targetPort: https, targetNamespace: %s}",
+		in("late"), in("ALSO"), in("*.thing"), apps)
+	s.update(t, s.proxyServer(backend))
+	poll(t, "a backend without a Service to be closed, rather than the API server's", func() bool {
+		_, err := s.reach(t, 443, unknown("late"))
+		return err != nil
+	})
+	labelled := "apiVersion: v1\nkind: Service\nmetadata: {name: late, namespace: " + apps + ", labels: {app: late}}\nspec: {ports: [{name: https, port: 8443}]}\n---\n"
+	slice := func(targets ...netip.AddrPort) string {
+		return named(endpoints(apps, "late", targets...), "https")
+	}
+	s.update(t, labelled+slice(late.Addr()))
+	for _, label := range []string{"late", "also", "any.thing"} {
+		s.await(t, 443, hello{sni: in(label)}, "late")
+	}
+	s.remove(t, slice(late.Addr()))
+	poll(t, "a Service without endpoints to be closed", func() bool {
+		_, err := s.reach(t, 443, hello{sni: in("late")})
+		return err != nil
+	})
+	s.update(t, s.proxyServer())
+	for _, label := range []string{"late", "also", "any.thing"} {
+		s.await(t, 443, unknown(label), "kube-apiserver")
+	}
+	s.check(t)
+}
+
+func TestPlainTCPLeadsToAPortsOnlyBackend(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.controlPlane(t)
+	plain := lab.TCPBackend(t, s.at(21, 3306), "plain")
+	backend := func(name string) string {
+		return fmt.Sprintf("{name: %s, hostname: %[1]s.%s, port: 3306, targetService: plain, targetPort: 3306, targetNamespace: apps-%s}", name, s.domain, s.name)
+	}
+	s.update(t, service("apps-"+s.name, "plain", 3306, plain.Addr())+s.proxyServer(backend("one")))
+	s.start(t)
+	greeting := func(said string) (string, error) {
+		conn, err := net.DialTimeout("tcp", s.at(3, 3306), patience)
+		if err != nil {
+			return "", err
+		}
+		defer func() { _ = conn.Close() }()
+		if _, err := fmt.Fprint(conn, said); err != nil {
+			return "", err
+		}
+		return lab.Greeting(t.Context(), conn)
+	}
+	// One who waits for the server to speak says nothing, or too little to tell it from TLS.
+	for _, said := range []string{"hello?\n", "", "hi"} {
+		if name, err := greeting(said); err != nil || name != "plain" {
+			t.Errorf("who says %q is led to %q: %v", said, name, err)
+		}
+	}
+	// With two nobody knows which is meant.
+	s.update(t, s.proxyServer(backend("one"), backend("two")))
+	poll(t, "plain TCP to be closed", func() bool {
+		_, err := greeting("hello?\n")
+		return err != nil
+	})
+}

@@ -1,0 +1,278 @@
+package proxy_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/densityops/oooi/test/lab"
+)
+
+// site is a hosted cluster with its VLAN, whose addresses are those of the test alone,
+// and the proxy on it: an xdsd with its Envoy.
+type site struct {
+	cp     *lab.ControlPlane
+	ca     *lab.CA
+	name   string
+	domain string
+	net    string // the first three numbers of the VLAN's addresses
+	net6   string
+	infra  struct {
+		proxy string // further fields of infraComponents.proxy
+		apps  string // spec.appsIngress
+	}
+	dir   string // of the sockets
+	xdsd  *daemon
+	envoy *lab.Envoy
+}
+
+var sites atomic.Int32
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	network.Need(t)
+	if err := sources(); err != nil {
+		t.Fatal(err)
+	}
+	n := sites.Add(1)
+	s := &site{
+		cp: management.Get(t), ca: lab.NewCA(t), dir: lab.TempDir(t),
+		name: fmt.Sprintf("site%d", n), net: fmt.Sprintf("198.18.%d", n), net6: fmt.Sprintf("2001:db8:%x::", n),
+	}
+	s.domain = s.name + ".lab.example.com"
+	s.infra.apps = fmt.Sprintf("{enabled: true, source: Static, addresses: [%s]}", s.ip(40))
+	s.xdsd = newDaemon(t, fmt.Sprintf("127.0.%d.1:9902", n), s.serveFlags(filepath.Join(s.dir, "xds.sock"))...)
+	return s
+}
+
+// ip is an address on the VLAN: the gateway is 1, the proxy 3, backends are from 11 on,
+// and applications from 40 on.
+func (s *site) ip(host int) string { return fmt.Sprintf("%s.%d", s.net, host) }
+
+// at is an address and port on the VLAN.
+func (s *site) at(host, port int) string { return fmt.Sprintf("%s.%d:%d", s.net, host, port) }
+
+// at6 is at for IPv6.
+func (s *site) at6(host, port int) string { return fmt.Sprintf("[%s%d]:%d", s.net6, host, port) }
+
+// namespace is the hosted control plane's.
+func (s *site) namespace() string { return "clusters-" + s.name }
+
+// routeHost is the host of a Route, outside of the cluster's own domain.
+func (s *site) routeHost(route string) string { return route + "-" + s.name + ".apps.mgmt.example.com" }
+
+func (s *site) serveFlags(socket string) []string {
+	self := "clusters/" + s.name
+	return []string{
+		"--kubeconfig", s.cp.Kubeconfig(), "--proxy-server", self, "--infra", self, "--hosted-cluster", self,
+		"--namespace", "apps-" + s.name, "--socket", socket, "--bind", s.ip(3) + "," + s.net6 + "3",
+	}
+}
+
+// start starts xdsd, and an Envoy with what xdsd prints for it.
+func (s *site) start(t *testing.T) {
+	t.Helper()
+	s.xdsd.start(t)
+	s.envoy = lab.NewEnvoy(t, s.bootstrap(t, s.dir, strings.TrimSuffix(s.xdsd.http, ":9902")))
+	s.xdsd.current(t)
+}
+
+// bootstrap has xdsd print what Envoy starts with.
+func (s *site) bootstrap(t *testing.T, dir, metrics string) lab.EnvoyConfig {
+	t.Helper()
+	args := []string{
+		"bootstrap", "--proxy-server", "clusters/" + s.name, "--node-id", filepath.Base(dir), "--metrics-address", metrics,
+		"--socket", filepath.Join(dir, "xds.sock"), "--admin-socket", filepath.Join(dir, "admin.sock"),
+	}
+	run := func(args ...string) []byte {
+		cmd := exec.Command(os.Getenv(binaryPath), args...)
+		cmd.Stderr = os.Stderr
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%s: %v", cmd, err)
+		}
+		return out
+	}
+	return lab.EnvoyConfig{Bootstrap: run(args...), Args: strings.Fields(string(run(append(args, "--args")...))), Logf: t.Logf}
+}
+
+// objects are the hosted cluster with its Infra and its ProxyServer; its control plane
+// is apart.
+func (s *site) objects() string {
+	return namespaces("clusters", s.namespace(), "apps-"+s.name) + s.hostedCluster() + s.infraYAML() + s.proxyServer()
+}
+
+func namespaces(names ...string) string {
+	var b strings.Builder
+	for _, name := range names {
+		fmt.Fprintf(&b, "apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n---\n", name)
+	}
+	return b.String()
+}
+
+// hostedCluster is the HostedCluster, which the real CRD accepts.
+func (s *site) hostedCluster() string {
+	return fmt.Sprintf(`
+apiVersion: hypershift.openshift.io/v1beta1
+kind: HostedCluster
+metadata: {name: %[1]s, namespace: clusters}
+spec:
+  infraID: %[1]s-x7k2p
+  dns: {baseDomain: lab.example.com}
+  etcd: {managementType: Managed, managed: {storage: {type: PersistentVolume, persistentVolume: {size: 8Gi}}}}
+  networking: {clusterNetwork: [{cidr: 10.132.0.0/14}], serviceNetwork: [{cidr: 172.31.0.0/16}], networkType: OVNKubernetes}
+  platform: {type: KubeVirt, kubevirt: {}}
+  pullSecret: {name: pull-secret}
+  release: {image: registry.example.com/release:4.20}
+  sshKey: {}
+  services:
+  - {service: APIServer, servicePublishingStrategy: {type: LoadBalancer, loadBalancer: {hostname: api.%[2]s}}}
+  - {service: OAuthServer, servicePublishingStrategy: {type: Route, route: {hostname: oauth.%[2]s}}}
+  - {service: Konnectivity, servicePublishingStrategy: {type: LoadBalancer, loadBalancer: {hostname: konnectivity.%[2]s}}}
+  - {service: Ignition, servicePublishingStrategy: {type: Route}}
+---
+`, s.name, s.domain)
+}
+
+func (s *site) infraYAML() string {
+	return fmt.Sprintf(`
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: Infra
+metadata: {name: %[1]s, namespace: clusters}
+spec:
+  hostedClusterRef: {name: %[1]s}
+  networkConfig: {cidr: %[2]s.0/24, additionalCIDRs: ["%[3]s/48"], gateway: %[2]s.1, networkAttachmentDefinition: %[1]s}
+  infraComponents: {proxy: {serverIP: %[2]s.3, additionalServerIPs: ["%[3]s3"]%[4]s}}
+  appsIngress: %[5]s
+---
+`, s.name, s.net, s.net6, s.infra.proxy, s.infra.apps)
+}
+
+// proxyServer has these backends, one a line, beside the routes of the Infra.
+func (s *site) proxyServer(backends ...string) string {
+	list := "[]"
+	if len(backends) > 0 {
+		list = "\n  - " + strings.Join(backends, "\n  - ")
+	}
+	return fmt.Sprintf(`
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: ProxyServer
+metadata: {name: %s, namespace: clusters}
+spec:
+  infraRef: {name: %[1]s}
+  networkConfig: {serverIP: %s}
+  backends: %s
+---
+`, s.name, s.ip(3), list)
+}
+
+// backend is an entry of spec.backends. More are further fields.
+func (s *site) backend(name, host, service, more string) string {
+	return fmt.Sprintf("{name: %s, hostname: %q, port: 443, targetService: %s, targetPort: 443, targetNamespace: apps-%s, protocol: TLS%s}",
+		name, host, service, s.name, more)
+}
+
+// service is a Service with its endpoints, which all have one port.
+func service(namespace, name string, port int, targets ...netip.AddrPort) string {
+	return fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: %s, namespace: %s}\nspec: {ports: [{port: %d}]}\n---\n",
+		name, namespace, port) + endpoints(namespace, name, targets...)
+}
+
+// endpoints is the EndpointSlice of a Service.
+func endpoints(namespace, name string, targets ...netip.AddrPort) string {
+	family, port, list := "IPv4", 1, ""
+	for _, target := range targets {
+		if target.Addr().Is6() {
+			family = "IPv6"
+		}
+		port = int(target.Port())
+		list += fmt.Sprintf("\n- {addresses: [%q], conditions: {ready: true}}", target.Addr())
+	}
+	if list == "" {
+		list = " []"
+	}
+	return fmt.Sprintf(`
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: %[1]s-1, namespace: %[2]s, labels: {kubernetes.io/service-name: %[1]s}}
+addressType: %[3]s
+ports: [{name: "", port: %[4]d, protocol: TCP}]
+endpoints:%[5]s
+---
+`, name, namespace, family, port, list)
+}
+
+// route is a Route of the hosted control plane.
+func (s *site) route(name, service string) string {
+	return fmt.Sprintf("apiVersion: route.openshift.io/v1\nkind: Route\nmetadata: {name: %s, namespace: %s}\nspec: {host: %s, to: {kind: Service, name: %s, weight: 100}}\n---\n",
+		name, s.namespace(), s.routeHost(name), service)
+}
+
+// update applies objects.
+func (s *site) update(t *testing.T, yaml string) {
+	t.Helper()
+	if err := s.cp.ApplyYAML(t.Context(), []byte(yaml)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// remove deletes objects.
+func (s *site) remove(t *testing.T, yaml string) {
+	t.Helper()
+	if err := s.cp.DeleteYAML(t.Context(), []byte(yaml)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// outage kills a control plane as a power cut would, and brings it back when the test
+// says so, at its end at the latest.
+type outage struct {
+	cp   *lab.ControlPlane
+	over bool
+}
+
+func startOutage(t *testing.T, cp *lab.ControlPlane) *outage {
+	t.Helper()
+	o := &outage{cp: cp}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), deadline) // the test's own is over
+		defer cancel()
+		if err := o.restore(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := errors.Join(cp.KillEtcd(), cp.KillAPIServer()); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func (o *outage) restore(ctx context.Context) error {
+	if o.over {
+		return nil
+	}
+	o.over = true
+	return errors.Join(o.cp.StartEtcd(ctx), o.cp.StartAPIServer(ctx))
+}
+
+func (o *outage) end(t *testing.T) {
+	t.Helper()
+	started := time.Now()
+	if err := o.restore(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("etcd and the API server are back, after %s", time.Since(started).Round(time.Millisecond))
+}
+
+// named gives the port of an EndpointSlice a name.
+func named(slice, port string) string {
+	return strings.Replace(slice, `name: ""`, fmt.Sprintf("name: %q", port), 1)
+}
