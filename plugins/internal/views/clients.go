@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 
 	"github.com/densityops/oooi/plugins/internal/nametree"
 )
@@ -21,6 +22,8 @@ type Sight struct {
 	View string
 	// Tree are the names.
 	Tree *nametree.Tree
+
+	passed [nametree.Apps]atomic.Pointer[nametree.Tally] // counts what is passed on, by part
 }
 
 func (c *clients) add(prefix netip.Prefix, s *Sight) {

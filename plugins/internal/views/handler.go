@@ -55,7 +55,7 @@ func (h *Handler) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg
 	found, exact := sight.Tree.Lookup(q.Name)
 	node, deny := found.Answers(h.Part, exact)
 	if node == nil || deny && h.Fall.Through(q.Name) {
-		h.Requests.other(metrics.WithServer(ctx), sight.View, passed)
+		h.Requests.passedOn(metrics.WithServer(ctx), sight, h.Part)
 		return plugin.NextOrFailure(h.Plugin, h.Next, ctx, w, r)
 	}
 	m := new(dns.Msg)

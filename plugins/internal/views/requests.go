@@ -40,23 +40,44 @@ const (
 	passed   = "passed"   // not ours: the next plugin answers
 )
 
-// other counts a query that no zone answers.
+// other counts a query that no zone answers, and that is not passed on either.
 func (r *Requests) other(server, view, answer string) {
 	r.WithLabelValues(server, view, "", answer).Inc()
 }
 
-// answered counts an answer out of a zone. Finding a counter by its labels costs more
-// than finding the answer, so the zone keeps it.
+// answered counts an answer out of a zone.
 func (r *Requests) answered(server, view string, zone *nametree.Zone, part nametree.Part, kind nametree.Kind) {
-	kept, generation := zone.Tally(part, kind), r.generation.Load()
-	tally := kept.Load()
-	if tally == nil || tally.Server != server || tally.Generation != generation {
-		r.servers.Store(server, true)
-		tally = &nametree.Tally{
-			Server: server, Generation: generation, Counter: r.WithLabelValues(server, view, zone.Origin, kind.String()),
-		}
-		kept.Store(tally)
+	kept := zone.Tally(part, kind)
+	if !r.count(kept, server) {
+		r.keep(kept, server, view, zone.Origin, kind.String())
 	}
+}
+
+// passedOn counts a query of a client that sees s, which the next plugin answers.
+func (r *Requests) passedOn(server string, s *Sight, part nametree.Part) {
+	kept := &s.passed[part-1]
+	if !r.count(kept, server) {
+		r.keep(kept, server, s.View, "", passed)
+	}
+}
+
+// count counts by a counter that was kept: finding one by its labels costs more than
+// finding the answer. It reports whether there is one for the server.
+func (r *Requests) count(kept *atomic.Pointer[nametree.Tally], server string) bool {
+	tally := kept.Load()
+	if tally == nil || tally.Server != server || tally.Generation != r.generation.Load() {
+		return false
+	}
+	tally.Counter.Inc()
+	return true
+}
+
+// keep finds a counter by its labels, keeps it and counts.
+func (r *Requests) keep(kept *atomic.Pointer[nametree.Tally], server, view, zone, answer string) {
+	r.servers.Store(server, true)
+	generation := r.generation.Load() // before the counter: what is dropped meanwhile is found out
+	tally := &nametree.Tally{Server: server, Generation: generation, Counter: r.WithLabelValues(server, view, zone, answer)}
+	kept.Store(tally)
 	tally.Counter.Inc()
 }
 
