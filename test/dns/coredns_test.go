@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -18,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 // deadline is for everything that happens at once on an idle machine.
@@ -237,32 +237,15 @@ func poll(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// freePorts finds ports that nothing listens on, below those that the kernel gives to
-// outgoing connections: a process that was killed comes back to its own.
+// freePorts finds ports that are a test's own until its end.
 func freePorts(t *testing.T, n int) []int {
 	t.Helper()
-	const from, to = 10000, 30000
-	var found []int
-	for range 1000 {
-		port := from + rand.IntN(to-from)
-		tcp, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err != nil {
-			continue
-		}
-		defer func() { _ = tcp.Close() }() // held until all are found, which thus differ
-		udp, err := net.ListenPacket("udp", tcp.Addr().String())
-		if err != nil {
-			continue
-		}
-		if err := udp.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if found = append(found, port); len(found) == n {
-			return found
-		}
+	ports, err := lab.ReservePorts(t.Context(), "127.0.0.1", n)
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatalf("found no %d free ports between %d and %d", n, from, to)
-	return nil
+	t.Cleanup(ports.Release)
+	return ports.Numbers
 }
 
 // output keeps what a process writes.

@@ -77,7 +77,11 @@ type ControlPlane struct {
 }
 
 // ports are where a control plane listens. They stay when a process restarts.
-type ports struct{ etcd, etcdPeer, apiServer int }
+type ports struct {
+	etcd, etcdPeer, apiServer int
+
+	reserved *Ports
+}
 
 // Start starts a control plane and returns when it serves. The context bounds
 // the start only: the control plane runs until Stop, or until this process
@@ -156,11 +160,12 @@ func (cp *ControlPlane) makeDir() error {
 // has taken one in the moment between finding and using it.
 func (cp *ControlPlane) serve(ctx context.Context) error {
 	for try := 1; ; try++ {
-		free, err := freePorts(ctx, cp.config.Address)
+		free, err := ReservePorts(ctx, cp.config.Address, 3)
 		if err != nil {
 			return err
 		}
-		err = cp.serveOn(ctx, free)
+		cp.ports.reserved.Release()
+		err = cp.serveOn(ctx, ports{etcd: free.Numbers[0], etcdPeer: free.Numbers[1], apiServer: free.Numbers[2], reserved: free})
 		if !errors.Is(err, errPortTaken) || try == 5 {
 			return err
 		}
@@ -197,6 +202,7 @@ func (cp *ControlPlane) Stop() error {
 	err := errors.Join(cp.metallb.kill(), cp.controllerManager.kill(), cp.apiServer.kill(), cp.etcd.kill())
 	cp.launcher.close()
 	cp.clients.close()
+	cp.ports.reserved.Release()
 	if cp.tempDir && cp.dir != "" {
 		err = errors.Join(err, os.RemoveAll(cp.dir))
 	}

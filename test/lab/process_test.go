@@ -137,10 +137,11 @@ func TestPortTaken(t *testing.T) {
 			if err := errors.Join(cp.makeDir(), cp.makeCertificates()); err != nil {
 				t.Fatal(err)
 			}
-			free, err := freePorts(t.Context(), "127.0.0.1")
+			reserved, err := ReservePorts(t.Context(), "127.0.0.1", 3)
 			if err != nil {
 				t.Fatal(err)
 			}
+			free := ports{etcd: reserved.Numbers[0], etcdPeer: reserved.Numbers[1], apiServer: reserved.Numbers[2], reserved: reserved}
 			if component == etcd {
 				free.etcd = port
 			} else {

@@ -7,42 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 )
 
 // errPortTaken is the end of a process that found its port in use.
 var errPortTaken = errors.New("a port that was free has been taken")
-
-// freePorts finds ports that nothing listens on. They lie below those that the
-// kernel gives to outgoing connections, so that a port is still free when a
-// process that was killed comes back to it.
-func freePorts(ctx context.Context, address string) (ports, error) {
-	const from, to, tries = 10000, 30000, 1000
-	var held []net.Listener // until all are found, which thus differ
-	defer func() {
-		for _, l := range held {
-			_ = l.Close()
-		}
-	}()
-	var found []int
-	for range tries {
-		port := from + rand.IntN(to-from)
-		l, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(address, strconv.Itoa(port)))
-		if err != nil {
-			continue
-		}
-		held = append(held, l)
-		if found = append(found, port); len(found) == 3 {
-			return ports{etcd: found[0], etcdPeer: found[1], apiServer: found[2]}, nil
-		}
-	}
-	return ports{}, fmt.Errorf("found no free ports at %s between %d and %d", address, from, to)
-}
 
 // waitForPath waits until the API server answers a request for path with 200.
 func (cp *ControlPlane) waitForPath(ctx context.Context, what, path string) error {
