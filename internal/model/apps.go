@@ -1,7 +1,6 @@
 package model
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -145,13 +144,10 @@ func ReaderSecret(infra Ref) string { return infra.Namespace + "/" + infra.Name 
 func (b *builder) addApps(in *Objects, options *AppsOptions) {
 	f := appsFinder{
 		builder: b, options: options, spoken: spokenByVLAN(b.infras),
-		hosted: map[string]*objects.AppsService{}, lastGood: in.LastGood, services: map[string][]*objects.Service{},
+		hosted: map[string]*objects.AppsService{}, lastGood: in.LastGood,
 	}
 	for _, s := range in.AppsServices {
 		f.hosted[s.Namespace+"/"+s.Name] = s
-	}
-	for _, s := range in.Services {
-		f.services[s.Namespace] = append(f.services[s.Namespace], s)
 	}
 	for _, c := range b.clusters {
 		if len(c.Domains) > 0 {
@@ -165,7 +161,6 @@ type appsFinder struct {
 	options  *AppsOptions
 	hosted   map[string]*objects.AppsService // by hosted cluster
 	lastGood map[string][]netip.Addr         // by the identity of the hosted cluster
-	services map[string][]*objects.Service   // by namespace
 	spoken   map[string]map[netip.Addr]bool  // by VLAN
 }
 
@@ -376,21 +371,19 @@ func (f *appsFinder) apiServer(c *draft, infra *Infra) string {
 	if infra != nil && infra.apiService != "" {
 		name = infra.apiService
 	}
-	for _, s := range f.services[c.ControlPlaneNamespace] {
-		if s.Name != name || len(s.Addresses()) == 0 {
-			continue
-		}
-		address, err := netip.ParseAddr(s.Addresses()[0])
-		if err != nil {
-			continue
-		}
-		port := int32(portAPI)
-		if len(s.Spec.Ports) > 0 {
-			port = s.Spec.Ports[0].Port
-		}
-		return netip.AddrPortFrom(address, uint16(port)).String()
+	s := f.index.find(c.ControlPlaneNamespace, name)
+	if s == nil || len(s.Addresses()) == 0 {
+		return ""
 	}
-	return ""
+	address, err := netip.ParseAddr(s.Addresses()[0])
+	if err != nil {
+		return ""
+	}
+	port := int32(portAPI)
+	if len(s.Spec.Ports) > 0 {
+		port = s.Spec.Ports[0].Port
+	}
+	return netip.AddrPortFrom(address, uint16(port)).String()
 }
 
 // Labels that KubeVirt's cloud controller puts on a mirrored Service.
@@ -406,34 +399,24 @@ const (
 // Service of their own.
 func (f *appsFinder) mirrored(a asked) *objects.Service {
 	if namespace, name, named := strings.Cut(f.options.Service, "/"); named {
-		return newestOf(f.services[namespace], func(s *objects.Service) bool { return s.Name == name })
+		return f.index.find(namespace, name)
 	}
 	want := f.options.Selector
 	if len(want) == 0 {
 		namespace, name, _ := strings.Cut(f.serviceName(a.Cluster, a.infra), "/")
 		want = map[string]string{labelCluster: a.InfraID, labelTenantName: name, labelTenantNamespace: namespace}
 	}
-	fits := func(s *objects.Service) bool {
-		for key, value := range want {
-			if value == "" || s.Labels[key] != value {
-				return false
-			}
+	for _, value := range want {
+		if value == "" { // not known yet
+			return nil
 		}
-		return true
 	}
-	list := f.services[a.ControlPlaneNamespace]
+	found := f.index.matching(a.ControlPlaneNamespace, want)
 	if a.guests != "" && a.guests != a.ControlPlaneNamespace {
-		list = slices.Concat(list, f.services[a.guests])
+		found = append(found, f.index.matching(a.guests, want)...)
 	}
-	return newestOf(list, fits)
-}
-
-func newestOf(list []*objects.Service, fits func(*objects.Service) bool) *objects.Service {
-	var newest *objects.Service
-	for _, s := range list {
-		if fits(s) && (newest == nil || cmp.Or(newest.CreationTimestamp.Compare(s.CreationTimestamp.Time), compareNames(newest, s)) < 0) {
-			newest = s
-		}
+	if len(found) == 0 {
+		return nil
 	}
-	return newest
+	return slices.MaxFunc(found, compareServices)
 }

@@ -3,12 +3,9 @@ package model
 import (
 	"cmp"
 	"fmt"
-	"slices"
-	"strconv"
 	"time"
 
 	"github.com/densityops/oooi/api/v1alpha1"
-	"github.com/densityops/oooi/internal/objects"
 )
 
 // addBackends adds the routes that the ProxyServer itself spells out. Of two that
@@ -84,7 +81,7 @@ func (p *proxyBuilder) backendUpstream(in *v1alpha1.ProxyBackend, source string)
 		}
 	}
 	var missing string
-	if u.Service, u.PortName, missing = p.services.port(in.TargetNamespace, name, in.TargetPort.String()); missing != "" {
+	if u.Service, u.PortName, missing = p.index.port(in.TargetNamespace, name, in.TargetPort.String()); missing != "" {
 		u.Missing = missing
 		p.found.add(p.out.Ref, ReasonServiceNotFound, "%s: %s", source, missing)
 	}
@@ -107,7 +104,7 @@ func positive(n, otherwise int32) int32 {
 // selected finds the Service that a backend names by labels, and says what is wrong.
 // Where there are several and none is to be preferred, the last one found stays.
 func (p *proxyBuilder) selected(upstream string, in *v1alpha1.ProxyBackend) (name string, reason Reason, wrong string) {
-	found := p.services.matching(in.TargetNamespace, in.TargetSelector.MatchLabels)
+	found := p.index.matching(in.TargetNamespace, in.TargetSelector.MatchLabels)
 	if len(found) == 0 {
 		return "", ReasonServiceNotFound, fmt.Sprintf("no Service in %s has the labels %v", in.TargetNamespace, in.TargetSelector.MatchLabels)
 	}
@@ -147,67 +144,4 @@ func (b *Builder) upstream(proxy Ref, name string) *Upstream {
 		}
 	}
 	return nil
-}
-
-// serviceIndex finds Services.
-type serviceIndex struct {
-	byName      map[string]*objects.Service
-	byNamespace map[string][]*objects.Service // oldest first
-}
-
-func newServiceIndex(list []*objects.Service) serviceIndex {
-	index := serviceIndex{byName: make(map[string]*objects.Service, len(list)), byNamespace: map[string][]*objects.Service{}}
-	for _, s := range list {
-		index.byName[s.Namespace+"/"+s.Name] = s
-		index.byNamespace[s.Namespace] = append(index.byNamespace[s.Namespace], s)
-	}
-	for _, services := range index.byNamespace {
-		slices.SortFunc(services, func(a, b *objects.Service) int {
-			return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), compareNames(a, b))
-		})
-	}
-	return index
-}
-
-// matching returns the Services of a namespace that have all the labels, oldest first.
-func (x serviceIndex) matching(namespace string, labels map[string]string) []*objects.Service {
-	var list []*objects.Service
-	for _, s := range x.byNamespace[namespace] {
-		fits := len(labels) > 0
-		for key, value := range labels {
-			if has, ok := s.Labels[key]; !ok || has != value {
-				fits = false
-			}
-		}
-		if fits {
-			list = append(list, s)
-		}
-	}
-	return list
-}
-
-// port finds a Service's port, given by number or by name, and returns the Service as
-// "namespace/name" with the port's own name, by which its endpoints have it. A Service
-// with one port has it under any name that a Route calls it by.
-func (x serviceIndex) port(namespace, name, port string) (service, portName, missing string) {
-	service = namespace + "/" + name
-	s := x.byName[service]
-	if s == nil {
-		return service, "", fmt.Sprintf("Service %s does not exist", service)
-	}
-	for _, p := range s.Spec.Ports {
-		if p.Name == port || strconv.Itoa(int(p.Port)) == port {
-			return service, p.Name, ""
-		}
-	}
-	for _, p := range s.Spec.Ports {
-		if p.TargetPort.String() == port { // a Route's targetPort may be the pods'
-			return service, p.Name, ""
-		}
-	}
-	have := make([]string, len(s.Spec.Ports))
-	for i, p := range s.Spec.Ports {
-		have[i] = fmt.Sprintf("%d %s", p.Port, p.Name)
-	}
-	return service, "", fmt.Sprintf("Service %s has no port %s: it has %q", service, port, have)
 }

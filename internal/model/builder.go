@@ -32,9 +32,9 @@ func NewBuilder(options Options) *Builder { return &Builder{options: options} }
 func (b *Builder) Build(in *Objects) *Snapshot {
 	next := builder{
 		last: b, read: make(map[*objects.HostedCluster]*reading, len(in.HostedClusters)),
-		listed: in.Services, services: clusterIPs(in.Services),
-		routes: map[string][]*objects.Route{},
-		byKey:  make(map[string]*draft, len(in.HostedClusters)), byNamespace: make(map[string][]*draft, len(in.HostedClusters)),
+		services: clusterIPs(in.Services),
+		routes:   map[string][]*objects.Route{},
+		byKey:    make(map[string]*draft, len(in.HostedClusters)), byNamespace: make(map[string][]*draft, len(in.HostedClusters)),
 		byDomain: make(map[string][]*draft, len(in.HostedClusters)),
 	}
 	s := next.build(in, b.options)
@@ -46,8 +46,8 @@ func (b *Builder) Build(in *Objects) *Snapshot {
 type builder struct {
 	last     *Builder // with what the snapshot before was made of
 	read     map[*objects.HostedCluster]*reading
-	listed   []*objects.Service // all Services
-	services map[string][]netip.Addr
+	services map[string][]netip.Addr // their addresses, by "namespace/name"
+	index    serviceIndex            // whatever else there is to know of them, for applications and proxies
 	routes   map[string][]*objects.Route
 	clusters []*draft
 	// The HostedClusters among them, by "namespace/name", by the control plane's
@@ -78,6 +78,9 @@ func (b *builder) build(in *Objects, options Options) *Snapshot {
 	}
 	if len(scope.Infras) > 0 && len(scope.HostedClusters) == 0 {
 		b.clusters = slices.DeleteFunc(b.clusters, func(c *draft) bool { return len(c.infras) == 0 })
+	}
+	if options.Apps != nil || options.Proxies {
+		b.index = newServiceIndex(in.Services)
 	}
 	if options.Apps != nil {
 		b.addApps(in, options.Apps)

@@ -56,19 +56,21 @@ func (p *proxyBuilder) addCluster(infra *Infra) {
 	for _, port := range []int32{portAPI, portHTTPS} {
 		p.listener(port).api = api
 	}
+	lead := func(port int32, host string, role Role, source string) {
+		l := p.listener(port)
+		if role == RoleAPI {
+			l.api = api
+		} else {
+			l.lone = append(l.lone, to(role))
+		}
+		p.route(port, Route{Host: host, Upstream: to(role), Owner: c.Ref, Source: source})
+	}
 	// What is published comes first; a name with one role has that on its usual ports, too.
 	for _, h := range c.Hostnames {
 		for _, e := range h.Endpoints {
-			if !isPort(e.Port) {
-				continue
+			if isPort(e.Port) {
+				lead(e.Port, h.Name, e.Role, e.Source)
 			}
-			l := p.listener(e.Port)
-			if e.Role == RoleAPI {
-				l.api = api
-			} else {
-				l.lone = append(l.lone, to(e.Role))
-			}
-			p.route(e.Port, Route{Host: h.Name, Upstream: to(e.Role), Owner: c.Ref, Source: e.Source})
 		}
 	}
 	for _, h := range c.Hostnames {
@@ -77,13 +79,9 @@ func (p *proxyBuilder) addCluster(infra *Infra) {
 			continue
 		}
 		for _, port := range listened[role] {
-			if _, taken := p.listener(port).routes[h.Name]; taken {
-				continue
+			if _, taken := p.listener(port).routes[h.Name]; !taken {
+				lead(port, h.Name, role, h.Endpoints[0].Source)
 			}
-			if role != RoleAPI {
-				p.listener(port).lone = append(p.listener(port).lone, to(role))
-			}
-			p.route(port, Route{Host: h.Name, Upstream: to(role), Owner: c.Ref, Source: h.Endpoints[0].Source})
 		}
 	}
 	for _, l := range p.listeners {
@@ -188,7 +186,7 @@ func (p *proxyBuilder) serviceUpstream(infra *Infra, namespace, service, port st
 	name := strings.Join([]string{namespace, service, port}, "/")
 	if p.upstreams[name] == nil {
 		u := upstreamOf(infra, name)
-		u.Service, u.PortName, u.Missing = p.services.port(namespace, service, port)
+		u.Service, u.PortName, u.Missing = p.index.port(namespace, service, port)
 		p.upstreams[name] = u
 	}
 	return name

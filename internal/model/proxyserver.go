@@ -129,11 +129,10 @@ func (b *builder) proxyServers(list []*v1alpha1.ProxyServer, scope []string) []*
 	for _, i := range b.infras {
 		infras[i.Ref] = i
 	}
-	services := newServiceIndex(b.listed)
 	for _, in := range sortedByName(list) {
 		if inScope(scope, in) {
 			p := &proxyBuilder{
-				builder: b, in: in, infras: infras, services: services,
+				builder: b, in: in, infras: infras,
 				out:       &ProxyServer{Ref: Ref{Kind: "ProxyServer", Namespace: in.Namespace, Name: in.Name}, LogLevel: in.Spec.LogLevel},
 				listeners: map[int32]*listenerBuilder{}, upstreams: map[string]*Upstream{},
 			}
@@ -152,7 +151,6 @@ type proxyBuilder struct {
 	*builder
 	in        *v1alpha1.ProxyServer
 	infras    map[Ref]*Infra
-	services  serviceIndex
 	out       *ProxyServer
 	listeners map[int32]*listenerBuilder
 	upstreams map[string]*Upstream

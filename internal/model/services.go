@@ -1,0 +1,84 @@
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/densityops/oooi/internal/objects"
+)
+
+// serviceIndex are Services by namespace.
+type serviceIndex map[string][]*objects.Service
+
+func newServiceIndex(list []*objects.Service) serviceIndex {
+	index := serviceIndex{}
+	for _, s := range list {
+		index[s.Namespace] = append(index[s.Namespace], s)
+	}
+	return index
+}
+
+// find returns a Service, nil for none.
+func (x serviceIndex) find(namespace, name string) *objects.Service {
+	for _, s := range x[namespace] {
+		if s.Name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+// matching returns the Services of a namespace that have all the labels, oldest first;
+// without any label it is none.
+func (x serviceIndex) matching(namespace string, labels map[string]string) []*objects.Service {
+	var list []*objects.Service
+	for _, s := range x[namespace] {
+		if len(labels) > 0 && hasLabels(s, labels) {
+			list = append(list, s)
+		}
+	}
+	slices.SortFunc(list, compareServices)
+	return list
+}
+
+func hasLabels(s *objects.Service, labels map[string]string) bool {
+	for key, value := range labels {
+		if has, ok := s.Labels[key]; !ok || has != value {
+			return false
+		}
+	}
+	return true
+}
+
+// compareServices orders Services by who came first.
+func compareServices(a, b *objects.Service) int {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), compareNames(a, b))
+}
+
+// port finds a Service's port, given by number or by name, and returns the Service as
+// "namespace/name" with the port's own name, by which its endpoints have it. A Route may
+// also call it by the port of the pods.
+func (x serviceIndex) port(namespace, name, port string) (service, portName, missing string) {
+	service = namespace + "/" + name
+	s := x.find(namespace, name)
+	if s == nil {
+		return service, "", fmt.Sprintf("Service %s does not exist", service)
+	}
+	for _, p := range s.Spec.Ports {
+		if p.Name == port || strconv.Itoa(int(p.Port)) == port {
+			return service, p.Name, ""
+		}
+	}
+	for _, p := range s.Spec.Ports {
+		if p.TargetPort.String() == port {
+			return service, p.Name, ""
+		}
+	}
+	have := make([]string, len(s.Spec.Ports))
+	for i, p := range s.Spec.Ports {
+		have[i] = fmt.Sprintf("%d %s", p.Port, p.Name)
+	}
+	return service, "", fmt.Sprintf("Service %s has no port %s: it has %q", service, port, have)
+}
