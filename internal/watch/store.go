@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -88,16 +87,15 @@ type Store struct {
 	asOf        time.Time      // when the file was written that snapshot was made from
 	builds      int
 	slices      int // changes of EndpointSlices
-	subscribers map[int]func()
-	endpoints   map[int]func(service string)
-	nextID      int
+	subscribers subscribers[func()]
+	endpoints   subscribers[func(service string)]
 }
 
 // Open makes a Store. Its file is read at once, if there is one; nothing else
 // happens until Run.
 func Open(config Config, log *slog.Logger) (*Store, error) {
 	s := &Store{
-		config: config, log: log, dirty: make(chan struct{}, 1), subscribers: map[int]func(){}, endpoints: map[int]func(string){},
+		config: config, log: log, dirty: make(chan struct{}, 1),
 		builder: model.NewBuilder(config.options()),
 	}
 	if config.Manifests != "" {
@@ -191,7 +189,6 @@ func (s *Store) touchEndpoints(slice *objects.EndpointSlice) {
 	s.mu.Lock()
 	live := s.live
 	s.slices++
-	subscribers := slices.Collect(maps.Values(s.endpoints))
 	s.mu.Unlock()
 	if !live {
 		return // all are read with the first snapshot
@@ -200,7 +197,7 @@ func (s *Store) touchEndpoints(slice *objects.EndpointSlice) {
 	if slice != nil {
 		service = slice.Service()
 	}
-	for _, f := range subscribers {
+	for _, f := range s.endpoints.list() {
 		f(service)
 	}
 }
@@ -242,16 +239,7 @@ func (s *Store) EndpointSlices(service string) []*objects.EndpointSlice {
 // have changed, from the goroutine that has read it, or with "" when any of them may have
 // changed. The returned function ends it; a call may still be under way when that returns.
 func (s *Store) SubscribeEndpoints(f func(service string)) (cancel func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	id := s.nextID
-	s.nextID++
-	s.endpoints[id] = f
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.endpoints, id)
-	}
+	return s.endpoints.add(f)
 }
 
 // build swaps in the snapshot of what the source knows, once it knows everything.
@@ -272,9 +260,8 @@ func (s *Store) build() {
 	s.mu.Lock()
 	s.objects, s.live = &kept, true
 	s.builds++
-	subscribers := slices.Collect(maps.Values(s.subscribers))
 	s.mu.Unlock()
-	for _, f := range subscribers {
+	for _, f := range s.subscribers.list() {
 		f()
 	}
 }
@@ -308,16 +295,7 @@ func (s *Store) Snapshot() *model.Snapshot { return s.snapshot.Load() }
 // the goroutine that made it: f must be quick. The returned function ends it; a
 // call may still be under way when that returns.
 func (s *Store) Subscribe(f func()) (cancel func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	id := s.nextID
-	s.nextID++
-	s.subscribers[id] = f
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.subscribers, id)
-	}
+	return s.subscribers.add(f)
 }
 
 // Status tells how a Store stands, at one moment.
