@@ -20,6 +20,8 @@ import (
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/densityops/oooi/xdsd/internal/message"
 )
 
 // The names of the static resources. Those of xdsd have a slash.
@@ -131,7 +133,7 @@ func (s Server) cluster(p *packer) *clusterv3.Cluster {
 		// By default IPv4 is left out where there is IPv6, reachable or not.
 		c.DnsLookupFamily = clusterv3.Cluster_ALL
 	}
-	c.LoadAssignment = assignment(serverCluster, socketAddress(host, port))
+	c.LoadAssignment = assignment(serverCluster, message.Address(host, port))
 	c.TransportSocket = &corev3.TransportSocket{
 		Name:       "envoy.transport_sockets.tls",
 		ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: p.pack(s.tls())},
@@ -242,13 +244,6 @@ func (c Config) overload(p *packer) *overloadv3.OverloadManager {
 
 func pipe(path string, mode uint32) *corev3.Address {
 	return &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: path, Mode: mode}}}
-}
-
-func socketAddress(host string, port uint16) *corev3.Address {
-	return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
-		Address:       host,
-		PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(port)},
-	}}}
 }
 
 func exactly(s string) *matcherv3.StringMatcher {

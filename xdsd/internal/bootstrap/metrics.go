@@ -14,6 +14,8 @@ import (
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/densityops/oooi/xdsd/internal/message"
 )
 
 // maxMetricsConnections is enough for probes and a few Prometheus servers.
@@ -23,7 +25,7 @@ const maxMetricsConnections = 128
 func (c Config) metrics(p *packer) *listenerv3.Listener {
 	l := &listenerv3.Listener{
 		Name:    metricsListener,
-		Address: socketAddress(c.MetricsAddresses[0].String(), c.MetricsPort),
+		Address: message.Address(c.MetricsAddresses[0].String(), c.MetricsPort),
 		FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{
 			// Nothing else limits this listener; see below.
 			p.filter("envoy.filters.network.connection_limit", &limitv3.ConnectionLimit{
@@ -40,7 +42,7 @@ func (c Config) metrics(p *packer) *listenerv3.Listener {
 	}
 	for _, a := range c.MetricsAddresses[1:] {
 		l.AdditionalAddresses = append(l.AdditionalAddresses, &listenerv3.AdditionalAddress{
-			Address: socketAddress(a.String(), c.MetricsPort),
+			Address: message.Address(a.String(), c.MetricsPort),
 		})
 	}
 	return l

@@ -16,13 +16,15 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"sigs.k8s.io/yaml"
+
+	"github.com/densityops/oooi/xdsd/internal/message"
 )
 
 // YAML renders a configuration as Envoy reads it. The same one is always the
 // same text.
-func YAML(message proto.Message) ([]byte, error) {
+func YAML(m proto.Message) ([]byte, error) {
 	// protojson varies its spaces on purpose; this sorts as well.
-	data, err := toJSON(message)
+	data, err := toJSON(m)
 	if err != nil {
 		return nil, err
 	}
@@ -33,8 +35,8 @@ func YAML(message proto.Message) ([]byte, error) {
 }
 
 // JSON is YAML's twin.
-func JSON(message proto.Message) ([]byte, error) {
-	data, err := YAML(message)
+func JSON(m proto.Message) ([]byte, error) {
+	data, err := YAML(m)
 	if err != nil {
 		return nil, err
 	}
@@ -49,8 +51,8 @@ func JSON(message proto.Message) ([]byte, error) {
 	return indented.Bytes(), nil
 }
 
-func toJSON(message proto.Message) ([]byte, error) {
-	data, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(message)
+func toJSON(m proto.Message) ([]byte, error) {
+	data, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
 	if err != nil {
 		return nil, fmt.Errorf("rendering a configuration of Envoy: %w", err)
 	}
@@ -107,39 +109,28 @@ func file(path string) *corev3.DataSource {
 	return &corev3.DataSource{Specifier: &corev3.DataSource_Filename{Filename: path}}
 }
 
-type validated interface {
-	proto.Message
-	ValidateAll() error
-}
-
-// A packer wraps messages and keeps what is wrong with them: the validation of
-// a message does not look into those that are wrapped in it.
+// A packer packs messages and keeps what is wrong with them.
 type packer struct{ errs []error }
 
-func (p *packer) pack(message validated) *anypb.Any {
-	if err := message.ValidateAll(); err != nil {
-		p.errs = append(p.errs, err)
-	}
-	packed := new(anypb.Any)
-	// The order in maps would else differ from one time to the next.
-	err := anypb.MarshalFrom(packed, message, proto.MarshalOptions{Deterministic: true})
+func (p *packer) pack(m message.Validated) *anypb.Any {
+	packed, err := message.Pack(m)
 	p.errs = append(p.errs, err)
 	return packed
 }
 
 // check is for the outermost message, when all within it are packed.
-func (p *packer) check(message validated) error {
-	return errors.Join(append(p.errs, message.ValidateAll())...)
+func (p *packer) check(m message.Validated) error {
+	return errors.Join(append(p.errs, m.ValidateAll())...)
 }
 
-func (p *packer) byName(name string, message validated) map[string]*anypb.Any {
-	return map[string]*anypb.Any{name: p.pack(message)}
+func (p *packer) byName(name string, m message.Validated) map[string]*anypb.Any {
+	return map[string]*anypb.Any{name: p.pack(m)}
 }
 
-func (p *packer) filter(name string, message validated) *listenerv3.Filter {
-	return &listenerv3.Filter{Name: name, ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: p.pack(message)}}
+func (p *packer) filter(name string, m message.Validated) *listenerv3.Filter {
+	return &listenerv3.Filter{Name: name, ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: p.pack(m)}}
 }
 
-func (p *packer) monitor(name string, message validated) *overloadv3.ResourceMonitor {
-	return &overloadv3.ResourceMonitor{Name: name, ConfigType: &overloadv3.ResourceMonitor_TypedConfig{TypedConfig: p.pack(message)}}
+func (p *packer) monitor(name string, m message.Validated) *overloadv3.ResourceMonitor {
+	return &overloadv3.ResourceMonitor{Name: name, ConfigType: &overloadv3.ResourceMonitor_TypedConfig{TypedConfig: p.pack(m)}}
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/xdsd/internal/message"
 )
 
 // noLimit stands for no limit of connections. Envoy's default is 1,024, which a large
@@ -97,9 +98,9 @@ func (t *translator) bindConfig() *corev3.BindConfig {
 	if len(sources) == 0 {
 		return nil
 	}
-	c := &corev3.BindConfig{SourceAddress: socketAddress(sources[0], 0)}
+	c := &corev3.BindConfig{SourceAddress: message.SocketAddress(sources[0].String(), 0)}
 	for _, source := range sources[1:] {
-		c.ExtraSourceAddresses = append(c.ExtraSourceAddresses, &corev3.ExtraSourceAddress{Address: socketAddress(source, 0)})
+		c.ExtraSourceAddresses = append(c.ExtraSourceAddresses, &corev3.ExtraSourceAddress{Address: message.SocketAddress(source.String(), 0)})
 	}
 	if t.options.Device != "" {
 		const solSocket, soBindToDevice = 1, 25

@@ -10,6 +10,7 @@ import (
 
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/xdsd/internal/message"
 )
 
 // Endpoints returns what an upstream connects to, under its name: its addresses, or the
@@ -28,7 +29,7 @@ func Endpoints(u *model.Upstream, list []*objects.EndpointSlice) *endpointv3.Clu
 	for _, target := range targets {
 		locality.LbEndpoints = append(locality.LbEndpoints, &endpointv3.LbEndpoint{
 			HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{
-				Address: addressOf(target.Addr(), uint32(target.Port())),
+				Address: message.Address(target.Addr().String(), target.Port()),
 			}},
 		})
 	}

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/xdsd/internal/message"
 )
 
 const (
@@ -42,16 +43,17 @@ func ListenerName(port int32) string { return fmt.Sprintf("port-%d", port) }
 // disturbance if it is of filter chains alone, and each chain lives on for as long as
 // it stays byte for byte the same: so there is a chain for each name.
 func (t *translator) listener(l *model.Listener) *listenerv3.Listener {
+	port := uint16(l.Port) //nolint:gosec // the model has checked ports
 	out := &listenerv3.Listener{
 		Name:                          ListenerName(l.Port),
-		Address:                       addressOf(t.options.Bind[0], uint32(l.Port)), //nolint:gosec // the model has checked ports
+		Address:                       message.Address(t.options.Bind[0].String(), port),
 		PerConnectionBufferLimitBytes: wrapperspb.UInt32(bufferLimit),
 		SocketOptions:                 keepAlive(),
 		AccessLog:                     t.accessLog("listener", nil),
 	}
 	for _, bind := range t.options.Bind[1:] {
 		out.AdditionalAddresses = append(out.AdditionalAddresses, &listenerv3.AdditionalAddress{
-			Address:       addressOf(bind, uint32(l.Port)), //nolint:gosec // the model has checked ports
+			Address:       message.Address(bind.String(), port),
 			SocketOptions: &corev3.SocketOptionsOverride{SocketOptions: keepAlive()},
 		})
 	}

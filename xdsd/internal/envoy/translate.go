@@ -8,11 +8,11 @@ import (
 	"slices"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/xdsd/internal/ads"
+	"github.com/densityops/oooi/xdsd/internal/message"
 )
 
 // Options are what one Envoy differs in from another of the same ProxyServer, or a
@@ -64,23 +64,13 @@ type translator struct {
 	errs      []error
 }
 
-// message is what the generated validators are methods of.
-type message interface {
-	proto.Message
-	ValidateAll() error
-}
-
-// wrap checks a message and wraps it up: nobody can check it afterwards, for Envoy's
-// validators do not look into an Any.
-func (t *translator) wrap(what string, m message) *anypb.Any {
-	if err := m.ValidateAll(); err != nil {
-		t.errs = append(t.errs, fmt.Errorf("%s of %s: %w", what, t.proxy.Ref, err))
-	}
-	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+// wrap packs a message, and takes down what is wrong with it.
+func (t *translator) wrap(what string, m message.Validated) *anypb.Any {
+	packed, err := message.Pack(m)
 	if err != nil {
 		t.errs = append(t.errs, fmt.Errorf("%s of %s: %w", what, t.proxy.Ref, err))
 	}
-	return &anypb.Any{TypeUrl: "type.googleapis.com/" + string(m.ProtoReflect().Descriptor().FullName()), Value: data}
+	return packed
 }
 
 // overADS says that a resource comes by the stream that everything comes by.
@@ -89,14 +79,6 @@ func overADS() *corev3.ConfigSource {
 		ResourceApiVersion:    corev3.ApiVersion_V3,
 		ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
 	}
-}
-
-func socketAddress(address netip.Addr, port uint32) *corev3.SocketAddress {
-	return &corev3.SocketAddress{Address: address.String(), PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: port}}
-}
-
-func addressOf(address netip.Addr, port uint32) *corev3.Address {
-	return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: socketAddress(address, port)}}
 }
 
 // byFamily returns the first address of each family, IPv4 first.

@@ -78,11 +78,15 @@ func (r *Reporter) Run(ctx context.Context) {
 
 // report writes the entry if it is another one than before.
 func (r *Reporter) report(ctx context.Context) {
-	now, ok := r.status(ctx)
-	if !ok || r.reported != nil && reflect.DeepEqual(*r.reported, now) {
+	p := r.proxy()
+	if p == nil { // nothing is known of it yet, or any more
 		return
 	}
-	err := r.apply(ctx, now)
+	now := r.status(ctx, p)
+	if r.reported != nil && reflect.DeepEqual(*r.reported, now) {
+		return
+	}
+	err := r.apply(ctx, p, now)
 	if ctx.Err() != nil {
 		return
 	}
@@ -100,12 +104,8 @@ func (r *Reporter) report(ctx context.Context) {
 	r.failure = err.Error()
 }
 
-// status is the replica's entry as it is now; there is none while nothing is known.
-func (r *Reporter) status(ctx context.Context) (v1alpha1.ReplicaStatus, bool) {
-	p := r.proxy()
-	if p == nil {
-		return v1alpha1.ReplicaStatus{}, false
-	}
+// status is the replica's entry as it is now.
+func (r *Reporter) status(ctx context.Context, p *model.ProxyServer) v1alpha1.ReplicaStatus {
 	entry := v1alpha1.ReplicaStatus{Pod: r.Pod}
 	served, _ := r.ADS.ProxyState(r.Proxy)
 	entry.Version = served.Version
@@ -122,7 +122,7 @@ func (r *Reporter) status(ctx context.Context) (v1alpha1.ReplicaStatus, bool) {
 	}
 	entry.Listeners = Probe(ctx, p, r.At)
 	entry.Backends = r.backends(ctx, p)
-	return entry, true
+	return entry
 }
 
 func (r *Reporter) proxy() *model.ProxyServer {
@@ -171,7 +171,7 @@ var proxyServerResource = v1alpha1.SchemeGroupVersion.WithResource("proxyservers
 
 // apply writes the entry, and that alone: other replicas have theirs, and the rest of the
 // status is the controller's.
-func (r *Reporter) apply(ctx context.Context, entry v1alpha1.ReplicaStatus) error {
+func (r *Reporter) apply(ctx context.Context, p *model.ProxyServer, entry v1alpha1.ReplicaStatus) error {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
 	data, err := json.Marshal(entry)
@@ -181,10 +181,6 @@ func (r *Reporter) apply(ctx context.Context, entry v1alpha1.ReplicaStatus) erro
 	var fields map[string]any
 	if err := json.Unmarshal(data, &fields); err != nil {
 		return fmt.Errorf("encoding the status of %s: %w", r.Pod, err)
-	}
-	p := r.proxy()
-	if p == nil {
-		return nil
 	}
 	object := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1alpha1.SchemeGroupVersion.String(), "kind": "ProxyServer",
