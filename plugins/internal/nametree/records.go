@@ -31,7 +31,6 @@ type Zone struct {
 	// Origin is the zone's name, lower-case and with a trailing dot.
 	Origin string
 
-	origin string // without the dot
 	server string // the name server
 	mbox   string // who is responsible
 	serial uint32
@@ -58,7 +57,6 @@ func newZone(z model.Zone, part Part, ttls TTLs, serial uint32) *Zone {
 		Origin: dns.Fqdn(z.Origin), server: dns.Fqdn(z.NameServer()), mbox: "hostmaster." + dns.Fqdn(z.Domain),
 		part: part, serial: serial,
 	}
-	zone.origin = zone.Origin[:len(zone.Origin)-1]
 	for part, ttl := range ttls {
 		zone.ttls[part] = ttl
 	}

@@ -187,7 +187,7 @@ func (t *Tree) add(name string) *Node {
 		node = t.node(Node{Part: zone.part, Zone: zone})
 		t.nodes[name] = node
 	}
-	for parent := parentOf(name); len(parent) > len(zone.origin); parent = parentOf(parent) {
+	for parent := parentOf(name); len(parent) >= len(zone.Origin); parent = parentOf(parent) {
 		if t.nodes[parent] != nil {
 			break // and so do all between it and the zone
 		}

@@ -24,14 +24,18 @@ type Requests struct {
 
 // NewRequests makes the counters of the plugin of that name and registers them.
 func NewRequests(name string) *Requests {
-	r := &Requests{CounterVec: prometheus.NewCounterVec(prometheus.CounterOpts{
+	r := newRequests(name)
+	prometheus.MustRegister(r.CounterVec)
+	return r
+}
+
+func newRequests(name string) *Requests {
+	return &Requests{CounterVec: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: plugin.Namespace,
 		Subsystem: name,
 		Name:      "requests_total",
 		Help:      "Number of queries, by the client's view, the zone and what became of them: success, nodata, nxdomain, refused, servfail, passed.",
 	}, []string{"server", "view", "zone", "answer"})}
-	prometheus.MustRegister(r.CounterVec)
-	return r
 }
 
 // What becomes of a query that no zone answers, beside being refused.

@@ -3,7 +3,6 @@ package views
 import (
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/densityops/oooi/internal/model"
@@ -13,7 +12,7 @@ import (
 const server = "dns://127.0.0.1:53"
 
 func TestSeriesOfAZoneEndWithIt(t *testing.T) {
-	r := &Requests{CounterVec: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "requests_total"}, []string{"server", "view", "zone", "answer"})}
+	r := newRequests("test")
 	cfg := config(t, "view pod")
 	table := cfg.newTable(model.Build(twoVLANs(), model.Options{}), controlPlane, 1, nil)
 	count := func(cluster string) {
@@ -42,7 +41,7 @@ func TestSeriesOfAZoneEndWithIt(t *testing.T) {
 }
 
 func TestServersAreCountedApart(t *testing.T) {
-	r := &Requests{CounterVec: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "requests_total"}, []string{"server", "view", "zone", "answer"})}
+	r := newRequests("test")
 	table := config(t, "view pod").newTable(model.Build(twoVLANs(), model.Options{}), controlPlane, 1, nil)
 	node, _ := table.clients.others.Tree.Lookup("api.blue.example.com.")
 	for _, s := range []string{server, "dns://127.0.0.2:53", server} {
