@@ -29,7 +29,7 @@ func TestAppsGolden(t *testing.T) {
 	for _, file := range files {
 		dir := filepath.Dir(file)
 		t.Run(filepath.Base(dir), func(t *testing.T) {
-			golden(t, dir, dir+"-asked.golden", model.Options{Apps: &model.AppsOptions{}})
+			checkGolden(t, dir, dir+"-asked.golden", model.Options{Apps: &model.AppsOptions{}})
 		})
 	}
 }

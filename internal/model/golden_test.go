@@ -1,19 +1,15 @@
 package model_test
 
 import (
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/watch"
+	"github.com/densityops/oooi/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // TestGolden builds the snapshot of each folder in testdata and compares it with
 // the file of the same name beside it.
@@ -28,7 +24,7 @@ func TestGolden(t *testing.T) {
 		}
 		t.Run(entry.Name(), func(t *testing.T) {
 			dir := filepath.Join("testdata", entry.Name())
-			golden(t, dir, dir+".golden", model.Options{})
+			checkGolden(t, dir, dir+".golden", model.Options{})
 		})
 	}
 }
@@ -41,28 +37,16 @@ func TestProxyGolden(t *testing.T) {
 	}
 	for _, dir := range folders {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
-			golden(t, dir, dir+".golden", model.Options{Apps: &model.AppsOptions{}, Proxies: true})
+			checkGolden(t, dir, dir+".golden", model.Options{Apps: &model.AppsOptions{}, Proxies: true})
 		})
 	}
 }
 
-func golden(t *testing.T, dir, file string, options model.Options) {
+func checkGolden(t *testing.T, dir, file string, options model.Options) {
 	t.Helper()
 	in, err := watch.ReadManifests(dir, options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := render(model.Build(in, options))
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("snapshot of %s differs from %s (-want +got); write it anew with: go test ./internal/model -update\n%s", dir, file, diff)
-	}
+	golden.Check(t, file, render(model.Build(in, options)))
 }

@@ -30,7 +30,7 @@ func TestHyperShiftFixtures(t *testing.T) {
 				if err := os.Symlink(file, filepath.Join(dir, "fixture.yaml")); err != nil {
 					t.Fatal(err)
 				}
-				golden(t, dir, filepath.Join("testdata", "hypershift-"+platform+"-"+name+".golden"), model.Options{})
+				checkGolden(t, dir, filepath.Join("testdata", "hypershift-"+platform+"-"+name+".golden"), model.Options{})
 			})
 		}
 	}

@@ -149,13 +149,7 @@ func (b *bench) measureSize(ctx context.Context, n int, floor *server, last bool
 	}
 	defer pods.stop()
 	m := memory{clusters: n, source: sourceAPI}
-	if m.rest, err = b.memoryAtRest(ctx, pods.server); err != nil {
-		return err
-	}
-	if err := b.compare(ctx, n, pods, pods.floor(floor), targetFloor); err != nil {
-		return err
-	}
-	if m.used, err = b.memoryAfterLoad(ctx, pods.server, pods.load); err != nil {
+	if err := b.measurePods(ctx, pods, floor, &m); err != nil {
 		return err
 	}
 	if !last {
@@ -185,6 +179,19 @@ func (b *bench) measureSize(ctx context.Context, n int, floor *server, last bool
 	return nil
 }
 
+// measurePods compares a server, asked by pods, with the floor, and reads its memory before
+// and after.
+func (b *bench) measurePods(ctx context.Context, pods contender, floor *server, m *memory) (err error) {
+	if m.rest, err = b.memoryAtRest(ctx, pods.server); err != nil {
+		return err
+	}
+	if err := b.compare(ctx, m.clusters, pods, pods.floor(floor), targetFloor); err != nil {
+		return err
+	}
+	m.used, err = b.memoryAfterLoad(ctx, pods.server, pods.load)
+	return err
+}
+
 // compareApps compares hcpapps with the floor.
 func (b *bench) compareApps(ctx context.Context, n int, floor *server) error {
 	apps, err := b.startApps(ctx, n)
@@ -208,13 +215,7 @@ func (b *bench) measureDirect(ctx context.Context, floor *server) error {
 	}
 	defer pods.stop()
 	m := memory{clusters: n, source: sourceFolder}
-	if m.rest, err = b.memoryAtRest(ctx, pods.server); err != nil {
-		return err
-	}
-	if err := b.compare(ctx, n, pods, pods.floor(floor), targetFloor); err != nil {
-		return err
-	}
-	if m.used, err = b.memoryAfterLoad(ctx, pods.server, pods.load); err != nil {
+	if err := b.measurePods(ctx, pods, floor, &m); err != nil {
 		return err
 	}
 	b.report.memory = append(b.report.memory, m)

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 // loopback is where everything listens.
@@ -32,10 +33,12 @@ type server struct {
 // start runs CoreDNS with one server block, of these lines, on the CPU given, or on
 // any where that is empty. It returns once the first question is answered rightly.
 func (b *bench) start(ctx context.Context, name, cpu, block string, first client, q question) (*server, error) {
-	port, err := freePort(ctx)
+	ports, err := lab.ReservePorts(ctx, loopback, 1)
 	if err != nil {
 		return nil, err
 	}
+	defer ports.Release() // it listens by then
+	port := ports.Numbers[0]
 	corefile := filepath.Join(b.dir, name+".Corefile")
 	text := fmt.Sprintf(".:%d {\n\tbind %s\n%s\n}\n", port, loopback, block)
 	if err := os.WriteFile(corefile, []byte(text), 0o600); err != nil {
@@ -126,31 +129,4 @@ func (s *server) memory() (int, error) {
 		return kilobytes << 10, nil
 	}
 	return 0, fmt.Errorf("%s has no VmRSS", path)
-}
-
-// freePort finds a port that is free for UDP and TCP.
-func freePort(ctx context.Context) (int, error) {
-	var config net.ListenConfig
-	for range 20 {
-		tcp, err := config.Listen(ctx, "tcp4", net.JoinHostPort(loopback, "0"))
-		if err != nil {
-			return 0, fmt.Errorf("finding a free port: %w", err)
-		}
-		_, text, err := net.SplitHostPort(tcp.Addr().String())
-		if err != nil {
-			return 0, fmt.Errorf("finding a free port: %w", err)
-		}
-		udp, err := config.ListenPacket(ctx, "udp4", net.JoinHostPort(loopback, text))
-		if closeErr := tcp.Close(); closeErr != nil {
-			return 0, fmt.Errorf("finding a free port: %w", closeErr)
-		}
-		if err != nil {
-			continue
-		}
-		if err := udp.Close(); err != nil {
-			return 0, fmt.Errorf("finding a free port: %w", err)
-		}
-		return strconv.Atoi(text)
-	}
-	return 0, fmt.Errorf("no port is free for both UDP and TCP")
 }

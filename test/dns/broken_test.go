@@ -94,7 +94,7 @@ func TestBrokenObjectsBreakNobodyElse(t *testing.T) {
 		if n := problems(b.reason); n != 1 {
 			t.Errorf("%s: %.0f problems, want 1", b.reason, n)
 		}
-		if lines := c.log.lines("reason="+b.reason, "[WARNING]"); len(lines) != 1 || !strings.Contains(lines[0], b.about) {
+		if lines := c.Log.Lines("reason="+b.reason, "[WARNING]"); len(lines) != 1 || !strings.Contains(lines[0], b.about) {
 			t.Errorf("%s was logged %d times, want once, about %s:\n%s", b.reason, len(lines), b.about, strings.Join(lines, ""))
 		}
 	}

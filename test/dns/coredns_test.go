@@ -1,9 +1,7 @@
 package dns_test
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -12,7 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -25,11 +22,10 @@ const deadline = 60 * time.Second
 
 // coredns is a process with a Corefile. It can be killed and started again.
 type coredns struct {
+	*lab.Daemon
+
 	path     string // of the Corefile
 	words    map[string]string
-	cmd      *exec.Cmd
-	ended    chan struct{} // closed when the process has ended
-	log      *output       // of the process, the present or the last one
 	port     int
 	ready    string // URLs of its plugins
 	metrics  string
@@ -53,12 +49,11 @@ func newCoreDNS(t *testing.T, corefile string, words map[string]string) *coredns
 	c.metrics = "http://127.0.0.1:" + c.words["METRICS"] + "/metrics"
 	c.profiles = "http://127.0.0.1:" + c.words["PPROF"] + "/debug/pprof/"
 	c.configure(t, corefile)
-	t.Cleanup(func() {
-		if t.Failed() && c.log != nil {
-			t.Logf("the end of what %s said:\n%s", c.path, c.log.tail())
-		}
-		c.kill(t)
-	})
+	executable, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Daemon = lab.NewDaemon(t, "coredns -conf "+c.path, func() *exec.Cmd { return exec.Command(executable, "-conf", c.path) })
 	return c
 }
 
@@ -66,7 +61,7 @@ func newCoreDNS(t *testing.T, corefile string, words map[string]string) *coredns
 func startCoreDNS(t *testing.T, corefile string, words map[string]string) *coredns {
 	t.Helper()
 	c := newCoreDNS(t, corefile, words)
-	c.start(t)
+	c.Start(t)
 	return c
 }
 
@@ -85,59 +80,13 @@ func (c *coredns) configure(t *testing.T, corefile string) {
 	}
 }
 
-func (c *coredns) start(t *testing.T) {
-	t.Helper()
-	path, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.log, c.ended = &output{}, make(chan struct{})
-	c.cmd = exec.Command(path, "-conf", c.path)
-	c.cmd.Stdout, c.cmd.Stderr = c.log, c.log
-	c.cmd.SysProcAttr = dieWithTest()
-	if err := launch(c.cmd); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		defer close(c.ended)
-		if err := c.cmd.Wait(); err != nil {
-			fmt.Fprintln(c.log, "ended:", err)
-		}
-	}()
-}
-
-// kill ends the process as a crash would, and looks for what it must never say.
-func (c *coredns) kill(t *testing.T) {
-	t.Helper()
-	if c.cmd == nil {
-		return
-	}
-	select {
-	case <-c.ended:
-		t.Errorf("coredns ended by itself:\n%s", c.log.tail())
-	default:
-		if err := c.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			t.Error(err)
-		}
-		<-c.ended
-	}
-	c.cmd = nil
-	for _, fault := range []string{"DATA RACE", "[PANIC]", "Recovered from panic", "panic:"} {
-		if at := strings.Index(c.log.String(), fault); at >= 0 {
-			t.Errorf("coredns says:\n%.4000s", c.log.String()[at:])
-		}
-	}
-}
-
 // reload has the process read its Corefile again, and returns the error that it reports.
 func (c *coredns) reload(t *testing.T) error {
 	t.Helper()
-	from := c.log.Len()
-	if err := c.cmd.Process.Signal(syscall.SIGUSR1); err != nil {
-		t.Fatal(err)
-	}
+	from := c.Log.Len()
+	c.Signal(t, syscall.SIGUSR1)
 	for start := time.Now(); ; time.Sleep(time.Millisecond) {
-		said := c.log.since(from)
+		said := c.Log.Since(from)
 		if strings.Contains(said, "Reloading complete\n") {
 			return nil
 		}
@@ -248,50 +197,8 @@ func freePorts(t *testing.T, n int) []int {
 	return ports.Numbers
 }
 
-// output keeps what a process writes.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(p)
-}
-
-func (o *output) Len() int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Len()
-}
-
-func (o *output) since(offset int) string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return string(o.buf.Bytes()[offset:])
-}
-
-func (o *output) String() string { return o.since(0) }
-
-func (o *output) tail() string {
-	const size = 8 << 10
-	return o.since(max(0, o.Len()-size))
-}
-
-// lines returns the lines with all of these words.
-func (o *output) lines(words ...string) []string {
-	var found []string
-	for line := range strings.Lines(o.String()) {
-		if containsAll(line, words) {
-			found = append(found, line)
-		}
-	}
-	return found
-}
-
 // repeated returns the warnings and errors that are there more than once.
-func (o *output) repeated() map[string]int {
+func repeated(o *lab.Output) map[string]int {
 	counts := map[string]int{}
 	for line := range strings.Lines(o.String()) {
 		if strings.HasPrefix(line, "[WARNING]") || strings.HasPrefix(line, "[ERROR]") {

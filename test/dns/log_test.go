@@ -40,7 +40,7 @@ func TestDeniedWatchesAreLoggedOnceNotPerAttempt(t *testing.T) {
 				map[string]string{"KUBECONFIG": api.kubeconfig})
 			for _, resource := range []string{"hostedclusters", "infras", "routes", "services"} {
 				poll(t, "attempts to watch "+resource, func() bool { return api.count("watch "+resource) >= attempts })
-				lines := c.log.lines("resource="+resource, "watch")
+				lines := c.Log.Lines("resource="+resource, "watch")
 				if len(lines) != 1 || !strings.Contains(lines[0], "cannot watch") {
 					t.Errorf("%d lines about %s, want one that says what is not allowed:\n%s", len(lines), resource, strings.Join(lines, ""))
 				}

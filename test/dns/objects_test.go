@@ -2,13 +2,11 @@ package dns_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -148,46 +146,6 @@ func update(t *testing.T, cp *lab.ControlPlane, yaml string) {
 	if err := cp.ApplyYAML(t.Context(), []byte(yaml)); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// outage kills a control plane as a power cut would, and brings it back when the test
-// says so, at its end at the latest.
-type outage struct {
-	cp   *lab.ControlPlane
-	over bool
-}
-
-func startOutage(t *testing.T, cp *lab.ControlPlane) *outage {
-	t.Helper()
-	o := &outage{cp: cp}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), deadline)
-		defer cancel()
-		if err := o.restore(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := errors.Join(cp.KillEtcd(), cp.KillAPIServer()); err != nil {
-		t.Fatal(err)
-	}
-	return o
-}
-
-func (o *outage) restore(ctx context.Context) error {
-	if o.over {
-		return nil
-	}
-	o.over = true
-	return errors.Join(o.cp.StartEtcd(ctx), o.cp.StartAPIServer(ctx))
-}
-
-func (o *outage) end(t *testing.T) {
-	t.Helper()
-	started := time.Now()
-	if err := o.restore(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("etcd and the API server are back, after %s", time.Since(started).Round(time.Millisecond))
 }
 
 // withHosted gives blue its hosted cluster: an API server with the applications'

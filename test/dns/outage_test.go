@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 // everyKind asks, from every view, for control-plane and apps names, known and unknown.
@@ -67,14 +69,14 @@ func TestNothingIsAnsweredWronglyWhileTheAPIServersAreAway(t *testing.T) {
 	problems := func() float64 { return c.metric(t, "coredns_oooi_problems") }
 	askMore(1)
 
-	away := startOutage(t, cp)
+	away := lab.StartOutage(t, cp)
 	poll(t, "the outage to show in the age", func() bool { return age() > 0 })
 	early := age()
 	askMore(2)
 	if n := problems(); n != 0 {
 		t.Errorf("the management cluster's outage makes %.0f problems of hosted clusters", n)
 	}
-	guestAway := startOutage(t, guest)
+	guestAway := lab.StartOutage(t, guest)
 	poll(t, "the outage of the hosted cluster to show", func() bool {
 		return c.metric(t, "coredns_oooi_problems", `reason="HostedClusterUnreachable"`) == 1
 	})
@@ -85,8 +87,8 @@ func TestNothingIsAnsweredWronglyWhileTheAPIServersAreAway(t *testing.T) {
 	if n := c.metric(t, "coredns_oooi_hosted_clusters"); n != 2 {
 		t.Errorf("%.0f hosted clusters are known during the outage", n)
 	}
-	guestAway.end(t)
-	away.end(t)
+	guestAway.End(t)
+	away.End(t)
 	poll(t, "an age of 0 again", func() bool { return age() == 0 })
 
 	// What changes from now on is answered: objects that are new, one that was there, and
@@ -106,7 +108,7 @@ func TestNothingIsAnsweredWronglyWhileTheAPIServersAreAway(t *testing.T) {
 	c.await(t, question{from: blueVM, name: "shop.apps.blue." + domain, want: blueAppsNext})
 	poll(t, "no problem left", func() bool { return problems() == 0 })
 
-	for line, n := range c.log.repeated() {
+	for line, n := range repeated(c.Log) {
 		t.Errorf("logged %d times: %s", n, line)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/miekg/dns"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 // restarted is a Corefile as it is in a pod on the VLAN: a listener for each view, and
@@ -74,10 +76,10 @@ func TestRestartWhileTheAPIServerIsAway(t *testing.T) {
 		t.Errorf("the snapshot file holds credentials, or cannot be read: %v", err)
 	}
 
-	away := startOutage(t, cp)
-	keeper.kill(t)
+	away := lab.StartOutage(t, cp)
+	keeper.Kill(t)
 	forgetful := startCoreDNS(t, restarted, words(""))
-	keeper.start(t)
+	keeper.Start(t)
 
 	keeper.await(t, known...)
 	keeper.expect(t, outside...)
@@ -108,7 +110,7 @@ func TestRestartWhileTheAPIServerIsAway(t *testing.T) {
 		}
 	}
 
-	away.end(t)
+	away.End(t)
 	moved := blue
 	moved.proxy = "127.50.0.33"
 	update(t, cp, moved.infra())

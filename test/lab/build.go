@@ -57,29 +57,36 @@ func (p program) build(ctx context.Context, logf Logf) (string, error) {
 		return "", err
 	}
 	binary := filepath.Join(dir, p.name)
-	if upToDate(binary, sum) {
-		return binary, nil
-	}
+	return binary, once(ctx, binary, sum, 30*time.Minute, logf, func(ctx context.Context) error {
+		logf.printf("building %s into %s: %s", p.what, binary, p.takes)
+		return build(ctx, source, args, binary, logf)
+	})
+}
 
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Minute)
+// once makes a binary in the lab's folder unless it is there already, made of what sum
+// stands for. Of concurrent calls, of other processes too, one makes it.
+func once(ctx context.Context, binary, sum string, limit time.Duration, logf Logf, build func(context.Context) error) error {
+	if upToDate(binary, sum) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	// One lock for all: two builds at a time would but slow each other down.
-	unlock, err := lock(ctx, filepath.Join(dir, "lock"), logf)
+	unlock, err := lock(ctx, filepath.Join(filepath.Dir(binary), "lock"), logf)
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer unlock()
-	if upToDate(binary, sum) { // another process has built it while we waited
-		return binary, nil
+	if upToDate(binary, sum) { // another process has made it while we waited
+		return nil
 	}
-	logf.printf("building %s into %s: %s", p.what, binary, p.takes)
-	if err := build(ctx, source, args, binary, logf); err != nil {
-		return "", err
+	if err := build(ctx); err != nil {
+		return err
 	}
 	if err := replaceFile(binary+".sum", []byte(sum)); err != nil {
-		return "", fmt.Errorf("recording what %s was built from: %w", binary, err)
+		return fmt.Errorf("recording what %s was made from: %w", binary, err)
 	}
-	return binary, nil
+	return nil
 }
 
 // sourceSum identifies what the binary is built from, and how.

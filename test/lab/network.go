@@ -53,7 +53,7 @@ func (n *Network) Main(m *testing.M, shared ...*Shared) (code int) {
 			return code
 		}
 	} else {
-		n.err = setUpNetwork(n.Ranges)
+		n.err = SetUpNetwork(n.Ranges)
 	}
 	if n.err != nil && os.Getenv("CI") != "" {
 		fmt.Fprintln(os.Stderr, n.err)

@@ -22,16 +22,11 @@ func runInNetwork() (code int, ran bool, err error) {
 	// The kernel takes this thread for the parent, with which the child is to die.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	cmd, err := startInNetwork(&syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET})
+	cmd, err := startInNetwork(NetworkNamespace(false))
 	if err != nil {
 		// Who may not may do so as the root of a user namespace.
 		var err2 error
-		cmd, err2 = startInNetwork(&syscall.SysProcAttr{
-			Cloneflags:  syscall.CLONE_NEWNET | syscall.CLONE_NEWUSER,
-			UidMappings: []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}},
-			GidMappings: []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}},
-		})
-		if err2 != nil {
+		if cmd, err2 = startInNetwork(NetworkNamespace(true)); err2 != nil {
 			return 0, false, fmt.Errorf("this needs a network namespace of its own: %w; in a user namespace: %w", err, err2)
 		}
 	}
@@ -45,6 +40,19 @@ func runInNetwork() (code int, ran bool, err error) {
 	default:
 		fmt.Fprintln(os.Stderr, "the tests in a network namespace:", err)
 		return 1, true, nil
+	}
+}
+
+// NetworkNamespace starts a process in a network namespace of its own: one that root makes,
+// or with asUser one that anybody does who becomes root in a namespace of users, too.
+func NetworkNamespace(asUser bool) *syscall.SysProcAttr {
+	if !asUser {
+		return &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	}
+	return &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWNET | syscall.CLONE_NEWUSER,
+		UidMappings: []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}},
 	}
 }
 
@@ -64,8 +72,9 @@ func startInNetwork(attributes *syscall.SysProcAttr) (*exec.Cmd, error) {
 	return cmd, err
 }
 
-// setUpNetwork gives the namespace that we are in its addresses.
-func setUpNetwork(ranges []string) error {
+// SetUpNetwork makes every address of some ranges one of this machine's, as those of
+// loopback are, in the network namespace that we are in.
+func SetUpNetwork(ranges []string) error {
 	if err := ip("link", "set", "lo", "up"); err != nil {
 		return err
 	}

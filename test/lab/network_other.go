@@ -11,7 +11,8 @@ var errNoNetwork = errors.New("network namespaces are Linux's")
 
 func runInNetwork() (code int, ran bool, err error) { return 0, false, errNoNetwork }
 
-func setUpNetwork([]string) error { return errNoNetwork }
+// SetUpNetwork works on Linux only.
+func SetUpNetwork([]string) error { return errNoNetwork }
 
 // Blackhole works on Linux only.
 func (*Backend) Blackhole(tb testing.TB) {

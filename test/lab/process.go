@@ -27,6 +27,14 @@ func newLauncher() *launcher {
 	return l
 }
 
+// launch starts a command that dies with us.
+func (l *launcher) launch(cmd *exec.Cmd) error {
+	cmd.SysProcAttr = dieWithParent()
+	started := make(chan error, 1)
+	l.jobs <- func() { started <- cmd.Start() }
+	return <-started
+}
+
 // close ends the thread. The processes must have ended before.
 func (l *launcher) close() { close(l.jobs) }
 
@@ -51,10 +59,7 @@ func (l *launcher) start(cmd *exec.Cmd, logFile string) (*process, error) {
 		return nil, fmt.Errorf("starting %s: %w", p.name, errors.Join(err, log.Close()))
 	}
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = dieWithParent()
-	started := make(chan error, 1)
-	l.jobs <- func() { started <- cmd.Start() }
-	if err := <-started; err != nil {
+	if err := l.launch(cmd); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", p.name, errors.Join(err, log.Close()))
 	}
 	go func() {

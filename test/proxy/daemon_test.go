@@ -1,20 +1,16 @@
 package proxy_test
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // deadline is for everything that happens at once on an idle machine.
@@ -22,64 +18,18 @@ const deadline = 60 * time.Second
 
 // daemon is an xdsd serve. It can be killed and started again.
 type daemon struct {
-	args  []string
-	http  string // host:port of its state
-	cmd   *exec.Cmd
-	ended chan struct{} // closed when the process has ended
-	log   *output       // of the process, the present or the last one
+	*lab.Daemon
+
+	args []string
+	http string // host:port of its state
 }
 
 // newDaemon ends with the test.
 func newDaemon(t *testing.T, http string, args ...string) *daemon {
 	t.Helper()
 	d := &daemon{args: append([]string{"serve", "--http", http}, args...), http: http}
-	t.Cleanup(func() {
-		if t.Failed() && d.log != nil {
-			t.Logf("the end of what xdsd said:\n%s", d.log.tail())
-		}
-		d.kill(t)
-	})
+	d.Daemon = lab.NewDaemon(t, "xdsd", func() *exec.Cmd { return exec.Command(os.Getenv(binaryPath), d.args...) })
 	return d
-}
-
-func (d *daemon) start(t *testing.T) {
-	t.Helper()
-	d.log, d.ended = &output{}, make(chan struct{})
-	d.cmd = exec.Command(os.Getenv(binaryPath), d.args...)
-	d.cmd.Stdout, d.cmd.Stderr = d.log, d.log
-	d.cmd.SysProcAttr = dieWithTest()
-	if err := launch(d.cmd); err != nil {
-		t.Fatal(err)
-	}
-	go func(cmd *exec.Cmd, ended chan<- struct{}, log io.Writer) {
-		defer close(ended)
-		if err := cmd.Wait(); err != nil {
-			fmt.Fprintln(log, "ended:", err)
-		}
-	}(d.cmd, d.ended, d.log)
-}
-
-// kill ends the process as a crash would, and looks for what it must never say.
-func (d *daemon) kill(t *testing.T) {
-	t.Helper()
-	if d.cmd == nil {
-		return
-	}
-	select {
-	case <-d.ended:
-		t.Errorf("xdsd ended by itself:\n%s", d.log.tail())
-	default:
-		if err := d.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			t.Error(err)
-		}
-		<-d.ended
-	}
-	d.cmd = nil
-	for _, fault := range []string{"DATA RACE", "panic:"} {
-		if at := strings.Index(d.log.String(), fault); at >= 0 {
-			t.Errorf("xdsd says:\n%.4000s", d.log.String()[at:])
-		}
-	}
 }
 
 // state is what of /state matters here.
@@ -151,43 +101,4 @@ func poll(t *testing.T, what string, ok func() bool) {
 			t.Fatalf("timed out waiting for: %s", what)
 		}
 	}
-}
-
-// output keeps what a process writes.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
-}
-
-func (o *output) tail() string {
-	const size = 8 << 10
-	text := o.String()
-	return text[max(0, len(text)-size):]
-}
-
-// count returns how many lines have all of these words.
-func (o *output) count(words ...string) int {
-	n := 0
-lines:
-	for line := range strings.Lines(o.String()) {
-		for _, word := range words {
-			if !strings.Contains(line, word) {
-				continue lines
-			}
-		}
-		n++
-	}
-	return n
 }

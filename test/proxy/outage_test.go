@@ -31,10 +31,10 @@ func TestConnectionsOutliveXdsdAndTheAPIServer(t *testing.T) {
 	}
 	goOn()
 
-	s.xdsd.kill(t)
+	s.xdsd.Kill(t)
 	goOn()
 	s.check(t)
-	s.xdsd.start(t)
+	s.xdsd.Start(t)
 	s.xdsd.current(t)
 	goOn()
 	s.check(t)
@@ -42,7 +42,7 @@ func TestConnectionsOutliveXdsdAndTheAPIServer(t *testing.T) {
 	s.await(t, 443, hello{sni: "extra." + s.domain}, "extra")
 	goOn()
 
-	away := startOutage(t, s.cp)
+	away := lab.StartOutage(t, s.cp)
 	poll(t, "the outage to be noticed", func() bool {
 		state, _ := s.xdsd.state(t)
 		return !state.follows()
@@ -52,8 +52,8 @@ func TestConnectionsOutliveXdsdAndTheAPIServer(t *testing.T) {
 	lost := s.lost(t)
 
 	// Without the API server xdsd comes back with what it knew.
-	s.xdsd.kill(t)
-	s.xdsd.start(t)
+	s.xdsd.Kill(t)
+	s.xdsd.Start(t)
 	s.xdsd.current(t)
 	goOn()
 	s.check(t)
@@ -62,11 +62,11 @@ func TestConnectionsOutliveXdsdAndTheAPIServer(t *testing.T) {
 	}
 
 	// Envoy, too, comes back with everything: it has only what xdsd has.
-	s.xdsd.kill(t)
+	s.xdsd.Kill(t)
 	if err := s.envoy.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	s.xdsd.start(t)
+	s.xdsd.Start(t)
 	if err := s.envoy.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestConnectionsOutliveXdsdAndTheAPIServer(t *testing.T) {
 
 	lost.stays(t)
 	after := s.tick(t, 443, hello{sni: "oauth." + s.domain}, "oauth-openshift")
-	away.end(t)
+	away.End(t)
 	poll(t, "xdsd to follow the API server again", func() bool {
 		state, _ := s.xdsd.state(t)
 		return state.follows()
@@ -100,7 +100,7 @@ func (s *site) lost(t *testing.T) lost {
 	l.dir = lab.TempDir(t)
 	l.net, l.net6 = strings.Replace(s.net, "198.18.", "198.19.", 1), strings.TrimSuffix(s.net6, "::")+":1::"
 	l.xdsd = newDaemon(t, "127.0.100.1:9902", l.serveFlags(filepath.Join(l.dir, "xds.sock"))...)
-	l.xdsd.start(t)
+	l.xdsd.Start(t)
 	config := l.bootstrap(t, l.dir, "127.0.100.1")
 	config.Unready = true
 	l.envoy = lab.NewEnvoy(t, config)

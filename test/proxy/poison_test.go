@@ -81,7 +81,7 @@ func TestBrokenObjectsStopNobodysUpdates(t *testing.T) {
 		s.await(t, 443, hello{sni: in("other")}, "good")
 	}
 	for _, p := range poison {
-		if n := s.xdsd.log.count("level=WARN", string(p.reason), p.says); n != 1 {
+		if n := len(s.xdsd.Log.Lines("level=WARN", string(p.reason), p.says)); n != 1 {
 			t.Errorf("%s is logged %d times", p.what, n)
 		}
 	}

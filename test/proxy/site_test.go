@@ -1,8 +1,6 @@
 package proxy_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -11,7 +9,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/densityops/oooi/test/lab"
 )
@@ -80,7 +77,7 @@ func (s *site) serveFlags(socket string) []string {
 // start starts xdsd, and an Envoy with what xdsd prints for it.
 func (s *site) start(t *testing.T) {
 	t.Helper()
-	s.xdsd.start(t)
+	s.xdsd.Start(t)
 	s.envoy = lab.NewEnvoy(t, s.bootstrap(t, s.dir, strings.TrimSuffix(s.xdsd.http, ":9902")))
 	s.xdsd.current(t)
 }
@@ -230,46 +227,6 @@ func (s *site) remove(t *testing.T, yaml string) {
 	if err := s.cp.DeleteYAML(t.Context(), []byte(yaml)); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// outage kills a control plane as a power cut would, and brings it back when the test
-// says so, at its end at the latest.
-type outage struct {
-	cp   *lab.ControlPlane
-	over bool
-}
-
-func startOutage(t *testing.T, cp *lab.ControlPlane) *outage {
-	t.Helper()
-	o := &outage{cp: cp}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), deadline) // the test's own is over
-		defer cancel()
-		if err := o.restore(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := errors.Join(cp.KillEtcd(), cp.KillAPIServer()); err != nil {
-		t.Fatal(err)
-	}
-	return o
-}
-
-func (o *outage) restore(ctx context.Context) error {
-	if o.over {
-		return nil
-	}
-	o.over = true
-	return errors.Join(o.cp.StartEtcd(ctx), o.cp.StartAPIServer(ctx))
-}
-
-func (o *outage) end(t *testing.T) {
-	t.Helper()
-	started := time.Now()
-	if err := o.restore(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("etcd and the API server are back, after %s", time.Since(started).Round(time.Millisecond))
 }
 
 // named gives the port of an EndpointSlice a name.

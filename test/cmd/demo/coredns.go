@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 // corefile is what a user would write; the second block stands for the resolvers
@@ -45,14 +47,12 @@ type server struct {
 }
 
 func startCoreDNS(ctx context.Context, binary, dir, kubeconfig string, out io.Writer) (*server, error) {
-	port, err := freePort()
+	ports, err := lab.ReservePorts(ctx, "127.0.0.1", 2)
 	if err != nil {
 		return nil, err
 	}
-	site, err := freePort()
-	if err != nil {
-		return nil, err
-	}
+	defer ports.Release() // it listens by then
+	port, site := ports.Numbers[0], ports.Numbers[1]
 	text := fmt.Sprintf(corefile, port, site, kubeconfig)
 	path := filepath.Join(dir, "Corefile")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -121,25 +121,4 @@ func (s *server) dig(ctx context.Context, source, name, qtype string) (status st
 		}
 	}
 	return status, answers, nil
-}
-
-// freePort finds a port that is free for UDP and TCP.
-func freePort() (int, error) {
-	for range 20 {
-		udp, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-		if err != nil {
-			return 0, fmt.Errorf("finding a free port: %w", err)
-		}
-		port := udp.LocalAddr().(*net.UDPAddr).Port //nolint:errcheck // a UDP socket has a UDP address
-		tcp, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
-		closeErr := udp.Close()
-		if err != nil {
-			continue
-		}
-		if err := tcp.Close(); err != nil || closeErr != nil {
-			return 0, fmt.Errorf("finding a free port: %w, %w", err, closeErr)
-		}
-		return port, nil
-	}
-	return 0, fmt.Errorf("no port is free for both UDP and TCP")
 }

@@ -26,37 +26,31 @@ var localNetworks = []string{"198.51.100.0/24", "192.168.50.200/29"}
 
 func isolated() bool { return os.Getenv(isolatedMark) != "" }
 
-// namespaces are the ways to get a network namespace: as root, and as a user who is
-// root in a namespace of users, too.
-var namespaces = []uintptr{syscall.CLONE_NEWNET, syscall.CLONE_NEWNET | syscall.CLONE_NEWUSER}
-
-func attributes(flags uintptr) *syscall.SysProcAttr {
-	a := &syscall.SysProcAttr{Cloneflags: flags, Pdeathsig: syscall.SIGTERM}
-	if flags&syscall.CLONE_NEWUSER != 0 {
-		a.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
-		a.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
-	}
+// attributes are those of a process in a network namespace of its own, made by root or by
+// a user. It dies with us.
+func attributes(asUser bool) *syscall.SysProcAttr {
+	a := lab.NetworkNamespace(asUser)
+	a.Pdeathsig = syscall.SIGTERM
 	return a
 }
 
-// possible returns the way to get a network namespace that one may set up. Some
+// possible returns whether a network namespace that one may set up is made as a user. Some
 // systems let a user make one, and then nothing in it.
-func possible(ctx context.Context) (uintptr, error) {
-	var last error
-	for _, flags := range namespaces {
+func possible(ctx context.Context) (asUser bool, err error) {
+	for _, asUser := range []bool{false, true} {
 		probe := exec.CommandContext(ctx, "ip", "link", "set", "lo", "up")
-		probe.SysProcAttr = attributes(flags)
-		out, err := probe.CombinedOutput()
-		if err == nil {
-			return flags, nil
+		probe.SysProcAttr = attributes(asUser)
+		out, failure := probe.CombinedOutput()
+		if failure == nil {
+			return asUser, nil
 		}
-		last = fmt.Errorf("%w %s", err, strings.TrimSpace(string(out)))
+		err = fmt.Errorf("%w %s", failure, strings.TrimSpace(string(out)))
 	}
-	return 0, last
+	return false, err
 }
 
 // isolate runs the demo again in a network namespace of its own, to its end.
-func isolate(ctx context.Context, flags uintptr) error {
+func isolate(ctx context.Context, asUser bool) error {
 	if err := prepare(ctx); err != nil {
 		return err
 	}
@@ -64,12 +58,12 @@ func isolate(ctx context.Context, flags uintptr) error {
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // a terminal has told it already
 	cmd.WaitDelay = time.Minute
 	mark := markRoot
-	if flags&syscall.CLONE_NEWUSER != 0 {
+	if asUser {
 		mark = markUser
 	}
 	cmd.Env = append(os.Environ(), isolatedMark+"="+mark)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.SysProcAttr = attributes(flags)
+	cmd.SysProcAttr = attributes(asUser)
 	err := cmd.Run()
 	if cmd.ProcessState == nil || !cmd.ProcessState.Exited() {
 		return err
@@ -98,20 +92,6 @@ func prepare(ctx context.Context) error {
 	for _, get := range []func(context.Context, lab.Logf) (string, error){lab.BuildMetalLB, lab.InstallEnvoy} {
 		if _, err := get(ctx, nil); err != nil {
 			return err
-		}
-	}
-	return nil
-}
-
-// setUp gives a new network namespace its addresses.
-func setUp(ctx context.Context) error {
-	commands := [][]string{{"link", "set", "lo", "up"}}
-	for _, network := range localNetworks {
-		commands = append(commands, []string{"route", "add", "local", network, "dev", "lo"})
-	}
-	for _, args := range commands {
-		if out, err := exec.CommandContext(ctx, "ip", args...).CombinedOutput(); err != nil {
-			return fmt.Errorf("setting up the network namespace: ip %s: %w: %s", strings.Join(args, " "), err, out)
 		}
 	}
 	return nil

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"golang.org/x/term"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 // options say what to show.
@@ -56,7 +58,7 @@ func main() {
 // cannot have one.
 func start(ctx context.Context, o options) error {
 	if isolated() {
-		if err := setUp(ctx); err != nil {
+		if err := lab.SetUpNetwork(localNetworks); err != nil {
 			return err
 		}
 		return run(ctx, o, os.Stdout)
@@ -64,12 +66,12 @@ func start(ctx context.Context, o options) error {
 	if err := checkTools(o); err != nil {
 		return err
 	}
-	flags, err := possible(ctx)
+	asUser, err := possible(ctx)
 	if err != nil {
 		o.leftOut = err
 		return run(ctx, o, os.Stdout)
 	}
-	return isolate(ctx, flags)
+	return isolate(ctx, asUser)
 }
 
 // interactive reports whether a person sits at the terminal.

@@ -2,7 +2,6 @@ package bootstrap_test
 
 import (
 	"bytes"
-	"flag"
 	"maps"
 	"net/netip"
 	"os"
@@ -16,11 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
+	"github.com/densityops/oooi/test/golden"
 	"github.com/densityops/oooi/test/lab"
 	"github.com/densityops/oooi/xdsd/internal/bootstrap"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // filesDir is where the golden files have Envoy look for its files.
 const filesDir = "/etc/envoy"
@@ -77,35 +75,15 @@ func goldens() map[string]bootstrap.Config {
 func TestGolden(t *testing.T) {
 	for name, config := range goldens() {
 		t.Run(name, func(t *testing.T) {
-			golden(t, name+".yaml", yamlOf(t, config))
+			golden.Check(t, filepath.Join("testdata", name+".yaml"), string(yamlOf(t, config)))
 			files, err := config.SecretFiles()
 			if err != nil {
 				t.Fatal(err)
 			}
 			for file, data := range files {
-				golden(t, filepath.Join(name, file), data)
+				golden.Check(t, filepath.Join("testdata", name, file), string(data))
 			}
 		})
-	}
-}
-
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s differs (-want +got); write it anew with: go test ./xdsd/internal/bootstrap -update\n%s", file, diff)
 	}
 }
 

@@ -1,10 +1,8 @@
 package envoy
 
 import (
-	"flag"
 	"fmt"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,12 +18,11 @@ import (
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/internal/watch"
+	"github.com/densityops/oooi/test/golden"
 	"github.com/densityops/oooi/test/lab"
 	"github.com/densityops/oooi/xdsd/internal/ads"
 	"github.com/densityops/oooi/xdsd/internal/bootstrap"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // folders are the model's own test cases.
 const folders = "../../../internal/model/testdata/proxy-*[^n]"
@@ -62,23 +59,7 @@ func TestGolden(t *testing.T) {
 			name := strings.TrimPrefix(filepath.Base(dir), "proxy-") + "-" + p.Name
 			t.Run(name, func(t *testing.T) {
 				resources := translated(t, p, Options{})
-				got := render(t, p, resources, in)
-				file := filepath.Join("testdata", name+".yaml")
-				if *update {
-					if err := os.MkdirAll("testdata", 0o755); err != nil {
-						t.Fatal(err)
-					}
-					if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-						t.Fatal(err)
-					}
-				}
-				want, err := os.ReadFile(file)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if diff := cmp.Diff(string(want), got); diff != "" {
-					t.Errorf("differs from %s (-want +got); write it anew with: go test ./xdsd/internal/envoy -update\n%s", file, diff)
-				}
+				golden.Check(t, filepath.Join("testdata", name+".yaml"), render(t, p, resources, in))
 				validate(t, p, resources)
 			})
 		}

@@ -1,5 +1,5 @@
 //go:build race
 
-package dns_test
+package lab
 
 const raceDetector = true
