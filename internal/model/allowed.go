@@ -115,34 +115,3 @@ func spokenByVLAN(infras []*Infra) map[string]map[netip.Addr]bool {
 	}
 	return all
 }
-
-// ownAddresses are the addresses on the VLAN that an Infra gives to the gateway and
-// to its components.
-func ownAddresses(spec *v1alpha1.InfraSpec) []netip.Addr {
-	texts := []v1alpha1.IP{v1alpha1.IP(spec.NetworkConfig.Gateway)}
-	add := func(instances []v1alpha1.Instance) {
-		for _, instance := range instances {
-			texts = append(append(texts, instance.IP), instance.AdditionalIPs...)
-		}
-	}
-	if dhcp := spec.InfraComponents.DHCP; dhcp.IsEnabled() {
-		add(dhcp.EffectiveInstances())
-	}
-	if dns := spec.InfraComponents.DNS; dns.IsEnabled() {
-		add(dns.EffectiveInstances())
-	}
-	if proxy := spec.InfraComponents.Proxy; proxy.IsEnabled() {
-		add(proxy.EffectiveInstances())
-		texts = append(texts, proxy.ServerIPs()...)
-	}
-	var list []netip.Addr
-	for _, text := range texts {
-		if text == "" { // not given
-			continue
-		}
-		if address, err := v1alpha1.ParseAddress(string(text)); err == nil {
-			list = append(list, address)
-		}
-	}
-	return list
-}

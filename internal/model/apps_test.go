@@ -75,7 +75,7 @@ spec:
   hostedClusterRef: {name: demo}
   networkConfig: {cidr: 192.0.2.0/24, additionalCIDRs: ["2001:db8::/64"], gateway: 192.0.2.1, networkAttachmentDefinition: vlan}
   infraComponents:
-    dhcp: {serverIP: 192.0.2.4}
+    dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.200, rangeEnd: 192.0.2.210}
     dns: {serverIP: 192.0.2.2/24}
     proxy: {serverIP: 192.0.2.3/24, internalProxyService: 10.96.0.3}
   appsIngress: %s

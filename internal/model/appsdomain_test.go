@@ -45,9 +45,9 @@ metadata: {name: %[1]s, namespace: clusters}
 spec:
   hostedClusterRef: {name: %[1]s}
   networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachmentDefinition: %[2]s}
-  infraComponents: {proxy: {serverIP: 192.0.2.3, internalProxyService: 10.96.0.3}}
+  infraComponents: {proxy: {serverIP: 192.0.2.%[4]d, internalProxyService: 10.96.0.3}}
   appsIngress: {enabled: %[3]t, source: Static, addresses: [192.0.2.80]}
-`, d.name, d.vlan, !d.idle)
+`, d.name, d.vlan, !d.idle, 10+age)
 }
 
 // subtrees lists whose the apps domains and the OAuth servers in them are, in a view.

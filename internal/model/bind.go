@@ -116,6 +116,9 @@ func (d *draft) addTyped(in *v1alpha1.Infra, ref Ref, typed string, found *probl
 			domain = "apps." + d.shortName(in) + "." + domain
 		}
 		if name, ok := publishable(ref, domain, "spec.appsIngress.baseDomain", found); ok && !slices.Contains(d.AppsDomains, name) {
+			if len(d.AppsDomains) > 0 {
+				found.add(ref, ReasonAppsDomainMismatch, "spec.appsIngress.baseDomain says %s, %s says %s: both are served", name, d.Ref, strings.Join(d.AppsDomains, " and "))
+			}
 			d.addAppsDomain(name)
 		}
 	}

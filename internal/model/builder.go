@@ -15,6 +15,7 @@ import (
 type Builder struct {
 	options Options
 	read    map[*objects.HostedCluster]*reading
+	infras  map[*v1alpha1.Infra]*infraReading
 	before  *Snapshot
 }
 
@@ -32,24 +33,26 @@ func NewBuilder(options Options) *Builder { return &Builder{options: options} }
 func (b *Builder) Build(in *Objects) *Snapshot {
 	next := builder{
 		last: b, read: make(map[*objects.HostedCluster]*reading, len(in.HostedClusters)),
-		services: clusterIPs(in.Services),
-		routes:   map[string][]*objects.Route{},
-		byKey:    make(map[string]*draft, len(in.HostedClusters)), byNamespace: make(map[string][]*draft, len(in.HostedClusters)),
+		readInfras: make(map[*v1alpha1.Infra]*infraReading, len(in.Infras)),
+		services:   clusterIPs(in.Services),
+		routes:     map[string][]*objects.Route{},
+		byKey:      make(map[string]*draft, len(in.HostedClusters)), byNamespace: make(map[string][]*draft, len(in.HostedClusters)),
 		byDomain: make(map[string][]*draft, len(in.HostedClusters)),
 	}
 	s := next.build(in, b.options)
-	b.read, b.before = next.read, s
+	b.read, b.infras, b.before = next.read, next.readInfras, s
 	return s
 }
 
 // builder builds one snapshot.
 type builder struct {
-	last     *Builder // with what the snapshot before was made of
-	read     map[*objects.HostedCluster]*reading
-	services map[string][]netip.Addr // their addresses, by "namespace/name"
-	index    serviceIndex            // whatever else there is to know of them, for applications and proxies
-	routes   map[string][]*objects.Route
-	clusters []*draft
+	last       *Builder // with what the snapshot before was made of
+	read       map[*objects.HostedCluster]*reading
+	readInfras map[*v1alpha1.Infra]*infraReading
+	services   map[string][]netip.Addr // their addresses, by "namespace/name"
+	index      serviceIndex            // whatever else there is to know of them, for applications and proxies
+	routes     map[string][]*objects.Route
+	clusters   []*draft
 	// The HostedClusters among them, by "namespace/name", by the control plane's
 	// namespace and by their own domain.
 	byKey                 map[string]*draft
@@ -115,7 +118,12 @@ func (b *builder) addHostedCluster(hc *objects.HostedCluster) {
 }
 
 func (b *builder) addInfra(in *v1alpha1.Infra) {
-	infra := infraOf(in, b.services, &b.found)
+	r := b.last.infras[in]
+	if r == nil {
+		r = readInfra(in)
+	}
+	b.readInfras[in] = r
+	infra := r.resolved(b.services, &b.found)
 	b.infras = append(b.infras, infra)
 	typed := typedDomain(in, infra.Ref, &b.found)
 	cluster := b.bind(in, infra.Ref, typed)

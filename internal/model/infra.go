@@ -33,6 +33,8 @@ type Infra struct {
 	status     *v1alpha1.AppsIngressStatus
 	apiService string       // the API server's Service, where it is named
 	own        []netip.Addr // addresses that are spoken for on the VLAN
+	gateway    netip.Addr
+	ranges     []v1alpha1.AddressRange // what DHCP gives out
 }
 
 // Proxy is one Infra's proxy, as each side sees it.
@@ -45,13 +47,19 @@ type Proxy struct {
 	ClusterIPs []netip.Addr `json:"clusterIPs"`
 }
 
-// infraOf reads an Infra. What cannot be used is reported and left out.
-func infraOf(in *v1alpha1.Infra, services map[string][]netip.Addr, found *problems) *Infra {
-	i := &Infra{
+// infraReading is what an Infra says by itself.
+type infraReading struct {
+	infra Infra
+	found problems
+}
+
+// readInfra reads an Infra. What cannot be used is reported and left out.
+func readInfra(in *v1alpha1.Infra) *infraReading {
+	r := &infraReading{infra: Infra{
 		Ref:  Ref{Kind: "Infra", Namespace: in.Namespace, Name: in.Name},
 		VLAN: in.Spec.NetworkConfig.NetworkAttachment(in.Namespace).String(),
-	}
-	i.own = ownAddresses(&in.Spec)
+	}}
+	i, found := &r.infra, &r.found
 	i.addCIDR(in.Spec.NetworkConfig.CIDR, "networkConfig.cidr", found)
 	for n, cidr := range in.Spec.NetworkConfig.AdditionalCIDRs {
 		i.addCIDR(string(cidr), fmt.Sprintf("networkConfig.additionalCIDRs[%d]", n), found)
@@ -65,11 +73,27 @@ func infraOf(in *v1alpha1.Infra, services map[string][]netip.Addr, found *proble
 		i.proxy, i.apiService = proxy, proxy.APIServerService
 	}
 	if proxy := in.Spec.InfraComponents.Proxy; proxy.IsEnabled() {
-		i.Proxy = i.proxyOf(proxy, services, found)
+		i.Proxy = i.proxyOf(proxy, found)
 	} else {
 		found.add(i.Ref, ReasonProxyDisabled, "spec.infraComponents.proxy is not enabled: control-plane names are passed on, not answered")
 	}
-	return i
+	i.checkNetwork(&in.Spec, found)
+	return r
+}
+
+// resolved returns the Infra with what the management cluster says about it.
+func (r *infraReading) resolved(services map[string][]netip.Addr, found *problems) *Infra {
+	i := r.infra
+	*found = append(*found, r.found...)
+	if i.Proxy != nil && i.Proxy.Service != "" {
+		proxy := *i.Proxy
+		proxy.ClusterIPs = services[proxy.Service]
+		if len(proxy.ClusterIPs) == 0 {
+			found.add(i.Ref, ReasonProxyServiceMissing, "Service %s has no cluster IP: control-plane names have no address for pods", proxy.Service)
+		}
+		i.Proxy = &proxy
+	}
+	return &i
 }
 
 func (i *Infra) addCIDR(text, field string, found *problems) {
@@ -81,7 +105,7 @@ func (i *Infra) addCIDR(text, field string, found *problems) {
 	i.CIDRs = append(i.CIDRs, prefix.Masked())
 }
 
-func (i *Infra) proxyOf(in *v1alpha1.InfraProxy, services map[string][]netip.Addr, found *problems) *Proxy {
+func (i *Infra) proxyOf(in *v1alpha1.InfraProxy, found *problems) *Proxy {
 	p := &Proxy{VLAN: i.addresses("infraComponents.proxy", in.ServerIPs(), found)}
 	if len(p.VLAN) == 0 {
 		found.add(i.Ref, ReasonInvalidAddress, "spec.infraComponents.proxy: no usable serverIP, so names have no address on the VLAN")
@@ -93,10 +117,6 @@ func (i *Infra) proxyOf(in *v1alpha1.InfraProxy, services map[string][]netip.Add
 		}
 	}
 	p.Service = proxyService(i.Ref, in.InternalProxyService)
-	p.ClusterIPs = services[p.Service]
-	if len(p.ClusterIPs) == 0 {
-		found.add(i.Ref, ReasonProxyServiceMissing, "Service %s has no cluster IP: control-plane names have no address for pods", p.Service)
-	}
 	return p
 }
 

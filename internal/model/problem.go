@@ -31,6 +31,12 @@ const (
 	ReasonDomainMismatch Reason = "DomainMismatch"
 	// ReasonInvalidAddress: an address or CIDR in the Infra cannot be used.
 	ReasonInvalidAddress Reason = "InvalidAddress"
+	// ReasonInvalidRange: a range that DHCP is to give out cannot be used.
+	ReasonInvalidRange Reason = "InvalidRange"
+	// ReasonAddressConflict: an address on the VLAN is given to two.
+	ReasonAddressConflict Reason = "AddressConflict"
+	// ReasonAppsDomainMismatch: the apps domain of the Infra is not the HostedCluster's. Both are served.
+	ReasonAppsDomainMismatch Reason = "AppsDomainMismatch"
 	// ReasonProxyDisabled: nothing carries traffic to the control plane, so its names are passed on.
 	ReasonProxyDisabled Reason = "ProxyDisabled"
 	// ReasonProxyServiceMissing: the proxy's Service has no cluster IP yet, so pods get no address.
