@@ -11,13 +11,29 @@ const (
 	ConditionConfigurationValid = "ConfigurationValid"
 )
 
-// Reasons of a ProxyServer's conditions that scripts may wait for.
+// Reasons of a ProxyServer's conditions, in the order in which they are looked for. A
+// reason of model's is that of ConfigurationValid where the object itself is at fault.
 const (
-	// ReasonDeploymentReady is the reason of Ready when it is true.
+	// ReasonDeploymentReady is the reason of Ready when it is true, kept for scripts that
+	// wait for it.
 	ReasonDeploymentReady = "DeploymentReady"
+	// ReasonNoReplica: no pod runs the proxy.
+	ReasonNoReplica = "NoReplica"
+	// ReasonReplicaNotReady: a pod is there that is not ready.
+	ReasonReplicaNotReady = "ReplicaNotReady"
+	// ReasonReplicaSilent: a pod is ready and has not reported.
+	ReasonReplicaSilent = "ReplicaSilent"
+	// ReasonReplicaBehind: a replica has not seen the present spec.
+	ReasonReplicaBehind = "ReplicaBehind"
+	// ReasonNotAcknowledged: an Envoy has not acknowledged what it was sent.
+	ReasonNotAcknowledged = "NotAcknowledged"
+	// ReasonListenerNotReady: a handshake through a listener fails.
+	ReasonListenerNotReady = "ListenerNotReady"
 
 	// ReasonConfigApplied is the reason of ConfigurationValid when it is true.
 	ReasonConfigApplied = "ConfigApplied"
+	// ReasonConfigRejected: an Envoy refused something, in both conditions.
+	ReasonConfigRejected = "ConfigRejected"
 )
 
 // ProxyServerStatus is what was observed of a ProxyServer. Each replica applies
@@ -91,6 +107,11 @@ type ReplicaStatus struct {
 	// Pod is the replica's pod.
 	// +required
 	Pod string `json:"pod"`
+
+	// ObservedGeneration is the ProxyServer's metadata.generation that the replica has
+	// seen.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
 	// Version is the version of the configuration that the replica was sent.
 	// +optional

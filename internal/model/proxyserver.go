@@ -15,6 +15,8 @@ import (
 // listen on, and where each connection goes.
 type ProxyServer struct {
 	Ref
+	// Generation is the metadata.generation of the object that this was made of.
+	Generation int64 `json:"generation,omitempty"`
 	// Infra is the Infra whose routes it carries; nil for none.
 	Infra *Ref `json:"infra,omitempty"`
 	// Cluster is the hosted cluster that the Infra serves; nil for none.
@@ -99,7 +101,7 @@ type HealthCheck struct {
 
 // equal reports whether two proxies are the same in everything.
 func (p *ProxyServer) equal(o *ProxyServer) bool {
-	return p.Ref == o.Ref && equalPointers(p.Infra, o.Infra) && equalPointers(p.Cluster, o.Cluster) && slices.Equal(p.VLAN, o.VLAN) &&
+	return p.Ref == o.Ref && p.Generation == o.Generation && equalPointers(p.Infra, o.Infra) && equalPointers(p.Cluster, o.Cluster) && slices.Equal(p.VLAN, o.VLAN) &&
 		p.AccessLog == o.AccessLog && p.LogLevel == o.LogLevel &&
 		slices.EqualFunc(p.Listeners, o.Listeners, func(a, b *Listener) bool {
 			return a.Port == b.Port && a.HTTP == b.HTTP && a.Default == b.Default && a.Plain == b.Plain && slices.Equal(a.Routes, b.Routes)
@@ -133,7 +135,9 @@ func (b *builder) proxyServers(list []*v1alpha1.ProxyServer, scope []string) []*
 		if inScope(scope, in) {
 			p := &proxyBuilder{
 				builder: b, in: in, infras: infras,
-				out:       &ProxyServer{Ref: Ref{Kind: "ProxyServer", Namespace: in.Namespace, Name: in.Name}, LogLevel: in.Spec.LogLevel},
+				out: &ProxyServer{
+					Ref: Ref{Kind: "ProxyServer", Namespace: in.Namespace, Name: in.Name}, Generation: in.Generation, LogLevel: in.Spec.LogLevel,
+				},
 				listeners: map[int32]*listenerBuilder{}, upstreams: map[string]*Upstream{},
 			}
 			out := p.build()
