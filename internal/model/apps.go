@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -43,6 +44,9 @@ type AppsOptions struct {
 	Allow []netip.Prefix
 	// Credentials is the Secret "namespace/name" with a kubeconfig for the hosted cluster.
 	Credentials string
+	// Admin uses the kubeconfig that the Infra names, or that the HostedCluster publishes, in
+	// place of the reader's, and tells of every change of the Service.
+	Admin bool
 }
 
 // String names the options on one line: "apps", with whatever is not as the Infras say.
@@ -63,6 +67,9 @@ func (o *AppsOptions) String() string {
 	if o.Credentials != "" {
 		words = append(words, "credentials", o.Credentials)
 	}
+	if o.Admin {
+		words = append(words, "as admin")
+	}
 	return strings.Join(words, " ")
 }
 
@@ -76,19 +83,28 @@ type Apps struct {
 	Withdrawn bool `json:"withdrawn,omitempty"`
 	// Hosted says how the Service inside the hosted cluster is followed; nil when it is not.
 	Hosted *HostedAccess `json:"hosted,omitempty"`
+	// Followed: the Service inside the hosted cluster is, or is known not to exist, and
+	// nothing is in the way of it.
+	Followed bool `json:"followed,omitempty"`
+	// Infra is the one that says how they are reached; nil where a Corefile does.
+	Infra *Ref `json:"infra,omitempty"`
+	// Revision is the resourceVersion of that Service, for who asked as admin.
+	Revision string `json:"revision,omitempty"`
 }
 
 func (a *Apps) equal(o *Apps) bool {
 	if a == nil || o == nil {
 		return a == o
 	}
-	return a.Source == o.Source && a.Withdrawn == o.Withdrawn && slices.Equal(a.Addresses, o.Addresses) && a.Hosted.equal(o.Hosted)
+	return a.Source == o.Source && a.Withdrawn == o.Withdrawn && a.Followed == o.Followed && equalPointers(a.Infra, o.Infra) && a.Revision == o.Revision && slices.Equal(a.Addresses, o.Addresses) && a.Hosted.equal(o.Hosted)
 }
 
 // HostedAccess says how to follow the applications' Service in a hosted cluster.
 type HostedAccess struct {
 	// Secret holds the kubeconfig, as "namespace/name".
 	Secret string `json:"secret"`
+	// Key is that of the kubeconfig in the Secret's data.
+	Key string `json:"key"`
 	// Dial is the "host:port" to connect to in place of the kubeconfig's; empty for
 	// the kubeconfig's own.
 	Dial string `json:"dial,omitempty"`
@@ -96,13 +112,15 @@ type HostedAccess struct {
 	Service string `json:"service,omitempty"`
 	// Selector finds the Service by labels.
 	Selector map[string]string `json:"selector,omitempty"`
+	// Revisions: every change of the Service is of interest, not those alone that we read.
+	Revisions bool `json:"revisions,omitempty"`
 }
 
 func (a *HostedAccess) equal(o *HostedAccess) bool {
 	if a == nil || o == nil {
 		return a == o
 	}
-	return a.Secret == o.Secret && a.Dial == o.Dial && a.Service == o.Service && maps.Equal(a.Selector, o.Selector)
+	return a.Secret == o.Secret && a.Key == o.Key && a.Dial == o.Dial && a.Service == o.Service && a.Revisions == o.Revisions && maps.Equal(a.Selector, o.Selector)
 }
 
 // AppsAnswer is what the names of the cluster's applications resolve to where
@@ -168,6 +186,9 @@ type appsFinder struct {
 // wants them to be.
 func (f *appsFinder) find(c *draft) *Apps {
 	infra := appsInfra(c)
+	if f.options.Admin {
+		c.APIServer = f.apiServer(c, infra)
+	}
 	sources := f.options.Sources
 	if len(sources) == 0 {
 		if infra == nil {
@@ -178,7 +199,7 @@ func (f *appsFinder) find(c *draft) *Apps {
 	apps := &Apps{}
 	a := asked{draft: c, apps: apps, infra: infra, about: c.Ref, allowed: f.allowed(c, infra)}
 	if infra != nil {
-		a.about = infra.Ref
+		a.about, apps.Infra = infra.Ref, &infra.Ref
 	}
 	if !c.standsIn() {
 		a.last = a.allowed.filter(f.lastGood[c.identity()])
@@ -187,10 +208,17 @@ func (f *appsFinder) find(c *draft) *Apps {
 		}
 	}
 	for _, source := range sources {
-		if found := f.ask(source, a); len(found) > 0 {
-			apps.Addresses, apps.Source, apps.Withdrawn = found, source, false
-			return apps
+		found := f.ask(source, a)
+		if len(found) == 0 {
+			continue
 		}
+		apps.Addresses, apps.Source = found, source
+		if source == AppsStatus { // what was good before, if the Service says otherwise
+			apps.Withdrawn = apps.Withdrawn || infra != nil && infra.status.Reason == v1alpha1.AppsIngressAddressWithdrawn
+		} else {
+			apps.Withdrawn = false
+		}
+		return apps
 	}
 	if len(a.last) > 0 {
 		apps.Addresses, apps.Source = a.last, AppsLastGood
@@ -268,6 +296,10 @@ func (f *appsFinder) askHosted(a asked) []netip.Addr {
 	}
 	if s.Fault.Reason != "" {
 		f.found.add(a.about, Reason(s.Fault.Reason), "%s", s.Fault.Message)
+	}
+	a.apps.Followed = s.Read && s.Fault.Reason == ""
+	if s.Service != nil {
+		a.apps.Revision = s.Service.ResourceVersion // which is kept for who asks for it
 	}
 	switch {
 	case s.Service != nil:
@@ -351,17 +383,31 @@ func (f *appsFinder) serviceName(c *Cluster, infra *Infra) string {
 
 // access says how to follow the Service inside the hosted cluster.
 func (f *appsFinder) access(c *draft, infra *Infra) *HostedAccess {
-	a := &HostedAccess{Secret: f.options.Credentials, Selector: f.options.Selector}
+	a := &HostedAccess{Secret: f.options.Credentials, Key: v1alpha1.DefaultKubeconfigKey, Selector: f.options.Selector}
 	if len(a.Selector) == 0 {
 		a.Service = f.serviceName(c.Cluster, infra)
 	}
-	if a.Secret == "" && infra != nil {
+	switch {
+	case f.options.Admin:
+		a.Secret, a.Key = adminSecret(c.Cluster, infra)
+		a.Revisions = true
+	case a.Secret == "" && infra != nil:
 		a.Secret = ReaderSecret(infra.Ref)
 	}
 	if infra == nil || infra.apps.Dial != v1alpha1.AppsIngressDialURL {
 		a.Dial = f.apiServer(c, infra)
 	}
 	return a
+}
+
+// adminSecret is the Secret with the administrator's kubeconfig, "" while there is none,
+// and the key in it.
+func adminSecret(c *Cluster, infra *Infra) (secret, key string) {
+	if infra != nil && infra.apps.KubeconfigSecretRef != nil {
+		ref := infra.apps.KubeconfigSecretRef
+		return infra.Namespace + "/" + ref.Name, cmp.Or(ref.Key, v1alpha1.DefaultKubeconfigKey)
+	}
+	return c.Kubeconfig, v1alpha1.DefaultKubeconfigKey
 }
 
 // apiServer is where the hosted cluster's API server is reached in the management

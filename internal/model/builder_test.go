@@ -22,12 +22,12 @@ func TestClustersThatDifferAreNotEqual(t *testing.T) {
 			Domains: []string{"d"}, AppsDomains: []string{"a"}, AppsNames: []string{"c"},
 			Hostnames: []Hostname{{Name: "h", Endpoints: []Endpoint{{Role: RoleAPI, Port: 1, Source: "s"}}}},
 			Apps: &Apps{
-				Addresses: []netip.Addr{netip.IPv6Unspecified()}, Source: AppsHosted,
+				Addresses: []netip.Addr{netip.IPv6Unspecified()}, Source: AppsHosted, Infra: &Ref{"k", "n", "i"},
 				Hosted: &HostedAccess{Secret: "s", Dial: "d", Service: "s", Selector: map[string]string{"k": "v"}},
 			},
 		}
 	}
-	checkEqual(t, whole, func(a, b *Cluster) bool { return a.equal(b) }, 18)
+	checkEqual(t, whole, func(a, b *Cluster) bool { return a.equal(b) }, 28)
 }
 
 // TestProxiesThatDifferAreNotEqual does the same for a proxy.

@@ -21,6 +21,14 @@ type Cluster struct {
 	ControlPlaneNamespace string `json:"controlPlaneNamespace,omitempty"`
 	// InfraID joins virtual machines and mirrored Services to the cluster.
 	InfraID string `json:"infraID,omitempty"`
+	// Platform is HyperShift's name of where the virtual machines run, such as KubeVirt.
+	Platform string `json:"platform,omitempty"`
+	// Kubeconfig is the Secret with the administrator's kubeconfig, "namespace/name"; empty
+	// until HyperShift has made it.
+	Kubeconfig string `json:"kubeconfig,omitempty"`
+	// APIServer is where the API server is reached in the management cluster, "host:port", for
+	// who asked as admin; empty while its Service does not exist.
+	APIServer string `json:"apiServer,omitempty"`
 	// Domains are the cluster domains: HyperShift's first, then typed ones that differ.
 	Domains []string `json:"domains"`
 	// AppsDomains are the parents of the application wildcards.
@@ -62,7 +70,7 @@ func (d *draft) copy() *draft {
 // equal reports whether two clusters are the same in everything.
 func (c *Cluster) equal(o *Cluster) bool {
 	return c.Ref == o.Ref && c.UID == o.UID && c.Created.Equal(o.Created) &&
-		c.ControlPlaneNamespace == o.ControlPlaneNamespace && c.InfraID == o.InfraID &&
+		c.ControlPlaneNamespace == o.ControlPlaneNamespace && c.InfraID == o.InfraID && c.Platform == o.Platform && c.Kubeconfig == o.Kubeconfig && c.APIServer == o.APIServer &&
 		slices.Equal(c.Domains, o.Domains) && slices.Equal(c.AppsDomains, o.AppsDomains) && slices.Equal(c.AppsNames, o.AppsNames) &&
 		equalHostnames(c.Hostnames, o.Hostnames) && c.Apps.equal(o.Apps)
 }
@@ -89,6 +97,10 @@ func clusterOf(hc *objects.HostedCluster, routes []*objects.Route, found *proble
 		ControlPlaneNamespace: ControlPlaneNamespace(hc.Namespace, hc.Name),
 		InfraID:               hc.Spec.InfraID,
 	}, apiPort: apiPort(hc), oauth: hasOAuth(hc)}
+	c.Platform = hc.Spec.Platform.Type
+	if ref := hc.Status.KubeConfig; ref != nil && ref.Name != "" {
+		c.Kubeconfig = hc.Namespace + "/" + ref.Name
+	}
 	if p := hc.Spec.Platform.KubeVirt; p != nil && p.Credentials != nil {
 		c.guests = p.Credentials.InfraNamespace
 	}

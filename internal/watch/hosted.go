@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net"
-	"net/http"
-	"net/url"
 	"reflect"
 	"slices"
 	"strings"
@@ -19,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/rest"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/kubeconfig"
@@ -174,9 +170,6 @@ func (m *member) success(at step) {
 // secretResource is where an API server serves Secrets.
 var secretResource = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 
-// kubeconfigKey is the Secret's key that holds the kubeconfig, as in HyperShift's own.
-const kubeconfigKey = "kubeconfig"
-
 // secret is what is kept of a Secret, in memory only.
 type secret struct {
 	metav1.ObjectMeta `json:"metadata"`
@@ -188,7 +181,7 @@ type secret struct {
 func (m *member) run(ctx context.Context) {
 	namespace, name, ok := strings.Cut(m.access.Secret, "/")
 	if !ok {
-		m.fault(useCredentials, v1alpha1.AppsIngressKubeconfigMissing, "no credentials are named for %s: use 'credentials NAMESPACE/SECRET', or an Infra whose reader exists", m.cluster)
+		m.fault(useCredentials, v1alpha1.AppsIngressKubeconfigMissing, "no credentials are known for %s: it publishes no kubeconfig yet, or 'credentials NAMESPACE/SECRET' has to name some", m.cluster)
 		return
 	}
 	news := make(chan struct{}, 1)
@@ -202,7 +195,7 @@ func (m *member) run(ctx context.Context) {
 		objectKey{namespace, name}, changed, m.log)
 	secrets.patience = retryHosted
 	secrets.failed = func(err error) {
-		known, _ := kubeconfigOf(secrets.table)
+		known, _ := kubeconfigOf(secrets.table, m.access.Key)
 		switch {
 		case err == nil:
 			m.success(readSecret)
@@ -223,14 +216,14 @@ func (m *member) run(ctx context.Context) {
 			return
 		case <-news:
 		}
-		data, synced := kubeconfigOf(secrets.table)
+		data, synced := kubeconfigOf(secrets.table, m.access.Key)
 		if !synced || data != nil && bytes.Equal(data, inUse) {
 			continue
 		}
 		end()
 		end, inUse = func() {}, data
 		if data == nil {
-			m.fault(useCredentials, v1alpha1.AppsIngressKubeconfigMissing, "Secret %s does not exist or has no key %q", m.access.Secret, kubeconfigKey)
+			m.fault(useCredentials, v1alpha1.AppsIngressKubeconfigMissing, "Secret %s does not exist or has no key %q", m.access.Secret, m.access.Key)
 			continue
 		}
 		services, err := m.services(data)
@@ -246,11 +239,11 @@ func (m *member) run(ctx context.Context) {
 }
 
 // kubeconfigOf returns the kubeconfig in the one Secret of a table, nil for none.
-func kubeconfigOf(t *table) (data []byte, synced bool) {
+func kubeconfigOf(t *table, key string) (data []byte, synced bool) {
 	list, synced := t.list()
 	for _, o := range list {
 		if s, ok := o.(*secret); ok {
-			data = s.Data[kubeconfigKey]
+			data = s.Data[key]
 		}
 	}
 	return data, synced
@@ -262,14 +255,18 @@ func (m *member) services(data []byte) (*watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	dialInstead(config, m.access.Dial)
+	kubeconfig.DialInstead(config, m.access.Dial)
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
 	namespace, name, _ := strings.Cut(m.access.Service, "/")
+	decode := decodeService
+	if m.access.Revisions {
+		decode = decodeRevision
+	}
 	var w *watcher
-	w = newWatcher(client, resource{gvr: objects.ServiceResource, kind: "Service", decode: decodeService}, objectKey{namespace, name}, func(objects.Object) {
+	w = newWatcher(client, resource{gvr: objects.ServiceResource, kind: "Service", decode: decode}, objectKey{namespace, name}, func(objects.Object) {
 		list, synced := w.table.list()
 		if synced {
 			m.learn(func(k *knowledge) { k.service, k.read, k.faults[readService] = newest(list), true, objects.Fault{} })
@@ -292,20 +289,17 @@ func (m *member) services(data []byte) (*watcher, error) {
 	return w, nil
 }
 
-// dialInstead makes a client connect to an address in place of the URL's host, which
-// stays the TLS server name.
-func dialInstead(config *rest.Config, address string) {
-	if address == "" {
-		return
-	}
-	config.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil } // whatever the environment says
-	config.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, network, address)
-	}
-}
-
 func decodeService(u *unstructured.Unstructured) objects.Object {
 	return objects.Decode[objects.Service](u)
+}
+
+// decodeRevision keeps of a Service what tells its versions apart.
+func decodeRevision(u *unstructured.Unstructured) objects.Object {
+	o := decodeService(u)
+	if s, ok := o.(*objects.Service); ok {
+		s.SetResourceVersion(u.GetResourceVersion())
+	}
+	return o
 }
 
 // newest returns the youngest Service of a list, nil of an empty one.
