@@ -75,7 +75,7 @@ func newServeCommand() *cobra.Command {
 	flags.StringVar(&f.device, "device", "", "network interface that Envoy connects to applications by; empty for what the routes say")
 	flags.StringVar(&f.http, "http", "127.0.0.1:9902", "address of /healthz, /readyz, /metrics and /state; a pod on a VLAN gives its address in the pod network, not all")
 	flags.StringVar(&f.pod, "pod", "", "name of this pod, and node.id of its Envoy, whose state is kept in the status of the one --proxy-server; empty to write no status")
-	flags.StringVar(&f.adminSocket, "admin-socket", bootstrap.DefaultAdminSocket, "Unix socket of the Envoy of --pod, asked for the health of endpoints; empty for none")
+	flags.StringVar(&f.adminSocket, "admin-socket", bootstrap.DefaultAdminSocket, "Unix socket of the Envoy of --pod, asked for the health of endpoints and told its log level; empty for none")
 	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	return cmd
@@ -189,11 +189,17 @@ func (o *serveOptions) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--http: %w", err)
 	}
-	group.Go(func() error { return serve.HTTP(ctx, l, serve.Handler(store, server, registry), o.log) })
+	group.Go(func() error {
+		return serve.HTTP(ctx, l, serve.Handler(store, func() any { return serve.StateOf(store, server) }, registry), o.log)
+	})
 	group.Go(func() error { store.Run(ctx); return nil })
 	group.Go(func() error { serve.NewFeeder(store, server, o.envoy, o.log).Run(ctx); return nil })
 	if reporter != nil {
 		group.Go(func() error { reporter.Run(ctx); return nil })
+		if reporter.Admin != nil {
+			levels := serve.LogLevels{Pod: reporter.Pod, Proxy: reporter.Proxy, Admin: reporter.Admin, Store: store, ADS: server, Log: o.log}
+			group.Go(func() error { levels.Run(ctx); return nil })
+		}
 	}
 	return group.Wait()
 }

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // A CA issues certificates to the test servers and clients of one test.
@@ -46,7 +47,19 @@ func (ca *CA) Roots() *x509.CertPool { return ca.roots.Clone() }
 // in PEM. A name is a host name, an IP address, or, with a scheme, a URI.
 func (ca *CA) Issue(tb testing.TB, names ...string) (cert, key []byte) {
 	tb.Helper()
+	return ca.issue(tb, time.Time{}, names)
+}
+
+// IssueExpired is Issue, for a certificate that was valid until a minute ago.
+func (ca *CA) IssueExpired(tb testing.TB, names ...string) (cert, key []byte) {
+	tb.Helper()
+	return ca.issue(tb, time.Now().Add(-time.Minute), names)
+}
+
+func (ca *CA) issue(tb testing.TB, until time.Time, names []string) (cert, key []byte) {
+	tb.Helper()
 	template := &x509.Certificate{
+		NotAfter:    until,
 		Subject:     pkix.Name{CommonName: "lab"},
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},

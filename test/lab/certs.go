@@ -87,7 +87,9 @@ func sign(template *x509.Certificate, by *authority) (keyPair, *x509.Certificate
 	}
 	// Valid since an hour ago: clocks of virtual machines jump.
 	template.NotBefore = time.Now().Add(-time.Hour)
-	template.NotAfter = time.Now().AddDate(1, 0, 0)
+	if template.NotAfter.IsZero() {
+		template.NotAfter = time.Now().AddDate(1, 0, 0)
+	}
 	issuer, signer := template, priv
 	if by != nil {
 		issuer, signer = by.x509, by.priv

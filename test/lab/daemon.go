@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // A Daemon is a process that a test looks at from outside. It can be killed and started
@@ -71,11 +72,33 @@ func (d *Daemon) Kill(tb testing.TB) {
 		}
 		<-d.ended
 	}
+	d.check(tb)
+}
+
+// check fails the test if the process, which has ended, has said what none must ever say.
+func (d *Daemon) check(tb testing.TB) {
+	tb.Helper()
 	d.cmd = nil
 	for _, fault := range []string{"DATA RACE", "[PANIC]", "Recovered from panic", "panic:"} {
 		if at := strings.Index(d.Log.String(), fault); at >= 0 {
 			tb.Errorf("%s says:\n%.4000s", d.name, d.Log.String()[at:])
 		}
+	}
+}
+
+// Terminate asks the process to end, and fails the test if it does not do so in time and in
+// peace.
+func (d *Daemon) Terminate(tb testing.TB) {
+	tb.Helper()
+	d.Signal(tb, syscall.SIGTERM)
+	select {
+	case <-d.ended:
+		if code := d.cmd.ProcessState.ExitCode(); code != 0 {
+			tb.Errorf("%s ended with %d:\n%s", d.name, code, d.Log.Tail())
+		}
+		d.check(tb)
+	case <-time.After(startTimeout):
+		tb.Fatalf("%s does not end:\n%s", d.name, d.Log.Tail())
 	}
 }
 

@@ -42,9 +42,10 @@ type state struct {
 	Served       []struct {
 		Name   string `json:"name"`
 		Envoys []struct {
-			ID      string `json:"id"`
-			Current bool   `json:"current"`
-			Nack    any    `json:"lastNACK"`
+			ID        string    `json:"id"`
+			Connected time.Time `json:"connected"`
+			Current   bool      `json:"current"`
+			Nack      any       `json:"lastNACK"`
 		} `json:"envoys"`
 	} `json:"served"`
 	Problems []model.Problem `json:"problems"`

@@ -85,10 +85,14 @@ func (s *site) start(t *testing.T) {
 // bootstrap has xdsd print what Envoy starts with.
 func (s *site) bootstrap(t *testing.T, dir, metrics string) lab.EnvoyConfig {
 	t.Helper()
-	args := []string{
-		"bootstrap", "--proxy-server", "clusters/" + s.name, "--node-id", filepath.Base(dir), "--metrics-address", metrics,
-		"--socket", filepath.Join(dir, "xds.sock"), "--admin-socket", filepath.Join(dir, "admin.sock"),
-	}
+	return bootstrap(t, "--proxy-server", "clusters/"+s.name, "--node-id", filepath.Base(dir), "--metrics-address", metrics,
+		"--socket", filepath.Join(dir, "xds.sock"), "--admin-socket", filepath.Join(dir, "admin.sock"))
+}
+
+// bootstrap is what Envoy starts with, given these flags.
+func bootstrap(t *testing.T, flags ...string) lab.EnvoyConfig {
+	t.Helper()
+	args := append([]string{"bootstrap"}, flags...)
 	run := func(args ...string) []byte {
 		cmd := exec.Command(os.Getenv(binaryPath), args...)
 		cmd.Stderr = os.Stderr

@@ -35,11 +35,12 @@ func (s *Server) ServeTLS(ctx context.Context, l net.Listener, c *Certificates) 
 	defer wait.Wait()
 	defer cancel()
 	wait.Go(func() { c.follow(ctx) })
-	return s.serve(ctx, l, credentials.NewTLS(&tls.Config{
+	creds := credentials.NewTLS(&tls.Config{
 		MinVersion:         tls.VersionTLS13,
 		NextProtos:         []string{"h2"},
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return c.config(), nil },
-	}), certified)
+	})
+	return s.serve(ctx, l, &handshakes{TransportCredentials: creds, log: s.log}, certified)
 }
 
 func anybody(context.Context) (string, error) { return "", nil }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -324,7 +325,7 @@ func (s *Server) note(st *stream, r *discoveryv3.DeltaDiscoveryRequest) bool {
 	if answers {
 		delete(t.flight, r.GetResponseNonce())
 		if detail := r.GetErrorDetail(); detail != nil {
-			t.reject(f, NACK{Type: kind(typeURL), Version: f.version, Message: detail.GetMessage(), Time: now})
+			t.reject(f, NACK{Type: kind(typeURL), Version: f.version, Message: strings.TrimSpace(detail.GetMessage()), Time: now})
 			st.last = t.nack
 			s.complain(st, typeURL, t.nack)
 		} else {

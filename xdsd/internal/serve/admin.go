@@ -3,16 +3,22 @@ package serve
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"net/url"
+	"strings"
 	"time"
+
+	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// Admin asks Envoy's admin interface, a Unix socket.
+// Admin is Envoy's admin interface, a Unix socket.
 type Admin struct{ client *http.Client }
 
-// adminTimeout bounds one question.
+// adminTimeout bounds one request.
 const adminTimeout = 5 * time.Second
 
 // NewAdmin asks at a socket.
@@ -27,17 +33,9 @@ func NewAdmin(socket string) *Admin {
 
 // Healthy returns how many endpoints of each cluster Envoy connects to.
 func (a *Admin) Healthy(ctx context.Context) (map[string]int32, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://envoy/clusters?format=json", http.NoBody)
+	body, err := a.ask(ctx, http.MethodGet, "/clusters?format=json")
 	if err != nil {
 		return nil, fmt.Errorf("asking Envoy for the health of endpoints: %w", err)
-	}
-	response, err := a.client.Do(request)
-	if err != nil {
-		return nil, fmt.Errorf("asking Envoy for the health of endpoints: %w", err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("asking Envoy for the health of endpoints: %s", response.Status)
 	}
 	// The part of envoy.admin.v3.Clusters that says so.
 	var all struct {
@@ -52,7 +50,7 @@ func (a *Admin) Healthy(ctx context.Context) (map[string]int32, error) {
 			} `json:"host_statuses"`
 		} `json:"cluster_statuses"`
 	}
-	if err := json.NewDecoder(response.Body).Decode(&all); err != nil {
+	if err := json.Unmarshal(body, &all); err != nil {
 		return nil, fmt.Errorf("reading what Envoy says of endpoints: %w", err)
 	}
 	healthy := map[string]int32{}
@@ -65,4 +63,42 @@ func (a *Admin) Healthy(ctx context.Context) (map[string]int32, error) {
 		}
 	}
 	return healthy, nil
+}
+
+// SetLogLevel has each of Envoy's loggers write from a level on, and tells whether any
+// did not.
+func (a *Admin) SetLogLevel(ctx context.Context, level v1alpha1.LogLevel) (changed bool, err error) {
+	body, err := a.ask(ctx, http.MethodPost, "/logging") // which only lists
+	if err != nil {
+		return false, fmt.Errorf("asking Envoy for its log level: %w", err)
+	}
+	for line := range strings.Lines(string(body)) {
+		// "active loggers:", and for each "  name: level"
+		if _, now, ok := strings.Cut(strings.TrimSpace(line), ": "); ok && now != string(level) {
+			changed = true
+		}
+	}
+	if !changed {
+		return false, nil
+	}
+	if _, err := a.ask(ctx, http.MethodPost, "/logging?level="+url.QueryEscape(string(level))); err != nil {
+		return false, fmt.Errorf("setting Envoy's log level to %s: %w", level, err)
+	}
+	return true, nil
+}
+
+func (a *Admin) ask(ctx context.Context, method, path string) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, method, "http://envoy"+path, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	response, err := a.client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return nil, errors.New(response.Status)
+	}
+	return io.ReadAll(response.Body)
 }

@@ -30,25 +30,28 @@ type State struct {
 	Problems []model.Problem `json:"problems"`
 }
 
-// Handler serves /healthz, /readyz, /metrics and /state.
-func Handler(store *watch.Store, server *ads.Server, gatherer prometheus.Gatherer) http.Handler {
+// StateOf returns what is known now.
+func StateOf(store *watch.Store, server *ads.Server) State {
+	state := State{Store: store.Status(), Served: server.State()}
+	if s := store.Snapshot(); s != nil {
+		state.ProxyServers, state.Problems = s.ProxyServers, s.Problems
+	}
+	return state
+}
+
+// Handler serves /healthz, /readyz, /metrics and, with what the function returns, /state.
+func Handler(store *watch.Store, state func() any, gatherer prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		// Ready is who has something to serve, whatever its age.
+		// Ready is who has something to go by, whatever its age.
 		if store.Snapshot() == nil {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 		writeJSON(w, store.Status())
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /state", func(w http.ResponseWriter, _ *http.Request) {
-		state := State{Store: store.Status(), Served: server.State()}
-		if s := store.Snapshot(); s != nil {
-			state.ProxyServers, state.Problems = s.ProxyServers, s.Problems
-		}
-		writeJSON(w, state)
-	})
+	mux.HandleFunc("GET /state", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, state()) })
 	return mux
 }
 

@@ -106,7 +106,7 @@ func (r *Reporter) report(ctx context.Context) {
 
 // status is the replica's entry as it is now.
 func (r *Reporter) status(ctx context.Context, p *model.ProxyServer) v1alpha1.ReplicaStatus {
-	entry := v1alpha1.ReplicaStatus{Pod: r.Pod}
+	entry := v1alpha1.ReplicaStatus{Pod: r.Pod, ObservedGeneration: p.Generation}
 	served, _ := r.ADS.ProxyState(r.Proxy)
 	entry.Version = served.Version
 	for _, e := range served.Envoys {
@@ -116,7 +116,7 @@ func (r *Reporter) status(ctx context.Context, p *model.ProxyServer) v1alpha1.Re
 		entry.Acknowledged = e.Version
 		for _, kind := range []string{"listener", "cluster", "route", "endpoint"} {
 			if nack := e.Types[kind].NACK; nack != nil && entry.NACK == "" {
-				entry.NACK = kind + ": " + nack.Message
+				entry.NACK = refusal(p, kind, nack.Message)
 			}
 		}
 	}
@@ -189,7 +189,7 @@ func (r *Reporter) apply(ctx context.Context, p *model.ProxyServer, entry v1alph
 	}}
 	// Each replica is a manager of its own, so that one's entry is not the other's to drop.
 	_, err = r.Client.Resource(proxyServerResource).Namespace(p.Namespace).ApplyStatus(ctx, p.Name, object,
-		metav1.ApplyOptions{FieldManager: "xdsd-serve-" + r.Pod, Force: true})
+		metav1.ApplyOptions{FieldManager: ReplicaManager(r.Pod), Force: true})
 	if err != nil {
 		return fmt.Errorf("applying status.replicas[%s] of ProxyServer %s: %w", r.Pod, r.Proxy, err)
 	}

@@ -1,0 +1,116 @@
+package proxy_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/densityops/oooi/test/lab"
+)
+
+func TestLogLevelFollowsTheInfra(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.controlPlane(t)
+	s.report()
+	s.infra.proxy = ", logLevel: warning"
+	s.update(t, s.infraYAML())
+	s.start(t)
+	s.awaitLevel(t, "warning")
+	pid := s.envoy.PID()
+	stream := s.tick(t, 443, hello{sni: "api." + s.domain}, "kube-apiserver")
+	s.infra.proxy = ", logLevel: error"
+	s.update(t, s.infraYAML())
+	s.awaitLevel(t, "error")
+	stream.end(t)
+	if s.envoy.PID() != pid {
+		t.Error("Envoy was restarted")
+	}
+
+	// What somebody has turned up by hand is left alone by changes of other things.
+	if _, err := s.envoy.Post(t.Context(), "/logging?admin=debug"); err != nil {
+		t.Fatal(err)
+	}
+	s.update(t, s.route("more", "registry"))
+	s.await(t, 443, hello{sni: s.routeHost("more"), verify: s.routeHost("registry")}, "registry")
+	if levels := s.levels(t); !slices.Equal(levels, []string{"debug", "error"}) {
+		t.Errorf("after a change of a Route, Envoy's levels are %q", levels)
+	}
+
+	// An Envoy that comes back has those of its command line.
+	if err := s.envoy.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.envoy.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.awaitLevel(t, "error")
+}
+
+// report has xdsd look after the Envoy that it is beside: its status and its log level.
+func (s *site) report() {
+	s.xdsd.args = append(s.xdsd.args, "--pod", filepath.Base(s.dir), "--admin-socket", filepath.Join(s.dir, "admin.sock"))
+}
+
+func (s *site) awaitLevel(t *testing.T, want string) {
+	t.Helper()
+	poll(t, "Envoy's log level to be "+want, func() bool { return slices.Equal(s.levels(t), []string{want}) })
+}
+
+// levels are those that Envoy's loggers have, each once.
+func (s *site) levels(t *testing.T) []string {
+	t.Helper()
+	body, err := s.envoy.Post(t.Context(), "/logging")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var levels []string
+	for line := range strings.Lines(string(body)) {
+		if _, level, ok := strings.Cut(strings.TrimSpace(line), ": "); ok {
+			levels = append(levels, level)
+		}
+	}
+	slices.Sort(levels)
+	return slices.Compact(levels)
+}
+
+func TestAccessLogIsChangedLiveAndEndsConnections(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.controlPlane(t)
+	s.xdsd.Start(t)
+	config := s.bootstrap(t, s.dir, strings.TrimSuffix(s.xdsd.http, ":9902"))
+	// Envoy's drain time, which the test would wait for.
+	at := slices.Index(config.Args, "--drain-time-s")
+	if at < 0 {
+		t.Fatalf("xdsd's arguments for Envoy have no drain time: %q", config.Args)
+	}
+	config.Args[at+1] = "2"
+	s.envoy = lab.NewEnvoy(t, config)
+	s.xdsd.current(t)
+	h := hello{sni: "oauth." + s.domain}
+	for _, on := range []bool{true, false} {
+		streams := []*stream{
+			s.tick(t, 443, h, "oauth-openshift"),
+			s.tick(t, 8091, hello{sni: "konnectivity." + s.domain}, "konnectivity-server"),
+		}
+		s.infra.proxy = fmt.Sprintf(", accessLog: %t", on)
+		s.update(t, s.infraYAML())
+		for _, st := range streams {
+			st.broken(t, deadline)
+		}
+		s.await(t, 443, h, "oauth-openshift")
+		dump, err := s.envoy.Get(t.Context(), "/config_dump?resource=dynamic_listeners")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(dump), "envoy.access_loggers.stdout") != on {
+			t.Errorf("with accessLog: %t, Envoy has the listeners %s", on, dump)
+		}
+		if on {
+			poll(t, "a line for a connection", func() bool { return strings.Contains(s.envoy.Logs(), `"sni":"`+h.sni) })
+		}
+	}
+}

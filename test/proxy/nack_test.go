@@ -1,0 +1,121 @@
+package proxy_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+func TestWhatEnvoyRefusesIsToldAndStopsNothingElse(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.controlPlane(t)
+	s.report()
+	in := func(label string) string { return label + "." + s.domain }
+	good := s.ca.TLSBackend(t, s.at(21, 443), "good", in("good"), in("better"), in("taken"))
+	s.update(t, service("apps-"+s.name, "good", 443, good.Addr()))
+	s.start(t)
+	stream := s.tick(t, 443, hello{sni: in("oauth")}, "oauth-openshift")
+	poll(t, "a replica that has everything", func() bool { r := s.replica(t); return r.Acknowledged != "" && r.Acknowledged == r.Version })
+
+	// Somebody else has the port, which only Envoy can know.
+	other, err := new(net.ListenConfig).Listen(t.Context(), "tcp", s.at(3, 7443))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = other.Close() })
+	taken := strings.Replace(s.backend("taken", in("taken"), "good", ""), "port: 443", "port: 7443", 1)
+	s.update(t, s.proxyServer(taken, s.backend("good", in("good"), "good", "")))
+	s.await(t, 443, hello{sni: in("good")}, "good")
+	owner := fmt.Sprintf("listener port-7443 of ProxyServer clusters/%s spec.backends[0] taken: ", s.name)
+	poll(t, "the refusal in the status", func() bool {
+		nack := s.replica(t).NACK
+		return strings.HasPrefix(nack, owner) && strings.Contains(nack, "Address already in use")
+	})
+	nacked := s.replica(t)
+	if nacked.Acknowledged == nacked.Version {
+		t.Errorf("the replica says that it has everything: %+v", nacked)
+	}
+	if n := s.refusals(t); n == 0 {
+		t.Error("no metric counts the refusal")
+	}
+	if n := len(s.xdsd.Log.Lines("level=WARN", "port-7443", "Address already in use")); n != 1 {
+		t.Errorf("the refusal is logged %d times", n)
+	}
+
+	// All else goes on, listeners too, and is told apart from what is still refused.
+	for round := range 3 {
+		more := in(fmt.Sprintf("more%d", round))
+		s.ca.TLSBackend(t, s.at(31+round, 443), "more", more)
+		s.update(t, service("apps-"+s.name, fmt.Sprint("more", round), 443, addrPort(s.at(31+round, 443)))+
+			s.proxyServer(taken, s.backend("more", more, fmt.Sprint("more", round), "")))
+		s.await(t, 443, hello{sni: more}, "more")
+	}
+	if nack := s.replica(t).NACK; !strings.HasPrefix(nack, owner) {
+		t.Errorf("after other changes the refusal is %q", nack)
+	}
+
+	// Once the port is free, Envoy takes it, and nobody speaks of it any more.
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.update(t, s.proxyServer(taken, s.backend("better", in("better"), "good", "")))
+	s.await(t, 7443, hello{sni: in("taken")}, "good")
+	s.await(t, 443, hello{sni: in("better")}, "good")
+	poll(t, "the refusal to go from the status", func() bool {
+		r := s.replica(t)
+		return r.NACK == "" && r.Acknowledged == r.Version
+	})
+	stream.end(t)
+	s.check(t)
+}
+
+// replica is the entry of the Envoy in the status of the ProxyServer.
+func (s *site) replica(t *testing.T) v1alpha1.ReplicaStatus {
+	t.Helper()
+	client, err := dynamic.NewForConfig(s.cp.RESTConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	object, err := client.Resource(v1alpha1.SchemeGroupVersion.WithResource("proxyservers")).Namespace("clusters").Get(t.Context(), s.name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := json.Marshal(object.Object["status"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var status v1alpha1.ProxyServerStatus
+	if err := json.Unmarshal(data, &status); err != nil {
+		t.Fatal(err)
+	}
+	if len(status.Replicas) == 0 {
+		return v1alpha1.ReplicaStatus{}
+	}
+	return status.Replicas[0]
+}
+
+// refusals is how many of listeners the metrics count.
+func (s *site) refusals(t *testing.T) int {
+	t.Helper()
+	_, text, err := s.xdsd.get(t, "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(line, fmt.Sprintf(`xdsd_ads_nacks_total{proxy="clusters/%s",type="listener"} `, s.name)); ok {
+			if _, err := fmt.Sscan(value, &n); err != nil {
+				t.Fatalf("%q: %v", line, err)
+			}
+		}
+	}
+	return n
+}

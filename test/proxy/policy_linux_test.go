@@ -1,0 +1,155 @@
+package proxy_test
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/densityops/oooi/test/lab"
+)
+
+// plan is where the machines of a test of policy routing are:
+//
+//	pool - gateway - VLAN - net1 pod eth0 - node
+//
+// The pod's default route leads to the node, which knows nothing of the pool.
+type plan struct {
+	pod, gateway, pool *namespace
+	proxy, router      netip.Addr // on the VLAN
+	app                netip.Addr // in the pool
+	flag               string     // of ip, for the family
+}
+
+// build lays the cables for one family of addresses.
+func build(t *testing.T, s *site, six bool) *plan {
+	t.Helper()
+	p := &plan{pod: newNamespace(t), gateway: newNamespace(t), pool: newNamespace(t)}
+	node := newNamespace(t)
+	vlan, pods, outside, bits, other := s.net+".%d", "10.77.0.%d", "203.0.113.%d", 24, s.net6+"3"
+	p.flag = "-4"
+	if six {
+		vlan, pods, outside, bits, other = s.net6+"%d", "fd00:77::%d", "fd00:113::%d", 64, s.ip(3)
+		p.flag = "-6"
+	}
+	at := func(format string, host int) netip.Addr { return netip.MustParseAddr(fmt.Sprintf(format, host)) }
+	on := func(a netip.Addr) []string { return []string{fmt.Sprintf("%s/%d", a, bits)} }
+	p.proxy, p.router, p.app = at(vlan, 3), at(vlan, 1), at(outside, 10)
+	cable(t, plug{p.pod, "eth0", on(at(pods, 2))}, plug{node, "pod", on(at(pods, 1))})
+	// All addresses of the proxy are on the VLAN's interface, of the other family too: there
+	// is a listener on each.
+	both := append(on(p.proxy), other)
+	cable(t, plug{p.pod, "net1", both}, plug{p.gateway, "vlan", on(p.router)})
+	cable(t, plug{p.gateway, "pool", on(at(outside, 1))}, plug{p.pool, "net0", on(p.app)})
+	p.gateway.forward(t)
+	p.pod.ip(t, "%s route add default via %s dev eth0", p.flag, at(pods, 1))
+	p.pool.ip(t, "%s route add default via %s dev net0", p.flag, at(outside, 1))
+	return p
+}
+
+// rule has what leaves from the proxy's address on the VLAN go by the VLAN's gateway.
+func (p *plan) rule(t *testing.T, action string) {
+	t.Helper()
+	p.pod.ip(t, "%s rule %s from %s lookup 100", p.flag, action, p.proxy)
+}
+
+// application answers in the pool, with the address that a connection comes from.
+func (p *plan) application(t *testing.T, s *site, host string) {
+	t.Helper()
+	config := &tls.Config{Certificates: []tls.Certificate{s.ca.Certificate(t, host)}, MinVersion: tls.VersionTLS12}
+	var l net.Listener
+	p.pool.do(t, func() {
+		var err error
+		if l, err = tls.Listen("tcp", netip.AddrPortFrom(p.app, 443).String(), config); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer func() { _ = conn.Close() }()
+				from, _, err := net.SplitHostPort(conn.RemoteAddr().String())
+				if err != nil {
+					return
+				}
+				if _, err := fmt.Fprintln(conn, from); err == nil {
+					_, _ = io.Copy(conn, conn)
+				}
+			}()
+		}
+	}()
+}
+
+// reach asks the proxy for a name from the VLAN's gateway, as any machine there.
+func (p *plan) reach(t *testing.T, s *site, host string) (from string, err error) {
+	t.Helper()
+	p.gateway.do(t, func() {
+		var conn *tls.Conn
+		if conn, from, err = s.dial(t.Context(), netip.AddrPortFrom(p.proxy, 443).String(), hello{sni: host}); err == nil {
+			err = conn.Close()
+		}
+	})
+	return from, err
+}
+
+func TestPoolsBeyondTheVLANNeedPolicyRouting(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name   string
+		six    bool
+		device string
+	}{
+		{name: "IPv4"},
+		{name: "IPv6", six: true},
+		{name: "IPv4, bound to the interface", device: "net1"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			p := build(t, s, test.six)
+			s.infra.proxy = ", connectTimeout: 1s"
+			s.infra.apps = fmt.Sprintf("{enabled: true, source: Static, addresses: [%q]}", p.app)
+			host := "shop.apps." + s.domain
+			p.application(t, s, host)
+			s.update(t, s.objects())
+			if test.device != "" {
+				s.xdsd.args = append(s.xdsd.args, "--device", test.device)
+			}
+			s.xdsd.Start(t)
+			s.envoy = lab.NewEnvoy(t, p.pod.inside(t, s.bootstrap(t, s.dir, "127.0.0.1")))
+			s.xdsd.current(t)
+
+			// The gateway's route is there throughout, in a table that nothing leads to yet.
+			p.pod.ip(t, "%s route add default via %s dev net1 table 100", p.flag, p.router)
+			unreached := func(when string) {
+				t.Helper()
+				var last error
+				poll(t, "the application not to be reached "+when, func() bool {
+					_, last = p.reach(t, s, host)
+					return last != nil
+				})
+				t.Logf("%s: %v", when, last)
+			}
+			unreached("before there is a rule")
+			p.rule(t, "add")
+			var from string
+			poll(t, "the application to be reached", func() bool {
+				var err error
+				from, err = p.reach(t, s, host)
+				return err == nil
+			})
+			if from != p.proxy.String() {
+				t.Errorf("the application sees a connection from %s, and not from %s", from, p.proxy)
+			}
+			p.rule(t, "del")
+			unreached("without the rule")
+		})
+	}
+}
