@@ -35,7 +35,7 @@ func newCommand() *cobra.Command {
 			return fromEnvironment(cmd.Flags(), os.LookupEnv)
 		},
 	}
-	root.AddCommand(newServeCommand(), newBootstrapCommand())
+	root.AddCommand(newServeCommand(), newControlCommand(), newBootstrapCommand())
 	return root
 }
 

@@ -48,6 +48,9 @@ func TestWrongFlagsNameThemselves(t *testing.T) {
 		{"a pod of many", []string{"serve", "--pod", "a"}, "--pod needs one --proxy-server"},
 		{"arguments", []string{"serve", "demo"}, `unknown command "demo"`},
 		{"no kubeconfig", []string{"serve", "--kubeconfig", "missing.yaml"}, "missing.yaml"},
+		{"a lease that nobody can keep", []string{"control", "--lease-duration", "0s"}, "--lease-duration 0s"},
+		{"probes without end", []string{"control", "--probe-interval", "0s"}, "--probe-interval 0s"},
+		{"control without an API server", []string{"control", "--kubeconfig", "missing.yaml"}, "missing.yaml"},
 		{"bootstrap of nobody", []string{"bootstrap"}, `--proxy-server "": want namespace/name`},
 		{"bootstrap in no format", []string{"bootstrap", "--proxy-server", "a/b", "-o", "toml"}, `--output "toml"`},
 		{"bootstrap for TCP without certificates", []string{"bootstrap", "--proxy-server", "a/b", "--server", "xdsd:18000"}, "CertFile"},
@@ -197,7 +200,7 @@ func TestEveryFlagIsInTheDocs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"serve", "bootstrap"} {
+	for _, name := range []string{"serve", "control", "bootstrap"} {
 		_, table, found := strings.Cut(string(text), "<!-- flags: xdsd "+name+" -->")
 		if !found {
 			t.Fatalf("there is no table of the flags of %s", name)

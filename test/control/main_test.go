@@ -1,0 +1,143 @@
+// Package control_test tests xdsd control as its users run it: the built binary, with the
+// rights of its manifest, on a real API server.
+package control_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/densityops/oooi/test/lab"
+)
+
+// deadline is for everything that ought to happen within some seconds.
+const deadline = 90 * time.Second
+
+var management = lab.Shared{
+	Config: lab.Config{Name: "management"},
+	CRDs:   []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.Oooi},
+}
+
+// The hosted clusters' API servers listen on a loopback address that is also a cluster IP
+// of this management cluster, so that their Service can be dialled.
+const hostedAddress = "127.96.0.77"
+
+var loopback = lab.Shared{
+	Config: lab.Config{Name: "loopback", ServiceCIDR: "127.96.0.0/16"},
+	CRDs:   []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.Oooi},
+}
+
+// binary is the built xdsd.
+var binary string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "oooi-control-")
+	if err == nil {
+		binary = filepath.Join(dir, "xdsd")
+		err = errors.Join(lab.BuildBinary(context.Background(), binary, "./xdsd"), lab.LookAt("api", "internal", "xdsd", "manifests"))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	lab.Main(m, &management, &loopback)
+	if err := os.RemoveAll(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+}
+
+// replica is one xdsd control.
+type replica struct {
+	*lab.Daemon
+
+	http string
+}
+
+func newReplica(t *testing.T, cp *lab.ControlPlane, name string, args ...string) *replica {
+	t.Helper()
+	kubeconfig, err := cp.UserKubeconfig("system:serviceaccount:oooi-system:oooi-control", "system:serviceaccounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &replica{http: l.Addr().String()}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	args = append([]string{
+		"control", "--kubeconfig", kubeconfig, "--namespace", "oooi-system", "--http", r.http,
+		"--lease-duration", "3s", "--probe-interval", "500ms",
+	}, args...)
+	r.Daemon = lab.NewDaemon(t, name, func() *exec.Cmd { return exec.Command(binary, args...) })
+	return r
+}
+
+// leads asks the replica whether it leads; false while it does not answer.
+func (r *replica) leads(t *testing.T) bool {
+	t.Helper()
+	var state struct {
+		Leads bool `json:"leads"`
+	}
+	if _, body := r.get(t, "/state"); body != nil {
+		if err := json.Unmarshal(body, &state); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return state.Leads
+}
+
+// unready says why the replica is not ready; empty when it is.
+func (r *replica) unready(t *testing.T) string {
+	t.Helper()
+	status, body := r.get(t, "/readyz")
+	if status == http.StatusOK {
+		return ""
+	}
+	return fmt.Sprintf("%d %s", status, body)
+}
+
+// get asks the replica for something; 0 and nil while it does not answer.
+func (r *replica) get(t *testing.T, path string) (status int, body []byte) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.http+path, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, nil
+	}
+	defer func() { _ = response.Body.Close() }()
+	if body, err = io.ReadAll(response.Body); err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, body
+}
+
+// await waits until a function finds nothing amiss.
+func await(t *testing.T, what string, amiss func() string) {
+	t.Helper()
+	for end := time.Now().Add(deadline); ; time.Sleep(20 * time.Millisecond) {
+		why := amiss()
+		if why == "" {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("waiting for %s: %s", what, why)
+		}
+	}
+}

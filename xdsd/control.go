@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/klog/v2"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/watch"
+	"github.com/densityops/oooi/xdsd/internal/control"
+	"github.com/densityops/oooi/xdsd/internal/serve"
+)
+
+// controlFlags are the flags of xdsd control.
+type controlFlags struct {
+	kubeconfig, context string
+	namespace           string
+	leaseDuration       time.Duration
+	probeInterval       time.Duration
+	http                string
+	logFormat, logLevel string
+}
+
+func newControlCommand() *cobra.Command {
+	f := &controlFlags{}
+	cmd := &cobra.Command{
+		Use:   "control",
+		Short: "Keep the status of Infras and ProxyServers true",
+		Long: "Keep the status of Infras and ProxyServers true, by what replicas report and what asking them shows.\n" +
+			"One replica leads, by a Lease; others wait for it to fall silent.",
+		Example: "  # in a pod of its own, one or two replicas\n" +
+			"  xdsd control --namespace oooi-system",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := newLogger(f.logFormat, f.logLevel)
+			if err != nil {
+				return err
+			}
+			if f.leaseDuration < time.Second {
+				return fmt.Errorf("--lease-duration %s: want a second or more", f.leaseDuration)
+			}
+			if f.probeInterval <= 0 {
+				return fmt.Errorf("--probe-interval %s: want more than zero", f.probeInterval)
+			}
+			return f.run(cmd.Context(), log)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file; empty for the pod's service account")
+	flags.StringVar(&f.context, "context", "", "context in the kubeconfig; empty for its current one")
+	flags.StringVar(&f.namespace, "namespace", ownNamespace(), "namespace of the Lease by which one replica leads")
+	flags.DurationVar(&f.leaseDuration, "lease-duration", 15*time.Second, "after how long of a leader's silence another replica leads")
+	flags.DurationVar(&f.probeInterval, "probe-interval", 10*time.Second, "how often the DNS and DHCP servers of an Infra are asked whether they work")
+	flags.StringVar(&f.http, "http", "127.0.0.1:9904", "address of /healthz, /readyz, /metrics and /state")
+	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")
+	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	return cmd
+}
+
+// ownNamespace is the pod's, else that of the daemons that serve a whole cluster.
+func ownNamespace() string {
+	data, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+	if err != nil {
+		return "oooi-system"
+	}
+	return strings.TrimSpace(string(data))
+}
+
+// run keeps status until the context ends, or the lead is lost.
+func (f *controlFlags) run(ctx context.Context, log *slog.Logger) error {
+	// Libraries log there, and to nobody where nothing is said.
+	klog.SetSlogLogger(log)
+	ctrllog.SetLogger(logr.FromSlogHandler(log.Handler()))
+	config := watch.Config{Kubeconfig: f.kubeconfig, Context: f.context, Apps: &model.AppsOptions{Admin: true}, Proxies: true}
+	store, err := watch.Open(config, log)
+	if err != nil {
+		return err
+	}
+	client, err := watch.RESTConfig(config)
+	if err != nil {
+		return err
+	}
+	m, err := control.New(control.Options{
+		Config: client, Store: store, Namespace: f.namespace,
+		LeaseDuration: f.leaseDuration, ProbeInterval: f.probeInterval, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(serve.Collector(store))
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", f.http)
+	if err != nil {
+		return fmt.Errorf("--http: %w", err)
+	}
+	handler := serve.Handler(store, func() any { return control.StateOf(store, m.Elected()) }, prometheus.Gatherers{registry, metrics.Registry})
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return serve.HTTP(ctx, l, handler, log) })
+	group.Go(func() error { store.Run(ctx); return nil })
+	group.Go(func() error { return control.Run(ctx, m) })
+	return group.Wait()
+}

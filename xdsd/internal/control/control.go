@@ -1,0 +1,136 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	ctrlmanager "sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/watch"
+)
+
+const (
+	// parallel is how many objects of a kind are looked after at once.
+	parallel = 16
+	// reconcileTimeout bounds one look after one object.
+	reconcileTimeout = 30 * time.Second
+	// name is the Lease's, and the source of Events.
+	name = "oooi-control"
+)
+
+// Options say how control runs.
+type Options struct {
+	// Config is the management cluster's.
+	Config *rest.Config
+	// Store is the model, which follows the same cluster. The caller runs it.
+	Store *watch.Store
+	// Namespace holds the Lease of the leader.
+	Namespace string
+	// LeaseDuration is after how long another one may lead when the leader is silent.
+	LeaseDuration time.Duration
+	// ProbeInterval is how often the daemons of an Infra are asked how they are, give or
+	// take a tenth.
+	ProbeInterval time.Duration
+	// Log is where it says what it does.
+	Log *slog.Logger
+}
+
+// New makes a manager whose Start keeps the status of all Infras and ProxyServers while
+// it leads, and fails when it has lost its lead.
+func New(o Options) (ctrl.Manager, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, fmt.Errorf("registering types: %w", err)
+		}
+	}
+	ours, err := labels.NewRequirement(v1alpha1.LabelComponent, selection.In, []string{v1alpha1.ComponentDHCP, v1alpha1.ComponentDNS, v1alpha1.ComponentProxy})
+	if err != nil {
+		return nil, fmt.Errorf("selecting pods: %w", err)
+	}
+	renew, retry := o.LeaseDuration*2/3, o.LeaseDuration/8
+	m, err := ctrl.NewManager(o.Config, ctrl.Options{
+		Scheme: scheme, Logger: logr.FromSlogHandler(o.Log.Handler()),
+		Metrics:        metricsserver.Options{BindAddress: "0"}, // the daemon serves them
+		LeaderElection: true, LeaderElectionID: name, LeaderElectionNamespace: o.Namespace,
+		LeaseDuration: &o.LeaseDuration, RenewDeadline: &renew, RetryPeriod: &retry,
+		LeaderElectionReleaseOnCancel: true,
+		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
+			&corev1.Pod{}: {Label: labels.NewSelector().Add(*ours), Transform: trimPod},
+		}, DefaultTransform: cache.TransformStripManagedFields()},
+		// Names of controllers are unique in a process, which may hold several in tests.
+		Controller: config.Controller{SkipNameValidation: new(true)},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making the controllers: %w", err)
+	}
+	recorder := m.GetEventRecorder(name)
+	known := &knowledge{store: o.Store}
+	proxies := &proxyReconciler{client: m.GetClient(), live: m.GetAPIReader(), known: known, recorder: recorder}
+	if err := proxies.register(m); err != nil {
+		return nil, err
+	}
+	infras := &infraReconciler{client: m.GetClient(), known: known, recorder: recorder, probe: newProber(), every: o.ProbeInterval}
+	if err := infras.register(m); err != nil {
+		return nil, err
+	}
+	came := &outcomes{}
+	apps := &appsReconciler{client: m.GetClient(), known: known, outcomes: came}
+	if err := apps.register(m); err != nil {
+		return nil, err
+	}
+	hosted := &guestReconciler{
+		client: m.GetClient(), live: m.GetAPIReader(), known: known, outcomes: came,
+		guests: &guests{live: m.GetAPIReader()}, log: o.Log,
+	}
+	if err := hosted.register(m); err != nil {
+		return nil, err
+	}
+	if err := m.Add(ctrlmanager.RunnableFunc(hosted.sweep)); err != nil {
+		return nil, fmt.Errorf("adding the sweep of hosted clusters: %w", err)
+	}
+	return m, nil
+}
+
+// trimPod leaves of a pod what is read of it.
+func trimPod(object any) (any, error) {
+	pod, ok := object.(*corev1.Pod)
+	if !ok {
+		return object, nil
+	}
+	trimmed := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion, Labels: pod.Labels,
+			DeletionTimestamp: pod.DeletionTimestamp, OwnerReferences: pod.OwnerReferences,
+		},
+		Status: corev1.PodStatus{Phase: pod.Status.Phase, PodIP: pod.Status.PodIP, Conditions: pod.Status.Conditions},
+	}
+	for _, c := range pod.Spec.Containers {
+		trimmed.Spec.Containers = append(trimmed.Spec.Containers, corev1.Container{Name: c.Name, Ports: c.Ports})
+	}
+	return trimmed, nil
+}
+
+// Run starts a manager and returns when it has ended.
+func Run(ctx context.Context, m ctrl.Manager) error {
+	if err := m.Start(ctx); err != nil {
+		return fmt.Errorf("keeping status: %w", err)
+	}
+	return nil
+}

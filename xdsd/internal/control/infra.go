@@ -1,0 +1,199 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
+)
+
+// infraReconciler keeps the status of Infras.
+type infraReconciler struct {
+	client   client.Client
+	known    *knowledge
+	recorder events.EventRecorder
+	probe    *prober
+	every    time.Duration // how often the parts are asked, give or take a tenth
+}
+
+func (r *infraReconciler) register(m ctrl.Manager) error {
+	err := ctrl.NewControllerManagedBy(m).Named("infra").
+		For(&v1alpha1.Infra{}).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(byLabel(v1alpha1.LabelInfra))).
+		Watches(&v1alpha1.ProxyServer{}, handler.EnqueueRequestsFromMapFunc(infraOfProxy)).
+		WatchesRawSource(changesOf(r.known, infraMeanings)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: parallel}).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("setting up the controller of Infras: %w", err)
+	}
+	return nil
+}
+
+func infraOfProxy(_ context.Context, object client.Object) []ctrl.Request {
+	p, ok := object.(*v1alpha1.ProxyServer)
+	if !ok || p.Spec.InfraRef == nil {
+		return nil
+	}
+	return []ctrl.Request{{NamespacedName: client.ObjectKey{Namespace: p.Namespace, Name: p.Spec.InfraRef.Name}}}
+}
+
+// Reconcile is reconcile.Reconciler's.
+func (r *infraReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, reconcileTimeout)
+	defer cancel()
+	object := &v1alpha1.Infra{}
+	if err := r.client.Get(ctx, request.NamespacedName, object); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	x := r.known.now()
+	if x == nil {
+		return ctrl.Result{}, nil // what changes that comes here again
+	}
+	f := &infraFacts{object: object, infra: x.infras[request.String()]}
+	f.problems = x.problems[model.Ref{Kind: "Infra", Namespace: object.Namespace, Name: object.Name}]
+	if f.infra != nil && f.infra.Cluster != nil && f.infra.Cluster.Ref != f.infra.Ref {
+		f.problems = append(slices.Clip(f.problems), x.problems[f.infra.Cluster.Ref]...)
+	}
+	if err := r.look(ctx, f); err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: wait.Jitter(r.every*9/10, 0.2)}, r.write(ctx, f)
+}
+
+// look finds out how the components fare.
+func (r *infraReconciler) look(ctx context.Context, f *infraFacts) error {
+	components := &f.object.Spec.InfraComponents
+	if f.dhcp.enabled = components.DHCP.IsEnabled(); f.dhcp.enabled {
+		pods, err := r.pods(ctx, f, v1alpha1.ComponentDHCP)
+		if err != nil {
+			return err
+		}
+		f.dhcp.fault = ask(pods, len(components.DHCP.EffectiveInstances()), func(pod *corev1.Pod) error { return r.probe.askReady(ctx, pod) })
+	}
+	if f.dns.enabled = components.DNS.IsEnabled(); f.dns.enabled {
+		pods, err := r.pods(ctx, f, v1alpha1.ComponentDNS)
+		if err != nil {
+			return err
+		}
+		q, ok := questionOf(f.infra)
+		f.dns.fault = ask(pods, len(components.DNS.EffectiveInstances()), func(pod *corev1.Pod) error {
+			if !ok {
+				return fmt.Errorf("has no name to be asked for: no control plane is known")
+			}
+			return r.probe.askDNS(ctx, pod, q)
+		})
+	}
+	if f.proxy.enabled = components.Proxy.IsEnabled(); f.proxy.enabled {
+		fault, err := r.proxyFault(ctx, f.object)
+		if err != nil {
+			return err
+		}
+		f.proxy.fault = fault
+	}
+	return nil
+}
+
+func (r *infraReconciler) pods(ctx context.Context, f *infraFacts, component string) ([]corev1.Pod, error) {
+	return podsOf(ctx, r.client, f.object.Namespace, client.MatchingLabels{v1alpha1.LabelInfra: f.object.Name, v1alpha1.LabelComponent: component})
+}
+
+// ask puts a question to each pod, and says who is missing or what is wrong.
+func ask(pods []corev1.Pod, instances int, question func(*corev1.Pod) error) string {
+	answers := make(chan string, len(pods))
+	for i := range pods {
+		go func(pod *corev1.Pod) {
+			why := unready(pod)
+			if why == "" {
+				if err := question(pod); err != nil {
+					why = err.Error()
+				}
+			}
+			if why != "" {
+				why = "pod " + pod.Name + ": " + why
+			}
+			answers <- why
+		}(&pods[i])
+	}
+	var faults []string
+	for range pods {
+		if why := <-answers; why != "" {
+			faults = append(faults, why)
+		}
+	}
+	if missing := max(instances, 1) - len(pods); missing > 0 {
+		faults = append(faults, fmt.Sprintf("%d of %d instances have no pod", missing, max(instances, 1)))
+	}
+	slices.Sort(faults)
+	return strings.Join(faults, "; ")
+}
+
+// questionOf is one that tells whether DNS knows what the model knows: the first name of
+// the control plane, as pods see it.
+func questionOf(i *model.Infra) (question, bool) {
+	if i == nil || i.Cluster == nil || len(i.Cluster.Hostnames) == 0 {
+		return question{}, false
+	}
+	q := question{name: i.Cluster.Hostnames[0].Name}
+	if i.Proxy != nil {
+		q.want = i.Proxy.ClusterIPs
+	}
+	return q, true
+}
+
+// proxyFault says why the proxy does not work, by what its ProxyServers say.
+func (r *infraReconciler) proxyFault(ctx context.Context, infra *v1alpha1.Infra) (string, error) {
+	var list v1alpha1.ProxyServerList
+	if err := r.client.List(ctx, &list, client.InNamespace(infra.Namespace)); err != nil {
+		return "", fmt.Errorf("listing ProxyServers in %s: %w", infra.Namespace, err)
+	}
+	var faults []string
+	found := false
+	for i := range list.Items {
+		p := &list.Items[i]
+		if p.Spec.InfraRef == nil || p.Spec.InfraRef.Name != infra.Name {
+			continue
+		}
+		found = true
+		ready := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReady)
+		switch {
+		case ready == nil || ready.ObservedGeneration < p.Generation:
+			faults = append(faults, "ProxyServer "+p.Name+": not judged yet")
+		case ready.Status != "True":
+			faults = append(faults, "ProxyServer "+p.Name+": "+ready.Message)
+		}
+	}
+	if !found {
+		return "no ProxyServer has infraRef " + infra.Name + ": kubectl oooi setup makes it", nil
+	}
+	slices.Sort(faults)
+	return strings.Join(faults, "; "), nil
+}
+
+// write applies the status if it is another one than before.
+func (r *infraReconciler) write(ctx context.Context, f *infraFacts) error {
+	before, now := f.object.Status, infraStatus(f)
+	before.AppsIngress, now.AppsIngress = nil, nil // another controller's
+	if reflect.DeepEqual(before, now) {
+		return nil
+	}
+	if err := applyStatus(ctx, r.client, "Infra", client.ObjectKeyFromObject(f.object), now, manager); err != nil {
+		return err
+	}
+	announce(r.recorder, f.object, before.Conditions, now.Conditions)
+	return nil
+}

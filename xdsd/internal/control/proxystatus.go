@@ -1,0 +1,246 @@
+package control
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
+)
+
+// proxyFacts is what the status of a ProxyServer is judged by.
+type proxyFacts struct {
+	object *v1alpha1.ProxyServer
+	// proxy is what the object amounts to; nil while that is not known.
+	proxy *model.ProxyServer
+	// problems are those of the object.
+	problems []model.Problem
+	// pods are those that are to run the proxy, without those that are going.
+	pods []corev1.Pod
+	// service is the Service in front of the proxy, "namespace/name", and its address.
+	service, serviceIP string
+}
+
+// proxyStatus sums up what is known of a ProxyServer. Replicas are left as they are: each
+// is its own to write.
+func proxyStatus(f *proxyFacts) v1alpha1.ProxyServerStatus {
+	status := *f.object.Status.DeepCopy()
+	status.ObservedGeneration = f.object.Generation
+	slices.SortFunc(status.Replicas, func(a, b v1alpha1.ReplicaStatus) int { return cmp.Compare(a.Pod, b.Pod) })
+	status.DeploymentName = workload(f.pods)
+	_, status.ServiceName, _ = strings.Cut(f.service, "/")
+	status.ServiceIP = f.serviceIP
+	status.Backends = f.backends()
+	status.BackendCount = f.routed()
+	for _, c := range []metav1.Condition{f.ready(), f.configurationValid()} {
+		setCondition(&status.Conditions, c, f.object.Generation)
+	}
+	return status
+}
+
+// setCondition sets a condition as it is judged to be; a change of its status is a
+// transition.
+func setCondition(list *[]metav1.Condition, c metav1.Condition, generation int64) {
+	c.ObservedGeneration = generation
+	const longest = 32768 // of a message, in the API
+	if len(c.Message) > longest {
+		c.Message = strings.ToValidUTF8(c.Message[:longest-3], "") + "..."
+	}
+	meta.SetStatusCondition(list, c)
+}
+
+func condition(kind string, status metav1.ConditionStatus, reason, format string, args ...any) metav1.Condition {
+	return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// ready is true when every replica has acknowledged what it was sent, and carries
+// connections.
+func (f *proxyFacts) ready() metav1.Condition {
+	not := func(reason, format string, args ...any) metav1.Condition {
+		return condition(v1alpha1.ConditionReady, metav1.ConditionFalse, reason, format, args...)
+	}
+	if f.proxy == nil {
+		return not(v1alpha1.ReasonReplicaBehind, "not seen yet")
+	}
+	reported := map[string]*v1alpha1.ReplicaStatus{}
+	for i, r := range f.object.Status.Replicas {
+		reported[r.Pod] = &f.object.Status.Replicas[i]
+	}
+	if len(f.pods) == 0 && len(reported) == 0 {
+		return not(v1alpha1.ReasonNoReplica, "no pod with the label %s=%s runs this proxy: kubectl oooi setup makes it", v1alpha1.LabelProxyServer, f.object.Name)
+	}
+	for _, pod := range f.pods {
+		if why := unready(&pod); why != "" {
+			return not(v1alpha1.ReasonReplicaNotReady, "pod %s is not ready: %s", pod.Name, why)
+		}
+		if reported[pod.Name] == nil {
+			return not(v1alpha1.ReasonReplicaSilent, "pod %s is ready and has not reported: xdsd serve in it needs --pod, and the right to patch proxyservers/status", pod.Name)
+		}
+	}
+	for _, judge := range []func(*v1alpha1.ReplicaStatus) (reason, message string){
+		f.judgeGeneration, judgeNACK, judgeAcknowledged, judgeListeners,
+	} {
+		for _, pod := range slices.Sorted(maps.Keys(reported)) {
+			if reason, message := judge(reported[pod]); reason != "" {
+				return not(reason, "%s: %s", pod, message)
+			}
+		}
+	}
+	return condition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonDeploymentReady,
+		"every Envoy has acknowledged its configuration, and handshakes through every listener succeed: %s", strings.Join(slices.Sorted(maps.Keys(reported)), ", "))
+}
+
+func (f *proxyFacts) judgeGeneration(r *v1alpha1.ReplicaStatus) (reason, message string) {
+	if r.ObservedGeneration >= f.object.Generation {
+		return "", ""
+	}
+	return v1alpha1.ReasonReplicaBehind, fmt.Sprintf("has generation %d, not %d: it is behind, or has lost the API server", r.ObservedGeneration, f.object.Generation)
+}
+
+func judgeNACK(r *v1alpha1.ReplicaStatus) (reason, message string) {
+	if r.NACK == "" {
+		return "", ""
+	}
+	return v1alpha1.ReasonConfigRejected, "Envoy refused its configuration and goes on with the one before: " + r.NACK
+}
+
+func judgeAcknowledged(r *v1alpha1.ReplicaStatus) (reason, message string) {
+	switch {
+	case r.Version == "":
+		return v1alpha1.ReasonNotAcknowledged, "has no configuration yet"
+	case r.Acknowledged == "":
+		return v1alpha1.ReasonNotAcknowledged, "no Envoy has acknowledged anything: is it running, with node.id the name of the pod?"
+	case r.Acknowledged != r.Version:
+		return v1alpha1.ReasonNotAcknowledged, "Envoy has not acknowledged its latest configuration yet"
+	}
+	return "", ""
+}
+
+func judgeListeners(r *v1alpha1.ReplicaStatus) (reason, message string) {
+	var faults []string
+	for _, l := range r.Listeners {
+		if !l.Ready {
+			faults = append(faults, fmt.Sprintf("port %d: %s", l.Port, cmp.Or(l.Reason, "not ready")))
+		}
+	}
+	switch {
+	case len(r.Listeners) == 0:
+		return v1alpha1.ReasonListenerNotReady, "has no listener: nothing is routed"
+	case len(faults) > 0:
+		return v1alpha1.ReasonListenerNotReady, strings.Join(faults, "; ")
+	}
+	return "", ""
+}
+
+// unready says why a pod is not ready; empty when it is.
+func unready(pod *corev1.Pod) string {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			return ""
+		}
+	}
+	for _, c := range pod.Status.Conditions { // unschedulable, say
+		if c.Status != corev1.ConditionTrue && c.Message != "" {
+			return c.Message
+		}
+	}
+	return "it is " + string(cmp.Or(pod.Status.Phase, corev1.PodPending))
+}
+
+// configurationValid is false when an Envoy refused something, or when part of the object
+// is left out.
+func (f *proxyFacts) configurationValid() metav1.Condition {
+	kind := v1alpha1.ConditionConfigurationValid
+	for _, r := range f.object.Status.Replicas {
+		if reason, message := judgeNACK(&r); reason != "" {
+			return condition(kind, metav1.ConditionFalse, reason, "%s: %s", r.Pod, message)
+		}
+	}
+	if len(f.problems) > 0 {
+		return condition(kind, metav1.ConditionFalse, string(f.problems[0].Reason), "%s", messages(f.problems))
+	}
+	for _, r := range f.object.Status.Replicas {
+		if reason, message := judgeAcknowledged(&r); reason != "" {
+			return condition(kind, metav1.ConditionUnknown, reason, "%s: %s", r.Pod, message)
+		}
+	}
+	if len(f.object.Status.Replicas) == 0 {
+		return condition(kind, metav1.ConditionUnknown, v1alpha1.ReasonNoReplica, "no Envoy has been given the configuration yet")
+	}
+	return condition(kind, metav1.ConditionTrue, v1alpha1.ReasonConfigApplied, "every Envoy has accepted it")
+}
+
+func messages(problems []model.Problem) string {
+	list := make([]string, len(problems))
+	for i, p := range problems {
+		list[i] = p.Message
+	}
+	return strings.Join(list, "; ")
+}
+
+// routed counts the backends that there is something behind.
+func (f *proxyFacts) routed() int32 {
+	if f.proxy == nil {
+		return f.object.Status.BackendCount
+	}
+	n := int32(0)
+	for _, u := range f.proxy.Upstreams {
+		if u.Missing == "" {
+			n++
+		}
+	}
+	return n
+}
+
+// backends is what all replicas say of each backend: the most endpoints that one knows, and
+// the fewest that one connects to, with its reason.
+func (f *proxyFacts) backends() []v1alpha1.BackendStatus {
+	if f.proxy == nil {
+		return f.object.Status.Backends
+	}
+	list := make([]v1alpha1.BackendStatus, 0, len(f.proxy.Upstreams))
+	for _, u := range f.proxy.Upstreams {
+		b := v1alpha1.BackendStatus{Name: cmp.Or(u.Backend, u.Name), Reason: cmp.Or(u.Missing, "no replica has reported it yet")}
+		reports := 0
+		for _, r := range f.object.Status.Replicas {
+			for _, one := range r.Backends {
+				if one.Name == b.Name {
+					b = worse(b, one, reports == 0)
+					reports++
+				}
+			}
+		}
+		list = append(list, b)
+	}
+	slices.SortFunc(list, func(a, b v1alpha1.BackendStatus) int { return cmp.Compare(a.Name, b.Name) })
+	return slices.CompactFunc(list, func(a, b v1alpha1.BackendStatus) bool { return a.Name == b.Name })
+}
+
+// worse adds what one replica says of a backend to what others said.
+func worse(sum, one v1alpha1.BackendStatus, first bool) v1alpha1.BackendStatus {
+	if first {
+		return one
+	}
+	if one.Healthy < sum.Healthy || sum.Reason == "" {
+		sum.Reason = cmp.Or(one.Reason, sum.Reason)
+	}
+	sum.Healthy, sum.Endpoints = min(sum.Healthy, one.Healthy), max(sum.Endpoints, one.Endpoints)
+	return sum
+}
+
+// workload is the name of what keeps the pods.
+func workload(pods []corev1.Pod) string {
+	for _, pod := range pods {
+		if owner := metav1.GetControllerOf(&pod); owner != nil {
+			return owner.Name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,93 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/xdsd/internal/guest"
+)
+
+// Annotations of the reader's Secret, by which is told when it is due.
+const (
+	annotationIssued  = v1alpha1.GroupName + "/issued"
+	annotationExpires = v1alpha1.GroupName + "/expires"
+	annotationAccount = v1alpha1.GroupName + "/serviceaccount-uid"
+)
+
+// ensureReader keeps the Secret with the reader's credentials, beside the Infra.
+func (r *guestReconciler) ensureReader(ctx context.Context, object *v1alpha1.Infra, g *guestOf, w *guest.Wanted) error {
+	account, err := g.cluster.EnsureReader(ctx, w)
+	if err != nil {
+		return err //nolint:wrapcheck // a fault says what was done
+	}
+	key := readerKey(client.ObjectKeyFromObject(object))
+	secret := &corev1.Secret{}
+	if err := r.live.Get(ctx, key, secret); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading Secret %s: %w", key, err)
+	}
+	now := time.Now()
+	if secret.Annotations[annotationAccount] == string(account) && g.cluster.Accepts(ctx, w, secret.Data[v1alpha1.DefaultKubeconfigKey]) &&
+		!guest.Stale(timeOf(secret, annotationIssued), timeOf(secret, annotationExpires), now) {
+		return nil
+	}
+	reader, err := g.cluster.NewReader(ctx, w, account, now)
+	if err != nil {
+		return err //nolint:wrapcheck // the same
+	}
+	made := corev1ac.Secret(key.Name, key.Namespace).WithType(corev1.SecretTypeOpaque).
+		WithLabels(map[string]string{"app.kubernetes.io/managed-by": "oooi"}).
+		WithAnnotations(map[string]string{
+			annotationAccount: string(reader.Account), annotationIssued: reader.Issued.UTC().Format(time.RFC3339), annotationExpires: reader.Expires.UTC().Format(time.RFC3339),
+		}).
+		// It goes with the Infra, by the garbage collector.
+		WithOwnerReferences(metav1ac.OwnerReference().WithAPIVersion(v1alpha1.SchemeGroupVersion.String()).WithKind("Infra").WithName(object.Name).WithUID(object.UID)).
+		WithData(map[string][]byte{v1alpha1.DefaultKubeconfigKey: reader.Kubeconfig})
+	if err := r.client.Apply(ctx, made, client.FieldOwner(manager), client.ForceOwnership); err != nil {
+		return fmt.Errorf("applying Secret %s: %w", key, err)
+	}
+	r.log.Info("made new credentials for the reader", "infra", object.Namespace+"/"+object.Name, "secret", key.String(), "expires", reader.Expires)
+	return nil
+}
+
+// timeOf is a time out of an annotation; the zero time is due.
+func timeOf(secret *corev1.Secret, annotation string) time.Time {
+	t, err := time.Parse(time.RFC3339, secret.Annotations[annotation])
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}
+
+func readerKey(infra client.ObjectKey) client.ObjectKey {
+	namespace, name, _ := strings.Cut(model.ReaderSecret(model.Ref{Kind: "Infra", Namespace: infra.Namespace, Name: infra.Name}), "/")
+	return client.ObjectKey{Namespace: namespace, Name: name}
+}
+
+// removeReader deletes the Secret with the reader's credentials, if it is ours.
+func (r *guestReconciler) removeReader(ctx context.Context, infra client.ObjectKey) error {
+	key := readerKey(infra)
+	secret := &corev1.Secret{}
+	err := r.live.Get(ctx, key, secret)
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // nobody grants it where there is none
+		return nil
+	case err != nil:
+		return fmt.Errorf("reading Secret %s: %w", key, err)
+	case secret.Annotations[annotationAccount] == "": // somebody else's
+		return nil
+	}
+	if err := r.client.Delete(ctx, secret, client.Preconditions{UID: &secret.UID}); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting Secret %s: %w", key, err)
+	}
+	return nil
+}

@@ -1,0 +1,27 @@
+package control
+
+import (
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/watch"
+)
+
+// State is what /state shows. It holds no secret.
+type State struct {
+	// Leads: this replica is the one that writes.
+	Leads bool `json:"leads"`
+	// Store is how the objects are followed.
+	Store watch.Status `json:"store"`
+	// Snapshot is what they mean.
+	Snapshot *model.Snapshot `json:"snapshot,omitempty"`
+}
+
+// StateOf returns what is known now. The channel is closed when this replica leads.
+func StateOf(store *watch.Store, elected <-chan struct{}) State {
+	s := State{Store: store.Status(), Snapshot: store.Snapshot()}
+	select {
+	case <-elected:
+		s.Leads = true
+	default:
+	}
+	return s
+}

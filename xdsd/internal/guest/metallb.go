@@ -1,0 +1,165 @@
+package guest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+const metallbGroup = "metallb.io"
+
+// Unassigned says why the Service has no address.
+func (c *Cluster) Unassigned(ctx context.Context, w *Wanted, service *corev1.Service) *Fault {
+	pools, err := c.list(ctx, "v1beta1", "IPAddressPool", "")
+	switch {
+	case isMissing(err):
+		return &Fault{v1alpha1.AppsIngressMetalLBMissing, fmt.Sprintf(
+			"Service %s has no address, and the hosted cluster has no MetalLB (%s is not served): install it there, set metallb.install, or use source MirroredService or Static", w.Service, metallbGroup)}
+	case apierrors.IsForbidden(err): // the user need not be allowed to look
+		pools = nil
+	case err != nil:
+		return asFault(fault(err, "listing IPAddressPools"))
+	case len(pools) == 0:
+		return &Fault{v1alpha1.AppsIngressPoolMissing, "there is no IPAddressPool in the hosted cluster: make one, with addresses of the VLAN"}
+	}
+	name := ""
+	if w.Apps.MetalLB != nil {
+		name = w.Apps.MetalLB.AddressPoolName
+	}
+	if err == nil && name != "" && !slices.ContainsFunc(pools, func(p unstructured.Unstructured) bool { return p.GetName() == name }) {
+		return &Fault{v1alpha1.AppsIngressPoolMissing, fmt.Sprintf("IPAddressPool %s does not exist in the hosted cluster; there are %s", name, names(pools))}
+	}
+	said := c.lastWarning(ctx, service)
+	if strings.Contains(said, "no available IPs") || exhausted(pools, name) {
+		return &Fault{v1alpha1.AppsIngressPoolExhausted, fmt.Sprintf("no address is free in %s: enlarge it%s", poolWords(pools, name), quoted(said))}
+	}
+	hint := "is MetalLB's controller running, and its speaker?"
+	if class := text(service.Spec.LoadBalancerClass); class != "" {
+		hint = fmt.Sprintf("does MetalLB run with --lb-class=%s?", class)
+	} else if name == "" {
+		hint = "is a pool there with autoAssign?"
+	}
+	return &Fault{v1alpha1.AppsIngressAddressNotAssigned, fmt.Sprintf("Service %s has no address yet: %s%s", w.Service, hint, quoted(said))}
+}
+
+// Unannounced says why nobody on the network learns of the Service's address; nil when
+// somebody announces it, or when MetalLB does not tell.
+func (c *Cluster) Unannounced(ctx context.Context, w *Wanted) *Fault {
+	ours := client.MatchingLabels{"metallb.io/service-name": w.Service.Name, "metallb.io/service-namespace": w.Service.Namespace}
+	told := false
+	for _, kind := range []string{"ServiceL2Status", "ServiceBGPStatus"} {
+		list, err := c.list(ctx, "v1beta1", kind, "", ours)
+		if err != nil {
+			continue // an older MetalLB, or no right to look: then there is nothing to say
+		}
+		if len(list) > 0 {
+			return nil
+		}
+		told = true
+	}
+	if !told {
+		return nil
+	}
+	advertisement := "an L2Advertisement"
+	if m := w.Apps.MetalLB; m != nil && m.L2AdvertisementName != "" {
+		advertisement = "L2Advertisement " + m.L2AdvertisementName
+	}
+	return &Fault{v1alpha1.AppsIngressNotAnnounced, fmt.Sprintf(
+		"no node announces the address of Service %s: %s has to name the pool, and a speaker has to run on a node with the VLAN", w.Service, advertisement)}
+}
+
+// list lists MetalLB's objects of a kind.
+func (c *Cluster) list(ctx context.Context, version, kind, namespace string, options ...client.ListOption) ([]unstructured.Unstructured, error) {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(schema.GroupVersionKind{Group: metallbGroup, Version: version, Kind: kind + "List"})
+	if err := c.client.List(ctx, list, append(options, client.InNamespace(namespace))...); err != nil {
+		return nil, err //nolint:wrapcheck // the caller looks at what it is
+	}
+	return list.Items, nil
+}
+
+// isMissing reports whether an error means that an API is not served.
+func isMissing(err error) bool { return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) }
+
+func asFault(err error) *Fault {
+	f, ok := err.(*Fault) //nolint:errorlint // fault makes nothing else
+	if !ok {
+		return &Fault{v1alpha1.AppsIngressHostedClusterUnreachable, err.Error()}
+	}
+	return f
+}
+
+// exhausted reports whether the pool, or every pool where none is named, says that nothing
+// is left. Before 0.15 MetalLB does not say.
+func exhausted(pools []unstructured.Unstructured, name string) bool {
+	full := false
+	for _, p := range pools {
+		if name != "" && p.GetName() != name {
+			continue
+		}
+		free := int64(0)
+		known := false
+		for _, field := range []string{"availableIPv4", "availableIPv6"} {
+			n, found, err := unstructured.NestedInt64(p.Object, "status", field)
+			known = known || found && err == nil
+			free += n
+		}
+		if !known || free > 0 {
+			return false
+		}
+		full = true
+	}
+	return full
+}
+
+func names(pools []unstructured.Unstructured) string {
+	list := make([]string, len(pools))
+	for i, p := range pools {
+		list[i] = p.GetName()
+	}
+	slices.Sort(list)
+	return strings.Join(list, ", ")
+}
+
+func poolWords(pools []unstructured.Unstructured, name string) string {
+	if name != "" {
+		return "IPAddressPool " + name
+	}
+	return "the IPAddressPools " + names(pools)
+}
+
+func quoted(said string) string {
+	if said == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (it says %q)", said)
+}
+
+// lastWarning is what was said last about the Service by who looks after it.
+func (c *Cluster) lastWarning(ctx context.Context, service *corev1.Service) string {
+	events := &corev1.EventList{}
+	err := c.client.List(ctx, events, client.InNamespace(service.Namespace), client.MatchingFields{
+		"involvedObject.kind": "Service", "involvedObject.name": service.Name, "type": corev1.EventTypeWarning,
+	})
+	if err != nil {
+		return "" // a help that may be missing
+	}
+	said, when := "", metav1.Time{}
+	for _, e := range events.Items {
+		if e.InvolvedObject.UID == service.UID && !e.LastTimestamp.Before(&when) {
+			said, when = e.Message, e.LastTimestamp
+		}
+	}
+	return said
+}

@@ -1,0 +1,72 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Remove deletes what is ours in the hosted cluster as far as the caller says so of the
+// Infra, "namespace/name", that an object belongs to, and of the object. It returns what
+// it has deleted.
+func (c *Cluster) Remove(ctx context.Context, which func(infra string, o client.Object) bool) ([]string, error) {
+	var removed []string
+	var faults []error
+	for _, list := range []client.ObjectList{&rbacv1.RoleBindingList{}, &rbacv1.RoleList{}, &corev1.ServiceAccountList{}, &corev1.ServiceList{}} {
+		if err := c.client.List(ctx, list, client.MatchingLabels{labelManagedBy: managedBy}); err != nil {
+			faults = append(faults, fault(err, fmt.Sprintf("listing %T", list)))
+			continue
+		}
+		for _, object := range itemsOf(list) {
+			infra := object.GetAnnotations()[annotationInfra]
+			if infra == "" || !which(infra, object) || object.GetDeletionTimestamp() != nil {
+				continue
+			}
+			what := fmt.Sprintf("%T %s/%s", object, object.GetNamespace(), object.GetName())
+			uid := object.GetUID()
+			if err := c.client.Delete(ctx, object, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
+				faults = append(faults, fault(err, "deleting "+what))
+				continue
+			}
+			removed = append(removed, what)
+		}
+	}
+	return removed, errors.Join(faults...)
+}
+
+func itemsOf(list client.ObjectList) []client.Object {
+	var all []client.Object
+	switch l := list.(type) {
+	case *rbacv1.RoleBindingList:
+		for i := range l.Items {
+			all = append(all, &l.Items[i])
+		}
+	case *rbacv1.RoleList:
+		for i := range l.Items {
+			all = append(all, &l.Items[i])
+		}
+	case *corev1.ServiceAccountList:
+		for i := range l.Items {
+			all = append(all, &l.Items[i])
+		}
+	case *corev1.ServiceList:
+		for i := range l.Items {
+			all = append(all, &l.Items[i])
+		}
+	}
+	return all
+}
+
+// Kept reports whether an object is one of those that are wanted.
+func (w *Wanted) Kept(o client.Object) bool {
+	_, isService := o.(*corev1.Service)
+	name := w.readerName()
+	if isService {
+		name = w.Service.Name
+	}
+	return o.GetNamespace() == w.Service.Namespace && o.GetName() == name
+}

@@ -1,0 +1,118 @@
+package guest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+// MetalLB's annotation of the pool, in the spelling of today and in that of releases up
+// to 0.14.
+var poolAnnotations = []string{"metallb.io/address-pool", "metallb.universe.tf/address-pool"}
+
+// service is the applications' Service as it is to be. Its targets are ports by name, as
+// the pods of every router have them.
+func (w *Wanted) service() *corev1ac.ServiceApplyConfiguration {
+	in := w.Apps.Service
+	if in == nil {
+		in = &v1alpha1.AppsIngressService{}
+	}
+	annotations, labels := map[string]string{}, map[string]string{}
+	maps.Copy(annotations, in.Annotations)
+	maps.Copy(labels, in.Labels)
+	maps.Copy(annotations, w.annotations())
+	maps.Copy(labels, w.labels())
+	selector := in.Selector
+	if len(selector) == 0 {
+		selector = defaultSelector
+	}
+	ports := w.Apps.EffectivePorts()
+	port := func(name string, number int32) *corev1ac.ServicePortApplyConfiguration {
+		return corev1ac.ServicePort().WithName(name).WithProtocol(corev1.ProtocolTCP).WithPort(number).WithTargetPort(intstr.FromString(name))
+	}
+	spec := corev1ac.ServiceSpec().WithType(corev1.ServiceTypeLoadBalancer).WithSelector(selector).
+		WithPorts(port("http", ports.HTTP), port("https", ports.HTTPS))
+	if in.IPFamilyPolicy != nil {
+		spec.WithIPFamilyPolicy(*in.IPFamilyPolicy)
+	}
+	if in.ExternalTrafficPolicy != "" {
+		spec.WithExternalTrafficPolicy(in.ExternalTrafficPolicy)
+	}
+	if m := w.Apps.MetalLB; m != nil {
+		if m.LoadBalancerClass != "" {
+			spec.WithLoadBalancerClass(m.LoadBalancerClass)
+		}
+		if m.AddressPoolName != "" {
+			for _, key := range poolAnnotations {
+				annotations[key] = m.AddressPoolName
+			}
+		}
+	}
+	return corev1ac.Service(w.Service.Name, w.Service.Namespace).WithLabels(labels).WithAnnotations(annotations).WithSpec(spec)
+}
+
+// EnsureService applies the applications' Service and returns it. One that is there and
+// not the Infra's is left alone.
+func (c *Cluster) EnsureService(ctx context.Context, w *Wanted) (*corev1.Service, error) {
+	there := &corev1.Service{}
+	err := c.client.Get(ctx, w.Service, there)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, fault(err, "reading Service "+w.Service.String())
+	}
+	if err == nil && there.Annotations[annotationInfra] != w.Infra.String() {
+		return nil, &Fault{v1alpha1.AppsIngressServiceForeign, fmt.Sprintf(
+			"Service %s exists and is not ours: give spec.appsIngress.service another name, delete it, or hand it over with the annotation %s: %s",
+			w.Service, annotationInfra, w.Infra)}
+	}
+	if there.DeletionTimestamp != nil {
+		return nil, &Fault{v1alpha1.AppsIngressAddressNotAssigned, fmt.Sprintf("Service %s is being deleted, and made anew when it is gone", w.Service)}
+	}
+	wanted := w.service()
+	if class := wanted.Spec.LoadBalancerClass; err == nil && !equal(class, there.Spec.LoadBalancerClass) && there.Spec.Type == corev1.ServiceTypeLoadBalancer {
+		return nil, &Fault{v1alpha1.AppsIngressServiceRejected, fmt.Sprintf(
+			"Service %s has the load balancer class %q, which cannot be changed to %q: delete the Service, and it is made anew", w.Service, text(there.Spec.LoadBalancerClass), text(class))}
+	}
+	// Ours, so that whoever has changed a field of ours since has to give it back.
+	if err := c.client.Apply(ctx, wanted, client.FieldOwner(fieldManager), client.ForceOwnership); err != nil {
+		return nil, fault(err, "applying Service "+w.Service.String())
+	}
+	if err := c.client.Get(ctx, w.Service, there); err != nil {
+		return nil, fault(err, "reading Service "+w.Service.String())
+	}
+	return there, nil
+}
+
+func equal(a, b *string) bool { return text(a) == text(b) }
+
+func text(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+// fault says what an error of a hosted cluster's API server means.
+func fault(err error, doing string) error {
+	reason, hint := v1alpha1.AppsIngressHostedClusterUnreachable, ""
+	switch {
+	case apierrors.IsUnauthorized(err):
+		reason, hint = v1alpha1.AppsIngressKubeconfigRejected, ": renew the administrator's kubeconfig"
+	case apierrors.IsForbidden(err) && apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		reason, hint = v1alpha1.AppsIngressServiceRejected, ": the namespace is being deleted"
+	case apierrors.IsForbidden(err):
+		reason, hint = v1alpha1.AppsIngressHostedClusterForbidden, ": grant it to the user of the administrator's kubeconfig"
+	case apierrors.IsNotFound(err):
+		reason, hint = v1alpha1.AppsIngressAddressNotAssigned, ": the hosted cluster's ingress is not installed yet"
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+		reason = v1alpha1.AppsIngressServiceRejected
+	}
+	return &Fault{reason, fmt.Sprintf("%s: %v%s", doing, err, hint)}
+}

@@ -1,0 +1,46 @@
+package guest
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+// Wanted is what one Infra wants in its hosted cluster.
+type Wanted struct {
+	// Infra is who wants it.
+	Infra types.NamespacedName
+	// Apps is its appsIngress.
+	Apps *v1alpha1.AppsIngress
+	// Service is the applications' Service.
+	Service types.NamespacedName
+}
+
+// Labels and annotations of what is ours inside a hosted cluster.
+const (
+	labelManagedBy = "app.kubernetes.io/managed-by"
+	managedBy      = "oooi"
+	// annotationInfra is the Infra, "namespace/name", that an object belongs to. A label
+	// would be too short.
+	annotationInfra = v1alpha1.GroupName + "/infra"
+	// fieldManager is who applies.
+	fieldManager = "oooi"
+)
+
+// defaultSelector selects the pods of OpenShift's default router.
+var defaultSelector = map[string]string{"ingresscontroller.operator.openshift.io/deployment-ingresscontroller": "default"}
+
+func (w *Wanted) labels() map[string]string { return map[string]string{labelManagedBy: managedBy} }
+
+func (w *Wanted) annotations() map[string]string {
+	return map[string]string{annotationInfra: w.Infra.String()}
+}
+
+// Fault is why something is not as wanted. The zero Fault is none.
+type Fault struct {
+	Reason  v1alpha1.AppsIngressReason
+	Message string
+}
+
+// Error is error's.
+func (f *Fault) Error() string { return string(f.Reason) + ": " + f.Message }
