@@ -242,7 +242,7 @@ func (m *member) run(ctx context.Context) {
 func kubeconfigOf(t *table, key string) (data []byte, synced bool) {
 	list, synced := t.list()
 	for _, o := range list {
-		if s, ok := o.(*secret); ok {
+		if s, ok := o.(*secret); ok && len(s.Data[key]) > 0 {
 			data = s.Data[key]
 		}
 	}

@@ -10,7 +10,9 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -42,7 +44,7 @@ func newTenant(t *testing.T, hosted *lab.ControlPlane) *tenant {
 	install(t, n.management)
 	n.namespace = n.management.Namespace(t)
 	n.client, n.guest = newClient(t, n.management), newClient(t, hosted)
-	apply(t, hosted, "apiVersion: v1\nkind: Namespace\nmetadata: {name: openshift-ingress}\n")
+	apply(t, hosted, "apiVersion: v1\nkind: Namespace\nmetadata: {name: openshift-ingress}\n---\napiVersion: v1\nkind: Namespace\nmetadata: {name: metallb-system}\n")
 	server, err := url.Parse(hosted.ServerURL())
 	if err != nil {
 		t.Fatal(err)
@@ -93,6 +95,39 @@ subjects: [{kind: ServiceAccount, name: oooi-control, namespace: oooi-system}]
 	n.publish()
 	n.infra("{enabled: false}")
 	n.history = n.record()
+	t.Cleanup(func() { // the hosted cluster may be the next test's
+		ctx, cancel := context.WithTimeout(context.Background(), deadline)
+		defer cancel()
+		hc := &unstructured.Unstructured{}
+		hc.SetAPIVersion("hypershift.openshift.io/v1beta1")
+		hc.SetKind("HostedCluster")
+		for _, o := range []client.Object{&v1alpha1.Infra{}, hc} {
+			if err := n.client.DeleteAllOf(ctx, o, client.InNamespace(n.namespace)); err != nil {
+				t.Error(err)
+			}
+		}
+		for _, o := range []client.Object{&corev1.Service{}, &corev1.ServiceAccount{}, &rbacv1.Role{}, &rbacv1.RoleBinding{}} {
+			if err := n.guest.DeleteAllOf(ctx, o, client.InNamespace("openshift-ingress")); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return n
+}
+
+// withMetalLB makes a tenant in the shared hosted cluster, in which MetalLB runs with a pool.
+func withMetalLB(t *testing.T, pool string) *tenant {
+	t.Helper()
+	n := newTenant(t, hosted.Get(t))
+	if err := n.hosted.StartMetalLB(t.Context(), lab.MetalLBConfig{LoadBalancerClass: class}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.hosted.KillMetalLB(); err != nil {
+			t.Error(err)
+		}
+	})
+	n.pool(pool)
 	return n
 }
 
@@ -186,6 +221,19 @@ func (n *tenant) pool(addresses string) {
 	apply(n.T, n.hosted, fmt.Sprintf("apiVersion: metallb.io/v1beta1\nkind: IPAddressPool\nmetadata: {name: vlan, namespace: metallb-system}\nspec: {addresses: [%s]}\n", addresses))
 }
 
+// removePool takes away MetalLB's addresses, and what it has said of them.
+func (n *tenant) removePool() {
+	n.Helper()
+	pool := &unstructured.Unstructured{}
+	pool.SetAPIVersion("metallb.io/v1beta1")
+	pool.SetKind("IPAddressPool")
+	pool.SetNamespace("metallb-system")
+	pool.SetName("vlan")
+	if err := n.guest.Delete(n.Context(), pool); client.IgnoreNotFound(err) != nil {
+		n.Fatal(err)
+	}
+}
+
 // state returns the state of the applications.
 func (n *tenant) state() *v1alpha1.AppsIngressStatus {
 	n.Helper()
@@ -220,6 +268,26 @@ func (n *tenant) service() *corev1.Service {
 		n.Fatal(err)
 	}
 	return service
+}
+
+// assign gives the applications' Service addresses, as a load balancer would, or takes them
+// away.
+func (n *tenant) assign(addresses ...string) {
+	n.Helper()
+	await(n.T, "the Service to take its status", func() string {
+		s := &corev1.Service{}
+		if err := n.guest.Get(n.Context(), client.ObjectKey{Namespace: "openshift-ingress", Name: "demo-apps"}, s); err != nil {
+			return err.Error() // not there yet, say
+		}
+		s.Status.LoadBalancer.Ingress = nil
+		for _, a := range addresses {
+			s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: a})
+		}
+		if err := n.guest.Status().Update(n.Context(), s); err != nil {
+			return err.Error() // a conflict, say
+		}
+		return ""
+	})
 }
 
 // history is every state that a watch has seen, one after the other.

@@ -18,7 +18,7 @@ func TestOneReplicaWritesAndAnotherTakesOver(t *testing.T) {
 	cp := management.Get(t)
 	install(t, cp)
 	namespace := cp.Namespace(t)
-	replicas := []*replica{newReplica(t, cp, "control-0"), newReplica(t, cp, "control-1")}
+	replicas := []*replica{newReplica(t, cp, "control-0", "--lease-duration", "6s"), newReplica(t, cp, "control-1", "--lease-duration", "6s")}
 	for _, r := range replicas {
 		r.Start(t)
 	}

@@ -16,6 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
 	"github.com/densityops/oooi/test/lab"
 )
 
@@ -36,10 +39,17 @@ var loopback = lab.Shared{
 	CRDs:   []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.Oooi},
 }
 
+// hosted is a hosted cluster with MetalLB.
+var hosted = lab.Shared{
+	Config: lab.Config{Name: "hosted", Address: hostedAddress, ServerNames: []string{"api.demo.example.com"}, ServiceCIDR: "172.31.0.0/16,fd31::/108"},
+	CRDs:   []lab.CRDSet{lab.MetalLB},
+}
+
 // binary is the built xdsd.
 var binary string
 
 func TestMain(m *testing.M) {
+	ctrllog.SetLogger(logr.Discard())
 	dir, err := os.MkdirTemp("", "oooi-control-")
 	if err == nil {
 		binary = filepath.Join(dir, "xdsd")
@@ -49,7 +59,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	lab.Main(m, &management, &loopback)
+	lab.Main(m, &management, &loopback, &hosted)
 	if err := os.RemoveAll(dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
@@ -78,7 +88,7 @@ func newReplica(t *testing.T, cp *lab.ControlPlane, name string, args ...string)
 	}
 	args = append([]string{
 		"control", "--kubeconfig", kubeconfig, "--namespace", "oooi-system", "--http", r.http,
-		"--lease-duration", "3s", "--probe-interval", "500ms",
+		"--probe-interval", "500ms",
 	}, args...)
 	r.Daemon = lab.NewDaemon(t, name, func() *exec.Cmd { return exec.Command(binary, args...) })
 	return r

@@ -155,7 +155,7 @@ func (f *appsFacts) fault() *guest.Fault {
 	var faults []*guest.Fault
 	hosted := f.source() == v1alpha1.AppsIngressSourceHostedService
 	assigned := f.cluster.Apps.Source == model.AppsHosted // since the last look, it may be
-	if fault := f.outcome.fault; hosted && fault != nil && !(assigned && slices.Contains(unassigned, fault.Reason)) {
+	if fault := f.outcome.fault; hosted && fault != nil && (!assigned || !slices.Contains(unassigned, fault.Reason)) {
 		faults = append(faults, fault)
 	}
 	for _, p := range f.problems {

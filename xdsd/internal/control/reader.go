@@ -32,7 +32,7 @@ func (r *guestReconciler) ensureReader(ctx context.Context, object *v1alpha1.Inf
 	}
 	key := readerKey(client.ObjectKeyFromObject(object))
 	secret := &corev1.Secret{}
-	if err := r.live.Get(ctx, key, secret); client.IgnoreNotFound(err) != nil {
+	if err := client.IgnoreNotFound(r.live.Get(ctx, key, secret)); err != nil {
 		return fmt.Errorf("reading Secret %s: %w", key, err)
 	}
 	now := time.Now()
@@ -86,7 +86,7 @@ func (r *guestReconciler) removeReader(ctx context.Context, infra client.ObjectK
 	case secret.Annotations[annotationAccount] == "": // somebody else's
 		return nil
 	}
-	if err := r.client.Delete(ctx, secret, client.Preconditions{UID: &secret.UID}); client.IgnoreNotFound(err) != nil {
+	if err := client.IgnoreNotFound(r.client.Delete(ctx, secret, client.Preconditions{UID: &secret.UID})); err != nil {
 		return fmt.Errorf("deleting Secret %s: %w", key, err)
 	}
 	return nil

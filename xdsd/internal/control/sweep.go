@@ -30,7 +30,7 @@ func (r *guestReconciler) sweep(ctx context.Context) error {
 	var group errgroup.Group
 	group.SetLimit(sweepAtOnce)
 	for _, c := range x.Clusters {
-		if c.Kind == "HostedCluster" && c.Kubeconfig != "" {
+		if c.Kind == "HostedCluster" && c.Kubeconfig != "" && c.APIServer != "" {
 			group.Go(func() error {
 				r.sweepCluster(ctx, c)
 				return nil

@@ -18,8 +18,7 @@ func (c *Cluster) Remove(ctx context.Context, which func(infra string, o client.
 	var faults []error
 	for _, list := range []client.ObjectList{&rbacv1.RoleBindingList{}, &rbacv1.RoleList{}, &corev1.ServiceAccountList{}, &corev1.ServiceList{}} {
 		if err := c.client.List(ctx, list, client.MatchingLabels{labelManagedBy: managedBy}); err != nil {
-			faults = append(faults, fault(err, fmt.Sprintf("listing %T", list)))
-			continue
+			return removed, errors.Join(append(faults, fault(err, fmt.Sprintf("listing %T", list)))...)
 		}
 		for _, object := range itemsOf(list) {
 			infra := object.GetAnnotations()[annotationInfra]
@@ -28,7 +27,7 @@ func (c *Cluster) Remove(ctx context.Context, which func(infra string, o client.
 			}
 			what := fmt.Sprintf("%T %s/%s", object, object.GetNamespace(), object.GetName())
 			uid := object.GetUID()
-			if err := c.client.Delete(ctx, object, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
+			if err := client.IgnoreNotFound(c.client.Delete(ctx, object, client.Preconditions{UID: &uid})); err != nil {
 				faults = append(faults, fault(err, "deleting "+what))
 				continue
 			}

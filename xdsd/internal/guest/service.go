@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -80,6 +81,11 @@ func (c *Cluster) EnsureService(ctx context.Context, w *Wanted) (*corev1.Service
 		return nil, &Fault{v1alpha1.AppsIngressServiceRejected, fmt.Sprintf(
 			"Service %s has the load balancer class %q, which cannot be changed to %q: delete the Service, and it is made anew", w.Service, text(there.Spec.LoadBalancerClass), text(class))}
 	}
+	if err == nil && correctPorts(there, wanted.Spec.Ports) {
+		if err := c.client.Update(ctx, there, client.FieldOwner(fieldManager)); err != nil {
+			return nil, fault(err, "correcting the ports of Service "+w.Service.String())
+		}
+	}
 	// Ours, so that whoever has changed a field of ours since has to give it back.
 	if err := c.client.Apply(ctx, wanted, client.FieldOwner(fieldManager), client.ForceOwnership); err != nil {
 		return nil, fault(err, "applying Service "+w.Service.String())
@@ -88,6 +94,29 @@ func (c *Cluster) EnsureService(ctx context.Context, w *Wanted) (*corev1.Service
 		return nil, fault(err, "reading Service "+w.Service.String())
 	}
 	return there, nil
+}
+
+// correctPorts leaves of a Service's ports those that are wanted, and reports whether that is
+// a change. What is applied is merged with ports of others, by number, and the names in
+// such a mixture can be anything.
+func correctPorts(there *corev1.Service, wanted []corev1ac.ServicePortApplyConfiguration) bool {
+	kept := there.Spec.Ports[:0:0]
+	for _, p := range wanted {
+		port := corev1.ServicePort{Name: *p.Name, Protocol: *p.Protocol, Port: *p.Port, TargetPort: *p.TargetPort}
+		for _, old := range there.Spec.Ports {
+			if old.Name == port.Name {
+				port.NodePort, port.AppProtocol = old.NodePort, old.AppProtocol
+			}
+		}
+		kept = append(kept, port)
+	}
+	foreign := slices.ContainsFunc(there.Spec.Ports, func(old corev1.ServicePort) bool {
+		return !slices.ContainsFunc(kept, func(p corev1.ServicePort) bool { return p.Port == old.Port && p.Protocol == old.Protocol })
+	})
+	if foreign {
+		there.Spec.Ports = kept
+	}
+	return foreign
 }
 
 func equal(a, b *string) bool { return text(a) == text(b) }

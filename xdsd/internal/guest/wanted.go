@@ -37,7 +37,7 @@ func (w *Wanted) annotations() map[string]string {
 }
 
 // Fault is why something is not as wanted. The zero Fault is none.
-type Fault struct {
+type Fault struct { //nolint:errname // it is what a status shows, and an error on the way there
 	Reason  v1alpha1.AppsIngressReason
 	Message string
 }
