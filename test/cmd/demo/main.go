@@ -121,13 +121,20 @@ func run(ctx context.Context, o options, out io.Writer) error {
 			progress("stopping the clusters: %v", err)
 		}
 	}()
-	server, err := startCoreDNS(startCtx, o.coredns, dir, c.management.Kubeconfig(), out)
+	t := &transcript{Writer: out}
+	reader, err := c.management.UserKubeconfig("coredns")
 	if err != nil {
 		return err
 	}
-	defer server.stop()
-
-	t := &transcript{Writer: out, server: server}
+	control, err := t.startControl(startCtx, c, dir, o.xdsd)
+	if err != nil {
+		return err
+	}
+	defer control.stop()
+	if t.server, err = startCoreDNS(startCtx, o.coredns, dir, reader, out); err != nil {
+		return err
+	}
+	defer t.server.stop()
 	if err := t.show(ctx, c); err != nil {
 		return err
 	}

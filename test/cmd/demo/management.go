@@ -60,7 +60,7 @@ func startClusters(ctx context.Context, dir string, isolated bool) (*clusters, e
 		}); err != nil {
 			return err
 		}
-		if err := c.hosted.StartMetalLB(groupCtx, lab.MetalLBConfig{}); err != nil {
+		if err := c.hosted.StartMetalLB(groupCtx, lab.MetalLBConfig{LoadBalancerClass: "metallb.io/vlan"}); err != nil {
 			return err
 		}
 		return applyFolder(groupCtx, c.hosted, "objects/hosted")
@@ -76,31 +76,27 @@ func startClusters(ctx context.Context, dir string, isolated bool) (*clusters, e
 	return c, nil
 }
 
-// connect gives the management cluster what HyperShift and oooi's control would put
-// there: the hosted API server's Service, and credentials that may read one Service.
+// connect gives the management cluster what HyperShift would put there: the hosted API
+// server's Service, and the administrator's kubeconfig.
 func (c *clusters) connect(ctx context.Context) error {
 	server, err := url.Parse(c.hosted.ServerURL())
 	if err != nil {
 		return fmt.Errorf("reading the hosted API server's URL: %w", err)
 	}
-	path, err := c.hosted.UserKubeconfig("oooi-reader")
+	file, err := clientcmd.LoadFromFile(c.hosted.Kubeconfig())
 	if err != nil {
-		return err
-	}
-	file, err := clientcmd.LoadFromFile(path)
-	if err != nil {
-		return fmt.Errorf("reading %s: %w", path, err)
+		return fmt.Errorf("reading %s: %w", c.hosted.Kubeconfig(), err)
 	}
 	for _, cluster := range file.Clusters {
 		cluster.Server = "https://api.demo.lab.example.com:6443"
 	}
 	kubeconfig, err := clientcmd.Write(*file)
 	if err != nil {
-		return fmt.Errorf("writing the reader's kubeconfig: %w", err)
+		return fmt.Errorf("writing the administrator's kubeconfig: %w", err)
 	}
 	// There is no kube-proxy: the first port, which the DNS dials at the cluster IP, is
 	// where the API server listens itself. The proxy takes port 6443, by its endpoints.
-	return c.management.ApplyYAML(ctx, fmt.Appendf(nil, `
+	err = c.management.ApplyYAML(ctx, fmt.Appendf(nil, `
 apiVersion: v1
 kind: Service
 metadata: {name: kube-apiserver, namespace: clusters-demo}
@@ -108,11 +104,20 @@ spec: {clusterIP: %s, ports: [{name: own, port: %s}, {name: client, port: 6443}]
 ---
 apiVersion: v1
 kind: Secret
-metadata: {name: demo-apps-reader, namespace: clusters}
+metadata: {name: demo-admin-kubeconfig, namespace: clusters}
 stringData:
   kubeconfig: |
     %s
 `, hostedAddress, server.Port(), strings.ReplaceAll(string(kubeconfig), "\n", "\n    ")))
+	if err != nil {
+		return err
+	}
+	return c.management.ApplyStatusYAML(ctx, []byte(`
+apiVersion: hypershift.openshift.io/v1beta1
+kind: HostedCluster
+metadata: {name: demo, namespace: clusters}
+status: {kubeconfig: {name: demo-admin-kubeconfig}}
+`))
 }
 
 func (c *clusters) stop() error {

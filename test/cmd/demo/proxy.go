@@ -50,10 +50,14 @@ func (p *proxy) start(ctx context.Context, t *transcript, c *clusters, xdsd stri
 	if err := p.apply(ctx, t, c); err != nil {
 		return err
 	}
+	reader, err := c.management.UserKubeconfig("xdsd-serve")
+	if err != nil {
+		return err
+	}
 	// There is no kube-proxy, so Envoy listens on the address of its Service itself.
 	sockets := []string{"--socket", filepath.Join(p.dir, "xdsd.sock")}
 	serve := append([]string{
-		"serve", "--kubeconfig", c.management.Kubeconfig(), "--proxy-server", "clusters/demo", "--infra", "clusters/demo",
+		"serve", "--kubeconfig", reader, "--proxy-server", "clusters/demo", "--infra", "clusters/demo",
 		"--hosted-cluster", "clusters/demo", "--bind", vlanIP + "," + serviceIP, "--http", "127.0.0.1:9902",
 	}, sockets...)
 	t.printf("$ xdsd %s &\n", strings.Join(serve, " "))

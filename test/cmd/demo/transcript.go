@@ -158,28 +158,26 @@ func (t *transcript) showChanges(ctx context.Context, clusters *clusters) error 
 		heading, name string
 		change        string
 		want          string
-		cluster       *lab.ControlPlane
-		context       string // the option that names it to kubectl
 	}{
 		{
 			"The proxy moves to another VLAN address", "api.demo.lab.example.com",
-			infraWithProxy("127.50.0.4"), "127.50.0.4", clusters.management, "",
+			infraOf("127.50.0.4", ""), "127.50.0.4",
 		},
 		{
 			"HyperShift makes a Route, with a hostname that nobody could have guessed", "ignition-clusters-demo.lab.example.com",
-			ignitionRoute("ignition-clusters-demo.lab.example.com"), "127.50.0.4", clusters.management, "",
+			ignitionRoute("ignition-clusters-demo.lab.example.com"), "127.50.0.4",
 		},
 		{
 			"The Route's hostname changes", "ignition-demo-4f2a.lab.example.com",
-			ignitionRoute("ignition-demo-4f2a.lab.example.com"), "127.50.0.4", clusters.management, "",
+			ignitionRoute("ignition-demo-4f2a.lab.example.com"), "127.50.0.4",
 		},
 		{
-			"In the hosted cluster, the applications' Service asks MetalLB for another address", "console-openshift-console.apps.demo.lab.example.com",
-			appsService("192.168.50.205"), "192.168.50.205", clusters.hosted, "--context hosted ",
+			"The applications' Service asks MetalLB for another address", "console-openshift-console.apps.demo.lab.example.com",
+			infraOf("127.50.0.4", ", service: {annotations: {metallb.io/loadBalancerIPs: 192.168.50.205}}"), "192.168.50.205",
 		},
 	} {
-		t.printf("\n# %s.\n$ kubectl %sapply -f - <<EOF\n%s\nEOF\n", c.heading, c.context, strings.TrimSpace(c.change))
-		took, err := follow(ctx, c.cluster, c.change, c.name+" becoming "+c.want, t.answers(c.name, c.want))
+		t.printf("\n# %s.\n$ kubectl apply -f - <<EOF\n%s\nEOF\n", c.heading, strings.TrimSpace(c.change))
+		took, err := follow(ctx, clusters.management, c.change, c.name+" becoming "+c.want, t.answers(c.name, c.want))
 		if err != nil {
 			return err
 		}
@@ -241,7 +239,7 @@ func milliseconds(d time.Duration) string {
 	return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000)
 }
 
-func infraWithProxy(address string) string {
+func infraOf(proxy, apps string) string {
 	return fmt.Sprintf(`
 apiVersion: hostedcluster.densityops.com/v1alpha1
 kind: Infra
@@ -252,22 +250,8 @@ spec:
   infraComponents:
     dns: {serverIP: 127.50.0.2}
     proxy: {serverIP: %s}
-  appsIngress: {enabled: true, metallb: {ipAddressPoolRange: 192.168.50.200-192.168.50.207}}
-`, address)
-}
-
-func appsService(address string) string {
-	return fmt.Sprintf(`
-apiVersion: v1
-kind: Service
-metadata:
-  name: demo-apps
-  namespace: openshift-ingress
-  annotations: {metallb.io/loadBalancerIPs: %s}
-spec:
-  type: LoadBalancer
-  ports: [{name: https, port: 443}]
-`, address)
+  appsIngress: {enabled: true, metallb: {addressPoolName: vlan50, ipAddressPoolRange: 192.168.50.200-192.168.50.207, loadBalancerClass: metallb.io/vlan}%s}
+`, proxy, apps)
 }
 
 func ignitionRoute(host string) string {
