@@ -39,13 +39,17 @@ const (
 	// OLM has Subscription, ClusterServiceVersion and the others of the
 	// Operator Lifecycle Manager.
 	OLM CRDSet = "olm"
+	// MetalLBOperator has the operator's own kind, MetalLB, as far as this project
+	// uses it: the operator's module cannot be downloaded, so that its CRD is
+	// written here and allows more than the real one.
+	MetalLBOperator CRDSet = "metallb-operator"
 )
 
 // CRDSets returns all of them.
 func CRDSets() []CRDSet {
 	return []CRDSet{
 		Oooi, HyperShift, OpenShiftRoute, OpenShiftSecurity, OpenShiftDNS, OpenShiftIngress,
-		MetalLB, NetworkAttachmentDefinition, KubeVirt, OLM,
+		MetalLB, NetworkAttachmentDefinition, KubeVirt, OLM, MetalLBOperator,
 	}
 }
 
@@ -90,11 +94,14 @@ func (s CRDSet) source() (crdSource, error) {
 		return crdSource{kubevirtModule, nil}, nil
 	case OLM:
 		return crdSource{olmModule, []string{"crds/*.yaml"}}, nil
+	case MetalLBOperator:
+		return crdSource{"", []string{"test/lab/testdata/metallb-operator.yaml"}}, nil
 	}
 	return crdSource{}, fmt.Errorf("no such set of CRDs: %q", string(s))
 }
 
-// CRDs returns the CRDs of these sets, as their projects ship them.
+// CRDs returns the CRDs of these sets, as their projects ship them (but for
+// MetalLBOperator).
 func CRDs(ctx context.Context, sets ...CRDSet) ([]*unstructured.Unstructured, error) {
 	var crds []*unstructured.Unstructured
 	for _, set := range sets {

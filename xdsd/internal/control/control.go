@@ -23,6 +23,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/watch"
+	"github.com/densityops/oooi/xdsd/internal/guest"
 )
 
 const (
@@ -30,6 +31,9 @@ const (
 	parallel = 16
 	// reconcileTimeout bounds one look after one object.
 	reconcileTimeout = 30 * time.Second
+	// requests to the management cluster at once, at most: a write or two for each object
+	// that has changed.
+	clientQPS, clientBurst = 100, 200
 	// name is the Lease's, and the source of Events.
 	name = "oooi-control"
 )
@@ -64,8 +68,10 @@ func New(o Options) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("selecting pods: %w", err)
 	}
+	restConfig := rest.CopyConfig(o.Config)
+	restConfig.QPS, restConfig.Burst = clientQPS, clientBurst
 	renew, retry := o.LeaseDuration*2/3, o.LeaseDuration/8
-	m, err := ctrl.NewManager(o.Config, ctrl.Options{
+	m, err := ctrl.NewManager(restConfig, ctrl.Options{
 		Scheme: scheme, Logger: logr.FromSlogHandler(o.Log.Handler()),
 		Metrics:        metricsserver.Options{BindAddress: "0"}, // the daemon serves them
 		LeaderElection: true, LeaderElectionID: name, LeaderElectionNamespace: o.Namespace,
@@ -95,9 +101,13 @@ func New(o Options) (ctrl.Manager, error) {
 	if err := apps.register(m); err != nil {
 		return nil, err
 	}
+	connect, err := guest.NewConnector()
+	if err != nil {
+		return nil, fmt.Errorf("preparing for hosted clusters: %w", err)
+	}
 	hosted := &guestReconciler{
 		client: m.GetClient(), live: m.GetAPIReader(), known: known, outcomes: came,
-		guests: &guests{live: m.GetAPIReader()}, log: o.Log,
+		guests: &guests{live: m.GetAPIReader(), connect: connect}, log: o.Log,
 	}
 	if err := hosted.register(m); err != nil {
 		return nil, err

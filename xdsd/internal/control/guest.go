@@ -77,8 +77,8 @@ func (r *guestReconciler) Reconcile(ctx context.Context, request ctrl.Request) (
 	if err != nil || !wantsHosted(object, i) {
 		return r.leave(ctx, key)
 	}
-	if left, err := r.leaveOthers(ctx, key, i.Cluster); !left {
-		return r.later(key), err
+	if !r.leaveOthers(ctx, key, i.Cluster) {
+		return r.later(key), nil
 	}
 	if !i.Cluster.Apps.Followed { // the store says why, and when that changes
 		r.outcomes.set(key, outcome{created: r.outcomes.get(key).created})
@@ -97,7 +97,8 @@ func (r *guestReconciler) ensure(ctx context.Context, object *v1alpha1.Infra, cl
 	w := &guest.Wanted{
 		Infra: key, Apps: object.Spec.AppsIngress, Service: object.Spec.AppsIngress.ServiceKey(cluster.Name),
 	}
-	service, err := g.cluster.EnsureService(ctx, w)
+	installing := g.cluster.EnsureMetalLB(ctx, w)
+	service, err := g.cluster.EnsureService(ctx, w) // meanwhile, and MetalLB finds it
 	if err != nil {
 		return r.failed(key, r.outcomes.get(key), err)
 	}
@@ -116,6 +117,13 @@ func (r *guestReconciler) ensure(ctx context.Context, object *v1alpha1.Infra, cl
 	r.retry.Forget(key)
 	again := lookSeldom
 	now.fault, again = r.look(ctx, g, w, service, again)
+	if installing != nil {
+		// The cause of there being no address; of nobody announcing it only where it failed.
+		if now.fault != nil && (g.addressed.IsZero() || installing.Reason == v1alpha1.AppsIngressInstallFailed) {
+			now.fault = installing
+		}
+		again = min(again, lookEvery)
+	}
 	r.outcomes.set(key, now)
 	return ctrl.Result{RequeueAfter: wait.Jitter(again*9/10, 0.2)}, nil
 }
@@ -162,9 +170,8 @@ func (r *guestReconciler) tell(key client.ObjectKey, removed []string) {
 
 // leave takes away what an Infra has in any hosted cluster.
 func (r *guestReconciler) leave(ctx context.Context, key client.ObjectKey) (ctrl.Result, error) {
-	left, err := r.leaveOthers(ctx, key, nil)
-	if !left {
-		return r.later(key), err
+	if !r.leaveOthers(ctx, key, nil) {
+		return r.later(key), nil
 	}
 	r.retry.Forget(key)
 	r.outcomes.forget(key)
@@ -173,7 +180,7 @@ func (r *guestReconciler) leave(ctx context.Context, key client.ObjectKey) (ctrl
 
 // leaveOthers takes away what an Infra has in hosted clusters other than the one that is
 // its own, and reports whether that is done.
-func (r *guestReconciler) leaveOthers(ctx context.Context, key client.ObjectKey, own *model.Cluster) (bool, error) {
+func (r *guestReconciler) leaveOthers(ctx context.Context, key client.ObjectKey, own *model.Cluster) bool {
 	done := true
 	for _, g := range r.guests.others(key, own) {
 		if !r.exists(g) { // and what was in it is gone with it
@@ -189,7 +196,7 @@ func (r *guestReconciler) leaveOthers(ctx context.Context, key client.ObjectKey,
 		}
 		r.guests.drop(key, g)
 	}
-	return done, nil
+	return done
 }
 
 // exists reports whether a hosted cluster is still there.

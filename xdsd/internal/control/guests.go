@@ -34,7 +34,8 @@ type guestOf struct {
 
 // guests are the hosted clusters that Infras have something in.
 type guests struct {
-	live client.Reader // of Secrets in the management cluster
+	live    client.Reader // of Secrets in the management cluster
+	connect *guest.Connector
 
 	mu      sync.Mutex
 	byInfra map[client.ObjectKey][]*guestOf
@@ -61,7 +62,7 @@ func (s *guests) of(ctx context.Context, key client.ObjectKey, cluster *model.Cl
 	if found.cluster != nil && bytes.Equal(found.data, data) && found.dial == cluster.Apps.Hosted.Dial {
 		return found, nil
 	}
-	made, err := guest.Connect(data, cluster.Apps.Hosted.Dial)
+	made, err := s.connect.Connect(data, cluster.Apps.Hosted.Dial)
 	if err != nil {
 		return nil, &guest.Fault{Reason: v1alpha1.AppsIngressKubeconfigRejected, Message: fmt.Sprintf("Secret %s: %v", cluster.Apps.Hosted.Secret, err)}
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
-	"github.com/densityops/oooi/xdsd/internal/guest"
 )
 
 // sweepAtOnce is how many hosted clusters are swept at once.
@@ -53,7 +52,7 @@ func (r *guestReconciler) sweepCluster(ctx context.Context, c *model.Cluster) {
 		log.Debug("not swept", "err", err)
 		return
 	}
-	cluster, err := guest.Connect(data, access.Dial)
+	cluster, err := r.guests.connect.Connect(data, access.Dial)
 	if err != nil {
 		log.Info("not swept: its kubeconfig cannot be used", "secret", access.Secret, "err", err)
 		return

@@ -23,26 +23,36 @@ type Cluster struct {
 	http   *http.Client
 }
 
+// Connector makes clients of hosted clusters, which share what is the same for all. It is
+// safe for concurrent use.
+type Connector struct{ scheme *runtime.Scheme }
+
+// NewConnector makes a Connector.
+func NewConnector() (*Connector, error) {
+	scheme := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("registering types: %w", err)
+	}
+	return &Connector{scheme}, nil
+}
+
 // Connect makes a client of a kubeconfig that somebody else wrote, of which the allowed
 // parts alone are used. It connects to an address in place of the URL's host, which
 // stays the TLS server name; with an empty one, to the host. Nothing is sent yet. The
 // caller closes it.
-func Connect(data []byte, dial string) (*Cluster, error) {
+func (o *Connector) Connect(data []byte, dial string) (*Cluster, error) {
 	config, err := kubeconfig.Restricted(data)
 	if err != nil {
 		return nil, err
 	}
 	config.Timeout, config.UserAgent = requestTimeout, "oooi"
+	config.QPS, config.Burst = 20, 40 // one look is a dozen requests
 	kubeconfig.DialInstead(config, dial)
 	c := &Cluster{config: config}
 	if c.http, err = rest.HTTPClientFor(config); err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
-	scheme := runtime.NewScheme()
-	if err := clientgoscheme.AddToScheme(scheme); err != nil {
-		return nil, fmt.Errorf("registering types: %w", err)
-	}
-	if c.client, err = client.New(config, client.Options{HTTPClient: c.http, Scheme: scheme}); err != nil {
+	if c.client, err = client.New(config, client.Options{HTTPClient: c.http, Scheme: o.scheme}); err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
 	return c, nil
