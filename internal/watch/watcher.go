@@ -49,8 +49,9 @@ type watcher struct {
 	clock    clock.PassiveClock
 	// patience is the longest wait between two attempts.
 	patience time.Duration
-	// labels narrow the watch; nil for all.
-	labels map[string]string
+	// labels narrow the watch; nil for all. So does a selector in words, in their place.
+	labels   map[string]string
+	selector string
 	// failed, if set, is told how every attempt went, in place of the log.
 	failed func(error)
 
@@ -100,6 +101,9 @@ func (w *watcher) listerWatcher() *cache.ListWatch {
 		}
 		if len(w.labels) > 0 {
 			o.LabelSelector = labels.SelectorFromSet(w.labels).String()
+		}
+		if w.selector != "" {
+			o.LabelSelector = w.selector
 		}
 		return o
 	}
