@@ -1,0 +1,132 @@
+package option
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"math"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
+)
+
+// parsers are the types of values, by name.
+var parsers = map[string]func(string) (dhcpv4.OptionValue, error){
+	"bool":     boolean,
+	"duration": duration,
+	"hex":      hexadecimal,
+	"ip":       oneAddress,
+	"ips":      addresses,
+	"name":     name,
+	"names":    names,
+	"routes":   routes,
+	"string":   func(text string) (dhcpv4.OptionValue, error) { return dhcpv4.String(text), nil },
+	"uint8":    number(8),
+	"uint16":   number(16),
+	"uint32":   number(32),
+}
+
+// Types returns the names of the types of values.
+func Types() string { return strings.Join(slices.Sorted(maps.Keys(parsers)), ", ") }
+
+// raw is an option's value as it is sent.
+type raw []byte
+
+// ToBytes is dhcpv4.OptionValue's.
+func (r raw) ToBytes() []byte { return r }
+
+// String is dhcpv4.OptionValue's.
+func (r raw) String() string { return hex.EncodeToString(r) }
+
+func boolean(text string) (dhcpv4.OptionValue, error) {
+	switch text {
+	case "true":
+		return raw{1}, nil
+	case "false":
+		return raw{0}, nil
+	}
+	return nil, fmt.Errorf("%q is neither true nor false", text)
+}
+
+func duration(text string) (dhcpv4.OptionValue, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return nil, fmt.Errorf("%q is not a duration such as 30m", text)
+	}
+	if d < time.Second || d%time.Second != 0 || d/time.Second > math.MaxUint32 {
+		return nil, fmt.Errorf("%q is not a number of whole seconds from 1s on", text)
+	}
+	return dhcpv4.Duration(d), nil
+}
+
+func hexadecimal(text string) (dhcpv4.OptionValue, error) {
+	b, err := hex.DecodeString(strings.ReplaceAll(text, ":", ""))
+	if err != nil {
+		return nil, fmt.Errorf("%q is not hexadecimal", text)
+	}
+	return raw(b), nil
+}
+
+func address(text string) (net.IP, error) {
+	a, err := netip.ParseAddr(text)
+	if err != nil || !a.Is4() {
+		return nil, fmt.Errorf("%q is not an IPv4 address", text)
+	}
+	return a.AsSlice(), nil
+}
+
+func oneAddress(text string) (dhcpv4.OptionValue, error) {
+	ip, err := address(text)
+	return dhcpv4.IP(ip), err
+}
+
+func addresses(text string) (dhcpv4.OptionValue, error) {
+	var list dhcpv4.IPs
+	for one := range strings.SplitSeq(text, ",") {
+		ip, err := address(one)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, ip)
+	}
+	return list, nil
+}
+
+func name(text string) (dhcpv4.OptionValue, error) { return dhcpv4.String(text), checkName(text) }
+
+func number(bits int) func(string) (dhcpv4.OptionValue, error) {
+	return func(text string) (dhcpv4.OptionValue, error) {
+		n, err := strconv.ParseUint(text, 0, bits)
+		if err != nil {
+			return nil, fmt.Errorf("%q is not a number of %d bits", text, bits)
+		}
+		return raw(binary.BigEndian.AppendUint64(nil, n)[8-bits/8:]), nil
+	}
+}
+
+// routes reads PREFIX>GATEWAY,... (RFC 3442). A gateway of 0.0.0.0 is the link itself.
+func routes(text string) (dhcpv4.OptionValue, error) {
+	var list dhcpv4.Routes
+	for one := range strings.SplitSeq(text, ",") {
+		to, by, _ := strings.Cut(one, ">")
+		prefix, err := netip.ParsePrefix(to)
+		if err != nil || !prefix.Addr().Is4() || prefix != prefix.Masked() {
+			return nil, fmt.Errorf("%q is not an IPv4 network: want NETWORK>GATEWAY", to)
+		}
+		gateway, err := address(by)
+		if err != nil {
+			return nil, fmt.Errorf("the gateway to %s: %w", to, err)
+		}
+		list = append(list, &dhcpv4.Route{
+			Dest:   &net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), 32)},
+			Router: gateway,
+		})
+	}
+	return list, nil
+}

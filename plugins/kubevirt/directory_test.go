@@ -1,0 +1,285 @@
+package kubevirt
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/densityops/oooi/plugins/internal/vm"
+)
+
+func text(v any) string { return fmt.Sprint(v) }
+
+func testDirectory(snapshot string) *directory {
+	return newDirectory(config{network: "clusters/vlan", snapshot: snapshot}, slog.New(slog.DiscardHandler))
+}
+
+// worker is an instance of a VirtualMachine of its own name.
+func worker(name, mac string) *instance {
+	return &instance{
+		Namespace: "clusters-demo", Name: name, Machine: name, Hostname: name, Interfaces: []nic{{"vlan", mac}},
+		Created: metav1.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
+	}
+}
+
+func at(name string) key { return key{"clusters-demo", name} }
+
+func nicOf(name string) vm.Interface {
+	return vm.Interface{Namespace: "clusters-demo", VM: name, Name: "vlan"}
+}
+
+// who is whose a MAC address is; "" for nobody's.
+func who(tb testing.TB, d *directory, mac string) string {
+	tb.Helper()
+	address, err := net.ParseMAC(mac)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	c, ok := d.Lookup(address)
+	if !ok {
+		return ""
+	}
+	return c.VM
+}
+
+const macA, macB = "02:00:00:00:00:0a", "02:00:00:00:00:0b"
+
+func TestAMachineIsThereForAsLongAsItsVirtualMachine(t *testing.T) {
+	d := testDirectory("")
+	var deleted []string
+	cancel := d.Subscribe(func(i vm.Interface) { deleted = append(deleted, i.String()) })
+	expect := func(when, mac, owner string, exists bool, gone ...string) {
+		t.Helper()
+		if got := who(t, d, mac); got != owner {
+			t.Errorf("%s: %s is %q's, want %q", when, mac, got, owner)
+		}
+		if got := d.Exists(nicOf("w1")); got != exists {
+			t.Errorf("%s: that it exists is %t", when, got)
+		}
+		if !slices.Equal(deleted, gone) {
+			t.Errorf("%s: deleted are %q, want %q", when, deleted, gone)
+		}
+	}
+	expect("before", macA, "", false)
+	d.declare(at("w1"))
+	expect("declared", macA, "", true)
+	d.put(worker("w1", ""))
+	expect("without a MAC address", macA, "", true)
+	d.put(worker("w1", macA))
+	expect("running", macA, "w1", true)
+	d.remove(at("w1"), true)
+	expect("stopped", macA, "", true)
+	d.put(worker("w1", macB))
+	expect("started again", macB, "w1", true)
+	expect("started again", macA, "", true)
+	d.undeclare(at("w1"), true)
+	expect("its machine deleted first", macB, "w1", true)
+	d.remove(at("w1"), true)
+	expect("deleted", macB, "", false, "clusters-demo/w1/vlan")
+
+	deleted = nil
+	d.declare(at("w1"))
+	d.put(worker("w1", macA))
+	d.remove(at("w1"), true)
+	d.undeclare(at("w1"), true)
+	expect("deleted while stopped", macA, "", false, "clusters-demo/w1/vlan")
+
+	deleted = nil
+	d.put(worker("w1", macA))
+	d.remove(at("w1"), false)
+	expect("gone without being seen to go", macA, "", false)
+
+	cancel()
+	d.put(worker("w1", macA))
+	d.remove(at("w1"), true)
+	expect("nobody listens", macA, "", false)
+	if n := len(d.machines) + len(d.instances) + len(d.index); n != 0 {
+		t.Errorf("%d entries are left of nothing", n)
+	}
+}
+
+func TestARunningMachineHasTheInterfacesThatItRunsWith(t *testing.T) {
+	d := testDirectory("")
+	d.declare(at("w1"))
+	d.put(worker("w1", macA))
+	unplugged := worker("w1", macA)
+	unplugged.Interfaces = []nic{{"other", macB}}
+	d.put(unplugged)
+	if d.Exists(nicOf("w1")) || who(t, d, macA) != "" || who(t, d, macB) != "w1" {
+		t.Error("an interface that was unplugged is still there")
+	}
+}
+
+func TestOfADuplicateMACTheOldestIsServed(t *testing.T) {
+	d := testDirectory("")
+	older, younger := worker("z", macA), worker("a", macA)
+	younger.Created = metav1.NewTime(older.Created.Add(time.Hour))
+	d.put(younger)
+	d.put(older)
+	if got := who(t, d, macA); got != "z" {
+		t.Errorf("%q is served", got)
+	}
+	if got := d.state().Duplicates; text(got) != "map[02:00:00:00:00:0a:[clusters-demo/z/vlan clusters-demo/a/vlan]]" {
+		t.Errorf("the duplicates are %v", got)
+	}
+	ended := *older
+	ended.Final = true
+	d.put(&ended)
+	if got := who(t, d, macA); got != "a" {
+		t.Errorf("%q is served, though the other runs", got)
+	}
+	d.remove(at("a"), true)
+	if got := who(t, d, macA); got != "z" || len(d.state().Duplicates) != 0 {
+		t.Errorf("%q is left, with the duplicates %v", got, d.state().Duplicates)
+	}
+}
+
+func TestWhatIsWrongWithAnAnnotationIsShown(t *testing.T) {
+	d := testDirectory("")
+	i := worker("w1", macA)
+	i.Addresses, i.Options = "nowhere", "mtu=1400"
+	d.put(i)
+	if got := d.state().Problems["clusters-demo/w1"]; !strings.Contains(got, `"nowhere" is not an address`) {
+		t.Errorf("the problem is %q", got)
+	}
+	mac, _ := net.ParseMAC(macA)
+	if c, ok := d.Lookup(mac); !ok || len(c.Reserved) != 0 || len(c.Options) != 1 {
+		t.Errorf("it is served %+v", c)
+	}
+	d.put(worker("w1", macA))
+	if got := d.state().Problems; len(got) != 0 {
+		t.Errorf("the problems are %v", got)
+	}
+}
+
+func TestKnownMachinesPassAndOthersAreMetWithSilence(t *testing.T) {
+	d := testDirectory("")
+	d.put(worker("w1", macA))
+	for _, tc := range []struct {
+		mac      string
+		kind     dhcpv4.MessageType
+		answered bool
+		hostname string
+	}{
+		{macA, dhcpv4.MessageTypeOffer, true, "w1"},
+		{macA, dhcpv4.MessageTypeNone, true, ""}, // the response to a RELEASE
+		{macB, dhcpv4.MessageTypeOffer, false, ""},
+	} {
+		mac, _ := net.ParseMAC(tc.mac)
+		req, err := dhcpv4.NewDiscovery(mac)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := dhcpv4.NewReplyFromRequest(req, dhcpv4.WithMessageType(tc.kind))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, stop := d.handle4(req, resp)
+		if got != nil != tc.answered || stop == tc.answered || got != nil && got.HostName() != tc.hostname {
+			t.Errorf("%s: %v, %t", tc.mac, got, stop)
+		}
+	}
+	if n := d.unknown.Load(); n != 1 {
+		t.Errorf("%d packets were of nobody", n)
+	}
+}
+
+func TestTheSnapshotBringsEverythingBack(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "snapshot")
+	d := testDirectory(path)
+	d.known = true
+	d.declare(at("w1"))
+	d.declare(at("stopped"))
+	d.put(worker("stopped", macB))
+	d.remove(at("stopped"), true)
+	w := worker("w1", macA)
+	w.Addresses, w.Options = "192.0.2.10", "domain=own.example"
+	d.put(w)
+	if err := d.write(); err != nil {
+		t.Fatal(err)
+	}
+
+	after := testDirectory(path)
+	if after.ready() {
+		t.Error("it is ready with nothing known")
+	}
+	after.load()
+	if !after.ready() || after.Synced() || after.state().AsOf.IsZero() {
+		t.Errorf("after the start it is %+v", after.state())
+	}
+	mac, _ := net.ParseMAC(macA)
+	want, _ := d.Lookup(mac)
+	if got, ok := after.Lookup(mac); !ok || text(got) != text(want) {
+		t.Errorf("the machine is %v, want %v", got, want)
+	}
+	if !after.Exists(nicOf("stopped")) || !after.Exists(nicOf("w1")) || after.Exists(nicOf("w2")) {
+		t.Error("others exist than before")
+	}
+	var deleted []string
+	after.Subscribe(func(i vm.Interface) { deleted = append(deleted, i.String()) })
+	after.undeclare(at("stopped"), true)
+	if text(deleted) != "[clusters-demo/stopped/vlan]" {
+		t.Errorf("deleted are %q", deleted)
+	}
+}
+
+func TestAFileThatCannotBeUsedIsLeftAlone(t *testing.T) {
+	for name, content := range map[string]string{
+		"damaged":        "{",
+		"another layout": `{"version":2}`,
+		"another scope":  `{"version":1,"scope":"network clusters/other","instances":[]}`,
+		"holes":          `{"version":1,"scope":"network clusters/vlan","instances":[null]}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "snapshot")
+			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			d := testDirectory(path)
+			d.load()
+			if d.ready() || len(d.machines) != 0 {
+				t.Error("it was read")
+			}
+		})
+	}
+}
+
+// BenchmarkLookup is of a packet of one of 10,000 machines.
+func BenchmarkLookup(b *testing.B) {
+	for _, n := range []int{10, 10_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			d := testDirectory("")
+			for i := range n {
+				d.put(worker(fmt.Sprintf("w%d", i), fmt.Sprintf("02:00:00:00:%02x:%02x", i>>8, i&255)))
+			}
+			mac := net.HardwareAddr{2, 0, 0, 0, 0, 7}
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, ok := d.Lookup(mac); !ok {
+					b.Fatal("it is not there")
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkChange is of one machine among 10,000 that changes its MAC address.
+func BenchmarkChange(b *testing.B) {
+	d := testDirectory("")
+	for i := range 10_000 {
+		d.put(worker(fmt.Sprintf("w%d", i), fmt.Sprintf("02:00:00:00:%02x:%02x", i>>8, i&255)))
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		d.put(worker("w7", fmt.Sprintf("02:00:00:01:00:%02x", i&255)))
+	}
+}
