@@ -1,0 +1,111 @@
+package leasedb
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+)
+
+const million = " cidr=10.0.0.0/8 server=10.255.0.2 range=10.0.0.1-10.15.255.255"
+
+// BenchmarkNewBolt: DISCOVER and REQUEST of a client that has no address, fsynced before the ACK, by
+// 128 clients at a time.
+func BenchmarkNewBolt(b *testing.B) { benchmarkNew(b, serve(b, nil, bolt(b)+million)) }
+
+// BenchmarkNewKubernetes: the same with a Lease object created before the ACK.
+func BenchmarkNewKubernetes(b *testing.B) {
+	cp := plane.Get(b)
+	benchmarkNew(b, serve(b, nil, fmt.Sprintf("store=kubernetes namespace=%s pool=bench kubeconfig=%s", cp.Namespace(b), cp.Kubeconfig())+million))
+}
+
+func benchmarkNew(b *testing.B, i *instance) {
+	var next, failed atomic.Int64
+	b.SetParallelism(64) // a handler waits for the store most of the time
+	b.ReportAllocs()
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			hw := mac(int(next.Add(1)))
+			offer, ok := exchange(i, message(dhcpv4.MessageTypeDiscover, hw))
+			if !ok {
+				failed.Add(1)
+				continue
+			}
+			ack, ok := exchange(i, message(dhcpv4.MessageTypeRequest, hw, withServer("10.255.0.2"), withWanted(offer.YourIPAddr)))
+			if !ok || ack.MessageType() != dhcpv4.MessageTypeAck {
+				failed.Add(1)
+			}
+		}
+	})
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "DORA/s")
+	b.ReportMetric(float64(failed.Load()), "failed")
+}
+
+// BenchmarkRenew: REQUEST of a machine that has its address.
+func BenchmarkRenew(b *testing.B) {
+	d := fleet(1000)
+	i := serve(b, d, bolt(b)+million)
+	requests := make([]*dhcpv4.DHCPv4, 1000)
+	for n := range requests {
+		offer, ok := exchange(i, message(dhcpv4.MessageTypeDiscover, mac(n)))
+		if !ok {
+			b.Fatal("no offer")
+		}
+		if _, ok := exchange(i, message(dhcpv4.MessageTypeRequest, mac(n), withServer("10.255.0.2"), withWanted(offer.YourIPAddr))); !ok {
+			b.Fatal("no ACK")
+		}
+		requests[n] = message(dhcpv4.MessageTypeRequest, mac(n), dhcpv4.WithClientIP(offer.YourIPAddr))
+	}
+	var next, failed atomic.Int64
+	b.ReportAllocs()
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if resp, ok := exchange(i, requests[next.Add(1)%1000]); !ok || resp.MessageType() != dhcpv4.MessageTypeAck {
+				failed.Add(1)
+			}
+		}
+	})
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "renewals/s")
+	b.ReportMetric(float64(failed.Load()), "failed")
+}
+
+// BenchmarkLeaseFloor: nothing but a Lease created, 32 at a time, which is what
+// BenchmarkNewKubernetes cannot be faster than.
+func BenchmarkLeaseFloor(b *testing.B) {
+	cp := plane.Get(b)
+	client, err := coordination.NewForConfig(fast(cp.RESTConfig()))
+	if err != nil {
+		b.Fatal(err)
+	}
+	leases := client.Leases(cp.Namespace(b))
+	var next, failed atomic.Int64
+	b.SetParallelism(16)
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			n := next.Add(1)
+			o := &coordinationv1.Lease{
+				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("floor.", n), Labels: map[string]string{"a": "b", "c": mac(int(n)).String()[:2]}},
+				Spec:       coordinationv1.LeaseSpec{HolderIdentity: new(fmt.Sprint(n)), LeaseDurationSeconds: new(int32(3600))},
+			}
+			if _, err := leases.Create(b.Context(), o, metav1.CreateOptions{}); err != nil {
+				failed.Add(1)
+			}
+		}
+	})
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "creates/s")
+	b.ReportMetric(float64(failed.Load()), "failed")
+}
+
+func fast(c *rest.Config) *rest.Config {
+	c.QPS, c.ContentType = -1, runtime.ContentTypeProtobuf
+	return c
+}

@@ -1,0 +1,231 @@
+package leasedb
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/densityops/oooi/plugins/leasedb/internal/pool"
+)
+
+// config is what the plugin's arguments say.
+type config struct {
+	store string // storeKubernetes or storeBolt
+	pool  string
+
+	namespace, kubeconfig, context, snapshot string // of storeKubernetes
+	file                                     string // of storeBolt
+
+	ipv6   bool
+	cidr   netip.Prefix
+	ranges pool.Ranges
+	// own are addresses of the network that nobody gets; server is among them in IPv4.
+	own               []netip.Addr
+	server            netip.Addr
+	lease, quarantine time.Duration
+}
+
+const (
+	storeKubernetes = "kubernetes"
+	storeBolt       = "bolt"
+
+	defaultPool       = "default"
+	defaultLease      = time.Hour
+	defaultQuarantine = 10 * time.Minute
+
+	minLease = time.Minute
+	maxLease = 365 * 24 * time.Hour
+)
+
+// The arguments. Only ranges and exclusions may be given more than once.
+var (
+	repeatable = []string{"range", "exclude"}
+	everywhere = []string{"store", "pool", "range", "exclude", "cidr", "server", "lease", "quarantine"}
+	ofStore    = map[string][]string{
+		storeKubernetes: {"namespace", "kubeconfig", "context", "snapshot"},
+		storeBolt:       {"file"},
+	}
+)
+
+// poolName is what fits in front of an address in an object's name.
+var poolName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,198}[a-z0-9])?$`)
+
+// parse reads the arguments, as CoreDHCP has split them at white space.
+func parse(args []string, ipv6 bool) (config, error) {
+	values := map[string][]string{}
+	for _, arg := range args {
+		key, value, ok := strings.Cut(arg, "=")
+		switch {
+		case !ok || key == "":
+			return config{}, fmt.Errorf("leasedb: %q is not key=value: CoreDHCP splits the plugin's one line at white space", arg)
+		case value == "":
+			return config{}, fmt.Errorf("leasedb: %s is empty: give it a value or leave it out", key)
+		case !slices.Contains(repeatable, key) && values[key] != nil:
+			return config{}, fmt.Errorf("leasedb: %s is there twice, as %s and %s: leave one out", key, values[key][0], value)
+		}
+		values[key] = append(values[key], value)
+	}
+	p := parser{values: values, c: config{ipv6: ipv6}}
+	p.parse()
+	if p.err != nil {
+		return config{}, fmt.Errorf("leasedb: %w", p.err)
+	}
+	return p.c, nil
+}
+
+// parser keeps the first thing wrong.
+type parser struct {
+	values map[string][]string
+	c      config
+	err    error
+}
+
+func (p *parser) fail(format string, args ...any) {
+	if p.err == nil {
+		p.err = fmt.Errorf(format, args...)
+	}
+}
+
+func (p *parser) one(key, absent string) string {
+	if v := p.values[key]; v != nil {
+		return v[0]
+	}
+	return absent
+}
+
+func (p *parser) parse() {
+	c := &p.c
+	c.store = p.one("store", "")
+	if _, ok := ofStore[c.store]; !ok {
+		p.fail("store=%s: want %s or %s", c.store, storeKubernetes, storeBolt)
+		return
+	}
+	known := slices.Concat(everywhere, ofStore[c.store])
+	for key, v := range p.values {
+		if !slices.Contains(known, key) {
+			p.fail("%s=%s: store=%s has no such argument; it has %s", key, v[0], c.store, strings.Join(known, ", "))
+		}
+	}
+	c.file, c.namespace, c.snapshot = p.one("file", ""), p.one("namespace", ""), p.one("snapshot", "")
+	c.kubeconfig, c.context = p.one("kubeconfig", ""), p.one("context", "")
+	switch c.store {
+	case storeBolt:
+		c.pool = p.one("pool", defaultPool)
+		if c.file == "" {
+			p.fail("file is missing: name the lease file, on a volume that outlives the process")
+		}
+	case storeKubernetes:
+		c.pool = p.one("pool", "")
+		if c.namespace == "" || c.pool == "" {
+			p.fail("namespace or pool is missing: name the Leases' namespace, and a pool that all replicas on the network share")
+		}
+		if c.context != "" && c.kubeconfig == "" {
+			p.fail("context=%s is of a kubeconfig: name that, too", c.context)
+		}
+	}
+	if !poolName.MatchString(c.pool) {
+		p.fail("pool=%s: want at most 200 lower-case letters, digits, dots and hyphens", c.pool)
+	}
+	c.lease = p.duration("lease", defaultLease, minLease, maxLease)
+	c.quarantine = p.duration("quarantine", defaultQuarantine, 0, maxLease)
+	p.network()
+}
+
+func (p *parser) duration(key string, absent, least, most time.Duration) time.Duration {
+	text := p.one(key, "")
+	if text == "" {
+		return absent
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < least || d > most || d%time.Second != 0 {
+		p.fail("%s=%s: want whole seconds between %s and %s, such as 90m", key, text, least, most)
+	}
+	return d
+}
+
+// network reads what addresses there are.
+func (p *parser) network() {
+	c := &p.c
+	var err error
+	if c.cidr, err = netip.ParsePrefix(p.one("cidr", "")); err != nil || c.cidr.Addr().Is6() != c.ipv6 || c.cidr != c.cidr.Masked() {
+		p.fail("cidr=%s: want the network of the clients, %s", p.one("cidr", ""), c.example())
+		return
+	}
+	c.own = append(c.own, c.cidr.Addr()) // the network's own, or of all its routers
+	if last := lastOf(c.cidr); !c.ipv6 && c.cidr.Bits() < 31 {
+		c.own = append(c.own, last)
+	} else if !c.ipv6 {
+		c.own = nil // RFC 3021
+	}
+	if text := p.one("server", ""); c.ipv6 && text != "" {
+		p.fail("server=%s: in DHCPv6 the plugin server_id says who the server is", text)
+	} else if !c.ipv6 {
+		if c.server, err = netip.ParseAddr(text); err != nil || !c.server.Is4() || c.server.IsUnspecified() {
+			p.fail("server=%s: want the IPv4 address at which clients reach this server", text)
+		}
+		c.own = append(c.own, c.server)
+	}
+	ranges, excluded := p.ranges("range"), p.ranges("exclude")
+	if ranges == nil {
+		p.fail("range is missing: give the addresses to choose from, such as range=FIRST-LAST")
+	}
+	for _, a := range c.own {
+		excluded = append(excluded, pool.Range{First: a, Last: a})
+	}
+	if p.err == nil {
+		if c.ranges, err = pool.NewRanges(ranges, excluded); err != nil {
+			p.fail("range=%s: %w", strings.Join(p.values["range"], " range="), err)
+		}
+	}
+}
+
+func (p *parser) ranges(key string) []pool.Range {
+	var list []pool.Range
+	for _, text := range p.values[key] {
+		r, err := pool.ParseRange(text)
+		if err == nil && (!p.c.cidr.Contains(r.First) || !p.c.cidr.Contains(r.Last)) {
+			err = errors.New("it is not inside cidr=" + p.c.cidr.String())
+		}
+		if err != nil {
+			p.fail("%s=%s: %w: want an address or FIRST-LAST", key, text, err)
+			continue
+		}
+		list = append(list, r)
+	}
+	return list
+}
+
+func (c config) example() string {
+	if c.ipv6 {
+		return "such as 2001:db8::/64"
+	}
+	return "such as 192.0.2.0/24"
+}
+
+func (c config) family() string {
+	if c.ipv6 {
+		return "ipv6"
+	}
+	return "ipv4"
+}
+
+// named is the pool's name with its address family.
+func (c config) named() string { return c.pool + "/" + c.family() }
+
+// same reports whether two configurations would write the same bindings.
+func (c config) same(o config) bool {
+	return c.store == o.store && c.pool == o.pool && c.ipv6 == o.ipv6 && c.file == o.file && c.namespace == o.namespace
+}
+
+func lastOf(p netip.Prefix) netip.Addr {
+	bytes := p.Addr().AsSlice()
+	for i := p.Bits(); i < len(bytes)*8; i++ {
+		bytes[i/8] |= 1 << (7 - i%8)
+	}
+	last, _ := netip.AddrFromSlice(bytes)
+	return last
+}

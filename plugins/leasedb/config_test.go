@@ -1,0 +1,97 @@
+package leasedb
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestParse(t *testing.T) {
+	const good = "store=bolt file=/f cidr=192.0.2.0/24 server=192.0.2.2 range=192.0.2.10-192.0.2.19"
+	tests := map[string]struct {
+		args string
+		ipv6 bool
+		err  string // empty: fine
+	}{
+		"bolt":                     {args: good},
+		"kubernetes":               {args: "store=kubernetes namespace=clusters pool=clusters.demo cidr=192.0.2.0/24 server=192.0.2.2 range=192.0.2.10-192.0.2.19 snapshot=/s kubeconfig=/k context=c"},
+		"times and exclusions":     {args: good + " exclude=192.0.2.11 exclude=192.0.2.13-192.0.2.14 lease=90m quarantine=0s range=192.0.2.30"},
+		"IPv6":                     {args: "store=bolt file=/f cidr=2001:db8::/64 range=2001:db8::10-2001:db8::ffff", ipv6: true},
+		"nothing":                  {err: "store=: want kubernetes or bolt"},
+		"an unknown store":         {args: "store=sqlite", err: "store=sqlite: want kubernetes or bolt"},
+		"an unknown key":           {args: good + " leases=1h", err: "leases=1h: store=bolt has no such argument; it has store, pool"},
+		"another store's key":      {args: good + " namespace=x", err: "namespace=x: store=bolt has no such argument"},
+		"no key":                   {args: good + " 192.0.2.77", err: `"192.0.2.77" is not key=value`},
+		"an empty value":           {args: good + " lease=", err: "lease is empty"},
+		"twice":                    {args: good + " lease=1h lease=2h", err: "lease is there twice, as 1h and 2h"},
+		"no file":                  {args: strings.Replace(good, "file=/f", "", 1), err: "file is missing"},
+		"no pool":                  {args: "store=kubernetes namespace=x", err: "namespace or pool is missing"},
+		"a context of nothing":     {args: "store=kubernetes namespace=x pool=p context=c", err: "context=c is of a kubeconfig"},
+		"a bad pool":               {args: good + " pool=A/b", err: "pool=A/b: want"},
+		"no range":                 {args: "store=bolt file=/f cidr=192.0.2.0/24 server=192.0.2.2", err: "range is missing"},
+		"a bad range":              {args: good + " range=192.0.2.9-192.0.2.1", err: "range=192.0.2.9-192.0.2.1: 192.0.2.9 comes after 192.0.2.1"},
+		"a range elsewhere":        {args: good + " range=198.51.100.1", err: "range=198.51.100.1: it is not inside cidr=192.0.2.0/24"},
+		"ranges that overlap":      {args: good + " range=192.0.2.12", err: "overlap"},
+		"everything excluded":      {args: good + " exclude=192.0.2.0-192.0.2.99", err: "excluded"},
+		"only our own address":     {args: "store=bolt file=/f cidr=192.0.2.0/24 server=192.0.2.2 range=192.0.2.2", err: "excluded"},
+		"no network":               {args: "store=bolt file=/f", err: "cidr=: want the network of the clients, such as 192.0.2.0/24"},
+		"host bits":                {args: strings.Replace(good, "192.0.2.0/24", "192.0.2.1/24", 1), err: "cidr=192.0.2.1/24: want the network"},
+		"the other family":         {args: good, ipv6: true, err: "cidr=192.0.2.0/24: want the network of the clients, such as 2001:db8::/64"},
+		"no server":                {args: strings.Replace(good, "server=192.0.2.2", "", 1), err: "server=: want the IPv4 address"},
+		"a server of IPv6":         {args: strings.Replace(good, "server=192.0.2.2", "server=::1", 1), err: "server=::1: want the IPv4 address"},
+		"a short lease":            {args: good + " lease=1s", err: "lease=1s: want whole seconds between 1m0s"},
+		"a lease without a unit":   {args: good + " lease=3600", err: "lease=3600: want whole seconds"},
+		"a lease in milliseconds":  {args: good + " lease=60500ms", err: "lease=60500ms: want whole seconds"},
+		"a server in DHCPv6":       {args: "store=bolt file=/f cidr=2001:db8::/64 range=2001:db8::10 server=::1", ipv6: true, err: "server_id"},
+		"too many IPv6 addresses":  {args: "store=bolt file=/f cidr=2001:db8::/64 range=2001:db8::-2001:db8::ffff:ffff", ipv6: true, err: "more than 1048576 addresses"},
+		"an exclusion of no sense": {args: good + " exclude=x", err: `exclude=x: "x" is not an address`},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			err := Check(tt.ipv6, strings.Fields(tt.args)...)
+			switch {
+			case tt.err == "" && err != nil:
+				t.Error(err)
+			case tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err) || !strings.HasPrefix(err.Error(), "leasedb: ")):
+				t.Errorf("got %v, want %q", err, tt.err)
+			}
+		})
+	}
+}
+
+func TestOwnAddressesAreNeverGivenOut(t *testing.T) {
+	c, err := parse(strings.Fields("store=bolt file=/f cidr=192.0.2.0/29 server=192.0.2.2 range=192.0.2.0-192.0.2.7 exclude=192.0.2.4"), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for i := range c.ranges.Size() {
+		got = append(got, c.ranges.Addr(i).String())
+	}
+	if want := []string{"192.0.2.1", "192.0.2.3", "192.0.2.5", "192.0.2.6"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add("store=bolt file=/f cidr=192.0.2.0/24 server=192.0.2.2 range=192.0.2.10-192.0.2.19 exclude=192.0.2.12", false)
+	f.Add("store=kubernetes namespace=a pool=b cidr=2001:db8::/64 range=2001:db8::-2001:db8::ff", true)
+	f.Add("store=bolt file=/f cidr=255.255.255.255/32 server=1.1.1.1 range=255.255.255.255", false)
+	f.Fuzz(func(t *testing.T, args string, ipv6 bool) {
+		c, err := parse(strings.Fields(args), ipv6)
+		if err != nil {
+			if !strings.HasPrefix(err.Error(), "leasedb: ") {
+				t.Errorf("whose error is %q?", err)
+			}
+			return
+		}
+		if c.ranges.Size() == 0 || c.lease <= 0 || c.pool == "" {
+			t.Errorf("%q became %+v", args, c)
+		}
+		for _, a := range c.own {
+			if _, ok := c.ranges.Number(a); ok {
+				t.Errorf("%q gives out %v", args, a)
+			}
+		}
+	})
+}

@@ -1,0 +1,75 @@
+package leasedb
+
+import (
+	"testing"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
+	"github.com/insomniacslk/dhcp/dhcpv6"
+)
+
+// FuzzHandle4 hands arbitrary packets to a server that has machines and one that has other clients. Whatever they
+// do, one machine that sends none of them keeps its address.
+func FuzzHandle4(f *testing.F) {
+	d, victim := newDirectory(), mac(0x77777777)
+	d.boot("worker-0", mac(1))
+	d.boot("victim", victim)
+	machines, ordinary := serve(f, d, bolt(f)+network), serve(f, nil, bolt(f)+network)
+	addr := dora(f, machines, victim)
+	dora(f, ordinary, mac(1))
+	for _, kind := range []dhcpv4.MessageType{
+		dhcpv4.MessageTypeDiscover, dhcpv4.MessageTypeRequest, dhcpv4.MessageTypeDecline, dhcpv4.MessageTypeRelease, dhcpv4.MessageTypeInform, 99,
+	} {
+		f.Add(message(kind, mac(1), withServer("192.0.2.2"), withWanted(addr)).ToBytes())
+		f.Add(message(kind, mac(2), dhcpv4.WithClientIP(addr), link(ip("192.0.2.0"))).ToBytes())
+		f.Add(message(kind, nil, dhcpv4.WithOption(dhcpv4.OptGeneric(dhcpv4.OptionRequestedIPAddress, []byte{1, 2}))).ToBytes())
+	}
+	f.Fuzz(func(t *testing.T, packet []byte) {
+		req, err := dhcpv4.FromBytes(packet)
+		if err != nil || req.ClientHWAddr.String() == victim.String() {
+			return
+		}
+		for _, i := range []*instance{machines, ordinary} {
+			resp, err := dhcpv4.NewReplyFromRequest(req)
+			if err != nil {
+				return
+			}
+			resp, stop := i.handle4(req, resp)
+			if resp == nil && !stop {
+				t.Fatal("nil was passed on")
+			}
+			if resp != nil {
+				_ = resp.ToBytes()
+			}
+		}
+		want(t, machines, message(dhcpv4.MessageTypeRequest, victim, dhcpv4.WithClientIP(addr)), dhcpv4.MessageTypeAck)
+	})
+}
+
+// FuzzHandle6 is FuzzHandle4 for DHCPv6.
+func FuzzHandle6(f *testing.F) {
+	d := newDirectory()
+	d.boot("worker-0", mac(1))
+	machines, ordinary := serve(f, d, bolt(f)+network6), serve(f, nil, bolt(f)+network6)
+	addr := bind6(f, machines, mac(1))
+	for kind := dhcpv6.MessageTypeSolicit; kind <= dhcpv6.MessageTypeInformationRequest; kind++ {
+		f.Add(message6(kind, mac(1), addr).ToBytes())
+		f.Add(message6(kind, mac(2), "").ToBytes())
+	}
+	f.Fuzz(func(t *testing.T, packet []byte) {
+		req, err := dhcpv6.FromBytes(packet)
+		if err != nil {
+			return
+		}
+		for _, i := range []*instance{machines, ordinary} {
+			reply := &dhcpv6.Message{MessageType: dhcpv6.MessageTypeReply}
+			reply.AddOption(dhcpv6.OptServerID(serverID))
+			resp, stop := i.handle6(req, reply)
+			if resp == nil && !stop {
+				t.Fatal("nil was passed on")
+			}
+			if resp != nil {
+				_ = resp.ToBytes()
+			}
+		}
+	})
+}

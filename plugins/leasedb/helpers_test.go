@@ -1,0 +1,198 @@
+package leasedb
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
+
+	"github.com/densityops/oooi/plugins/internal/vm"
+)
+
+// directory knows the machines that a test makes, by MAC address.
+type directory struct {
+	mu       sync.Mutex
+	machines map[string]vm.Client
+	unsynced bool
+}
+
+func newDirectory() *directory { return &directory{machines: map[string]vm.Client{}} }
+
+func (d *directory) boot(name string, mac net.HardwareAddr, reserved ...netip.Addr) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.machines[mac.String()] = vm.Client{
+		Interface: vm.Interface{Namespace: "demo", VM: name, Name: "vlan"}, Hostname: name, Reserved: reserved,
+	}
+}
+
+func (d *directory) remove(mac net.HardwareAddr) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.machines, mac.String())
+}
+
+func (d *directory) setSynced(synced bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.unsynced = !synced
+}
+
+func (d *directory) Lookup(mac net.HardwareAddr) (vm.Client, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c, ok := d.machines[mac.String()]
+	return c, ok
+}
+
+func (d *directory) Exists(i vm.Interface) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, c := range d.machines {
+		if c.Interface == i {
+			return true
+		}
+	}
+	return false
+}
+
+func (d *directory) Synced() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return !d.unsynced
+}
+
+func (d *directory) Subscribe(func(vm.Interface)) func() { return func() {} }
+
+// serve runs an instance until the test ends, or close is called.
+func serve(tb testing.TB, d vm.Directory, arguments string) *instance {
+	tb.Helper()
+	c, err := parse(strings.Fields(arguments), strings.Contains(arguments, "cidr=2001:"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	i, err := open(c, d, discard())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	i.run()
+	tb.Cleanup(func() { end(tb, i) })
+	await(tb, "the store to be read", func() bool { return i.pool.Stats().Synced })
+	return i
+}
+
+// end closes an instance; twice is fine.
+func end(tb testing.TB, i *instance) {
+	tb.Helper()
+	i.mu.Lock()
+	closed := i.closed
+	i.mu.Unlock()
+	if closed {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second) // the test's own may be over
+	defer cancel()
+	if err := i.close(ctx); err != nil {
+		tb.Error(err)
+	}
+}
+
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func await(tb testing.TB, what string, done func() bool) {
+	tb.Helper()
+	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			tb.Fatalf("waited a minute for %s", what)
+		}
+	}
+}
+
+const network = " cidr=192.0.2.0/24 server=192.0.2.2 range=192.0.2.10-192.0.2.99"
+
+func bolt(tb testing.TB) string {
+	tb.Helper()
+	return "store=bolt file=" + filepath.Join(tb.TempDir(), "leases.db")
+}
+
+func mac(n int) net.HardwareAddr {
+	return net.HardwareAddr{2, 0, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}
+}
+
+func ip(s string) net.IP { return net.ParseIP(s).To4() }
+
+// message makes a client's message.
+func message(kind dhcpv4.MessageType, hw net.HardwareAddr, more ...dhcpv4.Modifier) *dhcpv4.DHCPv4 {
+	m, err := dhcpv4.New(append([]dhcpv4.Modifier{dhcpv4.WithHwAddr(hw), dhcpv4.WithMessageType(kind)}, more...)...)
+	if err != nil {
+		panic(err) // no randomness
+	}
+	return m
+}
+
+func withServer(s string) dhcpv4.Modifier {
+	return dhcpv4.WithOption(dhcpv4.OptServerIdentifier(ip(s)))
+}
+
+func withWanted(a net.IP) dhcpv4.Modifier {
+	return dhcpv4.WithOption(dhcpv4.OptRequestedIPAddress(a))
+}
+
+// ask hands a message to the handler as CoreDHCP does, over the wire's bytes.
+func ask(tb testing.TB, i *instance, m *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) {
+	tb.Helper()
+	req, err := dhcpv4.FromBytes(m.ToBytes())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	resp, err := dhcpv4.NewReplyFromRequest(req)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	switch req.MessageType() {
+	case dhcpv4.MessageTypeDiscover:
+		resp.UpdateOption(dhcpv4.OptMessageType(dhcpv4.MessageTypeOffer))
+	case dhcpv4.MessageTypeRequest, dhcpv4.MessageTypeInform:
+		resp.UpdateOption(dhcpv4.OptMessageType(dhcpv4.MessageTypeAck))
+	default:
+	}
+	resp, stop := i.handle4(req, resp)
+	if resp == nil && !stop {
+		tb.Fatal("the handler passed nil on, which ends CoreDHCP")
+	}
+	return resp, stop
+}
+
+// want asks and fails unless the answer is of this type, MessageTypeNone for silence.
+func want(tb testing.TB, i *instance, m *dhcpv4.DHCPv4, kind dhcpv4.MessageType) *dhcpv4.DHCPv4 {
+	tb.Helper()
+	resp, _ := ask(tb, i, m)
+	got := dhcpv4.MessageTypeNone
+	if resp != nil {
+		got = resp.MessageType()
+	}
+	if got != kind {
+		tb.Fatalf("%s is answered with %s, want %s", m.MessageType(), got, kind)
+	}
+	return resp
+}
+
+// dora gets an address for a client.
+func dora(tb testing.TB, i *instance, hw net.HardwareAddr, more ...dhcpv4.Modifier) net.IP {
+	tb.Helper()
+	offer := want(tb, i, message(dhcpv4.MessageTypeDiscover, hw, more...), dhcpv4.MessageTypeOffer)
+	more = append(slices.Clone(more), withServer("192.0.2.2"), withWanted(offer.YourIPAddr))
+	ack := want(tb, i, message(dhcpv4.MessageTypeRequest, hw, more...), dhcpv4.MessageTypeAck)
+	if !ack.YourIPAddr.Equal(offer.YourIPAddr) {
+		tb.Fatalf("offered %v, acknowledged %v", offer.YourIPAddr, ack.YourIPAddr)
+	}
+	return ack.YourIPAddr
+}

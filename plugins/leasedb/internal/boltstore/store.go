@@ -1,0 +1,140 @@
+// Package boltstore keeps bindings in one bbolt file. A write is on disk when Put returns; writes
+// that come at the same time share an fsync.
+package boltstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/densityops/oooi/plugins/leasedb/internal/store"
+)
+
+// Store is a store.Store in a bbolt file. One process at a time can have it open.
+type Store struct {
+	db     *bolt.DB
+	path   string
+	bucket []byte
+}
+
+// Open opens or makes the file, waits a few seconds for another process to let go of it, and reads every
+// record. A damaged file is an error that names it: serving from less than what was promised
+// would give addresses twice. Pools do not see each other's bindings.
+func Open(path, pool string) (*Store, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("naming the lease file: %w", err)
+	}
+	db, err := shared.acquire(path)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{db: db, path: path, bucket: []byte("pool/" + pool)}
+	err = db.Update(func(tx *bolt.Tx) error {
+		_, err := tx.CreateBucketIfNotExists(s.bucket)
+		return err //nolint:wrapcheck // below
+	})
+	if err != nil {
+		err = fmt.Errorf("preparing lease file %s: %w", path, err)
+	} else if _, _, err = s.all(); err != nil {
+		err = damaged(path, err)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// Run is store.Store's: nobody else writes to the file.
+func (s *Store) Run(ctx context.Context, sink store.Sink) {
+	if all, revision, err := s.all(); err == nil { // Open has seen that they can be read
+		sink.Replace(all, revision)
+	}
+	<-ctx.Done()
+}
+
+func (s *Store) all() (all []store.Binding, revision uint64, err error) {
+	err = s.db.View(func(tx *bolt.Tx) error {
+		bucket := tx.Bucket(s.bucket)
+		revision = bucket.Sequence()
+		return bucket.ForEach(func(key, record []byte) error {
+			b, err := decode(key, record)
+			all = append(all, b)
+			return err
+		})
+	})
+	return all, revision, err
+}
+
+// Put is store.Store's.
+func (s *Store) Put(_ context.Context, b store.Binding) (store.Binding, error) {
+	written := b
+	err := s.swap(b, func(bucket *bolt.Bucket) error {
+		revision, err := bucket.NextSequence()
+		if err != nil {
+			return err //nolint:wrapcheck // swap does
+		}
+		written.Revision = revision
+		record, err := encode(written)
+		if err != nil {
+			return err
+		}
+		return bucket.Put(b.Addr.AsSlice(), record) //nolint:wrapcheck // swap does
+	})
+	return written, err
+}
+
+// Delete is store.Store's.
+func (s *Store) Delete(_ context.Context, b store.Binding) error {
+	return s.swap(b, func(bucket *bolt.Bucket) error { return bucket.Delete(b.Addr.AsSlice()) })
+}
+
+// swap makes a change if what is there has b's revision. It can be called with the change more than once.
+func (s *Store) swap(b store.Binding, change func(*bolt.Bucket) error) error {
+	conflict := false
+	err := s.db.Batch(func(tx *bolt.Tx) error {
+		bucket := tx.Bucket(s.bucket)
+		var found uint64
+		if record := bucket.Get(b.Addr.AsSlice()); record != nil {
+			before, err := decode(b.Addr.AsSlice(), record)
+			if err != nil {
+				return err
+			}
+			found = before.Revision
+		}
+		if conflict = found != b.Revision; conflict {
+			return nil // an error would undo the whole batch
+		}
+		return change(bucket)
+	})
+	if err != nil {
+		return fmt.Errorf("writing %v to lease file %s: %w", b.Addr, s.path, err)
+	}
+	if conflict {
+		return store.ErrConflict
+	}
+	return nil
+}
+
+// Get is store.Store's.
+func (s *Store) Get(_ context.Context, addr netip.Addr) (b store.Binding, err error) {
+	err = s.db.View(func(tx *bolt.Tx) error {
+		record := tx.Bucket(s.bucket).Get(addr.AsSlice())
+		if record == nil {
+			return store.ErrNotFound
+		}
+		b, err = decode(addr.AsSlice(), record)
+		return err
+	})
+	return b, err
+}
+
+// Synced is store.Store's.
+func (s *Store) Synced() bool { return true }
+
+// Close is store.Store's.
+func (s *Store) Close() error { return shared.release(s.path) }

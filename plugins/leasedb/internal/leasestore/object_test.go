@@ -1,0 +1,68 @@
+package leasestore
+
+import (
+	"encoding/json"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/densityops/oooi/plugins/leasedb/internal/store"
+)
+
+func TestLabelsAreValidAndTellApart(t *testing.T) {
+	long := strings.Repeat("x", 100)
+	seen := map[string]string{}
+	for _, text := range []string{"worker-0", "02:00:00:00:00:01", "clusters.demo", long + "1", long + "2", "ümläut", "...", "", strings.Repeat("-", 100)} {
+		value := label(text)
+		if problems := validation.IsValidLabelValue(value); len(problems) > 0 {
+			t.Errorf("%q became %q: %v", text, value, problems)
+		}
+		if other, twice := seen[value]; twice && value != "" {
+			t.Errorf("%q and %q both became %q", text, other, value)
+		}
+		seen[value] = text
+	}
+}
+
+func TestNamesAreValid(t *testing.T) {
+	for _, text := range []string{"192.0.2.10", "2001:db8::1", "::"} {
+		if problems := validation.IsDNS1123Subdomain(name("clusters.demo", netip.MustParseAddr(text))); len(problems) > 0 {
+			t.Errorf("%s: %v", text, problems)
+		}
+	}
+}
+
+func FuzzBinding(f *testing.F) {
+	used := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, b := range []store.Binding{
+		{Addr: netip.MustParseAddr("192.0.2.10"), Holder: "demo/worker-0/vlan", MAC: "02:00:00:00:00:01", Used: used, UID: "u", Revision: 5},
+		{Addr: netip.MustParseAddr("2001:db8::1"), Holder: store.Declined, Expires: used, Used: used, Revision: 5},
+	} {
+		seed, err := json.Marshal(object("p", time.Hour, b))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var o coordinationv1.Lease
+		if json.Unmarshal(data, &o) != nil {
+			return
+		}
+		b, err := binding("p", &o)
+		if err != nil {
+			return
+		}
+		if !b.Addr.IsValid() || b.Holder == "" || b.Revision == 0 || b.Addr.Zone() != "" {
+			t.Errorf("got %+v", b)
+		}
+		again, err := binding("p", object("p", time.Hour, b))
+		if err != nil || again.Addr != b.Addr || again.Holder != b.Holder || !again.Expires.Equal(b.Expires) {
+			t.Errorf("%+v became %+v, %v", b, again, err)
+		}
+	})
+}

@@ -1,0 +1,187 @@
+package leasetest
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/densityops/oooi/plugins/leasedb/internal/store"
+)
+
+// Contract tests what every store has to keep. open returns an empty one of IPv4 or IPv6.
+func Contract(t *testing.T, open func(t *testing.T, ipv6 bool) store.Store) {
+	t.Run("compare and swap", func(t *testing.T) { swap(t, open(t, false)) })
+	t.Run("one of many wins", func(t *testing.T) { race(t, open(t, false)) })
+	t.Run("every field comes back", func(t *testing.T) { roundTrip(t, open) })
+}
+
+var used = time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
+
+func swap(t *testing.T, s store.Store) {
+	ctx := t.Context()
+	addr := netip.MustParseAddr("192.0.2.10")
+	wantErr := func(step string, got, want error) {
+		t.Helper()
+		if !errors.Is(got, want) || want == nil && got != nil {
+			t.Fatalf("%s: got error %v, want %v", step, got, want)
+		}
+	}
+	_, err := s.Get(ctx, addr)
+	wantErr("reading nothing", err, store.ErrNotFound)
+	first, err := s.Put(ctx, store.Binding{Addr: addr, Holder: "demo/a/vlan", Used: used})
+	wantErr("creating", err, nil)
+	_, err = s.Put(ctx, store.Binding{Addr: addr, Holder: "demo/b/vlan", Used: used})
+	wantErr("creating again", err, store.ErrConflict)
+	next := first
+	next.Released = true
+	second, err := s.Put(ctx, next)
+	wantErr("replacing", err, nil)
+	if second.Revision <= first.Revision {
+		t.Errorf("revision %d follows %d", second.Revision, first.Revision)
+	}
+	thief := first
+	thief.Holder = "demo/b/vlan"
+	_, err = s.Put(ctx, thief)
+	wantErr("replacing what is not there any more", err, store.ErrConflict)
+	wantErr("deleting what is not there any more", s.Delete(ctx, first), store.ErrConflict)
+	got, err := s.Get(ctx, addr)
+	wantErr("reading", err, nil)
+	if diff := cmp.Diff(second, got, compareAddrs); diff != "" {
+		t.Errorf("written and read differ:\n%s", diff)
+	}
+	wantErr("deleting", s.Delete(ctx, second), nil)
+	_, err = s.Get(ctx, addr)
+	wantErr("reading what was deleted", err, store.ErrNotFound)
+	_, err = s.Put(ctx, second)
+	wantErr("replacing what was deleted", err, store.ErrConflict)
+	again, err := s.Put(ctx, store.Binding{Addr: addr, Holder: "demo/b/vlan", Used: used})
+	wantErr("creating what was deleted", err, nil)
+	_, err = s.Put(ctx, second)
+	wantErr("replacing what was deleted and created", err, store.ErrConflict)
+	if again.Revision <= second.Revision {
+		t.Errorf("revision %d follows %d", again.Revision, second.Revision)
+	}
+}
+
+var compareAddrs = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
+
+func race(t *testing.T, s store.Store) {
+	addr := netip.MustParseAddr("192.0.2.11")
+	var won atomic.Int64
+	var group sync.WaitGroup
+	for i := range 64 {
+		group.Go(func() {
+			_, err := s.Put(t.Context(), store.Binding{Addr: addr, Holder: fmt.Sprintf("demo/worker-%d/vlan", i), Used: used})
+			if err == nil {
+				won.Add(1)
+			} else if !errors.Is(err, store.ErrConflict) {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	if won.Load() != 1 {
+		t.Errorf("%d won", won.Load())
+	}
+}
+
+func roundTrip(t *testing.T, open func(t *testing.T, ipv6 bool) store.Store) {
+	bindings := map[string]store.Binding{
+		"a machine's":  {Holder: "demo/worker-0/vlan", MAC: "02:00:00:00:00:01", Hostname: "worker-0", Used: used},
+		"released":     {Holder: "demo/worker-0/vlan", Released: true, Used: used},
+		"an ordinary":  {Holder: "id:01020000000001", MAC: "02:00:00:00:00:01", Used: used, Expires: used.Add(time.Hour)},
+		"declined":     {Holder: store.Declined, Used: used, Expires: used.Add(time.Minute)},
+		"a long name":  {Holder: "demo/" + long + "/vlan", Hostname: long, Used: used},
+		"strange ones": {Holder: "id:00", MAC: "00:11:22:33:44:55:66:77", Hostname: "-._", Used: used},
+	}
+	for family, addr := range map[string]netip.Addr{"ipv4": netip.MustParseAddr("192.0.2.9"), "ipv6": netip.MustParseAddr("2001:db8::1:0:9")} {
+		s := open(t, addr.Is6())
+		for name, b := range bindings {
+			t.Run(family+" "+name, func(t *testing.T) {
+				b.Addr = addr
+				written, err := s.Put(t.Context(), b)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := s.Get(t.Context(), addr)
+				if err != nil {
+					t.Fatal(err)
+				}
+				b.UID, b.Revision = written.UID, written.Revision
+				for what, other := range map[string]store.Binding{"written": written, "read": got} {
+					if diff := cmp.Diff(b, other, compareAddrs); diff != "" {
+						t.Errorf("%s differs:\n%s", what, diff)
+					}
+				}
+				if err := s.Delete(t.Context(), got); err != nil {
+					t.Fatal(err)
+				}
+			})
+		}
+	}
+}
+
+const long = "a-machine-whose-name-is-as-long-as-the-api-server-lets-it-be-and-that-is-longer-than-any-label-s-value-may-be"
+
+// Sink keeps what a store tells.
+type Sink struct {
+	mu       sync.Mutex
+	bindings map[netip.Addr]store.Binding
+}
+
+// Replace is store.Sink's, as are the next.
+func (s *Sink) Replace(all []store.Binding, _ uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bindings = map[netip.Addr]store.Binding{}
+	for _, b := range all {
+		s.bindings[b.Addr] = b
+	}
+}
+
+// Set keeps one.
+func (s *Sink) Set(b store.Binding) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bindings[b.Addr] = b
+}
+
+// Remove forgets one.
+func (s *Sink) Remove(addr netip.Addr, _ uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.bindings, addr)
+}
+
+// Holder returns who has an address; empty for nobody.
+func (s *Sink) Holder(addr netip.Addr) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.bindings[addr].Holder
+}
+
+// Len returns how many bindings there are; -1 before all were told.
+func (s *Sink) Len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.bindings == nil {
+		return -1
+	}
+	return len(s.bindings)
+}
+
+// Await waits until something is so.
+func Await(tb testing.TB, what string, done func() bool) {
+	tb.Helper()
+	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			tb.Fatalf("waited a minute for %s", what)
+		}
+	}
+}

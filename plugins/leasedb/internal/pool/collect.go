@@ -1,0 +1,207 @@
+package pool
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/densityops/oooi/plugins/internal/vm"
+	"github.com/densityops/oooi/plugins/leasedb/internal/store"
+)
+
+const (
+	// collectEvery is how often bindings are looked through.
+	collectEvery = 10 * time.Second
+	// warnEvery is how often the log says the same of one client after the other.
+	warnEvery = time.Minute
+	// writesPerCollect bounds the writes that keep one round from its end.
+	writesPerCollect = 1000
+)
+
+// Run follows the store and the directory, and releases what nobody has any more, until the context ends.
+func (p *Pool) Run(ctx context.Context) {
+	if p.Directory != nil {
+		defer p.Directory.Subscribe(p.noteDeleted)()
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.Store.Run(ctx, p)
+	}()
+	defer func() { <-done }()
+	tick := p.Clock.NewTicker(collectEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C():
+			p.Collect(ctx)
+		}
+	}
+}
+
+// noteDeleted takes down that a machine was seen to go.
+func (p *Pool) noteDeleted(i vm.Interface) {
+	p.seenMu.Lock()
+	defer p.seenMu.Unlock()
+	p.deleted[i.String()] = p.Clock.Now()
+}
+
+// markDeleted takes over what noteDeleted took down.
+func (p *Pool) markDeleted() {
+	p.seenMu.Lock()
+	seen := p.deleted
+	p.deleted = map[string]time.Time{}
+	p.seenMu.Unlock()
+	for name, at := range seen {
+		if h := p.holders[name]; h != nil {
+			for _, a := range h.addrs {
+				p.entries[a].gone = at
+			}
+		}
+	}
+}
+
+// Collect releases the addresses of machines that are gone, and deletes what was released long ago. Run
+// calls it again and again.
+func (p *Pool) Collect(ctx context.Context) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.Clock.Now()
+	// Nobody looked while the process stood still.
+	unbroken := now.Sub(p.lastCollect) < 3*collectEvery
+	p.lastCollect = now
+	p.expireHolds()
+	p.expireDeclines(now)
+	p.markDeleted()
+	due := p.due(now, unbroken)
+	if !p.loaded || !p.Store.Synced() {
+		return
+	}
+	for _, a := range due[:min(len(due), writesPerCollect)] {
+		e := p.entries[a] // it can be another's by now
+		if e == nil || e.writing || ctx.Err() != nil {
+			continue
+		}
+		switch b := e.binding; {
+		case p.stale(b, now), !b.Released && p.gone(e, now):
+			p.Log.Info("releasing an address", "address", a, "holder", b.Holder)
+			p.release(ctx, e)
+		case p.forgettable(b, now) && e.heldBy == "":
+			p.delete(ctx, e)
+		case e.describe != nil:
+			c := *e.describe
+			e.describe = nil
+			b.MAC, b.Hostname = c.MAC, c.Hostname
+			p.write(ctx, e, b, "a client's new MAC address could not be written down")
+		}
+	}
+}
+
+// due marks machines that are missing, and lists the addresses of which there is something to write.
+func (p *Pool) due(now time.Time, unbroken bool) []netip.Addr {
+	var due []netip.Addr
+	synced := p.Directory != nil && p.Directory.Synced()
+	for a, e := range p.entries {
+		p.tidy(a)
+		if e.binding.Holder == "" {
+			continue
+		}
+		if i, err := vm.ParseInterface(e.binding.Holder); err == nil && p.Directory != nil && !e.binding.Released {
+			exists := p.Directory.Exists(i)
+			switch {
+			case exists:
+				e.gone, e.missing = zero, zero
+			case !synced || !unbroken:
+				e.missing = zero
+			}
+			if synced && !exists && e.missing.IsZero() {
+				e.missing = now
+			}
+		}
+		if p.gone(e, now) || p.stale(e.binding, now) || p.forgettable(e.binding, now) || e.describe != nil {
+			due = append(due, a)
+		}
+	}
+	// The oldest first: they are also the first to be given to others.
+	slices.SortFunc(due, func(a, b netip.Addr) int { return p.entries[a].binding.Used.Compare(p.entries[b].binding.Used) })
+	return due
+}
+
+// gone reports whether the machine behind a binding is known to exist no more.
+func (p *Pool) gone(e *entry, now time.Time) bool {
+	return !e.binding.Released &&
+		(!e.gone.IsZero() && now.Sub(e.gone) >= goneFor || !e.missing.IsZero() && now.Sub(e.missing) >= p.Lease+missingFor)
+}
+
+// stale reports whether a machine has long had a newer binding: this one was left behind when it moved, or
+// when it asked two replicas at a time.
+func (p *Pool) stale(b store.Binding, now time.Time) bool {
+	if b.Released || !b.Expires.IsZero() || b.Holder == "" {
+		return false
+	}
+	newest := p.current(b.Holder).binding
+	return newest.Addr != b.Addr && now.Sub(newest.Used) >= p.Lease+missingFor
+}
+
+// forgettable reports whether a binding has long been over.
+func (p *Pool) forgettable(b store.Binding, now time.Time) bool {
+	switch {
+	case b.Holder == store.Declined:
+		return p.over(b)
+	case b.Released:
+		return now.Sub(b.Used) >= affinityFor
+	default:
+		return p.over(b) && now.Sub(b.Expires) >= affinityFor
+	}
+}
+
+// delete deletes a binding that is over.
+func (p *Pool) delete(ctx context.Context, e *entry) {
+	b := e.binding
+	e.writing = true
+	err := p.deleteUnlocked(ctx, b)
+	e.writing = false
+	if err != nil {
+		p.Log.Warn("a binding that is over could not be deleted", "address", b.Addr, "err", err)
+		return
+	}
+	if e.binding.Revision == b.Revision && e.binding.UID == b.UID {
+		p.drop(b.Addr)
+	}
+}
+
+func (p *Pool) deleteUnlocked(ctx context.Context, b store.Binding) error {
+	p.mu.Unlock()
+	defer p.mu.Lock()
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	return p.Store.Delete(ctx, b) //nolint:wrapcheck // it is logged where it is handled
+}
+
+func (p *Pool) expireDeclines(now time.Time) {
+	for name, times := range p.declines {
+		if now.Sub(times[len(times)-1]) >= p.Quarantine {
+			delete(p.declines, name)
+		}
+	}
+}
+
+// warnExhausted makes an exhausted pool loud, but not too loud.
+func (p *Pool) warnExhausted() {
+	p.exhausted++
+	if now := p.Clock.Now(); now.Sub(p.lastWarned) >= warnEvery {
+		p.lastWarned = now
+		p.Log.Error("no address is left: widen the ranges, or find out who has them", "addresses", p.Ranges.Size())
+	}
+}
+
+// warnFailed reports the first of many writes that fail; a metric counts all.
+func (p *Pool) warnFailed(addr netip.Addr, c Client, err error) {
+	if now := p.Clock.Now(); now.Sub(p.lastFailed) >= warnEvery {
+		p.lastFailed = now
+		p.Log.Error("a binding could not be written, and others may follow; the client asks again", "address", addr, "holder", c.Holder, "err", err)
+	}
+}

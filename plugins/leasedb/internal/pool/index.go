@@ -1,0 +1,178 @@
+package pool
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/densityops/oooi/plugins/leasedb/internal/store"
+)
+
+// Replace is store.Sink's. Bindings that were written after the list was made stay.
+func (p *Pool) Replace(all []store.Binding, revision uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	listed := make(map[netip.Addr]bool, len(all))
+	for _, b := range all {
+		listed[b.Addr] = true
+		p.apply(b)
+	}
+	for addr, e := range p.entries {
+		if e.binding.Holder != "" && !listed[addr] && e.binding.Revision <= revision {
+			p.drop(addr)
+		}
+	}
+	if !p.loaded {
+		p.loaded = true
+		p.reportDropped()
+	}
+}
+
+// Set is store.Sink's.
+func (p *Pool) Set(b store.Binding) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.apply(b)
+}
+
+// Remove is store.Sink's.
+func (p *Pool) Remove(addr netip.Addr, revision uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e := p.entries[addr]; e != nil && e.binding.Revision < revision {
+		p.drop(addr)
+	}
+}
+
+// apply takes in a binding as it is in the store, unless something newer is known.
+func (p *Pool) apply(b store.Binding) {
+	if !p.CIDR.Contains(b.Addr) {
+		return
+	}
+	e := p.entry(b.Addr)
+	before := e.binding
+	if before.Holder != "" && before.Revision >= b.Revision {
+		return
+	}
+	e.binding = b
+	p.changes++
+	if before.Holder != b.Holder {
+		if before.Holder != "" {
+			p.unbind(b.Addr, before.Holder)
+		}
+		h := p.holder(b.Holder)
+		h.addrs = append(h.addrs, b.Addr)
+	}
+	if e.heldBy != "" && !p.over(b) {
+		p.unhold(b.Addr) // it has become the client's, or somebody else's
+	}
+}
+
+// drop forgets an address's binding.
+func (p *Pool) drop(addr netip.Addr) {
+	e := p.entries[addr]
+	p.unbind(addr, e.binding.Holder)
+	e.binding = store.Binding{}
+	p.changes++
+	p.tidy(addr)
+}
+
+func (p *Pool) unbind(addr netip.Addr, name string) {
+	e := p.entries[addr]
+	e.gone, e.missing, e.describe = zero, zero, nil
+	if h := p.holders[name]; h != nil {
+		h.addrs = slices.DeleteFunc(h.addrs, func(a netip.Addr) bool { return a == addr })
+		p.tidyHolder(name)
+	}
+}
+
+// unhold ends an offer.
+func (p *Pool) unhold(addr netip.Addr) {
+	e := p.entries[addr]
+	if h := p.holders[e.heldBy]; h != nil && h.held == addr {
+		h.held = netip.Addr{}
+		p.tidyHolder(e.heldBy)
+	}
+	e.heldBy, e.heldTill = "", zero
+	p.tidy(addr)
+}
+
+// current returns the binding in force of a client: the newest. There can be older ones where
+// it asked two replicas at a time, or moved.
+func (p *Pool) current(name string) *entry {
+	var newest *entry
+	h := p.holders[name]
+	if h == nil {
+		return nil
+	}
+	for _, a := range h.addrs {
+		if e := p.entries[a]; newest == nil || newer(e.binding, newest.binding) {
+			newest = e
+		}
+	}
+	return newest
+}
+
+// newer puts bindings that hold before those that are released, and then goes by time.
+func newer(a, b store.Binding) bool {
+	if a.Released != b.Released {
+		return b.Released
+	}
+	if !a.Used.Equal(b.Used) {
+		return a.Used.After(b.Used)
+	}
+	return b.Addr.Less(a.Addr)
+}
+
+// permitted reports whether an address is one that a client may have at all.
+func (p *Pool) permitted(c Client, a netip.Addr) bool {
+	if slices.Contains(p.Own, a) || !p.CIDR.Contains(a) {
+		return false
+	}
+	_, ok := p.Ranges.Number(a)
+	return ok || a == c.Reserved
+}
+
+// inForce reports whether a binding entitles its client to the address now.
+func (p *Pool) inForce(c Client, e *entry) bool {
+	b, now := e.binding, p.Clock.Now()
+	return !b.Released && p.permitted(c, b.Addr) && !e.avoid.After(now) && (b.Expires.IsZero() || b.Expires.After(now))
+}
+
+// open reports whether a client can be given an address that is not in force as its own.
+func (p *Pool) open(c Client, a netip.Addr) bool {
+	e := p.entries[a]
+	if e == nil {
+		return true
+	}
+	now := p.Clock.Now()
+	if e.writing || e.avoid.After(now) || e.heldBy != "" && e.heldBy != c.Holder && e.heldTill.After(now) {
+		return false
+	}
+	return e.binding.Holder == "" || e.binding.Holder == c.Holder || p.over(e.binding)
+}
+
+// over reports whether anybody can have a binding's address.
+func (p *Pool) over(b store.Binding) bool {
+	if b.Released {
+		return true
+	}
+	end := b.Expires
+	if b.Holder != store.Declined {
+		end = end.Add(grace)
+	}
+	return !b.Expires.IsZero() && end.Before(p.Clock.Now())
+}
+
+// reportDropped says which bindings the configuration no longer covers.
+func (p *Pool) reportDropped() {
+	for addr, e := range p.entries {
+		b := e.binding
+		if b.Holder == "" || b.Holder == store.Declined || p.over(b) {
+			continue
+		}
+		if _, ok := p.Ranges.Number(addr); !ok {
+			p.Log.Warn("a binding is outside of the ranges and in force only where the address is reserved for its holder; otherwise the client is moved when it next asks",
+				"address", addr, "holder", b.Holder)
+		}
+	}
+}

@@ -1,0 +1,280 @@
+package pool_test
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/densityops/oooi/plugins/leasedb/internal/pool"
+)
+
+func TestMachineRenewsWithoutAWrite(t *testing.T) {
+	b := machines(t)
+	vm := b.directory.boot("worker-0")
+	addr := b.dora(vm)
+	written := b.store.writes.Load()
+	for range 10 {
+		b.pass(30 * time.Minute)
+		if a := b.verify(vm, addr); a.Verdict != pool.Grant || a.Addr != addr || a.Lease != time.Hour {
+			t.Fatalf("got %+v", a)
+		}
+		if a := b.Discover(vm, netip.Addr{}); a.Addr != addr {
+			t.Fatalf("is offered %v", a.Addr)
+		}
+	}
+	if got := b.store.writes.Load(); got != written {
+		t.Errorf("renewals made %d writes", got-written)
+	}
+}
+
+func TestOffersWriteNothing(t *testing.T) {
+	b := machines(t)
+	first := b.Discover(b.directory.boot("worker-0"), netip.Addr{})
+	if again := b.Discover(b.directory.boot("worker-0"), netip.Addr{}); again.Addr != first.Addr {
+		t.Errorf("offered %v and then %v", first.Addr, again.Addr)
+	}
+	if b.store.writes.Load() != 0 {
+		t.Error("an offer was written")
+	}
+	if s := b.Stats(); s.Held != 1 || s.Free != 9 {
+		t.Errorf("while it is held: %+v", s)
+	}
+	b.clock.Step(time.Minute)
+	if s := b.Stats(); s.Held != 0 || s.Free != 10 {
+		t.Errorf("after a minute: %+v", s)
+	}
+}
+
+func TestMachinesRenewThroughAnOutage(t *testing.T) {
+	b := machines(t, withRange("192.0.2.10-192.0.2.109"))
+	fleet := map[string]netip.Addr{}
+	for _, name := range names("worker-", 50) {
+		fleet[name] = b.dora(b.directory.boot(name))
+	}
+	b.store.away.Store(true)
+	b.directory.setSynced(false)
+	b.directory.remove("worker-7", false)
+	for range 6 { // three hours
+		b.pass(30 * time.Minute)
+		for name, addr := range fleet {
+			if name == "worker-7" {
+				continue
+			}
+			if a := b.verify(pool.Client{Holder: face(name).String(), Machine: true}, addr); a.Verdict != pool.Grant || a.Addr != addr || a.Lease != time.Hour {
+				t.Fatalf("%s after %s: %+v", name, b.clock.Now().Sub(start), a)
+			}
+		}
+		wantVerdict(t, b.Discover(b.directory.boot("newcomer"), netip.Addr{}), pool.Silent, pool.ReasonNotSynced)
+	}
+	b.store.away.Store(false)
+	b.directory.setSynced(true)
+	b.pass(time.Hour + 9*time.Minute)
+	if s := b.Stats(); s.Bound != 50 {
+		t.Errorf("before the synced directory has lacked the machine for its lease and 10 minutes: %+v", s)
+	}
+	b.pass(2 * time.Minute)
+	if s := b.Stats(); s.Bound != 49 || s.Released != 1 {
+		t.Errorf("after that: %+v", s)
+	}
+	b.granted.GaveUp(fleet["worker-7"], face("worker-7").String(), start)
+}
+
+func TestAddressOfADeletedMachine(t *testing.T) {
+	tests := map[string]struct {
+		seen        bool
+		interrupted bool // the directory loses its connection for a moment
+		kept        time.Duration
+		released    time.Duration
+	}{
+		"deletion seen":                         {seen: true, kept: 50 * time.Second, released: 70 * time.Second},
+		"deletion not seen":                     {kept: 69 * time.Minute, released: 71 * time.Minute},
+		"not seen, and not always synced since": {interrupted: true, kept: 70*time.Minute + 69*time.Minute, released: 70*time.Minute + 72*time.Minute},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := machines(t, withRange("192.0.2.10-192.0.2.10"))
+			addr := b.dora(b.directory.boot("old"))
+			b.directory.remove("old", tt.seen)
+			began := b.clock.Now()
+			if tt.interrupted {
+				b.pass(69 * time.Minute)
+				b.directory.setSynced(false)
+				b.pass(time.Minute)
+				b.directory.setSynced(true)
+			}
+			b.pass(tt.kept - b.clock.Now().Sub(began))
+			wantVerdict(t, b.Discover(b.directory.boot("new"), netip.Addr{}), pool.Silent, pool.ReasonExhausted)
+			b.pass(tt.released - tt.kept)
+			b.granted.GaveUp(addr, face("old").String(), began)
+			if got := b.dora(b.directory.boot("new")); got != addr {
+				t.Errorf("got %v", got)
+			}
+		})
+	}
+}
+
+func TestMachineThatComesBackKeepsItsAddress(t *testing.T) {
+	tests := map[string]func(*bench){
+		"at once": func(b *bench) {
+			b.directory.remove("worker-0", true)
+			b.pass(30 * time.Second)
+		},
+		"after its address was released": func(b *bench) {
+			b.directory.remove("worker-0", true)
+			b.pass(3 * time.Hour)
+		},
+		"after a restart of the server": func(b *bench) {
+			b.directory.remove("worker-0", true)
+			b.pass(3 * time.Hour)
+			b.open()
+		},
+	}
+	for name, meanwhile := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := machines(t)
+			addr := b.dora(b.directory.boot("worker-0"))
+			b.granted.GaveUp(addr, face("worker-0").String(), b.clock.Now())
+			meanwhile(b)
+			b.dora(b.directory.boot("worker-1"))
+			back := b.directory.boot("worker-0")
+			back.MAC = "02:00:00:00:00:99" // what it is called by is no matter
+			if got := b.dora(back); got != addr {
+				t.Errorf("had %v, got %v", addr, got)
+			}
+			b.pass(10 * time.Second)
+			for _, l := range b.Leases() {
+				if l.Addr == addr && l.MAC != back.MAC {
+					t.Errorf("written down with the MAC address %s", l.MAC)
+				}
+			}
+		})
+	}
+}
+
+func TestChurnOfANodePool(t *testing.T) {
+	b := machines(t, withRange("192.0.10.1-192.0.12.88")) // 600
+	generation := func(n int) []string { return names(fmt.Sprintf("g%d-", n), 500) }
+	addrs := map[string]netip.Addr{}
+	for _, name := range generation(0) {
+		addrs[name] = b.dora(b.directory.boot(name))
+	}
+	for g := 1; g <= 4; g++ {
+		before, after := generation(g-1), generation(g)
+		for i := 0; i < 500; i += 50 {
+			for _, name := range before[i : i+50] {
+				b.directory.remove(name, true)
+				b.granted.GaveUp(addrs[name], face(name).String(), b.clock.Now())
+			}
+			for _, name := range after[i : i+50] { // at once, on what is free
+				addrs[name] = b.dora(b.directory.boot(name))
+			}
+			b.pass(70 * time.Second)
+		}
+	}
+	if s := b.Stats(); s.Bound != 500 || s.Exhausted != 0 {
+		t.Errorf("got %+v", s)
+	}
+}
+
+func TestLongestUnusedIsReclaimedFirst(t *testing.T) {
+	b := machines(t, withRange("192.0.2.10-192.0.2.13"))
+	var order []netip.Addr
+	for _, name := range names("old-", 4) {
+		order = append(order, b.dora(b.directory.boot(name)))
+	}
+	for _, i := range []int{2, 0, 3, 1} {
+		b.directory.remove(fmt.Sprint("old-", i), true)
+		b.granted.GaveUp(order[i], face(fmt.Sprint("old-", i)).String(), b.clock.Now())
+		b.pass(2 * time.Minute)
+	}
+	for n, i := range []int{2, 0, 3, 1} {
+		if got := b.dora(b.directory.boot(fmt.Sprint("new-", n))); got != order[i] {
+			t.Errorf("new-%d has %v, want %v", n, got, order[i])
+		}
+	}
+}
+
+func TestReservedAddress(t *testing.T) {
+	outside, inside := netip.MustParseAddr("192.0.3.3"), netip.MustParseAddr("192.0.2.12")
+	reserving := func(b *bench, name string, addr netip.Addr) pool.Client {
+		c := b.directory.boot(name)
+		c.Reserved = addr
+		return c
+	}
+	t.Run("wins", func(t *testing.T) {
+		b := machines(t)
+		for _, addr := range []netip.Addr{outside, inside} {
+			if got := b.dora(reserving(b, "for-"+addr.String(), addr)); got != addr {
+				t.Errorf("reserved %v, got %v", addr, got)
+			}
+		}
+	})
+	t.Run("is not given where another has it, or it is nobody's to have", func(t *testing.T) {
+		b := machines(t)
+		b.dora(reserving(b, "first", inside))
+		for name, addr := range map[string]netip.Addr{
+			"second": inside, "server": netip.MustParseAddr("192.0.2.2"), "elsewhere": netip.MustParseAddr("198.51.100.1"),
+		} {
+			if got := b.dora(reserving(b, name, addr)); got == addr {
+				t.Errorf("%s got %v", name, got)
+			}
+		}
+	})
+	t.Run("moves a machine when it next boots", func(t *testing.T) {
+		b := machines(t)
+		before := b.dora(b.directory.boot("worker-0"))
+		c := reserving(b, "worker-0", outside)
+		if a := b.verify(c, before); a.Verdict != pool.Grant {
+			t.Errorf("a renewal of what it had: %+v", a)
+		}
+		b.granted.GaveUp(before, c.Holder, b.clock.Now())
+		if got := b.dora(c); got != outside {
+			t.Errorf("got %v", got)
+		}
+		b.pass(time.Hour + 11*time.Minute)
+		if s := b.Stats(); s.Bound != 1 || s.Released != 1 {
+			t.Errorf("what it had before is left behind: %+v", s)
+		}
+	})
+}
+
+func TestMachineCannotCollectAddresses(t *testing.T) {
+	b := machines(t)
+	c := b.directory.boot("greedy")
+	addr := b.dora(c)
+	for i := range b.Ranges.Size() {
+		if other := b.Ranges.Addr(i); other != addr {
+			wantVerdict(t, b.Select(t.Context(), c, other), pool.Refuse, pool.ReasonMismatch)
+		}
+	}
+	if s := b.Stats(); s.Bound != 1 {
+		t.Errorf("got %+v", s)
+	}
+}
+
+func TestMachineWithoutABindingKeepsWhatItUses(t *testing.T) {
+	b := machines(t) // as after a lost lease file
+	c, used := b.directory.boot("worker-0"), netip.MustParseAddr("192.0.2.15")
+	if a := b.verify(c, used); a.Verdict != pool.Grant || a.Addr != used {
+		t.Errorf("a free address: %+v", a)
+	}
+	wantVerdict(t, b.verify(b.directory.boot("worker-1"), used), pool.Refuse, pool.ReasonTaken)
+	wantVerdict(t, b.verify(b.directory.boot("worker-2"), netip.MustParseAddr("198.51.100.1")), pool.Refuse, pool.ReasonWrongNet)
+	wantVerdict(t, b.verify(b.directory.boot("worker-3"), netip.MustParseAddr("192.0.9.9")), pool.Refuse, pool.ReasonTaken)
+	b.directory.setSynced(false)
+	wantVerdict(t, b.verify(b.directory.boot("worker-4"), netip.MustParseAddr("198.51.100.1")), pool.Silent, pool.ReasonNotSynced)
+}
+
+func TestReleaseByAMachineFreesNothing(t *testing.T) {
+	b := machines(t)
+	c := b.directory.boot("worker-0")
+	addr := b.dora(c)
+	if why := b.Release(t.Context(), c, addr); why != pool.ReasonMachine {
+		t.Errorf("got %s", why)
+	}
+	b.pass(24 * time.Hour)
+	if s := b.Stats(); s.Bound != 1 {
+		t.Errorf("got %+v", s)
+	}
+}

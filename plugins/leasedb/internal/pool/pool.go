@@ -1,0 +1,170 @@
+// Package pool decides which client has which address. It knows no packet: the plugin turns
+// messages into its calls, for IPv4 and IPv6 alike. What it promises is in a store before
+// it says so; what the store holds it knows, so that a client that has an address needs no store.
+package pool
+
+import (
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/densityops/oooi/plugins/internal/vm"
+	"github.com/densityops/oooi/plugins/leasedb/internal/store"
+)
+
+const (
+	// holdFor is how long an offer is kept for its client.
+	holdFor = time.Minute
+	// goneFor is how long ago a machine's deletion must have been seen before its address is released.
+	goneFor = time.Minute
+	// missingFor is how much longer than a lease a synced directory must have lacked a machine whose
+	// deletion nobody saw.
+	missingFor = 10 * time.Minute
+	// grace is how long after its end an ordinary lease is left alone: clocks differ.
+	grace = time.Minute
+	// affinityFor is how long a released address is remembered as its holder's.
+	affinityFor = 24 * time.Hour
+	// declinesPerClient is how many addresses one client can have quarantined in the time of a quarantine.
+	declinesPerClient = 3
+	// unusableFor is how long an address is left alone whose place in the store something else has.
+	unusableFor = 10 * time.Minute
+	// writeTimeout bounds a write: the client asks again after 4 seconds.
+	writeTimeout = 3 * time.Second
+	// young is the part of an ordinary lease in which it is confirmed as it stands, without a write.
+	young = 4
+)
+
+// Config says what a Pool gives to whom.
+type Config struct {
+	// Ranges are what it chooses from, CIDR is the network that they are in.
+	Ranges Ranges
+	CIDR   netip.Prefix
+	// Own are addresses of the network that no client ever gets, reserved or not; Ranges have none of them.
+	Own []netip.Addr
+	// Lease is what a client is promised at a time; Quarantine, for how long a declined address is not given out.
+	Lease, Quarantine time.Duration
+	Store             store.Store
+	// Directory knows the machines; nil for ordinary leases to everybody.
+	Directory vm.Directory
+	Clock     clock.WithTicker
+	Log       *slog.Logger
+}
+
+// Client is who asks.
+type Client struct {
+	// Holder is the client's identity as bindings have it.
+	Holder string
+	// Machine: the identity is a machine's interface, and lasts as long as that.
+	Machine bool
+	// MAC and Hostname are written down for people.
+	MAC, Hostname string
+	// Reserved is the address that the client is to have; not valid for any.
+	Reserved netip.Addr
+}
+
+// Pool keeps the bindings of one network and address family. All methods are safe for concurrent use.
+type Pool struct {
+	Config
+
+	mu      sync.Mutex
+	entries map[netip.Addr]*entry
+	holders map[string]*holder
+	taken   bitmap // addresses of the ranges that have an entry
+	holds   []hold // in the order of their end; some are over already
+	// reclaimable are addresses that others had and have no more, the longest unused first, as of relisted.
+	reclaimable []netip.Addr
+	relisted    time.Time
+	declines    map[string][]time.Time
+	loaded      bool   // the store's content was told once
+	changes     uint64 // of bindings
+	exhausted   uint64
+	lastCollect time.Time
+	lastWarned  time.Time // that no address is left
+	lastFailed  time.Time // that a write failed, in the log
+
+	// Of its own, so that who tells of a deletion never waits for who asks about machines.
+	seenMu  sync.Mutex
+	deleted map[string]time.Time // by holder, when its machine was seen to go
+}
+
+// entry is what is known of an address; addresses without any are free.
+type entry struct {
+	binding  store.Binding // without Holder: none
+	heldBy   string        // who was offered it, until heldTill
+	heldTill time.Time
+	avoid    time.Time // declined by a client; until then
+	writing  bool      // a write is on its way
+	gone     time.Time // when the holder was seen to be deleted
+	missing  time.Time // since when the directory lacks it
+	// describe is set where the client goes by another MAC or hostname than is written down.
+	describe *Client
+}
+
+// holder is what is known of a client.
+type holder struct {
+	addrs   []netip.Addr // of its bindings
+	held    netip.Addr   // what it was offered
+	writing bool
+}
+
+type hold struct {
+	addr  netip.Addr
+	until time.Time
+}
+
+// New makes a Pool, which knows nothing until Run.
+func New(c Config) *Pool {
+	return &Pool{
+		Config:  c,
+		entries: map[netip.Addr]*entry{}, holders: map[string]*holder{}, taken: newBitmap(c.Ranges.Size()),
+		declines: map[string][]time.Time{}, deleted: map[string]time.Time{},
+	}
+}
+
+// ready reports whether everything is known that a new binding or a refusal depends on.
+func (p *Pool) ready() bool {
+	return p.loaded && p.Store.Synced() && (p.Directory == nil || p.Directory.Synced())
+}
+
+// entry returns an address's entry, made if need be.
+func (p *Pool) entry(a netip.Addr) *entry {
+	e := p.entries[a]
+	if e == nil {
+		e = &entry{}
+		p.entries[a] = e
+		if i, ok := p.Ranges.Number(a); ok {
+			p.taken.set(i, true)
+		}
+	}
+	return e
+}
+
+// tidy forgets an address of which nothing is left to know.
+func (p *Pool) tidy(a netip.Addr) {
+	e := p.entries[a]
+	if e == nil || e.binding.Holder != "" || e.heldBy != "" || e.writing || e.avoid.After(p.Clock.Now()) {
+		return
+	}
+	delete(p.entries, a)
+	if i, ok := p.Ranges.Number(a); ok {
+		p.taken.set(i, false)
+	}
+}
+
+func (p *Pool) holder(name string) *holder {
+	h := p.holders[name]
+	if h == nil {
+		h = &holder{}
+		p.holders[name] = h
+	}
+	return h
+}
+
+func (p *Pool) tidyHolder(name string) {
+	if h := p.holders[name]; h != nil && len(h.addrs) == 0 && !h.held.IsValid() && !h.writing {
+		delete(p.holders, name)
+	}
+}

@@ -1,0 +1,141 @@
+package pool
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// maxSize is how many addresses the ranges of a pool can have: its bitmap is searched whole when
+// nearly all are taken.
+const maxSize = 1 << 20
+
+// Range is an inclusive range of addresses.
+type Range struct{ First, Last netip.Addr }
+
+// ParseRange reads "FIRST-LAST" or "ADDRESS".
+func ParseRange(s string) (Range, error) {
+	first, last, two := strings.Cut(s, "-")
+	if !two {
+		last = first
+	}
+	var r Range
+	var err error
+	if r.First, err = netip.ParseAddr(first); err != nil {
+		return Range{}, fmt.Errorf("%q is not an address", first)
+	}
+	if r.Last, err = netip.ParseAddr(last); err != nil {
+		return Range{}, fmt.Errorf("%q is not an address", last)
+	}
+	switch {
+	case r.First.Zone() != "" || r.Last.Zone() != "":
+		return Range{}, fmt.Errorf("%q has a zone", s)
+	case r.First.Is4() != r.Last.Is4():
+		return Range{}, errors.New("its ends are of two address families")
+	case r.Last.Less(r.First):
+		return Range{}, fmt.Errorf("%v comes after %v", r.First, r.Last)
+	}
+	return r, nil
+}
+
+// String returns "FIRST-LAST".
+func (r Range) String() string { return r.First.String() + "-" + r.Last.String() }
+
+// Contains reports whether an address is in the range.
+func (r Range) Contains(a netip.Addr) bool { return !a.Less(r.First) && !r.Last.Less(a) }
+
+// Ranges numbers the addresses of several ranges without those excluded, from 0.
+type Ranges struct {
+	parts []part // ascending
+	size  int
+}
+
+type part struct {
+	Range
+
+	from int // the number of First
+}
+
+// NewRanges makes Ranges of disjoint ranges, all of one family and together of at most 2^20 addresses.
+func NewRanges(ranges, excluded []Range) (Ranges, error) {
+	ranges, excluded = slices.Clone(ranges), slices.Clone(excluded)
+	byFirst := func(a, b Range) int { return a.First.Compare(b.First) }
+	slices.SortFunc(ranges, byFirst)
+	slices.SortFunc(excluded, byFirst)
+	for i, r := range ranges {
+		if i > 0 && ranges[i-1].Contains(r.First) {
+			return Ranges{}, fmt.Errorf("ranges %v and %v overlap", ranges[i-1], r)
+		}
+		if high(r.First) != high(r.Last) || low(r.Last)-low(r.First) >= maxSize {
+			return Ranges{}, fmt.Errorf("range %v has more than %d addresses", r, maxSize)
+		}
+	}
+	var all Ranges
+	for _, r := range ranges {
+		for _, x := range excluded {
+			if x.Last.Less(r.First) || r.Last.Less(x.First) {
+				continue
+			}
+			if r.First.Less(x.First) {
+				all.add(Range{r.First, x.First.Prev()})
+			}
+			r.First = x.Last.Next() // not valid after the last address there is
+			if !r.First.IsValid() || r.Last.Less(r.First) {
+				r = Range{}
+				break
+			}
+		}
+		if r.First.IsValid() {
+			all.add(r)
+		}
+	}
+	if all.size == 0 {
+		return Ranges{}, errors.New("the ranges have no address that is not excluded")
+	}
+	if all.size > maxSize {
+		return Ranges{}, fmt.Errorf("the ranges have %d addresses, more than %d", all.size, maxSize)
+	}
+	return all, nil
+}
+
+func (r *Ranges) add(one Range) {
+	r.parts = append(r.parts, part{one, r.size})
+	r.size += int(low(one.Last)-low(one.First)) + 1 //nolint:gosec // NewRanges has bounded it
+}
+
+// Size is how many addresses there are.
+func (r Ranges) Size() int { return r.size }
+
+// Number returns an address's number, and whether it is in the ranges.
+func (r Ranges) Number(a netip.Addr) (int, bool) {
+	i, found := slices.BinarySearchFunc(r.parts, a, func(p part, a netip.Addr) int { return p.First.Compare(a) })
+	if !found {
+		i--
+	}
+	if i < 0 || !r.parts[i].Contains(a) {
+		return 0, false
+	}
+	return r.parts[i].from + int(low(a)-low(r.parts[i].First)), true //nolint:gosec // NewRanges has bounded it
+}
+
+// Addr is the inverse of Number.
+func (r Ranges) Addr(number int) netip.Addr {
+	i, found := slices.BinarySearchFunc(r.parts, number, func(p part, n int) int { return p.from - n })
+	if !found {
+		i--
+	}
+	p := r.parts[i]
+	bytes := p.First.As16()
+	binary.BigEndian.PutUint64(bytes[8:], low(p.First)+uint64(number-p.from)) //nolint:gosec // number is not below from
+	a := netip.AddrFrom16(bytes)
+	if p.First.Is4() {
+		return a.Unmap()
+	}
+	return a
+}
+
+func high(a netip.Addr) uint64 { b := a.As16(); return binary.BigEndian.Uint64(b[:8]) }
+func low(a netip.Addr) uint64  { b := a.As16(); return binary.BigEndian.Uint64(b[8:]) }

@@ -1,0 +1,82 @@
+package store
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// snapshotVersion is of the file's layout.
+const snapshotVersion = 1
+
+// Snapshot is what a replica knew, kept in a file for a restart while its store is away.
+type Snapshot struct {
+	Version  int       `json:"version"`
+	Pool     string    `json:"pool"`
+	Revision uint64    `json:"revision"`
+	Written  time.Time `json:"written"`
+	Bindings []Binding `json:"bindings"`
+}
+
+// ReadSnapshot reads a pool's snapshot file. A file that is damaged, of another pool or of another version is an
+// error; one that does not exist yet is os.ErrNotExist.
+func ReadSnapshot(path, pool string) (Snapshot, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return Snapshot{}, fmt.Errorf("reading the snapshot file: %w", err)
+	}
+	s, err := decodeSnapshot(data)
+	if err == nil && s.Pool != pool {
+		err = fmt.Errorf("it is of pool %q, not %q", s.Pool, pool)
+	}
+	if err != nil {
+		return Snapshot{}, fmt.Errorf("snapshot file %s is not used: %w", path, err)
+	}
+	return s, nil
+}
+
+func decodeSnapshot(data []byte) (Snapshot, error) {
+	var s Snapshot
+	if err := json.Unmarshal(data, &s); err != nil {
+		return Snapshot{}, fmt.Errorf("decoding it: %w", err)
+	}
+	if s.Version != snapshotVersion {
+		return Snapshot{}, fmt.Errorf("it has version %d, want %d", s.Version, snapshotVersion)
+	}
+	for _, b := range s.Bindings {
+		if !b.Addr.IsValid() || b.Holder == "" {
+			return Snapshot{}, fmt.Errorf("it has a binding of %v to %q", b.Addr, b.Holder)
+		}
+	}
+	return s, nil
+}
+
+// WriteSnapshot replaces the file as a whole: a reader finds the old one or the new.
+func WriteSnapshot(path string, s Snapshot) error {
+	s.Version = snapshotVersion
+	data, err := json.Marshal(s)
+	if err != nil {
+		return fmt.Errorf("encoding the snapshot: %w", err)
+	}
+	temp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("writing the snapshot file: %w", err)
+	}
+	defer os.Remove(temp.Name()) //nolint:errcheck // gone already once renamed
+	_, err = temp.Write(data)
+	if err == nil {
+		err = temp.Sync()
+	}
+	if closeErr := temp.Close(); err == nil {
+		err = closeErr
+	}
+	if err == nil {
+		err = os.Rename(temp.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("writing the snapshot file: %w", err)
+	}
+	return nil
+}

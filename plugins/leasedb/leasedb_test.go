@@ -1,0 +1,177 @@
+package leasedb
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	coredhcp "github.com/coredhcp/coredhcp/config"
+	"github.com/coredhcp/coredhcp/plugins"
+	"github.com/coredhcp/coredhcp/plugins/netmask"
+	"github.com/coredhcp/coredhcp/plugins/router"
+	"github.com/coredhcp/coredhcp/plugins/serverid"
+	"github.com/insomniacslk/dhcp/dhcpv4"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+func shutdown(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // the test's own may be over
+	defer cancel()
+	if err := Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// The last example of the README runs in CoreDHCP as it is.
+func TestInStockCoreDHCP(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	examples := regexp.MustCompile("(?s)~~~ yaml\n(.*?)~~~").FindAllSubmatch(readme, -1)
+	text := string(examples[len(examples)-1][1])
+	dir := t.TempDir()
+	text = strings.NewReplacer("/var/lib/oooi", dir, "%eth1", "%lo").Replace(text)
+	path := filepath.Join(dir, "config.yml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := coredhcp.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []*plugins.Plugin{&Plugin, &netmask.Plugin, &router.Plugin, &serverid.Plugin} {
+		if plugins.RegisteredPlugins[p.Name] == nil {
+			if err := plugins.RegisterPlugin(p); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	four, six, err := plugins.LoadPlugins(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { shutdown(t) })
+	await(t, "the file to be read", Ready)
+	if len(four) != 3 || len(six) != 2 {
+		t.Fatalf("%d and %d handlers", len(four), len(six))
+	}
+	req := message(dhcpv4.MessageTypeDiscover, mac(1))
+	resp, err := dhcpv4.NewReplyFromRequest(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.UpdateOption(dhcpv4.OptMessageType(dhcpv4.MessageTypeOffer))
+	for _, handle := range four {
+		next, stop := handle(req, resp)
+		if stop {
+			t.Fatal("the chain ended")
+		}
+		resp = next
+	}
+	if addr := resp.YourIPAddr; !addr.Mask(resp.SubnetMask()).Equal(ip("192.0.2.0")) || len(resp.Router()) != 1 || resp.IPAddressLeaseTime(0) != 12*time.Hour {
+		t.Errorf("got %v", resp)
+	}
+}
+
+func TestExamplesAreValid(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := regexp.MustCompile(`(?m)^    - leasedb: (.*)$`).FindAllSubmatch(readme, -1)
+	if len(lines) != 3 {
+		t.Fatalf("found %d examples", len(lines))
+	}
+	for _, line := range lines {
+		if err := Check(strings.Contains(string(line[1]), "cidr=2001:"), strings.Fields(string(line[1]))...); err != nil {
+			t.Errorf("%s: %v", line[1], err)
+		}
+	}
+}
+
+func TestOneProcess(t *testing.T) {
+	t.Cleanup(func() { shutdown(t) })
+	if !Ready() {
+		t.Error("not ready without any pool")
+	}
+	arguments := strings.Fields(bolt(t) + network)
+	handle, err := setup4(arguments...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := setup4(arguments...); err == nil || !strings.Contains(err.Error(), "pool=default is there twice") {
+		t.Errorf("the same pool again: %v", err)
+	}
+	if _, err := setup6("store=sqlite"); err == nil {
+		t.Error("a bad argument was let pass")
+	}
+	await(t, "the file to be read", Ready)
+	dora(t, running()[0], mac(1))
+
+	states := Status()
+	if len(states) != 1 || states[0].Addresses.Bound != 1 || len(states[0].Leases) != 1 || states[0].Leases[0].Holder != "mac:01020000000001" {
+		t.Errorf("got %+v", states)
+	}
+	if _, err := json.Marshal(states); err != nil {
+		t.Error(err)
+	}
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(Collector())
+	want := `
+# HELP coredhcp_leasedb_addresses Addresses by state: bound, released, held, quarantined, free.
+# TYPE coredhcp_leasedb_addresses gauge
+coredhcp_leasedb_addresses{family="ipv4",pool="default",state="bound"} 1
+coredhcp_leasedb_addresses{family="ipv4",pool="default",state="free"} 89
+coredhcp_leasedb_addresses{family="ipv4",pool="default",state="held"} 0
+coredhcp_leasedb_addresses{family="ipv4",pool="default",state="quarantined"} 0
+coredhcp_leasedb_addresses{family="ipv4",pool="default",state="released"} 0
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "coredhcp_leasedb_addresses"); err != nil {
+		t.Error(err)
+	}
+	if n, err := testutil.GatherAndCount(registry, "coredhcp_leasedb_store_seconds"); err != nil || n == 0 {
+		t.Errorf("the store is not measured: %d, %v", n, err)
+	}
+	silences := testutil.ToFloat64(silencesTotal.WithLabelValues("nothing-to-say", "default", "ipv4"))
+	req := message(dhcpv4.MessageTypeRelease, mac(1), dhcpv4.WithClientIP(states[0].Leases[0].Addr.AsSlice()))
+	resp, err := dhcpv4.NewReplyFromRequest(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp, stop := handle(req, resp); resp != nil || !stop {
+		t.Errorf("RELEASE is answered with %v", resp)
+	}
+	if got := testutil.ToFloat64(silencesTotal.WithLabelValues("nothing-to-say", "default", "ipv4")); got != silences+1 {
+		t.Errorf("counted %v silences", got-silences)
+	}
+	shutdown(t)
+	if len(Status()) != 0 || !Ready() {
+		t.Error("something is left after the end")
+	}
+}
+
+func TestShutdownHasADeadline(t *testing.T) {
+	t.Cleanup(func() { shutdown(t) })
+	if _, err := setup4(strings.Fields(bolt(t) + network)...); err != nil {
+		t.Fatal(err)
+	}
+	i := running()[0]
+	if !i.enter() { // a message that is being worked on
+		t.Fatal("it has ended")
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := Shutdown(over); err == nil || !strings.Contains(err.Error(), "default") {
+		t.Errorf("got %v", err)
+	}
+	i.messages.Done()
+	await(t, "the rest of the end", func() bool { return i.ctx.Err() != nil })
+}

@@ -1,0 +1,125 @@
+package leasedb
+
+import (
+	"errors"
+	"net/netip"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
+
+	"github.com/densityops/oooi/plugins/leasedb/internal/store"
+	"github.com/densityops/oooi/test/lab"
+)
+
+func TestOutageOfTheAPIServer(t *testing.T) {
+	cp := plane.Get(t)
+	ns, file := cp.Namespace(t), filepath.Join(t.TempDir(), "snapshot.json")
+	d := fleet(50)
+	l := &lan{replicas: []*replica{kubernetes(t, d, ns, "10.0.0.2", "snapshot="+file)}}
+	var addrs []netip.Addr
+	for n := range 40 {
+		addr, err := l.boot(mac(n), time.Now().Add(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		addrs = append(addrs, addr)
+	}
+	await(t, "the snapshot file", func() bool {
+		s, err := store.ReadSnapshot(file, "clusters.demo/ipv4")
+		return err == nil && len(s.Bindings) == len(addrs)
+	})
+	renewed := func(r *replica) {
+		t.Helper()
+		for n, addr := range addrs {
+			ack := want(t, r.instance, message(dhcpv4.MessageTypeRequest, mac(n), dhcpv4.WithClientIP(addr.AsSlice())), dhcpv4.MessageTypeAck)
+			if ack.IPAddressLeaseTime(0) != lease {
+				t.Fatalf("renewed for %s", ack.IPAddressLeaseTime(0))
+			}
+			want(t, r.instance, message(dhcpv4.MessageTypeDiscover, mac(n)), dhcpv4.MessageTypeOffer)
+		}
+	}
+	outage := lab.StartOutage(t, cp)
+	await(t, "the outage to be noticed", func() bool { return !l.replicas[0].pool.Stats().Synced })
+	renewed(l.replicas[0])
+	want(t, l.replicas[0].instance, message(dhcpv4.MessageTypeDiscover, mac(45)), dhcpv4.MessageTypeNone)
+
+	// Restarted while the API server is away, it knows them from its file, and refuses nobody.
+	end(t, l.replicas[0].instance)
+	l.replicas[0] = unsynced(t, d, ns, "10.0.0.2", "snapshot="+file)
+	renewed(l.replicas[0])
+	want(t, l.replicas[0].instance, message(dhcpv4.MessageTypeDiscover, mac(45)), dhcpv4.MessageTypeNone)
+	want(t, l.replicas[0].instance, message(dhcpv4.MessageTypeRequest, mac(0), dhcpv4.WithClientIP(ip("198.51.100.1"))), dhcpv4.MessageTypeNone)
+	outage.End(t)
+	for n := 40; n < 50; n++ {
+		if _, err := l.boot(mac(n), time.Now().Add(time.Minute)); err != nil {
+			t.Error(err)
+		}
+	}
+	renewed(l.replicas[0])
+	if err := l.granted.Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// unsynced is kubernetes without an API server to wait for.
+func unsynced(t *testing.T, d *directory, namespace, server, more string) *replica {
+	t.Helper()
+	c, err := parse([]string{
+		"store=kubernetes", "namespace=" + namespace, "pool=clusters.demo", "kubeconfig=" + plane.Get(t).Kubeconfig(),
+		"cidr=10.0.0.0/16", "range=10.0.1.0-10.0.9.255", "server=" + server, more,
+	}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i, err := open(c, d, discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	i.run()
+	t.Cleanup(func() { end(t, i) })
+	return &replica{instance: i}
+}
+
+func TestAPIServerIsKilledUnderLoad(t *testing.T) {
+	cp := plane.Get(t)
+	const clients = 1500
+	ns := cp.Namespace(t)
+	d := fleet(clients)
+	l := &lan{replicas: []*replica{kubernetes(t, d, ns, "10.0.0.2", ""), kubernetes(t, d, ns, "10.0.0.3", "")}}
+	addrs := make([]netip.Addr, clients)
+	var next atomic.Int64
+	var group sync.WaitGroup
+	deadline := time.Now().Add(3 * time.Minute)
+	for range 40 {
+		group.Go(func() {
+			for n := next.Add(1) - 1; n < clients; n = next.Add(1) - 1 {
+				var err error
+				if addrs[n], err = l.boot(mac(int(n)), deadline); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for _, after := range []int64{200, 800} {
+		await(t, "the load to go on", func() bool { return l.acks.Load() >= after })
+		if err := cp.KillAPIServer(); err != nil {
+			t.Error(err)
+		}
+		if err := cp.StartAPIServer(t.Context()); err != nil {
+			t.Fatal(errors.Join(err, errors.New("the API server did not come back")))
+		}
+	}
+	group.Wait()
+	if err := l.granted.Check(); err != nil {
+		t.Error(err)
+	}
+	t.Logf("%d rounds, %d NAKs for %d clients", l.retries.Load(), l.naks.Load(), clients)
+	fresh := kubernetes(t, d, ns, "10.0.0.4", "")
+	for n, addr := range addrs {
+		want(t, fresh.instance, message(dhcpv4.MessageTypeRequest, mac(n), dhcpv4.WithClientIP(addr.AsSlice())), dhcpv4.MessageTypeAck)
+	}
+}

@@ -1,0 +1,149 @@
+package leasedb
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
+
+	"github.com/densityops/oooi/plugins/internal/vm"
+	"github.com/densityops/oooi/plugins/leasedb/internal/leasetest"
+)
+
+const lease = time.Hour
+
+var begin = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// replica is a server on a network that a test can take it off.
+type replica struct {
+	*instance
+
+	dead atomic.Bool
+}
+
+// lan is a network with clients and servers on it, and a log of what the clients were told.
+type lan struct {
+	replicas []*replica
+	granted  leasetest.Log
+	acks     atomic.Int64
+	naks     atomic.Int64
+	retries  atomic.Int64
+}
+
+// broadcast hands a message to every server, each in its own time, and returns the answers. What a
+// server says after it has died nobody hears.
+func (l *lan) broadcast(m *dhcpv4.DHCPv4) []*dhcpv4.DHCPv4 {
+	answers := make([]*dhcpv4.DHCPv4, len(l.replicas))
+	var group sync.WaitGroup
+	for n, r := range l.replicas {
+		if r.dead.Load() {
+			continue
+		}
+		group.Go(func() {
+			resp, ok := exchange(r.instance, m)
+			if ok && !r.dead.Load() {
+				answers[n] = resp
+			}
+		})
+	}
+	group.Wait()
+	var heard []*dhcpv4.DHCPv4
+	for _, a := range answers {
+		if a != nil {
+			heard = append(heard, a)
+		}
+	}
+	return heard
+}
+
+// boot is a client that asks until it has an address, or the deadline is over.
+func (l *lan) boot(hw net.HardwareAddr, deadline time.Time) (netip.Addr, error) {
+	for ; time.Now().Before(deadline); time.Sleep(time.Duration(20+rand.IntN(60)) * time.Millisecond) {
+		l.retries.Add(1)
+		offers := l.broadcast(message(dhcpv4.MessageTypeDiscover, hw))
+		if len(offers) == 0 {
+			continue
+		}
+		offer := offers[rand.IntN(len(offers))]
+		request := message(dhcpv4.MessageTypeRequest, hw, withWanted(offer.YourIPAddr),
+			dhcpv4.WithOption(dhcpv4.OptServerIdentifier(offer.ServerIdentifier())))
+		for range 3 {
+			answers := l.broadcast(request)
+			if len(answers) == 0 {
+				continue
+			}
+			if answers[0].MessageType() != dhcpv4.MessageTypeAck {
+				l.naks.Add(1)
+				break
+			}
+			addr, _ := address(answers[0].YourIPAddr)
+			l.granted.Granted(addr, hw.String(), begin, lease)
+			l.acks.Add(1)
+			return addr, nil
+		}
+	}
+	return netip.Addr{}, fmt.Errorf("%s has no address", hw)
+}
+
+// kubernetes starts a replica on Lease objects.
+func kubernetes(tb testing.TB, d vm.Directory, namespace, server, more string) *replica {
+	tb.Helper()
+	return &replica{instance: serve(tb, d, fmt.Sprintf(
+		"store=kubernetes namespace=%s pool=clusters.demo kubeconfig=%s cidr=10.0.0.0/16 range=10.0.1.0-10.0.9.255 server=%s %s",
+		namespace, plane.Get(tb).Kubeconfig(), server, more))}
+}
+
+func fleet(n int) *directory {
+	d := newDirectory()
+	for i := range n {
+		d.boot(fmt.Sprint("worker-", i), mac(i))
+	}
+	return d
+}
+
+func TestTwoReplicasAndTwoThousandClientsAtOnce(t *testing.T) {
+	const clients = 2000
+	ns := plane.Get(t).Namespace(t)
+	d := fleet(clients)
+	l := &lan{replicas: []*replica{kubernetes(t, d, ns, "10.0.0.2", ""), kubernetes(t, d, ns, "10.0.0.3", "")}}
+	addrs := make([]netip.Addr, clients)
+	deadline := time.Now().Add(2 * time.Minute)
+	var group sync.WaitGroup
+	for n := range clients {
+		group.Go(func() {
+			var err error
+			if addrs[n], err = l.boot(mac(n), deadline); err != nil {
+				t.Error(err)
+			}
+			if l.acks.Load() >= clients/2 {
+				l.replicas[1].dead.Store(true) // in the middle of everything
+			}
+		})
+	}
+	group.Wait()
+	if err := l.granted.Check(); err != nil {
+		t.Error(err)
+	}
+	if got := l.granted.Holders(); got != clients {
+		t.Errorf("%d clients have an address, want %d", got, clients)
+	}
+	t.Logf("%d rounds, %d NAKs for %d clients", l.retries.Load(), l.naks.Load(), clients)
+
+	survivor := l.replicas[0]
+	for n, addr := range addrs { // whoever gave it
+		await(t, "the survivor to know them all", func() bool {
+			resp, ok := exchange(survivor.instance, message(dhcpv4.MessageTypeRequest, mac(n), dhcpv4.WithClientIP(addr.AsSlice())))
+			return ok && resp.MessageType() == dhcpv4.MessageTypeAck
+		})
+	}
+	fresh := kubernetes(t, d, ns, "10.0.0.4", "")
+	for n, addr := range addrs {
+		want(t, fresh.instance, message(dhcpv4.MessageTypeRequest, mac(n), dhcpv4.WithClientIP(addr.AsSlice())), dhcpv4.MessageTypeAck)
+	}
+}
