@@ -10,9 +10,11 @@ TESTFLAGS ?= -race -timeout 20m
 LDFLAGS := -s -w -X github.com/coredns/coredns/coremain.GitCommit=oooi-$(VERSION)
 
 # Debian packages that are installed when missing: a C compiler for the race
-# detector, dig, curl and ip for the demo, and dnsperf for the benchmark and its test.
+# detector, dig, curl and ip for the demo, dnsperf and haproxy for the benchmark and its test,
+# and three DHCP clients for test/dhcp.
 # python3-venv, asked for below, is for Envoy, which comes as a Python package.
-PACKAGES := gcc:gcc libc6-dev:/usr/include/stdlib.h bind9-dnsutils:dig curl:curl iproute2:ip dnsperf:dnsperf
+PACKAGES := gcc:gcc libc6-dev:/usr/include/stdlib.h bind9-dnsutils:dig curl:curl iproute2:ip dnsperf:dnsperf haproxy:/usr/sbin/haproxy \
+	isc-dhcp-client:dhclient busybox-static:busybox dhcpcd-base:dhcpcd
 
 .PHONY: help
 help: ## Show this help
@@ -27,7 +29,7 @@ test: deps lab ## Run all unit and integration tests with the race detector
 	$(GO) test $(TESTFLAGS) ./...
 
 .PHONY: bench
-bench: deps lab ## Measure our plugins against their peers, in one run
+bench: deps lab ## Measure our daemons against their peers, in one run
 	@$(GO) run ./test/bench
 
 .PHONY: lint
@@ -36,7 +38,7 @@ lint: bin/golangci-lint ## Run the linters
 	cd test/controlplane && CGO_ENABLED=0 $(GO) vet ./... # as it is built, so that nothing is compiled twice
 
 .PHONY: build
-build: bin/coredns bin/xdsd ## Build the binaries into bin/
+build: bin/coredns bin/xdsd bin/coredhcp ## Build the binaries into bin/
 
 # The go command knows what is up to date, so these always ask it.
 .PHONY: bin/coredns
@@ -48,6 +50,11 @@ bin/coredns:
 bin/xdsd:
 	@echo "building $@"
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $@ ./xdsd
+
+.PHONY: bin/coredhcp
+bin/coredhcp:
+	@echo "building $@"
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $@ ./coredhcpbuild
 
 .PHONY: lab
 lab: ## Build control planes and MetalLB, and fetch Envoy, for tests and demo (minutes, once)

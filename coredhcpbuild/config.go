@@ -1,0 +1,208 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/coredhcp/coredhcp/config"
+	"github.com/coredhcp/coredhcp/handler"
+	"github.com/coredhcp/coredhcp/plugins"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/densityops/oooi/plugins/kubevirt"
+	"github.com/densityops/oooi/plugins/leasedb"
+)
+
+// configuration is CoreDHCP's, and where in its file the plugins are.
+type configuration struct {
+	*config.Config
+
+	path           string
+	lines4, lines6 []int
+}
+
+// load reads a configuration file. CoreDHCP takes much that it then ignores; here that is an
+// error which names its line.
+func load(path string) (*configuration, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the configuration: %w", err)
+	}
+	c := &configuration{path: path}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(data, &doc); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if len(doc.Content) == 0 {
+		return nil, fmt.Errorf("%s: it is empty: want server4 or server6", path)
+	}
+	for key, value := range pairs(doc.Content[0]) {
+		switch key.Value {
+		case "server4":
+			c.lines4, err = c.server(value, key.Value)
+		case "server6":
+			c.lines6, err = c.server(value, key.Value)
+		default:
+			err = c.errorf(key, "%q is neither server4 nor server6", key.Value)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if doc.Content[0].Kind != yaml.MappingNode {
+		return nil, c.errorf(doc.Content[0], "want server4 or server6")
+	}
+	if c.Config, err = config.Load(path); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return c, nil
+}
+
+func (c *configuration) errorf(at *yaml.Node, format string, args ...any) error {
+	return fmt.Errorf("%s:%d: %s", c.path, at.Line, fmt.Sprintf(format, args...))
+}
+
+// pairs goes over the keys and values of a mapping; other nodes have none.
+func pairs(n *yaml.Node) func(func(key, value *yaml.Node) bool) {
+	return func(yield func(key, value *yaml.Node) bool) {
+		if n.Kind != yaml.MappingNode {
+			return
+		}
+		for pair := range slices.Chunk(n.Content, 2) {
+			if !yield(pair[0], pair[1]) {
+				return
+			}
+		}
+	}
+}
+
+// server checks the part of one protocol, and returns the lines of its plugins.
+func (c *configuration) server(n *yaml.Node, name string) ([]int, error) {
+	if n.Kind != yaml.MappingNode {
+		return nil, c.errorf(n, "%s: want listen and plugins", name)
+	}
+	var lines []int
+	for key, value := range pairs(n) {
+		switch key.Value {
+		case "listen", "interface":
+			if err := c.listen(value, name+"."+key.Value); err != nil {
+				return nil, err
+			}
+		case "plugins":
+			for _, item := range value.Content {
+				if err := c.plugin(item); err != nil {
+					return nil, err
+				}
+				lines = append(lines, item.Line)
+			}
+		default:
+			return nil, c.errorf(key, "%s: %q is none of listen, interface and plugins", name, key.Value)
+		}
+	}
+	if len(lines) == 0 {
+		return nil, c.errorf(n, "%s: plugins: want a list of at least one", name)
+	}
+	return lines, c.order(n)
+}
+
+// order checks that who knows the machines comes before who asks for them: leasedb would
+// take all for strangers, whose leases end by the clock.
+func (c *configuration) order(server *yaml.Node) error {
+	leases := false
+	for key, value := range pairs(server) {
+		for _, item := range value.Content {
+			if key.Value != "plugins" {
+				break
+			}
+			switch item.Content[0].Value {
+			case leasedb.Plugin.Name:
+				leases = true
+			case kubevirt.Plugin.Name:
+				if leases {
+					return c.errorf(item, "kubevirt: it has to stand before leasedb")
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (c *configuration) listen(n *yaml.Node, name string) error {
+	for _, item := range append([]*yaml.Node{n}, n.Content...) {
+		if item.Kind == yaml.MappingNode || item != n && item.Kind != yaml.ScalarNode {
+			return c.errorf(item, "%s: want an address such as \"%%net1\", or a list of them", name)
+		}
+	}
+	return nil
+}
+
+// plugin checks one entry of a list of plugins. CoreDHCP would take a list or a mapping for
+// no arguments at all.
+func (c *configuration) plugin(n *yaml.Node) error {
+	if n.Kind != yaml.MappingNode || len(n.Content) != 2 {
+		return c.errorf(n, "want one plugin, as \"name: arguments\"")
+	}
+	name, args := n.Content[0], n.Content[1]
+	if plugins.RegisteredPlugins[name.Value] == nil {
+		return c.errorf(name, "unknown plugin %q: want one of %s", name.Value, names())
+	}
+	if args.Kind != yaml.ScalarNode {
+		return c.errorf(args, "%s: its arguments are one text, such as \"key=value key=value\", and not a list or mapping", name.Value)
+	}
+	return nil
+}
+
+func names() string {
+	var list []string
+	for _, p := range known() {
+		list = append(list, p.Name)
+	}
+	slices.Sort(list)
+	return strings.Join(list, ", ")
+}
+
+// each calls a function for each plugin of both protocols, and names the plugin's line in its
+// error.
+func (c *configuration) each(f func(one *config.Config, p config.PluginConfig) error) error {
+	var all []error
+	for _, part := range []struct {
+		server *config.ServerConfig
+		lines  []int
+		one    func(*config.ServerConfig) *config.Config
+	}{
+		{c.Server4, c.lines4, func(s *config.ServerConfig) *config.Config { return &config.Config{Server4: s} }},
+		{c.Server6, c.lines6, func(s *config.ServerConfig) *config.Config { return &config.Config{Server6: s} }},
+	} {
+		if part.server == nil {
+			continue
+		}
+		for i, p := range part.server.Plugins {
+			one := part.one(&config.ServerConfig{Plugins: []config.PluginConfig{p}})
+			err := f(one, p)
+			if err != nil && !strings.HasPrefix(err.Error(), p.Name+":") { // as ours say themselves
+				err = fmt.Errorf("%s: %w", p.Name, err)
+			}
+			if err != nil {
+				all = append(all, fmt.Errorf("%s:%d: %w", c.path, part.lines[i], err))
+			}
+		}
+	}
+	return errors.Join(all...)
+}
+
+// handlers sets the plugins for IPv4 up, one after the other and none after one that failed.
+func (c *configuration) handlers() (list []handler.Handler4, err error) {
+	failed := false
+	err = c.each(func(one *config.Config, _ config.PluginConfig) error {
+		if failed || one.Server4 == nil {
+			return nil
+		}
+		more, _, err := plugins.LoadPlugins(one)
+		list, failed = append(list, more...), err != nil
+		return err
+	})
+	return list, err
+}

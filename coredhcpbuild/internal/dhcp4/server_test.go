@@ -1,0 +1,423 @@
+package dhcp4
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coredhcp/coredhcp/handler"
+	"github.com/insomniacslk/dhcp/dhcpv4"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+// patience is for what happens at once on an idle machine.
+const patience = 30 * time.Second
+
+// request makes a packet of a client, by the last number of its MAC address.
+func request(tb testing.TB, client, xid byte, kind dhcpv4.MessageType, mods ...dhcpv4.Modifier) *dhcpv4.DHCPv4 {
+	tb.Helper()
+	mods = append([]dhcpv4.Modifier{
+		dhcpv4.WithMessageType(kind), dhcpv4.WithHwAddr(net.HardwareAddr{2, 0, 0, 0, 0, client}),
+		dhcpv4.WithTransactionID(dhcpv4.TransactionID{0, 0, 0, xid}),
+	}, mods...)
+	p, err := dhcpv4.New(mods...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return p
+}
+
+// newServer makes a server on loopback.
+func newServer(t *testing.T, limit int, drain time.Duration, handlers ...handler.Handler4) *Server {
+	t.Helper()
+	s, err := Listen(t.Context(), Options{
+		Listen: []net.UDPAddr{{IP: net.IPv4(127, 0, 0, 1)}}, Handlers: handlers, Limit: limit, Drain: drain,
+		Log: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func (s *Server) dropped(reason string) int {
+	return int(testutil.ToFloat64(s.metrics.dropped.WithLabelValues(reason)))
+}
+
+func TestWhatIsSent(t *testing.T) {
+	ours, other, address := net.IPv4(192, 0, 2, 2), net.IPv4(192, 0, 2, 3), net.IPv4(192, 0, 2, 100)
+	relay := net.IPv4(198, 51, 100, 1)
+	yours := func(ip net.IP) dhcpv4.Modifier { return dhcpv4.WithYourIP(ip) }
+	nak := dhcpv4.WithMessageType(dhcpv4.MessageTypeNak)
+	chosen := func(ip net.IP) dhcpv4.Modifier { return dhcpv4.WithOption(dhcpv4.OptServerIdentifier(ip)) }
+	for _, tc := range []struct {
+		name    string
+		kind    dhcpv4.MessageType
+		request []dhcpv4.Modifier
+		plugins []dhcpv4.Modifier
+		from    net.IP
+		to      string // or why not
+	}{
+		{"an offer", dhcpv4.MessageTypeDiscover, nil, []dhcpv4.Modifier{yours(address)}, nil, "255.255.255.255:68"},
+		{"an offer that may be unicast", dhcpv4.MessageTypeDiscover, []dhcpv4.Modifier{dhcpv4.WithBroadcast(false)}, []dhcpv4.Modifier{yours(address)}, nil, "255.255.255.255:68"},
+		{"an offer without address", dhcpv4.MessageTypeDiscover, nil, nil, nil, dropNoAddress},
+		{"who has chosen us", dhcpv4.MessageTypeRequest, []dhcpv4.Modifier{chosen(ours)}, []dhcpv4.Modifier{yours(address)}, nil, "255.255.255.255:68"},
+		{"who has chosen another", dhcpv4.MessageTypeRequest, []dhcpv4.Modifier{chosen(other)}, []dhcpv4.Modifier{yours(address)}, nil, dropOtherServer},
+		{"who has chosen what a plugin calls us", dhcpv4.MessageTypeRequest, []dhcpv4.Modifier{chosen(other)}, []dhcpv4.Modifier{yours(address), chosen(other)}, nil, "255.255.255.255:68"},
+		{"renewal", dhcpv4.MessageTypeRequest, []dhcpv4.Modifier{dhcpv4.WithClientIP(address)}, []dhcpv4.Modifier{yours(address)}, address, "192.0.2.100:68"},
+		{"renewal of an address that it comes not from", dhcpv4.MessageTypeRequest, []dhcpv4.Modifier{dhcpv4.WithClientIP(address)}, []dhcpv4.Modifier{yours(address)}, other, "255.255.255.255:68"},
+		{"a refusal", dhcpv4.MessageTypeRequest, []dhcpv4.Modifier{dhcpv4.WithClientIP(address)}, []dhcpv4.Modifier{nak, yours(address)}, address, "255.255.255.255:68"},
+		{"through a relay agent", dhcpv4.MessageTypeDiscover, []dhcpv4.Modifier{dhcpv4.WithGatewayIP(relay)}, []dhcpv4.Modifier{yours(address)}, relay, "198.51.100.1:67"},
+		{"a refusal through a relay agent", dhcpv4.MessageTypeRequest, []dhcpv4.Modifier{dhcpv4.WithGatewayIP(relay)}, []dhcpv4.Modifier{nak}, relay, "198.51.100.1:67"},
+		{"information", dhcpv4.MessageTypeInform, []dhcpv4.Modifier{dhcpv4.WithClientIP(address)}, []dhcpv4.Modifier{yours(other), dhcpv4.WithLeaseTime(60)}, address, "192.0.2.100:68"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			req := request(t, 1, 1, tc.kind, tc.request...)
+			resp, answered, err := skeleton(req)
+			if err != nil || !answered {
+				t.Fatal(answered, err)
+			}
+			for _, mod := range tc.plugins {
+				mod(resp)
+			}
+			got := complete(req, resp, func() net.IP { return ours })
+			if got == "" {
+				got = destination(req, resp, tc.from).String()
+			}
+			if got != tc.to {
+				t.Fatalf("it goes to %q, want %q", got, tc.to)
+			}
+			refused := resp.MessageType() == dhcpv4.MessageTypeNak
+			if refused && (!resp.YourIPAddr.IsUnspecified() || resp.IsBroadcast() != !req.GatewayIPAddr.IsUnspecified()) {
+				t.Errorf("it is %s", resp.Summary())
+			}
+			if tc.kind == dhcpv4.MessageTypeInform && (!resp.YourIPAddr.IsUnspecified() || resp.Options.Has(dhcpv4.OptionIPAddressLeaseTime)) {
+				t.Errorf("it is %s", resp.Summary())
+			}
+		})
+	}
+	req := request(t, 1, 1, dhcpv4.MessageTypeDiscover)
+	resp, _, _ := skeleton(req)
+	resp.YourIPAddr = address
+	if got := complete(req, resp, func() net.IP { return nil }); got != dropNoServerID {
+		t.Errorf("without an address of ours: %q", got)
+	}
+}
+
+func TestAnAnswerCarriesBackWhatIsNotOurs(t *testing.T) {
+	id := dhcpv4.OptClientIdentifier([]byte{1, 2, 0, 0, 0, 0, 1})
+	agent := dhcpv4.OptRelayAgentInfo(dhcpv4.OptGeneric(dhcpv4.GenericOptionCode(1), []byte("port 7")))
+	req := request(t, 1, 1, dhcpv4.MessageTypeDiscover, dhcpv4.WithOption(id), dhcpv4.WithOption(agent))
+	resp, _, err := skeleton(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, code := range []dhcpv4.OptionCode{dhcpv4.OptionClientIdentifier, dhcpv4.OptionRelayAgentInformation} {
+		if string(resp.GetOneOption(code)) != string(req.GetOneOption(code)) {
+			t.Errorf("option %s is %v", code, resp.GetOneOption(code))
+		}
+	}
+	if data := resp.ToBytes(); len(data) < 300 || !strings.HasSuffix(strings.TrimRight(string(data), "\x00"), "port 7\xff") {
+		t.Errorf("option 82 is not last in %d bytes", len(data))
+	}
+}
+
+func TestNoPacketEndsTheServer(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason string
+		handler      handler.Handler4
+		kind         dhcpv4.MessageType
+	}{
+		{"a plugin that panics", dropPanic, func(_, _ *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) { panic("plugin") }, dhcpv4.MessageTypeDiscover},
+		{"a plugin that passes nothing on", dropSilent, func(_, _ *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) { return nil, false }, dhcpv4.MessageTypeDiscover},
+		{"a plugin that gives no address", dropNoAddress, func(_, r *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) { return r, false }, dhcpv4.MessageTypeDiscover},
+		{"a release", "", func(_, r *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) { return r, false }, dhcpv4.MessageTypeRelease},
+		{"a declined address", "", func(_, r *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) { return r, false }, dhcpv4.MessageTypeDecline},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			calls, beyond := 0, 0
+			s := newServer(t, 1, 0,
+				func(a, b *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) { calls++; return tc.handler(a, b) },
+				func(_, r *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) { beyond++; _ = r.Options; return r, true })
+			device, err := net.InterfaceByName("lo")
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := s.answer(packet{req: request(t, 1, 1, tc.kind), socket: s.sockets[0], device: device.Index})
+			if got != tc.reason || calls != 1 {
+				t.Errorf("%d calls, and %q", calls, got)
+			}
+			if tc.reason == dropSilent && beyond != 0 {
+				t.Error("nothing was passed on")
+			}
+		})
+	}
+}
+
+// gate is a plugin that says whom it has, holds packets until it is opened, and then keeps
+// silent.
+type gate struct {
+	entered chan *dhcpv4.DHCPv4
+	open    chan struct{}
+}
+
+func newGate() *gate {
+	return &gate{entered: make(chan *dhcpv4.DHCPv4, 100), open: make(chan struct{})}
+}
+
+func (g *gate) handle(req, _ *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) {
+	g.entered <- req
+	<-g.open
+	return nil, true
+}
+
+// next returns the next packet that the gate has.
+func (g *gate) next(t *testing.T) *dhcpv4.DHCPv4 {
+	t.Helper()
+	select {
+	case p := <-g.entered:
+		return p
+	case <-time.After(patience):
+		t.Fatal("no packet comes")
+		return nil
+	}
+}
+
+func TestClientsAreServedAtOnceAndEachInOrder(t *testing.T) {
+	g := newGate()
+	var mu sync.Mutex
+	var order []byte
+	s := newServer(t, 100, 0, g.handle, nil)
+	s.queue.serve = func(p packet) {
+		s.serve(p)
+		mu.Lock()
+		defer mu.Unlock()
+		if p.req.ClientHWAddr[5] == 1 {
+			order = append(order, p.req.TransactionID[3])
+		}
+	}
+	for xid := byte(1); xid <= 4; xid++ {
+		for client := byte(1); client <= 3; client++ {
+			if why := s.queue.push(packet{req: request(t, client, xid, dhcpv4.MessageTypeDiscover)}); why != "" {
+				t.Fatalf("refused for %s", why)
+			}
+		}
+	}
+	seen := map[byte]bool{}
+	for range 3 {
+		p := g.next(t)
+		if p.TransactionID[3] != 1 {
+			t.Errorf("packet %d of client %d comes first", p.TransactionID[3], p.ClientHWAddr[5])
+		}
+		seen[p.ClientHWAddr[5]] = true
+	}
+	if len(seen) != 3 || len(g.entered) != 0 {
+		t.Errorf("clients %v are served at once, and %d more packets", seen, len(g.entered))
+	}
+	close(g.open)
+	<-s.queue.close()
+	if !slices.Equal(order, []byte{1, 2, 3, 4}) {
+		t.Errorf("the packets of one client were served as %v", order)
+	}
+}
+
+func TestWhatIsTooMuchIsDropped(t *testing.T) {
+	g := newGate()
+	s := newServer(t, 8, 0, g.handle)
+	push := func(client, xid byte, kinds ...dhcpv4.MessageType) string {
+		kind := append(kinds, dhcpv4.MessageTypeDiscover)[0]
+		return s.queue.push(packet{req: request(t, client, xid, kind)})
+	}
+	for xid := byte(1); xid <= perClient+1; xid++ {
+		if why := push(1, xid); why != "" {
+			t.Fatalf("packet %d is refused for %s", xid, why)
+		}
+	}
+	for _, tc := range []struct {
+		name        string
+		client, xid byte
+		kind        dhcpv4.MessageType
+		want        string
+	}{
+		{"more of one client", 1, 99, dhcpv4.MessageTypeDiscover, dropClientQueueFull},
+		{"what is being served", 1, 1, dhcpv4.MessageTypeDiscover, dropRetransmission},
+		{"what waits", 1, 3, dhcpv4.MessageTypeDiscover, dropRetransmission},
+		{"of another client", 2, 1, dhcpv4.MessageTypeDiscover, ""},
+		{"of who has no address, beyond its part", 3, 1, dhcpv4.MessageTypeDiscover, dropQueueFull},
+		{"of who has one", 3, 2, dhcpv4.MessageTypeRequest, ""},
+		{"up to the limit", 4, 1, dhcpv4.MessageTypeRequest, ""},
+		{"beyond", 5, 1, dhcpv4.MessageTypeRequest, dropQueueFull},
+		{"a repetition even then", 2, 1, dhcpv4.MessageTypeDiscover, dropRetransmission},
+	} {
+		if why := push(tc.client, tc.xid, tc.kind); why != tc.want {
+			t.Errorf("%s: %q, want %q", tc.name, why, tc.want)
+		}
+	}
+	if n := s.queue.inFlight(); n != 8 {
+		t.Errorf("%d are in flight", n)
+	}
+	close(g.open)
+	<-s.queue.close()
+	if n := s.queue.inFlight(); n != 0 || len(s.queue.clients) != 0 {
+		t.Errorf("%d are left of %d clients", n, len(s.queue.clients))
+	}
+	if why := push(9, 9); why != dropDraining {
+		t.Errorf("after the end: %q", why)
+	}
+}
+
+// run runs a server, and returns what ends it and its end.
+func run(t *testing.T, s *Server) (end context.CancelFunc, ended chan error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended = make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	t.Cleanup(cancel)
+	return cancel, ended
+}
+
+func send(t *testing.T, s *Server, data []byte) {
+	t.Helper()
+	conn, err := new(net.Dialer).DialContext(t.Context(), "udp4", s.sockets[0].conn.LocalAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := conn.Write(data); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAtTheEndWhatWasReadIsServed(t *testing.T) {
+	g := newGate()
+	s := newServer(t, 8, patience, g.handle)
+	end, ended := run(t, s)
+	send(t, s, request(t, 1, 1, dhcpv4.MessageTypeDiscover).ToBytes())
+	g.next(t)
+	end()
+	for start := time.Now(); !s.queue.isClosed(); time.Sleep(time.Millisecond) {
+		if time.Since(start) > patience {
+			t.Fatal("it does not begin to end")
+		}
+	}
+	select {
+	case err := <-ended:
+		t.Fatalf("it ended with a packet unserved: %v", err)
+	default:
+	}
+	close(g.open)
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Fatal("it does not end")
+	}
+	if s.dropped(dropSilent) == 0 {
+		t.Error("the packet was not served")
+	}
+}
+
+func (q *queue) isClosed() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.closed
+}
+
+func TestWhatHangsAtTheEndIsLeft(t *testing.T) {
+	g := newGate()
+	defer close(g.open)
+	s := newServer(t, 8, time.Millisecond, g.handle)
+	end, ended := run(t, s)
+	send(t, s, request(t, 1, 1, dhcpv4.MessageTypeDiscover).ToBytes())
+	g.next(t)
+	end()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Fatal("it waits for a plugin that hangs")
+	}
+}
+
+func TestASocketThatFailsEndsTheServer(t *testing.T) {
+	s := newServer(t, 8, time.Second)
+	_, ended := run(t, s)
+	if err := s.sockets[0].conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		if !errors.Is(err, net.ErrClosed) {
+			t.Errorf("it ended with %v", err)
+		}
+	case <-time.After(patience):
+		t.Fatal("it does not end")
+	}
+}
+
+func TestADeviceThatIsNotThereIsNamed(t *testing.T) {
+	_, err := Listen(t.Context(), Options{
+		Listen: []net.UDPAddr{{IP: net.IPv4zero, Zone: "nowhere0"}}, Log: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+	})
+	if err == nil || !strings.Contains(err.Error(), "%nowhere0") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// FuzzPackets reads what anybody may send. What is answered can be read again.
+func FuzzPackets(f *testing.F) {
+	f.Add(request(f, 1, 1, dhcpv4.MessageTypeDiscover).ToBytes())
+	f.Add(request(f, 1, 2, dhcpv4.MessageTypeRequest, dhcpv4.WithGatewayIP(net.IPv4(192, 0, 2, 1)),
+		dhcpv4.WithOption(dhcpv4.OptServerIdentifier(net.IPv4(192, 0, 2, 2)))).ToBytes())
+	f.Add([]byte{1, 1, 6})
+	s := &Server{options: Options{Log: slog.New(slog.DiscardHandler)}, queue: newQueue(1, func(packet) {})}
+	s.metrics = newMetrics(s.queue.inFlight)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if s.take(nil, data, net.IPv4zero, 1) == dropPanic {
+			t.Error("reading it panics")
+		}
+		<-s.idle()
+		req, err := dhcpv4.FromBytes(data)
+		if err != nil {
+			return
+		}
+		resp, answered, err := skeleton(req)
+		if err != nil || !answered {
+			return
+		}
+		resp.YourIPAddr = net.IPv4(192, 0, 2, 100)
+		if complete(req, resp, func() net.IP { return net.IPv4(192, 0, 2, 2) }) != "" {
+			return
+		}
+		if _, err := dhcpv4.FromBytes(resp.ToBytes()); err != nil {
+			t.Errorf("the answer cannot be read: %v", err)
+		}
+		if destination(req, resp, net.IPv4zero) == nil {
+			t.Error("it goes nowhere")
+		}
+	})
+}
+
+// idle returns a channel that is closed when nothing is in flight.
+func (s *Server) idle() <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for s.queue.inFlight() > 0 {
+			time.Sleep(time.Microsecond)
+		}
+	}()
+	return done
+}

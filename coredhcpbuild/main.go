@@ -1,0 +1,110 @@
+// Command coredhcp is CoreDHCP with the plugins of oooi, those stock ones that a DHCP server
+// for virtual machines has a use for, and a server of its own for IPv4 that needs no
+// capability.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := newCommand().ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "coredhcp:", err)
+		os.Exit(1)
+	}
+}
+
+// flags are the command's.
+type flags struct {
+	config, http        string
+	check               bool
+	limit               int
+	drain               time.Duration
+	logFormat, logLevel string
+}
+
+func newCommand() *cobra.Command {
+	f := &flags{}
+	cmd := &cobra.Command{
+		Use:   "coredhcp",
+		Short: "Serve DHCP to virtual machines",
+		Long: "coredhcp serves DHCP with CoreDHCP's plugins, in the order of its configuration file.\n\n" +
+			"Every flag may also be given as an environment variable: --log-level as COREDHCP_LOG_LEVEL.",
+		Example: "  coredhcp --config /etc/coredhcp/config.yml --check\n" +
+			"  coredhcp --config /etc/coredhcp/config.yml --http 10.128.0.17:9903",
+		Version:       version(),
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := fromEnvironment(cmd.Flags(), os.LookupEnv); err != nil {
+				return err
+			}
+			log, err := newLogger(cmd.ErrOrStderr(), f.logFormat, f.logLevel)
+			if err != nil {
+				return err
+			}
+			if f.limit < 1 || f.drain < 0 {
+				return errors.New("--max-in-flight: want a number from 1 on; --drain: want no negative duration")
+			}
+			if f.check {
+				return check(f.config, cmd.OutOrStdout())
+			}
+			return f.run(cmd.Context(), log)
+		},
+	}
+	own := cmd.Flags()
+	own.StringVar(&f.config, "config", "/etc/coredhcp/config.yml", "configuration file, in CoreDHCP's format")
+	own.BoolVar(&f.check, "check", false, "check the configuration file and end; nothing is started and no server asked")
+	own.StringVar(&f.http, "http", "127.0.0.1:9903", "address of /healthz, /readyz, /metrics and /state; a pod on a VLAN gives its address in the pod network, not all")
+	own.IntVar(&f.limit, "max-in-flight", 1024, "how many packets may be with the plugins at once; what comes beyond is dropped, and clients ask again")
+	own.DurationVar(&f.drain, "drain", 5*time.Second, "for how long packets that were read may take to be answered at the end")
+	own.StringVar(&f.logFormat, "log-format", "text", "text or json")
+	own.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	return cmd
+}
+
+// version is what the go command built this from.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	words := []string{info.Main.Version}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" || s.Key == "vcs.time" {
+			words = append(words, s.Value)
+		}
+	}
+	return strings.Join(append(words, info.GoVersion), " ")
+}
+
+// fromEnvironment sets the flags that were not given to what the environment says.
+func fromEnvironment(own *pflag.FlagSet, lookup func(string) (string, bool)) error {
+	var wrong error
+	own.VisitAll(func(f *pflag.Flag) {
+		name := "COREDHCP_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		value, ok := lookup(name)
+		if !ok || f.Changed || wrong != nil || f.Name == "help" || f.Name == "version" {
+			return
+		}
+		if err := own.Set(f.Name, value); err != nil {
+			wrong = fmt.Errorf("environment variable %s: %w", name, err)
+		}
+	})
+	return wrong
+}

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+// run runs the command with arguments and returns what it printed.
+func run(ctx context.Context, args ...string) (string, error) {
+	cmd := newCommand() //nolint:contextcheck // commands get theirs when they run
+	var out bytes.Buffer
+	cmd.SetOut(&out)
+	cmd.SetErr(&out)
+	cmd.SetArgs(args)
+	err := cmd.ExecuteContext(ctx)
+	return out.String(), err
+}
+
+func TestWrongFlagsNameThemselves(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"no configuration", []string{"--config", "missing.yml"}, "missing.yml"},
+		{"no log level", []string{"--log-level", "loud"}, `--log-level "loud"`},
+		{"no log format", []string{"--log-format", "xml"}, `--log-format "xml"`},
+		{"nothing in flight", []string{"--max-in-flight", "0"}, "--max-in-flight: want a number from 1 on"},
+		{"arguments", []string{"demo"}, `unknown command "demo"`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if _, err := run(t.Context(), tc.args...); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("the error is %v, want %q in it", err, tc.want)
+			}
+		})
+	}
+	t.Run("from the environment", func(t *testing.T) {
+		t.Setenv("COREDHCP_LOG_LEVEL", "loud")
+		t.Setenv("COREDHCP_MAX_IN_FLIGHT", "2")
+		if _, err := run(t.Context()); err == nil || !strings.Contains(err.Error(), `"loud"`) {
+			t.Errorf("the error is %v", err)
+		}
+		if _, err := run(t.Context(), "--log-level", "quiet"); err == nil || !strings.Contains(err.Error(), `"quiet"`) {
+			t.Errorf("the error is %v", err)
+		}
+		t.Setenv("COREDHCP_MAX_IN_FLIGHT", "many")
+		if _, err := run(t.Context()); err == nil || !strings.Contains(err.Error(), "environment variable COREDHCP_MAX_IN_FLIGHT") {
+			t.Errorf("the error is %v", err)
+		}
+	})
+}
+
+func TestVersion(t *testing.T) {
+	if out, err := run(t.Context(), "--version"); err != nil || !strings.Contains(out, "go1.") {
+		t.Errorf("%q, %v", out, err)
+	}
+}
+
+// write writes a configuration.
+func write(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "config.yml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestCheckNamesLineAndKey(t *testing.T) {
+	const head = "server4:\n  listen: [\"%net1\"]\n  plugins:\n"
+	for _, tc := range []struct{ name, text, want string }{
+		{"nothing", "", "it is empty: want server4 or server6"},
+		{"no mapping", "- a", "config.yml:1: want server4 or server6"},
+		{"no YAML", "server4: [", "config.yml: yaml:"},
+		{"an unknown part", "server5: {}", `config.yml:1: "server5" is neither server4 nor server6`},
+		{"an unknown key", "server4:\n  plugins:\n  - dns: 192.0.2.53\n  colour: blue", `config.yml:4: server4: "colour" is none of listen, interface and plugins`},
+		{"no plugins", "server4:\n  listen: \"%net1\"", "config.yml:2: server4: plugins: want a list"},
+		{"plugins that are none", "server4: {plugins: dns}", "server4: plugins: want a list"},
+		{"a listener that is a mapping", "server4:\n  listen: {a: b}\n  plugins:\n  - dns: 192.0.2.53", `config.yml:2: server4.listen: want an address such as "%net1"`},
+		{"a plugin without arguments", head + "  - dns", `config.yml:4: want one plugin, as "name: arguments"`},
+		{"two plugins in one", head + "  - {dns: 192.0.2.53, router: 192.0.2.1}", "config.yml:4: want one plugin"},
+		{"an unknown plugin", head + "  - range: leases.db", `config.yml:4: unknown plugin "range": want one of autoconfigure, dns, file`},
+		{"a list of arguments", head + "  - netmask: 255.255.255.0\n  - dns: [192.0.2.53]", "config.yml:5: dns: its arguments are one text"},
+		{"a mapping of arguments", head + "  - kubevirt:\n      network: a/b", "config.yml:5: kubevirt: its arguments are one text"},
+		{"arguments of ours", head + "  - kubevirt: network=vlan", "config.yml:4: kubevirt: network=vlan: want"},
+		{"of leasedb", head + "  - leasedb: store=paper", "config.yml:4: leasedb: store=paper"},
+		{"of a stock plugin", head + "  - netmask: 255.0.255.0", "config.yml:4: netmask: netmask is not valid"},
+		{"several at once", head + "  - options: mtu=1\n  - router: here", "config.yml:5: router:"},
+		{"who is asked behind who asks", head + "  - leasedb: store=bolt\n  - kubevirt: network=a/b", "config.yml:5: kubevirt: it has to stand before leasedb"},
+		{"an address of the wrong family", "server4:\n  listen: \"[::1]\"\n  plugins:\n  - dns: 192.0.2.53", "dhcpv4: not a valid IPv4 address"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if _, err := run(t.Context(), "--check", "--config", write(t, tc.text)); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("the error is %v, want %q in it", err, tc.want)
+			}
+		})
+	}
+}
+
+// fenced finds the configurations in a document.
+var fenced = regexp.MustCompile("(?ms)^[~`]{3} ?yaml\n(server[46]:\n.*?)\n[~`]{3}$")
+
+// TestConfigurationsOfTheDocuments checks every configuration that the documentation shows.
+func TestConfigurationsOfTheDocuments(t *testing.T) {
+	found := 0
+	for _, path := range []string{"../docs/dhcp.md", "../plugins/kubevirt/README.md", "../plugins/options/README.md"} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range fenced.FindAllSubmatch(text, -1) {
+			found++
+			if out, err := run(t.Context(), "--check", "--config", write(t, string(match[1]))); err != nil || !strings.Contains(out, "is in order") {
+				t.Errorf("%s: %v in\n%s", path, err, match[1])
+			}
+		}
+	}
+	if found < 3 {
+		t.Errorf("%d configurations were found", found)
+	}
+}
+
+// TestEveryFlagIsInTheDocs holds docs/dhcp.md against the flags: each has a line, and there is
+// none for a flag that is gone.
+func TestEveryFlagIsInTheDocs(t *testing.T) {
+	text, err := os.ReadFile("../docs/dhcp.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, found := strings.Cut(string(text), "<!-- flags: coredhcp -->")
+	if !found {
+		t.Fatal("there is no table of the flags")
+	}
+	table, _, _ = strings.Cut(strings.TrimSpace(table), "\n\n")
+	documented := map[string]bool{}
+	for line := range strings.Lines(table) {
+		for _, flag := range regexp.MustCompile("`--([a-z-]+)`").FindAllStringSubmatch(strings.Split(line, "|")[1], -1) {
+			documented[flag[1]] = true
+		}
+	}
+	cmd := newCommand()
+	cmd.InitDefaultVersionFlag()
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !documented[f.Name] && f.Name != "help" {
+			t.Errorf("--%s has no line", f.Name)
+		}
+		delete(documented, f.Name)
+	})
+	for flag := range documented {
+		t.Errorf("there is no flag --%s", flag)
+	}
+}
+
+// TestEveryPluginIsInTheDocs does the same for the plugins.
+func TestEveryPluginIsInTheDocs(t *testing.T) {
+	text, err := os.ReadFile("../docs/dhcp.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range known() {
+		if !strings.Contains(string(text), "`"+p.Name+"`") {
+			t.Errorf("the plugin %s is not there", p.Name)
+		}
+	}
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/coredhcp/coredhcp/config"
+	"github.com/coredhcp/coredhcp/plugins"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/densityops/oooi/coredhcpbuild/internal/dhcp4"
+	"github.com/densityops/oooi/plugins/kubevirt"
+	"github.com/densityops/oooi/plugins/leasedb"
+)
+
+// check checks a configuration file and says what it found.
+func check(path string, out io.Writer) error {
+	if err := register(); err != nil {
+		return err
+	}
+	c, err := load(path)
+	if err != nil {
+		return err
+	}
+	n := 0
+	err = c.each(func(one *config.Config, p config.PluginConfig) error {
+		n++
+		if does, err := inspect(p.Name, one.Server6 != nil, p.Args); does {
+			return err
+		}
+		_, _, err := plugins.LoadPlugins(one)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%s is in order: %d plugins\n", path, n)
+	return nil
+}
+
+// run serves until the context ends, or something fails that nothing here can mend.
+func (f *flags) run(ctx context.Context, log *slog.Logger) error {
+	if err := register(); err != nil {
+		return err
+	}
+	c, err := load(f.config)
+	if err != nil {
+		return err
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(kubevirt.Collector(), leasedb.Collector())
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", f.http)
+	if err != nil {
+		return fmt.Errorf("--http: %w", err)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	if c.Server4 != nil {
+		server, err := f.listen4(ctx, c, log, registry)
+		if err != nil {
+			return errors.Join(err, l.Close(), shutdown(ctx))
+		}
+		group.Go(func() error { return server.Run(ctx) })
+	}
+	if c.Server6 != nil {
+		group.Go(func() error { return serve6(ctx, c.Server6, log) })
+	}
+	group.Go(func() error { return serveHTTP(ctx, l, httpHandler(ctx, c, registry), log) })
+	err = group.Wait()
+	log.Info("ending")
+	return errors.Join(err, shutdown(ctx)) // after the last answer
+}
+
+// listen4 sets the plugins for IPv4 up and opens the sockets.
+func (f *flags) listen4(ctx context.Context, c *configuration, log *slog.Logger, registry prometheus.Registerer) (*dhcp4.Server, error) {
+	handlers, err := c.handlers()
+	if err != nil {
+		return nil, err
+	}
+	return dhcp4.Listen(ctx, dhcp4.Options{
+		Listen: c.Server4.Addresses, Handlers: handlers, Limit: f.limit, Drain: f.drain, Log: log, Registerer: registry,
+	})
+}
+
+// shutdownWait is for how long plugins may take to end.
+const shutdownWait = 10 * time.Second
+
+// shutdown ends what plugins have started: first who asks, then who is asked.
+func shutdown(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownWait)
+	defer cancel()
+	return errors.Join(leasedb.Shutdown(ctx), kubevirt.Shutdown(ctx))
+}

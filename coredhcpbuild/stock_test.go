@@ -1,0 +1,139 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coredhcp/coredhcp/config"
+	"github.com/coredhcp/coredhcp/server"
+	"github.com/insomniacslk/dhcp/dhcpv4"
+
+	"github.com/densityops/oooi/plugins/kubevirt"
+	"github.com/densityops/oooi/plugins/leasedb"
+)
+
+const (
+	// nowhere is an API server that cannot be reached.
+	nowhere = `{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}],
+clusters: [{name: a, cluster: {server: "https://127.0.0.1:1"}}], users: [{name: a, user: {}}]}`
+	// remembered is what was known of it.
+	remembered = `{"version": 1, "written": "2026-01-01T00:00:00Z", "scope": "network clusters/vlan", "instances": [
+{"namespace": "clusters-demo", "name": "worker", "uid": "", "created": null, "hostname": "worker", "interfaces": [{"name": "vlan", "mac": "02:00:00:00:00:01"}]}]}`
+)
+
+// TestPluginsRunInAStockCoreDHCP serves with CoreDHCP's own server, through a relay agent: what
+// it loses otherwise, the documentation says.
+func TestPluginsRunInAStockCoreDHCP(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"kubeconfig": nowhere, "machines": remembered, "leases": "02:00:00:00:00:01 127.0.0.101\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tc := range []struct {
+		name     string
+		plugins  []string
+		hostname string
+	}{
+		{"an address by the clock", []string{
+			"leasedb store=bolt file=DIR/leases.db cidr=127.0.0.0/24 range=127.0.0.100-127.0.0.199 server=127.0.0.1 lease=1h",
+			"options force=224:string:site",
+		}, ""},
+		{"a machine", []string{
+			"kubevirt network=clusters/vlan kubeconfig=DIR/kubeconfig snapshot=DIR/machines",
+			"options force=224:string:site",
+			"file DIR/leases",
+		}, "worker"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			at := startStock(t, strings.ReplaceAll(strings.Join(tc.plugins, "\n"), "DIR", dir))
+			offer := relayed(t, at)
+			if offer.MessageType() != dhcpv4.MessageTypeOffer || offer.YourIPAddr.To4()[3] < 100 || offer.HostName() != tc.hostname ||
+				string(offer.GetOneOption(dhcpv4.GenericOptionCode(224))) != "site" {
+				t.Errorf("the offer is %s", offer.Summary())
+			}
+		})
+	}
+}
+
+// startStock starts CoreDHCP's server with plugins, one a line.
+func startStock(t *testing.T, plugins string) *net.UDPAddr {
+	t.Helper()
+	if err := register(); err != nil {
+		t.Fatal(err)
+	}
+	free, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, ok := free.LocalAddr().(*net.UDPAddr)
+	if err := free.Close(); err != nil || !ok {
+		t.Fatal(err)
+	}
+	c := &config.ServerConfig{Addresses: []net.UDPAddr{*address}}
+	for line := range strings.SplitSeq(plugins, "\n") {
+		words := strings.Fields(line)
+		c.Plugins = append(c.Plugins, config.PluginConfig{Name: words[0], Args: words[1:]})
+	}
+	srv, err := server.Start(&config.Config{Server4: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Wait() }()
+	t.Cleanup(func() {
+		srv.Close()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if err := shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if kubevirt.Status() != nil || len(leasedb.Status()) > 0 {
+			t.Error("something is left")
+		}
+	})
+	return address
+}
+
+// relayed asks as a relay agent does: of all clients of a server, the only one that has an
+// address and listens on loopback.
+func relayed(t *testing.T, server *net.UDPAddr) *dhcpv4.DHCPv4 {
+	t.Helper()
+	agent := net.IPv4(127, 0, 0, 7)
+	conn, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp4", fmt.Sprintf("%s:%d", agent, dhcpv4.ServerPort))
+	if err != nil && os.Getenv("CI") == "" {
+		t.Skipf("%s needs root, for the port of relay agents: %v", t.Name(), err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	req, err := dhcpv4.NewDiscovery(net.HardwareAddr{2, 0, 0, 0, 0, 1}, dhcpv4.WithGatewayIP(agent))
+	if err != nil {
+		t.Fatal(err)
+	}
+	buffer := make([]byte, 2048)
+	for start := time.Now(); time.Since(start) < 30*time.Second; {
+		if _, err := conn.WriteTo(req.ToBytes(), server); err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if n, _, err := conn.ReadFrom(buffer); err == nil {
+			answer, err := dhcpv4.FromBytes(buffer[:n])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return answer
+		}
+	}
+	t.Fatal("no answer")
+	return nil
+}

@@ -1,0 +1,216 @@
+package dhcp_test
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+)
+
+const mac1, mac2, mac3 = "02:00:00:00:00:01", "02:00:00:00:00:02", "02:00:00:00:00:03"
+
+// first returns the first of some variables that is set: clients call them differently.
+func (e event) first(keys ...string) string {
+	for _, key := range keys {
+		if e[key] != "" {
+			return e[key]
+		}
+	}
+	return ""
+}
+
+// TestRealClientsLearnWhatTheyAsk boots a machine with each client.
+func TestRealClientsLearnWhatTheyAsk(t *testing.T) {
+	s, c := newSite(t), newCluster(t)
+	srv := c.serve(t, s)
+	for _, tc := range []struct {
+		name, mac string
+		command   func(*machine, *testing.T, ...string) []string
+		args      []string
+		routes    string
+	}{
+		{"dhclient", mac1, (*machine).dhclient, nil, "8 10 192 0 2 9 0 192 0 2 1"},
+		{"udhcpc", mac2, (*machine).udhcpc, nil, "10.0.0.0/8 192.0.2.9 0.0.0.0/0 192.0.2.1"},
+		{"dhcpcd", mac3, (*machine).dhcpcd, []string{"--noarp"}, "10.0.0.0/8 192.0.2.9 0.0.0.0/0 192.0.2.1"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c.run(t, "worker-"+tc.name, tc.mac, "")
+			srv.knows(t, tc.mac, c.interfaceOf("worker-"+tc.name))
+			m := s.newMachine(t, tc.mac)
+			m.client(t, tc.command(m, t, tc.args...)...)
+			e := m.told(t, 0, "BOUND", "bound")
+			for _, want := range []struct{ what, got, want string }{
+				{"host name", e.first("new_host_name", "hostname"), "worker-" + tc.name},
+				{"domain", e.first("new_domain_name", "domain"), "demo.example.com"},
+				{"DNS", e.first("new_domain_name_servers", "dns"), "192.0.2.53"},
+				{"MTU", e.first("new_interface_mtu", "mtu"), "1400"},
+				{"router", e.first("new_routers", "router"), "192.0.2.1"},
+				{"routes", e.first("new_classless_routes", "new_classless_static_routes", "staticroutes"), tc.routes},
+				{"server", e.first("new_dhcp_server_identifier", "serverid"), "192.0.2.2"},
+				{"lease", e.first("new_dhcp_lease_time", "lease"), "3600"},
+			} {
+				if want.what == "router" && want.got == "" && tc.name == "dhcpcd" {
+					continue // it ignores option 3, since there are routes
+				}
+				if want.got != want.want {
+					t.Errorf("the %s is %q, want %q in %v", want.what, want.got, want.want, e)
+				}
+			}
+			if a := m.address(t); !strings.HasPrefix(a, "192.0.2.1") {
+				t.Errorf("the address is %q", a)
+			}
+		})
+	}
+}
+
+// TestALifeWithDhclient goes through the states of RFC 2131, figure 5.
+func TestALifeWithDhclient(t *testing.T) {
+	s, c := newSite(t), newCluster(t)
+	srv := c.serve(t, s)
+	c.run(t, "worker", mac1, "")
+	srv.knows(t, mac1, c.interfaceOf("worker"))
+	m := s.newMachine(t, mac1)
+
+	client := m.client(t, m.dhclient(t)...)
+	address := m.told(t, 0, "BOUND")["new_ip_address"]
+	n := len(m.events(t))
+	if e := m.told(t, n, "RENEW"); e["new_ip_address"] != address {
+		t.Errorf("after renewal it is %v", e)
+	}
+	if lines := client.Log.Lines("DHCPREQUEST for "+address, "to 192.0.2.2 port 67"); len(lines) == 0 {
+		t.Error("it was not renewed by unicast")
+	}
+	if lines := srv.Log.Lines("request=REQUEST answer=ACK", "to="+address+":68"); len(lines) == 0 {
+		t.Error("the renewal was not answered by unicast")
+	}
+
+	// A server that can be reached by broadcast alone.
+	m.run(t, "ip", "neighbour", "replace", "192.0.2.2", "lladdr", "02:00:00:00:ff:ff", "nud", "permanent", "dev", "eth0")
+	poll(t, "it to ask whoever hears it", func() bool {
+		return len(client.Log.Lines("DHCPREQUEST for "+address, "to 255.255.255.255 port 67")) == 2 // one was the first
+	})
+	n = len(m.events(t))
+	if e := m.told(t, n-1, "REBIND", "RENEW"); e["new_ip_address"] != address {
+		t.Errorf("after rebinding it is %v", e)
+	}
+
+	client.Kill(t)
+	m.run(t, "ip", "address", "flush", "dev", "eth0")
+	n = len(m.events(t))
+	client = m.client(t, m.dhclient(t)...)
+	if e := m.told(t, n, "REBOOT"); e["new_ip_address"] != address {
+		t.Errorf("after a reboot it is %v", e)
+	}
+	if client.Log.Lines("DHCPDISCOVER") != nil {
+		t.Error("it asked for an address anew")
+	}
+	client.Kill(t)
+
+	m.run(t, m.dhclient(t, "-r")...)
+	poll(t, "the release to arrive", func() bool { return srv.metric(t, `coredhcp_dhcp4_received_total{type="RELEASE"}`) == 1 })
+	if m.address(t) != "" {
+		t.Errorf("after the release it has %s", m.address(t))
+	}
+	n = len(m.events(t))
+	m.client(t, m.dhclient(t)...)
+	if e := m.told(t, n, "BOUND"); e["new_ip_address"] != address {
+		t.Errorf("after the release it gets %v, not %s", e, address)
+	}
+}
+
+func TestUdhcpcRenewsAndReleases(t *testing.T) {
+	s, c := newSite(t), newCluster(t)
+	srv := c.serve(t, s)
+	c.run(t, "worker", mac1, "")
+	srv.knows(t, mac1, c.interfaceOf("worker"))
+	m := s.newMachine(t, mac1)
+	client := m.client(t, m.udhcpc(t)...)
+	address := m.told(t, 0, "bound")["ip"]
+	n := len(m.events(t))
+	client.Signal(t, syscall.SIGUSR1)
+	if e := m.told(t, n, "renew", "bound"); e["ip"] != address {
+		t.Errorf("after renewal it is %v", e)
+	}
+	client.Signal(t, syscall.SIGUSR2)
+	poll(t, "the release to arrive", func() bool { return srv.metric(t, `coredhcp_dhcp4_received_total{type="RELEASE"}`) == 1 })
+}
+
+// TestAnAddressThatSomebodyHasIsDeclined has a stranger sit on the address that is offered.
+func TestAnAddressThatSomebodyHasIsDeclined(t *testing.T) {
+	s, c := newSite(t), newCluster(t)
+	srv := c.serve(t, s)
+	c.run(t, "worker", mac1, `annotations: {hostedcluster.densityops.com/dhcp-addresses: 192.0.2.150}`)
+	srv.knows(t, mac1, c.interfaceOf("worker"))
+	stranger := s.newMachine(t, mac2)
+	stranger.run(t, "ip", "address", "add", "192.0.2.150/24", "dev", "eth0")
+	m := s.newMachine(t, mac1)
+	m.client(t, m.udhcpc(t, "-a")...)
+	poll(t, "the address to be declined", func() bool { return srv.metric(t, `coredhcp_dhcp4_received_total{type="DECLINE"}`) >= 1 })
+	if e := m.told(t, 0, "bound"); e["ip"] == "192.0.2.150" || e["ip"] == "" {
+		t.Errorf("it has %v", e)
+	}
+}
+
+// TestAMachineFromElsewhereIsToldSo boots a machine with a lease of another network.
+func TestAMachineFromElsewhereIsToldSo(t *testing.T) {
+	s, c := newSite(t), newCluster(t)
+	srv := c.serve(t, s)
+	c.run(t, "worker", mac1, "")
+	srv.knows(t, mac1, c.interfaceOf("worker"))
+	m := s.newMachine(t, mac1)
+	m.write(t, "leases", `lease {
+  interface "eth0";
+  fixed-address 198.51.100.7;
+  option subnet-mask 255.255.255.0;
+  option dhcp-lease-time 3600;
+  option dhcp-message-type 5;
+  option dhcp-server-identifier 198.51.100.1;
+  renew 4 2037/01/01 00:00:00;
+  rebind 4 2037/01/01 00:00:00;
+  expire 4 2037/01/01 00:00:00;
+}
+`)
+	client := m.client(t, m.dhclient(t)...)
+	if e := m.told(t, 0, "BOUND"); !strings.HasPrefix(e["new_ip_address"], "192.0.2.1") {
+		t.Errorf("it has %v", e)
+	}
+	if client.Log.Lines("DHCPNAK from 192.0.2.2") == nil {
+		t.Error("it was not told that its address is of another network")
+	}
+}
+
+// TestAMachineWithANewMACHasItsAddress stops a machine and starts it with another MAC address.
+func TestAMachineWithANewMACHasItsAddress(t *testing.T) {
+	s, c := newSite(t), newCluster(t)
+	srv := c.serve(t, s)
+	c.run(t, "worker", mac1, "")
+	srv.knows(t, mac1, c.interfaceOf("worker"))
+	before := s.newMachine(t, mac1)
+	client := before.client(t, before.dhclient(t)...)
+	address := before.told(t, 0, "BOUND")["new_ip_address"]
+	client.Kill(t)
+	before.run(t, "ip", "link", "set", "eth0", "down")
+	c.stop(t, "worker", mac1)
+	srv.knows(t, mac1, "nobody")
+	c.run(t, "worker", mac2, "")
+	srv.knows(t, mac2, c.interfaceOf("worker"))
+	after := s.newMachine(t, mac2)
+	after.client(t, after.dhclient(t)...)
+	if e := after.told(t, 0, "BOUND"); e["new_ip_address"] != address {
+		t.Errorf("it had %s and has %v", address, e)
+	}
+}
+
+// TestAMachineIsServedAsSoonAsItIsKnown starts the client first. The machine has an address
+// and options of its own.
+func TestAMachineIsServedAsSoonAsItIsKnown(t *testing.T) {
+	s, c := newSite(t), newCluster(t)
+	srv := c.serve(t, s)
+	m := s.newMachine(t, mac1)
+	m.client(t, m.dhclient(t)...)
+	poll(t, "a stranger to be met with silence", func() bool { return srv.metric(t, "coredhcp_kubevirt_unknown_total") > 0 })
+	c.run(t, "worker", mac1, `annotations: {hostedcluster.densityops.com/dhcp-addresses: "other=192.0.2.160,192.0.2.150", hostedcluster.densityops.com/dhcp-options: "mtu=9000 hostname=chosen"}`)
+	e := m.told(t, 0, "BOUND")
+	if e["new_ip_address"] != "192.0.2.150" || e["new_interface_mtu"] != "9000" || e["new_host_name"] != "chosen" || e["new_domain_name"] != "demo.example.com" {
+		t.Errorf("it is told %v", e)
+	}
+}

@@ -1,0 +1,106 @@
+package dhcp_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/densityops/oooi/test/lab"
+)
+
+// machineCRD makes the API server serve VirtualMachines, of which only names are read.
+const machineCRD = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: virtualmachines.kubevirt.io}
+spec:
+  group: kubevirt.io
+  scope: Namespaced
+  names: {kind: VirtualMachine, listKind: VirtualMachineList, plural: virtualmachines, singular: virtualmachine, shortNames: [vm]}
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+---
+`
+
+// cluster is a hosted cluster's namespace on the API server.
+type cluster struct {
+	cp        *lab.ControlPlane
+	namespace string
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	cp := management.Get(t)
+	c := &cluster{cp: cp, namespace: cp.Namespace(t)}
+	c.apply(t, machineCRD)
+	return c
+}
+
+func (c *cluster) apply(t *testing.T, yaml string) {
+	t.Helper()
+	if err := c.cp.ApplyYAML(t.Context(), []byte(yaml)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run makes a virtual machine run, with a MAC address and further metadata.
+func (c *cluster) run(t *testing.T, name, mac, metadata string) {
+	t.Helper()
+	c.apply(t, c.machine(name)+c.instance(name, mac, "kubevirt.io/test", metadata))
+}
+
+// stop ends what run made run; the machine stays.
+func (c *cluster) stop(t *testing.T, name, mac string) {
+	t.Helper()
+	if err := c.cp.DeleteYAML(t.Context(), []byte(c.instance(name, mac, "kubevirt.io/test", ""))); err != nil {
+		t.Fatal(err)
+	}
+	c.apply(t, c.instance(name, mac, "", ""))
+}
+
+func (c *cluster) machine(name string) string {
+	return fmt.Sprintf("apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: %s, namespace: %s}\n---\n", name, c.namespace)
+}
+
+// instance is one that the real CRD accepts. Its finalizer is there until KubeVirt has ended
+// it.
+func (c *cluster) instance(name, mac, finalizer, metadata string) string {
+	if metadata != "" {
+		metadata = ", " + metadata
+	}
+	return fmt.Sprintf(`
+apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata:
+  {name: %[1]s, namespace: %[2]s, finalizers: [%[4]s], ownerReferences: [{apiVersion: kubevirt.io/v1, kind: VirtualMachine, name: %[1]s, uid: 0f3b7d4e-0000-4000-8000-000000000001, controller: true}]%[5]s}
+spec:
+  networks: [{name: vlan, multus: {networkName: clusters/vlan}}]
+  domain: {devices: {interfaces: [{name: vlan, bridge: {}, macAddress: %[3]q}]}}
+---
+`, name, c.namespace, mac, finalizer, metadata)
+}
+
+// interfaceOf is what a machine's interface is called.
+func (c *cluster) interfaceOf(name string) string { return c.namespace + "/" + name + "/vlan" }
+
+// plugins are those of a VLAN's server: who asks, which address, and what else it is told.
+// More are words for the plugin leasedb.
+func (c *cluster) plugins(address string, more ...string) []string {
+	return []string{
+		"kubevirt network=clusters/vlan namespace=" + c.namespace + " kubeconfig=DIR/kubeconfig snapshot=DIR/machines.json",
+		"leasedb store=bolt file=DIR/leases.db cidr=192.0.2.0/24 range=192.0.2.100-192.0.2.199 lease=1h server=" + address + " " + strings.Join(more, " "),
+		"netmask 255.255.255.0",
+		"router 192.0.2.1",
+		"dns 192.0.2.53",
+		"options mtu=1400 domain=demo.example.com routes=10.0.0.0/8>192.0.2.9 t1=2s t2=6s",
+	}
+}
+
+// serve starts the server of a site for the cluster.
+func (c *cluster) serve(t *testing.T, s *site) *server {
+	t.Helper()
+	srv := s.newServer(t, "192.0.2.2", c.plugins("192.0.2.2")...)
+	srv.kubeconfig(t, c.cp)
+	srv.start(t)
+	return srv
+}

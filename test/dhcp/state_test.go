@@ -1,0 +1,115 @@
+package dhcp_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// deadline is for everything that happens at once on an idle machine.
+const deadline = 60 * time.Second
+
+// poll waits for what is to happen soon.
+func poll(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for start := time.Now(); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Since(start) > deadline {
+			t.Fatalf("timed out waiting for: %s", what)
+		}
+	}
+}
+
+// get reads a page of the server.
+func (s *server) get(t *testing.T, path string) (status int, body string, err error) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.http+path, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Close = true // the server may be gone the next time
+	client := &http.Client{Timeout: 5 * time.Second}
+	response, err := client.Do(request)
+	if err != nil {
+		return 0, "", err
+	}
+	defer func() { _ = response.Body.Close() }()
+	data, err := io.ReadAll(response.Body)
+	return response.StatusCode, string(data), err
+}
+
+// ready waits until the server is.
+func (s *server) ready(t *testing.T) {
+	t.Helper()
+	poll(t, "coredhcp to be ready", func() bool {
+		status, _, err := s.get(t, "/readyz")
+		return err == nil && status == http.StatusOK
+	})
+}
+
+// state is what of /state matters here.
+type state struct {
+	Ready    bool     `json:"ready"`
+	Waiting  []string `json:"waiting"`
+	Kubevirt struct {
+		Synced  bool      `json:"synced"`
+		AsOf    time.Time `json:"asOf"`
+		Clients []struct {
+			MAC       string `json:"mac"`
+			Interface string `json:"interface"`
+			Hostname  string `json:"hostname"`
+		} `json:"clients"`
+		Duplicates map[string][]string `json:"duplicates"`
+		Problems   map[string]string   `json:"problems"`
+	} `json:"kubevirt"`
+}
+
+func (s *server) state(t *testing.T) (st state) {
+	t.Helper()
+	_, text, err := s.get(t, "/state")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(text), &st); err != nil {
+		t.Fatalf("%v in the state: %s", err, text)
+	}
+	return st
+}
+
+// knows waits until the server knows who has a MAC address.
+func (s *server) knows(t *testing.T, mac, as string) {
+	t.Helper()
+	poll(t, mac+" to be "+as, func() bool {
+		for _, c := range s.state(t).Kubevirt.Clients {
+			if c.MAC == mac {
+				return c.Interface == as
+			}
+		}
+		return as == "nobody"
+	})
+}
+
+// metric returns the value of a series; zero where it is not there.
+func (s *server) metric(t *testing.T, series string) float64 {
+	t.Helper()
+	_, text, err := s.get(t, "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
+		name, value, _ := strings.Cut(lines.Text(), " ")
+		if name != series {
+			continue
+		}
+		number, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return number
+	}
+	return 0
+}
