@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/densityops/oooi/test/bench/measure"
 	"github.com/densityops/oooi/test/lab"
 )
 
@@ -45,7 +46,7 @@ func run(ctx context.Context, opts options, out io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	b := &bench{options: opts, dir: dir, coredns: filepath.Join(dir, "coredns")}
-	if cpus, err := allowedCPUs(); err != nil {
+	if cpus, err := measure.AllowedCPUs(); err != nil {
 		return err
 	} else if len(cpus) > 1 {
 		b.serverCPU, b.loadCPU = strconv.Itoa(cpus[0]), strconv.Itoa(cpus[len(cpus)-1])

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/densityops/oooi/test/bench/measure"
 )
 
 // TestBench runs the whole at a tiny size. All answers are checked on the way; the
@@ -42,10 +44,13 @@ func TestFlags(t *testing.T) {
 	}{
 		{args: "", want: full},
 		{args: "-quick", want: quick},
-		{args: "--quick -rounds 7", want: options{7, quick.slice, quick.sizes, quick.direct, quick.changes, quick.settle}},
-		{args: "-sizes 2,20 -direct 0", want: options{full.rounds, full.slice, []int{2, 20}, 0, full.changes, full.settle}},
+		{args: "--quick -rounds 7", want: with(quick, func(o *options) { o.rounds = 7 })},
+		{args: "-sizes 2,20 -direct 0", want: with(full, func(o *options) { o.sizes, o.direct = []int{2, 20}, 0 })},
+		{args: "-part proxy -routes 5,10 -starts 1", want: with(full, func(o *options) { o.part, o.routes, o.starts = partProxy, []int{5, 10}, 1 })},
+		{args: "-part dhcp", err: `want dns or proxy`},
+		{args: "-routes 99999", err: "at most 25000"},
 		{args: "-sizes 20,2", err: "ascending"},
-		{args: "-sizes many", err: `"many" is not a number of hosted clusters`},
+		{args: "-sizes many", err: `"many" is not a number of them`},
 		{args: "-rounds 0", err: "have to be positive"},
 		{args: "-direct 99999", err: "at most 16384"},
 		{args: "quick", err: `unknown argument "quick"`},
@@ -62,9 +67,14 @@ func TestFlags(t *testing.T) {
 	}
 }
 
+func with(o options, change func(*options)) options {
+	change(&o)
+	return o
+}
+
 func TestReportTellsWhatIsMissed(t *testing.T) {
 	compared := func(ratio float64, goal target) report {
-		return report{comparisons: []comparison{{clusters: 1000, rival: "other", ratio: estimate{median: ratio}, target: goal}}}
+		return report{comparisons: []comparison{{clusters: 1000, rival: "other", ratio: measure.Estimate{Median: ratio}, target: goal}}}
 	}
 	for _, tc := range []struct {
 		name   string

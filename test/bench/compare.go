@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/densityops/oooi/test/bench/measure"
 )
 
 // comparison is how hcpviews did beside another server.
@@ -15,8 +17,8 @@ type comparison struct {
 	target      target
 	qps         [2]float64       // medians, of hcpviews and of the other
 	cpu         [2]time.Duration // medians, for one query
-	ratio       estimate         // of hcpviews' queries a second to the other's
-	cpuRatio    estimate         // of the other's CPU time for a query to hcpviews'
+	ratio       measure.Estimate // of hcpviews' queries a second to the other's
+	cpuRatio    measure.Estimate // of the other's CPU time for a query to hcpviews'
 	disturbed   float64          // the median of what else ran in a round, in CPUs
 }
 
@@ -93,13 +95,13 @@ func summary(rounds []round) comparison {
 		return values
 	}
 	c := comparison{
-		ratio:     estimateOf(of(func(r round) float64 { return r[0].qps / r[1].qps })),
-		cpuRatio:  estimateOf(of(func(r round) float64 { return float64(r[1].cpu) / float64(r[0].cpu) })),
-		disturbed: quantile(of(round.others), 0.5),
+		ratio:     measure.EstimateOf(of(func(r round) float64 { return r[0].qps / r[1].qps })),
+		cpuRatio:  measure.EstimateOf(of(func(r round) float64 { return float64(r[1].cpu) / float64(r[0].cpu) })),
+		disturbed: measure.Quantile(of(round.others), 0.5),
 	}
 	for i := range c.qps {
-		c.qps[i] = quantile(of(func(r round) float64 { return r[i].qps }), 0.5)
-		c.cpu[i] = time.Duration(quantile(of(func(r round) float64 { return float64(r[i].cpu) }), 0.5))
+		c.qps[i] = measure.Quantile(of(func(r round) float64 { return r[i].qps }), 0.5)
+		c.cpu[i] = time.Duration(measure.Quantile(of(func(r round) float64 { return float64(r[i].cpu) }), 0.5))
 	}
 	return c
 }

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/densityops/oooi/test/bench/measure"
 )
 
 // What is under way at once: enough that the server is always busy, little enough
@@ -92,7 +94,7 @@ type clocks struct {
 }
 
 func readClocks(s *server) (clocks, error) {
-	machine, err := machineTime()
+	machine, err := measure.MachineTime()
 	if err != nil {
 		return clocks{}, err
 	}

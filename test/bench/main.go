@@ -1,7 +1,10 @@
-// Command bench measures hcpviews on real processes against the targets of
-// docs/performance.md: how many queries a second it answers beside a plugin that
+// Command bench measures our daemons on real processes against the targets of
+// docs/performance.md.
+//
+// Of hcpviews it measures how many queries a second it answers beside a plugin that
 // does nothing and the stock plugins that answer the same kind of question, how
-// much memory it takes, and how soon an answer follows a change.
+// much memory it takes, and how soon an answer follows a change. What it measures of
+// xdsd is in package proxy.
 //
 // Every server's answers are checked before it is measured; a wrong one fails the
 // benchmark. Progress goes to standard error, the tables to standard output.
@@ -19,6 +22,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/densityops/oooi/test/bench/proxy"
 )
 
 // options say how much is measured.
@@ -29,20 +34,29 @@ type options struct {
 	direct  int           // hosted clusters in a folder of manifests; 0 for none
 	changes int           // followed from the API server into an answer
 	settle  time.Duration // between a server's last work and the reading of its memory
+	part    string        // partDNS or partProxy; empty for both
+	routes  []int         // of a proxy, ascending
+	starts  int           // of Envoy, with the most routes
+	loops   string        // -benchtime of xdsd's Go benchmarks; empty to leave them out
 }
 
-// The whole, about ten minutes on two cores, and a quick look, under two.
+// The parts.
+const partDNS, partProxy = "dns", "proxy"
+
+// The whole, and a quick look.
 var (
 	full = options{
 		rounds: 60, slice: 200 * time.Millisecond, sizes: []int{1, 100, 1000}, direct: 10000, changes: 300, settle: 5 * time.Second,
+		routes: []int{1000, 5000}, starts: 9, loops: "1s",
 	}
 	quick = options{
 		rounds: 12, slice: 100 * time.Millisecond, sizes: []int{1, 100}, direct: 1000, changes: 60, settle: time.Second,
+		routes: []int{100, 1000}, starts: 3, loops: "100ms",
 	}
 )
 
 // deadline bounds the whole benchmark.
-const deadline = 30 * time.Minute
+const deadline = 45 * time.Minute
 
 func main() {
 	opts, err := parseFlags(os.Args[1:])
@@ -52,13 +66,26 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	ctx, cancel := context.WithTimeout(ctx, deadline)
-	err = run(ctx, opts, os.Stdout)
+	err = runParts(ctx, opts)
 	cancel()
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+}
+
+// runParts measures what is asked for.
+func runParts(ctx context.Context, opts options) error {
+	if opts.part != partProxy {
+		if err := run(ctx, opts, os.Stdout); err != nil {
+			return err
+		}
+	}
+	if opts.part != partDNS {
+		return runProxy(ctx, opts, os.Stdout)
+	}
+	return nil
 }
 
 // parseFlags reads the command line. -quick gives other defaults; what is given
@@ -69,16 +96,23 @@ func parseFlags(args []string) (options, error) {
 		opts = quick
 	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	flags.Bool("quick", false, "a coarse look in under two minutes")
+	flags.Bool("quick", false, "a coarse look in a few minutes")
+	flags.StringVar(&opts.part, "part", opts.part, "dns or proxy; both without it")
 	flags.IntVar(&opts.rounds, "rounds", opts.rounds, "rounds of each comparison")
 	flags.DurationVar(&opts.slice, "slice", opts.slice, "for how long either side runs in a round")
-	flags.Func("sizes", "numbers of hosted clusters in the API server, ascending (default "+list(opts.sizes)+")", func(text string) error {
-		var err error
-		opts.sizes, err = parseSizes(text)
-		return err
-	})
+	numbers := func(name, what string, to *[]int) {
+		flags.Func(name, what+", ascending (default "+list(*to)+")", func(text string) error {
+			var err error
+			*to, err = parseSizes(text)
+			return err
+		})
+	}
+	numbers("sizes", "numbers of hosted clusters in the API server", &opts.sizes)
+	numbers("routes", "numbers of a proxy's routes", &opts.routes)
 	flags.IntVar(&opts.direct, "direct", opts.direct, "hosted clusters straight into the model, from a folder; 0 for none")
 	flags.IntVar(&opts.changes, "changes", opts.changes, "changes followed into an answer")
+	flags.IntVar(&opts.starts, "starts", opts.starts, "starts of Envoy with all routes")
+	flags.StringVar(&opts.loops, "benchtime", opts.loops, "time of each Go benchmark of xdsd; empty for none")
 	flags.DurationVar(&opts.settle, "settle", opts.settle, "rest of a server before its memory is read")
 	if err := flags.Parse(args); err != nil {
 		return options{}, err
@@ -86,8 +120,12 @@ func parseFlags(args []string) (options, error) {
 	switch {
 	case flags.NArg() > 0:
 		return options{}, fmt.Errorf("unknown argument %q", flags.Arg(0))
-	case opts.rounds < 1 || opts.changes < 1 || opts.slice <= 0:
-		return options{}, errors.New("-rounds, -changes and -slice have to be positive")
+	case !slices.Contains([]string{"", partDNS, partProxy}, opts.part):
+		return options{}, fmt.Errorf("-part %q: want %s or %s", opts.part, partDNS, partProxy)
+	case opts.rounds < 1 || opts.changes < 1 || opts.starts < 1 || opts.slice <= 0:
+		return options{}, errors.New("-rounds, -changes, -starts and -slice have to be positive")
+	case slices.Max(opts.routes) > proxy.MaxRoutes:
+		return options{}, fmt.Errorf("-routes: at most %d", proxy.MaxRoutes)
 	case opts.direct < 0 || max(opts.direct, slices.Max(opts.sizes)) > maxClusters:
 		return options{}, fmt.Errorf("-sizes and -direct: at most %d hosted clusters", maxClusters)
 	}
@@ -99,7 +137,7 @@ func parseSizes(text string) ([]int, error) {
 	for word := range strings.SplitSeq(text, ",") {
 		size, err := strconv.Atoi(word)
 		if err != nil || size < 1 {
-			return nil, fmt.Errorf("%q is not a number of hosted clusters", word)
+			return nil, fmt.Errorf("%q is not a number of them", word)
 		}
 		if len(sizes) > 0 && size <= sizes[len(sizes)-1] {
 			return nil, errors.New("want ascending numbers")

@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/densityops/oooi/test/bench/measure"
 )
 
 // target is what a comparison has to show.
@@ -86,14 +88,14 @@ func (r report) throughput(out *strings.Builder) {
 `)
 	for _, c := range r.comparisons {
 		fmt.Fprintf(out, "| %d | %s | %s | %.0f | %.0f | %s | %s | %s | %s | %.0f %% | %s | %s |\n",
-			c.clusters, c.view, c.rival, c.qps[0], c.qps[1], c.ratio, microseconds(c.cpu[0]), microseconds(c.cpu[1]),
-			c.cpuRatio, 100*c.disturbed, c.target, verdict(c.target.met(c.ratio.median)))
+			c.clusters, c.view, c.rival, c.qps[0], c.qps[1], c.ratio, measure.Microseconds(c.cpu[0]), measure.Microseconds(c.cpu[1]),
+			c.cpuRatio, 100*c.disturbed, c.target, measure.Verdict(c.target.met(c.ratio.Median)))
 	}
 	if len(r.comparisons) > 0 {
 		fmt.Fprintf(out, `
 Medians of all rounds. A ratio above 1 is in favour of hcpviews; behind it, the interval that holds the true median
 with a confidence of %.1f %%. "Else ran" is what other programs took meanwhile, of one CPU.
-`, 100*r.comparisons[0].ratio.confidence)
+`, 100*r.comparisons[0].ratio.Confidence)
 	}
 }
 
@@ -108,16 +110,16 @@ func (r report) memories(out *strings.Builder) {
 		changed, goal, result := "", "", ""
 		worst := max(m.rest-r.baseline.rest, m.used-r.baseline.used)
 		if m.changed > 0 {
-			changed = megabytes(m.changed - r.baseline.used)
+			changed = measure.Megabytes(m.changed - r.baseline.used)
 			worst = max(worst, m.changed-r.baseline.used)
 		}
 		if m.clusters == targetClusters && m.source == sourceAPI {
-			goal, result = "<= "+megabytes(targetMemory), verdict(worst <= targetMemory)
+			goal, result = "<= "+measure.Megabytes(targetMemory), measure.Verdict(worst <= targetMemory)
 		}
 		fmt.Fprintf(out, "| %d | %s | %s | %s | %s | %s | %s |\n", m.clusters, m.source,
-			megabytes(m.rest-r.baseline.rest), megabytes(m.used-r.baseline.used), changed, goal, result)
+			measure.Megabytes(m.rest-r.baseline.rest), measure.Megabytes(m.used-r.baseline.used), changed, goal, result)
 	}
-	fmt.Fprintf(out, "\nWith none it has %s MB at rest and %s MB after queries.\n", megabytes(r.baseline.rest), megabytes(r.baseline.used))
+	fmt.Fprintf(out, "\nWith none it has %s MB at rest and %s MB after queries.\n", measure.Megabytes(r.baseline.rest), measure.Megabytes(r.baseline.used))
 }
 
 func (r report) changed(out *strings.Builder) {
@@ -130,27 +132,14 @@ func (r report) changed(out *strings.Builder) {
 	for _, d := range r.delays {
 		goal, result := "", ""
 		if d.clusters == targetClusters {
-			goal, result = "p99 < "+milliseconds(targetDelay), verdict(quantile(d.event, 0.99) < targetDelay)
+			goal, result = "p99 < "+measure.Milliseconds(targetDelay), measure.Verdict(measure.Quantile(d.event, 0.99) < targetDelay)
 		}
 		row := func(from string, values []time.Duration, goal, result string) {
 			fmt.Fprintf(out, "| %d | %d | %s | %s | %s | %s | %s | %s |\n", d.clusters, len(values), from,
-				milliseconds(quantile(values, 0.5)), milliseconds(quantile(values, 0.99)), milliseconds(quantile(values, 1)), goal, result)
+				measure.Milliseconds(measure.Quantile(values, 0.5)), measure.Milliseconds(measure.Quantile(values, 0.99)), measure.Milliseconds(measure.Quantile(values, 1)), goal, result)
 		}
 		row("our own watch's event", d.event, goal, result)
 		row("the API server's reply to the writer", d.reply, "", "")
-		fmt.Fprintf(out, "\nThe answer was asked for every %s ms.\n", milliseconds(quantile(d.poll, 0.5)))
+		fmt.Fprintf(out, "\nThe answer was asked for every %s ms.\n", measure.Milliseconds(measure.Quantile(d.poll, 0.5)))
 	}
 }
-
-func verdict(met bool) string {
-	if met {
-		return "met"
-	}
-	return "**missed**"
-}
-
-func megabytes(n int) string { return fmt.Sprintf("%.1f", float64(n)/(1<<20)) }
-
-func milliseconds(d time.Duration) string { return fmt.Sprintf("%.1f", d.Seconds()*1e3) }
-
-func microseconds(d time.Duration) string { return fmt.Sprintf("%.1f us", d.Seconds()*1e6) }

@@ -10,8 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/densityops/oooi/test/bench/measure"
 	"github.com/densityops/oooi/test/lab"
 )
 
@@ -98,17 +97,8 @@ func (s *server) stop() {
 	}
 }
 
-// cpuTime returns what the process has used so far, to the nanosecond: the kernel
-// has a clock for each process, whose number is made from the process's (see
-// clock_getcpuclockid(3)).
-func (s *server) cpuTime() (time.Duration, error) {
-	const allThreads = 2
-	var now unix.Timespec
-	if err := unix.ClockGettime(int32(^s.cmd.Process.Pid<<3|allThreads), &now); err != nil {
-		return 0, fmt.Errorf("reading the CPU time of %s: %w", s.name, err)
-	}
-	return time.Duration(now.Nano()), nil
-}
+// cpuTime returns what the process has used so far.
+func (s *server) cpuTime() (time.Duration, error) { return measure.ProcessTime(s.cmd.Process.Pid) }
 
 // memory returns the bytes of the process that are resident.
 func (s *server) memory() (int, error) {

@@ -59,7 +59,7 @@ type pushClient struct {
 	bytes  int // received so far
 }
 
-// connect asks for everything, and returns when it is there.
+// connectPush asks for everything, and returns when it is there.
 func connectPush(ctx context.Context, b *testing.B, conn *grpc.ClientConn, p *model.ProxyServer) *pushClient {
 	b.Helper()
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)

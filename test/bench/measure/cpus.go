@@ -1,4 +1,4 @@
-package main
+package measure
 
 import (
 	"errors"
@@ -7,10 +7,12 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// allowedCPUs returns the CPUs that this process may use.
-func allowedCPUs() ([]int, error) {
+// AllowedCPUs returns the CPUs that this process may use.
+func AllowedCPUs() ([]int, error) {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		return nil, fmt.Errorf("finding CPUs: %w", err)
@@ -49,9 +51,9 @@ func parseCPUs(text string) ([]int, error) {
 // clockTick is the unit of /proc/stat, on all platforms that Go has.
 const clockTick = 10 * time.Millisecond
 
-// machineTime returns for how long all CPUs together were busy, or taken by the host
+// MachineTime returns for how long all CPUs together were busy, or taken by the host
 // of a virtual machine.
-func machineTime() (time.Duration, error) {
+func MachineTime() (time.Duration, error) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
 		return 0, fmt.Errorf("reading the machine's CPU time: %w", err)
@@ -75,4 +77,16 @@ func machineTime() (time.Duration, error) {
 		busy += time.Duration(ticks) * clockTick
 	}
 	return busy, nil
+}
+
+// ProcessTime returns the CPU time that a process has used so far, to the nanosecond: the
+// kernel has a clock for each process, whose number is made from the process's (see
+// clock_getcpuclockid(3)).
+func ProcessTime(pid int) (time.Duration, error) {
+	const allThreads = 2
+	var now unix.Timespec
+	if err := unix.ClockGettime(int32(^pid<<3|allThreads), &now); err != nil {
+		return 0, fmt.Errorf("reading the CPU time of process %d: %w", pid, err)
+	}
+	return time.Duration(now.Nano()), nil
 }

@@ -1,0 +1,199 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"time"
+
+	"github.com/densityops/oooi/test/bench/measure"
+	"github.com/densityops/oooi/test/lab"
+)
+
+const (
+	// changeGap is the longest pause between two changes. Some fall into the time for which
+	// changes are gathered, others come after a quiet while.
+	changeGap = 60 * time.Millisecond
+	// changeDeadline bounds the wait for one change, and for all routes to be there.
+	changeDeadline = 2 * time.Minute
+	// pollPause is between two connections that ask whether something is there. While a
+	// host is added, they would take Envoy's time for longer.
+	pollPause     = time.Millisecond
+	hostPollPause = 5 * time.Millisecond
+)
+
+// delays are the times from a change in the API server to the first connection that
+// follows it, one for each change.
+type delays struct {
+	routes int
+	what   kind
+	sent   []time.Duration // from when the request was sent
+	reply  []time.Duration // from when the writer knew that it was taken
+	cpu    time.Duration   // of xdsd, for one change
+	envoy  time.Duration   // of Envoy, with the connections that ask
+}
+
+// kind is one of change.
+type kind string
+
+const (
+	endpointMoved kind = "a Service's endpoint moves"
+	hostAdded     kind = "a host is added"
+)
+
+// measureChanges makes changes one at a time and follows each into a connection. The
+// processes may use every CPU.
+func (b *bench) measureChanges(ctx context.Context, envoy *lab.Envoy, n int) error {
+	changes := b.Changes
+	if n > targetRoutes { // each takes longer
+		changes = max(1, changes/3)
+	}
+	random := rand.New(rand.NewPCG(3, 4))
+	moved := map[route]bool{}
+	err := b.follow(ctx, envoy, n, changes, endpointMoved, func(int) (change, error) {
+		r := route(random.IntN(n))
+		moved[r] = !moved[r]
+		return change{r.host(), r.endpoint(moved[r]), pollPause, func(ctx context.Context) error { return b.objects.move(ctx, r, moved[r]) }}, nil
+	})
+	if err != nil {
+		return err
+	}
+	for r, elsewhere := range moved {
+		if elsewhere {
+			if err := b.objects.move(ctx, r, false); err != nil {
+				return err
+			}
+		}
+	}
+	// A host that is added leads to a Service that others lead to as well: what is added
+	// is a filter chain.
+	added := func(i int) route { return route(MaxRoutes + i) }
+	err = b.follow(ctx, envoy, n, changes, hostAdded, func(i int) (change, error) {
+		to := route(random.IntN(n))
+		return change{added(i).host(), to.endpoint(false), hostPollPause, func(ctx context.Context) error { return b.objects.add(ctx, added(i), to) }}, nil
+	})
+	if err != nil {
+		return err
+	}
+	for i := range changes {
+		if err := b.objects.remove(ctx, added(i)); err != nil {
+			return err
+		}
+	}
+	// All is as it was when the first of them is the API server's again.
+	h, err := hello(added(changes - 1).host())
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, changeDeadline)
+	defer cancel()
+	return until(ctx, hostPollPause, func() error { return expect(ctx, port443(envoyAddress), h, kas) })
+}
+
+// change leads a host to an endpoint.
+type change struct {
+	host string
+	to   netip.Addr
+	poll time.Duration
+	make func(context.Context) error
+}
+
+// follow makes changes, and takes down how long each took.
+func (b *bench) follow(ctx context.Context, envoy *lab.Envoy, n, changes int, what kind, next func(i int) (change, error)) error {
+	b.Progress("%d routes: %s, %d times", n, what, changes)
+	random := rand.New(rand.NewPCG(5, 6))
+	d := delays{routes: n, what: what}
+	before, err := processTimes(b.xdsd.cmd.Process.Pid, envoy.PID())
+	if err != nil {
+		return err
+	}
+	for i := range changes {
+		c, err := next(i)
+		if err != nil {
+			return err
+		}
+		if err := d.follow(ctx, c); err != nil {
+			return fmt.Errorf("%s, %s: %w", what, c.host, err)
+		}
+		time.Sleep(time.Duration(random.Int64N(int64(changeGap))))
+	}
+	after, err := processTimes(b.xdsd.cmd.Process.Pid, envoy.PID())
+	if err != nil {
+		return err
+	}
+	d.cpu, d.envoy = (after[0]-before[0])/time.Duration(changes), (after[1]-before[1])/time.Duration(changes)
+	b.report.delays = append(b.report.delays, d)
+	b.Progress("p50 %s ms, p99 %s ms; CPU of xdsd %s ms, of Envoy %s ms each", measure.Milliseconds(measure.Quantile(d.reply, 0.5)),
+		measure.Milliseconds(measure.Quantile(d.reply, 0.99)), measure.Milliseconds(d.cpu), measure.Milliseconds(d.envoy))
+	return nil
+}
+
+func processTimes(xdsd, envoy int) (times [2]time.Duration, err error) {
+	if times[0], err = measure.ProcessTime(xdsd); err == nil {
+		times[1], err = measure.ProcessTime(envoy)
+	}
+	return times, err
+}
+
+func (d *delays) follow(ctx context.Context, c change) error {
+	ctx, cancel := context.WithTimeout(ctx, changeDeadline)
+	defer cancel()
+	h, err := hello(c.host)
+	if err != nil {
+		return err
+	}
+	type arrival struct {
+		at  time.Time
+		err error
+	}
+	arrived := make(chan arrival, 1)
+	go func() {
+		err := until(ctx, c.poll, func() error { return expect(ctx, port443(envoyAddress), h, c.to) })
+		arrived <- arrival{time.Now(), err}
+	}()
+	sent := time.Now()
+	err = c.make(ctx)
+	replied := time.Now()
+	if err != nil {
+		cancel()
+		<-arrived
+		return err
+	}
+	a := <-arrived
+	if a.err != nil {
+		return a.err
+	}
+	d.sent = append(d.sent, a.at.Sub(sent))
+	d.reply = append(d.reply, max(0, a.at.Sub(replied)))
+	return nil
+}
+
+// starts are the times from Envoy's start until every route leads to its endpoint.
+type starts struct {
+	routes int
+	took   []time.Duration
+}
+
+// measureStarts kills Envoy and starts it again, beside an xdsd that has everything.
+func (b *bench) measureStarts(ctx context.Context, envoy *lab.Envoy, n int) error {
+	b.Progress("%d routes: starting Envoy %d times", n, b.Starts)
+	s := starts{routes: n}
+	for range b.Starts {
+		if err := envoy.Kill(); err != nil {
+			return err
+		}
+		started := time.Now()
+		failed := make(chan error, 1)
+		go func() { failed <- envoy.Start(ctx) }()
+		all, err := awaitAll(ctx, envoyAddress, n)
+		if err := errors.Join(err, <-failed); err != nil {
+			return err
+		}
+		s.took = append(s.took, all.Sub(started))
+	}
+	b.report.starts = append(b.report.starts, s)
+	b.Progress("median %s ms, longest %s ms", measure.Milliseconds(measure.Quantile(s.took, 0.5)), measure.Milliseconds(measure.Quantile(s.took, 1)))
+	return nil
+}

@@ -1,0 +1,110 @@
+package proxy
+
+import (
+	"context"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/densityops/oooi/test/lab"
+)
+
+var network = lab.Network{Ranges: Ranges, Prepare: prepare}
+
+func TestMain(m *testing.M) {
+	code := network.Main(m)
+	if buildDir != "" {
+		_ = os.RemoveAll(buildDir)
+	}
+	if code != 0 {
+		os.Exit(code)
+	}
+}
+
+var buildDir string
+
+func prepare() (err error) {
+	if buildDir, err = os.MkdirTemp("", "oooi-bench-"); err != nil {
+		return err
+	}
+	return Prepare(context.Background(), buildDir)
+}
+
+// TestBench runs the whole at a tiny size. Every connection is checked on the way; the
+// numbers mean nothing.
+func TestBench(t *testing.T) {
+	network.Need(t)
+	if err := lab.LookAt("api", "internal", "xdsd"); err != nil {
+		t.Fatal(err)
+	}
+	opts := Options{Sizes: []int{3, 6}, Changes: 3, Starts: 2, Rounds: 2, Slice: 50 * time.Millisecond, Progress: t.Logf}
+	var out strings.Builder
+	if err := Run(t.Context(), opts, &out); err != nil {
+		t.Fatal(err)
+	}
+	var rows []string
+	for line := range strings.Lines(out.String()) {
+		if cells := strings.Split(line, "|"); len(cells) > 4 {
+			rows = append(rows, strings.TrimSpace(strings.Join(cells[1:4], "|")))
+		}
+	}
+	for _, want := range []string{
+		"3 | a Service's endpoint moves | 3", "3 | a host is added | 3", "6 | a Service's endpoint moves | 3", "6 | a host is added | 3",
+	} {
+		if !slices.Contains(rows, want) {
+			t.Errorf("no row %q in\n%s", want, out.String())
+		}
+	}
+	for _, want := range []string{"| 6 | 2 |", "| 3 | 32 |", "| 3 | 1 |"} {
+		if !strings.Contains(out.String(), "\n"+want) {
+			t.Errorf("no row that begins with %q in\n%s", want, out.String())
+		}
+	}
+}
+
+func TestReportTellsWhatIsMissed(t *testing.T) {
+	delay := func(routes int, what kind, d time.Duration) report {
+		return report{delays: []delays{{routes: routes, what: what, sent: []time.Duration{d}, reply: []time.Duration{d}}}}
+	}
+	start := func(routes int, d time.Duration) report {
+		return report{starts: []starts{{routes: routes, took: []time.Duration{d}}}}
+	}
+	for _, tc := range []struct {
+		name   string
+		report report
+		missed bool
+	}{
+		{"an endpoint soon", delay(1000, endpointMoved, 49*time.Millisecond), false},
+		{"an endpoint late", delay(1000, endpointMoved, 50*time.Millisecond), true},
+		{"a host soon", delay(1000, hostAdded, 149*time.Millisecond), false},
+		{"a host late", delay(1000, hostAdded, 150*time.Millisecond), true},
+		{"no target for that size", delay(5000, hostAdded, time.Minute), false},
+		{"a quick start", start(5000, 1499*time.Millisecond), false},
+		{"a slow start", start(5000, 1500*time.Millisecond), true},
+		{"a slow start of fewer", start(1000, time.Minute), false},
+		{"little work", report{costs: []cost{{name: "BenchmarkPush/OneEndpoint/clusters=1000", took: 1999 * time.Microsecond, wire: 999}}}, false},
+		{"much work", report{costs: []cost{{name: "BenchmarkPush/OneEndpoint/clusters=1000", took: 2 * time.Millisecond, wire: 1}}}, true},
+		{"much on the wire", report{costs: []cost{{name: "BenchmarkPush/OneEndpoint/clusters=1000", wire: 1000}}}, true},
+	} {
+		text := tc.report.markdown()
+		if missed := strings.Contains(text, "missed"); missed != tc.missed {
+			t.Errorf("%s: missed is %t in\n%s", tc.name, missed, text)
+		}
+	}
+}
+
+func TestParseCosts(t *testing.T) {
+	got, err := parseCosts(`goos: linux
+BenchmarkPush/OneEndpoint/clusters=10-2   	     100	     12345.6 ns/op	       321.0 wire-B/op	    4567 B/op	      89 allocs/op
+PASS
+`)
+	want := []cost{{name: "BenchmarkPush/OneEndpoint/clusters=10", took: 12345, bytes: 4567, allocs: 89, wire: 321}}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%+v, %v; want %+v", got, err, want)
+	}
+	if _, err := parseCosts("PASS"); err == nil {
+		t.Error("no error where there is no benchmark")
+	}
+}

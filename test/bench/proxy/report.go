@@ -1,0 +1,124 @@
+package proxy
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/densityops/oooi/test/bench/measure"
+)
+
+// The targets.
+const (
+	targetEndpointCPU   = 2 * time.Millisecond // of xdsd, at targetRoutes
+	targetEndpointWire  = 1000                 // bytes, at targetRoutes
+	targetEndpointDelay = 50 * time.Millisecond
+	targetHostDelay     = 150 * time.Millisecond
+	targetRoutes        = 1000
+	targetStart         = 1500 * time.Millisecond // at targetStartRoutes
+	targetStartRoutes   = 5000
+)
+
+// report is everything that was measured.
+type report struct {
+	Options
+	costs       []cost
+	delays      []delays
+	starts      []starts
+	comparisons []comparison
+}
+
+// markdown returns the tables.
+func (r report) markdown() string {
+	var out strings.Builder
+	r.costTable(&out)
+	r.delayTable(&out)
+	r.startTable(&out)
+	r.rivalTable(&out)
+	return out.String()
+}
+
+func (r report) costTable(out *strings.Builder) {
+	if len(r.costs) == 0 {
+		return
+	}
+	out.WriteString(`
+### xdsd: from the model to a client's hands, both ends in one process
+
+| change | clusters | time | allocated | allocations | on the wire, bytes | target | |
+|---|--:|--:|--:|--:|--:|---|---|
+`)
+	for _, c := range r.costs {
+		_, what, _ := strings.Cut(c.name, "/")
+		what, clusters, _ := strings.Cut(what, "/clusters=")
+		goal, result := "", ""
+		if what == "OneEndpoint" && clusters == fmt.Sprint(targetRoutes) {
+			goal = fmt.Sprintf("< %s ms, < %d bytes", measure.Milliseconds(targetEndpointCPU), targetEndpointWire)
+			result = measure.Verdict(c.took < targetEndpointCPU && c.wire < targetEndpointWire)
+		}
+		fmt.Fprintf(out, "| %s | %s | %s ms | %.2f MB | %d | %d | %s | %s |\n", what, clusters,
+			fmt.Sprintf("%.3f", c.took.Seconds()*1e3), float64(c.bytes)/(1<<20), c.allocs, c.wire, goal, result)
+	}
+}
+
+func (r report) delayTable(out *strings.Builder) {
+	out.WriteString(`
+### From a change in the API server to the first connection through Envoy that follows it, ms
+
+| routes | change | changes | CPU of xdsd | CPU of Envoy | p50 from the reply | p99 from the reply | max | p50 from the request | p99 from the request | target | |
+|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|---|---|
+`)
+	for _, d := range r.delays {
+		goal, result := "", ""
+		if limit := d.limit(); d.routes == targetRoutes {
+			goal, result = "p99 < "+measure.Milliseconds(limit), measure.Verdict(measure.Quantile(d.reply, 0.99) < limit)
+		}
+		fmt.Fprintf(out, "| %d | %s | %d | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", d.routes, d.what, len(d.reply), measure.Milliseconds(d.cpu), measure.Milliseconds(d.envoy),
+			measure.Milliseconds(measure.Quantile(d.reply, 0.5)), measure.Milliseconds(measure.Quantile(d.reply, 0.99)), measure.Milliseconds(measure.Quantile(d.reply, 1)),
+			measure.Milliseconds(measure.Quantile(d.sent, 0.5)), measure.Milliseconds(measure.Quantile(d.sent, 0.99)), goal, result)
+	}
+}
+
+func (d delays) limit() time.Duration {
+	if d.what == hostAdded {
+		return targetHostDelay
+	}
+	return targetEndpointDelay
+}
+
+func (r report) startTable(out *strings.Builder) {
+	out.WriteString(`
+### From Envoy's start until every route leads to its endpoint, ms
+
+| routes | starts | median | longest | target | |
+|--:|--:|--:|--:|---|---|
+`)
+	for _, s := range r.starts {
+		goal, result := "", ""
+		if s.routes == targetStartRoutes {
+			goal, result = "< "+measure.Milliseconds(targetStart), measure.Verdict(measure.Quantile(s.took, 0.5) < targetStart)
+		}
+		fmt.Fprintf(out, "| %d | %d | %s | %s | %s | %s |\n", s.routes, len(s.took),
+			measure.Milliseconds(measure.Quantile(s.took, 0.5)), measure.Milliseconds(measure.Quantile(s.took, 1)), goal, result)
+	}
+}
+
+func (r report) rivalTable(out *strings.Builder) {
+	fmt.Fprintf(out, `
+### Envoy beside HAProxy: connections by SNI, one thread on one CPU each, %d rounds of %s a side
+
+| routes | clients | connections/s | HAProxy | ratio | CPU each | HAProxy | ratio | latency | HAProxy | ratio |
+|--:|--:|--:|--:|---|--:|--:|---|--:|--:|---|
+`, r.Rounds, r.Slice)
+	for _, c := range r.comparisons {
+		fmt.Fprintf(out, "| %d | %d | %.0f | %.0f | %s | %s | %s | %s | %s | %s | %s |\n", c.routes, c.clients, c.rate[0], c.rate[1], c.rateRatio,
+			measure.Microseconds(c.cpu[0]), measure.Microseconds(c.cpu[1]), c.cpuRatio,
+			measure.Microseconds(c.latency[0]), measure.Microseconds(c.latency[1]), c.latencyRatio)
+	}
+	if len(r.comparisons) > 0 {
+		fmt.Fprintf(out, `
+Medians of all rounds. A ratio above 1 is in favour of Envoy; behind it, the interval that holds the true median with
+a confidence of %.1f %%.
+`, 100*r.comparisons[0].rateRatio.Confidence)
+	}
+}
