@@ -73,10 +73,12 @@ func (p *proxyBuilder) backendUpstream(in *v1alpha1.ProxyBackend, source string)
 	name := in.TargetService
 	if in.TargetSelector != nil {
 		var reason Reason
-		if name, reason, u.Missing = p.selected(u.Name, in); reason != "" {
-			p.found.add(p.out.Ref, reason, "%s: %s", source, u.Missing)
+		var wrong string
+		if name, reason, wrong = p.selected(u.Name, in); reason != "" {
+			p.found.add(p.out.Ref, reason, "%s: %s", source, wrong)
 		}
-		if name == "" {
+		if u.Selected = true; name == "" {
+			u.Missing = wrong
 			return u
 		}
 	}
@@ -119,29 +121,25 @@ func (p *proxyBuilder) selected(upstream string, in *v1alpha1.ProxyBackend) (nam
 	}
 	wrong = fmt.Sprintf("%d Services in %s have the labels %v: say which with onMultiple, or make them differ",
 		len(found), in.TargetNamespace, in.TargetSelector.MatchLabels)
-	last := p.last.upstream(p.out.Ref, upstream)
+	last := p.lastServices[upstream]
 	for _, s := range found {
-		if last != nil && last.Service == s.Namespace+"/"+s.Name {
+		if last == s.Namespace+"/"+s.Name {
 			return s.Name, ReasonMultipleMatches, wrong + "; " + s.Name + ", found before, stays in use"
 		}
 	}
 	return "", ReasonMultipleMatches, wrong
 }
 
-// upstream returns an upstream of the snapshot before, nil for none. It is rarely asked for.
-func (b *Builder) upstream(proxy Ref, name string) *Upstream {
-	if b.before == nil {
-		return nil
-	}
-	for _, p := range b.before.ProxyServers {
-		if p.Ref != proxy {
-			continue
-		}
+// LastServices returns the Services that backends have found by their labels, by upstream,
+// for the Objects of the next snapshot.
+func (s *Snapshot) LastServices() map[string]string {
+	found := map[string]string{}
+	for _, p := range s.ProxyServers {
 		for _, u := range p.Upstreams {
-			if u.Name == name {
-				return u
+			if u.Selected && u.Service != "" {
+				found[u.Name] = u.Service
 			}
 		}
 	}
-	return nil
+	return found
 }

@@ -28,7 +28,7 @@ func TestAmbiguousSelectorKeepsWhatItFound(t *testing.T) {
 		TargetSelector: &v1alpha1.ServiceSelector{MatchLabels: map[string]string{"app": "web"}, OnMultiple: v1alpha1.OnMultipleFail},
 	}}
 	b, z := service("b"), service("z")
-	builder := model.NewBuilder(model.Options{Proxies: true})
+	var last map[string]string // as a file keeps it: no snapshot of before is needed
 	for _, step := range []struct {
 		name     string
 		services []*objects.Service
@@ -42,7 +42,8 @@ func TestAmbiguousSelectorKeepsWhatItFound(t *testing.T) {
 		{"one again", []*objects.Service{z}, "apps/z", ""},
 		{"none", nil, "", model.ReasonServiceNotFound},
 	} {
-		s := builder.Build(&model.Objects{Services: step.services, ProxyServers: []*v1alpha1.ProxyServer{proxy}})
+		s := model.Build(&model.Objects{Services: step.services, ProxyServers: []*v1alpha1.ProxyServer{proxy}, LastServices: last}, model.Options{Proxies: true})
+		last = s.LastServices()
 		upstream := s.ProxyServers[0].Upstreams[0]
 		var reason model.Reason
 		for _, p := range s.Problems {
@@ -51,7 +52,7 @@ func TestAmbiguousSelectorKeepsWhatItFound(t *testing.T) {
 		if upstream.Service != step.want || reason != step.reason || len(s.Problems) > 1 {
 			t.Errorf("%s: connects to %q, %v; want %q and %q", step.name, upstream.Service, s.Problems, step.want, step.reason)
 		}
-		if (upstream.Missing == "") != (reason == "") || !strings.HasPrefix(upstream.Name, "proxy/p/p/") {
+		if (upstream.Missing == "") != (step.want != "") || !strings.HasPrefix(upstream.Name, "proxy/p/p/") {
 			t.Errorf("%s: %+v", step.name, upstream)
 		}
 	}

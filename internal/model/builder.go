@@ -58,11 +58,13 @@ type builder struct {
 	byKey                 map[string]*draft
 	byNamespace, byDomain map[string][]*draft
 	infras                []*Infra
+	lastServices          map[string]string // that backends have found by labels
 	found                 problems
 }
 
 func (b *builder) build(in *Objects, options Options) *Snapshot {
 	scope := options.Scope
+	b.lastServices = in.LastServices
 	for _, broken := range in.Broken {
 		b.found.add(Ref{broken.Kind, broken.Namespace, broken.Name}, ReasonUndecodable, "%s", broken.Error)
 	}

@@ -38,13 +38,13 @@ func TestProxiesThatDifferAreNotEqual(t *testing.T) {
 			AccessLog: true, LogLevel: "info",
 			Listeners: []*Listener{{Port: 1, HTTP: true, Default: "d", Plain: "p", Routes: []Route{{Host: "h", Upstream: "u", Owner: Ref{"k", "n", "a"}, Source: "s"}}}},
 			Upstreams: []*Upstream{{
-				Name: "u", Owner: Ref{"k", "n", "a"}, Backend: "b", Service: "s", PortName: "p", Missing: "m",
+				Name: "u", Owner: Ref{"k", "n", "a"}, Backend: "b", Service: "s", Selected: true, PortName: "p", Missing: "m",
 				Addresses: []netip.AddrPort{netip.MustParseAddrPort("[::]:1")}, FromVLAN: true, ConnectTimeout: 1, IdleTimeout: 1, MaxConnections: 1,
 				HealthCheck: &HealthCheck{1, 1, 1, 1},
 			}},
 		}
 	}
-	checkEqual(t, whole, func(a, b *ProxyServer) bool { return a.equal(b) }, 35)
+	checkEqual(t, whole, func(a, b *ProxyServer) bool { return a.equal(b) }, 37)
 }
 
 // TestNamesakesInheritNothing makes a hosted cluster anew under the name of one whose

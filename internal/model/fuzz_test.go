@@ -302,6 +302,7 @@ func generate(random *rand.Rand) *model.Objects {
 		}
 		in.ProxyServers = append(in.ProxyServers, p)
 	}
+	in.LastServices = map[string]string{"proxy/a/a/a": "a/a"}
 	in.LastGood = map[string][]netip.Addr{"a/a": {netip.MustParseAddr("192.0.2.8")}}
 	return in
 }

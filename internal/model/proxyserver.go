@@ -73,6 +73,8 @@ type Upstream struct {
 	Backend string `json:"backend,omitempty"`
 	// Service is "namespace/name"; empty where Addresses are given or none was found.
 	Service string `json:"service,omitempty"`
+	// Selected: the Service was found by its labels.
+	Selected bool `json:"selected,omitempty"`
 	// PortName is the name of the Service's port, as in EndpointSlices; often empty.
 	PortName string `json:"portName,omitempty"`
 	// Missing says why there is nothing to connect to; empty for nothing wrong.
@@ -109,7 +111,7 @@ func (p *ProxyServer) equal(o *ProxyServer) bool {
 }
 
 func (u *Upstream) equal(o *Upstream) bool {
-	return u.Name == o.Name && u.Owner == o.Owner && u.Backend == o.Backend && u.Service == o.Service && u.PortName == o.PortName &&
+	return u.Name == o.Name && u.Owner == o.Owner && u.Backend == o.Backend && u.Service == o.Service && u.Selected == o.Selected && u.PortName == o.PortName &&
 		u.Missing == o.Missing && slices.Equal(u.Addresses, o.Addresses) && u.FromVLAN == o.FromVLAN &&
 		u.ConnectTimeout == o.ConnectTimeout && u.IdleTimeout == o.IdleTimeout && u.MaxConnections == o.MaxConnections &&
 		equalPointers(u.HealthCheck, o.HealthCheck)

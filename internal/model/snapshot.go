@@ -25,6 +25,8 @@ type Objects struct {
 	AppsServices []*objects.AppsService `json:"appsServices,omitempty"`
 	// LastGood is what Snapshot.LastGood returned of the snapshot before.
 	LastGood map[string][]netip.Addr `json:"lastGood,omitempty"`
+	// LastServices is what Snapshot.LastServices returned of the snapshot before.
+	LastServices map[string]string `json:"lastServices,omitempty"`
 }
 
 // Options say what to make of the objects.

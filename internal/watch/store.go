@@ -79,7 +79,10 @@ type Store struct {
 
 	snapshot atomic.Pointer[model.Snapshot]
 	builder  *model.Builder
-	lastGood map[string][]netip.Addr // of applications; read and written by build alone
+	// The addresses of applications, and the Services found by labels, that were good last.
+	// Read and written by build alone.
+	lastGood     map[string][]netip.Addr
+	lastServices map[string]string
 
 	mu          sync.Mutex
 	objects     *model.Objects // what snapshot was made from
@@ -149,7 +152,8 @@ func (s *Store) load() {
 		s.log.Error("cannot use the snapshot file; it is written anew after the first sync", "file", s.config.File, "err", err)
 		return
 	}
-	s.objects, s.asOf, s.lastGood = saved.Objects, saved.Written, saved.Objects.LastGood
+	s.objects, s.asOf = saved.Objects, saved.Written
+	s.lastGood, s.lastServices = saved.Objects.LastGood, saved.Objects.LastServices
 	s.snapshot.Store(s.builder.Build(saved.Objects))
 	s.log.Info("answering from the snapshot file until synced", "file", s.config.File, "written", saved.Written.Format(time.RFC3339))
 }
@@ -248,14 +252,14 @@ func (s *Store) build() {
 	if !complete {
 		return
 	}
-	all.LastGood = s.lastGood
+	all.LastGood, all.LastServices = s.lastGood, s.lastServices
 	snapshot := s.builder.Build(all)
 	s.reportChanges(snapshot)
 	s.snapshot.Store(snapshot)
 	s.source.follow(snapshot)
-	s.lastGood = snapshot.LastGood()
+	s.lastGood, s.lastServices = snapshot.LastGood(), snapshot.LastServices()
 	kept := *all
-	kept.LastGood = s.lastGood
+	kept.LastGood, kept.LastServices = s.lastGood, s.lastServices
 
 	s.mu.Lock()
 	s.objects, s.live = &kept, true
