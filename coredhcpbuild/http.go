@@ -2,18 +2,12 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"log/slog"
-	"net"
 	"net/http"
-	"time"
 
 	"github.com/coredhcp/coredhcp/config"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/densityops/oooi/internal/daemon"
 	"github.com/densityops/oooi/plugins/kubevirt"
 	"github.com/densityops/oooi/plugins/leasedb"
 )
@@ -58,51 +52,11 @@ func httpHandler(ctx context.Context, c *configuration, gatherer prometheus.Gath
 			names[part] = append(names[part], p.Name)
 		}
 	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+	return daemon.Handler(func() (bool, any) {
 		waiting := readiness(ctx)
-		if len(waiting) > 0 {
-			w.WriteHeader(http.StatusServiceUnavailable)
-			for _, what := range waiting {
-				fmt.Fprintln(w, what)
-			}
-			return
-		}
-		fmt.Fprintln(w, "ok")
-	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /state", func(w http.ResponseWriter, _ *http.Request) {
+		return len(waiting) == 0, map[string][]string{"waiting": waiting}
+	}, func() any {
 		waiting := readiness(ctx)
-		writeJSON(w, state{Ready: len(waiting) == 0, Waiting: waiting, Plugins: names, Kubevirt: kubevirt.Status(), Leasedb: leasedb.Status()})
-	})
-	return mux
-}
-
-func writeJSON(w http.ResponseWriter, value any) {
-	w.Header().Set("Content-Type", "application/json")
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	_ = encoder.Encode(value) // a client that went away
-}
-
-// serveHTTP serves a handler until the context ends.
-func serveHTTP(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger) error {
-	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
-	log.Info("serving health, metrics and state", "address", l.Addr().String())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		<-ctx.Done()
-		const wait = 5 * time.Second
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wait)
-		defer cancel()
-		_ = server.Shutdown(ctx) // else the requests end with the process
-	}()
-	err := server.Serve(l)
-	if errors.Is(err, http.ErrServerClosed) {
-		<-ended
-		return nil
-	}
-	return fmt.Errorf("serving health, metrics and state: %w", err)
+		return state{Ready: len(waiting) == 0, Waiting: waiting, Plugins: names, Kubevirt: kubevirt.Status(), Leasedb: leasedb.Status()}
+	}, gatherer)
 }

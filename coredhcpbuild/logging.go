@@ -2,29 +2,20 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 
 	"github.com/coredhcp/coredhcp/logger"
 	"github.com/sirupsen/logrus"
+
+	"github.com/densityops/oooi/internal/daemon"
 )
 
 // newLogger makes a logger, and has CoreDHCP's own logger write to it.
 func newLogger(to io.Writer, format, level string) (*slog.Logger, error) {
-	var threshold slog.Level
-	if err := threshold.UnmarshalText([]byte(level)); err != nil {
-		return nil, fmt.Errorf("--log-level %q: want debug, info, warn or error", level)
-	}
-	options := &slog.HandlerOptions{Level: threshold}
-	var log *slog.Logger
-	switch format {
-	case "text":
-		log = slog.New(slog.NewTextHandler(to, options))
-	case "json":
-		log = slog.New(slog.NewJSONHandler(to, options))
-	default:
-		return nil, fmt.Errorf("--log-format %q: want text or json", format)
+	log, err := daemon.NewLogger(to, format, level)
+	if err != nil {
+		return nil, err
 	}
 	slog.SetDefault(log) // which is what plugins log to
 	stock := logger.GetLogger("coredhcp").Logger

@@ -15,7 +15,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
+
+	"github.com/densityops/oooi/internal/daemon"
 )
 
 func main() {
@@ -51,7 +52,7 @@ func newCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := fromEnvironment(cmd.Flags(), os.LookupEnv); err != nil {
+			if err := daemon.FromEnvironment(cmd.Flags(), "COREDHCP", os.LookupEnv); err != nil {
 				return err
 			}
 			log, err := newLogger(cmd.ErrOrStderr(), f.logFormat, f.logLevel)
@@ -91,20 +92,4 @@ func version() string {
 		}
 	}
 	return strings.Join(append(words, info.GoVersion), " ")
-}
-
-// fromEnvironment sets the flags that were not given to what the environment says.
-func fromEnvironment(own *pflag.FlagSet, lookup func(string) (string, bool)) error {
-	var wrong error
-	own.VisitAll(func(f *pflag.Flag) {
-		name := "COREDHCP_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-		value, ok := lookup(name)
-		if !ok || f.Changed || wrong != nil || f.Name == "help" || f.Name == "version" {
-			return
-		}
-		if err := own.Set(f.Name, value); err != nil {
-			wrong = fmt.Errorf("environment variable %s: %w", name, err)
-		}
-	})
-	return wrong
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/densityops/oooi/coredhcpbuild/internal/dhcp4"
+	"github.com/densityops/oooi/internal/daemon"
 	"github.com/densityops/oooi/plugins/kubevirt"
 	"github.com/densityops/oooi/plugins/leasedb"
 )
@@ -72,7 +73,7 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 	if c.Server6 != nil {
 		group.Go(func() error { return serve6(ctx, c.Server6, log) })
 	}
-	group.Go(func() error { return serveHTTP(ctx, l, httpHandler(ctx, c, registry), log) })
+	group.Go(func() error { return daemon.ServeHTTP(ctx, l, httpHandler(ctx, c, registry), log) })
 	err = group.Wait()
 	log.Info("ending")
 	return errors.Join(err, shutdown(ctx)) // after the last answer

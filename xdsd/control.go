@@ -17,6 +17,7 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/densityops/oooi/internal/daemon"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/xdsd/internal/control"
@@ -44,7 +45,7 @@ func newControlCommand() *cobra.Command {
 			"  xdsd control --namespace oooi-system",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := newLogger(f.logFormat, f.logLevel)
+			log, err := daemon.NewLogger(os.Stderr, f.logFormat, f.logLevel)
 			if err != nil {
 				return err
 			}
@@ -107,7 +108,7 @@ func (f *controlFlags) run(ctx context.Context, log *slog.Logger) error {
 	}
 	handler := serve.Handler(store, func() any { return control.StateOf(store, m.Elected()) }, prometheus.Gatherers{registry, metrics.Registry})
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return serve.HTTP(ctx, l, handler, log) })
+	group.Go(func() error { return daemon.ServeHTTP(ctx, l, handler, log) })
 	group.Go(func() error { store.Run(ctx); return nil })
 	group.Go(func() error { return control.Run(ctx, m) })
 	return group.Wait()

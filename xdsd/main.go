@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
+
+	"github.com/densityops/oooi/internal/daemon"
 )
 
 func main() {
@@ -32,25 +32,9 @@ func newCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			return fromEnvironment(cmd.Flags(), os.LookupEnv)
+			return daemon.FromEnvironment(cmd.Flags(), "XDSD", os.LookupEnv)
 		},
 	}
 	root.AddCommand(newServeCommand(), newControlCommand(), newBootstrapCommand())
 	return root
-}
-
-// fromEnvironment sets the flags that were not given to what the environment says.
-func fromEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
-	var wrong error
-	flags.VisitAll(func(f *pflag.Flag) {
-		name := "XDSD_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-		value, ok := lookup(name)
-		if !ok || f.Changed || wrong != nil || f.Name == "help" {
-			return
-		}
-		if err := flags.Set(f.Name, value); err != nil {
-			wrong = fmt.Errorf("environment variable %s: %w", name, err)
-		}
-	})
-	return wrong
 }

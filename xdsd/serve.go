@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/densityops/oooi/internal/daemon"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/xdsd/internal/ads"
@@ -95,7 +96,7 @@ type serveOptions struct {
 }
 
 func (f *serveFlags) options() (*serveOptions, error) {
-	log, err := newLogger(f.logFormat, f.logLevel)
+	log, err := daemon.NewLogger(os.Stderr, f.logFormat, f.logLevel)
 	if err != nil {
 		return nil, err
 	}
@@ -145,23 +146,6 @@ func addresses(flag string, texts []string) ([]netip.Addr, error) {
 	return list, nil
 }
 
-// newLogger makes a logger to standard error.
-func newLogger(format, level string) (*slog.Logger, error) {
-	var threshold slog.Level
-	if err := threshold.UnmarshalText([]byte(level)); err != nil {
-		return nil, fmt.Errorf("--log-level %q: want debug, info, warn or error", level)
-	}
-	options := &slog.HandlerOptions{Level: threshold}
-	switch format {
-	case "text":
-		return slog.New(slog.NewTextHandler(os.Stderr, options)), nil
-	case "json":
-		return slog.New(slog.NewJSONHandler(os.Stderr, options)), nil
-	default:
-		return nil, fmt.Errorf("--log-format %q: want text or json", format)
-	}
-}
-
 // run serves until the context ends, or something fails that nothing here can mend.
 func (o *serveOptions) run(ctx context.Context) error {
 	store, err := watch.Open(o.store, o.log)
@@ -190,7 +174,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 		return fmt.Errorf("--http: %w", err)
 	}
 	group.Go(func() error {
-		return serve.HTTP(ctx, l, serve.Handler(store, func() any { return serve.StateOf(store, server) }, registry), o.log)
+		return daemon.ServeHTTP(ctx, l, serve.Handler(store, func() any { return serve.StateOf(store, server) }, registry), o.log)
 	})
 	group.Go(func() error { store.Run(ctx); return nil })
 	group.Go(func() error { serve.NewFeeder(store, server, o.envoy, o.log).Run(ctx); return nil })

@@ -18,28 +18,6 @@ var management = lab.Shared{
 
 func TestMain(m *testing.M) { lab.Main(m, &management, &loopbackManagement, &hostedPlane) }
 
-// hostedCluster is a HostedCluster that the real CRD accepts.
-func hostedCluster(namespace, name, baseDomain string) string {
-	return fmt.Sprintf(`
-apiVersion: hypershift.openshift.io/v1beta1
-kind: HostedCluster
-metadata: {name: %[2]s, namespace: %[1]s}
-spec:
-  dns: {baseDomain: %[3]s}
-  etcd: {managementType: Managed, managed: {storage: {type: PersistentVolume, persistentVolume: {size: 8Gi}}}}
-  networking: {clusterNetwork: [{cidr: 10.132.0.0/14}], serviceNetwork: [{cidr: 172.31.0.0/16}], networkType: OVNKubernetes}
-  platform: {type: KubeVirt, kubevirt: {}}
-  pullSecret: {name: pull-secret}
-  release: {image: registry.example.com/release:4.20}
-  sshKey: {}
-  services:
-  - {service: APIServer, servicePublishingStrategy: {type: LoadBalancer, loadBalancer: {hostname: api.%[2]s.%[3]s}}}
-  - {service: OAuthServer, servicePublishingStrategy: {type: Route}}
-  - {service: Konnectivity, servicePublishingStrategy: {type: Route}}
-  - {service: Ignition, servicePublishingStrategy: {type: Route}}
-`, namespace, name, baseDomain)
-}
-
 func namespaceYAML(name string) string {
 	return fmt.Sprintf("\n---\napiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n---\n", name)
 }
@@ -97,7 +75,7 @@ func TestAPIServerIsFollowed(t *testing.T) {
 	await(t, store, "a sync without objects", func(s *model.Snapshot) bool { return len(s.Clusters) == 0 })
 
 	hcp := model.ControlPlaneNamespace(ns, "demo")
-	apply(t, cp, namespaceYAML(hcp)+hostedCluster(ns, "demo", "example.com")+infraIn(ns, "demo", "192.0.2.3"))
+	apply(t, cp, namespaceYAML(hcp)+lab.HostedClusterYAML(ns, "demo", "example.com")+infraIn(ns, "demo", "192.0.2.3"))
 	await(t, store, "the cluster's names on the VLAN", func(s *model.Snapshot) bool {
 		return len(s.VLANs) == 1 && has(s.VLANs[0].View, "api.demo.example.com", "192.0.2.3")
 	})
@@ -116,7 +94,7 @@ func TestAPIServerIsFollowed(t *testing.T) {
 		return has(s.VLANs[0].View, "api.demo.example.com", "192.0.2.4") && has(s.VLANs[0].View, host, "192.0.2.4")
 	})
 
-	if err := cp.DeleteYAML(t.Context(), []byte(hostedCluster(ns, "demo", "example.com"))); err != nil {
+	if err := cp.DeleteYAML(t.Context(), []byte(lab.HostedClusterYAML(ns, "demo", "example.com"))); err != nil {
 		t.Fatal(err)
 	}
 	await(t, store, "the cluster's end", func(s *model.Snapshot) bool {
@@ -128,7 +106,7 @@ func TestUnchangedObjectsMakeNoSnapshot(t *testing.T) {
 	cp := management.Get(t)
 	ns := cp.Namespace(t)
 	store := run(t, watch.Config{Kubeconfig: cp.Kubeconfig(), Scope: model.Scope{HostedClusters: []string{ns + "/demo"}}})
-	apply(t, cp, hostedCluster(ns, "demo", "example.com"))
+	apply(t, cp, lab.HostedClusterYAML(ns, "demo", "example.com"))
 	await(t, store, "the cluster", func(s *model.Snapshot) bool { return clusterNamed(s, ns, "demo") != nil })
 	before := store.Status().Builds
 
@@ -148,7 +126,7 @@ status:
 		}
 	}
 	apply(t, cp, infraIn(ns, "demo", "192.0.2.3")) // not in scope: a marker in the API server's order only
-	apply(t, cp, strings.Replace(hostedCluster(ns, "demo", "example.com"), "spec:", "spec:\n  kubeAPIServerDNSName: custom.example.org", 1))
+	apply(t, cp, strings.Replace(lab.HostedClusterYAML(ns, "demo", "example.com"), "spec:", "spec:\n  kubeAPIServerDNSName: custom.example.org", 1))
 	await(t, store, "the real change", func(s *model.Snapshot) bool {
 		return slices.ContainsFunc(clusterNamed(s, ns, "demo").Hostnames, func(h model.Hostname) bool { return h.Name == "custom.example.org" })
 	})
@@ -174,7 +152,7 @@ func TestAPIThatAppearsIsUsedAndOneThatGoesIsMissed(t *testing.T) {
 	if err := cp.InstallCRDs(t.Context(), lab.HyperShift); err != nil {
 		t.Fatal(err)
 	}
-	apply(t, cp, namespaceYAML("clusters")+hostedCluster("clusters", "demo", "example.com"))
+	apply(t, cp, namespaceYAML("clusters")+lab.HostedClusterYAML("clusters", "demo", "example.com"))
 	await(t, store, "the cluster of the new API", func(s *model.Snapshot) bool { return clusterNamed(s, "clusters", "demo") != nil })
 
 	crds, err := lab.CRDs(t.Context(), lab.HyperShift)
@@ -190,7 +168,7 @@ func TestAPIThatAppearsIsUsedAndOneThatGoesIsMissed(t *testing.T) {
 	if err := cp.InstallCRDs(t.Context(), lab.HyperShift); err != nil {
 		t.Fatal(err)
 	}
-	apply(t, cp, hostedCluster("clusters", "again", "example.com"))
+	apply(t, cp, lab.HostedClusterYAML("clusters", "again", "example.com"))
 	await(t, store, "the API again", func(s *model.Snapshot) bool { return clusterNamed(s, "clusters", "again") != nil })
 }
 
@@ -199,7 +177,7 @@ func TestOutageKeepsWhatIsKnown(t *testing.T) {
 	if err := cp.InstallCRDs(t.Context(), lab.HyperShift, lab.Oooi); err != nil {
 		t.Fatal(err)
 	}
-	apply(t, cp, namespaceYAML("clusters")+hostedCluster("clusters", "demo", "example.com")+infraIn("clusters", "demo", "192.0.2.3"))
+	apply(t, cp, namespaceYAML("clusters")+lab.HostedClusterYAML("clusters", "demo", "example.com")+infraIn("clusters", "demo", "192.0.2.3"))
 	store := run(t, watch.Config{Kubeconfig: cp.Kubeconfig()})
 	known := func(s *model.Snapshot) bool {
 		return len(s.VLANs) == 1 && has(s.VLANs[0].View, "api.demo.example.com", "192.0.2.3")
@@ -233,7 +211,7 @@ func TestOutageKeepsWhatIsKnown(t *testing.T) {
 	if err := cp.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	apply(t, cp, hostedCluster("clusters", "second", "example.com"))
+	apply(t, cp, lab.HostedClusterYAML("clusters", "second", "example.com"))
 	await(t, store, "what changed after the outage", func(s *model.Snapshot) bool {
 		return clusterNamed(s, "clusters", "second") != nil
 	})
@@ -249,7 +227,7 @@ func TestListedClustersNeedNarrowRightsOnly(t *testing.T) {
 	cp := management.Get(t)
 	ns := cp.Namespace(t)
 	hcp := model.ControlPlaneNamespace(ns, "demo")
-	apply(t, cp, namespaceYAML(hcp)+hostedCluster(ns, "demo", "example.com")+infraIn(ns, "demo", "192.0.2.3")+serviceIn(ns, "demo-proxy"))
+	apply(t, cp, namespaceYAML(hcp)+lab.HostedClusterYAML(ns, "demo", "example.com")+infraIn(ns, "demo", "192.0.2.3")+serviceIn(ns, "demo-proxy"))
 	kubeconfig, err := cp.UserKubeconfig("narrow-" + ns)
 	if err != nil {
 		t.Fatal(err)

@@ -49,24 +49,7 @@ func newTenant(t *testing.T, hosted *lab.ControlPlane) *tenant {
 	if err != nil {
 		t.Fatal(err)
 	}
-	apply(t, n.management, fmt.Sprintf(`
-apiVersion: hypershift.openshift.io/v1beta1
-kind: HostedCluster
-metadata: {name: demo, namespace: %[1]s}
-spec:
-  dns: {baseDomain: %[1]s.example.com}
-  etcd: {managementType: Managed, managed: {storage: {type: PersistentVolume, persistentVolume: {size: 8Gi}}}}
-  networking: {clusterNetwork: [{cidr: 10.132.0.0/14}], serviceNetwork: [{cidr: 172.31.0.0/16}], networkType: OVNKubernetes}
-  platform: {type: KubeVirt, kubevirt: {}}
-  pullSecret: {name: pull-secret}
-  release: {image: registry.example.com/release:4.20}
-  sshKey: {}
-  services:
-  - {service: APIServer, servicePublishingStrategy: {type: LoadBalancer, loadBalancer: {hostname: api.demo.%[1]s.example.com}}}
-  - {service: OAuthServer, servicePublishingStrategy: {type: Route}}
-  - {service: Konnectivity, servicePublishingStrategy: {type: Route}}
-  - {service: Ignition, servicePublishingStrategy: {type: Route}}
----
+	apply(t, n.management, lab.HostedClusterYAML(n.namespace, "demo", n.namespace+".example.com")+fmt.Sprintf(`
 apiVersion: v1
 kind: Namespace
 metadata: {name: %[1]s-demo}

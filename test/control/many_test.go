@@ -107,24 +107,7 @@ func (n *tenant) member(ctx context.Context, i int, port string, dead bool) erro
 	if dead {
 		port = "1"
 	}
-	yaml := fmt.Sprintf(`
-apiVersion: hypershift.openshift.io/v1beta1
-kind: HostedCluster
-metadata: {name: %[2]s, namespace: %[1]s}
-spec:
-  dns: {baseDomain: %[1]s.example.com}
-  etcd: {managementType: Managed, managed: {storage: {type: PersistentVolume, persistentVolume: {size: 8Gi}}}}
-  networking: {clusterNetwork: [{cidr: 10.132.0.0/14}], serviceNetwork: [{cidr: 172.31.0.0/16}], networkType: OVNKubernetes}
-  platform: {type: KubeVirt, kubevirt: {}}
-  pullSecret: {name: pull-secret}
-  release: {image: registry.example.com/release:4.20}
-  sshKey: {}
-  services:
-  - {service: APIServer, servicePublishingStrategy: {type: LoadBalancer, loadBalancer: {hostname: api.%[2]s.%[1]s.example.com}}}
-  - {service: OAuthServer, servicePublishingStrategy: {type: Route}}
-  - {service: Konnectivity, servicePublishingStrategy: {type: Route}}
-  - {service: Ignition, servicePublishingStrategy: {type: Route}}
----
+	yaml := lab.HostedClusterYAML(n.namespace, name, n.namespace+".example.com") + fmt.Sprintf(`
 apiVersion: v1
 kind: Namespace
 metadata: {name: %[1]s-%[2]s}

@@ -118,24 +118,7 @@ func (s *site) apply(yaml string) {
 // cluster is a hosted cluster with an Infra and its proxy.
 func (s *site) cluster(components string) {
 	s.Helper()
-	s.apply(fmt.Sprintf(`
-apiVersion: hypershift.openshift.io/v1beta1
-kind: HostedCluster
-metadata: {name: demo, namespace: %[1]s}
-spec:
-  dns: {baseDomain: %[1]s.example.com}
-  etcd: {managementType: Managed, managed: {storage: {type: PersistentVolume, persistentVolume: {size: 8Gi}}}}
-  networking: {clusterNetwork: [{cidr: 10.132.0.0/14}], serviceNetwork: [{cidr: 172.31.0.0/16}], networkType: OVNKubernetes}
-  platform: {type: KubeVirt, kubevirt: {}}
-  pullSecret: {name: pull-secret}
-  release: {image: registry.example.com/release:4.20}
-  sshKey: {}
-  services:
-  - {service: APIServer, servicePublishingStrategy: {type: LoadBalancer, loadBalancer: {hostname: api.demo.%[1]s.example.com}}}
-  - {service: OAuthServer, servicePublishingStrategy: {type: Route}}
-  - {service: Konnectivity, servicePublishingStrategy: {type: Route}}
-  - {service: Ignition, servicePublishingStrategy: {type: Route}}
----
+	s.apply(lab.HostedClusterYAML(s.namespace, "demo", s.namespace+".example.com") + fmt.Sprintf(`
 apiVersion: hostedcluster.densityops.com/v1alpha1
 kind: Infra
 metadata: {name: demo, namespace: %[1]s}
