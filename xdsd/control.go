@@ -93,15 +93,15 @@ func (f *controlFlags) run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(serve.Collector(store))
 	m, err := control.New(control.Options{
 		Config: client, Store: store, Namespace: f.namespace,
-		LeaseDuration: f.leaseDuration, ProbeInterval: f.probeInterval, Log: log,
+		LeaseDuration: f.leaseDuration, ProbeInterval: f.probeInterval, Registerer: registry, Log: log,
 	})
 	if err != nil {
 		return err
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(serve.Collector(store))
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", f.http)
 	if err != nil {
 		return fmt.Errorf("--http: %w", err)

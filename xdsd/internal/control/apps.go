@@ -22,6 +22,7 @@ const appsManager = manager + "-apps"
 type appsReconciler struct {
 	client   client.Client
 	known    *knowledge
+	said     *verdicts
 	outcomes *outcomes
 
 	mu    sync.Mutex
@@ -73,6 +74,7 @@ func (r *appsReconciler) Reconcile(ctx context.Context, request ctrl.Request) (c
 	}
 	f.since, f.synced = r.waitsSince(request.NamespacedName, f), r.synced(f)
 	status, next := appsStatus(f)
+	r.said.setApps(request.NamespacedName, status)
 	result := ctrl.Result{RequeueAfter: syncEvery}
 	if !next.IsZero() {
 		result.RequeueAfter = max(next.Sub(f.now), time.Millisecond)
@@ -119,6 +121,7 @@ func (r *appsReconciler) forget(key client.ObjectKey) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.since, key)
+	r.said.setApps(key, nil)
 }
 
 // wantsHosted reports whether an Infra is the one that has its hosted cluster's

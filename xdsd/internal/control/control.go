@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -51,6 +52,8 @@ type Options struct {
 	// ProbeInterval is how often the daemons of an Infra are asked how they are, give or
 	// take a tenth.
 	ProbeInterval time.Duration
+	// Registerer gets the metrics.
+	Registerer prometheus.Registerer
 	// Log is where it says what it does.
 	Log *slog.Logger
 }
@@ -87,17 +90,20 @@ func New(o Options) (ctrl.Manager, error) {
 		return nil, fmt.Errorf("making the controllers: %w", err)
 	}
 	recorder := m.GetEventRecorder(name)
-	known := &knowledge{store: o.Store}
-	proxies := &proxyReconciler{client: m.GetClient(), live: m.GetAPIReader(), known: known, recorder: recorder}
+	known, said := &knowledge{store: o.Store}, newVerdicts()
+	if err := o.Registerer.Register(said); err != nil {
+		return nil, fmt.Errorf("registering metrics: %w", err)
+	}
+	proxies := &proxyReconciler{client: m.GetClient(), live: m.GetAPIReader(), known: known, said: said, recorder: recorder}
 	if err := proxies.register(m); err != nil {
 		return nil, err
 	}
-	infras := &infraReconciler{client: m.GetClient(), known: known, recorder: recorder, probe: newProber(), every: o.ProbeInterval}
+	infras := &infraReconciler{client: m.GetClient(), known: known, said: said, recorder: recorder, probe: newProber(), every: o.ProbeInterval}
 	if err := infras.register(m); err != nil {
 		return nil, err
 	}
 	came := &outcomes{}
-	apps := &appsReconciler{client: m.GetClient(), known: known, outcomes: came}
+	apps := &appsReconciler{client: m.GetClient(), known: known, said: said, outcomes: came}
 	if err := apps.register(m); err != nil {
 		return nil, err
 	}

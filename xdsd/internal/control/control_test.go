@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -51,11 +53,12 @@ type site struct {
 	client    client.Client
 	namespace string
 	log       *lines
+	registry  *prometheus.Registry
 }
 
 // newSite starts control with its own rights and no others.
 func newSite(t *testing.T) *site {
-	s := &site{T: t, cp: management.Get(t), log: &lines{}}
+	s := &site{T: t, cp: management.Get(t), log: &lines{}, registry: prometheus.NewRegistry()}
 	s.namespace = s.cp.Namespace(t)
 	rbac, err := os.ReadFile(filepath.Join("..", "..", "..", "manifests", "base", "control", "rbac.yaml"))
 	if err != nil {
@@ -91,7 +94,7 @@ func (s *site) run() (stop func()) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	m, err := control.New(control.Options{Config: rest, Store: store, Namespace: "oooi-system", LeaseDuration: 4 * time.Second, ProbeInterval: time.Second / 2, Log: log})
+	m, err := control.New(control.Options{Config: rest, Store: store, Namespace: "oooi-system", LeaseDuration: 4 * time.Second, ProbeInterval: time.Second / 2, Registerer: s.registry, Log: log})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -284,6 +287,10 @@ func TestProxyServerIsReadyWhenItsReplicasAre(t *testing.T) {
 	s.condition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonConfigRejected, "chain clusters/demo: no")
 	s.condition(proxy, valid, metav1.ConditionFalse, v1alpha1.ReasonConfigRejected, "demo-proxy-1")
 	s.await("an Event that names what was refused", func() string { return s.event("ProxyServer", v1alpha1.ReasonConfigRejected, "chain clusters/demo: no") })
+
+	if n := testutil.CollectAndCount(s.registry, "xdsd_ready"); n != 2 {
+		t.Errorf("%d objects have a metric", n)
+	}
 
 	// A pod that is gone takes its entry, and with it its verdict.
 	if err := s.client.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "demo-proxy-1"}}, client.GracePeriodSeconds(0)); err != nil {

@@ -25,6 +25,7 @@ import (
 type infraReconciler struct {
 	client   client.Client
 	known    *knowledge
+	said     *verdicts
 	recorder events.EventRecorder
 	probe    *prober
 	every    time.Duration // how often the parts are asked, give or take a tenth
@@ -58,6 +59,7 @@ func (r *infraReconciler) Reconcile(ctx context.Context, request ctrl.Request) (
 	defer cancel()
 	object := &v1alpha1.Infra{}
 	if err := r.client.Get(ctx, request.NamespacedName, object); err != nil {
+		r.said.setReady("Infra", request.NamespacedName, nil)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	x := r.known.now()
@@ -187,6 +189,7 @@ func (r *infraReconciler) proxyFault(ctx context.Context, infra *v1alpha1.Infra)
 // write applies the status if it is another one than before.
 func (r *infraReconciler) write(ctx context.Context, f *infraFacts) error {
 	before, now := f.object.Status, infraStatus(f)
+	r.said.setReady("Infra", client.ObjectKeyFromObject(f.object), now.Conditions)
 	before.AppsIngress, now.AppsIngress = nil, nil // another controller's
 	if reflect.DeepEqual(before, now) {
 		return nil

@@ -23,6 +23,7 @@ type proxyReconciler struct {
 	client   client.Client
 	live     client.Reader // asks the API server itself
 	known    *knowledge
+	said     *verdicts
 	recorder events.EventRecorder
 }
 
@@ -56,6 +57,7 @@ func (r *proxyReconciler) Reconcile(ctx context.Context, request ctrl.Request) (
 	defer cancel()
 	object := &v1alpha1.ProxyServer{}
 	if err := r.client.Get(ctx, request.NamespacedName, object); err != nil {
+		r.said.setReady("ProxyServer", request.NamespacedName, nil)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	x := r.known.now()
@@ -138,6 +140,7 @@ func (r *proxyReconciler) gone(ctx context.Context, key client.ObjectKey) (bool,
 func (r *proxyReconciler) write(ctx context.Context, f *proxyFacts) error {
 	before, now := f.object.Status, proxyStatus(f)
 	now.Replicas, before.Replicas = nil, nil
+	r.said.setReady("ProxyServer", client.ObjectKeyFromObject(f.object), now.Conditions)
 	if reflect.DeepEqual(before, now) {
 		return nil
 	}
