@@ -92,6 +92,13 @@ func TestKubeconfigsThatAreNotFollowed(t *testing.T) {
 			t.Errorf("%s: the message shows keys: %s", tc.name, n.state().Message)
 		}
 	}
+	// By URL it is the kubeconfig's host that counts, and nobody is there.
+	n.kubeconfig(cluster(func(c *clientcmdapi.Cluster) { c.Server = "https://127.255.255.253:6443" }))
+	n.infra(usual(", dial: URL"))
+	n.await(degraded, v1alpha1.AppsIngressHostedClusterUnreachable, "cannot be reached", "192.0.2.200")
+	n.kubeconfig(good)
+	n.infra(usual(""))
+	n.await(ready, "", "", "192.0.2.200")
 	if err := n.client.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "demo-admin-kubeconfig"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +124,10 @@ func TestTheHostedClusterIsAway(t *testing.T) {
 	await(t, "control to be ready", func() string { return control.unready(t) })
 	n.await(degraded, v1alpha1.AppsIngressHostedClusterUnreachable, "cannot be reached", "192.0.2.200")
 
-	// A certificate anew, of the same authority, comes with the API server.
+	// It comes back with another certificate, of the same authority.
+	if err := n.hosted.RenewCertificate(); err != nil {
+		t.Fatal(err)
+	}
 	if err := n.hosted.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -230,6 +240,23 @@ func TestNothingHangsOnDeletion(t *testing.T) {
 		}
 		control.Start(t)
 		await(t, "the sweep", func() string { return gone(n) })
+	})
+	t.Run("the namespace", func(t *testing.T) {
+		n := withMetalLB(t, "192.0.2.200/32")
+		newReplica(t, n.management, "control").Start(t)
+		n.infra(usual(""))
+		n.await(ready, "", "", "192.0.2.200")
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.namespace}}
+		if err := n.client.Delete(t.Context(), namespace); err != nil {
+			t.Fatal(err)
+		}
+		await(t, "the namespace to be gone, with everything in it", func() string {
+			if err := n.client.Get(t.Context(), client.ObjectKeyFromObject(namespace), namespace); !apierrors.IsNotFound(err) {
+				return fmt.Sprintf("%v %+v", err, namespace.Status.Conditions)
+			}
+			return ""
+		})
+		await(t, "what is in the hosted cluster to go", func() string { return gone(n) })
 	})
 	t.Run("a HostedCluster", func(t *testing.T) {
 		n := withMetalLB(t, "192.0.2.200/32")

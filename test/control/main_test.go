@@ -35,7 +35,7 @@ var management = lab.Shared{
 const hostedAddress = "127.96.0.77"
 
 var loopback = lab.Shared{
-	Config: lab.Config{Name: "loopback", ServiceCIDR: "127.96.0.0/16"},
+	Config: lab.Config{Name: "loopback", ServiceCIDR: "127.96.0.0/16", ControllerManager: true},
 	CRDs:   []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.Oooi},
 }
 

@@ -17,6 +17,23 @@ func (cp *ControlPlane) makeCertificates() error {
 	if cp.admin, err = cp.ca.client("admin", "system:masters"); err != nil {
 		return err
 	}
+	if err := cp.RenewCertificate(); err != nil {
+		return err
+	}
+	saKey, saPub, err := serviceAccountKeys()
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		cp.writeFile("ca.crt", cp.ca.cert), cp.writeFile("ca.key", cp.ca.key),
+		cp.writeFile("admin.crt", cp.admin.cert), cp.writeFile("admin.key", cp.admin.key),
+		cp.writeFile("sa.key", saKey), cp.writeFile("sa.pub", saPub),
+	)
+}
+
+// RenewCertificate gives the API server another certificate, of the same authority. It has
+// it when it is started the next time, or within a minute.
+func (cp *ControlPlane) RenewCertificate() error {
 	names := []string{
 		"localhost", "127.0.0.1", "::1", cp.config.Address,
 		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
@@ -32,16 +49,7 @@ func (cp *ControlPlane) makeCertificates() error {
 	if err != nil {
 		return err
 	}
-	saKey, saPub, err := serviceAccountKeys()
-	if err != nil {
-		return err
-	}
-	return errors.Join(
-		cp.writeFile("ca.crt", cp.ca.cert), cp.writeFile("ca.key", cp.ca.key),
-		cp.writeFile("apiserver.crt", server.cert), cp.writeFile("apiserver.key", server.key),
-		cp.writeFile("admin.crt", cp.admin.cert), cp.writeFile("admin.key", cp.admin.key),
-		cp.writeFile("sa.key", saKey), cp.writeFile("sa.pub", saPub),
-	)
+	return errors.Join(cp.writeFile("apiserver.crt", server.cert), cp.writeFile("apiserver.key", server.key))
 }
 
 func (cp *ControlPlane) writeFile(name string, data []byte) error {
