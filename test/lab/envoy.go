@@ -214,10 +214,14 @@ func (e *Envoy) Ready(ctx context.Context) error {
 func (e *Envoy) await(ctx context.Context, what string, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
+	var last error // that says more than that the time is over
 	for {
 		err := try(ctx)
 		if err == nil {
 			return nil
+		}
+		if last == nil || ctx.Err() == nil {
+			last = err
 		}
 		e.mu.Lock()
 		p := e.process
@@ -230,7 +234,7 @@ func (e *Envoy) await(ctx context.Context, what string, try func(context.Context
 		case <-ended:
 			return fmt.Errorf("waiting for %s: %w", what, p.failure())
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for %s: %w; last: %w\n%s", what, ctx.Err(), err, e.Logs())
+			return fmt.Errorf("waiting for %s: %w; last: %w\n%s", what, ctx.Err(), last, e.Logs())
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

@@ -282,7 +282,7 @@ static_resources: {clusters: [{name: xds, load_assignment: {cluster_name: xds, e
 		"no YAML":         {"}", startTimeout, []string{"starting Envoy: reading the bootstrap configuration"}},
 		"no admin socket": {"{}", startTimeout, []string{"no admin.address.pipe.path"}},
 		"unknown field":   {admin + "nonsense: {}\n", startTimeout, []string{"ended: exit status 1", "nonsense", "envoy.log"}},
-		"never ready":     {unready, time.Second, []string{"waiting for it to be ready", "context deadline exceeded", "503 Service Unavailable", "== envoy"}},
+		"never ready":     {unready, 5 * time.Second, []string{"waiting for it to be ready", "context deadline exceeded", "503 Service Unavailable", "== envoy"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), test.timeout)

@@ -31,8 +31,12 @@ func (cp *ControlPlane) waitForPath(ctx context.Context, what, path string) erro
 func (cp *ControlPlane) await(ctx context.Context, what string, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
+	var last error // that says more than that the time is over
 	for {
 		err := try(ctx)
+		if last == nil || ctx.Err() == nil {
+			last = err
+		}
 		// Also on success: the answer may come from whoever has our port.
 		if dead := cp.dead(); dead != nil {
 			return fmt.Errorf("waiting for %s: %w", what, dead)
@@ -42,7 +46,7 @@ func (cp *ControlPlane) await(ctx context.Context, what string, try func(context
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for %s: %w; last: %w\n%s", what, ctx.Err(), err, cp.Logs())
+			return fmt.Errorf("waiting for %s: %w; last: %w\n%s", what, ctx.Err(), last, cp.Logs())
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
