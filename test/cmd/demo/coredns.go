@@ -16,8 +16,8 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// corefile is what a user would write; the second block stands for the resolvers
-// of the site, to which everything unknown is passed on.
+// corefile is what a user would write; the last block stands for the resolvers of the
+// site, to which everything unknown is passed on.
 const corefile = `.:%[1]d {
     bind 127.0.0.1
     errors
@@ -27,12 +27,26 @@ const corefile = `.:%[1]d {
     hcpapps lab.example.com
     forward . 127.0.0.1:%[2]d
 }
-
+%[4]s
 .:%[2]d {
     bind 127.0.0.1
     template IN ANY . {
         answer "{{ .Name }} 60 IN A 203.0.113.99"
     }
+}
+`
+
+// corefileVLAN is for the machines of the second VLAN.
+const corefileVLAN = `
+.:53 {
+    bind ` + bridgeDNS + `
+    errors
+    hcpviews lab.example.com {
+        kubeconfig %[2]s
+        view vlan
+    }
+    hcpapps lab.example.com
+    forward . 127.0.0.1:%[1]d
 }
 `
 
@@ -46,14 +60,19 @@ type server struct {
 	port int
 }
 
-func startCoreDNS(ctx context.Context, binary, dir, kubeconfig string, out io.Writer) (*server, error) {
+// startCoreDNS starts CoreDNS, which listens on the second VLAN as well if there is one.
+func startCoreDNS(ctx context.Context, binary, dir, kubeconfig string, v *vlan, out io.Writer) (*server, error) {
 	ports, err := lab.ReservePorts(ctx, "127.0.0.1", 2)
 	if err != nil {
 		return nil, err
 	}
 	defer ports.Release() // it listens by then
 	port, site := ports.Numbers[0], ports.Numbers[1]
-	text := fmt.Sprintf(corefile, port, site, kubeconfig)
+	onVLAN := ""
+	if v != nil {
+		onVLAN = fmt.Sprintf(corefileVLAN, site, kubeconfig)
+	}
+	text := fmt.Sprintf(corefile, port, site, kubeconfig, onVLAN)
 	path := filepath.Join(dir, "Corefile")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return nil, fmt.Errorf("writing the Corefile: %w", err)
@@ -91,22 +110,30 @@ func (s *server) await(ctx context.Context) error {
 
 // ask sends one query from a source address.
 func (s *server) ask(ctx context.Context, source, name string, qtype uint16) (*dns.Msg, error) {
+	return ask(ctx, net.JoinHostPort("127.0.0.1", fmt.Sprint(s.port)), source, name, qtype)
+}
+
+func ask(ctx context.Context, server, source, name string, qtype uint16) (*dns.Msg, error) {
 	client := dns.Client{
 		Timeout: time.Second,
 		Dialer:  &net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(source)}},
 	}
 	m := new(dns.Msg).SetQuestion(dns.Fqdn(name), qtype)
-	reply, _, err := client.ExchangeContext(ctx, m, net.JoinHostPort("127.0.0.1", fmt.Sprint(s.port)))
+	reply, _, err := client.ExchangeContext(ctx, m, server)
 	if err != nil {
 		return nil, fmt.Errorf("asking for %s from %s: %w", name, source, err)
 	}
 	return reply, nil
 }
 
-// dig runs dig as a user would, and returns the status and the answer section.
-func (s *server) dig(ctx context.Context, source, name, qtype string) (status string, answers []string, err error) {
-	cmd := exec.CommandContext(ctx, "dig", "@127.0.0.1", "-p", fmt.Sprint(s.port), "-b", source,
-		"+noall", "+comments", "+answer", "+tries=1", "+timeout=3", name, qtype)
+// dig is the command line that asks as a user would, from a source address.
+func (s *server) dig(source, name, qtype string) []string {
+	return []string{"dig", "@127.0.0.1", "-p", fmt.Sprint(s.port), "-b", source, name, qtype}
+}
+
+// dig runs a command line of dig, and returns the status and the answer section.
+func dig(ctx context.Context, command []string) (status string, answers []string, err error) {
+	cmd := exec.CommandContext(ctx, command[0], append(command[1:], "+noall", "+comments", "+answer", "+tries=1", "+timeout=3")...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return "", nil, fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, out)

@@ -81,7 +81,7 @@ func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 // prepare fetches what cannot be fetched from inside the namespace.
 func prepare(ctx context.Context) error {
-	for _, module := range []string{"github.com/openshift/hypershift", "github.com/openshift/api", "go.universe.tf/metallb"} {
+	for _, module := range []string{"github.com/openshift/hypershift", "github.com/openshift/api", "go.universe.tf/metallb", "kubevirt.io/kubevirt"} {
 		if _, err := lab.ModuleDir(ctx, module); err != nil {
 			return err
 		}
@@ -97,9 +97,9 @@ func prepare(ctx context.Context) error {
 	return nil
 }
 
-// enter is how to ask questions from another terminal.
-func enter() string {
-	command := fmt.Sprintf("nsenter --target %d --net", os.Getpid())
+// enter is how another terminal gets into the network namespace of a process.
+func enter(pid int) string {
+	command := fmt.Sprintf("nsenter --target %d --net", pid)
 	if os.Getenv(isolatedMark) == markUser {
 		command += " --user --preserve-credentials"
 	}

@@ -1,8 +1,8 @@
 // Command demo shows what oooi does, on real components: it starts an API server
 // with HyperShift's CRDs, applies two hosted clusters, starts our CoreDNS, and asks
 // it, with dig, as a virtual machine on each VLAN and as a pod would. Then it starts
-// xdsd with Envoy, and connects through that with curl. It exits with 0 only if every
-// answer was right.
+// xdsd with Envoy, and connects through that with curl; and coredhcp, of which a machine
+// on a bridge gets its address. It exits with 0 only if every answer was right.
 package main
 
 import (
@@ -25,8 +25,8 @@ import (
 
 // options say what to show.
 type options struct {
-	coredns, xdsd string // the binaries
-	// leftOut says why the proxy cannot be shown here; nil where it can.
+	coredns, xdsd, coredhcp string // the binaries
+	// leftOut says why proxy and DHCP cannot be shown here; nil where they can.
 	leftOut error
 	// stay: keep running until the context ends.
 	stay bool
@@ -37,6 +37,7 @@ func main() {
 	o := options{stay: interactive()}
 	flag.StringVar(&o.coredns, "coredns", "bin/coredns", "the coredns binary, as built by 'make build'")
 	flag.StringVar(&o.xdsd, "xdsd", "bin/xdsd", "the xdsd binary, as built by 'make build'")
+	flag.StringVar(&o.coredhcp, "coredhcp", "bin/coredhcp", "the coredhcp binary, as built by 'make build'")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	err := start(ctx, o)
@@ -54,8 +55,8 @@ func main() {
 	}
 }
 
-// start runs the demo in a network namespace of its own, or without the proxy where it
-// cannot have one.
+// start runs the demo in a network namespace of its own, or without proxy and DHCP where
+// it cannot have one.
 func start(ctx context.Context, o options) error {
 	if isolated() {
 		if err := lab.SetUpNetwork(localNetworks); err != nil {
@@ -85,15 +86,19 @@ const startDeadline = 3 * time.Minute
 // checkTools says what is missing.
 func checkTools(o options) error {
 	for tool, remedy := range map[string]string{
-		"dig":     "sudo make deps (Debian's bind9-dnsutils)",
-		"curl":    "sudo make deps",
-		"ip":      "sudo make deps (Debian's iproute2)",
-		o.coredns: "make build",
-		o.xdsd:    "make build",
+		"dig":      "sudo make deps (Debian's bind9-dnsutils)",
+		"curl":     "sudo make deps",
+		"ip":       "sudo make deps (Debian's iproute2)",
+		o.coredns:  "make build",
+		o.xdsd:     "make build",
+		o.coredhcp: "make build",
 	} {
 		if _, err := exec.LookPath(tool); err != nil {
 			return fmt.Errorf("%s is missing; get it with: %s", tool, remedy)
 		}
+	}
+	if _, err := findDHClient(); err != nil {
+		return errors.New("dhclient is missing; get it with: sudo make deps (Debian's isc-dhcp-client)")
 	}
 	return nil
 }
@@ -121,6 +126,11 @@ func run(ctx context.Context, o options, out io.Writer) error {
 			progress("stopping the clusters: %v", err)
 		}
 	}()
+	n := &network{left: o.leftOut}
+	defer n.stop()
+	if n.left == nil {
+		n.vlan, n.left = newVLAN(startCtx, dir)
+	}
 	t := &transcript{Writer: out}
 	reader, err := c.management.UserKubeconfig("coredns")
 	if err != nil {
@@ -131,27 +141,17 @@ func run(ctx context.Context, o options, out io.Writer) error {
 		return err
 	}
 	defer control.stop()
-	if t.server, err = startCoreDNS(startCtx, o.coredns, dir, reader, out); err != nil {
+	if t.server, err = startCoreDNS(startCtx, o.coredns, dir, reader, n.vlan, out); err != nil {
 		return err
 	}
 	defer t.server.stop()
 	if err := t.show(ctx, c); err != nil {
 		return err
 	}
-	var p *proxy
 	if o.leftOut != nil {
-		t.printf(withoutProxy, o.leftOut)
-	} else {
-		t.printf("\n# The proxy of cluster demo: xdsd drives a real Envoy, which starts with what xdsd prints.\n")
-		startCtx, cancel := context.WithTimeout(ctx, startDeadline)
-		defer cancel()
-		if p, err = t.startProxy(startCtx, c, dir, o.xdsd); err != nil {
-			return err
-		}
-		defer p.stop()
-		if err := t.showProxy(ctx, c, p); err != nil {
-			return err
-		}
+		t.printf(withoutNetwork, o.leftOut)
+	} else if err := t.showNetwork(ctx, c, n, dir, o); err != nil {
+		return err
 	}
 	if t.wrong > 0 {
 		return fmt.Errorf("%d of %d answers were wrong", t.wrong, t.asked)
@@ -160,43 +160,5 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	if !o.stay {
 		return nil
 	}
-	return t.stay(ctx, c, p)
-}
-
-// withoutProxy is what the demo says in place of showing the proxy.
-const withoutProxy = `
-# The proxy is left out: it needs a network namespace of its own, for addresses of pods
-# and for ports below 1024, and this user can make none here: %v.
-# Run the demo as root, or allow users to make them:
-#   sysctl -w user.max_user_namespaces=10000
-#   sysctl -w kernel.unprivileged_userns_clone=1                (where there is such a setting)
-#   sysctl -w kernel.apparmor_restrict_unprivileged_userns=0    (the same; Ubuntu's)
-`
-
-// stay keeps everything running until the context ends.
-func (t *transcript) stay(ctx context.Context, c *clusters, p *proxy) error {
-	t.printf("\nIt all runs on until Ctrl-C. ")
-	var xdsdEnded <-chan struct{} // never, without a proxy
-	if p != nil {
-		xdsdEnded = p.xdsd.ended
-		t.printf("It is in a network namespace of its own, which another terminal enters with\n\n  %s\n\n", enter())
-	}
-	t.printf(`Try:
-
-  dig @127.0.0.1 -p %[1]d -b 127.50.0.10 console-openshift-console.apps.demo.lab.example.com
-  kubectl --kubeconfig %[2]s get hostedclusters,infras -A
-  kubectl --kubeconfig %[2]s -n clusters edit infra demo
-`, t.server.port, c.management.Kubeconfig())
-	if p != nil {
-		t.printf("  curl --resolve %[1]s:443:%[2]s --cacert %[3]s/shop.crt https://%[1]s/\n", shopName, vlanIP, p.dir)
-	}
-	select {
-	case <-ctx.Done():
-		t.printf("\nended\n")
-		return nil
-	case <-t.server.ended:
-		return fmt.Errorf("coredns ended by itself: %w", t.server.err)
-	case <-xdsdEnded:
-		return fmt.Errorf("xdsd ended by itself: %w", p.xdsd.err)
-	}
+	return t.stay(ctx, c, n)
 }

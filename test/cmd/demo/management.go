@@ -47,7 +47,11 @@ func startClusters(ctx context.Context, dir string, isolated bool) (*clusters, e
 		}); err != nil {
 			return err
 		}
-		if err := c.management.InstallCRDs(groupCtx, lab.HyperShift, lab.OpenShiftRoute, lab.Oooi); err != nil {
+		sets := []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.Oooi}
+		if isolated { // where DHCP is shown
+			sets = append(sets, lab.KubeVirt)
+		}
+		if err := c.management.InstallCRDs(groupCtx, sets...); err != nil {
 			return err
 		}
 		return applyFolder(groupCtx, c.management, "objects/management")

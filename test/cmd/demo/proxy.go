@@ -29,9 +29,9 @@ type proxy struct {
 const vlanIP = "127.50.0.4"
 
 // startProxy starts the proxy, and tells of it on the transcript.
-func (t *transcript) startProxy(ctx context.Context, c *clusters, dir, xdsd string) (*proxy, error) {
+func (t *transcript) startProxy(ctx context.Context, c *clusters, dir, xdsd string, v *vlan) (*proxy, error) {
 	p := &proxy{dir: dir}
-	err := p.start(ctx, t, c, xdsd)
+	err := p.start(ctx, t, c, xdsd, v)
 	if err != nil {
 		p.stop()
 		return nil, err
@@ -39,7 +39,7 @@ func (t *transcript) startProxy(ctx context.Context, c *clusters, dir, xdsd stri
 	return p, nil
 }
 
-func (p *proxy) start(ctx context.Context, t *transcript, c *clusters, xdsd string) error {
+func (p *proxy) start(ctx context.Context, t *transcript, c *clusters, xdsd string, v *vlan) error {
 	serviceIP, err := t.server.serviceIP(ctx)
 	if err != nil {
 		return err
@@ -55,10 +55,14 @@ func (p *proxy) start(ctx context.Context, t *transcript, c *clusters, xdsd stri
 		return err
 	}
 	// There is no kube-proxy, so Envoy listens on the address of its Service itself.
+	bind := []string{vlanIP, serviceIP}
+	if v != nil {
+		bind = append(bind, bridgeProxy)
+	}
 	sockets := []string{"--socket", filepath.Join(p.dir, "xdsd.sock")}
 	serve := append([]string{
 		"serve", "--kubeconfig", reader, "--proxy-server", "clusters/demo", "--infra", "clusters/demo",
-		"--hosted-cluster", "clusters/demo", "--bind", vlanIP + "," + serviceIP, "--http", "127.0.0.1:9902",
+		"--hosted-cluster", "clusters/demo", "--bind", strings.Join(bind, ","), "--http", "127.0.0.1:9902",
 	}, sockets...)
 	t.printf("$ xdsd %s &\n", strings.Join(serve, " "))
 	if p.xdsd, err = startProcess(p.dir, "xdsd", xdsd, serve...); err != nil {
@@ -161,7 +165,7 @@ func output(ctx context.Context, name string, args ...string) ([]byte, error) {
 	cmd.Stderr = &complaint
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, complaint.String())
+		return nil, fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(complaint.String()))
 	}
 	return out, nil
 }

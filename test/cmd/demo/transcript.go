@@ -114,7 +114,12 @@ func (t *transcript) step(ctx context.Context, source, name, qtype string, w wan
 // query is step, and returns the answers.
 func (t *transcript) query(ctx context.Context, source, name, qtype string, w want) ([]string, error) {
 	t.printf("$ dig -b %s %s %s\n", source, name, qtype)
-	status, answers, err := t.server.dig(ctx, source, name, qtype)
+	return t.answer(ctx, t.server.dig(source, name, qtype), w)
+}
+
+// answer runs dig, and prints the answer.
+func (t *transcript) answer(ctx context.Context, command []string, w want) ([]string, error) {
+	status, answers, err := dig(ctx, command)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -21,7 +22,7 @@ import (
 // visit is a connection by name: what DNS says, and who answers there.
 type visit struct {
 	heading string
-	source  string
+	source  string // "" for a machine that has but one address
 	url     string
 	trust   string // the server's certificate, or its authority's; "" for plain HTTP
 	dns     want
@@ -102,17 +103,21 @@ func (v visit) arguments(address string) ([]string, error) {
 	if port == "" {
 		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
 	}
-	args := []string{"--interface", v.source, "--resolve", u.Hostname() + ":" + port + ":" + address}
+	args := []string{"--resolve", u.Hostname() + ":" + port + ":" + address}
+	if v.source != "" {
+		args = append([]string{"--interface", v.source}, args...)
+	}
 	if v.trust != "" {
 		args = append(args, "--cacert", v.trust)
 	}
 	return append(args, v.url), nil
 }
 
-// curl runs curl, and returns the line of what it prints that begins as it should, or
-// if there is none the first.
-func (p *proxy) curl(ctx context.Context, begins string, args []string) (said string, right bool, err error) {
-	cmd := exec.CommandContext(ctx, "curl", append([]string{"--silent", "--show-error", "--max-time", "5"}, args...)...)
+// curl runs curl, through another command if there is one. It returns the line of what curl
+// prints that begins as it should, or if there is none the first.
+func (p *proxy) curl(ctx context.Context, begins string, args []string, through ...string) (said string, right bool, err error) {
+	command := slices.Concat(through, []string{"curl", "--silent", "--show-error", "--max-time", "5"}, args)
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Dir = p.dir
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError

@@ -1,0 +1,260 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// dhcpConfig is what a user would write.
+const dhcpConfig = `server4:
+  listen: ["%%%[1]s"]
+  plugins:
+  - kubevirt: network=clusters/vlan51 namespace=clusters-demo infra-id=demo-x7k2p
+      kubeconfig=%[4]s
+  - leasedb: store=kubernetes namespace=clusters pool=clusters.demo-vlan51
+      kubeconfig=%[4]s
+      cidr=198.18.51.0/24 range=198.18.51.100-198.18.51.199 server=%[2]s
+  - netmask: 255.255.255.0
+  - router: 198.18.51.1
+  - dns: %[3]s
+  - options: domain=demo.lab.example.com
+`
+
+// dhcpHTTP is where coredhcp says how it is.
+const dhcpHTTP = "127.0.0.1:9903"
+
+// startDHCP starts coredhcp on the second VLAN, and tells of it on the transcript.
+func (t *transcript) startDHCP(ctx context.Context, c *clusters, dir, coredhcp string) (*process, error) {
+	if err := t.addVLAN(ctx, c); err != nil {
+		return nil, err
+	}
+	kubeconfig, err := c.management.UserKubeconfig("coredhcp")
+	if err != nil {
+		return nil, err
+	}
+	text := fmt.Sprintf(dhcpConfig, bridge, bridgeDHCP, bridgeDNS, kubeconfig)
+	path := filepath.Join(dir, "dhcp.yml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		return nil, fmt.Errorf("writing the configuration of DHCP: %w", err)
+	}
+	t.printf("$ cat dhcp.yml\n%s$ coredhcp --config dhcp.yml --http %s &\n", text, dhcpHTTP)
+	p, err := startProcess(dir, "coredhcp", coredhcp, "--config", path, "--http", dhcpHTTP)
+	if err != nil {
+		return nil, err
+	}
+	if err := awaitDHCP(ctx, p); err != nil {
+		p.stop()
+		return nil, p.blame(err)
+	}
+	return p, nil
+}
+
+// addVLAN applies the VLAN and a machine on it, and waits until the DNS there knows.
+func (t *transcript) addVLAN(ctx context.Context, c *clusters) error {
+	t.printf("$ kubectl apply -f - <<EOF\n%s\n---\n%s\nEOF\n", strings.TrimSpace(workerInstance), strings.TrimSpace(secondInfra))
+	if err := c.management.ApplyYAML(ctx, []byte(workerInstance)); err != nil {
+		return err
+	}
+	knows := func(ctx context.Context) bool {
+		reply, err := ask(ctx, net.JoinHostPort(bridgeDNS, "53"), bridgeDHCP, "api.demo.lab.example.com", dns.TypeA)
+		return err == nil && reply.Authoritative && len(reply.Answer) > 0
+	}
+	_, err := follow(ctx, c.management, secondInfra, "the DNS on the VLAN answering", knows)
+	return err
+}
+
+// awaitDHCP returns when coredhcp knows the machines and the leases.
+func awaitDHCP(ctx context.Context, p *process) error {
+	client := &http.Client{Timeout: time.Second}
+	for {
+		if ready(ctx, client, "http://"+dhcpHTTP+"/readyz") {
+			return nil
+		}
+		select {
+		case <-p.ended:
+			return fmt.Errorf("coredhcp ended: %w", p.err)
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for coredhcp to be ready: %w", ctx.Err())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func ready(ctx context.Context, client *http.Client, url string) bool {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return false
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return false
+	}
+	return response.Body.Close() == nil && response.StatusCode == http.StatusOK
+}
+
+// showDHCP boots the machine that KubeVirt runs, and one that nobody knows.
+func (t *transcript) showDHCP(ctx context.Context, c *clusters, p *proxy, v *vlan) error {
+	// It needs a while until it gives up, so it starts first.
+	if err := v.stranger.startDHClient(time.Second, "-1"); err != nil {
+		return err
+	}
+	t.printf("\n# The machine boots, and asks whoever is there.\n")
+	address, server, err := t.boot(ctx, v.worker)
+	if err != nil {
+		return err
+	}
+	if err := t.showLeases(ctx, c, address); err != nil {
+		return err
+	}
+	t.printf("\n# It asks the DNS server that it was told of, and connects: the proxy of the cluster is on this VLAN, too.\n")
+	const name = "api.demo.lab.example.com"
+	t.printf("vm$ dig @%s %s A\n", server, name)
+	answers, err := t.answer(ctx, v.worker.command("dig", "@"+server, name, "A"), only(bridgeProxy))
+	if err != nil {
+		return err
+	}
+	if len(answers) > 0 {
+		api := visit{url: "https://" + name + ":6443/version", trust: "api.crt", says: `"gitVersion": "v`}
+		if err := t.connect(ctx, p, v.worker, api, rdata(answers[0])); err != nil {
+			return err
+		}
+	}
+	return t.showStranger(ctx, v.stranger)
+}
+
+// boot runs the DHCP client until it has an address, and returns that and the DNS server.
+func (t *transcript) boot(ctx context.Context, m *machine) (address, server string, err error) {
+	t.printf("vm$ dhclient -v eth0\n")
+	if err := m.startDHClient(followDeadline); err != nil {
+		return "", "", err
+	}
+	const bound = "bound to "
+	line, before, err := m.hears(ctx, bound)
+	if err != nil {
+		return "", "", err
+	}
+	t.packets(before)
+	address, _, _ = strings.Cut(strings.TrimPrefix(line, bound), " ")
+	t.verdict(line, in("198.18.51.0/24").data(address))
+	t.printf("vm$ grep -e domain-name-servers -e host-name dhclient.leases\n")
+	server, err = m.leased("domain-name-servers")
+	if err != nil {
+		return "", "", err
+	}
+	t.verdict("option domain-name-servers "+server+";", server == bridgeDNS)
+	name, err := m.leased("host-name")
+	if err != nil {
+		return "", "", err
+	}
+	t.verdict("option host-name "+name+";", name == strconv.Quote(workerName))
+	return address, server, nil
+}
+
+// packets prints what a client said about packets.
+func (t *transcript) packets(lines []string) {
+	for _, line := range lines {
+		t.printf("  %s\n", line)
+	}
+}
+
+// showLeases prints who has which address, as the API server has it.
+func (t *transcript) showLeases(ctx context.Context, c *clusters, address string) error {
+	labels := []string{"leasedb.densityops.com/mac", "leasedb.densityops.com/state"}
+	t.printf("$ kubectl -n clusters get leases -L %s\n", strings.Join(labels, ","))
+	lines, err := getTable(ctx, c.management, "/apis/coordination.k8s.io/v1/namespaces/clusters/leases", labels...)
+	if err != nil {
+		return err
+	}
+	t.printf("  %s\n", lines[0])
+	said := strings.Join(lines[1:], "; ")
+	fields := strings.Fields(said)
+	right := len(lines) == 2 && len(fields) == 5
+	if right {
+		fields[2] = ""                                 // its age
+		mac := strings.ReplaceAll(workerMAC, ":", "-") // a label holds no colons
+		right = slices.Equal(fields, []string{"clusters.demo-vlan51." + address, "clusters-demo/" + workerName + "/vlan", "", mac, "bound"})
+	}
+	t.verdict(said, right)
+	return nil
+}
+
+// connect is curl on a machine.
+func (t *transcript) connect(ctx context.Context, p *proxy, m *machine, v visit, address string) error {
+	args, err := v.arguments(address)
+	if err != nil {
+		return err
+	}
+	t.printf("vm$ curl %s\n", strings.Join(args, " "))
+	said, right, err := p.curl(ctx, v.says, args, m.command()...)
+	if err != nil {
+		return err
+	}
+	t.verdict(said, right)
+	return nil
+}
+
+// showStranger shows that whom nobody knows gets nothing, and that it was heard.
+func (t *transcript) showStranger(ctx context.Context, m *machine) error {
+	t.printf("\n# A machine on the VLAN with a MAC address that no VirtualMachineInstance has: it is heard, and gets no answer.\nstranger$ dhclient -v -1 eth0\n")
+	const silence = "No DHCPOFFERS received."
+	line, before, err := m.hears(ctx, silence)
+	if err != nil {
+		return err
+	}
+	t.packets(before)
+	t.verdict(line, !slices.ContainsFunc(before, func(s string) bool { return !strings.HasPrefix(s, "DHCPDISCOVER") }))
+
+	const metric = "coredhcp_kubevirt_unknown_total"
+	t.printf("$ curl -s http://%s/metrics | grep ^%s\n", dhcpHTTP, metric)
+	metrics, err := output(ctx, "curl", "--silent", "--show-error", "--max-time", "5", "http://"+dhcpHTTP+"/metrics")
+	if err != nil {
+		return err
+	}
+	_, rest, _ := strings.Cut(string(metrics), "\n"+metric+" ")
+	text, _, _ := strings.Cut(rest, "\n")
+	count, err := strconv.Atoi(text)
+	t.verdict(metric+" "+text, err == nil && count > 0)
+	return nil
+}
+
+// workerName is the machine's.
+const workerName = "demo-vlan51-6k8d2"
+
+// workerInstance is a worker node of cluster demo, as KubeVirt runs it.
+const workerInstance = `
+apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata: {name: ` + workerName + `, namespace: clusters-demo, labels: {hypershift.openshift.io/infra-id: demo-x7k2p}}
+spec:
+  networks: [{name: vlan, multus: {networkName: clusters/vlan51}}]
+  domain: {devices: {interfaces: [{name: vlan, bridge: {}, macAddress: "` + workerMAC + `"}]}}
+`
+
+// secondInfra is a second VLAN of cluster demo, whose proxy is the one that there is.
+const secondInfra = `
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: Infra
+metadata: {name: demo-vlan51, namespace: clusters}
+spec:
+  hostedClusterRef: {name: demo}
+  networkConfig: {cidr: 198.18.51.0/24, gateway: 198.18.51.1, networkAttachmentDefinition: vlan51}
+  infraComponents:
+    dhcp: {serverIP: ` + bridgeDHCP + `, rangeStart: 198.18.51.100, rangeEnd: 198.18.51.199}
+    dns: {serverIP: ` + bridgeDNS + `}
+    proxy: {serverIP: ` + bridgeProxy + `, internalProxyService: demo-proxy}
+`
+
+// withoutDHCP is what the demo says in place of showing DHCP.
+const withoutDHCP = `
+# DHCP is left out: it needs a bridge, and interfaces in network namespaces, and there can be none here: %v.
+`

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// The second VLAN of cluster demo, whose machines get their addresses by DHCP. Loopback has
+// no broadcasts, so this VLAN is a bridge, on which DNS, proxy and DHCP have their addresses.
+const (
+	bridge      = "vlan51"
+	bridgeDNS   = "198.18.51.2"
+	bridgeProxy = "198.18.51.3"
+	bridgeDHCP  = "198.18.51.4"
+)
+
+// The MAC addresses of the machine that KubeVirt runs, and of one that nobody knows.
+const (
+	workerMAC   = "02:00:c6:12:33:01"
+	strangerMAC = "02:00:c6:12:33:02"
+)
+
+// vlan is the bridge with the machines that are plugged into it.
+type vlan struct{ worker, stranger *machine }
+
+// machine stands for a virtual machine: a network namespace with one interface, and a
+// process that does nothing but keep it.
+type machine struct {
+	*process
+
+	name string
+	dir  string // for the files of its DHCP client
+	// client is the DHCP client, once it was started.
+	client *process
+}
+
+// newVLAN makes the bridge, and plugs two machines into it.
+func newVLAN(ctx context.Context, dir string) (*vlan, error) {
+	v := &vlan{}
+	if err := v.setUp(ctx, dir); err != nil {
+		v.stop()
+		return nil, err
+	}
+	return v, nil
+}
+
+func (v *vlan) setUp(ctx context.Context, dir string) (err error) {
+	if err := ip(ctx, "link", "add", bridge, "type", "bridge"); err != nil {
+		return err
+	}
+	for _, address := range []string{bridgeDNS, bridgeProxy, bridgeDHCP} {
+		if err := ip(ctx, "address", "add", address+"/24", "dev", bridge); err != nil {
+			return err
+		}
+	}
+	if err := ip(ctx, "link", "set", bridge, "up"); err != nil {
+		return err
+	}
+	if v.worker, err = plugIn(ctx, dir, "worker", workerMAC); err != nil {
+		return err
+	}
+	v.stranger, err = plugIn(ctx, dir, "stranger", strangerMAC)
+	return err
+}
+
+func (v *vlan) stop() {
+	for _, m := range []*machine{v.worker, v.stranger} {
+		if m == nil {
+			continue
+		}
+		if m.client != nil {
+			m.client.stop()
+		}
+		m.stop()
+	}
+}
+
+// plugIn makes a machine, and a cable from the bridge to it.
+func plugIn(ctx context.Context, dir, name, mac string) (*machine, error) {
+	m := &machine{name: name, dir: filepath.Join(dir, name)}
+	if err := os.Mkdir(m.dir, 0o700); err != nil {
+		return nil, fmt.Errorf("making a folder for machine %s: %w", name, err)
+	}
+	keeper := exec.Command("sleep", "infinity") //nolint:noctx // stop ends it
+	keeper.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	var err error
+	if m.process, err = startCommand(m.dir, "machine", keeper); err != nil {
+		return nil, err
+	}
+	if err := m.connect(ctx, mac); err != nil {
+		m.stop()
+		return nil, err
+	}
+	return m, nil
+}
+
+func (m *machine) connect(ctx context.Context, mac string) error {
+	port := "port-" + m.name
+	if err := ip(ctx, "link", "add", port, "type", "veth", "peer", "name", "eth0", "address", mac, "netns", m.pid()); err != nil {
+		return err
+	}
+	if err := ip(ctx, "link", "set", port, "master", bridge, "up"); err != nil {
+		return err
+	}
+	command := m.command("ip", "link", "set", "eth0", "up")
+	_, err := output(ctx, command[0], command[1:]...)
+	return err
+}
+
+func (m *machine) pid() string { return strconv.Itoa(m.cmd.Process.Pid) }
+
+// command is the command line that runs another one on the machine.
+func (m *machine) command(args ...string) []string {
+	return append([]string{"nsenter", "--target", m.pid(), "--net"}, args...)
+}
+
+func ip(ctx context.Context, args ...string) error {
+	_, err := output(ctx, "ip", args...)
+	return err
+}
