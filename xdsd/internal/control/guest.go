@@ -103,7 +103,8 @@ func (r *guestReconciler) ensure(ctx context.Context, object *v1alpha1.Infra, cl
 		return r.failed(key, r.outcomes.get(key), err)
 	}
 	now := outcome{created: service.CreationTimestamp.Time}
-	if err := r.ensureReader(ctx, object, g, w); err != nil {
+	due, err := r.ensureReader(ctx, object, g, w)
+	if err != nil {
 		return r.failed(key, now, err)
 	}
 	if g.service != w.Service { // another name than before, or nobody knows
@@ -115,7 +116,7 @@ func (r *guestReconciler) ensure(ctx context.Context, object *v1alpha1.Infra, cl
 		g.service = w.Service
 	}
 	r.retry.Forget(key)
-	again := lookSeldom
+	again := min(lookSeldom, max(time.Until(due), time.Second))
 	now.fault, again = r.look(ctx, g, w, service, again)
 	if installing != nil {
 		// The cause of there being no address; of nobody announcing it only where it failed.

@@ -24,25 +24,26 @@ const (
 	annotationAccount = v1alpha1.GroupName + "/serviceaccount-uid"
 )
 
-// ensureReader keeps the Secret with the reader's credentials, beside the Infra.
-func (r *guestReconciler) ensureReader(ctx context.Context, object *v1alpha1.Infra, g *guestOf, w *guest.Wanted) error {
+// ensureReader keeps the Secret with the reader's credentials, beside the Infra, and returns
+// when they are due to be made anew.
+func (r *guestReconciler) ensureReader(ctx context.Context, object *v1alpha1.Infra, g *guestOf, w *guest.Wanted) (due time.Time, err error) {
 	account, err := g.cluster.EnsureReader(ctx, w)
 	if err != nil {
-		return err //nolint:wrapcheck // a fault says what was done
+		return due, err //nolint:wrapcheck // a fault says what was done
 	}
 	key := readerKey(client.ObjectKeyFromObject(object))
 	secret := &corev1.Secret{}
 	if err := client.IgnoreNotFound(r.live.Get(ctx, key, secret)); err != nil {
-		return fmt.Errorf("reading Secret %s: %w", key, err)
+		return due, fmt.Errorf("reading Secret %s: %w", key, err)
 	}
 	now := time.Now()
-	if secret.Annotations[annotationAccount] == string(account) && g.cluster.Accepts(ctx, w, secret.Data[v1alpha1.DefaultKubeconfigKey]) &&
-		!guest.Stale(timeOf(secret, annotationIssued), timeOf(secret, annotationExpires), now) {
-		return nil
+	due = guest.Due(timeOf(secret, annotationIssued), timeOf(secret, annotationExpires))
+	if now.Before(due) && secret.Annotations[annotationAccount] == string(account) && g.cluster.Accepts(ctx, w, secret.Data[v1alpha1.DefaultKubeconfigKey]) {
+		return due, nil
 	}
 	reader, err := g.cluster.NewReader(ctx, w, account, now)
 	if err != nil {
-		return err //nolint:wrapcheck // the same
+		return due, err //nolint:wrapcheck // the same
 	}
 	made := corev1ac.Secret(key.Name, key.Namespace).WithType(corev1.SecretTypeOpaque).
 		WithLabels(map[string]string{"app.kubernetes.io/managed-by": "oooi"}).
@@ -53,10 +54,10 @@ func (r *guestReconciler) ensureReader(ctx context.Context, object *v1alpha1.Inf
 		WithOwnerReferences(metav1ac.OwnerReference().WithAPIVersion(v1alpha1.SchemeGroupVersion.String()).WithKind("Infra").WithName(object.Name).WithUID(object.UID)).
 		WithData(map[string][]byte{v1alpha1.DefaultKubeconfigKey: reader.Kubeconfig})
 	if err := r.client.Apply(ctx, made, client.FieldOwner(manager), client.ForceOwnership); err != nil {
-		return fmt.Errorf("applying Secret %s: %w", key, err)
+		return due, fmt.Errorf("applying Secret %s: %w", key, err)
 	}
 	r.log.Info("made new credentials for the reader", "infra", object.Namespace+"/"+object.Name, "secret", key.String(), "expires", reader.Expires)
-	return nil
+	return guest.Due(reader.Issued, reader.Expires), nil
 }
 
 // timeOf is a time out of an annotation; the zero time is due.

@@ -34,10 +34,8 @@ type Reader struct {
 	Issued, Expires time.Time
 }
 
-// Stale reports whether a token is to be replaced: two thirds of its time are over.
-func Stale(issued, expires, now time.Time) bool {
-	return !now.Before(issued.Add(expires.Sub(issued) * 2 / 3))
-}
+// Due is when a token is to be replaced: when two thirds of its time are over.
+func Due(issued, expires time.Time) time.Time { return issued.Add(expires.Sub(issued) * 2 / 3) }
 
 // readerName is the name of the reader's ServiceAccount, Role and RoleBinding.
 func (w *Wanted) readerName() string { return w.Service.Name + "-reader" }

@@ -20,11 +20,11 @@ func TestTokensAreReplacedBeforeTheyEnd(t *testing.T) {
 		{"over", 24 * time.Hour, 25 * time.Hour, true},
 		{"a shorter one, by the API server's leave", 10 * time.Minute, 7 * time.Minute, true},
 	} {
-		if got := guest.Stale(issued, issued.Add(tc.lasts), issued.Add(tc.passed)); got != tc.want {
+		if got := !issued.Add(tc.passed).Before(guest.Due(issued, issued.Add(tc.lasts))); got != tc.want {
 			t.Errorf("%s: %v", tc.name, got)
 		}
 	}
-	if !guest.Stale(time.Time{}, time.Time{}, issued) {
+	if issued.Before(guest.Due(time.Time{}, time.Time{})) {
 		t.Error("one of which nothing is known is kept")
 	}
 }
