@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/densityops/oooi/test/bench/dhcp"
 	"github.com/densityops/oooi/test/bench/proxy"
 	"github.com/densityops/oooi/test/lab"
 )
@@ -17,10 +18,18 @@ import (
 // its own: API servers take no loopback addresses for endpoints.
 const isolatedMark = "OOOI_BENCH_ISOLATED"
 
-// runProxy measures xdsd, in a network namespace.
-func runProxy(ctx context.Context, opts options, out io.Writer) error {
+// runIsolated measures a part in a network namespace.
+func runIsolated(ctx context.Context, part string, opts options, out io.Writer) error {
 	if os.Getenv(isolatedMark) == "" {
-		return isolate(ctx)
+		return isolate(ctx, part)
+	}
+	if part == partDHCP {
+		if err := lab.SetUpNetwork(dhcp.Ranges); err != nil {
+			return err
+		}
+		return dhcp.Run(ctx, dhcp.Options{
+			Rounds: opts.tries, Load: opts.load, Machines: opts.machines, Renewing: opts.renewing, Progress: progress,
+		}, out)
 	}
 	if err := lab.SetUpNetwork(proxy.Ranges); err != nil {
 		return err
@@ -31,20 +40,32 @@ func runProxy(ctx context.Context, opts options, out io.Writer) error {
 	}, out)
 }
 
-// isolate prepares what the part needs, and runs this program again for it.
-func isolate(ctx context.Context) error {
+// prepare builds and fetches what a part needs.
+func prepare(ctx context.Context, part, dir string) error {
+	if part == partDHCP {
+		if err := dhcp.Missing(); err != nil {
+			return err
+		}
+		progress("building coredhcp")
+		return dhcp.Prepare(ctx, dir)
+	}
+	progress("building xdsd, and fetching Envoy if need be")
+	return proxy.Prepare(ctx, dir)
+}
+
+// isolate prepares what a part needs, and runs this program again for it.
+func isolate(ctx context.Context, part string) error {
 	dir, err := os.MkdirTemp("", "oooi-bench-")
 	if err != nil {
 		return fmt.Errorf("making a work folder: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // binaries, which can be had again
-	progress("building xdsd, and fetching Envoy if need be")
-	if err := proxy.Prepare(ctx, dir); err != nil {
+	if err := prepare(ctx, part, dir); err != nil {
 		return err
 	}
 	// Who may not make a network namespace may do so as the root of a user namespace.
 	asUser := os.Geteuid() != 0
-	cmd := exec.CommandContext(ctx, "/proc/self/exe", append(os.Args[1:], "-part", partProxy)...)
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", append(os.Args[1:], "-part", part)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = time.Minute
 	cmd.Env = append(os.Environ(), isolatedMark+"=yes")

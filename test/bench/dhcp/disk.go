@@ -1,0 +1,90 @@
+package dhcp
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/densityops/oooi/test/bench/measure"
+	"github.com/densityops/oooi/test/lab"
+)
+
+// disk is where the servers write.
+type disk struct {
+	system string        // of files
+	sync   time.Duration // of an fsync, the median
+}
+
+// memory reports whether there is no disk under it, and an fsync costs nothing.
+func (d disk) memory() bool { return d.system == "tmpfs" }
+
+// diskFolder makes a folder, on a disk where there is one: temporary files often are in
+// memory, this repository seldom is.
+func diskFolder() (dir string, d disk, err error) {
+	root, err := lab.Root()
+	if err != nil {
+		return "", disk{}, err
+	}
+	parent := os.TempDir()
+	if d.system, err = fileSystem(parent); err != nil {
+		return "", disk{}, err
+	}
+	if d.memory() {
+		parent = filepath.Join(root, ".lab")
+		if err := os.MkdirAll(parent, 0o750); err != nil {
+			return "", disk{}, fmt.Errorf("making a work folder: %w", err)
+		}
+		if d.system, err = fileSystem(parent); err != nil {
+			return "", disk{}, err
+		}
+	}
+	if dir, err = os.MkdirTemp(parent, "oooi-bench-"); err != nil {
+		return "", disk{}, fmt.Errorf("making a work folder: %w", err)
+	}
+	if d.sync, err = syncTime(filepath.Join(dir, "sync")); err != nil {
+		return "", disk{}, errors.Join(err, os.RemoveAll(dir))
+	}
+	return dir, d, nil
+}
+
+// fileSystem names what a folder is in.
+func fileSystem(path string) (string, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(path, &s); err != nil {
+		return "", fmt.Errorf("looking at the file system of %s: %w", path, err)
+	}
+	names := map[int64]string{
+		unix.EXT4_SUPER_MAGIC: "ext4", unix.XFS_SUPER_MAGIC: "xfs", unix.BTRFS_SUPER_MAGIC: "btrfs",
+		unix.OVERLAYFS_SUPER_MAGIC: "overlayfs", unix.TMPFS_MAGIC: "tmpfs",
+	}
+	if name, ok := names[s.Type]; ok {
+		return name, nil
+	}
+	return fmt.Sprintf("a file system of type %#x", s.Type), nil
+}
+
+// syncTime is how long it takes until a block is on the disk.
+func syncTime(path string) (median time.Duration, err error) {
+	file, err := os.Create(path)
+	if err != nil {
+		return 0, fmt.Errorf("timing an fsync: %w", err)
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	const times, block = 100, 4096
+	var took []time.Duration
+	for range times {
+		started := time.Now()
+		if _, err := file.WriteAt(make([]byte, block), 0); err != nil {
+			return 0, fmt.Errorf("timing an fsync: %w", err)
+		}
+		if err := file.Sync(); err != nil {
+			return 0, fmt.Errorf("timing an fsync: %w", err)
+		}
+		took = append(took, time.Since(started))
+	}
+	return measure.Quantile(took, 0.5), nil
+}

@@ -1,0 +1,98 @@
+package dhcp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/densityops/oooi/test/lab"
+)
+
+// namespace has the virtual machines; attachment is their network.
+const (
+	namespace  = "clusters-bench"
+	attachment = "clusters/vlan"
+)
+
+// fixed is what there is beside the instances. Of VirtualMachines, which there are none of,
+// only names would be read.
+const fixed = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: ` + namespace + `}
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: virtualmachines.kubevirt.io}
+spec:
+  group: kubevirt.io
+  scope: Namespaced
+  names: {kind: VirtualMachine, listKind: VirtualMachineList, plural: virtualmachines, singular: virtualmachine}
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+`
+
+var instances = schema.GroupVersionResource{Group: "kubevirt.io", Version: "v1", Resource: "virtualmachineinstances"}
+
+// fill makes the first n clients virtual machines.
+func fill(ctx context.Context, management *lab.ControlPlane, n int) error {
+	if err := management.InstallCRDs(ctx, lab.KubeVirt); err != nil {
+		return err
+	}
+	if err := management.ApplyYAML(ctx, []byte(fixed)); err != nil {
+		return err
+	}
+	dynamicClient, err := dynamic.NewForConfig(management.RESTConfig())
+	if err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	to := dynamicClient.Resource(instances).Namespace(namespace)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	next := make(chan client)
+	var group sync.WaitGroup
+	for range 4 * runtime.NumCPU() {
+		group.Go(func() {
+			for c := range next {
+				object, err := c.instance()
+				if err == nil {
+					_, err = to.Create(ctx, object, metav1.CreateOptions{})
+				}
+				if err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	for c := range client(n) {
+		if ctx.Err() != nil {
+			break
+		}
+		next <- c
+	}
+	close(next)
+	group.Wait()
+	if err := context.Cause(ctx); err != nil {
+		return fmt.Errorf("filling the API server: %w", err)
+	}
+	return nil
+}
+
+// instance is the client's VirtualMachineInstance, which stands alone.
+func (c client) instance() (*unstructured.Unstructured, error) {
+	object := &unstructured.Unstructured{}
+	err := json.Unmarshal(fmt.Appendf(nil, `{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachineInstance","metadata":{"name":"worker-%d"},
+		"spec":{"networks":[{"name":"vlan","multus":{"networkName":%q}}],
+		"domain":{"devices":{"interfaces":[{"name":"vlan","bridge":{},"macAddress":%q}]}}}}`, int(c), attachment, c.mac().String()), &object.Object)
+	if err != nil {
+		return nil, fmt.Errorf("making a virtual machine: %w", err)
+	}
+	return object, nil
+}

@@ -1,0 +1,151 @@
+package dhcp
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// server is one of those that are compared.
+type server struct {
+	name  string
+	stack string // what is behind the answers
+	// start starts it with an empty store in a folder.
+	start func(ctx context.Context, dir string) (*process, error)
+	// guess is where the search begins.
+	guess map[kind]float64
+	// clients is how many it knows; 0 where it serves everybody.
+	clients int
+	// renewing is how many renew; 0 for as many as of all.
+	renewing int
+	// goal is what is asked of it.
+	goal map[kind]goal
+}
+
+// goal is a target: a rate that has to be reached, or a server that has to be beaten.
+type goal struct {
+	rate float64
+	beat string
+}
+
+// The names of servers that are compared by name.
+const (
+	nameBolt     = "coredhcp, leasedb in a file"
+	nameKeaQuick = "Kea, without persistence"
+)
+
+func (b *bench) servers() ([]server, error) {
+	// Debian's AppArmor profiles, where they are in force, keep programs in their places from
+	// any other folder. They do not know the programs elsewhere.
+	peers := map[string]string{}
+	for _, path := range []string{kea, dnsmasq} {
+		to := filepath.Join(b.dir, filepath.Base(path))
+		if err := copyProgram(path, to); err != nil {
+			return nil, err
+		}
+		peers[path] = to
+	}
+	file := func(dir string) string { return "store=bolt file=" + filepath.Join(dir, "leases.db") }
+	return []server{
+		{
+			name: nameBolt, stack: "fsync before the ACK", guess: map[kind]float64{newClients: 5000, renewals: 15000},
+			start: func(ctx context.Context, dir string) (*process, error) { return coredhcp(ctx, dir, "", file(dir)) },
+			goal:  map[kind]goal{newClients: {rate: 6000}, renewals: {beat: nameKeaQuick}},
+		},
+		{
+			name: "coredhcp, leasedb in Lease objects", stack: "API server and etcd, which does not fsync", guess: map[kind]float64{newClients: 1000, renewals: 15000},
+			start: func(ctx context.Context, dir string) (*process, error) {
+				own := filepath.Base(dir) // a namespace, so that it reads no other try's
+				if err := b.management.ApplyYAML(ctx, []byte("{apiVersion: v1, kind: Namespace, metadata: {name: "+own+"}}")); err != nil {
+					return nil, err
+				}
+				return coredhcp(ctx, dir, "", "store=kubernetes namespace="+own+" pool=bench kubeconfig="+b.management.Kubeconfig())
+			},
+			goal: map[kind]goal{newClients: {rate: 1000}, renewals: {beat: nameKeaQuick}},
+		},
+		{
+			name: "coredhcp, kubevirt and leasedb in a file", stack: fmt.Sprintf("%d machines; fsync before the ACK", b.Machines), guess: map[kind]float64{newClients: 5000, renewals: 15000},
+			start: func(ctx context.Context, dir string) (*process, error) {
+				who := fmt.Sprintf("  - kubevirt: network=%s namespace=%s kubeconfig=%s\n", attachment, namespace, b.management.Kubeconfig())
+				return coredhcp(ctx, dir, who, file(dir))
+			},
+			clients: b.Machines, renewing: b.Machines,
+			goal: map[kind]goal{newClients: {rate: 6000}, renewals: {beat: nameKeaQuick}},
+		},
+		{
+			name: "Kea, with persistence", stack: "memfile, persist", guess: map[kind]float64{newClients: 4000, renewals: 8000},
+			start: func(ctx context.Context, dir string) (*process, error) { return startKea(ctx, peers[kea], dir, true) },
+		},
+		{
+			name: nameKeaQuick, stack: "memfile, no persist", guess: map[kind]float64{newClients: 7000, renewals: 12000},
+			start: func(ctx context.Context, dir string) (*process, error) { return startKea(ctx, peers[kea], dir, false) },
+		},
+		{
+			name: "dnsmasq", stack: "lease file, --no-ping", guess: map[kind]float64{newClients: 300, renewals: 1000}, renewing: 300,
+			start: func(ctx context.Context, dir string) (*process, error) { return startDnsmasq(ctx, peers[dnsmasq], dir) },
+		},
+	}, nil
+}
+
+// coredhcp starts it with leasedb, behind another plugin where that is not empty.
+func coredhcp(ctx context.Context, dir, before, store string) (*process, error) {
+	config := filepath.Join(dir, "config.yml")
+	text := "server4:\n  listen: [\"%" + device + "\"]\n  plugins:\n" + before +
+		"  - leasedb: " + strings.Join([]string{store, "cidr=" + network, "range=" + firstAddress + "-" + lastAddress, "server=" + serverAddress}, " ") + `
+  - netmask: 255.0.0.0
+  - router: 10.255.0.1
+  - dns: 10.255.0.53
+`
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		return nil, fmt.Errorf("writing coredhcp's configuration: %w", err)
+	}
+	return run(ctx, "coredhcp", dir, nil, os.Getenv(binaryPath), "--config", config, "--http", "127.0.0.1:0")
+}
+
+const keaConfig = `{"Dhcp4": {
+	"interfaces-config": {"interfaces": ["%[1]s/%[2]s"], "dhcp-socket-type": "udp"},
+	"lease-database": {"type": "memfile", "persist": %[3]t, "name": "%[4]s/leases.csv"},
+	"valid-lifetime": 3600,
+	"subnet4": [{"subnet": %[5]q, "pools": [{"pool": "%[6]s-%[7]s"}], "option-data": [
+		{"name": "routers", "data": "10.255.0.1"}, {"name": "domain-name-servers", "data": "10.255.0.53"}]}],
+	"loggers": [{"name": "kea-dhcp4", "severity": "ERROR", "output_options": [{"output": "stderr"}]}]
+}}
+`
+
+func startKea(ctx context.Context, binary, dir string, persist bool) (*process, error) {
+	config := filepath.Join(dir, "kea.json")
+	text := fmt.Sprintf(keaConfig, device, serverAddress, persist, dir, network, firstAddress, lastAddress)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		return nil, fmt.Errorf("writing Kea's configuration: %w", err)
+	}
+	return run(ctx, "kea-dhcp4", dir, []string{"KEA_PIDFILE_DIR=" + dir, "KEA_LOCKFILE_DIR=" + dir}, binary, "-c", config)
+}
+
+func startDnsmasq(ctx context.Context, binary, dir string) (*process, error) {
+	return run(ctx, "dnsmasq", dir, nil, binary, "--keep-in-foreground", "--conf-file=/dev/null", "--port=0", "--user=root", "--group=root",
+		"--interface="+device, "--bind-interfaces", "--except-interface=lo", "--no-ping", "--quiet-dhcp", "--log-facility="+filepath.Join(dir, "dnsmasq.log"),
+		"--pid-file="+filepath.Join(dir, "pid"), "--dhcp-leasefile="+filepath.Join(dir, "leases"), "--dhcp-lease-max=1000000",
+		"--dhcp-range="+firstAddress+","+lastAddress+",255.0.0.0,1h", "--dhcp-option=option:router,10.255.0.1", "--dhcp-option=option:dns-server,10.255.0.53")
+}
+
+func copyProgram(from, to string) (err error) {
+	source, err := os.Open(from)
+	if err != nil {
+		return fmt.Errorf("copying a program: %w", err)
+	}
+	defer func() { _ = source.Close() }() // it was only read
+	target, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o700)
+	if err != nil {
+		return fmt.Errorf("copying a program: %w", err)
+	}
+	if _, err = io.Copy(target, source); err != nil {
+		err = fmt.Errorf("copying %s: %w", from, err)
+	}
+	if closed := target.Close(); err == nil {
+		err = closed
+	}
+	return err
+}
