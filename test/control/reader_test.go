@@ -11,13 +11,16 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// readerSecret is the Secret that control makes beside the Infra.
+// readerSecret is the Secret that control makes beside the Infra, when it is there.
 func (n *tenant) readerSecret() *corev1.Secret {
 	n.Helper()
 	secret := &corev1.Secret{}
-	if err := n.client.Get(n.Context(), n.key("demo-apps-reader"), secret); err != nil {
-		n.Fatal(err)
-	}
+	await(n.T, "the reader's Secret", func() string {
+		if err := n.client.Get(n.Context(), n.key("demo-apps-reader"), secret); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 	return secret
 }
 
