@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
+	"github.com/densityops/oooi/internal/atomicfile"
 	"github.com/densityops/oooi/internal/model"
 )
 
@@ -51,19 +51,7 @@ func writeFile(path string, f *file) error {
 	if err != nil {
 		return fmt.Errorf("encoding the snapshot: %w", err)
 	}
-	temp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
-		return fmt.Errorf("writing the snapshot file: %w", err)
-	}
-	defer os.Remove(temp.Name()) //nolint:errcheck // gone already once renamed
-	_, err = temp.Write(data)
-	if closeErr := temp.Close(); err == nil {
-		err = closeErr
-	}
-	if err == nil {
-		err = os.Rename(temp.Name(), path)
-	}
-	if err != nil {
+	if err := atomicfile.Replace(path, data); err != nil {
 		return fmt.Errorf("writing the snapshot file: %w", err)
 	}
 	return nil

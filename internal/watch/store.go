@@ -19,6 +19,7 @@ import (
 
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/internal/subscribers"
 )
 
 // holdOff is for how long changes are gathered after a snapshot was made. The
@@ -90,8 +91,8 @@ type Store struct {
 	asOf        time.Time      // when the file was written that snapshot was made from
 	builds      int
 	slices      int // changes of EndpointSlices
-	subscribers subscribers[func()]
-	endpoints   subscribers[func(service string)]
+	subscribers subscribers.Set[func()]
+	endpoints   subscribers.Set[func(service string)]
 }
 
 // Open makes a Store. Its file is read at once, if there is one; nothing else
@@ -201,7 +202,7 @@ func (s *Store) touchEndpoints(slice *objects.EndpointSlice) {
 	if slice != nil {
 		service = slice.Service()
 	}
-	for _, f := range s.endpoints.list() {
+	for _, f := range s.endpoints.List() {
 		f(service)
 	}
 }
@@ -243,7 +244,7 @@ func (s *Store) EndpointSlices(service string) []*objects.EndpointSlice {
 // have changed, from the goroutine that has read it, or with "" when any of them may have
 // changed. The returned function ends it; a call may still be under way when that returns.
 func (s *Store) SubscribeEndpoints(f func(service string)) (cancel func()) {
-	return s.endpoints.add(f)
+	return s.endpoints.Add(f)
 }
 
 // build swaps in the snapshot of what the source knows, once it knows everything.
@@ -265,7 +266,7 @@ func (s *Store) build() {
 	s.objects, s.live = &kept, true
 	s.builds++
 	s.mu.Unlock()
-	for _, f := range s.subscribers.list() {
+	for _, f := range s.subscribers.List() {
 		f()
 	}
 }
@@ -299,7 +300,7 @@ func (s *Store) Snapshot() *model.Snapshot { return s.snapshot.Load() }
 // the goroutine that made it: f must be quick. The returned function ends it; a
 // call may still be under way when that returns.
 func (s *Store) Subscribe(f func()) (cancel func()) {
-	return s.subscribers.add(f)
+	return s.subscribers.Add(f)
 }
 
 // Status tells how a Store stands, at one moment.

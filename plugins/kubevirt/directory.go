@@ -2,13 +2,13 @@ package kubevirt
 
 import (
 	"log/slog"
-	"maps"
 	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/densityops/oooi/internal/subscribers"
 	"github.com/densityops/oooi/plugins/internal/vm"
 )
 
@@ -39,8 +39,7 @@ type directory struct {
 	known       bool           // what is there was all there is, now or when the snapshot was written
 	asOf        time.Time      // when the snapshot was written, until the API server is seen
 	changes     int
-	subscribers map[int]func(vm.Interface)
-	nextID      int
+	subscribers subscribers.Set[func(vm.Interface)]
 
 	// unknown are the packets of nobody that is known.
 	unknown atomic.Uint64
@@ -52,7 +51,7 @@ var _ vm.Directory = (*directory)(nil)
 func newDirectory(c config, log *slog.Logger) *directory {
 	return &directory{
 		config: c, log: log, index: index{}, instances: map[key]*instance{}, machines: map[key]*machine{},
-		problems: map[key]string{}, subscribers: map[int]func(vm.Interface){},
+		problems: map[key]string{},
 	}
 }
 
@@ -89,16 +88,7 @@ func (d *directory) Synced() bool {
 
 // Subscribe is vm.Directory's.
 func (d *directory) Subscribe(f func(vm.Interface)) (cancel func()) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	id := d.nextID
-	d.nextID++
-	d.subscribers[id] = f
-	return func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		delete(d.subscribers, id)
-	}
+	return d.subscribers.Add(f)
 }
 
 // ready reports whether there is something to answer from, whatever its age.
@@ -241,12 +231,10 @@ func (d *directory) tell(gone []vm.Interface) {
 	if len(gone) == 0 {
 		return
 	}
-	d.mu.RLock()
-	subscribers := slices.Collect(maps.Values(d.subscribers))
-	d.mu.RUnlock()
+	listeners := d.subscribers.List()
 	for _, i := range gone {
 		d.log.Info("a virtual machine was deleted", "interface", i.String())
-		for _, f := range subscribers {
+		for _, f := range listeners {
 			f(i)
 		}
 	}

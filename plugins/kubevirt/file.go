@@ -7,10 +7,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/densityops/oooi/internal/atomicfile"
 )
 
 const (
@@ -120,18 +121,8 @@ func (d *directory) write() error {
 	if err != nil {
 		return fmt.Errorf("encoding the snapshot: %w", err)
 	}
-	path := d.config.snapshot
-	temp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
+	if err := atomicfile.Replace(d.config.snapshot, data); err != nil {
 		return fmt.Errorf("writing the snapshot file: %w", err)
-	}
-	_, err = temp.Write(data)
-	err = errors.Join(err, temp.Close())
-	if err == nil {
-		err = os.Rename(temp.Name(), path)
-	}
-	if err != nil {
-		return fmt.Errorf("writing the snapshot file: %w", errors.Join(err, os.Remove(temp.Name())))
 	}
 	return nil
 }

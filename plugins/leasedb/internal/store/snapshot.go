@@ -4,8 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
+
+	"github.com/densityops/oooi/internal/atomicfile"
 )
 
 // snapshotVersion is of the file's layout.
@@ -60,22 +61,7 @@ func WriteSnapshot(path string, s Snapshot) error {
 	if err != nil {
 		return fmt.Errorf("encoding the snapshot: %w", err)
 	}
-	temp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
-		return fmt.Errorf("writing the snapshot file: %w", err)
-	}
-	defer os.Remove(temp.Name()) //nolint:errcheck // gone already once renamed
-	_, err = temp.Write(data)
-	if err == nil {
-		err = temp.Sync()
-	}
-	if closeErr := temp.Close(); err == nil {
-		err = closeErr
-	}
-	if err == nil {
-		err = os.Rename(temp.Name(), path)
-	}
-	if err != nil {
+	if err := atomicfile.Replace(path, data); err != nil {
 		return fmt.Errorf("writing the snapshot file: %w", err)
 	}
 	return nil
