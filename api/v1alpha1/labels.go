@@ -14,6 +14,17 @@ const (
 	LabelComponent = "app.kubernetes.io/component"
 )
 
+// What is ours inside a hosted cluster, and the credentials for it, carries these.
+const (
+	// LabelManagedBy has the value ManagedBy.
+	LabelManagedBy = "app.kubernetes.io/managed-by"
+	ManagedBy      = "oooi"
+
+	// AnnotationInfra is the Infra, "namespace/name", that an object in a hosted cluster
+	// belongs to. A label would be too short.
+	AnnotationInfra = GroupName + "/infra"
+)
+
 // Values of LabelComponent.
 const (
 	ComponentDHCP  = "dhcp"

@@ -67,10 +67,9 @@ func (r *appsReconciler) Reconcile(ctx context.Context, request ctrl.Request) (c
 	if i == nil {
 		return ctrl.Result{}, nil // the same
 	}
-	f := &appsFacts{object: object, problems: x.problems[i.Ref], outcome: r.outcomes.get(request.NamespacedName), now: time.Now()}
+	f := &appsFacts{object: object, problems: x.problemsOf(i), outcome: r.outcomes.get(request.NamespacedName), now: time.Now()}
 	if i.Cluster != nil && i.Cluster.Kind == "HostedCluster" {
 		f.cluster = i.Cluster
-		f.problems = append(f.problems, x.problems[i.Cluster.Ref]...)
 	}
 	f.since, f.synced = r.waitsSince(request.NamespacedName, f), r.synced(f)
 	status, next := appsStatus(f)

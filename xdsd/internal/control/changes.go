@@ -84,6 +84,8 @@ type index struct {
 	infras   map[string]*model.Infra
 	proxies  map[string]*model.ProxyServer
 	problems map[model.Ref][]model.Problem
+	// What Infras mean is asked for by several controllers.
+	infraMeanings func() map[string]any
 }
 
 func indexOf(s *model.Snapshot) *index {
@@ -100,7 +102,17 @@ func indexOf(s *model.Snapshot) *index {
 	for _, p := range s.Problems {
 		x.problems[p.Object] = append(x.problems[p.Object], p)
 	}
+	x.infraMeanings = sync.OnceValue(x.meaningsOfInfras)
 	return x
+}
+
+// problemsOf are an Infra's, and those of the hosted cluster that it serves.
+func (x *index) problemsOf(i *model.Infra) []model.Problem {
+	problems := x.problems[i.Ref]
+	if i.Cluster != nil && i.Cluster.Ref != i.Ref {
+		problems = append(slices.Clip(problems), x.problems[i.Cluster.Ref]...)
+	}
+	return problems
 }
 
 // proxyMeanings tells proxies apart: one that is what it was is the same pointer.
@@ -113,19 +125,18 @@ func proxyMeanings(x *index) map[string]any {
 	return all
 }
 
-// infraMeanings tells Infras apart by those parts of the model that their status is made of.
-func infraMeanings(x *index) map[string]any {
+// infraMeanings tells Infras apart.
+func infraMeanings(x *index) map[string]any { return x.infraMeanings() }
+
+// meaningsOfInfras are those parts of the model that the status of an Infra is made of.
+func (x *index) meaningsOfInfras() map[string]any {
 	all := make(map[string]any, len(x.infras))
 	for key, i := range x.infras {
 		proxy := ""
 		if i.Proxy != nil {
 			proxy = fmt.Sprint(*i.Proxy)
 		}
-		problems := x.problems[i.Ref]
-		if i.Cluster != nil {
-			problems = append(slices.Clip(problems), x.problems[i.Cluster.Ref]...)
-		}
-		all[key] = [3]any{i.Cluster, proxy, fmt.Sprint(problems)}
+		all[key] = [3]any{i.Cluster, proxy, fmt.Sprint(x.problemsOf(i))}
 	}
 	return all
 }

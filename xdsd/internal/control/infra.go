@@ -67,9 +67,10 @@ func (r *infraReconciler) Reconcile(ctx context.Context, request ctrl.Request) (
 		return ctrl.Result{}, nil // what changes that comes here again
 	}
 	f := &infraFacts{object: object, infra: x.infras[request.String()]}
-	f.problems = x.problems[model.Ref{Kind: "Infra", Namespace: object.Namespace, Name: object.Name}]
-	if f.infra != nil && f.infra.Cluster != nil && f.infra.Cluster.Ref != f.infra.Ref {
-		f.problems = append(slices.Clip(f.problems), x.problems[f.infra.Cluster.Ref]...)
+	if f.infra != nil {
+		f.problems = x.problemsOf(f.infra)
+	} else { // it may be what cannot be read
+		f.problems = x.problems[model.Ref{Kind: "Infra", Namespace: object.Namespace, Name: object.Name}]
 	}
 	if err := r.look(ctx, f); err != nil {
 		return ctrl.Result{}, err

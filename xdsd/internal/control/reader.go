@@ -46,7 +46,7 @@ func (r *guestReconciler) ensureReader(ctx context.Context, object *v1alpha1.Inf
 		return due, err //nolint:wrapcheck // the same
 	}
 	made := corev1ac.Secret(key.Name, key.Namespace).WithType(corev1.SecretTypeOpaque).
-		WithLabels(map[string]string{"app.kubernetes.io/managed-by": "oooi"}).
+		WithLabels(map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}).
 		WithAnnotations(map[string]string{
 			annotationAccount: string(reader.Account), annotationIssued: reader.Issued.UTC().Format(time.RFC3339), annotationExpires: reader.Expires.UTC().Format(time.RFC3339),
 		}).

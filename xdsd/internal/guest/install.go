@@ -101,7 +101,7 @@ func (c *Cluster) ensure(ctx context.Context, w *Wanted, wanted *unstructured.Un
 		return nil, installFault(err, "reading "+what)
 	case there.GetDeletionTimestamp() != nil:
 		return there, installing("%s is being deleted, and made anew when it is gone", what)
-	case there.GetAnnotations()[annotationInfra] != w.Infra.String():
+	case there.GetAnnotations()[v1alpha1.AnnotationInfra] != w.Infra.String():
 		return there, nil
 	}
 	if err := c.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(wanted), client.FieldOwner(fieldManager), client.ForceOwnership); err != nil {
@@ -111,7 +111,7 @@ func (c *Cluster) ensure(ctx context.Context, w *Wanted, wanted *unstructured.Un
 }
 
 // isOurs reports whether an object was made for an Infra, whichever that is.
-func isOurs(o client.Object) bool { return o.GetAnnotations()[annotationInfra] != "" }
+func isOurs(o client.Object) bool { return o.GetAnnotations()[v1alpha1.AnnotationInfra] != "" }
 
 // running says what MetalLB's operator says of MetalLB; nil when it runs, and where the
 // operator has not said anything yet.
@@ -186,5 +186,5 @@ func installFault(err error, doing string) *Fault {
 	case refused:
 		return installFailed("%s: %v", doing, err)
 	}
-	return asFault(fault(err, doing))
+	return fault(err, doing)
 }

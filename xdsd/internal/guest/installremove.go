@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/api/v1alpha1"
 )
 
 // goneEvery is how often is looked whether something is gone.
@@ -24,7 +26,7 @@ const goneEvery = 200 * time.Millisecond
 func (c *Cluster) RemoveMetalLB(ctx context.Context) ([]string, error) {
 	var removed []string
 	for _, kind := range []schema.GroupVersionKind{kindL2Advertisement, kindPool, kindMetalLB, kindSubscription, kindOperatorGroup, kindNamespace} {
-		list, err := c.listKind(ctx, kind, client.MatchingLabels{labelManagedBy: managedBy})
+		list, err := c.listKind(ctx, kind, client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy})
 		if isMissing(err) {
 			continue
 		}

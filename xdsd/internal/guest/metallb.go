@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -29,7 +30,7 @@ func (c *Cluster) Unassigned(ctx context.Context, w *Wanted, service *corev1.Ser
 	case apierrors.IsForbidden(err): // the user need not be allowed to look
 		pools = nil
 	case err != nil:
-		return asFault(fault(err, "listing IPAddressPools"))
+		return fault(err, "listing IPAddressPools")
 	case len(pools) == 0:
 		return &Fault{v1alpha1.AppsIngressPoolMissing, "there is no IPAddressPool in the hosted cluster: make one, with addresses of the VLAN"}
 	}
@@ -45,7 +46,7 @@ func (c *Cluster) Unassigned(ctx context.Context, w *Wanted, service *corev1.Ser
 		return &Fault{v1alpha1.AppsIngressPoolExhausted, fmt.Sprintf("no address is free in %s: enlarge it%s", poolWords(pools, name), quoted(said))}
 	}
 	hint := "is MetalLB's controller running, and its speaker?"
-	if class := text(service.Spec.LoadBalancerClass); class != "" {
+	if class := ptr.Deref(service.Spec.LoadBalancerClass, ""); class != "" {
 		hint = fmt.Sprintf("does MetalLB run with --lb-class=%s?", class)
 	} else if name == "" {
 		hint = "is a pool there with autoAssign?"
@@ -91,14 +92,6 @@ func (c *Cluster) list(ctx context.Context, version, kind, namespace string, opt
 
 // isMissing reports whether an error means that an API is not served.
 func isMissing(err error) bool { return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) }
-
-func asFault(err error) *Fault {
-	f, ok := err.(*Fault) //nolint:errorlint // fault makes nothing else
-	if !ok {
-		return &Fault{v1alpha1.AppsIngressHostedClusterUnreachable, err.Error()}
-	}
-	return f
-}
 
 // exhausted reports whether the pool, or every pool where none is named, says that nothing
 // is left. Before 0.15 MetalLB does not say.

@@ -49,7 +49,7 @@ func (c *Cluster) EnsureReader(ctx context.Context, w *Wanted) (types.UID, error
 	switch err := c.client.Get(ctx, key, account); {
 	case client.IgnoreNotFound(err) != nil:
 		return "", fault(err, "reading ServiceAccount "+key.String())
-	case err == nil && account.Annotations[annotationInfra] != w.Infra.String():
+	case err == nil && account.Annotations[v1alpha1.AnnotationInfra] != w.Infra.String():
 		return "", &Fault{v1alpha1.AppsIngressServiceForeign, fmt.Sprintf("ServiceAccount %s exists and is not ours: delete it, or give spec.appsIngress.service another name", key)}
 	}
 	labels, annotations := w.labels(), w.annotations()

@@ -7,7 +7,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/api/v1alpha1"
 )
 
 // Remove deletes what is ours in the hosted cluster as far as the caller says so of the
@@ -17,11 +20,19 @@ func (c *Cluster) Remove(ctx context.Context, which func(infra string, o client.
 	var removed []string
 	var faults []error
 	for _, list := range []client.ObjectList{&rbacv1.RoleBindingList{}, &rbacv1.RoleList{}, &corev1.ServiceAccountList{}, &corev1.ServiceList{}} {
-		if err := c.client.List(ctx, list, client.MatchingLabels{labelManagedBy: managedBy}); err != nil {
+		if err := c.client.List(ctx, list, client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}); err != nil {
 			return removed, errors.Join(append(faults, fault(err, fmt.Sprintf("listing %T", list)))...)
 		}
-		for _, object := range itemsOf(list) {
-			infra := object.GetAnnotations()[annotationInfra]
+		items, err := meta.ExtractList(list)
+		if err != nil {
+			return removed, fmt.Errorf("reading %T: %w", list, err)
+		}
+		for _, item := range items {
+			object, ok := item.(client.Object)
+			if !ok { // which has no metadata
+				continue
+			}
+			infra := object.GetAnnotations()[v1alpha1.AnnotationInfra]
 			if infra == "" || !which(infra, object) || object.GetDeletionTimestamp() != nil {
 				continue
 			}
@@ -35,29 +46,6 @@ func (c *Cluster) Remove(ctx context.Context, which func(infra string, o client.
 		}
 	}
 	return removed, errors.Join(faults...)
-}
-
-func itemsOf(list client.ObjectList) []client.Object {
-	var all []client.Object
-	switch l := list.(type) {
-	case *rbacv1.RoleBindingList:
-		for i := range l.Items {
-			all = append(all, &l.Items[i])
-		}
-	case *rbacv1.RoleList:
-		for i := range l.Items {
-			all = append(all, &l.Items[i])
-		}
-	case *corev1.ServiceAccountList:
-		for i := range l.Items {
-			all = append(all, &l.Items[i])
-		}
-	case *corev1.ServiceList:
-		for i := range l.Items {
-			all = append(all, &l.Items[i])
-		}
-	}
-	return all
 }
 
 // Kept reports whether an object is one of those that are wanted.

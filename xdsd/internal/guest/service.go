@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -68,18 +69,18 @@ func (c *Cluster) EnsureService(ctx context.Context, w *Wanted) (*corev1.Service
 	if client.IgnoreNotFound(err) != nil {
 		return nil, fault(err, "reading Service "+w.Service.String())
 	}
-	if err == nil && there.Annotations[annotationInfra] != w.Infra.String() {
+	if err == nil && there.Annotations[v1alpha1.AnnotationInfra] != w.Infra.String() {
 		return nil, &Fault{v1alpha1.AppsIngressServiceForeign, fmt.Sprintf(
 			"Service %s exists and is not ours: give spec.appsIngress.service another name, delete it, or hand it over with the annotation %s: %s",
-			w.Service, annotationInfra, w.Infra)}
+			w.Service, v1alpha1.AnnotationInfra, w.Infra)}
 	}
 	if there.DeletionTimestamp != nil {
 		return nil, &Fault{v1alpha1.AppsIngressAddressNotAssigned, fmt.Sprintf("Service %s is being deleted, and made anew when it is gone", w.Service)}
 	}
 	wanted := w.service()
-	if class := wanted.Spec.LoadBalancerClass; err == nil && !equal(class, there.Spec.LoadBalancerClass) && there.Spec.Type == corev1.ServiceTypeLoadBalancer {
+	if class := wanted.Spec.LoadBalancerClass; err == nil && ptr.Deref(class, "") != ptr.Deref(there.Spec.LoadBalancerClass, "") && there.Spec.Type == corev1.ServiceTypeLoadBalancer {
 		return nil, &Fault{v1alpha1.AppsIngressServiceRejected, fmt.Sprintf(
-			"Service %s has the load balancer class %q, which cannot be changed to %q: delete the Service, and it is made anew", w.Service, text(there.Spec.LoadBalancerClass), text(class))}
+			"Service %s has the load balancer class %q, which cannot be changed to %q: delete the Service, and it is made anew", w.Service, ptr.Deref(there.Spec.LoadBalancerClass, ""), ptr.Deref(class, ""))}
 	}
 	if err == nil && correctPorts(there, wanted.Spec.Ports) {
 		if err := c.client.Update(ctx, there, client.FieldOwner(fieldManager)); err != nil {
@@ -119,17 +120,8 @@ func correctPorts(there *corev1.Service, wanted []corev1ac.ServicePortApplyConfi
 	return foreign
 }
 
-func equal(a, b *string) bool { return text(a) == text(b) }
-
-func text(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
-}
-
 // fault says what an error of a hosted cluster's API server means.
-func fault(err error, doing string) error {
+func fault(err error, doing string) *Fault {
 	reason, hint := v1alpha1.AppsIngressHostedClusterUnreachable, ""
 	switch {
 	case apierrors.IsUnauthorized(err):

@@ -16,24 +16,18 @@ type Wanted struct {
 	Service types.NamespacedName
 }
 
-// Labels and annotations of what is ours inside a hosted cluster.
-const (
-	labelManagedBy = "app.kubernetes.io/managed-by"
-	managedBy      = "oooi"
-	// annotationInfra is the Infra, "namespace/name", that an object belongs to. A label
-	// would be too short.
-	annotationInfra = v1alpha1.GroupName + "/infra"
-	// fieldManager is who applies.
-	fieldManager = "oooi"
-)
+// fieldManager is who applies in a hosted cluster.
+const fieldManager = v1alpha1.ManagedBy
 
 // defaultSelector selects the pods of OpenShift's default router.
 var defaultSelector = map[string]string{"ingresscontroller.operator.openshift.io/deployment-ingresscontroller": "default"}
 
-func (w *Wanted) labels() map[string]string { return map[string]string{labelManagedBy: managedBy} }
+func (w *Wanted) labels() map[string]string {
+	return map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}
+}
 
 func (w *Wanted) annotations() map[string]string {
-	return map[string]string{annotationInfra: w.Infra.String()}
+	return map[string]string{v1alpha1.AnnotationInfra: w.Infra.String()}
 }
 
 // Fault is why something is not as wanted. The zero Fault is none.
