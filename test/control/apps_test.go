@@ -2,7 +2,6 @@ package control_test
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -68,12 +67,8 @@ func TestApplicationsFromNothingToAnAddressAndBack(t *testing.T) {
 		}
 		return ""
 	})
-	if got, want := n.history.String(), strings.Join([]string{
-		"none", "Pending AddressNotAssigned", "Pending MetalLBMissing", "Pending PoolMissing",
-		"Ready  192.0.2.200", "Ready  192.0.2.210", "none",
-	}, "\n"); got != want {
-		t.Errorf("the states were\n%s\nwant\n%s", got, want)
-	}
+	n.awaitHistory("none", "Pending AddressNotAssigned", "Pending MetalLBMissing", "Pending PoolMissing",
+		"Ready  192.0.2.200", "Ready  192.0.2.210", "none")
 }
 
 func TestAddressesComeAndGo(t *testing.T) {
@@ -94,12 +89,8 @@ func TestAddressesComeAndGo(t *testing.T) {
 	// A control that was not there meanwhile knows the last good one from the status.
 	n.assign()
 	n.await(degraded, v1alpha1.AppsIngressAddressWithdrawn, "", "192.0.2.200")
-	if got, want := n.history.String(), strings.Join([]string{
-		"none", "Pending AddressNotAssigned", "Ready  192.0.2.200",
-		"Degraded AddressWithdrawn 192.0.2.200", "Ready  192.0.2.200", "Degraded AddressWithdrawn 192.0.2.200",
-	}, "\n"); got != want {
-		t.Errorf("the states were\n%s\nwant\n%s", got, want)
-	}
+	n.awaitHistory("none", "Pending AddressNotAssigned", "Ready  192.0.2.200",
+		"Degraded AddressWithdrawn 192.0.2.200", "Ready  192.0.2.200", "Degraded AddressWithdrawn 192.0.2.200")
 }
 
 func TestPoolWithoutAFreeAddress(t *testing.T) {

@@ -49,7 +49,7 @@ func newTenant(t *testing.T, hosted *lab.ControlPlane) *tenant {
 	if err != nil {
 		t.Fatal(err)
 	}
-	apply(t, n.management, lab.HostedClusterYAML(n.namespace, "demo", n.namespace+".example.com")+fmt.Sprintf(`
+	apply(t, n.management, lab.HostedCluster{Namespace: n.namespace, Name: "demo", BaseDomain: n.namespace + ".example.com"}.YAML()+fmt.Sprintf(`
 apiVersion: v1
 kind: Namespace
 metadata: {name: %[1]s-demo}
@@ -240,6 +240,19 @@ func (n *tenant) await(phase v1alpha1.AppsIngressPhase, reason v1alpha1.AppsIngr
 			return ""
 		}
 		return fmt.Sprintf("%+v", s)
+	})
+}
+
+// awaitHistory waits until the watch has seen these states, and no other. A watch may be behind
+// what a get has shown.
+func (n *tenant) awaitHistory(states ...string) {
+	n.Helper()
+	want := strings.Join(states, "\n")
+	await(n.T, "the states to be\n"+want, func() string {
+		if got := n.history.String(); got != want {
+			return "they are\n" + got
+		}
+		return ""
 	})
 }
 
