@@ -3,7 +3,6 @@ package watch_test
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/densityops/oooi/internal/model"
@@ -75,7 +74,7 @@ func TestAPIServerIsFollowed(t *testing.T) {
 	await(t, store, "a sync without objects", func(s *model.Snapshot) bool { return len(s.Clusters) == 0 })
 
 	hcp := model.ControlPlaneNamespace(ns, "demo")
-	apply(t, cp, namespaceYAML(hcp)+lab.HostedClusterYAML(ns, "demo", "example.com")+infraIn(ns, "demo", "192.0.2.3"))
+	apply(t, cp, namespaceYAML(hcp)+lab.HostedCluster{Namespace: ns, Name: "demo", BaseDomain: "example.com"}.YAML()+infraIn(ns, "demo", "192.0.2.3"))
 	await(t, store, "the cluster's names on the VLAN", func(s *model.Snapshot) bool {
 		return len(s.VLANs) == 1 && has(s.VLANs[0].View, "api.demo.example.com", "192.0.2.3")
 	})
@@ -94,7 +93,7 @@ func TestAPIServerIsFollowed(t *testing.T) {
 		return has(s.VLANs[0].View, "api.demo.example.com", "192.0.2.4") && has(s.VLANs[0].View, host, "192.0.2.4")
 	})
 
-	if err := cp.DeleteYAML(t.Context(), []byte(lab.HostedClusterYAML(ns, "demo", "example.com"))); err != nil {
+	if err := cp.DeleteYAML(t.Context(), []byte(lab.HostedCluster{Namespace: ns, Name: "demo", BaseDomain: "example.com"}.YAML())); err != nil {
 		t.Fatal(err)
 	}
 	await(t, store, "the cluster's end", func(s *model.Snapshot) bool {
@@ -106,7 +105,7 @@ func TestUnchangedObjectsMakeNoSnapshot(t *testing.T) {
 	cp := management.Get(t)
 	ns := cp.Namespace(t)
 	store := run(t, watch.Config{Kubeconfig: cp.Kubeconfig(), Scope: model.Scope{HostedClusters: []string{ns + "/demo"}}})
-	apply(t, cp, lab.HostedClusterYAML(ns, "demo", "example.com"))
+	apply(t, cp, lab.HostedCluster{Namespace: ns, Name: "demo", BaseDomain: "example.com"}.YAML())
 	await(t, store, "the cluster", func(s *model.Snapshot) bool { return clusterNamed(s, ns, "demo") != nil })
 	before := store.Status().Builds
 
@@ -126,7 +125,7 @@ status:
 		}
 	}
 	apply(t, cp, infraIn(ns, "demo", "192.0.2.3")) // not in scope: a marker in the API server's order only
-	apply(t, cp, strings.Replace(lab.HostedClusterYAML(ns, "demo", "example.com"), "spec:", "spec:\n  kubeAPIServerDNSName: custom.example.org", 1))
+	apply(t, cp, lab.HostedCluster{Namespace: ns, Name: "demo", BaseDomain: "example.com", More: "  kubeAPIServerDNSName: custom.example.org"}.YAML())
 	await(t, store, "the real change", func(s *model.Snapshot) bool {
 		return slices.ContainsFunc(clusterNamed(s, ns, "demo").Hostnames, func(h model.Hostname) bool { return h.Name == "custom.example.org" })
 	})
@@ -152,7 +151,7 @@ func TestAPIThatAppearsIsUsedAndOneThatGoesIsMissed(t *testing.T) {
 	if err := cp.InstallCRDs(t.Context(), lab.HyperShift); err != nil {
 		t.Fatal(err)
 	}
-	apply(t, cp, namespaceYAML("clusters")+lab.HostedClusterYAML("clusters", "demo", "example.com"))
+	apply(t, cp, namespaceYAML("clusters")+lab.HostedCluster{Namespace: "clusters", Name: "demo", BaseDomain: "example.com"}.YAML())
 	await(t, store, "the cluster of the new API", func(s *model.Snapshot) bool { return clusterNamed(s, "clusters", "demo") != nil })
 
 	crds, err := lab.CRDs(t.Context(), lab.HyperShift)
@@ -168,7 +167,7 @@ func TestAPIThatAppearsIsUsedAndOneThatGoesIsMissed(t *testing.T) {
 	if err := cp.InstallCRDs(t.Context(), lab.HyperShift); err != nil {
 		t.Fatal(err)
 	}
-	apply(t, cp, lab.HostedClusterYAML("clusters", "again", "example.com"))
+	apply(t, cp, lab.HostedCluster{Namespace: "clusters", Name: "again", BaseDomain: "example.com"}.YAML())
 	await(t, store, "the API again", func(s *model.Snapshot) bool { return clusterNamed(s, "clusters", "again") != nil })
 }
 
@@ -177,7 +176,7 @@ func TestOutageKeepsWhatIsKnown(t *testing.T) {
 	if err := cp.InstallCRDs(t.Context(), lab.HyperShift, lab.Oooi); err != nil {
 		t.Fatal(err)
 	}
-	apply(t, cp, namespaceYAML("clusters")+lab.HostedClusterYAML("clusters", "demo", "example.com")+infraIn("clusters", "demo", "192.0.2.3"))
+	apply(t, cp, namespaceYAML("clusters")+lab.HostedCluster{Namespace: "clusters", Name: "demo", BaseDomain: "example.com"}.YAML()+infraIn("clusters", "demo", "192.0.2.3"))
 	store := run(t, watch.Config{Kubeconfig: cp.Kubeconfig()})
 	known := func(s *model.Snapshot) bool {
 		return len(s.VLANs) == 1 && has(s.VLANs[0].View, "api.demo.example.com", "192.0.2.3")
@@ -211,7 +210,7 @@ func TestOutageKeepsWhatIsKnown(t *testing.T) {
 	if err := cp.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	apply(t, cp, lab.HostedClusterYAML("clusters", "second", "example.com"))
+	apply(t, cp, lab.HostedCluster{Namespace: "clusters", Name: "second", BaseDomain: "example.com"}.YAML())
 	await(t, store, "what changed after the outage", func(s *model.Snapshot) bool {
 		return clusterNamed(s, "clusters", "second") != nil
 	})
@@ -227,7 +226,7 @@ func TestListedClustersNeedNarrowRightsOnly(t *testing.T) {
 	cp := management.Get(t)
 	ns := cp.Namespace(t)
 	hcp := model.ControlPlaneNamespace(ns, "demo")
-	apply(t, cp, namespaceYAML(hcp)+lab.HostedClusterYAML(ns, "demo", "example.com")+infraIn(ns, "demo", "192.0.2.3")+serviceIn(ns, "demo-proxy"))
+	apply(t, cp, namespaceYAML(hcp)+lab.HostedCluster{Namespace: ns, Name: "demo", BaseDomain: "example.com"}.YAML()+infraIn(ns, "demo", "192.0.2.3")+serviceIn(ns, "demo-proxy"))
 	kubeconfig, err := cp.UserKubeconfig("narrow-" + ns)
 	if err != nil {
 		t.Fatal(err)

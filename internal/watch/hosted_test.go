@@ -118,7 +118,7 @@ func TestHostedServiceIsFollowed(t *testing.T) {
 	cp, hosted := loopbackManagement.Get(t), hostedPlane.Get(t)
 	ns := cp.Namespace(t)
 	hcp := model.ControlPlaneNamespace(ns, "demo")
-	apply(t, cp, namespaceYAML(hcp)+lab.HostedClusterYAML(ns, "demo", "example.com")+apiServiceYAML(t, hcp, hosted))
+	apply(t, cp, namespaceYAML(hcp)+lab.HostedCluster{Namespace: ns, Name: "demo", BaseDomain: "example.com"}.YAML()+apiServiceYAML(t, hcp, hosted))
 	store := run(t, watch.Config{
 		Kubeconfig: cp.Kubeconfig(),
 		Scope:      model.Scope{HostedClusters: []string{ns + "/demo"}},
@@ -192,7 +192,7 @@ subjects: [{kind: User, name: reader, apiGroup: rbac.authorization.k8s.io}]
 	}
 	await(t, store, "the end of the outage", func(s *model.Snapshot) bool { return len(s.Problems) == 0 })
 
-	if err := cp.DeleteYAML(t.Context(), []byte(lab.HostedClusterYAML(ns, "demo", "example.com"))); err != nil {
+	if err := cp.DeleteYAML(t.Context(), []byte(lab.HostedCluster{Namespace: ns, Name: "demo", BaseDomain: "example.com"}.YAML())); err != nil {
 		t.Fatal(err)
 	}
 	await(t, store, "the cluster's end", func(s *model.Snapshot) bool { return len(s.Clusters) == 0 })

@@ -18,20 +18,6 @@ import (
 
 func TestMain(m *testing.M) { lab.Main(m) }
 
-// machineCRD makes the API server serve VirtualMachines, of which only names are read.
-const machineCRD = `
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: virtualmachines.kubevirt.io}
-spec:
-  group: kubevirt.io
-  scope: Namespaced
-  names: {kind: VirtualMachine, listKind: VirtualMachineList, plural: virtualmachines, singular: virtualmachine, shortNames: [vm]}
-  versions:
-  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
----
-`
-
 // vmi is an instance that the real CRD accepts, of a VirtualMachine where it has a UID.
 func vmi(namespace, name, mac, infraID, machineUID string) string {
 	owner := ""
@@ -152,10 +138,9 @@ func TestAnAPIServerIsFollowed(t *testing.T) {
 	if d.Synced() {
 		t.Error("what is not served is seen")
 	}
-	if err := cp.InstallCRDs(t.Context(), lab.KubeVirt); err != nil {
+	if err := cp.InstallCRDs(t.Context(), lab.KubeVirt, lab.KubeVirtMachines); err != nil {
 		t.Fatal(err)
 	}
-	apply(t, cp, machineCRD)
 	await(t, "both APIs to be followed", func() bool { return d.Synced() && !d.follow.machines[0].refused() })
 
 	worker := vmi(ns, "w1", macA, "demo", somewhere)
@@ -211,11 +196,11 @@ func TestAnAPIServerIsFollowed(t *testing.T) {
 // TestWithoutTheRightToReadVirtualMachines follows instances alone.
 func TestWithoutTheRightToReadVirtualMachines(t *testing.T) {
 	cp := lab.New(t, lab.Config{})
-	if err := cp.InstallCRDs(t.Context(), lab.KubeVirt); err != nil {
+	if err := cp.InstallCRDs(t.Context(), lab.KubeVirt, lab.KubeVirtMachines); err != nil {
 		t.Fatal(err)
 	}
 	ns := cp.Namespace(t)
-	apply(t, cp, machineCRD+machineYAML(ns, "w1")+fmt.Sprintf(`
+	apply(t, cp, machineYAML(ns, "w1")+fmt.Sprintf(`
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata: {name: dhcp, namespace: %[1]s}

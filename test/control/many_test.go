@@ -107,7 +107,7 @@ func (n *tenant) member(ctx context.Context, i int, port string, dead bool) erro
 	if dead {
 		port = "1"
 	}
-	yaml := lab.HostedClusterYAML(n.namespace, name, n.namespace+".example.com") + fmt.Sprintf(`
+	yaml := lab.HostedCluster{Namespace: n.namespace, Name: name, BaseDomain: n.namespace + ".example.com"}.YAML() + fmt.Sprintf(`
 apiVersion: v1
 kind: Namespace
 metadata: {name: %[1]s-%[2]s}

@@ -8,20 +8,6 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// machineCRD makes the API server serve VirtualMachines, of which only names are read.
-const machineCRD = `
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: virtualmachines.kubevirt.io}
-spec:
-  group: kubevirt.io
-  scope: Namespaced
-  names: {kind: VirtualMachine, listKind: VirtualMachineList, plural: virtualmachines, singular: virtualmachine, shortNames: [vm]}
-  versions:
-  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
----
-`
-
 // cluster is a hosted cluster's namespace on the API server.
 type cluster struct {
 	cp        *lab.ControlPlane
@@ -31,9 +17,7 @@ type cluster struct {
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	cp := management.Get(t)
-	c := &cluster{cp: cp, namespace: cp.Namespace(t)}
-	c.apply(t, machineCRD)
-	return c
+	return &cluster{cp: cp, namespace: cp.Namespace(t)}
 }
 
 func (c *cluster) apply(t *testing.T, yaml string) {

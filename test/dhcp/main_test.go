@@ -22,7 +22,7 @@ var network = lab.Network{Ranges: []string{apiAddress + "/32"}, Prepare: prepare
 
 var management = lab.Shared{
 	Config: lab.Config{Name: "management", Address: apiAddress, APIServerFlags: []string{"--advertise-address=" + apiAddress}},
-	CRDs:   []lab.CRDSet{lab.KubeVirt},
+	CRDs:   []lab.CRDSet{lab.KubeVirt, lab.KubeVirtMachines},
 }
 
 func TestMain(m *testing.M) {
@@ -59,6 +59,6 @@ func prepare() (err error) {
 	ctx := context.Background()
 	path := filepath.Join(buildDir, "coredhcp")
 	_, noAssets := lab.FindAssets(ctx, nil, "etcd", "kube-apiserver")
-	_, noCRDs := lab.CRDs(ctx, lab.KubeVirt)
+	_, noCRDs := lab.CRDs(ctx, lab.KubeVirt, lab.KubeVirtMachines)
 	return errors.Join(append(all, lab.BuildBinary(ctx, path, "./coredhcpbuild"), noAssets, noCRDs, os.Setenv(binaryPath, path))...)
 }

@@ -82,26 +82,7 @@ func (c cluster) routeHost() string { return "ignition-" + c.name + ".apps.manag
 // hostedCluster is the HostedCluster, which the real CRD accepts. Its API server has
 // the name api.<apiDomain>; more are further lines of the spec.
 func (c cluster) hostedCluster(apiDomain, more string) string {
-	return fmt.Sprintf(`
-apiVersion: hypershift.openshift.io/v1beta1
-kind: HostedCluster
-metadata: {name: %[1]s, namespace: clusters}
-spec:
-  dns: {baseDomain: %[2]s}
-  etcd: {managementType: Managed, managed: {storage: {type: PersistentVolume, persistentVolume: {size: 8Gi}}}}
-  networking: {clusterNetwork: [{cidr: 10.132.0.0/14}], serviceNetwork: [{cidr: 172.31.0.0/16}], networkType: OVNKubernetes}
-  platform: {type: KubeVirt, kubevirt: {}}
-  pullSecret: {name: pull-secret}
-  release: {image: registry.example.com/release:4.20}
-  sshKey: {}
-  services:
-  - {service: APIServer, servicePublishingStrategy: {type: LoadBalancer, loadBalancer: {hostname: api.%[3]s}}}
-  - {service: OAuthServer, servicePublishingStrategy: {type: Route}}
-  - {service: Konnectivity, servicePublishingStrategy: {type: Route}}
-  - {service: Ignition, servicePublishingStrategy: {type: Route}}
-%[4]s
----
-`, c.name, domain, apiDomain, more)
+	return lab.HostedCluster{Namespace: "clusters", Name: c.name, BaseDomain: domain, API: "api." + apiDomain, More: more}.YAML()
 }
 
 func (c cluster) infra() string {

@@ -36,6 +36,8 @@ const (
 	NetworkAttachmentDefinition CRDSet = "network-attachment-definition"
 	// KubeVirt has VirtualMachineInstance.
 	KubeVirt CRDSet = "kubevirt"
+	// KubeVirtMachines has VirtualMachine, without its schema.
+	KubeVirtMachines CRDSet = "kubevirt-machines"
 	// OLM has Subscription, ClusterServiceVersion and the others of the
 	// Operator Lifecycle Manager.
 	OLM CRDSet = "olm"
@@ -49,7 +51,7 @@ const (
 func CRDSets() []CRDSet {
 	return []CRDSet{
 		Oooi, HyperShift, OpenShiftRoute, OpenShiftSecurity, OpenShiftDNS, OpenShiftIngress,
-		MetalLB, NetworkAttachmentDefinition, KubeVirt, OLM, MetalLBOperator,
+		MetalLB, NetworkAttachmentDefinition, KubeVirt, KubeVirtMachines, OLM, MetalLBOperator,
 	}
 }
 
@@ -94,6 +96,8 @@ func (s CRDSet) source() (crdSource, error) {
 		return crdSource{kubevirtModule, nil}, nil
 	case OLM:
 		return crdSource{olmModule, []string{"crds/*.yaml"}}, nil
+	case KubeVirtMachines:
+		return crdSource{"", []string{"test/lab/testdata/kubevirt-machines.yaml"}}, nil
 	case MetalLBOperator:
 		return crdSource{"", []string{"test/lab/testdata/metallb-operator.yaml"}}, nil
 	}

@@ -1,10 +1,29 @@
 package lab
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+	"strings"
+)
 
-// HostedClusterYAML is a HostedCluster on KubeVirt that HyperShift's CRD accepts, whose API
-// server is api.NAME.BASEDOMAIN, as a YAML document.
-func HostedClusterYAML(namespace, name, baseDomain string) string {
+// A HostedCluster is one on KubeVirt that HyperShift's CRD accepts.
+type HostedCluster struct {
+	Namespace, Name, BaseDomain string
+	// API is its API server's hostname; api.NAME.BASEDOMAIN if empty.
+	API string
+	// Publishing says how its other services are published, in YAML; by a Route that names
+	// no host, where nothing is said.
+	Publishing map[string]string
+	// More are further lines of its spec, indented as those are.
+	More string
+}
+
+// YAML returns it as a document, and begins the next.
+func (c HostedCluster) YAML() string {
+	var services strings.Builder
+	for _, service := range []string{"OAuthServer", "Konnectivity", "Ignition"} {
+		fmt.Fprintf(&services, "  - {service: %s, servicePublishingStrategy: %s}\n", service, cmp.Or(c.Publishing[service], "{type: Route}"))
+	}
 	return fmt.Sprintf(`
 apiVersion: hypershift.openshift.io/v1beta1
 kind: HostedCluster
@@ -18,10 +37,11 @@ spec:
   release: {image: registry.example.com/release:4.20}
   sshKey: {}
   services:
-  - {service: APIServer, servicePublishingStrategy: {type: LoadBalancer, loadBalancer: {hostname: api.%[2]s.%[3]s}}}
-  - {service: OAuthServer, servicePublishingStrategy: {type: Route}}
-  - {service: Konnectivity, servicePublishingStrategy: {type: Route}}
-  - {service: Ignition, servicePublishingStrategy: {type: Route}}
+  - {service: APIServer, servicePublishingStrategy: {type: LoadBalancer, loadBalancer: {hostname: %[4]s}}}
+%[5]s%[6]s
 ---
-`, namespace, name, baseDomain)
+`, c.Namespace, c.Name, c.BaseDomain, cmp.Or(c.API, "api."+c.Name+"."+c.BaseDomain), services.String(), c.More)
 }
+
+// PublishedRoute is a HostedCluster's way to publish a service by a Route with a hostname.
+func PublishedRoute(host string) string { return "{type: Route, route: {hostname: " + host + "}}" }

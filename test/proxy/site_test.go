@@ -121,26 +121,14 @@ func namespaces(names ...string) string {
 
 // hostedCluster is the HostedCluster, which the real CRD accepts.
 func (s *site) hostedCluster() string {
-	return fmt.Sprintf(`
-apiVersion: hypershift.openshift.io/v1beta1
-kind: HostedCluster
-metadata: {name: %[1]s, namespace: clusters}
-spec:
-  infraID: %[1]s-x7k2p
-  dns: {baseDomain: lab.example.com}
-  etcd: {managementType: Managed, managed: {storage: {type: PersistentVolume, persistentVolume: {size: 8Gi}}}}
-  networking: {clusterNetwork: [{cidr: 10.132.0.0/14}], serviceNetwork: [{cidr: 172.31.0.0/16}], networkType: OVNKubernetes}
-  platform: {type: KubeVirt, kubevirt: {}}
-  pullSecret: {name: pull-secret}
-  release: {image: registry.example.com/release:4.20}
-  sshKey: {}
-  services:
-  - {service: APIServer, servicePublishingStrategy: {type: LoadBalancer, loadBalancer: {hostname: api.%[2]s}}}
-  - {service: OAuthServer, servicePublishingStrategy: {type: Route, route: {hostname: oauth.%[2]s}}}
-  - {service: Konnectivity, servicePublishingStrategy: {type: LoadBalancer, loadBalancer: {hostname: konnectivity.%[2]s}}}
-  - {service: Ignition, servicePublishingStrategy: {type: Route}}
----
-`, s.name, s.domain)
+	return lab.HostedCluster{
+		Namespace: "clusters", Name: s.name, BaseDomain: "lab.example.com", API: "api." + s.domain,
+		Publishing: map[string]string{
+			"OAuthServer":  lab.PublishedRoute("oauth." + s.domain),
+			"Konnectivity": "{type: LoadBalancer, loadBalancer: {hostname: konnectivity." + s.domain + "}}",
+		},
+		More: "  infraID: " + s.name + "-x7k2p",
+	}.YAML()
 }
 
 func (s *site) infraYAML() string {

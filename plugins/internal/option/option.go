@@ -73,38 +73,35 @@ func (s Set) All() dhcpv4.Options {
 // leastMTU is of RFC 2132, section 5.1.
 const leastMTU = 68
 
+// keys are the keys that have a name of their own.
+var keys = map[string]struct {
+	code dhcpv4.OptionCode
+	kind string
+}{
+	"hostname":  {dhcpv4.OptionHostName, "name"},
+	"domain":    {dhcpv4.OptionDomainName, "name"},
+	"mtu":       {dhcpv4.OptionInterfaceMTU, "uint16"},
+	"broadcast": {dhcpv4.OptionBroadcastAddress, "ip"},
+	"ntp":       {dhcpv4.OptionNTPServers, "ips"},
+	"t1":        {dhcpv4.OptionRenewTimeValue, "duration"},
+	"t2":        {dhcpv4.OptionRebindingTimeValue, "duration"},
+	"search":    {dhcpv4.OptionDNSDomainSearchList, "names"},
+	"routes":    {dhcpv4.OptionClasslessStaticRoute, "routes"},
+}
+
 // parse reads one word.
 func parse(key, value string) (dhcpv4.Option, error) {
-	var code dhcpv4.OptionCode
-	var kind string
-	switch key {
-	case "option", "force":
+	if key == "option" || key == "force" {
 		return typed(value)
-	case "hostname":
-		code, kind = dhcpv4.OptionHostName, "name"
-	case "domain":
-		code, kind = dhcpv4.OptionDomainName, "name"
-	case "mtu":
-		code, kind = dhcpv4.OptionInterfaceMTU, "uint16"
-	case "broadcast":
-		code, kind = dhcpv4.OptionBroadcastAddress, "ip"
-	case "ntp":
-		code, kind = dhcpv4.OptionNTPServers, "ips"
-	case "t1":
-		code, kind = dhcpv4.OptionRenewTimeValue, "duration"
-	case "t2":
-		code, kind = dhcpv4.OptionRebindingTimeValue, "duration"
-	case "search":
-		code, kind = dhcpv4.OptionDNSDomainSearchList, "names"
-	case "routes":
-		code, kind = dhcpv4.OptionClasslessStaticRoute, "routes"
-	default:
+	}
+	word, ok := keys[key]
+	if !ok {
 		return dhcpv4.Option{}, fmt.Errorf("unknown key %q", key)
 	}
 	if mtu, err := strconv.ParseUint(value, 0, 16); key == "mtu" && err == nil && mtu < leastMTU {
 		return dhcpv4.Option{}, fmt.Errorf("an MTU is at least %d", leastMTU)
 	}
-	return encode(code, kind, value)
+	return encode(word.code, word.kind, value)
 }
 
 // ours are the options that the protocol itself, or another plugin alone, decides on.

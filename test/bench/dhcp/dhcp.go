@@ -59,7 +59,7 @@ func Missing() error {
 func Prepare(ctx context.Context, dir string) error {
 	path := filepath.Join(dir, "coredhcp")
 	_, noAssets := lab.FindAssets(ctx, nil, "etcd", "kube-apiserver")
-	_, noCRDs := lab.CRDs(ctx, lab.KubeVirt)
+	_, noCRDs := lab.CRDs(ctx, crds...)
 	return errors.Join(lab.BuildBinary(ctx, path, "./coredhcpbuild"), noAssets, noCRDs, os.Setenv(binaryPath, path))
 }
 

@@ -15,35 +15,23 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
+// crds are those of virtual machines. Of VirtualMachines there are none.
+var crds = []lab.CRDSet{lab.KubeVirt, lab.KubeVirtMachines}
+
 // namespace has the virtual machines; attachment is their network.
 const (
 	namespace  = "clusters-bench"
 	attachment = "clusters/vlan"
 )
 
-// fixed is what there is beside the instances. Of VirtualMachines, which there are none of,
-// only names would be read.
-const fixed = `
-apiVersion: v1
-kind: Namespace
-metadata: {name: ` + namespace + `}
----
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: virtualmachines.kubevirt.io}
-spec:
-  group: kubevirt.io
-  scope: Namespaced
-  names: {kind: VirtualMachine, listKind: VirtualMachineList, plural: virtualmachines, singular: virtualmachine}
-  versions:
-  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
-`
+// fixed is what there is beside the instances.
+const fixed = "apiVersion: v1\nkind: Namespace\nmetadata: {name: " + namespace + "}\n"
 
 var instances = schema.GroupVersionResource{Group: "kubevirt.io", Version: "v1", Resource: "virtualmachineinstances"}
 
 // fill makes the first n clients virtual machines.
 func fill(ctx context.Context, management *lab.ControlPlane, n int) error {
-	if err := management.InstallCRDs(ctx, lab.KubeVirt); err != nil {
+	if err := management.InstallCRDs(ctx, crds...); err != nil {
 		return err
 	}
 	if err := management.ApplyYAML(ctx, []byte(fixed)); err != nil {

@@ -70,24 +70,6 @@ apiVersion: v1
 kind: Namespace
 metadata: {name: ` + namespace + `}
 ---
-apiVersion: hypershift.openshift.io/v1beta1
-kind: HostedCluster
-metadata: {name: ` + cluster + `, namespace: clusters}
-spec:
-  infraID: ` + cluster + `-x7k2p
-  dns: {baseDomain: lab.example.com}
-  etcd: {managementType: Managed, managed: {storage: {type: PersistentVolume, persistentVolume: {size: 8Gi}}}}
-  networking: {clusterNetwork: [{cidr: 10.132.0.0/14}], serviceNetwork: [{cidr: 172.31.0.0/16}], networkType: OVNKubernetes}
-  platform: {type: KubeVirt, kubevirt: {}}
-  pullSecret: {name: pull-secret}
-  release: {image: registry.example.com/release:4.20}
-  sshKey: {}
-  services:
-  - {service: APIServer, servicePublishingStrategy: {type: LoadBalancer, loadBalancer: {hostname: api.` + domain + `}}}
-  - {service: OAuthServer, servicePublishingStrategy: {type: Route, route: {hostname: oauth.` + domain + `}}}
-  - {service: Konnectivity, servicePublishingStrategy: {type: Route, route: {hostname: konnectivity.` + domain + `}}}
-  - {service: Ignition, servicePublishingStrategy: {type: Route, route: {hostname: ignition.` + domain + `}}}
----
 apiVersion: hostedcluster.densityops.com/v1alpha1
 kind: Infra
 metadata: {name: ` + cluster + `, namespace: clusters}
@@ -104,6 +86,16 @@ spec:
   networkConfig: {serverIP: ` + envoyAddress + `}
 `
 
+// hostedCluster publishes all its services by names of its own.
+var hostedCluster = lab.HostedCluster{
+	Namespace: "clusters", Name: cluster, BaseDomain: "lab.example.com",
+	Publishing: map[string]string{
+		"OAuthServer": lab.PublishedRoute("oauth." + domain), "Konnectivity": lab.PublishedRoute("konnectivity." + domain),
+		"Ignition": lab.PublishedRoute("ignition." + domain),
+	},
+	More: "  infraID: " + cluster + "-x7k2p",
+}
+
 // objects are what is in the API server.
 type objects struct {
 	client dynamic.Interface
@@ -112,7 +104,7 @@ type objects struct {
 
 // newObjects makes the hosted cluster, without a Route.
 func newObjects(ctx context.Context, management *lab.ControlPlane) (*objects, error) {
-	if err := management.ApplyYAML(ctx, []byte(fixed)); err != nil {
+	if err := management.ApplyYAML(ctx, []byte(fixed+"---"+hostedCluster.YAML())); err != nil {
 		return nil, err
 	}
 	client, err := dynamic.NewForConfig(management.RESTConfig())

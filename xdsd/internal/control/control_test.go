@@ -1,7 +1,6 @@
 package control_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -52,13 +51,13 @@ type site struct {
 	cp        *lab.ControlPlane
 	client    client.Client
 	namespace string
-	log       *lines
+	log       *lab.Output
 	registry  *prometheus.Registry
 }
 
 // newSite starts control with its own rights and no others.
 func newSite(t *testing.T) *site {
-	s := &site{T: t, cp: management.Get(t), log: &lines{}, registry: prometheus.NewRegistry()}
+	s := &site{T: t, cp: management.Get(t), log: &lab.Output{}, registry: prometheus.NewRegistry()}
 	s.namespace = s.cp.Namespace(t)
 	rbac, err := os.ReadFile(filepath.Join("..", "..", "..", "manifests", "base", "control", "rbac.yaml"))
 	if err != nil {
@@ -121,7 +120,7 @@ func (s *site) apply(yaml string) {
 // cluster is a hosted cluster with an Infra and its proxy.
 func (s *site) cluster(components string) {
 	s.Helper()
-	s.apply(lab.HostedClusterYAML(s.namespace, "demo", s.namespace+".example.com") + fmt.Sprintf(`
+	s.apply(lab.HostedCluster{Namespace: s.namespace, Name: "demo", BaseDomain: s.namespace + ".example.com"}.YAML() + fmt.Sprintf(`
 apiVersion: hostedcluster.densityops.com/v1alpha1
 kind: Infra
 metadata: {name: demo, namespace: %[1]s}
@@ -442,22 +441,4 @@ func newReadiness(t *testing.T) *readiness {
 	})
 	r.port = strconv.Itoa(l.Addr().(*net.TCPAddr).Port) //nolint:errcheck // what else would it be
 	return r
-}
-
-// lines is what was logged.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }

@@ -1,7 +1,6 @@
 package serve_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -75,7 +74,7 @@ func TestReplicaReportsWhatItsEnvoyHas(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	log := &lines{}
+	log := &lab.Output{}
 	logger := slog.New(slog.NewTextHandler(log, nil))
 	store, err := watch.Open(watch.Config{Manifests: dir, Proxies: true, Apps: &model.AppsOptions{}}, logger)
 	if err != nil {
@@ -216,22 +215,4 @@ func background(t *testing.T, functions ...func(context.Context)) {
 		group.Go(func() { f(ctx) })
 	}
 	t.Cleanup(func() { cancel(); group.Wait() })
-}
-
-// lines is what was logged.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
