@@ -21,7 +21,7 @@ const apiAddress = "198.18.255.1"
 var network = lab.Network{Ranges: []string{apiAddress + "/32"}, Prepare: prepare}
 
 var management = lab.Shared{
-	Config: lab.Config{Name: "management", Address: apiAddress, APIServerFlags: []string{"--advertise-address=" + apiAddress}},
+	Config: lab.Config{Name: "management", Address: apiAddress},
 	CRDs:   []lab.CRDSet{lab.KubeVirt, lab.KubeVirtMachines},
 }
 

@@ -84,6 +84,8 @@ func (cp *ControlPlane) startAPIServer() (err error) {
 	args := []string{
 		"--etcd-servers=" + cp.etcdURL(),
 		"--bind-address=" + cp.config.Address,
+		// Nobody asks, and without a default route it would not know. It has to be none of loopback.
+		"--advertise-address=198.18.255.1",
 		fmt.Sprintf("--secure-port=%d", cp.ports.apiServer),
 		"--tls-cert-file=" + cp.path("apiserver.crt"),
 		"--tls-private-key-file=" + cp.path("apiserver.key"),

@@ -27,6 +27,9 @@ import (
 type Network struct {
 	// Ranges are networks of which every address can be listened on, beside loopback.
 	Ranges []string
+	// Holes are networks (IPv4) in which every packet is lost without a word, as behind a
+	// firewall.
+	Holes []string
 	// Prepare runs before, in the network of the machine: there is no way to download
 	// anything afterwards. Environment variables that it sets are there afterwards, too.
 	Prepare func() error
@@ -54,6 +57,11 @@ func (n *Network) Main(m *testing.M, shared ...*Shared) (code int) {
 		}
 	} else {
 		n.err = SetUpNetwork(n.Ranges)
+		for _, hole := range n.Holes {
+			if n.err == nil {
+				n.err = digHole(hole)
+			}
+		}
 	}
 	if n.err != nil && os.Getenv("CI") != "" {
 		fmt.Fprintln(os.Stderr, n.err)

@@ -22,8 +22,7 @@ var network = lab.Network{Ranges: []string{"198.18.0.0/15", "2001:db8::/32"}, Pr
 var crds = []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.Oooi}
 
 var management = lab.Shared{
-	// Without a default route it does not know what to advertise; nobody asks.
-	Config: lab.Config{Name: "management", APIServerFlags: []string{"--advertise-address=198.18.255.1"}},
+	Config: lab.Config{Name: "management"},
 	CRDs:   crds,
 }
 

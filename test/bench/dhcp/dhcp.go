@@ -29,10 +29,6 @@ type Options struct {
 // Ranges are the networks that Run needs: benchmarks' addresses.
 var Ranges = []string{"198.18.0.0/15"}
 
-// advertised is what the API server says of itself. Without a default route it does not know,
-// and nobody asks.
-const advertised = "198.18.255.1"
-
 // binaryPath is an environment variable with the path of coredhcp.
 const binaryPath = "OOOI_BENCH_COREDHCP"
 
@@ -89,7 +85,6 @@ func Run(ctx context.Context, opts Options, out io.Writer) (err error) {
 	defer b.lan.close()
 	b.management, err = lab.Start(ctx, lab.Config{
 		Name: "bench", Dir: filepath.Join(b.dir, "management"), Logf: opts.Progress,
-		APIServerFlags: []string{"--advertise-address=" + advertised},
 	})
 	if err != nil {
 		return err

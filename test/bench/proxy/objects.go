@@ -30,7 +30,6 @@ const (
 
 	envoyAddress = "198.18.0.3"
 	rivalAddress = "198.18.0.4"
-	advertised   = "198.18.255.1"
 	backendPort  = 9443
 )
 

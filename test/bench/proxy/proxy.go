@@ -110,8 +110,6 @@ func Run(ctx context.Context, opts Options, out io.Writer) (err error) {
 	defer b.backend.close()
 	b.management, err = lab.Start(ctx, lab.Config{
 		Name: "bench", Dir: filepath.Join(b.dir, "management"), Logf: opts.Progress,
-		// Without a default route it does not know what to advertise; nobody asks.
-		APIServerFlags: []string{"--advertise-address=" + advertised},
 	})
 	if err != nil {
 		return err

@@ -32,18 +32,16 @@ type clusters struct{ management, hosted *lab.ControlPlane }
 // first of them, the API server and MetalLB.
 func startClusters(ctx context.Context, dir string, isolated bool) (*clusters, error) {
 	start := time.Now()
-	var managementFlags, hostedFlags []string
-	if isolated { // where there is no default route, from which API servers learn who they are
-		managementFlags = []string{"--advertise-address=" + managementPod}
-		// The proxy connects to the API server's pod, and loopback is no address for one.
-		hostedFlags = []string{"--advertise-address=" + apiPod, "--bind-address=0.0.0.0"}
+	var hostedFlags []string
+	if isolated { // the proxy connects to the API server's pod, and loopback is no address for one
+		hostedFlags = []string{"--bind-address=0.0.0.0"}
 	}
 	c := &clusters{}
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		var err error
 		if c.management, err = lab.Start(groupCtx, lab.Config{
-			Name: "management", Dir: filepath.Join(dir, "management"), ServiceCIDR: "127.96.0.0/16,fd00:96::/108", APIServerFlags: managementFlags,
+			Name: "management", Dir: filepath.Join(dir, "management"), ServiceCIDR: "127.96.0.0/16,fd00:96::/108",
 		}); err != nil {
 			return err
 		}

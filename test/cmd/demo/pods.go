@@ -23,11 +23,10 @@ import (
 
 // Addresses of pods, and the one that MetalLB gave the applications' Service at last.
 const (
-	managementPod = "198.51.100.9"
-	apiPod        = "198.51.100.10"
-	oauthPod      = "198.51.100.11"
-	newOAuthPod   = "198.51.100.12"
-	appsIP        = "192.168.50.205"
+	apiPod      = "198.51.100.10"
+	oauthPod    = "198.51.100.11"
+	newOAuthPod = "198.51.100.12"
+	appsIP      = "192.168.50.205"
 )
 
 // The names of two applications: one below the domain, and one two labels below.
