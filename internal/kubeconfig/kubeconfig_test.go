@@ -1,14 +1,19 @@
 package kubeconfig_test
 
 import (
+	gocmp "cmp"
+	"context"
 	"encoding/base64"
 	"fmt"
+	"net/url"
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
@@ -281,4 +286,23 @@ func FuzzRestricted(f *testing.F) {
 			t.Errorf("there is more than server, CA and credentials: %s", cmp.Diff(alone.String(), got.String()))
 		}
 	})
+}
+
+// TestAConnectionThatIsNotMadeInTime must not be called a timeout, of which client-go's
+// watches tell nobody for ten attempts.
+func TestAConnectionThatIsNotMadeInTime(t *testing.T) {
+	for _, address := range []string{"", "192.0.2.2:6443"} {
+		config := &rest.Config{}
+		kubeconfig.SetDial(config, address)
+		ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+		defer cancel()
+		_, err := config.Dial(ctx, "tcp", "192.0.2.1:6443")
+		host, _, _ := strings.Cut(gocmp.Or(address, "192.0.2.1:6443"), ":")
+		if err == nil || !strings.Contains(err.Error(), host) || !strings.Contains(err.Error(), "timeout") {
+			t.Errorf("%q: %v", address, err)
+		}
+		if utilnet.IsTimeout(&url.Error{Op: "Get", Err: err}) {
+			t.Errorf("%q: %v is a timeout", address, err)
+		}
+	}
 }

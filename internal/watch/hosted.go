@@ -255,7 +255,7 @@ func (m *member) services(data []byte) (*watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	kubeconfig.DialInstead(config, m.access.Dial)
+	kubeconfig.SetDial(config, m.access.Dial)
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)

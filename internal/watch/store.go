@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/densityops/oooi/internal/kubeconfig"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/internal/subscribers"
@@ -127,6 +128,7 @@ func RESTConfig(config Config) (*rest.Config, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading the pod's service account: %w", err)
 		}
+		kubeconfig.SetDial(client, "")
 		return client, nil
 	}
 	client, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
@@ -136,6 +138,7 @@ func RESTConfig(config Config) (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading kubeconfig %s: %w", config.Kubeconfig, err)
 	}
+	kubeconfig.SetDial(client, "")
 	return client, nil
 }
 

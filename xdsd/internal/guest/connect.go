@@ -47,7 +47,7 @@ func (o *Connector) Connect(data []byte, dial string) (*Cluster, error) {
 	}
 	config.Timeout, config.UserAgent = requestTimeout, "oooi"
 	config.QPS, config.Burst = 20, 40 // one look is a dozen requests
-	kubeconfig.DialInstead(config, dial)
+	kubeconfig.SetDial(config, dial)
 	c := &Cluster{config: config}
 	if c.http, err = rest.HTTPClientFor(config); err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
