@@ -20,7 +20,8 @@ import (
 // manager is the field manager of what control writes.
 const manager = "xdsd-control"
 
-// applyStatus writes a status as one field manager's, and leaves alone what is others'.
+// applyStatus writes a status as one field manager's, and leaves alone what is others'. An
+// object that is gone meanwhile needs none.
 func applyStatus(ctx context.Context, c client.Client, kind string, key client.ObjectKey, status any, as string) error {
 	data, err := json.Marshal(status)
 	if err != nil {
@@ -36,7 +37,7 @@ func applyStatus(ctx context.Context, c client.Client, kind string, key client.O
 		"status":   fields,
 	}}
 	err = c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(as), client.ForceOwnership)
-	if err != nil {
+	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("applying the status of %s %s: %w", kind, key, err)
 	}
 	return nil

@@ -81,9 +81,13 @@ func (r *appsReconciler) Reconcile(ctx context.Context, request ctrl.Request) (c
 	if before := object.Status.AppsIngress; before != nil && equalStatus(before, status) {
 		return result, nil
 	}
-	return result, applyStatus(ctx, r.client, "Infra", request.NamespacedName, struct {
+	err := applyStatus(ctx, r.client, "Infra", request.NamespacedName, struct {
 		AppsIngress *v1alpha1.AppsIngressStatus `json:"appsIngress"`
 	}{status}, appsManager)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	return result, nil
 }
 
 // synced is when the source of the addresses was last current: now, where nothing is in

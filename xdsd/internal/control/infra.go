@@ -75,7 +75,10 @@ func (r *infraReconciler) Reconcile(ctx context.Context, request ctrl.Request) (
 	if err := r.look(ctx, f); err != nil {
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{RequeueAfter: wait.Jitter(r.every*9/10, 0.2)}, r.write(ctx, f)
+	if err := r.write(ctx, f); err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: wait.Jitter(r.every*9/10, 0.2)}, nil
 }
 
 // look finds out how the components fare.
