@@ -92,10 +92,12 @@ func TestKubeconfigsThatAreNotFollowed(t *testing.T) {
 			t.Errorf("%s: the message shows keys: %s", tc.name, n.state().Message)
 		}
 	}
-	// By URL it is the kubeconfig's host that counts, and nobody is there.
-	n.kubeconfig(cluster(func(c *clientcmdapi.Cluster) { c.Server = "https://127.255.255.253:6443" }))
+	// By URL it is the kubeconfig's host that counts: nobody is there, or nothing comes back.
 	n.infra(usual(", dial: URL"))
-	n.await(degraded, v1alpha1.AppsIngressHostedClusterUnreachable, "cannot be reached", "192.0.2.200")
+	for _, host := range []string{"127.255.255.253", "203.0.113.7"} {
+		n.kubeconfig(cluster(func(c *clientcmdapi.Cluster) { c.Server = "https://" + host + ":6443" }))
+		n.await(degraded, v1alpha1.AppsIngressHostedClusterUnreachable, host, "192.0.2.200")
+	}
 	n.kubeconfig(good)
 	n.infra(usual(""))
 	n.await(ready, "", "", "192.0.2.200")
