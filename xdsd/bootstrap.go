@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/densityops/oooi/internal/atomicfile"
 	"github.com/densityops/oooi/xdsd/internal/bootstrap"
 )
 
@@ -27,7 +28,7 @@ type bootstrapFlags struct {
 	metricsPort                     uint16
 	maxConnections                  uint32
 	maxHeap                         uint64
-	format                          string
+	format, file                    string
 	arguments                       bool
 }
 
@@ -58,6 +59,7 @@ func newBootstrapCommand() *cobra.Command {
 	flags.Uint32Var(&f.maxConnections, "max-connections", bootstrap.DefaultMaxConnections, "connections of all clients together")
 	flags.Uint64Var(&f.maxHeap, "max-heap", 0, "bytes of memory that Envoy keeps within; 0 for no limit")
 	flags.StringVarP(&f.format, "output", "o", "yaml", "yaml or json")
+	flags.StringVar(&f.file, "file", "", "file to write to in place of standard output, for containers without a shell")
 	flags.BoolVar(&f.arguments, "args", false, "print Envoy's arguments, one a line, in place of its configuration")
 	return cmd
 }
@@ -121,6 +123,12 @@ func (f *bootstrapFlags) run(out io.Writer) error {
 	}
 	if err := f.writeSecrets(c); err != nil {
 		return err
+	}
+	if f.file != "" {
+		if err := atomicfile.Replace(f.file, text); err != nil {
+			return fmt.Errorf("--file: %w", err)
+		}
+		return nil
 	}
 	_, err = out.Write(text)
 	return err

@@ -67,7 +67,7 @@ func (s CRDSet) source() (crdSource, error) {
 	const generated = "/v1/zz_generated.crd-manifests/"
 	switch s {
 	case Oooi:
-		return crdSource{"", []string{"manifests/crds/*.yaml"}}, nil
+		return crdSource{"", []string{"manifests/crds/hostedcluster*.yaml"}}, nil
 	case HyperShift:
 		return crdSource{hypershiftModule, []string{
 			hypershift + "hostedclusters-Hypershift-Default.crd.yaml",

@@ -1,0 +1,108 @@
+// Package cmd is the command line of kubectl oooi.
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/klog/v2"
+)
+
+// command is what all commands have: where to read and write, and which cluster to speak to.
+type command struct {
+	genericiooptions.IOStreams
+
+	cluster *genericclioptions.ConfigFlags
+}
+
+// Main runs the command line, and returns the code to exit with: 0 for success, 1 for failure.
+// Called as kubectl_complete-oooi it completes a command line, as kubectl asks it to.
+func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
+	klog.LogToStderr(false) // what client libraries have to say is in their errors
+	klog.SetOutput(discard{})
+	root := New(streams) //nolint:contextcheck // commands have the context of ExecuteContext
+	root.SetArgs(args[1:])
+	if strings.HasPrefix(filepath.Base(args[0]), "kubectl_complete-") {
+		root.SetArgs(append([]string{cobra.ShellCompRequestCmd}, args[1:]...))
+	}
+	if err := root.ExecuteContext(ctx); err != nil {
+		for line := range strings.Lines(err.Error() + "\n") {
+			_, _ = fmt.Fprint(streams.ErrOut, "error: ", line)
+		}
+		return 1
+	}
+	return 0
+}
+
+type discard struct{}
+
+func (discard) Write(p []byte) (int, error) { return len(p), nil }
+
+// New returns the root command.
+func New(streams genericiooptions.IOStreams) *cobra.Command {
+	c := &command{IOStreams: streams, cluster: genericclioptions.NewConfigFlags(true)}
+	root := &cobra.Command{
+		Use:   "kubectl-oooi",
+		Short: "Addresses, names and a way in for hosted clusters on isolated VLANs",
+		Long: "Set up and look after what the worker nodes of a hosted cluster (HyperShift on KubeVirt) need on an isolated\n" +
+			"VLAN: DHCP, DNS, and a proxy to their control plane.",
+		Example:       "  kubectl oooi setup -f infra.yaml\n  kubectl oooi status",
+		SilenceErrors: true, SilenceUsage: true,
+		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl oooi"},
+	}
+	root.SetIn(streams.In)
+	root.SetOut(streams.Out)
+	root.SetErr(streams.ErrOut)
+	c.cluster.AddFlags(root.PersistentFlags())
+	hideFlags(root)
+	root.AddCommand(c.setup(), c.version())
+	return root
+}
+
+// hideFlags keeps the flags of a client that few need out of the help; they work all the same.
+func hideFlags(root *cobra.Command) {
+	for _, name := range []string{
+		"as", "as-group", "as-uid", "as-user-extra", "cache-dir", "certificate-authority", "client-certificate", "client-key", "cluster", "disable-compression",
+		"insecure-skip-tls-verify", "request-timeout", "server", "tls-server-name", "token", "user",
+	} {
+		if f := root.PersistentFlags().Lookup(name); f != nil {
+			f.Hidden = true
+		}
+	}
+}
+
+// namespace is that of --namespace or of the kubeconfig's context. Without a kubeconfig it is
+// default.
+func (c *command) namespace() string {
+	if namespace, _, err := c.cluster.ToRawKubeConfigLoader().Namespace(); err == nil && namespace != "" {
+		return namespace
+	}
+	return "default"
+}
+
+// version is that of the binary.
+func (c *command) version() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version and the images that setup uses",
+		Example: "  kubectl oooi version",
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			_, err := fmt.Fprintf(c.Out, "kubectl-oooi %s\noooi image   %s\nEnvoy image  %s\n", release(), defaultImages().Oooi, defaultImages().Envoy)
+			return err
+		},
+	}
+}
+
+// release is the version that the binary was built from.
+func release() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}

@@ -1,0 +1,71 @@
+package cmd
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestSetupAgainChangesNothing(t *testing.T) {
+	s := newSite(t)
+	first := s.setup()
+	for _, what := range []string{"Namespace oooi-system", "StatefulSet " + s.namespace + "/demo-dns created", "NetworkPolicy " + s.namespace + "-demo/"} {
+		if !strings.Contains(first, what) && !strings.Contains(what, "oooi-system") { // which another test may have made
+			t.Errorf("nothing is said of %s:\n%s", what, first)
+		}
+	}
+	before := s.everything()
+	if said := s.setup(); said != "" {
+		t.Errorf("the second time it says %s", said)
+	}
+	s.unchanged(before)
+}
+
+func TestOnlyWhatChangesIsTouched(t *testing.T) {
+	s := newSite(t)
+	s.setup()
+	in := func(format string) string { return strings.ReplaceAll(format, "NS", s.namespace) }
+	for _, tc := range []struct{ what, old, new, want string }{
+		{"the range", "192.0.2.99", "192.0.2.89", in("Infra NS/demo configured\nConfigMap NS/demo-dhcp configured\nStatefulSet NS/demo-dhcp configured\n")},
+		{"the proxy's address", "192.0.2.4", "192.0.2.5", in("Infra NS/demo configured\nProxyServer NS/demo configured\nNetworkAttachmentDefinition NS/demo-proxy configured\nStatefulSet NS/demo-proxy configured\n")},
+		{"an image", "serverIP: 192.0.2.3", "serverIP: 192.0.2.3, image: example.com/dns:1", in("Infra NS/demo configured\nStatefulSet NS/demo-dns configured\n")},
+	} {
+		s.infra = strings.ReplaceAll(s.infra, tc.old, tc.new)
+		if said := s.setup(); said != tc.want {
+			t.Errorf("%s: it says\n%s\nwant\n%s", tc.what, said, tc.want)
+		}
+	}
+	s.infra = strings.ReplaceAll(s.infra, "dhcp: {", "dhcp: {enabled: false, ")
+	said := s.setup()
+	for line := range strings.Lines(said) {
+		if !strings.Contains(line, "demo-dhcp") && !strings.Contains(line, "-dhcp removed") && line != in("Infra NS/demo configured\n") {
+			t.Errorf("without DHCP: %s", line)
+		}
+	}
+	for _, o := range s.everything() {
+		if strings.Contains(o, "demo-dhcp") || strings.Contains(o, "-demo-dhcp") {
+			t.Errorf("it is still there: %s", o)
+		}
+	}
+}
+
+func TestSetupRefuses(t *testing.T) {
+	s := newSite(t)
+	good := s.infra
+	for _, tc := range []struct{ name, old, new, says string }{
+		{"a range outside", "rangeEnd: 192.0.2.99", "rangeEnd: 192.0.3.99", "InvalidRange"},
+		{"an address outside", "serverIP: 192.0.2.4", "serverIP: 198.51.100.4", "spec.infraComponents.proxy: 198.51.100.4 is not in [192.0.2.0/24]"},
+		{"an address twice", "serverIP: 192.0.2.4", "serverIP: 192.0.2.3", "AddressConflict"},
+		{"no network", "networkAttachmentDefinition: vlan100", "networkAttachmentDefinition: vlan101", "NetworkAttachmentDefinition " + s.namespace + "/vlan101 does not exist"},
+		{"a typing error", "rangeEnd", "rangeend", `unknown field "spec.infraComponents.dhcp.rangeend"`},
+		{"no address", "proxy: {serverIP: 192.0.2.4}", "proxy: {}", "spec.infraComponents.proxy.serverIP: an address on the VLAN is needed"},
+		{"what the API server refuses", "gateway: 192.0.2.1", "gateway: somewhere", "must be an IPv4 or IPv6 address"},
+		{"several proxies", "proxy: {serverIP: 192.0.2.4}", "proxy: {serverIP: 192.0.2.4, instances: [{ip: 192.0.2.5}, {ip: 192.0.2.6}]}", "not supported yet"},
+	} {
+		s.infra = strings.ReplaceAll(good, tc.old, tc.new)
+		if s.infra == good {
+			t.Fatalf("%s: nothing was changed", tc.name)
+		}
+		t.Log(tc.name)
+		s.refused(tc.says)
+	}
+}

@@ -1,0 +1,123 @@
+// Package inventory keeps the list of what setup has made for an Infra: what is not wanted any
+// more is removed by it, and nothing that somebody else has made.
+package inventory
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+// Entry is one object.
+type Entry struct {
+	APIVersion string    `json:"apiVersion"`
+	Kind       string    `json:"kind"`
+	Namespace  string    `json:"namespace,omitempty"`
+	Name       string    `json:"name"`
+	UID        types.UID `json:"uid,omitempty"`
+}
+
+// Of is the entry of an object.
+func Of(u *unstructured.Unstructured) Entry {
+	return Entry{APIVersion: u.GetAPIVersion(), Kind: u.GetKind(), Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID()}
+}
+
+// Same reports whether both name the same object, whatever its UID.
+func (e Entry) Same(other Entry) bool {
+	e.UID, other.UID = "", ""
+	return e == other
+}
+
+// String names the object.
+func (e Entry) String() string {
+	if e.Namespace == "" {
+		return e.Kind + " " + e.Name
+	}
+	return e.Kind + " " + e.Namespace + "/" + e.Name
+}
+
+const key = "inventory.yaml"
+
+// name is that of the ConfigMap with the inventory.
+func name(infra types.NamespacedName) client.ObjectKey {
+	return client.ObjectKey{Namespace: infra.Namespace, Name: infra.Name + "-oooi-inventory"}
+}
+
+// Load returns the inventory of an Infra; empty where there is none.
+func Load(ctx context.Context, c client.Client, infra types.NamespacedName) ([]Entry, error) {
+	m := &corev1.ConfigMap{}
+	err := c.Get(ctx, name(infra), m)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the inventory of Infra %s: %w", infra, err)
+	}
+	var list []Entry
+	if err := yaml.Unmarshal([]byte(m.Data[key]), &list); err != nil {
+		return nil, fmt.Errorf("ConfigMap %s: the inventory cannot be read: %w; put it right, or delete it and run setup again", name(infra), err)
+	}
+	return list, nil
+}
+
+// Save replaces the inventory.
+func Save(ctx context.Context, c client.Client, infra types.NamespacedName, list []Entry, manager string) error {
+	text, err := yaml.Marshal(list)
+	if err != nil {
+		return fmt.Errorf("encoding the inventory: %w", err)
+	}
+	m := &unstructured.Unstructured{Object: map[string]any{"data": map[string]any{key: string(text)}}}
+	m.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+	m.SetNamespace(infra.Namespace)
+	m.SetName(name(infra).Name)
+	m.SetLabels(map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelInfra: infra.Name})
+	if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(m), client.FieldOwner(manager), client.ForceOwnership); err != nil {
+		return fmt.Errorf("writing the inventory of Infra %s: %w", infra, err)
+	}
+	return nil
+}
+
+// Drop removes the inventory.
+func Drop(ctx context.Context, c client.Client, infra types.NamespacedName) error {
+	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: name(infra).Namespace, Name: name(infra).Name}}
+	if err := client.IgnoreNotFound(c.Delete(ctx, m)); err != nil {
+		return fmt.Errorf("removing the inventory of Infra %s: %w", infra, err)
+	}
+	return nil
+}
+
+// Remove deletes the object of an entry, if it is still the same one, with everything that it
+// has made. It reports whether there was one.
+func (e Entry) Remove(ctx context.Context, c client.Client) (bool, error) {
+	u := &unstructured.Unstructured{}
+	u.SetAPIVersion(e.APIVersion)
+	u.SetKind(e.Kind)
+	if err := c.Get(ctx, client.ObjectKey{Namespace: e.Namespace, Name: e.Name}, u); err != nil {
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		return false, fmt.Errorf("reading %s: %w", e, err)
+	}
+	if e.UID == "" && u.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy || e.UID != "" && e.UID != u.GetUID() {
+		return false, nil // somebody else's, of the same name
+	}
+	uid := u.GetUID()
+	propagation := metav1.DeletePropagationBackground
+	if e.Kind == "StatefulSet" || e.Kind == "Deployment" {
+		propagation = metav1.DeletePropagationForeground // it is there until its pods have ended
+	}
+	err := c.Delete(ctx, u, client.Preconditions{UID: &uid}, client.PropagationPolicy(propagation))
+	if err := client.IgnoreNotFound(err); err != nil {
+		return false, fmt.Errorf("deleting %s: %w", e, err)
+	}
+	return true, nil
+}

@@ -1,0 +1,140 @@
+package render
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// HasIPAM reports whether a CNI configuration gives addresses. That of virtual machines must
+// not: KubeVirt would run a DHCP server of its own on their bridge.
+func HasIPAM(config string) (bool, error) {
+	plugins, err := pluginsOf(config)
+	if err != nil {
+		return false, err
+	}
+	ipam, ok := plugins[0]["ipam"].(map[string]any)
+	return ok && len(ipam) > 0, nil
+}
+
+// pluginsOf are the plugins of a CNI configuration or configuration list, the one that makes
+// the interface first.
+func pluginsOf(config string) ([]map[string]any, error) {
+	var conf struct {
+		Plugins []map[string]any `json:"plugins"`
+	}
+	var single map[string]any
+	if err := errors.Join(json.Unmarshal([]byte(config), &conf), json.Unmarshal([]byte(config), &single)); err != nil {
+		return nil, fmt.Errorf("spec.config is no CNI configuration: %w", err)
+	}
+	if len(conf.Plugins) > 0 {
+		return conf.Plugins, nil
+	}
+	if single["type"] == nil {
+		return nil, errors.New("spec.config is no CNI configuration: it has neither a type nor plugins")
+	}
+	return []map[string]any{single}, nil
+}
+
+// attachment derives from the virtual machines' NetworkAttachmentDefinition one by which a pod
+// of ours has addresses on the same VLAN, and answers what leaves from them by the VLAN.
+func (in *Input) attachment(component string, i instance) (*unstructured.Unstructured, network, error) {
+	plugins, err := pluginsOf(in.Attachment)
+	if err != nil {
+		nad := in.Infra.Spec.NetworkConfig.NetworkAttachment(in.Infra.Namespace)
+		return nil, network{}, fmt.Errorf("NetworkAttachmentDefinition %s: %w", nad, err)
+	}
+	meta := in.meta(component, i.name)
+	if plugins[0]["type"] == ovnOverlay {
+		return in.ovnAttachment(meta, plugins[0], i)
+	}
+	first := map[string]any{}
+	for key, value := range plugins[0] {
+		switch key {
+		case "cniVersion", "name": // the list's
+		default:
+			first[key] = value
+		}
+	}
+	first["ipam"] = in.staticIPAM(i)
+	list := []any{first}
+	for _, p := range plugins[1:] {
+		list = append(list, p)
+	}
+	list = append(list, map[string]any{"type": "sbr"})
+	config, err := json.Marshal(map[string]any{"cniVersion": "0.3.1", "name": i.name, "plugins": list})
+	if err != nil {
+		return nil, network{}, fmt.Errorf("encoding the network of %s: %w", i.name, err)
+	}
+	return networkAttachmentDefinition(meta, string(config)), network{Name: meta.Name, Namespace: meta.Namespace, Interface: vlanDevice}, nil
+}
+
+// ovnOverlay is the CNI plugin of OVN-Kubernetes, which gives addresses out of a subnet of its
+// own and takes no other plugin behind it.
+const ovnOverlay = "ovn-k8s-cni-overlay"
+
+// ovnAttachment is attachment for a network of OVN-Kubernetes: another logical network on the
+// same physical one, with the VLAN's subnets, of which the pod asks for its addresses.
+func (in *Input) ovnAttachment(meta metav1.ObjectMeta, plugin map[string]any, i instance) (*unstructured.Unstructured, network, error) {
+	config := maps.Clone(plugin)
+	var subnets []string
+	for _, n := range in.networks() {
+		subnets = append(subnets, n.String())
+	}
+	config["name"], config["netAttachDefName"], config["subnets"] = meta.Namespace+"-"+meta.Name, meta.Namespace+"/"+meta.Name, strings.Join(subnets, ",")
+	if plugin["physicalNetworkName"] == nil {
+		config["physicalNetworkName"] = plugin["name"] // which is its default
+	}
+	text, err := json.Marshal(config)
+	if err != nil {
+		return nil, network{}, fmt.Errorf("encoding the network of %s: %w", i.name, err)
+	}
+	n := network{Name: meta.Name, Namespace: meta.Namespace, Interface: vlanDevice}
+	for _, a := range i.addresses {
+		n.IPs = append(n.IPs, prefixOf(a, in.networks()).String())
+	}
+	return networkAttachmentDefinition(meta, string(text)), n, nil
+}
+
+// staticIPAM gives an instance its addresses, with the gateway that sbr makes a route of.
+func (in *Input) staticIPAM(i instance) map[string]any {
+	networks := in.networks()
+	gateway, err := netip.ParseAddr(in.Infra.Spec.NetworkConfig.Gateway)
+	var addresses []any
+	for _, a := range i.addresses {
+		entry := map[string]any{"address": prefixOf(a, networks).String()}
+		if err == nil && gateway.Is4() == a.Is4() {
+			entry["gateway"] = gateway.String()
+		}
+		addresses = append(addresses, entry)
+	}
+	return map[string]any{"type": "static", "addresses": addresses}
+}
+
+// networks are the VLAN's subnets. Those that cannot be read are reported by the model.
+func (in *Input) networks() []netip.Prefix {
+	var all []netip.Prefix
+	config := in.Infra.Spec.NetworkConfig
+	texts := []string{config.CIDR}
+	for _, c := range config.AdditionalCIDRs {
+		texts = append(texts, string(c))
+	}
+	for _, text := range texts {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			all = append(all, p.Masked())
+		}
+	}
+	return all
+}
+
+// configOf is the configuration in a NetworkAttachmentDefinition.
+func configOf(nad *unstructured.Unstructured) string {
+	config, _, _ := unstructured.NestedString(nad.Object, "spec", "config")
+	return config
+}

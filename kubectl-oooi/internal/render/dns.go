@@ -1,0 +1,132 @@
+package render
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+// dns is a CoreDNS for each instance, with a server block for each side.
+func dns(in *Input) ([]runtime.Object, error) {
+	spec := in.Infra.Spec.InfraComponents.DNS
+	instances, err := in.instances(v1alpha1.ComponentDNS, spec.EffectiveInstances())
+	if err != nil {
+		return nil, err
+	}
+	const component = v1alpha1.ComponentDNS
+	config := map[string]string{"Corefile": in.corefile()}
+	name := in.name(component)
+	list := []runtime.Object{configMap(in.meta(component, name), config)}
+	list = append(list, in.rights(component, in.readRules()...)...)
+	list = append(list, service(in.meta(component, name), in.labels(component),
+		corev1.ServicePort{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP, TargetPort: intstr.FromString(v1alpha1.PortDNS)},
+		corev1.ServicePort{Name: "dns-tcp", Port: 53, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromString("dns-tcp")},
+	))
+	for _, i := range instances {
+		nad, network, err := in.attachment(component, i)
+		if err != nil {
+			return nil, err
+		}
+		set, err := in.statefulSet(workload{
+			component: component, instance: i, network: network, config: with(config, configOf(nad)), port: 53,
+			spec: corev1.PodSpec{
+				// Not the cluster's DNS: that may forward to us, and a name that nobody knows would
+				// go round for ever.
+				DNSPolicy: corev1.DNSDefault,
+				Affinity:  in.spread(component, len(instances)),
+				Containers: []corev1.Container{confined(corev1.Container{
+					Name: "coredns", Image: cmp.Or(spec.Image, in.Images.Oooi), Command: []string{"/coredns", "-conf", "/etc/coredns/Corefile"},
+					Env: []corev1.EnvVar{podIP},
+					Ports: []corev1.ContainerPort{
+						{Name: v1alpha1.PortDNS, ContainerPort: 53, Protocol: corev1.ProtocolUDP},
+						{Name: "dns-tcp", ContainerPort: 53, Protocol: corev1.ProtocolTCP},
+						{Name: v1alpha1.PortHealth, ContainerPort: 8181, Protocol: corev1.ProtocolTCP},
+						{Name: "live", ContainerPort: 8080, Protocol: corev1.ProtocolTCP},
+						{Name: "metrics", ContainerPort: 9153, Protocol: corev1.ProtocolTCP},
+					},
+					ReadinessProbe: probe("/ready", v1alpha1.PortHealth, 2),
+					LivenessProbe:  probe("/health", "live", 10),
+					Resources:      resources(spec.Resources, "50m", "64Mi"),
+					VolumeMounts: []corev1.VolumeMount{
+						{Name: "config", MountPath: "/etc/coredns", ReadOnly: true}, {Name: "state", MountPath: "/var/lib/coredns"}, tokenMount,
+					},
+				})},
+				Volumes: []corev1.Volume{configVolume(name), emptyDir("state", false), tokenVolume()},
+			},
+		})
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, nad, set)
+	}
+	return append(list, in.disruption(component, len(instances))...), nil
+}
+
+// corefile has a server block for the VLAN and one for the pod network, told apart by the
+// interface that a query comes in by.
+func (in *Input) corefile() string {
+	var b strings.Builder
+	upstream := "/etc/resolv.conf"
+	if servers := in.Infra.Spec.NetworkConfig.DNSServers; len(servers) > 0 {
+		upstream = strings.Join(servers, " ")
+	}
+	zones := in.zones()
+	block := func(device, view string) {
+		fmt.Fprintf(&b, ".:53 {\n    bind %s\n    errors\n", device)
+		if view == "pod" {
+			b.WriteString("    health {$POD_IP}:8080\n    ready {$POD_IP}:8181\n")
+		}
+		b.WriteString("    prometheus {$POD_IP}:9153\n")
+		if view == "vlan" {
+			// Names of the management cluster's Services are nobody's business here.
+			b.WriteString("    template IN ANY cluster.local {\n        rcode REFUSED\n    }\n")
+		}
+		fmt.Fprintf(&b, "    hcpviews%s {\n        infra %s\n", zones, in.key())
+		if in.HostedCluster.Name != "" && in.ControlPlane != "" {
+			fmt.Fprintf(&b, "        hostedcluster %s\n", in.HostedCluster)
+		}
+		fmt.Fprintf(&b, "        view %s\n        snapshot /var/lib/coredns/%[1]s.json\n    }\n    hcpapps%s\n    cache 30\n    forward . %s\n}\n", view, zones, upstream)
+	}
+	block(vlanDevice, "vlan")
+	b.WriteString("\n")
+	block(podDevice, "pod")
+	return b.String()
+}
+
+// zones are the domains that hold every name of the hosted cluster that is known, and those of
+// the same kind to come, each with a space in front. What lies outside is answered before the
+// objects are read. None is known: all names wait for them.
+func (in *Input) zones() string {
+	c := in.cluster()
+	if c == nil {
+		return ""
+	}
+	all := slices.Concat(c.Domains, c.AppsDomains)
+	for _, h := range c.Hostnames {
+		if _, parent, ok := strings.Cut(h.Name, "."); ok && strings.Contains(parent, ".") {
+			all = append(all, parent)
+		} else {
+			all = append(all, h.Name)
+		}
+	}
+	slices.SortFunc(all, func(a, b string) int {
+		return cmp.Or(strings.Count(a, ".")-strings.Count(b, "."), strings.Compare(a, b))
+	})
+	var zones []string
+	for _, zone := range all {
+		if !slices.ContainsFunc(zones, func(known string) bool { return zone == known || strings.HasSuffix(zone, "."+known) }) {
+			zones = append(zones, zone)
+		}
+	}
+	if len(zones) == 0 {
+		return ""
+	}
+	return " " + strings.Join(zones, " ")
+}

@@ -1,0 +1,105 @@
+package render
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/api/types"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
+
+	"github.com/densityops/oooi/manifests"
+)
+
+// image is how the manifests name ours.
+const image = "ghcr.io/densityops/oooi"
+
+// overlay is the folder of the overlay in the file system that it is built in.
+const overlay = "overlay"
+
+// Overlay returns the files of a kustomization, by name, that has everything: what there is once
+// in a management cluster, from the folder base, and the objects.
+func Overlay(objects []*unstructured.Unstructured, base string, images Images) (map[string][]byte, error) {
+	k := types.Kustomization{
+		TypeMeta:  types.TypeMeta{APIVersion: types.KustomizationVersion, Kind: types.KustomizationKind},
+		Resources: []string{base},
+	}
+	repository, tag, digest := split(images.Oooi)
+	k.Images = []types.Image{{Name: image, NewName: repository, NewTag: tag, Digest: digest}}
+	files := map[string][]byte{}
+	for _, o := range objects {
+		name := strings.ToLower(o.GetKind()) + "-" + strings.TrimPrefix(o.GetNamespace()+"-", "-") + o.GetName() + ".yaml"
+		text, err := yaml.Marshal(o.Object)
+		if err != nil {
+			return nil, fmt.Errorf("encoding %s %s: %w", o.GetKind(), o.GetName(), err)
+		}
+		files[name] = text
+		k.Resources = append(k.Resources, name)
+	}
+	text, err := yaml.Marshal(k)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the kustomization: %w", err)
+	}
+	files["kustomization.yaml"] = text
+	return files, nil
+}
+
+// split takes an image apart.
+func split(image string) (repository, tag, digest string) {
+	repository, digest, _ = strings.Cut(image, "@")
+	if slash, colon := strings.LastIndex(repository, "/"), strings.LastIndex(repository, ":"); colon > slash {
+		repository, tag = repository[:colon], repository[colon+1:]
+	}
+	return repository, tag, digest
+}
+
+// Build returns the objects of an overlay as kustomize makes them, in its order, and as the
+// YAML that it prints.
+func Build(files map[string][]byte) ([]*unstructured.Unstructured, []byte, error) {
+	disk := filesys.MakeFsInMemory()
+	var errs []error
+	err := fs.WalkDir(manifests.Files, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		text, err := fs.ReadFile(manifests.Files, name)
+		return errors.Join(err, disk.WriteFile(path.Join("/manifests", name), text))
+	})
+	errs = append(errs, err)
+	for name, text := range files {
+		errs = append(errs, disk.WriteFile(path.Join("/manifests", overlay, name), text))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, nil, fmt.Errorf("laying out the kustomization: %w", err)
+	}
+	result, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(disk, "/manifests/"+overlay)
+	if err != nil {
+		return nil, nil, fmt.Errorf("building the kustomization: %w", err)
+	}
+	text, err := result.AsYaml()
+	if err != nil {
+		return nil, nil, fmt.Errorf("encoding the objects: %w", err)
+	}
+	var all []*unstructured.Unstructured
+	for _, r := range result.Resources() {
+		data, err := r.MarshalJSON()
+		o := &unstructured.Unstructured{}
+		if err == nil {
+			err = o.UnmarshalJSON(data)
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("reading %s back: %w", r.CurId(), err)
+		}
+		all = append(all, o)
+	}
+	return all, text, nil
+}
+
+// BaseOf is the folder with what there is once in a management cluster, as an overlay built by
+// Build names it.
+const BaseOf = "../base"

@@ -1,0 +1,236 @@
+package render
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+// vlanDevice is the interface on the VLAN in our pods, podDevice that in the pod network.
+const (
+	vlanDevice = "net1"
+	podDevice  = "eth0"
+)
+
+// nobody runs our containers where no SecurityContextConstraint chooses a user.
+const nobody = 65532
+
+// instance is one pod with the addresses that it alone has on the VLAN.
+type instance struct {
+	name      string
+	addresses []netip.Addr
+}
+
+// instances names the pods of a component. One that is alone has the component's name; one of
+// several is named by its address, so that it keeps it when others come and go.
+func (in *Input) instances(component string, list []v1alpha1.Instance) ([]instance, error) {
+	if len(list) == 0 {
+		return nil, fmt.Errorf("spec.infraComponents.%s.serverIP: an address on the VLAN is needed", component)
+	}
+	var all []instance
+	for _, i := range list {
+		one := instance{name: in.name(component)}
+		if len(list) > 1 {
+			one.name += "-" + suffix(string(i.IP))
+		}
+		if len(one.name) > longestName {
+			return nil, fmt.Errorf("metadata.name: %s makes names of pods that are longer than %d characters", in.Infra.Name, longestName)
+		}
+		for _, text := range append([]v1alpha1.IP{i.IP}, i.AdditionalIPs...) {
+			address, err := v1alpha1.ParseAddress(string(text))
+			if err != nil {
+				return nil, fmt.Errorf("spec.infraComponents.%s: %w", component, err)
+			}
+			one.addresses = append(one.addresses, address)
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// network is an element of Multus' annotation k8s.v1.cni.cncf.io/networks.
+type network struct {
+	Name      string   `json:"name"`
+	Namespace string   `json:"namespace"`
+	Interface string   `json:"interface"`
+	IPs       []string `json:"ips,omitempty"`
+}
+
+// workload is a StatefulSet of one pod: at most one ever has its address.
+type workload struct {
+	component string
+	instance  instance
+	network   network
+	config    map[string]string // what the pod is to be replaced for when it changes
+	spec      corev1.PodSpec
+	port      int64 // the lowest that the pod listens on
+}
+
+func (in *Input) statefulSet(w workload) (*appsv1.StatefulSet, error) {
+	networks, err := json.Marshal([]network{w.network})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the networks of %s: %w", w.instance.name, err)
+	}
+	labels := in.labels(w.component)
+	selector := maps.Clone(labels)
+	labels["app.kubernetes.io/instance"], selector["app.kubernetes.io/instance"] = w.instance.name, w.instance.name
+	spec := w.spec
+	spec.ServiceAccountName = in.name(w.component)
+	spec.AutomountServiceAccountToken = new(false) // see tokenVolume
+	spec.TerminationGracePeriodSeconds = new(int64(30))
+	spec.SecurityContext = &corev1.PodSecurityContext{
+		RunAsNonRoot:   new(true),
+		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		Sysctls:        []corev1.Sysctl{{Name: "net.ipv4.ip_unprivileged_port_start", Value: fmt.Sprint(w.port)}},
+	}
+	if !in.OpenShift {
+		spec.SecurityContext.RunAsUser = new(int64(nobody))
+		spec.SecurityContext.RunAsGroup = new(int64(nobody))
+		spec.SecurityContext.FSGroup = new(int64(nobody))
+	}
+	return &appsv1.StatefulSet{
+		ObjectMeta: in.meta(w.component, w.instance.name),
+		Spec: appsv1.StatefulSetSpec{
+			Replicas: new(int32(1)), ServiceName: w.instance.name,
+			UpdateStrategy: appsv1.StatefulSetUpdateStrategy{Type: appsv1.RollingUpdateStatefulSetStrategyType},
+			Selector:       &metav1.LabelSelector{MatchLabels: selector},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: map[string]string{
+					"k8s.v1.cni.cncf.io/networks":             string(networks),
+					v1alpha1.GroupName + "/config":            hash(w.config),
+					"kubectl.kubernetes.io/default-container": spec.Containers[0].Name,
+				}},
+				Spec: spec,
+			},
+		},
+	}, nil
+}
+
+// hash tells one configuration from another.
+func hash(config map[string]string) string {
+	sum := sha256.New()
+	for _, key := range slices.Sorted(maps.Keys(config)) {
+		fmt.Fprintf(sum, "%d %s %d %s", len(key), key, len(config[key]), config[key])
+	}
+	return hex.EncodeToString(sum.Sum(nil))[:16]
+}
+
+// with adds the pod's network to its configuration.
+func with(config map[string]string, network string) map[string]string {
+	all := maps.Clone(config)
+	all["network"] = network
+	return all
+}
+
+// alive asks for a connection: an Envoy that waits for its configuration is not ready, and well.
+func alive(port string) *corev1.Probe {
+	return &corev1.Probe{
+		ProbeHandler:  corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromString(port)}},
+		PeriodSeconds: 10, TimeoutSeconds: 3, FailureThreshold: 3,
+	}
+}
+
+// confined is what every container of ours is.
+func confined(c corev1.Container) corev1.Container {
+	c.SecurityContext = &corev1.SecurityContext{
+		AllowPrivilegeEscalation: new(false),
+		ReadOnlyRootFilesystem:   new(true),
+		Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+	}
+	c.TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError
+	return c
+}
+
+// podIP is the pod's address in the pod network, for what is not to be seen on the VLAN.
+var podIP = corev1.EnvVar{Name: "POD_IP", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "status.podIP"}}}
+
+var podName = corev1.EnvVar{Name: "POD_NAME", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.name"}}}
+
+// probe asks a page on a named port.
+func probe(path, port string, period int32) *corev1.Probe {
+	return &corev1.Probe{
+		ProbeHandler:     corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromString(port)}},
+		PeriodSeconds:    period,
+		TimeoutSeconds:   3,
+		FailureThreshold: 3,
+	}
+}
+
+// resources are what a container asks for, unless the Infra says otherwise.
+func resources(given *corev1.ResourceRequirements, cpu, memory string) corev1.ResourceRequirements {
+	if given != nil {
+		return *given
+	}
+	return corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)},
+	}
+}
+
+func emptyDir(name string, memory bool) corev1.Volume {
+	v := &corev1.EmptyDirVolumeSource{}
+	if memory {
+		v.Medium = corev1.StorageMediumMemory
+	}
+	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{EmptyDir: v}}
+}
+
+func configVolume(name string) corev1.Volume {
+	return corev1.Volume{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+		LocalObjectReference: corev1.LocalObjectReference{Name: name},
+	}}}
+}
+
+// tokenVolume is what the API server mounts into every container of a pod; ours goes into the
+// one that needs it.
+func tokenVolume() corev1.Volume {
+	return corev1.Volume{Name: "token", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+		{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", ExpirationSeconds: new(int64(3607))}},
+		{ConfigMap: &corev1.ConfigMapProjection{
+			LocalObjectReference: corev1.LocalObjectReference{Name: "kube-root-ca.crt"}, Items: []corev1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}},
+		}},
+		{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{
+			{Path: "namespace", FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.namespace"}},
+		}}},
+	}}}}
+}
+
+var tokenMount = corev1.VolumeMount{Name: "token", MountPath: "/var/run/secrets/kubernetes.io/serviceaccount", ReadOnly: true}
+
+// disruption keeps all but one of several instances.
+func (in *Input) disruption(component string, instances int) []runtime.Object {
+	if instances < 2 {
+		return nil
+	}
+	return []runtime.Object{&policyv1.PodDisruptionBudget{
+		ObjectMeta: in.meta(component, in.name(component)),
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MaxUnavailable: new(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: in.labels(component)},
+		},
+	}}
+}
+
+// spread keeps instances on different nodes, and lets them start where there is but one.
+func (in *Input) spread(component string, instances int) *corev1.Affinity {
+	if instances < 2 {
+		return nil
+	}
+	return &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{
+		Weight: 100, PodAffinityTerm: corev1.PodAffinityTerm{
+			TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: in.labels(component)},
+		},
+	}}}}
+}

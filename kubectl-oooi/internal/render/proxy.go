@@ -1,0 +1,194 @@
+package render
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+// proxy is an Envoy for each instance, with an xdsd beside it.
+func proxy(in *Input) ([]runtime.Object, error) {
+	const component = v1alpha1.ComponentProxy
+	spec := in.Infra.Spec.InfraComponents.Proxy
+	instances, err := in.instances(component, spec.EffectiveInstances())
+	if err != nil {
+		return nil, err
+	}
+	server := in.proxyServer()
+	list := []runtime.Object{server}
+	list = append(list, in.rights(component, in.proxyRules(server)...)...)
+	list = append(list, service(in.meta(component, in.name(component)), in.labels(component), in.proxyPorts(server)...))
+	if in.ControlPlane != "" {
+		list = append(list, in.admission())
+	}
+	for _, i := range instances {
+		nad, network, err := in.attachment(component, i)
+		if err != nil {
+			return nil, err
+		}
+		set, err := in.statefulSet(workload{
+			component: component, instance: i, network: network, port: 80, config: map[string]string{"network": configOf(nad)},
+			spec: in.proxyPod(server, i, len(instances)),
+		})
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, nad, set)
+	}
+	return append(list, in.disruption(component, len(instances))...), nil
+}
+
+// proxyServer is the Infra's ProxyServer: the one that is given, else one with no routes of
+// its own.
+func (in *Input) proxyServer() *unstructured.Unstructured {
+	if in.ProxyServer != nil {
+		return in.ProxyServer
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+		"infraRef":      map[string]any{"name": in.Infra.Name},
+		"networkConfig": map[string]any{"serverIP": in.Infra.Spec.InfraComponents.Proxy.ServerIP},
+	}}}
+	u.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("ProxyServer"))
+	u.SetNamespace(in.Infra.Namespace)
+	u.SetName(in.proxyServerName())
+	return u
+}
+
+func (in *Input) proxyRules(server *unstructured.Unstructured) []rule {
+	here := func(resource string, verbs ...string) rule {
+		return rule{server.GetNamespace(), rbacv1.PolicyRule{
+			APIGroups: []string{v1alpha1.GroupName}, Resources: []string{resource}, ResourceNames: []string{server.GetName()}, Verbs: verbs,
+		}}
+	}
+	rules := append(in.readRules(), here("proxyservers/status", "patch"), here("proxyservers", read...))
+	endpoints := rbacv1.PolicyRule{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: read}
+	rules = append(rules, rule{in.ControlPlane, endpoints})
+	services := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"services"}, Verbs: read}
+	for _, namespace := range in.backendNamespaces() {
+		rules = append(rules, rule{namespace, services}, rule{namespace, endpoints})
+	}
+	return rules
+}
+
+// backendNamespaces are those of backends beside the control plane.
+func (in *Input) backendNamespaces() []string {
+	var list []string
+	for _, b := range in.Backends {
+		if b.TargetNamespace != "" && b.TargetNamespace != in.ControlPlane {
+			list = append(list, b.TargetNamespace)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// proxyPorts are those that the proxy listens on, and those that every control plane has.
+func (in *Input) proxyPorts(server *unstructured.Unstructured) []corev1.ServicePort {
+	numbers := []int32{443, 6443}
+	if apps := in.Infra.Spec.AppsIngress; apps.IsEnabled() {
+		http, https := v1alpha1.DefaultAppsHTTPPort, v1alpha1.DefaultAppsHTTPSPort
+		if apps.Ports != nil {
+			http, https = apps.Ports.HTTP, apps.Ports.HTTPS
+		}
+		numbers = append(numbers, http, https)
+	}
+	for _, p := range in.Snapshot.ProxyServers {
+		if p.Namespace == server.GetNamespace() && p.Name == server.GetName() {
+			for _, l := range p.Listeners {
+				numbers = append(numbers, l.Port)
+			}
+		}
+	}
+	slices.Sort(numbers)
+	var ports []corev1.ServicePort
+	for _, n := range slices.Compact(numbers) {
+		ports = append(ports, corev1.ServicePort{Name: fmt.Sprintf("port-%d", n), Port: n, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt32(n)})
+	}
+	return ports
+}
+
+// proxyPod runs Envoy from what xdsd bootstrap writes, and xdsd, which share sockets.
+func (in *Input) proxyPod(server *unstructured.Unstructured, i instance, instances int) corev1.PodSpec {
+	spec := in.Infra.Spec.InfraComponents.Proxy
+	key := server.GetNamespace() + "/" + server.GetName()
+	oooi := cmp.Or(spec.Image, in.Images.Oooi)
+	sockets := []corev1.VolumeMount{{Name: "xdsd", MountPath: "/run/xdsd"}, {Name: "envoy", MountPath: "/run/envoy"}}
+	var addresses []string
+	for _, a := range i.addresses {
+		addresses = append(addresses, a.String())
+	}
+	// The addresses that others reach the proxy by: its own, and the one that moves.
+	for _, a := range spec.ServerIPs() {
+		if !slices.Contains(addresses, string(a)) {
+			addresses = append(addresses, string(a))
+		}
+	}
+	serve := []string{"/xdsd", "serve", "--proxy-server", key, "--infra", in.key(), "--pod", "$(POD_NAME)", "--http", "$(POD_IP):9902",
+		"--bind", strings.Join(append(addresses, "$(POD_IP)"), ","), "--snapshot", "/var/lib/xdsd/proxy.json"}
+	if in.HostedCluster.Name != "" && in.ControlPlane != "" {
+		serve = append(serve, "--hosted-cluster", in.HostedCluster.String())
+		if others := in.backendNamespaces(); len(others) > 0 {
+			serve = append(serve, "--namespace", strings.Join(others, ","))
+		}
+	}
+	return corev1.PodSpec{
+		Affinity: in.spread(v1alpha1.ComponentProxy, instances),
+		InitContainers: []corev1.Container{confined(corev1.Container{
+			Name: "bootstrap", Image: oooi, Env: []corev1.EnvVar{podIP, podName},
+			Command:      []string{"/xdsd", "bootstrap", "--proxy-server", key, "--node-id", "$(POD_NAME)", "--metrics-address", "$(POD_IP)", "--file", "/run/envoy/envoy.yaml"},
+			VolumeMounts: sockets, Resources: resources(nil, "10m", "32Mi"),
+		})},
+		Containers: []corev1.Container{
+			confined(corev1.Container{
+				Name: "envoy", Image: cmp.Or(spec.ProxyImage, in.Images.Envoy),
+				// Not the image's entrypoint, which changes the owner of /dev/stdout and fails.
+				Command:        []string{"envoy", "-c", "/run/envoy/envoy.yaml", "--disable-hot-restart", "--drain-time-s", "30"},
+				Ports:          []corev1.ContainerPort{{Name: "envoy", ContainerPort: 9901, Protocol: corev1.ProtocolTCP}},
+				ReadinessProbe: probe("/ready", "envoy", 2), LivenessProbe: alive("envoy"),
+				Resources: resources(spec.Resources, "100m", "128Mi"), VolumeMounts: sockets,
+			}),
+			confined(corev1.Container{
+				Name: "xdsd", Image: oooi, Env: []corev1.EnvVar{podIP, podName}, Command: serve,
+				Ports:          []corev1.ContainerPort{{Name: v1alpha1.PortHealth, ContainerPort: 9902, Protocol: corev1.ProtocolTCP}},
+				ReadinessProbe: probe("/readyz", v1alpha1.PortHealth, 2), LivenessProbe: probe("/healthz", v1alpha1.PortHealth, 10),
+				Resources: resources(nil, "50m", "64Mi"), VolumeMounts: append(slices.Clone(sockets), corev1.VolumeMount{Name: "state", MountPath: "/var/lib/xdsd"}, tokenMount),
+			}),
+		},
+		Volumes: []corev1.Volume{emptyDir("xdsd", true), emptyDir("envoy", true), emptyDir("state", false), tokenVolume()},
+	}
+}
+
+// admission lets the proxy's pods connect to the control plane, whose NetworkPolicies admit
+// HyperShift's own router alone. Policies add up: nothing is taken from anybody.
+func (in *Input) admission() runtime.Object {
+	var ports []networkingv1.NetworkPolicyPort
+	for _, n := range []int32{6443, 8091, 8443, 9443} { // API server and OAuth, konnectivity, ignition, metrics proxy
+		ports = append(ports, networkingv1.NetworkPolicyPort{Protocol: new(corev1.ProtocolTCP), Port: new(intstr.FromInt32(n))})
+	}
+	return &networkingv1.NetworkPolicy{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: in.ControlPlane, Name: strings.Join([]string{partOf, in.Infra.Namespace, in.name("proxy")}, "-"), Labels: in.labels(v1alpha1.ComponentProxy),
+		},
+		Spec: networkingv1.NetworkPolicySpec{
+			PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
+			Ingress: []networkingv1.NetworkPolicyIngressRule{{
+				From: []networkingv1.NetworkPolicyPeer{{
+					NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: in.Infra.Namespace}},
+					PodSelector:       &metav1.LabelSelector{MatchLabels: in.labels(v1alpha1.ComponentProxy)},
+				}},
+				Ports: ports,
+			}},
+		},
+	}
+}

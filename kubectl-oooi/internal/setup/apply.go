@@ -1,0 +1,330 @@
+package setup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
+)
+
+// Manager is the field manager of what setup applies.
+const Manager = "kubectl-oooi"
+
+// Applier applies plans to a cluster.
+type Applier struct {
+	Client client.Client
+	// Out has a line for every object that changes.
+	Out io.Writer
+	// Force takes over fields that somebody else has set.
+	Force bool
+	// DryRun has the cluster check everything, and changes nothing that stays.
+	DryRun bool
+}
+
+// Apply checks every object on the server, then applies all, and removes what a plan before had
+// and this one has not. When it is refused or interrupted before the first object is applied,
+// nothing is left behind.
+func (a *Applier) Apply(ctx context.Context, p *Plan) error {
+	staged, err := a.stage(ctx, p)
+	if err == nil {
+		err = a.preflight(ctx, p)
+	}
+	if err != nil || a.DryRun {
+		return errors.Join(err, a.unstage(context.WithoutCancel(ctx), staged))
+	}
+	infra := types.NamespacedName{Namespace: p.Infra.Namespace, Name: p.Infra.Name}
+	before, err := inventory.Load(ctx, a.Client, infra)
+	if err != nil {
+		return err
+	}
+	var wanted []inventory.Entry
+	for _, o := range p.own() {
+		wanted = append(wanted, inventory.Of(o))
+	}
+	gone := slices.DeleteFunc(slices.Clone(before), func(e inventory.Entry) bool { return slices.ContainsFunc(wanted, e.Same) })
+	// First of all, so that an interrupted run is known of. What is there keeps its UID.
+	for i, e := range wanted {
+		if at := slices.IndexFunc(before, e.Same); at >= 0 {
+			wanted[i] = before[at]
+		}
+	}
+	if err := inventory.Save(ctx, a.Client, infra, slices.Concat(wanted, gone), Manager); err != nil {
+		return err
+	}
+	// An address must not be held by two: workloads that are not wanted any more end before
+	// others begin.
+	if err := a.retire(ctx, gone); err != nil {
+		return err
+	}
+	for _, o := range p.Objects {
+		if err := a.apply(ctx, o); err != nil {
+			return err
+		}
+	}
+	if err := a.prune(ctx, gone); err != nil {
+		return err
+	}
+	wanted = wanted[:0]
+	for _, o := range p.own() {
+		wanted = append(wanted, inventory.Of(o))
+	}
+	return inventory.Save(ctx, a.Client, infra, wanted, Manager)
+}
+
+// own are the objects that belong to the Infra; the others there are once in a cluster.
+func (p *Plan) own() []*unstructured.Unstructured {
+	var list []*unstructured.Unstructured
+	for _, o := range p.Objects {
+		if !p.shared(o) {
+			list = append(list, o)
+		}
+	}
+	return list
+}
+
+// shared objects are those of the base.
+func (p *Plan) shared(o *unstructured.Unstructured) bool {
+	key := p.Infra.Namespace + "/" + p.Infra.Name
+	ours := o.GetKind() == "Infra" || o.GetKind() == "ProxyServer"
+	return !ours && o.GetAnnotations()["hostedcluster.densityops.com/infra"] != key
+}
+
+// stage makes what others are checked against: namespaces and CRDs. It returns those that were
+// not there.
+func (a *Applier) stage(ctx context.Context, p *Plan) ([]inventory.Entry, error) {
+	var staged []inventory.Entry
+	for _, o := range append([]*unstructured.Unstructured{namespaceOf(p)}, p.Objects...) {
+		if o.GetKind() != "Namespace" && o.GetKind() != "CustomResourceDefinition" {
+			continue
+		}
+		there := &unstructured.Unstructured{}
+		there.SetGroupVersionKind(o.GroupVersionKind())
+		err := a.Client.Get(ctx, client.ObjectKey{Name: o.GetName()}, there)
+		if err == nil && (o.GetKind() == "Namespace" || a.DryRun) {
+			continue
+		}
+		missing := apierrors.IsNotFound(err)
+		if err != nil && !missing {
+			return staged, fmt.Errorf("reading %s %s: %w", o.GetKind(), o.GetName(), err)
+		}
+		made := o.DeepCopy()
+		if err := a.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(made), a.owner()...); err != nil {
+			return staged, a.explain(o, err)
+		}
+		if missing {
+			staged = append(staged, inventory.Of(made))
+		}
+		if o.GetKind() == "CustomResourceDefinition" {
+			if err := a.established(ctx, made); err != nil {
+				return staged, err
+			}
+		}
+	}
+	return staged, nil
+}
+
+// namespaceOf is the Infra's namespace, which may be missing in a new cluster.
+func namespaceOf(p *Plan) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	u.SetName(p.Infra.Namespace)
+	return u
+}
+
+// established waits until the API server serves what a CRD defines.
+func (a *Applier) established(ctx context.Context, crd *unstructured.Unstructured) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for {
+		status, _ := crd.Object["status"].(map[string]any)
+		conditions, _ := status["conditions"].([]any)
+		for _, c := range conditions {
+			if c, ok := c.(map[string]any); ok && c["type"] == "Established" && c["status"] == "True" {
+				return nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for the API of CustomResourceDefinition %s: %w", crd.GetName(), ctx.Err())
+		case <-time.After(50 * time.Millisecond):
+		}
+		if err := a.Client.Get(ctx, client.ObjectKeyFromObject(crd), crd); err != nil {
+			return fmt.Errorf("reading CustomResourceDefinition %s: %w", crd.GetName(), err)
+		}
+	}
+}
+
+// unstage removes what stage has made.
+func (a *Applier) unstage(ctx context.Context, staged []inventory.Entry) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	var errs []error
+	for _, e := range slices.Backward(staged) {
+		if e.Kind == "CustomResourceDefinition" && a.inUse(ctx, e) {
+			continue
+		}
+		if _, err := e.Remove(ctx, a.Client); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// inUse reports whether there are objects of a CRD that was just made: somebody else's, who was
+// as quick. They would go with it.
+func (a *Applier) inUse(ctx context.Context, e inventory.Entry) bool {
+	crd := &unstructured.Unstructured{}
+	crd.SetAPIVersion(e.APIVersion)
+	crd.SetKind(e.Kind)
+	if err := a.Client.Get(ctx, client.ObjectKey{Name: e.Name}, crd); err != nil {
+		return false
+	}
+	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
+	kind, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "kind")
+	list := &unstructured.UnstructuredList{}
+	list.SetAPIVersion(group + "/v1alpha1")
+	list.SetKind(kind)
+	err := a.Client.List(ctx, list, client.Limit(1))
+	return err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) || len(list.Items) > 0
+}
+
+// preflight has the API server check every object as it would be applied.
+func (a *Applier) preflight(ctx context.Context, p *Plan) error {
+	var errs []error
+	for _, o := range p.Objects {
+		if o.GetKind() == "Namespace" || o.GetKind() == "CustomResourceDefinition" {
+			continue
+		}
+		err := a.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(o.DeepCopy()), append(a.owner(), client.DryRunAll)...)
+		if err != nil {
+			errs = append(errs, a.explain(o, err))
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	if len(errs) > 0 {
+		return errors.Join(append(errs, errors.New("nothing was applied"))...)
+	}
+	return nil
+}
+
+// apply applies one object, and takes its identity down in it.
+func (a *Applier) apply(ctx context.Context, o *unstructured.Unstructured) error {
+	before := &unstructured.Unstructured{}
+	before.SetGroupVersionKind(o.GroupVersionKind())
+	err := a.Client.Get(ctx, client.ObjectKeyFromObject(o), before)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading %s: %w", inventory.Of(o), err)
+	}
+	made := o.DeepCopy()
+	if err := a.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(made), a.owner()...); err != nil {
+		return a.explain(o, err)
+	}
+	o.SetUID(made.GetUID())
+	var what string
+	switch {
+	case err != nil:
+		what = "created"
+	case before.GetResourceVersion() != made.GetResourceVersion():
+		what = "configured"
+	default:
+		return nil
+	}
+	_, err = fmt.Fprintf(a.Out, "%s %s\n", inventory.Of(o), what)
+	return err
+}
+
+// retire ends workloads, and waits until their pods are gone.
+func (a *Applier) retire(ctx context.Context, gone []inventory.Entry) error {
+	for _, e := range gone {
+		if e.Kind != "StatefulSet" {
+			continue
+		}
+		removed, err := e.Remove(ctx, a.Client)
+		if err != nil {
+			return err
+		}
+		if !removed {
+			continue
+		}
+		if err := a.ended(ctx, e); err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(a.Out, "%s removed\n", e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ended waits until a StatefulSet is gone with its pods, which foreground deletion waits for.
+func (a *Applier) ended(ctx context.Context, e inventory.Entry) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	u := &unstructured.Unstructured{}
+	u.SetAPIVersion(e.APIVersion)
+	u.SetKind(e.Kind)
+	for {
+		err := a.Client.Get(ctx, client.ObjectKey{Namespace: e.Namespace, Name: e.Name}, u)
+		if apierrors.IsNotFound(err) || err == nil && u.GetUID() != e.UID && e.UID != "" {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %s to end, whose address may be wanted by another: %w", e, ctx.Err())
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// prune removes the rest of what is not wanted any more.
+func (a *Applier) prune(ctx context.Context, gone []inventory.Entry) error {
+	for _, e := range slices.Backward(gone) {
+		removed, err := e.Remove(ctx, a.Client)
+		if err != nil {
+			return err
+		}
+		if removed {
+			if _, err := fmt.Fprintf(a.Out, "%s removed\n", e); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (a *Applier) owner() []client.ApplyOption {
+	options := []client.ApplyOption{client.FieldOwner(Manager)}
+	if a.Force {
+		options = append(options, client.ForceOwnership)
+	}
+	return options
+}
+
+// explain says what an API server has against an object, and what to do about it.
+func (a *Applier) explain(o *unstructured.Unstructured, err error) error {
+	what := inventory.Of(o).String()
+	switch {
+	case apierrors.IsConflict(err):
+		return fmt.Errorf("%s: somebody else has set what setup wants to set: %s; ask them, or take it over with --force-conflicts", what, strings.TrimPrefix(err.Error(), "Apply failed with "))
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("%s: %w; setup needs that right, see docs/install.md", what, err)
+	case meta.IsNoMatchError(err):
+		return fmt.Errorf("%s: the cluster does not serve this API: %w", what, err)
+	default:
+		return fmt.Errorf("%s: %w", what, err)
+	}
+}

@@ -1,0 +1,175 @@
+package setup
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
+)
+
+// Plan is what is to be applied, and what there is to say about it.
+type Plan struct {
+	Infra *v1alpha1.Infra
+	// Objects are in the order in which kustomize has them, YAML as it prints them.
+	Objects []*unstructured.Unstructured
+	YAML    []byte
+	// Warnings do not stand in the way.
+	Warnings []string
+	// Snapshot is what is known of names.
+	Snapshot *model.Snapshot
+	// HostedCluster is the Infra's; empty while it is not known.
+	HostedCluster types.NamespacedName
+}
+
+// Make checks what is known and renders it. An error has every reason against it, each on a line.
+func Make(k *Known, images render.Images) (*Plan, error) {
+	snapshot := k.snapshot()
+	p := &Plan{Infra: k.Infra, Snapshot: snapshot}
+	against := k.faults(snapshot, p)
+	in, err := k.input(snapshot, images)
+	if err != nil {
+		return nil, errors.Join(append(against, err)...)
+	}
+	p.HostedCluster = in.HostedCluster
+	p.Warnings = append(p.Warnings, k.warnings(in)...)
+	objects, err := render.Objects(in)
+	if against = append(against, err); errors.Join(against...) != nil {
+		return nil, errors.Join(against...)
+	}
+	files, err := render.Overlay(objects, render.BaseOf, images)
+	if err != nil {
+		return nil, err
+	}
+	p.Objects, p.YAML, err = render.Build(files)
+	return p, err
+}
+
+// snapshot is the model of what is known. The Infra's ProxyServer is in it, also where it is yet
+// to be made, since its ports are.
+func (k *Known) snapshot() *model.Snapshot {
+	all := k.Objects
+	all.Infras = append(slices.Clone(all.Infras), k.Infra)
+	server := k.ProxyServer
+	if server == nil && k.Infra.Spec.InfraComponents.Proxy.IsEnabled() {
+		server = &v1alpha1.ProxyServer{}
+		server.Namespace, server.Name = k.Infra.Namespace, k.Infra.Name
+		server.Spec.InfraRef = &v1alpha1.InfraReference{Name: k.Infra.Name}
+		server.Spec.NetworkConfig.ServerIP = k.Infra.Spec.InfraComponents.Proxy.ServerIP
+		server.Default()
+	}
+	if server != nil {
+		all.ProxyServers = append(slices.Clone(all.ProxyServers), server)
+	}
+	return model.Build(&all, model.Options{Proxies: true})
+}
+
+// fatal are the problems with an Infra that setup does not go past: what they name would not
+// work, or would take from others.
+var fatal = []model.Reason{
+	model.ReasonInvalidAddress, model.ReasonInvalidRange, model.ReasonAddressConflict, model.ReasonHostedClusterAmbiguous,
+	model.ReasonInvalidName, model.ReasonUndecodable,
+}
+
+// expected are problems that setup itself ends.
+var expected = []model.Reason{model.ReasonProxyServiceMissing, model.ReasonKubeconfigMissing, model.ReasonAddressNotAssigned}
+
+// faults are the model's problems with the Infra.
+func (k *Known) faults(snapshot *model.Snapshot, p *Plan) []error {
+	var against []error
+	for _, problem := range snapshot.Problems {
+		switch {
+		case problem.Object.Kind != "Infra" || problem.Object.Key() != k.Infra.Namespace+"/"+k.Infra.Name:
+		case slices.Contains(fatal, problem.Reason):
+			against = append(against, fmt.Errorf("%s: %s", problem.Reason, problem.Message))
+		case !slices.Contains(expected, problem.Reason):
+			p.Warnings = append(p.Warnings, fmt.Sprintf("%s: %s", problem.Reason, problem.Message))
+		}
+	}
+	return against
+}
+
+// input is what rendering takes.
+func (k *Known) input(snapshot *model.Snapshot, images render.Images) (*render.Input, error) {
+	in := &render.Input{
+		Infra: k.Infra, Written: k.Written, ProxyServer: k.WrittenProxyServer, Snapshot: snapshot, Images: images, OpenShift: k.OpenShift,
+	}
+	if k.ProxyServer != nil {
+		in.Backends = k.ProxyServer.Spec.Backends
+	}
+	for _, i := range snapshot.Infras {
+		if i.Namespace == k.Infra.Namespace && i.Name == k.Infra.Name && i.Cluster != nil && i.Cluster.Kind == "HostedCluster" {
+			in.HostedCluster = types.NamespacedName{Namespace: i.Cluster.Namespace, Name: i.Cluster.Name}
+		}
+	}
+	if in.HostedCluster.Name == "" {
+		in.HostedCluster = k.named()
+	}
+	if in.HostedCluster.Name != "" && k.ControlPlane {
+		in.ControlPlane = cmp.Or(k.controlPlaneNamespace(), model.ControlPlaneNamespace(in.HostedCluster.Namespace, in.HostedCluster.Name))
+	}
+	for _, hc := range k.Objects.HostedClusters {
+		if hc.Namespace == in.HostedCluster.Namespace && hc.Name == in.HostedCluster.Name && hc.Spec.Platform.KubeVirt != nil && hc.Spec.Platform.KubeVirt.Credentials != nil {
+			in.MachineNamespace = hc.Spec.Platform.KubeVirt.Credentials.InfraNamespace
+		}
+	}
+	if proxy := k.Infra.Spec.InfraComponents.Proxy; proxy.IsEnabled() && len(proxy.Instances) > 0 {
+		return nil, errors.New("spec.infraComponents.proxy.instances: several proxies with an address that moves between them are not supported yet; leave instances out")
+	}
+	nad := k.Infra.Spec.NetworkConfig.NetworkAttachment(k.Infra.Namespace)
+	config, ok := k.Attachments[nad.String()]
+	if !ok {
+		return nil, fmt.Errorf("spec.networkConfig.networkAttachmentDefinition: NetworkAttachmentDefinition %s does not exist: make it, or name it as namespace/name", nad)
+	}
+	in.Attachment = config
+	ipam, err := render.HasIPAM(config)
+	if err != nil {
+		return nil, fmt.Errorf("NetworkAttachmentDefinition %s: %w", nad, err)
+	}
+	if ipam {
+		return nil, fmt.Errorf("NetworkAttachmentDefinition %s has an ipam: KubeVirt would give machines that address by a DHCP server of its own; take the ipam out", nad)
+	}
+	return in, nil
+}
+
+// named is the hosted cluster that the Infra names.
+func (k *Known) named() types.NamespacedName {
+	ref := k.Infra.Spec.HostedClusterRef
+	if ref == nil && k.Infra.Spec.AppsIngress != nil {
+		ref = k.Infra.Spec.AppsIngress.HostedClusterRef
+	}
+	if ref == nil || ref.Name == "" {
+		return types.NamespacedName{}
+	}
+	return types.NamespacedName{Namespace: cmp.Or(ref.Namespace, v1alpha1.DefaultHostedClusterNamespace), Name: ref.Name}
+}
+
+// controlPlaneNamespace is the one that the Infra names.
+func (k *Known) controlPlaneNamespace() string {
+	if p := k.Infra.Spec.InfraComponents.Proxy; p != nil {
+		return p.ControlPlaneNamespace
+	}
+	return ""
+}
+
+// warnings are about what will not be as one might expect.
+func (k *Known) warnings(in *render.Input) []string {
+	var list []string
+	if in.ControlPlane == "" {
+		list = append(list, "the hosted control plane is not there yet: its names join when it is. Until setup runs again, DNS and proxy may read Services and Routes in all namespaces, and no NetworkPolicy admits the proxy to it")
+	}
+	spec := &k.Infra.Spec
+	if p := spec.InfraComponents.Proxy; p != nil && p.ManagerImage != "" {
+		list = append(list, "spec.infraComponents.proxy.managerImage is ignored: the operator that it is for does not run any more")
+	}
+	if spec.AppsIngress.IsEnabled() && (spec.AppsIngress.MetalLB == nil || spec.AppsIngress.MetalLB.AddressPoolName == "") && cmp.Or(spec.AppsIngress.Source, v1alpha1.AppsIngressSourceHostedService) == v1alpha1.AppsIngressSourceHostedService {
+		list = append(list, "spec.appsIngress.metallb.addressPoolName is empty: MetalLB chooses among the pools with autoAssign")
+	}
+	return list
+}

@@ -1,0 +1,165 @@
+package setup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
+)
+
+// Waiter waits until a plan works.
+type Waiter struct {
+	Client client.Client
+	// Out has a line whenever what is waited for changes.
+	Out io.Writer
+}
+
+// Wait returns when every workload is there and control has found every component to work:
+// names answered in each view, DHCP ready, Envoy's configuration acknowledged. Applications
+// are not waited for, whose address others give.
+func (w *Waiter) Wait(ctx context.Context, p *Plan) error {
+	started := time.Now()
+	for last := ""; ; {
+		missing, err := w.missing(ctx, p)
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+		now := strings.Join(missing, "\n")
+		if err == nil && now == "" {
+			_, err := fmt.Fprintf(w.Out, "everything works, after %s\n", time.Since(started).Round(100*time.Millisecond))
+			return err
+		}
+		if now != last && err == nil {
+			if _, err := fmt.Fprintln(w.Out, "waiting for", missing[0]); err != nil {
+				return err
+			}
+			last = now
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("waiting for it to work: %w; what is applied stays", ctx.Err()), errors.New(last))
+		case <-time.After(300 * time.Millisecond):
+		}
+	}
+}
+
+// missing says what does not work yet.
+func (w *Waiter) missing(ctx context.Context, p *Plan) ([]string, error) {
+	var list []string
+	for _, o := range p.Objects {
+		if o.GetKind() != "StatefulSet" && o.GetKind() != "Deployment" {
+			continue
+		}
+		u := &unstructured.Unstructured{}
+		u.SetGroupVersionKind(o.GroupVersionKind())
+		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(o), u); err != nil {
+			return nil, fmt.Errorf("reading %s: %w", inventory.Of(o), err)
+		}
+		result, err := status.Compute(u)
+		if err != nil {
+			return nil, fmt.Errorf("judging %s: %w", inventory.Of(o), err)
+		}
+		if result.Status == status.CurrentStatus {
+			continue
+		}
+		pods, err := w.pods(ctx, u)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, fmt.Sprintf("%s: %s%s", inventory.Of(o), result.Message, pods))
+	}
+	infra, err := w.infra(ctx, p)
+	return append(list, infra...), err
+}
+
+// pods says what keeps the pods of a workload from being ready.
+func (w *Waiter) pods(ctx context.Context, workload *unstructured.Unstructured) (string, error) {
+	labels, _, err := unstructured.NestedStringMap(workload.Object, "spec", "selector", "matchLabels")
+	if err != nil {
+		return "", fmt.Errorf("reading the selector of %s: %w", inventory.Of(workload), err)
+	}
+	var list corev1.PodList
+	if err := w.Client.List(ctx, &list, client.InNamespace(workload.GetNamespace()), client.MatchingLabels(labels)); err != nil {
+		return "", fmt.Errorf("listing the pods of %s: %w", inventory.Of(workload), err)
+	}
+	var b strings.Builder
+	for i := range list.Items {
+		if why := unready(&list.Items[i]); why != "" {
+			fmt.Fprintf(&b, "; pod %s: %s", list.Items[i].Name, why)
+		}
+	}
+	return b.String(), nil
+}
+
+// unready says why a pod does not serve; empty where it does.
+func unready(pod *corev1.Pod) string {
+	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		switch {
+		case c.State.Waiting != nil:
+			return strings.TrimSuffix(fmt.Sprintf("container %s: %s: %s", c.Name, c.State.Waiting.Reason, c.State.Waiting.Message), ": ")
+		case c.State.Terminated != nil && c.State.Terminated.ExitCode != 0:
+			return fmt.Sprintf("container %s ended with %d: %s", c.Name, c.State.Terminated.ExitCode, c.State.Terminated.Message)
+		}
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Status == corev1.ConditionFalse && (c.Type == corev1.PodScheduled || c.Type == corev1.PodReady) {
+			return c.Message
+		}
+	}
+	return ""
+}
+
+// infra says what of the Infra control does not find to work.
+func (w *Waiter) infra(ctx context.Context, p *Plan) ([]string, error) {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("Infra"))
+	if err := w.Client.Get(ctx, client.ObjectKey{Namespace: p.Infra.Namespace, Name: p.Infra.Name}, u); err != nil {
+		return nil, fmt.Errorf("reading Infra %s/%s: %w", p.Infra.Namespace, p.Infra.Name, err)
+	}
+	infra := &v1alpha1.Infra{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, infra); err != nil {
+		return nil, fmt.Errorf("reading Infra %s/%s: %w", p.Infra.Namespace, p.Infra.Name, err)
+	}
+	if infra.Status.ObservedGeneration != infra.Generation {
+		return []string{"control to look at the Infra"}, nil
+	}
+	ready := meta.FindStatusCondition(infra.Status.Conditions, v1alpha1.ConditionReady)
+	if ready == nil {
+		return []string{"control to judge the Infra"}, nil
+	}
+	if ready.Status == metav1.ConditionTrue || works(infra, p.HostedCluster.Name != "") {
+		return nil, nil
+	}
+	return []string{"the Infra to be ready: " + ready.Reason + ": " + ready.Message}, nil
+}
+
+// works reports whether every component of an Infra does, whatever its applications; and, where
+// there is a hosted cluster, whether its names are served.
+func works(i *v1alpha1.Infra, hosted bool) bool {
+	components, is := i.Spec.InfraComponents, i.Status.ComponentStatus
+	if is == nil {
+		return false
+	}
+	for _, c := range []struct{ wanted, is bool }{
+		{components.DHCP.IsEnabled(), is.DHCPReady}, {components.DNS.IsEnabled(), is.DNSReady}, {components.Proxy.IsEnabled(), is.ProxyReady},
+	} {
+		if c.wanted && !c.is {
+			return false
+		}
+	}
+	return !hosted || meta.IsStatusConditionTrue(i.Status.Conditions, v1alpha1.ConditionNamesServed)
+}
