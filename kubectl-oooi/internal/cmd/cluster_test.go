@@ -11,11 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/densityops/oooi/test/lab"
 )
@@ -25,7 +27,10 @@ var management = lab.Shared{
 	CRDs:   []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.NetworkAttachmentDefinition},
 }
 
-func TestMain(m *testing.M) { lab.Main(m, &management) }
+func TestMain(m *testing.M) {
+	ctrllog.SetLogger(logr.Discard())
+	lab.Main(m, &management)
+}
 
 // site is a management cluster with a hosted one, and the Infra to set up there. Nothing of ours
 // is installed. Each test has a namespace of its own.

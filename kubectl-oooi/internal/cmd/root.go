@@ -4,14 +4,17 @@ package cmd
 import (
 	"context"
 	"fmt"
+	"io"
 	"path/filepath"
 	"runtime/debug"
 	"strings"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/klog/v2"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 // command is what all commands have: where to read and write, and which cluster to speak to.
@@ -25,7 +28,8 @@ type command struct {
 // Called as kubectl_complete-oooi it completes a command line, as kubectl asks it to.
 func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
 	klog.LogToStderr(false) // what client libraries have to say is in their errors
-	klog.SetOutput(discard{})
+	klog.SetOutput(io.Discard)
+	ctrllog.SetLogger(logr.Discard())
 	root := New(streams) //nolint:contextcheck // commands have the context of ExecuteContext
 	root.SetArgs(args[1:])
 	if strings.HasPrefix(filepath.Base(args[0]), "kubectl_complete-") {
@@ -39,10 +43,6 @@ func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams
 	}
 	return 0
 }
-
-type discard struct{}
-
-func (discard) Write(p []byte) (int, error) { return len(p), nil }
 
 // New returns the root command.
 func New(streams genericiooptions.IOStreams) *cobra.Command {
@@ -61,7 +61,7 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 	root.SetErr(streams.ErrOut)
 	c.cluster.AddFlags(root.PersistentFlags())
 	hideFlags(root)
-	root.AddCommand(c.setup(), c.version())
+	root.AddCommand(c.setup(), c.teardown(), c.version())
 	return root
 }
 

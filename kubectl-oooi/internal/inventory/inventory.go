@@ -5,6 +5,7 @@ package inventory
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -120,4 +121,22 @@ func (e Entry) Remove(ctx context.Context, c client.Client) (bool, error) {
 		return false, fmt.Errorf("deleting %s: %w", e, err)
 	}
 	return true, nil
+}
+
+// Gone returns when the object is not there any more, or another one of its name is.
+func (e Entry) Gone(ctx context.Context, c client.Client) error {
+	u := &unstructured.Unstructured{}
+	u.SetAPIVersion(e.APIVersion)
+	u.SetKind(e.Kind)
+	for {
+		err := c.Get(ctx, client.ObjectKey{Namespace: e.Namespace, Name: e.Name}, u)
+		if apierrors.IsNotFound(err) || err == nil && e.UID != "" && u.GetUID() != e.UID {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %s, which is being deleted, to be gone: %w", e, ctx.Err())
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
 }

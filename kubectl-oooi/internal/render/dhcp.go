@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
 )
 
 // dhcp is a coredhcp for each instance. They share one set of leases.
@@ -24,9 +25,13 @@ func dhcp(in *Input) ([]runtime.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	machines := cmp.Or(in.MachineNamespace, in.ControlPlane)
+	machines := in.machines()
+	readable := machines
+	if in.ControlPlane == "" {
+		readable = "" // there can be no Role in a namespace that is yet to come
+	}
 	list := in.rights(component,
-		rule{machines, rbacv1.PolicyRule{APIGroups: []string{"kubevirt.io"}, Resources: []string{"virtualmachineinstances", "virtualmachines"}, Verbs: read}},
+		rule{readable, rbacv1.PolicyRule{APIGroups: []string{"kubevirt.io"}, Resources: []string{"virtualmachineinstances", "virtualmachines"}, Verbs: read}},
 		rule{in.Infra.Namespace, rbacv1.PolicyRule{
 			APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "list", "watch", "create", "update", "delete"},
 		}},
@@ -69,6 +74,14 @@ func dhcp(in *Input) ([]runtime.Object, error) {
 		list = append(list, configMap(in.meta(component, i.name), config), nad, set)
 	}
 	return append(list, in.disruption(component, len(instances))...), nil
+}
+
+// machines is the namespace of the virtual machines, as far as it can be told; empty for all.
+func (in *Input) machines() string {
+	if in.MachineNamespace == "" && in.ControlPlane == "" && in.HostedCluster.Name != "" {
+		return model.ControlPlaneNamespace(in.HostedCluster.Namespace, in.HostedCluster.Name)
+	}
+	return cmp.Or(in.MachineNamespace, in.ControlPlane)
 }
 
 // dhcpConfig is the configuration of one instance, in CoreDHCP's format.

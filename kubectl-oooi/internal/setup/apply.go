@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -112,6 +113,11 @@ func (a *Applier) stage(ctx context.Context, p *Plan) ([]inventory.Entry, error)
 		there := &unstructured.Unstructured{}
 		there.SetGroupVersionKind(o.GroupVersionKind())
 		err := a.Client.Get(ctx, client.ObjectKey{Name: o.GetName()}, there)
+		if err == nil && there.GetDeletionTimestamp() != nil {
+			if err = a.gone(ctx, inventory.Of(there)); err == nil {
+				err = apierrors.NewNotFound(schema.GroupResource{}, o.GetName())
+			}
+		}
 		if err == nil && (o.GetKind() == "Namespace" || a.DryRun) {
 			continue
 		}
@@ -260,7 +266,7 @@ func (a *Applier) retire(ctx context.Context, gone []inventory.Entry) error {
 		if !removed {
 			continue
 		}
-		if err := a.ended(ctx, e); err != nil {
+		if err := a.gone(ctx, e); err != nil {
 			return err
 		}
 		if _, err := fmt.Fprintf(a.Out, "%s removed\n", e); err != nil {
@@ -270,24 +276,11 @@ func (a *Applier) retire(ctx context.Context, gone []inventory.Entry) error {
 	return nil
 }
 
-// ended waits until a StatefulSet is gone with its pods, which foreground deletion waits for.
-func (a *Applier) ended(ctx context.Context, e inventory.Entry) error {
+// gone waits until an object that is being deleted is gone, for others to take its place.
+func (a *Applier) gone(ctx context.Context, e inventory.Entry) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	u := &unstructured.Unstructured{}
-	u.SetAPIVersion(e.APIVersion)
-	u.SetKind(e.Kind)
-	for {
-		err := a.Client.Get(ctx, client.ObjectKey{Namespace: e.Namespace, Name: e.Name}, u)
-		if apierrors.IsNotFound(err) || err == nil && u.GetUID() != e.UID && e.UID != "" {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for %s to end, whose address may be wanted by another: %w", e, ctx.Err())
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
+	return e.Gone(ctx, a.Client)
 }
 
 // prune removes the rest of what is not wanted any more.

@@ -20,6 +20,9 @@ type Plan struct {
 	// Objects are in the order in which kustomize has them, YAML as it prints them.
 	Objects []*unstructured.Unstructured
 	YAML    []byte
+	// Overlay is the kustomization that they are built from, by the names of files in a folder
+	// beside base.
+	Overlay map[string][]byte
 	// Warnings do not stand in the way.
 	Warnings []string
 	// Snapshot is what is known of names.
@@ -43,11 +46,10 @@ func Make(k *Known, images render.Images) (*Plan, error) {
 	if against = append(against, err); errors.Join(against...) != nil {
 		return nil, errors.Join(against...)
 	}
-	files, err := render.Overlay(objects, render.BaseOf, images)
-	if err != nil {
+	if p.Overlay, err = render.Overlay(objects, render.BaseOf, images); err != nil {
 		return nil, err
 	}
-	p.Objects, p.YAML, err = render.Build(files)
+	p.Objects, p.YAML, err = render.Build(p.Overlay)
 	return p, err
 }
 

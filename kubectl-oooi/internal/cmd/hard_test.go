@@ -1,0 +1,143 @@
+package cmd
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+func TestTeardownLeavesNothing(t *testing.T) {
+	s := newSite(t)
+	before := s.everything()
+	s.setup()
+	out, said, code := s.run("teardown", "demo", "-n", s.namespace, "--dry-run")
+	if code != 0 || !strings.HasPrefix(out, "Infra "+s.namespace+"/demo\n") || !strings.Contains(out, "StatefulSet "+s.namespace+"/demo-dns\n") {
+		t.Errorf("%d: %s%s", code, out, said)
+	}
+	if _, said, code := s.run("teardown", "demo", "-n", s.namespace); code != 1 || !strings.Contains(said, "--yes") {
+		t.Errorf("%d without a question: %s", code, said)
+	}
+	if _, said, code := s.run("teardown", "demo", "-n", s.namespace, "--yes", "--crds"); code != 0 {
+		t.Fatalf("%d: %s", code, said)
+	}
+	s.unchanged(before)
+	if _, said, code := s.run("teardown", "demo", "-n", s.namespace, "--yes"); code != 1 || !strings.Contains(said, "there is no Infra "+s.namespace+"/demo") {
+		t.Errorf("%d the second time: %s", code, said)
+	}
+}
+
+func TestTeardownLeavesWhatIsNotOurs(t *testing.T) {
+	s := newSite(t)
+	s.setup()
+	// Somebody has made one of our objects anew, under its name.
+	theirs := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "demo-dns"}}
+	if err := s.client.Delete(t.Context(), theirs); err != nil {
+		t.Fatal(err)
+	}
+	theirs.Data = map[string]string{"mine": "yes"}
+	theirs.ResourceVersion = ""
+	if err := s.client.Create(t.Context(), theirs); err != nil {
+		t.Fatal(err)
+	}
+	if _, said, code := s.run("teardown", "demo", "-n", s.namespace, "--yes", "--crds"); code != 0 {
+		t.Fatalf("%d: %s", code, said)
+	}
+	if err := s.client.Get(t.Context(), client.ObjectKeyFromObject(theirs), theirs); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestConflictsAreReported(t *testing.T) {
+	s := newSite(t)
+	s.setup()
+	// Somebody sets a field that setup sets.
+	service := &corev1.Service{}
+	key := client.ObjectKey{Namespace: s.namespace, Name: "demo-dns"}
+	if err := s.client.Get(t.Context(), key, service); err != nil {
+		t.Fatal(err)
+	}
+	service.Spec.Ports[0].TargetPort = intstr.FromInt32(5353)
+	if err := s.client.Update(t.Context(), service, client.FieldOwner("somebody")); err != nil {
+		t.Fatal(err)
+	}
+	before := s.everything()
+	_, said, code := s.run("setup", "-f", "FILE", "--wait=false")
+	for _, want := range []string{`"somebody"`, "targetPort", "--force-conflicts", "nothing was applied"} {
+		if code != 1 || !strings.Contains(said, want) {
+			t.Errorf("%d, and no %s in %s", code, want, said)
+		}
+	}
+	s.unchanged(before)
+	if said := s.setup("--force-conflicts"); !strings.Contains(said, "Service "+s.namespace+"/demo-dns configured") {
+		t.Error(said)
+	}
+}
+
+func TestTheOldOperatorIsInTheWay(t *testing.T) {
+	s := newSite(t)
+	labels := map[string]string{"app": "dns"}
+	old := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "demo-dns"},
+		Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "dns", Image: "example.com/dns:1"}}},
+		}},
+	}
+	if err := s.client.Create(t.Context(), old); err != nil {
+		t.Fatal(err)
+	}
+	_, said, code := s.run("setup", "-f", "FILE", "--wait=false")
+	if code != 1 || !strings.Contains(said, "Deployment "+s.namespace+"/demo-dns which is not ours") {
+		t.Errorf("%d: %s", code, said)
+	}
+	if left := slices.DeleteFunc(s.everything(), func(o string) bool { return !strings.Contains(o, "StatefulSet") }); len(left) > 0 {
+		t.Errorf("it has made %s", left)
+	}
+}
+
+func TestTheClusterChecksAndNothingIsApplied(t *testing.T) {
+	s := newSite(t)
+	before := s.everything()
+	if out, said, code := s.run("setup", "-f", "FILE", "--dry-run=server"); code != 0 || out != "the cluster would take it; nothing was applied\n" {
+		t.Errorf("%d: %s%s", code, out, said)
+	}
+	s.unchanged(before)
+}
+
+func TestAUserWithoutRights(t *testing.T) {
+	s := newSite(t)
+	kubeconfig, err := s.cp.UserKubeconfig("nobody")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.kubeconfig = kubeconfig
+	before := s.everything()
+	_, said, code := s.run("setup", "-f", "FILE", "--wait=false")
+	if code != 1 || !strings.Contains(said, `User "nobody" cannot`) {
+		t.Errorf("%d: %s", code, said)
+	}
+	s.unchanged(before)
+}
+
+func TestTheInfraMayComeFirst(t *testing.T) {
+	s := newSite(t)
+	s.infra = strings.ReplaceAll(s.infra, "hostedClusterRef: {name: demo,", "hostedClusterRef: {name: later,")
+	s.infra = strings.ReplaceAll(s.infra, "dns: {serverIP", "dns: {clusterName: later, baseDomain: example.com, serverIP")
+	out, said, code := s.run("setup", "-f", "FILE", "--wait=false")
+	if code != 0 || !strings.Contains(said, "Warning: the hosted control plane is not there yet") || !strings.Contains(said, "ClusterRole oooi-"+s.namespace+"-demo-dns created") {
+		t.Errorf("%d: %s", code, said)
+	}
+	if !strings.Contains(out, "loadBalancer: {hostname: api.later.example.com}") {
+		t.Errorf("it says %s", out)
+	}
+	// The HostedCluster appears, and setup narrows the rights.
+	s.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: " + s.namespace + "-later}\n")
+	if said := s.setup(); !strings.Contains(said, "ClusterRole oooi-"+s.namespace+"-demo-dns removed") || !strings.Contains(said, "Role "+s.namespace+"-later/oooi-"+s.namespace+"-demo-dns created") {
+		t.Error(said)
+	}
+}

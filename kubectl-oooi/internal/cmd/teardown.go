@@ -1,0 +1,92 @@
+package cmd
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
+)
+
+// teardownFlags are the flags of teardown.
+type teardownFlags struct {
+	yes, dryRun, leases, crds bool
+	timeout                   time.Duration
+}
+
+func (c *command) teardown() *cobra.Command {
+	f := &teardownFlags{}
+	cmd := &cobra.Command{
+		Use:   "teardown INFRA",
+		Short: "Take away what setup has made for an Infra, and the Infra",
+		Long: "Delete the Infra, wait until control has cleaned up in the hosted cluster, and delete what setup has made, by its\n" +
+			"inventory. What another Infra needs stays, as do our APIs, and who has which address: a machine has it again\n" +
+			"when setup runs again. MetalLB stays.",
+		Example: "  # list what would go\n  kubectl oooi teardown demo --dry-run\n\n  # without a question, leases and APIs too\n  kubectl oooi teardown demo --yes --leases --crds",
+		Args:    cobra.ExactArgs(1),
+		RunE:    func(cmd *cobra.Command, args []string) error { return c.runTeardown(cmd.Context(), f, args[0]) },
+	}
+	flags := cmd.Flags()
+	flags.BoolVarP(&f.yes, "yes", "y", false, "ask no question")
+	flags.BoolVar(&f.dryRun, "dry-run", false, "list what would go, and leave it")
+	flags.BoolVar(&f.leases, "leases", false, "also who has which address")
+	flags.BoolVar(&f.crds, "crds", false, "also our CustomResourceDefinitions, with the last Infra")
+	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "for how long it may take")
+	return cmd
+}
+
+func (c *command) runTeardown(ctx context.Context, f *teardownFlags, infra string) error {
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	t := &setup.Teardown{
+		Client: cl, Out: c.ErrOut, Infra: types.NamespacedName{Namespace: c.namespace(), Name: infra}, Leases: f.leases, CRDs: f.crds,
+	}
+	list, err := t.Plan(ctx)
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		if _, err := fmt.Fprintln(c.Out, e); err != nil {
+			return err
+		}
+	}
+	if f.dryRun {
+		return nil
+	}
+	if !f.yes {
+		if err := c.confirm(fmt.Sprintf("Delete these %d objects?", len(list))); err != nil {
+			return err
+		}
+	}
+	return t.Run(ctx)
+}
+
+// confirm asks whoever sits in front of it.
+func (c *command) confirm(question string) error {
+	if in, ok := c.In.(*os.File); !ok || !term.IsTerminal(int(in.Fd())) {
+		return errors.New("nobody can be asked: --yes goes on without a question")
+	}
+	if _, err := fmt.Fprint(c.ErrOut, question, " [y/N] "); err != nil {
+		return err
+	}
+	answer, err := bufio.NewReader(c.In).ReadString('\n')
+	if err != nil {
+		return fmt.Errorf("reading the answer: %w", err)
+	}
+	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
+		return errors.New("nothing was deleted")
+	}
+	return nil
+}

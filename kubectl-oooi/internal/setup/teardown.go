@@ -1,0 +1,228 @@
+package setup
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
+)
+
+// Teardown takes away what setup has made for an Infra.
+type Teardown struct {
+	Client client.Client
+	// Out has a line for every object that goes.
+	Out   io.Writer
+	Infra types.NamespacedName
+	// Leases takes away who has which address, too.
+	Leases bool
+	// CRDs takes away our APIs, too, with the last Infra.
+	CRDs bool
+
+	own, shared, crds []inventory.Entry
+	apps              bool // control has something to clean up in the hosted cluster
+}
+
+// Plan finds out what is to go, in the order in which it goes.
+func (t *Teardown) Plan(ctx context.Context) ([]inventory.Entry, error) {
+	own, err := inventory.Load(ctx, t.Client, t.Infra)
+	if err != nil {
+		return nil, err
+	}
+	infra, err := t.infra(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if infra != nil {
+		t.apps, _, _ = unstructured.NestedBool(infra.Object, "spec", "appsIngress", "enabled")
+		// First of all: while it is there, control makes anew what belongs to it.
+		self := inventory.Of(infra)
+		own = append(slices.DeleteFunc(own, self.Same), self)
+	}
+	if len(own) == 0 {
+		return nil, fmt.Errorf("there is no Infra %s, and nothing is left that setup has made for one", t.Infra)
+	}
+	if t.Leases {
+		leases, err := t.leases(ctx)
+		if err != nil {
+			return nil, err
+		}
+		own = append(leases, own...)
+	}
+	slices.Reverse(own)
+	t.own = own
+	last, err := t.last(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if last {
+		if err := t.base(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return slices.Concat(t.own, t.shared, t.crds), nil
+}
+
+func (t *Teardown) infra(ctx context.Context) (*unstructured.Unstructured, error) {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("Infra"))
+	err := t.Client.Get(ctx, t.Infra, u)
+	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading Infra %s: %w", t.Infra, err)
+	}
+	return u, nil
+}
+
+// leases are those of the Infra's pool.
+func (t *Teardown) leases(ctx context.Context) ([]inventory.Entry, error) {
+	list := &unstructured.UnstructuredList{}
+	list.SetAPIVersion("coordination.k8s.io/v1")
+	list.SetKind("Lease")
+	if err := t.Client.List(ctx, list, client.InNamespace(t.Infra.Namespace)); err != nil {
+		return nil, fmt.Errorf("listing Leases: %w", err)
+	}
+	var all []inventory.Entry
+	for i := range list.Items {
+		if strings.HasPrefix(list.Items[i].GetName(), t.Infra.Namespace+"."+t.Infra.Name+".") {
+			all = append(all, inventory.Of(&list.Items[i]))
+		}
+	}
+	return all, nil
+}
+
+// last reports whether there is no other Infra, nor a ProxyServer of its own.
+func (t *Teardown) last(ctx context.Context) (bool, error) {
+	for _, kind := range []string{"Infra", "ProxyServer"} {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(kind))
+		err := t.Client.List(ctx, list)
+		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return false, fmt.Errorf("looking for other %ss, which need what this one shares with them: %w", kind, err)
+		}
+		for i := range list.Items {
+			if !slices.ContainsFunc(t.own, inventory.Of(&list.Items[i]).Same) {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
+}
+
+// base is what there is once in a cluster.
+func (t *Teardown) base(ctx context.Context) error {
+	files, err := render.Overlay(nil, render.BaseOf, render.Images{})
+	if err != nil {
+		return err
+	}
+	objects, _, err := render.Build(files)
+	if err != nil {
+		return err
+	}
+	for _, o := range slices.Backward(objects) {
+		u := &unstructured.Unstructured{}
+		u.SetGroupVersionKind(o.GroupVersionKind())
+		if err := t.Client.Get(ctx, client.ObjectKeyFromObject(o), u); err != nil {
+			if apierrors.IsNotFound(err) {
+				continue
+			}
+			return fmt.Errorf("reading %s: %w", inventory.Of(o), err)
+		}
+		switch {
+		case u.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy:
+		case u.GetKind() != "CustomResourceDefinition":
+			t.shared = append(t.shared, inventory.Of(u))
+		case t.CRDs:
+			t.crds = append(t.crds, inventory.Of(u))
+		}
+	}
+	return nil
+}
+
+// patience is for how long control may take to clean up in a hosted cluster.
+const patience = 30 * time.Second
+
+// Run takes it all away.
+func (t *Teardown) Run(ctx context.Context) error {
+	for i, e := range t.own {
+		if err := t.remove(ctx, e); err != nil {
+			return err
+		}
+		if i == 0 && t.apps && e.Kind == "Infra" {
+			if err := t.cleaned(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	if err := inventory.Drop(ctx, t.Client, t.Infra); err != nil {
+		return err
+	}
+	for _, e := range slices.Concat(t.shared, t.crds) {
+		if err := t.remove(ctx, e); err != nil {
+			return err
+		}
+	}
+	for _, e := range slices.Concat(t.own, t.shared, t.crds) {
+		if err := e.Gone(ctx, t.Client); err != nil && !meta.IsNoMatchError(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *Teardown) remove(ctx context.Context, e inventory.Entry) error {
+	removed, err := e.Remove(ctx, t.Client)
+	if err != nil || !removed {
+		return err
+	}
+	_, err = fmt.Fprintf(t.Out, "%s removed\n", e)
+	return err
+}
+
+// cleaned waits until control has removed what it made in the hosted cluster. The reader's
+// Secret goes last.
+func (t *Teardown) cleaned(ctx context.Context) error {
+	key := model.ReaderSecret(model.Ref{Kind: "Infra", Namespace: t.Infra.Namespace, Name: t.Infra.Name})
+	namespace, name, _ := strings.Cut(key, "/")
+	waiting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		secret := &metav1.PartialObjectMetadata{}
+		secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+		err := t.Client.Get(waiting, client.ObjectKey{Namespace: namespace, Name: name}, secret)
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil
+		case apierrors.IsForbidden(err): // then nobody can tell
+			_, err := fmt.Fprintf(t.Out, "Secret %s may not be read, which would tell when the hosted cluster is cleaned up\n", key)
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for control to clean up in the hosted cluster: %w", ctx.Err())
+		case <-waiting.Done():
+			_, err := fmt.Fprintf(t.Out, "control has not cleaned up in the hosted cluster within %s: Service, ServiceAccount and Role of the applications may be left there, labelled %s=%s\n", patience, v1alpha1.LabelManagedBy, v1alpha1.ManagedBy)
+			return err
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
