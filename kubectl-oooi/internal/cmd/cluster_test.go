@@ -24,7 +24,7 @@ import (
 
 var management = lab.Shared{
 	Config: lab.Config{Name: "management", ControllerManager: true},
-	CRDs:   []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.NetworkAttachmentDefinition},
+	CRDs:   []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.NetworkAttachmentDefinition, lab.OpenShiftDNS},
 }
 
 func TestMain(m *testing.M) {
@@ -76,6 +76,13 @@ spec:
     proxy: {serverIP: 192.0.2.4}
 `, s.namespace)
 	return s
+}
+
+// cleanup is for what is done after the test, whose own context has ended by then.
+func (s *site) cleanup() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	s.Cleanup(cancel)
+	return ctx
 }
 
 func (s *site) apply(yaml string) {

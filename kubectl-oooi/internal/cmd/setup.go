@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -24,6 +26,7 @@ type setupFlags struct {
 	wait      bool
 	timeout   time.Duration
 	conflicts bool
+	dns       string
 }
 
 func (c *command) setup() *cobra.Command {
@@ -48,6 +51,7 @@ func (c *command) setup() *cobra.Command {
 	flags.StringVar(&f.flavour, "openshift", "auto", "true, false or auto: whether SecurityContextConstraints choose the users of pods")
 	flags.BoolVar(&f.wait, "wait", true, "wait until everything works")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "for how long to wait")
+	flags.StringVar(&f.dns, "cluster-dns", "print", "how pods of the management cluster get the names. print: say what its DNS has to forward; patch: add that to its DNS (dns.operator on OpenShift, else ConfigMap kube-system/coredns)")
 	flags.BoolVar(&f.conflicts, "force-conflicts", false, "take over fields that somebody else has set")
 	return cmd
 }
@@ -61,6 +65,9 @@ func (c *command) runSetup(ctx context.Context, f *setupFlags) error {
 	}
 	if !slices.Contains([]string{"auto", "true", "false"}, f.flavour) {
 		return fmt.Errorf("--openshift %q: want auto, true or false", f.flavour)
+	}
+	if !slices.Contains([]string{"print", "patch"}, f.dns) {
+		return fmt.Errorf("--cluster-dns %q: want print or patch", f.dns)
 	}
 	known, err := setup.ReadFiles(f.files, c.In, c.namespace())
 	if err != nil {
@@ -99,7 +106,33 @@ func (c *command) runSetup(ctx context.Context, f *setupFlags) error {
 			return err
 		}
 	}
+	if err := c.clusterDNS(ctx, cl, plan, f.dns == "patch"); err != nil {
+		return err
+	}
 	_, err = fmt.Fprint(c.Out, setup.Advice(known, plan))
+	return err
+}
+
+// clusterDNS says what the cluster's DNS has to forward, or has it do so.
+func (c *command) clusterDNS(ctx context.Context, cl client.Client, plan *setup.Plan, patch bool) error {
+	domains := plan.Domains()
+	if len(domains) == 0 {
+		return nil
+	}
+	d := &setup.ClusterDNS{Client: cl, Infra: types.NamespacedName{Namespace: plan.Infra.Namespace, Name: plan.Infra.Name}}
+	addresses, err := d.Addresses(ctx)
+	if err != nil {
+		return err
+	}
+	if !patch {
+		_, err := fmt.Fprintf(c.Out, "\nFor pods of the management cluster, its DNS has to forward %s to %s (--cluster-dns=patch does that).\n",
+			strings.Join(domains, ", "), strings.Join(addresses, ", "))
+		return err
+	}
+	changed, err := d.Forward(ctx, domains, addresses)
+	if err == nil && changed {
+		_, err = fmt.Fprintf(c.ErrOut, "the cluster's DNS forwards %s\n", strings.Join(domains, ", "))
+	}
 	return err
 }
 

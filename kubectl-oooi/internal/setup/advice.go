@@ -33,11 +33,22 @@ func Advice(k *Known, p *Plan) string {
 			}
 		}
 	}
-	if cluster != nil && p.Infra.Spec.InfraComponents.DNS.IsEnabled() && len(cluster.Domains) > 0 {
-		fmt.Fprintf(&b, "\nPods of the management cluster resolve these names when cluster DNS forwards %s to Service %s/%s-%s.\n",
-			strings.Join(cluster.Domains, ", "), p.Infra.Namespace, p.Infra.Name, v1alpha1.ComponentDNS)
-	}
 	return b.String()
+}
+
+// Domains are those of the hosted cluster that is set up.
+func (p *Plan) Domains() []string {
+	c := p.cluster()
+	if c == nil || !p.Infra.Spec.InfraComponents.DNS.IsEnabled() {
+		return nil
+	}
+	domains := slices.Clone(c.Domains)
+	for _, apps := range c.AppsDomains {
+		if !slices.ContainsFunc(domains, func(d string) bool { return strings.HasSuffix(apps, "."+d) }) {
+			domains = append(domains, apps)
+		}
+	}
+	return domains
 }
 
 func (p *Plan) cluster() *model.Cluster {

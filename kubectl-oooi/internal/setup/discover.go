@@ -29,7 +29,7 @@ var (
 // Discover adds what a cluster knows to what is known. What files say wins.
 func (k *Known) Discover(ctx context.Context, c client.Client) error {
 	d := &discovery{ctx: ctx, client: c, known: k}
-	for _, step := range []func() error{d.hosted, d.others, d.attachment, d.controlPlane, d.predecessor} {
+	for _, step := range []func() error{d.hosted, d.others, d.attachment, d.controlPlane, d.predecessor, d.cycle} {
 		if err := step(); err != nil {
 			return err
 		}

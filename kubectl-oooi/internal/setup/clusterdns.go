@@ -1,0 +1,200 @@
+package setup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// ClusterDNS has the management cluster's DNS forward the hosted cluster's domains to ours, so
+// that pods resolve them. It is somebody else's object, of which our entry alone is touched.
+type ClusterDNS struct {
+	Client client.Client
+	Infra  types.NamespacedName
+}
+
+var operatorDNS = schema.GroupVersionKind{Group: "operator.openshift.io", Version: "v1", Kind: "DNS"}
+
+// coreConfig is where CoreDNS has its Corefile in Kubernetes as kubeadm and others install it.
+var coreConfig = client.ObjectKey{Namespace: "kube-system", Name: "coredns"}
+
+// entry is the name of our server in OpenShift's DNS.
+func (d *ClusterDNS) entry() string { return "oooi-" + d.Infra.Namespace + "-" + d.Infra.Name }
+
+// Forward adds our entry, or corrects it, and reports whether anything changed.
+func (d *ClusterDNS) Forward(ctx context.Context, domains, addresses []string) (bool, error) {
+	if len(domains) == 0 || len(addresses) == 0 {
+		return false, errors.New("there is nothing to forward yet: no domain is known, or our DNS has no address")
+	}
+	return d.edit(ctx, func(servers []any) []any {
+		server := map[string]any{
+			"name": d.entry(), "zones": anys(domains),
+			"forwardPlugin": map[string]any{"upstreams": anys(addresses), "policy": "Random"},
+		}
+		at := slices.IndexFunc(servers, d.ours)
+		if at < 0 {
+			return append(servers, server)
+		}
+		old, _ := servers[at].(map[string]any)
+		for key, value := range server {
+			if key != "forwardPlugin" {
+				old[key] = value
+				continue
+			}
+			plugin, _ := old[key].(map[string]any) // what an administrator has added there stays
+			if plugin == nil {
+				plugin = map[string]any{"policy": "Random"}
+			}
+			plugin["upstreams"] = anys(addresses)
+			old[key] = plugin
+		}
+		return servers
+	}, block(d.Infra, domains, addresses))
+}
+
+// Withdraw takes our entry out, and reports whether there was one.
+func (d *ClusterDNS) Withdraw(ctx context.Context) (bool, error) {
+	return d.edit(ctx, func(servers []any) []any { return slices.DeleteFunc(servers, d.ours) }, "")
+}
+
+func (d *ClusterDNS) ours(server any) bool {
+	s, ok := server.(map[string]any)
+	return ok && s["name"] == d.entry()
+}
+
+// edit changes OpenShift's DNS, or where there is none the Corefile of Kubernetes. It reads,
+// changes and writes what it has read: applying the list of servers would erase all others'.
+func (d *ClusterDNS) edit(ctx context.Context, servers func([]any) []any, corefile string) (changed bool, err error) {
+	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		u := &unstructured.Unstructured{}
+		u.SetGroupVersionKind(operatorDNS)
+		err := d.Client.Get(ctx, client.ObjectKey{Name: "default"}, u)
+		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+			changed, err = d.editCorefile(ctx, corefile)
+			return err
+		}
+		if err != nil {
+			return fmt.Errorf("reading the cluster's DNS: %w", err)
+		}
+		before := u.DeepCopy()
+		list, _, err := unstructured.NestedSlice(u.Object, "spec", "servers")
+		if err != nil {
+			return fmt.Errorf("reading the servers of the cluster's DNS: %w", err)
+		}
+		if list = servers(list); len(list) == 0 {
+			unstructured.RemoveNestedField(u.Object, "spec", "servers")
+		} else if err := unstructured.SetNestedSlice(u.Object, list, "spec", "servers"); err != nil {
+			return fmt.Errorf("changing the servers of the cluster's DNS: %w", err)
+		}
+		changed, err = d.update(ctx, before, u)
+		return err
+	})
+	return changed, err
+}
+
+// update writes an object that differs from what it was, if nobody else has changed it since.
+func (d *ClusterDNS) update(ctx context.Context, before, now client.Object) (bool, error) {
+	if fmt.Sprint(before) == fmt.Sprint(now) {
+		return false, nil
+	}
+	if err := d.Client.Update(ctx, now, client.FieldOwner(Manager)); err != nil {
+		return false, fmt.Errorf("changing the cluster's DNS: %w", err)
+	}
+	return true, nil
+}
+
+// editCorefile puts our server block, between two marks, at the end of the Corefile; or takes it
+// out, if the block is empty.
+func (d *ClusterDNS) editCorefile(ctx context.Context, block string) (bool, error) {
+	m := &corev1.ConfigMap{}
+	if err := d.Client.Get(ctx, coreConfig, m); err != nil {
+		if apierrors.IsNotFound(err) && block == "" {
+			return false, nil
+		}
+		return false, fmt.Errorf("reading the Corefile of the cluster's DNS: %w; where it is elsewhere, add the block by hand", err)
+	}
+	before := m.DeepCopy()
+	text, ok := m.Data["Corefile"]
+	if !ok {
+		return false, fmt.Errorf("the ConfigMap %s has no Corefile: add the block by hand", coreConfig)
+	}
+	begin, end := marks(d.Infra)
+	if at := strings.Index(text, begin); at >= 0 {
+		rest := strings.Index(text[at:], end)
+		if rest < 0 {
+			return false, fmt.Errorf("the Corefile in ConfigMap %s has %q and no %q: put it right by hand", coreConfig, begin, end)
+		}
+		text = text[:at] + text[at+rest+len(end):]
+	}
+	if block != "" {
+		text = strings.TrimRight(text, "\n") + "\n" + block
+	}
+	m.Data["Corefile"] = text
+	return d.update(ctx, before, m)
+}
+
+// marks are around our block.
+func marks(infra types.NamespacedName) (begin, end string) {
+	return fmt.Sprintf("# begin of oooi %s\n", infra), fmt.Sprintf("# end of oooi %s\n", infra)
+}
+
+// block is the server block by which a CoreDNS forwards to ours.
+func block(infra types.NamespacedName, domains, addresses []string) string {
+	begin, end := marks(infra)
+	return fmt.Sprintf("%s%s {\n    errors\n    cache 30\n    forward . %s\n}\n%s", begin, strings.Join(domains, " "), strings.Join(addresses, " "), end)
+}
+
+// Addresses are those of our DNS for pods.
+func (d *ClusterDNS) Addresses(ctx context.Context) ([]string, error) {
+	s := &corev1.Service{}
+	key := client.ObjectKey{Namespace: d.Infra.Namespace, Name: d.Infra.Name + "-dns"}
+	if err := d.Client.Get(ctx, key, s); err != nil {
+		return nil, fmt.Errorf("reading Service %s: %w", key, err)
+	}
+	return slices.DeleteFunc(slices.Clone(s.Spec.ClusterIPs), func(a string) bool { return net.ParseIP(a) == nil }), nil
+}
+
+func anys(list []string) []any {
+	all := make([]any, len(list))
+	for i, s := range list {
+		all[i] = s
+	}
+	return all
+}
+
+// clusterResolvers are where the management cluster's DNS is asked: none of them may be an
+// upstream of ours.
+var clusterResolvers = []client.ObjectKey{
+	{Namespace: "kube-system", Name: "kube-dns"}, {Namespace: "kube-system", Name: "coredns"}, {Namespace: "openshift-dns", Name: "dns-default"},
+}
+
+// cycle finds an upstream that may forward to us: a name that nobody knows would go round.
+func (d *discovery) cycle() error {
+	for _, key := range clusterResolvers {
+		s := &corev1.Service{}
+		if err := d.client.Get(d.ctx, key, s); err != nil {
+			if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+				continue
+			}
+			return fmt.Errorf("reading Service %s: %w", key, err)
+		}
+		for _, upstream := range d.known.Infra.Spec.NetworkConfig.DNSServers {
+			if slices.Contains(s.Spec.ClusterIPs, upstream) {
+				return fmt.Errorf("spec.networkConfig.dnsServers: %s is the cluster's own DNS (Service %s), which forwards to ours: a name that nobody knows would go round for ever; name resolvers of the site, or none for the node's", upstream, key)
+			}
+		}
+	}
+	return nil
+}
