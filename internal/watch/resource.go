@@ -51,11 +51,11 @@ func proxyResources() []resource {
 }
 
 // decodeProxyServer leaves the status out, which we write and do not read: else each
-// report would be a change.
+// report would be a change. The generation stays: reports say which one they are about.
 func decodeProxyServer(u *unstructured.Unstructured) objects.Object {
 	o := objects.Decode[v1alpha1.ProxyServer](u)
 	if p, ok := o.(*v1alpha1.ProxyServer); ok {
-		p.Status = v1alpha1.ProxyServerStatus{}
+		p.Status, p.Generation = v1alpha1.ProxyServerStatus{}, u.GetGeneration()
 	}
 	return o
 }

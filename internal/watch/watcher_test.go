@@ -24,6 +24,7 @@ import (
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/objects"
 )
 
@@ -194,4 +195,16 @@ func TestAWatchThatEndedIsNotConnectedUntilTheNext(t *testing.T) {
 			t.Errorf("a watch that ended and came back is news: %q", said)
 		}
 	})
+}
+
+func TestAProxyServerKeepsItsGeneration(t *testing.T) {
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "hostedcluster.densityops.com/v1alpha1", "kind": "ProxyServer",
+		"metadata": map[string]any{"namespace": "clusters", "name": "demo", "generation": int64(7)},
+		"status":   map[string]any{"backendCount": int64(3)},
+	}}
+	p, ok := decodeProxyServer(u).(*v1alpha1.ProxyServer)
+	if !ok || p.Generation != 7 || p.Status.BackendCount != 0 {
+		t.Errorf("%+v", p)
+	}
 }
