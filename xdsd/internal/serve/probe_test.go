@@ -1,0 +1,68 @@
+package serve_test
+
+import (
+	"crypto/tls"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/test/lab"
+	"github.com/densityops/oooi/xdsd/internal/serve"
+)
+
+// TestProbeDoesNotDependOnApplications has a server that knows the control plane's name alone.
+func TestProbeDoesNotDependOnApplications(t *testing.T) {
+	ca := lab.NewCA(t)
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var asked []string
+	var done sync.WaitGroup
+	t.Cleanup(func() {
+		_ = l.Close()
+		done.Wait()
+	})
+	certificate := ca.Certificate(t, "oauth.demo.example.com")
+	done.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			server := tls.Server(conn, &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				asked = append(asked, h.ServerName)
+				return &certificate, nil
+			}})
+			_ = server.HandshakeContext(t.Context())
+			_ = server.Close()
+		}
+	})
+	apps := model.Route{Host: "*.apps.demo.example.com", Upstream: "infra/clusters/demo/apps"}
+	oauth := model.Route{Host: "oauth.demo.example.com", Upstream: "clusters-demo/oauth-openshift/6443"}
+	port := int32(netip.MustParseAddrPort(l.Addr().String()).Port())
+	upstreams := []*model.Upstream{{Name: apps.Upstream, FromVLAN: true}, {Name: oauth.Upstream}}
+	at := netip.MustParseAddr("127.0.0.1")
+
+	both := serve.Probe(t.Context(), &model.ProxyServer{Upstreams: upstreams, Listeners: []*model.Listener{{Port: port, Routes: []model.Route{apps, oauth}}}}, at)
+	if len(both) != 1 || !both[0].Ready || !slices.Equal(asked, []string{"oauth.demo.example.com"}) {
+		t.Errorf("%+v, asked for %v", both, asked)
+	}
+	alone := serve.Probe(t.Context(), &model.ProxyServer{Upstreams: upstreams, Listeners: []*model.Listener{{Port: port, Routes: []model.Route{apps}}}}, at)
+	if len(alone) != 1 || !alone[0].Ready {
+		t.Errorf("%+v", alone)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	closed := serve.Probe(t.Context(), &model.ProxyServer{Upstreams: upstreams, Listeners: []*model.Listener{{Port: port, HTTP: true, Routes: []model.Route{apps}}}}, at)
+	if len(closed) != 1 || closed[0].Ready {
+		t.Errorf("what does not listen: %+v", closed)
+	}
+}
