@@ -98,11 +98,33 @@ func (w *Waiter) pods(ctx context.Context, workload *unstructured.Unstructured) 
 	}
 	var b strings.Builder
 	for i := range list.Items {
-		if why := unready(&list.Items[i]); why != "" {
-			fmt.Fprintf(&b, "; pod %s: %s", list.Items[i].Name, why)
+		why := unready(&list.Items[i])
+		if why == "" {
+			continue
+		}
+		fmt.Fprintf(&b, "; pod %s: %s", list.Items[i].Name, why)
+		if event := w.event(ctx, &list.Items[i]); event != "" {
+			fmt.Fprintf(&b, " (%s)", event)
 		}
 	}
 	return b.String(), nil
+}
+
+// event is the last warning about a pod, which says what a pod that does not start waits for:
+// an image, a network. Who may not read events does without.
+func (w *Waiter) event(ctx context.Context, pod *corev1.Pod) string {
+	var list corev1.EventList
+	if err := w.Client.List(ctx, &list, client.InNamespace(pod.Namespace), client.MatchingFields{"involvedObject.uid": string(pod.UID)}); err != nil {
+		return ""
+	}
+	last := ""
+	var when time.Time
+	for i := range list.Items {
+		if e := &list.Items[i]; e.Type == corev1.EventTypeWarning && !e.LastTimestamp.Time.Before(when) {
+			last, when = strings.TrimSpace(e.Message), e.LastTimestamp.Time
+		}
+	}
+	return last
 }
 
 // unready says why a pod does not serve; empty where it does.
