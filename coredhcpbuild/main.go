@@ -68,6 +68,8 @@ func newCommand() *cobra.Command {
 			return f.run(cmd.Context(), log)
 		},
 	}
+	cmd.AddCommand(newImport())
+	cmd.CompletionOptions.DisableDefaultCmd = true
 	own := cmd.Flags()
 	own.StringVar(&f.config, "config", "/etc/coredhcp/config.yml", "configuration file, in CoreDHCP's format")
 	own.BoolVar(&f.check, "check", false, "check the configuration file and end; nothing is started and no server asked")

@@ -68,7 +68,7 @@ type followed struct {
 	deleted []string
 }
 
-func follow(t *testing.T, c config) *followed {
+func follow(t testing.TB, c config) *followed {
 	t.Helper()
 	client, err := watch.RESTConfig(c.source())
 	if err != nil {
@@ -111,7 +111,7 @@ func (f *followed) gone() string {
 	return strings.Join(f.deleted, " ")
 }
 
-func await(t *testing.T, what string, ok func() bool) {
+func await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for start := time.Now(); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Since(start) > time.Minute {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,6 +28,8 @@ type config struct {
 	own               []netip.Addr
 	server            netip.Addr
 	lease, quarantine time.Duration
+	// probe is how many free addresses are looked at ahead of need.
+	probe int
 }
 
 const (
@@ -39,12 +42,15 @@ const (
 
 	minLease = time.Minute
 	maxLease = 365 * 24 * time.Hour
+
+	// maxProbe is no burden for the kernel's table of neighbours, which has room for a thousand.
+	maxProbe = 256
 )
 
 // The arguments. Only ranges and exclusions may be given more than once.
 var (
 	repeatable = []string{"range", "exclude"}
-	everywhere = []string{"store", "pool", "range", "exclude", "cidr", "server", "lease", "quarantine"}
+	everywhere = []string{"store", "pool", "range", "exclude", "cidr", "server", "lease", "quarantine", "probe"}
 	ofStore    = map[string][]string{
 		storeKubernetes: {"namespace", "kubeconfig", "context", "snapshot"},
 		storeBolt:       {"file"},
@@ -132,6 +138,15 @@ func (p *parser) parse() {
 	}
 	c.lease = p.duration("lease", defaultLease, minLease, maxLease)
 	c.quarantine = p.duration("quarantine", defaultQuarantine, 0, maxLease)
+	if text := p.one("probe", ""); text != "" {
+		var err error
+		if c.probe, err = strconv.Atoi(text); err != nil || c.probe < 1 || c.probe > maxProbe {
+			p.fail("probe=%s: want how many free addresses are to be looked at ahead of need, from 1 to %d", text, maxProbe)
+		}
+		if c.ipv6 {
+			p.fail("probe=%s: DHCPv6 clients themselves look whether an address is in use", text)
+		}
+	}
 	p.network()
 }
 

@@ -44,6 +44,10 @@ func TestParse(t *testing.T) {
 		"a lease in milliseconds":  {args: good + " lease=60500ms", err: "lease=60500ms: want whole seconds"},
 		"a server in DHCPv6":       {args: "store=bolt file=/f cidr=2001:db8::/64 range=2001:db8::10 server=::1", ipv6: true, err: "server_id"},
 		"too many IPv6 addresses":  {args: "store=bolt file=/f cidr=2001:db8::/64 range=2001:db8::-2001:db8::ffff:ffff", ipv6: true, err: "more than 1048576 addresses"},
+		"a look ahead":             {args: good + " probe=32"},
+		"a look at nothing":        {args: good + " probe=0", err: "probe=0: want how many free addresses"},
+		"a look at too many":       {args: good + " probe=1000", err: "probe=1000: want how many free addresses"},
+		"a look in DHCPv6":         {args: "store=bolt file=/f cidr=2001:db8::/64 range=2001:db8::10 probe=1", ipv6: true, err: "probe=1: DHCPv6 clients themselves look"},
 		"an exclusion of no sense": {args: good + " exclude=x", err: `exclude=x: "x" is not an address`},
 	}
 	for name, tt := range tests {

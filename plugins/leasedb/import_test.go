@@ -1,7 +1,9 @@
 package leasedb
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -9,30 +11,87 @@ import (
 )
 
 func TestImport(t *testing.T) {
-	arguments := bolt(t) + network
+	cp := plane.Get(t)
+	for name, arguments := range map[string]string{
+		"a file":        bolt(t) + network,
+		"Lease objects": fmt.Sprintf("store=kubernetes namespace=%s pool=p kubeconfig=%s", cp.Namespace(t), cp.Kubeconfig()) + network,
+	} {
+		t.Run(name, func(t *testing.T) { testImport(t, arguments) })
+	}
+}
+
+func testImport(t *testing.T, arguments string) {
+	d := newDirectory()
+	d.boot("old", mac(9))
+	d.boot("moved", mac(8))
+	i := serve(t, d, arguments)
+	old := dora(t, i, mac(9))
+	moved := netip.AddrFrom4([4]byte(dora(t, i, mac(8)).To4()))
+	end(t, i)
+
 	assignment := func(name, addr string, n int) Assignment {
 		return Assignment{Namespace: "demo", VM: name, Interface: "vlan", MAC: mac(n).String(), Hostname: name, Addr: netip.MustParseAddr(addr)}
 	}
-	good := assignment("worker-0", "192.0.2.20", 1)
+	other := func(not ...netip.Addr) string { // three addresses that nobody has
+		a := netip.MustParseAddr("192.0.2.20")
+		for slices.Contains(append(not, moved, netip.AddrFrom4([4]byte(old.To4()))), a) {
+			a = a.Next()
+		}
+		return a.String()
+	}
+	first := other()
+	second := other(netip.MustParseAddr(first))
 	all := []Assignment{
-		good, assignment("worker-1", "192.0.2.21", 2), assignment("worker-2", "192.0.2.21", 3), assignment("worker-3", "198.51.100.1", 4),
-		assignment("wor/ker", "192.0.2.22", 5), good,
+		assignment("worker-0", first, 1), assignment("worker-1", "198.51.100.1", 2), assignment("worker-1", second, 2),
+		assignment("worker-2", first, 3), assignment("wor/ker", second, 5), assignment("worker-0", "192.0.2.99", 1),
+		assignment("old", old.String(), 9), assignment("moved", other(netip.MustParseAddr(first), netip.MustParseAddr(second)), 8),
 	}
-	got, err := Import(t.Context(), strings.Fields(arguments), all)
-	if err != nil || got.Written != 2 || got.Kept != 1 || len(got.Skipped) != 3 {
-		t.Fatalf("got %+v, %v", got, err)
+	outcome := []string{
+		"new", "not an address that this pool gives", "new", "bound to another", "is not namespace/vm/interface", "has another address, " + first,
+		"kept", "has another address, " + moved.String(),
 	}
-	if got, err = Import(t.Context(), strings.Fields(arguments), all[:2]); err != nil || got.Written != 0 || got.Kept != 2 {
-		t.Errorf("once more: %+v, %v", got, err)
+	check := func(write bool, want []string) {
+		t.Helper()
+		got, err := Import(t.Context(), strings.Fields(arguments), false, write, all)
+		if err != nil || len(got) != len(want) {
+			t.Fatalf("got %v, %v", got, err)
+		}
+		for n, one := range got {
+			text := "new"
+			if one.Kept {
+				text = "kept"
+			} else if one.Why != nil {
+				text = one.Why.Error()
+			}
+			if !strings.Contains(text, want[n]) {
+				t.Errorf("write %t: %v of %s: %q, want %q", write, one.Addr, one.VM, text, want[n])
+			}
+		}
 	}
-	d := newDirectory()
+	check(false, outcome)
+	check(false, outcome)
+	check(true, outcome)
+	outcome[0], outcome[2] = "kept", "kept"
+	check(true, outcome)
+
 	d.boot("worker-0", mac(1))
-	i := serve(t, d, arguments)
-	ack := want(t, i, message(dhcpv4.MessageTypeRequest, mac(1), dhcpv4.WithClientIP(ip("192.0.2.20"))), dhcpv4.MessageTypeAck)
-	if !ack.YourIPAddr.Equal(ip("192.0.2.20")) {
-		t.Errorf("got %v", ack.YourIPAddr)
+	i = serve(t, d, arguments)
+	ack := want(t, i, message(dhcpv4.MessageTypeRequest, mac(1), dhcpv4.WithClientIP(ip(first))), dhcpv4.MessageTypeAck)
+	if !ack.YourIPAddr.Equal(ip(first)) || i.pool.Stats().Bound != 4 {
+		t.Errorf("got %v, and %+v", ack.YourIPAddr, i.pool.Stats())
 	}
-	if _, err := Import(t.Context(), []string{"store=bolt"}, nil); err == nil {
-		t.Error("imported without a file")
+}
+
+func TestImportNamesWhatIsWrong(t *testing.T) {
+	for name, tt := range map[string]struct{ args, err string }{
+		"arguments":     {"store=bolt", "file is missing"},
+		"no folder":     {"store=bolt file=/nowhere/leases.db" + network, "its folder must exist"},
+		"no API server": {"store=kubernetes namespace=a pool=b kubeconfig=/nowhere" + network, "/nowhere"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := Import(t.Context(), strings.Fields(tt.args), false, true, nil); err == nil || !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("the error is %v, want %q in it", err, tt.err)
+			}
+		})
 	}
 }

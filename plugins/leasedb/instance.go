@@ -15,6 +15,7 @@ import (
 	"github.com/densityops/oooi/plugins/internal/vm"
 	"github.com/densityops/oooi/plugins/leasedb/internal/boltstore"
 	"github.com/densityops/oooi/plugins/leasedb/internal/leasestore"
+	"github.com/densityops/oooi/plugins/leasedb/internal/neighbour"
 	"github.com/densityops/oooi/plugins/leasedb/internal/pool"
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
 )
@@ -46,10 +47,14 @@ func open(c config, directory vm.Directory, log *slog.Logger) (*instance, error)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	i := &instance{config: c, log: log, store: &measured{Store: s}, directory: directory, ctx: ctx, cancel: cancel}
-	i.pool = pool.New(pool.Config{
+	of := pool.Config{
 		Ranges: c.ranges, CIDR: c.cidr, Own: c.own, Lease: c.lease, Quarantine: c.quarantine,
 		Store: i.store, Directory: directory, Clock: clock.RealClock{}, Log: log,
-	})
+	}
+	if c.probe > 0 {
+		of.Neighbours, of.Ahead = neighbour.Look, c.probe
+	}
+	i.pool = pool.New(of)
 	i.load()
 	return i, nil
 }

@@ -126,13 +126,14 @@ func TestOneProcess(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(Collector())
 	want := `
-# HELP coredhcp_leasedb_addresses Addresses by state: bound, released, held, quarantined, free.
+# HELP coredhcp_leasedb_addresses Addresses by state: bound, released, held, quarantined, free, and unused, which are free and were looked at.
 # TYPE coredhcp_leasedb_addresses gauge
 coredhcp_leasedb_addresses{family="ipv4",pool="default",state="bound"} 1
 coredhcp_leasedb_addresses{family="ipv4",pool="default",state="free"} 89
 coredhcp_leasedb_addresses{family="ipv4",pool="default",state="held"} 0
 coredhcp_leasedb_addresses{family="ipv4",pool="default",state="quarantined"} 0
 coredhcp_leasedb_addresses{family="ipv4",pool="default",state="released"} 0
+coredhcp_leasedb_addresses{family="ipv4",pool="default",state="unused"} 0
 `
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "coredhcp_leasedb_addresses"); err != nil {
 		t.Error(err)

@@ -39,9 +39,10 @@ var (
 		Help: "Operations of the store that failed, by operation; \"conflict\" are writes that another replica's came before.",
 	}, []string{"operation"})
 
-	addressesDesc = desc("addresses", "Addresses by state: bound, released, held, quarantined, free.", "state")
+	addressesDesc = desc("addresses", "Addresses by state: bound, released, held, quarantined, free, and unused, which are free and were looked at.", "state")
 	sizeDesc      = desc("size", "Addresses of the ranges.")
 	exhaustedDesc = desc("exhausted_total", "Clients that got no offer because no address was left.")
+	inUseDesc     = desc("in_use_total", "Free addresses that were found in use before they were given (probe).")
 	syncedDesc    = desc("synced", "Whether the store is known as it is now (1): only then there are new bindings.")
 	loadedDesc    = desc("loaded", "Whether there are bindings to answer from (1), be it from the snapshot file.")
 )
@@ -57,7 +58,7 @@ type collector struct{}
 
 // Describe is prometheus.Collector's.
 func (collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{addressesDesc, sizeDesc, exhaustedDesc, syncedDesc, loadedDesc} {
+	for _, d := range []*prometheus.Desc{addressesDesc, sizeDesc, exhaustedDesc, inUseDesc, syncedDesc, loadedDesc} {
 		ch <- d
 	}
 	for _, v := range []prometheus.Collector{repliesTotal, silencesTotal, storeSeconds, storeErrorsTotal} {
@@ -80,8 +81,10 @@ func (collector) Collect(ch chan<- prometheus.Metric) {
 		value(addressesDesc, prometheus.GaugeValue, float64(s.Held), "held")
 		value(addressesDesc, prometheus.GaugeValue, float64(s.Quarantined), "quarantined")
 		value(addressesDesc, prometheus.GaugeValue, float64(s.Free), "free")
+		value(addressesDesc, prometheus.GaugeValue, float64(s.Unused), "unused")
 		value(sizeDesc, prometheus.GaugeValue, float64(s.Size))
 		value(exhaustedDesc, prometheus.CounterValue, float64(s.Exhausted))
+		value(inUseDesc, prometheus.CounterValue, float64(s.InUse))
 		value(syncedDesc, prometheus.GaugeValue, number(s.Synced))
 		value(loadedDesc, prometheus.GaugeValue, number(s.Loaded))
 	}

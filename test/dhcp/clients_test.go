@@ -1,9 +1,12 @@
 package dhcp_test
 
 import (
+	"fmt"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
 )
 
 const mac1, mac2, mac3 = "02:00:00:00:00:01", "02:00:00:00:00:02", "02:00:00:00:00:03"
@@ -57,6 +60,58 @@ func TestRealClientsLearnWhatTheyAsk(t *testing.T) {
 			}
 			if a := m.address(t); !strings.HasPrefix(a, "192.0.2.1") {
 				t.Errorf("the address is %q", a)
+			}
+		})
+	}
+}
+
+// TestRealClientsReadWhatIsPutElsewhere has more options than a client takes that does not say how much it takes: some are
+// where the names of a boot file and of a server would be.
+func TestRealClientsReadWhatIsPutElsewhere(t *testing.T) {
+	s, c := newSite(t), newCluster(t)
+	var routes, dhclient, others []string
+	for i := range 25 {
+		routes = append(routes, fmt.Sprintf("10.0.%d.0/24>192.0.2.9", i))
+		dhclient = append(dhclient, fmt.Sprintf("24 10 0 %d 192 0 2 9", i))
+		others = append(others, fmt.Sprintf("10.0.%d.0/24 192.0.2.9", i))
+	}
+	search := []string{"first.demo.example.com", "second.demo.example.com", "third.another.example.com"}
+	plugins := c.plugins("192.0.2.2")
+	plugins[len(plugins)-1] = "options mtu=1400 domain=demo.example.com routes=" + strings.Join(routes, ",") + " search=" + strings.Join(search, ",")
+	srv := s.newServer(t, "192.0.2.2", plugins...)
+	srv.kubeconfig(t, c.cp)
+	srv.start(t)
+	for _, tc := range []struct {
+		name, mac string
+		command   func(*machine, *testing.T, ...string) []string
+		args      []string
+		routes    string
+	}{
+		{"dhclient", mac1, (*machine).dhclient, nil, strings.Join(dhclient, " ") + " 0 192 0 2 1"},
+		{"udhcpc", mac2, (*machine).udhcpc, []string{"-O", "search"}, strings.Join(others, " ") + " 0.0.0.0/0 192.0.2.1"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c.run(t, "worker-"+tc.name, tc.mac, "")
+			srv.knows(t, tc.mac, c.interfaceOf("worker-"+tc.name))
+			m := s.newMachine(t, tc.mac)
+			m.client(t, tc.command(m, t, tc.args...)...)
+			e := m.told(t, 0, "BOUND", "bound")
+			if got := e.first("new_classless_routes", "staticroutes"); got != tc.routes {
+				t.Errorf("the routes are %q, want %q", got, tc.routes)
+			}
+			if e.first("new_domain_name", "domain") != "demo.example.com" || e.first("new_host_name", "hostname") != "worker-"+tc.name {
+				t.Errorf("it is told %v", e)
+			}
+			got := strings.Fields(strings.ReplaceAll(e.first("new_domain_search", "search"), ". ", " "))
+			if len(got) != len(search) || strings.TrimSuffix(got[2], ".") != search[2] {
+				t.Errorf("the search list is %q", got)
+			}
+			offer := func() *dhcpv4.DHCPv4 {
+				w := s.newMachine(t, tc.mac).dial(t, 68)
+				return w.ask(t, w.packet(t, dhcpv4.MessageTypeDiscover), broadcast)
+			}()
+			if !offer.Options.Has(dhcpv4.OptionOptionOverload) {
+				t.Errorf("all is in one place: %s", offer.Summary())
 			}
 		})
 	}

@@ -51,7 +51,7 @@ func prepare() (err error) {
 		return err
 	}
 	var all []error
-	for _, tool := range []string{"ip", "nsenter", "setpriv", "dhclient", "busybox", "dhcpcd"} {
+	for _, tool := range []string{"ip", "nsenter", "setpriv", "dhclient", "busybox", "dhcpcd", networkd} {
 		if _, err := exec.LookPath(tool); err != nil {
 			all = append(all, fmt.Errorf("%w: make deps installs it", err))
 		}

@@ -103,7 +103,7 @@ retry 1;
 initial-interval 1;
 backoff-cutoff 2;
 reboot 5;
-request subnet-mask, broadcast-address, routers, domain-name, domain-name-servers, host-name, interface-mtu, classless-routes;
+request subnet-mask, broadcast-address, routers, domain-name, domain-name-servers, host-name, interface-mtu, domain-search, classless-routes;
 `
 
 // dhclient is the command line of ISC's client, in the foreground.

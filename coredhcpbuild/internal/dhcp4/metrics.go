@@ -23,9 +23,9 @@ const (
 )
 
 type metrics struct {
-	received, sent, dropped *prometheus.CounterVec
-	seconds                 *prometheus.HistogramVec
-	inFlight                prometheus.GaugeFunc
+	received, sent, dropped, left *prometheus.CounterVec
+	seconds                       *prometheus.HistogramVec
+	inFlight                      prometheus.GaugeFunc
 }
 
 func newMetrics(inFlight func() int) *metrics {
@@ -36,6 +36,7 @@ func newMetrics(inFlight func() int) *metrics {
 		received: counter("received_total", "Packets of clients, by type of message.", "type"),
 		sent:     counter("sent_total", "Answers, by type of message.", "type"),
 		dropped:  counter("dropped_total", "Packets without an answer that had one coming, by reason.", "reason"),
+		left:     counter("options_left_out_total", "Options that an answer had no room for, since its client takes no longer ones.", "option"),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "coredhcp", Subsystem: "dhcp4", Name: "handle_seconds",
 			Help:    "For how long plugins had a packet, by type of message.",
@@ -48,5 +49,5 @@ func newMetrics(inFlight func() int) *metrics {
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.received, m.sent, m.dropped, m.seconds, m.inFlight}
+	return []prometheus.Collector{m.received, m.sent, m.dropped, m.left, m.seconds, m.inFlight}
 }

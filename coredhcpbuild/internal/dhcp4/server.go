@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"runtime/debug"
+	"strconv"
 	"sync"
 	"time"
 
@@ -182,6 +183,13 @@ func (s *Server) answer(p packet) (dropped string) {
 	}
 	if reason := complete(p.req, resp, p.self); reason != "" {
 		return reason
+	}
+	resp, left := fit(p.req, resp)
+	for _, code := range left {
+		s.metrics.left.WithLabelValues(strconv.Itoa(int(code))).Inc()
+	}
+	if len(left) > 0 {
+		s.options.Log.Debug("options are left out: the client takes no more", "mac", mac(p.req.ClientHWAddr), "bytes", mostBytes(p.req)+headers, "options", left)
 	}
 	to := destination(p.req, resp, p.from)
 	if err := p.socket.send(resp.ToBytes(), to, resp.ServerIdentifier(), p.device); err != nil {

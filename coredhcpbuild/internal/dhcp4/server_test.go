@@ -381,6 +381,7 @@ func FuzzPackets(f *testing.F) {
 	f.Add(request(f, 1, 1, dhcpv4.MessageTypeDiscover).ToBytes())
 	f.Add(request(f, 1, 2, dhcpv4.MessageTypeRequest, dhcpv4.WithGatewayIP(net.IPv4(192, 0, 2, 1)),
 		dhcpv4.WithOption(dhcpv4.OptServerIdentifier(net.IPv4(192, 0, 2, 2)))).ToBytes())
+	f.Add(request(f, 1, 3, dhcpv4.MessageTypeDiscover, text(61, 300), text(82, 300), text(57, 2)).ToBytes())
 	f.Add([]byte{1, 1, 6})
 	s := &Server{options: Options{Log: slog.New(slog.DiscardHandler)}, queue: newQueue(1, func(packet) {})}
 	s.metrics = newMetrics(s.queue.inFlight)
@@ -401,8 +402,13 @@ func FuzzPackets(f *testing.F) {
 		if complete(req, resp, func() net.IP { return net.IPv4(192, 0, 2, 2) }) != "" {
 			return
 		}
-		if _, err := dhcpv4.FromBytes(resp.ToBytes()); err != nil {
+		fitting, left := fit(req, resp)
+		answer := fitting.ToBytes()
+		if _, err := dhcpv4.FromBytes(answer); err != nil {
 			t.Errorf("the answer cannot be read: %v", err)
+		}
+		if len(answer) > mostBytes(req)+optionSize(req.GetOneOption(dhcpv4.OptionRelayAgentInformation)) {
+			t.Errorf("the answer has %d bytes, without options %v", len(answer), left)
 		}
 		if destination(req, resp, net.IPv4zero) == nil {
 			t.Error("it goes nowhere")

@@ -81,7 +81,7 @@ func openFile(path string) (*bolt.DB, error) {
 
 // damaged says what to do about a file that must not be served from.
 func damaged(path string, err error) error {
-	return fmt.Errorf("lease file %s is damaged: %w: restore it from a backup, or move it away and import the addresses that the machines have", path, err)
+	return fmt.Errorf("lease file %s is damaged: %w: restore it from a backup, or move it away and import the addresses that the machines have (coredhcp import)", path, err)
 }
 
 // openChecked opens a file and reads all its pages. In a damaged file bbolt panics, or faults where

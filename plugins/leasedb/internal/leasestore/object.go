@@ -20,20 +20,18 @@ import (
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
 )
 
-// Labels and annotations of a Lease. Labels are for selecting and for kubectl's columns; what they
-// cannot spell is written in full in an annotation or in the specification.
+// Labels of a Lease, for selecting and for kubectl's columns. Everything that is written costs the API server time,
+// so that nothing is written twice: the address is in the name, and an annotation is there only where a label cannot
+// spell its text. Then it has the label's key.
 const (
-	labelPool     = "leasedb.densityops.com/pool"
-	labelFamily   = "leasedb.densityops.com/family"
-	labelState    = "leasedb.densityops.com/state"
-	labelVM       = "leasedb.densityops.com/vm"
-	labelMAC      = "leasedb.densityops.com/mac"
-	labelHostname = "leasedb.densityops.com/hostname"
-
-	annotationAddress  = "leasedb.densityops.com/address"
-	annotationMAC      = "leasedb.densityops.com/mac"
-	annotationHostname = "leasedb.densityops.com/hostname"
-	annotationExpires  = "leasedb.densityops.com/expires"
+	keyPool     = "leasedb.densityops.com/pool"
+	keyFamily   = "leasedb.densityops.com/family"
+	keyState    = "leasedb.densityops.com/state"
+	keyVM       = "leasedb.densityops.com/vm"
+	keyMAC      = "leasedb.densityops.com/mac"
+	keyHostname = "leasedb.densityops.com/hostname"
+	// keyExpires is an annotation's alone.
+	keyExpires = "leasedb.densityops.com/expires"
 )
 
 // The states that a label tells.
@@ -48,8 +46,22 @@ const maxLabel = 63
 
 // name returns the Lease's name for an address: dots are fine in names, colons are not.
 func name(pool string, addr netip.Addr) string {
-	return pool + "." + strings.ReplaceAll(addr.StringExpanded(), ":", "-")
+	return pool + "." + dashed(addr.StringExpanded())
 }
+
+// address is the inverse of name.
+func address(pool, lease string) (netip.Addr, error) {
+	text := strings.TrimPrefix(lease, pool+".")
+	addr, err := netip.ParseAddr(colons(text))
+	if err != nil || addr.Zone() != "" || name(pool, addr) != lease {
+		return netip.Addr{}, fmt.Errorf("%q does not end in an address", lease)
+	}
+	return addr, nil
+}
+
+// dashed and its inverse are for texts with colons, which neither names nor labels can have.
+func dashed(s string) string { return strings.ReplaceAll(s, ":", "-") }
+func colons(s string) string { return strings.ReplaceAll(s, "-", ":") }
 
 func family(addr netip.Addr) string {
 	if addr.Is4() {
@@ -73,36 +85,40 @@ func label(s string) string {
 // object makes the Lease of a binding.
 func object(pool string, lease time.Duration, b store.Binding) *coordinationv1.Lease {
 	seconds := min(max(int64(lease/time.Second), 1), math.MaxInt32)
-	labels := map[string]string{labelPool: label(pool), labelFamily: family(b.Addr), labelState: stateBound}
-	annotations := map[string]string{annotationAddress: b.Addr.String()}
-	describe := func(key, value string, in map[string]string) {
-		if value != "" {
-			in[key] = value
-		}
-	}
-	describe(labelMAC, label(b.MAC), labels)
-	describe(labelHostname, label(b.Hostname), labels)
-	describe(annotationMAC, b.MAC, annotations)
-	describe(annotationHostname, b.Hostname, annotations)
-	if i, err := vm.ParseInterface(b.Holder); err == nil {
-		describe(labelVM, label(i.VM), labels)
-	}
-	switch {
-	case b.Holder == store.Declined:
-		labels[labelState] = stateDeclined
-	case b.Released:
-		labels[labelState] = stateReleased
-	}
-	if !b.Expires.IsZero() {
-		annotations[annotationExpires] = b.Expires.UTC().Format(time.RFC3339Nano)
-	}
 	o := &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Name: name(pool, b.Addr), Labels: labels, Annotations: annotations, UID: types.UID(b.UID)},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name(pool, b.Addr), UID: types.UID(b.UID),
+			Labels: map[string]string{keyPool: label(pool), keyFamily: family(b.Addr), keyState: stateBound},
+		},
 		Spec: coordinationv1.LeaseSpec{
 			HolderIdentity:       new(b.Holder),
 			LeaseDurationSeconds: new(int32(seconds)),
 			RenewTime:            new(metav1.NewMicroTime(b.Used)),
 		},
+	}
+	switch {
+	case b.Holder == store.Declined:
+		o.Labels[keyState] = stateDeclined
+	case b.Released:
+		o.Labels[keyState] = stateReleased
+	}
+	if i, err := vm.ParseInterface(b.Holder); err == nil {
+		o.Labels[keyVM] = label(i.VM)
+	}
+	if mac := label(dashed(b.MAC)); b.MAC != "" {
+		o.Labels[keyMAC] = mac
+		if colons(mac) != b.MAC {
+			annotate(o, keyMAC, b.MAC)
+		}
+	}
+	if hostname := label(b.Hostname); b.Hostname != "" {
+		o.Labels[keyHostname] = hostname
+		if hostname != b.Hostname {
+			annotate(o, keyHostname, b.Hostname)
+		}
+	}
+	if !b.Expires.IsZero() {
+		annotate(o, keyExpires, b.Expires.UTC().Format(time.RFC3339Nano))
 	}
 	if b.Revision != 0 {
 		o.ResourceVersion = strconv.FormatUint(b.Revision, 10)
@@ -110,14 +126,19 @@ func object(pool string, lease time.Duration, b store.Binding) *coordinationv1.L
 	return o
 }
 
+func annotate(o *coordinationv1.Lease, key, value string) {
+	if o.Annotations == nil {
+		o.Annotations = map[string]string{}
+	}
+	o.Annotations[key] = value
+}
+
 // binding is the inverse of object.
 func binding(pool string, o *coordinationv1.Lease) (store.Binding, error) {
-	addr, err := netip.ParseAddr(o.Annotations[annotationAddress])
+	addr, err := address(pool, o.Name)
 	switch {
 	case err != nil:
-		return store.Binding{}, fmt.Errorf("annotation %s: %w", annotationAddress, err)
-	case addr.Zone() != "" || name(pool, addr) != o.Name:
-		return store.Binding{}, fmt.Errorf("it is named for another address than %v", addr)
+		return store.Binding{}, err
 	case o.Spec.HolderIdentity == nil || *o.Spec.HolderIdentity == "":
 		return store.Binding{}, errors.New("it has no holderIdentity")
 	case o.Spec.RenewTime == nil:
@@ -128,12 +149,18 @@ func binding(pool string, o *coordinationv1.Lease) (store.Binding, error) {
 		return store.Binding{}, err
 	}
 	b := store.Binding{
-		Addr: addr, Holder: *o.Spec.HolderIdentity, MAC: o.Annotations[annotationMAC], Hostname: o.Annotations[annotationHostname],
-		Used: o.Spec.RenewTime.UTC(), Released: o.Labels[labelState] == stateReleased, UID: string(o.UID), Revision: revision,
+		Addr: addr, Holder: *o.Spec.HolderIdentity, MAC: colons(o.Labels[keyMAC]), Hostname: o.Labels[keyHostname],
+		Used: o.Spec.RenewTime.UTC(), Released: o.Labels[keyState] == stateReleased, UID: string(o.UID), Revision: revision,
 	}
-	if text, ok := o.Annotations[annotationExpires]; ok {
+	if mac, ok := o.Annotations[keyMAC]; ok {
+		b.MAC = mac
+	}
+	if hostname, ok := o.Annotations[keyHostname]; ok {
+		b.Hostname = hostname
+	}
+	if text, ok := o.Annotations[keyExpires]; ok {
 		if b.Expires, err = time.Parse(time.RFC3339Nano, text); err != nil {
-			return store.Binding{}, fmt.Errorf("annotation %s: %w", annotationExpires, err)
+			return store.Binding{}, fmt.Errorf("annotation %s: %w", keyExpires, err)
 		}
 		b.Expires = b.Expires.UTC()
 	}

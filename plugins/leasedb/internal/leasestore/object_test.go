@@ -30,9 +30,31 @@ func TestLabelsAreValidAndTellApart(t *testing.T) {
 
 func TestNamesAreValid(t *testing.T) {
 	for _, text := range []string{"192.0.2.10", "2001:db8::1", "::"} {
-		if problems := validation.IsDNS1123Subdomain(name("clusters.demo", netip.MustParseAddr(text))); len(problems) > 0 {
+		addr := netip.MustParseAddr(text)
+		if problems := validation.IsDNS1123Subdomain(name("clusters.demo", addr)); len(problems) > 0 {
 			t.Errorf("%s: %v", text, problems)
 		}
+		if got, err := address("clusters.demo", name("clusters.demo", addr)); err != nil || got != addr {
+			t.Errorf("%s became %v, %v", text, got, err)
+		}
+	}
+	for _, lease := range []string{
+		"", "clusters.demo", "clusters.demo.", "clusters.other.192.0.2.10", "192.0.2.10", "clusters.demo.192.0.2.010", "clusters.demo.2001-db8--1",
+		"clusters.demo.192.0.2.10.x", "clusters.demo.fe80-0000-0000-0000-0000-0000-0000-0001%eth0",
+	} {
+		if got, err := address("clusters.demo", lease); err == nil {
+			t.Errorf("%q became %v", lease, got)
+		}
+	}
+}
+
+// TestNothingIsWrittenTwice has a Lease as it nearly always is: without an annotation.
+func TestNothingIsWrittenTwice(t *testing.T) {
+	o := object("clusters.demo", time.Hour, store.Binding{
+		Addr: netip.MustParseAddr("192.0.2.10"), Holder: "demo/worker-0/vlan", MAC: "02:00:00:00:00:01", Hostname: "worker-0", Used: time.Now(),
+	})
+	if len(o.Annotations) != 0 {
+		t.Errorf("it has the annotations %v", o.Annotations)
 	}
 }
 

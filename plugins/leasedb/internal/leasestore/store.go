@@ -23,8 +23,9 @@ import (
 )
 
 const (
-	// inFlight is how many requests go to the API server at a time: more would wait there.
-	inFlight = 32
+	// inFlight is how many requests go to the API server at a time. It and its etcd take less time for each of many that
+	// come together; but many more would wait there for longer than a client does, if it is slow.
+	inFlight = 64
 	// lostFor is how long the watch may be away before what it told counts as old: an API
 	// server ends each watch every few minutes.
 	lostFor = 5 * time.Second

@@ -38,9 +38,9 @@ func (s *Store) Run(ctx context.Context, sink store.Sink) {
 }
 
 func (s *Store) listerWatcher() *cache.ListWatch {
-	of := labels.Set{labelPool: label(s.Pool), labelFamily: "ipv4"}
+	of := labels.Set{keyPool: label(s.Pool), keyFamily: "ipv4"}
 	if s.IPv6 {
-		of[labelFamily] = "ipv6"
+		of[keyFamily] = "ipv6"
 	}
 	selector := of.String()
 	return &cache.ListWatch{

@@ -221,6 +221,7 @@ func (p *Pool) bind(ctx context.Context, c Client, addr netip.Addr) Answer {
 	if e.binding.Holder != c.Holder {
 		return refuse(ReasonTaken) // reclaimed in the moment between
 	}
+	e.avoid, e.user = zero, "" // it was the client that used it
 	if h.held.IsValid() && h.held != addr {
 		p.unhold(h.held)
 	}
@@ -264,7 +265,7 @@ func (p *Pool) reread(ctx context.Context, c Client, addr netip.Addr) Answer {
 		p.drop(addr)
 		return Answer{}
 	case errors.Is(err, store.ErrUnusable):
-		e.avoid = p.Clock.Now().Add(unusableFor)
+		e.avoid, e.user = p.Clock.Now().Add(unusableFor), ""
 		p.Log.Error("an address cannot be given out", "address", addr, "err", err)
 		return refuse(ReasonTaken)
 	case err != nil:

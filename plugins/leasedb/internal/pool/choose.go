@@ -13,8 +13,8 @@ const relistEvery = time.Second
 var zero time.Time
 
 // choose finds an address for a client that has none: what is reserved for it, what it had, what it
-// asks for, a free one where the hash of its identity points to (so that replicas choose the same), what nobody
-// needs any more, and at last what was offered longest ago to a client that has not come back. Not
+// asks for, one that nobody was found to use, a free one where the hash of its identity points to (so that replicas
+// choose the same), what nobody needs any more, and at last what was offered longest ago to a client that has not come back. Not
 // valid: there is none.
 func (p *Pool) choose(c Client, wanted netip.Addr) netip.Addr {
 	candidates := []netip.Addr{c.Reserved}
@@ -25,6 +25,9 @@ func (p *Pool) choose(c Client, wanted netip.Addr) netip.Addr {
 		if a.IsValid() && p.permitted(c, a) && p.open(c, a) {
 			return a
 		}
+	}
+	if a := p.takeUnused(p.Clock.Now()); a.IsValid() {
+		return a
 	}
 	start := fnv.New64a()
 	_, _ = start.Write([]byte(c.Holder))                                         // it cannot fail

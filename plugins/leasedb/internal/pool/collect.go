@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/densityops/oooi/plugins/internal/vm"
@@ -24,12 +25,12 @@ func (p *Pool) Run(ctx context.Context) {
 	if p.Directory != nil {
 		defer p.Directory.Subscribe(p.noteDeleted)()
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		p.Store.Run(ctx, p)
-	}()
-	defer func() { <-done }()
+	var group sync.WaitGroup
+	defer group.Wait()
+	group.Go(func() { p.Store.Run(ctx, p) })
+	if p.Neighbours != nil {
+		group.Go(func() { p.look(ctx) })
+	}
 	tick := p.Clock.NewTicker(collectEvery)
 	defer tick.Stop()
 	for {
@@ -192,16 +193,24 @@ func (p *Pool) expireDeclines(now time.Time) {
 // warnExhausted makes an exhausted pool loud, but not too loud.
 func (p *Pool) warnExhausted() {
 	p.exhausted++
-	if now := p.Clock.Now(); now.Sub(p.lastWarned) >= warnEvery {
-		p.lastWarned = now
+	if p.warn(&p.lastWarned) {
 		p.Log.Error("no address is left: widen the ranges, or find out who has them", "addresses", p.Ranges.Size())
 	}
 }
 
 // warnFailed reports the first of many writes that fail; a metric counts all.
 func (p *Pool) warnFailed(addr netip.Addr, c Client, err error) {
-	if now := p.Clock.Now(); now.Sub(p.lastFailed) >= warnEvery {
-		p.lastFailed = now
+	if p.warn(&p.lastFailed) {
 		p.Log.Error("a binding could not be written, and others may follow; the client asks again", "address", addr, "holder", c.Holder, "err", err)
 	}
+}
+
+// warn reports whether the log is to say something again, which it said at last.
+func (p *Pool) warn(last *time.Time) bool {
+	now := p.Clock.Now()
+	if now.Sub(*last) < warnEvery {
+		return false
+	}
+	*last = now
+	return true
 }

@@ -69,7 +69,7 @@ func (p *Pool) Decline(ctx context.Context, c Client, addr netip.Addr, ours bool
 		return ReasonNotYours
 	case e.writing:
 		return ReasonInProgress
-	case e.avoid.After(now):
+	case e.avoided(c, now):
 		return ReasonDone
 	}
 	recent := slices.DeleteFunc(p.declines[c.Holder], func(t time.Time) bool { return now.Sub(t) >= p.Quarantine })
@@ -77,7 +77,7 @@ func (p *Pool) Decline(ctx context.Context, c Client, addr netip.Addr, ours bool
 		return ReasonTooMany
 	}
 	p.declines[c.Holder] = append(recent, now)
-	e.avoid = now.Add(p.Quarantine)
+	e.avoid, e.user = now.Add(p.Quarantine), ""
 	p.Log.Warn("a client found its address in use by somebody else", "address", addr, "holder", c.Holder, "mac", c.MAC, "quarantine", p.Quarantine)
 	if !ours || !p.ready() {
 		return ReasonDone

@@ -3,6 +3,7 @@ package pool
 import (
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
 )
@@ -135,7 +136,7 @@ func (p *Pool) permitted(c Client, a netip.Addr) bool {
 // inForce reports whether a binding entitles its client to the address now.
 func (p *Pool) inForce(c Client, e *entry) bool {
 	b, now := e.binding, p.Clock.Now()
-	return !b.Released && p.permitted(c, b.Addr) && !e.avoid.After(now) && (b.Expires.IsZero() || b.Expires.After(now))
+	return !b.Released && p.permitted(c, b.Addr) && !e.avoided(c, now) && (b.Expires.IsZero() || b.Expires.After(now))
 }
 
 // open reports whether a client can be given an address that is not in force as its own.
@@ -145,10 +146,15 @@ func (p *Pool) open(c Client, a netip.Addr) bool {
 		return true
 	}
 	now := p.Clock.Now()
-	if e.writing || e.avoid.After(now) || e.heldBy != "" && e.heldBy != c.Holder && e.heldTill.After(now) {
+	if e.writing || e.avoided(c, now) || e.heldBy != "" && e.heldBy != c.Holder && e.heldTill.After(now) {
 		return false
 	}
 	return e.binding.Holder == "" || e.binding.Holder == c.Holder || p.over(e.binding)
+}
+
+// avoided reports whether an address is kept from a client: not from one that was found to use it.
+func (e *entry) avoided(c Client, now time.Time) bool {
+	return e.avoid.After(now) && (e.user == "" || e.user != c.MAC)
 }
 
 // over reports whether anybody can have a binding's address.

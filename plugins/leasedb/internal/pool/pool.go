@@ -4,7 +4,9 @@
 package pool
 
 import (
+	"context"
 	"log/slog"
+	"math/rand/v2"
 	"net/netip"
 	"sync"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/densityops/oooi/plugins/internal/vm"
+	"github.com/densityops/oooi/plugins/leasedb/internal/neighbour"
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
 )
 
@@ -49,8 +52,11 @@ type Config struct {
 	Store             store.Store
 	// Directory knows the machines; nil for ordinary leases to everybody.
 	Directory vm.Directory
-	Clock     clock.WithTicker
-	Log       *slog.Logger
+	// Neighbours finds out who uses addresses, and Ahead is how many free ones are looked at ahead of need; nil for none.
+	Neighbours func(context.Context, []netip.Addr) (map[netip.Addr]neighbour.Found, error)
+	Ahead      int
+	Clock      clock.WithTicker
+	Log        *slog.Logger
 }
 
 // Client is who asks.
@@ -78,12 +84,16 @@ type Pool struct {
 	reclaimable []netip.Addr
 	relisted    time.Time
 	declines    map[string][]time.Time
-	loaded      bool   // the store's content was told once
-	changes     uint64 // of bindings
+	unused      []unused // free addresses that were looked at, the first of them first
+	looked      int      // the number of the address to look at next
+	loaded      bool     // the store's content was told once
+	changes     uint64   // of bindings
 	exhausted   uint64
+	inUse       uint64 // addresses that were found in use
 	lastCollect time.Time
 	lastWarned  time.Time // that no address is left
 	lastFailed  time.Time // that a write failed, in the log
+	lastLooked  time.Time // that addresses cannot be looked at
 
 	// Of its own, so that who tells of a deletion never waits for who asks about machines.
 	seenMu  sync.Mutex
@@ -95,7 +105,8 @@ type entry struct {
 	binding  store.Binding // without Holder: none
 	heldBy   string        // who was offered it, until heldTill
 	heldTill time.Time
-	avoid    time.Time // declined by a client; until then
+	avoid    time.Time // declined by a client, or found in use; until then
+	user     string    // the MAC address of whom it was found in use by, who may have it; empty for nobody
 	writing  bool      // a write is on its way
 	gone     time.Time // when the holder was seen to be deleted
 	missing  time.Time // since when the directory lacks it
@@ -121,6 +132,7 @@ func New(c Config) *Pool {
 		Config:  c,
 		entries: map[netip.Addr]*entry{}, holders: map[string]*holder{}, taken: newBitmap(c.Ranges.Size()),
 		declines: map[string][]time.Time{}, deleted: map[string]time.Time{},
+		looked: rand.IntN(c.Ranges.Size()), //nolint:gosec // replicas are to look at different addresses; nothing secret
 	}
 }
 

@@ -13,11 +13,14 @@ type Stats struct {
 	// Size is how many there are in the ranges; Free is how many of them can be given to a new client now.
 	Size int `json:"size"`
 	Free int `json:"free"`
-	// Bound are in force, Released have a former holder only, Held were offered, Quarantined were declined.
+	// Bound are in force, Released have a former holder only, Held were offered, Quarantined were declined or found in use.
 	Bound       int `json:"bound"`
 	Released    int `json:"released"`
 	Held        int `json:"held"`
 	Quarantined int `json:"quarantined"`
+	// Unused are free ones that were looked at: nobody used them. InUse is how many were found in use.
+	Unused int    `json:"unused"`
+	InUse  uint64 `json:"inUse"`
 	// Exhausted is how many clients were turned away because no address was left.
 	Exhausted uint64 `json:"exhausted"`
 	// Loaded: the store's content, be it of a snapshot, is known. Synced: it is known as it is now.
@@ -30,7 +33,10 @@ func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.expireHolds()
-	s := Stats{Size: p.Ranges.Size(), Exhausted: p.exhausted, Loaded: p.loaded, Synced: p.loaded && p.Store.Synced(), Quarantined: p.quarantined()}
+	s := Stats{
+		Size: p.Ranges.Size(), Exhausted: p.exhausted, Loaded: p.loaded, Synced: p.loaded && p.Store.Synced(), Quarantined: p.quarantined(),
+		Unused: len(p.unused), InUse: p.inUse,
+	}
 	s.Free = s.Size - p.taken.taken
 	for a, e := range p.entries {
 		b := e.binding

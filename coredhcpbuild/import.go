@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"text/tabwriter"
+
+	"github.com/coredhcp/coredhcp/config"
+	"github.com/spf13/cobra"
+
+	"github.com/densityops/oooi/internal/daemon"
+	"github.com/densityops/oooi/plugins/kubevirt"
+	"github.com/densityops/oooi/plugins/leasedb"
+)
+
+// newImport makes the command that takes over the addresses that machines have.
+func newImport() *cobra.Command {
+	var path string
+	var write bool
+	cmd := &cobra.Command{
+		Use:   "import",
+		Short: "Bind the addresses that virtual machines have already",
+		Long: "import reads the addresses of virtual machines in the status of their VirtualMachineInstances, and makes leasedb's bindings of\n" +
+			"them: for a network that another server served before, or after a lease file was lost. It shows what it would do; --write does it.\n" +
+			"With store=bolt, coredhcp must not run meanwhile.\n\n" +
+			"On a VLAN it is the guests that report their addresses. Look at the table before you write.",
+		Example: "  coredhcp import --config /etc/coredhcp/config.yml\n" +
+			"  coredhcp import --config /etc/coredhcp/config.yml --write",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := daemon.FromEnvironment(cmd.Flags(), "COREDHCP", os.LookupEnv); err != nil {
+				return err
+			}
+			if _, err := newLogger(cmd.ErrOrStderr(), "text", "warn"); err != nil {
+				return err
+			}
+			if err := register(); err != nil {
+				return err
+			}
+			c, err := load(path)
+			if err != nil {
+				return err
+			}
+			return errors.Join(
+				importInto(cmd.Context(), cmd.OutOrStdout(), "server4", c.Server4, write),
+				importInto(cmd.Context(), cmd.OutOrStdout(), "server6", c.Server6, write),
+			)
+		},
+	}
+	own := cmd.Flags()
+	own.StringVar(&path, "config", "/etc/coredhcp/config.yml", "configuration file, which names the machines and the store")
+	own.BoolVar(&write, "write", false, "write the bindings; without it they are only shown")
+	return cmd
+}
+
+// importInto imports for one protocol.
+func importInto(ctx context.Context, out io.Writer, name string, server *config.ServerConfig, write bool) error {
+	if server == nil {
+		return nil
+	}
+	args := map[string][]string{}
+	for _, p := range server.Plugins {
+		args[p.Name] = p.Args
+	}
+	machines, known := args[kubevirt.Plugin.Name]
+	store, leases := args[leasedb.Plugin.Name]
+	if !known || !leases {
+		return fmt.Errorf("%s: importing takes both plugins, %s and %s", name, kubevirt.Plugin.Name, leasedb.Plugin.Name)
+	}
+	used, err := kubevirt.Addresses(ctx, machines...)
+	if err != nil {
+		return err //nolint:wrapcheck // it names the plugin
+	}
+	ipv6 := name == "server6"
+	var assignments []leasedb.Assignment
+	for _, u := range used {
+		for _, addr := range u.Addrs {
+			if addr.Is6() == ipv6 {
+				assignments = append(assignments, leasedb.Assignment{
+					Namespace: u.Namespace, VM: u.VM, Interface: u.Name, MAC: u.MAC, Hostname: u.Hostname, Addr: addr,
+				})
+			}
+		}
+	}
+	done, err := leasedb.Import(ctx, store, ipv6, write, assignments)
+	return errors.Join(printImported(out, name, done, write), err)
+}
+
+// printImported prints what became of each address.
+func printImported(out io.Writer, name string, all []leasedb.Imported, write bool) error {
+	added, kept := 0, 0
+	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "ADDRESS\tMACHINE\tINTERFACE\tMAC\tRESULT")
+	for _, one := range all {
+		var result string
+		switch {
+		case one.Why != nil:
+			result = "left out: " + one.Why.Error()
+		case one.Kept:
+			kept++
+			result = "there already"
+		default:
+			added++
+			result = "new"
+		}
+		fmt.Fprintf(table, "%s\t%s/%s\t%s\t%s\t%s\n", one.Addr, one.Namespace, one.VM, one.Interface, one.MAC, result)
+	}
+	if err := table.Flush(); err != nil {
+		return fmt.Errorf("printing the table: %w", err)
+	}
+	verb := "to be written, with --write"
+	if write {
+		verb = "written"
+	}
+	_, err := fmt.Fprintf(out, "%s: %d %s, %d there already, %d left out\n", name, added, verb, kept, len(all)-added-kept)
+	return err //nolint:wrapcheck // of standard output
+}

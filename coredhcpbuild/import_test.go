@@ -1,0 +1,25 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestImportNamesWhatItLacks(t *testing.T) {
+	const head = "server4:\n  listen: \"%net1\"\n  plugins:\n"
+	for _, tc := range []struct{ name, text, want string }{
+		{"no machines", head + "  - leasedb: store=bolt", "server4: importing takes both plugins, kubevirt and leasedb"},
+		{"no store", head + "  - kubevirt: network=a/b", "server4: importing takes both plugins"},
+		{"arguments", head + "  - kubevirt: network=b\n  - leasedb: store=bolt", "kubevirt: network=b: want"},
+		{"no API server", head + "  - kubevirt: network=a/b kubeconfig=/nowhere\n  - leasedb: store=bolt", "/nowhere"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if _, err := run(t.Context(), "import", "--config", write(t, tc.text)); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("the error is %v, want %q in it", err, tc.want)
+			}
+		})
+	}
+	if _, err := run(t.Context(), "import", "everything"); err == nil {
+		t.Error("it takes arguments")
+	}
+}

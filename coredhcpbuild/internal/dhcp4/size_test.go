@@ -1,0 +1,128 @@
+package dhcp4
+
+import (
+	"bytes"
+	"maps"
+	"net"
+	"slices"
+	"testing"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
+)
+
+// text makes an option of a number of bytes.
+func text(code uint8, size int) dhcpv4.Modifier {
+	return dhcpv4.WithOption(dhcpv4.OptGeneric(dhcpv4.GenericOptionCode(code), bytes.Repeat([]byte{code}, size)))
+}
+
+// overloaded reads all options of a message, as clients do (RFC 2131, section 4.1). The library reads one field only.
+func overloaded(t *testing.T, data []byte) dhcpv4.Options {
+	t.Helper()
+	const sname, file, options = 44, 108, 240
+	m, err := dhcpv4.FromBytes(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := m.Options
+	if value := all.Get(dhcpv4.OptionOptionOverload); value != nil {
+		for bit, part := range map[byte][]byte{1: data[file : options-4], 2: data[sname:file]} {
+			if value[0]&bit == 0 {
+				continue
+			}
+			if err := all.FromBytes(part); err != nil {
+				t.Errorf("field %d: %v", bit, err)
+			}
+			if part[len(part)-1] != 0 || !bytes.Contains(part, []byte{255}) {
+				t.Errorf("field %d has no end: %x", bit, part)
+			}
+		}
+	}
+	return all
+}
+
+func TestAnAnswerIsNoLongerThanItsClientTakes(t *testing.T) {
+	size := func(n uint16) dhcpv4.Modifier { return dhcpv4.WithOption(dhcpv4.OptMaxMessageSize(n)) }
+	asks := func(codes ...uint8) dhcpv4.Modifier {
+		var list []dhcpv4.OptionCode
+		for _, code := range codes {
+			list = append(list, dhcpv4.GenericOptionCode(code))
+		}
+		return dhcpv4.WithRequestedOptions(list...)
+	}
+	essential := []dhcpv4.Modifier{
+		dhcpv4.WithServerIP(net.IPv4(192, 0, 2, 2)), dhcpv4.WithLeaseTime(3600), text(54, 4), text(1, 4), text(3, 4), text(6, 8), text(58, 4), text(59, 4),
+	}
+	for _, tc := range []struct {
+		name     string
+		request  []dhcpv4.Modifier
+		response []dhcpv4.Modifier
+		most     int
+		overload []byte
+		left     []uint8
+	}{
+		{"what fits stays where it is", nil, []dhcpv4.Modifier{text(12, 20)}, 548, nil, nil},
+		{"a long one, to who takes it", []dhcpv4.Modifier{size(1500)}, []dhcpv4.Modifier{text(121, 255), text(119, 255)}, 1472, nil, nil},
+		{"a long one, to who says nothing", nil, []dhcpv4.Modifier{text(121, 250), text(119, 60)}, 548, []byte{2}, nil},
+		{"both fields", []dhcpv4.Modifier{size(576)}, []dhcpv4.Modifier{text(121, 240), text(119, 120), text(15, 60)}, 548, []byte{3}, nil},
+		{"less than is allowed counts as that", []dhcpv4.Modifier{size(100)}, []dhcpv4.Modifier{text(121, 240), text(119, 120), text(15, 60)}, 548, []byte{3}, nil},
+		{"who did not ask for it goes without", []dhcpv4.Modifier{asks(121, 119, 15)}, []dhcpv4.Modifier{text(15, 60), text(43, 60), text(119, 120), text(121, 240)}, 548, []byte{3}, []uint8{43}},
+		{"what was asked for last is left out", []dhcpv4.Modifier{asks(43, 15, 119, 121)}, []dhcpv4.Modifier{text(15, 60), text(43, 60), text(119, 120), text(121, 240)}, 548, []byte{3}, []uint8{121}},
+		{"nothing is put in place of a name", nil, []dhcpv4.Modifier{text(121, 240), text(119, 120), func(m *dhcpv4.DHCPv4) { m.BootFileName = "boot" }}, 548, nil, []uint8{121}},
+		{"a very long one in parts", []dhcpv4.Modifier{size(1500)}, []dhcpv4.Modifier{text(121, 900), text(119, 255)}, 1472, nil, nil},
+		{"the relay agent's does not count", nil, []dhcpv4.Modifier{text(82, 200), text(12, 200)}, 548 + 202, nil, nil},
+		{"the relay agent's stays", nil, []dhcpv4.Modifier{text(82, 200), text(121, 250), text(119, 120), text(43, 250)}, 548 + 202, []byte{1}, []uint8{121}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			req := request(t, 1, 1, dhcpv4.MessageTypeDiscover, tc.request...)
+			resp, _, err := skeleton(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, mod := range append(essential, tc.response...) {
+				mod(resp)
+			}
+			want := maps.Clone(resp.Options)
+			fitting, left := fit(req, resp)
+			data := fitting.ToBytes()
+			if len(data) > tc.most {
+				t.Errorf("it has %d bytes of at most %d", len(data), tc.most)
+			}
+			if !slices.Equal(left, tc.left) {
+				t.Errorf("left out are %v, want %v", left, tc.left)
+			}
+			got := overloaded(t, data)
+			if overload := got.Get(dhcpv4.OptionOptionOverload); !bytes.Equal(overload, tc.overload) {
+				t.Errorf("option 52 is %v, want %v", overload, tc.overload)
+			}
+			got.Del(dhcpv4.OptionOptionOverload)
+			for _, code := range left {
+				delete(want, code)
+			}
+			if !maps.EqualFunc(got, want, bytes.Equal) {
+				t.Errorf("it reads as\n%v, want\n%v", got, want)
+			}
+		})
+	}
+}
+
+// TestOnlyWhatIsNotNeededIsLeftOut has more options than any client takes.
+func TestOnlyWhatIsNotNeededIsLeftOut(t *testing.T) {
+	req := request(t, 1, 1, dhcpv4.MessageTypeDiscover)
+	resp, _, err := skeleton(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for code := uint8(1); code < 255; code++ {
+		text(code, 4)(resp)
+	}
+	resp.Options.Del(dhcpv4.OptionOptionOverload)
+	fitting, left := fit(req, resp)
+	if n := len(fitting.ToBytes()); n > 548+6 || len(left) == 0 { // with option 82
+		t.Errorf("%d bytes, and %d options are left out", n, len(left))
+	}
+	for _, code := range foremost {
+		if slices.Contains(left, code) {
+			t.Errorf("option %d is left out", code)
+		}
+	}
+}

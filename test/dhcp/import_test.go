@@ -1,0 +1,77 @@
+package dhcp_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// running is an instance with addresses in its status.
+func (c *cluster) running(name, mac string, addresses ...string) string {
+	return strings.TrimSuffix(c.instance(name, mac, "kubevirt.io/test", ""), "---\n") + fmt.Sprintf(
+		"status: {interfaces: [{name: vlan, mac: %q, ipAddress: %s, ipAddresses: [%s], infoSource: \"domain, guest-agent\"}]}\n---\n",
+		mac, addresses[0], strings.Join(addresses, ", "))
+}
+
+// TestLeasesAreRebuiltFromWhatMachinesHave starts coredhcp with an empty store on a network where machines have addresses.
+func TestLeasesAreRebuiltFromWhatMachinesHave(t *testing.T) {
+	for _, tc := range []struct {
+		name, store string
+	}{
+		{"in a file", "store=bolt file=DIR/leases.db"},
+		{"in Lease objects", "store=kubernetes namespace=NS pool=NS.infra kubeconfig=DIR/kubeconfig"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s, c := newSite(t), newCluster(t)
+			c.apply(t, c.machine("worker-0")+c.running("worker-0", mac1, "192.0.2.150", "fe80::1", "192.0.2.151")+
+				c.running("worker-1", mac2, "198.51.100.7")+c.running("worker-2", mac3, "192.0.2.150", "192.0.2.160"))
+			plugins := c.plugins("192.0.2.2")
+			plugins[1] = strings.Replace(plugins[1], "store=bolt file=DIR/leases.db", strings.ReplaceAll(tc.store, "NS", c.namespace), 1)
+			srv := s.newServer(t, "192.0.2.2", plugins...)
+			srv.kubeconfig(t, c.cp)
+			command := append(unprivileged(), os.Getenv(binaryPath), "import", "--config", filepath.Join(srv.dir, "config.yml"))
+			lines := func(out string) (fields []string) {
+				for line := range strings.Lines(strings.ReplaceAll(out, c.namespace, "NS")) {
+					fields = append(fields, strings.Join(strings.Fields(line), " "))
+				}
+				return fields
+			}
+			want := []string{
+				"ADDRESS MACHINE INTERFACE MAC RESULT",
+				"192.0.2.150 NS/worker-0 vlan " + mac1 + " new",
+				"192.0.2.151 NS/worker-0 vlan " + mac1 + " left out: the interface has another address, 192.0.2.150",
+				"198.51.100.7 NS/worker-1 vlan " + mac2 + " left out: not an address that this pool gives",
+				"192.0.2.150 NS/worker-2 vlan " + mac3 + " left out: the address is bound to another",
+				"192.0.2.160 NS/worker-2 vlan " + mac3 + " new",
+				"server4: 2 to be written, with --write, 0 there already, 3 left out",
+			}
+			check := func(out string) {
+				t.Helper()
+				if got := lines(out); strings.Join(got, "\n") != strings.Join(want, "\n") {
+					t.Errorf("it says\n%s", out)
+				}
+			}
+			check(srv.run(t, command...))
+			want[6] = "server4: 2 written, 0 there already, 3 left out"
+			check(srv.run(t, append(command, "--write")...))
+			want[1], want[5] = strings.Replace(want[1], "new", "there already", 1), strings.Replace(want[5], "new", "there already", 1)
+			want[6] = "server4: 0 written, 2 there already, 3 left out"
+			check(srv.run(t, append(command, "--write")...))
+
+			srv.start(t)
+			for mac, address := range map[string]string{mac1: "192.0.2.150", mac3: "192.0.2.160"} {
+				if ack := s.newMachine(t, mac).dial(t, 68).lease(t); ack.YourIPAddr.String() != address {
+					t.Errorf("%s had %s and has %s", mac, address, ack.YourIPAddr)
+				}
+			}
+			if strings.Contains(tc.store, "bolt") { // the file is the server's
+				out, err := srv.command(command...).CombinedOutput()
+				if err == nil || !strings.Contains(string(out), "is in use by another process") {
+					t.Errorf("beside the server: %v: %s", err, out)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,96 @@
+package dhcp_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const networkd = "/lib/systemd/systemd-networkd"
+
+// networkdScript starts systemd-networkd with a /run of its own, where it reads its configuration and writes its leases. A
+// /sys that cannot be written to tells it that there is no udev to wait for.
+const networkdScript = `#!/bin/sh
+set -e
+mount -t tmpfs none /run
+mount -t sysfs -o ro none /sys
+mkdir -p DIR/netif/links DIR/netif/leases DIR/netif/lldp /run/systemd/netif /run/systemd/network
+mount --bind DIR/netif /run/systemd/netif
+chown -R systemd-network: /run/systemd/netif
+cat > /run/systemd/network/10-eth0.network <<X
+[Match]
+Name=eth0
+[Network]
+DHCP=ipv4
+LinkLocalAddressing=no
+IPv6AcceptRA=no
+[DHCPv4]
+UseMTU=yes
+UseDomains=yes
+X
+SYSTEMD_LOG_TARGET=console exec ` + networkd + `
+`
+
+// networkdLease is what systemd-networkd writes down of its lease; nil while it has none.
+func (m *machine) networkdLease(t *testing.T) event {
+	t.Helper()
+	paths, err := filepath.Glob(m.file("netif/leases/*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			continue // just replaced
+		}
+		e := event{}
+		for line := range strings.Lines(string(data)) {
+			key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+			e[key] = value
+		}
+		if e["ADDRESS"] != "" {
+			return e
+		}
+	}
+	return nil
+}
+
+// TestALifeWithNetworkd has a client that identifies itself by a DUID.
+func TestALifeWithNetworkd(t *testing.T) {
+	s, c := newSite(t), newCluster(t)
+	srv := c.serve(t, s)
+	c.run(t, "worker", mac1, "")
+	srv.knows(t, mac1, c.interfaceOf("worker"))
+	m := s.newMachine(t, mac1)
+	script := m.write(t, "networkd", strings.ReplaceAll(networkdScript, "DIR", m.dir))
+	client := m.client(t, "unshare", "--mount", script)
+	poll(t, "a lease", func() bool { return m.networkdLease(t) != nil })
+	e := m.networkdLease(t)
+	for key, want := range map[string]string{
+		"NETMASK": "255.255.255.0", "DNS": "192.0.2.53", "DOMAINNAME": "demo.example.com", "HOSTNAME": "worker", "MTU": "1400",
+		"SERVER_ADDRESS": "192.0.2.2", "LIFETIME": "3600",
+	} {
+		if e[key] != want {
+			t.Errorf("%s is %q, want %q in %v", key, e[key], want, e)
+		}
+	}
+	address := e["ADDRESS"]
+	poll(t, "the interface to have it", func() bool { return m.address(t) == address })
+	for to, by := range map[string]string{"10.0.0.0/8": "192.0.2.9", "default": "192.0.2.1"} {
+		poll(t, "a route to "+to, func() bool { return strings.Contains(m.run(t, "ip", "route", "show", to), "via "+by+" ") })
+	}
+	poll(t, "it to be renewed", func() bool { return len(srv.Log.Lines("request=REQUEST answer=ACK", "to="+address+":68")) > 0 })
+
+	client.Terminate(t)
+	poll(t, "the release to arrive", func() bool { return srv.metric(t, `coredhcp_dhcp4_received_total{type="RELEASE"}`) == 1 })
+	m.run(t, "ip", "address", "flush", "dev", "eth0")
+	if err := os.RemoveAll(m.file("netif")); err != nil {
+		t.Fatal(err)
+	}
+	m.client(t, "unshare", "--mount", script)
+	poll(t, "a lease", func() bool { return m.networkdLease(t) != nil })
+	if again := m.networkdLease(t)["ADDRESS"]; again != address {
+		t.Errorf("it had %s and has %s", address, again)
+	}
+}

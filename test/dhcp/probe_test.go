@@ -1,0 +1,40 @@
+package dhcp_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
+)
+
+// TestAnAddressThatSomebodyHasIsNotOffered has a stranger sit on one address of two. The client, dhclient, would not look.
+func TestAnAddressThatSomebodyHasIsNotOffered(t *testing.T) {
+	s, c := newSite(t), newCluster(t)
+	stranger := s.newMachine(t, mac2)
+	stranger.run(t, "ip", "address", "add", "192.0.2.100/24", "dev", "eth0")
+	plugins := c.plugins("192.0.2.2", "probe=4")
+	plugins[1] = strings.Replace(plugins[1], "range=192.0.2.100-192.0.2.199", "range=192.0.2.100-192.0.2.101", 1)
+	srv := s.newServer(t, "192.0.2.2", plugins...)
+	srv.kubeconfig(t, c.cp)
+	srv.start(t)
+	const labels = `{family="ipv4",pool="default"}`
+	poll(t, "both addresses to be looked at", func() bool {
+		return srv.metric(t, "coredhcp_leasedb_in_use_total"+labels) == 1 &&
+			srv.metric(t, `coredhcp_leasedb_addresses{family="ipv4",pool="default",state="unused"}`) == 1
+	})
+	if lines := srv.Log.Lines("is in use", "address=192.0.2.100", "mac="+mac2); len(lines) != 1 {
+		t.Errorf("the log says %q", lines)
+	}
+	for name, mac := range map[string]string{"worker": mac1, "late": mac3} {
+		c.run(t, name, mac, "")
+		srv.knows(t, mac, c.interfaceOf(name))
+	}
+	m := s.newMachine(t, mac1)
+	m.client(t, m.dhclient(t)...)
+	if e := m.told(t, 0, "BOUND"); e["new_ip_address"] != "192.0.2.101" {
+		t.Errorf("it has %v", e)
+	}
+	// Nor is it given for want of another.
+	late := s.newMachine(t, mac3).dial(t, 68)
+	late.silence(t, srv, "silent", late.packet(t, dhcpv4.MessageTypeDiscover).ToBytes())
+}
