@@ -61,7 +61,7 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 	root.SetErr(streams.ErrOut)
 	c.cluster.AddFlags(root.PersistentFlags())
 	hideFlags(root)
-	root.AddCommand(c.setup(), c.teardown(), c.version())
+	root.AddCommand(c.setup(), c.status(), c.resolve(), c.routes(), c.leases(), c.teardown(), c.completion(), c.version())
 	return root
 }
 

@@ -1,0 +1,101 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// completionTimeout is for how long somebody who has pressed the tab key waits.
+const completionTimeout = 3 * time.Second
+
+func (c *command) completion() *cobra.Command {
+	shells := []string{"bash", "fish", "powershell", "zsh"}
+	return &cobra.Command{
+		Use:   "completion SHELL",
+		Short: "Print a script that completes command lines, for bash, fish, powershell or zsh",
+		Long: "Print a script that completes what follows kubectl-oooi.\n\n" +
+			"What follows 'kubectl oooi' is completed by kubectl's own script, which calls kubectl_complete-oooi: that is a link\n" +
+			"to kubectl-oooi in a folder of PATH.",
+		Example: "  # kubectl oooi, where kubectl itself is completed\n" +
+			"  ln -s \"$(command -v kubectl-oooi)\" \"$(dirname \"$(command -v kubectl-oooi)\")/kubectl_complete-oooi\"\n\n" +
+			"  # kubectl-oooi, in this shell\n  source <(kubectl oooi completion bash)",
+		ValidArgs:             shells,
+		DisableFlagsInUseLine: true,
+		Args:                  cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		RunE:                  func(cmd *cobra.Command, args []string) error { return c.script(cmd.Root(), args[0]) },
+	}
+}
+
+// script prints a shell's script.
+func (c *command) script(root *cobra.Command, shell string) error {
+	var err error
+	switch shell {
+	case "bash":
+		err = root.GenBashCompletionV2(c.Out, true)
+	case "fish":
+		err = root.GenFishCompletion(c.Out, true)
+	case "powershell":
+		err = root.GenPowerShellCompletionWithDesc(c.Out)
+	case "zsh":
+		err = root.GenZshCompletion(c.Out)
+	default:
+		err = errors.New("no such shell")
+	}
+	if err != nil {
+		return fmt.Errorf("printing the script for %s: %w", shell, err)
+	}
+	return nil
+}
+
+// completeInfras completes the name of an Infra. Without an answer of the cluster there is
+// nothing to complete.
+func (c *command) completeInfras(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return c.complete(cmd.Context(), args, begun, false), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeProxies completes the name of an Infra or of a ProxyServer.
+func (c *command) completeProxies(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return c.complete(cmd.Context(), args, begun, true), cobra.ShellCompDirectiveNoFileComp
+}
+
+// complete returns the names that go on as begun, where no other argument is there yet.
+func (c *command) complete(ctx context.Context, args []string, begun string, proxies bool) []string {
+	if len(args) > 0 {
+		return nil
+	}
+	return slices.DeleteFunc(c.names(ctx, proxies), func(name string) bool { return !strings.HasPrefix(name, begun) })
+}
+
+// names are those of the namespace's Infras, and with proxies of its ProxyServers.
+func (c *command) names(ctx context.Context, proxies bool) []string {
+	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
+	defer cancel()
+	if timeout := c.cluster.Timeout; *timeout == "" || *timeout == "0" {
+		*timeout = completionTimeout.String() // also for finding out what the cluster serves
+	}
+	r, err := c.reader()
+	if err != nil {
+		return nil
+	}
+	var names []string
+	if infras, err := r.Infras(ctx, c.namespace()); err == nil {
+		for _, i := range infras {
+			names = append(names, i.Name)
+		}
+	}
+	if proxies {
+		if servers, err := r.ProxyServers(ctx, c.namespace()); err == nil {
+			for _, s := range servers {
+				names = append(names, s.Name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}

@@ -1,0 +1,97 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
+	"github.com/densityops/oooi/kubectl-oooi/internal/output"
+)
+
+// leasesFlags are the flags of leases.
+type leasesFlags struct {
+	all    bool
+	output *output.Flags
+}
+
+func (c *command) leases() *cobra.Command {
+	f := &leasesFlags{output: output.List()}
+	cmd := &cobra.Command{
+		Use:   "leases [INFRA]",
+		Short: "Show which machine has which address",
+		Long: "Show the addresses that DHCP has given out, by the Lease objects that it keeps, sorted by address. An address is\n" +
+			"the VM's for as long as the VM exists; what other clients have expires.",
+		Example: "  # of one Infra\n  kubectl oooi leases demo\n\n  # who has an address\n" +
+			"  kubectl oooi leases demo -o jsonpath='{.items[?(@.address==\"192.0.2.10\")].vm}'",
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: c.completeInfras,
+		RunE:              func(cmd *cobra.Command, args []string) error { return c.runLeases(cmd.Context(), f, first(args)) },
+	}
+	addAllNamespaces(cmd, &f.all)
+	f.output.Add(cmd)
+	return cmd
+}
+
+func (c *command) runLeases(ctx context.Context, f *leasesFlags, infra string) error {
+	if err := f.output.Check(); err != nil {
+		return err
+	}
+	namespace, err := c.within(f.all, infra)
+	if err != nil {
+		return err
+	}
+	r, err := c.reader()
+	if err != nil {
+		return err
+	}
+	if infra != "" { // no leases, and no such Infra, are two things
+		if _, err := r.Infra(ctx, namespace, infra); err != nil {
+			return err
+		}
+	}
+	all, err := r.Leases(ctx, namespace, leases.PoolLabel)
+	if err != nil {
+		return err
+	}
+	var list []*leases.Lease
+	var broken error
+	for _, o := range all {
+		l, err := leases.Read(o, time.Now())
+		switch {
+		case err != nil:
+			broken = errors.Join(broken, fmt.Errorf("%w: delete it, and the machine is given an address anew", err))
+		case l != nil && (infra == "" || l.Infra == infra):
+			list = append(list, l)
+		}
+	}
+	leases.Sort(list)
+	return errors.Join(c.printLeases(f, list, namespace, infra), broken)
+}
+
+func (c *command) printLeases(f *leasesFlags, list []*leases.Lease, namespace, infra string) error {
+	switch {
+	case !f.output.Text():
+		var about []*unstructured.Unstructured
+		report := &leases.List{TypeMeta: metav1.TypeMeta{APIVersion: output.APIVersion, Kind: "AddressLeaseList"}, Items: list}
+		for _, l := range list {
+			l.TypeMeta = metav1.TypeMeta{APIVersion: output.APIVersion, Kind: "AddressLease"}
+			about = append(about, output.Object(coordinationv1.SchemeGroupVersion.String(), "Lease", l.Metadata.Namespace, l.Metadata.Name))
+		}
+		if list == nil {
+			report.Items = []*leases.Lease{}
+		}
+		return f.output.Print(c.Out, report, about)
+	case len(list) == 0:
+		c.nothing(namespace)
+		return nil
+	default:
+		return leases.Table(c.Out, list, leases.Columns{Namespace: f.all, Infra: infra == "", Wide: f.output.Wide(), NoTitles: f.output.NoHeaders})
+	}
+}

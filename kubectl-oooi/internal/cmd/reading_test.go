@@ -1,0 +1,293 @@
+package cmd
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/densityops/oooi/test/golden"
+	"github.com/densityops/oooi/test/lab"
+)
+
+// call runs a command line as main does.
+func call(t *testing.T, args ...string) (out, said string, code int) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	code = Main(ctx, args, genericiooptions.IOStreams{In: strings.NewReader(""), Out: &stdout, ErrOut: &stderr})
+	return stdout.String(), stderr.String(), code
+}
+
+// TestReading shows the site of testdata, in an API server of its own so that nobody else's
+// objects are in it, to the commands that read.
+func TestReading(t *testing.T) {
+	cp := lab.New(t, lab.Config{Name: "reading"})
+	says := func(line, want string, wantCode int) {
+		t.Helper()
+		if _, said, code := call(t, append([]string{"kubectl-oooi", "--kubeconfig", cp.Kubeconfig()}, strings.Fields(line)...)...); code != wantCode || !strings.Contains(said, want) {
+			t.Errorf("%s ended with %d and said %q, want %d and %q", line, code, said, wantCode, want)
+		}
+	}
+	for _, line := range []string{"status", "status demo", "resolve api.example.com", "routes", "leases demo"} {
+		says(line, "is this the management cluster?", 1)
+	}
+	if err := cp.InstallCRDs(t.Context(), lab.Oooi); err != nil {
+		t.Fatal(err)
+	}
+	says("status", "Warning: the cluster has no HostedClusters: HyperShift is not installed\nNo resources found in default namespace.\n", 0)
+	says("resolve api.example.com", "Warning: the cluster has no HostedClusters", 0)
+	if err := cp.InstallCRDs(t.Context(), lab.HyperShift, lab.OpenShiftRoute); err != nil {
+		t.Fatal(err)
+	}
+	applyFile(t, "site.yaml", cp.ApplyYAML)
+	applyFile(t, "site-status.yaml", cp.ApplyStatusYAML)
+
+	t.Run("transcripts", func(t *testing.T) { transcripts(t, cp.Kubeconfig()) })
+	t.Run("formats", func(t *testing.T) { formats(t, cp.Kubeconfig()) })
+	t.Run("refusals", func(t *testing.T) { refusals(t, cp.Kubeconfig()) })
+	t.Run("completion", func(t *testing.T) { completions(t, cp.Kubeconfig()) })
+	t.Run("narrow rights", func(t *testing.T) { narrowRights(t, cp) })
+	t.Run("what has changed since control looked", func(t *testing.T) { changed(t, cp) })
+}
+
+func applyFile(t *testing.T, file string, apply func(context.Context, []byte) error) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := apply(t.Context(), data); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// transcripts compares what is printed with golden files, among them those of docs/cli.md.
+func transcripts(t *testing.T, kubeconfig string) {
+	documented := documentedTranscripts(t)
+	for _, tc := range []struct{ golden, line string }{
+		{"status", "status -n clusters"},
+		{"status-demo", "status demo -n clusters"},
+		{"status-wide", "status -A -o wide"},
+		{"status-yaml", "status demo -n clusters -o yaml"},
+		{"resolve", "resolve api.demo.example.com"},
+		{"resolve-apps", "resolve console-openshift-console.apps.demo.example.com --source 192.168.50.10"},
+		{"resolve-unknown", "resolve typo.demo.example.com --vlan clusters/vlan50"},
+		{"resolve-yaml", "resolve api.demo.example.com --view pod -o yaml"},
+		{"routes", "routes demo -n clusters"},
+		{"routes-wide", "routes -A -o wide"},
+		{"routes-yaml", "routes demo -n clusters -o yaml"},
+		{"leases", "leases demo -n clusters"},
+		{"leases-wide", "leases -A -o wide"},
+		{"leases-yaml", "leases demo -n clusters -o yaml"},
+	} {
+		out, said, code := call(t, append([]string{"kubectl-oooi", "--kubeconfig", kubeconfig}, strings.Fields(tc.line)...)...)
+		if code != 0 {
+			t.Errorf("%s ended with %d: %s", tc.line, code, said)
+		}
+		golden.Check(t, filepath.Join("testdata", tc.golden+".golden"), out)
+		if text, ok := documented[tc.line]; ok && !shows(text, out) {
+			t.Errorf("docs/cli.md has another output of %s:\n%s\nit is\n%s", tc.line, text, out)
+		}
+		delete(documented, tc.line)
+	}
+	for line := range documented {
+		t.Errorf("docs/cli.md shows 'kubectl oooi %s', which no test runs", line)
+	}
+}
+
+func formats(t *testing.T, kubeconfig string) {
+	for _, tc := range []struct{ line, out string }{
+		{"status -n clusters -o name", "infra.hostedcluster.densityops.com/demo\ninfra.hostedcluster.densityops.com/lab\n"},
+		{"status demo -n clusters -o jsonpath={.apiVersion}/{.kind}:{.ready.reason}", "report.densityops.com/v1alpha1/InfraStatus:ListenerNotReady"},
+		{"status -n clusters -o go-template={{range.items}}{{.metadata.name}};{{end}}", "demo;lab;"},
+		{"status -n clusters --template={{.kind}}", "InfraStatusList"},
+		{"status lab -n clusters -o wide --no-headers", "lab   <none>   Disabled   Unknown   Unknown   Disabled   Unknown   NotObserved   <none>   192.168.60.3   192.168.60.4   clusters/vlan60   192.168.60.0/24\n"},
+		{"resolve api.demo.example.com --view vlan -o jsonpath={.views[*].result}", "Answered PassedOn"},
+		{"resolve api.demo.example.com --source 192.168.60.9 -o jsonpath={.views[*].vlan}", "clusters/vlan60"},
+		{"resolve api.demo.example.com --source 10.0.0.1 -o jsonpath={.views[*].view}", "pod"},
+		{"resolve api.demo.example.com -n clusters --vlan vlan50 -o jsonpath={.views[*].addresses}", `["192.168.50.4"]`},
+		{"routes demo -n clusters -o name", "proxyserver.hostedcluster.densityops.com/demo\n"},
+		{"leases demo -n clusters -o jsonpath={.items[*].address}", "192.168.50.10 192.168.50.11 192.168.50.12"},
+		{"leases lab -n clusters -o jsonpath={.items}", "[]"},
+	} {
+		out, said, code := call(t, append([]string{"kubectl-oooi", "--kubeconfig", kubeconfig}, strings.Fields(tc.line)...)...)
+		if code != 0 || out != tc.out {
+			t.Errorf("%s ended with %d, %q and\n%q, want\n%q", tc.line, code, said, out, tc.out)
+		}
+	}
+}
+
+// refusals are what ends with 1, or finds nothing: all that is said is on standard error.
+func refusals(t *testing.T, kubeconfig string) {
+	for _, tc := range []struct {
+		line, says string
+		code       int
+	}{
+		{"status", "No resources found in default namespace.\n", 0},
+		{"leases", "No resources found in default namespace.\n", 0},
+		{"routes", "No resources found in default namespace.\n", 0},
+		{"leases lab -n clusters", "No resources found in clusters namespace.\n", 0},
+		{"status nobody -n clusters", `"nobody" not found`, 1},
+		{"leases nobody -n clusters", `"nobody" not found`, 1},
+		{"routes nobody -n clusters", "neither an Infra nor a ProxyServer clusters/nobody", 1},
+		{"routes lab -n clusters", "no ProxyServer names Infra clusters/lab", 1},
+		{"status demo -A", "--all-namespaces", 1},
+		{"status -o xml", `--output "xml": want one of`, 1},
+		{"resolve api.demo.example.com -o wide", `--output "wide": want one of`, 1},
+		{"resolve api.demo.example.com --view node", `--view "node": want vlan or pod`, 1},
+		{"resolve api.demo.example.com --view pod --vlan a/b", "--vlan a/b: pods are on no VLAN", 1},
+		{"resolve api.demo.example.com --vlan a/b", "--vlan a/b: no Infra is on it; there are: clusters/vlan50, clusters/vlan60", 1},
+		{"resolve api.demo.example.com --source here", `--source "here": want an IP address`, 1},
+		{"resolve api.demo.example.com --source 10.0.0.1 --view pod", "--source 10.0.0.1", 1},
+		{"resolve https://api.demo.example.com", "want a host name", 1},
+		{"resolve api.demo.example.com --manifests nowhere", "--manifests nowhere: ", 1},
+		{"completion csh", `invalid argument "csh"`, 1},
+	} {
+		out, said, code := call(t, append([]string{"kubectl-oooi", "--kubeconfig", kubeconfig}, strings.Fields(tc.line)...)...)
+		if code != tc.code || out != "" || !strings.Contains(said, tc.says) {
+			t.Errorf("%s ended with %d, printed %q and said %q, want %d and %q", tc.line, code, out, said, tc.code, tc.says)
+		}
+	}
+}
+
+// completions are what kubectl asks kubectl_complete-oooi for.
+func completions(t *testing.T, kubeconfig string) {
+	for _, tc := range []struct {
+		words []string
+		want  string
+	}{
+		{[]string{"status", "-n", "clusters", "de"}, "demo\n:4\n"},
+		{[]string{"leases", "-n", "clusters", ""}, "demo\nlab\n:4\n"},
+		{[]string{"routes", "-n", "clusters", ""}, "demo\nlab\n:4\n"},
+		{[]string{"status", "-n", "clusters", "demo", ""}, ":4\n"},
+		{[]string{"status", "--server", "https://127.0.0.1:1", ""}, ":4\n"},
+		{[]string{"resolve", "--view", ""}, "pod\nvlan\n:4\n"},
+		{[]string{"completion", ""}, "bash\nfish\npowershell\nzsh\n:4\n"},
+	} {
+		out, said, code := call(t, append([]string{"/usr/local/bin/kubectl_complete-oooi", "--kubeconfig", kubeconfig}, tc.words...)...)
+		if code != 0 || out != tc.want {
+			t.Errorf("%q ended with %d, said %q and printed\n%s\nwant\n%s", tc.words, code, said, out, tc.want)
+		}
+	}
+}
+
+// narrowRights has a user who may read Infras of one namespace, and hosted clusters there.
+func narrowRights(t *testing.T, cp *lab.ControlPlane) {
+	if err := cp.ApplyYAML(t.Context(), []byte(`
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: reader, namespace: clusters}
+rules:
+- {apiGroups: [hostedcluster.densityops.com], resources: [infras, proxyservers], verbs: [get, list]}
+- {apiGroups: [hypershift.openshift.io], resources: [hostedclusters], verbs: [list]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: reader, namespace: clusters}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: reader}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: narrow}]
+`)); err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig, err := cp.UserKubeconfig("narrow")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		line string
+		code int
+		out  string
+		says []string
+	}{
+		// All that is asked for may be read; what may not is said.
+		{"status -n clusters", 0, "clusters/demo", []string{"Warning: listing HostedClusters in all namespaces", "those of clusters alone are seen"}},
+		{"status demo -n clusters", 1, "ConfigurationValid", []string{"error: listing Pods in namespace clusters", "forbidden"}},
+		{"status -A", 1, "", []string{"error: listing Infras in all namespaces", "forbidden"}},
+		{"leases demo -n clusters", 1, "", []string{"error: listing Leases in namespace clusters", "forbidden"}},
+		{"routes demo -n clusters", 1, "", []string{"Warning: listing Infras in all namespaces", "error: listing Routes in namespace clusters: ", "forbidden"}},
+	} {
+		out, said, code := call(t, append([]string{"kubectl-oooi", "--kubeconfig", kubeconfig}, strings.Fields(tc.line)...)...)
+		if code != tc.code || !strings.Contains(out, tc.out) || tc.out == "" && out != "" {
+			t.Errorf("%s ended with %d and printed\n%s", tc.line, code, out)
+		}
+		for _, says := range tc.says {
+			if !strings.Contains(said, says) {
+				t.Errorf("%s says\n%s\nwant %q", tc.line, said, says)
+			}
+		}
+	}
+}
+
+// changed changes a spec under a status that says that all is well.
+func changed(t *testing.T, cp *lab.ControlPlane) {
+	if err := cp.ApplyYAML(t.Context(), []byte(`
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: Infra
+metadata: {name: stale, namespace: clusters}
+spec:
+  networkConfig: {cidr: 192.168.70.0/24, gateway: 192.168.70.1, networkAttachmentDefinition: vlan70}
+  infraComponents: {dns: {serverIP: 192.168.70.3}}
+`)); err != nil {
+		t.Fatal(err)
+	}
+	if err := cp.ApplyStatusYAML(t.Context(), []byte(`
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: Infra
+metadata: {name: stale, namespace: clusters}
+status:
+  observedGeneration: 1
+  componentStatus: {dhcpReady: false, dnsReady: true, proxyReady: false}
+  conditions: [{type: Ready, status: "True", reason: Ready, message: "", lastTransitionTime: "2026-01-02T03:04:05Z"}]
+`)); err != nil {
+		t.Fatal(err)
+	}
+	line := []string{"kubectl-oooi", "--kubeconfig", cp.Kubeconfig(), "status", "stale", "-n", "clusters", "-o", "jsonpath={.ready.status} {.components[1].ready}"}
+	if out, said, _ := call(t, line...); out != "True True" {
+		t.Errorf("got %q, %s", out, said)
+	}
+	if err := cp.ApplyYAML(t.Context(), []byte(`
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: Infra
+metadata: {name: stale, namespace: clusters}
+spec:
+  networkConfig: {cidr: 192.168.70.0/24, gateway: 192.168.70.1, networkAttachmentDefinition: vlan70}
+  infraComponents: {dns: {serverIP: 192.168.70.5}}
+`)); err != nil {
+		t.Fatal(err)
+	}
+	if out, said, _ := call(t, line...); out != "Unknown Unknown" {
+		t.Errorf("got %q, %s", out, said)
+	}
+}
+
+// TestReadingWhatSetupMade shows what there is right after setup, which nobody has looked at yet.
+func TestReadingWhatSetupMade(t *testing.T) {
+	s := newSite(t)
+	s.setup()
+	for _, tc := range []struct {
+		line []string
+		want []string
+	}{
+		{[]string{"status", "-n", s.namespace}, []string{"demo   " + s.namespace + "/demo   Unknown   Unknown   Unknown   Disabled   Unknown   NotObserved"}},
+		{[]string{"status", "demo", "-n", s.namespace}, []string{"192.0.2.2", s.namespace + "/vlan100, 192.0.2.0/24", "Unknown, NotObserved: "}},
+		{[]string{"routes", "demo", "-n", s.namespace}, []string{"api.demo." + s.namespace + ".example.com", "(any other)"}},
+		{[]string{"resolve", "api.demo." + s.namespace + ".example.com", "-n", s.namespace, "--vlan", "vlan100"}, []string{"192.0.2.4", "spec.services[APIServer] of HostedCluster " + s.namespace + "/demo"}},
+	} {
+		out, said, code := s.run(tc.line...)
+		if code != 0 {
+			t.Errorf("%v ended with %d: %s", tc.line, code, said)
+		}
+		for _, want := range tc.want {
+			if !strings.Contains(out, want) {
+				t.Errorf("%v prints\n%s\nwant %q", tc.line, out, want)
+			}
+		}
+	}
+}

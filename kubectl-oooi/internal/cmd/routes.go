@@ -1,0 +1,112 @@
+package cmd
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/kubectl-oooi/internal/output"
+	"github.com/densityops/oooi/kubectl-oooi/internal/resolve"
+	"github.com/densityops/oooi/kubectl-oooi/internal/routes"
+)
+
+// routesFlags are the flags of routes.
+type routesFlags struct {
+	all       bool
+	manifests string
+	output    *output.Flags
+}
+
+func (c *command) routes() *cobra.Command {
+	f := &routesFlags{output: output.List()}
+	cmd := &cobra.Command{
+		Use:   "routes [INFRA|PROXYSERVER]",
+		Short: "Show where the proxy sends connections",
+		Long: "Show the ports that proxies listen on, and for each name on them where connections go and which object says so.\n" +
+			"It is computed from the objects; whether Envoy has it, 'kubectl oooi status' says.",
+		Example: "  # of one Infra\n  kubectl oooi routes demo\n\n  # with what is missing\n  kubectl oooi routes demo -o wide\n\n" +
+			"  # out of files, such as a must-gather\n  kubectl oooi routes -A --manifests ./must-gather",
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: c.completeProxies,
+		RunE:              func(cmd *cobra.Command, args []string) error { return c.runRoutes(cmd.Context(), f, first(args)) },
+	}
+	addAllNamespaces(cmd, &f.all)
+	addManifests(cmd, &f.manifests)
+	f.output.Add(cmd)
+	return cmd
+}
+
+func (c *command) runRoutes(ctx context.Context, f *routesFlags, name string) error {
+	if err := f.output.Check(); err != nil {
+		return err
+	}
+	namespace, err := c.within(f.all, name)
+	if err != nil {
+		return err
+	}
+	all, err := c.objects(ctx, f.manifests)
+	if err != nil {
+		return err
+	}
+	snapshot := model.Build(all, resolve.Options())
+	var list []*routes.Report
+	shown := map[model.Ref]bool{}
+	for _, p := range snapshot.ProxyServers {
+		if (namespace == "" || p.Namespace == namespace) && (name == "" || p.Name == name || p.Infra != nil && p.Infra.Name == name) {
+			list = append(list, routes.Make(p, all))
+			shown[p.Ref] = true
+			if p.Infra != nil {
+				shown[*p.Infra] = true
+			}
+		}
+	}
+	if name != "" && len(list) == 0 {
+		return noProxy(snapshot, namespace, name)
+	}
+	for _, p := range snapshot.Problems {
+		if shown[p.Object] || p.Reason == model.ReasonUndecodable {
+			c.warning(p.String())
+		}
+	}
+	for _, r := range list {
+		if len(r.Listeners) == 0 {
+			c.warning(fmt.Sprintf("ProxyServer %s/%s listens on no port", r.Metadata.Namespace, r.Metadata.Name))
+		}
+	}
+	return c.printRoutes(f, list, namespace)
+}
+
+// noProxy says why there is no proxy of a name.
+func noProxy(snapshot *model.Snapshot, namespace, name string) error {
+	for _, i := range snapshot.Infras {
+		if i.Namespace == namespace && i.Name == name {
+			return fmt.Errorf("no ProxyServer names Infra %s/%s: 'kubectl oooi setup' makes one, unless spec.infraComponents.proxy is disabled", namespace, name)
+		}
+	}
+	return fmt.Errorf("neither an Infra nor a ProxyServer %s/%s: 'kubectl oooi status' lists the Infras", namespace, name)
+}
+
+func (c *command) printRoutes(f *routesFlags, list []*routes.Report, namespace string) error {
+	switch {
+	case !f.output.Text():
+		report := &routes.List{TypeMeta: metav1.TypeMeta{APIVersion: output.APIVersion, Kind: "ProxyRoutesList"}, Items: list}
+		if list == nil {
+			report.Items = []*routes.Report{}
+		}
+		var about []*unstructured.Unstructured
+		for _, r := range list {
+			about = append(about, output.Object(v1alpha1.SchemeGroupVersion.String(), "ProxyServer", r.Metadata.Namespace, r.Metadata.Name))
+		}
+		return f.output.Print(c.Out, report, about)
+	case len(list) == 0:
+		c.nothing(namespace)
+		return nil
+	default:
+		return routes.Table(c.Out, list, routes.Columns{Namespace: f.all, Wide: f.output.Wide(), NoTitles: f.output.NoHeaders})
+	}
+}

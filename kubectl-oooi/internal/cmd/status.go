@@ -1,0 +1,167 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/kubectl-oooi/internal/output"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+	"github.com/densityops/oooi/kubectl-oooi/internal/status"
+)
+
+// statusFlags are the flags of status.
+type statusFlags struct {
+	all    bool
+	output *output.Flags
+}
+
+func (c *command) status() *cobra.Command {
+	f := &statusFlags{output: output.List()}
+	cmd := &cobra.Command{
+		Use:   "status [INFRA]",
+		Short: "Show how Infras fare",
+		Long: "Show whether DHCP, DNS, the proxy and the applications' address work, as control has found by asking them. With\n" +
+			"an INFRA, show everything that is known of it: pods, replicas of the proxy, conditions with their messages.",
+		Example: "  # all Infras of the namespace\n  kubectl oooi status\n\n  # everything about one\n  kubectl oooi status demo\n\n" +
+			"  # for scripts\n  kubectl oooi status demo -o jsonpath='{.ready.status}'",
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: c.completeInfras,
+		RunE:              func(cmd *cobra.Command, args []string) error { return c.runStatus(cmd.Context(), f, first(args)) },
+	}
+	addAllNamespaces(cmd, &f.all)
+	f.output.Add(cmd)
+	return cmd
+}
+
+func (c *command) runStatus(ctx context.Context, f *statusFlags, name string) error {
+	if err := f.output.Check(); err != nil {
+		return err
+	}
+	namespace, err := c.within(f.all, name)
+	if err != nil {
+		return err
+	}
+	r, err := c.reader()
+	if err != nil {
+		return err
+	}
+	infras, err := infrasOf(ctx, r, namespace, name)
+	if err != nil {
+		return err
+	}
+	// What is known is shown, also where not everything may be read.
+	reports, unread := reportsOf(ctx, r, infras, namespace, name != "" || !f.output.Text())
+	return errors.Join(c.printStatus(f, reports, namespace, name), unread)
+}
+
+// infrasOf returns one Infra, or all of a namespace.
+func infrasOf(ctx context.Context, r *read.Reader, namespace, name string) ([]*v1alpha1.Infra, error) {
+	if name == "" {
+		return r.Infras(ctx, namespace)
+	}
+	infra, err := r.Infra(ctx, namespace, name)
+	return []*v1alpha1.Infra{infra}, err
+}
+
+// reportsOf makes the reports, by namespace and name; only whole ones have pods and proxies.
+func reportsOf(ctx context.Context, r *read.Reader, infras []*v1alpha1.Infra, namespace string, whole bool) ([]*status.Report, error) {
+	all := &model.Objects{Infras: infras}
+	unread := r.HostedClusters(ctx, all)
+	serves := map[string]*model.Ref{}
+	for _, i := range model.Build(all, model.Options{}).Infras {
+		serves[i.Key()] = i.Serves
+	}
+	var pods []corev1.Pod
+	var servers []*v1alpha1.ProxyServer
+	if whole {
+		var noPods, noServers error
+		pods, noPods = r.Pods(ctx, namespace)
+		servers, noServers = r.ProxyServers(ctx, namespace)
+		unread = errors.Join(unread, noPods, noServers)
+	}
+	reports := make([]*status.Report, 0, len(infras))
+	for _, i := range infras {
+		reports = append(reports, status.Make(status.Objects{Infra: i, Serves: serves[i.Namespace+"/"+i.Name], Pods: pods, ProxyServers: servers}))
+	}
+	slices.SortFunc(reports, func(a, b *status.Report) int {
+		return strings.Compare(a.Metadata.Namespace+"/"+a.Metadata.Name, b.Metadata.Namespace+"/"+b.Metadata.Name)
+	})
+	return reports, unread
+}
+
+func (c *command) printStatus(f *statusFlags, reports []*status.Report, namespace, name string) error {
+	switch {
+	case !f.output.Text():
+		var report any = &status.List{TypeMeta: metav1.TypeMeta{APIVersion: output.APIVersion, Kind: "InfraStatusList"}, Items: reports}
+		if name != "" {
+			report = reports[0]
+		}
+		var about []*unstructured.Unstructured
+		for _, r := range reports {
+			about = append(about, output.Object(v1alpha1.SchemeGroupVersion.String(), "Infra", r.Metadata.Namespace, r.Metadata.Name))
+		}
+		return f.output.Print(c.Out, report, about)
+	case len(reports) == 0:
+		c.nothing(namespace)
+		return nil
+	case name != "" && !f.output.Wide():
+		return status.Describe(c.Out, reports[0])
+	default:
+		return status.Table(c.Out, reports, status.Columns{Namespace: f.all, Wide: f.output.Wide(), NoTitles: f.output.NoHeaders})
+	}
+}
+
+// addAllNamespaces adds --all-namespaces.
+func addAllNamespaces(cmd *cobra.Command, all *bool) {
+	cmd.Flags().BoolVarP(all, "all-namespaces", "A", false, "all namespaces in place of one")
+}
+
+// within is the namespace to look in; empty for all.
+func (c *command) within(all bool, name string) (string, error) {
+	switch {
+	case all && name != "":
+		return "", fmt.Errorf("--all-namespaces: %s is in one of them: name that by --namespace", name)
+	case all:
+		return "", nil
+	default:
+		return c.namespace(), nil
+	}
+}
+
+// nothing says that there is nothing, as kubectl does.
+func (c *command) nothing(namespace string) {
+	if namespace == "" {
+		fmt.Fprintln(c.ErrOut, "No resources found")
+		return
+	}
+	fmt.Fprintf(c.ErrOut, "No resources found in %s namespace.\n", namespace)
+}
+
+// reader reads from the cluster.
+func (c *command) reader() (*read.Reader, error) {
+	cl, err := c.client()
+	if err != nil {
+		return nil, err
+	}
+	return &read.Reader{Client: cl, Namespace: c.namespace(), Warn: c.warning}, nil
+}
+
+func (c *command) warning(text string) { fmt.Fprintln(c.ErrOut, "Warning:", text) }
+
+// first is the first argument, if there is one.
+func first(args []string) string {
+	if len(args) == 0 {
+		return ""
+	}
+	return args[0]
+}

@@ -1,0 +1,136 @@
+// Package leases says which machine has which address, by the Lease objects that leasedb writes.
+package leases
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Labels of the Lease objects; an annotation of the same key has what a label cannot spell.
+const (
+	// PoolLabel has every Lease of a pool.
+	PoolLabel     = "leasedb.densityops.com/pool"
+	labelState    = "leasedb.densityops.com/state"
+	labelMAC      = "leasedb.densityops.com/mac"
+	labelHostname = "leasedb.densityops.com/hostname"
+	expires       = "leasedb.densityops.com/expires" // an annotation alone
+)
+
+// Lease is one address and who has it.
+type Lease struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// Metadata names the Lease object.
+	Metadata Metadata   `json:"metadata"`
+	Infra    string     `json:"infra"`
+	Address  netip.Addr `json:"address"`
+	// State is bound, released, declined, or expired.
+	State string `json:"state"`
+	// VM and Interface are the machine's; empty for another client.
+	VM        string `json:"vm,omitempty"`
+	Interface string `json:"interface,omitempty"`
+	// Client is how a client is known that is no machine of KubeVirt.
+	Client   string `json:"client,omitempty"`
+	MAC      string `json:"mac,omitempty"`
+	Hostname string `json:"hostname,omitempty"`
+	// Since is when the address was given out, or its state changed.
+	Since time.Time `json:"since"`
+	// Expires is when the lease ends; zero where it lasts as long as the machine.
+	Expires time.Time `json:"expires,omitzero"`
+}
+
+// List is several of them.
+type List struct {
+	metav1.TypeMeta `json:",inline"`
+
+	Items []*Lease `json:"items"`
+}
+
+// Metadata names an object.
+type Metadata struct {
+	Name      string `json:"name"`
+	Namespace string `json:"namespace"`
+}
+
+// Read reads a Lease object at a time. Of one that is in the pool of no Infra it returns nil.
+func Read(o *coordinationv1.Lease, now time.Time) (*Lease, error) {
+	infra, address, ok := parseName(o.Namespace, o.Name)
+	if !ok {
+		return nil, nil //nolint:nilnil // there is neither a lease nor a fault
+	}
+	l := &Lease{
+		Metadata: Metadata{Name: o.Name, Namespace: o.Namespace}, Infra: infra, Address: address, State: o.Labels[labelState],
+		MAC: strings.ReplaceAll(o.Labels[labelMAC], "-", ":"), Hostname: o.Labels[labelHostname],
+	}
+	if mac, ok := o.Annotations[labelMAC]; ok {
+		l.MAC = mac
+	}
+	if hostname, ok := o.Annotations[labelHostname]; ok {
+		l.Hostname = hostname
+	}
+	var err error
+	switch {
+	case o.Spec.HolderIdentity == nil || *o.Spec.HolderIdentity == "":
+		err = errors.New("spec.holderIdentity is empty")
+	case o.Spec.RenewTime == nil:
+		err = errors.New("spec.renewTime is empty")
+	default:
+		l.holder(*o.Spec.HolderIdentity)
+		l.Since = o.Spec.RenewTime.UTC()
+		if text := o.Annotations[expires]; text != "" {
+			if l.Expires, err = time.Parse(time.RFC3339Nano, text); err != nil {
+				err = fmt.Errorf("annotation %s: %w", expires, err)
+			}
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("Lease %s/%s: %w", o.Namespace, o.Name, err)
+	}
+	if l.State == "bound" && !l.Expires.IsZero() && !now.Before(l.Expires) {
+		l.State = "expired"
+	}
+	return l, nil
+}
+
+// holder reads "namespace/vm/interface", or what stands for another client.
+func (l *Lease) holder(text string) {
+	parts := strings.Split(text, "/")
+	switch {
+	case len(parts) == 3:
+		l.VM, l.Interface = parts[0]+"/"+parts[1], parts[2]
+	case text != l.State: // "declined" is nobody
+		l.Client = text
+	}
+}
+
+// parseName reads NAMESPACE.INFRA.ADDRESS, in which an IPv6 address has dashes and all its digits.
+func parseName(namespace, name string) (infra string, address netip.Addr, ok bool) {
+	rest, ours := strings.CutPrefix(name, namespace+".")
+	labels := strings.Split(rest, ".")
+	for _, last := range []int{1, 4} {
+		if !ours || len(labels) <= last {
+			continue
+		}
+		at := len(labels) - last
+		address, err := netip.ParseAddr(strings.ReplaceAll(strings.Join(labels[at:], "."), "-", ":"))
+		if err == nil && address.Is4() == (last == 4) {
+			return strings.Join(labels[:at], "."), address, true
+		}
+	}
+	return "", netip.Addr{}, false
+}
+
+// Sort sorts leases by namespace, Infra and address.
+func Sort(list []*Lease) {
+	slices.SortFunc(list, func(a, b *Lease) int {
+		return cmp.Or(cmp.Compare(a.Metadata.Namespace, b.Metadata.Namespace), cmp.Compare(a.Infra, b.Infra), a.Address.Compare(b.Address))
+	})
+}

@@ -1,0 +1,72 @@
+package leases
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/densityops/oooi/test/golden"
+)
+
+const objects = `
+- metadata: {name: clusters.demo.192.0.2.100, namespace: clusters, labels: {leasedb.densityops.com/state: bound, leasedb.densityops.com/mac: 02-00-00-00-00-01, leasedb.densityops.com/hostname: worker-0}}
+  spec: {holderIdentity: guests/worker-0/vlan, renewTime: "2026-01-02T03:04:05.678901Z"}
+- metadata: {name: clusters.demo.192.0.2.20, namespace: clusters, labels: {leasedb.densityops.com/state: released, leasedb.densityops.com/mac: 02-00-00-00-00-02}}
+  spec: {holderIdentity: guests/worker-1/vlan, renewTime: "2026-01-02T03:04:05.000000Z"}
+- metadata: {name: clusters.a.b.192.0.2.9, namespace: clusters, labels: {leasedb.densityops.com/state: declined}, annotations: {leasedb.densityops.com/expires: "2026-01-02T03:14:05.5Z"}}
+  spec: {holderIdentity: declined, renewTime: "2026-01-02T03:04:05.000000Z"}
+- metadata: {name: clusters.demo.2001-0db8-0000-0000-0000-0000-0000-0010, namespace: clusters, labels: {leasedb.densityops.com/state: bound, leasedb.densityops.com/hostname: cut}, annotations: {leasedb.densityops.com/hostname: "a host, with words", leasedb.densityops.com/mac: "odd", leasedb.densityops.com/expires: "2026-01-02T05:00:00Z"}}
+  spec: {holderIdentity: "id:0102", renewTime: "2026-01-02T03:04:05.000000Z"}
+- metadata: {name: clusters.demo.192.0.2.30, namespace: clusters, labels: {leasedb.densityops.com/state: bound}, annotations: {leasedb.densityops.com/expires: "2026-01-02T04:00:00Z"}}
+  spec: {holderIdentity: "mac:020000000003", renewTime: "2026-01-02T03:04:05.000000Z"}
+- metadata: {name: default.192.0.2.31, namespace: clusters}
+- metadata: {name: clusters.demo, namespace: clusters}
+- metadata: {name: clusters.192.0.2.1, namespace: clusters}
+- metadata: {name: clusters.demo.192.0.2.40, namespace: clusters}
+- metadata: {name: clusters.demo.192.0.2.41, namespace: clusters}
+  spec: {holderIdentity: guests/worker-0/vlan}
+- metadata: {name: clusters.demo.192.0.2.42, namespace: clusters, annotations: {leasedb.densityops.com/expires: soon}}
+  spec: {holderIdentity: "id:0102", renewTime: "2026-01-02T03:04:05.000000Z"}
+`
+
+func TestLeasesAreRead(t *testing.T) {
+	var all []*coordinationv1.Lease
+	if err := yaml.UnmarshalStrict([]byte(objects), &all); err != nil {
+		t.Fatal(err)
+	}
+	var list []*Lease
+	var b strings.Builder
+	for _, o := range all {
+		l, err := Read(o, time.Date(2026, 1, 2, 4, 30, 0, 0, time.UTC))
+		switch {
+		case err != nil:
+			b.WriteString("error: " + err.Error() + "\n")
+		case l == nil:
+			b.WriteString("not ours: " + o.Name + "\n")
+		default:
+			list = append(list, l)
+		}
+	}
+	Sort(list)
+	if err := Table(&b, list, Columns{Infra: true, Wide: true}); err != nil {
+		t.Fatal(err)
+	}
+	golden.Check(t, "testdata/leases.golden", b.String())
+}
+
+// TestLabelsAreThoseOfLeasedb: its package is its own affair, so that the keys are here again.
+func TestLabelsAreThoseOfLeasedb(t *testing.T) {
+	text, err := os.ReadFile("../../../plugins/leasedb/internal/leasestore/object.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{PoolLabel, labelState, labelMAC, labelHostname, expires, "bound"} {
+		if !strings.Contains(string(text), `"`+key+`"`) {
+			t.Errorf("leasedb has no %q", key)
+		}
+	}
+}

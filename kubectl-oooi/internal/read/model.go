@@ -1,0 +1,113 @@
+package read
+
+import (
+	"context"
+	"errors"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/objects"
+)
+
+// Kinds that are read.
+var (
+	infraKind         = v1alpha1.SchemeGroupVersion.WithKind("Infra")
+	proxyServerKind   = v1alpha1.SchemeGroupVersion.WithKind("ProxyServer")
+	hostedClusterKind = objects.HostedClusterResource.GroupVersion().WithKind("HostedCluster")
+	routeKind         = objects.RouteResource.GroupVersion().WithKind("Route")
+	serviceKind       = corev1.SchemeGroupVersion.WithKind("Service")
+)
+
+// Model reads what names and routes are computed from. What is inside hosted clusters is not
+// read: where control has found their applications is in the status of the Infras.
+func (r *Reader) Model(ctx context.Context) (*model.Objects, error) {
+	all := &model.Objects{}
+	if err := r.fill(ctx, all, infraKind, objects.Decode[v1alpha1.Infra], []string{r.Namespace}); err != nil {
+		return nil, setUpFirst(err)
+	}
+	if err := r.HostedClusters(ctx, all); err != nil {
+		return nil, err
+	}
+	if err := r.fill(ctx, all, proxyServerKind, objects.Decode[v1alpha1.ProxyServer], infraNamespaces(all, r.Namespace)); err != nil {
+		return nil, err
+	}
+	namespaces := backendNamespaces(all, r.Namespace)
+	if err := r.fill(ctx, all, routeKind, objects.Decode[objects.Route], namespaces); err != nil && !errors.Is(err, ErrNotServed) {
+		return nil, err // only OpenShift has Routes
+	}
+	if err := r.fill(ctx, all, serviceKind, objects.Decode[objects.LabelledService], namespaces); err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// HostedClusters adds the hosted clusters that Infras may serve.
+func (r *Reader) HostedClusters(ctx context.Context, all *model.Objects) error {
+	err := r.fill(ctx, all, hostedClusterKind, objects.Decode[objects.HostedCluster], hostedNamespaces(all))
+	if errors.Is(err, ErrNotServed) {
+		r.Warn("the cluster has no HostedClusters: HyperShift is not installed")
+		return nil
+	}
+	return err
+}
+
+func (r *Reader) fill(ctx context.Context, all *model.Objects, kind schema.GroupVersionKind, decode func(*unstructured.Unstructured) objects.Object, namespaces []string) error {
+	return r.everywhere(ctx, kind, namespaces, func(u *unstructured.Unstructured) {
+		switch o := decode(u).(type) {
+		case *v1alpha1.Infra:
+			all.Infras = append(all.Infras, o)
+		case *v1alpha1.ProxyServer:
+			all.ProxyServers = append(all.ProxyServers, o)
+		case *objects.HostedCluster:
+			all.HostedClusters = append(all.HostedClusters, o)
+		case *objects.Route:
+			all.Routes = append(all.Routes, o)
+		case *objects.LabelledService:
+			all.Services = append(all.Services, &o.Service)
+		case *objects.Broken:
+			all.Broken = append(all.Broken, o)
+		}
+	})
+}
+
+// hostedNamespaces are those of the HostedClusters that Infras name.
+func hostedNamespaces(all *model.Objects) []string {
+	var list []string
+	for _, i := range all.Infras {
+		list = append(list, i.Spec.HostedClusterRef.NamespacedName().Namespace)
+		if apps := i.Spec.AppsIngress; apps != nil {
+			list = append(list, apps.HostedClusterRef.NamespacedName().Namespace)
+		}
+	}
+	return list
+}
+
+func infraNamespaces(all *model.Objects, more string) []string {
+	list := []string{more}
+	for _, i := range all.Infras {
+		list = append(list, i.Namespace)
+	}
+	return list
+}
+
+// backendNamespaces are those in which proxies and what they connect to are.
+func backendNamespaces(all *model.Objects, more string) []string {
+	list := infraNamespaces(all, more)
+	for _, hc := range all.HostedClusters {
+		list = append(list, model.ControlPlaneNamespace(hc.Namespace, hc.Name))
+		if kubevirt := hc.Spec.Platform.KubeVirt; kubevirt != nil && kubevirt.Credentials != nil {
+			list = append(list, kubevirt.Credentials.InfraNamespace)
+		}
+	}
+	for _, p := range all.ProxyServers {
+		list = append(list, p.Namespace)
+		for i := range p.Spec.Backends {
+			list = append(list, p.Spec.Backends[i].TargetNamespace)
+		}
+	}
+	return list
+}

@@ -1,0 +1,122 @@
+package resolve
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/kubectl-oooi/internal/routes"
+)
+
+// sourceOf is what says that a control plane has a name.
+func sourceOf(c *model.Cluster, e model.Endpoint) Source {
+	if route, ok := strings.CutPrefix(e.Source, "Route "); ok {
+		return Source{Object: model.Ref{Kind: "Route", Namespace: c.ControlPlaneNamespace, Name: route}, Field: "spec.host"}
+	}
+	return Source{Object: c.Ref, Field: e.Source}
+}
+
+// appSource is what says that a name is an application's.
+func (r *resolver) appSource(app *model.App) Source {
+	if !app.Subtree {
+		return Source{Object: *app.Cluster, Field: "convention"}
+	}
+	for _, hc := range r.objects.HostedClusters {
+		if hc.Namespace != app.Cluster.Namespace || hc.Name != app.Cluster.Name || hc.Spec.Configuration == nil || hc.Spec.Configuration.Ingress == nil {
+			continue
+		}
+		switch ingress := hc.Spec.Configuration.Ingress; app.Name {
+		case ingress.AppsDomain:
+			return Source{Object: *app.Cluster, Field: "spec.configuration.ingress.appsDomain"}
+		case ingress.Domain:
+			return Source{Object: *app.Cluster, Field: "spec.configuration.ingress.domain"}
+		}
+	}
+	c := r.cluster(*app.Cluster)
+	if slices.ContainsFunc(c.Domains, func(domain string) bool { return app.Name == "apps."+domain }) {
+		return Source{Object: *app.Cluster, Field: "the apps domain"}
+	}
+	if c.Apps != nil && c.Apps.Infra != nil {
+		return Source{Object: *c.Apps.Infra, Field: "spec.appsIngress.baseDomain"}
+	}
+	return Source{Object: *app.Cluster, Field: "the apps domain"}
+}
+
+// proxies are what says where the proxies of a cluster are reached.
+func (r *resolver) proxies(ref model.Ref, out *View) []Source {
+	var list []Source
+	for _, i := range r.serving(ref, out) {
+		switch {
+		case i.Proxy == nil:
+		case out.View == VLAN:
+			list = appendNew(list, Source{Object: i.Ref, Field: "spec.infraComponents.proxy.serverIP"})
+		case i.Proxy.Service == "":
+			list = appendNew(list, Source{Object: i.Ref, Field: "spec.infraComponents.proxy.internalProxyService"})
+		default:
+			list = appendNew(list, Source{Object: service(i.Proxy.Service), Field: "spec.clusterIPs"})
+		}
+	}
+	return list
+}
+
+// servers are what says where the DNS servers of a cluster are reached.
+func (r *resolver) servers(ref model.Ref, out *View) []Source {
+	var list []Source
+	for _, i := range r.serving(ref, out) {
+		if out.View == VLAN {
+			list = appendNew(list, Source{Object: i.Ref, Field: "spec.infraComponents.dns"})
+		} else {
+			list = appendNew(list, Source{Object: service(i.Key() + "-" + v1alpha1.ComponentDNS), Field: "spec.clusterIPs"})
+		}
+	}
+	return list
+}
+
+// loadBalancer is what says where applications are reached.
+func (r *resolver) loadBalancer(apps *model.Apps) []Source {
+	if apps.Infra == nil {
+		return nil
+	}
+	infra := *apps.Infra
+	switch apps.Source {
+	case model.AppsStatic:
+		return []Source{{Object: infra, Field: "spec.appsIngress.addresses"}}
+	case model.AppsMirrored:
+		return []Source{{Object: infra, Field: "spec.appsIngress.source (MirroredService)"}}
+	case model.AppsStatus:
+		list := []Source{{Object: infra, Field: "status.appsIngress.externalIPs"}}
+		if is := r.spec(infra).Status.AppsIngress; is != nil && is.ServiceName != "" {
+			list = append(list, Source{
+				Object: model.Ref{Kind: "Service", Namespace: is.ServiceNamespace, Name: is.ServiceName},
+				Field:  "status.loadBalancer, in the hosted cluster,",
+			})
+		}
+		return list
+	default:
+		return nil
+	}
+}
+
+// ports are where the proxies of a cluster lead connections for the name.
+func (r *resolver) ports(ref model.Ref, out *View) []Port {
+	var list []Port
+	for _, p := range r.ProxyServers {
+		if p.Infra == nil || !slices.ContainsFunc(r.serving(ref, out), func(i *model.Infra) bool { return i.Ref == *p.Infra }) {
+			continue
+		}
+		report := routes.Make(p, r.objects)
+		for i := range report.Listeners {
+			l := &report.Listeners[i]
+			if t := l.Find(r.name); t != nil {
+				list = append(list, Port{ProxyServer: p.Key(), Port: l.Port, Target: *t})
+			}
+		}
+	}
+	return list
+}
+
+func service(key string) model.Ref {
+	namespace, name, _ := strings.Cut(key, "/")
+	return model.Ref{Kind: "Service", Namespace: namespace, Name: name}
+}

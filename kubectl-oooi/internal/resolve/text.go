@@ -1,0 +1,109 @@
+package resolve
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/densityops/oooi/kubectl-oooi/internal/output"
+)
+
+// Text writes the report for people. Problems are not in it, which go elsewhere.
+func Text(w io.Writer, r *Report) error {
+	if _, err := fmt.Fprintln(w, r.Name); err != nil {
+		return fmt.Errorf("printing: %w", err)
+	}
+	others := r.others()
+	for i := range r.Views {
+		v := &r.Views[i]
+		if others > 1 && v.isOther() {
+			continue // all in one, below
+		}
+		if err := v.write(w, v.title()); err != nil {
+			return err
+		}
+	}
+	if others > 1 {
+		other := View{Result: PassedOn, Why: "no hosted cluster of these has the name"}
+		return other.write(w, fmt.Sprintf("%d other VLANs", others))
+	}
+	return nil
+}
+
+// isOther reports whether a VLAN has nothing to do with the name.
+func (v *View) isOther() bool { return v.View == VLAN && v.Result == PassedOn && v.Cluster == nil }
+
+func (r *Report) others() int {
+	n := 0
+	for i := range r.Views {
+		if r.Views[i].isOther() {
+			n++
+		}
+	}
+	return n
+}
+
+func (v *View) title() string {
+	if v.View == Pod {
+		return "pods of the management cluster"
+	}
+	cidrs := make([]string, len(v.CIDRs))
+	for i, cidr := range v.CIDRs {
+		cidrs[i] = cidr.String()
+	}
+	return "VLAN " + v.VLAN + ", " + strings.Join(cidrs, ", ")
+}
+
+func (v *View) write(w io.Writer, title string) error {
+	if _, err := fmt.Fprintf(w, "\n%s:\n", title); err != nil {
+		return fmt.Errorf("printing: %w", err)
+	}
+	t := &output.Table{Indent: "  "}
+	t.Add("Answer:", v.answer())
+	if v.Why != "" {
+		t.Add("Why:", v.Why)
+	}
+	if v.Cluster != nil {
+		t.Add("Cluster:", v.Cluster.String())
+	}
+	addAll(t, "Name:", v.NameFrom)
+	addAll(t, "Address:", v.AddressFrom)
+	label := "Leads to:"
+	for i := range v.Ports {
+		p := &v.Ports[i]
+		t.Add(label, fmt.Sprintf("port %d of ProxyServer %s: %s", p.Port, p.ProxyServer, &p.Target))
+		label = " "
+	}
+	return t.Write(w)
+}
+
+// addAll adds a line for each source, under one label.
+func addAll(t *output.Table, label string, sources []Source) {
+	for _, s := range sources {
+		t.Add(label, s.String())
+		label = " "
+	}
+}
+
+func (v *View) answer() string {
+	switch v.Result {
+	case Answered:
+		list := make([]string, len(v.Addresses))
+		for i, a := range v.Addresses {
+			list[i] = a.String()
+		}
+		return strings.Join(list, ", ")
+	case NoAddress:
+		return "no address (NODATA)"
+	case NotFound:
+		return "no such name (NXDOMAIN)"
+	}
+	switch {
+	case len(v.Upstream) > 0:
+		return "passed on to " + strings.Join(v.Upstream, ", ")
+	case v.View == VLAN || v.Cluster != nil:
+		return "passed on to the resolvers of the node that DNS runs on"
+	default:
+		return "passed on to the upstream"
+	}
+}

@@ -1,0 +1,53 @@
+package status
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+// pods are those of one component, by name.
+func pods(in Objects, component string) []Pod {
+	var list []Pod
+	for i := range in.Pods {
+		p := &in.Pods[i]
+		if p.Namespace != in.Infra.Namespace || p.Labels[v1alpha1.LabelInfra] != in.Infra.Name || p.Labels[v1alpha1.LabelComponent] != component {
+			continue
+		}
+		pod := Pod{Name: p.Name, Node: p.Spec.NodeName}
+		for _, c := range p.Status.Conditions {
+			pod.Ready = pod.Ready || c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+		}
+		switch {
+		case p.DeletionTimestamp != nil:
+			pod.Reason = "it is being deleted"
+		case !pod.Ready:
+			pod.Reason = unready(p)
+		}
+		list = append(list, pod)
+	}
+	slices.SortFunc(list, func(a, b Pod) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
+
+// unready says what keeps a pod from being ready, as far as it tells.
+func unready(p *corev1.Pod) string {
+	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		switch {
+		case c.State.Waiting != nil && c.State.Waiting.Reason != "PodInitializing":
+			return strings.TrimSuffix(fmt.Sprintf("container %s: %s: %s", c.Name, c.State.Waiting.Reason, c.State.Waiting.Message), ": ")
+		case c.State.Terminated != nil && c.State.Terminated.ExitCode != 0:
+			return strings.TrimSuffix(fmt.Sprintf("container %s ended with %d: %s", c.Name, c.State.Terminated.ExitCode, c.State.Terminated.Message), ": ")
+		}
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Status == corev1.ConditionFalse && c.Message != "" {
+			return c.Message
+		}
+	}
+	return string(p.Status.Phase)
+}

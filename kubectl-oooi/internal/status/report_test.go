@@ -1,0 +1,126 @@
+package status
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/test/golden"
+)
+
+func decode[T any](t *testing.T, text string) T {
+	t.Helper()
+	var o T
+	if err := yaml.UnmarshalStrict([]byte(text), &o); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// An Infra with everything that a report can tell of.
+const troubled = `
+metadata: {name: green, namespace: clusters, generation: 3}
+spec:
+  networkConfig: {cidr: 192.0.2.0/24, additionalCIDRs: ["2001:db8::/64"], gateway: 192.0.2.1, networkAttachmentDefinition: nets/green}
+  infraComponents:
+    dhcp: {instances: [{ip: 192.0.2.2}, {ip: 192.0.2.3}]}
+    dns: {instances: [{ip: 192.0.2.5, additionalIPs: ["2001:db8::5"]}]}
+    proxy: {serverIP: 192.0.2.4/24}
+  appsIngress: {enabled: true}
+status:
+  observedGeneration: 3
+  componentStatus: {dhcpReady: true, dnsReady: false, proxyReady: false}
+  appsIngress: {phase: Degraded, reason: AddressWithdrawn, message: the Service has none any more, externalIPs: [192.0.2.200, "2001:db8::200"], serviceName: green-apps, serviceNamespace: openshift-ingress}
+  conditions:
+  - {type: NamesServed, status: "False", reason: NoAnswer, message: "two\nlines", lastTransitionTime: "2026-01-02T03:04:05Z"}
+  - {type: Ready, status: "False", reason: NoAnswer, message: DNS does not answer, lastTransitionTime: "2026-01-02T03:04:05Z"}
+`
+
+const proxies = `
+- metadata: {name: green, namespace: clusters, generation: 4}
+  spec: {infraRef: {name: green}, networkConfig: {serverIP: 192.0.2.4}}
+  status:
+    replicas:
+    - {pod: green-proxy-1, observedGeneration: 3, version: "8", acknowledged: "7"}
+    - {pod: green-proxy-0, observedGeneration: 4, version: "9", acknowledged: "7", nack: "no such filter", listeners: [{port: 443, ready: false, reason: refused}]}
+    - {pod: green-proxy-2}
+- metadata: {name: another, namespace: clusters}
+  spec: {infraRef: {name: green}, networkConfig: {serverIP: 192.0.2.4}}
+- metadata: {name: others, namespace: clusters}
+  spec: {infraRef: {name: blue}, networkConfig: {serverIP: 192.0.2.4}}
+- metadata: {name: elsewhere, namespace: other}
+  spec: {infraRef: {name: green}, networkConfig: {serverIP: 192.0.2.4}}
+`
+
+const machines = `
+- metadata: {name: green-dns-0, namespace: clusters, labels: &dns {hostedcluster.densityops.com/infra: green, app.kubernetes.io/component: dns}}
+  status: {phase: Pending, conditions: [{type: PodScheduled, status: "False", message: no node has the VLAN}]}
+- metadata: {name: green-dhcp-1, namespace: clusters, labels: &dhcp {hostedcluster.densityops.com/infra: green, app.kubernetes.io/component: dhcp}}
+  spec: {nodeName: b}
+  status: {phase: Running, conditions: [{type: Ready, status: "True"}]}
+- metadata: {name: green-dhcp-0, namespace: clusters, deletionTimestamp: "2026-01-02T03:04:05Z", labels: *dhcp}
+  spec: {nodeName: a}
+  status: {phase: Running, conditions: [{type: Ready, status: "True"}]}
+- metadata: {name: green-dns-1, namespace: clusters, labels: *dns}
+  spec: {nodeName: a}
+  status: {phase: Running, containerStatuses: [{name: coredns, state: {terminated: {exitCode: 2}}}]}
+- {metadata: {name: theirs, namespace: other, labels: *dns}}
+`
+
+func TestEverythingIsTold(t *testing.T) {
+	infra := decode[v1alpha1.Infra](t, troubled)
+	servers, pods := decode[[]*v1alpha1.ProxyServer](t, proxies), decode[[]corev1.Pod](t, machines)
+	report := Make(Objects{Infra: &infra, Serves: &model.Ref{Kind: "HostedCluster", Namespace: "clusters", Name: "green"}, Pods: pods, ProxyServers: servers})
+	var b strings.Builder
+	if err := Describe(&b, report); err != nil {
+		t.Fatal(err)
+	}
+	b.WriteString("\n")
+	if err := Table(&b, []*Report{report}, Columns{Namespace: true, Wide: true}); err != nil {
+		t.Fatal(err)
+	}
+	golden.Check(t, "testdata/troubled.golden", b.String())
+}
+
+func TestReadyIsAboutThePresentSpec(t *testing.T) {
+	const ready = "{type: Ready, status: \"True\", reason: Ready, message: '', lastTransitionTime: null}"
+	for _, tc := range []struct {
+		name, status string
+		want         metav1.ConditionStatus
+		dns          metav1.ConditionStatus
+	}{
+		{"it is", "{observedGeneration: 2, componentStatus: {dnsReady: true, dhcpReady: false, proxyReady: false}, conditions: [" + ready + "]}", metav1.ConditionTrue, metav1.ConditionTrue},
+		{"it was", "{observedGeneration: 1, componentStatus: {dnsReady: true, dhcpReady: false, proxyReady: false}, conditions: [" + ready + "]}", metav1.ConditionUnknown, metav1.ConditionUnknown},
+		{"there is no condition", "{observedGeneration: 2}", metav1.ConditionUnknown, metav1.ConditionUnknown},
+		{"there is no status", "{}", metav1.ConditionUnknown, metav1.ConditionUnknown},
+	} {
+		infra := decode[v1alpha1.Infra](t, "metadata: {name: a, namespace: b, generation: 2}\nspec: {networkConfig: {}, infraComponents: {dns: {}}}\nstatus: "+tc.status)
+		r := Make(Objects{Infra: &infra})
+		if r.Ready.Status != tc.want || r.Components[1].Ready != tc.dns {
+			t.Errorf("%s: Ready is %s and DNS %s", tc.name, r.Ready.Status, r.Components[1].Ready)
+		}
+	}
+}
+
+func TestApplicationsInOneWord(t *testing.T) {
+	for _, tc := range []struct {
+		spec, status, want string
+	}{
+		{"{}", "{}", "Disabled"},
+		{"{enabled: true}", "{}", "Unknown"},
+		{"{enabled: true}", "{appsIngress: {phase: Pending}}", "Pending"},
+		{"{enabled: true}", "{appsIngress: {phase: Ready, externalIP: 192.0.2.1}}", "192.0.2.1"},
+		{"{enabled: true}", "{appsIngress: {phase: Degraded, externalIPs: [192.0.2.1, 192.0.2.2]}}", "192.0.2.1,192.0.2.2(Degraded)"},
+		{"{enabled: false}", "{appsIngress: {phase: Ready, externalIP: 192.0.2.1}}", "Disabled"},
+	} {
+		infra := decode[v1alpha1.Infra](t, "metadata: {name: a, namespace: b}\nspec: {networkConfig: {}, appsIngress: "+tc.spec+"}\nstatus: "+tc.status)
+		if got := Make(Objects{Infra: &infra}).Applications.String(); got != tc.want {
+			t.Errorf("%s with %s: %q, want %q", tc.spec, tc.status, got, tc.want)
+		}
+	}
+}

@@ -1,0 +1,200 @@
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/kubectl-oooi/internal/output"
+)
+
+// Columns says which columns a table has beside the usual ones.
+type Columns struct {
+	Namespace, Wide, NoTitles bool
+}
+
+// Table writes a line for each Infra.
+func Table(w io.Writer, reports []*Report, columns Columns) error {
+	t := &output.Table{Titles: []string{"NAME", "HOSTEDCLUSTER", "DHCP", "DNS", "PROXY", "APPS", "READY", "REASON"}}
+	if columns.Wide {
+		t.Titles = append(t.Titles, "DHCP-ADDRESS", "DNS-ADDRESS", "PROXY-ADDRESS", "NETWORK", "CIDR")
+	}
+	if columns.Namespace {
+		t.Titles = append([]string{"NAMESPACE"}, t.Titles...)
+	}
+	for _, r := range reports {
+		row := []string{r.Metadata.Name, r.HostedCluster}
+		for _, c := range r.Components {
+			row = append(row, c.state())
+		}
+		row = append(row, r.Applications.String(), string(r.Ready.Status), r.Ready.Reason)
+		if columns.Wide {
+			for _, c := range r.Components {
+				row = append(row, strings.Join(c.Addresses, ","))
+			}
+			row = append(row, r.Network, strings.Join(r.CIDRs, ","))
+		}
+		if columns.Namespace {
+			row = append([]string{r.Metadata.Namespace}, row...)
+		}
+		t.Add(row...)
+	}
+	if columns.NoTitles {
+		t.Titles = nil
+	}
+	return t.Write(w)
+}
+
+func (c *Component) state() string {
+	if !c.Enabled {
+		return "Disabled"
+	}
+	return string(c.Ready)
+}
+
+// String returns the addresses, and what is to be known of them.
+func (a *Applications) String() string {
+	switch {
+	case a == nil:
+		return "Disabled"
+	case len(a.Addresses) == 0:
+		return cmp.Or(string(a.Phase), "Unknown")
+	case a.Phase == v1alpha1.AppsIngressReady:
+		return strings.Join(a.Addresses, ",")
+	default:
+		return fmt.Sprintf("%s(%s)", strings.Join(a.Addresses, ","), cmp.Or(string(a.Phase), "Unknown"))
+	}
+}
+
+// Describe writes everything about one Infra.
+func Describe(w io.Writer, r *Report) error {
+	head := &output.Table{}
+	head.Add("Name:", r.Metadata.Name)
+	head.Add("Namespace:", r.Metadata.Namespace)
+	head.Add("HostedCluster:", r.HostedCluster)
+	head.Add("Network:", r.Network+", "+strings.Join(r.CIDRs, ", "))
+	head.Add("Ready:", fmt.Sprintf("%s, %s: %s", r.Ready.Status, r.Ready.Reason, r.Ready.Message))
+	if err := head.Write(w); err != nil {
+		return err
+	}
+	for _, section := range []struct {
+		title string
+		table *output.Table
+	}{
+		{"Components", r.componentTable()}, {"Proxies", r.proxyTable()}, {"Applications", r.applicationTable()}, {"Conditions", r.conditionTable()},
+	} {
+		if len(section.table.Rows) == 0 {
+			continue
+		}
+		if _, err := fmt.Fprintf(w, "%s:\n", section.title); err != nil {
+			return fmt.Errorf("printing: %w", err)
+		}
+		section.table.Indent = "  "
+		if err := section.table.Write(w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// componentTable has a line for each pod, and one for a component that has none.
+func (r *Report) componentTable() *output.Table {
+	t := &output.Table{Titles: []string{"NAME", "READY", "ADDRESS", "POD", "NODE", "POD-READY", "REASON"}}
+	for i := range r.Components {
+		c := &r.Components[i]
+		cells := []string{c.Name, c.state(), strings.Join(c.Addresses, ",")}
+		for _, p := range c.Pods {
+			t.Add(append(cells[:3:3], p.Name, p.Node, title(p.Ready), p.Reason)...)
+		}
+		if len(c.Pods) == 0 {
+			t.Add(append(cells, "", "", "", "")...)
+		}
+	}
+	return t
+}
+
+// proxyTable has a line for each replica, and one for a ProxyServer of which none has said
+// anything.
+func (r *Report) proxyTable() *output.Table {
+	t := &output.Table{Titles: []string{"PROXYSERVER", "REPLICA", "GENERATION", "CONFIGURATION", "LISTENERS"}}
+	for _, p := range r.ProxyServers {
+		for i := range p.Replicas {
+			replica := &p.Replicas[i]
+			generation := fmt.Sprintf("%d of %d", replica.ObservedGeneration, p.Generation)
+			t.Add(p.Name, replica.Pod, generation, configuration(replica), listeners(replica))
+		}
+		if len(p.Replicas) == 0 {
+			t.Add(p.Name, "", "", "", "")
+		}
+	}
+	return t
+}
+
+func configuration(r *v1alpha1.ReplicaStatus) string {
+	switch {
+	case r.NACK != "":
+		return fmt.Sprintf("%s refused: %s", r.Version, r.NACK)
+	case r.Version == "":
+		return "not sent"
+	case r.Version != r.Acknowledged:
+		return r.Version + " not acknowledged"
+	default:
+		return r.Version + " acknowledged"
+	}
+}
+
+func listeners(r *v1alpha1.ReplicaStatus) string {
+	var good, bad []string
+	for _, l := range r.Listeners {
+		if port := strconv.Itoa(int(l.Port)); l.Ready {
+			good = append(good, port)
+		} else {
+			bad = append(bad, strings.TrimSuffix(port+" not ready: "+l.Reason, ": "))
+		}
+	}
+	if len(good) > 0 {
+		bad = append([]string{strings.Join(good, ",") + " ready"}, bad...)
+	}
+	return strings.Join(bad, "; ")
+}
+
+func (r *Report) applicationTable() *output.Table {
+	t := &output.Table{}
+	a := r.Applications
+	if a == nil {
+		return t
+	}
+	t.Add("Phase:", cmp.Or(string(a.Phase), "Unknown"))
+	t.Add("Addresses:", strings.Join(a.Addresses, ", "))
+	t.Add("Service:", a.Service)
+	if a.Reason != "" || a.Message != "" {
+		t.Add("Reason:", fmt.Sprintf("%s: %s", a.Reason, a.Message))
+	}
+	if a.LastSync != nil {
+		t.Add("Last read:", a.LastSync.UTC().Format("2006-01-02T15:04:05Z"))
+	}
+	return t
+}
+
+func (r *Report) conditionTable() *output.Table {
+	t := &output.Table{Titles: []string{"TYPE", "STATUS", "REASON", "MESSAGE"}}
+	for _, c := range r.Conditions {
+		t.Add(c.Type, string(c.Status), c.Reason, c.Message)
+	}
+	for _, p := range r.ProxyServers {
+		for _, c := range p.Conditions {
+			t.Add("proxyserver/"+p.Name+" "+c.Type, string(c.Status), c.Reason, c.Message)
+		}
+	}
+	return t
+}
+
+func title(b bool) string {
+	if b {
+		return "True"
+	}
+	return "False"
+}
