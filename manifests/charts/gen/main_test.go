@@ -1,0 +1,279 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"text/template"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	manifests = "../.."
+	folder    = "../oooi"
+)
+
+// TestGenerated fails while the chart is not what its sources say.
+func TestGenerated(t *testing.T) {
+	files, err := chart(manifests)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range files {
+		got, err := os.ReadFile(filepath.Join(folder, name))
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s is stale: make generate (%v)\n%s", name, err, cmp.Diff(string(want), string(got)))
+		}
+	}
+	for _, generated := range []string{"crds", "templates"} {
+		entries, err := os.ReadDir(filepath.Join(folder, generated))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if files[generated+"/"+e.Name()] == nil {
+				t.Errorf("%s/%s is generated from nothing any more: make generate", generated, e.Name())
+			}
+		}
+	}
+}
+
+// objects are by kind and name.
+type objects map[string]map[string]any
+
+func (o objects) add(t *testing.T, text []byte) {
+	t.Helper()
+	for _, document := range regexp.MustCompile(`(?m)^---$`).Split(string(text), -1) {
+		var object map[string]any
+		if err := yaml.UnmarshalStrict([]byte(document), &object); err != nil {
+			t.Fatalf("%v in\n%s", err, document)
+		}
+		if object == nil {
+			continue // nothing but comments
+		}
+		meta, _ := object["metadata"].(map[string]any)
+		key, _ := object["kind"].(string)
+		for _, part := range []string{"namespace", "name"} {
+			if s, ok := meta[part].(string); ok {
+				key += " " + s
+			}
+		}
+		if o[key] != nil {
+			t.Errorf("%s is there twice", key)
+		}
+		o[key] = object
+	}
+}
+
+// render does what 'helm template --include-crds' does with templates as plain as ours: Helm, too,
+// has Go's text/template, values as JSON has them, and encoding/json behind toJson. As a library it
+// takes minutes to build.
+func render(t *testing.T, changes map[string]any) objects {
+	t.Helper()
+	values := defaults(t)
+	for key, value := range changes {
+		if inner, ok := value.(map[string]any); ok && len(inner) > 0 && key != "nodeSelector" {
+			known, _ := values[key].(map[string]any)
+			maps.Copy(known, inner)
+			continue
+		}
+		values[key] = value
+	}
+	all := objects{}
+	for _, pattern := range []string{"crds/*", "templates/*"} {
+		paths, err := filepath.Glob(filepath.Join(folder, pattern))
+		if err != nil || len(paths) == 0 {
+			t.Fatalf("%s: %v", pattern, err)
+		}
+		for _, path := range paths {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasPrefix(pattern, "templates") {
+				parsed, err := template.New(path).Option("missingkey=zero").Funcs(template.FuncMap{"toJson": toJSON}).Parse(string(text))
+				if err != nil {
+					t.Fatal(err)
+				}
+				var out bytes.Buffer
+				if err := parsed.Execute(&out, map[string]any{"Values": values}); err != nil {
+					t.Fatal(err)
+				}
+				text = out.Bytes()
+			}
+			all.add(t, text)
+		}
+	}
+	return all
+}
+
+func toJSON(v any) (string, error) {
+	text, err := json.Marshal(v)
+	return string(text), err
+}
+
+func defaults(t *testing.T) map[string]any {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(folder, "values.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values map[string]any
+	if err := yaml.UnmarshalStrict(text, &values); err != nil {
+		t.Fatal(err)
+	}
+	return values
+}
+
+// base is what kustomize makes of manifests/base.
+func base(t *testing.T) objects {
+	t.Helper()
+	built, err := build(filepath.Join(manifests, "base"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := objects{}
+	for _, r := range built {
+		text, err := r.AsYAML()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.add(t, text)
+	}
+	return all
+}
+
+func TestDefaultsAreTheBase(t *testing.T) {
+	if diff := cmp.Diff(base(t), render(t, nil)); diff != "" {
+		t.Errorf("the chart renders something else than kustomize (-kustomize +chart):\n%s", diff)
+	}
+}
+
+const deploymentKey = "Deployment oooi-system oooi-control"
+
+// TestValues changes each value, and sees that it alone has changed.
+func TestValues(t *testing.T) {
+	monitors := []string{"PodMonitor oooi-system oooi-daemons", "PodMonitor oooi-system oooi-dns", "PodMonitor oooi-system oooi-envoy"}
+	on := func(change func(spec, pod, container map[string]any)) func(objects) {
+		return func(all objects) {
+			spec, _ := all[deploymentKey]["spec"].(map[string]any)
+			pod, container := podOf(spec)
+			change(spec, pod, container)
+		}
+	}
+	quoted := map[string]any{"memory": "1Gi # not a comment", "cpu": "'"}
+	for name, tt := range map[string]struct {
+		values map[string]any
+		change func(objects)
+	}{
+		"image": {map[string]any{"image": "registry.example.com:5000/oooi@sha256:00"}, on(func(_, _, c map[string]any) {
+			c["image"] = "registry.example.com:5000/oooi@sha256:00"
+		})},
+		"replicas":     {map[string]any{"replicas": float64(3)}, on(func(s, _, _ map[string]any) { s["replicas"] = float64(3) })},
+		"resources":    {map[string]any{"resources": map[string]any{"limits": quoted}}, nil},
+		"nodeSelector": {map[string]any{"nodeSelector": map[string]any{"a/b": "true"}}, on(func(_, p, _ map[string]any) { p["nodeSelector"] = map[string]any{"a/b": "true"} })},
+		"tolerations": {map[string]any{"tolerations": []any{map[string]any{"operator": "Exists"}}}, on(func(_, p, _ map[string]any) {
+			p["tolerations"] = []any{map[string]any{"operator": "Exists"}}
+		})},
+		"namespace": {map[string]any{"namespace": map[string]any{"create": false}}, func(all objects) { delete(all, "Namespace oooi-system") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want := base(t)
+			if tt.change == nil { // resources: Helm merges maps
+				tt.change = on(func(_, _, c map[string]any) {
+					r, _ := c["resources"].(map[string]any)
+					r["limits"] = quoted
+				})
+			}
+			tt.change(want)
+			if diff := cmp.Diff(want, render(t, tt.values)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	t.Run("podMonitor", func(t *testing.T) {
+		got, want := render(t, map[string]any{"podMonitor": map[string]any{"enabled": true}}), base(t)
+		for _, m := range monitors {
+			if got[m] == nil {
+				t.Errorf("no %s in %q", m, slices.Sorted(maps.Keys(got)))
+			}
+			delete(got, m)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// TestSchema reads values.schema.json as the API server does those of CRDs.
+func TestSchema(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(folder, "values.schema.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = bytes.Replace(text, []byte(`"$schema": "http://json-schema.org/draft-07/schema#",`), nil, 1)
+	var v1 apiextensionsv1.JSONSchemaProps
+	var internal apiextensions.JSONSchemaProps
+	if err := yaml.UnmarshalStrict(text, &v1); err != nil {
+		t.Fatal(err)
+	}
+	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(&v1, &internal, nil); err != nil {
+		t.Fatal(err)
+	}
+	validator, _, err := validation.NewSchemaValidator(&internal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := defaults(t)
+	if result := validator.Validate(values); !result.IsValid() {
+		t.Errorf("the defaults are refused: %v", result.Errors)
+	}
+	for key := range values {
+		if _, ok := v1.Properties[key]; !ok {
+			t.Errorf("the schema does not know %s", key)
+		}
+	}
+	for key, wrong := range map[string]any{
+		"image": "", "replicas": 1.5, "resources": map[string]any{"request": map[string]any{}}, "nodeSelector": map[string]any{"a": true},
+		"tolerations": map[string]any{}, "namespace": map[string]any{"name": "x"}, "podMonitor": map[string]any{"enabled": "yes"}, "replicaCount": float64(2),
+	} {
+		changed := defaults(t)
+		changed[key] = wrong
+		if validator.Validate(changed).IsValid() {
+			t.Errorf("%s: %v is taken", key, wrong)
+		}
+	}
+}
+
+// TestREADME holds the table of values against values.yaml.
+func TestREADME(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(folder, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, value := range defaults(t) {
+		names := []string{key}
+		if inner, ok := value.(map[string]any); ok && (key == "namespace" || key == "podMonitor") {
+			names = nil
+			for name := range inner {
+				names = append(names, key+"."+name)
+			}
+		}
+		for _, name := range names {
+			if !strings.Contains(string(text), "`"+name+"`") {
+				t.Errorf("the README says nothing of %s", name)
+			}
+		}
+	}
+}
