@@ -16,8 +16,10 @@ LDFLAGS := -s -w -X github.com/coredns/coredns/coremain.GitCommit=oooi-$(VERSION
 DEMO_PACKAGES := bind9-dnsutils:dig curl:curl iproute2:ip isc-dhcp-client:/usr/sbin/dhclient
 TEST_PACKAGES := gcc:gcc libc6-dev:/usr/include/stdlib.h busybox-static:busybox dhcpcd-base:/usr/sbin/dhcpcd \
 	dnsperf:dnsperf haproxy:/usr/sbin/haproxy kea-admin:/usr/sbin/perfdhcp kea-dhcp4-server:/usr/sbin/kea-dhcp4 dnsmasq-base:/usr/sbin/dnsmasq \
-	buildah:buildah ca-certificates:/etc/ssl/certs/ca-certificates.crt containerd:containerd runc:/usr/sbin/runc \
-	containernetworking-plugins:/usr/lib/cni/bridge nftables:/usr/sbin/nft systemd:/lib/systemd/systemd-networkd openssl:openssl
+	systemd:/lib/systemd/systemd-networkd
+# What a node of a cluster takes, for make e2e.
+NODE_PACKAGES := buildah:buildah ca-certificates:/etc/ssl/certs/ca-certificates.crt containerd:containerd runc:/usr/sbin/runc \
+	containernetworking-plugins:/usr/lib/cni/bridge nftables:/usr/sbin/nft openssl:openssl
 
 .PHONY: help
 help: ## Show this help
@@ -91,13 +93,13 @@ image: ## Build the container image (IMAGE, IMAGE_ARCHS, IMAGE_TOOL)
 ifeq ($(notdir $(IMAGE_TOOL)),docker)
 	docker buildx build --platform $(IMAGE_PLATFORMS) --tag $(IMAGE) --file manifests/Containerfile bin/image
 else
-	@$(IMAGE_TOOL) manifest rm $(IMAGE) >/dev/null 2>&1 || true # an earlier build's, to which this one would be added
+	if $(IMAGE_TOOL) manifest exists $(IMAGE); then $(IMAGE_TOOL) manifest rm $(IMAGE); fi # an earlier build's, to which this one would be added
 	$(IMAGE_TOOL) build --platform $(IMAGE_PLATFORMS) --manifest $(IMAGE) --file manifests/Containerfile bin/image
 endif
 
 .PHONY: e2e
-e2e: deps lab ## Test what we ship in Pods on a real node (as root)
-	$(GO) test $(TESTFLAGS) ./test/e2e
+e2e: e2e-deps lab ## Test setup and what it deploys on a real node (as root; not part of make test)
+	$(GO) test $(TESTFLAGS) -tags e2e ./test/e2e
 
 .PHONY: lab
 lab: ## Build control planes and MetalLB, and fetch Envoy, for tests and demo (minutes, once)
@@ -134,6 +136,10 @@ demo-deps: ## Install the Debian packages that the demo needs (as root), or name
 .PHONY: deps
 deps: ## Install those that tests and benchmark need as well (as root), or name them
 	@$(call install,$(DEMO_PACKAGES) $(TEST_PACKAGES))
+
+.PHONY: e2e-deps
+e2e-deps: ## Install those that a node of a cluster needs, too (as root), or name them
+	@$(call install,$(DEMO_PACKAGES) $(TEST_PACKAGES) $(NODE_PACKAGES))
 
 .PHONY: clean
 clean: ## Remove everything that was built

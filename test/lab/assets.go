@@ -13,6 +13,7 @@ const (
 	etcd              = "etcd"
 	apiServer         = "kube-apiserver"
 	controllerManager = "kube-controller-manager"
+	scheduler         = "kube-scheduler"
 )
 
 // Logf reports progress, one line a call. The zero value writes to standard
@@ -70,6 +71,14 @@ func missingIn(dir string, components []string) (string, error) {
 		}
 	}
 	return "", nil
+}
+
+// commandLine is what Command runs, where argv[0] cannot say which component it is.
+func (a Assets) commandLine(component string, args ...string) []string {
+	if a.multicall != "" {
+		return append([]string{a.multicall, component}, args...)
+	}
+	return append([]string{filepath.Join(a.dir, component)}, args...)
 }
 
 // Command returns the command that runs a component with args.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"os"
 	"os/exec"
 	"path/filepath"
 )
@@ -11,16 +12,21 @@ import (
 // BuildBinary builds a main package of this repository, such as ./xdsd, to a path. Tests
 // with the race detector get a binary with the race detector.
 func BuildBinary(ctx context.Context, path, pkg string) error {
-	root, err := Root()
-	if err != nil {
-		return err
-	}
 	args := []string{"build", "-o", path}
 	if raceDetector {
 		args = append(args, "-race")
 	}
-	build := exec.CommandContext(ctx, "go", append(args, pkg)...)
+	return goCommand(ctx, nil, append(args, pkg)...)
+}
+
+func goCommand(ctx context.Context, env []string, args ...string) error {
+	root, err := Root()
+	if err != nil {
+		return err
+	}
+	build := exec.CommandContext(ctx, "go", args...)
 	build.Dir = root
+	build.Env = append(os.Environ(), env...)
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", build, err, out)
 	}

@@ -100,6 +100,7 @@ func (cp *ControlPlane) startAPIServer() (err error) {
 		"--profiling=false",
 		"--kubelet-client-certificate=" + cp.path("admin.crt"),
 		"--kubelet-client-key=" + cp.path("admin.key"),
+		"--kubelet-preferred-address-types=InternalIP", // nobody knows nodes by name
 	}
 	if !cp.config.ControllerManager {
 		// It would refuse Pods for want of ServiceAccounts that nobody makes.
@@ -131,6 +132,20 @@ func (cp *ControlPlane) startControllerManager() error {
 		// All but those for nodes in clouds.
 		"--controllers=*,-nodeipam,-node-route-controller,-service-lb-controller,-cloud-node-lifecycle-controller",
 	)
+	return err
+}
+
+func (cp *ControlPlane) startScheduler() error {
+	const user = "system:kube-scheduler"
+	pair, err := cp.ca.client(user)
+	if err != nil {
+		return err
+	}
+	kubeconfig := cp.path("scheduler.kubeconfig")
+	if err := cp.writeKubeconfig(kubeconfig, user, pair); err != nil {
+		return err
+	}
+	cp.scheduler, err = cp.launch(scheduler, "--kubeconfig="+kubeconfig, "--secure-port=0", "--leader-elect=false")
 	return err
 }
 

@@ -34,6 +34,8 @@ type Config struct {
 	// ServiceAccount gets made (and Pods need none), a deleted namespace stays,
 	// and nothing collects garbage or fills EndpointSlices.
 	ControllerManager bool
+	// Scheduler starts kube-scheduler as well, which gives Pods a Node (StartNode).
+	Scheduler bool
 	// Address is where the API server listens, 127.0.0.1 by default.
 	Address string
 	// ServerNames are further host names and IP addresses that the API
@@ -71,9 +73,9 @@ type ControlPlane struct {
 	launcher *launcher
 	clients  clients
 
-	mu                                          sync.Mutex // guards what follows
-	etcd, apiServer, controllerManager, metallb *process
-	stopped                                     bool
+	mu                                                     sync.Mutex // guards what follows
+	etcd, apiServer, controllerManager, scheduler, metallb *process
+	stopped                                                bool
 }
 
 // ports are where a control plane listens. They stay when a process restarts.
@@ -99,6 +101,9 @@ func start(ctx context.Context, config Config) (*ControlPlane, error) {
 	components := []string{etcd, apiServer}
 	if config.ControllerManager {
 		components = append(components, controllerManager)
+	}
+	if config.Scheduler {
+		components = append(components, scheduler)
 	}
 	assets, err := FindAssets(ctx, config.Logf, components...)
 	if err != nil {
@@ -130,13 +135,15 @@ func (cp *ControlPlane) up(ctx context.Context) error {
 	if err := cp.waitForPath(ctx, "the default namespace", "/api/v1/namespaces/default"); err != nil {
 		return err
 	}
-	if !cp.config.ControllerManager {
-		return nil
-	}
 	cp.mu.Lock()
-	err = cp.startControllerManager()
+	if cp.config.Scheduler {
+		err = cp.startScheduler()
+	}
+	if cp.config.ControllerManager && err == nil {
+		err = cp.startControllerManager()
+	}
 	cp.mu.Unlock()
-	if err != nil {
+	if err != nil || !cp.config.ControllerManager {
 		return err
 	}
 	return cp.waitForPath(ctx, "the controller manager to make the default service account", "/api/v1/namespaces/default/serviceaccounts/default")
@@ -199,7 +206,7 @@ func (cp *ControlPlane) Stop() error {
 	}
 	cp.stopped = true
 	// kill -9: there is nothing to save, and graceful ends take many seconds.
-	err := errors.Join(cp.metallb.kill(), cp.controllerManager.kill(), cp.apiServer.kill(), cp.etcd.kill())
+	err := errors.Join(cp.metallb.kill(), cp.scheduler.kill(), cp.controllerManager.kill(), cp.apiServer.kill(), cp.etcd.kill())
 	cp.launcher.close()
 	cp.clients.close()
 	cp.ports.reserved.Release()
@@ -228,10 +235,20 @@ func (cp *ControlPlane) ServerURL() string {
 func (cp *ControlPlane) Logs() string {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
+	return logTails(cp.config.Name, cp.processes())
+}
+
+// processes needs cp.mu held. Those that were not started are nil.
+func (cp *ControlPlane) processes() []*process {
+	return []*process{cp.etcd, cp.apiServer, cp.controllerManager, cp.scheduler, cp.metallb}
+}
+
+// logTails returns the last lines that each process has logged.
+func logTails(owner string, processes []*process) string {
 	var b strings.Builder
-	for _, p := range []*process{cp.etcd, cp.apiServer, cp.controllerManager, cp.metallb} {
+	for _, p := range processes {
 		if p != nil {
-			fmt.Fprintf(&b, "== %s of %s\n%s\n", p.name, cp.config.Name, p.logTail())
+			fmt.Fprintf(&b, "== %s of %s\n%s\n", p.name, owner, p.logTail())
 		}
 	}
 	return b.String()

@@ -9,6 +9,9 @@
 //	err = cp.InstallCRDs(ctx, lab.HyperShift, lab.Oooi)
 //	err = cp.ApplyYAML(ctx, manifests)
 //
+// [StartNode] adds a real node to a control plane, and [NewMachine] machines on
+// its VLANs. These do need root, a container runtime and a [Network].
+//
 // A test has [New], and a package whose tests share control planes has
 // [Shared] and [Main].
 //

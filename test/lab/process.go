@@ -27,9 +27,12 @@ func newLauncher() *launcher {
 	return l
 }
 
-// launch starts a command that dies with us.
+// launch starts a command that dies with us. Attributes that it has already are for the
+// caller to answer for.
 func (l *launcher) launch(cmd *exec.Cmd) error {
-	cmd.SysProcAttr = dieWithParent()
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = dieWithParent()
+	}
 	started := make(chan error, 1)
 	l.jobs <- func() { started <- cmd.Start() }
 	return <-started

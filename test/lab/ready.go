@@ -29,6 +29,12 @@ func (cp *ControlPlane) waitForPath(ctx context.Context, what, path string) erro
 // await tries until it succeeds. It gives up when a process that should run has
 // ended, or when the time is over.
 func (cp *ControlPlane) await(ctx context.Context, what string, try func(context.Context) error) error {
+	return await(ctx, what, cp.dead, cp.Logs, try)
+}
+
+// await is the method, for the owner of other processes: dead describes the first that has
+// ended, and logs what they have logged.
+func await(ctx context.Context, what string, dead func() error, logs func() string, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	var last error // that says more than that the time is over
@@ -38,7 +44,7 @@ func (cp *ControlPlane) await(ctx context.Context, what string, try func(context
 			last = err
 		}
 		// Also on success: the answer may come from whoever has our port.
-		if dead := cp.dead(); dead != nil {
+		if dead := dead(); dead != nil {
 			return fmt.Errorf("waiting for %s: %w", what, dead)
 		}
 		if err == nil {
@@ -46,7 +52,7 @@ func (cp *ControlPlane) await(ctx context.Context, what string, try func(context
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for %s: %w; last: %w\n%s", what, ctx.Err(), last, cp.Logs())
+			return fmt.Errorf("waiting for %s: %w; last: %w\n%s", what, ctx.Err(), last, logs())
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
@@ -56,15 +62,19 @@ func (cp *ControlPlane) await(ctx context.Context, what string, try func(context
 func (cp *ControlPlane) dead() error {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
-	for _, p := range []*process{cp.etcd, cp.apiServer, cp.controllerManager, cp.metallb} {
-		if p == nil || p.running() {
-			continue
+	err := firstDead(cp.processes())
+	if err != nil && strings.Contains(err.Error(), "address already in use") {
+		err = fmt.Errorf("%w: %w", errPortTaken, err)
+	}
+	return err
+}
+
+// firstDead describes the first process that has ended.
+func firstDead(processes []*process) error {
+	for _, p := range processes {
+		if p != nil && !p.running() {
+			return p.failure()
 		}
-		err := p.failure()
-		if strings.Contains(err.Error(), "address already in use") {
-			err = fmt.Errorf("%w: %w", errPortTaken, err)
-		}
-		return err
 	}
 	return nil
 }

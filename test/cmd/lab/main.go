@@ -1,6 +1,6 @@
 // Command lab prepares the test lab, so that the tests need not:
 //
-//	go run ./test/cmd/lab build       builds the binaries of the control plane and of MetalLB, and fetches Envoy
+//	go run ./test/cmd/lab build       builds the binaries of the control plane, of MetalLB and of Multus, and fetches Envoy
 //	go run ./test/cmd/lab crds DIR    writes the CRDs of other projects to DIR
 package main
 
@@ -38,7 +38,7 @@ func run(ctx context.Context, args []string) error {
 }
 
 func build(ctx context.Context) error {
-	for _, build := range []func(context.Context, lab.Logf) (string, error){lab.Build, lab.BuildMetalLB, lab.InstallEnvoy} {
+	for _, build := range []func(context.Context, lab.Logf) (string, error){lab.Build, lab.BuildMetalLB, lab.BuildMultus, lab.InstallEnvoy} {
 		path, err := build(ctx, nil)
 		if err != nil {
 			return err

@@ -1,0 +1,101 @@
+//go:build e2e
+
+// Package e2e_test runs what this project ships in Pods, on a real node.
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+
+	"github.com/densityops/oooi/test/lab"
+)
+
+// vlan is the bridge of the VLAN that the node and the machines are on.
+const vlan = "vlan50"
+
+// tools are what the tests use beside a node: for images and on machines.
+var tools = []string{"busybox", "curl", "dig", "dhclient", "ldd"}
+
+// network has the API server's address.
+var network = lab.Network{Ranges: []string{"192.0.2.0/24"}, Prepare: prepare}
+
+var management = lab.Shared{
+	Config: lab.Config{Name: "management", Address: "192.0.2.1", ControllerManager: true, Scheduler: true},
+}
+
+// node is a node of the management cluster, which the tests share.
+var node struct {
+	sync.Once
+	*lab.Node
+
+	err error
+}
+
+func TestMain(m *testing.M) {
+	code := network.Main(m, &management)
+	if node.Node != nil {
+		if err := node.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	if code != 0 {
+		os.Exit(code)
+	}
+}
+
+// prepare builds the images, and whatever else there is no way to get later.
+func prepare() error {
+	if len(lab.NodeMissing(tools...)) > 0 {
+		return nil // each test says so
+	}
+	ctx := context.Background()
+	return errors.Join(lab.PrepareNode(ctx, nil), buildImages(ctx))
+}
+
+// sources are what these tests test, which they do not import.
+var sources = sync.OnceValue(func() error {
+	return lab.LookAt("api", "internal", "xdsd", "plugins", "corednsbuild", "coredhcpbuild", "manifests", "test/multus", "test/controlplane")
+})
+
+// cluster returns the management cluster, with a node that has all images.
+func cluster(t *testing.T) *lab.ControlPlane {
+	t.Helper()
+	lab.NeedNode(t, tools...)
+	network.Need(t)
+	if err := sources(); err != nil {
+		t.Fatal(err)
+	}
+	cp := management.Get(t)
+	node.Do(func() { node.Node, node.err = startNode(t.Context(), cp) })
+	if node.err != nil {
+		t.Fatal(node.err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(node.Logs())
+		}
+	})
+	return cp
+}
+
+func startNode(ctx context.Context, cp *lab.ControlPlane) (*lab.Node, error) {
+	n, err := lab.StartNode(ctx, cp, lab.NodeConfig{Bridges: []string{vlan}})
+	if err != nil {
+		return nil, err
+	}
+	for _, image := range []string{oooiImage, envoyImage, toolsImage} {
+		archive, err := lab.ImageArchive(image)
+		if err == nil {
+			err = n.ImportImage(ctx, archive)
+		}
+		if err != nil {
+			return nil, errors.Join(err, n.Stop())
+		}
+	}
+	return n, nil
+}

@@ -1,0 +1,160 @@
+//go:build e2e
+
+package e2e_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/densityops/oooi/test/lab"
+)
+
+// deadline is for everything that ought to happen within some seconds.
+const deadline = 90 * time.Second
+
+func kube(t *testing.T, cp *lab.ControlPlane) *kubernetes.Clientset {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(cp.RESTConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+func apply(t *testing.T, cp *lab.ControlPlane, yaml string, args ...any) {
+	t.Helper()
+	if err := cp.ApplyYAML(t.Context(), fmt.Appendf(nil, yaml, args...)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// restricted makes a namespace for one test, in which Pods have the rights that
+// Pod Security calls restricted, and no more.
+func restricted(t *testing.T, cp *lab.ControlPlane) string {
+	t.Helper()
+	namespace := cp.Namespace(t)
+	apply(t, cp, "{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {pod-security.kubernetes.io/enforce: restricted}}}", namespace)
+	return namespace
+}
+
+// await waits until a function finds nothing amiss.
+func await(t *testing.T, what string, amiss func() string) {
+	t.Helper()
+	for end := time.Now().Add(deadline); ; time.Sleep(50 * time.Millisecond) {
+		why := amiss()
+		if why == "" {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("waiting for %s: %s", what, why)
+		}
+	}
+}
+
+// readyPod waits for the one Pod of a label to be ready.
+func readyPod(t *testing.T, cp *lab.ControlPlane, namespace, label string) (pod corev1.Pod) {
+	t.Helper()
+	client := kube(t, cp)
+	await(t, "a Pod "+label+" to be ready", func() string {
+		pods, err := client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: label})
+		if err != nil {
+			return err.Error()
+		}
+		if len(pods.Items) != 1 {
+			return fmt.Sprintf("there are %d; %s", len(pods.Items), events(t, client, namespace))
+		}
+		pod = pods.Items[0]
+		for _, c := range pod.Status.Conditions {
+			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+				return ""
+			}
+		}
+		return state(&pod) + events(t, client, namespace)
+	})
+	return pod
+}
+
+// state is what the containers of a Pod do.
+func state(pod *corev1.Pod) string {
+	s := fmt.Sprintf("Pod %s is %s", pod.Name, pod.Status.Phase)
+	for _, c := range pod.Status.ContainerStatuses {
+		s += fmt.Sprintf("; container %s is %s", c.Name, c.State.String())
+	}
+	return s + "\n"
+}
+
+func getPod(t *testing.T, cp *lab.ControlPlane, namespace, name string) *corev1.Pod {
+	t.Helper()
+	pod, err := kube(t, cp).CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pod
+}
+
+// runPod runs one of the tools in a Pod, again until it succeeds, and returns what it says
+// then: kube-proxy takes a moment to learn of a Service.
+func runPod(t *testing.T, cp *lab.ControlPlane, namespace, name string, args ...string) string {
+	t.Helper()
+	client := kube(t, cp)
+	yes, no := true, false
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
+		Spec: corev1.PodSpec{
+			RestartPolicy:   corev1.RestartPolicyOnFailure,
+			SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: &yes, SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
+			Containers: []corev1.Container{{
+				Name: "client", Image: toolsImage, Command: append([]string{"/bin/" + args[0]}, args[1:]...),
+				SecurityContext: &corev1.SecurityContext{
+					AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes,
+					Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+				},
+			}},
+		},
+	}
+	pod, err := client.CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(t, fmt.Sprintf("a Pod to run %q", args), func() string {
+		pod = getPod(t, cp, namespace, name)
+		if pod.Status.Phase == corev1.PodSucceeded {
+			return ""
+		}
+		return state(pod) + events(t, client, namespace)
+	})
+	log, err := client.CoreV1().Pods(namespace).GetLogs(name, &corev1.PodLogOptions{}).DoRaw(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(log)
+}
+
+// events are what happened last in a namespace.
+func events(t *testing.T, client *kubernetes.Clientset, namespace string) string {
+	t.Helper()
+	list, err := client.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		return err.Error()
+	}
+	var all []string
+	for _, e := range list.Items[max(0, len(list.Items)-10):] {
+		all = append(all, e.InvolvedObject.Name+": "+e.Message)
+	}
+	return strings.Join(all, "\n")
+}
+
+func clusterIP(t *testing.T, cp *lab.ControlPlane, namespace, service string) string {
+	t.Helper()
+	s, err := kube(t, cp).CoreV1().Services(namespace).Get(t.Context(), service, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Spec.ClusterIP
+}

@@ -1,0 +1,155 @@
+package lab
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// An Image is a container image that is built from files of this machine.
+type Image struct {
+	// Name is its name with a tag, such as localhost/pause:1.
+	Name string
+	// Containerfile says how it is made. There is nothing to download images with, so it is
+	// to be FROM scratch.
+	Containerfile string
+	// Files are what a Containerfile copies, by their paths there. Everybody may run them.
+	Files map[string]string
+}
+
+// Build builds the image with Buildah unless it is there already, made of the same
+// files. ImageArchive says where it is then.
+func (i Image) Build(ctx context.Context, logf Logf) error {
+	archive, err := ImageArchive(i.Name)
+	if err != nil {
+		return err
+	}
+	sum, err := i.sum()
+	if err != nil {
+		return fmt.Errorf("building image %s: %w", i.Name, err)
+	}
+	return once(ctx, archive, sum, 10*time.Minute, logf, func(ctx context.Context) error {
+		logf.printf("building image %s", i.Name)
+		if err := i.build(ctx, archive); err != nil {
+			return fmt.Errorf("building image %s: %w", i.Name, err)
+		}
+		return nil
+	})
+}
+
+// ImageArchive returns the path of the OCI archive with an image that was built.
+func ImageArchive(name string) (string, error) {
+	dir, err := labDir()
+	return filepath.Join(dir, "image-"+strings.NewReplacer("/", "-", ":", "-").Replace(name)+".tar"), err
+}
+
+func (i Image) build(ctx context.Context, archive string) (err error) {
+	scratch, err := os.MkdirTemp(filepath.Dir(archive), "image-") // where its size fits
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+	containerfile, files := filepath.Join(scratch, "Containerfile"), filepath.Join(scratch, "files")
+	if err := os.WriteFile(containerfile, []byte(i.Containerfile), 0o600); err != nil {
+		return err
+	}
+	for to, from := range i.Files {
+		if err := install(from, filepath.Join(files, to)); err != nil {
+			return err
+		}
+	}
+	made := filepath.Join(scratch, "image.tar")
+	cmd := exec.CommandContext(ctx, "buildah", "--storage-driver=vfs", "--root="+filepath.Join(scratch, "storage"), "--runroot="+filepath.Join(scratch, "run"),
+		"bud", "--isolation=chroot", "--file="+containerfile, "--tag=oci-archive:"+made+":"+i.Name, files)
+	cmd.WaitDelay = 10 * time.Second
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%q: %w\n%s", cmd.Args, err, lastLines(string(out), 10))
+	}
+	return os.Rename(made, archive)
+}
+
+// sum identifies what the image is made of.
+func (i Image) sum() (string, error) {
+	h := sha256.New()
+	fmt.Fprintf(h, "%q\n", i.Containerfile)
+	for _, to := range slices.Sorted(maps.Keys(i.Files)) {
+		file, err := os.Open(i.Files[to])
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(h, "%q\n", to)
+		_, err = io.Copy(h, file)
+		if err := errors.Join(err, file.Close()); err != nil {
+			return "", err
+		}
+	}
+	return fmt.Sprintf("%x", h.Sum(nil)), nil
+}
+
+// install copies a file.
+func install(from, to string) error {
+	content, err := os.ReadFile(from)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(to), 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(to, content, 0o755)
+	}
+	return err
+}
+
+// BuildStatic builds a main package of this repository for an image, as the Makefile does:
+// without C, and without the race detector, which needs it. It returns the path.
+func BuildStatic(ctx context.Context, pkg string) (string, error) {
+	dir, err := labDir()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "static-"+filepath.Base(pkg))
+	return path, goCommand(ctx, []string{"CGO_ENABLED=0"}, "build", "-trimpath", "-ldflags=-s -w", "-o", path, pkg)
+}
+
+// Linked returns a program and the libraries of this machine that it is linked to, as
+// the Files of an image that has it in its folder bin.
+func Linked(ctx context.Context, program string) (map[string]string, error) {
+	path, err := exec.LookPath(program)
+	if err != nil {
+		return nil, err
+	}
+	files := map[string]string{"bin/" + filepath.Base(path): path}
+	cmd := exec.CommandContext(ctx, "ldd", path)
+	libraries, err := cmd.CombinedOutput()
+	if err != nil && !strings.Contains(string(libraries), "not a dynamic executable") {
+		return nil, fmt.Errorf("%s: %w: %s", cmd, err, libraries)
+	}
+	for word := range strings.FieldsSeq(string(libraries)) {
+		if filepath.IsAbs(word) { // the others are names and addresses
+			files[word] = word
+		}
+	}
+	return files, nil
+}
+
+// pauseImage is what keeps the namespaces of a Pod.
+const pauseImage = "localhost/pause:1"
+
+func buildPause(ctx context.Context, logf Logf) error {
+	pause, err := BuildStatic(ctx, "./test/cmd/pause")
+	if err != nil {
+		return err
+	}
+	return Image{
+		Name:          pauseImage,
+		Containerfile: "FROM scratch\nCOPY pause /\nENTRYPOINT [\"/pause\"]\n",
+		Files:         map[string]string{"pause": pause},
+	}.Build(ctx, logf)
+}

@@ -1,0 +1,97 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// boxHelper tells this test binary to be a process that makes a box and is then killed.
+const boxHelper = "LAB_TEST_BOX_HELPER"
+
+// A box has a process in a cgroup, and a mount. None of it is left, nor its folder.
+func TestBoxLeavesNothing(t *testing.T) {
+	if os.Getenv(boxHelper) != "" {
+		b := fill(t)
+		fmt.Println("box", b.dir, b.cgroup)
+		time.Sleep(time.Minute)
+		return
+	}
+	NeedNode(t)
+	t.Run("stopped", func(t *testing.T) {
+		b := fill(t)
+		if err := b.stop(); err != nil {
+			t.Error(err)
+		}
+		if err := left(b.dir, b.cgroup); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("killed", func(t *testing.T) {
+		helper := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestBoxLeavesNothing$")
+		helper.Env = append(os.Environ(), boxHelper+"=yes")
+		helper.Stderr = os.Stderr
+		stdout, err := helper.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := helper.Start(); err != nil {
+			t.Fatal(err)
+		}
+		var dir, cgroup string
+		if _, err := fmt.Fscanf(stdout, "box %s %s\n", &dir, &cgroup); err != nil {
+			t.Error(err)
+		}
+		if err := helper.Process.Kill(); err != nil {
+			t.Error(err)
+		}
+		_ = helper.Wait() // killed
+		eventually(t, func() error { return left(dir, cgroup) })
+	})
+}
+
+// fill makes a box that something runs in.
+func fill(t *testing.T) *box {
+	t.Helper()
+	b, err := newBox(t.Context(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := b.start("work", "sh", "-ec", `
+		mkdir /sys/fs/cgroup/memory/$1/deep && echo $$ >/sys/fs/cgroup/memory/$1/deep/cgroup.procs
+		mount -t tmpfs tmpfs /var/lib
+		touch /var/log/works
+		trap "" TERM INT HUP
+		sleep 1000`, "work", b.cgroup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		_, err := os.Stat(b.path("log", "works"))
+		if !p.running() {
+			t.Fatal(p.failure())
+		}
+		return err
+	})
+	return b
+}
+
+// left says what is there of a box that has ended.
+func left(dir, cgroup string) error {
+	found, err := filepath.Glob("/sys/fs/cgroup/*/" + cgroup)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		found = append(found, dir)
+	}
+	if len(found) > 0 {
+		return fmt.Errorf("left: %s", strings.Join(found, ", "))
+	}
+	return nil
+}

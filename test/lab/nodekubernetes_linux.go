@@ -1,0 +1,116 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+const (
+	kubelet   = "kubelet"
+	kubeProxy = "kube-proxy"
+)
+
+// kubeletConfig leaves the standard paths, which are the node's own. The machine's disk and
+// memory are not the kubelet's to look after.
+const kubeletConfig = `
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+authentication: {x509: {clientCAFile: /var/lib/kubelet/ca.crt}}
+address: %[1]s
+healthzPort: 0
+clusterDNS: [%[2]s]
+clusterDomain: cluster.local
+resolvConf: /var/lib/kubelet/resolv.conf
+containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
+cgroupRoot: /%[3]s
+cgroupDriver: cgroupfs
+failCgroupV1: false
+failSwapOn: false
+enforceNodeAllocatable: []
+protectKernelDefaults: true
+evictionHard: {imagefs.available: "1%%", nodefs.available: "1%%", memory.available: 100Mi}
+imageGCHighThresholdPercent: 100
+nodeStatusUpdateFrequency: 2s
+`
+
+const kubeProxyConfig = `
+apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: nftables
+clusterCIDR: 10.244.0.0/16
+hostnameOverride: %[1]s
+bindAddress: %[2]s
+healthzBindAddress: 127.0.0.1:10256
+metricsBindAddress: 127.0.0.1:10249
+clientConnection: {kubeconfig: /var/lib/kube-proxy/kubeconfig}
+conntrack: {maxPerCore: 0}
+`
+
+// startKubernetes starts kubelet and kube-proxy.
+func (n *Node) startKubernetes(ctx context.Context) error {
+	assets, err := FindAssets(ctx, n.config.Logf, kubelet, kubeProxy)
+	if err != nil {
+		return err
+	}
+	dns, err := clusterDNS(n.cp.config.ServiceCIDR)
+	if err != nil {
+		return err
+	}
+	address := n.Address().String()
+	files := map[string]string{
+		"kubelet/config.yaml":    fmt.Sprintf(kubeletConfig, address, dns, n.box.cgroup),
+		"kubelet/ca.crt":         string(n.cp.CA()),
+		"kubelet/resolv.conf":    "", // nothing of the machine's
+		"kube-proxy/config.yaml": fmt.Sprintf(kubeProxyConfig, n.config.Name, address),
+	}
+	for name, content := range files {
+		if err := n.writeFile(name, []byte(content)); err != nil {
+			return err
+		}
+	}
+	if err := n.authorize(kubelet, "system:node:"+n.config.Name, "system:nodes"); err != nil {
+		return err
+	}
+	if err := n.authorize(kubeProxy, "system:kube-proxy"); err != nil {
+		return err
+	}
+	err = n.launch(&n.kubelet, kubelet, assets.commandLine(kubelet,
+		"--config=/var/lib/kubelet/config.yaml", "--kubeconfig=/var/lib/kubelet/kubeconfig",
+		"--hostname-override="+n.config.Name, "--node-ip="+address)...)
+	if err != nil {
+		return err
+	}
+	return n.launch(&n.proxy, kubeProxy, assets.commandLine(kubeProxy, "--config=/var/lib/kube-proxy/config.yaml")...)
+}
+
+// authorize gives a component a kubeconfig file.
+func (n *Node) authorize(component, user string, groups ...string) error {
+	pair, err := n.cp.ca.client(user, groups...)
+	if err != nil {
+		return err
+	}
+	return n.cp.writeKubeconfig(n.path(component, "kubeconfig"), user, pair)
+}
+
+// clusterDNS is where kubelets tell Pods to ask: the tenth address of the Services', by custom.
+func clusterDNS(serviceCIDR string) (netip.Addr, error) {
+	first, _, _ := strings.Cut(serviceCIDR, ",")
+	prefix, err := netip.ParsePrefix(first)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("Config.ServiceCIDR: %w", err)
+	}
+	address := prefix.Masked().Addr()
+	for range 10 {
+		address = address.Next()
+	}
+	return address, nil
+}
+
+// ClusterDNS returns the address that Pods ask for names: the clusterIP to give to a
+// Service of DNS servers.
+func (n *Node) ClusterDNS() netip.Addr {
+	address, _ := clusterDNS(n.cp.config.ServiceCIDR) // it was good when the node started
+	return address
+}

@@ -1,0 +1,143 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Nodes are at a bridge in the test's own network, which is their router: to the control
+// planes, and to each other's Pods.
+const (
+	nodeBridge = "nodes"
+	router     = "100.64.0.1"
+)
+
+// nodeAddress is the node's own at the nodes' bridge.
+func nodeAddress(number int) netip.Addr {
+	return netip.AddrFrom4([4]byte{100, 64, 0, byte(10 + number)})
+}
+
+// podCIDR has the addresses of the node's Pods.
+func podCIDR(number int) string { return fmt.Sprintf("10.244.%d.0/24", number) }
+
+// insideNetworkNow reports whether this process is in a Network.
+func insideNetworkNow() bool { return os.Getenv(insideNetwork) != "" }
+
+// publish has Service kubernetes lead to the API server, which does not do so itself.
+func (cp *ControlPlane) publish(ctx context.Context) error {
+	name, protocol, port := "https", corev1.ProtocolTCP, int32(cp.ports.apiServer)
+	family := discoveryv1.AddressTypeIPv4
+	if netip.MustParseAddr(cp.config.Address).Is6() {
+		family = discoveryv1.AddressTypeIPv6
+	}
+	return cp.Apply(ctx, &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "kubernetes", Namespace: metav1.NamespaceDefault,
+			Labels: map[string]string{discoveryv1.LabelServiceName: "kubernetes"},
+		},
+		AddressType: family,
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{cp.config.Address}}},
+		Ports:       []discoveryv1.EndpointPort{{Name: &name, Protocol: &protocol, Port: &port}},
+	})
+}
+
+// connect plugs the node into the nodes' network and into its VLANs.
+func (n *Node) connect(ctx context.Context) error {
+	made, err := makeBridge(nodeBridge)
+	if err != nil {
+		return err
+	}
+	if made {
+		forward := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o600)
+		if err := errors.Join(forward, ip("address", "add", router+"/24", "dev", nodeBridge)); err != nil {
+			return fmt.Errorf("making the nodes' network: %w", err)
+		}
+	}
+	if err := n.cable(ctx, nodeBridge, "eth0"); err != nil {
+		return err
+	}
+	address := nodeAddress(n.number).String()
+	for _, args := range [][]string{
+		{"link", "set", "lo", "up"},
+		{"address", "add", address + "/24", "dev", "eth0"},
+		{"route", "add", "default", "via", router},
+	} {
+		if err := n.box.run(ctx, append([]string{"ip"}, args...)...); err != nil {
+			return err
+		}
+	}
+	if err := ip("route", "add", podCIDR(n.number), "via", address); err != nil {
+		return err
+	}
+	for _, bridge := range n.config.Bridges {
+		if err := n.join(ctx, bridge); err != nil {
+			return fmt.Errorf("joining VLAN %s: %w", bridge, err)
+		}
+	}
+	return nil
+}
+
+// join connects a VLAN's bridge on the node to the one in the test's network.
+func (n *Node) join(ctx context.Context, bridge string) error {
+	if _, err := makeBridge(bridge); err != nil {
+		return err
+	}
+	uplink := bridge + "-up"
+	if err := n.cable(ctx, bridge, uplink); err != nil {
+		return err
+	}
+	for _, args := range [][]string{
+		{"link", "add", bridge, "type", "bridge"},
+		{"link", "set", uplink, "master", bridge},
+		{"link", "set", bridge, "up"},
+	} {
+		if err := n.box.run(ctx, append([]string{"ip"}, args...)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cable connects an interface on the node to a bridge in the test's network.
+func (n *Node) cable(ctx context.Context, bridge, inside string) error {
+	outside := fmt.Sprintf("%s-n%d", bridge, n.number)
+	if err := ip("link", "add", outside, "type", "veth", "peer", "name", inside, "netns", n.box.pid()); err != nil {
+		return err
+	}
+	if err := ip("link", "set", outside, "master", bridge, "up"); err != nil {
+		return err
+	}
+	return n.box.run(ctx, "ip", "link", "set", inside, "up")
+}
+
+// disconnect takes the route away. The cables went with the node's namespace.
+func (n *Node) disconnect() error {
+	if _, err := net.InterfaceByName(nodeBridge); err != nil {
+		return nil //nolint:nilerr // it was never connected
+	}
+	return ip("route", "flush", podCIDR(n.number)) // which takes none for an answer
+}
+
+// makeBridge makes a bridge in the test's own network unless it is there.
+func makeBridge(name string) (made bool, err error) {
+	if _, err := net.InterfaceByName(name); err == nil {
+		return false, nil
+	}
+	// Frames on a bridge are no business of IP's rules.
+	for _, family := range []string{"iptables", "ip6tables", "arptables"} {
+		err := os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-"+family, []byte("0"), 0o600)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return false, fmt.Errorf("making bridge %s: %w", name, err)
+		}
+	}
+	return true, errors.Join(ip("link", "add", name, "type", "bridge"), ip("link", "set", name, "up"))
+}

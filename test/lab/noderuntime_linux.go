@@ -1,0 +1,136 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// containerdConfig leaves the standard paths, which are the node's own.
+const containerdConfig = `
+version = 2
+disabled_plugins = ["io.containerd.internal.v1.opt"] # it makes /opt/containerd
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "` + pauseImage + `"
+  netns_mounts_under_state_dir = true
+  disable_apparmor = true
+  disable_hugetlb_controller = true
+  restrict_oom_score_adj = true # we may lack the right to lower it
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "/var/lib/cni/bin"
+    conf_dir = "/var/lib/cni/net.d"
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+      SystemdCgroup = false
+`
+
+// multusConfig has Multus make eth0, and then what a Pod asks for. The Pods' network routes
+// every packet: a bridge would pass those between two Pods of a node by the rules for
+// Services. It is a delegate, since Multus 4.2.2 forgets half of a clusterNetwork before it
+// deletes a Pod's interface.
+const multusConfig = `{
+  "cniVersion": "0.3.1", "name": "multus", "type": "multus",
+  "kubeconfig": "/var/lib/cni/multus.kubeconfig",
+  "confDir": "/var/lib/cni/net.d", "binDir": "/var/lib/cni/bin", "cniDir": "/var/lib/cni/multus",
+  "delegates": [{
+    "cniVersion": "0.3.1", "name": "pods", "type": "ptp", "ipMasq": false,
+    "ipam": {"type": "host-local", "ranges": [[{"subnet": %q}]], "routes": [{"dst": "0.0.0.0/0"}]}
+  }]
+}
+`
+
+func (n *Node) startContainerd(ctx context.Context) error {
+	if err := n.setUpCNI(ctx); err != nil {
+		return err
+	}
+	if err := n.writeFile("containerd/config.toml", []byte(containerdConfig)); err != nil {
+		return err
+	}
+	if err := n.launch(&n.containerd, "containerd", "containerd", "--config=/var/lib/containerd/config.toml"); err != nil {
+		return err
+	}
+	err := n.await(ctx, "containerd to answer", func(ctx context.Context) error { return n.box.run(ctx, "ctr", "version") })
+	if err != nil {
+		return err
+	}
+	pause, err := ImageArchive(pauseImage)
+	if err != nil {
+		return err
+	}
+	return n.ImportImage(ctx, pause)
+}
+
+// setUpCNI gives the node its plugins and the configuration of the Pods' network.
+func (n *Node) setUpCNI(ctx context.Context) error {
+	multus, err := BuildMultus(ctx, n.config.Logf)
+	if err != nil {
+		return err
+	}
+	pair, err := n.cp.ca.client("multus", "system:masters")
+	if err != nil {
+		return err
+	}
+	if err := n.writeFile("cni/net.d/00-multus.conf", fmt.Appendf(nil, multusConfig, podCIDR(n.number))); err != nil {
+		return err
+	}
+	if err := n.cp.writeKubeconfig(n.path("cni/multus.kubeconfig"), "multus", pair); err != nil {
+		return err
+	}
+	if err := os.Mkdir(n.path("cni/bin"), 0o750); err != nil {
+		return fmt.Errorf("making the folder of CNI plugins: %w", err)
+	}
+	plugins := map[string]string{"multus": multus}
+	for _, name := range cniPlugins {
+		plugins[name] = filepath.Join(cniPluginDir(), name)
+	}
+	for name, path := range plugins {
+		if err := os.Symlink(path, n.path("cni/bin", name)); err != nil {
+			return fmt.Errorf("installing a CNI plugin: %w", err)
+		}
+	}
+	return nil
+}
+
+// ImportImage has the node know the images of an OCI archive, such as ImageArchive names.
+// They have to be used with imagePullPolicy IfNotPresent or Never.
+func (n *Node) ImportImage(ctx context.Context, archive string) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("importing %s to node %s: %w", archive, n.config.Name, err)
+		}
+	}()
+	file, err := os.Open(archive)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	cmd := n.box.command(ctx, "ctr", "--namespace=k8s.io", "images", "import", "--digests", "-")
+	cmd.Stdin = io.Reader(file)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// path is where we have a file of the node's /var/lib.
+func (n *Node) path(elem ...string) string {
+	return n.box.path(append([]string{"lib"}, elem...)...)
+}
+
+// writeFile writes one, and makes the folders above it.
+func (n *Node) writeFile(name string, data []byte) error {
+	path := n.path(name)
+	err := os.MkdirAll(filepath.Dir(path), 0o750)
+	if err == nil {
+		err = os.WriteFile(path, data, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("writing %s of node %s: %w", name, n.config.Name, err)
+	}
+	return nil
+}
