@@ -70,7 +70,7 @@ func describes(t *testing.T, path string, schema apiextensionsv1.JSONSchemaProps
 // crds returns the committed CRDs by kind.
 func crds(t *testing.T) map[string]*apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
-	files, err := filepath.Glob(crdDir + "/*.yaml")
+	files, err := filepath.Glob(crdDir + "/hostedcluster*.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
