@@ -6,7 +6,7 @@ SHELL := bash
 GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty)
 # One way of testing, here and in CI.
-TESTFLAGS ?= -race -timeout 20m
+TESTFLAGS ?= -race -timeout 30m
 LDFLAGS := -s -w -X github.com/coredns/coredns/coremain.GitCommit=oooi-$(VERSION)
 
 # Debian packages that are installed when missing, each with what it is there for. The demo
