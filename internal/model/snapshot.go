@@ -29,6 +29,32 @@ type Objects struct {
 	LastServices map[string]string `json:"lastServices,omitempty"`
 }
 
+// Add puts objects of any kind into the fields that hold them. Others are left out.
+func (o *Objects) Add(list ...objects.Object) {
+	for _, one := range list {
+		switch one := one.(type) {
+		case *objects.HostedCluster:
+			o.HostedClusters = append(o.HostedClusters, one)
+		case *v1alpha1.Infra:
+			o.Infras = append(o.Infras, one)
+		case *objects.Route:
+			o.Routes = append(o.Routes, one)
+		case *objects.Service:
+			o.Services = append(o.Services, one)
+		case *v1alpha1.ProxyServer:
+			o.ProxyServers = append(o.ProxyServers, one)
+		case *objects.EndpointSlice:
+			o.EndpointSlices = append(o.EndpointSlices, one)
+		case *objects.LabelledService:
+			o.Services = append(o.Services, &one.Service)
+		case *objects.AppsService:
+			o.AppsServices = append(o.AppsServices, one)
+		case *objects.Broken:
+			o.Broken = append(o.Broken, one)
+		}
+	}
+}
+
 // Options say what to make of the objects.
 type Options struct {
 	Scope Scope
@@ -77,6 +103,23 @@ type Snapshot struct {
 // ServiceIPs returns the cluster IPs of the Service "namespace/name", none when it
 // does not exist.
 func (s *Snapshot) ServiceIPs(name string) []netip.Addr { return s.services[name] }
+
+// Infra returns the Infra "namespace/name", nil where it is not in scope.
+func (s *Snapshot) Infra(name string) *Infra {
+	if i := slices.IndexFunc(s.Infras, func(i *Infra) bool { return i.Key() == name }); i >= 0 {
+		return s.Infras[i]
+	}
+	return nil
+}
+
+// ProxyServer returns the proxy of the ProxyServer "namespace/name", nil where it is not in
+// scope.
+func (s *Snapshot) ProxyServer(name string) *ProxyServer {
+	if i := slices.IndexFunc(s.ProxyServers, func(p *ProxyServer) bool { return p.Key() == name }); i >= 0 {
+		return s.ProxyServers[i]
+	}
+	return nil
+}
 
 // VLAN is one network with the Infras on it.
 type VLAN struct {

@@ -100,27 +100,6 @@ func resources(service func(*unstructured.Unstructured) objects.Object) []resour
 // collect puts objects of any kind into the fields that hold them.
 func collect(list []objects.Object) *model.Objects {
 	all := &model.Objects{}
-	for _, o := range list {
-		switch o := o.(type) {
-		case *objects.HostedCluster:
-			all.HostedClusters = append(all.HostedClusters, o)
-		case *v1alpha1.Infra:
-			all.Infras = append(all.Infras, o)
-		case *objects.Route:
-			all.Routes = append(all.Routes, o)
-		case *objects.Service:
-			all.Services = append(all.Services, o)
-		case *v1alpha1.ProxyServer:
-			all.ProxyServers = append(all.ProxyServers, o)
-		case *objects.EndpointSlice:
-			all.EndpointSlices = append(all.EndpointSlices, o)
-		case *objects.LabelledService:
-			all.Services = append(all.Services, &o.Service)
-		case *objects.AppsService:
-			all.AppsServices = append(all.AppsServices, o)
-		case *objects.Broken:
-			all.Broken = append(all.Broken, o)
-		}
-	}
+	all.Add(list...)
 	return all
 }

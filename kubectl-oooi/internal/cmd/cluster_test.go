@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,12 +13,14 @@ import (
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/test/lab"
 )
 
@@ -54,6 +55,15 @@ func newSite(t *testing.T) *site {
 		t.Fatal(err)
 	}
 	s.client = c
+	// Tests have one cluster, and the same addresses: the next is not to find this one's.
+	t.Cleanup(func() {
+		infra := &unstructured.Unstructured{}
+		infra.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("Infra"))
+		err := c.DeleteAllOf(s.cleanup(), infra, client.InNamespace(s.namespace))
+		if err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
+			t.Error(err)
+		}
+	})
 	s.apply(lab.HostedCluster{Namespace: s.namespace, Name: "demo", BaseDomain: s.namespace + ".example.com", More: "  infraID: demo-x7k2p"}.YAML() + fmt.Sprintf(`
 apiVersion: v1
 kind: Namespace
@@ -118,11 +128,8 @@ func (s *site) setup(more ...string) string {
 	if code != 0 {
 		s.Fatalf("setup ended with %d: %s", code, said)
 	}
-	// Tests have one cluster, and the same addresses.
-	return overlaps.ReplaceAllString(said, "")
+	return said
 }
-
-var overlaps = regexp.MustCompile("(?m)^Warning: VLANOverlap: .*\n")
 
 // refused runs setup, which is to say this and leave nothing behind.
 func (s *site) refused(says string, more ...string) {

@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -31,6 +32,24 @@ func TestTeardownLeavesNothing(t *testing.T) {
 	s.unchanged(before)
 	if _, said, code := s.run("teardown", "demo", "-n", s.namespace, "--yes"); code != 1 || !strings.Contains(said, "there is no Infra "+s.namespace+"/demo") {
 		t.Errorf("%d the second time: %s", code, said)
+	}
+}
+
+func TestLeasesOfAnotherInfraStay(t *testing.T) {
+	s := newSite(t)
+	s.setup()
+	lease := func(infra string) string {
+		return fmt.Sprintf(`
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata: {name: %[1]s.%[2]s.192.0.2.10, namespace: %[1]s, labels: {leasedb.densityops.com/pool: %[1]s.%[2]s}}
+spec: {holderIdentity: %[1]s/vm/default, renewTime: "2026-01-02T03:04:05.000000Z"}
+`, s.namespace, infra)
+	}
+	s.apply(lease("demo") + "---" + lease("demo.east"))
+	out, said, code := s.run("teardown", "demo", "-n", s.namespace, "--dry-run", "--leases")
+	if code != 0 || !strings.Contains(out, "Lease "+s.namespace+"/"+s.namespace+".demo.192.0.2.10\n") || strings.Contains(out, "demo.east") {
+		t.Errorf("teardown ended with %d, said %s, and would take\n%s", code, said, out)
 	}
 }
 

@@ -79,15 +79,11 @@ func (c *command) printLeases(f *leasesFlags, list []*leases.Lease, namespace, i
 	switch {
 	case !f.output.Text():
 		var about []*unstructured.Unstructured
-		report := &leases.List{TypeMeta: metav1.TypeMeta{APIVersion: output.APIVersion, Kind: "AddressLeaseList"}, Items: list}
 		for _, l := range list {
 			l.TypeMeta = metav1.TypeMeta{APIVersion: output.APIVersion, Kind: "AddressLease"}
 			about = append(about, output.Object(coordinationv1.SchemeGroupVersion.String(), "Lease", l.Metadata.Namespace, l.Metadata.Name))
 		}
-		if list == nil {
-			report.Items = []*leases.Lease{}
-		}
-		return f.output.Print(c.Out, report, about)
+		return f.output.Print(c.Out, output.ListOf("AddressLease", list), about)
 	case len(list) == 0:
 		c.nothing(namespace)
 		return nil

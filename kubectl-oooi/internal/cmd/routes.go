@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -83,10 +82,8 @@ func (c *command) runRoutes(ctx context.Context, f *routesFlags, name string) er
 
 // noProxy says why there is no proxy of a name.
 func noProxy(snapshot *model.Snapshot, namespace, name string) error {
-	for _, i := range snapshot.Infras {
-		if i.Namespace == namespace && i.Name == name {
-			return fmt.Errorf("no ProxyServer names Infra %s/%s: 'kubectl oooi setup' makes one, unless spec.infraComponents.proxy is disabled", namespace, name)
-		}
+	if snapshot.Infra(namespace+"/"+name) != nil {
+		return fmt.Errorf("no ProxyServer names Infra %s/%s: 'kubectl oooi setup' makes one, unless spec.infraComponents.proxy is disabled", namespace, name)
 	}
 	return fmt.Errorf("neither an Infra nor a ProxyServer %s/%s: 'kubectl oooi status' lists the Infras", namespace, name)
 }
@@ -94,15 +91,11 @@ func noProxy(snapshot *model.Snapshot, namespace, name string) error {
 func (c *command) printRoutes(f *routesFlags, list []*routes.Report, namespace string) error {
 	switch {
 	case !f.output.Text():
-		report := &routes.List{TypeMeta: metav1.TypeMeta{APIVersion: output.APIVersion, Kind: "ProxyRoutesList"}, Items: list}
-		if list == nil {
-			report.Items = []*routes.Report{}
-		}
 		var about []*unstructured.Unstructured
 		for _, r := range list {
 			about = append(about, output.Object(v1alpha1.SchemeGroupVersion.String(), "ProxyServer", r.Metadata.Namespace, r.Metadata.Name))
 		}
-		return f.output.Print(c.Out, report, about)
+		return f.output.Print(c.Out, output.ListOf("ProxyRoutes", list), about)
 	case len(list) == 0:
 		c.nothing(namespace)
 		return nil

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -81,7 +80,7 @@ func reportsOf(ctx context.Context, r *read.Reader, infras []*v1alpha1.Infra, na
 	for _, i := range model.Build(all, model.Options{}).Infras {
 		serves[i.Key()] = i.Serves
 	}
-	var pods []corev1.Pod
+	var pods []*corev1.Pod
 	var servers []*v1alpha1.ProxyServer
 	if whole {
 		var noPods, noServers error
@@ -102,7 +101,7 @@ func reportsOf(ctx context.Context, r *read.Reader, infras []*v1alpha1.Infra, na
 func (c *command) printStatus(f *statusFlags, reports []*status.Report, namespace, name string) error {
 	switch {
 	case !f.output.Text():
-		var report any = &status.List{TypeMeta: metav1.TypeMeta{APIVersion: output.APIVersion, Kind: "InfraStatusList"}, Items: reports}
+		var report any = output.ListOf("InfraStatus", reports)
 		if name != "" {
 			report = reports[0]
 		}

@@ -12,6 +12,8 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
 
 // Labels of the Lease objects; an annotation of the same key has what a label cannot spell.
@@ -29,9 +31,9 @@ type Lease struct {
 	metav1.TypeMeta `json:",inline"`
 
 	// Metadata names the Lease object.
-	Metadata Metadata   `json:"metadata"`
-	Infra    string     `json:"infra"`
-	Address  netip.Addr `json:"address"`
+	Metadata output.Metadata `json:"metadata"`
+	Infra    string          `json:"infra"`
+	Address  netip.Addr      `json:"address"`
 	// State is bound, released, declined, or expired.
 	State string `json:"state"`
 	// VM and Interface are the machine's; empty for another client.
@@ -47,27 +49,14 @@ type Lease struct {
 	Expires time.Time `json:"expires,omitzero"`
 }
 
-// List is several of them.
-type List struct {
-	metav1.TypeMeta `json:",inline"`
-
-	Items []*Lease `json:"items"`
-}
-
-// Metadata names an object.
-type Metadata struct {
-	Name      string `json:"name"`
-	Namespace string `json:"namespace"`
-}
-
 // Read reads a Lease object at a time. Of one that is in the pool of no Infra it returns nil.
 func Read(o *coordinationv1.Lease, now time.Time) (*Lease, error) {
-	infra, address, ok := parseName(o.Namespace, o.Name)
+	infra, address, ok := ParseName(o.Namespace, o.Name)
 	if !ok {
 		return nil, nil //nolint:nilnil // there is neither a lease nor a fault
 	}
 	l := &Lease{
-		Metadata: Metadata{Name: o.Name, Namespace: o.Namespace}, Infra: infra, Address: address, State: o.Labels[labelState],
+		Metadata: output.Metadata{Name: o.Name, Namespace: o.Namespace}, Infra: infra, Address: address, State: o.Labels[labelState],
 		MAC: strings.ReplaceAll(o.Labels[labelMAC], "-", ":"), Hostname: o.Labels[labelHostname],
 	}
 	if mac, ok := o.Annotations[labelMAC]; ok {
@@ -111,8 +100,8 @@ func (l *Lease) holder(text string) {
 	}
 }
 
-// parseName reads NAMESPACE.INFRA.ADDRESS, in which an IPv6 address has dashes and all its digits.
-func parseName(namespace, name string) (infra string, address netip.Addr, ok bool) {
+// ParseName reads the name of a Lease object, NAMESPACE.INFRA.ADDRESS, in which an IPv6 address has dashes and all its digits.
+func ParseName(namespace, name string) (infra string, address netip.Addr, ok bool) {
 	rest, ours := strings.CutPrefix(name, namespace+".")
 	labels := strings.Split(rest, ".")
 	for _, last := range []int{1, 4} {

@@ -56,22 +56,7 @@ func (r *Reader) HostedClusters(ctx context.Context, all *model.Objects) error {
 }
 
 func (r *Reader) fill(ctx context.Context, all *model.Objects, kind schema.GroupVersionKind, decode func(*unstructured.Unstructured) objects.Object, namespaces []string) error {
-	return r.everywhere(ctx, kind, namespaces, func(u *unstructured.Unstructured) {
-		switch o := decode(u).(type) {
-		case *v1alpha1.Infra:
-			all.Infras = append(all.Infras, o)
-		case *v1alpha1.ProxyServer:
-			all.ProxyServers = append(all.ProxyServers, o)
-		case *objects.HostedCluster:
-			all.HostedClusters = append(all.HostedClusters, o)
-		case *objects.Route:
-			all.Routes = append(all.Routes, o)
-		case *objects.LabelledService:
-			all.Services = append(all.Services, &o.Service)
-		case *objects.Broken:
-			all.Broken = append(all.Broken, o)
-		}
-	})
+	return r.everywhere(ctx, kind, namespaces, func(u *unstructured.Unstructured) { all.Add(decode(u)) })
 }
 
 // hostedNamespaces are those of the HostedClusters that Infras name.

@@ -45,19 +45,9 @@ type Images struct {
 	Envoy string
 }
 
-// infra is the Infra as the model knows it; nil where it does not.
-func (in *Input) infra() *model.Infra {
-	for _, i := range in.Snapshot.Infras {
-		if i.Namespace == in.Infra.Namespace && i.Name == in.Infra.Name {
-			return i
-		}
-	}
-	return nil
-}
-
 // cluster is the hosted cluster as the model knows it; nil where it does not.
 func (in *Input) cluster() *model.Cluster {
-	if i := in.infra(); i != nil {
+	if i := in.Snapshot.Infra(in.key()); i != nil {
 		return i.Cluster
 	}
 	return nil

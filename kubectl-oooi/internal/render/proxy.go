@@ -55,13 +55,18 @@ func (in *Input) proxyServer() *unstructured.Unstructured {
 	if in.ProxyServer != nil {
 		return in.ProxyServer
 	}
+	return ProxyServerOf(in.Infra)
+}
+
+// ProxyServerOf is the ProxyServer of an Infra whose author has written none.
+func ProxyServerOf(infra *v1alpha1.Infra) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
-		"infraRef":      map[string]any{"name": in.Infra.Name},
-		"networkConfig": map[string]any{"serverIP": in.Infra.Spec.InfraComponents.Proxy.ServerIP},
+		"infraRef":      map[string]any{"name": infra.Name},
+		"networkConfig": map[string]any{"serverIP": infra.Spec.InfraComponents.Proxy.ServerIP},
 	}}}
 	u.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("ProxyServer"))
-	u.SetNamespace(in.Infra.Namespace)
-	u.SetName(in.proxyServerName())
+	u.SetNamespace(infra.Namespace)
+	u.SetName(infra.Name)
 	return u
 }
 
@@ -103,11 +108,9 @@ func (in *Input) proxyPorts(server *unstructured.Unstructured) []corev1.ServiceP
 		}
 		numbers = append(numbers, http, https)
 	}
-	for _, p := range in.Snapshot.ProxyServers {
-		if p.Namespace == server.GetNamespace() && p.Name == server.GetName() {
-			for _, l := range p.Listeners {
-				numbers = append(numbers, l.Port)
-			}
+	if p := in.Snapshot.ProxyServer(server.GetNamespace() + "/" + server.GetName()); p != nil {
+		for _, l := range p.Listeners {
+			numbers = append(numbers, l.Port)
 		}
 	}
 	slices.Sort(numbers)

@@ -15,25 +15,12 @@ import (
 type Report struct {
 	metav1.TypeMeta `json:",inline"`
 
-	Metadata Metadata `json:"metadata"`
+	Metadata output.Metadata `json:"metadata"`
 	// Infra and HostedCluster are those that routes come from, "namespace/name"; empty for none.
 	Infra         string       `json:"infra,omitempty"`
 	HostedCluster string       `json:"hostedCluster,omitempty"`
 	Addresses     []netip.Addr `json:"addresses"`
 	Listeners     []Listener   `json:"listeners"`
-}
-
-// List is several of them.
-type List struct {
-	metav1.TypeMeta `json:",inline"`
-
-	Items []*Report `json:"items"`
-}
-
-// Metadata names the ProxyServer.
-type Metadata struct {
-	Name      string `json:"name"`
-	Namespace string `json:"namespace"`
 }
 
 // How connections of a listener are told apart.
@@ -101,7 +88,7 @@ func (t *Target) String() string {
 func Make(p *model.ProxyServer, objects *model.Objects) *Report {
 	r := &Report{
 		TypeMeta: metav1.TypeMeta{APIVersion: output.APIVersion, Kind: "ProxyRoutes"},
-		Metadata: Metadata{Name: p.Name, Namespace: p.Namespace}, Addresses: p.VLAN,
+		Metadata: output.Metadata{Name: p.Name, Namespace: p.Namespace}, Addresses: p.VLAN,
 	}
 	if p.Infra != nil {
 		r.Infra = p.Infra.Key()

@@ -52,13 +52,10 @@ func (p *Plan) Domains() []string {
 }
 
 func (p *Plan) cluster() *model.Cluster {
-	i := slices.IndexFunc(p.Snapshot.Infras, func(i *model.Infra) bool {
-		return i.Namespace == p.Infra.Namespace && i.Name == p.Infra.Name
-	})
-	if i < 0 {
-		return nil
+	if i := p.Snapshot.Infra(keyOf(p.Infra)); i != nil {
+		return i.Cluster
 	}
-	return p.Snapshot.Infras[i].Cluster
+	return nil
 }
 
 // publishing are the four services that HyperShift publishes, all under the cluster's domain.

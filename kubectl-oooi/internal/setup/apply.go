@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 )
 
@@ -97,9 +98,8 @@ func (p *Plan) own() []*unstructured.Unstructured {
 
 // shared objects are those of the base.
 func (p *Plan) shared(o *unstructured.Unstructured) bool {
-	key := p.Infra.Namespace + "/" + p.Infra.Name
 	ours := o.GetKind() == "Infra" || o.GetKind() == "ProxyServer"
-	return !ours && o.GetAnnotations()["hostedcluster.densityops.com/infra"] != key
+	return !ours && o.GetAnnotations()[v1alpha1.AnnotationInfra] != keyOf(p.Infra)
 }
 
 // stage makes what others are checked against: namespaces and CRDs. It returns those that were

@@ -2,6 +2,7 @@ package setup
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -13,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
-	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
 // kinds that setup reads.
@@ -44,17 +45,14 @@ type discovery struct {
 }
 
 // list returns the objects of a kind, none where the cluster does not serve it.
-func (d *discovery) list(kind schema.GroupVersionKind, namespace string) ([]unstructured.Unstructured, error) {
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(kind)
-	err := d.client.List(d.ctx, list, client.InNamespace(namespace))
-	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+func (d *discovery) list(kind schema.GroupVersionKind, namespace string) ([]*unstructured.Unstructured, error) {
+	var list []*unstructured.Unstructured
+	r := &read.Reader{Client: d.client}
+	err := r.In(d.ctx, kind, namespace, func(u *unstructured.Unstructured) { list = append(list, u) })
+	if errors.Is(err, read.ErrNotServed) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("listing %ss: %w", kind.Kind, err)
-	}
-	return list.Items, nil
+	return list, err
 }
 
 // hosted finds hosted clusters: all, or where these may not be listed the one that is named.
@@ -68,7 +66,7 @@ func (d *discovery) hosted() error {
 		u.SetGroupVersionKind(hostedClusters)
 		switch err = d.client.Get(d.ctx, named, u); {
 		case err == nil:
-			list = append(list, *u)
+			list = append(list, u)
 		case apierrors.IsNotFound(err):
 			err = nil
 		default:
@@ -78,8 +76,8 @@ func (d *discovery) hosted() error {
 	if err != nil {
 		return err
 	}
-	for i := range list {
-		if err := d.known.take(objects.Decode[objects.HostedCluster](&list[i])); err != nil {
+	for _, u := range list {
+		if err := d.known.take(objects.Decode[objects.HostedCluster](u)); err != nil {
 			return err
 		}
 	}
@@ -92,8 +90,8 @@ func (d *discovery) others() error {
 	if err != nil && !apierrors.IsForbidden(err) {
 		return err
 	}
-	for i := range infras {
-		if other, ok := objects.Decode[v1alpha1.Infra](&infras[i]).(*v1alpha1.Infra); ok && (other.Namespace != d.known.Infra.Namespace || other.Name != d.known.Infra.Name) {
+	for _, u := range infras {
+		if other, ok := objects.Decode[v1alpha1.Infra](u).(*v1alpha1.Infra); ok && (other.Namespace != d.known.Infra.Namespace || other.Name != d.known.Infra.Name) {
 			d.known.Objects.Infras = append(d.known.Objects.Infras, other)
 		}
 	}
@@ -104,11 +102,11 @@ func (d *discovery) others() error {
 	if err != nil {
 		return err
 	}
-	for i := range servers {
-		server, ok := objects.Decode[v1alpha1.ProxyServer](&servers[i]).(*v1alpha1.ProxyServer)
+	for _, u := range servers {
+		server, ok := objects.Decode[v1alpha1.ProxyServer](u).(*v1alpha1.ProxyServer)
 		if ok && server.Name != d.known.Infra.Name && server.Spec.InfraRef != nil && server.Spec.InfraRef.Name == d.known.Infra.Name {
 			server.Default()
-			d.known.ProxyServer, d.known.WrittenProxyServer = server, written(&servers[i])
+			d.known.ProxyServer, d.known.WrittenProxyServer = server, written(u)
 		}
 	}
 	return nil
@@ -144,16 +142,7 @@ func (d *discovery) controlPlane() error {
 		_, err := d.client.RESTMapper().RESTMapping(constraints.GroupKind(), constraints.Version)
 		d.known.OpenShift = err == nil
 	}
-	snapshot := d.known.snapshot()
-	namespace := d.known.controlPlaneNamespace()
-	for _, i := range snapshot.Infras {
-		if i.Namespace == d.known.Infra.Namespace && i.Name == d.known.Infra.Name && i.Cluster != nil && i.Cluster.ControlPlaneNamespace != "" {
-			namespace = i.Cluster.ControlPlaneNamespace
-		}
-	}
-	if named := d.known.named(); namespace == "" && named.Name != "" {
-		namespace = model.ControlPlaneNamespace(named.Namespace, named.Name)
-	}
+	namespace := d.known.controlPlane(d.known.snapshot())
 	if namespace == "" {
 		return nil
 	}
@@ -170,10 +159,10 @@ func (d *discovery) controlPlane() error {
 		if err != nil {
 			return err
 		}
-		for i := range list {
-			o := objects.Decode[objects.Service](&list[i])
+		for _, u := range list {
+			o := objects.Decode[objects.Service](u)
 			if kind == routes {
-				o = objects.Decode[objects.Route](&list[i])
+				o = objects.Decode[objects.Route](u)
 			}
 			if err := d.known.take(o); err != nil {
 				return err

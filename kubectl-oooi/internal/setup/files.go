@@ -129,16 +129,10 @@ func (k *Known) add(document []byte, namespace string) error {
 
 // take keeps an object for the model.
 func (k *Known) take(o objects.Object) error {
-	switch o := o.(type) {
-	case *objects.HostedCluster:
-		k.Objects.HostedClusters = append(k.Objects.HostedClusters, o)
-	case *objects.Route:
-		k.Objects.Routes = append(k.Objects.Routes, o)
-	case *objects.Service:
-		k.Objects.Services = append(k.Objects.Services, o)
-	case *objects.Broken:
-		return fmt.Errorf("%s %s: %s", o.Kind, o.Name, o.Error)
+	if broken, ok := o.(*objects.Broken); ok {
+		return fmt.Errorf("%s %s: %s", broken.Kind, broken.Name, broken.Error)
 	}
+	k.Objects.Add(o)
 	return nil
 }
 

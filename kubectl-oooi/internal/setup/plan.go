@@ -11,6 +11,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
@@ -42,11 +43,11 @@ func Make(k *Known, images render.Images) (*Plan, error) {
 	}
 	p.HostedCluster = in.HostedCluster
 	p.Warnings = append(p.Warnings, k.warnings(in)...)
-	objects, err := render.Objects(in)
+	rendered, err := render.Objects(in)
 	if against = append(against, err); errors.Join(against...) != nil {
 		return nil, errors.Join(against...)
 	}
-	if p.Overlay, err = render.Overlay(objects, render.BaseOf, images); err != nil {
+	if p.Overlay, err = render.Overlay(rendered, render.BaseOf, images); err != nil {
 		return nil, err
 	}
 	p.Objects, p.YAML, err = render.Build(p.Overlay)
@@ -60,11 +61,10 @@ func (k *Known) snapshot() *model.Snapshot {
 	all.Infras = append(slices.Clone(all.Infras), k.Infra)
 	server := k.ProxyServer
 	if server == nil && k.Infra.Spec.InfraComponents.Proxy.IsEnabled() {
-		server = &v1alpha1.ProxyServer{}
-		server.Namespace, server.Name = k.Infra.Namespace, k.Infra.Name
-		server.Spec.InfraRef = &v1alpha1.InfraReference{Name: k.Infra.Name}
-		server.Spec.NetworkConfig.ServerIP = k.Infra.Spec.InfraComponents.Proxy.ServerIP
-		server.Default()
+		if made, ok := objects.Decode[v1alpha1.ProxyServer](render.ProxyServerOf(k.Infra)).(*v1alpha1.ProxyServer); ok {
+			made.Default()
+			server = made
+		}
 	}
 	if server != nil {
 		all.ProxyServers = append(slices.Clone(all.ProxyServers), server)
@@ -87,7 +87,7 @@ func (k *Known) faults(snapshot *model.Snapshot, p *Plan) []error {
 	var against []error
 	for _, problem := range snapshot.Problems {
 		switch {
-		case problem.Object.Kind != "Infra" || problem.Object.Key() != k.Infra.Namespace+"/"+k.Infra.Name:
+		case problem.Object.Kind != "Infra" || problem.Object.Key() != keyOf(k.Infra):
 		case slices.Contains(fatal, problem.Reason):
 			against = append(against, fmt.Errorf("%s: %s", problem.Reason, problem.Message))
 		case !slices.Contains(expected, problem.Reason):
@@ -105,16 +105,9 @@ func (k *Known) input(snapshot *model.Snapshot, images render.Images) (*render.I
 	if k.ProxyServer != nil {
 		in.Backends = k.ProxyServer.Spec.Backends
 	}
-	for _, i := range snapshot.Infras {
-		if i.Namespace == k.Infra.Namespace && i.Name == k.Infra.Name && i.Cluster != nil && i.Cluster.Kind == "HostedCluster" {
-			in.HostedCluster = types.NamespacedName{Namespace: i.Cluster.Namespace, Name: i.Cluster.Name}
-		}
-	}
-	if in.HostedCluster.Name == "" {
-		in.HostedCluster = k.named()
-	}
+	in.HostedCluster = k.hostedCluster(snapshot)
 	if in.HostedCluster.Name != "" && k.ControlPlane {
-		in.ControlPlane = cmp.Or(k.controlPlaneNamespace(), model.ControlPlaneNamespace(in.HostedCluster.Namespace, in.HostedCluster.Name))
+		in.ControlPlane = k.controlPlane(snapshot)
 	}
 	for _, hc := range k.Objects.HostedClusters {
 		if hc.Namespace == in.HostedCluster.Namespace && hc.Name == in.HostedCluster.Name && hc.Spec.Platform.KubeVirt != nil && hc.Spec.Platform.KubeVirt.Credentials != nil {
@@ -140,6 +133,14 @@ func (k *Known) input(snapshot *model.Snapshot, images render.Images) (*render.I
 	return in, nil
 }
 
+// hostedCluster is the Infra's: the one that the model finds, else the one that is named.
+func (k *Known) hostedCluster(snapshot *model.Snapshot) types.NamespacedName {
+	if i := snapshot.Infra(keyOf(k.Infra)); i != nil && i.Cluster != nil && i.Cluster.Kind == "HostedCluster" {
+		return types.NamespacedName{Namespace: i.Cluster.Namespace, Name: i.Cluster.Name}
+	}
+	return k.named()
+}
+
 // named is the hosted cluster that the Infra names.
 func (k *Known) named() types.NamespacedName {
 	ref := k.Infra.Spec.HostedClusterRef
@@ -149,16 +150,26 @@ func (k *Known) named() types.NamespacedName {
 	if ref == nil || ref.Name == "" {
 		return types.NamespacedName{}
 	}
-	return types.NamespacedName{Namespace: cmp.Or(ref.Namespace, v1alpha1.DefaultHostedClusterNamespace), Name: ref.Name}
+	return ref.NamespacedName()
 }
 
-// controlPlaneNamespace is the one that the Infra names.
-func (k *Known) controlPlaneNamespace() string {
-	if p := k.Infra.Spec.InfraComponents.Proxy; p != nil {
+// controlPlane is the namespace of the control plane, whether or not it is there: that of the
+// hosted cluster, else the one that the Infra names; empty where nothing is known.
+func (k *Known) controlPlane(snapshot *model.Snapshot) string {
+	if i := snapshot.Infra(keyOf(k.Infra)); i != nil && i.Cluster != nil && i.Cluster.ControlPlaneNamespace != "" {
+		return i.Cluster.ControlPlaneNamespace
+	}
+	if p := k.Infra.Spec.InfraComponents.Proxy; p != nil && p.ControlPlaneNamespace != "" {
 		return p.ControlPlaneNamespace
+	}
+	if named := k.named(); named.Name != "" {
+		return model.ControlPlaneNamespace(named.Namespace, named.Name)
 	}
 	return ""
 }
+
+// keyOf names an Infra as the model does.
+func keyOf(i *v1alpha1.Infra) string { return i.Namespace + "/" + i.Name }
 
 // warnings are about what will not be as one might expect.
 func (k *Known) warnings(in *render.Input) []string {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -19,6 +20,8 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
+	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
@@ -92,19 +95,14 @@ func (t *Teardown) infra(ctx context.Context) (*unstructured.Unstructured, error
 
 // leases are those of the Infra's pool.
 func (t *Teardown) leases(ctx context.Context) ([]inventory.Entry, error) {
-	list := &unstructured.UnstructuredList{}
-	list.SetAPIVersion("coordination.k8s.io/v1")
-	list.SetKind("Lease")
-	if err := t.Client.List(ctx, list, client.InNamespace(t.Infra.Namespace)); err != nil {
-		return nil, fmt.Errorf("listing Leases: %w", err)
-	}
 	var all []inventory.Entry
-	for i := range list.Items {
-		if strings.HasPrefix(list.Items[i].GetName(), t.Infra.Namespace+"."+t.Infra.Name+".") {
-			all = append(all, inventory.Of(&list.Items[i]))
+	r := &read.Reader{Client: t.Client}
+	err := r.In(ctx, coordinationv1.SchemeGroupVersion.WithKind("Lease"), t.Infra.Namespace, func(u *unstructured.Unstructured) {
+		if infra, _, ok := leases.ParseName(u.GetNamespace(), u.GetName()); ok && infra == t.Infra.Name {
+			all = append(all, inventory.Of(u))
 		}
-	}
-	return all, nil
+	}, client.HasLabels{leases.PoolLabel})
+	return all, err
 }
 
 // last reports whether there is no other Infra, nor a ProxyServer of its own.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
+	infrastatus "github.com/densityops/oooi/kubectl-oooi/internal/status"
 )
 
 // Waiter waits until a plan works.
@@ -98,7 +98,7 @@ func (w *Waiter) pods(ctx context.Context, workload *unstructured.Unstructured) 
 	}
 	var b strings.Builder
 	for i := range list.Items {
-		why := unready(&list.Items[i])
+		why := infrastatus.Unready(&list.Items[i])
 		if why == "" {
 			continue
 		}
@@ -125,24 +125,6 @@ func (w *Waiter) event(ctx context.Context, pod *corev1.Pod) string {
 		}
 	}
 	return last
-}
-
-// unready says why a pod does not serve; empty where it does.
-func unready(pod *corev1.Pod) string {
-	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
-		switch {
-		case c.State.Waiting != nil:
-			return strings.TrimSuffix(fmt.Sprintf("container %s: %s: %s", c.Name, c.State.Waiting.Reason, c.State.Waiting.Message), ": ")
-		case c.State.Terminated != nil && c.State.Terminated.ExitCode != 0:
-			return fmt.Sprintf("container %s ended with %d: %s", c.Name, c.State.Terminated.ExitCode, c.State.Terminated.Message)
-		}
-	}
-	for _, c := range pod.Status.Conditions {
-		if c.Status == corev1.ConditionFalse && (c.Type == corev1.PodScheduled || c.Type == corev1.PodReady) {
-			return c.Message
-		}
-	}
-	return ""
 }
 
 // infra says what of the Infra control does not find to work.

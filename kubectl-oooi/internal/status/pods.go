@@ -13,20 +13,13 @@ import (
 // pods are those of one component, by name.
 func pods(in Objects, component string) []Pod {
 	var list []Pod
-	for i := range in.Pods {
-		p := &in.Pods[i]
+	for _, p := range in.Pods {
 		if p.Namespace != in.Infra.Namespace || p.Labels[v1alpha1.LabelInfra] != in.Infra.Name || p.Labels[v1alpha1.LabelComponent] != component {
 			continue
 		}
-		pod := Pod{Name: p.Name, Node: p.Spec.NodeName}
-		for _, c := range p.Status.Conditions {
-			pod.Ready = pod.Ready || c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-		}
-		switch {
-		case p.DeletionTimestamp != nil:
+		pod := Pod{Name: p.Name, Node: p.Spec.NodeName, Ready: podReady(p), Reason: Unready(p)}
+		if p.DeletionTimestamp != nil {
 			pod.Reason = "it is being deleted"
-		case !pod.Ready:
-			pod.Reason = unready(p)
 		}
 		list = append(list, pod)
 	}
@@ -34,8 +27,17 @@ func pods(in Objects, component string) []Pod {
 	return list
 }
 
-// unready says what keeps a pod from being ready, as far as it tells.
-func unready(p *corev1.Pod) string {
+func podReady(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// Unready says what keeps a pod from being ready, as far as it tells; nothing of one that is.
+func Unready(p *corev1.Pod) string {
+	if podReady(p) {
+		return ""
+	}
 	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		switch {
 		case c.State.Waiting != nil && c.State.Waiting.Reason != "PodInitializing":

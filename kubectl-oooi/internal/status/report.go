@@ -18,7 +18,7 @@ import (
 type Report struct {
 	metav1.TypeMeta `json:",inline"`
 
-	Metadata Metadata `json:"metadata"`
+	Metadata output.Metadata `json:"metadata"`
 	// HostedCluster is "namespace/name"; empty while none is bound.
 	HostedCluster string `json:"hostedCluster,omitempty"`
 	// Network is the NetworkAttachmentDefinition of the virtual machines, "namespace/name".
@@ -34,19 +34,6 @@ type Report struct {
 	Applications *Applications `json:"applications,omitempty"`
 	// Conditions are all that the status has, Ready first and the others by their type.
 	Conditions []metav1.Condition `json:"conditions"`
-}
-
-// List is several of them.
-type List struct {
-	metav1.TypeMeta `json:",inline"`
-
-	Items []*Report `json:"items"`
-}
-
-// Metadata names the Infra.
-type Metadata struct {
-	Name      string `json:"name"`
-	Namespace string `json:"namespace"`
 }
 
 // Summary is a condition in short.
@@ -99,7 +86,7 @@ type Objects struct {
 	// Serves is the hosted cluster; nil for none.
 	Serves *model.Ref
 	// Pods and ProxyServers may be others' as well.
-	Pods         []corev1.Pod
+	Pods         []*corev1.Pod
 	ProxyServers []*v1alpha1.ProxyServer
 }
 
@@ -109,7 +96,7 @@ func Make(in Objects) *Report {
 	spec, is := &infra.Spec, &infra.Status
 	r := &Report{
 		TypeMeta:   metav1.TypeMeta{APIVersion: output.APIVersion, Kind: "InfraStatus"},
-		Metadata:   Metadata{Name: infra.Name, Namespace: infra.Namespace},
+		Metadata:   output.Metadata{Name: infra.Name, Namespace: infra.Namespace},
 		Network:    spec.NetworkConfig.NetworkAttachment(infra.Namespace).String(),
 		CIDRs:      []string{spec.NetworkConfig.CIDR},
 		Ready:      ready(infra),

@@ -74,7 +74,7 @@ const machines = `
 
 func TestEverythingIsTold(t *testing.T) {
 	infra := decode[v1alpha1.Infra](t, troubled)
-	servers, pods := decode[[]*v1alpha1.ProxyServer](t, proxies), decode[[]corev1.Pod](t, machines)
+	servers, pods := decode[[]*v1alpha1.ProxyServer](t, proxies), decode[[]*corev1.Pod](t, machines)
 	report := Make(Objects{Infra: &infra, Serves: &model.Ref{Kind: "HostedCluster", Namespace: "clusters", Name: "green"}, Pods: pods, ProxyServers: servers})
 	var b strings.Builder
 	if err := Describe(&b, report); err != nil {

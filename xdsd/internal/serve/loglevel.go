@@ -69,10 +69,8 @@ func (l *LogLevels) Run(ctx context.Context) {
 func (l *LogLevels) wanted() setting {
 	var want setting
 	if s := l.Store.Snapshot(); s != nil {
-		for _, p := range s.ProxyServers {
-			if p.Key() == l.Proxy {
-				want.level = p.LogLevel
-			}
+		if p := s.ProxyServer(l.Proxy); p != nil {
+			want.level = p.LogLevel
 		}
 	}
 	served, _ := l.ADS.ProxyState(l.Proxy)

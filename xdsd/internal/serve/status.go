@@ -127,11 +127,7 @@ func (r *Reporter) status(ctx context.Context, p *model.ProxyServer) v1alpha1.Re
 
 func (r *Reporter) proxy() *model.ProxyServer {
 	if s := r.Store.Snapshot(); s != nil {
-		for _, p := range s.ProxyServers {
-			if p.Key() == r.Proxy {
-				return p
-			}
-		}
+		return s.ProxyServer(r.Proxy)
 	}
 	return nil
 }

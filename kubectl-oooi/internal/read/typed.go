@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -16,17 +18,8 @@ import (
 
 // Infras returns the Infras of a namespace, of all with "", as they are.
 func (r *Reader) Infras(ctx context.Context, namespace string) ([]*v1alpha1.Infra, error) {
-	var list []*v1alpha1.Infra
-	var broken error
-	err := r.In(ctx, infraKind, namespace, func(u *unstructured.Unstructured) {
-		infra := &v1alpha1.Infra{}
-		if err := convert(u, infra); err != nil {
-			broken = errors.Join(broken, err)
-			return
-		}
-		list = append(list, infra)
-	})
-	return list, errors.Join(setUpFirst(err), broken)
+	infras, err := list[v1alpha1.Infra](ctx, r, infraKind, namespace)
+	return infras, setUpFirst(err)
 }
 
 // Infra returns one Infra.
@@ -45,31 +38,31 @@ func (r *Reader) Infra(ctx context.Context, namespace, name string) (*v1alpha1.I
 
 // ProxyServers returns those of a namespace, of all with "", with their status.
 func (r *Reader) ProxyServers(ctx context.Context, namespace string) ([]*v1alpha1.ProxyServer, error) {
-	var list []*v1alpha1.ProxyServer
-	var broken error
-	err := r.In(ctx, proxyServerKind, namespace, func(u *unstructured.Unstructured) {
-		server := &v1alpha1.ProxyServer{}
-		if err := convert(u, server); err != nil {
-			broken = errors.Join(broken, err)
-			return
-		}
-		list = append(list, server)
-	})
-	return list, errors.Join(err, broken)
+	return list[v1alpha1.ProxyServer](ctx, r, proxyServerKind, namespace)
 }
 
 // Pods returns the pods that serve Infras in a namespace, in all with "".
-func (r *Reader) Pods(ctx context.Context, namespace string) ([]corev1.Pod, error) {
-	var list []corev1.Pod
+func (r *Reader) Pods(ctx context.Context, namespace string) ([]*corev1.Pod, error) {
+	return list[corev1.Pod](ctx, r, corev1.SchemeGroupVersion.WithKind("Pod"), namespace, client.HasLabels{v1alpha1.LabelInfra})
+}
+
+// Leases returns the Lease objects with a label of a namespace, of all with "".
+func (r *Reader) Leases(ctx context.Context, namespace, label string) ([]*coordinationv1.Lease, error) {
+	return list[coordinationv1.Lease](ctx, r, coordinationv1.SchemeGroupVersion.WithKind("Lease"), namespace, client.HasLabels{label})
+}
+
+// list returns what can be read, and what is wrong with the rest.
+func list[T any](ctx context.Context, r *Reader, kind schema.GroupVersionKind, namespace string, more ...client.ListOption) ([]*T, error) {
+	var list []*T
 	var broken error
-	err := r.In(ctx, corev1.SchemeGroupVersion.WithKind("Pod"), namespace, func(u *unstructured.Unstructured) {
-		var pod corev1.Pod
-		if err := convert(u, &pod); err != nil {
+	err := r.In(ctx, kind, namespace, func(u *unstructured.Unstructured) {
+		one := new(T)
+		if err := convert(u, one); err != nil {
 			broken = errors.Join(broken, err)
 			return
 		}
-		list = append(list, pod)
-	}, client.HasLabels{v1alpha1.LabelInfra})
+		list = append(list, one)
+	}, more...)
 	return list, errors.Join(err, broken)
 }
 
