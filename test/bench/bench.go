@@ -5,12 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"runtime"
-	"strconv"
-	"sync"
 	"time"
 
 	"github.com/densityops/oooi/test/bench/measure"
@@ -20,46 +14,36 @@ import (
 // bench is one run of the benchmark.
 type bench struct {
 	options
-	dir     string // for everything that is written
+	*measure.Stage
+
 	coredns string // the binary under test
 	report  report
 
 	// The CPU of the servers that are measured for throughput, and that of dnsperf.
-	// Apart, the two do not take time from each other: the first and the last, which
-	// are the least likely to be one core. Empty where there is but one.
-	serverCPU, loadCPU string
+	// Apart, the two do not take time from each other. Nil where there is but one.
+	serverCPU, loadCPU *int
 
-	management *lab.ControlPlane
-	applied    int // hosted clusters in management
+	applied int // hosted clusters in the API server
 }
 
 // run measures everything and writes the tables to out.
 func run(ctx context.Context, opts options, out io.Writer) (err error) {
-	for _, tool := range []string{"dnsperf", "taskset", "go"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			return fmt.Errorf("%s is missing; get it with: sudo make deps", tool)
-		}
-	}
-	dir, err := os.MkdirTemp("", "oooi-bench-")
-	if err != nil {
-		return fmt.Errorf("making a work folder: %w", err)
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	b := &bench{options: opts, dir: dir, coredns: filepath.Join(dir, "coredns")}
-	if cpus, err := measure.AllowedCPUs(); err != nil {
-		return err
-	} else if len(cpus) > 1 {
-		b.serverCPU, b.loadCPU = strconv.Itoa(cpus[0]), strconv.Itoa(cpus[len(cpus)-1])
-	}
-	b.report = newReport(opts, b.serverCPU != "")
-	if err := build(ctx, b.coredns); err != nil {
+	if err := measure.Need("dnsperf", "taskset", "go"); err != nil {
 		return err
 	}
-	b.management, err = lab.Start(ctx, lab.Config{Name: "bench", Dir: filepath.Join(dir, "management"), ServiceCIDR: serviceCIDR, Logf: progress})
-	if err != nil {
+	b := &bench{options: opts}
+	if b.serverCPU, b.loadCPU, err = measure.Apart(); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.management.Stop()) }()
+	b.report = newReport(opts, b.serverCPU != nil)
+	progress("building CoreDNS with the plugins to compare")
+	if b.coredns, err = lab.BuildStatic(ctx, "./test/bench/coredns"); err != nil {
+		return err
+	}
+	if b.Stage, err = measure.NewStage(ctx, "", lab.Config{ServiceCIDR: serviceCIDR, Logf: progress}); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.Close()) }()
 	if err := b.measure(ctx); err != nil {
 		return err
 	}
@@ -67,36 +51,20 @@ func run(ctx context.Context, opts options, out io.Writer) (err error) {
 	return err
 }
 
-// build makes the binary that is measured, as make build makes ours.
-func build(ctx context.Context, path string) error {
-	root, err := lab.Root()
-	if err != nil {
-		return err
-	}
-	progress("building CoreDNS with the plugins to compare")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "./test/bench/coredns")
-	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if said, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("building CoreDNS: %w\n%s", err, said)
-	}
-	return nil
-}
-
 // measure runs the stages: no hosted cluster, each size in the API server, the
 // peers and the changes at the largest, and the size that only a folder has.
 func (b *bench) measure(ctx context.Context) error {
-	if err := b.management.InstallCRDs(ctx, lab.HyperShift, lab.OpenShiftRoute, lab.Oooi); err != nil {
+	if err := b.Management.InstallCRDs(ctx, lab.HyperShift, lab.OpenShiftRoute, lab.Oooi); err != nil {
 		return err
 	}
-	if err := b.management.ApplyYAML(ctx, []byte(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"`+namespace+`"}}`)); err != nil {
+	if err := b.Management.ApplyYAML(ctx, []byte(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"`+namespace+`"}}`)); err != nil {
 		return err
 	}
 	floor, err := b.startFloor(ctx)
 	if err != nil {
 		return err
 	}
-	defer floor.stop()
+	defer floor.Stop()
 	if err := b.measureNone(ctx); err != nil {
 		return err
 	}
@@ -128,7 +96,7 @@ func (b *bench) measureNone(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer s.stop()
+	defer s.Stop()
 	rest, err := b.memoryAtRest(ctx, s)
 	if err != nil {
 		return err
@@ -242,29 +210,18 @@ func (b *bench) compareFlat(ctx context.Context, n int, many contender) error {
 func (b *bench) grow(ctx context.Context, n int) error {
 	progress("filling the API server: %d hosted clusters, Infras and Services", n)
 	started := time.Now()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	next := make(chan cluster)
-	var group sync.WaitGroup
-	for range 2 * runtime.NumCPU() {
-		group.Go(func() {
-			for c := range next {
-				for _, object := range c.objects() {
-					if err := b.management.ApplyYAML(ctx, []byte(object)); err != nil {
-						cancel(err)
-					}
-				}
+	err := measure.Fill(ctx, b.applied, n, func(ctx context.Context, number int) error {
+		for _, object := range cluster(number).objects() {
+			if err := b.Management.ApplyYAML(ctx, []byte(object)); err != nil {
+				return err
 			}
-		})
+		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	for ; b.applied < n && ctx.Err() == nil; b.applied++ {
-		next <- cluster(b.applied)
-	}
-	close(next)
-	group.Wait()
-	if err := context.Cause(ctx); err != nil {
-		return fmt.Errorf("filling the API server: %w", err)
-	}
+	b.applied = n
 	progress("filled in %.1f s", time.Since(started).Seconds())
 	return nil
 }

@@ -18,12 +18,7 @@ func TestBench(t *testing.T) {
 	if err := run(t.Context(), opts, &out); err != nil {
 		t.Fatal(err)
 	}
-	var rows []string
-	for line := range strings.Lines(out.String()) {
-		if cells := strings.Split(line, "|"); len(cells) > 4 {
-			rows = append(rows, strings.TrimSpace(strings.Join(cells[1:4], "|")))
-		}
-	}
+	rows := measure.Rows(out.String())
 	for _, want := range []string{
 		"1 | pod | noop", "3 | pod | noop", "3 | vlan | noop", "3 | pod | hcpviews with 1",
 		"3 | pod | hosts", "3 | pod | file", "3 | pod | template", "3 | pod | kubernetes", "3 | pod | k8s_external",

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
-	"golang.org/x/sys/unix"
+	"github.com/densityops/oooi/test/bench/measure"
 )
 
 const (
@@ -42,12 +42,12 @@ type delays struct {
 func (b *bench) measureChanges(ctx context.Context, n int) (int, error) {
 	progress("following %d changes", b.changes)
 	list := questions(n, fromPod)
-	s, err := b.start(ctx, "changes", "", b.viewsOfAPI(), client{source: loopback}, list[0])
+	s, err := b.start(ctx, "changes", nil, b.viewsOfAPI(), client{source: loopback}, list[0])
 	if err != nil {
 		return 0, err
 	}
-	defer s.stop()
-	infras, err := dynamic.NewForConfig(b.management.RESTConfig())
+	defer s.Stop()
+	infras, err := dynamic.NewForConfig(b.Management.RESTConfig())
 	if err != nil {
 		return 0, fmt.Errorf("making a client: %w", err)
 	}
@@ -191,13 +191,6 @@ func (w *mover) follow(ctx context.Context, c cluster, q question) follower {
 			return follower{err: err}
 		}
 		before = sent
-		pause(pollPause)
+		measure.Pause(pollPause)
 	}
-}
-
-// pause sleeps in the kernel. Go's own timers wake a process that has nothing else
-// to do by the millisecond.
-func pause(d time.Duration) {
-	request := unix.NsecToTimespec(int64(d))
-	_ = unix.Nanosleep(&request, nil) // a signal that ends it early does no harm
 }

@@ -18,7 +18,7 @@ type contender struct {
 	load   load
 }
 
-func (c contender) stop() { c.server.stop() }
+func (c contender) stop() { c.server.Stop() }
 
 // floor is the floor's server with the same queries.
 func (c contender) floor(s *server) contender {
@@ -54,7 +54,7 @@ func (b *bench) startViews(ctx context.Context, name, block string, n int) (cont
 
 // viewsOfAPI is hcpviews on the API server.
 func (b *bench) viewsOfAPI() string {
-	return fmt.Sprintf("\thcpviews %s {\n\t\tkubeconfig %s\n\t}", baseDomain, b.management.Kubeconfig())
+	return fmt.Sprintf("\thcpviews %s {\n\t\tkubeconfig %s\n\t}", baseDomain, b.Management.Kubeconfig())
 }
 
 // startApps starts hcpapps beside hcpviews, asked by a pod for applications.
@@ -67,7 +67,7 @@ func (b *bench) startApps(ctx context.Context, n int) (contender, error) {
 
 // viewsOfFolder is hcpviews on a folder with n hosted clusters.
 func (b *bench) viewsOfFolder(n int) (string, error) {
-	dir := filepath.Join(b.dir, fmt.Sprintf("manifests-%d", n))
+	dir := filepath.Join(b.Dir, fmt.Sprintf("manifests-%d", n))
 	err := os.MkdirAll(dir, 0o700)
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, "clusters.json"), manifests(n), 0o600)
@@ -123,7 +123,7 @@ func (b *bench) comparePeers(ctx context.Context, n int, views contender) error 
 
 func (b *bench) peers(n int) ([]peer, error) {
 	list := questions(n, fromPod)
-	hosts, zone := filepath.Join(b.dir, "hosts.txt"), filepath.Join(b.dir, "zone.txt")
+	hosts, zone := filepath.Join(b.Dir, "hosts.txt"), filepath.Join(b.Dir, "zone.txt")
 	var hostsText, zoneText strings.Builder
 	fmt.Fprintf(&zoneText, "@ 30 IN SOA dns hostmaster 1 7200 1800 86400 5\n@ 30 IN NS dns\ndns 30 IN A %s\n", loopback) //nolint:dupword // a zone file
 	for _, q := range list {
@@ -135,7 +135,7 @@ func (b *bench) peers(n int) ([]peer, error) {
 			return nil, fmt.Errorf("writing data of the stock plugins: %w", err)
 		}
 	}
-	kubernetes := fmt.Sprintf("\tkubernetes %s {\n\t\tkubeconfig %s\n\t\tttl 30\n\t}", serviceDomain, b.management.Kubeconfig())
+	kubernetes := fmt.Sprintf("\tkubernetes %s {\n\t\tkubeconfig %s\n\t\tttl 30\n\t}", serviceDomain, b.Management.Kubeconfig())
 	return []peer{
 		{"hosts", fmt.Sprintf("\thosts %s {\n\t\tttl 30\n\t}", hosts), list},
 		{"file", fmt.Sprintf("\tfile %s %s", zone, baseDomain), list},

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -36,7 +35,7 @@ func (b *bench) newLoad(name, source string, questions []question) (load, error)
 		text.WriteString(q.name)
 		text.WriteString(" A\n")
 	}
-	file := filepath.Join(b.dir, name+".queries")
+	file := filepath.Join(b.Dir, name+".queries")
 	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
 		return load{}, fmt.Errorf("writing queries: %w", err)
 	}
@@ -55,7 +54,7 @@ type sample struct {
 func (b *bench) drive(ctx context.Context, s *server, l load, slice time.Duration) (sample, error) {
 	ctx, cancel := context.WithTimeout(ctx, slice+30*time.Second)
 	defer cancel()
-	cmd := b.pinned(ctx, b.loadCPU, "dnsperf", "-s", loopback, "-p", strconv.Itoa(s.port), "-a", l.source, "-d", l.file,
+	cmd := measure.Pinned(ctx, b.loadCPU, "dnsperf", "-s", loopback, "-p", strconv.Itoa(s.port), "-a", l.source, "-d", l.file,
 		"-l", strconv.FormatFloat(slice.Seconds(), 'f', 3, 64), "-c", strconv.Itoa(sockets), "-q", strconv.Itoa(outstanding),
 		"-T", "1", "-t", "2")
 	var stdout, stderr bytes.Buffer
@@ -98,7 +97,7 @@ func readClocks(s *server) (clocks, error) {
 	if err != nil {
 		return clocks{}, err
 	}
-	served, err := s.cpuTime()
+	served, err := measure.ProcessTime(s.PID())
 	return clocks{at: time.Now(), machine: machine, server: served}, err
 }
 
@@ -144,13 +143,4 @@ func parseResult(text string) (result, error) {
 	return result{
 		completed: int(number["completed"]), lost: int(number["lost"]), right: int(number["right"]), qps: number["qps"],
 	}, nil
-}
-
-// pinned is a command on one CPU, or on all where there is but one.
-func (b *bench) pinned(ctx context.Context, cpu, name string, args ...string) *exec.Cmd {
-	if cpu != "" {
-		args = append([]string{"-c", cpu, name}, args...)
-		name = "taskset"
-	}
-	return exec.CommandContext(ctx, name, args...)
 }

@@ -18,49 +18,41 @@ import (
 // its own: API servers take no loopback addresses for endpoints.
 const isolatedMark = "OOOI_BENCH_ISOLATED"
 
-// runIsolated measures a part in a network namespace.
-func runIsolated(ctx context.Context, part string, opts options, out io.Writer) error {
-	if os.Getenv(isolatedMark) == "" {
-		return isolate(ctx, part)
-	}
+// isolated is a part that is measured in a network namespace.
+type isolated struct {
+	ranges  []string
+	prepare func(context.Context) error
+	run     func(context.Context) error
+}
+
+func isolatedPart(part string, opts options, out io.Writer) isolated {
 	if part == partDHCP {
-		if err := lab.SetUpNetwork(dhcp.Ranges); err != nil {
-			return err
-		}
-		return dhcp.Run(ctx, dhcp.Options{
-			Rounds: opts.tries, Load: opts.load, Machines: opts.machines, Renewing: opts.renewing, Progress: progress,
+		return isolated{dhcp.Ranges, dhcp.Prepare, func(ctx context.Context) error {
+			return dhcp.Run(ctx, dhcp.Options{
+				Rounds: opts.tries, Load: opts.load, Machines: opts.machines, Renewing: opts.renewing, Progress: progress,
+			}, out)
+		}}
+	}
+	return isolated{proxy.Ranges, proxy.Prepare, func(ctx context.Context) error {
+		return proxy.Run(ctx, proxy.Options{
+			Sizes: opts.routes, Changes: opts.changes, Starts: opts.starts, Rounds: opts.rounds, Slice: opts.slice,
+			GoBench: opts.loops, Progress: progress,
 		}, out)
-	}
-	if err := lab.SetUpNetwork(proxy.Ranges); err != nil {
-		return err
-	}
-	return proxy.Run(ctx, proxy.Options{
-		Sizes: opts.routes, Changes: opts.changes, Starts: opts.starts, Rounds: opts.rounds, Slice: opts.slice,
-		GoBench: opts.loops, Progress: progress,
-	}, out)
+	}}
 }
 
-// prepare builds and fetches what a part needs.
-func prepare(ctx context.Context, part, dir string) error {
-	if part == partDHCP {
-		if err := dhcp.Missing(); err != nil {
+// runIsolated measures a part in a network namespace: it prepares what the part needs, and
+// runs this program again for it.
+func runIsolated(ctx context.Context, part string, opts options, out io.Writer) error {
+	p := isolatedPart(part, opts, out)
+	if os.Getenv(isolatedMark) != "" {
+		if err := lab.SetUpNetwork(p.ranges); err != nil {
 			return err
 		}
-		progress("building coredhcp")
-		return dhcp.Prepare(ctx, dir)
+		return p.run(ctx)
 	}
-	progress("building xdsd, and fetching Envoy if need be")
-	return proxy.Prepare(ctx, dir)
-}
-
-// isolate prepares what a part needs, and runs this program again for it.
-func isolate(ctx context.Context, part string) error {
-	dir, err := os.MkdirTemp("", "oooi-bench-")
-	if err != nil {
-		return fmt.Errorf("making a work folder: %w", err)
-	}
-	defer func() { _ = os.RemoveAll(dir) }() // binaries, which can be had again
-	if err := prepare(ctx, part, dir); err != nil {
+	progress("%s: building what is measured, and fetching what it takes if need be", part)
+	if err := p.prepare(ctx); err != nil {
 		return err
 	}
 	// Who may not make a network namespace may do so as the root of a user namespace.

@@ -126,11 +126,11 @@ func newChain(t *testing.T, pool string) *chain {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c.coredns = lab.NewDaemon(t, "coredns", func() *exec.Cmd { return exec.Command(built("coredns"), "-conf", path) })
-	self := c.namespace + "/demo"
+	c.coredns = lab.NewDaemon(t, "coredns", func() *exec.Cmd { return exec.Command(network.Binary(t, "coredns"), "-conf", path) })
+	xdsd, self := network.Binary(t, "xdsd"), c.namespace+"/demo"
 	socket := filepath.Join(dir, "xds.sock")
 	c.serve = lab.NewDaemon(t, "xdsd serve", func() *exec.Cmd {
-		return exec.Command(built("xdsd"), "serve", "--kubeconfig", kubeconfig, "--proxy-server", self, "--infra", self, "--hosted-cluster", self,
+		return exec.Command(xdsd, "serve", "--kubeconfig", kubeconfig, "--proxy-server", self, "--infra", self, "--hosted-cluster", self,
 			"--namespace", c.namespace, "--socket", socket, "--bind", proxy+","+serviceIP, "--http", "127.0.9.1:9902", "--snapshot", filepath.Join(dir, "xds.json"))
 	})
 	newReplica(t, c.management, "control").Start(t)
@@ -138,8 +138,8 @@ func newChain(t *testing.T, pool string) *chain {
 	c.serve.Start(t)
 	flags := []string{"bootstrap", "--proxy-server", self, "--node-id", "demo", "--metrics-address", "127.0.9.1", "--socket", socket, "--admin-socket", filepath.Join(dir, "admin.sock")}
 	c.envoy = lab.NewEnvoy(t, lab.EnvoyConfig{
-		Bootstrap: output(t, built("xdsd"), flags...), Logf: t.Logf,
-		Args: strings.Fields(string(output(t, built("xdsd"), append(flags, "--args")...))),
+		Bootstrap: output(t, xdsd, flags...), Logf: t.Logf,
+		Args: strings.Fields(string(output(t, xdsd, append(flags, "--args")...))),
 	})
 	return c
 }

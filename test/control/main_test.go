@@ -12,8 +12,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -48,51 +46,27 @@ var hosted = lab.Shared{
 
 // network has the VLAN, an address for a pod, and one where nothing answers.
 var network = lab.Network{
-	Ranges: []string{"192.0.2.0/24", "2001:db8::/64", "198.18.0.0/15"},
-	Holes:  []string{"203.0.113.0/24"}, Prepare: prepare,
+	Ranges:  []string{"192.0.2.0/24", "2001:db8::/64", "198.18.0.0/15"},
+	Holes:   []string{"203.0.113.0/24"},
+	Build:   map[string]string{"xdsd": "./xdsd", "coredns": "./corednsbuild"},
+	Sources: []string{"api", "internal", "xdsd", "plugins", "corednsbuild", "manifests"},
+	Prepare: prepare,
 }
 
 func TestMain(m *testing.M) {
 	ctrllog.SetLogger(logr.Discard())
-	code := network.Main(m, &management, &loopback, &hosted)
-	if buildDir != "" {
-		if err := os.RemoveAll(buildDir); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-		}
-	}
-	if code != 0 {
+	if code := network.Main(m, &management, &loopback, &hosted); code != 0 {
 		os.Exit(code)
 	}
 }
 
-var buildDir string
-
-// binaries is an environment variable with the folder of xdsd and coredns.
-const binaries = "OOOI_TEST_BINARIES"
-
-// built is the path of one of them.
-func built(name string) string { return filepath.Join(os.Getenv(binaries), name) }
-
-// prepare builds xdsd and coredns, and fetches what the tests start.
-func prepare() (err error) {
-	if buildDir, err = os.MkdirTemp("", "oooi-control-"); err != nil {
-		return err
-	}
-	ctx := context.Background()
+// prepare fetches what the tests start beside control planes and what they install there.
+func prepare(ctx context.Context) error {
 	_, noEnvoy := lab.FindEnvoy(ctx, nil)
-	_, noAssets := lab.FindAssets(ctx, nil, "etcd", "kube-apiserver", "kube-controller-manager")
 	_, noMetalLB := lab.BuildMetalLB(ctx, nil)
 	_, noCRDs := lab.CRDs(ctx, lab.CRDSets()...)
-	return errors.Join(noEnvoy, noAssets, noMetalLB, noCRDs,
-		lab.BuildBinary(ctx, filepath.Join(buildDir, "xdsd"), "./xdsd"),
-		lab.BuildBinary(ctx, filepath.Join(buildDir, "coredns"), "./corednsbuild"),
-		os.Setenv(binaries, buildDir))
+	return errors.Join(noEnvoy, noMetalLB, noCRDs)
 }
-
-// sources are what these tests test, which they do not import.
-var sources = sync.OnceValue(func() error {
-	return lab.LookAt("api", "internal", "xdsd", "plugins", "corednsbuild", "manifests")
-})
 
 // replica is one xdsd control.
 type replica struct {
@@ -103,9 +77,6 @@ type replica struct {
 
 func newReplica(t *testing.T, cp *lab.ControlPlane, name string, args ...string) *replica {
 	t.Helper()
-	if err := sources(); err != nil {
-		t.Fatal(err)
-	}
 	kubeconfig, err := cp.UserKubeconfig("system:serviceaccount:oooi-system:oooi-control", "system:serviceaccounts")
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +93,7 @@ func newReplica(t *testing.T, cp *lab.ControlPlane, name string, args ...string)
 		"control", "--kubeconfig", kubeconfig, "--namespace", "oooi-system", "--http", r.http,
 		"--probe-interval", "500ms",
 	}, args...)
-	r.Daemon = lab.NewDaemon(t, name, func() *exec.Cmd { return exec.Command(built("xdsd"), args...) })
+	r.Daemon = lab.NewDaemon(t, name, func() *exec.Cmd { return exec.Command(network.Binary(t, "xdsd"), args...) })
 	return r
 }
 

@@ -36,8 +36,7 @@ func TestRealClientsLearnWhatTheyAsk(t *testing.T) {
 		{"dhcpcd", mac3, (*machine).dhcpcd, []string{"--noarp"}, "10.0.0.0/8 192.0.2.9 0.0.0.0/0 192.0.2.1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c.run(t, "worker-"+tc.name, tc.mac, "")
-			srv.knows(t, tc.mac, c.interfaceOf("worker-"+tc.name))
+			c.run(t, srv, "worker-"+tc.name, tc.mac, "")
 			m := s.newMachine(t, tc.mac)
 			m.client(t, tc.command(m, t, tc.args...)...)
 			e := m.told(t, 0, "BOUND", "bound")
@@ -78,9 +77,7 @@ func TestRealClientsReadWhatIsPutElsewhere(t *testing.T) {
 	search := []string{"first.demo.example.com", "second.demo.example.com", "third.another.example.com"}
 	plugins := c.plugins("192.0.2.2")
 	plugins[len(plugins)-1] = "options mtu=1400 domain=demo.example.com routes=" + strings.Join(routes, ",") + " search=" + strings.Join(search, ",")
-	srv := s.newServer(t, "192.0.2.2", plugins...)
-	srv.kubeconfig(t, c.cp)
-	srv.start(t)
+	srv := c.serveAt(t, s, "192.0.2.2", plugins...)
 	for _, tc := range []struct {
 		name, mac string
 		command   func(*machine, *testing.T, ...string) []string
@@ -91,8 +88,7 @@ func TestRealClientsReadWhatIsPutElsewhere(t *testing.T) {
 		{"udhcpc", mac2, (*machine).udhcpc, []string{"-O", "search"}, strings.Join(others, " ") + " 0.0.0.0/0 192.0.2.1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c.run(t, "worker-"+tc.name, tc.mac, "")
-			srv.knows(t, tc.mac, c.interfaceOf("worker-"+tc.name))
+			c.run(t, srv, "worker-"+tc.name, tc.mac, "")
 			m := s.newMachine(t, tc.mac)
 			m.client(t, tc.command(m, t, tc.args...)...)
 			e := m.told(t, 0, "BOUND", "bound")
@@ -119,10 +115,7 @@ func TestRealClientsReadWhatIsPutElsewhere(t *testing.T) {
 
 // TestALifeWithDhclient goes through the states of RFC 2131, figure 5.
 func TestALifeWithDhclient(t *testing.T) {
-	s, c := newSite(t), newCluster(t)
-	srv := c.serve(t, s)
-	c.run(t, "worker", mac1, "")
-	srv.knows(t, mac1, c.interfaceOf("worker"))
+	s, _, srv := newWorker(t, "")
 	m := s.newMachine(t, mac1)
 
 	client := m.client(t, m.dhclient(t)...)
@@ -139,7 +132,7 @@ func TestALifeWithDhclient(t *testing.T) {
 	}
 
 	// A server that can be reached by broadcast alone.
-	m.run(t, "ip", "neighbour", "replace", "192.0.2.2", "lladdr", "02:00:00:00:ff:ff", "nud", "permanent", "dev", "eth0")
+	m.Run(t, "ip", "neighbour", "replace", "192.0.2.2", "lladdr", "02:00:00:00:ff:ff", "nud", "permanent", "dev", "eth0")
 	poll(t, "it to ask whoever hears it", func() bool {
 		return len(client.Log.Lines("DHCPREQUEST for "+address, "to 255.255.255.255 port 67")) == 2 // one was the first
 	})
@@ -149,7 +142,7 @@ func TestALifeWithDhclient(t *testing.T) {
 	}
 
 	client.Kill(t)
-	m.run(t, "ip", "address", "flush", "dev", "eth0")
+	m.Run(t, "ip", "address", "flush", "dev", "eth0")
 	n = len(m.events(t))
 	client = m.client(t, m.dhclient(t)...)
 	if e := m.told(t, n, "REBOOT"); e["new_ip_address"] != address {
@@ -160,8 +153,8 @@ func TestALifeWithDhclient(t *testing.T) {
 	}
 	client.Kill(t)
 
-	m.run(t, m.dhclient(t, "-r")...)
-	poll(t, "the release to arrive", func() bool { return srv.metric(t, `coredhcp_dhcp4_received_total{type="RELEASE"}`) == 1 })
+	m.Run(t, m.dhclient(t, "-r")...)
+	srv.released(t)
 	if m.address(t) != "" {
 		t.Errorf("after the release it has %s", m.address(t))
 	}
@@ -173,10 +166,7 @@ func TestALifeWithDhclient(t *testing.T) {
 }
 
 func TestUdhcpcRenewsAndReleases(t *testing.T) {
-	s, c := newSite(t), newCluster(t)
-	srv := c.serve(t, s)
-	c.run(t, "worker", mac1, "")
-	srv.knows(t, mac1, c.interfaceOf("worker"))
+	s, _, srv := newWorker(t, "")
 	m := s.newMachine(t, mac1)
 	client := m.client(t, m.udhcpc(t)...)
 	address := m.told(t, 0, "bound")["ip"]
@@ -186,17 +176,14 @@ func TestUdhcpcRenewsAndReleases(t *testing.T) {
 		t.Errorf("after renewal it is %v", e)
 	}
 	client.Signal(t, syscall.SIGUSR2)
-	poll(t, "the release to arrive", func() bool { return srv.metric(t, `coredhcp_dhcp4_received_total{type="RELEASE"}`) == 1 })
+	srv.released(t)
 }
 
 // TestAnAddressThatSomebodyHasIsDeclined has a stranger sit on the address that is offered.
 func TestAnAddressThatSomebodyHasIsDeclined(t *testing.T) {
-	s, c := newSite(t), newCluster(t)
-	srv := c.serve(t, s)
-	c.run(t, "worker", mac1, `annotations: {hostedcluster.densityops.com/dhcp-addresses: 192.0.2.150}`)
-	srv.knows(t, mac1, c.interfaceOf("worker"))
+	s, _, srv := newWorker(t, `annotations: {hostedcluster.densityops.com/dhcp-addresses: 192.0.2.150}`)
 	stranger := s.newMachine(t, mac2)
-	stranger.run(t, "ip", "address", "add", "192.0.2.150/24", "dev", "eth0")
+	stranger.Run(t, "ip", "address", "add", "192.0.2.150/24", "dev", "eth0")
 	m := s.newMachine(t, mac1)
 	m.client(t, m.udhcpc(t, "-a")...)
 	poll(t, "the address to be declined", func() bool { return srv.metric(t, `coredhcp_dhcp4_received_total{type="DECLINE"}`) >= 1 })
@@ -207,10 +194,7 @@ func TestAnAddressThatSomebodyHasIsDeclined(t *testing.T) {
 
 // TestAMachineFromElsewhereIsToldSo boots a machine with a lease of another network.
 func TestAMachineFromElsewhereIsToldSo(t *testing.T) {
-	s, c := newSite(t), newCluster(t)
-	srv := c.serve(t, s)
-	c.run(t, "worker", mac1, "")
-	srv.knows(t, mac1, c.interfaceOf("worker"))
+	s, _, _ := newWorker(t, "")
 	m := s.newMachine(t, mac1)
 	m.write(t, "leases", `lease {
   interface "eth0";
@@ -235,19 +219,15 @@ func TestAMachineFromElsewhereIsToldSo(t *testing.T) {
 
 // TestAMachineWithANewMACHasItsAddress stops a machine and starts it with another MAC address.
 func TestAMachineWithANewMACHasItsAddress(t *testing.T) {
-	s, c := newSite(t), newCluster(t)
-	srv := c.serve(t, s)
-	c.run(t, "worker", mac1, "")
-	srv.knows(t, mac1, c.interfaceOf("worker"))
+	s, c, srv := newWorker(t, "")
 	before := s.newMachine(t, mac1)
 	client := before.client(t, before.dhclient(t)...)
 	address := before.told(t, 0, "BOUND")["new_ip_address"]
 	client.Kill(t)
-	before.run(t, "ip", "link", "set", "eth0", "down")
+	before.Run(t, "ip", "link", "set", "eth0", "down")
 	c.stop(t, "worker", mac1)
 	srv.knows(t, mac1, "nobody")
-	c.run(t, "worker", mac2, "")
-	srv.knows(t, mac2, c.interfaceOf("worker"))
+	c.run(t, srv, "worker", mac2, "")
 	after := s.newMachine(t, mac2)
 	after.client(t, after.dhclient(t)...)
 	if e := after.told(t, 0, "BOUND"); e["new_ip_address"] != address {
@@ -263,7 +243,7 @@ func TestAMachineIsServedAsSoonAsItIsKnown(t *testing.T) {
 	m := s.newMachine(t, mac1)
 	m.client(t, m.dhclient(t)...)
 	poll(t, "a stranger to be met with silence", func() bool { return srv.metric(t, "coredhcp_kubevirt_unknown_total") > 0 })
-	c.run(t, "worker", mac1, `annotations: {hostedcluster.densityops.com/dhcp-addresses: "other=192.0.2.160,192.0.2.150", hostedcluster.densityops.com/dhcp-options: "mtu=9000 hostname=chosen"}`)
+	c.run(t, srv, "worker", mac1, `annotations: {hostedcluster.densityops.com/dhcp-addresses: "other=192.0.2.160,192.0.2.150", hostedcluster.densityops.com/dhcp-options: "mtu=9000 hostname=chosen"}`)
 	e := m.told(t, 0, "BOUND")
 	if e["new_ip_address"] != "192.0.2.150" || e["new_interface_mtu"] != "9000" || e["new_host_name"] != "chosen" || e["new_domain_name"] != "demo.example.com" {
 		t.Errorf("it is told %v", e)

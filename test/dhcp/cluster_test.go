@@ -27,10 +27,12 @@ func (c *cluster) apply(t *testing.T, yaml string) {
 	}
 }
 
-// run makes a virtual machine run, with a MAC address and further metadata.
-func (c *cluster) run(t *testing.T, name, mac, metadata string) {
+// run makes a virtual machine run, with a MAC address and further metadata, and waits until
+// the server knows it.
+func (c *cluster) run(t *testing.T, srv *server, name, mac, metadata string) {
 	t.Helper()
 	c.apply(t, c.machine(name)+c.instance(name, mac, "kubevirt.io/test", metadata))
+	srv.knows(t, mac, c.interfaceOf(name))
 }
 
 // stop ends what run made run; the machine stays.
@@ -83,8 +85,24 @@ func (c *cluster) plugins(address string, more ...string) []string {
 // serve starts the server of a site for the cluster.
 func (c *cluster) serve(t *testing.T, s *site) *server {
 	t.Helper()
-	srv := s.newServer(t, "192.0.2.2", c.plugins("192.0.2.2")...)
+	return c.serveAt(t, s, "192.0.2.2", c.plugins("192.0.2.2")...)
+}
+
+// serveAt starts one with an address and plugins of its own.
+func (c *cluster) serveAt(t *testing.T, s *site, address string, plugins ...string) *server {
+	t.Helper()
+	srv := s.newServer(t, address, plugins...)
 	srv.kubeconfig(t, c.cp)
 	srv.start(t)
 	return srv
+}
+
+// newWorker is a site with the server of a cluster that runs a virtual machine, worker, with
+// mac1 and further metadata. It has asked for nothing yet.
+func newWorker(t *testing.T, metadata string) (*site, *cluster, *server) {
+	t.Helper()
+	s, c := newSite(t), newCluster(t)
+	srv := c.serve(t, s)
+	c.run(t, srv, "worker", mac1, metadata)
+	return s, c, srv
 }

@@ -2,7 +2,6 @@ package dhcp_test
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -31,7 +30,7 @@ func TestLeasesAreRebuiltFromWhatMachinesHave(t *testing.T) {
 			plugins[1] = strings.Replace(plugins[1], "store=bolt file=DIR/leases.db", strings.ReplaceAll(tc.store, "NS", c.namespace), 1)
 			srv := s.newServer(t, "192.0.2.2", plugins...)
 			srv.kubeconfig(t, c.cp)
-			command := append(unprivileged(), os.Getenv(binaryPath), "import", "--config", filepath.Join(srv.dir, "config.yml"))
+			command := append(unprivileged(), srv.binary, "import", "--config", filepath.Join(srv.dir, "config.yml"))
 			lines := func(out string) (fields []string) {
 				for line := range strings.Lines(strings.ReplaceAll(out, c.namespace, "NS")) {
 					fields = append(fields, strings.Join(strings.Fields(line), " "))
@@ -53,12 +52,12 @@ func TestLeasesAreRebuiltFromWhatMachinesHave(t *testing.T) {
 					t.Errorf("it says\n%s", out)
 				}
 			}
-			check(srv.run(t, command...))
+			check(srv.Run(t, command...))
 			want[6] = "server4: 2 written, 0 there already, 3 left out"
-			check(srv.run(t, append(command, "--write")...))
+			check(srv.Run(t, append(command, "--write")...))
 			want[1], want[5] = strings.Replace(want[1], "new", "there already", 1), strings.Replace(want[5], "new", "there already", 1)
 			want[6] = "server4: 0 written, 2 there already, 3 left out"
-			check(srv.run(t, append(command, "--write")...))
+			check(srv.Run(t, append(command, "--write")...))
 
 			srv.start(t)
 			for mac, address := range map[string]string{mac1: "192.0.2.150", mac3: "192.0.2.160"} {
@@ -67,7 +66,7 @@ func TestLeasesAreRebuiltFromWhatMachinesHave(t *testing.T) {
 				}
 			}
 			if strings.Contains(tc.store, "bolt") { // the file is the server's
-				out, err := srv.command(command...).CombinedOutput()
+				out, err := srv.Command(t.Context(), command...).CombinedOutput()
 				if err == nil || !strings.Contains(string(out), "is in use by another process") {
 					t.Errorf("beside the server: %v: %s", err, out)
 				}

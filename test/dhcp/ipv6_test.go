@@ -22,11 +22,10 @@ server6:
 `, strings.ReplaceAll(strings.TrimPrefix(c.plugins("")[0], "kubevirt "), "DIR", srv.dir), srv.dir)
 	srv.write(t, "config.yml", text)
 	srv.start(t)
-	c.run(t, "worker", mac1, "")
-	srv.knows(t, mac1, c.interfaceOf("worker"))
+	c.run(t, srv, "worker", mac1, "")
 	m := s.newMachine(t, mac1)
 	poll(t, "the interface to have a link-local address", func() bool {
-		out := m.run(t, "ip", "-6", "-o", "address", "show", "dev", "eth0", "scope", "link")
+		out := m.Run(t, "ip", "-6", "-o", "address", "show", "dev", "eth0", "scope", "link")
 		return out != "" && !strings.Contains(out, "tentative")
 	})
 	conf := m.write(t, "dhclient6.conf", "timeout 30;\nrequest dhcp6.name-servers;\n")

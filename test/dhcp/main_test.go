@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"testing"
 
 	"github.com/densityops/oooi/test/lab"
@@ -18,7 +17,12 @@ import (
 // apiAddress is the API server's, which every server's namespace has a route to.
 const apiAddress = "198.18.255.1"
 
-var network = lab.Network{Ranges: []string{apiAddress + "/32"}, Prepare: prepare}
+var network = lab.Network{
+	Ranges:  []string{apiAddress + "/32"},
+	Build:   map[string]string{"coredhcp": "./coredhcpbuild"},
+	Sources: []string{"api", "internal", "plugins", "coredhcpbuild"},
+	Prepare: prepare,
+}
 
 var management = lab.Shared{
 	Config: lab.Config{Name: "management", Address: apiAddress},
@@ -26,39 +30,18 @@ var management = lab.Shared{
 }
 
 func TestMain(m *testing.M) {
-	code := network.Main(m, &management)
-	if buildDir != "" {
-		if err := os.RemoveAll(buildDir); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-		}
-	}
-	if code != 0 {
+	if code := network.Main(m, &management); code != 0 {
 		os.Exit(code)
 	}
 }
 
-var buildDir string
-
-// binaryPath is an environment variable with the path of coredhcp.
-const binaryPath = "OOOI_TEST_COREDHCP"
-
-// prepare builds coredhcp and looks for what the tests start.
-func prepare() (err error) {
-	if buildDir, err = os.MkdirTemp("", "oooi-dhcp-"); err != nil {
-		return err
-	}
-	if err := os.Chmod(buildDir, 0o755); err != nil { // coredhcp runs as nobody
-		return err
-	}
+// prepare looks for what the tests start.
+func prepare(context.Context) error {
 	var all []error
 	for _, tool := range []string{"ip", "nsenter", "setpriv", "dhclient", "busybox", "dhcpcd", networkd} {
 		if _, err := exec.LookPath(tool); err != nil {
 			all = append(all, fmt.Errorf("%w: make deps installs it", err))
 		}
 	}
-	ctx := context.Background()
-	path := filepath.Join(buildDir, "coredhcp")
-	_, noAssets := lab.FindAssets(ctx, nil, "etcd", "kube-apiserver")
-	_, noCRDs := lab.CRDs(ctx, lab.KubeVirt, lab.KubeVirtMachines)
-	return errors.Join(append(all, lab.BuildBinary(ctx, path, "./coredhcpbuild"), noAssets, noCRDs, os.Setenv(binaryPath, path))...)
+	return errors.Join(all...)
 }

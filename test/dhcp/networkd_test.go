@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 const networkd = "/lib/systemd/systemd-networkd"
@@ -32,6 +34,17 @@ X
 SYSTEMD_LOG_TARGET=console exec ` + networkd + `
 `
 
+// networkd starts systemd-networkd, and waits for its lease.
+func (m *machine) networkd(t *testing.T) (client *lab.Daemon, lease event) {
+	t.Helper()
+	client = m.client(t, "unshare", "--mount", m.write(t, "networkd", strings.ReplaceAll(networkdScript, "DIR", m.Dir)))
+	poll(t, "a lease", func() bool {
+		lease = m.networkdLease(t)
+		return lease != nil
+	})
+	return client, lease
+}
+
 // networkdLease is what systemd-networkd writes down of its lease; nil while it has none.
 func (m *machine) networkdLease(t *testing.T) event {
 	t.Helper()
@@ -58,15 +71,9 @@ func (m *machine) networkdLease(t *testing.T) event {
 
 // TestALifeWithNetworkd has a client that identifies itself by a DUID.
 func TestALifeWithNetworkd(t *testing.T) {
-	s, c := newSite(t), newCluster(t)
-	srv := c.serve(t, s)
-	c.run(t, "worker", mac1, "")
-	srv.knows(t, mac1, c.interfaceOf("worker"))
+	s, _, srv := newWorker(t, "")
 	m := s.newMachine(t, mac1)
-	script := m.write(t, "networkd", strings.ReplaceAll(networkdScript, "DIR", m.dir))
-	client := m.client(t, "unshare", "--mount", script)
-	poll(t, "a lease", func() bool { return m.networkdLease(t) != nil })
-	e := m.networkdLease(t)
+	client, e := m.networkd(t)
 	for key, want := range map[string]string{
 		"NETMASK": "255.255.255.0", "DNS": "192.0.2.53", "DOMAINNAME": "demo.example.com", "HOSTNAME": "worker", "MTU": "1400",
 		"SERVER_ADDRESS": "192.0.2.2", "LIFETIME": "3600",
@@ -78,19 +85,17 @@ func TestALifeWithNetworkd(t *testing.T) {
 	address := e["ADDRESS"]
 	poll(t, "the interface to have it", func() bool { return m.address(t) == address })
 	for to, by := range map[string]string{"10.0.0.0/8": "192.0.2.9", "default": "192.0.2.1"} {
-		poll(t, "a route to "+to, func() bool { return strings.Contains(m.run(t, "ip", "route", "show", to), "via "+by+" ") })
+		poll(t, "a route to "+to, func() bool { return strings.Contains(m.Run(t, "ip", "route", "show", to), "via "+by+" ") })
 	}
 	poll(t, "it to be renewed", func() bool { return len(srv.Log.Lines("request=REQUEST answer=ACK", "to="+address+":68")) > 0 })
 
 	client.Terminate(t)
-	poll(t, "the release to arrive", func() bool { return srv.metric(t, `coredhcp_dhcp4_received_total{type="RELEASE"}`) == 1 })
-	m.run(t, "ip", "address", "flush", "dev", "eth0")
+	srv.released(t)
+	m.Run(t, "ip", "address", "flush", "dev", "eth0")
 	if err := os.RemoveAll(m.file("netif")); err != nil {
 		t.Fatal(err)
 	}
-	m.client(t, "unshare", "--mount", script)
-	poll(t, "a lease", func() bool { return m.networkdLease(t) != nil })
-	if again := m.networkdLease(t)["ADDRESS"]; again != address {
-		t.Errorf("it had %s and has %s", address, again)
+	if _, again := m.networkd(t); again["ADDRESS"] != address {
+		t.Errorf("it had %s and has %v", address, again)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -27,13 +26,9 @@ func TestBoundMachinesOutliveTheAPIServer(t *testing.T) {
 			if tc.store != "" {
 				plugins[1] = strings.ReplaceAll(tc.store, "NS", c.namespace)
 			}
-			srv := s.newServer(t, "192.0.2.2", plugins...)
-			srv.kubeconfig(t, c.cp)
-			srv.start(t)
-			c.run(t, "worker", mac1, "")
-			c.run(t, "late", mac2, "")
-			srv.knows(t, mac1, c.interfaceOf("worker"))
-			srv.knows(t, mac2, c.interfaceOf("late"))
+			srv := c.serveAt(t, s, "192.0.2.2", plugins...)
+			c.run(t, srv, "worker", mac1, "")
+			c.run(t, srv, "late", mac2, "")
 			m := s.newMachine(t, mac1)
 			m.client(t, m.dhclient(t)...)
 			address := m.told(t, 0, "BOUND")["new_ip_address"]
@@ -102,33 +97,12 @@ func TestNotReadyBeforeAnythingIsKnown(t *testing.T) {
 
 // TestItEndsWhenToldTo ends coredhcp as a kubelet does.
 func TestItEndsWhenToldTo(t *testing.T) {
-	s, c := newSite(t), newCluster(t)
-	srv := c.serve(t, s)
-	c.run(t, "worker", mac1, "")
-	srv.knows(t, mac1, c.interfaceOf("worker"))
+	s, c, srv := newWorker(t, "")
 	address := s.newMachine(t, mac1).dial(t, 68).lease(t).YourIPAddr
 
-	srv.Kill(t)
-	cmd := srv.command(srv.commandLine()...)
-	log := &lab.Output{}
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	srv.ready(t)
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case err := <-ended:
-		if err != nil || len(log.Lines("level=ERROR")) > 0 {
-			t.Errorf("it ended with %v:\n%s", err, log)
-		}
-	case <-time.After(deadline):
-		_ = cmd.Process.Kill()
-		t.Fatalf("it does not end:\n%s", log)
+	srv.Terminate(t)
+	if lines := srv.Log.Lines("level=ERROR"); len(lines) > 0 {
+		t.Errorf("it ended with %q", lines)
 	}
 	srv.start(t)
 	srv.knows(t, mac1, c.interfaceOf("worker"))

@@ -23,7 +23,7 @@ type wire struct {
 func (m *machine) dial(t *testing.T, port int) *wire {
 	t.Helper()
 	w := &wire{m: m}
-	m.do(t, func() error {
+	err := m.Do(func() error {
 		config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
 			control := c.Control(func(fd uintptr) { err = dhcpv4.BindToInterface(int(fd), "eth0") })
 			return errors.Join(control, err)
@@ -38,6 +38,9 @@ func (m *machine) dial(t *testing.T, port int) *wire {
 		}
 		return nil
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { _ = w.conn.Close() })
 	return w
 }
@@ -140,10 +143,7 @@ func (w *wire) rebooting(t *testing.T, address net.IP) *dhcpv4.DHCPv4 {
 }
 
 func TestWhoIsMetWithSilence(t *testing.T) {
-	s, c := newSite(t), newCluster(t)
-	srv := c.serve(t, s)
-	c.run(t, "worker", mac1, "")
-	srv.knows(t, mac1, c.interfaceOf("worker"))
+	s, _, srv := newWorker(t, "")
 	known, stranger := s.newMachine(t, mac1).dial(t, 68), s.newMachine(t, mac2).dial(t, 68)
 	address := known.lease(t).YourIPAddr
 	other := net.IPv4(192, 0, 2, 77)
@@ -182,10 +182,8 @@ func TestWhoIsMetWithSilence(t *testing.T) {
 func TestWhoIsRefused(t *testing.T) {
 	s, c := newSite(t), newCluster(t)
 	srv := c.serve(t, s)
-	c.run(t, "a", mac1, "")
-	c.run(t, "b", mac2, "")
-	srv.knows(t, mac1, c.interfaceOf("a"))
-	srv.knows(t, mac2, c.interfaceOf("b"))
+	c.run(t, srv, "a", mac1, "")
+	c.run(t, srv, "b", mac2, "")
 	a, b := s.newMachine(t, mac1).dial(t, 68), s.newMachine(t, mac2).dial(t, 68)
 	address := a.lease(t).YourIPAddr
 	b.lease(t)
@@ -204,12 +202,9 @@ func TestWhoIsRefused(t *testing.T) {
 }
 
 func TestInformIsAnsweredWithOptionsAlone(t *testing.T) {
-	s, c := newSite(t), newCluster(t)
-	srv := c.serve(t, s)
-	c.run(t, "worker", mac1, "")
-	srv.knows(t, mac1, c.interfaceOf("worker"))
+	s, _, _ := newWorker(t, "")
 	m := s.newMachine(t, mac1)
-	m.run(t, "ip", "address", "add", "192.0.2.77/24", "dev", "eth0")
+	m.Run(t, "ip", "address", "add", "192.0.2.77/24", "dev", "eth0")
 	w := m.dial(t, 68)
 	for name, to := range map[string]net.IP{"to all": broadcast, "to the server": net.IPv4(192, 0, 2, 2)} {
 		t.Run(name, func(t *testing.T) {
@@ -227,20 +222,17 @@ func TestRelayAgents(t *testing.T) {
 	s, c := newSite(t), newCluster(t)
 	plugins := c.plugins("192.0.2.2")
 	plugins[1] = "leasedb store=bolt file=DIR/leases.db cidr=198.51.100.0/24 range=198.51.100.10-198.51.100.20 server=192.0.2.2"
-	srv := s.newServer(t, "192.0.2.2", plugins...)
-	srv.kubeconfig(t, c.cp)
-	srv.start(t)
-	c.run(t, "worker", mac1, "")
-	srv.knows(t, mac1, c.interfaceOf("worker"))
-	srv.run(t, "ip", "route", "add", "198.51.100.0/24", "via", "192.0.2.3")
+	srv := c.serveAt(t, s, "192.0.2.2", plugins...)
+	c.run(t, srv, "worker", mac1, "")
+	srv.Run(t, "ip", "route", "add", "198.51.100.0/24", "via", "192.0.2.3")
 
 	agent := s.newMachine(t, mac3)
-	agent.run(t, "ip", "address", "add", "192.0.2.3/24", "dev", "eth0")
-	agent.run(t, "ip", "address", "add", "198.51.100.1/24", "dev", "lo")
-	agent.run(t, "sh", "-c", "echo 67 > /proc/sys/net/ipv4/ip_unprivileged_port_start")
+	agent.Run(t, "ip", "address", "add", "192.0.2.3/24", "dev", "eth0")
+	agent.Run(t, "ip", "address", "add", "198.51.100.1/24", "dev", "lo")
+	agent.Run(t, "sh", "-c", "echo 67 > /proc/sys/net/ipv4/ip_unprivileged_port_start")
 	w := agent.dial(t, 67)
 	behind := *w
-	behind.m = &machine{namespace: agent.namespace, mac: net.HardwareAddr{2, 0, 0, 0, 0, 1}}
+	behind.m = &machine{agent.Machine, net.HardwareAddr{2, 0, 0, 0, 0, 1}}
 	relayed := []dhcpv4.Modifier{
 		dhcpv4.WithGatewayIP(net.IPv4(198, 51, 100, 1)),
 		dhcpv4.WithOption(dhcpv4.OptRelayAgentInfo(dhcpv4.OptGeneric(dhcpv4.GenericOptionCode(1), []byte("port 7")))),

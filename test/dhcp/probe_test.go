@@ -11,12 +11,10 @@ import (
 func TestAnAddressThatSomebodyHasIsNotOffered(t *testing.T) {
 	s, c := newSite(t), newCluster(t)
 	stranger := s.newMachine(t, mac2)
-	stranger.run(t, "ip", "address", "add", "192.0.2.100/24", "dev", "eth0")
+	stranger.Run(t, "ip", "address", "add", "192.0.2.100/24", "dev", "eth0")
 	plugins := c.plugins("192.0.2.2", "probe=4")
 	plugins[1] = strings.Replace(plugins[1], "range=192.0.2.100-192.0.2.199", "range=192.0.2.100-192.0.2.101", 1)
-	srv := s.newServer(t, "192.0.2.2", plugins...)
-	srv.kubeconfig(t, c.cp)
-	srv.start(t)
+	srv := c.serveAt(t, s, "192.0.2.2", plugins...)
 	const labels = `{family="ipv4",pool="default"}`
 	poll(t, "both addresses to be looked at", func() bool {
 		return srv.metric(t, "coredhcp_leasedb_in_use_total"+labels) == 1 &&
@@ -26,8 +24,7 @@ func TestAnAddressThatSomebodyHasIsNotOffered(t *testing.T) {
 		t.Errorf("the log says %q", lines)
 	}
 	for name, mac := range map[string]string{"worker": mac1, "late": mac3} {
-		c.run(t, name, mac, "")
-		srv.knows(t, mac, c.interfaceOf(name))
+		c.run(t, srv, name, mac, "")
 	}
 	m := s.newMachine(t, mac1)
 	m.client(t, m.dhclient(t)...)

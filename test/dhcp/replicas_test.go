@@ -33,9 +33,7 @@ func TestTwoReplicasShareAVLAN(t *testing.T) {
 	for _, address := range []string{"192.0.2.2", "192.0.2.3"} {
 		plugins := c.plugins(address)
 		plugins[1] = c.leases(address)
-		srv := s.newServer(t, address, plugins...)
-		srv.kubeconfig(t, c.cp)
-		srv.start(t)
+		srv := c.serveAt(t, s, address, plugins...)
 		poll(t, "all machines to be known", func() bool { return len(srv.state(t).Kubevirt.Clients) == machines })
 		servers = append(servers, srv)
 	}
@@ -175,12 +173,9 @@ func TestTwoInfrasOnAVLANServeTheirOwn(t *testing.T) {
 		address := fmt.Sprintf("192.0.2.%d", i+2)
 		plugins := c.plugins(address)
 		plugins[1] = strings.Replace(plugins[1], "range=192.0.2.100-192.0.2.199", part, 1)
-		srv := s.newServer(t, address, plugins...)
-		srv.kubeconfig(t, c.cp)
-		srv.start(t)
+		srv := c.serveAt(t, s, address, plugins...)
 		mac := []string{mac1, mac2}[i]
-		c.run(t, "worker", mac, "")
-		srv.knows(t, mac, c.interfaceOf("worker"))
+		c.run(t, srv, "worker", mac, "")
 	}
 	for i, mac := range []string{mac1, mac2} {
 		m := s.newMachine(t, mac)
@@ -194,10 +189,7 @@ func TestTwoInfrasOnAVLANServeTheirOwn(t *testing.T) {
 // TestAFloodLeavesTheOthersServed has a stranger send packets of random clients, and a
 // machine asks meanwhile.
 func TestAFloodLeavesTheOthersServed(t *testing.T) {
-	s, c := newSite(t), newCluster(t)
-	srv := c.serve(t, s)
-	c.run(t, "worker", mac1, "")
-	srv.knows(t, mac1, c.interfaceOf("worker"))
+	s, _, srv := newWorker(t, "")
 	stranger := s.newMachine(t, mac2).dial(t, 68)
 	const packets = 20_000
 	flooded := make(chan struct{})

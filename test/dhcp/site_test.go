@@ -1,13 +1,14 @@
 package dhcp_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -16,25 +17,15 @@ import (
 
 // site is a VLAN with what is on it. Its network is 192.0.2.0/24 for every test: nothing
 // leads from one to another.
-type site struct {
-	lan   *namespace // the switch
-	ports atomic.Int32
-}
+type site struct{ bridge string }
 
-// sources are what these tests test, which they do not import.
-var sources = sync.OnceValue(func() error { return lab.LookAt("api", "internal", "plugins", "coredhcpbuild") })
+var sites atomic.Int32
 
 func newSite(t *testing.T) *site {
 	t.Helper()
 	network.Need(t)
-	if err := sources(); err != nil {
-		t.Fatal(err)
-	}
 	needRoot(t)
-	s := &site{lan: newNamespace(t)}
-	s.lan.run(t, "ip", "link", "add", "lan", "type", "bridge")
-	s.lan.run(t, "ip", "link", "set", "lan", "up")
-	return s
+	return &site{bridge: fmt.Sprintf("vlan%d", sites.Add(1))}
 }
 
 // needRoot skips a test where coredhcp cannot run as nobody: the root of a namespace of users
@@ -51,24 +42,14 @@ func needRoot(t *testing.T) {
 	t.Skipf("%s needs root, to run coredhcp as nobody: %v: %s", t.Name(), err, out)
 }
 
-// plug connects an interface of a namespace to the switch.
-func (s *site) plug(t *testing.T, n *namespace, name, mac string) {
-	t.Helper()
-	port := fmt.Sprintf("port%d", s.ports.Add(1))
-	connect(t, s.lan, port, n, name)
-	s.lan.run(t, "ip", "link", "set", port, "master", "lan")
-	if mac != "" {
-		n.run(t, "ip", "link", "set", name, "address", mac)
-	}
-}
-
 // server is a coredhcp in a namespace as a pod's: net1 on the VLAN, eth0 elsewhere.
 type server struct {
 	*lab.Daemon
-	*namespace
+	*lab.Namespace
 
-	dir  string // which coredhcp may write to
-	http string
+	dir    string // which coredhcp may write to
+	http   string
+	binary string
 }
 
 var uplinks atomic.Int32
@@ -76,34 +57,31 @@ var uplinks atomic.Int32
 // newServer starts a coredhcp with an address on the VLAN and these plugins.
 func (s *site) newServer(t *testing.T, address string, plugins ...string) *server {
 	t.Helper()
-	n := newNamespace(t)
-	s.plug(t, n, "net1", "")
-	n.run(t, "ip", "address", "add", address+"/24", "dev", "net1")
-	n.run(t, "sh", "-c", "echo 67 > /proc/sys/net/ipv4/ip_unprivileged_port_start")
-
-	up := int(uplinks.Add(1))
-	host := fmt.Sprintf("up%d", up)
-	connect(t, nil, host, n, "eth0")
+	n := lab.NewNamespace(t)
+	up := uplinks.Add(1)
 	here, there := fmt.Sprintf("10.88.%d.1", up), fmt.Sprintf("10.88.%d.2", up)
-	if out, err := exec.Command("ip", "address", "add", here+"/24", "dev", host).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	err := errors.Join(
+		lab.Cable(lab.End{Bridge: s.bridge}, lab.End{In: n, Device: "net1", Addresses: []string{address + "/24"}}),
+		lab.Cable(lab.End{Addresses: []string{here + "/24"}}, lab.End{In: n, Device: "eth0", Addresses: []string{there + "/24"}}))
+	if err != nil {
+		t.Fatal(err)
 	}
-	n.run(t, "ip", "address", "add", there+"/24", "dev", "eth0")
-	n.run(t, "ip", "route", "add", "default", "via", here)
+	n.Run(t, "ip", "route", "add", "default", "via", here)
+	n.Run(t, "sh", "-c", "echo 67 > /proc/sys/net/ipv4/ip_unprivileged_port_start")
 
-	srv := &server{namespace: n, dir: lab.TempDir(t), http: there + ":9903"}
+	srv := &server{Namespace: n, dir: lab.TempDir(t), http: there + ":9903", binary: network.Binary(t, "coredhcp")}
 	if err := os.Chmod(srv.dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
 	srv.configure(t, plugins...)
-	srv.Daemon = lab.NewDaemon(t, "coredhcp", func() *exec.Cmd { return n.command(srv.commandLine()...) })
+	srv.Daemon = lab.NewDaemon(t, "coredhcp", srv.command)
 	return srv
 }
 
-// commandLine starts coredhcp, after it was written down what it may do.
-func (s *server) commandLine() []string {
-	return append(unprivileged(), "sh", "-c", "grep Cap /proc/self/status; exec \"$0\" \"$@\"",
-		os.Getenv(binaryPath), "--config", filepath.Join(s.dir, "config.yml"), "--http", s.http, "--log-level", "debug")
+// command starts coredhcp, after it was written down what it may do.
+func (s *server) command() *exec.Cmd {
+	return s.Command(context.Background(), append(unprivileged(), "sh", "-c", "grep Cap /proc/self/status; exec \"$0\" \"$@\"",
+		s.binary, "--config", filepath.Join(s.dir, "config.yml"), "--http", s.http, "--log-level", "debug")...)
 }
 
 // unprivileged is the command that runs another as nobody, without a capability and no way to
@@ -164,12 +142,11 @@ func (s *server) kubeconfig(t *testing.T, cp *lab.ControlPlane) string {
 	return s.write(t, "kubeconfig", string(data))
 }
 
-// machine is a client's namespace with an interface on the VLAN.
+// machine is one of the clients on the VLAN.
 type machine struct {
-	*namespace
+	*lab.Machine
 
 	mac net.HardwareAddr
-	dir string
 }
 
 // newMachine plugs in a machine with a MAC address.
@@ -179,7 +156,5 @@ func (s *site) newMachine(t *testing.T, mac string) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &machine{namespace: newNamespace(t), mac: address, dir: lab.TempDir(t)}
-	s.plug(t, m.namespace, "eth0", mac)
-	return m
+	return &machine{lab.NewMachine(t, s.bridge, mac), address}
 }

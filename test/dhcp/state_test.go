@@ -113,3 +113,9 @@ func (s *server) metric(t *testing.T, series string) float64 {
 	}
 	return 0
 }
+
+// released waits until a client has released its address.
+func (s *server) released(t *testing.T) {
+	t.Helper()
+	poll(t, "the release to arrive", func() bool { return s.metric(t, `coredhcp_dhcp4_received_total{type="RELEASE"}`) == 1 })
+}

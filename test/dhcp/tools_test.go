@@ -1,6 +1,7 @@
 package dhcp_test
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,7 +29,7 @@ esac
 exit 0
 `
 
-func (m *machine) file(name string) string { return filepath.Join(m.dir, name) }
+func (m *machine) file(name string) string { return filepath.Join(m.Dir, name) }
 
 func (m *machine) write(t *testing.T, name, text string) string {
 	t.Helper()
@@ -83,15 +84,10 @@ func (m *machine) told(t *testing.T, after int, reasons ...string) (e event) {
 	return e
 }
 
-// client is a DHCP client that runs until it is killed, or the test ends.
-type client struct {
-	*lab.Daemon
-	m *machine
-}
-
-func (m *machine) client(t *testing.T, args ...string) *client {
+// client starts a DHCP client, which runs until it is killed, or the test ends.
+func (m *machine) client(t *testing.T, args ...string) *lab.Daemon {
 	t.Helper()
-	c := &client{Daemon: lab.NewDaemon(t, args[0], func() *exec.Cmd { return m.command(args...) }), m: m}
+	c := lab.NewDaemon(t, args[0], func() *exec.Cmd { return m.Command(context.Background(), args...) })
 	c.Start(t)
 	return c
 }
@@ -133,7 +129,7 @@ func (m *machine) dhcpcd(t *testing.T, more ...string) []string {
 // address is the interface's; empty where it has none.
 func (m *machine) address(t *testing.T) string {
 	t.Helper()
-	fields := strings.Fields(m.run(t, "ip", "-4", "-o", "address", "show", "dev", "eth0", "scope", "global"))
+	fields := strings.Fields(m.Run(t, "ip", "-4", "-o", "address", "show", "dev", "eth0", "scope", "global"))
 	if len(fields) < 4 {
 		return ""
 	}

@@ -49,10 +49,7 @@ func newCoreDNS(t *testing.T, corefile string, words map[string]string) *coredns
 	c.metrics = "http://127.0.0.1:" + c.words["METRICS"] + "/metrics"
 	c.profiles = "http://127.0.0.1:" + c.words["PPROF"] + "/debug/pprof/"
 	c.configure(t, corefile)
-	executable, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	executable := network.Binary(t, "coredns")
 	c.Daemon = lab.NewDaemon(t, "coredns -conf "+c.path, func() *exec.Cmd { return exec.Command(executable, "-conf", c.path) })
 	return c
 }

@@ -3,11 +3,7 @@
 package dns_test
 
 import (
-	"context"
-	"fmt"
 	"os"
-	"path/filepath"
-	"sync"
 	"testing"
 
 	"github.com/densityops/oooi/test/lab"
@@ -18,6 +14,11 @@ import (
 const hostedAddress = "127.96.0.77"
 
 var (
+	// network is for the binary, and for ports that nobody else takes: the tests need no other.
+	network = lab.Network{
+		Build:   map[string]string{"coredns": "./corednsbuild"},
+		Sources: []string{"api", "internal", "plugins", "corednsbuild"},
+	}
 	management = lab.Shared{
 		Config: lab.Config{Name: "management", ServiceCIDR: "127.96.0.0/16"},
 		CRDs:   []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.Oooi},
@@ -28,26 +29,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	lab.Main(m, &management, &hosted)
-	if buildDir != "" {
-		if err := os.RemoveAll(buildDir); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-		}
+	if code := network.Main(m, &management, &hosted); code != 0 {
+		os.Exit(code)
 	}
 }
-
-// buildDir is where the binary is; empty until somebody needs it.
-var buildDir string
-
-// binary builds coredns, once, and returns its path.
-var binary = sync.OnceValues(func() (string, error) {
-	var err error
-	if buildDir, err = os.MkdirTemp("", "oooi-dns-"); err != nil {
-		return "", err
-	}
-	if err := lab.LookAt("api", "internal", "plugins", "corednsbuild"); err != nil {
-		return "", err
-	}
-	path := filepath.Join(buildDir, "coredns")
-	return path, lab.BuildBinary(context.Background(), path, "./corednsbuild")
-})

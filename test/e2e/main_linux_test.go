@@ -49,11 +49,10 @@ func TestMain(m *testing.M) {
 }
 
 // prepare builds the images, and whatever else there is no way to get later.
-func prepare() error {
+func prepare(ctx context.Context) error {
 	if len(lab.NodeMissing(tools...)) > 0 {
 		return nil // each test says so
 	}
-	ctx := context.Background()
 	return errors.Join(lab.PrepareNode(ctx, nil), buildImages(ctx))
 }
 

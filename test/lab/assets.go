@@ -16,6 +16,18 @@ const (
 	scheduler         = "kube-scheduler"
 )
 
+// components are those of a control plane with this configuration.
+func (c Config) components() []string {
+	list := []string{etcd, apiServer}
+	if c.ControllerManager {
+		list = append(list, controllerManager)
+	}
+	if c.Scheduler {
+		list = append(list, scheduler)
+	}
+	return list
+}
+
 // Logf reports progress, one line a call. The zero value writes to standard
 // error.
 type Logf func(format string, args ...any)

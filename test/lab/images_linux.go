@@ -107,8 +107,8 @@ func install(from, to string) error {
 	return err
 }
 
-// BuildStatic builds a main package of this repository for an image, as the Makefile does:
-// without C, and without the race detector, which needs it. It returns the path.
+// BuildStatic builds a main package of this repository for an image or a benchmark, as the
+// Makefile does: without C, and without the race detector, which needs it. It returns the path.
 func BuildStatic(ctx context.Context, pkg string) (string, error) {
 	dir, err := labDir()
 	if err != nil {

@@ -1,65 +1,46 @@
 package lab
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"sync/atomic"
-	"syscall"
 	"testing"
 )
 
 // A Machine stands for a virtual machine: a network namespace with an interface, eth0, on a
 // VLAN. It ends with the test.
 type Machine struct {
-	dir      string
-	launcher *launcher
-	keeper   *process // of the namespace
-}
+	*Namespace
 
-var machines atomic.Int32 // how many this process has made
+	// Dir is a folder for the files of its programs.
+	Dir string
+
+	launcher *launcher
+}
 
 // NewMachine plugs a machine with a MAC address into a bridge of the test's network, which
 // is made if it is not there. It is for tests in a Network. Its eth0 has no address yet.
 func NewMachine(tb testing.TB, bridge, mac string) *Machine {
 	tb.Helper()
-	m := &Machine{dir: TempDir(tb), launcher: newLauncher()}
-	tb.Cleanup(m.launcher.close)
 	if !insideNetworkNow() {
 		tb.Fatal("a machine needs a Network around it")
 	}
-	keeper := exec.Command("sleep", "infinity") //nolint:noctx // the end of the test ends it
-	keeper.SysProcAttr = dieWithParent()
-	keeper.SysProcAttr.Cloneflags = syscall.CLONE_NEWNET
-	m.keeper = m.start(tb, keeper)
-	if _, err := makeBridge(bridge); err != nil {
+	m := &Machine{Namespace: NewNamespace(tb), Dir: TempDir(tb), launcher: newLauncher()}
+	tb.Cleanup(m.launcher.close)
+	if err := Cable(End{Bridge: bridge}, End{In: m.Namespace, Device: "eth0", MAC: mac}); err != nil {
 		tb.Fatal(err)
 	}
-	port := fmt.Sprintf("%s-m%d", bridge, machines.Add(1))
-	if err := ip("link", "add", port, "type", "veth", "peer", "name", "eth0", "address", mac, "netns", m.pid()); err != nil {
-		tb.Fatal(err)
-	}
-	if err := ip("link", "set", port, "master", bridge, "up"); err != nil {
-		tb.Fatal(err)
-	}
-	m.Run(tb, "ip", "link", "set", "lo", "up")
-	m.Run(tb, "ip", "link", "set", "eth0", "up")
 	return m
 }
-
-func (m *Machine) pid() string { return strconv.Itoa(m.keeper.cmd.Process.Pid) }
 
 // start starts a process that ends with the test.
 func (m *Machine) start(tb testing.TB, cmd *exec.Cmd) *process {
 	tb.Helper()
-	p, err := m.launcher.start(cmd, filepath.Join(m.dir, filepath.Base(cmd.Path)+".log"))
+	p, err := m.launcher.start(cmd, filepath.Join(m.Dir, filepath.Base(cmd.Path)+".log"))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -69,26 +50,6 @@ func (m *Machine) start(tb testing.TB, cmd *exec.Cmd) *process {
 		}
 	})
 	return p
-}
-
-// Command makes a command on the machine.
-func (m *Machine) Command(ctx context.Context, args ...string) *exec.Cmd {
-	enter := []string{"--target", m.pid(), "--net", "--"}
-	return exec.CommandContext(ctx, "nsenter", slices.Concat(enter, args)...)
-}
-
-// Run runs a command on the machine to its end, and returns what it prints.
-func (m *Machine) Run(tb testing.TB, args ...string) string {
-	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), startTimeout)
-	defer cancel()
-	cmd := m.Command(ctx, args...)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		tb.Fatalf("%q on a machine: %v\n%s%s", args, err, &stdout, &stderr)
-	}
-	return stdout.String()
 }
 
 // dhclientHook gives the interface its address, and writes down what else there is. The script
@@ -110,7 +71,7 @@ func (m *Machine) DHCP(tb testing.TB, flags ...string) map[string]string {
 		client = "/usr/sbin/dhclient" // which not everybody has in PATH
 	}
 	// A copy, since AppArmor has the installed one write below /var and /run alone.
-	copied, hook := filepath.Join(m.dir, "dhclient"), filepath.Join(m.dir, "hook")
+	copied, hook := filepath.Join(m.Dir, "dhclient"), filepath.Join(m.Dir, "hook")
 	if err := errors.Join(install(client, copied), os.WriteFile(hook, []byte(dhclientHook), 0o700)); err != nil {
 		tb.Fatal(err)
 	}

@@ -1,8 +1,12 @@
 package lab
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"sync"
 	"testing"
 )
 
@@ -10,7 +14,10 @@ import (
 // each of its addresses and ports is free, low ones too, and no packet leaves it. The
 // test binary runs itself again in a network namespace:
 //
-//	var network = lab.Network{Ranges: []string{"198.18.0.0/15", "2001:db8::/32"}}
+//	var network = lab.Network{
+//		Ranges: []string{"198.18.0.0/15", "2001:db8::/32"},
+//		Build:  map[string]string{"xdsd": "./xdsd"}, Sources: []string{"internal", "xdsd"},
+//	}
 //
 //	func TestMain(m *testing.M) {
 //		if code := network.Main(m, &management); code != 0 {
@@ -20,6 +27,7 @@ import (
 //
 //	func TestSomething(t *testing.T) {
 //		network.Need(t)
+//		xdsd := exec.Command(network.Binary(t, "xdsd"), "serve")
 //		...
 //	}
 //
@@ -30,26 +38,38 @@ type Network struct {
 	// Holes are networks (IPv4) in which every packet is lost without a word, as behind a
 	// firewall.
 	Holes []string
+	// Build has main packages of this repository by the names of their binaries, which
+	// Binary returns. They are built before, as BuildBinary does.
+	Build map[string]string
+	// Sources are folders of this repository that the tests test and do not import: see
+	// LookAt.
+	Sources []string
 	// Prepare runs before, in the network of the machine: there is no way to download
-	// anything afterwards. Environment variables that it sets are there afterwards, too.
-	Prepare func() error
+	// anything afterwards, but for what the shared control planes take, which Main sees to.
+	// Environment variables that it sets are there afterwards, too.
+	Prepare func(context.Context) error
 
-	err error // why there is no network
+	err     error // why there is no network
+	look    sync.Once
+	lookErr error
 }
 
-// insideNetwork is an environment variable of the binary that runs in the namespace.
-const insideNetwork = "OOOI_LAB_INSIDE_NETWORK"
+// Environment variables of the binary that runs in the namespace.
+const (
+	insideNetwork = "OOOI_LAB_INSIDE_NETWORK"
+	binariesDir   = "OOOI_LAB_BINARIES" // where those of Build are
+)
 
 // Main is the TestMain of the package, as the function Main is, and returns the code to
 // exit with. Where there can be no network namespace, the tests that need it are
 // skipped; but not in CI, where it is an error.
 func (n *Network) Main(m *testing.M, shared ...*Shared) (code int) {
 	if os.Getenv(insideNetwork) == "" {
-		if n.Prepare != nil {
-			if err := n.Prepare(); err != nil {
-				fmt.Fprintln(os.Stderr, "preparing the tests:", err)
-				return 1
-			}
+		remove, err := n.prepare(context.Background(), shared)
+		defer remove()
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "preparing the tests:", err)
+			return 1
 		}
 		var ran bool
 		if code, ran, n.err = runInNetwork(); ran {
@@ -71,10 +91,62 @@ func (n *Network) Main(m *testing.M, shared ...*Shared) (code int) {
 	return 0 // what the tests made of it, the testing package knows
 }
 
+// prepare builds and fetches everything that the tests start. What it built, remove removes.
+func (n *Network) prepare(ctx context.Context, shared []*Shared) (remove func(), err error) {
+	remove = func() {}
+	for _, s := range shared {
+		if err := s.prepare(ctx); err != nil {
+			return remove, err
+		}
+	}
+	if n.Prepare != nil {
+		if err := n.Prepare(ctx); err != nil {
+			return remove, err
+		}
+	}
+	if len(n.Build) == 0 {
+		return remove, nil
+	}
+	dir, err := os.MkdirTemp("", "oooi-binaries-")
+	if err != nil {
+		return remove, err
+	}
+	remove = func() {
+		if err := os.RemoveAll(dir); err != nil {
+			fmt.Fprintln(os.Stderr, "removing what was built for the tests:", err)
+		}
+	}
+	// For everybody: some tests run a daemon as nobody.
+	err = errors.Join(os.Chmod(dir, 0o755), os.Setenv(binariesDir, dir))
+	for name, pkg := range n.Build {
+		err = errors.Join(err, BuildBinary(ctx, filepath.Join(dir, name), pkg))
+	}
+	return remove, err
+}
+
 // Need skips a test where there is no network namespace.
 func (n *Network) Need(tb testing.TB) {
 	tb.Helper()
 	if n.err != nil {
 		tb.Skip(n.err)
+	}
+	n.lookAtSources(tb)
+}
+
+// Binary returns the path of a binary that Build names.
+func (n *Network) Binary(tb testing.TB, name string) string {
+	tb.Helper()
+	if _, ok := n.Build[name]; !ok {
+		tb.Fatalf("%s is not among what is built for these tests", name)
+	}
+	n.lookAtSources(tb)
+	return filepath.Join(os.Getenv(binariesDir), name)
+}
+
+func (n *Network) lookAtSources(tb testing.TB) {
+	tb.Helper()
+	n.look.Do(func() { n.lookErr = LookAt(n.Sources...) })
+	if n.lookErr != nil {
+		tb.Fatal(n.lookErr)
 	}
 }

@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -100,13 +99,8 @@ func SetUpNetwork(ranges []string) error {
 // digHole has the packets for a network come back to us, who are not meant and say nothing.
 func digHole(network string) error { return ip("route", "add", network, "dev", "lo") }
 
-func ip(args ...string) error {
-	cmd := exec.Command("ip", args...) //nolint:noctx // it takes milliseconds
-	if output, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w: %s", cmd, err, bytes.TrimSpace(output))
-	}
-	return nil
-}
+// ip runs that command in the network namespace that we are in.
+func ip(args ...string) error { return (*Namespace)(nil).ip(args...) }
 
 // Blackhole has a backend vanish without a word, as a machine that lost its power: the
 // kernel drops each packet to it, those of connections that there are and of others. It

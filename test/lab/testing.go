@@ -75,6 +75,13 @@ func (s *Shared) Get(tb testing.TB) *ControlPlane {
 	return s.cp
 }
 
+// prepare builds and fetches what the control plane takes.
+func (s *Shared) prepare(ctx context.Context) error {
+	_, noAssets := FindAssets(ctx, s.Config.Logf, s.Config.components()...)
+	_, noCRDs := CRDs(ctx, s.CRDs...)
+	return errors.Join(noAssets, noCRDs)
+}
+
 func startWith(ctx context.Context, config Config, sets []CRDSet) (*ControlPlane, error) {
 	cp, err := Start(ctx, config)
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"os"
 	"os/exec"
 	"testing"
 	"time"
@@ -28,7 +27,7 @@ type daemon struct {
 func newDaemon(t *testing.T, http string, args ...string) *daemon {
 	t.Helper()
 	d := &daemon{args: append([]string{"serve", "--http", http}, args...), http: http}
-	d.Daemon = lab.NewDaemon(t, "xdsd", func() *exec.Cmd { return exec.Command(os.Getenv(binaryPath), d.args...) })
+	d.Daemon = lab.NewDaemon(t, "xdsd", func() *exec.Cmd { return exec.Command(network.Binary(t, "xdsd"), d.args...) })
 	return d
 }
 

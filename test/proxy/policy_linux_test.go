@@ -17,7 +17,7 @@ import (
 //
 // The pod's default route leads to the node, which knows nothing of the pool.
 type plan struct {
-	pod, gateway, pool *namespace
+	pod, gateway, pool namespace
 	proxy, router      netip.Addr // on the VLAN
 	app                netip.Addr // in the pool
 	flag               string     // of ip, for the family
@@ -37,12 +37,21 @@ func build(t *testing.T, s *site, six bool) *plan {
 	at := func(format string, host int) netip.Addr { return netip.MustParseAddr(fmt.Sprintf(format, host)) }
 	on := func(a netip.Addr) []string { return []string{fmt.Sprintf("%s/%d", a, bits)} }
 	p.proxy, p.router, p.app = at(vlan, 3), at(vlan, 1), at(outside, 10)
-	cable(t, plug{p.pod, "eth0", on(at(pods, 2))}, plug{node, "pod", on(at(pods, 1))})
+	end := func(n namespace, device string, addresses []string) lab.End {
+		return lab.End{In: n.Namespace, Device: device, Addresses: addresses}
+	}
 	// All addresses of the proxy are on the VLAN's interface, of the other family too: there
 	// is a listener on each.
 	both := append(on(p.proxy), other)
-	cable(t, plug{p.pod, "net1", both}, plug{p.gateway, "vlan", on(p.router)})
-	cable(t, plug{p.gateway, "pool", on(at(outside, 1))}, plug{p.pool, "net0", on(p.app)})
+	for _, cable := range [][2]lab.End{
+		{end(p.pod, "eth0", on(at(pods, 2))), end(node, "pod", on(at(pods, 1)))},
+		{end(p.pod, "net1", both), end(p.gateway, "vlan", on(p.router))},
+		{end(p.gateway, "pool", on(at(outside, 1))), end(p.pool, "net0", on(p.app))},
+	} {
+		if err := lab.Cable(cable[0], cable[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
 	p.gateway.forward(t)
 	p.pod.ip(t, "%s route add default via %s dev eth0", p.flag, at(pods, 1))
 	p.pool.ip(t, "%s route add default via %s dev net0", p.flag, at(outside, 1))
@@ -60,12 +69,13 @@ func (p *plan) application(t *testing.T, s *site, host string) {
 	t.Helper()
 	config := &tls.Config{Certificates: []tls.Certificate{s.ca.Certificate(t, host)}, MinVersion: tls.VersionTLS12}
 	var l net.Listener
-	p.pool.do(t, func() {
-		var err error
-		if l, err = tls.Listen("tcp", netip.AddrPortFrom(p.app, 443).String(), config); err != nil {
-			t.Fatal(err)
-		}
+	err := p.pool.Do(func() (err error) {
+		l, err = tls.Listen("tcp", netip.AddrPortFrom(p.app, 443).String(), config)
+		return err
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {
@@ -90,11 +100,13 @@ func (p *plan) application(t *testing.T, s *site, host string) {
 // reach asks the proxy for a name from the VLAN's gateway, as any machine there.
 func (p *plan) reach(t *testing.T, s *site, host string) (from string, err error) {
 	t.Helper()
-	p.gateway.do(t, func() {
+	err = p.gateway.Do(func() error {
 		var conn *tls.Conn
-		if conn, from, err = s.dial(t.Context(), netip.AddrPortFrom(p.proxy, 443).String(), hello{sni: host}); err == nil {
-			err = conn.Close()
+		var err error
+		if conn, from, err = s.dial(t.Context(), netip.AddrPortFrom(p.proxy, 443).String(), hello{sni: host}); err != nil {
+			return err
 		}
+		return conn.Close()
 	})
 	return from, err
 }

@@ -36,9 +36,6 @@ var sites atomic.Int32
 func newSite(t *testing.T) *site {
 	t.Helper()
 	network.Need(t)
-	if err := sources(); err != nil {
-		t.Fatal(err)
-	}
 	n := sites.Add(1)
 	s := &site{
 		cp: management.Get(t), ca: lab.NewCA(t), dir: lab.TempDir(t),
@@ -94,7 +91,7 @@ func bootstrap(t *testing.T, flags ...string) lab.EnvoyConfig {
 	t.Helper()
 	args := append([]string{"bootstrap"}, flags...)
 	run := func(args ...string) []byte {
-		cmd := exec.Command(os.Getenv(binaryPath), args...)
+		cmd := exec.Command(network.Binary(t, "xdsd"), args...)
 		cmd.Stderr = os.Stderr
 		out, err := cmd.Output()
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/densityops/oooi/test/bench/measure"
 	"github.com/densityops/oooi/test/lab"
 )
 
@@ -29,9 +30,6 @@ type Options struct {
 // Ranges are the networks that Run needs: benchmarks' addresses.
 var Ranges = []string{"198.18.0.0/15"}
 
-// binaryPath is an environment variable with the path of coredhcp.
-const binaryPath = "OOOI_BENCH_COREDHCP"
-
 // The peers, where Debian has them, which is in no user's PATH.
 const (
 	perfdhcp = "/usr/sbin/perfdhcp"
@@ -40,33 +38,19 @@ const (
 )
 
 // Missing returns an error that names the programs that are not there.
-func Missing() error {
-	var all []error
-	for _, path := range []string{perfdhcp, kea, dnsmasq} {
-		if _, err := os.Stat(path); err != nil {
-			all = append(all, fmt.Errorf("%s is missing; get it with: sudo make deps", filepath.Base(path)))
-		}
-	}
-	return errors.Join(all...)
-}
+func Missing() error { return measure.Need(perfdhcp, kea, dnsmasq) }
 
-// Prepare builds and fetches what Run starts, and what cannot be had in a network namespace.
-// It sets an environment variable.
-func Prepare(ctx context.Context, dir string) error {
-	path := filepath.Join(dir, "coredhcp")
-	_, noAssets := lab.FindAssets(ctx, nil, "etcd", "kube-apiserver")
-	_, noCRDs := lab.CRDs(ctx, crds...)
-	return errors.Join(lab.BuildBinary(ctx, path, "./coredhcpbuild"), noAssets, noCRDs, os.Setenv(binaryPath, path))
-}
+// Prepare builds and fetches what Run takes: there is no way to in a network namespace.
+func Prepare(ctx context.Context) error { return measure.Prepare(ctx, "./coredhcpbuild", crds...) }
 
 // bench is one run.
 type bench struct {
 	Options
-	dir        string // for everything that is written
-	lan        *lan
-	management *lab.ControlPlane
-	report     report
-	tries      int // so far
+	*measure.Stage
+
+	lan    *lan
+	report report
+	tries  int // so far
 }
 
 // Run measures everything and writes the tables to out.
@@ -75,21 +59,17 @@ func Run(ctx context.Context, opts Options, out io.Writer) (err error) {
 		return err
 	}
 	b := &bench{Options: opts, report: report{Options: opts}}
-	if b.dir, b.report.disk, err = diskFolder(); err != nil {
+	if b.report.disk, err = findDisk(); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
-	if b.lan, err = newLAN(ctx); err != nil {
+	if b.lan, err = newLAN(); err != nil {
 		return err
 	}
-	defer b.lan.close()
-	b.management, err = lab.Start(ctx, lab.Config{
-		Name: "bench", Dir: filepath.Join(b.dir, "management"), Logf: opts.Progress,
-	})
-	if err != nil {
+	defer func() { err = errors.Join(err, b.lan.Close()) }()
+	if b.Stage, err = measure.NewStage(ctx, b.report.disk.dir, lab.Config{Logf: opts.Progress}); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.management.Stop()) }()
+	defer func() { err = errors.Join(err, b.Close()) }()
 	if err := b.measure(ctx); err != nil {
 		return err
 	}
@@ -100,7 +80,7 @@ func Run(ctx context.Context, opts Options, out io.Writer) (err error) {
 // measure searches every server's limit, with each kind of load.
 func (b *bench) measure(ctx context.Context) error {
 	b.Progress("filling the API server: %d virtual machines", b.Machines)
-	if err := fill(ctx, b.management, b.Machines); err != nil {
+	if err := fill(ctx, b.Management, b.Machines); err != nil {
 		return err
 	}
 	servers, err := b.servers()
@@ -148,16 +128,16 @@ func (b *bench) try(ctx context.Context, k kind, s server, rate float64) (result
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	b.tries++
-	dir := filepath.Join(b.dir, fmt.Sprint("try", b.tries))
+	dir := filepath.Join(b.Dir, fmt.Sprint("try", b.tries))
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return result{}, fmt.Errorf("making a server's folder: %w", err)
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // all goes with b.dir
+	defer func() { _ = os.RemoveAll(dir) }() // all goes with b.Dir
 	p, err := s.start(ctx, dir)
 	if err != nil {
 		return result{}, err
 	}
-	defer p.stop()
+	defer p.Stop()
 	if err := b.lan.await(ctx, p); err != nil {
 		return result{}, err
 	}
@@ -167,19 +147,19 @@ func (b *bench) try(ctx context.Context, k kind, s server, rate float64) (result
 	}
 	r, err := b.load(ctx, k, s, p, rate)
 	if err == nil {
-		err = p.alive()
+		err = p.Alive()
 	}
 	if err == nil {
 		r.others, err = o.share()
 	}
 	if err != nil {
-		return result{}, fmt.Errorf("%w; it said:\n%s", err, p.said())
+		return result{}, p.Blame(err)
 	}
 	return r, nil
 }
 
 // load has clients ask.
-func (b *bench) load(ctx context.Context, k kind, s server, p *process, rate float64) (result, error) {
+func (b *bench) load(ctx context.Context, k kind, s server, p *measure.Process, rate float64) (result, error) {
 	if k == renewals {
 		return b.renew(ctx, s, p, rate)
 	}

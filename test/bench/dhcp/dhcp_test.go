@@ -1,7 +1,6 @@
 package dhcp
 
 import (
-	"context"
 	"errors"
 	"math"
 	"os"
@@ -9,31 +8,20 @@ import (
 	"testing"
 	"time"
 
+	"github.com/densityops/oooi/test/bench/measure"
 	"github.com/densityops/oooi/test/lab"
 )
 
-var ground = lab.Network{Ranges: Ranges, Prepare: prepare}
-
-func TestMain(m *testing.M) {
-	code := ground.Main(m)
-	if buildDir != "" {
-		_ = os.RemoveAll(buildDir)
-	}
-	if code != 0 {
-		os.Exit(code)
-	}
+var ground = lab.Network{
+	Ranges:  Ranges,
+	Sources: []string{"api", "internal", "plugins", "coredhcpbuild"},
+	Prepare: Prepare,
 }
 
-var buildDir string
-
-func prepare() (err error) {
-	if missing := Missing(); missing != nil {
-		return nil //nolint:nilerr // the test that needs them says so
+func TestMain(m *testing.M) {
+	if code := ground.Main(m); code != 0 {
+		os.Exit(code)
 	}
-	if buildDir, err = os.MkdirTemp("", "oooi-bench-"); err != nil {
-		return err
-	}
-	return Prepare(context.Background(), buildDir)
 }
 
 // TestBench runs the whole at a tiny size. Every address is checked on the way; the numbers
@@ -44,15 +32,12 @@ func TestBench(t *testing.T) {
 	if os.Geteuid() != 0 {
 		need(t, errors.New("the servers ask to be run by root"))
 	}
-	if err := lab.LookAt("api", "internal", "plugins", "coredhcpbuild"); err != nil {
-		t.Fatal(err)
-	}
 	opts := Options{Rounds: 1, Load: 200 * time.Millisecond, Machines: 1000, Renewing: 20, Progress: t.Logf}
 	var out strings.Builder
 	if err := Run(t.Context(), opts, &out); err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{dir: t.TempDir()}
+	b := &bench{Stage: &measure.Stage{Dir: t.TempDir()}}
 	servers, err := b.servers()
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 
 // disk is where the servers write.
 type disk struct {
+	dir    string        // a folder on it
 	system string        // of files
 	sync   time.Duration // of an fsync, the median
 }
@@ -22,33 +23,28 @@ type disk struct {
 // memory reports whether there is no disk under it, and an fsync costs nothing.
 func (d disk) memory() bool { return d.system == "tmpfs" }
 
-// diskFolder makes a folder, on a disk where there is one: temporary files often are in
-// memory, this repository seldom is.
-func diskFolder() (dir string, d disk, err error) {
-	root, err := lab.Root()
-	if err != nil {
-		return "", disk{}, err
-	}
-	parent := os.TempDir()
-	if d.system, err = fileSystem(parent); err != nil {
-		return "", disk{}, err
+// findDisk finds a disk where there is one: temporary files often are in memory, this
+// repository seldom is.
+func findDisk() (d disk, err error) {
+	d.dir = os.TempDir()
+	if d.system, err = fileSystem(d.dir); err != nil {
+		return disk{}, err
 	}
 	if d.memory() {
-		parent = filepath.Join(root, ".lab")
-		if err := os.MkdirAll(parent, 0o750); err != nil {
-			return "", disk{}, fmt.Errorf("making a work folder: %w", err)
+		root, err := lab.Root()
+		if err != nil {
+			return disk{}, err
 		}
-		if d.system, err = fileSystem(parent); err != nil {
-			return "", disk{}, err
+		d.dir = filepath.Join(root, ".lab")
+		if err := os.MkdirAll(d.dir, 0o750); err != nil {
+			return disk{}, fmt.Errorf("making a work folder: %w", err)
+		}
+		if d.system, err = fileSystem(d.dir); err != nil {
+			return disk{}, err
 		}
 	}
-	if dir, err = os.MkdirTemp(parent, "oooi-bench-"); err != nil {
-		return "", disk{}, fmt.Errorf("making a work folder: %w", err)
-	}
-	if d.sync, err = syncTime(filepath.Join(dir, "sync")); err != nil {
-		return "", disk{}, errors.Join(err, os.RemoveAll(dir))
-	}
-	return dir, d, nil
+	d.sync, err = syncTime(d.dir)
+	return d, err
 }
 
 // fileSystem names what a folder is in.
@@ -68,12 +64,12 @@ func fileSystem(path string) (string, error) {
 }
 
 // syncTime is how long it takes until a block is on the disk.
-func syncTime(path string) (median time.Duration, err error) {
-	file, err := os.Create(path)
+func syncTime(dir string) (median time.Duration, err error) {
+	file, err := os.CreateTemp(dir, "oooi-bench-")
 	if err != nil {
 		return 0, fmt.Errorf("timing an fsync: %w", err)
 	}
-	defer func() { err = errors.Join(err, file.Close()) }()
+	defer func() { err = errors.Join(err, file.Close(), os.Remove(file.Name())) }()
 	const times, block = 100, 4096
 	var took []time.Duration
 	for range times {

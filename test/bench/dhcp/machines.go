@@ -4,14 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"runtime"
-	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/densityops/oooi/test/bench/measure"
 	"github.com/densityops/oooi/test/lab"
 )
 
@@ -42,35 +41,13 @@ func fill(ctx context.Context, management *lab.ControlPlane, n int) error {
 		return fmt.Errorf("making a client: %w", err)
 	}
 	to := dynamicClient.Resource(instances).Namespace(namespace)
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	next := make(chan client)
-	var group sync.WaitGroup
-	for range 4 * runtime.NumCPU() {
-		group.Go(func() {
-			for c := range next {
-				object, err := c.instance()
-				if err == nil {
-					_, err = to.Create(ctx, object, metav1.CreateOptions{})
-				}
-				if err != nil {
-					cancel(err)
-				}
-			}
-		})
-	}
-	for c := range client(n) {
-		if ctx.Err() != nil {
-			break
+	return measure.Fill(ctx, 0, n, func(ctx context.Context, number int) error {
+		object, err := client(number).instance()
+		if err == nil {
+			_, err = to.Create(ctx, object, metav1.CreateOptions{})
 		}
-		next <- c
-	}
-	close(next)
-	group.Wait()
-	if err := context.Cause(ctx); err != nil {
-		return fmt.Errorf("filling the API server: %w", err)
-	}
-	return nil
+		return err
+	})
 }
 
 // instance is the client's VirtualMachineInstance, which stands alone.

@@ -22,12 +22,12 @@ func spare(rate float64) int { return int(rate/10) + 16 }
 
 // perfdhcp has as many clients that a server has not seen before ask for an address each, or
 // a few more.
-func (l *lan) perfdhcp(ctx context.Context, p *process, rate float64, clients int) (result, error) {
-	before, err := measure.ProcessTime(p.pid())
+func (l *lan) perfdhcp(ctx context.Context, p *measure.Process, rate float64, clients int) (result, error) {
+	before, err := measure.ProcessTime(p.PID())
 	if err != nil {
 		return result{}, err
 	}
-	cmd := l.command(ctx, perfdhcp, "-4", "-l", relayAddress, "-b", "mac="+client(0).mac().String(), "-u", "-g", "single",
+	cmd := l.Command(ctx, perfdhcp, "-4", "-l", relayAddress, "-b", "mac="+client(0).mac().String(), "-u", "-g", "single",
 		"-r", fmt.Sprintf("%.0f", rate), "-R", strconv.Itoa(clients+spare(rate)), "-n", strconv.Itoa(clients), "-n", strconv.Itoa(clients),
 		"-W", strconv.FormatInt(straggling.Microseconds(), 10), serverAddress)
 	out, err := cmd.CombinedOutput()
@@ -36,7 +36,7 @@ func (l *lan) perfdhcp(ctx context.Context, p *process, rate float64, clients in
 	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != someUnanswered) {
 		return result{}, fmt.Errorf("%s: %w\n%s", cmd, err, out)
 	}
-	after, err := measure.ProcessTime(p.pid())
+	after, err := measure.ProcessTime(p.PID())
 	if err != nil {
 		return result{}, err
 	}

@@ -12,14 +12,13 @@ import (
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"golang.org/x/net/ipv4"
-	"golang.org/x/sys/unix"
 
 	"github.com/densityops/oooi/test/bench/measure"
 )
 
 // renew has clients renew in turn. perfdhcp can have them do so only beside at least as many
 // exchanges of four packets, which would be most of what is measured then.
-func (b *bench) renew(ctx context.Context, s server, p *process, rate float64) (r result, err error) {
+func (b *bench) renew(ctx context.Context, s server, p *measure.Process, rate float64) (r result, err error) {
 	conn, err := b.lan.relay(ctx)
 	if err != nil {
 		return result{}, err
@@ -37,14 +36,14 @@ func (b *bench) renew(ctx context.Context, s server, p *process, rate float64) (
 	for c, address := range addresses {
 		f.packets = append(f.packets, client(c).renewal(address).ToBytes())
 	}
-	before, err := measure.ProcessTime(p.pid())
+	before, err := measure.ProcessTime(p.PID())
 	if err != nil {
 		return result{}, err
 	}
 	if r, err = f.run(rate, b.Load); err != nil {
 		return result{}, err
 	}
-	after, err := measure.ProcessTime(p.pid())
+	after, err := measure.ProcessTime(p.PID())
 	if err != nil {
 		return result{}, err
 	}
@@ -127,9 +126,7 @@ func (f *fleet) send() error {
 			rest = rest[n:]
 		}
 		if len(messages) == 0 {
-			// In the kernel: Go's own timers wake a quiet process by the millisecond.
-			request := unix.NsecToTimespec(int64(200 * time.Microsecond))
-			_ = unix.Nanosleep(&request, nil) // a signal that ends it early does no harm
+			measure.Pause(200 * time.Microsecond)
 		}
 	}
 	return nil

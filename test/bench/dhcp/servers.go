@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/densityops/oooi/test/bench/measure"
 )
 
 // server is one of those that are compared.
@@ -14,7 +17,7 @@ type server struct {
 	name  string
 	stack string // what is behind the answers
 	// start starts it with an empty store in a folder.
-	start func(ctx context.Context, dir string) (*process, error)
+	start func(ctx context.Context, dir string) (*measure.Process, error)
 	// guess is where the search begins.
 	guess map[kind]float64
 	// clients is how many it knows; 0 where it serves everybody.
@@ -42,7 +45,7 @@ func (b *bench) servers() ([]server, error) {
 	// any other folder. They do not know the programs elsewhere.
 	peers := map[string]string{}
 	for _, path := range []string{kea, dnsmasq} {
-		to := filepath.Join(b.dir, filepath.Base(path))
+		to := filepath.Join(b.Dir, filepath.Base(path))
 		if err := copyProgram(path, to); err != nil {
 			return nil, err
 		}
@@ -52,24 +55,26 @@ func (b *bench) servers() ([]server, error) {
 	return []server{
 		{
 			name: nameBolt, stack: "fsync before the ACK", guess: map[kind]float64{newClients: 5000, renewals: 15000},
-			start: func(ctx context.Context, dir string) (*process, error) { return coredhcp(ctx, dir, "", file(dir)) },
-			goal:  map[kind]goal{newClients: {rate: 6000}, renewals: {beat: nameKeaQuick}},
+			start: func(ctx context.Context, dir string) (*measure.Process, error) {
+				return coredhcp(ctx, dir, "", file(dir))
+			},
+			goal: map[kind]goal{newClients: {rate: 6000}, renewals: {beat: nameKeaQuick}},
 		},
 		{
 			name: "coredhcp, leasedb in Lease objects", stack: "API server and etcd, which does not fsync", guess: map[kind]float64{newClients: 1000, renewals: 15000},
-			start: func(ctx context.Context, dir string) (*process, error) {
+			start: func(ctx context.Context, dir string) (*measure.Process, error) {
 				own := filepath.Base(dir) // a namespace, so that it reads no other try's
-				if err := b.management.ApplyYAML(ctx, []byte("{apiVersion: v1, kind: Namespace, metadata: {name: "+own+"}}")); err != nil {
+				if err := b.Management.ApplyYAML(ctx, []byte("{apiVersion: v1, kind: Namespace, metadata: {name: "+own+"}}")); err != nil {
 					return nil, err
 				}
-				return coredhcp(ctx, dir, "", "store=kubernetes namespace="+own+" pool=bench kubeconfig="+b.management.Kubeconfig())
+				return coredhcp(ctx, dir, "", "store=kubernetes namespace="+own+" pool=bench kubeconfig="+b.Management.Kubeconfig())
 			},
 			goal: map[kind]goal{newClients: {rate: 1000}, renewals: {beat: nameKeaQuick}},
 		},
 		{
 			name: "coredhcp, kubevirt and leasedb in a file", stack: fmt.Sprintf("%d machines; fsync before the ACK", b.Machines), guess: map[kind]float64{newClients: 5000, renewals: 15000},
-			start: func(ctx context.Context, dir string) (*process, error) {
-				who := fmt.Sprintf("  - kubevirt: network=%s namespace=%s kubeconfig=%s\n", attachment, namespace, b.management.Kubeconfig())
+			start: func(ctx context.Context, dir string) (*measure.Process, error) {
+				who := fmt.Sprintf("  - kubevirt: network=%s namespace=%s kubeconfig=%s\n", attachment, namespace, b.Management.Kubeconfig())
 				return coredhcp(ctx, dir, who, file(dir))
 			},
 			clients: b.Machines, renewing: b.Machines,
@@ -77,21 +82,34 @@ func (b *bench) servers() ([]server, error) {
 		},
 		{
 			name: "Kea, with persistence", stack: "memfile, persist", guess: map[kind]float64{newClients: 4000, renewals: 8000},
-			start: func(ctx context.Context, dir string) (*process, error) { return startKea(ctx, peers[kea], dir, true) },
+			start: func(ctx context.Context, dir string) (*measure.Process, error) {
+				return startKea(ctx, peers[kea], dir, true)
+			},
 		},
 		{
 			name: nameKeaQuick, stack: "memfile, no persist", guess: map[kind]float64{newClients: 7000, renewals: 12000},
-			start: func(ctx context.Context, dir string) (*process, error) { return startKea(ctx, peers[kea], dir, false) },
+			start: func(ctx context.Context, dir string) (*measure.Process, error) {
+				return startKea(ctx, peers[kea], dir, false)
+			},
 		},
 		{
 			name: "dnsmasq", stack: "lease file, --no-ping", guess: map[kind]float64{newClients: 300, renewals: 1000}, renewing: 300,
-			start: func(ctx context.Context, dir string) (*process, error) { return startDnsmasq(ctx, peers[dnsmasq], dir) },
+			start: func(ctx context.Context, dir string) (*measure.Process, error) {
+				return startDnsmasq(ctx, peers[dnsmasq], dir)
+			},
 		},
 	}, nil
 }
 
+// run starts a server in its folder, where what it says is kept.
+func run(ctx context.Context, name, dir string, env []string, command string, args ...string) (*measure.Process, error) {
+	cmd := exec.CommandContext(ctx, command, args...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+	return measure.Start(name, filepath.Join(dir, "log"), cmd)
+}
+
 // coredhcp starts it with leasedb, behind another plugin where that is not empty.
-func coredhcp(ctx context.Context, dir, before, store string) (*process, error) {
+func coredhcp(ctx context.Context, dir, before, store string) (*measure.Process, error) {
 	config := filepath.Join(dir, "config.yml")
 	text := "server4:\n  listen: [\"%" + device + "\"]\n  plugins:\n" + before +
 		"  - leasedb: " + strings.Join([]string{store, "cidr=" + network, "range=" + firstAddress + "-" + lastAddress, "server=" + serverAddress}, " ") + `
@@ -102,7 +120,7 @@ func coredhcp(ctx context.Context, dir, before, store string) (*process, error) 
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return nil, fmt.Errorf("writing coredhcp's configuration: %w", err)
 	}
-	return run(ctx, "coredhcp", dir, nil, os.Getenv(binaryPath), "--config", config, "--http", "127.0.0.1:0")
+	return run(ctx, "coredhcp", dir, nil, measure.Binary(), "--config", config, "--http", "127.0.0.1:0")
 }
 
 const keaConfig = `{"Dhcp4": {
@@ -115,7 +133,7 @@ const keaConfig = `{"Dhcp4": {
 }}
 `
 
-func startKea(ctx context.Context, binary, dir string, persist bool) (*process, error) {
+func startKea(ctx context.Context, binary, dir string, persist bool) (*measure.Process, error) {
 	config := filepath.Join(dir, "kea.json")
 	text := fmt.Sprintf(keaConfig, device, serverAddress, persist, dir, network, firstAddress, lastAddress)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
@@ -124,7 +142,7 @@ func startKea(ctx context.Context, binary, dir string, persist bool) (*process, 
 	return run(ctx, "kea-dhcp4", dir, []string{"KEA_PIDFILE_DIR=" + dir, "KEA_LOCKFILE_DIR=" + dir}, binary, "-c", config)
 }
 
-func startDnsmasq(ctx context.Context, binary, dir string) (*process, error) {
+func startDnsmasq(ctx context.Context, binary, dir string) (*measure.Process, error) {
 	return run(ctx, "dnsmasq", dir, nil, binary, "--keep-in-foreground", "--conf-file=/dev/null", "--port=0", "--user=root", "--group=root",
 		"--interface="+device, "--bind-interfaces", "--except-interface=lo", "--no-ping", "--quiet-dhcp", "--log-facility="+filepath.Join(dir, "dnsmasq.log"),
 		"--pid-file="+filepath.Join(dir, "pid"), "--dhcp-leasefile="+filepath.Join(dir, "leases"), "--dhcp-lease-max=1000000",

@@ -25,6 +25,16 @@ func AllowedCPUs() ([]int, error) {
 	return nil, errors.New("finding CPUs: /proc/self/status has no Cpus_allowed_list")
 }
 
+// Apart returns a CPU for what is measured and one for what loads it: the first and the last,
+// which are the least likely to be one core. Both are nil where there is but one.
+func Apart() (measured, load *int, err error) {
+	cpus, err := AllowedCPUs()
+	if err != nil || len(cpus) < 2 {
+		return nil, nil, err
+	}
+	return &cpus[0], &cpus[len(cpus)-1], nil
+}
+
 // parseCPUs reads a list such as "0-1,4".
 func parseCPUs(text string) ([]int, error) {
 	var cpus []int

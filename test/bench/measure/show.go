@@ -2,6 +2,7 @@ package measure
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -21,3 +22,14 @@ func Milliseconds(d time.Duration) string { return fmt.Sprintf("%.1f", d.Seconds
 
 // Microseconds shows a time with its unit.
 func Microseconds(d time.Duration) string { return fmt.Sprintf("%.1f us", d.Seconds()*1e6) }
+
+// Rows returns the first three cells of each row in tables, for tests: what the row is of.
+func Rows(tables string) []string {
+	var rows []string
+	for line := range strings.Lines(tables) {
+		if cells := strings.Split(line, "|"); len(cells) > 4 {
+			rows = append(rows, strings.TrimSpace(strings.Join(cells[1:4], "|")))
+		}
+	}
+	return rows
+}

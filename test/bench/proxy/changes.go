@@ -105,7 +105,7 @@ func (b *bench) follow(ctx context.Context, envoy *lab.Envoy, n, changes int, wh
 	b.Progress("%d routes: %s, %d times", n, what, changes)
 	random := rand.New(rand.NewPCG(5, 6))
 	d := delays{routes: n, what: what}
-	before, err := processTimes(b.xdsd.cmd.Process.Pid, envoy.PID())
+	before, err := processTimes(b.xdsd.PID(), envoy.PID())
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (b *bench) follow(ctx context.Context, envoy *lab.Envoy, n, changes int, wh
 		}
 		time.Sleep(time.Duration(random.Int64N(int64(changeGap))))
 	}
-	after, err := processTimes(b.xdsd.cmd.Process.Pid, envoy.PID())
+	after, err := processTimes(b.xdsd.PID(), envoy.PID())
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/densityops/oooi/test/bench/measure"
 )
 
 // connectionDeadline bounds one connection.
@@ -162,6 +164,6 @@ func until(ctx context.Context, between time.Duration, try func() error) error {
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		pause(between)
+		measure.Pause(between)
 	}
 }

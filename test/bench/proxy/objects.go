@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
-	"runtime"
-	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/densityops/oooi/test/bench/measure"
 	"github.com/densityops/oooi/test/lab"
 )
 
@@ -119,32 +118,15 @@ func newObjects(ctx context.Context, management *lab.ControlPlane) (*objects, er
 
 // grow makes Routes, each with its Service, until there are n.
 func (o *objects) grow(ctx context.Context, n int) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	next := make(chan route)
-	var group sync.WaitGroup
-	for range 4 * runtime.NumCPU() {
-		group.Go(func() {
-			for r := range next {
-				err := o.service(ctx, r.name(), 443, r.endpoint(false))
-				if err == nil {
-					err = o.add(ctx, r, r)
-				}
-				if err != nil {
-					cancel(err)
-				}
-			}
-		})
-	}
-	for ; o.routes < n && ctx.Err() == nil; o.routes++ {
-		next <- route(o.routes)
-	}
-	close(next)
-	group.Wait()
-	if err := context.Cause(ctx); err != nil {
-		return fmt.Errorf("filling the API server: %w", err)
-	}
-	return nil
+	err := measure.Fill(ctx, o.routes, n, func(ctx context.Context, number int) error {
+		r := route(number)
+		if err := o.service(ctx, r.name(), 443, r.endpoint(false)); err != nil {
+			return err
+		}
+		return o.add(ctx, r, r)
+	})
+	o.routes = n
+	return err
 }
 
 // service makes a Service, without an address of its own: that takes the API server longest.

@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -19,79 +17,21 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// startDeadline bounds a start, the reading of all objects included.
-const startDeadline = 2 * time.Minute
-
-// process is one that is measured.
-type process struct {
-	name  string
-	cmd   *exec.Cmd
-	log   string
-	ended chan struct{} // closed when it has ended, with err set
-	err   error
-}
-
-func (b *bench) startProcess(ctx context.Context, name string, cpu *int, command string, args ...string) (*process, error) {
-	if cpu != nil {
-		args = append([]string{"-c", strconv.Itoa(*cpu), command}, args...)
-		command = "taskset"
-	}
-	p := &process{name: name, cmd: exec.CommandContext(ctx, command, args...), log: filepath.Join(b.dir, name+".log"), ended: make(chan struct{})}
-	log, err := os.Create(p.log)
-	if err != nil {
-		return nil, fmt.Errorf("making a log: %w", err)
-	}
-	defer func() { _ = log.Close() }() // the process has it, too
-	p.cmd.Stdout, p.cmd.Stderr = log, log
-	if err := p.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("starting %s: %w", name, err)
-	}
-	go func() {
-		p.err = p.cmd.Wait()
-		close(p.ended)
-	}()
-	return p, nil
-}
-
-// await returns when something succeeds.
-func (p *process) await(ctx context.Context, try func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, startDeadline)
-	defer cancel()
-	for {
-		err := try(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-p.ended:
-			err = fmt.Errorf("%s ended: %w", p.name, p.err)
-		case <-ctx.Done():
-			err = fmt.Errorf("waiting for %s: %w; last: %w", p.name, ctx.Err(), err)
-		case <-time.After(20 * time.Millisecond):
-			continue
-		}
-		said, readErr := os.ReadFile(p.log)
-		return errors.Join(fmt.Errorf("%w; it said:\n%s", err, said), readErr)
-	}
-}
-
-// stop ends the process and waits for it.
-func (p *process) stop() {
-	if err := p.cmd.Process.Signal(syscall.SIGKILL); err == nil {
-		<-p.ended
-	}
+// start starts a process that is measured.
+func (b *bench) start(ctx context.Context, name string, cpu *int, command string, args ...string) (*measure.Process, error) {
+	return measure.Start(name, filepath.Join(b.Dir, name+".log"), measure.Pinned(ctx, cpu, command, args...))
 }
 
 // startXdsd runs xdsd as it is beside an Envoy.
-func (b *bench) startXdsd(ctx context.Context) (*process, error) {
+func (b *bench) startXdsd(ctx context.Context) (*measure.Process, error) {
 	const state, self = "127.0.0.1:9902", "clusters/" + cluster
-	p, err := b.startProcess(ctx, "xdsd", nil, os.Getenv(xdsdPath), "serve", "--kubeconfig", b.management.Kubeconfig(),
-		"--proxy-server", self, "--infra", self, "--hosted-cluster", self, "--socket", filepath.Join(b.dir, "ads.sock"),
+	p, err := b.start(ctx, "xdsd", nil, measure.Binary(), "serve", "--kubeconfig", b.Management.Kubeconfig(),
+		"--proxy-server", self, "--infra", self, "--hosted-cluster", self, "--socket", filepath.Join(b.Dir, "ads.sock"),
 		"--bind", envoyAddress, "--http", state)
 	if err != nil {
 		return nil, err
 	}
-	err = p.await(ctx, func(ctx context.Context) error {
+	err = p.Await(ctx, func(ctx context.Context) error {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+state+"/readyz", http.NoBody)
 		if err != nil {
 			return err
@@ -109,7 +49,7 @@ func (b *bench) startXdsd(ctx context.Context) (*process, error) {
 		return nil
 	})
 	if err != nil {
-		p.stop()
+		p.Stop()
 		return nil, err
 	}
 	return p, nil
@@ -119,20 +59,20 @@ func (b *bench) startXdsd(ctx context.Context) (*process, error) {
 func (b *bench) startEnvoy(ctx context.Context, cpu *int) (*lab.Envoy, error) {
 	flags := []string{
 		"bootstrap", "--proxy-server", "clusters/" + cluster, "--node-id", "bench",
-		"--socket", filepath.Join(b.dir, "ads.sock"), "--admin-socket", filepath.Join(b.dir, "admin.sock"),
+		"--socket", filepath.Join(b.Dir, "ads.sock"), "--admin-socket", filepath.Join(b.Dir, "admin.sock"),
 	}
-	bootstrap, err := exec.CommandContext(ctx, os.Getenv(xdsdPath), flags...).Output()
+	bootstrap, err := exec.CommandContext(ctx, measure.Binary(), flags...).Output()
 	if err != nil {
 		return nil, fmt.Errorf("xdsd bootstrap: %w", err)
 	}
-	args, err := exec.CommandContext(ctx, os.Getenv(xdsdPath), append(flags, "--args")...).Output()
+	args, err := exec.CommandContext(ctx, measure.Binary(), append(flags, "--args")...).Output()
 	if err != nil {
 		return nil, fmt.Errorf("xdsd bootstrap --args: %w", err)
 	}
 	config := lab.EnvoyConfig{Bootstrap: bootstrap, Args: append(strings.Fields(string(args)), "--log-level", "warning"), Binary: b.envoy, Logf: b.Progress, Unready: true}
 	if cpu != nil {
 		config.Args = append(config.Args, "--concurrency", "1")
-		config.Binary = filepath.Join(b.dir, "envoy")
+		config.Binary = filepath.Join(b.Dir, "envoy")
 		script := fmt.Sprintf("#!/bin/sh\nexec taskset -c %d %q \"$@\"\n", *cpu, b.envoy)
 		if err := os.WriteFile(config.Binary, []byte(script), 0o700); err != nil {
 			return nil, fmt.Errorf("writing a script: %w", err)
@@ -173,11 +113,4 @@ func runOn(cpus []int) error {
 		}
 	}
 	return nil
-}
-
-// pause sleeps in the kernel. Go's own timers wake a process that has nothing else to do
-// by the millisecond.
-func pause(d time.Duration) {
-	request := unix.NsecToTimespec(int64(d))
-	_ = unix.Nanosleep(&request, nil) // a signal that ends it early does no harm
 }

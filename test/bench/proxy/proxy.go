@@ -12,8 +12,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"time"
 
 	"github.com/densityops/oooi/test/bench/measure"
@@ -34,27 +32,10 @@ type Options struct {
 // Ranges are the networks that Run needs: benchmarks' addresses.
 var Ranges = []string{"198.18.0.0/15"}
 
-// xdsdPath is an environment variable with the path of the binary that is measured.
-const xdsdPath = "OOOI_BENCH_XDSD"
-
-// Prepare builds and fetches what Run starts, and what cannot be had in a network
-// namespace. It sets an environment variable.
-func Prepare(ctx context.Context, dir string) error {
-	root, err := lab.Root()
-	if err != nil {
-		return err
-	}
-	path := filepath.Join(dir, "xdsd")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "./xdsd")
-	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if said, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("building xdsd: %w\n%s", err, said)
-	}
+// Prepare builds and fetches what Run takes: there is no way to in a network namespace.
+func Prepare(ctx context.Context) error {
 	_, noEnvoy := lab.InstallEnvoy(ctx, nil)
-	_, noAssets := lab.FindAssets(ctx, nil, "etcd", "kube-apiserver")
-	_, noCRDs := lab.CRDs(ctx, crds...)
-	return errors.Join(noEnvoy, noAssets, noCRDs, os.Setenv(xdsdPath, path))
+	return errors.Join(noEnvoy, measure.Prepare(ctx, "./xdsd", crds...))
 }
 
 var crds = []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.Oooi}
@@ -62,43 +43,35 @@ var crds = []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.Oooi}
 // bench is one run.
 type bench struct {
 	Options
-	dir    string // for everything that is written
+	*measure.Stage
+
 	envoy  string // the binary
 	report report
 
-	// The CPU of the proxies that are compared, and that of who loads them: the first and
-	// the last, which are the least likely to be one core. Without pinning both are nil.
+	// The CPU of the proxies that are compared, and that of who loads them. Without pinning
+	// both are nil.
 	proxyCPU, loadCPU *int
 
-	management *lab.ControlPlane
-	objects    *objects
-	backend    *backend
-	xdsd       *process
+	objects *objects
+	backend *backend
+	xdsd    *measure.Process
 }
 
 // Run measures everything and writes the tables to out.
 func Run(ctx context.Context, opts Options, out io.Writer) (err error) {
-	if _, err := os.Stat(haproxy); err != nil {
-		return errors.New("haproxy is missing; get it with: sudo make deps")
+	if err := measure.Need(haproxy); err != nil {
+		return err
 	}
 	b := &bench{Options: opts, report: report{Options: opts}}
 	if b.envoy, err = lab.InstallEnvoy(ctx, opts.Progress); err != nil {
 		return err
 	}
-	cpus, err := measure.AllowedCPUs()
-	if err != nil {
+	if b.proxyCPU, b.loadCPU, err = measure.Apart(); err != nil {
 		return err
-	}
-	if len(cpus) > 1 {
-		b.proxyCPU, b.loadCPU = &cpus[0], &cpus[len(cpus)-1]
 	}
 	if err := tuneNetwork(); err != nil {
 		return err
 	}
-	if b.dir, err = os.MkdirTemp("", "oooi-bench-"); err != nil {
-		return fmt.Errorf("making a work folder: %w", err)
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
 	if opts.GoBench != "" {
 		if b.report.costs, err = goBenchmarks(ctx, opts); err != nil {
 			return err
@@ -108,13 +81,10 @@ func Run(ctx context.Context, opts Options, out io.Writer) (err error) {
 		return err
 	}
 	defer b.backend.close()
-	b.management, err = lab.Start(ctx, lab.Config{
-		Name: "bench", Dir: filepath.Join(b.dir, "management"), Logf: opts.Progress,
-	})
-	if err != nil {
+	if b.Stage, err = measure.NewStage(ctx, "", lab.Config{Logf: opts.Progress}); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.management.Stop()) }()
+	defer func() { err = errors.Join(err, b.Close()) }()
 	if err := b.measure(ctx); err != nil {
 		return err
 	}
@@ -125,10 +95,10 @@ func Run(ctx context.Context, opts Options, out io.Writer) (err error) {
 // measure runs the stages: changes at each size, and at the largest the start of Envoy and
 // the comparison.
 func (b *bench) measure(ctx context.Context) (err error) {
-	if err := b.management.InstallCRDs(ctx, crds...); err != nil {
+	if err := b.Management.InstallCRDs(ctx, crds...); err != nil {
 		return err
 	}
-	if b.objects, err = newObjects(ctx, b.management); err != nil {
+	if b.objects, err = newObjects(ctx, b.Management); err != nil {
 		return err
 	}
 	for i, n := range b.Sizes {
@@ -149,7 +119,7 @@ func (b *bench) measureSize(ctx context.Context, n int, first, last bool) (err e
 	if b.xdsd, err = b.startXdsd(ctx); err != nil {
 		return err
 	}
-	defer b.xdsd.stop()
+	defer b.xdsd.Stop()
 	envoy, err := b.startEnvoy(ctx, nil)
 	if err != nil {
 		return err

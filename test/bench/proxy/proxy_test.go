@@ -1,55 +1,34 @@
 package proxy
 
 import (
-	"context"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/densityops/oooi/test/bench/measure"
 	"github.com/densityops/oooi/test/lab"
 )
 
-var network = lab.Network{Ranges: Ranges, Prepare: prepare}
+var network = lab.Network{Ranges: Ranges, Sources: []string{"api", "internal", "xdsd"}, Prepare: Prepare}
 
 func TestMain(m *testing.M) {
-	code := network.Main(m)
-	if buildDir != "" {
-		_ = os.RemoveAll(buildDir)
-	}
-	if code != 0 {
+	if code := network.Main(m); code != 0 {
 		os.Exit(code)
 	}
-}
-
-var buildDir string
-
-func prepare() (err error) {
-	if buildDir, err = os.MkdirTemp("", "oooi-bench-"); err != nil {
-		return err
-	}
-	return Prepare(context.Background(), buildDir)
 }
 
 // TestBench runs the whole at a tiny size. Every connection is checked on the way; the
 // numbers mean nothing.
 func TestBench(t *testing.T) {
 	network.Need(t)
-	if err := lab.LookAt("api", "internal", "xdsd"); err != nil {
-		t.Fatal(err)
-	}
 	opts := Options{Sizes: []int{3, 6}, Changes: 3, Starts: 2, Rounds: 2, Slice: 50 * time.Millisecond, Progress: t.Logf}
 	var out strings.Builder
 	if err := Run(t.Context(), opts, &out); err != nil {
 		t.Fatal(err)
 	}
-	var rows []string
-	for line := range strings.Lines(out.String()) {
-		if cells := strings.Split(line, "|"); len(cells) > 4 {
-			rows = append(rows, strings.TrimSpace(strings.Join(cells[1:4], "|")))
-		}
-	}
+	rows := measure.Rows(out.String())
 	for _, want := range []string{
 		"3 | a Service's endpoint moves | 3", "3 | a host is added | 3", "6 | a Service's endpoint moves | 3", "6 | a host is added | 3",
 	} {

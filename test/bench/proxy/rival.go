@@ -44,31 +44,31 @@ backend kas
 `
 
 // startRival runs HAProxy with n routes.
-func (b *bench) startRival(ctx context.Context, n int) (*process, error) {
+func (b *bench) startRival(ctx context.Context, n int) (*measure.Process, error) {
 	var config, hosts strings.Builder
-	fmt.Fprintf(&config, rivalConfig, b.dir, rivalAddress, kas, backendPort)
+	fmt.Fprintf(&config, rivalConfig, b.Dir, rivalAddress, kas, backendPort)
 	for r := range route(n) {
 		fmt.Fprintf(&hosts, "%s %s\n", r.host(), r.name())
 		fmt.Fprintf(&config, "backend %s\n\tserver one %s:%d check\n", r.name(), r.endpoint(false), backendPort)
 	}
-	path := filepath.Join(b.dir, "haproxy.cfg")
-	for path, text := range map[string]string{path: config.String(), filepath.Join(b.dir, "hosts.map"): hosts.String()} {
+	path := filepath.Join(b.Dir, "haproxy.cfg")
+	for path, text := range map[string]string{path: config.String(), filepath.Join(b.Dir, "hosts.map"): hosts.String()} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			return nil, fmt.Errorf("writing HAProxy's configuration: %w", err)
 		}
 	}
-	p, err := b.startProcess(ctx, "haproxy", b.proxyCPU, haproxy, "-db", "-f", path)
+	p, err := b.start(ctx, "haproxy", b.proxyCPU, haproxy, "-db", "-f", path)
 	if err != nil {
 		return nil, err
 	}
 	h, err := hello(route(0).host())
 	if err == nil {
-		err = p.await(ctx, func(ctx context.Context) error {
+		err = p.Await(ctx, func(ctx context.Context) error {
 			return expect(ctx, port443(rivalAddress), h, route(0).endpoint(false))
 		})
 	}
 	if err != nil {
-		p.stop()
+		p.Stop()
 		return nil, err
 	}
 	return p, nil
@@ -85,7 +85,7 @@ func (b *bench) compareRival(ctx context.Context, n int) (err error) {
 	if err != nil {
 		return err
 	}
-	defer rival.stop()
+	defer rival.Stop()
 	for _, address := range []string{envoyAddress, rivalAddress} {
 		if _, err := awaitAll(ctx, address, n); err != nil {
 			return err
@@ -100,7 +100,7 @@ func (b *bench) compareRival(ctx context.Context, n int) (err error) {
 	if err != nil {
 		return err
 	}
-	sides := [2]side{{envoyAddress, envoy.PID()}, {rivalAddress, rival.cmd.Process.Pid}}
+	sides := [2]side{{envoyAddress, envoy.PID()}, {rivalAddress, rival.PID()}}
 	for _, clients := range []int{32, 1} {
 		if err := b.compare(ctx, n, clients, l, sides); err != nil {
 			return err

@@ -54,7 +54,7 @@ func (m *machine) startDHClient(patience time.Duration, flags ...string) error {
 	for flag, name := range map[string]string{"-cf": "dhclient.conf", "-sf": "hook", "-lf": "dhclient.leases", "-pf": "dhclient.pid"} {
 		args = append(args, flag, filepath.Join(m.dir, name))
 	}
-	command := m.command(append(args, "eth0")...)
+	command := m.CommandLine(append(args, "eth0")...)
 	m.client, err = startProcess(m.dir, "client", command[0], command[1:]...)
 	return err
 }

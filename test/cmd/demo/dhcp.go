@@ -119,7 +119,7 @@ func (t *transcript) showDHCP(ctx context.Context, c *clusters, p *proxy, v *vla
 	t.printf("\n# It asks the DNS server that it was told of, and connects: the proxy of the cluster is on this VLAN, too.\n")
 	const name = "api.demo.lab.example.com"
 	t.printf("vm$ dig @%s %s A\n", server, name)
-	answers, err := t.answer(ctx, v.worker.command("dig", "@"+server, name, "A"), only(bridgeProxy))
+	answers, err := t.answer(ctx, v.worker.CommandLine("dig", "@"+server, name, "A"), only(bridgeProxy))
 	if err != nil {
 		return err
 	}
@@ -195,7 +195,7 @@ func (t *transcript) connect(ctx context.Context, p *proxy, m *machine, v visit,
 		return err
 	}
 	t.printf("vm$ curl %s\n", strings.Join(args, " "))
-	said, right, err := p.curl(ctx, v.says, args, m.command()...)
+	said, right, err := p.curl(ctx, v.says, args, m.CommandLine()...)
 	if err != nil {
 		return err
 	}

@@ -97,11 +97,11 @@ func prepare(ctx context.Context) error {
 	return nil
 }
 
-// enter is how another terminal gets into the network namespace of a process.
-func enter(pid int) string {
-	command := fmt.Sprintf("nsenter --target %d --net", pid)
+// enter is how another terminal gets into a network namespace that a file stands for.
+func enter(path string) string {
+	command := "nsenter --net=" + path
 	if os.Getenv(isolatedMark) == markUser {
-		command += " --user --preserve-credentials"
+		command += fmt.Sprintf(" --target %d --user --preserve-credentials", os.Getpid())
 	}
 	return command
 }

@@ -63,10 +63,10 @@ const withoutNetwork = `
 func (t *transcript) stay(ctx context.Context, c *clusters, n *network) error {
 	t.printf("\nIt all runs on until Ctrl-C. ")
 	if n.proxy != nil {
-		t.printf("It is in a network namespace of its own, which another terminal enters with\n\n  %s\n\n", enter(os.Getpid()))
+		t.printf("It is in a network namespace of its own, which another terminal enters with\n\n  %s\n\n", enter(fmt.Sprintf("/proc/%d/ns/net", os.Getpid())))
 	}
 	if n.vlan != nil {
-		t.printf("The machine on the second VLAN is in one of its own as well:\n\n  %s\n\n", enter(n.vlan.worker.cmd.Process.Pid))
+		t.printf("The machine on the second VLAN is in one of its own as well:\n\n  %s\n\n", enter(n.vlan.worker.Path()))
 	}
 	t.printf(`Try:
 

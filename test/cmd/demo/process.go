@@ -18,24 +18,17 @@ type process struct {
 
 // startProcess starts a program that logs to a file in dir. The caller stops it.
 func startProcess(dir, name, binary string, args ...string) (*process, error) {
-	return startCommand(dir, name, exec.Command(binary, args...)) //nolint:noctx // stop ends it
-}
-
-func startCommand(dir, name string, cmd *exec.Cmd) (*process, error) {
 	log, err := os.Create(filepath.Join(dir, name+".log"))
 	if err != nil {
 		return nil, fmt.Errorf("making the log of %s: %w", name, err)
 	}
-	defer func() { _ = log.Close() }() // the program has its own
-	p := &process{log: log.Name(), cmd: cmd, ended: make(chan struct{})}
+	defer func() { _ = log.Close() }()                                                             // the program has its own
+	p := &process{log: log.Name(), cmd: exec.Command(binary, args...), ended: make(chan struct{})} //nolint:noctx // stop ends it
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	if p.cmd.SysProcAttr == nil {
-		p.cmd.SysProcAttr = &syscall.SysProcAttr{}
-	}
 	// It ends with the demo, and not before: a terminal's Ctrl-C is not for it.
-	p.cmd.SysProcAttr.Pdeathsig, p.cmd.SysProcAttr.Setpgid = syscall.SIGKILL, true
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if err := p.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("starting %s: %w", cmd.Path, err)
+		return nil, fmt.Errorf("starting %s: %w", binary, err)
 	}
 	go func() {
 		p.err = p.cmd.Wait()

@@ -2,12 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
-	"syscall"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 // The second VLAN of cluster demo, whose machines get their addresses by DHCP. Loopback has
@@ -28,10 +28,10 @@ const (
 // vlan is the bridge with the machines that are plugged into it.
 type vlan struct{ worker, stranger *machine }
 
-// machine stands for a virtual machine: a network namespace with one interface, and a
-// process that does nothing but keep it.
+// machine stands for a virtual machine: a network namespace with one interface. It is no
+// lab.Machine, which is a test's: what its DHCP client says is shown.
 type machine struct {
-	*process
+	*lab.Namespace
 
 	name string
 	dir  string // for the files of its DHCP client
@@ -61,10 +61,10 @@ func (v *vlan) setUp(ctx context.Context, dir string) (err error) {
 	if err := ip(ctx, "link", "set", bridge, "up"); err != nil {
 		return err
 	}
-	if v.worker, err = plugIn(ctx, dir, "worker", workerMAC); err != nil {
+	if v.worker, err = plugIn(dir, "worker", workerMAC); err != nil {
 		return err
 	}
-	v.stranger, err = plugIn(ctx, dir, "stranger", strangerMAC)
+	v.stranger, err = plugIn(dir, "stranger", strangerMAC)
 	return err
 }
 
@@ -76,47 +76,24 @@ func (v *vlan) stop() {
 		if m.client != nil {
 			m.client.stop()
 		}
-		m.stop()
+		_ = m.Close() // it was only held
 	}
 }
 
 // plugIn makes a machine, and a cable from the bridge to it.
-func plugIn(ctx context.Context, dir, name, mac string) (*machine, error) {
+func plugIn(dir, name, mac string) (*machine, error) {
 	m := &machine{name: name, dir: filepath.Join(dir, name)}
 	if err := os.Mkdir(m.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making a folder for machine %s: %w", name, err)
 	}
-	keeper := exec.Command("sleep", "infinity") //nolint:noctx // stop ends it
-	keeper.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	var err error
-	if m.process, err = startCommand(m.dir, "machine", keeper); err != nil {
+	if m.Namespace, err = lab.OpenNamespace(); err != nil {
 		return nil, err
 	}
-	if err := m.connect(ctx, mac); err != nil {
-		m.stop()
-		return nil, err
+	if err := lab.Cable(lab.End{Bridge: bridge}, lab.End{In: m.Namespace, Device: "eth0", MAC: mac}); err != nil {
+		return nil, errors.Join(err, m.Close())
 	}
 	return m, nil
-}
-
-func (m *machine) connect(ctx context.Context, mac string) error {
-	port := "port-" + m.name
-	if err := ip(ctx, "link", "add", port, "type", "veth", "peer", "name", "eth0", "address", mac, "netns", m.pid()); err != nil {
-		return err
-	}
-	if err := ip(ctx, "link", "set", port, "master", bridge, "up"); err != nil {
-		return err
-	}
-	command := m.command("ip", "link", "set", "eth0", "up")
-	_, err := output(ctx, command[0], command[1:]...)
-	return err
-}
-
-func (m *machine) pid() string { return strconv.Itoa(m.cmd.Process.Pid) }
-
-// command is the command line that runs another one on the machine.
-func (m *machine) command(args ...string) []string {
-	return append([]string{"nsenter", "--target", m.pid(), "--net"}, args...)
 }
 
 func ip(ctx context.Context, args ...string) error {

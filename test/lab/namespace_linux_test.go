@@ -1,0 +1,62 @@
+package lab
+
+import (
+	"errors"
+	"net"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestCable connects two network namespaces, in one of which somebody listens.
+func TestCable(t *testing.T) {
+	if n, err := OpenNamespace(); err == nil {
+		_ = n.Close()
+	} else if errors.Is(err, unix.EPERM) && os.Getenv("CI") == "" {
+		t.Skip(err)
+	}
+	here, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := NewNamespace(t), NewNamespace(t)
+	err = Cable(End{In: a, Device: "eth0", Addresses: []string{"192.0.2.1/24"}}, End{In: b, MAC: "02:00:00:00:00:07", Addresses: []string{"192.0.2.2/24"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var listener net.Listener
+	err = b.Do(func() (err error) {
+		listener, err = new(net.ListenConfig).Listen(t.Context(), "tcp", "192.0.2.2:443")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	dial := func() error {
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", "192.0.2.2:443")
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	}
+	if err := a.Do(dial); err != nil {
+		t.Errorf("from the other end: %v", err)
+	}
+	if neighbour := a.Run(t, "ip", "neighbour", "show", "192.0.2.2", "dev", "eth0"); !strings.Contains(neighbour, "02:00:00:00:00:07") {
+		t.Errorf("it knows of %q", neighbour)
+	}
+	// Whoever was there is back.
+	err = elsewhere(func() error {
+		now, err := os.Readlink(threadNamespace)
+		if now != here {
+			t.Errorf("in namespace %s, and not in %s", now, here)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
