@@ -18,6 +18,7 @@ import (
 
 	"github.com/densityops/oooi/internal/daemon"
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/neighbours"
 	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/xdsd/internal/ads"
 	"github.com/densityops/oooi/xdsd/internal/bootstrap"
@@ -64,7 +65,7 @@ func newServeCommand() *cobra.Command {
 	flags.StringSliceVar(&f.proxyServers, "proxy-server", nil, "ProxyServers to serve, as namespace/name; none for all")
 	flags.StringSliceVar(&f.infras, "infra", nil, "Infras to read, as namespace/name; none for all")
 	flags.StringSliceVar(&f.hostedClusters, "hosted-cluster", nil, "HostedClusters to read, as namespace/name; none for all, in all namespaces")
-	flags.StringSliceVar(&f.namespaces, "namespace", nil, "namespaces of further backends, beside the control planes of --hosted-cluster")
+	flags.StringSliceVar(&f.namespaces, "namespace", nil, "namespaces of further backends, beside the control planes of --hosted-cluster; without that and --infra nothing else is read")
 	flags.StringVar(&f.snapshot, "snapshot", "", "file that keeps what is known across a restart; empty for none")
 	flags.StringVar(&f.socket, "socket", bootstrap.DefaultServerSocket, "Unix socket to serve on, with mode 0600; empty for none")
 	flags.StringVar(&f.listen, "listen", "", "address to serve on with mutual TLS, such as :18000; empty for none")
@@ -162,6 +163,11 @@ func (o *serveOptions) run(ctx context.Context) error {
 	reporter, err := o.reporter(store, server)
 	if err != nil {
 		return err
+	}
+	if reporter != nil { // our pod is Envoy's
+		if err := neighbours.Announce(ctx); err != nil {
+			o.log.Warn("neighbours learn our addresses later", "err", err)
+		}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	group, ctx := errgroup.WithContext(ctx)

@@ -37,6 +37,20 @@ type Infra struct {
 	ranges     []v1alpha1.AddressRange // what DHCP gives out
 }
 
+// Gateway is the VLAN's router; invalid where it cannot be read.
+func (i *Infra) Gateway() netip.Addr { return i.gateway }
+
+// Taken is what of the VLAN is spoken for: the gateway, our own addresses, what DHCP gives out.
+func (i *Infra) Taken() []v1alpha1.AddressRange {
+	taken := slices.Clone(i.ranges)
+	for _, a := range append(slices.Clone(i.own), i.gateway) {
+		if a.IsValid() {
+			taken = append(taken, v1alpha1.AddressRange{First: a, Last: a})
+		}
+	}
+	return taken
+}
+
 // Proxy is one Infra's proxy, as each side sees it.
 type Proxy struct {
 	// VLAN are the addresses on the VLAN.

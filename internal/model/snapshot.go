@@ -72,14 +72,19 @@ type Scope struct {
 	HostedClusters []string
 	// ProxyServers are those to see; empty for all.
 	ProxyServers []string
-	// Namespaces are where backends of ProxyServers are, beside the control planes', when
-	// hosted clusters are listed.
+	// Namespaces are where backends of ProxyServers are, beside the control planes'.
 	Namespaces []string
 }
 
-// hasInfras reports whether there are Infras in scope: who lists hosted clusters
-// alone wants none.
-func (s Scope) hasInfras() bool { return len(s.Infras) > 0 || len(s.HostedClusters) == 0 }
+// Closed reports whether nothing is in scope but what is listed: hosted clusters, or, for a
+// proxy with backends of its own alone, their namespaces. Otherwise any namespace may hold what
+// an Infra names.
+func (s Scope) Closed() bool {
+	return len(s.HostedClusters) > 0 || len(s.Infras) == 0 && len(s.Namespaces) > 0
+}
+
+// hasInfras reports whether there are Infras in scope: who lists other things alone wants none.
+func (s Scope) hasInfras() bool { return len(s.Infras) > 0 || !s.Closed() }
 
 // Snapshot is what the objects mean, at one moment. It is immutable and may be
 // read by any number of goroutines.

@@ -273,6 +273,48 @@ subjects: [{kind: User, name: narrow-%[1]s, apiGroup: rbac.authorization.k8s.io}
 	})
 }
 
+func TestAProxyAloneNeedsNarrowRightsOnly(t *testing.T) {
+	cp := management.Get(t)
+	ns := cp.Namespace(t)
+	apply(t, cp, serviceIn(ns, "registry")+fmt.Sprintf(`
+---
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: ProxyServer
+metadata: {name: edge, namespace: %[1]s}
+spec:
+  networkConfig: {serverIP: 192.0.2.4/24}
+  backends: [{name: registry, hostname: registry.example.com, port: 443, targetService: registry, targetNamespace: %[1]s, targetPort: 443}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: proxy, namespace: %[1]s}
+rules:
+- {apiGroups: [hostedcluster.densityops.com], resources: [proxyservers], resourceNames: [edge], verbs: [get, list, watch]}
+- {apiGroups: [""], resources: [services], verbs: [get, list, watch]}
+- {apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [get, list, watch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: proxy, namespace: %[1]s}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: proxy}
+subjects: [{kind: User, name: proxy-%[1]s, apiGroup: rbac.authorization.k8s.io}]
+`, ns))
+	kubeconfig, err := cp.UserKubeconfig("proxy-" + ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := run(t, watch.Config{Kubeconfig: kubeconfig, Proxies: true, Scope: model.Scope{ProxyServers: []string{ns + "/edge"}, Namespaces: []string{ns}}})
+	await(t, store, "the routes under narrow rights", func(s *model.Snapshot) bool {
+		p := s.ProxyServer(ns + "/edge")
+		return p != nil && len(p.Listeners) == 1
+	})
+	for _, r := range store.Status().Resources {
+		if r.Error != "" {
+			t.Errorf("%s is watched, which may not be read: %s", r.Name, r.Error)
+		}
+	}
+}
+
 func forbidden(store *watch.Store) bool {
 	for _, r := range store.Status().Resources {
 		if r.Error == "" {

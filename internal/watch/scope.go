@@ -36,10 +36,10 @@ func backendNamespaces(s model.Scope) []objectKey {
 	return keys
 }
 
-// watched says where to watch a resource. Only a scope that lists its hosted
-// clusters is closed: otherwise any namespace may hold one that an Infra names.
+// watched says where to watch a resource. ProxyServers are nobody's but those that are listed,
+// and no right is needed to read others.
 func (r resource) watched(s model.Scope) []objectKey {
-	if len(s.HostedClusters) == 0 {
+	if listed := r.kind == "ProxyServer" && len(s.ProxyServers) > 0; !s.Closed() && !listed {
 		return []objectKey{{}}
 	}
 	keys := r.scoped(s)

@@ -26,7 +26,7 @@ import (
 
 var management = lab.Shared{
 	Config: lab.Config{Name: "management", ControllerManager: true},
-	CRDs:   []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.NetworkAttachmentDefinition, lab.OpenShiftDNS},
+	CRDs:   []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.NetworkAttachmentDefinition, lab.OpenShiftDNS, lab.KubeVirt},
 }
 
 func TestMain(m *testing.M) {
@@ -57,11 +57,13 @@ func newSite(t *testing.T) *site {
 	s.client = c
 	// Tests have one cluster, and the same addresses: the next is not to find this one's.
 	t.Cleanup(func() {
-		infra := &unstructured.Unstructured{}
-		infra.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("Infra"))
-		err := c.DeleteAllOf(s.cleanup(), infra, client.InNamespace(s.namespace))
-		if err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
-			t.Error(err)
+		for _, kind := range []string{"Infra", "ProxyServer"} {
+			ours := &unstructured.Unstructured{}
+			ours.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(kind))
+			err := c.DeleteAllOf(s.cleanup(), ours, client.InNamespace(s.namespace))
+			if err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
+				t.Error(err)
+			}
 		}
 	})
 	s.apply(lab.HostedCluster{Namespace: s.namespace, Name: "demo", BaseDomain: s.namespace + ".example.com", More: "  infraID: demo-x7k2p"}.YAML() + fmt.Sprintf(`

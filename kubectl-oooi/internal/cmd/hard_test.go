@@ -16,7 +16,7 @@ import (
 func TestTeardownLeavesNothing(t *testing.T) {
 	s := newSite(t)
 	before := slices.DeleteFunc(s.everything(), func(o string) bool { // of the test before
-		return strings.HasPrefix(o, "CustomResourceDefinition") && strings.Contains(o, "hostedcluster.densityops.com")
+		return strings.Contains(o, "oooi-") || strings.HasPrefix(o, "CustomResourceDefinition") && strings.Contains(o, "hostedcluster.densityops.com")
 	})
 	s.setup()
 	out, said, code := s.run("teardown", "demo", "-n", s.namespace, "--dry-run")
@@ -113,7 +113,7 @@ func TestTheOldOperatorIsInTheWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, said, code := s.run("setup", "-f", "FILE", "--wait=false")
-	if code != 1 || !strings.Contains(said, "Deployment "+s.namespace+"/demo-dns which is not ours") {
+	if code != 1 || !strings.Contains(said, "there is what the old operator makes, which may hold an address of this VLAN: Deployment "+s.namespace+"/demo-dns;") {
 		t.Errorf("%d: %s", code, said)
 	}
 	if left := slices.DeleteFunc(s.everything(), func(o string) bool { return !strings.Contains(o, "StatefulSet") }); len(left) > 0 {

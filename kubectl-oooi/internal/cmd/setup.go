@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,6 +21,7 @@ import (
 // setupFlags are the flags of setup.
 type setupFlags struct {
 	files     []string
+	described setup.Description
 	images    render.Images
 	dryRun    string
 	flavour   string
@@ -32,19 +34,41 @@ type setupFlags struct {
 func (c *command) setup() *cobra.Command {
 	f := &setupFlags{}
 	cmd := &cobra.Command{
-		Use:   "setup -f infra.yaml",
+		Use:   "setup (INFRA | -f infra.yaml)",
 		Short: "Set up DHCP, DNS and the proxy of a VLAN, and wait until they work",
 		Long: "Read an Infra, find out what it needs to know from the cluster, and refuse what cannot work before anything is\n" +
 			"touched. Then apply everything by server-side apply, and wait until names are answered and connections carried.\n\n" +
+			"Flags describe a plain Infra in place of a file. What they leave open is looked for: the hosted cluster, where\n" +
+			"there is but one; the network that its NodePools put machines on; addresses that are free, in an order of their\n" +
+			"own. Where the Infra is there already, what they leave open stays as it is.\n\n" +
 			"Run it again after a change: what is the same stays as it is.",
 		Example: "  # set up, and wait\n  kubectl oooi setup -f infra.yaml\n\n" +
+			"  # the same without a file: addresses are chosen\n" +
+			"  kubectl oooi setup demo -n clusters --hosted-cluster clusters/demo --network clusters/vlan100 --cidr 192.0.2.0/24 --gateway 192.0.2.1\n\n" +
+			"  # a proxy alone\n  kubectl oooi setup -f proxyserver.yaml\n\n" +
 			"  # show what would be applied, and ask no cluster: give what it would tell\n" +
 			"  kubectl oooi setup -f infra.yaml -f hostedcluster.yaml -f nad.yaml --dry-run=client",
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.runSetup(cmd.Context(), f) },
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f.described.Infra = types.NamespacedName{Namespace: c.namespace(), Name: first(args)}
+			if flag := inPlaceOfAFile(cmd); flag != "" && len(args) == 0 {
+				return fmt.Errorf("--%s describes an Infra in place of a file: give its name, too", flag)
+			}
+			return c.runSetup(cmd.Context(), f)
+		},
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVarP(&f.files, "filename", "f", nil, "files with the Infra, and with objects that are not in the cluster (ProxyServer, HostedCluster, Route, Service, NetworkAttachmentDefinition); - for standard input")
+	flags.StringSliceVarP(&f.files, "filename", "f", nil, "files with the Infra or a ProxyServer, and with objects that are not in the cluster (ProxyServer, HostedCluster, Route, Service, NetworkAttachmentDefinition); - for standard input")
+	d := &f.described
+	flags.StringVar(&d.HostedCluster, "hosted-cluster", "", describes+"the HostedCluster, as namespace/name")
+	flags.StringVar(&d.Network, "network", "", describes+"the machines' NetworkAttachmentDefinition, as namespace/name")
+	flags.StringVar(&d.CIDR, "cidr", "", describes+"the VLAN's subnet")
+	flags.StringVar(&d.Gateway, "gateway", "", describes+"the VLAN's router")
+	flags.StringVar(&d.DHCP, "dhcp-ip", "", describes+"address of DHCP on the VLAN; empty for a free one")
+	flags.StringVar(&d.DNS, "dns-ip", "", describes+"address of DNS on the VLAN; empty for a free one")
+	flags.StringVar(&d.Proxy, "proxy-ip", "", describes+"address of the proxy on the VLAN; empty for a free one")
+	flags.StringVar(&d.Range, "range", "", describes+"what DHCP gives machines, as first-last; empty for the largest range that is free")
+	flags.StringSliceVar(&d.Upstream, "upstream", nil, describes+"DNS servers for all other names; none for those of the node")
 	flags.StringVar(&f.images.Oooi, "image", defaultImages().Oooi, "image with coredns, coredhcp and xdsd")
 	flags.StringVar(&f.images.Envoy, "envoy-image", defaultImages().Envoy, "image of Envoy, 1.31 or later")
 	flags.StringVar(&f.dryRun, "dry-run", "none", "none; client: print what would be applied, and ask no cluster; server: have the cluster check it, and apply nothing")
@@ -57,8 +81,8 @@ func (c *command) setup() *cobra.Command {
 }
 
 func (c *command) runSetup(ctx context.Context, f *setupFlags) error {
-	if len(f.files) == 0 {
-		return errors.New("-f names a file with an Infra; examples are in 'kubectl oooi setup --help'")
+	if len(f.files) == 0 && f.described.Infra.Name == "" {
+		return errors.New("give the name of an Infra and flags that describe it, or a file with one by -f; examples are in 'kubectl oooi setup --help'")
 	}
 	if !slices.Contains([]string{"none", "client", "server"}, f.dryRun) {
 		return fmt.Errorf("--dry-run %q: want none, client or server", f.dryRun)
@@ -69,12 +93,20 @@ func (c *command) runSetup(ctx context.Context, f *setupFlags) error {
 	if !slices.Contains([]string{"print", "patch"}, f.dns) {
 		return fmt.Errorf("--cluster-dns %q: want print or patch", f.dns)
 	}
-	known, err := setup.ReadFiles(f.files, c.In, c.namespace())
-	if err != nil {
-		return err
-	}
-	known.OpenShift = f.flavour == "true"
 	if f.dryRun == "client" {
+		if f.described.CIDR != "" {
+			if err := f.described.Choose(nil); err != nil {
+				return err
+			}
+		}
+		known, err := c.known(f)
+		if err != nil {
+			return err
+		}
+		known.OpenShift = f.flavour == "true"
+		if known.Infra == nil {
+			return errors.New("the ProxyServer names an Infra, which is in none of the files: --dry-run=client asks no cluster for it")
+		}
 		return c.printPlan(known, f.images)
 	}
 	cl, err := c.client()
@@ -83,6 +115,16 @@ func (c *command) runSetup(ctx context.Context, f *setupFlags) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
+	if f.described.Infra.Name != "" {
+		if err := c.find(ctx, cl, &f.described); err != nil {
+			return err
+		}
+	}
+	known, err := c.known(f)
+	if err != nil {
+		return err
+	}
+	known.OpenShift = f.flavour == "true"
 	if err := known.Discover(ctx, cl); err != nil {
 		return err
 	}
@@ -110,6 +152,44 @@ func (c *command) runSetup(ctx context.Context, f *setupFlags) error {
 		return err
 	}
 	_, err = fmt.Fprint(c.Out, setup.Advice(known, plan))
+	return err
+}
+
+// known is what files or flags say.
+func (c *command) known(f *setupFlags) (*setup.Known, error) {
+	if f.described.Infra.Name == "" {
+		return setup.ReadFiles(f.files, c.In, c.namespace(), nil)
+	}
+	return setup.ReadFiles(f.files, c.In, c.namespace(), &f.described)
+}
+
+// inPlaceOfAFile is a flag that is given and describes an Infra.
+func inPlaceOfAFile(cmd *cobra.Command) string {
+	var given string
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if strings.HasPrefix(f.Usage, describes) {
+			given = f.Name
+		}
+	})
+	return given
+}
+
+// describes begins the usage of flags that describe an Infra.
+const describes = "in place of a file: "
+
+// find fills in what flags leave open, and says so.
+func (c *command) find(ctx context.Context, cl client.Client, d *setup.Description) error {
+	if err := d.Remember(ctx, cl); err != nil {
+		return err
+	}
+	before := *d
+	taken, err := d.Find(ctx, cl, c.warning)
+	if err == nil && d.CIDR != "" {
+		err = d.Choose(taken)
+	}
+	if err == nil && d.String() != before.String() {
+		_, err = fmt.Fprintln(c.ErrOut, d)
+	}
 	return err
 }
 

@@ -24,16 +24,25 @@ func (r *Reader) Infras(ctx context.Context, namespace string) ([]*v1alpha1.Infr
 
 // Infra returns one Infra.
 func (r *Reader) Infra(ctx context.Context, namespace, name string) (*v1alpha1.Infra, error) {
+	return get[v1alpha1.Infra](ctx, r, infraKind, namespace, name)
+}
+
+// ProxyServer returns one ProxyServer, with its status.
+func (r *Reader) ProxyServer(ctx context.Context, namespace, name string) (*v1alpha1.ProxyServer, error) {
+	return get[v1alpha1.ProxyServer](ctx, r, proxyServerKind, namespace, name)
+}
+
+func get[T any](ctx context.Context, r *Reader, kind schema.GroupVersionKind, namespace, name string) (*T, error) {
 	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(infraKind)
+	u.SetGroupVersionKind(kind)
 	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, u); err != nil {
 		if meta.IsNoMatchError(err) {
 			err = ErrNotServed
 		}
-		return nil, setUpFirst(fmt.Errorf("reading Infra %s/%s: %w", namespace, name, err))
+		return nil, setUpFirst(fmt.Errorf("reading %s %s/%s: %w", kind.Kind, namespace, name, err))
 	}
-	infra := &v1alpha1.Infra{}
-	return infra, convert(u, infra)
+	one := new(T)
+	return one, convert(u, one)
 }
 
 // ProxyServers returns those of a namespace, of all with "", with their status.

@@ -12,15 +12,20 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// HasIPAM reports whether a CNI configuration gives addresses. That of virtual machines must
-// not: KubeVirt would run a DHCP server of its own on their bridge.
-func HasIPAM(config string) (bool, error) {
+// IPAM is the field by which a CNI configuration gives addresses; empty where it gives none. That
+// of virtual machines must not: KubeVirt would run a DHCP server of its own on their bridge.
+func IPAM(config string) (string, error) {
 	plugins, err := pluginsOf(config)
 	if err != nil {
-		return false, err
+		return "", err
 	}
-	ipam, ok := plugins[0]["ipam"].(map[string]any)
-	return ok && len(ipam) > 0, nil
+	if ipam, ok := plugins[0]["ipam"].(map[string]any); ok && len(ipam) > 0 {
+		return "ipam", nil
+	}
+	if subnets, ok := plugins[0]["subnets"].(string); ok && subnets != "" && plugins[0]["type"] == ovnOverlay {
+		return "subnets", nil
+	}
+	return "", nil
 }
 
 // pluginsOf are the plugins of a CNI configuration or configuration list, the one that makes

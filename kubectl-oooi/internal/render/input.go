@@ -12,14 +12,15 @@ import (
 
 // Input is what objects are made of.
 type Input struct {
-	// Infra has its defaults, Written has what its author wrote.
+	// Infra has its defaults, Written has what its author wrote; nil where there is none, and
+	// Infra but says for a ProxyServer that is alone what an Infra says for others.
 	Infra   *v1alpha1.Infra
 	Written *unstructured.Unstructured
 	// ProxyServer is that of the Infra, as its author wrote it; nil for the one that has
 	// nothing but the reference.
 	ProxyServer *unstructured.Unstructured
-	// Backends are those of ProxyServer.
-	Backends []v1alpha1.ProxyBackend
+	// ProxySpec is that of ProxyServer. What the Infra says as well wins.
+	ProxySpec v1alpha1.ProxyServerSpec
 	// HostedCluster is the Infra's; empty where it is not known.
 	HostedCluster types.NamespacedName
 	// ControlPlane is the namespace of the control plane; empty while there is none, or it is
@@ -52,6 +53,9 @@ func (in *Input) cluster() *model.Cluster {
 	}
 	return nil
 }
+
+// alone reports whether a ProxyServer is all there is.
+func (in *Input) alone() bool { return in.Written == nil }
 
 // name is that of one of the Infra's parts.
 func (in *Input) name(part string) string { return in.Infra.Name + "-" + part }

@@ -34,7 +34,10 @@ func Objects(in *Input) ([]*unstructured.Unstructured, error) {
 	if len(in.name("proxy")) > longestName {
 		return nil, fmt.Errorf("metadata.name: %s is longer than %d characters, and names of pods are made of it", in.Infra.Name, longestName-len("-proxy"))
 	}
-	list := []runtime.Object{in.Written}
+	var list []runtime.Object
+	if !in.alone() {
+		list = append(list, in.Written)
+	}
 	spec := &in.Infra.Spec
 	for _, c := range []struct {
 		enabled bool
@@ -127,8 +130,10 @@ func (in *Input) meta(component, name string) metav1.ObjectMeta {
 func (in *Input) labels(component string) map[string]string {
 	labels := map[string]string{
 		"app.kubernetes.io/part-of": partOf,
-		v1alpha1.LabelInfra:         in.Infra.Name,
 		v1alpha1.LabelComponent:     component,
+	}
+	if !in.alone() {
+		labels[v1alpha1.LabelInfra] = in.Infra.Name
 	}
 	if component == v1alpha1.ComponentProxy {
 		labels[v1alpha1.LabelProxyServer] = in.proxyServerName()

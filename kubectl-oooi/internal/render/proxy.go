@@ -76,9 +76,11 @@ func (in *Input) proxyRules(server *unstructured.Unstructured) []rule {
 			APIGroups: []string{v1alpha1.GroupName}, Resources: []string{resource}, ResourceNames: []string{server.GetName()}, Verbs: verbs,
 		}}
 	}
-	rules := append(in.readRules(), here("proxyservers/status", "patch"), here("proxyservers", read...))
+	rules := []rule{here("proxyservers/status", "patch"), here("proxyservers", read...)}
 	endpoints := rbacv1.PolicyRule{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: read}
-	rules = append(rules, rule{in.ControlPlane, endpoints})
+	if !in.alone() {
+		rules = slices.Concat(in.readRules(), rules, []rule{{in.ControlPlane, endpoints}})
+	}
 	services := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"services"}, Verbs: read}
 	for _, namespace := range in.backendNamespaces() {
 		rules = append(rules, rule{namespace, services}, rule{namespace, endpoints})
@@ -89,7 +91,7 @@ func (in *Input) proxyRules(server *unstructured.Unstructured) []rule {
 // backendNamespaces are those of backends beside the control plane.
 func (in *Input) backendNamespaces() []string {
 	var list []string
-	for _, b := range in.Backends {
+	for _, b := range in.ProxySpec.Backends {
 		if b.TargetNamespace != "" && b.TargetNamespace != in.ControlPlane {
 			list = append(list, b.TargetNamespace)
 		}
@@ -100,7 +102,10 @@ func (in *Input) backendNamespaces() []string {
 
 // proxyPorts are those that the proxy listens on, and those that every control plane has.
 func (in *Input) proxyPorts(server *unstructured.Unstructured) []corev1.ServicePort {
-	numbers := []int32{443, 6443}
+	var numbers []int32
+	if !in.alone() {
+		numbers = append(numbers, 443, 6443)
+	}
 	if apps := in.Infra.Spec.AppsIngress; apps.IsEnabled() {
 		http, https := v1alpha1.DefaultAppsHTTPPort, v1alpha1.DefaultAppsHTTPSPort
 		if apps.Ports != nil {
@@ -125,7 +130,7 @@ func (in *Input) proxyPorts(server *unstructured.Unstructured) []corev1.ServiceP
 func (in *Input) proxyPod(server *unstructured.Unstructured, i instance, instances int) corev1.PodSpec {
 	spec := in.Infra.Spec.InfraComponents.Proxy
 	key := server.GetNamespace() + "/" + server.GetName()
-	oooi := cmp.Or(spec.Image, in.Images.Oooi)
+	oooi := cmp.Or(spec.Image, in.ProxySpec.Image, in.Images.Oooi)
 	sockets := []corev1.VolumeMount{{Name: "xdsd", MountPath: "/run/xdsd"}, {Name: "envoy", MountPath: "/run/envoy"}}
 	var addresses []string
 	for _, a := range i.addresses {
@@ -137,15 +142,22 @@ func (in *Input) proxyPod(server *unstructured.Unstructured, i instance, instanc
 			addresses = append(addresses, string(a))
 		}
 	}
-	serve := []string{"/xdsd", "serve", "--proxy-server", key, "--infra", in.key(), "--pod", "$(POD_NAME)", "--http", "$(POD_IP):9902",
-		"--bind", strings.Join(append(addresses, "$(POD_IP)"), ","), "--snapshot", "/var/lib/xdsd/proxy.json"}
-	if in.HostedCluster.Name != "" && in.ControlPlane != "" {
-		serve = append(serve, "--hosted-cluster", in.HostedCluster.String())
-		if others := in.backendNamespaces(); len(others) > 0 {
-			serve = append(serve, "--namespace", strings.Join(others, ","))
-		}
+	serve := []string{"/xdsd", "serve", "--proxy-server", key}
+	if !in.alone() {
+		serve = append(serve, "--infra", in.key())
 	}
+	serve = append(serve, "--pod", "$(POD_NAME)", "--http", "$(POD_IP):9902",
+		"--bind", strings.Join(append(addresses, "$(POD_IP)"), ","), "--snapshot", "/var/lib/xdsd/proxy.json")
+	hosted := in.HostedCluster.Name != "" && in.ControlPlane != ""
+	if hosted {
+		serve = append(serve, "--hosted-cluster", in.HostedCluster.String())
+	}
+	if others := in.backendNamespaces(); len(others) > 0 && (hosted || in.alone()) {
+		serve = append(serve, "--namespace", strings.Join(others, ","))
+	}
+	policy, resolvers := in.podDNS()
 	return corev1.PodSpec{
+		DNSPolicy: policy, DNSConfig: resolvers,
 		Affinity: in.spread(v1alpha1.ComponentProxy, instances),
 		InitContainers: []corev1.Container{confined(corev1.Container{
 			Name: "bootstrap", Image: oooi, Env: []corev1.EnvVar{podIP, podName},
@@ -154,7 +166,7 @@ func (in *Input) proxyPod(server *unstructured.Unstructured, i instance, instanc
 		})},
 		Containers: []corev1.Container{
 			confined(corev1.Container{
-				Name: "envoy", Image: cmp.Or(spec.ProxyImage, in.Images.Envoy),
+				Name: "envoy", Image: cmp.Or(spec.ProxyImage, in.ProxySpec.ProxyImage, in.Images.Envoy),
 				// Not the image's entrypoint, which changes the owner of /dev/stdout and fails.
 				Command:        []string{"envoy", "-c", "/run/envoy/envoy.yaml", "--disable-hot-restart", "--drain-time-s", "30"},
 				Ports:          []corev1.ContainerPort{{Name: "envoy", ContainerPort: 9901, Protocol: corev1.ProtocolTCP}},
@@ -170,6 +182,16 @@ func (in *Input) proxyPod(server *unstructured.Unstructured, i instance, instanc
 		},
 		Volumes: []corev1.Volume{emptyDir("xdsd", true), emptyDir("envoy", true), emptyDir("state", false), tokenVolume()},
 	}
+}
+
+// podDNS is what the pod asks for names: the cluster's DNS, unless the ProxyServer says
+// otherwise.
+func (in *Input) podDNS() (corev1.DNSPolicy, *corev1.PodDNSConfig) {
+	servers := in.ProxySpec.NetworkConfig.DNS
+	if len(servers) == 0 {
+		return "", nil
+	}
+	return corev1.DNSNone, &corev1.PodDNSConfig{Nameservers: servers}
 }
 
 // admission lets the proxy's pods connect to the control plane, whose NetworkPolicies admit

@@ -22,13 +22,14 @@ func Advice(k *Known, p *Plan) string {
 		}
 	}
 	switch {
+	case p.Alone:
 	case hosted == nil && cluster != nil && len(cluster.Domains) > 0:
 		fmt.Fprintf(&b, "\nThe HostedCluster has to say, in spec.services:\n%s", publishing(cluster.Domains[0]))
 	case hosted == nil:
 		b.WriteString("\nThere is no HostedCluster yet. Run setup again when it is there.\n")
 	default:
 		for _, s := range hosted.Spec.Services {
-			if why := unreachable(s); why != "" {
+			if why := Unreachable(s); why != "" {
 				fmt.Fprintf(&b, "\nHostedCluster %s/%s, spec.services, %s: %s\n", hosted.Namespace, hosted.Name, s.Service, why)
 			}
 		}
@@ -71,9 +72,9 @@ func publishing(domain string) string {
 `, domain)
 }
 
-// unreachable says why nodes on the VLAN do not reach a service that is published like this;
+// Unreachable says why nodes on the VLAN do not reach a service that is published like this;
 // empty where they do.
-func unreachable(s objects.ServicePublishing) string {
+func Unreachable(s objects.ServicePublishing) string {
 	switch strategy := s.Strategy; {
 	case strategy.Type == "LoadBalancer" && (strategy.LoadBalancer == nil || strategy.LoadBalancer.Hostname == ""):
 		return "a LoadBalancer without a hostname is dialled by its address in the management cluster, which the VLAN does not reach: it needs loadBalancer.hostname, and cannot be changed once it is set"

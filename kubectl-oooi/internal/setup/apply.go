@@ -71,7 +71,7 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 		return err
 	}
 	for _, o := range p.Objects {
-		if err := a.apply(ctx, o); err != nil {
+		if err := a.apply(ctx, o, slices.Contains(p.Kept, o.GetKind())); err != nil {
 			return err
 		}
 	}
@@ -210,7 +210,7 @@ func (a *Applier) inUse(ctx context.Context, e inventory.Entry) bool {
 func (a *Applier) preflight(ctx context.Context, p *Plan) error {
 	var errs []error
 	for _, o := range p.Objects {
-		if o.GetKind() == "Namespace" || o.GetKind() == "CustomResourceDefinition" {
+		if o.GetKind() == "Namespace" || o.GetKind() == "CustomResourceDefinition" || slices.Contains(p.Kept, o.GetKind()) {
 			continue
 		}
 		err := a.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(o.DeepCopy()), append(a.owner(), client.DryRunAll)...)
@@ -227,13 +227,17 @@ func (a *Applier) preflight(ctx context.Context, p *Plan) error {
 	return nil
 }
 
-// apply applies one object, and takes its identity down in it.
-func (a *Applier) apply(ctx context.Context, o *unstructured.Unstructured) error {
+// apply applies one object, unless it is kept as it is, and takes its identity down in it.
+func (a *Applier) apply(ctx context.Context, o *unstructured.Unstructured, kept bool) error {
 	before := &unstructured.Unstructured{}
 	before.SetGroupVersionKind(o.GroupVersionKind())
 	err := a.Client.Get(ctx, client.ObjectKeyFromObject(o), before)
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reading %s: %w", inventory.Of(o), err)
+	}
+	if kept && err == nil {
+		o.SetUID(before.GetUID())
+		return nil
 	}
 	made := o.DeepCopy()
 	if err := a.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(made), a.owner()...); err != nil {

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,13 +27,15 @@ var (
 	routes         = schema.GroupVersionKind{Group: "route.openshift.io", Version: "v1", Kind: "Route"}
 	services       = corev1.SchemeGroupVersion.WithKind("Service")
 	attachments    = schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"}
-	constraints    = schema.GroupVersionKind{Group: "security.openshift.io", Version: "v1", Kind: "SecurityContextConstraints"}
+	// clusterNetworks are VLANs that OVN-Kubernetes makes attachments of.
+	clusterNetworks = schema.GroupVersionKind{Group: "k8s.ovn.org", Version: "v1", Kind: "ClusterUserDefinedNetwork"}
+	constraints     = schema.GroupVersionKind{Group: "security.openshift.io", Version: "v1", Kind: "SecurityContextConstraints"}
 )
 
 // Discover adds what a cluster knows to what is known. What files say wins.
 func (k *Known) Discover(ctx context.Context, c client.Client) error {
 	d := &discovery{ctx: ctx, client: c, known: k}
-	for _, step := range []func() error{d.hosted, d.others, d.attachment, d.controlPlane, d.predecessor, d.cycle} {
+	for _, step := range []func() error{d.infra, d.hosted, d.others, d.proxyServer, d.attachment, d.controlPlane, d.backends, d.predecessor, d.cycle} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -53,6 +58,27 @@ func (d *discovery) list(kind schema.GroupVersionKind, namespace string) ([]*uns
 		return nil, nil
 	}
 	return list, err
+}
+
+// infra is the one that a ProxyServer names, where no file has it.
+func (d *discovery) infra() error {
+	if d.known.Infra != nil {
+		return nil
+	}
+	server := d.known.ProxyServer
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("Infra"))
+	err := d.client.Get(d.ctx, client.ObjectKey{Namespace: server.Namespace, Name: server.Spec.InfraRef.Name}, u)
+	if err != nil {
+		return fmt.Errorf("ProxyServer %s/%s, spec.infraRef: the Infra %s is in none of the files, and cannot be read: %w", server.Namespace, server.Name, server.Spec.InfraRef.Name, err)
+	}
+	infra, ok := objects.Decode[v1alpha1.Infra](u).(*v1alpha1.Infra)
+	if !ok {
+		return fmt.Errorf("the Infra %s/%s cannot be decoded", u.GetNamespace(), u.GetName())
+	}
+	infra.Default()
+	d.known.Infra, d.known.Written, d.known.Kept = infra, written(u), append(d.known.Kept, u.GetKind())
+	return nil
 }
 
 // hosted finds hosted clusters: all, or where these may not be listed the one that is named.
@@ -84,17 +110,27 @@ func (d *discovery) hosted() error {
 	return nil
 }
 
-// others are the Infras that may be on the same VLAN, and the ProxyServer of this one.
+// others are the Infras that may be on the same VLAN.
 func (d *discovery) others() error {
 	infras, err := d.list(v1alpha1.SchemeGroupVersion.WithKind("Infra"), "")
 	if err != nil && !apierrors.IsForbidden(err) {
 		return err
 	}
 	for _, u := range infras {
-		if other, ok := objects.Decode[v1alpha1.Infra](u).(*v1alpha1.Infra); ok && (other.Namespace != d.known.Infra.Namespace || other.Name != d.known.Infra.Name) {
+		other, ok := objects.Decode[v1alpha1.Infra](u).(*v1alpha1.Infra)
+		switch {
+		case !ok:
+		case keyOf(other) != keyOf(d.known.Infra):
 			d.known.Objects.Infras = append(d.known.Objects.Infras, other)
+		case d.known.alone():
+			return fmt.Errorf("there is an Infra %s, whose proxy is named like this ProxyServer: name the ProxyServer otherwise, or that Infra in its spec.infraRef", keyOf(other))
 		}
 	}
+	return nil
+}
+
+// proxyServer is the Infra's, where no file has it.
+func (d *discovery) proxyServer() error {
 	if d.known.ProxyServer != nil {
 		return nil
 	}
@@ -104,12 +140,19 @@ func (d *discovery) others() error {
 	}
 	for _, u := range servers {
 		server, ok := objects.Decode[v1alpha1.ProxyServer](u).(*v1alpha1.ProxyServer)
-		if ok && server.Name != d.known.Infra.Name && server.Spec.InfraRef != nil && server.Spec.InfraRef.Name == d.known.Infra.Name {
-			server.Default()
+		if !ok {
+			continue
+		}
+		server.Default()
+		named := server.Spec.InfraRef != nil && server.Spec.InfraRef.Name == d.known.Infra.Name
+		switch {
+		case server.Name == d.known.Infra.Name && !named:
+			return fmt.Errorf("there is a ProxyServer %s/%s of the Infra's name, which is not the Infra's: name the Infra otherwise, or in the ProxyServer's spec.infraRef", server.Namespace, server.Name)
+		case named && (server.Name != d.known.Infra.Name || d.known.saysMore(server)):
 			d.known.ProxyServer, d.known.WrittenProxyServer = server, written(u)
 		}
 	}
-	return nil
+	return d.known.sameAddress()
 }
 
 // attachment is the virtual machines' network.
@@ -124,7 +167,7 @@ func (d *discovery) attachment() error {
 	case meta.IsNoMatchError(err):
 		return fmt.Errorf("the cluster has no NetworkAttachmentDefinitions: install Multus, which puts pods on a VLAN")
 	case apierrors.IsNotFound(err):
-		return nil // the plan says so
+		return d.elsewhere(key.Name) // the plan says so
 	case err != nil:
 		return fmt.Errorf("reading NetworkAttachmentDefinition %s: %w", key, err)
 	}
@@ -133,6 +176,30 @@ func (d *discovery) attachment() error {
 		return fmt.Errorf("NetworkAttachmentDefinition %s: %w", key, err)
 	}
 	d.known.Attachments[key.String()] = config
+	return nil
+}
+
+// elsewhere looks for a network of the same name: in other namespaces, and as one that
+// OVN-Kubernetes makes in the namespaces that it selects. Who may not look gets no hint.
+func (d *discovery) elsewhere(name string) error {
+	networks, err := d.list(attachments, "")
+	if err != nil && !apierrors.IsForbidden(err) {
+		return err
+	}
+	for _, u := range networks {
+		if u.GetName() == name {
+			d.known.Elsewhere += fmt.Sprintf("; there is a %s/%s", u.GetNamespace(), name)
+		}
+	}
+	selecting, err := d.list(clusterNetworks, "")
+	if err != nil && !apierrors.IsForbidden(err) {
+		return err
+	}
+	for _, u := range selecting {
+		if u.GetName() == name {
+			d.known.Elsewhere += fmt.Sprintf("; ClusterUserDefinedNetwork %s makes it in namespaces that its spec.namespaceSelector selects", name)
+		}
+	}
 	return nil
 }
 
@@ -154,36 +221,75 @@ func (d *discovery) controlPlane() error {
 		return fmt.Errorf("reading namespace %s: %w", namespace, err)
 	}
 	d.known.ControlPlane = true
-	for _, kind := range []schema.GroupVersionKind{routes, services} {
-		list, err := d.list(kind, namespace)
-		if err != nil {
-			return err
+	return errors.Join(
+		d.takeAll(routes, namespace, objects.Decode[objects.Route]),
+		d.takeAll(services, namespace, objects.Decode[objects.LabelledService]),
+	)
+}
+
+// backends reads the Services that the ProxyServer connects to beside the control plane's.
+func (d *discovery) backends() error {
+	if d.known.ProxyServer == nil {
+		return nil
+	}
+	seen := []string{"", d.known.controlPlane(d.known.snapshot())}
+	for _, b := range d.known.ProxyServer.Spec.Backends {
+		if slices.Contains(seen, b.TargetNamespace) {
+			continue
 		}
-		for _, u := range list {
-			o := objects.Decode[objects.Service](u)
-			if kind == routes {
-				o = objects.Decode[objects.Route](u)
-			}
-			if err := d.known.take(o); err != nil {
-				return err
-			}
+		seen = append(seen, b.TargetNamespace)
+		if err := d.takeAll(services, b.TargetNamespace, objects.Decode[objects.LabelledService]); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// predecessor looks for workloads of the operator that came before, which hold the addresses.
+// takeAll takes all objects of a kind in a namespace.
+func (d *discovery) takeAll(kind schema.GroupVersionKind, namespace string, decode func(*unstructured.Unstructured) objects.Object) error {
+	list, err := d.list(kind, namespace)
+	for _, u := range list {
+		err = errors.Join(err, d.known.take(decode(u)))
+	}
+	return err
+}
+
+// predecessor looks for what the operator that came before has made: workloads, which hold the
+// addresses, and Services of our names, which go when its CRDs do.
 func (d *discovery) predecessor() error {
 	infra := d.known.Infra
+	var theirs []string
 	for _, component := range []string{v1alpha1.ComponentDHCP, v1alpha1.ComponentDNS, v1alpha1.ComponentProxy} {
-		deployment := &appsv1.Deployment{}
-		err := d.client.Get(d.ctx, client.ObjectKey{Namespace: infra.Namespace, Name: infra.Name + "-" + component}, deployment)
-		if err == nil && deployment.Labels[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy {
-			return fmt.Errorf("there is a Deployment %s/%s which is not ours and may hold an address of this VLAN: it is what the old operator makes; stop that operator, and delete it (docs/migration.md)", deployment.Namespace, deployment.Name)
-		}
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
-			return fmt.Errorf("looking for Deployments of the old operator: %w", err)
+		name := infra.Name + "-" + component
+		for kind, names := range map[schema.GroupVersionKind][]string{
+			appsv1.SchemeGroupVersion.WithKind("Deployment"): {name, name + "-" + component}, // of newer and of older releases
+			services: {name},
+		} {
+			for _, name := range names {
+				u := &unstructured.Unstructured{}
+				u.SetGroupVersionKind(kind)
+				err := d.client.Get(d.ctx, client.ObjectKey{Namespace: infra.Namespace, Name: name}, u)
+				switch {
+				case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
+				case err != nil:
+					return fmt.Errorf("looking for what the old operator has made: %w", err)
+				case kind == services && !ownedByOperator(u) || u.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy:
+				default:
+					theirs = append(theirs, fmt.Sprintf("%s %s/%s", kind.Kind, infra.Namespace, name))
+				}
+			}
 		}
 	}
-	return nil
+	if len(theirs) == 0 {
+		return nil
+	}
+	slices.Sort(theirs)
+	return fmt.Errorf("there is what the old operator makes, which may hold an address of this VLAN: %s; stop that operator, and delete its DHCPServer, DNSServer and ProxyServer with what they own (docs/migration.md)", strings.Join(theirs, ", "))
+}
+
+// ownedByOperator reports whether an object belongs to one of the old operator's kinds.
+func ownedByOperator(u *unstructured.Unstructured) bool {
+	return slices.ContainsFunc(u.GetOwnerReferences(), func(o metav1.OwnerReference) bool {
+		return strings.HasPrefix(o.APIVersion, v1alpha1.GroupName+"/") && slices.Contains([]string{"DHCPServer", "DNSServer", "ProxyServer"}, o.Kind)
+	})
 }

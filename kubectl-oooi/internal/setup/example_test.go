@@ -32,7 +32,7 @@ func example(t *testing.T) (plan *Plan, folder string) {
 		t.Fatal(err)
 	}
 	folder = filepath.Join(root, "manifests", "examples", "demo")
-	known, err := ReadFiles([]string{filepath.Join(folder, "infra.yaml"), filepath.Join(folder, "cluster.yaml")}, nil, "default")
+	known, err := ReadFiles([]string{filepath.Join(folder, "infra.yaml"), filepath.Join(folder, "cluster.yaml")}, nil, "default", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

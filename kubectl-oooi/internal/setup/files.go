@@ -1,92 +1,77 @@
 package setup
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	sigsjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/kubectl-oooi/internal/documents"
 )
 
 // Known is what setup knows: out of files first, then out of the cluster.
 type Known struct {
 	Infra *v1alpha1.Infra
-	// Written is the Infra without defaults.
+	// Written is the Infra without defaults; nil where a ProxyServer is alone.
 	Written *unstructured.Unstructured
 	// ProxyServer is the Infra's; nil for none yet.
 	ProxyServer        *v1alpha1.ProxyServer
 	WrittenProxyServer *unstructured.Unstructured
+	// Kept are the kinds of those two that are in the cluster and in no file: they stay as they
+	// are, and whoever has set their fields keeps them.
+	Kept []string
 	// Objects are all others that names and ports are computed from.
 	Objects model.Objects
 	// Attachments are CNI configurations, by namespace and name.
 	Attachments map[string]string
+	// Elsewhere says where there is something by the name of the network that is missing.
+	Elsewhere string
 	// ControlPlane reports whether the control plane's namespace is there.
 	ControlPlane bool
 	OpenShift    bool
 }
 
 // ReadFiles reads YAML or JSON documents out of files; "-" is in. Objects without a namespace are
-// in the given one.
-func ReadFiles(names []string, in io.Reader, namespace string) (*Known, error) {
+// in the given one. Flags may describe the Infra that is in none of the files.
+func ReadFiles(names []string, in io.Reader, namespace string, described *Description) (*Known, error) {
 	k := &Known{Attachments: map[string]string{}}
-	for _, name := range names {
-		var data []byte
-		var err error
-		if name == "-" {
-			data, err = io.ReadAll(in)
-		} else {
-			data, err = os.ReadFile(filepath.Clean(name))
+	all, err := documents.Read(names, in)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it is ours
+	}
+	for _, o := range all {
+		if o.GetNamespace() == "" {
+			o.SetNamespace(namespace)
 		}
-		if err != nil {
-			return nil, fmt.Errorf("reading %s: %w", name, err)
-		}
-		documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
-		for i := 1; ; i++ {
-			document, err := documents.Read()
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			if err == nil && len(bytes.TrimSpace(document)) > 0 {
-				err = k.add(document, namespace)
-			}
-			if err != nil {
-				return nil, fmt.Errorf("%s, document %d: %w", name, i, err)
-			}
+		if err := k.add(o); err != nil {
+			return nil, fmt.Errorf("%s, document %d: %w", o.File, o.Document, err)
 		}
 	}
-	if k.Infra == nil {
-		return nil, errors.New("no Infra in the files: -f names a file with one")
+	switch {
+	case described != nil && k.Infra != nil:
+		return nil, fmt.Errorf("flags describe the Infra %s, and there is one in the files, %s: one at a time", described.Infra, keyOf(k.Infra))
+	case described != nil:
+		err := described.describe(k)
+		return k, err
+	case k.Infra == nil && k.ProxyServer == nil:
+		return nil, errors.New("neither an Infra nor a ProxyServer in the files: -f names a file with one")
+	case k.Infra == nil && k.ProxyServer.Spec.InfraRef == nil:
+		err := k.standAlone()
+		return k, err
 	}
 	return k, nil
 }
 
-// add takes one document.
-func (k *Known) add(document []byte, namespace string) error {
-	u := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal(document, &u.Object); err != nil {
-		return fmt.Errorf("it is no YAML: %w", err)
-	}
-	if len(u.Object) == 0 {
-		return nil // comments
-	}
-	if u.GetNamespace() == "" {
-		u.SetNamespace(namespace)
-	}
+// add takes one object.
+func (k *Known) add(u *documents.Object) error {
 	switch kind := u.GroupVersionKind().GroupKind(); kind.String() {
 	case "Infra." + v1alpha1.GroupName:
 		infra := &v1alpha1.Infra{}
-		if err := strict(document, infra); err != nil {
+		if err := u.Strict(infra); err != nil {
 			return fmt.Errorf("in Infra %s: %w", u.GetName(), err)
 		}
 		if k.Infra != nil {
@@ -97,24 +82,24 @@ func (k *Known) add(document []byte, namespace string) error {
 		}
 		infra.Namespace = u.GetNamespace()
 		infra.Default()
-		k.Infra, k.Written = infra, written(u)
+		k.Infra, k.Written = infra, written(u.Unstructured)
 	case "ProxyServer." + v1alpha1.GroupName:
 		server := &v1alpha1.ProxyServer{}
-		if err := strict(document, server); err != nil {
-			return fmt.Errorf("ProxyServer %s: %w", u.GetName(), err)
+		if err := u.Strict(server); err != nil {
+			return fmt.Errorf("in ProxyServer %s: %w", u.GetName(), err)
 		}
 		if k.ProxyServer != nil {
 			return fmt.Errorf("a second ProxyServer, %s: one at a time", u.GetName())
 		}
 		server.Namespace = u.GetNamespace()
 		server.Default()
-		k.ProxyServer, k.WrittenProxyServer = server, written(u)
+		k.ProxyServer, k.WrittenProxyServer = server, written(u.Unstructured)
 	case "HostedCluster.hypershift.openshift.io":
-		return k.take(objects.Decode[objects.HostedCluster](u))
+		return k.take(objects.Decode[objects.HostedCluster](u.Unstructured))
 	case "Route.route.openshift.io":
-		return k.take(objects.Decode[objects.Route](u))
+		return k.take(objects.Decode[objects.Route](u.Unstructured))
 	case "Service":
-		return k.take(objects.Decode[objects.Service](u))
+		return k.take(objects.Decode[objects.LabelledService](u.Unstructured))
 	case "NetworkAttachmentDefinition.k8s.cni.cncf.io":
 		config, _, err := unstructured.NestedString(u.Object, "spec", "config")
 		if err != nil {
@@ -146,14 +131,4 @@ func written(u *unstructured.Unstructured) *unstructured.Unstructured {
 	delete(annotations, "kubectl.kubernetes.io/last-applied-configuration")
 	clean.SetAnnotations(annotations)
 	return clean
-}
-
-// strict decodes a document of which every field has to be known, as it is written.
-func strict(document []byte, into any) error {
-	data, err := yaml.YAMLToJSONStrict(document)
-	if err != nil {
-		return fmt.Errorf("it is no YAML: %w", err)
-	}
-	unknown, err := sigsjson.UnmarshalStrict(data, into)
-	return errors.Join(append(unknown, err)...)
 }

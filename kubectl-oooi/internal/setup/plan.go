@@ -4,20 +4,25 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
-	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
 // Plan is what is to be applied, and what there is to say about it.
 type Plan struct {
 	Infra *v1alpha1.Infra
+	// Alone: there is a ProxyServer of the Infra's name, and no Infra.
+	Alone bool
+	// Kept are kinds of objects that stay as they are in the cluster.
+	Kept []string
 	// Objects are in the order in which kustomize has them, YAML as it prints them.
 	Objects []*unstructured.Unstructured
 	YAML    []byte
@@ -35,7 +40,7 @@ type Plan struct {
 // Make checks what is known and renders it. An error has every reason against it, each on a line.
 func Make(k *Known, images render.Images) (*Plan, error) {
 	snapshot := k.snapshot()
-	p := &Plan{Infra: k.Infra, Snapshot: snapshot}
+	p := &Plan{Infra: k.Infra, Alone: k.alone(), Kept: k.Kept, Snapshot: snapshot}
 	against := k.faults(snapshot, p)
 	in, err := k.input(snapshot, images)
 	if err != nil {
@@ -58,13 +63,12 @@ func Make(k *Known, images render.Images) (*Plan, error) {
 // to be made, since its ports are.
 func (k *Known) snapshot() *model.Snapshot {
 	all := k.Objects
-	all.Infras = append(slices.Clone(all.Infras), k.Infra)
+	if !k.alone() {
+		all.Infras = append(slices.Clone(all.Infras), k.Infra)
+	}
 	server := k.ProxyServer
 	if server == nil && k.Infra.Spec.InfraComponents.Proxy.IsEnabled() {
-		if made, ok := objects.Decode[v1alpha1.ProxyServer](render.ProxyServerOf(k.Infra)).(*v1alpha1.ProxyServer); ok {
-			made.Default()
-			server = made
-		}
+		server = ownProxyServer(k.Infra)
 	}
 	if server != nil {
 		all.ProxyServers = append(slices.Clone(all.ProxyServers), server)
@@ -82,12 +86,16 @@ var fatal = []model.Reason{
 // expected are problems that setup itself ends.
 var expected = []model.Reason{model.ReasonProxyServiceMissing, model.ReasonKubeconfigMissing, model.ReasonAddressNotAssigned}
 
-// faults are the model's problems with the Infra.
+// faults are the model's problems with what is set up.
 func (k *Known) faults(snapshot *model.Snapshot, p *Plan) []error {
+	kind := "Infra"
+	if k.alone() {
+		kind = "ProxyServer"
+	}
 	var against []error
 	for _, problem := range snapshot.Problems {
 		switch {
-		case problem.Object.Kind != "Infra" || problem.Object.Key() != keyOf(k.Infra):
+		case problem.Object.Kind != kind || problem.Object.Key() != keyOf(k.Infra):
 		case slices.Contains(fatal, problem.Reason):
 			against = append(against, fmt.Errorf("%s: %s", problem.Reason, problem.Message))
 		case !slices.Contains(expected, problem.Reason):
@@ -103,7 +111,7 @@ func (k *Known) input(snapshot *model.Snapshot, images render.Images) (*render.I
 		Infra: k.Infra, Written: k.Written, ProxyServer: k.WrittenProxyServer, Snapshot: snapshot, Images: images, OpenShift: k.OpenShift,
 	}
 	if k.ProxyServer != nil {
-		in.Backends = k.ProxyServer.Spec.Backends
+		in.ProxySpec = k.ProxyServer.Spec
 	}
 	in.HostedCluster = k.hostedCluster(snapshot)
 	if in.HostedCluster.Name != "" && k.ControlPlane {
@@ -120,15 +128,15 @@ func (k *Known) input(snapshot *model.Snapshot, images render.Images) (*render.I
 	nad := k.Infra.Spec.NetworkConfig.NetworkAttachment(k.Infra.Namespace)
 	config, ok := k.Attachments[nad.String()]
 	if !ok {
-		return nil, fmt.Errorf("spec.networkConfig.networkAttachmentDefinition: NetworkAttachmentDefinition %s does not exist: make it, or name it as namespace/name", nad)
+		return nil, fmt.Errorf("spec.networkConfig: NetworkAttachmentDefinition %s does not exist: make it, or name it as namespace/name%s", nad, k.Elsewhere)
 	}
 	in.Attachment = config
-	ipam, err := render.HasIPAM(config)
+	ipam, err := render.IPAM(config)
 	if err != nil {
 		return nil, fmt.Errorf("NetworkAttachmentDefinition %s: %w", nad, err)
 	}
-	if ipam {
-		return nil, fmt.Errorf("NetworkAttachmentDefinition %s has an ipam: KubeVirt would give machines that address by a DHCP server of its own; take the ipam out", nad)
+	if ipam != "" {
+		return nil, fmt.Errorf("NetworkAttachmentDefinition %s gives addresses itself, by %s in spec.config: KubeVirt would hand them to machines by a DHCP server of its own; take that out (of a ClusterUserDefinedNetwork by ipam: {mode: Disabled})", nad, ipam)
 	}
 	return in, nil
 }
@@ -168,16 +176,37 @@ func (k *Known) controlPlane(snapshot *model.Snapshot) string {
 	return ""
 }
 
+// operatorImages are those of the old operator, by component, in the Infra as it is rendered.
+func (k *Known) operatorImages() map[string]*string {
+	images := map[string]*string{}
+	components := &k.Infra.Spec.InfraComponents
+	if components.DHCP != nil {
+		images[v1alpha1.ComponentDHCP] = &components.DHCP.Image
+	}
+	if components.DNS != nil {
+		images[v1alpha1.ComponentDNS] = &components.DNS.Image
+	}
+	maps.DeleteFunc(images, func(_ string, image *string) bool { return !strings.Contains(*image, operatorImage) })
+	return images
+}
+
+// operatorImage is in the name of every image that the old operator is published as.
+const operatorImage = "cldmnky/oooi"
+
 // keyOf names an Infra as the model does.
 func keyOf(i *v1alpha1.Infra) string { return i.Namespace + "/" + i.Name }
 
 // warnings are about what will not be as one might expect.
 func (k *Known) warnings(in *render.Input) []string {
 	var list []string
-	if in.ControlPlane == "" {
+	if in.ControlPlane == "" && !k.alone() {
 		list = append(list, "the hosted control plane is not there yet: its names join when it is. Until setup runs again, DNS and proxy may read Services and Routes in all namespaces, and no NetworkPolicy admits the proxy to it")
 	}
 	spec := &k.Infra.Spec
+	for component, image := range k.operatorImages() {
+		list = append(list, fmt.Sprintf("spec.infraComponents.%s.image, %s, is ignored: it is the old operator's, and has not what runs here", component, *image))
+		*image = ""
+	}
 	if p := spec.InfraComponents.Proxy; p != nil && p.ManagerImage != "" {
 		list = append(list, "spec.infraComponents.proxy.managerImage is ignored: the operator that it is for does not run any more")
 	}

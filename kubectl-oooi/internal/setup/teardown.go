@@ -60,11 +60,11 @@ func (t *Teardown) Plan(ctx context.Context) ([]inventory.Entry, error) {
 		return nil, fmt.Errorf("there is no Infra %s, and nothing is left that setup has made for one", t.Infra)
 	}
 	if t.Leases {
-		leases, err := t.leases(ctx)
+		given, err := t.leases(ctx)
 		if err != nil {
 			return nil, err
 		}
-		own = append(leases, own...)
+		own = append(given, own...)
 	}
 	slices.Reverse(own)
 	t.own = own

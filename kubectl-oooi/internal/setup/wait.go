@@ -13,11 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	infrastatus "github.com/densityops/oooi/kubectl-oooi/internal/status"
 )
 
@@ -82,8 +82,12 @@ func (w *Waiter) missing(ctx context.Context, p *Plan) ([]string, error) {
 		}
 		list = append(list, fmt.Sprintf("%s: %s%s", inventory.Of(o), result.Message, pods))
 	}
-	infra, err := w.infra(ctx, p)
-	return append(list, infra...), err
+	judged := w.infra
+	if p.Alone {
+		judged = w.proxyServer
+	}
+	more, err := judged(ctx, p)
+	return append(list, more...), err
 }
 
 // pods says what keeps the pods of a workload from being ready.
@@ -129,14 +133,10 @@ func (w *Waiter) event(ctx context.Context, pod *corev1.Pod) string {
 
 // infra says what of the Infra control does not find to work.
 func (w *Waiter) infra(ctx context.Context, p *Plan) ([]string, error) {
-	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("Infra"))
-	if err := w.Client.Get(ctx, client.ObjectKey{Namespace: p.Infra.Namespace, Name: p.Infra.Name}, u); err != nil {
-		return nil, fmt.Errorf("reading Infra %s/%s: %w", p.Infra.Namespace, p.Infra.Name, err)
-	}
-	infra := &v1alpha1.Infra{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, infra); err != nil {
-		return nil, fmt.Errorf("reading Infra %s/%s: %w", p.Infra.Namespace, p.Infra.Name, err)
+	r := &read.Reader{Client: w.Client}
+	infra, err := r.Infra(ctx, p.Infra.Namespace, p.Infra.Name)
+	if err != nil {
+		return nil, err
 	}
 	if infra.Status.ObservedGeneration != infra.Generation {
 		return []string{"control to look at the Infra"}, nil
@@ -149,6 +149,24 @@ func (w *Waiter) infra(ctx context.Context, p *Plan) ([]string, error) {
 		return nil, nil
 	}
 	return []string{"the Infra to be ready: " + ready.Reason + ": " + ready.Message}, nil
+}
+
+// proxyServer says what of a ProxyServer that is alone control does not find to work.
+func (w *Waiter) proxyServer(ctx context.Context, p *Plan) ([]string, error) {
+	r := &read.Reader{Client: w.Client}
+	server, err := r.ProxyServer(ctx, p.Infra.Namespace, p.Infra.Name)
+	if err != nil {
+		return nil, err
+	}
+	ready := meta.FindStatusCondition(server.Status.Conditions, v1alpha1.ConditionReady)
+	switch {
+	case server.Status.ObservedGeneration != server.Generation || ready == nil:
+		return []string{"control to look at the ProxyServer"}, nil
+	case ready.Status != metav1.ConditionTrue:
+		return []string{"the ProxyServer to be ready: " + ready.Reason + ": " + ready.Message}, nil
+	default:
+		return nil, nil
+	}
 }
 
 // works reports whether every component of an Infra does, whatever its applications; and, where

@@ -1,0 +1,117 @@
+package cmd
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const edge = `
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: ProxyServer
+metadata: {name: edge, namespace: NS}
+spec:
+  networkConfig: {serverIP: 192.0.2.7/24, gateway: 192.0.2.1, networkAttachmentName: vlan100, dns: [203.0.113.53]}
+  image: example.com/oooi:1
+  backends:
+  - {name: registry, hostname: registry.example.com, port: 5000, targetService: registry, targetNamespace: NS-demo, targetPort: 5000}
+`
+
+const registry = `
+apiVersion: v1
+kind: Service
+metadata: {name: registry, namespace: %s}
+spec: {ports: [{port: 5000}]}
+`
+
+func TestAProxyAlone(t *testing.T) {
+	s := newSite(t)
+	s.setup() // the base, and an Infra beside it
+	s.apply(fmt.Sprintf(registry, s.namespace+"-demo"))
+	before := s.everything()
+	s.infra = strings.ReplaceAll(edge, "NS", s.namespace)
+	said := s.setup()
+	for _, what := range []string{"ProxyServer NS/edge", "StatefulSet NS/edge-proxy", "Service NS/edge-proxy", "Role NS-demo/oooi-NS-edge-proxy"} {
+		if what = strings.ReplaceAll(what, "NS", s.namespace); !strings.Contains(said, what+" created\n") {
+			t.Errorf("nothing is said of %s:\n%s", what, said)
+		}
+	}
+	for line := range strings.Lines(said) {
+		if !strings.Contains(line, "edge") {
+			t.Errorf("what has it to do with that: %s", line)
+		}
+	}
+	if said := s.setup(); said != "" {
+		t.Errorf("the second time it says %s", said)
+	}
+	_, said, code := s.run("setup", "-f", "FILE", "--dry-run=client", "-n", s.namespace)
+	if code != 1 || !strings.Contains(said, "NetworkAttachmentDefinition "+s.namespace+"/vlan100 does not exist") {
+		t.Errorf("without the network, setup ended with %d, and said %s", code, said)
+	}
+	s.infra += "---" + fmt.Sprintf(registry, s.namespace+"-demo") + "---\n" + strings.ReplaceAll(`
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {name: vlan100, namespace: NS}
+spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "bridge": "br-vlan100"}'}
+`, "NS", s.namespace)
+	out, said, code := s.run("setup", "-f", "FILE", "--dry-run=client", "-n", s.namespace)
+	for _, want := range []string{"- --namespace\n        - " + s.namespace + "-demo\n", "nameservers:\n        - 203.0.113.53\n", "image: example.com/oooi:1", "port: 5000"} {
+		if code != 0 || !strings.Contains(out, want) {
+			t.Errorf("setup ended with %d and said %s; there is no %q in\n%s", code, said, want, out)
+		}
+	}
+	if strings.Contains(out, "\nkind: Infra\n") || strings.Contains(out, "hostedcluster.densityops.com/infra: edge") || strings.Contains(out, "- --infra\n") {
+		t.Errorf("there is an Infra in\n%s", out)
+	}
+	if _, said, code := s.run("teardown", "edge", "-n", s.namespace, "--yes"); code != 0 {
+		t.Errorf("teardown ended with %d: %s", code, said)
+	}
+	s.unchanged(before)
+}
+
+func TestAProxyAloneIsRefused(t *testing.T) {
+	s := newSite(t)
+	s.setup()
+	good := strings.ReplaceAll(edge, "NS", s.namespace)
+	for _, tc := range []struct{ name, old, new, says string }{
+		{"no prefix", "192.0.2.7/24", "192.0.2.7", `spec.networkConfig.serverIP "192.0.2.7": write the address with the length of its network`},
+		{"no network", "networkAttachmentName: vlan100, ", "", "spec.networkConfig.networkAttachmentName"},
+		{"a gateway elsewhere", "gateway: 192.0.2.1", "gateway: 198.51.100.1", "198.51.100.1 is no address in 192.0.2.0/24"},
+		{"an Infra of its name", "name: edge", "name: demo", "there is an Infra " + s.namespace + "/demo"},
+		{"no such Infra", "  image:", "  infraRef: {name: other}\n  image:", "the Infra other is in none of the files"},
+		{"nothing to route", "  backends:\n", "  x:\n", `unknown field "spec.x"`},
+	} {
+		s.infra = strings.ReplaceAll(good, tc.old, tc.new)
+		t.Log(tc.name)
+		s.refused(tc.says)
+	}
+}
+
+// TestWhatAProxyServerSaysStays sets up an Infra whose ProxyServer has routes of its own, from
+// another file than the Infra's.
+func TestWhatAProxyServerSaysStays(t *testing.T) {
+	s := newSite(t)
+	infra := s.infra
+	server := strings.ReplaceAll(strings.ReplaceAll(edge, "name: edge", "name: demo"), "NS", s.namespace)
+	server = strings.ReplaceAll(server, "192.0.2.7", "192.0.2.4")
+	server = strings.Replace(server, "  image:", "  infraRef: {name: demo}\n  image:", 1)
+	s.apply(fmt.Sprintf(registry, s.namespace+"-demo"))
+	s.infra = infra + "---" + server
+	s.setup()
+	before := s.everything()
+	s.infra = infra
+	if said := s.setup(); said != "" {
+		t.Errorf("without the ProxyServer's file it says %s", said)
+	}
+	s.infra = server
+	if said := s.setup(); said != "" {
+		t.Errorf("without the Infra's file it says %s", said)
+	}
+	s.unchanged(before)
+	s.infra = strings.ReplaceAll(infra, "192.0.2.4", "192.0.2.5")
+	said := s.setup()
+	if changed := strings.Split(strings.TrimSpace(said), "\n"); !slices.Contains(changed, "ProxyServer "+s.namespace+"/demo configured") || strings.Contains(said, "removed") {
+		t.Errorf("with another address it says %s", said)
+	}
+}

@@ -1,0 +1,63 @@
+package documents
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+)
+
+func TestRead(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "objects.yaml")
+	if err := os.WriteFile(file, []byte("# nothing\n---\nkind: ConfigMap\nmetadata: {name: a, namespace: ns}\n---\n{\"kind\": \"ConfigMap\", \"metadata\": {\"name\": \"b\"}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	in := strings.NewReader("apiVersion: v1\nkind: List\nitems: [{kind: ConfigMap, metadata: {name: c}}, {kind: Secret, metadata: {name: d}}]\n")
+	all, err := Read([]string{file, "-"}, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, o := range all {
+		got = append(got, filepath.Base(o.String()))
+	}
+	want := []string{"a", "objects.yaml: ConfigMap b", "-: ConfigMap c", "-: Secret d"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if all[1].Document != 3 {
+		t.Errorf("it is document %d", all[1].Document)
+	}
+}
+
+func TestReadNamesThePlace(t *testing.T) {
+	for _, tc := range []struct{ name, text, says string }{
+		{"no YAML", "a: b\n---\n{", "-, document 2: it is no YAML"},
+		{"a key twice", "a: b\na: c", `-, document 1: it is no YAML: yaml: unmarshal errors:`},
+		{"no object", "[1, 2]", "-, document 1: it is no object"},
+		{"an item that is none", "kind: List\nitems: [1]", "-, document 1:"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if _, err := Read([]string{"-"}, strings.NewReader(tc.text)); err == nil || !strings.HasPrefix(err.Error(), tc.says) {
+				t.Errorf("%v, want %s", err, tc.says)
+			}
+		})
+	}
+	if _, err := Read([]string{"there is none"}, nil); err == nil || !strings.HasPrefix(err.Error(), "reading there is none: ") {
+		t.Error(err)
+	}
+}
+
+func TestStrictNamesFields(t *testing.T) {
+	all, err := Read([]string{"-"}, strings.NewReader("kind: ConfigMap\nmetadata: {name: a}\nDATA: {}\ndata: {x: text}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = all[0].Strict(&corev1.ConfigMap{})
+	if err == nil || !strings.Contains(err.Error(), `unknown field "DATA"`) {
+		t.Error(err)
+	}
+}

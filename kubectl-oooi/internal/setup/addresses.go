@@ -1,0 +1,94 @@
+package setup
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+// space is a subnet of IPv4, and what of it is taken.
+type space struct {
+	network netip.Prefix
+	taken   []v1alpha1.AddressRange
+}
+
+// take takes an address; one elsewhere is no matter.
+func (s *space) take(address netip.Addr) {
+	s.takeRange(v1alpha1.AddressRange{First: address, Last: address})
+}
+
+func (s *space) takeRange(r v1alpha1.AddressRange) {
+	if r.First.IsValid() && r.First.Is4() {
+		s.taken = append(s.taken, r)
+	}
+}
+
+// free are the gaps, the lowest first, without the addresses of the network itself and of
+// broadcasts.
+func (s *space) free() []v1alpha1.AddressRange {
+	taken := slices.Clone(s.taken)
+	slices.SortFunc(taken, func(a, b v1alpha1.AddressRange) int { return a.First.Compare(b.First) })
+	last := broadcast(s.network).Prev()
+	var gaps []v1alpha1.AddressRange
+	next := s.network.Masked().Addr().Next()
+	for _, r := range taken {
+		if next.Less(r.First) && next.Compare(last) <= 0 {
+			gaps = append(gaps, v1alpha1.AddressRange{First: next, Last: lower(r.First.Prev(), last)})
+		}
+		if next.Compare(r.Last) <= 0 {
+			next = r.Last.Next()
+		}
+	}
+	if next.IsValid() && next.Compare(last) <= 0 {
+		gaps = append(gaps, v1alpha1.AddressRange{First: next, Last: last})
+	}
+	return gaps
+}
+
+// next takes the lowest free address.
+func (s *space) next() (netip.Addr, error) {
+	gaps := s.free()
+	if len(gaps) == 0 {
+		return netip.Addr{}, fmt.Errorf("no address of %s is free", s.network)
+	}
+	s.take(gaps[0].First)
+	return gaps[0].First, nil
+}
+
+// largest is the largest gap, the lowest of several.
+func (s *space) largest() (v1alpha1.AddressRange, error) {
+	var best v1alpha1.AddressRange
+	size := uint32(0)
+	for _, gap := range s.free() {
+		if n := number(gap.Last) - number(gap.First) + 1; n > size {
+			best, size = gap, n
+		}
+	}
+	if size == 0 {
+		return best, fmt.Errorf("no address of %s is free", s.network)
+	}
+	return best, nil
+}
+
+// broadcast is the highest address of a network.
+func broadcast(n netip.Prefix) netip.Addr {
+	bytes := n.Masked().Addr().As4()
+	for i := range 32 - n.Bits() {
+		bytes[3-i/8] |= 1 << (i % 8)
+	}
+	return netip.AddrFrom4(bytes)
+}
+
+func lower(a, b netip.Addr) netip.Addr {
+	if b.Less(a) {
+		return b
+	}
+	return a
+}
+
+func number(a netip.Addr) uint32 {
+	b := a.As4()
+	return uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
+}

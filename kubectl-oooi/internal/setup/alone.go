@@ -1,0 +1,45 @@
+package setup
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+// alone reports whether a ProxyServer is all that is set up: one with backends of its own.
+func (k *Known) alone() bool { return k.Written == nil }
+
+// standAlone says for a ProxyServer without an Infra what an Infra says for others: its place on
+// the VLAN.
+func (k *Known) standAlone() error {
+	config := k.ProxyServer.Spec.NetworkConfig
+	where := fmt.Sprintf("ProxyServer %s/%s, spec.networkConfig", k.ProxyServer.Namespace, k.ProxyServer.Name)
+	nad := config.NetworkAttachment(k.ProxyServer.Namespace)
+	if nad.Name == "" {
+		return fmt.Errorf("%s.networkAttachmentName: name the NetworkAttachmentDefinition of the VLAN, as no Infra does", where)
+	}
+	address, err := netip.ParsePrefix(config.ServerIP)
+	if err != nil {
+		return fmt.Errorf("%s.serverIP %q: write the address with the length of its network, such as 192.0.2.4/24, as no Infra says that", where, config.ServerIP)
+	}
+	enabled, disabled := true, false
+	k.Infra = &v1alpha1.Infra{}
+	k.Infra.Namespace, k.Infra.Name = k.ProxyServer.Namespace, k.ProxyServer.Name
+	k.Infra.Spec = v1alpha1.InfraSpec{
+		NetworkConfig: v1alpha1.NetworkConfig{
+			CIDR: address.Masked().String(), Gateway: config.Gateway, NetworkAttachmentDefinition: nad.Name, NetworkAttachmentNamespace: nad.Namespace,
+		},
+		InfraComponents: v1alpha1.InfraComponents{
+			DHCP:  &v1alpha1.InfraDHCP{Enabled: &disabled},
+			DNS:   &v1alpha1.InfraDNS{Enabled: &disabled},
+			Proxy: &v1alpha1.InfraProxy{Enabled: &enabled, ServerIP: config.ServerIP},
+		},
+	}
+	k.Infra.Default()
+	if gateway, err := netip.ParseAddr(config.Gateway); config.Gateway != "" && (err != nil || !address.Contains(gateway)) {
+		return errors.Join(fmt.Errorf("%s.gateway: %s is no address in %s", where, config.Gateway, address.Masked()), err)
+	}
+	return nil
+}

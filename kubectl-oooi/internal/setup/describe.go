@@ -1,0 +1,194 @@
+package setup
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+)
+
+// Description says of an Infra in flags what a file would. What it leaves open is looked for in
+// the cluster, and chosen.
+type Description struct {
+	Infra types.NamespacedName
+	// HostedCluster and Network are "namespace/name", or a name in the Infra's namespace.
+	HostedCluster, Network string
+	CIDR, Gateway          string
+	// DHCP, DNS and Proxy are addresses, Range is "first-last".
+	DHCP, DNS, Proxy, Range string
+	Upstream                []string
+}
+
+// describe adds the Infra that is described to what is known.
+func (d *Description) describe(k *Known) error {
+	infra, err := d.build()
+	if err != nil {
+		return err
+	}
+	// As a file would have it: without what says nothing.
+	raw, err := json.Marshal(infra)
+	if err != nil {
+		return fmt.Errorf("encoding the Infra: %w", err)
+	}
+	u := &unstructured.Unstructured{}
+	if err := json.Unmarshal(raw, &u.Object); err != nil {
+		return fmt.Errorf("decoding the Infra: %w", err)
+	}
+	infra.Default()
+	k.Infra, k.Written = infra, written(u)
+	return nil
+}
+
+func (d *Description) build() (*v1alpha1.Infra, error) {
+	for _, f := range []struct{ flag, value, what string }{
+		{"cidr", d.CIDR, "the VLAN's subnet, such as 192.0.2.0/24"},
+		{"gateway", d.Gateway, "the VLAN's router"},
+		{"network", d.Network, "the NetworkAttachmentDefinition of the machines, as namespace/name"},
+		{"hosted-cluster", d.HostedCluster, "the HostedCluster, as namespace/name"},
+	} {
+		if f.value == "" {
+			return nil, fmt.Errorf("--%s: give %s", f.flag, f.what)
+		}
+	}
+	hosted, network := d.named(d.HostedCluster), d.named(d.Network)
+	infra := &v1alpha1.Infra{}
+	infra.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("Infra"))
+	infra.Namespace, infra.Name = d.Infra.Namespace, d.Infra.Name
+	infra.Spec = v1alpha1.InfraSpec{
+		HostedClusterRef: &v1alpha1.HostedClusterReference{Namespace: hosted.Namespace, Name: hosted.Name},
+		NetworkConfig: v1alpha1.NetworkConfig{
+			CIDR: d.CIDR, Gateway: d.Gateway, NetworkAttachmentDefinition: network.Name, NetworkAttachmentNamespace: network.Namespace, DNSServers: d.Upstream,
+		},
+		InfraComponents: v1alpha1.InfraComponents{
+			DHCP: &v1alpha1.InfraDHCP{ServerIP: d.DHCP}, DNS: &v1alpha1.InfraDNS{ServerIP: d.DNS}, Proxy: &v1alpha1.InfraProxy{ServerIP: d.Proxy},
+		},
+	}
+	if d.Range != "" {
+		r, err := v1alpha1.ParseAddressRange(d.Range)
+		if err != nil {
+			return nil, fmt.Errorf("--range: %w", err)
+		}
+		infra.Spec.InfraComponents.DHCP.RangeStart, infra.Spec.InfraComponents.DHCP.RangeEnd = r.First.String(), r.Last.String()
+	}
+	return infra, nil
+}
+
+// named reads "namespace/name", or a name in the Infra's namespace.
+func (d *Description) named(text string) types.NamespacedName {
+	if namespace, name, ok := strings.Cut(text, "/"); ok {
+		return types.NamespacedName{Namespace: namespace, Name: name}
+	}
+	return types.NamespacedName{Namespace: d.Infra.Namespace, Name: text}
+}
+
+// Remember fills what is left open from the Infra of that name, if it is in the cluster. One
+// that says more than flags can is refused: the rest would be lost.
+func (d *Description) Remember(ctx context.Context, c client.Client) error {
+	r := &read.Reader{Client: c}
+	infra, err := r.Infra(ctx, d.Infra.Namespace, d.Infra.Name)
+	if apierrors.IsNotFound(err) || errors.Is(err, read.ErrNotServed) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	spec := &infra.Spec
+	infra.Default()
+	old := Description{
+		Infra: d.Infra, Network: spec.NetworkConfig.NetworkAttachment(infra.Namespace).String(),
+		CIDR: spec.NetworkConfig.CIDR, Gateway: spec.NetworkConfig.Gateway, Upstream: spec.NetworkConfig.DNSServers,
+	}
+	if spec.HostedClusterRef != nil {
+		old.HostedCluster = spec.HostedClusterRef.NamespacedName().String()
+	}
+	if c := spec.InfraComponents; c.DHCP != nil && c.DNS != nil && c.Proxy != nil {
+		old.DHCP, old.DNS, old.Proxy = c.DHCP.ServerIP, c.DNS.ServerIP, c.Proxy.ServerIP
+		if c.DHCP.RangeStart != "" && c.DHCP.RangeEnd != "" {
+			old.Range = c.DHCP.RangeStart + "-" + c.DHCP.RangeEnd
+		}
+	}
+	again, err := old.build()
+	if err != nil {
+		return fmt.Errorf("there is an Infra %s: %w, or a file that has all of it by -f", d.Infra, err)
+	}
+	again.Default()
+	if !equality.Semantic.DeepEqual(again.Spec, infra.Spec) {
+		return fmt.Errorf("there is an Infra %s, which says more than flags can: change its file, or it by kubectl edit, and give the file by -f", d.Infra)
+	}
+	for _, f := range []struct{ open, known *string }{
+		{&d.HostedCluster, &old.HostedCluster}, {&d.Network, &old.Network}, {&d.CIDR, &old.CIDR}, {&d.Gateway, &old.Gateway},
+		{&d.DHCP, &old.DHCP}, {&d.DNS, &old.DNS}, {&d.Proxy, &old.Proxy}, {&d.Range, &old.Range},
+	} {
+		if *f.open == "" {
+			*f.open = *f.known
+		}
+	}
+	if d.Upstream == nil {
+		d.Upstream = old.Upstream
+	}
+	return nil
+}
+
+// Choose fills in the addresses that are left open: the lowest that are free, and for machines
+// the largest range of the rest.
+func (d *Description) Choose(taken []v1alpha1.AddressRange) error {
+	network, err := netip.ParsePrefix(d.CIDR)
+	if err != nil {
+		return fmt.Errorf("--cidr %q is no subnet: %w", d.CIDR, err)
+	}
+	open := []struct {
+		flag  string
+		value *string
+	}{{"dhcp-ip", &d.DHCP}, {"dns-ip", &d.DNS}, {"proxy-ip", &d.Proxy}}
+	s := &space{network: network, taken: taken}
+	for _, text := range []string{d.Gateway, d.DHCP, d.DNS, d.Proxy} {
+		if address, err := v1alpha1.ParseAddress(text); err == nil {
+			s.take(address)
+		}
+	}
+	if r, err := v1alpha1.ParseAddressRange(d.Range); err == nil {
+		s.takeRange(r)
+	}
+	for _, o := range open {
+		if *o.value != "" {
+			continue
+		}
+		if !network.Addr().Is4() {
+			return fmt.Errorf("--%s: give an address; they are chosen of IPv4 alone", o.flag)
+		}
+		address, err := s.next()
+		if err != nil {
+			return fmt.Errorf("--%s: %w", o.flag, err)
+		}
+		*o.value = address.String()
+	}
+	if d.Range != "" {
+		return nil
+	}
+	if !network.Addr().Is4() {
+		return errors.New("--range: give first-last; it is chosen of IPv4 alone")
+	}
+	r, err := s.largest()
+	if err != nil {
+		return fmt.Errorf("--range: %w for machines", err)
+	}
+	d.Range = r.First.String() + "-" + r.Last.String()
+	return nil
+}
+
+// String says what is described, chosen or not.
+func (d *Description) String() string {
+	return fmt.Sprintf("Infra %s: hosted cluster %s; network %s, %s, gateway %s; DHCP %s, DNS %s, proxy %s, machines %s",
+		d.Infra, d.named(d.HostedCluster), d.named(d.Network), d.CIDR, d.Gateway, d.DHCP, d.DNS, d.Proxy, d.Range)
+}

@@ -1,0 +1,147 @@
+package setup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+)
+
+var (
+	nodePools = schema.GroupVersionKind{Group: "hypershift.openshift.io", Version: "v1beta1", Kind: "NodePool"}
+	instances = schema.GroupVersionKind{Group: "kubevirt.io", Version: "v1", Kind: "VirtualMachineInstance"}
+)
+
+// Find fills what is left open with what the cluster has, where there is but one: the hosted
+// cluster, the network that its NodePools put machines on, and that network's subnet by another
+// Infra. It returns what of the network is spoken for.
+func (d *Description) Find(ctx context.Context, c client.Client, warn func(string)) ([]v1alpha1.AddressRange, error) {
+	r := &read.Reader{Client: c, Namespace: d.Infra.Namespace, Warn: warn}
+	if d.HostedCluster == "" {
+		var hosted []string
+		if err := each(ctx, r, hostedClusters, "", func(u *unstructured.Unstructured) { hosted = append(hosted, u.GetNamespace()+"/"+u.GetName()) }); err != nil {
+			return nil, err
+		}
+		if len(hosted) > 1 {
+			return nil, fmt.Errorf("--hosted-cluster: give one of %s", strings.Join(hosted, ", "))
+		}
+		d.HostedCluster = strings.Join(hosted, "")
+	}
+	if d.Network == "" && d.HostedCluster != "" {
+		networks, err := d.machineNetworks(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		if len(networks) > 1 {
+			return nil, fmt.Errorf("--network: the NodePools of %s have several, give one of %s", d.HostedCluster, strings.Join(networks, ", "))
+		}
+		d.Network = strings.Join(networks, "")
+	}
+	taken, err := d.infras(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	err = each(ctx, r, instances, "", func(u *unstructured.Unstructured) { taken = append(taken, d.machine(u)...) })
+	return taken, err
+}
+
+// each is Reader.In, which finds nothing of what is not served, or may not be listed: that is
+// told.
+func each(ctx context.Context, r *read.Reader, kind schema.GroupVersionKind, namespace string, take func(*unstructured.Unstructured)) error {
+	err := r.In(ctx, kind, namespace, take)
+	if apierrors.IsForbidden(err) {
+		r.Warn(err.Error() + ": what they would tell is not known")
+		return nil
+	}
+	if errors.Is(err, read.ErrNotServed) {
+		return nil
+	}
+	return err
+}
+
+// machineNetworks are those that the hosted cluster's NodePools put machines on.
+func (d *Description) machineNetworks(ctx context.Context, r *read.Reader) ([]string, error) {
+	hosted := d.named(d.HostedCluster)
+	var networks []string
+	err := each(ctx, r, nodePools, hosted.Namespace, func(u *unstructured.Unstructured) {
+		if cluster, _, _ := unstructured.NestedString(u.Object, "spec", "clusterName"); cluster != hosted.Name {
+			return
+		}
+		list, _, _ := unstructured.NestedSlice(u.Object, "spec", "platform", "kubevirt", "additionalNetworks")
+		for _, n := range list {
+			if n, ok := n.(map[string]any); ok {
+				if name, ok := n["name"].(string); ok {
+					networks = append(networks, name)
+				}
+			}
+		}
+	})
+	slices.Sort(networks)
+	return slices.Compact(networks), err
+}
+
+// infras are the other Infras on the network: what they have of it, and its subnet.
+func (d *Description) infras(ctx context.Context, r *read.Reader) ([]v1alpha1.AddressRange, error) {
+	all := &model.Objects{}
+	err := each(ctx, r, v1alpha1.SchemeGroupVersion.WithKind("Infra"), "", func(u *unstructured.Unstructured) {
+		if u.GetNamespace() != d.Infra.Namespace || u.GetName() != d.Infra.Name {
+			all.Add(objects.Decode[v1alpha1.Infra](u))
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	var taken []v1alpha1.AddressRange
+	for _, i := range model.Build(all, model.Options{}).Infras {
+		if i.VLAN != d.named(d.Network).String() {
+			continue
+		}
+		taken = append(taken, i.Taken()...)
+		if d.CIDR == "" && len(i.CIDRs) > 0 {
+			d.CIDR = i.CIDRs[0].String()
+		}
+		if gateway := i.Gateway(); d.Gateway == "" && gateway.IsValid() {
+			d.Gateway = gateway.String()
+		}
+	}
+	return taken, nil
+}
+
+// machine are the addresses that a machine has on the network.
+func (d *Description) machine(u *unstructured.Unstructured) []v1alpha1.AddressRange {
+	var taken []v1alpha1.AddressRange
+	networks, _, _ := unstructured.NestedSlice(u.Object, "spec", "networks")
+	interfaces, _, _ := unstructured.NestedSlice(u.Object, "status", "interfaces")
+	for _, n := range networks {
+		n, _ := n.(map[string]any)
+		nad, _, _ := unstructured.NestedString(n, "multus", "networkName")
+		if !strings.Contains(nad, "/") {
+			nad = u.GetNamespace() + "/" + nad
+		}
+		if nad != d.named(d.Network).String() {
+			continue
+		}
+		for _, i := range interfaces {
+			if i, ok := i.(map[string]any); ok && i["name"] == n["name"] {
+				texts, _, _ := unstructured.NestedStringSlice(i, "ipAddresses")
+				for _, text := range texts {
+					if address, err := v1alpha1.ParseAddress(text); err == nil {
+						taken = append(taken, v1alpha1.AddressRange{First: address, Last: address})
+					}
+				}
+			}
+		}
+	}
+	return taken
+}
