@@ -47,6 +47,7 @@ func Objects(in *Input) ([]*unstructured.Unstructured, error) {
 		{spec.InfraComponents.Proxy.IsEnabled(), proxy},
 		{spec.InfraComponents.DNS.IsEnabled(), dns},
 		{spec.InfraComponents.DHCP.IsEnabled(), dhcp},
+		{true, networkPolicies},
 	} {
 		if !c.enabled {
 			continue

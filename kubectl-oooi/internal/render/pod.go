@@ -29,6 +29,14 @@ const (
 // nobody runs our containers where no SecurityContextConstraint chooses a user.
 const nobody = 65532
 
+// requiredSCC is the annotation by which a pod asks OpenShift for one SecurityContextConstraint,
+// by name, so that no other with a higher priority changes it. Every pod of ours fits into
+// restrictedSCC, which every ServiceAccount may use.
+const (
+	requiredSCC   = "openshift.io/required-scc"
+	restrictedSCC = "restricted-v2"
+)
+
 // instance is one pod with the addresses that it alone has on the VLAN.
 type instance struct {
 	name      string
@@ -97,7 +105,14 @@ func (in *Input) statefulSet(w workload) (*appsv1.StatefulSet, error) {
 		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		Sysctls:        []corev1.Sysctl{{Name: "net.ipv4.ip_unprivileged_port_start", Value: fmt.Sprint(w.port)}},
 	}
-	if !in.OpenShift {
+	annotations := map[string]string{
+		"k8s.v1.cni.cncf.io/networks":             string(networks),
+		v1alpha1.GroupName + "/config":            hash(w.config),
+		"kubectl.kubernetes.io/default-container": spec.Containers[0].Name,
+	}
+	if in.OpenShift {
+		annotations[requiredSCC] = restrictedSCC
+	} else {
 		spec.SecurityContext.RunAsUser = new(int64(nobody))
 		spec.SecurityContext.RunAsGroup = new(int64(nobody))
 		spec.SecurityContext.FSGroup = new(int64(nobody))
@@ -109,12 +124,8 @@ func (in *Input) statefulSet(w workload) (*appsv1.StatefulSet, error) {
 			UpdateStrategy: appsv1.StatefulSetUpdateStrategy{Type: appsv1.RollingUpdateStatefulSetStrategyType},
 			Selector:       &metav1.LabelSelector{MatchLabels: selector},
 			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: map[string]string{
-					"k8s.v1.cni.cncf.io/networks":             string(networks),
-					v1alpha1.GroupName + "/config":            hash(w.config),
-					"kubectl.kubernetes.io/default-container": spec.Containers[0].Name,
-				}},
-				Spec: spec,
+				ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: annotations},
+				Spec:       spec,
 			},
 		},
 	}, nil
@@ -195,10 +206,11 @@ func configVolume(name string) corev1.Volume {
 }
 
 // tokenVolume is what the API server mounts into every container of a pod; ours goes into the
-// one that needs it.
+// one that needs it. Its token ends after an hour: of one that is asked for with the 3607 seconds
+// of the API server's own, most clusters make one for a year.
 func tokenVolume() corev1.Volume {
 	return corev1.Volume{Name: "token", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
-		{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", ExpirationSeconds: new(int64(3607))}},
+		{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", ExpirationSeconds: new(int64(3600))}},
 		{ConfigMap: &corev1.ConfigMapProjection{
 			LocalObjectReference: corev1.LocalObjectReference{Name: "kube-root-ca.crt"}, Items: []corev1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}},
 		}},

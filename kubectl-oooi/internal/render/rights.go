@@ -14,7 +14,8 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-var read = []string{"get", "list", "watch"}
+// read is what a daemon needs that follows objects: none is ever asked for by itself.
+var read = []string{"list", "watch"}
 
 // rule is a right in a namespace; in all of them where that is not known yet.
 type rule struct {
@@ -100,7 +101,8 @@ func controlRights(in *Input) ([]runtime.Object, error) {
 	if !apps.IsEnabled() || cmp.Or(apps.Source, v1alpha1.AppsIngressSourceHostedService) != v1alpha1.AppsIngressSourceHostedService {
 		return nil, nil
 	}
-	admin := rule{in.Infra.Namespace, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: read}}
+	// Followed by the model, and asked for when it is used.
+	admin := rule{in.Infra.Namespace, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "watch"}}}
 	switch c := in.cluster(); {
 	case apps.KubeconfigSecretRef != nil:
 		admin.ResourceNames = []string{apps.KubeconfigSecretRef.Name}
@@ -113,11 +115,10 @@ func controlRights(in *Input) ([]runtime.Object, error) {
 	default:
 		return nil, nil // setup says so
 	}
-	secrets := func(verbs []string, names ...string) rule {
-		return rule{in.Infra.Namespace, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: names, Verbs: verbs}}
-	}
+	// It is made by applying it, and who applies is asked for the right to create it by its name.
+	reader := rule{in.Infra.Namespace, rbacv1.PolicyRule{
+		APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{in.readerSecret()}, Verbs: []string{"get", "create", "patch", "delete"},
+	}}
 	subject := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: SystemNamespace, Name: ControlName}
-	return in.grant("control", subject, []rule{
-		admin, secrets([]string{"get", "patch", "delete"}, in.readerSecret()), secrets([]string{"create"}),
-	}), nil
+	return in.grant("control", subject, []rule{admin, reader}), nil
 }

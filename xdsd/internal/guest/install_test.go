@@ -2,7 +2,6 @@ package guest_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -573,7 +572,8 @@ func TestWhatOthersHaveInTheNamespaceIsUsedAndKept(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	removed, err := h.cluster.RemoveMetalLB(ctx)
 	cancel()
-	if !errors.Is(err, context.DeadlineExceeded) || len(removed) != 3 {
+	// The deadline may end the wait, or the client's limit of requests that sees it come.
+	if err == nil || !strings.Contains(err.Error(), "waiting for MetalLB metallb-system/metallb to be gone") || len(removed) != 3 {
 		t.Errorf("removed %q, %v", removed, err)
 	}
 	if h.get("Subscription", "metallb-system", "metallb-operator-sub") == nil {

@@ -63,7 +63,7 @@ func (c *Cluster) EnsureReader(ctx context.Context, w *Wanted) (types.UID, error
 		}},
 		{"Role", func() error {
 			o := rbacv1ac.Role(name, namespace).WithLabels(labels).WithAnnotations(annotations).
-				WithRules(rbacv1ac.PolicyRule().WithAPIGroups("").WithResources("services").WithResourceNames(w.Service.Name).WithVerbs("get", "list", "watch"))
+				WithRules(rbacv1ac.PolicyRule().WithAPIGroups("").WithResources("services").WithResourceNames(w.Service.Name).WithVerbs("list", "watch"))
 			return c.client.Apply(ctx, o, client.FieldOwner(fieldManager), client.ForceOwnership)
 		}},
 		{"RoleBinding", func() error {

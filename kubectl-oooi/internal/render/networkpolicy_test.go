@@ -1,0 +1,335 @@
+package render_test
+
+import (
+	"cmp"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/yaml"
+
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
+	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
+	"github.com/densityops/oooi/test/lab"
+)
+
+// pod is one end of a connection. A node has none.
+type pod struct {
+	namespace string
+	labels    map[string]string
+}
+
+// policies are those of a cluster in which namespaces have no label but their name.
+type policies []networkingv1.NetworkPolicy
+
+// admit reports whether a connection comes in. What our policies do not use fails the test.
+func (all policies) admit(t *testing.T, from, to *pod, protocol corev1.Protocol, port int32) bool {
+	t.Helper()
+	isolated := false
+	for i := range all {
+		policy := &all[i]
+		if policy.Namespace != to.namespace || !slices.Contains(policy.Spec.PolicyTypes, networkingv1.PolicyTypeIngress) ||
+			!matches(t, &policy.Spec.PodSelector, to.labels) {
+			continue
+		}
+		isolated = true
+		for _, rule := range policy.Spec.Ingress {
+			if admitsPeer(t, policy, rule.From, from) && admitsPort(t, rule.Ports, protocol, port) {
+				return true
+			}
+		}
+	}
+	return !isolated
+}
+
+func admitsPeer(t *testing.T, policy *networkingv1.NetworkPolicy, peers []networkingv1.NetworkPolicyPeer, from *pod) bool {
+	t.Helper()
+	for _, p := range peers {
+		if p.IPBlock != nil {
+			t.Fatalf("%s: ipBlock, which is not evaluated here", policy.Name)
+		}
+		switch {
+		case from == nil: // no selector selects a node
+		case p.NamespaceSelector == nil && from.namespace != policy.Namespace:
+		case p.NamespaceSelector != nil && !matches(t, p.NamespaceSelector, map[string]string{corev1.LabelMetadataName: from.namespace}):
+		case p.PodSelector != nil && !matches(t, p.PodSelector, from.labels):
+		default:
+			return true
+		}
+	}
+	return len(peers) == 0
+}
+
+func admitsPort(t *testing.T, ports []networkingv1.NetworkPolicyPort, protocol corev1.Protocol, port int32) bool {
+	t.Helper()
+	for _, p := range ports {
+		if p.Port == nil || p.Port.Type != intstr.Int || p.EndPort != nil || p.Protocol == nil {
+			t.Fatalf("port %v, which is not evaluated here", p)
+		}
+		if *p.Protocol == protocol && p.Port.IntVal == port {
+			return true
+		}
+	}
+	return len(ports) == 0
+}
+
+func matches(t *testing.T, selector *metav1.LabelSelector, set map[string]string) bool {
+	t.Helper()
+	s, err := metav1.LabelSelectorAsSelector(selector)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Matches(labels.Set(set))
+}
+
+// TestTheEvaluator has each rule of NetworkPolicies that the other tests rely on.
+func TestTheEvaluator(t *testing.T) {
+	web := &pod{"shop", map[string]string{"app": "web"}}
+	for _, tc := range []struct {
+		name, spec string
+		from       *pod
+		want       bool
+	}{
+		{"what no policy selects takes everything", "{podSelector: {matchLabels: {app: db}}, policyTypes: [Ingress]}", web, true},
+		{"a policy about egress isolates nobody", "{podSelector: {}, policyTypes: [Egress]}", web, true},
+		{"without a rule nothing comes in", "{podSelector: {}, policyTypes: [Ingress]}", web, false},
+		{"an empty rule takes everything", "{podSelector: {}, policyTypes: [Ingress], ingress: [{}]}", nil, true},
+		{"another port", "{podSelector: {}, policyTypes: [Ingress], ingress: [{ports: [{protocol: TCP, port: 81}]}]}", web, false},
+		{"another protocol", "{podSelector: {}, policyTypes: [Ingress], ingress: [{ports: [{protocol: UDP, port: 80}]}]}", web, false},
+		{"the port", "{podSelector: {}, policyTypes: [Ingress], ingress: [{ports: [{protocol: TCP, port: 80}]}]}", nil, true},
+		{"pods of the same namespace", "{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [{podSelector: {}}]}]}", web, true},
+		{"pods of another one", "{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [{podSelector: {}}]}]}", &pod{namespace: "bank"}, false},
+		{"pods of all namespaces", "{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [{namespaceSelector: {}}]}]}", &pod{namespace: "bank"}, true},
+		{"a node is no pod", "{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [{namespaceSelector: {}}]}]}", nil, false},
+		{"namespace and pod", "{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: shop}}, podSelector: {matchLabels: {app: web}}}]}]}", web, true},
+		{"namespace, and another pod", "{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: shop}}, podSelector: {matchLabels: {app: db}}}]}]}", web, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			policy := networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}}
+			if err := yaml.UnmarshalStrict([]byte(tc.spec), &policy.Spec); err != nil {
+				t.Fatal(err)
+			}
+			to := &pod{"shop", map[string]string{"app": "cart"}}
+			if got := (policies{policy}).admit(t, tc.from, to, corev1.ProtocolTCP, 80); got != tc.want {
+				t.Errorf("admitted: %t", got)
+			}
+			if !(policies{policy}).admit(t, tc.from, &pod{"bank", to.labels}, corev1.ProtocolTCP, 80) {
+				t.Error("it is of another namespace, and closes a port")
+			}
+		})
+	}
+}
+
+// example is what setup makes of manifests/examples/demo.
+func example(t *testing.T) []*unstructured.Unstructured {
+	t.Helper()
+	root, err := lab.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := filepath.Join(root, "manifests", "examples", "demo")
+	known, err := setup.ReadFiles([]string{filepath.Join(folder, "infra.yaml"), filepath.Join(folder, "cluster.yaml")}, nil, "default", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known.ControlPlane = true
+	plan, err := setup.Make(known, render.Images{Oooi: "oooi", Envoy: "envoy"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan.Objects
+}
+
+// all returns the objects of a type.
+func all[T any](t *testing.T, objects []*unstructured.Unstructured, kind string) []T {
+	t.Helper()
+	var list []T
+	for _, o := range objects {
+		if o.GetKind() != kind {
+			continue
+		}
+		var one T
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(o.Object, &one, true); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, one)
+	}
+	if len(list) == 0 {
+		t.Fatalf("no %s", kind)
+	}
+	return list
+}
+
+// ours are the pods of the example, by component.
+func ours(t *testing.T, objects []*unstructured.Unstructured) map[string]corev1.PodTemplateSpec {
+	t.Helper()
+	pods := map[string]corev1.PodTemplateSpec{}
+	for _, d := range all[appsv1.Deployment](t, objects, "Deployment") {
+		d.Spec.Template.Namespace = d.Namespace
+		pods[d.Spec.Template.Labels["app.kubernetes.io/component"]] = d.Spec.Template
+	}
+	for _, s := range all[appsv1.StatefulSet](t, objects, "StatefulSet") {
+		s.Spec.Template.Namespace = s.Namespace
+		pods[s.Spec.Template.Labels["app.kubernetes.io/component"]] = s.Spec.Template
+	}
+	if got := slices.Sorted(maps.Keys(pods)); !slices.Equal(got, []string{"control", "dhcp", "dns", "proxy"}) {
+		t.Fatalf("pods of %q", got)
+	}
+	return pods
+}
+
+// open are the ports by which a pod can be reached, among those that policies name and one, 1, that
+// none does and that stands for all others.
+func (all policies) open(t *testing.T, from, to *pod, protocol corev1.Protocol) []int32 {
+	t.Helper()
+	candidates := []int32{1}
+	for _, policy := range all {
+		for _, rule := range policy.Spec.Ingress {
+			for _, p := range rule.Ports {
+				candidates = append(candidates, p.Port.IntVal)
+			}
+		}
+	}
+	slices.Sort(candidates)
+	return slices.DeleteFunc(slices.Compact(candidates), func(port int32) bool { return !all.admit(t, from, to, protocol, port) })
+}
+
+// TestWhoReachesWhat looks at all ports of all our pods. Whatever is not named here is closed: DHCP's
+// and those that Envoy's administration or its configuration might ever be on among them.
+func TestWhoReachesWhat(t *testing.T) {
+	objects := example(t)
+	policies := policies(all[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy"))
+	pods := ours(t, objects)
+	anyPod := &pod{"clusters-other", map[string]string{"app": "tenant"}}
+	for component, want := range map[string]struct{ podTCP, podUDP, nodeTCP, nodeUDP []int32 }{
+		"dns":     {podTCP: []int32{53, 8080, 8181, 9153}, podUDP: []int32{53}, nodeTCP: []int32{53}, nodeUDP: []int32{53}},
+		"dhcp":    {podTCP: []int32{9903}},
+		"proxy":   {podTCP: []int32{80, 443, 6443, 8091, 9901, 9902}, nodeTCP: []int32{80, 443, 6443, 8091}},
+		"control": {podTCP: []int32{9904}},
+	} {
+		to := &pod{pods[component].Namespace, pods[component].Labels}
+		for _, c := range []struct {
+			from     *pod
+			who      string
+			protocol corev1.Protocol
+			want     []int32
+		}{
+			{anyPod, "a pod", corev1.ProtocolTCP, want.podTCP}, {anyPod, "a pod", corev1.ProtocolUDP, want.podUDP},
+			{nil, "a node", corev1.ProtocolTCP, want.nodeTCP}, {nil, "a node", corev1.ProtocolUDP, want.nodeUDP},
+			{anyPod, "a pod", corev1.ProtocolSCTP, nil}, {nil, "a node", corev1.ProtocolSCTP, nil},
+		} {
+			if got := policies.open(t, c.from, to, c.protocol); !slices.Equal(got, c.want) {
+				t.Errorf("%s: %s reaches %s ports %v, want %v", component, c.who, c.protocol, got, c.want)
+			}
+		}
+	}
+}
+
+// TestWhatPodsOfferIsOpen compares the policies with the pods and Services that they are for: what
+// is probed or read must be reachable for pods, what a Service leads to for everybody.
+func TestWhatPodsOfferIsOpen(t *testing.T) {
+	objects := example(t)
+	policies := policies(all[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy"))
+	pods := ours(t, objects)
+	prometheus := &pod{"monitoring", map[string]string{"app": "prometheus"}}
+	for component, template := range pods {
+		for _, c := range template.Spec.Containers {
+			for _, p := range c.Ports {
+				if p.Name == "dhcp" {
+					continue // on the VLAN
+				}
+				if !policies.admit(t, prometheus, &pod{template.Namespace, template.Labels}, cmp.Or(p.Protocol, corev1.ProtocolTCP), p.ContainerPort) {
+					t.Errorf("%s: port %s of container %s is closed to pods", component, p.Name, c.Name)
+				}
+			}
+		}
+	}
+	for _, s := range all[corev1.Service](t, objects, "Service") {
+		template := pods[s.Labels["app.kubernetes.io/component"]]
+		for _, p := range s.Spec.Ports {
+			if !policies.admit(t, nil, &pod{template.Namespace, template.Labels}, p.Protocol, p.Port) {
+				t.Errorf("Service %s: port %d is closed", s.Name, p.Port)
+			}
+		}
+	}
+}
+
+// TestPoliciesAreAboutOurPodsAlone has other pods stand where ours are: nothing is taken from them.
+func TestPoliciesAreAboutOurPodsAlone(t *testing.T) {
+	objects := example(t)
+	policies := policies(all[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy"))
+	for component, template := range ours(t, objects) {
+		another := maps.Clone(template.Labels)
+		another["hostedcluster.densityops.com/infra"] = "another"
+		if component == "control" {
+			another = map[string]string{"app.kubernetes.io/part-of": "oooi"}
+		}
+		if !policies.admit(t, nil, &pod{template.Namespace, another}, corev1.ProtocolTCP, 12345) {
+			t.Errorf("%s: a pod with labels %v is closed", component, another)
+		}
+	}
+}
+
+// TestTheProxyIsAdmittedToTheControlPlane is the other direction: pods there are isolated by
+// HyperShift, and by ours the proxy reaches what it leads to; nobody else does, and nothing else.
+func TestTheProxyIsAdmittedToTheControlPlane(t *testing.T) {
+	objects := example(t)
+	policies := policies(all[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy"))
+	pods := ours(t, objects)
+	oauth := &pod{"clusters-demo", map[string]string{"app": "oauth-openshift"}}
+	proxy := &pod{pods["proxy"].Namespace, pods["proxy"].Labels}
+	if got, want := policies.open(t, proxy, oauth, corev1.ProtocolTCP), []int32{6443, 8091, 8443, 9443}; !slices.Equal(got, want) {
+		t.Errorf("the proxy reaches ports %v, want %v", got, want)
+	}
+	for who, from := range map[string]*pod{
+		"a node": nil, "the same labels in another namespace": {"elsewhere", proxy.labels}, "DNS": {pods["dns"].Namespace, pods["dns"].Labels},
+	} {
+		if got := policies.open(t, from, oauth, corev1.ProtocolTCP); len(got) > 0 {
+			t.Errorf("%s reaches ports %v", who, got)
+		}
+	}
+}
+
+// TestAProxyAloneIsOpenWhereItServes has no Infra, by which others tell their pods apart.
+func TestAProxyAloneIsOpenWhereItServes(t *testing.T) {
+	known, err := setup.ReadFiles([]string{"-"}, strings.NewReader(`
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: ProxyServer
+metadata: {name: edge, namespace: clusters}
+spec:
+  networkConfig: {serverIP: 192.0.2.7/24, gateway: 192.0.2.1, networkAttachmentName: vlan100}
+  backends:
+  - {name: registry, hostname: registry.example.com, port: 5000, targetService: registry, targetNamespace: shop, targetPort: 5000}
+---
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {name: vlan100, namespace: clusters}
+spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "bridge": "br-vlan100"}'}
+`), "default", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := setup.Make(known, render.Images{Oooi: "oooi", Envoy: "envoy"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	policies := policies(all[networkingv1.NetworkPolicy](t, plan.Objects, "NetworkPolicy"))
+	template := all[appsv1.StatefulSet](t, plan.Objects, "StatefulSet")[0].Spec.Template
+	to := &pod{"clusters", template.Labels}
+	if got, want := policies.open(t, &pod{namespace: "monitoring"}, to, corev1.ProtocolTCP), []int32{5000, 9901, 9902}; !slices.Equal(got, want) {
+		t.Errorf("a pod reaches ports %v, want %v", got, want)
+	}
+	if got, want := policies.open(t, nil, to, corev1.ProtocolTCP), []int32{5000}; !slices.Equal(got, want) {
+		t.Errorf("a node reaches ports %v, want %v", got, want)
+	}
+}

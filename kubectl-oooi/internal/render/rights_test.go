@@ -1,0 +1,122 @@
+package render_test
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/densityops/oooi/test/lab"
+)
+
+// granted are the rights of every ServiceAccount in the example, as rows of a table: who, where,
+// what, and which verbs.
+func granted(t *testing.T, objects []*unstructured.Unstructured) []string {
+	t.Helper()
+	type role struct{ kind, namespace, name string }
+	rules := map[role][]rbacv1.PolicyRule{}
+	for _, r := range all[rbacv1.Role](t, objects, "Role") {
+		rules[role{"Role", r.Namespace, r.Name}] = r.Rules
+	}
+	for _, r := range all[rbacv1.ClusterRole](t, objects, "ClusterRole") {
+		rules[role{"ClusterRole", "", r.Name}] = r.Rules
+	}
+	rows := map[string][]string{}
+	grant := func(where string, of role, subjects []rbacv1.Subject) {
+		for _, s := range subjects {
+			if s.Kind != rbacv1.ServiceAccountKind || rules[of] == nil {
+				t.Errorf("%v is bound to %v", of, s)
+			}
+			for _, rule := range rules[of] {
+				key := fmt.Sprintf("| `%s` | %s | %%s | %s |", s.Name, where, strings.Join(rule.Verbs, ", "))
+				for _, resource := range rule.Resources {
+					rows[key] = append(rows[key], strings.Join(append([]string{"`" + resource + "`"}, rule.ResourceNames...), " "))
+				}
+			}
+		}
+		delete(rules, of)
+	}
+	for _, b := range all[rbacv1.RoleBinding](t, objects, "RoleBinding") {
+		grant("`"+b.Namespace+"`", role{b.RoleRef.Kind, b.Namespace, b.RoleRef.Name}, b.Subjects)
+	}
+	for _, b := range all[rbacv1.ClusterRoleBinding](t, objects, "ClusterRoleBinding") {
+		grant("all namespaces", role{b.RoleRef.Kind, "", b.RoleRef.Name}, b.Subjects)
+	}
+	for unbound := range rules {
+		t.Errorf("%v is bound to nobody", unbound)
+	}
+	var table []string
+	for _, key := range slices.Sorted(maps.Keys(rows)) {
+		slices.Sort(rows[key])
+		table = append(table, fmt.Sprintf(key, strings.Join(rows[key], ", ")))
+	}
+	return table
+}
+
+// TestTheDocumentsListEveryRight holds the table in docs/security.md against the Roles of the example.
+func TestTheDocumentsListEveryRight(t *testing.T) {
+	root, err := lab.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(root, "docs", "security.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "\n| ServiceAccount | where | what | verbs |\n|---|---|---|---|\n")
+	documented, _, _ := strings.Cut(rest, "\n\n")
+	if want := strings.Join(granted(t, example(t)), "\n"); documented != want {
+		t.Errorf("docs/security.md has\n%s\nsetup grants\n%s", documented, want)
+	}
+}
+
+// TestTheDocumentsNameTestsThatExist reads the tests that docs/security.md and docs/openshift.md
+// stand on.
+func TestTheDocumentsNameTestsThatExist(t *testing.T) {
+	root, err := lab.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	exist := map[string]bool{}
+	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() && strings.HasPrefix(entry.Name(), ".") {
+			return cmp.Or(err, fs.SkipDir)
+		}
+		if entry.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		for _, found := range declared.FindAllSubmatch(text, -1) {
+			exist[string(found[1])] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"security.md", "openshift.md"} {
+		text, err := os.ReadFile(filepath.Join(root, "docs", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		named := regexp.MustCompile("`(Test[A-Z]\\w+)`").FindAllSubmatch(text, -1)
+		if len(named) == 0 {
+			t.Errorf("docs/%s names no test", name)
+		}
+		for _, found := range named {
+			if !exist[string(found[1])] {
+				t.Errorf("docs/%s names %s, which there is not", name, found[1])
+			}
+		}
+	}
+}
