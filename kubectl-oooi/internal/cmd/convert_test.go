@@ -1,0 +1,136 @@
+package cmd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+)
+
+// feed runs a command line with a text at its standard input.
+func feed(t *testing.T, in string, args ...string) (out, said string, code int) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	code = Main(ctx, append([]string{"kubectl-oooi"}, args...), genericiooptions.IOStreams{In: strings.NewReader(in), Out: &stdout, ErrOut: &stderr})
+	return stdout.String(), stderr.String(), code
+}
+
+// surroundings are what setup would find in a cluster, for the objects in convert's testdata.
+const surroundings = `
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {name: vlan100, namespace: default}
+spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "bridge": "br-vlan100"}'}
+---
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {name: vlan-7, namespace: networks}
+spec: {config: '{"cniVersion": "0.3.1", "name": "vlan-7", "type": "bridge", "bridge": "br-vlan7"}'}
+---
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {name: vlan-7, namespace: clusters}
+spec: {config: '{"cniVersion": "0.3.1", "name": "vlan-7", "type": "bridge", "bridge": "br-vlan7"}'}
+---
+apiVersion: hypershift.openshift.io/v1beta1
+kind: HostedCluster
+metadata: {name: demo, namespace: clusters}
+spec: {infraID: demo-x7k2p, dns: {baseDomain: example.com}, platform: {type: KubeVirt}}
+---
+apiVersion: hypershift.openshift.io/v1beta1
+kind: HostedCluster
+metadata: {name: green, namespace: clusters}
+spec: {infraID: green-4hm9c, dns: {baseDomain: hosted.example.com}, platform: {type: KubeVirt}}
+`
+
+// TestSetupTakesWhatConvertPrints pipes one into the other.
+func TestSetupTakesWhatConvertPrints(t *testing.T) {
+	more := filepath.Join(t.TempDir(), "more.yaml")
+	if err := os.WriteFile(more, []byte(surroundings), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	legacy := "../../../api/testdata/legacy/"
+	for _, tc := range []struct{ name, file, format, has string }{
+		{"with children", "../convert/testdata/demo/old.yaml", "yaml", "ntp=192.168.100.5,192.168.100.6"},
+		{"children alone", "../convert/testdata/children/old.yaml", "yaml", "range=198.51.100.100-198.51.100.199"},
+		{"children alone, as JSON", "../convert/testdata/children/old.yaml", "json", "range=198.51.100.100-198.51.100.199"},
+		{"out of a cluster", "../convert/testdata/exported/old.yaml", "yaml", "name: oooi-ingress"},
+		{"a ProxyServer by itself", legacy + "proxyserver-full.yaml", "yaml", "ignition-server-proxy"},
+		{"every field", legacy + "infra-full.yaml", "yaml", "ipAddressPoolRange: 198.51.100.220-198.51.100.229"},
+		{"nothing but what is required", legacy + "infra-minimal.yaml", "yaml", "kind: Infra"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			text, err := os.ReadFile(tc.file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, said, code := feed(t, string(text), "convert", "-f", "-", "-n", "clusters", "-o", tc.format)
+			if code != 0 {
+				t.Fatalf("convert ended with %d: %s", code, said)
+			}
+			for line := range strings.Lines(said) {
+				if !strings.HasPrefix(line, "Warning: -: ") {
+					t.Errorf("it says %s", line)
+				}
+			}
+			if again, saidAgain, _ := feed(t, string(text), "convert", "-f", "-", "-n", "clusters", "-o", tc.format); again != out || saidAgain != said {
+				t.Error("the second time it is something else")
+			}
+			if tc.format == "json" && !json.Valid([]byte(out)) {
+				t.Errorf("it is no JSON: %s", out)
+			}
+			plan, said, code := feed(t, out, "setup", "-f", "-", "-f", more, "-n", "clusters", "--dry-run=client")
+			if code != 0 || !strings.Contains(plan+said, tc.has) {
+				t.Errorf("setup ended with %d, has no %q, and said %s", code, tc.has, said)
+			}
+		})
+	}
+}
+
+func TestConvertRefuses(t *testing.T) {
+	for _, tc := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"convert"}, "-f names a file of the old operator"},
+		{[]string{"convert", "-f", "-", "-o", "table"}, `--output "table": want yaml or json`},
+		{[]string{"convert", "-f", "-"}, "error: -: Ingress web/shop: converting an Ingress is not supported yet"},
+	} {
+		out, said, code := feed(t, "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: shop, namespace: web}\n", tc.args...)
+		if code != 1 || out != "" || !strings.Contains(said, tc.says) {
+			t.Errorf("%v ended with %d, printed %q and said %q", tc.args, code, out, said)
+		}
+	}
+}
+
+// TestTheDocumentedConversion runs the example of docs/cli.md.
+func TestTheDocumentedConversion(t *testing.T) {
+	_, section, _ := strings.Cut(docs(t), "\n## convert\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	blocks := regexp.MustCompile("(?s)```[a-z]+\n(.*?)```").FindAllStringSubmatch(section, -1)
+	if len(blocks) != 4 {
+		t.Fatalf("the section has %d blocks, want old.yaml, the command, what it says and what it prints", len(blocks))
+	}
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("old.yaml", []byte(blocks[0][1]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	line, into, _ := strings.Cut(strings.TrimSpace(blocks[1][1]), " > ")
+	line = strings.TrimPrefix(line, "kubectl oooi ")
+	if into != "infra.yaml" {
+		t.Errorf("the command is %s", blocks[1][1])
+	}
+	out, said, code := feed(t, "", strings.Fields(line)...)
+	if code != 0 || said != blocks[2][1] || out != blocks[3][1] {
+		t.Errorf("it ended with %d, said\n%s\nand printed\n%s", code, said, out)
+	}
+}

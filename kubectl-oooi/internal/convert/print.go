@@ -1,0 +1,42 @@
+package convert
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"sigs.k8s.io/yaml"
+)
+
+// Print writes the objects: as YAML documents, or as JSON, which is a List where there are several.
+func (r *Result) Print(w io.Writer, format string) error {
+	if format == "json" {
+		var out any = r.Objects[0].Object
+		if len(r.Objects) > 1 {
+			var items []any
+			for _, o := range r.Objects {
+				items = append(items, o.Object)
+			}
+			out = map[string]any{"apiVersion": "v1", "kind": "List", "items": items}
+		}
+		encoder := json.NewEncoder(w)
+		encoder.SetIndent("", "    ")
+		if err := encoder.Encode(out); err != nil {
+			return fmt.Errorf("printing: %w", err)
+		}
+		return nil
+	}
+	for i, o := range r.Objects {
+		text, err := yaml.Marshal(o.Object)
+		if err != nil {
+			return fmt.Errorf("printing: %w", err)
+		}
+		if i > 0 {
+			text = append([]byte("---\n"), text...)
+		}
+		if _, err := w.Write(text); err != nil {
+			return fmt.Errorf("printing: %w", err)
+		}
+	}
+	return nil
+}
