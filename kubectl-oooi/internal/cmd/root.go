@@ -3,6 +3,7 @@ package cmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -24,7 +25,8 @@ type command struct {
 	cluster *genericclioptions.ConfigFlags
 }
 
-// Main runs the command line, and returns the code to exit with: 0 for success, 1 for failure.
+// Main runs the command line, and returns the code to exit with: 0 for success, 1 for failure, and
+// others that a command has of its own.
 // Called as kubectl_complete-oooi it completes a command line, as kubectl asks it to.
 func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
 	klog.LogToStderr(false) // what client libraries have to say is in their errors
@@ -35,7 +37,12 @@ func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams
 	if strings.HasPrefix(filepath.Base(args[0]), "kubectl_complete-") {
 		root.SetArgs(append([]string{cobra.ShellCompRequestCmd}, args[1:]...))
 	}
-	if err := root.ExecuteContext(ctx); err != nil {
+	err := root.ExecuteContext(ctx)
+	var code exitError
+	switch {
+	case errors.As(err, &code): // everything is said
+		return int(code)
+	case err != nil:
 		for line := range strings.Lines(err.Error() + "\n") {
 			_, _ = fmt.Fprint(streams.ErrOut, "error: ", line)
 		}
@@ -61,7 +68,7 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 	root.SetErr(streams.ErrOut)
 	c.cluster.AddFlags(root.PersistentFlags())
 	hideFlags(root)
-	root.AddCommand(c.setup(), c.status(), c.resolve(), c.routes(), c.leases(), c.teardown(), c.completion(), c.version())
+	root.AddCommand(c.setup(), c.status(), c.resolve(), c.routes(), c.leases(), c.doctor(), c.teardown(), c.convert(), c.completion(), c.version())
 	return root
 }
 

@@ -1,0 +1,208 @@
+package doctor
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/densityops/oooi/kubectl-oooi/internal/documents"
+)
+
+// top is the folder in a bundle; index says in it what is not an object.
+const (
+	top   = "oooi-doctor"
+	index = "facts.json"
+)
+
+// summary is what facts are beside objects.
+type summary struct {
+	Taken    time.Time  `json:"taken"`
+	Unread   []unreadAt `json:"unread,omitempty"`
+	Unserved []Kind     `json:"unserved,omitempty"`
+}
+
+type unreadAt struct {
+	Kind      Kind   `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Why       string `json:"why"`
+}
+
+// Save writes a bundle, a tar.gz with a file for each object. It has no Secrets, since none are
+// read.
+func (f *Facts) Save(w io.Writer) error {
+	zipped := gzip.NewWriter(w)
+	archive := tar.NewWriter(zipped)
+	write := func(name string, data []byte) error {
+		h := &tar.Header{Name: path.Join(top, name), Mode: 0o600, Size: int64(len(data)), ModTime: f.Taken}
+		if err := archive.WriteHeader(h); err != nil {
+			return fmt.Errorf("writing the bundle: %w", err)
+		}
+		if _, err := archive.Write(data); err != nil {
+			return fmt.Errorf("writing the bundle: %w", err)
+		}
+		return nil
+	}
+	data, err := json.MarshalIndent(f.summary(), "", "  ")
+	if err == nil {
+		err = write(index, data)
+	}
+	for _, kind := range f.kinds() {
+		for _, u := range f.objects[kind] {
+			if err != nil {
+				return err
+			}
+			if data, err = yaml.Marshal(u.Object); err == nil {
+				err = write(path.Join(kind.GroupKind().String(), u.GetNamespace()+"_"+u.GetName()+".yaml"), data)
+			}
+		}
+	}
+	return errors.Join(err, archive.Close(), zipped.Close())
+}
+
+func (f *Facts) kinds() []Kind {
+	var kinds []Kind
+	for kind := range f.objects {
+		kinds = append(kinds, kind)
+	}
+	slices.SortFunc(kinds, func(a, b Kind) int { return strings.Compare(a.String(), b.String()) })
+	return kinds
+}
+
+func (f *Facts) summary() summary {
+	s := summary{Taken: f.Taken}
+	for p, why := range f.unread {
+		s.Unread = append(s.Unread, unreadAt{p.kind, p.namespace, why})
+	}
+	slices.SortFunc(s.Unread, func(a, b unreadAt) int {
+		return strings.Compare(a.Kind.String()+a.Namespace, b.Kind.String()+b.Namespace)
+	})
+	for kind := range f.unserved {
+		s.Unserved = append(s.Unserved, kind)
+	}
+	slices.SortFunc(s.Unserved, func(a, b Kind) int { return strings.Compare(a.String(), b.String()) })
+	return s
+}
+
+// Load reads a bundle, or a folder of YAML and JSON such as a must-gather. warn is told of files
+// that are none of both.
+func Load(name string, warn func(string)) (*Facts, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, fmt.Errorf("reading the bundle: %w", err)
+	}
+	if info.IsDir() {
+		return loadFolder(name, info.ModTime(), warn)
+	}
+	return loadArchive(name, info.ModTime(), warn)
+}
+
+func loadFolder(folder string, taken time.Time, warn func(string)) (*Facts, error) {
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return nil, fmt.Errorf("reading the folder: %w", err)
+	}
+	defer func() { _ = root.Close() }() // read only
+	f := NewFacts(taken)
+	err = fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		file, err := root.Open(name)
+		if err != nil {
+			return err //nolint:wrapcheck // it names the file
+		}
+		defer func() { _ = file.Close() }() // read only
+		return f.load(name, file, warn)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the folder %s: %w", folder, err)
+	}
+	return f, nil
+}
+
+func loadArchive(name string, taken time.Time, warn func(string)) (*Facts, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("reading the bundle: %w", err)
+	}
+	defer func() { _ = file.Close() }() // read only
+	zipped, err := gzip.NewReader(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading the bundle %s: %w; --from takes what --save has written, or a folder", name, err)
+	}
+	f := NewFacts(taken)
+	archive := tar.NewReader(zipped)
+	for {
+		h, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return f, nil
+		}
+		if err == nil && h.Typeflag == tar.TypeReg {
+			err = f.load(h.Name, archive, warn)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading the bundle %s: %w", name, err)
+		}
+	}
+}
+
+// largest is how large a file may be that is read.
+const largest = 64 << 20
+
+// load reads one file.
+func (f *Facts) load(name string, r io.Reader, warn func(string)) error {
+	switch {
+	case path.Base(name) == index:
+		return f.loadIndex(r)
+	case !slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(name)):
+		return nil // logs and others
+	}
+	objects, err := documents.Read([]string{"-"}, io.LimitReader(r, largest))
+	if err != nil {
+		warn(fmt.Sprintf("%s is left out: %v", name, err))
+		return nil
+	}
+	for _, o := range objects {
+		if o.GetKind() != "Secret" {
+			f.add(o.Unstructured)
+		}
+	}
+	return nil
+}
+
+func (f *Facts) loadIndex(r io.Reader) error {
+	var s summary
+	if err := json.NewDecoder(io.LimitReader(r, largest)).Decode(&s); err != nil {
+		return fmt.Errorf("%s: %w", index, err)
+	}
+	f.Taken = s.Taken
+	for _, u := range s.Unread {
+		f.unread[place{u.Kind, u.Namespace}] = u.Why
+	}
+	for _, kind := range s.Unserved {
+		f.unserved[kind] = true
+	}
+	return nil
+}
+
+// Infras names those of a namespace, of all with "", or the one that is named.
+func (f *Facts) Infras(namespace, name string) []string {
+	var names []string
+	for _, u := range f.list(infras, namespace) {
+		if name == "" || u.GetName() == name {
+			names = append(names, u.GetNamespace()+"/"+u.GetName())
+		}
+	}
+	return names
+}

@@ -1,0 +1,11 @@
+package doctor
+
+import "slices"
+
+// Checks are all there are, in the order in which they are made and shown: what others need
+// comes before them.
+func Checks() []Check {
+	return slices.Concat(
+		apiChecks(), hostedChecks(), infraChecks(), networkChecks(), podChecks(), addressChecks(), dnsChecks(), dhcpChecks(), proxyChecks(), appsChecks(), operatorChecks(),
+	)
+}

@@ -1,0 +1,81 @@
+package doctor
+
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
+)
+
+func apiChecks() []Check {
+	return []Check{{
+		Code: "OOOI-API-001", Title: "the cluster serves our APIs", Reads: in(Everywhere, crds),
+		Run: func(s *Site) []Finding {
+			var findings []Finding
+			for _, kind := range []string{"infras", "proxyservers"} {
+				name := kind + "." + v1alpha1.GroupName
+				ref := model.Ref{Kind: crds.Kind, Name: name}
+				list := s.list(crds, Everywhere)
+				at := slices.IndexFunc(list, func(u *unstructured.Unstructured) bool { return u.GetName() == name })
+				switch {
+				case at < 0:
+					findings = append(findings, failed(ref, "run 'kubectl oooi setup' again, which applies it", "there is no CustomResourceDefinition %s", name))
+				case conditionOf(list[at], "Established") != "True":
+					findings = append(findings, failed(ref, "see its conditions: kubectl describe crd "+name, "the API server does not serve it").because(conditionsOf(list[at])...))
+				case !serves(list[at], v1alpha1.SchemeGroupVersion.Version):
+					findings = append(findings, failed(ref, "run 'kubectl oooi setup' of one release for all that is of ours", "it does not serve %s, which this release speaks", v1alpha1.SchemeGroupVersion.Version))
+				}
+			}
+			return findings
+		},
+	}}
+}
+
+// serves reports whether a CRD serves a version.
+func serves(crd *unstructured.Unstructured, version string) bool {
+	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	return slices.ContainsFunc(versions, func(v any) bool {
+		m, _ := v.(map[string]any)
+		return m["name"] == version && m["served"] == true
+	})
+}
+
+// condition is one of an object's status.conditions.
+type condition struct{ kind, status, reason, message string }
+
+func (c condition) String() string {
+	return strings.TrimRight(c.kind+"="+c.status+" "+c.reason+": "+c.message, ": ")
+}
+
+func conditionList(u *unstructured.Unstructured) []condition {
+	list, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+	var all []condition
+	for _, c := range list {
+		m, _ := c.(map[string]any)
+		text := func(key string) string { s, _ := m[key].(string); return s }
+		all = append(all, condition{text("type"), text("status"), text("reason"), text("message")})
+	}
+	return all
+}
+
+// conditionOf is the status of one condition; empty where there is none.
+func conditionOf(u *unstructured.Unstructured, kind string) string {
+	for _, c := range conditionList(u) {
+		if c.kind == kind {
+			return c.status
+		}
+	}
+	return ""
+}
+
+// conditionsOf are all, as evidence.
+func conditionsOf(u *unstructured.Unstructured) []string {
+	var list []string
+	for _, c := range conditionList(u) {
+		list = append(list, c.String())
+	}
+	return list
+}

@@ -1,0 +1,178 @@
+package doctor
+
+import (
+	"fmt"
+	"math/big"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
+)
+
+func dhcpChecks() []Check {
+	applies := disabled(v1alpha1.ComponentDHCP)
+	return []Check{
+		{
+			Code: "OOOI-DHCP-001", Title: "DHCP is ready", Needs: []string{"OOOI-CTL-002", "OOOI-POD-002", "OOOI-NET-003"}, Reads: in(AtInfra, infras), Applies: applies,
+			Run: func(s *Site) []Finding {
+				return s.judged(s.Infra.Status.ComponentStatus != nil && s.Infra.Status.ComponentStatus.DHCPReady, "DHCP is not ready")
+			},
+		},
+		{
+			Code: "OOOI-DHCP-002", Title: "the ranges have room", Needs: []string{"OOOI-INF-001"}, Reads: in(AtInfra, leaseObjects), Applies: applies,
+			Run: filling,
+		},
+		{
+			Code: "OOOI-DHCP-003", Title: "leases can be read, and lie in the ranges", Needs: []string{"OOOI-INF-001"}, Reads: in(AtInfra, leaseObjects), Applies: applies,
+			Run: func(s *Site) []Finding {
+				var findings []Finding
+				list, broken := s.leases()
+				findings = append(findings, broken...)
+				for _, l := range list {
+					if ranges := s.ranges(); !slices.ContainsFunc(ranges, func(r v1alpha1.AddressRange) bool { return r.Contains(l.Address) }) && l.State == "bound" {
+						findings = append(findings, warned(leaseRef(l), "widen the range, or restart the machine after deleting the Lease: it is given another address",
+							"%s is in none of the ranges: whoever has it keeps it, and nobody else gets it", l.Address).because(holder(l)))
+					}
+				}
+				return findings
+			},
+		},
+		{
+			Code: "OOOI-DHCP-004", Title: "no address is in somebody else's hands", Needs: []string{"OOOI-INF-001"}, Reads: in(AtInfra, leaseObjects), Applies: applies,
+			Run: func(s *Site) []Finding {
+				var findings []Finding
+				list, _ := s.leases()
+				for _, l := range list {
+					if l.State == "declined" {
+						findings = append(findings, warned(leaseRef(l), "find who has it: arping on the VLAN; leave it out by infraComponents.dhcp.exclude, or take it from him",
+							"a client declined %s at %s, since somebody else answers for it", l.Address, l.Since.Format("2006-01-02T15:04:05Z07:00")))
+					}
+				}
+				return findings
+			},
+		},
+		{
+			Code: "OOOI-DHCP-005", Title: "every machine on the network has its address", Needs: []string{"OOOI-DHCP-001", "OOOI-HC-001"},
+			Reads: slices.Concat(in(AtInfra, leaseObjects), in(AtControlPlane, machines)), Applies: applies,
+			Run: homeless,
+		},
+	}
+}
+
+func leaseRef(l *leases.Lease) model.Ref {
+	return model.Ref{Kind: leaseObjects.Kind, Namespace: l.Metadata.Namespace, Name: l.Metadata.Name}
+}
+
+func holder(l *leases.Lease) string {
+	return strings.TrimSpace(fmt.Sprintf("held by %s%s %s", l.VM, l.Client, l.MAC))
+}
+
+// leases are the Infra's, and what is wrong with those that cannot be read.
+func (s *Site) leases() ([]*leases.Lease, []Finding) {
+	var list []*leases.Lease
+	var broken []Finding
+	for _, o := range all[coordinationv1.Lease](s, leaseObjects, AtInfra) {
+		if _, ok := o.Labels[leases.PoolLabel]; !ok {
+			continue
+		}
+		l, err := leases.Read(o, s.facts.Taken)
+		switch {
+		case err != nil:
+			ref := model.Ref{Kind: leaseObjects.Kind, Namespace: o.Namespace, Name: o.Name}
+			broken = append(broken, failed(ref, "delete it, and the machine is given an address anew", "%v", err))
+		case l != nil && l.Infra == s.Infra.Name:
+			list = append(list, l)
+		}
+	}
+	leases.Sort(list)
+	return list, broken
+}
+
+// ranges are what DHCP gives out.
+func (s *Site) ranges() []v1alpha1.AddressRange {
+	var list []v1alpha1.AddressRange
+	for _, r := range s.Infra.Spec.InfraComponents.DHCP.EffectiveRanges() {
+		if parsed, err := v1alpha1.ParseAddressRange(string(r.Start) + "-" + string(r.End)); err == nil {
+			list = append(list, parsed)
+		}
+	}
+	return list
+}
+
+// nearlyFull is how many of a hundred addresses may be taken.
+const nearlyFull = 90
+
+// booting is how long a machine may take to ask.
+const booting = 5 * time.Minute
+
+// filling says how full the ranges are.
+func filling(s *Site) []Finding {
+	size := new(big.Int)
+	for _, r := range s.ranges() {
+		size.Add(size, sizeOf(r))
+	}
+	taken := int64(0)
+	list, _ := s.leases()
+	for _, l := range list {
+		if l.State == "bound" || l.State == "declined" {
+			taken++
+		}
+	}
+	full := new(big.Int).Mul(big.NewInt(taken), big.NewInt(100))
+	limit := new(big.Int).Mul(size, big.NewInt(nearlyFull))
+	const remedy = "widen infraComponents.dhcp.ranges, or delete machines that nobody needs; an address is free a minute after its machine is gone"
+	switch {
+	case size.Sign() == 0 || full.Cmp(limit) < 0:
+		return nil
+	case big.NewInt(taken).Cmp(size) >= 0:
+		return []Finding{failed(s.ref(), remedy, "all %d addresses are taken: new machines get none", taken)}
+	default:
+		return []Finding{warned(s.ref(), remedy, "%d of %s addresses are taken", taken, size)}
+	}
+}
+
+func sizeOf(r v1alpha1.AddressRange) *big.Int {
+	number := func(a netip.Addr) *big.Int { return new(big.Int).SetBytes(a.AsSlice()) }
+	n := new(big.Int).Sub(number(r.Last), number(r.First))
+	return n.Add(n, big.NewInt(1))
+}
+
+// homeless are running machines of the hosted cluster on the network that have no lease.
+func homeless(s *Site) []Finding {
+	if dhcp := s.Infra.Spec.InfraComponents.DHCP; dhcp != nil && dhcp.VMSelector != nil {
+		return nil // which machines it means, kubevirt knows
+	}
+	nad := s.network()
+	list, _ := s.leases()
+	var findings []Finding
+	for _, u := range s.list(machines, AtControlPlane) {
+		key := u.GetNamespace() + "/" + u.GetName()
+		phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")
+		if phase != "Running" || u.GetDeletionTimestamp() != nil || !attached(u, nad.Key()) || s.facts.Taken.Sub(u.GetCreationTimestamp().Time) < booting {
+			continue
+		}
+		if !slices.ContainsFunc(list, func(l *leases.Lease) bool { return l.VM == key }) {
+			ref := model.Ref{Kind: machines.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}
+			findings = append(findings, failed(ref, fmt.Sprintf("see whether its requests come in: kubectl -n %s logs -l %s=%s,%s=dhcp",
+				s.Infra.Namespace, v1alpha1.LabelInfra, s.Infra.Name, v1alpha1.LabelComponent), "it runs, is on %s, and has no lease", nad.Key()))
+		}
+	}
+	return findings
+}
+
+// attached reports whether a machine has an interface on a network.
+func attached(u *unstructured.Unstructured, nad string) bool {
+	networks, _, _ := unstructured.NestedSlice(u.Object, "spec", "networks")
+	return slices.ContainsFunc(networks, func(n any) bool {
+		m, _ := n.(map[string]any)
+		name, _, _ := unstructured.NestedString(m, "multus", "networkName")
+		return name == nad || u.GetNamespace()+"/"+name == nad
+	})
+}

@@ -1,0 +1,136 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
+)
+
+func dnsChecks() []Check {
+	applies := disabled(v1alpha1.ComponentDNS)
+	return []Check{
+		{
+			Code: "OOOI-DNS-001", Title: "DNS answers", Needs: []string{"OOOI-CTL-002", "OOOI-POD-002", "OOOI-NET-003"}, Reads: in(AtInfra, infras), Applies: applies,
+			Run: func(s *Site) []Finding {
+				return s.judged(s.Infra.Status.ComponentStatus != nil && s.Infra.Status.ComponentStatus.DNSReady, "DNS does not answer control")
+			},
+		},
+		{
+			Code: "OOOI-DNS-002", Title: "both views answer for the control plane", Needs: []string{"OOOI-DNS-001", "OOOI-HC-001"}, Reads: in(AtInfra, infras), Applies: applies,
+			Run: func(s *Site) []Finding {
+				served := meta.FindStatusCondition(s.Infra.Status.Conditions, v1alpha1.ConditionNamesServed)
+				if served == nil || served.Status == metav1.ConditionTrue {
+					return nil
+				}
+				return []Finding{failed(s.ref(), "'kubectl oooi resolve NAME' says how each view comes to its answer", "%s: %s", served.Reason, served.Message)}
+			},
+		},
+		{
+			Code: "OOOI-DNS-003", Title: "what DNS does not know is not asked of the cluster's DNS", Reads: in(AtClusterDNS, services), Applies: applies,
+			Run: func(s *Site) []Finding {
+				var findings []Finding
+				for _, service := range all[corev1.Service](s, services, AtClusterDNS) {
+					for _, upstream := range s.Infra.Spec.NetworkConfig.DNSServers {
+						if service.Name == "kube-dns" && slices.Contains(service.Spec.ClusterIPs, upstream) {
+							findings = append(findings, failed(s.ref(), "name the site's own DNS servers there", "spec.networkConfig.dnsServers has %s, the cluster's DNS, which forwards to ours: a name that nobody knows goes round", upstream))
+						}
+					}
+				}
+				return findings
+			},
+		},
+		{
+			Code: "OOOI-DNS-004", Title: "the cluster's DNS forwards the hosted cluster's names to ours", Needs: []string{"OOOI-HC-001"},
+			Reads: slices.Concat(in(AtInfra, services), in(Everywhere, dnsOperators), in(AtClusterDNS, configMaps)), Applies: applies,
+			Run: unforwarded,
+		},
+	}
+}
+
+// judged is what control says of a component that it does not find to work.
+func (s *Site) judged(works bool, otherwise string) []Finding {
+	if works {
+		return nil
+	}
+	f := failed(s.ref(), "'kubectl oooi status "+s.Infra.Name+"' has all that control has found", "%s", otherwise)
+	if ready := meta.FindStatusCondition(s.Infra.Status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.Status != metav1.ConditionTrue {
+		f.Message = ready.Reason + ": " + ready.Message
+	}
+	return []Finding{f}
+}
+
+// unforwarded are the domains that pods of the management cluster do not get from us.
+func unforwarded(s *Site) []Finding {
+	var addresses []string
+	for _, service := range all[corev1.Service](s, services, AtInfra) {
+		if service.Name == s.Infra.Name+"-"+v1alpha1.ComponentDNS {
+			addresses = service.Spec.ClusterIPs
+		}
+	}
+	var zones []string
+	var ref model.Ref
+	if s.served(dnsOperators) {
+		ref = model.Ref{Kind: dnsOperators.Kind, Name: "default"}
+		for _, u := range s.list(dnsOperators, Everywhere) {
+			servers, _, _ := unstructured.NestedSlice(u.Object, "spec", "servers")
+			for _, server := range servers {
+				server, _ := server.(map[string]any)
+				upstreams, _, _ := unstructured.NestedStringSlice(server, "forwardPlugin", "upstreams")
+				if slices.ContainsFunc(upstreams, func(to string) bool { return ours(to, addresses) }) {
+					names, _, _ := unstructured.NestedStringSlice(server, "zones")
+					zones = append(zones, names...)
+				}
+			}
+		}
+	} else {
+		ref = model.Ref{Kind: configMaps.Kind, Namespace: "kube-system", Name: "coredns"}
+		for _, c := range all[corev1.ConfigMap](s, configMaps, AtClusterDNS) {
+			if c.Name == ref.Name {
+				zones = append(zones, forwardedZones(c.Data["Corefile"], addresses)...)
+			}
+		}
+	}
+	var findings []Finding
+	for _, domain := range slices.Concat(s.Cluster.Domains, s.Cluster.AppsDomains) {
+		if !slices.ContainsFunc(zones, func(zone string) bool { return domain == zone || strings.HasSuffix(domain, "."+zone) }) {
+			findings = append(findings, warned(ref, "run 'kubectl oooi setup' with --cluster-dns=patch, or forward it yourself",
+				"it does not forward %s to Service %s/%s-dns: pods of the management cluster do not get our names", domain, s.Infra.Namespace, s.Infra.Name).
+				because(fmt.Sprintf("addresses of the Service: %v", addresses)))
+		}
+	}
+	return findings
+}
+
+// ours reports whether an upstream, "address" or "address:port", is one of our addresses.
+func ours(upstream string, addresses []string) bool {
+	return slices.ContainsFunc(addresses, func(a string) bool {
+		return upstream == a || upstream == a+":53" || upstream == "["+a+"]:53"
+	})
+}
+
+// forwardedZones are those of the server blocks in a Corefile that forward to us.
+func forwardedZones(corefile string, addresses []string) []string {
+	var zones, block []string
+	for line := range strings.Lines(corefile) {
+		words := strings.Fields(line)
+		switch {
+		case len(words) == 0:
+		case words[len(words)-1] == "{" && line[0] != ' ' && line[0] != '\t':
+			block = words[:len(words)-1]
+		case words[0] == "forward" && slices.ContainsFunc(words, func(w string) bool { return ours(w, addresses) }):
+			for _, zone := range block {
+				zone, _, _ = strings.Cut(strings.TrimSuffix(zone, ","), ":")
+				zones = append(zones, strings.TrimSuffix(zone, "."))
+			}
+		}
+	}
+	return zones
+}

@@ -1,0 +1,134 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
+)
+
+func hostedChecks() []Check {
+	reads := in(AtHosted, hostedClusters)
+	return []Check{
+		{
+			Code: "OOOI-HC-001", Title: "the Infra's hosted cluster is there",
+			Run: func(s *Site) []Finding {
+				const remedy = "name it in spec.hostedClusterRef of the Infra; 'kubectl get hostedclusters -A' lists them. Before it is made, only names that are typed into the Infra are served"
+				switch {
+				case !s.served(hostedClusters):
+					return []Finding{failed(s.ref(), "run this against the management cluster, or install HyperShift there", "the cluster has no HostedClusters")}
+				case s.hosted() == nil:
+					return []Finding{failed(s.ref(), remedy, "the Infra serves no hosted cluster").because(s.problems(model.ReasonHostedClusterNotFound, model.ReasonHostedClusterAmbiguous)...)}
+				}
+				return nil
+			},
+		},
+		{
+			Code: "OOOI-HC-002", Title: "the hosted control plane is well", Needs: []string{"OOOI-HC-001"}, Reads: reads,
+			Run: func(s *Site) []Finding {
+				var findings []Finding
+				for _, u := range s.list(hostedClusters, AtHosted) {
+					if u.GetName() == s.hosted().Name {
+						findings = unwell(*s.hosted(), u)
+					}
+				}
+				return findings
+			},
+		},
+		{
+			Code: "OOOI-HC-003", Title: "nodes on the VLAN can dial what the hosted cluster publishes", Needs: []string{"OOOI-HC-001"}, Reads: reads,
+			Run: func(s *Site) []Finding {
+				var findings []Finding
+				for _, u := range s.list(hostedClusters, AtHosted) {
+					hc, ok := objects.Decode[objects.HostedCluster](u).(*objects.HostedCluster)
+					if !ok || hc.Name != s.hosted().Name {
+						continue
+					}
+					for _, service := range hc.Spec.Services {
+						if why := setup.Unreachable(service); why != "" {
+							findings = append(findings, failed(*s.hosted(), "publish it under a name, see docs/proxy.md, What HyperShift must be told", "spec.services, %s: %s", service.Service, why))
+						}
+					}
+				}
+				return findings
+			},
+		},
+		{
+			Code: "OOOI-HC-004", Title: "the NodePools' machines are on the Infra's network", Needs: []string{"OOOI-HC-001"}, Reads: in(AtHosted, nodePools),
+			Run: elsewhere,
+		},
+	}
+}
+
+// expected are conditions of a HostedCluster, with the status that they should have and whether
+// nodes can do without.
+var expected = []struct {
+	kind, status string
+	severity     Severity
+}{
+	{"EtcdAvailable", "True", Fail},
+	{"KubeAPIServerAvailable", "True", Fail},
+	{"InfrastructureReady", "True", Fail},
+	{"IgnitionEndpointAvailable", "True", Fail},
+	{"Available", "True", Fail},
+	{"ValidConfiguration", "True", Warn},
+	{"ValidHostedControlPlaneConfiguration", "True", Warn},
+	{"ReconciliationActive", "True", Warn},
+	{"ReconciliationSucceeded", "True", Warn},
+	{"Degraded", "False", Warn},
+}
+
+func unwell(ref model.Ref, u *unstructured.Unstructured) []Finding {
+	var findings []Finding
+	for _, e := range expected {
+		for _, c := range conditionList(u) {
+			if c.kind == e.kind && c.status != e.status {
+				f := warned(ref, fmt.Sprintf("see HyperShift: kubectl -n %s describe hostedcluster %s", ref.Namespace, ref.Name), "%s", c)
+				f.Severity = e.severity
+				findings = append(findings, f)
+			}
+		}
+	}
+	return findings
+}
+
+// elsewhere are the NodePools of which no machine is on the network.
+func elsewhere(s *Site) []Finding {
+	nad := s.Infra.Spec.NetworkConfig.NetworkAttachment(s.Infra.Namespace).String()
+	var findings []Finding
+	for _, u := range s.list(nodePools, AtHosted) {
+		if cluster, _, _ := unstructured.NestedString(u.Object, "spec", "clusterName"); cluster != s.hosted().Name {
+			continue
+		}
+		ref := model.Ref{Kind: nodePools.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}
+		var names []string
+		networks, _, _ := unstructured.NestedSlice(u.Object, "spec", "platform", "kubevirt", "additionalNetworks")
+		for _, n := range networks {
+			if n, ok := n.(map[string]any); ok {
+				name, _ := n["name"].(string)
+				names = append(names, name)
+			}
+		}
+		if !slices.Contains(names, nad) {
+			findings = append(findings, failed(ref, "name it in spec.platform.kubevirt.additionalNetworks, and let the NodePool roll", "its machines are not on %s", nad).
+				because("additionalNetworks: "+strings.Join(names, ", ")))
+		}
+	}
+	return findings
+}
+
+// problems are those of the model with the Infra, for some reasons.
+func (s *Site) problems(reasons ...model.Reason) []string {
+	var list []string
+	for _, p := range s.Snapshot.Problems {
+		if p.Object == s.ref() && slices.Contains(reasons, p.Reason) {
+			list = append(list, string(p.Reason)+": "+p.Message)
+		}
+	}
+	return list
+}

@@ -1,0 +1,114 @@
+package doctor
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
+)
+
+func networkChecks() []Check {
+	return []Check{
+		{
+			Code: "OOOI-NET-001", Title: "the machines' network is there", Reads: in(AtNetwork, attachments),
+			Run: func(s *Site) []Finding {
+				ref := s.network()
+				switch {
+				case !s.served(attachments):
+					return []Finding{failed(ref, "install Multus, which puts pods on a VLAN", "the cluster has no NetworkAttachmentDefinitions")}
+				case s.attachment() == nil:
+					return []Finding{failed(ref, "make it, or name another in spec.networkConfig.networkAttachmentDefinition of the Infra, as namespace/name", "it does not exist")}
+				}
+				return nil
+			},
+		},
+		{
+			Code: "OOOI-NET-002", Title: "the machines' network gives no addresses itself", Needs: []string{"OOOI-NET-001"}, Reads: in(AtNetwork, attachments),
+			Run: func(s *Site) []Finding {
+				config, _, _ := unstructured.NestedString(s.attachment().Object, "spec", "config")
+				field, err := render.IPAM(config)
+				switch {
+				case err != nil:
+					return []Finding{failed(s.network(), "correct spec.config", "%v", err)}
+				case field != "":
+					return []Finding{failed(s.network(), "take it out, and restart the machines", "spec.config gives addresses, by %s: KubeVirt hands them to machines by a DHCP server of its own, before ours is asked", field)}
+				}
+				return nil
+			},
+		},
+	}
+}
+
+func addressChecks() []Check {
+	return []Check{{
+		Code: "OOOI-NET-003", Title: "our pods have their addresses on the VLAN", Needs: []string{"OOOI-NET-001", "OOOI-POD-002"}, Reads: in(AtInfra, pods),
+		Run: unaddressed,
+	}}
+}
+
+func (s *Site) network() model.Ref {
+	nad := s.Infra.Spec.NetworkConfig.NetworkAttachment(s.Infra.Namespace)
+	return model.Ref{Kind: attachments.Kind, Namespace: nad.Namespace, Name: nad.Name}
+}
+
+// attachment is the machines' network; nil where it is not there.
+func (s *Site) attachment() *unstructured.Unstructured {
+	list := s.list(attachments, AtNetwork)
+	if at := slices.IndexFunc(list, func(u *unstructured.Unstructured) bool { return u.GetName() == s.network().Name }); at >= 0 {
+		return list[at]
+	}
+	return nil
+}
+
+// unaddressed are the pods that have not got what Multus was asked for.
+func unaddressed(s *Site) []Finding {
+	var findings []Finding
+	for _, component := range s.components() {
+		wanted := component.addresses
+		for _, p := range s.pods(component.name) {
+			has, err := addressesOf(p)
+			ref := podRef(p)
+			switch {
+			case err != nil:
+				findings = append(findings, failed(ref, "see Multus' log on node "+p.Spec.NodeName, "%v", err))
+			case !slices.ContainsFunc(has, func(a netip.Addr) bool { return slices.Contains(wanted, a) }):
+				findings = append(findings, failed(ref, "see Multus' log on node "+p.Spec.NodeName+", and that the nodes have the CNI plugins static and sbr", "it has not the address that it should have on the VLAN").
+					because(fmt.Sprintf("wanted one of %v, got %v", wanted, has)))
+			}
+		}
+	}
+	return findings
+}
+
+// addressesOf are those that Multus says it has given a pod, beside the pod network's.
+func addressesOf(p *corev1.Pod) ([]netip.Addr, error) {
+	const annotation = "k8s.v1.cni.cncf.io/network-status"
+	text, ok := p.Annotations[annotation]
+	if !ok {
+		return nil, fmt.Errorf("no annotation %s, in which Multus says what it gave the pod", annotation)
+	}
+	var networks []struct {
+		Default bool     `json:"default"`
+		IPs     []string `json:"ips"`
+	}
+	if err := json.Unmarshal([]byte(text), &networks); err != nil {
+		return nil, fmt.Errorf("annotation %s: %w", annotation, err)
+	}
+	var list []netip.Addr
+	for _, n := range networks {
+		for _, ip := range n.IPs {
+			if a, err := v1alpha1.ParseAddress(strings.TrimSpace(ip)); err == nil && !n.Default {
+				list = append(list, a)
+			}
+		}
+	}
+	return list, nil
+}

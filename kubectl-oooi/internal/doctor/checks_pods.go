@@ -1,0 +1,176 @@
+package doctor
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
+	"github.com/densityops/oooi/kubectl-oooi/internal/status"
+)
+
+// component is one that the Infra asks for.
+type component struct {
+	name      string
+	addresses []netip.Addr
+}
+
+// components are those that are enabled.
+func (s *Site) components() []component {
+	spec := &s.Infra.Spec.InfraComponents
+	var list []component
+	add := func(enabled bool, name string, instances []v1alpha1.Instance) {
+		if !enabled {
+			return
+		}
+		c := component{name: name}
+		for _, i := range instances {
+			for _, text := range append([]v1alpha1.IP{i.IP}, i.AdditionalIPs...) {
+				if a, err := v1alpha1.ParseAddress(string(text)); err == nil {
+					c.addresses = append(c.addresses, a)
+				}
+			}
+		}
+		list = append(list, c)
+	}
+	add(spec.DHCP.IsEnabled(), v1alpha1.ComponentDHCP, spec.DHCP.EffectiveInstances())
+	add(spec.DNS.IsEnabled(), v1alpha1.ComponentDNS, spec.DNS.EffectiveInstances())
+	add(spec.Proxy.IsEnabled(), v1alpha1.ComponentProxy, spec.Proxy.EffectiveInstances())
+	return list
+}
+
+// pods are those of a component.
+func (s *Site) pods(component string) []*corev1.Pod {
+	return slices.DeleteFunc(all[corev1.Pod](s, pods, AtInfra), func(p *corev1.Pod) bool {
+		return p.Labels[v1alpha1.LabelInfra] != s.Infra.Name || p.Labels[v1alpha1.LabelComponent] != component
+	})
+}
+
+func podRef(p *corev1.Pod) model.Ref {
+	return model.Ref{Kind: "Pod", Namespace: p.Namespace, Name: p.Name}
+}
+
+// disabled says that a component is; empty where it is not.
+func disabled(name string) func(*Site) string {
+	return func(s *Site) string {
+		if slices.ContainsFunc(s.components(), func(c component) bool { return c.name == name }) {
+			return ""
+		}
+		return name + " is disabled in the Infra"
+	}
+}
+
+func podChecks() []Check {
+	return []Check{
+		{
+			Code: "OOOI-CTL-001", Title: "control runs", Needs: []string{"OOOI-API-001"}, Reads: in(AtSystem, deployments, pods),
+			Run: controlDown,
+		},
+		{
+			Code: "OOOI-CTL-002", Title: "control has judged the Infra as it is now", Needs: []string{"OOOI-CTL-001"}, Reads: in(AtInfra, infras),
+			Run: func(s *Site) []Finding {
+				if s.Infra.Status.ObservedGeneration == s.Infra.Generation {
+					return nil
+				}
+				return []Finding{failed(s.ref(), "see control's log: kubectl -n "+render.SystemNamespace+" logs deployment/"+render.ControlName,
+					"its status is about generation %d, and it is at %d", s.Infra.Status.ObservedGeneration, s.Infra.Generation)}
+			},
+		},
+		{
+			Code: "OOOI-POD-001", Title: "each part of the Infra has its workload", Needs: []string{"OOOI-INF-001"}, Reads: in(AtInfra, statefulSets),
+			Run: func(s *Site) []Finding {
+				sets := all[appsv1.StatefulSet](s, statefulSets, AtInfra)
+				var findings []Finding
+				for _, c := range s.components() {
+					mine := func(set *appsv1.StatefulSet) bool {
+						return set.Labels[v1alpha1.LabelInfra] == s.Infra.Name && set.Labels[v1alpha1.LabelComponent] == c.name
+					}
+					if !slices.ContainsFunc(sets, mine) {
+						findings = append(findings, failed(s.ref(), "run 'kubectl oooi setup' with the Infra's file", "%s is enabled, and there is no StatefulSet of it", c.name))
+					}
+				}
+				return findings
+			},
+		},
+		{
+			Code: "OOOI-POD-002", Title: "our pods are ready", Needs: []string{"OOOI-NET-001", "OOOI-POD-001"}, Reads: in(AtInfra, pods),
+			Run: func(s *Site) []Finding {
+				var findings []Finding
+				for _, c := range s.components() {
+					list := s.pods(c.name)
+					if len(list) == 0 {
+						findings = append(findings, failed(s.ref(), fmt.Sprintf("see why: kubectl -n %s describe statefulset -l %s=%s", s.Infra.Namespace, v1alpha1.LabelInfra, s.Infra.Name), "%s has no pod", c.name))
+					}
+					for _, p := range list {
+						if why := status.Unready(p); why != "" {
+							findings = append(findings, failed(podRef(p), fmt.Sprintf("see its events and log: kubectl -n %s describe pod %s", p.Namespace, p.Name), "%s", why))
+						}
+					}
+				}
+				return findings
+			},
+		},
+		{
+			Code: "OOOI-POD-003", Title: "our pods stay up", Needs: []string{"OOOI-POD-001"}, Reads: in(AtInfra, pods),
+			Run: func(s *Site) []Finding {
+				var findings []Finding
+				for _, c := range s.components() {
+					for _, p := range s.pods(c.name) {
+						findings = append(findings, restarts(p, s.facts.Taken)...)
+					}
+				}
+				return findings
+			},
+		},
+	}
+}
+
+func controlDown(s *Site) []Finding {
+	for _, d := range all[appsv1.Deployment](s, deployments, AtSystem) {
+		if d.Name != render.ControlName {
+			continue
+		}
+		if d.Status.AvailableReplicas > 0 {
+			return nil
+		}
+		ref := model.Ref{Kind: deployments.Kind, Namespace: d.Namespace, Name: d.Name}
+		f := failed(ref, fmt.Sprintf("see its pods: kubectl -n %s describe pods", d.Namespace), "no replica of it is available: statuses are old, and the applications' address is not looked after")
+		for _, p := range all[corev1.Pod](s, pods, AtSystem) {
+			if why := status.Unready(p); why != "" {
+				f = f.because(p.Name + ": " + why)
+			}
+		}
+		return []Finding{f}
+	}
+	return []Finding{failed(model.Ref{Kind: deployments.Kind, Namespace: render.SystemNamespace, Name: render.ControlName}, "run 'kubectl oooi setup' again, which applies it", "it does not exist")}
+}
+
+// restless is how recent a restart has to be to be worth a word, often how many there have to be.
+const (
+	restless = time.Hour
+	often    = 3
+)
+
+// restarts are containers that ended lately, and often.
+func restarts(p *corev1.Pod, now time.Time) []Finding {
+	var findings []Finding
+	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		last := c.LastTerminationState.Terminated
+		if last == nil || c.RestartCount < often || now.Sub(last.FinishedAt.Time) > restless {
+			continue
+		}
+		remedy := fmt.Sprintf("see what it said: kubectl -n %s logs %s -c %s --previous", p.Namespace, p.Name, c.Name)
+		if last.Reason == "OOMKilled" {
+			remedy = "give it more memory: resources of its component in the Infra"
+		}
+		findings = append(findings, warned(podRef(p), remedy, "container %s has ended %d times, the last time at %s: %s, code %d",
+			c.Name, c.RestartCount, last.FinishedAt.UTC().Format(time.RFC3339), last.Reason, last.ExitCode))
+	}
+	return findings
+}

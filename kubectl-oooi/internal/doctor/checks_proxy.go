@@ -1,0 +1,163 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/objects"
+)
+
+func proxyChecks() []Check {
+	applies := disabled(v1alpha1.ComponentProxy)
+	backends := slices.Concat(in(AtInfra, proxyServers), in(AtControlPlane, services, endpointSlices))
+	return []Check{
+		{
+			Code: "OOOI-PRX-001", Title: "the Infra has its ProxyServer", Needs: []string{"OOOI-INF-001"}, Reads: in(AtInfra, proxyServers), Applies: applies,
+			Run: func(s *Site) []Finding {
+				if len(s.proxies()) > 0 {
+					return nil
+				}
+				return []Finding{failed(s.ref(), "run 'kubectl oooi setup' with the Infra's file", "no ProxyServer names it in spec.infraRef")}
+			},
+		},
+		{
+			Code: "OOOI-PRX-002", Title: "each route leads to a Service with endpoints", Needs: []string{"OOOI-PRX-001", "OOOI-HC-002"}, Reads: backends, Applies: applies,
+			Run: unserved,
+		},
+		{
+			Code: "OOOI-PRX-003", Title: "Envoy has accepted its configuration", Needs: []string{"OOOI-PRX-001", "OOOI-POD-002"}, Reads: in(AtInfra, proxyServers), Applies: applies,
+			Run: func(s *Site) []Finding {
+				var findings []Finding
+				for _, p := range s.proxies() {
+					for _, r := range p.Status.Replicas {
+						if r.NACK != "" {
+							findings = append(findings, failed(proxyRef(p), "it names the object at fault; correct that, and Envoy has the rest of its routes meanwhile", "Envoy of %s refuses: %s", r.Pod, r.NACK))
+						}
+					}
+				}
+				return findings
+			},
+		},
+		{
+			Code: "OOOI-PRX-004", Title: "every replica of the proxy is up to date", Needs: []string{"OOOI-PRX-003"}, Reads: in(AtInfra, proxyServers, pods), Applies: applies,
+			Run: behind,
+		},
+		{
+			Code: "OOOI-PRX-005", Title: "the control plane's NetworkPolicies admit the proxy", Needs: []string{"OOOI-HC-001", "OOOI-PRX-001"},
+			Reads: in(AtControlPlane, networkPolicies), Applies: applies,
+			Run: shutOut,
+		},
+		{
+			Code: "OOOI-PRX-006", Title: "connections get through each of the proxy's ports", Needs: []string{"OOOI-PRX-002", "OOOI-PRX-004", "OOOI-PRX-005"}, Reads: in(AtInfra, proxyServers), Applies: applies,
+			Run: func(s *Site) []Finding {
+				var findings []Finding
+				for _, p := range s.proxies() {
+					for _, r := range p.Status.Replicas {
+						for _, l := range r.Listeners {
+							if !l.Ready {
+								findings = append(findings, failed(proxyRef(p), "'kubectl oooi routes "+p.Name+" -o wide' says where the port leads", "port %d of %s: %s", l.Port, r.Pod, l.Reason))
+							}
+						}
+					}
+				}
+				return findings
+			},
+		},
+	}
+}
+
+// proxies are the ProxyServers that take their routes from the Infra.
+func (s *Site) proxies() []*v1alpha1.ProxyServer {
+	return slices.DeleteFunc(all[v1alpha1.ProxyServer](s, proxyServers, AtInfra), func(p *v1alpha1.ProxyServer) bool {
+		return p.Spec.InfraRef == nil || p.Spec.InfraRef.Name != s.Infra.Name
+	})
+}
+
+func proxyRef(p *v1alpha1.ProxyServer) model.Ref {
+	return model.Ref{Kind: proxyServers.Kind, Namespace: p.Namespace, Name: p.Name}
+}
+
+// unserved are the upstreams in the control plane's namespace that nothing answers for.
+func unserved(s *Site) []Finding {
+	ready := map[string]int{}
+	for _, u := range s.list(endpointSlices, AtControlPlane) {
+		slice, ok := objects.Decode[objects.EndpointSlice](u).(*objects.EndpointSlice)
+		if !ok {
+			continue
+		}
+		for _, e := range slice.Endpoints {
+			if e.Conditions.Ready == nil || *e.Conditions.Ready {
+				ready[slice.Service()] += len(e.Addresses)
+			}
+		}
+	}
+	var findings []Finding
+	for _, p := range s.Snapshot.ProxyServers {
+		if p.Infra == nil || *p.Infra != s.ref() {
+			continue
+		}
+		for _, u := range p.Upstreams {
+			namespace, _, _ := strings.Cut(u.Service, "/")
+			ref := model.Ref{Kind: "Service", Namespace: namespace, Name: strings.TrimPrefix(u.Service, namespace+"/")}
+			switch {
+			case u.Missing != "":
+				f := failed(u.Owner, "'kubectl oooi routes "+p.Name+" -o wide' has the names that lead there; correct the backend, or wait for the control plane", "%s", u.Missing)
+				if u.Backend != "" {
+					f.Evidence = append(f.Evidence, "backend "+u.Backend)
+				}
+				findings = append(findings, f)
+			case u.Service != "" && slices.Contains(s.namespaces[AtControlPlane], namespace) && ready[u.Service] == 0:
+				findings = append(findings, failed(ref, fmt.Sprintf("see its pods: kubectl -n %s get endpointslices,pods", namespace), "no endpoint of it is ready: the names that lead there are refused"))
+			}
+		}
+	}
+	return findings
+}
+
+// behind are replicas that have not reported, or not about the present.
+func behind(s *Site) []Finding {
+	var findings []Finding
+	for _, p := range s.proxies() {
+		for _, pod := range s.pods(v1alpha1.ComponentProxy) {
+			if pod.Labels[v1alpha1.LabelProxyServer] != p.Name {
+				continue
+			}
+			remedy := fmt.Sprintf("see xdsd's log: kubectl -n %s logs %s -c xdsd", pod.Namespace, pod.Name)
+			at := slices.IndexFunc(p.Status.Replicas, func(r v1alpha1.ReplicaStatus) bool { return r.Pod == pod.Name })
+			switch {
+			case at < 0:
+				findings = append(findings, failed(podRef(pod), remedy, "xdsd in it has not reported to ProxyServer %s", p.Name))
+			case p.Status.Replicas[at].ObservedGeneration != p.Generation:
+				findings = append(findings, failed(podRef(pod), remedy, "it has seen generation %d of ProxyServer %s, which is at %d", p.Status.Replicas[at].ObservedGeneration, p.Name, p.Generation))
+			case p.Status.Replicas[at].Version != p.Status.Replicas[at].Acknowledged:
+				findings = append(findings, failed(podRef(pod), remedy, "Envoy was sent version %s, and has acknowledged %q", p.Status.Replicas[at].Version, p.Status.Replicas[at].Acknowledged))
+			}
+		}
+	}
+	return findings
+}
+
+// shutOut reports whether policies select the API server's pods and none admits our proxy. By the
+// rules alone: whether the network enforces them is not known.
+func shutOut(s *Site) []Finding {
+	apiServer := labels.Set{"app": "kube-apiserver", "hypershift.openshift.io/control-plane-component": "kube-apiserver"}
+	selecting, admitting := "", false
+	for _, p := range all[networkingv1.NetworkPolicy](s, networkPolicies, AtControlPlane) {
+		ingress := len(p.Spec.PolicyTypes) == 0 || slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeIngress)
+		if ingress && matches(&p.Spec.PodSelector, apiServer) {
+			selecting = p.Name
+			admitting = admitting || slices.ContainsFunc(p.Spec.Ingress, func(r networkingv1.NetworkPolicyIngressRule) bool { return s.admits(r) })
+		}
+	}
+	if selecting == "" || admitting {
+		return nil
+	}
+	ref := model.Ref{Kind: networkPolicies.Kind, Namespace: strings.Join(s.namespaces[AtControlPlane], ""), Name: selecting}
+	return []Finding{failed(ref, "run 'kubectl oooi setup' with the Infra's file, which adds a policy that admits it", "it isolates the API server, and no policy admits the proxy of %s", s.key())}
+}

@@ -1,0 +1,182 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+)
+
+// Collector reads facts from a cluster.
+type Collector struct {
+	Client client.Client
+	// Checks are those to read for.
+	Checks []Check
+	// Now is when.
+	Now time.Time
+}
+
+// atOnce is how many lists are asked for at a time, and patience for how long one may take.
+const (
+	atOnce   = 8
+	patience = 20 * time.Second
+)
+
+// Collect reads what the checks of the Infras of a namespace need, of all with "", or of the one
+// that is named. What cannot be read is a fact as well; an error says that there is no Infra to
+// be found at all.
+func (c *Collector) Collect(ctx context.Context, namespace, name string) (*Facts, []string, error) {
+	g := &gathering{client: c.Client, facts: NewFacts(c.Now)}
+	r := &read.Reader{Client: c.Client}
+	var names []string
+	if name != "" {
+		if _, err := r.Infra(ctx, namespace, name); err != nil {
+			return nil, nil, err //nolint:wrapcheck // it is ours
+		}
+		names = append(names, namespace+"/"+name)
+	} else {
+		list, err := r.Infras(ctx, namespace)
+		if err != nil {
+			return nil, nil, err //nolint:wrapcheck // it is ours
+		}
+		for _, i := range list {
+			names = append(names, i.Namespace+"/"+i.Name)
+		}
+	}
+	// Other Infras may be on the same VLAN. Who may not see them sees his own.
+	if err := g.gather(ctx, place{infras, ""}); err != nil {
+		return nil, nil, err
+	}
+	if g.facts.why(infras, "") != "" {
+		if err := g.gather(ctx, place{infras, namespace}); err != nil {
+			return nil, nil, err
+		}
+	}
+	if err := g.gather(ctx, g.hostedPlaces()...); err != nil {
+		return nil, nil, err
+	}
+	var places []place
+	for _, infra := range names {
+		if s := NewSite(g.facts, infra); s != nil {
+			for _, check := range c.Checks {
+				for _, r := range check.Reads {
+					for _, namespace := range s.namespaces[r.Where] {
+						places = append(places, place{r.Kind, namespace})
+					}
+				}
+			}
+		}
+	}
+	return g.facts, names, g.gather(ctx, places...)
+}
+
+// gathering fills facts.
+type gathering struct {
+	client client.Client
+	facts  *Facts
+	done   map[place]bool
+	lock   sync.Mutex
+}
+
+// hostedPlaces are where the HostedClusters of Infras may be.
+func (g *gathering) hostedPlaces() []place {
+	places := []place{{hostedClusters, ""}}
+	for _, u := range g.facts.list(infras, "") {
+		for _, field := range [][]string{{"spec", "hostedClusterRef", "namespace"}, {"spec", "appsIngress", "hostedClusterRef", "namespace"}} {
+			if namespace, _, _ := unstructured.NestedString(u.Object, field...); namespace != "" {
+				places = append(places, place{hostedClusters, namespace})
+			}
+		}
+	}
+	return places
+}
+
+// gather reads places that were not read before, several at once. It fails only when the context
+// ends.
+func (g *gathering) gather(ctx context.Context, places ...place) error {
+	if g.done == nil {
+		g.done = map[place]bool{}
+	}
+	var open []place
+	for _, p := range places {
+		if !g.done[p] && (!g.done[place{p.kind, ""}] || g.facts.why(p.kind, "") != "") {
+			g.done[p] = true
+			open = append(open, p)
+		}
+	}
+	group, each := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
+	for _, p := range open {
+		group.Go(func() error {
+			g.one(each, p)
+			return ctx.Err()
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return fmt.Errorf("reading the cluster: %w", err)
+	}
+	return nil
+}
+
+// one reads one place.
+func (g *gathering) one(ctx context.Context, p place) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var list []*unstructured.Unstructured
+	take := func(u *unstructured.Unstructured) { list = append(list, u) }
+	var err error
+	switch p.kind {
+	case crds: // others' are large, and nobody's business
+		err = g.named(ctx, p, take, "infras."+v1alpha1.GroupName, "proxyservers."+v1alpha1.GroupName)
+	case configMaps: // which may hold anything
+		if err = g.named(ctx, p, take, "coredns"); err == nil {
+			err = g.list(ctx, p, take, client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy})
+		}
+	default:
+		err = g.list(ctx, p, take)
+	}
+	g.lock.Lock()
+	defer g.lock.Unlock()
+	for _, u := range list {
+		g.facts.add(u)
+	}
+	switch {
+	case errors.Is(err, read.ErrNotServed):
+		g.facts.unserved[p.kind] = true
+	case err != nil:
+		g.facts.unread[p] = err.Error()
+	}
+}
+
+func (g *gathering) list(ctx context.Context, p place, take func(*unstructured.Unstructured), more ...client.ListOption) error {
+	r := &read.Reader{Client: g.client}
+	return r.In(ctx, p.kind, p.namespace, take, more...) //nolint:wrapcheck // it is ours
+}
+
+// named reads single objects, those that there are.
+func (g *gathering) named(ctx context.Context, p place, take func(*unstructured.Unstructured), names ...string) error {
+	for _, name := range names {
+		u := &unstructured.Unstructured{}
+		u.SetGroupVersionKind(p.kind)
+		err := g.client.Get(ctx, client.ObjectKey{Namespace: p.namespace, Name: name}, u)
+		switch {
+		case err == nil:
+			take(u)
+		case meta.IsNoMatchError(err):
+			return read.ErrNotServed
+		case !apierrors.IsNotFound(err):
+			return fmt.Errorf("reading %s %s: %w", p.kind.Kind, name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,67 @@
+package doctor
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// Facts are what was read, at one time. They are not changed once they are complete, and may be
+// read by any number of goroutines.
+type Facts struct {
+	Taken   time.Time
+	objects map[Kind][]*unstructured.Unstructured
+	// unread says why a kind was not read in a namespace, "" for all.
+	unread map[place]string
+	// unserved are kinds that the API server does not know.
+	unserved map[Kind]bool
+}
+
+type place struct {
+	kind      Kind
+	namespace string
+}
+
+// NewFacts are none yet.
+func NewFacts(taken time.Time) *Facts {
+	return &Facts{Taken: taken, objects: map[Kind][]*unstructured.Unstructured{}, unread: map[place]string{}, unserved: map[Kind]bool{}}
+}
+
+// add adds an object, without what says nothing about it.
+func (f *Facts) add(u *unstructured.Unstructured) {
+	u.SetManagedFields(nil)
+	if annotations := u.GetAnnotations(); annotations != nil {
+		delete(annotations, "kubectl.kubernetes.io/last-applied-configuration")
+		u.SetAnnotations(annotations)
+	}
+	kind := u.GroupVersionKind()
+	at, found := slices.BinarySearchFunc(f.objects[kind], u, compare)
+	if !found {
+		f.objects[kind] = slices.Insert(f.objects[kind], at, u)
+	}
+}
+
+func compare(a, b *unstructured.Unstructured) int {
+	return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
+}
+
+// list are the objects of a kind in a namespace, in all with "", by name.
+func (f *Facts) list(kind Kind, namespace string) []*unstructured.Unstructured {
+	if namespace == "" {
+		return f.objects[kind]
+	}
+	var list []*unstructured.Unstructured
+	for _, u := range f.objects[kind] {
+		if u.GetNamespace() == namespace {
+			list = append(list, u)
+		}
+	}
+	return list
+}
+
+// why says why objects of a kind in a namespace are not known; empty where they are.
+func (f *Facts) why(kind Kind, namespace string) string {
+	return f.unread[place{kind, namespace}]
+}

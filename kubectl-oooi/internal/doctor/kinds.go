@@ -1,0 +1,69 @@
+package doctor
+
+import (
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+// Kind names a kind of objects.
+type Kind = schema.GroupVersionKind
+
+// Kinds that checks read. Secrets are not among them.
+var (
+	infras       = v1alpha1.SchemeGroupVersion.WithKind("Infra")
+	proxyServers = v1alpha1.SchemeGroupVersion.WithKind("ProxyServer")
+	crds         = Kind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
+
+	hostedClusters = Kind{Group: "hypershift.openshift.io", Version: "v1beta1", Kind: "HostedCluster"}
+	nodePools      = Kind{Group: "hypershift.openshift.io", Version: "v1beta1", Kind: "NodePool"}
+	routes         = Kind{Group: "route.openshift.io", Version: "v1", Kind: "Route"}
+	machines       = Kind{Group: "kubevirt.io", Version: "v1", Kind: "VirtualMachineInstance"}
+	attachments    = Kind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"}
+	dnsOperators   = Kind{Group: "operator.openshift.io", Version: "v1", Kind: "DNS"}
+
+	pods            = Kind{Version: "v1", Kind: "Pod"}
+	services        = Kind{Version: "v1", Kind: "Service"}
+	configMaps      = Kind{Version: "v1", Kind: "ConfigMap"}
+	endpointSlices  = Kind{Group: "discovery.k8s.io", Version: "v1", Kind: "EndpointSlice"}
+	statefulSets    = Kind{Group: "apps", Version: "v1", Kind: "StatefulSet"}
+	deployments     = Kind{Group: "apps", Version: "v1", Kind: "Deployment"}
+	networkPolicies = Kind{Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy"}
+	leaseObjects    = Kind{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"}
+)
+
+// Where says in which namespaces a kind is read.
+type Where string
+
+// Places.
+const (
+	// Everywhere is all namespaces, or no namespace.
+	Everywhere Where = "everywhere"
+	// AtInfra is the namespace of the Infra.
+	AtInfra Where = "the Infra's namespace"
+	// AtNetwork is that of the machines' NetworkAttachmentDefinition.
+	AtNetwork Where = "the network's namespace"
+	// AtHosted is that of the HostedCluster.
+	AtHosted Where = "the HostedCluster's namespace"
+	// AtControlPlane is that of the hosted control plane, and that of its machines.
+	AtControlPlane Where = "the control plane's namespace"
+	// AtSystem is that of control.
+	AtSystem Where = "oooi-system"
+	// AtClusterDNS is where CoreDNS has its Corefile on plain Kubernetes.
+	AtClusterDNS Where = "kube-system"
+)
+
+// Read is a kind of objects in a place.
+type Read struct {
+	Kind  Kind
+	Where Where
+}
+
+// in pairs kinds with a place.
+func in(where Where, kinds ...Kind) []Read {
+	var list []Read
+	for _, kind := range kinds {
+		list = append(list, Read{kind, where})
+	}
+	return list
+}

@@ -1,0 +1,114 @@
+package doctor
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/densityops/oooi/internal/model"
+)
+
+// siteOf is a site with one Infra, and the objects.
+func siteOf(t *testing.T, objects ...string) (*Facts, *Site) {
+	t.Helper()
+	facts := NewFacts(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	infra := `
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: Infra
+metadata: {name: demo, namespace: clusters}
+spec: {networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachmentDefinition: vlan}}
+`
+	for _, text := range append([]string{infra}, objects...) {
+		u := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
+			t.Fatal(err)
+		}
+		facts.add(u)
+	}
+	return facts, NewSite(facts, "clusters/demo")
+}
+
+func TestTheRootIsTold(t *testing.T) {
+	ref := model.Ref{Kind: "Infra", Namespace: "clusters", Name: "demo"}
+	passes := func(*Site) []Finding { return nil }
+	checks := []Check{
+		{Code: "A", Run: passes},
+		{Code: "B", Needs: []string{"A"}, Run: func(*Site) []Finding { return []Finding{warned(ref, "r", "w"), failed(ref, "r", "f")} }},
+		{Code: "C", Needs: []string{"A", "B"}, Run: passes},
+		{Code: "D", Needs: []string{"C"}, Run: passes},
+		{Code: "E", Needs: []string{"A"}, Run: func(*Site) []Finding { return []Finding{warned(ref, "r", "w")} }},
+		{Code: "F", Needs: []string{"E"}, Run: passes},
+		{Code: "G", Applies: func(*Site) string { return "it is disabled" }, Run: passes},
+		{Code: "H", Needs: []string{"G"}, Run: passes},
+		{Code: "I", Reads: in(AtInfra, pods), Run: passes},
+		{Code: "J", Needs: []string{"I"}, Run: passes},
+		{Code: "K", Run: func(*Site) []Finding { panic("oh") }},
+		{Code: "L", Run: func(s *Site) []Finding { s.list(pods, AtInfra); return nil }},
+	}
+	facts, site := siteOf(t)
+	facts.unread[place{pods, "clusters"}] = "listing Pods in namespace clusters: forbidden"
+	d := Diagnose(site, checks, func(code string) bool { return code != "A" })
+	var got []string
+	for _, r := range d.Results {
+		got = append(got, strings.TrimSpace(strings.Join([]string{r.Code, string(r.Status), r.BlockedBy, r.Reason}, " ")))
+	}
+	want := []string{
+		"B fail", "C skip B blocked by B", "D skip B blocked by B", "E warn", "F pass", "G skip  it is disabled", "H skip  it is disabled",
+		"I skip  listing Pods in namespace clusters: forbidden", "J skip  listing Pods in namespace clusters: forbidden",
+		"K error  the check itself is at fault, please report it: oh",
+		"L error  the check reads Pod in the Infra's namespace, and does not say so",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if d.Summary[Failed] != 1 || d.Summary[Skipped] != 6 || !d.Results[7].Inconclusive || !d.Results[8].Inconclusive || d.Results[5].Inconclusive {
+		t.Errorf("%v", d.Summary)
+	}
+}
+
+func TestForwardedZones(t *testing.T) {
+	corefile := `
+.:53 {
+    kubernetes cluster.local
+    forward . /etc/resolv.conf
+}
+demo.example.com:53 other.example.com. {
+    errors
+    forward . 10.96.0.7:53
+}
+elsewhere.example.com {
+    forward . 10.96.0.70
+}
+`
+	if diff := cmp.Diff([]string{"demo.example.com", "other.example.com"}, forwardedZones(corefile, []string{"10.96.0.7"})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestMachinesWithoutALease(t *testing.T) {
+	machine := func(name, created, phase, network string) string {
+		return "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: " + name + ", namespace: clusters-demo, creationTimestamp: \"" + created + "\"}\n" +
+			"spec: {networks: [{name: vlan, multus: {networkName: " + network + "}}]}\nstatus: {phase: " + phase + "}\n"
+	}
+	const long = "2026-01-01T00:00:00Z"
+	_, site := siteOf(
+		t,
+		machine("without", long, "Running", "clusters/vlan"), machine("with", long, "Running", "clusters/vlan"), machine("young", "2026-01-02T03:03:05Z", "Running", "clusters/vlan"),
+		machine("starting", long, "Scheduling", "clusters/vlan"), machine("elsewhere", long, "Running", "vlan"),
+		"apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: clusters.demo.192.0.2.10, namespace: clusters, labels: {leasedb.densityops.com/pool: clusters.demo, leasedb.densityops.com/state: bound}}\n"+
+			"spec: {holderIdentity: clusters-demo/with/vlan, renewTime: \"2026-01-02T03:04:05.000000Z\"}\n",
+	)
+	site.namespaces[AtControlPlane] = []string{"clusters-demo"}
+	site.reads = append(in(AtInfra, leaseObjects), in(AtControlPlane, machines)...)
+	var got []string
+	for _, f := range homeless(site) {
+		got = append(got, f.Object.Name)
+	}
+	if diff := cmp.Diff([]string{"without"}, got); diff != "" || len(site.broken) > 0 {
+		t.Errorf("%s%v", diff, site.broken)
+	}
+}

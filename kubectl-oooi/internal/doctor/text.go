@@ -1,0 +1,64 @@
+package doctor
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Show writes a diagnosis for people: what is wrong, and what was not looked at; with whole, every
+// check.
+func (d *Diagnosis) Show(w io.Writer, whole bool) error {
+	var b strings.Builder
+	about := "Infra " + d.Metadata.Namespace + "/" + d.Metadata.Name
+	for i := range d.Results {
+		r := &d.Results[i]
+		if !whole && (r.Status == Passed || r.Status == Skipped && !r.Inconclusive) {
+			continue
+		}
+		fmt.Fprintf(&b, "%-5s  %s  %s", r.Status, r.Code, r.Title)
+		if r.Reason != "" {
+			fmt.Fprintf(&b, ": %s", r.Reason)
+		}
+		b.WriteString("\n")
+		for _, f := range r.Findings {
+			fmt.Fprintf(&b, "       %s: %s\n", f.Object, f.Message)
+			for _, e := range f.Evidence {
+				fmt.Fprintf(&b, "         %s\n", e)
+			}
+			fmt.Fprintf(&b, "         -> %s\n", f.Remedy)
+		}
+		if len(r.Findings) > 0 {
+			fmt.Fprintf(&b, "       %s\n", r.Docs)
+		}
+		if blocked := d.blockedBy(r.Code); len(blocked) > 0 {
+			fmt.Fprintf(&b, "       not made because of it: %s\n", strings.Join(blocked, ", "))
+		}
+	}
+	var counts []string
+	for _, s := range []struct {
+		status Status
+		words  string
+	}{{Failed, "failed"}, {Warned, "with warnings"}, {Broken, "could not be made"}, {Skipped, "skipped"}, {Passed, "passed"}} {
+		if n := d.Summary[s.status]; n > 0 {
+			counts = append(counts, fmt.Sprintf("%d %s", n, s.words))
+		}
+	}
+	fmt.Fprintf(&b, "%s: %d checks: %s\n", about, len(d.Results), strings.Join(counts, ", "))
+	_, err := io.WriteString(w, b.String())
+	if err != nil {
+		return fmt.Errorf("printing: %w", err)
+	}
+	return nil
+}
+
+// blockedBy are the checks that were not made because of another.
+func (d *Diagnosis) blockedBy(code string) []string {
+	var list []string
+	for _, r := range d.Results {
+		if r.BlockedBy == code {
+			list = append(list, r.Code)
+		}
+	}
+	return list
+}
