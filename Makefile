@@ -17,7 +17,7 @@ DEMO_PACKAGES := bind9-dnsutils:dig curl:curl iproute2:ip isc-dhcp-client:/usr/s
 TEST_PACKAGES := gcc:gcc libc6-dev:/usr/include/stdlib.h busybox-static:busybox dhcpcd-base:/usr/sbin/dhcpcd \
 	dnsperf:dnsperf haproxy:/usr/sbin/haproxy kea-admin:/usr/sbin/perfdhcp kea-dhcp4-server:/usr/sbin/kea-dhcp4 dnsmasq-base:/usr/sbin/dnsmasq \
 	systemd:/lib/systemd/systemd-networkd
-# What a node of a cluster takes, for make e2e.
+# What a node of a cluster takes, which some tests start.
 NODE_PACKAGES := buildah:buildah ca-certificates:/etc/ssl/certs/ca-certificates.crt containerd:containerd runc:/usr/sbin/runc \
 	containernetworking-plugins:/usr/lib/cni/bridge nftables:/usr/sbin/nft openssl:openssl
 
@@ -32,6 +32,7 @@ demo: demo-deps bin/coredns bin/xdsd bin/coredhcp lab ## DNS by view, a proxy by
 .PHONY: test
 test: deps lab ## Run all unit and integration tests with the race detector
 	$(GO) test $(TESTFLAGS) ./...
+	cd test/scc && $(GO) test $(TESTFLAGS) -count=1 ./... # not out of the cache, which does not see the plugin that it runs
 
 .PHONY: bench
 bench: deps lab ## Measure our daemons against their peers, in one run
@@ -41,6 +42,7 @@ bench: deps lab ## Measure our daemons against their peers, in one run
 lint: bin/golangci-lint ## Run the linters
 	bin/golangci-lint run ./...
 	cd test/controlplane && CGO_ENABLED=0 $(GO) vet ./... # as it is built, so that nothing is compiled twice
+	cd test/scc && $(GO) vet ./...
 
 .PHONY: build
 build: bin/coredns bin/xdsd bin/coredhcp bin/kubectl-oooi ## Build the binaries into bin/
@@ -98,7 +100,7 @@ else
 endif
 
 .PHONY: e2e
-e2e: e2e-deps lab ## Test setup and what it deploys on a real node (as root; not part of make test)
+e2e: deps lab ## Test setup and what it deploys on a real node (as root; beside make test)
 	$(GO) test $(TESTFLAGS) -tags e2e ./test/e2e
 
 .PHONY: lab
@@ -135,10 +137,6 @@ demo-deps: ## Install the Debian packages that the demo needs (as root), or name
 
 .PHONY: deps
 deps: ## Install those that tests and benchmark need as well (as root), or name them
-	@$(call install,$(DEMO_PACKAGES) $(TEST_PACKAGES))
-
-.PHONY: e2e-deps
-e2e-deps: ## Install those that a node of a cluster needs, too (as root), or name them
 	@$(call install,$(DEMO_PACKAGES) $(TEST_PACKAGES) $(NODE_PACKAGES))
 
 .PHONY: clean

@@ -43,6 +43,8 @@ type Config struct {
 	ServerNames []string
 	// APIServerFlags are added to those of kube-apiserver.
 	APIServerFlags []string
+	// Audit has the API server write down every request: see AuditLog.
+	Audit bool
 	// Logf reports progress. The default writes to standard error.
 	Logf Logf
 }
@@ -124,6 +126,9 @@ func (cp *ControlPlane) up(ctx context.Context) error {
 	if err := cp.makeCertificates(); err != nil {
 		return err
 	}
+	if err := cp.makeAuditPolicy(); err != nil {
+		return err
+	}
 	if err := cp.serve(ctx); err != nil {
 		return err
 	}
@@ -161,6 +166,25 @@ func (cp *ControlPlane) makeDir() error {
 		return fmt.Errorf("making its folder: %w", err)
 	}
 	return nil
+}
+
+// auditPolicy has of each request who made it, what it was for, and what became of it. Those
+// that wait for changes are there as soon as they are answered.
+const auditPolicy = `
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules: [{level: Metadata}]
+`
+
+// makeAuditPolicy adds the flags for the audit log, if there is to be one.
+func (cp *ControlPlane) makeAuditPolicy() error {
+	if !cp.config.Audit {
+		return nil
+	}
+	cp.config.APIServerFlags = append(slices.Clone(cp.config.APIServerFlags),
+		"--audit-policy-file="+cp.path("audit-policy.yaml"), "--audit-log-path="+cp.AuditLog())
+	return cp.writeFile("audit-policy.yaml", []byte(auditPolicy))
 }
 
 // serve starts etcd and the API server, once more on other ports if somebody
@@ -221,6 +245,10 @@ func (cp *ControlPlane) Stop() error {
 
 // Dir returns the folder with the certificates, kubeconfig files and logs.
 func (cp *ControlPlane) Dir() string { return cp.dir }
+
+// AuditLog returns the path of the file that has an audit event (audit.k8s.io/v1) for each
+// request, as JSON, one a line, if Config.Audit asks for it.
+func (cp *ControlPlane) AuditLog() string { return cp.path("audit.jsonl") }
 
 // CA returns the certificate of the authority that signed the API server's, in
 // PEM.

@@ -1,0 +1,192 @@
+package rights_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// account is a ServiceAccount with what is granted to it.
+type account struct {
+	kube            kubernetes.Interface
+	namespace, name string
+}
+
+func (a account) user() string { return "system:serviceaccount:" + a.namespace + ":" + a.name }
+
+// role is a Role or, without a namespace, a ClusterRole.
+type role struct {
+	namespace, name string
+	rules           []rbacv1.PolicyRule
+}
+
+// roles are those that are bound to the account by itself, not as one of a group.
+func (a account) roles(t *testing.T) []role {
+	t.Helper()
+	ours := func(subjects []rbacv1.Subject) bool {
+		return slices.ContainsFunc(subjects, func(s rbacv1.Subject) bool {
+			return s.Kind == rbacv1.ServiceAccountKind && s.Namespace == a.namespace && s.Name == a.name || s.Name == a.user()
+		})
+	}
+	var all []role
+	rbac := a.kube.RbacV1()
+	bindings, err := rbac.RoleBindings("").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range bindings.Items {
+		if !ours(b.Subjects) {
+			continue
+		}
+		if b.RoleRef.Kind != "Role" {
+			t.Fatalf("RoleBinding %s/%s gives %s a %s, which this test does not read", b.Namespace, b.Name, a.user(), b.RoleRef.Kind)
+		}
+		r, err := rbac.Roles(b.Namespace).Get(t.Context(), b.RoleRef.Name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, role{r.Namespace, r.Name, r.Rules})
+	}
+	clusterBindings, err := rbac.ClusterRoleBindings().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range clusterBindings.Items {
+		if !ours(b.Subjects) {
+			continue
+		}
+		r, err := rbac.ClusterRoles().Get(t.Context(), b.RoleRef.Name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, role{"", r.Name, r.Rules})
+	}
+	if len(all) == 0 {
+		t.Fatalf("nothing is granted to %s", a.user())
+	}
+	return all
+}
+
+// rights takes the rules of a role apart.
+func (r role) rights(t *testing.T) []right {
+	t.Helper()
+	var all []right
+	for _, rule := range r.rules {
+		if len(rule.NonResourceURLs) > 0 {
+			t.Errorf("role %s/%s grants %v, which this test does not judge", r.namespace, r.name, rule.NonResourceURLs)
+		}
+		names := rule.ResourceNames
+		if len(names) == 0 {
+			names = []string{""}
+		}
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				for _, name := range names {
+					for _, verb := range rule.Verbs {
+						if group == rbacv1.APIGroupAll || resource == rbacv1.ResourceAll || verb == rbacv1.VerbAll {
+							t.Errorf("role %s/%s grants what it does not name: %+v", r.namespace, r.name, rule)
+						}
+						all = append(all, right{verb, group, resource, r.namespace, name})
+					}
+				}
+			}
+		}
+	}
+	return all
+}
+
+// granted is everything that the account may do, once each.
+func (a account) granted(t *testing.T) []right {
+	t.Helper()
+	var all []right
+	for _, r := range a.roles(t) {
+		all = append(all, r.rights(t)...)
+	}
+	slices.SortFunc(all, func(a, b right) int {
+		return strings.Compare(a.group+" "+a.resource+" "+a.namespace+" "+a.verb+" "+a.name, b.group+" "+b.resource+" "+b.namespace+" "+b.verb+" "+b.name)
+	})
+	return slices.Compact(all)
+}
+
+// takeAway takes one right from the account, and returns what gives it back.
+func (a account) takeAway(t *testing.T, taken right) (giveBack func()) {
+	t.Helper()
+	var before []role
+	for _, r := range a.roles(t) {
+		rights := r.rights(t)
+		if !slices.Contains(rights, taken) {
+			continue
+		}
+		before = append(before, r)
+		less := role{namespace: r.namespace, name: r.name}
+		for _, kept := range rights {
+			if kept == taken {
+				continue
+			}
+			rule := rbacv1.PolicyRule{Verbs: []string{kept.verb}, APIGroups: []string{kept.group}, Resources: []string{kept.resource}}
+			if kept.name != "" {
+				rule.ResourceNames = []string{kept.name}
+			}
+			less.rules = append(less.rules, rule)
+		}
+		a.write(t, less)
+	}
+	a.awaitReview(t, taken, false)
+	return func() {
+		t.Helper()
+		for _, r := range before {
+			a.write(t, r)
+		}
+		a.awaitReview(t, taken, true)
+	}
+}
+
+// write replaces the rules of a role.
+func (a account) write(t *testing.T, r role) {
+	t.Helper()
+	rbac := a.kube.RbacV1()
+	if r.namespace == "" {
+		o, err := rbac.ClusterRoles().Get(t.Context(), r.name, metav1.GetOptions{})
+		if err == nil {
+			o.Rules = r.rules
+			_, err = rbac.ClusterRoles().Update(t.Context(), o, metav1.UpdateOptions{})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	o, err := rbac.Roles(r.namespace).Get(t.Context(), r.name, metav1.GetOptions{})
+	if err == nil {
+		o.Rules = r.rules
+		_, err = rbac.Roles(r.namespace).Update(t.Context(), o, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// awaitReview waits until the API server's authorizer has seen a change.
+func (a account) awaitReview(t *testing.T, r right, want bool) {
+	t.Helper()
+	resource, sub, _ := strings.Cut(r.resource, "/")
+	await(t, "the API server to know what may be done", func() string {
+		review, err := a.kube.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: a.user(), ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: r.verb, Group: r.group, Resource: resource, Subresource: sub, Namespace: r.namespace, Name: r.name,
+			},
+		}}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if review.Status.Allowed != want {
+			return r.String() + " is as before"
+		}
+		return ""
+	})
+}

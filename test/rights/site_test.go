@@ -1,0 +1,394 @@
+package rights_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/test/lab"
+)
+
+// The interfaces of a pod: on the VLAN, and in the pod network. Here all pods have the same.
+const (
+	vlanDevice = "net1"
+	podDevice  = "eth0"
+)
+
+// addresses of the pods in the pod network.
+const (
+	proxyPod    = "198.19.0.11"
+	dnsPod      = "198.19.0.12"
+	dhcpPod     = "198.19.0.13"
+	controlPod  = "198.19.0.14"
+	controlPod2 = "198.19.0.15"
+)
+
+const domain = "demo.example.com"
+
+// infra is what a user writes.
+const infra = `
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: Infra
+metadata: {name: demo, namespace: clusters}
+spec:
+  hostedClusterRef: {name: demo}
+  networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachmentDefinition: vlan100, dnsServers: [192.0.2.1]}
+  infraComponents:
+    dhcp: {serverIP: 192.0.2.2, rangeStart: 192.0.2.10, rangeEnd: 192.0.2.99}
+    dns: {serverIP: 192.0.2.3}
+    proxy: {serverIP: 192.0.2.4}
+  appsIngress: {enabled: true, metallb: {addressPoolName: vlan, loadBalancerClass: metallb.io/vlan}}
+`
+
+// site is a management cluster with a hosted one, and what setup has made there.
+type site struct {
+	*testing.T
+
+	management, hosted *lab.ControlPlane
+	client, guest      client.Client
+	kube, guestKube    kubernetes.Interface
+	image              map[string]string // programs by their paths in images
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	network.Need(t)
+	s := &site{T: t, management: management.Get(t), hosted: hosted.Get(t)}
+	s.client, s.kube = clients(t, s.management)
+	s.guest, s.guestKube = clients(t, s.hosted)
+	envoy, err := lab.FindEnvoy(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.image = map[string]string{"/envoy": envoy}
+	for _, name := range []string{"coredns", "coredhcp", "xdsd"} {
+		s.image["/"+name] = network.Binary(t, name)
+	}
+	s.interfaces()
+	s.apply(s.hosted, `
+apiVersion: v1
+kind: Namespace
+metadata: {name: openshift-ingress}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: metallb-system}
+---
+apiVersion: metallb.io/v1beta1
+kind: IPAddressPool
+metadata: {name: vlan, namespace: metallb-system}
+spec: {addresses: [192.0.2.200/32]}
+`)
+	s.apply(s.management, before+lab.HostedCluster{
+		Namespace: "clusters", Name: "demo", BaseDomain: "example.com", More: "  infraID: demo-x7k2p",
+		Publishing: map[string]string{
+			"OAuthServer": lab.PublishedRoute("oauth." + domain), "Konnectivity": lab.PublishedRoute("konnectivity." + domain), "Ignition": lab.PublishedRoute("ignition." + domain),
+		},
+	}.YAML())
+	s.controlPlane()
+	s.setup(infra)
+	return s
+}
+
+func clients(t *testing.T, cp *lab.ControlPlane) (client.Client, kubernetes.Interface) {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := client.New(cp.RESTConfig(), client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kube, err := kubernetes.NewForConfig(cp.RESTConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, kube
+}
+
+// interfaces makes those of the pods.
+func (s *site) interfaces() {
+	s.Helper()
+	ip := func(args ...string) {
+		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+			s.Fatalf("ip %q: %v\n%s", args, err, out)
+		}
+	}
+	for device, addresses := range map[string][]string{
+		vlanDevice: {"192.0.2.2", "192.0.2.3", "192.0.2.4", "192.0.3.2", "192.0.3.3", "192.0.3.4"},
+		podDevice:  {proxyPod, dnsPod, dhcpPod, controlPod, controlPod2},
+	} {
+		ip("link", "add", device, "type", "bridge")
+		ip("link", "set", device, "addrgenmode", "none") // an address that is being tried cannot be listened on
+		ip("link", "set", device, "up")
+		for _, a := range addresses {
+			ip("address", "add", a+"/24", "dev", device)
+		}
+	}
+}
+
+func (s *site) apply(cp *lab.ControlPlane, yaml string) {
+	s.Helper()
+	if err := cp.ApplyYAML(s.Context(), []byte(yaml)); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// before is there before anybody sets up anything: namespaces, the network, machines, and Leases
+// of a time before this one.
+const before = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: clusters}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: clusters-demo}
+---
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {name: vlan100, namespace: clusters}
+spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "bridge": "br-vlan100"}'}
+---
+`
+
+// controlPlane publishes the hosted cluster's API server, and stand-ins for what else is in its
+// control plane.
+func (s *site) controlPlane() {
+	s.Helper()
+	server, err := url.Parse(s.hosted.ServerURL())
+	if err != nil {
+		s.Fatal(err)
+	}
+	api := netip.MustParseAddrPort(server.Host)
+	ca := lab.NewCA(s.T)
+	service := func(name, spec string, port int, at netip.AddrPort) string {
+		return fmt.Sprintf(`
+apiVersion: v1
+kind: Service
+metadata: {name: %[1]s, namespace: clusters-demo}
+spec: {ports: [{port: %[3]d}]%[2]s}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: %[1]s-1, namespace: clusters-demo, labels: {kubernetes.io/service-name: %[1]s}}
+addressType: IPv4
+ports: [{name: "", port: %[5]d, protocol: TCP}]
+endpoints: [{addresses: [%[4]s], conditions: {ready: true}}]
+---
+`, name, spec, port, at.Addr(), at.Port())
+	}
+	s.apply(s.management, service("kube-apiserver", ", clusterIP: "+hostedAddress, int(api.Port()), api)+
+		service("oauth-openshift", "", 6443, ca.TLSBackend(s.T, "198.18.0.82:6443", "oauth."+domain).Addr())+
+		service("ignition-server-proxy", "", 443, ca.TLSBackend(s.T, "198.18.0.83:8443", "ignition."+domain).Addr())+
+		service("konnectivity-server", "", 8091, ca.TLSBackend(s.T, "198.18.0.84:8091", "konnectivity."+domain).Addr()))
+
+	// The administrator's kubeconfig has the public name, which nothing resolves here.
+	config, err := clientcmd.LoadFromFile(s.hosted.Kubeconfig())
+	if err != nil {
+		s.Fatal(err)
+	}
+	for _, c := range config.Clusters {
+		c.Server = "https://api." + domain + ":6443"
+	}
+	data, err := clientcmd.Write(*config)
+	if err != nil {
+		s.Fatal(err)
+	}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: "demo-admin-kubeconfig"}, Data: map[string][]byte{"kubeconfig": data}}
+	if err := s.client.Create(s.Context(), secret); err != nil {
+		s.Fatal(err)
+	}
+	if err := s.management.ApplyStatusYAML(s.Context(), []byte(
+		"apiVersion: hypershift.openshift.io/v1beta1\nkind: HostedCluster\nmetadata: {name: demo, namespace: clusters}\nstatus: {kubeconfig: {name: demo-admin-kubeconfig}}\n")); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// setup runs kubectl oooi setup.
+func (s *site) setup(infra string) {
+	s.Helper()
+	file := filepath.Join(s.TempDir(), "infra.yaml")
+	if err := os.WriteFile(file, []byte(infra), 0o600); err != nil {
+		s.Fatal(err)
+	}
+	cmd := exec.CommandContext(s.Context(), network.Binary(s.T, "kubectl-oooi"),
+		"setup", "-f", file, "--wait=false", "--kubeconfig", s.management.Kubeconfig())
+	if out, err := cmd.CombinedOutput(); err != nil {
+		s.Fatalf("%s: %v\n%s", cmd, err, out)
+	}
+}
+
+// machine makes a virtual machine run, with a MAC address and annotations.
+func (s *site) machine(name, mac, annotations string) {
+	s.Helper()
+	s.apply(s.management, fmt.Sprintf("apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: %s, namespace: clusters-demo}\n", name))
+	vm := &unstructured.Unstructured{}
+	vm.SetAPIVersion("kubevirt.io/v1")
+	vm.SetKind("VirtualMachine")
+	if err := s.client.Get(s.Context(), client.ObjectKey{Namespace: "clusters-demo", Name: name}, vm); err != nil {
+		s.Fatal(err)
+	}
+	s.apply(s.management, fmt.Sprintf(`
+apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata:
+  name: %[1]s
+  namespace: clusters-demo
+  labels: {hypershift.openshift.io/infra-id: demo-x7k2p}
+  annotations: {%[3]s}
+  ownerReferences: [{apiVersion: kubevirt.io/v1, kind: VirtualMachine, name: %[1]s, uid: %[4]s, controller: true}]
+spec:
+  networks: [{name: vlan, multus: {networkName: clusters/vlan100}}]
+  domain: {devices: {interfaces: [{name: vlan, bridge: {}, macAddress: %[2]q}]}}
+`, name, mac, annotations, vm.GetUID()))
+}
+
+// lease makes one as a server would have left it.
+func (s *site) lease(address, state, holder, annotations string, used time.Time) {
+	s.Helper()
+	s.apply(s.management, fmt.Sprintf(`
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata:
+  name: clusters.demo.%s
+  namespace: clusters
+  labels: {leasedb.densityops.com/pool: clusters.demo, leasedb.densityops.com/family: ipv4, leasedb.densityops.com/state: %s}
+  annotations: {%s}
+spec: {holderIdentity: %s, leaseDurationSeconds: 3600, renewTime: %q}
+`, address, state, annotations, holder, used.UTC().Format("2006-01-02T15:04:05.000000Z")))
+}
+
+// stray makes a Lease that has lost its labels, so that no server sees it before it is in its way.
+func (s *site) stray(address, holder string) {
+	s.Helper()
+	yaml := fmt.Sprintf("apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: clusters.demo.%s, namespace: clusters}\nspec: {holderIdentity: %s, renewTime: %q}\n",
+		address, holder, "2026-01-02T03:04:05.000000Z")
+	if err := s.management.DeleteYAML(s.Context(), []byte(yaml)); err != nil {
+		s.Fatal(err)
+	}
+	s.apply(s.management, yaml)
+}
+
+// leaseState is the state that a Lease's label tells; empty of one that is not there.
+func (s *site) leaseState(address string) string {
+	s.Helper()
+	lease, err := s.kube.CoordinationV1().Leases("clusters").Get(s.Context(), "clusters.demo."+address, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return ""
+	}
+	if err != nil {
+		s.Fatal(err)
+	}
+	return lease.Labels["leasedb.densityops.com/state"]
+}
+
+// theInfra reads it.
+func (s *site) theInfra() *v1alpha1.Infra {
+	s.Helper()
+	o := &v1alpha1.Infra{}
+	if err := s.client.Get(s.Context(), client.ObjectKey{Namespace: "clusters", Name: "demo"}, o); err != nil {
+		s.Fatal(err)
+	}
+	return o
+}
+
+// change changes the Infra as its owner would.
+func (s *site) change(f func(*v1alpha1.Infra)) {
+	s.Helper()
+	await(s.T, "the Infra to take a change", func() string {
+		o := s.theInfra()
+		f(o)
+		if err := s.client.Update(s.Context(), o); err != nil {
+			return err.Error() // a conflict, say
+		}
+		return ""
+	})
+}
+
+// awaitReady waits until control says that everything works, of the Infra as it is now.
+func (s *site) awaitReady() {
+	s.Helper()
+	await(s.T, "the Infra to be ready", func() string {
+		o := s.theInfra()
+		c := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionReady)
+		if c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == o.Generation {
+			return ""
+		}
+		return fmt.Sprintf("%+v", c)
+	})
+}
+
+// assign gives the applications' Service its address, as MetalLB would.
+func (s *site) assign() {
+	s.Helper()
+	await(s.T, "the applications' Service to take an address", func() string {
+		o := &corev1.Service{}
+		if err := s.guest.Get(s.Context(), client.ObjectKey{Namespace: "openshift-ingress", Name: "demo-apps"}, o); err != nil {
+			return err.Error()
+		}
+		o.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.200"}}
+		if err := s.guest.Status().Update(s.Context(), o); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+// reader is the Secret with the reader's credentials; nil while there is none.
+func (s *site) reader() *corev1.Secret {
+	s.Helper()
+	o := &corev1.Secret{}
+	err := s.client.Get(s.Context(), client.ObjectKey{Namespace: "clusters", Name: "demo-apps-reader"}, o)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		s.Fatal(err)
+	}
+	return o
+}
+
+// dig asks our DNS on the VLAN, and returns the address that it is told, or the rcode.
+func (s *site) dig(name string) string {
+	s.Helper()
+	ctx, cancel := context.WithTimeout(s.Context(), 5*time.Second)
+	defer cancel()
+	c := dns.Client{Timeout: 5 * time.Second, Dialer: &net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP("192.0.2.2")}}}
+	reply, _, err := c.ExchangeContext(ctx, new(dns.Msg).SetQuestion(name+".", dns.TypeA), "192.0.2.3:53")
+	if err != nil {
+		return err.Error()
+	}
+	var list []string
+	for _, rr := range reply.Answer {
+		list = append(list, dns.Field(rr, 1))
+	}
+	if len(list) == 0 {
+		return dns.RcodeToString[reply.Rcode]
+	}
+	return strings.Join(list, " ")
+}

@@ -1,0 +1,186 @@
+package scc
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	securityv1 "github.com/openshift/api/security/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// change makes a pod another one.
+type change struct {
+	name string
+	pod  func(*corev1.PodTemplateSpec)
+	// refused is how the reason begins; empty: it is admitted.
+	refused string
+	// widen is the least that has to be added for the pod to be admitted.
+	widen func(*securityv1.SecurityContextConstraints)
+	// insecure: Pod Security refuses it as well.
+	insecure bool
+}
+
+// changes are what a pod of ours must not become, and some that are others' business.
+func changes() []change {
+	type template = corev1.PodTemplateSpec
+	type constraints = securityv1.SecurityContextConstraints
+	first := func(pod *template) *corev1.SecurityContext { return pod.Spec.Containers[0].SecurityContext }
+	const container = "spec.containers[0].securityContext."
+	return []change{
+		{
+			"privileged", func(p *template) { first(p).Privileged = new(true) },
+			container + "privileged: ", func(c *constraints) { c.AllowPrivilegedContainer = true }, true,
+		},
+		{
+			"privileged at first", func(p *template) {
+				p.Spec.InitContainers = append([]corev1.Container{{Name: "first", SecurityContext: &corev1.SecurityContext{Privileged: new(true)}}}, p.Spec.InitContainers...)
+			},
+			"spec.initContainers[0].securityContext.privileged: ", func(c *constraints) { c.AllowPrivilegedContainer = true }, true,
+		},
+		{
+			"NET_ADMIN", func(p *template) { first(p).Capabilities.Add = []corev1.Capability{"NET_ADMIN"} },
+			container + "capabilities.add NET_ADMIN: ", func(c *constraints) { c.AllowedCapabilities = append(c.AllowedCapabilities, "NET_ADMIN") }, true,
+		},
+		{
+			"NET_RAW", func(p *template) { first(p).Capabilities.Add = []corev1.Capability{"NET_RAW"} },
+			container + "capabilities.add NET_RAW: ", func(c *constraints) { c.AllowedCapabilities = []corev1.Capability{"*"} }, true,
+		},
+		{"NET_BIND_SERVICE", func(p *template) { first(p).Capabilities.Add = []corev1.Capability{"NET_BIND_SERVICE"} }, "", nil, false},
+		{"keeping the runtime's capabilities", func(p *template) { first(p).Capabilities = nil }, "", nil, true},
+		{
+			"gaining privileges", func(p *template) { first(p).AllowPrivilegeEscalation = new(true) },
+			container + "allowPrivilegeEscalation: ", func(c *constraints) { c.AllowPrivilegeEscalation = nil }, true,
+		},
+		{
+			"root", func(p *template) { p.Spec.SecurityContext.RunAsUser = new(int64(0)) },
+			"spec.", func(c *constraints) { c.RunAsUser.Type = securityv1.RunAsUserStrategyRunAsAny }, true,
+		},
+		{
+			"root in one container", func(p *template) { first(p).RunAsUser = new(int64(0)) },
+			container + "runAsUser: 0 ", func(c *constraints) { c.RunAsUser.Type = securityv1.RunAsUserStrategyRunAsAny }, true,
+		},
+		{
+			"another namespace's user", func(p *template) { first(p).RunAsUser = new(int64(1000700000)) },
+			container + "runAsUser: 1000700000 ", func(c *constraints) { c.RunAsUser.Type = securityv1.RunAsUserStrategyRunAsAny }, false,
+		},
+		{"the namespace's own user", func(p *template) { first(p).RunAsUser = new(int64(1000690001)) }, "", nil, false},
+		{"whoever the image says", func(p *template) { p.Spec.SecurityContext.RunAsNonRoot = nil }, "", nil, true},
+		{
+			"root's group", func(p *template) { p.Spec.SecurityContext.FSGroup = new(int64(0)) },
+			"spec.securityContext.fsGroup: 0 ", func(c *constraints) { c.FSGroup.Type = securityv1.FSGroupStrategyRunAsAny }, false,
+		},
+		{"the namespace's own group", func(p *template) { p.Spec.SecurityContext.FSGroup = new(int64(1000690000)) }, "", nil, false},
+		{
+			"the node's network", func(p *template) { p.Spec.HostNetwork = true },
+			"spec.hostNetwork: ", func(c *constraints) { c.AllowHostNetwork = true }, true,
+		},
+		{"the node's processes", func(p *template) { p.Spec.HostPID = true }, "spec.hostPID: ", func(c *constraints) { c.AllowHostPID = true }, true},
+		{"the node's IPC", func(p *template) { p.Spec.HostIPC = true }, "spec.hostIPC: ", func(c *constraints) { c.AllowHostIPC = true }, true},
+		{
+			"a port of the node", func(p *template) { p.Spec.Containers[0].Ports[0].HostPort = 5353 },
+			"spec.containers[0].ports[0].hostPort: ", func(c *constraints) { c.AllowHostPorts = true }, true,
+		},
+		{
+			"a folder of the node", func(p *template) {
+				p.Spec.Volumes = append([]corev1.Volume{{Name: "run", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/run"}}}}, p.Spec.Volumes...)
+			},
+			"spec.volumes[0].hostPath: ", func(c *constraints) {
+				c.AllowHostDirVolumePlugin, c.Volumes = true, append(c.Volumes, securityv1.FSTypeHostPath)
+			}, true,
+		},
+		{
+			"a share", func(p *template) {
+				p.Spec.Volumes = append([]corev1.Volume{{Name: "nfs", VolumeSource: corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "nas", Path: "/"}}}}, p.Spec.Volumes...)
+			},
+			"spec.volumes[0].nfs: ", func(c *constraints) { c.Volumes = []securityv1.FSType{securityv1.FSTypeAll} }, true,
+		},
+		{
+			"an unsafe sysctl", func(p *template) {
+				p.Spec.SecurityContext.Sysctls = []corev1.Sysctl{{Name: "net.core.somaxconn", Value: "1024"}}
+			},
+			"spec.securityContext.sysctls[0] net.core.somaxconn: ", func(c *constraints) { c.AllowedUnsafeSysctls = []string{"net.core.*"} }, true,
+		},
+		{
+			"no seccomp", func(p *template) { p.Spec.SecurityContext.SeccompProfile.Type = corev1.SeccompProfileTypeUnconfined },
+			"spec.", func(c *constraints) { c.SeccompProfiles = append(c.SeccompProfiles, "unconfined") }, true,
+		},
+		{
+			"no seccomp in one container", func(p *template) {
+				first(p).SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined}
+			},
+			container + "seccompProfile: ", func(c *constraints) { c.SeccompProfiles = []string{"*"} }, true,
+		},
+		{
+			"another SELinux type", func(p *template) { first(p).SELinuxOptions = &corev1.SELinuxOptions{Type: "spc_t"} },
+			container + "seLinuxOptions: ", func(c *constraints) { c.SELinuxContext.Type = securityv1.SELinuxStrategyRunAsAny }, true,
+		},
+		{"the namespace's own level", func(p *template) { first(p).SELinuxOptions = &corev1.SELinuxOptions{Level: allotted.Level} }, "", nil, false},
+		{"processes that see each other", func(p *template) { p.Spec.ShareProcessNamespace = new(true) }, "spec.shareProcessNamespace: not evaluated", nil, false},
+		{"a group", func(p *template) { p.Spec.SecurityContext.RunAsGroup = new(int64(0)) }, "spec.securityContext.runAsGroup: not evaluated", nil, false},
+		{"a hook", func(p *template) { p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{} }, "spec.containers[0].lifecycle: not evaluated", nil, false},
+		{"all of /proc", func(p *template) { first(p).ProcMount = new(corev1.UnmaskedProcMount) }, container + "procMount: not evaluated", nil, true},
+		{
+			"seccomp by annotation", func(p *template) {
+				p.Annotations["container.seccomp.security.alpha.kubernetes.io/coredns"] = "unconfined"
+			},
+			"metadata.annotations: ", nil, false,
+		},
+	}
+}
+
+// TestWhatIsNotEvaluatedIsRefused has constraints that other ones of OpenShift's have.
+func TestWhatIsNotEvaluatedIsRefused(t *testing.T) {
+	pod := &corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+		SecurityContext: &corev1.PodSecurityContext{Sysctls: []corev1.Sysctl{{Name: "net.ipv4.ip_unprivileged_port_start", Value: "53"}}},
+		Containers:      []corev1.Container{{Name: "one", SecurityContext: &corev1.SecurityContext{ReadOnlyRootFilesystem: new(false)}}},
+	}}
+	if why := refusals(t, constraint(t, "restricted-v2"), pod); why != "" {
+		t.Errorf("as it is: %s", why)
+	}
+	for field, set := range map[string]func(*securityv1.SecurityContextConstraints){
+		"defaultAddCapabilities": func(c *securityv1.SecurityContextConstraints) {
+			c.DefaultAddCapabilities = []corev1.Capability{"CHOWN"}
+		},
+		"allowedFlexVolumes": func(c *securityv1.SecurityContextConstraints) {
+			c.AllowedFlexVolumes = []securityv1.AllowedFlexVolume{{Driver: "x"}}
+		},
+		"defaultAllowPrivilegeEscalation": func(c *securityv1.SecurityContextConstraints) { c.DefaultAllowPrivilegeEscalation = new(true) },
+		"userNamespaceLevel": func(c *securityv1.SecurityContextConstraints) {
+			c.UserNamespaceLevel = securityv1.NamespaceLevelRequirePod
+		},
+		"fsGroup":            func(c *securityv1.SecurityContextConstraints) { c.FSGroup.Type = "MayRunAs" },
+		"supplementalGroups": func(c *securityv1.SecurityContextConstraints) { c.SupplementalGroups.Type = "" },
+		"runAsUser": func(c *securityv1.SecurityContextConstraints) {
+			c.RunAsUser.Type = securityv1.RunAsUserStrategyMustRunAsNonRoot
+		},
+		"runAsUser of a range": func(c *securityv1.SecurityContextConstraints) { c.RunAsUser.UIDRangeMin = new(int64(1000)) },
+		"seLinuxContext": func(c *securityv1.SecurityContextConstraints) {
+			c.SELinuxContext.SELinuxOptions = &corev1.SELinuxOptions{}
+		},
+		"forbiddenSysctls":       func(c *securityv1.SecurityContextConstraints) { c.ForbiddenSysctls = []string{"net.*"} },
+		"readOnlyRootFilesystem": func(c *securityv1.SecurityContextConstraints) { c.ReadOnlyRootFilesystem = true },
+	} {
+		c := constraint(t, "restricted-v2")
+		set(c)
+		if refusals(t, c, pod) == "" {
+			t.Errorf("%s: admitted", field)
+		}
+	}
+}
+
+// TestEveryFieldIsKnown fails when a constraint gets another field, which could then be passed over.
+func TestEveryFieldIsKnown(t *testing.T) {
+	const known = " metadata priority users groups" + // which of several is taken, by whom
+		" requiredDropCapabilities" + // dropped for the pod
+		" allowPrivilegedContainer defaultAddCapabilities allowedCapabilities allowHostDirVolumePlugin volumes allowedFlexVolumes" +
+		" allowHostNetwork allowHostPorts allowHostPID allowHostIPC userNamespaceLevel defaultAllowPrivilegeEscalation" +
+		" allowPrivilegeEscalation seLinuxContext runAsUser supplementalGroups fsGroup readOnlyRootFilesystem seccompProfiles" +
+		" allowedUnsafeSysctls forbiddenSysctls "
+	for field := range reflect.TypeFor[securityv1.SecurityContextConstraints]().Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if name != "" && !strings.Contains(known, " "+name+" ") {
+			t.Errorf("field %s is not known", name)
+		}
+	}
+}
