@@ -1,8 +1,13 @@
 package cmd
 
 import (
+	"archive/tar"
+	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -422,4 +427,159 @@ var faults = []struct {
 	{"a Service of the old operator", func(p *patient) {
 		p.add("apiVersion: v1\nkind: Service\nmetadata: {name: demo-old, namespace: NS, ownerReferences: [{apiVersion: hostedcluster.densityops.com/v1alpha1, kind: DHCPServer, name: demo-dhcp, uid: 5a0c8c1c-2a5b-4d0c-9d3b-0d5f5a1d2b11}]}\nspec: {ports: [{port: 67}]}\n")
 	}, []string{"OLD-001 fail"}},
+}
+
+// TestABundleHasNoSecrets seeds some where a careless collector would find them.
+func TestABundleHasNoSecrets(t *testing.T) {
+	p := newPatient(t)
+	const seed = "c0ffee-hunter2"
+	p.add(strings.ReplaceAll(`
+apiVersion: v1
+kind: Secret
+metadata: {name: demo-admin-kubeconfig, namespace: NS}
+stringData: {kubeconfig: SEED}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: demo-apps-reader, namespace: NS, labels: {app.kubernetes.io/managed-by: oooi}}
+stringData: {kubeconfig: SEED}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: theirs, namespace: NS}
+data: {password: SEED}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: theirs, namespace: kube-system}
+data: {password: SEED}
+`, "SEED", seed))
+	bundle := filepath.Join(t.TempDir(), "bundle.tar.gz")
+	p.diagnose(0, "--save", bundle)
+	folder := t.TempDir()
+	unpacked := 0
+	unpack(t, bundle, func(name string, data []byte) {
+		unpacked++
+		if strings.Contains(string(data), seed) {
+			t.Errorf("%s has it", name)
+		}
+		if strings.Contains(name, "Secret") {
+			t.Errorf("there is %s", name)
+		}
+		file := filepath.Join(folder, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if unpacked < 30 {
+		t.Errorf("there are %d files in it", unpacked)
+	}
+	p.mend()
+
+	// Unpacked, and among others' files, it says the same.
+	if err := os.WriteFile(filepath.Join(folder, "pod.log"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "broken.yaml"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, said, code := p.run("doctor", "demo", "-n", p.namespace, "--from", folder)
+	if code != 0 || !strings.Contains(said, "Warning: broken.yaml is left out") {
+		t.Errorf("from the folder it ended with %d and said %s", code, said)
+	}
+}
+
+func unpack(t *testing.T, bundle string, take func(name string, data []byte)) {
+	t.Helper()
+	file, err := os.Open(bundle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	zipped, err := gzip.NewReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive := tar.NewReader(zipped)
+	for {
+		h, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := io.ReadAll(archive)
+		if err != nil {
+			t.Fatal(err)
+		}
+		take(h.Name, data)
+	}
+}
+
+// TestForbiddenIsNoPass has a user who may read the Infra and nothing else.
+func TestForbiddenIsNoPass(t *testing.T) {
+	p := newPatient(t)
+	user := "narrow-" + p.namespace
+	p.add(strings.ReplaceAll(`
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: narrow, namespace: NS}
+rules: [{apiGroups: [hostedcluster.densityops.com], resources: [infras], verbs: [get, list]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: narrow, namespace: NS}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: narrow}
+subjects: [{kind: User, name: USER, apiGroup: rbac.authorization.k8s.io}]
+`, "USER", user))
+	kubeconfig, err := p.cp.UserKubeconfig(user)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.kubeconfig = kubeconfig
+	out, said, code := p.run("doctor", "demo", "-n", p.namespace, "-o", "json", "--strict")
+	d := &doctor.Diagnosis{}
+	if err := json.Unmarshal([]byte(out), d); err != nil {
+		t.Fatalf("%d: %v: %s", code, err, said)
+	}
+	for _, r := range d.Results {
+		if r.Status == doctor.Passed && !slices.Contains([]string{"OOOI-INF-001"}, r.Code) {
+			t.Errorf("%s passes", r.Code)
+		}
+		if r.Status == doctor.Skipped && r.Inconclusive && !strings.Contains(r.Reason, "forbidden") {
+			t.Errorf("%s is skipped: %s", r.Code, r.Reason)
+		}
+	}
+	if code != inconclusiveCode || d.Summary[doctor.Failed] > 0 || d.Summary[doctor.Skipped] < 25 {
+		t.Errorf("it ended with %d: %v", code, d.Summary)
+	}
+	if _, _, code := p.run("doctor", "demo", "-n", p.namespace, "--strict", "--only", "OOOI-POD"); code != inconclusiveCode {
+		t.Errorf("it ended with %d", code)
+	}
+	if _, said, code := p.run("doctor", "other", "-n", p.namespace); code != 1 || !strings.Contains(said, "other") {
+		t.Errorf("of an Infra that is not there it said %s, %d", said, code)
+	}
+}
+
+func TestDoctorRefusesWhatMeansNothing(t *testing.T) {
+	for line, says := range map[string]string{
+		"doctor --fail-on=maybe":    `--fail-on "maybe": want fail, warn or never`,
+		"doctor --only OOOI-XYZ":    "there is no check OOOI-XYZ",
+		"doctor --save a --from b":  "give one of the two",
+		"doctor -o nothing":         `--output "nothing"`,
+		"doctor --from /there/is/0": "reading the bundle",
+	} {
+		_, said, code := call(t, append([]string{"kubectl-oooi"}, strings.Fields(line)...)...)
+		if code != 1 || !strings.Contains(said, says) {
+			t.Errorf("%s ended with %d and said %s", line, code, said)
+		}
+	}
+	out, _, code := call(t, "kubectl-oooi", "doctor", "--list", "--only", "oooi-hc")
+	if code != 0 || strings.Count(out, "OOOI-HC-") < 4 || strings.Contains(out, "OOOI-DNS-001") {
+		t.Errorf("%d: %s", code, out)
+	}
 }

@@ -16,7 +16,7 @@ func hostedChecks() []Check {
 	reads := in(AtHosted, hostedClusters)
 	return []Check{
 		{
-			Code: "OOOI-HC-001", Title: "the Infra's hosted cluster is there",
+			Code: "OOOI-HC-001", Title: "the Infra's hosted cluster is there", Reads: reads,
 			Run: func(s *Site) []Finding {
 				const remedy = "name it in spec.hostedClusterRef of the Infra; 'kubectl get hostedclusters -A' lists them. Before it is made, only names that are typed into the Infra are served"
 				switch {

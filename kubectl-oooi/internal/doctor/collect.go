@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
@@ -92,10 +93,8 @@ type gathering struct {
 func (g *gathering) hostedPlaces() []place {
 	places := []place{{hostedClusters, ""}}
 	for _, u := range g.facts.list(infras, "") {
-		for _, field := range [][]string{{"spec", "hostedClusterRef", "namespace"}, {"spec", "appsIngress", "hostedClusterRef", "namespace"}} {
-			if namespace, _, _ := unstructured.NestedString(u.Object, field...); namespace != "" {
-				places = append(places, place{hostedClusters, namespace})
-			}
+		if infra, ok := objects.Decode[v1alpha1.Infra](u).(*v1alpha1.Infra); ok {
+			places = append(places, place{hostedClusters, hostedNamespace(infra)})
 		}
 	}
 	return places

@@ -75,13 +75,28 @@ func placesOf(infra *v1alpha1.Infra, cluster *model.Cluster, hosted *model.Ref) 
 	at := map[Where][]string{
 		Everywhere: {""}, AtInfra: {infra.Namespace}, AtNetwork: {nad.Namespace}, AtSystem: {render.SystemNamespace}, AtClusterDNS: {"kube-system"},
 	}
-	if hosted != nil {
+	switch named := hostedNamespace(infra); {
+	case hosted != nil:
 		at[AtHosted] = []string{hosted.Namespace}
+	default:
+		at[AtHosted] = []string{named} // where it would be, anywhere with ""
 	}
 	if cluster != nil && cluster.ControlPlaneNamespace != "" {
 		at[AtControlPlane] = []string{cluster.ControlPlaneNamespace}
 	}
 	return at
+}
+
+// hostedNamespace is where the HostedCluster is that an Infra names; empty where it names none.
+func hostedNamespace(infra *v1alpha1.Infra) string {
+	ref := infra.Spec.HostedClusterRef
+	if apps := infra.Spec.AppsIngress; !ref.IsSet() && apps != nil {
+		ref = apps.HostedClusterRef
+	}
+	if !ref.IsSet() {
+		return ""
+	}
+	return ref.NamespacedName().Namespace
 }
 
 // snapshotOf is the model of all facts.
