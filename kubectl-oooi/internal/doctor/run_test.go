@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -110,5 +111,37 @@ func TestMachinesWithoutALease(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"without"}, got); diff != "" || len(site.broken) > 0 {
 		t.Errorf("%s%v", diff, site.broken)
+	}
+}
+
+// TestChecksOfWhatCannotBeBrokenLive makes those checks over objects that are written here.
+func TestChecksOfWhatCannotBeBrokenLive(t *testing.T) {
+	const crd = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: %s.hostedcluster.densityops.com}\n" +
+		"spec: {versions: [{name: %s, served: true}]}\nstatus: {conditions: [{type: Established, status: %q}]}\n"
+	const hosted = "apiVersion: hypershift.openshift.io/v1beta1\nkind: HostedCluster\nmetadata: {name: demo, namespace: clusters}\nspec: {dns: {baseDomain: example.com}, services: [%s]}\n"
+	const byName = "{service: APIServer, servicePublishingStrategy: {type: LoadBalancer, loadBalancer: {hostname: api.demo.example.com}}}"
+	const byAddress = "{service: APIServer, servicePublishingStrategy: {type: LoadBalancer}}"
+	infras, servers := fmt.Sprintf(crd, "infras", "v1alpha1", "True"), fmt.Sprintf(crd, "proxyservers", "v1alpha1", "True")
+	for _, tc := range []struct {
+		name, code string
+		objects    []string
+		want       Status
+	}{
+		{"both CRDs", "OOOI-API-001", []string{infras, servers}, Passed},
+		{"one CRD", "OOOI-API-001", []string{infras}, Failed},
+		{"another version", "OOOI-API-001", []string{infras, fmt.Sprintf(crd, "proxyservers", "v1", "True")}, Failed},
+		{"a CRD that is refused", "OOOI-API-001", []string{infras, fmt.Sprintf(crd, "proxyservers", "v1alpha1", "False")}, Failed},
+		{"a name", "OOOI-HC-003", []string{fmt.Sprintf(hosted, byName)}, Passed},
+		{"an address", "OOOI-HC-003", []string{fmt.Sprintf(hosted, byAddress)}, Failed},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, site := siteOf(t, tc.objects...)
+			site.Cluster = &model.Cluster{Ref: model.Ref{Kind: "HostedCluster", Namespace: "clusters", Name: "demo"}}
+			site.namespaces[AtHosted] = []string{"clusters"}
+			d := Diagnose(site, Checks(), func(code string) bool { return code == tc.code })
+			if d.Results[0].Status != tc.want {
+				t.Errorf("%+v", d.Results[0])
+			}
+		})
 	}
 }
