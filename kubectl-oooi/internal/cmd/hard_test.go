@@ -5,12 +5,17 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/api/v1alpha1"
 )
 
 func TestTeardownLeavesNothing(t *testing.T) {
@@ -71,6 +76,57 @@ func TestTeardownLeavesWhatIsNotOurs(t *testing.T) {
 	}
 	if err := s.client.Get(t.Context(), client.ObjectKeyFromObject(theirs), theirs); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestControlCleansUpBeforeItsRightsGo disables applications: control removes what it has made in
+// the hosted cluster, and the reader's Secret last, by rights that setup takes back.
+func TestControlCleansUpBeforeItsRightsGo(t *testing.T) {
+	s := newSite(t)
+	without := s.infra
+	s.infra = strings.Replace(s.infra, "  infraComponents:", "  appsIngress: {enabled: true, hostedClusterRef: {name: demo, namespace: "+s.namespace+"}, metallb: {loadBalancerClass: example.com/metallb}}\n  infraComponents:", 1)
+	s.setup()
+	s.apply("apiVersion: v1\nkind: Secret\nmetadata: {name: demo-apps-reader, namespace: " + s.namespace + "}\n")
+	role := &rbacv1.Role{}
+	role.Namespace, role.Name = s.namespace, "oooi-"+s.namespace+"-demo-control"
+	there := func() bool {
+		err := s.client.Get(t.Context(), client.ObjectKeyFromObject(role), role)
+		if client.IgnoreNotFound(err) != nil {
+			t.Error(err)
+		}
+		return err == nil
+	}
+	if !there() {
+		t.Fatal("control has no Role")
+	}
+	s.infra = without
+	said := make(chan string)
+	go func() {
+		_, all, _ := s.run("setup", "-f", "FILE", "--wait=false")
+		said <- all
+	}()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) { // until the Infra says so
+		infra := &unstructured.Unstructured{}
+		infra.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("Infra"))
+		if err := s.client.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "demo"}, infra); err != nil {
+			t.Fatal(err)
+		}
+		if enabled, _, _ := unstructured.NestedBool(infra.Object, "spec", "appsIngress", "enabled"); !enabled {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the Infra is as it was")
+		}
+	}
+	time.Sleep(time.Second) // what setup would do at once, it has done
+	if !there() {
+		t.Error("the Role is gone, and control cannot clean up")
+	}
+	if err := s.client.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "demo-apps-reader"}}); err != nil {
+		t.Fatal(err)
+	}
+	if said := <-said; !strings.Contains(said, "Role "+s.namespace+"/"+role.Name+" removed") || there() {
+		t.Errorf("the Role is left; it said %s", said)
 	}
 }
 

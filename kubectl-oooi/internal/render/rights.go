@@ -35,7 +35,7 @@ func (in *Input) rights(component string, rules ...rule) []runtime.Object {
 // grant gives a subject rights, by a Role in each namespace.
 func (in *Input) grant(component string, subject rbacv1.Subject, rules []rule) []runtime.Object {
 	// Roles in other namespaces than the Infra's stand beside those of other Infras.
-	name := strings.Join([]string{partOf, in.Infra.Namespace, in.Infra.Name, component}, "-")
+	name := roleName(in.Infra, component)
 	slices.SortStableFunc(rules, func(a, b rule) int { return cmp.Compare(a.namespace, b.namespace) })
 	var list []runtime.Object
 	for len(rules) > 0 {
@@ -57,6 +57,16 @@ func (in *Input) grant(component string, subject rbacv1.Subject, rules []rule) [
 	}
 	return list
 }
+
+func roleName(infra *v1alpha1.Infra, component string) string {
+	return strings.Join([]string{partOf, infra.Namespace, infra.Name, component}, "-")
+}
+
+// controlPart stands in names for control.
+const controlPart = "control"
+
+// ControlRole names the Roles by which control looks after the applications of an Infra.
+func ControlRole(infra *v1alpha1.Infra) string { return roleName(infra, controlPart) }
 
 // readRules are what the model takes, for this one Infra.
 func (in *Input) readRules() []rule {
@@ -120,5 +130,5 @@ func controlRights(in *Input) ([]runtime.Object, error) {
 		APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{in.readerSecret()}, Verbs: []string{"get", "create", "patch", "delete"},
 	}}
 	subject := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: SystemNamespace, Name: ControlName}
-	return in.grant("control", subject, []rule{admin, reader}), nil
+	return in.grant(controlPart, subject, []rule{admin, reader}), nil
 }

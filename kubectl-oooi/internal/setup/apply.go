@@ -19,6 +19,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
 // Manager is the field manager of what setup applies.
@@ -72,6 +73,12 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 	}
 	for _, o := range p.Objects {
 		if err := a.apply(ctx, o, slices.Contains(p.Kept, o.GetKind())); err != nil {
+			return err
+		}
+	}
+	// Control cleans up after applications that are not wanted any more by rights that go now.
+	if slices.ContainsFunc(gone, func(e inventory.Entry) bool { return e.Kind == "Role" && e.Name == render.ControlRole(p.Infra) }) {
+		if err := cleaned(ctx, a.Client, a.Out, infra); err != nil {
 			return err
 		}
 	}

@@ -5,20 +5,15 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
-	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
-	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
@@ -156,9 +151,6 @@ func (t *Teardown) base(ctx context.Context) error {
 	return nil
 }
 
-// patience is for how long control may take to clean up in a hosted cluster.
-const patience = 30 * time.Second
-
 // Run takes it all away.
 func (t *Teardown) Run(ctx context.Context) error {
 	withdrawn, err := (&ClusterDNS{Client: t.Client, Infra: t.Infra}).Withdraw(ctx)
@@ -175,7 +167,7 @@ func (t *Teardown) Run(ctx context.Context) error {
 			return err
 		}
 		if i == 0 && t.apps && e.Kind == "Infra" {
-			if err := t.cleaned(ctx); err != nil {
+			if err := cleaned(ctx, t.Client, t.Out, t.Infra); err != nil {
 				return err
 			}
 		}
@@ -203,33 +195,4 @@ func (t *Teardown) remove(ctx context.Context, e inventory.Entry) error {
 	}
 	_, err = fmt.Fprintf(t.Out, "%s removed\n", e)
 	return err
-}
-
-// cleaned waits until control has removed what it made in the hosted cluster. The reader's
-// Secret goes last.
-func (t *Teardown) cleaned(ctx context.Context) error {
-	key := model.ReaderSecret(model.Ref{Kind: "Infra", Namespace: t.Infra.Namespace, Name: t.Infra.Name})
-	namespace, name, _ := strings.Cut(key, "/")
-	waiting, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	for {
-		secret := &metav1.PartialObjectMetadata{}
-		secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
-		err := t.Client.Get(waiting, client.ObjectKey{Namespace: namespace, Name: name}, secret)
-		switch {
-		case apierrors.IsNotFound(err):
-			return nil
-		case apierrors.IsForbidden(err): // then nobody can tell
-			_, err := fmt.Fprintf(t.Out, "Secret %s may not be read, which would tell when the hosted cluster is cleaned up\n", key)
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for control to clean up in the hosted cluster: %w", ctx.Err())
-		case <-waiting.Done():
-			_, err := fmt.Fprintf(t.Out, "control has not cleaned up in the hosted cluster within %s: Service, ServiceAccount and Role of the applications may be left there, labelled %s=%s\n", patience, v1alpha1.LabelManagedBy, v1alpha1.ManagedBy)
-			return err
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
 }
