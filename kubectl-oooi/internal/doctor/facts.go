@@ -3,9 +3,12 @@ package doctor
 import (
 	"cmp"
 	"slices"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/densityops/oooi/internal/model"
 )
 
 // Facts are what was read, at one time. They are not changed once they are complete, and may be
@@ -17,6 +20,9 @@ type Facts struct {
 	unread map[place]string
 	// unserved are kinds that the API server does not know.
 	unserved map[Kind]bool
+
+	lock     sync.Mutex
+	snapshot *model.Snapshot // of the objects so far
 }
 
 type place struct {
@@ -36,6 +42,9 @@ func (f *Facts) add(u *unstructured.Unstructured) {
 		delete(annotations, "kubectl.kubernetes.io/last-applied-configuration")
 		u.SetAnnotations(annotations)
 	}
+	f.lock.Lock()
+	defer f.lock.Unlock()
+	f.snapshot = nil
 	kind := u.GroupVersionKind()
 	at, found := slices.BinarySearchFunc(f.objects[kind], u, compare)
 	if !found {
@@ -45,6 +54,16 @@ func (f *Facts) add(u *unstructured.Unstructured) {
 
 func compare(a, b *unstructured.Unstructured) int {
 	return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
+}
+
+// model is what names and routes come to by all objects.
+func (f *Facts) model() *model.Snapshot {
+	f.lock.Lock()
+	defer f.lock.Unlock()
+	if f.snapshot == nil {
+		f.snapshot = snapshotOf(f)
+	}
+	return f.snapshot
 }
 
 // list are the objects of a kind in a namespace, in all with "", by name.

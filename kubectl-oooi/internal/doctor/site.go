@@ -49,7 +49,7 @@ func (s *Site) hosted() *model.Ref {
 
 // NewSite is the Infra "namespace/name" by the facts; nil where they do not have it.
 func NewSite(facts *Facts, infra string) *Site {
-	s := &Site{facts: facts, Snapshot: snapshotOf(facts)}
+	s := &Site{facts: facts, Snapshot: facts.model()}
 	for _, u := range facts.list(infras, "") {
 		if u.GetNamespace()+"/"+u.GetName() == infra {
 			s.Infra = &v1alpha1.Infra{}
