@@ -17,6 +17,7 @@ import (
 
 	"github.com/densityops/oooi/coredhcpbuild/internal/dhcp4"
 	"github.com/densityops/oooi/internal/daemon"
+	"github.com/densityops/oooi/internal/neighbours"
 	"github.com/densityops/oooi/plugins/kubevirt"
 	"github.com/densityops/oooi/plugins/leasedb"
 )
@@ -61,6 +62,9 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", f.http)
 	if err != nil {
 		return fmt.Errorf("--http: %w", err)
+	}
+	if err := neighbours.Announce(ctx); err != nil {
+		log.Warn("neighbours learn our addresses later", "err", err)
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	if c.Server4 != nil {
