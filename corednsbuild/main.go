@@ -3,17 +3,25 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/coredns/coredns/coremain"
+
+	"github.com/densityops/oooi/internal/neighbours"
 )
 
 func main() {
 	if err := dnsserver.SetDirectives(directives(dnsserver.Directives)); err != nil {
 		fmt.Fprintln(os.Stderr, "ordering the plugins:", err)
 		os.Exit(1)
+	}
+	settle("/proc/net/if_inet6", 5*time.Second)
+	if err := neighbours.Announce(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, err) // they learn it later
 	}
 	coremain.Run()
 }
