@@ -33,7 +33,7 @@ func buildImages(ctx context.Context) error {
 	if err := buildLinked(ctx, envoyImage, fromFiles+"ENTRYPOINT [\"/bin/envoy\"]\n", envoy); err != nil {
 		return err
 	}
-	return buildLinked(ctx, toolsImage, fromFiles, "busybox", "curl", "dig")
+	return buildLinked(ctx, toolsImage, fromFiles, "busybox", "curl", "dig", "openssl")
 }
 
 // buildOooi does what 'make image' does.

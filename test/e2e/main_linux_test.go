@@ -18,7 +18,7 @@ import (
 const vlan = "vlan50"
 
 // tools are what the tests use beside a node: for images and on machines.
-var tools = []string{"busybox", "curl", "dig", "dhclient", "ldd"}
+var tools = []string{"busybox", "curl", "dig", "dhclient", "ldd", "openssl"}
 
 // network has the API server's address.
 var network = lab.Network{Ranges: []string{"192.0.2.0/24"}, Prepare: prepare}

@@ -4,6 +4,7 @@ package e2e_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -70,14 +71,18 @@ func readyPod(t *testing.T, cp *lab.ControlPlane, namespace, label string) (pod 
 			return fmt.Sprintf("there are %d; %s", len(pods.Items), events(t, client, namespace))
 		}
 		pod = pods.Items[0]
-		for _, c := range pod.Status.Conditions {
-			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-				return ""
-			}
+		if ready(&pod) {
+			return ""
 		}
 		return state(&pod) + events(t, client, namespace)
 	})
 	return pod
+}
+
+func ready(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
 }
 
 // state is what the containers of a Pod do.
@@ -118,12 +123,18 @@ func runPod(t *testing.T, cp *lab.ControlPlane, namespace, name string, args ...
 			}},
 		},
 	}
-	pod, err := client.CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
-	if err != nil {
+	if _, err := client.CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	await(t, fmt.Sprintf("a Pod to run %q", args), func() string {
-		pod = getPod(t, cp, namespace, name)
+	return finished(t, cp, namespace, name)
+}
+
+// finished waits until a Pod has succeeded, and returns what it says.
+func finished(t *testing.T, cp *lab.ControlPlane, namespace, name string) string {
+	t.Helper()
+	client := kube(t, cp)
+	await(t, "a Pod to end well: "+name, func() string {
+		pod := getPod(t, cp, namespace, name)
 		if pod.Status.Phase == corev1.PodSucceeded {
 			return ""
 		}

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -22,6 +23,8 @@ import (
 const (
 	domain  = "demo.lab.example.com"
 	apiHost = "api." + domain
+
+	dhcpAddress = "198.18.50.5"
 )
 
 // objects are what is there before anybody sets up anything.
@@ -39,15 +42,18 @@ kind: NetworkAttachmentDefinition
 metadata: {name: vlan50, namespace: clusters}
 spec: {config: '{"cniVersion": "0.3.1", "name": "vlan50", "type": "bridge", "bridge": "vlan50"}'}
 ---
+`
+
+// worker is a virtual machine of the hosted cluster, by its name and the end of its MAC address.
+const worker = `
 apiVersion: kubevirt.io/v1
 kind: VirtualMachineInstance
-metadata: {name: worker-1, namespace: clusters-demo, labels: {hypershift.openshift.io/infra-id: demo-x7k2p}}
+metadata: {name: %s, namespace: clusters-demo, labels: {hypershift.openshift.io/infra-id: demo-x7k2p}}
 spec:
   domain:
     devices:
-      interfaces: [{name: vlan, bridge: {}, macAddress: "02:00:00:00:50:71"}]
+      interfaces: [{name: vlan, bridge: {}, macAddress: "%s"}]
   networks: [{name: vlan, multus: {networkName: clusters/vlan50}}]
----
 `
 
 // infra is what a user writes.
@@ -83,12 +89,63 @@ endpoints: [{addresses: [%[3]s], conditions: {ready: true}}]
 `, name, port, at.Addr(), at.Port())
 }
 
-// oooi runs kubectl-oooi.
-func oooi(t *testing.T, binary string, args ...string) string {
+// site is the hosted cluster, and what its user has.
+type site struct {
+	cp     *lab.ControlPlane
+	ca     *lab.CA // of every server behind the proxy
+	roots  string  // the file with its certificate
+	dir    string
+	binary string // kubectl-oooi
+	down   bool   // what was set up
+}
+
+// newSite makes what is there before anybody sets up anything. The end of the test tears down
+// what was set up.
+func newSite(t *testing.T) *site {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	s := &site{cp: cluster(t), ca: lab.NewCA(t), dir: t.TempDir()}
+	if err := s.cp.InstallCRDs(t.Context(), lab.HyperShift, lab.OpenShiftRoute, lab.KubeVirt, lab.KubeVirtMachines); err != nil {
+		t.Fatal(err)
+	}
+	api := s.ca.TLSBackend(t, "192.0.2.81:6443", apiHost, "kubernetes")
+	oauth := s.ca.TLSBackend(t, "192.0.2.82:6443", "oauth."+domain)
+	ignition := s.ca.TLSBackend(t, "192.0.2.83:8443", "ignition."+domain)
+	konnectivity := s.ca.TLSBackend(t, "192.0.2.84:8091", "konnectivity."+domain)
+	apply(t, s.cp, "%s", objects+lab.HostedCluster{
+		Namespace: "clusters", Name: "demo", BaseDomain: "lab.example.com", API: apiHost, More: "  infraID: demo-x7k2p",
+		Publishing: map[string]string{
+			"OAuthServer": lab.PublishedRoute("oauth." + domain), "Konnectivity": lab.PublishedRoute("konnectivity." + domain), "Ignition": lab.PublishedRoute("ignition." + domain),
+		},
+	}.YAML()+
+		backend("kube-apiserver", 6443, api.Addr())+backend("oauth-openshift", 6443, oauth.Addr())+
+		backend("ignition-server-proxy", 443, ignition.Addr())+backend("konnectivity-server", 8091, konnectivity.Addr()))
+	s.roots = filepath.Join(s.dir, "ca.crt")
+	if err := os.WriteFile(s.roots, s.ca.PEM(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.binary = filepath.Join(s.dir, "kubectl-oooi")
+	if err := lab.BuildBinary(t.Context(), s.binary, "./kubectl-oooi"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.teardown(t) })
+	return s
+}
+
+// teardown takes down what was set up. Twice is fine.
+func (s *site) teardown(t *testing.T) {
+	t.Helper()
+	if !s.down {
+		s.oooi(t, "-n", "clusters", "teardown", "demo", "--yes", "--leases", "--crds")
+	}
+	s.down = true
+}
+
+// oooi runs kubectl-oooi.
+func (s *site) oooi(t *testing.T, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Minute) // at the end of a test, too
 	defer cancel()
-	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd := exec.CommandContext(ctx, s.binary, append([]string{"--kubeconfig", s.cp.Kubeconfig()}, args...)...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
@@ -98,63 +155,66 @@ func oooi(t *testing.T, binary string, args ...string) string {
 	return stdout.String()
 }
 
-// TestSetup sets up a VLAN on the node, and boots a machine there.
-func TestSetup(t *testing.T) {
-	cp := cluster(t)
-	if err := cp.InstallCRDs(t.Context(), lab.HyperShift, lab.OpenShiftRoute, lab.KubeVirt, lab.KubeVirtMachines); err != nil {
-		t.Fatal(err)
-	}
-	ca := lab.NewCA(t)
-	api := ca.TLSBackend(t, "192.0.2.81:6443", apiHost, "kubernetes")
-	oauth := ca.TLSBackend(t, "192.0.2.82:6443", "oauth."+domain)
-	ignition := ca.TLSBackend(t, "192.0.2.83:8443", "ignition."+domain)
-	konnectivity := ca.TLSBackend(t, "192.0.2.84:8091", "konnectivity."+domain)
-	apply(t, cp, "%s", objects+lab.HostedCluster{
-		Namespace: "clusters", Name: "demo", BaseDomain: "lab.example.com", API: apiHost, More: "  infraID: demo-x7k2p",
-		Publishing: map[string]string{
-			"OAuthServer": lab.PublishedRoute("oauth." + domain), "Konnectivity": lab.PublishedRoute("konnectivity." + domain), "Ignition": lab.PublishedRoute("ignition." + domain),
-		},
-	}.YAML()+
-		backend("kube-apiserver", 6443, api.Addr())+backend("oauth-openshift", 6443, oauth.Addr())+
-		backend("ignition-server-proxy", 443, ignition.Addr())+backend("konnectivity-server", 8091, konnectivity.Addr()))
-
-	dir := t.TempDir()
-	file := filepath.Join(dir, "infra.yaml")
+// setup sets up an Infra. Flags that are given have the last word.
+func (s *site) setup(t *testing.T, infra string, flags ...string) string {
+	t.Helper()
+	file := filepath.Join(s.dir, "infra.yaml")
 	if err := os.WriteFile(file, []byte(infra), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	binary := filepath.Join(dir, "kubectl-oooi")
-	if err := lab.BuildBinary(t.Context(), binary, "./kubectl-oooi"); err != nil {
-		t.Fatal(err)
-	}
-	flags := []string{"--kubeconfig", cp.Kubeconfig()}
-	setup := append(flags, "setup", "-f", file, "--image", oooiImage, "--envoy-image", envoyImage, "--timeout", "3m")
-	oooi(t, binary, setup...)
+	return s.oooi(t, append([]string{"setup", "-f", file, "--image", oooiImage, "--envoy-image", envoyImage, "--timeout", "3m"}, flags...)...)
+}
 
-	// A machine boots: an address, its name, DNS.
-	vm := lab.NewMachine(t, vlan, "02:00:00:00:50:71")
-	script := filepath.Join(dir, "hook")
-	const hook = "#!/bin/sh\n[ \"$1\" = bound ] || exit 0\nip address add $ip/$mask dev eth0\nip route add default via $router\necho \"$ip $hostname $dns\" > %s/lease\n"
-	if err := os.WriteFile(script, fmt.Appendf(nil, hook, dir), 0o700); err != nil {
+// vm is a virtual machine that has booted.
+type vm struct {
+	*lab.Machine
+
+	mac           net.HardwareAddr
+	address       string
+	hostname, dns string // what it was told
+}
+
+// boot boots a virtual machine of the hosted cluster.
+func (s *site) boot(t *testing.T, name, mac string) *vm {
+	t.Helper()
+	apply(t, s.cp, worker, name, mac)
+	v := &vm{Machine: lab.NewMachine(t, vlan, mac)}
+	var err error
+	if v.mac, err = net.ParseMAC(mac); err != nil {
 		t.Fatal(err)
 	}
-	vm.Run(t, "busybox", "udhcpc", "-i", "eth0", "-n", "-q", "-t", "20", "-T", "1", "-O", "hostname", "-s", script)
-	lease, err := os.ReadFile(filepath.Join(dir, "lease"))
+	script, lease := filepath.Join(v.Dir, "hook"), filepath.Join(v.Dir, "lease")
+	const hook = "#!/bin/sh\n[ \"$1\" = bound ] || exit 0\nip address add $ip/$mask dev eth0\nip route add default via $router\necho \"$ip $hostname $dns\" > %s\n"
+	if err := os.WriteFile(script, fmt.Appendf(nil, hook, lease), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	v.Run(t, "busybox", "udhcpc", "-i", "eth0", "-n", "-q", "-t", "20", "-T", "1", "-O", "hostname", "-s", script)
+	told, err := os.ReadFile(lease)
 	if err != nil {
 		t.Fatal(err)
 	}
-	address, rest, _ := strings.Cut(strings.TrimSpace(string(lease)), " ")
-	if !strings.HasPrefix(address, "198.18.50.15") || rest != "worker-1 198.18.50.6" {
-		t.Errorf("the machine was told %s", lease)
+	if _, err := fmt.Sscan(string(told), &v.address, &v.hostname, &v.dns); err != nil {
+		t.Fatalf("%s was told %q: %v", name, told, err)
+	}
+	return v
+}
+
+// TestSetup sets up a VLAN on the node, and boots a machine there.
+func TestSetup(t *testing.T) {
+	s := newSite(t)
+	s.serveClusterDNS(t)
+	before := s.corefile(t)
+	s.setup(t, infra, "--cluster-dns", "patch")
+	s.hurryClusterDNS(t)
+
+	vm := s.boot(t, "worker-1", "02:00:00:00:50:71")
+	if !strings.HasPrefix(vm.address, "198.18.50.15") || vm.hostname != "worker-1" || vm.dns != "198.18.50.6" {
+		t.Errorf("the machine was told %s, %s and %s", vm.address, vm.hostname, vm.dns)
 	}
 
 	// Names on the VLAN, and connections by them, each to its own server.
 	shop := "shop.apps." + domain
-	vlanServer(t, ca, shop)
-	roots := filepath.Join(dir, "ca.crt")
-	if err := os.WriteFile(roots, ca.PEM(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	vlanServer(t, s.ca, shop)
 	for _, c := range []struct {
 		name string
 		port int
@@ -169,25 +229,35 @@ func TestSetup(t *testing.T) {
 			t.Errorf("%s is at %s on the VLAN, want %s", c.name, got, c.want)
 			continue
 		}
-		if got := greeting(t, vm, roots, c.name, c.port, c.want); got != c.says {
+		if got := greeting(t, vm, s.roots, c.name, c.port, c.want); got != c.says {
 			t.Errorf("%s:%d leads to %q", c.name, c.port, got)
 		}
 	}
 
 	// The same names from a Pod, by the Services.
-	proxyIP := clusterIP(t, cp, "clusters", "demo-proxy")
+	proxyIP := clusterIP(t, s.cp, "clusters", "demo-proxy")
 	for i, name := range []string{apiHost, shop} {
-		got := runPod(t, cp, "clusters", fmt.Sprintf("client-%d", i), "dig", "@"+clusterIP(t, cp, "clusters", "demo-dns"), "+short", "+time=5", name)
+		got := runPod(t, s.cp, "clusters", fmt.Sprintf("client-%d", i), "dig", "@"+clusterIP(t, s.cp, "clusters", "demo-dns"), "+short", "+time=5", name)
 		if strings.TrimSpace(got) != proxyIP {
 			t.Errorf("a Pod is told that %s is at %s, want %s", name, got, proxyIP)
 		}
 	}
 
+	// And by the cluster's DNS, as any program in a Pod would.
+	s.visitByName(t)
+
 	// Again: nothing changes.
-	if said := oooi(t, binary, append(setup, "--wait=false")...); strings.Contains(said, "configured") {
+	patched := s.corefile(t)
+	if said := s.setup(t, infra, "--wait=false", "--cluster-dns", "patch"); strings.Contains(said, "configured") {
 		t.Error(said)
 	}
-	oooi(t, binary, append(flags, "-n", "clusters", "teardown", "demo", "--yes", "--leases", "--crds")...)
+	if again := s.corefile(t); again != patched || patched == before {
+		t.Errorf("the Corefile of the cluster's DNS was\n%s\nbecame\n%s\nand then\n%s", before, patched, again)
+	}
+	s.teardown(t)
+	if after := s.corefile(t); strings.TrimSpace(after) != strings.TrimSpace(before) {
+		t.Errorf("teardown leaves the Corefile of the cluster's DNS as\n%s", after)
+	}
 }
 
 // vlanServer is the applications' load balancer, on the VLAN.
@@ -205,7 +275,7 @@ func vlanServer(t *testing.T, ca *lab.CA, name string) {
 }
 
 // greeting is what the server of a name says first, to a machine that verifies its certificate.
-func greeting(t *testing.T, vm *lab.Machine, roots, name string, port int, address string) string {
+func greeting(t *testing.T, vm *vm, roots, name string, port int, address string) string {
 	t.Helper()
 	out := vm.Run(t, "sh", "-c", fmt.Sprintf("sleep 1 | timeout 20 openssl s_client -quiet -no_ign_eof -verify_return_error -CAfile %s -servername %s -verify_hostname %s -connect %s:%d 2>/dev/null", roots, name, name, address, port))
 	first, _, _ := strings.Cut(out, "\n")

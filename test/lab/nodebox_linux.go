@@ -44,8 +44,27 @@ done 2>/dev/null
 exit 1
 `
 
-// initScript keeps the namespaces, and buries processes that lost their parents.
-const initScript = `sleep infinity & wait`
+// initScript keeps the namespaces, and buries processes that lost their parents. Its sleep is
+// killed with all others when the power is cut.
+const initScript = `while :; do sleep infinity & wait; done`
+
+// cutScript kills every process but the first and itself, and forgets what is in memory: mounts,
+// by which the Pods' networks go, too, and the Pods' cgroups in $1.
+const cutScript = `
+kill -KILL -1
+umount --lazy /run
+mount -t tmpfs -o mode=755 tmpfs /run
+grep -o ' /var/lib/kubelet/[^ ]*' /proc/mounts | xargs -r -n1 umount --lazy
+for try in $(seq 100); do
+	busy=
+	for pods in /sys/fs/cgroup/*/"$1"/kubepods; do
+		test ! -d "$pods" || find "$pods" -depth -type d -exec rmdir {} + 2>/dev/null || busy=1
+	done
+	test -z "$busy" && exit
+	sleep 0.1
+done
+exit 1
+`
 
 // sysctls are what a kubelet wants the machine to be like. The machine stays what it is: the
 // node sees files in their place.

@@ -51,11 +51,7 @@ func (n *Node) startContainerd(ctx context.Context) error {
 	if err := n.writeFile("containerd/config.toml", []byte(containerdConfig)); err != nil {
 		return err
 	}
-	if err := n.launch(&n.containerd, "containerd", "containerd", "--config=/var/lib/containerd/config.toml"); err != nil {
-		return err
-	}
-	err := n.await(ctx, "containerd to answer", func(ctx context.Context) error { return n.box.run(ctx, "ctr", "version") })
-	if err != nil {
+	if err := n.runContainerd(ctx); err != nil {
 		return err
 	}
 	pause, err := ImageArchive(pauseImage)
@@ -63,6 +59,13 @@ func (n *Node) startContainerd(ctx context.Context) error {
 		return err
 	}
 	return n.ImportImage(ctx, pause)
+}
+
+func (n *Node) runContainerd(ctx context.Context) error {
+	if err := n.launch(&n.containerd, "containerd", "containerd", "--config=/var/lib/containerd/config.toml"); err != nil {
+		return err
+	}
+	return n.await(ctx, "containerd to answer", func(ctx context.Context) error { return n.box.run(ctx, "ctr", "version") })
 }
 
 // setUpCNI gives the node its plugins and the configuration of the Pods' network.
@@ -115,6 +118,11 @@ func (n *Node) ImportImage(ctx context.Context, archive string) (err error) {
 		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(out))
 	}
 	return nil
+}
+
+// TagImage gives an image that the node knows another name.
+func (n *Node) TagImage(ctx context.Context, name, other string) error {
+	return n.box.run(ctx, "ctr", "--namespace=k8s.io", "images", "tag", "--force", name, other)
 }
 
 // path is where we have a file of the node's /var/lib.

@@ -1,0 +1,121 @@
+//go:build e2e
+
+package e2e_test
+
+import (
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// clusterDNS is a CoreDNS where Kubernetes has one, by the names that kubeadm gives it, which
+// knows no name of its own.
+const clusterDNS = `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: coredns, namespace: kube-system}
+data:
+  Corefile: |
+    .:53 {
+        errors
+        ready
+        reload 2s
+        template ANY ANY {
+            rcode NXDOMAIN
+        }
+    }
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: coredns, namespace: kube-system}
+spec:
+  selector: {matchLabels: {k8s-app: kube-dns}}
+  template:
+    metadata: {labels: {k8s-app: kube-dns}}
+    spec:
+      dnsPolicy: Default
+      terminationGracePeriodSeconds: 1
+      securityContext: {sysctls: [{name: net.ipv4.ip_unprivileged_port_start, value: "53"}]}
+      containers:
+      - name: coredns
+        image: localhost/oooi:e2e
+        command: [/coredns, -conf, /etc/coredns/Corefile]
+        readinessProbe: {httpGet: {path: /ready, port: 8181}, periodSeconds: 1}
+        volumeMounts: [{name: config, mountPath: /etc/coredns}]
+      volumes: [{name: config, configMap: {name: coredns}}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: kube-dns, namespace: kube-system}
+spec:
+  clusterIP: %s
+  selector: {k8s-app: kube-dns}
+  ports: [{name: dns, port: 53, protocol: UDP}, {name: dns-tcp, port: 53}]
+`
+
+// visitor is a Pod that goes to the API server by its name, as any program would, and says what
+// that says, once it has verified the certificate.
+const visitor = `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: visitor, namespace: %[1]s}
+data:
+  ca.crt: |
+%[2]s
+  visit: |
+    until nslookup %[3]s; do sleep 1; done >&2
+    sleep 1 | timeout 20 openssl s_client -quiet -no_ign_eof -verify_return_error -CAfile /etc/visitor/ca.crt -servername %[3]s -verify_hostname %[3]s -connect %[3]s:6443
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: visitor, namespace: %[1]s}
+spec:
+  restartPolicy: Never
+  terminationGracePeriodSeconds: 1
+  securityContext: {runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}
+  containers:
+  - name: visitor
+    image: localhost/tools:e2e
+    command: [/bin/busybox, sh, /etc/visitor/visit]
+    env: [{name: PATH, value: /bin}]
+    volumeMounts: [{name: visitor, mountPath: /etc/visitor}]
+    securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
+  volumes: [{name: visitor, configMap: {name: visitor}}]
+`
+
+// hurryClusterDNS has the kubelet bring the ConfigMap to its Pod now, and not within a minute:
+// it does so whenever the Pod changes.
+func (s *site) hurryClusterDNS(t *testing.T) {
+	t.Helper()
+	pod := readyPod(t, s.cp, "kube-system", "k8s-app=kube-dns")
+	apply(t, s.cp, "{apiVersion: v1, kind: Pod, metadata: {name: %s, namespace: kube-system, annotations: {hurry: please}}}", pod.Name)
+}
+
+// visitByName has a Pod that knows nothing but the cluster's DNS connect to the API server.
+func (s *site) visitByName(t *testing.T) {
+	t.Helper()
+	namespace := restricted(t, s.cp)
+	authority := "    " + strings.ReplaceAll(strings.TrimSpace(string(s.ca.PEM())), "\n", "\n    ")
+	apply(t, s.cp, visitor, namespace, authority, apiHost)
+	if got := finished(t, s.cp, namespace, "visitor"); !strings.Contains("\n"+got, "\n"+apiHost+"\n") {
+		t.Errorf("a Pod that connects to %s is told %q", apiHost, got)
+	}
+}
+
+// serveClusterDNS has Pods find somebody where their kubelet sends them for names.
+func (s *site) serveClusterDNS(t *testing.T) {
+	t.Helper()
+	apply(t, s.cp, clusterDNS, node.ClusterDNS())
+	readyPod(t, s.cp, "kube-system", "k8s-app=kube-dns")
+}
+
+// corefile is what the cluster's DNS goes by.
+func (s *site) corefile(t *testing.T) string {
+	t.Helper()
+	m, err := kube(t, s.cp).CoreV1().ConfigMaps("kube-system").Get(t.Context(), "coredns", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m.Data["Corefile"]
+}
