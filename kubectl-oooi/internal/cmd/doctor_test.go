@@ -153,6 +153,7 @@ const running = `{"status": {"phase": "Running", "conditions": [{"type": "Ready"
 // Kinds that are broken.
 var (
 	podKind        = schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
+	machineKind    = schema.GroupVersionKind{Group: "kubevirt.io", Version: "v1", Kind: "VirtualMachineInstance"}
 	leaseKind      = schema.GroupVersionKind{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"}
 	sliceKind      = schema.GroupVersionKind{Group: "discovery.k8s.io", Version: "v1", Kind: "EndpointSlice"}
 	serviceKind    = schema.GroupVersionKind{Version: "v1", Kind: "Service"}
@@ -257,6 +258,21 @@ func (p *patient) add(yaml string) {
 			p.Fatal(err)
 		}
 	})
+}
+
+// image has the only container of a pod run another image, and returns the one before.
+func (p *patient) image(name, image string) string {
+	p.Helper()
+	pod := &corev1.Pod{}
+	if err := p.client.Get(p.Context(), client.ObjectKey{Namespace: p.namespace, Name: name}, pod); err != nil {
+		p.Fatal(err)
+	}
+	before := pod.Spec.Containers[0].Image
+	pod.Spec.Containers[0].Image = image
+	if err := p.client.Update(p.Context(), pod); err != nil {
+		p.Fatal(err)
+	}
+	return before
 }
 
 // mend undoes everything.
@@ -380,6 +396,26 @@ var faults = []struct {
 	{"a pod without Multus", func(p *patient) {
 		p.patch(podKind, p.namespace, "demo-proxy-0", false, `{"metadata": {"annotations": {"k8s.v1.cni.cncf.io/network-status": null}}}`)
 	}, []string{"NET-003 fail"}},
+	{"a machine at the gateway's address", func(p *patient) {
+		p.patch(machineKind, p.namespace+"-demo", "worker-a", false, `{"status": {"interfaces": [{"name": "vlan", "ipAddress": "192.0.2.1", "ipAddresses": ["192.0.2.1", "fe80::1"]}]}}`)
+		p.undo[len(p.undo)-1] = func() {
+			p.patch(machineKind, p.namespace+"-demo", "worker-a", false, `{"status": {"interfaces": null}}`)
+		}
+	}, []string{"NET-004 fail"}},
+	{"two machines at one address", func(p *patient) {
+		for _, name := range []string{"worker-x", "worker-y"} {
+			p.add("apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: " + name + ", namespace: NS-demo}\nspec:\n  domain: {devices: {interfaces: [{name: vlan, bridge: {}}]}}\n" +
+				"  networks: [{name: vlan, multus: {networkName: NS/vlan100}}]\nstatus: {phase: Running, interfaces: [{name: vlan, ipAddress: 192.0.2.60, ipAddresses: [192.0.2.60]}]}\n")
+		}
+	}, []string{"NET-004 fail"}},
+	{"a pod of another release", func(p *patient) {
+		before := p.image("demo-dns-0", "example.com/oooi:old")
+		p.undo = append(p.undo, func() { p.image("demo-dns-0", before) })
+	}, []string{"POD-004 warn"}},
+	{"machines that are told of other DNS servers", func(p *patient) {
+		p.patch(infraKind, p.namespace, "demo", false, `{"spec": {"infraComponents": {"dhcp": {"options": [{"code": 6, "value": "203.0.113.53"}]}}}}`)
+		p.seen()
+	}, []string{"DHCP-006 fail"}},
 	{"an etcd that is away", func(p *patient) {
 		p.patch(hostedKind, p.namespace, "demo", true, `{"status": {"conditions": [{"type": "EtcdAvailable", "status": "False", "reason": "QuorumLost", "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z"}]}}`)
 	}, []string{"HC-002 fail"}},

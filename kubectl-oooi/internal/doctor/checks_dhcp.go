@@ -14,6 +14,7 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
 func dhcpChecks() []Check {
@@ -63,6 +64,19 @@ func dhcpChecks() []Check {
 			Reads: slices.Concat(in(AtInfra, leaseObjects), in(AtControlPlane, machines)), Applies: applies,
 			Run: homeless,
 		},
+		{
+			Code: "OOOI-DHCP-006", Title: "machines are told of our DNS", Reads: in(AtInfra, infras), Applies: applies,
+			Run: func(s *Site) []Finding {
+				var findings []Finding
+				for _, o := range s.Infra.Spec.InfraComponents.DHCP.Options {
+					if s.Infra.Spec.InfraComponents.DNS.IsEnabled() && (o.Code != nil && *o.Code == dnsOption || o.Name == "dns") {
+						findings = append(findings, failed(s.ref(), "take it out: without it machines are told of ours; other servers that ours is to ask go to networkConfig.dnsServers",
+							"infraComponents.dhcp.options has DNS servers, %s: machines do not get the names of their control plane", o.Value))
+					}
+				}
+				return findings
+			},
+		},
 	}
 }
 
@@ -105,6 +119,9 @@ func (s *Site) ranges() []v1alpha1.AddressRange {
 	}
 	return list
 }
+
+// dnsOption is the option of DNS servers (RFC 2132, 3.8).
+const dnsOption = 6
 
 // nearlyFull is how many of a hundred addresses may be taken.
 const nearlyFull = 90
@@ -155,7 +172,7 @@ func homeless(s *Site) []Finding {
 	for _, u := range s.list(machines, AtControlPlane) {
 		key := u.GetNamespace() + "/" + u.GetName()
 		phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")
-		if phase != "Running" || u.GetDeletionTimestamp() != nil || !attached(u, nad.Key()) || s.facts.Taken.Sub(u.GetCreationTimestamp().Time) < booting {
+		if phase != "Running" || u.GetDeletionTimestamp() != nil || len(read.MachineInterfaces(u, nad.Key())) == 0 || s.facts.Taken.Sub(u.GetCreationTimestamp().Time) < booting {
 			continue
 		}
 		if !slices.ContainsFunc(list, func(l *leases.Lease) bool { return l.VM == key }) {
@@ -165,14 +182,4 @@ func homeless(s *Site) []Finding {
 		}
 	}
 	return findings
-}
-
-// attached reports whether a machine has an interface on a network.
-func attached(u *unstructured.Unstructured, nad string) bool {
-	networks, _, _ := unstructured.NestedSlice(u.Object, "spec", "networks")
-	return slices.ContainsFunc(networks, func(n any) bool {
-		m, _ := n.(map[string]any)
-		name, _, _ := unstructured.NestedString(m, "multus", "networkName")
-		return name == nad || u.GetNamespace()+"/"+name == nad
-	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
@@ -48,10 +49,42 @@ func networkChecks() []Check {
 }
 
 func addressChecks() []Check {
-	return []Check{{
-		Code: "OOOI-NET-003", Title: "our pods have their addresses on the VLAN", Needs: []string{"OOOI-NET-001", "OOOI-POD-002"}, Reads: in(AtInfra, pods),
-		Run: unaddressed,
-	}}
+	return []Check{
+		{
+			Code: "OOOI-NET-003", Title: "our pods have their addresses on the VLAN", Needs: []string{"OOOI-NET-001", "OOOI-POD-002"}, Reads: in(AtInfra, pods),
+			Run: unaddressed,
+		},
+		{
+			Code: "OOOI-NET-004", Title: "nobody on the VLAN has another's address", Needs: []string{"OOOI-HC-001", "OOOI-INF-001"}, Reads: in(AtControlPlane, machines),
+			Run: doubles,
+		},
+	}
+}
+
+// doubles are addresses that two have, by what machines say of themselves: two machines, or one
+// and the gateway or a service of ours.
+func doubles(s *Site) []Finding {
+	owner := map[netip.Addr]string{}
+	if gateway := s.Model.Gateway(); gateway.IsValid() {
+		owner[gateway] = "the gateway"
+	}
+	for _, c := range s.components() {
+		for _, a := range c.addresses {
+			owner[a] = c.name + " of the Infra"
+		}
+	}
+	var findings []Finding
+	for _, u := range s.list(machines, AtControlPlane) {
+		ref := model.Ref{Kind: machines.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}
+		for _, a := range read.MachineAddresses(u, s.network().Key()) {
+			if other, ok := owner[a]; ok && other != ref.String() {
+				findings = append(findings, failed(ref, "see what gives it that address: a setting in the machine, or another DHCP server", "it has %s, and so has %s", a, other))
+				continue
+			}
+			owner[a] = ref.String()
+		}
+	}
+	return findings
 }
 
 func (s *Site) network() model.Ref {

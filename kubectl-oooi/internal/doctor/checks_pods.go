@@ -2,8 +2,10 @@ package doctor
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -128,7 +130,44 @@ func podChecks() []Check {
 				return findings
 			},
 		},
+		{
+			Code: "OOOI-POD-004", Title: "our pods run the image that control runs", Needs: []string{"OOOI-POD-001"}, Reads: slices.Concat(in(AtInfra, pods), in(AtSystem, pods)),
+			Run: skewed,
+		},
 	}
+}
+
+// skewed are pods that run another image of ours than control does: of another release, whose
+// status control may not understand.
+func skewed(s *Site) []Finding {
+	runs := map[string][]*corev1.Pod{}
+	add := func(p *corev1.Pod, names ...string) {
+		for i := range p.Spec.Containers {
+			if c := &p.Spec.Containers[i]; slices.Contains(names, c.Name) {
+				runs[c.Image] = append(runs[c.Image], p)
+			}
+		}
+	}
+	for _, p := range all[corev1.Pod](s, pods, AtSystem) {
+		add(p, "control")
+	}
+	control := slices.Sorted(maps.Keys(runs))
+	for _, c := range s.components() {
+		for _, p := range s.pods(c.name) {
+			add(p, "coredns", "coredhcp", "xdsd")
+		}
+	}
+	var findings []Finding
+	for _, image := range slices.Sorted(maps.Keys(runs)) {
+		if len(control) == 0 || slices.Contains(control, image) {
+			continue
+		}
+		for _, p := range runs[image] {
+			findings = append(findings, warned(podRef(p), "run 'kubectl oooi setup' of one release with each Infra; an image in the Infra is there to be meant", "it runs %s", image).
+				because("control runs "+strings.Join(control, ", ")))
+		}
+	}
+	return findings
 }
 
 func controlDown(s *Site) []Finding {

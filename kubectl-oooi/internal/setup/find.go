@@ -52,7 +52,11 @@ func (d *Description) Find(ctx context.Context, c client.Client, warn func(strin
 	if err != nil {
 		return nil, err
 	}
-	err = each(ctx, r, instances, "", func(u *unstructured.Unstructured) { taken = append(taken, d.machine(u)...) })
+	err = each(ctx, r, instances, "", func(u *unstructured.Unstructured) {
+		for _, a := range read.MachineAddresses(u, d.named(d.Network).String()) {
+			taken = append(taken, v1alpha1.AddressRange{First: a, Last: a})
+		}
+	})
 	return taken, err
 }
 
@@ -116,32 +120,4 @@ func (d *Description) infras(ctx context.Context, r *read.Reader) ([]v1alpha1.Ad
 		}
 	}
 	return taken, nil
-}
-
-// machine are the addresses that a machine has on the network.
-func (d *Description) machine(u *unstructured.Unstructured) []v1alpha1.AddressRange {
-	var taken []v1alpha1.AddressRange
-	networks, _, _ := unstructured.NestedSlice(u.Object, "spec", "networks")
-	interfaces, _, _ := unstructured.NestedSlice(u.Object, "status", "interfaces")
-	for _, n := range networks {
-		n, _ := n.(map[string]any)
-		nad, _, _ := unstructured.NestedString(n, "multus", "networkName")
-		if !strings.Contains(nad, "/") {
-			nad = u.GetNamespace() + "/" + nad
-		}
-		if nad != d.named(d.Network).String() {
-			continue
-		}
-		for _, i := range interfaces {
-			if i, ok := i.(map[string]any); ok && i["name"] == n["name"] {
-				texts, _, _ := unstructured.NestedStringSlice(i, "ipAddresses")
-				for _, text := range texts {
-					if address, err := v1alpha1.ParseAddress(text); err == nil {
-						taken = append(taken, v1alpha1.AddressRange{First: address, Last: address})
-					}
-				}
-			}
-		}
-	}
-	return taken
 }

@@ -1,0 +1,46 @@
+package read
+
+import (
+	"net/netip"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+// MachineInterfaces are the names of a VirtualMachineInstance's interfaces on the network of a
+// NetworkAttachmentDefinition, "namespace/name".
+func MachineInterfaces(u *unstructured.Unstructured, nad string) []string {
+	var list []string
+	networks, _, _ := unstructured.NestedSlice(u.Object, "spec", "networks")
+	for _, n := range networks {
+		n, _ := n.(map[string]any)
+		network, _, _ := unstructured.NestedString(n, "multus", "networkName")
+		if name, ok := n["name"].(string); ok && (network == nad || u.GetNamespace()+"/"+network == nad) {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+// MachineAddresses are those that a VirtualMachineInstance says it has on a network, without
+// link-local ones.
+func MachineAddresses(u *unstructured.Unstructured, nad string) []netip.Addr {
+	var list []netip.Addr
+	interfaces, _, _ := unstructured.NestedSlice(u.Object, "status", "interfaces")
+	for _, name := range MachineInterfaces(u, nad) {
+		for _, i := range interfaces {
+			i, _ := i.(map[string]any)
+			if i["name"] != name {
+				continue
+			}
+			texts, _, _ := unstructured.NestedStringSlice(i, "ipAddresses")
+			for _, text := range texts {
+				if a, err := v1alpha1.ParseAddress(text); err == nil && !a.IsLinkLocalUnicast() {
+					list = append(list, a)
+				}
+			}
+		}
+	}
+	return list
+}
