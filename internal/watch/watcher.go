@@ -251,7 +251,7 @@ func (w *watcher) dropMissing(since time.Duration) {
 func remedy(err error) string {
 	switch {
 	case apierrors.IsForbidden(err):
-		return "grant get, list and watch to this user"
+		return "grant list and watch to this user"
 	case apierrors.IsUnauthorized(err):
 		return "renew the kubeconfig's credentials"
 	default:

@@ -252,7 +252,7 @@ func (m *machineFollower) failed(err error) {
 	switch {
 	case refused:
 		m.log.Warn("VirtualMachines cannot be read: a virtual machine keeps its address only for as long as it runs",
-			"err", err, "remedy", "grant get, list and watch of them")
+			"err", err, "remedy", "grant list and watch of them")
 		m.settled()
 	case no || !news:
 	case err == nil:

@@ -100,14 +100,7 @@ func Start(ctx context.Context, config Config) (*ControlPlane, error) {
 }
 
 func start(ctx context.Context, config Config) (*ControlPlane, error) {
-	components := []string{etcd, apiServer}
-	if config.ControllerManager {
-		components = append(components, controllerManager)
-	}
-	if config.Scheduler {
-		components = append(components, scheduler)
-	}
-	assets, err := FindAssets(ctx, config.Logf, components...)
+	assets, err := FindAssets(ctx, config.Logf, config.components()...)
 	if err != nil {
 		return nil, err
 	}
