@@ -10,14 +10,15 @@ TESTFLAGS ?= -race -timeout 30m
 LDFLAGS := -s -w -X github.com/coredns/coredns/coremain.GitCommit=oooi-$(VERSION)
 
 # Debian packages that are installed when missing, each with what it is there for. The demo
-# takes dig, curl, ip and a DHCP client; tests and benchmark also a C compiler for the race
-# detector, further clients, and the peers that we are measured against.
+# takes dig, curl, ip and a DHCP client, and of root, who can have one, a node; tests and
+# benchmark also a C compiler for the race detector, further clients, and the peers that we are
+# measured against.
 # python3-venv, asked for below, is for Envoy, which comes as a Python package.
 DEMO_PACKAGES := bind9-dnsutils:dig curl:curl iproute2:ip isc-dhcp-client:/usr/sbin/dhclient
 TEST_PACKAGES := gcc:gcc libc6-dev:/usr/include/stdlib.h busybox-static:busybox dhcpcd-base:/usr/sbin/dhcpcd \
 	dnsperf:dnsperf haproxy:/usr/sbin/haproxy kea-admin:/usr/sbin/perfdhcp kea-dhcp4-server:/usr/sbin/kea-dhcp4 dnsmasq-base:/usr/sbin/dnsmasq \
 	systemd:/lib/systemd/systemd-networkd
-# What a node of a cluster takes, which some tests start.
+# What a node of a cluster takes, which the demo and some tests start.
 NODE_PACKAGES := buildah:buildah ca-certificates:/etc/ssl/certs/ca-certificates.crt containerd:containerd runc:/usr/sbin/runc \
 	containernetworking-plugins:/usr/lib/cni/bridge nftables:/usr/sbin/nft openssl:openssl
 
@@ -25,9 +26,12 @@ NODE_PACKAGES := buildah:buildah ca-certificates:/etc/ssl/certs/ca-certificates.
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# Where the demo runs everything: on a node, on loopback, or what this machine has the means for.
+MODE ?= auto
+
 .PHONY: demo
-demo: demo-deps bin/coredns bin/xdsd bin/coredhcp lab ## DNS by view, a proxy by name and DHCP by machine, on a real API server
-	@$(GO) run ./test/cmd/demo -coredns bin/coredns -xdsd bin/xdsd -coredhcp bin/coredhcp
+demo: demo-deps build lab ## Set up a VLAN on a real node, and use it; MODE=loopback does without a node
+	@$(GO) run ./test/cmd/demo -mode $(MODE)
 
 .PHONY: test
 test: deps lab ## Run all unit and integration tests with the race detector
@@ -133,7 +137,7 @@ endef
 
 .PHONY: demo-deps
 demo-deps: ## Install the Debian packages that the demo needs (as root), or name them
-	@$(call install,$(DEMO_PACKAGES))
+	@$(call install,$(DEMO_PACKAGES) $(if $(filter 0,$(shell id -u)),$(NODE_PACKAGES)))
 
 .PHONY: deps
 deps: ## Install those that tests and benchmark need as well (as root), or name them

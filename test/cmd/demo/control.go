@@ -40,15 +40,23 @@ func (t *transcript) startControl(ctx context.Context, c *clusters, dir, xdsd st
 	if err != nil {
 		return nil, err
 	}
-	const jsonpath = "{.status.appsIngress.phase} {.status.appsIngress.externalIPs}"
-	said, err := awaitApps(ctx, c.management, p)
-	if err != nil {
+	if err := t.showApps(ctx, c, p, `Ready ["192.168.50.20`); err != nil {
 		p.stop()
 		return nil, p.blame(err)
 	}
-	t.printf("$ kubectl -n clusters get infra demo -o jsonpath='%s'\n", jsonpath)
-	t.verdict(said, strings.HasPrefix(said, `Ready ["192.168.50.20`))
 	return p, nil
+}
+
+// showApps tells where the applications are once they are ready.
+func (t *transcript) showApps(ctx context.Context, c *clusters, control *process, want string) error {
+	const jsonpath = "{.status.appsIngress.phase} {.status.appsIngress.externalIPs}"
+	said, err := awaitApps(ctx, c.management, control)
+	if err != nil {
+		return err
+	}
+	t.printf("$ kubectl -n clusters get infra demo -o jsonpath='%s'\n", jsonpath)
+	t.verdict(said, strings.HasPrefix(said, want))
+	return nil
 }
 
 // awaitApps returns the state of the applications once they are ready.

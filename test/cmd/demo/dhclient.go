@@ -10,11 +10,13 @@ import (
 	"time"
 )
 
-// hook gives the interface its address. The script that comes with the client would write
-// /etc/resolv.conf, which is not the machine's alone.
+// hook gives the interface its address, and writes what would be the machine's
+// /etc/resolv.conf beside itself. The script that comes with the client would write that of us all.
 const hook = `#!/bin/sh
 case $reason in
-BOUND|RENEW|REBIND|REBOOT) exec ip address replace "$new_ip_address/$new_subnet_mask" dev eth0 ;;
+BOUND|RENEW|REBIND|REBOOT)
+	ip address replace "$new_ip_address/$new_subnet_mask" dev eth0
+	echo "nameserver $new_domain_name_servers" >"${0%/*}/resolv.conf" ;;
 esac
 `
 

@@ -109,7 +109,7 @@ func (t *transcript) showDHCP(ctx context.Context, c *clusters, p *proxy, v *vla
 		return err
 	}
 	t.printf("\n# The machine boots, and asks whoever is there.\n")
-	address, server, err := t.boot(ctx, v.worker)
+	address, server, err := t.boot(ctx, v.worker, told{network: "198.18.51.0/24", dns: bridgeDNS, name: workerName})
 	if err != nil {
 		return err
 	}
@@ -132,8 +132,11 @@ func (t *transcript) showDHCP(ctx context.Context, c *clusters, p *proxy, v *vla
 	return t.showStranger(ctx, v.stranger)
 }
 
+// told is what a machine ought to be told by DHCP.
+type told struct{ network, dns, name string }
+
 // boot runs the DHCP client until it has an address, and returns that and the DNS server.
-func (t *transcript) boot(ctx context.Context, m *machine) (address, server string, err error) {
+func (t *transcript) boot(ctx context.Context, m *machine, want told) (address, server string, err error) {
 	t.printf("vm$ dhclient -v eth0\n")
 	if err := m.startDHClient(followDeadline); err != nil {
 		return "", "", err
@@ -145,18 +148,18 @@ func (t *transcript) boot(ctx context.Context, m *machine) (address, server stri
 	}
 	t.packets(before)
 	address, _, _ = strings.Cut(strings.TrimPrefix(line, bound), " ")
-	t.verdict(line, in("198.18.51.0/24").data(address))
+	t.verdict(line, in(want.network).data(address))
 	t.printf("vm$ grep -e domain-name-servers -e host-name dhclient.leases\n")
 	server, err = m.leased("domain-name-servers")
 	if err != nil {
 		return "", "", err
 	}
-	t.verdict("option domain-name-servers "+server+";", server == bridgeDNS)
+	t.verdict("option domain-name-servers "+server+";", server == want.dns)
 	name, err := m.leased("host-name")
 	if err != nil {
 		return "", "", err
 	}
-	t.verdict("option host-name "+name+";", name == strconv.Quote(workerName))
+	t.verdict("option host-name "+name+";", name == strconv.Quote(want.name))
 	return address, server, nil
 }
 
@@ -195,7 +198,7 @@ func (t *transcript) connect(ctx context.Context, p *proxy, m *machine, v visit,
 		return err
 	}
 	t.printf("vm$ curl %s\n", strings.Join(args, " "))
-	said, right, err := p.curl(ctx, v.says, args, m.CommandLine()...)
+	said, right, err := curl(ctx, p.dir, v.says, args, m.CommandLine()...)
 	if err != nil {
 		return err
 	}

@@ -20,10 +20,6 @@ const isolatedMark = "OOOI_DEMO_ISOLATED"
 // What isolatedMark says: made by root, or by a user.
 const markRoot, markUser = "root", "user"
 
-// localNetworks are the networks of pods and of MetalLB's pool. All of their addresses
-// are local in the namespace, as those of 127.0.0.0/8 are everywhere.
-var localNetworks = []string{"198.51.100.0/24", "192.168.50.200/29"}
-
 func isolated() bool { return os.Getenv(isolatedMark) != "" }
 
 // attributes are those of a process in a network namespace of its own, made by root or by
@@ -50,18 +46,18 @@ func possible(ctx context.Context) (asUser bool, err error) {
 }
 
 // isolate runs the demo again in a network namespace of its own, to its end.
-func isolate(ctx context.Context, asUser bool) error {
-	if err := prepare(ctx); err != nil {
+func isolate(ctx context.Context, o options, asUser bool) error {
+	if err := prepare(ctx, o); err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, "/proc/self/exe", os.Args[1:]...)
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", append(os.Args[1:], "-mode="+o.mode.String())...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // a terminal has told it already
 	cmd.WaitDelay = time.Minute
 	mark := markRoot
 	if asUser {
 		mark = markUser
 	}
-	cmd.Env = append(os.Environ(), isolatedMark+"="+mark)
+	cmd.Env = append(os.Environ(), isolatedMark+"="+mark, lab.InsideNetwork())
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = attributes(asUser)
 	err := cmd.Run()
@@ -80,7 +76,7 @@ type exitError int
 func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 // prepare fetches what cannot be fetched from inside the namespace.
-func prepare(ctx context.Context) error {
+func prepare(ctx context.Context, o options) error {
 	for _, module := range []string{"github.com/openshift/hypershift", "github.com/openshift/api", "go.universe.tf/metallb", "kubevirt.io/kubevirt"} {
 		if _, err := lab.ModuleDir(ctx, module); err != nil {
 			return err
@@ -94,7 +90,10 @@ func prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	if o.mode != onNode {
+		return nil
+	}
+	return prepareNode(ctx, o)
 }
 
 // enter is how another terminal gets into a network namespace that a file stands for.

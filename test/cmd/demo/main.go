@@ -1,8 +1,15 @@
-// Command demo shows what oooi does, on real components: it starts an API server
-// with HyperShift's CRDs, applies two hosted clusters, starts our CoreDNS, and asks
-// it, with dig, as a virtual machine on each VLAN and as a pod would. Then it starts
-// xdsd with Envoy, and connects through that with curl; and coredhcp, of which a machine
-// on a bridge gets its address. It exits with 0 only if every answer was right.
+// Command demo shows what oooi does, on real components. It exits with 0 only if every
+// answer was right.
+//
+// With -mode node it starts a management cluster with a node, and the control plane of a
+// hosted cluster. It runs kubectl oooi setup there, boots a machine on the VLAN, and has that
+// and a pod look up names and connect by them.
+//
+// With -mode loopback, for machines that can run no node, it starts an API server with
+// HyperShift's CRDs, applies two hosted clusters, starts our CoreDNS, and asks it, with dig, as
+// a virtual machine on each VLAN and as a pod would. Then it starts xdsd with Envoy, and
+// connects through that with curl; and coredhcp, of which a machine on a bridge gets its
+// address.
 package main
 
 import (
@@ -25,21 +32,25 @@ import (
 
 // options say what to show.
 type options struct {
-	coredns, xdsd, coredhcp string // the binaries
+	mode mode
+
+	coredns, xdsd, coredhcp, oooi string // the binaries
 	// leftOut says why proxy and DHCP cannot be shown here; nil where they can.
 	leftOut error
-	// stay: keep running until the context ends.
+	// stay: keep running until the context ends, or the person at the terminal has enough.
 	stay bool
 }
 
 func main() {
 	runtime.LockOSThread() // the kernel ends children with the thread that started them
-	o := options{stay: interactive()}
+	o := options{mode: auto, stay: interactive()}
+	flag.Var(&o.mode, "mode", "where everything runs: node (in pods), loopback (as processes), or auto (a node where there can be one)")
 	flag.StringVar(&o.coredns, "coredns", "bin/coredns", "the coredns binary, as built by 'make build'")
 	flag.StringVar(&o.xdsd, "xdsd", "bin/xdsd", "the xdsd binary, as built by 'make build'")
 	flag.StringVar(&o.coredhcp, "coredhcp", "bin/coredhcp", "the coredhcp binary, as built by 'make build'")
+	flag.StringVar(&o.oooi, "kubectl-oooi", "bin/kubectl-oooi", "the kubectl-oooi binary, as built by 'make build'")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	err := start(ctx, o)
 	stop()
 	var code exitError
@@ -55,24 +66,31 @@ func main() {
 	}
 }
 
-// start runs the demo in a network namespace of its own, or without proxy and DHCP where
-// it cannot have one.
+// start runs the demo in a network namespace of its own; on loopback without proxy and DHCP
+// where it cannot have one.
 func start(ctx context.Context, o options) error {
 	if isolated() {
-		if err := lab.SetUpNetwork(localNetworks); err != nil {
+		if err := lab.SetUpNetwork(o.mode.networks()); err != nil {
 			return err
 		}
 		return run(ctx, o, os.Stdout)
+	}
+	if err := o.mode.choose(); err != nil {
+		return err
 	}
 	if err := checkTools(o); err != nil {
 		return err
 	}
 	asUser, err := possible(ctx)
-	if err != nil {
+	switch {
+	case err == nil:
+		return isolate(ctx, o, asUser)
+	case o.mode == onNode:
+		return fmt.Errorf("making a network namespace: %w", err)
+	default:
 		o.leftOut = err
 		return run(ctx, o, os.Stdout)
 	}
-	return isolate(ctx, asUser)
 }
 
 // interactive reports whether a person sits at the terminal.
@@ -92,6 +110,7 @@ func checkTools(o options) error {
 		o.coredns:  "make build",
 		o.xdsd:     "make build",
 		o.coredhcp: "make build",
+		o.oooi:     "make build",
 	} {
 		if _, err := exec.LookPath(tool); err != nil {
 			return fmt.Errorf("%s is missing; get it with: %s", tool, remedy)
@@ -114,7 +133,14 @@ func run(ctx context.Context, o options, out io.Writer) error {
 			progress("removing the work folder: %v", err)
 		}
 	}()
+	if o.mode == onNode {
+		return runOnNode(ctx, o, dir, out)
+	}
+	return runOnLoopback(ctx, o, dir, out)
+}
 
+// runOnLoopback shows daemons that run as processes.
+func runOnLoopback(ctx context.Context, o options, dir string, out io.Writer) error {
 	startCtx, cancel := context.WithTimeout(ctx, startDeadline)
 	defer cancel()
 	c, err := startClusters(startCtx, dir, o.leftOut == nil)
@@ -153,12 +179,8 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	} else if err := t.showNetwork(ctx, c, n, dir, o); err != nil {
 		return err
 	}
-	if t.wrong > 0 {
-		return fmt.Errorf("%d of %d answers were wrong", t.wrong, t.asked)
-	}
-	t.printf("\nAll %d answers were right.\n", t.asked)
-	if !o.stay {
-		return nil
+	if err := t.sum(); err != nil || !o.stay {
+		return err
 	}
 	return t.stay(ctx, c, n)
 }

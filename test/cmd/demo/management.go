@@ -18,7 +18,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-//go:embed objects/management/*.yaml objects/hosted/*.yaml objects/proxy/*.yaml
+//go:embed objects/*/*.yaml objects/node/*/*.yaml
 var objects embed.FS
 
 // hostedAddress is where the hosted cluster's API server listens: a cluster IP of
@@ -85,6 +85,22 @@ func (c *clusters) connect(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading the hosted API server's URL: %w", err)
 	}
+	// There is no kube-proxy: the first port, which the DNS dials at the cluster IP, is
+	// where the API server listens itself. The proxy takes port 6443, by its endpoints.
+	err = c.management.ApplyYAML(ctx, fmt.Appendf(nil, `
+apiVersion: v1
+kind: Service
+metadata: {name: kube-apiserver, namespace: clusters-demo}
+spec: {clusterIP: %s, ports: [{name: own, port: %s}, {name: client, port: 6443}]}
+`, hostedAddress, server.Port()))
+	if err != nil {
+		return err
+	}
+	return c.handOver(ctx)
+}
+
+// handOver gives the management cluster the administrator's kubeconfig of the hosted one.
+func (c *clusters) handOver(ctx context.Context) error {
 	file, err := clientcmd.LoadFromFile(c.hosted.Kubeconfig())
 	if err != nil {
 		return fmt.Errorf("reading %s: %w", c.hosted.Kubeconfig(), err)
@@ -96,21 +112,14 @@ func (c *clusters) connect(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("writing the administrator's kubeconfig: %w", err)
 	}
-	// There is no kube-proxy: the first port, which the DNS dials at the cluster IP, is
-	// where the API server listens itself. The proxy takes port 6443, by its endpoints.
 	err = c.management.ApplyYAML(ctx, fmt.Appendf(nil, `
-apiVersion: v1
-kind: Service
-metadata: {name: kube-apiserver, namespace: clusters-demo}
-spec: {clusterIP: %s, ports: [{name: own, port: %s}, {name: client, port: 6443}]}
----
 apiVersion: v1
 kind: Secret
 metadata: {name: demo-admin-kubeconfig, namespace: clusters}
 stringData:
   kubeconfig: |
     %s
-`, hostedAddress, server.Port(), strings.ReplaceAll(string(kubeconfig), "\n", "\n    ")))
+`, strings.ReplaceAll(string(kubeconfig), "\n", "\n    ")))
 	if err != nil {
 		return err
 	}

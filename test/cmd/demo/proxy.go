@@ -89,7 +89,7 @@ func (p *proxy) await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, followDeadline)
 	defer cancel()
 	for last := ""; ; {
-		said, right, err := p.curl(ctx, shop.says, args)
+		said, right, err := curl(ctx, p.dir, shop.says, args)
 		if right {
 			return nil
 		}

@@ -145,6 +145,15 @@ func (t *transcript) verdict(said string, right bool) {
 	t.printf("  %-69s %s\n", said, verdict)
 }
 
+// sum says that all answers were right, or is an error.
+func (t *transcript) sum() error {
+	if t.wrong > 0 {
+		return fmt.Errorf("%d of %d answers were wrong", t.wrong, t.asked)
+	}
+	t.printf("\nAll %d answers were right.\n", t.asked)
+	return nil
+}
+
 func (w want) fits(status string, answers []string) bool {
 	if status != w.status || w.data == nil {
 		return status == w.status && len(answers) == 0

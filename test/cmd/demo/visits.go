@@ -84,7 +84,7 @@ func (t *transcript) curl(ctx context.Context, p *proxy, v visit, address string
 		return err
 	}
 	t.printf("$ curl %s\n", strings.Join(args, " "))
-	said, right, err := p.curl(ctx, v.says, args)
+	said, right, err := curl(ctx, p.dir, v.says, args)
 	if err != nil {
 		return err
 	}
@@ -113,12 +113,12 @@ func (v visit) arguments(address string) ([]string, error) {
 	return append(args, v.url), nil
 }
 
-// curl runs curl, through another command if there is one. It returns the line of what curl
-// prints that begins as it should, or if there is none the first.
-func (p *proxy) curl(ctx context.Context, begins string, args []string, through ...string) (said string, right bool, err error) {
+// curl runs curl in a folder, through another command if there is one. It returns the line of
+// what curl prints that begins as it should, or if there is none the first.
+func curl(ctx context.Context, dir, begins string, args []string, through ...string) (said string, right bool, err error) {
 	command := slices.Concat(through, []string{"curl", "--silent", "--show-error", "--max-time", "5"}, args)
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
-	cmd.Dir = p.dir
+	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	switch {

@@ -61,27 +61,32 @@ func (v *vlan) setUp(ctx context.Context, dir string) (err error) {
 	if err := ip(ctx, "link", "set", bridge, "up"); err != nil {
 		return err
 	}
-	if v.worker, err = plugIn(dir, "worker", workerMAC); err != nil {
+	if v.worker, err = plugIn(bridge, dir, "worker", workerMAC); err != nil {
 		return err
 	}
-	v.stranger, err = plugIn(dir, "stranger", strangerMAC)
+	v.stranger, err = plugIn(bridge, dir, "stranger", strangerMAC)
 	return err
 }
 
 func (v *vlan) stop() {
 	for _, m := range []*machine{v.worker, v.stranger} {
-		if m == nil {
-			continue
-		}
-		if m.client != nil {
-			m.client.stop()
-		}
-		_ = m.Close() // it was only held
+		m.stop()
 	}
 }
 
-// plugIn makes a machine, and a cable from the bridge to it.
-func plugIn(dir, name, mac string) (*machine, error) {
+// stop is fine for a machine that there is not.
+func (m *machine) stop() {
+	if m == nil {
+		return
+	}
+	if m.client != nil {
+		m.client.stop()
+	}
+	_ = m.Close() // it was only held
+}
+
+// plugIn makes a machine, and a cable from a bridge to it.
+func plugIn(bridge, dir, name, mac string) (*machine, error) {
 	m := &machine{name: name, dir: filepath.Join(dir, name)}
 	if err := os.Mkdir(m.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making a folder for machine %s: %w", name, err)

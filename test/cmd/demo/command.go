@@ -1,0 +1,51 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+)
+
+// command runs a command in front of the user, as it would be typed. It is right if it
+// succeeds, and prints all lines that are wanted, which may have more words before and after.
+func (t *transcript) command(ctx context.Context, cmd *exec.Cmd, typed string, wanted ...string) error {
+	t.printf("$ %s\n", typed)
+	out, in := io.Pipe()
+	cmd.Stdout, cmd.Stderr = in, in
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("running %s: %w", typed, err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- cmd.Wait()
+		_ = in.Close() // which ends the loop
+	}()
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		words := strings.Join(strings.Fields(lines.Text()), " ")
+		is := func(wanted string) bool { return strings.Contains(words, wanted) }
+		switch {
+		case slices.ContainsFunc(wanted, is):
+			t.verdict(lines.Text(), true)
+			wanted = slices.DeleteFunc(wanted, is)
+		case words == "":
+			t.printf("\n")
+		default:
+			t.printf("  %s\n", lines.Text())
+		}
+	}
+	err := <-ended
+	if ctx.Err() != nil {
+		return fmt.Errorf("running %s: %w", typed, ctx.Err())
+	}
+	for _, line := range wanted {
+		t.verdict("no line has: "+line, false)
+	}
+	if err != nil {
+		t.verdict(err.Error(), false)
+	}
+	return nil
+}

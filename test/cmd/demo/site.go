@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/miekg/dns"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/densityops/oooi/test/lab"
+)
+
+// Addresses outside of the VLAN: of API servers, of the servers that stand in for the rest of
+// the hosted control plane, and of the site's resolver.
+const (
+	managementIP   = "192.0.2.1"
+	hostedIP       = "192.0.2.10"
+	oauthIP        = "192.0.2.11"
+	ignitionIP     = "192.0.2.12"
+	konnectivityIP = "192.0.2.13"
+	resolverIP     = "192.0.2.53"
+)
+
+// Names and addresses on the VLAN, which is a bridge.
+const (
+	nodeVLAN   = "vlan50"
+	nodeDNS    = "198.18.50.3"
+	nodeProxy  = "198.18.50.4"
+	nodeApps   = "198.18.50.200" // the first of MetalLB's pool
+	machineMAC = "02:00:c6:12:32:01"
+	machineVMI = "demo-worker-6k8d2"
+)
+
+// ignitionName is one that HyperShift chooses, and nobody could have guessed.
+const ignitionName = "ignition-4f2a.demo.lab.example.com"
+
+// site is what there is before anybody sets up anything.
+type site struct {
+	dir string // for configuration, certificates and programs
+	*clusters
+	node     *lab.Node
+	servers  *pods
+	resolver *dns.Server
+	vm       *machine
+}
+
+// startSite starts a management cluster with a node, the control plane of a hosted cluster, and
+// the VLAN with a machine on it.
+func startSite(ctx context.Context, dir string) (*site, error) {
+	start := time.Now()
+	s := &site{dir: dir, clusters: &clusters{}, servers: &pods{dir: dir}}
+	if err := s.start(ctx); err != nil {
+		return nil, errors.Join(err, s.stop())
+	}
+	progress("a management cluster with a node, and a hosted control plane: %.1f s", time.Since(start).Seconds())
+	return s, nil
+}
+
+func (s *site) start(ctx context.Context) error {
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.startManagement(groupCtx) })
+	group.Go(func() error { return s.startHosted(groupCtx) })
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	if err := s.startServers(ctx); err != nil {
+		return err
+	}
+	if err := s.startResolver(ctx); err != nil {
+		return err
+	}
+	if err := s.publish(ctx); err != nil {
+		return err
+	}
+	var err error
+	s.vm, err = plugIn(nodeVLAN, s.dir, "vm", machineMAC)
+	return err
+}
+
+func (s *site) startManagement(ctx context.Context) (err error) {
+	s.management, err = lab.Start(ctx, lab.Config{
+		Name: "management", Dir: filepath.Join(s.dir, "management"), Address: managementIP, ControllerManager: true, Scheduler: true,
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.management.InstallCRDs(ctx, siteCRDs()...); err != nil {
+		return err
+	}
+	if s.node, err = lab.StartNode(ctx, s.management, lab.NodeConfig{Bridges: []string{nodeVLAN}}); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, image := range []string{oooiImage, envoyImage, clientImage} {
+		group.Go(func() error {
+			archive, err := lab.ImageArchive(image)
+			if err != nil {
+				return err
+			}
+			return s.node.ImportImage(ctx, archive)
+		})
+	}
+	return group.Wait()
+}
+
+// siteCRDs are those of the management cluster, beside what comes with a node. Ours are not
+// among them: setup brings them.
+func siteCRDs() []lab.CRDSet {
+	return []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.KubeVirt, lab.KubeVirtMachines}
+}
+
+func (s *site) startHosted(ctx context.Context) (err error) {
+	s.hosted, err = lab.Start(ctx, lab.Config{
+		Name: "hosted", Dir: filepath.Join(s.dir, "hosted"), ServiceCIDR: "172.31.0.0/16", Address: hostedIP, ServerNames: []string{"api.demo.lab.example.com"},
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.hosted.StartMetalLB(ctx, lab.MetalLBConfig{LoadBalancerClass: "metallb.io/vlan"}); err != nil {
+		return err
+	}
+	return applyFolder(ctx, s.hosted, "objects/node/hosted")
+}
+
+// startServers starts the rest of the hosted control plane, and the applications' router on the
+// VLAN: servers that say who they are.
+func (s *site) startServers(ctx context.Context) error {
+	if err := ip(ctx, "address", "add", nodeApps+"/24", "dev", nodeVLAN); err != nil {
+		return err
+	}
+	for _, server := range []struct {
+		name, address string
+		hosts         []string
+	}{
+		{"oauth", oauthIP + ":6443", []string{"oauth.demo.lab.example.com", "oauth-openshift.apps.demo.lab.example.com"}},
+		{"ignition", ignitionIP + ":443", []string{"ignition.demo.lab.example.com", ignitionName}},
+		{"konnectivity", konnectivityIP + ":8091", []string{"konnectivity.demo.lab.example.com"}},
+		{"shop", nodeApps + ":443", []string{shopName}},
+	} {
+		certificate, err := s.servers.certificate(server.name, server.hosts...)
+		if err != nil {
+			return err
+		}
+		greeting := says(func(r *http.Request) string {
+			from, _, _ := net.SplitHostPort(r.RemoteAddr)
+			return fmt.Sprintf("%s, asked for %s by %s", server.name, r.Host, from)
+		})
+		if err := s.servers.serve(ctx, server.address, greeting, certificate); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile(filepath.Join(s.dir, "api.crt"), s.hosted.CA(), 0o600); err != nil {
+		return fmt.Errorf("writing the hosted API server's authority: %w", err)
+	}
+	return nil
+}
+
+// startResolver starts the site's resolver, which has one answer for every name.
+func (s *site) startResolver(ctx context.Context) error {
+	conn, err := new(net.ListenConfig).ListenPacket(ctx, "udp", net.JoinHostPort(resolverIP, "53"))
+	if err != nil {
+		return fmt.Errorf("starting the site's resolver: %w", err)
+	}
+	started := make(chan struct{})
+	s.resolver = &dns.Server{PacketConn: conn, NotifyStartedFunc: func() { close(started) }, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, question *dns.Msg) {
+		reply := new(dns.Msg).SetReply(question)
+		if q := question.Question[0]; q.Qtype == dns.TypeA {
+			reply.Answer = []dns.RR{&dns.A{Hdr: dns.RR_Header{Name: q.Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 60}, A: net.ParseIP(upstream)}}
+		}
+		_ = w.WriteMsg(reply) // who asked may be gone
+	})}
+	go func() { _ = s.resolver.ActivateAndServe() }() // until it is shut down
+	<-started
+	return nil
+}
+
+// publish applies the hosted cluster, and who is behind the Services of its control plane.
+func (s *site) publish(ctx context.Context) error {
+	hosted, err := url.Parse(s.hosted.ServerURL())
+	if err != nil {
+		return fmt.Errorf("reading the hosted API server's URL: %w", err)
+	}
+	if err := applyFolder(ctx, s.management, "objects/node/management"); err != nil {
+		return err
+	}
+	cluster := lab.HostedCluster{
+		Namespace: "clusters", Name: "demo", BaseDomain: "lab.example.com", More: "  infraID: demo-x7k2p",
+		Publishing: map[string]string{
+			"OAuthServer":  lab.PublishedRoute("oauth.demo.lab.example.com"),
+			"Ignition":     lab.PublishedRoute("ignition.demo.lab.example.com"),
+			"Konnectivity": lab.PublishedRoute("konnectivity.demo.lab.example.com"),
+		},
+	}
+	err = s.management.ApplyYAML(ctx, []byte(cluster.YAML()+
+		endpoints("kube-apiserver", "", hosted.Port(), hostedIP)+"---"+endpoints("oauth-openshift", "", "6443", oauthIP)+"---"+
+		endpoints("ignition-server-proxy", "", "443", ignitionIP)+"---"+endpoints("konnectivity-server", "", "8091", konnectivityIP)))
+	if err != nil {
+		return err
+	}
+	return s.handOver(ctx)
+}
+
+// stop is fine for a site that has started halfway.
+func (s *site) stop() error {
+	s.vm.stop()
+	s.servers.stop()
+	var err error
+	if s.resolver != nil {
+		err = s.resolver.Shutdown()
+	}
+	if s.node != nil {
+		err = errors.Join(err, s.node.Stop())
+	}
+	return errors.Join(err, s.clusters.stop())
+}
