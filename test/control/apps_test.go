@@ -234,6 +234,8 @@ func TestAServiceOfSomebodyElseIsLeftAlone(t *testing.T) {
 // A tenant owns his cluster, and with it the Service's status.
 func TestWhatATenantSaysIsNotBelieved(t *testing.T) {
 	n := newTenant(t, hosted.Get(t))
+	n.removePool() // of which MetalLB, that does not run here, may have said that it is full
+	n.pool("192.0.2.96/29")
 	newReplica(t, n.management, "control").Start(t)
 	n.infra(usual(""))
 	n.await(pending, v1alpha1.AppsIngressAddressNotAssigned, "")

@@ -64,8 +64,7 @@ kind: Role
 metadata: {name: oooi-control, namespace: %[1]s}
 rules:
 - {apiGroups: [""], resources: [secrets], resourceNames: [demo-admin-kubeconfig], verbs: [get, list, watch]}
-- {apiGroups: [""], resources: [secrets], resourceNames: [demo-apps-reader], verbs: [get, patch, delete]}
-- {apiGroups: [""], resources: [secrets], verbs: [create]}
+- {apiGroups: [""], resources: [secrets], resourceNames: [demo-apps-reader], verbs: [get, create, patch, delete]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding

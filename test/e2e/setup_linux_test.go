@@ -246,6 +246,9 @@ func TestSetup(t *testing.T) {
 	// And by the cluster's DNS, as any program in a Pod would.
 	s.visitByName(t)
 
+	// Doctor finds nothing, and looks at everything.
+	s.oooi(t, "-n", "clusters", "doctor", "demo", "-o", "wide", "--fail-on", "warn", "--strict")
+
 	// Again: nothing changes.
 	patched := s.corefile(t)
 	if said := s.setup(t, infra, "--wait=false", "--cluster-dns", "patch"); strings.Contains(said, "configured") {

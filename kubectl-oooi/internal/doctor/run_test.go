@@ -145,3 +145,35 @@ func TestChecksOfWhatCannotBeBrokenLive(t *testing.T) {
 		})
 	}
 }
+
+func TestWhatMattersMostComesFirst(t *testing.T) {
+	ref := model.Ref{Kind: "Infra", Namespace: "clusters", Name: "demo"}
+	checks := []Check{
+		{Code: "A", Title: "a", Run: func(*Site) []Finding { return []Finding{warned(ref, "mend it", "it creaks")} }},
+		{Code: "B", Title: "b", Run: func(*Site) []Finding {
+			return []Finding{failed(ref, "replace it", "it is broken").because("splinters")}
+		}},
+		{Code: "C", Title: "c", Needs: []string{"B"}, Run: func(*Site) []Finding { return nil }},
+		{Code: "D", Title: "d", Run: func(*Site) []Finding { return nil }},
+	}
+	_, site := siteOf(t)
+	var b strings.Builder
+	if err := Diagnose(site, checks, func(string) bool { return true }).Show(&b, false); err != nil {
+		t.Fatal(err)
+	}
+	want := `fail   B  b
+       Infra clusters/demo: it is broken
+         splinters
+         -> replace it
+       ` + docs + `b
+       not made because of it: C
+warn   A  a
+       Infra clusters/demo: it creaks
+         -> mend it
+       ` + docs + `a
+Infra clusters/demo: 4 checks: 1 failed, 1 with warnings, 1 skipped, 1 passed
+`
+	if diff := cmp.Diff(want, b.String()); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -3,6 +3,7 @@ package doctor
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -11,11 +12,13 @@ import (
 func (d *Diagnosis) Show(w io.Writer, whole bool) error {
 	var b strings.Builder
 	about := "Infra " + d.Metadata.Namespace + "/" + d.Metadata.Name
-	for i := range d.Results {
-		r := &d.Results[i]
-		if !whole && (r.Status == Passed || r.Status == Skipped && !r.Inconclusive) {
-			continue
-		}
+	results := slices.Clone(d.Results)
+	if !whole { // what matters most comes first
+		results = slices.DeleteFunc(results, func(r Result) bool { return r.Status == Passed || r.Status == Skipped && !r.Inconclusive })
+		slices.SortStableFunc(results, func(a, b Result) int { return rank(a.Status) - rank(b.Status) })
+	}
+	for i := range results {
+		r := &results[i]
 		fmt.Fprintf(&b, "%-5s  %s  %s", r.Status, r.Code, r.Title)
 		if r.Reason != "" {
 			fmt.Fprintf(&b, ": %s", r.Reason)
@@ -51,6 +54,9 @@ func (d *Diagnosis) Show(w io.Writer, whole bool) error {
 	}
 	return nil
 }
+
+// rank is how soon a status is shown.
+func rank(s Status) int { return slices.Index([]Status{Failed, Broken, Warned, Skipped, Passed}, s) }
 
 // blockedBy are the checks that were not made because of another.
 func (d *Diagnosis) blockedBy(code string) []string {
