@@ -144,7 +144,11 @@ func TestDoctorOnTheNode(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			containers[0].(map[string]any)["image"] = "localhost/nobody:has"
+			container, ok := containers[0].(map[string]any)
+			if !ok {
+				t.Fatalf("a container is a %T", containers[0])
+			}
+			container["image"] = "localhost/nobody:has"
 			body, err := json.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"containers": containers}}}})
 			if err != nil {
 				t.Fatal(err)
