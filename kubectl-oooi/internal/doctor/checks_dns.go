@@ -101,6 +101,7 @@ func unforwarded(s *Site) []Finding {
 	var findings []Finding
 	for _, domain := range slices.Concat(s.Cluster.Domains, s.Cluster.AppsDomains) {
 		if !slices.ContainsFunc(zones, func(zone string) bool { return domain == zone || strings.HasSuffix(domain, "."+zone) }) {
+			zones = append(zones, domain) // what lies below it needs no word of its own
 			findings = append(findings, warned(ref, "run 'kubectl oooi setup' with --cluster-dns=patch, or forward it yourself",
 				"it does not forward %s to Service %s/%s-dns: pods of the management cluster do not get our names", domain, s.Infra.Namespace, s.Infra.Name).
 				because(fmt.Sprintf("addresses of the Service: %v", addresses)))
