@@ -31,6 +31,15 @@ func networkAttachment(name, namespace, ownNamespace string) types.NamespacedNam
 	return types.NamespacedName{Namespace: namespace, Name: name}
 }
 
+// NamedHostedCluster returns the reference by which an Infra names its hosted cluster; not set
+// where it names none.
+func (s *InfraSpec) NamedHostedCluster() *HostedClusterReference {
+	if !s.HostedClusterRef.IsSet() && s.AppsIngress != nil {
+		return s.AppsIngress.HostedClusterRef
+	}
+	return s.HostedClusterRef
+}
+
 // IsSet reports whether r names a HostedCluster. The operator that oooi
 // replaces wrote references with an empty name.
 func (r *HostedClusterReference) IsSet() bool {

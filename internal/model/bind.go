@@ -47,10 +47,7 @@ func (b *builder) bind(in *v1alpha1.Infra, ref Ref, typed string) *draft {
 
 // namedCluster returns the HostedCluster that the Infra refers to by name.
 func namedCluster(in *v1alpha1.Infra) (Ref, bool) {
-	ref := in.Spec.HostedClusterRef
-	if !ref.IsSet() && in.Spec.AppsIngress != nil {
-		ref = in.Spec.AppsIngress.HostedClusterRef
-	}
+	ref := in.Spec.NamedHostedCluster()
 	key := ref.NamespacedName()
 	return Ref{Kind: "HostedCluster", Namespace: key.Namespace, Name: key.Name}, ref.IsSet()
 }

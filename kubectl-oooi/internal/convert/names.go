@@ -6,6 +6,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 	"github.com/densityops/oooi/kubectl-oooi/internal/resolve"
 )
 
@@ -20,11 +21,11 @@ func asComputed(s *site, infra *v1alpha1.Infra) *model.Objects {
 			components.Proxy.ControlPlaneNamespace = model.ControlPlaneNamespace(ref.NamespacedName().Namespace, ref.Name)
 		}
 	}
-	server := &v1alpha1.ProxyServer{}
-	server.Namespace, server.Name = s.namespace, s.name
-	server.Spec.InfraRef = &v1alpha1.InfraReference{Name: s.name}
-	server.Default()
-	return &model.Objects{Infras: []*v1alpha1.Infra{known}, ProxyServers: []*v1alpha1.ProxyServer{server}}
+	all := &model.Objects{Infras: []*v1alpha1.Infra{known}}
+	if components.Proxy != nil { // without one there is no address to give it
+		all.ProxyServers = append(all.ProxyServers, render.OwnProxyServer(known))
+	}
+	return all
 }
 
 // staticEntries says of each name of a DNSServer what becomes of it: none is carried over, since

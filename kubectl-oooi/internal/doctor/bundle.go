@@ -53,21 +53,30 @@ func (f *Facts) Save(w io.Writer) error {
 		}
 		return nil
 	}
+	err := f.files(write)
+	return errors.Join(err, archive.Close(), zipped.Close())
+}
+
+// files writes each file of a bundle.
+func (f *Facts) files(write func(name string, data []byte) error) error {
 	data, err := json.MarshalIndent(f.summary(), "", "  ")
-	if err == nil {
-		err = write(index, data)
+	if err != nil {
+		return fmt.Errorf("encoding %s: %w", index, err)
+	}
+	if err := write(index, data); err != nil {
+		return err
 	}
 	for _, kind := range f.kinds() {
 		for _, u := range f.objects[kind] {
-			if err != nil {
-				return err
+			if data, err = yaml.Marshal(u.Object); err != nil {
+				return fmt.Errorf("encoding %s %s/%s: %w", kind.Kind, u.GetNamespace(), u.GetName(), err)
 			}
-			if data, err = yaml.Marshal(u.Object); err == nil {
-				err = write(path.Join(kind.GroupKind().String(), u.GetNamespace()+"_"+u.GetName()+".yaml"), data)
+			if err := write(path.Join(kind.GroupKind().String(), u.GetNamespace()+"_"+u.GetName()+".yaml"), data); err != nil {
+				return err
 			}
 		}
 	}
-	return errors.Join(err, archive.Close(), zipped.Close())
+	return nil
 }
 
 func (f *Facts) kinds() []Kind {

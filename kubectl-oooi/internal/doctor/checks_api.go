@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -44,19 +45,21 @@ func serves(crd *unstructured.Unstructured, version string) bool {
 }
 
 // condition is one of an object's status.conditions.
-type condition struct{ kind, status, reason, message string }
+type condition status.BasicCondition
 
 func (c condition) String() string {
-	return strings.TrimRight(c.kind+"="+c.status+" "+c.reason+": "+c.message, ": ")
+	return strings.TrimRight(c.Type+"="+string(c.Status)+" "+c.Reason+": "+c.Message, ": ")
 }
 
+// conditionList are all; none of an object that has them in no usual form.
 func conditionList(u *unstructured.Unstructured) []condition {
-	list, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+	o, err := status.GetObjectWithConditions(u.Object)
+	if err != nil {
+		return nil
+	}
 	var all []condition
-	for _, c := range list {
-		m, _ := c.(map[string]any)
-		text := func(key string) string { s, _ := m[key].(string); return s }
-		all = append(all, condition{text("type"), text("status"), text("reason"), text("message")})
+	for _, c := range o.Status.Conditions {
+		all = append(all, condition(c))
 	}
 	return all
 }
@@ -64,8 +67,8 @@ func conditionList(u *unstructured.Unstructured) []condition {
 // conditionOf is the status of one condition; empty where there is none.
 func conditionOf(u *unstructured.Unstructured, kind string) string {
 	for _, c := range conditionList(u) {
-		if c.kind == kind {
-			return c.status
+		if c.Type == kind {
+			return string(c.Status)
 		}
 	}
 	return ""

@@ -87,7 +87,7 @@ func unwell(ref model.Ref, u *unstructured.Unstructured) []Finding {
 	var findings []Finding
 	for _, e := range expected {
 		for _, c := range conditionList(u) {
-			if c.kind == e.kind && c.status != e.status {
+			if c.Type == e.kind && string(c.Status) != e.status {
 				f := warned(ref, fmt.Sprintf("see HyperShift: kubectl -n %s describe hostedcluster %s", ref.Namespace, ref.Name), "%s", c)
 				f.Severity = e.severity
 				findings = append(findings, f)

@@ -1,13 +1,10 @@
 package doctor
 
 import (
-	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
-	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
 
 func operatorChecks() []Check {
@@ -17,7 +14,7 @@ func operatorChecks() []Check {
 			var findings []Finding
 			for _, kind := range []Kind{deployments, services} {
 				for _, u := range s.list(kind, AtInfra) {
-					if !strings.HasPrefix(u.GetName(), s.Infra.Name+"-") || !operators(u) {
+					if !strings.HasPrefix(u.GetName(), s.Infra.Name+"-") || !setup.OwnedByOperator(u) {
 						continue
 					}
 					ref := model.Ref{Kind: kind.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}
@@ -27,14 +24,4 @@ func operatorChecks() []Check {
 			return findings
 		},
 	}}
-}
-
-// operators reports whether an object belongs to one of the old operator's kinds.
-func operators(u *unstructured.Unstructured) bool {
-	for _, o := range u.GetOwnerReferences() {
-		if strings.HasPrefix(o.APIVersion, v1alpha1.GroupName+"/") && slices.Contains([]string{"DHCPServer", "DNSServer", "ProxyServer"}, o.Kind) {
-			return true
-		}
-	}
-	return false
 }

@@ -3,7 +3,7 @@ package doctor
 import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
 // Kind names a kind of objects.
@@ -11,19 +11,19 @@ type Kind = schema.GroupVersionKind
 
 // Kinds that checks read. Secrets are not among them.
 var (
-	infras       = v1alpha1.SchemeGroupVersion.WithKind("Infra")
-	proxyServers = v1alpha1.SchemeGroupVersion.WithKind("ProxyServer")
+	infras       = read.InfraKind
+	proxyServers = read.ProxyServerKind
 	crds         = Kind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
 
-	hostedClusters = Kind{Group: "hypershift.openshift.io", Version: "v1beta1", Kind: "HostedCluster"}
-	nodePools      = Kind{Group: "hypershift.openshift.io", Version: "v1beta1", Kind: "NodePool"}
-	routes         = Kind{Group: "route.openshift.io", Version: "v1", Kind: "Route"}
-	machines       = Kind{Group: "kubevirt.io", Version: "v1", Kind: "VirtualMachineInstance"}
-	attachments    = Kind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"}
+	hostedClusters = read.HostedClusterKind
+	nodePools      = read.NodePoolKind
+	routes         = read.RouteKind
+	machines       = read.MachineKind
+	attachments    = read.AttachmentKind
 	dnsOperators   = Kind{Group: "operator.openshift.io", Version: "v1", Kind: "DNS"}
 
 	pods            = Kind{Version: "v1", Kind: "Pod"}
-	services        = Kind{Version: "v1", Kind: "Service"}
+	services        = read.ServiceKind
 	configMaps      = Kind{Version: "v1", Kind: "ConfigMap"}
 	endpointSlices  = Kind{Group: "discovery.k8s.io", Version: "v1", Kind: "EndpointSlice"}
 	statefulSets    = Kind{Group: "apps", Version: "v1", Kind: "StatefulSet"}

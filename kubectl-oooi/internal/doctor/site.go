@@ -75,11 +75,9 @@ func placesOf(infra *v1alpha1.Infra, cluster *model.Cluster, hosted *model.Ref) 
 	at := map[Where][]string{
 		Everywhere: {""}, AtInfra: {infra.Namespace}, AtNetwork: {nad.Namespace}, AtSystem: {render.SystemNamespace}, AtClusterDNS: {"kube-system"},
 	}
-	switch named := hostedNamespace(infra); {
-	case hosted != nil:
+	at[AtHosted] = []string{hostedNamespace(infra)} // where it would be, anywhere with ""
+	if hosted != nil {
 		at[AtHosted] = []string{hosted.Namespace}
-	default:
-		at[AtHosted] = []string{named} // where it would be, anywhere with ""
 	}
 	if cluster != nil && cluster.ControlPlaneNamespace != "" {
 		at[AtControlPlane] = []string{cluster.ControlPlaneNamespace}
@@ -89,10 +87,7 @@ func placesOf(infra *v1alpha1.Infra, cluster *model.Cluster, hosted *model.Ref) 
 
 // hostedNamespace is where the HostedCluster is that an Infra names; empty where it names none.
 func hostedNamespace(infra *v1alpha1.Infra) string {
-	ref := infra.Spec.HostedClusterRef
-	if apps := infra.Spec.AppsIngress; !ref.IsSet() && apps != nil {
-		ref = apps.HostedClusterRef
-	}
+	ref := infra.Spec.NamedHostedCluster()
 	if !ref.IsSet() {
 		return ""
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -13,33 +12,24 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// Kinds that are read.
-var (
-	infraKind         = v1alpha1.SchemeGroupVersion.WithKind("Infra")
-	proxyServerKind   = v1alpha1.SchemeGroupVersion.WithKind("ProxyServer")
-	hostedClusterKind = objects.HostedClusterResource.GroupVersion().WithKind("HostedCluster")
-	routeKind         = objects.RouteResource.GroupVersion().WithKind("Route")
-	serviceKind       = corev1.SchemeGroupVersion.WithKind("Service")
-)
-
 // Model reads what names and routes are computed from. What is inside hosted clusters is not
 // read: where control has found their applications is in the status of the Infras.
 func (r *Reader) Model(ctx context.Context) (*model.Objects, error) {
 	all := &model.Objects{}
-	if err := r.fill(ctx, all, infraKind, objects.Decode[v1alpha1.Infra], []string{r.Namespace}); err != nil {
+	if err := r.fill(ctx, all, InfraKind, objects.Decode[v1alpha1.Infra], []string{r.Namespace}); err != nil {
 		return nil, setUpFirst(err)
 	}
 	if err := r.HostedClusters(ctx, all); err != nil {
 		return nil, err
 	}
-	if err := r.fill(ctx, all, proxyServerKind, objects.Decode[v1alpha1.ProxyServer], infraNamespaces(all, r.Namespace)); err != nil {
+	if err := r.fill(ctx, all, ProxyServerKind, objects.Decode[v1alpha1.ProxyServer], infraNamespaces(all, r.Namespace)); err != nil {
 		return nil, err
 	}
 	namespaces := backendNamespaces(all, r.Namespace)
-	if err := r.fill(ctx, all, routeKind, objects.Decode[objects.Route], namespaces); err != nil && !errors.Is(err, ErrNotServed) {
+	if err := r.fill(ctx, all, RouteKind, objects.Decode[objects.Route], namespaces); err != nil && !errors.Is(err, ErrNotServed) {
 		return nil, err // only OpenShift has Routes
 	}
-	if err := r.fill(ctx, all, serviceKind, objects.Decode[objects.LabelledService], namespaces); err != nil {
+	if err := r.fill(ctx, all, ServiceKind, objects.Decode[objects.LabelledService], namespaces); err != nil {
 		return nil, err
 	}
 	return all, nil
@@ -47,7 +37,7 @@ func (r *Reader) Model(ctx context.Context) (*model.Objects, error) {
 
 // HostedClusters adds the hosted clusters that Infras may serve.
 func (r *Reader) HostedClusters(ctx context.Context, all *model.Objects) error {
-	err := r.fill(ctx, all, hostedClusterKind, objects.Decode[objects.HostedCluster], hostedNamespaces(all))
+	err := r.fill(ctx, all, HostedClusterKind, objects.Decode[objects.HostedCluster], hostedNamespaces(all))
 	if errors.Is(err, ErrNotServed) {
 		r.Warn("the cluster has no HostedClusters: HyperShift is not installed")
 		return nil

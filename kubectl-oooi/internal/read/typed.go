@@ -18,18 +18,18 @@ import (
 
 // Infras returns the Infras of a namespace, of all with "", as they are.
 func (r *Reader) Infras(ctx context.Context, namespace string) ([]*v1alpha1.Infra, error) {
-	infras, err := list[v1alpha1.Infra](ctx, r, infraKind, namespace)
+	infras, err := list[v1alpha1.Infra](ctx, r, InfraKind, namespace)
 	return infras, setUpFirst(err)
 }
 
 // Infra returns one Infra.
 func (r *Reader) Infra(ctx context.Context, namespace, name string) (*v1alpha1.Infra, error) {
-	return get[v1alpha1.Infra](ctx, r, infraKind, namespace, name)
+	return get[v1alpha1.Infra](ctx, r, InfraKind, namespace, name)
 }
 
 // ProxyServer returns one ProxyServer, with its status.
 func (r *Reader) ProxyServer(ctx context.Context, namespace, name string) (*v1alpha1.ProxyServer, error) {
-	return get[v1alpha1.ProxyServer](ctx, r, proxyServerKind, namespace, name)
+	return get[v1alpha1.ProxyServer](ctx, r, ProxyServerKind, namespace, name)
 }
 
 func get[T any](ctx context.Context, r *Reader, kind schema.GroupVersionKind, namespace, name string) (*T, error) {
@@ -47,7 +47,7 @@ func get[T any](ctx context.Context, r *Reader, kind schema.GroupVersionKind, na
 
 // ProxyServers returns those of a namespace, of all with "", with their status.
 func (r *Reader) ProxyServers(ctx context.Context, namespace string) ([]*v1alpha1.ProxyServer, error) {
-	return list[v1alpha1.ProxyServer](ctx, r, proxyServerKind, namespace)
+	return list[v1alpha1.ProxyServer](ctx, r, ProxyServerKind, namespace)
 }
 
 // Pods returns the pods that serve Infras in a namespace, in all with "".

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/objects"
 )
 
 // proxy is an Envoy for each instance, with an xdsd beside it.
@@ -55,11 +56,21 @@ func (in *Input) proxyServer() *unstructured.Unstructured {
 	if in.ProxyServer != nil {
 		return in.ProxyServer
 	}
-	return ProxyServerOf(in.Infra)
+	return proxyServerOf(in.Infra)
 }
 
-// ProxyServerOf is the ProxyServer of an Infra whose author has written none.
-func ProxyServerOf(infra *v1alpha1.Infra) *unstructured.Unstructured {
+// OwnProxyServer is the ProxyServer of an Infra whose author has written none, with defaults.
+func OwnProxyServer(infra *v1alpha1.Infra) *v1alpha1.ProxyServer {
+	server, ok := objects.Decode[v1alpha1.ProxyServer](proxyServerOf(infra)).(*v1alpha1.ProxyServer)
+	if !ok {
+		panic("a ProxyServer of our own cannot be decoded") // it is text and names
+	}
+	server.Default()
+	return server
+}
+
+// proxyServerOf is the same as it is applied, without defaults.
+func proxyServerOf(infra *v1alpha1.Infra) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
 		"infraRef":      map[string]any{"name": infra.Name},
 		"networkConfig": map[string]any{"serverIP": infra.Spec.InfraComponents.Proxy.ServerIP},
@@ -199,7 +210,7 @@ func (in *Input) podDNS() (corev1.DNSPolicy, *corev1.PodDNSConfig) {
 func (in *Input) admission() runtime.Object {
 	var ports []networkingv1.NetworkPolicyPort
 	for _, n := range []int32{6443, 8091, 8443, 9443} { // API server and OAuth, konnectivity, ignition, metrics proxy
-		ports = append(ports, networkingv1.NetworkPolicyPort{Protocol: new(corev1.ProtocolTCP), Port: new(intstr.FromInt32(n))})
+		ports = append(ports, policyPort(corev1.ProtocolTCP, n))
 	}
 	return &networkingv1.NetworkPolicy{
 		ObjectMeta: metav1.ObjectMeta{

@@ -23,11 +23,7 @@ import (
 
 // kinds that setup reads.
 var (
-	hostedClusters = schema.GroupVersionKind{Group: "hypershift.openshift.io", Version: "v1beta1", Kind: "HostedCluster"}
-	routes         = schema.GroupVersionKind{Group: "route.openshift.io", Version: "v1", Kind: "Route"}
-	services       = corev1.SchemeGroupVersion.WithKind("Service")
-	attachments    = schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"}
-	// clusterNetworks are VLANs that OVN-Kubernetes makes attachments of.
+	// clusterNetworks are VLANs that OVN-Kubernetes makes read.AttachmentKind of.
 	clusterNetworks = schema.GroupVersionKind{Group: "k8s.ovn.org", Version: "v1", Kind: "ClusterUserDefinedNetwork"}
 	constraints     = schema.GroupVersionKind{Group: "security.openshift.io", Version: "v1", Kind: "SecurityContextConstraints"}
 )
@@ -67,7 +63,7 @@ func (d *discovery) infra() error {
 	}
 	server := d.known.ProxyServer
 	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("Infra"))
+	u.SetGroupVersionKind(read.InfraKind)
 	err := d.client.Get(d.ctx, client.ObjectKey{Namespace: server.Namespace, Name: server.Spec.InfraRef.Name}, u)
 	if err != nil {
 		return fmt.Errorf("ProxyServer %s/%s, spec.infraRef: the Infra %s is in none of the files, and cannot be read: %w", server.Namespace, server.Name, server.Spec.InfraRef.Name, err)
@@ -86,10 +82,10 @@ func (d *discovery) hosted() error {
 	if len(d.known.Objects.HostedClusters) > 0 {
 		return nil
 	}
-	list, err := d.list(hostedClusters, "")
+	list, err := d.list(read.HostedClusterKind, "")
 	if named := d.known.named(); apierrors.IsForbidden(err) && named.Name != "" {
 		u := &unstructured.Unstructured{}
-		u.SetGroupVersionKind(hostedClusters)
+		u.SetGroupVersionKind(read.HostedClusterKind)
 		switch err = d.client.Get(d.ctx, named, u); {
 		case err == nil:
 			list = append(list, u)
@@ -112,7 +108,7 @@ func (d *discovery) hosted() error {
 
 // others are the Infras that may be on the same VLAN.
 func (d *discovery) others() error {
-	infras, err := d.list(v1alpha1.SchemeGroupVersion.WithKind("Infra"), "")
+	infras, err := d.list(read.InfraKind, "")
 	if err != nil && !apierrors.IsForbidden(err) {
 		return err
 	}
@@ -134,7 +130,7 @@ func (d *discovery) proxyServer() error {
 	if d.known.ProxyServer != nil {
 		return nil
 	}
-	servers, err := d.list(v1alpha1.SchemeGroupVersion.WithKind("ProxyServer"), d.known.Infra.Namespace)
+	servers, err := d.list(read.ProxyServerKind, d.known.Infra.Namespace)
 	if err != nil {
 		return err
 	}
@@ -162,7 +158,7 @@ func (d *discovery) attachment() error {
 		return nil
 	}
 	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(attachments)
+	u.SetGroupVersionKind(read.AttachmentKind)
 	switch err := d.client.Get(d.ctx, key, u); {
 	case meta.IsNoMatchError(err):
 		return fmt.Errorf("the cluster has no NetworkAttachmentDefinitions: install Multus, which puts pods on a VLAN")
@@ -182,7 +178,7 @@ func (d *discovery) attachment() error {
 // elsewhere looks for a network of the same name: in other namespaces, and as one that
 // OVN-Kubernetes makes in the namespaces that it selects. Who may not look gets no hint.
 func (d *discovery) elsewhere(name string) error {
-	networks, err := d.list(attachments, "")
+	networks, err := d.list(read.AttachmentKind, "")
 	if err != nil && !apierrors.IsForbidden(err) {
 		return err
 	}
@@ -222,8 +218,8 @@ func (d *discovery) controlPlane() error {
 	}
 	d.known.ControlPlane = true
 	return errors.Join(
-		d.takeAll(routes, namespace, objects.Decode[objects.Route]),
-		d.takeAll(services, namespace, objects.Decode[objects.LabelledService]),
+		d.takeAll(read.RouteKind, namespace, objects.Decode[objects.Route]),
+		d.takeAll(read.ServiceKind, namespace, objects.Decode[objects.LabelledService]),
 	)
 }
 
@@ -238,7 +234,7 @@ func (d *discovery) backends() error {
 			continue
 		}
 		seen = append(seen, b.TargetNamespace)
-		if err := d.takeAll(services, b.TargetNamespace, objects.Decode[objects.LabelledService]); err != nil {
+		if err := d.takeAll(read.ServiceKind, b.TargetNamespace, objects.Decode[objects.LabelledService]); err != nil {
 			return err
 		}
 	}
@@ -263,7 +259,7 @@ func (d *discovery) predecessor() error {
 		name := infra.Name + "-" + component
 		for kind, names := range map[schema.GroupVersionKind][]string{
 			appsv1.SchemeGroupVersion.WithKind("Deployment"): {name, name + "-" + component}, // of newer and of older releases
-			services: {name},
+			read.ServiceKind: {name},
 		} {
 			for _, name := range names {
 				u := &unstructured.Unstructured{}
@@ -273,7 +269,7 @@ func (d *discovery) predecessor() error {
 				case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
 				case err != nil:
 					return fmt.Errorf("looking for what the old operator has made: %w", err)
-				case kind == services && !ownedByOperator(u) || u.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy:
+				case kind == read.ServiceKind && !OwnedByOperator(u) || u.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy:
 				default:
 					theirs = append(theirs, fmt.Sprintf("%s %s/%s", kind.Kind, infra.Namespace, name))
 				}
@@ -287,8 +283,8 @@ func (d *discovery) predecessor() error {
 	return fmt.Errorf("there is what the old operator makes, which may hold an address of this VLAN: %s; stop that operator, and delete its DHCPServer, DNSServer and ProxyServer with what they own (docs/migration.md)", strings.Join(theirs, ", "))
 }
 
-// ownedByOperator reports whether an object belongs to one of the old operator's kinds.
-func ownedByOperator(u *unstructured.Unstructured) bool {
+// OwnedByOperator reports whether an object belongs to one of the old operator's kinds.
+func OwnedByOperator(u *unstructured.Unstructured) bool {
 	return slices.ContainsFunc(u.GetOwnerReferences(), func(o metav1.OwnerReference) bool {
 		return strings.HasPrefix(o.APIVersion, v1alpha1.GroupName+"/") && slices.Contains([]string{"DHCPServer", "DNSServer", "ProxyServer"}, o.Kind)
 	})

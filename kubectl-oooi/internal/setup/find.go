@@ -18,11 +18,6 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
-var (
-	nodePools = schema.GroupVersionKind{Group: "hypershift.openshift.io", Version: "v1beta1", Kind: "NodePool"}
-	instances = schema.GroupVersionKind{Group: "kubevirt.io", Version: "v1", Kind: "VirtualMachineInstance"}
-)
-
 // Find fills what is left open with what the cluster has, where there is but one: the hosted
 // cluster, the network that its NodePools put machines on, and that network's subnet by another
 // Infra. It returns what of the network is spoken for.
@@ -30,7 +25,7 @@ func (d *Description) Find(ctx context.Context, c client.Client, warn func(strin
 	r := &read.Reader{Client: c, Namespace: d.Infra.Namespace, Warn: warn}
 	if d.HostedCluster == "" {
 		var hosted []string
-		if err := each(ctx, r, hostedClusters, "", func(u *unstructured.Unstructured) { hosted = append(hosted, u.GetNamespace()+"/"+u.GetName()) }); err != nil {
+		if err := each(ctx, r, read.HostedClusterKind, "", func(u *unstructured.Unstructured) { hosted = append(hosted, u.GetNamespace()+"/"+u.GetName()) }); err != nil {
 			return nil, err
 		}
 		if len(hosted) > 1 {
@@ -52,7 +47,7 @@ func (d *Description) Find(ctx context.Context, c client.Client, warn func(strin
 	if err != nil {
 		return nil, err
 	}
-	err = each(ctx, r, instances, "", func(u *unstructured.Unstructured) {
+	err = each(ctx, r, read.MachineKind, "", func(u *unstructured.Unstructured) {
 		for _, a := range read.MachineAddresses(u, d.named(d.Network).String()) {
 			taken = append(taken, v1alpha1.AddressRange{First: a, Last: a})
 		}
@@ -78,7 +73,7 @@ func each(ctx context.Context, r *read.Reader, kind schema.GroupVersionKind, nam
 func (d *Description) machineNetworks(ctx context.Context, r *read.Reader) ([]string, error) {
 	hosted := d.named(d.HostedCluster)
 	var networks []string
-	err := each(ctx, r, nodePools, hosted.Namespace, func(u *unstructured.Unstructured) {
+	err := each(ctx, r, read.NodePoolKind, hosted.Namespace, func(u *unstructured.Unstructured) {
 		if cluster, _, _ := unstructured.NestedString(u.Object, "spec", "clusterName"); cluster != hosted.Name {
 			return
 		}
@@ -98,7 +93,7 @@ func (d *Description) machineNetworks(ctx context.Context, r *read.Reader) ([]st
 // infras are the other Infras on the network: what they have of it, and its subnet.
 func (d *Description) infras(ctx context.Context, r *read.Reader) ([]v1alpha1.AddressRange, error) {
 	all := &model.Objects{}
-	err := each(ctx, r, v1alpha1.SchemeGroupVersion.WithKind("Infra"), "", func(u *unstructured.Unstructured) {
+	err := each(ctx, r, read.InfraKind, "", func(u *unstructured.Unstructured) {
 		if u.GetNamespace() != d.Infra.Namespace || u.GetName() != d.Infra.Name {
 			all.Add(objects.Decode[v1alpha1.Infra](u))
 		}

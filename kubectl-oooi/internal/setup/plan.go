@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -42,6 +41,7 @@ func Make(k *Known, images render.Images) (*Plan, error) {
 	snapshot := k.snapshot()
 	p := &Plan{Infra: k.Infra, Alone: k.alone(), Kept: k.Kept, Snapshot: snapshot}
 	against := k.faults(snapshot, p)
+	p.Warnings = append(p.Warnings, k.withoutOperatorImages()...)
 	in, err := k.input(snapshot, images)
 	if err != nil {
 		return nil, errors.Join(append(against, err)...)
@@ -68,7 +68,7 @@ func (k *Known) snapshot() *model.Snapshot {
 	}
 	server := k.ProxyServer
 	if server == nil && k.Infra.Spec.InfraComponents.Proxy.IsEnabled() {
-		server = ownProxyServer(k.Infra)
+		server = render.OwnProxyServer(k.Infra)
 	}
 	if server != nil {
 		all.ProxyServers = append(slices.Clone(all.ProxyServers), server)
@@ -151,11 +151,8 @@ func (k *Known) hostedCluster(snapshot *model.Snapshot) types.NamespacedName {
 
 // named is the hosted cluster that the Infra names.
 func (k *Known) named() types.NamespacedName {
-	ref := k.Infra.Spec.HostedClusterRef
-	if ref == nil && k.Infra.Spec.AppsIngress != nil {
-		ref = k.Infra.Spec.AppsIngress.HostedClusterRef
-	}
-	if ref == nil || ref.Name == "" {
+	ref := k.Infra.Spec.NamedHostedCluster()
+	if !ref.IsSet() {
 		return types.NamespacedName{}
 	}
 	return ref.NamespacedName()
@@ -176,18 +173,24 @@ func (k *Known) controlPlane(snapshot *model.Snapshot) string {
 	return ""
 }
 
-// operatorImages are those of the old operator, by component, in the Infra as it is rendered.
-func (k *Known) operatorImages() map[string]*string {
-	images := map[string]*string{}
+// withoutOperatorImages leaves images of the old operator out of the Infra as it is rendered, and
+// says which.
+func (k *Known) withoutOperatorImages() []string {
 	components := &k.Infra.Spec.InfraComponents
+	var said []string
+	leave := func(component string, image *string) {
+		if strings.Contains(*image, operatorImage) {
+			said = append(said, fmt.Sprintf("spec.infraComponents.%s.image, %s, is ignored: it is the old operator's, and has not what runs here", component, *image))
+			*image = ""
+		}
+	}
 	if components.DHCP != nil {
-		images[v1alpha1.ComponentDHCP] = &components.DHCP.Image
+		leave(v1alpha1.ComponentDHCP, &components.DHCP.Image)
 	}
 	if components.DNS != nil {
-		images[v1alpha1.ComponentDNS] = &components.DNS.Image
+		leave(v1alpha1.ComponentDNS, &components.DNS.Image)
 	}
-	maps.DeleteFunc(images, func(_ string, image *string) bool { return !strings.Contains(*image, operatorImage) })
-	return images
+	return said
 }
 
 // operatorImage is in the name of every image that the old operator is published as.
@@ -203,10 +206,6 @@ func (k *Known) warnings(in *render.Input) []string {
 		list = append(list, "the hosted control plane is not there yet: its names join when it is. Until setup runs again, DNS and proxy may read Services and Routes in all namespaces, and no NetworkPolicy admits the proxy to it")
 	}
 	spec := &k.Infra.Spec
-	for component, image := range k.operatorImages() {
-		list = append(list, fmt.Sprintf("spec.infraComponents.%s.image, %s, is ignored: it is the old operator's, and has not what runs here", component, *image))
-		*image = ""
-	}
 	if p := spec.InfraComponents.Proxy; p != nil && p.ManagerImage != "" {
 		list = append(list, "spec.infraComponents.proxy.managerImage is ignored: the operator that it is for does not run any more")
 	}

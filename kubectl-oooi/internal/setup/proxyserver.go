@@ -7,24 +7,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/densityops/oooi/api/v1alpha1"
-	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
-
-// ownProxyServer is the one that setup makes for an Infra, with defaults.
-func ownProxyServer(infra *v1alpha1.Infra) *v1alpha1.ProxyServer {
-	server, ok := objects.Decode[v1alpha1.ProxyServer](render.ProxyServerOf(infra)).(*v1alpha1.ProxyServer)
-	if !ok {
-		return nil
-	}
-	server.Default()
-	return server
-}
 
 // saysMore reports whether a ProxyServer has anything that setup would not have written: routes
 // of its own, an image. That has to stay.
 func (k *Known) saysMore(server *v1alpha1.ProxyServer) bool {
-	own := ownProxyServer(k.Infra)
+	own := render.OwnProxyServer(k.Infra)
 	own.Spec.NetworkConfig.ServerIP = server.Spec.NetworkConfig.ServerIP
 	return !equality.Semantic.DeepEqual(own.Spec, server.Spec)
 }
