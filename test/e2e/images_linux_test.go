@@ -4,10 +4,6 @@ package e2e_test
 
 import (
 	"context"
-	"maps"
-	"os"
-	"path/filepath"
-	"runtime"
 
 	"github.com/densityops/oooi/test/lab"
 )
@@ -19,51 +15,47 @@ const (
 	toolsImage = "localhost/tools:e2e" // clients, and BusyBox for a web server
 )
 
-const fromFiles = "FROM scratch\nCOPY . /\nUSER 65532:65532\n"
+// The images of a worker of a hosted cluster.
+const speakerImage = "localhost/speaker:e2e" // MetalLB's speaker
 
 // buildImages builds them all.
 func buildImages(ctx context.Context) error {
-	if err := buildOooi(ctx); err != nil {
-		return err
-	}
-	envoy, err := lab.InstallEnvoy(ctx, nil)
-	if err != nil {
-		return err
-	}
-	if err := buildLinked(ctx, envoyImage, fromFiles+"ENTRYPOINT [\"/bin/envoy\"]\n", envoy); err != nil {
-		return err
-	}
-	return buildLinked(ctx, toolsImage, fromFiles, "busybox", "curl", "dig", "openssl")
-}
-
-// buildOooi does what 'make image' does.
-func buildOooi(ctx context.Context) error {
-	root, err := lab.Root()
-	if err != nil {
-		return err
-	}
-	containerfile, err := os.ReadFile(filepath.Join(root, "manifests", "Containerfile"))
-	if err != nil {
-		return err
-	}
-	files := map[string]string{"ca-certificates.crt": "/etc/ssl/certs/ca-certificates.crt"}
+	ours := map[string]string{}
 	for name, pkg := range map[string]string{"coredns": "./corednsbuild", "coredhcp": "./coredhcpbuild", "xdsd": "./xdsd"} {
-		if files[runtime.GOARCH+"/"+name], err = lab.BuildStatic(ctx, pkg); err != nil {
+		var err error
+		if ours[name], err = lab.BuildStatic(ctx, pkg); err != nil {
 			return err
 		}
 	}
-	return lab.Image{Name: oooiImage, Containerfile: string(containerfile), Files: files}.Build(ctx, nil)
+	oooi, err := lab.OooiImage(oooiImage, ours)
+	if err != nil {
+		return err
+	}
+	envoy, err := programs(ctx, envoyImage, lab.InstallEnvoy)
+	if err != nil {
+		return err
+	}
+	speaker, err := programs(ctx, speakerImage, lab.BuildMetalLBSpeaker)
+	if err != nil {
+		return err
+	}
+	tools, err := lab.ProgramsImage(ctx, toolsImage, "busybox", "curl", "dig", "openssl")
+	if err != nil {
+		return err
+	}
+	for _, image := range []lab.Image{oooi, envoy, speaker, tools} {
+		if err := image.Build(ctx, nil); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// buildLinked builds an image of programs of this machine.
-func buildLinked(ctx context.Context, name, containerfile string, programs ...string) error {
-	files := map[string]string{}
-	for _, program := range programs {
-		more, err := lab.Linked(ctx, program)
-		if err != nil {
-			return err
-		}
-		maps.Copy(files, more)
+// programs is an image of one program, which has to be built or fetched.
+func programs(ctx context.Context, name string, make func(context.Context, lab.Logf) (string, error)) (lab.Image, error) {
+	program, err := make(ctx, nil)
+	if err != nil {
+		return lab.Image{}, err
 	}
-	return lab.Image{Name: name, Containerfile: containerfile, Files: files}.Build(ctx, nil)
+	return lab.ProgramsImage(ctx, name, program)
 }

@@ -18,7 +18,7 @@ import (
 const vlan = "vlan50"
 
 // tools are what the tests use beside a node: for images and on machines.
-var tools = []string{"busybox", "curl", "dig", "dhclient", "ldd", "openssl"}
+var tools = []string{"busybox", "curl", "dig", "dhclient", "haproxy", "ldd", "openssl"}
 
 // network has the API server's address.
 var network = lab.Network{Ranges: []string{"192.0.2.0/24"}, Prepare: prepare}
@@ -53,7 +53,8 @@ func prepare(ctx context.Context) error {
 	if len(lab.NodeMissing(tools...)) > 0 {
 		return nil // each test says so
 	}
-	return errors.Join(lab.PrepareNode(ctx, nil), buildImages(ctx))
+	_, metallb := lab.BuildMetalLB(ctx, nil)
+	return errors.Join(lab.PrepareNode(ctx, nil), metallb, buildImages(ctx))
 }
 
 // sources are what these tests test, which they do not import.
@@ -87,14 +88,21 @@ func startNode(ctx context.Context, cp *lab.ControlPlane) (*lab.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, image := range []string{oooiImage, envoyImage, toolsImage} {
-		archive, err := lab.ImageArchive(image)
-		if err == nil {
-			err = n.ImportImage(ctx, archive)
-		}
-		if err != nil {
-			return nil, errors.Join(err, n.Stop())
-		}
+	if err := importImages(ctx, n, oooiImage, envoyImage, toolsImage); err != nil {
+		return nil, errors.Join(err, n.Stop())
 	}
 	return n, nil
+}
+
+func importImages(ctx context.Context, n *lab.Node, images ...string) error {
+	for _, image := range images {
+		archive, err := lab.ImageArchive(image)
+		if err != nil {
+			return err
+		}
+		if err := n.ImportImage(ctx, archive); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/densityops/oooi/test/lab"
 )
 
@@ -71,6 +73,13 @@ spec:
   appsIngress: {enabled: true, source: Static, addresses: [198.18.50.200]}
 `
 
+var hostedCluster = lab.HostedCluster{
+	Namespace: "clusters", Name: "demo", BaseDomain: "lab.example.com", API: apiHost, More: "  infraID: demo-x7k2p",
+	Publishing: map[string]string{
+		"OAuthServer": lab.PublishedRoute("oauth." + domain), "Konnectivity": lab.PublishedRoute("konnectivity." + domain), "Ignition": lab.PublishedRoute("ignition." + domain),
+	},
+}
+
 // backend publishes a server of the test's as a Service of the control plane.
 func backend(name string, port int, at netip.AddrPort) string {
 	return fmt.Sprintf(`
@@ -111,12 +120,7 @@ func newSite(t *testing.T) *site {
 	oauth := s.ca.TLSBackend(t, "192.0.2.82:6443", "oauth."+domain)
 	ignition := s.ca.TLSBackend(t, "192.0.2.83:8443", "ignition."+domain)
 	konnectivity := s.ca.TLSBackend(t, "192.0.2.84:8091", "konnectivity."+domain)
-	apply(t, s.cp, "%s", objects+lab.HostedCluster{
-		Namespace: "clusters", Name: "demo", BaseDomain: "lab.example.com", API: apiHost, More: "  infraID: demo-x7k2p",
-		Publishing: map[string]string{
-			"OAuthServer": lab.PublishedRoute("oauth." + domain), "Konnectivity": lab.PublishedRoute("konnectivity." + domain), "Ignition": lab.PublishedRoute("ignition." + domain),
-		},
-	}.YAML()+
+	apply(t, s.cp, "%s", objects+hostedCluster.YAML()+hostedCluster.NetworkPolicies()+
 		backend("kube-apiserver", 6443, api.Addr())+backend("oauth-openshift", 6443, oauth.Addr())+
 		backend("ignition-server-proxy", 443, ignition.Addr())+backend("konnectivity-server", 8091, konnectivity.Addr()))
 	s.roots = filepath.Join(s.dir, "ca.crt")
@@ -204,6 +208,7 @@ func TestSetup(t *testing.T) {
 	s := newSite(t)
 	s.serveClusterDNS(t)
 	before := s.corefile(t)
+	there := everything(t, s.cp)
 	s.setup(t, infra, "--cluster-dns", "patch")
 	s.hurryClusterDNS(t)
 
@@ -212,24 +217,35 @@ func TestSetup(t *testing.T) {
 		t.Errorf("the machine was told %s, %s and %s", vm.address, vm.hostname, vm.dns)
 	}
 
+	// A machine for which an address is reserved, by another client.
+	const reserved = "198.18.50.40"
+	apply(t, s.cp, strings.Replace(worker, "metadata: {", "metadata: {annotations: {hostedcluster.densityops.com/dhcp-addresses: "+reserved+"}, ", 1), "worker-2", "02:00:00:00:50:72")
+	lease := lab.NewMachine(t, vlan, "02:00:00:00:50:72").DHCP(t)
+	for option, want := range map[string]string{"ip_address": reserved, "host_name": "worker-2", "domain_name_servers": "198.18.50.6", "routers": "198.18.50.1"} {
+		if lease[option] != want {
+			t.Errorf("dhclient was told that %s is %q, want %q", option, lease[option], want)
+		}
+	}
+
 	// Names on the VLAN, and connections by them, each to its own server.
-	shop := "shop.apps." + domain
 	vlanServer(t, s.ca, shop)
+	var script, told strings.Builder
 	for _, c := range []struct {
 		name string
 		port int
 		want string // the address
-		says string
 	}{
-		{apiHost, 6443, "198.18.50.7", apiHost}, {"oauth." + domain, 443, "198.18.50.7", "oauth." + domain},
-		{"ignition." + domain, 443, "198.18.50.7", "ignition." + domain}, {"konnectivity." + domain, 443, "198.18.50.7", "konnectivity." + domain},
-		{shop, 443, "198.18.50.200", shop},
+		{apiHost, 6443, "198.18.50.7"}, {"oauth." + domain, 443, "198.18.50.7"},
+		{"ignition." + domain, 443, "198.18.50.7"}, {"konnectivity." + domain, 443, "198.18.50.7"},
+		{shop, 443, "198.18.50.200"},
 	} {
+		fmt.Fprintln(&script, greet(c.name, c.port))
+		fmt.Fprintln(&told, c.name)
 		if got := strings.TrimSpace(vm.Run(t, "dig", "@198.18.50.6", "+short", "+time=5", c.name)); got != c.want {
 			t.Errorf("%s is at %s on the VLAN, want %s", c.name, got, c.want)
 			continue
 		}
-		if got := greeting(t, vm, s.roots, c.name, c.port, c.want); got != c.says {
+		if got := greeting(t, vm, s.roots, c.name, c.port, c.want); got != c.name {
 			t.Errorf("%s:%d leads to %q", c.name, c.port, got)
 		}
 	}
@@ -244,15 +260,19 @@ func TestSetup(t *testing.T) {
 	}
 
 	// And by the cluster's DNS, as any program in a Pod would.
-	s.visitByName(t)
+	if got := s.visitByName(t, apiHost, script.String()); got != told.String() {
+		t.Errorf("a Pod that goes to everything by name is told\n%swant\n%s", got, &told)
+	}
 
 	// Doctor finds nothing, and looks at everything.
 	s.oooi(t, "-n", "clusters", "doctor", "demo", "-o", "wide", "--fail-on", "warn", "--strict")
 
 	// Again: nothing changes.
 	patched := s.corefile(t)
-	if said := s.setup(t, infra, "--wait=false", "--cluster-dns", "patch"); strings.Contains(said, "configured") {
-		t.Error(said)
+	versions := resourceVersions(t, s.cp)
+	s.setup(t, infra, "--wait=false", "--cluster-dns", "patch")
+	if changed := cmp.Diff(versions, resourceVersions(t, s.cp)); changed != "" {
+		t.Errorf("setup again changes\n%s", changed)
 	}
 	if again := s.corefile(t); again != patched || patched == before {
 		t.Errorf("the Corefile of the cluster's DNS was\n%s\nbecame\n%s\nand then\n%s", before, patched, again)
@@ -261,6 +281,7 @@ func TestSetup(t *testing.T) {
 	if after := s.corefile(t); strings.TrimSpace(after) != strings.TrimSpace(before) {
 		t.Errorf("teardown leaves the Corefile of the cluster's DNS as\n%s", after)
 	}
+	s.leavesNothing(t, s.cp, there)
 }
 
 // vlanServer is the applications' load balancer, on the VLAN.

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -32,7 +33,8 @@ func Build(ctx context.Context, logf Logf) (string, error) {
 
 // A program is built from a module of its own in this repository's folder test.
 type program struct {
-	name        string                                // of the module's folder, and of the binary
+	name        string                                // of the binary
+	module      string                                // the folder of its module, if it has another name
 	what, takes string                                // what is built, and how long that takes, to tell the user
 	args        func(source string) ([]string, error) // see buildArgs
 }
@@ -47,7 +49,7 @@ func (p program) build(ctx context.Context, logf Logf) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	source := filepath.Join(root, "test", p.name)
+	source := filepath.Join(root, "test", cmp.Or(p.module, p.name))
 	args, err := p.args(source)
 	if err != nil {
 		return "", err

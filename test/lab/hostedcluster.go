@@ -2,8 +2,13 @@ package lab
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
 )
 
 // A HostedCluster is one on KubeVirt that HyperShift's CRD accepts.
@@ -40,7 +45,66 @@ spec:
   - {service: APIServer, servicePublishingStrategy: {type: LoadBalancer, loadBalancer: {hostname: %[4]s}}}
 %[5]s%[6]s
 ---
-`, c.Namespace, c.Name, c.BaseDomain, cmp.Or(c.API, "api."+c.Name+"."+c.BaseDomain), services.String(), c.More)
+`, c.Namespace, c.Name, c.BaseDomain, c.api(), services.String(), c.More)
+}
+
+func (c HostedCluster) api() string { return cmp.Or(c.API, "api."+c.Name+"."+c.BaseDomain) }
+
+// ControlPlaneNamespace is where HyperShift runs its control plane.
+func (c HostedCluster) ControlPlaneNamespace() string {
+	return c.Namespace + "-" + strings.ReplaceAll(c.Name, ".", "-")
+}
+
+// HandOver has the management cluster know that the hosted control plane is there, as HyperShift
+// does: a Secret has the administrator's kubeconfig, with the API server's public name, and the
+// HostedCluster, which is applied already, says which.
+func (c HostedCluster) HandOver(ctx context.Context, management, hosted *ControlPlane) error {
+	config, err := clientcmd.LoadFromFile(hosted.Kubeconfig())
+	if err != nil {
+		return fmt.Errorf("reading the administrator's kubeconfig of %s: %w", c.Name, err)
+	}
+	for _, cluster := range config.Clusters {
+		cluster.Server = "https://" + c.api() + ":6443"
+	}
+	data, err := clientcmd.Write(*config)
+	if err != nil {
+		return fmt.Errorf("writing the administrator's kubeconfig of %s: %w", c.Name, err)
+	}
+	name := c.Name + "-admin-kubeconfig"
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: name}, Data: map[string][]byte{"kubeconfig": data}}
+	if err := management.Apply(ctx, secret); err != nil {
+		return err
+	}
+	return management.ApplyStatusYAML(ctx, fmt.Appendf(nil, `
+apiVersion: hypershift.openshift.io/v1beta1
+kind: HostedCluster
+metadata: {name: %s, namespace: %s}
+status: {kubeconfig: {name: %s}}
+`, c.Name, c.Namespace, name))
+}
+
+// NetworkPolicies are those that HyperShift has in the namespace of a control plane on KubeVirt
+// whose Routes the management cluster's routers serve, in YAML; that for virtual machines' own
+// pods is not among them. They are of hypershift v0.1.81,
+// hypershift-operator/controllers/hostedcluster/network_policies.go.
+func (c HostedCluster) NetworkPolicies() string {
+	const policy = `
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: %[2]s, namespace: %[1]s}
+spec: {podSelector: %[3]s, policyTypes: [Ingress], ingress: [%[4]s]}
+---
+`
+	var list strings.Builder
+	for _, p := range []struct{ name, pods, ingress string }{
+		{"same-namespace", "{}", "{from: [{podSelector: {}}]}"},
+		{"kas", "{matchLabels: {app: kube-apiserver}}", "{ports: [{port: 6443, protocol: TCP}]}"},
+		{"openshift-monitoring", "{}", "{from: [{namespaceSelector: {matchLabels: {network.openshift.io/policy-group: monitoring}}}]}"},
+		{"openshift-ingress", "{}", "{from: [{namespaceSelector: {matchLabels: {network.openshift.io/policy-group: ingress}}}]}"},
+	} {
+		fmt.Fprintf(&list, policy, c.ControlPlaneNamespace(), p.name, p.pods, p.ingress)
+	}
+	return list.String()
 }
 
 // PublishedRoute is a HostedCluster's way to publish a service by a Route with a hostname.

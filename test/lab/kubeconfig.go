@@ -33,9 +33,14 @@ func (cp *ControlPlane) UserKubeconfig(user string, groups ...string) (string, e
 // writeKubeconfig writes a file with everything in it, so that its content can
 // go into a Secret.
 func (cp *ControlPlane) writeKubeconfig(path, user string, pair keyPair) error {
+	return cp.writeKubeconfigFor(path, cp.ServerURL(), user, pair)
+}
+
+// writeKubeconfigFor is writeKubeconfig for who knows the API server by another URL.
+func (cp *ControlPlane) writeKubeconfigFor(path, server, user string, pair keyPair) error {
 	config := clientcmdapi.NewConfig()
 	name := cp.config.Name
-	config.Clusters[name] = &clientcmdapi.Cluster{Server: cp.ServerURL(), CertificateAuthorityData: cp.ca.cert}
+	config.Clusters[name] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: cp.ca.cert}
 	config.AuthInfos[user] = &clientcmdapi.AuthInfo{ClientCertificateData: pair.cert, ClientKeyData: pair.key}
 	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: user}
 	config.CurrentContext = name

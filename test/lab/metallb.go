@@ -40,14 +40,28 @@ func BuildMetalLB(ctx context.Context, logf Logf) (string, error) {
 	}.build(ctx, logf)
 }
 
+// BuildMetalLBSpeaker returns the path of the binary that announces the addresses of
+// MetalLB's Services from a node, after building it if need be. It is for a Pod in the
+// node's network.
+func BuildMetalLBSpeaker(ctx context.Context, logf Logf) (string, error) {
+	return program{
+		name: "metallb-speaker", module: "metallb",
+		what:  "MetalLB's speaker",
+		takes: "some seconds after the controller, whose packages it shares",
+		args: func(string) ([]string, error) {
+			return append(buildArgs("-s -w"), metallbModule+"/speaker"), nil
+		},
+	}.build(ctx, logf)
+}
+
 // StartMetalLB installs MetalLB's CRDs, makes the namespace metallb-system and
 // starts MetalLB's controller, which gives the Services of type LoadBalancer
 // addresses of the IPAddressPools in that namespace. It returns when MetalLB
 // has read the pools and gone over the Services that there are. The controller
 // runs until KillMetalLB or Stop.
 //
-// There is no speaker, so nothing announces the addresses, and no webhook, so
-// the API server takes pools that MetalLB then finds wrong.
+// Nothing announces the addresses unless somebody runs BuildMetalLBSpeaker's, and there is no
+// webhook, so the API server takes pools that MetalLB then finds wrong.
 func (cp *ControlPlane) StartMetalLB(ctx context.Context, config MetalLBConfig) error {
 	if err := cp.startMetalLB(ctx, config); err != nil {
 		return fmt.Errorf("starting MetalLB on control plane %s: %w", cp.config.Name, err)

@@ -23,6 +23,8 @@ type NodeConfig struct {
 	// test's own network, for machines (NewMachine); cables connect them. A name has no more
 	// than ten letters.
 	Bridges []string
+	// VM has the node be a virtual machine, of which Name is the name; it is on no other network.
+	VM *NodeVM
 	// Logf reports progress. The default writes to standard error.
 	Logf Logf
 }
@@ -36,9 +38,11 @@ type Node struct {
 	cp     *ControlPlane
 	box    *box
 
-	mu                         sync.Mutex // guards what follows
-	containerd, kubelet, proxy *process
-	stopped                    bool
+	address netip.Addr // its InternalIP
+
+	mu                                   sync.Mutex // guards what follows
+	containerd, kubelet, proxy, apiProxy *process
+	stopped                              bool
 }
 
 var nodes atomic.Int32 // how many this process has started
@@ -49,7 +53,8 @@ var nodes atomic.Int32 // how many this process has started
 //
 // This has to be in a Network, of which the control plane's Address is one, and the control
 // plane needs its ControllerManager and Scheduler. PrepareNode has to be called before.
-// Service kubernetes in namespace default leads to the API server.
+// Service kubernetes in namespace default leads to the API server; on virtual machines, by
+// HAProxy, as HyperShift has it.
 func StartNode(ctx context.Context, cp *ControlPlane, config NodeConfig) (*Node, error) {
 	number := int(nodes.Add(1))
 	if config.Name == "" {
@@ -69,13 +74,18 @@ func (n *Node) start(ctx context.Context) (err error) {
 	if err := n.cp.InstallCRDs(ctx, NetworkAttachmentDefinition); err != nil {
 		return err
 	}
-	if err := n.cp.publish(ctx); err != nil {
+	published := netip.AddrPortFrom(netip.MustParseAddr(n.cp.config.Address), uint16(n.cp.ports.apiServer)) //nolint:gosec // a port
+	connect := n.connect
+	if n.config.VM != nil {
+		published, connect = inClusterAPI, n.boot
+	}
+	if err := n.cp.publish(ctx, published); err != nil {
 		return err
 	}
 	if n.box, err = newBox(ctx, n.config.Name); err != nil {
 		return err
 	}
-	if err := n.connect(ctx); err != nil {
+	if err := connect(ctx); err != nil {
 		return err
 	}
 	if err := n.startContainerd(ctx); err != nil {
@@ -143,7 +153,7 @@ func (n *Node) Stop() error {
 func (n *Node) Name() string { return n.config.Name }
 
 // Address returns the node's own address, its InternalIP.
-func (n *Node) Address() netip.Addr { return nodeAddress(n.number) }
+func (n *Node) Address() netip.Addr { return n.address }
 
 // Logs returns the last lines that each component has logged.
 func (n *Node) Logs() string {
@@ -153,7 +163,9 @@ func (n *Node) Logs() string {
 }
 
 // processes needs n.mu held. Those that were not started are nil.
-func (n *Node) processes() []*process { return []*process{n.containerd, n.kubelet, n.proxy} }
+func (n *Node) processes() []*process {
+	return []*process{n.containerd, n.kubelet, n.proxy, n.apiProxy}
+}
 
 func (n *Node) await(ctx context.Context, what string, try func(context.Context) error) error {
 	dead := func() error {

@@ -28,7 +28,7 @@ func (n *Node) reboot(ctx context.Context) error {
 	}
 	n.mu.Lock()
 	before := n.processes()
-	n.containerd, n.kubelet, n.proxy = nil, nil, nil
+	n.containerd, n.kubelet, n.proxy, n.apiProxy = nil, nil, nil, nil
 	n.mu.Unlock()
 	for _, p := range before {
 		if err := p.kill(); err != nil { // it is about to end, which is waited for

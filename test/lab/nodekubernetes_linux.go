@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"os"
 	"strings"
 )
 
@@ -59,10 +60,21 @@ func (n *Node) startKubernetes(ctx context.Context) error {
 		return err
 	}
 	address := n.Address().String()
+	var names string // nothing of the machine's
+	if n.config.VM != nil {
+		if err := n.startAPIProxy(); err != nil {
+			return err
+		}
+		told, err := os.ReadFile(n.path("resolv.conf"))
+		if err != nil {
+			return fmt.Errorf("reading what the machine asks for names: %w", err)
+		}
+		names = string(told)
+	}
 	files := map[string]string{
 		"kubelet/config.yaml":    fmt.Sprintf(kubeletConfig, address, dns, n.box.cgroup),
 		"kubelet/ca.crt":         string(n.cp.CA()),
-		"kubelet/resolv.conf":    "", // nothing of the machine's
+		"kubelet/resolv.conf":    names,
 		"kube-proxy/config.yaml": fmt.Sprintf(kubeProxyConfig, n.config.Name, address),
 	}
 	for name, content := range files {
@@ -91,7 +103,7 @@ func (n *Node) authorize(component, user string, groups ...string) error {
 	if err != nil {
 		return err
 	}
-	return n.cp.writeKubeconfig(n.path(component, "kubeconfig"), user, pair)
+	return n.cp.writeKubeconfigFor(n.path(component, "kubeconfig"), n.apiServer(), user, pair)
 }
 
 // clusterDNS is where kubelets tell Pods to ask: the tenth address of the Services', by custom.

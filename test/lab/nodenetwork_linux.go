@@ -33,10 +33,10 @@ func podCIDR(number int) string { return fmt.Sprintf("10.244.%d.0/24", number) }
 func insideNetworkNow() bool { return os.Getenv(insideNetwork) != "" }
 
 // publish has Service kubernetes lead to the API server, which does not do so itself.
-func (cp *ControlPlane) publish(ctx context.Context) error {
-	name, protocol, port := "https", corev1.ProtocolTCP, int32(cp.ports.apiServer)
+func (cp *ControlPlane) publish(ctx context.Context, at netip.AddrPort) error {
+	name, protocol, port := "https", corev1.ProtocolTCP, int32(at.Port())
 	family := discoveryv1.AddressTypeIPv4
-	if netip.MustParseAddr(cp.config.Address).Is6() {
+	if at.Addr().Is6() {
 		family = discoveryv1.AddressTypeIPv6
 	}
 	return cp.Apply(ctx, &discoveryv1.EndpointSlice{
@@ -45,7 +45,7 @@ func (cp *ControlPlane) publish(ctx context.Context) error {
 			Labels: map[string]string{discoveryv1.LabelServiceName: "kubernetes"},
 		},
 		AddressType: family,
-		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{cp.config.Address}}},
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{at.Addr().String()}}},
 		Ports:       []discoveryv1.EndpointPort{{Name: &name, Protocol: &protocol, Port: &port}},
 	})
 }
@@ -65,7 +65,8 @@ func (n *Node) connect(ctx context.Context) error {
 	if err := n.cable(ctx, nodeBridge, "eth0"); err != nil {
 		return err
 	}
-	address := nodeAddress(n.number).String()
+	n.address = nodeAddress(n.number)
+	address := n.address.String()
 	for _, args := range [][]string{
 		{"link", "set", "lo", "up"},
 		{"address", "add", address + "/24", "dev", "eth0"},

@@ -81,7 +81,7 @@ func (n *Node) setUpCNI(ctx context.Context) error {
 	if err := n.writeFile("cni/net.d/00-multus.conf", fmt.Appendf(nil, multusConfig, podCIDR(n.number))); err != nil {
 		return err
 	}
-	if err := n.cp.writeKubeconfig(n.path("cni/multus.kubeconfig"), "multus", pair); err != nil {
+	if err := n.cp.writeKubeconfigFor(n.path("cni/multus.kubeconfig"), n.apiServer(), "multus", pair); err != nil {
 		return err
 	}
 	if err := os.Mkdir(n.path("cni/bin"), 0o750); err != nil {

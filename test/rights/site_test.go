@@ -22,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -100,13 +99,14 @@ kind: IPAddressPool
 metadata: {name: vlan, namespace: metallb-system}
 spec: {addresses: [192.0.2.200/32]}
 `)
-	s.apply(s.management, before+lab.HostedCluster{
+	cluster := lab.HostedCluster{
 		Namespace: "clusters", Name: "demo", BaseDomain: "example.com", More: "  infraID: demo-x7k2p",
 		Publishing: map[string]string{
 			"OAuthServer": lab.PublishedRoute("oauth." + domain), "Konnectivity": lab.PublishedRoute("konnectivity." + domain), "Ignition": lab.PublishedRoute("ignition." + domain),
 		},
-	}.YAML())
-	s.controlPlane()
+	}
+	s.apply(s.management, before+cluster.YAML())
+	s.controlPlane(cluster)
 	s.setup(infra)
 	return s
 }
@@ -178,7 +178,7 @@ spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "br
 
 // controlPlane publishes the hosted cluster's API server, and stand-ins for what else is in its
 // control plane.
-func (s *site) controlPlane() {
+func (s *site) controlPlane(cluster lab.HostedCluster) {
 	s.Helper()
 	server, err := url.Parse(s.hosted.ServerURL())
 	if err != nil {
@@ -208,23 +208,7 @@ endpoints: [{addresses: [%[4]s], conditions: {ready: true}}]
 		service("konnectivity-server", "", 8091, ca.TLSBackend(s.T, "198.18.0.84:8091", "konnectivity."+domain).Addr()))
 
 	// The administrator's kubeconfig has the public name, which nothing resolves here.
-	config, err := clientcmd.LoadFromFile(s.hosted.Kubeconfig())
-	if err != nil {
-		s.Fatal(err)
-	}
-	for _, c := range config.Clusters {
-		c.Server = "https://api." + domain + ":6443"
-	}
-	data, err := clientcmd.Write(*config)
-	if err != nil {
-		s.Fatal(err)
-	}
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: "demo-admin-kubeconfig"}, Data: map[string][]byte{"kubeconfig": data}}
-	if err := s.client.Create(s.Context(), secret); err != nil {
-		s.Fatal(err)
-	}
-	if err := s.management.ApplyStatusYAML(s.Context(), []byte(
-		"apiVersion: hypershift.openshift.io/v1beta1\nkind: HostedCluster\nmetadata: {name: demo, namespace: clusters}\nstatus: {kubeconfig: {name: demo-admin-kubeconfig}}\n")); err != nil {
+	if err := cluster.HandOver(s.Context(), s.management, s.hosted); err != nil {
 		s.Fatal(err)
 	}
 }

@@ -9,11 +9,9 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/densityops/oooi/test/lab"
 )
@@ -96,39 +94,7 @@ spec: {clusterIP: %s, ports: [{name: own, port: %s}, {name: client, port: 6443}]
 	if err != nil {
 		return err
 	}
-	return c.handOver(ctx)
-}
-
-// handOver gives the management cluster the administrator's kubeconfig of the hosted one.
-func (c *clusters) handOver(ctx context.Context) error {
-	file, err := clientcmd.LoadFromFile(c.hosted.Kubeconfig())
-	if err != nil {
-		return fmt.Errorf("reading %s: %w", c.hosted.Kubeconfig(), err)
-	}
-	for _, cluster := range file.Clusters {
-		cluster.Server = "https://api.demo.lab.example.com:6443"
-	}
-	kubeconfig, err := clientcmd.Write(*file)
-	if err != nil {
-		return fmt.Errorf("writing the administrator's kubeconfig: %w", err)
-	}
-	err = c.management.ApplyYAML(ctx, fmt.Appendf(nil, `
-apiVersion: v1
-kind: Secret
-metadata: {name: demo-admin-kubeconfig, namespace: clusters}
-stringData:
-  kubeconfig: |
-    %s
-`, strings.ReplaceAll(string(kubeconfig), "\n", "\n    ")))
-	if err != nil {
-		return err
-	}
-	return c.management.ApplyStatusYAML(ctx, []byte(`
-apiVersion: hypershift.openshift.io/v1beta1
-kind: HostedCluster
-metadata: {name: demo, namespace: clusters}
-status: {kubeconfig: {name: demo-admin-kubeconfig}}
-`))
+	return lab.HostedCluster{Namespace: "clusters", Name: "demo", BaseDomain: "lab.example.com"}.HandOver(ctx, c.management, c.hosted)
 }
 
 func (c *clusters) stop() error {

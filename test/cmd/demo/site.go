@@ -204,7 +204,7 @@ func (s *site) publish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.handOver(ctx)
+	return cluster.HandOver(ctx, s.management, s.hosted)
 }
 
 // stop is fine for a site that has started halfway.

@@ -38,7 +38,7 @@ func run(ctx context.Context, args []string) error {
 }
 
 func build(ctx context.Context) error {
-	for _, build := range []func(context.Context, lab.Logf) (string, error){lab.Build, lab.BuildMetalLB, lab.BuildMultus, lab.InstallEnvoy} {
+	for _, build := range []func(context.Context, lab.Logf) (string, error){lab.Build, lab.BuildMetalLB, lab.BuildMetalLBSpeaker, lab.BuildMultus, lab.InstallEnvoy} {
 		path, err := build(ctx, nil)
 		if err != nil {
 			return err

@@ -1,0 +1,202 @@
+//go:build e2e
+
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/densityops/oooi/test/lab"
+)
+
+// The worker is a node of the hosted cluster, by the name of its virtual machine.
+const (
+	workerName = "demo-worker-6k8d2"
+	workerMAC  = "02:00:00:00:50:81"
+	appsPool   = "198.18.50.200-198.18.50.207"
+	shop       = "shop.apps." + domain
+)
+
+// guest is what is inside the hosted cluster beside MetalLB's controller: its speaker, and the
+// router of an application that has its own certificate.
+const guest = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: openshift-ingress}
+---
+apiVersion: metallb.io/v1beta1
+kind: IPAddressPool
+metadata: {name: vlan50, namespace: metallb-system}
+spec: {addresses: [%[1]s]}
+---
+apiVersion: metallb.io/v1beta1
+kind: L2Advertisement
+metadata: {name: vlan50, namespace: metallb-system}
+spec: {ipAddressPools: [vlan50], interfaces: [eth0]}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: speaker, namespace: metallb-system}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: speaker}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
+subjects: [{kind: ServiceAccount, name: speaker, namespace: metallb-system}]
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: speaker, namespace: metallb-system}
+spec:
+  selector: {matchLabels: {component: speaker}}
+  template:
+    metadata: {labels: {component: speaker}}
+    spec:
+      serviceAccountName: speaker
+      hostNetwork: true
+      terminationGracePeriodSeconds: 1
+      containers:
+      - name: speaker
+        image: localhost/speaker:e2e
+        args: [--namespace=metallb-system, --lb-class=metallb.io/vlan, --port=7472]
+        env:
+        - {name: METALLB_NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
+        - {name: METALLB_POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+        - {name: METALLB_HOST, valueFrom: {fieldRef: {fieldPath: status.hostIP}}}
+        securityContext: {runAsUser: 0, readOnlyRootFilesystem: true, capabilities: {drop: [ALL], add: [NET_RAW]}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: shop, namespace: openshift-ingress}
+data:
+  page: "this is the shop\n"
+  tls.crt: |
+%[2]s
+  tls.key: |
+%[3]s
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: router-default
+  namespace: openshift-ingress
+  labels: {ingresscontroller.operator.openshift.io/deployment-ingresscontroller: default}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: router
+    image: localhost/tools:e2e
+    workingDir: /shop
+    command: [/bin/openssl, s_server, -accept, "8443", -cert, tls.crt, -key, tls.key, -WWW]
+    ports: [{name: https, containerPort: 8443}]
+    readinessProbe: {tcpSocket: {port: https}, periodSeconds: 1}
+    volumeMounts: [{name: shop, mountPath: /shop}]
+  - name: plain
+    image: localhost/tools:e2e
+    command: [/bin/busybox, httpd, -f, -p, "8080", -h, /etc]
+    ports: [{name: http, containerPort: 8080}]
+  volumes: [{name: shop, configMap: {name: shop}}]
+`
+
+// hostedInfra is the Infra of a hosted cluster whose MetalLB has the applications' addresses.
+var hostedInfra = strings.Replace(infra, "appsIngress: {enabled: true, source: Static, addresses: [198.18.50.200]}",
+	"appsIngress: {enabled: true, metallb: {addressPoolName: vlan50, ipAddressPoolRange: "+appsPool+", loadBalancerClass: metallb.io/vlan}}", 1)
+
+// host starts the API server of the hosted cluster, and has the management cluster know it.
+func (s *site) host(t *testing.T) *lab.ControlPlane {
+	t.Helper()
+	hosted := lab.New(t, lab.Config{
+		Name: "hosted", ServiceCIDR: "172.31.0.0/16", Address: "192.0.2.10", ServerNames: []string{apiHost}, ControllerManager: true, Scheduler: true,
+	})
+	if err := hosted.StartMetalLB(t.Context(), lab.MetalLBConfig{LoadBalancerClass: "metallb.io/vlan"}); err != nil {
+		t.Fatal(err)
+	}
+	server, err := url.Parse(hosted.ServerURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply(t, s.cp, "%s", backend("kube-apiserver", 6443, netip.MustParseAddrPort(server.Host)))
+	if err := hostedCluster.HandOver(t.Context(), s.cp, hosted); err != nil {
+		t.Fatal(err)
+	}
+	return hosted
+}
+
+// join boots the worker, and returns when its Node is ready.
+func (s *site) join(t *testing.T, hosted *lab.ControlPlane) *lab.Node {
+	t.Helper()
+	apply(t, s.cp, worker, workerName, workerMAC)
+	n, err := lab.StartNode(t.Context(), hosted, lab.NodeConfig{
+		Name: workerName, VM: &lab.NodeVM{Bridge: vlan, MAC: workerMAC, APIServer: "https://" + apiHost + ":6443"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(n.Logs())
+		}
+		if err := n.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := importImages(t.Context(), n, speakerImage, toolsImage); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestAWorkerJoins boots a virtual machine that knows nothing but the name of its control plane.
+// It becomes a node there, and its applications are reached by name.
+func TestAWorkerJoins(t *testing.T) {
+	s := newSite(t)
+	s.serveClusterDNS(t)
+	hosted := s.host(t)
+	certificate, key := s.ca.Issue(t, shop)
+	apply(t, hosted, guest, appsPool, indent(certificate), indent(key))
+	there := everything(t, hosted)
+
+	// There is a VLAN, and nobody has told Multus.
+	if err := s.cp.DeleteYAML(t.Context(), []byte("{apiVersion: k8s.cni.cncf.io/v1, kind: NetworkAttachmentDefinition, metadata: {name: vlan50, namespace: clusters}}")); err != nil {
+		t.Fatal(err)
+	}
+	s.setup(t, hostedInfra, "--make-network", "bridge="+vlan, "--cluster-dns", "patch")
+	s.hurryClusterDNS(t)
+
+	s.join(t, hosted)
+	readyPod(t, hosted, "openshift-ingress", "ingresscontroller.operator.openshift.io/deployment-ingresscontroller=default")
+	s.visitShop(t, s.boot(t, "worker-1", "02:00:00:00:50:71"))
+	if got := s.visitByName(t, shop, "curl --silent --show-error --retry 9 --retry-all-errors --cacert /etc/visitor/ca.crt https://"+shop+"/page"); got != "this is the shop\n" {
+		t.Errorf("a Pod of the management cluster that goes to the shop is told %q", got)
+	}
+	s.oooi(t, "-n", "clusters", "doctor", "demo", "-o", "wide", "--fail-on", "warn")
+
+	s.teardown(t)
+	s.leavesNothing(t, hosted, there)
+}
+
+// visitShop has a machine go to the shop by its name.
+func (s *site) visitShop(t *testing.T, vm *vm) {
+	t.Helper()
+	names := filepath.Join(vm.Dir, "resolv.conf")
+	if err := os.WriteFile(names, []byte("nameserver "+vm.dns+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const curl = `mount --bind "$0" /etc/resolv.conf && curl --silent --show-error --max-time 5 --cacert "$1" "$2"`
+	await(t, "the shop to answer a machine", func() string {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		said, err := vm.Command(ctx, "unshare", "--mount", "sh", "-c", curl, names, s.roots, "https://"+shop+"/page").CombinedOutput()
+		if err != nil || string(said) != "this is the shop\n" {
+			return fmt.Sprintf("%v: %s", err, said)
+		}
+		return ""
+	})
+}
