@@ -12,6 +12,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -55,6 +56,28 @@ spec: {holderIdentity: %[1]s/vm/default, renewTime: "2026-01-02T03:04:05.000000Z
 	out, said, code := s.run("teardown", "demo", "-n", s.namespace, "--dry-run", "--leases")
 	if code != 0 || !strings.Contains(out, "Lease "+s.namespace+"/"+s.namespace+".demo.192.0.2.10\n") || strings.Contains(out, "demo.east") {
 		t.Errorf("teardown ended with %d, said %s, and would take\n%s", code, said, out)
+	}
+}
+
+func TestWhatHelmHasInstalledIsLeftToIt(t *testing.T) {
+	s := newSite(t)
+	s.setup()
+	control := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "oooi-system", Name: "oooi-control"}}
+	asHelm := []byte(`{"metadata": {"labels": {"app.kubernetes.io/managed-by": "Helm"}, "annotations": {"meta.helm.sh/release-name": "oooi", "meta.helm.sh/release-namespace": "oooi-system"}}}`)
+	if err := s.client.Patch(t.Context(), control, client.RawPatch(types.MergePatchType, asHelm), client.FieldOwner("helm")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.client.Delete(s.cleanup(), control); err != nil {
+			t.Error(err)
+		}
+	})
+	said := s.setup("--image", "registry.example.com/oooi:next")
+	if !strings.Contains(said, "left to its release oooi-system/oooi (1 objects)") || !strings.Contains(said, "StatefulSet "+s.namespace+"/demo-dns configured") || strings.Contains(said, "oooi-control configured") {
+		t.Errorf("setup said\n%s", said)
+	}
+	if _, said, code := s.run("teardown", "demo", "-n", s.namespace, "--yes"); code != 0 || strings.Contains(said, "Deployment oooi-system/oooi-control") {
+		t.Errorf("teardown ended with %d and said\n%s", code, said)
 	}
 }
 

@@ -29,6 +29,7 @@ type setupFlags struct {
 	timeout   time.Duration
 	conflicts bool
 	dns       string
+	network   string
 }
 
 func (c *command) setup() *cobra.Command {
@@ -73,6 +74,7 @@ func (c *command) setup() *cobra.Command {
 	flags.StringVar(&f.images.Envoy, "envoy-image", defaultImages().Envoy, "image of Envoy, 1.31 or later")
 	flags.StringVar(&f.dryRun, "dry-run", "none", "none; client: print what would be applied, and ask no cluster; server: have the cluster check it, and apply nothing")
 	flags.StringVar(&f.flavour, "openshift", "auto", "true, false or auto: whether SecurityContextConstraints choose the users of pods")
+	flags.StringVar(&f.network, "make-network", "", "make the machines' NetworkAttachmentDefinition: bridge=BRIDGE, macvlan=INTERFACE or localnet=NETWORK of OVN-Kubernetes, and ,vlan=ID and ,mtu=BYTES")
 	flags.BoolVar(&f.wait, "wait", true, "wait until everything works")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "for how long to wait")
 	flags.StringVar(&f.dns, "cluster-dns", "print", "how pods of the management cluster get the names. print: say what its DNS has to forward; patch: add that to its DNS (dns.operator on OpenShift, else ConfigMap kube-system/coredns)")
@@ -157,10 +159,17 @@ func (c *command) runSetup(ctx context.Context, f *setupFlags) error {
 
 // known is what files or flags say.
 func (c *command) known(f *setupFlags) (*setup.Known, error) {
-	if f.described.Infra.Name == "" {
-		return setup.ReadFiles(f.files, c.In, c.namespace(), nil)
+	var described *setup.Description
+	if f.described.Infra.Name != "" {
+		described = &f.described
 	}
-	return setup.ReadFiles(f.files, c.In, c.namespace(), &f.described)
+	known, err := setup.ReadFiles(f.files, c.In, c.namespace(), described)
+	if err == nil && f.network != "" {
+		if known.MakeNetwork, err = render.ParseMachineNetwork(f.network); err != nil {
+			err = fmt.Errorf("--make-network: %w", err)
+		}
+	}
+	return known, err
 }
 
 // inPlaceOfAFile is a flag that is given and describes an Infra.
@@ -222,8 +231,8 @@ func (c *command) warn(plan *setup.Plan) {
 	}
 }
 
-// client speaks to the cluster. Warnings of the API server are told once each.
-func (c *command) client() (client.Client, error) {
+// config is how to speak to the cluster. Warnings of the API server are told once each.
+func (c *command) config() (*rest.Config, error) {
 	config, err := c.cluster.ToRESTConfig()
 	if err != nil {
 		return nil, fmt.Errorf("which cluster: %w", err)
@@ -231,6 +240,15 @@ func (c *command) client() (client.Client, error) {
 	config.QPS, config.Burst = 50, 100
 	config.WarningHandler = rest.NewWarningWriter(c.ErrOut, rest.WarningWriterOptions{Deduplicate: true})
 	config.UserAgent = "kubectl-oooi/" + release()
+	return config, nil
+}
+
+// client speaks to the cluster.
+func (c *command) client() (client.Client, error) {
+	config, err := c.config()
+	if err != nil {
+		return nil, err
+	}
 	cl, err := client.New(config, client.Options{})
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", config.Host, err)

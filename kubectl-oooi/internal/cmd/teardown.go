@@ -62,6 +62,11 @@ func (c *command) runTeardown(ctx context.Context, f *teardownFlags, infra strin
 			return err
 		}
 	}
+	for _, line := range t.Stays {
+		if _, err := fmt.Fprintln(c.ErrOut, line); err != nil {
+			return err
+		}
+	}
 	if f.dryRun {
 		return nil
 	}

@@ -47,6 +47,18 @@ func pluginsOf(config string) ([]map[string]any, error) {
 	return []map[string]any{single}, nil
 }
 
+// NetworkComponent is the value of v1alpha1.LabelComponent on the NetworkAttachmentDefinition of
+// virtual machines, where that is ours.
+const NetworkComponent = "network"
+
+// machineAttachment is the virtual machines' NetworkAttachmentDefinition.
+func (in *Input) machineAttachment() *unstructured.Unstructured {
+	nad := in.Infra.Spec.NetworkConfig.NetworkAttachment(in.Infra.Namespace)
+	meta := in.meta(NetworkComponent, nad.Name)
+	meta.Namespace = nad.Namespace
+	return networkAttachmentDefinition(meta, in.Attachment)
+}
+
 // attachment derives from the virtual machines' NetworkAttachmentDefinition one by which a pod
 // of ours has addresses on the same VLAN, and answers what leaves from them by the VLAN.
 func (in *Input) attachment(component string, i instance) (*unstructured.Unstructured, network, error) {

@@ -33,6 +33,8 @@ type Input struct {
 	// Attachment is the CNI configuration in the virtual machines'
 	// NetworkAttachmentDefinition.
 	Attachment string
+	// OwnAttachment: that one is ours to make.
+	OwnAttachment bool
 	// OpenShift: a SecurityContextConstraint gives pods their user.
 	OpenShift bool
 	Images    Images

@@ -38,6 +38,9 @@ func Objects(in *Input) ([]*unstructured.Unstructured, error) {
 	if !in.alone() {
 		list = append(list, in.Written)
 	}
+	if in.OwnAttachment {
+		list = append(list, in.machineAttachment())
+	}
 	spec := &in.Infra.Spec
 	for _, c := range []struct {
 		enabled bool

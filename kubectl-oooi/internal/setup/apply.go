@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -34,6 +35,13 @@ type Applier struct {
 	Force bool
 	// DryRun has the cluster check everything, and changes nothing that stays.
 	DryRun bool
+
+	left []inventory.Entry // what somebody else has installed and looks after
+}
+
+// leaves reports whether an object stays as it is, if it is there.
+func (a *Applier) leaves(p *Plan, o *unstructured.Unstructured) bool {
+	return slices.Contains(p.Kept, o.GetKind()) || slices.ContainsFunc(a.left, inventory.Of(o).Same)
 }
 
 // Apply checks every object on the server, then applies all, and removes what a plan before had
@@ -41,6 +49,9 @@ type Applier struct {
 // nothing is left behind.
 func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 	staged, err := a.stage(ctx, p)
+	if err == nil {
+		err = a.leaveToHelm(ctx, p)
+	}
 	if err == nil {
 		err = a.preflight(ctx, p)
 	}
@@ -72,7 +83,7 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 		return err
 	}
 	for _, o := range p.Objects {
-		if err := a.apply(ctx, o, slices.Contains(p.Kept, o.GetKind())); err != nil {
+		if err := a.apply(ctx, o, a.leaves(p, o)); err != nil {
 			return err
 		}
 	}
@@ -82,7 +93,7 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 			return err
 		}
 	}
-	if err := a.prune(ctx, gone); err != nil {
+	if err := a.prune(ctx, gone, infra); err != nil {
 		return err
 	}
 	wanted = wanted[:0]
@@ -107,6 +118,38 @@ func (p *Plan) own() []*unstructured.Unstructured {
 func (p *Plan) shared(o *unstructured.Unstructured) bool {
 	ours := o.GetKind() == "Infra" || o.GetKind() == "ProxyServer"
 	return !ours && o.GetAnnotations()[v1alpha1.AnnotationInfra] != keyOf(p.Infra)
+}
+
+// helmRelease is on every object that Helm has made, and helmNamespace.
+const (
+	helmRelease   = "meta.helm.sh/release-name"
+	helmNamespace = "meta.helm.sh/release-namespace"
+)
+
+// leaveToHelm finds out what Helm has installed of the base, and says so: the two would set it
+// back and forth.
+func (a *Applier) leaveToHelm(ctx context.Context, p *Plan) error {
+	releases := map[string]int{}
+	for _, o := range p.Objects {
+		if !p.shared(o) {
+			continue
+		}
+		there := &unstructured.Unstructured{}
+		there.SetGroupVersionKind(o.GroupVersionKind())
+		if err := client.IgnoreNotFound(a.Client.Get(ctx, client.ObjectKeyFromObject(o), there)); err != nil {
+			return fmt.Errorf("reading %s: %w", inventory.Of(o), err)
+		}
+		if release := there.GetAnnotations()[helmRelease]; release != "" {
+			releases[there.GetAnnotations()[helmNamespace]+"/"+release]++
+			a.left = append(a.left, inventory.Of(o))
+		}
+	}
+	for _, release := range slices.Sorted(maps.Keys(releases)) {
+		if _, err := fmt.Fprintf(a.Out, "what Helm has installed of control is left to its release %s (%d objects): upgrade that together with this command\n", release, releases[release]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // stage makes what others are checked against: namespaces and CRDs. It returns those that were
@@ -217,7 +260,7 @@ func (a *Applier) inUse(ctx context.Context, e inventory.Entry) bool {
 func (a *Applier) preflight(ctx context.Context, p *Plan) error {
 	var errs []error
 	for _, o := range p.Objects {
-		if o.GetKind() == "Namespace" || o.GetKind() == "CustomResourceDefinition" || slices.Contains(p.Kept, o.GetKind()) {
+		if o.GetKind() == "Namespace" || o.GetKind() == "CustomResourceDefinition" || a.leaves(p, o) {
 			continue
 		}
 		err := a.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(o.DeepCopy()), append(a.owner(), client.DryRunAll)...)
@@ -295,8 +338,21 @@ func (a *Applier) gone(ctx context.Context, e inventory.Entry) error {
 }
 
 // prune removes the rest of what is not wanted any more.
-func (a *Applier) prune(ctx context.Context, gone []inventory.Entry) error {
+func (a *Applier) prune(ctx context.Context, gone []inventory.Entry, infra types.NamespacedName) error {
 	for _, e := range slices.Backward(gone) {
+		user, err := networkUser(ctx, a.Client, e, infra)
+		if err != nil {
+			return err
+		}
+		if user != "" {
+			if err := handOver(ctx, a.Client, e); err != nil {
+				return err
+			}
+			if _, err := fmt.Fprintf(a.Out, "%s stays, and is not ours any more: %s\n", e, user); err != nil {
+				return err
+			}
+			continue
+		}
 		removed, err := e.Remove(ctx, a.Client)
 		if err != nil {
 			return err

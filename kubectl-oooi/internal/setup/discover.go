@@ -19,6 +19,7 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
 // kinds that setup reads.
@@ -172,6 +173,7 @@ func (d *discovery) attachment() error {
 		return fmt.Errorf("NetworkAttachmentDefinition %s: %w", key, err)
 	}
 	d.known.Attachments[key.String()] = config
+	d.known.ownNetwork = u.GetLabels()[v1alpha1.LabelComponent] == render.NetworkComponent && u.GetAnnotations()[v1alpha1.AnnotationInfra] == keyOf(d.known.Infra)
 	return nil
 }
 

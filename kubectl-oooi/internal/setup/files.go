@@ -11,6 +11,7 @@ import (
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/documents"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
 // Known is what setup knows: out of files first, then out of the cluster.
@@ -28,6 +29,10 @@ type Known struct {
 	Objects model.Objects
 	// Attachments are CNI configurations, by namespace and name.
 	Attachments map[string]string
+	// MakeNetwork is the virtual machines' network that is to be made; nil for none.
+	MakeNetwork *render.MachineNetwork
+	// ownNetwork: setup has made the one that there is.
+	ownNetwork bool
 	// Elsewhere says where there is something by the name of the network that is missing.
 	Elsewhere string
 	// ControlPlane reports whether the control plane's namespace is there.

@@ -125,20 +125,34 @@ func (k *Known) input(snapshot *model.Snapshot, images render.Images) (*render.I
 	if proxy := k.Infra.Spec.InfraComponents.Proxy; proxy.IsEnabled() && len(proxy.Instances) > 0 {
 		return nil, errors.New("spec.infraComponents.proxy.instances: several proxies with an address that moves between them are not supported yet; leave instances out")
 	}
+	return in, k.attach(in)
+}
+
+// attach adds the virtual machines' network.
+func (k *Known) attach(in *render.Input) error {
 	nad := k.Infra.Spec.NetworkConfig.NetworkAttachment(k.Infra.Namespace)
-	config, ok := k.Attachments[nad.String()]
-	if !ok {
-		return nil, fmt.Errorf("spec.networkConfig: NetworkAttachmentDefinition %s does not exist: make it, or name it as namespace/name%s", nad, k.Elsewhere)
+	config, there := k.Attachments[nad.String()]
+	in.Attachment, in.OwnAttachment = config, k.ownNetwork
+	switch {
+	case k.MakeNetwork != nil && there && !k.ownNetwork:
+		return fmt.Errorf("NetworkAttachmentDefinition %s is there already, and setup has not made it for this Infra: leave --make-network out to use it as it is", nad)
+	case k.MakeNetwork != nil:
+		var err error
+		if in.Attachment, err = k.MakeNetwork.Config(nad); err != nil {
+			return err //nolint:wrapcheck // it is ours
+		}
+		in.OwnAttachment = true
+	case !there:
+		return fmt.Errorf("spec.networkConfig: NetworkAttachmentDefinition %s does not exist: make it, have setup make it (--make-network), or name it as namespace/name%s", nad, k.Elsewhere)
 	}
-	in.Attachment = config
-	ipam, err := render.IPAM(config)
+	ipam, err := render.IPAM(in.Attachment)
 	if err != nil {
-		return nil, fmt.Errorf("NetworkAttachmentDefinition %s: %w", nad, err)
+		return fmt.Errorf("NetworkAttachmentDefinition %s: %w", nad, err)
 	}
 	if ipam != "" {
-		return nil, fmt.Errorf("NetworkAttachmentDefinition %s gives addresses itself, by %s in spec.config: KubeVirt would hand them to machines by a DHCP server of its own; take that out (of a ClusterUserDefinedNetwork by ipam: {mode: Disabled})", nad, ipam)
+		return fmt.Errorf("NetworkAttachmentDefinition %s gives addresses itself, by %s in spec.config: KubeVirt would hand them to machines by a DHCP server of its own; take that out (of a ClusterUserDefinedNetwork by ipam: {mode: Disabled})", nad, ipam)
 	}
-	return in, nil
+	return nil
 }
 
 // hostedCluster is the Infra's: the one that the model finds, else the one that is named.
@@ -204,6 +218,9 @@ func (k *Known) warnings(in *render.Input) []string {
 	var list []string
 	if in.ControlPlane == "" && !k.alone() {
 		list = append(list, "the hosted control plane is not there yet: its names join when it is. Until setup runs again, DNS and proxy may read Services and Routes in all namespaces, and no NetworkPolicy admits the proxy to it")
+	}
+	if k.MakeNetwork != nil && !k.MakeNetwork.ForMachines() {
+		list = append(list, "a machine that KubeVirt bridges to macvlan hears nothing: macvlan delivers to its own address alone. Our pods are fine on it; put machines on the same VLAN by a bridge, or by OVN-Kubernetes")
 	}
 	spec := &k.Infra.Spec
 	if p := spec.InfraComponents.Proxy; p != nil && p.ManagerImage != "" {

@@ -30,8 +30,11 @@ type Teardown struct {
 	Leases bool
 	// CRDs takes away our APIs, too, with the last Infra.
 	CRDs bool
+	// Stays has a line for everything of the Infra's that others need, once there is a plan.
+	Stays []string
 
 	own, shared, crds []inventory.Entry
+	kept              []inventory.Entry
 	apps              bool // control has something to clean up in the hosted cluster
 }
 
@@ -62,7 +65,9 @@ func (t *Teardown) Plan(ctx context.Context) ([]inventory.Entry, error) {
 		own = append(given, own...)
 	}
 	slices.Reverse(own)
-	t.own = own
+	if t.own, err = t.unused(ctx, own); err != nil {
+		return nil, err
+	}
 	last, err := t.last(ctx)
 	if err != nil {
 		return nil, err
@@ -73,6 +78,24 @@ func (t *Teardown) Plan(ctx context.Context) ([]inventory.Entry, error) {
 		}
 	}
 	return slices.Concat(t.own, t.shared, t.crds), nil
+}
+
+// unused leaves out what others need.
+func (t *Teardown) unused(ctx context.Context, own []inventory.Entry) ([]inventory.Entry, error) {
+	var list []inventory.Entry
+	for _, e := range own {
+		user, err := networkUser(ctx, t.Client, e, t.Infra)
+		if err != nil {
+			return nil, err
+		}
+		if user == "" {
+			list = append(list, e)
+			continue
+		}
+		t.kept = append(t.kept, e)
+		t.Stays = append(t.Stays, fmt.Sprintf("%s stays, and is not ours any more: %s", e, user))
+	}
+	return list, nil
 }
 
 func (t *Teardown) infra(ctx context.Context) (*unstructured.Unstructured, error) {
@@ -170,6 +193,11 @@ func (t *Teardown) Run(ctx context.Context) error {
 			if err := cleaned(ctx, t.Client, t.Out, t.Infra); err != nil {
 				return err
 			}
+		}
+	}
+	for _, e := range t.kept {
+		if err := handOver(ctx, t.Client, e); err != nil {
+			return err
 		}
 	}
 	if err := inventory.Drop(ctx, t.Client, t.Infra); err != nil {

@@ -1,0 +1,101 @@
+package render
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// MachineNetwork is a VLAN by the means of a CNI plugin, from which a NetworkAttachmentDefinition
+// for virtual machines is made.
+type MachineNetwork struct {
+	// Kind is one of bridge, macvlan and localnet.
+	Kind string
+	// Device is the node's bridge, the node's interface, or the name by which OVN-Kubernetes has
+	// a physical network in its bridge mappings.
+	Device string
+	// VLAN is the tag that frames have on the Device; 0 for none.
+	VLAN int
+	// MTU is in bytes; 0 for the plugin's default.
+	MTU int
+}
+
+// kinds of networks that can be made.
+const (
+	bridgeNetwork   = "bridge"
+	macvlanNetwork  = "macvlan"
+	localnetNetwork = "localnet"
+)
+
+// ParseMachineNetwork reads KIND=DEVICE[,vlan=ID][,mtu=BYTES].
+func ParseMachineNetwork(text string) (*MachineNetwork, error) {
+	n := &MachineNetwork{}
+	for i, part := range strings.Split(text, ",") {
+		key, value, ok := strings.Cut(part, "=")
+		if !ok || value == "" {
+			return nil, fmt.Errorf("%q: want KIND=DEVICE, such as bridge=br-vlan100, and behind it vlan=ID or mtu=BYTES", part)
+		}
+		var err error
+		switch {
+		case i == 0 && slices.Contains([]string{bridgeNetwork, macvlanNetwork, localnetNetwork}, key):
+			n.Kind, n.Device = key, value
+		case i == 0:
+			return nil, fmt.Errorf("%q: no kind of network that can be made: want bridge, macvlan or localnet", key)
+		case key == "vlan" && n.Kind == macvlanNetwork:
+			return nil, fmt.Errorf("vlan=%s: macvlan adds no tag: name the node's interface that does, such as %s.%s", value, n.Device, value)
+		case key == "vlan":
+			n.VLAN, err = number(value, 1, 4094)
+		case key == "mtu":
+			n.MTU, err = number(value, 1280, 65535)
+		default:
+			return nil, fmt.Errorf("%q: want vlan=ID or mtu=BYTES", part)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", part, err)
+		}
+	}
+	return n, nil
+}
+
+func number(text string, least, most int) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < least || n > most {
+		return 0, fmt.Errorf("want a number between %d and %d", least, most)
+	}
+	return n, nil
+}
+
+// Config is the CNI configuration of the network by that name. It gives no addresses: those are
+// DHCP's to give.
+func (n *MachineNetwork) Config(nad types.NamespacedName) (string, error) {
+	config := map[string]any{"cniVersion": "0.3.1", "name": nad.Name}
+	vlan := "vlan"
+	switch n.Kind {
+	case bridgeNetwork:
+		config["type"], config["bridge"] = "bridge", n.Device
+	case macvlanNetwork:
+		config["type"], config["master"], config["mode"] = "macvlan", n.Device, "bridge"
+	default:
+		// A logical network that two namespaces name is one: it is named like the place.
+		config["type"], config["topology"], config["name"] = ovnOverlay, "localnet", nad.Namespace+"-"+nad.Name
+		config["physicalNetworkName"], config["netAttachDefName"], vlan = n.Device, nad.String(), "vlanID"
+	}
+	if n.VLAN != 0 {
+		config[vlan] = n.VLAN
+	}
+	if n.MTU != 0 {
+		config["mtu"] = n.MTU
+	}
+	text, err := json.Marshal(config)
+	if err != nil {
+		return "", fmt.Errorf("encoding the network %s: %w", nad, err)
+	}
+	return string(text), nil
+}
+
+// ForMachines reports whether KubeVirt can put machines on it, as HyperShift has it do.
+func (n *MachineNetwork) ForMachines() bool { return n.Kind != macvlanNetwork }

@@ -1,0 +1,81 @@
+package setup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
+)
+
+// networkUser says who needs the virtual machines' network that setup has made for an Infra;
+// empty for nobody else, and for what is no such network.
+func networkUser(ctx context.Context, c client.Client, e inventory.Entry, infra types.NamespacedName) (string, error) {
+	if e.Kind != read.AttachmentKind.Kind {
+		return "", nil
+	}
+	nad := &unstructured.Unstructured{}
+	nad.SetGroupVersionKind(read.AttachmentKind)
+	switch err := c.Get(ctx, client.ObjectKey{Namespace: e.Namespace, Name: e.Name}, nad); {
+	case apierrors.IsNotFound(err):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("reading %s: %w", e, err)
+	case nad.GetLabels()[v1alpha1.LabelComponent] != render.NetworkComponent:
+		return "", nil
+	}
+	key, user := e.Namespace+"/"+e.Name, ""
+	r := &read.Reader{Client: c}
+	for _, use := range []struct {
+		kind schema.GroupVersionKind
+		by   func(*unstructured.Unstructured) bool
+	}{
+		{read.InfraKind, func(u *unstructured.Unstructured) bool {
+			other, ok := objects.Decode[v1alpha1.Infra](u).(*v1alpha1.Infra)
+			return ok && keyOf(other) != infra.String() && other.Spec.NetworkConfig.NetworkAttachment(other.Namespace).String() == key
+		}},
+		{read.MachineKind, func(u *unstructured.Unstructured) bool { return len(read.MachineInterfaces(u, key)) > 0 }},
+	} {
+		err := r.In(ctx, use.kind, "", func(u *unstructured.Unstructured) {
+			if user == "" && use.by(u) {
+				user = fmt.Sprintf("%s %s/%s is on it", u.GetKind(), u.GetNamespace(), u.GetName())
+			}
+		})
+		switch {
+		case apierrors.IsForbidden(err):
+			user = fmt.Sprintf("you may not list each %s, which may be on it", use.kind.Kind)
+		case errors.Is(err, read.ErrNotServed):
+		case err != nil:
+			return "", err //nolint:wrapcheck // it is ours
+		}
+		if user != "" {
+			return user, nil
+		}
+	}
+	return "", nil
+}
+
+// handOver takes our marks off a network that stays: it is its users' from now on.
+func handOver(ctx context.Context, c client.Client, e inventory.Entry) error {
+	u := &unstructured.Unstructured{}
+	u.SetAPIVersion(e.APIVersion)
+	u.SetKind(e.Kind)
+	u.SetNamespace(e.Namespace)
+	u.SetName(e.Name)
+	marks := fmt.Appendf(nil, `{"metadata": {"labels": {%q: null, %q: null, %q: null, "app.kubernetes.io/part-of": null}, "annotations": {%q: null}}}`,
+		v1alpha1.LabelManagedBy, v1alpha1.LabelInfra, v1alpha1.LabelComponent, v1alpha1.AnnotationInfra)
+	if err := c.Patch(ctx, u, client.RawPatch(types.MergePatchType, marks)); err != nil {
+		return fmt.Errorf("handing over %s: %w", e, err)
+	}
+	return nil
+}
