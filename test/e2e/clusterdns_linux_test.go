@@ -105,7 +105,7 @@ func (s *site) visitByName(t *testing.T, name, script string) string {
 // greet is a script that says what the server of a name says first, once it has verified the
 // certificate.
 func greet(name string, port int) string {
-	return fmt.Sprintf("sleep 1 | timeout 20 openssl s_client -quiet -no_ign_eof -verify_return_error -CAfile /etc/visitor/ca.crt -servername %[1]s -verify_hostname %[1]s -connect %[1]s:%[2]d", name, port)
+	return fmt.Sprintf("sleep 1 | timeout 20 openssl s_client -quiet -no_ign_eof -verify_return_error -CAfile /etc/visitor/ca.crt -servername %[1]s -verify_hostname %[1]s -connect %[1]s:%[2]d 2>/dev/null", name, port)
 }
 
 // indent makes text a block of YAML.

@@ -97,7 +97,9 @@ func (s *site) leavesNothing(t *testing.T, cp *lab.ControlPlane, before []string
 	})
 }
 
-// isOfTheTest tells what the test itself makes after setup.
+// isOfTheTest tells what the test itself makes after setup: machines, Pods that go somewhere in
+// namespaces named after the test, and a worker, with what a node takes.
 func isOfTheTest(o string) bool {
-	return strings.HasPrefix(o, "VirtualMachineInstance.kubevirt.io ") || strings.Contains(strings.ToLower(o), "test")
+	return strings.HasPrefix(o, "VirtualMachineInstance.kubevirt.io ") || strings.Contains(o, "test") ||
+		strings.HasSuffix(o, " "+workerName) || strings.Contains(o, "k8s.cni.cncf.io")
 }

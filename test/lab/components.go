@@ -119,19 +119,20 @@ func (cp *ControlPlane) startControllerManager() error {
 	if err := cp.writeKubeconfig(kubeconfig, "system:kube-controller-manager", pair); err != nil {
 		return err
 	}
-	cp.controllerManager, err = cp.launch(controllerManager,
-		"--kubeconfig="+kubeconfig,
+	args := []string{
+		"--kubeconfig=" + kubeconfig,
 		"--secure-port=0",
 		"--leader-elect=false",
 		"--use-service-account-credentials=true",
 		"--kube-api-qps=1000", "--kube-api-burst=2000", // the default makes its start take 5 s
-		"--service-account-private-key-file="+cp.path("sa.key"),
-		"--root-ca-file="+cp.path("ca.crt"),
-		"--cluster-signing-cert-file="+cp.path("ca.crt"),
-		"--cluster-signing-key-file="+cp.path("ca.key"),
+		"--service-account-private-key-file=" + cp.path("sa.key"),
+		"--root-ca-file=" + cp.path("ca.crt"),
+		"--cluster-signing-cert-file=" + cp.path("ca.crt"),
+		"--cluster-signing-key-file=" + cp.path("ca.key"),
 		// All but those for nodes in clouds.
 		"--controllers=*,-nodeipam,-node-route-controller,-service-lb-controller,-cloud-node-lifecycle-controller",
-	)
+	}
+	cp.controllerManager, err = cp.launch(controllerManager, append(args, cp.config.ControllerManagerFlags...)...)
 	return err
 }
 

@@ -43,6 +43,8 @@ type Config struct {
 	ServerNames []string
 	// APIServerFlags are added to those of kube-apiserver.
 	APIServerFlags []string
+	// ControllerManagerFlags are added to those of the controller manager.
+	ControllerManagerFlags []string
 	// Audit has the API server write down every request: see AuditLog.
 	Audit bool
 	// Logf reports progress. The default writes to standard error.

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -23,6 +24,43 @@ func (n *Node) Reboot(ctx context.Context) error {
 }
 
 func (n *Node) reboot(ctx context.Context) error {
+	if err := n.cut(ctx); err != nil {
+		return err
+	}
+	return n.restart(ctx)
+}
+
+// PowerOff cuts the node's power. PowerOn starts it again.
+func (n *Node) PowerOff(ctx context.Context) error {
+	if err := n.cut(ctx); err != nil {
+		return fmt.Errorf("cutting the power of node %s: %w", n.config.Name, err)
+	}
+	return nil
+}
+
+// PowerOn starts a node whose power was cut, as Reboot does.
+func (n *Node) PowerOn(ctx context.Context) error {
+	if err := n.restart(ctx); err != nil {
+		return fmt.Errorf("starting node %s again: %w", n.config.Name, err)
+	}
+	return nil
+}
+
+// Unplug pulls the node's cable to a VLAN, by the name of its bridge, or with "" the one to
+// the control plane and to other nodes. Plug puts it back.
+func (n *Node) Unplug(bridge string) error { return n.plug(bridge, "down") }
+
+// Plug puts a cable back that was unplugged.
+func (n *Node) Plug(bridge string) error { return n.plug(bridge, "up") }
+
+func (n *Node) plug(bridge, state string) error {
+	if err := ip("link", "set", cableName(cmp.Or(bridge, nodeBridge), n.number), state); err != nil {
+		return fmt.Errorf("taking the cable of node %s %s: %w", n.config.Name, state, err)
+	}
+	return nil
+}
+
+func (n *Node) cut(ctx context.Context) error {
 	if err := n.box.run(ctx, "sh", "-c", cutScript, "cut", n.box.cgroup); err != nil {
 		return err
 	}
@@ -35,6 +73,10 @@ func (n *Node) reboot(ctx context.Context) error {
 			return err
 		}
 	}
+	return nil
+}
+
+func (n *Node) restart(ctx context.Context) error {
 	if err := n.runContainerd(ctx); err != nil {
 		return err
 	}

@@ -110,7 +110,7 @@ func (n *Node) join(ctx context.Context, bridge string) error {
 
 // cable connects an interface on the node to a bridge in the test's network.
 func (n *Node) cable(ctx context.Context, bridge, inside string) error {
-	outside := fmt.Sprintf("%s-n%d", bridge, n.number)
+	outside := cableName(bridge, n.number)
 	if err := ip("link", "add", outside, "type", "veth", "peer", "name", inside, "netns", n.box.pid()); err != nil {
 		return err
 	}
@@ -119,6 +119,9 @@ func (n *Node) cable(ctx context.Context, bridge, inside string) error {
 	}
 	return n.box.run(ctx, "ip", "link", "set", inside, "up")
 }
+
+// cableName is that of a cable's end at the bridge.
+func cableName(bridge string, node int) string { return fmt.Sprintf("%s-n%d", bridge, node) }
 
 // disconnect takes the route away. The cables went with the node's namespace.
 func (n *Node) disconnect() error {

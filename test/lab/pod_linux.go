@@ -48,8 +48,9 @@ type Pod struct {
 func (r *PodRunner) Start(tb testing.TB, of *corev1.Pod, ip string) *Pod {
 	tb.Helper()
 	p := &Pod{Pod: of, IP: ip, Run: map[string]*Daemon{}, Env: map[string]string{}, runner: r, dir: TempDir(tb)}
-	for _, c := range of.Spec.Containers {
-		p.Run[c.Name] = NewDaemon(tb, of.Name+"/"+c.Name, func() *exec.Cmd { return p.command(tb, &c) })
+	for i := range of.Spec.Containers {
+		c := &of.Spec.Containers[i]
+		p.Run[c.Name] = NewDaemon(tb, of.Name+"/"+c.Name, func() *exec.Cmd { return p.command(tb, c) })
 	}
 	if err := p.fill(tb.Context(), false); err != nil {
 		tb.Fatal(err)
