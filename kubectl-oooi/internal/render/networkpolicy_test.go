@@ -300,6 +300,39 @@ func TestTheProxyIsAdmittedToTheControlPlane(t *testing.T) {
 	}
 }
 
+// TestHyperShiftsPoliciesLetTheProxyInByOursAlone has the policies that HyperShift makes for a
+// control plane, and the Service ports' pods that it runs there.
+func TestHyperShiftsPoliciesLetTheProxyInByOursAlone(t *testing.T) {
+	objects := example(t)
+	ours := policies(all[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy"))
+	template := all[appsv1.StatefulSet](t, objects, "StatefulSet")
+	at := slices.IndexFunc(template, func(s appsv1.StatefulSet) bool { return s.Name == "demo-proxy" })
+	proxy := &pod{template[at].Namespace, template[at].Spec.Template.Labels}
+	var theirs policies
+	stream, err := lab.ParseYAML([]byte(lab.HostedCluster{Namespace: "clusters", Name: "demo"}.NetworkPolicies()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs = append(theirs, all[networkingv1.NetworkPolicy](t, stream, "NetworkPolicy")...)
+	if len(theirs) != 4 {
+		t.Fatalf("HyperShift has %d policies", len(theirs))
+	}
+	for _, tc := range []struct {
+		app  string
+		port int32
+		// open: HyperShift takes it from everywhere.
+		open bool
+	}{{"kube-apiserver", 6443, true}, {"kube-apiserver", 8091, false}, {"oauth-openshift", 6443, false}, {"ignition-server-proxy", 8443, false}} {
+		to := &pod{"clusters-demo", map[string]string{"app": tc.app}}
+		if got := theirs.admit(t, proxy, to, corev1.ProtocolTCP, tc.port); got != tc.open {
+			t.Errorf("without ours, the proxy reaches %s:%d: %t", tc.app, tc.port, got)
+		}
+		if !append(slices.Clone(theirs), ours...).admit(t, proxy, to, corev1.ProtocolTCP, tc.port) {
+			t.Errorf("the proxy does not reach %s:%d", tc.app, tc.port)
+		}
+	}
+}
+
 // TestAProxyAloneIsOpenWhereItServes has no Infra, by which others tell their pods apart.
 func TestAProxyAloneIsOpenWhereItServes(t *testing.T) {
 	known, err := setup.ReadFiles([]string{"-"}, strings.NewReader(`
