@@ -73,7 +73,7 @@ func TestWhatHelmHasInstalledIsLeftToIt(t *testing.T) {
 		}
 	})
 	said := s.setup("--image", "registry.example.com/oooi:next")
-	if !strings.Contains(said, "left to its release oooi-system/oooi (1 objects)") || !strings.Contains(said, "StatefulSet "+s.namespace+"/demo-dns configured") || strings.Contains(said, "oooi-control configured") {
+	if !strings.Contains(said, "left to its release oooi-system/oooi (objects: 1)") || !strings.Contains(said, "StatefulSet "+s.namespace+"/demo-dns configured") || strings.Contains(said, "oooi-control configured") {
 		t.Errorf("setup said\n%s", said)
 	}
 	if _, said, code := s.run("teardown", "demo", "-n", s.namespace, "--yes"); code != 0 || strings.Contains(said, "Deployment oooi-system/oooi-control") {

@@ -136,7 +136,7 @@ func (c *command) runSetup(ctx context.Context, f *setupFlags) error {
 		return err
 	}
 	c.warn(plan)
-	applier := &setup.Applier{Client: cl, Out: c.ErrOut, Force: f.conflicts, DryRun: f.dryRun == "server"}
+	applier := &setup.Applier{Client: cl, Out: c.ErrOut, Force: f.conflicts, DryRun: f.dryRun == "server", OneByOne: f.wait}
 	if err := applier.Apply(ctx, plan); err != nil {
 		return err
 	}

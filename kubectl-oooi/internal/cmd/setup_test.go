@@ -59,6 +59,7 @@ func TestSetupRefuses(t *testing.T) {
 		{"a typing error", "rangeEnd", "rangeend", `unknown field "spec.infraComponents.dhcp.rangeend"`},
 		{"no address", "proxy: {serverIP: 192.0.2.4}", "proxy: {}", "spec.infraComponents.proxy.serverIP: an address on the VLAN is needed"},
 		{"what the API server refuses", "gateway: 192.0.2.1", "gateway: somewhere", "must be an IPv4 or IPv6 address"},
+		{"an image that is none", "proxy: {serverIP: 192.0.2.4}", "proxy: {serverIP: 192.0.2.4, image: 'quay.io/Some Image:1'}", `spec.infraComponents.proxy.image: "quay.io/Some Image:1" is no image that could be pulled`},
 		{"several proxies", "proxy: {serverIP: 192.0.2.4}", "proxy: {serverIP: 192.0.2.4, instances: [{ip: 192.0.2.5}, {ip: 192.0.2.6}]}", "not supported yet"},
 	} {
 		s.infra = strings.ReplaceAll(good, tc.old, tc.new)

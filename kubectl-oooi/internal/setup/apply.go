@@ -35,6 +35,9 @@ type Applier struct {
 	Force bool
 	// DryRun has the cluster check everything, and changes nothing that stays.
 	DryRun bool
+	// OneByOne: of several instances of a component that change, each is ready before the next
+	// is replaced.
+	OneByOne bool
 
 	left []inventory.Entry // what somebody else has installed and looks after
 }
@@ -83,7 +86,11 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 		return err
 	}
 	for _, o := range p.Objects {
-		if err := a.apply(ctx, o, a.leaves(p, o)); err != nil {
+		replaced, err := a.apply(ctx, o, a.leaves(p, o))
+		if err == nil && replaced && a.OneByOne && p.another(o) {
+			err = a.settled(ctx, o)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -145,7 +152,7 @@ func (a *Applier) leaveToHelm(ctx context.Context, p *Plan) error {
 		}
 	}
 	for _, release := range slices.Sorted(maps.Keys(releases)) {
-		if _, err := fmt.Fprintf(a.Out, "what Helm has installed of control is left to its release %s (%d objects): upgrade that together with this command\n", release, releases[release]); err != nil {
+		if _, err := fmt.Fprintf(a.Out, "what Helm has installed of control is left to its release %s (objects: %d): upgrade that together with this command\n", release, releases[release]); err != nil {
 			return err
 		}
 	}
@@ -278,20 +285,22 @@ func (a *Applier) preflight(ctx context.Context, p *Plan) error {
 }
 
 // apply applies one object, unless it is kept as it is, and takes its identity down in it.
-func (a *Applier) apply(ctx context.Context, o *unstructured.Unstructured, kept bool) error {
+//
+// It reports whether that replaces pods.
+func (a *Applier) apply(ctx context.Context, o *unstructured.Unstructured, kept bool) (bool, error) {
 	before := &unstructured.Unstructured{}
 	before.SetGroupVersionKind(o.GroupVersionKind())
 	err := a.Client.Get(ctx, client.ObjectKeyFromObject(o), before)
 	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("reading %s: %w", inventory.Of(o), err)
+		return false, fmt.Errorf("reading %s: %w", inventory.Of(o), err)
 	}
 	if kept && err == nil {
 		o.SetUID(before.GetUID())
-		return nil
+		return false, nil
 	}
 	made := o.DeepCopy()
 	if err := a.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(made), a.owner()...); err != nil {
-		return a.explain(o, err)
+		return false, a.explain(o, err)
 	}
 	o.SetUID(made.GetUID())
 	var what string
@@ -301,10 +310,10 @@ func (a *Applier) apply(ctx context.Context, o *unstructured.Unstructured, kept 
 	case before.GetResourceVersion() != made.GetResourceVersion():
 		what = "configured"
 	default:
-		return nil
+		return false, nil
 	}
 	_, err = fmt.Fprintf(a.Out, "%s %s\n", inventory.Of(o), what)
-	return err
+	return o.GetKind() == "StatefulSet" && before.GetGeneration() != 0 && before.GetGeneration() != made.GetGeneration(), err
 }
 
 // retire ends workloads, and waits until their pods are gone.

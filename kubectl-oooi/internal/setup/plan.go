@@ -42,6 +42,7 @@ func Make(k *Known, images render.Images) (*Plan, error) {
 	p := &Plan{Infra: k.Infra, Alone: k.alone(), Kept: k.Kept, Snapshot: snapshot}
 	against := k.faults(snapshot, p)
 	p.Warnings = append(p.Warnings, k.withoutOperatorImages()...)
+	against = append(against, k.wrongImages(images)...)
 	in, err := k.input(snapshot, images)
 	if err != nil {
 		return nil, errors.Join(append(against, err)...)

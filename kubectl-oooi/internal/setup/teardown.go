@@ -154,6 +154,7 @@ func (t *Teardown) base(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	others := false // somebody else has installed a part
 	for _, o := range slices.Backward(objects) {
 		u := &unstructured.Unstructured{}
 		u.SetGroupVersionKind(o.GroupVersionKind())
@@ -165,6 +166,8 @@ func (t *Teardown) base(ctx context.Context) error {
 		}
 		switch {
 		case u.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy:
+			others = true
+		case u.GetKind() == "Namespace" && others: // it would go with it
 		case u.GetKind() != "CustomResourceDefinition":
 			t.shared = append(t.shared, inventory.Of(u))
 		case t.CRDs:
