@@ -258,9 +258,12 @@ infraComponents: {dhcp: {serverIP: 192.0.2.2}, dns: {serverIP: 192.0.2.3}, proxy
 `
 	load(t, object(t, "Infra", "columns", spec))
 	load(t, object(t, "ProxyServer", "columns", "infraRef: {name: columns}"))
+	load(t, object(t, "VirtualIngress", "columns", "ingressClassName: nginx\nrules: [{host: a.example.com}]"))
 	tests := map[string]string{
 		"infras":       "Name=columns HostedCluster=blue CIDR=192.0.2.0/24 DHCP=192.0.2.2 DNS=192.0.2.3 Proxy=192.0.2.4 Apps=<nil> Ready=<nil>",
 		"proxyservers": "Name=columns Infra=columns ServerIP=192.0.2.4 Port=443 Backends=<nil> Ready=<nil>",
+
+		"virtualingresses": "Name=columns Class=nginx Host=a.example.com Ingress=<nil> Service=<nil> Address=<nil> Ready=<nil> Reason=<nil>",
 	}
 	for resource, want := range tests {
 		table := getTable(t, resource, "columns")
@@ -291,7 +294,7 @@ func TestKubectlKnowsShortNamesAndCategory(t *testing.T) {
 			got[r.Name] = fmt.Sprint(r.ShortNames, r.Categories)
 		}
 	}
-	want := map[string]string{"infras": "[infra] [oooi]", "proxyservers": "[proxysrv] [oooi]"}
+	want := map[string]string{"infras": "[infra] [oooi]", "proxyservers": "[proxysrv] [oooi]", "virtualingresses": "[ving] [oooi]"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -354,6 +357,9 @@ networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachmentDefinit
 networkConfig: {serverIP: 192.0.2.4}
 backends: [{name: a, hostname: a.example.com, port: 443, targetService: a, targetPort: 443, targetNamespace: a}]
 `,
+		"VirtualIngress": `
+defaultBackend: {service: {matchLabels: {app: a}, port: {number: 80}}}
+`,
 	}
 	fields, replaced := map[string]any{}, map[string]any{}
 	unmarshalYAML(t, []byte(least[kind]), &fields)
@@ -395,7 +401,7 @@ func client(t *testing.T, kind string) dynamic.ResourceInterface {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plural := map[string]string{"Infra": "infras", "ProxyServer": "proxyservers"}[kind]
+	plural := map[string]string{"Infra": "infras", "ProxyServer": "proxyservers", "VirtualIngress": "virtualingresses"}[kind]
 	return c.Resource(v1alpha1.SchemeGroupVersion.WithResource(plural)).Namespace(namespace)
 }
 

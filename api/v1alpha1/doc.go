@@ -1,6 +1,7 @@
 // Package v1alpha1 holds the API of oooi: Infra, which describes a VLAN and
-// the services that its virtual machines need, and ProxyServer, which
-// describes one SNI proxy.
+// the services that its virtual machines need, ProxyServer, which describes
+// one SNI proxy, and VirtualIngress, an Ingress whose Services are known by
+// their labels.
 //
 // Rules that a field's comment does not repeat:
 //   - "Applied live" means that a change takes effect without a restart,

@@ -30,6 +30,7 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(SchemeGroupVersion,
 		&Infra{}, &InfraList{},
 		&ProxyServer{}, &ProxyServerList{},
+		&VirtualIngress{}, &VirtualIngressList{},
 	)
 	metav1.AddToGroupVersion(scheme, SchemeGroupVersion)
 	return nil

@@ -14,7 +14,7 @@ import (
 
 func TestEveryKindIsInTheScheme(t *testing.T) {
 	scheme := newScheme(t)
-	for _, kind := range []string{"Infra", "InfraList", "ProxyServer", "ProxyServerList"} {
+	for _, kind := range []string{"Infra", "InfraList", "ProxyServer", "ProxyServerList", "VirtualIngress", "VirtualIngressList"} {
 		if !scheme.Recognizes(SchemeGroupVersion.WithKind(kind)) {
 			t.Errorf("no %s", kind)
 		}
@@ -35,7 +35,7 @@ func TestRoundTrip(t *testing.T) {
 	filler := randfill.NewWithSeed(seed).NilChance(0.3).NumElements(1, 3).MaxDepth(20).
 		Funcs(funcs(serializer.NewCodecFactory(scheme))...)
 	for range rounds {
-		for _, object := range []runtime.Object{&Infra{}, &ProxyServer{}} {
+		for _, object := range []runtime.Object{&Infra{}, &ProxyServer{}, &VirtualIngress{}} {
 			filler.Fill(object)
 
 			data, err := json.Marshal(object)
@@ -71,8 +71,11 @@ func newScheme(t *testing.T) *runtime.Scheme {
 }
 
 func empty(object runtime.Object) runtime.Object {
-	if _, is := object.(*Infra); is {
+	switch object.(type) {
+	case *Infra:
 		return &Infra{}
+	case *VirtualIngress:
+		return &VirtualIngress{}
 	}
 	return &ProxyServer{}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/internal/selector"
 )
 
 // AppsSource says where the address of a hosted cluster's applications is read.
@@ -439,6 +440,9 @@ const (
 	labelTenantNamespace = "cluster.x-k8s.io/tenant-service-namespace"
 )
 
+// MirroredLabels are the keys of the labels by which a mirrored Service is known, whatever its name.
+func MirroredLabels() []string { return []string{labelCluster, labelTenantName, labelTenantNamespace} }
+
 // mirrored finds the applications' Service in the management cluster; the newest
 // where there are several, for those of destroyed guests stay behind. Labels count
 // only where the cloud controller makes its Services: others could put them on a
@@ -464,5 +468,5 @@ func (f *appsFinder) mirrored(a asked) *objects.Service {
 	if len(found) == 0 {
 		return nil
 	}
-	return slices.MaxFunc(found, compareServices)
+	return slices.MaxFunc(found, selector.Compare)
 }

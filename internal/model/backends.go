@@ -3,9 +3,11 @@ package model
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/selector"
 )
 
 // addBackends adds the routes that the ProxyServer itself spells out. Of two that
@@ -106,28 +108,20 @@ func positive(n, otherwise int32) int32 {
 // selected finds the Service that a backend names by labels, and says what is wrong.
 // Where there are several and none is to be preferred, the last one found stays.
 func (p *proxyBuilder) selected(upstream string, in *v1alpha1.ProxyBackend) (name string, reason Reason, wrong string) {
-	found := p.index.matching(in.TargetNamespace, in.TargetSelector.MatchLabels)
-	if len(found) == 0 {
-		return "", ReasonServiceNotFound, fmt.Sprintf("no Service in %s has the labels %v", in.TargetNamespace, in.TargetSelector.MatchLabels)
+	want := in.TargetSelector
+	last, _ := strings.CutPrefix(p.lastServices[upstream], in.TargetNamespace+"/")
+	choice := selector.Choose(p.index.matching(in.TargetNamespace, want.MatchLabels), in.TargetNamespace, want.MatchLabels, want.OnMultiple, last)
+	if choice.Service != nil {
+		name = choice.Service.Name
 	}
-	switch in.TargetSelector.OnMultiple {
-	case v1alpha1.OnMultipleOldest:
-		return found[0].Name, "", ""
-	case v1alpha1.OnMultipleNewest:
-		return found[len(found)-1].Name, "", ""
+	switch choice.Fault {
+	case selector.NoMatch:
+		reason = ReasonServiceNotFound
+	case selector.Several:
+		reason = ReasonMultipleMatches
+	case selector.None:
 	}
-	if len(found) == 1 {
-		return found[0].Name, "", ""
-	}
-	wrong = fmt.Sprintf("%d Services in %s have the labels %v: say which with onMultiple, or make them differ",
-		len(found), in.TargetNamespace, in.TargetSelector.MatchLabels)
-	last := p.lastServices[upstream]
-	for _, s := range found {
-		if last == s.Namespace+"/"+s.Name {
-			return s.Name, ReasonMultipleMatches, wrong + "; " + s.Name + ", found before, stays in use"
-		}
-	}
-	return "", ReasonMultipleMatches, wrong
+	return name, reason, choice.Message
 }
 
 // LastServices returns the Services that backends have found by their labels, by upstream,

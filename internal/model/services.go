@@ -1,12 +1,12 @@
 package model
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
 
 	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/internal/selector"
 )
 
 // serviceIndex are Services by namespace.
@@ -35,26 +35,12 @@ func (x serviceIndex) find(namespace, name string) *objects.Service {
 func (x serviceIndex) matching(namespace string, labels map[string]string) []*objects.Service {
 	var list []*objects.Service
 	for _, s := range x[namespace] {
-		if len(labels) > 0 && hasLabels(s, labels) {
+		if selector.Matches(s.Labels, labels) {
 			list = append(list, s)
 		}
 	}
-	slices.SortFunc(list, compareServices)
+	slices.SortFunc(list, selector.Compare)
 	return list
-}
-
-func hasLabels(s *objects.Service, labels map[string]string) bool {
-	for key, value := range labels {
-		if has, ok := s.Labels[key]; !ok || has != value {
-			return false
-		}
-	}
-	return true
-}
-
-// compareServices orders Services by who came first.
-func compareServices(a, b *objects.Service) int {
-	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), compareNames(a, b))
 }
 
 // port finds a Service's port, given by number or by name, and returns the Service as

@@ -17,10 +17,13 @@ func (c *command) convert() *cobra.Command {
 		Short: "Turn what the old operator has into what setup takes",
 		Long: "Read the Infra of the operator that oooi replaces, and what it has made of it (DHCPServer, DNSServer, ProxyServer),\n" +
 			"and print the Infra, and where it is needed the ProxyServer, that mean the same here. What is not as it was is said in\n" +
-			"warnings, with file, object and field. No cluster is asked.",
+			"warnings, with file, object and field. No cluster is asked.\n\n" +
+			"An Ingress becomes a VirtualIngress. Where its Service is among the objects too, and was mirrored out of a hosted\n" +
+			"cluster, the Service's labels take the place of its name.",
 		Example: "  kubectl oooi convert -f old.yaml > infra.yaml\n\n" +
 			"  # out of the cluster\n  kubectl -n clusters get infra/demo dhcpserver/demo-dhcp dnsserver/demo-dns proxyserver/demo-proxy -o yaml |\n" +
-			"    kubectl oooi convert -f - > infra.yaml",
+			"    kubectl oooi convert -f - > infra.yaml\n\n" +
+			"  # an Ingress, with the mirrored Services of its namespace\n  kubectl -n web get ingress/shop service -o yaml | kubectl oooi convert -f - > shop.yaml",
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {

@@ -16,7 +16,7 @@ import (
 
 // Result is what became of the objects.
 type Result struct {
-	// Objects are Infras and ProxyServers, each Infra's after it.
+	// Objects are Infras and ProxyServers, each Infra's after it, and VirtualIngresses.
 	Objects []*unstructured.Unstructured
 	// Warnings name file, object and field of what is not as it was, in the order of reading.
 	Warnings []string
@@ -29,7 +29,7 @@ func Files(names []string, in io.Reader, namespace string) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &converter{namespace: namespace, sites: map[string]*site{}}
+	c := &converter{namespace: namespace, sites: map[string]*site{}, services: map[string]*object{}}
 	for _, o := range all {
 		c.sort(o)
 	}
@@ -39,8 +39,11 @@ func Files(names []string, in io.Reader, namespace string) (*Result, error) {
 	for _, p := range c.lone {
 		c.loneProxyServer(p)
 	}
+	for _, i := range c.ingresses {
+		c.ingress(i)
+	}
 	if len(c.errs) == 0 && len(c.result.Objects) == 0 {
-		c.errs = append(c.errs, errors.New("no object of the operator in the files: -f names files with its Infra, DHCPServer, DNSServer or ProxyServer"))
+		c.errs = append(c.errs, errors.New("no object of the operator in the files: -f names files with its Infra, DHCPServer, DNSServer or ProxyServer, or with an Ingress"))
 	}
 	if err := errors.Join(c.errs...); err != nil {
 		return nil, err
@@ -53,6 +56,8 @@ type converter struct {
 	sites     map[string]*site
 	order     []*site
 	lone      []*object // ProxyServers that are no Infra's
+	ingresses []*object
+	services  map[string]*object // by "namespace/name"
 	result    Result
 	errs      []error
 }
@@ -81,8 +86,15 @@ func (c *converter) fail(o *object, format string, args ...any) {
 func (c *converter) sort(o *object) {
 	kind := o.GroupVersionKind().GroupKind()
 	switch {
-	case kind.String() == "Ingress.networking.k8s.io":
-		c.fail(o, "converting an Ingress is not supported yet: leave it out of the files")
+	case kind.Kind == "Ingress" && (kind.Group == "networking.k8s.io" || kind.Group == "extensions"):
+		if o.GetAPIVersion() != "networking.k8s.io/v1" {
+			c.fail(o, "apiVersion %s: want networking.k8s.io/v1, as 'kubectl get ingress.v1.networking.k8s.io' gives it out", o.GetAPIVersion())
+			return
+		}
+		c.ingresses = append(c.ingresses, o)
+		return
+	case kind.String() == "Service":
+		c.keepService(o)
 		return
 	case kind.Group != v1alpha1.GroupName:
 		c.warn(o, "", "left out: it is none of the operator's")
@@ -103,6 +115,8 @@ func (c *converter) sort(o *object) {
 		c.child(o, "-dns", func(s *site) **object { return &s.dns })
 	case "ProxyServer":
 		c.child(o, "-proxy", func(s *site) **object { return &s.proxy })
+	case "VirtualIngress":
+		c.ingresses = append(c.ingresses, o)
 	case "InfraClusterAttachment":
 		c.fail(o, "an Infra of oooi serves one hosted cluster: write what this says into it (spec.hostedClusterRef, spec.infraComponents.dns.clusterName and baseDomain, spec.appsIngress), and leave this out of the files")
 	default:

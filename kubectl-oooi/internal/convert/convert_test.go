@@ -29,7 +29,7 @@ func converted(t *testing.T, text, format string) (out, warnings string, err err
 }
 
 func TestConversions(t *testing.T) {
-	for _, name := range []string{"demo", "children", "exported", "lone"} {
+	for _, name := range []string{"demo", "children", "exported", "lone", "ingress"} {
 		t.Run(name, func(t *testing.T) {
 			text, err := os.ReadFile(filepath.Join("testdata", name, "old.yaml"))
 			if err != nil {
@@ -111,7 +111,8 @@ func TestRefusals(t *testing.T) {
 		{"no YAML", "a: [", "-, document 1: it is no YAML"},
 		{"a list", "- a\n", "-, document 1: it is no object"},
 		{"a key twice", "kind: Infra\nkind: Infra\n", "already set"},
-		{"an Ingress", "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: shop, namespace: web}\n", "-: Ingress web/shop: converting an Ingress is not supported yet"},
+		{"an Ingress of old", "apiVersion: extensions/v1beta1\nkind: Ingress\nmetadata: {name: shop, namespace: web}\n", "-: Ingress web/shop: apiVersion extensions/v1beta1: want networking.k8s.io/v1"},
+		{"an unknown field of an Ingress", "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: shop}\nspec: {defaultBackend: {service: {name: a, labels: {a: b}, port: {number: 80}}}}\n", `unknown field "spec.defaultBackend.service.labels"`},
 		{"an unknown kind", strings.Replace(infraText, "Infra", "Wizard", 1), "-: Wizard demo: convert does not know this kind"},
 		{"an attachment", strings.Replace(infraText, "Infra", "InfraClusterAttachment", 1), "spec.hostedClusterRef"},
 		{"another version", strings.Replace(infraText, "v1alpha1", "v1", 1), "want hostedcluster.densityops.com/v1alpha1"},

@@ -1,5 +1,5 @@
-// The gen command writes the parts of the Helm chart that manifests has already: the objects of
-// manifests/base with what a user may choose taken from the values, its CRDs, the PodMonitors of
+// The gen command writes the parts of the Helm charts that manifests has already: the objects of
+// manifests/base and manifests/ingress with what a user may choose taken from the values, its CRDs, the PodMonitors of
 // manifests/monitoring, and values.yaml with what base has as defaults.
 //
 // The templates have no function but toJson, which is one line of YAML wherever it stands.
@@ -33,14 +33,23 @@ func main() {
 	}
 }
 
-// run writes the files into the chart, and removes what is none of them from the folders that
-// hold nothing else.
+// run writes the files into the charts.
 func run() error {
-	files, err := chart(filepath.Join(root, "manifests"))
-	if err != nil {
-		return err
+	for name, generate := range map[string]func(string) (map[string][]byte, error){"oooi": chart, "virtual-ingress": ingressChart} {
+		files, err := generate(filepath.Join(root, "manifests"))
+		if err != nil {
+			return err
+		}
+		if err := write(filepath.Join(root, "manifests", "charts", name), files); err != nil {
+			return err
+		}
 	}
-	folder := filepath.Join(root, "manifests", "charts", "oooi")
+	return nil
+}
+
+// write writes the files into a chart, and removes what is none of them from the folders that
+// hold nothing else.
+func write(folder string, files map[string][]byte) error {
 	for _, generated := range []string{"crds", "templates"} {
 		if err := os.RemoveAll(filepath.Join(folder, generated)); err != nil {
 			return fmt.Errorf("removing the former files: %w", err)

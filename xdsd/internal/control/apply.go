@@ -1,47 +1,18 @@
 package control
 
 import (
-	"context"
-	"encoding/json"
-	"fmt"
-	"strings"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/xdsd/internal/report"
 )
 
 // manager is the field manager of what control writes.
 const manager = "xdsd-control"
-
-// applyStatus writes a status as one field manager's, and leaves alone what is others'. An
-// object that is gone meanwhile needs none.
-func applyStatus(ctx context.Context, c client.Client, kind string, key client.ObjectKey, status any, as string) error {
-	data, err := json.Marshal(status)
-	if err != nil {
-		return fmt.Errorf("encoding the status of %s %s: %w", kind, key, err)
-	}
-	var fields map[string]any
-	if err := json.Unmarshal(data, &fields); err != nil {
-		return fmt.Errorf("encoding the status of %s %s: %w", kind, key, err)
-	}
-	object := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": v1alpha1.SchemeGroupVersion.String(), "kind": kind,
-		"metadata": map[string]any{"namespace": key.Namespace, "name": key.Name},
-		"status":   fields,
-	}}
-	err = c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(as), client.ForceOwnership)
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("applying the status of %s %s: %w", kind, key, err)
-	}
-	return nil
-}
 
 // announce tells, as Events of the object, which conditions have changed.
 func announce(recorder events.EventRecorder, object runtime.Object, before, after []metav1.Condition) {
@@ -57,12 +28,7 @@ func announce(recorder events.EventRecorder, object runtime.Object, before, afte
 		if good(c) {
 			kind = corev1.EventTypeNormal
 		}
-		const longest = 1000 // of a note, in the API
-		note := c.Type + ": " + c.Message
-		if len(note) > longest {
-			note = strings.ToValidUTF8(note[:longest], "") + "..."
-		}
-		recorder.Eventf(object, nil, kind, c.Reason, "Observe", "%s", note)
+		recorder.Eventf(object, nil, kind, c.Reason, "Observe", "%s", report.Note(c.Type+": "+c.Message))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/xdsd/internal/report"
 )
 
 // appsManager is the field manager of Infra.status.appsIngress.
@@ -57,7 +58,7 @@ func (r *appsReconciler) Reconcile(ctx context.Context, request ctrl.Request) (c
 		if object.Status.AppsIngress == nil {
 			return ctrl.Result{}, nil
 		}
-		return ctrl.Result{}, applyStatus(ctx, r.client, "Infra", request.NamespacedName, struct{}{}, appsManager)
+		return ctrl.Result{}, report.Status(ctx, r.client, "Infra", request.NamespacedName, struct{}{}, appsManager)
 	}
 	x := r.known.now()
 	if x == nil {
@@ -81,7 +82,7 @@ func (r *appsReconciler) Reconcile(ctx context.Context, request ctrl.Request) (c
 	if before := object.Status.AppsIngress; before != nil && equalStatus(before, status) {
 		return result, nil
 	}
-	err := applyStatus(ctx, r.client, "Infra", request.NamespacedName, struct {
+	err := report.Status(ctx, r.client, "Infra", request.NamespacedName, struct {
 		AppsIngress *v1alpha1.AppsIngressStatus `json:"appsIngress"`
 	}{status}, appsManager)
 	if err != nil {

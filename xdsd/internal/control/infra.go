@@ -19,6 +19,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/xdsd/internal/report"
 )
 
 // infraReconciler keeps the status of Infras.
@@ -198,7 +199,7 @@ func (r *infraReconciler) write(ctx context.Context, f *infraFacts) error {
 	if reflect.DeepEqual(before, now) {
 		return nil
 	}
-	if err := applyStatus(ctx, r.client, "Infra", client.ObjectKeyFromObject(f.object), now, manager); err != nil {
+	if err := report.Status(ctx, r.client, "Infra", client.ObjectKeyFromObject(f.object), now, manager); err != nil {
 		return err
 	}
 	announce(r.recorder, f.object, before.Conditions, now.Conditions)

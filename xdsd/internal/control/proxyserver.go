@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/xdsd/internal/report"
 	"github.com/densityops/oooi/xdsd/internal/serve"
 )
 
@@ -108,7 +109,7 @@ func (r *proxyReconciler) prune(ctx context.Context, f *proxyFacts) error {
 				return err
 			}
 			if gone {
-				err := applyStatus(ctx, r.client, "ProxyServer", client.ObjectKeyFromObject(f.object), struct{}{}, serve.ReplicaManager(replica.Pod))
+				err := report.Status(ctx, r.client, "ProxyServer", client.ObjectKeyFromObject(f.object), struct{}{}, serve.ReplicaManager(replica.Pod))
 				if err != nil {
 					return fmt.Errorf("taking away the entry of %s: %w", replica.Pod, err)
 				}
@@ -144,7 +145,7 @@ func (r *proxyReconciler) write(ctx context.Context, f *proxyFacts) error {
 	if reflect.DeepEqual(before, now) {
 		return nil
 	}
-	if err := applyStatus(ctx, r.client, "ProxyServer", client.ObjectKeyFromObject(f.object), now, manager); err != nil {
+	if err := report.Status(ctx, r.client, "ProxyServer", client.ObjectKeyFromObject(f.object), now, manager); err != nil {
 		return err
 	}
 	announce(r.recorder, f.object, before.Conditions, now.Conditions)

@@ -1,0 +1,302 @@
+package ingress_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+// alias returns the name of a VirtualIngress's first alias when the Service it stands for is as
+// wanted.
+func (s *site) alias(name, service string) string {
+	s.t.Helper()
+	var alias string
+	await(s.t, "the alias of "+service, func() string {
+		v := s.virtual(name)
+		if len(v.Status.Backends) == 0 || v.Status.Backends[0].Service != service {
+			return fmt.Sprintf("the status is %+v", v.Status)
+		}
+		alias = v.Status.Backends[0].Alias
+		return ""
+	})
+	return alias
+}
+
+func (s *site) getService(name string) *corev1.Service {
+	s.t.Helper()
+	o := &corev1.Service{}
+	if err := s.client.Get(s.t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, o); err != nil {
+		s.t.Fatal(err)
+	}
+	return o
+}
+
+// endpoints are the addresses of a Service's EndpointSlices, each with its port.
+func (s *site) endpoints(service string) []string {
+	s.t.Helper()
+	list := &discoveryv1.EndpointSliceList{}
+	if err := s.client.List(s.t.Context(), list, client.InNamespace(s.namespace), client.MatchingLabels{discoveryv1.LabelServiceName: service}); err != nil {
+		s.t.Fatal(err)
+	}
+	var all []string
+	for _, slice := range list.Items {
+		for _, e := range slice.Endpoints {
+			for _, p := range slice.Ports {
+				all = append(all, fmt.Sprintf("%s:%d %s", e.Addresses[0], *p.Port, *p.Name))
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func (s *site) awaitEndpoints(service string, want ...string) {
+	s.t.Helper()
+	await(s.t, "the endpoints of "+service, func() string {
+		if got := s.endpoints(service); !slices.Equal(got, want) {
+			return fmt.Sprintf("they are %q, not %q", got, want)
+		}
+		return ""
+	})
+}
+
+// node makes a node of the namespace's name, for its pods: without one they have no endpoints.
+func (s *site) node() {
+	s.t.Helper()
+	n := &corev1.Node{}
+	n.Name = s.namespace
+	if err := s.client.Create(s.t.Context(), n); apierrors.IsAlreadyExists(err) {
+		return
+	} else if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() {
+		if err := s.client.Delete(context.Background(), n); err != nil {
+			s.t.Error(err)
+		}
+	})
+	before := n.DeepCopy()
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()}}
+	if err := s.client.Status().Patch(s.t.Context(), n, client.MergeFrom(before)); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// pod makes a pod that has an address, as a kubelet would say.
+func (s *site) pod(name, labels, address string) {
+	s.t.Helper()
+	s.node()
+	s.apply(fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %s, labels: {%s}}, spec: {nodeName: %s, containers: [{name: web, image: web, ports: [{name: serve, containerPort: 8080}]}]}}", name, labels, s.namespace))
+	p := &corev1.Pod{}
+	if err := s.client.Get(s.t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, p); err != nil {
+		s.t.Fatal(err)
+	}
+	p.Status = corev1.PodStatus{
+		Phase: corev1.PodRunning, PodIP: address, PodIPs: []corev1.PodIP{{IP: address}},
+		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
+	}
+	if err := s.client.Status().Update(s.t.Context(), p); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// mirrored makes a Service that selects no pods, and endpoints for it, as KubeVirt's cloud
+// controller does.
+func (s *site) mirrored(name, labels, address string) {
+	s.t.Helper()
+	s.apply(fmt.Sprintf("{apiVersion: v1, kind: Service, metadata: {name: %s, labels: {%s}}, spec: {ports: [{name: http, port: 80, targetPort: 30080}]}}", name, labels))
+	s.slice(name, address)
+}
+
+func (s *site) slice(service, address string) {
+	s.t.Helper()
+	s.apply(fmt.Sprintf(`
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: %[1]s-x, labels: {kubernetes.io/service-name: %[1]s, endpointslice.kubernetes.io/managed-by: control-plane-operator.hypershift.openshift.io}}
+addressType: IPv4
+endpoints: [{addresses: [%[2]s], conditions: {ready: true}, nodeName: guest}]
+ports: [{name: http, port: 30080, protocol: TCP}]
+`, service, address))
+}
+
+func TestAnAliasKeepsItsAddress(t *testing.T) {
+	cp := cluster.Get(t)
+	start(t, cp)
+	s := newSite(t, cp)
+	s.pod("one", "vm: guest", "198.51.100.1")
+	service := func(name string) {
+		s.apply(fmt.Sprintf("{apiVersion: v1, kind: Service, metadata: {name: %s, labels: {app: web}}, spec: {type: LoadBalancer, selector: {vm: guest}, ports: [{name: http, port: 80, targetPort: serve}]}}", name))
+	}
+	service("a-first")
+	s.apply(virtualOf("web", "app: web", "name: http", "  backendMode: Alias"))
+	alias := s.alias("web", "a-first")
+	s.awaitBackend("web-generated", alias)
+	before := s.getService(alias)
+	if before.Spec.Type != corev1.ServiceTypeClusterIP || before.Spec.Ports[0].TargetPort.String() != "serve" || before.Annotations[v1alpha1.AnnotationAliasOf] != s.namespace+"/a-first" {
+		t.Errorf("the alias is %+v", before)
+	}
+	s.awaitEndpoints(alias, "198.51.100.1:8080 http")
+	generation := s.ingress("web-generated").Generation
+
+	s.removeService("a-first")
+	s.awaitReason("web", v1alpha1.ReasonNoMatchingService)
+	s.awaitEndpoints(alias, "198.51.100.1:8080 http") // the pods are what they were
+	service("a-second")
+	if again := s.alias("web", "a-second"); again != alias {
+		t.Errorf("the alias is %s now, and was %s", again, alias)
+	}
+	s.awaitReason("web", v1alpha1.ReasonResolved)
+	after := s.getService(alias)
+	if after.Spec.ClusterIP != before.Spec.ClusterIP || after.UID != before.UID || after.Annotations[v1alpha1.AnnotationAliasOf] != s.namespace+"/a-second" {
+		t.Errorf("the alias was %+v and is %+v", before, after)
+	}
+	if now := s.ingress("web-generated").Generation; now != generation {
+		t.Errorf("the Ingress's spec has changed: generation %d, and was %d", now, generation)
+	}
+
+	// Selectors do not find aliases, however they are labelled.
+	labelled := after.DeepCopy()
+	labelled.Labels = map[string]string{"app": "web"}
+	if err := s.client.Update(t.Context(), labelled); err != nil {
+		t.Fatal(err)
+	}
+	s.service("other", "app: web", "{name: http, port: 80}")
+	if message := s.awaitReason("web", v1alpha1.ReasonMultipleMatches); strings.Contains(message, alias) {
+		t.Errorf("the alias is taken for a Service: %s", message)
+	}
+	s.removeService("other")
+	s.awaitReason("web", v1alpha1.ReasonResolved)
+
+	// Back to names, and the alias is gone.
+	s.apply(virtualOf("web", "app: web", "name: http", "  backendMode: Direct"))
+	s.awaitBackend("web-generated", "a-second")
+	await(t, "the alias to be gone", func() string { return s.there(&corev1.Service{}, alias) })
+}
+
+// there says that an object is there.
+func (s *site) there(o client.Object, name string) string {
+	s.t.Helper()
+	err := s.client.Get(s.t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, o)
+	if client.IgnoreNotFound(err) != nil {
+		s.t.Fatal(err)
+	}
+	if err == nil {
+		return name + " is there"
+	}
+	return ""
+}
+
+func TestAnAliasOfAServiceWithoutPods(t *testing.T) {
+	cp := cluster.Get(t)
+	start(t, cp)
+	s := newSite(t, cp)
+	s.mirrored("a-first", "app: web", "198.51.100.7")
+	s.apply(virtualOf("web", "app: web", "number: 80", "  backendMode: Alias"))
+	alias := s.alias("web", "a-first")
+	s.awaitEndpoints(alias, "198.51.100.7:30080 http")
+	address := s.getService(alias).Spec.ClusterIP
+
+	// Endpoints move, come and go.
+	s.slice("a-first", "198.51.100.8")
+	s.awaitEndpoints(alias, "198.51.100.8:30080 http")
+
+	// Somebody deletes the copy.
+	if err := s.client.DeleteAllOf(t.Context(), &discoveryv1.EndpointSlice{}, client.InNamespace(s.namespace), client.MatchingLabels{discoveryv1.LabelServiceName: alias}); err != nil {
+		t.Fatal(err)
+	}
+	s.awaitEndpoints(alias, "198.51.100.8:30080 http")
+
+	// Where the original is gone, its addresses may be somebody else's.
+	s.removeService("a-first")
+	slice := &discoveryv1.EndpointSlice{}
+	slice.Name = "a-first-x"
+	if s.there(slice, "a-first-x") != "" {
+		s.remove(slice)
+	}
+	s.awaitEndpoints(alias)
+	s.mirrored("a-second", "app: web", "198.51.100.9")
+	s.awaitEndpoints(alias, "198.51.100.9:30080 http")
+
+	// One that selects pods takes its place, and back.
+	s.pod("one", "vm: guest", "198.51.100.1")
+	s.removeService("a-second")
+	s.apply("{apiVersion: v1, kind: Service, metadata: {name: a-third, labels: {app: web}}, spec: {selector: {vm: guest}, ports: [{name: http, port: 80, targetPort: serve}]}}")
+	s.awaitEndpoints(alias, "198.51.100.1:8080 http")
+	s.removeService("a-third")
+	s.awaitReason("web", v1alpha1.ReasonNoMatchingService)
+	s.mirrored("a-fourth", "app: web", "198.51.100.10")
+	s.awaitEndpoints(alias, "198.51.100.10:30080 http")
+	if now := s.getService(alias).Spec.ClusterIP; now != address {
+		t.Errorf("the alias had %s and has %s", address, now)
+	}
+}
+
+func TestAnAliasOfAnotherNamespaceTakesConsent(t *testing.T) {
+	cp := cluster.Get(t)
+	apply(t, cp, manifest(t, "cross-namespace/rbac.yaml"))
+	start(t, cp, "--cross-namespace")
+	s, guests := newSite(t, cp), newSite(t, cp)
+	guests.pod("one", "vm: guest", "198.51.100.1")
+	guests.apply("{apiVersion: v1, kind: Service, metadata: {name: a-first, labels: {app: web}}, spec: {selector: {vm: guest}, ports: [{name: http, port: 80, targetPort: serve}]}}")
+	s.apply(strings.Replace(virtualOf("web", "app: web", "number: 80", "  backendMode: Alias"), "service: {", "service: {namespace: "+guests.namespace+", ", 1))
+	if message := s.awaitReason("web", v1alpha1.ReasonConsentMissing); !strings.Contains(message, "allow-aliases-from: "+s.namespace) {
+		t.Errorf("it says %s", message)
+	}
+	consent := func(text string) {
+		patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%s}}}`, v1alpha1.AnnotationAllowAliases, text))
+		ns := &corev1.Namespace{}
+		ns.Name = guests.namespace
+		if err := s.client.Patch(t.Context(), ns, patch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	consent(fmt.Sprintf("%q", "elsewhere, "+s.namespace))
+	alias := s.alias("web", "a-first")
+	s.awaitEndpoints(alias, "198.51.100.1:8080 http")
+	s.awaitBackend("web-generated", alias)
+	guests.pod("two", "vm: guest", "198.51.100.2")
+	s.awaitEndpoints(alias, "198.51.100.1:8080 http", "198.51.100.2:8080 http")
+
+	// Consent that is taken back, takes the endpoints along.
+	consent("null")
+	s.awaitReason("web", v1alpha1.ReasonConsentMissing)
+	s.awaitEndpoints(alias)
+	consent(`"*"`)
+	s.awaitEndpoints(alias, "198.51.100.1:8080 http", "198.51.100.2:8080 http")
+}
+
+func TestWhatIsNotServedIsSaid(t *testing.T) {
+	cp := cluster.Get(t)
+	start(t, cp, "--aliases=false")
+	s := newSite(t, cp)
+	s.service("first", "app: web", "{port: 80}")
+	s.apply(virtualOf("web", "app: web", "number: 80", "  backendMode: Alias"))
+	if message := s.awaitReason("web", v1alpha1.ReasonUnsupported); !strings.Contains(message, "--aliases=false") {
+		t.Errorf("it says %s", message)
+	}
+	s.apply(virtualOf("plain", "app: web", "number: 80", ""))
+	s.awaitReason("plain", v1alpha1.ReasonResolved)
+}
+
+func TestAnExternalNameHasNoAlias(t *testing.T) {
+	cp := cluster.Get(t)
+	start(t, cp)
+	s := newSite(t, cp)
+	s.apply("{apiVersion: v1, kind: Service, metadata: {name: out, labels: {app: web}}, spec: {type: ExternalName, externalName: a.example.com, ports: [{port: 80}]}}")
+	s.apply(virtualOf("web", "app: web", "number: 80", "  backendMode: Alias"))
+	if message := s.awaitReason("web", v1alpha1.ReasonUnsupported); !strings.Contains(message, "ExternalName") {
+		t.Errorf("it says %s", message)
+	}
+}

@@ -1,0 +1,108 @@
+package ingress_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+// TestTwoManagersDoNotChaseEachOther has one that puts back its own idea of the Ingress whenever
+// that changes, as fast as it can, and counts what comes of it.
+func TestTwoManagersDoNotChaseEachOther(t *testing.T) {
+	cp := cluster.Get(t)
+	start(t, cp)
+	s := newSite(t, cp)
+	s.service("first", "app: web", "{port: 80}")
+	s.apply(virtualOf("web", "app: web", "number: 80", ""))
+	s.awaitReason("web", v1alpha1.ReasonResolved)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan int)
+	go func() { ended <- contend(ctx, t, s) }()
+	if message := s.awaitReason("web", v1alpha1.ReasonContested); !strings.HasPrefix(message, "somebody keeps changing Ingress web-generated") {
+		t.Errorf("it says %s", message)
+	}
+	const lasting = 8 * time.Second
+	time.Sleep(lasting)
+	cancel()
+	// At once, and after 1, 2 and 4 seconds; whoever is quick may see one more begin.
+	if changes := <-ended; changes < 2 || changes > 6 {
+		t.Errorf("in %s the other one had to put its own back %d times", lasting, changes)
+	}
+	// It gives up, and the Ingress is put right in the end.
+	s.awaitBackend("web-generated", "first")
+	s.awaitReason("web", v1alpha1.ReasonResolved)
+}
+
+// contend keeps the Ingress leading to a Service of its own, and returns how often it had to see to
+// that.
+func contend(ctx context.Context, t *testing.T, s *site) (times int) {
+	c, err := client.NewWithWatch(s.cp.RESTConfig(), client.Options{})
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	w, err := c.Watch(ctx, &networkingv1.IngressList{}, client.InNamespace(s.namespace))
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	defer w.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return times
+		case e, open := <-w.ResultChan():
+			if !open {
+				return times
+			}
+			i, ok := e.Object.(*networkingv1.Ingress)
+			if !ok || e.Type == watch.Deleted || i.Spec.Rules[0].HTTP.Paths[0].Backend.Service.Name == "theirs" {
+				continue
+			}
+			patch := client.RawPatch(types.JSONPatchType, []byte(`[{"op":"replace","path":"/spec/rules/0/http/paths/0/backend/service/name","value":"theirs"}]`))
+			if err := c.Patch(ctx, i, patch); err != nil && ctx.Err() == nil {
+				t.Error(err)
+			}
+			times++
+		}
+	}
+}
+
+func TestAnotherReplicaTakesOver(t *testing.T) {
+	cp := cluster.Get(t)
+	install(t, cp)
+	s := newSite(t, cp)
+	one := newReplica(t, cp, "one", account("oooi-system"), "--lease-duration", "6s")
+	two := newReplica(t, cp, "two", account("oooi-system"), "--lease-duration", "6s")
+	one.Start(t)
+	one.awaitLead(t)
+	two.Start(t)
+	await(t, "the second to be ready", func() string {
+		if status, _ := two.get(t, "/readyz"); status != 200 || two.state(t).Leads {
+			return "it is not, or leads"
+		}
+		return ""
+	})
+	s.service("first", "app: web", "{port: 80}")
+	s.apply(virtualOf("web", "app: web", "number: 80", ""))
+	s.awaitBackend("web-generated", "first")
+	one.Kill(t)
+	s.removeService("first")
+	s.service("second", "app: web", "{port: 80}")
+	two.awaitLead(t)
+	s.awaitBackend("web-generated", "second")
+	// Who ends in peace gives up the lead at once.
+	one.Start(t)
+	two.Terminate(t)
+	one.awaitLead(t)
+	one.Terminate(t)
+}

@@ -1,0 +1,381 @@
+package ingress_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/test/lab"
+)
+
+const frontend = "cluster.x-k8s.io/cluster-name: demo-x7k2p, cluster.x-k8s.io/tenant-service-name: frontend, cluster.x-k8s.io/tenant-service-namespace: shop"
+
+// TestTheExampleBecomesItsIngress is the wish, word for word.
+func TestTheExampleBecomesItsIngress(t *testing.T) {
+	cp := cluster.Get(t)
+	start(t, cp)
+	s := newSite(t, cp)
+	text, err := os.ReadFile("testdata/example.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal(text, u); err != nil {
+		t.Fatal(err)
+	}
+	u.SetNamespace(s.namespace)
+	u.SetFinalizers(nil)
+	strict := client.WithFieldValidation(s.client, metav1.FieldValidationStrict)
+	if err := strict.Create(t.Context(), u); err != nil {
+		t.Fatalf("the API server refuses the example: %v", err)
+	}
+	s.awaitReason("shop", v1alpha1.ReasonNoMatchingService)
+	s.service("a1b2c3d4", frontend, "{name: http, port: 80}")
+	s.awaitReason("shop", v1alpha1.ReasonResolved)
+
+	// The same text, as an Ingress that names the Service.
+	want := &networkingv1.Ingress{}
+	plain := strings.NewReplacer("hostedcluster.densityops.com/v1alpha1", "networking.k8s.io/v1", "kind: VirtualIngress", "kind: Ingress").Replace(string(text))
+	var fields map[string]any
+	if err := yaml.Unmarshal([]byte(plain), &fields); err != nil {
+		t.Fatal(err)
+	}
+	nameIt(fields, "a1b2c3d4")
+	named, err := yaml.Marshal(fields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.UnmarshalStrict(named, want); err != nil {
+		t.Fatal(err)
+	}
+	want.Namespace, want.Name = s.namespace, "shop-generated"
+	for _, tracked := range []string{"argocd.argoproj.io/tracking-id", "kubectl.kubernetes.io/last-applied-configuration"} {
+		delete(want.Annotations, tracked)
+	}
+	delete(want.Labels, "app.kubernetes.io/instance")
+
+	got := s.ingress("shop-generated")
+	owners := []metav1.OwnerReference{{
+		APIVersion: "hostedcluster.densityops.com/v1alpha1", Kind: "VirtualIngress", Name: "shop", UID: s.virtual("shop").UID, Controller: new(true),
+	}}
+	if diff := cmp.Diff(owners, got.OwnerReferences); diff != "" {
+		t.Errorf("owners (-want +got):\n%s", diff)
+	}
+	said := map[string]string{}
+	for key, value := range got.Annotations {
+		if name, ours := strings.CutPrefix(key, v1alpha1.GroupName+"/"); ours {
+			said[name] = value
+			delete(got.Annotations, key)
+		}
+	}
+	if said["virtualingress"] != s.namespace+"/shop" || said["resolution"] != "Resolved" || said["spec-hash"] == "" || len(said) != 3 {
+		t.Errorf("the Ingress says of itself %v", said)
+	}
+	// What the API server fills in.
+	got.TypeMeta = want.TypeMeta
+	got.UID, got.ResourceVersion, got.Generation, got.CreationTimestamp, got.ManagedFields = "", "", 0, metav1.Time{}, nil
+	got.OwnerReferences = nil
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the Ingress is another one (-want +got):\n%s", diff)
+	}
+}
+
+// nameIt puts a Service's name in the place of labels.
+func nameIt(value any, name string) {
+	switch value := value.(type) {
+	case map[string]any:
+		if _, has := value["matchLabels"]; has {
+			delete(value, "matchLabels")
+			value["name"] = name
+		}
+		for _, v := range value {
+			nameIt(v, name)
+		}
+	case []any:
+		for _, v := range value {
+			nameIt(v, name)
+		}
+	}
+}
+
+func TestAServiceIsFollowed(t *testing.T) {
+	cp := cluster.Get(t)
+	r := start(t, cp)
+	s := newSite(t, cp)
+	s.apply(virtualOf("web", "app: web, tier: front", "name: http", ""))
+	if message := s.awaitReason("web", v1alpha1.ReasonNoMatchingService); message != "no Service in "+s.namespace+" has the labels app=web,tier=front; there is no Ingress yet" {
+		t.Errorf("it says %s", message)
+	}
+	if s.ingress("web-generated") != nil {
+		t.Error("there is an Ingress to nowhere")
+	}
+	if got := r.metric(t, `xdsd_virtual_ingress_unresolved{reason="NoMatchingService"}`); got != "1" {
+		t.Errorf("unresolved are %q", got)
+	}
+	s.service("first", "app: web, tier: front", "{name: http, port: 80}")
+	s.awaitBackend("web-generated", "first")
+	s.awaitReason("web", v1alpha1.ReasonResolved)
+	if v := s.virtual("web"); v.Status.IngressName != "web-generated" || len(v.Status.Backends) != 1 || v.Status.Backends[0].Service != "first" {
+		t.Errorf("the status is %+v", v.Status)
+	}
+
+	t.Run("recreated under another name", func(t *testing.T) {
+		s.removeService("first")
+		if message := s.awaitReason("web", v1alpha1.ReasonNoMatchingService); !strings.HasSuffix(message, "the Ingress names the last one that was good") {
+			t.Errorf("it says %s", message)
+		}
+		if got := s.backend("web-generated"); got != "first" {
+			t.Errorf("the Ingress names %q meanwhile", got)
+		}
+		await(t, "the Ingress to say so", func() string {
+			return differs(s.ingress("web-generated").Annotations[v1alpha1.AnnotationResolution], "NoMatchingService")
+		})
+		s.service("second", "app: web, tier: front", "{name: http, port: 80}")
+		s.awaitBackend("web-generated", "second")
+		s.awaitReason("web", v1alpha1.ReasonResolved)
+	})
+	t.Run("labels moved to another one", func(*testing.T) {
+		s.service("third", "app: other", "{name: http, port: 80}")
+		s.service("second", "app: other", "{name: http, port: 80}")
+		s.awaitReason("web", v1alpha1.ReasonNoMatchingService)
+		s.service("third", "app: web, tier: front, more: labels", "{name: http, port: 80}")
+		s.awaitBackend("web-generated", "third")
+		s.awaitReason("web", v1alpha1.ReasonResolved)
+	})
+	t.Run("port renamed", func(t *testing.T) {
+		s.service("third", "app: web, tier: front", "{name: web, port: 80}")
+		if message := s.awaitReason("web", v1alpha1.ReasonPortNotFound); !strings.HasPrefix(message, `Service third has no port http: it has ["80 web"]`) {
+			t.Errorf("it says %s", message)
+		}
+		if got := s.backend("web-generated"); got != "third" {
+			t.Errorf("the Ingress names %q", got)
+		}
+		s.apply(virtualOf("web", "app: web, tier: front", "name: web", ""))
+		s.awaitReason("web", v1alpha1.ReasonResolved)
+		if port := s.ingress("web-generated").Spec.Rules[0].HTTP.Paths[0].Backend.Service.Port.Name; port != "web" {
+			t.Errorf("the port is %s", port)
+		}
+	})
+	t.Run("two of them", func(t *testing.T) {
+		s.service("fourth", "app: web, tier: front", "{name: web, port: 80}")
+		message := s.awaitReason("web", v1alpha1.ReasonMultipleMatches)
+		if !strings.Contains(message, "third, fourth: say which") && !strings.Contains(message, "fourth, third: say which") {
+			t.Errorf("it says %s", message)
+		}
+		if got := s.backend("web-generated"); got != "third" {
+			t.Errorf("the Ingress names %q, and not the one that it had", got)
+		}
+		s.removeService("third")
+		s.awaitBackend("web-generated", "fourth")
+		s.awaitReason("web", v1alpha1.ReasonResolved)
+	})
+	await(t, "Events of both objects", func() string { return s.lacksEvents("VirtualIngress/web", "Ingress/web-generated") })
+	if got := r.metric(t, "xdsd_virtual_ingress_latency_seconds_count"); got == "" || got == "0" {
+		t.Errorf("latencies counted are %q", got)
+	}
+	if got := r.metric(t, `controller_runtime_reconcile_total{controller="virtualingress",result="success"}`); got == "" || got == "0" {
+		t.Errorf("reconciles counted are %q", got)
+	}
+}
+
+// lacksEvents says of which objects there is no Event.
+func (s *site) lacksEvents(objects ...string) string {
+	list := &corev1.EventList{}
+	if err := s.client.List(s.t.Context(), list, client.InNamespace(s.namespace)); err != nil {
+		s.t.Fatal(err)
+	}
+	have := map[string]bool{}
+	for _, e := range list.Items {
+		have[e.InvolvedObject.Kind+"/"+e.InvolvedObject.Name] = true
+	}
+	for _, o := range objects {
+		if !have[o] {
+			return "there is none of " + o
+		}
+	}
+	return ""
+}
+
+func differs(got, want string) string {
+	if got != want {
+		return "it is " + got + ", not " + want
+	}
+	return ""
+}
+
+func TestPoliciesForSeveral(t *testing.T) {
+	cp := cluster.Get(t)
+	start(t, cp)
+	s := newSite(t, cp)
+	s.service("z-old", "app: web", "{port: 80}")
+	time.Sleep(1100 * time.Millisecond) // a creation timestamp has seconds
+	s.service("a-new", "app: web", "{port: 80}")
+	s.apply(virtualOf("fail", "app: web", "number: 80", ""))
+	s.apply(virtualOf("newest", "app: web", "number: 80", "  onMultiple: Newest"))
+	s.apply(virtualOf("oldest", "app: web", "number: 80", "  onMultiple: Oldest"))
+	s.awaitBackend("newest-generated", "a-new")
+	s.awaitBackend("oldest-generated", "z-old")
+	s.awaitReason("newest", v1alpha1.ReasonResolved)
+	s.awaitReason("oldest", v1alpha1.ReasonResolved)
+	if message := s.awaitReason("fail", v1alpha1.ReasonMultipleMatches); !strings.Contains(message, "z-old, a-new") || !strings.HasSuffix(message, "there is no Ingress yet") {
+		t.Errorf("it says %s", message)
+	}
+	if s.ingress("fail-generated") != nil {
+		t.Error("one was guessed")
+	}
+}
+
+func TestNoMatchMayDeleteTheIngress(t *testing.T) {
+	cp := cluster.Get(t)
+	start(t, cp)
+	s := newSite(t, cp)
+	s.service("first", "app: web", "{port: 80}")
+	s.apply(virtualOf("web", "app: web", "number: 80", "  onNoMatch: Delete"))
+	s.awaitBackend("web-generated", "first")
+	s.removeService("first")
+	s.awaitBackend("web-generated", "")
+	if message := s.awaitReason("web", v1alpha1.ReasonNoMatchingService); !strings.HasSuffix(message, "there is no Ingress meanwhile") {
+		t.Errorf("it says %s", message)
+	}
+	s.service("second", "app: web", "{port: 80}")
+	s.awaitBackend("web-generated", "second")
+}
+
+// TestOneBrokenObjectLeavesOthersAlone has objects of every fault beside good ones.
+func TestOneBrokenObjectLeavesOthersAlone(t *testing.T) {
+	cp := cluster.Get(t)
+	start(t, cp)
+	s := newSite(t, cp)
+	s.apply(`{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: taken-generated}, spec: {defaultBackend: {service: {name: theirs, port: {number: 80}}}}}`)
+	s.service("first", "app: web", "{port: 80}")
+	s.apply(virtualOf("taken", "app: web", "number: 80", ""))
+	s.apply(strings.Replace(virtualOf("rejected", "app: web", "number: 80", ""), "path: /,", "path: /a//b,", 1))
+	s.apply(virtualOf("good", "app: web", "number: 80", ""))
+	s.awaitReason("good", v1alpha1.ReasonResolved)
+	if message := s.awaitReason("taken", v1alpha1.ReasonConflict); !strings.HasPrefix(message, "Ingress taken-generated is there already") {
+		t.Errorf("it says %s", message)
+	}
+	if message := s.awaitReason("rejected", v1alpha1.ReasonRejected); !strings.Contains(message, "spec.rules[0].http.paths[0].path") {
+		t.Errorf("it says %s", message)
+	}
+	foreign := s.ingress("taken-generated")
+	if foreign.Spec.DefaultBackend == nil || len(foreign.OwnerReferences) > 0 || len(foreign.Spec.Rules) > 0 {
+		t.Errorf("somebody else's Ingress was touched: %+v", foreign)
+	}
+	// When it goes away, its name is free.
+	s.remove(foreign)
+	s.awaitBackend("taken-generated", "first")
+	s.awaitReason("taken", v1alpha1.ReasonResolved)
+}
+
+func TestADeletedVirtualIngressTakesItsIngressAlong(t *testing.T) {
+	cp := cluster.Get(t)
+	start(t, cp)
+	s := newSite(t, cp)
+	s.service("first", "app: web", "{port: 80}")
+	s.apply(virtualOf("web", "app: web", "number: 80", ""))
+	s.awaitBackend("web-generated", "first")
+	v := s.virtual("web")
+	s.remove(v)
+	s.awaitBackend("web-generated", "")
+
+	// One of the same name has an Ingress of its own.
+	s.apply(virtualOf("web", "app: web", "number: 80", ""))
+	s.awaitBackend("web-generated", "first")
+	owners := s.ingress("web-generated").OwnerReferences
+	if len(owners) != 1 || owners[0].UID == v.UID || owners[0].UID != s.virtual("web").UID {
+		t.Errorf("owners are %+v", owners)
+	}
+
+	// Under another suffix it moves.
+	s.apply(virtualOf("web", "app: web", "number: 80", "  suffix: \"\""))
+	s.awaitBackend("web", "first")
+	s.awaitBackend("web-generated", "")
+}
+
+func TestWhatIsTakenOutGoesFromTheIngress(t *testing.T) {
+	cp := cluster.Get(t)
+	start(t, cp)
+	s := newSite(t, cp)
+	s.service("first", "app: web", "{port: 80}")
+	with := strings.Replace(virtualOf("web", "app: web", "number: 80", "  ingressClassName: nginx\n  tls: [{hosts: [a.example.com], secretName: a}]"), "{name: web}", "{name: web, annotations: {a.example.com/x: one, b.example.com/y: two}}", 1)
+	s.apply(with)
+	s.awaitBackend("web-generated", "first")
+
+	// What others add to it, stays.
+	s.apply(`{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: web-generated, annotations: {theirs.example.com/z: three}}}`)
+	without := strings.Replace(virtualOf("web", "app: web", "number: 80", ""), "{name: web}", "{name: web, annotations: {a.example.com/x: one}}", 1)
+	s.apply(without)
+	await(t, "the Ingress to follow", func() string {
+		i := s.ingress("web-generated")
+		if i.Annotations["b.example.com/y"] != "" || i.Spec.IngressClassName != nil || len(i.Spec.TLS) > 0 {
+			return "it has what is gone"
+		}
+		return ""
+	})
+	if i := s.ingress("web-generated"); i.Annotations["a.example.com/x"] != "one" || i.Annotations["theirs.example.com/z"] != "three" {
+		t.Errorf("annotations are %v", i.Annotations)
+	}
+}
+
+// TestAnOutageOfTheAPIServer has Services change while nobody can see it.
+func TestAnOutageOfTheAPIServer(t *testing.T) {
+	cp := lab.New(t, lab.Config{Name: "outage", ControllerManager: true})
+	if err := cp.InstallCRDs(t.Context(), lab.Oooi); err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, cp, "--lease-duration", "60s")
+	s := newSite(t, cp)
+	s.service("first", "app: web", "{port: 80}")
+	s.apply(virtualOf("web", "app: web", "number: 80", ""))
+	s.awaitBackend("web-generated", "first")
+	if err := cp.KillAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	if status, body := r.get(t, "/readyz"); status != 200 {
+		t.Errorf("not ready without the API server: %s", body)
+	}
+	if err := cp.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.removeService("first")
+	s.service("second", "app: web", "{port: 80}")
+	s.awaitBackend("web-generated", "second")
+	s.awaitReason("web", v1alpha1.ReasonResolved)
+}
+
+// TestTheLastGoodServiceOutlivesARestart has several match before and after.
+func TestTheLastGoodServiceOutlivesARestart(t *testing.T) {
+	cp := cluster.Get(t)
+	r := start(t, cp)
+	s := newSite(t, cp)
+	s.service("z-first", "app: web", "{port: 80}")
+	s.apply(virtualOf("web", "app: web", "number: 80", ""))
+	s.awaitReason("web", v1alpha1.ReasonResolved)
+	s.service("a-second", "app: web", "{port: 80}")
+	s.awaitReason("web", v1alpha1.ReasonMultipleMatches)
+	r.Terminate(t)
+	s.apply(virtualOf("web", "app: web", "number: 80", "  ingressClassName: other"))
+	r.Start(t)
+	r.awaitLead(t)
+	await(t, "the change to be followed", func() string {
+		i := s.ingress("web-generated")
+		if i.Spec.IngressClassName == nil {
+			return "it is not"
+		}
+		return ""
+	})
+	if got := s.backend("web-generated"); got != "z-first" {
+		t.Errorf("the Ingress names %s", got)
+	}
+}

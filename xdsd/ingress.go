@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/klog/v2"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/daemon"
+	"github.com/densityops/oooi/internal/watch"
+	"github.com/densityops/oooi/xdsd/internal/ingress"
+)
+
+// ingressFlags are the flags of xdsd ingress.
+type ingressFlags struct {
+	kubeconfig, context     string
+	namespace               string
+	watch                   []string
+	onMultiple, onNoMatch   string
+	suffix                  string
+	aliases, crossNamespace bool
+	drop                    []string
+	leaseDuration           time.Duration
+	http                    string
+	logFormat, logLevel     string
+}
+
+func newIngressCommand() *cobra.Command {
+	f := &ingressFlags{}
+	cmd := &cobra.Command{
+		Use:   "ingress",
+		Short: "Keep an Ingress for each VirtualIngress",
+		Long: "Keep an Ingress for each VirtualIngress, with the names of the Services that have the labels of its backends.\n" +
+			"One replica leads, by a Lease; others wait for it to fall silent.",
+		Example: "  # in a pod of its own, one or two replicas\n" +
+			"  xdsd ingress --namespace oooi-system\n\n" +
+			"  # for two namespaces alone, in whose Roles its rights are\n" +
+			"  xdsd ingress --namespace web --watch-namespace web,shop",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := daemon.NewLogger(os.Stderr, f.logFormat, f.logLevel)
+			if err != nil {
+				return err
+			}
+			policy, err := f.policy()
+			if err != nil {
+				return err
+			}
+			return f.run(cmd.Context(), policy, log)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file; empty for the pod's service account")
+	flags.StringVar(&f.context, "context", "", "context in the kubeconfig; empty for its current one")
+	flags.StringVar(&f.namespace, "namespace", ownNamespace(), "namespace of the Lease by which one replica leads")
+	flags.StringSliceVar(&f.watch, "watch-namespace", nil, "namespaces whose objects are seen; none for all")
+	flags.StringVar(&f.onMultiple, "on-multiple", string(v1alpha1.OnMultipleFail), "Fail, Newest or Oldest: which of several Services, where a VirtualIngress does not say")
+	flags.StringVar(&f.onNoMatch, "on-no-match", string(v1alpha1.OnNoMatchKeep), "Keep or Delete: what becomes of the Ingress without a Service, where a VirtualIngress does not say")
+	flags.StringVar(&f.suffix, "suffix", v1alpha1.DefaultIngressSuffix, "end of the Ingress's name, where a VirtualIngress does not say")
+	flags.BoolVar(&f.aliases, "aliases", true, "serve backendMode Alias, which takes rights to write Services and EndpointSlices")
+	flags.BoolVar(&f.crossNamespace, "cross-namespace", false, "serve aliases of Services of other namespaces whose annotation consents")
+	flags.StringSliceVar(&f.drop, "drop", nil, "further annotations and labels that Ingresses do not get: key, key=value, or prefix/")
+	flags.DurationVar(&f.leaseDuration, "lease-duration", 15*time.Second, "after how long of a leader's silence another replica leads")
+	flags.StringVar(&f.http, "http", "127.0.0.1:9905", "address of /healthz, /readyz, /metrics and /state")
+	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")
+	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	return cmd
+}
+
+// ending is what an object's name may end with.
+var ending = regexp.MustCompile(`^([-.a-z0-9]*[a-z0-9])?$`)
+
+// policy checks the flags, and returns those that say what happens where a VirtualIngress does not.
+func (f *ingressFlags) policy() (ingress.Policy, error) {
+	p := ingress.Policy{
+		OnMultiple: v1alpha1.OnMultiple(f.onMultiple), OnNoMatch: v1alpha1.OnNoMatch(f.onNoMatch), Suffix: f.suffix,
+		Aliases: f.aliases, CrossNamespace: f.crossNamespace, Drop: f.drop,
+	}
+	if !slices.Contains([]v1alpha1.OnMultiple{v1alpha1.OnMultipleFail, v1alpha1.OnMultipleNewest, v1alpha1.OnMultipleOldest}, p.OnMultiple) {
+		return p, fmt.Errorf("--on-multiple %q: want Fail, Newest or Oldest", f.onMultiple)
+	}
+	if !slices.Contains([]v1alpha1.OnNoMatch{v1alpha1.OnNoMatchKeep, v1alpha1.OnNoMatchDelete}, p.OnNoMatch) {
+		return p, fmt.Errorf("--on-no-match %q: want Keep or Delete", f.onNoMatch)
+	}
+	if !ending.MatchString(f.suffix) || len(f.suffix) > validation.DNS1123LabelMaxLength {
+		return p, fmt.Errorf("--suffix %q: no object's name may end so", f.suffix)
+	}
+	if f.crossNamespace && !f.aliases {
+		return p, fmt.Errorf("--cross-namespace needs --aliases: only an alias is in the namespace of its Ingress")
+	}
+	for _, namespace := range f.watch {
+		if wrong := validation.IsDNS1123Label(namespace); len(wrong) > 0 {
+			return p, fmt.Errorf("--watch-namespace %q: %s", namespace, wrong[0])
+		}
+	}
+	if f.leaseDuration < time.Second {
+		return p, fmt.Errorf("--lease-duration %s: want a second or more", f.leaseDuration)
+	}
+	return p, nil
+}
+
+// run keeps Ingresses until the context ends, or the lead is lost.
+func (f *ingressFlags) run(ctx context.Context, policy ingress.Policy, log *slog.Logger) error {
+	// Libraries log there, and to nobody where nothing is said.
+	klog.SetSlogLogger(log)
+	ctrllog.SetLogger(logr.FromSlogHandler(log.Handler()))
+	config, err := watch.RESTConfig(watch.Config{Kubeconfig: f.kubeconfig, Context: f.context})
+	if err != nil {
+		return err
+	}
+	registry := prometheus.NewRegistry()
+	controller, err := ingress.New(ctx, ingress.Options{
+		Config: config, Namespaces: f.watch, Namespace: f.namespace, LeaseDuration: f.leaseDuration,
+		Policy: policy, Registerer: registry, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", f.http)
+	if err != nil {
+		return fmt.Errorf("--http: %w", err)
+	}
+	handler := daemon.Handler(controller.Ready, func() any { return controller.State() }, prometheus.Gatherers{registry, metrics.Registry})
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return daemon.ServeHTTP(ctx, l, handler, log) })
+	group.Go(func() error { return controller.Run(ctx) })
+	return group.Wait()
+}

@@ -1,0 +1,85 @@
+package ingress
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/selector"
+)
+
+// source is one way in which a VirtualIngress tells of a Service that has to be looked for: by
+// labels, or by name where it gets an alias.
+type source struct {
+	namespace string
+	name      string            // empty where there are labels
+	labels    map[string]string // nil where there is a name
+}
+
+// text are the labels, or the name.
+func (s source) text() string {
+	if s.name != "" {
+		return s.name
+	}
+	return selector.Text(s.labels)
+}
+
+// key tells sources apart. No name and no label has a space.
+func (s source) key() string { return s.namespace + " " + s.text() }
+
+// matches reports whether a Service is one that the source may mean.
+func (s source) matches(key types.NamespacedName, labels map[string]string) bool {
+	if s.namespace != key.Namespace {
+		return false
+	}
+	if s.name != "" {
+		return s.name == key.Name
+	}
+	return selector.Matches(labels, s.labels)
+}
+
+// sourceOf returns the source that a backend names, and false for one that stays as it is
+// written: no Service, or one of this namespace by its name.
+func sourceOf(v *v1alpha1.VirtualIngress, b *v1alpha1.VirtualIngressBackend) (source, bool) {
+	in := b.Service
+	if in == nil {
+		return source{}, false
+	}
+	s := source{namespace: in.Namespace, name: in.Name}
+	if s.namespace == "" {
+		s.namespace = v.Namespace
+	}
+	if len(in.MatchLabels) > 0 {
+		s.name, s.labels = "", make(map[string]string, len(in.MatchLabels))
+		for key, value := range in.MatchLabels {
+			s.labels[key] = string(value)
+		}
+	}
+	return s, s.labels != nil || s.namespace != v.Namespace
+}
+
+// eachBackend calls a function with every backend, in the order of the spec.
+func eachBackend(v *v1alpha1.VirtualIngress, do func(*v1alpha1.VirtualIngressBackend)) {
+	if v.Spec.DefaultBackend != nil {
+		do(v.Spec.DefaultBackend)
+	}
+	for i := range v.Spec.Rules {
+		if http := v.Spec.Rules[i].HTTP; http != nil {
+			for j := range http.Paths {
+				do(&http.Paths[j].Backend)
+			}
+		}
+	}
+}
+
+// sourcesOf are the sources of a VirtualIngress, each once, in the order of the spec.
+func sourcesOf(v *v1alpha1.VirtualIngress) []source {
+	var list []source
+	seen := map[string]bool{}
+	eachBackend(v, func(b *v1alpha1.VirtualIngressBackend) {
+		if s, ok := sourceOf(v, b); ok && !seen[s.key()] {
+			seen[s.key()] = true
+			list = append(list, s)
+		}
+	})
+	return list
+}

@@ -1,0 +1,129 @@
+package ingress
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+// Tracking are the keys of annotations and labels by which tools know again what they have made:
+// on an Ingress that they have not made they would prune it, or fight over it. A key that ends
+// with a slash is every key that begins so; one with a value counts with that value only.
+func Tracking() []string {
+	return []string{
+		corev1.LastAppliedConfigAnnotation,
+		"argocd.argoproj.io/", "app.kubernetes.io/instance",
+		"kustomize.toolkit.fluxcd.io/", "helm.toolkit.fluxcd.io/",
+		"helm.sh/", "meta.helm.sh/", "app.kubernetes.io/managed-by=Helm",
+		"applyset.kubernetes.io/", "config.kubernetes.io/", "config.k8s.io/", "internal.config.kubernetes.io/",
+		"fleet.cattle.io/", "objectset.rio.cattle.io/", "kapp.k14s.io/",
+		v1alpha1.GroupName + "/",
+	}
+}
+
+// kept are the annotations or labels that the Ingress gets.
+func kept(all map[string]string, drop []string) map[string]string {
+	list := map[string]string{}
+	for key, value := range all {
+		if !slices.ContainsFunc(drop, func(rule string) bool {
+			return rule == key || rule == key+"="+value || strings.HasSuffix(rule, "/") && strings.HasPrefix(key, rule)
+		}) {
+			list[key] = value
+		}
+	}
+	return list
+}
+
+// ingressName is the name of the Ingress that is made of a VirtualIngress.
+func ingressName(v *v1alpha1.VirtualIngress, p Policy) string { return v.Name + p.of(v).Suffix }
+
+// ownerOf is the reference by which what is made of a VirtualIngress goes when that goes. It
+// holds nothing up, for which one would need a right over the VirtualIngress's finalizers.
+func ownerOf(v *v1alpha1.VirtualIngress) metav1.OwnerReference {
+	return metav1.OwnerReference{
+		APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: kind, Name: v.Name, UID: v.UID, Controller: new(true),
+	}
+}
+
+// kind is that of what we are about.
+const kind = "VirtualIngress"
+
+// isGenerated reports whether an object is made of a VirtualIngress.
+func isGenerated(object metav1.Object) bool {
+	owner := metav1.GetControllerOf(object)
+	return owner != nil && owner.Kind == kind && strings.HasPrefix(owner.APIVersion, v1alpha1.GroupName+"/")
+}
+
+// translate makes the Ingress of a VirtualIngress all of whose backends have a Service.
+func translate(v *v1alpha1.VirtualIngress, p Policy, r *resolution, reason string) *networkingv1.Ingress {
+	drop := append(Tracking(), p.Drop...)
+	t := translator{v: v, names: map[string]string{}}
+	for _, b := range r.backends {
+		t.names[b.source.key()] = b.name()
+	}
+	out := &networkingv1.Ingress{
+		TypeMeta: metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "Ingress"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: v.Namespace, Name: ingressName(v, p),
+			Annotations: kept(v.Annotations, drop), Labels: kept(v.Labels, drop),
+			OwnerReferences: []metav1.OwnerReference{ownerOf(v)},
+		},
+		Spec: networkingv1.IngressSpec{IngressClassName: v.Spec.IngressClassName},
+	}
+	out.Annotations[v1alpha1.AnnotationVirtualIngress] = v.Namespace + "/" + v.Name
+	out.Annotations[v1alpha1.AnnotationResolution] = reason
+	if v.Spec.DefaultBackend != nil {
+		out.Spec.DefaultBackend = new(t.backend(v.Spec.DefaultBackend))
+	}
+	for _, in := range v.Spec.TLS {
+		out.Spec.TLS = append(out.Spec.TLS, networkingv1.IngressTLS{Hosts: in.Hosts, SecretName: in.SecretName})
+	}
+	for i := range v.Spec.Rules {
+		out.Spec.Rules = append(out.Spec.Rules, t.rule(&v.Spec.Rules[i]))
+	}
+	return out
+}
+
+// translator puts the names of Services in the place of sources.
+type translator struct {
+	v     *v1alpha1.VirtualIngress
+	names map[string]string // by the key of the source
+}
+
+func (t translator) rule(in *v1alpha1.VirtualIngressRule) networkingv1.IngressRule {
+	out := networkingv1.IngressRule{Host: in.Host}
+	if in.HTTP == nil {
+		return out
+	}
+	out.HTTP = &networkingv1.HTTPIngressRuleValue{}
+	for i := range in.HTTP.Paths {
+		path := &in.HTTP.Paths[i]
+		out.HTTP.Paths = append(out.HTTP.Paths, networkingv1.HTTPIngressPath{
+			Path: path.Path, PathType: new(networkingv1.PathType(path.PathType)), Backend: t.backend(&path.Backend),
+		})
+	}
+	return out
+}
+
+func (t translator) backend(in *v1alpha1.VirtualIngressBackend) networkingv1.IngressBackend {
+	if in.Resource != nil {
+		return networkingv1.IngressBackend{Resource: &corev1.TypedLocalObjectReference{
+			APIGroup: in.Resource.APIGroup, Kind: in.Resource.Kind, Name: in.Resource.Name,
+		}}
+	}
+	if in.Service == nil {
+		return networkingv1.IngressBackend{} // the API server refuses it, as it has refused the VirtualIngress
+	}
+	name := in.Service.Name
+	if s, ok := sourceOf(t.v, in); ok {
+		name = t.names[s.key()]
+	}
+	return networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{
+		Name: name, Port: networkingv1.ServiceBackendPort{Name: in.Service.Port.Name, Number: in.Service.Port.Number},
+	}}
+}

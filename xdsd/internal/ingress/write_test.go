@@ -1,0 +1,139 @@
+package ingress
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+func TestNamesOfAliases(t *testing.T) {
+	s := source{namespace: "web", labels: map[string]string{"app": "web"}}
+	seen := map[string]string{}
+	for _, name := range []string{"shop", "shop.example.com", "1-shop", "1", "." + strings.Repeat("a", 200), strings.Repeat("9", 253), strings.Repeat("a", 53) + "-", strings.Repeat("a", 53) + "-b"} {
+		for _, suffix := range []string{"", "-generated"} {
+			v := &v1alpha1.VirtualIngress{}
+			v.Namespace, v.Name = "web", name
+			got := aliasName(v, s, suffix)
+			if wrong := validation.IsDNS1035Label(got); len(wrong) > 0 {
+				t.Errorf("%s%s has the alias %q: %s", name, suffix, got, wrong)
+			}
+			if other := seen[got]; other != "" {
+				t.Errorf("%s%s and %s have the same alias", name, suffix, other)
+			}
+			seen[got] = name + suffix
+			if another := aliasName(v, source{namespace: "web", name: "app=web"}, suffix); another == got {
+				// A name has no "=", so that this cannot be.
+				continue
+			}
+		}
+	}
+}
+
+func TestCovers(t *testing.T) {
+	list := func(all ...any) []any { return all }
+	type m = map[string]any
+	for _, tc := range []struct {
+		name     string
+		is, want any
+		covers   bool
+	}{
+		{"the same", m{"a": "b"}, m{"a": "b"}, true},
+		{"more", m{"a": "b", "c": "d"}, m{"a": "b"}, true},
+		{"less", m{"c": "d"}, m{"a": "b"}, false},
+		{"another", m{"a": "c"}, m{"a": "b"}, false},
+		{"deep", m{"a": list(m{"b": "c", "default": 1})}, m{"a": list(m{"b": "c"})}, true},
+		{"a longer list", m{"a": list(m{"b": "c"}, m{})}, m{"a": list(m{"b": "c"})}, false},
+		{"another order", list("a", "b"), list("b", "a"), false},
+		{"nothing, where a map is asked for", nil, m{"a": "b"}, false},
+		{"nothing, where nothing is asked for", nil, m{}, true},
+		{"no list", nil, list("a"), false},
+	} {
+		if got := covers(tc.is, tc.want); got != tc.covers {
+			t.Errorf("%s: %v", tc.name, got)
+		}
+	}
+}
+
+func TestKeptMetadata(t *testing.T) {
+	got := kept(map[string]string{
+		"a.example.com/x": "1", "helm.sh/chart": "x", "app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/name": "web",
+		"dropped": "x", "kept": "y", "value": "this",
+	}, append(Tracking(), "dropped", "value=that"))
+	want := map[string]string{"a.example.com/x": "1", "app.kubernetes.io/name": "web", "kept": "y", "value": "this"}
+	if len(got) != len(want) {
+		t.Errorf("kept are %v", got)
+	}
+	for key, value := range want {
+		if got[key] != value {
+			t.Errorf("%s is %q", key, got[key])
+		}
+	}
+}
+
+func TestTheGuardGivesOthersTime(t *testing.T) {
+	now := time.Unix(0, 0)
+	x := newGuard()
+	x.now = func() time.Time { return now }
+	g := generated{"Ingress", types.NamespacedName{Namespace: "web", Name: "shop"}}
+	of := types.NamespacedName{Namespace: "web", Name: "shop"}
+	ask := func(hash, version string, wait time.Duration, behind bool) {
+		t.Helper()
+		if w, b := x.ask(g, hash, version); w != wait || b != behind {
+			t.Errorf("at %s: wait %s, behind %v; not %s, %v", now.Sub(time.Unix(0, 0)), w, b, wait, behind)
+		}
+	}
+	ask("one", "1", 0, false) // not written yet
+	x.wrote(g, of, "one", "1")
+	ask("one", "1", 0, true)  // what was written has not come back
+	ask("two", "1", 0, false) // it is to be something else
+	ask("one", "3", 0, false) // somebody has changed it: at once
+	x.wrote(g, of, "one", "3")
+	ask("one", "5", time.Second, false)
+	now = now.Add(time.Second)
+	ask("one", "5", 0, false)
+	x.wrote(g, of, "one", "5")
+	ask("one", "7", 2*time.Second, false)
+	now = now.Add(time.Hour)
+	ask("one", "7", 0, false) // that is another time
+	x.wrote(g, of, "one", "7")
+	ask("one", "9", time.Second, false)
+	x.forget(of)
+	ask("one", "9", 0, false)
+}
+
+func TestWhatIsHeld(t *testing.T) {
+	i := &networkingv1.Ingress{}
+	i.APIVersion, i.Kind, i.Namespace, i.Name = "networking.k8s.io/v1", "Ingress", "web", "shop"
+	i.Annotations = map[string]string{"a": "b"}
+	i.Spec.TLS = []networkingv1.IngressTLS{{SecretName: "a"}}
+	want, err := fieldsOf(i)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hash := want.GetAnnotations()[v1alpha1.AnnotationSpecHash]
+	for _, tc := range []struct {
+		name   string
+		change func(*networkingv1.Ingress)
+		holds  bool
+	}{
+		{"as written", func(*networkingv1.Ingress) {}, true},
+		{"others' annotations", func(i *networkingv1.Ingress) { i.Annotations["c"] = "d" }, true},
+		{"an annotation gone", func(i *networkingv1.Ingress) { delete(i.Annotations, "a") }, false},
+		{"what was once written", func(i *networkingv1.Ingress) { i.Annotations[v1alpha1.AnnotationSpecHash] = "before" }, false},
+		{"another Secret", func(i *networkingv1.Ingress) { i.Spec.TLS[0].SecretName = "b" }, false},
+		{"a class of the cluster's", func(i *networkingv1.Ingress) { i.Spec.IngressClassName = new("nginx") }, true},
+	} {
+		is := i.DeepCopy()
+		is.Annotations[v1alpha1.AnnotationSpecHash] = hash
+		tc.change(is)
+		if got, err := holds(is, want, hash); err != nil || got != tc.holds {
+			t.Errorf("%s: %v, %v", tc.name, got, err)
+		}
+	}
+}
