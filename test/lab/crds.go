@@ -41,6 +41,10 @@ const (
 	// OLM has Subscription, ClusterServiceVersion and the others of the
 	// Operator Lifecycle Manager.
 	OLM CRDSet = "olm"
+	// Contour has HTTPProxy and the others of the ingress controller Contour.
+	Contour CRDSet = "contour"
+	// CertManager has Certificate, ClusterIssuer and the others of cert-manager.
+	CertManager CRDSet = "cert-manager"
 	// MetalLBOperator has the operator's own kind, MetalLB, as far as this project
 	// uses it: the operator's module cannot be downloaded, so that its CRD is
 	// written here and allows more than the real one.
@@ -52,6 +56,7 @@ func CRDSets() []CRDSet {
 	return []CRDSet{
 		Oooi, HyperShift, OpenShiftRoute, OpenShiftSecurity, OpenShiftDNS, OpenShiftIngress,
 		MetalLB, NetworkAttachmentDefinition, KubeVirt, KubeVirtMachines, OLM, MetalLBOperator,
+		Contour, CertManager,
 	}
 }
 
@@ -96,6 +101,10 @@ func (s CRDSet) source() (crdSource, error) {
 		return crdSource{kubevirtModule, nil}, nil
 	case OLM:
 		return crdSource{olmModule, []string{"crds/*.yaml"}}, nil
+	case Contour:
+		return crdSource{contourModule, []string{"examples/contour/01-crds.yaml"}}, nil
+	case CertManager:
+		return crdSource{certManagerModule, []string{"deploy/crds/*.yaml"}}, nil
 	case KubeVirtMachines:
 		return crdSource{"", []string{"test/lab/testdata/kubevirt-machines.yaml"}}, nil
 	case MetalLBOperator:

@@ -21,6 +21,9 @@ const (
 	multusModule     = "github.com/k8snetworkplumbingwg/network-attachment-definition-client"
 	kubevirtModule   = "kubevirt.io/kubevirt"
 	olmModule        = "github.com/operator-framework/api"
+
+	contourModule     = "github.com/projectcontour/contour"
+	certManagerModule = "github.com/cert-manager/cert-manager"
 )
 
 // pinned lists the modules, with the hashes that go.sum would have. They are
@@ -33,6 +36,8 @@ func pinned() []module {
 		{multusModule, "v1.7.7", "h1:z4P744DR+PIpkjwXSEc6TvN3L6LVzmUquFgmNm8wSUc="},
 		{kubevirtModule, "v1.8.2", "h1:qUnQPvFHlNqA4aQxvKCyX+mfgwE4mwELM82cOJ75ujE="},
 		{olmModule, "v0.37.0", "h1:2XCMWitBnumtJTqzip6LQKUwpM2pXVlt3gkpdlkbaCE="},
+		{contourModule, "v1.33.0", "h1:Aewh+Yt5DY005CGvdxtpquZWmc6/6IsDTs1ze8CvtZk="},
+		{certManagerModule, "v1.19.1", "h1:Txh8L/nLWTDcb7ZnXuXbTe15BxQnLbLirXmbNk0fGgY="},
 	}
 }
 
