@@ -24,7 +24,7 @@ NODE_PACKAGES := buildah:buildah ca-certificates:/etc/ssl/certs/ca-certificates.
 
 .PHONY: help
 help: ## Show this help
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # Where the demo runs everything: on a node, on loopback, or what this machine has the means for.
 MODE ?= auto
@@ -107,6 +107,10 @@ endif
 e2e: deps lab ## Test setup and what it deploys on a real node (as root; beside make test)
 	$(GO) test $(TESTFLAGS) -tags e2e ./test/e2e
 
+.PHONY: e2e-ingress
+e2e-ingress: deps ## Test virtual ingresses with Contour and cert-manager, which it builds (minutes, once)
+	$(GO) test $(TESTFLAGS) -tags e2e ./test/e2eingress
+
 .PHONY: lab
 lab: ## Build control planes and MetalLB, and fetch Envoy, for tests and demo (minutes, once)
 	@$(GO) run ./test/cmd/lab build
@@ -121,7 +125,7 @@ generate: ## Generate deepcopy functions and CRDs anew
 
 .PHONY: golden
 golden: ## Write the golden files anew; look at the difference before committing it
-	$(GO) test ./internal/model ./xdsd/internal/bootstrap ./xdsd/internal/envoy ./kubectl-oooi/internal/{setup,cmd,status,resolve,routes,leases} ./test/manifests -update
+	$(GO) test ./internal/model ./xdsd/internal/bootstrap ./xdsd/internal/envoy ./xdsd/internal/ingress ./kubectl-oooi/internal/{convert,setup,cmd,status,resolve,routes,leases,doctor} ./test/manifests ./test/faults -update
 
 # install has the packages $(1) installed, or names those that are missing.
 define install

@@ -50,7 +50,18 @@ func TestWrongFlagsNameThemselves(t *testing.T) {
 		{"no kubeconfig", []string{"serve", "--kubeconfig", "missing.yaml"}, "missing.yaml"},
 		{"a lease that nobody can keep", []string{"control", "--lease-duration", "0s"}, "--lease-duration 0s"},
 		{"probes without end", []string{"control", "--probe-interval", "0s"}, "--probe-interval 0s"},
+		{"no such policy", []string{"ingress", "--on-multiple", "Any"}, `--on-multiple "Any": want Fail, Newest or Oldest`},
+		{"no such policy for none", []string{"ingress", "--on-no-match", "fail"}, `--on-no-match "fail": want Keep or Delete`},
+		{"a suffix that ends no name", []string{"ingress", "--suffix", "generated-"}, `--suffix "generated-"`},
+		{"a namespace of words", []string{"ingress", "--watch-namespace", "web shop"}, `--watch-namespace "web shop"`},
+		{"other namespaces without aliases", []string{"ingress", "--cross-namespace", "--aliases=false"}, "--cross-namespace needs --aliases"},
+		{"a lease of ingress that nobody can keep", []string{"ingress", "--lease-duration", "0s"}, "--lease-duration 0s"},
+		{"ingress without an API server", []string{"ingress", "--kubeconfig", "missing.yaml"}, "missing.yaml"},
 		{"control without an API server", []string{"control", "--kubeconfig", "missing.yaml"}, "missing.yaml"},
+		{"probe of no address", []string{"probe", "--dns", "dns.example.com"}, "--dns:"},
+		{"probe of no machine", []string{"probe", "--dhcp-mac", "one"}, "--dhcp-mac:"},
+		{"probe of no interface", []string{"probe", "--dhcp"}, "--dhcp: name the interface"},
+		{"probe of nowhere", []string{"probe", "--tls", "192.0.2.1:443"}, `--tls "192.0.2.1:443": want NAME@ADDRESS:PORT`},
 		{"bootstrap of nobody", []string{"bootstrap"}, `--proxy-server "": want namespace/name`},
 		{"bootstrap in no format", []string{"bootstrap", "--proxy-server", "a/b", "-o", "toml"}, `--output "toml"`},
 		{"bootstrap for TCP without certificates", []string{"bootstrap", "--proxy-server", "a/b", "--server", "xdsd:18000"}, "CertFile"},
@@ -193,14 +204,14 @@ func ready(t *testing.T, address string) bool {
 	return response.StatusCode == http.StatusOK
 }
 
-// TestEveryFlagIsInTheDocs holds docs/proxy.md against the flags: each has a line, and
+// TestEveryFlagIsInTheDocs holds the documents against the flags: each has a line, and
 // there is none for a flag that is gone.
 func TestEveryFlagIsInTheDocs(t *testing.T) {
 	text, err := os.ReadFile("../docs/proxy.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"serve", "control", "bootstrap"} {
+	for _, name := range []string{"serve", "control", "bootstrap", "probe"} {
 		_, table, found := strings.Cut(string(text), "<!-- flags: xdsd "+name+" -->")
 		if !found {
 			t.Fatalf("there is no table of the flags of %s", name)

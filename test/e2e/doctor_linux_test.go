@@ -3,183 +3,203 @@
 package e2e_test
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
+	"crypto/tls"
+	"errors"
+	"net"
+	"os"
 	"os/exec"
-	"slices"
+	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/test/faults"
+	"github.com/densityops/oooi/test/lab"
 )
-
-// patient is a site on the node that can be broken, and mended.
-type patient struct {
-	*site
-
-	client client.Client
-	undo   []func()
-}
-
-var (
-	setKind        = schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "StatefulSet"}
-	deploymentKind = schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}
-	sliceKind      = schema.GroupVersionKind{Group: "discovery.k8s.io", Version: "v1", Kind: "EndpointSlice"}
-	serviceKind    = schema.GroupVersionKind{Version: "v1", Kind: "Service"}
-	policyKind     = schema.GroupVersionKind{Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy"}
-	infraKind      = schema.GroupVersionKind{Group: "hostedcluster.densityops.com", Version: "v1alpha1", Kind: "Infra"}
-)
-
-func (p *patient) there(t *testing.T, kind schema.GroupVersionKind, namespace, name string) *unstructured.Unstructured {
-	t.Helper()
-	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(kind)
-	if err := p.client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, u); err != nil {
-		t.Fatal(err)
-	}
-	return u
-}
-
-// patch changes the spec of an object until it is mended.
-func (p *patient) patch(t *testing.T, kind schema.GroupVersionKind, namespace, name, body string) {
-	t.Helper()
-	before := p.there(t, kind, namespace, name)
-	if err := p.client.Patch(t.Context(), before.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(body))); err != nil {
-		t.Fatal(err)
-	}
-	p.undo = append(p.undo, func() {
-		now := p.there(t, kind, namespace, name)
-		was := now.DeepCopy()
-		was.Object["spec"] = before.Object["spec"]
-		if err := p.client.Patch(t.Context(), was, client.MergeFrom(now)); err != nil {
-			t.Fatal(err)
-		}
-	})
-}
-
-// remove deletes an object until it is mended.
-func (p *patient) remove(t *testing.T, kind schema.GroupVersionKind, namespace, name string) {
-	t.Helper()
-	before := p.there(t, kind, namespace, name)
-	if err := p.client.Delete(t.Context(), before.DeepCopy()); err != nil {
-		t.Fatal(err)
-	}
-	p.undo = append(p.undo, func() {
-		before.SetResourceVersion("")
-		before.SetUID("")
-		if err := p.client.Create(t.Context(), before); err != nil {
-			t.Fatal(err)
-		}
-	})
-}
-
-// found is what doctor finds, without what was skipped.
-func (p *patient) found(t *testing.T) []string {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, p.binary, "--kubeconfig", p.cp.Kubeconfig(), "-n", "clusters", "doctor", "demo", "-o", "json", "--fail-on", "never")
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%s: %v", cmd, err)
-	}
-	var diagnosis struct {
-		Results []struct{ Code, Status string }
-	}
-	if err := json.Unmarshal(out, &diagnosis); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	var found []string
-	for _, r := range diagnosis.Results {
-		if r.Status != "pass" && r.Status != "skip" {
-			found = append(found, strings.TrimPrefix(r.Code, "OOOI-")+" "+r.Status)
-		}
-	}
-	return found
-}
-
-// await waits until doctor finds this, and, a moment later, still does.
-func (p *patient) await(t *testing.T, want ...string) {
-	t.Helper()
-	var found []string
-	settled := 0
-	for end := time.Now().Add(2 * time.Minute); settled < 3; time.Sleep(500 * time.Millisecond) {
-		if found = p.found(t); slices.Equal(found, want) {
-			settled++
-		} else {
-			settled = 0
-		}
-		if time.Now().After(end) {
-			t.Fatalf("doctor finds %q, want %q", found, want)
-		}
-	}
-}
 
 // TestDoctorOnTheNode breaks what runs, and has doctor find the root, and nothing when it is mended.
 func TestDoctorOnTheNode(t *testing.T) {
-	p := &patient{site: newSite(t)}
-	p.setup(t, infra, "--cluster-dns", "print")
-	vlanServer(t, p.ca, "shop.apps."+domain)
-	c, err := client.New(p.cp.RESTConfig(), client.Options{})
+	s := newSite(t)
+	s.serveClusterDNS(t)
+	s.setup(t, infra, "--cluster-dns", "patch")
+	vlanServer(t, s.ca, "*.apps."+domain)
+	lab.HTTPBackend(t, "198.18.50.200:80", "shop")
+	s.boot(t, "worker-1", "02:00:00:00:50:72")
+	c, err := client.New(s.cp.RESTConfig(), client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.client = c
-	// The cluster's DNS is not told of anything here.
-	const always = "DNS-004 warn"
-	p.await(t, always)
-	for _, tc := range []struct {
-		name  string
-		fault func(t *testing.T)
-		want  []string
-	}{
-		{"no DNS pod", func(t *testing.T) { p.patch(t, setKind, "clusters", "demo-dns", `{"spec": {"replicas": 0}}`) }, []string{"POD-002 fail", always}},
-		{"an image that nobody has", func(t *testing.T) {
-			before := p.there(t, setKind, "clusters", "demo-dhcp")
-			containers, _, err := unstructured.NestedSlice(before.Object, "spec", "template", "spec", "containers")
-			if err != nil {
-				t.Fatal(err)
-			}
-			container, ok := containers[0].(map[string]any)
-			if !ok {
-				t.Fatalf("a container is a %T", containers[0])
-			}
-			container["image"] = "localhost/nobody:has"
-			body, err := json.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"containers": containers}}}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			p.patch(t, setKind, "clusters", "demo-dhcp", string(body))
-			mend := p.undo[len(p.undo)-1]
-			p.undo[len(p.undo)-1] = func() { // a StatefulSet waits for ever for a pod that does not start
-				mend()
-				p.remove(t, schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, "clusters", "demo-dhcp-0")
-				p.undo = p.undo[:len(p.undo)-1]
-			}
-		}, []string{"POD-002 fail", "POD-004 warn", always}},
-		{"no control, and an Infra that was edited", func(t *testing.T) {
-			p.patch(t, deploymentKind, "oooi-system", "oooi-control", `{"spec": {"replicas": 0}}`)
-			p.patch(t, infraKind, "clusters", "demo", `{"spec": {"infraComponents": {"proxy": {"logLevel": "debug"}}}}`)
-		}, []string{"CTL-001 fail", always}},
-		{"no endpoint of the API server", func(t *testing.T) { p.remove(t, sliceKind, "clusters-demo", "kube-apiserver-1") }, []string{always, "PRX-002 fail"}},
-		{"no konnectivity", func(t *testing.T) { p.remove(t, serviceKind, "clusters-demo", "konnectivity-server") }, []string{always, "PRX-002 fail"}},
-		{"policies that keep the proxy out", func(t *testing.T) {
-			apply(t, p.cp, "%s", "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: kas, namespace: clusters-demo}\nspec: {podSelector: {matchLabels: {app: kube-apiserver}}, policyTypes: [Ingress]}\n")
-			p.remove(t, policyKind, "clusters-demo", "oooi-clusters-demo-proxy")
-		}, []string{always, "PRX-005 fail"}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			tc.fault(t)
-			p.await(t, tc.want...)
-			for _, undo := range slices.Backward(p.undo) {
-				undo()
-			}
-			p.undo = nil
-			p.await(t, always)
-		})
+	p := &faults.Site{
+		T: t, ControlPlane: s.cp, Client: c, Namespace: "clusters", VLAN: "vlan50", Net: "198.18.50", Bundles: t.TempDir(), Patience: time.Minute,
+		Doctor: s.doctor, Node: &faults.NodeSite{
+			Freeze: func(t *testing.T, pod, container string) func() {
+				s.signal(t, pod, container, syscall.SIGSTOP)
+				return func() { s.signal(t, pod, container, syscall.SIGCONT) }
+			},
+			Kill:        func(t *testing.T, pod, container string) { s.signal(t, pod, container, syscall.SIGKILL) },
+			InNetworkOf: s.inNetworkOf, TLSServer: s.tlsServer, OtherDHCP: otherDHCP,
+		},
 	}
+	t.Run("nothing is wrong", func(t *testing.T) { p.Healthy(t) })
+	all := faults.OnNode()
+	for i := range all {
+		t.Run(all[i].Name, func(t *testing.T) { p.Try(t, &all[i]) })
+	}
+	t.Run("nothing is wrong any more", func(t *testing.T) { p.Healthy(t) })
+	t.Run("no check is there for show", func(t *testing.T) {
+		binary := filepath.Join(s.dir, "mutant")
+		if err := lab.BuildBinary(t.Context(), binary, "./kubectl-oooi/internal/mutate/mutant"); err != nil {
+			t.Fatal(err)
+		}
+		p.Mutants(t, all, func(bundles []string) []byte {
+			out, err := exec.CommandContext(t.Context(), binary, bundles...).Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return out
+		})
+	})
+}
+
+// doctor runs 'kubectl oooi doctor'.
+func (s *site) doctor(t *testing.T, args ...string) faults.Answer {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, s.binary, append([]string{"--kubeconfig", s.cp.Kubeconfig(), "-n", "clusters", "doctor", "demo"}, args...)...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	var exit *exec.ExitError
+	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
+		t.Fatalf("%s: %v", cmd, err)
+	}
+	return faults.Answer{Out: stdout.String(), Said: stderr.String(), Code: cmd.ProcessState.ExitCode()}
+}
+
+// processes are those of a container, by the cgroup that they are in.
+func (s *site) processes(t *testing.T, pod, container string) []int {
+	t.Helper()
+	id := ""
+	for _, c := range getPod(t, s.cp, "clusters", pod).Status.ContainerStatuses {
+		if c.Name == container || container == "" {
+			id = strings.TrimPrefix(c.ContainerID, "containerd://")
+		}
+	}
+	if id == "" {
+		t.Fatalf("Pod %s has no container %q that runs", pod, container)
+	}
+	var list []int
+	files, err := filepath.Glob("/proc/[0-9]*/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has ended
+		}
+		if strings.Contains(string(text), id) {
+			pid, err := strconv.Atoi(strings.Split(file, "/")[2])
+			if err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, pid)
+		}
+	}
+	if len(list) == 0 {
+		t.Fatalf("container %s of Pod %s has no process", container, pod)
+	}
+	return list
+}
+
+// signal sends a signal to all processes of a container.
+func (s *site) signal(t *testing.T, pod, container string, signal syscall.Signal) {
+	t.Helper()
+	for _, pid := range s.processes(t, pod, container) {
+		if err := syscall.Kill(pid, signal); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// inNetworkOf runs a command in the network of a Pod.
+func (s *site) inNetworkOf(t *testing.T, pod string, line ...string) {
+	t.Helper()
+	pid := s.processes(t, pod, "")[0]
+	args := append([]string{"--net=/proc/" + strconv.Itoa(pid) + "/ns/net"}, line...)
+	if out, err := exec.CommandContext(t.Context(), "nsenter", args...).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v: %s", line, err, out)
+	}
+}
+
+// tlsServer does handshakes, and nothing more.
+func (s *site) tlsServer(t *testing.T, address string, expired bool, names ...string) (stop func()) {
+	t.Helper()
+	issue := s.ca.Issue
+	if expired {
+		issue = s.ca.IssueExpired
+	}
+	certificate, err := tls.X509KeyPair(issue(t, names...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := tls.Listen("tcp", address, &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var open sync.WaitGroup
+	open.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			open.Go(func() { shake(conn) })
+		}
+	})
+	return func() {
+		if err := listener.Close(); err != nil {
+			t.Error(err)
+		}
+		open.Wait()
+	}
+}
+
+// shake answers a handshake, and hangs up when the client does.
+func shake(conn net.Conn) {
+	defer func() { _ = conn.Close() }()
+	if conn.SetDeadline(time.Now().Add(5*time.Second)) == nil {
+		_, _ = conn.Read(make([]byte, 1))
+	}
+}
+
+// otherDHCP is a machine on the VLAN that gives addresses, as somebody's router might.
+func otherDHCP(t *testing.T) (stop func()) {
+	t.Helper()
+	m := lab.NewMachine(t, vlan, "02:00:00:00:50:e0")
+	m.Run(t, "ip", "address", "add", "198.18.50.239/24", "dev", "eth0")
+	leases, config := filepath.Join(m.Dir, "leases"), filepath.Join(m.Dir, "udhcpd.conf")
+	text := "start 198.18.50.240\nend 198.18.50.245\ninterface eth0\noption subnet 255.255.255.0\noption dns 203.0.113.53\noption router 198.18.50.254\nlease_file " + leases + "\npidfile " + leases + ".pid\n"
+	if err := errors.Join(os.WriteFile(leases, nil, 0o600), os.WriteFile(config, []byte(text), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := m.Command(ctx, "busybox", "udhcpd", "-f", config)
+	if err := cmd.Start(); err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	end := sync.OnceFunc(func() {
+		cancel()
+		_ = cmd.Wait() // it was killed, and says so
+	})
+	t.Cleanup(end)
+	return end
 }

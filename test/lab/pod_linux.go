@@ -111,7 +111,7 @@ func (p *Pod) fill(ctx context.Context, forget bool) error {
 		if forget && v.EmptyDir != nil && v.EmptyDir.Medium != corev1.StorageMediumMemory {
 			errs = append(errs, os.RemoveAll(dir))
 		}
-		errs = append(errs, os.MkdirAll(dir, 0o755)) //nolint:gosec // containers run as others
+		errs = append(errs, os.MkdirAll(dir, 0o755))
 		switch {
 		case v.ConfigMap != nil:
 			errs = append(errs, p.configMap(ctx, dir, v.ConfigMap.Name))
@@ -131,7 +131,7 @@ func (p *Pod) configMap(ctx context.Context, dir, name string) error {
 	}
 	var errs []error
 	for key, text := range config.Data {
-		errs = append(errs, os.WriteFile(filepath.Join(dir, key), []byte(text), 0o644)) //nolint:gosec // the same
+		errs = append(errs, os.WriteFile(filepath.Join(dir, key), []byte(text), 0o644))
 	}
 	return errors.Join(errs...)
 }
@@ -146,7 +146,7 @@ func (p *Pod) projected(ctx context.Context, dir string, sources []corev1.Volume
 		case s.ConfigMap != nil:
 			errs = append(errs, p.configMap(ctx, dir, s.ConfigMap.Name))
 		case s.DownwardAPI != nil:
-			errs = append(errs, os.WriteFile(filepath.Join(dir, "namespace"), []byte(p.Namespace), 0o644)) //nolint:gosec // the same
+			errs = append(errs, os.WriteFile(filepath.Join(dir, "namespace"), []byte(p.Namespace), 0o644))
 		}
 	}
 	return errors.Join(errs...)
@@ -187,7 +187,7 @@ exec chroot "$root" "$@"
 func (p *Pod) command(tb testing.TB, c *corev1.Container) *exec.Cmd {
 	tb.Helper()
 	root := p.Volume("root of " + c.Name)
-	if err := os.MkdirAll(root, 0o755); err != nil { //nolint:gosec // containers run as others
+	if err := os.MkdirAll(root, 0o755); err != nil {
 		tb.Error(err)
 	}
 	args := []string{"--mount", "--propagation", "private", "sh", "-c", containerScript, "sh", root}

@@ -1,18 +1,21 @@
 package cmd
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/atomicfile"
 	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
@@ -34,7 +37,9 @@ type doctorFlags struct {
 	only, skip        []string
 	failOn            string
 	save, from        string
-	timeout           time.Duration
+	timeout, wait     time.Duration
+	probe             bool
+	probeAddress      string
 	output            *output.Flags
 }
 
@@ -63,6 +68,9 @@ func (c *command) doctor() *cobra.Command {
 	flags.StringVar(&f.save, "save", "", "file to save what was read to, a tar.gz without Secrets")
 	flags.StringVar(&f.from, "from", "", "file that --save has written, or folder of YAML such as a must-gather, to check in place of a cluster")
 	flags.DurationVar(&f.timeout, "timeout", time.Minute, "for how long reading may take")
+	flags.DurationVar(&f.wait, "wait", 0, "for how long to look again, until nothing is found that --fail-on or --strict would end it with")
+	flags.BoolVar(&f.probe, "probe", false, "look from the VLAN as well, by a pod that is started there for some seconds")
+	flags.StringVar(&f.probeAddress, "probe-address", "", "that pod's address on the VLAN; empty for one that DHCP could give out, and has not")
 	f.output.Add(cmd)
 	return cmd
 }
@@ -79,31 +87,96 @@ func (c *command) runDoctor(ctx context.Context, f *doctorFlags, name string) er
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, f.timeout)
-	defer cancel()
-	facts, names, err := c.facts(ctx, f, checks, namespace, name)
+	if f.probeAddress != "" && name == "" {
+		return errors.New("--probe-address: name the Infra on whose VLAN it is")
+	}
+	looked, err := c.look(ctx, f, checks, namespace, name)
 	if err != nil {
 		return err
 	}
 	if f.save != "" {
-		if err := saveFacts(facts, f.save); err != nil {
+		if err := saveFacts(looked.facts, f.save); err != nil {
 			return err
 		}
 	}
-	var list []*doctor.Diagnosis
-	for _, infra := range names {
-		if site := doctor.NewSite(facts, infra); site != nil {
-			list = append(list, doctor.Diagnose(site, checks, f.selected))
-		}
-	}
-	if len(list) == 0 {
-		c.nothing(namespace)
-		return nil
-	}
-	if err := c.printDiagnoses(f, list, name); err != nil {
+	if err := c.printDiagnoses(f, looked.list, namespace, name); err != nil {
 		return err
 	}
-	return f.verdict(list)
+	return f.verdict(looked.list)
+}
+
+// looked is what was read, and what the checks say of it.
+type looked struct {
+	facts *doctor.Facts
+	list  []*doctor.Diagnosis
+}
+
+// look reads and checks, once or until nothing is found or --wait is over. A terminal shows what it
+// is at.
+func (c *command) look(ctx context.Context, f *doctorFlags, checks []doctor.Check, namespace, name string) (*looked, error) {
+	p := startProgress(c.ErrOut)
+	defer p.stop()
+	for end := time.Now().Add(f.wait); ; {
+		l, err := c.lookOnce(ctx, f, checks, namespace, name, p)
+		verdict := error(nil)
+		if err == nil {
+			verdict = f.verdict(l.list)
+		}
+		left := time.Until(end)
+		if err != nil || verdict == nil || left <= 0 {
+			return l, err
+		}
+		p.say("waiting: " + worst(l.list))
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("waiting: %w", ctx.Err())
+		case <-time.After(min(left, lookAgain)):
+		}
+	}
+}
+
+// lookAgain is how long --wait leaves a cluster alone between two looks.
+const lookAgain = 2 * time.Second
+
+func (c *command) lookOnce(ctx context.Context, f *doctorFlags, checks []doctor.Check, namespace, name string, p *progress) (*looked, error) {
+	read, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	p.say("reading")
+	facts, names, err := c.facts(read, f, checks, namespace, name)
+	if err == nil && f.probe {
+		p.say("probing")
+		err = c.probe(ctx, f, facts, names)
+	}
+	if err != nil {
+		return nil, err
+	}
+	l := &looked{facts: facts}
+	for i, infra := range names {
+		p.say(fmt.Sprintf("checking %s, %d of %d", infra, i+1, len(names)))
+		if site := doctor.NewSite(facts, infra); site != nil {
+			l.list = append(l.list, doctor.Diagnose(site, checks, f.selected))
+		}
+	}
+	return l, nil
+}
+
+// worst is the first finding of all, in a line.
+func worst(list []*doctor.Diagnosis) string {
+	for _, status := range []doctor.Status{doctor.Failed, doctor.Broken, doctor.Warned, doctor.Skipped} {
+		for _, d := range list {
+			for i := range d.Results {
+				r := &d.Results[i]
+				switch {
+				case r.Status != status || status == doctor.Skipped && !r.Inconclusive:
+				case len(r.Findings) > 0:
+					return fmt.Sprintf("%s %s: %s", r.Code, r.Findings[0].Object, r.Findings[0].Message)
+				default:
+					return r.Code + " " + r.Reason
+				}
+			}
+		}
+	}
+	return ""
 }
 
 // check refuses flags that mean nothing, before anything is asked for.
@@ -113,6 +186,17 @@ func (f *doctorFlags) check(checks []doctor.Check) error {
 	}
 	if f.save != "" && f.from != "" {
 		return errors.New("--save and --from: give one of the two")
+	}
+	if f.wait > 0 && f.from != "" {
+		return errors.New("--wait and --from: what was saved does not change")
+	}
+	if f.probe && f.from != "" {
+		return errors.New("--probe and --from: what was saved has what was found from the VLAN, if anything was")
+	}
+	if f.probeAddress != "" {
+		if _, err := netip.ParseAddr(f.probeAddress); err != nil || !f.probe {
+			return fmt.Errorf("--probe-address %q: want an IP address, with --probe", f.probeAddress)
+		}
 	}
 	for _, code := range slices.Concat(f.only, f.skip) {
 		if !slices.ContainsFunc(checks, func(c doctor.Check) bool { return strings.HasPrefix(c.Code, strings.ToUpper(code)) }) {
@@ -145,34 +229,54 @@ func (c *command) facts(ctx context.Context, f *doctorFlags, checks []doctor.Che
 	if err != nil {
 		return nil, nil, err
 	}
-	collector := &doctor.Collector{Client: cl, Checks: checks, Now: time.Now().UTC()}
+	config, err := c.cluster.ToRESTConfig()
+	if err != nil {
+		return nil, nil, fmt.Errorf("which cluster: %w", err)
+	}
+	collector := &doctor.Collector{Client: cl, Config: config, Checks: checks, Now: time.Now().UTC()}
 	return collector.Collect(ctx, namespace, name) //nolint:wrapcheck // it is ours
 }
 
-func saveFacts(facts *doctor.Facts, name string) (err error) {
-	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+// probesAtOnce is how many VLANs are looked at from pods at a time.
+const probesAtOnce = 4
+
+// probe looks from the VLANs of Infras.
+func (c *command) probe(ctx context.Context, f *doctorFlags, facts *doctor.Facts, names []string) error {
+	config, err := c.config()
 	if err != nil {
+		return err
+	}
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	prober := &doctor.Prober{Client: cl, Config: config}
+	prober.Address, _ = netip.ParseAddr(f.probeAddress) // it was looked at
+	group, each := errgroup.WithContext(ctx)
+	group.SetLimit(probesAtOnce)
+	for _, infra := range names {
+		group.Go(func() error { return prober.Probe(each, facts, infra) })
+	}
+	return group.Wait() //nolint:wrapcheck // it is ours
+}
+
+// saveFacts writes the bundle as a whole or not at all.
+func saveFacts(facts *doctor.Facts, name string) error {
+	var b bytes.Buffer
+	if err := facts.Save(&b); err != nil {
+		return err //nolint:wrapcheck // it is ours
+	}
+	if err := atomicfile.Replace(name, b.Bytes()); err != nil {
 		return fmt.Errorf("--save: %w", err)
 	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	return facts.Save(file) //nolint:wrapcheck // it is ours
+	return nil
 }
 
-func (c *command) listChecks(f *doctorFlags, checks []doctor.Check) error {
-	t := &output.Table{Titles: []string{"CODE", "WHAT IS SO WHEN IT PASSES", "NEEDS"}}
-	for _, check := range checks {
-		if f.selected(check.Code) {
-			t.Add(check.Code, check.Title, strings.Join(check.Needs, ","))
-		}
-	}
-	if f.output.NoHeaders {
-		t.Titles = nil
-	}
-	return t.Write(c.Out)
-}
-
-func (c *command) printDiagnoses(f *doctorFlags, list []*doctor.Diagnosis, name string) error {
+func (c *command) printDiagnoses(f *doctorFlags, list []*doctor.Diagnosis, namespace, name string) error {
 	if f.output.Text() {
+		if len(list) == 0 {
+			c.nothing(namespace)
+		}
 		for i, d := range list {
 			if i > 0 {
 				fmt.Fprintln(c.Out)
@@ -188,7 +292,7 @@ func (c *command) printDiagnoses(f *doctorFlags, list []*doctor.Diagnosis, name 
 		about = append(about, output.Object(v1alpha1.SchemeGroupVersion.String(), "Infra", d.Metadata.Namespace, d.Metadata.Name))
 	}
 	var report any = output.ListOf("Diagnosis", list)
-	if name != "" {
+	if name != "" && len(list) == 1 {
 		report = list[0]
 	}
 	return f.output.Print(c.Out, report, about)

@@ -2,12 +2,14 @@ package doctor
 
 import (
 	"archive/tar"
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -19,10 +21,14 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/documents"
 )
 
-// top is the folder in a bundle; index says in it what is not an object.
+// top is the folder in a bundle; index says in it what is not an object, heard has what our pods
+// have said, reviewed what the API server says of rights, and probed what was found from VLANs.
 const (
-	top   = "oooi-doctor"
-	index = "facts.json"
+	top      = "oooi-doctor"
+	index    = "facts.json"
+	heard    = "answers.json"
+	reviewed = "reviews.json"
+	probed   = "probes.json"
 )
 
 // summary is what facts are beside objects.
@@ -59,16 +65,19 @@ func (f *Facts) Save(w io.Writer) error {
 
 // files writes each file of a bundle.
 func (f *Facts) files(write func(name string, data []byte) error) error {
-	data, err := json.MarshalIndent(f.summary(), "", "  ")
-	if err != nil {
-		return fmt.Errorf("encoding %s: %w", index, err)
-	}
-	if err := write(index, data); err != nil {
-		return err
+	for name, part := range map[string]any{index: f.summary(), heard: f.answered(), reviewed: f.reviewed(), probed: f.probes} {
+		data, err := json.MarshalIndent(part, "", "  ")
+		if err != nil {
+			return fmt.Errorf("encoding %s: %w", name, err)
+		}
+		if err := write(name, data); err != nil {
+			return err
+		}
 	}
 	for _, kind := range f.kinds() {
 		for _, u := range f.objects[kind] {
-			if data, err = yaml.Marshal(u.Object); err != nil {
+			data, err := yaml.Marshal(u.Object)
+			if err != nil {
 				return fmt.Errorf("encoding %s %s/%s: %w", kind.Kind, u.GetNamespace(), u.GetName(), err)
 			}
 			if err := write(path.Join(kind.GroupKind().String(), u.GetNamespace()+"_"+u.GetName()+".yaml"), data); err != nil {
@@ -86,6 +95,22 @@ func (f *Facts) kinds() []Kind {
 	}
 	slices.SortFunc(kinds, func(a, b Kind) int { return strings.Compare(a.String(), b.String()) })
 	return kinds
+}
+
+// answered are what our pods have said, in the order of their names.
+func (f *Facts) answered() []*Answer {
+	list := slices.Collect(maps.Values(f.answers))
+	slices.SortFunc(list, func(a, b *Answer) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Pod, b.Pod), cmp.Compare(a.Port, b.Port), strings.Compare(a.Path, b.Path))
+	})
+	return list
+}
+
+// reviewed is what the API server says of rights, in the order of who has them.
+func (f *Facts) reviewed() []*Review {
+	list := slices.Collect(maps.Values(f.reviews))
+	slices.SortFunc(list, func(a, b *Review) int { return strings.Compare(a.User+a.String(), b.User+b.String()) })
+	return list
 }
 
 func (f *Facts) summary() summary {
@@ -174,6 +199,12 @@ func (f *Facts) load(name string, r io.Reader, warn func(string)) error {
 	switch {
 	case path.Base(name) == index:
 		return f.loadIndex(r)
+	case path.Base(name) == heard:
+		return f.loadAnswers(r)
+	case path.Base(name) == reviewed:
+		return f.loadReviews(r)
+	case path.Base(name) == probed:
+		return f.loadProbes(r)
 	case !slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(name)):
 		return nil // logs and others
 	}
@@ -201,6 +232,28 @@ func (f *Facts) loadIndex(r io.Reader) error {
 	}
 	for _, kind := range s.Unserved {
 		f.unserved[kind] = true
+	}
+	return nil
+}
+
+func (f *Facts) loadAnswers(r io.Reader) error {
+	var list []Answer
+	if err := json.NewDecoder(io.LimitReader(r, largest)).Decode(&list); err != nil {
+		return fmt.Errorf("%s: %w", heard, err)
+	}
+	for i := range list {
+		f.answers[list[i].question()] = &list[i]
+	}
+	return nil
+}
+
+func (f *Facts) loadReviews(r io.Reader) error {
+	var list []Review
+	if err := json.NewDecoder(io.LimitReader(r, largest)).Decode(&list); err != nil {
+		return fmt.Errorf("%s: %w", reviewed, err)
+	}
+	for i := range list {
+		f.reviews[list[i].Right] = &list[i]
 	}
 	return nil
 }

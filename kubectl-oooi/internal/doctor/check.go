@@ -2,6 +2,8 @@ package doctor
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/densityops/oooi/internal/model"
 )
@@ -14,16 +16,30 @@ type Check struct {
 	Title string
 	// Needs are the codes of the checks before this one without which it says nothing.
 	Needs []string
+	// After are the codes of checks before this one that explain it when they fail: then it is not
+	// made. It is where they cannot be.
+	After []string
 	// Reads are all kinds of objects that it looks at.
 	Reads []Read
+	// Wanted says why nobody wants it to be made, whatever others say; empty where somebody does.
+	// Nil: it is always wanted.
+	Wanted func(*Site) string
 	// Applies says why there is nothing to check; empty where there is. Nil: there always is.
 	Applies func(*Site) string
 	// Run returns what is wrong; nothing: the check passes.
 	Run func(*Site) []Finding
 }
 
+// AsksPods reports whether it can be made only where there are pods that answer.
+func (c *Check) AsksPods() bool {
+	return slices.ContainsFunc(c.Reads, func(r Read) bool { return r.Kind == podPages })
+}
+
 // docs is where a code is explained.
 const docs = "https://github.com/densityops/oooi/blob/main/docs/doctor.md#"
+
+// Docs is where the check is explained, a URL.
+func (c *Check) Docs() string { return docs + strings.ToLower(c.Code) }
 
 // Severity is how much a finding matters.
 type Severity string

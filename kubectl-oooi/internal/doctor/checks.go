@@ -6,6 +6,7 @@ import "slices"
 // comes before them.
 func Checks() []Check {
 	return slices.Concat(
-		apiChecks(), hostedChecks(), infraChecks(), networkChecks(), podChecks(), addressChecks(), dnsChecks(), dhcpChecks(), proxyChecks(), appsChecks(), operatorChecks(),
+		apiChecks(), hostedChecks(), infraChecks(), networkChecks(), wireChecks(), accessChecks(), podChecks(), addressChecks(), clusterChecks(), controlChecks(), dnsDaemonChecks(), dnsChecks(),
+		dhcpDaemonChecks(), dhcpChecks(), proxyChecks(), proxyDaemonChecks(), connectionChecks(), appsChecks(), driftChecks(), operatorChecks(), leftoverChecks(), probeChecks(),
 	)
 }

@@ -6,7 +6,7 @@ import (
 
 func appsChecks() []Check {
 	return []Check{{
-		Code: "OOOI-APP-001", Title: "the applications have their address", Needs: []string{"OOOI-CTL-002", "OOOI-HC-002"}, Reads: in(AtInfra, infras),
+		Code: "OOOI-APP-001", Title: "the applications have their address", Needs: []string{"OOOI-CTL-002"}, After: []string{"OOOI-HC-002"}, Reads: in(AtInfra, infras),
 		Applies: func(s *Site) string {
 			if s.Infra.Spec.AppsIngress.IsEnabled() {
 				return ""

@@ -21,7 +21,7 @@ func dhcpChecks() []Check {
 	applies := disabled(v1alpha1.ComponentDHCP)
 	return []Check{
 		{
-			Code: "OOOI-DHCP-001", Title: "DHCP is ready", Needs: []string{"OOOI-CTL-002", "OOOI-POD-002", "OOOI-NET-003"}, Reads: in(AtInfra, infras), Applies: applies,
+			Code: "OOOI-DHCP-001", Title: "DHCP is ready", Needs: []string{"OOOI-CTL-002"}, After: []string{"OOOI-POD-002", "OOOI-NET-003"}, Reads: in(AtInfra, infras), Applies: applies,
 			Run: func(s *Site) []Finding {
 				return s.judged(s.Infra.Status.ComponentStatus != nil && s.Infra.Status.ComponentStatus.DHCPReady, "DHCP is not ready")
 			},
@@ -31,13 +31,14 @@ func dhcpChecks() []Check {
 			Run: filling,
 		},
 		{
-			Code: "OOOI-DHCP-003", Title: "leases can be read, and lie in the ranges", Needs: []string{"OOOI-INF-001"}, Reads: in(AtInfra, leaseObjects), Applies: applies,
+			Code: "OOOI-DHCP-003", Title: "leases can be read, and lie in the ranges", Needs: []string{"OOOI-INF-001"},
+			Reads: slices.Concat(in(AtInfra, leaseObjects), in(AtControlPlane, machines)), Applies: applies,
 			Run: func(s *Site) []Finding {
 				var findings []Finding
 				list, broken := s.leases()
 				findings = append(findings, broken...)
 				for _, l := range list {
-					if ranges := s.ranges(); !slices.ContainsFunc(ranges, func(r v1alpha1.AddressRange) bool { return r.Contains(l.Address) }) && l.State == "bound" {
+					if ranges := s.ranges(); !slices.ContainsFunc(ranges, func(r v1alpha1.AddressRange) bool { return r.Contains(l.Address) }) && l.State == "bound" && !s.reserved(l) {
 						findings = append(findings, warned(leaseRef(l), "widen the range, or restart the machine after deleting the Lease: it is given another address",
 							"%s is in none of the ranges: whoever has it keeps it, and nobody else gets it", l.Address).because(holder(l)))
 					}
@@ -60,7 +61,7 @@ func dhcpChecks() []Check {
 			},
 		},
 		{
-			Code: "OOOI-DHCP-005", Title: "every machine on the network has its address", Needs: []string{"OOOI-DHCP-001", "OOOI-HC-001"},
+			Code: "OOOI-DHCP-005", Title: "every machine on the network has its address", Needs: []string{"OOOI-DHCP-001", "OOOI-DHCP-003", "OOOI-HC-001"}, After: []string{"OOOI-DHCP-011"},
 			Reads: slices.Concat(in(AtInfra, leaseObjects), in(AtControlPlane, machines)), Applies: applies,
 			Run: homeless,
 		},
@@ -76,6 +77,10 @@ func dhcpChecks() []Check {
 				}
 				return findings
 			},
+		},
+		{
+			Code: "OOOI-DHCP-013", Title: "the ranges have room for what NodePools may become", Needs: []string{"OOOI-INF-001", "OOOI-HC-001", "OOOI-DHCP-002"}, Reads: in(AtHosted, nodePools), Applies: applies,
+			Run: forecast,
 		},
 	}
 }
@@ -155,10 +160,49 @@ func filling(s *Site) []Finding {
 	}
 }
 
+// reservation is the annotation of a machine by which plugin kubevirt reserves addresses for it.
+const reservation = "hostedcluster.densityops.com/dhcp-addresses"
+
+// reserved reports whether an address is reserved for the machine that has it. Of one that is
+// stopped nobody can tell.
+func (s *Site) reserved(l *leases.Lease) bool {
+	for _, u := range s.list(machines, AtControlPlane) {
+		if u.GetNamespace()+"/"+u.GetName() != l.VM {
+			continue
+		}
+		for word := range strings.SplitSeq(u.GetAnnotations()[reservation], ",") {
+			_, text, named := strings.Cut(strings.TrimSpace(word), "=")
+			if !named {
+				text = strings.TrimSpace(word)
+			}
+			if a, err := netip.ParseAddr(text); err == nil && a == l.Address {
+				return true
+			}
+		}
+		return false
+	}
+	return l.VM != ""
+}
+
 func sizeOf(r v1alpha1.AddressRange) *big.Int {
 	number := func(a netip.Addr) *big.Int { return new(big.Int).SetBytes(a.AsSlice()) }
 	n := new(big.Int).Sub(number(r.Last), number(r.First))
 	return n.Add(n, big.NewInt(1))
+}
+
+// runningSince is when a machine began to run, as far as it tells, else when it was made.
+func runningSince(u *unstructured.Unstructured) time.Time {
+	since := u.GetCreationTimestamp().Time
+	phases, _, _ := unstructured.NestedSlice(u.Object, "status", "phaseTransitionTimestamps")
+	for _, p := range phases {
+		p, _ := p.(map[string]any)
+		if at, _ := p["phaseTransitionTimestamp"].(string); p["phase"] == "Running" && at != "" {
+			if t, err := time.Parse(time.RFC3339, at); err == nil {
+				since = t
+			}
+		}
+	}
+	return since
 }
 
 // homeless are running machines of the hosted cluster on the network that have no lease.
@@ -172,7 +216,7 @@ func homeless(s *Site) []Finding {
 	for _, u := range s.list(machines, AtControlPlane) {
 		key := u.GetNamespace() + "/" + u.GetName()
 		phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")
-		if phase != "Running" || u.GetDeletionTimestamp() != nil || len(read.MachineInterfaces(u, nad.Key())) == 0 || s.facts.Taken.Sub(u.GetCreationTimestamp().Time) < booting {
+		if phase != "Running" || u.GetDeletionTimestamp() != nil || len(read.MachineInterfaces(u, nad.Key())) == 0 || s.facts.Taken.Sub(runningSince(u)) < booting {
 			continue
 		}
 		if !slices.ContainsFunc(list, func(l *leases.Lease) bool { return l.VM == key }) {
@@ -182,4 +226,38 @@ func homeless(s *Site) []Finding {
 		}
 	}
 	return findings
+}
+
+// forecast compares the ranges with the machines that NodePools may make: as many as they may have,
+// and one more for each that replaces them.
+func forecast(s *Site) []Finding {
+	addresses := int64(0)
+	for _, r := range s.ranges() {
+		if size := sizeOf(r); size.IsInt64() {
+			addresses += size.Int64()
+		} else {
+			return nil // IPv6 has room for all
+		}
+	}
+	wanted := int64(0)
+	var evidence []string
+	for _, u := range s.list(nodePools, AtHosted) {
+		if cluster, _, _ := unstructured.NestedString(u.Object, "spec", "clusterName"); cluster != s.hosted().Name {
+			continue
+		}
+		n, _, _ := unstructured.NestedInt64(u.Object, "spec", "replicas")
+		if most, ok, _ := unstructured.NestedInt64(u.Object, "spec", "autoScaling", "max"); ok {
+			n = most
+		}
+		surge := int64(0)
+		if kind, _, _ := unstructured.NestedString(u.Object, "spec", "management", "upgradeType"); kind == "Replace" {
+			surge = 1
+		}
+		wanted += n + surge
+		evidence = append(evidence, fmt.Sprintf("NodePool %s: %d, and %d while it rolls", u.GetName(), n, surge))
+	}
+	if wanted <= addresses || addresses == 0 {
+		return nil
+	}
+	return []Finding{warned(s.ref(), "widen infraComponents.dhcp.ranges before the NodePools grow", "the NodePools may have %d machines, and the ranges have %d addresses", wanted, addresses).because(evidence...)}
 }

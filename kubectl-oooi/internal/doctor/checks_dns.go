@@ -18,7 +18,7 @@ func dnsChecks() []Check {
 	applies := disabled(v1alpha1.ComponentDNS)
 	return []Check{
 		{
-			Code: "OOOI-DNS-001", Title: "DNS answers", Needs: []string{"OOOI-CTL-002", "OOOI-POD-002", "OOOI-NET-003"}, Reads: in(AtInfra, infras), Applies: applies,
+			Code: "OOOI-DNS-001", Title: "DNS answers", Needs: []string{"OOOI-CTL-002"}, After: []string{"OOOI-HC-001", "OOOI-POD-002", "OOOI-NET-003"}, Reads: in(AtInfra, infras), Applies: applies,
 			Run: func(s *Site) []Finding {
 				return s.judged(s.Infra.Status.ComponentStatus != nil && s.Infra.Status.ComponentStatus.DNSReady, "DNS does not answer control")
 			},

@@ -80,6 +80,9 @@ var expected = []struct {
 	{"ValidHostedControlPlaneConfiguration", "True", Warn},
 	{"ReconciliationActive", "True", Warn},
 	{"ReconciliationSucceeded", "True", Warn},
+	{"DataPlaneConnectionAvailable", "True", Warn},
+	{"ControlPlaneConnectionAvailable", "True", Warn},
+	{"ValidKubeVirtInfraNetworkMTU", "True", Warn},
 	{"Degraded", "False", Warn},
 }
 

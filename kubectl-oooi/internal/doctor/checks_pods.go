@@ -71,11 +71,11 @@ func disabled(name string) func(*Site) string {
 func podChecks() []Check {
 	return []Check{
 		{
-			Code: "OOOI-CTL-001", Title: "control runs", Needs: []string{"OOOI-API-001"}, Reads: in(AtSystem, deployments, pods),
+			Code: "OOOI-CTL-001", Title: "control runs", After: []string{"OOOI-API-001"}, Reads: in(AtSystem, deployments, pods),
 			Run: controlDown,
 		},
 		{
-			Code: "OOOI-CTL-002", Title: "control has judged the Infra as it is now", Needs: []string{"OOOI-CTL-001"}, Reads: in(AtInfra, infras),
+			Code: "OOOI-CTL-002", Title: "control has judged the Infra as it is now", After: []string{"OOOI-API-001", "OOOI-CTL-001"}, Reads: in(AtInfra, infras),
 			Run: func(s *Site) []Finding {
 				if s.Infra.Status.ObservedGeneration == s.Infra.Generation {
 					return nil
@@ -101,7 +101,11 @@ func podChecks() []Check {
 			},
 		},
 		{
-			Code: "OOOI-POD-002", Title: "our pods are ready", Needs: []string{"OOOI-NET-001", "OOOI-POD-001"}, Reads: in(AtInfra, pods),
+			Code: "OOOI-POD-005", Title: "the cluster admits our pods", Needs: []string{"OOOI-POD-001"}, Reads: in(AtInfra, statefulSets, refusals),
+			Run: refused,
+		},
+		{
+			Code: "OOOI-POD-002", Title: "our pods are ready", Needs: []string{"OOOI-POD-001"}, After: []string{"OOOI-NET-001", "OOOI-POD-005"}, Reads: in(AtInfra, pods),
 			Run: func(s *Site) []Finding {
 				var findings []Finding
 				for _, c := range s.components() {

@@ -15,7 +15,7 @@ import (
 
 func proxyChecks() []Check {
 	applies := disabled(v1alpha1.ComponentProxy)
-	backends := slices.Concat(in(AtInfra, proxyServers), in(AtControlPlane, services, endpointSlices))
+	backends := slices.Concat(in(AtInfra, proxyServers), in(AtControlPlane, services, endpointSlices), in(AtBackends, services, endpointSlices))
 	return []Check{
 		{
 			Code: "OOOI-PRX-001", Title: "the Infra has its ProxyServer", Needs: []string{"OOOI-INF-001"}, Reads: in(AtInfra, proxyServers), Applies: applies,
@@ -27,11 +27,11 @@ func proxyChecks() []Check {
 			},
 		},
 		{
-			Code: "OOOI-PRX-002", Title: "each route leads to a Service with endpoints", Needs: []string{"OOOI-PRX-001", "OOOI-HC-002"}, Reads: backends, Applies: applies,
+			Code: "OOOI-PRX-002", Title: "each route leads to a Service with endpoints", Needs: []string{"OOOI-PRX-001"}, After: []string{"OOOI-HC-002"}, Reads: backends, Applies: applies,
 			Run: unserved,
 		},
 		{
-			Code: "OOOI-PRX-003", Title: "Envoy has accepted its configuration", Needs: []string{"OOOI-PRX-001", "OOOI-POD-002"}, Reads: in(AtInfra, proxyServers), Applies: applies,
+			Code: "OOOI-PRX-003", Title: "Envoy has accepted its configuration", Needs: []string{"OOOI-PRX-001"}, After: []string{"OOOI-POD-002"}, Reads: in(AtInfra, proxyServers), Applies: applies,
 			Run: func(s *Site) []Finding {
 				var findings []Finding
 				for _, p := range s.proxies() {
@@ -45,16 +45,24 @@ func proxyChecks() []Check {
 			},
 		},
 		{
-			Code: "OOOI-PRX-004", Title: "every replica of the proxy is up to date", Needs: []string{"OOOI-PRX-003"}, Reads: in(AtInfra, proxyServers, pods), Applies: applies,
-			Run: behind,
-		},
-		{
 			Code: "OOOI-PRX-005", Title: "the control plane's NetworkPolicies admit the proxy", Needs: []string{"OOOI-HC-001", "OOOI-PRX-001"},
 			Reads: in(AtControlPlane, networkPolicies), Applies: applies,
 			Run: shutOut,
 		},
+	}
+}
+
+// connectionChecks come after what Envoy and xdsd say themselves, which has more of the root.
+func connectionChecks() []Check {
+	applies := disabled(v1alpha1.ComponentProxy)
+	return []Check{
 		{
-			Code: "OOOI-PRX-006", Title: "connections get through each of the proxy's ports", Needs: []string{"OOOI-PRX-002", "OOOI-PRX-004", "OOOI-PRX-005"}, Reads: in(AtInfra, proxyServers), Applies: applies,
+			Code: "OOOI-PRX-004", Title: "every replica of the proxy is up to date", Needs: []string{"OOOI-PRX-003"}, After: []string{"OOOI-PRX-009"}, Reads: in(AtInfra, proxyServers, pods), Applies: applies,
+			Run: behind,
+		},
+		{
+			Code: "OOOI-PRX-006", Title: "connections get through each of the proxy's ports", Needs: []string{"OOOI-PRX-002", "OOOI-PRX-004", "OOOI-PRX-005"}, After: []string{"OOOI-PRX-011", "OOOI-PRX-012"},
+			Reads: in(AtInfra, proxyServers), Applies: applies,
 			Run: func(s *Site) []Finding {
 				var findings []Finding
 				for _, p := range s.proxies() {
@@ -86,7 +94,7 @@ func proxyRef(p *v1alpha1.ProxyServer) model.Ref {
 // unserved are the upstreams in the control plane's namespace that nothing answers for.
 func unserved(s *Site) []Finding {
 	ready := map[string]int{}
-	for _, u := range s.list(endpointSlices, AtControlPlane) {
+	for _, u := range slices.Concat(s.list(endpointSlices, AtControlPlane), s.list(endpointSlices, AtBackends)) {
 		slice, ok := objects.Decode[objects.EndpointSlice](u).(*objects.EndpointSlice)
 		if !ok {
 			continue
@@ -112,7 +120,7 @@ func unserved(s *Site) []Finding {
 					f.Evidence = append(f.Evidence, "backend "+u.Backend)
 				}
 				findings = append(findings, f)
-			case u.Service != "" && slices.Contains(s.namespaces[AtControlPlane], namespace) && ready[u.Service] == 0:
+			case u.Service != "" && slices.Contains(slices.Concat(s.namespaces[AtControlPlane], s.namespaces[AtBackends]), namespace) && ready[u.Service] == 0:
 				findings = append(findings, failed(ref, fmt.Sprintf("see its pods: kubectl -n %s get endpointslices,pods", namespace), "no endpoint of it is ready: the names that lead there are refused"))
 			}
 		}

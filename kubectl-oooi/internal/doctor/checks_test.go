@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/test/lab"
 )
 
@@ -17,7 +20,7 @@ func TestChecksAreInOrder(t *testing.T) {
 		if !regexp.MustCompile(`^OOOI-[A-Z]{2,4}-[0-9]{3}$`).MatchString(c.Code) || slices.Contains(seen, c.Code) {
 			t.Errorf("%s is no code, or has another check", c.Code)
 		}
-		for _, need := range c.Needs {
+		for _, need := range slices.Concat(c.Needs, c.After) {
 			if !slices.Contains(seen, need) {
 				t.Errorf("%s needs %s, which is not before it", c.Code, need)
 			}
@@ -54,5 +57,30 @@ func TestEveryCodeIsExplained(t *testing.T) {
 	slices.Sort(written)
 	if !slices.Equal(codes, written) {
 		t.Errorf("the docs have %v, the checks are %v", written, codes)
+	}
+}
+
+// TestWhatExplainsAnother has a check that is not made when another explains it, and is when that
+// one could not be made.
+func TestWhatExplainsAnother(t *testing.T) {
+	ref := model.Ref{Kind: "Infra", Namespace: "clusters", Name: "demo"}
+	fails := func(*Site) []Finding { return []Finding{failed(ref, "r", "f")} }
+	checks := []Check{
+		{Code: "A", Run: fails},
+		{Code: "B", After: []string{"A"}, Run: fails},
+		{Code: "C", After: []string{"B"}, Run: fails},
+		{Code: "D", Reads: in(AtInfra, pods), Run: fails},
+		{Code: "E", After: []string{"D"}, Run: fails},
+		{Code: "F", Run: func(*Site) []Finding { return []Finding{warned(ref, "r", "w")} }},
+		{Code: "G", After: []string{"F"}, Run: fails},
+	}
+	facts, site := siteOf(t)
+	facts.unread[place{pods, "clusters"}] = "forbidden"
+	var got []string
+	for _, r := range Diagnose(site, checks, func(string) bool { return true }).Results {
+		got = append(got, strings.TrimSpace(r.Code+" "+string(r.Status)+" "+r.BlockedBy))
+	}
+	if diff := cmp.Diff([]string{"A fail", "B skip A", "C skip A", "D skip", "E fail", "F warn", "G fail"}, got); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -21,6 +23,8 @@ import (
 // Collector reads facts from a cluster.
 type Collector struct {
 	Client client.Client
+	// Config is the API server's, for what is no object: pages of pods. Nil: they are not asked.
+	Config *rest.Config
 	// Checks are those to read for.
 	Checks []Check
 	// Now is when.
@@ -29,7 +33,7 @@ type Collector struct {
 
 // atOnce is how many lists are asked for at a time, and patience for how long one may take.
 const (
-	atOnce   = 8
+	atOnce   = 16
 	patience = 20 * time.Second
 )
 
@@ -66,20 +70,104 @@ func (c *Collector) Collect(ctx context.Context, namespace, name string) (*Facts
 	if err := g.gather(ctx, g.hostedPlaces()...); err != nil {
 		return nil, nil, err
 	}
+	if err := g.gather(ctx, c.places(g, names)...); err != nil { // which tells where backends are
+		return g.facts, names, err
+	}
+	if err := g.gather(ctx, c.places(g, names)...); err != nil || c.Config == nil {
+		return g.facts, names, err
+	}
+	return g.facts, names, c.inquire(ctx, g, names)
+}
+
+// places are where the checks read objects, as far as it is known.
+func (c *Collector) places(g *gathering, names []string) []place {
 	var places []place
 	for _, infra := range names {
-		if s := NewSite(g.facts, infra); s != nil {
-			for _, check := range c.Checks {
-				for _, r := range check.Reads {
-					for _, namespace := range s.namespaces[r.Where] {
-						places = append(places, place{r.Kind, namespace})
-					}
-				}
+		c.each(NewSite(g.facts, infra), func(r Read, namespace string) {
+			if r.object() {
+				places = append(places, place{r.Kind, namespace})
+			}
+		})
+	}
+	return places
+}
+
+// each hands what the checks read about a site to take.
+func (c *Collector) each(s *Site, take func(r Read, namespace string)) {
+	if s == nil {
+		return
+	}
+	for _, check := range c.Checks {
+		for _, r := range check.Reads {
+			for _, namespace := range s.namespaces[r.Where] {
+				take(r, namespace)
 			}
 		}
 	}
-	return g.facts, names, g.gather(ctx, places...)
 }
+
+// inquire asks for what is no object, once the objects are known: pods for the pages that checks
+// read, and the API server for the rights of ServiceAccounts. Several are asked at once.
+func (c *Collector) inquire(ctx context.Context, g *gathering, names []string) error {
+	l, err := newLine(c.Config)
+	if err != nil {
+		return err
+	}
+	open, doubted := map[question]*corev1.Pod{}, map[Right]bool{}
+	for _, infra := range names {
+		s := NewSite(g.facts, infra)
+		c.each(s, func(r Read, namespace string) {
+			switch r.Kind {
+			case podPages:
+				for _, pod := range g.facts.askable(r.Page, namespace, s.Infra.Name) {
+					open[question{namespace, pod.Name, r.Page}] = pod
+				}
+			case accessReviews:
+				rights, _ := s.rights() // why there are none, the check says
+				for _, right := range rights {
+					doubted[right] = true
+				}
+			}
+		})
+	}
+	group, each := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
+	for q, pod := range open {
+		group.Go(func() error {
+			a := l.ask(each, pod, q.page)
+			g.lock.Lock()
+			defer g.lock.Unlock()
+			g.facts.answers[q] = a
+			return ctx.Err()
+		})
+	}
+	for right := range doubted {
+		group.Go(func() error {
+			r := l.review(each, right)
+			g.lock.Lock()
+			defer g.lock.Unlock()
+			g.facts.reviews[right] = r
+			return ctx.Err()
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return fmt.Errorf("asking our pods and about their rights: %w", err)
+	}
+	return nil
+}
+
+// ourCRDs are the names of those that the checks read.
+func ourCRDs() []string {
+	return append(oldCRDs(), "infras."+v1alpha1.GroupName, "proxyservers."+v1alpha1.GroupName)
+}
+
+// oldCRDs are those that the old operator alone has.
+func oldCRDs() []string {
+	return []string{"dhcpservers." + v1alpha1.GroupName, "dnsservers." + v1alpha1.GroupName}
+}
+
+// corefile is the name of the ConfigMap of the cluster's DNS, on plain Kubernetes.
+const corefile = "coredns"
 
 // gathering fills facts.
 type gathering struct {
@@ -136,11 +224,13 @@ func (g *gathering) one(ctx context.Context, p place) {
 	var err error
 	switch p.kind {
 	case crds: // others' are large, and nobody's business
-		err = g.named(ctx, p, take, "infras."+v1alpha1.GroupName, "proxyservers."+v1alpha1.GroupName)
+		err = g.named(ctx, p, take, ourCRDs()...)
 	case configMaps: // which may hold anything
-		if err = g.named(ctx, p, take, "coredns"); err == nil {
+		if err = g.named(ctx, p, take, corefile); err == nil {
 			err = g.list(ctx, p, take, client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy})
 		}
+	case refusals:
+		err = g.list(ctx, p, take, client.MatchingFields{"reason": "FailedCreate"})
 	default:
 		err = g.list(ctx, p, take)
 	}

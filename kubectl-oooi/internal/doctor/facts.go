@@ -20,6 +20,12 @@ type Facts struct {
 	unread map[place]string
 	// unserved are kinds that the API server does not know.
 	unserved map[Kind]bool
+	// answers are what pods have said.
+	answers map[question]*Answer
+	// reviews are what the API server says of rights.
+	reviews map[Right]*Review
+	// probes are what was found from the VLANs of Infras, "namespace/name".
+	probes map[string]*Probe
 
 	lock     sync.Mutex
 	snapshot *model.Snapshot // of the objects so far
@@ -32,7 +38,7 @@ type place struct {
 
 // NewFacts are none yet.
 func NewFacts(taken time.Time) *Facts {
-	return &Facts{Taken: taken, objects: map[Kind][]*unstructured.Unstructured{}, unread: map[place]string{}, unserved: map[Kind]bool{}}
+	return &Facts{Taken: taken, objects: map[Kind][]*unstructured.Unstructured{}, unread: map[place]string{}, unserved: map[Kind]bool{}, answers: map[question]*Answer{}, reviews: map[Right]*Review{}, probes: map[string]*Probe{}}
 }
 
 // add adds an object, without what says nothing about it.

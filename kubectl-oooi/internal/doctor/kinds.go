@@ -29,7 +29,14 @@ var (
 	statefulSets    = Kind{Group: "apps", Version: "v1", Kind: "StatefulSet"}
 	deployments     = Kind{Group: "apps", Version: "v1", Kind: "Deployment"}
 	networkPolicies = Kind{Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy"}
-	leaseObjects    = Kind{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"}
+	// refusals are Events that tell of pods that could not be made.
+	refusals     = Kind{Version: "v1", Kind: "Event"}
+	leaseObjects = Kind{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"}
+
+	// podPages are what pods say on their own pages, through the API server.
+	podPages = Kind{Version: "v1", Kind: "PodProxyOptions"}
+	// accessReviews are what the API server says of the rights of our ServiceAccounts.
+	accessReviews = Kind{Group: "authorization.k8s.io", Version: "v1", Kind: "SubjectAccessReview"}
 )
 
 // Where says in which namespaces a kind is read.
@@ -47,23 +54,39 @@ const (
 	AtHosted Where = "the HostedCluster's namespace"
 	// AtControlPlane is that of the hosted control plane, and that of its machines.
 	AtControlPlane Where = "the control plane's namespace"
+	// AtBackends are those of what the proxy has of its own, beside the control plane.
+	AtBackends Where = "the backends' namespaces"
 	// AtSystem is that of control.
 	AtSystem Where = "oooi-system"
 	// AtClusterDNS is where CoreDNS has its Corefile on plain Kubernetes.
 	AtClusterDNS Where = "kube-system"
 )
 
-// Read is a kind of objects in a place.
+// Read is a kind of objects in a place, or a page of our pods there.
 type Read struct {
 	Kind  Kind
 	Where Where
+	// Page is which, of podPages.
+	Page page
 }
+
+// object reports whether it is objects that are read.
+func (r Read) object() bool { return r.Kind != podPages && r.Kind != accessReviews }
 
 // in pairs kinds with a place.
 func in(where Where, kinds ...Kind) []Read {
 	var list []Read
 	for _, kind := range kinds {
-		list = append(list, Read{kind, where})
+		list = append(list, Read{Kind: kind, Where: where})
+	}
+	return list
+}
+
+// says are pages of our pods in a place, with the pods.
+func says(where Where, pages ...page) []Read {
+	list := in(where, pods)
+	for _, p := range pages {
+		list = append(list, Read{Kind: podPages, Where: where, Page: p})
 	}
 	return list
 }

@@ -75,12 +75,18 @@ func Diagnose(s *Site, checks []Check, selected func(code string) bool) *Diagnos
 
 // run makes one check.
 func run(s *Site, c *Check, ended map[string]Result) (r Result) {
-	r = Result{Code: c.Code, Title: c.Title, Status: Passed, Docs: docs + strings.ToLower(c.Code)}
+	r = Result{Code: c.Code, Title: c.Title, Status: Passed, Docs: c.Docs()}
 	defer func() {
 		if p := recover(); p != nil {
 			r.Status, r.Reason, r.Findings = Broken, fmt.Sprintf("the check itself is at fault, please report it: %v", p), nil
 		}
 	}()
+	if c.Wanted != nil {
+		if r.Reason = c.Wanted(s); r.Reason != "" {
+			r.Status = Skipped
+			return r
+		}
+	}
 	for _, code := range c.Needs {
 		need := ended[code]
 		if need.Status == Passed || need.Status == Warned {
@@ -96,6 +102,16 @@ func run(s *Site, c *Check, ended map[string]Result) (r Result) {
 		}
 		r.Reason = "blocked by " + r.BlockedBy
 		return r
+	}
+	for _, code := range c.After {
+		first := ended[code]
+		if r.BlockedBy = first.BlockedBy; first.Status == Failed {
+			r.BlockedBy = code
+		}
+		if r.BlockedBy != "" {
+			r.Status, r.Reason = Skipped, "blocked by "+r.BlockedBy
+			return r
+		}
 	}
 	if why := s.unread(c.Reads); why != "" {
 		r.Status, r.Reason, r.Inconclusive = Skipped, why, true
@@ -116,6 +132,8 @@ func run(s *Site, c *Check, ended map[string]Result) (r Result) {
 		r.Status = Failed
 	case len(r.Findings) > 0:
 		r.Status = Warned
+	case len(s.silent) > 0: // nothing is wrong with those that were heard
+		r.Status, r.Reason, r.Inconclusive = Skipped, s.silent[0], true
 	}
 	return r
 }

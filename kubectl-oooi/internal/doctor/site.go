@@ -25,10 +25,12 @@ type Site struct {
 
 	facts      *Facts
 	namespaces map[Where][]string
+	made       *made // by rendered
 
 	// of the check that runs
 	reads  []Read
 	broken []string
+	silent []string // which pods did not answer
 }
 
 // key names the Infra.
@@ -66,7 +68,27 @@ func NewSite(facts *Facts, infra string) *Site {
 		s.Cluster = s.Model.Cluster
 	}
 	s.namespaces = placesOf(s.Infra, s.Cluster, s.hosted())
+	s.namespaces[AtBackends] = s.backends()
 	return s
+}
+
+// backends are the namespaces of what the Infra's ProxyServers lead to beside the control plane, as
+// far as these are known.
+func (s *Site) backends() []string {
+	var list []string
+	for _, u := range s.facts.list(proxyServers, s.Infra.Namespace) {
+		p, ok := objects.Decode[v1alpha1.ProxyServer](u).(*v1alpha1.ProxyServer)
+		if !ok || p.Spec.InfraRef == nil || p.Spec.InfraRef.Name != s.Infra.Name {
+			continue
+		}
+		for i := range p.Spec.Backends {
+			if namespace := p.Spec.Backends[i].TargetNamespace; namespace != "" && !slices.Contains(s.namespaces[AtControlPlane], namespace) {
+				list = append(list, namespace)
+			}
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
 }
 
 // placesOf are the namespaces of each place.
@@ -112,10 +134,18 @@ func snapshotOf(facts *Facts) *model.Snapshot {
 	return model.Build(all, model.Options{Proxies: true})
 }
 
+// declared reports whether the check has said that it reads this; else it is broken.
+func (s *Site) declared(r Read) bool {
+	if slices.Contains(s.reads, r) {
+		return true
+	}
+	s.broken = append(s.broken, fmt.Sprintf("the check reads %s%s in %s, and does not say so", r.Kind.Kind, r.Page.path, r.Where))
+	return false
+}
+
 // list are the objects of a kind in a place, which the check has to have declared.
 func (s *Site) list(kind Kind, where Where) []*unstructured.Unstructured {
-	if !slices.Contains(s.reads, Read{kind, where}) {
-		s.broken = append(s.broken, fmt.Sprintf("the check reads %s in %s, and does not say so", kind.Kind, where))
+	if !s.declared(Read{Kind: kind, Where: where}) {
 		return nil
 	}
 	var list []*unstructured.Unstructured
@@ -129,9 +159,9 @@ func (s *Site) list(kind Kind, where Where) []*unstructured.Unstructured {
 func all[T any](s *Site, kind Kind, where Where) []*T {
 	var list []*T
 	for _, u := range s.list(kind, where) {
-		one := new(T)
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, one); err != nil {
-			s.broken = append(s.broken, fmt.Sprintf("decoding %s %s/%s: %v", kind.Kind, u.GetNamespace(), u.GetName(), err))
+		one, err := decode[T](u)
+		if err != nil {
+			s.broken = append(s.broken, err.Error())
 			continue
 		}
 		list = append(list, one)
@@ -139,12 +169,34 @@ func all[T any](s *Site, kind Kind, where Where) []*T {
 	return list
 }
 
+// decode makes an object's type of it.
+func decode[T any](u *unstructured.Unstructured) (*T, error) {
+	one := new(T)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, one); err != nil {
+		return nil, fmt.Errorf("decoding %s %s/%s: %w", u.GetKind(), u.GetNamespace(), u.GetName(), err)
+	}
+	return one, nil
+}
+
 // served reports whether the API server knows a kind.
 func (s *Site) served(kind Kind) bool { return !s.facts.unserved[kind] }
 
 // unread says what of the declared reads is not known, and why; empty where all is.
 func (s *Site) unread(reads []Read) string {
+	s.silent = nil
 	for _, r := range reads {
+		if r.Kind == podPages {
+			if why := s.unasked(r); why != "" {
+				return why
+			}
+			continue
+		}
+		if r.Kind == accessReviews {
+			if why := s.unreviewed(); why != "" {
+				return why
+			}
+			continue
+		}
 		for _, namespace := range s.namespaces[r.Where] {
 			if why := s.facts.why(r.Kind, namespace); why != "" {
 				return why

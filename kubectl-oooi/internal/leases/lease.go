@@ -20,6 +20,7 @@ import (
 const (
 	// PoolLabel has every Lease of a pool.
 	PoolLabel     = "leasedb.densityops.com/pool"
+	labelFamily   = "leasedb.densityops.com/family"
 	labelState    = "leasedb.densityops.com/state"
 	labelMAC      = "leasedb.densityops.com/mac"
 	labelHostname = "leasedb.densityops.com/hostname"

@@ -1,0 +1,258 @@
+package doctor
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
+)
+
+// clusterChecks are about what the cluster makes of our pods.
+func clusterChecks() []Check {
+	return []Check{
+		{
+			Code: "OOOI-POD-006", Title: "pods of one image run one build of it", Needs: []string{"OOOI-POD-001"}, Reads: slices.Concat(in(AtInfra, pods), in(AtSystem, pods)),
+			Run: rebuilt,
+		},
+		{
+			Code: "OOOI-POD-007", Title: "our pods have memory to spare", Needs: []string{"OOOI-POD-001"},
+			Reads: says(AtInfra, dnsMetrics, dhcpMetrics, xdsdMetrics, envoyMetrics), Run: tight, Applies: func(s *Site) string {
+				for _, p := range memoryPages {
+					if len(s.askable(p, AtInfra)) > 0 {
+						return ""
+					}
+				}
+				return "there is no pod with an address in the pod network"
+			},
+		},
+	}
+}
+
+// refused are StatefulSets whose pod the cluster did not let be made, by the last that it said of it.
+func refused(s *Site) []Finding {
+	var findings []Finding
+	for _, set := range all[appsv1.StatefulSet](s, statefulSets, AtInfra) {
+		if set.Labels[v1alpha1.LabelInfra] != s.Infra.Name || set.Spec.Replicas != nil && set.Status.Replicas >= *set.Spec.Replicas {
+			continue
+		}
+		said := map[string]time.Time{}
+		for _, e := range all[corev1.Event](s, refusals, AtInfra) {
+			if e.InvolvedObject.UID == set.UID && e.LastTimestamp.After(said[e.Message]) {
+				said[e.Message] = e.LastTimestamp.Time
+			}
+		}
+		messages := slices.SortedFunc(maps.Keys(said), func(a, b string) int { return said[b].Compare(said[a]) })
+		if len(messages) == 0 {
+			continue
+		}
+		ref := model.Ref{Kind: statefulSets.Kind, Namespace: set.Namespace, Name: set.Name}
+		findings = append(findings, failed(ref, remedyFor(messages[0]), "its pod is refused: %s", messages[0]))
+	}
+	return findings
+}
+
+// remedyFor says what to do about a refusal.
+func remedyFor(message string) string {
+	switch {
+	case strings.Contains(message, "security context constraint"):
+		return "every ServiceAccount may use restricted-v2, which is all that our pods ask for: docs/openshift.md"
+	case strings.Contains(message, "PodSecurity"):
+		return "our pods fit into the level restricted with the sysctl net.ipv4.ip_unprivileged_port_start, which is a safe one: who set another policy?"
+	case strings.Contains(message, "quota"):
+		return "raise the ResourceQuota of the namespace"
+	default:
+		return "see who refuses it: an admission webhook or a policy"
+	}
+}
+
+// rebuilt are pods that run another build than others, though the image has one name.
+func rebuilt(s *Site) []Finding {
+	type build struct{ image, id string }
+	runs := map[string]map[string][]*corev1.Pod{}
+	add := func(p *corev1.Pod) {
+		for i := range p.Status.ContainerStatuses {
+			c := &p.Status.ContainerStatuses[i]
+			at := slices.IndexFunc(p.Spec.Containers, func(of corev1.Container) bool { return of.Name == c.Name })
+			if at < 0 || c.ImageID == "" {
+				continue
+			}
+			b := build{p.Spec.Containers[at].Image, c.ImageID}
+			if runs[b.image] == nil {
+				runs[b.image] = map[string][]*corev1.Pod{}
+			}
+			runs[b.image][b.id] = append(runs[b.image][b.id], p)
+		}
+	}
+	for _, p := range all[corev1.Pod](s, pods, AtSystem) {
+		add(p)
+	}
+	for _, c := range s.components() {
+		for _, p := range s.pods(c.name) {
+			add(p)
+		}
+	}
+	var findings []Finding
+	for _, image := range slices.Sorted(maps.Keys(runs)) {
+		if len(runs[image]) < 2 {
+			continue
+		}
+		var evidence []string
+		var one *corev1.Pod
+		for _, id := range slices.Sorted(maps.Keys(runs[image])) {
+			for _, p := range runs[image][id] {
+				evidence = append(evidence, fmt.Sprintf("%s/%s: %s", p.Namespace, p.Name, id))
+				one = p
+			}
+		}
+		findings = append(findings, warned(podRef(one), "name the image by a tag that does not move, or by its digest, and restart the pods that are behind",
+			"%s was another image when others were started", image).because(evidence...))
+	}
+	return findings
+}
+
+// memoryPages say how much memory the containers have, by the metric of each.
+var memoryPages = []page{dnsMetrics, dhcpMetrics, xdsdMetrics, envoyMetrics}
+
+const (
+	residentMetric = "process_resident_memory_bytes"
+	physicalMetric = "envoy_server_memory_physical_size"
+)
+
+// tight are containers that have nearly all the memory that they may.
+func tight(s *Site) []Finding {
+	var findings []Finding
+	for _, p := range memoryPages {
+		for _, d := range s.metrics(p) {
+			has := max(d.is.sum(residentMetric), d.is.sum(physicalMetric))
+			for i := range d.pod.Spec.Containers {
+				c := &d.pod.Spec.Containers[i]
+				limit := c.Resources.Limits.Memory()
+				if c.Name != p.container() || limit.IsZero() || has < nearly*float64(limit.Value()) {
+					continue
+				}
+				findings = append(findings, warned(podRef(d.pod), "raise resources of its component in the Infra: at the limit it is killed",
+					"container %s has %d of %d MiB", c.Name, int64(has)>>20, limit.Value()>>20))
+			}
+		}
+	}
+	return findings
+}
+
+// wireChecks are about what the machines' network is.
+func wireChecks() []Check {
+	return []Check{{
+		Code: "OOOI-NET-005", Title: "the machines' network suits machines", Needs: []string{"OOOI-NET-002"}, Reads: slices.Concat(in(AtNetwork, attachments), in(AtInfra, infras)),
+		Run: unsuited,
+	}}
+}
+
+// deaf are kinds of networks that bring nothing to a machine that KubeVirt bridges to them.
+var deaf = []string{"macvlan", "ipvlan"}
+
+// unsuited is what about the machines' network does not go with machines, or with what DHCP says.
+func unsuited(s *Site) []Finding {
+	config, _, _ := unstructured.NestedString(s.attachment().Object, "spec", "config")
+	var conf struct {
+		Type    string `json:"type"`
+		MTU     int    `json:"mtu"`
+		Plugins []struct {
+			Type string `json:"type"`
+			MTU  int    `json:"mtu"`
+		} `json:"plugins"`
+	}
+	if json.Unmarshal([]byte(config), &conf) != nil {
+		return nil // another check's
+	}
+	if len(conf.Plugins) > 0 {
+		conf.Type, conf.MTU = conf.Plugins[0].Type, conf.Plugins[0].MTU
+	}
+	var findings []Finding
+	if slices.Contains(deaf, conf.Type) {
+		findings = append(findings, failed(s.network(), "use a bridge (cnv-bridge, bridge) or a localnet of OVN-Kubernetes",
+			"spec.config is of type %s: a machine has a MAC address of its own, and hears nothing there", conf.Type))
+	}
+	if dhcp := s.Infra.Spec.InfraComponents.DHCP; dhcp != nil && conf.MTU > 0 {
+		const option = 26 // RFC 2132, 5.1
+		for _, o := range dhcp.Options {
+			if (o.Code != nil && *o.Code == option || o.Name == "mtu" || o.Name == "interface-mtu") && o.Value != fmt.Sprint(conf.MTU) {
+				findings = append(findings, failed(s.ref(), "take the option out, or set it to the network's", "infraComponents.dhcp.options tells machines an MTU of %s, and %s carries %d", o.Value, s.network().Key(), conf.MTU))
+			}
+		}
+	}
+	return findings
+}
+
+// leftoverChecks are about what belongs to nobody any more.
+func leftoverChecks() []Check {
+	return []Check{
+		{
+			Code: "OOOI-OLD-002", Title: "nothing is left of Infras that are gone", After: []string{"OOOI-API-001"},
+			Reads: slices.Concat(in(Everywhere, infras), in(AtInfra, statefulSets, services, leaseObjects)),
+			Run:   orphaned,
+		},
+		{
+			Code: "OOOI-OLD-003", Title: "the old operator's APIs are gone", After: []string{"OOOI-OLD-001"}, Reads: in(Everywhere, crds),
+			Run: func(s *Site) []Finding {
+				var findings []Finding
+				for _, u := range s.list(crds, Everywhere) {
+					if slices.Contains(oldCRDs(), u.GetName()) {
+						findings = append(findings, warned(model.Ref{Kind: crds.Kind, Name: u.GetName()}, "when nobody needs them for going back: kubectl delete crd "+u.GetName()+"; docs/migration.md",
+							"nothing reads such objects any more"))
+					}
+				}
+				return findings
+			},
+		},
+	}
+}
+
+// orphaned are objects of ours in the Infra's namespace whose Infra does not exist.
+func orphaned(s *Site) []Finding {
+	there := map[string]bool{}
+	for _, u := range s.list(infras, Everywhere) {
+		there[u.GetNamespace()+"/"+u.GetName()] = true
+	}
+	count := map[string]int{}
+	first := map[string]model.Ref{}
+	add := func(kind Kind, u *unstructured.Unstructured, infra string) {
+		if infra == "" || there[infra] {
+			return
+		}
+		key := kind.Kind + " of " + infra
+		count[key]++
+		if count[key] == 1 {
+			first[key] = model.Ref{Kind: kind.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}
+		}
+	}
+	for _, kind := range []Kind{statefulSets, services} {
+		for _, u := range s.list(kind, AtInfra) {
+			if u.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy {
+				add(kind, u, u.GetAnnotations()[v1alpha1.AnnotationInfra])
+			}
+		}
+	}
+	for _, u := range s.list(leaseObjects, AtInfra) {
+		namespace, name, ok := strings.Cut(u.GetLabels()[leases.PoolLabel], ".")
+		if ok && namespace == u.GetNamespace() {
+			add(leaseObjects, u, namespace+"/"+name)
+		}
+	}
+	var findings []Finding
+	for _, key := range slices.Sorted(maps.Keys(count)) {
+		_, infra, _ := strings.Cut(key, " of ")
+		namespace, name, _ := strings.Cut(infra, "/")
+		findings = append(findings, warned(first[key], fmt.Sprintf("'kubectl oooi teardown %s -n %s' removes what is left of it", name, namespace),
+			"it is of Infra %s, which does not exist; there are %d such objects", infra, count[key]))
+	}
+	return findings
+}

@@ -1,0 +1,206 @@
+package doctor
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+)
+
+// dhcpSays is what coredhcp says of itself, as far as checks read it.
+type dhcpSays struct {
+	Kubevirt *struct {
+		Synced  bool      `json:"synced"`
+		Watches []watched `json:"watches"`
+		Clients []struct {
+			MAC       string `json:"mac"`
+			Interface string `json:"interface"`
+		} `json:"clients"`
+		Duplicates map[string][]string `json:"duplicates"`
+		Problems   map[string]string   `json:"problems"`
+	} `json:"kubevirt"`
+	Leasedb []struct {
+		Pool      string `json:"pool"`
+		Family    string `json:"family"`
+		Failure   string `json:"failure"`
+		Addresses struct {
+			Quarantined int  `json:"quarantined"`
+			Synced      bool `json:"synced"`
+		} `json:"addresses"`
+	} `json:"leasedb"`
+}
+
+func dhcpDaemonChecks() []Check {
+	applies := asks(dhcpState, AtInfra)
+	state := says(AtInfra, dhcpState)
+	return []Check{
+		{
+			Code: "OOOI-DHCP-007", Title: "DHCP says how it is", After: []string{"OOOI-POD-002"}, Reads: says(AtInfra, dhcpState, dhcpMetrics), Applies: applies,
+			Run: mute(AtInfra, dhcpState),
+		},
+		{
+			Code: "OOOI-DHCP-008", Title: "DHCP follows the machines and the leases", After: []string{"OOOI-POD-002", "OOOI-ACC-001"}, Reads: state, Applies: applies,
+			Run: dhcpLags,
+		},
+		{
+			Code: "OOOI-DHCP-009", Title: "no two machines have one MAC address", Needs: []string{"OOOI-DHCP-008"}, Reads: state, Applies: applies,
+			Run: func(s *Site) []Finding {
+				return s.fromDHCP(func(d *dhcpSays, add func(key string, f Finding)) {
+					for mac, owners := range d.Kubevirt.Duplicates {
+						if len(owners) < 2 {
+							continue
+						}
+						add(mac, failed(machineRef(owners[len(owners)-1]), "give it a MAC address of its own, and restart it: templates that have one make such machines",
+							"it has the MAC address %s, and so has %s, which is served", mac, owners[0]).because("all: "+strings.Join(owners, ", ")))
+					}
+				})
+			},
+		},
+		{
+			Code: "OOOI-DHCP-010", Title: "annotations of machines can be read", Needs: []string{"OOOI-DHCP-008"}, Reads: state, Applies: applies,
+			Run: func(s *Site) []Finding {
+				return s.fromDHCP(func(d *dhcpSays, add func(key string, f Finding)) {
+					for machine, problem := range d.Kubevirt.Problems {
+						add(machine, warned(machineRef(machine), "correct the annotation: docs/dhcp.md has the words", "%s; the machine is served without it", problem))
+					}
+				})
+			},
+		},
+		{
+			Code: "OOOI-DHCP-011", Title: "DHCP knows every machine on the network", Needs: []string{"OOOI-HC-001", "OOOI-DHCP-008"}, Reads: slices.Concat(state, in(AtControlPlane, machines)), Applies: applies,
+			Run: strangers,
+		},
+		{
+			Code: "OOOI-DHCP-012", Title: "DHCP loses no packets and no leases", Needs: []string{"OOOI-DHCP-007"}, Reads: says(AtInfra, dhcpMetrics), Applies: applies,
+			Run: losses,
+		},
+	}
+}
+
+// machineRef is that of "namespace/name" or "namespace/name/interface".
+func machineRef(name string) model.Ref {
+	parts := strings.SplitN(name, "/", 3)
+	ref := model.Ref{Kind: machines.Kind, Namespace: parts[0]}
+	if len(parts) > 1 {
+		ref.Name = parts[1]
+	}
+	return ref
+}
+
+// fromDHCP gathers findings out of what the instances of DHCP say, each once, in the order of
+// their keys.
+func (s *Site) fromDHCP(look func(d *dhcpSays, add func(key string, f Finding))) []Finding {
+	found := map[string]Finding{}
+	for _, d := range states[dhcpSays](s, dhcpState, AtInfra) {
+		if d.is.Kubevirt != nil {
+			look(&d.is, func(key string, f Finding) { found[key] = f })
+		}
+	}
+	var findings []Finding
+	for _, key := range slices.Sorted(maps.Keys(found)) {
+		findings = append(findings, found[key])
+	}
+	return findings
+}
+
+// dhcpLags are the instances that do not see machines or leases as they are.
+func dhcpLags(s *Site) []Finding {
+	var findings []Finding
+	for _, d := range states[dhcpSays](s, dhcpState, AtInfra) {
+		remedy := fmt.Sprintf("see its log: kubectl -n %s logs %s; can the pod reach the API server?", d.pod.Namespace, d.pod.Name)
+		if k := d.is.Kubevirt; k != nil && !k.Synced {
+			f := failed(podRef(d.pod), remedy, "coredhcp does not see the machines as they are: those that are known renew, new ones get nothing")
+			for _, w := range k.Watches {
+				if !w.Connected && w.Error != "" {
+					f = f.because(fmt.Sprintf("%s in %s: %s", w.Resource, w.Namespace, w.Error))
+				}
+			}
+			findings = append(findings, f)
+		}
+		for _, l := range d.is.Leasedb {
+			if !l.Addresses.Synced || l.Failure != "" {
+				f := failed(podRef(d.pod), remedy, "coredhcp does not see the leases of pool %s as they are: nobody gets a new address", l.Pool)
+				if l.Failure != "" {
+					f = f.because(l.Failure)
+				}
+				findings = append(findings, f)
+			}
+		}
+	}
+	return findings
+}
+
+// strangers are machines that run on the network and that no instance of DHCP knows by a MAC
+// address.
+func strangers(s *Site) []Finding {
+	if dhcp := s.Infra.Spec.InfraComponents.DHCP; dhcp != nil && dhcp.VMSelector != nil {
+		return nil // which machines it means, kubevirt knows
+	}
+	said := states[dhcpSays](s, dhcpState, AtInfra)
+	known := map[string]bool{}
+	for _, d := range said {
+		if d.is.Kubevirt == nil {
+			return nil
+		}
+		for _, c := range d.is.Kubevirt.Clients {
+			known[c.Interface] = true
+		}
+		for _, owners := range d.is.Kubevirt.Duplicates { // those are another check's
+			for _, o := range owners {
+				known[o] = true
+			}
+		}
+	}
+	if len(said) == 0 {
+		return nil
+	}
+	var findings []Finding
+	for _, u := range s.list(machines, AtControlPlane) {
+		if phase, _, _ := unstructured.NestedString(u.Object, "status", "phase"); phase != "Running" || u.GetDeletionTimestamp() != nil || s.facts.Taken.Sub(runningSince(u)) < booting {
+			continue
+		}
+		for _, i := range read.MachineInterfaces(u, s.network().Key()) {
+			if !known[u.GetNamespace()+"/"+u.GetName()+"/"+i] {
+				ref := model.Ref{Kind: machines.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}
+				findings = append(findings, failed(ref, "if it is a node of this cluster, see its labels and its MAC address: kubectl -n "+ref.Namespace+" get vmi "+ref.Name+" -o yaml; infraComponents.dhcp.vmSelector of the Infra widens who is served",
+					"DHCP does not know its interface %s, and is silent to it", i).because("label hypershift.openshift.io/infra-id: "+u.GetLabels()["hypershift.openshift.io/infra-id"]))
+			}
+		}
+	}
+	return findings
+}
+
+// Reasons for which packets are dropped that nobody wants, and the share of all that is worth a
+// word.
+var unwanted = []string{"queue_full", "client_queue_full", "send_failed", "panic"}
+
+const worthAWord = 0.01
+
+// losses are packets that were dropped, and leases that could not be written, since a daemon
+// started.
+func losses(s *Site) []Finding {
+	var findings []Finding
+	for _, d := range s.metrics(dhcpMetrics) {
+		received := d.is.sum("coredhcp_dhcp4_received_total")
+		d.is.each("coredhcp_dhcp4_dropped_total", func(labels map[string]string, value float64) {
+			if slices.Contains(unwanted, labels["reason"]) && value > worthAWord*received {
+				findings = append(findings, warned(podRef(d.pod), "docs/monitoring.md, OooiDHCPDropsPackets, says what to do for each reason",
+					"coredhcp has dropped %.0f of %.0f packets since it started, for %s", value, received, labels["reason"]))
+			}
+		})
+		done := map[string]float64{}
+		d.is.each("coredhcp_leasedb_store_seconds_count", func(labels map[string]string, value float64) { done[labels["operation"]] = value })
+		d.is.each("coredhcp_leasedb_store_errors_total", func(labels map[string]string, value float64) {
+			if operation := labels["operation"]; operation != "conflict" && value > worthAWord*done[operation] {
+				findings = append(findings, failed(podRef(d.pod), fmt.Sprintf("see what the API server says to it: kubectl -n %s logs %s", d.pod.Namespace, d.pod.Name),
+					"%.0f of %.0f times the store of leases has failed since it started, by %s", value, done[operation], operation))
+			}
+		})
+	}
+	return findings
+}

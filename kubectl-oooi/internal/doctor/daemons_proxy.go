@@ -1,0 +1,330 @@
+package doctor
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
+)
+
+// xdsdSays is what xdsd says of itself and of Envoy, as far as checks read it.
+type xdsdSays struct {
+	Store        followed             `json:"store"`
+	ProxyServers []*model.ProxyServer `json:"proxyServers"`
+	Served       []servedProxy        `json:"served"`
+}
+
+// servedProxy is what xdsd serves of one ProxyServer, and what each Envoy has acknowledged of it.
+type servedProxy struct {
+	Name      string         `json:"name"`
+	Version   string         `json:"version"`
+	Resources map[string]int `json:"resources"`
+	Envoys    []struct {
+		ID      string `json:"id"`
+		Version string `json:"version"`
+		Current bool   `json:"current"`
+		Types   map[string]struct {
+			Sent    string `json:"sent"`
+			Acked   string `json:"acked"`
+			Current bool   `json:"current"`
+			NACK    *struct {
+				Message string `json:"message"`
+			} `json:"nack"`
+		} `json:"types"`
+	} `json:"envoys"`
+}
+
+func proxyDaemonChecks() []Check {
+	applies := asks(xdsdState, AtInfra)
+	state, both := says(AtInfra, xdsdState), says(AtInfra, xdsdState, envoyMetrics)
+	return []Check{
+		{
+			Code: "OOOI-PRX-007", Title: "Envoy and xdsd say how they are", After: []string{"OOOI-POD-002"}, Reads: both, Applies: applies,
+			Run: mute(AtInfra, xdsdState, envoyMetrics),
+		},
+		{
+			Code: "OOOI-PRX-008", Title: "xdsd follows the API server", After: []string{"OOOI-POD-002", "OOOI-ACC-001"}, Reads: state, Applies: applies,
+			Run: func(s *Site) []Finding {
+				var findings []Finding
+				for _, x := range states[xdsdSays](s, xdsdState, AtInfra) {
+					findings = append(findings, x.is.Store.following(x.pod, "xdsd", "xdsd")...)
+				}
+				return findings
+			},
+		},
+		{
+			Code: "OOOI-PRX-009", Title: "Envoy has what xdsd means it to have, and ProxyServer says so", Needs: []string{"OOOI-PRX-003"}, After: []string{"OOOI-PRX-008"}, Reads: append(in(AtInfra, proxyServers), state...), Applies: applies,
+			Run: outdated,
+		},
+		{
+			Code: "OOOI-PRX-010", Title: "xdsd means what the objects say", Needs: []string{"OOOI-PRX-001"}, After: []string{"OOOI-PRX-008"},
+			Reads: slices.Concat(in(AtInfra, infras, proxyServers), in(AtHosted, hostedClusters), in(AtControlPlane, services, routes), in(AtBackends, services), state), Applies: applies,
+			Run: misunderstood,
+		},
+		{
+			Code: "OOOI-PRX-011", Title: "Envoy has opened every port that it was told of", Needs: []string{"OOOI-PRX-003"}, After: []string{"OOOI-PRX-009"}, Reads: both, Applies: applies,
+			Run: unopened,
+		},
+		{
+			Code: "OOOI-PRX-012", Title: "connections to what is behind the proxy succeed", Needs: []string{"OOOI-PRX-002"}, After: []string{"OOOI-PRX-005"}, Reads: says(AtInfra, envoyMetrics), Applies: applies,
+			Run: refusing,
+		},
+		{
+			Code: "OOOI-PRX-013", Title: "the proxy has room for more connections", After: []string{"OOOI-POD-002"}, Reads: both, Applies: applies,
+			Run: crowded,
+		},
+		{
+			Code: "OOOI-PRX-014", Title: "the proxy is patient enough for watches and konnectivity", Needs: []string{"OOOI-PRX-001"}, Reads: slices.Concat(in(AtInfra, infras, proxyServers), in(AtControlPlane, services, routes)),
+			Applies: disabled(v1alpha1.ComponentProxy),
+			Run:     impatient,
+		},
+	}
+}
+
+// outdated are replicas that say of themselves what their ProxyServer's status does not.
+func outdated(s *Site) []Finding {
+	said := states[xdsdSays](s, xdsdState, AtInfra)
+	var findings []Finding
+	for _, p := range s.proxies() {
+		for _, x := range said {
+			at := slices.IndexFunc(p.Status.Replicas, func(r v1alpha1.ReplicaStatus) bool { return r.Pod == x.pod.Name })
+			served := slices.IndexFunc(x.is.Served, func(v servedProxy) bool { return v.Name == p.Namespace+"/"+p.Name })
+			if at < 0 || served < 0 || x.pod.Labels[v1alpha1.LabelProxyServer] != p.Name {
+				continue
+			}
+			has, status := x.is.Served[served], p.Status.Replicas[at]
+			remedy := fmt.Sprintf("see xdsd's log: kubectl -n %s logs %s -c xdsd", x.pod.Namespace, x.pod.Name)
+			acknowledged := ""
+			var evidence []string
+			for _, e := range has.Envoys {
+				if e.ID == x.pod.Name {
+					acknowledged = e.Version
+				}
+				for _, kind := range slices.Sorted(maps.Keys(e.Types)) {
+					switch t := e.Types[kind]; {
+					case t.NACK != nil:
+						evidence = append(evidence, fmt.Sprintf("%s: refused: %s", kind, t.NACK.Message))
+					case !t.Current:
+						evidence = append(evidence, fmt.Sprintf("%s: sent %s, acknowledged %q", kind, t.Sent, t.Acked))
+					}
+				}
+			}
+			switch {
+			case len(has.Envoys) == 0:
+				findings = append(findings, failed(podRef(x.pod), "see Envoy's log: kubectl -n "+x.pod.Namespace+" logs "+x.pod.Name+" -c envoy", "no Envoy is connected to xdsd"))
+			case len(evidence) > 0:
+				findings = append(findings, failed(podRef(x.pod), remedy, "Envoy has not all that xdsd means it to have").because(evidence...))
+			case status.Version != has.Version || status.Acknowledged != acknowledged:
+				findings = append(findings, warned(proxyRef(p), remedy, "status.replicas says of %s that it was sent version %s and Envoy acknowledged %q; xdsd says %s and %q: it cannot write its status, or somebody else has",
+					x.pod.Name, status.Version, status.Acknowledged, has.Version, acknowledged))
+			}
+		}
+	}
+	return findings
+}
+
+// misunderstood are proxies for which xdsd has made other routes than the objects ask for.
+func misunderstood(s *Site) []Finding {
+	var findings []Finding
+	for _, x := range states[xdsdSays](s, xdsdState, AtInfra) {
+		for _, want := range s.Snapshot.ProxyServers {
+			if want.Infra == nil || *want.Infra != s.ref() || x.pod.Labels[v1alpha1.LabelProxyServer] != want.Name {
+				continue
+			}
+			remedy := fmt.Sprintf("see xdsd's log: kubectl -n %s logs %s -c xdsd; its arguments are those that setup gives it: run 'kubectl oooi setup' with the Infra's file", x.pod.Namespace, x.pod.Name)
+			at := slices.IndexFunc(x.is.ProxyServers, func(p *model.ProxyServer) bool { return p != nil && p.Ref == want.Ref })
+			if at < 0 {
+				findings = append(findings, failed(podRef(x.pod), remedy, "xdsd knows nothing of ProxyServer %s", want.Name))
+				continue
+			}
+			has := x.is.ProxyServers[at]
+			if diff := difference(routesOf(want), routesOf(has)); len(diff) > 0 {
+				findings = append(findings, failed(podRef(x.pod), remedy, "xdsd leads connections elsewhere than the objects say").because(diff...))
+			}
+		}
+	}
+	return findings
+}
+
+// routesOf are a proxy's routes as lines, without those to applications: where these are is known
+// in the hosted cluster.
+func routesOf(p *model.ProxyServer) []string {
+	var lines []string
+	apps := func(upstream string) bool { return strings.HasPrefix(upstream, "infra/") }
+	for _, l := range p.Listeners {
+		for _, r := range l.Routes {
+			if !apps(r.Upstream) {
+				lines = append(lines, fmt.Sprintf("port %d, %s: %s", l.Port, r.Host, r.Upstream))
+			}
+		}
+		for what, upstream := range map[string]string{"other names": l.Default, "no TLS": l.Plain} {
+			if upstream != "" {
+				lines = append(lines, fmt.Sprintf("port %d, %s: %s", l.Port, what, upstream))
+			}
+		}
+	}
+	for _, u := range p.Upstreams {
+		if !apps(u.Name) {
+			lines = append(lines, strings.TrimSuffix(fmt.Sprintf("%s is Service %s, port %q, %s", u.Name, u.Service, u.PortName, u.Missing), ", "))
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// difference has the lines of which only one side has one.
+func difference(want, has []string) []string {
+	if cmp.Equal(want, has) {
+		return nil
+	}
+	var lines []string
+	for _, l := range want {
+		if !slices.Contains(has, l) {
+			lines = append(lines, "the objects say: "+l)
+		}
+	}
+	for _, l := range has {
+		if !slices.Contains(want, l) {
+			lines = append(lines, "xdsd says: "+l)
+		}
+	}
+	return lines
+}
+
+// unopened are Envoys that have fewer ports open than they acknowledged.
+func unopened(s *Site) []Finding {
+	want := map[string]int{}
+	for _, x := range states[xdsdSays](s, xdsdState, AtInfra) {
+		for _, p := range x.is.Served {
+			want[x.pod.Name] += p.Resources["listener"]
+		}
+	}
+	const draining = 1 // of envoy.admin.v3.ServerInfo.State
+	var findings []Finding
+	for _, e := range s.metrics(envoyMetrics) {
+		remedy := fmt.Sprintf("see Envoy's log: kubectl -n %s logs %s -c envoy; delete the pod, and it opens them anew", e.pod.Namespace, e.pod.Name)
+		active, warming := e.is.sum("envoy_listener_manager_total_listeners_active"), e.is.sum("envoy_listener_manager_total_listeners_warming")
+		const itsOwn = 1 // the one that we have asked
+		switch n, known := want[e.pod.Name]; {
+		case !known:
+		case e.is.sum("envoy_server_state") == draining:
+			findings = append(findings, failed(podRef(e.pod), remedy, "Envoy drains: it ends, or was told to fail its health check"))
+		case int(active)-itsOwn < n:
+			findings = append(findings, failed(podRef(e.pod), remedy, "Envoy has %d of %d ports open", max(0, int(active)-itsOwn), n).
+				because(fmt.Sprintf("%.0f wait for what belongs to them, %.0f drain", warming, e.is.sum("envoy_listener_manager_total_listeners_draining"))))
+		}
+	}
+	return findings
+}
+
+// clusterLabel has the name of the model's upstream.
+const clusterLabel = "envoy_cluster_name"
+
+// mostly is the share of connections that fail where something is wrong, few how many there have to
+// have been for a share to mean anything.
+const (
+	mostly = 0.5
+	few    = 4
+)
+
+// refusing are upstreams of which nothing answers: Envoy has put all endpoints out of use, or most
+// connections have failed.
+func refusing(s *Site) []Finding {
+	var findings []Finding
+	for _, e := range s.metrics(envoyMetrics) {
+		byCluster := func(name string) map[string]float64 {
+			values := map[string]float64{}
+			e.is.each(name, func(labels map[string]string, value float64) {
+				if upstream := labels[clusterLabel]; strings.Contains(upstream, "/") { // the others are Envoy's own
+					values[upstream] = value
+				}
+			})
+			return values
+		}
+		total, healthy := byCluster("envoy_cluster_membership_total"), byCluster("envoy_cluster_membership_healthy")
+		tried, refused := byCluster("envoy_cluster_upstream_cx_total"), byCluster("envoy_cluster_upstream_cx_connect_fail")
+		for _, name := range slices.Sorted(maps.Keys(total)) {
+			remedy := fmt.Sprintf("do its pods listen? 'kubectl oooi routes -n %s' says what it is; a NetworkPolicy of the control plane's namespace has to admit the proxy", s.Infra.Namespace)
+			switch {
+			case total[name] > 0 && healthy[name] == 0:
+				findings = append(findings, failed(podRef(e.pod), remedy, "none of the %.0f endpoints of %s answers", total[name], name))
+			case tried[name] >= few && refused[name] > mostly*tried[name]:
+				findings = append(findings, failed(podRef(e.pod), remedy, "%.0f of %.0f connections to %s have failed since Envoy started", refused[name], tried[name], name))
+			}
+		}
+	}
+	return findings
+}
+
+// nearly is the share of a limit that is worth a word.
+const nearly = 0.8
+
+// crowded are upstreams whose limit of connections is near, or was met.
+func crowded(s *Site) []Finding {
+	limits := map[string]float64{}
+	for _, x := range states[xdsdSays](s, xdsdState, AtInfra) {
+		for _, p := range x.is.ProxyServers {
+			if p == nil {
+				continue
+			}
+			for _, u := range p.Upstreams {
+				limits[u.Name] = float64(u.MaxConnections)
+			}
+		}
+	}
+	const remedy = "raise infraComponents.proxy.maxConnections of the Infra, or maxConnections of the backend; what holds so many connections?"
+	var findings []Finding
+	for _, e := range s.metrics(envoyMetrics) {
+		e.is.each("envoy_cluster_upstream_cx_overflow", func(labels map[string]string, value float64) {
+			if name := labels[clusterLabel]; value > 0 && limits[name] > 0 {
+				findings = append(findings, warned(podRef(e.pod), remedy, "%.0f connections to %s were refused since Envoy started, since there were %.0f", value, name, limits[name]))
+				delete(limits, name) // that is said
+			}
+		})
+		e.is.each("envoy_cluster_upstream_cx_active", func(labels map[string]string, value float64) {
+			if name := labels[clusterLabel]; limits[name] > 0 && value >= nearly*limits[name] {
+				findings = append(findings, warned(podRef(e.pod), remedy, "%.0f of %.0f connections to %s are open", value, limits[name], name))
+			}
+		})
+	}
+	return findings
+}
+
+// shortest are timeouts below which what is behind the proxy does not work: konnectivity says
+// something every half a minute, and a watch has a bookmark every minute or so.
+const (
+	shortestIdle    = 5 * time.Minute
+	shortestConnect = time.Second
+)
+
+// impatient are upstreams that are given up too soon.
+func impatient(s *Site) []Finding {
+	var findings []Finding
+	for _, p := range s.Snapshot.ProxyServers {
+		if p.Infra == nil || *p.Infra != s.ref() {
+			continue
+		}
+		seen := map[string]bool{}
+		for _, u := range p.Upstreams {
+			say := func(field string, is, least time.Duration, why string) {
+				if key := fmt.Sprint(u.Owner, u.Backend, field); is > 0 && is < least && !seen[key] {
+					seen[key] = true
+					f := warned(u.Owner, fmt.Sprintf("raise it to %s or more", least), "%s is %s: %s", field, is, why)
+					if u.Backend != "" {
+						f.Evidence = append(f.Evidence, "backend "+u.Backend)
+					}
+					findings = append(findings, f)
+				}
+			}
+			say("idleTimeout", u.IdleTimeout, shortestIdle, "watches and konnectivity's streams, which may be quiet for as long, are cut")
+			say("connectTimeout", u.ConnectTimeout, shortestConnect, "a connection that loses one packet is given up")
+		}
+	}
+	return findings
+}

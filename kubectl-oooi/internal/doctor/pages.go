@@ -1,0 +1,105 @@
+package doctor
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+// componentControl is the component of control's pods.
+const componentControl = "control"
+
+// page is one that each pod of a component serves about itself, in the pod network. The zero value
+// is none.
+type page struct {
+	component string
+	port      int
+	path      string
+}
+
+// Pages that are asked for. What a pod says of its readiness, its node has asked, and the pod's
+// condition has it.
+var (
+	dnsMetrics   = page{v1alpha1.ComponentDNS, 9153, "/metrics"}
+	dhcpState    = page{v1alpha1.ComponentDHCP, 9903, "/state"}
+	dhcpMetrics  = page{v1alpha1.ComponentDHCP, 9903, "/metrics"}
+	xdsdState    = page{v1alpha1.ComponentProxy, 9902, "/state"}
+	xdsdMetrics  = page{v1alpha1.ComponentProxy, 9902, "/metrics"}
+	envoyMetrics = page{v1alpha1.ComponentProxy, 9901, "/stats/prometheus"}
+	controlState = page{componentControl, 9904, "/state"}
+)
+
+// daemon is who serves the page, for people.
+func (p page) daemon() string {
+	return map[int]string{9153: "coredns", 9903: "coredhcp", 9902: "xdsd", 9901: "Envoy", 9904: "xdsd control"}[p.port]
+}
+
+// container is who serves the page, in the pod.
+func (p page) container() string {
+	return map[int]string{9153: "coredns", 9903: "coredhcp", 9902: "xdsd", 9901: "envoy", 9904: "control"}[p.port]
+}
+
+// metrics reports whether the page is in Prometheus' text format.
+func (p page) metrics() bool {
+	return strings.HasSuffix(p.path, "metrics") || strings.HasSuffix(p.path, "prometheus")
+}
+
+// families are the beginnings of the metrics' names that checks read. The others are not kept.
+var families = []string{
+	"coredns_oooi_", "coredns_panics_total", "coredns_build_info",
+	"coredhcp_dhcp4_dropped_total", "coredhcp_dhcp4_received_total", "coredhcp_kubevirt_unknown_total", "coredhcp_leasedb_store_errors_total", "coredhcp_leasedb_store_seconds_count",
+	"envoy_server_state", "envoy_server_live", "envoy_listener_manager_", "envoy_control_plane_", "envoy_cluster_membership_", "envoy_cluster_upstream_cx_",
+	"process_resident_memory_bytes", "envoy_server_memory_physical_size", "envoy_listener_downstream_cx_overflow", "envoy_listener_downstream_global_cx_overflow", "envoy_listener_downstream_cx_overload_reject",
+}
+
+// parts are what checks read of pages in JSON. The rest, such as what control knows of every
+// cluster, is not kept.
+var parts = []string{"leads", "store", "proxyServers", "served", "kubevirt", "leasedb"}
+
+// kept is a page without what no check reads.
+func (p page) kept(body string) string {
+	if !p.metrics() {
+		var all map[string]json.RawMessage
+		if json.Unmarshal([]byte(body), &all) != nil {
+			return body // the check says what is wrong with it
+		}
+		maps.DeleteFunc(all, func(name string, _ json.RawMessage) bool { return !slices.Contains(parts, name) })
+		text, err := json.Marshal(all)
+		if err != nil {
+			return body
+		}
+		return string(text)
+	}
+	var b strings.Builder
+	for line := range strings.Lines(body) {
+		name := strings.TrimPrefix(strings.TrimPrefix(line, "# HELP "), "# TYPE ")
+		if slices.ContainsFunc(families, func(f string) bool { return strings.HasPrefix(name, f) }) && !strings.HasPrefix(line, "# HELP ") {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
+// askable are the pods of a namespace that serve a page: those of an Infra, or control's. One that
+// has no address yet serves nothing.
+func (f *Facts) askable(p page, namespace, infra string) []*corev1.Pod {
+	var list []*corev1.Pod
+	for _, u := range f.list(pods, namespace) {
+		labels := u.GetLabels()
+		if labels[v1alpha1.LabelComponent] != p.component || labels["app.kubernetes.io/part-of"] != "oooi" {
+			continue
+		}
+		if p.component != componentControl && labels[v1alpha1.LabelInfra] != infra {
+			continue
+		}
+		if pod, err := decode[corev1.Pod](u); err == nil && pod.DeletionTimestamp == nil && pod.Status.PodIP != "" {
+			list = append(list, pod)
+		}
+	}
+	return list
+}

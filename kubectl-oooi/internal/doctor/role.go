@@ -1,0 +1,75 @@
+package doctor
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// RoleName is the name of Role.
+const RoleName = "oooi-doctor"
+
+// Role has the rights that the checks read by, and no others. It holds no right to Secrets.
+func Role(checks []Check) *rbacv1.ClusterRole {
+	role := &rbacv1.ClusterRole{
+		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
+		ObjectMeta: metav1.ObjectMeta{Name: RoleName},
+	}
+	var rules []rbacv1.PolicyRule
+	for _, c := range checks {
+		for _, r := range c.Reads {
+			for _, rule := range rulesOf(r.Kind) {
+				if !slices.ContainsFunc(rules, func(known rbacv1.PolicyRule) bool { return known.String() == rule.String() }) {
+					rules = append(rules, rule)
+				}
+			}
+		}
+	}
+	slices.SortFunc(rules, func(a, b rbacv1.PolicyRule) int {
+		return cmp.Or(strings.Compare(a.APIGroups[0], b.APIGroups[0]), slices.Compare(a.Verbs, b.Verbs), slices.Compare(a.ResourceNames, b.ResourceNames), strings.Compare(a.Resources[0], b.Resources[0]))
+	})
+	for _, rule := range rules { // those with the same verbs are one
+		last := len(role.Rules) - 1
+		if last >= 0 && role.Rules[last].APIGroups[0] == rule.APIGroups[0] && slices.Equal(role.Rules[last].Verbs, rule.Verbs) && role.Rules[last].ResourceNames == nil && rule.ResourceNames == nil {
+			role.Rules[last].Resources = append(role.Rules[last].Resources, rule.Resources...)
+			continue
+		}
+		role.Rules = append(role.Rules, rule)
+	}
+	return role
+}
+
+// rulesOf are the rights by which objects of a kind are read.
+func rulesOf(kind Kind) []rbacv1.PolicyRule {
+	rule := func(resource string, names []string, verbs ...string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{kind.Group}, Resources: []string{resource}, ResourceNames: names, Verbs: verbs}
+	}
+	resource := resourceOf(kind)
+	switch kind {
+	case podPages:
+		return []rbacv1.PolicyRule{rule("pods/proxy", nil, "get")}
+	case accessReviews:
+		return []rbacv1.PolicyRule{rule(resource, nil, "create")}
+	case crds:
+		return []rbacv1.PolicyRule{rule(resource, ourCRDs(), "get")}
+	case configMaps:
+		return []rbacv1.PolicyRule{rule(resource, nil, "list"), rule(resource, []string{corefile}, "get")}
+	case infras: // the one that is asked for is read first
+		return []rbacv1.PolicyRule{rule(resource, nil, "get", "list")}
+	default:
+		return []rbacv1.PolicyRule{rule(resource, nil, "list")}
+	}
+}
+
+// resourceOf is the name by which a kind is served.
+func resourceOf(kind Kind) string {
+	if kind == attachments {
+		return "network-attachment-definitions"
+	}
+	plural, _ := meta.UnsafeGuessKindToResource(kind)
+	return plural.Resource
+}

@@ -1,0 +1,35 @@
+package doctor
+
+import (
+	"path/filepath"
+	"testing"
+
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
+
+	"github.com/densityops/oooi/test/golden"
+	"github.com/densityops/oooi/test/lab"
+)
+
+// TestTheRoleIsWhatChecksRead holds manifests/doctor against the checks.
+func TestTheRoleIsWhatChecksRead(t *testing.T) {
+	root, err := lab.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := yaml.Marshal(Role(Checks()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const head = "# What the checks of 'kubectl oooi doctor' read, and nothing else. Made of them: make golden.\n"
+	folder := filepath.Join(root, "manifests", "doctor")
+	golden.Check(t, filepath.Join(folder, "clusterrole.yaml"), head+string(text))
+	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if objects := built.Resources(); len(objects) != 1 || objects[0].GetName() != RoleName || objects[0].GetLabels()["app.kubernetes.io/managed-by"] != "oooi" {
+		t.Errorf("kustomize makes %v", objects)
+	}
+}

@@ -1,0 +1,78 @@
+package render
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+// ComponentProbe labels what looks at a VLAN for a moment.
+const ComponentProbe = "probe"
+
+// ProbeDevice is the probe's interface on the VLAN.
+const ProbeDevice = vlanDevice
+
+// Probe is a Job whose pod looks at the VLAN from an address of its own.
+type Probe struct {
+	Name    string
+	Address netip.Addr
+	// Arguments are those of 'xdsd probe'.
+	Arguments []string
+	// Like is a pod of the Infra's: it runs from the same image, on nodes of the same kind.
+	Like  *corev1.PodSpec
+	Image string
+	// Deadline is for how long it may run, from the start, and Leftover for how long it is there
+	// afterwards if nobody takes it away.
+	Deadline, Leftover time.Duration
+}
+
+// Objects are the Job, and its network, which the Job is to own.
+func (p *Probe) Objects(in *Input) (*batchv1.Job, *unstructured.Unstructured, error) {
+	nad, n, err := in.attachment(ComponentProbe, instance{name: p.Name, addresses: []netip.Addr{p.Address}})
+	if err != nil {
+		return nil, nil, err
+	}
+	networks, err := json.Marshal([]network{n})
+	if err != nil {
+		return nil, nil, fmt.Errorf("encoding the networks of %s: %w", p.Name, err)
+	}
+	annotations := map[string]string{"k8s.v1.cni.cncf.io/networks": string(networks)}
+	security := &corev1.PodSecurityContext{
+		RunAsNonRoot: new(true), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		Sysctls: []corev1.Sysctl{{Name: "net.ipv4.ip_unprivileged_port_start", Value: "68"}},
+	}
+	if in.OpenShift {
+		annotations[requiredSCC] = restrictedSCC
+	} else {
+		security.RunAsUser, security.RunAsGroup = new(int64(nobody)), new(int64(nobody))
+	}
+	meta := in.meta(ComponentProbe, p.Name)
+	meta.Labels[v1alpha1.LabelManagedBy] = v1alpha1.ManagedBy
+	nad.SetLabels(meta.Labels)
+	return &batchv1.Job{
+		ObjectMeta: meta,
+		Spec: batchv1.JobSpec{
+			BackoffLimit: new(int32(0)), ActiveDeadlineSeconds: new(int64(p.Deadline / time.Second)),
+			TTLSecondsAfterFinished: new(int32(p.Leftover / time.Second)), //nolint:gosec // minutes
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: meta.Labels, Annotations: annotations},
+				Spec: corev1.PodSpec{
+					RestartPolicy: corev1.RestartPolicyNever, AutomountServiceAccountToken: new(false), TerminationGracePeriodSeconds: new(int64(1)),
+					EnableServiceLinks: new(false), SecurityContext: security, DNSPolicy: corev1.DNSDefault,
+					ImagePullSecrets: p.Like.ImagePullSecrets, NodeSelector: p.Like.NodeSelector, Tolerations: p.Like.Tolerations,
+					Containers: []corev1.Container{confined(corev1.Container{
+						Name: ComponentProbe, Image: p.Image, Command: append([]string{"/xdsd", "probe"}, p.Arguments...), Resources: resources(nil, "10m", "32Mi"),
+					})},
+				},
+			},
+		},
+	}, nad, nil
+}

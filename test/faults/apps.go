@@ -1,0 +1,30 @@
+package faults
+
+func appsFaults() []Fault {
+	return []Fault{
+		{
+			Name:  "applications without an address",
+			Break: infraStatus(`{"appsIngress": {"phase": "Degraded", "reason": "PoolMissing", "message": "x", "externalIP": "", "externalIPs": []}}`), Want: []string{"APP-001 fail"},
+		},
+		{
+			Name:  "applications at the last address that was good",
+			Break: infraStatus(`{"appsIngress": {"phase": "Degraded", "reason": "HostedClusterUnreachable", "message": "x"}}`), Want: []string{"APP-001 warn"},
+		},
+		{Name: "applications that nobody has looked at", Break: infraStatus(`{"appsIngress": null}`), Want: []string{"APP-001 fail"}},
+		{Name: "a Service of the old operator", Break: leftover("v1", "Service", "spec: {ports: [{port: 67}]}"), Want: []string{"OLD-001 fail"}},
+		{
+			Name: "a Deployment of the old operator",
+			Break: leftover("apps/v1", "Deployment",
+				"spec: {replicas: 0, selector: {matchLabels: {app: old}}, template: {metadata: {labels: {app: old}}, spec: {containers: [{name: old, image: registry.example.com/old}]}}}"),
+			Want: []string{"OLD-001 fail"},
+		},
+	}
+}
+
+// leftover is an object that the operator that oooi replaces has made.
+func leftover(apiVersion, kind, spec string) func(*Site) {
+	return func(s *Site) {
+		s.Add("apiVersion: " + apiVersion + "\nkind: " + kind + "\nmetadata: {name: demo-old, namespace: $ns, ownerReferences: [{apiVersion: hostedcluster.densityops.com/v1alpha1, " +
+			"kind: DHCPServer, name: demo-dhcp, uid: 5a0c8c1c-2a5b-4d0c-9d3b-0d5f5a1d2b11}]}\n" + spec + "\n")
+	}
+}

@@ -1,0 +1,46 @@
+package faults
+
+import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+func hostedFaults() []Fault {
+	return []Fault{
+		{Name: "no hosted cluster", Break: func(s *Site) { s.Remove(hostedKind, "$ns", "demo") }, Want: []string{"HC-001 fail"}},
+		{Name: "an etcd that is away", Break: hostedCondition("EtcdAvailable", "False", "QuorumLost"), Want: []string{"HC-002 fail"}},
+		{Name: "an API server that is not up", Break: hostedCondition("KubeAPIServerAvailable", "False", "NotFound"), Want: []string{"HC-002 fail"}},
+		{Name: "no ignition", Break: hostedCondition("IgnitionEndpointAvailable", "False", "Missing"), Want: []string{"HC-002 fail"}},
+		{Name: "a degraded control plane", Break: hostedCondition("Degraded", "True", "Unavailable"), Want: []string{"HC-002 warn"}},
+		{Name: "an API server that is published by address", Break: publishedByAddress, Want: []string{"HC-003 fail"}},
+		{Name: "machines on another network", Break: func(s *Site) {
+			s.Patch(nodePoolKind, "$ns", "workers", `{"spec": {"platform": {"kubevirt": {"additionalNetworks": [{"name": "default/vlan7"}]}}}}`)
+		}, Want: []string{"HC-004 fail"}},
+	}
+}
+
+// hostedCondition sets one condition of the HostedCluster.
+func hostedCondition(kind, status, reason string) func(*Site) {
+	return func(s *Site) {
+		s.PatchStatus(hostedKind, "$ns", "demo", `{"status": {"conditions": [`+condition(kind, status, reason)+`]}}`)
+	}
+}
+
+// publishedByAddress makes the HostedCluster anew: what it publishes cannot be changed.
+func publishedByAddress(s *Site) {
+	hosted := object(hostedKind, s.Namespace, "demo")
+	hosted.Object["spec"] = s.There(hostedKind, "$ns", "demo").Object["spec"]
+	s.Remove(hostedKind, "$ns", "demo")
+	services, _, _ := unstructured.NestedSlice(hosted.Object, "spec", "services")
+	for i, service := range services {
+		if service, ok := service.(map[string]any); ok && service["service"] == "APIServer" {
+			services[i] = map[string]any{"service": "APIServer", "servicePublishingStrategy": map[string]any{"type": "LoadBalancer"}}
+		}
+	}
+	if err := unstructured.SetNestedSlice(hosted.Object, services, "spec", "services"); err != nil {
+		s.Fatal(err)
+	}
+	if err := s.Client.Create(s.Context(), hosted); err != nil {
+		s.Fatal(err)
+	}
+	s.Undo(func() { s.delete(hostedKind, "$ns", "demo") })
+}

@@ -1,0 +1,401 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/test/lab"
+)
+
+// Running is a site whose daemons run, from their binaries, as their pods say, and speak for
+// themselves, on an API server without nodes. What a kubelet and Multus would do, the lab does.
+type Running struct {
+	*Site
+
+	// Hosted is the hosted cluster, Guest a client of its.
+	Hosted *lab.ControlPlane
+	Guest  client.Client
+	// Network has the binaries.
+	Network *lab.Network
+	// Pods are those that run, by component, the replicas of control as control and control2.
+	Pods map[string]*lab.Pod
+	// Backends are the servers of the hosted control plane, by their Services, and of applications.
+	Backends map[string]*lab.Backend
+
+	ca   *lab.CA
+	root *testing.T // what it has outlives a single fault's test
+}
+
+// The pods' addresses in the pod network: neither loopback nor link-local, to which an API server
+// passes nothing on.
+var podAddresses = map[string]string{"proxy": "198.19.0.11", "dns": "198.19.0.12", "dhcp": "198.19.0.13", "control": "198.19.0.14", "control2": "198.19.0.15"}
+
+// HostedAddress is where the hosted cluster's API server of a running site listens: a cluster IP of
+// the management cluster, so that its Service can be dialled.
+const HostedAddress = "10.96.0.77"
+
+// RunningDomain is the hosted cluster's of a running site.
+const RunningDomain = "demo.example.com"
+
+// RunningNetwork is one in which a running site can be.
+func RunningNetwork() lab.Network {
+	return lab.Network{
+		Ranges: []string{"10.96.0.0/16", "198.18.0.0/24", "192.0.2.200/32"},
+		Build: map[string]string{
+			"coredns": "./corednsbuild", "coredhcp": "./coredhcpbuild", "xdsd": "./xdsd", "kubectl-oooi": "./kubectl-oooi",
+			"mutant": "./kubectl-oooi/internal/mutate/mutant",
+		},
+		Sources: []string{"api", "internal", "xdsd", "plugins", "corednsbuild", "coredhcpbuild", "kubectl-oooi", "manifests"},
+		Prepare: func(ctx context.Context) error {
+			_, err := lab.FindEnvoy(ctx, nil)
+			return err
+		},
+	}
+}
+
+// runningInfra is what its user writes.
+const runningInfra = `
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: Infra
+metadata: {name: demo, namespace: clusters}
+spec:
+  hostedClusterRef: {name: demo}
+  networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachmentDefinition: vlan100, dnsServers: [192.0.2.1]}
+  infraComponents:
+    dhcp: {serverIP: 192.0.2.2, rangeStart: 192.0.2.10, rangeEnd: 192.0.2.99}
+    dns: {serverIP: 192.0.2.3}
+    proxy: {serverIP: 192.0.2.4}
+  appsIngress: {enabled: true, metallb: {addressPoolName: vlan, loadBalancerClass: metallb.io/vlan}}
+`
+
+// aroundRunning is what others have made before anything is set up.
+const aroundRunning = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: clusters}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: clusters-demo}
+---
+apiVersion: operator.openshift.io/v1
+kind: DNS
+metadata: {name: default}
+spec: {}
+---
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {name: vlan100, namespace: clusters}
+spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "bridge": "br-vlan100"}'}
+---
+apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata: {name: worker-a, namespace: clusters-demo, labels: {hypershift.openshift.io/infra-id: demo-x7k2p}}
+spec:
+  domain: {devices: {interfaces: [{name: vlan, bridge: {}, macAddress: "02:00:00:00:00:0a"}]}}
+  networks: [{name: vlan, multus: {networkName: clusters/vlan100}}]
+status: {phase: Running, phaseTransitionTimestamps: [{phase: Running, phaseTransitionTimestamp: "2026-01-02T03:04:05Z"}]}
+---
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata: {name: clusters.demo.192.0.2.10, namespace: clusters, labels: {leasedb.densityops.com/pool: clusters.demo, leasedb.densityops.com/family: ipv4, leasedb.densityops.com/state: bound}}
+spec: {holderIdentity: clusters-demo/worker-a/vlan, leaseDurationSeconds: 3600, renewTime: "2026-01-02T03:04:05.000000Z"}
+---
+apiVersion: hypershift.openshift.io/v1beta1
+kind: NodePool
+metadata: {name: workers, namespace: clusters}
+spec:
+  clusterName: demo
+  replicas: 2
+  management: {upgradeType: Replace}
+  release: {image: registry.example.com/release:4.20}
+  platform: {type: KubeVirt, kubevirt: {attachDefaultNetwork: false, additionalNetworks: [{name: clusters/vlan100}]}}
+---
+`
+
+// inHosted is what others have made in the hosted cluster.
+const inHosted = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: openshift-ingress}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: metallb-system}
+---
+apiVersion: metallb.io/v1beta1
+kind: IPAddressPool
+metadata: {name: vlan, namespace: metallb-system}
+spec: {addresses: [192.0.2.200/32]}
+---
+apiVersion: metallb.io/v1beta1
+kind: ServiceL2Status
+metadata: {name: demo-apps, namespace: metallb-system, labels: {metallb.io/node: worker-a, metallb.io/service-name: demo-apps, metallb.io/service-namespace: openshift-ingress}}
+`
+
+// NewRunning makes a healthy one, in a network of RunningNetwork's, and waits until all its daemons
+// say that they are well.
+func NewRunning(t *testing.T, network *lab.Network, management, hosted *lab.ControlPlane) *Running {
+	t.Helper()
+	c, err := client.New(management.RESTConfig(), client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	guest, err := client.New(hosted.RESTConfig(), client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &Running{
+		Site: &Site{
+			T: t, ControlPlane: management, Client: c, Namespace: "clusters", VLAN: "vlan100", Net: "192.0.2", Patience: 90 * time.Second, Bundles: t.TempDir(), Alive: true,
+		},
+		Hosted: hosted, Guest: guest, Network: network, Pods: map[string]*lab.Pod{}, Backends: map[string]*lab.Backend{}, root: t,
+	}
+	r.Doctor = func(t *testing.T, args ...string) Answer {
+		t.Helper()
+		return r.Oooi(t, management.Kubeconfig(), append([]string{"doctor", "demo", "-n", "clusters"}, args...)...)
+	}
+	r.interfaces()
+	if err := hosted.ApplyYAML(t.Context(), []byte(inHosted)); err != nil {
+		t.Fatal(err)
+	}
+	r.Apply(aroundRunning + lab.HostedCluster{
+		Namespace: "clusters", Name: "demo", BaseDomain: "example.com", More: "  infraID: demo-x7k2p",
+		Publishing: map[string]string{
+			"OAuthServer": lab.PublishedRoute("oauth." + RunningDomain), "Konnectivity": lab.PublishedRoute("konnectivity." + RunningDomain), "Ignition": lab.PublishedRoute("ignition." + RunningDomain),
+		},
+	}.YAML())
+	r.controlPlane()
+	r.setup()
+	r.start()
+	r.undo = nil
+	return r
+}
+
+// Oooi runs kubectl oooi as the user of a kubeconfig.
+func (r *Running) Oooi(t *testing.T, kubeconfig string, args ...string) Answer {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, r.Network.Binary(t, "kubectl-oooi"), append([]string{"--kubeconfig", kubeconfig}, args...)...)
+	var out, said strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &said
+	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return Answer{Out: out.String(), Said: said.String(), Code: cmd.ProcessState.ExitCode()}
+}
+
+// interfaces makes those of the pods: in the pod network, and on the VLAN. All pods share them.
+func (r *Running) interfaces() {
+	r.Helper()
+	ip := func(args ...string) {
+		if out, err := exec.CommandContext(r.Context(), "ip", args...).CombinedOutput(); err != nil {
+			r.Fatalf("ip %q: %v\n%s", args, err, out)
+		}
+	}
+	var inPods []string
+	for _, a := range podAddresses {
+		inPods = append(inPods, a)
+	}
+	for device, addresses := range map[string][]string{"net1": {"192.0.2.2", "192.0.2.3", "192.0.2.4"}, "eth0": inPods} {
+		ip("link", "add", device, "type", "bridge")
+		ip("link", "set", device, "addrgenmode", "none") // an address that is being tried cannot be listened on
+		ip("link", "set", device, "up")
+		for _, a := range addresses {
+			ip("address", "add", a+"/24", "dev", device)
+		}
+	}
+}
+
+// controlPlane publishes the hosted cluster's API server, and stand-ins for what else is in its
+// control plane, with what HyperShift says of it.
+func (r *Running) controlPlane() {
+	r.Helper()
+	server, err := url.Parse(r.Hosted.ServerURL())
+	if err != nil {
+		r.Fatal(err)
+	}
+	api := relay(r.T, HostedAddress+":6443", server.Host)
+	r.ca = lab.NewCA(r.T)
+	const service = `
+apiVersion: v1
+kind: Service
+metadata: {name: %[1]s, namespace: clusters-demo}
+spec: {ports: [{port: %[3]d}]%[2]s}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: %[1]s-1, namespace: clusters-demo, labels: {kubernetes.io/service-name: %[1]s}}
+addressType: IPv4
+ports: [{name: "", port: %[5]d, protocol: TCP}]
+endpoints: [{addresses: [%[4]s], conditions: {ready: true}}]
+`
+	r.Apply(fmt.Sprintf(service, "kube-apiserver", ", clusterIP: "+HostedAddress, api.Port(), api.Addr(), api.Port()))
+	for _, b := range []struct {
+		name, at, host string
+		port           int
+	}{
+		{"oauth-openshift", "198.18.0.82:6443", "oauth." + RunningDomain, 6443},
+		{"ignition-server-proxy", "198.18.0.83:8443", "ignition." + RunningDomain, 443},
+		{"konnectivity-server", "198.18.0.84:8091", "konnectivity." + RunningDomain, 8091},
+	} {
+		r.Backends[b.name] = r.ca.TLSBackend(r.T, b.at, b.host)
+		at := r.Backends[b.name].Addr()
+		r.Apply(fmt.Sprintf(service, b.name, "", b.port, at.Addr(), at.Port()))
+	}
+	r.Backends["apps"] = r.ca.TLSBackend(r.T, "192.0.2.200:443", "*.apps."+RunningDomain)
+	r.Backends["apps over HTTP"] = lab.HTTPBackend(r.T, "192.0.2.200:80", "apps")
+
+	// The administrator's kubeconfig has the public name, which nothing resolves here.
+	config, err := clientcmd.LoadFromFile(r.Hosted.Kubeconfig())
+	if err != nil {
+		r.Fatal(err)
+	}
+	for _, c := range config.Clusters {
+		c.Server = "https://api." + RunningDomain + ":6443"
+	}
+	data, err := clientcmd.Write(*config)
+	if err != nil {
+		r.Fatal(err)
+	}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: "demo-admin-kubeconfig"}, Data: map[string][]byte{"kubeconfig": data}}
+	if err := r.Client.Create(r.Context(), secret); err != nil {
+		r.Fatal(err)
+	}
+	r.PatchStatus(hostedKind, "$ns", "demo", `{"status": {"kubeconfig": {"name": "demo-admin-kubeconfig"}, "conditions": [`+
+		condition("EtcdAvailable", "True", "AsExpected")+`, `+condition("Degraded", "False", "AsExpected")+`]}}`)
+}
+
+func (r *Running) setup() {
+	r.Helper()
+	file := filepath.Join(r.TempDir(), "infra.yaml")
+	if err := os.WriteFile(file, []byte(runningInfra), 0o600); err != nil {
+		r.Fatal(err)
+	}
+	if a := r.Oooi(r.T, r.ControlPlane.Kubeconfig(), "setup", "-f", file, "--wait=false", "--cluster-dns=patch"); a.Code != 0 {
+		r.Fatalf("setup ended with %d: %s%s", a.Code, a.Out, a.Said)
+	}
+}
+
+// start runs the pods that the controllers have made, and assigns the applications' address.
+func (r *Running) start() {
+	r.Helper()
+	kube, err := kubernetes.NewForConfig(r.ControlPlane.RESTConfig())
+	if err != nil {
+		r.Fatal(err)
+	}
+	envoy, err := lab.FindEnvoy(r.Context(), nil)
+	if err != nil {
+		r.Fatal(err)
+	}
+	runner := &lab.PodRunner{ControlPlane: r.ControlPlane, Client: kube, Programs: map[string]string{"/envoy": envoy}}
+	for _, name := range []string{"coredns", "coredhcp", "xdsd"} {
+		runner.Programs["/"+name] = r.Network.Binary(r.T, name)
+	}
+	r.run(runner, "oooi-system", "control", "control", "control2")
+	for component, vlan := range map[string]string{"proxy": "$net.4", "dns": "$net.3", "dhcp": "$net.2"} {
+		r.run(runner, "clusters", component, component)
+		r.Patch(podKind, "$ns", r.Pods[component].Name, `{"metadata": {"annotations": {"k8s.v1.cni.cncf.io/network-status":
+			"[{\"name\": \"ovn\", \"default\": true, \"ips\": [\"`+r.Pods[component].IP+`\"]}, {\"name\": \"x\", \"ips\": [\"`+vlan+`\"]}]"}}}`)
+	}
+	r.Await("the applications' Service to take its address", func() bool {
+		o := &corev1.Service{}
+		if err := r.Guest.Get(r.Context(), client.ObjectKey{Namespace: "openshift-ingress", Name: "demo-apps"}, o); err != nil {
+			return false
+		}
+		o.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.200"}}
+		return r.Guest.Status().Update(r.Context(), o) == nil
+	})
+	r.Await("the Infra to be ready", r.ready)
+}
+
+// ready reports whether control says so of the Infra as it is.
+func (r *Running) ready() bool {
+	r.Helper()
+	conditions, _, _ := unstructured.NestedSlice(r.There(infraKind, "$ns", "demo").Object, "status", "conditions")
+	for _, c := range conditions {
+		if c, ok := c.(map[string]any); ok && c["type"] == "Ready" {
+			return c["status"] == "True"
+		}
+	}
+	return false
+}
+
+// run waits for the pods of a component, and runs each under a name.
+func (r *Running) run(runner *lab.PodRunner, namespace, component string, names ...string) {
+	r.Helper()
+	list := &corev1.PodList{}
+	r.Await(fmt.Sprintf("%d pods of %s", len(names), component), func() bool {
+		err := r.Client.List(r.Context(), list, client.InNamespace(namespace), client.MatchingLabels{"app.kubernetes.io/part-of": "oooi", "app.kubernetes.io/component": component})
+		return err == nil && len(list.Items) == len(names)
+	})
+	for i, name := range names {
+		r.Pods[name] = runner.Start(r.T, &list.Items[i], podAddresses[name])
+	}
+}
+
+// relay passes connections on to another address until the test ends: the lab's API servers have
+// ports of their own, and HyperShift's has 6443.
+func relay(t *testing.T, at, to string) netip.AddrPort {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var group sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(func() {
+		cancel()
+		_ = l.Close() // it takes nothing more
+		group.Wait()
+	})
+	group.Go(func() {
+		for {
+			from, err := l.Accept()
+			if err != nil {
+				return
+			}
+			group.Go(func() { pipe(ctx, from, to) })
+		}
+	})
+	return netip.MustParseAddrPort(at)
+}
+
+// pipe connects a connection with an address, until one of both ends it.
+func pipe(ctx context.Context, from net.Conn, address string) {
+	to, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		_ = from.Close()
+		return
+	}
+	shut := func() { _, _ = from.Close(), to.Close() } // the other side learns of it that way
+	stop := context.AfterFunc(ctx, shut)
+	defer stop()
+	var group sync.WaitGroup
+	for _, pair := range [][2]net.Conn{{from, to}, {to, from}} {
+		group.Go(func() {
+			_, _ = io.Copy(pair[0], pair[1]) // it ends like that
+			shut()
+		})
+	}
+	group.Wait()
+}

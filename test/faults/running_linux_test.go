@@ -1,0 +1,148 @@
+package faults_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/densityops/oooi/test/faults"
+	"github.com/densityops/oooi/test/golden"
+	"github.com/densityops/oooi/test/lab"
+)
+
+var (
+	network    = faults.RunningNetwork()
+	management = lab.Shared{
+		Config: lab.Config{Name: "management", ServiceCIDR: "10.96.0.0/16", ControllerManager: true},
+		CRDs:   []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.NetworkAttachmentDefinition, lab.OpenShiftDNS, lab.KubeVirt, lab.KubeVirtMachines},
+	}
+	hosted = lab.Shared{
+		Config: lab.Config{Name: "hosted", Address: faults.HostedAddress, ServerNames: []string{"api." + faults.RunningDomain}, ServiceCIDR: "172.31.0.0/16"},
+		CRDs:   []lab.CRDSet{lab.MetalLB},
+	}
+)
+
+func TestMain(m *testing.M) {
+	ctrllog.SetLogger(logr.Discard())
+	if code := network.Main(m, &management, &hosted); code != 0 {
+		os.Exit(code)
+	}
+}
+
+// TestDoctorAsksDaemons breaks daemons that run, and has doctor find it by asking them.
+func TestDoctorAsksDaemons(t *testing.T) {
+	network.Need(t)
+	r := faults.NewRunning(t, &network, management.Get(t), hosted.Get(t))
+	t.Run("nothing is wrong", func(t *testing.T) { r.Healthy(t) })
+	t.Run("who has the rights of manifests/doctor sees everything", func(t *testing.T) { restricted(t, r) })
+	t.Run("who has none sees nothing", func(t *testing.T) { forbidden(t, r) })
+	all := faults.OnRunning(r)
+	for i := range all {
+		t.Run(all[i].Name, func(t *testing.T) { r.Try(t, &all[i]) })
+	}
+	t.Run("no check is there for show", func(t *testing.T) { needed(t, r, all) })
+	r.T = t
+}
+
+// needed switches each check off, and expects a fault for each that asks pods.
+func needed(t *testing.T, r *faults.Running, all []faults.Fault) {
+	t.Helper()
+	tried := r.Mutants(t, all, func(bundles []string) []byte {
+		data, err := exec.CommandContext(t.Context(), network.Binary(t, "mutant"), bundles...).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	})
+	var list struct {
+		Items []struct {
+			Metadata struct{ Name string }
+			Reads    []string
+		}
+	}
+	a := r.Oooi(t, r.ControlPlane.Kubeconfig(), "doctor", "--list", "-o", "json")
+	if err := json.Unmarshal([]byte(a.Out), &list); err != nil {
+		t.Fatalf("%v: %s", err, a.Said)
+	}
+	asks := 0
+	for _, c := range list.Items {
+		if slices.ContainsFunc(c.Reads, func(read string) bool { return strings.HasPrefix(read, "PodProxyOptions ") }) {
+			if asks++; !slices.Contains(tried, c.Metadata.Name) {
+				t.Errorf("no fault is found by %s", c.Metadata.Name)
+			}
+		}
+	}
+	if asks == 0 {
+		t.Error("no check asks pods")
+	}
+}
+
+// restricted has a user with the ClusterRole look: no check is left out but those from the VLAN,
+// and each ends as it does for who may do everything.
+func restricted(t *testing.T, r *faults.Running) {
+	t.Helper()
+	root, err := lab.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	role, err := os.ReadFile(filepath.Join(root, "manifests", "doctor", "clusterrole.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.T = t
+	r.Add(string(role))
+	r.Add(`
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: oooi-doctor}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: oooi-doctor}
+subjects: [{kind: User, name: reader, apiGroup: rbac.authorization.k8s.io}]
+`)
+	defer r.Mend()
+	kubeconfig, err := r.ControlPlane.UserKubeconfig("reader")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := r.Doctor(t, "-o", "json")
+	got := r.Oooi(t, kubeconfig, "doctor", "demo", "-n", "clusters", "-o", "json")
+	if got.Out != want.Out || got.Code != 0 {
+		t.Errorf("with the rights of manifests/doctor it ends with %d and says %s%s\nwith all rights it says %s", got.Code, got.Said, got.Out, want.Out)
+	}
+}
+
+// forbidden has two users look who see nothing but the Infra, and not even that.
+func forbidden(t *testing.T, r *faults.Running) {
+	t.Helper()
+	r.T = t
+	r.Add(`
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: narrow, namespace: $ns}
+rules: [{apiGroups: [hostedcluster.densityops.com], resources: [infras], verbs: [get, list]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: narrow, namespace: $ns}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: narrow}
+subjects: [{kind: User, name: narrow, apiGroup: rbac.authorization.k8s.io}]
+`)
+	defer r.Mend()
+	var report strings.Builder
+	for _, user := range []string{"nobody", "narrow"} {
+		kubeconfig, err := r.ControlPlane.UserKubeconfig(user)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := r.Oooi(t, kubeconfig, "doctor", "demo", "-n", "clusters", "-o", "wide", "--strict")
+		fmt.Fprintf(&report, "# %s: exit code %d\n%s%s", user, a.Code, a.Said, a.Out)
+	}
+	golden.Check(t, filepath.Join("testdata", "forbidden.txt"), report.String())
+}

@@ -1,0 +1,157 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// around is what others have made at a simulated site, beside the HostedCluster and the network.
+const around = `
+apiVersion: operator.openshift.io/v1
+kind: DNS
+metadata: {name: default}
+spec: {}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: $ns-demo}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: kas, namespace: $ns-demo}
+spec: {podSelector: {matchLabels: {app: kube-apiserver}}, policyTypes: [Ingress], ingress: [{from: [{namespaceSelector: {matchLabels: {name: openshift-monitoring}}}]}]}
+---
+apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata: {name: worker-a, namespace: $ns-demo}
+spec:
+  domain: {devices: {interfaces: [{name: vlan, bridge: {}}]}}
+  networks: [{name: vlan, multus: {networkName: $ns/$vlan}}]
+status: {phase: Running, phaseTransitionTimestamps: [{phase: Running, phaseTransitionTimestamp: "2026-01-02T03:04:05Z"}]}
+---
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata: {name: $ns.demo.$net.10, namespace: $ns, labels: {leasedb.densityops.com/pool: $ns.demo, leasedb.densityops.com/state: bound}}
+spec: {holderIdentity: $ns-demo/worker-a/vlan, renewTime: "2026-01-02T03:04:05.000000Z"}
+---
+apiVersion: hypershift.openshift.io/v1beta1
+kind: NodePool
+metadata: {name: workers, namespace: $ns}
+spec:
+  clusterName: demo
+  replicas: 2
+  management: {upgradeType: Replace}
+  release: {image: registry.example.com/release:4.20}
+  platform: {type: KubeVirt, kubevirt: {attachDefaultNetwork: false, additionalNetworks: [{name: $ns/$vlan}]}}
+`
+
+// behind is a Service of the control plane, with its endpoints.
+const behind = `
+apiVersion: v1
+kind: Service
+metadata: {name: %[1]s, namespace: $ns-demo}
+spec: {ports: [{port: %[2]d}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: %[1]s-1, namespace: $ns-demo, labels: {kubernetes.io/service-name: %[1]s}}
+addressType: IPv4
+ports: [{port: %[2]d}]
+endpoints: [{addresses: [10.128.0.7], conditions: {ready: true}}]
+`
+
+// NewSimulated makes a healthy site on an API server, with its controller manager, where there is a
+// HostedCluster demo and the network. setup sets up the Infra demo, with DNS, DHCP and proxy at the
+// second to fourth addresses, applications, and the cluster's DNS patched. What was made is gone
+// with its namespace, but for the cluster's DNS, which the test deletes at its end.
+func NewSimulated(t *testing.T, s *Site, setup func()) *Site {
+	t.Helper()
+	s.T = t
+	s.Apply(around)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := s.Client.Delete(ctx, object(dnsKind, "", "default")); err != nil {
+			t.Error(err)
+		}
+	})
+	for name, port := range map[string]int{"kube-apiserver": 6443, "oauth-openshift": 6443, "ignition-server-proxy": 443, "konnectivity-server": 8091} {
+		s.Apply(fmt.Sprintf(behind, name, port))
+	}
+	setup()
+	for pod, address := range map[string]string{"demo-dhcp-0": "2", "demo-dns-0": "3", "demo-proxy-0": "4"} {
+		s.Await("Pod "+pod, func() bool { return s.There(podKind, "$ns", pod) != nil })
+		s.Patch(podKind, "$ns", pod, `{"metadata": {"annotations": {"k8s.v1.cni.cncf.io/network-status":
+			"[{\"name\": \"ovn\", \"default\": true, \"ips\": [\"10.128.0.9\"]}, {\"name\": \"x\", \"ips\": [\"$net.`+address+`\"]}]"}}}`)
+		s.PatchStatus(podKind, "$ns", pod, running)
+	}
+	s.Await("control's pods", func() bool {
+		list := s.controlPods()
+		for _, name := range list {
+			s.PatchStatus(podKind, "oooi-system", name, running)
+		}
+		return len(list) > 0
+	})
+	s.Await("the Deployment of control", func() bool { return s.controlAvailable() })
+	s.PatchStatus(hostedKind, "$ns", "demo", `{"status": {"conditions": [`+condition("EtcdAvailable", "True", "AsExpected")+`, `+condition("Degraded", "False", "AsExpected")+`]}}`)
+	s.PatchStatus(infraKind, "$ns", "demo", fmt.Sprintf(`{"status": {"componentStatus": {"dhcpReady": true, "dnsReady": true, "proxyReady": true},
+		"appsIngress": {"phase": "Ready", "externalIP": "$net.200", "externalIPs": ["$net.200"]}, "conditions": [%s, %s]}}`,
+		condition("Ready", "True", "Ready"), condition("NamesServed", "True", "Served")))
+	s.undo = nil // what was made well stays
+	s.seen()
+	return s
+}
+
+const running = `{"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-02T03:04:05Z"}]}}`
+
+// unready is what a kubelet says of a pod that runs and is not ready.
+const unready = `{"status": {"conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-02T03:04:05Z"}]}}`
+
+// condition is one in JSON.
+func condition(kind, status, reason string) string {
+	return fmt.Sprintf(`{"type": %q, "status": %q, "reason": %q, "message": "x", "lastTransitionTime": "2026-01-02T03:04:05Z"}`, kind, status, reason)
+}
+
+func (s *Site) controlPods() []string {
+	s.Helper()
+	list := &corev1.PodList{}
+	if err := s.Client.List(s.Context(), list, client.InNamespace("oooi-system")); err != nil {
+		s.Fatal(err)
+	}
+	var names []string
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	return names
+}
+
+func (s *Site) controlAvailable() bool {
+	s.Helper()
+	n, _, _ := unstructured.NestedInt64(s.There(deploymentKind, "oooi-system", "oooi-control").Object, "status", "availableReplicas")
+	return n > 0
+}
+
+// seen writes that control and xdsd have seen what there is, which they do themselves on a node.
+func (s *Site) seen() {
+	s.Helper()
+	if s.Node != nil || s.Alive {
+		return
+	}
+	before := s.undo
+	s.PatchStatus(infraKind, "$ns", "demo", fmt.Sprintf(`{"status": {"observedGeneration": %d}}`, s.There(infraKind, "$ns", "demo").GetGeneration()))
+	s.replica(`"version": "7", "acknowledged": "7", "listeners": [{"port": 443, "ready": true}]`)
+	s.undo = before // what is seen stays seen
+}
+
+// replica is what xdsd says of itself.
+func (s *Site) replica(says string) {
+	s.Helper()
+	s.PatchStatus(proxyKind, "$ns", "demo", fmt.Sprintf(`{"status": {"replicas": [{"pod": "demo-proxy-0", "observedGeneration": %d, %s}]}}`,
+		s.There(proxyKind, "$ns", "demo").GetGeneration(), says))
+}

@@ -1,0 +1,41 @@
+package probe
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/miekg/dns"
+
+	"github.com/densityops/oooi/internal/probe"
+)
+
+// resolve asks a DNS server for a name.
+func (s source) resolve(ctx context.Context, a *probe.Answer) {
+	question := new(dns.Msg).SetQuestion(dns.Fqdn(a.Name), dns.TypeA)
+	client := &dns.Client{Net: a.Network, Timeout: patience, Dialer: s.dialer(a.Network, a.Server)}
+	var answer *dns.Msg
+	var err error
+	for try := 0; try < tries && (try == 0 || err != nil) && ctx.Err() == nil; try++ {
+		answer, _, err = client.ExchangeContext(ctx, question, net.JoinHostPort(a.Server.String(), "53"))
+	}
+	switch {
+	case err != nil:
+		a.Error = err.Error()
+		return
+	case answer == nil:
+		a.Error = fmt.Sprint(ctx.Err())
+		return
+	}
+	a.Rcode = dns.RcodeToString[answer.Rcode]
+	for _, rr := range answer.Answer {
+		if record, ok := rr.(*dns.A); ok {
+			if address, ok := netip.AddrFromSlice(record.A.To4()); ok {
+				a.Addresses = append(a.Addresses, address)
+			}
+		}
+	}
+	slices.SortFunc(a.Addresses, netip.Addr.Compare)
+}

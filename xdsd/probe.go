@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/densityops/oooi/xdsd/internal/probe"
+)
+
+// probeFlags are the flags of xdsd probe.
+type probeFlags struct {
+	servers, names []string
+	device         string
+	dhcp           bool
+	macs           []string
+	targets        []string
+	timeout        time.Duration
+}
+
+func newProbeCommand() *cobra.Command {
+	f := &probeFlags{}
+	cmd := &cobra.Command{
+		Use:   "probe",
+		Short: "Look at a VLAN as a machine there does",
+		Long: "probe asks DNS servers for names and DHCP servers for addresses, which it does not take, connects by TLS,\n" +
+			"and prints what it was told in JSON. 'kubectl oooi doctor --probe' runs it on the VLAN, and judges.\n\n" +
+			"It listens on the port of DHCP clients, 68, for which it needs no capability where the sysctl\n" +
+			"net.ipv4.ip_unprivileged_port_start is 68 or less.",
+		Example: "  xdsd probe --dns 192.0.2.3 --name api.demo.example.com --device net1 --dhcp --tls api.demo.example.com@192.0.2.4:6443",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd, cmd.OutOrStdout()) },
+	}
+	flags := cmd.Flags()
+	flags.StringSliceVar(&f.servers, "dns", nil, "addresses of DNS servers to ask")
+	flags.StringSliceVar(&f.names, "name", nil, "names to ask them for")
+	flags.StringVar(&f.device, "device", "", "network interface to look from; empty for wherever the routes lead")
+	flags.BoolVar(&f.dhcp, "dhcp", false, "ask the DHCP servers on --device what they would give to its MAC address")
+	flags.StringSliceVar(&f.macs, "dhcp-mac", nil, "further MAC addresses to ask them for")
+	flags.StringSliceVar(&f.targets, "tls", nil, "where to connect, as NAME@ADDRESS:PORT")
+	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "for how long all of it may take")
+	return cmd
+}
+
+func (f *probeFlags) run(cmd *cobra.Command, out io.Writer) error {
+	plan, err := f.plan()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
+	defer cancel()
+	if err := json.NewEncoder(out).Encode(plan.Ask(ctx)); err != nil {
+		return fmt.Errorf("printing: %w", err)
+	}
+	return nil
+}
+
+func (f *probeFlags) plan() (*probe.Plan, error) {
+	p := &probe.Plan{Names: f.names, Device: f.device, DHCP: f.dhcp}
+	if f.dhcp && f.device == "" {
+		return nil, errors.New("--dhcp: name the interface by --device")
+	}
+	for _, text := range f.servers {
+		a, err := netip.ParseAddr(text)
+		if err != nil {
+			return nil, fmt.Errorf("--dns: %w", err)
+		}
+		p.Servers = append(p.Servers, a)
+	}
+	for _, text := range f.macs {
+		mac, err := net.ParseMAC(text)
+		if err != nil {
+			return nil, fmt.Errorf("--dhcp-mac: %w", err)
+		}
+		p.MACs = append(p.MACs, mac)
+	}
+	for _, text := range f.targets {
+		name, at, ok := strings.Cut(text, "@")
+		address, err := netip.ParseAddrPort(at)
+		if err != nil || !ok || name == "" {
+			return nil, fmt.Errorf("--tls %q: want NAME@ADDRESS:PORT", text)
+		}
+		p.Targets = append(p.Targets, probe.Target{Name: name, Address: address})
+	}
+	return p, nil
+}
