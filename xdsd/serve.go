@@ -33,7 +33,7 @@ type serveFlags struct {
 	namespaces                               []string
 	socket, listen                           string
 	tls                                      ads.Files
-	bind, source                             []string
+	bind, floating, source                   []string
 	device                                   string
 	http                                     string
 	pod, adminSocket                         string
@@ -73,6 +73,7 @@ func newServeCommand() *cobra.Command {
 	flags.StringVar(&f.tls.Key, "tls-key", "", "key of --tls-cert")
 	flags.StringVar(&f.tls.CA, "tls-ca", "", "authorities of Envoys' certificates; each serves the ProxyServer in its URI SAN, spiffe://oooi/proxy/NAMESPACE/NAME")
 	flags.StringSliceVar(&f.bind, "bind", nil, "addresses that Envoy listens on; none for all of IPv4, and of IPv6 where the ProxyServer has one")
+	flags.StringSliceVar(&f.floating, "floating", nil, "addresses that Envoy listens on as well, whether or not they are here: they move between several Envoys")
 	flags.StringSliceVar(&f.source, "source", nil, "addresses that Envoy connects to applications from, one a family; none for the ProxyServer's")
 	flags.StringVar(&f.device, "device", "", "network interface that Envoy connects to applications by; empty for what the routes say")
 	flags.StringVar(&f.http, "http", "127.0.0.1:9902", "address of /healthz, /readyz, /metrics and /state; a pod on a VLAN gives its address in the pod network, not all")
@@ -128,6 +129,12 @@ func (f *serveFlags) options() (*serveOptions, error) {
 	o.envoy.Device = f.device
 	if o.envoy.Bind, err = addresses("bind", f.bind); err != nil {
 		return nil, err
+	}
+	if o.envoy.Floating, err = addresses("floating", f.floating); err != nil {
+		return nil, err
+	}
+	if len(o.envoy.Floating) > 0 && len(o.envoy.Bind) == 0 {
+		return nil, errors.New("--floating needs --bind: without it Envoy listens on every address")
 	}
 	if o.envoy.Source, err = addresses("source", f.source); err != nil {
 		return nil, err

@@ -207,3 +207,24 @@ func TestChainsStandAlone(t *testing.T) {
 		t.Error("clusters have changed")
 	}
 }
+
+func TestAddressesThatFloatAreListenedOnWhereverTheyAre(t *testing.T) {
+	proxies, _ := read(t, "../../../internal/model/testdata/proxy-infra")
+	own, floating := netip.MustParseAddr("192.0.2.11"), netip.MustParseAddr("192.0.2.4")
+	resources := translated(t, proxies[0], Options{Bind: []netip.Addr{own}, Floating: []netip.Addr{floating}})
+	for _, l := range resources.Listeners {
+		var also []string
+		for _, a := range l.GetAdditionalAddresses() {
+			also = append(also, a.GetAddress().GetSocketAddress().GetAddress())
+		}
+		if !l.GetFreebind().GetValue() || l.GetAddress().GetSocketAddress().GetAddress() != own.String() || !slices.Equal(also, []string{floating.String()}) {
+			t.Errorf("%s listens on %s and %v, freebind %v", l.GetName(), l.GetAddress(), also, l.GetFreebind())
+		}
+	}
+	validate(t, proxies[0], resources)
+	for _, l := range translated(t, proxies[0], Options{Bind: []netip.Addr{own}}).Listeners {
+		if l.GetFreebind() != nil {
+			t.Errorf("%s takes addresses that are not there for granted", l.GetName())
+		}
+	}
+}

@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
@@ -51,7 +52,10 @@ func (t *translator) listener(l *model.Listener) *listenerv3.Listener {
 		SocketOptions:                 keepAlive(),
 		AccessLog:                     t.accessLog("listener", nil),
 	}
-	for _, bind := range t.options.Bind[1:] {
+	if len(t.options.Floating) > 0 {
+		out.Freebind = wrapperspb.Bool(true)
+	}
+	for _, bind := range slices.Concat(t.options.Bind[1:], t.options.Floating) {
 		out.AdditionalAddresses = append(out.AdditionalAddresses, &listenerv3.AdditionalAddress{
 			Address:       message.Address(bind.String(), port),
 			SocketOptions: &corev3.SocketOptionsOverride{SocketOptions: keepAlive()},

@@ -22,6 +22,9 @@ type Options struct {
 	// one of IPv6 where the proxy has one on the VLAN: a node may have no IPv6 at all, and
 	// then Envoy would refuse the listener.
 	Bind []netip.Addr
+	// Floating are further ones, which Envoy listens on whether or not it has them: they come
+	// and go.
+	Floating []netip.Addr
 	// Source are the addresses, one a family, that connections to applications leave
 	// from. The default is the proxy's on the VLAN.
 	Source []netip.Addr

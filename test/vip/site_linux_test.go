@@ -1,0 +1,238 @@
+package vip_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/densityops/oooi/test/lab"
+)
+
+// The addresses that float, and where the proxy is at them.
+var (
+	floating  = netip.MustParseAddr("192.0.2.4")
+	floating6 = netip.MustParseAddr("2001:db8::4")
+)
+
+const (
+	port     = 6443
+	patience = time.Minute // of tests
+)
+
+// A site is a VLAN with instances of a proxy, and a management network with an API server.
+type site struct {
+	*client
+
+	kind      kind
+	cp        *lab.ControlPlane
+	namespace string
+	config    string // a kubeconfig with the rights that an instance has
+	instances []*instance
+}
+
+// An instance is a pod: a proxy, which says its name, and what holds the address beside it.
+type instance struct {
+	*lab.Namespace
+	*lab.Daemon
+
+	name, mac string
+	port      string // its cable's end at the bridge
+	uplink    string // its cable's end in the management network
+	dir       string // of its files
+	notReady  atomic.Bool
+}
+
+// A kind is what holds the address: ours, or its peer.
+type kind struct {
+	name    string
+	command func(tb testing.TB, s *site, i *instance) *exec.Cmd
+	end     func(tb testing.TB, i *instance)
+}
+
+// newSite has so many instances on a VLAN, the last one on the far side of a trunk.
+func newSite(t *testing.T, k kind, instances int) *site {
+	t.Helper()
+	network.Need(t)
+	s := &site{kind: k, cp: management.Get(t)}
+	s.namespace = s.cp.Namespace(t)
+	s.allow(t)
+	id := strings.ToLower(s.namespace[len(s.namespace)-6:])
+	near, far, trunk := "near-"+id, "far-"+id, "trunk-"+id
+	if err := lab.Cable(lab.End{Device: trunk, Bridge: near}, lab.End{Bridge: far}); err != nil {
+		t.Fatal(err)
+	}
+	for n := range instances {
+		bridge := near
+		if n == instances-1 {
+			bridge = far
+		}
+		s.instances = append(s.instances, s.newInstance(t, n, bridge))
+	}
+	s.client = newClient(t, trunk, near, far)
+	for _, i := range s.instances {
+		i.Start(t)
+	}
+	s.start(t)
+	return s
+}
+
+// allow makes a user with the rights of an instance.
+func (s *site) allow(t *testing.T) {
+	t.Helper()
+	user := "hold-" + s.namespace
+	err := s.cp.Apply(t.Context(),
+		&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "hold"}, Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{"proxy"}, Verbs: []string{"get", "watch", "update"}},
+		}},
+		&rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "hold"},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "hold"}, Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
+		},
+		lease(s.namespace),
+	)
+	if err == nil {
+		s.config, err = s.cp.UserKubeconfig(user)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *site) newInstance(t *testing.T, n int, bridge string) *instance {
+	t.Helper()
+	i := &instance{
+		Namespace: lab.NewNamespace(t), dir: lab.TempDir(t), name: fmt.Sprintf("proxy-%c", 'a'+n), mac: fmt.Sprintf("02:00:00:00:00:%02x", 0x11+n),
+	}
+	id := bridge[strings.LastIndex(bridge, "-")+1:]
+	i.port, i.uplink = fmt.Sprintf("p%d-%s", n, id), fmt.Sprintf("u%d-%s", n, id)
+	for _, cable := range [][2]lab.End{
+		{{Device: i.port, Bridge: bridge}, {In: i.Namespace, Device: "net1", MAC: i.mac, Addresses: []string{fmt.Sprintf("192.0.2.%d/24", 11+n), fmt.Sprintf("2001:db8::%d/64", 11+n)}}},
+		{{Device: i.uplink, Addresses: []string{fmt.Sprintf("10.9.%d.1/24", n)}}, {In: i.Namespace, Device: "eth0", Addresses: []string{fmt.Sprintf("10.9.%d.2/24", n)}}},
+	} {
+		if err := lab.Cable(cable[0], cable[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	i.Run(t, "ip", "route", "add", "198.18.0.0/24", "via", fmt.Sprintf("10.9.%d.1", n))
+	err := i.Do(func() error {
+		lab.TCPBackend(t, fmt.Sprintf("[::]:%d", port), i.name)
+		return i.serveReady(t)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	i.Daemon = lab.NewDaemon(t, i.name, func() *exec.Cmd { return s.kind.command(t, s, i) })
+	return i
+}
+
+// serveReady answers as Envoy's /ready does.
+func (i *instance) serveReady(t *testing.T) error {
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:9901")
+	if err != nil {
+		return err
+	}
+	server := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if i.notReady.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	})}
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() { _ = server.Close() })
+	return nil
+}
+
+// ours is xdsd hold, as root with two capabilities.
+var ours = kind{name: "xdsd hold", command: func(tb testing.TB, s *site, i *instance) *exec.Cmd {
+	tb.Helper()
+	caps := "-all,+net_admin,+net_raw"
+	return i.Command(context.Background(), "setpriv", "--no-new-privs", "--bounding-set", caps, "--inh-caps", caps, "--ambient-caps", "-all",
+		network.Binary(tb, "xdsd"), "hold", "--kubeconfig", s.config, "--lease", s.namespace+"/proxy", "--identity", i.name,
+		"--address", floating.String()+","+floating6.String(), "--ready", "http://127.0.0.1:9901/ready", "--state", filepath.Join(i.dir, "state.json"))
+}, end: func(tb testing.TB, i *instance) { tb.Helper(); i.Terminate(tb) }}
+
+// state asks an instance of ours what it thinks.
+func (i *instance) state(t *testing.T) (state struct {
+	Holding, Leased bool
+	LeaseHolder     string
+	Peers           map[string]string
+	Conflicts       map[string]int
+}) {
+	t.Helper()
+	text := i.page(t, "state")
+	if err := json.Unmarshal([]byte(text), &state); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return state
+}
+
+// page reads one of an instance of ours, which may have been started this moment.
+func (i *instance) page(t *testing.T, name string) (text string) {
+	t.Helper()
+	eventually(t, i.name+" to answer", func() bool {
+		got, err := i.Command(t.Context(), "curl", "-sS", "--max-time", "5", "http://127.0.0.1:9906/"+name).Output()
+		text = string(got)
+		return err == nil
+	})
+	return text
+}
+
+// holder is whose the address is by what the network says, when one instance has had it for a
+// moment.
+func (s *site) holder(t *testing.T) *instance {
+	t.Helper()
+	var found *instance
+	eventually(t, "one instance to answer for the address", func() bool {
+		macs := s.answering(20)
+		if len(macs) != 1 {
+			return false
+		}
+		n := slices.IndexFunc(s.instances, func(i *instance) bool { return i.mac == macs[0] })
+		if n < 0 {
+			return false
+		}
+		found = s.instances[n]
+		return true
+	})
+	return found
+}
+
+// others are all instances but one.
+func (s *site) others(but *instance) []*instance {
+	return slices.DeleteFunc(slices.Clone(s.instances), func(i *instance) bool { return i == but })
+}
+
+// known waits until each instance of ours knows all others.
+func (s *site) known(t *testing.T) {
+	t.Helper()
+	eventually(t, "all to know each other", func() bool {
+		return !slices.ContainsFunc(s.instances, func(i *instance) bool { return len(i.state(t).Peers) != len(s.instances)-1 })
+	})
+}
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !is(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited %s for %s", patience, what)
+		}
+	}
+}
+
+// link sets a cable's end in the test's network up or down.
+func link(t *testing.T, device, state string) {
+	t.Helper()
+	(*lab.Namespace)(nil).Run(t, "ip", "link", "set", device, state)
+}

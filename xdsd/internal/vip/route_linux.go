@@ -1,0 +1,57 @@
+package vip
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// route has answers from the addresses leave as those from the interface's own addresses do. Where
+// these have a routing table of theirs, as CNI's plugin sbr gives them by a rule for each, so do
+// ours: by the main table they would leave by the network of the pods. The rules stay, and mean
+// nothing while the addresses are elsewhere. It takes CAP_NET_ADMIN.
+func (d *device) route() error {
+	own, err := netlink.AddrList(d.link, netlink.FAMILY_ALL)
+	if err != nil {
+		return fmt.Errorf("listing the addresses of %s: %w", d.name, err)
+	}
+	rules, err := netlink.RuleList(netlink.FAMILY_ALL)
+	if err != nil {
+		return fmt.Errorf("listing the routing rules: %w", err)
+	}
+	from := map[netip.Addr]int{} // the table of an address
+	for i := range rules {
+		if src := rules[i].Src; src != nil {
+			if a, ok := netip.AddrFromSlice(src.IP); ok {
+				from[a.Unmap()] = rules[i].Table
+			}
+		}
+	}
+	for _, a := range d.addresses {
+		if from[a] != 0 {
+			continue // of a former process
+		}
+		for _, there := range own {
+			other, _ := netip.AddrFromSlice(there.IP)
+			table := from[other.Unmap()]
+			if table == 0 || other.Unmap().Is4() != a.Is4() {
+				continue
+			}
+			rule := netlink.NewRule()
+			rule.Family, rule.Table = unix.AF_INET, table
+			if a.Is6() {
+				rule.Family = unix.AF_INET6
+			}
+			rule.Src = &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}
+			if err := netlink.RuleAdd(rule); err != nil && !errors.Is(err, unix.EEXIST) {
+				return fmt.Errorf("routing answers from %s by table %d: %w; the container needs the capability NET_ADMIN", a, table, err)
+			}
+			break
+		}
+	}
+	return nil
+}

@@ -1,0 +1,285 @@
+package vip
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strconv"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+)
+
+// simulation is machines on a network that can be cut in two, with a Lease on an API server that
+// can be out of reach of each. The rules are the real ones; clock, network and server are not.
+type simulation struct {
+	now    time.Time
+	random *rand.Rand
+	lease  *coordinationv1.Lease
+	all    []*simulated
+	log    []string
+}
+
+type simulated struct {
+	*machine
+
+	client  *leaseClient
+	running bool
+	side    int  // of the VLAN
+	api     bool // within reach
+	has     bool // the address
+	expires time.Time
+	nextAt  time.Time // of its ticker
+	seen    string    // version of the Lease
+	failAt  time.Time // when a request that is under way fails; zero for none
+	asked   request
+}
+
+const step = 10 * time.Millisecond
+
+func newSimulation(seed uint64, instances int) *simulation {
+	s := &simulation{now: start, random: rand.New(rand.NewPCG(seed, 1)), lease: &coordinationv1.Lease{}}
+	s.lease.ResourceVersion = "1"
+	for n := range instances {
+		i := &simulated{api: true}
+		i.client = &leaseClient{identity: fmt.Sprint("proxy-", n), self: mac{2, 0, 0, 0, 0, byte(n + 1)}, duration: testTiming.LeaseDuration}
+		s.all = append(s.all, i)
+		s.start(i, nil)
+	}
+	return s
+}
+
+// start starts a process, which may have been there before.
+func (s *simulation) start(i *simulated, macs map[string]mac) {
+	i.machine = &machine{Timing: testTiming, identity: i.client.identity, self: i.client.self, addresses: []netip.Addr{test4}, ready: true, conflicts: map[string]int{}}
+	i.running, i.seen, i.failAt = true, "", time.Time{}
+	if macs != nil {
+		i.recall(macs)
+	}
+	if i.has {
+		i.adopt(s.now)
+	}
+	i.nextAt = s.now.Add(time.Duration(s.random.IntN(500)) * time.Millisecond)
+}
+
+func (s *simulation) hear(from *simulated, h heard, by func(*simulated) bool) {
+	for _, i := range s.all {
+		if i != from && i.running && i.up && i.side == from.side && from.up && by(i) {
+			s.perform(i, i.hear(s.now, h))
+		}
+	}
+}
+
+func everybody(*simulated) bool { return true }
+
+func (s *simulation) perform(i *simulated, do todo) {
+	switch {
+	case do.claim:
+		s.note("%s claims: %s", i.identity, do.why)
+		i.has, i.expires = true, s.now.Add(i.Lifetime)
+	case do.drop:
+		s.note("%s drops: %s", i.identity, do.why)
+		i.has = false
+	}
+	if do.announce {
+		s.hear(i, heard{By: i.self, Address: test4, Leased: i.leased(s.now)}, everybody)
+	}
+	if do.ask != nothing && i.failAt.IsZero() {
+		i.asked = do.ask
+		if !i.api {
+			i.failAt = s.now.Add(requestDeadline)
+			return
+		}
+		o, next := outcome{request: do.ask, started: s.now}, s.lease.DeepCopy()
+		if err := i.client.edit(next, do.ask, i.lease, s.now); err == nil {
+			o.granted = true
+			version, _ := strconv.Atoi(s.lease.ResourceVersion)
+			next.ResourceVersion = strconv.Itoa(version + 1)
+			s.lease = next
+		}
+		o.lease = recordOf(s.lease)
+		s.note("%s asks for %s: %t", i.identity, do.ask, o.granted)
+		s.perform(i, i.done(s.now, o))
+	}
+}
+
+// step lets time go on.
+func (s *simulation) step() {
+	s.now = s.now.Add(step)
+	for _, i := range s.all {
+		if i.has && s.now.After(i.expires) {
+			i.has = false // the kernel's doing
+		}
+		if !i.running {
+			continue
+		}
+		if i.api && i.seen != s.lease.ResourceVersion {
+			i.seen = s.lease.ResourceVersion
+			i.follow(s.now, true)
+			i.see(s.now, recordOf(s.lease))
+		}
+		if !i.failAt.IsZero() && s.now.After(i.failAt) {
+			i.failAt = time.Time{}
+			i.follow(s.now, false)
+			i.seen = ""
+			s.perform(i, i.done(s.now, outcome{request: i.asked, err: fmt.Errorf("out of reach")}))
+		}
+		ticked := !s.now.Before(i.nextAt)
+		if ticked {
+			i.nextAt = s.now.Add(i.ProbeInterval)
+			i.setUp(s.now, true)
+			if i.holding {
+				i.has, i.expires = true, s.now.Add(i.Lifetime)
+			}
+			s.probe(i)
+		}
+		do := i.decide(s.now)
+		do.announce = do.announce && (ticked || do.claim)
+		s.perform(i, do)
+	}
+}
+
+// probe asks who has the address. Kernels answer, and a machine talks on either side.
+func (s *simulation) probe(i *simulated) {
+	s.perform(i, i.hear(s.now, heard{By: tenantMAC}))
+	s.hear(i, heard{By: i.self}, everybody)
+	for _, other := range s.all {
+		if other != i && other.has && other.side == i.side && (other.up || !other.running) {
+			s.perform(i, i.hear(s.now, heard{By: other.self, Address: test4}))
+		}
+	}
+}
+
+func (s *simulation) note(format string, args ...any) {
+	s.log = append(s.log, fmt.Sprintf("%6.2f ", s.now.Sub(start).Seconds())+fmt.Sprintf(format, args...))
+}
+
+// doubled reports whether two on one side of the VLAN have the address.
+func (s *simulation) doubled() bool {
+	sides := map[int]int{}
+	for _, i := range s.all {
+		if i.has {
+			sides[i.side]++
+		}
+	}
+	return sides[0] > 1 || sides[1] > 1
+}
+
+// befall has something happen.
+func (s *simulation) befall() {
+	i := s.all[s.random.IntN(len(s.all))]
+	switch s.random.IntN(8) {
+	case 0:
+		i.api = !i.api
+		s.note("%s reaches the API server: %t", i.identity, i.api)
+	case 1:
+		away := s.random.IntN(2) == 0
+		for _, i := range s.all {
+			i.api = !away
+		}
+		s.note("the API server is away: %t", away)
+	case 2:
+		i.side = 1 - i.side
+		s.note("%s is on side %d", i.identity, i.side)
+	case 3, 4:
+		if i.running {
+			i.running = false
+			s.note("%s is killed", i.identity)
+		} else {
+			s.start(i, i.lease.macs)
+			s.note("%s is started", i.identity)
+		}
+	case 5, 6:
+		i.setReady(s.now, !i.ready)
+		s.note("%s is ready: %t", i.identity, i.ready)
+	case 7:
+		name := "proxy-" + fmt.Sprint(s.random.IntN(len(s.all)))
+		s.note("a tenant claims the address with the MAC address of %s", name)
+		for _, victim := range s.all {
+			if address := victim.lease.macs[name]; victim.running && victim.side == i.side && address != victim.self {
+				s.perform(victim, victim.hear(s.now, heard{By: address, Address: test4, Leased: s.random.IntN(2) == 0}))
+			}
+		}
+	}
+}
+
+// mend has everything be well.
+func (s *simulation) mend() {
+	s.note("all is well")
+	for _, i := range s.all {
+		i.api, i.side = true, 0
+		if !i.running {
+			s.start(i, i.lease.macs)
+		}
+		if !i.ready {
+			i.setReady(s.now, true)
+		}
+	}
+}
+
+// run runs for some time, and returns for how long at once two had the address on one side.
+func (s *simulation) run(d time.Duration) (longest time.Duration) {
+	var doubled time.Duration
+	for end := s.now.Add(d); s.now.Before(end); {
+		s.step()
+		if doubled += step; !s.doubled() {
+			doubled = 0
+		}
+		longest = max(longest, doubled)
+	}
+	return longest
+}
+
+// TestOneHolderWhateverHappens has a hundred things befall some instances, and looks that two
+// never have the address for longer than a holder takes its Lease for its own, and that exactly
+// one has it when all is well again.
+func TestOneHolderWhateverHappens(t *testing.T) {
+	var worst time.Duration
+	for seed := range uint64(150) {
+		s := newSimulation(seed, 2+int(seed%3))
+		for range 100 {
+			longest := s.run(time.Duration(s.random.IntN(12000)) * time.Millisecond)
+			worst = max(worst, longest)
+			if longest > testTiming.LeaseDuration+testTiming.ProbeInterval {
+				t.Fatalf("seed %d: two had it for %s\n%s", seed, longest, s.tail())
+			}
+			s.befall()
+		}
+		s.mend()
+		if longest := s.run(30 * time.Second); longest > testTiming.LeaseDuration+testTiming.ProbeInterval {
+			t.Fatalf("seed %d: two had it for %s\n%s", seed, longest, s.tail())
+		}
+		transitions := s.transitions()
+		for range 1000 {
+			s.step()
+			holders := 0
+			for _, i := range s.all {
+				if i.has && i.holding && i.leased(s.now) {
+					holders++
+				}
+			}
+			if holders != 1 || s.doubled() || s.transitions() != transitions {
+				t.Fatalf("seed %d: %d hold the address with the Lease, two have it: %t, it moved: %t\n%s",
+					seed, holders, s.doubled(), s.transitions() != transitions, s.tail())
+			}
+		}
+	}
+	t.Logf("two had the address for %s at most", worst)
+}
+
+func (s *simulation) transitions() int {
+	n := 0
+	for _, i := range s.all {
+		n += i.transitions
+	}
+	return n
+}
+
+func (s *simulation) tail() string {
+	text := ""
+	for _, line := range s.log[max(0, len(s.log)-60):] {
+		text += line + "\n"
+	}
+	return text
+}
