@@ -52,8 +52,8 @@ func buildImages(ctx context.Context) error {
 }
 
 // programs is an image of one program, which has to be built or fetched.
-func programs(ctx context.Context, name string, make func(context.Context, lab.Logf) (string, error)) (lab.Image, error) {
-	program, err := make(ctx, nil)
+func programs(ctx context.Context, name string, get func(context.Context, lab.Logf) (string, error)) (lab.Image, error) {
+	program, err := get(ctx, nil)
 	if err != nil {
 		return lab.Image{}, err
 	}

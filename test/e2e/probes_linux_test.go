@@ -164,8 +164,13 @@ func (e *expectation) address() string {
 
 // resolve asks the DNS server of the VLAN where the API server is.
 func (v *vm) resolve(proxy *expectation) func(context.Context) error {
+	return v.resolveAt(v.dns, proxy)
+}
+
+// resolveAt is resolve for another server.
+func (v *vm) resolveAt(server string, proxy *expectation) func(context.Context) error {
 	return func(ctx context.Context) error {
-		conn, err := v.dial(ctx, "udp", net.JoinHostPort(v.dns, "53"))
+		conn, err := v.dial(ctx, "udp", net.JoinHostPort(server, "53"))
 		if err != nil {
 			return err
 		}
@@ -310,6 +315,12 @@ func (l *lessee) ask(ctx context.Context, to net.IP, want dhcpv4.MessageType, mo
 // renew asks the server itself to prolong the lease, as a machine does that runs.
 func (l *lessee) renew(ctx context.Context) error {
 	return l.ask(ctx, net.ParseIP(dhcpAddress), dhcpv4.MessageTypeAck,
+		dhcpv4.WithMessageType(dhcpv4.MessageTypeRequest), dhcpv4.WithClientIP(net.ParseIP(l.vm.address)))
+}
+
+// rebind asks whoever is there to prolong the lease, as a machine does whose server is gone.
+func (l *lessee) rebind(ctx context.Context) error {
+	return l.ask(ctx, net.IPv4bcast, dhcpv4.MessageTypeAck,
 		dhcpv4.WithMessageType(dhcpv4.MessageTypeRequest), dhcpv4.WithClientIP(net.ParseIP(l.vm.address)))
 }
 

@@ -112,7 +112,13 @@ type site struct {
 // what was set up.
 func newSite(t *testing.T) *site {
 	t.Helper()
-	s := &site{cp: cluster(t), ca: lab.NewCA(t), dir: t.TempDir()}
+	return newSiteOn(t, cluster(t))
+}
+
+// newSiteOn is newSite on another management cluster.
+func newSiteOn(t *testing.T, cp *lab.ControlPlane) *site {
+	t.Helper()
+	s := &site{cp: cp, ca: lab.NewCA(t), dir: t.TempDir()}
 	if err := s.cp.InstallCRDs(t.Context(), lab.HyperShift, lab.OpenShiftRoute, lab.KubeVirt, lab.KubeVirtMachines); err != nil {
 		t.Fatal(err)
 	}

@@ -74,7 +74,7 @@ func (n *Node) start(ctx context.Context) (err error) {
 	if err := n.cp.InstallCRDs(ctx, NetworkAttachmentDefinition); err != nil {
 		return err
 	}
-	published := netip.AddrPortFrom(netip.MustParseAddr(n.cp.config.Address), uint16(n.cp.ports.apiServer)) //nolint:gosec // a port
+	published := netip.AddrPortFrom(netip.MustParseAddr(n.cp.config.Address), uint16(n.cp.ports.apiServer))
 	connect := n.connect
 	if n.config.VM != nil {
 		published, connect = inClusterAPI, n.boot

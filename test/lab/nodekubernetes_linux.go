@@ -34,6 +34,7 @@ protectKernelDefaults: true
 evictionHard: {imagefs.available: "1%%", nodefs.available: "1%%", memory.available: 100Mi}
 imageGCHighThresholdPercent: 100
 nodeStatusUpdateFrequency: 2s
+nodeLeaseDurationSeconds: 8 # renewed four times as often
 `
 
 const kubeProxyConfig = `

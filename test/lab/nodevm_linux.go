@@ -45,7 +45,7 @@ func (n *Node) boot(ctx context.Context) error {
 	}
 	err := errors.Join(
 		n.writeFile("resolv.conf", nil),
-		os.WriteFile(n.path("vm-hook"), []byte(vmHook), 0o700), //nolint:gosec // udhcpc runs it
+		os.WriteFile(n.path("vm-hook"), []byte(vmHook), 0o700),
 	)
 	if err != nil {
 		return fmt.Errorf("writing what udhcpc runs: %w", err)

@@ -40,15 +40,16 @@ func constraint(t *testing.T, name string) *securityv1.SecurityContextConstraint
 func pods(t *testing.T, openshift string) map[string]*corev1.PodTemplateSpec {
 	t.Helper()
 	const example = "manifests/examples/demo/"
-	all := printed(t, "-f", example+"infra.yaml", "-f", example+"cluster.yaml", "--openshift="+openshift)
-	maps.Copy(all, printed(t, "-f", "test/scc/testdata/edge.yaml", "--openshift="+openshift))
+	all := printed(t, nil, "-f", example+"infra.yaml", "-f", example+"cluster.yaml", "--openshift="+openshift)
+	maps.Copy(all, printed(t, nil, "-f", "test/scc/testdata/edge.yaml", "--openshift="+openshift))
 	if got := slices.Sorted(maps.Keys(all)); !slices.Equal(got, []string{"demo-dhcp", "demo-dns", "demo-proxy", "edge-proxy", "oooi-control"}) {
 		t.Fatalf("pods of %q", got)
 	}
 	return all
 }
 
-func printed(t *testing.T, flags ...string) map[string]*corev1.PodTemplateSpec {
+// printed are the pods that setup prints. The constraints that it makes are added to those given.
+func printed(t *testing.T, constraints map[string]*securityv1.SecurityContextConstraints, flags ...string) map[string]*corev1.PodTemplateSpec {
 	t.Helper()
 	args := []string{"run"}
 	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
@@ -79,6 +80,13 @@ func printed(t *testing.T, flags ...string) map[string]*corev1.PodTemplateSpec {
 		case "StatefulSet":
 			set := &appsv1.StatefulSet{}
 			err, pod = yaml.UnmarshalStrict(document, set), &set.Spec.Template
+		case "SecurityContextConstraints":
+			c := &securityv1.SecurityContextConstraints{}
+			if err := yaml.UnmarshalStrict(document, c); err != nil {
+				t.Fatalf("%s: %v", head.Metadata.Name, err)
+			}
+			constraints[c.Name] = c
+			continue
 		case "Deployment":
 			deployment := &appsv1.Deployment{}
 			err, pod = yaml.UnmarshalStrict(document, deployment), &deployment.Spec.Template

@@ -1,6 +1,8 @@
 package cmd
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -60,7 +62,7 @@ func TestSetupRefuses(t *testing.T) {
 		{"no address", "proxy: {serverIP: 192.0.2.4}", "proxy: {}", "spec.infraComponents.proxy.serverIP: an address on the VLAN is needed"},
 		{"what the API server refuses", "gateway: 192.0.2.1", "gateway: somewhere", "must be an IPv4 or IPv6 address"},
 		{"an image that is none", "proxy: {serverIP: 192.0.2.4}", "proxy: {serverIP: 192.0.2.4, image: 'quay.io/Some Image:1'}", `spec.infraComponents.proxy.image: "quay.io/Some Image:1" is no image that could be pulled`},
-		{"several proxies", "proxy: {serverIP: 192.0.2.4}", "proxy: {serverIP: 192.0.2.4, instances: [{ip: 192.0.2.5}, {ip: 192.0.2.6}]}", "not supported yet"},
+		{"proxies with one address", "proxy: {serverIP: 192.0.2.4}", "proxy: {serverIP: 192.0.2.4, instances: [{ip: 192.0.2.5}, {ip: 192.0.2.4}]}", "192.0.2.4 is the address that moves between them"},
 	} {
 		s.infra = strings.ReplaceAll(good, tc.old, tc.new)
 		if s.infra == good {
@@ -68,5 +70,36 @@ func TestSetupRefuses(t *testing.T) {
 		}
 		t.Log(tc.name)
 		s.refused(tc.says)
+	}
+}
+
+func TestTheInstanceWithTheAddressIsReplacedLast(t *testing.T) {
+	s := newSite(t)
+	s.infra = strings.Replace(s.infra, "proxy: {serverIP: 192.0.2.4}", "proxy: {serverIP: 192.0.2.4, instances: [{ip: 192.0.2.5}, {ip: 192.0.2.6}, {ip: 192.0.2.7}]}", 1)
+	s.setup()
+	s.apply(fmt.Sprintf(`
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata: {name: demo-proxy-address, namespace: %s}
+spec: {holderIdentity: demo-proxy-192-0-2-5-0, leaseDurationSeconds: 10}
+`, s.namespace))
+	said := s.setup("--image", "registry.example.com/oooi:next")
+	var order []string
+	for line := range strings.Lines(said) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "StatefulSet "+s.namespace+"/demo-proxy-192-0-2-"); ok {
+			order = append(order, name)
+		}
+	}
+	if want := []string{"6 configured", "7 configured", "5 configured"}; !slices.Equal(order, want) {
+		t.Errorf("setup with another image replaces %q, want %q:\n%s", order, want, said)
+	}
+}
+
+func TestTheFloatingAddressTakesARightThatPodSecurityHas(t *testing.T) {
+	s := newSite(t)
+	s.infra = strings.Replace(s.infra, "proxy: {serverIP: 192.0.2.4}", "proxy: {serverIP: 192.0.2.4, instances: [{ip: 192.0.2.5}, {ip: 192.0.2.6}]}", 1)
+	for _, level := range []string{"restricted", "baseline"} {
+		s.apply(fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {pod-security.kubernetes.io/enforce: %s}}}", s.namespace, level))
+		s.refused(fmt.Sprintf("namespace %s enforces Pod Security %q, and the process that moves the proxy's address needs NET_ADMIN and NET_RAW", s.namespace, level))
 	}
 }

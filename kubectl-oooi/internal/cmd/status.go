@@ -15,6 +15,7 @@ import (
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 	"github.com/densityops/oooi/kubectl-oooi/internal/status"
 )
 
@@ -90,7 +91,13 @@ func reportsOf(ctx context.Context, r *read.Reader, infras []*v1alpha1.Infra, na
 	}
 	reports := make([]*status.Report, 0, len(infras))
 	for _, i := range infras {
-		reports = append(reports, status.Make(status.Objects{Infra: i, Serves: serves[i.Namespace+"/"+i.Name], Pods: pods, ProxyServers: servers}))
+		objects := status.Objects{Infra: i, Serves: serves[i.Namespace+"/"+i.Name], Pods: pods, ProxyServers: servers}
+		if proxy := i.Spec.InfraComponents.Proxy; whole && proxy.IsEnabled() && len(proxy.Instances) > 0 {
+			var noLease error
+			objects.Floating, noLease = r.Lease(ctx, i.Namespace, render.FloatingLease(i))
+			unread = errors.Join(unread, noLease)
+		}
+		reports = append(reports, status.Make(objects))
 	}
 	slices.SortFunc(reports, func(a, b *status.Report) int {
 		return strings.Compare(a.Metadata.Namespace+"/"+a.Metadata.Name, b.Metadata.Namespace+"/"+b.Metadata.Name)

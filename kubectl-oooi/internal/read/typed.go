@@ -7,6 +7,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -43,6 +44,15 @@ func get[T any](ctx context.Context, r *Reader, kind schema.GroupVersionKind, na
 	}
 	one := new(T)
 	return one, convert(u, one)
+}
+
+// Lease returns one Lease; nil for one that there is not.
+func (r *Reader) Lease(ctx context.Context, namespace, name string) (*coordinationv1.Lease, error) {
+	lease, err := get[coordinationv1.Lease](ctx, r, coordinationv1.SchemeGroupVersion.WithKind("Lease"), namespace, name)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return lease, err
 }
 
 // ProxyServers returns those of a namespace, of all with "", with their status.

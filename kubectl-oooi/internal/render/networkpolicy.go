@@ -21,7 +21,11 @@ func networkPolicies(in *Input) ([]runtime.Object, error) {
 		for _, p := range in.proxyPorts(in.proxyServer()) {
 			serves = append(serves, policyPort(p.Protocol, p.Port))
 		}
-		list = append(list, in.networkPolicy(v1alpha1.ComponentProxy, []int32{9901, 9902}, serves...))
+		observed := []int32{9901, 9902}
+		if in.floats() {
+			observed = append(observed, holderPort)
+		}
+		list = append(list, in.networkPolicy(v1alpha1.ComponentProxy, observed, serves...))
 	}
 	if spec.DNS.IsEnabled() {
 		list = append(list, in.networkPolicy(v1alpha1.ComponentDNS, []int32{8080, 8181, 9153},

@@ -96,8 +96,8 @@ func finish(in *Input, list []runtime.Object) ([]*unstructured.Unstructured, err
 // order is such that nothing comes before what it needs.
 func order(u *unstructured.Unstructured) int {
 	kinds := []string{
-		"Namespace", "CustomResourceDefinition", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding",
-		"Infra", "ProxyServer", "NetworkAttachmentDefinition", "ConfigMap", "Service", "NetworkPolicy", "PodDisruptionBudget",
+		"Namespace", "CustomResourceDefinition", "SecurityContextConstraints", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding",
+		"Infra", "ProxyServer", "NetworkAttachmentDefinition", "Lease", "ConfigMap", "Service", "NetworkPolicy", "PodDisruptionBudget",
 		"Deployment", "StatefulSet",
 	}
 	return slices.Index(kinds, u.GetKind())

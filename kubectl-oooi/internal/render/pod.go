@@ -86,6 +86,8 @@ type workload struct {
 	config    map[string]string // what the pod is to be replaced for when it changes
 	spec      corev1.PodSpec
 	port      int64 // the lowest that the pod listens on
+	// privileged: one of its containers has capabilities, and a user of its own.
+	privileged bool
 }
 
 func (in *Input) statefulSet(w workload) (*appsv1.StatefulSet, error) {
@@ -112,10 +114,15 @@ func (in *Input) statefulSet(w workload) (*appsv1.StatefulSet, error) {
 	}
 	if in.OpenShift {
 		annotations[requiredSCC] = restrictedSCC
+		if w.privileged {
+			annotations[requiredSCC] = in.constraints()
+		}
 	} else {
-		spec.SecurityContext.RunAsUser = new(int64(nobody))
 		spec.SecurityContext.RunAsGroup = new(int64(nobody))
 		spec.SecurityContext.FSGroup = new(int64(nobody))
+	}
+	if !in.OpenShift || w.privileged { // else restrictedSCC gives it one
+		spec.SecurityContext.RunAsUser = new(int64(nobody))
 	}
 	return &appsv1.StatefulSet{
 		ObjectMeta: in.meta(w.component, w.instance.name),

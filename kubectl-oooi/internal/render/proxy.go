@@ -28,7 +28,15 @@ func proxy(in *Input) ([]runtime.Object, error) {
 	}
 	server := in.proxyServer()
 	list := []runtime.Object{server}
-	list = append(list, in.rights(component, in.proxyRules(server)...)...)
+	rules := in.proxyRules(server)
+	if in.floats() {
+		rules = append(rules, in.floatingRules()...)
+		list = append(list, in.floatingLease())
+		if in.OpenShift {
+			list = append(list, in.securityContextConstraints())
+		}
+	}
+	list = append(list, in.rights(component, rules...)...)
 	list = append(list, service(in.meta(component, in.name(component)), in.labels(component), in.proxyPorts(server)...))
 	if in.ControlPlane != "" {
 		list = append(list, in.admission())
@@ -40,7 +48,7 @@ func proxy(in *Input) ([]runtime.Object, error) {
 		}
 		set, err := in.statefulSet(workload{
 			component: component, instance: i, network: network, port: 80, config: map[string]string{"network": configOf(nad)},
-			spec: in.proxyPod(server, i, len(instances)),
+			spec: in.proxyPod(server, i, instances), privileged: in.floats(),
 		})
 		if err != nil {
 			return nil, err
@@ -138,7 +146,7 @@ func (in *Input) proxyPorts(server *unstructured.Unstructured) []corev1.ServiceP
 }
 
 // proxyPod runs Envoy from what xdsd bootstrap writes, and xdsd, which share sockets.
-func (in *Input) proxyPod(server *unstructured.Unstructured, i instance, instances int) corev1.PodSpec {
+func (in *Input) proxyPod(server *unstructured.Unstructured, i instance, all []instance) corev1.PodSpec {
 	spec := in.Infra.Spec.InfraComponents.Proxy
 	key := server.GetNamespace() + "/" + server.GetName()
 	oooi := cmp.Or(spec.Image, in.ProxySpec.Image, in.Images.Oooi)
@@ -147,18 +155,15 @@ func (in *Input) proxyPod(server *unstructured.Unstructured, i instance, instanc
 	for _, a := range i.addresses {
 		addresses = append(addresses, a.String())
 	}
-	// The addresses that others reach the proxy by: its own, and the one that moves.
-	for _, a := range spec.ServerIPs() {
-		if !slices.Contains(addresses, string(a)) {
-			addresses = append(addresses, string(a))
-		}
-	}
 	serve := []string{"/xdsd", "serve", "--proxy-server", key}
 	if !in.alone() {
 		serve = append(serve, "--infra", in.key())
 	}
 	serve = append(serve, "--pod", "$(POD_NAME)", "--http", "$(POD_IP):9902",
 		"--bind", strings.Join(append(addresses, "$(POD_IP)"), ","), "--snapshot", "/var/lib/xdsd/proxy.json")
+	if in.floats() {
+		serve = append(serve, "--floating", strings.Join(in.floating(), ","), "--source", strings.Join(sources(i.addresses), ","))
+	}
 	hosted := in.HostedCluster.Name != "" && in.ControlPlane != ""
 	if hosted {
 		serve = append(serve, "--hosted-cluster", in.HostedCluster.String())
@@ -167,9 +172,9 @@ func (in *Input) proxyPod(server *unstructured.Unstructured, i instance, instanc
 		serve = append(serve, "--namespace", strings.Join(others, ","))
 	}
 	policy, resolvers := in.podDNS()
-	return corev1.PodSpec{
+	pod := corev1.PodSpec{
 		DNSPolicy: policy, DNSConfig: resolvers,
-		Affinity: in.spread(v1alpha1.ComponentProxy, instances),
+		Affinity: in.spread(v1alpha1.ComponentProxy, len(all)),
 		InitContainers: []corev1.Container{confined(corev1.Container{
 			Name: "bootstrap", Image: oooi, Env: []corev1.EnvVar{podIP, podName},
 			Command:      []string{"/xdsd", "bootstrap", "--proxy-server", key, "--node-id", "$(POD_NAME)", "--metrics-address", "$(POD_IP)", "--file", "/run/envoy/envoy.yaml"},
@@ -193,6 +198,11 @@ func (in *Input) proxyPod(server *unstructured.Unstructured, i instance, instanc
 		},
 		Volumes: []corev1.Volume{emptyDir("xdsd", true), emptyDir("envoy", true), emptyDir("state", false), tokenVolume()},
 	}
+	if in.floats() {
+		pod.Containers = append(pod.Containers, in.holder(oooi, i, all))
+		pod.Volumes = append(pod.Volumes, emptyDir("holder", false))
+	}
+	return pod
 }
 
 // podDNS is what the pod asks for names: the cluster's DNS, unless the ProxyServer says

@@ -85,6 +85,9 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 	if err := a.retire(ctx, gone); err != nil {
 		return err
 	}
+	if err := a.holderLast(ctx, p); err != nil {
+		return err
+	}
 	for _, o := range p.Objects {
 		replaced, err := a.apply(ctx, o, a.leaves(p, o))
 		if err == nil && replaced && a.OneByOne && p.another(o) {

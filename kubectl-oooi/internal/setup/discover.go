@@ -32,7 +32,7 @@ var (
 // Discover adds what a cluster knows to what is known. What files say wins.
 func (k *Known) Discover(ctx context.Context, c client.Client) error {
 	d := &discovery{ctx: ctx, client: c, known: k}
-	for _, step := range []func() error{d.infra, d.hosted, d.others, d.proxyServer, d.attachment, d.controlPlane, d.backends, d.predecessor, d.cycle} {
+	for _, step := range []func() error{d.infra, d.hosted, d.others, d.proxyServer, d.attachment, d.podSecurity, d.controlPlane, d.backends, d.predecessor, d.cycle} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -198,6 +198,17 @@ func (d *discovery) elsewhere(name string) error {
 			d.known.Elsewhere += fmt.Sprintf("; ClusterUserDefinedNetwork %s makes it in namespaces that its spec.namespaceSelector selects", name)
 		}
 	}
+	return nil
+}
+
+// podSecurity reads what the Infra's namespace enforces, where it may be read.
+func (d *discovery) podSecurity() error {
+	namespace := &corev1.Namespace{}
+	err := d.client.Get(d.ctx, client.ObjectKey{Name: d.known.Infra.Namespace}, namespace)
+	if client.IgnoreNotFound(err) != nil && !apierrors.IsForbidden(err) {
+		return fmt.Errorf("reading namespace %s: %w", d.known.Infra.Namespace, err)
+	}
+	d.known.PodSecurity = namespace.Labels["pod-security.kubernetes.io/enforce"]
 	return nil
 }
 

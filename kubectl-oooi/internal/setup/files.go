@@ -35,6 +35,8 @@ type Known struct {
 	ownNetwork bool
 	// Elsewhere says where there is something by the name of the network that is missing.
 	Elsewhere string
+	// PodSecurity is the level that the Infra's namespace enforces; empty for none.
+	PodSecurity string
 	// ControlPlane reports whether the control plane's namespace is there.
 	ControlPlane bool
 	OpenShift    bool

@@ -114,6 +114,9 @@ func (k *Known) input(snapshot *model.Snapshot, images render.Images) (*render.I
 	if k.ProxyServer != nil {
 		in.ProxySpec = k.ProxyServer.Spec
 	}
+	if err := k.ownAddresses(); err != nil {
+		return nil, err
+	}
 	in.HostedCluster = k.hostedCluster(snapshot)
 	if in.HostedCluster.Name != "" && k.ControlPlane {
 		in.ControlPlane = k.controlPlane(snapshot)
@@ -123,8 +126,8 @@ func (k *Known) input(snapshot *model.Snapshot, images render.Images) (*render.I
 			in.MachineNamespace = hc.Spec.Platform.KubeVirt.Credentials.InfraNamespace
 		}
 	}
-	if proxy := k.Infra.Spec.InfraComponents.Proxy; proxy.IsEnabled() && len(proxy.Instances) > 0 {
-		return nil, errors.New("spec.infraComponents.proxy.instances: several proxies with an address that moves between them are not supported yet; leave instances out")
+	if proxy := k.Infra.Spec.InfraComponents.Proxy; proxy.IsEnabled() && len(proxy.Instances) > 0 && slices.Contains([]string{"baseline", "restricted"}, k.PodSecurity) {
+		return nil, fmt.Errorf("spec.infraComponents.proxy.instances: namespace %s enforces Pod Security %q, and the process that moves the proxy's address needs NET_ADMIN and NET_RAW: label the namespace pod-security.kubernetes.io/enforce=privileged, or leave instances out", k.Infra.Namespace, k.PodSecurity)
 	}
 	return in, k.attach(in)
 }
@@ -152,6 +155,22 @@ func (k *Known) attach(in *render.Input) error {
 	}
 	if ipam != "" {
 		return fmt.Errorf("NetworkAttachmentDefinition %s gives addresses itself, by %s in spec.config: KubeVirt would hand them to machines by a DHCP server of its own; take that out (of a ClusterUserDefinedNetwork by ipam: {mode: Disabled})", nad, ipam)
+	}
+	return nil
+}
+
+// ownAddresses finds an instance of the proxy whose address is the one that moves.
+func (k *Known) ownAddresses() error {
+	proxy := k.Infra.Spec.InfraComponents.Proxy
+	if !proxy.IsEnabled() {
+		return nil
+	}
+	for _, i := range proxy.Instances {
+		for _, ip := range append([]v1alpha1.IP{i.IP}, i.AdditionalIPs...) {
+			if slices.Contains(proxy.ServerIPs(), ip) {
+				return fmt.Errorf("spec.infraComponents.proxy.instances: %s is the address that moves between them: give each one of its own", ip)
+			}
+		}
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
 // another reports whether there is another instance of an object's component in the plan, behind
@@ -28,6 +31,37 @@ func (p *Plan) another(o *unstructured.Unstructured) bool {
 		}
 	}
 	return false
+}
+
+// holderLast puts the instance of the proxy that has the address behind the others: it moves once,
+// to one that is up to date.
+func (a *Applier) holderLast(ctx context.Context, p *Plan) error {
+	var at []int // of the proxy's instances
+	for i, o := range p.Objects {
+		if o.GetKind() == "StatefulSet" && o.GetLabels()[v1alpha1.LabelComponent] == v1alpha1.ComponentProxy {
+			at = append(at, i)
+		}
+	}
+	if len(at) < 2 {
+		return nil
+	}
+	r := &read.Reader{Client: a.Client}
+	lease, err := r.Lease(ctx, p.Infra.Namespace, render.FloatingLease(p.Infra))
+	if err != nil || lease == nil || lease.Spec.HolderIdentity == nil {
+		return err
+	}
+	p.Objects = slices.Clone(p.Objects)
+	for n, i := range at[:len(at)-1] {
+		if p.Objects[i].GetName()+"-0" == *lease.Spec.HolderIdentity { // the others move up
+			holder := p.Objects[i]
+			for m := n; m < len(at)-1; m++ {
+				p.Objects[at[m]] = p.Objects[at[m+1]]
+			}
+			p.Objects[at[len(at)-1]] = holder
+			break
+		}
+	}
+	return nil
 }
 
 // settled waits until an instance that was changed is ready.

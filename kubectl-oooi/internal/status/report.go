@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,6 +31,8 @@ type Report struct {
 	Components []Component `json:"components"`
 	// ProxyServers are those that take their routes from the Infra.
 	ProxyServers []ProxyServer `json:"proxyServers,omitempty"`
+	// FloatingAddress is the proxy's, where it moves between instances.
+	FloatingAddress *FloatingAddress `json:"floatingAddress,omitempty"`
 	// Applications is nil where nothing is asked for.
 	Applications *Applications `json:"applications,omitempty"`
 	// Conditions are all that the status has, Ready first and the others by their type.
@@ -70,6 +73,19 @@ type ProxyServer struct {
 	Replicas   []v1alpha1.ReplicaStatus `json:"replicas,omitempty"`
 }
 
+// FloatingAddress is who has the address that moves, as its Lease says. While the API server is
+// away it may move without the Lease.
+type FloatingAddress struct {
+	Addresses []string `json:"addresses"`
+	// Holder is a pod; empty for nobody.
+	Holder string `json:"holder,omitempty"`
+	// Since is when it took the address, Renewed when it said last that it still has it.
+	Since   *metav1.MicroTime `json:"since,omitempty"`
+	Renewed *metav1.MicroTime `json:"renewed,omitempty"`
+	// Moves is how often another took it.
+	Moves int32 `json:"moves"`
+}
+
 // Applications is how the hosted cluster's applications are reached.
 type Applications struct {
 	Phase     v1alpha1.AppsIngressPhase  `json:"phase,omitempty"`
@@ -88,6 +104,8 @@ type Objects struct {
 	// Pods and ProxyServers may be others' as well.
 	Pods         []*corev1.Pod
 	ProxyServers []*v1alpha1.ProxyServer
+	// Floating is the Lease of the proxy's address; nil for none.
+	Floating *coordinationv1.Lease
 }
 
 // Make makes the report of one Infra.
@@ -121,10 +139,30 @@ func Make(in Objects) *Report {
 		}
 	}
 	slices.SortFunc(r.ProxyServers, func(a, b ProxyServer) int { return strings.Compare(a.Name, b.Name) })
+	if proxy := spec.InfraComponents.Proxy; proxy.IsEnabled() && len(proxy.Instances) > 0 {
+		r.FloatingAddress = floating(addresses(proxy.ServerIPs(), nil), in.Floating)
+	}
 	if spec.AppsIngress.IsEnabled() {
 		r.Applications = applications(is.AppsIngress)
 	}
 	return r
+}
+
+func floating(addresses []string, lease *coordinationv1.Lease) *FloatingAddress {
+	f := &FloatingAddress{Addresses: addresses}
+	if lease == nil {
+		return f
+	}
+	if lease.Spec.HolderIdentity != nil {
+		f.Holder = *lease.Spec.HolderIdentity
+	}
+	if f.Holder != "" {
+		f.Since, f.Renewed = lease.Spec.AcquireTime, lease.Spec.RenewTime
+	}
+	if lease.Spec.LeaseTransitions != nil {
+		f.Moves = *lease.Spec.LeaseTransitions
+	}
+	return f
 }
 
 func boolOrder(a, b bool) int {

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
@@ -30,7 +31,7 @@ spec:
   infraComponents:
     dhcp: {instances: [{ip: 192.0.2.2}, {ip: 192.0.2.3}]}
     dns: {instances: [{ip: 192.0.2.5, additionalIPs: ["2001:db8::5"]}]}
-    proxy: {serverIP: 192.0.2.4/24}
+    proxy: {serverIP: 192.0.2.4/24, additionalServerIPs: ["2001:db8::4"], instances: [{ip: 192.0.2.6}, {ip: 192.0.2.7}]}
   appsIngress: {enabled: true}
 status:
   observedGeneration: 3
@@ -75,7 +76,8 @@ const machines = `
 func TestEverythingIsTold(t *testing.T) {
 	infra := decode[v1alpha1.Infra](t, troubled)
 	servers, pods := decode[[]*v1alpha1.ProxyServer](t, proxies), decode[[]*corev1.Pod](t, machines)
-	report := Make(Objects{Infra: &infra, Serves: &model.Ref{Kind: "HostedCluster", Namespace: "clusters", Name: "green"}, Pods: pods, ProxyServers: servers})
+	lease := decode[coordinationv1.Lease](t, `spec: {holderIdentity: green-proxy-192-0-2-7-0, acquireTime: "2026-01-02T03:04:05.000000Z", renewTime: "2026-01-02T03:05:06.000000Z", leaseTransitions: 3}`)
+	report := Make(Objects{Infra: &infra, Serves: &model.Ref{Kind: "HostedCluster", Namespace: "clusters", Name: "green"}, Pods: pods, ProxyServers: servers, Floating: &lease})
 	var b strings.Builder
 	if err := Describe(&b, report); err != nil {
 		t.Fatal(err)
@@ -85,6 +87,16 @@ func TestEverythingIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden.Check(t, "testdata/troubled.golden", b.String())
+}
+
+func TestAnAddressThatNobodyHas(t *testing.T) {
+	infra := decode[v1alpha1.Infra](t, troubled)
+	released := decode[coordinationv1.Lease](t, `spec: {holderIdentity: "", acquireTime: "2026-01-02T03:04:05.000000Z", leaseTransitions: 3}`)
+	for _, lease := range []*coordinationv1.Lease{nil, &released} {
+		if got, want := Make(Objects{Infra: &infra, Floating: lease}).FloatingAddress.String(), "192.0.2.4, 2001:db8::4, which nobody has"; got != want {
+			t.Errorf("%v: %q, want %q", lease, got, want)
+		}
+	}
 }
 
 func TestReadyIsAboutThePresentSpec(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
@@ -77,6 +78,9 @@ func Describe(w io.Writer, r *Report) error {
 	head.Add("HostedCluster:", r.HostedCluster)
 	head.Add("Network:", r.Network+", "+strings.Join(r.CIDRs, ", "))
 	head.Add("Ready:", fmt.Sprintf("%s, %s: %s", r.Ready.Status, r.Ready.Reason, r.Ready.Message))
+	if r.FloatingAddress != nil {
+		head.Add("ProxyAddress:", r.FloatingAddress.String())
+	}
 	if err := head.Write(w); err != nil {
 		return err
 	}
@@ -98,6 +102,22 @@ func Describe(w io.Writer, r *Report) error {
 		}
 	}
 	return nil
+}
+
+// String says who has the address.
+func (f *FloatingAddress) String() string {
+	addresses := strings.Join(f.Addresses, ", ")
+	if f.Holder == "" {
+		return addresses + ", which nobody has"
+	}
+	text := addresses + " is at " + f.Holder
+	if f.Since != nil {
+		text += " since " + f.Since.UTC().Format(time.RFC3339)
+	}
+	if f.Renewed != nil {
+		text += ", last confirmed " + f.Renewed.UTC().Format(time.RFC3339)
+	}
+	return fmt.Sprintf("%s; it has moved %d times", text, f.Moves)
 }
 
 // componentTable has a line for each pod, and one for a component that has none.
