@@ -110,6 +110,7 @@ e2e: deps lab ## Test setup and what it deploys on a real node (as root; beside 
 .PHONY: e2e-ingress
 e2e-ingress: deps ## Test virtual ingresses with Contour and cert-manager, which it builds (minutes, once)
 	$(GO) test $(TESTFLAGS) -tags e2e ./test/e2eingress
+	cd test/certmanager && CGO_ENABLED=0 $(GO) vet ./... # as it was just built
 
 .PHONY: lab
 lab: ## Build control planes and MetalLB, and fetch Envoy, for tests and demo (minutes, once)
