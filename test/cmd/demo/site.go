@@ -156,6 +156,10 @@ func (s *site) startServers(ctx context.Context) error {
 			return err
 		}
 	}
+	// A router redirects on port 80.
+	if err := s.servers.serve(ctx, nodeApps+":80", http.RedirectHandler("https://"+shopName+"/", http.StatusFound)); err != nil {
+		return err
+	}
 	if err := os.WriteFile(filepath.Join(s.dir, "api.crt"), s.hosted.CA(), 0o600); err != nil {
 		return fmt.Errorf("writing the hosted API server's authority: %w", err)
 	}
