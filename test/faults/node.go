@@ -129,8 +129,7 @@ func vlanFaults() []Fault {
 		}, Want: []string{"PRB-005 fail", "INF-002 warn"}},
 		{Name: "a view that was edited", Probe: true, Break: func(s *Site) {
 			config, _, _ := unstructured.NestedString(s.There(configMapKind, "$ns", "demo-dns").Object, "data", "Corefile")
-			const lie = "    template IN A api.demo.lab.example.com {\n        answer \"{{ .Name }} 30 IN A 198.18.50.77\"\n    }\n"
-			config = strings.Replace(config, "    hcpviews", lie+"    hcpviews", 1)
+			config = strings.Replace(config, "view vlan", "view pod", 1)
 			s.Patch(configMapKind, "$ns", "demo-dns", `{"data": {"Corefile": `+quote(config)+`}}`)
 			s.restarted("demo-dns-0")
 		}, Want: []string{"PRB-002 fail", "INF-002 warn"}},

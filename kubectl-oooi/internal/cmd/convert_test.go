@@ -103,9 +103,9 @@ func TestConvertRefuses(t *testing.T) {
 	}{
 		{[]string{"convert"}, "-f names a file of the old operator"},
 		{[]string{"convert", "-f", "-", "-o", "table"}, `--output "table": want yaml or json`},
-		{[]string{"convert", "-f", "-"}, "error: -: Ingress web/shop: converting an Ingress is not supported yet"},
+		{[]string{"convert", "-f", "-"}, "error: no object of the operator in the files: -f names files with its Infra, DHCPServer, DNSServer or ProxyServer, or with an Ingress"},
 	} {
-		out, said, code := feed(t, "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: shop, namespace: web}\n", tc.args...)
+		out, said, code := feed(t, "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: shop, namespace: web}\n", tc.args...)
 		if code != 1 || out != "" || !strings.Contains(said, tc.says) {
 			t.Errorf("%v ended with %d, printed %q and said %q", tc.args, code, out, said)
 		}

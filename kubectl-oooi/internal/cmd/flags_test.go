@@ -118,5 +118,5 @@ metadata: {name: NS, namespace: NS-demo}
 spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "bridge": "br-vlan100"}'}
 `, "NS", s.namespace))
 	s.infra = strings.ReplaceAll(s.infra, "vlan100", s.namespace)
-	s.refused(strings.ReplaceAll("does not exist: make it, or name it as namespace/name; there is a NS-demo/NS; ClusterUserDefinedNetwork NS makes it in namespaces that", "NS", s.namespace))
+	s.refused(strings.ReplaceAll("does not exist: make it, have setup make it (--make-network), or name it as namespace/name; there is a NS-demo/NS; ClusterUserDefinedNetwork NS makes it in namespaces that", "NS", s.namespace))
 }

@@ -120,7 +120,7 @@ func (c *converter) sort(o *object) {
 	case "InfraClusterAttachment":
 		c.fail(o, "an Infra of oooi serves one hosted cluster: write what this says into it (spec.hostedClusterRef, spec.infraComponents.dns.clusterName and baseDomain, spec.appsIngress), and leave this out of the files")
 	default:
-		c.fail(o, "convert does not know this kind: it reads Infra, DHCPServer, DNSServer and ProxyServer")
+		c.fail(o, "convert does not know this kind: it reads Infra, DHCPServer, DNSServer, ProxyServer and Ingress")
 	}
 }
 

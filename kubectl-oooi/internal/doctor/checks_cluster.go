@@ -25,7 +25,7 @@ func clusterChecks() []Check {
 			Run: rebuilt,
 		},
 		{
-			Code: "OOOI-POD-007", Title: "our pods have memory to spare", Needs: []string{"OOOI-POD-001"},
+			Code: "OOOI-POD-007", Title: "our pods have memory to spare", Needs: []string{"OOOI-POD-001"}, After: []string{"OOOI-POD-002"},
 			Reads: says(AtInfra, dnsMetrics, dhcpMetrics, xdsdMetrics, envoyMetrics), Run: tight, Applies: func(s *Site) string {
 				for _, p := range memoryPages {
 					if len(s.askable(p, AtInfra)) > 0 {

@@ -72,7 +72,7 @@ func proxyDaemonChecks() []Check {
 			Run: unopened,
 		},
 		{
-			Code: "OOOI-PRX-012", Title: "connections to what is behind the proxy succeed", Needs: []string{"OOOI-PRX-002"}, After: []string{"OOOI-PRX-005"}, Reads: says(AtInfra, envoyMetrics), Applies: applies,
+			Code: "OOOI-PRX-012", Title: "connections to what is behind the proxy succeed", Needs: []string{"OOOI-PRX-002"}, After: []string{"OOOI-POD-002", "OOOI-PRX-005"}, Reads: says(AtInfra, envoyMetrics), Applies: applies,
 			Run: refusing,
 		},
 		{
