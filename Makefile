@@ -105,7 +105,7 @@ endif
 
 .PHONY: e2e
 e2e: deps lab ## Test setup and what it deploys on a real node (as root; beside make test)
-	$(GO) test $(TESTFLAGS) -tags e2e ./test/e2e
+	$(GO) test $(TESTFLAGS) -timeout 60m -tags e2e ./test/e2e
 
 .PHONY: e2e-ingress
 e2e-ingress: deps ## Test virtual ingresses with Contour and cert-manager, which it builds (minutes, once)
