@@ -30,7 +30,6 @@ func TestDoctorOnTheNode(t *testing.T) {
 	s.serveClusterDNS(t)
 	s.setup(t, infra, "--cluster-dns", "patch")
 	vlanServer(t, s.ca, "*.apps."+domain)
-	lab.HTTPBackend(t, "198.18.50.200:80", "shop")
 	s.boot(t, "worker-1", "02:00:00:00:50:72")
 	c, err := client.New(s.cp.RESTConfig(), client.Options{})
 	if err != nil {

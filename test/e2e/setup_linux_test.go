@@ -290,7 +290,7 @@ func TestSetup(t *testing.T) {
 	s.leavesNothing(t, s.cp, there)
 }
 
-// vlanServer is the applications' load balancer, on the VLAN.
+// vlanServer is the applications' load balancer, on the VLAN, at both ports that it has.
 func vlanServer(t *testing.T, ca *lab.CA, name string) {
 	t.Helper()
 	if out, err := exec.CommandContext(t.Context(), "ip", "address", "replace", "198.18.50.200/24", "dev", vlan).CombinedOutput(); err != nil {
@@ -302,6 +302,7 @@ func vlanServer(t *testing.T, ca *lab.CA, name string) {
 		}
 	})
 	ca.TLSBackend(t, "198.18.50.200:443", name)
+	lab.HTTPBackend(t, "198.18.50.200:80", name)
 }
 
 // greeting is what the server of a name says first, to a machine that verifies its certificate.
