@@ -40,6 +40,9 @@ type Infra struct {
 // Gateway is the VLAN's router; invalid where it cannot be read.
 func (i *Infra) Gateway() netip.Addr { return i.gateway }
 
+// WantsApps reports whether applications are asked for.
+func (i *Infra) WantsApps() bool { return i.apps.IsEnabled() }
+
 // Taken is what of the VLAN is spoken for: the gateway, our own addresses, what DHCP gives out.
 func (i *Infra) Taken() []v1alpha1.AddressRange {
 	taken := slices.Clone(i.ranges)

@@ -65,8 +65,8 @@ func (r *appsReconciler) Reconcile(ctx context.Context, request ctrl.Request) (c
 		return ctrl.Result{}, nil // what changes that comes here again
 	}
 	i := x.infras[request.String()]
-	if i == nil {
-		return ctrl.Result{}, nil // the same
+	if i == nil || !i.WantsApps() {
+		return ctrl.Result{}, nil // the same: of two watches one is ahead
 	}
 	f := &appsFacts{object: object, problems: x.problemsOf(i), outcome: r.outcomes.get(request.NamespacedName), now: time.Now()}
 	if i.Cluster != nil && i.Cluster.Kind == "HostedCluster" {
