@@ -91,7 +91,10 @@ spec:
 func (s *site) hurryClusterDNS(t *testing.T) {
 	t.Helper()
 	pod := readyPod(t, s.cp, "kube-system", "k8s-app=kube-dns")
-	apply(t, s.cp, "{apiVersion: v1, kind: Pod, metadata: {name: %s, namespace: kube-system, annotations: {hurry: %q}}}", pod.Name, time.Now().String())
+	for range 4 { // it may hear of the ConfigMap later than of the Pod
+		apply(t, s.cp, "{apiVersion: v1, kind: Pod, metadata: {name: %s, namespace: kube-system, annotations: {hurry: %q}}}", pod.Name, time.Now().String())
+		time.Sleep(time.Second)
+	}
 }
 
 // visitByName has a Pod run a script, once the cluster's DNS has an answer for a name.
