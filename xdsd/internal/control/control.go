@@ -6,25 +6,22 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/selection"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	ctrlmanager "sigs.k8s.io/controller-runtime/pkg/manager"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/xdsd/internal/guest"
+	"github.com/densityops/oooi/xdsd/internal/leader"
 )
 
 const (
@@ -61,25 +58,13 @@ type Options struct {
 // New makes a manager whose Start keeps the status of all Infras and ProxyServers while
 // it leads, and fails when it has lost its lead.
 func New(o Options) (ctrl.Manager, error) {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return nil, fmt.Errorf("registering types: %w", err)
-		}
-	}
 	ours, err := labels.NewRequirement(v1alpha1.LabelComponent, selection.In, []string{v1alpha1.ComponentDHCP, v1alpha1.ComponentDNS, v1alpha1.ComponentProxy})
 	if err != nil {
 		return nil, fmt.Errorf("selecting pods: %w", err)
 	}
-	restConfig := rest.CopyConfig(o.Config)
-	restConfig.QPS, restConfig.Burst = clientQPS, clientBurst
-	renew, retry := o.LeaseDuration*2/3, o.LeaseDuration/8
-	m, err := ctrl.NewManager(restConfig, ctrl.Options{
-		Scheme: scheme, Logger: logr.FromSlogHandler(o.Log.Handler()),
-		Metrics:        metricsserver.Options{BindAddress: "0"}, // the daemon serves them
-		LeaderElection: true, LeaderElectionID: name, LeaderElectionNamespace: o.Namespace,
-		LeaseDuration: &o.LeaseDuration, RenewDeadline: &renew, RetryPeriod: &retry,
-		LeaderElectionReleaseOnCancel: true,
+	m, err := leader.New(leader.Options{
+		Config: o.Config, QPS: clientQPS, Burst: clientBurst,
+		Name: name, Namespace: o.Namespace, LeaseDuration: o.LeaseDuration, Log: o.Log,
 		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
 			&corev1.Pod{}: {Label: labels.NewSelector().Add(*ours), Transform: trimPod},
 		}, DefaultTransform: cache.TransformStripManagedFields()},
@@ -87,7 +72,7 @@ func New(o Options) (ctrl.Manager, error) {
 		Controller: config.Controller{SkipNameValidation: new(true)},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("making the controllers: %w", err)
+		return nil, err
 	}
 	recorder := m.GetEventRecorder(name)
 	known, said := &knowledge{store: o.Store}, newVerdicts()

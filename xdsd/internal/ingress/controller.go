@@ -7,14 +7,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -22,9 +19,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/xdsd/internal/leader"
 )
 
 const (
@@ -67,25 +64,12 @@ type Controller struct {
 
 // New makes a controller. The context is for making it.
 func New(ctx context.Context, o Options) (*Controller, error) {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return nil, fmt.Errorf("registering types: %w", err)
-		}
-	}
-	restConfig := rest.CopyConfig(o.Config)
-	restConfig.QPS, restConfig.Burst = clientQPS, clientBurst
-	renew, retry := o.LeaseDuration*2/3, o.LeaseDuration/8
-	m, err := ctrl.NewManager(restConfig, ctrl.Options{
-		Scheme: scheme, Logger: logr.FromSlogHandler(o.Log.Handler()),
-		Metrics:        metricsserver.Options{BindAddress: "0"}, // the daemon serves them
-		LeaderElection: true, LeaderElectionID: name, LeaderElectionNamespace: o.Namespace,
-		LeaseDuration: &o.LeaseDuration, RenewDeadline: &renew, RetryPeriod: &retry,
-		LeaderElectionReleaseOnCancel: true,
-		Cache:                         cacheOptions(o),
+	m, err := leader.New(leader.Options{
+		Config: o.Config, QPS: clientQPS, Burst: clientBurst,
+		Name: name, Namespace: o.Namespace, LeaseDuration: o.LeaseDuration, Log: o.Log, Cache: cacheOptions(o),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("making the controller: %w", err)
+		return nil, err
 	}
 	for object, index := range map[client.Object]struct {
 		name string
