@@ -114,7 +114,8 @@ func (p *Prober) look(ctx context.Context, s *Site) (report *probe.Report, err e
 	if err := p.Client.Create(ctx, job); err != nil {
 		return nil, fmt.Errorf("making Job %s: %w", job.Name, err)
 	}
-	defer func() { err = errors.Join(err, p.remove(ctx, job)) }() // and whatever is its
+	// The cluster takes its network away in its own time.
+	defer func() { err = errors.Join(err, p.remove(ctx, job), p.remove(ctx, nad)) }()
 	nad.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job", Name: job.Name, UID: job.UID}})
 	if err := p.Client.Create(ctx, nad); err != nil {
 		return nil, fmt.Errorf("making NetworkAttachmentDefinition %s: %w", nad.GetName(), err)
