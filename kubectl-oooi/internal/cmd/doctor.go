@@ -114,10 +114,17 @@ type looked struct {
 // look reads and checks, once or until nothing is found or --wait is over. A terminal shows what it
 // is at.
 func (c *command) look(ctx context.Context, f *doctorFlags, checks []doctor.Check, namespace, name string) (*looked, error) {
+	var to *connection // nil where what was saved is looked at
+	if f.from == "" {
+		var err error
+		if to, err = c.connect(); err != nil {
+			return nil, err
+		}
+	}
 	p := startProgress(c.ErrOut)
 	defer p.stop()
 	for end := time.Now().Add(f.wait); ; {
-		l, err := c.lookOnce(ctx, f, checks, namespace, name, p)
+		l, err := c.lookOnce(ctx, to, f, checks, namespace, name, p)
 		verdict := error(nil)
 		if err == nil {
 			verdict = f.verdict(l.list)
@@ -138,14 +145,14 @@ func (c *command) look(ctx context.Context, f *doctorFlags, checks []doctor.Chec
 // lookAgain is how long --wait leaves a cluster alone between two looks.
 const lookAgain = 2 * time.Second
 
-func (c *command) lookOnce(ctx context.Context, f *doctorFlags, checks []doctor.Check, namespace, name string, p *progress) (*looked, error) {
+func (c *command) lookOnce(ctx context.Context, to *connection, f *doctorFlags, checks []doctor.Check, namespace, name string, p *progress) (*looked, error) {
 	read, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
 	p.say("reading")
-	facts, names, err := c.facts(read, f, checks, namespace, name)
+	facts, names, err := c.facts(read, to, f, checks, namespace, name)
 	if err == nil && f.probe {
 		p.say("probing")
-		err = c.probe(ctx, f, facts, names)
+		err = to.probe(ctx, f, facts, names)
 	}
 	if err != nil {
 		return nil, err
@@ -213,8 +220,8 @@ func (f *doctorFlags) selected(code string) bool {
 }
 
 // facts are read from the cluster, or from what was saved.
-func (c *command) facts(ctx context.Context, f *doctorFlags, checks []doctor.Check, namespace, name string) (*doctor.Facts, []string, error) {
-	if f.from != "" {
+func (c *command) facts(ctx context.Context, to *connection, f *doctorFlags, checks []doctor.Check, namespace, name string) (*doctor.Facts, []string, error) {
+	if to == nil {
 		facts, err := doctor.Load(f.from, c.warning)
 		if err != nil {
 			return nil, nil, err //nolint:wrapcheck // it is ours
@@ -225,15 +232,7 @@ func (c *command) facts(ctx context.Context, f *doctorFlags, checks []doctor.Che
 		}
 		return facts, names, nil
 	}
-	cl, err := c.client()
-	if err != nil {
-		return nil, nil, err
-	}
-	config, err := c.cluster.ToRESTConfig()
-	if err != nil {
-		return nil, nil, fmt.Errorf("which cluster: %w", err)
-	}
-	collector := &doctor.Collector{Client: cl, Config: config, Checks: checks, Now: time.Now().UTC()}
+	collector := &doctor.Collector{Client: to.client, Config: to.config, Checks: checks, Now: time.Now().UTC()}
 	return collector.Collect(ctx, namespace, name) //nolint:wrapcheck // it is ours
 }
 
@@ -241,16 +240,8 @@ func (c *command) facts(ctx context.Context, f *doctorFlags, checks []doctor.Che
 const probesAtOnce = 4
 
 // probe looks from the VLANs of Infras.
-func (c *command) probe(ctx context.Context, f *doctorFlags, facts *doctor.Facts, names []string) error {
-	config, err := c.config()
-	if err != nil {
-		return err
-	}
-	cl, err := c.client()
-	if err != nil {
-		return err
-	}
-	prober := &doctor.Prober{Client: cl, Config: config}
+func (to *connection) probe(ctx context.Context, f *doctorFlags, facts *doctor.Facts, names []string) error {
+	prober := &doctor.Prober{Client: to.client, Config: to.config}
 	prober.Address, _ = netip.ParseAddr(f.probeAddress) // it was looked at
 	group, each := errgroup.WithContext(ctx)
 	group.SetLimit(probesAtOnce)

@@ -231,8 +231,15 @@ func (c *command) warn(plan *setup.Plan) {
 	}
 }
 
-// config is how to speak to the cluster. Warnings of the API server are told once each.
-func (c *command) config() (*rest.Config, error) {
+// connection is to a cluster.
+type connection struct {
+	config *rest.Config
+	client client.Client
+}
+
+// connect finds out which cluster, and how to speak to it. Warnings of the API server are told
+// once each.
+func (c *command) connect() (*connection, error) {
 	config, err := c.cluster.ToRESTConfig()
 	if err != nil {
 		return nil, fmt.Errorf("which cluster: %w", err)
@@ -240,20 +247,20 @@ func (c *command) config() (*rest.Config, error) {
 	config.QPS, config.Burst = 50, 100
 	config.WarningHandler = rest.NewWarningWriter(c.ErrOut, rest.WarningWriterOptions{Deduplicate: true})
 	config.UserAgent = "kubectl-oooi/" + release()
-	return config, nil
-}
-
-// client speaks to the cluster.
-func (c *command) client() (client.Client, error) {
-	config, err := c.config()
-	if err != nil {
-		return nil, err
-	}
 	cl, err := client.New(config, client.Options{})
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", config.Host, err)
 	}
-	return cl, nil
+	return &connection{config, cl}, nil
+}
+
+// client speaks to the cluster.
+func (c *command) client() (client.Client, error) {
+	to, err := c.connect()
+	if err != nil {
+		return nil, err
+	}
+	return to.client, nil
 }
 
 // printPlan is --dry-run=client.

@@ -121,8 +121,23 @@ func (r Right) String() string {
 	return r.Verb + " " + resource + " in namespace " + r.Namespace
 }
 
+// given are the rights that setup would give, or why it would not.
+type given struct {
+	rights []Right
+	err    error
+}
+
 // rights are what the Infra's daemons, and control, are given by Roles that bind to ServiceAccounts.
+// They are found out once.
 func (s *Site) rights() ([]Right, error) {
+	if s.given == nil {
+		s.given = &given{}
+		s.given.rights, s.given.err = s.bound()
+	}
+	return s.given.rights, s.given.err
+}
+
+func (s *Site) bound() ([]Right, error) {
 	list, err := s.rendered()
 	control, noControl := controlRoles()
 	if err := errors.Join(err, noControl); err != nil {

@@ -25,7 +25,8 @@ type Site struct {
 
 	facts      *Facts
 	namespaces map[Where][]string
-	made       *made // by rendered
+	made       *made  // by rendered
+	given      *given // by rights
 
 	// of the check that runs
 	reads  []Read
