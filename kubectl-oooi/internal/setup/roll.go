@@ -9,7 +9,6 @@ import (
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
@@ -36,13 +35,14 @@ func (p *Plan) another(o *unstructured.Unstructured) bool {
 // holderLast puts the instance of the proxy that has the address behind the others: it moves once,
 // to one that is up to date.
 func (a *Applier) holderLast(ctx context.Context, p *Plan) error {
-	var at []int // of the proxy's instances
+	var at []int // the places of the proxy's instances
+	var sets []*unstructured.Unstructured
 	for i, o := range p.Objects {
 		if o.GetKind() == "StatefulSet" && o.GetLabels()[v1alpha1.LabelComponent] == v1alpha1.ComponentProxy {
-			at = append(at, i)
+			at, sets = append(at, i), append(sets, o)
 		}
 	}
-	if len(at) < 2 {
+	if len(sets) < 2 {
 		return nil
 	}
 	r := &read.Reader{Client: a.Client}
@@ -50,16 +50,12 @@ func (a *Applier) holderLast(ctx context.Context, p *Plan) error {
 	if err != nil || lease == nil || lease.Spec.HolderIdentity == nil {
 		return err
 	}
-	p.Objects = slices.Clone(p.Objects)
-	for n, i := range at[:len(at)-1] {
-		if p.Objects[i].GetName()+"-0" == *lease.Spec.HolderIdentity { // the others move up
-			holder := p.Objects[i]
-			for m := n; m < len(at)-1; m++ {
-				p.Objects[at[m]] = p.Objects[at[m+1]]
-			}
-			p.Objects[at[len(at)-1]] = holder
-			break
-		}
+	if n := slices.IndexFunc(sets, func(o *unstructured.Unstructured) bool { return o.GetName()+"-0" == *lease.Spec.HolderIdentity }); n >= 0 {
+		holder := sets[n]
+		sets = append(slices.Delete(sets, n, n+1), holder)
+	}
+	for n, i := range at {
+		p.Objects[i] = sets[n]
 	}
 	return nil
 }
@@ -68,14 +64,9 @@ func (a *Applier) holderLast(ctx context.Context, p *Plan) error {
 func (a *Applier) settled(ctx context.Context, o *unstructured.Unstructured) error {
 	what, said := inventory.Of(o), false
 	for {
-		u := &unstructured.Unstructured{}
-		u.SetGroupVersionKind(o.GroupVersionKind())
-		if err := a.Client.Get(ctx, client.ObjectKeyFromObject(o), u); err != nil {
-			return fmt.Errorf("reading %s: %w", what, err)
-		}
-		result, err := status.Compute(u)
+		_, result, err := judge(ctx, a.Client, o)
 		if err != nil {
-			return fmt.Errorf("judging %s: %w", what, err)
+			return err
 		}
 		if result.Status == status.CurrentStatus {
 			return nil

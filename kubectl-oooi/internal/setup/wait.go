@@ -64,14 +64,9 @@ func (w *Waiter) missing(ctx context.Context, p *Plan) ([]string, error) {
 		if o.GetKind() != "StatefulSet" && o.GetKind() != "Deployment" {
 			continue
 		}
-		u := &unstructured.Unstructured{}
-		u.SetGroupVersionKind(o.GroupVersionKind())
-		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(o), u); err != nil {
-			return nil, fmt.Errorf("reading %s: %w", inventory.Of(o), err)
-		}
-		result, err := status.Compute(u)
+		u, result, err := judge(ctx, w.Client, o)
 		if err != nil {
-			return nil, fmt.Errorf("judging %s: %w", inventory.Of(o), err)
+			return nil, err
 		}
 		if result.Status == status.CurrentStatus {
 			continue
@@ -88,6 +83,20 @@ func (w *Waiter) missing(ctx context.Context, p *Plan) ([]string, error) {
 	}
 	more, err := judged(ctx, p)
 	return append(list, more...), err
+}
+
+// judge reads an object as it is now, and whether it is as its spec wants it.
+func judge(ctx context.Context, c client.Client, o *unstructured.Unstructured) (*unstructured.Unstructured, *status.Result, error) {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(o.GroupVersionKind())
+	if err := c.Get(ctx, client.ObjectKeyFromObject(o), u); err != nil {
+		return nil, nil, fmt.Errorf("reading %s: %w", inventory.Of(o), err)
+	}
+	result, err := status.Compute(u)
+	if err != nil {
+		return nil, nil, fmt.Errorf("judging %s: %w", inventory.Of(o), err)
+	}
+	return u, result, nil
 }
 
 // pods says what keeps the pods of a workload from being ready.
