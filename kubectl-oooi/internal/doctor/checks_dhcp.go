@@ -160,9 +160,6 @@ func filling(s *Site) []Finding {
 	}
 }
 
-// reservation is the annotation of a machine by which plugin kubevirt reserves addresses for it.
-const reservation = "hostedcluster.densityops.com/dhcp-addresses"
-
 // reserved reports whether an address is reserved for the machine that has it. Of one that is
 // stopped nobody can tell.
 func (s *Site) reserved(l *leases.Lease) bool {
@@ -170,16 +167,8 @@ func (s *Site) reserved(l *leases.Lease) bool {
 		if u.GetNamespace()+"/"+u.GetName() != l.VM {
 			continue
 		}
-		for word := range strings.SplitSeq(u.GetAnnotations()[reservation], ",") {
-			_, text, named := strings.Cut(strings.TrimSpace(word), "=")
-			if !named {
-				text = strings.TrimSpace(word)
-			}
-			if a, err := netip.ParseAddr(text); err == nil && a == l.Address {
-				return true
-			}
-		}
-		return false
+		addresses, err := v1alpha1.ReservedAddresses(u.GetAnnotations()[v1alpha1.AnnotationDHCPAddresses], l.Interface)
+		return err == nil && slices.Contains(addresses, l.Address)
 	}
 	return l.VM != ""
 }
