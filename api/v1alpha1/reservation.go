@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// AnnotationDHCPAddresses, of a VirtualMachineInstance, reserves addresses for it.
+// AnnotationDHCPAddresses is the annotation of a VirtualMachineInstance that reserves addresses for it.
 const AnnotationDHCPAddresses = GroupName + "/dhcp-addresses"
 
 // ReservedAddresses returns the addresses that AnnotationDHCPAddresses reserves for an interface:
