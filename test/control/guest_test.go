@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/url"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -15,8 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -43,7 +40,7 @@ func newTenant(t *testing.T, hosted *lab.ControlPlane) *tenant {
 	n := &tenant{T: t, management: loopback.Get(t), hosted: hosted}
 	install(t, n.management)
 	n.namespace = n.management.Namespace(t)
-	n.client, n.guest = newClient(t, n.management), newClient(t, hosted)
+	n.client, n.guest = n.management.Client(t), hosted.Client(t)
 	apply(t, hosted, "apiVersion: v1\nkind: Namespace\nmetadata: {name: openshift-ingress}\n---\napiVersion: v1\nkind: Namespace\nmetadata: {name: metallb-system}\n")
 	server, err := url.Parse(hosted.ServerURL())
 	if err != nil {
@@ -134,18 +131,8 @@ func (n *tenant) dial(address, port string) {
 // nothing resolves here.
 func (n *tenant) adminKubeconfig() []byte {
 	n.Helper()
-	data, err := os.ReadFile(n.hosted.Kubeconfig())
+	data, err := lab.HostedCluster{Name: "demo", API: "api.demo.example.com"}.AdminKubeconfig(n.hosted)
 	if err != nil {
-		n.Fatal(err)
-	}
-	config, err := clientcmd.Load(data)
-	if err != nil {
-		n.Fatal(err)
-	}
-	for _, c := range config.Clusters {
-		c.Server = "https://api.demo.example.com:6443"
-	}
-	if data, err = clientcmd.Write(*config); err != nil {
 		n.Fatal(err)
 	}
 	return data
@@ -346,19 +333,4 @@ func (n *tenant) record() *history {
 		}
 	})
 	return h
-}
-
-func newClient(t *testing.T, cp *lab.ControlPlane) client.Client {
-	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c, err := client.New(cp.RESTConfig(), client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
 }

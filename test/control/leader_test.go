@@ -24,7 +24,7 @@ func TestOneReplicaWritesAndAnotherTakesOver(t *testing.T) {
 	}
 	leader := awaitLeader(t, replicas)
 	apply(t, cp, infraOf(namespace, "192.0.2.3"))
-	c := newClient(t, cp)
+	c := cp.Client(t)
 	awaitNetwork(t, c, namespace, metav1.ConditionTrue)
 
 	replicas[leader].Kill(t)

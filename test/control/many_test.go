@@ -34,7 +34,7 @@ func TestManyHostedClusters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &tenant{T: t, management: cp, hosted: guest, client: newClient(t, cp), guest: newClient(t, guest), namespace: cp.Namespace(t)}
+	n := &tenant{T: t, management: cp, hosted: guest, client: cp.Client(t), guest: guest.Client(t), namespace: cp.Namespace(t)}
 	apply(t, cp, fmt.Sprintf(`
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role

@@ -97,6 +97,13 @@ func (s *site) visit(t *testing.T) *visit {
 		},
 		dial: func(ctx context.Context) (*stream, error) { return one.stream(ctx, s.ca, proxy) },
 	}
+	v.begin(t)
+	return v
+}
+
+// begin has all probes ask until the test ends.
+func (v *visit) begin(t *testing.T) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var asking sync.WaitGroup
 	for _, p := range v.probes {
@@ -106,7 +113,21 @@ func (s *site) visit(t *testing.T) *visit {
 		cancel()
 		asking.Wait()
 	})
-	return v
+}
+
+// row is for how long each probe was without service since something happened.
+func (v *visit) row(what string, since time.Time) string {
+	for _, p := range v.probes {
+		what += fmt.Sprintf("\t%.1f", p.outage(since).Seconds())
+	}
+	return what
+}
+
+// add writes a row down.
+func (v *visit) add(t *testing.T, row string) {
+	t.Helper()
+	t.Log(row)
+	v.rows = append(v.rows, row)
 }
 
 // endure goes through a fault, and writes down for how long there was no service.
@@ -127,10 +148,7 @@ func (v *visit) endure(t *testing.T, f fault) {
 	f.happen(t)
 	v.awaitService(t, "service after: "+f.name, time.Now())
 
-	row := f.name
-	for _, p := range v.probes {
-		row += fmt.Sprintf("\t%.1f", p.outage(began).Seconds())
-	}
+	row := v.row(f.name, began)
 	switch err := open.broken(); {
 	case err != nil && !f.cuts:
 		t.Errorf("%s: a connection ended: %v", f.name, err)
@@ -140,8 +158,7 @@ func (v *visit) endure(t *testing.T, f fault) {
 	default:
 		row += "\tstayed"
 	}
-	t.Log(row)
-	v.rows = append(v.rows, row)
+	v.add(t, row)
 }
 
 // awaitService waits until every probe is answered for some time.
@@ -158,7 +175,10 @@ func (v *visit) table() string {
 	for _, p := range v.probes {
 		_, _ = fmt.Fprintf(w, "\t%s", p.name) // a builder takes everything
 	}
-	_, _ = fmt.Fprintf(w, "\tan open connection\n%s\n", strings.Join(v.rows, "\n"))
+	if v.dial != nil {
+		_, _ = fmt.Fprint(w, "\tan open connection")
+	}
+	_, _ = fmt.Fprintf(w, "\n%s\n", strings.Join(v.rows, "\n"))
 	_ = w.Flush()
 	return b.String()
 }

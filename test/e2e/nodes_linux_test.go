@@ -44,14 +44,7 @@ func newTwoNodes(t *testing.T) *twoNodes {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() {
-			if t.Failed() {
-				t.Log(n.Logs())
-			}
-			if err := n.Stop(); err != nil {
-				t.Error(err)
-			}
-		})
+		stopAtEnd(t, n)
 		c.nodes = append(c.nodes, n)
 	}
 	c.site = newSiteOn(t, cp)
@@ -164,15 +157,7 @@ func TestANodeDies(t *testing.T) {
 		{name: "addresses offered", ask: two.lessee(t).discover},
 		{name: "connections", ask: one.connect(c.ca, proxy)},
 	}}
-	ctx, cancel := context.WithCancel(t.Context())
-	var asking sync.WaitGroup
-	for _, p := range v.probes {
-		asking.Go(func() { p.run(ctx) })
-	}
-	t.Cleanup(func() {
-		cancel()
-		asking.Wait()
-	})
+	v.begin(t)
 	for _, f := range []struct {
 		name       string
 		lose, back func(*lab.Node) error
@@ -211,12 +196,7 @@ func TestANodeDies(t *testing.T) {
 			}
 			c.ready(t)
 			v.awaitService(t, "service after", time.Now())
-			row := f.name
-			for _, p := range v.probes {
-				row += fmt.Sprintf("\t%.1f", p.outage(began).Seconds())
-			}
-			t.Log(row)
-			v.rows = append(v.rows, row)
+			v.add(t, v.row(f.name, began))
 		})
 	}
 	for _, p := range v.probes {

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -80,24 +79,6 @@ var hostedCluster = lab.HostedCluster{
 	},
 }
 
-// backend publishes a server of the test's as a Service of the control plane.
-func backend(name string, port int, at netip.AddrPort) string {
-	return fmt.Sprintf(`
-apiVersion: v1
-kind: Service
-metadata: {name: %[1]s, namespace: clusters-demo}
-spec: {ports: [{port: %[2]d}]}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: %[1]s-1, namespace: clusters-demo, labels: {kubernetes.io/service-name: %[1]s}}
-addressType: IPv4
-ports: [{name: "", port: %[4]d, protocol: TCP}]
-endpoints: [{addresses: [%[3]s], conditions: {ready: true}}]
----
-`, name, port, at.Addr(), at.Port())
-}
-
 // site is the hosted cluster, and what its user has.
 type site struct {
 	cp     *lab.ControlPlane
@@ -127,8 +108,8 @@ func newSiteOn(t *testing.T, cp *lab.ControlPlane) *site {
 	ignition := s.ca.TLSBackend(t, "192.0.2.83:8443", "ignition."+domain)
 	konnectivity := s.ca.TLSBackend(t, "192.0.2.84:8091", "konnectivity."+domain)
 	apply(t, s.cp, "%s", objects+hostedCluster.YAML()+hostedCluster.NetworkPolicies()+
-		backend("kube-apiserver", 6443, api.Addr())+backend("oauth-openshift", 6443, oauth.Addr())+
-		backend("ignition-server-proxy", 443, ignition.Addr())+backend("konnectivity-server", 8091, konnectivity.Addr()))
+		hostedCluster.Backend("kube-apiserver", 6443, api.Addr(), "")+hostedCluster.Backend("oauth-openshift", 6443, oauth.Addr(), "")+
+		hostedCluster.Backend("ignition-server-proxy", 443, ignition.Addr(), "")+hostedCluster.Backend("konnectivity-server", 8091, konnectivity.Addr(), ""))
 	s.roots = filepath.Join(s.dir, "ca.crt")
 	if err := os.WriteFile(s.roots, s.ca.PEM(), 0o600); err != nil {
 		t.Fatal(err)

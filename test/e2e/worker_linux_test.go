@@ -122,11 +122,24 @@ func (s *site) host(t *testing.T) *lab.ControlPlane {
 	if err != nil {
 		t.Fatal(err)
 	}
-	apply(t, s.cp, "%s", backend("kube-apiserver", 6443, netip.MustParseAddrPort(server.Host)))
+	apply(t, s.cp, "%s", hostedCluster.Backend("kube-apiserver", 6443, netip.MustParseAddrPort(server.Host), ""))
 	if err := hostedCluster.HandOver(t.Context(), s.cp, hosted); err != nil {
 		t.Fatal(err)
 	}
 	return hosted
+}
+
+// stopAtEnd stops a node with the test, which shows what it said if it has failed.
+func stopAtEnd(t *testing.T, n *lab.Node) {
+	t.Helper()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(n.Logs())
+		}
+		if err := n.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // join boots the worker, and returns when its Node is ready.
@@ -139,14 +152,7 @@ func (s *site) join(t *testing.T, hosted *lab.ControlPlane) *lab.Node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Log(n.Logs())
-		}
-		if err := n.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	stopAtEnd(t, n)
 	if err := importImages(t.Context(), n, speakerImage, toolsImage); err != nil {
 		t.Fatal(err)
 	}

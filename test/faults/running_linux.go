@@ -4,22 +4,22 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/test/lab"
@@ -85,6 +85,13 @@ spec:
     proxy: {serverIP: 192.0.2.4}
   appsIngress: {enabled: true, metallb: {addressPoolName: vlan, loadBalancerClass: metallb.io/vlan}}
 `
+
+var runningCluster = lab.HostedCluster{
+	Namespace: "clusters", Name: "demo", BaseDomain: "example.com", More: "  infraID: demo-x7k2p",
+	Publishing: map[string]string{
+		"OAuthServer": lab.PublishedRoute("oauth." + RunningDomain), "Konnectivity": lab.PublishedRoute("konnectivity." + RunningDomain), "Ignition": lab.PublishedRoute("ignition." + RunningDomain),
+	},
+}
 
 // aroundRunning is what others have made before anything is set up.
 const aroundRunning = `
@@ -173,16 +180,13 @@ func NewRunning(t *testing.T, network *lab.Network, management, hosted *lab.Cont
 		t.Helper()
 		return r.Oooi(t, management.Kubeconfig(), append([]string{"doctor", "demo", "-n", "clusters"}, args...)...)
 	}
-	r.interfaces()
+	lab.SharedInterfaces(t, map[string][]string{
+		"net1": {"192.0.2.2", "192.0.2.3", "192.0.2.4"}, "eth0": slices.Collect(maps.Values(podAddresses)),
+	})
 	if err := hosted.ApplyYAML(t.Context(), []byte(inHosted)); err != nil {
 		t.Fatal(err)
 	}
-	r.Apply(aroundRunning + lab.HostedCluster{
-		Namespace: "clusters", Name: "demo", BaseDomain: "example.com", More: "  infraID: demo-x7k2p",
-		Publishing: map[string]string{
-			"OAuthServer": lab.PublishedRoute("oauth." + RunningDomain), "Konnectivity": lab.PublishedRoute("konnectivity." + RunningDomain), "Ignition": lab.PublishedRoute("ignition." + RunningDomain),
-		},
-	}.YAML())
+	r.Apply(aroundRunning + runningCluster.YAML())
 	r.controlPlane()
 	r.setup()
 	r.start()
@@ -204,28 +208,6 @@ func (r *Running) Oooi(t *testing.T, kubeconfig string, args ...string) Answer {
 	return Answer{Out: out.String(), Said: said.String(), Code: cmd.ProcessState.ExitCode()}
 }
 
-// interfaces makes those of the pods: in the pod network, and on the VLAN. All pods share them.
-func (r *Running) interfaces() {
-	r.Helper()
-	ip := func(args ...string) {
-		if out, err := exec.CommandContext(r.Context(), "ip", args...).CombinedOutput(); err != nil {
-			r.Fatalf("ip %q: %v\n%s", args, err, out)
-		}
-	}
-	var inPods []string
-	for _, a := range podAddresses {
-		inPods = append(inPods, a)
-	}
-	for device, addresses := range map[string][]string{"net1": {"192.0.2.2", "192.0.2.3", "192.0.2.4"}, "eth0": inPods} {
-		ip("link", "add", device, "type", "bridge")
-		ip("link", "set", device, "addrgenmode", "none") // an address that is being tried cannot be listened on
-		ip("link", "set", device, "up")
-		for _, a := range addresses {
-			ip("address", "add", a+"/24", "dev", device)
-		}
-	}
-}
-
 // controlPlane publishes the hosted cluster's API server, and stand-ins for what else is in its
 // control plane, with what HyperShift says of it.
 func (r *Running) controlPlane() {
@@ -236,20 +218,7 @@ func (r *Running) controlPlane() {
 	}
 	api := relay(r.T, HostedAddress+":6443", server.Host)
 	r.ca = lab.NewCA(r.T)
-	const service = `
-apiVersion: v1
-kind: Service
-metadata: {name: %[1]s, namespace: clusters-demo}
-spec: {ports: [{port: %[3]d}]%[2]s}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: %[1]s-1, namespace: clusters-demo, labels: {kubernetes.io/service-name: %[1]s}}
-addressType: IPv4
-ports: [{name: "", port: %[5]d, protocol: TCP}]
-endpoints: [{addresses: [%[4]s], conditions: {ready: true}}]
-`
-	r.Apply(fmt.Sprintf(service, "kube-apiserver", ", clusterIP: "+HostedAddress, api.Port(), api.Addr(), api.Port()))
+	r.Apply(runningCluster.Backend("kube-apiserver", int(api.Port()), api, HostedAddress))
 	for _, b := range []struct {
 		name, at, host string
 		port           int
@@ -259,29 +228,16 @@ endpoints: [{addresses: [%[4]s], conditions: {ready: true}}]
 		{"konnectivity-server", "198.18.0.84:8091", "konnectivity." + RunningDomain, 8091},
 	} {
 		r.Backends[b.name] = r.ca.TLSBackend(r.T, b.at, b.host)
-		at := r.Backends[b.name].Addr()
-		r.Apply(fmt.Sprintf(service, b.name, "", b.port, at.Addr(), at.Port()))
+		r.Apply(runningCluster.Backend(b.name, b.port, r.Backends[b.name].Addr(), ""))
 	}
 	r.Backends["apps"] = r.ca.TLSBackend(r.T, "192.0.2.200:443", "*.apps."+RunningDomain)
 	r.Backends["apps over HTTP"] = lab.HTTPBackend(r.T, "192.0.2.200:80", "apps")
 
 	// The administrator's kubeconfig has the public name, which nothing resolves here.
-	config, err := clientcmd.LoadFromFile(r.Hosted.Kubeconfig())
-	if err != nil {
+	if err := runningCluster.HandOver(r.Context(), r.ControlPlane, r.Hosted); err != nil {
 		r.Fatal(err)
 	}
-	for _, c := range config.Clusters {
-		c.Server = "https://api." + RunningDomain + ":6443"
-	}
-	data, err := clientcmd.Write(*config)
-	if err != nil {
-		r.Fatal(err)
-	}
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: "demo-admin-kubeconfig"}, Data: map[string][]byte{"kubeconfig": data}}
-	if err := r.Client.Create(r.Context(), secret); err != nil {
-		r.Fatal(err)
-	}
-	r.PatchStatus(hostedKind, "$ns", "demo", `{"status": {"kubeconfig": {"name": "demo-admin-kubeconfig"}, "conditions": [`+
+	r.PatchStatus(hostedKind, "$ns", "demo", `{"status": {"conditions": [`+
 		condition("EtcdAvailable", "True", "AsExpected")+`, `+condition("Degraded", "False", "AsExpected")+`]}}`)
 }
 

@@ -3,12 +3,15 @@ package faults
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 // around is what others have made at a simulated site, beside the HostedCluster and the network.
@@ -51,21 +54,6 @@ spec:
   platform: {type: KubeVirt, kubevirt: {attachDefaultNetwork: false, additionalNetworks: [{name: $ns/$vlan}]}}
 `
 
-// behind is a Service of the control plane, with its endpoints.
-const behind = `
-apiVersion: v1
-kind: Service
-metadata: {name: %[1]s, namespace: $ns-demo}
-spec: {ports: [{port: %[2]d}]}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: %[1]s-1, namespace: $ns-demo, labels: {kubernetes.io/service-name: %[1]s}}
-addressType: IPv4
-ports: [{port: %[2]d}]
-endpoints: [{addresses: [10.128.0.7], conditions: {ready: true}}]
-`
-
 // NewSimulated makes a healthy site on an API server, with its controller manager, where there is a
 // HostedCluster demo and the network. setup sets up the Infra demo, with DNS, DHCP and proxy at the
 // second to fourth addresses, applications, and the cluster's DNS patched. What was made is gone
@@ -81,8 +69,8 @@ func NewSimulated(t *testing.T, s *Site, setup func()) *Site {
 			t.Error(err)
 		}
 	})
-	for name, port := range map[string]int{"kube-apiserver": 6443, "oauth-openshift": 6443, "ignition-server-proxy": 443, "konnectivity-server": 8091} {
-		s.Apply(fmt.Sprintf(behind, name, port))
+	for name, port := range map[string]uint16{"kube-apiserver": 6443, "oauth-openshift": 6443, "ignition-server-proxy": 443, "konnectivity-server": 8091} {
+		s.Apply(lab.HostedCluster{Namespace: "$ns", Name: "demo"}.Backend(name, int(port), netip.AddrPortFrom(netip.MustParseAddr("10.128.0.7"), port), ""))
 	}
 	setup()
 	for pod, address := range map[string]string{"demo-dhcp-0": "2", "demo-dns-0": "3", "demo-proxy-0": "4"} {

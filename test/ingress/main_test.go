@@ -20,8 +20,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -207,21 +205,6 @@ func apply(t testing.TB, cp *lab.ControlPlane, yaml string) {
 	}
 }
 
-func newClient(t testing.TB, cp *lab.ControlPlane) client.Client {
-	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c, err := client.New(cp.RESTConfig(), client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
 // site is a namespace with its objects.
 type site struct {
 	t         testing.TB
@@ -232,7 +215,7 @@ type site struct {
 
 func newSite(t testing.TB, cp *lab.ControlPlane) *site {
 	t.Helper()
-	return &site{t, cp, newClient(t, cp), cp.Namespace(t)}
+	return &site{t, cp, cp.Client(t), cp.Namespace(t)}
 }
 
 // apply applies YAML in the namespace.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/netip"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -55,20 +56,52 @@ func (c HostedCluster) ControlPlaneNamespace() string {
 	return c.Namespace + "-" + strings.ReplaceAll(c.Name, ".", "-")
 }
 
-// HandOver has the management cluster know that the hosted control plane is there, as HyperShift
-// does: a Secret has the administrator's kubeconfig, with the API server's public name, and the
-// HostedCluster, which is applied already, says which.
-func (c HostedCluster) HandOver(ctx context.Context, management, hosted *ControlPlane) error {
+// Backend is a Service of the control plane with the server behind it, in YAML. Where clusterIP is
+// empty the Service has any.
+func (c HostedCluster) Backend(service string, port int, at netip.AddrPort, clusterIP string) string {
+	if clusterIP != "" {
+		clusterIP = ", clusterIP: " + clusterIP
+	}
+	return fmt.Sprintf(`
+apiVersion: v1
+kind: Service
+metadata: {name: %[1]s, namespace: %[2]s}
+spec: {ports: [{port: %[3]d}]%[4]s}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: %[1]s-1, namespace: %[2]s, labels: {kubernetes.io/service-name: %[1]s}}
+addressType: IPv4
+ports: [{name: "", port: %[6]d, protocol: TCP}]
+endpoints: [{addresses: [%[5]s], conditions: {ready: true}}]
+---
+`, service, c.ControlPlaneNamespace(), port, clusterIP, at.Addr(), at.Port())
+}
+
+// AdminKubeconfig is the hosted administrator's as HyperShift writes it: with the API server's
+// public name.
+func (c HostedCluster) AdminKubeconfig(hosted *ControlPlane) ([]byte, error) {
 	config, err := clientcmd.LoadFromFile(hosted.Kubeconfig())
 	if err != nil {
-		return fmt.Errorf("reading the administrator's kubeconfig of %s: %w", c.Name, err)
+		return nil, fmt.Errorf("reading the administrator's kubeconfig of %s: %w", c.Name, err)
 	}
 	for _, cluster := range config.Clusters {
 		cluster.Server = "https://" + c.api() + ":6443"
 	}
 	data, err := clientcmd.Write(*config)
 	if err != nil {
-		return fmt.Errorf("writing the administrator's kubeconfig of %s: %w", c.Name, err)
+		return nil, fmt.Errorf("writing the administrator's kubeconfig of %s: %w", c.Name, err)
+	}
+	return data, nil
+}
+
+// HandOver has the management cluster know that the hosted control plane is there, as HyperShift
+// does: a Secret has the administrator's kubeconfig, with the API server's public name, and the
+// HostedCluster, which is applied already, says which.
+func (c HostedCluster) HandOver(ctx context.Context, management, hosted *ControlPlane) error {
+	data, err := c.AdminKubeconfig(hosted)
+	if err != nil {
+		return err
 	}
 	name := c.Name + "-admin-kubeconfig"
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: name}, Data: map[string][]byte{"kubeconfig": data}}

@@ -44,6 +44,27 @@ type Pod struct {
 	dir    string // of the volumes
 }
 
+// SharedInterfaces makes those that all Pods of a PodRunner share, in the network that the test is
+// in: bridges with addresses, by their names.
+func SharedInterfaces(tb testing.TB, addresses map[string][]string) {
+	tb.Helper()
+	for device, list := range addresses {
+		steps := [][]string{
+			{"link", "add", device, "type", "bridge"},
+			{"link", "set", device, "addrgenmode", "none"}, // an address that is being tried cannot be listened on
+			{"link", "set", device, "up"},
+		}
+		for _, a := range list {
+			steps = append(steps, []string{"address", "add", a + "/24", "dev", device})
+		}
+		for _, step := range steps {
+			if err := ip(step...); err != nil {
+				tb.Fatal(err)
+			}
+		}
+	}
+}
+
 // Start runs a Pod at an address, and says in its status that it is ready.
 func (r *PodRunner) Start(tb testing.TB, of *corev1.Pod, ip string) *Pod {
 	tb.Helper()

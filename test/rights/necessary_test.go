@@ -46,7 +46,7 @@ func (x *trial) run(t *testing.T) {
 			defer giveBack()
 			defer func() {
 				if t.Failed() {
-					t.Logf("the end of what the daemon said:\n%s", x.pod.run[x.container].Log.Tail())
+					t.Logf("the end of what the daemon said:\n%s", x.pod.Run[x.container].Log.Tail())
 				}
 			}()
 			x.restart(t, x.before[r])
@@ -75,14 +75,14 @@ func (x *trial) run(t *testing.T) {
 // restart starts the daemon anew, with something done while it is away.
 func (x *trial) restart(t *testing.T, meanwhile func(t *testing.T)) {
 	t.Helper()
-	x.pod.run[x.container].Kill(t)
+	x.pod.Run[x.container].Kill(t)
 	if x.stopped != nil {
 		x.stopped(t)
 	}
 	if meanwhile != nil {
 		meanwhile(t)
 	}
-	x.pod.resume(t, x.container)
+	x.pod.Resume(t, x.container, true)
 }
 
 // misses looks for a sign that a right is missed; empty when there is one.
@@ -91,7 +91,7 @@ func (x *trial) misses(t *testing.T, r right) string {
 	if sign := x.signs[r]; sign != nil {
 		return sign(t)
 	}
-	return saysRefused(x.pod.run[x.container].Log.String(), r)
+	return saysRefused(x.pod.Run[x.container].Log.String(), r)
 }
 
 // saysRefused is empty where a text, with whatever quoting, says that a right is missing.
@@ -138,7 +138,7 @@ func get(t *testing.T, url string) (status int, body string) {
 // gives it back.
 func (d *deployed) necessary() {
 	control, dns, dhcp, proxy, reader := d.accounts()
-	d.control.run["control"].Terminate(d.T)
+	d.control.Run["control"].Terminate(d.T)
 	answering := &trial{account: dns, pod: d.dns, container: "coredns", ready: "http://" + dnsPod + ":8181/ready", needs: []string{"hostedclusters", "infras", "routes", "services"}}
 	d.Run("reader", func(t *testing.T) {
 		x := *answering
@@ -146,7 +146,7 @@ func (d *deployed) necessary() {
 		x.needs = nil // what it knows from the Infra's status is good enough
 		x.run(t)
 	})
-	d.control.resume(d.T, "control")
+	d.control.Resume(d.T, "control", true)
 	d.awaitReady()
 	d.Run("daemons", func(t *testing.T) {
 		t.Run("dns", func(t *testing.T) {
@@ -277,7 +277,7 @@ func (d *deployed) controlTrial(a account) *trial {
 				if d.in(t).seen(d.dns) {
 					d.dns.turn(t)
 				}
-				return saysRefused(d.control.run["control"].Log.String(), twice)
+				return saysRefused(d.control.Run["control"].Log.String(), twice)
 			},
 		},
 	}

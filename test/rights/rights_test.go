@@ -65,7 +65,7 @@ func (d *deployed) work() {
 
 	// Another replica takes over, and tells of what happens: one Event for two conditions that turn.
 	d.control = d.start(&controls[1], controlPod2)
-	first.run["control"].Terminate(d.T)
+	first.Run["control"].Terminate(d.T)
 	d.dns.ready(d.T, corev1.ConditionFalse)
 	d.awaitFalse()
 	d.dns.ready(d.T, corev1.ConditionTrue)
@@ -97,7 +97,7 @@ func (d *deployed) work() {
 	d.answers()
 
 	// The proxy's pod is lost, and the controller makes another.
-	d.proxy.kill(d.T)
+	d.proxy.Kill(d.T)
 	if err := d.kube.CoreV1().Pods("clusters").Delete(d.Context(), d.proxy.Name, metav1.DeleteOptions{}); err != nil {
 		d.Fatal(err)
 	}
@@ -132,7 +132,7 @@ spec:
 // since there can be no Role in one that is yet to come; its daemons have to get along with them.
 func (d *deployed) early() {
 	for _, p := range []*pod{d.proxy, d.dns, d.dhcp} {
-		p.kill(d.T)
+		p.Kill(d.T)
 	}
 	d.setup(earlyInfra)
 	for _, x := range []struct{ component, ip, ready string }{

@@ -19,9 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -84,7 +82,10 @@ func newSite(t *testing.T) *site {
 	for _, name := range []string{"coredns", "coredhcp", "xdsd"} {
 		s.image["/"+name] = network.Binary(t, name)
 	}
-	s.interfaces()
+	lab.SharedInterfaces(t, map[string][]string{
+		vlanDevice: {"192.0.2.2", "192.0.2.3", "192.0.2.4", "192.0.3.2", "192.0.3.3", "192.0.3.4"},
+		podDevice:  {proxyPod, dnsPod, dhcpPod, controlPod, controlPod2},
+	})
 	s.apply(s.hosted, `
 apiVersion: v1
 kind: Namespace
@@ -113,42 +114,11 @@ spec: {addresses: [192.0.2.200/32]}
 
 func clients(t *testing.T, cp *lab.ControlPlane) (client.Client, kubernetes.Interface) {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c, err := client.New(cp.RESTConfig(), client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
 	kube, err := kubernetes.NewForConfig(cp.RESTConfig())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c, kube
-}
-
-// interfaces makes those of the pods.
-func (s *site) interfaces() {
-	s.Helper()
-	ip := func(args ...string) {
-		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
-			s.Fatalf("ip %q: %v\n%s", args, err, out)
-		}
-	}
-	for device, addresses := range map[string][]string{
-		vlanDevice: {"192.0.2.2", "192.0.2.3", "192.0.2.4", "192.0.3.2", "192.0.3.3", "192.0.3.4"},
-		podDevice:  {proxyPod, dnsPod, dhcpPod, controlPod, controlPod2},
-	} {
-		ip("link", "add", device, "type", "bridge")
-		ip("link", "set", device, "addrgenmode", "none") // an address that is being tried cannot be listened on
-		ip("link", "set", device, "up")
-		for _, a := range addresses {
-			ip("address", "add", a+"/24", "dev", device)
-		}
-	}
+	return cp.Client(t), kube
 }
 
 func (s *site) apply(cp *lab.ControlPlane, yaml string) {
@@ -186,26 +156,10 @@ func (s *site) controlPlane(cluster lab.HostedCluster) {
 	}
 	api := netip.MustParseAddrPort(server.Host)
 	ca := lab.NewCA(s.T)
-	service := func(name, spec string, port int, at netip.AddrPort) string {
-		return fmt.Sprintf(`
-apiVersion: v1
-kind: Service
-metadata: {name: %[1]s, namespace: clusters-demo}
-spec: {ports: [{port: %[3]d}]%[2]s}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: %[1]s-1, namespace: clusters-demo, labels: {kubernetes.io/service-name: %[1]s}}
-addressType: IPv4
-ports: [{name: "", port: %[5]d, protocol: TCP}]
-endpoints: [{addresses: [%[4]s], conditions: {ready: true}}]
----
-`, name, spec, port, at.Addr(), at.Port())
-	}
-	s.apply(s.management, service("kube-apiserver", ", clusterIP: "+hostedAddress, int(api.Port()), api)+
-		service("oauth-openshift", "", 6443, ca.TLSBackend(s.T, "198.18.0.82:6443", "oauth."+domain).Addr())+
-		service("ignition-server-proxy", "", 443, ca.TLSBackend(s.T, "198.18.0.83:8443", "ignition."+domain).Addr())+
-		service("konnectivity-server", "", 8091, ca.TLSBackend(s.T, "198.18.0.84:8091", "konnectivity."+domain).Addr()))
+	s.apply(s.management, cluster.Backend("kube-apiserver", int(api.Port()), api, hostedAddress)+
+		cluster.Backend("oauth-openshift", 6443, ca.TLSBackend(s.T, "198.18.0.82:6443", "oauth."+domain).Addr(), "")+
+		cluster.Backend("ignition-server-proxy", 443, ca.TLSBackend(s.T, "198.18.0.83:8443", "ignition."+domain).Addr(), "")+
+		cluster.Backend("konnectivity-server", 8091, ca.TLSBackend(s.T, "198.18.0.84:8091", "konnectivity."+domain).Addr(), ""))
 
 	// The administrator's kubeconfig has the public name, which nothing resolves here.
 	if err := cluster.HandOver(s.Context(), s.management, s.hosted); err != nil {

@@ -1,13 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 )
 
@@ -19,23 +17,7 @@ func TestIngressGenerated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range files {
-		got, err := os.ReadFile(filepath.Join(ingressFolder, name))
-		if err != nil || !bytes.Equal(got, want) {
-			t.Errorf("%s is stale: make generate (%v)\n%s", name, err, cmp.Diff(string(want), string(got)))
-		}
-	}
-	for _, generated := range []string{"crds", "templates"} {
-		entries, err := os.ReadDir(filepath.Join(ingressFolder, generated))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, e := range entries {
-			if files[generated+"/"+e.Name()] == nil {
-				t.Errorf("%s/%s is generated from nothing any more: make generate", generated, e.Name())
-			}
-		}
-	}
+	fresh(t, ingressFolder, files)
 }
 
 // TestIngressREADME holds the table of values against values.yaml.

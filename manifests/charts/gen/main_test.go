@@ -30,6 +30,12 @@ func TestGenerated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	fresh(t, folder, files)
+}
+
+// fresh compares a folder with what is generated.
+func fresh(t *testing.T, folder string, files map[string][]byte) {
+	t.Helper()
 	for name, want := range files {
 		got, err := os.ReadFile(filepath.Join(folder, name))
 		if err != nil || !bytes.Equal(got, want) {

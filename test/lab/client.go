@@ -1,0 +1,27 @@
+package lab
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+// Client returns an administrator's client, which knows the kinds of Kubernetes and ours.
+func (cp *ControlPlane) Client(tb testing.TB) client.Client {
+	tb.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	c, err := client.New(cp.RESTConfig(), client.Options{Scheme: scheme})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return c
+}
