@@ -396,6 +396,15 @@ func TestInfraWithoutAHostedClusterTakesNoAddressOfItsNamesake(t *testing.T) {
 	}
 }
 
+func TestApplicationsAreWantedBeforeThereIsACluster(t *testing.T) {
+	infra := strings.Replace(demoInfra("{enabled: true}", "externalIPs: []"), "hostedClusterRef: {name: demo}", "hostedClusterRef: {name: later}", 1)
+	c := appsCase{objects: []string{infra}}
+	s := model.Build(c.input(t), model.Options{Apps: &c.options})
+	if i := s.Infras[0]; i.Cluster != nil || !i.WantsApps() {
+		t.Errorf("%s serves %v, and says %t to whether it wants applications", i.Ref, i.Cluster, i.WantsApps())
+	}
+}
+
 func TestHostedAccess(t *testing.T) {
 	service := func(edit ...string) string { return strings.NewReplacer(edit...).Replace(demoCluster) }
 	enabled := demoInfra("{enabled: true}", "")

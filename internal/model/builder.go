@@ -126,6 +126,7 @@ func (b *builder) addInfra(in *v1alpha1.Infra) {
 	}
 	b.readInfras[in] = r
 	infra := r.resolved(b.services, &b.found)
+	infra.apps, infra.status = in.Spec.AppsIngress, in.Status.AppsIngress
 	b.infras = append(b.infras, infra)
 	typed := typedDomain(in, infra.Ref, &b.found)
 	cluster := b.bind(in, infra.Ref, typed)
@@ -140,8 +141,7 @@ func (b *builder) addInfra(in *v1alpha1.Infra) {
 	if cluster == nil {
 		return
 	}
-	infra.Cluster, infra.Serves, infra.apps = cluster.Cluster, &cluster.Ref, in.Spec.AppsIngress
-	infra.status = in.Status.AppsIngress
+	infra.Cluster, infra.Serves = cluster.Cluster, &cluster.Ref
 	cluster.infras = append(cluster.infras, infra)
 	cluster.addTyped(in, infra.Ref, typed, &b.found)
 }
