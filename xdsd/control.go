@@ -95,8 +95,9 @@ func (f *controlFlags) run(ctx context.Context, log *slog.Logger) error {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(serve.Collector(store))
+	remains := &control.Remains{}
 	m, err := control.New(control.Options{
-		Config: client, Store: store, Namespace: f.namespace,
+		Config: client, Store: store, Namespace: f.namespace, Remains: remains,
 		LeaseDuration: f.leaseDuration, ProbeInterval: f.probeInterval, Registerer: registry, Log: log,
 	})
 	if err != nil {
@@ -106,7 +107,7 @@ func (f *controlFlags) run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("--http: %w", err)
 	}
-	handler := serve.Handler(store, func() any { return control.StateOf(store, m.Elected()) }, prometheus.Gatherers{registry, metrics.Registry})
+	handler := serve.Handler(store, func() any { return control.StateOf(store, m.Elected(), remains) }, prometheus.Gatherers{registry, metrics.Registry})
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return daemon.ServeHTTP(ctx, l, handler, log) })
 	group.Go(func() error { store.Run(ctx); return nil })

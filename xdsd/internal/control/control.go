@@ -49,6 +49,8 @@ type Options struct {
 	// ProbeInterval is how often the daemons of an Infra are asked how they are, give or
 	// take a tenth.
 	ProbeInterval time.Duration
+	// Remains gets what is left in hosted clusters.
+	Remains *Remains
 	// Registerer gets the metrics.
 	Registerer prometheus.Registerer
 	// Log is where it says what it does.
@@ -98,7 +100,7 @@ func New(o Options) (ctrl.Manager, error) {
 	}
 	hosted := &guestReconciler{
 		client: m.GetClient(), live: m.GetAPIReader(), known: known, outcomes: came,
-		guests: &guests{live: m.GetAPIReader(), connect: connect}, log: o.Log,
+		guests: &guests{live: m.GetAPIReader(), connect: connect}, remains: o.Remains, log: o.Log,
 	}
 	if err := hosted.register(m); err != nil {
 		return nil, err

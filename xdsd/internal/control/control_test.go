@@ -93,7 +93,7 @@ func (s *site) run() (stop func()) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	m, err := control.New(control.Options{Config: rest, Store: store, Namespace: "oooi-system", LeaseDuration: 4 * time.Second, ProbeInterval: time.Second / 2, Registerer: s.registry, Log: log})
+	m, err := control.New(control.Options{Config: rest, Store: store, Namespace: "oooi-system", Remains: &control.Remains{}, LeaseDuration: 4 * time.Second, ProbeInterval: time.Second / 2, Registerer: s.registry, Log: log})
 	if err != nil {
 		s.Fatal(err)
 	}

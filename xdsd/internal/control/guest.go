@@ -41,6 +41,7 @@ type guestReconciler struct {
 	known    *knowledge
 	outcomes *outcomes
 	guests   *guests
+	remains  *Remains
 	retry    workqueue.TypedRateLimiter[client.ObjectKey]
 	log      *slog.Logger
 }
@@ -90,6 +91,7 @@ func (r *guestReconciler) Reconcile(ctx context.Context, request ctrl.Request) (
 // ensure makes the hosted cluster as it is to be, and takes down what came of it.
 func (r *guestReconciler) ensure(ctx context.Context, object *v1alpha1.Infra, cluster *model.Cluster) (ctrl.Result, error) {
 	key := client.ObjectKeyFromObject(object)
+	r.remains.note(key.String(), cluster.Key(), nil) // it is wanted again
 	g, err := r.guests.of(ctx, key, cluster)
 	if err != nil {
 		return r.failed(key, outcome{}, err)
@@ -185,11 +187,13 @@ func (r *guestReconciler) leaveOthers(ctx context.Context, key client.ObjectKey,
 	done := true
 	for _, g := range r.guests.others(key, own) {
 		if !r.exists(g) { // and what was in it is gone with it
+			r.remains.note(key.String(), g.of.Key(), nil)
 			r.guests.drop(key, g)
 			continue
 		}
 		removed, err := g.cluster.Remove(ctx, func(infra string, _ client.Object) bool { return infra == key.String() })
 		r.tell(key, removed)
+		r.remains.note(key.String(), g.of.Key(), err)
 		if err != nil {
 			r.log.Error("the hosted cluster still holds what is the Infra's", "infra", key.String(), "hostedcluster", g.of.Key(), "err", err)
 			done = false
