@@ -107,6 +107,13 @@ endif
 e2e: deps lab ## Test setup and what it deploys on a real node (as root; beside make test)
 	$(GO) test $(TESTFLAGS) -timeout 60m -tags e2e ./test/e2e
 
+# Rounds of losses on two nodes, each at length: about 40 minutes.
+ROUNDS ?= 3
+
+.PHONY: soak
+soak: deps lab ## Lose what can be lost of two nodes, for as long as it may last (hours, not in CI; ROUNDS)
+	$(GO) test $(TESTFLAGS) -timeout 0 -tags e2e ./test/e2e -run TestTwoNodes -v -soak $(ROUNDS)
+
 .PHONY: e2e-ingress
 e2e-ingress: deps ## Test virtual ingresses with Contour and cert-manager, which it builds (minutes, once)
 	$(GO) test $(TESTFLAGS) -tags e2e ./test/e2eingress

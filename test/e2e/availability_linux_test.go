@@ -170,15 +170,19 @@ func (v *visit) awaitService(t *testing.T, what string, from time.Time) {
 }
 
 func (v *visit) table() string {
+	var header []string
+	for _, p := range v.probes {
+		header = append(header, p.name)
+	}
+	return table(append(header, "an open connection"), v.rows)
+}
+
+// table is text with a header, whose first column has no name, and rows whose fields are between
+// tabs.
+func table(header, rows []string) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	for _, p := range v.probes {
-		_, _ = fmt.Fprintf(w, "\t%s", p.name) // a builder takes everything
-	}
-	if v.dial != nil {
-		_, _ = fmt.Fprint(w, "\tan open connection")
-	}
-	_, _ = fmt.Fprintf(w, "\n%s\n", strings.Join(v.rows, "\n"))
+	_, _ = fmt.Fprintf(w, "\t%s\n%s\n", strings.Join(header, "\t"), strings.Join(rows, "\n")) // a builder takes everything
 	_ = w.Flush()
 	return b.String()
 }

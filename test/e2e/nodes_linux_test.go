@@ -8,12 +8,15 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/test/lab"
@@ -64,8 +67,7 @@ func (c *twoNodes) on(t *testing.T, address string) *lab.Node {
 	for _, pod := range c.pods(t, "") {
 		for _, network := range networkStatus(t, pod.Annotations) {
 			if slices.Contains(network.IPs, netip.MustParseAddr(address)) {
-				i := slices.IndexFunc(c.nodes, func(n *lab.Node) bool { return n.Name() == pod.Spec.NodeName })
-				return c.nodes[i]
+				return c.node(&pod)
 			}
 		}
 	}
@@ -73,21 +75,75 @@ func (c *twoNodes) on(t *testing.T, address string) *lab.Node {
 	return nil
 }
 
-// holder is the node of the proxy that has the address that moves.
-func (c *twoNodes) holder(t *testing.T) *lab.Node {
+// proxies are the two of the proxy, the one that has the address first, when everybody knows which
+// that is: the Lease was just renewed, and its holder alone answers for the address.
+func (c *twoNodes) proxies(t *testing.T, seen *capture) (holder, other *corev1.Pod) {
+	t.Helper()
+	await(t, "one to have the address", func() string {
+		lease := c.lease(t)
+		if lease.Spec.HolderIdentity == nil || lease.Spec.RenewTime == nil || time.Since(lease.Spec.RenewTime.Time) > 5*time.Second {
+			return fmt.Sprintf("nobody has the Lease, which is %+v", lease.Spec)
+		}
+		macs := seen.claimants()
+		if want := lease.Annotations["mac."+v1alpha1.GroupName+"/"+*lease.Spec.HolderIdentity]; !slices.Equal(macs, []string{want}) {
+			return fmt.Sprintf("%s has the Lease, with MAC address %s, and %q answer", *lease.Spec.HolderIdentity, want, macs)
+		}
+		holder, other = nil, nil
+		for _, pod := range c.pods(t, v1alpha1.ComponentProxy) {
+			switch {
+			case !ready(&pod):
+				return state(&pod)
+			case pod.Name == *lease.Spec.HolderIdentity:
+				holder = &pod
+			default:
+				other = &pod
+			}
+		}
+		if holder == nil || other == nil {
+			return "there are not two Pods of the proxy, one of which has the Lease"
+		}
+		return ""
+	})
+	return holder, other
+}
+
+// lease is that of the address that moves.
+func (c *twoNodes) lease(t *testing.T) *coordinationv1.Lease {
 	t.Helper()
 	lease, err := kube(t, c.cp).CoordinationV1().Leases("clusters").Get(t.Context(), "demo-proxy-address", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, pod := range c.pods(t, v1alpha1.ComponentProxy) {
-		for _, n := range c.nodes {
-			if holder := lease.Spec.HolderIdentity; holder != nil && pod.Name == *holder && n.Name() == pod.Spec.NodeName {
-				return n
+	return lease
+}
+
+// metricsAgree waits until one instance's metrics say that it has the address, which alerts are about.
+func (c *twoNodes) metricsAgree(t *testing.T, holder *corev1.Pod) {
+	t.Helper()
+	await(t, "the metrics to say who has the address", func() string {
+		for _, pod := range c.pods(t, v1alpha1.ComponentProxy) {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			text, err := kube(t, c.cp).CoreV1().Pods(pod.Namespace).ProxyGet("http", pod.Name, "9906", "metrics", nil).DoRaw(ctx)
+			want := "\nxdsd_hold_holding 0\n"
+			if pod.Name == holder.Name {
+				want = "\nxdsd_hold_holding 1\n"
+			}
+			if err != nil || !strings.Contains(string(text), want) {
+				return fmt.Sprintf("%s: %v; not %q in\n%s", pod.Name, err, want, text)
 			}
 		}
+		return ""
+	})
+}
+
+// node is the one that a Pod is on; nil before it is on any.
+func (c *twoNodes) node(pod *corev1.Pod) *lab.Node {
+	for _, n := range c.nodes {
+		if n.Name() == pod.Spec.NodeName {
+			return n
+		}
 	}
-	t.Fatalf("nobody has the address: %v", lease.Spec)
 	return nil
 }
 
@@ -104,13 +160,114 @@ func (c *twoNodes) ready(t *testing.T) {
 				return fmt.Sprintf("node %s has taints %v", nodes.Items[i].Name, nodes.Items[i].Spec.Taints)
 			}
 		}
-		for _, pod := range c.pods(t, "") {
-			if !ready(&pod) {
-				return state(&pod)
-			}
+		return c.unready(t)
+	})
+}
+
+// unready is what Pods say that are not ready.
+func (c *twoNodes) unready(t *testing.T) string {
+	t.Helper()
+	for _, pod := range c.pods(t, "") {
+		if !ready(&pod) || pod.DeletionTimestamp != nil {
+			return state(&pod)
+		}
+	}
+	return ""
+}
+
+// replaced waits until another Pod of the same name is ready, on whatever node.
+func (c *twoNodes) replaced(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	await(t, "another Pod "+pod.Name+" to be ready", func() string {
+		now, err := kube(t, c.cp).CoreV1().Pods(pod.Namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
+		switch {
+		case err != nil:
+			return err.Error()
+		case now.UID == pod.UID || !ready(now):
+			return state(now)
 		}
 		return ""
 	})
+}
+
+// cordon has nothing more be scheduled to a node, or has it again.
+func (c *twoNodes) cordon(t *testing.T, n *lab.Node, closed bool) {
+	t.Helper()
+	_, err := kube(t, c.cp).CoreV1().Nodes().Patch(t.Context(), n.Name(), types.StrategicMergePatchType, fmt.Appendf(nil, `{"spec": {"unschedulable": %t}}`, closed), metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// evict asks for a Pod to go, as kubectl drain does: again for as long as a PodDisruptionBudget
+// is against it.
+func (c *twoNodes) evict(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	await(t, "Pod "+pod.Name+" to be evicted", func() string {
+		if err := c.tryEvict(t, pod, metav1.DeleteOptions{}); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+func (c *twoNodes) tryEvict(t *testing.T, pod *corev1.Pod, how metav1.DeleteOptions) error {
+	t.Helper()
+	return kube(t, c.cp).PolicyV1().Evictions(pod.Namespace).Evict(t.Context(), &policyv1.Eviction{
+		ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace}, DeleteOptions: &how,
+	})
+}
+
+// drain empties a node of what is ours. Of the Infra's components one instance is away then, and no
+// PodDisruptionBudget lets the other one go.
+func (c *twoNodes) drain(t *testing.T, n *lab.Node) {
+	t.Helper()
+	c.cordon(t, n, true)
+	before := c.pods(t, "")
+	for _, pod := range before {
+		if c.node(&pod) != n {
+			continue
+		}
+		c.evict(t, &pod)
+		for _, other := range before {
+			component := other.Labels[v1alpha1.LabelComponent]
+			if other.Name == pod.Name || other.Namespace != "clusters" || component != pod.Labels[v1alpha1.LabelComponent] {
+				continue
+			}
+			if err := c.tryEvict(t, &other, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}); !apierrors.IsTooManyRequests(err) {
+				t.Errorf("%s was evicted, and %s might be, too: %v", pod.Name, other.Name, err)
+			}
+		}
+	}
+	await(t, "the Pods to be ready elsewhere", func() string {
+		for _, pod := range c.pods(t, "") {
+			if at := c.node(&pod); at == nil || at == n {
+				return state(&pod)
+			}
+		}
+		return c.unready(t)
+	})
+}
+
+// spread has the instances of every component be on both nodes, which they no longer are when one
+// was drained, or for so long away that its Pods were given up.
+func (c *twoNodes) spread(t *testing.T) {
+	t.Helper()
+	for _, component := range []string{v1alpha1.ComponentProxy, v1alpha1.ComponentDNS, v1alpha1.ComponentDHCP} {
+		await(t, "the instances of "+component+" to be on two nodes", func() string {
+			pods := c.pods(t, component)
+			if len(pods) != 2 {
+				return fmt.Sprintf("there are %d", len(pods))
+			}
+			if c.node(&pods[0]) == c.node(&pods[1]) {
+				c.evict(t, &pods[1])
+				c.replaced(t, &pods[1])
+				return "they were on one"
+			}
+			return ""
+		})
+	}
+	c.ready(t)
 }
 
 // logHolders writes down what those say that move the proxy's address.
@@ -121,115 +278,5 @@ func (c *twoNodes) logHolders(t *testing.T) {
 		defer cancel()
 		said, err := kube(t, c.cp).CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Container: "holder", TailLines: new(int64(40))}).DoRaw(ctx)
 		t.Logf("%s on %s: %v\n%s", pod.Name, pod.Spec.NodeName, err, said)
-	}
-}
-
-// TestANodeDies has a machine ask both DNS servers and both DHCP servers, and connect by the proxy,
-// all the time while that of two nodes is lost in one way or another that the proxy's address is on:
-// one of each goes on.
-func TestANodeDies(t *testing.T) {
-	c := newTwoNodes(t)
-	// One container of the proxy's has capabilities, by which it moves the address.
-	apply(t, c.cp, "{apiVersion: v1, kind: Namespace, metadata: {name: clusters, labels: {pod-security.kubernetes.io/enforce: privileged}}}")
-	c.setup(t, several)
-	for _, pair := range [][2]string{{"198.18.50.6", "198.18.50.16"}, {"198.18.50.5", "198.18.50.15"}, {"198.18.50.17", "198.18.50.27"}} {
-		if c.on(t, pair[0]) == c.on(t, pair[1]) {
-			t.Fatalf("%s and %s are on one node", pair[0], pair[1])
-		}
-	}
-	one := c.boot(t, "worker-1", "02:00:00:00:50:71")
-	two := c.boot(t, "worker-2", "02:00:00:00:50:72")
-	if one.dns != "198.18.50.6" {
-		t.Errorf("a machine is told of DNS server %s first", one.dns)
-	}
-	defer func() { // while there is somebody to ask
-		if t.Failed() {
-			c.logHolders(t)
-		}
-	}()
-	proxy := &expectation{}
-	proxy.set("198.18.50.7")
-	v := &visit{proxy: proxy, probes: []*probe{
-		{name: "names of the first", ask: one.resolveAt("198.18.50.6", proxy)},
-		{name: "names of the second", ask: one.resolveAt("198.18.50.16", proxy)},
-		{name: "names of either", ask: either(one.resolveAt("198.18.50.6", proxy), one.resolveAt("198.18.50.16", proxy))},
-		{name: "leases prolonged", ask: one.lessee(t).rebind},
-		{name: "addresses offered", ask: two.lessee(t).discover},
-		{name: "connections", ask: one.connect(c.ca, proxy)},
-	}}
-	v.begin(t)
-	for _, f := range []struct {
-		name       string
-		lose, back func(*lab.Node) error
-	}{
-		{"the node without power", func(n *lab.Node) error { return n.PowerOff(t.Context()) }, func(n *lab.Node) error { return n.PowerOn(t.Context()) }},
-		{"the node cut off from the control plane", func(n *lab.Node) error { return n.Unplug("") }, func(n *lab.Node) error { return n.Plug("") }},
-		{"the node cut off from the VLAN", func(n *lab.Node) error { return n.Unplug(vlan) }, func(n *lab.Node) error { return n.Plug(vlan) }},
-		{"the API server away, and then the node", func(n *lab.Node) error {
-			if err := c.cp.KillAPIServer(); err != nil {
-				return err
-			}
-			return n.PowerOff(t.Context())
-		}, func(n *lab.Node) error {
-			if err := c.cp.StartAPIServer(t.Context()); err != nil {
-				return err
-			}
-			return n.PowerOn(t.Context())
-		}},
-	} {
-		t.Run(f.name, func(t *testing.T) {
-			v.awaitService(t, "service before", time.Now())
-			victim := c.holder(t)
-			began := time.Now()
-			if err := f.lose(victim); err != nil {
-				t.Fatal(err)
-			}
-			// Longer than the control plane takes to call the node dead.
-			time.Sleep(20 * time.Second)
-			for _, p := range v.probes[2:] {
-				if why := p.amiss(began.Add(15 * time.Second)); why != "" {
-					t.Errorf("with one node left: %s", why)
-				}
-			}
-			if err := f.back(victim); err != nil {
-				t.Fatal(err)
-			}
-			c.ready(t)
-			v.awaitService(t, "service after", time.Now())
-			v.add(t, v.row(f.name, began))
-		})
-	}
-	for _, p := range v.probes {
-		for _, err := range p.wrong() {
-			t.Error(err)
-		}
-	}
-	t.Logf("seconds without service:\n%s", v.table())
-}
-
-// either asks the second a moment after the first, as a resolver does that has two servers, and
-// takes the first answer.
-func either(first, second func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		answers := make(chan error, 2)
-		var asking sync.WaitGroup
-		defer asking.Wait()
-		asking.Go(func() { answers <- first(ctx) })
-		select {
-		case err := <-answers:
-			if err == nil {
-				return nil
-			}
-			answers <- err
-		case <-time.After(patience / 2):
-		}
-		asking.Go(func() { answers <- second(ctx) })
-		err := <-answers
-		if err != nil {
-			err = <-answers
-		}
-		return err
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -191,6 +192,15 @@ func (v *vm) resolveAt(server string, proxy *expectation) func(context.Context) 
 	}
 }
 
+// resolved asks once where the API server is, as a machine does that never asks again.
+func (v *vm) resolved(t *testing.T) *expectation {
+	t.Helper()
+	address := strings.TrimSpace(v.Run(t, "dig", "@"+v.dns, "+short", "+time=5", apiHost))
+	e := &expectation{}
+	e.set(address)
+	return e
+}
+
 // connect connects to the API server by the proxy, wherever DNS has it.
 func (v *vm) connect(ca *lab.CA, proxy *expectation) func(context.Context) error {
 	return func(ctx context.Context) error {
@@ -329,16 +339,19 @@ func (l *lessee) discover(ctx context.Context) error {
 	return l.ask(ctx, net.IPv4bcast, dhcpv4.MessageTypeOffer, dhcpv4.WithMessageType(dhcpv4.MessageTypeDiscover))
 }
 
-// A stream is one connection to the API server by the proxy, which is kept.
+// A stream is one connection to the API server by the proxy, which is kept. Something is sent all
+// the time, whether or not what was sent before has come back: who only reads learns nothing of a
+// proxy that is gone.
 type stream struct {
 	conn *tls.Conn
 	done sync.WaitGroup
 
-	mu  sync.Mutex
-	err error // why it broke
+	mu     sync.Mutex
+	err    error       // why it broke
+	echoes []time.Time // when something came back
 }
 
-// stream opens one, and sends and receives something all the time.
+// stream opens one.
 func (v *vm) stream(ctx context.Context, ca *lab.CA, proxy *expectation) (*stream, error) {
 	dial, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -347,24 +360,47 @@ func (v *vm) stream(ctx context.Context, ca *lab.CA, proxy *expectation) (*strea
 		return nil, err
 	}
 	s := &stream{conn: conn}
-	s.done.Go(func() {
-		echo := make([]byte, 5)
-		for err := error(nil); err == nil; time.Sleep(pace) {
-			if err = conn.SetDeadline(time.Now().Add(deadline)); err == nil {
-				_, err = conn.Write([]byte("hello"))
-			}
-			if err == nil {
-				_, err = io.ReadFull(conn, echo)
-			}
-			if err == nil && string(echo) != "hello" {
-				err = fmt.Errorf("%w: an echo of %q", errWrong, echo)
-			}
-			s.mu.Lock()
-			s.err = err
-			s.mu.Unlock()
-		}
-	})
+	s.done.Go(func() { s.end(s.send()) })
+	s.done.Go(func() { s.end(s.receive()) })
 	return s, nil
+}
+
+func (s *stream) send() error {
+	for ; ; time.Sleep(pace) {
+		if err := s.conn.SetWriteDeadline(time.Now().Add(deadline)); err != nil {
+			return err
+		}
+		if _, err := s.conn.Write([]byte("hello")); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *stream) receive() error {
+	for echo := make([]byte, 5); ; {
+		if err := s.conn.SetReadDeadline(time.Now().Add(deadline)); err != nil {
+			return err
+		}
+		if _, err := io.ReadFull(s.conn, echo); err != nil {
+			return err
+		}
+		if string(echo) != "hello" {
+			return fmt.Errorf("%w: an echo of %q", errWrong, echo)
+		}
+		s.mu.Lock()
+		s.echoes = append(s.echoes, time.Now())
+		s.mu.Unlock()
+	}
+}
+
+// end keeps the first error, and ends the other direction.
+func (s *stream) end(err error) {
+	s.mu.Lock()
+	if s.err == nil {
+		s.err, s.echoes = err, append(s.echoes, time.Now())
+	}
+	s.mu.Unlock()
+	_ = s.conn.Close()
 }
 
 // broken says why the stream ended.
@@ -372,6 +408,23 @@ func (s *stream) broken() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
+}
+
+// silence is the longest time since then in which nothing came back: up to its end, where it has
+// ended.
+func (s *stream) silence(since time.Time) (longest time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := since
+	for _, at := range s.echoes {
+		if at.After(since) {
+			longest, last = max(longest, at.Sub(last)), at
+		}
+	}
+	if s.err == nil {
+		longest = max(longest, time.Since(last))
+	}
+	return longest
 }
 
 func (s *stream) close() {

@@ -3,6 +3,7 @@ package lab
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -30,9 +31,14 @@ func (n *Node) reboot(ctx context.Context) error {
 	return n.restart(ctx)
 }
 
-// PowerOff cuts the node's power. PowerOn starts it again.
+// PowerOff cuts the node's power. PowerOn starts it again. The cables come first: a kernel closes
+// the connections of processes that are killed, and one without power says nothing.
 func (n *Node) PowerOff(ctx context.Context) error {
-	if err := n.cut(ctx); err != nil {
+	err := n.plugAll("down")
+	if err == nil {
+		err = n.cut(ctx)
+	}
+	if err != nil {
 		return fmt.Errorf("cutting the power of node %s: %w", n.config.Name, err)
 	}
 	return nil
@@ -40,7 +46,11 @@ func (n *Node) PowerOff(ctx context.Context) error {
 
 // PowerOn starts a node whose power was cut, as Reboot does.
 func (n *Node) PowerOn(ctx context.Context) error {
-	if err := n.restart(ctx); err != nil {
+	err := n.plugAll("up")
+	if err == nil {
+		err = n.restart(ctx)
+	}
+	if err != nil {
 		return fmt.Errorf("starting node %s again: %w", n.config.Name, err)
 	}
 	return nil
@@ -52,6 +62,15 @@ func (n *Node) Unplug(bridge string) error { return n.plug(bridge, "down") }
 
 // Plug puts a cable back that was unplugged.
 func (n *Node) Plug(bridge string) error { return n.plug(bridge, "up") }
+
+// plugAll is plug for all cables of a node that is no virtual machine.
+func (n *Node) plugAll(state string) error {
+	var errs []error
+	for _, bridge := range append([]string{""}, n.config.Bridges...) {
+		errs = append(errs, n.plug(bridge, state))
+	}
+	return errors.Join(errs...)
+}
 
 func (n *Node) plug(bridge, state string) error {
 	if err := ip("link", "set", cableName(cmp.Or(bridge, nodeBridge), n.number), state); err != nil {

@@ -8,6 +8,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/emptypb"
 )
 
 // containerdConfig leaves the standard paths, which are the node's own.
@@ -65,7 +69,18 @@ func (n *Node) runContainerd(ctx context.Context) error {
 	if err := n.launch(&n.containerd, "containerd", "containerd", "--config=/var/lib/containerd/config.toml"); err != nil {
 		return err
 	}
-	return n.await(ctx, "containerd to answer", func(ctx context.Context) error { return n.box.run(ctx, "ctr", "version") })
+	return n.await(ctx, "containerd to answer", n.askRuntime)
+}
+
+// askRuntime asks what a kubelet asks first of all, which gives up where that fails: containerd
+// says so for as long as it looks for what was there before, and serves others meanwhile.
+func (n *Node) askRuntime(ctx context.Context) (err error) {
+	conn, err := grpc.NewClient("unix:///proc/"+n.box.pid()+"/root/run/containerd/containerd.sock", grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	return conn.Invoke(ctx, "/runtime.v1.RuntimeService/Version", &emptypb.Empty{}, &emptypb.Empty{})
 }
 
 // setUpCNI gives the node its plugins and the configuration of the Pods' network.

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"path/filepath"
+	"testing"
 )
 
 // NodeVM has a node be a virtual machine of a hosted cluster: it is on one VLAN and nowhere
@@ -104,6 +106,25 @@ func (n *Node) startAPIProxy() error {
 		return err
 	}
 	return n.launch(&n.apiProxy, "haproxy", "/usr/sbin/haproxy", "-db", "-f", "/var/lib/haproxy.cfg")
+}
+
+// StartAPIProxy runs on a machine that is no node what brings the Pods of one to their API server,
+// which is remote: a name with a port. The name is asked for once, now, of one DNS server. It
+// returns where Pods would connect.
+func (m *Machine) StartAPIProxy(tb testing.TB, remote, dns string) netip.AddrPort {
+	tb.Helper()
+	config, names := filepath.Join(m.Dir, "haproxy.cfg"), filepath.Join(m.Dir, "resolv.conf")
+	err := errors.Join(
+		os.WriteFile(config, fmt.Appendf(nil, vmHAProxy, inClusterAPI, remote), 0o600),
+		os.WriteFile(names, []byte("nameserver "+dns+"\n"), 0o600),
+		m.ip("address", "add", inClusterAPI.Addr().String()+"/32", "dev", "lo"),
+	)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	m.start(tb, m.Command(context.Background(), "unshare", "--mount", "sh", "-c",
+		`mount --bind "$0" /etc/resolv.conf && exec /usr/sbin/haproxy -db -f "$1"`, names, config))
+	return inClusterAPI
 }
 
 // apiServer is the URL by which the node's own processes connect.
