@@ -57,6 +57,8 @@ type Handshake struct {
 	Connected bool `json:"connected,omitempty"`
 	// Error says why there is no handshake.
 	Error string `json:"error,omitempty"`
+	// Protocol is what server and client would speak, by ALPN (RFC 7301): h2, http/1.1 or nothing.
+	Protocol string `json:"protocol,omitempty"`
 	// Covered: the certificate is one for Name. Names are those that it is for.
 	Covered   bool      `json:"covered,omitempty"`
 	Names     []string  `json:"names,omitempty"`

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 // clusterDNS is a CoreDNS where Kubernetes has one, by the names that kubeadm gives it, which
@@ -116,8 +118,8 @@ func indent(text []byte) string {
 	return "    " + strings.ReplaceAll(strings.TrimSpace(string(text)), "\n", "\n    ")
 }
 
-// serveClusterDNS has Pods find somebody where their kubelet sends them for names.
-func (s *site) serveClusterDNS(t *testing.T) {
+// serveClusterDNS has Pods find somebody where the kubelet of a node sends them for names.
+func (s *site) serveClusterDNS(t *testing.T, node *lab.Node) {
 	t.Helper()
 	apply(t, s.cp, clusterDNS, node.ClusterDNS())
 	readyPod(t, s.cp, "kube-system", "k8s-app=kube-dns")

@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mdlayher/packet"
+	"golang.org/x/sys/unix"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/test/faults"
@@ -27,27 +30,44 @@ import (
 // TestDoctorOnTheNode breaks what runs, and has doctor find the root, and nothing when it is mended.
 func TestDoctorOnTheNode(t *testing.T) {
 	s := newSite(t)
-	s.serveClusterDNS(t)
+	s.serveClusterDNS(t, node.Node)
 	s.setup(t, infra, "--cluster-dns", "patch")
 	vlanServer(t, s.ca, "*.apps."+domain)
 	s.boot(t, "worker-1", "02:00:00:00:50:72")
+	s.seekFaults(t, false, faults.OnNode())
+}
+
+// TestDoctorOnTwoNodes does the same with what can be wrong where the proxy's address moves.
+func TestDoctorOnTwoNodes(t *testing.T) {
+	c := newTwoNodes(t)
+	// One container of the proxy's has capabilities, by which it moves the address.
+	apply(t, c.cp, "{apiVersion: v1, kind: Namespace, metadata: {name: clusters, labels: {pod-security.kubernetes.io/enforce: privileged}}}")
+	c.serveClusterDNS(t, c.nodes[0])
+	c.setup(t, several, "--cluster-dns", "patch")
+	vlanServer(t, c.ca, "*.apps."+domain)
+	c.boot(t, "worker-1", "02:00:00:00:50:72")
+	c.seekFaults(t, true, faults.OnSeveral())
+}
+
+// seekFaults makes one fault after the other, and has doctor find it.
+func (s *site) seekFaults(t *testing.T, floats bool, all []faults.Fault) {
+	t.Helper()
 	c, err := client.New(s.cp.RESTConfig(), client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := &faults.Site{
 		T: t, ControlPlane: s.cp, Client: c, Namespace: "clusters", VLAN: "vlan50", Net: "198.18.50", Bundles: t.TempDir(), Patience: time.Minute,
-		Doctor: s.doctor, Node: &faults.NodeSite{
+		Floats: floats, Doctor: s.doctor, Node: &faults.NodeSite{
 			Freeze: func(t *testing.T, pod, container string) func() {
 				s.signal(t, pod, container, syscall.SIGSTOP)
 				return func() { s.signal(t, pod, container, syscall.SIGCONT) }
 			},
 			Kill:        func(t *testing.T, pod, container string) { s.signal(t, pod, container, syscall.SIGKILL) },
-			InNetworkOf: s.inNetworkOf, TLSServer: s.tlsServer, OtherDHCP: otherDHCP,
+			InNetworkOf: s.inNetworkOf, TLSServer: s.tlsServer, OtherDHCP: otherDHCP, Claim: claimAddress,
 		},
 	}
 	t.Run("nothing is wrong", func(t *testing.T) { p.Healthy(t) })
-	all := faults.OnNode()
 	for i := range all {
 		t.Run(all[i].Name, func(t *testing.T) { p.Try(t, &all[i]) })
 	}
@@ -65,6 +85,24 @@ func TestDoctorOnTheNode(t *testing.T) {
 			return out
 		})
 	})
+}
+
+// claimAddress says once on the VLAN that an address is its bridge's.
+func claimAddress(t *testing.T, address string) {
+	t.Helper()
+	i, err := net.InterfaceByName(vlan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := packet.Listen(i, packet.Datagram, unix.ETH_P_ARP, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := netip.MustParseAddr(address)
+	_, err = conn.WriteTo(arpFrame(i.HardwareAddr, at, at), everybody)
+	if err := errors.Join(err, conn.Close()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // doctor runs 'kubectl oooi doctor'.
@@ -149,7 +187,7 @@ func (s *site) tlsServer(t *testing.T, address string, expired bool, names ...st
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := tls.Listen("tcp", address, &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12})
+	listener, err := tls.Listen("tcp", address, &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -193,7 +193,7 @@ func (s *site) boot(t *testing.T, name, mac string) *vm {
 // TestSetup sets up a VLAN on the node, and boots a machine there.
 func TestSetup(t *testing.T) {
 	s := newSite(t)
-	s.serveClusterDNS(t)
+	s.serveClusterDNS(t, node.Node)
 	before := s.corefile(t)
 	there := everything(t, s.cp)
 	s.setup(t, infra, "--cluster-dns", "patch")

@@ -163,7 +163,7 @@ func (s *site) join(t *testing.T, hosted *lab.ControlPlane) *lab.Node {
 // It becomes a node there, and its applications are reached by name.
 func TestAWorkerJoins(t *testing.T) {
 	s := newSite(t)
-	s.serveClusterDNS(t)
+	s.serveClusterDNS(t, node.Node)
 	hosted := s.host(t)
 	certificate, key := s.ca.Issue(t, shop)
 	apply(t, hosted, guest, appsPool, indent(certificate), indent(key))

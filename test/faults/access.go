@@ -1,6 +1,18 @@
 package faults
 
-import "k8s.io/apimachinery/pkg/runtime/schema"
+import (
+	"os"
+	"path/filepath"
+	"slices"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/densityops/oooi/test/lab"
+)
 
 // accessFaults are in the rights of our daemons.
 func accessFaults() []Fault {
@@ -18,8 +30,47 @@ func accessFaults() []Fault {
 		{Name: "a proxy without its rights in the control plane's namespace", Want: []string{"ACC-001 fail"}, Break: func(s *Site) {
 			s.Remove(bindingKind, "${ns}-demo", "oooi-$ns-demo-proxy")
 		}},
+		{Name: "a DHCP server that may not see machines", Want: []string{"ACC-001 fail"}, Break: func(s *Site) {
+			s.Remove(bindingKind, "${ns}-demo", "oooi-$ns-demo-dhcp")
+		}},
+		{Name: "a user who may not list NodePools", As: "narrow", Unheard: true, Want: []string{"API-002 warn"}, Break: func(s *Site) { s.narrow("nodepools") }},
 		{Name: "a Role of DHCP from which leases were taken", Want: []string{"ACC-001 fail"}, Break: func(s *Site) {
 			s.Remove(roleKind, "$ns", "oooi-$ns-demo-dhcp")
 		}},
+	}
+}
+
+// narrow gives user narrow the rights that doctor takes, but for a resource, until Mend.
+func (s *Site) narrow(resource string) {
+	s.Helper()
+	root, err := lab.Root()
+	if err != nil {
+		s.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(root, "manifests", "doctor", "clusterrole.yaml"))
+	if err != nil {
+		s.Fatal(err)
+	}
+	role := &rbacv1.ClusterRole{}
+	if err := yaml.Unmarshal(text, role); err != nil {
+		s.Fatal(err)
+	}
+	role.Name = s.Namespace + "-narrow"
+	for i := range role.Rules {
+		role.Rules[i].Resources = slices.DeleteFunc(role.Rules[i].Resources, func(r string) bool { return r == resource })
+	}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name}, Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "narrow"}},
+	}
+	for _, o := range []client.Object{role, binding} {
+		if err := s.Client.Create(s.Context(), o); err != nil {
+			s.Fatal(err)
+		}
+		s.Undo(func() {
+			if err := s.Client.Delete(s.Context(), o); err != nil {
+				s.Fatal(err)
+			}
+		})
 	}
 }

@@ -8,7 +8,15 @@ func appsFaults() []Fault {
 		},
 		{
 			Name:  "applications at the last address that was good",
-			Break: infraStatus(`{"appsIngress": {"phase": "Degraded", "reason": "HostedClusterUnreachable", "message": "x"}}`), Want: []string{"APP-001 warn"},
+			Break: infraStatus(`{"appsIngress": {"phase": "Degraded", "reason": "NotAnnounced", "message": "x"}}`), Want: []string{"APP-001 warn"},
+		},
+		{
+			Name:  "a hosted cluster that does not answer control",
+			Break: infraStatus(`{"appsIngress": {"phase": "Degraded", "reason": "HostedClusterUnreachable", "message": "x"}}`), Want: []string{"APP-002 warn"},
+		},
+		{
+			Name:  "no kubeconfig for control",
+			Break: infraStatus(`{"appsIngress": {"phase": "Pending", "reason": "KubeconfigMissing", "message": "x", "externalIP": "", "externalIPs": []}}`), Want: []string{"APP-002 fail"},
 		},
 		{Name: "applications that nobody has looked at", Break: infraStatus(`{"appsIngress": null}`), Want: []string{"APP-001 fail"}},
 		{Name: "a Service of the old operator", Break: leftover("v1", "Service", "spec: {ports: [{port: 67}]}"), Want: []string{"OLD-001 fail"}},

@@ -17,8 +17,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/test/lab"
@@ -112,23 +113,67 @@ func (r *Running) squeeze() {
 	if err != nil {
 		r.Fatal(err)
 	}
-	limit := func(request, limit string) {
-		body := fmt.Sprintf(`{"spec": {"containers": [{"name": "coredns", "resources": {"requests": {"memory": %q}, "limits": {"memory": %q}}}]}}`, request, limit)
-		pod := object(podKind, p.Namespace, p.Name)
-		if err := r.Client.SubResource("resize").Patch(r.Context(), pod, client.RawPatch(types.StrategicMergePatchType, []byte(body))); err != nil {
-			r.Fatal(err)
-		}
-	}
-	// A limit can be raised, and not be taken away.
-	r.Undo(func() { limit("64Mi", "64Gi") })
-	tight := strconv.Itoa(int(has / 0.85))
-	limit(tight, tight)
+	r.limit(p.Name, "coredns", "memory", strconv.Itoa(int(has/0.85)))
 }
 
 func controlFaults(r *Running) []Fault {
 	return []Fault{
 		{Name: "a control that nobody may ask", Unheard: true, Want: []string{"CTL-003 warn"}, Break: func(*Site) { r.shut(9904, aloud) }},
+		{Name: "a Service in the hosted cluster that cannot be deleted", Want: []string{"OLD-004 warn"}, Break: func(*Site) { r.undeletable() }},
 		{Name: "a control of which no replica leads", Want: []string{"CTL-004 fail"}, Break: func(*Site) { r.usurped() }},
+	}
+}
+
+// undeletable has the hosted cluster keep what an Infra that is gone has left in it, while control was
+// away.
+func (r *Running) undeletable() {
+	r.Helper()
+	const policy = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: keep-services}
+spec:
+  failurePolicy: Fail
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], resources: [services], operations: [DELETE]}]}
+  validations: [{expression: "false", message: "Services stay"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: keep-services}
+spec: {policyName: keep-services, validationActions: [Deny]}
+`
+	const service = `
+apiVersion: v1
+kind: Service
+metadata: {name: left-apps, namespace: openshift-ingress, labels: {app.kubernetes.io/managed-by: oooi}, annotations: {hostedcluster.densityops.com/infra: clusters/left}}
+spec: {ports: [{port: 443}]}
+`
+	left := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "openshift-ingress", Name: "left-apps"}}
+	if err := r.Hosted.ApplyYAML(r.Context(), []byte(policy+"---"+service)); err != nil {
+		r.Fatal(err)
+	}
+	r.Undo(func() {
+		if err := r.Hosted.DeleteYAML(r.Context(), []byte(policy)); err != nil {
+			r.Fatal(err)
+		}
+		r.Await("the Service to be gone", func() bool {
+			return apierrors.IsNotFound(r.Guest.Get(r.Context(), client.ObjectKeyFromObject(left), left))
+		})
+	})
+	r.Await("Services to be kept", func() bool { return r.Guest.Delete(r.Context(), left.DeepCopy(), client.DryRunAll) != nil })
+	r.controlAnew(func() {})
+}
+
+// controlAnew starts control anew, with something done while it is away.
+func (r *Running) controlAnew(meanwhile func()) {
+	r.Helper()
+	replicas := []string{"control", "control2"}
+	for _, name := range replicas {
+		r.Pods[name].Run["control"].Kill(r.T)
+	}
+	meanwhile()
+	for _, name := range replicas {
+		r.Pods[name].Resume(r.T, "control", false)
 	}
 }
 
@@ -137,14 +182,10 @@ func controlFaults(r *Running) []Fault {
 func (r *Running) usurped() {
 	r.Helper()
 	hold := func(holder string, seconds int) {
-		for _, name := range []string{"control", "control2"} {
-			r.Pods[name].Run["control"].Kill(r.T)
-		}
-		r.patch(leaseKind, "oooi-system", "oooi-control", fmt.Sprintf(`{"spec": {"holderIdentity": %q, "leaseDurationSeconds": %d, "renewTime": %q}}`,
-			holder, seconds, time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")), r.Client.Patch)
-		for _, name := range []string{"control", "control2"} {
-			r.Pods[name].Resume(r.T, "control", false)
-		}
+		r.controlAnew(func() {
+			r.patch(leaseKind, "oooi-system", "oooi-control", fmt.Sprintf(`{"spec": {"holderIdentity": %q, "leaseDurationSeconds": %d, "renewTime": %q}}`,
+				holder, seconds, time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")), r.Client.Patch)
+		})
 	}
 	r.Undo(func() { hold("nobody", 1) })
 	hold("somebody", 3600)

@@ -19,7 +19,10 @@ type Fault struct {
 	Want []string
 	// Probe has doctor look from the VLAN as well, by --probe.
 	Probe bool
-	// Unheard: a pod does not answer doctor, so that there are checks that cannot be made.
+	// As is who doctor is run as, by --as; empty for the site's user.
+	As string
+	// Unheard: a pod does not answer doctor, or something may not be read, so that there are checks
+	// that cannot be made.
 	Unheard bool
 }
 

@@ -17,11 +17,13 @@ type NodeSite struct {
 	Kill func(t *testing.T, pod, container string)
 	// InNetworkOf runs a command in the network of a pod of the Infra's namespace.
 	InNetworkOf func(t *testing.T, pod string, line ...string)
-	// TLSServer starts a server behind the proxy, of whose certificate it is said whether its time
-	// is over.
+	// TLSServer starts a server behind the proxy that speaks HTTP/2, of whose certificate it is said
+	// whether its time is over.
 	TLSServer func(t *testing.T, address string, expired bool, names ...string) (stop func())
 	// OtherDHCP starts another DHCP server on the VLAN.
 	OtherDHCP func(t *testing.T) (stop func())
+	// Claim says on the VLAN that an address is another's.
+	Claim func(t *testing.T, address string)
 }
 
 // OnNode are the faults of a site on a real node.
@@ -38,6 +40,18 @@ func processFaults() []Fault {
 			s.Node.Kill(s.T, "demo-dns-0", "coredns") // before it runs again, the kubelet waits for ten seconds
 		}, Want: []string{"POD-002 fail"}},
 		{Name: "an Envoy that does nothing", Break: frozen("demo-proxy-0", "envoy"), Want: []string{"POD-002 fail"}},
+		{Name: "an Envoy that asks for what is another's", Break: func(s *Site) {
+			s.template("demo-proxy", func(spec map[string]any) {
+				containers, _ := spec["initContainers"].([]any)
+				first, _ := containers[0].(map[string]any)
+				line, _ := first["command"].([]any)
+				for i := range line {
+					if line[i] == "--proxy-server" {
+						line[i+1] = s.Namespace + "/other"
+					}
+				}
+			})
+		}, Want: []string{"POD-002 fail"}},
 		{Name: "an image that nobody has", Break: func(s *Site) {
 			s.template("demo-dhcp", func(spec map[string]any) { container(spec)["image"] = "localhost/nobody:has" })
 		}, Want: []string{"POD-002 fail", "POD-004 warn"}},
@@ -134,6 +148,7 @@ func vlanFaults() []Fault {
 			s.restarted("demo-dns-0")
 		}, Want: []string{"PRB-002 fail", "INF-002 warn"}},
 		{Name: "a certificate that has expired", Probe: true, Break: instead("konnectivity-server", "192.0.2.85:8091", true, "konnectivity.demo.lab.example.com"), Want: []string{"PRB-008 fail"}},
+		{Name: "a certificate for two servers", Probe: true, Break: instead("ignition-server-proxy", "192.0.2.86:8443", false, "ignition.demo.lab.example.com", "konnectivity.demo.lab.example.com"), Want: []string{"PRB-009 warn"}},
 		{Name: "a certificate for others", Probe: true, Break: instead("ignition-server-proxy", "192.0.2.86:8443", false, "ignition.other.example.com"), Want: []string{"PRB-007 fail"}},
 	}
 }

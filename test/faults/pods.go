@@ -22,6 +22,10 @@ func podFaults() []Fault {
 			s.PatchStatus(podKind, "$ns", "demo-proxy-0", `{"status": {"containerStatuses": [{"name": "envoy", "image": "", "imageID": "", "ready": true, "restartCount": 5, "state": {"running": {}},
 				"lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled", "finishedAt": "`+time.Now().UTC().Format(time.RFC3339)+`"}}}]}}`)
 		}, Want: []string{"POD-003 warn"}},
+		{Name: "a container that uses all the CPU time that it may", Break: func(s *Site) {
+			s.limit("demo-dns-0", "coredns", "cpu", "100m")
+			s.Add("apiVersion: metrics.k8s.io/v1beta1\nkind: PodMetrics\nmetadata: {name: demo-dns-0, namespace: $ns}\nwindow: 15s\ncontainers: [{name: coredns, usage: {cpu: 98765432n, memory: 40Mi}}]\n")
+		}, Want: []string{"POD-008 warn"}},
 		{Name: "a pod of another release", Break: func(s *Site) {
 			before := s.image("demo-dns-0", "example.com/oooi:old")
 			s.Undo(func() { s.image("demo-dns-0", before) })

@@ -54,6 +54,19 @@ spec:
   platform: {type: KubeVirt, kubevirt: {attachDefaultNetwork: false, additionalNetworks: [{name: $ns/$vlan}]}}
 `
 
+// podMetrics has the API server keep what a metrics-server would tell.
+const podMetrics = `
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: pods.metrics.k8s.io, annotations: {api-approved.kubernetes.io: "unapproved, in place of a metrics-server"}}
+spec:
+  group: metrics.k8s.io
+  scope: Namespaced
+  names: {plural: pods, singular: pod, kind: PodMetrics, listKind: PodMetricsList}
+  versions: [{name: v1beta1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]
+`
+
 // NewSimulated makes a healthy site on an API server, with its controller manager, where there is a
 // HostedCluster demo and the network. setup sets up the Infra demo, with DNS, DHCP and proxy at the
 // second to fourth addresses, applications, and the cluster's DNS patched. What was made is gone
@@ -61,7 +74,7 @@ spec:
 func NewSimulated(t *testing.T, s *Site, setup func()) *Site {
 	t.Helper()
 	s.T = t
-	s.Apply(around)
+	s.Apply(around + podMetrics)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()

@@ -2,6 +2,7 @@ package faults
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -42,6 +43,8 @@ type Site struct {
 	Node *NodeSite
 	// Alive: there is no node, and the daemons run all the same and write their own statuses.
 	Alive bool
+	// Floats: the proxy has several instances, between which its address moves.
+	Floats bool
 
 	undo   []func()
 	unmade map[string]bool // checks that cannot be made here
@@ -161,6 +164,21 @@ func (s *Site) restoreStatus(before *unstructured.Unstructured) {
 	if err := s.Client.Status().Patch(s.Context(), was, client.MergeFrom(now)); err != nil {
 		s.Fatal(err)
 	}
+}
+
+// limit gives a container of a Pod a limit until Mend, when it has a very high one: it cannot be taken
+// away.
+func (s *Site) limit(pod, container, resource, quantity string) {
+	s.Helper()
+	set := func(quantity string) {
+		body := fmt.Sprintf(`{"spec": {"containers": [{"name": %[1]q, "resources": {"requests": {%[2]q: %[3]q}, "limits": {%[2]q: %[3]q}}}]}}`, container, resource, quantity)
+		o := object(podKind, s.Namespace, pod)
+		if err := s.Client.SubResource("resize").Patch(s.Context(), o, client.RawPatch(types.StrategicMergePatchType, []byte(body))); err != nil {
+			s.Fatal(err)
+		}
+	}
+	s.Undo(func() { set("64Gi") })
+	set(quantity)
 }
 
 // Remove deletes an object, without what belongs to it, until Mend.

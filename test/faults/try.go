@@ -100,8 +100,8 @@ func (s *Site) Healthy(t *testing.T) {
 	}
 }
 
-// without are the checks that cannot be made at a simulated site, by their codes: those that ask
-// pods, or look from the VLAN, and those that need them.
+// without are the checks that cannot be made at the site, by their codes, for want of what they read,
+// and those that need them: at a simulated one pods cannot be asked, nor can anybody look from the VLAN.
 func (s *Site) without() map[string]bool {
 	s.Helper()
 	if s.unmade != nil {
@@ -117,18 +117,22 @@ func (s *Site) without() map[string]bool {
 	if err := json.Unmarshal([]byte(answer.Out), &list); err != nil {
 		s.Fatalf("%v: %s%s", err, answer.Out, answer.Said)
 	}
+	measured := s.There(crdKind, "", "pods.metrics.k8s.io") != nil
+	lacks := func(read string) bool {
+		switch {
+		case strings.HasPrefix(read, "PodMetrics."):
+			return !measured
+		case strings.HasPrefix(read, "PodProxyOptions :9906/"):
+			return !s.Floats
+		default:
+			return s.Node == nil && !s.Alive && strings.HasPrefix(read, "PodProxyOptions ")
+		}
+	}
 	s.unmade = map[string]bool{}
 	for _, check := range list.Items {
-		if s.Node != nil {
-			break
-		}
-		if strings.HasPrefix(check.Metadata.Name, prefix+"PRB-") {
-			s.unmade[check.Metadata.Name] = true
-		}
-		asks := func(read string) bool { return !s.Alive && strings.HasPrefix(read, "PodProxyOptions ") }
-		if slices.ContainsFunc(check.Reads, asks) || slices.ContainsFunc(check.Needs, func(code string) bool { return s.unmade[code] }) {
-			s.unmade[check.Metadata.Name] = true
-		}
+		code := check.Metadata.Name
+		s.unmade[code] = s.Node == nil && strings.HasPrefix(code, prefix+"PRB-") || slices.ContainsFunc(check.Reads, lacks) ||
+			slices.ContainsFunc(check.Needs, func(need string) bool { return s.unmade[need] })
 	}
 	return s.unmade
 }
@@ -143,6 +147,9 @@ func (s *Site) Try(t *testing.T, f *Fault) {
 	args := []string{"--save", bundle}
 	if f.Probe {
 		args = append(args, "--probe")
+	}
+	if f.As != "" {
+		args = append(args, "--as", f.As)
 	}
 	d := s.await(f.Want, args...)
 	s.judge(f, d)

@@ -1,7 +1,6 @@
 package cmd
 
 import (
-	"fmt"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -47,7 +46,7 @@ func (c *command) listChecks(f *doctorFlags, checks []doctor.Check) error {
 			Title: check.Title, Needs: check.Needs, Docs: check.Docs(),
 		}
 		for _, read := range check.Reads {
-			r.Reads = append(r.Reads, fmt.Sprintf("%s in %s", read.Kind.GroupKind(), read.Where))
+			r.Reads = append(r.Reads, read.String())
 		}
 		list = append(list, r)
 		about = append(about, output.Object(output.APIVersion, "Check", "", check.Code))

@@ -55,10 +55,11 @@ func TestWhoAnswers(t *testing.T) {
 
 // FuzzAnswers has every check read whatever a daemon may say.
 func FuzzAnswers(f *testing.F) {
-	all := []page{dnsMetrics, dhcpState, dhcpMetrics, xdsdState, xdsdMetrics, envoyMetrics, controlState}
+	all := []page{dnsMetrics, dhcpState, dhcpMetrics, xdsdState, xdsdMetrics, envoyMetrics, controlState, holderState}
 	for i := range all {
 		f.Add(i, "")
 		f.Add(i, "{}")
+		f.Add(i, `{"holding": true, "transitions": 9, "since": "2026-01-02T03:04:05Z", "conflicts": {"stranger": 1}, "addresses": ["192.0.2.4"], "remains": [{"infra": "clusters/demo", "hostedCluster": "x"}]}`)
 		f.Add(i, `{"kubevirt": {"duplicates": {"x": []}, "problems": {"": ""}}, "proxyServers": [null], "served": [{"envoys": [{"types": {"": {"nack": {}}}}]}], "store": {"resources": [{}]}, "leasedb": [{}]}`)
 		f.Add(i, "# TYPE coredns_oooi_synced gauge\ncoredns_oooi_synced{source=\"x\"} 0\nenvoy_cluster_membership_total{envoy_cluster_name=\"a/b\"} 1\nprocess_resident_memory_bytes NaN\n")
 	}
@@ -104,7 +105,7 @@ func FuzzAnswers(f *testing.F) {
 var asksFor = []string{
 	"apiVersion: hostedcluster.densityops.com/v1alpha1\nkind: Infra\nmetadata: {name: demo, namespace: clusters}\nspec:\n  hostedClusterRef: {name: demo}\n" +
 		"  networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachmentDefinition: vlan}\n" +
-		"  infraComponents: {dhcp: {serverIP: 192.0.2.2, rangeStart: 192.0.2.10, rangeEnd: 192.0.2.99}, dns: {serverIP: 192.0.2.3}, proxy: {serverIP: 192.0.2.4}}\n",
+		"  infraComponents: {dhcp: {serverIP: 192.0.2.2, rangeStart: 192.0.2.10, rangeEnd: 192.0.2.99}, dns: {serverIP: 192.0.2.3}, proxy: {serverIP: 192.0.2.4, instances: [{ip: 192.0.2.5}, {ip: 192.0.2.6}]}}\n",
 	podText("clusters", "dns"), podText("clusters", "dhcp"), podText("clusters", "proxy"), podText("oooi-system", "control"),
 	"apiVersion: hostedcluster.densityops.com/v1alpha1\nkind: ProxyServer\nmetadata: {name: demo, namespace: clusters}\nspec: {infraRef: {name: demo}}\nstatus: {replicas: [{pod: proxy}]}\n",
 	"apiVersion: hypershift.openshift.io/v1beta1\nkind: HostedCluster\nmetadata: {name: demo, namespace: clusters}\nspec: {dns: {baseDomain: example.com}}\n",
@@ -112,5 +113,5 @@ var asksFor = []string{
 
 func podText(namespace, component string) string {
 	return "apiVersion: v1\nkind: Pod\nmetadata: {name: " + component + ", namespace: " + namespace + ", labels: {app.kubernetes.io/part-of: oooi, app.kubernetes.io/component: " + component +
-		", hostedcluster.densityops.com/infra: demo, hostedcluster.densityops.com/proxyserver: demo}}\nspec: {containers: [{name: coredns, resources: {limits: {memory: 1Mi}}}]}\nstatus: {podIP: 198.18.0.1}\n"
+		", hostedcluster.densityops.com/infra: demo, hostedcluster.densityops.com/proxyserver: demo}}\nspec: {containers: [{name: coredns, resources: {limits: {memory: 1Mi}}}, {name: coredhcp}, {name: xdsd}, {name: envoy}, {name: control}, {name: holder}]}\nstatus: {podIP: 198.18.0.1}\n"
 }

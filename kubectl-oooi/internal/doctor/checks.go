@@ -7,6 +7,6 @@ import "slices"
 func Checks() []Check {
 	return slices.Concat(
 		apiChecks(), hostedChecks(), infraChecks(), networkChecks(), wireChecks(), accessChecks(), podChecks(), addressChecks(), clusterChecks(), controlChecks(), dnsDaemonChecks(), dnsChecks(),
-		dhcpDaemonChecks(), dhcpChecks(), proxyChecks(), proxyDaemonChecks(), connectionChecks(), appsChecks(), driftChecks(), operatorChecks(), leftoverChecks(), probeChecks(),
+		dhcpDaemonChecks(), dhcpChecks(), proxyChecks(), proxyDaemonChecks(), floatingChecks(), connectionChecks(), appsChecks(), driftChecks(), operatorChecks(), leftoverChecks(), probeChecks(),
 	)
 }

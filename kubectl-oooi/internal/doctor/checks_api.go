@@ -32,7 +32,49 @@ func apiChecks() []Check {
 			}
 			return findings
 		},
+	}, {
+		Code: "OOOI-API-002", Title: "what the checks look at may be read",
+		Run: func(s *Site) []Finding {
+			refusals := s.refusals()
+			if len(refusals) == 0 {
+				return nil
+			}
+			f := warned(s.ref(), "have an administrator bind ClusterRole "+RoleName+" to you, docs/doctor.md says how; checks that need what is missing are skipped, and --strict counts them",
+				"%d things cannot be read: %s", len(refusals), refusals[0])
+			return []Finding{f.because(refusals[1:]...)}
+		},
 	}}
+}
+
+// refusals say of all that any check reads why it is not known, once each.
+func (s *Site) refusals() []string {
+	var list []string
+	add := func(why string) {
+		if why != "" && !slices.Contains(list, why) {
+			list = append(list, why)
+		}
+	}
+	for _, c := range Checks() {
+		for _, r := range c.Reads {
+			for _, namespace := range s.namespaces[r.Where] {
+				switch r.Kind {
+				case podPages:
+					for _, pod := range s.facts.askable(r.Page, namespace, s.Infra.Name) {
+						if a := s.facts.answers[question{namespace, pod.Name, r.Page}]; a != nil {
+							add(a.Refused)
+						}
+					}
+				case accessReviews: // who may not ask for one may ask for none
+					if list := s.facts.reviewed(); len(list) > 0 {
+						add(list[0].Refused)
+					}
+				default:
+					add(s.facts.why(r.Kind, namespace))
+				}
+			}
+		}
+	}
+	return list
 }
 
 // serves reports whether a CRD serves a version.

@@ -10,6 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -33,6 +34,15 @@ func clusterChecks() []Check {
 					}
 				}
 				return "there is no pod with an address in the pod network"
+			},
+		},
+		{
+			Code: "OOOI-POD-008", Title: "our pods have CPU time to spare", Needs: []string{"OOOI-POD-001"}, After: []string{"OOOI-POD-002"},
+			Reads: slices.Concat(in(AtInfra, pods, usages), in(AtSystem, pods, usages)), Run: slowed, Applies: func(s *Site) string {
+				if s.served(usages) {
+					return ""
+				}
+				return "the cluster does not serve " + usages.GroupVersion().String() + ": it has no metrics-server, or the like"
 			},
 		},
 	}
@@ -148,6 +158,43 @@ func tight(s *Site) []Finding {
 	return findings
 }
 
+// podUsage is a PodMetrics, as far as it is read.
+type podUsage struct {
+	metav1.ObjectMeta `json:"metadata"`
+
+	Containers []struct {
+		Name  string              `json:"name"`
+		Usage corev1.ResourceList `json:"usage"`
+	} `json:"containers"`
+}
+
+// slowed are containers that use nearly all the CPU time that they may: at the limit they are made to
+// wait, and answer late.
+func slowed(s *Site) []Finding {
+	ours := all[corev1.Pod](s, pods, AtSystem)
+	for _, c := range s.components() {
+		ours = append(ours, s.pods(c.name)...)
+	}
+	var findings []Finding
+	for _, usage := range append(all[podUsage](s, usages, AtInfra), all[podUsage](s, usages, AtSystem)...) {
+		at := slices.IndexFunc(ours, func(p *corev1.Pod) bool { return p.Namespace == usage.Namespace && p.Name == usage.Name })
+		if at < 0 {
+			continue
+		}
+		for i := range ours[at].Spec.Containers {
+			c := &ours[at].Spec.Containers[i]
+			limit := c.Resources.Limits.Cpu()
+			for _, u := range usage.Containers {
+				if u.Name == c.Name && !limit.IsZero() && u.Usage.Cpu().AsApproximateFloat64() >= nearly*limit.AsApproximateFloat64() {
+					findings = append(findings, warned(podRef(ours[at]), "raise resources of its component in the Infra, or take its limit of CPU away: at the limit it is made to wait",
+						"container %s uses %s of %s CPUs", c.Name, u.Usage.Cpu(), limit))
+				}
+			}
+		}
+	}
+	return findings
+}
+
 // wireChecks are about what the machines' network is.
 func wireChecks() []Check {
 	return []Check{{
@@ -213,7 +260,39 @@ func leftoverChecks() []Check {
 				return findings
 			},
 		},
+		{
+			Code: "OOOI-OLD-004", Title: "control has taken out of hosted clusters what nobody wants there", After: []string{"OOOI-CTL-001", "OOOI-APP-002"}, Reads: says(AtSystem, controlState), Applies: asks(controlState, AtSystem),
+			Run: remaining,
+		},
 	}
+}
+
+// remaining is what control has not taken away yet, of the Infra or in its hosted cluster.
+func remaining(s *Site) []Finding {
+	type state struct {
+		Remains []struct {
+			Infra         string `json:"infra"`
+			HostedCluster string `json:"hostedCluster"`
+			Error         string `json:"error"`
+		} `json:"remains"`
+	}
+	var findings []Finding
+	for _, r := range states[state](s, controlState, AtSystem) {
+		for _, left := range r.is.Remains {
+			in := model.Ref{Kind: hostedClusters.Kind}
+			in.Namespace, in.Name, _ = strings.Cut(left.HostedCluster, "/")
+			if left.Infra != s.key() && (s.hosted() == nil || in != *s.hosted()) {
+				continue
+			}
+			whose := "Infras that are gone"
+			if left.Infra != "" {
+				whose = "Infra " + left.Infra
+			}
+			findings = append(findings, warned(in, "control tries again, later and later; by hand, in the hosted cluster: kubectl get services,serviceaccounts,roles,rolebindings -A -l "+v1alpha1.LabelManagedBy+"="+v1alpha1.ManagedBy,
+				"what %s had in it cannot be taken away", whose).because(left.Error))
+		}
+	}
+	return findings
 }
 
 // orphaned are objects of ours in the Infra's namespace whose Infra does not exist.

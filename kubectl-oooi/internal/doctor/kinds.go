@@ -1,6 +1,8 @@
 package doctor
 
 import (
+	"fmt"
+
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
@@ -32,6 +34,8 @@ var (
 	// refusals are Events that tell of pods that could not be made.
 	refusals     = Kind{Version: "v1", Kind: "Event"}
 	leaseObjects = Kind{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"}
+	// usages are what pods use, which metrics-server and others serve.
+	usages = Kind{Group: "metrics.k8s.io", Version: "v1beta1", Kind: "PodMetrics"}
 
 	// podPages are what pods say on their own pages, through the API server.
 	podPages = Kind{Version: "v1", Kind: "PodProxyOptions"}
@@ -72,6 +76,15 @@ type Read struct {
 
 // object reports whether it is objects that are read.
 func (r Read) object() bool { return r.Kind != podPages && r.Kind != accessReviews }
+
+// String says what is read, and where.
+func (r Read) String() string {
+	page := ""
+	if r.Kind == podPages {
+		page = fmt.Sprintf(" :%d%s", r.Page.port, r.Page.path)
+	}
+	return fmt.Sprintf("%s%s in %s", r.Kind.GroupKind(), page, r.Where)
+}
 
 // in pairs kinds with a place.
 func in(where Where, kinds ...Kind) []Read {

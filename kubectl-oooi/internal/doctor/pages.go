@@ -32,16 +32,17 @@ var (
 	xdsdMetrics  = page{v1alpha1.ComponentProxy, 9902, "/metrics"}
 	envoyMetrics = page{v1alpha1.ComponentProxy, 9901, "/stats/prometheus"}
 	controlState = page{componentControl, 9904, "/state"}
+	holderState  = page{v1alpha1.ComponentProxy, 9906, "/state"} // where the proxy's address floats
 )
 
 // daemon is who serves the page, for people.
 func (p page) daemon() string {
-	return map[int]string{9153: "coredns", 9903: "coredhcp", 9902: "xdsd", 9901: "Envoy", 9904: "xdsd control"}[p.port]
+	return map[int]string{9153: "coredns", 9903: "coredhcp", 9902: "xdsd", 9901: "Envoy", 9904: "xdsd control", 9906: "xdsd hold"}[p.port]
 }
 
 // container is who serves the page, in the pod.
 func (p page) container() string {
-	return map[int]string{9153: "coredns", 9903: "coredhcp", 9902: "xdsd", 9901: "envoy", 9904: "control"}[p.port]
+	return map[int]string{9153: "coredns", 9903: "coredhcp", 9902: "xdsd", 9901: "envoy", 9904: "control", 9906: "holder"}[p.port]
 }
 
 // metrics reports whether the page is in Prometheus' text format.
@@ -59,10 +60,13 @@ var families = []string{
 
 // parts are what checks read of pages in JSON. The rest, such as what control knows of every
 // cluster, is not kept.
-var parts = []string{"leads", "store", "proxyServers", "served", "kubevirt", "leasedb"}
+var parts = []string{"leads", "remains", "store", "proxyServers", "served", "kubevirt", "leasedb"}
 
 // kept is a page without what no check reads.
 func (p page) kept(body string) string {
+	if p == holderState { // all of it
+		return body
+	}
 	if !p.metrics() {
 		var all map[string]json.RawMessage
 		if json.Unmarshal([]byte(body), &all) != nil {
@@ -85,8 +89,8 @@ func (p page) kept(body string) string {
 	return b.String()
 }
 
-// askable are the pods of a namespace that serve a page: those of an Infra, or control's. One that
-// has no address yet serves nothing.
+// askable are the pods of a namespace that serve a page: those of an Infra, or control's, with the
+// container that does. One that has no address yet serves nothing.
 func (f *Facts) askable(p page, namespace, infra string) []*corev1.Pod {
 	var list []*corev1.Pod
 	for _, u := range f.list(pods, namespace) {
@@ -97,7 +101,11 @@ func (f *Facts) askable(p page, namespace, infra string) []*corev1.Pod {
 		if p.component != componentControl && labels[v1alpha1.LabelInfra] != infra {
 			continue
 		}
-		if pod, err := decode[corev1.Pod](u); err == nil && pod.DeletionTimestamp == nil && pod.Status.PodIP != "" {
+		pod, err := decode[corev1.Pod](u)
+		if err != nil || pod.DeletionTimestamp != nil || pod.Status.PodIP == "" {
+			continue
+		}
+		if slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == p.container() }) {
 			list = append(list, pod)
 		}
 	}

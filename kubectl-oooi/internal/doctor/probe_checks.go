@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/probe"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
@@ -47,6 +48,10 @@ func probeChecks() []Check {
 		{
 			Code: "OOOI-PRB-008", Title: "certificates are valid, and for a while", Needs: []string{"OOOI-PRB-006"}, Reads: reads, Applies: disabled(v1alpha1.ComponentProxy),
 			Run: func(s *Site) []Finding { return s.judge((*sight).expiring) },
+		},
+		{
+			Code: "OOOI-PRB-009", Title: "no certificate is for names of two servers at one address", Needs: []string{"OOOI-PRB-006"}, Reads: reads, Applies: disabled(v1alpha1.ComponentProxy),
+			Run: func(s *Site) []Finding { return s.judge((*sight).coalescing) },
 		},
 	}
 	for i := range checks {
@@ -327,4 +332,44 @@ func (v *sight) expiring() []Finding {
 		findings = append(findings, f.because("it is for "+strings.Join(h.Names, ", "), "issued by "+h.Issuer))
 	}
 	return findings
+}
+
+// coalescing are servers with a certificate that is for names of another server as well, at one port
+// of the proxy. A browser that speaks HTTP/2 uses one connection for both (RFC 9113, 9.1.1), and the
+// proxy, which goes by the first name, brings it to the wrong one.
+func (v *sight) coalescing() []Finding {
+	var findings []Finding
+	seen := map[string]bool{}
+	for i := range v.TLS {
+		h := &v.TLS[i]
+		for _, proxy := range v.proxyModels() {
+			at := slices.IndexFunc(proxy.Listeners, func(l *model.Listener) bool { return l.Port == int32(h.Address.Port()) && !l.HTTP })
+			if h.Protocol != "h2" || at < 0 || !slices.Contains(proxy.VLAN, h.Address.Addr()) {
+				continue
+			}
+			routes := proxy.Listeners[at].Routes
+			own := slices.IndexFunc(routes, func(r model.Route) bool { return covers(r.Host, h.Name) })
+			for _, r := range routes {
+				key := fmt.Sprint(h.Names, h.Issuer, r.Host)
+				if own < 0 || r.Upstream == routes[own].Upstream || seen[key] || !slices.ContainsFunc(h.Names, func(name string) bool { return covers(name, r.Host) }) {
+					continue
+				}
+				seen[key] = true
+				findings = append(findings, warned(r.Owner, "give each a certificate of its own, or an address of its own",
+					"the certificate of %s at %s is for %s as well, which is another server: browsers may send its requests there", h.Name, h.Address, r.Host).
+					because("it is for "+strings.Join(h.Names, ", "), "it speaks h2", h.Name+" leads to "+routes[own].Upstream, r.Host+" leads to "+r.Upstream))
+			}
+		}
+	}
+	return findings
+}
+
+// covers reports whether a name of a certificate, or a host of a route, stands for a name: a wildcard
+// for one label (RFC 9525, 6.3).
+func covers(pattern, name string) bool {
+	if domain, ok := strings.CutPrefix(pattern, "*."); ok {
+		_, parent, _ := strings.Cut(name, ".")
+		return parent == domain
+	}
+	return pattern == name
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -40,9 +41,20 @@ type target struct {
 	promised bool
 }
 
+// proxyModels are what the Infra's ProxyServers come to.
+func (s *Site) proxyModels() []*model.ProxyServer {
+	var list []*model.ProxyServer
+	for _, p := range s.Snapshot.ProxyServers {
+		if p.Infra != nil && *p.Infra == s.ref() {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
 // probeReads is what a plan takes.
 func probeReads() []Read {
-	return slices.Concat(in(AtInfra, infras, leaseObjects, pods), in(AtControlPlane, machines), in(AtNetwork, attachments))
+	return slices.Concat(in(AtInfra, infras, proxyServers, leaseObjects, pods), in(AtControlPlane, machines), in(AtNetwork, attachments))
 }
 
 // plan is made to probe, and again to judge what was found. It is for who has declared probeReads.
@@ -61,6 +73,17 @@ func (s *Site) plan() *plan {
 		for _, address := range n.addresses {
 			for port, promised := range n.ports {
 				p.targets = append(p.targets, target{n.name, netip.AddrPortFrom(address, port), promised})
+			}
+		}
+	}
+	for _, proxy := range s.proxyModels() { // by the way of who is not on the VLAN
+		for _, l := range proxy.Listeners {
+			for _, r := range l.Routes {
+				for _, address := range proxy.VLAN {
+					if domain, ok := strings.CutPrefix(r.Host, "*."); ok && !l.HTTP && address.Is4() {
+						p.targets = append(p.targets, target{consoleHost + "." + domain, netip.AddrPortFrom(address, uint16(l.Port)), false}) //nolint:gosec // a port
+					}
+				}
 			}
 		}
 	}

@@ -67,8 +67,11 @@ func rulesOf(kind Kind) []rbacv1.PolicyRule {
 
 // resourceOf is the name by which a kind is served.
 func resourceOf(kind Kind) string {
-	if kind == attachments {
+	switch kind {
+	case attachments:
 		return "network-attachment-definitions"
+	case usages:
+		return "pods"
 	}
 	plural, _ := meta.UnsafeGuessKindToResource(kind)
 	return plural.Resource

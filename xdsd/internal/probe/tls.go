@@ -19,13 +19,15 @@ func (s source) shake(ctx context.Context, h *probe.Handshake) {
 	}
 	defer func() { _ = raw.Close() }() // nothing was sent that matters
 	h.Connected = true
-	config := &tls.Config{ServerName: h.Name, InsecureSkipVerify: true, MinVersion: tls.VersionTLS10} //nolint:gosec // nothing is sent; what the certificate says is what is asked
+	config := &tls.Config{ServerName: h.Name, NextProtos: []string{"h2", "http/1.1"}, InsecureSkipVerify: true, MinVersion: tls.VersionTLS10} //nolint:gosec // nothing is sent; what the certificate says is what is asked
 	conn := tls.Client(raw, config)
 	if err := conn.HandshakeContext(ctx); err != nil {
 		h.Error = err.Error()
 		return
 	}
-	certificate := conn.ConnectionState().PeerCertificates[0]
+	state := conn.ConnectionState()
+	certificate := state.PeerCertificates[0]
+	h.Protocol = state.NegotiatedProtocol
 	h.Covered = certificate.VerifyHostname(h.Name) == nil
 	h.Names = slices.Clone(certificate.DNSNames)
 	for _, ip := range certificate.IPAddresses {

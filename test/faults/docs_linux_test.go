@@ -1,0 +1,42 @@
+package faults_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/densityops/oooi/test/faults"
+	"github.com/densityops/oooi/test/lab"
+)
+
+// TestWhatWentWrongBefore holds the table in docs/doctor.md against the catalogue: each fault is there
+// under its name, and is found by the code.
+func TestWhatWentWrongBefore(t *testing.T) {
+	root, err := lab.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(root, "docs", "doctor.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "## What went wrong before\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	named := 0
+	for _, m := range regexp.MustCompile(`([A-Z]+-[0-9]+): ((?:"[^"]+"(?:, )?)+)`).FindAllStringSubmatch(table, -1) {
+		for _, name := range regexp.MustCompile(`"([^"]+)"`).FindAllStringSubmatch(m[2], -1) {
+			named++
+			if !slices.ContainsFunc(slices.Concat(faults.OnAPIServer(), faults.OnRunning(nil), faults.OnNode(), faults.OnSeveral()), func(f faults.Fault) bool {
+				return f.Name == name[1] && slices.ContainsFunc(f.Want, func(want string) bool { return strings.HasPrefix(want, m[1]+" ") })
+			}) {
+				t.Errorf("no fault %q is found by %s", name[1], m[1])
+			}
+		}
+	}
+	if named < 30 {
+		t.Errorf("the table names %d faults", named)
+	}
+}
