@@ -4,7 +4,7 @@ package manifests
 
 import "embed"
 
-// Files are crds and base, with their kustomizations.
+// Files are crds, base and the controller of ingress, with their kustomizations.
 //
-//go:embed crds base
+//go:embed crds base ingress/controller
 var Files embed.FS

@@ -30,6 +30,7 @@ type setupFlags struct {
 	conflicts bool
 	dns       string
 	network   string
+	ingress   bool
 }
 
 func (c *command) setup() *cobra.Command {
@@ -78,6 +79,7 @@ func (c *command) setup() *cobra.Command {
 	flags.BoolVar(&f.wait, "wait", true, "wait until everything works")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "for how long to wait")
 	flags.StringVar(&f.dns, "cluster-dns", "print", "how pods of the management cluster get the names. print: say what its DNS has to forward; patch: add that to its DNS (dns.operator on OpenShift, else ConfigMap kube-system/coredns)")
+	flags.BoolVar(&f.ingress, "virtual-ingress", false, "also what keeps an Ingress for each VirtualIngress, once in the cluster; without the flag it stays as it is")
 	flags.BoolVar(&f.conflicts, "force-conflicts", false, "take over fields that somebody else has set")
 	return cmd
 }
@@ -164,6 +166,9 @@ func (c *command) known(f *setupFlags) (*setup.Known, error) {
 		described = &f.described
 	}
 	known, err := setup.ReadFiles(f.files, c.In, c.namespace(), described)
+	if err == nil {
+		known.VirtualIngress = f.ingress
+	}
 	if err == nil && f.network != "" {
 		if known.MakeNetwork, err = render.ParseMachineNetwork(f.network); err != nil {
 			err = fmt.Errorf("--make-network: %w", err)

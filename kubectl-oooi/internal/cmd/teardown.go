@@ -18,8 +18,8 @@ import (
 
 // teardownFlags are the flags of teardown.
 type teardownFlags struct {
-	yes, dryRun, leases, crds bool
-	timeout                   time.Duration
+	yes, dryRun, leases, crds, ingress bool
+	timeout                            time.Duration
 }
 
 func (c *command) teardown() *cobra.Command {
@@ -38,7 +38,8 @@ func (c *command) teardown() *cobra.Command {
 	flags.BoolVarP(&f.yes, "yes", "y", false, "ask no question")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "list what would go, and leave it")
 	flags.BoolVar(&f.leases, "leases", false, "also who has which address")
-	flags.BoolVar(&f.crds, "crds", false, "also our CustomResourceDefinitions, with the last Infra")
+	flags.BoolVar(&f.crds, "crds", false, "also our CustomResourceDefinitions, with the last Infra; that of VirtualIngresses stays while there are any")
+	flags.BoolVar(&f.ingress, "virtual-ingress", false, "also what keeps Ingresses for VirtualIngresses, and with --crds these, by which their Ingresses go")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "for how long it may take")
 	return cmd
 }
@@ -52,6 +53,7 @@ func (c *command) runTeardown(ctx context.Context, f *teardownFlags, infra strin
 	defer cancel()
 	t := &setup.Teardown{
 		Client: cl, Out: c.ErrOut, Infra: types.NamespacedName{Namespace: c.namespace(), Name: infra}, Leases: f.leases, CRDs: f.crds,
+		VirtualIngress: f.ingress,
 	}
 	list, err := t.Plan(ctx)
 	if err != nil {

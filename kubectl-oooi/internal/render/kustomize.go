@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -23,11 +24,11 @@ const image = "ghcr.io/densityops/oooi"
 const overlay = "overlay"
 
 // Overlay returns the files of a kustomization, by name, that has everything: what there is once
-// in a management cluster, from the folder base, and the objects.
-func Overlay(objects []*unstructured.Unstructured, base string, images Images) (map[string][]byte, error) {
+// in a management cluster, from folders, and the objects.
+func Overlay(objects []*unstructured.Unstructured, images Images, folders ...string) (map[string][]byte, error) {
 	k := types.Kustomization{
 		TypeMeta:  types.TypeMeta{APIVersion: types.KustomizationVersion, Kind: types.KustomizationKind},
-		Resources: []string{base},
+		Resources: slices.Clone(folders),
 	}
 	repository, tag, digest := split(images.Oooi)
 	k.Images = []types.Image{{Name: image, NewName: repository, NewTag: tag, Digest: digest}}
@@ -100,6 +101,10 @@ func Build(files map[string][]byte) ([]*unstructured.Unstructured, []byte, error
 	return all, text, nil
 }
 
-// BaseOf is the folder with what there is once in a management cluster, as an overlay built by
-// Build names it.
-const BaseOf = "../base"
+// Folders with what there is once in a management cluster, as an overlay built by Build names them.
+const (
+	// BaseOf has what every Infra needs.
+	BaseOf = "../base"
+	// VirtualIngressOf has xdsd ingress, which stands alone but for the API and the namespace.
+	VirtualIngressOf = "../ingress/controller"
+)

@@ -40,6 +40,8 @@ type Known struct {
 	// ControlPlane reports whether the control plane's namespace is there.
 	ControlPlane bool
 	OpenShift    bool
+	// VirtualIngress is to be there as well, once in the cluster.
+	VirtualIngress bool
 }
 
 // ReadFiles reads YAML or JSON documents out of files; "-" is in. Objects without a namespace are

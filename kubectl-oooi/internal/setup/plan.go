@@ -53,7 +53,11 @@ func Make(k *Known, images render.Images) (*Plan, error) {
 	if against = append(against, err); errors.Join(against...) != nil {
 		return nil, errors.Join(against...)
 	}
-	if p.Overlay, err = render.Overlay(rendered, render.BaseOf, images); err != nil {
+	folders := []string{render.BaseOf}
+	if k.VirtualIngress {
+		folders = append(folders, render.VirtualIngressOf)
+	}
+	if p.Overlay, err = render.Overlay(rendered, images, folders...); err != nil {
 		return nil, err
 	}
 	p.Objects, p.YAML, err = render.Build(p.Overlay)

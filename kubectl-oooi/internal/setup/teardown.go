@@ -28,14 +28,18 @@ type Teardown struct {
 	Infra types.NamespacedName
 	// Leases takes away who has which address, too.
 	Leases bool
-	// CRDs takes away our APIs, too, with the last Infra.
+	// CRDs takes away our APIs, too, with the last Infra. That of VirtualIngresses stays while there
+	// are any: their Ingresses would go with them.
 	CRDs bool
+	// VirtualIngress takes away what keeps Ingresses for VirtualIngresses, and has CRDs take these, too.
+	VirtualIngress bool
 	// Stays has a line for everything of the Infra's that others need, once there is a plan.
 	Stays []string
 
 	own, shared, crds []inventory.Entry
 	kept              []inventory.Entry
 	apps              bool // control has something to clean up in the hosted cluster
+	ingress           bool // what keeps Ingresses stays
 }
 
 // Plan finds out what is to go, in the order in which it goes.
@@ -70,6 +74,9 @@ func (t *Teardown) Plan(ctx context.Context) ([]inventory.Entry, error) {
 	}
 	last, err := t.last(ctx)
 	if err != nil {
+		return nil, err
+	}
+	if err := t.virtualIngress(ctx, last); err != nil {
 		return nil, err
 	}
 	if last {
@@ -146,15 +153,11 @@ func (t *Teardown) last(ctx context.Context) (bool, error) {
 
 // base is what there is once in a cluster.
 func (t *Teardown) base(ctx context.Context) error {
-	files, err := render.Overlay(nil, render.BaseOf, render.Images{})
+	objects, err := folder(render.BaseOf)
 	if err != nil {
 		return err
 	}
-	objects, _, err := render.Build(files)
-	if err != nil {
-		return err
-	}
-	others := false // somebody else has installed a part
+	others := t.ingress // somebody else has installed a part, or a part stays
 	for _, o := range slices.Backward(objects) {
 		u := &unstructured.Unstructured{}
 		u.SetGroupVersionKind(o.GroupVersionKind())
@@ -171,10 +174,28 @@ func (t *Teardown) base(ctx context.Context) error {
 		case u.GetKind() != "CustomResourceDefinition":
 			t.shared = append(t.shared, inventory.Of(u))
 		case t.CRDs:
+			used, err := t.used(ctx, u)
+			if err != nil {
+				return err
+			}
+			if used {
+				t.Stays = append(t.Stays, fmt.Sprintf("%s stays: there are VirtualIngresses, whose Ingresses would go with them; --virtual-ingress takes them away", inventory.Of(u)))
+				continue
+			}
 			t.crds = append(t.crds, inventory.Of(u))
 		}
 	}
 	return nil
+}
+
+// folder has the objects of one of render's folders.
+func folder(of string) ([]*unstructured.Unstructured, error) {
+	files, err := render.Overlay(nil, render.Images{}, of)
+	if err != nil {
+		return nil, err
+	}
+	objects, _, err := render.Build(files)
+	return objects, err
 }
 
 // Run takes it all away.
