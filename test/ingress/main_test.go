@@ -5,6 +5,7 @@ package ingress_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -41,8 +42,9 @@ var network = lab.Network{
 	Build:   map[string]string{"xdsd": "./xdsd"},
 	Sources: []string{"api", "internal", "xdsd", "manifests"},
 	Prepare: func(ctx context.Context) error {
-		_, err := lab.BuildHelm(ctx, nil)
-		return err
+		_, helm := lab.BuildHelm(ctx, nil)
+		_, kubeProxy := lab.FindAssets(ctx, nil, "kube-proxy")
+		return errors.Join(helm, kubeProxy)
 	},
 }
 

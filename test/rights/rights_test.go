@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -125,11 +126,12 @@ spec:
   infraComponents:
     dhcp: {serverIP: 192.0.3.2, rangeStart: 192.0.3.10, rangeEnd: 192.0.3.99}
     dns: {serverIP: 192.0.3.3, clusterName: early, baseDomain: example.com}
-    proxy: {serverIP: 192.0.3.4}
+    proxy: {serverIP: 192.0.3.5, instances: [{ip: 192.0.3.4}]}
 `
 
 // early sets up an Infra before there is its control plane. Then rights are for all namespaces,
-// since there can be no Role in one that is yet to come; its daemons have to get along with them.
+// since there can be no Role in one that is yet to come; its daemons have to get along with them. Its
+// proxy has an address that floats, and a Lease that says where.
 func (d *deployed) early() {
 	for _, p := range []*pod{d.proxy, d.dns, d.dhcp} {
 		p.Kill(d.T)
@@ -139,14 +141,32 @@ func (d *deployed) early() {
 		{"proxy", proxyPod, ":9902/readyz"}, {"dns", dnsPod, ":8181/ready"}, {"dhcp", dhcpPod, ":9903/readyz"},
 	} {
 		at := slices.IndexFunc(d.pods("clusters", x.component, 2), func(p corev1.Pod) bool { return p.Labels[v1alpha1.LabelInfra] == "early" })
-		d.start(&d.pods("clusters", x.component, 2)[at], x.ip)
+		p := d.start(&d.pods("clusters", x.component, 2)[at], x.ip)
 		await(d.T, x.component+" to be ready", func() string {
 			if status, body := get(d.T, "http://"+x.ip+x.ready); status != http.StatusOK {
 				return fmt.Sprint(status, " ", body)
 			}
 			return ""
 		})
-		d.judge(account{d.kube, "clusters", "early-" + x.component}, d.management, func(g right) bool { return g.namespace == "" })
+		of := account{d.kube, "clusters", "early-" + x.component}
+		floats := func(g right) bool { return g.name == "early-proxy-address" }
+		holds := func() string {
+			if _, metrics := get(d.T, "http://"+x.ip+":9906/metrics"); !strings.Contains(metrics, "\nxdsd_hold_leased 1\n") {
+				return metrics
+			}
+			return ""
+		}
+		if x.component == "proxy" {
+			await(d.T, "the address to be held", holds)
+		}
+		d.judge(of, d.management, func(g right) bool { return g.namespace == "" || floats(g) })
+		if x.component == "proxy" {
+			d.Run("holder", func(t *testing.T) {
+				xdsds := slices.DeleteFunc(of.granted(t), floats)
+				(&trial{account: of, pod: p, container: "holder", ready: "http://" + x.ip + ":9906/readyz", others: xdsds}).run(t)
+			})
+			await(d.T, "the address to be held again", holds)
+		}
 	}
 }
 

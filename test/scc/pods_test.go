@@ -36,13 +36,19 @@ func constraint(t *testing.T, name string) *securityv1.SecurityContextConstraint
 	return c
 }
 
-// pods are those that setup prints for the example, and for a proxy alone, by name.
+// pods are those that setup prints for the example, and for a proxy alone, and that of the virtual
+// ingress, by name.
 func pods(t *testing.T, openshift string) map[string]*corev1.PodTemplateSpec {
 	t.Helper()
 	const example = "manifests/examples/demo/"
 	all := printed(t, nil, "-f", example+"infra.yaml", "-f", example+"cluster.yaml", "--openshift="+openshift)
 	maps.Copy(all, printed(t, nil, "-f", "test/scc/testdata/edge.yaml", "--openshift="+openshift))
-	if got := slices.Sorted(maps.Keys(all)); !slices.Equal(got, []string{"demo-dhcp", "demo-dns", "demo-proxy", "edge-proxy", "oooi-control"}) {
+	ingress, err := os.ReadFile(filepath.Join("..", "..", "manifests", "ingress", "controller", "deployment.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	maps.Copy(all, podsIn(t, nil, ingress))
+	if got := slices.Sorted(maps.Keys(all)); !slices.Equal(got, []string{"demo-dhcp", "demo-dns", "demo-proxy", "edge-proxy", "oooi-control", "oooi-ingress"}) {
 		t.Fatalf("pods of %q", got)
 	}
 	return all
@@ -63,6 +69,12 @@ func printed(t *testing.T, constraints map[string]*securityv1.SecurityContextCon
 	if err != nil {
 		t.Fatalf("%v: %s", err, stderr.Bytes())
 	}
+	return podsIn(t, constraints, text)
+}
+
+// podsIn are the pods of objects in YAML, whose constraints are added to those given.
+func podsIn(t *testing.T, constraints map[string]*securityv1.SecurityContextConstraints, text []byte) map[string]*corev1.PodTemplateSpec {
+	t.Helper()
 	all := map[string]*corev1.PodTemplateSpec{}
 	for document := range bytes.SplitSeq(text, []byte("\n---\n")) {
 		var head struct {
@@ -75,7 +87,10 @@ func printed(t *testing.T, constraints map[string]*securityv1.SecurityContextCon
 		if err := yaml.Unmarshal(document, &head); err != nil {
 			t.Fatal(err)
 		}
-		var pod *corev1.PodTemplateSpec
+		var (
+			pod *corev1.PodTemplateSpec
+			err error
+		)
 		switch head.Kind {
 		case "StatefulSet":
 			set := &appsv1.StatefulSet{}
@@ -177,7 +192,7 @@ func TestPodSecurityAdmitsOurPods(t *testing.T) {
 			t.Errorf("%s: %s", name, why)
 		}
 		why := refusals(t, c, pod)
-		if want := name != "oooi-control"; strings.Contains(why, "65532 is not in 1000690000-1000699999") != want {
+		if want := name != "oooi-control" && name != "oooi-ingress"; strings.Contains(why, "65532 is not in 1000690000-1000699999") != want {
 			t.Errorf("%s: restricted-v2 says %q", name, why)
 		}
 	}
@@ -219,7 +234,7 @@ func TestOurContainersAreConfined(t *testing.T) {
 		}
 	}
 	slices.Sort(holders)
-	if want := []string{"control", "coredhcp", "coredns", "xdsd", "xdsd"}; !slices.Equal(holders, want) {
+	if want := []string{"control", "coredhcp", "coredns", "ingress", "xdsd", "xdsd"}; !slices.Equal(holders, want) {
 		t.Errorf("a token is in %q, want %q", holders, want)
 	}
 }

@@ -33,6 +33,8 @@ const (
 	clientQPS, clientBurst = 500, 1000
 	// retryFirst and retryMost bound the wait after something has failed.
 	retryFirst, retryMost = 50 * time.Millisecond, time.Minute
+	// kindRetry is the wait until a kind that the API server does not know yet is asked for again.
+	kindRetry = 5 * time.Second
 	// name is the Lease's, and the source of Events.
 	name = "oooi-ingress"
 )
@@ -59,6 +61,7 @@ type Options struct {
 type Controller struct {
 	manager    ctrl.Manager
 	reconciler *reconciler
+	reads      []client.Object // one of each kind that is watched
 	synced     atomic.Bool
 }
 
@@ -86,7 +89,7 @@ func New(ctx context.Context, o Options) (*Controller, error) {
 			return nil, fmt.Errorf("indexing %T: %w", object, err)
 		}
 	}
-	c := &Controller{manager: m, reconciler: &reconciler{
+	c := &Controller{manager: m, reads: kinds(o.Policy), reconciler: &reconciler{
 		client: m.GetClient(), policy: o.Policy, directory: newDirectory(), recorder: m.GetEventRecorder(name),
 		writer: &writer{client: m.GetClient(), live: m.GetAPIReader(), guard: newGuard()},
 		known:  newKnowledge(m.Elected()),
@@ -143,6 +146,18 @@ const (
 	mirroringController = "endpointslicemirroring-controller.k8s.io"
 )
 
+// kinds has one object of each kind that register has watched.
+func kinds(p Policy) []client.Object {
+	list := []client.Object{&v1alpha1.VirtualIngress{}, &corev1.Service{}, &networkingv1.Ingress{}}
+	if p.Aliases {
+		list = append(list, &discoveryv1.EndpointSlice{})
+	}
+	if p.CrossNamespace {
+		list = append(list, &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}})
+	}
+	return list
+}
+
 // register has the controller see what it has to.
 func (c *Controller) register(o Options) error {
 	r := c.reconciler
@@ -171,7 +186,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
 		defer close(watched)
-		c.synced.Store(c.manager.GetCache().WaitForCacheSync(ctx))
+		c.synced.Store(c.sync(ctx))
 	}()
 	err := c.manager.Start(ctx)
 	cancel()
@@ -180,6 +195,24 @@ func (c *Controller) Run(ctx context.Context) error {
 		return fmt.Errorf("keeping Ingresses: %w", err)
 	}
 	return nil
+}
+
+// sync waits until everything has been read, and reports whether it has. The cache by itself waits
+// for those kinds alone that somebody has asked it for by then.
+func (c *Controller) sync(ctx context.Context) bool {
+	for _, object := range c.reads {
+		for {
+			if _, err := c.manager.GetCache().GetInformer(ctx, object); err == nil {
+				break
+			}
+			select { // a kind that is not there yet
+			case <-ctx.Done():
+				return false
+			case <-time.After(kindRetry):
+			}
+		}
+	}
+	return c.manager.GetCache().WaitForCacheSync(ctx)
 }
 
 // trimService leaves of a Service what is read of it.
