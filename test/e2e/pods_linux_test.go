@@ -47,15 +47,7 @@ func restricted(t *testing.T, cp *lab.ControlPlane) string {
 // await waits until a function finds nothing amiss.
 func await(t *testing.T, what string, amiss func() string) {
 	t.Helper()
-	for end := time.Now().Add(deadline); ; time.Sleep(50 * time.Millisecond) {
-		why := amiss()
-		if why == "" {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("waiting for %s: %s", what, why)
-		}
-	}
+	lab.Await(t, deadline, what, amiss)
 }
 
 // readyPod waits for the one Pod of a label to be ready.

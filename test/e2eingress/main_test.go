@@ -155,13 +155,10 @@ func applyFile(t *testing.T, cp *lab.ControlPlane, path string) {
 // await waits until a function finds nothing amiss.
 func await(t *testing.T, what string, amiss func() error) {
 	t.Helper()
-	for end := time.Now().Add(deadline); ; time.Sleep(20 * time.Millisecond) {
-		err := amiss()
-		if err == nil {
-			return
+	lab.Await(t, deadline, what, func() string {
+		if err := amiss(); err != nil {
+			return err.Error()
 		}
-		if time.Now().After(end) {
-			t.Fatalf("waiting for %s: %v", what, err)
-		}
-	}
+		return ""
+	})
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -169,35 +168,13 @@ func (r *replica) metric(t testing.TB, line string) string {
 // get asks the replica for something; 0 and nil while it does not answer.
 func (r *replica) get(t testing.TB, path string) (status int, body []byte) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.http+path, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return 0, nil
-	}
-	defer func() { _ = response.Body.Close() }()
-	if body, err = io.ReadAll(response.Body); err != nil {
-		t.Fatal(err)
-	}
-	return response.StatusCode, body
+	return lab.Get(t, "http://"+r.http+path)
 }
 
 // await waits until a function finds nothing amiss.
 func await(t testing.TB, what string, amiss func() string) {
 	t.Helper()
-	for end := time.Now().Add(deadline); ; time.Sleep(10 * time.Millisecond) {
-		why := amiss()
-		if why == "" {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("waiting for %s: %s", what, why)
-		}
-	}
+	lab.Await(t, deadline, what, amiss)
 }
 
 func apply(t testing.TB, cp *lab.ControlPlane, yaml string) {

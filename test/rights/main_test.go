@@ -79,13 +79,5 @@ func prepare(ctx context.Context) error {
 // await waits until a function finds nothing amiss.
 func await(t *testing.T, what string, amiss func() string) {
 	t.Helper()
-	for end := time.Now().Add(deadline); ; time.Sleep(20 * time.Millisecond) {
-		why := amiss()
-		if why == "" {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("waiting for %s: %s", what, why)
-		}
-	}
+	lab.Await(t, deadline, what, amiss)
 }

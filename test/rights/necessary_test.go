@@ -3,7 +3,6 @@ package rights_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"os/exec"
 	"slices"
@@ -119,22 +118,8 @@ func (x *trial) unready(t *testing.T) string {
 // get asks for a page; 0 while nobody answers.
 func get(t *testing.T, url string) (status int, body string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return 0, err.Error()
-	}
-	defer func() { _ = response.Body.Close() }()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return response.StatusCode, string(text)
+	status, text := lab.Get(t, url)
+	return status, string(text)
 }
 
 // necessary takes away every right that there is. The reader's comes first, while no control
