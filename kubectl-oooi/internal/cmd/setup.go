@@ -119,6 +119,15 @@ func (c *command) runSetup(ctx context.Context, f *setupFlags) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
+	err = c.setUp(ctx, cl, f)
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("not done within --timeout %s: %w", f.timeout, err)
+	}
+	return err
+}
+
+// setUp sets up an Infra in a cluster.
+func (c *command) setUp(ctx context.Context, cl client.Client, f *setupFlags) error {
 	if f.described.Infra.Name != "" {
 		if err := c.find(ctx, cl, &f.described); err != nil {
 			return err

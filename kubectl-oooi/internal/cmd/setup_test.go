@@ -71,6 +71,8 @@ func TestSetupRefuses(t *testing.T) {
 		t.Log(tc.name)
 		s.refused(tc.says)
 	}
+	s.infra = good
+	s.refused("error: not done within --timeout 1ns: ", "--timeout", "1ns")
 }
 
 func TestTheInstanceWithTheAddressIsReplacedLast(t *testing.T) {

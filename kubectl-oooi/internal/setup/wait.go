@@ -51,7 +51,11 @@ func (w *Waiter) Wait(ctx context.Context, p *Plan) error {
 		}
 		select {
 		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("waiting for it to work: %w; what is applied stays", ctx.Err()), errors.New(last))
+			why := fmt.Errorf("waiting for it to work: %w; what is applied stays", ctx.Err())
+			if last == "" { // nobody has answered so far
+				return errors.Join(why, err)
+			}
+			return errors.Join(why, errors.New(last))
 		case <-time.After(300 * time.Millisecond):
 		}
 	}
