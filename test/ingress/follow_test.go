@@ -119,9 +119,7 @@ func TestAServiceIsFollowed(t *testing.T) {
 	if s.ingress("web-generated") != nil {
 		t.Error("there is an Ingress to nowhere")
 	}
-	if got := r.metric(t, `xdsd_virtual_ingress_unresolved{reason="NoMatchingService"}`); got != "1" {
-		t.Errorf("unresolved are %q", got)
-	}
+	await(t, "it to be counted", func() string { return differs(r.metric(t, `xdsd_virtual_ingress_unresolved{reason="NoMatchingService"}`), "1") })
 	s.service("first", "app: web, tier: front", "{name: http, port: 80}")
 	s.awaitBackend("web-generated", "first")
 	s.awaitReason("web", v1alpha1.ReasonResolved)

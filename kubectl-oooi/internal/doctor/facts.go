@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"cmp"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -28,7 +29,20 @@ type Facts struct {
 	probes map[string]*Probe
 
 	lock     sync.Mutex
-	snapshot *model.Snapshot // of the objects so far
+	snapshot *model.Snapshot       // of the objects so far
+	decoded  map[typedObject]typed // by decodeOnce
+}
+
+// typedObject is an object as a type.
+type typedObject struct {
+	of *unstructured.Unstructured
+	as reflect.Type
+}
+
+// typed is what came of decoding it.
+type typed struct {
+	value any
+	err   error
 }
 
 type place struct {
@@ -38,7 +52,7 @@ type place struct {
 
 // NewFacts are none yet.
 func NewFacts(taken time.Time) *Facts {
-	return &Facts{Taken: taken, objects: map[Kind][]*unstructured.Unstructured{}, unread: map[place]string{}, unserved: map[Kind]bool{}, answers: map[question]*Answer{}, reviews: map[Right]*Review{}, probes: map[string]*Probe{}}
+	return &Facts{Taken: taken, objects: map[Kind][]*unstructured.Unstructured{}, unread: map[place]string{}, unserved: map[Kind]bool{}, answers: map[question]*Answer{}, reviews: map[Right]*Review{}, probes: map[string]*Probe{}, decoded: map[typedObject]typed{}}
 }
 
 // add adds an object, without what says nothing about it.
@@ -84,6 +98,21 @@ func (f *Facts) list(kind Kind, namespace string) []*unstructured.Unstructured {
 		}
 	}
 	return list
+}
+
+// decodeOnce is decode for an object of the facts, which many checks look at. Nobody changes what
+// comes of it.
+func decodeOnce[T any](f *Facts, u *unstructured.Unstructured) (*T, error) {
+	f.lock.Lock()
+	defer f.lock.Unlock()
+	key := typedObject{u, reflect.TypeFor[T]()}
+	t, known := f.decoded[key]
+	if !known {
+		t.value, t.err = decode[T](u)
+		f.decoded[key] = t
+	}
+	value, _ := t.value.(*T)
+	return value, t.err
 }
 
 // why says why objects of a kind in a namespace are not known; empty where they are.

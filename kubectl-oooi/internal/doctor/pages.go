@@ -101,7 +101,7 @@ func (f *Facts) askable(p page, namespace, infra string) []*corev1.Pod {
 		if p.component != componentControl && labels[v1alpha1.LabelInfra] != infra {
 			continue
 		}
-		pod, err := decode[corev1.Pod](u)
+		pod, err := decodeOnce[corev1.Pod](f, u)
 		if err != nil || pod.DeletionTimestamp != nil || pod.Status.PodIP == "" {
 			continue
 		}

@@ -160,7 +160,7 @@ func (s *Site) list(kind Kind, where Where) []*unstructured.Unstructured {
 func all[T any](s *Site, kind Kind, where Where) []*T {
 	var list []*T
 	for _, u := range s.list(kind, where) {
-		one, err := decode[T](u)
+		one, err := decodeOnce[T](s.facts, u)
 		if err != nil {
 			s.broken = append(s.broken, err.Error())
 			continue
