@@ -119,7 +119,9 @@ func TestAServiceIsFollowed(t *testing.T) {
 	if s.ingress("web-generated") != nil {
 		t.Error("there is an Ingress to nowhere")
 	}
-	await(t, "it to be counted", func() string { return differs(r.metric(t, `xdsd_virtual_ingress_unresolved{reason="NoMatchingService"}`), "1") })
+	await(t, "it to be counted", func() string {
+		return differs(r.metric(t, `xdsd_virtual_ingress_unresolved{reason="NoMatchingService"}`), "1")
+	})
 	s.service("first", "app: web, tier: front", "{name: http, port: 80}")
 	s.awaitBackend("web-generated", "first")
 	s.awaitReason("web", v1alpha1.ReasonResolved)
