@@ -33,7 +33,7 @@ func TestDoctorOnTheNode(t *testing.T) {
 	s.serveClusterDNS(t, node.Node)
 	s.setup(t, infra, "--cluster-dns", "patch")
 	vlanServer(t, s.ca, "*.apps."+domain)
-	s.boot(t, "worker-1", "02:00:00:00:50:72")
+	s.boot(t, "worker-1", "02:00:00:00:50:71")
 	s.seekFaults(t, false, faults.OnNode())
 }
 
@@ -45,7 +45,7 @@ func TestDoctorOnTwoNodes(t *testing.T) {
 	c.serveClusterDNS(t, c.nodes[0])
 	c.setup(t, several, "--cluster-dns", "patch")
 	vlanServer(t, c.ca, "*.apps."+domain)
-	c.boot(t, "worker-1", "02:00:00:00:50:72")
+	c.boot(t, "worker-1", "02:00:00:00:50:71")
 	c.seekFaults(t, true, faults.OnSeveral())
 }
 

@@ -169,6 +169,13 @@ type vm struct {
 func (s *site) boot(t *testing.T, name, mac string) *vm {
 	t.Helper()
 	apply(t, s.cp, worker, name, mac)
+	t.Cleanup(func() { // the next test may have another one with this MAC address
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := s.cp.DeleteYAML(ctx, fmt.Appendf(nil, worker, name, mac)); err != nil {
+			t.Error(err)
+		}
+	})
 	v := &vm{Machine: lab.NewMachine(t, vlan, mac)}
 	var err error
 	if v.mac, err = net.ParseMAC(mac); err != nil {
