@@ -2,8 +2,6 @@ package control_test
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -66,14 +64,7 @@ func awaitLeader(t *testing.T, replicas []*replica) (leader int) {
 // install applies what setup does for control.
 func install(t *testing.T, cp *lab.ControlPlane) {
 	t.Helper()
-	root, err := lab.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	rbac, err := os.ReadFile(filepath.Join(root, "manifests", "base", "control", "rbac.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rbac := lab.ReadFile(t, "manifests", "base", "control", "rbac.yaml")
 	apply(t, cp, "apiVersion: v1\nkind: Namespace\nmetadata: {name: oooi-system}\n---\n"+string(rbac))
 }
 

@@ -40,8 +40,6 @@ func TestDoctorOnTheNode(t *testing.T) {
 // TestDoctorOnTwoNodes does the same with what can be wrong where the proxy's address moves.
 func TestDoctorOnTwoNodes(t *testing.T) {
 	c := newTwoNodes(t)
-	// One container of the proxy's has capabilities, by which it moves the address.
-	apply(t, c.cp, "{apiVersion: v1, kind: Namespace, metadata: {name: clusters, labels: {pod-security.kubernetes.io/enforce: privileged}}}")
 	c.serveClusterDNS(t, c.nodes[0])
 	c.setup(t, several, "--cluster-dns", "patch")
 	vlanServer(t, c.ca, "*.apps."+domain)

@@ -135,8 +135,6 @@ func (c *twoNodes) losses(v *visit) []loss {
 // the machines one asked for the proxy's address once, when it began.
 func TestTwoNodes(t *testing.T) {
 	c := newTwoNodes(t)
-	// One container of the proxy's has capabilities, by which it moves the address.
-	apply(t, c.cp, "{apiVersion: v1, kind: Namespace, metadata: {name: clusters, labels: {pod-security.kubernetes.io/enforce: privileged}}}")
 	c.setup(t, several)
 	for _, pair := range [][2]string{{"198.18.50.6", "198.18.50.16"}, {"198.18.50.5", "198.18.50.15"}, {"198.18.50.17", "198.18.50.27"}} {
 		if c.on(t, pair[0]) == c.on(t, pair[1]) {

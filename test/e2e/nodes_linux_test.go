@@ -51,6 +51,8 @@ func newTwoNodes(t *testing.T) *twoNodes {
 		c.nodes = append(c.nodes, n)
 	}
 	c.site = newSiteOn(t, cp)
+	// One container of the proxy's has capabilities, by which it moves the address.
+	apply(t, cp, "{apiVersion: v1, kind: Namespace, metadata: {name: clusters, labels: {pod-security.kubernetes.io/enforce: privileged}}}")
 	return c
 }
 

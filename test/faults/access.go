@@ -1,8 +1,6 @@
 package faults
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -43,14 +41,7 @@ func accessFaults() []Fault {
 // narrow gives user narrow the rights that doctor takes, but for a resource, until Mend.
 func (s *Site) narrow(resource string) {
 	s.Helper()
-	root, err := lab.Root()
-	if err != nil {
-		s.Fatal(err)
-	}
-	text, err := os.ReadFile(filepath.Join(root, "manifests", "doctor", "clusterrole.yaml"))
-	if err != nil {
-		s.Fatal(err)
-	}
+	text := lab.ReadFile(s, "manifests", "doctor", "clusterrole.yaml")
 	role := &rbacv1.ClusterRole{}
 	if err := yaml.Unmarshal(text, role); err != nil {
 		s.Fatal(err)

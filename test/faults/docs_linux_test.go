@@ -1,8 +1,6 @@
 package faults_test
 
 import (
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -15,14 +13,7 @@ import (
 // TestWhatWentWrongBefore holds the table in docs/doctor.md against the catalogue: each fault is there
 // under its name, and is found by the code.
 func TestWhatWentWrongBefore(t *testing.T) {
-	root, err := lab.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(filepath.Join(root, "docs", "doctor.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := lab.ReadFile(t, "docs", "doctor.md")
 	_, table, _ := strings.Cut(string(text), "## What went wrong before\n")
 	table, _, _ = strings.Cut(table, "\n## ")
 	named := 0

@@ -91,14 +91,7 @@ func needed(t *testing.T, r *faults.Running, all []faults.Fault) {
 // and each ends as it does for who may do everything.
 func restricted(t *testing.T, r *faults.Running) {
 	t.Helper()
-	root, err := lab.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	role, err := os.ReadFile(filepath.Join(root, "manifests", "doctor", "clusterrole.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	role := lab.ReadFile(t, "manifests", "doctor", "clusterrole.yaml")
 	r.T = t
 	r.Add(string(role))
 	r.Add(`

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -121,14 +120,7 @@ func install(t testing.TB, cp *lab.ControlPlane) {
 // manifest reads a file of manifests/ingress.
 func manifest(t testing.TB, name string) string {
 	t.Helper()
-	root, err := lab.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(filepath.Join(root, "manifests", "ingress", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := lab.ReadFile(t, "manifests", "ingress", name)
 	return string(text)
 }
 

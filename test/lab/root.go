@@ -8,9 +8,24 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"testing"
 )
 
 const modulePath = "github.com/densityops/oooi"
+
+// ReadFile reads a file of this repository, by the parts of its path.
+func ReadFile(tb testing.TB, path ...string) []byte {
+	tb.Helper()
+	root, err := Root()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(append([]string{root}, path...)...))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return text
+}
 
 // Root returns the root folder of this repository: the nearest one above the
 // working directory, else the one that this file was compiled in.

@@ -6,7 +6,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/densityops/oooi/api/v1alpha1"
-	"github.com/densityops/oooi/internal/model"
 )
 
 // locked are the reasons for which control cannot work in the hosted cluster.
@@ -65,14 +64,12 @@ func (s *Site) kubeconfig() []string {
 	if named := s.Infra.Spec.AppsIngress.KubeconfigSecretRef; named != nil {
 		return []string{"the Infra names Secret " + s.Infra.Namespace + "/" + named.Name + " in spec.appsIngress.kubeconfigSecretRef"}
 	}
-	for _, u := range s.list(hostedClusters, AtHosted) {
-		if s.hosted() == nil || u.GetName() != s.hosted().Name {
-			continue
-		}
-		if name, _, _ := unstructured.NestedString(u.Object, "status", "kubeconfig", "name"); name != "" {
-			return []string{"the HostedCluster publishes Secret " + u.GetNamespace() + "/" + name + " in status.kubeconfig"}
-		}
-		return []string{model.Ref{Kind: hostedClusters.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}.String() + " publishes none in status.kubeconfig"}
+	u := s.hostedObject()
+	if u == nil {
+		return nil
 	}
-	return nil
+	if name, _, _ := unstructured.NestedString(u.Object, "status", "kubeconfig", "name"); name != "" {
+		return []string{"the HostedCluster publishes Secret " + u.GetNamespace() + "/" + name + " in status.kubeconfig"}
+	}
+	return []string{s.hosted().String() + " publishes none in status.kubeconfig"}
 }

@@ -31,28 +31,27 @@ func hostedChecks() []Check {
 		{
 			Code: "OOOI-HC-002", Title: "the hosted control plane is well", Needs: []string{"OOOI-HC-001"}, Reads: reads,
 			Run: func(s *Site) []Finding {
-				var findings []Finding
-				for _, u := range s.list(hostedClusters, AtHosted) {
-					if u.GetName() == s.hosted().Name {
-						findings = unwell(*s.hosted(), u)
-					}
+				if u := s.hostedObject(); u != nil {
+					return unwell(*s.hosted(), u)
 				}
-				return findings
+				return nil
 			},
 		},
 		{
 			Code: "OOOI-HC-003", Title: "nodes on the VLAN can dial what the hosted cluster publishes", Needs: []string{"OOOI-HC-001"}, Reads: reads,
 			Run: func(s *Site) []Finding {
+				u := s.hostedObject()
+				if u == nil {
+					return nil
+				}
+				hc, ok := objects.Decode[objects.HostedCluster](u).(*objects.HostedCluster)
+				if !ok {
+					return nil
+				}
 				var findings []Finding
-				for _, u := range s.list(hostedClusters, AtHosted) {
-					hc, ok := objects.Decode[objects.HostedCluster](u).(*objects.HostedCluster)
-					if !ok || hc.Name != s.hosted().Name {
-						continue
-					}
-					for _, service := range hc.Spec.Services {
-						if why := setup.Unreachable(service); why != "" {
-							findings = append(findings, failed(*s.hosted(), "publish it under a name, see docs/proxy.md, What HyperShift must be told", "spec.services, %s: %s", service.Service, why))
-						}
+				for _, service := range hc.Spec.Services {
+					if why := setup.Unreachable(service); why != "" {
+						findings = append(findings, failed(*s.hosted(), "publish it under a name, see docs/proxy.md, What HyperShift must be told", "spec.services, %s: %s", service.Service, why))
 					}
 				}
 				return findings

@@ -106,10 +106,7 @@ func unserved(s *Site) []Finding {
 		}
 	}
 	var findings []Finding
-	for _, p := range s.Snapshot.ProxyServers {
-		if p.Infra == nil || *p.Infra != s.ref() {
-			continue
-		}
+	for _, p := range s.proxyModels() {
 		for _, u := range p.Upstreams {
 			namespace, _, _ := strings.Cut(u.Service, "/")
 			ref := model.Ref{Kind: "Service", Namespace: namespace, Name: strings.TrimPrefix(u.Service, namespace+"/")}

@@ -1,8 +1,6 @@
 package doctor
 
 import (
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -34,14 +32,7 @@ func TestChecksAreInOrder(t *testing.T) {
 
 // TestEveryCodeIsExplained holds docs/doctor.md against the checks.
 func TestEveryCodeIsExplained(t *testing.T) {
-	root, err := lab.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(filepath.Join(root, "docs", "doctor.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := lab.ReadFile(t, "docs", "doctor.md")
 	var written []string
 	for _, m := range regexp.MustCompile(`(?m)^### (OOOI-[A-Z]+-[0-9]+)$`).FindAllStringSubmatch(string(text), -1) {
 		written = append(written, m[1])

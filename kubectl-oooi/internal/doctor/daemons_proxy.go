@@ -133,8 +133,8 @@ func outdated(s *Site) []Finding {
 func misunderstood(s *Site) []Finding {
 	var findings []Finding
 	for _, x := range states[xdsdSays](s, xdsdState, AtInfra) {
-		for _, want := range s.Snapshot.ProxyServers {
-			if want.Infra == nil || *want.Infra != s.ref() || x.pod.Labels[v1alpha1.LabelProxyServer] != want.Name {
+		for _, want := range s.proxyModels() {
+			if x.pod.Labels[v1alpha1.LabelProxyServer] != want.Name {
 				continue
 			}
 			remedy := fmt.Sprintf("see xdsd's log: kubectl -n %s logs %s -c xdsd; its arguments are those that setup gives it: run 'kubectl oooi setup' with the Infra's file", x.pod.Namespace, x.pod.Name)
@@ -306,10 +306,7 @@ const (
 // impatient are upstreams that are given up too soon.
 func impatient(s *Site) []Finding {
 	var findings []Finding
-	for _, p := range s.Snapshot.ProxyServers {
-		if p.Infra == nil || *p.Infra != s.ref() {
-			continue
-		}
+	for _, p := range s.proxyModels() {
 		seen := map[string]bool{}
 		for _, u := range p.Upstreams {
 			say := func(field string, is, least time.Duration, why string) {

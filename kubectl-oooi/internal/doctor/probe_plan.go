@@ -41,17 +41,6 @@ type target struct {
 	promised bool
 }
 
-// proxyModels are what the Infra's ProxyServers come to.
-func (s *Site) proxyModels() []*model.ProxyServer {
-	var list []*model.ProxyServer
-	for _, p := range s.Snapshot.ProxyServers {
-		if p.Infra != nil && *p.Infra == s.ref() {
-			list = append(list, p)
-		}
-	}
-	return list
-}
-
 // probeReads is what a plan takes.
 func probeReads() []Read {
 	return slices.Concat(in(AtInfra, infras, proxyServers, leaseObjects, pods), in(AtControlPlane, machines), in(AtNetwork, attachments))

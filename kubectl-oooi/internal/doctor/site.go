@@ -50,6 +50,27 @@ func (s *Site) hosted() *model.Ref {
 	return &s.Cluster.Ref
 }
 
+// hostedObject is the HostedCluster, for who has declared to read it; nil for none.
+func (s *Site) hostedObject() *unstructured.Unstructured {
+	for _, u := range s.list(hostedClusters, AtHosted) {
+		if of := s.hosted(); of != nil && u.GetName() == of.Name {
+			return u
+		}
+	}
+	return nil
+}
+
+// proxyModels are what the Infra's ProxyServers come to.
+func (s *Site) proxyModels() []*model.ProxyServer {
+	var list []*model.ProxyServer
+	for _, p := range s.Snapshot.ProxyServers {
+		if p.Infra != nil && *p.Infra == s.ref() {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
 // NewSite is the Infra "namespace/name" by the facts; nil where they do not have it.
 func NewSite(facts *Facts, infra string) *Site {
 	s := &Site{facts: facts, Snapshot: facts.model()}

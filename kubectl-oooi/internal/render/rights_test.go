@@ -64,14 +64,7 @@ func granted(t *testing.T, objects []*unstructured.Unstructured) []string {
 
 // TestTheDocumentsListEveryRight holds the table in docs/security.md against the Roles of the example.
 func TestTheDocumentsListEveryRight(t *testing.T) {
-	root, err := lab.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(filepath.Join(root, "docs", "security.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := lab.ReadFile(t, "docs", "security.md")
 	_, rest, _ := strings.Cut(string(text), "\n| ServiceAccount | where | what | verbs |\n|---|---|---|---|\n")
 	documented, _, _ := strings.Cut(rest, "\n\n")
 	if want := strings.Join(granted(t, example(t)), "\n"); documented != want {

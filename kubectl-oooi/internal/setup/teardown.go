@@ -159,15 +159,12 @@ func (t *Teardown) base(ctx context.Context) error {
 	}
 	others := t.ingress // somebody else has installed a part, or a part stays
 	for _, o := range slices.Backward(objects) {
-		u := &unstructured.Unstructured{}
-		u.SetGroupVersionKind(o.GroupVersionKind())
-		if err := t.Client.Get(ctx, client.ObjectKeyFromObject(o), u); err != nil {
-			if apierrors.IsNotFound(err) {
-				continue
-			}
-			return fmt.Errorf("reading %s: %w", inventory.Of(o), err)
+		u, err := t.read(ctx, o)
+		if err != nil {
+			return err
 		}
 		switch {
+		case u == nil:
 		case u.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy:
 			others = true
 		case u.GetKind() == "Namespace" && others: // it would go with it

@@ -51,11 +51,10 @@ func (w *Waiter) Wait(ctx context.Context, p *Plan) error {
 		}
 		select {
 		case <-ctx.Done():
-			why := fmt.Errorf("waiting for it to work: %w; what is applied stays", ctx.Err())
-			if last == "" { // nobody has answered so far
-				return errors.Join(why, err)
+			if last != "" { // else nobody has answered so far
+				err = errors.New(last)
 			}
-			return errors.Join(why, errors.New(last))
+			return errors.Join(fmt.Errorf("waiting for it to work: %w; what is applied stays", ctx.Err()), err)
 		case <-time.After(300 * time.Millisecond):
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -618,14 +617,7 @@ func TestOurNamespaceStaysWhileOthersHaveSomethingInIt(t *testing.T) {
 // What is installed in hosted clusters is installed by their administrators' credentials;
 // of the same in the management cluster control is given nothing.
 func TestControlHasNoRightOnMetalLBInTheManagementCluster(t *testing.T) {
-	root, err := lab.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := os.ReadFile(filepath.Join(root, "manifests", "base", "control", "rbac.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := lab.ReadFile(t, "manifests", "base", "control", "rbac.yaml")
 	objects, err := lab.ParseYAML(data)
 	if err != nil {
 		t.Fatal(err)

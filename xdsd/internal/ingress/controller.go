@@ -151,9 +151,9 @@ func kinds(p Policy) []client.Object {
 	list := []client.Object{&v1alpha1.VirtualIngress{}, &corev1.Service{}, &networkingv1.Ingress{}}
 	if p.Aliases {
 		list = append(list, &discoveryv1.EndpointSlice{})
-	}
-	if p.CrossNamespace {
-		list = append(list, &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}})
+		if p.CrossNamespace {
+			list = append(list, &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}})
+		}
 	}
 	return list
 }
