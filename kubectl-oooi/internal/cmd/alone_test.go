@@ -55,7 +55,7 @@ kind: NetworkAttachmentDefinition
 metadata: {name: vlan100, namespace: NS}
 spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "bridge": "br-vlan100"}'}
 `, "NS", s.namespace)
-	out, said, code := s.run("setup", "-f", "FILE", "--dry-run=client", "-n", s.namespace)
+	out, said, code := s.run("setup", "-f", "FILE", "--dry-run=client", "-o", "yaml", "-n", s.namespace)
 	for _, want := range []string{"- --namespace\n        - " + s.namespace + "-demo\n", "nameservers:\n        - 203.0.113.53\n", "image: example.com/oooi:1", "port: 5000"} {
 		if code != 0 || !strings.Contains(out, want) {
 			t.Errorf("setup ended with %d and said %s; there is no %q in\n%s", code, said, want, out)

@@ -24,6 +24,7 @@ type setupFlags struct {
 	described setup.Description
 	images    render.Images
 	dryRun    string
+	output    string
 	flavour   string
 	wait      bool
 	timeout   time.Duration
@@ -73,6 +74,7 @@ func (c *command) setup() *cobra.Command {
 	flags.StringSliceVar(&d.Upstream, "upstream", nil, describes+"DNS servers for all other names; none for those of the node")
 	flags.StringVar(&f.images.Oooi, "image", defaultImages().Oooi, "image with coredns, coredhcp and xdsd")
 	flags.StringVar(&f.images.Envoy, "envoy-image", defaultImages().Envoy, "image of Envoy, 1.31 or later")
+	flags.StringVarP(&f.output, "output", "o", "", "yaml: the format in which --dry-run=client prints, in any case")
 	flags.StringVar(&f.dryRun, "dry-run", "none", "none; client: print what would be applied, and ask no cluster; server: have the cluster check it, and apply nothing")
 	flags.StringVar(&f.flavour, "openshift", "auto", "true, false or auto: whether SecurityContextConstraints choose the users of pods")
 	flags.StringVar(&f.network, "make-network", "", "make the machines' NetworkAttachmentDefinition: bridge=BRIDGE, macvlan=INTERFACE or localnet=NETWORK of OVN-Kubernetes, and ,vlan=ID and ,mtu=BYTES")
@@ -90,6 +92,9 @@ func (c *command) runSetup(ctx context.Context, f *setupFlags) error {
 	}
 	if !slices.Contains([]string{"none", "client", "server"}, f.dryRun) {
 		return fmt.Errorf("--dry-run %q: want none, client or server", f.dryRun)
+	}
+	if f.output != "" && (f.output != "yaml" || f.dryRun != "client") {
+		return fmt.Errorf("--output %q: what is printed is what --dry-run=client would apply, in yaml", f.output)
 	}
 	if !slices.Contains([]string{"auto", "true", "false"}, f.flavour) {
 		return fmt.Errorf("--openshift %q: want auto, true or false", f.flavour)

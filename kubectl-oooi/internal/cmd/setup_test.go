@@ -73,6 +73,8 @@ func TestSetupRefuses(t *testing.T) {
 	}
 	s.infra = good
 	s.refused("error: not done within --timeout 1ns: ", "--timeout", "1ns")
+	s.refused(`error: --output "json": what is printed is what --dry-run=client would apply, in yaml`, "--dry-run=client", "-o", "json")
+	s.refused(`error: --output "yaml": what is printed is what --dry-run=client would apply, in yaml`, "-o", "yaml")
 }
 
 func TestTheInstanceWithTheAddressIsReplacedLast(t *testing.T) {
