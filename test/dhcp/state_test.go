@@ -12,7 +12,7 @@ import (
 )
 
 // deadline is for everything that happens at once on an idle machine.
-const deadline = 60 * time.Second
+const deadline = 3 * time.Minute
 
 // poll waits for what is to happen soon.
 func poll(t *testing.T, what string, ok func() bool) {

@@ -18,7 +18,7 @@ import (
 )
 
 // deadline is for everything that happens at once on an idle machine.
-const deadline = 60 * time.Second
+const deadline = 3 * time.Minute
 
 // coredns is a process with a Corefile. It can be killed and started again.
 type coredns struct {

@@ -55,7 +55,7 @@ func (s *site) seekFaults(t *testing.T, floats bool, all []faults.Fault) {
 		t.Fatal(err)
 	}
 	p := &faults.Site{
-		T: t, ControlPlane: s.cp, Client: c, Namespace: "clusters", VLAN: "vlan50", Net: "198.18.50", Bundles: t.TempDir(), Patience: time.Minute,
+		T: t, ControlPlane: s.cp, Client: c, Namespace: "clusters", VLAN: "vlan50", Net: "198.18.50", Bundles: t.TempDir(), Patience: 2 * time.Minute,
 		Floats: floats, Doctor: s.doctor, Node: &faults.NodeSite{
 			Freeze: func(t *testing.T, pod, container string) func() {
 				s.signal(t, pod, container, syscall.SIGSTOP)

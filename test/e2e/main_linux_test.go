@@ -11,6 +11,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/go-logr/logr"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
 	"github.com/densityops/oooi/test/lab"
 )
 
@@ -36,6 +39,7 @@ var node struct {
 }
 
 func TestMain(m *testing.M) {
+	ctrllog.SetLogger(logr.Discard())
 	code := network.Main(m, &management)
 	if node.Node != nil {
 		if err := node.Stop(); err != nil {

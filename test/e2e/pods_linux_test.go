@@ -17,7 +17,7 @@ import (
 )
 
 // deadline is for everything that ought to happen within some seconds.
-const deadline = 90 * time.Second
+const deadline = 3 * time.Minute
 
 func kube(t *testing.T, cp *lab.ControlPlane) *kubernetes.Clientset {
 	t.Helper()
@@ -125,14 +125,18 @@ func runPod(t *testing.T, cp *lab.ControlPlane, namespace, name string, args ...
 func finished(t *testing.T, cp *lab.ControlPlane, namespace, name string) string {
 	t.Helper()
 	client := kube(t, cp)
+	said := func() ([]byte, error) {
+		return client.CoreV1().Pods(namespace).GetLogs(name, &corev1.PodLogOptions{}).DoRaw(t.Context())
+	}
 	await(t, "a Pod to end well: "+name, func() string {
 		pod := getPod(t, cp, namespace, name)
 		if pod.Status.Phase == corev1.PodSucceeded {
 			return ""
 		}
-		return state(pod) + events(t, client, namespace)
+		log, err := said()
+		return fmt.Sprintf("%s%s\nit says (%v)\n%s", state(pod), events(t, client, namespace), err, log)
 	})
-	log, err := client.CoreV1().Pods(namespace).GetLogs(name, &corev1.PodLogOptions{}).DoRaw(t.Context())
+	log, err := said()
 	if err != nil {
 		t.Fatal(err)
 	}

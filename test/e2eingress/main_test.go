@@ -18,7 +18,7 @@ import (
 )
 
 // deadline is for everything that ought to happen within some seconds.
-const deadline = 30 * time.Second
+const deadline = 3 * time.Minute
 
 // entry is where Envoy listens, at the ports of HTTP and HTTPS.
 const entry = "198.18.0.1"

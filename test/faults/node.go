@@ -110,7 +110,7 @@ func objectFaults() []Fault {
 		{Name: "two machines at one address", Break: twoMachines, Want: []string{"NET-004 fail"}},
 		{Name: "a cluster DNS that is asked, and asks us", Break: roundAndRound, Want: []string{"DNS-003 fail"}},
 		{Name: "a cluster DNS that does not forward", Break: func(s *Site) {
-			s.Patch(configMapKind, "kube-system", "coredns", `{"data": {"Corefile": ".:53 {\n    ready\n}\n"}}`)
+			s.Patch(configMapKind, "kube-system", "coredns", `{"data": {"Corefile": ".:53 {\n    ready\n    reload 2s\n}\n"}}`) // without reload it would never see that it was mended
 		}, Want: []string{"DNS-004 warn"}},
 		{Name: "an address that was declined", Break: declined(158), Want: []string{"DHCP-004 warn"}},
 		{Name: "a lease outside of the ranges", Break: outside(201), Want: []string{"DHCP-003 warn"}},

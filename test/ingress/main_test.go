@@ -27,7 +27,7 @@ import (
 )
 
 // deadline is for everything that ought to happen within some seconds.
-const deadline = 90 * time.Second
+const deadline = 3 * time.Minute
 
 // cluster is one whose API server does not stream lists, as older ones do not. Daemons list there, and
 // watch; of one that does they only watch, and fall back on lists when that fails.

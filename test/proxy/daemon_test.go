@@ -13,7 +13,7 @@ import (
 )
 
 // deadline is for everything that happens at once on an idle machine.
-const deadline = 60 * time.Second
+const deadline = 3 * time.Minute
 
 // daemon is an xdsd serve. It can be killed and started again.
 type daemon struct {

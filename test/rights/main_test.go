@@ -20,7 +20,7 @@ import (
 )
 
 // deadline is for everything that ought to happen within some seconds.
-const deadline = 90 * time.Second
+const deadline = 3 * time.Minute
 
 // hostedAddress is where the hosted cluster's API server listens: a cluster IP of the management
 // cluster, so that its Service can be dialled.

@@ -29,7 +29,7 @@ var (
 
 const (
 	port     = 6443
-	patience = time.Minute // of tests
+	patience = 3 * time.Minute // of tests
 )
 
 // A site is a VLAN with instances of a proxy, and a management network with an API server.

@@ -65,7 +65,9 @@ spec:
 
 func TestTheCorefileOfKubernetesIsChangedOnRequestAlone(t *testing.T) {
 	s := newSite(t)
-	const theirs = ".:53 {\n    errors\n    forward . /etc/resolv.conf\n}\n"
+	const reload = "    reload # as kubeadm has it\n"
+	const theirs = ".:53 {\n    errors\n    forward . /etc/resolv.conf\n" + reload + "}\n"
+	const restart = "kubectl -n kube-system rollout restart deployment coredns"
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "coredns"}, Data: map[string]string{"Corefile": theirs}}
 	if err := s.client.Create(t.Context(), m); err != nil {
 		t.Fatal(err)
@@ -86,7 +88,9 @@ func TestTheCorefileOfKubernetesIsChangedOnRequestAlone(t *testing.T) {
 	if !strings.Contains(out, "its DNS has to forward demo."+s.namespace+".example.com to 10.") || corefile() != theirs {
 		t.Errorf("%s%s", out, corefile())
 	}
-	s.setup("--cluster-dns=patch")
+	if said := s.setup("--cluster-dns=patch"); strings.Contains(said, restart) {
+		t.Error(said)
+	}
 	if got := corefile(); !strings.HasPrefix(got, theirs+"# begin of oooi "+s.namespace+"/demo\ndemo."+s.namespace+".example.com {\n") {
 		t.Error(got)
 	}
@@ -94,7 +98,15 @@ func TestTheCorefileOfKubernetesIsChangedOnRequestAlone(t *testing.T) {
 	if s.setup("--cluster-dns=patch"); corefile() == "" || m.ResourceVersion != version {
 		t.Error("the second time it is changed again")
 	}
-	if _, said, code := s.run("teardown", "demo", "-n", s.namespace, "--yes"); code != 0 || corefile() != theirs {
+	// A CoreDNS that does not look at its Corefile again.
+	m.Data["Corefile"] = strings.Replace(theirs, reload, "", 1)
+	if err := s.client.Update(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	if said := s.setup("--cluster-dns=patch"); !strings.Contains(said, restart) {
+		t.Error(said)
+	}
+	if _, said, code := s.run("teardown", "demo", "-n", s.namespace, "--yes"); code != 0 || !strings.Contains(said, restart) || corefile() != strings.Replace(theirs, reload, "", 1) {
 		t.Errorf("%d: %s%s", code, said, corefile())
 	}
 }

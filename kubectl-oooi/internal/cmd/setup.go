@@ -237,11 +237,11 @@ func (c *command) clusterDNS(ctx context.Context, cl client.Client, plan *setup.
 			strings.Join(domains, ", "), strings.Join(addresses, ", "))
 		return err
 	}
-	changed, err := d.Forward(ctx, domains, addresses)
-	if err == nil && changed {
-		_, err = fmt.Fprintf(c.ErrOut, "the cluster's DNS forwards %s\n", strings.Join(domains, ", "))
+	change, err := d.Forward(ctx, domains, addresses)
+	if err != nil {
+		return err
 	}
-	return err
+	return change.Report(c.ErrOut, "forwards "+strings.Join(domains, ", "))
 }
 
 func (c *command) warn(plan *setup.Plan) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"strings"
@@ -30,13 +31,34 @@ var operatorDNS = schema.GroupVersionKind{Group: "operator.openshift.io", Versio
 // coreConfig is where CoreDNS has its Corefile in Kubernetes as kubeadm and others install it.
 var coreConfig = client.ObjectKey{Namespace: "kube-system", Name: "coredns"}
 
+// Change is what was done to the cluster's DNS.
+type Change struct {
+	Made bool
+	// Unseen tells that its CoreDNS goes by the change only when it has been restarted, as plugin
+	// reload is not in its Corefile.
+	Unseen bool
+}
+
+// Report says what the cluster's DNS does now, if that is new, and what is left to do.
+func (c Change) Report(w io.Writer, does string) error {
+	if !c.Made {
+		return nil
+	}
+	if c.Unseen {
+		does += fmt.Sprintf(", once its pods are restarted: the Corefile in ConfigMap %s has no plugin reload; 'kubectl -n %s rollout restart deployment %s' does that",
+			coreConfig, coreConfig.Namespace, coreConfig.Name)
+	}
+	_, err := fmt.Fprintln(w, "the cluster's DNS", does)
+	return err
+}
+
 // entry is the name of our server in OpenShift's DNS.
 func (d *ClusterDNS) entry() string { return "oooi-" + d.Infra.Namespace + "-" + d.Infra.Name }
 
-// Forward adds our entry, or corrects it, and reports whether anything changed.
-func (d *ClusterDNS) Forward(ctx context.Context, domains, addresses []string) (bool, error) {
+// Forward adds our entry, or corrects it.
+func (d *ClusterDNS) Forward(ctx context.Context, domains, addresses []string) (Change, error) {
 	if len(domains) == 0 || len(addresses) == 0 {
-		return false, errors.New("there is nothing to forward yet: no domain is known, or our DNS has no address")
+		return Change{}, errors.New("there is nothing to forward yet: no domain is known, or our DNS has no address")
 	}
 	return d.edit(ctx, func(servers []any) []any {
 		server := map[string]any{
@@ -64,8 +86,8 @@ func (d *ClusterDNS) Forward(ctx context.Context, domains, addresses []string) (
 	}, block(d.Infra, domains, addresses))
 }
 
-// Withdraw takes our entry out, and reports whether there was one.
-func (d *ClusterDNS) Withdraw(ctx context.Context) (bool, error) {
+// Withdraw takes our entry out, if there is one.
+func (d *ClusterDNS) Withdraw(ctx context.Context) (Change, error) {
 	return d.edit(ctx, func(servers []any) []any { return slices.DeleteFunc(servers, d.ours) }, "")
 }
 
@@ -76,13 +98,13 @@ func (d *ClusterDNS) ours(server any) bool {
 
 // edit changes OpenShift's DNS, or where there is none the Corefile of Kubernetes. It reads,
 // changes and writes what it has read: applying the list of servers would erase all others'.
-func (d *ClusterDNS) edit(ctx context.Context, servers func([]any) []any, corefile string) (changed bool, err error) {
+func (d *ClusterDNS) edit(ctx context.Context, servers func([]any) []any, corefile string) (change Change, err error) {
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		u := &unstructured.Unstructured{}
 		u.SetGroupVersionKind(operatorDNS)
 		err := d.Client.Get(ctx, client.ObjectKey{Name: "default"}, u)
 		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-			changed, err = d.editCorefile(ctx, corefile)
+			change, err = d.editCorefile(ctx, corefile)
 			return err
 		}
 		if err != nil {
@@ -98,10 +120,10 @@ func (d *ClusterDNS) edit(ctx context.Context, servers func([]any) []any, corefi
 		} else if err := unstructured.SetNestedSlice(u.Object, list, "spec", "servers"); err != nil {
 			return fmt.Errorf("changing the servers of the cluster's DNS: %w", err)
 		}
-		changed, err = d.update(ctx, before, u)
+		change.Made, err = d.update(ctx, before, u)
 		return err
 	})
-	return changed, err
+	return change, err
 }
 
 // update writes an object that differs from what it was, if nobody else has changed it since.
@@ -117,24 +139,24 @@ func (d *ClusterDNS) update(ctx context.Context, before, now client.Object) (boo
 
 // editCorefile puts our server block, between two marks, at the end of the Corefile; or takes it
 // out, if the block is empty.
-func (d *ClusterDNS) editCorefile(ctx context.Context, block string) (bool, error) {
+func (d *ClusterDNS) editCorefile(ctx context.Context, block string) (Change, error) {
 	m := &corev1.ConfigMap{}
 	if err := d.Client.Get(ctx, coreConfig, m); err != nil {
 		if apierrors.IsNotFound(err) && block == "" {
-			return false, nil
+			return Change{}, nil
 		}
-		return false, fmt.Errorf("reading the Corefile of the cluster's DNS: %w; where it is elsewhere, add the block by hand", err)
+		return Change{}, fmt.Errorf("reading the Corefile of the cluster's DNS: %w; where it is elsewhere, add the block by hand", err)
 	}
 	before := m.DeepCopy()
 	text, ok := m.Data["Corefile"]
 	if !ok {
-		return false, fmt.Errorf("the ConfigMap %s has no Corefile: add the block by hand", coreConfig)
+		return Change{}, fmt.Errorf("the ConfigMap %s has no Corefile: add the block by hand", coreConfig)
 	}
 	begin, end := marks(d.Infra)
 	if at := strings.Index(text, begin); at >= 0 {
 		rest := strings.Index(text[at:], end)
 		if rest < 0 {
-			return false, fmt.Errorf("the Corefile in ConfigMap %s has %q and no %q: put it right by hand", coreConfig, begin, end)
+			return Change{}, fmt.Errorf("the Corefile in ConfigMap %s has %q and no %q: put it right by hand", coreConfig, begin, end)
 		}
 		text = text[:at] + text[at+rest+len(end):]
 	}
@@ -142,7 +164,18 @@ func (d *ClusterDNS) editCorefile(ctx context.Context, block string) (bool, erro
 		text = strings.TrimRight(text, "\n") + "\n" + block
 	}
 	m.Data["Corefile"] = text
-	return d.update(ctx, before, m)
+	made, err := d.update(ctx, before, m)
+	return Change{Made: made, Unseen: made && !reloads(text)}, err
+}
+
+// reloads reports whether a CoreDNS looks at its Corefile again.
+func reloads(corefile string) bool {
+	for line := range strings.Lines(corefile) {
+		if words := strings.Fields(line); len(words) > 0 && words[0] == "reload" {
+			return true
+		}
+	}
+	return false
 }
 
 // marks are around our block.

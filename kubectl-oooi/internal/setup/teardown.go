@@ -197,14 +197,12 @@ func folder(of string) ([]*unstructured.Unstructured, error) {
 
 // Run takes it all away.
 func (t *Teardown) Run(ctx context.Context) error {
-	withdrawn, err := (&ClusterDNS{Client: t.Client, Infra: t.Infra}).Withdraw(ctx)
+	change, err := (&ClusterDNS{Client: t.Client, Infra: t.Infra}).Withdraw(ctx)
 	if err != nil && !apierrors.IsForbidden(err) { // who may not read it has not changed it
 		return err
 	}
-	if withdrawn {
-		if _, err := fmt.Fprintln(t.Out, "the cluster's DNS does not forward to ours any more"); err != nil {
-			return err
-		}
+	if err := change.Report(t.Out, "does not forward to ours any more"); err != nil {
+		return err
 	}
 	for i, e := range t.own {
 		if err := t.remove(ctx, e); err != nil {

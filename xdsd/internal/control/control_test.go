@@ -35,7 +35,7 @@ import (
 )
 
 // deadline is for everything that ought to happen within some looks.
-const deadline = 90 * time.Second
+const deadline = 3 * time.Minute
 
 var management = lab.Shared{
 	Config: lab.Config{Name: "management"},

@@ -30,7 +30,7 @@ import (
 )
 
 // deadline is for everything that happens at once on an idle machine.
-const deadline = 30 * time.Second
+const deadline = 3 * time.Minute
 
 const (
 	proxyServer = `

@@ -28,7 +28,7 @@ import (
 )
 
 // deadline is for everything that happens within some probes.
-const deadline = 90 * time.Second
+const deadline = 3 * time.Minute
 
 // reported is a ProxyServer on a port that needs no rights: its object is in the API
 // server, and what stands behind it, on loopback addresses that no API server allows
