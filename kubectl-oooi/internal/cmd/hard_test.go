@@ -32,6 +32,9 @@ func TestTeardownLeavesNothing(t *testing.T) {
 	if _, said, code := s.run("teardown", "demo", "-n", s.namespace); code != 1 || !strings.Contains(said, "--yes") {
 		t.Errorf("%d without a question: %s", code, said)
 	}
+	if _, said, code := s.run("teardown", "demo", "-n", s.namespace, "--yes", "--timeout", "1ns"); code != 1 || !strings.Contains(said, "error: not done within --timeout 1ns: ") {
+		t.Errorf("%d in no time: %s", code, said)
+	}
 	if _, said, code := s.run("teardown", "demo", "-n", s.namespace, "--yes", "--crds"); code != 0 {
 		t.Fatalf("%d: %s", code, said)
 	}

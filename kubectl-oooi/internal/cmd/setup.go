@@ -122,11 +122,16 @@ func (c *command) runSetup(ctx context.Context, f *setupFlags) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, f.timeout)
+	return within(ctx, f.timeout, func(ctx context.Context) error { return c.setUp(ctx, cl, f) })
+}
+
+// within gives something the time of flag --timeout.
+func within(ctx context.Context, timeout time.Duration, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	err = c.setUp(ctx, cl, f)
+	err := do(ctx)
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fmt.Errorf("not done within --timeout %s: %w", f.timeout, err)
+		return fmt.Errorf("not done within --timeout %s: %w", timeout, err)
 	}
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/term"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
 
@@ -49,14 +50,12 @@ func (c *command) runTeardown(ctx context.Context, f *teardownFlags, infra strin
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, f.timeout)
-	defer cancel()
 	t := &setup.Teardown{
 		Client: cl, Out: c.ErrOut, Infra: types.NamespacedName{Namespace: c.namespace(), Name: infra}, Leases: f.leases, CRDs: f.crds,
 		VirtualIngress: f.ingress,
 	}
-	list, err := t.Plan(ctx)
-	if err != nil {
+	var list []inventory.Entry
+	if err := within(ctx, f.timeout, func(ctx context.Context) (err error) { list, err = t.Plan(ctx); return err }); err != nil {
 		return err
 	}
 	for _, e := range list {
@@ -77,7 +76,7 @@ func (c *command) runTeardown(ctx context.Context, f *teardownFlags, infra strin
 			return err
 		}
 	}
-	return t.Run(ctx)
+	return within(ctx, f.timeout, t.Run)
 }
 
 // confirm asks whoever sits in front of it.
