@@ -5,8 +5,9 @@ SHELL := bash
 
 GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty)
-# One way of testing, here and in CI.
-TESTFLAGS ?= -race -timeout 30m
+# One way of testing, here and in CI. The long packages mostly wait for control planes, so one more
+# than there are processors is tested at a time.
+TESTFLAGS ?= -race -timeout 30m -p $(shell echo $$(($$(nproc) + 1)))
 LDFLAGS := -s -w -X github.com/coredns/coredns/coremain.GitCommit=oooi-$(VERSION)
 
 # Debian packages that are installed when missing, each with what it is there for. The demo
@@ -104,8 +105,15 @@ else
 endif
 
 .PHONY: e2e
-e2e: deps lab ## Test setup and what it deploys on a real node (as root; beside make test)
-	$(GO) test $(TESTFLAGS) -timeout 60m -tags e2e ./test/e2e
+e2e: deps lab ## Test setup and what it deploys on real nodes (as root; beside make test)
+	@$(MAKE) --no-print-directory -j2 e2e-one-node e2e-two-nodes
+
+# The two mostly wait, each in a network of its own: side by side they take little more than the
+# longer one.
+.PHONY: e2e-one-node e2e-two-nodes
+e2e-one-node e2e-two-nodes: SELECT = $(if $(findstring two,$@),-run,-skip) 'TwoNodes$$'
+e2e-one-node e2e-two-nodes:
+	$(GO) test $(TESTFLAGS) -timeout 60m -tags e2e ./test/e2e $(SELECT)
 
 # Rounds of losses on two nodes, each at length: about 40 minutes.
 ROUNDS ?= 3

@@ -259,7 +259,7 @@ func TestSetup(t *testing.T) {
 	}
 
 	// Doctor finds nothing, and looks at everything.
-	s.oooi(t, "-n", "clusters", "doctor", "demo", "-o", "wide", "--fail-on", "warn", "--strict")
+	s.oooi(t, "-n", "clusters", "doctor", "demo", "-o", "wide", "--fail-on", "warn", "--strict", "--wait", "2m")
 
 	// Again: nothing changes.
 	patched := s.corefile(t)

@@ -182,7 +182,7 @@ func TestAWorkerJoins(t *testing.T) {
 	if got := s.visitByName(t, shop, "curl --silent --show-error --retry 9 --retry-all-errors --cacert /etc/visitor/ca.crt https://"+shop+"/page"); got != "this is the shop\n" {
 		t.Errorf("a Pod of the management cluster that goes to the shop is told %q", got)
 	}
-	s.oooi(t, "-n", "clusters", "doctor", "demo", "-o", "wide", "--fail-on", "warn")
+	s.oooi(t, "-n", "clusters", "doctor", "demo", "-o", "wide", "--fail-on", "warn", "--wait", "2m") // Envoy looks at the shop again after some seconds
 
 	s.teardown(t)
 	s.leavesNothing(t, hosted, there)
