@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -84,7 +85,7 @@ func (cp *ControlPlane) apply(ctx context.Context, u *unstructured.Unstructured)
 		return err
 	}
 	unstructured.RemoveNestedField(u.Object, "metadata", "managedFields")
-	return untilServed(ctx, func() error {
+	return insist(ctx, func() error {
 		_, err := client.Apply(ctx, u.GetName(), u, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
 		return err
 	})
@@ -114,7 +115,7 @@ func (cp *ControlPlane) applyStatus(ctx context.Context, u *unstructured.Unstruc
 	} else if _, err := client.Get(ctx, u.GetName(), metav1.GetOptions{}); err != nil {
 		return err // applying would create the object
 	}
-	return untilServed(ctx, func() error {
+	return insist(ctx, func() error {
 		_, err := client.Apply(ctx, u.GetName(), patch, metav1.ApplyOptions{FieldManager: statusFieldManager, Force: true}, subresources...)
 		return err
 	})
@@ -167,23 +168,32 @@ func (cp *ControlPlane) resource(ctx context.Context, u *unstructured.Unstructur
 	return client.Namespace(u.GetNamespace()), mapping.Resource, nil
 }
 
-// untilServed repeats a request that finds no such path: discovery shows a new
-// CRD a moment before its resources are served.
-func untilServed(ctx context.Context, request func() error) error {
-	deadline := time.After(10 * time.Second)
-	for {
+// insist repeats a request that is refused for what passes by itself.
+func insist(ctx context.Context, request func() error) error {
+	for began := time.Now(); ; {
 		err := request()
-		if !apierrors.IsNotFound(err) || !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
+		if err == nil || time.Since(began) > passing(err) {
 			return err
 		}
 		select {
 		case <-ctx.Done():
 			return err
-		case <-deadline:
-			return err
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
+}
+
+// passing is for how long a request may be refused like this.
+func passing(err error) time.Duration {
+	switch {
+	case apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
+		return 10 * time.Second // discovery shows a new CRD a moment before its resources are served
+	case apierrors.IsInvalid(err) && strings.Contains(err.Error(), "provided IP is already allocated"):
+		// That of a Service which was just deleted may be taken for a minute yet: the API server's
+		// repair loop brings it back when it sees the address go before the Service.
+		return 3 * time.Minute
+	}
+	return 0
 }
 
 func key(u *unstructured.Unstructured) string {

@@ -175,3 +175,28 @@ func TestStartFails(t *testing.T) {
 		}
 	})
 }
+
+// The address of a Service is free again some time after the Service is gone.
+func TestApplyWaitsForAnAddress(t *testing.T) {
+	cp := management.Get(t)
+	namespace := cp.Namespace(t)
+	service := func(name string) []byte {
+		return fmt.Appendf(nil, "{apiVersion: v1, kind: Service, metadata: {name: %s, namespace: %s}, spec: {clusterIP: 10.96.0.99, ports: [{port: 80}]}}", name, namespace)
+	}
+	if err := cp.ApplyYAML(t.Context(), service("first")); err != nil {
+		t.Fatal(err)
+	}
+	applied := make(chan error, 1)
+	go func() { applied <- cp.ApplyYAML(t.Context(), service("second")) }()
+	select {
+	case err := <-applied:
+		t.Fatalf("two Services have one address: %v", err)
+	case <-time.After(500 * time.Millisecond):
+	}
+	if err := cp.DeleteYAML(t.Context(), service("first")); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-applied; err != nil {
+		t.Error(err)
+	}
+}
