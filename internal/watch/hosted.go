@@ -60,7 +60,7 @@ func (h *hosted) follow(ctx context.Context, snapshot *model.Snapshot) {
 		}
 		if before != nil {
 			before.stop()
-			m.known = before.known.withoutFaults()
+			m.known = before.knows().withoutFaults() // it may be learning yet
 		}
 		memberCtx, cancel := context.WithCancel(ctx)
 		m.stop = cancel
@@ -136,12 +136,17 @@ func (k knowledge) withoutFaults() knowledge {
 	return k
 }
 
-func (m *member) state() *objects.AppsService {
+func (m *member) knows() knowledge {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return m.known
+}
+
+func (m *member) state() *objects.AppsService {
+	known := m.knows()
 	return &objects.AppsService{
 		ObjectMeta: metav1.ObjectMeta{Namespace: m.cluster.Namespace, Name: m.cluster.Name},
-		Service:    m.known.service, Read: m.known.read, Fault: m.known.fault(),
+		Service:    known.service, Read: known.read, Fault: known.fault(),
 	}
 }
 
