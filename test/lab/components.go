@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"time"
 )
 
 // makeCertificates writes the files that the components are started with.
@@ -148,6 +149,29 @@ func (cp *ControlPlane) startScheduler() error {
 	}
 	cp.scheduler, err = cp.launch(scheduler, "--kubeconfig="+kubeconfig, "--secure-port=0", "--leader-elect=false")
 	return err
+}
+
+// keep starts a component, and again whenever it ends, as a kubelet does with a static Pod: the
+// scheduler ends by itself when it finds that its cache is wrong, as after an outage. It needs
+// cp.mu held.
+func (cp *ControlPlane) keep(p **process, start func() error) error {
+	if err := start(); err != nil {
+		return err
+	}
+	started := *p
+	go func() {
+		<-started.ended
+		time.Sleep(time.Second)
+		cp.mu.Lock()
+		defer cp.mu.Unlock()
+		if cp.stopped {
+			return
+		}
+		if err := cp.keep(p, start); err != nil {
+			*p = started // whoever waits for it is told how it ended
+		}
+	}()
+	return nil
 }
 
 func (cp *ControlPlane) launch(component string, args ...string) (*process, error) {

@@ -137,10 +137,10 @@ func (cp *ControlPlane) up(ctx context.Context) error {
 	}
 	cp.mu.Lock()
 	if cp.config.Scheduler {
-		err = cp.startScheduler()
+		err = cp.keep(&cp.scheduler, cp.startScheduler)
 	}
 	if cp.config.ControllerManager && err == nil {
-		err = cp.startControllerManager()
+		err = cp.keep(&cp.controllerManager, cp.startControllerManager)
 	}
 	cp.mu.Unlock()
 	if err != nil || !cp.config.ControllerManager {

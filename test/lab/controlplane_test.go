@@ -200,3 +200,28 @@ func TestApplyWaitsForAnAddress(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestTheSchedulerIsStartedAgain(t *testing.T) {
+	cp := New(t, Config{Name: "kept", Scheduler: true, ControllerManager: true})
+	scheduler := func() *process {
+		cp.mu.Lock()
+		defer cp.mu.Unlock()
+		return cp.scheduler
+	}
+	first := scheduler()
+	if err := first.kill(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		if now := scheduler(); now == first || !now.running() {
+			return errors.New("it has not been started again")
+		}
+		return nil
+	})
+	if err := cp.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if scheduler().running() {
+		t.Error("it runs after the end")
+	}
+}
