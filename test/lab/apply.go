@@ -189,8 +189,8 @@ func passing(err error) time.Duration {
 	case apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
 		return 10 * time.Second // discovery shows a new CRD a moment before its resources are served
 	case apierrors.IsInvalid(err) && strings.Contains(err.Error(), "provided IP is already allocated"):
-		// That of a Service which was just deleted may be taken for a minute yet: the API server's
-		// repair loop brings it back when it sees the address go before the Service.
+		// That of a Service which was just deleted may be taken for a while yet, it seems when the API
+		// server's repair loop sees the address go before the Service and brings it back.
 		return 3 * time.Minute
 	}
 	return 0
