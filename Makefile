@@ -7,7 +7,7 @@ GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty)
 # One way of testing, here and in CI. The long packages mostly wait for control planes, so one more
 # than there are processors is tested at a time.
-TESTFLAGS ?= -race -timeout 30m -p $(shell echo $$(($$(nproc) + 1)))
+TESTFLAGS ?= -race -timeout 30m -p $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 LDFLAGS := -s -w -X github.com/coredns/coredns/coremain.GitCommit=oooi-$(VERSION)
 
 # Debian packages that are installed when missing, each with what it is there for. The demo
@@ -104,6 +104,8 @@ else
 	$(IMAGE_TOOL) build --platform $(IMAGE_PLATFORMS) --manifest $(IMAGE) --file manifests/Containerfile bin/image
 endif
 
+E2E = $(GO) test $(TESTFLAGS) -timeout 60m -tags e2e ./test/e2e
+
 .PHONY: e2e
 e2e: deps lab ## Test setup and what it deploys on real nodes (as root; beside make test)
 	@$(MAKE) --no-print-directory -j2 e2e-one-node e2e-two-nodes
@@ -111,16 +113,17 @@ e2e: deps lab ## Test setup and what it deploys on real nodes (as root; beside m
 # The two mostly wait, each in a network of its own: side by side they take little more than the
 # longer one.
 .PHONY: e2e-one-node e2e-two-nodes
-e2e-one-node e2e-two-nodes: SELECT = $(if $(findstring two,$@),-run,-skip) 'TwoNodes$$'
-e2e-one-node e2e-two-nodes:
-	$(GO) test $(TESTFLAGS) -timeout 60m -tags e2e ./test/e2e $(SELECT)
+e2e-one-node:
+	$(E2E) -skip 'TwoNodes$$'
+e2e-two-nodes:
+	$(E2E) -run 'TwoNodes$$'
 
 # Rounds of losses on two nodes, each at length: about 40 minutes.
 ROUNDS ?= 3
 
 .PHONY: soak
 soak: deps lab ## Lose what can be lost of two nodes, for as long as it may last (hours, not in CI; ROUNDS)
-	$(GO) test $(TESTFLAGS) -timeout 0 -tags e2e ./test/e2e -run TestTwoNodes -v -soak $(ROUNDS)
+	$(E2E) -timeout 0 -run TestTwoNodes -v -soak $(ROUNDS)
 
 .PHONY: e2e-ingress
 e2e-ingress: deps ## Test virtual ingresses with Contour and cert-manager, which it builds (minutes, once)
