@@ -109,7 +109,7 @@ func newChain(t *testing.T, pool string) *chain {
 	c := &chain{tenant: withMetalLB(t, pool), ca: lab.NewCA(t)}
 	apply(t, c.management, fmt.Sprintf(rights, c.namespace, serviceIP))
 	t.Cleanup(func() { // the address is wanted by the next test
-		ctx, cancel := context.WithTimeout(context.Background(), deadline)
+		ctx, cancel := context.WithTimeout(context.Background(), lab.Patience)
 		defer cancel()
 		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "demo-proxy"}}
 		if err := c.client.Delete(ctx, service); err != nil {

@@ -75,7 +75,7 @@ subjects: [{kind: ServiceAccount, name: oooi-control, namespace: oooi-system}]
 	n.infra("{enabled: false}")
 	n.history = n.record()
 	t.Cleanup(func() { // the hosted cluster may be the next test's
-		ctx, cancel := context.WithTimeout(context.Background(), deadline)
+		ctx, cancel := context.WithTimeout(context.Background(), lab.Patience)
 		defer cancel()
 		hc := &unstructured.Unstructured{}
 		hc.SetAPIVersion("hypershift.openshift.io/v1beta1")
@@ -119,7 +119,7 @@ func (n *tenant) dial(address, port string) {
 	}
 	apply(n.T, n.management, fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: kube-apiserver, namespace: %s-demo}\nspec: {clusterIP: %s, ports: [{port: %s}]}\n", n.namespace, address, port))
 	n.Cleanup(func() { // the address is wanted by the next test
-		ctx, cancel := context.WithTimeout(context.Background(), deadline)
+		ctx, cancel := context.WithTimeout(context.Background(), lab.Patience)
 		defer cancel()
 		if err := n.client.Delete(ctx, service); client.IgnoreNotFound(err) != nil {
 			n.Error(err)

@@ -12,16 +12,12 @@ import (
 	"os"
 	"os/exec"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/densityops/oooi/test/lab"
 )
-
-// deadline is for everything that ought to happen within some seconds.
-const deadline = 3 * time.Minute
 
 var management = lab.Shared{
 	Config: lab.Config{Name: "management"},
@@ -129,5 +125,5 @@ func (r *replica) get(t *testing.T, path string) (status int, body []byte) {
 // await waits until a function finds nothing amiss.
 func await(t *testing.T, what string, amiss func() string) {
 	t.Helper()
-	lab.Await(t, deadline, what, amiss)
+	lab.Await(t, what, amiss)
 }

@@ -62,7 +62,7 @@ subjects: [{kind: ServiceAccount, name: oooi-control, namespace: oooi-system}]
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), deadline)
+		ctx, cancel := context.WithTimeout(context.Background(), lab.Patience)
 		defer cancel()
 		if err := n.client.DeleteAllOf(ctx, &v1alpha1.Infra{}, client.InNamespace(n.namespace)); err != nil {
 			t.Error(err)

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 const mac1, mac2, mac3 = "02:00:00:00:00:01", "02:00:00:00:00:02", "02:00:00:00:00:03"
@@ -133,7 +135,7 @@ func TestALifeWithDhclient(t *testing.T) {
 
 	// A server that can be reached by broadcast alone.
 	m.Run(t, "ip", "neighbour", "replace", "192.0.2.2", "lladdr", "02:00:00:00:ff:ff", "nud", "permanent", "dev", "eth0")
-	poll(t, "it to ask whoever hears it", func() bool {
+	lab.Poll(t, "it to ask whoever hears it", func() bool {
 		return len(client.Log.Lines("DHCPREQUEST for "+address, "to 255.255.255.255 port 67")) == 2 // one was the first
 	})
 	n = len(m.events(t))
@@ -186,7 +188,7 @@ func TestAnAddressThatSomebodyHasIsDeclined(t *testing.T) {
 	stranger.Run(t, "ip", "address", "add", "192.0.2.150/24", "dev", "eth0")
 	m := s.newMachine(t, mac1)
 	m.client(t, m.udhcpc(t, "-a")...)
-	poll(t, "the address to be declined", func() bool { return srv.metric(t, `coredhcp_dhcp4_received_total{type="DECLINE"}`) >= 1 })
+	lab.Poll(t, "the address to be declined", func() bool { return srv.metric(t, `coredhcp_dhcp4_received_total{type="DECLINE"}`) >= 1 })
 	if e := m.told(t, 0, "bound"); e["ip"] == "192.0.2.150" || e["ip"] == "" {
 		t.Errorf("it has %v", e)
 	}
@@ -242,7 +244,7 @@ func TestAMachineIsServedAsSoonAsItIsKnown(t *testing.T) {
 	srv := c.serve(t, s)
 	m := s.newMachine(t, mac1)
 	m.client(t, m.dhclient(t)...)
-	poll(t, "a stranger to be met with silence", func() bool { return srv.metric(t, "coredhcp_kubevirt_unknown_total") > 0 })
+	lab.Poll(t, "a stranger to be met with silence", func() bool { return srv.metric(t, "coredhcp_kubevirt_unknown_total") > 0 })
 	c.run(t, srv, "worker", mac1, `annotations: {hostedcluster.densityops.com/dhcp-addresses: "other=192.0.2.160,192.0.2.150", hostedcluster.densityops.com/dhcp-options: "mtu=9000 hostname=chosen"}`)
 	e := m.told(t, 0, "BOUND")
 	if e["new_ip_address"] != "192.0.2.150" || e["new_interface_mtu"] != "9000" || e["new_host_name"] != "chosen" || e["new_domain_name"] != "demo.example.com" {

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 // TestAFloodOfDeclinesTakesAQuarterAtMost has one host go by 2,000 names, get an address for each, and decline all of
@@ -46,7 +48,7 @@ func TestAFloodOfDeclinesTakesAQuarterAtMost(t *testing.T) {
 		}
 		keeps()
 	}
-	poll(t, "all to be heard", func() bool {
+	lab.Poll(t, "all to be heard", func() bool {
 		return srv.metric(t, `coredhcp_dhcp4_received_total{type="DECLINE"}`) == flood && srv.metric(t, "coredhcp_dhcp4_in_flight") == 0
 	})
 	quarantined := state("quarantined")

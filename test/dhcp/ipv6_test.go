@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 // TestDhclientGetsAnIPv6Address asks for one, as a client whose DUID has its MAC address.
@@ -24,7 +26,7 @@ server6:
 	srv.start(t)
 	c.run(t, srv, "worker", mac1, "")
 	m := s.newMachine(t, mac1)
-	poll(t, "the interface to have a link-local address", func() bool {
+	lab.Poll(t, "the interface to have a link-local address", func() bool {
 		out := m.Run(t, "ip", "-6", "-o", "address", "show", "dev", "eth0", "scope", "link")
 		return out != "" && !strings.Contains(out, "tentative")
 	})

@@ -38,7 +38,7 @@ SYSTEMD_LOG_TARGET=console exec ` + networkd + `
 func (m *machine) networkd(t *testing.T) (client *lab.Daemon, lease event) {
 	t.Helper()
 	client = m.client(t, "unshare", "--mount", m.write(t, "networkd", strings.ReplaceAll(networkdScript, "DIR", m.Dir)))
-	poll(t, "a lease", func() bool {
+	lab.Poll(t, "a lease", func() bool {
 		lease = m.networkdLease(t)
 		return lease != nil
 	})
@@ -83,11 +83,11 @@ func TestALifeWithNetworkd(t *testing.T) {
 		}
 	}
 	address := e["ADDRESS"]
-	poll(t, "the interface to have it", func() bool { return m.address(t) == address })
+	lab.Poll(t, "the interface to have it", func() bool { return m.address(t) == address })
 	for to, by := range map[string]string{"10.0.0.0/8": "192.0.2.9", "default": "192.0.2.1"} {
-		poll(t, "a route to "+to, func() bool { return strings.Contains(m.Run(t, "ip", "route", "show", to), "via "+by+" ") })
+		lab.Poll(t, "a route to "+to, func() bool { return strings.Contains(m.Run(t, "ip", "route", "show", to), "via "+by+" ") })
 	}
-	poll(t, "it to be renewed", func() bool { return len(srv.Log.Lines("request=REQUEST answer=ACK", "to="+address+":68")) > 0 })
+	lab.Poll(t, "it to be renewed", func() bool { return len(srv.Log.Lines("request=REQUEST answer=ACK", "to="+address+":68")) > 0 })
 
 	client.Terminate(t)
 	srv.released(t)

@@ -41,7 +41,7 @@ func TestBoundMachinesOutliveTheAPIServer(t *testing.T) {
 				}
 			}
 			stays()
-			poll(t, "the snapshots to be written", func() bool {
+			lab.Poll(t, "the snapshots to be written", func() bool {
 				for _, name := range []string{"machines.json", "leases.json"} {
 					if name == "leases.json" && tc.store == "" {
 						continue
@@ -54,7 +54,7 @@ func TestBoundMachinesOutliveTheAPIServer(t *testing.T) {
 			})
 
 			away := lab.StartOutage(t, c.cp)
-			poll(t, "the outage to be noticed", func() bool { return !srv.state(t).Kubevirt.Synced })
+			lab.Poll(t, "the outage to be noticed", func() bool { return !srv.state(t).Kubevirt.Synced })
 			stays()
 			late.silence(t, srv, "silent", late.packet(t, dhcpv4.MessageTypeDiscover).ToBytes())
 			srv.Kill(t)
@@ -66,9 +66,9 @@ func TestBoundMachinesOutliveTheAPIServer(t *testing.T) {
 			late.silence(t, srv, "silent", late.packet(t, dhcpv4.MessageTypeDiscover).ToBytes())
 
 			away.End(t)
-			poll(t, "the API server to be followed again", func() bool { return srv.state(t).Kubevirt.Synced })
+			lab.Poll(t, "the API server to be followed again", func() bool { return srv.state(t).Kubevirt.Synced })
 			stays()
-			poll(t, "the other machine to get an offer", func() bool {
+			lab.Poll(t, "the other machine to get an offer", func() bool {
 				p := late.packet(t, dhcpv4.MessageTypeDiscover)
 				late.send(t, p.ToBytes(), broadcast)
 				answer, _, _ := late.receive(t, p, time.Second)
@@ -85,7 +85,7 @@ func TestNotReadyBeforeAnythingIsKnown(t *testing.T) {
 	srv.kubeconfig(t, c.cp)
 	away := lab.StartOutage(t, c.cp)
 	srv.Start(t)
-	poll(t, "coredhcp to say that it is not ready", func() bool {
+	lab.Poll(t, "coredhcp to say that it is not ready", func() bool {
 		status, body, err := srv.get(t, "/readyz")
 		return err == nil && status == http.StatusServiceUnavailable && strings.Contains(body, "kubevirt: the virtual machines are not known yet")
 	})

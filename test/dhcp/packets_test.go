@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 // wire sends and receives what no client would.
@@ -90,7 +92,7 @@ func (w *wire) receive(t *testing.T, to *dhcpv4.DHCPv4, patience time.Duration) 
 func (w *wire) ask(t *testing.T, p *dhcpv4.DHCPv4, to net.IP) *dhcpv4.DHCPv4 {
 	t.Helper()
 	w.send(t, p.ToBytes(), to)
-	answer, from, size := w.receive(t, p, deadline)
+	answer, from, size := w.receive(t, p, lab.Patience)
 	if answer == nil {
 		t.Fatalf("no answer to %s", p.Summary())
 	}
@@ -106,7 +108,7 @@ func (w *wire) silence(t *testing.T, srv *server, reason string, data []byte) {
 	series := `coredhcp_dhcp4_dropped_total{reason="` + reason + `"}`
 	before := srv.metric(t, series)
 	w.send(t, data, broadcast)
-	poll(t, "the packet to be dropped for "+reason, func() bool { return srv.metric(t, series) == before+1 })
+	lab.Poll(t, "the packet to be dropped for "+reason, func() bool { return srv.metric(t, series) == before+1 })
 	var id dhcpv4.DHCPv4
 	if p, err := dhcpv4.FromBytes(data); err == nil {
 		id = *p

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 // TestAnAddressThatSomebodyHasIsNotOffered has a stranger sit on one address of two. The client, dhclient, would not look.
@@ -16,7 +18,7 @@ func TestAnAddressThatSomebodyHasIsNotOffered(t *testing.T) {
 	plugins[1] = strings.Replace(plugins[1], "range=192.0.2.100-192.0.2.199", "range=192.0.2.100-192.0.2.101", 1)
 	srv := c.serveAt(t, s, "192.0.2.2", plugins...)
 	const labels = `{family="ipv4",pool="default"}`
-	poll(t, "both addresses to be looked at", func() bool {
+	lab.Poll(t, "both addresses to be looked at", func() bool {
 		return srv.metric(t, "coredhcp_leasedb_in_use_total"+labels) == 1 &&
 			srv.metric(t, `coredhcp_leasedb_addresses{family="ipv4",pool="default",state="unused"}`) == 1
 	})

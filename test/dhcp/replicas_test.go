@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 // leases is the plugin for a replica of a pool on the API server.
@@ -34,14 +36,14 @@ func TestTwoReplicasShareAVLAN(t *testing.T) {
 		plugins := c.plugins(address)
 		plugins[1] = c.leases(address)
 		srv := c.serveAt(t, s, address, plugins...)
-		poll(t, "all machines to be known", func() bool { return len(srv.state(t).Kubevirt.Clients) == machines })
+		lab.Poll(t, "all machines to be known", func() bool { return len(srv.state(t).Kubevirt.Clients) == machines })
 		servers = append(servers, srv)
 	}
 
 	w := s.newMachine(t, mac3).dial(t, 68)
 	killed := false
 	for start := time.Now(); ; {
-		if time.Since(start) > deadline {
+		if time.Since(start) > lab.Patience {
 			t.Fatalf("%d of %d machines have an address", bound(clients), machines)
 		}
 		for i, b := range clients {

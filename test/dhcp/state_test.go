@@ -9,20 +9,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/densityops/oooi/test/lab"
 )
-
-// deadline is for everything that happens at once on an idle machine.
-const deadline = 3 * time.Minute
-
-// poll waits for what is to happen soon.
-func poll(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for start := time.Now(); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Since(start) > deadline {
-			t.Fatalf("timed out waiting for: %s", what)
-		}
-	}
-}
 
 // get reads a page of the server.
 func (s *server) get(t *testing.T, path string) (status int, body string, err error) {
@@ -45,7 +34,7 @@ func (s *server) get(t *testing.T, path string) (status int, body string, err er
 // ready waits until the server is.
 func (s *server) ready(t *testing.T) {
 	t.Helper()
-	poll(t, "coredhcp to be ready", func() bool {
+	lab.Poll(t, "coredhcp to be ready", func() bool {
 		status, _, err := s.get(t, "/readyz")
 		return err == nil && status == http.StatusOK
 	})
@@ -83,7 +72,7 @@ func (s *server) state(t *testing.T) (st state) {
 // knows waits until the server knows who has a MAC address.
 func (s *server) knows(t *testing.T, mac, as string) {
 	t.Helper()
-	poll(t, mac+" to be "+as, func() bool {
+	lab.Poll(t, mac+" to be "+as, func() bool {
 		for _, c := range s.state(t).Kubevirt.Clients {
 			if c.MAC == mac {
 				return c.Interface == as
@@ -117,5 +106,5 @@ func (s *server) metric(t *testing.T, series string) float64 {
 // released waits until a client has released its address.
 func (s *server) released(t *testing.T) {
 	t.Helper()
-	poll(t, "the release to arrive", func() bool { return s.metric(t, `coredhcp_dhcp4_received_total{type="RELEASE"}`) == 1 })
+	lab.Poll(t, "the release to arrive", func() bool { return s.metric(t, `coredhcp_dhcp4_received_total{type="RELEASE"}`) == 1 })
 }

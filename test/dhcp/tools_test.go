@@ -73,7 +73,7 @@ func (m *machine) events(t *testing.T) []event {
 // events that there were before, and returns what.
 func (m *machine) told(t *testing.T, after int, reasons ...string) (e event) {
 	t.Helper()
-	poll(t, "the client to say "+strings.Join(reasons, " or "), func() bool {
+	lab.Poll(t, "the client to say "+strings.Join(reasons, " or "), func() bool {
 		for _, e = range m.events(t)[after:] {
 			if slices.Contains(reasons, e["reason"]) {
 				return true

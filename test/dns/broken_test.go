@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/test/lab"
 )
 
 func TestBrokenObjectsBreakNobodyElse(t *testing.T) {
@@ -64,7 +65,7 @@ func TestBrokenObjectsBreakNobodyElse(t *testing.T) {
 		return c.metric(t, "coredns_oooi_problems", fmt.Sprintf("reason=%q", reason))
 	}
 	for _, b := range broken {
-		poll(t, "the problem "+b.reason, func() bool { return problems(b.reason) == 1 })
+		lab.Poll(t, "the problem "+b.reason, func() bool { return problems(b.reason) == 1 })
 	}
 	if n := c.metric(t, "coredns_oooi_problems"); n != float64(len(broken)) {
 		t.Errorf("%.0f problems, want %d", n, len(broken))

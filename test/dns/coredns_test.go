@@ -17,9 +17,6 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// deadline is for everything that happens at once on an idle machine.
-const deadline = 3 * time.Minute
-
 // coredns is a process with a Corefile. It can be killed and started again.
 type coredns struct {
 	*lab.Daemon
@@ -90,7 +87,7 @@ func (c *coredns) reload(t *testing.T) error {
 		if _, failure, ok := strings.Cut(said, "[ERROR] SIGUSR1: "); ok && strings.HasSuffix(failure, "\n") {
 			return errors.New(strings.TrimSpace(failure))
 		}
-		if time.Since(start) > deadline {
+		if time.Since(start) > lab.Patience {
 			t.Fatalf("no end to a reload:\n%s", said)
 		}
 	}
@@ -171,16 +168,6 @@ func containsAll(s string, words []string) bool {
 		}
 	}
 	return true
-}
-
-// poll waits for what is to happen soon.
-func poll(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for start := time.Now(); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Since(start) > deadline {
-			t.Fatalf("timed out waiting for: %s", what)
-		}
-	}
 }
 
 // freePorts finds ports that are a test's own until its end.

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 // lister may list everything, and watch nothing.
@@ -39,7 +41,7 @@ func TestDeniedWatchesAreLoggedOnceNotPerAttempt(t *testing.T) {
 			c := startCoreDNS(t, ".:$DNS {\n bind 127.0.0.1\n hcpviews {\n kubeconfig $KUBECONFIG\n }\n}",
 				map[string]string{"KUBECONFIG": api.kubeconfig})
 			for _, resource := range []string{"hostedclusters", "infras", "routes", "services"} {
-				poll(t, "attempts to watch "+resource, func() bool { return api.count("watch "+resource) >= attempts })
+				lab.Poll(t, "attempts to watch "+resource, func() bool { return api.count("watch "+resource) >= attempts })
 				lines := c.Log.Lines("resource="+resource, "watch")
 				if len(lines) != 1 || !strings.Contains(lines[0], "cannot watch") {
 					t.Errorf("%d lines about %s, want one that says what is not allowed:\n%s", len(lines), resource, strings.Join(lines, ""))

@@ -104,7 +104,7 @@ func apply(t *testing.T, cp *lab.ControlPlane, yaml string) {
 	t.Helper()
 	update(t, cp, yaml)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), deadline) // the test's own is over
+		ctx, cancel := context.WithTimeout(context.Background(), lab.Patience) // the test's own is over
 		defer cancel()
 		objects, err := lab.ParseYAML([]byte(yaml))
 		if err != nil {

@@ -58,26 +58,26 @@ func TestNothingIsAnsweredWronglyWhileTheAPIServersAreAway(t *testing.T) {
 	questions := everyKind()
 	c.await(t, questions...)
 	age := func() float64 { return c.metric(t, "coredns_oooi_snapshot_age_seconds") }
-	poll(t, "an age of 0", func() bool { return age() == 0 })
+	lab.Poll(t, "an age of 0", func() bool { return age() == 0 })
 
 	load := startLoad(t, c, questions)
 	askMore := func(seconds int) { // waits until so many seconds' worth of questions more were asked
 		t.Helper()
 		target := load.asked() + seconds*loadRate
-		poll(t, "the load to go on", func() bool { return load.asked() >= target })
+		lab.Poll(t, "the load to go on", func() bool { return load.asked() >= target })
 	}
 	problems := func() float64 { return c.metric(t, "coredns_oooi_problems") }
 	askMore(1)
 
 	away := lab.StartOutage(t, cp)
-	poll(t, "the outage to show in the age", func() bool { return age() > 0 })
+	lab.Poll(t, "the outage to show in the age", func() bool { return age() > 0 })
 	early := age()
 	askMore(2)
 	if n := problems(); n != 0 {
 		t.Errorf("the management cluster's outage makes %.0f problems of hosted clusters", n)
 	}
 	guestAway := lab.StartOutage(t, guest)
-	poll(t, "the outage of the hosted cluster to show", func() bool {
+	lab.Poll(t, "the outage of the hosted cluster to show", func() bool {
 		return c.metric(t, "coredns_oooi_problems", `reason="HostedClusterUnreachable"`) == 1
 	})
 	askMore(2)
@@ -89,7 +89,7 @@ func TestNothingIsAnsweredWronglyWhileTheAPIServersAreAway(t *testing.T) {
 	}
 	guestAway.End(t)
 	away.End(t)
-	poll(t, "an age of 0 again", func() bool { return age() == 0 })
+	lab.Poll(t, "an age of 0 again", func() bool { return age() == 0 })
 
 	// What changes from now on is answered: objects that are new, one that was there, and
 	// one in the hosted cluster.
@@ -106,7 +106,7 @@ func TestNothingIsAnsweredWronglyWhileTheAPIServersAreAway(t *testing.T) {
 	load.stop(t)
 	assignApps(t, guest, blueAppsNext)
 	c.await(t, question{from: blueVM, name: "shop.apps.blue." + domain, want: blueAppsNext})
-	poll(t, "no problem left", func() bool { return problems() == 0 })
+	lab.Poll(t, "no problem left", func() bool { return problems() == 0 })
 
 	for line, n := range repeated(c.Log) {
 		t.Errorf("logged %d times: %s", n, line)

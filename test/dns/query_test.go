@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 // Clients. The VLANs of the tests are on loopback.
@@ -131,7 +133,7 @@ func (c *coredns) await(t *testing.T, questions ...question) {
 	for _, q := range questions {
 		got := ""
 		for start := time.Now(); got != q.want; time.Sleep(10 * time.Millisecond) {
-			if time.Since(start) > deadline {
+			if time.Since(start) > lab.Patience {
 				t.Fatalf("%s is still %s, want %s", q, got, q.want)
 			}
 			got = c.ask(t, q)

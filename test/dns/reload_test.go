@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 // reloaded is a Corefile with two views, of which every reload changes the TTL.
@@ -63,7 +65,7 @@ func TestReloadsLeakNothingAndListNothingAgain(t *testing.T) {
 	}
 	c.await(t, questions...)
 	ours := watches{"hostedclusters": 1, "infras": 1, "routes": 1, "services": 1, "secrets": 1}
-	poll(t, "one watch of everything, for both blocks", func() bool { return maps.Equal(watchesOf(t, cp).since(before), ours) })
+	lab.Poll(t, "one watch of everything, for both blocks", func() bool { return maps.Equal(watchesOf(t, cp).since(before), ours) })
 	asked := api.String()
 
 	block := func(address, words string) string {

@@ -68,7 +68,7 @@ func TestRestartWhileTheAPIServerIsAway(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "snapshot.json")
 	keeper := startCoreDNS(t, restarted, words("snapshot "+file))
 	keeper.await(t, known...)
-	poll(t, "the snapshot file to hold what is answered", func() bool {
+	lab.Poll(t, "the snapshot file to hold what is answered", func() bool {
 		data, err := os.ReadFile(file)
 		return err == nil && strings.Contains(string(data), blueApps)
 	})
@@ -120,7 +120,7 @@ func TestRestartWhileTheAPIServerIsAway(t *testing.T) {
 		if !c.isReady(t) {
 			t.Error("with the API server back, it is not ready")
 		}
-		poll(t, "the store to be live", func() bool {
+		lab.Poll(t, "the store to be live", func() bool {
 			return c.metric(t, "coredns_oooi_synced") == 1 && c.metric(t, "coredns_oooi_snapshot_age_seconds") == 0
 		})
 	}

@@ -3,13 +3,11 @@
 package e2e_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/densityops/oooi/test/lab"
@@ -124,13 +122,7 @@ func indent(text []byte) string {
 func (s *site) serveClusterDNS(t *testing.T, node *lab.Node) {
 	t.Helper()
 	apply(t, s.cp, clusterDNS, node.ClusterDNS())
-	pod := readyPod(t, s.cp, "kube-system", "k8s-app=kube-dns")
-	t.Cleanup(func() {
-		if t.Failed() {
-			said, err := kube(t, s.cp).CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{}).DoRaw(context.WithoutCancel(t.Context()))
-			t.Logf("the cluster's DNS says (%v)\n%s", err, said)
-		}
-	})
+	showIfFailed(t, s.cp, readyPod(t, s.cp, "kube-system", "k8s-app=kube-dns"))
 }
 
 // corefile is what the cluster's DNS goes by.

@@ -276,9 +276,7 @@ func (c *twoNodes) spread(t *testing.T) {
 func (c *twoNodes) logHolders(t *testing.T) {
 	t.Helper()
 	for _, pod := range c.pods(t, v1alpha1.ComponentProxy) {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		said, err := kube(t, c.cp).CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Container: "holder", TailLines: new(int64(40))}).DoRaw(ctx)
-		t.Logf("%s on %s: %v\n%s", pod.Name, pod.Spec.NodeName, err, said)
+		log, err := said(t, c.cp, &pod, &corev1.PodLogOptions{Container: "holder", TailLines: new(int64(40))})
+		t.Logf("%s on %s: %v\n%s", pod.Name, pod.Spec.NodeName, err, log)
 	}
 }

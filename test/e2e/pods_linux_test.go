@@ -3,6 +3,7 @@
 package e2e_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,9 +16,6 @@ import (
 
 	"github.com/densityops/oooi/test/lab"
 )
-
-// deadline is for everything that ought to happen within some seconds.
-const deadline = 3 * time.Minute
 
 func kube(t *testing.T, cp *lab.ControlPlane) *kubernetes.Clientset {
 	t.Helper()
@@ -47,7 +45,7 @@ func restricted(t *testing.T, cp *lab.ControlPlane) string {
 // await waits until a function finds nothing amiss.
 func await(t *testing.T, what string, amiss func() string) {
 	t.Helper()
-	lab.Await(t, deadline, what, amiss)
+	lab.Await(t, what, amiss)
 }
 
 // readyPod waits for the one Pod of a label to be ready.
@@ -125,22 +123,40 @@ func runPod(t *testing.T, cp *lab.ControlPlane, namespace, name string, args ...
 func finished(t *testing.T, cp *lab.ControlPlane, namespace, name string) string {
 	t.Helper()
 	client := kube(t, cp)
-	said := func() ([]byte, error) {
-		return client.CoreV1().Pods(namespace).GetLogs(name, &corev1.PodLogOptions{}).DoRaw(t.Context())
-	}
+	pod := getPod(t, cp, namespace, name)
+	showIfFailed(t, cp, *pod)
 	await(t, "a Pod to end well: "+name, func() string {
-		pod := getPod(t, cp, namespace, name)
+		pod = getPod(t, cp, namespace, name)
 		if pod.Status.Phase == corev1.PodSucceeded {
 			return ""
 		}
-		log, err := said()
-		return fmt.Sprintf("%s%s\nit says (%v)\n%s", state(pod), events(t, client, namespace), err, log)
+		return state(pod) + events(t, client, namespace)
 	})
-	log, err := said()
+	log, err := said(t, cp, pod, &corev1.PodLogOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(log)
+	return log
+}
+
+// said is what a container of a Pod has said.
+func said(t *testing.T, cp *lab.ControlPlane, pod *corev1.Pod, which *corev1.PodLogOptions) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Second) // at the end of a test, too
+	defer cancel()
+	log, err := kube(t, cp).CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, which).DoRaw(ctx)
+	return string(log), err
+}
+
+// showIfFailed writes down what a Pod has said, at the end of a test that has failed.
+func showIfFailed(t *testing.T, cp *lab.ControlPlane, pod corev1.Pod) {
+	t.Helper()
+	t.Cleanup(func() {
+		if t.Failed() {
+			log, err := said(t, cp, &pod, &corev1.PodLogOptions{})
+			t.Logf("Pod %s/%s says (%v)\n%s", pod.Namespace, pod.Name, err, log)
+		}
+	})
 }
 
 // events are what happened last in a namespace.

@@ -367,7 +367,7 @@ func (v *vm) stream(ctx context.Context, ca *lab.CA, proxy *expectation) (*strea
 
 func (s *stream) send() error {
 	for ; ; time.Sleep(pace) {
-		if err := s.conn.SetWriteDeadline(time.Now().Add(deadline)); err != nil {
+		if err := s.conn.SetWriteDeadline(time.Now().Add(lab.Patience)); err != nil {
 			return err
 		}
 		if _, err := s.conn.Write([]byte("hello")); err != nil {
@@ -378,7 +378,7 @@ func (s *stream) send() error {
 
 func (s *stream) receive() error {
 	for echo := make([]byte, 5); ; {
-		if err := s.conn.SetReadDeadline(time.Now().Add(deadline)); err != nil {
+		if err := s.conn.SetReadDeadline(time.Now().Add(lab.Patience)); err != nil {
 			return err
 		}
 		if _, err := io.ReadFull(s.conn, echo); err != nil {

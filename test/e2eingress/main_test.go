@@ -9,16 +9,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/densityops/oooi/test/lab"
 )
-
-// deadline is for everything that ought to happen within some seconds.
-const deadline = 3 * time.Minute
 
 // entry is where Envoy listens, at the ports of HTTP and HTTPS.
 const entry = "198.18.0.1"
@@ -155,7 +151,7 @@ func applyFile(t *testing.T, cp *lab.ControlPlane, path string) {
 // await waits until a function finds nothing amiss.
 func await(t *testing.T, what string, amiss func() error) {
 	t.Helper()
-	lab.Await(t, deadline, what, func() string {
+	lab.Await(t, what, func() string {
 		if err := amiss(); err != nil {
 			return err.Error()
 		}

@@ -234,7 +234,7 @@ func (f *fleet) await(b *testing.B, at time.Time, ch chan time.Time) time.Durati
 	select {
 	case followed := <-ch:
 		return max(0, followed.Sub(at)) // the watch may be quicker than the reply
-	case <-time.After(deadline):
+	case <-time.After(lab.Patience):
 		b.Fatal("a Service is not followed")
 		return 0
 	}

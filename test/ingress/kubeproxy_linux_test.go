@@ -209,7 +209,7 @@ func TestClientsOfAnAliasReachTheSameGuest(t *testing.T) {
 	defer func() { _ = conn.Close() }()
 	echoes := func() {
 		t.Helper()
-		if err := conn.SetDeadline(time.Now().Add(deadline)); err != nil {
+		if err := conn.SetDeadline(time.Now().Add(lab.Patience)); err != nil {
 			t.Fatal(err)
 		}
 		for _, step := range []func([]byte) (int, error){conn.Write, conn.Read} {

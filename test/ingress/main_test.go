@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -25,9 +24,6 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/test/lab"
 )
-
-// deadline is for everything that ought to happen within some seconds.
-const deadline = 3 * time.Minute
 
 // cluster is one whose API server does not stream lists, as older ones do not. Daemons list there, and
 // watch; of one that does they only watch, and fall back on lists when that fails.
@@ -166,7 +162,7 @@ func (r *replica) get(t testing.TB, path string) (status int, body []byte) {
 // await waits until a function finds nothing amiss.
 func await(t testing.TB, what string, amiss func() string) {
 	t.Helper()
-	lab.Await(t, deadline, what, amiss)
+	lab.Await(t, what, amiss)
 }
 
 func apply(t testing.TB, cp *lab.ControlPlane, yaml string) {

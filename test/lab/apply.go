@@ -191,7 +191,7 @@ func passing(err error) time.Duration {
 	case apierrors.IsInvalid(err) && strings.Contains(err.Error(), "provided IP is already allocated"):
 		// That of a Service which was just deleted may be taken for a while yet, it seems when the API
 		// server's repair loop sees the address go before the Service and brings it back.
-		return 3 * time.Minute
+		return Patience
 	}
 	return 0
 }

@@ -8,11 +8,15 @@ import (
 	"time"
 )
 
+// Patience is for how long tests wait for what ought to happen within some seconds on an idle
+// machine. Only those wait that long that fail.
+const Patience = 3 * time.Minute
+
 // Await calls amiss again and again until it returns nothing, and fails the test with what it said
-// last when that takes longer than patience.
-func Await(tb testing.TB, patience time.Duration, what string, amiss func() string) {
+// last when that takes longer than Patience.
+func Await(tb testing.TB, what string, amiss func() string) {
 	tb.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(Patience); ; time.Sleep(20 * time.Millisecond) {
 		why := amiss()
 		if why == "" {
 			return
@@ -21,6 +25,17 @@ func Await(tb testing.TB, patience time.Duration, what string, amiss func() stri
 			tb.Fatalf("waiting for %s: %s", what, why)
 		}
 	}
+}
+
+// Poll is Await for what is so or is not.
+func Poll(tb testing.TB, what string, is func() bool) {
+	tb.Helper()
+	Await(tb, what, func() string {
+		if is() {
+			return ""
+		}
+		return "it has not come"
+	})
 }
 
 // Get asks for a page; 0 and nil where nobody answers within seconds.

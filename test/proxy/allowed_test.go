@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/test/lab"
 )
 
 func addrPort(text string) netip.AddrPort { return netip.MustParseAddrPort(text) }
@@ -53,7 +54,7 @@ spec: {type: LoadBalancer, ports: [{port: 443}]}
 		n++
 		good := s.ip(n)
 		assign(fmt.Sprintf("{ip: %q}", address), fmt.Sprintf("{ip: %s}", good))
-		poll(t, "the address that is allowed", func() bool { return slices.Contains(s.hosts(t), good+":443") })
+		lab.Poll(t, "the address that is allowed", func() bool { return slices.Contains(s.hosts(t), good+":443") })
 		if hosts := s.hosts(t); len(hosts) != 2 || slices.ContainsFunc(hosts, func(host string) bool { return host != good+":443" && host != good+":80" }) {
 			t.Errorf("%s: with %s, Envoy has %q", what, address, hosts)
 		}
@@ -79,7 +80,7 @@ spec: {type: LoadBalancer, ports: [{port: 443}]}
 	}
 	// Where there is nothing else, what was believed last stays.
 	assign(`{ip: 127.0.0.1}`)
-	poll(t, "the address to be refused", func() bool {
+	lab.Poll(t, "the address to be refused", func() bool {
 		state, _ := s.xdsd.state(t)
 		return slices.ContainsFunc(state.Problems, func(p model.Problem) bool {
 			return p.Reason == model.ReasonAddressNotAllowed && strings.Contains(p.Message, `"127.0.0.1"`)

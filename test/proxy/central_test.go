@@ -92,7 +92,7 @@ func (n *tenant) reaches(t *testing.T, label string) {
 // current waits until the Envoys of both tenants have acknowledged everything.
 func (c *central) current(t *testing.T) {
 	t.Helper()
-	poll(t, "both Envoys to acknowledge everything", func() bool { return len(c.connected(t)) == 2 })
+	lab.Poll(t, "both Envoys to acknowledge everything", func() bool { return len(c.connected(t)) == 2 })
 }
 
 // connected is since when each Envoy is connected that has everything.
@@ -165,7 +165,7 @@ func (c *central) refuses(t *testing.T, n *tenant, s *secret, why string, more .
 	config.Unready = true
 	said := c.xdsd.Log.Len()
 	envoy := lab.NewEnvoy(t, config)
-	poll(t, "Envoy to be refused: "+why, func() bool {
+	lab.Poll(t, "Envoy to be refused: "+why, func() bool {
 		return strings.Contains(envoy.Logs(), why) || strings.Contains(c.xdsd.Log.Since(said), why)
 	})
 	listeners, err := envoy.Listeners(t.Context())

@@ -84,7 +84,7 @@ func (s *site) reach(t *testing.T, port int, h hello) (string, error) {
 func (s *site) await(t *testing.T, port int, h hello, want string) {
 	t.Helper()
 	var last string
-	poll(t, fmt.Sprintf("%s on port %d to lead to %s", h.sni, port, want), func() bool {
+	lab.Poll(t, fmt.Sprintf("%s on port %d to lead to %s", h.sni, port, want), func() bool {
 		name, err := s.reach(t, port, h)
 		if now := fmt.Sprint(name, err); now != last {
 			last = now
@@ -265,7 +265,7 @@ func (st *stream) run() error {
 func (st *stream) more(t *testing.T, n int64) {
 	t.Helper()
 	target := st.ticks.Load() + n
-	poll(t, fmt.Sprintf("%d more ticks of %s", n, st.what), func() bool {
+	lab.Poll(t, fmt.Sprintf("%d more ticks of %s", n, st.what), func() bool {
 		select {
 		case err := <-st.done:
 			t.Fatalf("the stream to %s broke: %v", st.what, err)

@@ -12,9 +12,6 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// deadline is for everything that happens at once on an idle machine.
-const deadline = 3 * time.Minute
-
 // daemon is an xdsd serve. It can be killed and started again.
 type daemon struct {
 	*lab.Daemon
@@ -87,18 +84,8 @@ func (d *daemon) get(t *testing.T, path string) (status int, body string, err er
 // current waits until an Envoy has acknowledged everything.
 func (d *daemon) current(t *testing.T) {
 	t.Helper()
-	poll(t, "Envoy to acknowledge everything", func() bool {
+	lab.Poll(t, "Envoy to acknowledge everything", func() bool {
 		s, _ := d.state(t)
 		return len(s.Served) == 1 && len(s.Served[0].Envoys) == 1 && s.Served[0].Envoys[0].Current
 	})
-}
-
-// poll waits for what is to happen soon.
-func poll(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for start := time.Now(); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Since(start) > deadline {
-			t.Fatalf("timed out waiting for: %s", what)
-		}
-	}
 }

@@ -81,7 +81,7 @@ func TestNamesOfAllKindsAreAddedAndTakenAway(t *testing.T) {
 	backend := fmt.Sprintf("{name: late, hostname: %q, alternateHostnames: [%q, %q], port: 443, targetSelector: {matchLabels: {app: late}}, targetPort: https, targetNamespace: %s}",
 		in("late"), in("ALSO"), in("*.thing"), apps)
 	s.update(t, s.proxyServer(backend))
-	poll(t, "a backend without a Service to be closed, rather than the API server's", func() bool {
+	lab.Poll(t, "a backend without a Service to be closed, rather than the API server's", func() bool {
 		_, err := s.reach(t, 443, unknown("late"))
 		return err != nil
 	})
@@ -94,7 +94,7 @@ func TestNamesOfAllKindsAreAddedAndTakenAway(t *testing.T) {
 		s.await(t, 443, hello{sni: in(label)}, "late")
 	}
 	s.remove(t, slice(late.Addr()))
-	poll(t, "a Service without endpoints to be closed", func() bool {
+	lab.Poll(t, "a Service without endpoints to be closed", func() bool {
 		_, err := s.reach(t, 443, hello{sni: in("late")})
 		return err != nil
 	})
@@ -134,7 +134,7 @@ func TestPlainTCPLeadsToAPortsOnlyBackend(t *testing.T) {
 	}
 	// With two nobody knows which is meant.
 	s.update(t, s.proxyServer(backend("one"), backend("two")))
-	poll(t, "plain TCP to be closed", func() bool {
+	lab.Poll(t, "plain TCP to be closed", func() bool {
 		_, err := greeting("hello?\n")
 		return err != nil
 	})

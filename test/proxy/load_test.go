@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 func TestManyConnectionsOnOneRoute(t *testing.T) {
@@ -46,7 +48,7 @@ func TestManyConnectionsOnOneRoute(t *testing.T) {
 	for _, st := range open {
 		go func() { st.done <- st.run() }()
 	}
-	poll(t, "each connection to tick", func() bool {
+	lab.Poll(t, "each connection to tick", func() bool {
 		return !slices.ContainsFunc(open, func(st *stream) bool { return st.ticks.Load() < 3 })
 	})
 	stats, err := s.envoy.Stats(t.Context())

@@ -56,7 +56,7 @@ func (s *site) report() {
 
 func (s *site) awaitLevel(t *testing.T, want string) {
 	t.Helper()
-	poll(t, "Envoy's log level to be "+want, func() bool { return slices.Equal(s.levels(t), []string{want}) })
+	lab.Poll(t, "Envoy's log level to be "+want, func() bool { return slices.Equal(s.levels(t), []string{want}) })
 }
 
 // levels are those that Envoy's loggers have, each once.
@@ -99,7 +99,7 @@ func TestAccessLogIsChangedLiveAndEndsConnections(t *testing.T) {
 		s.infra.proxy = fmt.Sprintf(", accessLog: %t", on)
 		s.update(t, s.infraYAML())
 		for _, st := range streams {
-			st.broken(t, deadline)
+			st.broken(t, lab.Patience)
 		}
 		s.await(t, 443, h, "oauth-openshift")
 		dump, err := s.envoy.Get(t.Context(), "/config_dump?resource=dynamic_listeners")
@@ -110,7 +110,7 @@ func TestAccessLogIsChangedLiveAndEndsConnections(t *testing.T) {
 			t.Errorf("with accessLog: %t, Envoy has the listeners %s", on, dump)
 		}
 		if on {
-			poll(t, "a line for a connection", func() bool { return strings.Contains(s.envoy.Logs(), `"sni":"`+h.sni) })
+			lab.Poll(t, "a line for a connection", func() bool { return strings.Contains(s.envoy.Logs(), `"sni":"`+h.sni) })
 		}
 	}
 }

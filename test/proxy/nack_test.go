@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/test/lab"
 )
 
 func TestWhatEnvoyRefusesIsToldAndStopsNothingElse(t *testing.T) {
@@ -23,7 +24,7 @@ func TestWhatEnvoyRefusesIsToldAndStopsNothingElse(t *testing.T) {
 	s.update(t, service("apps-"+s.name, "good", 443, good.Addr()))
 	s.start(t)
 	stream := s.tick(t, 443, hello{sni: in("oauth")}, "oauth-openshift")
-	poll(t, "a replica that has everything", func() bool { r := s.replica(t); return r.Acknowledged != "" && r.Acknowledged == r.Version })
+	lab.Poll(t, "a replica that has everything", func() bool { r := s.replica(t); return r.Acknowledged != "" && r.Acknowledged == r.Version })
 
 	// Somebody else has the port, which only Envoy can know.
 	other, err := new(net.ListenConfig).Listen(t.Context(), "tcp", s.at(3, 7443))
@@ -35,7 +36,7 @@ func TestWhatEnvoyRefusesIsToldAndStopsNothingElse(t *testing.T) {
 	s.update(t, s.proxyServer(taken, s.backend("good", in("good"), "good", "")))
 	s.await(t, 443, hello{sni: in("good")}, "good")
 	owner := fmt.Sprintf("listener port-7443 of ProxyServer clusters/%s spec.backends[0] taken: ", s.name)
-	poll(t, "the refusal in the status", func() bool {
+	lab.Poll(t, "the refusal in the status", func() bool {
 		nack := s.replica(t).NACK
 		return strings.HasPrefix(nack, owner) && strings.Contains(nack, "Address already in use")
 	})
@@ -69,7 +70,7 @@ func TestWhatEnvoyRefusesIsToldAndStopsNothingElse(t *testing.T) {
 	s.update(t, s.proxyServer(taken, s.backend("better", in("better"), "good", "")))
 	s.await(t, 7443, hello{sni: in("taken")}, "good")
 	s.await(t, 443, hello{sni: in("better")}, "good")
-	poll(t, "the refusal to go from the status", func() bool {
+	lab.Poll(t, "the refusal to go from the status", func() bool {
 		r := s.replica(t)
 		return r.NACK == "" && r.Acknowledged == r.Version
 	})

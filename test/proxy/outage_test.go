@@ -43,7 +43,7 @@ func TestConnectionsOutliveXdsdAndTheAPIServer(t *testing.T) {
 	goOn()
 
 	away := lab.StartOutage(t, s.cp)
-	poll(t, "the outage to be noticed", func() bool {
+	lab.Poll(t, "the outage to be noticed", func() bool {
 		state, _ := s.xdsd.state(t)
 		return !state.follows()
 	})
@@ -77,7 +77,7 @@ func TestConnectionsOutliveXdsdAndTheAPIServer(t *testing.T) {
 	lost.stays(t)
 	after := s.tick(t, 443, hello{sni: "oauth." + s.domain}, "oauth-openshift")
 	away.End(t)
-	poll(t, "xdsd to follow the API server again", func() bool {
+	lab.Poll(t, "xdsd to follow the API server again", func() bool {
 		state, _ := s.xdsd.state(t)
 		return state.follows()
 	})
@@ -111,7 +111,7 @@ func (s *site) lost(t *testing.T) lost {
 // than Envoy usually waits for a first answer.
 func (l lost) stays(t *testing.T) {
 	t.Helper()
-	poll(t, "more time to pass than Envoy usually waits", func() bool { return l.uptime(t) > 16*time.Second })
+	lab.Poll(t, "more time to pass than Envoy usually waits", func() bool { return l.uptime(t) > 16*time.Second })
 	if status, body, err := l.xdsd.get(t, "/readyz"); err != nil || status != http.StatusServiceUnavailable {
 		t.Errorf("xdsd is ready, with nothing to serve: status %d, %v: %s", status, err, body)
 	}

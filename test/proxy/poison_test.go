@@ -93,7 +93,7 @@ func TestBrokenObjectsStopNobodysUpdates(t *testing.T) {
 func (s *site) poison(t *testing.T, yaml string) {
 	t.Helper()
 	var last error
-	poll(t, "the API server to take anything", func() bool {
+	lab.Poll(t, "the API server to take anything", func() bool {
 		err := s.cp.ApplyYAML(t.Context(), []byte(yaml))
 		if err != nil && (last == nil || err.Error() != last.Error()) {
 			t.Log(err)
@@ -121,7 +121,7 @@ func (s *site) withoutValidation(t *testing.T) {
 		}
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), deadline)
+		ctx, cancel := context.WithTimeout(context.Background(), lab.Patience)
 		defer cancel()
 		object := &unstructured.Unstructured{}
 		object.SetAPIVersion("hostedcluster.densityops.com/v1alpha1")

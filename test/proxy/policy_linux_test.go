@@ -143,7 +143,7 @@ func TestPoolsBeyondTheVLANNeedPolicyRouting(t *testing.T) {
 			unreached := func(when string) {
 				t.Helper()
 				var last error
-				poll(t, "the application not to be reached "+when, func() bool {
+				lab.Poll(t, "the application not to be reached "+when, func() bool {
 					_, last = p.reach(t, s, host)
 					return last != nil
 				})
@@ -152,7 +152,7 @@ func TestPoolsBeyondTheVLANNeedPolicyRouting(t *testing.T) {
 			unreached("before there is a rule")
 			p.rule(t, "add")
 			var from string
-			poll(t, "the application to be reached", func() bool {
+			lab.Poll(t, "the application to be reached", func() bool {
 				var err error
 				from, err = p.reach(t, s, host)
 				return err == nil

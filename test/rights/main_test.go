@@ -11,16 +11,12 @@ import (
 	"os"
 	"os/exec"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/densityops/oooi/test/lab"
 )
-
-// deadline is for everything that ought to happen within some seconds.
-const deadline = 3 * time.Minute
 
 // hostedAddress is where the hosted cluster's API server listens: a cluster IP of the management
 // cluster, so that its Service can be dialled.
@@ -79,5 +75,5 @@ func prepare(ctx context.Context) error {
 // await waits until a function finds nothing amiss.
 func await(t *testing.T, what string, amiss func() string) {
 	t.Helper()
-	lab.Await(t, deadline, what, amiss)
+	lab.Await(t, what, amiss)
 }

@@ -215,7 +215,7 @@ func (c *client) doubled(since time.Time) time.Duration {
 func (c *client) without(t *testing.T, since time.Time) time.Duration {
 	t.Helper()
 	const enough = 20 // connections in a row
-	eventually(t, "connections to get through again", func() bool {
+	lab.Poll(t, "connections to get through again", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		got := 0

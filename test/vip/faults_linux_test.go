@@ -157,7 +157,7 @@ func suffer(t *testing.T, k kind) {
 			from := time.Now()
 			mend := f.strike(t, s, holder)
 			if f.moves && (k.name == ours.name || !f.needsAPI) {
-				eventually(t, "another instance to answer", func() bool {
+				lab.Poll(t, "another instance to answer", func() bool {
 					macs := s.answering(4)
 					return len(macs) > 1 || len(macs) == 1 && macs[0] != holder.mac
 				})
@@ -198,7 +198,7 @@ func suffer(t *testing.T, k kind) {
 // settled waits until one instance of ours has the address and the Lease, and all know.
 func (s *site) settled(t *testing.T) (holder *instance) {
 	t.Helper()
-	eventually(t, "one to have the address and the Lease", func() bool {
+	lab.Poll(t, "one to have the address and the Lease", func() bool {
 		holder = nil
 		names := map[string]bool{}
 		for _, i := range s.instances {

@@ -42,11 +42,11 @@ func TestIPv6MovesToo(t *testing.T) {
 		})
 		return name
 	}
-	eventually(t, holder.name+" to be there by IPv6", func() bool { return by6() == holder.name })
+	lab.Poll(t, holder.name+" to be there by IPv6", func() bool { return by6() == holder.name })
 	other := s.others(holder)[0]
 	from := time.Now()
 	cutOff(t, s, holder)
-	eventually(t, other.name+" to be there by IPv6", func() bool { return by6() == other.name })
+	lab.Poll(t, other.name+" to be there by IPv6", func() bool { return by6() == other.name })
 	t.Logf("by IPv6 the other one is there after %s", time.Since(from).Round(10*time.Millisecond))
 }
 
@@ -58,7 +58,7 @@ func TestWithThree(t *testing.T) {
 	outage := lab.StartOutage(t, s.cp)
 	from := time.Now()
 	mend := cutOff(t, s, holder)
-	eventually(t, "another instance to answer", func() bool {
+	lab.Poll(t, "another instance to answer", func() bool {
 		macs := s.answering(4)
 		return len(macs) == 1 && macs[0] != holder.mac
 	})
@@ -86,7 +86,7 @@ func TestARestartedOneKnowsItsPeers(t *testing.T) {
 		t.Errorf("it knows %v", peers)
 	}
 	cutOff(t, s, holder)
-	eventually(t, other.name+" to answer", func() bool { return slices.Equal(s.answering(4), []string{other.mac}) })
+	lab.Poll(t, other.name+" to answer", func() bool { return slices.Equal(s.answering(4), []string{other.mac}) })
 }
 
 // A tenant is somebody on the VLAN who claims what is not his.
@@ -162,7 +162,7 @@ func TestATenantClaimsTheAddress(t *testing.T) {
 	}
 	t.Run("as himself, while the API server is away", func(t *testing.T) {
 		outage := lab.StartOutage(t, s.cp)
-		eventually(t, "the Lease to be over", func() bool { return !holder.state(t).Leased })
+		lab.Poll(t, "the Lease to be over", func() bool { return !holder.state(t).Leased })
 		bad.claim(t, tenantMAC, long)
 		if !holder.state(t).Holding {
 			t.Error("the holder believes him")
@@ -174,7 +174,7 @@ func TestATenantClaimsTheAddress(t *testing.T) {
 	})
 	t.Run("as the other instance, while the API server is away", func(t *testing.T) {
 		outage := lab.StartOutage(t, s.cp)
-		eventually(t, "the Lease to be over", func() bool { return !holder.state(t).Leased })
+		lab.Poll(t, "the Lease to be over", func() bool { return !holder.state(t).Leased })
 		bad.claim(t, s.others(holder)[0].mac, long)
 		stopped := time.Now()
 		without := s.without(t, stopped)

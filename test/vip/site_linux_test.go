@@ -28,8 +28,7 @@ var (
 )
 
 const (
-	port     = 6443
-	patience = 3 * time.Minute // of tests
+	port = 6443
 )
 
 // A site is a VLAN with instances of a proxy, and a management network with an API server.
@@ -181,7 +180,7 @@ func (i *instance) state(t *testing.T) (state struct {
 // page reads one of an instance of ours, which may have been started this moment.
 func (i *instance) page(t *testing.T, name string) (text string) {
 	t.Helper()
-	eventually(t, i.name+" to answer", func() bool {
+	lab.Poll(t, i.name+" to answer", func() bool {
 		got, err := i.Command(t.Context(), "curl", "-sS", "--max-time", "5", "http://127.0.0.1:9906/"+name).Output()
 		text = string(got)
 		return err == nil
@@ -194,7 +193,7 @@ func (i *instance) page(t *testing.T, name string) (text string) {
 func (s *site) holder(t *testing.T) *instance {
 	t.Helper()
 	var found *instance
-	eventually(t, "one instance to answer for the address", func() bool {
+	lab.Poll(t, "one instance to answer for the address", func() bool {
 		macs := s.answering(20)
 		if len(macs) != 1 {
 			return false
@@ -217,18 +216,9 @@ func (s *site) others(but *instance) []*instance {
 // known waits until each instance of ours knows all others.
 func (s *site) known(t *testing.T) {
 	t.Helper()
-	eventually(t, "all to know each other", func() bool {
+	lab.Poll(t, "all to know each other", func() bool {
 		return !slices.ContainsFunc(s.instances, func(i *instance) bool { return len(i.state(t).Peers) != len(s.instances)-1 })
 	})
-}
-
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !is(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("waited %s for %s", patience, what)
-		}
-	}
 }
 
 // link sets a cable's end in the test's network up or down.

@@ -34,9 +34,6 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/serve"
 )
 
-// deadline is for everything that ought to happen within some looks.
-const deadline = 3 * time.Minute
-
 var management = lab.Shared{
 	Config: lab.Config{Name: "management"},
 	CRDs:   []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.Oooi},
@@ -239,7 +236,7 @@ func (s *site) conditions(object client.Object) []metav1.Condition {
 // await waits until a function finds nothing amiss.
 func (s *site) await(what string, amiss func() string) {
 	s.Helper()
-	for end := time.Now().Add(deadline); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(lab.Patience); ; time.Sleep(50 * time.Millisecond) {
 		why := amiss()
 		if why == "" {
 			return

@@ -29,9 +29,6 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/envoy"
 )
 
-// deadline is for everything that happens at once on an idle machine.
-const deadline = 3 * time.Minute
-
 const (
 	proxyServer = `
 apiVersion: hostedcluster.densityops.com/v1alpha1
@@ -132,7 +129,7 @@ func write(t *testing.T, dir, name, text string) {
 // await returns when the client's view is as wanted.
 func (s *site) await(t *testing.T, what string, good func(*adstest.View) bool) *adstest.View {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	ctx, cancel := context.WithTimeout(t.Context(), lab.Patience)
 	defer cancel()
 	view, err := s.client.Await(ctx, good)
 	if err != nil {
@@ -182,7 +179,7 @@ func TestFeederFollowsTheStore(t *testing.T) {
 		return len(v.Names(resource.ListenerType)) == 1 && len(connectsTo(v, "proxy/proxies/own/web")) == 0
 	})
 	write(t, dir, "proxy.yaml", "")
-	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	ctx, cancel := context.WithTimeout(t.Context(), lab.Patience)
 	defer cancel()
 	// Envoy keeps what it has, and asks again: a proxy that was deleted by mistake goes on.
 	_, err := s.client.Await(ctx, func(*adstest.View) bool { return false })

@@ -27,9 +27,6 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/serve"
 )
 
-// deadline is for everything that happens within some probes.
-const deadline = 3 * time.Minute
-
 // reported is a ProxyServer on a port that needs no rights: its object is in the API
 // server, and what stands behind it, on loopback addresses that no API server allows
 // for endpoints, in a folder.
@@ -163,7 +160,7 @@ func reason(r v1alpha1.ReplicaStatus, name string) string {
 // await reads the status until it is as wanted.
 func await(t *testing.T, c dynamic.Interface, what string, good func(map[string]v1alpha1.ReplicaStatus) bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	ctx, cancel := context.WithTimeout(t.Context(), lab.Patience)
 	defer cancel()
 	for {
 		u, err := c.Resource(v1alpha1.SchemeGroupVersion.WithResource("proxyservers")).Namespace("proxies").Get(ctx, "own", metav1.GetOptions{})
