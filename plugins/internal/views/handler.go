@@ -105,8 +105,9 @@ func reply(w dns.ResponseWriter, m *dns.Msg) (int, error) {
 // Name implements plugin.Handler.
 func (h *Handler) Name() string { return h.Plugin }
 
-// Ready implements ready.Readiness: there is something to answer from, whatever its age.
-func (h *Handler) Ready() bool { return Ready() }
+// Ready implements ready.Readiness: this block and all others have something to answer
+// from, whatever its age.
+func (h *Handler) Ready() bool { return h.Tables.Table() != nil && Ready() }
 
 // CacheBypassZones implements cache.ZoneBypasser, for builds that order a cache
 // before us: the cache does not know views. The root is left out, because it would

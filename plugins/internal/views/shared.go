@@ -137,13 +137,16 @@ func (r *registry) running() []*sharedStore {
 	return list
 }
 
-// Ready reports whether every store in use has something to answer from. The ready
-// plugin keeps one entry for all server blocks, so it is told about all of them.
+// Ready reports whether stores are in use and each has a snapshot. The ready plugin keeps
+// one entry for all server blocks, so it is told about all of them. It asks as soon as it
+// has started, which is before the blocks take their stores, and believes the first yes
+// for ever: without a store the answer is no.
 func Ready() bool {
-	for _, s := range shared.running() {
+	running := shared.running()
+	for _, s := range running {
 		if s.Snapshot() == nil {
 			return false
 		}
 	}
-	return true
+	return len(running) > 0
 }
