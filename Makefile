@@ -5,10 +5,14 @@ SHELL := bash
 
 GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty)
-# One way of testing, here and in CI. The long packages mostly wait for control planes, so one more
-# than there are processors is tested at a time.
-TESTFLAGS ?= -race -timeout 30m -p $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 LDFLAGS := -s -w -X github.com/coredns/coredns/coremain.GitCommit=oooi-$(VERSION)
+
+# Everything but tests with the race detector is compiled with these settings, also what the lab
+# builds of other projects, so that the build cache has each package once.
+export CGO_ENABLED := 0
+export GOFLAGS := $(filter-out -trimpath,$(GOFLAGS)) -trimpath
+# The compiler spends a quarter of its time on garbage collection, unless it may use more memory.
+GO_BUILD := GOGC=400 GOMEMLIMIT=4GiB $(GO)
 
 # Debian packages that are installed when missing, each with what it is there for. The demo
 # takes dig, curl, ip and a DHCP client, and of root, who can have one, a node; tests and
@@ -31,23 +35,49 @@ help: ## Show this help
 MODE ?= auto
 
 .PHONY: demo
-demo: demo-deps build lab ## Set up a VLAN on a real node, and use it; MODE=loopback does without a node
-	@$(GO) run ./test/cmd/demo -mode $(MODE)
+demo: demo-deps build lab ## Deploy a VLAN's services on a real node and use them; MODE=loopback needs no node
+	@$(GO_BUILD) build -ldflags '-s -w' -o bin/demo ./test/demo
+	@bin/demo -mode $(MODE)
+
+# The race detector is in the daemons' packages and in the daemons that the tests in test/ start. It is
+# not in those tests, nor in kubectl oooi, whose tests would take twice the time; make test-long has it
+# there too. make lint vets all packages, so go test does not.
+TESTFLAGS ?= -timeout 15m
+GO_TEST = $(GO) test -vet=off -ldflags='-s -w' $(TESTFLAGS)
+RACE_PACKAGES := ./corednsbuild/... ./coredhcpbuild/... ./internal/... ./plugins/... ./xdsd/...
+PLAIN_PACKAGES := ./api/... ./kubectl-oooi/... ./manifests/... ./test/...
+# Tests mostly wait for control planes, so more packages than there are processors run at a time.
+PROCESSORS := $(shell getconf _NPROCESSORS_ONLN)
 
 .PHONY: test
-test: deps lab ## Run all unit and integration tests with the race detector
-	$(GO) test $(TESTFLAGS) ./...
-	cd test/scc && $(GO) test $(TESTFLAGS) -count=1 ./... # not out of the cache, which does not see the plugin that it runs
+test: deps lab ## Run all unit and integration tests (ten minutes once everything is compiled)
+	@echo "compiling the tests (about five minutes with an empty build cache)"
+	@CGO_ENABLED=1 $(GO_BUILD) list -race -test -deps -export $(RACE_PACKAGES) >/dev/null
+	@$(GO_BUILD) run ./test/cmd/lab tests
+	@OOOI_LAB_BUILT=yes $(MAKE) --no-print-directory -j2 test-race test-plain
+	cd test/programs && $(GO_TEST) -count=1 ./scc # the test cache does not see the plugin that this runs
+
+.PHONY: test-race test-plain
+test-race:
+	CGO_ENABLED=1 $(GO_TEST) -race -p $(PROCESSORS) $(RACE_PACKAGES)
+test-plain:
+	$(GO_TEST) -p $$(($(PROCESSORS) + 1)) $(PLAIN_PACKAGES)
+
+# Whole matrices, many clusters, long outages: everything that make test and make e2e run in part.
+.PHONY: test-long
+test-long: deps lab ## Run all tests at full length, on nodes too, as root (hours; before a claim that they cover)
+	@$(GO_BUILD) run ./test/cmd/lab tests
+	OOOI_LAB_LONG=yes OOOI_LAB_BUILT=yes CGO_ENABLED=1 $(GO_TEST) -race -timeout 60m -p $(PROCESSORS) ./...
+	OOOI_LAB_LONG=yes $(MAKE) --no-print-directory e2e
 
 .PHONY: bench
 bench: deps lab ## Measure our daemons against their peers, in one run
-	@$(GO) run ./test/bench
+	@$(GO_BUILD) run ./test/bench
 
 .PHONY: lint
 lint: bin/golangci-lint ## Run the linters
 	bin/golangci-lint run ./...
-	cd test/controlplane && CGO_ENABLED=0 $(GO) vet ./... # as it is built, so that nothing is compiled twice
-	cd test/scc && $(GO) vet ./...
+	cd test/programs && $(GO) vet ./scc
 
 .PHONY: build
 build: bin/coredns bin/xdsd bin/coredhcp bin/kubectl-oooi ## Build the binaries into bin/
@@ -55,23 +85,23 @@ build: bin/coredns bin/xdsd bin/coredhcp bin/kubectl-oooi ## Build the binaries 
 # The go command knows what is up to date, so these always ask it.
 .PHONY: bin/coredns
 bin/coredns:
-	@echo "building $@ (a few seconds; about two minutes on a cold cache)"
-	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./corednsbuild
+	@echo "building $@"
+	@$(GO_BUILD) build -ldflags '$(LDFLAGS)' -o $@ ./corednsbuild
 
 .PHONY: bin/xdsd
 bin/xdsd:
 	@echo "building $@"
-	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $@ ./xdsd
+	@$(GO_BUILD) build -ldflags '-s -w' -o $@ ./xdsd
 
 .PHONY: bin/coredhcp
 bin/coredhcp:
 	@echo "building $@"
-	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $@ ./coredhcpbuild
+	@$(GO_BUILD) build -ldflags '-s -w' -o $@ ./coredhcpbuild
 
 .PHONY: bin/kubectl-oooi
 bin/kubectl-oooi:
 	@echo "building $@"
-	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $@ ./kubectl-oooi
+	@$(GO_BUILD) build -ldflags '-s -w' -o $@ ./kubectl-oooi
 
 # The image, and what it is built with: buildah, podman or docker. IMAGE_ARCHS="amd64 arm64"
 # makes one for several architectures.
@@ -93,9 +123,9 @@ image: ## Build the container image (IMAGE, IMAGE_ARCHS, IMAGE_TOOL)
 	mkdir -p bin/image
 	cp $(CERTIFICATES) bin/image/ca-certificates.crt
 	for arch in $(IMAGE_ARCHS); do \
-		CGO_ENABLED=0 GOARCH=$$arch $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/image/$$arch/coredns ./corednsbuild; \
-		CGO_ENABLED=0 GOARCH=$$arch $(GO) build -trimpath -ldflags '-s -w' -o bin/image/$$arch/coredhcp ./coredhcpbuild; \
-		CGO_ENABLED=0 GOARCH=$$arch $(GO) build -trimpath -ldflags '-s -w' -o bin/image/$$arch/xdsd ./xdsd; \
+		GOARCH=$$arch $(GO_BUILD) build -ldflags '$(LDFLAGS)' -o bin/image/$$arch/coredns ./corednsbuild; \
+		GOARCH=$$arch $(GO_BUILD) build -ldflags '-s -w' -o bin/image/$$arch/coredhcp ./coredhcpbuild; \
+		GOARCH=$$arch $(GO_BUILD) build -ldflags '-s -w' -o bin/image/$$arch/xdsd ./xdsd; \
 	done
 ifeq ($(notdir $(IMAGE_TOOL)),docker)
 	docker buildx build --platform $(IMAGE_PLATFORMS) --tag $(IMAGE) --file manifests/Containerfile bin/image
@@ -104,7 +134,7 @@ else
 	$(IMAGE_TOOL) build --platform $(IMAGE_PLATFORMS) --manifest $(IMAGE) --file manifests/Containerfile bin/image
 endif
 
-E2E = $(GO) test $(TESTFLAGS) -timeout 60m -tags e2e ./test/e2e
+E2E = $(GO_TEST) -timeout 60m -tags e2e ./test/e2e
 
 .PHONY: e2e
 e2e: deps lab ## Test setup and what it deploys on real nodes (as root; beside make test)
@@ -127,16 +157,16 @@ soak: deps lab ## Lose what can be lost of two nodes, for as long as it may last
 
 .PHONY: e2e-ingress
 e2e-ingress: deps ## Test virtual ingresses with Contour and cert-manager, which it builds (minutes, once)
-	$(GO) test $(TESTFLAGS) -tags e2e ./test/e2eingress
-	cd test/certmanager && CGO_ENABLED=0 $(GO) vet ./... # as it was just built
+	$(GO_TEST) -tags e2e ./test/e2e/ingress
+	cd test/programs/ingress && $(GO) vet ./...
 
 .PHONY: lab
 lab: ## Build control planes and MetalLB, and fetch Envoy, for tests and demo (minutes, once)
-	@$(GO) run ./test/cmd/lab build
+	@$(GO_BUILD) run ./test/cmd/lab build
 
 bin/golangci-lint: tools/lint/go.mod tools/lint/go.sum
 	@echo "building $@ (about three minutes on a cold cache)"
-	@$(GO) build -C tools/lint -o ../../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@$(GO_BUILD) build -C tools/lint -o ../../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
 .PHONY: generate
 generate: ## Generate deepcopy functions and CRDs anew
@@ -144,7 +174,7 @@ generate: ## Generate deepcopy functions and CRDs anew
 
 .PHONY: golden
 golden: ## Write the golden files anew; look at the difference before committing it
-	$(GO) test ./internal/model ./xdsd/internal/bootstrap ./xdsd/internal/envoy ./xdsd/internal/ingress ./kubectl-oooi/internal/{convert,setup,cmd,status,resolve,routes,leases,doctor} ./test/manifests ./test/faults -update
+	$(GO) test ./internal/model ./xdsd/internal/bootstrap ./xdsd/internal/envoy ./xdsd/internal/ingress ./kubectl-oooi/internal/{convert,setup,cmd,status,resolve,routes,leases,doctor} ./test/integration/manifests ./test/faults -update
 
 # install has the packages $(1) installed, or names those that are missing.
 define install

@@ -18,6 +18,7 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 
 	"github.com/densityops/oooi/plugins/leasedb/internal/leasetest"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // The test binary, started with these, is a server that its test kills.
@@ -76,7 +77,7 @@ func exchange(i *instance, m *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) {
 }
 
 func TestEveryAckedBindingOutlivesKill9(t *testing.T) {
-	const files, lives = 10, 10 // of each file
+	files, lives := lab.Length(2, 10), 10 // of each file
 	for range files {
 		file := filepath.Join(t.TempDir(), "leases.db")
 		acked := map[string]netip.Addr{}

@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"github.com/densityops/oooi/test/bench/measure"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // TestBench runs the whole at a tiny size. All answers are checked on the way; the
 // numbers mean nothing.
 func TestBench(t *testing.T) {
+	lab.NeedLong(t)
 	opts := options{rounds: 2, slice: 50 * time.Millisecond, sizes: []int{1, 3}, direct: 5, changes: 5}
 	var out strings.Builder
 	if err := run(t.Context(), opts, &out); err != nil {

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // A fault is something that happens to what setup has made.
@@ -25,6 +26,8 @@ type fault struct {
 	happen func(*testing.T)
 	// cuts tells whether it ends connections by the proxy.
 	cuts bool
+	// extra: only in make test-long.
+	extra bool
 }
 
 // TestTimeWithoutService has machines on the VLAN ask all the time while Pods and their
@@ -45,15 +48,15 @@ func TestTimeWithoutService(t *testing.T) {
 
 	for _, f := range []fault{
 		{name: "container envoy killed", happen: s.kill("proxy", "envoy"), cuts: true},
-		{name: "container xdsd killed", happen: s.kill("proxy", "xdsd")},
-		{name: "container coredns killed", happen: s.kill("dns", "coredns")},
-		{name: "container coredhcp killed", happen: s.kill("dhcp", "coredhcp")},
-		{name: "both containers control killed", happen: s.kill("control", "control")},
+		{name: "container xdsd killed", extra: true, happen: s.kill("proxy", "xdsd")},
+		{name: "container coredns killed", extra: true, happen: s.kill("dns", "coredns")},
+		{name: "container coredhcp killed", extra: true, happen: s.kill("dhcp", "coredhcp")},
+		{name: "both containers control killed", extra: true, happen: s.kill("control", "control")},
 		{name: "pod of the proxy deleted", happen: s.remove("proxy"), cuts: true},
-		{name: "pod of DNS deleted", happen: s.remove("dns")},
+		{name: "pod of DNS deleted", extra: true, happen: s.remove("dns")},
 		{name: "pod of DHCP deleted", happen: s.remove("dhcp")},
-		{name: "both pods of control deleted", happen: s.remove("control")},
-		{name: "setup with another range", happen: func(t *testing.T) { s.setup(t, moreLeases) }},
+		{name: "both pods of control deleted", extra: true, happen: s.remove("control")},
+		{name: "setup with another range", extra: true, happen: func(t *testing.T) { s.setup(t, moreLeases) }},
 		{name: "setup with another address of the proxy", cuts: true, happen: func(t *testing.T) {
 			v.proxy.set("198.18.50.7", "198.18.50.8")
 			s.setup(t, otherProxy)
@@ -64,6 +67,9 @@ func TestTimeWithoutService(t *testing.T) {
 		}},
 		{name: "node without power for a moment", happen: s.reboot, cuts: true},
 	} {
+		if f.extra && !lab.Long() {
+			continue
+		}
 		t.Run(f.name, func(t *testing.T) { v.endure(t, f) })
 	}
 	for _, p := range v.probes {

@@ -63,7 +63,7 @@ func prepare(ctx context.Context) error {
 
 // sources are what these tests test, which they do not import.
 var sources = sync.OnceValue(func() error {
-	return lab.LookAt("api", "internal", "xdsd", "plugins", "corednsbuild", "coredhcpbuild", "manifests", "test/multus", "test/controlplane")
+	return lab.LookAt("api", "internal", "xdsd", "plugins", "corednsbuild", "coredhcpbuild", "manifests", "test/programs")
 })
 
 // cluster returns the management cluster, with a node that has all images.

@@ -114,10 +114,7 @@ func newSiteOn(t *testing.T, cp *lab.ControlPlane) *site {
 	if err := os.WriteFile(s.roots, s.ca.PEM(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.binary = filepath.Join(s.dir, "kubectl-oooi")
-	if err := lab.BuildBinary(t.Context(), s.binary, "./kubectl-oooi"); err != nil {
-		t.Fatal(err)
-	}
+	s.binary = lab.Binary(t, "kubectl-oooi")
 	t.Cleanup(func() { s.teardown(t) })
 	return s
 }

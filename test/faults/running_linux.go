@@ -58,11 +58,8 @@ const RunningDomain = "demo.example.com"
 // RunningNetwork is one in which a running site can be.
 func RunningNetwork() lab.Network {
 	return lab.Network{
-		Ranges: []string{"10.96.0.0/16", "198.18.0.0/24", "192.0.2.200/32"},
-		Build: map[string]string{
-			"coredns": "./corednsbuild", "coredhcp": "./coredhcpbuild", "xdsd": "./xdsd", "kubectl-oooi": "./kubectl-oooi",
-			"mutant": "./kubectl-oooi/internal/mutate/mutant",
-		},
+		Ranges:  []string{"10.96.0.0/16", "198.18.0.0/24", "192.0.2.200/32"},
+		Build:   []string{"coredns", "coredhcp", "xdsd", "kubectl-oooi", "mutant"},
 		Sources: []string{"api", "internal", "xdsd", "plugins", "corednsbuild", "coredhcpbuild", "kubectl-oooi", "manifests"},
 		Prepare: func(ctx context.Context) error {
 			_, err := lab.FindEnvoy(ctx, nil)

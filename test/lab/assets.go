@@ -48,7 +48,7 @@ type Assets struct {
 
 // FindAssets finds the binaries of the named components (kube-apiserver, etcd,
 // kubelet, ...): in the folder that KUBEBUILDER_ASSETS names if it is set and
-// has them all, else in one binary built from test/controlplane, which takes
+// has them all, else in one binary built from test/programs/controlplane, which takes
 // minutes the first time.
 func FindAssets(ctx context.Context, logf Logf, components ...string) (Assets, error) {
 	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" {
@@ -77,7 +77,7 @@ func missingIn(dir string, components []string) (string, error) {
 		switch {
 		case err == nil:
 		case c == etcd || c == apiServer:
-			return "", fmt.Errorf("KUBEBUILDER_ASSETS has no %s: %w; unset it to use binaries built from test/controlplane", c, err)
+			return "", fmt.Errorf("KUBEBUILDER_ASSETS has no %s: %w; unset it to use binaries built from test/programs/controlplane", c, err)
 		default:
 			return c, nil
 		}

@@ -44,7 +44,7 @@ func TestSourceSum(t *testing.T) {
 	sums := map[string]bool{}
 	sum := func(args ...string) string {
 		t.Helper()
-		s, err := sourceSum(dir, args)
+		s, err := sourceSum(dir, append(args, "./"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +57,7 @@ func TestSourceSum(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := sourceSum(dir, nil); err == nil {
+	if _, err := sourceSum(dir, []string{"./"}); err == nil {
 		t.Error("no error without source")
 	}
 	write("go.mod", "module x\n")
@@ -109,7 +109,7 @@ func TestBuildFails(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte("package main\nfunc main() { oops }\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	err := build(t.Context(), dir, []string{"build"}, filepath.Join(dir, "binary"), t.Logf)
+	err := goBuild(t.Context(), dir, filepath.Join(dir, "binary"), t.Logf, ".")
 	if err == nil || !strings.Contains(err.Error(), dir) {
 		t.Errorf("got error %v", err)
 	}

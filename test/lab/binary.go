@@ -7,16 +7,71 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"testing"
 )
 
-// BuildBinary builds a main package of this repository, such as ./xdsd, to a path. Tests
-// with the race detector get a binary with the race detector.
-func BuildBinary(ctx context.Context, path, pkg string) error {
-	args := []string{"build", "-o", path}
-	if raceDetector {
-		args = append(args, "-race")
+// ownPackages are the main packages of this repository that tests start, by the names of their
+// binaries. The daemons have the race detector. The command-line tools do not: tests start them
+// hundreds of times, and their own packages are tested with it.
+var (
+	ownDaemons = map[string]string{"coredns": "./corednsbuild", "coredhcp": "./coredhcpbuild", "xdsd": "./xdsd"}
+	ownTools   = map[string]string{"kubectl-oooi": "./kubectl-oooi", "mutant": "./kubectl-oooi/internal/mutate/mutant"}
+)
+
+// ownBuilt is an environment variable. It says that BuildOwn has run, as make test does once for
+// all packages.
+const ownBuilt = "OOOI_LAB_BUILT"
+
+// Binary returns the path of one of this repository's binaries, up to date: coredns, coredhcp and
+// xdsd with the race detector, kubectl-oooi and mutant without.
+func Binary(tb testing.TB, name string) string {
+	tb.Helper()
+	dir, err := labDir()
+	if err != nil {
+		tb.Fatal(err)
 	}
-	return goCommand(ctx, nil, append(args, pkg)...)
+	if os.Getenv(ownBuilt) == "" {
+		if err := buildOwn(tb.Context(), name); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return filepath.Join(dir, "own", name)
+}
+
+// BuildOwn builds all binaries that Binary returns.
+func BuildOwn(ctx context.Context, logf Logf) error {
+	logf.printf("building our daemons with the race detector")
+	for _, binaries := range []map[string]string{ownDaemons, ownTools} {
+		for name := range binaries {
+			if err := buildOwn(ctx, name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// buildOwn builds one binary into the lab's folder. The go command does nothing where it is up to
+// date.
+func buildOwn(ctx context.Context, name string) error {
+	dir, err := labDir()
+	if err != nil {
+		return err
+	}
+	unlock, err := lock(ctx, filepath.Join(dir, "lock-own"), nil)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	path := filepath.Join(dir, "own", name)
+	if pkg, ok := ownTools[name]; ok {
+		return goCommand(ctx, []string{"CGO_ENABLED=0"}, "build", "-trimpath", "-ldflags=-s -w", "-o", path, pkg)
+	}
+	pkg, ok := ownDaemons[name]
+	if !ok {
+		return fmt.Errorf("%s is no binary of this repository that the lab builds", name)
+	}
+	return goCommand(ctx, []string{"CGO_ENABLED=1"}, "build", "-trimpath", "-race", "-ldflags=-s -w", "-o", path, pkg)
 }
 
 func goCommand(ctx context.Context, env []string, args ...string) error {

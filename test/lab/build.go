@@ -2,68 +2,17 @@ package lab
 
 import (
 	"bytes"
-	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 )
-
-// Build returns the path of the binary that is etcd and all Kubernetes
-// components, after building it if it is missing or older than its source.
-// Concurrent calls, of other processes too, build it once.
-func Build(ctx context.Context, logf Logf) (string, error) {
-	return program{
-		name:  "controlplane",
-		what:  "etcd and the components of Kubernetes",
-		takes: "about 6 minutes on two cores with cold caches, 30 seconds with warm ones",
-		args:  controlPlaneArgs,
-	}.build(ctx, logf)
-}
-
-// A program is built from a module of its own in this repository's folder test.
-type program struct {
-	name        string                                // of the binary
-	module      string                                // the folder of its module, if it has another name
-	what, takes string                                // what is built, and how long that takes, to tell the user
-	args        func(source string) ([]string, error) // see buildArgs
-}
-
-// build builds the binary if it is not up to date, and returns its path.
-func (p program) build(ctx context.Context, logf Logf) (string, error) {
-	dir, err := labDir()
-	if err != nil {
-		return "", err
-	}
-	root, err := Root()
-	if err != nil {
-		return "", err
-	}
-	source := filepath.Join(root, "test", cmp.Or(p.module, p.name))
-	args, err := p.args(source)
-	if err != nil {
-		return "", err
-	}
-	sum, err := sourceSum(source, args)
-	if err != nil {
-		return "", err
-	}
-	binary := filepath.Join(dir, p.name)
-	return binary, once(ctx, binary, sum, 30*time.Minute, logf, func(ctx context.Context) error {
-		logf.printf("building %s into %s: %s", p.what, binary, p.takes)
-		return build(ctx, source, args, binary, logf)
-	})
-}
 
 // once makes a binary in the lab's folder unless it is there already, made of what sum
 // stands for. Of concurrent calls, of other processes too, one makes it.
@@ -91,27 +40,6 @@ func once(ctx context.Context, binary, sum string, limit time.Duration, logf Log
 	return nil
 }
 
-// sourceSum identifies what the binary is built from, and how.
-func sourceSum(dir string, args []string) (string, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
-	if err != nil {
-		return "", err
-	}
-	files = append(files, filepath.Join(dir, "go.mod"), filepath.Join(dir, "go.sum"))
-	slices.Sort(files)
-	h := sha256.New()
-	h.Write(fmt.Appendf(nil, "%s %s/%s %q\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, args))
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			return "", fmt.Errorf("reading the source of a program: %w", err)
-		}
-		h.Write(fmt.Appendf(nil, "%s %d\n", filepath.Base(file), len(data)))
-		h.Write(data)
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
-}
-
 // upToDate trusts the sum file: it is written after the binary.
 func upToDate(binary, sum string) bool {
 	built, err := os.ReadFile(binary + ".sum")
@@ -122,38 +50,17 @@ func upToDate(binary, sum string) bool {
 	return err == nil
 }
 
-// kubernetesVersion is the line of go.mod that says what is built.
-var kubernetesVersion = regexp.MustCompile(`(?m)^\s*k8s\.io/kubernetes (v(\d+)\.(\d+)\.\S+)$`)
-
-// controlPlaneArgs are the buildArgs with the version of Kubernetes.
-func controlPlaneArgs(source string) ([]string, error) {
-	gomod, err := os.ReadFile(filepath.Join(source, "go.mod"))
-	if err != nil {
-		return nil, fmt.Errorf("reading the source of the control plane: %w", err)
-	}
-	version := kubernetesVersion.FindSubmatch(gomod)
-	if version == nil {
-		return nil, fmt.Errorf("%s: no version of k8s.io/kubernetes in go.mod", source)
-	}
-	const stamp = "-X k8s.io/component-base/version."
-	return buildArgs(fmt.Sprintf("-s -w %[1]sgitVersion=%[2]s %[1]sgitMajor=%[3]s %[1]sgitMinor=%[4]s", stamp, version[1], version[2], version[3])), nil
-}
-
-// buildArgs are those of the go command, all but the output, for the package
-// in the source folder. To build another one, append it.
-func buildArgs(ldflags string) []string {
-	return []string{"build", "-mod=readonly", "-buildvcs=false", "-ldflags=" + ldflags}
-}
-
-func build(ctx context.Context, source string, args []string, binary string, logf Logf) error {
+// goBuild builds a main package in the folder source, as the Makefile builds ours, so that both
+// share what is compiled. It reports progress while that lasts.
+func goBuild(ctx context.Context, source, binary string, logf Logf, args ...string) error {
 	scratch := binary + ".new"
-	args = slices.Insert(slices.Clone(args), 1, "-o", scratch)
-	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"build", "-mod=readonly", "-buildvcs=false", "-trimpath", "-o", scratch}, args)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // lets it clean up
 	cmd.WaitDelay = 10 * time.Second
 	cmd.Dir = source
-	// Without C: no compiler needed, and a binary that runs anywhere.
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+	// Without C: no compiler needed, and a binary that runs anywhere. The compiler spends a quarter
+	// of its time on garbage collection, unless it may use more memory.
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOGC=400", "GOMEMLIMIT=4GiB")
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
 

@@ -130,8 +130,8 @@ func (cp *ControlPlane) startControllerManager() error {
 		"--root-ca-file=" + cp.path("ca.crt"),
 		"--cluster-signing-cert-file=" + cp.path("ca.crt"),
 		"--cluster-signing-key-file=" + cp.path("ca.key"),
-		// All but those for nodes in clouds.
-		"--controllers=*,-nodeipam,-node-route-controller,-service-lb-controller,-cloud-node-lifecycle-controller",
+		// All but the one that gives nodes address ranges, which needs one to give.
+		"--controllers=*,-nodeipam",
 	}
 	cp.controllerManager, err = cp.launch(controllerManager, append(args, cp.config.ControllerManagerFlags...)...)
 	return err

@@ -16,7 +16,7 @@
 // [Shared] and [Main].
 //
 // The binaries come from the folder that KUBEBUILDER_ASSETS names, else they
-// are built from the module test/controlplane on first use. The CRDs are read
+// are built from the module test/programs/controlplane on first use. The CRDs are read
 // from pinned Go modules. Envoy is a pinned Python package. Nothing else is
 // downloaded.
 package lab

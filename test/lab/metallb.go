@@ -26,34 +26,6 @@ type MetalLBConfig struct {
 	Flags []string
 }
 
-// BuildMetalLB returns the path of the binary that is MetalLB's controller,
-// after building it if it is missing or older than its source, as Build does
-// for the control plane.
-func BuildMetalLB(ctx context.Context, logf Logf) (string, error) {
-	return program{
-		name:  "metallb",
-		what:  "MetalLB's controller",
-		takes: "about 3 minutes on two cores with cold caches, 10 seconds with warm ones",
-		args: func(string) ([]string, error) {
-			return append(buildArgs("-s -w"), metallbModule+"/controller"), nil
-		},
-	}.build(ctx, logf)
-}
-
-// BuildMetalLBSpeaker returns the path of the binary that announces the addresses of
-// MetalLB's Services from a node, after building it if need be. It is for a Pod in the
-// node's network.
-func BuildMetalLBSpeaker(ctx context.Context, logf Logf) (string, error) {
-	return program{
-		name: "metallb-speaker", module: "metallb",
-		what:  "MetalLB's speaker",
-		takes: "some seconds after the controller, whose packages it shares",
-		args: func(string) ([]string, error) {
-			return append(buildArgs("-s -w"), metallbModule+"/speaker"), nil
-		},
-	}.build(ctx, logf)
-}
-
 // StartMetalLB installs MetalLB's CRDs, makes the namespace metallb-system and
 // starts MetalLB's controller, which gives the Services of type LoadBalancer
 // addresses of the IPAddressPools in that namespace. It returns when MetalLB

@@ -125,13 +125,13 @@ func TestMetalLBVersions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gomod, err := os.ReadFile(filepath.Join(root, "test", "metallb", "go.mod"))
+	gomod, err := os.ReadFile(filepath.Join(root, programsDir, "metallb", "go.mod"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range pinned() {
 		if m.path == metallbModule && !strings.Contains(string(gomod), m.path+" "+m.version+" ") {
-			t.Errorf("the CRDs are of %s, not so the controller in test/metallb/go.mod", m.version)
+			t.Errorf("the CRDs are of %s, not so the controller in test/programs/metallb/go.mod", m.version)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 )
@@ -16,7 +17,7 @@ import (
 //
 //	var network = lab.Network{
 //		Ranges: []string{"198.18.0.0/15", "2001:db8::/32"},
-//		Build:  map[string]string{"xdsd": "./xdsd"}, Sources: []string{"internal", "xdsd"},
+//		Build:  []string{"xdsd"}, Sources: []string{"internal", "xdsd"},
 //	}
 //
 //	func TestMain(m *testing.M) {
@@ -38,9 +39,8 @@ type Network struct {
 	// Holes are networks (IPv4) in which every packet is lost without a word, as behind a
 	// firewall.
 	Holes []string
-	// Build has main packages of this repository by the names of their binaries, which
-	// Binary returns. They are built before, as BuildBinary does.
-	Build map[string]string
+	// Build names binaries of this repository. The method Binary returns their paths.
+	Build []string
 	// Sources are folders of this repository that the tests test and do not import: see
 	// LookAt.
 	Sources []string
@@ -118,10 +118,24 @@ func (n *Network) prepare(ctx context.Context, shared []*Shared) (remove func(),
 	}
 	// For everybody: some tests run a daemon as nobody.
 	err = errors.Join(os.Chmod(dir, 0o755), os.Setenv(binariesDir, dir))
-	for name, pkg := range n.Build {
-		err = errors.Join(err, BuildBinary(ctx, filepath.Join(dir, name), pkg))
+	for _, name := range n.Build {
+		err = errors.Join(err, provideOwn(ctx, name, dir))
 	}
 	return remove, err
+}
+
+// provideOwn puts a binary into a folder.
+func provideOwn(ctx context.Context, name, dir string) error {
+	if os.Getenv(ownBuilt) == "" {
+		if err := buildOwn(ctx, name); err != nil {
+			return err
+		}
+	}
+	from, err := labDir()
+	if err != nil {
+		return err
+	}
+	return install(filepath.Join(from, "own", name), filepath.Join(dir, name))
 }
 
 // Need skips a test where there is no network namespace.
@@ -136,7 +150,7 @@ func (n *Network) Need(tb testing.TB) {
 // Binary returns the path of a binary that Build names.
 func (n *Network) Binary(tb testing.TB, name string) string {
 	tb.Helper()
-	if _, ok := n.Build[name]; !ok {
+	if !slices.Contains(n.Build, name) {
 		tb.Fatalf("%s is not among what is built for these tests", name)
 	}
 	n.lookAtSources(tb)

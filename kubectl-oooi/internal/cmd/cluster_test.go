@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -174,7 +175,7 @@ func (s *site) everything() []string {
 		{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"},
 		{Group: "hostedcluster.densityops.com", Version: "v1alpha1", Kind: "Infra"}, {Group: "hostedcluster.densityops.com", Version: "v1alpha1", Kind: "ProxyServer"},
 	} {
-		list := &unstructured.UnstructuredList{}
+		list := &metav1.PartialObjectMetadataList{} // of CRDs the rest is megabytes
 		list.SetGroupVersionKind(kind)
 		if err := s.client.List(s.Context(), list); err != nil {
 			if apierrors.IsNotFound(err) || strings.Contains(err.Error(), "no matches for kind") {

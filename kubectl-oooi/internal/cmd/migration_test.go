@@ -277,10 +277,7 @@ func TestComingFromTheOperator(t *testing.T) {
 	}
 
 	// Leases first, then the DHCP server.
-	coredhcp := filepath.Join(dir, "coredhcp")
-	if err := lab.BuildBinary(t.Context(), coredhcp, "./coredhcpbuild"); err != nil {
-		t.Fatal(err)
-	}
+	coredhcp := lab.Binary(t, "coredhcp")
 	if said := s.shell(dir, coredhcp+" --config config.yml --check && cat config.yml"); !strings.Contains(said, "ntp=192.168.100.5,192.168.100.6") || !strings.Contains(said, "is in order") {
 		t.Errorf("the options of the DHCPServer have become\n%s", said)
 	}

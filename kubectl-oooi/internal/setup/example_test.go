@@ -86,13 +86,6 @@ func TestTheExampleIsWhatSetupRenders(t *testing.T) {
 func TestTheDaemonsTakeTheirConfiguration(t *testing.T) {
 	plan, folder := example(t)
 	dir := t.TempDir()
-	build := func(name, pkg string) string {
-		path := filepath.Join(dir, name)
-		if err := lab.BuildBinary(t.Context(), path, pkg); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
 	config := func(name, key string) string {
 		for _, o := range plan.Objects {
 			if o.GetKind() == "ConfigMap" && o.GetName() == name {
@@ -110,7 +103,7 @@ func TestTheDaemonsTakeTheirConfiguration(t *testing.T) {
 		t.Fatalf("there is no ConfigMap %s", name)
 		return ""
 	}
-	if out, err := exec.CommandContext(t.Context(), build("coredhcp", "./coredhcpbuild"), "--config", config("demo-dhcp", "config.yml"), "--check").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), lab.Binary(t, "coredhcp"), "--config", config("demo-dhcp", "config.yml"), "--check").CombinedOutput(); err != nil {
 		t.Errorf("coredhcp: %v: %s", err, out)
 	}
 	// CoreDNS has no check: it is started, on loopback, with the example's objects from a folder.
@@ -138,7 +131,7 @@ func TestTheDaemonsTakeTheirConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	daemon := lab.NewDaemon(t, "coredns", func() *exec.Cmd {
-		cmd := exec.Command(build("coredns", "./corednsbuild"), "-conf", path)
+		cmd := exec.Command(lab.Binary(t, "coredns"), "-conf", path)
 		cmd.Env = append(os.Environ(), "POD_IP=127.0.0.1")
 		return cmd
 	})

@@ -27,6 +27,7 @@ func TestMain(m *testing.M) {
 // TestBench runs the whole at a tiny size. Every address is checked on the way; the numbers
 // mean nothing.
 func TestBench(t *testing.T) {
+	lab.NeedLong(t)
 	ground.Need(t)
 	need(t, Missing())
 	if os.Geteuid() != 0 {

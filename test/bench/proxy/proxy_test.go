@@ -22,6 +22,7 @@ func TestMain(m *testing.M) {
 // TestBench runs the whole at a tiny size. Every connection is checked on the way; the
 // numbers mean nothing.
 func TestBench(t *testing.T) {
+	lab.NeedLong(t)
 	network.Need(t)
 	opts := Options{Sizes: []int{3, 6}, Changes: 3, Starts: 2, Rounds: 2, Slice: 50 * time.Millisecond, Progress: t.Logf}
 	var out strings.Builder

@@ -1,6 +1,7 @@
 // Command lab prepares the test lab, so that the tests need not:
 //
-//	go run ./test/cmd/lab build       builds the binaries of the control plane, of MetalLB and of Multus, and fetches Envoy
+//	go run ./test/cmd/lab build       builds the binaries of the control plane, MetalLB and Multus, and downloads Envoy
+//	go run ./test/cmd/lab tests       builds what only tests start: our daemons with the race detector, and Helm
 //	go run ./test/cmd/lab crds DIR    writes the CRDs of other projects to DIR
 package main
 
@@ -31,10 +32,13 @@ func run(ctx context.Context, args []string) error {
 	switch {
 	case len(args) == 1 && args[0] == "build":
 		return build(ctx)
+	case len(args) == 1 && args[0] == "tests":
+		_, err := lab.BuildHelm(ctx, nil)
+		return errors.Join(err, lab.BuildOwn(ctx, nil))
 	case len(args) == 2 && args[0] == "crds":
 		return writeCRDs(ctx, args[1])
 	}
-	return errors.New("usage: lab build | lab crds DIR")
+	return errors.New("usage: lab build | lab tests | lab crds DIR")
 }
 
 func build(ctx context.Context) error {

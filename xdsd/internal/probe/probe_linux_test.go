@@ -22,7 +22,7 @@ import (
 
 // network has the servers' addresses, and room for a VLAN.
 var network = lab.Network{
-	Ranges: []string{"192.0.2.0/24"}, Build: map[string]string{"xdsd": "./xdsd"}, Sources: []string{"xdsd", "internal"},
+	Ranges: []string{"192.0.2.0/24"}, Build: []string{"xdsd"}, Sources: []string{"xdsd", "internal"},
 }
 
 func TestMain(m *testing.M) {

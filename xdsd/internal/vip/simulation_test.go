@@ -9,6 +9,8 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 // simulation is machines on a network that can be cut in two, with a Lease on an API server that
@@ -236,7 +238,7 @@ func (s *simulation) run(d time.Duration) (longest time.Duration) {
 // one has it when all is well again.
 func TestOneHolderWhateverHappens(t *testing.T) {
 	var worst time.Duration
-	for seed := range uint64(150) {
+	for seed := range lab.Length[uint64](40, 150) {
 		s := newSimulation(seed, 2+int(seed%3))
 		for range 100 {
 			longest := s.run(time.Duration(s.random.IntN(12000)) * time.Millisecond)

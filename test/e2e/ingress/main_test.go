@@ -1,0 +1,160 @@
+//go:build e2e
+
+package e2eingress_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/go-logr/logr"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/densityops/oooi/test/lab"
+)
+
+// entry is where Envoy listens, at the ports of HTTP and HTTPS.
+const entry = "198.18.0.1"
+
+var cluster = lab.Shared{
+	Config: lab.Config{Name: "cluster", ControllerManager: true},
+	CRDs:   []lab.CRDSet{lab.Oooi, lab.Contour, lab.CertManager},
+}
+
+// network has the entry's address, and the backends', which are in 198.18.1.0/24 and
+// 198.18.2.0/24.
+var network = lab.Network{
+	Ranges:  []string{"198.18.0.0/16"},
+	Build:   []string{"xdsd"},
+	Sources: []string{"api", "internal", "xdsd", "manifests", "test/programs"},
+	Prepare: func(ctx context.Context) error {
+		_, contour := lab.BuildContour(ctx, nil)
+		_, certManager := lab.BuildCertManager(ctx, nil)
+		_, envoy := lab.FindEnvoy(ctx, nil)
+		return errors.Join(contour, certManager, envoy)
+	},
+}
+
+func TestMain(m *testing.M) {
+	ctrllog.SetLogger(logr.Discard())
+	if code := network.Main(m, &cluster); code != 0 {
+		os.Exit(code)
+	}
+}
+
+// startAll starts everything that makes an Ingress out of a VirtualIngress and serves it. All of it
+// ends with the test.
+func startAll(t *testing.T, cp *lab.ControlPlane) {
+	t.Helper()
+	startXDSD(t, cp)
+	startCertManager(t, cp)
+	startContour(t, cp)
+}
+
+// startXDSD starts our controller with the rights of its manifest.
+func startXDSD(t *testing.T, cp *lab.ControlPlane) {
+	t.Helper()
+	root, err := lab.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	applyFile(t, cp, filepath.Join(root, "manifests", "ingress", "namespace.yaml"))
+	applyFile(t, cp, filepath.Join(root, "manifests", "ingress", "controller", "rbac.yaml"))
+	startDaemon(t, "xdsd", network.Binary(t, "xdsd"), "ingress",
+		"--kubeconfig", accountKubeconfig(t, cp, "oooi-system:oooi-ingress"), "--namespace", "oooi-system")
+}
+
+// startCertManager starts cert-manager with a ClusterIssuer whose certificates sign themselves.
+func startCertManager(t *testing.T, cp *lab.ControlPlane) {
+	t.Helper()
+	binary, err := lab.BuildCertManager(t.Context(), t.Logf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	startDaemon(t, "cert-manager", binary, "--kubeconfig", cp.Kubeconfig())
+	apply(t, cp, "{apiVersion: cert-manager.io/v1, kind: ClusterIssuer, metadata: {name: lab}, spec: {selfSigned: {}}}")
+}
+
+// startContour starts Contour with the rights of its own manifests, and the Envoy that it
+// configures.
+func startContour(t *testing.T, cp *lab.ControlPlane) {
+	t.Helper()
+	source, err := lab.ModuleDir(t.Context(), "github.com/projectcontour/contour")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"00-common.yaml", "02-role-contour.yaml", "02-rbac.yaml"} {
+		applyFile(t, cp, filepath.Join(source, "examples", "contour", name))
+	}
+	apply(t, cp, "{apiVersion: networking.k8s.io/v1, kind: IngressClass, metadata: {name: contour}, spec: {controller: projectcontour.io/ingress-controller}}")
+	binary, err := lab.BuildContour(t.Context(), t.Logf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const xds, xdsPort = "127.0.0.1", "8001"
+	startDaemon(t, "contour", binary, "serve", "--kubeconfig", accountKubeconfig(t, cp, "projectcontour:contour"),
+		"--xds-address", xds, "--xds-port", xdsPort, "--insecure",
+		"--disable-leader-election", "--ingress-class-name", "contour", "--ingress-status-address", entry,
+		"--envoy-service-http-address", entry, "--envoy-service-http-port", "80",
+		"--envoy-service-https-address", entry, "--envoy-service-https-port", "443")
+
+	dir := lab.TempDir(t)
+	file := filepath.Join(dir, "envoy.json")
+	if out, err := exec.CommandContext(t.Context(), binary, "bootstrap", file,
+		"--xds-address", xds, "--xds-port", xdsPort, "--admin-address", filepath.Join(dir, "admin")).CombinedOutput(); err != nil {
+		t.Fatalf("contour bootstrap: %v: %s", err, out)
+	}
+	bootstrap, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lab.NewEnvoy(t, lab.EnvoyConfig{
+		Bootstrap: bootstrap,
+		Args:      []string{"--service-cluster", "projectcontour", "--service-node", "envoy"},
+	})
+}
+
+func startDaemon(t *testing.T, name, binary string, args ...string) {
+	t.Helper()
+	lab.NewDaemon(t, name, func() *exec.Cmd { return exec.Command(binary, args...) }).Start(t)
+}
+
+// accountKubeconfig is that of a ServiceAccount, whose namespace stands before its name.
+func accountKubeconfig(t *testing.T, cp *lab.ControlPlane, account string) string {
+	t.Helper()
+	file, err := cp.UserKubeconfig("system:serviceaccount:"+account, "system:serviceaccounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func apply(t *testing.T, cp *lab.ControlPlane, yaml string) {
+	t.Helper()
+	if err := cp.ApplyYAML(t.Context(), []byte(yaml)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func applyFile(t *testing.T, cp *lab.ControlPlane, path string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply(t, cp, string(text))
+}
+
+// await waits until a function finds nothing amiss.
+func await(t *testing.T, what string, amiss func() error) {
+	t.Helper()
+	lab.Await(t, what, func() string {
+		if err := amiss(); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}

@@ -1,0 +1,79 @@
+package dhcp_test
+
+import (
+	"net"
+	"slices"
+	"testing"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
+
+	"github.com/densityops/oooi/test/lab"
+)
+
+// TestAFloodOfDeclinesTakesAQuarterAtMost has one host go by many names, get an address for each, and decline all of
+// them. One that has an address keeps it meanwhile, and one that comes late gets one. So it is after a restart.
+func TestAFloodOfDeclinesTakesAQuarterAtMost(t *testing.T) {
+	const addresses = 2500
+	flood := lab.Length(800, 2000)
+	s := newSite(t)
+	srv := s.newServer(t, "192.0.2.2",
+		"leasedb store=bolt file=DIR/leases.db cidr=10.9.0.0/20 range=10.9.0.1-10.9.9.196 lease=1h server=192.0.2.2", "netmask 255.255.240.0")
+	srv.start(t)
+	victim := s.newMachine(t, mac1).dial(t, 68)
+	address := victim.lease(t).YourIPAddr
+
+	host := s.newMachine(t, mac2).dial(t, 68)
+	declines := make([][]byte, flood)
+	for i := range declines {
+		client := &wire{m: &machine{mac: net.HardwareAddr{2, 9, 0, 0, byte(i >> 8), byte(i)}}, conn: host.conn}
+		ack := client.lease(t)
+		declines[i] = client.packet(t, dhcpv4.MessageTypeDecline, dhcpv4.WithOption(dhcpv4.OptRequestedIPAddress(ack.YourIPAddr)),
+			dhcpv4.WithOption(dhcpv4.OptServerIdentifier(ack.ServerIdentifier()))).ToBytes()
+	}
+	state := func(state string) float64 {
+		return srv.metric(t, `coredhcp_leasedb_addresses{family="ipv4",pool="default",state="`+state+`"}`)
+	}
+	if n := state("bound"); n != float64(flood+1) {
+		t.Fatalf("%v addresses are bound", n)
+	}
+	keeps := func() {
+		t.Helper()
+		ack := victim.ask(t, victim.packet(t, dhcpv4.MessageTypeRequest, dhcpv4.WithClientIP(address)), broadcast)
+		if ack.MessageType() != dhcpv4.MessageTypeAck || !ack.YourIPAddr.Equal(address) {
+			t.Fatalf("it had %s and is told %s", address, ack.Summary())
+		}
+	}
+	for chunk := range slices.Chunk(declines, 100) { // as many as the server has room for
+		for _, data := range chunk {
+			host.send(t, data, broadcast)
+		}
+		keeps()
+	}
+	lab.Poll(t, "all to be heard", func() bool {
+		return srv.metric(t, `coredhcp_dhcp4_received_total{type="DECLINE"}`) == float64(flood) && srv.metric(t, "coredhcp_dhcp4_in_flight") == 0
+	})
+	quarantined := state("quarantined")
+	if quarantined < addresses/5 || quarantined > addresses/4+1 {
+		t.Errorf("of %d addresses %v are in quarantine", addresses, quarantined)
+	}
+	if n := srv.metric(t, `coredhcp_leasedb_silences_total{family="ipv4",pool="default",reason="too-many"}`); n != float64(flood)-quarantined {
+		t.Errorf("%v declines were too many", n)
+	}
+
+	srv.Kill(t)
+	srv.start(t)
+	if n := state("quarantined"); n != quarantined {
+		t.Errorf("after a restart %v addresses are in quarantine, of %v", n, quarantined)
+	}
+	keeps()
+	late := s.newMachine(t, mac3).dial(t, 68).lease(t)
+	for _, data := range declines {
+		p, err := dhcpv4.FromBytes(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if late.YourIPAddr.Equal(p.RequestedIPAddress()) {
+			t.Errorf("the last one got %s, which was declined", late.YourIPAddr)
+		}
+	}
+}

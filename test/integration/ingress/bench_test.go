@@ -1,0 +1,269 @@
+package ingress_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/test/lab"
+)
+
+// BenchmarkRecreation has mirrored Services made anew under other names, one after the other among
+// 500 of them, and times from the API server's reply until a watch has the Ingress that follows.
+//
+//	go test -run xxx -bench Recreation -benchtime 500x ./test/integration/ingress
+func BenchmarkRecreation(b *testing.B) {
+	f := newFleet(b, 500, 500, false)
+	f.start(b)
+	b.ResetTimer()
+	times := f.recreate(b, b.N)
+	b.StopTimer()
+	report(b, "", times)
+}
+
+// BenchmarkAliasRecreation is the same with aliases: until a watch has the alias that stands for
+// the new Service.
+func BenchmarkAliasRecreation(b *testing.B) {
+	f := newFleet(b, 500, 500, true)
+	f.start(b)
+	b.ResetTimer()
+	times := f.recreate(b, b.N)
+	b.StopTimer()
+	report(b, "", times)
+}
+
+// BenchmarkFleet has 5,000 Services and 1,000 VirtualIngresses: what they take in memory, how soon all
+// are served from cold, how soon one is followed among so many, and 1,000 at once.
+//
+//	go test -run xxx -bench Fleet -benchtime 1000x -timeout 60m ./test/integration/ingress
+func BenchmarkFleet(b *testing.B) {
+	f := newFleet(b, 5000, 1000, false)
+	f.start(b)
+	full := f.resident(b)
+	b.ResetTimer() // which forgets what was reported before
+	report(b, "one-", f.recreate(b, b.N))
+	b.StopTimer()
+	b.ReportMetric(f.cold.Seconds(), "cold-s")
+	b.ReportMetric(f.empty, "empty-MB")
+	b.ReportMetric(full, "full-MB")
+	report(b, "burst-", f.burst(b))
+	b.ReportMetric(f.resident(b), "after-MB")
+}
+
+// report reports the middle and the tail of times in milliseconds.
+func report(b *testing.B, prefix string, times []time.Duration) {
+	b.Helper()
+	slices.Sort(times)
+	at := func(share float64) float64 {
+		return float64(times[min(len(times)-1, int(share*float64(len(times))))].Microseconds()) / 1000
+	}
+	b.ReportMetric(at(0.50), prefix+"p50-ms")
+	b.ReportMetric(at(0.99), prefix+"p99-ms")
+}
+
+// fleet is many of both.
+type fleet struct {
+	*site
+
+	replica  *replica
+	virtual  int
+	aliases  bool
+	current  []string // the Service of each VirtualIngress
+	cold     time.Duration
+	empty    float64
+	mu       sync.Mutex
+	expected map[string]chan time.Time // by the Service that an Ingress or an alias is to lead to
+}
+
+const labelsOf = "cluster.x-k8s.io/cluster-name"
+
+// newFleet makes Services of one hosted cluster, and a VirtualIngress for each of the first.
+func newFleet(b *testing.B, services, virtual int, aliases bool) *fleet {
+	b.Helper()
+	cp := lab.New(b, lab.Config{Name: "bench"})
+	if err := cp.InstallCRDs(b.Context(), lab.Oooi); err != nil {
+		b.Fatal(err)
+	}
+	f := &fleet{site: newSite(b, cp), virtual: virtual, aliases: aliases, expected: map[string]chan time.Time{}}
+	install(b, cp)
+	f.replica = newReplica(b, cp, "ingress", account("oooi-system"))
+	f.replica.Start(b)
+	f.replica.awaitLead(b)
+	f.empty = f.resident(b)
+	f.replica.Terminate(b)
+	for i := range services {
+		name := fmt.Sprintf("a-%d-0", i)
+		f.create(b, name, i)
+		f.current = append(f.current, name)
+	}
+	for i := range virtual {
+		v := &v1alpha1.VirtualIngress{}
+		v.Namespace, v.Name = f.namespace, fmt.Sprintf("v-%d", i)
+		if aliases {
+			v.Spec.BackendMode = v1alpha1.BackendModeAlias
+		}
+		v.Spec.Rules = []v1alpha1.VirtualIngressRule{{Host: v.Name + ".example.com", HTTP: &v1alpha1.VirtualIngressHTTP{Paths: []v1alpha1.VirtualIngressPath{{
+			Path: "/", PathType: v1alpha1.PathTypePrefix, Backend: v1alpha1.VirtualIngressBackend{Service: &v1alpha1.VirtualIngressService{
+				MatchLabels: map[string]v1alpha1.LabelValue{labelsOf: "demo", "cluster.x-k8s.io/tenant-service-name": v1alpha1.LabelValue(strconv.Itoa(i)), "cluster.x-k8s.io/tenant-service-namespace": "shop"},
+				Port:        v1alpha1.VirtualIngressPort{Number: 80},
+			}},
+		}}}}}
+		if err := f.client.Create(b.Context(), v); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return f
+}
+
+// create makes the Service of a number.
+func (f *fleet) create(b *testing.B, name string, i int) {
+	b.Helper()
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: name, Labels: map[string]string{
+		labelsOf: "demo", "cluster.x-k8s.io/tenant-service-name": strconv.Itoa(i), "cluster.x-k8s.io/tenant-service-namespace": "shop",
+	}}, Spec: corev1.ServiceSpec{
+		ClusterIP: corev1.ClusterIPNone, // a headless one: there are fewer addresses than Services
+		Selector:  map[string]string{"vm": "guest"}, Ports: []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromInt32(30080)}},
+	}}
+	if err := f.client.Create(b.Context(), s); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// start starts the daemon, and waits until all are served.
+func (f *fleet) start(b *testing.B) {
+	b.Helper()
+	f.watch(b)
+	began := time.Now()
+	f.replica.Start(b)
+	await(b, "all Ingresses", func() string {
+		resolved := 0
+		for _, v := range f.replica.state(b).VirtualIngresses {
+			if len(v.Status.Conditions) > 0 && v.Status.Conditions[0].Reason == v1alpha1.ReasonResolved {
+				resolved++
+			}
+		}
+		if resolved < f.virtual {
+			return fmt.Sprintf("there are %d of %d", resolved, f.virtual)
+		}
+		return ""
+	})
+	f.cold = time.Since(began)
+}
+
+// watch tells those who expect it that something leads to a Service.
+func (f *fleet) watch(b *testing.B) {
+	b.Helper()
+	c, err := client.NewWithWatch(f.cp.RESTConfig(), client.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var list client.ObjectList = &networkingv1.IngressList{}
+	if f.aliases {
+		list = &corev1.ServiceList{}
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	w, err := c.Watch(ctx, list, client.InNamespace(f.namespace))
+	if err != nil {
+		b.Fatal(err)
+	}
+	ended := make(chan struct{})
+	b.Cleanup(func() { cancel(); w.Stop(); <-ended })
+	go func() {
+		defer close(ended)
+		for e := range w.ResultChan() {
+			name := ""
+			switch o := e.Object.(type) {
+			case *networkingv1.Ingress:
+				name = f.namespace + "/" + o.Spec.Rules[0].HTTP.Paths[0].Backend.Service.Name
+			case *corev1.Service:
+				name = o.Annotations[v1alpha1.AnnotationAliasOf]
+			}
+			f.mu.Lock()
+			if ch := f.expected[name]; ch != nil {
+				ch <- time.Now()
+				delete(f.expected, name)
+			}
+			f.mu.Unlock()
+		}
+	}()
+}
+
+// expect has a channel told when something leads to a Service.
+func (f *fleet) expect(name string) chan time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	ch := make(chan time.Time, 1)
+	f.expected[f.namespace+"/"+name] = ch
+	return ch
+}
+
+// renew makes a Service anew under another name, and returns when the API server had replied, and
+// who is told when it is followed.
+func (f *fleet) renew(b *testing.B, i, round int) (time.Time, chan time.Time) {
+	b.Helper()
+	f.removeService(f.current[i])
+	f.current[i] = fmt.Sprintf("a-%d-%d", i, round)
+	ch := f.expect(f.current[i])
+	f.create(b, f.current[i], i)
+	return time.Now(), ch
+}
+
+func (f *fleet) recreate(b *testing.B, n int) []time.Duration {
+	b.Helper()
+	var times []time.Duration
+	for k := range n {
+		at, ch := f.renew(b, k%f.virtual, 1+k/f.virtual)
+		times = append(times, f.await(b, at, ch))
+	}
+	return times
+}
+
+func (f *fleet) await(b *testing.B, at time.Time, ch chan time.Time) time.Duration {
+	b.Helper()
+	select {
+	case followed := <-ch:
+		return max(0, followed.Sub(at)) // the watch may be quicker than the reply
+	case <-time.After(lab.Patience):
+		b.Fatal("a Service is not followed")
+		return 0
+	}
+}
+
+// burst makes all Services anew as fast as the API server takes it.
+func (f *fleet) burst(b *testing.B) []time.Duration {
+	b.Helper()
+	type one struct {
+		at time.Time
+		ch chan time.Time
+	}
+	all := make([]one, f.virtual)
+	for i := range all {
+		all[i].at, all[i].ch = f.renew(b, i, 1_000_000)
+	}
+	var times []time.Duration
+	for _, o := range all {
+		times = append(times, f.await(b, o.at, o.ch))
+	}
+	return times
+}
+
+// resident is the daemon's memory in MB.
+func (f *fleet) resident(b *testing.B) float64 {
+	b.Helper()
+	bytes, err := strconv.ParseFloat(f.replica.metric(b, "process_resident_memory_bytes"), 64)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return bytes / 1e6
+}

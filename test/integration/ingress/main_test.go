@@ -1,0 +1,293 @@
+// Package ingress_test tests xdsd ingress as its users run it: the built binary, with the rights of
+// its manifest, on a real API server with the real controller manager.
+package ingress_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/test/lab"
+)
+
+// cluster is one whose API server does not stream lists, as older ones do not. Daemons list there, and
+// watch; of one that does they only watch, and fall back on lists when that fails.
+var cluster = lab.Shared{
+	Config: lab.Config{Name: "cluster", ControllerManager: true, Audit: true, APIServerFlags: []string{"--feature-gates=WatchList=false"}},
+	CRDs:   []lab.CRDSet{lab.Oooi},
+}
+
+var network = lab.Network{
+	Build:   []string{"xdsd"},
+	Sources: []string{"api", "internal", "xdsd", "manifests"},
+	Prepare: func(ctx context.Context) error {
+		_, helm := lab.BuildHelm(ctx, nil)
+		_, kubeProxy := lab.FindAssets(ctx, nil, "kube-proxy")
+		return errors.Join(helm, kubeProxy)
+	},
+}
+
+func TestMain(m *testing.M) {
+	ctrllog.SetLogger(logr.Discard())
+	if code := network.Main(m, &cluster); code != 0 {
+		os.Exit(code)
+	}
+}
+
+// account is the user name of a ServiceAccount that the manifests make.
+func account(namespace string) string {
+	return "system:serviceaccount:" + namespace + ":oooi-ingress"
+}
+
+// replica is one xdsd ingress.
+type replica struct {
+	*lab.Daemon
+
+	http string
+}
+
+// newReplica is one with the rights of its ServiceAccount.
+func newReplica(t testing.TB, cp *lab.ControlPlane, name, user string, args ...string) *replica {
+	t.Helper()
+	kubeconfig, err := cp.UserKubeconfig(user, "system:serviceaccounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &replica{http: l.Addr().String()}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	args = append([]string{"ingress", "--kubeconfig", kubeconfig, "--namespace", "oooi-system", "--http", r.http}, args...)
+	r.Daemon = lab.NewDaemon(t, name, func() *exec.Cmd { return exec.Command(network.Binary(t, "xdsd"), args...) })
+	return r
+}
+
+// start installs the rights and starts one replica, which leads when this returns. It ends with the
+// test.
+func start(t testing.TB, cp *lab.ControlPlane, args ...string) *replica {
+	t.Helper()
+	install(t, cp)
+	r := newReplica(t, cp, "ingress", account("oooi-system"), args...)
+	r.Start(t)
+	t.Cleanup(func() {
+		if !t.Failed() {
+			r.Terminate(t) // gives up the lead, for the next test's
+		}
+	})
+	r.awaitLead(t)
+	return r
+}
+
+func (r *replica) awaitLead(t testing.TB) {
+	t.Helper()
+	await(t, "the replica to lead", func() string {
+		if state := r.state(t); !state.Leads || !state.Synced {
+			return fmt.Sprintf("%+v\n%s", state, r.Log.Tail())
+		}
+		return ""
+	})
+}
+
+// install applies what there is once in a cluster.
+func install(t testing.TB, cp *lab.ControlPlane) {
+	t.Helper()
+	apply(t, cp, "apiVersion: v1\nkind: Namespace\nmetadata: {name: oooi-system}\n---\n"+manifest(t, "controller/rbac.yaml"))
+}
+
+// manifest reads a file of manifests/ingress.
+func manifest(t testing.TB, name string) string {
+	t.Helper()
+	text := lab.ReadFile(t, "manifests", "ingress", name)
+	return string(text)
+}
+
+// state is what /state says; the zero value while it does not answer.
+type state struct {
+	Leads, Synced    bool
+	Services         int
+	VirtualIngresses []struct {
+		Name   string
+		Status v1alpha1.VirtualIngressStatus
+	}
+}
+
+func (r *replica) state(t testing.TB) state {
+	t.Helper()
+	var s state
+	if status, body := r.get(t, "/state"); status == http.StatusOK {
+		if err := json.Unmarshal(body, &s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// metric is the value of a line of /metrics.
+func (r *replica) metric(t testing.TB, line string) string {
+	t.Helper()
+	_, body := r.get(t, "/metrics")
+	for one := range strings.Lines(string(body)) {
+		if value, ok := strings.CutPrefix(one, line+" "); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// get asks the replica for something; 0 and nil while it does not answer.
+func (r *replica) get(t testing.TB, path string) (status int, body []byte) {
+	t.Helper()
+	return lab.Get(t, "http://"+r.http+path)
+}
+
+// await waits until a function finds nothing amiss.
+func await(t testing.TB, what string, amiss func() string) {
+	t.Helper()
+	lab.Await(t, what, amiss)
+}
+
+func apply(t testing.TB, cp *lab.ControlPlane, yaml string) {
+	t.Helper()
+	if err := cp.ApplyYAML(t.Context(), []byte(yaml)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// site is a namespace with its objects.
+type site struct {
+	t         testing.TB
+	cp        *lab.ControlPlane
+	client    client.Client
+	namespace string
+}
+
+func newSite(t testing.TB, cp *lab.ControlPlane) *site {
+	t.Helper()
+	return &site{t, cp, cp.Client(t), cp.Namespace(t)}
+}
+
+// apply applies YAML in the namespace.
+func (s *site) apply(yaml string) {
+	s.t.Helper()
+	objects, err := lab.ParseYAML([]byte(yaml))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, o := range objects {
+		o.SetNamespace(s.namespace)
+		if err := s.cp.Apply(s.t.Context(), o); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// service makes a Service that has labels.
+func (s *site) service(name, labels, ports string) {
+	s.t.Helper()
+	s.apply(fmt.Sprintf("{apiVersion: v1, kind: Service, metadata: {name: %s, labels: {%s}}, spec: {selector: {pod: %s}, ports: [%s]}}", name, labels, name, ports))
+}
+
+// remove deletes an object and waits until it is gone.
+func (s *site) remove(object client.Object) {
+	s.t.Helper()
+	object.SetNamespace(s.namespace)
+	if err := s.client.Delete(s.t.Context(), object); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *site) removeService(name string) {
+	s.t.Helper()
+	o := &corev1.Service{}
+	o.Name = name
+	s.remove(o)
+}
+
+// ingress returns an Ingress, nil for none.
+func (s *site) ingress(name string) *networkingv1.Ingress {
+	s.t.Helper()
+	i := &networkingv1.Ingress{}
+	err := s.client.Get(s.t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, i)
+	if client.IgnoreNotFound(err) != nil {
+		s.t.Fatal(err)
+	}
+	if err != nil {
+		return nil
+	}
+	return i
+}
+
+// backend is the Service that the first path of an Ingress leads to; empty without an Ingress.
+func (s *site) backend(name string) string {
+	s.t.Helper()
+	if i := s.ingress(name); i != nil {
+		return i.Spec.Rules[0].HTTP.Paths[0].Backend.Service.Name
+	}
+	return ""
+}
+
+func (s *site) awaitBackend(name, want string) {
+	s.t.Helper()
+	await(s.t, "Ingress "+name+" to name "+want, func() string {
+		if got := s.backend(name); got != want {
+			return fmt.Sprintf("it names %q", got)
+		}
+		return ""
+	})
+}
+
+// virtual returns a VirtualIngress.
+func (s *site) virtual(name string) *v1alpha1.VirtualIngress {
+	s.t.Helper()
+	v := &v1alpha1.VirtualIngress{}
+	if err := s.client.Get(s.t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, v); err != nil {
+		s.t.Fatal(err)
+	}
+	return v
+}
+
+// awaitReason waits for the reason of the condition Ready of what there is now, and returns its
+// message.
+func (s *site) awaitReason(name, want string) (message string) {
+	s.t.Helper()
+	await(s.t, name+" to be "+want, func() string {
+		v := s.virtual(name)
+		ready := meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionReady)
+		if ready == nil || ready.Reason != want || ready.ObservedGeneration != v.Generation || (ready.Status == "True") != (want == v1alpha1.ReasonResolved) {
+			return fmt.Sprintf("it is %+v", ready)
+		}
+		message = ready.Message
+		return ""
+	})
+	return message
+}
+
+// virtualOf is a VirtualIngress with one path, to the Service with the label.
+func virtualOf(name, label, port, fields string) string {
+	return fmt.Sprintf(`
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: VirtualIngress
+metadata: {name: %s}
+spec:
+  rules: [{host: %s.example.com, http: {paths: [{path: /, pathType: Prefix, backend: {service: {matchLabels: {%s}, port: {%s}}}}]}}]
+%s`, name, name, label, port, fields)
+}

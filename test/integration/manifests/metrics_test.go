@@ -1,0 +1,394 @@
+package manifests_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// root is the repository's.
+const root = "../../.."
+
+// registered are the metrics that the source makes, by name, with their labels. Reading the source
+// finds those too that a daemon shows only after something has gone wrong.
+func registered(t *testing.T) map[string][]string {
+	t.Helper()
+	s := &source{packages: map[string]*pkg{}, called: map[string][]callSite{}, metrics: map[string][]string{}}
+	for _, folder := range []string{"coredhcpbuild", "internal", "plugins", "xdsd"} {
+		s.read(t, filepath.Join(root, folder), true)
+	}
+	for module, folder := range map[string][]string{
+		"github.com/coredns/coredns":     {"plugin/metrics/vars"},
+		"sigs.k8s.io/controller-runtime": {"pkg/metrics", "pkg/internal/controller/metrics"},
+	} {
+		out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+		if err != nil {
+			t.Fatalf("finding %s: %v", module, err)
+		}
+		for _, f := range folder {
+			s.read(t, filepath.Join(strings.TrimSpace(string(out)), f), false)
+		}
+	}
+	s.index()
+	for name := range s.called {
+		for _, c := range s.called[name] {
+			s.constructor(c)
+		}
+	}
+	return s.metrics
+}
+
+// source is Go code, of which strings are evaluated as far as metrics need it.
+type source struct {
+	packages map[string]*pkg // by folder
+	called   map[string][]callSite
+	metrics  map[string][]string
+}
+
+// callSite is a call of a function, in another one.
+type callSite struct {
+	in   *pkg
+	from *function
+	call *ast.CallExpr
+}
+
+// index finds the calls, by the name of the function that is called.
+func (s *source) index() {
+	for _, p := range s.packages {
+		for _, f := range p.functions {
+			ast.Inspect(f.body, func(n ast.Node) bool {
+				if call, ok := n.(*ast.CallExpr); ok {
+					_, name := names(call.Fun)
+					s.called[name] = append(s.called[name], callSite{p, f, call})
+				}
+				return true
+			})
+		}
+	}
+}
+
+type pkg struct {
+	name      string
+	values    map[string]ast.Expr // constants and variables
+	functions []*function
+}
+
+// function is a function, or what stands outside of any: that has no name.
+type function struct {
+	name   string
+	params *ast.FieldList
+	body   ast.Node
+}
+
+// scope is where an expression stands: its package, and what the parameters are.
+type scope struct {
+	*pkg
+	strings map[string]string
+	lists   map[string][]string
+}
+
+func (s *source) read(t *testing.T, folder string, deep bool) {
+	t.Helper()
+	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && path != folder && (!deep || entry.Name() == "testdata"):
+			return filepath.SkipDir
+		case entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		p := s.packages[filepath.Dir(path)]
+		if p == nil {
+			p = &pkg{name: file.Name.Name, values: map[string]ast.Expr{}}
+			s.packages[filepath.Dir(path)] = p
+		}
+		p.add(file)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (p *pkg) add(file *ast.File) {
+	for _, d := range file.Decls {
+		if f, ok := d.(*ast.FuncDecl); ok && f.Body != nil {
+			p.functions = append(p.functions, &function{name: f.Name.Name, params: f.Type.Params, body: f.Body})
+		} else if !ok {
+			p.functions = append(p.functions, &function{body: d})
+		}
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.ValueSpec:
+			for i, name := range n.Names {
+				if i < len(n.Values) {
+					p.values[name.Name] = n.Values[i]
+				}
+			}
+		case *ast.AssignStmt: // name := func(...)
+			if f, ok := n.Rhs[0].(*ast.FuncLit); ok {
+				if name, ok := n.Lhs[0].(*ast.Ident); ok {
+					p.functions = append(p.functions, &function{name: name.Name, params: f.Type.Params, body: f.Body})
+				}
+			}
+		}
+		return true
+	})
+}
+
+// constructor takes down the metric that a call makes, for every way in which its function is called.
+func (s *source) constructor(c callSite) {
+	name, labels := metric(c.call)
+	if name == nil {
+		return
+	}
+	for _, in := range append(s.calls(c.in, c.from, 0), scope{}) {
+		in.pkg = c.in
+		if full, ok := in.text(name); ok {
+			s.metrics[full], _ = in.list(labels)
+		}
+	}
+}
+
+// metric tells a call that makes a metric, by the shape of client_golang's functions.
+func metric(call *ast.CallExpr) (name, labels ast.Expr) {
+	_, called := names(call.Fun)
+	if !strings.HasPrefix(called, "New") || len(call.Args) == 0 {
+		return nil, nil
+	}
+	if called == "NewDesc" && len(call.Args) == 4 {
+		return call.Args[0], call.Args[2]
+	}
+	options, ok := call.Args[0].(*ast.CompositeLit)
+	if !ok {
+		return nil, nil
+	}
+	if _, kind := names(options.Type); !strings.HasSuffix(kind, "Opts") {
+		return nil, nil
+	}
+	fields := map[string]ast.Expr{}
+	for _, e := range options.Elts {
+		if pair, ok := e.(*ast.KeyValueExpr); ok {
+			_, key := names(pair.Key)
+			fields[key] = pair.Value
+		}
+	}
+	if fields["Name"] == nil {
+		return nil, nil
+	}
+	if len(call.Args) > 1 && strings.HasSuffix(called, "Vec") {
+		labels = call.Args[1]
+	}
+	return &ast.CallExpr{Fun: ast.NewIdent("BuildFQName"), Args: []ast.Expr{fields["Namespace"], fields["Subsystem"], fields["Name"]}}, labels
+}
+
+// calls are the scopes that a function is called with.
+func (s *source) calls(p *pkg, f *function, depth int) []scope {
+	var all []scope
+	if f.name == "" || f.params == nil || depth > 2 {
+		return nil
+	}
+	for _, c := range s.called[f.name] {
+		if by, _ := names(c.call.Fun); c.in != p && by != p.name {
+			continue
+		}
+		for _, in := range append(s.calls(c.in, c.from, depth+1), scope{}) {
+			in.pkg = c.in
+			all = append(all, in.bind(f.params, c.call.Args))
+		}
+	}
+	return all
+}
+
+// bind gives parameters their values, as far as those are known.
+func (in scope) bind(params *ast.FieldList, args []ast.Expr) scope {
+	bound := scope{strings: map[string]string{}, lists: map[string][]string{}}
+	i := 0
+	for _, field := range params.List {
+		for _, name := range field.Names {
+			if _, rest := field.Type.(*ast.Ellipsis); rest {
+				for _, a := range args[min(i, len(args)):] {
+					if text, ok := in.text(a); ok {
+						bound.lists[name.Name] = append(bound.lists[name.Name], text)
+					}
+				}
+				if bound.lists[name.Name] == nil {
+					bound.lists[name.Name] = []string{}
+				}
+			} else if i < len(args) {
+				if text, ok := in.text(args[i]); ok {
+					bound.strings[name.Name] = text
+				}
+			}
+			i++
+		}
+	}
+	return bound
+}
+
+// text evaluates a string.
+func (in scope) text(e ast.Expr) (string, bool) {
+	switch e := e.(type) {
+	case nil:
+		return "", true
+	case *ast.BasicLit:
+		text, err := strconv.Unquote(e.Value)
+		return text, err == nil
+	case *ast.Ident:
+		if text, ok := in.strings[e.Name]; ok {
+			return text, true
+		}
+		if v, ok := in.values[e.Name]; ok {
+			return in.text(v)
+		}
+	case *ast.SelectorExpr:
+		if pkg, name := names(e); pkg == "plugin" && name == "Namespace" {
+			return "coredns", true
+		}
+	case *ast.CallExpr:
+		if _, name := names(e.Fun); name != "BuildFQName" {
+			return "", false
+		}
+		var parts []string
+		for _, a := range e.Args {
+			text, ok := in.text(a)
+			if !ok {
+				return "", false
+			}
+			if text != "" {
+				parts = append(parts, text)
+			}
+		}
+		return strings.Join(parts, "_"), len(parts) > 0
+	}
+	return "", false
+}
+
+// list evaluates a list of strings.
+func (in scope) list(e ast.Expr) ([]string, bool) {
+	switch e := e.(type) {
+	case *ast.Ident:
+		if list, ok := in.lists[e.Name]; ok {
+			return list, true
+		}
+		if v, ok := in.values[e.Name]; ok {
+			return in.list(v)
+		}
+	case *ast.CompositeLit:
+		var all []string
+		for _, element := range e.Elts {
+			text, ok := in.text(element)
+			if !ok {
+				return nil, false
+			}
+			all = append(all, text)
+		}
+		return all, true
+	case *ast.CallExpr: // append
+		all, _ := in.list(e.Args[0])
+		for _, a := range e.Args[1:] {
+			if more, ok := in.list(a); ok {
+				all = append(slices.Clone(all), more...)
+			} else if text, ok := in.text(a); ok {
+				all = append(slices.Clone(all), text)
+			}
+		}
+		return all, true
+	}
+	return nil, false
+}
+
+// names takes package.Name or Name apart.
+func names(e ast.Expr) (pkg, name string) {
+	switch e := e.(type) {
+	case *ast.Ident:
+		return "", e.Name
+	case *ast.SelectorExpr:
+		_, pkg = names(e.X)
+		return pkg, e.Sel.Name
+	}
+	return "", ""
+}
+
+// envoys are the metrics of an Envoy that runs with our bootstrap, in testdata as Envoy itself
+// wrote them, with their labels. Those that the bootstrap leaves out by now are left out here, too.
+func envoys(t *testing.T) map[string][]string {
+	t.Helper()
+	text, err := os.ReadFile("testdata/envoy-metrics.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	patterns := map[string][]string{}
+	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, "xdsd/internal/bootstrap/metrics.go"), nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		if call, ok := n.(*ast.CallExpr); ok && len(call.Args) == 1 {
+			if literal, ok := call.Args[0].(*ast.BasicLit); ok {
+				_, name := names(call.Fun)
+				value, _ := strconv.Unquote(literal.Value)
+				patterns[name] = append(patterns[name], strings.ReplaceAll(value, ".", "_"))
+			}
+		}
+		return true
+	})
+	all := map[string][]string{}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if len(fields) == 0 || fields[0] == "#" {
+			continue
+		}
+		name := strings.TrimPrefix(fields[0], "envoy_")
+		if slices.ContainsFunc(patterns["prefix"], func(p string) bool { return strings.HasPrefix(name, p) }) ||
+			slices.ContainsFunc(patterns["suffix"], func(p string) bool { return strings.HasSuffix(name, p) }) {
+			all[fields[0]] = fields[1:]
+		}
+	}
+	return all
+}
+
+// known are all metrics that alerts and dashboard may use. They are found once for all tests.
+func known(t *testing.T) map[string][]string {
+	t.Helper()
+	once.Do(func() { metrics = find(t) })
+	return metrics
+}
+
+var (
+	once    sync.Once
+	metrics map[string][]string
+)
+
+func find(t *testing.T) map[string][]string {
+	t.Helper()
+	all := registered(t)
+	for _, must := range []string{ // of each way to make one: the reading itself may fail
+		"coredns_oooi_problems", "coredns_hcpviews_requests_total", "coredns_hcpapps_requests_total", "coredns_dns_requests_total",
+		"xdsd_problems", "xdsd_ready", "xdsd_ads_nacks_total", "xdsd_ads_ack_seconds", "coredhcp_dhcp4_dropped_total", "coredhcp_dhcp4_in_flight",
+		"coredhcp_kubevirt_synced", "coredhcp_leasedb_addresses", "coredhcp_leasedb_store_seconds", "leader_election_master_status",
+	} {
+		if _, ok := all[must]; !ok {
+			t.Errorf("%s was not found in the source; found %q", must, slices.Sorted(maps.Keys(all)))
+		}
+	}
+	maps.Copy(all, envoys(t))
+	all["up"] = nil // Prometheus' own
+	return all
+}

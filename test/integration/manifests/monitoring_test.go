@@ -1,0 +1,396 @@
+package manifests_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
+
+	"github.com/densityops/oooi/test/golden"
+)
+
+const monitoring = root + "/manifests/monitoring"
+
+// rule is an alert.
+type rule struct {
+	Alert       string            `json:"alert"`
+	Expr        string            `json:"expr"`
+	For         string            `json:"for"`
+	Labels      map[string]string `json:"labels"`
+	Annotations map[string]string `json:"annotations"`
+}
+
+type ruleFile struct {
+	Groups []struct {
+		Name  string `json:"name"`
+		Rules []rule `json:"rules"`
+	} `json:"groups"`
+}
+
+func read(t *testing.T, file string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func alerts(t *testing.T) []rule {
+	t.Helper()
+	var f ruleFile
+	if err := yaml.UnmarshalStrict(read(t, monitoring+"/alerts.yaml"), &f); err != nil {
+		t.Fatal(err)
+	}
+	var all []rule
+	for _, g := range f.Groups {
+		all = append(all, g.Rules...)
+	}
+	if len(all) == 0 {
+		t.Fatal("no alerts")
+	}
+	return all
+}
+
+// TestRuleObject keeps rules.yaml what alerts.yaml is.
+func TestRuleObject(t *testing.T) {
+	const head = `# alerts.yaml as an object of the Prometheus operator, written by: go test ./test/integration/manifests -update
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata:
+  name: oooi
+  namespace: oooi-system
+  labels: {app.kubernetes.io/part-of: oooi}
+spec:
+`
+	_, groups, ok := strings.Cut(string(read(t, monitoring+"/alerts.yaml")), "\ngroups:\n")
+	if !ok {
+		t.Fatal("alerts.yaml has no groups")
+	}
+	golden.Check(t, monitoring+"/rules.yaml", head+"  "+strings.TrimRight(strings.ReplaceAll("groups:\n"+groups, "\n", "\n  "), " "))
+	var object struct {
+		Spec ruleFile `json:"spec"`
+	}
+	if err := yaml.Unmarshal(read(t, monitoring+"/rules.yaml"), &object); err != nil {
+		t.Fatal(err)
+	}
+	var inObject []string
+	for _, g := range object.Spec.Groups {
+		for _, r := range g.Rules {
+			inObject = append(inObject, r.Alert+r.Expr)
+		}
+	}
+	for _, r := range alerts(t) {
+		if !slices.Contains(inObject, r.Alert+r.Expr) {
+			t.Errorf("%s is not the same in rules.yaml", r.Alert)
+		}
+	}
+}
+
+// TestAlertsFire runs the alerts' own tests, and sees that each alert has one.
+func TestAlertsFire(t *testing.T) {
+	promtool(t, monitoring, "check", "rules", "alerts.yaml")
+	promtool(t, monitoring, "test", "rules", "alerts_test.yaml")
+	text := string(read(t, monitoring+"/alerts_test.yaml"))
+	for _, r := range alerts(t) {
+		if !strings.Contains(text, `{labels: 'ALERTS{alertname="`+r.Alert+`",alertstate="firing",`) {
+			t.Errorf("%s: no test sees it fire", r.Alert)
+		}
+	}
+}
+
+var (
+	reference = regexp.MustCompile(`\$labels\.(\w+)`)
+	grouped   = regexp.MustCompile(`\bby \(([^)]*)\)`)
+)
+
+// TestAlertsSayWhatToDo holds every alert to its form, and to documents that exist.
+func TestAlertsSayWhatToDo(t *testing.T) {
+	metrics := known(t)
+	runbook := string(read(t, root+"/docs/monitoring.md"))
+	seen := map[string]bool{}
+	for _, r := range alerts(t) {
+		if seen[r.Alert] || !strings.HasPrefix(r.Alert, "Oooi") {
+			t.Errorf("%s: a name that is used twice, or not ours", r.Alert)
+		}
+		seen[r.Alert] = true
+		if s := r.Labels["severity"]; s != "warning" && s != "critical" {
+			t.Errorf("%s: severity %q", r.Alert, s)
+		}
+		if a := r.Annotations; a["summary"] == "" || len(a["summary"]) > 80 || len(a["description"]) < 80 {
+			t.Errorf("%s: summary %q, description %q", r.Alert, a["summary"], a["description"])
+		}
+		anchor := strings.ToLower(r.Alert)
+		if want := "https://github.com/densityops/oooi/blob/main/docs/monitoring.md#" + anchor; r.Annotations["runbook_url"] != want {
+			t.Errorf("%s: runbook_url %q, want %q", r.Alert, r.Annotations["runbook_url"], want)
+		}
+		if !strings.Contains(runbook, "\n### "+r.Alert+"\n") {
+			t.Errorf("%s: docs/monitoring.md has no heading for it", r.Alert)
+		}
+		uses(t, r.Alert, r.Expr, metrics)
+		for _, text := range r.Annotations {
+			for _, m := range reference.FindAllStringSubmatch(text, -1) {
+				for _, by := range grouped.FindAllStringSubmatch(r.Expr, -1) {
+					if !slices.Contains(strings.Split(by[1], ", "), m[1]) {
+						t.Errorf("%s: its text speaks of label %s, which %s leaves out", r.Alert, m[1], by[0])
+					}
+				}
+			}
+		}
+	}
+	for _, m := range regexp.MustCompile(`(?m)^### (Oooi\w+)$`).FindAllStringSubmatch(runbook, -1) {
+		if !seen[m[1]] {
+			t.Errorf("docs/monitoring.md explains %s, which is no alert", m[1])
+		}
+	}
+}
+
+// targets are the labels that Prometheus adds to what it reads from our pods.
+var targets = []string{"namespace", "pod", "container", "job", "instance", "endpoint", "app_kubernetes_io_component", "hostedcluster_densityops_com_infra"}
+
+var (
+	quoted   = regexp.MustCompile(`"[^"]*"`)
+	selector = regexp.MustCompile(`(\w+)\s*\{([^}]*)\}`)
+	matcher  = regexp.MustCompile(`(\w+)\s*(?:=~|!~|!=|=)`)
+	clause   = regexp.MustCompile(`\b(by|without|on|ignoring|group_left|group_right)\s*\(([^)]*)\)`)
+	duration = regexp.MustCompile(`\[[^\]]*\]|\boffset\s+\w+`)
+	word     = regexp.MustCompile(`[a-zA-Z_:][\w:]*(\s*\()?`)
+)
+
+// uses reports metrics that nobody makes, and labels that they do not have. That the expression is
+// one at all is for promtool to say.
+func uses(t *testing.T, who, expr string, metrics map[string][]string) {
+	t.Helper()
+	labelsOf := func(name string) ([]string, bool) {
+		if of, ok := metrics[name]; ok {
+			return of, true
+		}
+		for _, suffix := range []string{"_bucket", "_sum", "_count"} {
+			if base, ok := strings.CutSuffix(name, suffix); ok {
+				if of, ok := metrics[base]; ok {
+					return append([]string{"le"}, of...), true
+				}
+			}
+		}
+		return nil, false
+	}
+	expr = quoted.ReplaceAllString(expr, `""`)
+	expr = duration.ReplaceAllString(expr, "")
+	for _, s := range selector.FindAllStringSubmatch(expr, -1) {
+		of, _ := labelsOf(s[1])
+		for _, m := range matcher.FindAllStringSubmatch(s[2], -1) {
+			if !slices.Contains(of, m[1]) && !slices.Contains(targets, m[1]) {
+				t.Errorf("%s: %s has no label %s, but %q", who, s[1], m[1], of)
+			}
+		}
+	}
+	expr = selector.ReplaceAllString(expr, "$1")
+	plain := clause.ReplaceAllString(expr, "")
+	all, found := slices.Clone(targets), 0
+	for _, w := range word.FindAllString(plain, -1) {
+		if strings.HasSuffix(w, "(") || slices.Contains([]string{"and", "or", "unless", "bool"}, w) {
+			continue
+		}
+		of, ok := labelsOf(w)
+		if !ok {
+			t.Errorf("%s: no code makes metric %s", who, w)
+		}
+		all = append(all, of...)
+		found++
+	}
+	if found == 0 {
+		t.Errorf("%s: no metric in %q", who, expr)
+	}
+	for _, c := range clause.FindAllStringSubmatch(expr, -1) {
+		for label := range strings.SplitSeq(c[2], ",") {
+			if label = strings.TrimSpace(label); label != "" && !slices.Contains(all, label) {
+				t.Errorf("%s: %s (%s): no metric in it has label %s", who, c[1], c[2], label)
+			}
+		}
+	}
+}
+
+// TestDashboard sees that every panel asks for what there is.
+func TestDashboard(t *testing.T) {
+	type target struct {
+		Expr string `json:"expr"`
+	}
+	var d struct {
+		UID    string `json:"uid"`
+		Panels []struct {
+			ID          int      `json:"id"`
+			Type        string   `json:"type"`
+			Title       string   `json:"title"`
+			Description string   `json:"description"`
+			Targets     []target `json:"targets"`
+			GridPos     struct{ H, W, X, Y int }
+		} `json:"panels"`
+	}
+	if err := json.Unmarshal(read(t, monitoring+"/dashboard.json"), &d); err != nil {
+		t.Fatal(err)
+	}
+	metrics := known(t)
+	ids, places := map[int]bool{}, map[[2]int]bool{}
+	var rows []string
+	var rules []map[string]string
+	for _, p := range d.Panels {
+		if ids[p.ID] || places[[2]int{p.GridPos.X, p.GridPos.Y}] || p.GridPos.X+p.GridPos.W > 24 {
+			t.Errorf("%s: id or place is another panel's", p.Title)
+		}
+		ids[p.ID], places[[2]int{p.GridPos.X, p.GridPos.Y}] = true, true
+		if p.Type == "row" {
+			rows = append(rows, p.Title)
+			continue
+		}
+		if len(p.Targets) == 0 || p.Description == "" {
+			t.Errorf("%s: no query, or no description", p.Title)
+		}
+		for _, q := range p.Targets {
+			uses(t, p.Title, q.Expr, metrics)
+			// As Grafana replaces them.
+			expr := strings.NewReplacer("$__rate_interval", "5m", "$namespace", ".*").Replace(q.Expr)
+			rules = append(rules, map[string]string{"record": "dashboard", "expr": expr})
+		}
+	}
+	if want := []string{"DNS", "DHCP", "Proxy", "State"}; d.UID != "oooi" || !slices.Equal(rows, want) {
+		t.Errorf("dashboard %q with rows %q, want %q", d.UID, rows, want)
+	}
+	// One file of rules has promtool read all expressions at once.
+	for i := range rules {
+		rules[i]["record"] += strings.Repeat(":x", i+1) // no two alike
+	}
+	text, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "dashboard", "rules": rules}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "dashboard.yaml"), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	promtool(t, folder, "check", "rules", "dashboard.yaml")
+}
+
+// podMonitor is what of one we look at.
+type podMonitor struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		Selector  metav1.LabelSelector `json:"selector"`
+		Endpoints []struct {
+			Port string `json:"port"`
+			Path string `json:"path"`
+		} `json:"podMetricsEndpoints"`
+	} `json:"spec"`
+}
+
+// TestPodMonitors asks for each container's metrics in the pods that setup renders for the example,
+// and in control's: by which page and port they are read.
+func TestPodMonitors(t *testing.T) {
+	var monitors []podMonitor
+	for _, text := range documents(read(t, monitoring+"/podmonitor.yaml")) {
+		var m podMonitor
+		if err := yaml.Unmarshal(text, &m); err != nil {
+			t.Fatal(err)
+		}
+		monitors = append(monitors, m)
+	}
+	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), root+"/manifests/examples/demo/overlay")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rendered, err := built.AsYaml()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]bool{}
+	for _, text := range documents(rendered) {
+		var workload struct {
+			Spec struct {
+				Template corev1.PodTemplateSpec `json:"template"`
+			} `json:"spec"`
+		}
+		if err := yaml.Unmarshal(text, &workload); err != nil {
+			continue // a kind with another spec
+		}
+		pod := workload.Spec.Template
+		for _, m := range monitors {
+			selected, err := metav1.LabelSelectorAsSelector(&m.Spec.Selector)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(pod.Spec.Containers) == 0 || !selected.Matches(labels.Set(pod.Labels)) {
+				continue
+			}
+			for _, e := range m.Spec.Endpoints {
+				for _, c := range pod.Spec.Containers {
+					for _, port := range c.Ports {
+						if port.Name == e.Port {
+							got[pod.Labels["app.kubernetes.io/component"]+" "+c.Name+" "+port.Name+e.Path] = true
+						}
+					}
+				}
+			}
+		}
+	}
+	want := []string{
+		"control control health/metrics", "dhcp coredhcp health/metrics", "dns coredns metrics/metrics",
+		"proxy envoy envoy/stats/prometheus", "proxy xdsd health/metrics",
+	}
+	if read := slices.Sorted(maps.Keys(got)); !slices.Equal(read, want) {
+		t.Errorf("read from the pods: %q, want %q", read, want)
+	}
+	up := "oooi-(dns|daemons|envoy)" // in alerts and dashboard
+	for _, m := range monitors {
+		if !regexp.MustCompile("^" + up + "$").MatchString(m.Name) {
+			t.Errorf("alerts do not look at the targets of %s", m.Name)
+		}
+	}
+}
+
+func documents(text []byte) [][]byte { return bytes.Split(text, []byte("\n---\n")) }
+
+// TestComponent builds what docs/monitoring.md tells to apply.
+func TestComponent(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "monitoring") // below which nothing may be named by an absolute path
+	if err := os.CopyFS(folder, os.DirFS(monitoring)); err != nil {
+		t.Fatal(err)
+	}
+	overlay := filepath.Join(filepath.Dir(folder), "overlay")
+	if err := os.Mkdir(overlay, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte("components: [../monitoring]\nnamespace: monitoring\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), overlay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, r := range built.Resources() {
+		got = append(got, r.GetKind()+" "+r.GetNamespace()+"/"+r.GetName())
+		if r.GetLabels()["app.kubernetes.io/managed-by"] != "oooi" {
+			t.Errorf("%s has no label managed-by", r.CurId())
+		}
+	}
+	slices.Sort(got)
+	want := []string{
+		"ConfigMap monitoring/oooi-dashboard", "PodMonitor monitoring/oooi-daemons", "PodMonitor monitoring/oooi-dns",
+		"PodMonitor monitoring/oooi-envoy", "PrometheusRule monitoring/oooi",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("built %q, want %q", got, want)
+	}
+}

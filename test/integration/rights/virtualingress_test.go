@@ -1,0 +1,257 @@
+package rights_test
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/test/lab"
+)
+
+// ingressPod is where xdsd ingress is asked for its health.
+const ingressPod = "198.19.1.11"
+
+// ingressSite is a namespace with VirtualIngresses, and xdsd ingress as its manifests deploy it.
+type ingressSite struct {
+	*site
+
+	namespace string
+	daemon    *pod
+	made      *int // so that each object has a name of its own
+}
+
+// TestRightsOfVirtualIngress takes each right of xdsd ingress away by itself. That each is used is for
+// test/integration/ingress to say, which has it do everything.
+func TestRightsOfVirtualIngress(t *testing.T) {
+	network.Need(t)
+	s := &ingressSite{site: &site{T: t, management: management.Get(t), image: map[string]string{"/xdsd": network.Binary(t, "xdsd")}}, made: new(int)}
+	s.client, s.kube = clients(t, s.management)
+	lab.SharedInterfaces(t, map[string][]string{"eth1": {ingressPod}})
+	s.apply(s.management, s.everything())
+	s.namespace = s.management.Namespace(t)
+	s.daemon = s.start(&s.pods("oooi-system", "ingress", 2)[0], ingressPod)
+	s.virtual("steady", "Alias", s.mirrored("steady"))
+	s.virtual("turning", "Alias", s.mirrored("turning"))
+	s.virtual("blinker", "Direct", s.mirrored("blinker"))
+	s.virtual("fleeting", "Direct\n  onNoMatch: Delete", s.mirrored("fleeting"))
+	for _, name := range []string{"steady", "turning", "blinker", "fleeting"} {
+		await(t, name+" to be resolved", func() string { return s.resolved(name) })
+	}
+	s.trial().run(t)
+}
+
+// everything is what kustomize makes of manifests/ingress with the component for other namespaces.
+func (s *ingressSite) everything() string {
+	s.Helper()
+	root, err := lab.Root()
+	if err != nil {
+		s.Fatal(err)
+	}
+	copied := s.TempDir()
+	for _, part := range []string{"crds", "ingress"} {
+		if err := os.CopyFS(filepath.Join(copied, part), os.DirFS(filepath.Join(root, "manifests", part))); err != nil {
+			s.Fatal(err)
+		}
+	}
+	overlay := filepath.Join(copied, "overlay")
+	if err := os.Mkdir(overlay, 0o750); err != nil {
+		s.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte("resources: [../ingress]\ncomponents: [../ingress/cross-namespace]\n"), 0o600); err != nil {
+		s.Fatal(err)
+	}
+	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), overlay)
+	if err != nil {
+		s.Fatal(err)
+	}
+	text, err := built.AsYaml()
+	if err != nil {
+		s.Fatal(err)
+	}
+	return string(text)
+}
+
+// mirrored makes a Service for a label, whose endpoints somebody else writes, and returns the label.
+func (s *ingressSite) mirrored(label string) string {
+	s.Helper()
+	s.apply(s.management, fmt.Sprintf(`
+apiVersion: v1
+kind: Service
+metadata: {name: a-%[1]s, namespace: %[2]s, labels: {app: %[1]s}}
+spec: {ports: [{name: http, port: 80, targetPort: 30080}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: a-%[1]s-x, namespace: %[2]s, labels: {kubernetes.io/service-name: a-%[1]s, endpointslice.kubernetes.io/managed-by: lab}}
+addressType: IPv4
+endpoints: [{addresses: [198.51.100.7], conditions: {ready: true}}]
+ports: [{name: http, port: 30080, protocol: TCP}]
+`, label, s.namespace))
+	return label
+}
+
+// virtual makes a VirtualIngress for the Service of a label.
+func (s *ingressSite) virtual(name, mode, label string) {
+	s.Helper()
+	s.apply(s.management, fmt.Sprintf(`
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: VirtualIngress
+metadata: {name: %[1]s, namespace: %[2]s}
+spec:
+  rules: [{host: %[1]s.example.com, http: {paths: [{path: /, pathType: Prefix, backend: {service: {matchLabels: {app: %[4]s}, port: {number: 80}}}}]}}]
+  backendMode: %[3]s
+`, name, s.namespace, mode, label))
+}
+
+// another makes a VirtualIngress that there has not been, with its Service.
+func (s *ingressSite) another(mode string) func(*testing.T) {
+	return func(t *testing.T) {
+		t.Helper()
+		x := s.in(t)
+		*s.made++
+		name := fmt.Sprintf("another-%d", *s.made)
+		x.virtual(name, mode, x.mirrored(name))
+	}
+}
+
+// several makes one more Service for the label of the VirtualIngress blinker, which says so.
+func (s *ingressSite) several() {
+	s.Helper()
+	*s.made++
+	s.apply(s.management, fmt.Sprintf("{apiVersion: v1, kind: Service, metadata: {name: a-blinker-%d, namespace: %s, labels: {app: blinker}}, spec: {ports: [{port: 80}]}}", *s.made, s.namespace))
+}
+
+// delete deletes an object of the namespace.
+func (s *ingressSite) delete(t *testing.T, o client.Object, name string) {
+	t.Helper()
+	o.SetNamespace(s.namespace)
+	o.SetName(name)
+	if err := s.client.Delete(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// service is one to be deleted.
+func service() client.Object {
+	o := &metav1.PartialObjectMetadata{}
+	o.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Service"))
+	return o
+}
+
+// resolved is empty where a VirtualIngress is.
+func (s *ingressSite) resolved(name string) string {
+	s.Helper()
+	if ready := s.ready(name); ready == nil || ready.Reason != v1alpha1.ReasonResolved {
+		return fmt.Sprintf("%+v", ready)
+	}
+	return ""
+}
+
+// ready is the condition of a VirtualIngress; nil while there is none.
+func (s *ingressSite) ready(name string) *metav1.Condition {
+	s.Helper()
+	return meta.FindStatusCondition(s.read(name).Status.Conditions, v1alpha1.ConditionReady)
+}
+
+func (s *ingressSite) read(name string) *v1alpha1.VirtualIngress {
+	s.Helper()
+	v := &v1alpha1.VirtualIngress{}
+	if err := s.client.Get(s.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, v); err != nil {
+		s.Fatal(err)
+	}
+	return v
+}
+
+// saysSo looks for a missing right where the owner of a VirtualIngress does: in the conditions.
+func (s *ingressSite) saysSo(missing right) func(*testing.T) string {
+	return func(t *testing.T) string {
+		t.Helper()
+		list := &v1alpha1.VirtualIngressList{}
+		if err := s.client.List(t.Context(), list, client.InNamespace(s.namespace)); err != nil {
+			t.Fatal(err)
+		}
+		why := "there is no VirtualIngress"
+		for i := range list.Items {
+			ready := meta.FindStatusCondition(list.Items[i].Status.Conditions, v1alpha1.ConditionReady)
+			if ready == nil || ready.Reason != v1alpha1.ReasonRejected {
+				continue
+			}
+			if why = saysRefused(ready.Message, missing); why == "" {
+				return ""
+			}
+		}
+		return why
+	}
+}
+
+func (s *ingressSite) trial() *trial {
+	ingresses := func(verb string) right { return right{verb, "networking.k8s.io", "ingresses", "", ""} }
+	services := func(verb string) right { return right{verb, "", "services", "", ""} }
+	slices := func(verb string) right { return right{verb, "discovery.k8s.io", "endpointslices", "", ""} }
+	events := func(verb string) right { return right{verb, "events.k8s.io", "events", "", ""} }
+	endpoints := right{"delete", "", "endpoints", "", ""}
+	direct, alias := s.another("Direct"), s.another("Alias")
+	x := &trial{
+		account: account{s.kube, "oooi-system", "oooi-ingress"}, pod: s.daemon, container: "ingress",
+		ready: "http://" + ingressPod + ":9905/readyz", needs: []string{"virtualingresses", "ingresses", "services", "endpointslices", "namespaces"},
+		stopped: func(t *testing.T) { // nobody waits for who was killed
+			err := s.kube.CoordinationV1().Leases("oooi-system").Delete(t.Context(), "oooi-ingress", metav1.DeleteOptions{})
+			if client.IgnoreNotFound(err) != nil {
+				t.Fatal(err)
+			}
+		},
+		after: map[right]func(*testing.T){
+			{"patch", v1alpha1.GroupName, "virtualingresses/status", "", ""}: direct,
+			events("create"): direct,
+			ingresses("get"): direct, ingresses("create"): direct, ingresses("patch"): direct,
+			ingresses("delete"): func(t *testing.T) { s.delete(t, service(), "a-fleeting") },
+			services("get"):     alias, services("create"): alias, services("patch"): alias,
+			services("delete"): func(t *testing.T) { s.in(t).virtual("turning", "Direct", "turning") },
+			slices("get"):      alias, slices("create"): alias, slices("patch"): alias,
+			slices("delete"): func(t *testing.T) { s.delete(t, &discoveryv1.EndpointSlice{}, "a-steady-x") },
+			// As those that are left when an alias has selected pods.
+			endpoints: func(t *testing.T) {
+				x := s.in(t)
+				x.apply(s.management, fmt.Sprintf("{apiVersion: v1, kind: Endpoints, metadata: {name: %s, namespace: %s}, subsets: [{addresses: [{ip: 198.51.100.9}], ports: [{name: http, port: 30080}]}]}",
+					x.read("steady").Status.Backends[0].Alias, s.namespace))
+			},
+		},
+		signs: map[right]func(*testing.T) string{
+			// One Event tells of what is said twice of an object as it is: where it is known that its
+			// status was written only after the next thing to say.
+			events("patch"): func(t *testing.T) string {
+				x := s.in(t)
+				for range 5 {
+					x.several()
+				}
+				return saysRefused(s.daemon.Run["ingress"].Log.String(), events("patch"))
+			},
+		},
+		// OpenShift's asks for it.
+		others: []right{{"create", "discovery.k8s.io", "endpointslices/restricted", "", ""}},
+	}
+	for r := range maps.Keys(x.after) {
+		if r != events("create") && r.resource != "virtualingresses/status" {
+			x.signs[r] = s.saysSo(r)
+		}
+	}
+	return x
+}
+
+// in is the same for another test.
+func (s *ingressSite) in(t *testing.T) *ingressSite {
+	there, of := *s, *s.site
+	of.T, there.site = t, &of
+	return &there
+}

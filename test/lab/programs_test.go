@@ -1,0 +1,53 @@
+package lab
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+)
+
+// TestProgramsHaveTheProductsVersions keeps what both use compiled once: a package of another version
+// is another package to the build cache, and so is everything that imports it.
+func TestProgramsHaveTheProductsVersions(t *testing.T) {
+	root, err := Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	product := required(t, filepath.Join(root, "go.mod"))
+	files, err := filepath.Glob(filepath.Join(root, programsDir, "*", "go.mod"))
+	if err != nil || len(files) != 2 {
+		t.Fatalf("found %q: %v", files, err)
+	}
+	for _, file := range append(files, filepath.Join(root, programsDir, "go.mod"), filepath.Join(root, "tools", "go.mod")) {
+		shared := 0
+		for module, version := range required(t, file) {
+			want, ok := product[module]
+			if !ok {
+				continue
+			}
+			if shared++; version != want {
+				t.Errorf("%s requires %s %s, the product %s; require the higher one in both (go get, then go mod tidy)", file, module, version, want)
+			}
+		}
+		if shared == 0 {
+			t.Errorf("%s shares no module with the product", file)
+		}
+	}
+}
+
+// requirement is a line of a go.mod file.
+var requirement = regexp.MustCompile(`(?m)^\t(\S+) (v\S+)`)
+
+func required(t *testing.T, file string) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	modules := map[string]string{}
+	for _, match := range requirement.FindAllStringSubmatch(string(text), -1) {
+		modules[match[1]] = match[2]
+	}
+	return modules
+}
