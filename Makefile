@@ -158,7 +158,7 @@ soak: deps lab ## Lose what can be lost of two nodes, for as long as it may last
 .PHONY: e2e-ingress
 e2e-ingress: deps ## Test virtual ingresses with Contour and cert-manager, which it builds (minutes, once)
 	$(GO_TEST) -tags e2e ./test/e2e/ingress
-	cd test/programs/ingress && $(GO) vet ./...
+	cd test/programs/certmanager && $(GO) vet .
 
 .PHONY: lab
 lab: ## Build control planes and MetalLB, and fetch Envoy, for tests and demo (minutes, once)
