@@ -42,7 +42,7 @@ demo: demo-deps build lab ## Deploy a VLAN's services on a real node and use the
 # The race detector is in the daemons' packages and in the daemons that the tests in test/ start. It is
 # not in those tests, nor in kubectl oooi, whose tests would take twice the time; make test-long has it
 # there too. make lint vets all packages, so go test does not.
-TESTFLAGS ?= -timeout 15m
+TESTFLAGS ?= -timeout 25m
 GO_TEST = $(GO) test -vet=off -ldflags='-s -w' $(TESTFLAGS)
 RACE_PACKAGES := ./corednsbuild/... ./coredhcpbuild/... ./internal/... ./plugins/... ./xdsd/...
 PLAIN_PACKAGES := ./api/... ./kubectl-oooi/... ./manifests/... ./test/...
