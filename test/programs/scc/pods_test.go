@@ -43,7 +43,7 @@ func pods(t *testing.T, openshift string) map[string]*corev1.PodTemplateSpec {
 	const example = "manifests/examples/demo/"
 	all := printed(t, nil, "-f", example+"infra.yaml", "-f", example+"cluster.yaml", "--openshift="+openshift)
 	maps.Copy(all, printed(t, nil, "-f", "test/programs/scc/testdata/edge.yaml", "--openshift="+openshift))
-	ingress, err := os.ReadFile(filepath.Join("..", "..", "manifests", "ingress", "controller", "deployment.yaml"))
+	ingress, err := os.ReadFile(filepath.Join("..", "..", "..", "manifests", "ingress", "controller", "deployment.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func printed(t *testing.T, constraints map[string]*securityv1.SecurityContextCon
 		args = append(args, "-race") // as the other tests have compiled it already
 	}
 	cmd := exec.CommandContext(t.Context(), "go", slices.Concat(args, []string{"./kubectl-oooi", "setup", "--dry-run=client"}, flags)...)
-	cmd.Dir = filepath.Join("..", "..")
+	cmd.Dir = filepath.Join("..", "..", "..")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	text, err := cmd.Output()
