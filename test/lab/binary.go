@@ -12,7 +12,7 @@ import (
 
 // ownPackages are the main packages of this repository that tests start, by the names of their
 // binaries. The daemons have the race detector. The command-line tools do not: tests start them
-// hundreds of times, and their own packages are tested with it.
+// hundreds of times.
 var (
 	ownDaemons = map[string]string{"coredns": "./corednsbuild", "coredhcp": "./coredhcpbuild", "xdsd": "./xdsd"}
 	ownTools   = map[string]string{"kubectl-oooi": "./kubectl-oooi", "mutant": "./kubectl-oooi/internal/mutate/mutant"}
@@ -26,16 +26,22 @@ const ownBuilt = "OOOI_LAB_BUILT"
 // xdsd with the race detector, kubectl-oooi and mutant without.
 func Binary(tb testing.TB, name string) string {
 	tb.Helper()
-	dir, err := labDir()
+	path, err := ownBinary(tb.Context(), name)
 	if err != nil {
 		tb.Fatal(err)
 	}
+	return path
+}
+
+// ownBinary returns the path of a binary, after building it unless BuildOwn has run.
+func ownBinary(ctx context.Context, name string) (string, error) {
 	if os.Getenv(ownBuilt) == "" {
-		if err := buildOwn(tb.Context(), name); err != nil {
-			tb.Fatal(err)
+		if err := buildOwn(ctx, name); err != nil {
+			return "", err
 		}
 	}
-	return filepath.Join(dir, "own", name)
+	dir, err := labDir()
+	return filepath.Join(dir, "own", name), err
 }
 
 // BuildOwn builds all binaries that Binary returns.

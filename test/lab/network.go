@@ -126,16 +126,11 @@ func (n *Network) prepare(ctx context.Context, shared []*Shared) (remove func(),
 
 // provideOwn puts a binary into a folder.
 func provideOwn(ctx context.Context, name, dir string) error {
-	if os.Getenv(ownBuilt) == "" {
-		if err := buildOwn(ctx, name); err != nil {
-			return err
-		}
-	}
-	from, err := labDir()
+	path, err := ownBinary(ctx, name)
 	if err != nil {
 		return err
 	}
-	return install(filepath.Join(from, "own", name), filepath.Join(dir, name))
+	return install(path, filepath.Join(dir, name))
 }
 
 // Need skips a test where there is no network namespace.
