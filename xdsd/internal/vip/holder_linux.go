@@ -204,7 +204,7 @@ func (h *Holder) Run(ctx context.Context) (err error) {
 			h.change(func(m *machine, now time.Time) todo {
 				m.follow(now, n.following)
 				if n.lease != nil {
-					m.see(now, *n.lease)
+					m.see(now, n.asked, *n.lease)
 				}
 				return todo{}
 			})

@@ -174,8 +174,9 @@ func (c *leaseClient) read(ctx context.Context) (*coordinationv1.Lease, error) {
 // news is of the Lease.
 type news struct {
 	following bool
-	lease     *record // nil for nothing new of it
-	err       error   // why it is not followed
+	lease     *record   // nil for nothing new of it
+	asked     time.Time // when the Lease was asked for; zero for a change
+	err       error     // why it is not followed
 }
 
 const (
@@ -207,6 +208,7 @@ func (c *leaseClient) follow(ctx context.Context, send func(news)) {
 func (c *leaseClient) followOnce(ctx context.Context, send func(news)) error {
 	ctx, cancel := context.WithTimeout(ctx, watchFor+2*c.requestDeadline)
 	defer cancel()
+	asked := time.Now()
 	reading, done := context.WithTimeout(ctx, c.requestDeadline)
 	l, err := c.read(reading)
 	done()
@@ -222,7 +224,7 @@ func (c *leaseClient) followOnce(ctx context.Context, send func(news)) error {
 	}
 	defer changes.Stop()
 	now := recordOf(l)
-	send(news{following: true, lease: &now})
+	send(news{following: true, lease: &now, asked: asked})
 	for change := range changes.ResultChan() {
 		l, ok := change.Object.(*coordinationv1.Lease)
 		if !ok || change.Type == watch.Deleted {

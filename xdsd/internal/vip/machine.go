@@ -62,7 +62,9 @@ type machine struct {
 
 	known       bool      // that is, the Lease was read, be it by a former process
 	lease       record    // as it was seen last
+	learnt      time.Time // when that was
 	changed     time.Time // when its holder was seen to do something
+	taken       time.Time // when a peer was seen to become its holder
 	following   time.Time // since when it is followed without a gap; zero while it is not
 	leasedUntil time.Time // we have it until then
 	askAt       time.Time // not before is the API server asked again that did not grant something
@@ -93,9 +95,10 @@ func (m *machine) peers() map[mac]string {
 }
 
 // quiet is for how long neither we nor a peer has answered for the address, as far as we could
-// hear. It is for those who do not hold it.
+// hear. A peer that has just taken the Lease counts as one that answers: it is about to. It is for
+// those who do not hold the address.
 func (m *machine) quiet(now time.Time) time.Duration {
-	return now.Sub(latest(m.since, latest(m.answered, m.upSince)))
+	return now.Sub(latest(latest(m.since, m.taken), latest(m.answered, m.upSince)))
 }
 
 // unanswered reports whether nobody holds the address: no peer answers for it, and it is not us
@@ -262,15 +265,21 @@ func (m *machine) setReady(now time.Time, ready bool) {
 	m.offered = m.offered && !ready
 }
 
-// see takes note of the Lease.
-func (m *machine) see(now time.Time, r record) {
-	if m.known && r.version < m.lease.version {
-		return // late news
+// see takes note of the Lease, as the API server had it when it was asked or later. The zero time
+// is for one that does not know when.
+func (m *machine) see(now, asked time.Time, r record) {
+	// An older Lease is late news, unless it was asked for after the newer one was known: then the
+	// API server's data were restored from a backup, and versions begin anew from there.
+	if m.known && r.version < m.lease.version && !asked.After(m.learnt) {
+		return
 	}
 	if !m.known || r.holder != m.lease.holder || r.renewed != m.lease.renewed {
 		m.changed = now
 	}
-	m.known, m.lease = true, r
+	if r.holder != m.lease.holder && r.holder != "" && r.holder != m.identity {
+		m.taken = now
+	}
+	m.known, m.lease, m.learnt = true, r, now
 	if r.holder != m.identity {
 		m.leasedUntil = time.Time{}
 	}
@@ -305,11 +314,14 @@ func (m *machine) done(now time.Time, o outcome) todo {
 		}
 		return todo{}
 	}
-	m.see(now, o.lease)
+	m.see(now, o.started, o.lease)
 	m.askAt = now
 	if !o.granted {
 		m.askAt = now.Add(askGap)
 		return todo{}
+	}
+	if o.request != release && m.lease.holder != m.identity {
+		return todo{} // somebody has taken the Lease since, which was heard of first
 	}
 	switch o.request {
 	case release:

@@ -26,7 +26,7 @@ func middling() *machine {
 	m.setUp(start, true)
 	m.setReady(start, true)
 	m.follow(start, true)
-	m.see(start, record{holder: "lower", renewed: "1", version: 1, macs: map[string]mac{"lower": lowerMAC, "middle": testMAC, "higher": higherMAC}})
+	m.see(start, time.Time{}, record{holder: "lower", renewed: "1", version: 1, macs: map[string]mac{"lower": lowerMAC, "middle": testMAC, "higher": higherMAC}})
 	return m
 }
 
@@ -36,7 +36,7 @@ func holding(leased bool) (*machine, time.Time) {
 	m.claim(now, "test")
 	r := m.lease
 	r.version, r.holder = 2, "middle"
-	m.see(now, r)
+	m.see(now, time.Time{}, r)
 	m.failed = !leased
 	if leased {
 		m.leasedUntil = now.Add(testTiming.LeaseDuration)
@@ -206,8 +206,32 @@ func TestLateNewsAreNone(t *testing.T) {
 	m, now := holding(true)
 	old := m.lease
 	old.version, old.holder = 1, "lower"
-	m.see(now, old)
+	m.see(now, time.Time{}, old)
 	if !m.leased(now) || m.lease.holder != "middle" {
+		t.Errorf("%+v", m.lease)
+	}
+}
+
+// TestAGrantThatIsOverIsNone: news of who has taken the Lease since may come before the reply.
+func TestAGrantThatIsOverIsNone(t *testing.T) {
+	m := middling()
+	now := start.Add(time.Minute)
+	mine, theirs := m.lease, m.lease
+	mine.holder, mine.version = "middle", 2
+	theirs.holder, theirs.version = "higher", 3
+	m.see(now, time.Time{}, theirs)
+	do := m.done(now, outcome{request: take, started: now.Add(-time.Second), lease: mine, granted: true})
+	if do.claim || m.holding || m.leased(now) {
+		t.Errorf("%+v, the Lease is ours: %t", do, m.leased(now))
+	}
+}
+
+func TestARestoredLeaseIsNews(t *testing.T) {
+	m, now := holding(true)
+	restored := m.lease
+	restored.version, restored.holder = 1, "lower"
+	m.see(now.Add(time.Second), now.Add(time.Millisecond), restored)
+	if m.lease.holder != "lower" || m.leased(now) {
 		t.Errorf("%+v", m.lease)
 	}
 }

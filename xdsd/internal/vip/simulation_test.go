@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -15,12 +16,21 @@ import (
 
 // simulation is machines on a network that can be cut in two, with a Lease on an API server that
 // can be out of reach of each. The rules are the real ones; clock, network and server are not.
+// Requests, their replies and changes of the Lease take time, a different one for each machine.
 type simulation struct {
 	now    time.Time
 	random *rand.Rand
 	lease  *coordinationv1.Lease
+	backup *coordinationv1.Lease
 	all    []*simulated
+	events []event // that are still to come, in no order
 	log    []string
+}
+
+// event is something on its way.
+type event struct {
+	at time.Time
+	do func()
 }
 
 type simulated struct {
@@ -33,9 +43,10 @@ type simulated struct {
 	has     bool // the address
 	expires time.Time
 	nextAt  time.Time // of its ticker
-	seen    string    // version of the Lease
-	failAt  time.Time // when a request that is under way fails; zero for none
-	asked   request
+	busy    bool      // with a request
+	process int       // which of its processes runs: news for another gets lost
+	watched string    // version of the Lease of which it has been told, or is about to be
+	newsAt  time.Time // when it is told of the last one: changes come in order
 }
 
 const step = 10 * time.Millisecond
@@ -55,7 +66,8 @@ func newSimulation(seed uint64, instances int) *simulation {
 // start starts a process, which may have been there before.
 func (s *simulation) start(i *simulated, macs map[string]mac) {
 	i.machine = &machine{Timing: testTiming, identity: i.client.identity, self: i.client.self, addresses: []netip.Addr{test4}, ready: true, conflicts: map[string]int{}}
-	i.running, i.seen, i.failAt = true, "", time.Time{}
+	i.running, i.busy, i.watched = true, false, ""
+	i.process++
 	if macs != nil {
 		i.recall(macs)
 	}
@@ -87,28 +99,104 @@ func (s *simulation) perform(i *simulated, do todo) {
 	if do.announce {
 		s.hear(i, heard{By: i.self, Address: test4, Leased: i.leased(s.now)}, everybody)
 	}
-	if do.ask != nothing && i.failAt.IsZero() {
-		i.asked = do.ask
+	if do.ask != nothing && !i.busy {
+		s.request(i, do.ask)
+	}
+}
+
+// request is carried out by the API server after a while, and answered after another. It fails where
+// the API server is out of reach, be it for the reply, when the Lease is written nevertheless.
+func (s *simulation) request(i *simulated, r request) {
+	i.busy = true
+	o, decided := outcome{request: r, started: s.now}, i.lease
+	s.after(i, s.latency(), func() {
 		if !i.api {
-			i.failAt = s.now.Add(requestDeadline)
+			s.after(i, requestDeadline, func() { s.answer(i, outcome{request: r, started: o.started, err: fmt.Errorf("out of reach")}) })
 			return
 		}
-		o, next := outcome{request: do.ask, started: s.now}, s.lease.DeepCopy()
-		if err := i.client.edit(next, do.ask, i.lease, s.now); err == nil {
+		next := s.lease.DeepCopy()
+		if err := i.client.edit(next, r, decided, o.started); err == nil {
 			o.granted = true
-			version, _ := strconv.Atoi(s.lease.ResourceVersion)
-			next.ResourceVersion = strconv.Itoa(version + 1)
-			s.lease = next
+			s.write(next)
 		}
 		o.lease = recordOf(s.lease)
-		s.note("%s asks for %s: %t", i.identity, do.ask, o.granted)
-		s.perform(i, i.done(s.now, o))
+		s.note("%s asks for %s: %t", i.identity, r, o.granted)
+		if s.random.IntN(50) == 0 {
+			s.note("the reply to %s gets lost", i.identity)
+			s.after(i, requestDeadline, func() { s.answer(i, outcome{request: r, started: o.started, err: fmt.Errorf("no reply")}) })
+			return
+		}
+		s.after(i, s.latency(), func() { s.answer(i, o) })
+	})
+}
+
+func (s *simulation) answer(i *simulated, o outcome) {
+	i.busy = false
+	if o.err != nil && !i.api {
+		i.follow(s.now, false)
+		i.watched = ""
 	}
+	s.perform(i, i.done(s.now, o))
+}
+
+// write makes a Lease the one that the API server has.
+func (s *simulation) write(next *coordinationv1.Lease) {
+	version, _ := strconv.Atoi(s.lease.ResourceVersion)
+	next.ResourceVersion = strconv.Itoa(version + 1)
+	s.lease = next
+}
+
+// latency is that of half a request, or of the news of a change.
+func (s *simulation) latency() time.Duration {
+	if s.random.IntN(10) == 0 {
+		return time.Duration(s.random.IntN(1500)) * time.Millisecond
+	}
+	return time.Duration(s.random.IntN(50)) * time.Millisecond
+}
+
+// after has something happen to a process later, if it is still there.
+func (s *simulation) after(i *simulated, d time.Duration, do func()) {
+	process := i.process
+	s.events = append(s.events, event{s.now.Add(d), func() {
+		if i.running && i.process == process {
+			do()
+		}
+	}})
+}
+
+// happen has everything happen that is due.
+func (s *simulation) happen() {
+	for n := 0; n < len(s.events); n++ { // more may come
+		if e := s.events[n]; !s.now.Before(e.at) {
+			s.events = slices.Delete(s.events, n, n+1)
+			n--
+			e.do()
+		}
+	}
+}
+
+// follow has news of the Lease be on its way to those that follow it.
+func (s *simulation) follow(i *simulated) {
+	if !i.api || i.watched == s.lease.ResourceVersion {
+		return
+	}
+	asked := time.Time{}
+	if i.watched == "" {
+		asked = s.now
+	}
+	i.watched = s.lease.ResourceVersion
+	i.newsAt = latest(i.newsAt, s.now.Add(s.latency()))
+	r := recordOf(s.lease)
+	s.after(i, i.newsAt.Sub(s.now), func() {
+		i.machine.follow(s.now, true)
+		i.see(s.now, asked, r)
+	})
 }
 
 // step lets time go on.
 func (s *simulation) step() {
 	s.now = s.now.Add(step)
+	s.happen()
 	for _, i := range s.all {
 		if i.has && s.now.After(i.expires) {
 			i.has = false // the kernel's doing
@@ -116,17 +204,7 @@ func (s *simulation) step() {
 		if !i.running {
 			continue
 		}
-		if i.api && i.seen != s.lease.ResourceVersion {
-			i.seen = s.lease.ResourceVersion
-			i.follow(s.now, true)
-			i.see(s.now, recordOf(s.lease))
-		}
-		if !i.failAt.IsZero() && s.now.After(i.failAt) {
-			i.failAt = time.Time{}
-			i.follow(s.now, false)
-			i.seen = ""
-			s.perform(i, i.done(s.now, outcome{request: i.asked, err: fmt.Errorf("out of reach")}))
-		}
+		s.follow(i)
 		ticked := !s.now.Before(i.nextAt)
 		if ticked {
 			i.nextAt = s.now.Add(i.ProbeInterval)
@@ -171,7 +249,10 @@ func (s *simulation) doubled() bool {
 // befall has something happen.
 func (s *simulation) befall() {
 	i := s.all[s.random.IntN(len(s.all))]
-	switch s.random.IntN(8) {
+	if s.backup == nil || s.random.IntN(4) == 0 {
+		s.backup = s.lease.DeepCopy()
+	}
+	switch s.random.IntN(9) {
 	case 0:
 		i.api = !i.api
 		s.note("%s reaches the API server: %t", i.identity, i.api)
@@ -196,6 +277,12 @@ func (s *simulation) befall() {
 		i.setReady(s.now, !i.ready)
 		s.note("%s is ready: %t", i.identity, i.ready)
 	case 7:
+		s.note("etcd is restored from a backup of version %s", s.backup.ResourceVersion)
+		s.lease = s.backup.DeepCopy()
+		for _, i := range s.all { // the API server starts again, which ends what is under way
+			i.watched = ""
+		}
+	case 8:
 		name := "proxy-" + fmt.Sprint(s.random.IntN(len(s.all)))
 		s.note("a tenant claims the address with the MAC address of %s", name)
 		for _, victim := range s.all {
@@ -268,6 +355,42 @@ func TestOneHolderWhateverHappens(t *testing.T) {
 		}
 	}
 	t.Logf("two had the address for %s at most", worst)
+}
+
+// TestKilledHolder kills the holder among three and among four again and again. Those that stay never
+// both take the address.
+func TestKilledHolder(t *testing.T) {
+	for _, instances := range []int{3, 4} {
+		t.Run(fmt.Sprint(instances), func(t *testing.T) {
+			for seed := range lab.Length[uint64](50, 200) {
+				s := newSimulation(seed, instances)
+				for range 4 {
+					s.run(30 * time.Second)
+					holder := s.holder()
+					if holder == nil {
+						t.Fatalf("seed %d: nobody holds the address\n%s", seed, s.tail())
+					}
+					holder.running = false
+					s.note("%s is killed", holder.identity)
+					if longest := s.run(20 * time.Second); longest > 0 {
+						t.Fatalf("seed %d: two had it for %s\n%s", seed, longest, s.tail())
+					}
+					s.start(holder, holder.lease.macs)
+					s.note("%s is started", holder.identity)
+				}
+			}
+		})
+	}
+}
+
+// holder is the one that holds the address, if there is one.
+func (s *simulation) holder() *simulated {
+	for _, i := range s.all {
+		if i.has && i.holding {
+			return i
+		}
+	}
+	return nil
 }
 
 func (s *simulation) transitions() int {
