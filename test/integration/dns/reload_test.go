@@ -113,7 +113,8 @@ func TestReloadsLeakNothingAndListNothingAgain(t *testing.T) {
 	}
 	early := reload(1, settled)
 	reload(settled+1, all)
-	lab.Await(t, "no more to be in use than after the first reloads", func() string { return c.usage(t).beyond(early, 0.05) })
+	// Of some hundred reloads a leak is seen by what a configuration takes, of a thousand by less.
+	lab.Await(t, "no more to be in use than after the first reloads", func() string { return c.usage(t).beyond(early, lab.Length(0.25, 0.05)) })
 	c.expect(t, questions...)
 	if got := watchesOf(t, cp).since(before); !maps.Equal(got, ours) {
 		t.Errorf("%v watches are open, want %v", got, ours)
