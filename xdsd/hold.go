@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,6 +30,7 @@ type holdFlags struct {
 	lease, identity      string
 	device               string
 	addresses, witnesses []string
+	own, gateways        []string
 	ready                []string
 	timing               vip.Timing
 	file                 string
@@ -66,6 +69,8 @@ func newHoldCommand() *cobra.Command {
 	flags.StringVar(&f.identity, "identity", hostname, "name of this instance, which no other has; the pod's name if empty")
 	flags.StringVar(&f.device, "device", "net1", "network interface on the VLAN")
 	flags.StringSliceVar(&f.addresses, "address", nil, "addresses that float, together")
+	flags.StringSliceVar(&f.own, "own", nil, "this instance's own addresses on the VLAN, such as 192.0.2.5/24, to add to the interface: for a network that gives it none")
+	flags.StringSliceVar(&f.gateways, "gateway", nil, "gateways of the subnets of --own, by which replies to clients beyond the VLAN leave")
 	flags.StringSliceVar(&f.witnesses, "witness", nil, "addresses of others on the VLAN: who hears nobody there takes itself for cut off")
 	flags.StringSliceVar(&f.ready, "ready", nil, "URLs that answer with 200 where the proxy is ready; none for one that always is")
 	flags.DurationVar(&f.timing.LeaseDuration, "lease-duration", 10*time.Second, "after how long of its holder's silence the Lease is anybody's")
@@ -102,6 +107,22 @@ func (f *holdFlags) options(log *slog.Logger) (vip.Options, error) {
 	if len(o.Addresses) == 0 {
 		return o, errors.New("--address: want the address that floats")
 	}
+	if o.Own, err = prefixes(f.own); err != nil {
+		return o, err
+	}
+	if o.Gateways, err = addresses("gateway", f.gateways); err != nil {
+		return o, err
+	}
+	for _, g := range o.Gateways {
+		if !slices.ContainsFunc(o.Own, func(p netip.Prefix) bool { return p.Contains(g) }) {
+			return o, fmt.Errorf("--gateway %s: want one in a subnet of --own", g)
+		}
+	}
+	for _, p := range o.Own {
+		if slices.Contains(o.Addresses, p.Addr()) {
+			return o, fmt.Errorf("--own %s: want an address that does not float", p)
+		}
+	}
 	if o.Witnesses, err = addresses("witness", f.witnesses); err != nil {
 		return o, err
 	}
@@ -131,6 +152,19 @@ func (f *holdFlags) options(log *slog.Logger) (vip.Options, error) {
 		return o, fmt.Errorf("--linger %s: want zero or more", t.Linger)
 	}
 	return o, nil
+}
+
+// prefixes parses the addresses of --own, each with the length of its subnet's prefix.
+func prefixes(texts []string) ([]netip.Prefix, error) {
+	var list []netip.Prefix
+	for _, text := range texts {
+		p, err := netip.ParsePrefix(text)
+		if err != nil || p.Addr().Is4In6() || p.Addr() == p.Masked().Addr() && !p.IsSingleIP() {
+			return nil, fmt.Errorf("--own %q: want an address with the length of its subnet's prefix, such as 192.0.2.5/24", text)
+		}
+		list = append(list, p)
+	}
+	return list, nil
 }
 
 // run holds the address by turns until the context ends.

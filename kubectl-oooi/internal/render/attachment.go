@@ -1,15 +1,18 @@
 package render
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/densityops/oooi/api/v1alpha1"
 )
 
 // IPAM is the field by which a CNI configuration gives addresses; empty where it gives none. That
@@ -69,7 +72,7 @@ func (in *Input) attachment(component string, i instance) (*unstructured.Unstruc
 	}
 	meta := in.meta(component, i.name)
 	if plugins[0]["type"] == ovnOverlay {
-		return in.ovnAttachment(meta, plugins[0], i)
+		return in.ovnAttachment(component, meta, plugins[0], i)
 	}
 	first := map[string]any{}
 	for key, value := range plugins[0] {
@@ -92,19 +95,28 @@ func (in *Input) attachment(component string, i instance) (*unstructured.Unstruc
 	return networkAttachmentDefinition(meta, string(config)), network{Name: meta.Name, Namespace: meta.Namespace, Interface: vlanDevice}, nil
 }
 
-// ovnOverlay is the CNI plugin of OVN-Kubernetes, which gives addresses out of a subnet of its
-// own and takes no other plugin behind it.
+// ovnOverlay is the CNI plugin of OVN-Kubernetes, which takes no other plugin behind it.
 const ovnOverlay = "ovn-k8s-cni-overlay"
 
-// ovnAttachment is attachment for a network of OVN-Kubernetes: another logical network on the
-// same physical one, with the VLAN's subnets, of which the pod asks for its addresses.
-func (in *Input) ovnAttachment(meta metav1.ObjectMeta, plugin map[string]any, i instance) (*unstructured.Unstructured, network, error) {
+// onOVN reports whether the virtual machines' network is one of OVN-Kubernetes.
+func (in *Input) onOVN() bool {
+	plugins, err := pluginsOf(in.Attachment)
+	return err == nil && plugins[0]["type"] == ovnOverlay
+}
+
+// ovnAttachment is attachment for a network of OVN-Kubernetes: another logical network on the same
+// physical one. It has no subnets, because OVN-Kubernetes refuses a pod that requests addresses on a
+// network with subnets (its pkg/allocator/pod, allocatePodAnnotationWithRollback).
+//
+// A port with addresses can use no others, so a proxy whose address floats requests none, and
+// 'xdsd hold' adds its own. Such a pod would have another MAC address after each restart, unless it
+// requests one.
+func (in *Input) ovnAttachment(component string, meta metav1.ObjectMeta, plugin map[string]any, i instance) (*unstructured.Unstructured, network, error) {
 	config := maps.Clone(plugin)
-	var subnets []string
-	for _, n := range in.networks() {
-		subnets = append(subnets, n.String())
+	for _, key := range []string{"subnets", "excludeSubnets", "reservedSubnets", "infrastructureSubnets", "allowPersistentIPs"} {
+		delete(config, key)
 	}
-	config["name"], config["netAttachDefName"], config["subnets"] = meta.Namespace+"-"+meta.Name, meta.Namespace+"/"+meta.Name, strings.Join(subnets, ",")
+	config["name"], config["netAttachDefName"] = meta.Namespace+"-"+meta.Name, meta.Namespace+"/"+meta.Name
 	if plugin["physicalNetworkName"] == nil {
 		config["physicalNetworkName"] = plugin["name"] // which is its default
 	}
@@ -113,10 +125,32 @@ func (in *Input) ovnAttachment(meta metav1.ObjectMeta, plugin map[string]any, i 
 		return nil, network{}, fmt.Errorf("encoding the network of %s: %w", i.name, err)
 	}
 	n := network{Name: meta.Name, Namespace: meta.Namespace, Interface: vlanDevice}
-	for _, a := range i.addresses {
-		n.IPs = append(n.IPs, prefixOf(a, in.networks()).String())
+	if component == v1alpha1.ComponentProxy && in.floats() {
+		n.MAC = hardwareAddress(i.addresses[0])
+	} else {
+		n.IPs = in.prefixes(i)
 	}
 	return networkAttachmentDefinition(meta, string(text)), n, nil
+}
+
+// prefixes are an instance's addresses with the lengths of their subnets' prefixes.
+func (in *Input) prefixes(i instance) []string {
+	var list []string
+	for _, a := range i.addresses {
+		list = append(list, prefixOf(a, in.networks()).String())
+	}
+	return list
+}
+
+// hardwareAddress is the MAC address that OVN-Kubernetes gives a port with this address
+// (pkg/util.IPAddrToHWAddr): nobody else on the VLAN has it.
+func hardwareAddress(a netip.Addr) string {
+	end := a.AsSlice()
+	if a.Is6() {
+		sum := sha256.Sum256([]byte(a.String()))
+		end = sum[:]
+	}
+	return net.HardwareAddr{0x0a, 0x58, end[0], end[1], end[2], end[3]}.String()
 }
 
 // staticIPAM gives an instance its addresses, with the gateway that sbr makes a route of.

@@ -72,6 +72,12 @@ func (in *Input) holder(oooi string, i instance, others []instance) corev1.Conta
 	if witnesses := in.witnesses(i, others); len(witnesses) > 0 {
 		command = append(command, "--witness", strings.Join(witnesses, ","))
 	}
+	if in.onOVN() {
+		command = append(command, "--own", strings.Join(in.prefixes(i), ","))
+		if gateways := in.gatewaysOf(i); len(gateways) > 0 {
+			command = append(command, "--gateway", strings.Join(gateways, ","))
+		}
+	}
 	c := confined(corev1.Container{
 		Name: "holder", Image: oooi, Env: []corev1.EnvVar{podIP, podName}, Command: command,
 		Ports:          []corev1.ContainerPort{{Name: holderPortName, ContainerPort: holderPort, Protocol: corev1.ProtocolTCP}},
@@ -82,6 +88,15 @@ func (in *Input) holder(oooi string, i instance, others []instance) corev1.Conta
 	c.SecurityContext.RunAsUser, c.SecurityContext.RunAsNonRoot = new(int64(0)), new(false)
 	c.SecurityContext.Capabilities.Add = []corev1.Capability{"NET_ADMIN", "NET_RAW"}
 	return c
+}
+
+// gatewaysOf are the VLAN's gateways in the subnets of an instance's addresses.
+func (in *Input) gatewaysOf(i instance) []string {
+	gateway, err := v1alpha1.ParseAddress(in.Infra.Spec.NetworkConfig.Gateway)
+	if err != nil || !slices.ContainsFunc(i.addresses, func(a netip.Addr) bool { return prefixOf(a, in.networks()).Masked().Contains(gateway) }) {
+		return nil
+	}
+	return []string{gateway.String()}
 }
 
 // witnesses are others on the VLAN, which an instance hears unless it is cut off: the gateway, the

@@ -76,6 +76,7 @@ type network struct {
 	Namespace string   `json:"namespace"`
 	Interface string   `json:"interface"`
 	IPs       []string `json:"ips,omitempty"`
+	MAC       string   `json:"mac,omitempty"`
 }
 
 // workload is a StatefulSet of one pod: at most one ever has its address.

@@ -25,6 +25,7 @@ import (
 var (
 	floating  = netip.MustParseAddr("192.0.2.4")
 	floating6 = netip.MustParseAddr("2001:db8::4")
+	gateway   = netip.MustParseAddr("192.0.2.1")
 )
 
 const (
@@ -48,15 +49,18 @@ type instance struct {
 	*lab.Daemon
 
 	name, mac string
-	port      string // its cable's end at the bridge
-	uplink    string // its cable's end in the management network
-	dir       string // of its files
+	own       []string // its addresses on the VLAN, with the lengths of their prefixes
+	port      string   // its cable's end at the bridge
+	uplink    string   // its cable's end in the management network
+	dir       string   // of its files
 	notReady  atomic.Bool
 }
 
 // A kind is what holds the address: ours, or its peer.
 type kind struct {
-	name    string
+	name string
+	// bare instances get no address on the VLAN from the network.
+	bare    bool
 	command func(tb testing.TB, s *site, i *instance) *exec.Cmd
 	end     func(tb testing.TB, i *instance)
 }
@@ -117,8 +121,13 @@ func (s *site) newInstance(t *testing.T, n int, bridge string) *instance {
 	}
 	id := bridge[strings.LastIndex(bridge, "-")+1:]
 	i.port, i.uplink = fmt.Sprintf("p%d-%s", n, id), fmt.Sprintf("u%d-%s", n, id)
+	i.own = []string{fmt.Sprintf("192.0.2.%d/24", 11+n), fmt.Sprintf("2001:db8::%d/64", 11+n)}
+	given := i.own
+	if s.kind.bare {
+		given = nil
+	}
 	for _, cable := range [][2]lab.End{
-		{{Device: i.port, Bridge: bridge}, {In: i.Namespace, Device: "net1", MAC: i.mac, Addresses: []string{fmt.Sprintf("192.0.2.%d/24", 11+n), fmt.Sprintf("2001:db8::%d/64", 11+n)}}},
+		{{Device: i.port, Bridge: bridge}, {In: i.Namespace, Device: "net1", MAC: i.mac, Addresses: given}},
 		{{Device: i.uplink, Addresses: []string{fmt.Sprintf("10.9.%d.1/24", n)}}, {In: i.Namespace, Device: "eth0", Addresses: []string{fmt.Sprintf("10.9.%d.2/24", n)}}},
 	} {
 		if err := lab.Cable(cable[0], cable[1]); err != nil {
@@ -156,11 +165,26 @@ func (i *instance) serveReady(t *testing.T) error {
 // ours is xdsd hold, as root with two capabilities.
 var ours = kind{name: "xdsd hold", command: func(tb testing.TB, s *site, i *instance) *exec.Cmd {
 	tb.Helper()
+	return hold(tb, s, i)
+}, end: terminate}
+
+// oursOnOVN is the same where the network gives instances no addresses, as OVN-Kubernetes does.
+var oursOnOVN = kind{name: "xdsd hold --own", bare: true, command: func(tb testing.TB, s *site, i *instance) *exec.Cmd {
+	tb.Helper()
+	return hold(tb, s, i, "--own", strings.Join(i.own, ","), "--gateway", gateway.String())
+}, end: terminate}
+
+func hold(tb testing.TB, s *site, i *instance, args ...string) *exec.Cmd {
+	tb.Helper()
 	caps := "-all,+net_admin,+net_raw"
-	return i.Command(context.Background(), "setpriv", "--no-new-privs", "--bounding-set", caps, "--inh-caps", caps, "--ambient-caps", "-all",
-		network.Binary(tb, "xdsd"), "hold", "--kubeconfig", s.config, "--lease", s.namespace+"/proxy", "--identity", i.name,
-		"--address", floating.String()+","+floating6.String(), "--ready", "http://127.0.0.1:9901/ready", "--state", filepath.Join(i.dir, "state.json"))
-}, end: func(tb testing.TB, i *instance) { tb.Helper(); i.Terminate(tb) }}
+	return i.Command(context.Background(), append([]string{
+		"setpriv", "--no-new-privs", "--bounding-set", caps, "--inh-caps", caps, "--ambient-caps", "-all",
+		network.Binary(tb, "xdsd"), "hold", "--kubeconfig", s.config, "--lease", s.namespace + "/proxy", "--identity", i.name,
+		"--address", floating.String() + "," + floating6.String(), "--ready", "http://127.0.0.1:9901/ready", "--state", filepath.Join(i.dir, "state.json"),
+	}, args...)...)
+}
+
+func terminate(tb testing.TB, i *instance) { tb.Helper(); i.Terminate(tb) }
 
 // state asks an instance of ours what it thinks.
 func (i *instance) state(t *testing.T) (state struct {

@@ -23,13 +23,14 @@ type device struct {
 	link      netlink.Link
 	self      mac
 	addresses []netip.Addr
+	own       own
 	lifetime  time.Duration // of an address that is not confirmed
 
 	arp, nd *packet.Conn // nd is nil where no address is of IPv6
 }
 
 // openDevice finds the interface and opens its sockets, for which it takes CAP_NET_RAW.
-func openDevice(name string, addresses []netip.Addr, lifetime time.Duration) (*device, error) {
+func openDevice(name string, addresses []netip.Addr, own own, lifetime time.Duration) (*device, error) {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
 		return nil, fmt.Errorf("finding interface %s: %w", name, err)
@@ -38,7 +39,7 @@ func openDevice(name string, addresses []netip.Addr, lifetime time.Duration) (*d
 	if len(hardware) != len(mac{}) {
 		return nil, fmt.Errorf("interface %s is not one of Ethernet", name)
 	}
-	d := &device{name: name, link: link, self: mac(hardware), addresses: addresses, lifetime: lifetime}
+	d := &device{name: name, link: link, self: mac(hardware), addresses: addresses, own: own, lifetime: lifetime}
 	i := &net.Interface{Index: link.Attrs().Index, Name: name, MTU: link.Attrs().MTU, HardwareAddr: hardware}
 	// Each socket is for both families of messages, so that nobody who is heard is missed.
 	d.arp, err = packet.Listen(i, packet.Datagram, unix.ETH_P_ARP, nil)

@@ -49,6 +49,10 @@ type Options struct {
 	Device string
 	// Addresses are those that float, together.
 	Addresses []netip.Addr
+	// Own are this instance's own addresses, with the lengths of their prefixes, which it adds to the
+	// interface itself: for a network that gives it none. Gateways are those of their subnets.
+	Own      []netip.Prefix
+	Gateways []netip.Addr
 	// Witnesses are addresses of others on the VLAN. Who hears nobody there takes itself for cut
 	// off, and takes no address from anybody.
 	Witnesses []netip.Addr
@@ -81,7 +85,7 @@ const requestDeadline = 2 * time.Second
 
 // New opens the device. The caller runs the holder once, which closes it.
 func New(o Options) (*Holder, error) {
-	d, err := openDevice(o.Device, o.Addresses, o.Lifetime)
+	d, err := openDevice(o.Device, o.Addresses, own{o.Own, o.Gateways}, o.Lifetime)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +97,7 @@ func New(o Options) (*Holder, error) {
 			ready: len(o.ReadyURLs) == 0, conflicts: map[string]int{"peer": 0, "stranger": 0},
 		},
 	}
-	if err := errors.Join(d.route(), h.recall()); err != nil {
+	if err := errors.Join(d.configureOwn(), d.route(), h.recall()); err != nil {
 		return nil, errors.Join(err, d.close())
 	}
 	return h, nil
@@ -270,6 +274,9 @@ func (h *Holder) beat() error {
 	h.change(func(m *machine, now time.Time) todo { m.setUp(now, up); return todo{} })
 	if !up {
 		return nil
+	}
+	if err := h.device.configureOwn(); err != nil {
+		return err
 	}
 	if h.machine.holding {
 		if err := h.device.confirm(); err != nil {

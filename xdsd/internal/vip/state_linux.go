@@ -13,6 +13,8 @@ type State struct {
 	// Identity is this instance's name, MAC its address on the VLAN.
 	Identity string `json:"identity"`
 	MAC      string `json:"mac"`
+	// Own are the addresses that the instance has added for itself.
+	Own []netip.Prefix `json:"own,omitempty"`
 	// Addresses are those that float; Holding says whether they are here, since Since, or the
 	// start where nothing has changed yet.
 	Addresses []netip.Addr `json:"addresses"`
@@ -44,7 +46,7 @@ func (h *Holder) State() State {
 	defer h.mu.Unlock()
 	m := h.machine
 	s := State{
-		Identity: m.identity, MAC: m.self.String(), Addresses: h.Addresses, Holding: m.holding, Since: m.since, Transitions: m.transitions,
+		Identity: m.identity, MAC: m.self.String(), Own: h.Own, Addresses: h.Addresses, Holding: m.holding, Since: m.since, Transitions: m.transitions,
 		Up: m.up, Ready: m.ready, LeaseHolder: m.lease.holder, Leased: m.leased(time.Now()),
 		Peers: map[string]string{}, Answered: m.answered, Conflicts: maps.Clone(m.conflicts), Failure: h.failure,
 	}

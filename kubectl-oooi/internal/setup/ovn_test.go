@@ -1,0 +1,193 @@
+package setup
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/densityops/oooi/test/lab"
+)
+
+// selection is an element of the annotation k8s.v1.cni.cncf.io/networks.
+type selection struct {
+	Name, Namespace string
+	IPs             []string
+	MAC             string
+}
+
+// ovnAdmits is what OVN-Kubernetes checks before a pod gets a port on a localnet: the definition by
+// config.ParseNetConf and util.ValidateNetConf, the request by pod.allocatePodAnnotationWithRollback.
+func ovnAdmits(definition string, s selection) error {
+	var list struct{ Plugins []json.RawMessage }
+	var conf struct {
+		Type, Name, Topology, Subnets, NetAttachDefName string
+
+		IPAM               struct{ Type string }
+		ExcludeSubnets     string
+		AllowPersistentIPs bool
+	}
+	if err := errors.Join(json.Unmarshal([]byte(definition), &list), json.Unmarshal([]byte(definition), &conf)); err != nil {
+		return err
+	}
+	switch {
+	case len(list.Plugins) > 0:
+		return errors.New("CNI plugin chaining is not supported")
+	case conf.Type != "ovn-k8s-cni-overlay":
+		return errors.New("net-attach-def not managed by OVN")
+	case conf.Topology != "localnet":
+		return fmt.Errorf("topology %q", conf.Topology)
+	case conf.Name == "", conf.Name == "default", conf.Name == "ovn-kubernetes":
+		return fmt.Errorf("invalid name %q", conf.Name)
+	case conf.NetAttachDefName != s.Namespace+"/"+s.Name:
+		return fmt.Errorf("net-attach-def name (%s) is inconsistent with config (%s)", s.Namespace+"/"+s.Name, conf.NetAttachDefName)
+	case conf.IPAM.Type != "":
+		return fmt.Errorf("IPAM key is not supported: %s", conf.IPAM.Type)
+	case conf.Subnets == "" && (conf.ExcludeSubnets != "" || conf.AllowPersistentIPs):
+		return errors.New("excludeSubnets and allowPersistentIPs need subnets")
+	case conf.Subnets != "" && len(s.IPs) > 0:
+		return errors.New("cannot allocate a static IP request with IPAM")
+	}
+	for _, ip := range s.IPs {
+		if _, _, err := net.ParseCIDR(ip); err != nil {
+			return err
+		}
+	}
+	if s.MAC != "" {
+		_, err := net.ParseMAC(s.MAC)
+		return err
+	}
+	return nil
+}
+
+// TestOVNKubernetesAdmitsOurPods renders a site on networks as an administrator writes them and as a
+// ClusterUserDefinedNetwork makes them.
+func TestOVNKubernetesAdmitsOurPods(t *testing.T) {
+	const several = "proxy: {serverIP: 192.168.100.4, instances: [{ip: 192.168.100.5}, {ip: 192.168.100.6}, {ip: 192.168.100.7}]}"
+	for _, network := range []struct{ name, config string }{
+		{"by hand", `{"cniVersion": "0.3.1", "name": "physnet", "netAttachDefName": "clusters/vlan100", "type": "ovn-k8s-cni-overlay", "topology": "localnet", "vlanID": 100}`},
+		{"of a ClusterUserDefinedNetwork", `{"cniVersion": "1.0.0", "name": "cluster_udn_vlan100", "netAttachDefName": "clusters/vlan100", "role": "secondary", "topology": "localnet", "type": "ovn-k8s-cni-overlay", "physicalNetworkName": "physnet", "vlanID": 100}`},
+		{"with settings that need subnets", `{"cniVersion": "1.0.0", "name": "physnet", "netAttachDefName": "clusters/vlan100", "topology": "localnet", "type": "ovn-k8s-cni-overlay", "vlanID": 100, "excludeSubnets": "192.168.100.0/29", "allowPersistentIPs": true}`},
+	} {
+		for _, proxies := range []struct{ name, text string }{{"one proxy", ""}, {"three proxies", several}} {
+			t.Run(network.name+", "+proxies.name, func(t *testing.T) {
+				checkOVN(t, network.config, proxies.text)
+			})
+		}
+	}
+}
+
+// checkOVN renders the example on a network, with other proxies than its own unless that is empty.
+func checkOVN(t *testing.T, network, proxies string) {
+	t.Helper()
+	root, err := lab.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var files []string
+	for _, name := range []string{"infra.yaml", "cluster.yaml"} {
+		text, err := os.ReadFile(filepath.Join(root, "manifests", "examples", "demo", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		const bridge, one = `{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "bridge": "br-vlan100"}`, "proxy: {serverIP: 192.168.100.4}"
+		changed := strings.ReplaceAll(string(text), bridge, network)
+		if proxies != "" {
+			changed = strings.ReplaceAll(changed, one, proxies)
+		}
+		file := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(file, []byte(changed), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, file)
+	}
+	known, err := ReadFiles(files, nil, "default", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known.ControlPlane = true
+	plan, err := Make(known, exampleImages)
+	if err != nil {
+		t.Fatal(err)
+	}
+	definitions := map[string]string{}
+	for _, o := range plan.Objects {
+		if o.GetKind() == "NetworkAttachmentDefinition" {
+			definitions[o.GetNamespace()+"/"+o.GetName()], _, _ = unstructured.NestedString(o.Object, "spec", "config")
+		}
+	}
+	pods, addresses := 0, map[string]bool{}
+	for _, o := range plan.Objects {
+		if o.GetKind() != "StatefulSet" {
+			continue
+		}
+		pods++
+		set := &appsv1.StatefulSet{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, set); err != nil {
+			t.Fatal(err)
+		}
+		var selections []selection
+		if err := json.Unmarshal([]byte(set.Spec.Template.Annotations["k8s.v1.cni.cncf.io/networks"]), &selections); err != nil || len(selections) != 1 {
+			t.Fatalf("%s: %v, %d networks", set.Name, err, len(selections))
+		}
+		s := selections[0]
+		if err := ovnAdmits(definitions[s.Namespace+"/"+s.Name], s); err != nil {
+			t.Errorf("%s: OVN-Kubernetes refuses %+v on %s: %v", set.Name, s, definitions[s.Namespace+"/"+s.Name], err)
+		}
+		// An address that the port has, or that hold adds to a port that may use any.
+		own := s.IPs
+		for _, c := range set.Spec.Template.Spec.Containers {
+			if c.Name == "holder" {
+				if len(s.IPs) > 0 || s.MAC == "" {
+					t.Errorf("%s: port security would drop the floating address: %+v", set.Name, s)
+				}
+				for i, arg := range c.Command {
+					if arg == "--own" {
+						own = strings.Split(c.Command[i+1], ",")
+					}
+				}
+				if !strings.Contains(strings.Join(c.Command, " "), " --gateway 192.168.100.1") {
+					t.Errorf("%s: replies leave by the pod network: %q", set.Name, c.Command)
+				}
+			}
+		}
+		for _, a := range own {
+			addresses[a] = true
+		}
+	}
+	if len(addresses) != pods || !addresses["192.168.100.2/24"] || !addresses["192.168.100.3/24"] || addresses["192.168.100.4/24"] == (proxies != "") {
+		t.Errorf("%d pods have the addresses %v", pods, addresses)
+	}
+}
+
+// TestOVNKubernetesRefuses holds the model of its admission against what it is known to refuse.
+func TestOVNKubernetesRefuses(t *testing.T) {
+	const base = `"cniVersion": "0.3.1", "name": "physnet", "netAttachDefName": "a/b", "type": "ovn-k8s-cni-overlay", "topology": "localnet"`
+	request := selection{Namespace: "a", Name: "b", IPs: []string{"192.0.2.2/24"}}
+	if err := ovnAdmits("{"+base+"}", request); err != nil {
+		t.Error(err)
+	}
+	for name, definition := range map[string]string{
+		"addresses with subnets":   "{" + base + `, "subnets": "192.0.2.0/24"}`,
+		"a chain of plugins":       `{"cniVersion": "0.3.1", "name": "physnet", "plugins": [{` + base + `}, {"type": "sbr"}]}`,
+		"an IPAM plugin":           "{" + base + `, "ipam": {"type": "static"}}`,
+		"the name of another":      "{" + strings.ReplaceAll(base, "a/b", "a/c") + "}",
+		"its own name for the pod": "{" + strings.ReplaceAll(base, "physnet", "ovn-kubernetes") + "}",
+	} {
+		if err := ovnAdmits(definition, request); err == nil {
+			t.Errorf("%s: it is admitted", name)
+		}
+	}
+	request.IPs = []string{"192.0.2.2"}
+	if err := ovnAdmits("{"+base+"}", request); err == nil {
+		t.Error("an address without the length of its prefix is admitted")
+	}
+}
