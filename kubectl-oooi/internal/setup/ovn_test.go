@@ -2,9 +2,6 @@ package setup
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,57 +13,6 @@ import (
 
 	"github.com/densityops/oooi/test/lab"
 )
-
-// selection is an element of the annotation k8s.v1.cni.cncf.io/networks.
-type selection struct {
-	Name, Namespace string
-	IPs             []string
-	MAC             string
-}
-
-// ovnAdmits is what OVN-Kubernetes checks before a pod gets a port on a localnet: the definition by
-// config.ParseNetConf and util.ValidateNetConf, the request by pod.allocatePodAnnotationWithRollback.
-func ovnAdmits(definition string, s selection) error {
-	var list struct{ Plugins []json.RawMessage }
-	var conf struct {
-		Type, Name, Topology, Subnets, NetAttachDefName string
-
-		IPAM               struct{ Type string }
-		ExcludeSubnets     string
-		AllowPersistentIPs bool
-	}
-	if err := errors.Join(json.Unmarshal([]byte(definition), &list), json.Unmarshal([]byte(definition), &conf)); err != nil {
-		return err
-	}
-	switch {
-	case len(list.Plugins) > 0:
-		return errors.New("CNI plugin chaining is not supported")
-	case conf.Type != "ovn-k8s-cni-overlay":
-		return errors.New("net-attach-def not managed by OVN")
-	case conf.Topology != "localnet":
-		return fmt.Errorf("topology %q", conf.Topology)
-	case conf.Name == "", conf.Name == "default", conf.Name == "ovn-kubernetes":
-		return fmt.Errorf("invalid name %q", conf.Name)
-	case conf.NetAttachDefName != s.Namespace+"/"+s.Name:
-		return fmt.Errorf("net-attach-def name (%s) is inconsistent with config (%s)", s.Namespace+"/"+s.Name, conf.NetAttachDefName)
-	case conf.IPAM.Type != "":
-		return fmt.Errorf("IPAM key is not supported: %s", conf.IPAM.Type)
-	case conf.Subnets == "" && (conf.ExcludeSubnets != "" || conf.AllowPersistentIPs):
-		return errors.New("excludeSubnets and allowPersistentIPs need subnets")
-	case conf.Subnets != "" && len(s.IPs) > 0:
-		return errors.New("cannot allocate a static IP request with IPAM")
-	}
-	for _, ip := range s.IPs {
-		if _, _, err := net.ParseCIDR(ip); err != nil {
-			return err
-		}
-	}
-	if s.MAC != "" {
-		_, err := net.ParseMAC(s.MAC)
-		return err
-	}
-	return nil
-}
 
 // TestOVNKubernetesAdmitsOurPods renders a site on networks as an administrator writes them and as a
 // ClusterUserDefinedNetwork makes them.
@@ -134,12 +80,12 @@ func checkOVN(t *testing.T, network, proxies string) {
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, set); err != nil {
 			t.Fatal(err)
 		}
-		var selections []selection
+		var selections []lab.NetworkSelection
 		if err := json.Unmarshal([]byte(set.Spec.Template.Annotations["k8s.v1.cni.cncf.io/networks"]), &selections); err != nil || len(selections) != 1 {
 			t.Fatalf("%s: %v, %d networks", set.Name, err, len(selections))
 		}
 		s := selections[0]
-		if err := ovnAdmits(definitions[s.Namespace+"/"+s.Name], s); err != nil {
+		if _, err := lab.PortOf(definitions[s.Namespace+"/"+s.Name], s); err != nil {
 			t.Errorf("%s: OVN-Kubernetes refuses %+v on %s: %v", set.Name, s, definitions[s.Namespace+"/"+s.Name], err)
 		}
 		// An address that the port has, or that hold adds to a port that may use any.
@@ -171,8 +117,8 @@ func checkOVN(t *testing.T, network, proxies string) {
 // TestOVNKubernetesRefuses holds the model of its admission against what it is known to refuse.
 func TestOVNKubernetesRefuses(t *testing.T) {
 	const base = `"cniVersion": "0.3.1", "name": "physnet", "netAttachDefName": "a/b", "type": "ovn-k8s-cni-overlay", "topology": "localnet"`
-	request := selection{Namespace: "a", Name: "b", IPs: []string{"192.0.2.2/24"}}
-	if err := ovnAdmits("{"+base+"}", request); err != nil {
+	request := lab.NetworkSelection{Namespace: "a", Name: "b", IPs: []string{"192.0.2.2/24"}}
+	if _, err := lab.PortOf("{"+base+"}", request); err != nil {
 		t.Error(err)
 	}
 	for name, definition := range map[string]string{
@@ -182,12 +128,12 @@ func TestOVNKubernetesRefuses(t *testing.T) {
 		"the name of another":      "{" + strings.ReplaceAll(base, "a/b", "a/c") + "}",
 		"its own name for the pod": "{" + strings.ReplaceAll(base, "physnet", "ovn-kubernetes") + "}",
 	} {
-		if err := ovnAdmits(definition, request); err == nil {
+		if _, err := lab.PortOf(definition, request); err == nil {
 			t.Errorf("%s: it is admitted", name)
 		}
 	}
 	request.IPs = []string{"192.0.2.2"}
-	if err := ovnAdmits("{"+base+"}", request); err == nil {
+	if _, err := lab.PortOf("{"+base+"}", request); err == nil {
 		t.Error("an address without the length of its prefix is admitted")
 	}
 }

@@ -1,0 +1,40 @@
+// Package ovn_test runs our daemons on OVN nodes whose ports are configured as OVN-Kubernetes does for
+// pods on a localnet, from the objects that kubectl oooi setup renders.
+package ovn_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/densityops/oooi/test/lab"
+)
+
+// network has the API server's address.
+var network = lab.Network{
+	Ranges:  []string{"198.18.0.0/24"},
+	Build:   []string{"xdsd", "coredhcp", "kubectl-oooi"},
+	Sources: []string{"api", "internal", "xdsd", "plugins", "coredhcpbuild", "kubectl-oooi"},
+	Prepare: prepare,
+}
+
+var management = lab.Shared{Config: lab.Config{Name: "management", Address: "198.18.0.1"}}
+
+func TestMain(m *testing.M) {
+	if code := network.Main(m, &management); code != 0 {
+		os.Exit(code)
+	}
+}
+
+func prepare(ctx context.Context) error {
+	_, err := lab.FindOVN(ctx, nil)
+	for _, tool := range []string{"ip", "nsenter", "setpriv", "busybox"} {
+		if _, missing := exec.LookPath(tool); missing != nil {
+			err = errors.Join(err, fmt.Errorf("%w: make deps installs it", missing))
+		}
+	}
+	return err
+}

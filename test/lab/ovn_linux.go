@@ -1,0 +1,289 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// ovnPackages are Debian's packages of OVN and Open vSwitch, with the libraries that they need and a
+// machine may lack. They are unpacked, not installed: that would start them.
+var ovnPackages = []string{
+	"ovn-central", "ovn-host", "ovn-common", "openvswitch-switch", "openvswitch-common",
+	"libunbound8", "libxdp1", "libbpf1", "libevent-2.1-7", "libhiredis0.14", "libprotobuf-c1", "ethtool",
+}
+
+// FindOVN returns the folder that OVN is unpacked in, which it downloads once.
+func FindOVN(ctx context.Context, logf Logf) (string, error) {
+	lab, err := labDir()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(lab, "ovn")
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	logf.printf("downloading OVN")
+	if err := os.MkdirAll(lab, 0o750); err != nil {
+		return "", fmt.Errorf("downloading OVN: %w", err)
+	}
+	work, err := os.MkdirTemp(lab, "ovn-")
+	if err != nil {
+		return "", fmt.Errorf("downloading OVN: %w", err)
+	}
+	err = unpackOVN(ctx, work)
+	if err == nil {
+		err = os.Rename(filepath.Join(work, "root"), dir)
+	}
+	if _, there := os.Stat(dir); there == nil {
+		err = nil // another process was faster
+	}
+	if err = errors.Join(err, os.RemoveAll(work)); err != nil {
+		return "", fmt.Errorf("downloading OVN: %w", err)
+	}
+	return dir, nil
+}
+
+func unpackOVN(ctx context.Context, work string) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*startTimeout)
+	defer cancel()
+	run := func(args ...string) error {
+		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+		cmd.Dir = work
+		if output, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w: %s", cmd, err, output)
+		}
+		return nil
+	}
+	// As root apt would use a user of its own, who may not write here.
+	if err := run(append([]string{"apt-get", "-o", "APT::Sandbox::User=root", "download", "-qq"}, ovnPackages...)...); err != nil {
+		return err
+	}
+	packages, err := filepath.Glob(filepath.Join(work, "*.deb"))
+	if err != nil {
+		return fmt.Errorf("listing packages: %w", err)
+	}
+	for _, p := range packages {
+		if err := run("dpkg", "-x", p, "root"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// An OVN is nodes of OVN-Kubernetes without Kubernetes: each is a network namespace with Open vSwitch
+// and an OVN zone of its own, connected by a fabric that carries VLANs. Open vSwitch uses its
+// userspace datapath, so that no kernel module is needed. Frames of VLAN 100 leave the fabric
+// untagged at the ports of Access.
+type OVN struct {
+	root, dir string
+	fabric    *ovsNode
+	nodes     map[string]*OVNNode
+	access    int // ports of Access
+}
+
+// ovsNode is Open vSwitch in a network namespace.
+type ovsNode struct {
+	*Namespace
+
+	ovn  *OVN
+	name string
+	dir  string
+	dbs  []string
+}
+
+// An OVNNode is one of an OVN's nodes.
+type OVNNode struct {
+	*ovsNode
+
+	switches []string
+	ports    int
+}
+
+const ovnVLAN = 100
+
+// NewOVN starts nodes, which end with the test. It needs root.
+func NewOVN(tb testing.TB, names ...string) *OVN {
+	tb.Helper()
+	root, err := FindOVN(tb.Context(), tb.Logf)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	o := &OVN{root: root, dir: TempDir(tb), nodes: map[string]*OVNNode{}}
+	o.fabric = o.start(tb, "fabric")
+	for _, name := range names {
+		n := &OVNNode{ovsNode: o.start(tb, name, "ovn-nb", "ovn-sb")}
+		n.startOVN(tb)
+		o.nodes[name] = n
+		o.plug(tb, o.fabric, "to-"+name, n.Namespace, "uplink")
+		o.fabric.vsctl(tb, "add-port", "br-ex", "to-"+name)
+		n.vsctl(tb, "add-port", "br-ex", "uplink")
+	}
+	return o
+}
+
+// Node returns a node by its name.
+func (o *OVN) Node(name string) *OVNNode { return o.nodes[name] }
+
+// Access connects an interface net1 of a namespace to the VLAN, as a router's is.
+func (o *OVN) Access(tb testing.TB, n *Namespace) {
+	tb.Helper()
+	o.access++
+	port := "access" + strconv.Itoa(o.access)
+	o.plug(tb, o.fabric, port, n, "net1")
+	o.fabric.vsctl(tb, "add-port", "br-ex", port, "tag="+strconv.Itoa(ovnVLAN))
+}
+
+// plug lays a cable. OVS reads frames from packet sockets, where a checksum that is left to the
+// interface would be missing.
+func (o *OVN) plug(tb testing.TB, n *ovsNode, device string, to *Namespace, other string) {
+	tb.Helper()
+	if err := Cable(End{In: n.Namespace, Device: device}, End{In: to, Device: other}); err != nil {
+		tb.Fatal(err)
+	}
+	n.run(tb, n.Namespace, "ethtool", "-K", device, "tx", "off")
+	n.run(tb, to, "ethtool", "-K", other, "tx", "off")
+}
+
+// start starts Open vSwitch, with databases of OVN.
+func (o *OVN) start(tb testing.TB, name string, schemas ...string) *ovsNode {
+	tb.Helper()
+	n := &ovsNode{Namespace: NewNamespace(tb), ovn: o, name: name, dir: filepath.Join(o.dir, name)}
+	if err := os.Mkdir(n.dir, 0o700); err != nil {
+		tb.Fatal(err)
+	}
+	create := func(db, schema string) {
+		file := filepath.Join(n.dir, db+".db")
+		n.run(tb, nil, "ovsdb-tool", "create", file, filepath.Join(o.root, "usr/share", schema))
+		n.dbs = append(n.dbs, file)
+	}
+	create("conf", "openvswitch/vswitch.ovsschema")
+	for _, s := range schemas {
+		create(s, "ovn/"+s+".ovsschema")
+	}
+	n.daemon(tb, "ovsdb", append([]string{"ovsdb-server", "--remote=p" + n.db(), "--unixctl=" + filepath.Join(n.dir, "ovsdb.ctl")}, n.dbs...)...)
+	Poll(tb, "the databases of node "+name, func() bool {
+		_, err := os.Stat(filepath.Join(n.dir, "db.sock"))
+		return err == nil
+	})
+	n.vsctl(tb, "--no-wait", "init")
+	n.daemon(tb, "vswitchd", "ovs-vswitchd", n.db(), "--unixctl="+filepath.Join(n.dir, "vswitchd.ctl"), "--disable-system")
+	n.vsctl(tb, "add-br", "br-ex", "--", "set", "bridge", "br-ex", "datapath_type=netdev", "fail-mode=standalone")
+	return n
+}
+
+// startOVN makes the node a zone, as OVN-Kubernetes' interconnect does.
+func (n *OVNNode) startOVN(tb testing.TB) {
+	tb.Helper()
+	n.vsctl(tb, "add-br", "br-int", "--", "set", "bridge", "br-int", "datapath_type=netdev", "fail-mode=secure", "--",
+		"set", "open", ".", "external_ids:system-id="+n.name, "external_ids:ovn-remote="+n.db(), "external_ids:ovn-encap-type=geneve",
+		"external_ids:ovn-encap-ip=127.0.0.1", "external_ids:ovn-bridge-mappings=physnet:br-ex", "external_ids:ovn-monitor-all=true",
+		"external_ids:ovn-bridge-datapath-type=netdev")
+	n.nbctl(tb, "init")
+	n.run(tb, nil, "ovn-sbctl", "--timeout=20", "--db="+n.db(), "init")
+	n.nbctl(tb, "set", "nb_global", ".", "name="+n.name)
+	n.daemon(tb, "northd", "ovn-northd", "--ovnnb-db="+n.db(), "--ovnsb-db="+n.db(), "--unixctl="+filepath.Join(n.dir, "northd.ctl"))
+	n.daemon(tb, "controller", "ovn-controller", n.db())
+}
+
+// Attach gives a namespace the interface net1 by a port, as OVN-Kubernetes does for a pod
+// (base_network_controller_pods.go: addLogicalPortToNetwork, cni.ConfigureOVS).
+func (n *OVNNode) Attach(tb testing.TB, to *Namespace, p OVNPort) {
+	tb.Helper()
+	if p.Physnet != "physnet" || p.VLAN != ovnVLAN {
+		tb.Fatalf("the fabric has physnet with VLAN %d only: %+v", ovnVLAN, p)
+	}
+	n.addSwitch(tb, p)
+	n.ports++
+	name := fmt.Sprintf("%s-%d", n.name, n.ports)
+	addresses := p.MAC
+	for _, ip := range p.IPs {
+		addresses += " " + ip.Addr().String()
+	}
+	n.nbctl(tb, "--", "lsp-add", p.Switch, name, "--", "lsp-set-addresses", name, addresses, "--", "lsp-set-port-security", name, addresses,
+		"--", "set", "logical_switch_port", name, "options:requested-chassis="+n.name, "options:iface-id-ver="+name)
+	n.ovn.plug(tb, n.ovsNode, name, to, "net1")
+	err := to.ip("link", "set", "net1", "address", p.MAC)
+	for _, ip := range p.IPs {
+		err = errors.Join(err, to.ip("address", "add", ip.String(), "dev", "net1", "nodad"))
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	n.vsctl(tb, "add-port", "br-int", name, "--", "set", "interface", name, "external_ids:iface-id="+name, "external_ids:iface-id-ver="+name, "external_ids:attached_mac="+p.MAC)
+	Poll(tb, "the flows of port "+name, func() bool {
+		return strings.Contains(n.vsctl(tb, "--if-exists", "get", "interface", name, "external_ids:ovn-installed"), "true")
+	})
+}
+
+// addSwitch adds the logical switch of a localnet with the port that leads to the physical network
+// (localnet_user_defined_network_controller.go: initializeLogicalSwitch).
+func (n *OVNNode) addSwitch(tb testing.TB, p OVNPort) {
+	tb.Helper()
+	if slices.Contains(n.switches, p.Switch) {
+		return
+	}
+	n.switches = append(n.switches, p.Switch)
+	port := p.Switch + "_ovn_localnet_port"
+	n.nbctl(tb, "--", "ls-add", p.Switch, "--", "lsp-add", p.Switch, port, "--", "lsp-set-type", port, "localnet", "--", "lsp-set-addresses", port, "unknown",
+		"--", "lsp-set-options", port, "network_name="+p.Physnet, "--", "set", "logical_switch_port", port, "tag_request="+strconv.Itoa(p.VLAN))
+}
+
+func (n *ovsNode) db() string { return "unix:" + filepath.Join(n.dir, "db.sock") }
+
+func (n *ovsNode) vsctl(tb testing.TB, args ...string) string {
+	tb.Helper()
+	return n.run(tb, nil, append([]string{"ovs-vsctl", "--timeout=20", "--db=" + n.db()}, args...)...)
+}
+
+func (n *OVNNode) nbctl(tb testing.TB, args ...string) {
+	tb.Helper()
+	n.run(tb, nil, append([]string{"ovn-nbctl", "--timeout=20", "--db=" + n.db()}, args...)...)
+}
+
+// environment has programs find each other, and their files of this node.
+func (n *ovsNode) environment() []string {
+	var path []string
+	for _, dir := range []string{"bin", "usr/lib/openvswitch-switch", "usr/lib/openvswitch-common", "usr/sbin", "usr/bin", "sbin"} {
+		path = append(path, filepath.Join(n.ovn.root, dir))
+	}
+	env := append(os.Environ(), "PATH="+strings.Join(path, ":")+":"+os.Getenv("PATH"), "LD_LIBRARY_PATH="+filepath.Join(n.ovn.root, "usr/lib/x86_64-linux-gnu")+":"+filepath.Join(n.ovn.root, "usr/lib/aarch64-linux-gnu"))
+	for _, name := range []string{"OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR", "OVN_RUNDIR", "OVN_LOGDIR", "OVN_DBDIR"} {
+		env = append(env, name+"="+n.dir)
+	}
+	return env
+}
+
+// command makes a command of OVN's in a namespace: env finds it by the PATH that it is given.
+func (n *ovsNode) command(ctx context.Context, in *Namespace, args ...string) *exec.Cmd {
+	cmd := in.Command(ctx, append([]string{"env"}, args...)...)
+	cmd.Env = n.environment()
+	return cmd
+}
+
+// run runs one to its end, and returns what it prints.
+func (n *ovsNode) run(tb testing.TB, in *Namespace, args ...string) string {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), startTimeout)
+	defer cancel()
+	output, err := n.command(ctx, in, args...).CombinedOutput()
+	if err != nil {
+		tb.Fatalf("%q: %v: %s", args, err, output)
+	}
+	return string(output)
+}
+
+// daemon starts one that ends with the test.
+func (n *ovsNode) daemon(tb testing.TB, name string, args ...string) {
+	tb.Helper()
+	args = append(args, "--pidfile="+filepath.Join(n.dir, name+".pid"), "--log-file="+filepath.Join(n.dir, name+".log"), "-vconsole:off")
+	d := NewDaemon(tb, n.name+"'s "+name, func() *exec.Cmd { return n.command(context.Background(), n.Namespace, args...) })
+	d.Start(tb)
+}
