@@ -45,7 +45,9 @@ demo: demo-deps build lab ## Deploy a VLAN's services on a real node and use the
 TESTFLAGS ?= -timeout 25m
 GO_TEST = $(GO) test -vet=off -ldflags='-s -w' $(TESTFLAGS)
 RACE_PACKAGES := ./corednsbuild/... ./coredhcpbuild/... ./internal/... ./plugins/... ./xdsd/...
-PLAIN_PACKAGES := ./api/... ./kubectl-oooi/... ./manifests/... ./test/...
+# They start in this order: those that take longest first.
+PLAIN_PACKAGES := ./kubectl-oooi/internal/cmd $(addprefix ./test/integration/,control proxy vip dhcp ovn) ./test/faults ./test/lab \
+	./api/... ./kubectl-oooi/... ./manifests/... ./test/...
 # Tests mostly wait for control planes, so more packages than there are processors run at a time.
 PROCESSORS := $(shell getconf _NPROCESSORS_ONLN)
 
