@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -57,6 +58,13 @@ func TestOwnAddresses(t *testing.T) {
 		i.Run(t, "ip", "link", "set", "net1", "up")
 	}
 	everywhere(t)
+	for _, i := range s.instances {
+		for _, family := range []string{"-4", "-6"} {
+			if rules := i.Run(t, "ip", family, "rule"); strings.Count(rules, " lookup 100") != 2 { // its own and the floating one
+				t.Errorf("%s has the rules\n%s", i.name, rules)
+			}
+		}
+	}
 	was := holder
 	was.Kill(t)
 	lab.Poll(t, "the other to answer", func() bool { return s.holder(t) != was })

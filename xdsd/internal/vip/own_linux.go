@@ -15,6 +15,10 @@ import (
 // pod's network namespace, where CNI's plugin sbr, which uses such tables as well, has not run.
 const ownTable = 100
 
+// ownPriority is the priority of the rules that lead there. With the next free one, which is the
+// default, the kernel would accept the same rule again and again.
+const ownPriority = 1000
+
 // own is what the network does not configure: the instance's own addresses on the VLAN, and the
 // gateways by which replies to clients beyond the VLAN leave.
 type own struct {
@@ -46,7 +50,7 @@ func (d *device) routeOwn(p netip.Prefix) error {
 		family = unix.AF_INET6
 	}
 	rule := netlink.NewRule()
-	rule.Family, rule.Table = family, ownTable
+	rule.Family, rule.Table, rule.Priority = family, ownTable, ownPriority
 	rule.Src = &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Addr().BitLen(), p.Addr().BitLen())}
 	if err := netlink.RuleAdd(rule); err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("adding a rule: %w", err)
