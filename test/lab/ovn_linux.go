@@ -63,8 +63,11 @@ func unpackOVN(ctx context.Context, work string) error {
 		return nil
 	}
 	// As root apt would use a user of its own, who may not write here.
-	if err := run(append([]string{"apt-get", "-o", "APT::Sandbox::User=root", "download", "-qq"}, ovnPackages...)...); err != nil {
-		return err
+	download := append([]string{"apt-get", "-o", "APT::Sandbox::User=root", "download", "-qq"}, ovnPackages...)
+	if run(download...) != nil { // the lists of packages may be missing or old
+		if err := errors.Join(run("apt-get", "update", "-qq"), run(download...)); err != nil {
+			return err
+		}
 	}
 	packages, err := filepath.Glob(filepath.Join(work, "*.deb"))
 	if err != nil {
@@ -161,7 +164,7 @@ func (o *OVN) start(tb testing.TB, name string, schemas ...string) *ovsNode {
 	}
 	create := func(db, schema string) {
 		file := filepath.Join(n.dir, db+".db")
-		n.run(tb, nil, "ovsdb-tool", "create", file, filepath.Join(o.root, "usr/share", schema))
+		n.run(tb, nil, "ovsdb-tool", "create", file, filepath.Join(o.root, "usr", "share", schema))
 		n.dbs = append(n.dbs, file)
 	}
 	create("conf", "openvswitch/vswitch.ovsschema")
@@ -203,10 +206,11 @@ func (n *OVNNode) Attach(tb testing.TB, to *Namespace, p OVNPort) {
 	n.addSwitch(tb, p)
 	n.ports++
 	name := fmt.Sprintf("%s-%d", n.name, n.ports)
-	addresses := p.MAC
+	words := []string{p.MAC}
 	for _, ip := range p.IPs {
-		addresses += " " + ip.Addr().String()
+		words = append(words, ip.Addr().String())
 	}
+	addresses := strings.Join(words, " ")
 	n.nbctl(tb, "--", "lsp-add", p.Switch, name, "--", "lsp-set-addresses", name, addresses, "--", "lsp-set-port-security", name, addresses,
 		"--", "set", "logical_switch_port", name, "options:requested-chassis="+n.name, "options:iface-id-ver="+name)
 	n.ovn.plug(tb, n.ovsNode, name, to, "net1")
@@ -254,7 +258,11 @@ func (n *ovsNode) environment() []string {
 	for _, dir := range []string{"bin", "usr/lib/openvswitch-switch", "usr/lib/openvswitch-common", "usr/sbin", "usr/bin", "sbin"} {
 		path = append(path, filepath.Join(n.ovn.root, dir))
 	}
-	env := append(os.Environ(), "PATH="+strings.Join(path, ":")+":"+os.Getenv("PATH"), "LD_LIBRARY_PATH="+filepath.Join(n.ovn.root, "usr/lib/x86_64-linux-gnu")+":"+filepath.Join(n.ovn.root, "usr/lib/aarch64-linux-gnu"))
+	var libraries []string
+	for _, machine := range []string{"x86_64", "aarch64"} {
+		libraries = append(libraries, filepath.Join(n.ovn.root, "usr", "lib", machine+"-linux-gnu"))
+	}
+	env := append(os.Environ(), "PATH="+strings.Join(path, ":")+":"+os.Getenv("PATH"), "LD_LIBRARY_PATH="+strings.Join(libraries, ":"))
 	for _, name := range []string{"OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR", "OVN_RUNDIR", "OVN_LOGDIR", "OVN_DBDIR"} {
 		env = append(env, name+"="+n.dir)
 	}

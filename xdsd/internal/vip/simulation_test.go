@@ -188,7 +188,7 @@ func (s *simulation) follow(i *simulated) {
 	i.newsAt = latest(i.newsAt, s.now.Add(s.latency()))
 	r := recordOf(s.lease)
 	s.after(i, i.newsAt.Sub(s.now), func() {
-		i.machine.follow(s.now, true)
+		i.follow(s.now, true)
 		i.see(s.now, asked, r)
 	})
 }
