@@ -102,6 +102,6 @@ func (a Assets) Command(component string, args ...string) *exec.Cmd {
 	cmd := exec.Command(path, args...) //nolint:noctx // it outlives contexts
 	cmd.Args[0] = component            // how the one binary knows which it is
 	// An API server spends a fifth of its time on garbage collection, unless it may use more memory.
-	cmd.Env = append(os.Environ(), "GOGC=400", "GOMEMLIMIT=600MiB")
+	cmd.Env = append(os.Environ(), "GOGC=400", "GOMEMLIMIT=1GiB")
 	return cmd
 }
