@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -91,6 +92,17 @@ func (a Assets) commandLine(component string, args ...string) []string {
 		return append([]string{a.multicall, component}, args...)
 	}
 	return append([]string{filepath.Join(a.dir, component)}, args...)
+}
+
+// FindTools returns an error that names the programs that are not installed.
+func FindTools(names ...string) error {
+	var all []error
+	for _, name := range names {
+		if _, err := exec.LookPath(name); err != nil {
+			all = append(all, fmt.Errorf("%w: make deps installs it", err))
+		}
+	}
+	return errors.Join(all...)
 }
 
 // Command returns the command that runs a component with args.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"runtime"
@@ -117,6 +118,25 @@ func (n *Namespace) Do(f func() error) error {
 		}
 		return f()
 	})
+}
+
+// Greeting connects from the namespace to a backend, and returns the name that it says at first. The
+// zero address to connect from is any.
+func (n *Namespace) Greeting(ctx context.Context, from netip.Addr, to netip.AddrPort) (name string, err error) {
+	err = n.Do(func() error {
+		dialer := &net.Dialer{}
+		if from.IsValid() {
+			dialer.LocalAddr = &net.TCPAddr{IP: from.AsSlice()}
+		}
+		conn, err := dialer.DialContext(ctx, "tcp", to.String())
+		if err != nil {
+			return fmt.Errorf("connecting from a network namespace: %w", err)
+		}
+		name, err = Greeting(ctx, conn)
+		_ = conn.Close()
+		return err
+	})
+	return name, err
 }
 
 // threadNamespace is the one that a thread is in.

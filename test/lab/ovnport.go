@@ -16,6 +16,18 @@ type NetworkSelection struct {
 	MAC       string   `json:"mac"`
 }
 
+// NetworkSelectionOf returns the one network that a pod's annotations select.
+func NetworkSelectionOf(annotations map[string]string) (NetworkSelection, error) {
+	var list []NetworkSelection
+	if err := json.Unmarshal([]byte(annotations["k8s.v1.cni.cncf.io/networks"]), &list); err != nil {
+		return NetworkSelection{}, fmt.Errorf("parsing the network selection: %w", err)
+	}
+	if len(list) != 1 {
+		return NetworkSelection{}, fmt.Errorf("%d networks are selected, expected one", len(list))
+	}
+	return list[0], nil
+}
+
 // An OVNPort is the logical switch port that OVN-Kubernetes creates for a pod on a localnet.
 type OVNPort struct {
 	Switch  string         // the logical network's name

@@ -71,7 +71,7 @@ func (in *Input) attachment(component string, i instance) (*unstructured.Unstruc
 		return nil, network{}, fmt.Errorf("NetworkAttachmentDefinition %s: %w", nad, err)
 	}
 	meta := in.meta(component, i.name)
-	if plugins[0]["type"] == ovnOverlay {
+	if in.onOVN() {
 		return in.ovnAttachment(component, meta, plugins[0], i)
 	}
 	first := map[string]any{}
@@ -143,7 +143,7 @@ func (in *Input) prefixes(i instance) []string {
 }
 
 // hardwareAddress is the MAC address that OVN-Kubernetes gives a port with this address
-// (pkg/util.IPAddrToHWAddr): nobody else on the VLAN has it.
+// (pkg/util.IPAddrToHWAddr), so it is as unique on the VLAN as the address.
 func hardwareAddress(a netip.Addr) string {
 	end := a.AsSlice()
 	if a.Is6() {

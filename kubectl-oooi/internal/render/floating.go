@@ -74,8 +74,8 @@ func (in *Input) holder(oooi string, i instance, others []instance) corev1.Conta
 	}
 	if in.onOVN() {
 		command = append(command, "--own", strings.Join(in.prefixes(i), ","))
-		if gateways := in.gatewaysOf(i); len(gateways) > 0 {
-			command = append(command, "--gateway", strings.Join(gateways, ","))
+		if gateway := in.gatewayOf(i); gateway.IsValid() {
+			command = append(command, "--gateway", gateway.String())
 		}
 	}
 	c := confined(corev1.Container{
@@ -90,13 +90,13 @@ func (in *Input) holder(oooi string, i instance, others []instance) corev1.Conta
 	return c
 }
 
-// gatewaysOf are the VLAN's gateways in the subnets of an instance's addresses.
-func (in *Input) gatewaysOf(i instance) []string {
+// gatewayOf is the VLAN's gateway if one of an instance's addresses is in its subnet; else invalid.
+func (in *Input) gatewayOf(i instance) netip.Addr {
 	gateway, err := v1alpha1.ParseAddress(in.Infra.Spec.NetworkConfig.Gateway)
-	if err != nil || !slices.ContainsFunc(i.addresses, func(a netip.Addr) bool { return prefixOf(a, in.networks()).Masked().Contains(gateway) }) {
-		return nil
+	if err != nil || !slices.ContainsFunc(i.addresses, func(a netip.Addr) bool { return prefixOf(a, in.networks()).Contains(gateway) }) {
+		return netip.Addr{}
 	}
-	return []string{gateway.String()}
+	return gateway
 }
 
 // witnesses are others on the VLAN, which an instance hears unless it is cut off: the gateway, the

@@ -32,16 +32,22 @@ func example(t *testing.T) (plan *Plan, folder string) {
 		t.Fatal(err)
 	}
 	folder = filepath.Join(root, "manifests", "examples", "demo")
-	known, err := ReadFiles([]string{filepath.Join(folder, "infra.yaml"), filepath.Join(folder, "cluster.yaml")}, nil, "default", nil)
+	return planOf(t, filepath.Join(folder, "infra.yaml"), filepath.Join(folder, "cluster.yaml")), folder
+}
+
+// planOf is the plan of files, for a cluster that has the control plane's namespace.
+func planOf(t *testing.T, files ...string) *Plan {
+	t.Helper()
+	known, err := ReadFiles(files, nil, "default", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	known.ControlPlane = true
-	plan, err = Make(known, exampleImages)
+	plan, err := Make(known, exampleImages)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return plan, folder
+	return plan
 }
 
 // TestTheExampleIsWhatSetupRenders compares the overlay, file by file, and what kustomize makes

@@ -1,7 +1,6 @@
 package setup
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -55,15 +54,7 @@ func checkOVN(t *testing.T, network, proxies string) {
 		}
 		files = append(files, file)
 	}
-	known, err := ReadFiles(files, nil, "default", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	known.ControlPlane = true
-	plan, err := Make(known, exampleImages)
-	if err != nil {
-		t.Fatal(err)
-	}
+	plan := planOf(t, files...)
 	definitions := map[string]string{}
 	for _, o := range plan.Objects {
 		if o.GetKind() == "NetworkAttachmentDefinition" {
@@ -80,11 +71,10 @@ func checkOVN(t *testing.T, network, proxies string) {
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, set); err != nil {
 			t.Fatal(err)
 		}
-		var selections []lab.NetworkSelection
-		if err := json.Unmarshal([]byte(set.Spec.Template.Annotations["k8s.v1.cni.cncf.io/networks"]), &selections); err != nil || len(selections) != 1 {
-			t.Fatalf("%s: %v, %d networks", set.Name, err, len(selections))
+		s, err := lab.NetworkSelectionOf(set.Spec.Template.Annotations)
+		if err != nil {
+			t.Fatalf("%s: %v", set.Name, err)
 		}
-		s := selections[0]
 		if _, err := lab.PortOf(definitions[s.Namespace+"/"+s.Name], s); err != nil {
 			t.Errorf("%s: OVN-Kubernetes refuses %+v on %s: %v", set.Name, s, definitions[s.Namespace+"/"+s.Name], err)
 		}

@@ -5,10 +5,7 @@ package dhcp_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
-	"os/exec"
 	"testing"
 
 	"github.com/densityops/oooi/test/lab"
@@ -37,11 +34,5 @@ func TestMain(m *testing.M) {
 
 // prepare looks for what the tests start.
 func prepare(context.Context) error {
-	var all []error
-	for _, tool := range []string{"ip", "nsenter", "setpriv", "dhclient", "busybox", "dhcpcd", networkd} {
-		if _, err := exec.LookPath(tool); err != nil {
-			all = append(all, fmt.Errorf("%w: make deps installs it", err))
-		}
-	}
-	return errors.Join(all...)
+	return lab.FindTools("ip", "nsenter", "setpriv", "dhclient", "busybox", "dhcpcd", networkd)
 }

@@ -5,9 +5,7 @@ package ovn_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
-	"os/exec"
 	"testing"
 
 	"github.com/densityops/oooi/test/lab"
@@ -31,10 +29,5 @@ func TestMain(m *testing.M) {
 
 func prepare(ctx context.Context) error {
 	_, err := lab.FindOVN(ctx, nil)
-	for _, tool := range []string{"ip", "nsenter", "setpriv", "busybox"} {
-		if _, missing := exec.LookPath(tool); missing != nil {
-			err = errors.Join(err, fmt.Errorf("%w: make deps installs it", missing))
-		}
-	}
-	return err
+	return errors.Join(err, lab.FindTools("ip", "nsenter", "setpriv", "busybox"))
 }

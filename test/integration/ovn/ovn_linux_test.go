@@ -78,7 +78,7 @@ func TestTheFloatingAddressMoves(t *testing.T) {
 				}
 			}
 			if found == nil {
-				return "nobody has the address"
+				return "no proxy has the address"
 			}
 			for name, client := range clients {
 				vm, from := client()
@@ -120,8 +120,8 @@ func TestTheFloatingAddressMoves(t *testing.T) {
 	}
 }
 
-// TestPortSecurityDropsTheFloatingAddress is why a proxy asks for no address: with one, nobody reaches
-// the floating address that it holds.
+// TestPortSecurityDropsTheFloatingAddress shows why a proxy requests no address: OVN drops
+// packets for the floating address at a port that has another.
 func TestPortSecurityDropsTheFloatingAddress(t *testing.T) {
 	s := newSite(t)
 	vm := s.newVM("n1", "02:00:00:00:00:01")

@@ -3,15 +3,11 @@ package ovn_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"net"
-	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -126,11 +122,11 @@ func (s *site) render() {
 // selection is the network that a pod asks for.
 func (s *site) selection(name string) lab.NetworkSelection {
 	s.Helper()
-	var list []lab.NetworkSelection
-	if err := json.Unmarshal([]byte(s.templates[name].Annotations["k8s.v1.cni.cncf.io/networks"]), &list); err != nil || len(list) != 1 {
-		s.Fatalf("networks of %s: %v, %v", name, list, err)
+	selection, err := lab.NetworkSelectionOf(s.templates[name].Annotations)
+	if err != nil {
+		s.Fatalf("%s: %v", name, err)
 	}
-	return list[0]
+	return selection
 }
 
 // A pod is a network namespace with an interface on the VLAN and one in the pod network, by which its
@@ -202,7 +198,7 @@ func (s *site) newProxy(own, node string, change func(*lab.NetworkSelection)) *p
 	p := &proxy{pod: s.newPod(name, node, selection), own: netip.MustParseAddr(own)}
 	err := p.Do(func() error {
 		lab.TCPBackend(s, fmt.Sprintf("[::]:%d", port), name)
-		return serveReady(s.T, p.ip+":9901")
+		return lab.ServeReady(s, p.ip+":9901", func() bool { return true })
 	})
 	if err != nil {
 		s.Fatal(err)
@@ -216,8 +212,7 @@ func (s *site) newProxy(own, node string, change func(*lab.NetworkSelection)) *p
 // hold is the command line of the container holder, with its capabilities.
 func (s *site) hold(p *proxy, state string) *exec.Cmd {
 	s.Helper()
-	caps := "-all,+net_admin,+net_raw"
-	line := []string{"setpriv", "--no-new-privs", "--bounding-set", caps, "--inh-caps", caps, "--ambient-caps", "-all", network.Binary(s, "xdsd")}
+	line := lab.HolderCommand(network.Binary(s, "xdsd"))
 	for _, c := range s.templates[p.name].Spec.Containers {
 		if c.Name != "holder" {
 			continue
@@ -227,19 +222,6 @@ func (s *site) hold(p *proxy, state string) *exec.Cmd {
 		}
 	}
 	return p.Command(context.Background(), append(line, "--kubeconfig", s.cp.Kubeconfig())...)
-}
-
-// serveReady answers as Envoy's /ready does.
-func serveReady(t *testing.T, address string) error {
-	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", address)
-	if err != nil {
-		return err
-	}
-	server := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
-	go func() { _ = server.Serve(l) }()
-	t.Cleanup(func() { _ = server.Close() })
-	return nil
 }
 
 // holding reports whether the replica has the floating address on its interface.
@@ -254,17 +236,6 @@ func reached(t *testing.T, client *lab.Namespace, from, to netip.Addr) (by strin
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	_ = client.Do(func() error {
-		dialer := &net.Dialer{}
-		if from.IsValid() {
-			dialer.LocalAddr = &net.TCPAddr{IP: from.AsSlice()}
-		}
-		conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(to.String(), strconv.Itoa(port)))
-		if err == nil {
-			by, err = lab.Greeting(ctx, conn)
-			_ = conn.Close()
-		}
-		return err
-	})
+	by, _ = client.Greeting(ctx, from, netip.AddrPortFrom(to, port))
 	return by
 }

@@ -7,9 +7,7 @@ package rights_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
-	"os/exec"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -61,13 +59,7 @@ func TestMain(m *testing.M) {
 // prepare looks for what the tests start beside control planes.
 func prepare(ctx context.Context) error {
 	_, err := lab.FindEnvoy(ctx, nil)
-	all := []error{err}
-	for _, tool := range []string{"ip", "unshare", "chroot", "nsenter", "dhclient", "busybox"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			all = append(all, fmt.Errorf("%w: make deps installs it", err))
-		}
-	}
-	return errors.Join(all...)
+	return errors.Join(err, lab.FindTools("ip", "unshare", "chroot", "nsenter", "dhclient", "busybox"))
 }
 
 // await waits until a function finds nothing amiss.

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"os/exec"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -115,15 +114,7 @@ func (c *client) dial(ctx context.Context) {
 	c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, 900*time.Millisecond)
 	defer cancel()
-	by := ""
-	_ = c.machine.Do(func() error {
-		conn, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(floating.String(), strconv.Itoa(port)))
-		if err == nil {
-			by, err = lab.Greeting(ctx, conn)
-			_ = conn.Close()
-		}
-		return err
-	})
+	by, _ := c.machine.Greeting(ctx, netip.Addr{}, netip.AddrPortFrom(floating, port))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.dials[n].done, c.dials[n].by = true, by

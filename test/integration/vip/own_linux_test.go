@@ -2,9 +2,7 @@ package vip_test
 
 import (
 	"context"
-	"net"
 	"net/netip"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,25 +16,18 @@ func TestOwnAddresses(t *testing.T) {
 	s := newSite(t, oursOnOVN, 2)
 	holder := s.holder(t)
 	s.known(t)
-	const beyond = "198.51.100.7"
+	beyond := netip.MustParseAddr("198.51.100.7")
 	router := lab.NewNamespace(t)
 	bridge := "near-" + holder.port[len(holder.port)-6:]
 	err := lab.Cable(lab.End{Device: "r" + holder.port, Bridge: bridge}, lab.End{In: router, Device: "eth0", Addresses: []string{gateway.String() + "/24"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	router.Run(t, "ip", "address", "add", beyond+"/32", "dev", "lo")
+	router.Run(t, "ip", "address", "add", beyond.String()+"/32", "dev", "lo")
 	reached := func(a netip.Addr) (by string) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
-		_ = router.Do(func() error {
-			conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(beyond)}}).DialContext(ctx, "tcp", net.JoinHostPort(a.String(), strconv.Itoa(port)))
-			if err == nil {
-				by, err = lab.Greeting(ctx, conn)
-				_ = conn.Close()
-			}
-			return err
-		})
+		by, _ = router.Greeting(ctx, beyond, netip.AddrPortFrom(a, port))
 		return by
 	}
 	everywhere := func(t *testing.T) {

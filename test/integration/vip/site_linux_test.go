@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
-	"net/http"
 	"net/netip"
 	"os/exec"
 	"path/filepath"
@@ -13,7 +11,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -137,29 +134,13 @@ func (s *site) newInstance(t *testing.T, n int, bridge string) *instance {
 	i.Run(t, "ip", "route", "add", "198.18.0.0/24", "via", fmt.Sprintf("10.9.%d.1", n))
 	err := i.Do(func() error {
 		lab.TCPBackend(t, fmt.Sprintf("[::]:%d", port), i.name)
-		return i.serveReady(t)
+		return lab.ServeReady(t, "127.0.0.1:9901", func() bool { return !i.notReady.Load() })
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	i.Daemon = lab.NewDaemon(t, i.name, func() *exec.Cmd { return s.kind.command(t, s, i) })
 	return i
-}
-
-// serveReady answers as Envoy's /ready does.
-func (i *instance) serveReady(t *testing.T) error {
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:9901")
-	if err != nil {
-		return err
-	}
-	server := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if i.notReady.Load() {
-			w.WriteHeader(http.StatusServiceUnavailable)
-		}
-	})}
-	go func() { _ = server.Serve(l) }()
-	t.Cleanup(func() { _ = server.Close() })
-	return nil
 }
 
 // ours is xdsd hold, as root with two capabilities.
@@ -176,12 +157,10 @@ var oursOnOVN = kind{name: "xdsd hold --own", bare: true, command: func(tb testi
 
 func hold(tb testing.TB, s *site, i *instance, args ...string) *exec.Cmd {
 	tb.Helper()
-	caps := "-all,+net_admin,+net_raw"
-	return i.Command(context.Background(), append([]string{
-		"setpriv", "--no-new-privs", "--bounding-set", caps, "--inh-caps", caps, "--ambient-caps", "-all",
+	return i.Command(context.Background(), lab.HolderCommand(append([]string{
 		network.Binary(tb, "xdsd"), "hold", "--kubeconfig", s.config, "--lease", s.namespace + "/proxy", "--identity", i.name,
 		"--address", floating.String() + "," + floating6.String(), "--ready", "http://127.0.0.1:9901/ready", "--state", filepath.Join(i.dir, "state.json"),
-	}, args...)...)
+	}, args...)...)...)
 }
 
 func terminate(tb testing.TB, i *instance) { tb.Helper(); i.Terminate(tb) }

@@ -181,7 +181,7 @@ func (d *device) up() (bool, error) {
 // connected to: no connection of ours leaves from it.
 func (d *device) netlinkAddress(a netip.Addr) *netlink.Addr {
 	return &netlink.Addr{
-		IPNet:    &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())},
+		IPNet:    ipNet(netip.PrefixFrom(a, a.BitLen())),
 		Flags:    unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE,
 		ValidLft: int(d.lifetime / time.Second),
 	}

@@ -321,7 +321,7 @@ func (m *machine) done(now time.Time, o outcome) todo {
 		return todo{}
 	}
 	if o.request != release && m.lease.holder != m.identity {
-		return todo{} // somebody has taken the Lease since, which was heard of first
+		return todo{} // a peer took the Lease later, and that news came before this reply
 	}
 	switch o.request {
 	case release:

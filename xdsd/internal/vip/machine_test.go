@@ -212,7 +212,7 @@ func TestLateNewsAreNone(t *testing.T) {
 	}
 }
 
-// TestAGrantThatIsOverIsNone: news of who has taken the Lease since may come before the reply.
+// TestAGrantThatIsOverIsNone: the news that a peer took the Lease later can arrive before the reply.
 func TestAGrantThatIsOverIsNone(t *testing.T) {
 	m := middling()
 	now := start.Add(time.Minute)

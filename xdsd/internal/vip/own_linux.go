@@ -3,7 +3,6 @@ package vip
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"syscall"
 
@@ -32,7 +31,7 @@ type own struct {
 func (d *device) configureOwn() error {
 	for _, p := range d.own.addresses {
 		// No duplicate address detection: for a second or two nothing could listen on the address.
-		address := &netlink.Addr{IPNet: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}, Flags: unix.IFA_F_NODAD}
+		address := &netlink.Addr{IPNet: ipNet(p), Flags: unix.IFA_F_NODAD}
 		if err := netlink.AddrReplace(d.link, address); err != nil {
 			return fmt.Errorf("adding %s to %s: %w; the container needs the capability NET_ADMIN", p, d.name, err)
 		}
@@ -45,25 +44,20 @@ func (d *device) configureOwn() error {
 
 // routeOwn fills the table that packets from an address are routed by.
 func (d *device) routeOwn(p netip.Prefix) error {
-	family, subnet := unix.AF_INET, p.Masked()
-	if p.Addr().Is6() {
-		family = unix.AF_INET6
-	}
-	rule := netlink.NewRule()
-	rule.Family, rule.Table, rule.Priority = family, ownTable, ownPriority
-	rule.Src = &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Addr().BitLen(), p.Addr().BitLen())}
+	rule := ruleFrom(p.Addr(), ownTable)
+	rule.Priority = ownPriority
 	if err := netlink.RuleAdd(rule); err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("adding a rule: %w", err)
 	}
-	routes := []*netlink.Route{{Dst: &net.IPNet{IP: subnet.Addr().AsSlice(), Mask: net.CIDRMask(subnet.Bits(), subnet.Addr().BitLen())}}}
+	routes := []*netlink.Route{{Dst: ipNet(p.Masked())}}
 	for _, gateway := range d.own.gateways {
 		if gateway.Is4() == p.Addr().Is4() {
 			routes = append(routes, &netlink.Route{Gw: gateway.AsSlice()})
 		}
 	}
 	for _, r := range routes {
-		r.LinkIndex, r.Table, r.Family = d.link.Attrs().Index, ownTable, family
-		if r.Gw == nil && family == unix.AF_INET {
+		r.LinkIndex, r.Table, r.Family = d.link.Attrs().Index, ownTable, rule.Family
+		if r.Gw == nil && p.Addr().Is4() {
 			r.Scope = netlink.SCOPE_LINK
 		}
 		if err := netlink.RouteReplace(r); err != nil {

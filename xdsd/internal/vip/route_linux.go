@@ -41,17 +41,26 @@ func (d *device) route() error {
 			if table == 0 || other.Unmap().Is4() != a.Is4() {
 				continue
 			}
-			rule := netlink.NewRule()
-			rule.Family, rule.Table = unix.AF_INET, table
-			if a.Is6() {
-				rule.Family = unix.AF_INET6
-			}
-			rule.Src = &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}
-			if err := netlink.RuleAdd(rule); err != nil && !errors.Is(err, unix.EEXIST) {
+			if err := netlink.RuleAdd(ruleFrom(a, table)); err != nil && !errors.Is(err, unix.EEXIST) {
 				return fmt.Errorf("routing answers from %s by table %d: %w; the container needs the capability NET_ADMIN", a, table, err)
 			}
 			break
 		}
 	}
 	return nil
+}
+
+// ruleFrom is a rule by which packets from an address are routed by a table.
+func ruleFrom(a netip.Addr, table int) *netlink.Rule {
+	rule := netlink.NewRule()
+	rule.Family, rule.Table, rule.Src = unix.AF_INET, table, ipNet(netip.PrefixFrom(a, a.BitLen()))
+	if a.Is6() {
+		rule.Family = unix.AF_INET6
+	}
+	return rule
+}
+
+// ipNet is a prefix, or an address with the length of one, as netlink takes it.
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }

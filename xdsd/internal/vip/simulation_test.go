@@ -368,7 +368,7 @@ func TestKilledHolder(t *testing.T) {
 					s.run(30 * time.Second)
 					holder := s.holder()
 					if holder == nil {
-						t.Fatalf("seed %d: nobody holds the address\n%s", seed, s.tail())
+						t.Fatalf("seed %d: no replica holds the address\n%s", seed, s.tail())
 					}
 					holder.running = false
 					s.note("%s is killed", holder.identity)
