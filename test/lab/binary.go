@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"io/fs"
 	"os"
@@ -40,8 +41,20 @@ func ownBinary(ctx context.Context, name string) (string, error) {
 			return "", err
 		}
 	}
+	return ownPath(name)
+}
+
+// ownPath is where a binary of this checkout is: others that have the same lab folder build theirs.
+func ownPath(name string) (string, error) {
 	dir, err := labDir()
-	return filepath.Join(dir, "own", name), err
+	if err != nil {
+		return "", err
+	}
+	root, err := Root()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, "own", fmt.Sprintf("%x", sha256.Sum256([]byte(root)))[:8], name), nil
 }
 
 // BuildOwn builds all binaries that Binary returns.
@@ -69,7 +82,10 @@ func buildOwn(ctx context.Context, name string) error {
 		return err
 	}
 	defer unlock()
-	path := filepath.Join(dir, "own", name)
+	path, err := ownPath(name)
+	if err != nil {
+		return err
+	}
 	if pkg, ok := ownTools[name]; ok {
 		return goCommand(ctx, []string{"CGO_ENABLED=0"}, "build", "-trimpath", "-ldflags=-s -w", "-o", path, pkg)
 	}
