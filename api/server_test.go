@@ -25,8 +25,7 @@ import (
 )
 
 var server = lab.Shared{
-	Config: lab.Config{Name: "api"},
-	CRDs:   []lab.CRDSet{lab.Oooi},
+	Config: lab.Config{Name: "api", CRDs: []lab.CRDSet{lab.Oooi}},
 }
 
 func TestMain(m *testing.M) { lab.Main(m, &server) }

@@ -11,8 +11,7 @@ import (
 )
 
 var management = lab.Shared{
-	Config: lab.Config{Name: "management", ControllerManager: true},
-	CRDs:   []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.Oooi},
+	Config: lab.Config{Name: "management", ControllerManager: true, CRDs: []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.Oooi}},
 }
 
 func TestMain(m *testing.M) { lab.Main(m, &management, &loopbackManagement, &hostedPlane) }
@@ -172,10 +171,7 @@ func TestAPIThatAppearsIsUsedAndOneThatGoesIsMissed(t *testing.T) {
 }
 
 func TestOutageKeepsWhatIsKnown(t *testing.T) {
-	cp := lab.New(t, lab.Config{Name: "outage"})
-	if err := cp.InstallCRDs(t.Context(), lab.HyperShift, lab.Oooi); err != nil {
-		t.Fatal(err)
-	}
+	cp := lab.New(t, lab.Config{Name: "outage", CRDs: []lab.CRDSet{lab.HyperShift, lab.Oooi}})
 	apply(t, cp, namespaceYAML("clusters")+lab.HostedCluster{Namespace: "clusters", Name: "demo", BaseDomain: "example.com"}.YAML()+infraIn("clusters", "demo", "192.0.2.3"))
 	store := run(t, watch.Config{Kubeconfig: cp.Kubeconfig()})
 	known := func(s *model.Snapshot) bool {

@@ -22,8 +22,7 @@ const hostedAddress = "127.96.0.77"
 
 var (
 	loopbackManagement = lab.Shared{
-		Config: lab.Config{Name: "loopback", ServiceCIDR: "127.96.0.0/16"},
-		CRDs:   []lab.CRDSet{lab.HyperShift, lab.Oooi},
+		Config: lab.Config{Name: "loopback", ServiceCIDR: "127.96.0.0/16", CRDs: []lab.CRDSet{lab.HyperShift, lab.Oooi}},
 	}
 	hostedPlane = lab.Shared{
 		Config: lab.Config{Name: "hosted", Address: hostedAddress, ServerNames: []string{"api.demo.example.com"}, ServiceCIDR: "172.31.0.0/16"},

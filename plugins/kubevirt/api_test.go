@@ -195,10 +195,7 @@ func TestAnAPIServerIsFollowed(t *testing.T) {
 
 // TestWithoutTheRightToReadVirtualMachines follows instances alone.
 func TestWithoutTheRightToReadVirtualMachines(t *testing.T) {
-	cp := lab.New(t, lab.Config{})
-	if err := cp.InstallCRDs(t.Context(), lab.KubeVirt, lab.KubeVirtMachines); err != nil {
-		t.Fatal(err)
-	}
+	cp := lab.New(t, lab.Config{CRDs: []lab.CRDSet{lab.KubeVirt, lab.KubeVirtMachines}})
 	ns := cp.Namespace(t)
 	apply(t, cp, machineYAML(ns, "w1")+fmt.Sprintf(`
 apiVersion: rbac.authorization.k8s.io/v1

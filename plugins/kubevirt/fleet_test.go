@@ -21,10 +21,7 @@ import (
 // the time of an operation, a look-up.
 func BenchmarkFleet(b *testing.B) {
 	const machines = 10_000
-	cp := lab.New(b, lab.Config{})
-	if err := cp.InstallCRDs(b.Context(), lab.KubeVirt, lab.KubeVirtMachines); err != nil {
-		b.Fatal(err)
-	}
+	cp := lab.New(b, lab.Config{CRDs: []lab.CRDSet{lab.KubeVirt, lab.KubeVirtMachines}})
 	ns := cp.Namespace(b)
 	client, err := dynamic.NewForConfig(cp.RESTConfig())
 	if err != nil {

@@ -37,17 +37,14 @@ func startClusters(ctx context.Context, dir string, isolated bool) (*clusters, e
 	c := &clusters{}
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		var err error
-		if c.management, err = lab.Start(groupCtx, lab.Config{
-			Name: "management", Dir: filepath.Join(dir, "management"), ServiceCIDR: "127.96.0.0/16,fd00:96::/108",
-		}); err != nil {
-			return err
-		}
 		sets := []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.Oooi}
 		if isolated { // where DHCP is shown
 			sets = append(sets, lab.KubeVirt)
 		}
-		if err := c.management.InstallCRDs(groupCtx, sets...); err != nil {
+		var err error
+		if c.management, err = lab.Start(groupCtx, lab.Config{
+			Name: "management", Dir: filepath.Join(dir, "management"), ServiceCIDR: "127.96.0.0/16,fd00:96::/108", CRDs: sets,
+		}); err != nil {
 			return err
 		}
 		return applyFolder(groupCtx, c.management, "objects/management")

@@ -87,11 +87,9 @@ func (s *site) start(ctx context.Context) error {
 func (s *site) startManagement(ctx context.Context) (err error) {
 	s.management, err = lab.Start(ctx, lab.Config{
 		Name: "management", Dir: filepath.Join(s.dir, "management"), Address: managementIP, ControllerManager: true, Scheduler: true,
+		CRDs: siteCRDs(),
 	})
 	if err != nil {
-		return err
-	}
-	if err := s.management.InstallCRDs(ctx, siteCRDs()...); err != nil {
 		return err
 	}
 	if s.node, err = lab.StartNode(ctx, s.management, lab.NodeConfig{Bridges: []string{nodeVLAN}}); err != nil {

@@ -21,12 +21,10 @@ import (
 var (
 	network    = faults.RunningNetwork()
 	management = lab.Shared{
-		Config: lab.Config{Name: "management", ServiceCIDR: "10.96.0.0/16", ControllerManager: true},
-		CRDs:   []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.NetworkAttachmentDefinition, lab.OpenShiftDNS, lab.KubeVirt, lab.KubeVirtMachines},
+		Config: lab.Config{Name: "management", ServiceCIDR: "10.96.0.0/16", ControllerManager: true, CRDs: []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.NetworkAttachmentDefinition, lab.OpenShiftDNS, lab.KubeVirt, lab.KubeVirtMachines}},
 	}
 	hosted = lab.Shared{
-		Config: lab.Config{Name: "hosted", Address: faults.HostedAddress, ServerNames: []string{"api." + faults.RunningDomain}, ServiceCIDR: "172.31.0.0/16"},
-		CRDs:   []lab.CRDSet{lab.MetalLB},
+		Config: lab.Config{Name: "hosted", Address: faults.HostedAddress, ServerNames: []string{"api." + faults.RunningDomain}, ServiceCIDR: "172.31.0.0/16", CRDs: []lab.CRDSet{lab.MetalLB}},
 	}
 )
 

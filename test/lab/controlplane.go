@@ -30,6 +30,9 @@ type Config struct {
 	// ServiceCIDR is the range of ClusterIPs, or two ranges, one of each
 	// family, separated by a comma. The default is 10.96.0.0/16.
 	ServiceCIDR string
+	// CRDs are installed when the control plane is up. The processor time that this takes is
+	// spent once: see prepareData.
+	CRDs []CRDSet
 	// ControllerManager starts kube-controller-manager as well. Without it no
 	// ServiceAccount gets made (and Pods need none), a deleted namespace stays,
 	// and nothing collects garbage or fills EndpointSlices.
@@ -49,6 +52,8 @@ type Config struct {
 	Audit bool
 	// Logf reports progress. The default writes to standard error.
 	Logf Logf
+
+	preparing bool // etcd starts empty, and is to be copied
 }
 
 func (c Config) withDefaults() Config {
@@ -124,6 +129,9 @@ func (cp *ControlPlane) up(ctx context.Context) error {
 	if err := cp.makeAuditPolicy(); err != nil {
 		return err
 	}
+	if err := cp.prepareData(ctx); err != nil {
+		return err
+	}
 	if err := cp.serve(ctx); err != nil {
 		return err
 	}
@@ -133,6 +141,9 @@ func (cp *ControlPlane) up(ctx context.Context) error {
 	}
 	// The namespaces come a moment after the server says that it is ready.
 	if err := cp.waitForPath(ctx, "the default namespace", "/api/v1/namespaces/default"); err != nil {
+		return err
+	}
+	if err := cp.serveCRDs(ctx); err != nil {
 		return err
 	}
 	cp.mu.Lock()

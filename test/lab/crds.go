@@ -184,6 +184,18 @@ func readCRDs(file string) ([]*unstructured.Unstructured, error) {
 	return crds, nil
 }
 
+// serveCRDs returns when the kinds of the configuration's CRDs are served.
+func (cp *ControlPlane) serveCRDs(ctx context.Context) error {
+	if cp.config.preparing {
+		return cp.InstallCRDs(ctx, cp.config.CRDs...)
+	}
+	crds, err := CRDs(ctx, cp.config.CRDs...)
+	if err != nil {
+		return err
+	}
+	return cp.waitForCRDs(ctx, crds)
+}
+
 // InstallCRDs installs or updates CRDs and returns when their kinds are
 // served.
 func (cp *ControlPlane) InstallCRDs(ctx context.Context, sets ...CRDSet) error {
@@ -196,6 +208,11 @@ func (cp *ControlPlane) InstallCRDs(ctx context.Context, sets ...CRDSet) error {
 	if err := cp.Apply(ctx, asObjects(crds)...); err != nil {
 		return fmt.Errorf("installing CRDs: %w", err)
 	}
+	return cp.waitForCRDs(ctx, crds)
+}
+
+// waitForCRDs returns when the kinds of CRDs are served.
+func (cp *ControlPlane) waitForCRDs(ctx context.Context, crds []*unstructured.Unstructured) error {
 	for _, crd := range crds {
 		err := cp.await(ctx, "CRD "+crd.GetName()+" to be served", func(ctx context.Context) error {
 			return cp.served(ctx, crd)

@@ -17,8 +17,7 @@ import (
 )
 
 var management = Shared{
-	Config: Config{Name: "management", ControllerManager: true},
-	CRDs:   []CRDSet{HyperShift, KubeVirt},
+	Config: Config{Name: "management", ControllerManager: true, CRDs: []CRDSet{HyperShift, KubeVirt}},
 }
 
 func TestMain(m *testing.M) { Main(m, &management) }

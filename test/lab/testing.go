@@ -40,8 +40,7 @@ func New(tb testing.TB, config Config) *ControlPlane {
 // the first of them asks for it:
 //
 //	var management = lab.Shared{
-//		Config: lab.Config{Name: "management", ControllerManager: true},
-//		CRDs:   []lab.CRDSet{lab.HyperShift, lab.Oooi},
+//		Config: lab.Config{Name: "management", CRDs: []lab.CRDSet{lab.HyperShift, lab.Oooi}},
 //	}
 //
 //	func TestMain(m *testing.M) { lab.Main(m, &management) }
@@ -53,7 +52,6 @@ func New(tb testing.TB, config Config) *ControlPlane {
 //	}
 type Shared struct {
 	Config Config
-	CRDs   []CRDSet
 
 	mu  sync.Mutex
 	cp  *ControlPlane
@@ -67,7 +65,7 @@ func (s *Shared) Get(tb testing.TB) *ControlPlane {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.cp == nil && s.err == nil {
-		s.cp, s.err = startWith(tb.Context(), s.Config, s.CRDs)
+		s.cp, s.err = Start(tb.Context(), s.Config)
 	}
 	if s.err != nil {
 		tb.Fatal(s.err)
@@ -78,19 +76,8 @@ func (s *Shared) Get(tb testing.TB) *ControlPlane {
 // prepare builds and fetches what the control plane takes.
 func (s *Shared) prepare(ctx context.Context) error {
 	_, noAssets := FindAssets(ctx, s.Config.Logf, s.Config.components()...)
-	_, noCRDs := CRDs(ctx, s.CRDs...)
+	_, noCRDs := CRDs(ctx, s.Config.CRDs...)
 	return errors.Join(noAssets, noCRDs)
-}
-
-func startWith(ctx context.Context, config Config, sets []CRDSet) (*ControlPlane, error) {
-	cp, err := Start(ctx, config)
-	if err != nil {
-		return nil, err
-	}
-	if err := cp.InstallCRDs(ctx, sets...); err != nil {
-		return nil, errors.Join(err, cp.Stop())
-	}
-	return cp, nil
 }
 
 // Main is the TestMain of a package whose tests share control planes: it runs

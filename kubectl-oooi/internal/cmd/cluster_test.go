@@ -26,8 +26,12 @@ import (
 )
 
 var management = lab.Shared{
-	Config: lab.Config{Name: "management", ControllerManager: true},
-	CRDs:   []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.NetworkAttachmentDefinition, lab.OpenShiftDNS, lab.KubeVirt},
+	Config: lab.Config{Name: "management", ControllerManager: true, CRDs: clusterCRDs()},
+}
+
+// clusterCRDs are those of a management cluster without ours.
+func clusterCRDs() []lab.CRDSet {
+	return []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.NetworkAttachmentDefinition, lab.OpenShiftDNS, lab.KubeVirt}
 }
 
 func TestMain(m *testing.M) {

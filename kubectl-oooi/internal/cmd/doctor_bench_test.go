@@ -18,10 +18,7 @@ import (
 func BenchmarkDoctor(b *testing.B) {
 	for _, n := range []int{1, 100} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			cp := lab.New(b, lab.Config{Name: fmt.Sprintf("doctor-%d", n), ControllerManager: true})
-			if err := cp.InstallCRDs(b.Context(), lab.HyperShift, lab.OpenShiftRoute, lab.NetworkAttachmentDefinition, lab.OpenShiftDNS, lab.KubeVirt); err != nil {
-				b.Fatal(err)
-			}
+			cp := lab.New(b, lab.Config{Name: fmt.Sprintf("doctor-%d", n), ControllerManager: true, CRDs: clusterCRDs()})
 			oooi := func(out io.Writer, args ...string) int {
 				var said bytes.Buffer
 				code := Main(b.Context(), append([]string{"kubectl-oooi", "--kubeconfig", cp.Kubeconfig()}, args...), genericiooptions.IOStreams{Out: out, ErrOut: &said})

@@ -106,10 +106,10 @@ const pod = "{selector: {matchLabels: {app: %[1]s}}, replicas: 0, template: {met
 // newPredecessor makes that cluster. It has an API server of its own: others have our CRDs.
 func newPredecessor(t *testing.T) *site {
 	t.Helper()
-	cp := lab.New(t, lab.Config{Name: "predecessor", ControllerManager: true})
-	if err := cp.InstallCRDs(t.Context(), lab.HyperShift, lab.OpenShiftRoute, lab.NetworkAttachmentDefinition, lab.KubeVirt, lab.KubeVirtMachines); err != nil {
-		t.Fatal(err)
-	}
+	cp := lab.New(t, lab.Config{
+		Name: "predecessor", ControllerManager: true,
+		CRDs: []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.NetworkAttachmentDefinition, lab.KubeVirt, lab.KubeVirtMachines},
+	})
 	c, err := client.New(cp.RESTConfig(), client.Options{})
 	if err != nil {
 		t.Fatal(err)

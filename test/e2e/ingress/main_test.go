@@ -20,8 +20,7 @@ import (
 const entry = "198.18.0.1"
 
 var cluster = lab.Shared{
-	Config: lab.Config{Name: "cluster", ControllerManager: true},
-	CRDs:   []lab.CRDSet{lab.Oooi, lab.Contour, lab.CertManager},
+	Config: lab.Config{Name: "cluster", ControllerManager: true, CRDs: []lab.CRDSet{lab.Oooi, lab.Contour, lab.CertManager}},
 }
 
 // network has the entry's address, and the backends', which are in 198.18.1.0/24 and

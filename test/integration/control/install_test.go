@@ -15,10 +15,7 @@ import (
 // The Operator Lifecycle Manager and MetalLB's operator do not run here: the test writes
 // what they would, and starts MetalLB when the operator would have.
 func TestMetalLBIsInstalledAndAssignsTheAddress(t *testing.T) {
-	n := newTenant(t, lab.New(t, lab.Config{Name: "hosted", Address: hostedAddress, ServerNames: []string{"api.demo.example.com"}, ServiceCIDR: "172.31.0.0/16"}))
-	if err := n.hosted.InstallCRDs(t.Context(), lab.OLM); err != nil {
-		t.Fatal(err)
-	}
+	n := newTenant(t, lab.New(t, lab.Config{Name: "hosted", Address: hostedAddress, ServerNames: []string{"api.demo.example.com"}, ServiceCIDR: "172.31.0.0/16", CRDs: []lab.CRDSet{lab.OLM}}))
 	newReplica(t, n.management, "control").Start(t)
 	n.infra(`{enabled: true, metallb: {install: true, ipAddressPoolRange: "192.0.2.200-192.0.2.209", loadBalancerClass: ` + class + `}}`)
 	n.await(pending, v1alpha1.AppsIngressMetalLBMissing, "looks for metallb-operator of Subscription metallb-system/metallb-operator-sub")

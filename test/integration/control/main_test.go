@@ -22,8 +22,7 @@ import (
 )
 
 var management = lab.Shared{
-	Config: lab.Config{Name: "management"},
-	CRDs:   []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.Oooi},
+	Config: lab.Config{Name: "management", CRDs: []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.Oooi}},
 }
 
 // The hosted clusters' API servers listen on a loopback address that is also a cluster IP
@@ -31,14 +30,12 @@ var management = lab.Shared{
 const hostedAddress = "127.96.0.77"
 
 var loopback = lab.Shared{
-	Config: lab.Config{Name: "loopback", ServiceCIDR: "127.96.0.0/16", ControllerManager: true},
-	CRDs:   []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.Oooi},
+	Config: lab.Config{Name: "loopback", ServiceCIDR: "127.96.0.0/16", ControllerManager: true, CRDs: []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.Oooi}},
 }
 
 // hosted is a hosted cluster with MetalLB.
 var hosted = lab.Shared{
-	Config: lab.Config{Name: "hosted", Address: hostedAddress, ServerNames: []string{"api.demo.example.com"}, ServiceCIDR: "172.31.0.0/16,fd31::/108"},
-	CRDs:   []lab.CRDSet{lab.MetalLB},
+	Config: lab.Config{Name: "hosted", Address: hostedAddress, ServerNames: []string{"api.demo.example.com"}, ServiceCIDR: "172.31.0.0/16,fd31::/108", CRDs: []lab.CRDSet{lab.MetalLB}},
 }
 
 // network has the VLAN, an address for a pod, and one where nothing answers.

@@ -22,8 +22,7 @@ var network = lab.Network{
 }
 
 var management = lab.Shared{
-	Config: lab.Config{Name: "management", Address: apiAddress},
-	CRDs:   []lab.CRDSet{lab.KubeVirt, lab.KubeVirtMachines},
+	Config: lab.Config{Name: "management", Address: apiAddress, CRDs: []lab.CRDSet{lab.KubeVirt, lab.KubeVirtMachines}},
 }
 
 func TestMain(m *testing.M) {

@@ -20,8 +20,7 @@ var (
 		Sources: []string{"api", "internal", "plugins", "corednsbuild"},
 	}
 	management = lab.Shared{
-		Config: lab.Config{Name: "management", ServiceCIDR: "127.96.0.0/16"},
-		CRDs:   []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.Oooi},
+		Config: lab.Config{Name: "management", ServiceCIDR: "127.96.0.0/16", CRDs: []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.Oooi}},
 	}
 	hosted = lab.Shared{
 		Config: lab.Config{Name: "hosted", Address: hostedAddress, ServerNames: []string{"api.blue." + domain}, ServiceCIDR: "172.31.0.0/16"},

@@ -91,10 +91,7 @@ const labelsOf = "cluster.x-k8s.io/cluster-name"
 // newFleet makes Services of one hosted cluster, and a VirtualIngress for each of the first.
 func newFleet(b *testing.B, services, virtual int, aliases bool) *fleet {
 	b.Helper()
-	cp := lab.New(b, lab.Config{Name: "bench"})
-	if err := cp.InstallCRDs(b.Context(), lab.Oooi); err != nil {
-		b.Fatal(err)
-	}
+	cp := lab.New(b, lab.Config{Name: "bench", CRDs: []lab.CRDSet{lab.Oooi}})
 	f := &fleet{site: newSite(b, cp), virtual: virtual, aliases: aliases, expected: map[string]chan time.Time{}}
 	install(b, cp)
 	f.replica = newReplica(b, cp, "ingress", account("oooi-system"))

@@ -330,10 +330,7 @@ func TestWhatIsTakenOutGoesFromTheIngress(t *testing.T) {
 
 // TestAnOutageOfTheAPIServer has Services change while nobody can see it.
 func TestAnOutageOfTheAPIServer(t *testing.T) {
-	cp := lab.New(t, lab.Config{Name: "outage", ControllerManager: true})
-	if err := cp.InstallCRDs(t.Context(), lab.Oooi); err != nil {
-		t.Fatal(err)
-	}
+	cp := lab.New(t, lab.Config{Name: "outage", ControllerManager: true, CRDs: []lab.CRDSet{lab.Oooi}})
 	r := start(t, cp, "--lease-duration", "60s")
 	s := newSite(t, cp)
 	s.service("first", "app: web", "{port: 80}")

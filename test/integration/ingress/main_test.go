@@ -28,8 +28,7 @@ import (
 // cluster is one whose API server does not stream lists, as older ones do not. Daemons list there, and
 // watch; of one that does they only watch, and fall back on lists when that fails.
 var cluster = lab.Shared{
-	Config: lab.Config{Name: "cluster", ControllerManager: true, Audit: true, APIServerFlags: []string{"--feature-gates=WatchList=false"}},
-	CRDs:   []lab.CRDSet{lab.Oooi},
+	Config: lab.Config{Name: "cluster", ControllerManager: true, Audit: true, APIServerFlags: []string{"--feature-gates=WatchList=false"}, CRDs: []lab.CRDSet{lab.Oooi}},
 }
 
 var network = lab.Network{

@@ -24,8 +24,7 @@ var network = lab.Network{
 }
 
 var management = lab.Shared{
-	Config: lab.Config{Name: "management"},
-	CRDs:   []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.Oooi},
+	Config: lab.Config{Name: "management", CRDs: []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.Oooi}},
 }
 
 func TestMain(m *testing.M) {

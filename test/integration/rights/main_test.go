@@ -27,9 +27,7 @@ const older = "--feature-gates=WatchList=false"
 var management = lab.Shared{
 	Config: lab.Config{
 		Name: "management", ServiceCIDR: "10.96.0.0/16", ControllerManager: true, Audit: true, APIServerFlags: []string{older},
-	},
-	CRDs: []lab.CRDSet{
-		lab.HyperShift, lab.OpenShiftRoute, lab.NetworkAttachmentDefinition, lab.KubeVirt, lab.KubeVirtMachines,
+		CRDs: []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.NetworkAttachmentDefinition, lab.KubeVirt, lab.KubeVirtMachines},
 	},
 }
 
@@ -37,8 +35,8 @@ var hosted = lab.Shared{
 	Config: lab.Config{
 		Name: "hosted", Address: hostedAddress, ServerNames: []string{"api.demo.example.com"}, ServiceCIDR: "172.31.0.0/16",
 		Audit: true, APIServerFlags: []string{older},
+		CRDs: []lab.CRDSet{lab.MetalLB},
 	},
-	CRDs: []lab.CRDSet{lab.MetalLB},
 }
 
 // network has the cluster IPs, and the servers of the hosted control plane.

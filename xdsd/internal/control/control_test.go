@@ -35,8 +35,7 @@ import (
 )
 
 var management = lab.Shared{
-	Config: lab.Config{Name: "management"},
-	CRDs:   []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.Oooi},
+	Config: lab.Config{Name: "management", CRDs: []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.Oooi}},
 }
 
 func TestMain(m *testing.M) { lab.Main(m, &management) }

@@ -44,8 +44,7 @@ type hosted struct {
 func newHosted(t *testing.T, sets ...lab.CRDSet) *hosted {
 	t.Helper()
 	t.Parallel() // each has a control plane of its own, and mostly waits
-	h := &hosted{T: t, cp: lab.New(t, lab.Config{Name: "hosted"})}
-	h.install(sets...)
+	h := &hosted{T: t, cp: lab.New(t, lab.Config{Name: "hosted", CRDs: sets})}
 	var err error
 	if h.client, err = client.New(h.cp.RESTConfig(), client.Options{}); err != nil {
 		t.Fatal(err)

@@ -57,10 +57,7 @@ endpoints: [{addresses: [%s]}]
 `
 
 func TestReplicaReportsWhatItsEnvoyHas(t *testing.T) {
-	management := lab.New(t, lab.Config{Name: "management"})
-	if err := management.InstallCRDs(t.Context(), lab.Oooi); err != nil {
-		t.Fatal(err)
-	}
+	management := lab.New(t, lab.Config{Name: "management", CRDs: []lab.CRDSet{lab.Oooi}})
 	if err := management.ApplyYAML(t.Context(), []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: proxies}\n---\n"+reported)); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,104 @@
+package lab
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
+
+// prepareTimeout bounds the preparation of etcd's data.
+const prepareTimeout = 5 * time.Minute
+
+// prepareData fills etcd's folder with the data of a control plane that has started once and has
+// the CRDs of the configuration. That start takes most of the processor time of a short test: an
+// API server writes hundreds of objects into an empty etcd, and checks each CRD at length. The
+// data is made once for each set of CRDs and range of Services, and kept in the lab's folder.
+//
+// A control plane in a folder of an earlier one continues with what is there.
+func (cp *ControlPlane) prepareData(ctx context.Context) error {
+	if _, err := os.Stat(cp.path("etcd")); !errors.Is(err, fs.ErrNotExist) {
+		return err //nolint:wrapcheck // it names the folder
+	}
+	if cp.config.preparing {
+		return nil
+	}
+	prepared, err := cp.config.prepared(ctx, cp.assets)
+	if err != nil {
+		return fmt.Errorf("preparing etcd's data: %w", err)
+	}
+	if err := copyData(ctx, cp.path("etcd"), filepath.Join(prepared, "etcd")); err != nil {
+		return fmt.Errorf("copying etcd's data: %w", err)
+	}
+	return nil
+}
+
+// prepared returns a folder with prepared data, which it makes if need be.
+func (c Config) prepared(ctx context.Context, assets Assets) (string, error) {
+	lab, err := labDir()
+	if err != nil {
+		return "", err
+	}
+	sum, err := c.dataSum(ctx, assets)
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(lab, "planes", sum)
+	if err := os.MkdirAll(filepath.Dir(dir), 0o750); err != nil {
+		return "", err //nolint:wrapcheck // it names the folder
+	}
+	return dir, once(ctx, dir, sum, prepareTimeout, c.Logf, func(ctx context.Context) error {
+		scratch := dir + ".new"
+		if err := os.RemoveAll(scratch); err != nil {
+			return err //nolint:wrapcheck // it names the folder
+		}
+		cp, err := Start(ctx, Config{Name: "prepared", ServiceCIDR: c.ServiceCIDR, CRDs: c.CRDs, Dir: scratch, Logf: c.Logf, preparing: true})
+		if err != nil {
+			return err
+		}
+		if err := cp.Stop(); err != nil {
+			return err
+		}
+		return os.Rename(scratch, dir) //nolint:wrapcheck // it names the folders
+	})
+}
+
+// dataSum stands for what prepared data is made of: the binaries, the CRDs and the range of
+// Services.
+func (c Config) dataSum(ctx context.Context, assets Assets) (string, error) {
+	h := sha256.New()
+	for _, component := range []string{etcd, apiServer} {
+		file, err := os.Stat(assets.Command(component).Path)
+		if err != nil {
+			return "", err //nolint:wrapcheck // it names the file
+		}
+		fmt.Fprintln(h, file.Size(), file.ModTime().UnixNano())
+	}
+	crds, err := CRDs(ctx, c.CRDs...)
+	if err != nil {
+		return "", err
+	}
+	if err := json.NewEncoder(h).Encode(struct {
+		ServiceCIDR string
+		CRDs        any
+	}{c.ServiceCIDR, crds}); err != nil {
+		return "", fmt.Errorf("summing up CRDs: %w", err)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8]), nil
+}
+
+// copyData copies a folder. It leaves holes where files have zeros: etcd writes its log into
+// files of 64 MB.
+func copyData(ctx context.Context, to, from string) error {
+	if output, err := exec.CommandContext(ctx, "cp", "--recursive", "--sparse=always", from, to).CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, output)
+	}
+	return nil
+}
