@@ -158,16 +158,19 @@ func (n *tenant) assignAll() {
 // metrics are the plain ones of the replica.
 func (r *replica) metrics(t *testing.T) map[string]float64 {
 	t.Helper()
-	_, body := r.get(t, "/metrics")
 	all := map[string]float64{}
-	for lines := bufio.NewScanner(strings.NewReader(string(body))); lines.Scan(); {
-		name, value, found := strings.Cut(lines.Text(), " ")
-		if number, err := strconv.ParseFloat(value, 64); found && err == nil {
-			all[name] = number
+	lab.Await(t, "its metrics", func() string {
+		_, body := r.get(t, "/metrics")
+		for lines := bufio.NewScanner(strings.NewReader(string(body))); lines.Scan(); {
+			name, value, found := strings.Cut(lines.Text(), " ")
+			if number, err := strconv.ParseFloat(value, 64); found && err == nil {
+				all[name] = number
+			}
 		}
-	}
-	if all["go_goroutines"] == 0 {
-		t.Fatalf("there are no metrics: %.500s", body)
-	}
+		if all["go_goroutines"] == 0 {
+			return fmt.Sprintf("%.500s", body)
+		}
+		return ""
+	})
 	return all
 }
