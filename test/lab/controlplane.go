@@ -146,15 +146,27 @@ func (cp *ControlPlane) up(ctx context.Context) error {
 	if err := cp.serveCRDs(ctx); err != nil {
 		return err
 	}
-	cp.mu.Lock()
 	if cp.config.Scheduler {
-		err = cp.keep(&cp.scheduler, cp.startScheduler)
+		cp.mu.Lock()
+		err := cp.keep(&cp.scheduler, cp.startScheduler)
+		cp.mu.Unlock()
+		if err != nil {
+			return err
+		}
 	}
-	if cp.config.ControllerManager && err == nil {
-		err = cp.keep(&cp.controllerManager, cp.startControllerManager)
+	if cp.config.ControllerManager {
+		return cp.StartControllerManager(ctx)
 	}
+	return nil
+}
+
+// StartControllerManager starts kube-controller-manager where the configuration has none. Its garbage
+// collector knows the kinds that are served when it starts, and learns of others within half a minute.
+func (cp *ControlPlane) StartControllerManager(ctx context.Context) error {
+	cp.mu.Lock()
+	err := cp.keep(&cp.controllerManager, cp.startControllerManager)
 	cp.mu.Unlock()
-	if err != nil || !cp.config.ControllerManager {
+	if err != nil {
 		return err
 	}
 	return cp.waitForPath(ctx, "the controller manager to make the default service account", "/api/v1/namespaces/default/serviceaccounts/default")

@@ -107,7 +107,7 @@ const pod = "{selector: {matchLabels: {app: %[1]s}}, replicas: 0, template: {met
 func newPredecessor(t *testing.T) *site {
 	t.Helper()
 	cp := lab.New(t, lab.Config{
-		Name: "predecessor", ControllerManager: true,
+		Name: "predecessor",
 		CRDs: []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.NetworkAttachmentDefinition, lab.KubeVirt, lab.KubeVirtMachines},
 	})
 	c, err := client.New(cp.RESTConfig(), client.Options{})
@@ -145,6 +145,10 @@ spec:
 			}[kind]
 			s.create("manager", fmt.Sprintf("{kind: %s, metadata: {name: %s, namespace: clusters}, %s}", kind, name, text), owner)
 		}
+	}
+	// Only now, as its garbage collector has to know the operator's kinds.
+	if err := cp.StartControllerManager(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 	return s
 }
