@@ -6,12 +6,13 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // HolderCommand is what runs xdsd hold with the capabilities of its container, and no others.
 func HolderCommand(args ...string) []string {
-	const capabilities = "-all,+net_admin,+net_raw"
-	return append([]string{"setpriv", "--no-new-privs", "--bounding-set", capabilities, "--inh-caps", capabilities, "--ambient-caps", "-all"}, args...)
+	return append(confine(&corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"NET_ADMIN", "NET_RAW"}}}), args...)
 }
 
 // ServeReady answers at an address as Envoy's /ready does, in the network namespace of the thread,

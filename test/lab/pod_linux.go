@@ -21,10 +21,14 @@ import (
 
 // A PodRunner runs the containers of Pods as a kubelet would, as far as their commands, their
 // environment, their volumes and their rights are concerned: what is in them is the Pod's, and so is
-// the token. All are in the network that the test is in, each with an address of its own there.
+// the token.
 type PodRunner struct {
 	ControlPlane *ControlPlane
 	Client       kubernetes.Interface
+	// Network is the pod's. Where it is nil, all pods are in the network that the test is in, each with
+	// an address of its own there. A pod with its own network gets its sysctls as well, and its
+	// containers run with their capabilities alone, but as root: files belong to the test.
+	Network *Namespace
 	// Programs are the files of images, by their paths in them.
 	Programs map[string]string
 }
@@ -75,6 +79,11 @@ func (r *PodRunner) Start(tb testing.TB, of *corev1.Pod, ip string) *Pod {
 	}
 	if err := p.fill(tb.Context(), false); err != nil {
 		tb.Fatal(err)
+	}
+	if r.Network != nil && of.Spec.SecurityContext != nil {
+		for _, s := range of.Spec.SecurityContext.Sysctls {
+			r.Network.Run(tb, "sh", "-c", `echo "$1" >"$0"`, "/proc/sys/"+strings.ReplaceAll(s.Name, ".", "/"), s.Value)
+		}
 	}
 	for _, c := range of.Spec.InitContainers {
 		if out, err := p.command(tb, &c).CombinedOutput(); err != nil {
@@ -204,6 +213,17 @@ shift
 exec chroot "$root" "$@"
 `
 
+// confine is what runs a command with the capabilities of a container alone.
+func confine(c *corev1.SecurityContext) []string {
+	capabilities := "-all"
+	if c != nil && c.Capabilities != nil {
+		for _, name := range c.Capabilities.Add {
+			capabilities += ",+" + strings.ToLower(string(name))
+		}
+	}
+	return []string{"setpriv", "--no-new-privs", "--bounding-set", capabilities, "--inh-caps", capabilities, "--ambient-caps", "-all"}
+}
+
 // command runs a container.
 func (p *Pod) command(tb testing.TB, c *corev1.Container) *exec.Cmd {
 	tb.Helper()
@@ -219,11 +239,14 @@ func (p *Pod) command(tb testing.TB, c *corev1.Container) *exec.Cmd {
 		args = append(args, p.Volume(m.Name), m.MountPath)
 	}
 	args = append(args, "--")
+	if p.runner.Network != nil {
+		args = append(args, confine(c.SecurityContext)...)
+	}
 	fields := strings.NewReplacer("$(POD_IP)", p.IP, "$(POD_NAME)", p.Name)
 	for _, word := range slices.Concat(c.Command, c.Args) {
 		args = append(args, fields.Replace(word))
 	}
-	cmd := exec.Command("unshare", args...) //nolint:noctx // a Daemon ends it
+	cmd := p.runner.Network.Command(context.Background(), append([]string{"unshare"}, args...)...) // a Daemon ends it
 	env := map[string]string{"PATH": "/:/usr/sbin:/usr/bin:/sbin:/bin"}
 	if server, err := url.Parse(p.runner.ControlPlane.ServerURL()); err == nil {
 		env["KUBERNETES_SERVICE_HOST"], env["KUBERNETES_SERVICE_PORT"] = server.Hostname(), server.Port()
