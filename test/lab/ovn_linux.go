@@ -125,7 +125,7 @@ func NewOVN(tb testing.TB, names ...string) *OVN {
 		n := &OVNNode{ovsNode: o.start(tb, name, "ovn-nb", "ovn-sb")}
 		n.startOVN(tb)
 		o.nodes[name] = n
-		o.plug(tb, o.fabric, "to-"+name, n.Namespace, "uplink")
+		o.plug(tb, o.fabric, "to-"+name, End{In: n.Namespace, Device: "uplink"})
 		o.fabric.vsctl(tb, "add-port", "br-ex", "to-"+name)
 		n.vsctl(tb, "add-port", "br-ex", "uplink")
 	}
@@ -140,19 +140,19 @@ func (o *OVN) Access(tb testing.TB, n *Namespace) {
 	tb.Helper()
 	o.access++
 	port := "access" + strconv.Itoa(o.access)
-	o.plug(tb, o.fabric, port, n, "net1")
+	o.plug(tb, o.fabric, port, End{In: n, Device: "net1"})
 	o.fabric.vsctl(tb, "add-port", "br-ex", port, "tag="+strconv.Itoa(ovnVLAN))
 }
 
 // plug lays a cable. OVS reads frames from packet sockets, where a checksum that is left to the
 // interface would be missing.
-func (o *OVN) plug(tb testing.TB, n *ovsNode, device string, to *Namespace, other string) {
+func (o *OVN) plug(tb testing.TB, n *ovsNode, device string, to End) {
 	tb.Helper()
-	if err := Cable(End{In: n.Namespace, Device: device}, End{In: to, Device: other}); err != nil {
+	if err := Cable(End{In: n.Namespace, Device: device}, to); err != nil {
 		tb.Fatal(err)
 	}
 	n.run(tb, n.Namespace, "ethtool", "-K", device, "tx", "off")
-	n.run(tb, to, "ethtool", "-K", other, "tx", "off")
+	n.run(tb, to.In, "ethtool", "-K", to.Device, "tx", "off")
 }
 
 // start starts Open vSwitch, with databases of OVN.
@@ -206,25 +206,38 @@ func (n *OVNNode) Attach(tb testing.TB, to *Namespace, p OVNPort) {
 	n.addSwitch(tb, p)
 	n.ports++
 	name := fmt.Sprintf("%s-%d", n.name, n.ports)
-	words := []string{p.MAC}
+	words, pod := []string{p.MAC}, End{In: to, Device: "net1", MAC: p.MAC}
 	for _, ip := range p.IPs {
-		words = append(words, ip.Addr().String())
+		words, pod.Addresses = append(words, ip.Addr().String()), append(pod.Addresses, ip.String())
 	}
 	addresses := strings.Join(words, " ")
 	n.nbctl(tb, "--", "lsp-add", p.Switch, name, "--", "lsp-set-addresses", name, addresses, "--", "lsp-set-port-security", name, addresses,
 		"--", "set", "logical_switch_port", name, "options:requested-chassis="+n.name, "options:iface-id-ver="+name)
-	n.ovn.plug(tb, n.ovsNode, name, to, "net1")
-	err := to.ip("link", "set", "net1", "address", p.MAC)
-	for _, ip := range p.IPs {
-		err = errors.Join(err, to.ip("address", "add", ip.String(), "dev", "net1", "nodad"))
-	}
-	if err != nil {
-		tb.Fatal(err)
-	}
+	n.ovn.plug(tb, n.ovsNode, name, pod)
 	n.vsctl(tb, "add-port", "br-int", name, "--", "set", "interface", name, "external_ids:iface-id="+name, "external_ids:iface-id-ver="+name, "external_ids:attached_mac="+p.MAC)
 	Poll(tb, "the flows of port "+name, func() bool {
 		return strings.Contains(n.vsctl(tb, "--if-exists", "get", "interface", name, "external_ids:ovn-installed"), "true")
 	})
+	n.allowAdvertisements(tb)
+}
+
+// allowAdvertisements adds flows that OVN 23.03.1, Debian's, lacks: with port security it lets neighbour
+// advertisements pass with a hop limit of 225, and drops those with 255, which are all. OVN 23.03.2,
+// 23.06.2 and later have 255 (ovn bb7157467, "Use correct nw_ttl=255 to match against legit NAs").
+// Without these flows no port's IPv6 address is ever resolved by ports, or by the router.
+func (n *OVNNode) allowAdvertisements(tb testing.TB) {
+	tb.Helper()
+	var flows []string
+	for line := range strings.Lines(n.run(tb, nil, "ovs-ofctl", "--no-stats", "dump-flows", "br-int")) {
+		if _, flow, ok := strings.Cut(line, "table="); ok && strings.Contains(flow, "nw_ttl=225") {
+			flows = append(flows, "table="+strings.ReplaceAll(flow, "nw_ttl=225", "nw_ttl=255"))
+		}
+	}
+	file := filepath.Join(n.dir, "advertisements")
+	if err := os.WriteFile(file, []byte(strings.Join(flows, "")), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	n.run(tb, nil, "ovs-ofctl", "add-flows", "br-int", file)
 }
 
 // addSwitch adds the logical switch of a localnet with the port that leads to the physical network
