@@ -254,9 +254,14 @@ func (ca *CA) DialTLS(ctx context.Context, address, serverName string) (conn *tl
 	if err != nil {
 		return nil, "", err
 	}
+	return ca.Handshake(ctx, raw, serverName)
+}
+
+// Handshake is DialTLS on a connection that there is. It closes the connection on an error.
+func (ca *CA) Handshake(ctx context.Context, raw net.Conn, serverName string) (conn *tls.Conn, name string, err error) {
 	conn = tls.Client(raw, &tls.Config{RootCAs: ca.roots, ServerName: serverName, MinVersion: tls.VersionTLS12})
 	if err := conn.HandshakeContext(ctx); err != nil {
-		return nil, "", fmt.Errorf("TLS handshake with %s at %s: %w", serverName, address, errors.Join(err, raw.Close()))
+		return nil, "", fmt.Errorf("TLS handshake with %s at %s: %w", serverName, raw.RemoteAddr(), errors.Join(err, raw.Close()))
 	}
 	name, err = Greeting(ctx, conn)
 	if err != nil {

@@ -11,11 +11,13 @@ import (
 	"testing"
 )
 
-// A Machine stands for a virtual machine: a network namespace with an interface, eth0, on a
-// VLAN. It ends with the test.
+// A Machine stands for a virtual machine: a network namespace with an interface on a VLAN. It ends
+// with the test.
 type Machine struct {
 	*Namespace
 
+	// Device is the interface.
+	Device string
 	// Dir is a folder for the files of its programs.
 	Dir string
 
@@ -29,11 +31,18 @@ func NewMachine(tb testing.TB, bridge, mac string) *Machine {
 	if !insideNetworkNow() {
 		tb.Fatal("a machine needs a Network around it")
 	}
-	m := &Machine{Namespace: NewNamespace(tb), Dir: TempDir(tb), launcher: newLauncher()}
-	tb.Cleanup(m.launcher.close)
-	if err := Cable(End{Bridge: bridge}, End{In: m.Namespace, Device: "eth0", MAC: mac}); err != nil {
+	m := MachineIn(tb, NewNamespace(tb), "eth0")
+	if err := Cable(End{Bridge: bridge}, End{In: m.Namespace, Device: m.Device, MAC: mac}); err != nil {
 		tb.Fatal(err)
 	}
+	return m
+}
+
+// MachineIn is a machine in a namespace, with an interface that the caller connects.
+func MachineIn(tb testing.TB, n *Namespace, device string) *Machine {
+	tb.Helper()
+	m := &Machine{Namespace: n, Device: device, Dir: TempDir(tb), launcher: newLauncher()}
+	tb.Cleanup(m.launcher.close)
 	return m
 }
 
@@ -57,7 +66,7 @@ func (m *Machine) start(tb testing.TB, cmd *exec.Cmd) *process {
 const dhclientHook = `#!/bin/sh
 case $reason in
 BOUND|RENEW|REBIND|REBOOT)
-	ip address replace "$new_ip_address/$new_subnet_mask" dev eth0
+	ip address replace "$new_ip_address/$new_subnet_mask" dev "$interface"
 	env | grep ^new_ >"$0.new" && mv "$0.new" "$0.lease" ;;
 esac
 `
@@ -76,7 +85,7 @@ func (m *Machine) DHCP(tb testing.TB, flags ...string) map[string]string {
 		tb.Fatal(err)
 	}
 	args := []string{copied, "-4", "-v", "-d", "-sf", hook, "-cf", "/dev/null", "-lf", hook + ".leases", "-pf", hook + ".pid"}
-	cmd := m.Command(context.Background(), slices.Concat(args, flags, []string{"eth0"})...)
+	cmd := m.Command(context.Background(), slices.Concat(args, flags, []string{m.Device})...)
 	p := m.start(tb, cmd)
 	var lease map[string]string
 	err = await(tb.Context(), "a lease", func() error { return firstDead([]*process{p}) }, p.logTail, func(context.Context) error {

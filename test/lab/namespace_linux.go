@@ -120,22 +120,30 @@ func (n *Namespace) Do(f func() error) error {
 	})
 }
 
-// Greeting connects from the namespace to a backend, and returns the name that it says at first. The
-// zero address to connect from is any.
-func (n *Namespace) Greeting(ctx context.Context, from netip.Addr, to netip.AddrPort) (name string, err error) {
+// Dial connects from the namespace. The zero address to connect from is any.
+func (n *Namespace) Dial(ctx context.Context, from netip.Addr, to netip.AddrPort) (conn net.Conn, err error) {
 	err = n.Do(func() error {
 		dialer := &net.Dialer{}
 		if from.IsValid() {
 			dialer.LocalAddr = &net.TCPAddr{IP: from.AsSlice()}
 		}
-		conn, err := dialer.DialContext(ctx, "tcp", to.String())
-		if err != nil {
+		if conn, err = dialer.DialContext(ctx, "tcp", to.String()); err != nil {
 			return fmt.Errorf("connecting from a network namespace: %w", err)
 		}
-		name, err = Greeting(ctx, conn)
-		_ = conn.Close()
-		return err
+		return nil
 	})
+	return conn, err
+}
+
+// Greeting connects from the namespace to a backend, and returns the name that it says at first. The
+// zero address to connect from is any.
+func (n *Namespace) Greeting(ctx context.Context, from netip.Addr, to netip.AddrPort) (name string, err error) {
+	conn, err := n.Dial(ctx, from, to)
+	if err != nil {
+		return "", err
+	}
+	name, err = Greeting(ctx, conn)
+	_ = conn.Close()
 	return name, err
 }
 

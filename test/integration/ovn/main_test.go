@@ -11,15 +11,18 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// network has the API server's address.
+// network has the addresses of the API server and of the hosted control plane.
 var network = lab.Network{
 	Ranges:  []string{"198.18.0.0/24"},
-	Build:   []string{"xdsd", "coredhcp", "kubectl-oooi"},
-	Sources: []string{"api", "internal", "xdsd", "plugins", "coredhcpbuild", "kubectl-oooi"},
+	Build:   []string{"xdsd", "coredhcp", "coredns", "kubectl-oooi"},
+	Sources: []string{"api", "internal", "xdsd", "plugins", "coredhcpbuild", "corednsbuild", "kubectl-oooi"},
 	Prepare: prepare,
 }
 
-var management = lab.Shared{Config: lab.Config{Name: "management", Address: "198.18.0.1"}}
+var management = lab.Shared{
+	Config: lab.Config{Name: "management", Address: "198.18.0.1"},
+	CRDs:   []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.NetworkAttachmentDefinition, lab.KubeVirt, lab.Oooi},
+}
 
 func TestMain(m *testing.M) {
 	if code := network.Main(m, &management); code != 0 {
@@ -28,6 +31,7 @@ func TestMain(m *testing.M) {
 }
 
 func prepare(ctx context.Context) error {
-	_, err := lab.FindOVN(ctx, nil)
-	return errors.Join(err, lab.FindTools("ip", "nsenter", "setpriv", "busybox"))
+	_, noOVN := lab.FindOVN(ctx, nil)
+	_, noEnvoy := lab.FindEnvoy(ctx, nil)
+	return errors.Join(noOVN, noEnvoy, lab.FindTools("ip", "nsenter", "setpriv", "unshare", "busybox"))
 }

@@ -1,75 +1,97 @@
 package ovn_test
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/miekg/dns"
 
 	"github.com/densityops/oooi/test/lab"
 )
 
-// TestVMsGetAnAddress has VMs on both nodes ask the DHCP server on one of them.
-func TestVMsGetAnAddress(t *testing.T) {
-	s := newSite(t)
-	server := s.newPod("demo-dhcp", "n1", s.selection("demo-dhcp"))
-	dir := t.TempDir()
-	config := filepath.Join(dir, "dhcp.yml")
-	text := fmt.Sprintf(`
-server4:
-  listen: ["%%net1"]
-  plugins:
-  - leasedb: store=bolt file=%s cidr=192.0.2.0/24 range=192.0.2.100-192.0.2.199 server=192.0.2.2 lease=1h
-  - netmask: 255.255.255.0
-  - router: 192.0.2.1
-`, filepath.Join(dir, "leases.db"))
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	daemon := lab.NewDaemon(t, "coredhcp", func() *exec.Cmd {
-		return server.Command(context.Background(), network.Binary(t, "coredhcp"), "--config", config)
-	})
-	daemon.Start(t)
-	lease := regexp.MustCompile(`lease of (192\.0\.2\.1\d\d) obtained`)
-	got := map[string]bool{}
-	for n, node := range []string{"n1", "n2"} {
-		vm := s.newVM(node, fmt.Sprintf("02:00:00:00:00:%02x", n+1))
-		output := vm.Run(t, "sh", "-c", "busybox udhcpc -i net1 -n -q -f -t 20 -T 1 -s /bin/true 2>&1")
-		match := lease.FindStringSubmatch(output)
-		if match == nil {
-			t.Fatalf("the VM on %s has no lease: %s", node, output)
-		}
-		got[match[1]] = true
-	}
-	if len(got) != 2 {
-		t.Errorf("two VMs have the leases %v", got)
-	}
+// floating are the proxy's addresses.
+var floating = []netip.Addr{netip.MustParseAddr("192.0.2.4"), netip.MustParseAddr("2001:db8::4")}
+
+// announced is for how long a replica announces the address that it has claimed. A neighbour that has
+// not learned of it by then learns of it by asking again.
+const announced = 5 * time.Second
+
+// A proxy is a replica.
+type proxy struct {
+	*pod
+
+	own []netip.Addr
 }
 
-// TestTheFloatingAddressMoves kills the replica that has it until it has moved within a node and from
-// one to the other. VMs on both nodes and a client behind the router reach it all the time, and each
-// replica by its own address.
-func TestTheFloatingAddressMoves(t *testing.T) {
-	s := newSite(t)
-	clients := map[string]func() (*lab.Namespace, netip.Addr){}
-	for n, node := range []string{"n1", "n2"} {
-		vm := s.newVM(node, fmt.Sprintf("02:00:00:00:00:%02x", n+1))
-		vm.Run(t, "ip", "address", "add", fmt.Sprintf("192.0.2.%d/24", 101+n), "dev", "net1")
-		clients["a VM on "+node] = func() (*lab.Namespace, netip.Addr) { return vm, netip.Addr{} }
+// newProxy runs the replica with the addresses 192.0.2.HOST and 2001:db8::HOST, whose network selection
+// change may alter.
+func (s *site) newProxy(host int, node string, change func(*lab.NetworkSelection)) *proxy {
+	s.Helper()
+	name := fmt.Sprintf("demo-proxy-192-0-2-%d", host)
+	selection := s.selection(name)
+	if change != nil {
+		change(&selection)
 	}
-	router := s.newRouter()
-	clients["a client beyond the router"] = func() (*lab.Namespace, netip.Addr) { return router, beyond }
-	proxies := []*proxy{s.newProxy("192.0.2.5", "n1", nil), s.newProxy("192.0.2.6", "n1", nil), s.newProxy("192.0.2.7", "n2", nil)}
-	// holder waits until there is one, which all clients reach.
+	own := []netip.Addr{netip.MustParseAddr(fmt.Sprintf("192.0.2.%d", host)), netip.MustParseAddr(fmt.Sprintf("2001:db8::%d", host))}
+	return &proxy{s.newPod(name, node, selection), own}
+}
+
+// holding reports whether the replica has the floating addresses on its interface.
+func (p *proxy) holding(t *testing.T) bool {
+	t.Helper()
+	addresses := p.Namespace.Run(t, "ip", "-brief", "address", "show", "dev", "net1")
+	return !slices.ContainsFunc(floating, func(a netip.Addr) bool {
+		return !strings.Contains(addresses, netip.PrefixFrom(a, a.BitLen()).String())
+	})
+}
+
+// TestVMsReachTheControlPlane has VMs on both nodes get an address, resolve the control plane's names and
+// connect by TLS. Then the replica that has the floating address is killed until the address has moved
+// within a node and from one to the other: each time VMs and router learn the new MAC address without
+// asking, and reach everything again, as does a client behind the router.
+func TestVMsReachTheControlPlane(t *testing.T) {
+	s := newSite(t)
+	s.newPod("demo-dhcp", "n1", s.selection("demo-dhcp"))
+	s.newPod("demo-dns", "n2", s.selection("demo-dns"))
+	proxies := []*proxy{s.newProxy(5, "n1", nil), s.newProxy(6, "n1", nil), s.newProxy(7, "n2", nil)}
+	clients := map[string]client{"a client beyond the router": s.newRouter()}
+	leased := map[string]bool{}
+	for dhcp, get := range map[string]func(*testing.T, *lab.Machine) map[string]string{"dhclient": dhclient, "udhcpc": udhcpc} {
+		for _, node := range []string{"n1", "n2"} {
+			host := 0x10 + len(leased)
+			vm := s.newVM(fmt.Sprintf("vm-%d", host), node, fmt.Sprintf("02:00:00:00:00:%02x", host))
+			lease := get(t, vm)
+			address, err := netip.ParseAddr(lease["ip_address"])
+			if err != nil || leased[address.String()] || lease["routers"] != "192.0.2.1" || lease["domain_name_servers"] != "192.0.2.3" {
+				t.Fatalf("%s on %s has the lease %v, others have %v", dhcp, node, lease, leased)
+			}
+			leased[address.String()] = true
+			vm.Run(t, "ip", "address", "add", fmt.Sprintf("2001:db8::%x/64", host), "dev", vm.Device, "nodad")
+			c := client{vm.Namespace, netip.Addr{}}
+			clients[fmt.Sprintf("the VM with %s on %s", dhcp, node)] = c
+			for name := range endpoints {
+				for n, kind := range []uint16{dns.TypeA, dns.TypeAAAA} {
+					lab.Await(t, "the VLAN's DNS to resolve "+name, func() string {
+						if got := c.resolve(t, lease["domain_name_servers"], name, kind); got != floating[n].String() {
+							return got
+						}
+						return ""
+					})
+				}
+			}
+		}
+	}
+	// holder waits until there is one, and all clients reach all names at each address.
 	holder := func() (found *proxy) {
-		lab.Await(t, "all clients to reach every proxy, and the one that has the address by that", func() string {
+		lab.Await(t, "one replica to have the address, and all clients to reach all names", func() string {
 			found = nil
+			addresses := slices.Clone(floating)
 			for _, p := range proxies {
+				addresses = append(addresses, p.own...)
 				if p.holding(t) {
 					if found != nil {
 						return "two have the address"
@@ -78,17 +100,20 @@ func TestTheFloatingAddressMoves(t *testing.T) {
 				}
 			}
 			if found == nil {
-				return "no proxy has the address"
+				return "no replica has the address"
 			}
-			for name, client := range clients {
-				vm, from := client()
-				for _, p := range proxies {
-					if by := reached(t, vm, from, p.own); by != p.name {
-						return fmt.Sprintf("%s reaches %q at %s", name, by, p.own)
+			for who, c := range clients {
+				for _, a := range addresses {
+					for name, port := range endpoints {
+						if says := c.reach(t, s.ca, netip.AddrPortFrom(a, port), name); says != name {
+							return fmt.Sprintf("%s asks %s for %s, and gets %q", who, a, name, says)
+						}
 					}
 				}
-				if by := reached(t, vm, from, floating); by != found.name {
-					return fmt.Sprintf("%s reaches %q at the floating address, which %s has", name, by, found.name)
+				for _, a := range floating {
+					if mac := c.neighbour(t, a); mac != found.mac {
+						return fmt.Sprintf("%s has %q for %s, and %s is at %s", who, mac, a, found.mac, found.Name)
+					}
 				}
 			}
 			return ""
@@ -101,7 +126,7 @@ func TestTheFloatingAddressMoves(t *testing.T) {
 			t.Fatalf("after %d kills it has moved within a node: %t, to another: %t", kills, moved[true], moved[false])
 		}
 		was := holder()
-		was.Kill(t)
+		was.Pod.Run["holder"].Kill(t)
 		now := was
 		lab.Poll(t, "another to have the address", func() bool {
 			for _, p := range proxies {
@@ -109,13 +134,25 @@ func TestTheFloatingAddressMoves(t *testing.T) {
 					now = p
 				}
 			}
-			return now != was && !was.holding(t)
+			return now != was
 		})
-		t.Logf("it moved from %s on %s to %s on %s", was.name, was.node, now.name, now.node)
+		from := time.Now()
+		var last time.Duration
+		for who, c := range clients {
+			for _, a := range floating {
+				lab.Poll(t, fmt.Sprintf("the neighbour entry of %s for %s", who, a), func() bool { return c.neighbour(t, a) == now.mac })
+				last = time.Since(from)
+			}
+		}
+		if last > announced {
+			t.Errorf("the last neighbour learned the new MAC address after %s, want %s", last, announced)
+		}
+		lab.Poll(t, "the kernel to remove the address of the killed one", func() bool { return !was.holding(t) })
+		t.Logf("it moved from %s on %s to %s on %s; all neighbours had it %.2f s later", was.Name, was.node, now.Name, now.node, last.Seconds())
 		moved[was.node == now.node] = true
-		was.Start(t)
+		was.Resume(t, "holder", false)
 		if after := holder(); after != now {
-			t.Errorf("it moved again, to %s", after.name)
+			t.Errorf("it moved again, to %s", after.Name)
 		}
 	}
 }
@@ -124,18 +161,18 @@ func TestTheFloatingAddressMoves(t *testing.T) {
 // packets for the floating address at a port that has another.
 func TestPortSecurityDropsTheFloatingAddress(t *testing.T) {
 	s := newSite(t)
-	vm := s.newVM("n1", "02:00:00:00:00:01")
+	vm := s.newVM("vm-1", "n1", "02:00:00:00:00:01")
 	vm.Run(t, "ip", "address", "add", "192.0.2.101/24", "dev", "net1")
-	p := s.newProxy("192.0.2.5", "n1", func(selection *lab.NetworkSelection) { selection.IPs = []string{"192.0.2.5/24"} })
-	lab.Poll(t, "the proxy to hold the address, and to be reached by its own", func() bool {
-		return p.holding(t) && reached(t, vm, netip.Addr{}, p.own) == p.name
-	})
+	c, api := client{vm.Namespace, netip.Addr{}}, "api."+domain
+	p := s.newProxy(5, "n1", func(selection *lab.NetworkSelection) { selection.IPs = []string{"192.0.2.5/24"} })
+	reached := func(a netip.Addr) bool { return c.reach(t, s.ca, netip.AddrPortFrom(a, endpoints[api]), api) == api }
+	lab.Poll(t, "the proxy to have the address, and to be reached at its own", func() bool { return p.holding(t) && reached(p.own[0]) })
 	for range 5 {
-		if by := reached(t, vm, netip.Addr{}, floating); by != "" {
-			t.Fatalf("%s is reached", by)
+		if reached(floating[0]) {
+			t.Fatal("the floating address is reached")
 		}
 	}
-	if !strings.HasPrefix(s.selection(p.name).MAC, "0a:58:") {
-		t.Errorf("setup renders %+v", s.selection(p.name))
+	if !strings.HasPrefix(s.selection("demo-proxy-192-0-2-5").MAC, "0a:58:") {
+		t.Errorf("setup renders %+v", s.selection("demo-proxy-192-0-2-5"))
 	}
 }

@@ -3,7 +3,9 @@ package ovn_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -12,61 +14,60 @@ import (
 	"testing"
 	"time"
 
+	"github.com/miekg/dns"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/densityops/oooi/test/lab"
 )
 
-// The VLAN's addresses, as infra has them.
-var (
-	gateway  = netip.MustParseAddr("192.0.2.1")
-	floating = netip.MustParseAddr("192.0.2.4")
-	beyond   = netip.MustParseAddr("198.51.100.7") // a client behind the VLAN's router
-)
-
-const port = 6443
-
 const (
-	machines = `{"cniVersion": "1.0.0", "name": "cluster_udn_vlan100", "netAttachDefName": "clusters/vlan100", "role": "secondary", "topology": "localnet", "type": "ovn-k8s-cni-overlay", "physicalNetworkName": "physnet", "vlanID": 100}`
+	machines = `{"cniVersion": "1.0.0", "name": "cluster_udn_vlan100", "netAttachDefName": "NS/vlan100", "role": "secondary", "topology": "localnet", "type": "ovn-k8s-cni-overlay", "physicalNetworkName": "physnet", "vlanID": 100}`
 	infra    = `
 apiVersion: hostedcluster.densityops.com/v1alpha1
 kind: Infra
 metadata: {name: demo, namespace: NS}
 spec:
-  hostedClusterRef: {name: demo}
-  networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachmentDefinition: vlan100, dnsServers: [203.0.113.53]}
+  hostedClusterRef: {name: demo, namespace: NS}
+  networkConfig: {cidr: 192.0.2.0/24, additionalCIDRs: ["2001:db8::/64"], gateway: 192.0.2.1, networkAttachmentDefinition: vlan100, dnsServers: [203.0.113.53]}
   infraComponents:
     dhcp: {serverIP: 192.0.2.2, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.199}
     dns: {serverIP: 192.0.2.3}
-    proxy: {serverIP: 192.0.2.4, instances: [{ip: 192.0.2.5}, {ip: 192.0.2.6}, {ip: 192.0.2.7}]}
----
-apiVersion: hypershift.openshift.io/v1beta1
-kind: HostedCluster
-metadata: {name: demo, namespace: NS}
-spec:
-  infraID: demo-x7k2p
-  dns: {baseDomain: example.com}
-  platform: {type: KubeVirt}
-  services:
-  - {service: APIServer, servicePublishingStrategy: {type: LoadBalancer, loadBalancer: {hostname: api.demo.example.com}}}
+    proxy:
+      serverIP: 192.0.2.4
+      additionalServerIPs: ["2001:db8::4"]
+      instances:
+      - {ip: 192.0.2.5, additionalIPs: ["2001:db8::5"]}
+      - {ip: 192.0.2.6, additionalIPs: ["2001:db8::6"]}
+      - {ip: 192.0.2.7, additionalIPs: ["2001:db8::7"]}
 ---
 apiVersion: k8s.cni.cncf.io/v1
 kind: NetworkAttachmentDefinition
 metadata: {name: vlan100, namespace: NS}
 spec: {config: 'MACHINES'}
+---
 `
 )
 
-// A site is what setup renders for a VLAN, and two nodes to run it on.
+const domain = "demo.example.com"
+
+// endpoints are the control plane's names with their ports.
+var endpoints = map[string]uint16{"api." + domain: 6443, "oauth." + domain: 443, "ignition." + domain: 443}
+
+// A site is a hosted cluster, what setup renders for its VLAN, and two nodes to run it on.
 type site struct {
 	*testing.T
 
 	cp          *lab.ControlPlane
+	kube        kubernetes.Interface
+	ca          *lab.CA // of the hosted control plane
 	ovn         *lab.OVN
 	namespace   string
+	programs    map[string]string
 	definitions map[string]string // the configurations of NetworkAttachmentDefinitions, by namespace/name
 	templates   map[string]corev1.PodTemplateSpec
 	pods        int
@@ -75,18 +76,50 @@ type site struct {
 func newSite(t *testing.T) *site {
 	t.Helper()
 	network.Need(t)
-	s := &site{T: t, cp: management.Get(t), definitions: map[string]string{}, templates: map[string]corev1.PodTemplateSpec{}}
+	s := &site{T: t, cp: management.Get(t), ca: lab.NewCA(t), definitions: map[string]string{}, templates: map[string]corev1.PodTemplateSpec{}}
 	s.namespace = s.cp.Namespace(t)
-	s.render()
+	envoy, err := lab.FindEnvoy(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.programs = map[string]string{"/envoy": envoy}
+	for _, name := range []string{"coredns", "coredhcp", "xdsd"} {
+		s.programs["/"+name] = network.Binary(t, name)
+	}
+	if s.kube, err = kubernetes.NewForConfig(s.cp.RESTConfig()); err != nil {
+		t.Fatal(err)
+	}
+	cluster := lab.HostedCluster{
+		Namespace: s.namespace, Name: "demo", BaseDomain: "example.com", More: "  infraID: demo-x7k2p",
+		Publishing: map[string]string{"OAuthServer": lab.PublishedRoute("oauth." + domain), "Ignition": lab.PublishedRoute("ignition." + domain)},
+	}
+	s.render(cluster)
+	s.controlPlane(cluster)
 	s.ovn = lab.NewOVN(t, "n1", "n2")
 	return s
 }
 
-// render has kubectl oooi print its objects.
-func (s *site) render() {
+func (s *site) apply(yaml string) {
 	s.Helper()
+	if err := s.cp.ApplyYAML(s.Context(), []byte(yaml)); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// controlPlane is servers with certificates for the hosted cluster's names.
+func (s *site) controlPlane(cluster lab.HostedCluster) {
+	s.Helper()
+	s.apply(cluster.Backend("kube-apiserver", 6443, s.ca.TLSBackend(s, "198.18.0.81:6443", "api."+domain).Addr(), "") +
+		cluster.Backend("oauth-openshift", 6443, s.ca.TLSBackend(s, "198.18.0.82:6443", "oauth."+domain).Addr(), "") +
+		cluster.Backend("ignition-server-proxy", 443, s.ca.TLSBackend(s, "198.18.0.83:8443", "ignition."+domain).Addr(), ""))
+}
+
+// render applies what kubectl oooi prints.
+func (s *site) render(cluster lab.HostedCluster) {
+	s.Helper()
+	definition := strings.ReplaceAll(machines, "NS", s.namespace)
+	text := cluster.YAML() + strings.NewReplacer("MACHINES", definition, "NS", s.namespace).Replace(infra)
 	file := filepath.Join(s.TempDir(), "infra.yaml")
-	text := strings.NewReplacer("MACHINES", strings.ReplaceAll(machines, "clusters/", s.namespace+"/"), "NS", s.namespace).Replace(infra)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		s.Fatal(err)
 	}
@@ -100,9 +133,25 @@ func (s *site) render() {
 	if err != nil {
 		s.Fatal(err)
 	}
-	s.definitions[s.namespace+"/vlan100"] = strings.ReplaceAll(machines, "clusters/", s.namespace+"/")
+	authority, err := json.Marshal(string(s.cp.RESTConfig().CAData))
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.apply(text + fmt.Sprintf(`
+apiVersion: v1
+kind: Namespace
+metadata: {name: %s}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: kube-root-ca.crt, namespace: %s}
+data: {ca.crt: %s}
+`, cluster.ControlPlaneNamespace(), s.namespace, authority))
+	s.definitions[s.namespace+"/vlan100"] = definition
 	for _, o := range objects {
 		switch o.GetKind() {
+		case "CustomResourceDefinition":
+			continue // all tests share them
 		case "NetworkAttachmentDefinition":
 			s.definitions[o.GetNamespace()+"/"+o.GetName()], _, _ = unstructured.NestedString(o.Object, "spec", "config")
 		case "StatefulSet":
@@ -111,10 +160,9 @@ func (s *site) render() {
 				s.Fatal(err)
 			}
 			s.templates[set.Name] = set.Spec.Template
-		case "Lease":
-			if err := s.cp.Apply(s.Context(), o); err != nil {
-				s.Fatal(err)
-			}
+		}
+		if err := s.cp.Apply(s.Context(), o); err != nil {
+			s.Fatal(err)
 		}
 	}
 }
@@ -129,113 +177,167 @@ func (s *site) selection(name string) lab.NetworkSelection {
 	return selection
 }
 
-// A pod is a network namespace with an interface on the VLAN and one in the pod network, by which its
-// default route leads.
+// A pod is the one of a StatefulSet, on a node.
 type pod struct {
 	*lab.Namespace
+	*lab.Pod
 
-	name, node, ip string
+	node, mac string
 }
 
+// newPod runs a pod, with an interface on the VLAN and one in the pod network, by which its default
+// route leads.
 func (s *site) newPod(name, node string, selection lab.NetworkSelection) *pod {
 	s.Helper()
-	p := &pod{Namespace: lab.NewNamespace(s), name: name, node: node}
 	s.pods++
-	p.ip = fmt.Sprintf("10.9.%d.2", s.pods)
-	router := fmt.Sprintf("10.9.%d.1", s.pods)
-	if err := lab.Cable(lab.End{Addresses: []string{router + "/24"}}, lab.End{In: p.Namespace, Device: "eth0", Addresses: []string{p.ip + "/24"}}); err != nil {
+	ip, router := fmt.Sprintf("10.9.%d.2", s.pods), fmt.Sprintf("10.9.%d.1", s.pods)
+	p := &pod{Namespace: lab.NewNamespace(s), node: node}
+	if err := lab.Cable(lab.End{Addresses: []string{router + "/24"}}, lab.End{In: p.Namespace, Device: "eth0", Addresses: []string{ip + "/24"}}); err != nil {
 		s.Fatal(err)
 	}
-	p.Run(s, "ip", "route", "add", "default", "via", router)
-	s.attach(p.Namespace, node, selection)
+	p.Namespace.Run(s, "ip", "route", "add", "default", "via", router)
+	p.mac = s.attach(p.Namespace, node, selection)
+	template := s.templates[name]
+	object := &corev1.Pod{ObjectMeta: *template.ObjectMeta.DeepCopy(), Spec: template.Spec}
+	object.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+	object.Namespace, object.Name = s.namespace, name+"-0"
+	if err := s.cp.Apply(s.Context(), object); err != nil {
+		s.Fatal(err)
+	}
+	created, err := s.kube.CoreV1().Pods(s.namespace).Get(s.Context(), object.Name, metav1.GetOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	runner := &lab.PodRunner{ControlPlane: s.cp, Client: s.kube, Network: p.Namespace, Programs: s.programs}
+	p.Pod = runner.Start(s, created, ip)
 	return p
 }
 
-// attach does what OVN-Kubernetes does, or fails the test where that would refuse the pod.
-func (s *site) attach(to *lab.Namespace, node string, selection lab.NetworkSelection) {
+// attach does what OVN-Kubernetes does, or fails the test where that would refuse the pod. It returns
+// the interface's MAC address.
+func (s *site) attach(to *lab.Namespace, node string, selection lab.NetworkSelection) (mac string) {
 	s.Helper()
 	port, err := lab.PortOf(s.definitions[selection.Namespace+"/"+selection.Name], selection)
 	if err != nil {
 		s.Fatalf("OVN-Kubernetes refuses %+v: %v", selection, err)
 	}
 	s.ovn.Node(node).Attach(s, to, port)
+	return port.MAC
 }
 
-// newVM is a VM's port on the VLAN, without an address.
-func (s *site) newVM(node, mac string) *lab.Namespace {
+// newVM is a VM of the hosted cluster on a node, whose interface net1 has no address.
+func (s *site) newVM(name, node, mac string) *lab.Machine {
 	s.Helper()
-	vm := lab.NewNamespace(s)
-	s.attach(vm, node, lab.NetworkSelection{Namespace: s.namespace, Name: "vlan100", MAC: mac})
+	s.apply(fmt.Sprintf(`
+apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata: {name: %[2]s, namespace: %[1]s-demo, labels: {hypershift.openshift.io/infra-id: demo-x7k2p}}
+spec:
+  networks: [{name: vlan, multus: {networkName: %[1]s/vlan100}}]
+  domain: {devices: {interfaces: [{name: vlan, bridge: {}, macAddress: %[3]q}]}}
+`, s.namespace, name, mac))
+	vm := lab.MachineIn(s, lab.NewNamespace(s), "net1")
+	s.attach(vm.Namespace, node, lab.NetworkSelection{Namespace: s.namespace, Name: "vlan100", MAC: mac})
 	return vm
 }
 
+// A client connects to the proxy, by IPv4 from one of its addresses; the zero one is any.
+type client struct {
+	*lab.Namespace
+
+	from netip.Addr
+}
+
 // newRouter is the VLAN's router, on a switch beside the nodes, with a client behind it.
-func (s *site) newRouter() *lab.Namespace {
+func (s *site) newRouter() client {
 	s.Helper()
-	router := lab.NewNamespace(s)
+	router, beyond := lab.NewNamespace(s), netip.MustParseAddr("198.51.100.7")
 	s.ovn.Access(s, router)
-	router.Run(s, "ip", "address", "add", gateway.String()+"/24", "dev", "net1")
-	router.Run(s, "ip", "address", "add", beyond.String()+"/32", "dev", "lo")
-	return router
-}
-
-// A proxy is a pod with what holds the floating address, and a backend in the place of Envoy.
-type proxy struct {
-	*pod
-	*lab.Daemon
-
-	own netip.Addr
-}
-
-// newProxy starts the replica with an address, whose pod's network selection change may alter.
-func (s *site) newProxy(own, node string, change func(*lab.NetworkSelection)) *proxy {
-	s.Helper()
-	name := "demo-proxy-" + strings.ReplaceAll(own, ".", "-")
-	selection := s.selection(name)
-	if change != nil {
-		change(&selection)
+	for _, a := range []string{"192.0.2.1/24", "2001:db8::1/64"} {
+		router.Run(s, "ip", "address", "add", a, "dev", "net1", "nodad")
 	}
-	p := &proxy{pod: s.newPod(name, node, selection), own: netip.MustParseAddr(own)}
-	err := p.Do(func() error {
-		lab.TCPBackend(s, fmt.Sprintf("[::]:%d", port), name)
-		return lab.ServeReady(s, p.ip+":9901", func() bool { return true })
+	router.Run(s, "ip", "address", "add", beyond.String(), "dev", "lo")
+	return client{router, beyond}
+}
+
+// udhcpcHook gives the interface its address, and prints the lease in dhclient's words.
+const udhcpcHook = `#!/bin/sh
+[ "$1" = bound ] || exit 0
+ip address add "$ip/$mask" dev "$interface"
+echo "ip_address=$ip subnet_mask=$subnet routers=$router domain_name_servers=$dns"
+`
+
+// udhcpc gets a VM its lease by BusyBox's client.
+func udhcpc(t *testing.T, vm *lab.Machine) map[string]string {
+	t.Helper()
+	hook := filepath.Join(vm.Dir, "hook")
+	if err := os.WriteFile(hook, []byte(udhcpcHook), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	output, lease := vm.Run(t, "busybox", "udhcpc", "-i", vm.Device, "-n", "-q", "-f", "-t", "30", "-T", "1", "-s", hook), map[string]string{}
+	for _, word := range strings.Fields(output) {
+		name, value, _ := strings.Cut(word, "=")
+		lease[name] = value
+	}
+	return lease
+}
+
+// dhclient does by ISC's client, which goes on to renew it.
+func dhclient(t *testing.T, vm *lab.Machine) map[string]string {
+	t.Helper()
+	return vm.DHCP(t)
+}
+
+// resolve returns the one address that a DNS server has for a name, as a client is told; else why not.
+func (c client) resolve(t *testing.T, server, name string, kind uint16) (address string) {
+	t.Helper()
+	err := c.Do(func() error {
+		query := dns.Client{Timeout: 2 * time.Second}
+		reply, _, err := query.ExchangeContext(t.Context(), new(dns.Msg).SetQuestion(name+".", kind), net.JoinHostPort(server, "53"))
+		if err != nil {
+			return err
+		}
+		address = dns.RcodeToString[reply.Rcode]
+		for n, rr := range reply.Answer {
+			address = dns.Field(rr, 1)
+			if n > 0 {
+				return fmt.Errorf("%d records", len(reply.Answer))
+			}
+		}
+		return nil
 	})
 	if err != nil {
-		s.Fatal(err)
+		return err.Error()
 	}
-	state := s.TempDir()
-	p.Daemon = lab.NewDaemon(s, name, func() *exec.Cmd { return s.hold(p, state) })
-	p.Start(s)
-	return p
+	return address
 }
 
-// hold is the command line of the container holder, with its capabilities.
-func (s *site) hold(p *proxy, state string) *exec.Cmd {
-	s.Helper()
-	line := lab.HolderCommand(network.Binary(s, "xdsd"))
-	for _, c := range s.templates[p.name].Spec.Containers {
-		if c.Name != "holder" {
-			continue
-		}
-		for _, arg := range c.Command[1:] {
-			line = append(line, strings.NewReplacer("$(POD_NAME)", p.name+"-0", "$(POD_IP)", p.ip, "/var/lib/xdsd", state).Replace(arg))
-		}
-	}
-	return p.Command(context.Background(), append(line, "--kubeconfig", s.cp.Kubeconfig())...)
-}
-
-// holding reports whether the replica has the floating address on its interface.
-func (p *proxy) holding(t *testing.T) bool {
-	t.Helper()
-	return strings.Contains(p.Run(t, "ip", "-brief", "address", "show", "dev", "net1"), floating.String()+"/32")
-}
-
-// reached is the name of the proxy that a client reaches at an address; empty for none. The client has
-// one address of several; the zero one is any.
-func reached(t *testing.T, client *lab.Namespace, from, to netip.Addr) (by string) {
+// reach returns the name that the server behind an address says after a TLS handshake in which its
+// certificate was verified for a name; else why not.
+func (c client) reach(t *testing.T, ca *lab.CA, to netip.AddrPort, name string) (says string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	by, _ = client.Greeting(ctx, from, netip.AddrPortFrom(to, port))
-	return by
+	from := c.from
+	if to.Addr().Is6() {
+		from = netip.Addr{}
+	}
+	raw, err := c.Dial(ctx, from, to)
+	if err != nil {
+		return err.Error()
+	}
+	conn, says, err := ca.Handshake(ctx, raw, name)
+	if err != nil {
+		return err.Error()
+	}
+	_ = conn.Close()
+	return says
+}
+
+// neighbour returns the MAC address that a client has for another address on the VLAN.
+func (c client) neighbour(t *testing.T, of netip.Addr) string {
+	t.Helper()
+	_, rest, _ := strings.Cut(c.Run(t, "ip", "neighbour", "show", of.String(), "dev", "net1"), "lladdr ")
+	mac, _, _ := strings.Cut(rest, " ")
+	return mac
 }
