@@ -19,6 +19,13 @@ func appsFaults() []Fault {
 			Break: infraStatus(`{"appsIngress": {"phase": "Pending", "reason": "KubeconfigMissing", "message": "x", "externalIP": "", "externalIPs": []}}`), Want: []string{"APP-002 fail"},
 		},
 		{Name: "applications that nobody has looked at", Break: infraStatus(`{"appsIngress": null}`), Want: []string{"APP-001 fail"}},
+		{
+			Name: "applications beyond a VLAN of OVN-Kubernetes", Want: []string{"APP-003 fail", "INF-002 warn"},
+			Break: func(s *Site) {
+				network(`{"cniVersion": "1.0.0", "name": "vlan", "netAttachDefName": "$ns/$vlan", "type": "ovn-k8s-cni-overlay", "topology": "localnet"}`)(s)
+				infraStatus(`{"appsIngress": {"externalIP": "203.0.113.80", "externalIPs": ["203.0.113.80"]}}`)(s)
+			},
+		},
 		{Name: "a Service of the old operator", Break: leftover("v1", "Service", "spec: {ports: [{port: 67}]}"), Want: []string{"OLD-001 fail"}},
 		{
 			Name: "a Deployment of the old operator",

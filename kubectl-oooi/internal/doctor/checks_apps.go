@@ -1,11 +1,14 @@
 package doctor
 
 import (
+	"cmp"
+	"net/netip"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
 // locked are the reasons for which control cannot work in the hosted cluster.
@@ -45,7 +48,41 @@ func appsChecks() []Check {
 				}
 			},
 		},
+		{
+			Code: "OOOI-APP-003", Title: "the proxy has a route to the applications", Needs: []string{"OOOI-NET-002"}, After: []string{"OOOI-APP-001"},
+			Reads:   slices.Concat(in(AtNetwork, attachments), in(AtInfra, infras)),
+			Applies: func(s *Site) string { return cmp.Or(disabled(v1alpha1.ComponentProxy)(s), applies(s)) },
+			Run:     unrouted,
+		},
 	}
+}
+
+// unrouted are the apps addresses that the proxy cannot connect to: on OVN-Kubernetes only 'xdsd hold'
+// adds a route beyond the VLAN, by the gateway. Other CNI plugins are followed by sbr, which does.
+func unrouted(s *Site) []Finding {
+	config, _, _ := unstructured.NestedString(s.attachment().Object, "spec", "config")
+	if !render.IsOVN(config) || s.Infra.Status.AppsIngress == nil {
+		return nil
+	}
+	gateway := s.Model.Gateway()
+	var findings []Finding
+	for _, text := range s.Infra.Status.AppsIngress.ExternalIPs {
+		a, err := v1alpha1.ParseAddress(text)
+		if err != nil || slices.ContainsFunc(s.Model.CIDRs, func(p netip.Prefix) bool { return p.Contains(a) }) {
+			continue
+		}
+		floats := len(s.Infra.Spec.InfraComponents.Proxy.Instances) > 0
+		if floats && gateway.IsValid() && gateway.Is4() == a.Is4() {
+			continue
+		}
+		why := "a single proxy on a network of OVN-Kubernetes has no route by the VLAN's gateway"
+		if floats {
+			why = "spec.networkConfig.gateway has no address of that family"
+		}
+		findings = append(findings, failed(s.ref(), "assign the applications an address in the VLAN's subnets, or set spec.infraComponents.proxy.instances, with a gateway of the address's family",
+			"the proxy does not reach the applications at %s, beyond the VLAN: %s", a, why))
+	}
+	return findings
 }
 
 const appsRemedy = "docs/apps-ingress.md says what to do for each reason"

@@ -98,11 +98,14 @@ func (in *Input) attachment(component string, i instance) (*unstructured.Unstruc
 // ovnOverlay is the CNI plugin of OVN-Kubernetes, which takes no other plugin behind it.
 const ovnOverlay = "ovn-k8s-cni-overlay"
 
-// onOVN reports whether the virtual machines' network is one of OVN-Kubernetes.
-func (in *Input) onOVN() bool {
-	plugins, err := pluginsOf(in.Attachment)
+// IsOVN reports whether a CNI configuration is of OVN-Kubernetes.
+func IsOVN(config string) bool {
+	plugins, err := pluginsOf(config)
 	return err == nil && plugins[0]["type"] == ovnOverlay
 }
+
+// onOVN reports whether the virtual machines' network is one of OVN-Kubernetes.
+func (in *Input) onOVN() bool { return IsOVN(in.Attachment) }
 
 // ovnAttachment is attachment for a network of OVN-Kubernetes: another logical network on the same
 // physical one. It has no subnets, because OVN-Kubernetes refuses a pod that requests addresses on a
