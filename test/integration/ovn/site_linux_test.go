@@ -53,10 +53,13 @@ spec: {config: 'MACHINES'}
 `
 )
 
-const domain = "demo.example.com"
+const (
+	domain = "demo.example.com"
+	api    = "api." + domain
+)
 
 // endpoints are the control plane's names with their ports.
-var endpoints = map[string]uint16{"api." + domain: 6443, "oauth." + domain: 443, "ignition." + domain: 443}
+var endpoints = map[string]uint16{api: 6443, "oauth." + domain: 443, "ignition." + domain: 443}
 
 // A site is a hosted cluster, what setup renders for its VLAN, and two nodes to run it on.
 type site struct {
@@ -109,7 +112,7 @@ func (s *site) apply(yaml string) {
 // controlPlane is servers with certificates for the hosted cluster's names.
 func (s *site) controlPlane(cluster lab.HostedCluster) {
 	s.Helper()
-	s.apply(cluster.Backend("kube-apiserver", 6443, s.ca.TLSBackend(s, "198.18.0.81:6443", "api."+domain).Addr(), "") +
+	s.apply(cluster.Backend("kube-apiserver", 6443, s.ca.TLSBackend(s, "198.18.0.81:6443", api).Addr(), "") +
 		cluster.Backend("oauth-openshift", 6443, s.ca.TLSBackend(s, "198.18.0.82:6443", "oauth."+domain).Addr(), "") +
 		cluster.Backend("ignition-server-proxy", 443, s.ca.TLSBackend(s, "198.18.0.83:8443", "ignition."+domain).Addr(), ""))
 }
