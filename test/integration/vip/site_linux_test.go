@@ -29,12 +29,15 @@ const (
 	port = 6443
 )
 
+var sites atomic.Int32
+
 // A site is a VLAN with instances of a proxy, and a management network with an API server.
 type site struct {
 	*client
 
 	kind      kind
 	cp        *lab.ControlPlane
+	number    int32 // of the site, which the addresses of its management network have
 	namespace string
 	config    string // a kubeconfig with the rights that an instance has
 	instances []*instance
@@ -66,7 +69,7 @@ type kind struct {
 func newSite(t *testing.T, k kind, instances int) *site {
 	t.Helper()
 	network.Need(t)
-	s := &site{kind: k, cp: management.Get(t)}
+	s := &site{kind: k, cp: management.Get(t), number: sites.Add(1)}
 	s.namespace = s.cp.Namespace(t)
 	s.allow(t)
 	id := strings.ToLower(s.namespace[len(s.namespace)-6:])
@@ -119,19 +122,20 @@ func (s *site) newInstance(t *testing.T, n int, bridge string) *instance {
 	id := bridge[strings.LastIndex(bridge, "-")+1:]
 	i.port, i.uplink = fmt.Sprintf("p%d-%s", n, id), fmt.Sprintf("u%d-%s", n, id)
 	i.own = []string{fmt.Sprintf("192.0.2.%d/24", 11+n), fmt.Sprintf("2001:db8::%d/64", 11+n)}
+	uplink := fmt.Sprintf("10.%d.%d", s.number, n)
 	given := i.own
 	if s.kind.bare {
 		given = nil
 	}
 	for _, cable := range [][2]lab.End{
 		{{Device: i.port, Bridge: bridge}, {In: i.Namespace, Device: "net1", MAC: i.mac, Addresses: given}},
-		{{Device: i.uplink, Addresses: []string{fmt.Sprintf("10.9.%d.1/24", n)}}, {In: i.Namespace, Device: "eth0", Addresses: []string{fmt.Sprintf("10.9.%d.2/24", n)}}},
+		{{Device: i.uplink, Addresses: []string{uplink + ".1/24"}}, {In: i.Namespace, Device: "eth0", Addresses: []string{uplink + ".2/24"}}},
 	} {
 		if err := lab.Cable(cable[0], cable[1]); err != nil {
 			t.Fatal(err)
 		}
 	}
-	i.Run(t, "ip", "route", "add", "198.18.0.0/24", "via", fmt.Sprintf("10.9.%d.1", n))
+	i.Run(t, "ip", "route", "add", "198.18.0.0/24", "via", uplink+".1")
 	err := i.Do(func() error {
 		lab.TCPBackend(t, fmt.Sprintf("[::]:%d", port), i.name)
 		return lab.ServeReady(t, "127.0.0.1:9901", func() bool { return !i.notReady.Load() })
