@@ -112,7 +112,7 @@ func TestKilledHolderProcesses(t *testing.T) {
 			holder, kills := all[0].holder(t, nil), lab.Length(1, 200)
 			from := time.Now()
 			for range kills {
-				time.Sleep(rand.N(2 * time.Second)) //nolint:gosec // at any moment of its work
+				time.Sleep(rand.N(2 * time.Second)) // at any moment of its work
 				was := holder
 				was.Kill(t)
 				holder = all[0].holder(t, was)
