@@ -20,8 +20,7 @@ var network = lab.Network{
 }
 
 var management = lab.Shared{
-	Config: lab.Config{Name: "management", Address: "198.18.0.1"},
-	CRDs:   []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.NetworkAttachmentDefinition, lab.KubeVirt, lab.Oooi},
+	Config: lab.Config{Name: "management", Address: "198.18.0.1", CRDs: []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.NetworkAttachmentDefinition, lab.KubeVirt, lab.Oooi}},
 }
 
 func TestMain(m *testing.M) {
