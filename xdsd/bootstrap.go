@@ -2,11 +2,9 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -19,17 +17,14 @@ import (
 
 // bootstrapFlags are the flags of xdsd bootstrap.
 type bootstrapFlags struct {
-	proxyServer, nodeID             string
-	socket, server                  string
-	tlsCert, tlsKey, tlsCA, tlsName string
-	secretsDir                      string
-	adminSocket                     string
-	metricsAddresses                []string
-	metricsPort                     uint16
-	maxConnections                  uint32
-	maxHeap                         uint64
-	format, file                    string
-	arguments                       bool
+	proxyServer, nodeID string
+	socket, adminSocket string
+	metricsAddresses    []string
+	metricsPort         uint16
+	maxConnections      uint32
+	maxHeap             uint64
+	format, file        string
+	arguments           bool
 }
 
 func newBootstrapCommand() *cobra.Command {
@@ -46,13 +41,7 @@ func newBootstrapCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&f.proxyServer, "proxy-server", "", "ProxyServer whose configuration Envoy gets, as namespace/name")
 	flags.StringVar(&f.nodeID, "node-id", "", "name of this Envoy among those of the ProxyServer; empty for the host's name, which in a pod is the pod's")
-	flags.StringVar(&f.socket, "socket", bootstrap.DefaultServerSocket, "Unix socket of xdsd serve; unused with --server")
-	flags.StringVar(&f.server, "server", "", "host:port of an xdsd serve with mutual TLS; empty for its socket")
-	flags.StringVar(&f.tlsCert, "tls-cert", "", "Envoy's certificate for --server")
-	flags.StringVar(&f.tlsKey, "tls-key", "", "key of --tls-cert")
-	flags.StringVar(&f.tlsCA, "tls-ca", "", "authorities of the certificate of --server")
-	flags.StringVar(&f.tlsName, "tls-name", "", "name in the certificate of --server; empty for its host")
-	flags.StringVar(&f.secretsDir, "secrets-dir", "", "folder for the files by which Envoy follows --tls-cert, --tls-key and --tls-ca; they are written there")
+	flags.StringVar(&f.socket, "socket", bootstrap.DefaultServerSocket, "Unix socket of xdsd serve")
 	flags.StringVar(&f.adminSocket, "admin-socket", bootstrap.DefaultAdminSocket, "Unix socket of Envoy's admin interface, with mode 0600")
 	flags.StringSliceVar(&f.metricsAddresses, "metrics-address", nil, "addresses, one a family, of /ready and /stats/prometheus; none for 127.0.0.1")
 	flags.Uint16Var(&f.metricsPort, "metrics-port", bootstrap.DefaultMetricsPort, "port of --metrics-address")
@@ -75,14 +64,8 @@ func (f *bootstrapFlags) config() (bootstrap.Config, error) {
 	}
 	c := bootstrap.Config{
 		NodeID: cmp.Or(f.nodeID, host), ProxyServer: types.NamespacedName{Namespace: namespace, Name: name},
-		AdminSocket: f.adminSocket, MetricsPort: f.metricsPort,
+		ServerSocket: f.socket, AdminSocket: f.adminSocket, MetricsPort: f.metricsPort,
 		MaxConnections: f.maxConnections, MaxHeapBytes: f.maxHeap, DrainTime: drainTime,
-	}
-	if f.server != "" {
-		c.Server.Address = f.server
-		c.Server.TLS = bootstrap.TLS{CertFile: f.tlsCert, KeyFile: f.tlsKey, CAFile: f.tlsCA, ServerName: f.tlsName, SecretsDir: f.secretsDir}
-	} else {
-		c.Server.Socket = f.socket
 	}
 	c.MetricsAddresses, err = addresses("metrics-address", f.metricsAddresses)
 	return c, err
@@ -121,9 +104,6 @@ func (f *bootstrapFlags) run(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := f.writeSecrets(c); err != nil {
-		return err
-	}
 	if f.file != "" {
 		if err := atomicfile.Replace(f.file, text); err != nil {
 			return fmt.Errorf("--file: %w", err)
@@ -132,19 +112,4 @@ func (f *bootstrapFlags) run(out io.Writer) error {
 	}
 	_, err = out.Write(text)
 	return err
-}
-
-// writeSecrets writes the files by which Envoy follows its certificate.
-func (f *bootstrapFlags) writeSecrets(c bootstrap.Config) error {
-	files, err := c.SecretFiles()
-	if err != nil {
-		return err
-	}
-	for name, data := range files {
-		path := filepath.Join(f.secretsDir, name)
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			return errors.Join(fmt.Errorf("--secrets-dir: writing %s", path), err)
-		}
-	}
-	return nil
 }

@@ -31,8 +31,7 @@ type serveFlags struct {
 	kubeconfig, context, manifests, snapshot string
 	proxyServers, infras, hostedClusters     []string
 	namespaces                               []string
-	socket, listen                           string
-	tls                                      ads.Files
+	socket                                   string
 	bind, floating, source                   []string
 	device                                   string
 	http                                     string
@@ -46,9 +45,7 @@ func newServeCommand() *cobra.Command {
 		Use:   "serve",
 		Short: "Serve Envoy's configuration and keep it true",
 		Example: "  # beside Envoy, in a pod\n" +
-			"  xdsd serve --proxy-server clusters/demo --infra clusters/demo --hosted-cluster clusters/demo\n\n" +
-			"  # for many Envoys, over TCP with mutual TLS\n" +
-			"  xdsd serve --socket '' --listen :18000 --tls-cert tls.crt --tls-key tls.key --tls-ca ca.crt",
+			"  xdsd serve --proxy-server clusters/demo --infra clusters/demo --hosted-cluster clusters/demo",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o, err := f.options()
@@ -67,11 +64,7 @@ func newServeCommand() *cobra.Command {
 	flags.StringSliceVar(&f.hostedClusters, "hosted-cluster", nil, "HostedClusters to read, as namespace/name; none for all, in all namespaces")
 	flags.StringSliceVar(&f.namespaces, "namespace", nil, "namespaces of further backends, beside the control planes of --hosted-cluster; without that and --infra nothing else is read")
 	flags.StringVar(&f.snapshot, "snapshot", "", "file that keeps what is known across a restart; empty for none")
-	flags.StringVar(&f.socket, "socket", bootstrap.DefaultServerSocket, "Unix socket to serve on, with mode 0600; empty for none")
-	flags.StringVar(&f.listen, "listen", "", "address to serve on with mutual TLS, such as :18000; empty for none")
-	flags.StringVar(&f.tls.Certificate, "tls-cert", "", "certificate of --listen, read again when it changes")
-	flags.StringVar(&f.tls.Key, "tls-key", "", "key of --tls-cert")
-	flags.StringVar(&f.tls.CA, "tls-ca", "", "authorities of Envoys' certificates; each serves the ProxyServer in its URI SAN, spiffe://oooi/proxy/NAMESPACE/NAME")
+	flags.StringVar(&f.socket, "socket", bootstrap.DefaultServerSocket, "Unix socket to serve on, with mode 0600")
 	flags.StringSliceVar(&f.bind, "bind", nil, "addresses that Envoy listens on; none for all of IPv4, and of IPv6 where the ProxyServer has one")
 	flags.StringSliceVar(&f.floating, "floating", nil, "addresses that Envoy listens on as well, whether or not they are here: they move between several Envoys")
 	flags.StringSliceVar(&f.source, "source", nil, "addresses that Envoy connects to applications from, one a family; none for the ProxyServer's")
@@ -88,8 +81,6 @@ func newServeCommand() *cobra.Command {
 type serveOptions struct {
 	store  watch.Config
 	socket string
-	listen string
-	tls    ads.Files
 	envoy  envoy.Options
 	http   string
 	log    *slog.Logger
@@ -102,7 +93,7 @@ func (f *serveFlags) options() (*serveOptions, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &serveOptions{socket: f.socket, listen: f.listen, tls: f.tls, http: f.http, log: log, pod: f.pod, adminSocket: f.adminSocket, store: watch.Config{
+	o := &serveOptions{socket: f.socket, http: f.http, log: log, pod: f.pod, adminSocket: f.adminSocket, store: watch.Config{
 		Kubeconfig: f.kubeconfig, Context: f.context, Manifests: f.manifests, File: f.snapshot,
 		Scope: model.Scope{Infras: f.infras, HostedClusters: f.hostedClusters, ProxyServers: f.proxyServers, Namespaces: f.namespaces},
 		Apps:  &model.AppsOptions{}, Proxies: true,
@@ -117,11 +108,8 @@ func (f *serveFlags) options() (*serveOptions, error) {
 			}
 		}
 	}
-	if f.socket == "" && f.listen == "" {
-		return nil, errors.New("nothing to serve on: give --socket or --listen")
-	}
-	if f.listen != "" && (f.tls.Certificate == "" || f.tls.Key == "" || f.tls.CA == "") {
-		return nil, errors.New("--listen needs --tls-cert, --tls-key and --tls-ca: only a Unix socket goes without")
+	if f.socket == "" {
+		return nil, errors.New("--socket must not be empty")
 	}
 	if f.pod != "" && (len(f.proxyServers) != 1 || f.manifests != "") {
 		return nil, errors.New("--pod needs one --proxy-server, and an API server to write its status to")
@@ -179,9 +167,11 @@ func (o *serveOptions) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	group, ctx := errgroup.WithContext(ctx)
 	defer cancel() // ends what was started, where something else cannot be
-	if err := o.listenADS(ctx, group, server); err != nil {
+	socket, err := ads.ListenUnix(ctx, o.socket)
+	if err != nil {
 		return err
 	}
+	group.Go(func() error { return server.Serve(ctx, socket) })
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", o.http)
 	if err != nil {
 		return fmt.Errorf("--http: %w", err)
@@ -225,28 +215,4 @@ func (o *serveOptions) reporter(store *watch.Store, server *ads.Server) (*serve.
 		r.Admin = serve.NewAdmin(o.adminSocket)
 	}
 	return r, nil
-}
-
-// listenADS serves ADS on what the flags say.
-func (o *serveOptions) listenADS(ctx context.Context, group *errgroup.Group, server *ads.Server) error {
-	if o.socket != "" {
-		l, err := ads.ListenUnix(ctx, o.socket)
-		if err != nil {
-			return err
-		}
-		group.Go(func() error { return server.Serve(ctx, l) })
-	}
-	if o.listen == "" {
-		return nil
-	}
-	certificates, err := ads.LoadCertificates(o.tls, o.log)
-	if err != nil {
-		return err
-	}
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", o.listen)
-	if err != nil {
-		return fmt.Errorf("--listen: %w", err)
-	}
-	group.Go(func() error { return server.ServeTLS(ctx, l, certificates) })
-	return nil
 }

@@ -55,8 +55,8 @@ type ProxyServerSpec struct {
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port,omitempty"`
 
-	// XDSPort is the port of a central xdsd, which Envoy fetches its configuration
-	// from over TCP. Unused while xdsd runs beside Envoy. Rolls the proxy.
+	// XDSPort is ignored. In the operator that oooi replaces, Envoy fetched its
+	// configuration from this port.
 	// +optional
 	// +kubebuilder:default=18000
 	// +kubebuilder:validation:Minimum=1

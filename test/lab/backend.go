@@ -12,14 +12,12 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"net/url"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 )
 
-// A CA issues certificates to the test servers and clients of one test.
+// A CA issues certificates to the test servers of one test.
 type CA struct {
 	authority *authority
 	roots     *x509.CertPool
@@ -43,8 +41,8 @@ func (ca *CA) PEM() []byte { return append([]byte(nil), ca.authority.cert...) }
 // Roots returns a pool with the authority's certificate alone.
 func (ca *CA) Roots() *x509.CertPool { return ca.roots.Clone() }
 
-// Issue makes a certificate, for servers and clients alike, and its key, both
-// in PEM. A name is a host name, an IP address, or, with a scheme, a URI.
+// Issue makes a server's certificate and its key, both in PEM. A name is a host
+// name or an IP address.
 func (ca *CA) Issue(tb testing.TB, names ...string) (cert, key []byte) {
 	tb.Helper()
 	return ca.issue(tb, time.Time{}, names)
@@ -62,22 +60,14 @@ func (ca *CA) issue(tb testing.TB, until time.Time, names []string) (cert, key [
 		NotAfter:    until,
 		Subject:     pkix.Name{CommonName: "lab"},
 		KeyUsage:    x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	for _, name := range names {
 		if ip, err := netip.ParseAddr(name); err == nil {
 			template.IPAddresses = append(template.IPAddresses, ip.AsSlice())
-			continue
-		}
-		if !strings.Contains(name, "://") {
+		} else {
 			template.DNSNames = append(template.DNSNames, name)
-			continue
 		}
-		uri, err := url.Parse(name)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		template.URIs = append(template.URIs, uri)
 	}
 	pair, _, _, err := sign(template, ca.authority)
 	if err != nil {

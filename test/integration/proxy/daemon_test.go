@@ -38,10 +38,8 @@ type state struct {
 	Served       []struct {
 		Name   string `json:"name"`
 		Envoys []struct {
-			ID        string    `json:"id"`
-			Connected time.Time `json:"connected"`
-			Current   bool      `json:"current"`
-			Nack      any       `json:"lastNACK"`
+			Current bool `json:"current"`
+			Nack    any  `json:"lastNACK"`
 		} `json:"envoys"`
 	} `json:"served"`
 	Problems []model.Problem `json:"problems"`

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -183,19 +182,12 @@ func serve(t testing.TB, s *Server) (conn *grpc.ClientConn, stop func()) {
 		t.Fatal(err)
 	}
 	stop = background(t, func(ctx context.Context) error { return s.Serve(ctx, l) })
-	return dial(t, "unix:"+path, insecureOption), stop
-}
-
-var insecureOption = grpc.WithTransportCredentials(insecure.NewCredentials())
-
-func dial(t testing.TB, target string, options ...grpc.DialOption) *grpc.ClientConn {
-	t.Helper()
-	conn, err := grpc.NewClient(target, options...)
+	conn, err = grpc.NewClient("unix:"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	return conn
+	return conn, stop
 }
 
 // background runs f until the test ends or stop is called; f must return nil.
@@ -279,16 +271,6 @@ func lines(responses []adstest.Response) string {
 		s += "\n"
 	}
 	return s
-}
-
-func localhost(t testing.TB) net.Listener {
-	t.Helper()
-	var config net.ListenConfig
-	l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
 }
 
 func many(n int) (r Resources, names []string) {

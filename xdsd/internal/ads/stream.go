@@ -24,30 +24,24 @@ const maxName = 512
 
 var errDeleted = errors.New("this proxy was deleted")
 
-// service is the ADS of a Server on one kind of listener.
+// service is the ADS of a Server.
 type service struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	server *Server
-	// identify names the only proxy that the peer may be; "" for any.
-	identify func(context.Context) (string, error)
 }
 
 // DeltaAggregatedResources is discoveryv3.AggregatedDiscoveryServiceServer's.
 func (s *service) DeltaAggregatedResources(grpcStream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
-	peer, err := s.identify(grpcStream.Context())
-	if err != nil {
-		return status.Error(codes.PermissionDenied, err.Error())
-	}
 	ctx, cancel := context.WithCancelCause(grpcStream.Context())
 	defer cancel(nil)
 	st := &stream{
-		server: s.server, peer: peer, end: cancel, types: map[string]*track{},
+		server: s.server, end: cancel, types: map[string]*track{},
 		warm: map[string]struct{}{}, ask: make(chan struct{}, 1),
 	}
 	// A server of its own for each stream: callbacks and watches need not be told
 	// which stream they are about.
 	byName := deltav3.DeactivateLegacyWildcardForTypes([]string{resource.RouteType, resource.EndpointType})
-	err = deltav3.NewServer(ctx, st, st, byName).DeltaStreamHandler(receive(grpcStream, st.ask), resource.AnyType)
+	err := deltav3.NewServer(ctx, st, st, byName).DeltaStreamHandler(receive(grpcStream, st.ask), resource.AnyType)
 	if cause := context.Cause(ctx); errors.Is(cause, errDeleted) {
 		return status.Error(codes.Unavailable, cause.Error())
 	}
@@ -58,7 +52,6 @@ func (s *service) DeltaAggregatedResources(grpcStream discoveryv3.AggregatedDisc
 // server, which calls from one goroutine.
 type stream struct {
 	server *Server
-	peer   string
 	end    context.CancelCauseFunc
 
 	// proxy and id are set by the first request, under Server.mu, and stay.
@@ -117,8 +110,8 @@ func (st *stream) overdue(typeURL string) bool {
 	return len(st.types[typeURL].flight) >= maxFlight
 }
 
-// checkNode holds the node of a request against the certificate and against the
-// first request. Envoy may leave it out of later ones.
+// checkNode validates the node of the first request, and that later requests have the
+// same. Envoy may leave it out of those.
 func (st *stream) checkNode(node *corev3.Node) error {
 	if st.proxy != nil {
 		if node != nil && (node.GetCluster() != st.proxy.name || node.GetId() != st.id) {
@@ -131,9 +124,6 @@ func (st *stream) checkNode(node *corev3.Node) error {
 	}
 	if n := len(node.GetId()); n == 0 || n > maxName {
 		return status.Errorf(codes.InvalidArgument, "node.id has %d bytes", n)
-	}
-	if st.peer != "" && st.peer != node.GetCluster() {
-		return status.Errorf(codes.PermissionDenied, "node.cluster is %s, but the certificate is of %s", node.GetCluster(), st.peer)
 	}
 	return nil
 }

@@ -2,10 +2,6 @@ package bootstrap
 
 import (
 	"fmt"
-	"net"
-	"net/netip"
-	"path/filepath"
-	"strconv"
 	"time"
 
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
@@ -16,12 +12,8 @@ import (
 	overloadv3 "github.com/envoyproxy/go-control-plane/envoy/config/overload/v3"
 	downstreamv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/resource_monitors/downstream_connections/v3"
 	heapv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/resource_monitors/fixed_heap/v3"
-	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
-	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
-
-	"github.com/densityops/oooi/xdsd/internal/message"
 )
 
 // The names of the static resources. Those of xdsd have a slash.
@@ -45,7 +37,7 @@ func (c Config) Bootstrap() (*bootstrapv3.Bootstrap, error) {
 		DynamicResources: dynamicResources(),
 		StaticResources: &bootstrapv3.Bootstrap_StaticResources{
 			Listeners: []*listenerv3.Listener{c.metrics(&p)},
-			Clusters:  []*clusterv3.Cluster{c.Server.cluster(&p), toAdmin(c.AdminSocket)},
+			Clusters:  []*clusterv3.Cluster{toServer(c.ServerSocket, &p), toAdmin(c.AdminSocket)},
 		},
 		OverloadManager: c.overload(&p),
 		StatsConfig:     stats(),
@@ -98,11 +90,13 @@ func dynamicResources() *bootstrapv3.Bootstrap_DynamicResources {
 	}
 }
 
-// cluster is how Envoy reaches xdsd.
-func (s Server) cluster(p *packer) *clusterv3.Cluster {
-	c := &clusterv3.Cluster{
-		Name:           serverCluster,
-		ConnectTimeout: durationpb.New(5 * time.Second),
+// toServer is how Envoy reaches xdsd.
+func toServer(socket string, p *packer) *clusterv3.Cluster {
+	return &clusterv3.Cluster{
+		Name:                 serverCluster,
+		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
+		LoadAssignment:       assignment(serverCluster, pipe(socket, 0)),
+		ConnectTimeout:       durationpb.New(5 * time.Second),
 		TypedExtensionProtocolOptions: p.byName("envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
 			&httpv3.HttpProtocolOptions{
 				UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{
@@ -120,81 +114,6 @@ func (s Server) cluster(p *packer) *clusterv3.Cluster {
 					},
 				},
 			}),
-	}
-	if s.Address == "" {
-		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}
-		c.LoadAssignment = assignment(serverCluster, pipe(s.Socket, 0))
-		return c
-	}
-	host, port := s.hostPort()
-	c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}
-	if _, err := netip.ParseAddr(host); err != nil {
-		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STRICT_DNS}
-		// By default IPv4 is left out where there is IPv6, reachable or not.
-		c.DnsLookupFamily = clusterv3.Cluster_ALL
-	}
-	c.LoadAssignment = assignment(serverCluster, message.Address(host, port))
-	c.TransportSocket = &corev3.TransportSocket{
-		Name:       "envoy.transport_sockets.tls",
-		ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: p.pack(s.tls())},
-	}
-	return c
-}
-
-// hostPort is that of an Address that has been validated.
-func (s Server) hostPort() (host string, port uint16) {
-	host, text, err := net.SplitHostPort(s.Address)
-	if err != nil {
-		return "", 0
-	}
-	n, err := strconv.ParseUint(text, 10, 16)
-	if err != nil {
-		return "", 0
-	}
-	return host, uint16(n)
-}
-
-func (s Server) tls() *tlsv3.UpstreamTlsContext {
-	name := s.serverName()
-	san := &tlsv3.SubjectAltNameMatcher{SanType: tlsv3.SubjectAltNameMatcher_DNS, Matcher: exactly(name)}
-	sni := name
-	if ip, err := netip.ParseAddr(name); err == nil {
-		san = &tlsv3.SubjectAltNameMatcher{SanType: tlsv3.SubjectAltNameMatcher_IP_ADDRESS, Matcher: exactly(ip.String())}
-		sni = "" // which is for host names only
-	}
-	return &tlsv3.UpstreamTlsContext{
-		Sni: sni,
-		CommonTlsContext: &tlsv3.CommonTlsContext{
-			// Both ends are ours, so there is no reason for less.
-			TlsParams: &tlsv3.TlsParameters{
-				TlsMinimumProtocolVersion: tlsv3.TlsParameters_TLSv1_3,
-				TlsMaximumProtocolVersion: tlsv3.TlsParameters_TLSv1_3,
-			},
-			AlpnProtocols: []string{"h2"}, // gRPC servers insist on it
-			// By SDS, as what is named here directly is read once only.
-			TlsCertificateSdsSecretConfigs: []*tlsv3.SdsSecretConfig{s.TLS.secret(clientSecret)},
-			ValidationContextType: &tlsv3.CommonTlsContext_CombinedValidationContext{
-				CombinedValidationContext: &tlsv3.CommonTlsContext_CombinedCertificateValidationContext{
-					// By default any certificate of the authority's will do.
-					DefaultValidationContext: &tlsv3.CertificateValidationContext{
-						MatchTypedSubjectAltNames: []*tlsv3.SubjectAltNameMatcher{san},
-					},
-					ValidationContextSdsSecretConfig: s.TLS.secret(authoritySecret),
-				},
-			},
-		},
-	}
-}
-
-func (t TLS) secret(name string) *tlsv3.SdsSecretConfig {
-	return &tlsv3.SdsSecretConfig{
-		Name: name,
-		SdsConfig: &corev3.ConfigSource{
-			ResourceApiVersion: corev3.ApiVersion_V3,
-			ConfigSourceSpecifier: &corev3.ConfigSource_PathConfigSource{
-				PathConfigSource: &corev3.PathConfigSource{Path: filepath.Join(t.SecretsDir, name+".yaml")},
-			},
-		},
 	}
 }
 
@@ -244,8 +163,4 @@ func (c Config) overload(p *packer) *overloadv3.OverloadManager {
 
 func pipe(path string, mode uint32) *corev3.Address {
 	return &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: path, Mode: mode}}}
-}
-
-func exactly(s string) *matcherv3.StringMatcher {
-	return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: s}}
 }

@@ -2,7 +2,6 @@ package bootstrap_test
 
 import (
 	"bytes"
-	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -20,25 +19,11 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/bootstrap"
 )
 
-// filesDir is where the golden files have Envoy look for its files.
-const filesDir = "/etc/envoy"
-
 func sidecar() bootstrap.Config {
 	return bootstrap.Config{
 		NodeID:      "vlan50-proxy-0",
 		ProxyServer: types.NamespacedName{Namespace: "infra", Name: "vlan50"},
 	}
-}
-
-func central(address string) bootstrap.Config {
-	c := sidecar()
-	c.Server = bootstrap.Server{Address: address, TLS: bootstrap.TLS{
-		CertFile:   filesDir + "/tls/tls.crt",
-		KeyFile:    filesDir + "/tls/tls.key",
-		CAFile:     filesDir + "/tls/ca.crt",
-		SecretsDir: filesDir,
-	}}
-	return c
 }
 
 func addresses(texts ...string) []netip.Addr {
@@ -55,20 +40,14 @@ func goldens() map[string]bootstrap.Config {
 	dualStack.MetricsAddresses = addresses("10.128.0.7", "fd01::7")
 	dualStack.MetricsPort = 19901
 	limited := sidecar()
-	limited.Server.Socket = "/run/other/ads.sock"
+	limited.ServerSocket = "/run/other/ads.sock"
 	limited.AdminSocket = "/run/other/admin.sock"
 	limited.MaxConnections = 1000
 	limited.MaxHeapBytes = 512 << 20
-	byIP := central("[fd02::1]:18000")
-	named := central("10.96.0.10:18000")
-	named.Server.TLS.ServerName = "xdsd.oooi-system.svc"
 	return map[string]bootstrap.Config{
-		"sidecar":      sidecar(),
-		"dual-stack":   dualStack,
-		"limited":      limited,
-		"central":      central("xdsd.oooi-system.svc:18000"),
-		"central-ip":   byIP,
-		"central-name": named,
+		"sidecar":    sidecar(),
+		"dual-stack": dualStack,
+		"limited":    limited,
 	}
 }
 
@@ -76,13 +55,6 @@ func TestGolden(t *testing.T) {
 	for name, config := range goldens() {
 		t.Run(name, func(t *testing.T) {
 			golden.Check(t, filepath.Join("testdata", name+".yaml"), string(yamlOf(t, config)))
-			files, err := config.SecretFiles()
-			if err != nil {
-				t.Fatal(err)
-			}
-			for file, data := range files {
-				golden.Check(t, filepath.Join("testdata", name, file), string(data))
-			}
 		})
 	}
 }
@@ -101,7 +73,7 @@ func yamlOf(t *testing.T, config bootstrap.Config) []byte {
 }
 
 func TestRenderingIsTheSameEveryTime(t *testing.T) {
-	config := central("xdsd.oooi-system.svc:18000")
+	config := goldens()["dual-stack"]
 	first := yamlOf(t, config)
 	var firstJSON []byte
 	for range 20 {
@@ -130,27 +102,13 @@ func TestRenderingIsTheSameEveryTime(t *testing.T) {
 }
 
 func TestEnvoyTakesTheGoldenFiles(t *testing.T) {
-	for name, config := range goldens() {
+	for name := range goldens() {
 		t.Run(name, func(t *testing.T) {
 			data, err := os.ReadFile(filepath.Join("testdata", name+".yaml"))
 			if err != nil {
 				t.Fatal(err)
 			}
-			dir := t.TempDir()
-			newFiles(t, filepath.Join(dir, "tls")).rotate(t, lab.NewCA(t), "xdsd")
-			files, err := config.SecretFiles()
-			if err != nil {
-				t.Fatal(err)
-			}
-			move := func(data []byte) []byte {
-				return []byte(strings.ReplaceAll(string(data), filesDir+"/", dir+"/"))
-			}
-			for file, data := range files {
-				if err := os.WriteFile(filepath.Join(dir, file), move(data), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if err := lab.ValidateEnvoy(t.Context(), move(data)); err != nil {
+			if err := lab.ValidateEnvoy(t.Context(), data); err != nil {
 				t.Error(err)
 			}
 		})
@@ -171,8 +129,8 @@ func TestBadConfig(t *testing.T) {
 			[]string{`ProxyServer.Namespace: "a.b"`, `ProxyServer.Name: "c/d"`},
 		},
 		"relative socket": {
-			func(c *bootstrap.Config) { c.Server.Socket = "ads.sock" },
-			[]string{`Server.Socket: "ads.sock": must be an absolute path`},
+			func(c *bootstrap.Config) { c.ServerSocket = "ads.sock" },
+			[]string{`ServerSocket: "ads.sock": must be an absolute path`},
 		},
 		"abstract socket, which everyone may open": {
 			func(c *bootstrap.Config) { c.AdminSocket = "@admin" },
@@ -185,41 +143,6 @@ func TestBadConfig(t *testing.T) {
 		"one socket for two": {
 			func(c *bootstrap.Config) { c.AdminSocket = bootstrap.DefaultServerSocket },
 			[]string{"AdminSocket: /run/xdsd/ads.sock is xdsd's"},
-		},
-		"socket and address": {
-			func(c *bootstrap.Config) { *c = central("xdsd:18000"); c.Server.Socket = "/run/ads.sock" },
-			[]string{"Server: has both Socket and Address"},
-		},
-		"address without TLS": {
-			func(c *bootstrap.Config) { c.Server.Address = "xdsd:18000" },
-			[]string{
-				`Server.TLS.CertFile: "": must be an absolute path`, `Server.TLS.KeyFile: ""`,
-				`Server.TLS.CAFile: ""`, `Server.TLS.SecretsDir: ""`,
-			},
-		},
-		"TLS without address": {
-			func(c *bootstrap.Config) { c.Server.TLS.CAFile = "/ca.crt" },
-			[]string{"Server.TLS: only with Server.Address"},
-		},
-		"certificate and key that cannot be replaced at once": {
-			func(c *bootstrap.Config) { *c = central("xdsd:18000"); c.Server.TLS.KeyFile = "/elsewhere/tls.key" },
-			[]string{"Server.TLS.KeyFile: /elsewhere/tls.key: must be in the folder of CertFile"},
-		},
-		"address without port": {
-			func(c *bootstrap.Config) { *c = central("xdsd") },
-			[]string{"Server.Address: ", "missing port"},
-		},
-		"port 0": {
-			func(c *bootstrap.Config) { *c = central("xdsd:0") },
-			[]string{`Server.Address: "0" is no port number`},
-		},
-		"no host": {
-			func(c *bootstrap.Config) { *c = central(":18000") },
-			[]string{`Server.Address: ""`},
-		},
-		"server name that is none": {
-			func(c *bootstrap.Config) { *c = central("10.0.0.1:18000"); c.Server.TLS.ServerName = "*.svc" },
-			[]string{`Server.TLS.ServerName: "*.svc"`},
 		},
 		"metrics at addresses that are none": {
 			func(c *bootstrap.Config) {
@@ -243,9 +166,8 @@ func TestBadConfig(t *testing.T) {
 			config := sidecar()
 			test.change(&config)
 			_, bootstrapErr := config.Bootstrap()
-			_, filesErr := config.SecretFiles()
 			_, argsErr := config.Args()
-			for _, err := range []error{bootstrapErr, filesErr, argsErr} {
+			for _, err := range []error{bootstrapErr, argsErr} {
 				if err == nil {
 					t.Fatal("no error")
 				}
@@ -286,15 +208,5 @@ func TestArgs(t *testing.T) {
 				t.Error(err)
 			}
 		})
-	}
-}
-
-func TestSidecarNeedsNoSecretFiles(t *testing.T) {
-	files, err := sidecar().SecretFiles()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(files) != 0 {
-		t.Errorf("got %q", slices.Sorted(maps.Keys(files)))
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -32,8 +31,8 @@ type Config struct {
 	// ProxyServer is whose configuration this Envoy gets; namespace/name is its
 	// node.cluster.
 	ProxyServer types.NamespacedName
-	// Server is the xdsd that it gets it from.
-	Server Server
+	// ServerSocket is the path of the Unix socket of xdsd serve.
+	ServerSocket string
 	// AdminSocket is the path of the admin interface.
 	AdminSocket string
 	// MetricsAddresses are where GET /ready and GET /stats/prometheus are
@@ -59,35 +58,8 @@ type Config struct {
 	Concurrency uint32
 }
 
-// Server says where xdsd is: a Unix socket, or an address with TLS.
-type Server struct {
-	// Socket is the path of xdsd's Unix socket.
-	Socket string
-	// Address is host:port of an xdsd for many Envoys.
-	Address string
-	// TLS is how Envoy and the xdsd at Address prove to each other who they are.
-	TLS TLS
-}
-
-// TLS names the files that Envoy reads, by absolute paths. When they are
-// replaced, by renaming something in their folder as a kubelet does, new
-// connections use the new ones.
-type TLS struct {
-	// CertFile and KeyFile, in one folder, are Envoy's own.
-	CertFile, KeyFile string
-	// CAFile has the authorities that xdsd's certificate may be of.
-	CAFile string
-	// ServerName is the host name or IP address that xdsd's certificate must
-	// be for. The default is the host of Server.Address.
-	ServerName string
-	// SecretsDir is where the files of SecretFiles are.
-	SecretsDir string
-}
-
 func (c Config) withDefaults() Config {
-	if c.Server.Address == "" {
-		c.Server.Socket = cmp.Or(c.Server.Socket, DefaultServerSocket)
-	}
+	c.ServerSocket = cmp.Or(c.ServerSocket, DefaultServerSocket)
 	c.AdminSocket = cmp.Or(c.AdminSocket, DefaultAdminSocket)
 	if len(c.MetricsAddresses) == 0 {
 		c.MetricsAddresses = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}
@@ -112,9 +84,9 @@ func (c Config) validate() error {
 	for _, problem := range validation.IsDNS1123Subdomain(c.ProxyServer.Name) {
 		wrong("ProxyServer.Name", "%q: %s", c.ProxyServer.Name, problem)
 	}
-	c.Server.validate(wrong)
+	validateSocket("ServerSocket", c.ServerSocket, wrong)
 	validateSocket("AdminSocket", c.AdminSocket, wrong)
-	if c.AdminSocket == c.Server.Socket {
+	if c.AdminSocket == c.ServerSocket {
 		wrong("AdminSocket", "%s is xdsd's", c.AdminSocket)
 	}
 	for i, a := range c.MetricsAddresses {
@@ -138,65 +110,6 @@ func (c Config) validate() error {
 }
 
 type reporter func(field, format string, args ...any)
-
-func (s Server) validate(wrong reporter) {
-	if s.Address == "" {
-		validateSocket("Server.Socket", s.Socket, wrong)
-		if s.TLS != (TLS{}) {
-			wrong("Server.TLS", "only with Server.Address")
-		}
-		return
-	}
-	if s.Socket != "" {
-		wrong("Server", "has both Socket and Address")
-	}
-	host, port, err := net.SplitHostPort(s.Address)
-	if err != nil {
-		wrong("Server.Address", "%w", err)
-	} else {
-		validateHost("Server.Address", host, wrong)
-		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-			wrong("Server.Address", "%q is no port number", port)
-		}
-	}
-	if s.TLS.ServerName != "" {
-		validateHost("Server.TLS.ServerName", s.TLS.ServerName, wrong)
-	}
-	for _, f := range []struct{ name, path string }{
-		{"CertFile", s.TLS.CertFile},
-		{"KeyFile", s.TLS.KeyFile},
-		{"CAFile", s.TLS.CAFile},
-		{"SecretsDir", s.TLS.SecretsDir},
-	} {
-		if !filepath.IsAbs(f.path) {
-			wrong("Server.TLS."+f.name, "%q: must be an absolute path", f.path)
-		}
-	}
-	if filepath.Dir(s.TLS.CertFile) != filepath.Dir(s.TLS.KeyFile) {
-		wrong("Server.TLS.KeyFile", "%s: must be in the folder of CertFile, as one rename replaces both", s.TLS.KeyFile)
-	}
-}
-
-// serverName is who xdsd's certificate must be for.
-func (s Server) serverName() string {
-	host, _, err := net.SplitHostPort(s.Address)
-	if err != nil {
-		return s.TLS.ServerName
-	}
-	return cmp.Or(s.TLS.ServerName, host)
-}
-
-func validateHost(field, host string, wrong reporter) {
-	if a, err := netip.ParseAddr(host); err == nil {
-		if a.Zone() != "" || a.Is4In6() || a.IsUnspecified() {
-			wrong(field, "%s: neither zone, nor IPv4 in IPv6, nor unspecified will do", host)
-		}
-		return
-	}
-	for _, problem := range validation.IsDNS1123Subdomain(host) {
-		wrong(field, "%q: %s", host, problem)
-	}
-}
 
 // maxSocketPath is what fits into a sockaddr_un, with its final 0.
 const maxSocketPath = 107

@@ -3,7 +3,6 @@ package bootstrap_test
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -45,7 +44,7 @@ func local(t *testing.T) bootstrap.Config {
 	t.Helper()
 	c := sidecar()
 	dir := lab.TempDir(t)
-	c.Server.Socket = filepath.Join(dir, "ads.sock")
+	c.ServerSocket = filepath.Join(dir, "ads.sock")
 	c.AdminSocket = filepath.Join(dir, "admin.sock")
 	c.MetricsAddresses = []netip.Addr{loopback()}
 	c.Concurrency = 2
@@ -84,9 +83,9 @@ func TestReadyOnceServed(t *testing.T) {
 		t.Error("without xdsd, the metrics listener takes connections")
 	}
 
-	s, _ := serve(t, listen(t, "unix", config.Server.Socket), nil, nil)
-	if got, want := s.next(t), (stream{node: "vlan50-proxy-0", cluster: "infra/vlan50"}); got != want {
-		t.Errorf("got stream %+v, want %+v", got, want)
+	s := serve(t, listen(t, "unix", config.ServerSocket), nil)
+	if got, want := s.next(t), (node{"vlan50-proxy-0", "infra/vlan50"}); got != want {
+		t.Errorf("got node %+v, want %+v", got, want)
 	}
 	ready(t, envoy)
 
@@ -135,7 +134,7 @@ func simple(method, target string, headers ...string) string {
 
 func TestMetricsListenerPassesOnTwoRequests(t *testing.T) {
 	config := local(t)
-	serve(t, listen(t, "unix", config.Server.Socket), nil, nil)
+	serve(t, listen(t, "unix", config.ServerSocket), nil)
 	envoy := start(t, config)
 	ready(t, envoy)
 	pid := envoy.PID()
@@ -263,7 +262,7 @@ func adminPaths(t *testing.T, envoy *lab.Envoy) []string {
 
 func TestNothingElseListens(t *testing.T) {
 	config := local(t)
-	serve(t, listen(t, "unix", config.Server.Socket), nil, nil)
+	serve(t, listen(t, "unix", config.ServerSocket), nil)
 	envoy := start(t, config)
 	ready(t, envoy)
 
@@ -289,7 +288,7 @@ func TestMetricsAtBothFamilies(t *testing.T) {
 	config := local(t)
 	config.MetricsAddresses = append(config.MetricsAddresses, netip.IPv6Loopback())
 	config.MetricsPort = port
-	serve(t, listen(t, "unix", config.Server.Socket), nil, nil)
+	serve(t, listen(t, "unix", config.ServerSocket), nil)
 	envoy := start(t, config)
 	ready(t, envoy)
 	for _, a := range config.MetricsAddresses {
@@ -355,7 +354,7 @@ func TestLimitSparesTheMetrics(t *testing.T) {
 	config := local(t)
 	config.MaxConnections = 1
 	backend := lab.TCPBackend(t, "127.0.0.1:0", "backend")
-	serve(t, listen(t, "unix", config.Server.Socket), nil, clients(t, backend))
+	serve(t, listen(t, "unix", config.ServerSocket), clients(t, backend))
 	envoy := start(t, config)
 	ready(t, envoy)
 	listeners, err := envoy.Listeners(t.Context())
@@ -415,7 +414,7 @@ func TestLimitSparesTheMetrics(t *testing.T) {
 // Nor can clients of the metrics listener have all of Envoy's descriptors.
 func TestMetricsConnectionsAreLimited(t *testing.T) {
 	config := local(t)
-	serve(t, listen(t, "unix", config.Server.Socket), nil, nil)
+	serve(t, listen(t, "unix", config.ServerSocket), nil)
 	envoy := start(t, config)
 	ready(t, envoy)
 	const limit = 128
@@ -463,7 +462,7 @@ func TestMetricsConnectionsAreLimited(t *testing.T) {
 func TestHeapLimitSparesTheMetrics(t *testing.T) {
 	config := local(t)
 	config.MaxHeapBytes = 1 // so that any memory is too much
-	serve(t, listen(t, "unix", config.Server.Socket), nil, nil)
+	serve(t, listen(t, "unix", config.ServerSocket), nil)
 	envoy := start(t, config)
 	ready(t, envoy)
 	stat(t, envoy, "overload.envoy.overload_actions.stop_accepting_connections.active", 1)
@@ -497,76 +496,6 @@ func stat(t *testing.T, envoy *lab.Envoy, name string, least uint64) {
 		case <-ctx.Done():
 			t.Fatalf("%s is %d", name, stats[name])
 		}
-	}
-}
-
-func TestMutualTLS(t *testing.T) {
-	at := netip.AddrPortFrom(loopback(), 18000).String()
-	host, _, err := net.SplitHostPort(at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, test := range []struct{ name, serverName, want string }{
-		{"by host name", "xdsd.oooi-system.svc", "xdsd.oooi-system.svc"},
-		{"by address", "", host},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			config := local(t)
-			dir := lab.TempDir(t)
-			config.Server = bootstrap.Server{Address: at, TLS: bootstrap.TLS{
-				CertFile:   filepath.Join(dir, "tls", "tls.crt"),
-				KeyFile:    filepath.Join(dir, "tls", "tls.key"),
-				CAFile:     filepath.Join(dir, "tls", "ca.crt"),
-				ServerName: test.serverName,
-				SecretsDir: dir,
-			}}
-			secrets, err := config.SecretFiles()
-			if err != nil {
-				t.Fatal(err)
-			}
-			for name, data := range secrets {
-				if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			mounted := newFiles(t, filepath.Join(dir, "tls"))
-			const own = "spiffe://oooi/proxy/infra/vlan50"
-			ca := lab.NewCA(t)
-			serial := mounted.rotate(t, ca, own)
-			as := func(ca *lab.CA, name string) *tls.Config {
-				return &tls.Config{
-					Certificates: []tls.Certificate{ca.Certificate(t, name)},
-					ClientAuth:   tls.RequireAndVerifyClientCert,
-					ClientCAs:    ca.Roots(),
-					MinVersion:   tls.VersionTLS13,
-				}
-			}
-
-			// An impostor with a certificate of the right authority.
-			impostor, stop := serve(t, listen(t, "tcp", at), as(ca, "other.oooi-system.svc"), nil)
-			envoy := start(t, config)
-			stat(t, envoy, "cluster.xdsd.upstream_cx_connect_fail", 1)
-			stop()
-			if n := len(impostor.streams); n != 0 {
-				t.Errorf("%d streams to a server with another name", n)
-			}
-
-			s, stop := serve(t, listen(t, "tcp", at), as(ca, test.want), nil)
-			if got, want := s.next(t), (stream{"vlan50-proxy-0", "infra/vlan50", serial}); got != want {
-				t.Errorf("got stream %+v, want %+v", got, want)
-			}
-			ready(t, envoy)
-
-			// Both ends move on to another authority.
-			ca = lab.NewCA(t)
-			serial = mounted.rotate(t, ca, own)
-			stop()
-			s, _ = serve(t, listen(t, "tcp", at), as(ca, test.want), nil)
-			if got := s.next(t); got.serial != serial {
-				t.Errorf("after the rotation the client's certificate is %s, want %s", got.serial, serial)
-			}
-			ready(t, envoy)
-		})
 	}
 }
 

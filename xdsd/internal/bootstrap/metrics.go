@@ -85,8 +85,10 @@ func manager(p *packer) *hcmv3.HttpConnectionManager {
 func get(path string) *routev3.Route {
 	is := func(header, value string) *routev3.HeaderMatcher {
 		return &routev3.HeaderMatcher{
-			Name:                 header,
-			HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: exactly(value)},
+			Name: header,
+			HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{
+				StringMatch: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: value}},
+			},
 		}
 	}
 	return &routev3.Route{

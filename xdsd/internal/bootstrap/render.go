@@ -5,13 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	overloadv3 "github.com/envoyproxy/go-control-plane/envoy/config/overload/v3"
-	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -57,56 +53,6 @@ func toJSON(m proto.Message) ([]byte, error) {
 		return nil, fmt.Errorf("rendering a configuration of Envoy: %w", err)
 	}
 	return data, nil
-}
-
-// The secrets that Envoy reads from files, and the names of those.
-const (
-	clientSecret    = "xdsd-client"
-	authoritySecret = "xdsd-ca"
-)
-
-// SecretFiles returns the files that belong into Server.TLS.SecretsDir, by
-// name. They have paths in them, and no secrets. Without Server.Address there
-// are none.
-func (c Config) SecretFiles() (map[string][]byte, error) {
-	c = c.withDefaults()
-	if err := c.validate(); err != nil {
-		return nil, fmt.Errorf("secret files of Envoy: %w", err)
-	}
-	if c.Server.Address == "" {
-		return map[string][]byte{}, nil
-	}
-	t := c.Server.TLS
-	// The watch is for renames in the folder: a kubelet replaces a link there.
-	secrets := []*tlsv3.Secret{
-		{Name: clientSecret, Type: &tlsv3.Secret_TlsCertificate{TlsCertificate: &tlsv3.TlsCertificate{
-			CertificateChain: file(t.CertFile),
-			PrivateKey:       file(t.KeyFile),
-			WatchedDirectory: &corev3.WatchedDirectory{Path: filepath.Dir(t.CertFile)},
-		}}},
-		{Name: authoritySecret, Type: &tlsv3.Secret_ValidationContext{ValidationContext: &tlsv3.CertificateValidationContext{
-			TrustedCa:        file(t.CAFile),
-			WatchedDirectory: &corev3.WatchedDirectory{Path: filepath.Dir(t.CAFile)},
-		}}},
-	}
-	files := map[string][]byte{}
-	for _, secret := range secrets {
-		var p packer
-		response := &discoveryv3.DiscoveryResponse{Resources: []*anypb.Any{p.pack(secret)}}
-		if err := p.check(response); err != nil {
-			return nil, fmt.Errorf("secret files of Envoy: %w", err)
-		}
-		data, err := YAML(response)
-		if err != nil {
-			return nil, err
-		}
-		files[secret.GetName()+".yaml"] = data
-	}
-	return files, nil
-}
-
-func file(path string) *corev3.DataSource {
-	return &corev3.DataSource{Specifier: &corev3.DataSource_Filename{Filename: path}}
 }
 
 // A packer packs messages and keeps what is wrong with them.

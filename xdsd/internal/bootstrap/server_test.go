@@ -1,64 +1,42 @@
 package bootstrap_test
 
 import (
-	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"net"
-	"os"
-	"path/filepath"
 	"strconv"
 	"testing"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
-
-	"github.com/densityops/oooi/test/lab"
 )
 
-// A stream is what a server has seen of a client.
-type stream struct {
-	node, cluster string
-	serial        string // of the client's certificate
-}
+// node is that of a stream's first request.
+type node struct{ id, cluster string }
 
 // server is the least that Envoy takes for an xdsd: it answers what is first
 // asked for a type with all there is of it.
 type server struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	resources map[string][]*discoveryv3.Resource // by type
-	streams   chan stream                        // all that began
+	streams   chan node                          // all that began
 }
 
-// serve starts a server at the listener; stop ends it.
-func serve(t *testing.T, listener net.Listener, config *tls.Config, resources map[string][]*discoveryv3.Resource) (s *server, stop func()) {
+// serve starts a server at the listener, until the test ends.
+func serve(t *testing.T, listener net.Listener, resources map[string][]*discoveryv3.Resource) *server {
 	t.Helper()
-	var options []grpc.ServerOption
-	if config != nil {
-		options = append(options, grpc.Creds(credentials.NewTLS(config)))
-	}
-	g := grpc.NewServer(options...)
-	s = &server{resources: resources, streams: make(chan stream, 100)}
+	g := grpc.NewServer()
+	s := &server{resources: resources, streams: make(chan node, 100)}
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, s)
 	done := make(chan error, 1)
 	go func() { done <- g.Serve(listener) }()
-	stopped := false
-	stop = func() {
-		if stopped {
-			return
-		}
-		stopped = true
+	t.Cleanup(func() {
 		g.Stop()
 		if err := <-done; err != nil {
 			t.Errorf("serving xDS: %v", err)
 		}
-	}
-	t.Cleanup(stop)
-	return s, stop
+	})
+	return s
 }
 
 func (s *server) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
@@ -69,7 +47,7 @@ func (s *server) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscovery
 			return err
 		}
 		if len(answered) == 0 {
-			s.streams <- began(stream.Context(), req)
+			s.streams <- node{req.GetNode().GetId(), req.GetNode().GetCluster()}
 		}
 		if answered[req.GetTypeUrl()] {
 			continue // an acknowledgement
@@ -86,25 +64,15 @@ func (s *server) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscovery
 	}
 }
 
-func began(ctx context.Context, req *discoveryv3.DeltaDiscoveryRequest) stream {
-	s := stream{node: req.GetNode().GetId(), cluster: req.GetNode().GetCluster()}
-	if p, ok := peer.FromContext(ctx); ok {
-		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
-			s.serial = info.State.PeerCertificates[0].SerialNumber.String()
-		}
-	}
-	return s
-}
-
 // next waits for a client.
-func (s *server) next(t *testing.T) stream {
+func (s *server) next(t *testing.T) node {
 	t.Helper()
 	select {
 	case began := <-s.streams:
 		return began
 	case <-soon(t).Done():
 		t.Fatal("no client came")
-		return stream{}
+		return node{}
 	}
 }
 
@@ -126,53 +94,4 @@ func listen(t *testing.T, network, address string) net.Listener {
 	}
 	t.Cleanup(func() { _ = l.Close() }) // by then the server may have
 	return l
-}
-
-// files is a folder as a kubelet makes it of a Secret: each file is a link
-// through ..data, which is a link itself and gets replaced.
-type files struct{ dir string }
-
-func newFiles(t *testing.T, dir string) files {
-	t.Helper()
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"tls.crt", "tls.key", "ca.crt"} {
-		if err := os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return files{dir}
-}
-
-// rotate puts a new certificate into the folder, and returns its serial number.
-func (f files) rotate(t *testing.T, ca *lab.CA, names ...string) string {
-	t.Helper()
-	cert, key := ca.Issue(t, names...)
-	pair, err := tls.X509KeyPair(cert, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	parsed, err := x509.ParseCertificate(pair.Certificate[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	serial := parsed.SerialNumber.String()
-	data := filepath.Join(f.dir, ".."+serial)
-	if err := os.Mkdir(data, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for name, content := range map[string][]byte{"tls.crt": cert, "tls.key": key, "ca.crt": ca.PEM()} {
-		if err := os.WriteFile(filepath.Join(data, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	link := filepath.Join(f.dir, "..data_tmp")
-	if err := os.Symlink(filepath.Base(data), link); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(link, filepath.Join(f.dir, "..data")); err != nil {
-		t.Fatal(err)
-	}
-	return serial
 }

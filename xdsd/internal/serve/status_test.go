@@ -103,7 +103,7 @@ func TestReplicaReportsWhatItsEnvoyHas(t *testing.T) {
 		reporter("envoy-1", management.Kubeconfig()).Run, // whose Envoy never comes
 		reporter("envoy-2", stranger).Run,
 	)
-	config := bootstrap.Config{NodeID: "envoy-0", AdminSocket: admin, MetricsPort: 19901, Server: bootstrap.Server{Socket: filepath.Join(sockets, "ads.sock")}}
+	config := bootstrap.Config{NodeID: "envoy-0", AdminSocket: admin, MetricsPort: 19901, ServerSocket: filepath.Join(sockets, "ads.sock")}
 	config.ProxyServer.Namespace, config.ProxyServer.Name = "proxies", "own"
 	b, err := config.Bootstrap()
 	if err != nil {
