@@ -153,10 +153,6 @@ func TestBadConfig(t *testing.T) {
 				"MetricsAddresses[4]: 10.0.0.1 is there twice", "MetricsAddresses[5]: no address",
 			},
 		},
-		"log level": {
-			func(c *bootstrap.Config) { c.LogLevel = "verbose" },
-			[]string{`LogLevel: "verbose": must be one of trace, debug, info, warning, error, critical`},
-		},
 		"drain time": {
 			func(c *bootstrap.Config) { c.DrainTime = 1500 * time.Millisecond },
 			[]string{"DrainTime: 1.5s: must be whole seconds"},
@@ -187,13 +183,13 @@ func TestArgs(t *testing.T) {
 		want   []string
 	}{
 		"only what is always right": {sidecar(), []string{"--disable-hot-restart"}},
-		"all": {
+		"drain time": {
 			func() bootstrap.Config {
 				c := sidecar()
-				c.LogLevel, c.DrainTime, c.Concurrency = "warning", 10*time.Minute, 2
+				c.DrainTime = 10 * time.Minute
 				return c
 			}(),
-			[]string{"--disable-hot-restart", "--log-level", "warning", "--drain-time-s", "600", "--concurrency", "2"},
+			[]string{"--disable-hot-restart", "--drain-time-s", "600"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

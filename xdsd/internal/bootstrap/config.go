@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -45,17 +44,10 @@ type Config struct {
 	// MaxHeapBytes, unless 0, is the memory that Envoy keeps within, by giving
 	// back what it does not use and then by taking no more connections.
 	MaxHeapBytes uint64
-
-	// What follows is on the command line; see Args. Envoy has defaults.
-
-	// LogLevel is trace, debug, info, warning, error or critical.
-	LogLevel string
 	// DrainTime is for how long the connections of a filter chain that was
-	// changed or removed live on, in whole seconds.
+	// changed or removed live on, in whole seconds; 0 for Envoy's default. It is
+	// an argument; see Args.
 	DrainTime time.Duration
-	// Concurrency is the number of worker threads. Envoy's default is the
-	// number of the machine's CPUs, whatever the container may use of them.
-	Concurrency uint32
 }
 
 func (c Config) withDefaults() Config {
@@ -100,9 +92,6 @@ func (c Config) validate() error {
 			wrong(field, "%s is there twice", a)
 		}
 	}
-	if levels := []string{"", "trace", "debug", "info", "warning", "error", "critical"}; !slices.Contains(levels, c.LogLevel) {
-		wrong("LogLevel", "%q: must be one of %s", c.LogLevel, strings.Join(levels[1:], ", "))
-	}
 	if c.DrainTime < 0 || c.DrainTime%time.Second != 0 {
 		wrong("DrainTime", "%s: must be whole seconds", c.DrainTime)
 	}
@@ -131,14 +120,8 @@ func (c Config) Args() ([]string, error) {
 	// A pod is replaced and never hot restarted: no shared memory to make room
 	// for, and no sockets that two Envoys of one network namespace share.
 	args := []string{"--disable-hot-restart"}
-	if c.LogLevel != "" {
-		args = append(args, "--log-level", c.LogLevel)
-	}
 	if c.DrainTime != 0 {
 		args = append(args, "--drain-time-s", strconv.FormatInt(int64(c.DrainTime/time.Second), 10))
-	}
-	if c.Concurrency != 0 {
-		args = append(args, "--concurrency", strconv.FormatUint(uint64(c.Concurrency), 10))
 	}
 	return args, nil
 }

@@ -47,7 +47,6 @@ func local(t *testing.T) bootstrap.Config {
 	c.ServerSocket = filepath.Join(dir, "ads.sock")
 	c.AdminSocket = filepath.Join(dir, "admin.sock")
 	c.MetricsAddresses = []netip.Addr{loopback()}
-	c.Concurrency = 2
 	return c
 }
 
@@ -58,6 +57,7 @@ func start(t *testing.T, config bootstrap.Config) *lab.Envoy {
 	if err != nil {
 		t.Fatal(err)
 	}
+	args = append(args, "--concurrency", "2")
 	return lab.NewEnvoy(t, lab.EnvoyConfig{Bootstrap: yamlOf(t, config), Args: args, Unready: true})
 }
 
