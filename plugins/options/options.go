@@ -17,24 +17,10 @@ import (
 // Plugin is for CoreDHCP's registry. It belongs behind every plugin that sets options.
 var Plugin = plugins.Plugin{Name: "options", Setup4: setup4}
 
-// Check reports what is wrong with the plugin's arguments.
-func Check(args ...string) error {
-	_, err := parse(args)
-	return err
-}
-
-func parse(args []string) (option.Set, error) {
+func setup4(args ...string) (handler.Handler4, error) {
 	set, err := option.Parse(args)
 	if err != nil {
-		return option.Set{}, fmt.Errorf("options: %w", err)
-	}
-	return set, nil
-}
-
-func setup4(args ...string) (handler.Handler4, error) {
-	set, err := parse(args)
-	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("options: %w", err)
 	}
 	return func(req, resp *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) {
 		return answer(set, own(req.ClientHWAddr), req, resp), false

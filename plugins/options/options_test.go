@@ -184,7 +184,7 @@ func TestWrongArgumentsAreNamed(t *testing.T) {
 		{"option=19:bool:perhaps", `"perhaps" is neither true nor false`},
 	} {
 		t.Run(tc.args, func(t *testing.T) {
-			if err := Check(strings.Fields(tc.args)...); err == nil || !strings.Contains(err.Error(), tc.want) {
+			if _, err := setup4(strings.Fields(tc.args)...); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("the error is %v, want %q in it", err, tc.want)
 			}
 		})

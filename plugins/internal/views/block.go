@@ -123,11 +123,10 @@ func (b *Block) Add(c *caddy.Controller) {
 	config := dnsserver.GetConfig(c)
 	source, sharing := b.shared(c)
 	if !sharing {
-		source = NewSource(b.Config, nil, NewLogger(b.Plugin))
+		source = NewSource(b.Config, NewLogger(b.Plugin))
 		c.Set(blockSource{config}, source)
 	}
-	source.serve(b.Part, b.TTL, b.Config.Source.Apps, b.Requests)
-	b.Tables = source
+	source.Serve(b)
 	c.OnStartup(func() error {
 		if err := checkCache(config, b.Plugin, &source.config); err != nil {
 			return plugin.Error(b.Plugin, err)

@@ -2,7 +2,6 @@ package views
 
 import (
 	"log/slog"
-	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,7 +9,6 @@ import (
 	"github.com/coredns/caddy"
 	"github.com/coredns/coredns/plugin"
 
-	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/plugins/internal/nametree"
 )
 
@@ -35,24 +33,21 @@ type Source struct {
 	serial uint32
 }
 
-// NewSource makes the source of a server block, with the parts that it answers.
-// Nothing runs before Start.
-func NewSource(config Config, ttls nametree.TTLs, log *slog.Logger) *Source {
-	own := nametree.TTLs{}
-	maps.Copy(own, ttls)
-	return &Source{config: config, ttls: own, log: log, changed: make(chan struct{}, 1)}
+// NewSource returns the source of a server block. Nothing runs before Hook or Start.
+func NewSource(config Config, log *slog.Logger) *Source {
+	return &Source{config: config, ttls: nametree.TTLs{}, log: log, changed: make(chan struct{}, 1)}
 }
 
-// serve adds a part to those that the source answers, before its start, with what
-// counts the answers.
-func (s *Source) serve(part nametree.Part, ttl uint32, apps *model.AppsOptions, requests *Requests) {
-	s.ttls[part] = ttl
-	if requests != nil {
-		s.requests = append(s.requests, requests)
+// Serve makes a plugin's block answer from the source. Call it before the source starts.
+func (s *Source) Serve(b *Block) {
+	s.ttls[b.Part] = b.TTL
+	if b.Requests != nil {
+		s.requests = append(s.requests, b.Requests)
 	}
-	if apps != nil {
-		s.config.Source.Apps = apps
+	if b.Config.Source.Apps != nil {
+		s.config.Source.Apps = b.Config.Source.Apps
 	}
+	b.Tables = s
 }
 
 // Hook starts and stops the source with the server of a Corefile, in the name of a
@@ -65,10 +60,9 @@ func (s *Source) Hook(c *caddy.Controller, name string) {
 	}
 	load.sources = append(load.sources, s)
 	c.OnStartup(func() error {
-		if err := load.begin(); err != nil {
+		if err := load.start(s); err != nil {
 			return plugin.Error(name, err)
 		}
-		s.wait(load.deadline)
 		return nil
 	})
 	c.OnShutdown(s.Stop)
@@ -93,29 +87,25 @@ type startup struct {
 // startupKey is the key under which a Corefile's instance keeps its startup.
 type startupKey struct{}
 
-// begin makes all sources begin, the first time it is called.
-func (u *startup) begin() error {
-	if !u.deadline.IsZero() {
-		return nil
-	}
-	u.deadline = time.Now().Add(startupWait)
-	for _, s := range u.sources {
-		if err := s.begin(); err != nil {
-			return err
+// start makes all sources begin, the first time it is called, and waits for the first
+// snapshot of one of them.
+func (u *startup) start(s *Source) error {
+	if u.deadline.IsZero() {
+		u.deadline = time.Now().Add(startupWait)
+		for _, s := range u.sources {
+			if err := s.begin(); err != nil {
+				return err
+			}
 		}
 	}
+	s.wait(u.deadline)
 	return nil
 }
 
-// Start makes the source begin and waits a little for its first snapshot. It is no
-// error when there is none by then.
+// Start starts the source outside of a Corefile, in tests of the plugins. It waits for
+// the first snapshot, for startupWait at most; none by then is not an error.
 func (s *Source) Start() error {
-	alone := &startup{sources: []*Source{s}}
-	if err := alone.begin(); err != nil {
-		return err
-	}
-	s.wait(alone.deadline)
-	return nil
+	return (&startup{sources: []*Source{s}}).start(s)
 }
 
 // begin acquires the store.

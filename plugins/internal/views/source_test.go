@@ -16,7 +16,9 @@ import (
 
 func sourceOf(t *testing.T, properties string) *Source {
 	t.Helper()
-	return NewSource(*config(t, properties), controlPlane, discard)
+	s := NewSource(*config(t, properties), discard)
+	s.Serve(&Block{Handler: Handler{Part: nametree.ControlPlane}, TTL: controlPlane[nametree.ControlPlane]})
+	return s
 }
 
 func startSource(t *testing.T, s *Source) {
@@ -127,10 +129,9 @@ func TestSourcesOfOneCorefileWaitTogether(t *testing.T) {
 			load.sources = append(load.sources, sourceOf(t, "manifests "+filepath.Join(t.TempDir(), name)))
 		}
 		for _, s := range load.sources {
-			if err := load.begin(); err != nil {
+			if err := load.start(s); err != nil {
 				t.Fatal(err)
 			}
-			s.wait(load.deadline)
 			defer stopSource(t, s)
 		}
 		if waited := time.Since(before); waited != startupWait {
@@ -187,7 +188,7 @@ func serial(t *testing.T, s *Source) uint32 {
 }
 
 func TestStartSaysWhatCannotBeOpened(t *testing.T) {
-	s := NewSource(Config{Source: watch.Config{Kubeconfig: filepath.Join(t.TempDir(), "missing")}}, controlPlane, discard)
+	s := NewSource(Config{Source: watch.Config{Kubeconfig: filepath.Join(t.TempDir(), "missing")}}, discard)
 	if err := s.Start(); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the error is %v", err)
 	}

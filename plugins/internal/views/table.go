@@ -12,10 +12,6 @@ import (
 type Table struct {
 	clients clients
 	sights  map[*model.View]*Sight
-	// Clusters is the number of hosted clusters in the snapshot.
-	Clusters int
-	// Problems are the faults found in the snapshot.
-	Problems []model.Problem
 }
 
 // Sight returns what a client sees. It returns nil for a client that is to be
@@ -27,7 +23,7 @@ func (t *Table) Sight(client netip.Addr) *Sight { return t.clients.find(client) 
 func (cfg *Config) newTable(snapshot *model.Snapshot, ttls nametree.TTLs, serial uint32, before *Table) *Table {
 	b := tableBuilder{
 		cfg: cfg, snapshot: snapshot, ttls: ttls, serial: serial, before: before,
-		table: &Table{sights: map[*model.View]*Sight{}, Clusters: len(snapshot.Clusters), Problems: snapshot.Problems},
+		table: &Table{sights: map[*model.View]*Sight{}},
 	}
 	if before == nil {
 		b.before = &Table{}

@@ -251,14 +251,9 @@ func TestViewsByAddress(t *testing.T) {
 	})
 }
 
-func TestTableCarriesTTLSerialAndProblems(t *testing.T) {
-	in := twoVLANs()
-	in.Broken = append(in.Broken, &objects.Broken{Kind: "Infra", ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: "red"}})
+func TestTableCarriesTTLAndSerial(t *testing.T) {
 	cfg := config(t, "view pod")
-	table := cfg.newTable(model.Build(in, model.Options{Scope: cfg.Source.Scope}), nametree.TTLs{nametree.ControlPlane: 7}, 42, nil)
-	if table.Clusters != 2 || len(table.Problems) != 1 || table.Problems[0].Reason != model.ReasonUndecodable {
-		t.Errorf("%d clusters and problems %v", table.Clusters, table.Problems)
-	}
+	table := cfg.newTable(model.Build(twoVLANs(), model.Options{Scope: cfg.Source.Scope}), nametree.TTLs{nametree.ControlPlane: 7}, 42, nil)
 	node, _ := table.Sight(netip.Addr{}).Tree.Lookup("blue.example.com.")
 	m := new(dns.Msg)
 	node.Answer(m, "blue.example.com.", dns.TypeSOA)

@@ -13,7 +13,6 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/densityops/oooi/plugins/internal/nametree"
 	"github.com/densityops/oooi/plugins/internal/views"
 )
 
@@ -38,7 +37,8 @@ func Start(tb testing.TB, corefile string, parse func(*caddy.Controller) (*views
 	if err != nil {
 		tb.Fatal(err)
 	}
-	source := views.NewSource(block.Config, nametree.TTLs{block.Part: block.TTL}, views.NewLogger(block.Plugin))
+	source := views.NewSource(block.Config, views.NewLogger(block.Plugin))
+	source.Serve(block)
 	if err := source.Start(); err != nil {
 		tb.Fatal(err)
 	}
@@ -47,7 +47,6 @@ func Start(tb testing.TB, corefile string, parse func(*caddy.Controller) (*views
 			tb.Error(err)
 		}
 	})
-	block.Tables = source
 	block.Next = Upstream()
 	return &block.Handler
 }
