@@ -93,7 +93,7 @@ func (c *command) namespace() string {
 	return "default"
 }
 
-// version is that of the binary.
+// version prints that of the binary.
 func (c *command) version() *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Print the version and the images that setup uses",
@@ -107,7 +107,10 @@ func (c *command) version() *cobra.Command {
 }
 
 // release is the version that the binary was built from.
-func release() string {
+func release() string { return version() }
+
+// version is a variable for tests of several versions.
+var version = func() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version
 	}

@@ -29,6 +29,8 @@ type setupFlags struct {
 	wait      bool
 	timeout   time.Duration
 	conflicts bool
+	downgrade bool
+	given     map[string]string // flags that setup remembers, and that are given
 	dns       string
 	network   string
 	ingress   bool
@@ -57,6 +59,12 @@ func (c *command) setup() *cobra.Command {
 			if flag := inPlaceOfAFile(cmd); flag != "" && len(args) == 0 {
 				return fmt.Errorf("--%s describes an Infra in place of a file: give its name, too", flag)
 			}
+			f.given = map[string]string{}
+			for _, name := range []string{setup.FlagImage, setup.FlagEnvoyImage, setup.FlagOpenShift, setup.FlagClusterDNS} {
+				if flag := cmd.Flags().Lookup(name); flag.Changed {
+					f.given[name] = flag.Value.String()
+				}
+			}
 			return c.runSetup(cmd.Context(), f)
 		},
 	}
@@ -72,16 +80,17 @@ func (c *command) setup() *cobra.Command {
 	flags.StringVar(&d.Proxy, "proxy-ip", "", describes+"address of the proxy on the VLAN; empty for a free one")
 	flags.StringVar(&d.Range, "range", "", describes+"what DHCP gives machines, as first-last; empty for the largest range that is free")
 	flags.StringSliceVar(&d.Upstream, "upstream", nil, describes+"DNS servers for all other names; none for those of the node")
-	flags.StringVar(&f.images.Oooi, "image", defaultImages().Oooi, "image with coredns, coredhcp and xdsd")
-	flags.StringVar(&f.images.Envoy, "envoy-image", defaultImages().Envoy, "image of Envoy, 1.31 or later")
+	flags.StringVar(&f.images.Oooi, setup.FlagImage, "", "image with coredns, coredhcp and xdsd (default: as in the setup before, else "+defaultImages().Oooi+")")
+	flags.StringVar(&f.images.Envoy, setup.FlagEnvoyImage, "", "image of Envoy, 1.31 or later (default: as in the setup before, else "+defaultImages().Envoy+")")
 	flags.StringVarP(&f.output, "output", "o", "", "yaml: the format in which --dry-run=client prints, in any case")
 	flags.StringVar(&f.dryRun, "dry-run", "none", "none; client: print what would be applied, and ask no cluster; server: have the cluster check it, and apply nothing")
-	flags.StringVar(&f.flavour, "openshift", "auto", "true, false or auto: whether SecurityContextConstraints choose the users of pods")
+	flags.StringVar(&f.flavour, setup.FlagOpenShift, "auto", "true, false or auto: whether SecurityContextConstraints choose the users of pods")
 	flags.StringVar(&f.network, "make-network", "", "make the machines' NetworkAttachmentDefinition: bridge=BRIDGE, macvlan=INTERFACE or localnet=NETWORK of OVN-Kubernetes, and ,vlan=ID and ,mtu=BYTES")
 	flags.BoolVar(&f.wait, "wait", true, "wait until everything works")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "for how long to wait")
-	flags.StringVar(&f.dns, "cluster-dns", "print", "how pods of the management cluster get the names. print: say what its DNS has to forward; patch: add that to its DNS (dns.operator on OpenShift, else ConfigMap kube-system/coredns)")
+	flags.StringVar(&f.dns, setup.FlagClusterDNS, "print", "how pods of the management cluster get the names. print: say what its DNS has to forward; patch: add that to its DNS (dns.operator on OpenShift, else ConfigMap kube-system/coredns)")
 	flags.BoolVar(&f.ingress, "virtual-ingress", false, "also what keeps an Ingress for each VirtualIngress, once in the cluster; without the flag it stays as it is")
+	flags.BoolVar(&f.downgrade, "allow-downgrade", false, "replace what a newer version of kubectl-oooi has set up")
 	flags.BoolVar(&f.conflicts, "force-conflicts", false, "take over fields that somebody else has set")
 	return cmd
 }
@@ -116,7 +125,8 @@ func (c *command) runSetup(ctx context.Context, f *setupFlags) error {
 		if known.Infra == nil {
 			return errors.New("the ProxyServer names an Infra, which is in none of the files: --dry-run=client asks no cluster for it")
 		}
-		return c.printPlan(known, f.images)
+		now, _ := setup.Settle(f.given, nil, defaultImages())
+		return c.printPlan(known, now.Images())
 	}
 	cl, err := c.client()
 	if err != nil {
@@ -147,17 +157,19 @@ func (c *command) setUp(ctx context.Context, cl client.Client, f *setupFlags) er
 	if err != nil {
 		return err
 	}
-	known.OpenShift = f.flavour == "true"
 	if err := known.Discover(ctx, cl); err != nil {
 		return err
 	}
-	known.OpenShift = known.OpenShift && f.flavour != "false"
-	plan, err := setup.Make(known, f.images)
+	now, err := c.settle(ctx, cl, f, known)
+	if err != nil {
+		return err
+	}
+	plan, err := setup.Make(known, now.Images())
 	if err != nil {
 		return err
 	}
 	c.warn(plan)
-	applier := &setup.Applier{Client: cl, Out: c.ErrOut, Force: f.conflicts, DryRun: f.dryRun == "server", OneByOne: f.wait}
+	applier := &setup.Applier{Client: cl, Out: c.ErrOut, Force: f.conflicts, DryRun: f.dryRun == "server", OneByOne: f.wait, AllowDowngrade: f.downgrade, Remember: now}
 	if err := applier.Apply(ctx, plan); err != nil {
 		return err
 	}
@@ -171,11 +183,33 @@ func (c *command) setUp(ctx context.Context, cl client.Client, f *setupFlags) er
 			return err
 		}
 	}
-	if err := c.clusterDNS(ctx, cl, plan, f.dns == "patch"); err != nil {
+	if err := c.clusterDNS(ctx, cl, plan, now.ClusterDNS == "patch"); err != nil {
 		return err
 	}
 	_, err = fmt.Fprint(c.Out, setup.Advice(known, plan))
 	return err
+}
+
+// settle decides which images and flags setup uses, and says what it keeps of the setup before.
+func (c *command) settle(ctx context.Context, cl client.Client, f *setupFlags, known *setup.Known) (*setup.Remembered, error) {
+	before, err := setup.Recall(ctx, cl, known.Infra, defaultImages())
+	if err != nil {
+		return nil, err
+	}
+	now, lines := setup.Settle(f.given, before, defaultImages())
+	for _, line := range lines {
+		if _, err := fmt.Fprintln(c.ErrOut, line); err != nil {
+			return nil, err
+		}
+	}
+	switch now.OpenShift {
+	case "true":
+		known.OpenShift = true
+	case "false":
+		known.OpenShift = false
+	}
+	now.Version = release()
+	return now, nil
 }
 
 // known is what files or flags say.

@@ -48,15 +48,15 @@ func (e Entry) String() string {
 
 const key = "inventory.yaml"
 
-// name is that of the ConfigMap with the inventory.
-func name(infra types.NamespacedName) client.ObjectKey {
+// Name is that of the ConfigMap with the inventory.
+func Name(infra types.NamespacedName) client.ObjectKey {
 	return client.ObjectKey{Namespace: infra.Namespace, Name: infra.Name + "-oooi-inventory"}
 }
 
 // Load returns the inventory of an Infra; empty where there is none.
 func Load(ctx context.Context, c client.Client, infra types.NamespacedName) ([]Entry, error) {
 	m := &corev1.ConfigMap{}
-	err := c.Get(ctx, name(infra), m)
+	err := c.Get(ctx, Name(infra), m)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -65,7 +65,7 @@ func Load(ctx context.Context, c client.Client, infra types.NamespacedName) ([]E
 	}
 	var list []Entry
 	if err := yaml.Unmarshal([]byte(m.Data[key]), &list); err != nil {
-		return nil, fmt.Errorf("ConfigMap %s: the inventory cannot be read: %w; put it right, or delete it and run setup again", name(infra), err)
+		return nil, fmt.Errorf("ConfigMap %s: the inventory cannot be read: %w; put it right, or delete it and run setup again", Name(infra), err)
 	}
 	return list, nil
 }
@@ -79,7 +79,7 @@ func Save(ctx context.Context, c client.Client, infra types.NamespacedName, list
 	m := &unstructured.Unstructured{Object: map[string]any{"data": map[string]any{key: string(text)}}}
 	m.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
 	m.SetNamespace(infra.Namespace)
-	m.SetName(name(infra).Name)
+	m.SetName(Name(infra).Name)
 	m.SetLabels(map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelInfra: infra.Name})
 	if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(m), client.FieldOwner(manager), client.ForceOwnership); err != nil {
 		return fmt.Errorf("writing the inventory of Infra %s: %w", infra, err)
@@ -89,7 +89,7 @@ func Save(ctx context.Context, c client.Client, infra types.NamespacedName, list
 
 // Drop removes the inventory.
 func Drop(ctx context.Context, c client.Client, infra types.NamespacedName) error {
-	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: name(infra).Namespace, Name: name(infra).Name}}
+	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: Name(infra).Namespace, Name: Name(infra).Name}}
 	if err := client.IgnoreNotFound(c.Delete(ctx, m)); err != nil {
 		return fmt.Errorf("removing the inventory of Infra %s: %w", infra, err)
 	}

@@ -38,6 +38,10 @@ type Applier struct {
 	// OneByOne: of several instances of a component that change, each is ready before the next
 	// is replaced.
 	OneByOne bool
+	// AllowDowngrade replaces what a newer version of the plugin has applied.
+	AllowDowngrade bool
+	// Remember is what the next setup keeps; nil for nothing.
+	Remember *Remembered
 
 	left []inventory.Entry // what somebody else has installed and looks after
 }
@@ -51,6 +55,9 @@ func (a *Applier) leaves(p *Plan, o *unstructured.Unstructured) bool {
 // and this one has not. When it is refused or interrupted before the first object is applied,
 // nothing is left behind.
 func (a *Applier) Apply(ctx context.Context, p *Plan) error {
+	if err := a.stamp(ctx, p); err != nil {
+		return err
+	}
 	staged, err := a.stage(ctx, p)
 	if err == nil {
 		err = a.leaveToHelm(ctx, p)
@@ -78,6 +85,9 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 		}
 	}
 	if err := inventory.Save(ctx, a.Client, infra, slices.Concat(wanted, gone), Manager); err != nil {
+		return err
+	}
+	if err := a.rememberFirst(ctx, infra); err != nil {
 		return err
 	}
 	// An address must not be held by two: workloads that are not wanted any more end before
@@ -110,7 +120,10 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 	for _, o := range p.own() {
 		wanted = append(wanted, inventory.Of(o))
 	}
-	return inventory.Save(ctx, a.Client, infra, wanted, Manager)
+	if err := inventory.Save(ctx, a.Client, infra, wanted, Manager); err != nil {
+		return err
+	}
+	return a.remember(ctx, infra)
 }
 
 // own are the objects that belong to the Infra; the others there are once in a cluster.

@@ -1,0 +1,288 @@
+package setup
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/distribution/reference"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/version"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
+)
+
+// Remembered is what the last setup of an Infra that succeeded was told by flags, and what it
+// used for the others.
+type Remembered struct {
+	// Version is that of the plugin, as "v1.2.3"; empty where it has none.
+	Version string `json:"version,omitempty"`
+	// Image and EnvoyImage are those that workloads run from, unless the Infra names another.
+	Image      string `json:"image,omitempty"`
+	EnvoyImage string `json:"envoyImage,omitempty"`
+	// Given are the names of the flags that were given. Their values are kept, also by a plugin
+	// with other defaults.
+	Given []string `json:"given,omitempty"`
+	// OpenShift and ClusterDNS are the values of --openshift and --cluster-dns, if given.
+	OpenShift  string `json:"openshift,omitempty"`
+	ClusterDNS string `json:"clusterDNS,omitempty"`
+}
+
+// Images are those that workloads run from.
+func (r *Remembered) Images() render.Images { return render.Images{Oooi: r.Image, Envoy: r.EnvoyImage} }
+
+// rememberedKey is where Remembered is, in the ConfigMap with the inventory.
+const rememberedKey = "setup.yaml"
+
+// recall reads what is remembered of an Infra, nil for nothing.
+func recall(ctx context.Context, c client.Client, infra types.NamespacedName) (*Remembered, error) {
+	text, err := keptText(ctx, c, infra, rememberedKey)
+	if err != nil || text == "" {
+		return nil, err
+	}
+	r := &Remembered{}
+	if err := yaml.Unmarshal([]byte(text), r); err != nil {
+		return nil, fmt.Errorf("reading key %s of ConfigMap %s: %w; delete that key and give the flags again", rememberedKey, inventory.Name(infra), err)
+	}
+	return r, nil
+}
+
+// keptText is the text under a key of the ConfigMap with the inventory; empty for none.
+func keptText(ctx context.Context, c client.Client, infra types.NamespacedName, key string) (string, error) {
+	m := &corev1.ConfigMap{}
+	err := c.Get(ctx, inventory.Name(infra), m)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return "", fmt.Errorf("reading ConfigMap %s: %w", inventory.Name(infra), err)
+	}
+	return m.Data[key], nil
+}
+
+// keepText writes, or with an empty text removes, a key of the ConfigMap with the inventory. The
+// inventory itself is applied by another field manager, which leaves the key as it is.
+func keepText(ctx context.Context, c client.Client, infra types.NamespacedName, key, text string) error {
+	before, err := keptText(ctx, c, infra, key)
+	if err != nil || before == text {
+		return err
+	}
+	var value any
+	if text != "" {
+		value = text
+	}
+	patch, err := json.Marshal(map[string]any{"data": map[string]any{key: value}})
+	if err != nil {
+		return fmt.Errorf("encoding key %s: %w", key, err)
+	}
+	m := &corev1.ConfigMap{}
+	m.Namespace, m.Name = inventory.Name(infra).Namespace, inventory.Name(infra).Name
+	if err := c.Patch(ctx, m, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(Manager+"-"+strings.TrimSuffix(key, ".yaml"))); err != nil {
+		return fmt.Errorf("writing key %s of ConfigMap %s: %w", key, inventory.Name(infra), err)
+	}
+	return nil
+}
+
+// remember keeps what this setup was told.
+func (a *Applier) remember(ctx context.Context, infra types.NamespacedName) error {
+	if a.Remember == nil {
+		return nil
+	}
+	text, err := yaml.Marshal(a.Remember)
+	if err != nil {
+		return fmt.Errorf("encoding what setup remembers: %w", err)
+	}
+	return keepText(ctx, a.Client, infra, rememberedKey, string(text))
+}
+
+// rememberFirst does so at the beginning where nothing is remembered: a first setup that is
+// interrupted is finished with its own images by the next.
+func (a *Applier) rememberFirst(ctx context.Context, infra types.NamespacedName) error {
+	before, err := recall(ctx, a.Client, infra)
+	if err != nil || before != nil {
+		return err
+	}
+	return a.remember(ctx, infra)
+}
+
+// running returns the images that an Infra's workloads run from, without those that the Infra
+// names itself; empty ones where nothing runs.
+func running(ctx context.Context, c client.Client, infra *v1alpha1.Infra) (render.Images, error) {
+	list := &appsv1.StatefulSetList{}
+	if err := c.List(ctx, list, client.InNamespace(infra.Namespace), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}); err != nil {
+		return render.Images{}, fmt.Errorf("listing StatefulSets in namespace %s: %w", infra.Namespace, err)
+	}
+	named := []string{""}
+	components := &infra.Spec.InfraComponents
+	if components.DHCP != nil {
+		named = append(named, components.DHCP.Image)
+	}
+	if components.DNS != nil {
+		named = append(named, components.DNS.Image)
+	}
+	if components.Proxy != nil {
+		named = append(named, components.Proxy.Image, components.Proxy.ProxyImage)
+	}
+	var images render.Images
+	for i := range list.Items {
+		set := &list.Items[i]
+		if set.Annotations[v1alpha1.AnnotationInfra] != keyOf(infra) {
+			continue
+		}
+		for _, container := range set.Spec.Template.Spec.Containers {
+			switch image := container.Image; {
+			case slices.Contains(named, image):
+			case container.Name == "envoy":
+				images.Envoy = cmp.Or(images.Envoy, image)
+			default:
+				images.Oooi = cmp.Or(images.Oooi, image)
+			}
+		}
+	}
+	return images, nil
+}
+
+// Flags that setup remembers.
+const (
+	FlagImage      = "image"
+	FlagEnvoyImage = "envoy-image"
+	FlagOpenShift  = "openshift"
+	FlagClusterDNS = "cluster-dns"
+)
+
+// Recall returns what setup remembers of an Infra, nil for nothing. Of an Infra that was set up
+// before setup remembered anything, that is what its workloads run from.
+func Recall(ctx context.Context, c client.Client, infra *v1alpha1.Infra, defaults render.Images) (*Remembered, error) {
+	r, err := recall(ctx, c, types.NamespacedName{Namespace: infra.Namespace, Name: infra.Name})
+	if err != nil || r != nil {
+		return r, err
+	}
+	images, err := running(ctx, c, infra)
+	if err != nil || images == (render.Images{}) {
+		return nil, err
+	}
+	r = &Remembered{Image: cmp.Or(images.Oooi, defaults.Oooi), EnvoyImage: cmp.Or(images.Envoy, defaults.Envoy)}
+	for _, i := range []struct{ flag, image, release string }{{FlagImage, r.Image, defaults.Oooi}, {FlagEnvoyImage, r.EnvoyImage, defaults.Envoy}} {
+		if repository(i.image) != repository(i.release) { // else it is another release's
+			r.Given = append(r.Given, i.flag)
+		}
+	}
+	return r, nil
+}
+
+// repository is an image without its tag and digest.
+func repository(image string) string {
+	named, err := reference.ParseDockerRef(image)
+	if err != nil {
+		return image
+	}
+	return named.Name()
+}
+
+// Settle decides by what flags say now, by name, what is remembered of the setup before, and
+// which images this version of the plugin uses. An empty value, "auto" and "print" forget. It
+// returns what to use and to remember, and says in lines what it keeps or changes without being
+// told.
+func Settle(given map[string]string, before *Remembered, defaults render.Images) (*Remembered, []string) {
+	now := &Remembered{}
+	var lines []string
+	for _, f := range []struct {
+		flag     string
+		of       func(*Remembered) *string
+		fallback string
+		forget   string
+	}{
+		{FlagImage, func(r *Remembered) *string { return &r.Image }, defaults.Oooi, ""},
+		{FlagEnvoyImage, func(r *Remembered) *string { return &r.EnvoyImage }, defaults.Envoy, ""},
+		{FlagOpenShift, func(r *Remembered) *string { return &r.OpenShift }, "", "auto"},
+		{FlagClusterDNS, func(r *Remembered) *string { return &r.ClusterDNS }, "", "print"},
+	} {
+		value := f.of(now)
+		*value = f.fallback
+		told, ok := given[f.flag]
+		switch {
+		case ok && told != "" && told != f.forget:
+			*value, now.Given = told, append(now.Given, f.flag)
+		case ok || before == nil:
+		case slices.Contains(before.Given, f.flag):
+			*value, now.Given = *f.of(before), append(now.Given, f.flag)
+			lines = append(lines, fmt.Sprintf("--%s %s is kept from the setup before; --%s=%s resets it", f.flag, *value, f.flag, f.forget))
+		case *f.of(before) != *value:
+			lines = append(lines, fmt.Sprintf("--%s changes from %s to %s, the default of this version of kubectl-oooi", f.flag, *f.of(before), *value))
+		}
+	}
+	return now, lines
+}
+
+// AnnotationVersion is on what there is once in a cluster, the CRDs and control: the version of
+// the plugin that has applied it.
+const AnnotationVersion = v1alpha1.GroupName + "/setup-version"
+
+// older reports whether one version of the plugin is older than another. Builds that have no
+// version are older than none.
+func older(a, b string) bool {
+	one, err1 := version.ParseSemantic(a)
+	other, err2 := version.ParseSemantic(b)
+	return err1 == nil && err2 == nil && one.LessThan(other)
+}
+
+// version is the plugin's.
+func (a *Applier) version() string {
+	if a.Remember == nil {
+		return ""
+	}
+	return a.Remember.Version
+}
+
+// stamp writes the plugin's version on what there is once in a cluster, and refuses to replace
+// what a newer one has applied.
+func (a *Applier) stamp(ctx context.Context, p *Plan) error {
+	newest := ""
+	for _, o := range p.Objects {
+		if kind := o.GetKind(); kind != "CustomResourceDefinition" && kind != "Deployment" || !p.shared(o) {
+			continue
+		}
+		there := &unstructured.Unstructured{}
+		there.SetGroupVersionKind(o.GroupVersionKind())
+		if err := client.IgnoreNotFound(a.Client.Get(ctx, client.ObjectKeyFromObject(o), there)); err != nil {
+			return fmt.Errorf("reading %s: %w", inventory.Of(o), err)
+		}
+		was := there.GetAnnotations()[AnnotationVersion]
+		if older(a.version(), was) && there.GetAnnotations()[helmRelease] == "" && (newest == "" || older(newest, was)) {
+			newest = was
+		}
+		mark := was
+		if _, err := version.ParseSemantic(a.version()); err == nil {
+			mark = a.version()
+		}
+		if mark != "" {
+			annotations := o.GetAnnotations()
+			if annotations == nil {
+				annotations = map[string]string{}
+			}
+			annotations[AnnotationVersion] = mark
+			o.SetAnnotations(annotations)
+		}
+	}
+	remembered, err := recall(ctx, a.Client, types.NamespacedName{Namespace: p.Infra.Namespace, Name: p.Infra.Name})
+	if err != nil {
+		return err
+	}
+	if remembered != nil && older(a.version(), remembered.Version) && (newest == "" || older(newest, remembered.Version)) {
+		newest = remembered.Version
+	}
+	if newest == "" || a.AllowDowngrade {
+		return nil
+	}
+	return errors.New("kubectl-oooi " + newest + " has set this up, and this is " + a.version() +
+		": CustomResourceDefinitions, control and workloads would be downgraded; use that version or a newer one, or give --allow-downgrade")
+}
