@@ -35,15 +35,16 @@ type Applier struct {
 	Force bool
 	// DryRun has the cluster check everything, and changes nothing that stays.
 	DryRun bool
-	// OneByOne: of several instances of a component that change, each is ready before the next
-	// is replaced.
+	// OneByOne waits for every component that changes before the next one changes. Else only a
+	// component that works is waited for.
 	OneByOne bool
 	// AllowDowngrade replaces what a newer version of the plugin has applied.
 	AllowDowngrade bool
 	// Remember is what the next setup keeps; nil for nothing.
 	Remember *Remembered
 
-	left []inventory.Entry // what somebody else has installed and looks after
+	left     []inventory.Entry                              // what somebody else has installed and looks after
+	foreseen map[inventory.Entry]*unstructured.Unstructured // objects as the API server would have them
 }
 
 // leaves reports whether an object stays as it is, if it is there.
@@ -90,22 +91,19 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 	if err := a.rememberFirst(ctx, infra); err != nil {
 		return err
 	}
-	// An address must not be held by two: workloads that are not wanted any more end before
-	// others begin.
-	if err := a.retire(ctx, gone); err != nil {
-		return err
-	}
 	if err := a.holderLast(ctx, p); err != nil {
 		return err
 	}
-	for _, o := range p.Objects {
-		replaced, err := a.apply(ctx, o, a.leaves(p, o))
-		if err == nil && replaced && a.OneByOne && p.another(o) {
-			err = a.settled(ctx, o)
-		}
-		if err != nil {
-			return err
-		}
+	rollout, err := a.newRollout(ctx, p)
+	if err != nil {
+		return err
+	}
+	steps, err := rollout.steps(ctx, gone)
+	if err != nil {
+		return err
+	}
+	if err := rollout.roll(ctx, steps); err != nil {
+		return err
 	}
 	// Control cleans up after applications that are not wanted any more by rights that go now.
 	if slices.ContainsFunc(gone, func(e inventory.Entry) bool { return e.Kind == "Role" && e.Name == render.ControlRole(p.Infra) }) {
@@ -282,11 +280,14 @@ func (a *Applier) inUse(ctx context.Context, e inventory.Entry) bool {
 // preflight has the API server check every object as it would be applied.
 func (a *Applier) preflight(ctx context.Context, p *Plan) error {
 	var errs []error
+	a.foreseen = map[inventory.Entry]*unstructured.Unstructured{}
 	for _, o := range p.Objects {
 		if o.GetKind() == "Namespace" || o.GetKind() == "CustomResourceDefinition" || a.leaves(p, o) {
 			continue
 		}
-		err := a.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(o.DeepCopy()), append(a.owner(), client.DryRunAll)...)
+		foreseen := o.DeepCopy()
+		err := a.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(foreseen), append(a.owner(), client.DryRunAll)...)
+		a.foreseen[bare(o)] = foreseen
 		if err != nil {
 			errs = append(errs, a.explain(o, err))
 		}

@@ -1,8 +1,8 @@
 package setup
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -33,31 +34,15 @@ type Waiter struct {
 // are not waited for, whose address others give.
 func (w *Waiter) Wait(ctx context.Context, p *Plan) error {
 	started := time.Now()
-	for last := ""; ; {
+	_, err := poll(ctx, w.Out, func(ctx context.Context) (string, error) {
 		missing, err := w.missing(ctx, p)
-		if err != nil && ctx.Err() == nil {
-			return err
-		}
-		now := strings.Join(missing, "\n")
-		if err == nil && now == "" {
-			_, err := fmt.Fprintf(w.Out, "everything works, after %s\n", time.Since(started).Round(100*time.Millisecond))
-			return err
-		}
-		if now != last && err == nil {
-			if _, err := fmt.Fprintln(w.Out, "waiting for", missing[0]); err != nil {
-				return err
-			}
-			last = now
-		}
-		select {
-		case <-ctx.Done():
-			if last != "" { // else nobody has answered so far
-				err = errors.New(last)
-			}
-			return errors.Join(fmt.Errorf("waiting for it to work: %w; what is applied stays", ctx.Err()), err)
-		case <-time.After(300 * time.Millisecond):
-		}
+		return strings.Join(missing, "; "), err
+	})
+	if err != nil {
+		return fmt.Errorf("waiting until everything works: %w; what is applied stays", err)
 	}
+	_, err = fmt.Fprintf(w.Out, "everything works, after %s\n", time.Since(started).Round(100*time.Millisecond))
+	return err
 }
 
 // missing says what does not work yet.
@@ -74,11 +59,16 @@ func (w *Waiter) missing(ctx context.Context, p *Plan) ([]string, error) {
 		if result.Status == status.CurrentStatus {
 			continue
 		}
+		if o.GetKind() == "StatefulSet" {
+			if err := unwedge(ctx, w.Client, w.Out, o); err != nil {
+				return nil, err
+			}
+		}
 		pods, err := w.pods(ctx, u)
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, fmt.Sprintf("%s: %s%s", inventory.Of(o), result.Message, pods))
+		list = append(list, fmt.Sprintf("%s: %s", inventory.Of(o), cmp.Or(pods, result.Message)))
 	}
 	judged := w.infra
 	if p.Alone {
@@ -104,40 +94,39 @@ func judge(ctx context.Context, c client.Client, o *unstructured.Unstructured) (
 
 // pods says what keeps the pods of a workload from being ready.
 func (w *Waiter) pods(ctx context.Context, workload *unstructured.Unstructured) (string, error) {
-	labels, _, err := unstructured.NestedStringMap(workload.Object, "spec", "selector", "matchLabels")
+	pods, err := podsOf(ctx, w.Client, workload)
 	if err != nil {
-		return "", fmt.Errorf("reading the selector of %s: %w", inventory.Of(workload), err)
-	}
-	var list corev1.PodList
-	if err := w.Client.List(ctx, &list, client.InNamespace(workload.GetNamespace()), client.MatchingLabels(labels)); err != nil {
-		return "", fmt.Errorf("listing the pods of %s: %w", inventory.Of(workload), err)
+		return "", err
 	}
 	var b strings.Builder
-	for i := range list.Items {
-		why := infrastatus.Unready(&list.Items[i])
+	for i := range pods {
+		pod := &pods[i]
+		why := infrastatus.Unready(pod)
 		if why == "" {
 			continue
 		}
-		fmt.Fprintf(&b, "; pod %s: %s", list.Items[i].Name, why)
-		if event := w.event(ctx, &list.Items[i]); event != "" {
-			fmt.Fprintf(&b, " (%s)", event)
+		if b.Len() > 0 {
+			b.WriteString("; ")
+		}
+		fmt.Fprintf(&b, "pod %s: %s", pod.Name, why)
+		if event := w.event(ctx, pod.Namespace, pod.UID); event != nil {
+			fmt.Fprintf(&b, " (%s)", strings.TrimSpace(event.Message))
 		}
 	}
 	return b.String(), nil
 }
 
-// event is the last warning about a pod, which says what a pod that does not start waits for:
+// event is the last warning about an object, which says what a pod that does not start waits for:
 // an image, a network. Who may not read events does without.
-func (w *Waiter) event(ctx context.Context, pod *corev1.Pod) string {
+func (w *Waiter) event(ctx context.Context, namespace string, uid types.UID) *corev1.Event {
 	var list corev1.EventList
-	if err := w.Client.List(ctx, &list, client.InNamespace(pod.Namespace), client.MatchingFields{"involvedObject.uid": string(pod.UID)}); err != nil {
-		return ""
+	if err := w.Client.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{"involvedObject.uid": string(uid)}); err != nil {
+		return nil
 	}
-	last := ""
-	var when time.Time
+	var last *corev1.Event
 	for i := range list.Items {
-		if e := &list.Items[i]; e.Type == corev1.EventTypeWarning && !e.LastTimestamp.Time.Before(when) {
-			last, when = strings.TrimSpace(e.Message), e.LastTimestamp.Time
+		if e := &list.Items[i]; e.Type == corev1.EventTypeWarning && (last == nil || !e.LastTimestamp.Before(&last.LastTimestamp)) {
+			last = e
 		}
 	}
 	return last

@@ -1,0 +1,312 @@
+package setup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
+	infrastatus "github.com/densityops/oooi/kubectl-oooi/internal/status"
+)
+
+// pollInterval is how often setup looks at what it waits for.
+const pollInterval = 300 * time.Millisecond
+
+// poll asks what is missing until nothing is, and writes it down in brief whenever it is something
+// else. It returns what was missing last.
+func poll(ctx context.Context, out io.Writer, missing func(context.Context) (string, error)) (string, error) {
+	last, said := "", ""
+	for {
+		now, err := missing(ctx)
+		switch {
+		case err != nil && ctx.Err() == nil:
+			return now, err
+		case err == nil && now == "":
+			return "", nil
+		case err == nil:
+			if line := brief(now); line != said {
+				if _, err := fmt.Fprintln(out, "waiting for", line); err != nil {
+					return now, fmt.Errorf("saying what setup waits for: %w", err)
+				}
+				said = line
+			}
+			last = now
+		}
+		select {
+		case <-ctx.Done():
+			if last == "" {
+				return last, ended(ctx)
+			}
+			return last, fmt.Errorf("waiting for %s: %w", last, ended(ctx))
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+// ended says why a context has.
+func ended(ctx context.Context) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return errors.New("timed out")
+	}
+	return context.Cause(ctx)
+}
+
+// brief is what a line has room for: the first of what is missing, without the details that change
+// all the time, such as the countdown of a back-off. Errors have all of it.
+func brief(text string) string {
+	text, _, _ = strings.Cut(text, ": failed to pull")
+	text, _, _ = strings.Cut(text, ": Back-off ")
+	text, _, _ = strings.Cut(text, ": back-off ")
+	text, _, _ = strings.Cut(text, " (")
+	const longest = 160
+	if runes := []rune(text); len(runes) > longest {
+		text = string(runes[:longest]) + "..."
+	}
+	return text
+}
+
+// watch looks at one workload while its pods are replaced.
+type watch struct {
+	*Applier
+
+	workload *unstructured.Unstructured
+	stuck    map[types.UID]time.Time // since when a pod, or the workload, does not get on
+}
+
+// errStuck is of what does not become ready by waiting.
+var errStuck = errors.New("it does not become ready")
+
+// missing says what keeps a workload from having the pods that it is to have, all of them ready.
+// Pods of an earlier revision that are not ready it deletes: a StatefulSet waits for those for
+// ever.
+func (w *watch) missing(ctx context.Context) (string, error) {
+	what := inventory.Of(w.workload)
+	u, result, err := judge(ctx, w.Client, w.workload)
+	if err != nil {
+		return "", err
+	}
+	if result.Status == status.CurrentStatus {
+		return "", nil
+	}
+	if w.workload.GetKind() == "StatefulSet" {
+		if err := unwedge(ctx, w.Client, w.Out, w.workload); err != nil {
+			return "", err
+		}
+	}
+	pods, err := podsOf(ctx, w.Client, u)
+	if err != nil {
+		return "", err
+	}
+	waiter := &Waiter{Client: w.Client}
+	text := what.String() + ": " + result.Message
+	if len(pods) == 0 && w.workload.GetKind() == "StatefulSet" {
+		event := waiter.event(ctx, u.GetNamespace(), u.GetUID())
+		if event != nil && strings.HasPrefix(event.Reason, "FailedCreate") {
+			text += " (" + strings.TrimSpace(event.Message) + ")"
+			return text, w.patience(u.GetUID(), text, 15*time.Second)
+		}
+	}
+	alive := map[types.UID]bool{u.GetUID(): len(pods) == 0}
+	var notReady []string
+	for i := range pods {
+		pod := &pods[i]
+		why := infrastatus.Unready(pod)
+		if why == "" || pod.DeletionTimestamp != nil {
+			continue
+		}
+		one := "pod " + pod.Name + ": " + why
+		event := waiter.event(ctx, pod.Namespace, pod.UID)
+		if event != nil {
+			one += " (" + strings.TrimSpace(event.Message) + ")"
+		}
+		notReady = append(notReady, one)
+		text = what.String() + ": " + strings.Join(notReady, "; ")
+		grace := graceOf(pod, event)
+		if grace < 0 {
+			continue
+		}
+		alive[pod.UID] = true
+		if err := w.patience(pod.UID, text, grace); err != nil {
+			return text, err
+		}
+	}
+	for uid := range w.stuck {
+		if !alive[uid] {
+			delete(w.stuck, uid)
+		}
+	}
+	return text, nil
+}
+
+// patience is an error once something has been stuck for some time.
+func (w *watch) patience(uid types.UID, text string, grace time.Duration) error {
+	if w.stuck == nil {
+		w.stuck = map[types.UID]time.Time{}
+	}
+	since, ok := w.stuck[uid]
+	if !ok {
+		since = time.Now()
+		w.stuck[uid] = since
+	}
+	if time.Since(since) < grace {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", errStuck, text)
+}
+
+// graceOf is for how long a pod may be as it is, where waiting does not help; negative where it
+// may. An image is pulled again after ten seconds, a container is started again after ten.
+func graceOf(pod *corev1.Pod, event *corev1.Event) time.Duration {
+	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if c.State.Waiting == nil {
+			continue
+		}
+		switch c.State.Waiting.Reason {
+		case "InvalidImageName", "ErrImageNeverPull":
+			return 0
+		case "ErrImagePull", "ImagePullBackOff", "RegistryUnavailable":
+			return 15 * time.Second
+		case "CrashLoopBackOff":
+			if c.RestartCount > 1 {
+				return 0
+			}
+			return 15 * time.Second
+		case "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
+			return 15 * time.Second
+		}
+	}
+	if event != nil && slices.Contains([]string{"FailedCreatePodSandBox", "FailedMount"}, event.Reason) {
+		return 20 * time.Second
+	}
+	return -1
+}
+
+// podsOf are the pods of a workload.
+func podsOf(ctx context.Context, c client.Client, workload *unstructured.Unstructured) ([]corev1.Pod, error) {
+	labels, _, err := unstructured.NestedStringMap(workload.Object, "spec", "selector", "matchLabels")
+	if err != nil {
+		return nil, fmt.Errorf("reading the selector of %s: %w", inventory.Of(workload), err)
+	}
+	var list corev1.PodList
+	if err := c.List(ctx, &list, client.InNamespace(workload.GetNamespace()), client.MatchingLabels(labels)); err != nil {
+		return nil, fmt.Errorf("listing the pods of %s: %w", inventory.Of(workload), err)
+	}
+	return list.Items, nil
+}
+
+// unwedge deletes pods of a StatefulSet that are of an earlier revision and not ready. The
+// StatefulSet would wait for them to become ready before it replaces them.
+func unwedge(ctx context.Context, c client.Client, out io.Writer, o *unstructured.Unstructured) error {
+	set := &appsv1.StatefulSet{}
+	if err := c.Get(ctx, client.ObjectKeyFromObject(o), set); err != nil {
+		return fmt.Errorf("reading %s: %w", inventory.Of(o), err)
+	}
+	if set.Status.ObservedGeneration != set.Generation || set.Status.UpdateRevision == "" {
+		return nil // its controller has yet to look at it
+	}
+	var pods corev1.PodList
+	if err := c.List(ctx, &pods, client.InNamespace(set.Namespace), client.MatchingLabels(set.Spec.Selector.MatchLabels)); err != nil {
+		return fmt.Errorf("listing the pods of %s: %w", inventory.Of(o), err)
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if pod.DeletionTimestamp != nil || !metav1.IsControlledBy(pod, set) || pod.Labels[appsv1.ControllerRevisionHashLabelKey] == set.Status.UpdateRevision || infrastatus.Unready(pod) == "" {
+			continue
+		}
+		err := c.Delete(ctx, pod, client.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion})
+		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+			continue // it has changed: look again
+		}
+		if err != nil {
+			return fmt.Errorf("deleting Pod %s/%s, which keeps %s from replacing it: %w", pod.Namespace, pod.Name, inventory.Of(o), err)
+		}
+		if _, err := fmt.Fprintf(out, "Pod %s/%s removed: it is of an earlier revision and not ready\n", pod.Namespace, pod.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unproven says why control does not find a component to work; empty where it does.
+func (r *rollout) unproven(ctx context.Context, component string) (string, error) {
+	reader := &read.Reader{Client: r.Client}
+	if r.plan.Alone {
+		if component != v1alpha1.ComponentProxy {
+			return "", nil
+		}
+		missing, err := (&Waiter{Client: r.Client}).proxyServer(ctx, r.plan)
+		return strings.Join(missing, "; "), err
+	}
+	infra, err := reader.Infra(ctx, r.infra.Namespace, r.infra.Name)
+	if err != nil {
+		return "", err
+	}
+	if infra.Status.ObservedGeneration != infra.Generation || infra.Status.ComponentStatus == nil {
+		return "control to look at the Infra", nil
+	}
+	is := infra.Status.ComponentStatus
+	if map[string]bool{v1alpha1.ComponentDHCP: is.DHCPReady, v1alpha1.ComponentDNS: is.DNSReady, v1alpha1.ComponentProxy: is.ProxyReady}[component] {
+		return "", nil
+	}
+	why := ""
+	if ready := meta.FindStatusCondition(infra.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
+		why = ": " + ready.Message
+	}
+	return "control to find that " + component + " works" + why, nil
+}
+
+// renewals waits for a leader of control that has looked since: its Lease is renewed every two
+// seconds. A new leader judges all Infras before it renews for the second time.
+type renewals struct {
+	client client.Client
+	more   int
+	last   string
+	// unreadable: who may not read the Lease does without.
+	unreadable bool
+}
+
+func (r *rollout) renewals(more int) *renewals { return &renewals{client: r.Client, more: more + 1} }
+
+// missing is empty once the Lease was renewed as often as it has to be.
+func (r *renewals) missing(ctx context.Context) (string, error) {
+	if r.more < 0 || r.unreadable {
+		return "", nil
+	}
+	reader := &read.Reader{Client: r.client}
+	lease, err := reader.Lease(ctx, render.SystemNamespace, render.ControlName)
+	if apierrors.IsForbidden(err) {
+		r.unreadable = true
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	now := ""
+	if lease != nil && lease.Spec.HolderIdentity != nil && lease.Spec.RenewTime != nil {
+		now = *lease.Spec.HolderIdentity + lease.Spec.RenewTime.String()
+	}
+	if now != r.last {
+		r.last, r.more = now, r.more-1
+	}
+	if r.more < 0 {
+		return "", nil
+	}
+	return "control to look at it", nil
+}

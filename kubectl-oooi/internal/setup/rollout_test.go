@@ -1,0 +1,102 @@
+package setup
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
+)
+
+func TestSettle(t *testing.T) {
+	release := render.Images{Oooi: "example.com/oooi:v2", Envoy: "example.com/envoy:v2"}
+	given := &Remembered{Version: "v1.0.0", Image: "mirror/oooi:1", EnvoyImage: "example.com/envoy:v1", Given: []string{FlagImage, FlagClusterDNS}, ClusterDNS: "patch"}
+	for _, tc := range []struct {
+		name   string
+		given  map[string]string
+		before *Remembered
+		want   Remembered
+		says   []string
+	}{
+		{name: "first", want: Remembered{Image: release.Oooi, EnvoyImage: release.Envoy}},
+		{
+			name: "first with flags", given: map[string]string{FlagImage: "mirror/oooi:1", FlagOpenShift: "true", FlagClusterDNS: "print"},
+			want: Remembered{Image: "mirror/oooi:1", EnvoyImage: release.Envoy, OpenShift: "true", Given: []string{FlagImage, FlagOpenShift}},
+		},
+		{
+			name: "kept, and a newer default", before: given,
+			want: Remembered{Image: "mirror/oooi:1", EnvoyImage: release.Envoy, ClusterDNS: "patch", Given: []string{FlagImage, FlagClusterDNS}},
+			says: []string{
+				"--image mirror/oooi:1 is kept from the setup before; --image= resets it",
+				"--envoy-image changes from example.com/envoy:v1 to example.com/envoy:v2, the default of this version of kubectl-oooi",
+				"--cluster-dns patch is kept from the setup before; --cluster-dns=print resets it",
+			},
+		},
+		{
+			name: "reset", before: given, given: map[string]string{FlagImage: "", FlagClusterDNS: "print", FlagEnvoyImage: "mirror/envoy:1"},
+			want: Remembered{Image: release.Oooi, EnvoyImage: "mirror/envoy:1", Given: []string{FlagEnvoyImage}},
+		},
+	} {
+		now, says := Settle(tc.given, tc.before, release)
+		if diff := cmp.Diff(&tc.want, now); diff != "" {
+			t.Errorf("%s: remembers (-want +got)\n%s", tc.name, diff)
+		}
+		if diff := cmp.Diff(tc.says, says); diff != "" {
+			t.Errorf("%s: says (-want +got)\n%s", tc.name, diff)
+		}
+	}
+}
+
+func TestVersionsAreCompared(t *testing.T) {
+	for _, tc := range []struct {
+		a, b  string
+		older bool
+	}{
+		{"v0.9.0", "v0.10.0", true}, {"v0.10.0", "v0.9.0", false}, {"v1.0.0", "v1.0.0", false}, {"v1.0.0-rc.1", "v1.0.0", true},
+		{"(devel)", "v1.0.0", false}, {"v1.0.0", "", false},
+		{"v0.0.0-20260101000000-aaaaaaaaaaaa", "v0.0.0-20260201000000-bbbbbbbbbbbb+dirty", true},
+	} {
+		if got := older(tc.a, tc.b); got != tc.older {
+			t.Errorf("%s is older than %s: %t", tc.a, tc.b, got)
+		}
+	}
+}
+
+func TestWhatWaitingDoesNotHelp(t *testing.T) {
+	waiting := func(reason string, restarts int32) *corev1.Pod {
+		return &corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{
+			{RestartCount: restarts, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}},
+		}}}
+	}
+	for _, tc := range []struct {
+		name  string
+		pod   *corev1.Pod
+		event *corev1.Event
+		want  time.Duration
+	}{
+		{"starts", waiting("ContainerCreating", 0), nil, -1},
+		{"probes fail", &corev1.Pod{}, &corev1.Event{Reason: "Unhealthy"}, -1},
+		{"no image", waiting("ImagePullBackOff", 0), nil, 15 * time.Second},
+		{"no name of an image", waiting("InvalidImageName", 0), nil, 0},
+		{"ended once", waiting("CrashLoopBackOff", 1), nil, 15 * time.Second},
+		{"ended twice", waiting("CrashLoopBackOff", 2), nil, 0},
+		{"no such program", waiting("RunContainerError", 0), nil, 15 * time.Second},
+		{"no network", waiting("ContainerCreating", 0), &corev1.Event{Reason: "FailedCreatePodSandBox"}, 20 * time.Second},
+	} {
+		if got := graceOf(tc.pod, tc.event); got != tc.want {
+			t.Errorf("%s: it has %s, want %s", tc.name, got, tc.want)
+		}
+	}
+}
+
+func TestLinesAreBrief(t *testing.T) {
+	const image = `StatefulSet a/b: pod b-0: container c: ImagePullBackOff: Back-off pulling image "x": ErrImagePull: and so on`
+	if got := brief(image); got != "StatefulSet a/b: pod b-0: container c: ImagePullBackOff" {
+		t.Errorf("a line has %q", got)
+	}
+	if brief("pod b-0: c: CrashLoopBackOff: back-off 10s restarting") != brief("pod b-0: c: CrashLoopBackOff: back-off 20s restarting") {
+		t.Error("a countdown is said again and again")
+	}
+}
