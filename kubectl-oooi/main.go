@@ -14,9 +14,22 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		cancel(interrupted(<-signals)) // commands clean up
+		os.Exit(interrupted(<-signals).Code())
+	}()
 	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
 	code := cmd.Main(ctx, os.Args, streams)
-	stop()
 	os.Exit(code)
+}
+
+func interrupted(s os.Signal) cmd.Interrupted {
+	number, ok := s.(syscall.Signal)
+	if !ok {
+		number = syscall.SIGINT
+	}
+	return cmd.Interrupted{Signal: number}
 }

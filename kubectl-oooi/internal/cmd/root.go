@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strings"
+	"syscall"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
@@ -25,8 +26,16 @@ type command struct {
 	cluster *genericclioptions.ConfigFlags
 }
 
-// Main runs the command line, and returns the code to exit with: 0 for success, 1 for failure, and
-// others that a command has of its own.
+// Interrupted is the cause by which the context of Main ends when the process gets a signal.
+type Interrupted struct{ Signal syscall.Signal }
+
+func (i Interrupted) Error() string { return "interrupted" }
+
+// Code is what a process exits with after the signal, as shells have it: 130 after Ctrl-C.
+func (i Interrupted) Code() int { return 128 + int(i.Signal) }
+
+// Main runs the command line, and returns the code to exit with: 0 for success, 1 for failure,
+// that of Interrupted, and others that a command has of its own.
 // Called as kubectl_complete-oooi it completes a command line, as kubectl asks it to.
 func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
 	klog.LogToStderr(false) // what client libraries have to say is in their errors
@@ -45,6 +54,10 @@ func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams
 	case err != nil:
 		for line := range strings.Lines(err.Error() + "\n") {
 			_, _ = fmt.Fprint(streams.ErrOut, "error: ", line)
+		}
+		var interrupted Interrupted
+		if errors.As(context.Cause(ctx), &interrupted) {
+			return interrupted.Code()
 		}
 		return 1
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/densityops/oooi/kubectl-oooi/internal/apiserver"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
@@ -128,7 +129,7 @@ func (c *command) runSetup(ctx context.Context, f *setupFlags) error {
 		now, _ := setup.Settle(f.given, nil, defaultImages())
 		return c.printPlan(known, now.Images())
 	}
-	cl, err := c.client()
+	cl, err := c.patient()
 	if err != nil {
 		return err
 	}
@@ -292,7 +293,7 @@ func (c *command) warn(plan *setup.Plan) {
 // connection is to a cluster.
 type connection struct {
 	config *rest.Config
-	client client.Client
+	client *apiserver.Client
 }
 
 // connect finds out which cluster, and how to speak to it. Warnings of the API server are told
@@ -302,14 +303,25 @@ func (c *command) connect() (*connection, error) {
 	if err != nil {
 		return nil, fmt.Errorf("which cluster: %w", err)
 	}
-	config.QPS, config.Burst = 50, 100
+	config.QPS, config.Burst = 50, 300 // as kubectl
 	config.WarningHandler = rest.NewWarningWriter(c.ErrOut, rest.WarningWriterOptions{Deduplicate: true})
 	config.UserAgent = "kubectl-oooi/" + release()
 	cl, err := client.New(config, client.Options{})
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", config.Host, err)
 	}
-	return &connection{config, cl}, nil
+	return &connection{config, &apiserver.Client{Client: cl, Once: true}}, nil
+}
+
+// patient is a client for what goes on while the API server restarts. It says when it waits for that.
+func (c *command) patient() (client.Client, error) {
+	to, err := c.connect()
+	if err != nil {
+		return nil, err
+	}
+	to.client.Once = false
+	to.client.Waiting = func(err error) { fmt.Fprintln(c.ErrOut, "waiting:", err) }
+	return to.client, nil
 }
 
 // client speaks to the cluster.

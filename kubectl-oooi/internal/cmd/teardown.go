@@ -46,7 +46,7 @@ func (c *command) teardown() *cobra.Command {
 }
 
 func (c *command) runTeardown(ctx context.Context, f *teardownFlags, infra string) error {
-	cl, err := c.client()
+	cl, err := c.patient()
 	if err != nil {
 		return err
 	}

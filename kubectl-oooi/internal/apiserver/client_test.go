@@ -1,0 +1,90 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/test/lab"
+)
+
+var management = lab.Shared{Config: lab.Config{Name: "restarting"}}
+
+func TestMain(m *testing.M) { lab.Main(m, &management) }
+
+func newClient(t *testing.T, cp *lab.ControlPlane) *Client {
+	t.Helper()
+	c, err := client.New(cp.RESTConfig(), client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Client{Client: c}
+}
+
+func get(ctx context.Context, c client.Client) error {
+	return c.Get(ctx, client.ObjectKey{Name: "default"}, &corev1.Namespace{})
+}
+
+// TestRequestsGoOnWhenTheAPIServerIsBack kills it, and starts it again.
+func TestRequestsGoOnWhenTheAPIServerIsBack(t *testing.T) {
+	cp := management.Get(t)
+	c := newClient(t, cp)
+	var said []string
+	c.Waiting = func(err error) { said = append(said, err.Error()) }
+	if err := get(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	if err := cp.KillAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+
+	// A client that has had no answer, or makes each request once, does not wait.
+	once := newClient(t, cp)
+	once.Once = true
+	for what, other := range map[string]*Client{"new": newClient(t, cp), "with Once": once} {
+		err := get(t.Context(), other)
+		if err == nil || !strings.HasPrefix(err.Error(), "the API server at 127.0.0.1:") || !strings.HasSuffix(err.Error(), " does not answer: connection refused") {
+			t.Errorf("a client that is %s says %v", what, err)
+		}
+	}
+
+	// Nor does one whose context ends.
+	soon, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	began := time.Now()
+	if err := get(soon, c); err == nil || strings.Contains(err.Error(), "https://") || time.Since(began) < time.Second {
+		t.Errorf("after %s: %v", time.Since(began), err)
+	}
+
+	answer := make(chan error, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), lab.Patience)
+	defer cancel()
+	go func() { answer <- get(ctx, c) }()
+	time.Sleep(time.Second)
+	if err := cp.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-answer; err != nil {
+		t.Errorf("when it is back: %v", err)
+	}
+	if len(said) != 1 || !strings.HasSuffix(said[0], "does not answer: connection refused") {
+		t.Errorf("it says %q, want one line", said)
+	}
+}
+
+func TestErrorsOfTheRateLimiterAreThoseOfTheContext(t *testing.T) {
+	limited := errors.New("client rate limiter Wait returned an error: rate: Wait(n=1) would exceed context deadline")
+	if err := Error(t.Context(), limited); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := Error(ctx, limited); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
