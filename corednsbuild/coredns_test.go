@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -312,5 +313,29 @@ func TestBothPluginsShareTheBlocksSource(t *testing.T) {
 		expect(t, server, pod, "shop.apps.blue.example.com.", "10.96.0.50")
 		expect(t, server, pod, "shop.apps.green.example.com.", "203.0.113.99")
 		expect(t, server, greenVM, "shop.apps.blue.example.com.", "203.0.113.99")
+	}
+}
+
+func TestACorefileIsChecked(t *testing.T) {
+	for _, tc := range []struct{ name, plugin, fails string }{
+		{"in order", "view vlan", ""},
+		{"an option without its value", "view", "view: want NAME"},
+		{"an unknown option", "vue vlan", "vue"},
+	} {
+		file := filepath.Join(t.TempDir(), "Corefile")
+		if err := os.WriteFile(file, []byte(".:53 {\n  bind lo\n  hcpviews example.com {\n    "+tc.plugin+"\n  }\n  forward . 203.0.113.53\n}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := flag.Set("conf", file); err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		err := checkCorefile(&out)
+		switch {
+		case tc.fails == "" && (err != nil || !strings.HasSuffix(out.String(), "Corefile is in order\n")):
+			t.Errorf("%s: %v, %s", tc.name, err, &out)
+		case tc.fails != "" && (err == nil || !strings.Contains(err.Error(), tc.fails)):
+			t.Errorf("%s: it says %v, want %q", tc.name, err, tc.fails)
+		}
 	}
 }

@@ -66,6 +66,10 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 	if err == nil {
 		err = a.preflight(ctx, p)
 	}
+	var rollout *rollout
+	if err == nil && !a.DryRun {
+		rollout, err = a.prepare(ctx, p)
+	}
 	if err != nil || a.DryRun {
 		return errors.Join(err, a.unstage(context.WithoutCancel(ctx), staged))
 	}
@@ -92,10 +96,6 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 		return err
 	}
 	if err := a.holderLast(ctx, p); err != nil {
-		return err
-	}
-	rollout, err := a.newRollout(ctx, p)
-	if err != nil {
 		return err
 	}
 	steps, err := rollout.steps(ctx, gone)

@@ -36,6 +36,7 @@ func poll(ctx context.Context, out io.Writer, missing func(context.Context) (str
 	for {
 		now, err := missing(ctx)
 		switch {
+		case errors.Is(err, context.DeadlineExceeded): // it is over, or will be before the next answer
 		case err != nil && ctx.Err() == nil:
 			return now, err
 		case err == nil && now == "":
@@ -175,6 +176,9 @@ func (w *watch) patience(uid types.UID, text string, grace time.Duration) error 
 // may. An image is pulled again after ten seconds, a container is started again after ten.
 func graceOf(pod *corev1.Pod, event *corev1.Event) time.Duration {
 	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if c.RestartCount > 1 && !c.Ready {
+			return 0 // whether it runs just now or not
+		}
 		if c.State.Waiting == nil {
 			continue
 		}
@@ -183,12 +187,7 @@ func graceOf(pod *corev1.Pod, event *corev1.Event) time.Duration {
 			return 0
 		case "ErrImagePull", "ImagePullBackOff", "RegistryUnavailable":
 			return 15 * time.Second
-		case "CrashLoopBackOff":
-			if c.RestartCount > 1 {
-				return 0
-			}
-			return 15 * time.Second
-		case "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
+		case "CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
 			return 15 * time.Second
 		}
 	}
@@ -276,13 +275,11 @@ func (r *rollout) unproven(ctx context.Context, component string) (string, error
 // seconds. A new leader judges all Infras before it renews for the second time.
 type renewals struct {
 	client client.Client
-	more   int
+	more   int // how many renewals to wait for, beside the one that is seen first
 	last   string
 	// unreadable: who may not read the Lease does without.
 	unreadable bool
 }
-
-func (r *rollout) renewals(more int) *renewals { return &renewals{client: r.Client, more: more + 1} }
 
 // missing is empty once the Lease was renewed as often as it has to be.
 func (r *renewals) missing(ctx context.Context) (string, error) {

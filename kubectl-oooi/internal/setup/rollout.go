@@ -279,23 +279,30 @@ func (r *rollout) ready(ctx context.Context, o *unstructured.Unstructured) error
 	return err
 }
 
-// prove waits until control has found the component of a step to work, if it did before.
+// prove waits until control has found the component of a step to work, if it did before, and its
+// pods are still ready then.
 func (r *rollout) prove(ctx context.Context, s step) error {
-	if s.component == componentControl {
-		if r.isNew() {
-			return nil
-		}
-		_, err := poll(ctx, r.Out, r.renewals(1).missing)
-		return err
-	}
-	if !r.proven[s.component] {
+	if s.component != componentControl && !r.proven[s.component] || r.isNew() {
 		return nil
 	}
-	since := r.renewals(0)
+	var watches []*watch
+	for _, o := range s.replaced {
+		watches = append(watches, &watch{Applier: r.Applier, workload: o})
+	}
+	since := &renewals{client: r.Client, more: 1}
+	if s.component == componentControl {
+		since.more++ // it may be another leader, which has to judge all Infras
+	}
 	_, err := poll(ctx, r.Out, func(ctx context.Context) (string, error) {
-		why, err := r.unproven(ctx, s.component)
-		if err != nil || why != "" {
-			return why, err
+		for _, w := range watches {
+			if why, err := w.missing(ctx); err != nil || why != "" {
+				return why, err
+			}
+		}
+		if s.component != componentControl {
+			if why, err := r.unproven(ctx, s.component); err != nil || why != "" {
+				return why, err
+			}
 		}
 		return since.missing(ctx)
 	})

@@ -82,6 +82,8 @@ func TestWhatWaitingDoesNotHelp(t *testing.T) {
 		{"no name of an image", waiting("InvalidImageName", 0), nil, 0},
 		{"ended once", waiting("CrashLoopBackOff", 1), nil, 15 * time.Second},
 		{"ended twice", waiting("CrashLoopBackOff", 2), nil, 0},
+		{"ended twice, and runs", &corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{RestartCount: 2}}}}, nil, 0},
+		{"ended twice, and is ready", &corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{RestartCount: 2, Ready: true}}}}, nil, -1},
 		{"no such program", waiting("RunContainerError", 0), nil, 15 * time.Second},
 		{"no network", waiting("ContainerCreating", 0), &corev1.Event{Reason: "FailedCreatePodSandBox"}, 20 * time.Second},
 	} {

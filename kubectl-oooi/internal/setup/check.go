@@ -1,0 +1,392 @@
+package setup
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+	infrastatus "github.com/densityops/oooi/kubectl-oooi/internal/status"
+)
+
+// componentCheck labels the pods that check what setup is about to roll out.
+const componentCheck = "check"
+
+// How long a check may take, how long its pods are there if nobody is left to delete them, and how
+// long deleting them may take.
+const (
+	checkDeadline = 90 * time.Second
+	checkLeftover = time.Minute
+	checkCleanup  = 15 * time.Second
+)
+
+// checkCommands are what containers run in a check, by their names: they read their configuration,
+// and end. Others run as they are.
+var checkCommands = map[string][]string{
+	"coredns":  {"/coredns", "-check", "-conf", "/etc/coredns/Corefile"},
+	"coredhcp": {"/coredhcp", "--check", "--config", "/etc/coredhcp/config.yml"},
+	"envoy":    {"envoy", "--mode", "validate", "-c", "/run/envoy/envoy.yaml"},
+	"xdsd":     {"/xdsd", "--help"},
+	"holder":   {"/xdsd", "--help"},
+}
+
+// prepare finds out what would change, and checks it before anything does. A component that a setup
+// before has left unfinished, and that this one refuses to change, gets back what it had.
+func (a *Applier) prepare(ctx context.Context, p *Plan) (*rollout, error) {
+	r, err := a.newRollout(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	if err = r.check(ctx); err == nil {
+		return r, nil
+	}
+	err = errors.Join(err, errors.New("nothing was applied"))
+	if r.unfinished == nil || ctx.Err() != nil {
+		return nil, err
+	}
+	back, cancel := context.WithTimeout(ctx, rollbackDeadline)
+	defer cancel()
+	if restoring := r.restore(back, r.unfinished, true); restoring != nil {
+		return nil, errors.Join(err, fmt.Errorf("rolling %s back, which a setup before has left unfinished: %w", r.unfinished.Component, restoring))
+	}
+	return nil, errors.Join(err, fmt.Errorf("%s, which a setup before has left unfinished, is rolled back", r.unfinished.Component))
+}
+
+// overQuota finds a ResourceQuota that has less than is used: a pod that is replaced would not be
+// admitted again.
+func (r *rollout) overQuota(ctx context.Context) error {
+	var list corev1.ResourceQuotaList
+	if err := r.Client.List(ctx, &list, client.InNamespace(r.infra.Namespace)); err != nil {
+		if apierrors.IsForbidden(err) {
+			return nil // the pods of the check meet it as well
+		}
+		return fmt.Errorf("listing the ResourceQuotas of namespace %s: %w", r.infra.Namespace, err)
+	}
+	for i := range list.Items {
+		quota := &list.Items[i]
+		for name, hard := range quota.Status.Hard {
+			used := quota.Status.Used[name]
+			what := strings.TrimPrefix(string(name), "count/")
+			ofPods := slices.Contains([]string{"pods", "cpu", "memory"}, what) || strings.HasPrefix(what, "requests.") || strings.HasPrefix(what, "limits.")
+			if ofPods && used.Cmp(hard) > 0 {
+				return fmt.Errorf("ResourceQuota %s/%s has %s of %s, and %s are used: a pod that is replaced would not be admitted again; raise it, and run setup again",
+					quota.Namespace, quota.Name, hard.String(), name, used.String())
+			}
+		}
+	}
+	return nil
+}
+
+// check runs a pod for every workload whose pods are to be replaced and that works: with the new
+// images, where the old pod is, on the new network, though without an address there. The programs
+// check their new configuration. Nothing is replaced where one of them fails; where the pods cannot
+// run for other reasons setup goes on with a warning, since it can roll back.
+func (r *rollout) check(ctx context.Context) error {
+	var checks []*podCheck
+	defer func() {
+		for _, c := range checks {
+			c.remove(ctx)
+		}
+	}()
+	for _, o := range r.plan.own() {
+		after := r.foreseen[bare(o)]
+		if o.GetKind() != "StatefulSet" || after == nil || !r.works(o) || r.live[bare(o)].GetGeneration() == after.GetGeneration() {
+			continue
+		}
+		if len(checks) == 0 {
+			if err := r.overQuota(ctx); err != nil {
+				return err
+			}
+		}
+		c := &podCheck{Applier: r.Applier, workload: o}
+		checks = append(checks, c)
+		if err := c.start(ctx, r.plan); err != nil {
+			if ctx.Err() != nil {
+				return fmt.Errorf("checking %s: %w", inventory.Of(o), ended(ctx))
+			}
+			if err := c.warn(err); err != nil {
+				return err
+			}
+			c.remove(ctx)
+			checks = checks[:len(checks)-1]
+		}
+	}
+	if len(checks) == 0 {
+		return nil
+	}
+	if _, err := fmt.Fprintf(r.Out, "checking images, configuration and network of what changes\n"); err != nil {
+		return err
+	}
+	waiting, cancel := context.WithTimeout(ctx, checkDeadline)
+	defer cancel()
+	var errs []error
+	for _, c := range checks {
+		_, err := poll(waiting, r.Out, c.missing)
+		var skipped *skippedError
+		if errors.As(err, &skipped) {
+			err = c.warn(skipped)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("checking %s: %w", inventory.Of(c.workload), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// podCheck is the check of one workload.
+type podCheck struct {
+	*Applier
+
+	workload *unstructured.Unstructured
+	job      *batchv1.Job
+	since    time.Time // when it was seen to be stuck
+}
+
+// skippedError is of a check that could not be made.
+type skippedError struct{ why string }
+
+func (s *skippedError) Error() string { return s.why }
+
+func (c *podCheck) warn(err error) error {
+	_, out := fmt.Fprintf(c.Out, "Warning: %s is not checked before it changes: %v\n", inventory.Of(c.workload), err)
+	return out
+}
+
+// start creates the Job, and what its pod needs, which goes with it.
+func (c *podCheck) start(ctx context.Context, p *Plan) error {
+	set := &appsv1.StatefulSet{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(c.workload.Object, set); err != nil {
+		return fmt.Errorf("reading %s: %w", inventory.Of(c.workload), err)
+	}
+	name := set.Name + "-check-" + rand.String(5)
+	template := set.Spec.Template.DeepCopy()
+	labels := map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelComponent: componentCheck, "app.kubernetes.io/part-of": "oooi"}
+	template.Labels = labels
+	spec := &template.Spec
+	spec.RestartPolicy = corev1.RestartPolicyNever
+	spec.TerminationGracePeriodSeconds = new(int64(1))
+	if err := c.place(ctx, spec); err != nil {
+		return err
+	}
+	for i := range spec.Containers {
+		quiet(&spec.Containers[i])
+		if command := checkCommands[spec.Containers[i].Name]; command != nil {
+			spec.Containers[i].Command = command
+		}
+	}
+	for i := range spec.InitContainers {
+		quiet(&spec.InitContainers[i])
+	}
+	var needs []*unstructured.Unstructured
+	for i := range spec.Volumes {
+		source := spec.Volumes[i].ConfigMap
+		if source == nil {
+			continue
+		}
+		if config := p.find("ConfigMap", set.Namespace, source.Name); config != nil {
+			needs = append(needs, copyAs(config, name))
+			source.Name = name
+		}
+	}
+	network, err := c.network(p, template, name)
+	if err != nil {
+		return err
+	}
+	if network != nil {
+		needs = append(needs, network)
+	}
+	c.job = &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Namespace: set.Namespace, Name: name, Labels: labels},
+		Spec: batchv1.JobSpec{
+			BackoffLimit: new(int32(0)), ActiveDeadlineSeconds: new(int64(2 * checkDeadline / time.Second)),
+			TTLSecondsAfterFinished: new(int32(checkLeftover / time.Second)), Template: *template,
+		},
+	}
+	if err := c.Client.Create(ctx, c.job, client.FieldOwner(Manager)); err != nil {
+		c.job = nil
+		return fmt.Errorf("creating Job %s: %w", name, err)
+	}
+	for _, o := range needs {
+		o.SetLabels(labels)
+		o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job", Name: name, UID: c.job.UID}})
+		if err := c.Client.Create(ctx, o, client.FieldOwner(Manager)); err != nil {
+			return fmt.Errorf("creating %s: %w", inventory.Of(o), err)
+		}
+	}
+	return nil
+}
+
+// find is an object of the plan; nil for none.
+func (p *Plan) find(kind, namespace, name string) *unstructured.Unstructured {
+	at := slices.IndexFunc(p.Objects, func(o *unstructured.Unstructured) bool {
+		return o.GetKind() == kind && o.GetNamespace() == namespace && o.GetName() == name
+	})
+	if at < 0 {
+		return nil
+	}
+	return p.Objects[at]
+}
+
+// copyAs is a copy of an object under another name, without anything by which it would be taken for
+// one of the Infra's.
+func copyAs(o *unstructured.Unstructured, name string) *unstructured.Unstructured {
+	c := appliable(o)
+	c.SetName(name)
+	c.SetAnnotations(nil)
+	return c
+}
+
+// quiet takes from a container what only one that serves has.
+func quiet(c *corev1.Container) {
+	c.ReadinessProbe, c.LivenessProbe, c.StartupProbe, c.Ports = nil, nil, nil, nil
+	c.Resources = corev1.ResourceRequirements{}
+}
+
+// place prefers the node of the pod that is to be replaced.
+func (c *podCheck) place(ctx context.Context, spec *corev1.PodSpec) error {
+	pods, err := podsOf(ctx, c.Client, c.workload)
+	if err != nil {
+		return err
+	}
+	spec.Affinity = nil
+	if len(pods) > 0 && pods[0].Spec.NodeName != "" {
+		spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
+			Weight: 100, Preference: corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{
+				{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{pods[0].Spec.NodeName}},
+			}},
+		}}}}
+	}
+	return nil
+}
+
+// network is the workload's NetworkAttachmentDefinition without addresses: those are in use.
+func (c *podCheck) network(p *Plan, template *corev1.PodTemplateSpec, name string) (*unstructured.Unstructured, error) {
+	const annotation = "k8s.v1.cni.cncf.io/networks"
+	var networks []map[string]any
+	if err := json.Unmarshal([]byte(template.Annotations[annotation]), &networks); err != nil || len(networks) != 1 {
+		return nil, errors.Join(fmt.Errorf("reading annotation %s: it has %d networks", annotation, len(networks)), err)
+	}
+	nad := p.find(read.AttachmentKind.Kind, fmt.Sprint(networks[0]["namespace"]), fmt.Sprint(networks[0]["name"]))
+	if nad == nil {
+		delete(template.Annotations, annotation)
+		return nil, nil
+	}
+	o := copyAs(nad, name)
+	text, _, err := unstructured.NestedString(o.Object, "spec", "config")
+	config := map[string]any{}
+	if err := errors.Join(err, json.Unmarshal([]byte(text), &config)); err != nil {
+		return nil, fmt.Errorf("reading spec.config of %s: %w", inventory.Of(nad), err)
+	}
+	if plugins, ok := config["plugins"].([]any); ok {
+		plugins = slices.DeleteFunc(plugins, func(p any) bool { // which needs an address
+			plugin, ok := p.(map[string]any)
+			return ok && plugin["type"] == "sbr"
+		})
+		for _, p := range plugins {
+			if plugin, ok := p.(map[string]any); ok {
+				delete(plugin, "ipam")
+			}
+		}
+		config["plugins"] = plugins
+	} else {
+		config["netAttachDefName"] = o.GetNamespace() + "/" + name
+	}
+	changed, err := json.Marshal(config)
+	if err == nil {
+		err = unstructured.SetNestedField(o.Object, string(changed), "spec", "config")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("encoding the network of %s: %w", name, err)
+	}
+	delete(networks[0], "ips")
+	delete(networks[0], "mac")
+	networks[0]["name"] = name
+	attach, err := json.Marshal(networks)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the network of %s: %w", name, err)
+	}
+	template.Annotations[annotation] = string(attach)
+	return o, nil
+}
+
+// missing is empty once the pod has ended well.
+func (c *podCheck) missing(ctx context.Context) (string, error) {
+	var pods corev1.PodList
+	if err := c.Client.List(ctx, &pods, client.InNamespace(c.job.Namespace), client.MatchingLabels{batchv1.JobNameLabel: c.job.Name}); err != nil {
+		return "", fmt.Errorf("listing the pods of Job %s: %w", c.job.Name, err)
+	}
+	waiter := &Waiter{Client: c.Client}
+	if len(pods.Items) == 0 {
+		if event := waiter.event(ctx, c.job.Namespace, c.job.UID); event != nil {
+			return "", &skippedError{strings.TrimSpace(event.Message)}
+		}
+		return "the pod of Job " + c.job.Name, nil
+	}
+	pod := &pods.Items[0]
+	var failed []string
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		end := s.State.Terminated
+		if end == nil || end.ExitCode == 0 {
+			continue
+		}
+		said := strings.TrimSpace(end.Message)
+		if strings.Contains(said, "flag provided but not defined") || strings.Contains(said, "unknown flag") {
+			return "", &skippedError{"the image of container " + s.Name + " has no such check"}
+		}
+		failed = append(failed, fmt.Sprintf("container %s, image %s, ended with %d: %s", s.Name, s.Image, end.ExitCode, said))
+	}
+	switch {
+	case len(failed) > 0:
+		return "", errors.New(strings.Join(failed, "; "))
+	case pod.Status.Phase == corev1.PodSucceeded:
+		return "", nil
+	}
+	why := fmt.Sprintf("pod %s: %s", pod.Name, infrastatus.Unready(pod))
+	event := waiter.event(ctx, pod.Namespace, pod.UID)
+	if event != nil {
+		why += " (" + strings.TrimSpace(event.Message) + ")"
+	}
+	grace := graceOf(pod, event)
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodScheduled && condition.Reason == corev1.PodReasonUnschedulable {
+			return "", &skippedError{condition.Message}
+		}
+	}
+	switch {
+	case grace < 0:
+		c.since = time.Time{}
+	case c.since.IsZero():
+		c.since = time.Now()
+	case time.Since(c.since) >= grace:
+		return "", errors.New(why)
+	}
+	return why, nil
+}
+
+// remove deletes the Job with everything that belongs to it. What is left goes by itself.
+func (c *podCheck) remove(ctx context.Context) {
+	if c.job == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkCleanup)
+	defer cancel()
+	if err := client.IgnoreNotFound(c.Client.Delete(ctx, c.job, client.PropagationPolicy(metav1.DeletePropagationBackground))); err != nil {
+		fmt.Fprintf(c.Out, "Warning: Job %s/%s is left, which is deleted within %s: %v\n", c.job.Namespace, c.job.Name, 2*checkDeadline+checkLeftover, err)
+	}
+}
