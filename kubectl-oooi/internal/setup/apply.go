@@ -60,6 +60,12 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 		return err
 	}
 	staged, err := a.stage(ctx, p)
+	if err == nil && !a.DryRun {
+		var unlock func()
+		if ctx, unlock, err = a.lock(ctx, p); unlock != nil {
+			defer unlock()
+		}
+	}
 	if err == nil {
 		err = a.leaveToHelm(ctx, p)
 	}

@@ -315,6 +315,9 @@ func (r *rollout) prove(ctx context.Context, s step) error {
 // rollBack puts a component back to what it was, and says what became of the others.
 func (r *rollout) rollBack(ctx context.Context, s step, j *journal, rest []step, why error) error {
 	failed := s.component
+	if errors.Is(context.Cause(ctx), errLockLost) {
+		return fmt.Errorf("%s: %w", failed, errLockLost)
+	}
 	if !slices.ContainsFunc(s.replaced, r.works) && len(s.retired) == 0 && r.unfinished == nil {
 		err := fmt.Errorf("%s: %w", failed, why)
 		return errors.Join(err, r.outcome(failed+" did not work before either, and stays as applied", rest))
