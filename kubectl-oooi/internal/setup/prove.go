@@ -72,6 +72,7 @@ func ended(ctx context.Context) error {
 // brief is what a line has room for: the first of what is missing, without the details that change
 // all the time, such as the countdown of a back-off. Errors have all of it.
 func brief(text string) string {
+	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
 	text, _, _ = strings.Cut(text, ": failed to pull")
 	text, _, _ = strings.Cut(text, ": Back-off ")
 	text, _, _ = strings.Cut(text, ": back-off ")
