@@ -75,7 +75,7 @@ spec:
   hostedClusterRef: {name: demo}
   networkConfig: {cidr: 192.0.2.0/24, additionalCIDRs: ["2001:db8::/64"], gateway: 192.0.2.1, networkAttachmentDefinition: vlan}
   infraComponents:
-    dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.200, rangeEnd: 192.0.2.210}
+    dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.30, rangeEnd: 192.0.2.39}
     dns: {serverIP: 192.0.2.2/24}
     proxy: {serverIP: 192.0.2.3/24, internalProxyService: 10.96.0.3}
   appsIngress: %s
@@ -99,11 +99,17 @@ func ingress(addresses []string) string {
 // read returns the objects of YAML documents.
 func read(t *testing.T, documents ...string) *model.Objects {
 	t.Helper()
+	return readWith(t, model.Options{}, documents...)
+}
+
+// readWith reads what is needed for the options.
+func readWith(t *testing.T, options model.Options, documents ...string) *model.Objects {
+	t.Helper()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "objects.yaml"), []byte(strings.Join(documents, "\n---\n")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	in, err := watch.ReadManifests(dir, model.Options{})
+	in, err := watch.ReadManifests(dir, options)
 	if err != nil {
 		t.Fatal(err)
 	}

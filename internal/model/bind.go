@@ -19,7 +19,7 @@ func (b *builder) bind(in *v1alpha1.Infra, ref Ref, typed string) *draft {
 	if want, ok := namedCluster(in); ok {
 		found := b.byKey[want.Key()]
 		if found == nil {
-			b.found.add(ref, ReasonHostedClusterNotFound, "%s does not exist%s", want, meanwhile)
+			b.found.add(ref, ReasonHostedClusterNotFound, "%s does not exist%s%s", want, b.namesake(in, want), meanwhile)
 		}
 		return found
 	}
@@ -43,6 +43,20 @@ func (b *builder) bind(in *v1alpha1.Infra, ref Ref, typed string) *draft {
 	}
 	b.found.add(ref, ReasonHostedClusterNotFound, "no HostedCluster fits: set spec.hostedClusterRef%s", meanwhile)
 	return nil
+}
+
+// namesake says that a HostedCluster with the name that an Infra refers to is in the Infra's own namespace;
+// empty where there is none. A reference without a namespace means the namespace clusters.
+func (b *builder) namesake(in *v1alpha1.Infra, want Ref) string {
+	other := b.byKey[in.Namespace+"/"+want.Name]
+	if other == nil {
+		return ""
+	}
+	field := "spec.hostedClusterRef"
+	if !in.Spec.HostedClusterRef.IsSet() {
+		field = "spec.appsIngress.hostedClusterRef"
+	}
+	return "; " + other.String() + " does: set " + field + ".namespace to " + in.Namespace
 }
 
 // namedCluster returns the HostedCluster that the Infra refers to by name.

@@ -37,7 +37,7 @@ func (b *Builder) Build(in *Objects) *Snapshot {
 		services:   clusterIPs(in.Services),
 		routes:     map[string][]*objects.Route{},
 		byKey:      make(map[string]*draft, len(in.HostedClusters)), byNamespace: make(map[string][]*draft, len(in.HostedClusters)),
-		byDomain: make(map[string][]*draft, len(in.HostedClusters)),
+		byDomain: make(map[string][]*draft, len(in.HostedClusters)), claims: map[string][]claim{},
 	}
 	s := next.build(in, b.options)
 	b.read, b.infras, b.before = next.read, next.readInfras, s
@@ -58,7 +58,8 @@ type builder struct {
 	byKey                 map[string]*draft
 	byNamespace, byDomain map[string][]*draft
 	infras                []*Infra
-	lastServices          map[string]string // that backends have found by labels
+	lastServices          map[string]string  // that backends have found by labels
+	claims                map[string][]claim // by VLAN, "namespace/name"
 	found                 problems
 }
 
@@ -128,6 +129,7 @@ func (b *builder) addInfra(in *v1alpha1.Infra) {
 	infra := r.resolved(b.services, &b.found)
 	infra.apps, infra.status = in.Spec.AppsIngress, in.Status.AppsIngress
 	b.infras = append(b.infras, infra)
+	b.claims[infra.VLAN] = append(b.claims[infra.VLAN], infra.claims()...)
 	typed := typedDomain(in, infra.Ref, &b.found)
 	cluster := b.bind(in, infra.Ref, typed)
 	if owner := b.ownerOf(typed); owner != nil && owner != cluster {
@@ -185,6 +187,9 @@ func (b *builder) snapshot() *Snapshot {
 	for _, vlan := range s.VLANs {
 		vlan.View = NewView(vlan.publications(), vlans[vlan.Name])
 		b.found = append(b.found, vlan.View.lost...)
+	}
+	for _, claims := range b.claims {
+		checkClaims(claims, &b.found)
 	}
 	s.Problems = b.found.sorted()
 	return s

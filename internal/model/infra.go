@@ -35,6 +35,9 @@ type Infra struct {
 	own        []netip.Addr // addresses that are spoken for on the VLAN
 	gateway    netip.Addr
 	ranges     []v1alpha1.AddressRange // what DHCP gives out
+	upstreams  []netip.Addr            // that DNS forwards to
+	// applications are the addresses that applications may have.
+	applications []reserved
 }
 
 // Gateway is the VLAN's router; invalid where it cannot be read.
@@ -43,10 +46,14 @@ func (i *Infra) Gateway() netip.Addr { return i.gateway }
 // WantsApps reports whether applications are asked for.
 func (i *Infra) WantsApps() bool { return i.apps.IsEnabled() }
 
-// Taken is what of the VLAN is spoken for: the gateway, our own addresses, what DHCP gives out.
+// Taken is what of the VLAN is spoken for: the gateway, our own addresses, upstream resolvers, addresses of
+// applications, what DHCP gives out.
 func (i *Infra) Taken() []v1alpha1.AddressRange {
 	taken := slices.Clone(i.ranges)
-	for _, a := range append(slices.Clone(i.own), i.gateway) {
+	for _, r := range i.applications {
+		taken = append(taken, r.AddressRange)
+	}
+	for _, a := range slices.Concat(i.own, i.upstreams, []netip.Addr{i.gateway}) {
 		if a.IsValid() {
 			taken = append(taken, v1alpha1.AddressRange{First: a, Last: a})
 		}
@@ -109,6 +116,11 @@ func (r *infraReading) resolved(services map[string][]netip.Addr, found *problem
 			found.add(i.Ref, ReasonProxyServiceMissing, "Service %s has no cluster IP: control-plane names have no address for pods", proxy.Service)
 		}
 		i.Proxy = &proxy
+	}
+	for _, address := range i.upstreams {
+		if service := i.Key() + "-dns"; slices.Contains(services[service], address) {
+			found.add(i.Ref, ReasonAddressConflict, "spec.networkConfig.dnsServers: %s is Service %s, our own DNS: name a resolver that does not forward to it, or leave dnsServers out to use those of the node", address, service)
+		}
 	}
 	return &i
 }

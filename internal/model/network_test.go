@@ -59,6 +59,35 @@ func TestNetworkProblems(t *testing.T) {
 			want: []string{"a: AddressConflict: the range 192.0.2.100-192.0.2.199 holds 192.0.2.103, an address of Infra clusters/b on the same VLAN", "b: AddressConflict: 192.0.2.103 lies in the range 192.0.2.100-192.0.2.199 of Infra clusters/a on the same VLAN"}},
 		{name: "neighbours' ranges", infras: []string{good, "dhcp: {serverIP: 192.0.2.14, rangeStart: 192.0.2.190, rangeEnd: 192.0.2.220}"},
 			want: []string{"a: AddressConflict: the range 192.0.2.100-192.0.2.199 overlaps the range 192.0.2.190-192.0.2.220 of Infra clusters/b", "b: AddressConflict: the range 192.0.2.190-192.0.2.220 overlaps"}},
+		{name: "the network address", infras: []string{"dns: {serverIP: 192.0.2.0}"},
+			want: []string{"a: InvalidAddress: spec.infraComponents.dns: 192.0.2.0 is the network address of 192.0.2.0/24: use another address"}},
+		{name: "the broadcast address", infras: []string{"proxy: {serverIP: 192.0.2.255, internalProxyService: 10.0.0.1}"},
+			want: []string{"a: InvalidAddress: spec.infraComponents.proxy: 192.0.2.255 is the broadcast address of 192.0.2.0/24: use another address"}},
+		{name: "the subnet-router anycast address", infras: []string{"dns: {instances: [{ip: 192.0.2.2, additionalIPs: ['2001:db8::']}]}"},
+			want: []string{"a: InvalidAddress: spec.infraComponents.dns: 2001:db8:: is the subnet-router anycast address of 2001:db8::/64: use another address"}},
+		{name: "a range over the network and broadcast addresses", infras: []string{"dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.0, rangeEnd: 192.0.2.255, exclude: [192.0.2.1-192.0.2.9]}"},
+			want: []string{"a: InvalidRange: spec.infraComponents.dhcp: the range 192.0.2.0-192.0.2.255 holds 192.0.2.0, the network address of 192.0.2.0/24: exclude it", "a: InvalidRange: spec.infraComponents.dhcp: the range 192.0.2.0-192.0.2.255 holds 192.0.2.255, the broadcast address of 192.0.2.0/24: exclude it"}},
+		{name: "a range over the network and broadcast addresses, which are excluded", infras: []string{"dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.0, rangeEnd: 192.0.2.255, exclude: [192.0.2.0-192.0.2.9, 192.0.2.255]}"}},
+		{name: "a range over the gateway", infras: []string{"dhcp: {serverIP: 192.0.2.200, rangeStart: 192.0.2.1, rangeEnd: 192.0.2.9}"},
+			want: []string{"a: AddressConflict: spec.infraComponents.dhcp: the range 192.0.2.1-192.0.2.9 holds 192.0.2.1, which is spec.networkConfig.gateway: exclude it"}},
+		{name: "a range over the addresses of applications", infras: []string{good + "}\n  appsIngress: {enabled: true, hostedClusterRef: {name: demo}, metallb: {ipAddressPoolRange: '198.51.100.0/24, 192.0.2.190-192.0.2.209'}"},
+			want: []string{"a: AddressConflict: spec.infraComponents.dhcp: the range 192.0.2.100-192.0.2.199 holds 192.0.2.190-192.0.2.199, which is spec.appsIngress.metallb.ipAddressPoolRange: exclude it"}},
+		{name: "which are excluded, in two parts", infras: []string{"dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.199, exclude: [192.0.2.195-192.0.2.199, 192.0.2.190-192.0.2.194]}}\n  appsIngress: {enabled: true, hostedClusterRef: {name: demo}, metallb: {ipAddressPoolRange: 192.0.2.190-192.0.2.209}"}},
+		{name: "of which one is not excluded", infras: []string{"dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.199, exclude: [192.0.2.196-192.0.2.199, 192.0.2.190-192.0.2.194]}}\n  appsIngress: {enabled: true, hostedClusterRef: {name: demo}, metallb: {ipAddressPoolRange: 192.0.2.190-192.0.2.209}"},
+			want: []string{"a: AddressConflict: spec.infraComponents.dhcp: the range 192.0.2.100-192.0.2.199 holds 192.0.2.190-192.0.2.199, which is spec.appsIngress.metallb.ipAddressPoolRange"}},
+		{name: "applications that are disabled have no addresses", infras: []string{good + "}\n  appsIngress: {enabled: false, metallb: {ipAddressPoolRange: 192.0.2.190-192.0.2.209}"}},
+		{name: "a range over a static address of applications", infras: []string{good + "}\n  appsIngress: {enabled: true, hostedClusterRef: {name: demo}, source: Static, addresses: [192.0.2.150]"},
+			want: []string{"a: AddressConflict: spec.infraComponents.dhcp: the range 192.0.2.100-192.0.2.199 holds 192.0.2.150, which is spec.appsIngress.addresses: exclude it"}},
+		{name: "a static address of applications that a component has", infras: []string{good + "}\n  appsIngress: {enabled: true, hostedClusterRef: {name: demo}, source: Static, addresses: [192.0.2.3]"},
+			want: []string{"a: AddressConflict: spec.appsIngress.addresses: 192.0.2.3 is spec.infraComponents.proxy: use another address"}},
+		{name: "a neighbour's range over the addresses of applications", infras: []string{
+			"dns: {serverIP: 192.0.2.2}}\n  appsIngress: {enabled: true, hostedClusterRef: {name: demo}, metallb: {ipAddressPoolRange: 192.0.2.190-192.0.2.209}",
+			"dhcp: {serverIP: 192.0.2.14, rangeStart: 192.0.2.200, rangeEnd: 192.0.2.220}"},
+			want: []string{
+				"a: AddressConflict: the applications' addresses 192.0.2.190-192.0.2.209 overlap the range 192.0.2.200-192.0.2.220 of Infra clusters/b",
+				"b: AddressConflict: the range 192.0.2.200-192.0.2.220 overlaps the applications' addresses 192.0.2.190-192.0.2.209 of Infra clusters/a"}},
+		{name: "a neighbour's address in a whole subnet of applications", infras: []string{
+			"dns: {serverIP: 192.0.2.2}}\n  appsIngress: {enabled: true, hostedClusterRef: {name: demo}, metallb: {ipAddressPoolRange: 192.0.2.0/24}", "dns: {serverIP: 192.0.2.12}"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var documents []string
@@ -73,6 +102,98 @@ func TestNetworkProblems(t *testing.T) {
 			}
 			if !slices.EqualFunc(got, tc.want, strings.HasPrefix) {
 				t.Errorf("the problems are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(tc.want, "\n"))
+			}
+		})
+	}
+}
+
+func TestUpstreamResolvers(t *testing.T) {
+	const ownDNS = `
+apiVersion: v1
+kind: Service
+metadata: {name: a-dns, namespace: clusters}
+spec: {type: ClusterIP, clusterIP: 10.0.0.53, clusterIPs: [10.0.0.53], ports: [{port: 53}]}
+`
+	const remedy = "name a resolver that "
+	for _, tc := range []struct {
+		servers string
+		want    []string
+	}{
+		{servers: "[203.0.113.53, 192.0.2.53, '203.0.113.54:5353', '[2001:db8:1::53]:53', 'tls://203.0.113.55', 'tls://203.0.113.56%dns.example.com']"},
+		{servers: "[192.0.2.1]"}, // routers resolve names
+		{servers: "[dns.example.com]", want: []string{`InvalidAddress: spec.networkConfig.dnsServers: "dns.example.com" is not an IP address: forwarding takes addresses`}},
+		{servers: "[203.0.113.53, 192.0.2.2]", want: []string{"AddressConflict: spec.networkConfig.dnsServers: 192.0.2.2 is spec.infraComponents.dns: " + remedy}},
+		{servers: "['192.0.2.2:53']", want: []string{"AddressConflict: spec.networkConfig.dnsServers: 192.0.2.2 is spec.infraComponents.dns: " + remedy}},
+		{servers: "[192.0.2.3]", want: []string{"AddressConflict: spec.networkConfig.dnsServers: 192.0.2.3 is spec.infraComponents.proxy: " + remedy}},
+		{servers: "[10.0.0.53]", want: []string{"AddressConflict: spec.networkConfig.dnsServers: 10.0.0.53 is Service clusters/a-dns, our own DNS: " + remedy}},
+		{servers: "[192.0.2.150]", want: []string{"AddressConflict: spec.infraComponents.dhcp: the range 192.0.2.100-192.0.2.199 holds 192.0.2.150, which is spec.networkConfig.dnsServers: exclude it"}},
+	} {
+		t.Run(tc.servers, func(t *testing.T) {
+			infra := network("a", "dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.199}, dns: {serverIP: 192.0.2.2}, proxy: {serverIP: 192.0.2.3, internalProxyService: 10.0.0.1}")
+			infra = strings.Replace(infra, "networkConfig: {", "networkConfig: {dnsServers: "+tc.servers+", ", 1)
+			expectAddressProblems(t, "Infra clusters/a: ", tc.want, ownDNS, infra)
+		})
+	}
+}
+
+// withProxies reads and builds ProxyServers as well.
+var withProxies = model.Options{Proxies: true}
+
+// expectAddressProblems compares the problems with addresses of the objects whose problems begin like this.
+func expectAddressProblems(t *testing.T, object string, want []string, documents ...string) {
+	t.Helper()
+	var got []string
+	for _, p := range model.Build(readWith(t, withProxies, documents...), withProxies).Problems {
+		text, ours := strings.CutPrefix(p.String(), object)
+		if ours && slices.Contains([]model.Reason{model.ReasonInvalidAddress, model.ReasonInvalidRange, model.ReasonAddressConflict}, p.Reason) {
+			got = append(got, text)
+		}
+	}
+	if !slices.EqualFunc(got, want, strings.HasPrefix) {
+		t.Errorf("the problems are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// lone is a ProxyServer without an Infra.
+func lone(name, address string) string {
+	return fmt.Sprintf(`
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: ProxyServer
+metadata: {name: %s, namespace: clusters}
+spec:
+  networkConfig: {serverIP: %s, networkAttachmentName: vlan, gateway: 192.0.2.1}
+  backends: [{name: registry, hostname: registry.example.com, port: 443, targetService: registry, targetPort: 5000, targetNamespace: registry}]
+`, name, address)
+}
+
+func TestAddressesOfProxyServers(t *testing.T) {
+	infra := network("a", "dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.199}, dns: {serverIP: 192.0.2.2}, proxy: {serverIP: 192.0.2.3, internalProxyService: 10.0.0.1}")
+	for _, tc := range []struct {
+		name, address string
+		want          []string // of the ProxyServer
+		others        string   // the beginning of a problem of another object, empty for none
+	}{
+		{name: "a free address", address: "192.0.2.9/24"},
+		{name: "the address of an Infra", address: "192.0.2.2/24",
+			want:   []string{"AddressConflict: 192.0.2.2 is also an address of Infra clusters/a on the same VLAN"},
+			others: "Infra clusters/a: AddressConflict: 192.0.2.2 is also an address of ProxyServer clusters/lone on the same VLAN"},
+		{name: "the range of an Infra", address: "192.0.2.102/24",
+			want:   []string{"AddressConflict: 192.0.2.102 lies in the range 192.0.2.100-192.0.2.199 of Infra clusters/a on the same VLAN"},
+			others: "Infra clusters/a: AddressConflict: the range 192.0.2.100-192.0.2.199 holds 192.0.2.102, an address of ProxyServer clusters/lone on the same VLAN"},
+		{name: "the address of another ProxyServer", address: "192.0.2.8/24",
+			want:   []string{"AddressConflict: 192.0.2.8 is also an address of ProxyServer clusters/other on the same VLAN"},
+			others: "ProxyServer clusters/other: AddressConflict: 192.0.2.8 is also an address of ProxyServer clusters/lone on the same VLAN"},
+		{name: "its gateway", address: "192.0.2.1/24",
+			want: []string{"AddressConflict: 192.0.2.1 is also the gateway of Infra clusters/a on the same VLAN", "AddressConflict: 192.0.2.1 is also the gateway of ProxyServer clusters/other on the same VLAN", "AddressConflict: spec.networkConfig.gateway and spec.networkConfig.serverIP: both are 192.0.2.1"}},
+		{name: "the network address", address: "192.0.2.0/24", want: []string{"InvalidAddress: spec.networkConfig.serverIP: 192.0.2.0 is the network address of 192.0.2.0/24: use another address"}},
+		{name: "the broadcast address", address: "192.0.2.255/24", want: []string{"InvalidAddress: spec.networkConfig.serverIP: 192.0.2.255 is the broadcast address of 192.0.2.0/24: use another address"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			documents := []string{infra, lone("lone", tc.address), lone("other", "192.0.2.8/24")}
+			expectAddressProblems(t, "ProxyServer clusters/lone: ", tc.want, documents...)
+			all := model.Build(readWith(t, withProxies, documents...), withProxies).Problems
+			if tc.others != "" && !slices.ContainsFunc(all, func(p model.Problem) bool { return p.String() == tc.others }) {
+				t.Errorf("the problems are\n%v\nwant one to be %s", all, tc.others)
 			}
 		})
 	}

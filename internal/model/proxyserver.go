@@ -183,6 +183,8 @@ func (p *proxyBuilder) build() *ProxyServer {
 		p.addInfra(ref.Name)
 	} else if err != nil {
 		p.found.add(p.out.Ref, ReasonInvalidAddress, "spec.networkConfig.serverIP: %v", err)
+	} else {
+		p.claim(address)
 	}
 	p.addBackends()
 	for _, port := range sortedKeys(p.listeners) {
@@ -192,6 +194,30 @@ func (p *proxyBuilder) build() *ProxyServer {
 		p.out.Upstreams = append(p.out.Upstreams, p.upstreams[name])
 	}
 	return p.out
+}
+
+// claim checks and claims the address of a proxy that has no Infra.
+func (p *proxyBuilder) claim(address netip.Addr) {
+	config := &p.in.Spec.NetworkConfig
+	if prefix, err := netip.ParsePrefix(config.ServerIP); err == nil {
+		if what := reservedAddress(address, []netip.Prefix{prefix.Masked()}); what != "" {
+			p.found.add(p.out.Ref, ReasonInvalidAddress, "spec.networkConfig.serverIP: %s is the %s: use another address", address, what)
+		}
+	}
+	vlan := config.NetworkAttachment(p.in.Namespace)
+	add := func(address netip.Addr, use claimedFor) {
+		if vlan.Name != "" {
+			p.claims[vlan.String()] = append(p.claims[vlan.String()], claim{v1alpha1.AddressRange{First: address, Last: address}, p.out.Ref, use})
+		}
+	}
+	add(address, claimedForDaemon)
+	switch gateway, err := v1alpha1.ParseAddress(config.Gateway); {
+	case err != nil: // the gateway is optional
+	case gateway == address:
+		p.found.add(p.out.Ref, ReasonAddressConflict, "spec.networkConfig.gateway and spec.networkConfig.serverIP: both are %s", address)
+	default:
+		add(gateway, claimedForRouter)
+	}
 }
 
 // addInfra derives routes from the ProxyServer's Infra. Its values win.

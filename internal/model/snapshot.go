@@ -228,7 +228,6 @@ func vlansOf(infras []*Infra, found *problems) []*VLAN {
 	for _, v := range list {
 		slices.SortFunc(v.CIDRs, netip.Prefix.Compare)
 		v.CIDRs = slices.Compact(v.CIDRs)
-		v.checkNeighbours(found)
 	}
 	slices.SortFunc(list, func(a, b *VLAN) int { return cmp.Compare(a.Name, b.Name) })
 	return list
