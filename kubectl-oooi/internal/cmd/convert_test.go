@@ -73,6 +73,7 @@ func TestSetupTakesWhatConvertPrints(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			text = bytes.ReplaceAll(text, []byte("namespace: tenants"), []byte("namespace: clusters")) // where its hosted cluster is
 			out, said, code := feed(t, string(text), "convert", "-f", "-", "-n", "clusters", "-o", tc.format)
 			if code != 0 {
 				t.Fatalf("convert ended with %d: %s", code, said)

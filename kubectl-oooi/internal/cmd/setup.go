@@ -221,6 +221,9 @@ func (c *command) known(f *setupFlags) (*setup.Known, error) {
 	}
 	known, err := setup.ReadFiles(f.files, c.In, c.namespace(), described)
 	if err == nil {
+		err = known.InNamespace(*c.cluster.Namespace)
+	}
+	if err == nil {
 		known.VirtualIngress = f.ingress
 	}
 	if err == nil && f.network != "" {

@@ -152,7 +152,7 @@ func (d *Description) Choose(taken []v1alpha1.AddressRange) error {
 		value *string
 	}{{"dhcp-ip", &d.DHCP}, {"dns-ip", &d.DNS}, {"proxy-ip", &d.Proxy}}
 	s := &space{network: network, taken: taken}
-	for _, text := range []string{d.Gateway, d.DHCP, d.DNS, d.Proxy} {
+	for _, text := range append([]string{d.Gateway, d.DHCP, d.DNS, d.Proxy}, d.Upstream...) {
 		if address, err := v1alpha1.ParseAddress(text); err == nil {
 			s.take(address)
 		}

@@ -40,6 +40,8 @@ type Known struct {
 	// ControlPlane reports whether the control plane's namespace is there.
 	ControlPlane bool
 	OpenShift    bool
+	// holders are the addresses that the Infra's workloads have before the change.
+	holders []held
 	// VirtualIngress is to be there as well, once in the cluster.
 	VirtualIngress bool
 }

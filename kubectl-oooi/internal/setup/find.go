@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -32,6 +33,8 @@ func (d *Description) Find(ctx context.Context, c client.Client, warn func(strin
 			return nil, fmt.Errorf("--hosted-cluster: give one of %s", strings.Join(hosted, ", "))
 		}
 		d.HostedCluster = strings.Join(hosted, "")
+	} else if err := d.hostedClusterExists(ctx, c); err != nil {
+		return nil, err
 	}
 	if d.Network == "" && d.HostedCluster != "" {
 		networks, err := d.machineNetworks(ctx, r)
@@ -53,6 +56,21 @@ func (d *Description) Find(ctx context.Context, c client.Client, warn func(strin
 		}
 	})
 	return taken, err
+}
+
+// hostedClusterExists refuses a name that is no hosted cluster's: flags say nothing that could be served
+// without one. Who may not read it is not refused here.
+func (d *Description) hostedClusterExists(ctx context.Context, c client.Client) error {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(read.HostedClusterKind)
+	err := c.Get(ctx, d.named(d.HostedCluster), u)
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("--hosted-cluster: HostedCluster %s does not exist: create it first, or give the name of another", d.named(d.HostedCluster))
+	}
+	if err != nil && !meta.IsNoMatchError(err) && !apierrors.IsForbidden(err) {
+		return fmt.Errorf("reading HostedCluster %s: %w", d.named(d.HostedCluster), err)
+	}
+	return nil
 }
 
 // each is Reader.In, which finds nothing of what is not served, or may not be listed: that is

@@ -103,11 +103,13 @@ func (k *Known) faults(snapshot *model.Snapshot, p *Plan) []error {
 		case problem.Object.Kind != kind || problem.Object.Key() != keyOf(k.Infra):
 		case slices.Contains(fatal, problem.Reason):
 			against = append(against, fmt.Errorf("%s: %s", problem.Reason, problem.Message))
+		case problem.Reason == model.ReasonHostedClusterNotFound && k.unknownHostedCluster(snapshot, problem) != nil:
+			against = append(against, k.unknownHostedCluster(snapshot, problem))
 		case !slices.Contains(expected, problem.Reason):
 			p.Warnings = append(p.Warnings, fmt.Sprintf("%s: %s", problem.Reason, problem.Message))
 		}
 	}
-	return against
+	return append(against, k.moved()...)
 }
 
 // input is what rendering takes.

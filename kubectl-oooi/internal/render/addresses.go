@@ -1,0 +1,48 @@
+package render
+
+import (
+	"net/netip"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+// Addresses returns which StatefulSets of an Infra have which address on the VLAN: one, or for the proxy's
+// floating address all among which it moves. What cannot be read is left out.
+func Addresses(infra *v1alpha1.Infra) map[netip.Addr][]string {
+	in := &Input{Infra: infra}
+	all := map[netip.Addr][]string{}
+	components := &infra.Spec.InfraComponents
+	for _, c := range []struct {
+		enabled   bool
+		name      string
+		instances []v1alpha1.Instance
+	}{
+		{components.DHCP.IsEnabled(), v1alpha1.ComponentDHCP, components.DHCP.EffectiveInstances()},
+		{components.DNS.IsEnabled(), v1alpha1.ComponentDNS, components.DNS.EffectiveInstances()},
+		{components.Proxy.IsEnabled(), v1alpha1.ComponentProxy, components.Proxy.EffectiveInstances()},
+	} {
+		if !c.enabled {
+			continue
+		}
+		instances, err := in.instances(c.name, c.instances)
+		if err != nil {
+			continue
+		}
+		var names []string
+		for _, i := range instances {
+			names = append(names, i.name)
+			for _, address := range i.addresses {
+				all[address] = []string{i.name}
+			}
+		}
+		if c.name != v1alpha1.ComponentProxy || !in.floats() {
+			continue
+		}
+		for _, ip := range components.Proxy.ServerIPs() {
+			if address, err := v1alpha1.ParseAddress(string(ip)); err == nil {
+				all[address] = names
+			}
+		}
+	}
+	return all
+}
