@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,6 +30,15 @@ import (
 // predecessor is a management cluster in which the old operator has worked: its CRDs, an Infra, and
 // what it has made of that. The machines have their addresses from its DHCP server.
 const predecessor = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: oooi-system}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: oooi-controller-manager, namespace: oooi-system, labels: {control-plane: controller-manager}}
+spec: {selector: {matchLabels: {control-plane: controller-manager}}, replicas: 0, template: {metadata: {labels: {control-plane: controller-manager}}, spec: {containers: [{name: manager, image: registry.example.com/old/oooi}]}}}
+---
 apiVersion: v1
 kind: Namespace
 metadata: {name: clusters}
@@ -103,6 +114,25 @@ var oldChildren = []struct {
 // pod is the least that a Deployment of the operator has.
 const pod = "{selector: {matchLabels: {app: %[1]s}}, replicas: 0, template: {metadata: {labels: {app: %[1]s}}, spec: {containers: [{name: a, image: registry.example.com/old/oooi}]}}}"
 
+// oldCRDs are those of the operator's release.
+func oldCRDs() []string {
+	var all []string
+	for _, kind := range []string{"Infra", "DHCPServer", "DNSServer", "ProxyServer"} {
+		all = append(all, fmt.Sprintf(`
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: %[1]ss.hostedcluster.densityops.com}
+spec:
+  group: hostedcluster.densityops.com
+  scope: Namespaced
+  names: {kind: %[2]s, listKind: %[2]sList, plural: %[1]ss, singular: %[1]s}
+  versions:
+  - {name: v1alpha1, served: true, storage: true, subresources: {status: {}}, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+`, strings.ToLower(kind), kind))
+	}
+	return all
+}
+
 // newPredecessor makes that cluster. It has an API server of its own: others have our CRDs.
 func newPredecessor(t *testing.T) *site {
 	t.Helper()
@@ -117,19 +147,8 @@ func newPredecessor(t *testing.T) *site {
 	s := &site{T: t, cp: cp, client: c, namespace: "clusters", kubeconfig: cp.Kubeconfig()}
 	s.apply(predecessor)
 	s.apply(lab.HostedCluster{Namespace: "clusters", Name: "demo", BaseDomain: "example.com", More: "  infraID: demo-x7k2p"}.YAML())
-	for _, kind := range []string{"Infra", "DHCPServer", "DNSServer", "ProxyServer"} {
-		plural := strings.ToLower(kind) + "s"
-		s.create("kubectl-client-side-apply", fmt.Sprintf(`
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: %[1]s.hostedcluster.densityops.com}
-spec:
-  group: hostedcluster.densityops.com
-  scope: Namespaced
-  names: {kind: %[2]s, listKind: %[2]sList, plural: %[1]s, singular: %[3]s}
-  versions:
-  - {name: v1alpha1, served: true, storage: true, subresources: {status: {}}, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
-`, plural, kind, strings.ToLower(kind)))
+	for _, crd := range oldCRDs() {
+		s.create("kubectl-client-side-apply", crd)
 	}
 	infra := s.create("kubectl-client-side-apply", oldInfra)
 	for _, child := range oldChildren {
@@ -292,11 +311,15 @@ func TestComingFromTheOperator(t *testing.T) {
 		t.Errorf("it imports\n%s", said)
 	}
 
-	// The fields of CRDs and Infra are whose who applied them before.
-	if _, said, code := s.run("setup", "-f", "FILE", "--wait=false"); code != 1 || !strings.Contains(said, "--force-conflicts") {
+	// The CRDs are the operator's, and their fields and those of the Infra are owned by whoever applied them.
+	if _, said, code := s.run("setup", "-f", "FILE", "--wait=false"); code != 1 || !strings.Contains(said, "CustomResourceDefinition infras.hostedcluster.densityops.com exists and was not created by setup") {
 		t.Errorf("setup ended with %d: %s", code, said)
 	}
-	s.setup("--force-conflicts")
+	if _, said, code := s.run("setup", "-f", "FILE", "--wait=false", "--adopt"); code != 1 || !strings.Contains(said, "--force-conflicts") {
+		t.Errorf("setup ended with %d: %s", code, said)
+	}
+	line(t, documented(t, "import --config /work/config.yml --write"), "kubectl oooi setup -f infra.yaml --adopt --force-conflicts")
+	s.setup("--adopt", "--force-conflicts")
 	if said := s.setup(); said != "" {
 		t.Errorf("the second time it says %s", said)
 	}
@@ -315,6 +338,9 @@ func TestComingFromTheOperator(t *testing.T) {
 			t.Errorf("%d, %s: no %q in\n%s", code, said, has, table)
 		}
 	}
+
+	s.goBack()
+	s.setup("--force-conflicts")
 
 	// What is left of the operator goes, and takes nothing of ours along.
 	ours := func() []string {
@@ -343,6 +369,42 @@ func TestComingFromTheOperator(t *testing.T) {
 	}
 	if _, ok := s.is("v1", "PersistentVolumeClaim", claim.Name); !ok {
 		t.Error("the lease file of the operator is gone")
+	}
+}
+
+// goBack goes the documented way back: setup's objects go, and the operator has its namespace, its CRDs and
+// its Infra again.
+func (s *site) goBack() {
+	s.Helper()
+	way := documented(s.T, "OPERATOR_CRDS")
+	teardown := strings.Fields(line(s.T, way, "teardown"))[2:]
+	if _, said, code := s.run(append(teardown, "--yes")...); code != 0 || !strings.Contains(said, "Namespace oooi-system stays: it was not created by setup") {
+		s.Fatalf("%q ended with %d and said %s", teardown, code, said)
+	}
+	for _, o := range s.everything() {
+		if strings.Contains(o, "demo-") && !strings.Contains(o, "kubevirt-reader") || strings.Contains(o, "oooi-control ") || strings.Contains(o, "Infra ") {
+			s.Errorf("teardown left %s", o)
+		}
+	}
+	line(s.T, way, "kubectl apply --server-side --force-conflicts -f OPERATOR_CRDS")
+	for _, text := range oldCRDs() {
+		crd := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(text), &crd.Object); err != nil {
+			s.Fatal(err)
+		}
+		if err := s.client.Apply(s.Context(), client.ApplyConfigurationFromUnstructured(crd), client.FieldOwner("kubectl"), client.ForceOwnership); err != nil {
+			s.Fatal(err)
+		}
+	}
+	line(s.T, way, "kubectl apply -f OLD_INFRA")
+	s.create("kubectl-client-side-apply", oldInfra)
+	line(s.T, way, "kubectl -n OPERATOR_NAMESPACE scale deployment OPERATOR --replicas=1")
+	operator := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "oooi-system", Name: "oooi-controller-manager"}}
+	for _, replicas := range []int32{1, 0} { // it does not run here: it would have to be stopped again
+		scale := &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: replicas}}
+		if err := s.client.SubResource("scale").Update(s.Context(), operator, client.WithSubResourceBody(scale)); err != nil {
+			s.Fatal(err)
+		}
 	}
 }
 

@@ -32,6 +32,7 @@ type setupFlags struct {
 	conflicts bool
 	downgrade bool
 	given     map[string]string // flags that setup remembers, and that are given
+	adopt     bool
 	dns       string
 	network   string
 	ingress   bool
@@ -93,6 +94,7 @@ func (c *command) setup() *cobra.Command {
 	flags.BoolVar(&f.ingress, "virtual-ingress", false, "also what keeps an Ingress for each VirtualIngress, once in the cluster; without the flag it stays as it is")
 	flags.BoolVar(&f.downgrade, "allow-downgrade", false, "replace what a newer version of kubectl-oooi has set up")
 	flags.BoolVar(&f.conflicts, "force-conflicts", false, "take over fields that somebody else has set")
+	flags.BoolVar(&f.adopt, "adopt", false, "take over objects that setup did not create; teardown deletes them")
 	return cmd
 }
 
@@ -170,7 +172,9 @@ func (c *command) setUp(ctx context.Context, cl client.Client, f *setupFlags) er
 		return err
 	}
 	c.warn(plan)
-	applier := &setup.Applier{Client: cl, Out: c.ErrOut, Force: f.conflicts, DryRun: f.dryRun == "server", OneByOne: f.wait, AllowDowngrade: f.downgrade, Remember: now}
+	applier := &setup.Applier{
+		Client: cl, Out: c.ErrOut, Force: f.conflicts, Adopt: f.adopt, DryRun: f.dryRun == "server", OneByOne: f.wait, AllowDowngrade: f.downgrade, Remember: now,
+	}
 	if err := applier.Apply(ctx, plan); err != nil {
 		return err
 	}

@@ -33,6 +33,8 @@ type Applier struct {
 	Out io.Writer
 	// Force takes over fields that somebody else has set.
 	Force bool
+	// Adopt takes over objects that setup has not created.
+	Adopt bool
 	// DryRun has the cluster check everything, and changes nothing that stays.
 	DryRun bool
 	// OneByOne waits for every component that changes before the next one changes. Else only a
@@ -57,6 +59,9 @@ func (a *Applier) leaves(p *Plan, o *unstructured.Unstructured) bool {
 // nothing is left behind.
 func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 	if err := a.stamp(ctx, p); err != nil {
+		return err
+	}
+	if err := a.owned(ctx, p); err != nil {
 		return err
 	}
 	staged, err := a.stage(ctx, p)

@@ -167,7 +167,20 @@ func (t *Teardown) base(ctx context.Context) error {
 		case u == nil:
 		case u.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy:
 			others = true
+			if u.GetKind() == "Namespace" {
+				t.Stays = append(t.Stays, fmt.Sprintf("%s stays: it was not created by setup", inventory.Of(u)))
+			}
 		case u.GetKind() == "Namespace" && others: // it would go with it
+		case u.GetKind() == "Namespace":
+			inhabitant, err := inhabitant(ctx, t.Client, u.GetName())
+			if err != nil {
+				return err
+			}
+			if inhabitant != "" {
+				t.Stays = append(t.Stays, fmt.Sprintf("%s stays: %s", inventory.Of(u), inhabitant))
+				continue
+			}
+			t.shared = append(t.shared, inventory.Of(u))
 		case u.GetKind() != "CustomResourceDefinition":
 			t.shared = append(t.shared, inventory.Of(u))
 		case t.CRDs:
