@@ -90,7 +90,23 @@ func (c *command) runDoctor(ctx context.Context, f *doctorFlags, name string) er
 	if f.probeAddress != "" && name == "" {
 		return errors.New("--probe-address: name the Infra on whose VLAN it is")
 	}
-	looked, err := c.look(ctx, f, checks, namespace, name)
+	var to *connection // nil where what was saved is looked at
+	if f.from == "" {
+		if to, err = c.connect(); err != nil {
+			return err
+		}
+	}
+	looked, err := c.look(ctx, to, f, checks, namespace, name)
+	orphaned := false
+	if to != nil {
+		unread := within(ctx, f.timeout, func(ctx context.Context) (err error) {
+			orphaned, err = c.orphans(ctx, to.client, namespace)
+			return err
+		})
+		if err == nil {
+			err = unread
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -102,7 +118,10 @@ func (c *command) runDoctor(ctx context.Context, f *doctorFlags, name string) er
 	if err := c.printDiagnoses(f, looked.list, namespace, name); err != nil {
 		return err
 	}
-	return f.verdict(looked.list)
+	if err := f.verdict(looked.list); err != nil || !orphaned || f.failOn == "never" {
+		return err
+	}
+	return exitError(foundCode)
 }
 
 // looked is what was read, and what the checks say of it.
@@ -113,14 +132,7 @@ type looked struct {
 
 // look reads and checks, once or until nothing is found or --wait is over. A terminal shows what it
 // is at.
-func (c *command) look(ctx context.Context, f *doctorFlags, checks []doctor.Check, namespace, name string) (*looked, error) {
-	var to *connection // nil where what was saved is looked at
-	if f.from == "" {
-		var err error
-		if to, err = c.connect(); err != nil {
-			return nil, err
-		}
-	}
+func (c *command) look(ctx context.Context, to *connection, f *doctorFlags, checks []doctor.Check, namespace, name string) (*looked, error) {
 	p := startProgress(c.ErrOut)
 	defer p.stop()
 	for end := time.Now().Add(f.wait); ; {

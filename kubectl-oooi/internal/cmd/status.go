@@ -4,15 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
@@ -56,6 +61,9 @@ func (c *command) runStatus(ctx context.Context, f *statusFlags, name string) er
 		return err
 	}
 	infras, err := infrasOf(ctx, r, namespace, name)
+	if _, unread := c.orphans(ctx, r.Client, namespace); err == nil {
+		err = unread
+	}
 	if err != nil {
 		return err
 	}
@@ -151,6 +159,24 @@ func (c *command) nothing(namespace string) {
 		return
 	}
 	fmt.Fprintf(c.ErrOut, "No resources found in %s namespace.\n", namespace)
+}
+
+// orphans warns of StatefulSets in a namespace, in all with "", whose Infra does not exist. It reports whether there are
+// any.
+func (c *command) orphans(ctx context.Context, cl client.Client, namespace string) (bool, error) {
+	orphans, err := inventory.Orphans(ctx, cl, namespace)
+	if err != nil && !apierrors.IsForbidden(err) {
+		return false, err //nolint:wrapcheck // it is ours
+	}
+	for _, infra := range slices.SortedFunc(maps.Keys(orphans), func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }) {
+		var names []string
+		for _, e := range orphans[infra] {
+			names = append(names, e.String())
+		}
+		c.warning(fmt.Sprintf("Infra %s does not exist, and pods of it may still have addresses on its VLAN: %s; run 'kubectl oooi teardown %s -n %s', or apply the Infra again",
+			infra, strings.Join(names, ", "), infra.Name, infra.Namespace))
+	}
+	return len(orphans) > 0, nil
 }
 
 // reader reads from the cluster.

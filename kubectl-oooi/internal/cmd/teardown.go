@@ -29,7 +29,7 @@ func (c *command) teardown() *cobra.Command {
 		Use:   "teardown INFRA",
 		Short: "Take away what setup has made for an Infra, and the Infra",
 		Long: "Delete the Infra, wait until control has cleaned up in the hosted cluster, and delete what setup has made, by its\n" +
-			"inventory. What another Infra needs stays, as do our APIs, and who has which address: a machine has it again\n" +
+			"inventory and by labels. What another Infra needs stays, as do our APIs, and who has which address: a machine has it again\n" +
 			"when setup runs again. MetalLB stays.",
 		Example: "  # list what would go\n  kubectl oooi teardown demo --dry-run\n\n  # without a question, leases and APIs too\n  kubectl oooi teardown demo --yes --leases --crds",
 		Args:    cobra.ExactArgs(1),

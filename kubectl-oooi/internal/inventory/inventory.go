@@ -113,8 +113,11 @@ func (e Entry) Remove(ctx context.Context, c client.Client) (bool, error) {
 	}
 	uid := u.GetUID()
 	propagation := metav1.DeletePropagationBackground
-	if e.Kind == "StatefulSet" || e.Kind == "Deployment" {
+	switch e.Kind {
+	case "StatefulSet", "Deployment":
 		propagation = metav1.DeletePropagationForeground // it is there until its pods have ended
+	case "Infra", "ProxyServer":
+		propagation = metav1.DeletePropagationOrphan // what it owns is deleted in order
 	}
 	err := c.Delete(ctx, u, client.Preconditions{UID: &uid}, client.PropagationPolicy(propagation))
 	if err := client.IgnoreNotFound(err); err != nil {

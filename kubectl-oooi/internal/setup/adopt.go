@@ -96,7 +96,7 @@ func inhabitant(ctx context.Context, c client.Client, namespace string) (string,
 		for i := range list.Items {
 			o := &list.Items[i]
 			if o.Labels[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy && !slices.Contains(inEachNamespace, kind.Kind+" "+o.Name) {
-				return kind.Kind + " " + namespace + "/" + o.Name + "", nil
+				return kind.Kind + " " + namespace + "/" + o.Name + " is in it, which is not ours", nil
 			}
 		}
 	}

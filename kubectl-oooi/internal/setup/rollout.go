@@ -260,6 +260,7 @@ func (r *rollout) change(ctx context.Context, s step) error {
 		return err
 	}
 	for _, o := range s.objects {
+		r.plan.setOwner(o)
 		if _, err := r.apply(ctx, o, r.leaves(r.plan, o)); err != nil {
 			return err
 		}

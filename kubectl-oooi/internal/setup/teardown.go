@@ -33,7 +33,7 @@ type Teardown struct {
 	CRDs bool
 	// VirtualIngress takes away what keeps Ingresses for VirtualIngresses, and has CRDs take these, too.
 	VirtualIngress bool
-	// Stays has a line for everything of the Infra's that others need, once there is a plan.
+	// Stays has a line for everything that is left, and for what could not be looked for, once there is a plan.
 	Stays []string
 
 	own, shared, crds []inventory.Entry
@@ -48,6 +48,12 @@ func (t *Teardown) Plan(ctx context.Context) ([]inventory.Entry, error) {
 	if err != nil {
 		return nil, err
 	}
+	warn := func(text string) { t.Stays = append(t.Stays, "Warning: "+text) }
+	found, err := inventory.Find(ctx, t.Client, t.Infra, namespacesOf(t.Infra.Namespace, own), warn)
+	if err != nil {
+		return nil, err
+	}
+	own = inventory.Merge(own, found)
 	infra, err := t.infra(ctx)
 	if err != nil {
 		return nil, err
@@ -85,6 +91,18 @@ func (t *Teardown) Plan(ctx context.Context) ([]inventory.Entry, error) {
 		}
 	}
 	return slices.Concat(t.own, t.shared, t.crds), nil
+}
+
+// namespacesOf are the Infra's namespace and those of an inventory.
+func namespacesOf(infra string, list []inventory.Entry) []string {
+	namespaces := []string{infra}
+	for _, e := range list {
+		if e.Namespace != "" {
+			namespaces = append(namespaces, e.Namespace)
+		}
+	}
+	slices.Sort(namespaces)
+	return slices.Compact(namespaces)
 }
 
 // unused leaves out what others need.

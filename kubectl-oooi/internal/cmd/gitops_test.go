@@ -1,0 +1,184 @@
+package cmd
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+)
+
+// printed is what --dry-run=client prints for the site.
+func (s *site) printed() []*unstructured.Unstructured {
+	s.Helper()
+	infra := s.infra
+	defer func() { s.infra = infra }()
+	s.infra += fmt.Sprintf(`---
+apiVersion: hypershift.openshift.io/v1beta1
+kind: HostedCluster
+metadata: {name: demo, namespace: %[1]s}
+spec: {infraID: demo-x7k2p, dns: {baseDomain: %[1]s.example.com}, platform: {type: KubeVirt}}
+---
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {name: vlan100, namespace: %[1]s}
+spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "bridge": "br-vlan100"}'}
+`, s.namespace)
+	out, said, code := s.run("setup", "-f", "FILE", "--dry-run=client")
+	if code != 0 {
+		s.Fatal(said)
+	}
+	var all []*unstructured.Unstructured
+	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(out), 4096)
+	for {
+		u := &unstructured.Unstructured{}
+		if err := decoder.Decode(&u.Object); err != nil {
+			return all
+		}
+		all = append(all, u)
+	}
+}
+
+// sync applies objects as a GitOps tool does: CRDs and namespaces first.
+func (s *site) sync(objects []*unstructured.Unstructured) {
+	s.Helper()
+	first := func(u *unstructured.Unstructured) bool {
+		return u.GetKind() == "CustomResourceDefinition" || u.GetKind() == "Namespace"
+	}
+	for _, stage := range []bool{true, false} {
+		for _, u := range objects {
+			if first(u) != stage {
+				continue
+			}
+			for end := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
+				err := s.client.Apply(s.Context(), client.ApplyConfigurationFromUnstructured(u.DeepCopy()), client.FieldOwner("argocd-controller"), client.ForceOwnership)
+				if err == nil {
+					break
+				}
+				if time.Now().After(end) {
+					s.Fatalf("%s %s: %v", u.GetKind(), u.GetName(), err)
+				}
+			}
+		}
+	}
+}
+
+func TestWhatOthersApplyIsTornDown(t *testing.T) {
+	s := newSite(t)
+	objects := s.printed()
+	s.sync(objects)
+	before := s.everything()
+	s.sync(objects)
+	s.unchanged(before)
+	for _, u := range objects {
+		ours := strings.HasPrefix(u.GetNamespace(), s.namespace) && u.GetKind() != "Infra"
+		if out, _, _ := s.run("teardown", "demo", "-n", s.namespace, "--dry-run"); ours && !strings.Contains(out, fmt.Sprintf("%s %s/%s\n", u.GetKind(), u.GetNamespace(), u.GetName())) {
+			t.Fatalf("teardown would not delete %s %s/%s:\n%s", u.GetKind(), u.GetNamespace(), u.GetName(), out)
+		}
+	}
+
+	// Setup finds nothing to change in the pods, and no conflict.
+	said := s.setup()
+	if strings.Contains(said, "created") || strings.Contains(said, "removed") {
+		t.Errorf("setup said\n%s", said)
+	}
+	templates := func() (all []string) {
+		for _, o := range s.everything() {
+			if strings.HasPrefix(o, "StatefulSet ") {
+				all = append(all, o) // with its generation
+			}
+		}
+		return all
+	}
+	if got := templates(); !slices.Equal(got, slices.DeleteFunc(slices.Clone(before), func(o string) bool { return !strings.HasPrefix(o, "StatefulSet ") })) {
+		t.Errorf("setup changed StatefulSets: %s", got)
+	}
+
+	if err := s.client.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "demo-oooi-inventory"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, said, code := s.run("teardown", "demo", "-n", s.namespace, "--yes"); code != 0 {
+		t.Fatalf("teardown ended with %d: %s", code, said)
+	}
+	for _, o := range s.everything() {
+		if strings.Contains(o, "demo-") && strings.Contains(o, s.namespace) && !strings.HasPrefix(o, "Namespace ") {
+			t.Errorf("teardown left %s", o)
+		}
+	}
+}
+
+func TestWorkloadsWithoutTheirInfraAreFound(t *testing.T) {
+	s := newSite(t)
+	s.sync(s.printed())
+	infra := &unstructured.Unstructured{}
+	infra.SetGroupVersionKind(read.InfraKind)
+	infra.SetNamespace(s.namespace)
+	infra.SetName("demo")
+	if err := s.client.Delete(t.Context(), infra); err != nil {
+		t.Fatal(err)
+	}
+	says := fmt.Sprintf("Warning: Infra %[1]s/demo does not exist, and pods of it may still have addresses on its VLAN: StatefulSet %[1]s/demo-dhcp, StatefulSet %[1]s/demo-dns, StatefulSet %[1]s/demo-proxy; run 'kubectl oooi teardown demo -n %[1]s', or apply the Infra again\n", s.namespace)
+	for _, tc := range []struct {
+		line []string
+		code int
+	}{
+		{[]string{"doctor", "-n", s.namespace}, 2}, {[]string{"doctor", "-n", s.namespace, "--fail-on", "never"}, 0}, {[]string{"doctor", "demo", "-n", s.namespace}, 1},
+		{[]string{"status", "-n", s.namespace}, 0}, {[]string{"status", "demo", "-n", s.namespace}, 1},
+	} {
+		if _, said, code := s.run(tc.line...); code != tc.code || !strings.Contains(said, says) {
+			t.Errorf("%q ended with %d, want %d, and said %s", tc.line, code, tc.code, said)
+		}
+	}
+	if _, said, code := s.run("teardown", "demo", "-n", s.namespace, "--yes"); code != 0 || !strings.Contains(said, "StatefulSet "+s.namespace+"/demo-dns removed") {
+		t.Errorf("teardown ended with %d and said %s", code, said)
+	}
+	if _, said, code := s.run("doctor", "-n", s.namespace); code != 0 || strings.Contains(said, "demo") {
+		t.Errorf("after teardown doctor ended with %d and said %s", code, said)
+	}
+}
+
+func TestDeletingTheInfraDeletesItsWorkloads(t *testing.T) {
+	s := newSite(t)
+	s.setup()
+	infra := &unstructured.Unstructured{}
+	infra.SetGroupVersionKind(read.InfraKind)
+	infra.SetNamespace(s.namespace)
+	infra.SetName("demo")
+	if err := s.client.Delete(t.Context(), infra, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
+		t.Fatal(err)
+	}
+	gone := []string{"StatefulSet", "NetworkAttachmentDefinition", "ConfigMap", "Service", "NetworkPolicy", "ProxyServer"}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
+		left := slices.DeleteFunc(s.everything(), func(o string) bool {
+			kind, rest, _ := strings.Cut(o, " ")
+			return !slices.Contains(gone, kind) || !strings.HasPrefix(rest, s.namespace+"/demo") || strings.Contains(o, "oooi-inventory")
+		})
+		if len(left) == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("there is still\n%s", strings.Join(left, "\n"))
+		}
+	}
+	vlan := &unstructured.Unstructured{}
+	vlan.SetGroupVersionKind(read.AttachmentKind)
+	if err := s.client.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "vlan100"}, vlan); err != nil {
+		t.Error(err)
+	}
+	if _, said, code := s.run("teardown", "demo", "-n", s.namespace, "--yes"); code != 0 || !strings.Contains(said, "Role "+s.namespace+"-demo/") {
+		t.Errorf("teardown of the rest ended with %d and said %s", code, said)
+	}
+	err := s.client.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "demo-oooi-inventory"}, &corev1.ConfigMap{})
+	if !apierrors.IsNotFound(err) {
+		t.Errorf("the inventory is left: %v", err)
+	}
+}
