@@ -203,15 +203,6 @@ func TestTheOldOperatorIsInTheWay(t *testing.T) {
 	}
 }
 
-func TestTheClusterChecksAndNothingIsApplied(t *testing.T) {
-	s := newSite(t)
-	before := s.everything()
-	if out, said, code := s.run("setup", "-f", "FILE", "--dry-run=server"); code != 0 || out != "the cluster would take it; nothing was applied\n" {
-		t.Errorf("%d: %s%s", code, out, said)
-	}
-	s.unchanged(before)
-}
-
 func TestAUserWithoutRights(t *testing.T) {
 	s := newSite(t)
 	kubeconfig, err := s.cp.UserKubeconfig("nobody")

@@ -52,9 +52,7 @@ func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams
 	case errors.As(err, &code): // everything is said
 		return int(code)
 	case err != nil:
-		for line := range strings.Lines(err.Error() + "\n") {
-			_, _ = fmt.Fprint(streams.ErrOut, "error: ", line)
-		}
+		printError(streams.ErrOut, err)
 		var interrupted Interrupted
 		if errors.As(context.Cause(ctx), &interrupted) {
 			return interrupted.Code()
@@ -62,6 +60,13 @@ func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams
 		return 1
 	}
 	return 0
+}
+
+// printError prints each line of an error as one.
+func printError(w io.Writer, err error) {
+	for line := range strings.Lines(err.Error() + "\n") {
+		_, _ = fmt.Fprint(w, "error: ", line)
+	}
 }
 
 // New returns the root command.
@@ -81,7 +86,7 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 	root.SetErr(streams.ErrOut)
 	c.cluster.AddFlags(root.PersistentFlags())
 	hideFlags(root)
-	root.AddCommand(c.setup(), c.status(), c.resolve(), c.routes(), c.leases(), c.doctor(), c.teardown(), c.convert(), c.completion(), c.version())
+	root.AddCommand(c.setup(), c.diff(), c.status(), c.resolve(), c.routes(), c.leases(), c.doctor(), c.teardown(), c.convert(), c.completion(), c.version())
 	return root
 }
 

@@ -57,20 +57,23 @@ func (c *command) setup() *cobra.Command {
 			"  kubectl oooi setup -f infra.yaml -f hostedcluster.yaml -f nad.yaml --dry-run=client",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f.described.Infra = types.NamespacedName{Namespace: c.namespace(), Name: first(args)}
-			if flag := inPlaceOfAFile(cmd); flag != "" && len(args) == 0 {
-				return fmt.Errorf("--%s describes an Infra in place of a file: give its name, too", flag)
-			}
-			f.given = map[string]string{}
-			for _, name := range []string{setup.FlagImage, setup.FlagEnvoyImage, setup.FlagOpenShift, setup.FlagClusterDNS} {
-				if flag := cmd.Flags().Lookup(name); flag.Changed {
-					f.given[name] = flag.Value.String()
-				}
+			if err := c.described(cmd, f, args); err != nil {
+				return err
 			}
 			return c.runSetup(cmd.Context(), f)
 		},
 	}
 	flags := cmd.Flags()
+	addPlanFlags(flags, f)
+	flags.StringVarP(&f.output, "output", "o", "", "yaml: the format in which --dry-run=client prints, in any case")
+	flags.StringVar(&f.dryRun, "dry-run", "none", "none; client: print what would be applied, and ask no cluster; server: have the cluster check it, and apply nothing")
+	flags.BoolVar(&f.wait, "wait", true, "wait until everything works")
+	flags.StringVar(&f.dns, setup.FlagClusterDNS, "print", "how pods of the management cluster get the names. print: say what its DNS has to forward; patch: add that to its DNS (dns.operator on OpenShift, else ConfigMap kube-system/coredns)")
+	return cmd
+}
+
+// addPlanFlags adds the flags that say what is set up, and how the cluster is asked.
+func addPlanFlags(flags *pflag.FlagSet, f *setupFlags) {
 	flags.StringSliceVarP(&f.files, "filename", "f", nil, "files with the Infra or a ProxyServer, and with objects that are not in the cluster (ProxyServer, HostedCluster, Route, Service, NetworkAttachmentDefinition); - for standard input")
 	d := &f.described
 	flags.StringVar(&d.HostedCluster, "hosted-cluster", "", describes+"the HostedCluster, as namespace/name")
@@ -84,35 +87,33 @@ func (c *command) setup() *cobra.Command {
 	flags.StringSliceVar(&d.Upstream, "upstream", nil, describes+"DNS servers for all other names; none for those of the node")
 	flags.StringVar(&f.images.Oooi, setup.FlagImage, "", "image with coredns, coredhcp and xdsd (default: as in the setup before, else "+defaultImages().Oooi+")")
 	flags.StringVar(&f.images.Envoy, setup.FlagEnvoyImage, "", "image of Envoy, 1.31 or later (default: as in the setup before, else "+defaultImages().Envoy+")")
-	flags.StringVarP(&f.output, "output", "o", "", "yaml: the format in which --dry-run=client prints, in any case")
-	flags.StringVar(&f.dryRun, "dry-run", "none", "none; client: print what would be applied, and ask no cluster; server: have the cluster check it, and apply nothing")
 	flags.StringVar(&f.flavour, setup.FlagOpenShift, "auto", "true, false or auto: whether SecurityContextConstraints choose the users of pods")
 	flags.StringVar(&f.network, "make-network", "", "make the machines' NetworkAttachmentDefinition: bridge=BRIDGE, macvlan=INTERFACE or localnet=NETWORK of OVN-Kubernetes, and ,vlan=ID and ,mtu=BYTES")
-	flags.BoolVar(&f.wait, "wait", true, "wait until everything works")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "for how long to wait")
-	flags.StringVar(&f.dns, setup.FlagClusterDNS, "print", "how pods of the management cluster get the names. print: say what its DNS has to forward; patch: add that to its DNS (dns.operator on OpenShift, else ConfigMap kube-system/coredns)")
 	flags.BoolVar(&f.ingress, "virtual-ingress", false, "also what keeps an Ingress for each VirtualIngress, once in the cluster; without the flag it stays as it is")
 	flags.BoolVar(&f.downgrade, "allow-downgrade", false, "replace what a newer version of kubectl-oooi has set up")
 	flags.BoolVar(&f.conflicts, "force-conflicts", false, "take over fields that somebody else has set")
 	flags.BoolVar(&f.adopt, "adopt", false, "take over objects that setup did not create; teardown deletes them")
-	return cmd
+}
+
+// described reads the name of the Infra that flags describe, and which flags are given that setup remembers.
+func (c *command) described(cmd *cobra.Command, f *setupFlags, args []string) error {
+	f.described.Infra = types.NamespacedName{Namespace: c.namespace(), Name: first(args)}
+	if flag := inPlaceOfAFile(cmd); flag != "" && len(args) == 0 {
+		return fmt.Errorf("--%s describes an Infra in place of a file: give its name, too", flag)
+	}
+	f.given = map[string]string{}
+	for _, name := range []string{setup.FlagImage, setup.FlagEnvoyImage, setup.FlagOpenShift, setup.FlagClusterDNS} {
+		if flag := cmd.Flags().Lookup(name); flag != nil && flag.Changed {
+			f.given[name] = flag.Value.String()
+		}
+	}
+	return nil
 }
 
 func (c *command) runSetup(ctx context.Context, f *setupFlags) error {
-	if len(f.files) == 0 && f.described.Infra.Name == "" {
-		return errors.New("give the name of an Infra and flags that describe it, or a file with one by -f; examples are in 'kubectl oooi setup --help'")
-	}
-	if !slices.Contains([]string{"none", "client", "server"}, f.dryRun) {
-		return fmt.Errorf("--dry-run %q: want none, client or server", f.dryRun)
-	}
-	if f.output != "" && (f.output != "yaml" || f.dryRun != "client") {
-		return fmt.Errorf("--output %q: what is printed is what --dry-run=client would apply, in yaml", f.output)
-	}
-	if !slices.Contains([]string{"auto", "true", "false"}, f.flavour) {
-		return fmt.Errorf("--openshift %q: want auto, true or false", f.flavour)
-	}
-	if !slices.Contains([]string{"print", "patch"}, f.dns) {
-		return fmt.Errorf("--cluster-dns %q: want print or patch", f.dns)
+	if err := f.check(); err != nil {
+		return err
 	}
 	if f.dryRun == "client" {
 		if f.described.CIDR != "" {
@@ -138,6 +139,26 @@ func (c *command) runSetup(ctx context.Context, f *setupFlags) error {
 	return within(ctx, f.timeout, func(ctx context.Context) error { return c.setUp(ctx, cl, f) })
 }
 
+// check refuses flags that mean nothing, before anything is asked for.
+func (f *setupFlags) check() error {
+	if len(f.files) == 0 && f.described.Infra.Name == "" {
+		return errors.New("give the name of an Infra and flags that describe it, or a file with one by -f; examples are in 'kubectl oooi setup --help'")
+	}
+	if !slices.Contains([]string{"none", "client", "server"}, f.dryRun) {
+		return fmt.Errorf("--dry-run %q: want none, client or server", f.dryRun)
+	}
+	if f.output != "" && (f.output != "yaml" || f.dryRun != "client") {
+		return fmt.Errorf("--output %q: what is printed is what --dry-run=client would apply, in yaml", f.output)
+	}
+	if !slices.Contains([]string{"auto", "true", "false"}, f.flavour) {
+		return fmt.Errorf("--openshift %q: want auto, true or false", f.flavour)
+	}
+	if !slices.Contains([]string{"print", "patch"}, f.dns) {
+		return fmt.Errorf("--cluster-dns %q: want print or patch", f.dns)
+	}
+	return nil
+}
+
 // within gives something the time of flag --timeout.
 func within(ctx context.Context, timeout time.Duration, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -151,27 +172,10 @@ func within(ctx context.Context, timeout time.Duration, do func(context.Context)
 
 // setUp sets up an Infra in a cluster.
 func (c *command) setUp(ctx context.Context, cl client.Client, f *setupFlags) error {
-	if f.described.Infra.Name != "" {
-		if err := c.find(ctx, cl, &f.described); err != nil {
-			return err
-		}
-	}
-	known, err := c.known(f)
+	known, plan, now, err := c.plan(ctx, cl, f)
 	if err != nil {
 		return err
 	}
-	if err := known.Discover(ctx, cl); err != nil {
-		return err
-	}
-	now, err := c.settle(ctx, cl, f, known)
-	if err != nil {
-		return err
-	}
-	plan, err := setup.Make(known, now.Images())
-	if err != nil {
-		return err
-	}
-	c.warn(plan)
 	applier := &setup.Applier{
 		Client: cl, Out: c.ErrOut, Force: f.conflicts, Adopt: f.adopt, DryRun: f.dryRun == "server", OneByOne: f.wait, AllowDowngrade: f.downgrade, Remember: now,
 	}
@@ -179,8 +183,7 @@ func (c *command) setUp(ctx context.Context, cl client.Client, f *setupFlags) er
 		return err
 	}
 	if applier.DryRun {
-		_, err := fmt.Fprintln(c.Out, "the cluster would take it; nothing was applied")
-		return err
+		return c.printChanges(applier.Changes)
 	}
 	if f.wait {
 		waiter := &setup.Waiter{Client: cl, Out: c.ErrOut}
@@ -215,6 +218,47 @@ func (c *command) settle(ctx context.Context, cl client.Client, f *setupFlags, k
 	}
 	now.Version = release()
 	return now, nil
+}
+
+// printChanges is --dry-run=server.
+func (c *command) printChanges(changes []setup.ObjectChange) error {
+	for _, change := range changes {
+		if _, err := fmt.Fprintf(c.Out, "%s %s (server dry run)\n", change.Entry, change.Verb); err != nil {
+			return err
+		}
+	}
+	line := "restarts no pod"
+	if pods := restarting(changes); len(pods) > 0 {
+		line = "restarts " + strings.Join(pods, ", ")
+	}
+	_, err := fmt.Fprintln(c.Out, line)
+	return err
+}
+
+// plan is what is to be applied to a cluster, and what the next setup is to remember.
+func (c *command) plan(ctx context.Context, cl client.Client, f *setupFlags) (*setup.Known, *setup.Plan, *setup.Remembered, error) {
+	if f.described.Infra.Name != "" {
+		if err := c.find(ctx, cl, &f.described); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	known, err := c.known(f)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if err := known.Discover(ctx, cl); err != nil {
+		return nil, nil, nil, err
+	}
+	now, err := c.settle(ctx, cl, f, known)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	plan, err := setup.Make(known, now.Images())
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	c.warn(plan)
+	return known, plan, now, nil
 }
 
 // known is what files or flags say.

@@ -166,7 +166,7 @@ func (c *command) nothing(namespace string) {
 func (c *command) orphans(ctx context.Context, cl client.Client, namespace string) (bool, error) {
 	orphans, err := inventory.Orphans(ctx, cl, namespace)
 	if err != nil && !apierrors.IsForbidden(err) {
-		return false, err //nolint:wrapcheck // it is ours
+		return false, err
 	}
 	for _, infra := range slices.SortedFunc(maps.Keys(orphans), func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }) {
 		var names []string

@@ -91,7 +91,7 @@ func Orphans(ctx context.Context, c client.Client, namespace string) (map[types.
 			}
 		})
 		if err != nil && !errors.Is(err, read.ErrNotServed) {
-			return nil, err //nolint:wrapcheck // it is ours
+			return nil, err
 		}
 	}
 	orphans := map[types.NamespacedName][]Entry{}
@@ -102,7 +102,7 @@ func Orphans(ctx context.Context, c client.Client, namespace string) (map[types.
 		}
 	}, ours)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it is ours
+		return nil, err
 	}
 	return orphans, nil
 }

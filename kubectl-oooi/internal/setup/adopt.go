@@ -20,13 +20,14 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 )
 
-// owned refuses a plan with objects that exist and that setup has not created, unless Adopt allows them. A
-// namespace that somebody else has created is used as it is, and stays theirs.
+// owned refuses a plan with objects that exist and that setup has not created, unless Adopt allows them. What Helm
+// has installed of the base is left to it; a namespace that somebody else has created is used as it is.
 func (a *Applier) owned(ctx context.Context, p *Plan) error {
 	known, err := inventory.Load(ctx, a.Client, types.NamespacedName{Namespace: p.Infra.Namespace, Name: p.Infra.Name})
 	if err != nil {
-		return err //nolint:wrapcheck // it is ours
+		return err
 	}
+	a.releases = map[string]int{}
 	var errs []error
 	for _, o := range p.Objects {
 		if o.GetKind() == "Infra" || o.GetKind() == "ProxyServer" || slices.Contains(p.Kept, o.GetKind()) {
@@ -42,7 +43,10 @@ func (a *Applier) owned(ctx context.Context, p *Plan) error {
 			return fmt.Errorf("reading %s: %w", inventory.Of(o), err)
 		}
 		why := foreign(o, live, known)
-		switch {
+		switch release := live.GetAnnotations()[helmRelease]; {
+		case release != "" && p.shared(o):
+			a.releases[live.GetAnnotations()[helmNamespace]+"/"+release]++
+			a.left = append(a.left, inventory.Of(o))
 		case why == "" || o.GetKind() == "Namespace" && live.GetDeletionTimestamp() != nil: // it is created anew
 		case o.GetKind() == "Namespace":
 			a.left = append(a.left, inventory.Of(o))
@@ -63,8 +67,6 @@ func foreign(want, live *unstructured.Unstructured, known []inventory.Entry) str
 	switch {
 	case slices.ContainsFunc(known, func(e inventory.Entry) bool { return e.Same(inventory.Of(want)) && e.UID == live.GetUID() }):
 		return ""
-	case live.GetAnnotations()[helmRelease] != "" && ours == "":
-		return "" // it is left to Helm
 	case theirs != "" && ours != theirs:
 		return "belongs to Infra " + theirs
 	case live.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy:

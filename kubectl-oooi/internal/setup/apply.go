@@ -37,6 +37,8 @@ type Applier struct {
 	Adopt bool
 	// DryRun has the cluster check everything, and changes nothing that stays.
 	DryRun bool
+	// Changes are what a dry run has found.
+	Changes []ObjectChange
 	// OneByOne waits for every component that changes before the next one changes. Else only a
 	// component that works is waited for.
 	OneByOne bool
@@ -47,6 +49,7 @@ type Applier struct {
 
 	left     []inventory.Entry                              // what somebody else has installed and looks after
 	foreseen map[inventory.Entry]*unstructured.Unstructured // objects as the API server would have them
+	releases map[string]int                                 // of Helm, "namespace/name", with the number of objects in it
 }
 
 // leaves reports whether an object stays as it is, if it is there.
@@ -72,7 +75,7 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 		}
 	}
 	if err == nil {
-		err = a.leaveToHelm(ctx, p)
+		err = a.reportHelm()
 	}
 	if err == nil {
 		err = a.preflight(ctx, p)
@@ -80,6 +83,9 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 	var rollout *rollout
 	if err == nil && !a.DryRun {
 		rollout, err = a.prepare(ctx, p)
+	}
+	if err == nil && a.DryRun {
+		a.Changes, err = a.changes(ctx, p, staged)
 	}
 	if err != nil || a.DryRun {
 		return errors.Join(err, a.unstage(context.WithoutCancel(ctx), staged))
@@ -158,26 +164,10 @@ const (
 	helmNamespace = "meta.helm.sh/release-namespace"
 )
 
-// leaveToHelm finds out what Helm has installed of the base, and says so: the two would set it
-// back and forth.
-func (a *Applier) leaveToHelm(ctx context.Context, p *Plan) error {
-	releases := map[string]int{}
-	for _, o := range p.Objects {
-		if !p.shared(o) {
-			continue
-		}
-		there := &unstructured.Unstructured{}
-		there.SetGroupVersionKind(o.GroupVersionKind())
-		if err := client.IgnoreNotFound(a.Client.Get(ctx, client.ObjectKeyFromObject(o), there)); err != nil {
-			return fmt.Errorf("reading %s: %w", inventory.Of(o), err)
-		}
-		if release := there.GetAnnotations()[helmRelease]; release != "" {
-			releases[there.GetAnnotations()[helmNamespace]+"/"+release]++
-			a.left = append(a.left, inventory.Of(o))
-		}
-	}
-	for _, release := range slices.Sorted(maps.Keys(releases)) {
-		if _, err := fmt.Fprintf(a.Out, "what Helm has installed of control is left to its release %s (objects: %d): upgrade that together with this command\n", release, releases[release]); err != nil {
+// reportHelm says what Helm has installed of the base, which is left to it: the two would set it back and forth.
+func (a *Applier) reportHelm() error {
+	for _, release := range slices.Sorted(maps.Keys(a.releases)) {
+		if _, err := fmt.Fprintf(a.Out, "what Helm has installed of control is left to its release %s (objects: %d): upgrade that together with this command\n", release, a.releases[release]); err != nil {
 			return err
 		}
 	}

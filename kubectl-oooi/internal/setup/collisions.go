@@ -38,7 +38,7 @@ func (d *discovery) holders() error {
 	switch before, err := r.Infra(d.ctx, infra.Namespace, infra.Name); {
 	case apierrors.IsNotFound(err) || errors.Is(err, read.ErrNotServed) || apierrors.IsForbidden(err):
 	case err != nil:
-		return err //nolint:wrapcheck // it is ours
+		return err
 	default:
 		before.Default()
 		for address, sets := range render.Addresses(before) {

@@ -1,0 +1,161 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
+)
+
+// Exit codes of diff, as kubectl diff has them.
+const (
+	differsCode = 1
+	noDiffCode  = 2 // it could not be made; kubectl has any above 1
+)
+
+func (c *command) diff() *cobra.Command {
+	f := &setupFlags{dryRun: "none", dns: "print"}
+	cmd := &cobra.Command{
+		Use:   "diff (INFRA | -f infra.yaml)",
+		Short: "Show what setup would change",
+		Long: "Compare the objects in the cluster with what setup would apply, after all checks of setup, and print which pods\n" +
+			"would restart. Nothing is changed.\n\n" +
+			"KUBECTL_EXTERNAL_DIFF names another program to compare with, such as \"colordiff -N -u\"; the default is \"diff -u -N\".\n\n" +
+			"Exit status: 0 no differences were found, 1 differences were found, >1 an error occurred.",
+		Example: "  # show what setup would change\n  kubectl oooi diff -f infra.yaml\n\n" +
+			"  # the same for an Infra that flags describe\n  kubectl oooi diff demo -n clusters --dns-ip 192.0.2.9",
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			err := c.described(cmd, f, args)
+			if err == nil {
+				err = c.runDiff(cmd.Context(), f)
+			}
+			var code exitError
+			if err != nil && !errors.As(err, &code) {
+				printError(c.ErrOut, err)
+				return exitError(noDiffCode)
+			}
+			return err
+		},
+	}
+	addPlanFlags(cmd.Flags(), f)
+	return cmd
+}
+
+func (c *command) runDiff(ctx context.Context, f *setupFlags) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	var changes []setup.ObjectChange
+	err = within(ctx, f.timeout, func(ctx context.Context) error {
+		_, plan, now, err := c.plan(ctx, cl, f)
+		if err != nil {
+			return err
+		}
+		applier := &setup.Applier{Client: cl, Out: c.ErrOut, Force: f.conflicts, Adopt: f.adopt, DryRun: true, AllowDowngrade: f.downgrade, Remember: now}
+		changes, err = applier.Preview(ctx, plan)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	differs, err := c.showDiff(ctx, changes)
+	if err != nil || !differs {
+		return err
+	}
+	if lines := restarting(changes); len(lines) > 0 {
+		if _, err := fmt.Fprintf(c.ErrOut, "Restarts: %s\n", strings.Join(lines, ", ")); err != nil {
+			return err
+		}
+	}
+	return exitError(differsCode)
+}
+
+// restarting are the pods that changes replace or end.
+func restarting(changes []setup.ObjectChange) []string {
+	var all []string
+	for _, change := range changes {
+		all = append(all, change.Restarts...)
+	}
+	return all
+}
+
+// showDiff writes the objects that change into two folders and compares these. It reports whether they differ.
+func (c *command) showDiff(ctx context.Context, changes []setup.ObjectChange) (bool, error) {
+	dir, err := os.MkdirTemp("", "oooi-diff-")
+	if err != nil {
+		return false, fmt.Errorf("creating a folder for what is compared: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	from, to := filepath.Join(dir, "LIVE"), filepath.Join(dir, "MERGED")
+	if err := errors.Join(os.Mkdir(from, 0o700), os.Mkdir(to, 0o700)); err != nil {
+		return false, fmt.Errorf("creating a folder for what is compared: %w", err)
+	}
+	for i := range changes {
+		change := &changes[i]
+		if change.Verb == setup.Unchanged {
+			continue
+		}
+		if err := errors.Join(writeObject(from, change.Live), writeObject(to, change.Merged)); err != nil {
+			return false, err
+		}
+	}
+	name, args := diffProgram(os.Getenv("KUBECTL_EXTERNAL_DIFF"))
+	cmd := exec.CommandContext(ctx, name, append(args, from, to)...) //nolint:gosec // the user names the program, as for kubectl diff
+	cmd.Stdout, cmd.Stderr = c.Out, c.ErrOut
+	err = cmd.Run()
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return false, nil
+	case errors.As(err, &exit) && exit.ExitCode() == differsCode:
+		return true, nil
+	default:
+		return false, fmt.Errorf("running %q to compare: %w; KUBECTL_EXTERNAL_DIFF names another program", name, err)
+	}
+}
+
+// diffProgram reads KUBECTL_EXTERNAL_DIFF as kubectl diff does: a program and its options, of letters, digits, dashes
+// and equals signs alone.
+func diffProgram(text string) (string, []string) {
+	words := strings.Fields(text)
+	if len(words) == 0 {
+		return "diff", []string{"-u", "-N"}
+	}
+	option := regexp.MustCompile(`^[a-zA-Z0-9-=]+$`)
+	return words[0], slices.DeleteFunc(words[1:], func(word string) bool { return !option.MatchString(word) })
+}
+
+// writeObject writes an object into a folder, under a name that both folders have; nil for none.
+func writeObject(dir string, u *unstructured.Unstructured) error {
+	if u == nil {
+		return nil
+	}
+	u = u.DeepCopy()
+	u.SetManagedFields(nil)
+	text, err := yaml.Marshal(u.Object)
+	if err != nil {
+		return fmt.Errorf("encoding %s %s: %w", u.GetKind(), u.GetName(), err)
+	}
+	kind := u.GroupVersionKind()
+	name := strings.TrimPrefix(strings.Join([]string{kind.Group, kind.Version, kind.Kind, u.GetNamespace(), u.GetName()}, "."), ".")
+	if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+		return fmt.Errorf("writing what is compared: %w", err)
+	}
+	return nil
+}
