@@ -296,9 +296,10 @@ func (d *discovery) predecessor() error {
 	return fmt.Errorf("there is what the old operator makes, which may hold an address of this VLAN: %s; stop that operator, and delete its DHCPServer, DNSServer and ProxyServer with what they own (docs/migration.md)", strings.Join(theirs, ", "))
 }
 
-// OwnedByOperator reports whether an object belongs to one of the old operator's kinds.
+// OwnedByOperator reports whether an object belongs to one of the old operator's kinds, and is not ours: a ProxyServer
+// without an Infra owns its workloads.
 func OwnedByOperator(u *unstructured.Unstructured) bool {
-	return slices.ContainsFunc(u.GetOwnerReferences(), func(o metav1.OwnerReference) bool {
+	return u.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy && slices.ContainsFunc(u.GetOwnerReferences(), func(o metav1.OwnerReference) bool {
 		return strings.HasPrefix(o.APIVersion, v1alpha1.GroupName+"/") && slices.Contains([]string{"DHCPServer", "DNSServer", "ProxyServer"}, o.Kind)
 	})
 }
