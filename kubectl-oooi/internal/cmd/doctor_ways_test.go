@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/test/faults"
 	"github.com/densityops/oooi/test/golden"
 )
@@ -231,3 +232,49 @@ func (p *patient) probes(t *testing.T) []string {
 }
 
 var infraKind = schema.GroupVersionKind{Group: "hostedcluster.densityops.com", Version: "v1alpha1", Kind: "Infra"}
+
+// TestDoctorTellsWhatHasChanged changes what setup makes objects of, and then what it has made.
+func TestDoctorTellsWhatHasChanged(t *testing.T) {
+	p := newPatient(t)
+	in := func(text string) string { return strings.ReplaceAll(text, "NS", p.Namespace) }
+	for _, tc := range []struct {
+		name, object, patch string
+		// about is the object of a finding, and what its message and remedy have.
+		about, message, remedy string
+	}{
+		{
+			"the machines' network", "vlan100", `{"spec": {"config": "{\"cniVersion\": \"0.3.1\", \"name\": \"vlan100\", \"type\": \"bridge\", \"bridge\": \"br-vlan100\", \"mtu\": 9000}"}}`,
+			"demo-dns", `its pods would get another network from setup: NetworkAttachmentDefinition NS/vlan100 was changed by "cmd.test" at `,
+			"run 'kubectl oooi setup' with the Infra's file; this restarts pod NS/demo-dns-0: 'kubectl oooi diff' with the same file shows what changes",
+		},
+		{
+			"what setup has made", "demo-dns", `{"spec": {"config": "{\"cniVersion\": \"0.3.1\", \"name\": \"mine\", \"type\": \"bridge\"}"}}`,
+			"demo-dns", `its pods would get another network from setup: it was changed by "cmd.test" at `,
+			"run 'kubectl oooi setup' with the Infra's file and --force-conflicts, which sets it back; this restarts no pod: 'kubectl oooi diff' with the same file",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			time.Sleep(1100 * time.Millisecond) // the API server tells when by the second
+			p.T = t
+			p.Patch(read.AttachmentKind, "$ns", tc.object, tc.patch)
+			defer p.Mend()
+			out, said, code := p.site.run("doctor", "demo", "-n", p.Namespace, "--only", "OOOI-INF-002", "-o", "json", "--fail-on", "never")
+			var diagnosis struct{ Results []doctor.Result }
+			if err := json.Unmarshal([]byte(out), &diagnosis); err != nil || code != 0 {
+				t.Fatalf("doctor ended with %d, said %s and printed %s: %v", code, said, out, err)
+			}
+			for _, r := range diagnosis.Results {
+				for _, f := range r.Findings {
+					if f.Object.Kind != read.AttachmentKind.Kind || f.Object.Name != tc.about {
+						continue
+					}
+					if !strings.HasPrefix(f.Message, in(tc.message)) || !strings.HasPrefix(f.Remedy, in(tc.remedy)) {
+						t.Errorf("found %q, with the remedy %q, want %q, with %q", f.Message, f.Remedy, in(tc.message), in(tc.remedy))
+					}
+					return
+				}
+			}
+			t.Errorf("nothing is found of NetworkAttachmentDefinition %s: %s", tc.about, out)
+		})
+	}
+}

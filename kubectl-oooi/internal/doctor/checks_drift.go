@@ -26,15 +26,12 @@ func driftChecks() []Check {
 func drifted(s *Site) []Finding {
 	list, err := s.rendered()
 	if err != nil {
-		return []Finding{failed(s.ref(), "correct it in the Infra's file, and run 'kubectl oooi setup' with it", "setup would refuse it: %v", errors.Unwrap(err))}
+		return []Finding{failed(s.ref(), "correct it in the Infra's file, and run 'kubectl oooi setup' with it; "+diffFirst, "setup would refuse it: %v", errors.Unwrap(err))}
 	}
-	const again = "run 'kubectl oooi setup' with the Infra's file: the Infra, or what is around it, has changed since, or somebody has changed what setup made"
+	restarts := s.restarts(list)
 	var findings []Finding
 	for _, want := range list {
-		compare := map[string]func(want, has *unstructured.Unstructured) (Severity, string, []string){
-			configMaps.Kind: sameData, statefulSets.Kind: sameConfig, services.Kind: samePorts, attachments.Kind: sameAttachment, networkPolicies.Kind: nil,
-		}
-		differs, ok := compare[want.GetKind()]
+		differs, ok := compared[want.GetKind()]
 		if !ok || want.GetNamespace() != s.Infra.Namespace {
 			continue // rights, and what is in others' namespaces, are other checks'
 		}
@@ -44,16 +41,111 @@ func drifted(s *Site) []Finding {
 		at := slices.IndexFunc(has, func(u *unstructured.Unstructured) bool { return u.GetName() == want.GetName() })
 		switch {
 		case at < 0:
-			findings = append(findings, failed(ref, again, "it does not exist"))
+			findings = append(findings, failed(ref, "run 'kubectl oooi setup' with the Infra's file; "+diffFirst, "it does not exist"))
 		case differs != nil:
 			if severity, message, evidence := differs(want, has[at]); message != "" {
-				f := warned(ref, again, "%s", message).because(evidence...)
+				why, remedy := s.cause(has[at], restarts[want.GetLabels()[v1alpha1.LabelComponent]])
+				f := warned(ref, remedy, "%s: %s", message, why[0]).because(append(evidence, why[1:]...)...)
 				f.Severity = severity
 				findings = append(findings, f)
 			}
 		}
 	}
 	return findings
+}
+
+// compared says for each kind how an object is compared, nil for one that only has to exist.
+var compared = map[string]func(want, has *unstructured.Unstructured) (Severity, string, []string){
+	configMaps.Kind: sameData, statefulSets.Kind: sameConfig, services.Kind: samePorts, attachments.Kind: sameAttachment, networkPolicies.Kind: nil,
+}
+
+// diffFirst names the command that shows what setup would do.
+const diffFirst = "'kubectl oooi diff' with the same file shows what changes, and which pods restart"
+
+// fieldOf is the field of each kind that is compared, but of ConfigMaps, which have several.
+var fieldOf = map[string][]string{
+	services.Kind: {"spec", "ports"}, attachments.Kind: {"spec", "config"},
+	statefulSets.Kind: {"spec", "template", "metadata", "annotations", v1alpha1.GroupName + "/config"},
+}
+
+// cause says why an object differs from what setup would make, and what to do about it: somebody has edited it, or
+// something that it is made of has changed.
+func (s *Site) cause(has *unstructured.Unstructured, restarts []string) (why []string, remedy string) {
+	restart := "; this restarts no pod"
+	if len(restarts) > 0 {
+		restart = "; this restarts " + strings.Join(restarts, ", ")
+	}
+	restart += ": " + diffFirst
+	if by := s.edited(has); by != "" {
+		return []string{by}, "run 'kubectl oooi setup' with the Infra's file and --force-conflicts, which sets it back" + restart
+	}
+	for _, source := range s.sources() {
+		if changed := changedSince(source, has); changed != "" {
+			why = append(why, changed)
+		}
+	}
+	if len(why) == 0 {
+		why = []string{"something that it is made of has changed, or another version of setup made it"}
+	}
+	return why, "run 'kubectl oooi setup' with the Infra's file" + restart
+}
+
+// edited says who has changed the field of an object that is compared; empty for nobody.
+func (s *Site) edited(has *unstructured.Unstructured) string {
+	paths := [][]string{fieldOf[has.GetKind()]}
+	if has.GetKind() == configMaps.Kind { // each file has an owner
+		paths = [][]string{{"data", "Corefile"}, {"data", "config.yml"}}
+	}
+	for _, path := range paths {
+		_, there, _ := unstructured.NestedFieldNoCopy(has.Object, path...)
+		if by := editor(has, path...); there && by != nil {
+			return fmt.Sprintf("it was changed by %q at %s, after setup", by.Manager, at(timeOf(*by)))
+		}
+	}
+	return ""
+}
+
+// sources are what setup makes objects of.
+func (s *Site) sources() []*unstructured.Unstructured {
+	var list []*unstructured.Unstructured
+	if nad := s.attachment(); nad != nil {
+		list = append(list, nad)
+	}
+	for _, u := range s.facts.list(infras, s.Infra.Namespace) {
+		if u.GetName() == s.Infra.Name {
+			list = append(list, u)
+		}
+	}
+	if hosted := s.hosted(); hosted != nil {
+		for _, u := range s.facts.list(hostedClusters, hosted.Namespace) {
+			if u.GetName() == hosted.Name {
+				list = append(list, u)
+			}
+		}
+	}
+	for _, u := range s.facts.list(proxyServers, s.Infra.Namespace) {
+		if name, _, _ := unstructured.NestedString(u.Object, "spec", "infraRef", "name"); name == s.Infra.Name {
+			list = append(list, u)
+		}
+	}
+	return list
+}
+
+// restarts are the pods that setup would replace, by component: those whose configuration differs.
+func (s *Site) restarts(wants []*unstructured.Unstructured) map[string][]string {
+	pods := map[string][]string{}
+	for _, want := range wants {
+		if want.GetKind() != statefulSets.Kind {
+			continue
+		}
+		for _, has := range s.list(statefulSets, AtInfra) {
+			if _, message, _ := sameConfig(want, has); has.GetName() == want.GetName() && message != "" {
+				component := want.GetLabels()[v1alpha1.LabelComponent]
+				pods[component] = append(pods[component], fmt.Sprintf("pod %s/%s-0", has.GetNamespace(), has.GetName()))
+			}
+		}
+	}
+	return pods
 }
 
 // sameData compares ConfigMaps, and tells the first line of each file that differs.

@@ -94,7 +94,7 @@ func podChecks() []Check {
 						return set.Labels[v1alpha1.LabelInfra] == s.Infra.Name && set.Labels[v1alpha1.LabelComponent] == c.name
 					}
 					if !slices.ContainsFunc(sets, mine) {
-						findings = append(findings, failed(s.ref(), "run 'kubectl oooi setup' with the Infra's file", "%s is enabled, and there is no StatefulSet of it", c.name))
+						findings = append(findings, failed(s.ref(), "run 'kubectl oooi setup' with the Infra's file; "+diffFirst, "%s is enabled, and there is no StatefulSet of it", c.name))
 					}
 				}
 				return findings
@@ -167,7 +167,7 @@ func skewed(s *Site) []Finding {
 			continue
 		}
 		for _, p := range runs[image] {
-			findings = append(findings, warned(podRef(p), "run 'kubectl oooi setup' of one release with each Infra; an image in the Infra is there to be meant", "it runs %s", image).
+			findings = append(findings, warned(podRef(p), "run 'kubectl oooi setup' of one release with each Infra; an image in the Infra is there to be meant. This restarts the pods with other images: "+diffFirst, "it runs %s", image).
 				because("control runs "+strings.Join(control, ", ")))
 		}
 	}

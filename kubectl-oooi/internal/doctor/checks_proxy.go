@@ -23,7 +23,7 @@ func proxyChecks() []Check {
 				if len(s.proxies()) > 0 {
 					return nil
 				}
-				return []Finding{failed(s.ref(), "run 'kubectl oooi setup' with the Infra's file", "no ProxyServer names it in spec.infraRef")}
+				return []Finding{failed(s.ref(), "run 'kubectl oooi setup' with the Infra's file; "+diffFirst, "no ProxyServer names it in spec.infraRef")}
 			},
 		},
 		{

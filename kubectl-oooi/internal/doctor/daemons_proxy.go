@@ -137,7 +137,7 @@ func misunderstood(s *Site) []Finding {
 			if x.pod.Labels[v1alpha1.LabelProxyServer] != want.Name {
 				continue
 			}
-			remedy := fmt.Sprintf("see xdsd's log: kubectl -n %s logs %s -c xdsd; its arguments are those that setup gives it: run 'kubectl oooi setup' with the Infra's file", x.pod.Namespace, x.pod.Name)
+			remedy := fmt.Sprintf("see xdsd's log: kubectl -n %s logs %s -c xdsd; its arguments are those that setup gives it: run 'kubectl oooi setup' with the Infra's file; "+diffFirst, x.pod.Namespace, x.pod.Name)
 			at := slices.IndexFunc(x.is.ProxyServers, func(p *model.ProxyServer) bool { return p != nil && p.Ref == want.Ref })
 			if at < 0 {
 				findings = append(findings, failed(podRef(x.pod), remedy, "xdsd knows nothing of ProxyServer %s", want.Name))

@@ -57,7 +57,11 @@ func NewFacts(taken time.Time) *Facts {
 
 // add adds an object, without what says nothing about it.
 func (f *Facts) add(u *unstructured.Unstructured) {
-	u.SetManagedFields(nil)
+	if written[u.GetKind()] {
+		u.SetManagedFields(withoutStatus(u.GetManagedFields()))
+	} else {
+		u.SetManagedFields(nil)
+	}
 	if annotations := u.GetAnnotations(); annotations != nil {
 		delete(annotations, "kubectl.kubernetes.io/last-applied-configuration")
 		u.SetAnnotations(annotations)

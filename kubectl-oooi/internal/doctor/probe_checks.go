@@ -249,7 +249,7 @@ func (v *sight) misguided() []Finding {
 		if !slices.Contains(own, o.Server) {
 			continue
 		}
-		const remedy = "run 'kubectl oooi setup' with the Infra's file, which writes the configuration of DHCP anew"
+		const remedy = "run 'kubectl oooi setup' with the Infra's file, which writes the configuration of DHCP anew and restarts its pod; " + diffFirst
 		strange := slices.ContainsFunc(o.DNS, func(a netip.Addr) bool { return !slices.Contains(resolvers, a) })
 		if len(resolvers) > 0 && (strange || len(o.DNS) == 0) {
 			findings = append(findings, failed(v.ref(), remedy, "DHCP server %s tells machines of other DNS servers than ours: they do not get the names of their control plane", o.Server).

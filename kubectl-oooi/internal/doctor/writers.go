@@ -1,0 +1,105 @@
+package doctor
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// setupManager is the field manager of what setup applies.
+const setupManager = "kubectl-oooi"
+
+// written are the kinds of objects of which the facts keep who has set what: what setup makes objects of, and those of
+// them that are compared with what it would make.
+var written = map[string]bool{
+	infras.Kind: true, proxyServers.Kind: true, hostedClusters.Kind: true, attachments.Kind: true, configMaps.Kind: true, statefulSets.Kind: true, services.Kind: true,
+}
+
+// withoutStatus leaves out who has set an object's status, which changes all the time.
+func withoutStatus(fields []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
+	var kept []metav1.ManagedFieldsEntry
+	for _, f := range fields {
+		if f.Subresource == "" {
+			kept = append(kept, f)
+		}
+	}
+	return kept
+}
+
+// editor returns who else than setup has set a field of an object that setup applied, and when; nil where setup set it
+// last, or nobody knows.
+func editor(u *unstructured.Unstructured, path ...string) *metav1.ManagedFieldsEntry {
+	var last *metav1.ManagedFieldsEntry
+	applied := false
+	for _, f := range withoutStatus(u.GetManagedFields()) {
+		switch {
+		case f.Manager == setupManager && owns(f, path):
+			return nil
+		case f.Manager == setupManager:
+			applied = true
+		case owns(f, path) && (last == nil || !timeOf(f).Before(timeOf(*last))):
+			last = &f
+		}
+	}
+	if !applied {
+		return nil
+	}
+	return last
+}
+
+// owns reports whether a manager has set a field.
+func owns(f metav1.ManagedFieldsEntry, path []string) bool {
+	if f.FieldsV1 == nil {
+		return false
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(f.FieldsV1.Raw, &fields); err != nil {
+		return false
+	}
+	for _, name := range path {
+		next, ok := fields["f:"+name].(map[string]any)
+		if !ok {
+			return false
+		}
+		fields = next
+	}
+	return true
+}
+
+func timeOf(f metav1.ManagedFieldsEntry) time.Time {
+	if f.Time == nil {
+		return time.Time{}
+	}
+	return f.Time.Time
+}
+
+// changedSince says who has changed an object after another was applied by setup; empty where nobody has, or nobody
+// knows.
+func changedSince(source, applied *unstructured.Unstructured) string {
+	var since time.Time
+	for _, f := range applied.GetManagedFields() {
+		if f.Manager == setupManager && f.Subresource == "" {
+			since = timeOf(f)
+		}
+	}
+	if since.IsZero() {
+		return ""
+	}
+	var last metav1.ManagedFieldsEntry
+	for _, f := range withoutStatus(source.GetManagedFields()) {
+		if timeOf(f).After(timeOf(last)) {
+			last = f
+		}
+	}
+	if !timeOf(last).After(since) {
+		return ""
+	}
+	return fmt.Sprintf("%s %s/%s was changed by %q at %s, after setup applied this at %s",
+		source.GetKind(), source.GetNamespace(), source.GetName(), last.Manager, at(timeOf(last)), at(since))
+}
+
+// at writes a time as the API does.
+func at(t time.Time) string { return t.UTC().Format(time.RFC3339) }
