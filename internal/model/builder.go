@@ -1,6 +1,7 @@
 package model
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -22,6 +23,7 @@ type Builder struct {
 // reading is what a HostedCluster says by itself.
 type reading struct {
 	routes []*objects.Route // that it was read with
+	ports  nodePorts        // that it was read with
 	draft  *draft
 	found  problems
 }
@@ -36,6 +38,7 @@ func (b *Builder) Build(in *Objects) *Snapshot {
 		readInfras: make(map[*v1alpha1.Infra]*infraReading, len(in.Infras)),
 		services:   clusterIPs(in.Services),
 		routes:     map[string][]*objects.Route{},
+		nodePorts:  nodePortsOf(in.Services),
 		byKey:      make(map[string]*draft, len(in.HostedClusters)), byNamespace: make(map[string][]*draft, len(in.HostedClusters)),
 		byDomain: make(map[string][]*draft, len(in.HostedClusters)), claims: map[string][]claim{},
 	}
@@ -52,6 +55,7 @@ type builder struct {
 	services   map[string][]netip.Addr // their addresses, by "namespace/name"
 	index      serviceIndex            // whatever else there is to know of them, for applications and proxies
 	routes     map[string][]*objects.Route
+	nodePorts  map[string]nodePorts // by namespace
 	clusters   []*draft
 	// The HostedClusters among them, by "namespace/name", by the control plane's
 	// namespace and by their own domain.
@@ -104,10 +108,11 @@ func (b *builder) build(in *Objects, options Options) *Snapshot {
 func (b *builder) addHostedCluster(hc *objects.HostedCluster) {
 	namespace := ControlPlaneNamespace(hc.Namespace, hc.Name)
 	routes := b.routes[namespace]
+	ports := b.nodePorts[namespace]
 	r := b.last.read[hc]
-	if r == nil || !slices.Equal(r.routes, routes) {
-		r = &reading{routes: routes}
-		r.draft = clusterOf(hc, routes, &r.found)
+	if r == nil || !slices.Equal(r.routes, routes) || !maps.Equal(r.ports, ports) {
+		r = &reading{routes: routes, ports: ports}
+		r.draft = clusterOf(hc, routes, ports, &r.found)
 	}
 	b.read[hc] = r
 	b.found = append(b.found, r.found...)

@@ -3,6 +3,7 @@ package model
 import (
 	"net/netip"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -73,6 +74,29 @@ func TestNamesakesInheritNothing(t *testing.T) {
 	}
 	if _, n := addresses("two", &silent, first.LastGood()); n != 0 {
 		t.Errorf("its namesake inherits %d addresses", n)
+	}
+}
+
+// TestNodePortThatIsAllocatedLater gives a Service its node port after the HostedCluster was
+// read: nothing in the HostedCluster changes then.
+func TestNodePortThatIsAllocatedLater(t *testing.T) {
+	hc := &objects.HostedCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: "demo"}}
+	hc.Spec.DNS.BaseDomain = "example.com"
+	hc.Spec.Services = []objects.ServicePublishing{{
+		Service: "Konnectivity", Strategy: objects.PublishingStrategy{Type: "NodePort", NodePort: &objects.NodePort{Address: "node.example.com"}},
+	}}
+	service := func(nodePort int32) *objects.Service {
+		s := &objects.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "clusters-demo", Name: "konnectivity-server"}}
+		s.Spec.Ports = []objects.ServicePort{{Port: 8091, NodePort: nodePort}}
+		return s
+	}
+	b := NewBuilder(Options{})
+	for _, want := range []int32{0, 32691, 0, 30091} {
+		s := b.Build(&Objects{HostedClusters: []*objects.HostedCluster{hc}, Services: []*objects.Service{service(want)}})
+		i := slices.IndexFunc(s.Clusters[0].Hostnames, func(h Hostname) bool { return h.Name == "node.example.com" })
+		if got := s.Clusters[0].Hostnames[i].Endpoints[0].Port; got != want {
+			t.Errorf("konnectivity is on port %d, want %d", got, want)
+		}
 	}
 }
 

@@ -50,6 +50,8 @@ type draft struct {
 	guests  string    // the namespace of the virtual machines, where that is another one
 	apiPort int32     // the port on which clients dial the API server
 	oauth   bool      // HyperShift runs an OAuth server for the cluster
+
+	nodePorts nodePorts // of the control plane's Services
 }
 
 // finish makes Hostnames whole.
@@ -89,14 +91,14 @@ func ControlPlaneNamespace(namespace, name string) string {
 // clusterOf reads a HostedCluster. Without a base domain the cluster has no
 // domains and no names: until HyperShift has found one, its cluster domain would
 // be the bare "<name>.".
-func clusterOf(hc *objects.HostedCluster, routes []*objects.Route, found *problems) *draft {
+func clusterOf(hc *objects.HostedCluster, routes []*objects.Route, allocated nodePorts, found *problems) *draft {
 	c := &draft{Cluster: &Cluster{
 		Ref:                   Ref{Kind: "HostedCluster", Namespace: hc.Namespace, Name: hc.Name},
 		UID:                   string(hc.UID),
 		Created:               hc.CreationTimestamp.Time,
 		ControlPlaneNamespace: ControlPlaneNamespace(hc.Namespace, hc.Name),
 		InfraID:               hc.Spec.InfraID,
-	}, apiPort: apiPort(hc), oauth: hasOAuth(hc)}
+	}, apiPort: apiPort(hc, allocated), oauth: hasOAuth(hc), nodePorts: allocated}
 	c.Platform = hc.Spec.Platform.Type
 	if ref := hc.Status.KubeConfig; ref != nil && ref.Name != "" {
 		c.Kubeconfig = hc.Namespace + "/" + ref.Name

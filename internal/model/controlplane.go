@@ -31,6 +31,31 @@ var routed = map[string]Role{
 	"metrics-proxy":         RoleMetricsProxy,
 }
 
+// nodePorts are the node ports that Kubernetes allocated to the Services of one control plane,
+// by role. HyperShift publishes these, also where spec.services names none.
+type nodePorts map[Role]int32
+
+// nodePortsOf returns the node ports of the control-plane Services, by namespace.
+func nodePortsOf(services []*objects.Service) map[string]nodePorts {
+	all := map[string]nodePorts{}
+	for _, s := range services {
+		role, ok := routed[s.Name]
+		if !ok {
+			continue
+		}
+		for _, p := range s.Spec.Ports {
+			if p.Port != role.Backend().Port || p.NodePort == 0 {
+				continue
+			}
+			if all[s.Namespace] == nil {
+				all[s.Namespace] = nodePorts{}
+			}
+			all[s.Namespace][role] = p.NodePort
+		}
+	}
+	return all
+}
+
 // addPublished gathers every name that the objects themselves give the control
 // plane: what HyperShift was told to publish, the Routes it made, and its status.
 func (d *draft) addPublished(hc *objects.HostedCluster, routes []*objects.Route, found *problems) {
@@ -44,7 +69,7 @@ func (d *draft) addPublished(hc *objects.HostedCluster, routes []*objects.Route,
 	}
 	for _, s := range hc.Spec.Services {
 		if p, ok := published[s.Service]; ok {
-			host, port := dialled(s.Strategy, p.loadBalancerPort)
+			host, port := dialled(s.Strategy, p.loadBalancerPort, d.nodePorts[p.role])
 			add(host, p.role, port, p.source)
 		}
 	}
@@ -67,13 +92,13 @@ func (d *draft) addPublished(hc *objects.HostedCluster, routes []*objects.Route,
 
 // apiPort is the port on which clients dial the API server: what HyperShift
 // reports, else what its publishing strategy amounts to.
-func apiPort(hc *objects.HostedCluster) int32 {
+func apiPort(hc *objects.HostedCluster, allocated nodePorts) int32 {
 	if port := hc.Status.ControlPlaneEndpoint.Port; port != 0 {
 		return port
 	}
 	for _, s := range hc.Spec.Services {
 		if s.Service == "APIServer" {
-			_, port := dialled(s.Strategy, portAPI)
+			_, port := dialled(s.Strategy, portAPI, allocated[RoleAPI])
 			return port
 		}
 	}
@@ -81,8 +106,9 @@ func apiPort(hc *objects.HostedCluster) int32 {
 }
 
 // dialled returns the host of a publishing strategy, if it has one, and the port
-// that clients dial.
-func dialled(s objects.PublishingStrategy, loadBalancerPort int32) (host string, port int32) {
+// that clients dial: of a NodePort the one that Kubernetes allocated, else the one asked for, 0
+// before there is any.
+func dialled(s objects.PublishingStrategy, loadBalancerPort, allocated int32) (host string, port int32) {
 	switch {
 	case s.Type == "LoadBalancer":
 		if s.LoadBalancer != nil {
@@ -95,7 +121,7 @@ func dialled(s objects.PublishingStrategy, loadBalancerPort int32) (host string,
 		}
 		return host, portHTTPS
 	case s.Type == "NodePort" && s.NodePort != nil:
-		return s.NodePort.Address, s.NodePort.Port
+		return s.NodePort.Address, cmp.Or(allocated, s.NodePort.Port)
 	default:
 		return "", 0
 	}

@@ -70,6 +70,9 @@ func (p *proxyBuilder) addCluster(infra *Infra) {
 		for _, e := range h.Endpoints {
 			if isPort(e.Port) {
 				lead(e.Port, h.Name, e.Role, e.Source)
+			} else if !hasPort(h, e.Role) {
+				p.found.add(c.Ref, ReasonServiceNotFound, "%s: Service %s/%s has no node port for port %d yet: %s is not routed to it",
+					e.Source, c.ControlPlaneNamespace, e.Role.Backend().Service, e.Role.Backend().Port, h.Name)
 			}
 		}
 	}
@@ -96,6 +99,11 @@ func (p *proxyBuilder) addCluster(infra *Infra) {
 }
 
 func isPort(port int32) bool { return port > 0 && port <= math.MaxUint16 }
+
+// hasPort reports whether the port is known on which a name leads to a role.
+func hasPort(h Hostname, role Role) bool {
+	return slices.ContainsFunc(h.Endpoints, func(e Endpoint) bool { return e.Role == role && isPort(e.Port) })
+}
 
 // onlyRole returns the role of a name that has just one.
 func onlyRole(h Hostname) (Role, bool) {

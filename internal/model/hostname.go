@@ -48,7 +48,7 @@ type Backend struct {
 type Endpoint struct {
 	Role Role `json:"role"`
 	// Port is the port that clients dial, 0 where the object leaves it open
-	// (a NodePort that is not allocated yet).
+	// (a node port that Kubernetes has not allocated yet).
 	Port int32 `json:"port"`
 	// Source is where the hostname was found, such as "spec.services[APIServer]".
 	Source string `json:"source"`

@@ -66,6 +66,7 @@ type ServicePort struct {
 	Name       string             `json:"name,omitempty"`
 	Port       int32              `json:"port"`
 	TargetPort intstr.IntOrString `json:"targetPort,omitzero"`
+	NodePort   int32              `json:"nodePort,omitempty"`
 }
 
 // Addresses returns the Service's cluster IPs as written, one a family; none for
