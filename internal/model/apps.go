@@ -169,7 +169,7 @@ func (b *builder) addApps(in *Objects, options *AppsOptions) {
 		f.hosted[s.Namespace+"/"+s.Name] = s
 	}
 	for _, c := range b.clusters {
-		if len(c.Domains) > 0 {
+		if len(c.AppsDomains) > 0 {
 			c.Apps = f.find(c)
 		}
 	}

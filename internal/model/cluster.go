@@ -88,9 +88,9 @@ func ControlPlaneNamespace(namespace, name string) string {
 	return namespace + "-" + strings.ReplaceAll(name, ".", "-")
 }
 
-// clusterOf reads a HostedCluster. Without a base domain the cluster has no
-// domains and no names: until HyperShift has found one, its cluster domain would
-// be the bare "<name>.".
+// clusterOf reads a HostedCluster. Without a usable base domain the cluster has no
+// domains and no names but those that its objects spell out: until HyperShift has found
+// one, its cluster domain would be the bare "<name>.".
 func clusterOf(hc *objects.HostedCluster, routes []*objects.Route, allocated nodePorts, found *problems) *draft {
 	c := &draft{Cluster: &Cluster{
 		Ref:                   Ref{Kind: "HostedCluster", Namespace: hc.Namespace, Name: hc.Name},
@@ -106,20 +106,20 @@ func clusterOf(hc *objects.HostedCluster, routes []*objects.Route, allocated nod
 	if p := hc.Spec.Platform.KubeVirt; p != nil && p.Credentials != nil {
 		c.guests = p.Credentials.InfraNamespace
 	}
-	if hc.Spec.DNS.BaseDomain == "" {
+	domain := ""
+	if hc.Spec.DNS.BaseDomain != "" {
+		domain, _ = publishable(c.Ref, clusterDomain(hc), "spec.dns", found)
+	} else {
 		remedy := "set spec.dns.baseDomain"
 		if p := hc.Spec.Platform.KubeVirt; p != nil && p.BaseDomainPassthrough {
 			remedy = "HyperShift fills it in from the management cluster's apps domain (baseDomainPassthrough)"
 		}
-		found.add(c.Ref, ReasonNoBaseDomain, "no base domain, so none of its names are published: %s", remedy)
-		return c
-	}
-	domain, ok := publishable(c.Ref, clusterDomain(hc), "spec.dns", found)
-	if !ok {
-		return c
+		found.add(c.Ref, ReasonNoBaseDomain, "no base domain, so only explicit hostnames and apps domains are published: %s", remedy)
 	}
 	c.addPublished(hc, routes, found)
-	c.addDomain(domain)
+	if domain != "" {
+		c.addDomain(domain)
+	}
 	for _, apps := range appsDomains(hc, c.Ref, domain, found) {
 		c.addAppsDomain(apps)
 	}
@@ -174,7 +174,8 @@ const oauthHost = "oauth-openshift"
 
 // appsDomains follows support/globalconfig.IngressDomain of HyperShift, save that
 // it returns both domains where both are configured: the guest's default Routes
-// use one and its ingress configuration keeps the other.
+// use one and its ingress configuration keeps the other. Without a cluster domain
+// only those are left.
 func appsDomains(hc *objects.HostedCluster, ref Ref, domain string, found *problems) []string {
 	var domains []string
 	if cfg := hc.Spec.Configuration; cfg != nil && cfg.Ingress != nil {
@@ -190,7 +191,7 @@ func appsDomains(hc *objects.HostedCluster, ref Ref, domain string, found *probl
 			}
 		}
 	}
-	if len(domains) == 0 {
+	if len(domains) == 0 && domain != "" {
 		domains = []string{"apps." + domain}
 	}
 	return domains

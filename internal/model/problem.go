@@ -17,7 +17,7 @@ type Reason string
 const (
 	// ReasonUndecodable: the object does not have the shape that its API promises.
 	ReasonUndecodable Reason = "Undecodable"
-	// ReasonNoBaseDomain: the HostedCluster has no base domain (yet), so nothing is published.
+	// ReasonNoBaseDomain: the HostedCluster has no base domain (yet), so only its explicit names are published.
 	ReasonNoBaseDomain Reason = "NoBaseDomain"
 	// ReasonInvalidName: a hostname or domain in the object cannot be served.
 	ReasonInvalidName Reason = "InvalidName"

@@ -24,7 +24,8 @@ type View struct {
 type Zone struct {
 	Origin  string `json:"origin"`
 	Cluster *Ref   `json:"cluster"`
-	// Domain is the cluster domain in which the zone's name server has its name.
+	// Domain is the cluster domain in which the zone's name server has its name; the zone
+	// itself, where its cluster has no domain.
 	Domain string `json:"domain"`
 }
 
@@ -50,7 +51,7 @@ type Target struct {
 type App struct {
 	Name    string `json:"name"`
 	Cluster *Ref   `json:"cluster"`
-	// Domain is the cluster domain.
+	// Domain is the cluster domain; the name itself, where the cluster has none.
 	Domain string `json:"domain"`
 	// Subtree: the name is an apps domain, and every name below it is an application's.
 	Subtree bool `json:"subtree"`
@@ -125,9 +126,6 @@ type viewBuilder struct {
 }
 
 func (b *viewBuilder) add(p Publication) {
-	if len(p.Cluster.Domains) == 0 {
-		return
-	}
 	if p.ControlPlane.Served {
 		b.addControlPlane(p)
 	}
@@ -137,7 +135,7 @@ func (b *viewBuilder) add(p Publication) {
 }
 
 func (b *viewBuilder) addControlPlane(p Publication) {
-	c := p.Cluster
+	c, before := p.Cluster, len(b.view.Zones)
 	for _, domain := range c.Domains {
 		if b.claim(b.zones, domain, c, "cluster domain") {
 			b.addZone(domain, c)
@@ -154,9 +152,12 @@ func (b *viewBuilder) addControlPlane(p Publication) {
 			b.addZone(h.Name, c)
 		}
 	}
-	if server := (Zone{Domain: c.Domains[0]}).NameServer(); b.names[server] == nil {
-		b.names[server] = c
-		b.view.Names = append(b.view.Names, Name{Name: server, Target: &Target{Cluster: c.Ref, Addresses: p.NameServers}})
+	servers := &Target{Cluster: c.Ref, Addresses: p.NameServers}
+	for _, zone := range b.view.Zones[before:] {
+		if server := zone.NameServer(); b.names[server] == nil {
+			b.names[server] = c
+			b.view.Names = append(b.view.Names, Name{Name: server, Target: servers})
+		}
 	}
 }
 
@@ -184,7 +185,7 @@ func (b *viewBuilder) addApps(p Publication) {
 	c := p.Cluster
 	add := func(name string, subtree bool) {
 		if b.claim(b.apps, name, c, "apps domain") {
-			b.view.Apps = append(b.view.Apps, App{Name: name, Cluster: &c.Ref, Domain: c.Domains[0], Subtree: subtree, Answer: p.Apps})
+			b.view.Apps = append(b.view.Apps, App{Name: name, Cluster: &c.Ref, Domain: c.domainFor(name), Subtree: subtree, Answer: p.Apps})
 		}
 	}
 	for _, domain := range c.AppsDomains {
@@ -198,7 +199,7 @@ func (b *viewBuilder) addApps(p Publication) {
 }
 
 func (b *viewBuilder) addZone(origin string, c *Cluster) {
-	b.view.Zones = append(b.view.Zones, Zone{Origin: origin, Cluster: &c.Ref, Domain: c.Domains[0]})
+	b.view.Zones = append(b.view.Zones, Zone{Origin: origin, Cluster: &c.Ref, Domain: c.domainFor(origin)})
 }
 
 // claim gives name to c unless an older cluster has it. Names that were lost with
@@ -222,6 +223,14 @@ func (b *viewBuilder) lostDomainOf(name string, c *Cluster) bool {
 		}
 	}
 	return false
+}
+
+// domainFor is the domain in which the name server of a zone has its name.
+func (c *Cluster) domainFor(origin string) string {
+	if len(c.Domains) > 0 {
+		return c.Domains[0]
+	}
+	return origin
 }
 
 // owns reports whether name lies in one of the cluster's domains.

@@ -89,7 +89,8 @@ func TestBrokenObjectsBreakNobodyElse(t *testing.T) {
 		question{from: "127.90.0.10", name: "api.locked." + domain, want: locked.proxy},
 		question{from: "127.90.0.10", name: "shop.apps.locked." + domain, want: noData},
 		question{from: pod, name: "shop.apps.locked." + domain, want: noData},
-		question{from: "127.70.0.10", name: "api.nameless." + domain, want: elsewhere},
+		question{from: "127.70.0.10", name: "api.nameless." + domain, want: nameless.proxy}, // which spec.services has
+		question{from: "127.70.0.10", name: "api-int.nameless." + domain, want: elsewhere},
 	)
 	for _, b := range broken {
 		if n := problems(b.reason); n != 1 {

@@ -149,7 +149,7 @@ func (f *appsFacts) fault() *guest.Fault {
 		return &guest.Fault{Reason: v1alpha1.AppsIngressKubeconfigMissing, Message: cmp.Or(f.unbound(), "no hosted cluster is bound to this Infra")}
 	}
 	if f.cluster.Apps == nil {
-		return &guest.Fault{Reason: v1alpha1.AppsIngressAddressNotAssigned, Message: f.cluster.String() + " has no base domain, and so no applications"}
+		return &guest.Fault{Reason: v1alpha1.AppsIngressAddressNotAssigned, Message: f.cluster.String() + " has no apps domain: set spec.dns.baseDomain of the HostedCluster"}
 	}
 	// Of one rank, what the look into the cluster found comes first: it says more.
 	var faults []*guest.Fault
