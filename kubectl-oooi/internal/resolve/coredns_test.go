@@ -109,6 +109,7 @@ func askable(view *model.View) []string {
 	}
 	for _, a := range view.Apps {
 		add(a.Name)
+		add("*." + a.Name)
 	}
 	for _, z := range view.Zones {
 		add(z.Origin)

@@ -52,6 +52,11 @@ func namesOf(v *model.View) *names {
 		}
 		at.app = &apps[i]
 		at.foreign = !apps[i].Subtree && !apps[i].Served
+		if apps[i].Subtree && apps[i].Served { // the wildcard exists, and nothing is below it
+			wildcard := apps[i]
+			wildcard.Subtree = false
+			n.nodes["*."+apps[i].Name] = &node{zone: at.zone, app: &wildcard}
+		}
 	}
 	return n
 }

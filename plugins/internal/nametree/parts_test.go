@@ -57,6 +57,7 @@ func TestPartsShareATree(t *testing.T) {
 		{"application", "shop.apps.a.example.com.", passed, "192.0.2.100", passed, "192.0.2.100"},
 		{"application two labels deep", "a.shop.apps.a.example.com.", passed, "192.0.2.100", passed, "192.0.2.100"},
 		{"the wildcard itself", "*.apps.a.example.com.", passed, "192.0.2.100", passed, "192.0.2.100"},
+		{"below the wildcard itself", "x.*.apps.a.example.com.", passed, "NXDOMAIN in " + zone, passed, "NXDOMAIN in apps.a.example.com."},
 		{"application in capitals", "SHOP.Apps.a.example.com.", passed, "192.0.2.100", passed, "192.0.2.100"},
 		{"label with an escaped dot", `a\.b.apps.a.example.com.`, passed, "192.0.2.100", passed, "192.0.2.100"},
 		{"parent of a control-plane name in the apps domain", "deep.apps.a.example.com.", "NODATA in " + zone, passed, "NODATA in " + zone, "NODATA in apps.a.example.com."},

@@ -165,6 +165,7 @@ func (t *Tree) addApp(a *model.App, served bool) {
 		if served {
 			node.Wildcard = t.node(Node{Part: Apps, Zone: node.Zone})
 			node.Wildcard.resolvesTo(&a.Addresses)
+			t.nodes["*."+a.Name] = node.Wildcard // it exists, so nothing answers below it (RFC 4592 section 2.2.1)
 		}
 	case node.named: // the control plane's name wins
 	case served:
