@@ -55,9 +55,16 @@ type App struct {
 	Domain string `json:"domain"`
 	// Subtree: the name is an apps domain, and every name below it is an application's.
 	Subtree bool `json:"subtree"`
+	// NameServers are the addresses of the DNS servers that give the view, if known.
+	NameServers []netip.Addr `json:"nameServers,omitempty"`
 	// Answer is what applications resolve to. Where it is not served, they are passed on.
 	Answer
 }
+
+// NameServer is the name in the SOA and NS records where the name is a zone of its own. It
+// lies in that zone, so that who asks for the zone alone can resolve it, and adds one label,
+// so that it is no parent of an application's name.
+func (a App) NameServer() string { return "ns-dns." + a.Name }
 
 // Answer is what one kind of a cluster's names resolves to in a view.
 type Answer struct {
@@ -185,7 +192,7 @@ func (b *viewBuilder) addApps(p Publication) {
 	c := p.Cluster
 	add := func(name string, subtree bool) {
 		if b.claim(b.apps, name, c, "apps domain") {
-			b.view.Apps = append(b.view.Apps, App{Name: name, Cluster: &c.Ref, Domain: c.domainFor(name), Subtree: subtree, Answer: p.Apps})
+			b.view.Apps = append(b.view.Apps, App{Name: name, Cluster: &c.Ref, Domain: c.domainFor(name), Subtree: subtree, NameServers: p.NameServers, Answer: p.Apps})
 		}
 	}
 	for _, domain := range c.AppsDomains {

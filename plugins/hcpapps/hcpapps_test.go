@@ -50,7 +50,7 @@ func passedOn(name string) test.Case {
 
 func negative(name string, qtype uint16, rcode int, origin, domain string) test.Case {
 	return test.Case{Qname: name, Qtype: qtype, Rcode: rcode, Ns: []dns.RR{
-		test.SOA(origin + " 5 IN SOA ns.dns." + domain + " hostmaster." + domain + " 1 7200 1800 86400 5"),
+		test.SOA(origin + " 5 IN SOA ns-dns." + origin + " hostmaster." + domain + " 1 7200 1800 86400 5"),
 	}}
 }
 
@@ -83,7 +83,7 @@ func TestProtocol(t *testing.T) {
 	check(t, h, []viewCase{
 		{"alone, hcpapps has the apps domain's apex", blueClient, test.Case{
 			Qname: apps, Qtype: dns.TypeSOA,
-			Answer: []dns.RR{test.SOA(apps + " 30 IN SOA ns.dns." + domain + " hostmaster." + domain + " 1 7200 1800 86400 5")},
+			Answer: []dns.RR{test.SOA(apps + " 30 IN SOA ns-dns." + apps + " hostmaster." + domain + " 1 7200 1800 86400 5")},
 		}},
 		{"the apex itself is no application", blueClient, negative(apps, dns.TypeA, dns.RcodeSuccess, apps, domain)},
 		{"the wildcard by its own name", blueClient, a("*."+apps, "192.0.2.100")},

@@ -110,6 +110,7 @@ func askable(view *model.View) []string {
 	for _, a := range view.Apps {
 		add(a.Name)
 		add("*." + a.Name)
+		add(a.NameServer())
 	}
 	for _, z := range view.Zones {
 		add(z.Origin)

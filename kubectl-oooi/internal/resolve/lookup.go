@@ -31,18 +31,20 @@ func namesOf(v *model.View) *names {
 		n.zones[z.Origin] = z
 	}
 	apps := slices.SortedStableFunc(slices.Values(v.Apps), func(a, b model.App) int { return cmp.Compare(len(a.Name), len(b.Name)) })
+	var servers []model.Name // of apps domains that are zones
 	for _, a := range apps {
 		// An apps domain that lies in no zone is one itself.
 		if _, ok := n.zoneOf(a.Name); !ok && a.Served {
 			n.zones[a.Name] = model.Zone{Origin: a.Name, Cluster: a.Cluster, Domain: a.Domain}
+			servers = append(servers, model.Name{Name: a.NameServer(), Target: &model.Target{Cluster: *a.Cluster, Addresses: a.NameServers}})
 		}
 	}
 	for origin := range n.zones {
 		n.add(origin)
 	}
-	for i := range v.Names {
-		if at := n.add(v.Names[i].Name); at != nil {
-			at.name = &v.Names[i]
+	for _, name := range slices.Concat(servers, v.Names) {
+		if at := n.add(name.Name); at != nil {
+			at.name = &name
 		}
 	}
 	for i := range apps {

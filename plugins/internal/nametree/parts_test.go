@@ -1,6 +1,7 @@
 package nametree
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -120,6 +121,61 @@ func TestApplicationsWithoutAnAddress(t *testing.T) {
 			}
 			if got := told(tree, ControlPlane, "shop.apps.a.example.com."); got != "passed on" {
 				t.Errorf("the control plane's plugin says %q", got)
+			}
+		})
+	}
+}
+
+// TestNameServersResolve asks each plugin, alone and beside the other, for the name servers of
+// its zones: a resolver that primes a stub zone asks for them.
+func TestNameServersResolve(t *testing.T) {
+	const known, unknown = "ns 192.0.2.2 2001:db8::2", "ns"
+	own := []netip.Addr{netip.MustParseAddr("192.0.2.9")}
+	for _, tc := range []struct {
+		name, servers string
+		ttls          TTLs
+		own           []netip.Addr
+		origin, want  string
+	}{
+		{"hcpapps alone", known, TTLs{Apps: 30}, nil, "apps.a.example.com.", "192.0.2.2"},
+		{"hcpapps alone, a name outside the apps domain", known, TTLs{Apps: 30}, nil, "console.a.example.com.", "192.0.2.2"},
+		{"an apps domain outside the cluster domain", known, TTLs{ControlPlane: 30, Apps: 30}, nil, "apps.example.net.", "192.0.2.2"},
+		{"no address is known", unknown, TTLs{Apps: 30}, nil, "apps.a.example.com.", "NODATA in apps.a.example.com."},
+		{"the server's own address", unknown, TTLs{Apps: 30}, own, "apps.a.example.com.", "192.0.2.9"},
+		{"an Infra's address before the server's own", known, TTLs{Apps: 30}, own, "apps.a.example.com.", "192.0.2.2"},
+		{"hcpviews, the server's own address", unknown, TTLs{ControlPlane: 30}, own, "a.example.com.", "192.0.2.9"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			facts := parted
+			if tc.servers == unknown {
+				facts = strings.Replace(parted, "ns.dns.a.example.com 192.0.2.2", "ns.dns.a.example.com", 1)
+			}
+			view := viewOf(t, facts)
+			for i := range view.Apps {
+				if tc.servers == known {
+					view.Apps[i].NameServers = []netip.Addr{netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("2001:db8::2")}
+				}
+			}
+			tree := New(view, tc.ttls, 1, tc.own...)
+			part := Apps
+			if tc.ttls[Apps] == 0 {
+				part = ControlPlane
+			}
+			apex, exact := tree.Lookup(tc.origin)
+			if !exact || !apex.Apex {
+				t.Fatalf("%s is no zone", tc.origin)
+			}
+			m := new(dns.Msg)
+			apex.Answer(m, tc.origin, dns.TypeNS)
+			ns, ok := m.Answer[0].(*dns.NS)
+			if !ok {
+				t.Fatal(m)
+			}
+			if got := told(tree, part, ns.Ns); got != tc.want {
+				t.Errorf("%s: got %q, want %q", ns.Ns, got, tc.want)
+			}
+			if resolves := !strings.HasPrefix(tc.want, "NODATA"); resolves != (len(m.Extra) > 0) {
+				t.Errorf("glue is %v", m.Extra)
 			}
 		})
 	}

@@ -71,8 +71,9 @@ func (n *Node) resolvesTo(addresses *[]netip.Addr) {
 // seconds.
 type TTLs map[Part]uint32
 
-// New builds the tree of a view. Zones get the given serial.
-func New(view *model.View, ttls TTLs, serial uint32) *Tree {
+// New builds the tree of a view. Zones get the given serial. The server's own addresses are
+// those of every name server that the view has no address for.
+func New(view *model.View, ttls TTLs, serial uint32, own ...netip.Addr) *Tree {
 	// Each zone brings an empty non-terminal or two.
 	size := len(view.Names) + len(view.Apps) + 2*len(view.Zones)
 	t := &Tree{nodes: make(map[string]*Node, size), zones: make(map[string]*Zone, len(view.Zones)), slab: make([]Node, 0, size)}
@@ -84,10 +85,13 @@ func New(view *model.View, ttls TTLs, serial uint32) *Tree {
 		}
 	}
 	apps := outermostFirst(view.Apps)
-	for _, a := range apps {
-		// An apps domain is a zone of its own only where no other zone has it.
-		if served && a.Served && t.nodes[a.Name] == nil && t.enclosing(a.Name) == nil {
+	var zones []*model.App // that are zones of their own
+	for i := range apps {
+		// An apps domain is one only where no other zone has it.
+		if a := &apps[i]; served && a.Served && t.nodes[a.Name] == nil && t.enclosing(a.Name) == nil {
 			t.addZone(model.Zone{Origin: a.Name, Cluster: a.Cluster, Domain: a.Domain}, Apps, ttls, serial)
+			t.zones[a.Name].server = dns.Fqdn(a.NameServer())
+			zones = append(zones, a)
 		}
 	}
 	for origin, z := range t.zones {
@@ -99,15 +103,31 @@ func New(view *model.View, ttls TTLs, serial uint32) *Tree {
 	for i := range apps {
 		t.addApp(&apps[i], served && apps[i].Served)
 	}
+	for _, a := range zones {
+		if server := t.add(a.NameServer()); !server.named {
+			server.resolvesTo(&a.NameServers)
+		}
+		t.addGlue(a.Name, a.NameServer(), own)
+	}
 	for _, z := range view.Zones {
 		t.add(z.Origin) // a zone inside another: the parents between them exist
-		apex, server := t.nodes[z.Origin], t.nodes[z.NameServer()]
-		if apex != nil && server != nil && server.addresses != nil {
-			apex.Zone.glue = *server.addresses
-		}
+		t.addGlue(z.Origin, z.NameServer(), own)
 	}
 	t.slab = nil
 	return t
+}
+
+// addGlue gives a zone the addresses of its name server, and that one the server's own where
+// it has none.
+func (t *Tree) addGlue(origin, name string, own []netip.Addr) {
+	apex, server := t.nodes[origin], t.nodes[name]
+	if apex == nil || server == nil || server.addresses == nil {
+		return
+	}
+	if len(*server.addresses) == 0 && len(own) > 0 {
+		server.resolvesTo(&own)
+	}
+	apex.Zone.glue = *server.addresses
 }
 
 // outermostFirst orders apps domains so that one inside another comes after it.

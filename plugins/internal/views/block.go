@@ -3,6 +3,7 @@ package views
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 
@@ -123,6 +124,7 @@ func (b *Block) Add(c *caddy.Controller) {
 	config := dnsserver.GetConfig(c)
 	source, sharing := b.shared(c)
 	if !sharing {
+		b.Config.Bound = boundAddresses(config.ListenHosts)
 		source = NewSource(b.Config, NewLogger(b.Plugin))
 		c.Set(blockSource{config}, source)
 	}
@@ -140,6 +142,18 @@ func (b *Block) Add(c *caddy.Controller) {
 		b.Next = next
 		return &b.Handler
 	})
+}
+
+// boundAddresses are the addresses of a bind directive at which other hosts reach the server.
+func boundAddresses(hosts []string) []netip.Addr {
+	var list []netip.Addr
+	for _, host := range hosts {
+		address, err := netip.ParseAddr(host)
+		if err == nil && !address.IsUnspecified() && !address.IsLoopback() && !address.IsLinkLocalUnicast() && !slices.Contains(list, address.Unmap()) {
+			list = append(list, address.Unmap())
+		}
+	}
+	return list
 }
 
 // ErrBehindCache says what is wrong with a build that could mix views up.

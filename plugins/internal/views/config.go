@@ -35,6 +35,8 @@ type Config struct {
 	Block string
 	// Answers says, by view, what names resolve to there in place of what Infras say.
 	Answers map[string]Answer
+	// Bound is where the server block listens, as far as it names addresses.
+	Bound []netip.Addr
 }
 
 // View is a view with the addresses of its clients.

@@ -268,3 +268,19 @@ func TestSeveral(t *testing.T) {
 		})
 	}
 }
+
+func TestBoundAddresses(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		hosts []string
+		want  string
+	}{
+		{"unbound", []string{""}, "[]"},
+		{"one of each family, once", []string{"192.0.2.2", "2001:db8::2", "192.0.2.2"}, "[192.0.2.2 2001:db8::2]"},
+		{"what no other host reaches", []string{"127.0.0.1", "::1", "fe80::1%eth0", "0.0.0.0"}, "[]"},
+	} {
+		if got := fmt.Sprint(boundAddresses(tc.hosts)); got != tc.want {
+			t.Errorf("%s: got %s, want %s", tc.name, got, tc.want)
+		}
+	}
+}

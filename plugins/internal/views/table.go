@@ -63,7 +63,7 @@ type tableBuilder struct {
 func (b *tableBuilder) sight(name string, v *model.View) *Sight {
 	s := b.before.sights[v]
 	if s == nil || s.View != name {
-		s = &Sight{View: name, Tree: nametree.New(v, b.ttls, b.serial)}
+		s = &Sight{View: name, Tree: nametree.New(v, b.ttls, b.serial, b.cfg.Bound...)}
 	}
 	b.table.sights[v] = s
 	return s
