@@ -12,9 +12,13 @@ import (
 	"github.com/densityops/oooi/plugins/internal/nametree"
 )
 
-// startupWait is for how long a starting server waits for its first snapshots.
-// During a reload the old server answers meanwhile.
-const startupWait = 5 * time.Second
+// startupWait is for how long a server waits for its first snapshots during a reload: the
+// old one answers meanwhile. A server that starts does not listen before the wait is over,
+// so firstWait is short: a client asks another server on SERVFAIL, and waits on silence.
+const (
+	startupWait = 5 * time.Second
+	firstWait   = 500 * time.Millisecond
+)
 
 // Source is what one server block answers from: the table of its views, kept true
 // while the block runs.
@@ -59,6 +63,10 @@ func (s *Source) Hook(c *caddy.Controller, name string) {
 		c.Set(startupKey{}, load)
 	}
 	load.sources = append(load.sources, s)
+	c.OnFirstStartup(func() error {
+		load.first = true
+		return nil
+	})
 	c.OnStartup(func() error {
 		if err := load.start(s); err != nil {
 			return plugin.Error(name, err)
@@ -81,6 +89,7 @@ func (s *Source) Hook(c *caddy.Controller, name string) {
 // no longer than one before they answer anything.
 type startup struct {
 	sources  []*Source
+	first    bool      // no server answers meanwhile
 	deadline time.Time // of the wait; zero before the start
 }
 
@@ -91,7 +100,11 @@ type startupKey struct{}
 // snapshot of one of them.
 func (u *startup) start(s *Source) error {
 	if u.deadline.IsZero() {
-		u.deadline = time.Now().Add(startupWait)
+		patience := startupWait
+		if u.first {
+			patience = firstWait
+		}
+		u.deadline = time.Now().Add(patience)
 		for _, s := range u.sources {
 			if err := s.begin(); err != nil {
 				return err
@@ -136,7 +149,7 @@ func (s *Source) wait(deadline time.Time) {
 		case <-s.changed:
 			s.update()
 		case <-over.C:
-			s.log.Warn("not synced yet: answering SERVFAIL until it is", "waited", startupWait.String())
+			s.log.Warn("not synced yet: answering SERVFAIL until it is")
 			return
 		}
 	}

@@ -123,24 +123,35 @@ func TestSourceStartsWithoutASnapshotInTheEnd(t *testing.T) {
 
 func TestSourcesOfOneCorefileWaitTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		before := time.Now()
-		load := &startup{}
-		for _, name := range []string{"one", "two", "three"} {
-			load.sources = append(load.sources, sourceOf(t, "manifests "+filepath.Join(t.TempDir(), name)))
-		}
-		for _, s := range load.sources {
-			if err := load.start(s); err != nil {
-				t.Fatal(err)
-			}
-			defer stopSource(t, s)
-		}
-		if waited := time.Since(before); waited != startupWait {
-			t.Errorf("the start took %s, want %s", waited, startupWait)
-		}
-		if n := len(shared.running()); n != len(load.sources) {
-			t.Errorf("%d stores run, want %d", n, len(load.sources))
+		for _, first := range []bool{false, true} {
+			waitTogether(t, first)
 		}
 	})
+}
+
+func waitTogether(t *testing.T, first bool) {
+	t.Helper()
+	before := time.Now()
+	load := &startup{first: first}
+	want := startupWait
+	if first { // nobody answers meanwhile
+		want = firstWait
+	}
+	for _, name := range []string{"one", "two", "three"} {
+		load.sources = append(load.sources, sourceOf(t, "manifests "+filepath.Join(t.TempDir(), name)))
+	}
+	for _, s := range load.sources {
+		if err := load.start(s); err != nil {
+			t.Fatal(err)
+		}
+		defer stopSource(t, s)
+	}
+	if waited := time.Since(before); waited != want {
+		t.Errorf("the start took %s, want %s", waited, want)
+	}
+	if n := len(shared.running()); n != len(load.sources) {
+		t.Errorf("%d stores run, want %d", n, len(load.sources))
+	}
 }
 
 func TestSourceFollowsChangesUnderAGrowingSerial(t *testing.T) {

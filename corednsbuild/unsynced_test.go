@@ -1,0 +1,47 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// TestServerWithoutASourceAnswersAtOnce starts CoreDNS where no API server listens: clients get
+// SERVFAIL with the reason, rather than silence for as long as a reload may wait.
+func TestServerWithoutASourceAnswersAtOnce(t *testing.T) {
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(kubeconfig, []byte(`
+apiVersion: v1
+kind: Config
+clusters: [{name: away, cluster: {server: "https://127.0.0.1:1"}}]
+contexts: [{name: away, context: {cluster: away, user: away}}]
+users: [{name: away, user: {token: none}}]
+current-context: away
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before := time.Now()
+	instance := start(t, fmt.Sprintf(".:0 {\n bind 127.0.0.1\n hcpviews example.com {\n kubeconfig %s\n }\n hcpapps\n}", kubeconfig))
+	if took := time.Since(before); took > 2*time.Second {
+		t.Errorf("the server listened after %s", took)
+	}
+	for _, name := range []string{"api.blue.example.com.", "shop.apps.blue.example.com."} {
+		m := new(dns.Msg).SetQuestion(name, dns.TypeA)
+		m.SetEdns0(1232, false)
+		reply, _, err := new(dns.Client).ExchangeContext(t.Context(), m, address(t, instance, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		opt := reply.IsEdns0()
+		if reply.Rcode != dns.RcodeServerFailure || opt == nil || len(opt.Option) != 1 {
+			t.Fatalf("%s: %s", name, reply)
+		}
+		if ede, ok := opt.Option[0].(*dns.EDNS0_EDE); !ok || ede.InfoCode != dns.ExtendedErrorCodeNotReady {
+			t.Errorf("%s: the extended error is %v", name, opt.Option[0])
+		}
+	}
+}
