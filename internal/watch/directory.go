@@ -34,7 +34,8 @@ const (
 )
 
 // directorySource reads objects from the YAML and JSON files of a folder and the
-// folders in it, such as a must-gather.
+// folders in it, such as a must-gather. Files and folders whose names begin with a dot
+// are passed over: updates, editors and version control leave those behind.
 type directorySource struct {
 	dir   string
 	log   *slog.Logger
@@ -46,7 +47,12 @@ type directorySource struct {
 	byService map[string][]*objects.EndpointSlice
 	err       error // why the folder itself cannot be read
 	read      bool  // the folder was read once
+	// duplicates are the objects that two files hold and differ in, as they were last logged.
+	duplicates map[duplicate]bool
 }
+
+// duplicate is an object that is ignored, because another file holds it as well.
+type duplicate struct{ object, used, ignored string }
 
 // manifest is one file as it was last read.
 type manifest struct {
@@ -59,6 +65,7 @@ type manifest struct {
 type stamp struct {
 	size     int64
 	modified time.Time
+	identity identity
 }
 
 func newDirectorySource(dir string, options model.Options, log *slog.Logger) *directorySource {
@@ -115,6 +122,7 @@ func (s *directorySource) refresh() bool {
 	defer func() {
 		if changed {
 			s.byService = nil
+			s.logDuplicates()
 		}
 	}()
 	for path := range s.files {
@@ -144,9 +152,19 @@ func (s *directorySource) refresh() bool {
 // manifests returns the files of a folder that may hold objects.
 func manifests(dir string) (map[string]stamp, error) {
 	found := map[string]stamp{}
-	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+	root := dir
+	if info, err := os.Stat(dir); err == nil && info.IsDir() {
+		root += string(filepath.Separator) // follows a link to a folder
+	}
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if path != root && strings.HasPrefix(entry.Name(), ".") {
+			if entry.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
 		if err != nil {
-			if errors.Is(err, fs.ErrNotExist) && path != dir {
+			if errors.Is(err, fs.ErrNotExist) && path != root {
 				return nil // it went while we walked
 			}
 			return err
@@ -160,7 +178,7 @@ func manifests(dir string) (map[string]stamp, error) {
 		if err != nil || info.IsDir() {
 			return nil //nolint:nilerr // a dangling link holds nothing
 		}
-		found[path] = stamp{info.Size(), info.ModTime()}
+		found[path] = stamp{info.Size(), info.ModTime(), identityOf(info)}
 		return nil
 	})
 	if err != nil {
@@ -231,14 +249,32 @@ func (s *directorySource) parse(data []byte) ([]objects.Object, error) {
 func (s *directorySource) objects() (*model.Objects, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var all []objects.Object
-	seen := map[string]bool{} // an object that two files hold is that of the first
+	all, _ := s.merge()
+	return collect(all), s.read
+}
+
+// merge returns the objects of all files, and those left out: an object that two files hold is
+// that of the first, by path.
+func (s *directorySource) merge() (all []objects.Object, left map[duplicate]bool) {
+	type place struct {
+		path   string
+		object objects.Object
+	}
+	seen := map[string]place{}
 	for _, path := range s.paths() {
 		m := s.files[path]
 		for _, o := range m.objects {
-			if key := fmt.Sprintf("%T %s", o, keyOf(o)); !seen[key] {
-				seen[key] = true
+			key := kindOf(o) + " " + keyOf(o)
+			first, ok := seen[key]
+			switch {
+			case !ok:
+				seen[key] = place{path, o}
 				all = append(all, o)
+			case !reflect.DeepEqual(first.object, o): // a must-gather has many objects twice
+				if left == nil {
+					left = map[duplicate]bool{}
+				}
+				left[duplicate{key, first.path, path}] = true
 			}
 		}
 		if m.err != "" {
@@ -249,7 +285,26 @@ func (s *directorySource) objects() (*model.Objects, bool) {
 			})
 		}
 	}
-	return collect(all), s.read
+	return all, left
+}
+
+// logDuplicates logs what is left out, once.
+func (s *directorySource) logDuplicates() {
+	_, left := s.merge()
+	for d := range left {
+		if !s.duplicates[d] {
+			s.log.Warn("two files hold the object with different content; the first by path is used", "object", d.object, "used", d.used, "ignored", d.ignored)
+		}
+	}
+	s.duplicates = left
+}
+
+// kindOf is the kind of an object; a broken one is no other for one that can be read.
+func kindOf(o objects.Object) string {
+	if broken, ok := o.(*objects.Broken); ok {
+		return "broken " + broken.Kind
+	}
+	return strings.TrimPrefix(reflect.TypeOf(o).Elem().Name(), "Labelled")
 }
 
 func (s *directorySource) endpointSlices(service string) []*objects.EndpointSlice {

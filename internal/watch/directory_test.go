@@ -1,0 +1,180 @@
+package watch
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/densityops/oooi/internal/model"
+)
+
+// service is a Service with a cluster IP, as YAML.
+func service(name, address string) string {
+	return fmt.Sprintf("{apiVersion: v1, kind: Service, metadata: {name: %s, namespace: a}, spec: {clusterIP: %s}}\n", name, address)
+}
+
+func write(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	for name, content := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// known are the Services that a folder's source has, with their addresses.
+func known(s *directorySource) string {
+	var words []string
+	all, _ := s.objects()
+	for _, service := range all.Services {
+		words = append(words, service.Name+"="+service.Spec.ClusterIP)
+	}
+	return strings.Join(words, " ")
+}
+
+func sourceOf(dir string, log *strings.Builder) *directorySource {
+	return newDirectorySource(dir, model.Options{}, slog.New(slog.NewTextHandler(log, nil)))
+}
+
+func TestFilesOfAFolder(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		files map[string]string
+		want  string
+	}{
+		{"visible files and folders", map[string]string{"one.yaml": service("one", "192.0.2.1"), "sub/two.yaml": service("two", "192.0.2.2")}, "one=192.0.2.1 two=192.0.2.2"},
+		{"a folder that an update left behind", map[string]string{"one.yaml": service("one", "192.0.2.1"), "..old/one.yaml": service("one", "192.0.2.9")}, "one=192.0.2.1"},
+		{"a repository", map[string]string{"one.yaml": service("one", "192.0.2.1"), "sub/.git/one.yaml": service("one", "192.0.2.9")}, "one=192.0.2.1"},
+		{"an editor's file", map[string]string{"one.yaml": service("one", "192.0.2.1"), ".one.yaml": service("one", "192.0.2.9")}, "one=192.0.2.1"},
+		{"a folder that is named like a file", map[string]string{"dir.yaml/one.yaml": service("one", "192.0.2.1")}, "one=192.0.2.1"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := t.TempDir()
+			write(t, dir, tc.files)
+			s := sourceOf(dir, &strings.Builder{})
+			s.refresh()
+			if got := known(s); got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestMountedConfigMap reads a folder as the kubelet makes it: the files are links into a hidden
+// folder, which is swapped.
+func TestMountedConfigMap(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"..1/one.yaml": service("one", "192.0.2.1"), "..2/one.yaml": service("one", "192.0.2.2")})
+	link := func(target, name string) {
+		t.Helper()
+		temporary := filepath.Join(dir, "..tmp")
+		if err := os.Symlink(target, temporary); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(temporary, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link("..1", "..data")
+	link("..data/one.yaml", "one.yaml")
+	whole := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, whole); err != nil {
+		t.Fatal(err)
+	}
+	for _, folder := range []string{dir, whole} {
+		s := sourceOf(folder, &strings.Builder{})
+		for n, want := range []string{"one=192.0.2.1", "one=192.0.2.2"} {
+			link(fmt.Sprintf("..%d", n+1), "..data")
+			s.refresh()
+			if got := known(s); got != want {
+				t.Errorf("%s: got %q, want %q", folder, got, want)
+			}
+		}
+	}
+}
+
+func TestObjectInTwoFiles(t *testing.T) {
+	for _, tc := range []struct {
+		name, other string
+		logged      int
+	}{
+		{"of two contents", service("one", "192.0.2.9"), 1},
+		{"of one content, as in a must-gather", service("one", "192.0.2.1"), 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir, log := t.TempDir(), &strings.Builder{}
+			write(t, dir, map[string]string{"a.yaml": service("one", "192.0.2.1"), "b.yaml": tc.other})
+			s := sourceOf(dir, log)
+			s.refresh()
+			write(t, dir, map[string]string{"c.yaml": service("two", "192.0.2.2")})
+			s.refresh()
+			if got := known(s); got != "one=192.0.2.1 two=192.0.2.2" {
+				t.Errorf("got %q", got)
+			}
+			line := fmt.Sprintf("object=\"Service a/one\" used=%s ignored=%s", filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml"))
+			if n := strings.Count(log.String(), line); n != tc.logged {
+				t.Errorf("%q is logged %d times, want %d:\n%s", line, n, tc.logged, log)
+			}
+		})
+	}
+}
+
+func TestBrokenObjectsOfOneNameAreAllReported(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"a.yaml": "{apiVersion: v1, kind: Service, metadata: {name: one, namespace: a}, spec: 7}\n---\n" +
+		"{apiVersion: route.openshift.io/v1, kind: Route, metadata: {name: one, namespace: a}, spec: 7}\n"})
+	s := sourceOf(dir, &strings.Builder{})
+	s.refresh()
+	if all, _ := s.objects(); len(all.Broken) != 2 {
+		t.Errorf("%d are broken, want 2", len(all.Broken))
+	}
+}
+
+// TestFileOfOneSizeAndTime changes a file so that neither its size nor its time differs.
+func TestFileOfOneSizeAndTime(t *testing.T) {
+	then := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	age := func(t *testing.T, path string) {
+		t.Helper()
+		if err := os.Chtimes(path, then, then); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tc := range []struct {
+		name   string
+		change func(t *testing.T, dir string)
+	}{
+		{"replaced", func(t *testing.T, dir string) {
+			write(t, dir, map[string]string{"new": service("one", "192.0.2.2")})
+			age(t, filepath.Join(dir, "new"))
+			if err := os.Rename(filepath.Join(dir, "new"), filepath.Join(dir, "one.yaml")); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"written in place", func(t *testing.T, dir string) {
+			time.Sleep(20 * time.Millisecond) // the file system's clock has a grain
+			write(t, dir, map[string]string{"one.yaml": service("one", "192.0.2.2")})
+			age(t, filepath.Join(dir, "one.yaml"))
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := t.TempDir()
+			write(t, dir, map[string]string{"one.yaml": service("one", "192.0.2.1")})
+			age(t, filepath.Join(dir, "one.yaml"))
+			s := sourceOf(dir, &strings.Builder{})
+			s.refresh()
+			tc.change(t, dir)
+			s.refresh()
+			if got := known(s); got != "one=192.0.2.2" {
+				t.Errorf("got %q", got)
+			}
+		})
+	}
+}
