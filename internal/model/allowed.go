@@ -15,12 +15,14 @@ type allowed struct {
 	ranges []v1alpha1.AddressRange
 	// spoken are the addresses that are spoken for: the proxy would be its own upstream.
 	spoken map[netip.Addr]bool
+	// networks are those of the cluster's VLANs.
+	networks []netip.Prefix
 }
 
 // allowed are the ranges that the Corefile gives, else those of the Infra's MetalLB
 // pool, else the VLAN.
 func (f *appsFinder) allowed(c *draft, infra *Infra) *allowed {
-	a := &allowed{spoken: f.spokenFor(c)}
+	a := &allowed{spoken: f.spokenFor(c), networks: f.networksOf(c)}
 	for _, prefix := range f.options.Allow {
 		a.add(prefix)
 	}
@@ -67,9 +69,22 @@ func (a *allowed) refusal(address netip.Addr) string {
 		return "is not in the allowed ranges " + a.String()
 	case a.spoken[address]:
 		return "belongs to the VLAN's gateway or to a service of ours"
-	default:
-		return ""
 	}
+	if what := reservedAddress(address, a.networks); what != "" {
+		return "is the " + what
+	}
+	return ""
+}
+
+// networksOf are the networks of a cluster's VLANs, whichever Infra says so.
+func (f *appsFinder) networksOf(c *draft) []netip.Prefix {
+	var list []netip.Prefix
+	for _, i := range f.infras {
+		if slices.ContainsFunc(c.infras, func(own *Infra) bool { return own.VLAN == i.VLAN }) {
+			list = append(list, i.CIDRs...)
+		}
+	}
+	return list
 }
 
 var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})

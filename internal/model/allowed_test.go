@@ -28,8 +28,8 @@ func TestAllowedRanges(t *testing.T) {
 	vlan := []string{demoInfra("{enabled: true}", "")}
 	const notInVLAN = `", which is not in the allowed ranges 192.0.2.0-192.0.2.255, 2001:db8::-2001:db8::ffff:ffff:ffff:ffff: not used`
 	runApps(t, []appsCase{
-		{name: "the VLAN's networks, of both families", objects: vlan, guest: guest("192.0.2.255", "2001:db8::ffff", "192.0.3.0", "2001:db8:0:1::"),
-			want: "[192.0.2.255 2001:db8::ffff] by hosted", says: []string{
+		{name: "the VLAN's networks, of both families", objects: vlan, guest: guest("192.0.2.254", "2001:db8::ffff", "192.0.3.0", "2001:db8:0:1::"),
+			want: "[192.0.2.254 2001:db8::ffff] by hosted", says: []string{
 				notAllowed + `Service openshift-ingress/demo-apps in HostedCluster clusters/demo has the address "192.0.3.0` + notInVLAN,
 				notAllowed + `Service openshift-ingress/demo-apps in HostedCluster clusters/demo has the address "2001:db8:0:1::` + notInVLAN,
 			}},
@@ -93,6 +93,12 @@ func TestAddressesThatAreNeverAllowed(t *testing.T) {
 		{"multicast", "224.0.0.251", "no address that a client can reach"},
 		{"multicast IPv6", "ff02::fb", "no address that a client can reach"},
 		{"broadcast", "255.255.255.255", "no address that a client can reach"},
+		{"the VLAN's network address", "192.0.2.0", "is the network address of 192.0.2.0/24"},
+		{"the VLAN's broadcast address", "192.0.2.255", "is the broadcast address of 192.0.2.0/24"},
+		{"the VLAN's broadcast address written as IPv6", "::ffff:192.0.2.255", "is the broadcast address"},
+		{"the address of all routers on the VLAN", "2001:db8::", "is the subnet-router anycast address of 2001:db8::/64"},
+		{"the last address of an IPv6 network", "2001:db8::ffff:ffff:ffff:ffff", ""},
+		{"an end of another network", "198.51.100.255", ""},
 		{"the gateway", "192.0.2.1", "belongs to the VLAN's gateway or to a service of ours"},
 		{"our DNS server", "192.0.2.2", "belongs to the VLAN's gateway or to a service of ours"},
 		{"our proxy, which would be its own upstream", "192.0.2.3", "belongs to the VLAN's gateway or to a service of ours"},

@@ -274,7 +274,7 @@ func (f *appsFinder) ask(source AppsSource, a asked) []netip.Addr {
 		return f.askMirrored(a)
 	case AppsStatic:
 		if a.infra != nil {
-			return a.infra.addresses("appsIngress.addresses", a.infra.apps.Addresses, &f.found)
+			return f.static(a)
 		}
 	case AppsStatus:
 		if a.infra != nil && a.infra.status != nil {
@@ -286,6 +286,17 @@ func (f *appsFinder) ask(source AppsSource, a asked) []netip.Addr {
 		}
 	}
 	return nil
+}
+
+// static returns the addresses that the Infra declares: as declared, save what no host can have.
+func (f *appsFinder) static(a asked) []netip.Addr {
+	return slices.DeleteFunc(a.infra.addresses("appsIngress.addresses", a.infra.apps.Addresses, &f.found), func(address netip.Addr) bool {
+		what := reservedAddress(address, a.allowed.networks)
+		if what != "" {
+			f.found.add(a.infra.Ref, ReasonInvalidAddress, "spec.appsIngress.addresses: %s is the %s, which no host can have: not used", address, what)
+		}
+		return what != ""
+	})
 }
 
 // askHosted returns what the Service inside the hosted cluster says, and reports

@@ -131,7 +131,20 @@ func (i *Infra) addCIDR(text, field string, found *problems) {
 		found.add(i.Ref, ReasonInvalidAddress, "spec.%s: %q is not a network such as 192.0.2.0/24", field, text)
 		return
 	}
+	if least := minBits(prefix); prefix.Bits() < least {
+		found.add(i.Ref, ReasonInvalidAddress, "spec.%s: %s is no VLAN's network: pods would count as clients on the VLAN; its length has to be %d or more", field, prefix, least)
+		return
+	}
 	i.CIDRs = append(i.CIDRs, prefix.Masked())
+}
+
+// minBits is the shortest prefix of a VLAN's network: that of the largest private network, and
+// of the largest IPv6 network that a site gets.
+func minBits(p netip.Prefix) int {
+	if p.Addr().Is4() {
+		return 8
+	}
+	return 20
 }
 
 func (i *Infra) proxyOf(in *v1alpha1.InfraProxy, found *problems) *Proxy {

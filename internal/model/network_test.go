@@ -52,6 +52,16 @@ func TestNetworkProblems(t *testing.T) {
 		{name: "which is excluded", infras: []string{"dhcp: {serverIP: 192.0.2.104, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.110, exclude: [192.0.2.104-192.0.2.105]}"}},
 		{name: "ranges over each other", infras: []string{"dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.110, ranges: [{start: 192.0.2.110, end: 192.0.2.120}]}"},
 			want: []string{"a: InvalidRange: spec.infraComponents.dhcp: the ranges 192.0.2.100-192.0.2.110 and 192.0.2.110-192.0.2.120 overlap"}},
+		{name: "the network's and the broadcast address", infras: []string{"dns: {serverIP: 192.0.2.255}, proxy: {serverIP: 192.0.2.0, internalProxyService: 10.0.0.1}"},
+			want: []string{
+				"a: InvalidAddress: spec.infraComponents.dns: 192.0.2.255 is the broadcast address of 192.0.2.0/24",
+				"a: InvalidAddress: spec.infraComponents.proxy: 192.0.2.0 is the network address of 192.0.2.0/24",
+			}},
+		{name: "a range of the whole network", infras: []string{"dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.0, rangeEnd: 192.0.2.255, exclude: [192.0.2.1-192.0.2.4]}"},
+			want: []string{
+				"a: InvalidRange: spec.infraComponents.dhcp: the range 192.0.2.0-192.0.2.255 holds 192.0.2.0, the network address of 192.0.2.0/24: exclude it",
+				"a: InvalidRange: spec.infraComponents.dhcp: the range 192.0.2.0-192.0.2.255 holds 192.0.2.255, the broadcast address",
+			}},
 		{name: "neighbours apart", infras: []string{good, "dns: {serverIP: 192.0.2.12}"}},
 		{name: "neighbours with one address", infras: []string{good, "dns: {serverIP: 192.0.2.3}"},
 			want: []string{"a: AddressConflict: 192.0.2.3 is also an address of Infra clusters/b on the same VLAN", "b: AddressConflict: 192.0.2.3 is also an address of Infra clusters/a on the same VLAN"}},
@@ -196,5 +206,35 @@ func TestAddressesOfProxyServers(t *testing.T) {
 				t.Errorf("the problems are\n%v\nwant one to be %s", all, tc.others)
 			}
 		})
+	}
+}
+
+// TestNetworksThatHoldTheWorld makes every pod a client on the VLAN.
+func TestNetworksThatHoldTheWorld(t *testing.T) {
+	for _, tc := range []struct{ cidr, want string }{
+		{"0.0.0.0/0", "[2001:db8::/64]"},
+		{"128.0.0.0/1", "[2001:db8::/64]"},
+		{"::/0", "[2001:db8::/64]"},
+		{"2000::/3", "[2001:db8::/64]"},
+		{"10.0.0.0/8", "[10.0.0.0/8 2001:db8::/64]"},
+		{"fd00::/20", "[fd00::/20 2001:db8::/64]"},
+	} {
+		s := model.Build(read(t, strings.Replace(network("a", ""), "192.0.2.0/24", `"`+tc.cidr+`"`, 1)), model.Options{})
+		if got := fmt.Sprint(s.Infras[0].CIDRs); got != tc.want {
+			t.Errorf("%s: the networks are %s, want %s", tc.cidr, got, tc.want)
+		}
+		says := slices.ContainsFunc(s.Problems, func(p model.Problem) bool {
+			return p.Reason == model.ReasonInvalidAddress && strings.HasPrefix(p.Message, "spec.networkConfig.cidr: "+tc.cidr)
+		})
+		if left := !strings.Contains(tc.want, tc.cidr); says != left {
+			t.Errorf("%s: the problems are %v", tc.cidr, s.Problems)
+		}
+	}
+}
+
+func TestStaticAddressesThatNoHostCanHave(t *testing.T) {
+	s := model.Build(read(t, demoCluster, demoInfra("{enabled: true, source: Static, addresses: [192.0.2.0, 192.0.2.100, 192.0.2.255]}", "")), model.Options{Apps: &model.AppsOptions{}})
+	if got := fmt.Sprint(s.Clusters[0].Apps.Addresses); got != "[192.0.2.100]" {
+		t.Errorf("the addresses are %s: %v", got, s.Problems)
 	}
 }
