@@ -35,7 +35,7 @@ func TestRequestsAreCountedByViewZoneAndAnswer(t *testing.T) {
 		{"another cluster's name", asTheInfrasSay, greenClient, "api.blue.example.com.", dns.TypeA, "vlan", "", "passed"},
 		{"application", asTheInfrasSay, podClient, "shop.apps.blue.example.com.", dns.TypeA, "pod", "", "passed"},
 		{"nobody's name", asTheInfrasSay, podClient, "www.example.com.", dns.TypeA, "pod", "", "passed"},
-		{"client of no view", byAddress, blueClient, "api.blue.example.com.", dns.TypeA, "", "", "refused"},
+		{"client of no view", byAddress, "203.0.113.77", "api.blue.example.com.", dns.TypeA, "", "", "refused"},
 		{"nothing known yet", notSynced, blueClient, "api.blue.example.com.", dns.TypeA, "", "", "servfail"},
 		{"name outside of the zones", asTheInfrasSay, blueClient, "www.example.org.", dns.TypeA, "", "", ""},
 	} {

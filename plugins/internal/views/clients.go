@@ -14,6 +14,9 @@ type clients struct {
 	byPrefix map[netip.Prefix]*Sight
 	bits     [2][]int // prefix lengths in use, longest first, of IPv4 and IPv6
 	others   *Sight   // what everybody else sees; nil for nothing
+	// routed: others are told from clients on a VLAN by their address, so they see nothing with
+	// a link-local one, which every network has.
+	routed bool
 }
 
 // Sight is what one kind of client sees.
@@ -53,6 +56,9 @@ func (c *clients) find(client netip.Addr) *Sight {
 			if s, ok := c.byPrefix[prefix]; ok {
 				return s
 			}
+		}
+		if c.routed && client.IsLinkLocalUnicast() {
+			return nil
 		}
 	}
 	return c.others

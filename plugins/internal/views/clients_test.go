@@ -56,9 +56,11 @@ func TestClientsOfNoNetwork(t *testing.T) {
 		{"no address where addresses matter", true, others, netip.Addr{}, nil},
 		{"no address where none matters", false, others, netip.Addr{}, others},
 		{"no address, and nobody sees anything", false, nil, netip.Addr{}, nil},
+		{"link-local", true, others, netip.MustParseAddr("fe80::1"), nil},
+		{"link-local IPv4", false, others, netip.MustParseAddr("169.254.1.1"), nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := clients{others: tc.others}
+			c := clients{others: tc.others, routed: true}
 			if tc.lan {
 				c.add(lan, lab)
 			}
@@ -118,7 +120,7 @@ func TestClientAddr(t *testing.T) {
 }
 
 func TestFindingAClientDoesNotAllocate(t *testing.T) {
-	c := clients{others: &Sight{}}
+	c := clients{others: &Sight{}, routed: true}
 	for _, network := range []string{"192.0.2.0/24", "192.0.2.0/25", "10.0.0.0/8", "2001:db8::/32", "fe80::/10"} {
 		c.add(netip.MustParsePrefix(network), &Sight{})
 	}

@@ -274,6 +274,15 @@ func (cfg *Config) viewNames() []string {
 	}
 }
 
+// podsAlone reports whether the block says who pods are and not who is on a VLAN: the Infras
+// say that then.
+func (cfg *Config) podsAlone() bool {
+	named := func(name string) bool {
+		return slices.ContainsFunc(cfg.Views, func(v View) bool { return v.Name == name })
+	}
+	return named(Pod) && !named(VLAN)
+}
+
 // Several reports whether clients of the block can see different answers.
 func (cfg *Config) Several() bool {
 	return cfg.Block == "" || cfg.Block == VLAN && cfg.Answers[VLAN].empty()

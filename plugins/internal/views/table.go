@@ -36,12 +36,15 @@ func (cfg *Config) newTable(snapshot *model.Snapshot, ttls nametree.TTLs, serial
 			b.addVLANs(everywhere)
 		}
 	case len(cfg.Views) > 0:
+		if cfg.podsAlone() {
+			b.addVLANs(everywhere)
+		}
 		for _, v := range cfg.Views {
 			b.addView(v)
 		}
 	default:
 		b.addVLANs(everywhere)
-		b.table.clients.others = b.fixed(Pod)
+		b.table.clients.others, b.table.clients.routed = b.fixed(Pod), true
 	}
 	return b.table
 }

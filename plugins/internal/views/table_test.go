@@ -108,6 +108,27 @@ func TestViewsAsTheInfrasSay(t *testing.T) {
 		{"pods see every cluster", "10.128.0.1", "green", "pod 10.96.0.20"},
 		{"pods over IPv6", "fd00::1", "blue", "pod 10.96.0.10"},
 		{"a query without a sender", "", "blue", "refused"},
+		{"a virtual machine with an IPv6 address of its own alone", "fe80::5054:ff:fe12:3456", "blue", "refused"},
+		{"and one of IPv4", "169.254.7.7", "blue", "refused"},
+	})
+}
+
+func TestPodsByTheirAddress(t *testing.T) {
+	checkSights(t, twoVLANs(), "view pod 10.128.0.0/14 198.51.100.128/25", []sightCase{
+		{"a pod", "10.128.0.1", "green", "pod 10.96.0.20"},
+		{"the VLANs of Infras stay", "192.0.2.77", "blue", "vlan 192.0.2.3"},
+		{"each with its own cluster", "198.51.100.77", "blue", "vlan nothing"},
+		{"the longer network wins", "198.51.100.177", "blue", "pod 10.96.0.10"},
+		{"anybody else", "203.0.113.7", "blue", "refused"},
+		{"another address of a virtual machine", "2001:db8:99::1", "blue", "refused"},
+		{"a link-local address", "fe80::1", "blue", "refused"},
+		{"a query without a sender", "", "blue", "refused"},
+	})
+	t.Run("beside another view", func(t *testing.T) {
+		checkSights(t, twoVLANs(), "hostedcluster clusters/blue\ninfra clusters/blue\nview pod 10.128.0.0/14\nview lab 203.0.113.0/24\nanswer lab 203.0.113.3", []sightCase{
+			{"the VLAN of an Infra", "192.0.2.77", "blue", "vlan 192.0.2.3"},
+			{"the other view", "203.0.113.7", "blue", "lab 203.0.113.3"},
+		})
 	})
 }
 
