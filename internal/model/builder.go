@@ -18,6 +18,9 @@ type Builder struct {
 	read    map[*objects.HostedCluster]*reading
 	infras  map[*v1alpha1.Infra]*infraReading
 	before  *Snapshot
+	// owners are made of these Routes.
+	ownedBy []*objects.Route
+	owners  *routeOwners
 }
 
 // reading is what a HostedCluster says by itself.
@@ -73,7 +76,8 @@ func (b *builder) build(in *Objects, options Options) *Snapshot {
 	for _, broken := range in.Broken {
 		b.found.add(Ref{broken.Kind, broken.Namespace, broken.Name}, ReasonUndecodable, "%s", broken.Error)
 	}
-	for _, r := range sortedByName(in.Routes) {
+	routes := sortedByName(in.Routes)
+	for _, r := range routes {
 		b.routes[r.Namespace] = append(b.routes[r.Namespace], r)
 	}
 	for _, hc := range sortedByName(in.HostedClusters) {
@@ -86,6 +90,7 @@ func (b *builder) build(in *Objects, options Options) *Snapshot {
 			b.addInfra(infra)
 		}
 	}
+	b.screenNames(routes, options.Names)
 	if len(scope.Infras) > 0 && len(scope.HostedClusters) == 0 {
 		b.clusters = slices.DeleteFunc(b.clusters, func(c *draft) bool { return len(c.infras) == 0 })
 	}

@@ -21,6 +21,8 @@ const (
 	ReasonNoBaseDomain Reason = "NoBaseDomain"
 	// ReasonInvalidName: a hostname or domain in the object cannot be served.
 	ReasonInvalidName Reason = "InvalidName"
+	// ReasonNameNotAllowed: a hostname or domain is the management cluster's, or outside of the allowed domains.
+	ReasonNameNotAllowed Reason = "NameNotAllowed"
 	// ReasonNameConflict: an older cluster has the name already.
 	ReasonNameConflict Reason = "NameConflict"
 	// ReasonHostedClusterNotFound: the Infra names a HostedCluster that does not exist (yet).

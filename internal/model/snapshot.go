@@ -62,6 +62,8 @@ type Options struct {
 	Apps *AppsOptions
 	// Proxies asks for what ProxyServers amount to.
 	Proxies bool
+	// Names limits what is published.
+	Names NameRules
 }
 
 // Scope narrows what is seen to the objects listed, each as "namespace/name". Two

@@ -106,11 +106,16 @@ apiVersion: route.openshift.io/v1
 kind: Route
 metadata: {name: oauth, namespace: clusters-demo}
 spec: {host: oauth.example.com, to: {kind: Service, name: oauth-openshift, weight: 100}, wildcardPolicy: None, tls: {termination: passthrough}}
-status: {ingress: [{host: oauth.example.com, routerName: default}]}
+status:
+  ingress:
+  - {host: oauth.example.com, routerName: default, conditions: [{type: Admitted, status: "True", lastTransitionTime: "2026-01-02T03:04:05Z"}]}
 `))
 	want := &objects.Route{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "clusters-demo", Name: "oauth"},
 		Spec:       objects.RouteSpec{Host: "oauth.example.com", To: objects.RouteTarget{Kind: "Service", Name: "oauth-openshift"}, WildcardPolicy: "None"},
+		Status: objects.RouteStatus{Ingress: []objects.RouteIngress{{
+			Host: "oauth.example.com", Conditions: []objects.RouteCondition{{Type: "Admitted", Status: "True"}},
+		}}},
 	}
 	if diff := cmp.Diff(objects.Object(want), got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -1,6 +1,8 @@
 package objects
 
 import (
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -15,7 +17,33 @@ var RouteResource = schema.GroupVersionResource{
 type Route struct {
 	metav1.ObjectMeta `json:"metadata"`
 
-	Spec RouteSpec `json:"spec"`
+	Spec   RouteSpec   `json:"spec"`
+	Status RouteStatus `json:"status,omitzero"`
+}
+
+// IsAdmitted reports whether a router serves the Route under its host: of several Routes with
+// one host that is the one that came first.
+func (r *Route) IsAdmitted() bool {
+	return slices.ContainsFunc(r.Status.Ingress, func(i RouteIngress) bool {
+		return i.Host == r.Spec.Host && slices.Contains(i.Conditions, RouteCondition{Type: "Admitted", Status: "True"})
+	})
+}
+
+// RouteStatus is the part of RouteStatus that we read.
+type RouteStatus struct {
+	Ingress []RouteIngress `json:"ingress,omitempty"`
+}
+
+// RouteIngress is the part of RouteIngress that says whether one router serves the Route.
+type RouteIngress struct {
+	Host       string           `json:"host,omitempty"`
+	Conditions []RouteCondition `json:"conditions,omitempty"`
+}
+
+// RouteCondition is the part of RouteIngressCondition that we read.
+type RouteCondition struct {
+	Type   string `json:"type"`
+	Status string `json:"status"`
 }
 
 // RouteSpec is the part of RouteSpec that we read.

@@ -41,12 +41,14 @@ type Config struct {
 	Apps *model.AppsOptions
 	// Proxies asks for ProxyServers, with the EndpointSlices behind them.
 	Proxies bool
+	// Names limits what is published.
+	Names model.NameRules
 	// File keeps the objects across a restart; empty for none.
 	File string
 }
 
 func (c Config) options() model.Options {
-	return model.Options{Scope: c.Scope, Apps: c.Apps, Proxies: c.Proxies}
+	return model.Options{Scope: c.Scope, Apps: c.Apps, Proxies: c.Proxies, Names: c.Names}
 }
 
 // String names what is followed, on one line: "in-cluster", or the file or folder,
@@ -61,6 +63,12 @@ func (c Config) String() string {
 	}
 	for _, object := range c.Scope.Infras {
 		words = append(words, "infra", object)
+	}
+	for _, domain := range c.Names.Management {
+		words = append(words, "management", domain)
+	}
+	for _, domain := range c.Names.Allowed {
+		words = append(words, "domains", domain)
 	}
 	if c.Apps != nil {
 		words = append(words, c.Apps.String())

@@ -92,6 +92,9 @@ func (in *Input) corefile() string {
 		if in.HostedCluster.Name != "" && in.ControlPlane != "" {
 			fmt.Fprintf(&b, "        hostedcluster %s\n", in.HostedCluster)
 		}
+		if len(in.Management) > 0 {
+			fmt.Fprintf(&b, "        management %s\n", strings.Join(in.Management, " "))
+		}
 		fmt.Fprintf(&b, "        view %s\n        snapshot /var/lib/coredns/%[1]s.json\n    }\n    hcpapps%s\n    cache 30\n    forward . %s\n}\n", view, zones, upstream)
 	}
 	block(vlanDevice, "vlan")

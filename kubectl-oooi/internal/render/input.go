@@ -37,7 +37,9 @@ type Input struct {
 	OwnAttachment bool
 	// OpenShift: a SecurityContextConstraint gives pods their user.
 	OpenShift bool
-	Images    Images
+	// Management are the domains of the management cluster, sorted.
+	Management []string
+	Images     Images
 }
 
 // Images are those that workloads run from, unless the Infra names another.

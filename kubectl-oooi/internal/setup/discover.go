@@ -32,7 +32,7 @@ var (
 // Discover adds what a cluster knows to what is known. What files say wins.
 func (k *Known) Discover(ctx context.Context, c client.Client) error {
 	d := &discovery{ctx: ctx, client: c, known: k}
-	for _, step := range []func() error{d.infra, d.hosted, d.others, d.proxyServer, d.loneProxies, d.holders, d.attachment, d.podSecurity, d.controlPlane, d.backends, d.predecessor, d.cycle} {
+	for _, step := range []func() error{d.infra, d.management, d.hosted, d.others, d.proxyServer, d.loneProxies, d.holders, d.attachment, d.podSecurity, d.controlPlane, d.backends, d.predecessor, d.cycle} {
 		if err := step(); err != nil {
 			return err
 		}

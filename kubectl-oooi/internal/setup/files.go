@@ -40,6 +40,8 @@ type Known struct {
 	// ControlPlane reports whether the control plane's namespace is there.
 	ControlPlane bool
 	OpenShift    bool
+	// Management are the domains of the management cluster; empty where it is no OpenShift.
+	Management []string
 	// holders are the addresses that the Infra's workloads have before the change.
 	holders []held
 	// VirtualIngress is to be there as well, once in the cluster.

@@ -78,7 +78,7 @@ func (k *Known) snapshot() *model.Snapshot {
 	if server != nil {
 		all.ProxyServers = append(slices.Clone(all.ProxyServers), server)
 	}
-	return model.Build(&all, model.Options{Proxies: true})
+	return model.Build(&all, model.Options{Proxies: true, Names: model.NameRules{Management: k.Management}})
 }
 
 // fatal are the problems with an Infra that setup does not go past: what they name would not
@@ -116,6 +116,7 @@ func (k *Known) faults(snapshot *model.Snapshot, p *Plan) []error {
 func (k *Known) input(snapshot *model.Snapshot, images render.Images) (*render.Input, error) {
 	in := &render.Input{
 		Infra: k.Infra, Written: k.Written, ProxyServer: k.WrittenProxyServer, Snapshot: snapshot, Images: images, OpenShift: k.OpenShift,
+		Management: k.Management,
 	}
 	if k.ProxyServer != nil {
 		in.ProxySpec = k.ProxyServer.Spec

@@ -12,6 +12,7 @@ import (
 
 	"github.com/coredns/caddy"
 	"github.com/coredns/coredns/core/dnsserver"
+	"github.com/miekg/dns"
 
 	"github.com/densityops/oooi/internal/watch"
 )
@@ -69,6 +70,10 @@ func (cfg *Config) Parse(c *caddy.Controller) (bool, error) {
 		parse = objectNames(&cfg.Source.Scope.Infras)
 	case "hostedcluster":
 		parse = objectNames(&cfg.Source.Scope.HostedClusters)
+	case "management":
+		parse = domainNames(&cfg.Source.Names.Management)
+	case "domains":
+		parse = domainNames(&cfg.Source.Names.Allowed)
 	case "view":
 		parse = cfg.parseView
 	case "answer":
@@ -127,6 +132,25 @@ func objectNames(list *[]string) func([]string) error {
 			}
 		}
 		slices.Sort(*list) // one order, so that equal scopes share one store
+		return nil
+	}
+}
+
+func domainNames(list *[]string) func([]string) error {
+	return func(args []string) error {
+		if len(args) == 0 {
+			return fmt.Errorf("want DOMAIN, once or more")
+		}
+		for _, arg := range args {
+			domain := strings.ToLower(strings.TrimSuffix(arg, "."))
+			if _, ok := dns.IsDomainName(domain); !ok || domain == "" || strings.ContainsAny(domain, "*/:") {
+				return fmt.Errorf("%q is not a domain", arg)
+			}
+			if !slices.Contains(*list, domain) {
+				*list = append(*list, domain)
+			}
+		}
+		slices.Sort(*list)
 		return nil
 	}
 }

@@ -76,6 +76,9 @@ func TestParse(t *testing.T) {
 				Infras: []string{"a/a", "b/b", "c/c"}, HostedClusters: []string{"clusters/one", "clusters/two"},
 			}},
 		}},
+		{"which names may be published", "management mgmt.example.com Apps.mgmt.example.com.\ndomains example.com", Config{
+			Source: watch.Config{Names: model.NameRules{Management: []string{"apps.mgmt.example.com", "mgmt.example.com"}, Allowed: []string{"example.com"}}},
+		}},
 		{"a view for the block", "view vlan", Config{Block: VLAN}},
 		{"views by address", "view vlan 192.0.2.0/24 2001:db8::/64\nview pod 10.0.0.0/8", Config{Views: []View{
 			{Name: VLAN, CIDRs: prefixes("192.0.2.0/24", "2001:db8::/64")},
@@ -134,6 +137,10 @@ func TestParseNamesThePlaceAndTheRemedy(t *testing.T) {
 		{"infra with too many parts", "infra clusters/blue/1", `infra: "clusters/blue/1" is not NAMESPACE/NAME`},
 		{"hostedcluster of nothing", "hostedcluster", "hostedcluster: want NAMESPACE/NAME, once or more"},
 		{"hostedcluster without a namespace", "hostedcluster blue", `hostedcluster: "blue" is not NAMESPACE/NAME`},
+		{"management of nothing", "management", "management: want DOMAIN, once or more"},
+		{"management of a wildcard", "management *.apps.example.com", `management: "*.apps.example.com" is not a domain`},
+		{"domains of an address", "domains 192.0.2.0/24", `domains: "192.0.2.0/24" is not a domain`},
+		{"domains of the root", "domains .", `domains: "." is not a domain`},
 		{"view of nothing", "view", "view: want NAME [CIDR ...]"},
 		{"view of no network", "view lab 192.0.2.0/33", `view: "192.0.2.0/33" is not a network such as 192.0.2.0/24`},
 		{"view of a name", "view lab vlan10", `view: "vlan10" is not a network such as 192.0.2.0/24`},

@@ -81,7 +81,7 @@ func (f *infraFacts) network() metav1.Condition {
 // names is true when the control plane's names have answers, in both views.
 func (f *infraFacts) names() metav1.Condition {
 	kind := v1alpha1.ConditionNamesServed
-	problems := f.found(model.ReasonProxyDisabled, model.ReasonProxyServiceMissing, model.ReasonNoBaseDomain, model.ReasonInvalidName, model.ReasonNameConflict)
+	problems := f.found(model.ReasonProxyDisabled, model.ReasonProxyServiceMissing, model.ReasonNoBaseDomain, model.ReasonInvalidName, model.ReasonNameConflict, model.ReasonNameNotAllowed)
 	switch {
 	case len(problems) > 0:
 		return without(kind, problems, "", "")

@@ -1,0 +1,40 @@
+package setup
+
+import (
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// clusterDomains are where OpenShift keeps the domains of its own names.
+var clusterDomains = []struct{ kind, field string }{{"DNS", "baseDomain"}, {"Ingress", "domain"}, {"Ingress", "appsDomain"}}
+
+// management reads the domains of the management cluster. Who may not read them, and a cluster
+// that is no OpenShift, have none.
+func (d *discovery) management() error {
+	for _, from := range clusterDomains {
+		u := &unstructured.Unstructured{}
+		u.SetGroupVersionKind(schema.GroupVersionKind{Group: "config.openshift.io", Version: "v1", Kind: from.kind})
+		err := d.client.Get(d.ctx, client.ObjectKey{Name: "cluster"}, u)
+		switch {
+		case meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
+			continue
+		case err != nil:
+			return fmt.Errorf("reading %s.config.openshift.io cluster: %w", from.kind, err)
+		}
+		domain, _, err := unstructured.NestedString(u.Object, "spec", from.field)
+		if err != nil {
+			return fmt.Errorf("%s.config.openshift.io cluster: %w", from.kind, err)
+		}
+		if domain != "" && !slices.Contains(d.known.Management, domain) {
+			d.known.Management = append(d.known.Management, domain)
+		}
+	}
+	slices.Sort(d.known.Management)
+	return nil
+}

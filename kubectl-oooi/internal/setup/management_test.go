@@ -1,0 +1,87 @@
+package setup
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/test/lab"
+)
+
+// configs are the objects of config.openshift.io by kind: a spec, or an error.
+type configs struct {
+	client.Client
+	kinds map[string]any
+}
+
+func (c configs) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	kind := o.GetObjectKind().GroupVersionKind().Kind
+	switch found := c.kinds[kind].(type) {
+	case error:
+		return found
+	case map[string]any:
+		if u, ok := o.(*unstructured.Unstructured); ok && key.Name == "cluster" {
+			u.Object["spec"] = found
+		}
+		return nil
+	default:
+		return apierrors.NewNotFound(schema.GroupResource{Resource: kind}, key.Name)
+	}
+}
+
+func TestManagementDomains(t *testing.T) {
+	forbidden := apierrors.NewForbidden(schema.GroupResource{}, "cluster", nil)
+	for _, tc := range []struct {
+		name  string
+		kinds map[string]any
+		want  []string
+		fails bool
+	}{
+		{"OpenShift", map[string]any{"DNS": map[string]any{"baseDomain": "mgmt.example.com"}, "Ingress": map[string]any{"domain": "apps.mgmt.example.com", "appsDomain": "shops.example.org"}},
+			[]string{"apps.mgmt.example.com", "mgmt.example.com", "shops.example.org"}, false},
+		{"plain Kubernetes", map[string]any{"DNS": &meta.NoKindMatchError{}, "Ingress": &meta.NoKindMatchError{}}, nil, false},
+		{"no right to read", map[string]any{"DNS": forbidden, "Ingress": forbidden}, nil, false},
+		{"nothing there", nil, nil, false},
+		{"an API server that fails", map[string]any{"DNS": errors.New("away")}, nil, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			known := &Known{}
+			d := &discovery{ctx: t.Context(), client: configs{kinds: tc.kinds}, known: known}
+			if err := d.management(); (err != nil) != tc.fails {
+				t.Fatal(err)
+			}
+			if !slices.Equal(known.Management, tc.want) {
+				t.Errorf("got %q, want %q", known.Management, tc.want)
+			}
+		})
+	}
+}
+
+func TestCorefileHasTheManagementDomains(t *testing.T) {
+	root, err := lab.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := filepath.Join(root, "manifests", "examples", "demo")
+	known, err := ReadFiles([]string{filepath.Join(folder, "infra.yaml"), filepath.Join(folder, "cluster.yaml")}, nil, "default", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known.ControlPlane, known.Management = true, []string{"apps.mgmt.example.org", "mgmt.example.org"}
+	plan, err := Make(known, exampleImages)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(plan.YAML), "management apps.mgmt.example.org mgmt.example.org\n"); n != 2 {
+		t.Errorf("%d server blocks have the domains, want 2", n)
+	}
+}
