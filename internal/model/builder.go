@@ -85,10 +85,15 @@ func (b *builder) build(in *Objects, options Options) *Snapshot {
 			b.addHostedCluster(hc)
 		}
 	}
+	var claims []*clusterClaim
 	for _, infra := range sortedByName(in.Infras) {
 		if scope.hasInfras() && inScope(scope.Infras, infra) {
-			b.addInfra(infra)
+			claims = append(claims, b.readInfra(infra))
 		}
+	}
+	b.refuseUnconsented(claims)
+	for _, c := range claims {
+		b.addInfra(c)
 	}
 	b.screenNames(routes, options.Names)
 	if len(scope.Infras) > 0 && len(scope.HostedClusters) == 0 {
@@ -130,7 +135,8 @@ func (b *builder) addHostedCluster(hc *objects.HostedCluster) {
 	}
 }
 
-func (b *builder) addInfra(in *v1alpha1.Infra) {
+// readInfra reads an Infra and finds the hosted cluster that it claims.
+func (b *builder) readInfra(in *v1alpha1.Infra) *clusterClaim {
 	r := b.last.infras[in]
 	if r == nil {
 		r = readInfra(in)
@@ -141,7 +147,12 @@ func (b *builder) addInfra(in *v1alpha1.Infra) {
 	b.infras = append(b.infras, infra)
 	b.claims[infra.VLAN] = append(b.claims[infra.VLAN], infra.claims()...)
 	typed := typedDomain(in, infra.Ref, &b.found)
-	cluster := b.bind(in, infra.Ref, typed)
+	return &clusterClaim{in: in, infra: infra, typed: typed, cluster: b.bind(in, infra.Ref, typed)}
+}
+
+// addInfra makes an Infra serve the hosted cluster that it claims.
+func (b *builder) addInfra(claim *clusterClaim) {
+	in, infra, typed, cluster := claim.in, claim.infra, claim.typed, claim.cluster
 	if owner := b.ownerOf(typed); owner != nil && owner != cluster {
 		b.found.add(infra.Ref, ReasonNameConflict, "spec.infraComponents.dns says %s, which is the domain of %s: not served here", typed, owner.Ref)
 		typed = ""

@@ -51,7 +51,8 @@ type draft struct {
 	apiPort int32     // the port on which clients dial the API server
 	oauth   bool      // HyperShift runs an OAuth server for the cluster
 
-	nodePorts nodePorts // of the control plane's Services
+	nodePorts nodePorts              // of the control plane's Services
+	object    *objects.HostedCluster // nil for what stands in for one
 }
 
 // finish makes Hostnames whole.
@@ -98,7 +99,7 @@ func clusterOf(hc *objects.HostedCluster, routes []*objects.Route, allocated nod
 		Created:               hc.CreationTimestamp.Time,
 		ControlPlaneNamespace: ControlPlaneNamespace(hc.Namespace, hc.Name),
 		InfraID:               hc.Spec.InfraID,
-	}, apiPort: apiPort(hc, allocated), oauth: hasOAuth(hc), nodePorts: allocated}
+	}, apiPort: apiPort(hc, allocated), oauth: hasOAuth(hc), nodePorts: allocated, object: hc}
 	c.Platform = hc.Spec.Platform.Type
 	if ref := hc.Status.KubeConfig; ref != nil && ref.Name != "" {
 		c.Kubeconfig = hc.Namespace + "/" + ref.Name

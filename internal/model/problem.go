@@ -29,6 +29,8 @@ const (
 	ReasonHostedClusterNotFound Reason = "HostedClusterNotFound"
 	// ReasonHostedClusterAmbiguous: several HostedClusters fit what the Infra says.
 	ReasonHostedClusterAmbiguous Reason = "HostedClusterAmbiguous"
+	// ReasonConsentMissing: another namespace's Infra serves the HostedCluster, which does not list this one.
+	ReasonConsentMissing Reason = "ConsentMissing"
 	// ReasonDomainMismatch: the domain typed into the Infra is not the HostedCluster's. Both are served.
 	ReasonDomainMismatch Reason = "DomainMismatch"
 	// ReasonInvalidAddress: an address or CIDR in the Infra cannot be used.

@@ -67,7 +67,13 @@ func trim(o metav1.Object) {
 	if l, ok := o.(interface{ keepsLabels() bool }); !ok || !l.keepsLabels() {
 		o.SetLabels(nil)
 	}
-	o.SetAnnotations(nil)
+	kept := map[string]string(nil)
+	if a, ok := o.(interface{ keepsAnnotation() string }); ok {
+		if value, ok := o.GetAnnotations()[a.keepsAnnotation()]; ok {
+			kept = map[string]string{a.keepsAnnotation(): value}
+		}
+	}
+	o.SetAnnotations(kept)
 	o.SetFinalizers(nil)
 	o.SetOwnerReferences(nil)
 	o.SetManagedFields(nil)

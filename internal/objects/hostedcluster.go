@@ -1,6 +1,8 @@
 package objects
 
 import (
+	"strings"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -17,6 +19,22 @@ type HostedCluster struct {
 
 	Spec   HostedClusterSpec   `json:"spec"`
 	Status HostedClusterStatus `json:"status,omitzero"`
+}
+
+// AnnotationInfras lists the Infras of other namespaces that may serve the HostedCluster, each
+// as "namespace/name", with commas between them.
+const AnnotationInfras = "hostedcluster.densityops.com/infras"
+
+func (hc *HostedCluster) keepsAnnotation() string { return AnnotationInfras }
+
+// Consents reports whether the HostedCluster's annotation lists an Infra, "namespace/name".
+func (hc *HostedCluster) Consents(infra string) bool {
+	for listed := range strings.SplitSeq(hc.Annotations[AnnotationInfras], ",") {
+		if strings.TrimSpace(listed) == infra {
+			return true
+		}
+	}
+	return false
 }
 
 // HostedClusterSpec is the part of HostedClusterSpec that we read.

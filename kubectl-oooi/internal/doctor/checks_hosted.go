@@ -23,7 +23,7 @@ func hostedChecks() []Check {
 				case !s.served(hostedClusters):
 					return []Finding{failed(s.ref(), "run this against the management cluster, or install HyperShift there", "the cluster has no HostedClusters")}
 				case s.hosted() == nil:
-					return []Finding{failed(s.ref(), remedy, "the Infra serves no hosted cluster").because(s.problems(model.ReasonHostedClusterNotFound, model.ReasonHostedClusterAmbiguous)...)}
+					return []Finding{failed(s.ref(), remedy, "the Infra serves no hosted cluster").because(s.problems(model.ReasonHostedClusterNotFound, model.ReasonHostedClusterAmbiguous, model.ReasonConsentMissing)...)}
 				}
 				return nil
 			},

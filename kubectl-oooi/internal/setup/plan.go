@@ -84,7 +84,7 @@ func (k *Known) snapshot() *model.Snapshot {
 // fatal are the problems with an Infra that setup does not go past: what they name would not
 // work, or would take from others.
 var fatal = []model.Reason{
-	model.ReasonInvalidAddress, model.ReasonInvalidRange, model.ReasonAddressConflict, model.ReasonHostedClusterAmbiguous,
+	model.ReasonInvalidAddress, model.ReasonInvalidRange, model.ReasonAddressConflict, model.ReasonHostedClusterAmbiguous, model.ReasonConsentMissing,
 	model.ReasonInvalidName, model.ReasonUndecodable,
 }
 

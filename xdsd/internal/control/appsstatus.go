@@ -183,7 +183,7 @@ func (f *appsFacts) fault() *guest.Fault {
 func (f *appsFacts) unbound() string {
 	var list []string
 	for _, p := range f.problems {
-		if p.Reason == model.ReasonHostedClusterNotFound || p.Reason == model.ReasonHostedClusterAmbiguous {
+		if p.Reason == model.ReasonHostedClusterNotFound || p.Reason == model.ReasonHostedClusterAmbiguous || p.Reason == model.ReasonConsentMissing {
 			list = append(list, p.Message)
 		}
 	}

@@ -64,7 +64,7 @@ func without(kind string, problems []model.Problem, reason, message string) meta
 }
 
 func (f *infraFacts) bound() metav1.Condition {
-	problems := f.found(model.ReasonHostedClusterNotFound, model.ReasonHostedClusterAmbiguous)
+	problems := f.found(model.ReasonHostedClusterNotFound, model.ReasonHostedClusterAmbiguous, model.ReasonConsentMissing)
 	message := ""
 	if f.infra != nil && f.infra.Serves != nil {
 		message = f.infra.Serves.String()
