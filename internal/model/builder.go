@@ -208,6 +208,7 @@ func (b *builder) snapshot() *Snapshot {
 	for _, vlan := range s.VLANs {
 		vlan.View = NewView(vlan.publications(), vlans[vlan.Name])
 		b.found = append(b.found, vlan.View.lost...)
+		vlan.checkSubnets(&b.found)
 	}
 	for _, claims := range b.claims {
 		checkClaims(claims, &b.found)

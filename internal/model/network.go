@@ -305,6 +305,47 @@ func (c claim) conflicts(o claim) bool {
 	}
 }
 
+// checkSubnets reports Infras that have no subnet in common: either is on another VLAN than it
+// says, and its clients see the other's clusters.
+func (v *VLAN) checkSubnets(found *problems) {
+	report := func(a, b *Infra, family string) {
+		found.add(a.Ref, ReasonVLANMismatch, "%s names the same network %s with other %s subnets, so both count as one VLAN and share its names: correct networkAttachmentDefinition, or list the subnets of both in additionalCIDRs",
+			b.Ref, v.Name, family)
+	}
+	told := false
+	first := v.infras[0]
+	for _, i := range v.infras[1:] {
+		family := i.apartFrom(first)
+		if family == "" {
+			continue
+		}
+		report(i, first, family)
+		if !told { // one is enough
+			report(first, i, family)
+		}
+		told = true
+	}
+}
+
+// apartFrom returns the address family in which two Infras have subnets and none in common;
+// empty for neither.
+func (i *Infra) apartFrom(o *Infra) string {
+	for _, family := range []string{"IPv4", "IPv6"} {
+		both, common := false, false
+		for _, a := range i.CIDRs {
+			for _, b := range o.CIDRs {
+				if a.Addr().Is4() == b.Addr().Is4() && a.Addr().Is4() == (family == "IPv4") {
+					both, common = true, common || a.Overlaps(b)
+				}
+			}
+		}
+		if both && !common {
+			return family
+		}
+	}
+	return ""
+}
+
 // meets says how another owner's claim is in the way of this one.
 func (c claim) meets(o claim) string {
 	var article, name string

@@ -238,3 +238,37 @@ func TestStaticAddressesThatNoHostCanHave(t *testing.T) {
 		t.Errorf("the addresses are %s: %v", got, s.Problems)
 	}
 }
+
+func TestInfrasOfOneNetworkWithOtherSubnets(t *testing.T) {
+	with := func(name, cidr, additional string) string {
+		return strings.NewReplacer("192.0.2.0/24", `"`+cidr+`"`, `["2001:db8::/64"]`, additional).Replace(network(name, ""))
+	}
+	for _, tc := range []struct {
+		name   string
+		infras []string
+		want   string // the Infras that are told, with the family
+	}{
+		{"one subnet", []string{with("a", "192.0.2.0/24", "[]"), with("b", "192.0.2.0/24", "[]")}, ""},
+		{"a part of it", []string{with("a", "192.0.2.0/24", "[]"), with("b", "192.0.2.0/25", "[]")}, ""},
+		{"one in common", []string{with("a", "192.0.2.0/24", "[198.51.100.0/24]"), with("b", "198.51.100.0/24", "[]")}, ""},
+		{"a family that one of them has", []string{with("a", "192.0.2.0/24", "['2001:db8::/64']"), with("b", "192.0.2.0/24", "[]")}, ""},
+		{"a family for each", []string{with("a", "192.0.2.0/24", "[]"), with("b", "2001:db8::/64", "[]")}, ""},
+		{"two subnets", []string{with("a", "192.0.2.0/24", "[]"), with("b", "198.51.100.0/24", "[]")}, "a IPv4, b IPv4"},
+		{"two of IPv6", []string{with("a", "192.0.2.0/24", "['2001:db8::/64']"), with("b", "192.0.2.0/24", "['2001:db8:1::/64']")}, "a IPv6, b IPv6"},
+		{"another network", []string{with("a", "192.0.2.0/24", "[]"), strings.Replace(with("b", "198.51.100.0/24", "[]"), "vlan}", "vlan2}", 1)}, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var got []string
+			for _, p := range model.Build(read(t, tc.infras...), model.Options{}).Problems {
+				if p.Reason == model.ReasonVLANMismatch {
+					_, rest, _ := strings.Cut(p.Message, "with other ")
+					family, _, _ := strings.Cut(rest, " ")
+					got = append(got, p.Object.Name+" "+family)
+				}
+			}
+			if got := strings.Join(got, ", "); got != tc.want {
+				t.Errorf("told are %q, want %q", got, tc.want)
+			}
+		})
+	}
+}

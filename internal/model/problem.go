@@ -61,6 +61,8 @@ const (
 	ReasonMultipleMatches Reason = "MultipleMatches"
 	// ReasonUnsupported: the object asks for what is not done.
 	ReasonUnsupported Reason = "Unsupported"
+	// ReasonVLANMismatch: two Infras name one VLAN and have no subnet in common.
+	ReasonVLANMismatch Reason = "VLANMismatch"
 	// ReasonVLANOverlap: two VLANs have the same CIDR, so a client's address does not tell them apart.
 	ReasonVLANOverlap Reason = "VLANOverlap"
 )

@@ -10,11 +10,11 @@ import (
 // not somebody else's check are worth a warning.
 var unusable = []model.Reason{
 	model.ReasonInvalidAddress, model.ReasonInvalidRange, model.ReasonAddressConflict, model.ReasonInvalidName, model.ReasonUndecodable, model.ReasonNameConflict,
-	model.ReasonNoBaseDomain,
+	model.ReasonNoBaseDomain, model.ReasonNameNotAllowed,
 }
 
 var doubtful = []model.Reason{
-	model.ReasonDomainMismatch, model.ReasonAppsDomainMismatch, model.ReasonVLANOverlap, model.ReasonProxyDisabled, model.ReasonUnsupported,
+	model.ReasonDomainMismatch, model.ReasonAppsDomainMismatch, model.ReasonVLANOverlap, model.ReasonVLANMismatch, model.ReasonProxyDisabled, model.ReasonUnsupported,
 }
 
 func infraChecks() []Check {

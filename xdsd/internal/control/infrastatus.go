@@ -74,7 +74,7 @@ func (f *infraFacts) bound() metav1.Condition {
 
 func (f *infraFacts) network() metav1.Condition {
 	return without(v1alpha1.ConditionNetworkValid,
-		f.found(model.ReasonInvalidAddress, model.ReasonInvalidRange, model.ReasonAddressConflict, model.ReasonVLANOverlap),
+		f.found(model.ReasonInvalidAddress, model.ReasonInvalidRange, model.ReasonAddressConflict, model.ReasonVLANOverlap, model.ReasonVLANMismatch),
 		"Valid", "addresses and ranges fit the network and each other")
 }
 
