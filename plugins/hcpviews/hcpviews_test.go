@@ -321,6 +321,10 @@ func TestMetadataNamesTheView(t *testing.T) {
 
 func TestZonesWhoseCacheIsBypassed(t *testing.T) {
 	h := &views.Handler{Zones: []string{".", "example.com."}}
+	if got := h.CacheBypassZones(); len(got) > 0 {
+		t.Errorf("got %v: what is passed on to a cache behind us is not cached", got)
+	}
+	h.BehindCache = true
 	if got := h.CacheBypassZones(); len(got) != 1 || got[0] != "example.com." {
 		t.Errorf("got %v: the root would switch the cache off", got)
 	}

@@ -129,6 +129,7 @@ func (b *Block) Add(c *caddy.Controller) {
 		c.Set(blockSource{config}, source)
 	}
 	source.Serve(b)
+	b.BehindCache = behindCache(b.Plugin)
 	c.OnStartup(func() error {
 		if err := checkCache(config, b.Plugin, &source.config); err != nil {
 			return plugin.Error(b.Plugin, err)
@@ -166,12 +167,16 @@ func checkCache(config *dnsserver.Config, name string, cfg *Config) error {
 	if !cfg.Several() || config.Handler("cache") == nil {
 		return nil
 	}
-	ours, cache := slices.Index(dnsserver.Directives, name), slices.Index(dnsserver.Directives, "cache")
-	if ours < 0 {
+	if !slices.Contains(dnsserver.Directives, name) {
 		return fmt.Errorf("%s is not among the directives of this build", name)
 	}
-	if ours > cache {
+	if behindCache(name) {
 		return ErrBehindCache
 	}
 	return nil
+}
+
+// behindCache reports whether the build orders the cache plugin before the one of that name.
+func behindCache(name string) bool {
+	return slices.Index(dnsserver.Directives, name) > slices.Index(dnsserver.Directives, "cache")
 }

@@ -27,6 +27,8 @@ type Handler struct {
 	Part nametree.Part
 	// Tables gives what to answer from at the moment.
 	Tables Tables
+	// BehindCache: the build orders the cache plugin before this one.
+	BehindCache bool
 	// Requests counts the queries.
 	Requests *Requests
 }
@@ -111,8 +113,12 @@ func (h *Handler) Ready() bool { return h.Tables.Table() != nil && Ready() }
 
 // CacheBypassZones implements cache.ZoneBypasser, for builds that order a cache
 // before us: the cache does not know views. The root is left out, because it would
-// switch the cache off for all names.
+// switch the cache off for all names. A cache behind us sees nothing but what is passed
+// on, and keeps that.
 func (h *Handler) CacheBypassZones() []string {
+	if !h.BehindCache {
+		return nil
+	}
 	var zones []string
 	for _, zone := range h.Zones {
 		if zone != "." {
