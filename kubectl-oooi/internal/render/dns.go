@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 )
@@ -103,9 +104,9 @@ func (in *Input) corefile() string {
 	return b.String()
 }
 
-// zones are the domains that hold every name of the hosted cluster that is known, and those of
-// the same kind to come, each with a space in front. What lies outside is answered before the
-// objects are read. None is known: all names wait for them.
+// zones are the domains of the hosted cluster and its hostnames outside of them, each with a space
+// in front. What lies outside is answered before the objects are read, so a hostname does not
+// take its siblings with it. None is known: all names wait for the objects.
 func (in *Input) zones() string {
 	c := in.cluster()
 	if c == nil {
@@ -113,11 +114,10 @@ func (in *Input) zones() string {
 	}
 	all := slices.Concat(c.Domains, c.AppsDomains)
 	for _, h := range c.Hostnames {
-		if _, parent, ok := strings.Cut(h.Name, "."); ok && strings.Contains(parent, ".") {
-			all = append(all, parent)
-		} else {
-			all = append(all, h.Name)
-		}
+		all = append(all, h.Name)
+	}
+	if len(all) > 0 {
+		all = append(all, in.generatedHosts()...)
 	}
 	slices.SortFunc(all, func(a, b string) int {
 		return cmp.Or(strings.Count(a, ".")-strings.Count(b, "."), strings.Compare(a, b))
@@ -132,4 +132,21 @@ func (in *Input) zones() string {
 		return ""
 	}
 	return " " + strings.Join(zones, " ")
+}
+
+// generatedHosts are the hosts that OpenShift gives to HyperShift's Routes, which may be made
+// after the Corefile.
+func (in *Input) generatedHosts() []string {
+	var hosts []string
+	for _, domain := range in.Management {
+		if !strings.HasPrefix(domain, "apps.") || in.ControlPlane == "" {
+			continue
+		}
+		for _, route := range []string{"ignition-server", "konnectivity-server", "oauth"} {
+			if label := route + "-" + in.ControlPlane; len(label) <= validation.DNS1123LabelMaxLength {
+				hosts = append(hosts, label+"."+domain)
+			}
+		}
+	}
+	return hosts
 }

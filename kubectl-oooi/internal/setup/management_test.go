@@ -81,7 +81,36 @@ func TestCorefileHasTheManagementDomains(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, host := range []string{"ignition-server", "konnectivity-server", "oauth"} {
+		if host += "-clusters-demo.apps.mgmt.example.org"; !strings.Contains(string(plan.YAML), " "+host) {
+			t.Errorf("%s, which OpenShift may yet generate, is in no zone", host)
+		}
+	}
 	if n := strings.Count(string(plan.YAML), "management apps.mgmt.example.org mgmt.example.org\n"); n != 2 {
 		t.Errorf("%d server blocks have the domains, want 2", n)
+	}
+}
+
+// TestZonesAreNoWiderThanTheNames keeps what is beside a hosted cluster's hostname out of the zones:
+// it would be answered with SERVFAIL before the objects are read.
+func TestZonesAreNoWiderThanTheNames(t *testing.T) {
+	root, err := lab.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := filepath.Join(root, "manifests", "examples", "demo")
+	known, err := ReadFiles([]string{filepath.Join(folder, "infra.yaml"), filepath.Join(folder, "cluster.yaml")}, nil, "default", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known.ControlPlane = true
+	known.Objects.HostedClusters[0].Spec.KubeAPIServerDNSName = "api-demo.example.com"
+	plan, err := Make(known, exampleImages)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "hcpviews api-demo.example.com demo.example.com {"
+	if n := strings.Count(string(plan.YAML), want); n != 2 {
+		t.Errorf("%d server blocks have %q, want 2:\n%s", n, want, plan.YAML)
 	}
 }
