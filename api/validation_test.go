@@ -30,6 +30,7 @@ func TestRefused(t *testing.T) {
 		infra = "Infra"
 		proxy = "ProxyServer"
 
+		notADomain    = "must be a domain name such as example.com"
 		notAnAddress  = "must be an IPv4 or IPv6 address without a prefix length"
 		notANetwork   = "must be an IPv4 or IPv6 network in CIDR notation, such as 192.0.2.0/24"
 		notAServerIP  = "must be an IPv4 or IPv6 address, with or without a prefix length"
@@ -113,6 +114,12 @@ func TestRefused(t *testing.T) {
 		// Applications.
 		{"apps without a hosted cluster", infra, `appsIngress: {enabled: true}`, needsCluster},
 		{"apps of a hosted cluster without a name", infra, `appsIngress: {enabled: true, hostedClusterRef: {name: ""}}`, needsCluster},
+		{"apps domain of two words", infra, `appsIngress: {baseDomain: "my domain"}`, notADomain},
+		{"apps domain with a wildcard", infra, `appsIngress: {baseDomain: "*.example.com"}`, notADomain},
+		{"apps domain with a scheme", infra, `appsIngress: {baseDomain: "https://example.com"}`, notADomain},
+		{"apps domain with an empty label", infra, `appsIngress: {baseDomain: "apps..example.com"}`, notADomain},
+		{"apps domain with a label too long", infra, `appsIngress: {baseDomain: "` + strings.Repeat("a", 64) + `.example.com"}`, notADomain},
+		{"apps domain too long", infra, `appsIngress: {baseDomain: "` + strings.Repeat("a.", 127) + `"}`, "may not be more than 253 bytes"},
 		{"unknown source", infra, `appsIngress: {source: Guess}`, `spec.appsIngress.source: Unsupported value: "Guess"`},
 		{"static source without addresses", infra, `appsIngress: {source: Static}`, "spec.appsIngress.addresses: Required value: source Static needs addresses"},
 		{"static source with an empty list of addresses", infra, `appsIngress: {source: Static, addresses: []}`, "spec.appsIngress.addresses: Required value: source Static needs addresses"},
@@ -218,6 +225,8 @@ func TestAccepted(t *testing.T) {
 		{"apps with the hosted cluster of the spec", infra, `{hostedClusterRef: {name: blue}, appsIngress: {enabled: true}}`},
 		{"apps with a hosted cluster of their own", infra, `appsIngress: {enabled: true, hostedClusterRef: {name: blue}}`},
 		{"apps that are off need no hosted cluster", infra, `appsIngress: {enabled: false}`},
+		{"apps domains of all shapes", infra, `appsIngress: {baseDomain: Apps.my_lab.Example.com.}`},
+		{"empty apps domain", infra, `appsIngress: {baseDomain: ""}`},
 		{"addresses kept while the source is another", infra, `appsIngress: {source: MirroredService, addresses: [192.0.2.220]}`},
 		{"address range as text", infra, `appsIngress: {metallb: {ipAddressPoolRange: "192.0.2.220-192.0.2.229, 192.0.2.240/28"}}`},
 		{"address range as an array", infra, `appsIngress: {metallb: {ipAddressPoolRange: [192.0.2.220-192.0.2.229, 192.0.2.240/28]}}`},

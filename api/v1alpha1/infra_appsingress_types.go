@@ -54,6 +54,8 @@ type AppsIngress struct {
 	// apps domain itself where it starts with "apps.". The apps domain that the
 	// HostedCluster has is served as well. Applied live.
 	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([a-zA-Z0-9_]([a-zA-Z0-9_-]{0,61}[a-zA-Z0-9_])?([.][a-zA-Z0-9_]([a-zA-Z0-9_-]{0,61}[a-zA-Z0-9_])?)*[.]?)?$')`,message="must be a domain name such as example.com"
 	BaseDomain string `json:"baseDomain,omitempty"`
 
 	// HostedClusterRef names the hosted cluster whose applications are meant.
