@@ -16,12 +16,12 @@ import (
 	"github.com/densityops/oooi/plugins/leasedb"
 )
 
-// configuration is CoreDHCP's, and where in its file the plugins are.
+// configuration is CoreDHCP's, with a server4 and nothing else, and where in its file the plugins are.
 type configuration struct {
 	*config.Config
 
-	path           string
-	lines4, lines6 []int
+	path  string
+	lines []int
 }
 
 // load reads a configuration file. CoreDHCP takes much that it then ignores; here that is an
@@ -37,23 +37,26 @@ func load(path string) (*configuration, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if len(doc.Content) == 0 {
-		return nil, fmt.Errorf("%s: it is empty: want server4 or server6", path)
+		return nil, fmt.Errorf("%s: it is empty: want server4", path)
 	}
 	for key, value := range pairs(doc.Content[0]) {
 		switch key.Value {
 		case "server4":
-			c.lines4, err = c.server(value, key.Value)
+			c.lines, err = c.server(value, key.Value)
 		case "server6":
-			c.lines6, err = c.server(value, key.Value)
+			err = c.errorf(key, "server6: DHCPv6 is not served; remove this part, and let the VLAN's router announce IPv6 prefixes (SLAAC) or serve DHCPv6 with another program")
 		default:
-			err = c.errorf(key, "%q is neither server4 nor server6", key.Value)
+			err = c.errorf(key, "unknown key %q; want server4", key.Value)
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
 	if doc.Content[0].Kind != yaml.MappingNode {
-		return nil, c.errorf(doc.Content[0], "want server4 or server6")
+		return nil, c.errorf(doc.Content[0], "want server4")
+	}
+	if c.lines == nil {
+		return nil, c.errorf(doc.Content[0], "want server4")
 	}
 	if c.Config, err = config.Load(path); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -79,7 +82,7 @@ func pairs(n *yaml.Node) func(func(key, value *yaml.Node) bool) {
 	}
 }
 
-// server checks the part of one protocol, and returns the lines of its plugins.
+// server checks server4, and returns the lines of its plugins.
 func (c *configuration) server(n *yaml.Node, name string) ([]int, error) {
 	if n.Kind != yaml.MappingNode {
 		return nil, c.errorf(n, "%s: want listen and plugins", name)
@@ -164,40 +167,27 @@ func names() string {
 	return strings.Join(list, ", ")
 }
 
-// each calls a function for each plugin of both protocols, and names the plugin's line in its
-// error.
+// each calls a function for each plugin, and names the plugin's line in its error.
 func (c *configuration) each(f func(one *config.Config, p config.PluginConfig) error) error {
 	var all []error
-	for _, part := range []struct {
-		server *config.ServerConfig
-		lines  []int
-		one    func(*config.ServerConfig) *config.Config
-	}{
-		{c.Server4, c.lines4, func(s *config.ServerConfig) *config.Config { return &config.Config{Server4: s} }},
-		{c.Server6, c.lines6, func(s *config.ServerConfig) *config.Config { return &config.Config{Server6: s} }},
-	} {
-		if part.server == nil {
-			continue
+	for i, p := range c.Server4.Plugins {
+		one := &config.Config{Server4: &config.ServerConfig{Plugins: []config.PluginConfig{p}}}
+		err := f(one, p)
+		if err != nil && !strings.HasPrefix(err.Error(), p.Name+":") { // as ours say themselves
+			err = fmt.Errorf("%s: %w", p.Name, err)
 		}
-		for i, p := range part.server.Plugins {
-			one := part.one(&config.ServerConfig{Plugins: []config.PluginConfig{p}})
-			err := f(one, p)
-			if err != nil && !strings.HasPrefix(err.Error(), p.Name+":") { // as ours say themselves
-				err = fmt.Errorf("%s: %w", p.Name, err)
-			}
-			if err != nil {
-				all = append(all, fmt.Errorf("%s:%d: %w", c.path, part.lines[i], err))
-			}
+		if err != nil {
+			all = append(all, fmt.Errorf("%s:%d: %w", c.path, c.lines[i], err))
 		}
 	}
 	return errors.Join(all...)
 }
 
-// handlers sets the plugins for IPv4 up, one after the other and none after one that failed.
+// handlers sets the plugins up, one after the other and none after one that failed.
 func (c *configuration) handlers() (list []handler.Handler4, err error) {
 	failed := false
 	err = c.each(func(one *config.Config, _ config.PluginConfig) error {
-		if failed || one.Server4 == nil {
+		if failed {
 			return nil
 		}
 		more, _, err := plugins.LoadPlugins(one)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/coredhcp/coredhcp/config"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/densityops/oooi/internal/daemon"
@@ -44,13 +43,8 @@ func readiness(ctx context.Context) (waiting []string) {
 // server is ready no more.
 func httpHandler(ctx context.Context, c *configuration, gatherer prometheus.Gatherer) http.Handler {
 	names := map[string][]string{}
-	for part, server := range map[string]*config.ServerConfig{"server4": c.Server4, "server6": c.Server6} {
-		if server == nil {
-			continue
-		}
-		for _, p := range server.Plugins {
-			names[part] = append(names[part], p.Name)
-		}
+	for _, p := range c.Server4.Plugins {
+		names["server4"] = append(names["server4"], p.Name)
 	}
 	return daemon.Handler(func() (bool, any) {
 		waiting := readiness(ctx)

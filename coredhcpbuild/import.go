@@ -44,10 +44,7 @@ func newImport() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return errors.Join(
-				importInto(cmd.Context(), cmd.OutOrStdout(), "server4", c.Server4, write),
-				importInto(cmd.Context(), cmd.OutOrStdout(), "server6", c.Server6, write),
-			)
+			return importInto(cmd.Context(), cmd.OutOrStdout(), c.Server4, write)
 		},
 	}
 	own := cmd.Flags()
@@ -56,11 +53,8 @@ func newImport() *cobra.Command {
 	return cmd
 }
 
-// importInto imports for one protocol.
-func importInto(ctx context.Context, out io.Writer, name string, server *config.ServerConfig, write bool) error {
-	if server == nil {
-		return nil
-	}
+// importInto imports for the server of a configuration.
+func importInto(ctx context.Context, out io.Writer, server *config.ServerConfig, write bool) error {
 	args := map[string][]string{}
 	for _, p := range server.Plugins {
 		args[p.Name] = p.Args
@@ -68,29 +62,28 @@ func importInto(ctx context.Context, out io.Writer, name string, server *config.
 	machines, known := args[kubevirt.Plugin.Name]
 	store, leases := args[leasedb.Plugin.Name]
 	if !known || !leases {
-		return fmt.Errorf("%s: importing takes both plugins, %s and %s", name, kubevirt.Plugin.Name, leasedb.Plugin.Name)
+		return fmt.Errorf("server4: importing takes both plugins, %s and %s", kubevirt.Plugin.Name, leasedb.Plugin.Name)
 	}
 	used, err := kubevirt.Addresses(ctx, machines...)
 	if err != nil {
 		return err //nolint:wrapcheck // it names the plugin
 	}
-	ipv6 := name == "server6"
 	var assignments []leasedb.Assignment
 	for _, u := range used {
 		for _, addr := range u.Addrs {
-			if addr.Is6() == ipv6 {
+			if addr.Is4() {
 				assignments = append(assignments, leasedb.Assignment{
 					Namespace: u.Namespace, VM: u.VM, Interface: u.Name, MAC: u.MAC, Hostname: u.Hostname, Addr: addr,
 				})
 			}
 		}
 	}
-	done, err := leasedb.Import(ctx, store, ipv6, write, assignments)
-	return errors.Join(printImported(out, name, done, write), err)
+	done, err := leasedb.Import(ctx, store, write, assignments)
+	return errors.Join(printImported(out, done, write), err)
 }
 
 // printImported prints what became of each address.
-func printImported(out io.Writer, name string, all []leasedb.Imported, write bool) error {
+func printImported(out io.Writer, all []leasedb.Imported, write bool) error {
 	added, kept := 0, 0
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "ADDRESS\tMACHINE\tINTERFACE\tMAC\tRESULT")
@@ -115,6 +108,6 @@ func printImported(out io.Writer, name string, all []leasedb.Imported, write boo
 	if write {
 		verb = "written"
 	}
-	_, err := fmt.Fprintf(out, "%s: %d %s, %d there already, %d left out\n", name, added, verb, kept, len(all)-added-kept)
+	_, err := fmt.Fprintf(out, "server4: %d %s, %d there already, %d left out\n", added, verb, kept, len(all)-added-kept)
 	return err //nolint:wrapcheck // of standard output
 }

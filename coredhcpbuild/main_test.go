@@ -76,10 +76,11 @@ func write(t *testing.T, text string) string {
 func TestCheckNamesLineAndKey(t *testing.T) {
 	const head = "server4:\n  listen: [\"%net1\"]\n  plugins:\n"
 	for _, tc := range []struct{ name, text, want string }{
-		{"nothing", "", "it is empty: want server4 or server6"},
-		{"no mapping", "- a", "config.yml:1: want server4 or server6"},
+		{"nothing", "", "it is empty: want server4"},
+		{"no mapping", "- a", "config.yml:1: want server4"},
 		{"no YAML", "server4: [", "config.yml: yaml:"},
-		{"an unknown part", "server5: {}", `config.yml:1: "server5" is neither server4 nor server6`},
+		{"an unknown part", "server5: {}", `config.yml:1: unknown key "server5"; want server4`},
+		{"DHCPv6", "server6:\n  plugins:\n  - dns: 2001:db8::53", "config.yml:1: server6: DHCPv6 is not served; remove this part"},
 		{"an unknown key", "server4:\n  plugins:\n  - dns: 192.0.2.53\n  colour: blue", `config.yml:4: server4: "colour" is none of listen, interface and plugins`},
 		{"no plugins", "server4:\n  listen: \"%net1\"", "config.yml:2: server4: plugins: want a list"},
 		{"plugins that are none", "server4: {plugins: dns}", "server4: plugins: want a list"},
@@ -105,7 +106,7 @@ func TestCheckNamesLineAndKey(t *testing.T) {
 }
 
 // fenced finds the configurations in a document.
-var fenced = regexp.MustCompile("(?ms)^[~`]{3} ?yaml\n(server[46]:\n.*?)\n[~`]{3}$")
+var fenced = regexp.MustCompile("(?ms)^[~`]{3} ?yaml\n(server4:\n.*?)\n[~`]{3}$")
 
 // TestConfigurationsOfTheDocuments checks every configuration that the documentation shows.
 func TestConfigurationsOfTheDocuments(t *testing.T) {

@@ -33,12 +33,12 @@ func known() []*plugins.Plugin {
 }
 
 // inspect checks a plugin's arguments where its set-up would do more than look at them.
-func inspect(name string, ipv6 bool, args []string) (does bool, err error) {
+func inspect(name string, args []string) (does bool, err error) {
 	switch name {
 	case kubevirt.Plugin.Name:
 		return true, kubevirt.Check(args...)
 	case leasedb.Plugin.Name:
-		return true, leasedb.Check(ipv6, args...)
+		return true, leasedb.Check(args...)
 	}
 	return false, nil
 }

@@ -34,7 +34,7 @@ func check(path string, out io.Writer) error {
 	n := 0
 	err = c.each(func(one *config.Config, p config.PluginConfig) error {
 		n++
-		if does, err := inspect(p.Name, one.Server6 != nil, p.Args); does {
+		if does, err := inspect(p.Name, p.Args); does {
 			return err
 		}
 		_, _, err := plugins.LoadPlugins(one)
@@ -67,23 +67,18 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 		log.Warn("neighbours learn our addresses later", "err", err)
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	if c.Server4 != nil {
-		server, err := f.listen4(ctx, c, log, registry)
-		if err != nil {
-			return errors.Join(err, l.Close(), shutdown(ctx))
-		}
-		group.Go(func() error { return server.Run(ctx) })
+	server, err := f.listen4(ctx, c, log, registry)
+	if err != nil {
+		return errors.Join(err, l.Close(), shutdown(ctx))
 	}
-	if c.Server6 != nil {
-		group.Go(func() error { return serve6(ctx, c.Server6, log) })
-	}
+	group.Go(func() error { return server.Run(ctx) })
 	group.Go(func() error { return daemon.ServeHTTP(ctx, l, httpHandler(ctx, c, registry), log) })
 	err = group.Wait()
 	log.Info("ending")
 	return errors.Join(err, shutdown(ctx)) // after the last answer
 }
 
-// listen4 sets the plugins for IPv4 up and opens the sockets.
+// listen4 sets the plugins up and opens the sockets.
 func (f *flags) listen4(ctx context.Context, c *configuration, log *slog.Logger, registry prometheus.Registerer) (*dhcp4.Server, error) {
 	handlers, err := c.handlers()
 	if err != nil {

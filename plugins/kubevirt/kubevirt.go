@@ -12,7 +12,6 @@ import (
 	"github.com/coredhcp/coredhcp/handler"
 	"github.com/coredhcp/coredhcp/plugins"
 	"github.com/insomniacslk/dhcp/dhcpv4"
-	"github.com/insomniacslk/dhcp/dhcpv6"
 
 	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/plugins/internal/vm"
@@ -20,10 +19,10 @@ import (
 
 // Plugin is for CoreDHCP's registry. It belongs in front of every plugin that gives
 // addresses.
-var Plugin = plugins.Plugin{Name: "kubevirt", Setup4: setup4, Setup6: setup6}
+var Plugin = plugins.Plugin{Name: "kubevirt", Setup4: setup4}
 
-// process is the one that CoreDHCP has set up: it sets up plugins for IPv4 and IPv6 apart,
-// gives them no context and never ends them.
+// process is the one that CoreDHCP has set up: it gives plugins
+// no context and never ends them.
 var process struct {
 	mu        sync.Mutex
 	directory *directory
@@ -54,14 +53,6 @@ func setup4(args ...string) (handler.Handler4, error) {
 		return nil, err
 	}
 	return d.handle4, nil
-}
-
-func setup6(args ...string) (handler.Handler6, error) {
-	d, err := start(args)
-	if err != nil {
-		return nil, err
-	}
-	return d.handle6, nil
 }
 
 // start returns the process's directory, which the first caller starts.
@@ -141,16 +132,4 @@ func (d *directory) handle4(req, resp *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) {
 		resp.UpdateOption(dhcpv4.OptHostName(client.Hostname))
 	}
 	return resp, false
-}
-
-// handle6 lets the packets of known machines pass.
-func (d *directory) handle6(req, resp dhcpv6.DHCPv6) (dhcpv6.DHCPv6, bool) {
-	mac, err := dhcpv6.ExtractMAC(req)
-	if err == nil {
-		if _, ok := d.Lookup(mac); ok {
-			return resp, false
-		}
-	}
-	d.unknown.Add(1)
-	return nil, true
 }

@@ -21,10 +21,9 @@ type config struct {
 	namespace, kubeconfig, context, snapshot string // of storeKubernetes
 	file                                     string // of storeBolt
 
-	ipv6   bool
 	cidr   netip.Prefix
 	ranges pool.Ranges
-	// own are addresses of the network that nobody gets; server is among them in IPv4.
+	// own are addresses of the network that nobody gets; server is among them.
 	own               []netip.Addr
 	server            netip.Addr
 	lease, quarantine time.Duration
@@ -61,7 +60,7 @@ var (
 var poolName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,198}[a-z0-9])?$`)
 
 // parse reads the arguments, as CoreDHCP has split them at white space.
-func parse(args []string, ipv6 bool) (config, error) {
+func parse(args []string) (config, error) {
 	values := map[string][]string{}
 	for _, arg := range args {
 		key, value, ok := strings.Cut(arg, "=")
@@ -75,7 +74,7 @@ func parse(args []string, ipv6 bool) (config, error) {
 		}
 		values[key] = append(values[key], value)
 	}
-	p := parser{values: values, c: config{ipv6: ipv6}}
+	p := parser{values: values, c: config{}}
 	p.parse()
 	if p.err != nil {
 		return config{}, fmt.Errorf("leasedb: %w", p.err)
@@ -143,9 +142,6 @@ func (p *parser) parse() {
 		if c.probe, err = strconv.Atoi(text); err != nil || c.probe < 1 || c.probe > maxProbe {
 			p.fail("probe=%s: want how many free addresses are to be looked at ahead of need, from 1 to %d", text, maxProbe)
 		}
-		if c.ipv6 {
-			p.fail("probe=%s: DHCPv6 clients themselves look whether an address is in use", text)
-		}
 	}
 	p.network()
 }
@@ -166,24 +162,17 @@ func (p *parser) duration(key string, absent, least, most time.Duration) time.Du
 func (p *parser) network() {
 	c := &p.c
 	var err error
-	if c.cidr, err = netip.ParsePrefix(p.one("cidr", "")); err != nil || c.cidr.Addr().Is6() != c.ipv6 || c.cidr != c.cidr.Masked() {
-		p.fail("cidr=%s: want the network of the clients, %s", p.one("cidr", ""), c.example())
+	if c.cidr, err = netip.ParsePrefix(p.one("cidr", "")); err != nil || !c.cidr.Addr().Is4() || c.cidr != c.cidr.Masked() {
+		p.fail("cidr=%s: want the IPv4 network of the clients, such as 192.0.2.0/24", p.one("cidr", ""))
 		return
 	}
-	c.own = append(c.own, c.cidr.Addr()) // the network's own, or of all its routers
-	if last := lastOf(c.cidr); !c.ipv6 && c.cidr.Bits() < 31 {
-		c.own = append(c.own, last)
-	} else if !c.ipv6 {
-		c.own = nil // RFC 3021
+	if c.cidr.Bits() < 31 { // RFC 3021
+		c.own = append(c.own, c.cidr.Addr(), lastOf(c.cidr))
 	}
-	if text := p.one("server", ""); c.ipv6 && text != "" {
-		p.fail("server=%s: in DHCPv6 the plugin server_id says who the server is", text)
-	} else if !c.ipv6 {
-		if c.server, err = netip.ParseAddr(text); err != nil || !c.server.Is4() || c.server.IsUnspecified() {
-			p.fail("server=%s: want the IPv4 address at which clients reach this server", text)
-		}
-		c.own = append(c.own, c.server)
+	if c.server, err = netip.ParseAddr(p.one("server", "")); err != nil || !c.server.Is4() || c.server.IsUnspecified() {
+		p.fail("server=%s: want the IPv4 address at which clients reach this server", p.one("server", ""))
 	}
+	c.own = append(c.own, c.server)
 	ranges, excluded := p.ranges("range"), p.ranges("exclude")
 	if ranges == nil {
 		p.fail("range is missing: give the addresses to choose from, such as range=FIRST-LAST")
@@ -214,26 +203,15 @@ func (p *parser) ranges(key string) []pool.Range {
 	return list
 }
 
-func (c config) example() string {
-	if c.ipv6 {
-		return "such as 2001:db8::/64"
-	}
-	return "such as 192.0.2.0/24"
-}
-
-func (c config) family() string {
-	if c.ipv6 {
-		return "ipv6"
-	}
-	return "ipv4"
-}
+// family is the address family of every pool, as metrics, states and stores have it.
+const family = "ipv4"
 
 // named is the pool's name with its address family.
-func (c config) named() string { return c.pool + "/" + c.family() }
+func (c config) named() string { return c.pool + "/" + family }
 
 // same reports whether two configurations would write the same bindings.
 func (c config) same(o config) bool {
-	return c.store == o.store && c.pool == o.pool && c.ipv6 == o.ipv6 && c.file == o.file && c.namespace == o.namespace
+	return c.store == o.store && c.pool == o.pool && c.file == o.file && c.namespace == o.namespace
 }
 
 func lastOf(p netip.Prefix) netip.Addr {

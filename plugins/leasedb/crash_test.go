@@ -36,7 +36,7 @@ func child(file string) {
 	if err != nil {
 		panic(err)
 	}
-	c, err := parse(strings.Fields("store=bolt file="+file+wide), false)
+	c, err := parse(strings.Fields("store=bolt file=" + file + wide))
 	if err != nil {
 		panic(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
-	"github.com/insomniacslk/dhcp/dhcpv6"
 
 	"github.com/densityops/oooi/test/lab"
 )
@@ -96,33 +95,4 @@ func TestHostilePackets(t *testing.T) {
 		t.Errorf("only %d of %d packets could be read", read, packets)
 	}
 	want(t, machines, message(dhcpv4.MessageTypeRequest, victim, dhcpv4.WithClientIP(addr)), dhcpv4.MessageTypeAck)
-}
-
-// FuzzHandle6 is FuzzHandle4 for DHCPv6.
-func FuzzHandle6(f *testing.F) {
-	d := newDirectory()
-	d.boot("worker-0", mac(1))
-	machines, ordinary := serve(f, d, bolt(f)+network6), serve(f, nil, bolt(f)+network6)
-	addr := bind6(f, machines, mac(1))
-	for kind := dhcpv6.MessageTypeSolicit; kind <= dhcpv6.MessageTypeInformationRequest; kind++ {
-		f.Add(message6(kind, mac(1), addr).ToBytes())
-		f.Add(message6(kind, mac(2), "").ToBytes())
-	}
-	f.Fuzz(func(t *testing.T, packet []byte) {
-		req, err := dhcpv6.FromBytes(packet)
-		if err != nil {
-			return
-		}
-		for _, i := range []*instance{machines, ordinary} {
-			reply := &dhcpv6.Message{MessageType: dhcpv6.MessageTypeReply}
-			reply.AddOption(dhcpv6.OptServerID(serverID))
-			resp, stop := i.handle6(req, reply)
-			if resp == nil && !stop {
-				t.Fatal("nil was passed on")
-			}
-			if resp != nil {
-				_ = resp.ToBytes()
-			}
-		}
-	})
 }

@@ -75,7 +75,7 @@ func (d *directory) Subscribe(func(vm.Interface)) func() { return func() {} }
 // serve runs an instance until the test ends, or close is called.
 func serve(tb testing.TB, d vm.Directory, arguments string) *instance {
 	tb.Helper()
-	c, err := parse(strings.Fields(arguments), strings.Contains(arguments, "cidr=2001:"))
+	c, err := parse(strings.Fields(arguments))
 	if err != nil {
 		tb.Fatal(err)
 	}

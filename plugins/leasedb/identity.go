@@ -21,7 +21,7 @@ func (i *instance) machine(mac net.HardwareAddr) (pool.Client, bool) {
 	}
 	c := pool.Client{Holder: m.String(), Machine: true, MAC: mac.String(), Hostname: m.Hostname}
 	for _, a := range m.Reserved {
-		if a.Is6() == i.config.ipv6 {
+		if a.Is4() {
 			c.Reserved = a
 		}
 	}

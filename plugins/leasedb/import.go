@@ -49,8 +49,8 @@ const readTimeout = 30 * time.Second
 // served before, or after the lease file was lost. args are the plugin's. Of several addresses of one interface the first that
 // is possible counts. Without write it only tells what it would do. No server may have a lease file open meanwhile;
 // Lease objects can be imported at any time. The error is of the store; what was written before stays.
-func Import(ctx context.Context, args []string, ipv6, write bool, assignments []Assignment) (result []Imported, err error) {
-	c, err := parse(args, ipv6)
+func Import(ctx context.Context, args []string, write bool, assignments []Assignment) (result []Imported, err error) {
+	c, err := parse(args)
 	if err != nil {
 		return nil, err
 	}

@@ -52,7 +52,7 @@ func testImport(t *testing.T, arguments string) {
 	}
 	check := func(write bool, want []string) {
 		t.Helper()
-		got, err := Import(t.Context(), strings.Fields(arguments), false, write, all)
+		got, err := Import(t.Context(), strings.Fields(arguments), write, all)
 		if err != nil || len(got) != len(want) {
 			t.Fatalf("got %v, %v", got, err)
 		}
@@ -89,7 +89,7 @@ func TestImportNamesWhatIsWrong(t *testing.T) {
 		"no API server": {"store=kubernetes namespace=a pool=b kubeconfig=/nowhere" + network, "/nowhere"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := Import(t.Context(), strings.Fields(tt.args), false, true, nil); err == nil || !strings.Contains(err.Error(), tt.err) {
+			if _, err := Import(t.Context(), strings.Fields(tt.args), true, nil); err == nil || !strings.Contains(err.Error(), tt.err) {
 				t.Errorf("the error is %v, want %q in it", err, tt.err)
 			}
 		})

@@ -27,8 +27,6 @@ type instance struct {
 	store     *measured
 	pool      *pool.Pool
 	directory vm.Directory // nil for none
-	// noServerID is for a log line that says all there is to say.
-	noServerID sync.Once
 
 	//nolint:containedctx // CoreDHCP gives handlers none; it ends with close
 	ctx      context.Context
@@ -68,7 +66,7 @@ func openStore(c config, log *slog.Logger) (store.Store, error) {
 		return nil, err //nolint:wrapcheck // it says what it did
 	}
 	return leasestore.Open(leasestore.Config{
-		REST: client, Namespace: c.namespace, Pool: c.pool, IPv6: c.ipv6, Lease: c.lease, Log: log,
+		REST: client, Namespace: c.namespace, Pool: c.pool, Lease: c.lease, Log: log,
 	})
 }
 

@@ -18,7 +18,7 @@ import (
 
 // Plugin is for CoreDHCP's registry. It belongs behind the plugin that knows the machines, and in
 // front of those that add options.
-var Plugin = plugins.Plugin{Name: "leasedb", Setup4: setup4, Setup6: setup6}
+var Plugin = plugins.Plugin{Name: "leasedb", Setup4: setup4}
 
 // process holds what CoreDHCP has set up: it gives plugins no context and never ends them.
 var process struct {
@@ -26,32 +26,23 @@ var process struct {
 	instances []*instance
 }
 
-// Check reports what is wrong with the plugin's arguments for IPv4 or IPv6. It opens no file and reaches
-// no server.
-func Check(ipv6 bool, args ...string) error {
-	_, err := parse(args, ipv6)
+// Check reports what is wrong with the plugin's arguments. It opens no file and reaches no server.
+func Check(args ...string) error {
+	_, err := parse(args)
 	return err
 }
 
 func setup4(args ...string) (handler.Handler4, error) {
-	i, err := start(args, false)
+	i, err := start(args)
 	if err != nil {
 		return nil, err
 	}
 	return i.handle4, nil
 }
 
-func setup6(args ...string) (handler.Handler6, error) {
-	i, err := start(args, true)
-	if err != nil {
-		return nil, err
-	}
-	return i.handle6, nil
-}
-
 // start makes an instance and lets it run until Shutdown.
-func start(args []string, ipv6 bool) (*instance, error) {
-	c, err := parse(args, ipv6)
+func start(args []string) (*instance, error) {
+	c, err := parse(args)
 	if err != nil {
 		return nil, err
 	}
@@ -62,10 +53,10 @@ func start(args []string, ipv6 bool) (*instance, error) {
 			return nil, fmt.Errorf("leasedb: pool=%s is there twice: give each network a pool of its own", c.pool)
 		}
 		if c.snapshot != "" && other.config.snapshot == c.snapshot {
-			return nil, fmt.Errorf("leasedb: snapshot=%s is there twice: give each pool and address family a file of its own", c.snapshot)
+			return nil, fmt.Errorf("leasedb: snapshot=%s is there twice: give each pool a file of its own", c.snapshot)
 		}
 	}
-	i, err := open(c, vm.Provided(), slog.Default().With("plugin", "leasedb", "pool", c.pool, "family", c.family()))
+	i, err := open(c, vm.Provided(), slog.Default().With("plugin", "leasedb", "pool", c.pool, "family", family))
 	if err != nil {
 		return nil, fmt.Errorf("leasedb: %w", err)
 	}

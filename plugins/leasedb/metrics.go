@@ -74,7 +74,7 @@ func (collector) Collect(ch chan<- prometheus.Metric) {
 	for _, i := range running() {
 		s := i.pool.Stats()
 		value := func(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {
-			ch <- prometheus.MustNewConstMetric(d, kind, v, append(labels, i.config.pool, i.config.family())...)
+			ch <- prometheus.MustNewConstMetric(d, kind, v, append(labels, i.config.pool, family)...)
 		}
 		value(addressesDesc, prometheus.GaugeValue, float64(s.Bound), "bound")
 		value(addressesDesc, prometheus.GaugeValue, float64(s.Released), "released")
@@ -99,11 +99,11 @@ func number(b bool) float64 {
 
 // replied and silent count what becomes of messages.
 func (i *instance) replied(kind string) {
-	repliesTotal.WithLabelValues(kind, i.config.pool, i.config.family()).Inc()
+	repliesTotal.WithLabelValues(kind, i.config.pool, family).Inc()
 }
 
 func (i *instance) silent(why pool.Reason) {
-	silencesTotal.WithLabelValues(string(why), i.config.pool, i.config.family()).Inc()
+	silencesTotal.WithLabelValues(string(why), i.config.pool, family).Inc()
 }
 
 // measured is a store whose operations are counted and timed.

@@ -71,7 +71,7 @@ func unsynced(t *testing.T, d *directory, namespace, server, more string) *repli
 	c, err := parse([]string{
 		"store=kubernetes", "namespace=" + namespace, "pool=clusters.demo", "kubeconfig=" + plane.Get(t).Kubeconfig(),
 		"cidr=10.0.0.0/16", "range=10.0.1.0-10.0.9.255", "server=" + server, more,
-	}, false)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ func Status() []State {
 	for _, i := range running() {
 		c := i.config
 		s := State{
-			Pool: c.pool, Family: c.family(), Store: c.store, At: c.namespace, CIDR: c.cidr.String(), Machines: i.directory != nil,
+			Pool: c.pool, Family: family, Store: c.store, At: c.namespace, CIDR: c.cidr.String(), Machines: i.directory != nil,
 			DirectorySynced: i.directory != nil && i.directory.Synced(), Addresses: i.pool.Stats(), Leases: i.pool.Leases(),
 		}
 		if c.store == storeBolt {

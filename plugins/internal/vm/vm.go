@@ -63,8 +63,8 @@ type Directory interface {
 	Subscribe(f func(Interface)) (cancel func())
 }
 
-// provided is the process's: CoreDHCP sets up plugins in their order, for IPv4 and then
-// for IPv6, and gives them no other place to meet.
+// provided is the process's: CoreDHCP sets up plugins in their order and gives them no other
+// place to meet.
 var provided atomic.Pointer[Directory]
 
 // Provide makes a directory the process's.

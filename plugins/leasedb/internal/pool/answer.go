@@ -53,7 +53,6 @@ const (
 	ReasonUnknown     Reason = "unknown-client"   // the directory does not know the client
 	ReasonMalformed   Reason = "malformed"        // the message lacks what its type must have
 	ReasonDisregarded Reason = "not-for-a-server" // the message is of no type that a server answers
-	ReasonNoServerID  Reason = "no-server-id"     // the plugin server_id is not in front, as DHCPv6 needs it
 )
 
 func silent(r Reason) Answer { return Answer{Verdict: Silent, Reason: r} }

@@ -1,5 +1,5 @@
 // Package pool decides which client has which address. It knows no packet: the plugin turns
-// messages into its calls, for IPv4 and IPv6 alike. What it promises is in a store before
+// messages into its calls. What it promises is in a store before
 // it says so; what the store holds it knows, so that a client that has an address needs no store.
 package pool
 
