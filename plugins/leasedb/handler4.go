@@ -94,7 +94,7 @@ func (i *instance) request4(req *dhcpv4.DHCPv4, c pool.Client) pool.Answer {
 		i.pool.Forget(c)
 		return pool.Answer{Reason: pool.ReasonOtherServer}
 	case uses: // RENEWING, REBINDING
-		return i.pool.Verify(i.ctx, c, using)
+		return i.pool.Renew(i.ctx, c, using)
 	case asks && chosen: // SELECTING
 		return i.pool.Select(i.ctx, c, wanted)
 	case asks: // INIT-REBOOT

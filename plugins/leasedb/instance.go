@@ -47,10 +47,7 @@ func open(c config, directory vm.Directory, log *slog.Logger) (*instance, error)
 	i := &instance{config: c, log: log, store: &measured{Store: s}, directory: directory, ctx: ctx, cancel: cancel}
 	of := pool.Config{
 		Ranges: c.ranges, CIDR: c.cidr, Own: c.own, Lease: c.lease, Quarantine: c.quarantine,
-		Store: i.store, Directory: directory, Clock: clock.RealClock{}, Log: log,
-	}
-	if c.probe > 0 {
-		of.Neighbours, of.Ahead = neighbour.Look, c.probe
+		Store: i.store, Directory: directory, Neighbours: neighbour.Look, Ahead: c.probe, Clock: clock.RealClock{}, Log: log,
 	}
 	i.pool = pool.New(of)
 	i.load()

@@ -35,10 +35,12 @@ const (
 	discard = 9
 	// patience is for how long an answer may take. The kernel asks three times, a second apart.
 	patience = 1500 * time.Millisecond
+	// step is how often answers are looked for meanwhile.
+	step = 100 * time.Millisecond
 )
 
-// Look finds out who uses some IPv4 addresses. It takes a moment. Of addresses on networks that this host is not on it
-// returns nothing.
+// Look finds out who uses some IPv4 addresses. It takes a moment where somebody answers for each, and 1.5 s otherwise. Of
+// addresses on networks that this host is not on it returns nothing.
 func Look(ctx context.Context, addrs []netip.Addr) (map[netip.Addr]Found, error) {
 	conn, err := new(net.ListenConfig).ListenPacket(ctx, "udp4", ":0")
 	if err != nil {
@@ -48,19 +50,36 @@ func Look(ctx context.Context, addrs []netip.Addr) (map[netip.Addr]Found, error)
 		// What fails is of a network that no route leads to.
 		_, _ = conn.WriteTo([]byte{0}, net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, discard)))
 	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(patience):
-	}
-	table, err := table()
-	if err := errors.Join(err, ctx.Err(), conn.Close()); err != nil {
+	found, err := read(ctx, addrs)
+	if err := errors.Join(err, conn.Close()); err != nil {
 		return nil, fmt.Errorf("looking for neighbours: %w", err)
 	}
-	found := make(map[netip.Addr]Found, len(addrs))
-	for _, a := range addrs {
-		if f, ok := table[a]; ok {
-			found[a] = f
+	return found, nil
+}
+
+// read reads the kernel's table until it is known who uses each of the addresses that are in it, or patience ends.
+func read(ctx context.Context, addrs []netip.Addr) (map[netip.Addr]Found, error) {
+	tick := time.NewTicker(step)
+	defer tick.Stop()
+	for started := time.Now(); ; {
+		table, err := table()
+		if err != nil {
+			return nil, err
+		}
+		found, waiting := map[netip.Addr]Found{}, false
+		for _, a := range addrs {
+			if f, ok := table[a]; ok {
+				found[a] = f
+				waiting = waiting || f.Use != Used
+			}
+		}
+		if !waiting || time.Since(started) >= patience {
+			return found, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err() //nolint:wrapcheck // Look does
+		case <-tick.C:
 		}
 	}
-	return found, nil
 }

@@ -47,6 +47,8 @@ const (
 	ReasonWrongNet    Reason = "wrong-network"    // the address is not in the network
 	ReasonNotYours    Reason = "not-the-clients"  // a client gives up what it does not have
 	ReasonTooMany     Reason = "too-many"         // a client declines too often
+	ReasonLate        Reason = "late-decline"     // a client declines what it was not given just now
+	ReasonNotInUse    Reason = "not-in-use"       // a client declines what nobody else was found to use
 	ReasonMachine     Reason = "machine-exists"   // a machine's address is not given up while the machine exists
 	ReasonOtherServer Reason = "other-server"     // the client has chosen another server
 	ReasonDone        Reason = "nothing-to-say"   // the message has no answer
@@ -94,6 +96,10 @@ func (p *Pool) moves(c Client, cur *entry) bool {
 func (p *Pool) Select(ctx context.Context, c Client, addr netip.Addr) Answer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.noteAck(c, p.selects(ctx, c, addr))
+}
+
+func (p *Pool) selects(ctx context.Context, c Client, addr netip.Addr) Answer {
 	p.expireHolds()
 	if cur := p.current(c.Holder); cur != nil && cur.binding.Addr == addr && p.inForce(c, cur) {
 		return p.confirm(ctx, c, cur)
@@ -112,12 +118,36 @@ func (p *Pool) Select(ctx context.Context, c Client, addr netip.Addr) Answer {
 	}
 }
 
-// Verify answers a client that believes to have an address: INIT-REBOOT, RENEWING and REBINDING of RFC 2131,
+// Verify answers a client that has an address from before it was started: INIT-REBOOT of RFC 2131,
 // section 4.3.2. A client that is not known to have any is refused only if the directory knows its
 // machine; such a machine gets the address that it uses if nobody else has it.
 func (p *Pool) Verify(ctx context.Context, c Client, addr netip.Addr) Answer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.noteAck(c, p.verify(ctx, c, addr))
+}
+
+// Renew answers a client that uses an address, as Verify does: RENEWING and REBINDING. Such a client has checked the
+// address before, so that it has no reason to decline it any more.
+func (p *Pool) Renew(ctx context.Context, c Client, addr netip.Addr) Answer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := p.verify(ctx, c, addr)
+	if e := p.entries[addr]; a.Verdict == Grant && e != nil {
+		e.acked = zero
+	}
+	return a
+}
+
+// noteAck records when a client was told to use an address. It checks the address then, and may decline it.
+func (p *Pool) noteAck(c Client, a Answer) Answer {
+	if e := p.entries[a.Addr]; a.Verdict == Grant && e != nil && e.binding.Holder == c.Holder {
+		e.acked = p.Clock.Now()
+	}
+	return a
+}
+
+func (p *Pool) verify(ctx context.Context, c Client, addr netip.Addr) Answer {
 	p.expireHolds()
 	cur := p.current(c.Holder)
 	if cur != nil && cur.binding.Addr == addr && p.inForce(c, cur) {

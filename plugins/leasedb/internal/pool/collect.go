@@ -28,7 +28,7 @@ func (p *Pool) Run(ctx context.Context) {
 	var group sync.WaitGroup
 	defer group.Wait()
 	group.Go(func() { p.Store.Run(ctx, p) })
-	if p.Neighbours != nil {
+	if p.Neighbours != nil && p.Ahead > 0 {
 		group.Go(func() { p.look(ctx) })
 	}
 	tick := p.Clock.NewTicker(collectEvery)

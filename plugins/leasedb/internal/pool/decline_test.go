@@ -84,3 +84,90 @@ func TestFloodOfDeclines(t *testing.T) {
 		}
 	})
 }
+
+// TestDeclineIsBelievedOnlyWithReason has a VM whose address somebody wants to be rid of: anyone on the network can send a
+// DECLINE in its name.
+func TestDeclineIsBelievedOnlyWithReason(t *testing.T) {
+	type act func(b *bench, l *lan, c pool.Client, addr netip.Addr)
+	wait := func(d time.Duration) act {
+		return func(b *bench, _ *lan, _ pool.Client, _ netip.Addr) { b.pass(d) }
+	}
+	renew := act(func(b *bench, _ *lan, c pool.Client, addr netip.Addr) {
+		wantVerdict(b.t, b.note(c, b.Renew(b.t.Context(), c, addr)), pool.Grant, "")
+	})
+	reboot := act(func(b *bench, _ *lan, c pool.Client, addr netip.Addr) {
+		wantVerdict(b.t, b.verify(c, addr), pool.Grant, "")
+	})
+	startAgain := act(func(b *bench, _ *lan, c pool.Client, _ netip.Addr) { b.dora(c) })
+	decline := act(func(b *bench, _ *lan, c pool.Client, addr netip.Addr) { b.Decline(b.t.Context(), c, addr, true) })
+	restart := act(func(b *bench, l *lan, _ pool.Client, _ netip.Addr) { b.open(on(l, 0)) })
+	usedBy := func(mac string) act {
+		return func(_ *bench, l *lan, c pool.Client, addr netip.Addr) {
+			if mac == "" {
+				mac = c.MAC
+			}
+			l.users[addr] = mac
+		}
+	}
+	blind := act(func(_ *bench, l *lan, _ pool.Client, _ netip.Addr) { l.away = true })
+	for name, tt := range map[string]struct {
+		before []act
+		want   pool.Reason
+	}{
+		"at once, somebody else answers":            {[]act{usedBy(squatter)}, pool.ReasonDone},
+		"at once, the network cannot be looked at":  {[]act{blind}, pool.ReasonDone},
+		"at once, nobody answers":                   {nil, pool.ReasonNotInUse},
+		"a second time, nobody answers":             {[]act{decline, startAgain}, pool.ReasonDone},
+		"the client itself answers":                 {[]act{usedBy("")}, pool.ReasonNotInUse},
+		"the client itself answers, a second time":  {[]act{usedBy(""), decline, startAgain}, pool.ReasonNotInUse},
+		"half an hour after the ACK":                {[]act{usedBy(squatter), wait(30 * time.Minute)}, pool.ReasonLate},
+		"after a renewal":                           {[]act{usedBy(squatter), renew}, pool.ReasonLate},
+		"twice after one ACK":                       {[]act{decline, usedBy(squatter)}, pool.ReasonLate},
+		"after a restart of the server":             {[]act{restart, usedBy(squatter)}, pool.ReasonLate},
+		"after a reboot, somebody else answers":     {[]act{wait(time.Hour), reboot, usedBy(squatter)}, pool.ReasonDone},
+		"after a reboot, nobody answers":            {[]act{wait(time.Hour), reboot, decline, reboot}, pool.ReasonNotInUse},
+		"after a reboot, and nobody can look":       {[]act{blind, wait(time.Hour), reboot}, pool.ReasonNotInUse},
+		"after a new DORA, the client itself":       {[]act{usedBy(""), wait(time.Hour), startAgain}, pool.ReasonNotInUse},
+		"of another replica's ACK, long ago":        {[]act{wait(time.Hour), restart, usedBy(squatter)}, pool.ReasonLate},
+		"after a reboot behind a restart":           {[]act{restart, reboot, usedBy(squatter)}, pool.ReasonDone},
+		"after a restart and a reboot, unconfirmed": {[]act{blind, restart, reboot}, pool.ReasonNotInUse},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := &lan{users: map[netip.Addr]string{}}
+			b := machines(t, on(l, 0))
+			c := b.directory.boot("worker-0")
+			addr := b.dora(c)
+			for _, f := range tt.before {
+				f(b, l, c, addr)
+			}
+			if why := b.Decline(t.Context(), c, addr, true); why != tt.want {
+				t.Errorf("it is answered with %q, want %q", why, tt.want)
+			}
+			if tt.want != pool.ReasonDone {
+				wantVerdict(t, b.verify(c, addr), pool.Grant, "")
+				return
+			}
+			b.granted.GaveUp(addr, c.Holder, b.clock.Now())
+			if got := b.dora(c); got == addr {
+				t.Error("it is given the same address again")
+			}
+		})
+	}
+}
+
+// TestDeclineOfAnotherReplicasAddress has the REQUEST answered there: the binding is news of the store.
+func TestDeclineOfAnotherReplicasAddress(t *testing.T) {
+	b := machines(t)
+	other := b.replica()
+	c := b.directory.boot("worker-0")
+	addr := b.dora(c)
+	for _, binding := range b.Bindings() {
+		other.Set(binding)
+	}
+	if why := other.Decline(t.Context(), c, addr, false); why != pool.ReasonDone {
+		t.Errorf("at once: %s", why)
+	}
+	if a := other.Verify(t.Context(), c, addr); a.Verdict == pool.Grant {
+		t.Error("it is granted all the same")
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/densityops/oooi/plugins/leasedb/internal/neighbour"
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
 )
 
@@ -60,6 +61,10 @@ func (p *Pool) write(ctx context.Context, e *entry, b store.Binding, failure str
 // Decline takes an address from a client that found it in use, and keeps it from everybody for the
 // time of a quarantine. ours: the address was this server's to give, so that it writes; other
 // replicas only heed it. RFC 2131, section 4.3.3.
+//
+// Anyone on the network can send a DECLINE in another's name. It counts only for a short time after an ACK to a client
+// that did not use the address yet, once, and if somebody else answers for the address. Where that cannot be found
+// out, or nobody answers, it counts only for an address that is new to the client, see inUseByOther.
 func (p *Pool) Decline(ctx context.Context, c Client, addr netip.Addr, ours bool) Reason {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -71,14 +76,29 @@ func (p *Pool) Decline(ctx context.Context, c Client, addr netip.Addr, ours bool
 		return ReasonInProgress
 	case e.avoided(c, now):
 		return ReasonDone
+	case now.Sub(e.acked) > declineFor:
+		p.warnDoubted(c, addr, "it came too long after the ACK, or after a renewal")
+		return ReasonLate
 	}
 	recent := slices.DeleteFunc(p.declines[c.Holder], func(t time.Time) bool { return now.Sub(t) >= p.Quarantine })
 	if len(recent) >= declinesPerClient || p.quarantined() > p.Ranges.Size()/4 {
 		return ReasonTooMany
 	}
+	e.acked = zero
+	e.writing = true // what is asked for meanwhile finds things as they are
+	user, why := p.inUseByOther(ctx, c, e)
+	e.writing = false
+	switch {
+	case e.binding.Holder != c.Holder || e.binding.Released: // another replica wrote meanwhile
+		p.tidy(addr)
+		return ReasonDone
+	case why != "":
+		return why
+	}
+	now = p.Clock.Now()
 	p.declines[c.Holder] = append(recent, now)
 	e.avoid, e.user = now.Add(p.Quarantine), ""
-	p.Log.Warn("a client found its address in use by somebody else", "address", addr, "holder", c.Holder, "mac", c.MAC, "quarantine", p.Quarantine)
+	p.Log.Warn("a client found its address in use by somebody else", "address", addr, "holder", c.Holder, "mac", c.MAC, "user", user, "quarantine", p.Quarantine)
 	if !ours || !p.ready() {
 		return ReasonDone
 	}
@@ -86,6 +106,35 @@ func (p *Pool) Decline(ctx context.Context, c Client, addr netip.Addr, ours bool
 	b.Holder, b.Expires, b.Released, b.Used = store.Declined, e.avoid.UTC().Truncate(time.Microsecond), false, later(b.Used, now)
 	p.write(ctx, e, b, "a quarantine could not be written; this replica keeps it in mind")
 	return ReasonDone
+}
+
+// inUseByOther looks who answers for an address that a client declines. It returns the MAC address of whoever does, empty
+// where nobody can tell, or why the client is not believed.
+func (p *Pool) inUseByOther(ctx context.Context, c Client, e *entry) (user string, why Reason) {
+	addr, fresh := e.binding.Addr, p.Clock.Now().Sub(e.bound) <= declineFor
+	found, known := p.lookAt(ctx, addr)
+	mac := found.MAC.String()
+	switch {
+	case known && found.Use == neighbour.Used && mac != c.MAC:
+		return mac, ""
+	case known && found.Use == neighbour.Used:
+		p.warnDoubted(c, addr, "the client itself answers for it")
+	case !fresh:
+		p.warnDoubted(c, addr, "nobody else is seen to answer for it, and the client has had it before")
+	case known && !e.doubted: // it may see more than we do: if it declines the address again it has its way
+		e.doubted = true
+		p.warnDoubted(c, addr, "nobody else answers for it")
+	default:
+		return "", ""
+	}
+	return "", ReasonNotInUse
+}
+
+// warnDoubted reports the first of many DECLINEs that are not believed.
+func (p *Pool) warnDoubted(c Client, addr netip.Addr, why string) {
+	if p.warn(&p.lastDoubted) {
+		p.Log.Warn("a DECLINE is ignored; it may be forged", "address", addr, "holder", c.Holder, "mac", c.MAC, "reason", why)
+	}
 }
 
 // quarantined counts addresses that were declined.

@@ -56,6 +56,12 @@ func (p *Pool) apply(b store.Binding) {
 	}
 	e.binding = b
 	p.changes++
+	if before.Holder != b.Holder || before.Released && !b.Released {
+		e.bound, e.acked, e.doubted = zero, zero, false
+		if p.loaded {
+			e.bound, e.acked = p.Clock.Now(), p.Clock.Now()
+		}
+	}
 	if before.Holder != b.Holder {
 		if before.Holder != "" {
 			p.unbind(b.Addr, before.Holder)

@@ -14,6 +14,10 @@ const (
 	lookEvery = 2 * time.Second
 	// unusedFor is for how long an address that nobody used is believed to be unused.
 	unusedFor = 5 * time.Minute
+	// looksAtOnce bounds the looks on behalf of clients that are under way: each takes a socket and reads the kernel's table.
+	looksAtOnce = 64
+	// lookTimeout bounds one.
+	lookTimeout = 5 * time.Second
 )
 
 // unused is a free address that nobody was found to use.
@@ -64,6 +68,30 @@ func (p *Pool) Look(ctx context.Context) {
 			p.keepFrom(a, f.MAC.String(), now)
 		}
 	}
+}
+
+// lookAt finds out who uses one address, without the lock. It reports false where that cannot be told: the address is not on
+// a network of this host, what the kernel knows is old, or too many looks are under way.
+func (p *Pool) lookAt(ctx context.Context, a netip.Addr) (neighbour.Found, bool) {
+	if p.Neighbours == nil {
+		return neighbour.Found{}, false
+	}
+	select {
+	case p.looking <- struct{}{}:
+	default:
+		return neighbour.Found{}, false
+	}
+	p.mu.Unlock()
+	bounded, cancel := context.WithTimeout(ctx, lookTimeout)
+	found, err := p.Neighbours(bounded, []netip.Addr{a})
+	cancel()
+	p.mu.Lock()
+	<-p.looking
+	if err != nil && ctx.Err() == nil && p.warn(&p.lastLooked) {
+		p.Log.Error("cannot look who uses an address", "address", a, "err", err)
+	}
+	f, ok := found[a]
+	return f, err == nil && ok && f.Use != neighbour.Unknown
 }
 
 // toLookAt lists free addresses, round and round, and where there is none left those that others had.

@@ -32,6 +32,8 @@ const (
 	affinityFor = 24 * time.Hour
 	// declinesPerClient is how many addresses one client can have quarantined in the time of a quarantine.
 	declinesPerClient = 3
+	// declineFor is how long after an ACK its client can decline the address. Checking it takes seconds (RFC 5227).
+	declineFor = 30 * time.Second
 	// unusableFor is how long an address is left alone whose place in the store something else has.
 	unusableFor = 10 * time.Minute
 	// writeTimeout bounds a write: the client asks again after 4 seconds.
@@ -52,7 +54,7 @@ type Config struct {
 	Store             store.Store
 	// Directory knows the machines; nil for ordinary leases to everybody.
 	Directory vm.Directory
-	// Neighbours finds out who uses addresses, and Ahead is how many free ones are looked at ahead of need; nil for none.
+	// Neighbours finds out who uses addresses; nil where nobody can. Ahead is how many free ones are looked at ahead of need.
 	Neighbours func(context.Context, []netip.Addr) (map[netip.Addr]neighbour.Found, error)
 	Ahead      int
 	Clock      clock.WithTicker
@@ -91,9 +93,11 @@ type Pool struct {
 	exhausted   uint64
 	inUse       uint64 // addresses that were found in use
 	lastCollect time.Time
-	lastWarned  time.Time // that no address is left
-	lastFailed  time.Time // that a write failed, in the log
-	lastLooked  time.Time // that addresses cannot be looked at
+	lastWarned  time.Time     // that no address is left
+	lastFailed  time.Time     // that a write failed, in the log
+	lastLooked  time.Time     // that addresses cannot be looked at
+	lastDoubted time.Time     // that a DECLINE is not believed
+	looking     chan struct{} // one for each look on behalf of a client
 
 	// Of its own, so that who tells of a deletion never waits for who asks about machines.
 	seenMu  sync.Mutex
@@ -110,6 +114,11 @@ type entry struct {
 	writing  bool      // a write is on its way
 	gone     time.Time // when the holder was seen to be deleted
 	missing  time.Time // since when the directory lacks it
+	// bound is when the binding was seen to become its holder's; zero where it was there before this process.
+	bound time.Time
+	// acked is when the holder was last told to use the address without using it already; zero after a DECLINE.
+	acked   time.Time
+	doubted bool // the holder has declined it, and nobody was found to use it
 	// describe is set where the client goes by another MAC or hostname than is written down.
 	describe *Client
 }
@@ -131,7 +140,7 @@ func New(c Config) *Pool {
 	return &Pool{
 		Config:  c,
 		entries: map[netip.Addr]*entry{}, holders: map[string]*holder{}, taken: newBitmap(c.Ranges.Size()),
-		declines: map[string][]time.Time{}, deleted: map[string]time.Time{},
+		declines: map[string][]time.Time{}, deleted: map[string]time.Time{}, looking: make(chan struct{}, looksAtOnce),
 		looked: rand.IntN(c.Ranges.Size()), //nolint:gosec // replicas are to look at different addresses; nothing secret
 	}
 }
