@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"net/netip"
+	"runtime/debug"
 
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
 )
@@ -26,8 +27,8 @@ func encode(b store.Binding) ([]byte, error) {
 
 func decode(key, record []byte) (store.Binding, error) {
 	addr, ok := netip.AddrFromSlice(key)
-	if !ok {
-		return store.Binding{}, fmt.Errorf("key %x is no address", key)
+	if !ok { // in a damaged file its bytes may lie outside of it
+		return store.Binding{}, fmt.Errorf("a key of %d bytes is no address", len(key))
 	}
 	if len(record) < sumSize || binary.BigEndian.Uint32(record) != checksum(key, record[sumSize:]) {
 		return store.Binding{}, fmt.Errorf("the record of %v does not have its checksum", addr)
@@ -47,4 +48,15 @@ func checksum(key, value []byte) uint32 {
 	return crc32.Update(crc32.Checksum(key, table), table, value)
 }
 
-var errPanic = errors.New("its pages do not hang together")
+var errPages = errors.New("its pages are inconsistent")
+
+// guard calls a function that reads pages of the file. In a damaged one bbolt panics, or memory is read that is not there.
+func guard(f func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v", errPages, p)
+		}
+	}()
+	return f()
+}

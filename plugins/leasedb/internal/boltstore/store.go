@@ -16,9 +16,10 @@ import (
 
 // Store is a store.Store in a bbolt file. One process at a time can have it open.
 type Store struct {
-	db     *bolt.DB
-	path   string
-	bucket []byte
+	db      *bolt.DB
+	path    string
+	bucket  []byte
+	suspect bool
 }
 
 // Open opens or makes the file, waits a few seconds for another process to let go of it, and reads every
@@ -29,17 +30,20 @@ func Open(path, pool string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("naming the lease file: %w", err)
 	}
-	db, err := shared.acquire(path)
+	file, err := shared.acquire(path)
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{db: db, path: path, bucket: []byte("pool/" + pool)}
-	err = db.Update(func(tx *bolt.Tx) error {
-		_, err := tx.CreateBucketIfNotExists(s.bucket)
-		return err //nolint:wrapcheck // below
+	db := file.db
+	s := &Store{db: db, path: path, bucket: []byte("pool/" + pool), suspect: file.suspect}
+	err = guard(func() error {
+		return db.Update(func(tx *bolt.Tx) error { //nolint:wrapcheck // below
+			_, err := tx.CreateBucketIfNotExists(s.bucket)
+			return err //nolint:wrapcheck // below
+		})
 	})
 	if err != nil {
-		err = fmt.Errorf("preparing lease file %s: %w", path, err)
+		err = openFailed(path, err)
 	} else if _, _, err = s.all(); err != nil {
 		err = damaged(path, err)
 	}
@@ -58,8 +62,7 @@ func (s *Store) Run(ctx context.Context, sink store.Sink) {
 }
 
 func (s *Store) all() (all []store.Binding, revision uint64, err error) {
-	err = s.db.View(func(tx *bolt.Tx) error {
-		bucket := tx.Bucket(s.bucket)
+	err = s.view(func(bucket *bolt.Bucket) error {
 		revision = bucket.Sequence()
 		return bucket.ForEach(func(key, record []byte) error {
 			b, err := decode(key, record)
@@ -68,6 +71,13 @@ func (s *Store) all() (all []store.Binding, revision uint64, err error) {
 		})
 	})
 	return all, revision, err
+}
+
+// view reads from the pool's bucket.
+func (s *Store) view(f func(*bolt.Bucket) error) error {
+	return guard(func() error {
+		return s.db.View(func(tx *bolt.Tx) error { return f(tx.Bucket(s.bucket)) }) //nolint:wrapcheck // the callers do
+	})
 }
 
 // Put is store.Store's.
@@ -97,19 +107,21 @@ func (s *Store) Delete(_ context.Context, b store.Binding) error {
 func (s *Store) swap(b store.Binding, change func(*bolt.Bucket) error) error {
 	conflict := false
 	err := s.db.Batch(func(tx *bolt.Tx) error {
-		bucket := tx.Bucket(s.bucket)
-		var found uint64
-		if record := bucket.Get(b.Addr.AsSlice()); record != nil {
-			before, err := decode(b.Addr.AsSlice(), record)
-			if err != nil {
-				return err
+		return guard(func() error {
+			bucket := tx.Bucket(s.bucket)
+			var found uint64
+			if record := bucket.Get(b.Addr.AsSlice()); record != nil {
+				before, err := decode(b.Addr.AsSlice(), record)
+				if err != nil {
+					return err
+				}
+				found = before.Revision
 			}
-			found = before.Revision
-		}
-		if conflict = found != b.Revision; conflict {
-			return nil // an error would undo the whole batch
-		}
-		return change(bucket)
+			if conflict = found != b.Revision; conflict {
+				return nil // an error would undo the whole batch
+			}
+			return change(bucket)
+		})
 	})
 	if err != nil {
 		return fmt.Errorf("writing %v to lease file %s: %w", b.Addr, s.path, err)
@@ -122,15 +134,26 @@ func (s *Store) swap(b store.Binding, change func(*bolt.Bucket) error) error {
 
 // Get is store.Store's.
 func (s *Store) Get(_ context.Context, addr netip.Addr) (b store.Binding, err error) {
-	err = s.db.View(func(tx *bolt.Tx) error {
-		record := tx.Bucket(s.bucket).Get(addr.AsSlice())
+	err = s.view(func(bucket *bolt.Bucket) error {
+		record := bucket.Get(addr.AsSlice())
 		if record == nil {
 			return store.ErrNotFound
 		}
 		b, err = decode(addr.AsSlice(), record)
 		return err
 	})
-	return b, err
+	if err != nil {
+		return store.Binding{}, fmt.Errorf("reading %v in lease file %s: %w", addr, s.path, err)
+	}
+	return b, nil
+}
+
+// Suspect says why the file may lack what was written last; empty where it does not.
+func (s *Store) Suspect() string {
+	if s.suspect {
+		return "one of the two heads of lease file " + s.path + " was damaged"
+	}
+	return ""
 }
 
 // Synced is store.Store's.

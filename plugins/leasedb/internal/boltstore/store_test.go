@@ -3,16 +3,20 @@ package boltstore
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/densityops/oooi/plugins/leasedb/internal/leasetest"
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
+	"github.com/densityops/oooi/test/lab"
 )
 
 func TestContract(t *testing.T) {
@@ -123,10 +127,106 @@ func TestDamagedFileIsRefused(t *testing.T) {
 	}
 }
 
-func TestFileThatCannotBeMade(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "missing", "leases.db")
-	if _, err := Open(path, "test"); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "must exist") {
-		t.Errorf("got %v", err)
+// TestFlippedBits damages a file by one bit at a time. The file is named, or works; whatever happens the process does not end.
+func TestFlippedBits(t *testing.T) {
+	content := filled(t, filepath.Join(t.TempDir(), "whole.db"))
+	chance := rand.New(rand.NewPCG(1, 2)) // the same each time
+	refused, served, suspect := 0, 0, 0
+	for n := range lab.Length(200, 5_000) {
+		bit := 8*4096*chance.IntN(len(content)/4096) + chance.IntN(8*600) // what describes a page is at its beginning
+		damaged := bytes.Clone(content)
+		damaged[bit/8] ^= 1 << (bit % 8)
+		path := filepath.Join(t.TempDir(), "leases.db")
+		if err := os.WriteFile(path, damaged, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Open(path, "test")
+		if err != nil {
+			refused++
+			if !strings.Contains(err.Error(), path) {
+				t.Errorf("flip %d of bit %d: the error does not name the file: %v", n, bit, err)
+			}
+			continue
+		}
+		served++
+		if s.Suspect() != "" {
+			suspect++
+		}
+		if got := read(t, s).Len(); got != 190 && s.Suspect() == "" {
+			t.Errorf("flip %d of bit %d: %d bindings are left", n, bit, got)
+		}
+		for a := netip.MustParseAddr("192.0.2.198"); a != netip.MustParseAddr("192.0.2.202"); a = a.Next() {
+			b, err := s.Get(t.Context(), a)
+			if err != nil && !errors.Is(err, store.ErrNotFound) {
+				t.Errorf("flip %d of bit %d: %v", n, bit, err)
+			}
+			b.Addr, b.Holder, b.Used = a, "mac:2", used
+			if _, err := s.Put(t.Context(), b); err != nil {
+				t.Errorf("flip %d of bit %d: %v", n, bit, err)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if refused == 0 || served == suspect || suspect == 0 {
+		t.Errorf("%d files are refused, %d are served, %d of them although they are suspect", refused, served, suspect)
+	}
+}
+
+// TestDamageWhileServing has records change behind the server's back.
+func TestDamageWhileServing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "leases.db")
+	content := filled(t, path)
+	s := opened(t, path, "test")
+	if err := os.WriteFile(path, bytes.ReplaceAll(content, []byte("mac:020000000001"), []byte("mac:020000000002")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, err := range map[string]error{
+		"Get": func() error { _, err := s.Get(t.Context(), addr); return err }(),
+		"Put": func() error {
+			_, err := s.Put(t.Context(), store.Binding{Addr: addr, Holder: "mac:1", Used: used, Revision: 1})
+			return err
+		}(),
+		"Delete": s.Delete(t.Context(), store.Binding{Addr: addr, Revision: 1}),
+	} {
+		if err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestFileThatCannotBeOpened has faults that are none of the file's content: moving the file away would lose the leases.
+func TestFileThatCannotBeOpened(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct{ path, want string }{
+		"no folder":           {filepath.Join(dir, "missing", "leases.db"), "must exist and be writable"},
+		"a folder":            {dir, "it is a folder: name a file in it"},
+		"a file for a folder": {filepath.Join(file, "leases.db"), "must exist and be writable"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Open(tt.path, "test")
+			if err == nil || !strings.Contains(err.Error(), tt.path) || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "damaged") {
+				t.Errorf("the error is %v, want %q in it", err, tt.want)
+			}
+		})
+	}
+	for errno, want := range map[syscall.Errno]string{
+		syscall.EROFS:  "the file system is read-only",
+		syscall.ENOSPC: "the disk is full",
+		syscall.EDQUOT: "the disk is full",
+		syscall.EACCES: "must exist and be writable",
+		syscall.EIO:    "see the kernel's log",
+		syscall.EMFILE: "too many open files",
+	} {
+		err := openFailed("/leases.db", &os.PathError{Op: "open", Path: "/leases.db", Err: errno})
+		if !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "damaged") || !errors.Is(err, errno) {
+			t.Errorf("%v becomes %v", errno, err)
+		}
 	}
 }
 
