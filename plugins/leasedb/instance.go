@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/utils/clock"
-
 	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/plugins/internal/vm"
 	"github.com/densityops/oooi/plugins/leasedb/internal/boltstore"
@@ -47,8 +45,13 @@ func open(c config, directory vm.Directory, log *slog.Logger) (*instance, error)
 	i := &instance{config: c, log: log, store: &measured{Store: s}, directory: directory, ctx: ctx, cancel: cancel}
 	of := pool.Config{
 		Ranges: c.ranges, CIDR: c.cidr, Own: c.own, Lease: c.lease, Quarantine: c.quarantine,
-		Store: i.store, Directory: directory, Neighbours: neighbour.Look, Ahead: c.probe, Clock: clock.RealClock{}, Log: log,
+		Store: i.store, Directory: directory, Neighbours: neighbour.Look, Ahead: c.probe, Wall: time.Now, Log: log,
 	}
+	var seen time.Time
+	if m, ok := s.(store.Marker); ok {
+		of.Marker, seen = i.store, m.Mark()
+	}
+	of.Clock = newSteadyClock(seen)
 	i.pool = pool.New(of)
 	i.load()
 	return i, nil

@@ -43,6 +43,8 @@ var (
 	sizeDesc      = desc("size", "Addresses of the ranges.")
 	exhaustedDesc = desc("exhausted_total", "Clients that got no offer because no address was left.")
 	inUseDesc     = desc("in_use_total", "Free addresses that were found in use before they were given (probe).")
+	jumpsDesc     = desc("clock_jumps_total", "Jumps of the system clock. No lease ends earlier or later for one.")
+	offsetDesc    = desc("clock_offset_seconds", "By how much the system clock is ahead of the one that leases go by.")
 	syncedDesc    = desc("synced", "Whether the store is known as it is now (1): only then there are new bindings.")
 	loadedDesc    = desc("loaded", "Whether there are bindings to answer from (1), be it from the snapshot file.")
 )
@@ -58,7 +60,7 @@ type collector struct{}
 
 // Describe is prometheus.Collector's.
 func (collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{addressesDesc, sizeDesc, exhaustedDesc, inUseDesc, syncedDesc, loadedDesc} {
+	for _, d := range []*prometheus.Desc{addressesDesc, sizeDesc, exhaustedDesc, inUseDesc, jumpsDesc, offsetDesc, syncedDesc, loadedDesc} {
 		ch <- d
 	}
 	for _, v := range []prometheus.Collector{repliesTotal, silencesTotal, storeSeconds, storeErrorsTotal} {
@@ -85,6 +87,8 @@ func (collector) Collect(ch chan<- prometheus.Metric) {
 		value(sizeDesc, prometheus.GaugeValue, float64(s.Size))
 		value(exhaustedDesc, prometheus.CounterValue, float64(s.Exhausted))
 		value(inUseDesc, prometheus.CounterValue, float64(s.InUse))
+		value(jumpsDesc, prometheus.CounterValue, float64(s.ClockJumps))
+		value(offsetDesc, prometheus.GaugeValue, s.ClockOffset)
 		value(syncedDesc, prometheus.GaugeValue, number(s.Synced))
 		value(loadedDesc, prometheus.GaugeValue, number(s.Loaded))
 	}
@@ -126,6 +130,26 @@ func (m *measured) Put(ctx context.Context, b store.Binding) (store.Binding, err
 	written, err := m.Store.Put(ctx, b)
 	observe("put", started, err)
 	return written, err //nolint:wrapcheck // the store's
+}
+
+// Mark is store.Marker's, as is the next; the store has to be one.
+func (m *measured) Mark() time.Time {
+	if marker, ok := m.Store.(store.Marker); ok {
+		return marker.Mark()
+	}
+	return time.Time{}
+}
+
+// SetMark keeps the time.
+func (m *measured) SetMark(at time.Time) error {
+	marker, ok := m.Store.(store.Marker)
+	if !ok {
+		return nil
+	}
+	started := time.Now()
+	err := marker.SetMark(at)
+	observe("mark", started, err)
+	return err //nolint:wrapcheck // the store's
 }
 
 // Get reads one binding.

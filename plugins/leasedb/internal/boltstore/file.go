@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"io"
 	"os"
 	"sync"
 	"syscall"
@@ -163,27 +164,61 @@ func headsWhole(path string, pageSize int) bool {
 	return true
 }
 
-// sizes checks that no page reaches beyond the end.
+// sizes checks that no page reaches beyond the end, and that each has all its records.
 func sizes(tx *bolt.Tx) error {
-	end := int(tx.Size()) / tx.DB().Info().PageSize
+	f, err := os.Open(tx.DB().Path())
+	if err != nil {
+		return err //nolint:wrapcheck // the caller does
+	}
+	defer func() { _ = f.Close() }()
+	pageSize := tx.DB().Info().PageSize
+	end := int(tx.Size()) / pageSize
 	for id := 0; id < end; id++ {
 		page, err := tx.Page(id)
 		if err != nil {
 			return err //nolint:wrapcheck // the caller does
 		}
-		if page.Type != "free" {
-			id += page.OverflowCount
+		if page.Type == "free" {
+			continue
 		}
-		if id >= end {
+		if err := complete(f, id*pageSize, page.Type, page.Count); err != nil {
+			return err
+		}
+		if id += page.OverflowCount; id >= end {
 			return errPages
 		}
 	}
 	return nil
 }
 
+// complete checks that a page has as many records as there were when it was written: behind their list is the first of them.
+func complete(f io.ReaderAt, at int, kind string, count int) error {
+	const pageHeader, element, leafPosition = 16, 16, 4
+	first := make([]byte, element)
+	if count == 0 || kind != "leaf" && kind != "branch" {
+		return nil
+	}
+	if _, err := f.ReadAt(first, int64(at+pageHeader)); err != nil {
+		return err //nolint:wrapcheck // the caller does
+	}
+	if kind == "leaf" {
+		first = first[leafPosition:]
+	}
+	if binary.NativeEndian.Uint32(first) != uint32(element*count) { //nolint:gosec // it has 16 bits
+		return errPages
+	}
+	return nil
+}
+
 // walk reads all records of all pools, and finds each by its key, which reads the keys on the way to it.
 func walk(tx *bolt.Tx) error {
-	return tx.ForEach(func(_ []byte, bucket *bolt.Bucket) error { //nolint:wrapcheck // the caller does
+	return tx.ForEach(func(name []byte, bucket *bolt.Bucket) error { //nolint:wrapcheck // the caller does
+		if bytes.Equal(name, marksBucket) {
+			return bucket.ForEach(func(key, record []byte) error { //nolint:wrapcheck // decodeMark's
+				_, err := decodeMark(key, record)
+				return err
+			})
+		}
 		return bucket.ForEach(func(key, record []byte) error { //nolint:wrapcheck // decode's
 			if _, err := decode(key, record); err != nil {
 				return err

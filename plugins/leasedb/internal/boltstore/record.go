@@ -8,6 +8,7 @@ import (
 	"hash/crc32"
 	"net/netip"
 	"runtime/debug"
+	"time"
 
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
 )
@@ -42,6 +43,33 @@ func decode(key, record []byte) (store.Binding, error) {
 	}
 	return b, nil
 }
+
+// marksBucket has the newest time of each pool, by the name of its bucket.
+var marksBucket = []byte("marks")
+
+func encodeMark(key []byte, at time.Time) []byte {
+	value := []byte(at.UTC().Format(time.RFC3339Nano))
+	record := binary.BigEndian.AppendUint32(nil, checksum(key, value))
+	return append(record, value...)
+}
+
+// decodeMark is the inverse of encodeMark; zero where there is none.
+func decodeMark(key, record []byte) (time.Time, error) {
+	if record == nil {
+		return time.Time{}, nil
+	}
+	if len(record) < sumSize || len(record) > maxMark || binary.BigEndian.Uint32(record) != checksum(key, record[sumSize:]) {
+		return time.Time{}, errors.New("the newest time does not have its checksum")
+	}
+	at, err := time.Parse(time.RFC3339Nano, string(record[sumSize:]))
+	if err != nil {
+		return time.Time{}, fmt.Errorf("decoding the newest time: %w", err)
+	}
+	return at, nil
+}
+
+// maxMark is longer than any.
+const maxMark = 64
 
 func checksum(key, value []byte) uint32 {
 	table := crc32.MakeTable(crc32.Castagnoli)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"time"
 
 	bolt "go.etcd.io/bbolt"
 
@@ -20,6 +21,7 @@ type Store struct {
 	path    string
 	bucket  []byte
 	suspect bool
+	mark    time.Time // as of Open
 }
 
 // Open opens or makes the file, waits a few seconds for another process to let go of it, and reads every
@@ -44,13 +46,48 @@ func Open(path, pool string) (*Store, error) {
 	})
 	if err != nil {
 		err = openFailed(path, err)
-	} else if _, _, err = s.all(); err != nil {
+	} else if err = s.read(); err != nil {
 		err = damaged(path, err)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
+}
+
+// read reads everything once.
+func (s *Store) read() error {
+	if _, _, err := s.all(); err != nil {
+		return err
+	}
+	return guard(func() error {
+		return s.db.View(func(tx *bolt.Tx) (err error) { //nolint:wrapcheck // Open does
+			if marks := tx.Bucket(marksBucket); marks != nil {
+				s.mark, err = decodeMark(s.bucket, marks.Get(s.bucket))
+			}
+			return err
+		})
+	})
+}
+
+// Mark is store.Marker's.
+func (s *Store) Mark() time.Time { return s.mark }
+
+// SetMark is store.Marker's.
+func (s *Store) SetMark(at time.Time) error {
+	err := s.db.Batch(func(tx *bolt.Tx) error {
+		return guard(func() error {
+			marks, err := tx.CreateBucketIfNotExists(marksBucket)
+			if err != nil {
+				return err //nolint:wrapcheck // below
+			}
+			return marks.Put(s.bucket, encodeMark(s.bucket, at)) //nolint:wrapcheck // below
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("writing the time to lease file %s: %w", s.path, err)
+	}
+	return nil
 }
 
 // Run is store.Store's: nobody else writes to the file.

@@ -152,7 +152,7 @@ func TestFlippedBits(t *testing.T) {
 		if s.Suspect() != "" {
 			suspect++
 		}
-		if got := read(t, s).Len(); got != 190 && s.Suspect() == "" {
+		if got := read(t, s).Len(); got != 190 && got != 0 && s.Suspect() == "" { // another pool's name has an empty pool
 			t.Errorf("flip %d of bit %d: %d bindings are left", n, bit, got)
 		}
 		for a := netip.MustParseAddr("192.0.2.198"); a != netip.MustParseAddr("192.0.2.202"); a = a.Next() {

@@ -301,7 +301,7 @@ func (p *Pool) reread(ctx context.Context, c Client, addr netip.Addr) Answer {
 		return silent(ReasonStore)
 	}
 	p.apply(b)
-	if e.binding.Holder != c.Holder && !p.over(e.binding) {
+	if e.binding.Holder != c.Holder && !p.over(e) {
 		return refuse(ReasonTaken)
 	}
 	return Answer{}

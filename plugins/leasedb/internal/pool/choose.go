@@ -72,7 +72,7 @@ func (p *Pool) relist() {
 	p.relisted = p.Clock.Now()
 	p.reclaimable = p.reclaimable[:0]
 	for a, e := range p.entries {
-		if _, ok := p.Ranges.Number(a); ok && e.binding.Holder != "" && p.over(e.binding) && e.heldBy == "" {
+		if _, ok := p.Ranges.Number(a); ok && e.binding.Holder != "" && p.over(e) && e.heldBy == "" {
 			p.reclaimable = append(p.reclaimable, a)
 		}
 	}

@@ -18,6 +18,10 @@ const (
 	warnEvery = time.Minute
 	// writesPerCollect bounds the writes that keep one round from its end.
 	writesPerCollect = 1000
+	// markEvery is how often the store keeps the time.
+	markEvery = time.Minute
+	// leastJump is by how much the system clock must change at once.
+	leastJump = 10 * time.Second
 )
 
 // Run follows the store and the directory, and releases what nobody has any more, until the context ends.
@@ -76,6 +80,7 @@ func (p *Pool) Collect(ctx context.Context) {
 	p.lastCollect = now
 	p.expireHolds()
 	p.expireDeclines(now)
+	p.checkClock(now)
 	p.markDeleted()
 	due := p.due(now, unbroken)
 	if !p.loaded || !p.Store.Synced() {
@@ -90,7 +95,7 @@ func (p *Pool) Collect(ctx context.Context) {
 		case p.stale(b, now), !b.Released && p.gone(e, now):
 			p.Log.Info("releasing an address", "address", a, "holder", b.Holder)
 			p.release(ctx, e)
-		case p.forgettable(b, now) && e.heldBy == "":
+		case p.forgettable(e, now) && e.heldBy == "":
 			p.delete(ctx, e)
 		case e.describe != nil:
 			c := *e.describe
@@ -98,6 +103,29 @@ func (p *Pool) Collect(ctx context.Context) {
 			b.MAC, b.Hostname = c.MAC, c.Hostname
 			p.write(ctx, e, b, "a client's new MAC address could not be written down")
 		}
+	}
+}
+
+// checkClock notices jumps of the system clock, and has the store keep the time. Leases go on by the pool's own clock, which
+// never jumps.
+func (p *Pool) checkClock(now time.Time) {
+	if p.Wall != nil {
+		offset := p.Wall().Round(0).Sub(now.Round(0))
+		if by := offset - p.offset; by.Abs() >= leastJump {
+			p.jumps++
+			p.offset = offset
+			p.Log.Warn("the system clock has jumped; no lease ends earlier or later for it", "by", by.Round(time.Second), "ahead", offset.Round(time.Second))
+		}
+	}
+	if p.Marker == nil || !p.loaded || now.Sub(p.marked) < markEvery {
+		return
+	}
+	p.marked = now
+	p.mu.Unlock()
+	err := p.Marker.SetMark(now)
+	p.mu.Lock()
+	if err != nil && p.warn(&p.lastFailed) {
+		p.Log.Error("the time could not be written; bindings may fail to be, too", "err", err)
 	}
 }
 
@@ -122,7 +150,7 @@ func (p *Pool) due(now time.Time, unbroken bool) []netip.Addr {
 				e.missing = now
 			}
 		}
-		if p.gone(e, now) || p.stale(e.binding, now) || p.forgettable(e.binding, now) || e.describe != nil {
+		if p.gone(e, now) || p.stale(e.binding, now) || p.forgettable(e, now) || e.describe != nil {
 			due = append(due, a)
 		}
 	}
@@ -140,7 +168,7 @@ func (p *Pool) gone(e *entry, now time.Time) bool {
 // stale reports whether a machine has long had a newer binding: this one was left behind when it moved, or
 // when it asked two replicas at a time.
 func (p *Pool) stale(b store.Binding, now time.Time) bool {
-	if b.Released || !b.Expires.IsZero() || b.Holder == "" {
+	if b.Released || !b.Expires.IsZero() || b.Holder == "" || now.Sub(p.loadedAt) < p.Lease+missingFor { // clocks may be wrong after a restart
 		return false
 	}
 	newest := p.current(b.Holder).binding
@@ -148,14 +176,14 @@ func (p *Pool) stale(b store.Binding, now time.Time) bool {
 }
 
 // forgettable reports whether a binding has long been over.
-func (p *Pool) forgettable(b store.Binding, now time.Time) bool {
-	switch {
+func (p *Pool) forgettable(e *entry, now time.Time) bool {
+	switch b := e.binding; {
 	case b.Holder == store.Declined:
-		return p.over(b)
+		return p.over(e)
 	case b.Released:
 		return now.Sub(b.Used) >= affinityFor
 	default:
-		return p.over(b) && now.Sub(b.Expires) >= affinityFor
+		return p.over(e) && now.Sub(b.Expires) >= affinityFor
 	}
 }
 

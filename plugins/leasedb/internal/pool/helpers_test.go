@@ -123,6 +123,7 @@ type bench struct {
 	path      string
 	clock     *clocktesting.FakeClock
 	store     *faulty
+	bolt      *boltstore.Store
 	directory *directory
 	granted   *leasetest.Log
 	log       *bytes.Buffer
@@ -184,7 +185,7 @@ func (b *bench) open(options ...option) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.store = &faulty{Store: bolt}
+	b.store, b.bolt = &faulty{Store: bolt}, bolt
 	b.Pool = pool.New(b.config(options...))
 	b.load()
 	b.stop = func() {
@@ -197,7 +198,7 @@ func (b *bench) open(options ...option) {
 func (b *bench) config(options ...option) pool.Config {
 	c := pool.Config{
 		Ranges: ranges("192.0.2.10-192.0.2.19"), CIDR: netip.MustParsePrefix("192.0.0.0/16"), Own: []netip.Addr{netip.MustParseAddr("192.0.2.2")},
-		Lease: time.Hour, Quarantine: 10 * time.Minute, Store: b.store, Clock: b.clock, Log: slog.New(slog.NewTextHandler(b.log, nil)),
+		Lease: time.Hour, Quarantine: 10 * time.Minute, Store: b.store, Marker: b.bolt, Clock: b.clock, Log: slog.New(slog.NewTextHandler(b.log, nil)),
 	}
 	if b.directory != nil {
 		c.Directory = b.directory

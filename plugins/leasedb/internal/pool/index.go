@@ -13,6 +13,9 @@ func (p *Pool) Replace(all []store.Binding, revision uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	listed := make(map[netip.Addr]bool, len(all))
+	if !p.loaded {
+		p.setMark(all)
+	}
 	for _, b := range all {
 		listed[b.Addr] = true
 		p.apply(b)
@@ -23,8 +26,20 @@ func (p *Pool) Replace(all []store.Binding, revision uint64) {
 		}
 	}
 	if !p.loaded {
-		p.loaded = true
+		p.loaded, p.loadedAt = true, p.Clock.Now()
 		p.reportDropped()
+	}
+}
+
+// setMark finds the newest time that the store knows of.
+func (p *Pool) setMark(all []store.Binding) {
+	if p.Marker != nil {
+		p.mark = p.Marker.Mark()
+	}
+	for _, b := range all {
+		if b.Used.After(p.mark) {
+			p.mark = b.Used
+		}
 	}
 }
 
@@ -56,6 +71,9 @@ func (p *Pool) apply(b store.Binding) {
 	}
 	e.binding = b
 	p.changes++
+	if before.Holder != b.Holder || !before.Expires.Equal(b.Expires) {
+		e.guard = p.guarded(b)
+	}
 	if before.Holder != b.Holder || before.Released && !b.Released {
 		e.bound, e.acked, e.doubted = zero, zero, false
 		if p.loaded {
@@ -69,7 +87,7 @@ func (p *Pool) apply(b store.Binding) {
 		h := p.holder(b.Holder)
 		h.addrs = append(h.addrs, b.Addr)
 	}
-	if e.heldBy != "" && !p.over(b) {
+	if e.heldBy != "" && !p.over(e) {
 		p.unhold(b.Addr) // it has become the client's, or somebody else's
 	}
 }
@@ -155,7 +173,7 @@ func (p *Pool) open(c Client, a netip.Addr) bool {
 	if e.writing || e.avoided(c, now) || e.heldBy != "" && e.heldBy != c.Holder && e.heldTill.After(now) {
 		return false
 	}
-	return e.binding.Holder == "" || e.binding.Holder == c.Holder || p.over(e.binding)
+	return e.binding.Holder == "" || e.binding.Holder == c.Holder || p.over(e)
 }
 
 // avoided reports whether an address is kept from a client: not from one that was found to use it.
@@ -163,23 +181,41 @@ func (e *entry) avoided(c Client, now time.Time) bool {
 	return e.avoid.After(now) && (e.user == "" || e.user != c.MAC)
 }
 
-// over reports whether anybody can have a binding's address.
-func (p *Pool) over(b store.Binding) bool {
+// over reports whether anybody can have the address of an entry with a binding.
+func (p *Pool) over(e *entry) bool {
+	b := e.binding
 	if b.Released {
 		return true
 	}
 	end := b.Expires
+	if e.guard.After(end) {
+		end = e.guard
+	}
 	if b.Holder != store.Declined {
 		end = end.Add(grace)
 	}
 	return !b.Expires.IsZero() && end.Before(p.Clock.Now())
 }
 
+// guarded returns until when a binding with an end holds at least, whatever the clocks of those say who wrote it: what it
+// promised holds from when it is told of, and of one from before this process what was left of it when the store was last
+// written to. How long ago that was is nothing that a clock can be trusted with.
+func (p *Pool) guarded(b store.Binding) time.Time {
+	left := b.Expires.Sub(b.Used)
+	if !p.loaded {
+		left = b.Expires.Sub(p.mark)
+	}
+	if b.Expires.IsZero() || left <= 0 {
+		return zero
+	}
+	return p.Clock.Now().Add(left)
+}
+
 // reportDropped says which bindings the configuration no longer covers.
 func (p *Pool) reportDropped() {
 	for addr, e := range p.entries {
 		b := e.binding
-		if b.Holder == "" || b.Holder == store.Declined || p.over(b) {
+		if b.Holder == "" || b.Holder == store.Declined || p.over(e) {
 			continue
 		}
 		if _, ok := p.Ranges.Number(addr); !ok {

@@ -132,7 +132,7 @@ func (p *Pool) toLookAt() []netip.Addr {
 // vacant reports whether a new client could get an address.
 func (p *Pool) vacant(a netip.Addr, now time.Time) bool {
 	e := p.entries[a]
-	return e == nil || e.heldBy == "" && !e.writing && !e.avoid.After(now) && (e.binding.Holder == "" || p.over(e.binding))
+	return e == nil || e.heldBy == "" && !e.writing && !e.avoid.After(now) && (e.binding.Holder == "" || p.over(e))
 }
 
 // keepFrom keeps an address that is in use from everybody but who uses it: that may be a machine whose binding was lost.

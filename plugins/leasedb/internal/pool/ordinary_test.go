@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/densityops/oooi/plugins/leasedb/internal/pool"
+	"github.com/densityops/oooi/plugins/leasedb/internal/store"
 )
 
 func TestOrdinaryLeaseIsNeverPromisedPastItsEnd(t *testing.T) {
@@ -230,6 +231,69 @@ func TestOtherRangesAfterARestart(t *testing.T) {
 		b.granted.GaveUp(addr, c.Holder, b.clock.Now())
 		if got, ok := b.Ranges.Number(b.dora(c)); !ok {
 			t.Errorf("%s moved to %v", name, got)
+		}
+	}
+}
+
+// TestClockThatIsSetForward has the clock jump while the server does not run, so that nothing tells it how much time has
+// passed: no address is given twice within what its client was promised.
+func TestClockThatIsSetForward(t *testing.T) {
+	b := ordinary(t, withRange("192.0.2.10-192.0.2.11"))
+	b.dora(client("gone"))
+	b.pass(50 * time.Minute)
+	addr := b.dora(client("a"))
+	b.pass(20 * time.Minute) // the first lease has ended, and so the file knows
+	b.granted.GaveUp(addr, client("a").Holder, b.clock.Now())
+
+	b.clock.Step(2 * time.Hour)
+	b.open(withRange("192.0.2.10-192.0.2.11"))
+	if got := b.dora(client("b")); got == addr {
+		t.Fatalf("%v is given twice", got)
+	}
+	wantVerdict(t, b.Discover(client("c"), netip.Addr{}), pool.Silent, pool.ReasonExhausted)
+	if s := b.Stats(); s.Bound != 2 {
+		t.Errorf("got %+v", s)
+	}
+	if a := b.verify(client("a"), addr); a.Verdict != pool.Grant || a.Lease != time.Hour {
+		t.Errorf("its client renews: %+v", a)
+	}
+	b.pass(time.Hour + 2*time.Minute)
+	if got := b.dora(client("c")); !got.IsValid() {
+		t.Error("it is kept for ever")
+	}
+}
+
+// TestNewsOfAnotherClock has a replica whose clock is two hours behind: what it promises holds for an hour from when it is told.
+func TestNewsOfAnotherClock(t *testing.T) {
+	b := ordinary(t, withRange("192.0.2.10-192.0.2.10"))
+	behind := b.clock.Now().Add(-2 * time.Hour)
+	b.Set(store.Binding{Addr: netip.MustParseAddr("192.0.2.10"), Holder: "mac:other", Used: behind, Expires: behind.Add(time.Hour), Revision: 7})
+	wantVerdict(t, b.Discover(client("a"), netip.Addr{}), pool.Silent, pool.ReasonExhausted)
+	b.pass(time.Hour + 2*time.Minute)
+	if a := b.Discover(client("a"), netip.Addr{}); a.Verdict != pool.Grant {
+		t.Errorf("got %+v", a)
+	}
+}
+
+func TestClockThatJumpsIsLoud(t *testing.T) {
+	var ahead time.Duration
+	b := ordinary(t, func(c *pool.Config) { c.Wall = func() time.Time { return c.Clock.Now().Add(ahead) } })
+	addr := b.dora(client("a"))
+	b.pass(time.Minute)
+	if s := b.Stats(); s.ClockJumps != 0 {
+		t.Errorf("it did not jump: %+v", s)
+	}
+	ahead = 2 * time.Hour
+	b.pass(20 * time.Second)
+	if s := b.Stats(); s.ClockJumps != 1 || s.ClockOffset != 7200 || b.logged("clock") != 1 {
+		t.Errorf("got %+v\n%s", s, b.log)
+	}
+	if a := b.Discover(client("b"), addr); a.Addr == addr {
+		t.Error("it is given twice")
+	}
+	for _, l := range b.Leases() { // for people, by the clock that they have
+		if want := start.Add(3 * time.Hour); l.Expires.Sub(want).Abs() > time.Minute {
+			t.Errorf("it ends at %s, not at %s", l.Expires, want)
 		}
 	}
 }

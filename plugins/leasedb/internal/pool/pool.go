@@ -57,8 +57,12 @@ type Config struct {
 	// Neighbours finds out who uses addresses; nil where nobody can. Ahead is how many free ones are looked at ahead of need.
 	Neighbours func(context.Context, []netip.Addr) (map[netip.Addr]neighbour.Found, error)
 	Ahead      int
-	Clock      clock.WithTicker
-	Log        *slog.Logger
+	// Clock never jumps. Wall is the system's, which may; nil for none.
+	Clock clock.WithTicker
+	Wall  func() time.Time
+	// Marker keeps the time; nil for a store that cannot.
+	Marker store.Marker
+	Log    *slog.Logger
 }
 
 // Client is who asks.
@@ -89,7 +93,12 @@ type Pool struct {
 	unused      []unused // free addresses that were looked at, the first of them first
 	looked      int      // the number of the address to look at next
 	loaded      bool     // the store's content was told once
-	changes     uint64   // of bindings
+	loadedAt    time.Time
+	mark        time.Time     // the newest time that the store knew of when it was loaded
+	marked      time.Time     // when the store was told the time
+	jumps       uint64        // of the system clock
+	offset      time.Duration // by which the system clock is ahead
+	changes     uint64        // of bindings
 	exhausted   uint64
 	inUse       uint64 // addresses that were found in use
 	lastCollect time.Time
@@ -116,6 +125,8 @@ type entry struct {
 	missing  time.Time // since when the directory lacks it
 	// bound is when the binding was seen to become its holder's; zero where it was there before this process.
 	bound time.Time
+	// guard is until when a binding with an end holds at least.
+	guard time.Time
 	// acked is when the holder was last told to use the address without using it already; zero after a DECLINE.
 	acked   time.Time
 	doubted bool // the holder has declined it, and nobody was found to use it

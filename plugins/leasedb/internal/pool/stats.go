@@ -23,6 +23,9 @@ type Stats struct {
 	InUse  uint64 `json:"inUse"`
 	// Exhausted is how many clients were turned away because no address was left.
 	Exhausted uint64 `json:"exhausted"`
+	// ClockJumps is how often the system clock jumped; ClockOffset is how many seconds it is ahead of the pool's own.
+	ClockJumps  uint64  `json:"clockJumps"`
+	ClockOffset float64 `json:"clockOffsetSeconds"`
 	// Loaded: the store's content, be it of a snapshot, is known. Synced: it is known as it is now.
 	Loaded bool `json:"loaded"`
 	Synced bool `json:"synced"`
@@ -35,7 +38,7 @@ func (p *Pool) Stats() Stats {
 	p.expireHolds()
 	s := Stats{
 		Size: p.Ranges.Size(), Exhausted: p.exhausted, Loaded: p.loaded, Synced: p.loaded && p.Store.Synced(), Quarantined: p.quarantined(),
-		Unused: len(p.unused), InUse: p.inUse,
+		Unused: len(p.unused), InUse: p.inUse, ClockJumps: p.jumps, ClockOffset: p.offset.Seconds(),
 	}
 	s.Free = s.Size - p.taken.taken
 	for a, e := range p.entries {
@@ -44,12 +47,12 @@ func (p *Pool) Stats() Stats {
 		switch {
 		case e.heldBy != "":
 			s.Held++
-		case inRange && b.Holder != "" && p.over(b) && !e.writing && !e.avoid.After(p.Clock.Now()):
+		case inRange && b.Holder != "" && p.over(e) && !e.writing && !e.avoid.After(p.Clock.Now()):
 			s.Free++
 		}
 		switch {
 		case b.Holder == "" || b.Holder == store.Declined:
-		case p.over(b):
+		case p.over(e):
 			s.Released++
 		default:
 			s.Bound++
@@ -87,11 +90,14 @@ func (p *Pool) Leases() []Lease {
 		if b.Holder == "" {
 			continue
 		}
-		l := Lease{Addr: a, Holder: b.Holder, MAC: b.MAC, Hostname: b.Hostname, State: "bound", Expires: b.Expires, Used: b.Used}
+		l := Lease{Addr: a, Holder: b.Holder, MAC: b.MAC, Hostname: b.Hostname, State: "bound", Used: b.Used.Add(p.offset)}
+		if !b.Expires.IsZero() {
+			l.Expires = b.Expires.Add(p.offset)
+		}
 		switch {
 		case b.Holder == store.Declined:
 			l.State = "declined"
-		case p.over(b):
+		case p.over(e):
 			l.State = "released"
 		}
 		leases = append(leases, l)

@@ -63,6 +63,14 @@ type Store interface {
 	Close() error
 }
 
+// Marker is a Store that keeps a pool's newest time, so that a restart knows what had ended before.
+type Marker interface {
+	// Mark returns the time that was set last; zero for none.
+	Mark() time.Time
+	// SetMark keeps a time.
+	SetMark(at time.Time) error
+}
+
 // What a write can meet.
 var (
 	ErrConflict = errors.New("the address has another binding in the store")
