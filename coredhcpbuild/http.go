@@ -17,6 +17,8 @@ type state struct {
 	Ready bool `json:"ready"`
 	// Waiting is what is not ready.
 	Waiting []string `json:"waiting,omitempty"`
+	// Warnings say what is wrong although clients are answered.
+	Warnings []string `json:"warnings,omitempty"`
 	// Plugins are those that are asked, in their order, by server.
 	Plugins map[string][]string `json:"plugins"`
 	// Kubevirt is who is known.
@@ -39,6 +41,9 @@ func readiness(ctx context.Context) (waiting []string) {
 	return waiting
 }
 
+// warnings say what is wrong although clients are answered.
+func warnings() []string { return append(leasedb.Warnings(), kubevirt.Warnings()...) }
+
 // httpHandler serves /healthz, /readyz, /metrics and /state. With the end of the context the
 // server is ready no more.
 func httpHandler(ctx context.Context, c *configuration, gatherer prometheus.Gatherer) http.Handler {
@@ -48,9 +53,9 @@ func httpHandler(ctx context.Context, c *configuration, gatherer prometheus.Gath
 	}
 	return daemon.Handler(func() (bool, any) {
 		waiting := readiness(ctx)
-		return len(waiting) == 0, map[string][]string{"waiting": waiting}
+		return len(waiting) == 0, map[string][]string{"waiting": waiting, "warnings": warnings()}
 	}, func() any {
 		waiting := readiness(ctx)
-		return state{Ready: len(waiting) == 0, Waiting: waiting, Plugins: names, Kubevirt: kubevirt.Status(), Leasedb: leasedb.Status()}
+		return state{Ready: len(waiting) == 0, Waiting: waiting, Warnings: warnings(), Plugins: names, Kubevirt: kubevirt.Status(), Leasedb: leasedb.Status()}
 	}, gatherer)
 }

@@ -41,6 +41,8 @@ type directory struct {
 	changes     int
 	subscribers subscribers.Set[func(vm.Interface)]
 
+	// fileFailure is why the snapshot file cannot be written; nil where it can.
+	fileFailure atomic.Pointer[string]
 	// unknown are the packets of nobody that is known.
 	unknown atomic.Uint64
 	follow  *following // nil in tests of the index alone
@@ -64,6 +66,17 @@ func (d *directory) Lookup(mac net.HardwareAddr) (vm.Client, bool) {
 		return vm.Client{}, false
 	}
 	return claims[0].client, true
+}
+
+// Clients is vm.Directory's.
+func (d *directory) Clients() []vm.Client {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	list := make([]vm.Client, 0, len(d.index))
+	for _, claims := range d.index {
+		list = append(list, claims[0].client)
+	}
+	return list
 }
 
 // Exists is vm.Directory's. A machine that does not run keeps its interfaces; one that runs

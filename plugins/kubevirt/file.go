@@ -109,9 +109,13 @@ func (d *directory) keep(ctx context.Context) {
 		if err != nil && !failing {
 			d.log.Error("a restart during an outage of the API server would know no virtual machine", "err", err)
 		}
-		if failing = err != nil; !failing {
-			written, version = time.Now(), now
+		if failing = err != nil; failing {
+			text := err.Error()
+			d.fileFailure.Store(&text)
+			continue
 		}
+		d.fileFailure.Store(nil)
+		written, version = time.Now(), now
 	}
 }
 

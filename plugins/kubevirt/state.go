@@ -55,6 +55,18 @@ func Ready() bool {
 	return d == nil || d.ready()
 }
 
+// Warnings says, for people, what is wrong although clients are answered.
+func Warnings() []string {
+	d := current()
+	if d == nil {
+		return nil
+	}
+	if failure := d.fileFailure.Load(); failure != nil {
+		return []string{"kubevirt: a restart during an outage of the API server would know no virtual machine: " + *failure}
+	}
+	return nil
+}
+
 func current() *directory {
 	process.mu.Lock()
 	defer process.mu.Unlock()

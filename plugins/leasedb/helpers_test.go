@@ -3,6 +3,7 @@ package leasedb
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -51,6 +52,12 @@ func (d *directory) Lookup(mac net.HardwareAddr) (vm.Client, bool) {
 	defer d.mu.Unlock()
 	c, ok := d.machines[mac.String()]
 	return c, ok
+}
+
+func (d *directory) Clients() []vm.Client {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Collect(maps.Values(d.machines))
 }
 
 func (d *directory) Exists(i vm.Interface) bool {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/densityops/oooi/internal/watch"
@@ -26,6 +27,8 @@ type instance struct {
 	pool      *pool.Pool
 	directory vm.Directory // nil for none
 
+	snapshotFailure atomic.Pointer[string]
+
 	//nolint:containedctx // CoreDHCP gives handlers none; it ends with close
 	ctx      context.Context
 	cancel   context.CancelFunc
@@ -34,6 +37,9 @@ type instance struct {
 	mu       sync.Mutex     // guards closed
 	closed   bool
 }
+
+// look finds out who uses addresses; nil in tests, whose addresses may be those of the host's network.
+var look = neighbour.Look
 
 // open makes an instance. Its store's content is not read before run, save from the snapshot file.
 func open(c config, directory vm.Directory, log *slog.Logger) (*instance, error) {
@@ -45,13 +51,16 @@ func open(c config, directory vm.Directory, log *slog.Logger) (*instance, error)
 	i := &instance{config: c, log: log, store: &measured{Store: s}, directory: directory, ctx: ctx, cancel: cancel}
 	of := pool.Config{
 		Ranges: c.ranges, CIDR: c.cidr, Own: c.own, Lease: c.lease, Quarantine: c.quarantine,
-		Store: i.store, Directory: directory, Neighbours: neighbour.Look, Ahead: c.probe, Wall: time.Now, Log: log,
+		Store: i.store, Directory: directory, Neighbours: look, Ahead: c.probe, Wall: time.Now, Log: log,
 	}
 	var seen time.Time
 	if m, ok := s.(store.Marker); ok {
 		of.Marker, seen = i.store, m.Mark()
 	}
 	of.Clock = newSteadyClock(seen)
+	if b, ok := s.(*boltstore.Store); ok {
+		of.Suspect = b.Suspect()
+	}
 	i.pool = pool.New(of)
 	i.load()
 	return i, nil
@@ -157,8 +166,12 @@ func (i *instance) keep(ctx context.Context) {
 		if err != nil && !failing {
 			i.log.Error("a restart during an outage of the API server would find no snapshot", "err", err)
 		}
-		if failing = err != nil; !failing {
-			written, changes = time.Now(), now
+		if failing = err != nil; failing {
+			text := err.Error()
+			i.snapshotFailure.Store(&text)
+			continue
 		}
+		i.snapshotFailure.Store(nil)
+		written, changes = time.Now(), now
 	}
 }

@@ -10,6 +10,7 @@ import (
 var plane = lab.Shared{Config: lab.Config{Name: "leasedb"}}
 
 func TestMain(m *testing.M) {
+	look = nil
 	if file := os.Getenv(childFile); file != "" {
 		child(file)
 		return

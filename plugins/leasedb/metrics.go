@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -111,7 +112,22 @@ func (i *instance) silent(why pool.Reason) {
 }
 
 // measured is a store whose operations are counted and timed.
-type measured struct{ store.Store }
+type measured struct {
+	store.Store
+
+	// writeFailure is why the last write failed; nil where it did not.
+	writeFailure atomic.Pointer[string]
+}
+
+// written notes how a write ended.
+func (m *measured) written(err error) {
+	if err == nil || errors.Is(err, store.ErrConflict) {
+		m.writeFailure.Store(nil)
+		return
+	}
+	text := time.Now().UTC().Format(time.RFC3339) + ": " + err.Error()
+	m.writeFailure.Store(&text)
+}
 
 func observe(operation string, started time.Time, err error) {
 	storeSeconds.WithLabelValues(operation).Observe(time.Since(started).Seconds())
@@ -129,6 +145,7 @@ func (m *measured) Put(ctx context.Context, b store.Binding) (store.Binding, err
 	started := time.Now()
 	written, err := m.Store.Put(ctx, b)
 	observe("put", started, err)
+	m.written(err)
 	return written, err //nolint:wrapcheck // the store's
 }
 
@@ -149,6 +166,7 @@ func (m *measured) SetMark(at time.Time) error {
 	started := time.Now()
 	err := marker.SetMark(at)
 	observe("mark", started, err)
+	m.written(err)
 	return err //nolint:wrapcheck // the store's
 }
 
@@ -165,5 +183,6 @@ func (m *measured) Delete(ctx context.Context, b store.Binding) error {
 	started := time.Now()
 	err := m.Store.Delete(ctx, b)
 	observe("delete", started, err)
+	m.written(err)
 	return err //nolint:wrapcheck // the store's
 }

@@ -53,6 +53,8 @@ type Directory interface {
 	// Lookup returns who has a MAC address, as far as is known, be it from before an
 	// outage.
 	Lookup(mac net.HardwareAddr) (Client, bool)
+	// Clients returns the interfaces that have a MAC address and are served, as far as is known, in any order.
+	Clients() []Client
 	// Exists reports whether a machine still has the interface, as far as is known.
 	Exists(Interface) bool
 	// Synced reports whether everything is seen as it is now: only then does it mean

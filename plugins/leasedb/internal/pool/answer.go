@@ -3,9 +3,11 @@ package pool
 import (
 	"context"
 	"errors"
+	"net"
 	"net/netip"
 	"time"
 
+	"github.com/densityops/oooi/plugins/leasedb/internal/neighbour"
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
 )
 
@@ -84,7 +86,58 @@ func (p *Pool) Discover(c Client, wanted netip.Addr) Answer {
 		return silent(ReasonExhausted)
 	}
 	p.hold(c, addr)
+	if p.rebuilding {
+		return p.offerUnused(c, addr)
+	}
 	return Answer{Verdict: Grant, Addr: addr, Lease: p.Lease}
+}
+
+// offerUnused offers a client the address that is kept for it, or another one, after a look who uses it.
+func (p *Pool) offerUnused(c Client, addr netip.Addr) Answer {
+	for range mostLooks {
+		e := p.entries[addr]
+		if e.looked {
+			return Answer{Verdict: Grant, Addr: addr, Lease: p.Lease}
+		}
+		if e.writing {
+			return silent(ReasonInProgress)
+		}
+		found, outcome := p.lookAt(addr)
+		if e = p.entries[addr]; e == nil || e.heldBy != c.Holder {
+			return silent(ReasonInProgress) // an answer to another of its messages was faster, or the store
+		}
+		now := p.Clock.Now()
+		switch mac := found.MAC.String(); {
+		case outcome == lookBusy:
+			return silent(ReasonInProgress)
+		case outcome == lookBlind, found.Use == neighbour.Free, mac == c.MAC, !p.knows(found.MAC) && p.quarantined() > p.Ranges.Size()/4:
+			// One host that answers for all must not keep all from everybody.
+			e.looked = true
+			return Answer{Verdict: Grant, Addr: addr, Lease: p.Lease}
+		case found.Use == neighbour.Used:
+			p.unhold(addr)
+			p.keepFrom(addr, mac, now)
+		default: // the kernel asks again; it knows in a moment
+			p.unhold(addr)
+			e := p.entry(addr)
+			e.avoid, e.user = now.Add(holdFor), mac
+		}
+		if addr = p.choose(c, netip.Addr{}); !addr.IsValid() {
+			p.warnExhausted()
+			return silent(ReasonExhausted)
+		}
+		p.hold(c, addr)
+	}
+	return silent(ReasonInProgress) // the next message goes on
+}
+
+// knows reports whether a MAC address is a machine's.
+func (p *Pool) knows(mac net.HardwareAddr) bool {
+	if p.Directory == nil {
+		return false
+	}
+	_, ok := p.Directory.Lookup(mac)
+	return ok
 }
 
 // moves reports whether a client is to go to the address that is reserved for it.

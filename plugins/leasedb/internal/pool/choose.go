@@ -99,6 +99,7 @@ func (p *Pool) hold(c Client, a netip.Addr) {
 		p.unhold(a)
 		e = p.entry(a)
 	}
+	e.looked = e.looked && e.heldBy == c.Holder
 	e.heldBy, e.heldTill, h.held = c.Holder, now.Add(holdFor), a
 	p.holds = append(p.holds, hold{a, e.heldTill})
 }

@@ -81,6 +81,7 @@ func (p *Pool) Collect(ctx context.Context) {
 	p.expireHolds()
 	p.expireDeclines(now)
 	p.checkClock(now)
+	p.checkRebuilt(now)
 	p.markDeleted()
 	due := p.due(now, unbroken)
 	if !p.loaded || !p.Store.Synced() {
@@ -103,6 +104,55 @@ func (p *Pool) Collect(ctx context.Context) {
 			b.MAC, b.Hostname = c.MAC, c.Hostname
 			p.write(ctx, e, b, "a client's new MAC address could not be written down")
 		}
+	}
+}
+
+// checkRebuilt says that the store was found empty although there are machines, and notices when every machine that is there
+// has a binding, or has had the time to renew what it was promised before.
+func (p *Pool) checkRebuilt(now time.Time) {
+	if !p.rebuilding {
+		return
+	}
+	unbound, known := 0, p.Directory != nil && p.Directory.Synced()
+	if known {
+		for _, c := range p.Directory.Clients() {
+			if p.current(c.String()) == nil {
+				unbound++
+			}
+		}
+	}
+	switch {
+	case known && unbound == 0, now.Sub(p.loadedAt) >= p.Lease:
+		p.rebuilding = false
+		if p.saidRebuilding {
+			p.Log.Info("machines have renewed their addresses; they are given out without a look again")
+		}
+	case p.saidRebuilding, p.Suspect == "" && unbound == 0:
+	default:
+		p.saidRebuilding = true
+		reason := p.Suspect
+		if reason == "" {
+			reason = "the store has no bindings, although there are machines on the network"
+		}
+		p.Log.Warn("bindings may be missing; each address is looked at before it is offered", "reason", reason, "machines", unbound, "until", "all have a binding, or "+p.Lease.String()+" have passed",
+			"remedy", "if the network is not new: mount the volume of the lease file, restore it, or run coredhcp import")
+	}
+}
+
+// Rebuilding says why bindings may be missing, so that each address is looked at before it is offered; empty where none
+// are.
+func (p *Pool) Rebuilding() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case !p.rebuilding:
+		return ""
+	case p.Suspect != "":
+		return p.Suspect
+	case !p.saidRebuilding:
+		return ""
+	default:
+		return "the store had no bindings, although there are machines on the network"
 	}
 }
 

@@ -86,7 +86,7 @@ func (p *Pool) Decline(ctx context.Context, c Client, addr netip.Addr, ours bool
 	}
 	e.acked = zero
 	e.writing = true // what is asked for meanwhile finds things as they are
-	user, why := p.inUseByOther(ctx, c, e)
+	user, why := p.inUseByOther(c, e)
 	e.writing = false
 	switch {
 	case e.binding.Holder != c.Holder || e.binding.Released: // another replica wrote meanwhile
@@ -110,9 +110,10 @@ func (p *Pool) Decline(ctx context.Context, c Client, addr netip.Addr, ours bool
 
 // inUseByOther looks who answers for an address that a client declines. It returns the MAC address of whoever does, empty
 // where nobody can tell, or why the client is not believed.
-func (p *Pool) inUseByOther(ctx context.Context, c Client, e *entry) (user string, why Reason) {
+func (p *Pool) inUseByOther(c Client, e *entry) (user string, why Reason) {
 	addr, fresh := e.binding.Addr, p.Clock.Now().Sub(e.bound) <= declineFor
-	found, known := p.lookAt(ctx, addr)
+	found, outcome := p.lookAt(addr)
+	known := outcome == looked && found.Use != neighbour.Unknown
 	mac := found.MAC.String()
 	switch {
 	case known && found.Use == neighbour.Used && mac != c.MAC:

@@ -65,7 +65,20 @@ type directory struct {
 	deleted  []func(vm.Interface)
 }
 
-func (d *directory) Lookup(net.HardwareAddr) (vm.Client, bool) { return vm.Client{}, false } // the plugin's business
+// Lookup knows who has a MAC address of the form 02:00:00:00:01:xx; which machine it is, is the plugin's business.
+func (d *directory) Lookup(mac net.HardwareAddr) (vm.Client, bool) {
+	return vm.Client{}, len(mac) == 6 && mac[4] == 1
+}
+
+func (d *directory) Clients() []vm.Client {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var list []vm.Client
+	for i := range d.machines {
+		list = append(list, vm.Client{Interface: i})
+	}
+	return list
+}
 
 func (d *directory) Exists(i vm.Interface) bool {
 	d.mu.Lock()

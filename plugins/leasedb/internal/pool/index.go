@@ -27,7 +27,11 @@ func (p *Pool) Replace(all []store.Binding, revision uint64) {
 	}
 	if !p.loaded {
 		p.loaded, p.loadedAt = true, p.Clock.Now()
+		p.rebuilding = p.Suspect != "" || p.Directory != nil && len(all) == 0
 		p.reportDropped()
+	}
+	if p.rebuilding && p.Suspect == "" && len(all) > 0 {
+		p.rebuilding = false // a snapshot file lacked what the store has
 	}
 }
 
@@ -117,7 +121,7 @@ func (p *Pool) unhold(addr netip.Addr) {
 		h.held = netip.Addr{}
 		p.tidyHolder(e.heldBy)
 	}
-	e.heldBy, e.heldTill = "", zero
+	e.heldBy, e.heldTill, e.looked = "", zero, false
 	p.tidy(addr)
 }
 

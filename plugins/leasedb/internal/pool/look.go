@@ -14,11 +14,34 @@ const (
 	lookEvery = 2 * time.Second
 	// unusedFor is for how long an address that nobody used is believed to be unused.
 	unusedFor = 5 * time.Minute
-	// looksAtOnce bounds the looks on behalf of clients that are under way: each takes a socket and reads the kernel's table.
-	looksAtOnce = 64
-	// lookTimeout bounds one.
+	// looksAtOnce bounds the addresses that clients wait for: the kernel's table has room for a thousand.
+	looksAtOnce = 512
+	// lookTimeout bounds one look.
 	lookTimeout = 5 * time.Second
+	// gather is for how long a look waits for others that can be made with it.
+	gather = 50 * time.Millisecond
+	// mostLooks is how many addresses are looked at for one message.
+	mostLooks = 3
 )
+
+// lookOutcome is how a look on behalf of a client ended.
+type lookOutcome int
+
+const (
+	looked lookOutcome = iota
+	// lookBlind: nobody can tell, since the address is not on a network of this host.
+	lookBlind
+	// lookBusy: too many looks are under way, or it failed.
+	lookBusy
+)
+
+// batch is a look at several addresses at once.
+type batch struct {
+	addrs []netip.Addr
+	done  chan struct{} // closed when the rest is there
+	found map[netip.Addr]neighbour.Found
+	err   error
+}
 
 // unused is a free address that nobody was found to use.
 type unused struct {
@@ -70,28 +93,51 @@ func (p *Pool) Look(ctx context.Context) {
 	}
 }
 
-// lookAt finds out who uses one address, without the lock. It reports false where that cannot be told: the address is not on
-// a network of this host, what the kernel knows is old, or too many looks are under way.
-func (p *Pool) lookAt(ctx context.Context, a netip.Addr) (neighbour.Found, bool) {
-	if p.Neighbours == nil {
-		return neighbour.Found{}, false
+// lookAt finds out who uses one address, without the lock. Looks of several clients share one.
+func (p *Pool) lookAt(a netip.Addr) (neighbour.Found, lookOutcome) {
+	switch {
+	case p.Neighbours == nil:
+		return neighbour.Found{}, lookBlind
+	case p.looking >= looksAtOnce:
+		return neighbour.Found{}, lookBusy
 	}
-	select {
-	case p.looking <- struct{}{}:
-	default:
-		return neighbour.Found{}, false
+	b := p.batch
+	if b == nil {
+		b = &batch{done: make(chan struct{})}
+		p.batch = b
+		time.AfterFunc(gather, func() { p.lookTogether(b) })
 	}
+	b.addrs = append(b.addrs, a)
+	p.looking++
 	p.mu.Unlock()
-	bounded, cancel := context.WithTimeout(ctx, lookTimeout)
-	found, err := p.Neighbours(bounded, []netip.Addr{a})
-	cancel()
+	<-b.done
 	p.mu.Lock()
-	<-p.looking
-	if err != nil && ctx.Err() == nil && p.warn(&p.lastLooked) {
-		p.Log.Error("cannot look who uses an address", "address", a, "err", err)
+	p.looking--
+	if b.err != nil {
+		if p.warn(&p.lastLooked) {
+			p.Log.Error("cannot look who uses an address", "address", a, "err", b.err)
+		}
+		return neighbour.Found{}, lookBusy
 	}
-	f, ok := found[a]
-	return f, err == nil && ok && f.Use != neighbour.Unknown
+	found, ok := b.found[a]
+	if !ok {
+		if p.warn(&p.lastLooked) {
+			p.Log.Warn("cannot look who uses an address: this host has no address of its network", "address", a, "cidr", p.CIDR)
+		}
+		return neighbour.Found{}, lookBlind
+	}
+	return found, looked
+}
+
+// lookTogether makes the look of a batch.
+func (p *Pool) lookTogether(b *batch) {
+	defer close(b.done)
+	p.mu.Lock()
+	p.batch = nil // nobody joins it any more
+	p.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), lookTimeout)
+	defer cancel()
+	b.found, b.err = p.Neighbours(ctx, b.addrs)
 }
 
 // toLookAt lists free addresses, round and round, and where there is none left those that others had.

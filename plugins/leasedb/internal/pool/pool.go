@@ -60,6 +60,8 @@ type Config struct {
 	// Clock never jumps. Wall is the system's, which may; nil for none.
 	Clock clock.WithTicker
 	Wall  func() time.Time
+	// Suspect says why the store may lack bindings; empty where it does not.
+	Suspect string
 	// Marker keeps the time; nil for a store that cannot.
 	Marker store.Marker
 	Log    *slog.Logger
@@ -87,26 +89,29 @@ type Pool struct {
 	taken   bitmap // addresses of the ranges that have an entry
 	holds   []hold // in the order of their end; some are over already
 	// reclaimable are addresses that others had and have no more, the longest unused first, as of relisted.
-	reclaimable []netip.Addr
-	relisted    time.Time
-	declines    map[string][]time.Time
-	unused      []unused // free addresses that were looked at, the first of them first
-	looked      int      // the number of the address to look at next
-	loaded      bool     // the store's content was told once
-	loadedAt    time.Time
-	mark        time.Time     // the newest time that the store knew of when it was loaded
-	marked      time.Time     // when the store was told the time
-	jumps       uint64        // of the system clock
-	offset      time.Duration // by which the system clock is ahead
-	changes     uint64        // of bindings
-	exhausted   uint64
-	inUse       uint64 // addresses that were found in use
-	lastCollect time.Time
-	lastWarned  time.Time     // that no address is left
-	lastFailed  time.Time     // that a write failed, in the log
-	lastLooked  time.Time     // that addresses cannot be looked at
-	lastDoubted time.Time     // that a DECLINE is not believed
-	looking     chan struct{} // one for each look on behalf of a client
+	reclaimable    []netip.Addr
+	relisted       time.Time
+	declines       map[string][]time.Time
+	unused         []unused // free addresses that were looked at, the first of them first
+	looked         int      // the number of the address to look at next
+	loaded         bool     // the store's content was told once
+	loadedAt       time.Time
+	mark           time.Time     // the newest time that the store knew of when it was loaded
+	marked         time.Time     // when the store was told the time
+	jumps          uint64        // of the system clock
+	offset         time.Duration // by which the system clock is ahead
+	changes        uint64        // of bindings
+	exhausted      uint64
+	inUse          uint64 // addresses that were found in use
+	lastCollect    time.Time
+	lastWarned     time.Time // that no address is left
+	lastFailed     time.Time // that a write failed, in the log
+	lastLooked     time.Time // that addresses cannot be looked at
+	lastDoubted    time.Time // that a DECLINE is not believed
+	looking        int       // how many looks clients wait for
+	batch          *batch    // the look that is about to be made
+	saidRebuilding bool
+	rebuilding     bool // the store was empty, and machines may have addresses that it should know
 
 	// Of its own, so that who tells of a deletion never waits for who asks about machines.
 	seenMu  sync.Mutex
@@ -130,6 +135,7 @@ type entry struct {
 	// acked is when the holder was last told to use the address without using it already; zero after a DECLINE.
 	acked   time.Time
 	doubted bool // the holder has declined it, and nobody was found to use it
+	looked  bool // nobody was found to use it since it is kept for heldBy
 	// describe is set where the client goes by another MAC or hostname than is written down.
 	describe *Client
 }
@@ -151,7 +157,7 @@ func New(c Config) *Pool {
 	return &Pool{
 		Config:  c,
 		entries: map[netip.Addr]*entry{}, holders: map[string]*holder{}, taken: newBitmap(c.Ranges.Size()),
-		declines: map[string][]time.Time{}, deleted: map[string]time.Time{}, looking: make(chan struct{}, looksAtOnce),
+		declines: map[string][]time.Time{}, deleted: map[string]time.Time{},
 		looked: rand.IntN(c.Ranges.Size()), //nolint:gosec // replicas are to look at different addresses; nothing secret
 	}
 }

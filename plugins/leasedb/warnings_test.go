@@ -1,0 +1,76 @@
+package leasedb
+
+import (
+	"context"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
+
+	"github.com/densityops/oooi/plugins/leasedb/internal/store"
+)
+
+// full is a store on a disk that is full.
+type full struct{ store.Store }
+
+func (full) Put(context.Context, store.Binding) (store.Binding, error) {
+	return store.Binding{}, syscall.ENOSPC
+}
+
+func TestWarnings(t *testing.T) {
+	d := newDirectory()
+	d.boot("worker-0", mac(1))
+	i := serve(t, d, bolt(t)+network)
+	process.mu.Lock()
+	process.instances = append(process.instances, i)
+	process.mu.Unlock()
+	t.Cleanup(func() {
+		process.mu.Lock()
+		process.instances = nil
+		process.mu.Unlock()
+	})
+	says := func(want string) {
+		t.Helper()
+		if got := strings.Join(Warnings(), "\n"); !strings.Contains(got, want) || want == "" && got != "" {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		if want != "" && !Ready() {
+			t.Error("it is not ready, although it answers those it knows")
+		}
+	}
+
+	i.pool.Collect(t.Context())
+	says("the store had no bindings, although there are machines on the network")
+	addr := dora(t, i, mac(1))
+	i.pool.Collect(t.Context())
+	says("")
+
+	whole := i.store.Store
+	i.store.Store = full{whole}
+	d.boot("worker-1", mac(2))
+	offer := want(t, i, message(dhcpv4.MessageTypeDiscover, mac(2)), dhcpv4.MessageTypeOffer)
+	request := message(dhcpv4.MessageTypeRequest, mac(2), withServer("192.0.2.2"), withWanted(offer.YourIPAddr))
+	want(t, i, request, dhcpv4.MessageTypeNone)
+	says("no space left on device")
+	want(t, i, message(dhcpv4.MessageTypeRequest, mac(1), dhcpv4.WithClientIP(addr)), dhcpv4.MessageTypeAck)
+	i.store.Store = whole
+	want(t, i, request, dhcpv4.MessageTypeAck)
+	says("")
+}
+
+func TestSnapshotFileThatCannotBeWrittenIsAWarning(t *testing.T) {
+	d := newDirectory()
+	i := serve(t, d, bolt(t)+network)
+	i.config.snapshot = filepath.Join(t.TempDir(), "missing", "leases.json")
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	i.pool.Set(store.Binding{Addr: netip.MustParseAddr("192.0.2.10"), Holder: "demo/a/vlan", Used: time.Now(), Revision: 1})
+	i.keep(ended)
+	if got := text(&i.snapshotFailure); !strings.Contains(got, "missing") {
+		t.Errorf("got %q", got)
+	}
+}
