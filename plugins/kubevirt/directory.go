@@ -3,6 +3,7 @@ package kubevirt
 import (
 	"log/slog"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -32,7 +33,8 @@ type directory struct {
 	log    *slog.Logger
 
 	mu          sync.RWMutex
-	index       index
+	index       index // by MAC address
+	reserved    index // by reserved address
 	instances   map[key]*instance
 	machines    map[key]*machine
 	problems    map[key]string // of instances
@@ -52,7 +54,7 @@ var _ vm.Directory = (*directory)(nil)
 
 func newDirectory(c config, log *slog.Logger) *directory {
 	return &directory{
-		config: c, log: log, index: index{}, instances: map[key]*instance{}, machines: map[key]*machine{},
+		config: c, log: log, index: index{}, reserved: index{}, instances: map[key]*instance{}, machines: map[key]*machine{},
 		problems: map[key]string{},
 	}
 }
@@ -77,6 +79,17 @@ func (d *directory) Clients() []vm.Client {
 		list = append(list, claims[0].client)
 	}
 	return list
+}
+
+// ReservedFor is vm.Directory's.
+func (d *directory) ReservedFor(addr netip.Addr) (vm.Interface, bool) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	claims := d.reserved[string(addr.AsSlice())]
+	if len(claims) == 0 {
+		return vm.Interface{}, false
+	}
+	return claims[0].client.Interface, true
 }
 
 // Exists is vm.Directory's. A machine that does not run keeps its interfaces; one that runs
@@ -145,14 +158,18 @@ func (d *directory) addToIndex(i *instance) {
 		if err != nil {
 			d.problems[at] = err.Error()
 		}
+		one := claim{instance: i, client: vm.Client{
+			Interface: vm.Interface{Namespace: i.Namespace, VM: i.owner(), Name: n.Name},
+			Hostname:  i.Hostname, Reserved: addresses, Options: options,
+		}}
+		for _, a := range addresses {
+			d.reserved.add(string(a.AsSlice()), one)
+		}
 		mac, err := net.ParseMAC(n.MAC)
 		if err != nil {
 			continue // nobody has given it one yet
 		}
-		d.index.add(string(mac), claim{instance: i, client: vm.Client{
-			Interface: vm.Interface{Namespace: i.Namespace, VM: i.owner(), Name: n.Name},
-			Hostname:  i.Hostname, Reserved: addresses, Options: options,
-		}})
+		d.index.add(string(mac), one)
 		if claims := d.index[string(mac)]; len(claims) > 1 {
 			d.log.Warn("a MAC address was given twice; the first is served", "mac", n.MAC,
 				"first", claims[0].client.String(), "second", claims[1].client.String())
@@ -168,6 +185,10 @@ func (d *directory) unindex(i *instance) {
 	for _, n := range i.Interfaces {
 		if mac, err := net.ParseMAC(n.MAC); err == nil {
 			d.index.remove(string(mac), i)
+		}
+		addresses, _, _ := i.annotated(n.Name) // what cannot be read was not added
+		for _, a := range addresses {
+			d.reserved.remove(string(a.AsSlice()), i)
 		}
 	}
 	if m := d.machines[key{i.Namespace, i.owner()}]; m != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -281,5 +282,40 @@ func BenchmarkChange(b *testing.B) {
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		d.put(worker("w7", fmt.Sprintf("02:00:00:01:00:%02x", i&255)))
+	}
+}
+
+func TestWhoAnAddressIsReservedFor(t *testing.T) {
+	d := testDirectory("")
+	addr := netip.MustParseAddr("192.0.2.40")
+	expect := func(when, want string) {
+		t.Helper()
+		got := ""
+		if i, ok := d.ReservedFor(addr); ok {
+			got = i.VM
+		}
+		if got != want {
+			t.Errorf("%s: it is reserved for %q, want %q", when, got, want)
+		}
+	}
+	reserving := func(name, mac string, day int) *instance {
+		i := worker(name, mac)
+		i.Addresses, i.Created = addr.String(), metav1.Date(2026, 1, day, 0, 0, 0, 0, time.UTC)
+		return i
+	}
+	expect("before", "")
+	d.put(reserving("younger", macA, 2))
+	expect("one", "younger")
+	d.put(reserving("older", "", 1)) // KubeVirt has not given it a MAC address yet
+	expect("an older one", "older")
+	d.put(worker("older", macB))
+	expect("the older one without its annotation", "younger")
+	d.put(reserving("older", macB, 1))
+	d.remove(at("older"), true)
+	expect("after the older one", "younger")
+	d.remove(at("younger"), true)
+	expect("after both", "")
+	if len(d.reserved) != 0 {
+		t.Errorf("left are %v", d.reserved)
 	}
 }

@@ -31,21 +31,21 @@ func order(a, b claim) int {
 	)
 }
 
-// index finds claims by their MAC address, as net.HardwareAddr has its bytes. A list has
-// more than one only where an address was given twice.
+// index finds claims by the bytes of their MAC address, or of an address that is reserved for them. A list has more than
+// one only where an address was given twice.
 type index map[string][]claim
 
-func (x index) add(mac string, c claim) {
-	list := append(slices.Clone(x[mac]), c) // readers may hold the old one
+func (x index) add(key string, c claim) {
+	list := append(slices.Clone(x[key]), c) // readers may hold the old one
 	slices.SortFunc(list, order)
-	x[mac] = list
+	x[key] = list
 }
 
-func (x index) remove(mac string, i *instance) {
-	list := slices.DeleteFunc(slices.Clone(x[mac]), func(c claim) bool { return c.instance == i })
+func (x index) remove(key string, i *instance) {
+	list := slices.DeleteFunc(slices.Clone(x[key]), func(c claim) bool { return c.instance == i })
 	if len(list) == 0 {
-		delete(x, mac)
+		delete(x, key)
 		return
 	}
-	x[mac] = list
+	x[key] = list
 }

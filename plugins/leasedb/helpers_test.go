@@ -60,6 +60,17 @@ func (d *directory) Clients() []vm.Client {
 	return slices.Collect(maps.Values(d.machines))
 }
 
+func (d *directory) ReservedFor(addr netip.Addr) (vm.Interface, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, c := range d.machines {
+		if slices.Contains(c.Reserved, addr) {
+			return c.Interface, true
+		}
+	}
+	return vm.Interface{}, false
+}
+
 func (d *directory) Exists(i vm.Interface) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -140,17 +140,18 @@ func TestRefusalsCarryNoOptions(t *testing.T) {
 }
 
 // machine is a directory of one machine.
-type machine struct{ vm.Client }
+type machine struct {
+	vm.Directory // is not asked
+
+	client vm.Client
+}
 
 func (m machine) Lookup(asked net.HardwareAddr) (vm.Client, bool) {
-	return m.Client, asked.String() == mac.String()
+	return m.client, asked.String() == mac.String()
 }
-func (m machine) Exists(vm.Interface) bool                { return true }
-func (m machine) Synced() bool                            { return true }
-func (m machine) Subscribe(func(vm.Interface)) (_ func()) { return func() {} }
 
 func TestAMachinesOwnOptionsWin(t *testing.T) {
-	vm.Provide(machine{vm.Client{
+	vm.Provide(machine{client: vm.Client{
 		Interface: vm.Interface{Namespace: "clusters-demo", VM: "worker", Name: "vlan"},
 		Reserved:  []netip.Addr{}, Options: dhcpv4.Options{15: []byte("own.example"), 224: []byte("mine")},
 	}})

@@ -55,6 +55,8 @@ type Directory interface {
 	Lookup(mac net.HardwareAddr) (Client, bool)
 	// Clients returns the interfaces that have a MAC address and are served, as far as is known, in any order.
 	Clients() []Client
+	// ReservedFor returns the interface that an address is reserved for, as far as is known; of several the oldest machine's.
+	ReservedFor(addr netip.Addr) (Interface, bool)
 	// Exists reports whether a machine still has the interface, as far as is known.
 	Exists(Interface) bool
 	// Synced reports whether everything is seen as it is now: only then does it mean

@@ -12,8 +12,8 @@ const relistEvery = time.Second
 
 var zero time.Time
 
-// choose finds an address for a client that has none: what is reserved for it, what it had, what it
-// asks for, one that nobody was found to use, a free one where the hash of its identity points to (so that replicas
+// choose finds an address for a client that has none, and that is reserved for nobody else: what is reserved for it, what
+// it had, what it asks for, one that nobody was found to use, a free one where the hash of its identity points to (so that replicas
 // choose the same), what nobody needs any more, and at last what was offered longest ago to a client that has not come back. Not
 // valid: there is none.
 func (p *Pool) choose(c Client, wanted netip.Addr) netip.Addr {
@@ -26,13 +26,18 @@ func (p *Pool) choose(c Client, wanted netip.Addr) netip.Addr {
 			return a
 		}
 	}
-	if a := p.takeUnused(p.Clock.Now()); a.IsValid() {
+	if a := p.takeUnused(c, p.Clock.Now()); a.IsValid() {
 		return a
 	}
 	start := fnv.New64a()
-	_, _ = start.Write([]byte(c.Holder))                                         // it cannot fail
-	if i, ok := p.taken.free(int(start.Sum64() % uint64(p.Ranges.Size()))); ok { //nolint:gosec // a remainder of an int
-		return p.Ranges.Addr(i)
+	_, _ = start.Write([]byte(c.Holder))                 // it cannot fail
+	from := int(start.Sum64() % uint64(p.Ranges.Size())) //nolint:gosec // a remainder of an int
+	for range p.Ranges.Size() - p.taken.taken {
+		i, _ := p.taken.free(from)
+		if a := p.Ranges.Addr(i); !p.anothers(c, a) {
+			return a
+		}
+		from = (i + 1) % p.Ranges.Size()
 	}
 	if a := p.reclaim(c); a.IsValid() {
 		return a

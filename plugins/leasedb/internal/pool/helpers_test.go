@@ -61,6 +61,7 @@ func (s *faulty) Delete(ctx context.Context, b store.Binding) error {
 type directory struct {
 	mu       sync.Mutex
 	machines map[vm.Interface]bool
+	reserved map[netip.Addr]vm.Interface
 	unsynced bool
 	deleted  []func(vm.Interface)
 }
@@ -78,6 +79,28 @@ func (d *directory) Clients() []vm.Client {
 		list = append(list, vm.Client{Interface: i})
 	}
 	return list
+}
+
+func (d *directory) ReservedFor(addr netip.Addr) (vm.Interface, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	i, ok := d.reserved[addr]
+	return i, ok
+}
+
+// reserve reserves an address for a machine, which exists from now on.
+func (d *directory) reserve(name string, addr netip.Addr) pool.Client {
+	c := d.boot(name)
+	c.Reserved = addr
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.reserved == nil {
+		d.reserved = map[netip.Addr]vm.Interface{}
+	}
+	if _, taken := d.reserved[addr]; !taken {
+		d.reserved[addr] = face(name)
+	}
+	return c
 }
 
 func (d *directory) Exists(i vm.Interface) bool {

@@ -167,8 +167,20 @@ func (p *Pool) inForce(c Client, e *entry) bool {
 	return !b.Released && p.permitted(c, b.Addr) && !e.avoided(c, now) && (b.Expires.IsZero() || b.Expires.After(now))
 }
 
+// anothers reports whether an address is reserved for a machine other than the client.
+func (p *Pool) anothers(c Client, a netip.Addr) bool {
+	if p.Directory == nil {
+		return false
+	}
+	owner, reserved := p.Directory.ReservedFor(a)
+	return reserved && owner.String() != c.Holder
+}
+
 // open reports whether a client can be given an address that is not in force as its own.
 func (p *Pool) open(c Client, a netip.Addr) bool {
+	if p.anothers(c, a) {
+		return false
+	}
 	e := p.entries[a]
 	if e == nil {
 		return true

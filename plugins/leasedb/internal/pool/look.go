@@ -190,14 +190,15 @@ func (p *Pool) keepFrom(a netip.Addr, mac string, now time.Time) {
 		"address", a, "mac", mac, "for", max(p.Quarantine, unusedFor), "remedy", "find out who has this MAC address, or exclude the address")
 }
 
-// takeUnused returns an address that nobody was found to use; not valid: none is known.
-func (p *Pool) takeUnused(now time.Time) netip.Addr {
-	for len(p.unused) > 0 {
-		first := p.unused[0]
-		p.unused = p.unused[1:]
-		if first.till.After(now) && p.vacant(first.addr, now) {
-			return first.addr
-		}
+// takeUnused returns an address that nobody was found to use, for a client; not valid: none is known.
+func (p *Pool) takeUnused(c Client, now time.Time) netip.Addr {
+	at := slices.IndexFunc(p.unused, func(u unused) bool {
+		return u.till.After(now) && p.vacant(u.addr, now) && !p.anothers(c, u.addr)
+	})
+	if at < 0 {
+		return netip.Addr{}
 	}
-	return netip.Addr{}
+	addr := p.unused[at].addr
+	p.unused = slices.Delete(p.unused, at, at+1)
+	return addr
 }

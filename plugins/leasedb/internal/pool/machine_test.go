@@ -198,9 +198,7 @@ func TestLongestUnusedIsReclaimedFirst(t *testing.T) {
 func TestReservedAddress(t *testing.T) {
 	outside, inside := netip.MustParseAddr("192.0.3.3"), netip.MustParseAddr("192.0.2.12")
 	reserving := func(b *bench, name string, addr netip.Addr) pool.Client {
-		c := b.directory.boot(name)
-		c.Reserved = addr
-		return c
+		return b.directory.reserve(name, addr)
 	}
 	t.Run("wins", func(t *testing.T) {
 		b := machines(t)
@@ -277,4 +275,50 @@ func TestReleaseByAMachineFreesNothing(t *testing.T) {
 	if s := b.Stats(); s.Bound != 1 {
 		t.Errorf("got %+v", s)
 	}
+}
+
+// TestReservedAddressIsKeptFromOthers has machines take every address of the ranges before the one asks for which two of them
+// are reserved.
+func TestReservedAddressIsKeptFromOthers(t *testing.T) {
+	for name, ahead := range map[string]int{"": 0, "with a look ahead": 10} {
+		t.Run(name, func(t *testing.T) {
+			l := &lan{users: map[netip.Addr]string{}}
+			b := machines(t, on(l, ahead))
+			b.Look(t.Context())
+			reserved := netip.MustParseAddr("192.0.2.12")
+			owner := b.directory.reserve("owner", reserved)
+			second := b.directory.reserve("second", reserved)
+			before := b.directory.reserve("stopped", netip.MustParseAddr("192.0.2.13"))
+			for _, name := range names("worker-", 8) {
+				c := b.directory.boot(name)
+				if got := b.dora(c); got == reserved || got == before.Reserved {
+					t.Errorf("%s got %v", name, got)
+				}
+			}
+			late := b.directory.boot("late")
+			wantVerdict(t, b.Discover(late, reserved), pool.Silent, pool.ReasonExhausted)
+			wantVerdict(t, b.Select(t.Context(), late, reserved), pool.Refuse, pool.ReasonTaken)
+			wantVerdict(t, b.verify(late, reserved), pool.Refuse, pool.ReasonTaken)
+			wantVerdict(t, b.Discover(second, netip.Addr{}), pool.Silent, pool.ReasonExhausted)
+			if got := b.dora(owner); got != reserved {
+				t.Errorf("its owner got %v", got)
+			}
+		})
+	}
+	t.Run("whoever has it keeps it", func(t *testing.T) {
+		b := machines(t)
+		first := b.directory.boot("first")
+		addr := b.dora(first)
+		owner := b.directory.reserve("owner", addr)
+		wantVerdict(t, b.note(first, b.Renew(t.Context(), first, addr)), pool.Grant, "")
+		if got := b.dora(owner); got == addr {
+			t.Errorf("it is given twice")
+		}
+		b.directory.remove("first", true)
+		b.pass(2 * time.Minute)
+		b.granted.GaveUp(addr, first.Holder, b.clock.Now())
+		if got := b.dora(owner); got != addr {
+			t.Errorf("after the other is gone it gets %v", got)
+		}
+	})
 }
