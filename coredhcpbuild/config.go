@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -10,6 +12,9 @@ import (
 	"github.com/coredhcp/coredhcp/config"
 	"github.com/coredhcp/coredhcp/handler"
 	"github.com/coredhcp/coredhcp/plugins"
+	"github.com/coredhcp/coredhcp/plugins/dns"
+	"github.com/coredhcp/coredhcp/plugins/netmask"
+	"github.com/coredhcp/coredhcp/plugins/router"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/densityops/oooi/plugins/kubevirt"
@@ -61,7 +66,47 @@ func load(path string) (*configuration, error) {
 	if c.Config, err = config.Load(path); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return c, nil
+	return c, c.network()
+}
+
+// network checks what plugins say of the network against each other, and has leasedb keep the addresses of routers and name
+// servers from everybody: no plugin knows of another's arguments.
+func (c *configuration) network() error {
+	at := slices.IndexFunc(c.Server4.Plugins, func(p config.PluginConfig) bool { return p.Name == leasedb.Plugin.Name })
+	if at < 0 {
+		return nil
+	}
+	leases := &c.Server4.Plugins[at]
+	cidr, gives, err := leasedb.Network(leases.Args...)
+	if err != nil {
+		return nil //nolint:nilerr // who sets the plugin up says so, with its line
+	}
+	var all []error
+	var named []netip.Addr
+	for i, p := range c.Server4.Plugins {
+		failed := func(format string, args ...any) {
+			all = append(all, fmt.Errorf("%s:%d: %s: %s", c.path, c.lines[i], p.Name, fmt.Sprintf(format, args...)))
+		}
+		switch p.Name {
+		case netmask.Plugin.Name:
+			if mask := net.IP(net.CIDRMask(cidr.Bits(), cidr.Addr().BitLen())).String(); len(p.Args) == 1 && net.ParseIP(p.Args[0]) != nil && p.Args[0] != mask {
+				failed("%s contradicts cidr=%s of leasedb; write %s", p.Args[0], cidr, mask)
+			}
+		case router.Plugin.Name, dns.Plugin.Name:
+			for _, text := range p.Args {
+				a, err := netip.ParseAddr(text)
+				if err != nil || !cidr.Contains(a) {
+					continue
+				}
+				if gives(a) {
+					failed("%s is in a range of leasedb, so a client could get it; add exclude=%s to leasedb", a, a)
+				}
+				named = append(named, a)
+			}
+		}
+	}
+	leases.Args = leasedb.Protect(leases.Args, named)
+	return errors.Join(all...)
 }
 
 func (c *configuration) errorf(at *yaml.Node, format string, args ...any) error {

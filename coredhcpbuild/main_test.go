@@ -75,6 +75,7 @@ func write(t *testing.T, text string) string {
 
 func TestCheckNamesLineAndKey(t *testing.T) {
 	const head = "server4:\n  listen: [\"%net1\"]\n  plugins:\n"
+	const leases = "  - leasedb: store=bolt file=/f cidr=192.0.2.0/24 server=192.0.2.2 range=192.0.2.10-192.0.2.99\n"
 	for _, tc := range []struct{ name, text, want string }{
 		{"nothing", "", "it is empty: want server4"},
 		{"no mapping", "- a", "config.yml:1: want server4"},
@@ -95,6 +96,10 @@ func TestCheckNamesLineAndKey(t *testing.T) {
 		{"of a stock plugin", head + "  - netmask: 255.0.255.0", "config.yml:4: netmask: netmask is not valid"},
 		{"several at once", head + "  - options: mtu=1\n  - router: here", "config.yml:5: router:"},
 		{"who is asked behind who asks", head + "  - leasedb: store=bolt\n  - kubevirt: network=a/b", "config.yml:5: kubevirt: it has to stand before leasedb"},
+		{"a netmask of another network", head + leases + "  - netmask: 255.255.0.0", "config.yml:5: netmask: 255.255.0.0 contradicts cidr=192.0.2.0/24 of leasedb; write 255.255.255.0"},
+		{"a router in the range", head + leases + "  - router: 192.0.2.10", "config.yml:5: router: 192.0.2.10 is in a range of leasedb"},
+		{"a name server in the range", head + "  - dns: 192.0.2.3 192.0.2.11\n" + leases, "config.yml:4: dns: 192.0.2.11 is in a range of leasedb"},
+		{"a server of another network", head + strings.Replace(leases, "server=192.0.2.2", "server=198.51.100.2", 1), "config.yml:4: leasedb: server=198.51.100.2: it is not inside cidr"},
 		{"an address of the wrong family", "server4:\n  listen: \"[::1]\"\n  plugins:\n  - dns: 192.0.2.53", "dhcpv4: not a valid IPv4 address"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -102,6 +107,21 @@ func TestCheckNamesLineAndKey(t *testing.T) {
 				t.Errorf("the error is %v, want %q in it", err, tc.want)
 			}
 		})
+	}
+}
+
+// TestNamedAddressesAreProtected has routers and name servers outside of the ranges, where a reservation could still name them.
+func TestNamedAddressesAreProtected(t *testing.T) {
+	if err := register(); err != nil {
+		t.Fatal(err)
+	}
+	c, err := load(write(t, "server4:\n  plugins:\n  - router: 192.0.2.1\n  - leasedb: store=bolt file=/f cidr=192.0.2.0/24 server=192.0.2.2 range=192.0.2.10-192.0.2.99 exclude=192.0.2.53\n"+
+		"  - dns: 192.0.2.53 198.51.100.53\n  - netmask: 255.255.255.0\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(c.Server4.Plugins[1].Args, " "); !strings.HasSuffix(got, "exclude=192.0.2.53 protected=192.0.2.1 protected=192.0.2.53") {
+		t.Errorf("leasedb has the arguments %s", got)
 	}
 }
 

@@ -23,8 +23,8 @@ type config struct {
 
 	cidr   netip.Prefix
 	ranges pool.Ranges
-	// own are addresses of the network that nobody gets; server is among them.
-	own               []netip.Addr
+	// own are addresses of the network that nobody gets, reserved or not; server is among them.
+	own               []pool.Range
 	server            netip.Addr
 	lease, quarantine time.Duration
 	// probe is how many free addresses are looked at ahead of need.
@@ -46,10 +46,10 @@ const (
 	maxProbe = 256
 )
 
-// The arguments. Only ranges and exclusions may be given more than once.
+// The arguments. Only ranges may be given more than once.
 var (
-	repeatable = []string{"range", "exclude"}
-	everywhere = []string{"store", "pool", "range", "exclude", "cidr", "server", "lease", "quarantine", "probe"}
+	repeatable = []string{"range", "exclude", "protected"}
+	everywhere = []string{"store", "pool", "range", "exclude", "protected", "cidr", "server", "relayed", "lease", "quarantine", "probe"}
 	ofStore    = map[string][]string{
 		storeKubernetes: {"namespace", "kubeconfig", "context", "snapshot"},
 		storeBolt:       {"file"},
@@ -166,24 +166,41 @@ func (p *parser) network() {
 		p.fail("cidr=%s: want the IPv4 network of the clients, such as 192.0.2.0/24", p.one("cidr", ""))
 		return
 	}
+	c.own = p.ranges("protected")
+	own := func(a netip.Addr) { c.own = append(c.own, pool.Range{First: a, Last: a}) }
+	p.server()
+	own(c.server)
 	if c.cidr.Bits() < 31 { // RFC 3021
-		c.own = append(c.own, c.cidr.Addr(), lastOf(c.cidr))
+		own(c.cidr.Addr())
+		own(lastOf(c.cidr))
 	}
-	if c.server, err = netip.ParseAddr(p.one("server", "")); err != nil || !c.server.Is4() || c.server.IsUnspecified() {
-		p.fail("server=%s: want the IPv4 address at which clients reach this server", p.one("server", ""))
-	}
-	c.own = append(c.own, c.server)
 	ranges, excluded := p.ranges("range"), p.ranges("exclude")
 	if ranges == nil {
 		p.fail("range is missing: give the addresses to choose from, such as range=FIRST-LAST")
 	}
-	for _, a := range c.own {
-		excluded = append(excluded, pool.Range{First: a, Last: a})
-	}
 	if p.err == nil {
-		if c.ranges, err = pool.NewRanges(ranges, excluded); err != nil {
+		if c.ranges, err = pool.NewRanges(ranges, append(excluded, c.own...)); err != nil {
 			p.fail("range=%s: %w", strings.Join(p.values["range"], " range="), err)
 		}
+	}
+}
+
+// server reads who we are. Clients renew at that address, so it is in their network, unless a relay agent leads to it.
+func (p *parser) server() {
+	c, text := &p.c, p.one("server", "")
+	var err error
+	if c.server, err = netip.ParseAddr(text); err != nil || !c.server.Is4() || c.server.IsUnspecified() {
+		p.fail("server=%s: want the IPv4 address at which clients reach this server", text)
+	}
+	relayed, err := strconv.ParseBool(p.one("relayed", "false"))
+	if err != nil {
+		p.fail("relayed=%s: want true or false", p.one("relayed", ""))
+	}
+	switch {
+	case !c.cidr.Contains(c.server) && !relayed:
+		p.fail("server=%s: it is not inside cidr=%s, so clients cannot renew; name the address of this server there, or add relayed=true if a relay agent and a route lead to it", text, c.cidr)
+	case c.cidr.Bits() < 31 && (c.server == c.cidr.Addr() || c.server == lastOf(c.cidr)):
+		p.fail("server=%s: it is the first or the last address of cidr=%s, which no host can have", text, c.cidr)
 	}
 }
 

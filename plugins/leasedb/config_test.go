@@ -1,6 +1,7 @@
 package leasedb
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -33,6 +34,13 @@ func TestParse(t *testing.T) {
 		"everything excluded":      {args: good + " exclude=192.0.2.0-192.0.2.99", err: "excluded"},
 		"only our own address":     {args: "store=bolt file=/f cidr=192.0.2.0/24 server=192.0.2.2 range=192.0.2.2", err: "excluded"},
 		"no network":               {args: "store=bolt file=/f", err: "cidr=: want the IPv4 network of the clients, such as 192.0.2.0/24"},
+		"protected addresses":      {args: good + " protected=192.0.2.1 protected=192.0.2.13-192.0.2.14"},
+		"protected elsewhere":      {args: good + " protected=198.51.100.1", err: "protected=198.51.100.1: it is not inside cidr=192.0.2.0/24"},
+		"a server elsewhere":       {args: strings.Replace(good, "server=192.0.2.2", "server=198.51.100.2", 1), err: "server=198.51.100.2: it is not inside cidr=192.0.2.0/24, so clients cannot renew"},
+		"a server behind a relay":  {args: strings.Replace(good, "server=192.0.2.2", "server=198.51.100.2 relayed=true", 1)},
+		"relayed by whom":          {args: good + " relayed=perhaps", err: "relayed=perhaps: want true or false"},
+		"the network's address":    {args: strings.Replace(good, "server=192.0.2.2", "server=192.0.2.0", 1), err: "server=192.0.2.0: it is the first or the last address"},
+		"the broadcast address":    {args: strings.Replace(good, "server=192.0.2.2", "server=192.0.2.255", 1), err: "server=192.0.2.255: it is the first or the last address"},
 		"IPv6":                     {args: "store=bolt file=/f cidr=2001:db8::/64 range=2001:db8::10-2001:db8::ffff", err: "cidr=2001:db8::/64: want the IPv4 network of the clients"},
 		"too many addresses":       {args: "store=bolt file=/f cidr=10.0.0.0/8 server=10.0.0.1 range=10.0.1.0-10.255.255.255", err: "more than 1048576 addresses"},
 		"host bits":                {args: strings.Replace(good, "192.0.2.0/24", "192.0.2.1/24", 1), err: "cidr=192.0.2.1/24: want the IPv4 network"},
@@ -60,7 +68,7 @@ func TestParse(t *testing.T) {
 }
 
 func TestOwnAddressesAreNeverGivenOut(t *testing.T) {
-	c, err := parse(strings.Fields("store=bolt file=/f cidr=192.0.2.0/29 server=192.0.2.2 range=192.0.2.0-192.0.2.7 exclude=192.0.2.4"))
+	c, err := parse(strings.Fields("store=bolt file=/f cidr=192.0.2.0/29 server=192.0.2.2 range=192.0.2.0-192.0.2.7 exclude=192.0.2.4 protected=192.0.2.6"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +76,7 @@ func TestOwnAddressesAreNeverGivenOut(t *testing.T) {
 	for i := range c.ranges.Size() {
 		got = append(got, c.ranges.Addr(i).String())
 	}
-	if want := []string{"192.0.2.1", "192.0.2.3", "192.0.2.5", "192.0.2.6"}; !slices.Equal(got, want) {
+	if want := []string{"192.0.2.1", "192.0.2.3", "192.0.2.5"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
@@ -76,7 +84,7 @@ func TestOwnAddressesAreNeverGivenOut(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add("store=bolt file=/f cidr=192.0.2.0/24 server=192.0.2.2 range=192.0.2.10-192.0.2.19 exclude=192.0.2.12")
 	f.Add("store=kubernetes namespace=a pool=b cidr=2001:db8::/64 range=2001:db8::-2001:db8::ff")
-	f.Add("store=bolt file=/f cidr=255.255.255.255/32 server=1.1.1.1 range=255.255.255.255")
+	f.Add("store=bolt file=/f cidr=255.255.255.255/32 server=1.1.1.1 relayed=true range=255.255.255.255")
 	f.Fuzz(func(t *testing.T, args string) {
 		c, err := parse(strings.Fields(args))
 		if err != nil {
@@ -88,9 +96,11 @@ func FuzzParse(f *testing.F) {
 		if c.ranges.Size() == 0 || c.lease <= 0 || c.pool == "" {
 			t.Errorf("%q became %+v", args, c)
 		}
-		for _, a := range c.own {
-			if _, ok := c.ranges.Number(a); ok {
-				t.Errorf("%q gives out %v", args, a)
+		for _, r := range c.own {
+			for _, a := range []netip.Addr{r.First, r.Last} {
+				if _, ok := c.ranges.Number(a); ok {
+					t.Errorf("%q gives out %v", args, a)
+				}
 			}
 		}
 	})

@@ -8,6 +8,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/netip"
+	"slices"
 	"sync"
 
 	"github.com/coredhcp/coredhcp/handler"
@@ -30,6 +32,28 @@ var process struct {
 func Check(args ...string) error {
 	_, err := parse(args)
 	return err
+}
+
+// Network returns the clients' network that arguments name, and whether they have an address given to clients that nothing
+// is reserved for. They must be valid.
+func Network(args ...string) (cidr netip.Prefix, gives func(netip.Addr) bool, err error) {
+	c, err := parse(args)
+	if err != nil {
+		return netip.Prefix{}, nil, err
+	}
+	return c.cidr, func(a netip.Addr) bool {
+		_, ok := c.ranges.Number(a)
+		return ok
+	}, nil
+}
+
+// Protect returns arguments with some addresses that no client ever gets, reserved or not.
+func Protect(args []string, addrs []netip.Addr) []string {
+	args = slices.Clone(args)
+	for _, a := range addrs {
+		args = append(args, "protected="+a.String())
+	}
+	return args
 }
 
 func setup4(args ...string) (handler.Handler4, error) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -162,7 +163,42 @@ func (in *Input) leases(i instance, subnet netip.Prefix) (string, error) {
 		}
 		words = append(words, fmt.Sprintf("exclude=%s-%s", r.First, r.Last))
 	}
+	for _, a := range in.protected(i, subnet) {
+		words = append(words, "protected="+a.String())
+	}
 	return strings.Join(append(words, "server="+i.addresses[0].String(), "lease="+lease.String()), " "), nil
+}
+
+// protected are the addresses of the subnet that no machine may get, whatever is reserved for it: the gateway's, and those of
+// our servers beside the instance itself.
+func (in *Input) protected(i instance, subnet netip.Prefix) []netip.Addr {
+	spec := in.Infra.Spec
+	texts := []string{spec.NetworkConfig.Gateway}
+	add := func(list []v1alpha1.Instance) {
+		for _, one := range list {
+			texts = append(texts, string(one.IP))
+		}
+	}
+	c := spec.InfraComponents
+	add(c.DHCP.EffectiveInstances())
+	if c.DNS.IsEnabled() {
+		add(c.DNS.EffectiveInstances())
+	}
+	if c.Proxy.IsEnabled() {
+		for _, ip := range c.Proxy.ServerIPs() {
+			texts = append(texts, string(ip))
+		}
+		add(c.Proxy.EffectiveInstances())
+	}
+	var list []netip.Addr
+	for _, text := range texts {
+		a, err := v1alpha1.ParseAddress(text)
+		if err == nil && subnet.Contains(a) && a != i.addresses[0] && !slices.Contains(list, a) {
+			list = append(list, a)
+		}
+	}
+	slices.SortFunc(list, netip.Addr.Compare)
+	return list
 }
 
 // resolvers are what clients ask for names: our DNS where it runs, so that nobody goes past it.

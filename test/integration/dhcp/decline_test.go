@@ -17,7 +17,7 @@ func TestAFloodOfDeclinesTakesAQuarterAtMost(t *testing.T) {
 	flood := lab.Length(800, 2000)
 	s := newSite(t)
 	srv := s.newServer(t, "192.0.2.2",
-		"leasedb store=bolt file=DIR/leases.db cidr=10.9.0.0/20 range=10.9.0.1-10.9.9.196 lease=1h server=192.0.2.2", "netmask 255.255.240.0")
+		"leasedb store=bolt file=DIR/leases.db cidr=10.9.0.0/20 range=10.9.0.1-10.9.9.196 lease=1h server=192.0.2.2 relayed=true", "netmask 255.255.240.0")
 	srv.start(t)
 	victim := s.newMachine(t, mac1).dial(t, 68)
 	address := victim.lease(t).YourIPAddr

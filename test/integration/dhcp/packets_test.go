@@ -223,7 +223,7 @@ func TestInformIsAnsweredWithOptionsAlone(t *testing.T) {
 func TestRelayAgents(t *testing.T) {
 	s, c := newSite(t), newCluster(t)
 	plugins := c.plugins("192.0.2.2")
-	plugins[1] = "leasedb store=bolt file=DIR/leases.db cidr=198.51.100.0/24 range=198.51.100.10-198.51.100.20 server=192.0.2.2"
+	plugins[1] = "leasedb store=bolt file=DIR/leases.db cidr=198.51.100.0/24 range=198.51.100.10-198.51.100.20 server=192.0.2.2 relayed=true"
 	srv := c.serveAt(t, s, "192.0.2.2", plugins...)
 	c.run(t, srv, "worker", mac1, "")
 	srv.Run(t, "ip", "route", "add", "198.51.100.0/24", "via", "192.0.2.3")

@@ -233,7 +233,7 @@ func (b *bench) open(options ...option) {
 
 func (b *bench) config(options ...option) pool.Config {
 	c := pool.Config{
-		Ranges: ranges("192.0.2.10-192.0.2.19"), CIDR: netip.MustParsePrefix("192.0.0.0/16"), Own: []netip.Addr{netip.MustParseAddr("192.0.2.2")},
+		Ranges: ranges("192.0.2.10-192.0.2.19"), CIDR: netip.MustParsePrefix("192.0.0.0/16"), Own: []pool.Range{{First: netip.MustParseAddr("192.0.2.2"), Last: netip.MustParseAddr("192.0.2.2")}},
 		Lease: time.Hour, Quarantine: 10 * time.Minute, Store: b.store, Marker: b.bolt, Clock: b.clock, Log: slog.New(slog.NewTextHandler(b.log, nil)),
 	}
 	if b.directory != nil {

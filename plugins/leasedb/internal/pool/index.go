@@ -152,9 +152,14 @@ func newer(a, b store.Binding) bool {
 	return b.Addr.Less(a.Addr)
 }
 
+// owns reports whether an address is one that no client ever gets.
+func (p *Pool) owns(a netip.Addr) bool {
+	return slices.ContainsFunc(p.Own, func(r Range) bool { return r.Contains(a) })
+}
+
 // permitted reports whether an address is one that a client may have at all.
 func (p *Pool) permitted(c Client, a netip.Addr) bool {
-	if slices.Contains(p.Own, a) || !p.CIDR.Contains(a) {
+	if p.owns(a) || !p.CIDR.Contains(a) {
 		return false
 	}
 	_, ok := p.Ranges.Number(a)

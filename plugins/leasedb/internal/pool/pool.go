@@ -48,7 +48,7 @@ type Config struct {
 	Ranges Ranges
 	CIDR   netip.Prefix
 	// Own are addresses of the network that no client ever gets, reserved or not; Ranges have none of them.
-	Own []netip.Addr
+	Own []Range
 	// Lease is what a client is promised at a time; Quarantine, for how long a declined address is not given out.
 	Lease, Quarantine time.Duration
 	Store             store.Store
