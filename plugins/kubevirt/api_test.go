@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/plugins/internal/vm"
 	"github.com/densityops/oooi/test/lab"
@@ -158,6 +161,27 @@ func TestAnAPIServerIsFollowed(t *testing.T) {
 	apply(t, cp, vmi(ns, "w1", macB, "demo", somewhere))
 	await(t, "it to start with another MAC address", func() bool { return who(t, d.directory, macB) == "w1" })
 
+	// A reservation that is not honoured is one Event, of both replicas and however often it is told.
+	const note = "the reservation of 192.0.2.1 is not honoured"
+	for range 2 {
+		d.Refused(map[vm.Interface]string{nic: note})
+	}
+	d.follow.record(d.instances[key{ns, "w1"}], "interface vlan: "+note)
+	list := []unstructured.Unstructured{}
+	await(t, "the Event", func() bool {
+		l, err := d.follow.recorder.client.Resource(events).Namespace(ns).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = l.Items
+		return len(list) > 0 && len(d.follow.recorder.waiting) == 0
+	})
+	about, _, _ := unstructured.NestedString(list[0].Object, "regarding", "name")
+	if text, _, _ := unstructured.NestedString(list[0].Object, "note"); len(list) != 1 || about != "w1" || !strings.HasSuffix(text, note) {
+		t.Errorf("the Events are %v", list)
+	}
+	d.Refused(nil)
+
 	// An instance that loses its label is not a deleted one.
 	apply(t, cp, vmi(ns, "w2", "02:00:00:00:00:0c", "demo", ""))
 	await(t, "another", func() bool { return who(t, d.directory, "02:00:00:00:00:0c") == "w2" })
@@ -218,6 +242,10 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: dhcp}]
 	worker := vmi(ns, "w1", macA, "demo", somewhere)
 	apply(t, cp, worker)
 	await(t, "the machine", func() bool { return who(t, d.directory, macA) == "w1" })
+	d.Refused(map[vm.Interface]string{{Namespace: ns, VM: "w1", Name: "vlan"}: "no"})
+	await(t, "it to say that it may not create Events", func() bool {
+		return len(d.log.Lines("an Event could not be created", "cannot create resource")) == 1
+	})
 	end(t, cp, worker)
 	await(t, "its end to be told", func() bool { return d.gone() == ns+"/w1/vlan" })
 	if lines := d.log.Lines("VirtualMachines cannot be read"); len(lines) != 1 || !strings.Contains(lines[0], "grant list and watch") {

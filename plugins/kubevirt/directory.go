@@ -2,9 +2,11 @@ package kubevirt
 
 import (
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,7 +39,8 @@ type directory struct {
 	reserved    index // by reserved address
 	instances   map[key]*instance
 	machines    map[key]*machine
-	problems    map[key]string // of instances
+	problems    map[key]string // of instances: what is wrong in their annotations
+	refused     map[key]string // of instances: reservations that are not honoured
 	known       bool           // what is there was all there is, now or when the snapshot was written
 	asOf        time.Time      // when the snapshot was written, until the API server is seen
 	changes     int
@@ -90,6 +93,48 @@ func (d *directory) ReservedFor(addr netip.Addr) (vm.Interface, bool) {
 		return vm.Interface{}, false
 	}
 	return claims[0].client.Interface, true
+}
+
+// Reservations is vm.Directory's.
+func (d *directory) Reservations() []vm.Client {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	var list []vm.Client
+	for _, claims := range d.reserved {
+		for _, c := range claims {
+			if !c.instance.Final {
+				list = append(list, c.client)
+			}
+		}
+	}
+	return list
+}
+
+// Refused is vm.Directory's. What is new is logged and becomes an Event of the instance.
+func (d *directory) Refused(all map[vm.Interface]string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	refused := map[key]string{}
+	for _, i := range slices.SortedFunc(maps.Keys(all), func(a, b vm.Interface) int { return strings.Compare(a.String(), b.String()) }) {
+		m := d.machines[key{i.Namespace, i.VM}]
+		if m == nil {
+			continue
+		}
+		for name := range m.running {
+			at, why := key{i.Namespace, name}, "interface "+i.Name+": "+all[i]
+			if refused[at] != "" {
+				why = refused[at] + "; " + why
+			}
+			refused[at] = why
+		}
+	}
+	for at, why := range refused {
+		if d.refused[at] != why {
+			d.log.Warn("a reservation is not honoured", "instance", at.namespace+"/"+at.name, "reason", why)
+			d.follow.record(d.instances[at], why)
+		}
+	}
+	d.refused = refused
 }
 
 // Exists is vm.Directory's. A machine that does not run keeps its interfaces; one that runs

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/densityops/oooi/plugins/internal/vm"
+	"github.com/densityops/oooi/test/lab"
 )
 
 func text(v any) string { return fmt.Sprint(v) }
@@ -282,6 +283,33 @@ func BenchmarkChange(b *testing.B) {
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		d.put(worker("w7", fmt.Sprintf("02:00:00:01:00:%02x", i&255)))
+	}
+}
+
+func TestReservationsThatAreRefusedAreProblems(t *testing.T) {
+	log := &lab.Output{}
+	d := newDirectory(config{network: "clusters/vlan"}, slog.New(slog.NewTextHandler(log, nil)))
+	i := worker("w1", macA)
+	i.Interfaces = append(i.Interfaces, nic{"second", macB})
+	i.Addresses = "192.0.2.1"
+	d.put(i)
+	if got := d.Reservations(); len(got) != 2 {
+		t.Errorf("the reservations are %v", got)
+	}
+	second := nicOf("w1")
+	second.Name = "second"
+	for range 3 {
+		d.Refused(map[vm.Interface]string{nicOf("w1"): "no", second: "not at all", nicOf("gone"): "never"})
+	}
+	if got := d.state().Problems; len(got) != 1 || got["clusters-demo/w1"] != "interface second: not at all; interface vlan: no" {
+		t.Errorf("the problems are %q", got)
+	}
+	if lines := log.Lines("a reservation is not honoured", "w1"); len(lines) != 1 {
+		t.Errorf("it logs %q", lines)
+	}
+	d.Refused(nil)
+	if got := d.state().Problems; len(got) != 0 {
+		t.Errorf("the problems that are over are %q", got)
 	}
 }
 

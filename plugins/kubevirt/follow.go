@@ -27,6 +27,14 @@ const gap = 10 * time.Second
 type following struct {
 	instances []*watch.Follower
 	machines  []*machineFollower
+	recorder  *recorder
+}
+
+// record makes an Event of an instance.
+func (f *following) record(i *instance, note string) {
+	if f != nil { // nil in tests of the index alone
+		f.recorder.record(i, note)
+	}
 }
 
 // newFollowing makes what follows the machines of a directory. Nothing happens until run.
@@ -41,7 +49,7 @@ func newFollowing(d *directory, client *rest.Config, log *slog.Logger) (*followi
 	if err != nil {
 		return nil, fmt.Errorf("kubevirt: making a client for %s: %w", client.Host, err)
 	}
-	f := &following{}
+	f := &following{recorder: newRecorder(full, log)}
 	for namespace := range strings.SplitSeq(d.config.namespaces, ",") {
 		f.instances = append(f.instances, followInstances(d, full, namespace, log))
 		f.machines = append(f.machines, followMachines(d, partial, namespace, log))
@@ -52,6 +60,7 @@ func newFollowing(d *directory, client *rest.Config, log *slog.Logger) (*followi
 // run follows until the context ends.
 func (f *following) run(ctx context.Context) {
 	var group sync.WaitGroup
+	group.Go(func() { f.recorder.run(ctx) })
 	for _, i := range f.instances {
 		group.Go(func() { i.Run(ctx) })
 	}

@@ -1,6 +1,7 @@
 package kubevirt
 
 import (
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -28,7 +29,7 @@ type State struct {
 	Clients []Client `json:"clients"`
 	// Duplicates are MAC addresses that were given twice, with whose they are.
 	Duplicates map[string][]string `json:"duplicates,omitempty"`
-	// Problems are the faults in annotations, by instance.
+	// Problems are the faults in annotations and the reservations that are not honoured, by instance.
 	Problems map[string]string `json:"problems,omitempty"`
 }
 
@@ -95,13 +96,25 @@ func (d *directory) state() *State {
 		}
 	}
 	slices.SortFunc(s.Clients, func(a, b Client) int { return strings.Compare(a.MAC, b.MAC) })
-	for at, problem := range d.problems {
+	for at, problem := range d.allProblems() {
 		if s.Problems == nil {
 			s.Problems = map[string]string{}
 		}
 		s.Problems[at.namespace+"/"+at.name] = problem
 	}
 	return s
+}
+
+// allProblems are those of annotations and of reservations.
+func (d *directory) allProblems() map[key]string {
+	all := maps.Clone(d.problems)
+	for at, why := range d.refused {
+		if before := all[at]; before != "" {
+			why = before + "; " + why
+		}
+		all[at] = why
+	}
+	return all
 }
 
 func desc(name, help string) *prometheus.Desc {
@@ -114,7 +127,7 @@ var (
 	clientsDesc    = desc("clients", "Interfaces of virtual machines on the network that have a MAC address.")
 	machinesDesc   = desc("machines", "Virtual machines in the scope, running or not, on this network or not.")
 	duplicatesDesc = desc("duplicate_macs", "MAC addresses that more than one interface has.")
-	problemsDesc   = desc("problems", "Virtual machines with an annotation that is left out.")
+	problemsDesc   = desc("problems", "Virtual machines with an annotation that is left out or a reservation that is not honoured.")
 	unknownDesc    = desc("unknown_total", "Packets from MAC addresses of no virtual machine in the scope, met with silence.")
 )
 
@@ -158,6 +171,6 @@ func (collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(clientsDesc, float64(len(d.index)))
 	gauge(machinesDesc, float64(len(d.machines)))
 	gauge(duplicatesDesc, float64(duplicates))
-	gauge(problemsDesc, float64(len(d.problems)))
+	gauge(problemsDesc, float64(len(d.allProblems())))
 	ch <- prometheus.MustNewConstMetric(unknownDesc, prometheus.CounterValue, float64(d.unknown.Load()))
 }

@@ -71,6 +71,10 @@ func (d *directory) ReservedFor(addr netip.Addr) (vm.Interface, bool) {
 	return vm.Interface{}, false
 }
 
+func (d *directory) Reservations() []vm.Client { return d.Clients() }
+
+func (d *directory) Refused(map[vm.Interface]string) {}
+
 func (d *directory) Exists(i vm.Interface) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

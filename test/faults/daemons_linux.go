@@ -209,6 +209,9 @@ func askedDHCPFaults(r *Running) []Fault {
 		{Name: "a machine whose annotation means nothing", Want: []string{"DHCP-010 warn"}, Break: func(*Site) {
 			r.machine("worker-x", "02:00:00:00:00:98", ofDemo, "hostedcluster.densityops.com/dhcp-addresses: nowhere", time.Now())
 		}},
+		{Name: "a machine for which the gateway's address is reserved", Want: []string{"DHCP-010 warn"}, Break: func(*Site) {
+			r.machine("worker-x", "02:00:00:00:00:96", ofDemo, "hostedcluster.densityops.com/dhcp-addresses: $net.1", time.Now())
+		}},
 		{Name: "a machine that has lost the label of its cluster", Want: []string{"DHCP-011 fail"}, Break: func(*Site) {
 			r.machine("worker-x", "02:00:00:00:00:97", "", "", longAgo)
 		}},

@@ -62,11 +62,11 @@ func dhcpDaemonChecks() []Check {
 			},
 		},
 		{
-			Code: "OOOI-DHCP-010", Title: "annotations of machines can be read", Needs: []string{"OOOI-DHCP-008"}, Reads: state, Applies: applies,
+			Code: "OOOI-DHCP-010", Title: "annotations of machines are honoured", Needs: []string{"OOOI-DHCP-008"}, Reads: state, Applies: applies,
 			Run: func(s *Site) []Finding {
 				return s.fromDHCP(func(d *dhcpSays, add func(key string, f Finding)) {
 					for machine, problem := range d.Kubevirt.Problems {
-						add(machine, warned(machineRef(machine), "correct the annotation: docs/dhcp.md has the words", "%s; the machine is served without it", problem))
+						add(machine, warned(machineRef(machine), "correct the annotation: docs/dhcp.md has the words, and what cannot be reserved", "%s; the machine is served without it", problem))
 					}
 				})
 			},

@@ -31,12 +31,16 @@ func dhcp(in *Input) ([]runtime.Object, error) {
 	if in.ControlPlane == "" {
 		readable = "" // there can be no Role in a namespace that is yet to come
 	}
-	list := in.rights(component,
-		rule{readable, rbacv1.PolicyRule{APIGroups: []string{"kubevirt.io"}, Resources: []string{"virtualmachineinstances", "virtualmachines"}, Verbs: read}},
-		rule{in.Infra.Namespace, rbacv1.PolicyRule{
+	rules := []rule{
+		{readable, rbacv1.PolicyRule{APIGroups: []string{"kubevirt.io"}, Resources: []string{"virtualmachineinstances", "virtualmachines"}, Verbs: read}},
+		{in.Infra.Namespace, rbacv1.PolicyRule{
 			APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "list", "watch", "create", "update", "delete"},
 		}},
-	)
+	}
+	if readable != "" { // not in all namespaces: those of others are none of its business
+		rules = append(rules, rule{readable, rbacv1.PolicyRule{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create"}}})
+	}
+	list := in.rights(component, rules...)
 	for _, i := range instances {
 		text, err := in.dhcpConfig(i, machines)
 		if err != nil {

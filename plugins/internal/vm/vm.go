@@ -57,6 +57,10 @@ type Directory interface {
 	Clients() []Client
 	// ReservedFor returns the interface that an address is reserved for, as far as is known; of several the oldest machine's.
 	ReservedFor(addr netip.Addr) (Interface, bool)
+	// Reservations returns the interfaces that an address is reserved for, in any order, some more than once.
+	Reservations() []Client
+	// Refused is told which reservations cannot be honoured and why, each time all of them. It tells people.
+	Refused(map[Interface]string)
 	// Exists reports whether a machine still has the interface, as far as is known.
 	Exists(Interface) bool
 	// Synced reports whether everything is seen as it is now: only then does it mean

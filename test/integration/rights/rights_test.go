@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -47,6 +48,8 @@ func (d *deployed) work() {
 	d.stray("192.0.2.40", "clusters-demo/worker-2/vlan")
 	d.machine("worker-1", "02:00:00:00:00:01", "")
 	d.machine("worker-2", "02:00:00:00:00:02", "hostedcluster.densityops.com/dhcp-addresses: 192.0.2.40")
+	// A reservation that is not honoured, of which DHCP makes an Event.
+	d.machine("worker-9", "02:00:00:00:00:09", "hostedcluster.densityops.com/dhcp-addresses: 192.0.2.1")
 
 	controls := d.pods("oooi-system", "control", 2)
 	first := d.start(&controls[0], controlPod)
@@ -106,6 +109,16 @@ func (d *deployed) work() {
 	d.proxy = d.start(&d.pods("clusters", "proxy", 1)[0], proxyPod)
 	d.awaitReady()
 
+	await(d.T, "the Event about a reservation", func() string {
+		list, err := d.kube.EventsV1().Events("clusters-demo").List(d.Context(), metav1.ListOptions{})
+		if err != nil {
+			d.Fatal(err)
+		}
+		if !slices.ContainsFunc(list.Items, func(e eventsv1.Event) bool { return e.Regarding.Name == "worker-9" && e.Reason == "ReservationRefused" }) {
+			return fmt.Sprintf("there are %d others", len(list.Items))
+		}
+		return ""
+	})
 	await(d.T, "the address that was left behind to be released", func() string {
 		if state := d.leaseState("192.0.2.30"); state != "released" {
 			return "it is " + state

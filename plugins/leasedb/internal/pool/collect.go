@@ -82,6 +82,7 @@ func (p *Pool) Collect(ctx context.Context) {
 	p.expireDeclines(now)
 	p.checkClock(now)
 	p.checkRebuilt(now)
+	p.checkReservations(now)
 	p.markDeleted()
 	due := p.due(now, unbroken)
 	if !p.loaded || !p.Store.Synced() {

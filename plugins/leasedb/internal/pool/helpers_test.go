@@ -59,11 +59,13 @@ func (s *faulty) Delete(ctx context.Context, b store.Binding) error {
 
 // directory knows the machines that a test makes.
 type directory struct {
-	mu       sync.Mutex
-	machines map[vm.Interface]bool
-	reserved map[netip.Addr]vm.Interface
-	unsynced bool
-	deleted  []func(vm.Interface)
+	mu           sync.Mutex
+	machines     map[vm.Interface]bool
+	reserved     map[netip.Addr]vm.Interface
+	reservations []vm.Client
+	refused      map[vm.Interface]string
+	unsynced     bool
+	deleted      []func(vm.Interface)
 }
 
 // Lookup knows who has a MAC address of the form 02:00:00:00:01:xx; which machine it is, is the plugin's business.
@@ -97,10 +99,23 @@ func (d *directory) reserve(name string, addr netip.Addr) pool.Client {
 	if d.reserved == nil {
 		d.reserved = map[netip.Addr]vm.Interface{}
 	}
+	d.reservations = append(d.reservations, vm.Client{Interface: face(name), Reserved: []netip.Addr{addr}})
 	if _, taken := d.reserved[addr]; !taken {
 		d.reserved[addr] = face(name)
 	}
 	return c
+}
+
+func (d *directory) Reservations() []vm.Client {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.reservations
+}
+
+func (d *directory) Refused(all map[vm.Interface]string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.refused = all
 }
 
 func (d *directory) Exists(i vm.Interface) bool {
