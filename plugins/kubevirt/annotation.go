@@ -30,6 +30,9 @@ func ownOptions(annotation string) (dhcpv4.Options, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", OptionsAnnotation, err)
 	}
+	if len(set.Boot) > 0 {
+		return nil, fmt.Errorf("%s: boot is for the plugin options, where it says which clients it is for", OptionsAnnotation)
+	}
 	return set.All(), nil
 }
 

@@ -61,6 +61,9 @@ func answer(set option.Set, own dhcpv4.Options, req, resp *dhcpv4.DHCPv4) *dhcpv
 	for code, value := range own {
 		put(code, value)
 	}
+	if b := set.BootFor(req); b != nil {
+		b.Answer(req, resp)
+	}
 	keepTimes(resp)
 	addDefaultRoute(req, resp)
 	return resp

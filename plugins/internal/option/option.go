@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,11 +21,13 @@ type Set struct {
 	Options dhcpv4.Options
 	// Forced are answered to everybody.
 	Forced dhcpv4.Options
+	// Boot are boot files, each for some of those who boot over the network.
+	Boot []Boot
 }
 
 // Parse reads words of the form key=value. Keys are hostname, domain, mtu, broadcast, ntp,
-// t1, t2, search and routes; and option and force, whose value is code:type:value. A key is
-// there once at most, option and force as often as there are options, and no option is
+// t1, t2, search and routes; and option and force, whose value is code:type:value, and boot with client:URL. A key is
+// there once at most, option and force as often as there are options, boot as often as there are clients, and nothing is
 // given twice. The error names the word.
 func Parse(words []string) (Set, error) {
 	s := Set{Options: dhcpv4.Options{}, Forced: dhcpv4.Options{}}
@@ -32,6 +35,17 @@ func Parse(words []string) (Set, error) {
 		key, value, ok := strings.Cut(word, "=")
 		if !ok || value == "" {
 			return Set{}, fmt.Errorf("%q is not key=value", word)
+		}
+		if key == "boot" {
+			b, err := parseBoot(value)
+			if err != nil {
+				return Set{}, fmt.Errorf("%s: %w", word, err)
+			}
+			if slices.ContainsFunc(s.Boot, func(other Boot) bool { return other.client == b.client }) {
+				return Set{}, fmt.Errorf("%s: the client %s is there twice", word, b.client)
+			}
+			s.Boot = append(s.Boot, b)
+			continue
 		}
 		o, err := parse(key, value)
 		if err != nil {

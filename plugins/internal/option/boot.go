@@ -1,0 +1,144 @@
+package option
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
+	"github.com/insomniacslk/dhcp/iana"
+)
+
+// Boot is the boot file of some clients that boot over the network.
+type Boot struct {
+	// client is what they are called in the configuration.
+	client string
+	// archs are their architectures (option 93); none for iPXE, which says so in its user class.
+	archs []iana.Arch
+	// Server has the file, by TFTP; not valid for a URL.
+	Server netip.Addr
+	// File is its path there, or the URL.
+	File string
+}
+
+// The classes of clients (option 60), which go on after a colon, and what iPXE calls itself (option 77).
+const (
+	classPXE  = "PXEClient"
+	classHTTP = "HTTPClient"
+	userIPXE  = "iPXE"
+)
+
+// clientIPXE is iPXE in the configuration, whatever its architecture.
+const clientIPXE = "ipxe"
+
+// bootClients are the names of clients with their architectures: RFC 4578, and IANA's registry of processor architecture types.
+var bootClients = map[string][]iana.Arch{
+	"bios":         {iana.INTEL_X86PC},
+	"uefi-x86":     {iana.EFI_IA32},
+	"uefi-x64":     {iana.EFI_X86_64, iana.EFI_BC}, // RFC 4578 had them the other way round
+	"uefi-arm32":   {iana.EFI_ARM32},
+	"uefi-arm64":   {iana.EFI_ARM64},
+	"uefi-riscv64": {iana.EFI_RISCV64},
+	"http-x86":     {iana.EFI_X86_HTTP},
+	"http-x64":     {iana.EFI_X86_64_HTTP, iana.EFI_BC_HTTP},
+	"http-arm32":   {iana.EFI_ARM32_HTTP},
+	"http-arm64":   {iana.EFI_ARM64_HTTP},
+	"http-riscv64": {iana.EFI_RISCV64_HTTP},
+	clientIPXE:     nil,
+}
+
+// overHTTP are the architectures of clients that load a URL themselves.
+var overHTTP = []iana.Arch{
+	iana.EFI_X86_HTTP, iana.EFI_X86_64_HTTP, iana.EFI_BC_HTTP, iana.EFI_ARM32_HTTP, iana.EFI_ARM64_HTTP, iana.INTEL_X86PC_HTTP,
+	iana.UBOOT_ARM32_HTTP, iana.UBOOT_ARM64_HTTP, iana.EFI_RISCV32_HTTP, iana.EFI_RISCV64_HTTP, iana.EFI_RISCV128_HTTP,
+}
+
+// mostFile is what the field for a boot file's name holds, with a zero behind it.
+const mostFile = 127
+
+// parseBoot reads CLIENT:URL.
+func parseBoot(text string) (Boot, error) {
+	client, location, ok := strings.Cut(text, ":")
+	if !ok {
+		return Boot{}, errors.New("want boot=CLIENT:URL, such as boot=uefi-x64:tftp://192.0.2.9/shimx64.efi")
+	}
+	archs, known := bootClients[client]
+	if number, ok := strings.CutPrefix(client, "arch-"); ok {
+		n, err := strconv.ParseUint(number, 10, 16)
+		archs, known = []iana.Arch{iana.Arch(n)}, err == nil
+	}
+	if !known {
+		return Boot{}, fmt.Errorf("unknown client %q: want one of %s, or arch-NUMBER", client, strings.Join(slices.Sorted(maps.Keys(bootClients)), ", "))
+	}
+	b := Boot{client: client, archs: archs, File: location}
+	u, err := url.Parse(location)
+	if err != nil || u.Host == "" || strings.Trim(u.Path, "/") == "" {
+		return Boot{}, fmt.Errorf("%q is not a URL with a host and a path", location)
+	}
+	loads := b.ipxe() || b.http()
+	switch {
+	case u.Scheme == "http" || u.Scheme == "https":
+		if !loads {
+			return Boot{}, fmt.Errorf("%s loads its file by TFTP: want tftp://ADDRESS/PATH", client)
+		}
+	case u.Scheme != "tftp" || b.http():
+		return Boot{}, fmt.Errorf("%q: want http or https, or tftp where the client is not one of HTTP", u.Scheme)
+	case !loads:
+		if b.Server, err = netip.ParseAddr(u.Host); err != nil || !b.Server.Is4() {
+			return Boot{}, fmt.Errorf("%q is not an IPv4 address, and firmware resolves no names", u.Host)
+		}
+		b.File = strings.TrimPrefix(u.Path, "/")
+	}
+	if len(b.File) > mostFile {
+		return Boot{}, fmt.Errorf("%q is longer than %d bytes, which many clients do not take", b.File, mostFile)
+	}
+	return b, nil
+}
+
+func (b *Boot) ipxe() bool { return b.client == clientIPXE }
+
+// http reports whether the clients load a URL themselves.
+func (b *Boot) http() bool { return len(b.archs) > 0 && slices.Contains(overHTTP, b.archs[0]) }
+
+// BootFor returns the boot file of a client; nil where it does not boot over the network, or none was written for it. iPXE's
+// counts before that of its architecture.
+func (s Set) BootFor(req *dhcpv4.DHCPv4) *Boot {
+	if len(s.Boot) == 0 {
+		return nil
+	}
+	class, _, _ := strings.Cut(req.ClassIdentifier(), ":")
+	ipxe, archs := slices.Contains(req.UserClass(), userIPXE), req.ClientArch()
+	var found *Boot
+	for i := range s.Boot {
+		b := &s.Boot[i]
+		switch {
+		case b.ipxe() && ipxe:
+			return b
+		case b.ipxe(), b.http() != (class == classHTTP), class != classHTTP && class != classPXE:
+		case found == nil && slices.ContainsFunc(archs, func(a iana.Arch) bool { return slices.Contains(b.archs, a) }):
+			found = b
+		}
+	}
+	return found
+}
+
+// Answer puts a boot file into a response.
+func (b *Boot) Answer(req, resp *dhcpv4.DHCPv4) {
+	resp.BootFileName = b.File
+	resp.UpdateOption(dhcpv4.OptBootFileName(b.File))
+	switch {
+	case b.Server.IsValid():
+		resp.ServerIPAddr = b.Server.AsSlice()
+		if req.IsOptionRequested(dhcpv4.OptionTFTPServerName) {
+			resp.UpdateOption(dhcpv4.OptTFTPServerName(b.Server.String()))
+		}
+	case b.http():
+		// It takes no answer without it: UEFI 2.10, section 24.7.
+		resp.UpdateOption(dhcpv4.OptClassIdentifier(classHTTP))
+	}
+}
