@@ -181,16 +181,26 @@ func TestUdhcpcRenewsAndReleases(t *testing.T) {
 	srv.released(t)
 }
 
-// TestAnAddressThatSomebodyHasIsDeclined has a stranger sit on the address that is offered.
+// TestAnAddressThatSomebodyHasIsDeclined has a stranger take the address that a machine had before it was started again.
 func TestAnAddressThatSomebodyHasIsDeclined(t *testing.T) {
 	s, _, srv := newWorker(t, `annotations: {hostedcluster.densityops.com/dhcp-addresses: 192.0.2.150}`)
+	m := s.newMachine(t, mac1)
+	client := m.client(t, m.udhcpc(t, "-a")...)
+	if e := m.told(t, 0, "bound"); e["ip"] != "192.0.2.150" {
+		t.Fatalf("it has %v", e)
+	}
+	client.Kill(t)
+	m.Run(t, "ip", "address", "flush", "dev", "eth0")
 	stranger := s.newMachine(t, mac2)
 	stranger.Run(t, "ip", "address", "add", "192.0.2.150/24", "dev", "eth0")
-	m := s.newMachine(t, mac1)
+	n := len(m.events(t))
 	m.client(t, m.udhcpc(t, "-a")...)
 	lab.Poll(t, "the address to be declined", func() bool { return srv.metric(t, `coredhcp_dhcp4_received_total{type="DECLINE"}`) >= 1 })
-	if e := m.told(t, 0, "bound"); e["ip"] == "192.0.2.150" || e["ip"] == "" {
+	if e := m.told(t, n, "bound"); e["ip"] == "192.0.2.150" || e["ip"] == "" {
 		t.Errorf("it has %v", e)
+	}
+	if lines := srv.Log.Lines("in use by somebody else", "address=192.0.2.150", "user="+mac2); len(lines) != 1 {
+		t.Errorf("the log says %q", lines)
 	}
 }
 

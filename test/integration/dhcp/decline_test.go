@@ -2,7 +2,6 @@ package dhcp_test
 
 import (
 	"net"
-	"slices"
 	"testing"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
@@ -24,17 +23,8 @@ func TestAFloodOfDeclinesTakesAQuarterAtMost(t *testing.T) {
 
 	host := s.newMachine(t, mac2).dial(t, 68)
 	declines := make([][]byte, flood)
-	for i := range declines {
-		client := &wire{m: &machine{mac: net.HardwareAddr{2, 9, 0, 0, byte(i >> 8), byte(i)}}, conn: host.conn}
-		ack := client.lease(t)
-		declines[i] = client.packet(t, dhcpv4.MessageTypeDecline, dhcpv4.WithOption(dhcpv4.OptRequestedIPAddress(ack.YourIPAddr)),
-			dhcpv4.WithOption(dhcpv4.OptServerIdentifier(ack.ServerIdentifier()))).ToBytes()
-	}
 	state := func(state string) float64 {
 		return srv.metric(t, `coredhcp_leasedb_addresses{family="ipv4",pool="default",state="`+state+`"}`)
-	}
-	if n := state("bound"); n != float64(flood+1) {
-		t.Fatalf("%v addresses are bound", n)
 	}
 	keeps := func() {
 		t.Helper()
@@ -43,8 +33,15 @@ func TestAFloodOfDeclinesTakesAQuarterAtMost(t *testing.T) {
 			t.Fatalf("it had %s and is told %s", address, ack.Summary())
 		}
 	}
-	for chunk := range slices.Chunk(declines, 100) { // as many as the server has room for
-		for _, data := range chunk {
+	for i := range declines {
+		client := &wire{m: &machine{mac: net.HardwareAddr{2, 9, 0, 0, byte(i >> 8), byte(i)}}, conn: host.conn}
+		ack := client.lease(t)
+		declines[i] = client.packet(t, dhcpv4.MessageTypeDecline, dhcpv4.WithOption(dhcpv4.OptRequestedIPAddress(ack.YourIPAddr)),
+			dhcpv4.WithOption(dhcpv4.OptServerIdentifier(ack.ServerIdentifier()))).ToBytes()
+		if i%50 != 49 && i != flood-1 {
+			continue
+		}
+		for _, data := range declines[i/50*50 : i+1] { // shortly after their ACKs, at once
 			host.send(t, data, broadcast)
 		}
 		keeps()
@@ -75,5 +72,45 @@ func TestAFloodOfDeclinesTakesAQuarterAtMost(t *testing.T) {
 		if late.YourIPAddr.Equal(p.RequestedIPAddress()) {
 			t.Errorf("the last one got %s, which was declined", late.YourIPAddr)
 		}
+	}
+}
+
+// TestAForgedDeclineTakesNothing has another host decline a machine's address, in its name: at once, when it may, and later.
+func TestAForgedDeclineTakesNothing(t *testing.T) {
+	s, c := newSite(t), newCluster(t)
+	plugins := c.plugins("192.0.2.2")
+	plugins[5] = "options mtu=1400" // without renewals after two seconds
+	srv := c.serveAt(t, s, "192.0.2.2", plugins...)
+	c.run(t, srv, "worker", mac1, "")
+	victim := s.newMachine(t, mac1)
+	victim.client(t, victim.dhclient(t)...)
+	address := net.ParseIP(victim.told(t, 0, "BOUND")["new_ip_address"]).To4()
+	forger := &wire{m: &machine{mac: victim.mac}, conn: s.newMachine(t, mac2).dial(t, 68).conn}
+	forged := func() *dhcpv4.DHCPv4 {
+		return forger.packet(t, dhcpv4.MessageTypeDecline, dhcpv4.WithOption(dhcpv4.OptRequestedIPAddress(address)),
+			dhcpv4.WithOption(dhcpv4.OptServerIdentifier(net.IPv4(192, 0, 2, 2))))
+	}
+	for _, reason := range []string{"not-in-use", "late-decline"} {
+		forger.send(t, forged().ToBytes(), broadcast)
+		lab.Poll(t, "the DECLINE not to be believed: "+reason, func() bool {
+			return srv.metric(t, `coredhcp_leasedb_silences_total{family="ipv4",pool="default",reason="`+reason+`"}`) == 1
+		})
+	}
+	// Whoever makes the server acknowledge the address first, in the machine's name, gets no further.
+	ack := forger.ask(t, forger.rebooting(t, address), broadcast)
+	if ack.MessageType() != dhcpv4.MessageTypeAck {
+		t.Fatalf("it is told %s", ack.Summary())
+	}
+	forger.send(t, forged().ToBytes(), broadcast)
+	lab.Poll(t, "the next one not to be believed", func() bool {
+		return srv.metric(t, `coredhcp_leasedb_silences_total{family="ipv4",pool="default",reason="not-in-use"}`) == 2
+	})
+	if n := srv.metric(t, `coredhcp_leasedb_addresses{family="ipv4",pool="default",state="quarantined"}`); n != 0 {
+		t.Errorf("%v addresses are in quarantine", n)
+	}
+	n := len(victim.events(t))
+	victim.client(t, victim.dhclient(t)...)
+	if e := victim.told(t, n, "BOUND", "REBOOT"); e["new_ip_address"] != address.String() {
+		t.Errorf("started again it has %v, not %s", e, address)
 	}
 }

@@ -110,10 +110,14 @@ func TestDeclineIsBelievedOnlyWithReason(t *testing.T) {
 		}
 	}
 	blind := act(func(_ *bench, l *lan, _ pool.Client, _ netip.Addr) { l.away = true })
+	stale := act(func(_ *bench, l *lan, _ pool.Client, _ netip.Addr) { l.stale = true })
 	for name, tt := range map[string]struct {
 		before []act
 		want   pool.Reason
 	}{
+		"the client itself answered a moment ago":   {[]act{usedBy(""), stale}, pool.ReasonNotInUse},
+		"the client answered before, a second time": {[]act{usedBy(""), stale, decline, startAgain}, pool.ReasonNotInUse},
+		"somebody else answered before":             {[]act{usedBy(squatter), stale}, pool.ReasonNotInUse},
 		"at once, somebody else answers":            {[]act{usedBy(squatter)}, pool.ReasonDone},
 		"at once, the network cannot be looked at":  {[]act{blind}, pool.ReasonDone},
 		"at once, nobody answers":                   {nil, pool.ReasonNotInUse},

@@ -94,6 +94,8 @@ func (p *Pool) Decline(ctx context.Context, c Client, addr netip.Addr, ours bool
 		return ReasonDone
 	case why != "":
 		return why
+	case p.quarantined() > p.Ranges.Size()/4: // by others, meanwhile
+		return ReasonTooMany
 	}
 	now = p.Clock.Now()
 	p.declines[c.Holder] = append(recent, now)
@@ -113,16 +115,15 @@ func (p *Pool) Decline(ctx context.Context, c Client, addr netip.Addr, ours bool
 func (p *Pool) inUseByOther(c Client, e *entry) (user string, why Reason) {
 	addr, fresh := e.binding.Addr, p.Clock.Now().Sub(e.bound) <= declineFor
 	found, outcome := p.lookAt(addr)
-	known := outcome == looked && found.Use != neighbour.Unknown
 	mac := found.MAC.String()
 	switch {
-	case known && found.Use == neighbour.Used && mac != c.MAC:
+	case outcome == looked && found.Use == neighbour.Used && mac != c.MAC:
 		return mac, ""
-	case known && found.Use == neighbour.Used:
+	case outcome == looked && found.Use != neighbour.Free && mac == c.MAC: // just now, or a moment ago
 		p.warnDoubted(c, addr, "the client itself answers for it")
 	case !fresh:
 		p.warnDoubted(c, addr, "nobody else is seen to answer for it, and the client has had it before")
-	case known && !e.doubted: // it may see more than we do: if it declines the address again it has its way
+	case outcome == looked && !e.doubted: // it may see more than we do: if it declines the address again it has its way
 		e.doubted = true
 		p.warnDoubted(c, addr, "nobody else answers for it")
 	default:

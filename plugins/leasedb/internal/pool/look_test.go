@@ -17,6 +17,7 @@ import (
 type lan struct {
 	users  map[netip.Addr]string
 	away   bool // nothing can be told of anybody
+	stale  bool // whoever has answered has done so before
 	err    error
 	looked []netip.Addr
 }
@@ -30,6 +31,9 @@ func (l *lan) look(_ context.Context, addrs []netip.Addr) (map[netip.Addr]neighb
 		case l.away:
 		case err == nil:
 			found[a] = neighbour.Found{Use: neighbour.Used, MAC: mac}
+			if l.stale {
+				found[a] = neighbour.Found{Use: neighbour.Unknown, MAC: mac}
+			}
 		default:
 			found[a] = neighbour.Found{Use: neighbour.Free}
 		}
