@@ -185,6 +185,8 @@ func (d *deployed) dhcpTrial(a account) *trial {
 		after: map[right]func(*testing.T){
 			leases("create"): func(t *testing.T) { asks(t, lab.NewMachine(t, vlanDevice, "02:00:00:00:00:03")) },
 			leases("get"):    func(t *testing.T) { asks(t, d.workers[1]) },
+			// What it has left behind is released when it asks for what it has.
+			leases("update"): func(t *testing.T) { asks(t, d.workers[0]) },
 		},
 		signs: map[right]func(*testing.T) string{
 			leases("get"): func(t *testing.T) string { // the client is met with silence, and the cause counted

@@ -261,7 +261,7 @@ func (p *Pool) remaining(e *entry) time.Duration {
 
 // seen takes down that the holder of a binding is there.
 func (p *Pool) seen(c Client, e *entry) {
-	e.gone, e.missing, e.describe = zero, zero, nil
+	e.gone, e.missing, e.describe, e.confirmed = zero, zero, nil, true
 	if b := e.binding; b.MAC != c.MAC || b.Hostname != c.Hostname {
 		e.describe = &c
 	}

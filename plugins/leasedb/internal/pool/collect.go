@@ -219,11 +219,13 @@ func (p *Pool) gone(e *entry, now time.Time) bool {
 // stale reports whether a machine has long had a newer binding: this one was left behind when it moved, or
 // when it asked two replicas at a time.
 func (p *Pool) stale(b store.Binding, now time.Time) bool {
-	if b.Released || !b.Expires.IsZero() || b.Holder == "" || now.Sub(p.loadedAt) < p.Lease+missingFor { // clocks may be wrong after a restart
+	if b.Released || !b.Expires.IsZero() || b.Holder == "" {
 		return false
 	}
-	newest := p.current(b.Holder).binding
-	return newest.Addr != b.Addr && now.Sub(newest.Used) >= p.Lease+missingFor
+	newest := p.current(b.Holder)
+	// The clock may be wrong after a restart, and the machine use the older one: then it renews that.
+	known := newest.confirmed || now.Sub(p.loadedAt) >= p.Lease+missingFor
+	return newest.binding.Addr != b.Addr && known && now.Sub(newest.binding.Used) >= p.Lease+missingFor
 }
 
 // forgettable reports whether a binding has long been over.

@@ -79,7 +79,7 @@ func (p *Pool) apply(b store.Binding) {
 		e.guard = p.guarded(b)
 	}
 	if before.Holder != b.Holder || before.Released && !b.Released {
-		e.bound, e.acked, e.doubted = zero, zero, false
+		e.bound, e.acked, e.doubted, e.confirmed = zero, zero, false, p.loaded
 		if p.loaded {
 			e.bound, e.acked = p.Clock.Now(), p.Clock.Now()
 		}

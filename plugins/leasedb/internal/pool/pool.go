@@ -133,9 +133,10 @@ type entry struct {
 	// guard is until when a binding with an end holds at least.
 	guard time.Time
 	// acked is when the holder was last told to use the address without using it already; zero after a DECLINE.
-	acked   time.Time
-	doubted bool // the holder has declined it, and nobody was found to use it
-	looked  bool // nobody was found to use it since it is kept for heldBy
+	acked     time.Time
+	confirmed bool // the holder has asked for it since this process began
+	doubted   bool // the holder has declined it, and nobody was found to use it
+	looked    bool // nobody was found to use it since it is kept for heldBy
 	// describe is set where the client goes by another MAC or hostname than is written down.
 	describe *Client
 }

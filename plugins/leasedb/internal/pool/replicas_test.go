@@ -197,3 +197,30 @@ func TestOneWriteAtATime(t *testing.T) {
 		t.Errorf("%d writes", b.store.writes.Load())
 	}
 }
+
+// TestOlderBindingOutlivesAClockThatIsSetForward has a machine use the older of two bindings. After a restart with another
+// clock the newer one looks as if it had been in force for long.
+func TestOlderBindingOutlivesAClockThatIsSetForward(t *testing.T) {
+	b := machines(t)
+	c := b.directory.boot("worker-0")
+	older := b.dora(c)
+	newer := older.Next()
+	if newer == netip.MustParseAddr("192.0.2.20") {
+		newer = older.Prev()
+	}
+	if _, err := b.store.Store.Put(t.Context(), store.Binding{Addr: newer, Holder: c.Holder, Used: b.clock.Now().Add(time.Second)}); err != nil {
+		t.Fatal(err)
+	}
+	b.clock.Step(2 * time.Hour)
+	b.open()
+	b.pass(time.Minute)
+	if s := b.Stats(); s.Bound != 2 {
+		t.Errorf("before it has asked: %+v", s)
+	}
+	wantVerdict(t, b.Renew(t.Context(), c, newer), pool.Grant, "")
+	b.pass(time.Minute)
+	if s := b.Stats(); s.Bound != 1 || s.Released != 1 {
+		t.Errorf("after it has renewed the newer one: %+v", s)
+	}
+	b.granted.GaveUp(older, c.Holder, b.clock.Now())
+}
