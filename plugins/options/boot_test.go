@@ -8,6 +8,8 @@ import (
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/insomniacslk/dhcp/iana"
+
+	"github.com/densityops/oooi/plugins/internal/option"
 )
 
 const everyBoot = "boot=bios:tftp://192.0.2.9/undionly.kpxe boot=uefi-x64:tftp://192.0.2.8//boot/shimx64.efi boot=uefi-arm64:tftp://192.0.2.9/shimaa64.efi " +
@@ -87,7 +89,7 @@ func TestWrongBootFilesAreNamed(t *testing.T) {
 		"boot=bios:tftp://192.0.2.9/" + strings.Repeat("a", 128):    "is longer than 127 bytes",
 		"boot=bios:tftp://192.0.2.9/a boot=bios:tftp://192.0.2.9/b": "boot=bios:tftp://192.0.2.9/b: the client bios is there twice",
 	} {
-		if err := Check(strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := setup4(strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: the error is %v, want %q", args, err, want)
 		}
 	}
@@ -95,7 +97,7 @@ func TestWrongBootFilesAreNamed(t *testing.T) {
 
 // FuzzBootRequest has clients send anything.
 func FuzzBootRequest(f *testing.F) {
-	set, err := parse(strings.Fields(everyBoot))
+	set, err := option.Parse(strings.Fields(everyBoot))
 	if err != nil {
 		f.Fatal(err)
 	}
