@@ -33,5 +33,5 @@ func TestMain(m *testing.M) {
 
 // prepare looks for what the tests start.
 func prepare(context.Context) error {
-	return lab.FindTools("ip", "nsenter", "setpriv", "dhclient", "busybox", "dhcpcd", networkd)
+	return lab.FindTools("ip", "nsenter", "setpriv", "dhclient", "busybox", "dhcpcd", networkd, networkManager, "nmcli", "dbus-daemon")
 }
