@@ -46,8 +46,7 @@ func demoCommands() []string {
 }
 
 // remedy is how to get what a node takes.
-const remedy = "commands and plugins come with 'sudo make demo-deps', cgroups of version 1 (systemd before 258) with the kernel's parameters " +
-	"systemd.unified_cgroup_hierarchy=0 SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1"
+const remedy = "install commands and plugins with 'sudo make demo-deps'"
 
 // choose puts a mode in the place of auto. In CI, root gets what is to be tested there.
 func (m *mode) choose() error {

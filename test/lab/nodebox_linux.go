@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -35,7 +34,7 @@ const sweeperScript = `
 cat
 for try in $(seq 100); do
 	busy=
-	for cgroup in /sys/fs/cgroup/*/"$2"; do
+	for cgroup in /sys/fs/cgroup/"$2" /sys/fs/cgroup/*/"$2"; do
 		test ! -d "$cgroup" || find "$cgroup" -depth -type d -exec rmdir {} + || busy=1
 	done
 	test -z "$busy" && rm -rf "$1" && exit
@@ -57,7 +56,7 @@ mount -t tmpfs -o mode=755 tmpfs /run
 grep -o ' /var/lib/kubelet/[^ ]*' /proc/mounts | xargs -r -n1 umount --lazy
 for try in $(seq 100); do
 	busy=
-	for pods in /sys/fs/cgroup/*/"$1"/kubepods; do
+	for pods in /sys/fs/cgroup/"$1"/kubepods /sys/fs/cgroup/*/"$1"/kubepods; do
 		test ! -d "$pods" || find "$pods" -depth -type d -exec rmdir {} + 2>/dev/null || busy=1
 	done
 	test -z "$busy" && exit
@@ -89,7 +88,7 @@ func (b *box) up(ctx context.Context) (err error) {
 	if err := b.startSweeper(); err != nil { // before there is more to sweep
 		return err
 	}
-	if err := b.makeCgroups(); err != nil {
+	if err := makeCgroup(b.cgroup); err != nil {
 		return err
 	}
 	init := exec.Command("sh", "-c", initScript) //nolint:noctx // it outlives contexts
@@ -116,34 +115,6 @@ func (b *box) startSweeper() error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // what ends us is not to end it
 	b.sweeper, err = b.launcher.start(cmd, b.path("sweeper.log"))
 	return err
-}
-
-// makeCgroups makes the node's cgroup in every hierarchy (version 1).
-func (b *box) makeCgroups() error {
-	hierarchies, err := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
-	if err != nil {
-		return err
-	}
-	for _, procs := range hierarchies {
-		parent := filepath.Dir(procs)
-		dir := filepath.Join(parent, b.cgroup)
-		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("making a cgroup: %w", err)
-		}
-		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} { // empty in a new one, which can have no processes then
-			value, err := os.ReadFile(filepath.Join(parent, file))
-			if errors.Is(err, fs.ErrNotExist) {
-				continue
-			}
-			if err == nil {
-				err = os.WriteFile(filepath.Join(dir, file), value, 0o600)
-			}
-			if err != nil {
-				return fmt.Errorf("making a cgroup: %w", err)
-			}
-		}
-	}
-	return nil
 }
 
 // mount has the node see folders of its own where its components would write to the machine's.

@@ -63,11 +63,11 @@ func fill(t *testing.T) *box {
 		t.Fatal(err)
 	}
 	p, err := b.start("work", "sh", "-ec", `
-		mkdir /sys/fs/cgroup/memory/$1/deep && echo $$ >/sys/fs/cgroup/memory/$1/deep/cgroup.procs
+		mkdir $1/deep && echo $$ >$1/deep/cgroup.procs
 		mount -t tmpfs tmpfs /var/lib
 		touch /var/log/works
 		trap "" TERM INT HUP
-		sleep 1000`, "work", b.cgroup)
+		sleep 1000`, "work", memoryCgroup(b.cgroup))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,9 +83,12 @@ func fill(t *testing.T) *box {
 
 // left says what is there of a box that has ended.
 func left(dir, cgroup string) error {
-	found, err := filepath.Glob("/sys/fs/cgroup/*/" + cgroup)
+	found, err := filepath.Glob(filepath.Join(cgroupRoot, "*", cgroup))
 	if err != nil {
 		return err
+	}
+	if _, err := os.Stat(memoryCgroup(cgroup)); err == nil {
+		found = append(found, memoryCgroup(cgroup))
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 		found = append(found, dir)
@@ -94,4 +97,12 @@ func left(dir, cgroup string) error {
 		return fmt.Errorf("left: %s", strings.Join(found, ", "))
 	}
 	return nil
+}
+
+// memoryCgroup is the folder of a cgroup that limits memory.
+func memoryCgroup(name string) string {
+	if unifiedCgroups() {
+		return filepath.Join(cgroupRoot, name)
+	}
+	return filepath.Join(cgroupRoot, "memory", name)
 }

@@ -30,8 +30,8 @@ func NodeMissing(more ...string) []string {
 	if !isMachineRoot() {
 		missing = append(missing, "the rights of root")
 	}
-	if _, err := os.Stat("/sys/fs/cgroup/memory/cgroup.procs"); err != nil {
-		missing = append(missing, "cgroups of version 1 (/sys/fs/cgroup/memory)")
+	if cgroups := cgroupsMissing(); cgroups != "" {
+		missing = append(missing, cgroups)
 	}
 	commands := []string{"containerd", "ctr", "runc", "nft", "ip", "mount", "nsenter", "buildah"}
 	for _, command := range slices.Concat(commands, more) {
