@@ -10,7 +10,8 @@
 //	err = cp.ApplyYAML(ctx, manifests)
 //
 // [StartNode] adds a real node to a control plane, and [NewMachine] machines on
-// its VLANs. These do need root, a container runtime and a [Network].
+// its VLANs. These do need root, a container runtime and a [Network]. [StartVM]
+// starts a virtual machine, which takes QEMU.
 //
 // A test has [New], and a package whose tests share control planes has
 // [Shared] and [Main].

@@ -1,0 +1,146 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// vmRelease is the Debian release that virtual machines run.
+const vmRelease = "bookworm"
+
+// vmPackages are what a virtual machine has: systemd with the kernel for clouds; what a node of a cluster needs, and the
+// demo; NetworkManager and chrony, which a machine of RHCOS has too; and the guest agent, by which tests run commands.
+var vmPackages = []string{
+	"systemd-sysv", "udev", "dbus", "linux-image-cloud-amd64", "initramfs-tools", "zstd", "kmod", "qemu-guest-agent",
+	"containerd", "runc", "containernetworking-plugins", "nftables", "openssl", "ca-certificates", "buildah",
+	"iproute2", "procps", "bind9-dnsutils", "curl", "isc-dhcp-client", "busybox-static",
+	"network-manager", "chrony",
+}
+
+// vmSetup changes the root file system $1 before its initial RAM disk is built: that has the modules that find the disk,
+// and not hundreds of others.
+const vmSetup = `
+mkdir -p "$1/etc/initramfs-tools/conf.d" "$1/usr/share/initramfs-tools/modules.d"
+echo MODULES=list >"$1/etc/initramfs-tools/conf.d/lab"
+printf 'virtio_pci\nvirtio_blk\n' >"$1/usr/share/initramfs-tools/modules.d/lab"
+`
+
+// vmCleanup changes it afterwards. The machine has no name, resolvers or ID of the one that it is built on. Nothing runs but the
+// guest agent: a test names further services when it starts the machine.
+const vmCleanup = `
+rm -f "$1/etc/hostname" "$1/etc/resolv.conf"
+: >"$1/etc/machine-id"
+for service in NetworkManager chrony containerd; do rm "$1/etc/systemd/system/multi-user.target.wants/$service.service"; done
+systemctl --root="$1" --quiet disable NetworkManager-wait-online apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer \
+	e2scrub_all.timer e2scrub_reap fstrim.timer
+`
+
+// A VMImage is what virtual machines boot from.
+type VMImage struct{ disk, kernel, initrd string }
+
+// VMMissing names what this machine lacks for BuildVMImage and StartVM.
+func VMMissing() []string {
+	var missing []string
+	if !isMachineRoot() {
+		missing = append(missing, "the rights of root")
+	}
+	if _, err := os.Stat("/dev/net/tun"); err != nil {
+		missing = append(missing, "tap devices (/dev/net/tun)")
+	}
+	for _, command := range []string{"cp", "ip", "mkfs.ext4", "mmdebstrap", "qemu-img", "qemu-system-x86_64", "unshare"} {
+		if _, err := exec.LookPath(command); err != nil {
+			missing = append(missing, "the command "+command)
+		}
+	}
+	return missing
+}
+
+// NeedVM skips a test where StartVM cannot work. In CI it fails the test.
+func NeedVM(tb testing.TB) {
+	tb.Helper()
+	missing := VMMissing()
+	if len(missing) == 0 {
+		return
+	}
+	say := tb.Skipf
+	if os.Getenv("CI") != "" {
+		say = tb.Fatalf
+	}
+	say("missing: %s; make vm-deps installs commands", strings.Join(missing, ", "))
+}
+
+// BuildVMImage returns the image, after building it of Debian's packages if it is missing or was built of others.
+func BuildVMImage(ctx context.Context, logf Logf) (VMImage, error) {
+	dir, err := labDir()
+	if err != nil {
+		return VMImage{}, err
+	}
+	image := VMImage{disk: filepath.Join(dir, "vm-disk.img"), kernel: filepath.Join(dir, "vm-kernel"), initrd: filepath.Join(dir, "vm-initrd")}
+	sum := sha256.Sum256([]byte(vmRelease + strings.Join(vmPackages, ",") + vmSetup + vmCleanup))
+	return image, once(ctx, image.disk, fmt.Sprintf("%x", sum), 30*time.Minute, logf, func(ctx context.Context) error {
+		logf.printf("building a virtual machine of Debian's packages")
+		if err := image.build(ctx, dir); err != nil {
+			return fmt.Errorf("building a virtual machine's image: %w", err)
+		}
+		return nil
+	})
+}
+
+func (i VMImage) build(ctx context.Context, dir string) (err error) {
+	root, err := os.MkdirTemp(dir, "vm-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(root)) }()
+	// Its mounts and processes end with it.
+	err = runTool(ctx, "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "mmdebstrap", "--quiet", "--variant=minbase", "--include="+strings.Join(vmPackages, ","),
+		"--essential-hook="+vmSetup, "--customize-hook="+vmCleanup, vmRelease, root)
+	if err != nil {
+		return err
+	}
+	for pattern, to := range map[string]string{"vmlinuz-*": i.kernel, "initrd.img-*": i.initrd} {
+		found, err := filepath.Glob(filepath.Join(root, "boot", pattern))
+		if err != nil {
+			return err
+		}
+		if len(found) != 1 {
+			return fmt.Errorf("it has %d files boot/%s", len(found), pattern)
+		}
+		if err := install(found[0], to); err != nil {
+			return err
+		}
+	}
+	return makeDisk(ctx, i.disk, root, 8<<30)
+}
+
+// makeDisk makes a file a disk of at most that many bytes, with a file system that has the files of a folder.
+func makeDisk(ctx context.Context, disk, folder string, size int64) error {
+	scratch := disk + ".new"
+	if err := errors.Join(os.RemoveAll(scratch), os.WriteFile(scratch, nil, 0o600), os.Truncate(scratch, size)); err != nil {
+		return fmt.Errorf("making a disk: %w", err)
+	}
+	if err := runTool(ctx, "mkfs.ext4", "-q", "-d", folder, scratch); err != nil {
+		return err
+	}
+	return os.Rename(scratch, disk)
+}
+
+func runTool(ctx context.Context, args ...string) error {
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Env = slices.Concat(os.Environ(), []string{"PATH=" + os.Getenv("PATH") + ":/usr/sbin:/sbin"})
+	cmd.WaitDelay = 10 * time.Second
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", args[0], err, lastLines(string(bytes.TrimSpace(out)), 20))
+	}
+	return nil
+}
