@@ -15,8 +15,14 @@ import (
 )
 
 // startTimeout bounds each wait for a component to come up. Two to four
-// seconds is normal; the rest is for loaded machines.
-const startTimeout = 2 * time.Minute
+// seconds is normal; the rest is for loaded machines. With environment variable
+// OOOI_LAB_EMULATED it is for emulated ones.
+var startTimeout = func() time.Duration {
+	if os.Getenv("OOOI_LAB_EMULATED") != "" {
+		return 15 * time.Minute
+	}
+	return 2 * time.Minute
+}()
 
 // Config says what control plane to start. The zero value will do.
 type Config struct {
@@ -81,6 +87,7 @@ type ControlPlane struct {
 	ports    ports
 	launcher *launcher
 	clients  clients
+	attached bool // another process runs it
 
 	mu                                                     sync.Mutex // guards what follows
 	etcd, apiServer, controllerManager, scheduler, metallb *process

@@ -71,8 +71,10 @@ func (n *Node) start(ctx context.Context) (err error) {
 	if err := n.check(); err != nil {
 		return err
 	}
-	if err := n.cp.InstallCRDs(ctx, NetworkAttachmentDefinition); err != nil {
-		return err
+	if !n.cp.attached {
+		if err := n.cp.InstallCRDs(ctx, NetworkAttachmentDefinition); err != nil {
+			return err
+		}
 	}
 	published := netip.AddrPortFrom(netip.MustParseAddr(n.cp.config.Address), uint16(n.cp.ports.apiServer))
 	connect := n.connect

@@ -1,0 +1,86 @@
+package lab
+
+import (
+	"crypto/ecdsa"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Attach returns a control plane that another process runs, perhaps on another machine: for StartNode there. The configuration is
+// the control plane's, and its Dir has a copy of that folder. It has the CRD NetworkAttachmentDefinition already.
+func Attach(config Config) (*ControlPlane, error) {
+	cp := &ControlPlane{config: config.withDefaults(), dir: config.Dir, attached: true, launcher: newLauncher()}
+	if err := cp.attach(); err != nil {
+		return nil, errors.Join(fmt.Errorf("attaching to control plane %s: %w", config.Name, err), cp.Stop())
+	}
+	return cp, nil
+}
+
+func (cp *ControlPlane) attach() error {
+	kubeconfig, err := clientcmd.LoadFromFile(cp.Kubeconfig())
+	if err != nil {
+		return err
+	}
+	cluster := kubeconfig.Clusters[cp.config.Name]
+	if cluster == nil {
+		return errors.New("its kubeconfig is that of another")
+	}
+	server, err := url.Parse(cluster.Server)
+	if err != nil {
+		return err
+	}
+	host, port, err := net.SplitHostPort(server.Host)
+	if err != nil {
+		return err
+	}
+	cp.config.Address = host
+	if cp.ports.apiServer, err = strconv.Atoi(port); err != nil {
+		return err
+	}
+	if cp.ca, err = readAuthority(cp.path("ca")); err != nil {
+		return err
+	}
+	if cp.admin, err = readPair(cp.path("admin")); err != nil {
+		return err
+	}
+	cp.clients, err = newClients(cp.RESTConfig())
+	return err
+}
+
+// readPair reads a certificate and its key, of files with these names.
+func readPair(name string) (pair keyPair, err error) {
+	if pair.cert, err = os.ReadFile(name + ".crt"); err != nil {
+		return pair, err
+	}
+	pair.key, err = os.ReadFile(name + ".key")
+	return pair, err
+}
+
+// readAuthority reads what newAuthority made.
+func readAuthority(name string) (*authority, error) {
+	pair, err := readPair(name)
+	if err != nil {
+		return nil, err
+	}
+	parsed, err := tls.X509KeyPair(pair.cert, pair.key)
+	if err != nil {
+		return nil, err
+	}
+	a := &authority{keyPair: pair}
+	if a.x509, err = x509.ParseCertificate(parsed.Certificate[0]); err != nil {
+		return nil, err
+	}
+	var ok bool
+	if a.priv, ok = parsed.PrivateKey.(*ecdsa.PrivateKey); !ok {
+		return nil, fmt.Errorf("%s.key is a %T", name, parsed.PrivateKey)
+	}
+	return a, nil
+}
