@@ -26,6 +26,8 @@ TEST_PACKAGES := gcc:gcc libc6-dev:/usr/include/stdlib.h busybox-static:busybox 
 # What a node of a cluster takes, which the demo and some tests start.
 NODE_PACKAGES := buildah:buildah ca-certificates:/etc/ssl/certs/ca-certificates.crt containerd:containerd runc:/usr/sbin/runc \
 	containernetworking-plugins:/usr/lib/cni/bridge nftables:/usr/sbin/nft openssl:openssl
+# What builds and runs virtual machines.
+VM_PACKAGES := mmdebstrap:mmdebstrap qemu-system-x86:qemu-system-x86_64 qemu-utils:qemu-img e2fsprogs:/sbin/mkfs.ext4
 
 .PHONY: help
 help: ## Show this help
@@ -162,6 +164,10 @@ e2e-ingress: deps ## Test virtual ingresses with Contour and cert-manager, which
 	$(GO_TEST) -tags e2e ./test/e2e/ingress
 	cd test/programs/certmanager && $(GO) vet .
 
+.PHONY: vm-test
+vm-test: vm-deps lab ## Test with virtual machines in QEMU: cgroups v2, NetworkManager (as root; minutes without KVM)
+	$(GO_TEST) -timeout 90m -count=1 -v -tags vm ./test/vm
+
 .PHONY: lab
 lab: ## Build control planes and MetalLB, and fetch Envoy, for tests and demo (minutes, once)
 	@$(GO_BUILD) run ./test/cmd/lab build
@@ -197,6 +203,10 @@ demo-deps: ## Install the Debian packages that the demo needs (as root), or name
 .PHONY: deps
 deps: ## Install those that tests and benchmark need as well (as root), or name them
 	@$(call install,$(DEMO_PACKAGES) $(TEST_PACKAGES) $(NODE_PACKAGES))
+
+.PHONY: vm-deps
+vm-deps: ## Install those that make vm-test needs (as root), or name them
+	@$(call install,$(DEMO_PACKAGES) $(TEST_PACKAGES) $(NODE_PACKAGES) $(VM_PACKAGES))
 
 .PHONY: clean
 clean: ## Remove everything that was built

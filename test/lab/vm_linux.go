@@ -93,26 +93,28 @@ func (vm *VM) start(ctx context.Context) (err error) {
 	return err
 }
 
-// accelerator is KVM where the processor has what it needs: the kernel may have its device without that.
-func accelerator() string {
+// acceleration returns the arguments of -accel and -cpu: KVM where the processor has what it needs; the kernel may have its
+// device without that. Of an emulated processor the kernel has few drivers to load and no wide vectors to use.
+func acceleration() (accelerator, processor string) {
 	processors, err := os.ReadFile("/proc/cpuinfo")
 	if err == nil && (strings.Contains(string(processors), " vmx ") || strings.Contains(string(processors), " svm ")) {
 		if kvm, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0); err == nil && kvm.Close() == nil {
-			return "kvm"
+			return "kvm", "max"
 		}
 	}
-	return "tcg,thread=multi"
+	return "tcg,thread=multi", "Westmere"
 }
 
 // startQEMU starts a QEMU with interfaces of its own.
 func (vm *VM) startQEMU(more ...string) (*process, error) {
 	vm.starts++
+	accelerator, processor := acceleration()
 	var wanted string
 	for _, service := range vm.config.Services {
 		wanted += " systemd.wants=" + service
 	}
 	args := []string{
-		"-accel", accelerator(), "-cpu", "max", "-smp", "2", "-m", strconv.Itoa(vm.config.Memory),
+		"-accel", accelerator, "-cpu", processor, "-smp", "2", "-m", strconv.Itoa(vm.config.Memory),
 		"-display", "none", "-nodefaults", "-no-user-config",
 		"-kernel", vm.config.Image.kernel, "-initrd", vm.config.Image.initrd,
 		"-append", "console=ttyS0 quiet root=/dev/vda rw net.ifnames=0" + wanted,

@@ -1,0 +1,39 @@
+//go:build vm
+
+package vm_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/densityops/oooi/test/lab"
+)
+
+// TestCgroupsV2 has systemd run the machine, with cgroups of version 2 alone. A node's cgroups are made there, passed on to its
+// processes, and removed, even when the node is killed.
+func TestCgroupsV2(t *testing.T) {
+	image, folder := image(t), lab.TempDir(t)
+	root, err := lab.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Link(filepath.Join(root, "bin", "lab.test"), filepath.Join(folder, "lab.test")); err != nil {
+		t.Fatal(err)
+	}
+	vm := lab.StartVM(t, lab.VMConfig{Image: image, Memory: 1024, Folder: folder})
+	wantCgroupsV2(t, vm)
+	out := vm.Run(t, "cd /folder && CI=yes ./lab.test -test.v -test.run '^TestBoxLeavesNothing$' 2>&1")
+	if !strings.Contains(out, "--- PASS: TestBoxLeavesNothing/killed") {
+		t.Errorf("the lab's test says:\n%s", out)
+	}
+}
+
+// wantCgroupsV2 fails the test unless systemd runs the machine with cgroups of version 2 alone.
+func wantCgroupsV2(t *testing.T, vm *lab.VM) {
+	t.Helper()
+	if got := vm.Run(t, "stat --file-system --format %T /sys/fs/cgroup; cat /proc/1/comm"); got != "cgroup2fs\nsystemd\n" {
+		t.Fatalf("the machine has %q", got)
+	}
+}

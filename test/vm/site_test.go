@@ -1,0 +1,201 @@
+//go:build vm
+
+package vm_test
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/densityops/oooi/test/lab"
+)
+
+// The VLAN, and what is on it. The ignition server is behind the proxy.
+const (
+	vlan         = "vlan50"
+	otherHost    = "vlan50-b" // the VLAN's bridge on another host of virtual machines
+	router       = "192.0.2.1"
+	dhcpServer   = "192.0.2.2"
+	dnsServer    = "192.0.2.3"
+	proxyServer  = "192.0.2.4"
+	ntpServer    = "192.0.2.7"
+	ignitionIP   = "198.18.0.12"
+	ignitionName = "ignition.demo.lab.example.com"
+	workerName   = "demo-worker-6k8d2"
+	workerMAC    = "02:00:c0:00:02:64"
+)
+
+// ignition is what the worker boots with.
+const ignition = `{"ignition": {"version": "3.4.0"}}`
+
+var demo = lab.HostedCluster{
+	Namespace: "clusters", Name: "demo", BaseDomain: "lab.example.com", More: "  infraID: demo-x7k2p",
+	Publishing: map[string]string{"Ignition": lab.PublishedRoute(ignitionName)},
+}
+
+// objects are the VLAN's Infra with its proxy, and the worker.
+const objects = `
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: Infra
+metadata: {name: demo, namespace: clusters}
+spec:
+  hostedClusterRef: {name: demo}
+  networkConfig: {cidr: 192.0.2.0/24, gateway: ` + router + `, networkAttachmentDefinition: vlan50}
+  infraComponents: {dns: {serverIP: ` + dnsServer + `}, proxy: {serverIP: ` + proxyServer + `}}
+  appsIngress: {enabled: false}
+---
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: ProxyServer
+metadata: {name: demo, namespace: clusters}
+spec:
+  infraRef: {name: demo}
+  networkConfig: {serverIP: ` + proxyServer + `}
+  backends: []
+---
+apiVersion: kubevirt.io/v1
+kind: VirtualMachine
+metadata: {name: ` + workerName + `, namespace: clusters-demo}
+---
+apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata:
+  name: ` + workerName + `
+  namespace: clusters-demo
+  ownerReferences: [{apiVersion: kubevirt.io/v1, kind: VirtualMachine, name: ` + workerName + `, uid: 0f3b7d4e-0000-4000-8000-000000000001, controller: true}]
+spec:
+  networks: [{name: vlan, multus: {networkName: clusters/vlan50}}]
+  domain: {devices: {interfaces: [{name: vlan, bridge: {}, macAddress: "` + workerMAC + `"}]}}
+`
+
+// site is the VLAN with its services.
+type site struct {
+	ca       *lab.CA
+	dir      string
+	coredhcp *lab.Daemon
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	s := &site{ca: lab.NewCA(t), dir: lab.TempDir(t)}
+	services := lab.End{Device: "services"}
+	for _, address := range []string{router, dhcpServer, dnsServer, proxyServer, ntpServer} {
+		services.Addresses = append(services.Addresses, address+"/24")
+	}
+	if err := errors.Join(lab.Cable(lab.End{Bridge: vlan}, services), lab.Cable(lab.End{Bridge: vlan}, lab.End{Bridge: otherHost})); err != nil {
+		t.Fatal(err)
+	}
+	cp := management.Get(t)
+	serveIgnition(t, s.ca, ignitionIP+":443")
+	yaml := "apiVersion: v1\nkind: Namespace\nmetadata: {name: clusters}\n---\napiVersion: v1\nkind: Namespace\nmetadata: {name: clusters-demo}\n---\n" +
+		demo.YAML() + demo.Backend("ignition-server-proxy", 443, netip.MustParseAddrPort(ignitionIP+":443"), "") + objects
+	if err := cp.ApplyYAML(t.Context(), []byte(yaml)); err != nil {
+		t.Fatal(err)
+	}
+	s.startDHCP(t, cp)
+	s.startDNS(t, cp)
+	s.startProxy(t, cp)
+	return s
+}
+
+// serveIgnition is HyperShift's ignition server as a machine sees it.
+func serveIgnition(t *testing.T, ca *lab.CA, address string) {
+	t.Helper()
+	certificate, err := tls.X509KeyPair(ca.Issue(t, ignitionName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := tls.Listen("tcp", address, &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12})
+	if err != nil {
+		t.Fatal(err)
+	}
+	silent := log.New(io.Discard, "", 0)                                                                              // Envoy's health checks connect and say nothing
+	server := &http.Server{ErrorLog: silent, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { //nolint:gosec // it ends with the test
+		if r.URL.Path != "/ignition" || r.Host != ignitionName {
+			http.NotFound(w, r)
+			return
+		}
+		_, _ = io.WriteString(w, ignition)
+	})}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+		<-ended
+	})
+}
+
+func (s *site) startDHCP(t *testing.T, cp *lab.ControlPlane) {
+	t.Helper()
+	config := s.write(t, "dhcp.yml", fmt.Sprintf(`
+server4:
+  listen: ["%%services"]
+  plugins:
+  - kubevirt: network=clusters/vlan50 namespace=clusters-demo kubeconfig=%[1]s
+  - leasedb: store=bolt file=%[2]s/leases.db cidr=192.0.2.0/24 range=192.0.2.100-192.0.2.199 lease=1h server=%[3]s
+  - netmask: 255.255.255.0
+  - router: %[4]s
+  - dns: %[5]s
+  - options: mtu=1400 domain=demo.lab.example.com routes=10.0.0.0/8>192.0.2.9 ntp=%[6]s
+`, cp.Kubeconfig(), s.dir, dhcpServer, router, dnsServer, ntpServer))
+	s.coredhcp = s.start(t, "coredhcp", "--config", config, "--http", "127.0.0.1:9903", "--log-level", "debug")
+	lab.Poll(t, "coredhcp to know the machine", func() bool {
+		status, state := lab.Get(t, "http://127.0.0.1:9903/state")
+		return status == http.StatusOK && json.Valid(state) && strings.Contains(string(state), workerMAC)
+	})
+}
+
+func (s *site) startDNS(t *testing.T, cp *lab.ControlPlane) {
+	t.Helper()
+	corefile := s.write(t, "Corefile", fmt.Sprintf(".:53 {\n  bind %s\n  errors\n  ready 127.0.0.1:8181\n  hcpviews lab.example.com {\n    kubeconfig %s\n  }\n}\n", dnsServer, cp.Kubeconfig()))
+	s.start(t, "coredns", "-conf", corefile)
+	lab.Poll(t, "CoreDNS to be ready", func() bool {
+		status, _ := lab.Get(t, "http://127.0.0.1:8181/ready")
+		return status == http.StatusOK
+	})
+}
+
+// startProxy starts xdsd, and Envoy with what xdsd prints for it.
+func (s *site) startProxy(t *testing.T, cp *lab.ControlPlane) {
+	t.Helper()
+	socket := filepath.Join(s.dir, "xdsd.sock")
+	s.start(t, "xdsd", "serve", "--kubeconfig", cp.Kubeconfig(), "--proxy-server", "clusters/demo", "--infra", "clusters/demo",
+		"--hosted-cluster", "clusters/demo", "--socket", socket, "--bind", proxyServer, "--http", "127.0.0.1:9902")
+	bootstrap := []string{"bootstrap", "--proxy-server", "clusters/demo", "--node-id", "demo-proxy-0", "--socket", socket, "--admin-socket", filepath.Join(s.dir, "admin.sock")}
+	printed := func(args ...string) []byte {
+		out, err := exec.CommandContext(t.Context(), network.Binary(t, "xdsd"), args...).Output()
+		if err != nil {
+			t.Fatalf("xdsd %v: %v", args, err)
+		}
+		return out
+	}
+	lab.NewEnvoy(t, lab.EnvoyConfig{Bootstrap: printed(bootstrap...), Args: strings.Fields(string(printed(append(bootstrap, "--args")...)))})
+}
+
+// start starts one of our daemons, which ends with the test.
+func (s *site) start(t *testing.T, name string, args ...string) *lab.Daemon {
+	t.Helper()
+	d := lab.NewDaemon(t, name, func() *exec.Cmd { return exec.Command(network.Binary(t, name), args...) }) //nolint:noctx // it ends with the test
+	d.Start(t)
+	return d
+}
+
+func (s *site) write(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(s.dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
