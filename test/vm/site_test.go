@@ -118,8 +118,8 @@ func serveIgnition(t *testing.T, ca *lab.CA, address string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	silent := log.New(io.Discard, "", 0)                                                                              // Envoy's health checks connect and say nothing
-	server := &http.Server{ErrorLog: silent, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { //nolint:gosec // it ends with the test
+	silent := log.New(io.Discard, "", 0) // Envoy's health checks connect and say nothing
+	server := &http.Server{ErrorLog: silent, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/ignition" || r.Host != ignitionName {
 			http.NotFound(w, r)
 			return
@@ -186,7 +186,7 @@ func (s *site) startProxy(t *testing.T, cp *lab.ControlPlane) {
 // start starts one of our daemons, which ends with the test.
 func (s *site) start(t *testing.T, name string, args ...string) *lab.Daemon {
 	t.Helper()
-	d := lab.NewDaemon(t, name, func() *exec.Cmd { return exec.Command(network.Binary(t, name), args...) }) //nolint:noctx // it ends with the test
+	d := lab.NewDaemon(t, name, func() *exec.Cmd { return exec.Command(network.Binary(t, name), args...) })
 	d.Start(t)
 	return d
 }

@@ -1,0 +1,226 @@
+//go:build vm
+
+package vm_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/densityops/oooi/test/lab"
+)
+
+// The node's VLAN, and the network between it and the control plane.
+const (
+	nodeVLAN   = "vlan60"
+	uplink     = "uplink"
+	uplinkHost = "100.65.0.1"
+	uplinkNode = "100.65.0.2"
+)
+
+// nodeObjects are what is there before setup.
+const nodeObjects = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: clusters, labels: {pod-security.kubernetes.io/enforce: restricted}}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: clusters-demo}
+---
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {name: vlan60, namespace: clusters}
+spec: {config: '{"cniVersion": "0.3.1", "name": "vlan60", "type": "bridge", "bridge": "vlan60"}'}
+---
+apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata: {name: demo-worker-6k8d2, namespace: clusters-demo, labels: {hypershift.openshift.io/infra-id: demo-x7k2p}}
+spec:
+  networks: [{name: vlan, multus: {networkName: clusters/vlan60}}]
+  domain: {devices: {interfaces: [{name: vlan, bridge: {}, macAddress: "02:00:c6:12:3c:01"}]}}
+---
+`
+
+// nodeInfra is what a user writes.
+const nodeInfra = `
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: Infra
+metadata: {name: demo, namespace: clusters}
+spec:
+  hostedClusterRef: {name: demo}
+  networkConfig: {cidr: 198.18.60.0/24, gateway: 198.18.60.1, networkAttachmentDefinition: vlan60, dnsServers: [198.18.0.53]}
+  infraComponents:
+    dhcp: {serverIP: 198.18.60.2, rangeStart: 198.18.60.100, rangeEnd: 198.18.60.199}
+    dns: {serverIP: 198.18.60.3}
+    proxy: {serverIP: 198.18.60.4}
+  appsIngress: {enabled: true, source: Static, addresses: [198.18.60.200]}
+`
+
+// TestNodeWithCgroupsV2 runs the lab's node in a virtual machine with systemd and cgroups of version 2. The control plane is
+// outside. setup deploys a VLAN's services to the node, and a machine on the VLAN, outside too, uses them.
+func TestNodeWithCgroupsV2(t *testing.T) {
+	image := image(t)
+	cp := lab.New(t, lab.Config{
+		Name: "management", Address: "198.18.0.2", ControllerManager: true, Scheduler: true,
+		// An emulated node is late to say that it is there.
+		ControllerManagerFlags: []string{"--node-monitor-grace-period=15m"},
+	})
+	if err := cp.InstallCRDs(t.Context(), lab.HyperShift, lab.OpenShiftRoute, lab.KubeVirt, lab.KubeVirtMachines, lab.NetworkAttachmentDefinition); err != nil {
+		t.Fatal(err)
+	}
+	ca := lab.NewCA(t)
+	const backend = "198.18.0.13:8443"
+	serveIgnition(t, ca, backend)
+	if err := cp.ApplyYAML(t.Context(), []byte(nodeObjects+demo.YAML()+demo.Backend("ignition-server-proxy", 443, netip.MustParseAddrPort(backend), ""))); err != nil {
+		t.Fatal(err)
+	}
+	vm := startNode(t, image, cp)
+
+	infra := filepath.Join(t.TempDir(), "infra.yaml")
+	if err := os.WriteFile(infra, []byte(nodeInfra), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), lab.VMPatience)
+	defer cancel()
+	// It does not wait: an emulated node is too slow for its deadlines.
+	setup := exec.CommandContext(ctx, network.Binary(t, "kubectl-oooi"), "--kubeconfig", cp.Kubeconfig(), "setup", "-f", infra,
+		"--image", oooiImage, "--envoy-image", envoyImage, "--wait=false")
+	if out, err := setup.CombinedOutput(); err != nil {
+		t.Fatalf("setup: %v\n%s", err, out)
+	}
+	daemons := []string{"coredns", "coredhcp", "envoy"}
+	for _, daemon := range daemons {
+		vm.Await(t, "pgrep --exact --oldest "+daemon, func(string) bool { return true })
+	}
+
+	machine := lab.NewMachine(t, nodeVLAN, "02:00:c6:12:3c:01")
+	lease := machine.DHCP(t)
+	if !strings.HasPrefix(lease["ip_address"], "198.18.60.1") || lease["host_name"] != "demo-worker-6k8d2" || lease["domain_name_servers"] != "198.18.60.3" {
+		t.Errorf("the machine's lease is %v", lease)
+	}
+	lab.Await(t, "the DNS server to answer", func() string {
+		got := machine.Run(t, "sh", "-c", "dig +short +tries=1 +timeout=5 @198.18.60.3 "+ignitionName+" || true")
+		if got != "198.18.60.4\n" {
+			return got
+		}
+		return ""
+	})
+	roots := filepath.Join(machine.Dir, "ca.crt")
+	if err := os.WriteFile(roots, ca.PEM(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lab.Await(t, "the proxy to lead to the ignition server", func() string {
+		got := machine.Run(t, "sh", "-c", "curl --silent --show-error --max-time 20 --cacert "+roots+
+			" --resolve "+ignitionName+":443:198.18.60.4 https://"+ignitionName+"/ignition 2>&1 || true")
+		if got != ignition {
+			return got
+		}
+		return ""
+	})
+
+	for _, daemon := range daemons {
+		got := vm.Run(t, "cut -d: -f3 /proc/$(pgrep --exact --oldest "+daemon+")/cgroup")
+		if !strings.HasPrefix(got, "/oooi-node1-") || !strings.Contains(got, "/kubepods/") {
+			t.Errorf("%s is in the cgroup %q", daemon, got)
+		}
+		if memory := vm.Run(t, "cat /sys/fs/cgroup"+strings.TrimSpace(got)+"/memory.current"); memory == "0\n" {
+			t.Errorf("the cgroup of %s has no memory", daemon)
+		}
+	}
+	vm.Run(t, "systemctl stop node")
+	if left := vm.Run(t, "ls -d /sys/fs/cgroup/oooi-* /tmp/oooi-* 2>/dev/null || true"); left != "" {
+		t.Errorf("the node has left %s", left)
+	}
+}
+
+// startNode starts a virtual machine with a node, and waits until Pods can run there.
+func startNode(t *testing.T, image lab.VMImage, cp *lab.ControlPlane) *lab.VM {
+	t.Helper()
+	err := errors.Join(
+		lab.Cable(lab.End{Bridge: uplink}, lab.End{Device: "to-" + uplink, Addresses: []string{uplinkHost + "/24"}}),
+		exec.Command("ip", "route", "add", "100.64.0.0/24", "via", uplinkNode).Run(),
+		exec.Command("ip", "route", "add", "10.244.0.0/16", "via", uplinkNode).Run())
+	if err != nil {
+		t.Fatal(err)
+	}
+	vm := lab.StartVM(t, lab.VMConfig{
+		Image: image, Memory: 4096, Folder: nodeFolder(t, cp),
+		NICs: []lab.NIC{{Bridge: uplink, MAC: "02:00:64:41:00:02"}, {Bridge: nodeVLAN, MAC: "02:00:64:41:00:03"}},
+	})
+	wantCgroupsV2(t, vm)
+	vm.Run(t, fmt.Sprintf(`set -e
+touch /etc/resolv.conf # containerd copies it
+ip link set eth0 up
+ip address add %s/24 dev eth0
+ip route add default via %s
+ip link add %[3]s type bridge
+ip link set eth1 master %[3]s up
+ip link set %[3]s up
+systemd-run --quiet --unit=node --property=TimeoutStopSec=300 --property=KillMode=mixed --working-directory=/folder/source --setenv=OOOI_LAB_DIR=/folder/lab --setenv=OOOI_LAB_EMULATED=yes \
+	/folder/node -control-plane /folder/management -name node1 -bridge %[3]s %[4]s %[5]s`, uplinkNode, uplinkHost, nodeVLAN, oooiImage, envoyImage))
+	vm.Await(t, "journalctl --unit node --output cat; systemctl is-active node", func(out string) bool {
+		if strings.HasSuffix(out, "failed\n") || strings.HasSuffix(out, "inactive\n") {
+			t.Fatalf("the node has ended:\n%s", out)
+		}
+		return strings.Contains(out, "ready\n")
+	})
+	return vm
+}
+
+// nodeFolder has what the node takes: binaries, images, what says that they are up to date, and what it connects with.
+func nodeFolder(t *testing.T, cp *lab.ControlPlane) string {
+	t.Helper()
+	root, err := lab.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive, err := lab.ImageArchive(oooiImage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder, built := lab.TempDir(t), filepath.Dir(archive)
+	copied := map[string][]string{
+		"source":               {filepath.Join(root, "go.mod")},
+		"source/test/programs": {filepath.Join(root, "test/programs/go.mod"), filepath.Join(root, "test/programs/go.sum"), filepath.Join(root, "test/programs/controlplane")},
+		"management":           {cp.Kubeconfig()},
+	}
+	for _, name := range []string{"controlplane", "controlplane.sum", "multus", "multus.sum"} {
+		copied["lab"] = append(copied["lab"], filepath.Join(built, name))
+	}
+	for _, name := range []string{oooiImage, envoyImage, "localhost/pause:1"} {
+		archive, err := lab.ImageArchive(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		copied["lab"] = append(copied["lab"], archive)
+	}
+	for _, name := range []string{"ca.crt", "ca.key", "admin.crt", "admin.key"} {
+		copied["management"] = append(copied["management"], filepath.Join(cp.Dir(), name))
+	}
+	node, err := lab.BuildStatic(t.Context(), "./test/cmd/node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied["."] = []string{node}
+	for dir, paths := range copied {
+		to := filepath.Join(folder, dir)
+		err := os.MkdirAll(to, 0o755)
+		if err == nil {
+			err = exec.CommandContext(t.Context(), "cp", append([]string{"--archive", "--reflink=auto", "--target-directory=" + to}, paths...)...).Run()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Rename(filepath.Join(folder, filepath.Base(node)), filepath.Join(folder, "node")); err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
