@@ -25,8 +25,7 @@ var network = lab.Network{
 }
 
 var management = lab.Shared{
-	Config: lab.Config{Name: "management", Address: "198.18.0.1"},
-	CRDs:   []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.KubeVirt, lab.KubeVirtMachines, lab.Oooi},
+	Config: lab.Config{Name: "management", Address: "198.18.0.1", CRDs: []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.KubeVirt, lab.KubeVirtMachines, lab.Oooi}},
 }
 
 func TestMain(m *testing.M) {
