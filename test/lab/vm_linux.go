@@ -161,7 +161,7 @@ func (vm *VM) Migrate(tb testing.TB, nics ...NIC) {
 }
 
 func (vm *VM) migrate(ctx context.Context, nics []NIC) error {
-	source, err := awaitQEMU(ctx, vm.file("qmp"))
+	source, err := vm.awaitQEMU(ctx)
 	if err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func (vm *VM) migrate(ctx context.Context, nics []NIC) error {
 	if vm.qemu, err = vm.startQEMU("-incoming", channel); err != nil {
 		return errors.Join(err, before.kill())
 	}
-	destination, err := awaitQEMU(ctx, vm.file("qmp")) // from then on it listens at the channel
+	destination, err := vm.awaitQEMU(ctx) // from then on it listens at the channel
 	if err == nil {
 		err = errors.Join(source.call("migrate", map[string]any{"uri": channel}, nil), destination.Close())
 	}
@@ -193,12 +193,17 @@ func (vm *VM) migrate(ctx context.Context, nics []NIC) error {
 	return errors.Join(err, before.kill())
 }
 
-// awaitQEMU connects to a QEMU that may just be starting.
-func awaitQEMU(ctx context.Context, socket string) (*monitor, error) {
+// awaitQEMU connects to the present QEMU, which may just be starting.
+func (vm *VM) awaitQEMU(ctx context.Context) (*monitor, error) {
 	for {
-		m, err := openQEMU(ctx, socket)
-		if err == nil || ctx.Err() != nil {
-			return m, err
+		m, err := openQEMU(ctx, vm.file("qmp"))
+		switch {
+		case err == nil:
+			return m, nil
+		case !vm.qemu.running():
+			return nil, vm.qemu.failure()
+		case ctx.Err() != nil:
+			return nil, errors.Join(ctx.Err(), err)
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
