@@ -184,7 +184,8 @@ generate: ## Generate deepcopy functions and CRDs anew
 golden: ## Write the golden files anew; look at the difference before committing it
 	$(GO) test ./internal/model ./xdsd/internal/bootstrap ./xdsd/internal/envoy ./xdsd/internal/ingress ./kubectl-oooi/internal/{convert,setup,cmd,status,resolve,routes,leases,doctor} ./test/integration/manifests ./test/faults -update
 
-# install has the packages $(1) installed, or names those that are missing.
+# install has the packages $(1) installed, or names those that are missing. NetworkManager is for tests that
+# start it themselves: where it was not installed, it must not take over the machine's interfaces.
 define install
 missing=(); for p in $(1); do \
 	have=$${p#*:}; [[ -e $$have ]] || command -v "$$have" >/dev/null || missing+=("$${p%%:*}"); \
@@ -193,6 +194,7 @@ python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv); \
 if (( $${#missing[@]} == 0 )); then exit 0; fi; \
 if (( $$(id -u) != 0 )); then echo "missing packages: $${missing[*]}; install them with: sudo make $@" >&2; exit 1; fi; \
 echo "installing $${missing[*]}"; \
+if [[ " $${missing[*]} " == *" network-manager "* && -d /run/systemd/system ]]; then systemctl mask NetworkManager; fi; \
 apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$${missing[@]}"
 endef
 
