@@ -28,7 +28,8 @@ func TestOnlyWhatChangesIsTouched(t *testing.T) {
 	in := func(format string) string { return strings.ReplaceAll(format, "NS", s.namespace) }
 	for _, tc := range []struct{ what, old, new, want string }{
 		{"the range", "192.0.2.99", "192.0.2.89", in("Infra NS/demo configured\nConfigMap NS/demo-dhcp configured\nStatefulSet NS/demo-dhcp configured\n")},
-		{"the proxy's address", "192.0.2.4", "192.0.2.5", in("Infra NS/demo configured\nProxyServer NS/demo configured\nNetworkAttachmentDefinition NS/demo-proxy configured\nStatefulSet NS/demo-proxy configured\n")},
+		{"the proxy's address", "192.0.2.4", "192.0.2.5", in("Infra NS/demo configured\nProxyServer NS/demo configured\nNetworkAttachmentDefinition NS/demo-proxy configured\nStatefulSet NS/demo-proxy configured\n" +
+			"ConfigMap NS/demo-dhcp configured\nStatefulSet NS/demo-dhcp configured\n")}, // DHCP never leases it
 		{"an image", "serverIP: 192.0.2.3", "serverIP: 192.0.2.3, image: example.com/dns:1", in("Infra NS/demo configured\nStatefulSet NS/demo-dns configured\n")},
 	} {
 		s.infra = strings.ReplaceAll(s.infra, tc.old, tc.new)

@@ -168,7 +168,7 @@ func (r *replica) metrics(t *testing.T) map[string]float64 {
 			}
 		}
 		if all["go_goroutines"] == 0 {
-			return fmt.Sprintf("%.500s", body)
+			return fmt.Sprintf("the page has none: %.500q", body)
 		}
 		return ""
 	})
