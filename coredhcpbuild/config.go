@@ -66,7 +66,8 @@ func load(path string) (*configuration, error) {
 	if c.Config, err = config.Load(path); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return c, c.network()
+	err = c.network()
+	return c, err
 }
 
 // network checks what plugins say of the network against each other, and has leasedb keep the addresses of routers and name

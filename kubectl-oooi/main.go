@@ -26,10 +26,10 @@ func main() {
 	os.Exit(code)
 }
 
-func interrupted(s os.Signal) cmd.Interrupted {
+func interrupted(s os.Signal) cmd.InterruptedError {
 	number, ok := s.(syscall.Signal)
 	if !ok {
 		number = syscall.SIGINT
 	}
-	return cmd.Interrupted{Signal: number}
+	return cmd.InterruptedError{Signal: number}
 }

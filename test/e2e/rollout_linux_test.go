@@ -246,5 +246,5 @@ func TestAChangeThatCannotWorkLeavesWhatWorks(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	t.Log(fmt.Sprintf("seconds without service:\n%s", v.table()))
+	t.Logf("seconds without service:\n%s", v.table())
 }

@@ -215,12 +215,13 @@ exec chroot "$root" "$@"
 
 // confine is what runs a command with the capabilities of a container alone.
 func confine(c *corev1.SecurityContext) []string {
-	capabilities := "-all"
+	list := []string{"-all"}
 	if c != nil && c.Capabilities != nil {
 		for _, name := range c.Capabilities.Add {
-			capabilities += ",+" + strings.ToLower(string(name))
+			list = append(list, "+"+strings.ToLower(string(name)))
 		}
 	}
+	capabilities := strings.Join(list, ",")
 	return []string{"setpriv", "--no-new-privs", "--bounding-set", capabilities, "--inh-caps", capabilities, "--ambient-caps", "-all"}
 }
 

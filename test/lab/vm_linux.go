@@ -109,15 +109,15 @@ func acceleration() (accelerator, processor string) {
 func (vm *VM) startQEMU(more ...string) (*process, error) {
 	vm.starts++
 	accelerator, processor := acceleration()
-	var wanted string
+	kernel := []string{"console=ttyS0", "quiet", "root=/dev/vda", "rw", "net.ifnames=0"}
 	for _, service := range vm.config.Services {
-		wanted += " systemd.wants=" + service
+		kernel = append(kernel, "systemd.wants="+service)
 	}
 	args := []string{
 		"-accel", accelerator, "-cpu", processor, "-smp", "2", "-m", strconv.Itoa(vm.config.Memory),
 		"-display", "none", "-nodefaults", "-no-user-config",
 		"-kernel", vm.config.Image.kernel, "-initrd", vm.config.Image.initrd,
-		"-append", "console=ttyS0 quiet root=/dev/vda rw net.ifnames=0" + wanted,
+		"-append", strings.Join(kernel, " "),
 		"-serial", "file:" + vm.file("console"),
 		"-device", "virtio-rng-pci", "-device", "virtio-serial-pci",
 		"-chardev", "socket,id=agent,server=on,wait=off,path=" + vm.file("agent"),

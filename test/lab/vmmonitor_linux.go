@@ -26,7 +26,8 @@ func openMonitor(ctx context.Context, socket string) (*monitor, error) {
 		return nil, err
 	}
 	m := &monitor{Conn: conn}
-	return m, m.waitUntil(deadline(ctx))
+	err = m.waitUntil(deadline(ctx))
+	return m, err
 }
 
 // deadline is the context's, which is zero if it has none.

@@ -132,7 +132,9 @@ func serveIgnition(t *testing.T, ca *lab.CA, address string) {
 		if err := server.Close(); err != nil {
 			t.Error(err)
 		}
-		<-ended
+		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
 	})
 }
 

@@ -116,8 +116,7 @@ type unanswered struct {
 func (u *unanswered) Error() string {
 	var operation *net.OpError
 	if errors.As(u.err, &operation) && operation.Err != nil {
-		var number syscall.Errno
-		if errors.As(operation.Err, &number) {
+		if number, ok := errors.AsType[syscall.Errno](operation.Err); ok {
 			return fmt.Sprintf("%s does not answer: %s", u.host, number.Error())
 		}
 		return fmt.Sprintf("%s does not answer: %v", u.host, operation.Err)

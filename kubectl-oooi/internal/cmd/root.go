@@ -26,16 +26,16 @@ type command struct {
 	cluster *genericclioptions.ConfigFlags
 }
 
-// Interrupted is the cause by which the context of Main ends when the process gets a signal.
-type Interrupted struct{ Signal syscall.Signal }
+// InterruptedError is the cause by which the context of Main ends when the process gets a signal.
+type InterruptedError struct{ Signal syscall.Signal }
 
-func (i Interrupted) Error() string { return "interrupted" }
+func (i InterruptedError) Error() string { return "interrupted" }
 
 // Code is what a process exits with after the signal, as shells have it: 130 after Ctrl-C.
-func (i Interrupted) Code() int { return 128 + int(i.Signal) }
+func (i InterruptedError) Code() int { return 128 + int(i.Signal) }
 
 // Main runs the command line, and returns the code to exit with: 0 for success, 1 for failure,
-// that of Interrupted, and others that a command has of its own.
+// that of InterruptedError, and others that a command has of its own.
 // Called as kubectl_complete-oooi it completes a command line, as kubectl asks it to.
 func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
 	klog.LogToStderr(false) // what client libraries have to say is in their errors
@@ -53,8 +53,7 @@ func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams
 		return int(code)
 	case err != nil:
 		printError(streams.ErrOut, err)
-		var interrupted Interrupted
-		if errors.As(context.Cause(ctx), &interrupted) {
+		if interrupted, ok := errors.AsType[InterruptedError](context.Cause(ctx)); ok {
 			return interrupted.Code()
 		}
 		return 1

@@ -56,7 +56,7 @@ func owns(f metav1.ManagedFieldsEntry, path []string) bool {
 		return false
 	}
 	var fields map[string]any
-	if err := json.Unmarshal(f.FieldsV1.Raw, &fields); err != nil {
+	if err := json.Unmarshal(f.FieldsV1.GetRawBytes(), &fields); err != nil {
 		return false
 	}
 	for _, name := range path {

@@ -137,9 +137,8 @@ func (r *rollout) check(ctx context.Context) error {
 	defer cancel()
 	var errs []error
 	for _, c := range checks {
-		_, err := poll(waiting, r.Out, c.missing)
-		var skipped *skippedError
-		if errors.As(err, &skipped) {
+		err := poll(waiting, r.Out, c.missing)
+		if skipped, ok := errors.AsType[*skippedError](err); ok {
 			err = c.warn(skipped)
 		}
 		if err != nil {

@@ -47,7 +47,7 @@ func (a *Applier) lock(ctx context.Context, p *Plan) (context.Context, func(), e
 	}
 	seen := &sighting{}
 	free := false
-	_, err = poll(ctx, a.Out, func(ctx context.Context) (string, error) {
+	err = poll(ctx, a.Out, func(ctx context.Context) (string, error) {
 		switch err := a.Client.Create(ctx, lease.DeepCopy()); {
 		case err == nil:
 			return "", nil

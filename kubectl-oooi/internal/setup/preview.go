@@ -56,7 +56,7 @@ func (a *Applier) changes(ctx context.Context, p *Plan, staged []inventory.Entry
 	var all []ObjectChange
 	var uid types.UID // of the Infra, which owns what comes after it
 	for _, o := range p.Objects {
-		live, err := a.live(ctx, o)
+		live, err := a.current(ctx, o)
 		if err != nil {
 			return nil, err
 		}
@@ -102,20 +102,6 @@ func (p *Plan) ownedBy(uid types.UID, o *unstructured.Unstructured) *unstructure
 		with.setOwner(o)
 	}
 	return o
-}
-
-// live reads an object as it is in the cluster; nil for none.
-func (a *Applier) live(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	live := &unstructured.Unstructured{}
-	live.SetGroupVersionKind(o.GroupVersionKind())
-	err := a.Client.Get(ctx, client.ObjectKeyFromObject(o), live)
-	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", inventory.Of(o), err)
-	}
-	return live, nil
 }
 
 // merged is an object as the API server would have it.
@@ -194,7 +180,7 @@ func (a *Applier) deleted(ctx context.Context, p *Plan) ([]ObjectChange, error) 
 		o.SetKind(e.Kind)
 		o.SetNamespace(e.Namespace)
 		o.SetName(e.Name)
-		live, err := a.live(ctx, o)
+		live, err := a.current(ctx, o)
 		if err != nil {
 			return nil, err
 		}

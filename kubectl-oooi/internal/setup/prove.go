@@ -30,21 +30,21 @@ import (
 const pollInterval = 300 * time.Millisecond
 
 // poll asks what is missing until nothing is, and writes it down in brief whenever it is something
-// else. It returns what was missing last.
-func poll(ctx context.Context, out io.Writer, missing func(context.Context) (string, error)) (string, error) {
+// else.
+func poll(ctx context.Context, out io.Writer, missing func(context.Context) (string, error)) error {
 	last, said := "", ""
 	for {
 		now, err := missing(ctx)
 		switch {
 		case errors.Is(err, context.DeadlineExceeded): // it is over, or will be before the next answer
 		case err != nil && ctx.Err() == nil:
-			return now, err
+			return err
 		case err == nil && now == "":
-			return "", nil
+			return nil
 		case err == nil:
 			if line := brief(now); line != said {
 				if _, err := fmt.Fprintln(out, "waiting for", line); err != nil {
-					return now, fmt.Errorf("saying what setup waits for: %w", err)
+					return fmt.Errorf("saying what setup waits for: %w", err)
 				}
 				said = line
 			}
@@ -53,9 +53,9 @@ func poll(ctx context.Context, out io.Writer, missing func(context.Context) (str
 		select {
 		case <-ctx.Done():
 			if last == "" {
-				return last, ended(ctx)
+				return ended(ctx)
 			}
-			return last, fmt.Errorf("waiting for %s: %w", last, ended(ctx))
+			return fmt.Errorf("waiting for %s: %w", last, ended(ctx))
 		case <-time.After(pollInterval):
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -118,18 +120,19 @@ func (a *Applier) newRollout(ctx context.Context, p *Plan) (*rollout, error) {
 	return r, ctx.Err()
 }
 
-// current is an object as it is in the cluster; nil for none.
+// current reads an object as it is in the cluster; nil for none.
 func (a *Applier) current(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	there := &unstructured.Unstructured{}
 	there.SetGroupVersionKind(o.GroupVersionKind())
 	err := a.Client.Get(ctx, client.ObjectKeyFromObject(o), there)
-	if client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("reading %s: %w", inventory.Of(o), err)
-	}
-	if err != nil {
+	switch {
+	case apierrors.IsNotFound(err) || meta.IsNoMatchError(err):
 		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading %s: %w", inventory.Of(o), err)
+	default:
+		return there, nil
 	}
-	return there, nil
 }
 
 // isNew reports whether the Infra has no workload yet: then nothing of it can break.
@@ -276,7 +279,7 @@ func (r *rollout) change(ctx context.Context, s step) error {
 // ready waits until a workload has the pods that it is to have, all of them ready.
 func (r *rollout) ready(ctx context.Context, o *unstructured.Unstructured) error {
 	w := &watch{Applier: r.Applier, workload: o}
-	_, err := poll(ctx, r.Out, func(ctx context.Context) (string, error) { return w.missing(ctx) })
+	err := poll(ctx, r.Out, func(ctx context.Context) (string, error) { return w.missing(ctx) })
 	return err
 }
 
@@ -294,7 +297,7 @@ func (r *rollout) prove(ctx context.Context, s step) error {
 	if s.component == componentControl {
 		since.more++ // it may be another leader, which has to judge all Infras
 	}
-	_, err := poll(ctx, r.Out, func(ctx context.Context) (string, error) {
+	err := poll(ctx, r.Out, func(ctx context.Context) (string, error) {
 		for _, w := range watches {
 			if why, err := w.missing(ctx); err != nil || why != "" {
 				return why, err

@@ -34,7 +34,7 @@ type Waiter struct {
 // are not waited for, whose address others give.
 func (w *Waiter) Wait(ctx context.Context, p *Plan) error {
 	started := time.Now()
-	_, err := poll(ctx, w.Out, func(ctx context.Context) (string, error) {
+	err := poll(ctx, w.Out, func(ctx context.Context) (string, error) {
 		missing, err := w.missing(ctx, p)
 		return strings.Join(missing, "; "), err
 	})

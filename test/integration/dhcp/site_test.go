@@ -102,16 +102,6 @@ func (s *server) configure(t *testing.T, plugins ...string) {
 	s.write(t, "config.yml", text)
 }
 
-// config returns the configuration.
-func (s *server) config(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(s.dir, "config.yml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}
-
 // write writes a file that coredhcp may read.
 func (s *server) write(t *testing.T, name, text string) string {
 	t.Helper()

@@ -278,7 +278,7 @@ func udhcpc(t *testing.T, vm *lab.Machine) map[string]string {
 		t.Fatal(err)
 	}
 	output, lease := vm.Run(t, "busybox", "udhcpc", "-i", vm.Device, "-n", "-q", "-f", "-t", "30", "-T", "1", "-s", hook), map[string]string{}
-	for _, word := range strings.Fields(output) {
+	for word := range strings.FieldsSeq(output) {
 		name, value, _ := strings.Cut(word, "=")
 		lease[name] = value
 	}
