@@ -85,7 +85,7 @@ func (p *Pool) Decline(ctx context.Context, c Client, addr netip.Addr, ours bool
 		return ReasonTooMany
 	}
 	e.acked = zero
-	e.writing = true // what is asked for meanwhile finds things as they are
+	e.writing = true                  // what is asked for meanwhile finds things as they are
 	user, why := p.inUseByOther(c, e) //nolint:contextcheck // several clients share a look
 	e.writing = false
 	switch {
