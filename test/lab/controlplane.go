@@ -136,13 +136,16 @@ func (cp *ControlPlane) up(ctx context.Context) error {
 	if err := cp.makeAuditPolicy(); err != nil {
 		return err
 	}
-	if err := cp.prepareData(ctx); err != nil {
+	crds, err := CRDs(ctx, cp.config.CRDs...)
+	if err != nil {
+		return err
+	}
+	if err := cp.prepareData(ctx, crds); err != nil {
 		return err
 	}
 	if err := cp.serve(ctx); err != nil {
 		return err
 	}
-	var err error
 	if cp.clients, err = newClients(cp.RESTConfig()); err != nil {
 		return err
 	}
@@ -150,7 +153,11 @@ func (cp *ControlPlane) up(ctx context.Context) error {
 	if err := cp.waitForPath(ctx, "the default namespace", "/api/v1/namespaces/default"); err != nil {
 		return err
 	}
-	if err := cp.serveCRDs(ctx); err != nil {
+	serve := cp.waitForCRDs
+	if cp.config.preparing {
+		serve = cp.installCRDs
+	}
+	if err := serve(ctx, crds); err != nil {
 		return err
 	}
 	if cp.config.Scheduler {

@@ -184,18 +184,6 @@ func readCRDs(file string) ([]*unstructured.Unstructured, error) {
 	return crds, nil
 }
 
-// serveCRDs returns when the kinds of the configuration's CRDs are served.
-func (cp *ControlPlane) serveCRDs(ctx context.Context) error {
-	if cp.config.preparing {
-		return cp.InstallCRDs(ctx, cp.config.CRDs...)
-	}
-	crds, err := CRDs(ctx, cp.config.CRDs...)
-	if err != nil {
-		return err
-	}
-	return cp.waitForCRDs(ctx, crds)
-}
-
 // InstallCRDs installs or updates CRDs and returns when their kinds are
 // served.
 func (cp *ControlPlane) InstallCRDs(ctx context.Context, sets ...CRDSet) error {
@@ -203,6 +191,10 @@ func (cp *ControlPlane) InstallCRDs(ctx context.Context, sets ...CRDSet) error {
 	if err != nil {
 		return err
 	}
+	return cp.installCRDs(ctx, crds)
+}
+
+func (cp *ControlPlane) installCRDs(ctx context.Context, crds []*unstructured.Unstructured) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	if err := cp.Apply(ctx, asObjects(crds)...); err != nil {

@@ -57,7 +57,12 @@ func isMachineRoot() bool {
 // fails the test.
 func NeedNode(tb testing.TB, more ...string) {
 	tb.Helper()
-	missing := NodeMissing(more...)
+	need(tb, NodeMissing(more...), "make deps installs commands and plugins")
+}
+
+// need skips a test for want of what is missing, and in CI fails it.
+func need(tb testing.TB, missing []string, remedy string) {
+	tb.Helper()
 	if len(missing) == 0 {
 		return
 	}
@@ -65,7 +70,7 @@ func NeedNode(tb testing.TB, more ...string) {
 	if os.Getenv("CI") != "" {
 		say = tb.Fatalf
 	}
-	say("missing: %s; make deps installs commands and plugins", strings.Join(missing, ", "))
+	say("missing: %s; %s", strings.Join(missing, ", "), remedy)
 }
 
 // PrepareNode builds what StartNode needs: there is no way to download anything in a Network.

@@ -12,6 +12,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // prepareTimeout bounds the preparation of etcd's data.
@@ -23,14 +25,14 @@ const prepareTimeout = 5 * time.Minute
 // data is made once for each set of CRDs and range of Services, and kept in the lab's folder.
 //
 // A control plane in a folder of an earlier one continues with what is there.
-func (cp *ControlPlane) prepareData(ctx context.Context) error {
+func (cp *ControlPlane) prepareData(ctx context.Context, crds []*unstructured.Unstructured) error {
 	if _, err := os.Stat(cp.path("etcd")); !errors.Is(err, fs.ErrNotExist) {
 		return err //nolint:wrapcheck // it names the folder
 	}
 	if cp.config.preparing {
 		return nil
 	}
-	prepared, err := cp.config.prepared(ctx, cp.assets)
+	prepared, err := cp.config.prepared(ctx, cp.assets, crds)
 	if err != nil {
 		return fmt.Errorf("preparing etcd's data: %w", err)
 	}
@@ -41,12 +43,12 @@ func (cp *ControlPlane) prepareData(ctx context.Context) error {
 }
 
 // prepared returns a folder with prepared data, which it makes if need be.
-func (c Config) prepared(ctx context.Context, assets Assets) (string, error) {
+func (c Config) prepared(ctx context.Context, assets Assets, crds []*unstructured.Unstructured) (string, error) {
 	lab, err := labDir()
 	if err != nil {
 		return "", err
 	}
-	sum, err := c.dataSum(ctx, assets)
+	sum, err := c.dataSum(assets, crds)
 	if err != nil {
 		return "", err
 	}
@@ -72,7 +74,7 @@ func (c Config) prepared(ctx context.Context, assets Assets) (string, error) {
 
 // dataSum stands for what prepared data is made of: the binaries, the CRDs and the range of
 // Services.
-func (c Config) dataSum(ctx context.Context, assets Assets) (string, error) {
+func (c Config) dataSum(assets Assets, crds []*unstructured.Unstructured) (string, error) {
 	h := sha256.New()
 	for _, component := range []string{etcd, apiServer} {
 		file, err := os.Stat(assets.Command(component).Path)
@@ -80,10 +82,6 @@ func (c Config) dataSum(ctx context.Context, assets Assets) (string, error) {
 			return "", err //nolint:wrapcheck // it names the file
 		}
 		fmt.Fprintln(h, file.Size(), file.ModTime().UnixNano())
-	}
-	crds, err := CRDs(ctx, c.CRDs...)
-	if err != nil {
-		return "", err
 	}
 	if err := json.NewEncoder(h).Encode(struct {
 		ServiceCIDR string

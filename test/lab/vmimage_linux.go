@@ -68,15 +68,7 @@ func VMMissing() []string {
 // NeedVM skips a test where StartVM cannot work. In CI it fails the test.
 func NeedVM(tb testing.TB) {
 	tb.Helper()
-	missing := VMMissing()
-	if len(missing) == 0 {
-		return
-	}
-	say := tb.Skipf
-	if os.Getenv("CI") != "" {
-		say = tb.Fatalf
-	}
-	say("missing: %s; make vm-deps installs commands", strings.Join(missing, ", "))
+	need(tb, VMMissing(), "make vm-deps installs commands")
 }
 
 // BuildVMImage returns the image, after building it of Debian's packages if it is missing or was built of others.
