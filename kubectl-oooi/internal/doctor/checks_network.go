@@ -1,16 +1,13 @@
 package doctor
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
@@ -107,7 +104,7 @@ func unaddressed(s *Site) []Finding {
 	for _, component := range s.components() {
 		wanted := component.addresses
 		for _, p := range s.pods(component.name) {
-			has, err := addressesOf(p)
+			has, err := read.PodAddresses(p)
 			ref := podRef(p)
 			if addsItsOwn(p) {
 				continue // Multus knows nothing of it: OOOI-PRX-015 asks the process that does
@@ -129,29 +126,4 @@ func addsItsOwn(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool {
 		return c.Name == holderState.container() && slices.Contains(c.Command, "--own")
 	})
-}
-
-// addressesOf are those that Multus says it has given a pod, beside the pod network's.
-func addressesOf(p *corev1.Pod) ([]netip.Addr, error) {
-	const annotation = "k8s.v1.cni.cncf.io/network-status"
-	text, ok := p.Annotations[annotation]
-	if !ok {
-		return nil, fmt.Errorf("no annotation %s, in which Multus says what it gave the pod", annotation)
-	}
-	var networks []struct {
-		Default bool     `json:"default"`
-		IPs     []string `json:"ips"`
-	}
-	if err := json.Unmarshal([]byte(text), &networks); err != nil {
-		return nil, fmt.Errorf("annotation %s: %w", annotation, err)
-	}
-	var list []netip.Addr
-	for _, n := range networks {
-		for _, ip := range n.IPs {
-			if a, err := v1alpha1.ParseAddress(strings.TrimSpace(ip)); err == nil && !n.Default {
-				list = append(list, a)
-			}
-		}
-	}
-	return list, nil
 }

@@ -7,10 +7,9 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-)
 
-// setupManager is the field manager of what setup applies.
-const setupManager = "kubectl-oooi"
+	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
+)
 
 // written are the kinds of objects of which the facts keep who has set what: what setup makes objects of, and those of
 // them that are compared with what it would make.
@@ -36,9 +35,9 @@ func editor(u *unstructured.Unstructured, path ...string) *metav1.ManagedFieldsE
 	applied := false
 	for _, f := range withoutStatus(u.GetManagedFields()) {
 		switch {
-		case f.Manager == setupManager && owns(f, path):
+		case f.Manager == setup.Manager && owns(f, path):
 			return nil
-		case f.Manager == setupManager:
+		case f.Manager == setup.Manager:
 			applied = true
 		case owns(f, path) && (last == nil || !timeOf(f).Before(timeOf(*last))):
 			last = &f
@@ -81,7 +80,7 @@ func timeOf(f metav1.ManagedFieldsEntry) time.Time {
 func changedSince(source, applied *unstructured.Unstructured) string {
 	var since time.Time
 	for _, f := range applied.GetManagedFields() {
-		if f.Manager == setupManager && f.Subresource == "" {
+		if f.Manager == setup.Manager && f.Subresource == "" {
 			since = timeOf(f)
 		}
 	}

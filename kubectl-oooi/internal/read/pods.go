@@ -1,0 +1,38 @@
+package read
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+// PodAddresses are those that Multus says it has given a pod, beside the pod network's. It is an error
+// where Multus says nothing.
+func PodAddresses(p *corev1.Pod) ([]netip.Addr, error) {
+	const annotation = "k8s.v1.cni.cncf.io/network-status"
+	text, ok := p.Annotations[annotation]
+	if !ok {
+		return nil, fmt.Errorf("no annotation %s, in which Multus says what it gave the pod", annotation)
+	}
+	var networks []struct {
+		Default bool     `json:"default"`
+		IPs     []string `json:"ips"`
+	}
+	if err := json.Unmarshal([]byte(text), &networks); err != nil {
+		return nil, fmt.Errorf("annotation %s: %w", annotation, err)
+	}
+	var list []netip.Addr
+	for _, n := range networks {
+		for _, ip := range n.IPs {
+			if a, err := v1alpha1.ParseAddress(strings.TrimSpace(ip)); err == nil && !n.Default {
+				list = append(list, a)
+			}
+		}
+	}
+	return list, nil
+}
