@@ -46,6 +46,16 @@ func (e Entry) String() string {
 	return e.Kind + " " + e.Namespace + "/" + e.Name
 }
 
+// Object is one with nothing but the entry's kind and name, to read the rest into or to make requests with.
+func (e Entry) Object() *unstructured.Unstructured {
+	u := &unstructured.Unstructured{}
+	u.SetAPIVersion(e.APIVersion)
+	u.SetKind(e.Kind)
+	u.SetNamespace(e.Namespace)
+	u.SetName(e.Name)
+	return u
+}
+
 const key = "inventory.yaml"
 
 // Name is that of the ConfigMap with the inventory.
@@ -99,10 +109,8 @@ func Drop(ctx context.Context, c client.Client, infra types.NamespacedName) erro
 // Remove deletes the object of an entry, if it is still the same one, with everything that it
 // has made. It reports whether there was one.
 func (e Entry) Remove(ctx context.Context, c client.Client) (bool, error) {
-	u := &unstructured.Unstructured{}
-	u.SetAPIVersion(e.APIVersion)
-	u.SetKind(e.Kind)
-	if err := c.Get(ctx, client.ObjectKey{Namespace: e.Namespace, Name: e.Name}, u); err != nil {
+	u := e.Object()
+	if err := c.Get(ctx, client.ObjectKeyFromObject(u), u); err != nil {
 		if apierrors.IsNotFound(err) {
 			return false, nil
 		}
@@ -128,9 +136,7 @@ func (e Entry) Remove(ctx context.Context, c client.Client) (bool, error) {
 
 // Gone returns when the object is not there any more, or another one of its name is.
 func (e Entry) Gone(ctx context.Context, c client.Client) error {
-	u := &unstructured.Unstructured{}
-	u.SetAPIVersion(e.APIVersion)
-	u.SetKind(e.Kind)
+	u := e.Object()
 	for {
 		err := c.Get(ctx, client.ObjectKey{Namespace: e.Namespace, Name: e.Name}, u)
 		if apierrors.IsNotFound(err) || err == nil && e.UID != "" && u.GetUID() != e.UID {

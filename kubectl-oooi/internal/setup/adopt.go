@@ -9,7 +9,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -33,14 +32,12 @@ func (a *Applier) owned(ctx context.Context, p *Plan) error {
 		if o.GetKind() == "Infra" || o.GetKind() == "ProxyServer" || slices.Contains(p.Kept, o.GetKind()) {
 			continue // those are what the user asks setup to apply
 		}
-		live := &unstructured.Unstructured{}
-		live.SetGroupVersionKind(o.GroupVersionKind())
-		err := a.Client.Get(ctx, client.ObjectKeyFromObject(o), live)
-		if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
-			continue
-		}
+		live, err := a.current(ctx, o)
 		if err != nil {
-			return fmt.Errorf("reading %s: %w", inventory.Of(o), err)
+			return err
+		}
+		if live == nil {
+			continue
 		}
 		why := foreign(o, live, known)
 		switch release := live.GetAnnotations()[helmRelease]; {

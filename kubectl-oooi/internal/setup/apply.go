@@ -48,7 +48,7 @@ type Applier struct {
 	Remember *Remembered
 
 	left     []inventory.Entry                              // what somebody else has installed and looks after
-	foreseen map[inventory.Entry]*unstructured.Unstructured // objects as the API server would have them
+	foreseen map[inventory.Entry]*unstructured.Unstructured // objects as the API server would have them, by bare
 	releases map[string]int                                 // of Helm, "namespace/name", with the number of objects in it
 }
 
@@ -263,10 +263,8 @@ func (a *Applier) unstage(ctx context.Context, staged []inventory.Entry) error {
 // inUse reports whether there are objects of a CRD that was just made: somebody else's, who was
 // as quick. They would go with it.
 func (a *Applier) inUse(ctx context.Context, e inventory.Entry) bool {
-	crd := &unstructured.Unstructured{}
-	crd.SetAPIVersion(e.APIVersion)
-	crd.SetKind(e.Kind)
-	if err := a.Client.Get(ctx, client.ObjectKey{Name: e.Name}, crd); err != nil {
+	crd := e.Object()
+	if err := a.Client.Get(ctx, client.ObjectKeyFromObject(crd), crd); err != nil {
 		return false
 	}
 	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")

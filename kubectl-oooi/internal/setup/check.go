@@ -356,11 +356,7 @@ func (c *podCheck) missing(ctx context.Context) (string, error) {
 	case pod.Status.Phase == corev1.PodSucceeded:
 		return "", nil
 	}
-	why := fmt.Sprintf("pod %s: %s", pod.Name, infrastatus.Unready(pod))
-	event := waiter.event(ctx, pod.Namespace, pod.UID)
-	if event != nil {
-		why += " (" + strings.TrimSpace(event.Message) + ")"
-	}
+	why, event := waiter.describe(ctx, pod, infrastatus.Unready(pod))
 	grace := graceOf(pod, event)
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == corev1.PodScheduled && condition.Reason == corev1.PodReasonUnschedulable {

@@ -1,7 +1,6 @@
 package setup
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -56,7 +55,11 @@ func (d *discovery) holders() error {
 		if set == "" || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 			continue
 		}
-		for _, address := range attached(pod) {
+		addresses, err := read.PodAddresses(pod)
+		if err != nil {
+			continue // it has none yet
+		}
+		for _, address := range addresses {
 			d.known.holders = append(d.known.holders, held{address, holder{[]string{set}, "pod " + pod.Name}})
 		}
 	}
@@ -67,26 +70,6 @@ func (d *discovery) holders() error {
 type held struct {
 	address netip.Addr
 	by      holder
-}
-
-// attached are the addresses that Multus has given a pod beside that of the pod network.
-func attached(pod *corev1.Pod) []netip.Addr {
-	var networks []struct {
-		Default bool     `json:"default"`
-		IPs     []string `json:"ips"`
-	}
-	if err := json.Unmarshal([]byte(pod.Annotations["k8s.v1.cni.cncf.io/network-status"]), &networks); err != nil {
-		return nil // it has none yet
-	}
-	var list []netip.Addr
-	for _, n := range networks {
-		for _, ip := range n.IPs {
-			if address, err := v1alpha1.ParseAddress(ip); err == nil && !n.Default {
-				list = append(list, address)
-			}
-		}
-	}
-	return list
 }
 
 // moved returns an error for each address that goes from one workload to another while both stay. A pod

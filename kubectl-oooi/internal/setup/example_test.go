@@ -27,21 +27,42 @@ var exampleImages = render.Images{Oooi: "ghcr.io/densityops/oooi:latest", Envoy:
 // example is the plan of manifests/examples/demo.
 func example(t *testing.T) (plan *Plan, folder string) {
 	t.Helper()
+	folder = exampleFolder(t)
+	return planOf(t, exampleFiles(folder)...), folder
+}
+
+func exampleFolder(t *testing.T) string {
+	t.Helper()
 	root, err := lab.Root()
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder = filepath.Join(root, "manifests", "examples", "demo")
-	return planOf(t, filepath.Join(folder, "infra.yaml"), filepath.Join(folder, "cluster.yaml")), folder
+	return filepath.Join(root, "manifests", "examples", "demo")
 }
 
-// planOf is the plan of files, for a cluster that has the control plane's namespace.
-func planOf(t *testing.T, files ...string) *Plan {
+func exampleFiles(folder string) []string {
+	return []string{filepath.Join(folder, "infra.yaml"), filepath.Join(folder, "cluster.yaml")}
+}
+
+// exampleKnown is what the files of manifests/examples/demo say.
+func exampleKnown(t *testing.T) *Known {
+	t.Helper()
+	return knownOf(t, exampleFiles(exampleFolder(t))...)
+}
+
+func knownOf(t *testing.T, files ...string) *Known {
 	t.Helper()
 	known, err := ReadFiles(files, nil, "default", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return known
+}
+
+// planOf is the plan of files, for a cluster that has the control plane's namespace.
+func planOf(t *testing.T, files ...string) *Plan {
+	t.Helper()
+	known := knownOf(t, files...)
 	known.ControlPlane = true
 	plan, err := Make(known, exampleImages)
 	if err != nil {

@@ -88,12 +88,7 @@ func (r *rollout) note(ctx context.Context, s step) (*journal, error) {
 		}
 	}
 	for _, e := range s.retired {
-		o := &unstructured.Unstructured{}
-		o.SetAPIVersion(e.APIVersion)
-		o.SetKind(e.Kind)
-		o.SetNamespace(e.Namespace)
-		o.SetName(e.Name)
-		if err := add(o); err != nil {
+		if err := add(e.Object()); err != nil {
 			return nil, err
 		}
 	}
@@ -174,13 +169,11 @@ func (r *rollout) restore(ctx context.Context, j *journal, wait bool) error {
 	}
 	var errs []error
 	for _, o := range workloads {
+		until := r.ready
 		if !wait {
-			if o.GetKind() == "StatefulSet" {
-				errs = append(errs, unwedge(ctx, r.Client, r.Out, o))
-			}
-			continue
+			until = r.replaced
 		}
-		errs = append(errs, r.ready(ctx, o))
+		errs = append(errs, until(ctx, o))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err

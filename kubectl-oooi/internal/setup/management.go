@@ -12,7 +12,10 @@ import (
 )
 
 // clusterDomains are where OpenShift keeps the domains of its own names.
-var clusterDomains = []struct{ kind, field string }{{"DNS", "baseDomain"}, {"Ingress", "domain"}, {"Ingress", "appsDomain"}}
+var clusterDomains = []struct {
+	kind   string
+	fields []string
+}{{"DNS", []string{"baseDomain"}}, {"Ingress", []string{"domain", "appsDomain"}}}
 
 // management reads the domains of the management cluster. Who may not read them, and a cluster
 // that is no OpenShift, have none.
@@ -27,12 +30,14 @@ func (d *discovery) management() error {
 		case err != nil:
 			return fmt.Errorf("reading %s.config.openshift.io cluster: %w", from.kind, err)
 		}
-		domain, _, err := unstructured.NestedString(u.Object, "spec", from.field)
-		if err != nil {
-			return fmt.Errorf("%s.config.openshift.io cluster: %w", from.kind, err)
-		}
-		if domain != "" && !slices.Contains(d.known.Management, domain) {
-			d.known.Management = append(d.known.Management, domain)
+		for _, field := range from.fields {
+			domain, _, err := unstructured.NestedString(u.Object, "spec", field)
+			if err != nil {
+				return fmt.Errorf("%s.config.openshift.io cluster: %w", from.kind, err)
+			}
+			if domain != "" && !slices.Contains(d.known.Management, domain) {
+				d.known.Management = append(d.known.Management, domain)
+			}
 		}
 	}
 	slices.Sort(d.known.Management)

@@ -3,7 +3,6 @@ package setup
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -13,8 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/densityops/oooi/test/lab"
 )
 
 // configs are the objects of config.openshift.io by kind: a spec, or an error.
@@ -67,15 +64,7 @@ func TestManagementDomains(t *testing.T) {
 }
 
 func TestCorefileHasTheManagementDomains(t *testing.T) {
-	root, err := lab.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	folder := filepath.Join(root, "manifests", "examples", "demo")
-	known, err := ReadFiles([]string{filepath.Join(folder, "infra.yaml"), filepath.Join(folder, "cluster.yaml")}, nil, "default", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	known := exampleKnown(t)
 	known.ControlPlane, known.Management = true, []string{"apps.mgmt.example.org", "mgmt.example.org"}
 	plan, err := Make(known, exampleImages)
 	if err != nil {
@@ -94,15 +83,7 @@ func TestCorefileHasTheManagementDomains(t *testing.T) {
 // TestZonesAreNoWiderThanTheNames keeps what is beside a hosted cluster's hostname out of the zones:
 // it would be answered with SERVFAIL before the objects are read.
 func TestZonesAreNoWiderThanTheNames(t *testing.T) {
-	root, err := lab.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	folder := filepath.Join(root, "manifests", "examples", "demo")
-	known, err := ReadFiles([]string{filepath.Join(folder, "infra.yaml"), filepath.Join(folder, "cluster.yaml")}, nil, "default", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	known := exampleKnown(t)
 	known.ControlPlane = true
 	known.Objects.HostedClusters[0].Spec.KubeAPIServerDNSName = "api-demo.example.com"
 	plan, err := Make(known, exampleImages)

@@ -67,14 +67,9 @@ func networkUser(ctx context.Context, c client.Client, e inventory.Entry, infra 
 
 // handOver takes our marks off a network that stays: it is its users' from now on.
 func handOver(ctx context.Context, c client.Client, e inventory.Entry) error {
-	u := &unstructured.Unstructured{}
-	u.SetAPIVersion(e.APIVersion)
-	u.SetKind(e.Kind)
-	u.SetNamespace(e.Namespace)
-	u.SetName(e.Name)
 	marks := fmt.Appendf(nil, `{"metadata": {"labels": {%q: null, %q: null, %q: null, "app.kubernetes.io/part-of": null}, "annotations": {%q: null}}}`,
 		v1alpha1.LabelManagedBy, v1alpha1.LabelInfra, v1alpha1.LabelComponent, v1alpha1.AnnotationInfra)
-	if err := c.Patch(ctx, u, client.RawPatch(types.MergePatchType, marks)); err != nil {
+	if err := c.Patch(ctx, e.Object(), client.RawPatch(types.MergePatchType, marks)); err != nil {
 		return fmt.Errorf("handing over %s: %w", e, err)
 	}
 	return nil

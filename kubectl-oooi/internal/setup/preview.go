@@ -137,7 +137,7 @@ func restarts(live, merged *unstructured.Unstructured) []string {
 		t, _, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "template")
 		return t
 	}
-	if (live.GetKind() != "StatefulSet" && live.GetKind() != "Deployment") || equality.Semantic.DeepEqual(template(live), template(merged)) {
+	if !isWorkload(live) || equality.Semantic.DeepEqual(template(live), template(merged)) {
 		return nil
 	}
 	return pods(live)
@@ -175,12 +175,7 @@ func (a *Applier) deleted(ctx context.Context, p *Plan) ([]ObjectChange, error) 
 		if slices.ContainsFunc(p.Objects, func(o *unstructured.Unstructured) bool { return inventory.Of(o).Same(e) }) {
 			continue
 		}
-		o := &unstructured.Unstructured{}
-		o.SetAPIVersion(e.APIVersion)
-		o.SetKind(e.Kind)
-		o.SetNamespace(e.Namespace)
-		o.SetName(e.Name)
-		live, err := a.current(ctx, o)
+		live, err := a.current(ctx, e.Object())
 		if err != nil {
 			return nil, err
 		}

@@ -9,12 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -96,50 +93,38 @@ type watch struct {
 var errStuck = errors.New("it does not become ready")
 
 // missing says what keeps a workload from having the pods that it is to have, all of them ready.
-// Pods of an earlier revision that are not ready it deletes: a StatefulSet waits for those for
-// ever.
+// Pods of an earlier revision are not waited for. Those that are not ready it deletes.
 func (w *watch) missing(ctx context.Context) (string, error) {
-	what := inventory.Of(w.workload)
-	u, result, err := judge(ctx, w.Client, w.workload)
-	if err != nil {
+	u, err := look(ctx, w.Client, w.workload)
+	if err != nil || u.missing == "" {
 		return "", err
 	}
-	if result.Status == status.CurrentStatus {
-		return "", nil
+	text := inventory.Of(w.workload).String() + ": " + u.missing
+	if !u.seen {
+		return text, nil // what is there is of before the change
 	}
-	if w.workload.GetKind() == "StatefulSet" {
-		if err := unwedge(ctx, w.Client, w.Out, w.workload); err != nil {
-			return "", err
-		}
-	}
-	pods, err := podsOf(ctx, w.Client, u)
-	if err != nil {
+	if err := u.unwedge(ctx, w.Client, w.Out); err != nil {
 		return "", err
 	}
 	waiter := &Waiter{Client: w.Client}
-	text := what.String() + ": " + result.Message
-	if len(pods) == 0 && w.workload.GetKind() == "StatefulSet" {
+	if len(u.pods) == 0 && u.GetKind() == "StatefulSet" {
 		event := waiter.event(ctx, u.GetNamespace(), u.GetUID())
 		if event != nil && strings.HasPrefix(event.Reason, "FailedCreate") {
 			text += " (" + strings.TrimSpace(event.Message) + ")"
 			return text, w.patience(u.GetUID(), text, 15*time.Second)
 		}
 	}
-	alive := map[types.UID]bool{u.GetUID(): len(pods) == 0}
+	alive := map[types.UID]bool{u.GetUID(): len(u.pods) == 0}
 	var notReady []string
-	for i := range pods {
-		pod := &pods[i]
+	for i := range u.pods {
+		pod := &u.pods[i]
 		why := infrastatus.Unready(pod)
-		if why == "" || pod.DeletionTimestamp != nil {
+		if why == "" || pod.DeletionTimestamp != nil || u.replaces(pod) {
 			continue
 		}
-		one := "pod " + pod.Name + ": " + why
-		event := waiter.event(ctx, pod.Namespace, pod.UID)
-		if event != nil {
-			one += " (" + strings.TrimSpace(event.Message) + ")"
-		}
+		one, event := waiter.describe(ctx, pod, why)
 		notReady = append(notReady, one)
-		text = what.String() + ": " + strings.Join(notReady, "; ")
+		text = inventory.Of(w.workload).String() + ": " + strings.Join(notReady, "; ")
 		grace := graceOf(pod, event)
 		if grace < 0 {
 			continue
@@ -178,7 +163,7 @@ func (w *watch) patience(uid types.UID, text string, grace time.Duration) error 
 func graceOf(pod *corev1.Pod, event *corev1.Event) time.Duration {
 	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		if c.RestartCount > 1 && !c.Ready {
-			return 0 // whether it runs just now or not
+			return 5 * time.Second // whether it runs just now or not, and unless a Deployment is about to replace it
 		}
 		if c.State.Waiting == nil {
 			continue
@@ -196,52 +181,6 @@ func graceOf(pod *corev1.Pod, event *corev1.Event) time.Duration {
 		return 20 * time.Second
 	}
 	return -1
-}
-
-// podsOf are the pods of a workload.
-func podsOf(ctx context.Context, c client.Client, workload *unstructured.Unstructured) ([]corev1.Pod, error) {
-	labels, _, err := unstructured.NestedStringMap(workload.Object, "spec", "selector", "matchLabels")
-	if err != nil {
-		return nil, fmt.Errorf("reading the selector of %s: %w", inventory.Of(workload), err)
-	}
-	var list corev1.PodList
-	if err := c.List(ctx, &list, client.InNamespace(workload.GetNamespace()), client.MatchingLabels(labels)); err != nil {
-		return nil, fmt.Errorf("listing the pods of %s: %w", inventory.Of(workload), err)
-	}
-	return list.Items, nil
-}
-
-// unwedge deletes pods of a StatefulSet that are of an earlier revision and not ready. The
-// StatefulSet would wait for them to become ready before it replaces them.
-func unwedge(ctx context.Context, c client.Client, out io.Writer, o *unstructured.Unstructured) error {
-	set := &appsv1.StatefulSet{}
-	if err := c.Get(ctx, client.ObjectKeyFromObject(o), set); err != nil {
-		return fmt.Errorf("reading %s: %w", inventory.Of(o), err)
-	}
-	if set.Status.ObservedGeneration != set.Generation || set.Status.UpdateRevision == "" {
-		return nil // its controller has yet to look at it
-	}
-	var pods corev1.PodList
-	if err := c.List(ctx, &pods, client.InNamespace(set.Namespace), client.MatchingLabels(set.Spec.Selector.MatchLabels)); err != nil {
-		return fmt.Errorf("listing the pods of %s: %w", inventory.Of(o), err)
-	}
-	for i := range pods.Items {
-		pod := &pods.Items[i]
-		if pod.DeletionTimestamp != nil || !metav1.IsControlledBy(pod, set) || pod.Labels[appsv1.ControllerRevisionHashLabelKey] == set.Status.UpdateRevision || infrastatus.Unready(pod) == "" {
-			continue
-		}
-		err := c.Delete(ctx, pod, client.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion})
-		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-			continue // it has changed: look again
-		}
-		if err != nil {
-			return fmt.Errorf("deleting Pod %s/%s, which keeps %s from replacing it: %w", pod.Namespace, pod.Name, inventory.Of(o), err)
-		}
-		if _, err := fmt.Fprintf(out, "Pod %s/%s removed: it is of an earlier revision and not ready\n", pod.Namespace, pod.Name); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // unproven says why control does not find a component to work; empty where it does.

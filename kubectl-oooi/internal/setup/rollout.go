@@ -51,8 +51,6 @@ type rollout struct {
 	*Applier
 
 	plan *Plan
-	// foreseen are the objects as the API server would have them, by their entries.
-	foreseen map[inventory.Entry]*unstructured.Unstructured
 	// live are the workloads as they were before, nil for those that were not there.
 	live map[inventory.Entry]*unstructured.Unstructured
 	// journal is what a rollout before has left unfinished; nil for nothing.
@@ -93,7 +91,7 @@ func (p *Plan) componentOf(o *unstructured.Unstructured) string {
 // newRollout finds out what would change. The API server has been asked already.
 func (a *Applier) newRollout(ctx context.Context, p *Plan) (*rollout, error) {
 	r := &rollout{
-		Applier: a, plan: p, foreseen: a.foreseen, live: map[inventory.Entry]*unstructured.Unstructured{}, proven: map[string]bool{},
+		Applier: a, plan: p, live: map[inventory.Entry]*unstructured.Unstructured{}, proven: map[string]bool{},
 		infra: types.NamespacedName{Namespace: p.Infra.Namespace, Name: p.Infra.Name},
 	}
 	for _, o := range p.Objects {
@@ -183,12 +181,7 @@ func (r *rollout) steps(ctx context.Context, gone []inventory.Entry) ([]step, er
 		if e.Kind != "StatefulSet" {
 			continue
 		}
-		o := &unstructured.Unstructured{}
-		o.SetAPIVersion(e.APIVersion)
-		o.SetKind(e.Kind)
-		o.SetNamespace(e.Namespace)
-		o.SetName(e.Name)
-		there, err := r.current(ctx, o)
+		there, err := r.current(ctx, e.Object())
 		if err != nil {
 			return nil, err
 		}
@@ -279,8 +272,21 @@ func (r *rollout) change(ctx context.Context, s step) error {
 // ready waits until a workload has the pods that it is to have, all of them ready.
 func (r *rollout) ready(ctx context.Context, o *unstructured.Unstructured) error {
 	w := &watch{Applier: r.Applier, workload: o}
-	err := poll(ctx, r.Out, func(ctx context.Context) (string, error) { return w.missing(ctx) })
-	return err
+	return poll(ctx, r.Out, w.missing)
+}
+
+// replaced waits until no pod keeps a workload from replacing its pods.
+func (r *rollout) replaced(ctx context.Context, o *unstructured.Unstructured) error {
+	return poll(ctx, r.Out, func(ctx context.Context) (string, error) {
+		u, err := look(ctx, r.Client, o)
+		if err != nil || u.missing == "" {
+			return "", err
+		}
+		if u.seen && !slices.ContainsFunc(u.pods, u.wedgedBy) {
+			return "", nil
+		}
+		return inventory.Of(o).String() + ": " + u.missing, u.unwedge(ctx, r.Client, r.Out)
+	})
 }
 
 // prove waits until control has found the component of a step to work, if it did before, and its

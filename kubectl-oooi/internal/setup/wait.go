@@ -8,11 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -49,26 +47,20 @@ func (w *Waiter) Wait(ctx context.Context, p *Plan) error {
 func (w *Waiter) missing(ctx context.Context, p *Plan) ([]string, error) {
 	var list []string
 	for _, o := range p.Objects {
-		if o.GetKind() != "StatefulSet" && o.GetKind() != "Deployment" {
+		if !isWorkload(o) {
 			continue
 		}
-		u, result, err := judge(ctx, w.Client, o)
+		u, err := look(ctx, w.Client, o)
 		if err != nil {
 			return nil, err
 		}
-		if result.Status == status.CurrentStatus {
+		if u.missing == "" {
 			continue
 		}
-		if o.GetKind() == "StatefulSet" {
-			if err := unwedge(ctx, w.Client, w.Out, o); err != nil {
-				return nil, err
-			}
-		}
-		pods, err := w.pods(ctx, u)
-		if err != nil {
+		if err := u.unwedge(ctx, w.Client, w.Out); err != nil {
 			return nil, err
 		}
-		list = append(list, fmt.Sprintf("%s: %s", inventory.Of(o), cmp.Or(pods, result.Message)))
+		list = append(list, fmt.Sprintf("%s: %s", inventory.Of(o), cmp.Or(w.pods(ctx, u), u.missing)))
 	}
 	judged := w.infra
 	if p.Alone {
@@ -78,42 +70,29 @@ func (w *Waiter) missing(ctx context.Context, p *Plan) ([]string, error) {
 	return append(list, more...), err
 }
 
-// judge reads an object as it is now, and whether it is as its spec wants it.
-func judge(ctx context.Context, c client.Client, o *unstructured.Unstructured) (*unstructured.Unstructured, *status.Result, error) {
-	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(o.GroupVersionKind())
-	if err := c.Get(ctx, client.ObjectKeyFromObject(o), u); err != nil {
-		return nil, nil, fmt.Errorf("reading %s: %w", inventory.Of(o), err)
-	}
-	result, err := status.Compute(u)
-	if err != nil {
-		return nil, nil, fmt.Errorf("judging %s: %w", inventory.Of(o), err)
-	}
-	return u, result, nil
-}
-
 // pods says what keeps the pods of a workload from being ready.
-func (w *Waiter) pods(ctx context.Context, workload *unstructured.Unstructured) (string, error) {
-	pods, err := podsOf(ctx, w.Client, workload)
-	if err != nil {
-		return "", err
-	}
-	var b strings.Builder
-	for i := range pods {
-		pod := &pods[i]
+func (w *Waiter) pods(ctx context.Context, u *workload) string {
+	var list []string
+	for i := range u.pods {
+		pod := &u.pods[i]
 		why := infrastatus.Unready(pod)
 		if why == "" {
 			continue
 		}
-		if b.Len() > 0 {
-			b.WriteString("; ")
-		}
-		fmt.Fprintf(&b, "pod %s: %s", pod.Name, why)
-		if event := w.event(ctx, pod.Namespace, pod.UID); event != nil {
-			fmt.Fprintf(&b, " (%s)", strings.TrimSpace(event.Message))
-		}
+		text, _ := w.describe(ctx, pod, why)
+		list = append(list, text)
 	}
-	return b.String(), nil
+	return strings.Join(list, "; ")
+}
+
+// describe says why a pod is not ready, with its last warning, which it returns as well; nil for none.
+func (w *Waiter) describe(ctx context.Context, pod *corev1.Pod, why string) (string, *corev1.Event) {
+	text := "pod " + pod.Name + ": " + why
+	event := w.event(ctx, pod.Namespace, pod.UID)
+	if event != nil {
+		text += " (" + strings.TrimSpace(event.Message) + ")"
+	}
+	return text, event
 }
 
 // event is the last warning about an object, which says what a pod that does not start waits for:

@@ -1,0 +1,101 @@
+package setup
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
+	infrastatus "github.com/densityops/oooi/kubectl-oooi/internal/status"
+)
+
+// A workload is a StatefulSet or Deployment as it is at one moment.
+type workload struct {
+	*unstructured.Unstructured
+
+	// missing says what the workload lacks, in the words of kstatus; empty where nothing is missing, and there are no pods then.
+	missing string
+	// seen: its controller knows of the last change.
+	seen bool
+	pods []corev1.Pod
+}
+
+// look reads a workload, and its pods if it lacks something.
+func look(ctx context.Context, c client.Client, o *unstructured.Unstructured) (*workload, error) {
+	w := &workload{Unstructured: &unstructured.Unstructured{}}
+	w.SetGroupVersionKind(o.GroupVersionKind())
+	if err := c.Get(ctx, client.ObjectKeyFromObject(o), w.Unstructured); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", inventory.Of(o), err)
+	}
+	result, err := status.Compute(w.Unstructured)
+	if err != nil {
+		return nil, fmt.Errorf("judging %s: %w", inventory.Of(o), err)
+	}
+	if result.Status == status.CurrentStatus {
+		return w, nil
+	}
+	w.missing = result.Message
+	observed, _, err := unstructured.NestedInt64(w.Object, "status", "observedGeneration")
+	if err != nil {
+		return nil, fmt.Errorf("reading the status of %s: %w", inventory.Of(o), err)
+	}
+	w.seen = observed >= w.GetGeneration()
+	w.pods, err = podsOf(ctx, c, w.Unstructured)
+	return w, err
+}
+
+// replaces reports whether a StatefulSet's controller is to replace a pod, which is of an earlier revision.
+func (w *workload) replaces(pod *corev1.Pod) bool {
+	revision, _, _ := unstructured.NestedString(w.Object, "status", "updateRevision")
+	return revision != "" && w.GetKind() == "StatefulSet" && metav1.IsControlledBy(pod, w) && pod.Labels[appsv1.ControllerRevisionHashLabelKey] != revision
+}
+
+// wedgedBy reports whether a StatefulSet's controller waits for a pod to become ready before it replaces it.
+func (w *workload) wedgedBy(pod corev1.Pod) bool {
+	return pod.DeletionTimestamp == nil && w.replaces(&pod) && infrastatus.Unready(&pod) != ""
+}
+
+// unwedge deletes the pods that keep a StatefulSet from being rolled out.
+func (w *workload) unwedge(ctx context.Context, c client.Client, out io.Writer) error {
+	if !w.seen {
+		return nil
+	}
+	for i := range w.pods {
+		pod := &w.pods[i]
+		if !w.wedgedBy(*pod) {
+			continue
+		}
+		err := c.Delete(ctx, pod, client.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion})
+		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+			continue // it has changed: look again
+		}
+		if err != nil {
+			return fmt.Errorf("deleting Pod %s/%s, which keeps %s from replacing it: %w", pod.Namespace, pod.Name, inventory.Of(w.Unstructured), err)
+		}
+		if _, err := fmt.Fprintf(out, "Pod %s/%s removed: it is of an earlier revision and not ready\n", pod.Namespace, pod.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// podsOf are the pods of a workload.
+func podsOf(ctx context.Context, c client.Client, workload *unstructured.Unstructured) ([]corev1.Pod, error) {
+	labels, _, err := unstructured.NestedStringMap(workload.Object, "spec", "selector", "matchLabels")
+	if err != nil {
+		return nil, fmt.Errorf("reading the selector of %s: %w", inventory.Of(workload), err)
+	}
+	var list corev1.PodList
+	if err := c.List(ctx, &list, client.InNamespace(workload.GetNamespace()), client.MatchingLabels(labels)); err != nil {
+		return nil, fmt.Errorf("listing the pods of %s: %w", inventory.Of(workload), err)
+	}
+	return list.Items, nil
+}

@@ -1,0 +1,82 @@
+package setup
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+)
+
+// TestAPodOfBeforeAChangeDoesNotCountAgainstIt: the pod of a change that did not work is still
+// there when the change is taken back.
+func TestAPodOfBeforeAChangeDoesNotCountAgainstIt(t *testing.T) {
+	const before, after = "demo-dns-1", "demo-dns-2"
+	for _, tc := range []struct {
+		name           string
+		seen           int64  // the generation that the controller has seen
+		update, pod    string // revisions
+		stuck, deleted bool
+	}{
+		{name: "its controller has yet to look", seen: 1, update: before, pod: before},
+		{name: "its controller replaces it", seen: 2, update: after, pod: before, deleted: true},
+		{name: "it is of the change", seen: 2, update: after, pod: after, stuck: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			one, labels := int32(1), map[string]string{"app": "dns"}
+			set := &appsv1.StatefulSet{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: "demo-dns", UID: "set", Generation: 2},
+				Spec:       appsv1.StatefulSetSpec{Replicas: &one, Selector: &metav1.LabelSelector{MatchLabels: labels}},
+				Status:     appsv1.StatefulSetStatus{ObservedGeneration: tc.seen, Replicas: 1, UpdateRevision: tc.update},
+			}
+			pod := &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{
+					Namespace: "clusters", Name: "demo-dns-0", UID: "pod",
+					Labels:          map[string]string{"app": "dns", appsv1.ControllerRevisionHashLabelKey: tc.pod},
+					OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("StatefulSet"))},
+				},
+				Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse}}, ContainerStatuses: []corev1.ContainerStatus{{Name: "coredns", RestartCount: 3}}},
+			}
+			scheme := runtime.NewScheme()
+			for _, add := range []func(*runtime.Scheme) error{appsv1.AddToScheme, corev1.AddToScheme} {
+				if err := add(scheme); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ctx, c := t.Context(), fake.NewClientBuilder().WithScheme(scheme).WithObjects(set, pod).Build()
+			o := &unstructured.Unstructured{}
+			o.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("StatefulSet"))
+			o.SetNamespace(set.Namespace)
+			o.SetName(set.Name)
+			var out strings.Builder
+			w := &watch{Applier: &Applier{Client: c, Out: &out}, workload: o}
+			text, err := missingFor(ctx, w, time.Hour)
+			if stuck := err != nil; stuck != tc.stuck || text == "" {
+				t.Errorf("it lacks %q, and the error is %v", text, err)
+			}
+			gone := apierrors.IsNotFound(c.Get(ctx, client.ObjectKeyFromObject(pod), &corev1.Pod{}))
+			if gone != tc.deleted {
+				t.Errorf("deleted: %t, want %t\n%s", gone, tc.deleted, &out)
+			}
+		})
+	}
+}
+
+// missingFor is what is missing when everything that is stuck has been so for some time.
+func missingFor(ctx context.Context, w *watch, long time.Duration) (string, error) {
+	if text, err := w.missing(ctx); err != nil {
+		return text, err
+	}
+	for uid := range w.stuck {
+		w.stuck[uid] = time.Now().Add(-long)
+	}
+	return w.missing(ctx)
+}
