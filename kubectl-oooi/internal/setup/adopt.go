@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,15 +28,24 @@ func (a *Applier) owned(ctx context.Context, p *Plan) error {
 		return err
 	}
 	a.releases = map[string]int{}
-	var errs []error
-	for _, o := range p.Objects {
-		if o.GetKind() == "Infra" || o.GetKind() == "ProxyServer" || slices.Contains(p.Kept, o.GetKind()) {
-			continue // those are what the user asks setup to apply
-		}
-		live, err := a.current(ctx, o)
-		if err != nil {
+	objects := slices.DeleteFunc(slices.Clone(p.Objects), func(o *unstructured.Unstructured) bool {
+		return o.GetKind() == "Infra" || o.GetKind() == "ProxyServer" || slices.Contains(p.Kept, o.GetKind()) // which the user asks setup to apply
+	})
+	there := make([]*unstructured.Unstructured, len(objects))
+	group, each := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
+	for i, o := range objects {
+		group.Go(func() (err error) {
+			there[i], err = a.current(each, o)
 			return err
-		}
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err //nolint:wrapcheck // it is current's
+	}
+	var errs []error
+	for i, o := range objects {
+		live := there[i]
 		if live == nil {
 			continue
 		}

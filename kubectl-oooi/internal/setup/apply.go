@@ -10,7 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -209,6 +211,7 @@ func (a *Applier) stage(ctx context.Context, p *Plan) ([]inventory.Entry, error)
 				return staged, err
 			}
 		}
+		a.foresee(o, made)
 	}
 	return staged, nil
 }
@@ -276,26 +279,61 @@ func (a *Applier) inUse(ctx context.Context, e inventory.Entry) bool {
 	return err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) || len(list.Items) > 0
 }
 
+// foresee notes how the API server would have an object, or has it.
+func (a *Applier) foresee(o, as *unstructured.Unstructured) {
+	if a.foreseen == nil {
+		a.foreseen = map[inventory.Entry]*unstructured.Unstructured{}
+	}
+	a.foreseen[bare(o)] = as
+}
+
+// atOnce is how many requests are under way at a time while nothing is changed.
+const atOnce = 10
+
 // preflight has the API server check every object as it would be applied.
 func (a *Applier) preflight(ctx context.Context, p *Plan) error {
-	var errs []error
-	a.foreseen = map[inventory.Entry]*unstructured.Unstructured{}
+	var owner, others []*unstructured.Unstructured
 	for _, o := range p.Objects {
-		if o.GetKind() == "Namespace" || o.GetKind() == "CustomResourceDefinition" || a.leaves(p, o) {
-			continue
+		switch {
+		case o.GetKind() == "Namespace" || o.GetKind() == "CustomResourceDefinition" || a.leaves(p, o):
+		case p.isOwner(o):
+			owner = append(owner, o)
+		default:
+			others = append(others, o)
 		}
-		foreseen := o.DeepCopy()
-		err := a.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(foreseen), append(a.owner(), client.DryRunAll)...)
-		a.foreseen[bare(o)] = foreseen
-		if err != nil {
-			errs = append(errs, a.explain(o, err))
+	}
+	var errs []error
+	for _, objects := range [][]*unstructured.Unstructured{owner, others} { // whose owner is known then, if it is there
+		foreseen, refused := make([]*unstructured.Unstructured, len(objects)), make([]error, len(objects))
+		var group errgroup.Group
+		group.SetLimit(atOnce)
+		for i, o := range objects {
+			group.Go(func() error {
+				p.setOwner(o)
+				foreseen[i] = o.DeepCopy()
+				if err := a.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(foreseen[i]), append(a.owner(), client.DryRunAll)...); err != nil {
+					refused[i] = a.explain(o, err)
+				}
+				return nil
+			})
+		}
+		_ = group.Wait()
+		errs = append(errs, refused...)
+		for i, o := range objects {
+			if refused[i] != nil {
+				continue
+			}
+			a.foresee(o, foreseen[i])
+			if foreseen[i].GetResourceVersion() != "" { // it is there
+				p.knowOwner(o, foreseen[i])
+			}
 		}
 		if ctx.Err() != nil {
 			break
 		}
 	}
-	if len(errs) > 0 {
-		return errors.Join(append(errs, errors.New("nothing was applied"))...)
+	if err := errors.Join(errs...); err != nil {
+		return errors.Join(err, errors.New("nothing was applied"))
 	}
 	return nil
 }
@@ -310,7 +348,10 @@ func (a *Applier) apply(ctx context.Context, o *unstructured.Unstructured, kept 
 	if client.IgnoreNotFound(err) != nil {
 		return false, fmt.Errorf("reading %s: %w", inventory.Of(o), err)
 	}
-	if kept && err == nil {
+	foreseen, checked := a.foreseen[bare(o)]
+	asIs := err == nil && checked && equality.Semantic.DeepEqual(foreseen.Object, before.Object) &&
+		equality.Semantic.DeepEqual(o.GetOwnerReferences(), before.GetOwnerReferences()) // of an owner that was not there yet it was not foreseen
+	if asIs || err == nil && kept {
 		o.SetUID(before.GetUID())
 		return false, nil
 	}

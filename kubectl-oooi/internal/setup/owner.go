@@ -14,17 +14,24 @@ import (
 // Infra deletes its workloads. What is applied before it is rights, which control needs to clean up; the virtual
 // machines' network has other users.
 func (p *Plan) setOwner(o *unstructured.Unstructured) {
-	kind := "Infra"
-	if p.Alone {
-		kind = "ProxyServer"
-	}
-	at := slices.IndexFunc(p.Objects, func(other *unstructured.Unstructured) bool { return other.GetKind() == kind && other.GetUID() != "" })
+	at := slices.IndexFunc(p.Objects, func(other *unstructured.Unstructured) bool { return p.isOwner(other) && other.GetUID() != "" })
 	if at < 0 || p.Objects[at] == o || p.shared(o) || o.GetNamespace() != p.Infra.Namespace || !slices.Contains(belongings, o.GetKind()) ||
 		o.GetLabels()[v1alpha1.LabelComponent] == render.NetworkComponent {
 		return
 	}
 	owner := p.Objects[at]
 	o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: owner.GetAPIVersion(), Kind: owner.GetKind(), Name: owner.GetName(), UID: owner.GetUID()}})
+}
+
+// knowOwner takes down the identity of an object that is there and owns what is applied after it.
+func (p *Plan) knowOwner(o, live *unstructured.Unstructured) {
+	if live != nil && p.isOwner(o) {
+		o.SetUID(live.GetUID())
+	}
+}
+
+func (p *Plan) isOwner(o *unstructured.Unstructured) bool {
+	return o.GetKind() == "Infra" || p.Alone && o.GetKind() == "ProxyServer"
 }
 
 // belongings are the kinds of objects that an Infra owns.

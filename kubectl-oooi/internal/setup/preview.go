@@ -54,7 +54,6 @@ func (a *Applier) Preview(ctx context.Context, p *Plan) ([]ObjectChange, error) 
 // changes is Preview for a plan that was checked. Those that were staged for the check are created.
 func (a *Applier) changes(ctx context.Context, p *Plan, staged []inventory.Entry) ([]ObjectChange, error) {
 	var all []ObjectChange
-	var uid types.UID // of the Infra, which owns what comes after it
 	for _, o := range p.Objects {
 		live, err := a.current(ctx, o)
 		if err != nil {
@@ -64,12 +63,11 @@ func (a *Applier) changes(ctx context.Context, p *Plan, staged []inventory.Entry
 			live = nil
 		}
 		change := ObjectChange{Entry: inventory.Of(o), Verb: Created, Live: live}
-		if live != nil && (o.GetKind() == "Infra" || p.Alone && o.GetKind() == "ProxyServer") {
-			uid = live.GetUID()
-		}
-		if change.Merged, err = a.merged(ctx, p.ownedBy(uid, o), live, a.leaves(p, o)); err != nil {
+		p.setOwner(o)
+		if change.Merged, err = a.merged(ctx, o, live, a.leaves(p, o)); err != nil {
 			return nil, err
 		}
+		p.knowOwner(o, live)
 		switch {
 		case live == nil:
 		case sameContent(live, change.Merged):
@@ -84,30 +82,13 @@ func (a *Applier) changes(ctx context.Context, p *Plan, staged []inventory.Entry
 	return append(all, deleted...), err
 }
 
-// ownedBy is an object as it is applied when the Infra has a UID.
-func (p *Plan) ownedBy(uid types.UID, o *unstructured.Unstructured) *unstructured.Unstructured {
-	if uid == "" {
-		return o.DeepCopy()
-	}
-	with := *p
-	with.Objects = slices.Clone(p.Objects)
-	for i, other := range with.Objects {
-		if other.GetKind() == "Infra" || p.Alone && other.GetKind() == "ProxyServer" {
-			with.Objects[i] = other.DeepCopy()
-			with.Objects[i].SetUID(uid)
-		}
-	}
-	o = o.DeepCopy()
-	if o.GetKind() != "Infra" {
-		with.setOwner(o)
-	}
-	return o
-}
-
 // merged is an object as the API server would have it.
 func (a *Applier) merged(ctx context.Context, o, live *unstructured.Unstructured, kept bool) (*unstructured.Unstructured, error) {
 	if kept && live != nil {
 		return live, nil
+	}
+	if foreseen, ok := a.foreseen[bare(o)]; ok {
+		return foreseen, nil
 	}
 	made := o.DeepCopy()
 	err := a.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(made), append(a.owner(), client.DryRunAll)...)
