@@ -52,6 +52,8 @@ func New(tb testing.TB, config Config) *ControlPlane {
 //	}
 type Shared struct {
 	Config Config
+	// Prepare, if it is set, is called once, when the control plane has started.
+	Prepare func(context.Context, *ControlPlane) error
 
 	mu  sync.Mutex
 	cp  *ControlPlane
@@ -66,6 +68,9 @@ func (s *Shared) Get(tb testing.TB) *ControlPlane {
 	defer s.mu.Unlock()
 	if s.cp == nil && s.err == nil {
 		s.cp, s.err = Start(tb.Context(), s.Config)
+		if s.err == nil && s.Prepare != nil {
+			s.err = s.Prepare(tb.Context(), s.cp)
+		}
 	}
 	if s.err != nil {
 		tb.Fatal(s.err)

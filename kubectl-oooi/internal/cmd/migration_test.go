@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/densityops/oooi/kubectl-oooi/internal/cmdtest"
 	"github.com/densityops/oooi/test/lab"
 )
 
@@ -133,20 +134,21 @@ spec:
 	return all
 }
 
-// newPredecessor makes that cluster. It has an API server of its own: others have our CRDs.
-func newPredecessor(t *testing.T) *site {
+// operated is that cluster.
+type operated struct {
+	*cmdtest.Site
+}
+
+// newPredecessor makes it. It has an API server of its own: others have our CRDs.
+func newPredecessor(t *testing.T) *operated {
 	t.Helper()
 	cp := lab.New(t, lab.Config{
 		Name: "predecessor",
 		CRDs: []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.NetworkAttachmentDefinition, lab.KubeVirt, lab.KubeVirtMachines},
 	})
-	c, err := client.New(cp.RESTConfig(), client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &site{T: t, cp: cp, client: c, namespace: "clusters", kubeconfig: cp.Kubeconfig()}
-	s.apply(predecessor)
-	s.apply(lab.HostedCluster{Namespace: "clusters", Name: "demo", BaseDomain: "example.com", More: "  infraID: demo-x7k2p"}.YAML())
+	s := &operated{cmdtest.On(t, cp, "clusters", Main)}
+	s.Apply(predecessor)
+	s.Apply(lab.HostedCluster{Namespace: "clusters", Name: "demo", BaseDomain: "example.com", More: "  infraID: demo-x7k2p"}.YAML())
 	for _, crd := range oldCRDs() {
 		s.create("kubectl-client-side-apply", crd)
 	}
@@ -173,7 +175,7 @@ func newPredecessor(t *testing.T) *site {
 }
 
 // create makes an object as somebody does, owned by others. A kind whose CRD is new takes a moment.
-func (s *site) create(somebody, text string, owners ...*unstructured.Unstructured) *unstructured.Unstructured {
+func (s *operated) create(somebody, text string, owners ...*unstructured.Unstructured) *unstructured.Unstructured {
 	s.Helper()
 	u := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
@@ -185,7 +187,7 @@ func (s *site) create(somebody, text string, owners ...*unstructured.Unstructure
 		}})
 	}
 	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
-		err := s.client.Create(s.Context(), u, client.FieldOwner(somebody))
+		err := s.Client.Create(s.Context(), u, client.FieldOwner(somebody))
 		switch {
 		case err == nil:
 			return u
@@ -199,11 +201,11 @@ func (s *site) create(somebody, text string, owners ...*unstructured.Unstructure
 }
 
 // is reports whether an object is there, and returns it.
-func (s *site) is(apiVersion, kind, name string) (*unstructured.Unstructured, bool) {
+func (s *operated) is(apiVersion, kind, name string) (*unstructured.Unstructured, bool) {
 	s.Helper()
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(schema.FromAPIVersionAndKind(apiVersion, kind))
-	err := s.client.Get(s.Context(), client.ObjectKey{Namespace: "clusters", Name: name}, u)
+	err := s.Client.Get(s.Context(), client.ObjectKey{Namespace: "clusters", Name: name}, u)
 	if err != nil && !apierrors.IsNotFound(err) {
 		s.Fatal(err)
 	}
@@ -211,7 +213,7 @@ func (s *site) is(apiVersion, kind, name string) (*unstructured.Unstructured, bo
 }
 
 // gone waits until the garbage collector has taken an object.
-func (s *site) gone(apiVersion, kind, name string) {
+func (s *operated) gone(apiVersion, kind, name string) {
 	s.Helper()
 	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		if _, there := s.is(apiVersion, kind, name); !there {
@@ -256,17 +258,17 @@ func TestComingFromTheOperator(t *testing.T) {
 	s := newPredecessor(t)
 	dir := t.TempDir()
 	s.exported(dir)
-	out, said, code := feed(t, "", "--kubeconfig", s.kubeconfig, "convert", "-f", filepath.Join(dir, "old.yaml"))
+	out, said, code := feed(t, "", "--kubeconfig", s.Kubeconfig, "convert", "-f", filepath.Join(dir, "old.yaml"))
 	if code != 0 || strings.Count(said, "Warning: ") != strings.Count(said, "\n") || strings.Contains(out, "ProxyServer") {
 		t.Fatalf("convert ended with %d, said %s and printed %s", code, said, out)
 	}
-	s.infra = out
-	if _, said, code := s.run("setup", "-f", "FILE", "--wait=false"); code != 1 || !strings.Contains(said, "Deployment clusters/demo-") || !strings.Contains(said, "docs/migration.md") {
+	s.Infra = out
+	if _, said, code := s.Run("setup", "-f", "FILE", "--wait=false"); code != 1 || !strings.Contains(said, "Deployment clusters/demo-") || !strings.Contains(said, "docs/migration.md") {
 		t.Fatalf("with the operator there setup ended with %d: %s", code, said)
 	}
 
 	// The plan, and out of it the configuration to import leases by.
-	plan, said, code := s.run("setup", "-f", "FILE", "-f", filepath.Join(dir, "cluster.yaml"), "--dry-run=client")
+	plan, said, code := s.Run("setup", "-f", "FILE", "-f", filepath.Join(dir, "cluster.yaml"), "--dry-run=client")
 	if code != 0 {
 		t.Fatal(said)
 	}
@@ -274,7 +276,7 @@ func TestComingFromTheOperator(t *testing.T) {
 		t.Fatal(err)
 	}
 	leases := documented(t, "> config.yml")
-	s.shell(dir, strings.ReplaceAll(line(t, leases, "> config.yml"), "/work/kubeconfig", s.kubeconfig))
+	s.shell(dir, strings.ReplaceAll(line(t, leases, "> config.yml"), "/work/kubeconfig", s.Kubeconfig))
 
 	// Its lease file is kept, what it has made is deleted.
 	patch := regexp.MustCompile(`'(\[.*\])'`).FindStringSubmatch(line(t, documented(t, "patch pvc"), "patch pvc"))
@@ -282,7 +284,7 @@ func TestComingFromTheOperator(t *testing.T) {
 		t.Fatal("the patch of the volume is not documented")
 	}
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: "demo-dhcp-dhcp-leases"}}
-	if err := s.client.Patch(t.Context(), claim, client.RawPatch(types.JSONPatchType, []byte(patch[1]))); err != nil {
+	if err := s.Client.Patch(t.Context(), claim, client.RawPatch(types.JSONPatchType, []byte(patch[1]))); err != nil {
 		t.Fatal(err)
 	}
 	if cut := line(t, documented(t, "--cascade=foreground"), "--cascade=foreground"); !strings.Contains(cut, "dhcpserver/demo-dhcp dnsserver/demo-dns proxyserver/demo-proxy") {
@@ -290,7 +292,7 @@ func TestComingFromTheOperator(t *testing.T) {
 	}
 	for _, child := range oldChildren {
 		u, _ := s.is("hostedcluster.densityops.com/v1alpha1", child.kind, child.name)
-		if err := s.client.Delete(t.Context(), u, client.PropagationPolicy(metav1.DeletePropagationForeground)); err != nil {
+		if err := s.Client.Delete(t.Context(), u, client.PropagationPolicy(metav1.DeletePropagationForeground)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -312,15 +314,15 @@ func TestComingFromTheOperator(t *testing.T) {
 	}
 
 	// The CRDs are the operator's, and their fields and those of the Infra are owned by whoever applied them.
-	if _, said, code := s.run("setup", "-f", "FILE", "--wait=false"); code != 1 || !strings.Contains(said, "CustomResourceDefinition infras.hostedcluster.densityops.com exists and was not created by setup") {
+	if _, said, code := s.Run("setup", "-f", "FILE", "--wait=false"); code != 1 || !strings.Contains(said, "CustomResourceDefinition infras.hostedcluster.densityops.com exists and was not created by setup") {
 		t.Errorf("setup ended with %d: %s", code, said)
 	}
-	if _, said, code := s.run("setup", "-f", "FILE", "--wait=false", "--adopt"); code != 1 || !strings.Contains(said, "--force-conflicts") {
+	if _, said, code := s.Run("setup", "-f", "FILE", "--wait=false", "--adopt"); code != 1 || !strings.Contains(said, "--force-conflicts") {
 		t.Errorf("setup ended with %d: %s", code, said)
 	}
 	line(t, documented(t, "import --config /work/config.yml --write"), "kubectl oooi setup -f infra.yaml --adopt --force-conflicts")
-	s.setup("--adopt", "--force-conflicts")
-	if said := s.setup(); said != "" {
+	s.Setup("--adopt", "--force-conflicts")
+	if said := s.Setup(); said != "" {
 		t.Errorf("the second time it says %s", said)
 	}
 	used, err := os.ReadFile(filepath.Join(dir, "config.yml"))
@@ -329,10 +331,10 @@ func TestComingFromTheOperator(t *testing.T) {
 	}
 	config, _ := s.is("v1", "ConfigMap", "demo-dhcp")
 	text, _, _ := unstructured.NestedString(config.Object, "data", "config.yml")
-	if text = regexp.MustCompile(" snapshot=[^ \n]*").ReplaceAllString(text, " kubeconfig="+s.kubeconfig); text != string(used) {
+	if text = regexp.MustCompile(" snapshot=[^ \n]*").ReplaceAllString(text, " kubeconfig="+s.Kubeconfig); text != string(used) {
 		t.Errorf("leases were imported by\n%s\nand DHCP has\n%s", used, text)
 	}
-	table, said, code := s.run("leases", "demo", "-n", "clusters", "--no-headers")
+	table, said, code := s.Run("leases", "demo", "-n", "clusters", "--no-headers")
 	for _, has := range []string{"192.168.100.23   02:00:00:00:00:11   clusters-demo/demo-worker-1", "192.168.100.57   02:00:00:00:00:10   clusters-demo/demo-worker-0"} {
 		if code != 0 || !strings.Contains(table, has) {
 			t.Errorf("%d, %s: no %q in\n%s", code, said, has, table)
@@ -340,11 +342,11 @@ func TestComingFromTheOperator(t *testing.T) {
 	}
 
 	s.goBack()
-	s.setup("--force-conflicts")
+	s.Setup("--force-conflicts")
 
 	// What is left of the operator goes, and takes nothing of ours along.
 	ours := func() []string {
-		return slices.DeleteFunc(s.everything(), func(o string) bool {
+		return slices.DeleteFunc(s.Everything(), func(o string) bool {
 			return strings.Contains(o, "dhcpservers.") || strings.Contains(o, "dnsservers.") || strings.Contains(o, "kubevirt-reader") || strings.Contains(o, "allow-infrastructure")
 		})
 	}
@@ -359,7 +361,7 @@ func TestComingFromTheOperator(t *testing.T) {
 		u := &unstructured.Unstructured{}
 		u.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
 		u.SetName(name + ".hostedcluster.densityops.com")
-		if err := s.client.Delete(t.Context(), u); err != nil {
+		if err := s.Client.Delete(t.Context(), u); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -374,14 +376,14 @@ func TestComingFromTheOperator(t *testing.T) {
 
 // goBack goes the documented way back: setup's objects go, and the operator has its namespace, its CRDs and
 // its Infra again.
-func (s *site) goBack() {
+func (s *operated) goBack() {
 	s.Helper()
 	way := documented(s.T, "OPERATOR_CRDS")
 	teardown := strings.Fields(line(s.T, way, "teardown"))[2:]
-	if _, said, code := s.run(append(teardown, "--yes")...); code != 0 || !strings.Contains(said, "Namespace oooi-system stays: it was not created by setup") {
+	if _, said, code := s.Run(append(teardown, "--yes")...); code != 0 || !strings.Contains(said, "Namespace oooi-system stays: it was not created by setup") {
 		s.Fatalf("%q ended with %d and said %s", teardown, code, said)
 	}
-	for _, o := range s.everything() {
+	for _, o := range s.Everything() {
 		if strings.Contains(o, "demo-") && !strings.Contains(o, "kubevirt-reader") || strings.Contains(o, "oooi-control ") || strings.Contains(o, "Infra ") {
 			s.Errorf("teardown left %s", o)
 		}
@@ -392,7 +394,7 @@ func (s *site) goBack() {
 		if err := yaml.Unmarshal([]byte(text), &crd.Object); err != nil {
 			s.Fatal(err)
 		}
-		if err := s.client.Apply(s.Context(), client.ApplyConfigurationFromUnstructured(crd), client.FieldOwner("kubectl"), client.ForceOwnership); err != nil {
+		if err := s.Client.Apply(s.Context(), client.ApplyConfigurationFromUnstructured(crd), client.FieldOwner("kubectl"), client.ForceOwnership); err != nil {
 			s.Fatal(err)
 		}
 	}
@@ -402,7 +404,7 @@ func (s *site) goBack() {
 	operator := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "oooi-system", Name: "oooi-controller-manager"}}
 	for _, replicas := range []int32{1, 0} { // it does not run here: it would have to be stopped again
 		scale := &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: replicas}}
-		if err := s.client.SubResource("scale").Update(s.Context(), operator, client.WithSubResourceBody(scale)); err != nil {
+		if err := s.Client.SubResource("scale").Update(s.Context(), operator, client.WithSubResourceBody(scale)); err != nil {
 			s.Fatal(err)
 		}
 	}
@@ -410,7 +412,7 @@ func (s *site) goBack() {
 
 // exported writes what 'kubectl get -o yaml' prints: of the operator's objects, and of what setup
 // would find in the cluster.
-func (s *site) exported(dir string) {
+func (s *operated) exported(dir string) {
 	s.Helper()
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "List"})
@@ -445,7 +447,7 @@ func (s *site) exported(dir string) {
 }
 
 // shell runs a line in a folder.
-func (s *site) shell(dir, line string) string {
+func (s *operated) shell(dir, line string) string {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), time.Minute)
 	defer cancel()

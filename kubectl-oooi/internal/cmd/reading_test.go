@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	"github.com/densityops/oooi/kubectl-oooi/internal/cmdtest"
 	"github.com/densityops/oooi/test/golden"
 	"github.com/densityops/oooi/test/lab"
 )
@@ -269,18 +270,18 @@ spec:
 
 // TestReadingWhatSetupMade shows what there is right after setup, which nobody has looked at yet.
 func TestReadingWhatSetupMade(t *testing.T) {
-	s := newSite(t)
-	s.setup()
+	s := cmdtest.New(t, management.Get(t), Main)
+	s.Setup()
 	for _, tc := range []struct {
 		line []string
 		want []string
 	}{
-		{[]string{"status", "-n", s.namespace}, []string{"demo   " + s.namespace + "/demo   Unknown   Unknown   Unknown   Disabled   Unknown   NotObserved"}},
-		{[]string{"status", "demo", "-n", s.namespace}, []string{"192.0.2.2", s.namespace + "/vlan100, 192.0.2.0/24", "Unknown, NotObserved: "}},
-		{[]string{"routes", "demo", "-n", s.namespace}, []string{"api.demo." + s.namespace + ".example.com", "(any other)"}},
-		{[]string{"resolve", "api.demo." + s.namespace + ".example.com", "-n", s.namespace, "--vlan", "vlan100"}, []string{"192.0.2.4", "spec.services[APIServer] of HostedCluster " + s.namespace + "/demo"}},
+		{[]string{"status", "-n", s.Namespace}, []string{"demo   " + s.Namespace + "/demo   Unknown   Unknown   Unknown   Disabled   Unknown   NotObserved"}},
+		{[]string{"status", "demo", "-n", s.Namespace}, []string{"192.0.2.2", s.Namespace + "/vlan100, 192.0.2.0/24", "Unknown, NotObserved: "}},
+		{[]string{"routes", "demo", "-n", s.Namespace}, []string{"api.demo." + s.Namespace + ".example.com", "(any other)"}},
+		{[]string{"resolve", "api.demo." + s.Namespace + ".example.com", "-n", s.Namespace, "--vlan", "vlan100"}, []string{"192.0.2.4", "spec.services[APIServer] of HostedCluster " + s.Namespace + "/demo"}},
 	} {
-		out, said, code := s.run(tc.line...)
+		out, said, code := s.Run(tc.line...)
 		if code != 0 {
 			t.Errorf("%v ended with %d: %s", tc.line, code, said)
 		}

@@ -1,4 +1,4 @@
-package cmd
+package doctor_test
 
 import (
 	"bytes"
@@ -10,18 +10,20 @@ import (
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	"github.com/densityops/oooi/kubectl-oooi/internal/cmd"
+	"github.com/densityops/oooi/kubectl-oooi/internal/cmdtest"
 	"github.com/densityops/oooi/test/lab"
 )
 
 // BenchmarkDoctor reads and checks one Infra, and a hundred, that setup has set up on a real API
-// server: go test -run '^$' -bench Doctor ./kubectl-oooi/internal/cmd
+// server: go test -run '^$' -bench Doctor ./kubectl-oooi/internal/doctor
 func BenchmarkDoctor(b *testing.B) {
 	for _, n := range []int{1, 100} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			cp := lab.New(b, lab.Config{Name: fmt.Sprintf("doctor-%d", n), ControllerManager: true, CRDs: clusterCRDs()})
+			cp := lab.New(b, lab.Config{Name: fmt.Sprintf("doctor-%d", n), ControllerManager: true, CRDs: cmdtest.CRDs()})
 			oooi := func(out io.Writer, args ...string) int {
 				var said bytes.Buffer
-				code := Main(b.Context(), append([]string{"kubectl-oooi", "--kubeconfig", cp.Kubeconfig()}, args...), genericiooptions.IOStreams{Out: out, ErrOut: &said})
+				code := cmd.Main(b.Context(), append([]string{"kubectl-oooi", "--kubeconfig", cp.Kubeconfig()}, args...), genericiooptions.IOStreams{Out: out, ErrOut: &said})
 				if code == 1 {
 					b.Fatalf("%v: %s", args, &said)
 				}

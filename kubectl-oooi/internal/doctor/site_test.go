@@ -1,4 +1,4 @@
-package cmd
+package doctor_test
 
 import (
 	"archive/tar"
@@ -12,35 +12,53 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/densityops/oooi/kubectl-oooi/internal/cmd"
+	"github.com/densityops/oooi/kubectl-oooi/internal/cmdtest"
 	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
 	"github.com/densityops/oooi/kubectl-oooi/internal/mutate"
 	"github.com/densityops/oooi/test/faults"
 	"github.com/densityops/oooi/test/lab"
 )
 
+var management = lab.Shared{Config: cmdtest.Management(), Prepare: cmdtest.Install}
+
+func TestMain(m *testing.M) {
+	ctrllog.SetLogger(logr.Discard())
+	lab.Main(m, &management)
+}
+
+// Exit codes of doctor, as docs/doctor.md has them.
+const (
+	found        = 2
+	inconclusive = 3
+)
+
 // patient is a healthy site that setup has made, which faults break.
 type patient struct {
 	*faults.Site
 
-	site *site
+	site *cmdtest.Site
 }
 
 func newPatient(t *testing.T) *patient {
 	t.Helper()
-	s := newSite(t)
+	s := cmdtest.New(t, management.Get(t), cmd.Main)
 	p := &patient{site: s, Site: &faults.Site{
-		ControlPlane: s.cp, Client: s.client, Namespace: s.namespace, VLAN: "vlan100", Net: "192.0.2", Bundles: t.TempDir(),
+		ControlPlane: s.ControlPlane, Client: s.Client, Namespace: s.Namespace, VLAN: "vlan100", Net: "192.0.2", Bundles: t.TempDir(),
 		Doctor: func(t *testing.T, args ...string) faults.Answer {
 			t.Helper()
 			s.T = t
-			out, said, code := s.run(append([]string{"doctor", "demo", "-n", s.namespace}, args...)...)
+			out, said, code := s.Run(append([]string{"doctor", "demo", "-n", s.Namespace}, args...)...)
 			return faults.Answer{Out: out, Said: said, Code: code}
 		},
 	}}
 	faults.NewSimulated(t, p.Site, func() {
 		const apps = "  appsIngress: {enabled: true, source: Static, addresses: [192.0.2.200], hostedClusterRef: {name: demo, namespace: NS}}\n"
-		s.infra = strings.Replace(s.infra, "  infraComponents:", strings.ReplaceAll(apps, "NS", s.namespace)+"  infraComponents:", 1)
-		s.setup("--cluster-dns=patch")
+		s.Infra = strings.Replace(s.Infra, "  infraComponents:", strings.ReplaceAll(apps, "NS", s.Namespace)+"  infraComponents:", 1)
+		s.Setup("--cluster-dns=patch")
 	})
 	return p
 }
@@ -146,7 +164,7 @@ data: {password: SEED}
 	if err := os.WriteFile(filepath.Join(folder, "broken.yaml"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, said, code := p.site.run("doctor", "demo", "-n", p.Namespace, "--from", folder)
+	_, said, code := p.site.Run("doctor", "demo", "-n", p.Namespace, "--from", folder)
 	if code != 0 || !strings.Contains(said, "Warning: broken.yaml is left out") {
 		t.Errorf("from the folder it ended with %d and said %s", code, said)
 	}
@@ -200,14 +218,14 @@ subjects: [{kind: User, name: USER, apiGroup: rbac.authorization.k8s.io}]
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.site.kubeconfig = kubeconfig
+	p.site.Kubeconfig = kubeconfig
 }
 
 // TestForbiddenIsNoPass has a user who may read the Infra and nothing else.
 func TestForbiddenIsNoPass(t *testing.T) {
 	p := newPatient(t)
 	p.narrow(t)
-	out, said, code := p.site.run("doctor", "demo", "-n", p.Namespace, "-o", "json", "--strict")
+	out, said, code := p.site.Run("doctor", "demo", "-n", p.Namespace, "-o", "json", "--strict")
 	d := &doctor.Diagnosis{}
 	if err := json.Unmarshal([]byte(out), d); err != nil {
 		t.Fatalf("%d: %v: %s", code, err, said)
@@ -220,32 +238,13 @@ func TestForbiddenIsNoPass(t *testing.T) {
 			t.Errorf("%s is skipped: %s", r.Code, r.Reason)
 		}
 	}
-	if code != inconclusiveCode || d.Summary[doctor.Failed] > 0 || d.Summary[doctor.Skipped] < 25 {
+	if code != inconclusive || d.Summary[doctor.Failed] > 0 || d.Summary[doctor.Skipped] < 25 {
 		t.Errorf("it ended with %d: %v", code, d.Summary)
 	}
-	if _, _, code := p.site.run("doctor", "demo", "-n", p.Namespace, "--strict", "--only", "OOOI-POD"); code != inconclusiveCode {
+	if _, _, code := p.site.Run("doctor", "demo", "-n", p.Namespace, "--strict", "--only", "OOOI-POD"); code != inconclusive {
 		t.Errorf("it ended with %d", code)
 	}
-	if _, said, code := p.site.run("doctor", "other", "-n", p.Namespace); code != 1 || !strings.Contains(said, "other") {
+	if _, said, code := p.site.Run("doctor", "other", "-n", p.Namespace); code != 1 || !strings.Contains(said, "other") {
 		t.Errorf("of an Infra that is not there it said %s, %d", said, code)
-	}
-}
-
-func TestDoctorRefusesWhatMeansNothing(t *testing.T) {
-	for line, says := range map[string]string{
-		"doctor --fail-on=maybe":    `--fail-on "maybe": want fail, warn or never`,
-		"doctor --only OOOI-XYZ":    "there is no check OOOI-XYZ",
-		"doctor --save a --from b":  "give one of the two",
-		"doctor -o nothing":         `--output "nothing"`,
-		"doctor --from /there/is/0": "reading the bundle",
-	} {
-		_, said, code := call(t, append([]string{"kubectl-oooi"}, strings.Fields(line)...)...)
-		if code != 1 || !strings.Contains(said, says) {
-			t.Errorf("%s ended with %d and said %s", line, code, said)
-		}
-	}
-	out, _, code := call(t, "kubectl-oooi", "doctor", "--list", "--only", "oooi-hc")
-	if code != 0 || strings.Count(out, "OOOI-HC-") < 4 || strings.Contains(out, "OOOI-DNS-001") {
-		t.Errorf("%d: %s", code, out)
 	}
 }

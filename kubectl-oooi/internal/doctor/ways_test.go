@@ -1,4 +1,4 @@
-package cmd
+package doctor_test
 
 import (
 	"bytes"
@@ -20,6 +20,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/densityops/oooi/kubectl-oooi/internal/cmd"
 	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/test/faults"
@@ -49,7 +50,7 @@ func TestEverythingIsBroken(t *testing.T) {
 	} {
 		text = regexp.MustCompile(pattern).ReplaceAllString(text, with)
 	}
-	golden.Check(t, filepath.Join("testdata", "doctor", "everything-broken.txt"), text)
+	golden.Check(t, filepath.Join("testdata", "everything-broken.txt"), text)
 	if answer.Code != 0 {
 		t.Errorf("it ended with %d: %s", answer.Code, answer.Said)
 	}
@@ -74,41 +75,19 @@ func TestDoctorEndsAlikeInEveryFormat(t *testing.T) {
 	}
 	ends(0)
 	faults.OnAPIServer()[0].Break(p.Site)
-	ends(foundCode)
+	ends(found)
 	ends(0, "--fail-on=never")
 	ends(0, "--skip", "OOOI-")
 	p.Mend()
 	for _, format := range formats[2:6] { // none is an empty list
-		out, said, code := p.site.run("doctor", "-n", "kube-public", "-o", format)
+		out, said, code := p.site.Run("doctor", "-n", "kube-public", "-o", format)
 		if code != 0 || said != "" || format == "json" && !strings.Contains(out, `"items": []`) {
 			t.Errorf("of a namespace without any it ended with %d, said %q and printed %s", code, said, out)
 		}
 	}
 	p.narrow(t)
 	ends(0)
-	ends(inconclusiveCode, "--strict")
-}
-
-func TestChecksAreListed(t *testing.T) {
-	for format, has := range map[string]string{
-		"json": `"kind": "CheckList"`, "yaml": "kind: CheckList", "name": "check.report.densityops.com/OOOI-API-001", "wide": "READS",
-		"jsonpath={.items[0].reads[0]}": "CustomResourceDefinition.apiextensions.k8s.io in everywhere",
-	} {
-		out, said, code := call(t, "kubectl-oooi", "doctor", "--list", "-o", format)
-		if code != 0 || said != "" || !strings.Contains(out, has) {
-			t.Errorf("-o %s ended with %d, said %q, and there is no %q in %s", format, code, said, has, out)
-		}
-	}
-	out, _, _ := call(t, "kubectl-oooi", "doctor", "--list", "-o", "json", "--only", "OOOI-HC")
-	var list struct{ Items []checkReport }
-	if err := json.Unmarshal([]byte(out), &list); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range list.Items {
-		if !strings.HasPrefix(c.Metadata.Name, "OOOI-HC-") || c.Title == "" || !strings.HasSuffix(c.Docs, strings.ToLower("#"+c.Metadata.Name)) || len(c.Reads) == 0 {
-			t.Errorf("%+v", c)
-		}
-	}
+	ends(inconclusive, "--strict")
 }
 
 // TestDoctorWaits mends a site while doctor looks.
@@ -116,7 +95,7 @@ func TestDoctorWaits(t *testing.T) {
 	p := newPatient(t)
 	const args = "--only OOOI-DNS-001"
 	p.PatchStatus(infraKind, "$ns", "demo", `{"status": {"componentStatus": {"dnsReady": false}}}`)
-	if answer := p.Doctor(t, append(strings.Fields(args), "--wait", "100ms")...); answer.Code != foundCode || !strings.HasPrefix(answer.Out, "fail   OOOI-DNS-001") {
+	if answer := p.Doctor(t, append(strings.Fields(args), "--wait", "100ms")...); answer.Code != found || !strings.HasPrefix(answer.Out, "fail   OOOI-DNS-001") {
 		t.Errorf("after it has waited in vain it ended with %d, and said %s%s", answer.Code, answer.Out, answer.Said)
 	}
 	ended := make(chan faults.Answer)
@@ -145,8 +124,8 @@ func TestInterruptedDoctorLeavesNothing(t *testing.T) {
 		defer interrupt()
 		var stdout, stderr bytes.Buffer
 		code := make(chan int)
-		line := append([]string{"kubectl-oooi", "--kubeconfig", p.site.kubeconfig, "doctor", "demo", "-n", p.Namespace, "--save", filepath.Join(folder, "bundle.tar.gz")}, args...)
-		go func() { code <- Main(ctx, line, genericiooptions.IOStreams{Out: &stdout, ErrOut: &stderr}) }()
+		line := append([]string{"kubectl-oooi", "--kubeconfig", p.site.Kubeconfig, "doctor", "demo", "-n", p.Namespace, "--save", filepath.Join(folder, "bundle.tar.gz")}, args...)
+		go func() { code <- cmd.Main(ctx, line, genericiooptions.IOStreams{Out: &stdout, ErrOut: &stderr}) }()
 		p.Await("doctor to be at it", when)
 		interrupt()
 		if got := <-code; got != 1 || stdout.Len() > 0 || !strings.Contains(stderr.String(), "context canceled") {
@@ -176,7 +155,7 @@ func TestAProbeThatFails(t *testing.T) {
 	if err := json.Unmarshal([]byte(answer.Out), d); err != nil {
 		t.Fatal(err)
 	}
-	if r := d.Results[0]; answer.Code != inconclusiveCode || r.Status != doctor.Skipped || !r.Inconclusive || !strings.Contains(r.Reason, "exceeded quota") {
+	if r := d.Results[0]; answer.Code != inconclusive || r.Status != doctor.Skipped || !r.Inconclusive || !strings.Contains(r.Reason, "exceeded quota") {
 		t.Errorf("it ended with %d: %+v", answer.Code, r)
 	}
 	if left := p.probes(t); len(left) > 0 {
@@ -244,12 +223,12 @@ func TestDoctorTellsWhatHasChanged(t *testing.T) {
 	}{
 		{
 			"the machines' network", "vlan100", `{"spec": {"config": "{\"cniVersion\": \"0.3.1\", \"name\": \"vlan100\", \"type\": \"bridge\", \"bridge\": \"br-vlan100\", \"mtu\": 9000}"}}`,
-			"demo-dns", `its pods would get another network from setup: NetworkAttachmentDefinition NS/vlan100 was changed by "cmd.test" at `,
+			"demo-dns", `its pods would get another network from setup: NetworkAttachmentDefinition NS/vlan100 was changed by "doctor.test" at `,
 			"run 'kubectl oooi setup' with the Infra's file; this restarts pod NS/demo-dns-0: 'kubectl oooi diff' with the same file shows what changes",
 		},
 		{
 			"what setup has made", "demo-dns", `{"spec": {"config": "{\"cniVersion\": \"0.3.1\", \"name\": \"mine\", \"type\": \"bridge\"}"}}`,
-			"demo-dns", `its pods would get another network from setup: it was changed by "cmd.test" at `,
+			"demo-dns", `its pods would get another network from setup: it was changed by "doctor.test" at `,
 			"run 'kubectl oooi setup' with the Infra's file and --force-conflicts, which sets it back; this restarts no pod: 'kubectl oooi diff' with the same file",
 		},
 	} {
@@ -258,7 +237,7 @@ func TestDoctorTellsWhatHasChanged(t *testing.T) {
 			p.T = t
 			p.Patch(read.AttachmentKind, "$ns", tc.object, tc.patch)
 			defer p.Mend()
-			out, said, code := p.site.run("doctor", "demo", "-n", p.Namespace, "--only", "OOOI-INF-002", "-o", "json", "--fail-on", "never")
+			out, said, code := p.site.Run("doctor", "demo", "-n", p.Namespace, "--only", "OOOI-INF-002", "-o", "json", "--fail-on", "never")
 			var diagnosis struct{ Results []doctor.Result }
 			if err := json.Unmarshal([]byte(out), &diagnosis); err != nil || code != 0 {
 				t.Fatalf("doctor ended with %d, said %s and printed %s: %v", code, said, out, err)

@@ -1,4 +1,4 @@
-package cmd
+package setup_test
 
 import (
 	"fmt"
@@ -12,33 +12,36 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/kubectl-oooi/internal/cmdtest"
 )
 
 func TestSetupAdoptsOnlyOnRequest(t *testing.T) {
 	s := newSite(t)
-	s.setup() // the CRDs, whose installation would be in the comparison below
-	if _, said, code := s.run("teardown", "demo", "-n", s.namespace, "--yes"); code != 0 {
+	s.Setup() // the CRDs, whose installation would be in the comparison below
+	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 {
 		t.Fatal(said)
 	}
-	theirs := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "demo-dns"}}
-	if err := s.client.Create(t.Context(), theirs, client.FieldOwner("somebody")); err != nil {
+	theirs := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "demo-dns"}}
+	if err := s.Client.Create(t.Context(), theirs, client.FieldOwner("somebody")); err != nil {
 		t.Fatal(err)
 	}
-	what := "ServiceAccount " + s.namespace + "/demo-dns"
-	s.refused("error: " + what + " exists and was not created by setup: delete or rename it, or take it over with --adopt; teardown then deletes it\nerror: nothing was applied")
+	what := "ServiceAccount " + s.Namespace + "/demo-dns"
+	s.Refused("error: " + what + " exists and was not created by setup: delete or rename it, or take it over with --adopt; teardown then deletes it\nerror: nothing was applied")
 
-	s.apply(fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: demo-dns, namespace: %[1]s, labels: {app.kubernetes.io/managed-by: oooi}, annotations: {hostedcluster.densityops.com/infra: %[1]s/other}}}", s.namespace))
-	s.refused("error: ConfigMap " + s.namespace + "/demo-dns exists and belongs to Infra " + s.namespace + "/other: delete or rename it")
+	s.Apply(fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: demo-dns, namespace: %[1]s, labels: {app.kubernetes.io/managed-by: oooi}, annotations: {hostedcluster.densityops.com/infra: %[1]s/other}}}", s.Namespace))
+	s.Refused("error: ConfigMap " + s.Namespace + "/demo-dns exists and belongs to Infra " + s.Namespace + "/other: delete or rename it")
 
-	if said := s.setup("--adopt", "--force-conflicts"); !strings.Contains(said, what+" configured") {
+	if said := s.Setup("--adopt", "--force-conflicts"); !strings.Contains(said, what+" configured") {
 		t.Errorf("setup --adopt said\n%s", said)
 	}
-	if said := s.setup(); said != "" {
+	if said := s.Setup(); said != "" {
 		t.Errorf("the second time, without --adopt, setup says %s", said)
 	}
-	if _, said, code := s.run("teardown", "demo", "-n", s.namespace, "--yes"); code != 0 || !strings.Contains(said, what+" removed") {
+	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(said, what+" removed") {
 		t.Errorf("teardown ended with %d and said\n%s", code, said)
 	}
+	s.system() // it was adopted, too
 }
 
 func TestSetupLeavesTheNamespaceOfOthers(t *testing.T) {
@@ -46,30 +49,31 @@ func TestSetupLeavesTheNamespaceOfOthers(t *testing.T) {
 	key := types.NamespacedName{Name: "oooi-system"}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: key.Name}}
 	s.system() // as if setup had not created it
-	if err := s.client.Patch(t.Context(), namespace, client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": {"app.kubernetes.io/managed-by": null}}}`))); err != nil {
+	if err := s.Client.Patch(t.Context(), namespace, client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": {"app.kubernetes.io/managed-by": null}}}`))); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // the next test may be told that setup created it
-		if err := s.client.Delete(s.cleanup(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "oooi-system"}}); client.IgnoreNotFound(err) != nil {
+	t.Cleanup(func() { // for the next test it is somebody else's
+		namespace.SetResourceVersion("")
+		if err := s.Client.Patch(s.AfterTest(), namespace, client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": {"app.kubernetes.io/managed-by": null}}}`))); err != nil {
 			t.Error(err)
 		}
 	})
-	s.setup()
-	if err := s.client.Get(t.Context(), key, namespace); err != nil || namespace.Labels["app.kubernetes.io/managed-by"] != "" {
+	s.Setup()
+	if err := s.Client.Get(t.Context(), key, namespace); err != nil || namespace.Labels["app.kubernetes.io/managed-by"] != "" {
 		t.Errorf("the namespace has the labels %v: %v", namespace.Labels, err)
 	}
-	if _, said, code := s.run("teardown", "demo", "-n", s.namespace, "--yes"); code != 0 || !strings.Contains(said, "Namespace oooi-system stays: it was not created by setup\n") || !strings.Contains(said, "Deployment oooi-system/oooi-control removed") {
+	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(said, "Namespace oooi-system stays: it was not created by setup\n") || !strings.Contains(said, "Deployment oooi-system/oooi-control removed") {
 		t.Errorf("teardown ended with %d and said\n%s", code, said)
 	}
-	if err := s.client.Get(t.Context(), key, namespace); err != nil || namespace.DeletionTimestamp != nil {
+	if err := s.Client.Get(t.Context(), key, namespace); err != nil || namespace.DeletionTimestamp != nil {
 		t.Errorf("the namespace is being deleted: %v", err)
 	}
 
 	// A release before this one labelled any namespace of that name: what others have in it keeps it.
-	if err := s.client.Patch(t.Context(), namespace, client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": {"app.kubernetes.io/managed-by": "oooi"}}}`))); err != nil {
+	if err := s.Client.Patch(t.Context(), namespace, client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": {"app.kubernetes.io/managed-by": "oooi"}}}`))); err != nil {
 		t.Fatal(err)
 	}
-	s.setup()
+	s.Setup()
 	labels := map[string]string{"app": "operator"}
 	operator := &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "oooi-system", Name: "oooi-controller-manager"},
@@ -77,13 +81,13 @@ func TestSetupLeavesTheNamespaceOfOthers(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "manager", Image: "registry.example.com/old/oooi"}}},
 		}},
 	}
-	if err := s.client.Create(t.Context(), operator); err != nil {
+	if err := s.Client.Create(t.Context(), operator); err != nil {
 		t.Fatal(err)
 	}
-	if _, said, code := s.run("teardown", "demo", "-n", s.namespace, "--yes"); code != 0 || !strings.Contains(said, "Namespace oooi-system stays: Deployment oooi-system/oooi-controller-manager is in it, which is not ours\n") {
+	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(said, "Namespace oooi-system stays: Deployment oooi-system/oooi-controller-manager is in it, which is not ours\n") {
 		t.Errorf("teardown ended with %d and said\n%s", code, said)
 	}
-	if err := s.client.Get(t.Context(), client.ObjectKeyFromObject(operator), operator); err != nil {
+	if err := s.Client.Delete(t.Context(), operator); err != nil {
 		t.Error(err)
 	}
 }
@@ -93,9 +97,9 @@ func (s *site) system() {
 	s.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		namespace := &corev1.Namespace{}
-		switch err := s.client.Get(s.Context(), types.NamespacedName{Name: "oooi-system"}, namespace); {
+		switch err := s.Client.Get(s.Context(), types.NamespacedName{Name: "oooi-system"}, namespace); {
 		case apierrors.IsNotFound(err):
-			s.apply("{apiVersion: v1, kind: Namespace, metadata: {name: oooi-system}}")
+			s.Apply(cmdtest.SystemNamespace)
 		case err != nil:
 			s.Fatal(err)
 		case namespace.DeletionTimestamp == nil:

@@ -1,4 +1,4 @@
-package cmd
+package setup_test
 
 import (
 	"fmt"
@@ -27,13 +27,13 @@ spec: {ports: [{port: 5000}]}
 
 func TestAProxyAlone(t *testing.T) {
 	s := newSite(t)
-	s.setup() // the base, and an Infra beside it
-	s.apply(fmt.Sprintf(registry, s.namespace+"-demo"))
-	before := s.everything()
-	s.infra = strings.ReplaceAll(edge, "NS", s.namespace)
-	said := s.setup()
+	s.Setup() // the base, and an Infra beside it
+	s.Apply(fmt.Sprintf(registry, s.Namespace+"-demo"))
+	before := s.Everything()
+	s.Infra = strings.ReplaceAll(edge, "NS", s.Namespace)
+	said := s.Setup()
 	for _, what := range []string{"ProxyServer NS/edge", "StatefulSet NS/edge-proxy", "Service NS/edge-proxy", "Role NS-demo/oooi-NS-edge-proxy"} {
-		if what = strings.ReplaceAll(what, "NS", s.namespace); !strings.Contains(said, what+" created\n") {
+		if what = strings.ReplaceAll(what, "NS", s.Namespace); !strings.Contains(said, what+" created\n") {
 			t.Errorf("nothing is said of %s:\n%s", what, said)
 		}
 	}
@@ -42,21 +42,21 @@ func TestAProxyAlone(t *testing.T) {
 			t.Errorf("what has it to do with that: %s", line)
 		}
 	}
-	if said := s.setup(); said != "" {
+	if said := s.Setup(); said != "" {
 		t.Errorf("the second time it says %s", said)
 	}
-	_, said, code := s.run("setup", "-f", "FILE", "--dry-run=client", "-n", s.namespace)
-	if code != 1 || !strings.Contains(said, "NetworkAttachmentDefinition "+s.namespace+"/vlan100 does not exist") {
+	_, said, code := s.Run("setup", "-f", "FILE", "--dry-run=client", "-n", s.Namespace)
+	if code != 1 || !strings.Contains(said, "NetworkAttachmentDefinition "+s.Namespace+"/vlan100 does not exist") {
 		t.Errorf("without the network, setup ended with %d, and said %s", code, said)
 	}
-	s.infra += "---" + fmt.Sprintf(registry, s.namespace+"-demo") + "---\n" + strings.ReplaceAll(`
+	s.Infra += "---" + fmt.Sprintf(registry, s.Namespace+"-demo") + "---\n" + strings.ReplaceAll(`
 apiVersion: k8s.cni.cncf.io/v1
 kind: NetworkAttachmentDefinition
 metadata: {name: vlan100, namespace: NS}
 spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "bridge": "br-vlan100"}'}
-`, "NS", s.namespace)
-	out, said, code := s.run("setup", "-f", "FILE", "--dry-run=client", "-o", "yaml", "-n", s.namespace)
-	for _, want := range []string{"- --namespace\n        - " + s.namespace + "-demo\n", "nameservers:\n        - 203.0.113.53\n", "image: example.com/oooi:1", "port: 5000"} {
+`, "NS", s.Namespace)
+	out, said, code := s.Run("setup", "-f", "FILE", "--dry-run=client", "-o", "yaml", "-n", s.Namespace)
+	for _, want := range []string{"- --namespace\n        - " + s.Namespace + "-demo\n", "nameservers:\n        - 203.0.113.53\n", "image: example.com/oooi:1", "port: 5000"} {
 		if code != 0 || !strings.Contains(out, want) {
 			t.Errorf("setup ended with %d and said %s; there is no %q in\n%s", code, said, want, out)
 		}
@@ -64,27 +64,27 @@ spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "br
 	if strings.Contains(out, "\nkind: Infra\n") || strings.Contains(out, "hostedcluster.densityops.com/infra: edge") || strings.Contains(out, "- --infra\n") {
 		t.Errorf("there is an Infra in\n%s", out)
 	}
-	if _, said, code := s.run("teardown", "edge", "-n", s.namespace, "--yes"); code != 0 {
+	if _, said, code := s.Run("teardown", "edge", "-n", s.Namespace, "--yes"); code != 0 {
 		t.Errorf("teardown ended with %d: %s", code, said)
 	}
-	s.unchanged(before)
+	s.Unchanged(before)
 }
 
 func TestAProxyAloneIsRefused(t *testing.T) {
 	s := newSite(t)
-	s.setup()
-	good := strings.ReplaceAll(edge, "NS", s.namespace)
+	s.Setup()
+	good := strings.ReplaceAll(edge, "NS", s.Namespace)
 	for _, tc := range []struct{ name, old, new, says string }{
 		{"no prefix", "192.0.2.7/24", "192.0.2.7", `spec.networkConfig.serverIP "192.0.2.7": write the address with the length of its network`},
 		{"no network", "networkAttachmentName: vlan100, ", "", "spec.networkConfig.networkAttachmentName"},
 		{"a gateway elsewhere", "gateway: 192.0.2.1", "gateway: 198.51.100.1", "198.51.100.1 is no address in 192.0.2.0/24"},
-		{"an Infra of its name", "name: edge", "name: demo", "there is an Infra " + s.namespace + "/demo"},
+		{"an Infra of its name", "name: edge", "name: demo", "there is an Infra " + s.Namespace + "/demo"},
 		{"no such Infra", "  image:", "  infraRef: {name: other}\n  image:", "the Infra other is in none of the files"},
 		{"nothing to route", "  backends:\n", "  x:\n", `unknown field "spec.x"`},
 	} {
-		s.infra = strings.ReplaceAll(good, tc.old, tc.new)
+		s.Infra = strings.ReplaceAll(good, tc.old, tc.new)
 		t.Log(tc.name)
-		s.refused(tc.says)
+		s.Refused(tc.says)
 	}
 }
 
@@ -92,26 +92,26 @@ func TestAProxyAloneIsRefused(t *testing.T) {
 // another file than the Infra's.
 func TestWhatAProxyServerSaysStays(t *testing.T) {
 	s := newSite(t)
-	infra := s.infra
-	server := strings.ReplaceAll(strings.ReplaceAll(edge, "name: edge", "name: demo"), "NS", s.namespace)
+	infra := s.Infra
+	server := strings.ReplaceAll(strings.ReplaceAll(edge, "name: edge", "name: demo"), "NS", s.Namespace)
 	server = strings.ReplaceAll(server, "192.0.2.7", "192.0.2.4")
 	server = strings.Replace(server, "  image:", "  infraRef: {name: demo}\n  image:", 1)
-	s.apply(fmt.Sprintf(registry, s.namespace+"-demo"))
-	s.infra = infra + "---" + server
-	s.setup()
-	before := s.everything()
-	s.infra = infra
-	if said := s.setup(); said != "" {
+	s.Apply(fmt.Sprintf(registry, s.Namespace+"-demo"))
+	s.Infra = infra + "---" + server
+	s.Setup()
+	before := s.Everything()
+	s.Infra = infra
+	if said := s.Setup(); said != "" {
 		t.Errorf("without the ProxyServer's file it says %s", said)
 	}
-	s.infra = server
-	if said := s.setup(); said != "" {
+	s.Infra = server
+	if said := s.Setup(); said != "" {
 		t.Errorf("without the Infra's file it says %s", said)
 	}
-	s.unchanged(before)
-	s.infra = strings.ReplaceAll(infra, "192.0.2.4", "192.0.2.5")
-	said := s.setup()
-	if changed := strings.Split(strings.TrimSpace(said), "\n"); !slices.Contains(changed, "ProxyServer "+s.namespace+"/demo configured") || strings.Contains(said, "removed") {
+	s.Unchanged(before)
+	s.Infra = strings.ReplaceAll(infra, "192.0.2.4", "192.0.2.5")
+	said := s.Setup()
+	if changed := strings.Split(strings.TrimSpace(said), "\n"); !slices.Contains(changed, "ProxyServer "+s.Namespace+"/demo configured") || strings.Contains(said, "removed") {
 		t.Errorf("with another address it says %s", said)
 	}
 }

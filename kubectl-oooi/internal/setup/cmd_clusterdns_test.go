@@ -1,4 +1,4 @@
-package cmd
+package setup_test
 
 import (
 	"reflect"
@@ -15,7 +15,7 @@ import (
 // servers is atomic.
 func TestOthersForwardersSurvive(t *testing.T) {
 	s := newSite(t)
-	s.apply(`
+	s.Apply(`
 apiVersion: operator.openshift.io/v1
 kind: DNS
 metadata: {name: default}
@@ -29,18 +29,18 @@ spec:
 		u := &unstructured.Unstructured{}
 		u.SetAPIVersion("operator.openshift.io/v1")
 		u.SetKind("DNS")
-		if err := s.client.Get(t.Context(), client.ObjectKey{Name: "default"}, u); err != nil {
+		if err := s.Client.Get(t.Context(), client.ObjectKey{Name: "default"}, u); err != nil {
 			t.Fatal(err)
 		}
 		return u
 	}
 	before := get()
 	t.Cleanup(func() {
-		if err := s.client.Delete(s.cleanup(), before); err != nil {
+		if err := s.Client.Delete(s.AfterTest(), before); err != nil {
 			t.Error(err)
 		}
 	})
-	if said := s.setup("--cluster-dns=patch"); !strings.Contains(said, "the cluster's DNS forwards demo."+s.namespace+".example.com") {
+	if said := s.Setup("--cluster-dns=patch"); !strings.Contains(said, "the cluster's DNS forwards demo."+s.Namespace+".example.com") {
 		t.Error(said)
 	}
 	servers, _, err := unstructured.NestedSlice(get().Object, "spec", "servers")
@@ -52,10 +52,10 @@ spec:
 		t.Errorf("theirs is %v", servers[0])
 	}
 	version := get().GetResourceVersion()
-	if said := s.setup("--cluster-dns=patch"); said != "" || get().GetResourceVersion() != version {
+	if said := s.Setup("--cluster-dns=patch"); said != "" || get().GetResourceVersion() != version {
 		t.Errorf("the second time: %s", said)
 	}
-	if _, said, code := s.run("teardown", "demo", "-n", s.namespace, "--yes"); code != 0 || !strings.Contains(said, "does not forward to ours any more") {
+	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(said, "does not forward to ours any more") {
 		t.Errorf("%d: %s", code, said)
 	}
 	if after := get(); !reflect.DeepEqual(after.Object["spec"], before.Object["spec"]) {
@@ -69,44 +69,44 @@ func TestTheCorefileOfKubernetesIsChangedOnRequestAlone(t *testing.T) {
 	const theirs = ".:53 {\n    errors\n    forward . /etc/resolv.conf\n" + reload + "}\n"
 	const restart = "kubectl -n kube-system rollout restart deployment coredns"
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "coredns"}, Data: map[string]string{"Corefile": theirs}}
-	if err := s.client.Create(t.Context(), m); err != nil {
+	if err := s.Client.Create(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := s.client.Delete(s.cleanup(), m); err != nil {
+		if err := s.Client.Delete(s.AfterTest(), m); err != nil {
 			t.Error(err)
 		}
 	})
 	corefile := func() string {
 		t.Helper()
-		if err := s.client.Get(t.Context(), client.ObjectKeyFromObject(m), m); err != nil {
+		if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(m), m); err != nil {
 			t.Fatal(err)
 		}
 		return m.Data["Corefile"]
 	}
-	out, _, _ := s.run("setup", "-f", "FILE", "--wait=false")
-	if !strings.Contains(out, "its DNS has to forward demo."+s.namespace+".example.com to 10.") || corefile() != theirs {
+	out, _, _ := s.Run("setup", "-f", "FILE", "--wait=false")
+	if !strings.Contains(out, "its DNS has to forward demo."+s.Namespace+".example.com to 10.") || corefile() != theirs {
 		t.Errorf("%s%s", out, corefile())
 	}
-	if said := s.setup("--cluster-dns=patch"); strings.Contains(said, restart) {
+	if said := s.Setup("--cluster-dns=patch"); strings.Contains(said, restart) {
 		t.Error(said)
 	}
-	if got := corefile(); !strings.HasPrefix(got, theirs+"# begin of oooi "+s.namespace+"/demo\ndemo."+s.namespace+".example.com {\n") {
+	if got := corefile(); !strings.HasPrefix(got, theirs+"# begin of oooi "+s.Namespace+"/demo\ndemo."+s.Namespace+".example.com {\n") {
 		t.Error(got)
 	}
 	version := m.ResourceVersion
-	if s.setup("--cluster-dns=patch"); corefile() == "" || m.ResourceVersion != version {
+	if s.Setup("--cluster-dns=patch"); corefile() == "" || m.ResourceVersion != version {
 		t.Error("the second time it is changed again")
 	}
 	// A CoreDNS that does not look at its Corefile again.
 	m.Data["Corefile"] = strings.Replace(theirs, reload, "", 1)
-	if err := s.client.Update(t.Context(), m); err != nil {
+	if err := s.Client.Update(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
-	if said := s.setup("--cluster-dns=patch"); !strings.Contains(said, restart) {
+	if said := s.Setup("--cluster-dns=patch"); !strings.Contains(said, restart) {
 		t.Error(said)
 	}
-	if _, said, code := s.run("teardown", "demo", "-n", s.namespace, "--yes"); code != 0 || !strings.Contains(said, restart) || corefile() != strings.Replace(theirs, reload, "", 1) {
+	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(said, restart) || corefile() != strings.Replace(theirs, reload, "", 1) {
 		t.Errorf("%d: %s%s", code, said, corefile())
 	}
 }
@@ -117,14 +117,14 @@ func TestTheClustersDNSIsNoUpstream(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-dns"},
 		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 53}}},
 	}
-	if err := s.client.Create(t.Context(), dns); err != nil {
+	if err := s.Client.Create(t.Context(), dns); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := s.client.Delete(s.cleanup(), dns); err != nil {
+		if err := s.Client.Delete(s.AfterTest(), dns); err != nil {
 			t.Error(err)
 		}
 	})
-	s.infra = strings.ReplaceAll(s.infra, "203.0.113.53", dns.Spec.ClusterIP)
-	s.refused("is the cluster's own DNS (Service kube-system/kube-dns)")
+	s.Infra = strings.ReplaceAll(s.Infra, "203.0.113.53", dns.Spec.ClusterIP)
+	s.Refused("is the cluster's own DNS (Service kube-system/kube-dns)")
 }

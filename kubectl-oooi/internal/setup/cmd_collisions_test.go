@@ -1,4 +1,4 @@
-package cmd
+package setup_test
 
 import (
 	"fmt"
@@ -19,7 +19,7 @@ const apps = "  appsIngress: {enabled: true, metallb: {ipAddressPoolRange: %s, l
 
 func TestSetupRefusesCollisions(t *testing.T) {
 	s := newSite(t)
-	good := s.infra
+	good := s.Infra
 	for _, tc := range []struct{ name, old, new, says string }{
 		{"network address", "dns: {serverIP: 192.0.2.3}", "dns: {serverIP: 192.0.2.0}", "error: InvalidAddress: spec.infraComponents.dns: 192.0.2.0 is the network address of 192.0.2.0/24: use another address"},
 		{"broadcast address", "proxy: {serverIP: 192.0.2.4}", "proxy: {serverIP: 192.0.2.255}", "error: InvalidAddress: spec.infraComponents.proxy: 192.0.2.255 is the broadcast address of 192.0.2.0/24: use another address"},
@@ -29,33 +29,33 @@ func TestSetupRefusesCollisions(t *testing.T) {
 		{"range over the addresses of applications", "  infraComponents:", fmt.Sprintf(apps, "192.0.2.90-192.0.2.110"), "holds 192.0.2.90-192.0.2.99, which is spec.appsIngress.metallb.ipAddressPoolRange: exclude it"},
 		{"our own DNS as upstream resolver", "203.0.113.53", "192.0.2.3", "spec.networkConfig.dnsServers: 192.0.2.3 is spec.infraComponents.dns: name a resolver that is not part of this Infra"},
 		{"a hostname as upstream resolver", "203.0.113.53", "dns.example.com", `spec.networkConfig.dnsServers: "dns.example.com" is not an IP address`},
-		{"an unknown hosted cluster", "hostedClusterRef: {name: demo", "hostedClusterRef: {name: nope", "error: HostedClusterNotFound: HostedCluster " + s.namespace + "/nope does not exist: correct spec.hostedClusterRef, create the HostedCluster first, or set spec.infraComponents.dns.clusterName"},
+		{"an unknown hosted cluster", "hostedClusterRef: {name: demo", "hostedClusterRef: {name: nope", "error: HostedClusterNotFound: HostedCluster " + s.Namespace + "/nope does not exist: correct spec.hostedClusterRef, create the HostedCluster first, or set spec.infraComponents.dns.clusterName"},
 		{
-			"a hosted cluster in the Infra's namespace without that namespace", "{name: demo, namespace: " + s.namespace + "}\n  networkConfig", "{name: demo}\n  networkConfig",
-			"error: HostedClusterNotFound: HostedCluster clusters/demo does not exist; HostedCluster " + s.namespace + "/demo does: set spec.hostedClusterRef.namespace to " + s.namespace,
+			"a hosted cluster in the Infra's namespace without that namespace", "{name: demo, namespace: " + s.Namespace + "}\n  networkConfig", "{name: demo}\n  networkConfig",
+			"error: HostedClusterNotFound: HostedCluster clusters/demo does not exist; HostedCluster " + s.Namespace + "/demo does: set spec.hostedClusterRef.namespace to " + s.Namespace,
 		},
 	} {
-		s.infra = strings.ReplaceAll(good, tc.old, tc.new)
-		if s.infra == good {
+		s.Infra = strings.ReplaceAll(good, tc.old, tc.new)
+		if s.Infra == good {
 			t.Fatalf("%s: nothing was changed", tc.name)
 		}
 		t.Log(tc.name)
-		s.refused(tc.says)
-		if out, said, code := s.run("setup", "-f", "FILE", "--dry-run=server"); code != 1 || !strings.Contains(said, tc.says) || out != "" {
+		s.Refused(tc.says)
+		if out, said, code := s.Run("setup", "-f", "FILE", "--dry-run=server"); code != 1 || !strings.Contains(said, tc.says) || out != "" {
 			t.Errorf("%s: a dry run ended with %d, said %s and printed %s", tc.name, code, said, out)
 		}
 	}
-	s.infra = good
-	s.refused(fmt.Sprintf(`error: the namespace from the provided object %q does not match the namespace "elsewhere": Infra demo. You must pass '--namespace=%[1]s' to perform this operation`, s.namespace), "-n", "elsewhere")
-	if out, said, code := s.run("setup", "demo", "-n", s.namespace, "--hosted-cluster", "nope", "--network", "vlan100", "--cidr", "192.0.2.0/24", "--gateway", "192.0.2.1"); code != 1 || out != "" || !strings.HasPrefix(said, "error: --hosted-cluster: HostedCluster "+s.namespace+"/nope does not exist") {
+	s.Infra = good
+	s.Refused(fmt.Sprintf(`error: the namespace from the provided object %q does not match the namespace "elsewhere": Infra demo. You must pass '--namespace=%[1]s' to perform this operation`, s.Namespace), "-n", "elsewhere")
+	if out, said, code := s.Run("setup", "demo", "-n", s.Namespace, "--hosted-cluster", "nope", "--network", "vlan100", "--cidr", "192.0.2.0/24", "--gateway", "192.0.2.1"); code != 1 || out != "" || !strings.HasPrefix(said, "error: --hosted-cluster: HostedCluster "+s.Namespace+"/nope does not exist") {
 		t.Errorf("an unknown --hosted-cluster: setup ended with %d, said %s and printed %s", code, said, out)
 	}
 }
 
 func TestSetupRefusesAddressesOfProxyServers(t *testing.T) {
 	s := newSite(t)
-	s.setup()
-	infra := s.infra
+	s.Setup()
+	infra := s.Infra
 	proxy := func(name, address string) string {
 		return fmt.Sprintf(`
 apiVersion: hostedcluster.densityops.com/v1alpha1
@@ -64,53 +64,53 @@ metadata: {name: %s, namespace: %s}
 spec:
   networkConfig: {serverIP: %s/24, networkAttachmentName: vlan100, gateway: 192.0.2.1}
   backends: [{name: registry, hostname: registry.example.com, port: 443, targetService: registry, targetPort: 5000, targetNamespace: %[2]s}]
-`, name, s.namespace, address)
+`, name, s.Namespace, address)
 	}
-	s.infra = proxy("edge", "192.0.2.3")
-	s.refused("error: AddressConflict: 192.0.2.3 is also an address of Infra " + s.namespace + "/demo on the same VLAN")
-	s.infra = proxy("edge", "192.0.2.10")
-	s.refused("error: AddressConflict: 192.0.2.10 lies in the range 192.0.2.10-192.0.2.99 of Infra " + s.namespace + "/demo on the same VLAN")
-	s.infra = proxy("edge", "192.0.2.200")
-	s.setup()
-	s.infra = proxy("other", "192.0.2.200")
-	s.refused("error: AddressConflict: 192.0.2.200 is also an address of ProxyServer " + s.namespace + "/edge on the same VLAN")
-	s.infra = strings.Replace(infra, "192.0.2.3", "192.0.2.200", 1)
-	s.refused("error: AddressConflict: 192.0.2.200 is also an address of ProxyServer " + s.namespace + "/edge on the same VLAN")
+	s.Infra = proxy("edge", "192.0.2.3")
+	s.Refused("error: AddressConflict: 192.0.2.3 is also an address of Infra " + s.Namespace + "/demo on the same VLAN")
+	s.Infra = proxy("edge", "192.0.2.10")
+	s.Refused("error: AddressConflict: 192.0.2.10 lies in the range 192.0.2.10-192.0.2.99 of Infra " + s.Namespace + "/demo on the same VLAN")
+	s.Infra = proxy("edge", "192.0.2.200")
+	s.Setup()
+	s.Infra = proxy("other", "192.0.2.200")
+	s.Refused("error: AddressConflict: 192.0.2.200 is also an address of ProxyServer " + s.Namespace + "/edge on the same VLAN")
+	s.Infra = strings.Replace(infra, "192.0.2.3", "192.0.2.200", 1)
+	s.Refused("error: AddressConflict: 192.0.2.200 is also an address of ProxyServer " + s.Namespace + "/edge on the same VLAN")
 }
 
 func TestSetupRefusesToMoveAnAddressBetweenComponents(t *testing.T) {
 	s := newSite(t)
-	s.setup()
-	good := s.infra
+	s.Setup()
+	good := s.Infra
 	const says = "StatefulSet demo-dns has 192.0.2.3 until it is replaced, and StatefulSet demo-proxy would start with it before: give demo-dns a free address first"
-	s.infra = strings.NewReplacer("192.0.2.3}", "192.0.2.4}", "192.0.2.4}", "192.0.2.3}").Replace(good)
-	s.refused(says)
-	s.infra = strings.NewReplacer("192.0.2.3}", "192.0.2.5}", "192.0.2.4}", "192.0.2.3}").Replace(good)
-	s.refused(says)
+	s.Infra = strings.NewReplacer("192.0.2.3}", "192.0.2.4}", "192.0.2.4}", "192.0.2.3}").Replace(good)
+	s.Refused(says)
+	s.Infra = strings.NewReplacer("192.0.2.3}", "192.0.2.5}", "192.0.2.4}", "192.0.2.3}").Replace(good)
+	s.Refused(says)
 
 	// One after the other it is allowed, once no pod has the address any more.
-	s.infra = strings.Replace(good, "192.0.2.3}", "192.0.2.5}", 1)
-	s.setup()
+	s.Infra = strings.Replace(good, "192.0.2.3}", "192.0.2.5}", 1)
+	s.Setup()
 	pod := s.podOf("demo-dns")
 	annotate := func(value string) {
 		t.Helper()
 		patch := fmt.Appendf(nil, `{"metadata": {"annotations": {"k8s.v1.cni.cncf.io/network-status": %s}}}`, value)
-		if err := s.client.Patch(t.Context(), pod, client.RawPatch(types.MergePatchType, patch)); err != nil {
+		if err := s.Client.Patch(t.Context(), pod, client.RawPatch(types.MergePatchType, patch)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	annotate(`"[{\"default\": true, \"ips\": [\"10.0.0.9\"]}, {\"interface\": \"net1\", \"ips\": [\"192.0.2.3\"]}]"`)
-	s.infra = strings.NewReplacer("192.0.2.3}", "192.0.2.5}", "192.0.2.4}", "192.0.2.3}").Replace(good)
-	s.refused("pod demo-dns-0 has 192.0.2.3 until it is replaced, and StatefulSet demo-proxy would start with it before")
+	s.Infra = strings.NewReplacer("192.0.2.3}", "192.0.2.5}", "192.0.2.4}", "192.0.2.3}").Replace(good)
+	s.Refused("pod demo-dns-0 has 192.0.2.3 until it is replaced, and StatefulSet demo-proxy would start with it before")
 	annotate("null")
-	s.setup()
+	s.Setup()
 
 	// A workload that setup removes first gives its address away.
-	s.infra = strings.Replace(strings.Replace(s.infra, "dhcp: {", "dhcp: {enabled: false, ", 1), "192.0.2.5}", "192.0.2.2}", 1)
-	s.setup()
+	s.Infra = strings.Replace(strings.Replace(s.Infra, "dhcp: {", "dhcp: {enabled: false, ", 1), "192.0.2.5}", "192.0.2.2}", 1)
+	s.Setup()
 	nad := &unstructured.Unstructured{}
 	nad.SetGroupVersionKind(read.AttachmentKind)
-	if err := s.client.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "demo-dns"}, nad); err != nil {
+	if err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: "demo-dns"}, nad); err != nil {
 		t.Fatal(err)
 	}
 	if config, _, _ := unstructured.NestedString(nad.Object, "spec", "config"); !strings.Contains(config, `"192.0.2.2/24"`) {
@@ -123,7 +123,7 @@ func (s *site) podOf(set string) *corev1.Pod {
 	s.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		pod := &corev1.Pod{}
-		err := s.client.Get(s.Context(), client.ObjectKey{Namespace: s.namespace, Name: set + "-0"}, pod)
+		err := s.Client.Get(s.Context(), client.ObjectKey{Namespace: s.Namespace, Name: set + "-0"}, pod)
 		if err == nil {
 			return pod
 		}

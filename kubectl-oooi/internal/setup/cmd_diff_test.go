@@ -1,4 +1,4 @@
-package cmd
+package setup_test
 
 import (
 	"os"
@@ -14,22 +14,22 @@ func TestDiff(t *testing.T) {
 		t.Skip("there is no diff, which diff runs as kubectl does")
 	}
 	s := newSite(t)
-	in := func(text string) string { return strings.ReplaceAll(text, "NS", s.namespace) }
-	before := s.everything()
-	out, said, code := s.run("diff", "-f", "FILE")
+	in := func(text string) string { return strings.ReplaceAll(text, "NS", s.Namespace) }
+	before := s.Everything()
+	out, said, code := s.Run("diff", "-f", "FILE")
 	if code != 1 || !strings.Contains(out, "+kind: StatefulSet\n") || !strings.Contains(out, "+kind: Infra\n") || strings.Contains(out, "\n-kind") || strings.Contains(said, "Restarts") {
 		t.Errorf("before setup diff ended with %d, said %s and printed\n%s", code, said, out)
 	}
-	s.unchanged(before)
+	s.Unchanged(before)
 
-	s.setup()
-	before = s.everything()
-	if out, said, code := s.run("diff", "-f", "FILE"); code != 0 || out != "" || said != "" {
+	s.Setup()
+	before = s.Everything()
+	if out, said, code := s.Run("diff", "-f", "FILE"); code != 0 || out != "" || said != "" {
 		t.Errorf("after setup diff ended with %d, said %s and printed\n%s", code, said, out)
 	}
-	good := s.infra
-	s.infra = strings.Replace(good, "192.0.2.99", "192.0.2.89", 1)
-	out, said, code = s.run("diff", "-f", "FILE")
+	good := s.Infra
+	s.Infra = strings.Replace(good, "192.0.2.99", "192.0.2.89", 1)
+	out, said, code = s.Run("diff", "-f", "FILE")
 	for _, has := range []string{"\n-      rangeEnd: 192.0.2.99\n+      rangeEnd: 192.0.2.89\n", "/LIVE/v1.ConfigMap." + in("NS") + ".demo-dhcp", "/MERGED/apps.v1.StatefulSet." + in("NS") + ".demo-dhcp"} {
 		if !strings.Contains(out, has) {
 			t.Errorf("diff printed no %q:\n%s", has, out)
@@ -38,8 +38,8 @@ func TestDiff(t *testing.T) {
 	if code != 1 || said != in("Restarts: pod NS/demo-dhcp-0\n") || strings.Contains(out, "demo-dns") || strings.Contains(out, "managedFields") {
 		t.Errorf("with another range diff ended with %d, said %s and printed\n%s", code, said, out)
 	}
-	s.infra = strings.Replace(good, "dhcp: {", "dhcp: {enabled: false, ", 1)
-	if out, said, code := s.run("diff", "-f", "FILE"); code != 1 || said != in("Restarts: pod NS/demo-dhcp-0\n") || !strings.Contains(out, "\n-kind: StatefulSet\n") {
+	s.Infra = strings.Replace(good, "dhcp: {", "dhcp: {enabled: false, ", 1)
+	if out, said, code := s.Run("diff", "-f", "FILE"); code != 1 || said != in("Restarts: pod NS/demo-dhcp-0\n") || !strings.Contains(out, "\n-kind: StatefulSet\n") {
 		t.Errorf("without DHCP diff ended with %d, said %s and printed\n%s", code, said, out)
 	}
 
@@ -49,32 +49,32 @@ func TestDiff(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("KUBECTL_EXTERNAL_DIFF", program+" --brief ;ls")
-	if out, said, code := s.run("diff", "-f", "FILE"); code != 1 || !strings.HasPrefix(out, "3: --brief\n") || !strings.Contains(out, in("apps.v1.StatefulSet.NS.demo-dhcp\n")) {
+	if out, said, code := s.Run("diff", "-f", "FILE"); code != 1 || !strings.HasPrefix(out, "3: --brief\n") || !strings.Contains(out, in("apps.v1.StatefulSet.NS.demo-dhcp\n")) {
 		t.Errorf("another program: diff ended with %d, said %s and printed\n%s", code, said, out)
 	}
 	t.Setenv("KUBECTL_EXTERNAL_DIFF", filepath.Join(t.TempDir(), "none"))
-	if _, said, code := s.run("diff", "-f", "FILE"); code != 2 || !strings.Contains(said, "error: running ") || !strings.Contains(said, "KUBECTL_EXTERNAL_DIFF names another program") {
+	if _, said, code := s.Run("diff", "-f", "FILE"); code != 2 || !strings.Contains(said, "error: running ") || !strings.Contains(said, "KUBECTL_EXTERNAL_DIFF names another program") {
 		t.Errorf("a program that does not exist: diff ended with %d and said %s", code, said)
 	}
 
 	// What setup refuses is an error of diff.
-	s.infra = strings.Replace(good, "serverIP: 192.0.2.4", "serverIP: 192.0.2.3", 1)
-	if out, said, code := s.run("diff", "-f", "FILE"); code != 2 || !strings.HasPrefix(said, "error: AddressConflict: ") || out != "" {
+	s.Infra = strings.Replace(good, "serverIP: 192.0.2.4", "serverIP: 192.0.2.3", 1)
+	if out, said, code := s.Run("diff", "-f", "FILE"); code != 2 || !strings.HasPrefix(said, "error: AddressConflict: ") || out != "" {
 		t.Errorf("a collision: diff ended with %d, said %s and printed %s", code, said, out)
 	}
-	if _, said, code := s.run("diff"); code != 2 || !strings.HasPrefix(said, "error: give the name of an Infra") {
+	if _, said, code := s.Run("diff"); code != 2 || !strings.HasPrefix(said, "error: give the name of an Infra") {
 		t.Errorf("without an Infra diff ended with %d and said %s", code, said)
 	}
-	s.unchanged(before)
+	s.Unchanged(before)
 }
 
 func TestServerDryRunPrintsEachObject(t *testing.T) {
 	s := newSite(t)
-	in := func(text string) string { return strings.ReplaceAll(text, "NS", s.namespace) }
+	in := func(text string) string { return strings.ReplaceAll(text, "NS", s.Namespace) }
 	dry := func(last string, want ...string) {
 		t.Helper()
-		before := s.everything()
-		out, said, code := s.run("setup", "-f", "FILE", "--dry-run=server")
+		before := s.Everything()
+		out, said, code := s.Run("setup", "-f", "FILE", "--dry-run=server")
 		lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
 		if code != 0 || lines[len(lines)-1] != in(last) {
 			t.Errorf("the dry run ended with %d, said %s and printed at last %s", code, said, lines[len(lines)-1])
@@ -84,12 +84,12 @@ func TestServerDryRunPrintsEachObject(t *testing.T) {
 				t.Errorf("the dry run did not print %s:\n%s", in(line), out)
 			}
 		}
-		s.unchanged(before)
+		s.Unchanged(before)
 	}
 	dry("restarts no pod", "Infra NS/demo created", "StatefulSet NS/demo-dns created")
-	s.setup()
+	s.Setup()
 	dry("restarts no pod", "Infra NS/demo unchanged", "StatefulSet NS/demo-dns unchanged", "Namespace oooi-system unchanged")
-	s.infra = strings.Replace(strings.Replace(s.infra, "dhcp: {", "dhcp: {enabled: false, ", 1), "serverIP: 192.0.2.4", "serverIP: 192.0.2.5", 1)
+	s.Infra = strings.Replace(strings.Replace(s.Infra, "dhcp: {", "dhcp: {enabled: false, ", 1), "serverIP: 192.0.2.4", "serverIP: 192.0.2.5", 1)
 	dry("restarts pod NS/demo-proxy-0, pod NS/demo-dhcp-0", "Infra NS/demo configured", "ConfigMap NS/demo-dns unchanged", "NetworkAttachmentDefinition NS/demo-proxy configured",
 		"StatefulSet NS/demo-proxy configured", "StatefulSet NS/demo-dns unchanged", "StatefulSet NS/demo-dhcp deleted", "ConfigMap NS/demo-dhcp deleted")
 }

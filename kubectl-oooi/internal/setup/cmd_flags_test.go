@@ -1,4 +1,4 @@
-package cmd
+package setup_test
 
 import (
 	"strings"
@@ -41,32 +41,32 @@ spec:
 
 func TestFlagsDescribeAnInfra(t *testing.T) {
 	s := newSite(t)
-	s.setup() // for our CRDs
-	s.run("teardown", "demo", "-n", s.namespace, "--yes")
-	s.apply(strings.ReplaceAll(machines, "NS", s.namespace))
-	describe := []string{"setup", "demo", "-n", s.namespace, "--hosted-cluster", "demo", "--upstream", "203.0.113.53", "--wait=false"}
-	_, said, code := s.run(describe...)
+	s.Setup() // for our CRDs
+	s.Run("teardown", "demo", "-n", s.Namespace, "--yes")
+	s.Apply(strings.ReplaceAll(machines, "NS", s.Namespace))
+	describe := []string{"setup", "demo", "-n", s.Namespace, "--hosted-cluster", "demo", "--upstream", "203.0.113.53", "--wait=false"}
+	_, said, code := s.Run(describe...)
 	want := strings.ReplaceAll("Infra NS/demo: hosted cluster NS/demo; network NS/vlan100, 192.0.2.0/24, gateway 192.0.2.1; "+
-		"DHCP 192.0.2.4, DNS 192.0.2.5, proxy 192.0.2.6, machines 192.0.2.7-192.0.2.127\n", "NS/", s.namespace+"/")
+		"DHCP 192.0.2.4, DNS 192.0.2.5, proxy 192.0.2.6, machines 192.0.2.7-192.0.2.127\n", "NS/", s.Namespace+"/")
 	if code != 0 || !strings.HasPrefix(said, want) {
 		t.Fatalf("setup ended with %d and said\n%s\nwant at first\n%s", code, said, want)
 	}
-	before := s.everything()
-	for _, again := range [][]string{describe, {"setup", "demo", "-n", s.namespace, "--wait=false"}} {
-		if _, said, code := s.run(again...); code != 0 || said != "" {
+	before := s.Everything()
+	for _, again := range [][]string{describe, {"setup", "demo", "-n", s.Namespace, "--wait=false"}} {
+		if _, said, code := s.Run(again...); code != 0 || said != "" {
 			t.Errorf("%q ended with %d and said %s", again, code, said)
 		}
 	}
-	s.unchanged(before)
-	_, said, code = s.run("setup", "demo", "-n", s.namespace, "--dns-ip", "192.0.2.9", "--range", "192.0.2.10-192.0.2.127", "--wait=false")
-	if code != 0 || !strings.Contains(said, "StatefulSet "+s.namespace+"/demo-dns configured") || strings.Contains(said, "/demo-proxy configured") {
+	s.Unchanged(before)
+	_, said, code = s.Run("setup", "demo", "-n", s.Namespace, "--dns-ip", "192.0.2.9", "--range", "192.0.2.10-192.0.2.127", "--wait=false")
+	if code != 0 || !strings.Contains(said, "StatefulSet "+s.Namespace+"/demo-dns configured") || strings.Contains(said, "/demo-proxy configured") {
 		t.Errorf("with another address, setup ended with %d and said %s", code, said)
 	}
 
 	// What a file has said is not lost.
-	s.infra = strings.NewReplacer("192.0.2.3", "192.0.2.9, image: example.com/dns:1", "192.0.2.2,", "192.0.2.4,", "192.0.2.4", "192.0.2.6").Replace(s.infra)
-	s.setup()
-	_, said, code = s.run("setup", "demo", "-n", s.namespace, "--dns-ip", "192.0.2.8", "--wait=false")
+	s.Infra = strings.NewReplacer("192.0.2.3", "192.0.2.9, image: example.com/dns:1", "192.0.2.2,", "192.0.2.4,", "192.0.2.4", "192.0.2.6").Replace(s.Infra)
+	s.Setup()
+	_, said, code = s.Run("setup", "demo", "-n", s.Namespace, "--dns-ip", "192.0.2.8", "--wait=false")
 	if code != 1 || !strings.Contains(said, "says more than flags can") {
 		t.Errorf("setup ended with %d and said %s", code, said)
 	}
@@ -85,19 +85,19 @@ func TestFlagsThatDoNotSuffice(t *testing.T) {
 		{"setup demo --hosted-cluster demo --network vlan100 --cidr there --gateway 192.0.2.1", `--cidr "there" is no subnet`},
 		{"setup demo --hosted-cluster demo --network vlan101 --cidr 192.0.2.0/24 --gateway 192.0.2.1", "vlan101 does not exist"},
 	} {
-		before := s.everything()
-		_, said, code := s.run(append(strings.Fields(tc.line), "-n", s.namespace, "--wait=false")...)
+		before := s.Everything()
+		_, said, code := s.Run(append(strings.Fields(tc.line), "-n", s.Namespace, "--wait=false")...)
 		if code != 1 || !strings.Contains(said, tc.says) {
 			t.Errorf("%s ended with %d and said %swant %s", tc.line, code, said, tc.says)
 		}
-		s.unchanged(before)
+		s.Unchanged(before)
 	}
 }
 
 // TestANetworkElsewhereIsNamed: by OVN-Kubernetes' kind as well, of which a test needs the name.
 func TestANetworkElsewhereIsNamed(t *testing.T) {
 	s := newSite(t)
-	s.apply(`
+	s.Apply(`
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: clusteruserdefinednetworks.k8s.ovn.org}
@@ -107,7 +107,7 @@ spec:
   names: {kind: ClusterUserDefinedNetwork, plural: clusteruserdefinednetworks, singular: clusteruserdefinednetwork}
   versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]
 `)
-	s.apply(strings.ReplaceAll(`
+	s.Apply(strings.ReplaceAll(`
 apiVersion: k8s.ovn.org/v1
 kind: ClusterUserDefinedNetwork
 metadata: {name: NS}
@@ -116,7 +116,7 @@ apiVersion: k8s.cni.cncf.io/v1
 kind: NetworkAttachmentDefinition
 metadata: {name: NS, namespace: NS-demo}
 spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "bridge": "br-vlan100"}'}
-`, "NS", s.namespace))
-	s.infra = strings.ReplaceAll(s.infra, "vlan100", s.namespace)
-	s.refused(strings.ReplaceAll("does not exist: make it, have setup make it (--make-network), or name it as namespace/name; there is a NS-demo/NS; ClusterUserDefinedNetwork NS makes it in namespaces that", "NS", s.namespace))
+`, "NS", s.Namespace))
+	s.Infra = strings.ReplaceAll(s.Infra, "vlan100", s.Namespace)
+	s.Refused(strings.ReplaceAll("does not exist: make it, have setup make it (--make-network), or name it as namespace/name; there is a NS-demo/NS; ClusterUserDefinedNetwork NS makes it in namespaces that", "NS", s.Namespace))
 }

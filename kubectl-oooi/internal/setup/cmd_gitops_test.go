@@ -1,4 +1,4 @@
-package cmd
+package setup_test
 
 import (
 	"fmt"
@@ -20,9 +20,9 @@ import (
 // printed is what --dry-run=client prints for the site.
 func (s *site) printed() []*unstructured.Unstructured {
 	s.Helper()
-	infra := s.infra
-	defer func() { s.infra = infra }()
-	s.infra += fmt.Sprintf(`---
+	infra := s.Infra
+	defer func() { s.Infra = infra }()
+	s.Infra += fmt.Sprintf(`---
 apiVersion: hypershift.openshift.io/v1beta1
 kind: HostedCluster
 metadata: {name: demo, namespace: %[1]s}
@@ -32,8 +32,8 @@ apiVersion: k8s.cni.cncf.io/v1
 kind: NetworkAttachmentDefinition
 metadata: {name: vlan100, namespace: %[1]s}
 spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "bridge": "br-vlan100"}'}
-`, s.namespace)
-	out, said, code := s.run("setup", "-f", "FILE", "--dry-run=client")
+`, s.Namespace)
+	out, said, code := s.Run("setup", "-f", "FILE", "--dry-run=client")
 	if code != 0 {
 		s.Fatal(said)
 	}
@@ -60,7 +60,7 @@ func (s *site) sync(objects []*unstructured.Unstructured) {
 				continue
 			}
 			for end := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
-				err := s.client.Apply(s.Context(), client.ApplyConfigurationFromUnstructured(u.DeepCopy()), client.FieldOwner("argocd-controller"), client.ForceOwnership)
+				err := s.Client.Apply(s.Context(), client.ApplyConfigurationFromUnstructured(u.DeepCopy()), client.FieldOwner("argocd-controller"), client.ForceOwnership)
 				if err == nil {
 					break
 				}
@@ -76,23 +76,24 @@ func TestWhatOthersApplyIsTornDown(t *testing.T) {
 	s := newSite(t)
 	objects := s.printed()
 	s.sync(objects)
-	before := s.everything()
+	before := s.Everything()
 	s.sync(objects)
-	s.unchanged(before)
+	s.Unchanged(before)
+	out, _, _ := s.Run("teardown", "demo", "-n", s.Namespace, "--dry-run")
 	for _, u := range objects {
-		ours := strings.HasPrefix(u.GetNamespace(), s.namespace) && u.GetKind() != "Infra"
-		if out, _, _ := s.run("teardown", "demo", "-n", s.namespace, "--dry-run"); ours && !strings.Contains(out, fmt.Sprintf("%s %s/%s\n", u.GetKind(), u.GetNamespace(), u.GetName())) {
+		ours := strings.HasPrefix(u.GetNamespace(), s.Namespace) && u.GetKind() != "Infra"
+		if ours && !strings.Contains(out, fmt.Sprintf("%s %s/%s\n", u.GetKind(), u.GetNamespace(), u.GetName())) {
 			t.Fatalf("teardown would not delete %s %s/%s:\n%s", u.GetKind(), u.GetNamespace(), u.GetName(), out)
 		}
 	}
 
 	// Setup finds nothing to change in the pods, and no conflict.
-	said := s.setup()
+	said := s.Setup()
 	if strings.Contains(said, "created") || strings.Contains(said, "removed") {
 		t.Errorf("setup said\n%s", said)
 	}
 	templates := func() (all []string) {
-		for _, o := range s.everything() {
+		for _, o := range s.Everything() {
 			if strings.HasPrefix(o, "StatefulSet ") {
 				all = append(all, o) // with its generation
 			}
@@ -103,14 +104,14 @@ func TestWhatOthersApplyIsTornDown(t *testing.T) {
 		t.Errorf("setup changed StatefulSets: %s", got)
 	}
 
-	if err := s.client.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "demo-oooi-inventory"}}); err != nil {
+	if err := s.Client.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "demo-oooi-inventory"}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, said, code := s.run("teardown", "demo", "-n", s.namespace, "--yes"); code != 0 {
+	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 {
 		t.Fatalf("teardown ended with %d: %s", code, said)
 	}
-	for _, o := range s.everything() {
-		if strings.Contains(o, "demo-") && strings.Contains(o, s.namespace) && !strings.HasPrefix(o, "Namespace ") {
+	for _, o := range s.Everything() {
+		if strings.Contains(o, "demo-") && strings.Contains(o, s.Namespace) && !strings.HasPrefix(o, "Namespace ") {
 			t.Errorf("teardown left %s", o)
 		}
 	}
@@ -121,46 +122,46 @@ func TestWorkloadsWithoutTheirInfraAreFound(t *testing.T) {
 	s.sync(s.printed())
 	infra := &unstructured.Unstructured{}
 	infra.SetGroupVersionKind(read.InfraKind)
-	infra.SetNamespace(s.namespace)
+	infra.SetNamespace(s.Namespace)
 	infra.SetName("demo")
-	if err := s.client.Delete(t.Context(), infra); err != nil {
+	if err := s.Client.Delete(t.Context(), infra); err != nil {
 		t.Fatal(err)
 	}
-	says := fmt.Sprintf("Warning: Infra %[1]s/demo does not exist, and pods of it may still have addresses on its VLAN: StatefulSet %[1]s/demo-dhcp, StatefulSet %[1]s/demo-dns, StatefulSet %[1]s/demo-proxy; run 'kubectl oooi teardown demo -n %[1]s', or apply the Infra again\n", s.namespace)
+	says := fmt.Sprintf("Warning: Infra %[1]s/demo does not exist, and pods of it may still have addresses on its VLAN: StatefulSet %[1]s/demo-dhcp, StatefulSet %[1]s/demo-dns, StatefulSet %[1]s/demo-proxy; run 'kubectl oooi teardown demo -n %[1]s', or apply the Infra again\n", s.Namespace)
 	for _, tc := range []struct {
 		line []string
 		code int
 	}{
-		{[]string{"doctor", "-n", s.namespace}, 2}, {[]string{"doctor", "-n", s.namespace, "--fail-on", "never"}, 0}, {[]string{"doctor", "demo", "-n", s.namespace}, 1},
-		{[]string{"status", "-n", s.namespace}, 0}, {[]string{"status", "demo", "-n", s.namespace}, 1},
+		{[]string{"doctor", "-n", s.Namespace}, 2}, {[]string{"doctor", "-n", s.Namespace, "--fail-on", "never"}, 0}, {[]string{"doctor", "demo", "-n", s.Namespace}, 1},
+		{[]string{"status", "-n", s.Namespace}, 0}, {[]string{"status", "demo", "-n", s.Namespace}, 1},
 	} {
-		if _, said, code := s.run(tc.line...); code != tc.code || !strings.Contains(said, says) {
+		if _, said, code := s.Run(tc.line...); code != tc.code || !strings.Contains(said, says) {
 			t.Errorf("%q ended with %d, want %d, and said %s", tc.line, code, tc.code, said)
 		}
 	}
-	if _, said, code := s.run("teardown", "demo", "-n", s.namespace, "--yes"); code != 0 || !strings.Contains(said, "StatefulSet "+s.namespace+"/demo-dns removed") {
+	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(said, "StatefulSet "+s.Namespace+"/demo-dns removed") {
 		t.Errorf("teardown ended with %d and said %s", code, said)
 	}
-	if _, said, code := s.run("doctor", "-n", s.namespace); code != 0 || strings.Contains(said, "demo") {
+	if _, said, code := s.Run("doctor", "-n", s.Namespace); code != 0 || strings.Contains(said, "demo") {
 		t.Errorf("after teardown doctor ended with %d and said %s", code, said)
 	}
 }
 
 func TestDeletingTheInfraDeletesItsWorkloads(t *testing.T) {
 	s := newSite(t)
-	s.setup()
+	s.Setup()
 	infra := &unstructured.Unstructured{}
 	infra.SetGroupVersionKind(read.InfraKind)
-	infra.SetNamespace(s.namespace)
+	infra.SetNamespace(s.Namespace)
 	infra.SetName("demo")
-	if err := s.client.Delete(t.Context(), infra, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
+	if err := s.Client.Delete(t.Context(), infra, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
 		t.Fatal(err)
 	}
 	gone := []string{"StatefulSet", "NetworkAttachmentDefinition", "ConfigMap", "Service", "NetworkPolicy", "ProxyServer"}
 	for end := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
-		left := slices.DeleteFunc(s.everything(), func(o string) bool {
+		left := slices.DeleteFunc(s.Everything(), func(o string) bool {
 			kind, rest, _ := strings.Cut(o, " ")
-			return !slices.Contains(gone, kind) || !strings.HasPrefix(rest, s.namespace+"/demo") || strings.Contains(o, "oooi-inventory")
+			return !slices.Contains(gone, kind) || !strings.HasPrefix(rest, s.Namespace+"/demo") || strings.Contains(o, "oooi-inventory")
 		})
 		if len(left) == 0 {
 			break
@@ -171,13 +172,13 @@ func TestDeletingTheInfraDeletesItsWorkloads(t *testing.T) {
 	}
 	vlan := &unstructured.Unstructured{}
 	vlan.SetGroupVersionKind(read.AttachmentKind)
-	if err := s.client.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "vlan100"}, vlan); err != nil {
+	if err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: "vlan100"}, vlan); err != nil {
 		t.Error(err)
 	}
-	if _, said, code := s.run("teardown", "demo", "-n", s.namespace, "--yes"); code != 0 || !strings.Contains(said, "Role "+s.namespace+"-demo/") {
+	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(said, "Role "+s.Namespace+"-demo/") {
 		t.Errorf("teardown of the rest ended with %d and said %s", code, said)
 	}
-	err := s.client.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "demo-oooi-inventory"}, &corev1.ConfigMap{})
+	err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: "demo-oooi-inventory"}, &corev1.ConfigMap{})
 	if !apierrors.IsNotFound(err) {
 		t.Errorf("the inventory is left: %v", err)
 	}

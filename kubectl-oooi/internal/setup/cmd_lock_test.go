@@ -1,4 +1,4 @@
-package cmd
+package setup_test
 
 import (
 	"fmt"
@@ -21,7 +21,7 @@ func TestTwoSetupsAtOnce(t *testing.T) {
 	results := make(chan result)
 	for _, image := range []string{"registry.example.com/oooi:1", "registry.example.com/oooi:2"} {
 		go func() {
-			_, said, code := s.run("setup", "-f", "FILE", "--wait=false", "--image", image)
+			_, said, code := s.Run("setup", "-f", "FILE", "--wait=false", "--image", image)
 			results <- result{said, code}
 		}()
 	}
@@ -45,12 +45,12 @@ func TestTwoSetupsAtOnce(t *testing.T) {
 // TestTheLockOfASetupThatWasKilledLapses on whatever machine that was.
 func TestTheLockOfASetupThatWasKilledLapses(t *testing.T) {
 	s := newSite(t)
-	s.apply(fmt.Sprintf("apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: demo-oooi-setup, namespace: %s}\nspec: {holderIdentity: elsewhere 1 abcde}\n", s.namespace))
+	s.Apply(fmt.Sprintf("apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: demo-oooi-setup, namespace: %s}\nspec: {holderIdentity: elsewhere 1 abcde}\n", s.Namespace))
 	began := time.Now()
-	if said := s.setup(); !strings.Contains(said, "waiting for another setup of the Infra to end: process 1 on elsewhere\n") || time.Since(began) < 10*time.Second {
+	if said := s.Setup(); !strings.Contains(said, "waiting for another setup of the Infra to end: process 1 on elsewhere\n") || time.Since(began) < 10*time.Second {
 		t.Errorf("after %s setup has said %s", time.Since(began), said)
 	}
-	err := s.client.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "demo-oooi-setup"}, &coordinationv1.Lease{})
+	err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: "demo-oooi-setup"}, &coordinationv1.Lease{})
 	if !apierrors.IsNotFound(err) {
 		t.Errorf("the lock is left: %v", err)
 	}

@@ -1,4 +1,4 @@
-package cmd
+package setup_test
 
 import (
 	"fmt"
@@ -17,7 +17,7 @@ import (
 func withoutNetwork(t *testing.T) *site {
 	t.Helper()
 	s := newSite(t)
-	if err := s.client.Delete(t.Context(), s.network()); err != nil {
+	if err := s.Client.Delete(t.Context(), s.network()); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -27,30 +27,30 @@ func withoutNetwork(t *testing.T) *site {
 func (s *site) network() *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(read.AttachmentKind)
-	u.SetNamespace(s.namespace)
+	u.SetNamespace(s.Namespace)
 	u.SetName("vlan100")
 	return u
 }
 
 func TestTheMachinesNetworkIsMadeOnRequest(t *testing.T) {
 	s := withoutNetwork(t)
-	s.refused("have setup make it (--make-network)")
-	what := fmt.Sprintf("NetworkAttachmentDefinition %s/vlan100 ", s.namespace)
-	if said := s.setup("--make-network", "bridge=br-vlan100,vlan=100"); !strings.Contains(said, what+"created") {
+	s.Refused("have setup make it (--make-network)")
+	what := fmt.Sprintf("NetworkAttachmentDefinition %s/vlan100 ", s.Namespace)
+	if said := s.Setup("--make-network", "bridge=br-vlan100,vlan=100"); !strings.Contains(said, what+"created") {
 		t.Errorf("setup said\n%s", said)
 	}
-	made := s.everything()
-	if said := s.setup(); strings.Contains(said, "NetworkAttachmentDefinition") {
+	made := s.Everything()
+	if said := s.Setup(); strings.Contains(said, "NetworkAttachmentDefinition") {
 		t.Errorf("setup again, without the flag, said\n%s", said)
 	}
-	s.unchanged(made)
-	if said := s.setup("--make-network", "bridge=br-vlan100,vlan=100,mtu=9000"); !strings.Contains(said, what+"configured") {
+	s.Unchanged(made)
+	if said := s.Setup("--make-network", "bridge=br-vlan100,vlan=100,mtu=9000"); !strings.Contains(said, what+"configured") {
 		t.Errorf("setup with another MTU said\n%s", said)
 	}
-	if _, said, code := s.run("teardown", "demo", "-n", s.namespace, "--yes"); code != 0 || !strings.Contains(said, what+"removed") {
+	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(said, what+"removed") {
 		t.Errorf("teardown ended with %d and said\n%s", code, said)
 	}
-	if err := s.client.Get(t.Context(), client.ObjectKeyFromObject(s.network()), s.network()); !apierrors.IsNotFound(err) {
+	if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(s.network()), s.network()); !apierrors.IsNotFound(err) {
 		t.Errorf("the network is still there: %v", err)
 	}
 }
@@ -64,10 +64,10 @@ metadata: {name: worker, namespace: %[1]s-demo}
 spec:
   domain: {devices: {interfaces: [{name: vlan, bridge: {}}]}}
   networks: [{name: vlan, multus: {networkName: %[1]s/vlan100}}]
-`, s.namespace)
+`, s.Namespace)
 	}
 	other := func(s *site) string {
-		return strings.NewReplacer("name: demo, namespace: "+s.namespace+"}\nspec", "name: other, namespace: "+s.namespace+"}\nspec").Replace(s.infra)
+		return strings.NewReplacer("name: demo, namespace: "+s.Namespace+"}\nspec", "name: other, namespace: "+s.Namespace+"}\nspec").Replace(s.Infra)
 	}
 	for _, tc := range []struct {
 		name string
@@ -79,15 +79,15 @@ spec:
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := withoutNetwork(t)
-			s.setup("--make-network", "bridge=br-vlan100")
-			s.apply(tc.user(s))
-			what := fmt.Sprintf("NetworkAttachmentDefinition %s/vlan100", s.namespace)
-			out, said, code := s.run("teardown", "demo", "-n", s.namespace, "--yes")
-			if says := fmt.Sprintf(what+" stays, and is not ours any more: "+tc.says, s.namespace); code != 0 || strings.Contains(out, what+"\n") || !strings.Contains(said, says) {
+			s.Setup("--make-network", "bridge=br-vlan100")
+			s.Apply(tc.user(s))
+			what := fmt.Sprintf("NetworkAttachmentDefinition %s/vlan100", s.Namespace)
+			out, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes")
+			if says := fmt.Sprintf(what+" stays, and is not ours any more: "+tc.says, s.Namespace); code != 0 || strings.Contains(out, what+"\n") || !strings.Contains(said, says) {
 				t.Errorf("teardown ended with %d and said\n%s%s", code, out, said)
 			}
 			there := s.network()
-			if err := s.client.Get(t.Context(), client.ObjectKeyFromObject(there), there); err != nil {
+			if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(there), there); err != nil {
 				t.Fatal(err)
 			}
 			if len(there.GetLabels()) > 0 || there.GetAnnotations()[v1alpha1.AnnotationInfra] != "" {
@@ -99,7 +99,7 @@ spec:
 
 func TestNetworksThatCannotBeMade(t *testing.T) {
 	s := newSite(t)
-	s.refused("NetworkAttachmentDefinition "+s.namespace+"/vlan100 is there already, and setup has not made it for this Infra", "--make-network", "bridge=br-vlan100")
+	s.Refused("NetworkAttachmentDefinition "+s.Namespace+"/vlan100 is there already, and setup has not made it for this Infra", "--make-network", "bridge=br-vlan100")
 	for flag, says := range map[string]string{
 		"vxlan=eth0":              `"vxlan": no kind of network that can be made: want bridge, macvlan or localnet`,
 		"br-vlan100":              `"br-vlan100": want KIND=DEVICE`,
@@ -109,6 +109,6 @@ func TestNetworksThatCannotBeMade(t *testing.T) {
 		"bridge=br0,trunk=yes":    `"trunk=yes": want vlan=ID or mtu=BYTES`,
 		"macvlan=eth1,vlan=100":   "vlan=100: macvlan adds no tag: name the node's interface that does, such as eth1.100",
 	} {
-		s.refused("--make-network: "+says, "--make-network", flag)
+		s.Refused("--make-network: "+says, "--make-network", flag)
 	}
 }

@@ -1,7 +1,6 @@
-package cmd
+package setup_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -16,7 +15,7 @@ func (s *site) images() map[string]string {
 	s.Helper()
 	images := map[string]string{}
 	var sets appsv1.StatefulSetList
-	if err := s.client.List(s.Context(), &sets, client.InNamespace(s.namespace)); err != nil {
+	if err := s.Client.List(s.Context(), &sets, client.InNamespace(s.Namespace)); err != nil {
 		s.Fatal(err)
 	}
 	for i := range sets.Items {
@@ -29,7 +28,8 @@ func (s *site) images() map[string]string {
 
 func TestImagesAreKept(t *testing.T) {
 	s := newSite(t)
-	release := defaultImages()
+	s.Setup()
+	release := s.images()["coredns"]
 	const image, envoy = "registry.example.com/oooi:1", "registry.example.com/envoy:1"
 	for _, tc := range []struct {
 		name        string
@@ -40,10 +40,10 @@ func TestImagesAreKept(t *testing.T) {
 		{"given", []string{"--image", image, "--envoy-image", envoy}, image, envoy, nil},
 		{"left out", nil, image, envoy, []string{"--image " + image + " is kept from the setup before; --image= resets it\n", "--envoy-image " + envoy + " is kept"}},
 		{"one of the two", []string{"--image", image + "2"}, image + "2", envoy, []string{"--envoy-image " + envoy + " is kept"}},
-		{"reset", []string{"--image="}, release.Oooi, envoy, []string{"--envoy-image " + envoy + " is kept"}},
-		{"left out after a reset", nil, release.Oooi, envoy, []string{"--envoy-image " + envoy + " is kept"}},
+		{"reset", []string{"--image="}, release, envoy, []string{"--envoy-image " + envoy + " is kept"}},
+		{"left out after a reset", nil, release, envoy, []string{"--envoy-image " + envoy + " is kept"}},
 	} {
-		said := s.setup(tc.flags...)
+		said := s.Setup(tc.flags...)
 		is := s.images()
 		for container, want := range map[string]string{"coredns": tc.oooi, "coredhcp": tc.oooi, "xdsd": tc.oooi, "envoy": tc.envoy} {
 			if is[container] != want {
@@ -64,59 +64,19 @@ func TestImagesAreKept(t *testing.T) {
 // TestImagesAreKeptOfASiteThatRemembersNothing: it was set up by an earlier version.
 func TestImagesAreKeptOfASiteThatRemembersNothing(t *testing.T) {
 	s := newSite(t)
-	s.infra = strings.Replace(s.infra, "dns: {", "dns: {image: registry.example.com/dns:1, ", 1)
-	s.setup("--image", "registry.example.com/oooi:1")
+	s.Infra = strings.Replace(s.Infra, "dns: {", "dns: {image: registry.example.com/dns:1, ", 1)
+	s.Setup()
+	release := s.images()
+	s.Setup("--image", "registry.example.com/oooi:1")
 	m := &corev1.ConfigMap{}
-	m.Namespace, m.Name = s.namespace, "demo-oooi-inventory"
-	if err := s.client.Patch(t.Context(), m, client.RawPatch(types.MergePatchType, []byte(`{"data": {"setup.yaml": null}}`))); err != nil {
+	m.Namespace, m.Name = s.Namespace, "demo-oooi-inventory"
+	if err := s.Client.Patch(t.Context(), m, client.RawPatch(types.MergePatchType, []byte(`{"data": {"setup.yaml": null}}`))); err != nil {
 		t.Fatal(err)
 	}
-	if said := s.setup(); !strings.Contains(said, "--image registry.example.com/oooi:1 is kept") || strings.Contains(said, "StatefulSet") {
+	if said := s.Setup(); !strings.Contains(said, "--image registry.example.com/oooi:1 is kept") || strings.Contains(said, "StatefulSet") {
 		t.Errorf("setup said %s", said)
 	}
-	if is := s.images(); is["coredhcp"] != "registry.example.com/oooi:1" || is["coredns"] != "registry.example.com/dns:1" || is["envoy"] != envoyImage {
+	if is := s.images(); is["coredhcp"] != "registry.example.com/oooi:1" || is["coredns"] != "registry.example.com/dns:1" || is["envoy"] != release["envoy"] {
 		t.Errorf("pods run from %s", is)
 	}
-}
-
-func TestAnOlderVersionDowngradesNothing(t *testing.T) {
-	s := newSite(t)
-	s.setup()
-	m := &corev1.ConfigMap{}
-	m.Namespace, m.Name = s.namespace, "demo-oooi-inventory"
-	control := &appsv1.Deployment{}
-	control.Namespace, control.Name = "oooi-system", "oooi-control"
-	was := version
-	version = func() string { return "v0.2.0" }
-	t.Cleanup(func() { version = was })
-	for _, tc := range []struct {
-		name  string
-		of    client.Object
-		patch string
-	}{
-		{"workloads", m, `{"data": {"setup.yaml": %s}}`},
-		{"control", control, `{"metadata": {"annotations": {"hostedcluster.densityops.com/setup-version": %s}}}`},
-	} {
-		values := map[client.Object][2]string{m: {`"version: v0.10.0"`, "null"}, control: {`"v0.10.0"`, "null"}}[tc.of]
-		patch := func(value string) {
-			if err := s.client.Patch(t.Context(), tc.of, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, tc.patch, value))); err != nil {
-				t.Fatal(err)
-			}
-		}
-		patch(values[0])
-		t.Log(tc.name)
-		s.refused("kubectl-oooi v0.10.0 has set this up, and this is v0.2.0")
-		patch(values[1])
-	}
-	if said := s.setup(); !strings.Contains(said, "Deployment oooi-system/oooi-control configured") {
-		t.Errorf("a newer version said %s", said)
-	}
-	version = func() string { return "v0.1.0" }
-	s.refused("kubectl-oooi v0.2.0 has set this up, and this is v0.1.0: CustomResourceDefinitions, control and workloads would be downgraded")
-	s.setup("--allow-downgrade")
-	version = func() string { return "(devel)" } // which has no order, and leaves the mark
-	s.setup()
-	version = func() string { return "v0.0.9" }
-	s.refused("kubectl-oooi v0.1.0 has set this up")
-	s.setup("--allow-downgrade")
 }

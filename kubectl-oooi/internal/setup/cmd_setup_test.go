@@ -1,4 +1,4 @@
-package cmd
+package setup_test
 
 import (
 	"fmt"
@@ -9,42 +9,42 @@ import (
 
 func TestSetupAgainChangesNothing(t *testing.T) {
 	s := newSite(t)
-	first := s.setup()
-	for _, what := range []string{"Namespace oooi-system", "StatefulSet " + s.namespace + "/demo-dns created", "NetworkPolicy " + s.namespace + "-demo/"} {
+	first := s.Setup()
+	for _, what := range []string{"Namespace oooi-system", "StatefulSet " + s.Namespace + "/demo-dns created", "NetworkPolicy " + s.Namespace + "-demo/"} {
 		if !strings.Contains(first, what) && !strings.Contains(what, "oooi-system") { // which another test may have made
 			t.Errorf("nothing is said of %s:\n%s", what, first)
 		}
 	}
-	before := s.everything()
-	if said := s.setup(); said != "" {
+	before := s.Everything()
+	if said := s.Setup(); said != "" {
 		t.Errorf("the second time it says %s", said)
 	}
-	s.unchanged(before)
+	s.Unchanged(before)
 }
 
 func TestOnlyWhatChangesIsTouched(t *testing.T) {
 	s := newSite(t)
-	s.setup()
-	in := func(format string) string { return strings.ReplaceAll(format, "NS", s.namespace) }
+	s.Setup()
+	in := func(format string) string { return strings.ReplaceAll(format, "NS", s.Namespace) }
 	for _, tc := range []struct{ what, old, new, want string }{
 		{"the range", "192.0.2.99", "192.0.2.89", in("Infra NS/demo configured\nConfigMap NS/demo-dhcp configured\nStatefulSet NS/demo-dhcp configured\n")},
 		{"the proxy's address", "192.0.2.4", "192.0.2.5", in("Infra NS/demo configured\nProxyServer NS/demo configured\nNetworkAttachmentDefinition NS/demo-proxy configured\nStatefulSet NS/demo-proxy configured\n" +
 			"ConfigMap NS/demo-dhcp configured\nStatefulSet NS/demo-dhcp configured\n")}, // DHCP never leases it
 		{"an image", "serverIP: 192.0.2.3", "serverIP: 192.0.2.3, image: example.com/dns:1", in("Infra NS/demo configured\nStatefulSet NS/demo-dns configured\n")},
 	} {
-		s.infra = strings.ReplaceAll(s.infra, tc.old, tc.new)
-		if said := s.setup(); said != tc.want {
+		s.Infra = strings.ReplaceAll(s.Infra, tc.old, tc.new)
+		if said := s.Setup(); said != tc.want {
 			t.Errorf("%s: it says\n%s\nwant\n%s", tc.what, said, tc.want)
 		}
 	}
-	s.infra = strings.ReplaceAll(s.infra, "dhcp: {", "dhcp: {enabled: false, ")
-	said := s.setup()
+	s.Infra = strings.ReplaceAll(s.Infra, "dhcp: {", "dhcp: {enabled: false, ")
+	said := s.Setup()
 	for line := range strings.Lines(said) {
 		if !strings.Contains(line, "demo-dhcp") && !strings.Contains(line, "-dhcp removed") && line != in("Infra NS/demo configured\n") {
 			t.Errorf("without DHCP: %s", line)
 		}
 	}
-	for _, o := range s.everything() {
+	for _, o := range s.Everything() {
 		if strings.Contains(o, "demo-dhcp") || strings.Contains(o, "-demo-dhcp") {
 			t.Errorf("it is still there: %s", o)
 		}
@@ -53,45 +53,45 @@ func TestOnlyWhatChangesIsTouched(t *testing.T) {
 
 func TestSetupRefuses(t *testing.T) {
 	s := newSite(t)
-	good := s.infra
+	good := s.Infra
 	for _, tc := range []struct{ name, old, new, says string }{
 		{"a range outside", "rangeEnd: 192.0.2.99", "rangeEnd: 192.0.3.99", "InvalidRange"},
 		{"an address outside", "serverIP: 192.0.2.4", "serverIP: 198.51.100.4", "spec.infraComponents.proxy: 198.51.100.4 is not in [192.0.2.0/24]"},
 		{"an address twice", "serverIP: 192.0.2.4", "serverIP: 192.0.2.3", "AddressConflict"},
-		{"no network", "networkAttachmentDefinition: vlan100", "networkAttachmentDefinition: vlan101", "NetworkAttachmentDefinition " + s.namespace + "/vlan101 does not exist"},
+		{"no network", "networkAttachmentDefinition: vlan100", "networkAttachmentDefinition: vlan101", "NetworkAttachmentDefinition " + s.Namespace + "/vlan101 does not exist"},
 		{"a typing error", "rangeEnd", "rangeend", `unknown field "spec.infraComponents.dhcp.rangeend"`},
 		{"no address", "proxy: {serverIP: 192.0.2.4}", "proxy: {}", "spec.infraComponents.proxy.serverIP: an address on the VLAN is needed"},
 		{"what the API server refuses", "gateway: 192.0.2.1", "gateway: somewhere", "must be an IPv4 or IPv6 address"},
 		{"an image that is none", "proxy: {serverIP: 192.0.2.4}", "proxy: {serverIP: 192.0.2.4, image: 'quay.io/Some Image:1'}", `spec.infraComponents.proxy.image: "quay.io/Some Image:1" is no image that could be pulled`},
 		{"proxies with one address", "proxy: {serverIP: 192.0.2.4}", "proxy: {serverIP: 192.0.2.4, instances: [{ip: 192.0.2.5}, {ip: 192.0.2.4}]}", "192.0.2.4 is the address that moves between them"},
 	} {
-		s.infra = strings.ReplaceAll(good, tc.old, tc.new)
-		if s.infra == good {
+		s.Infra = strings.ReplaceAll(good, tc.old, tc.new)
+		if s.Infra == good {
 			t.Fatalf("%s: nothing was changed", tc.name)
 		}
 		t.Log(tc.name)
-		s.refused(tc.says)
+		s.Refused(tc.says)
 	}
-	s.infra = good
-	s.refused("error: not done within --timeout 1ns: ", "--timeout", "1ns")
-	s.refused(`error: --output "json": what is printed is what --dry-run=client would apply, in yaml`, "--dry-run=client", "-o", "json")
-	s.refused(`error: --output "yaml": what is printed is what --dry-run=client would apply, in yaml`, "-o", "yaml")
+	s.Infra = good
+	s.Refused("error: not done within --timeout 1ns: ", "--timeout", "1ns")
+	s.Refused(`error: --output "json": what is printed is what --dry-run=client would apply, in yaml`, "--dry-run=client", "-o", "json")
+	s.Refused(`error: --output "yaml": what is printed is what --dry-run=client would apply, in yaml`, "-o", "yaml")
 }
 
 func TestTheInstanceWithTheAddressIsReplacedLast(t *testing.T) {
 	s := newSite(t)
-	s.infra = strings.Replace(s.infra, "proxy: {serverIP: 192.0.2.4}", "proxy: {serverIP: 192.0.2.4, instances: [{ip: 192.0.2.5}, {ip: 192.0.2.6}, {ip: 192.0.2.7}]}", 1)
-	s.setup()
-	s.apply(fmt.Sprintf(`
+	s.Infra = strings.Replace(s.Infra, "proxy: {serverIP: 192.0.2.4}", "proxy: {serverIP: 192.0.2.4, instances: [{ip: 192.0.2.5}, {ip: 192.0.2.6}, {ip: 192.0.2.7}]}", 1)
+	s.Setup()
+	s.Apply(fmt.Sprintf(`
 apiVersion: coordination.k8s.io/v1
 kind: Lease
 metadata: {name: demo-proxy-address, namespace: %s}
 spec: {holderIdentity: demo-proxy-192-0-2-5-0, leaseDurationSeconds: 10}
-`, s.namespace))
-	said := s.setup("--image", "registry.example.com/oooi:next")
+`, s.Namespace))
+	said := s.Setup("--image", "registry.example.com/oooi:next")
 	var order []string
 	for line := range strings.Lines(said) {
-		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "StatefulSet "+s.namespace+"/demo-proxy-192-0-2-"); ok {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "StatefulSet "+s.Namespace+"/demo-proxy-192-0-2-"); ok {
 			order = append(order, name)
 		}
 	}
@@ -102,9 +102,9 @@ spec: {holderIdentity: demo-proxy-192-0-2-5-0, leaseDurationSeconds: 10}
 
 func TestTheFloatingAddressTakesARightThatPodSecurityHas(t *testing.T) {
 	s := newSite(t)
-	s.infra = strings.Replace(s.infra, "proxy: {serverIP: 192.0.2.4}", "proxy: {serverIP: 192.0.2.4, instances: [{ip: 192.0.2.5}, {ip: 192.0.2.6}]}", 1)
+	s.Infra = strings.Replace(s.Infra, "proxy: {serverIP: 192.0.2.4}", "proxy: {serverIP: 192.0.2.4, instances: [{ip: 192.0.2.5}, {ip: 192.0.2.6}]}", 1)
 	for _, level := range []string{"restricted", "baseline"} {
-		s.apply(fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {pod-security.kubernetes.io/enforce: %s}}}", s.namespace, level))
-		s.refused(fmt.Sprintf("namespace %s enforces Pod Security %q, and the process that moves the proxy's address needs NET_ADMIN and NET_RAW", s.namespace, level))
+		s.Apply(fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {pod-security.kubernetes.io/enforce: %s}}}", s.Namespace, level))
+		s.Refused(fmt.Sprintf("namespace %s enforces Pod Security %q, and the process that moves the proxy's address needs NET_ADMIN and NET_RAW", s.Namespace, level))
 	}
 }

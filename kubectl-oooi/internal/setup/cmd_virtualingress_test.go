@@ -1,4 +1,4 @@
-package cmd
+package setup_test
 
 import (
 	"slices"
@@ -25,31 +25,31 @@ spec: {rules: [{host: shop.example.com, http: {paths: [{path: /, pathType: Prefi
 // Ingresses would go with them.
 func TestVirtualIngressOnRequest(t *testing.T) {
 	s := newSite(t)
-	before := slices.DeleteFunc(s.everything(), func(o string) bool { // of the test before
+	before := slices.DeleteFunc(s.Everything(), func(o string) bool { // of the test before
 		return strings.Contains(o, "oooi-") || strings.HasPrefix(o, "CustomResourceDefinition") && strings.Contains(o, "hostedcluster.densityops.com")
 	})
 	const controller = "Deployment oooi-system/oooi-ingress"
-	if said := s.setup(); strings.Contains(said, "oooi-ingress") {
+	if said := s.Setup(); strings.Contains(said, "oooi-ingress") {
 		t.Errorf("nobody has asked for it: %s", said)
 	}
-	said := s.setup("--virtual-ingress", "--image", "registry.example.com/oooi:next")
+	said := s.Setup("--virtual-ingress", "--image", "registry.example.com/oooi:next")
 	for _, what := range []string{controller, "ClusterRole oooi-ingress-aliases", "Role oooi-system/oooi-ingress", "NetworkPolicy oooi-system/oooi-ingress"} {
 		if !strings.Contains(said, what+" created\n") {
 			t.Errorf("nothing is said of %s:\n%s", what, said)
 		}
 	}
-	if said := s.setup("--virtual-ingress", "--image", "registry.example.com/oooi:next"); said != "" {
+	if said := s.Setup("--virtual-ingress", "--image", "registry.example.com/oooi:next"); said != "" {
 		t.Errorf("the second time it says %s", said)
 	}
 	if image := s.image("oooi-ingress"); image != "registry.example.com/oooi:next" {
 		t.Errorf("its image is %s", image)
 	}
-	if said := s.setup("--image", "registry.example.com/oooi:other"); strings.Contains(said, "oooi-ingress") {
+	if said := s.Setup("--image", "registry.example.com/oooi:other"); strings.Contains(said, "oooi-ingress") {
 		t.Errorf("without the flag it does not stay as it is: %s", said)
 	}
-	s.apply(strings.ReplaceAll(virtualIngress, "NS", s.namespace))
+	s.Apply(strings.ReplaceAll(virtualIngress, "NS", s.Namespace))
 
-	out, said, code := s.run("teardown", "demo", "-n", s.namespace, "--yes", "--crds")
+	out, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes", "--crds")
 	if code != 0 || strings.Contains(out, "oooi-ingress") ||
 		!strings.Contains(said, controller+" stays, and its namespace: --virtual-ingress takes it away\n") ||
 		!strings.Contains(said, "CustomResourceDefinition virtualingresses.hostedcluster.densityops.com stays: there are VirtualIngresses") {
@@ -58,26 +58,26 @@ func TestVirtualIngressOnRequest(t *testing.T) {
 	s.image("oooi-ingress")
 	shop := &unstructured.Unstructured{}
 	shop.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("VirtualIngress"))
-	if err := s.client.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "shop"}, shop); err != nil || shop.GetDeletionTimestamp() != nil {
+	if err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: "shop"}, shop); err != nil || shop.GetDeletionTimestamp() != nil {
 		t.Errorf("the VirtualIngress does not stay: %v", err)
 	}
 
-	s.setup()
-	out, said, code = s.run("teardown", "demo", "-n", s.namespace, "--dry-run", "--virtual-ingress")
-	if code != 0 || !strings.Contains(out, controller+"\n") || !strings.Contains(said, "VirtualIngress "+s.namespace+"/shop and all others stay") {
+	s.Setup()
+	out, said, code = s.Run("teardown", "demo", "-n", s.Namespace, "--dry-run", "--virtual-ingress")
+	if code != 0 || !strings.Contains(out, controller+"\n") || !strings.Contains(said, "VirtualIngress "+s.Namespace+"/shop and all others stay") {
 		t.Errorf("teardown ended with %d and said\n%s%s", code, said, out)
 	}
-	if _, said, code := s.run("teardown", "demo", "-n", s.namespace, "--yes", "--crds", "--virtual-ingress"); code != 0 {
+	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes", "--crds", "--virtual-ingress"); code != 0 {
 		t.Fatalf("teardown ended with %d and said\n%s", code, said)
 	}
-	s.unchanged(before)
+	s.Unchanged(before)
 }
 
 // TestTeardownLeavesAControllerOfSomebodyElse has one that Helm has installed beside ours.
 func TestTeardownLeavesAControllerOfSomebodyElse(t *testing.T) {
 	s := newSite(t)
-	s.setup()
-	s.apply(`
+	s.Setup()
+	s.Apply(`
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: oooi-ingress, namespace: oooi-system, labels: {app.kubernetes.io/managed-by: Helm}}
@@ -85,13 +85,13 @@ spec:
   selector: {matchLabels: {app: x}}
   template: {metadata: {labels: {app: x}}, spec: {containers: [{name: x, image: x}]}}
 `)
-	_, said, code := s.run("teardown", "demo", "-n", s.namespace, "--yes", "--virtual-ingress")
+	_, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes", "--virtual-ingress")
 	if code != 0 || !strings.Contains(said, "Deployment oooi-system/oooi-ingress stays, and its namespace: it is not setup's") || strings.Contains(said, "Namespace oooi-system removed") {
 		t.Errorf("teardown ended with %d and said\n%s", code, said)
 	}
 	s.image("oooi-ingress")
 	theirs := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "oooi-system", Name: "oooi-ingress"}}
-	if err := s.client.Delete(t.Context(), theirs); err != nil {
+	if err := s.Client.Delete(t.Context(), theirs); err != nil {
 		t.Error(err)
 	}
 }
@@ -100,7 +100,7 @@ spec:
 func (s *site) image(deployment string) string {
 	s.Helper()
 	d := &appsv1.Deployment{}
-	if err := s.client.Get(s.Context(), client.ObjectKey{Namespace: "oooi-system", Name: deployment}, d); err != nil {
+	if err := s.Client.Get(s.Context(), client.ObjectKey{Namespace: "oooi-system", Name: deployment}, d); err != nil {
 		s.Fatal(err)
 	}
 	return d.Spec.Template.Spec.Containers[0].Image

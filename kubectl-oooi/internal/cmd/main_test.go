@@ -1,0 +1,18 @@
+package cmd
+
+import (
+	"testing"
+
+	"github.com/go-logr/logr"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/densityops/oooi/kubectl-oooi/internal/cmdtest"
+	"github.com/densityops/oooi/test/lab"
+)
+
+var management = lab.Shared{Config: cmdtest.Management(), Prepare: cmdtest.Install}
+
+func TestMain(m *testing.M) {
+	ctrllog.SetLogger(logr.Discard())
+	lab.Main(m, &management)
+}
