@@ -92,6 +92,15 @@ func TestSetupLeavesTheNamespaceOfOthers(t *testing.T) {
 	}
 }
 
+// withoutSystem deletes the namespace oooi-system. Setup waits until it is gone, and creates its own.
+func (s *site) withoutSystem() {
+	s.Helper()
+	system := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "oooi-system"}}
+	if err := s.Client.Delete(s.Context(), system); client.IgnoreNotFound(err) != nil {
+		s.Fatal(err)
+	}
+}
+
 // system waits until the namespace oooi-system, which tests share, is there, and not being deleted.
 func (s *site) system() {
 	s.Helper()

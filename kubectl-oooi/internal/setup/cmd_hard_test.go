@@ -21,11 +21,7 @@ import (
 
 func TestTeardownLeavesNothing(t *testing.T) {
 	s := newSite(t)
-	// Setup waits for it to go, and creates its own.
-	system := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "oooi-system"}}
-	if err := s.Client.Delete(t.Context(), system); client.IgnoreNotFound(err) != nil {
-		t.Fatal(err)
-	}
+	s.withoutSystem()
 	before := slices.DeleteFunc(s.Everything(), func(o string) bool { // of the test before
 		return strings.Contains(o, "oooi-") || strings.HasPrefix(o, "CustomResourceDefinition") && strings.Contains(o, "hostedcluster.densityops.com")
 	})
