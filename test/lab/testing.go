@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"regexp"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"testing"
@@ -85,9 +86,13 @@ func (s *Shared) prepare(ctx context.Context) error {
 	return errors.Join(noAssets, noCRDs)
 }
 
+// testGCPercent trades memory of test processes for a tenth of their processor time.
+const testGCPercent = 400
+
 // Main is the TestMain of a package whose tests share control planes: it runs
 // the tests and stops what they started.
 func Main(m *testing.M, shared ...*Shared) {
+	debug.SetGCPercent(testGCPercent)
 	m.Run()
 	for _, s := range shared {
 		s.stop()
