@@ -180,6 +180,8 @@ func TestRequestsOnPort80LeadToTheApplications(t *testing.T) {
 		{"the API server", "api." + s.domain, http.StatusNotFound},
 		{"an unknown host", "who.example.org", http.StatusNotFound},
 		{"an address", s.ip(3), http.StatusNotFound},
+		{"two Host headers", "who.example.org\r\nHost: shop.apps." + s.domain, http.StatusBadRequest},
+		{"two names in a Host header", "who.example.org,shop.apps." + s.domain, http.StatusBadRequest},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			for _, address := range []string{s.at(3, 80), s.at6(3, 80)} {

@@ -1,11 +1,14 @@
 package envoy
 
 import (
+	"net/http"
+
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -56,7 +59,7 @@ func (t *translator) routeConfiguration(l *model.Listener) *routev3.RouteConfigu
 	for _, r := range l.Routes {
 		out.VirtualHosts = append(out.VirtualHosts, &routev3.VirtualHost{
 			Name: r.Owner.String() + " " + r.Host, Domains: []string{r.Host},
-			Routes: []*routev3.Route{{
+			Routes: []*routev3.Route{severalHosts(), {
 				Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
 				Action: &routev3.Route_Route{Route: &routev3.RouteAction{
 					ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: r.Upstream},
@@ -68,4 +71,21 @@ func (t *translator) routeConfiguration(l *model.Listener) *routev3.RouteConfigu
 		})
 	}
 	return out
+}
+
+// severalHosts rejects a request with more than one Host header (RFC 9112 section 3.2).
+// Envoy joins their values with a comma, and a wildcard would match the last of them.
+func severalHosts() *routev3.Route {
+	return &routev3.Route{
+		Match: &routev3.RouteMatch{
+			PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"},
+			Headers: []*routev3.HeaderMatcher{{
+				Name: ":authority",
+				HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{
+					MatchPattern: &matcherv3.StringMatcher_Contains{Contains: ","},
+				}},
+			}},
+		},
+		Action: &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: http.StatusBadRequest}},
+	}
 }
