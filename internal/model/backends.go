@@ -37,6 +37,7 @@ func (p *proxyBuilder) addBackend(in *v1alpha1.ProxyBackend, source string) {
 		p.found.add(ref, ReasonNameConflict, "%s: another backend has this name: left out", source)
 		return
 	}
+	plain := cmp.Or(in.Protocol, v1alpha1.ProtocolTCP) == v1alpha1.ProtocolTCP
 	before := len(p.listener(in.Port).routes)
 	for _, host := range append([]string{in.Hostname}, in.AlternateHostnames...) {
 		name, err := cleanHost(host)
@@ -44,15 +45,19 @@ func (p *proxyBuilder) addBackend(in *v1alpha1.ProxyBackend, source string) {
 			p.found.add(ref, ReasonInvalidName, "%s: %v", source, err)
 			continue
 		}
-		p.route(in.Port, Route{Host: name, Upstream: u.Name, Owner: ref, Source: source})
+		p.route(in.Port, Route{Host: name, Upstream: u.Name, Owner: ref, Source: source, Plain: plain})
 	}
 	if l := p.listener(in.Port); len(l.routes) > before { // else nothing leads to it
 		p.upstreams[u.Name] = u
-		if cmp.Or(in.Protocol, v1alpha1.ProtocolTCP) == v1alpha1.ProtocolTCP {
+		if plain {
 			l.plain = append(l.plain, u.Name)
 		}
 	}
 }
+
+// podPorts are the ports on which the containers of a proxy pod listen in the pod network. A listener of
+// the proxy binds all addresses and would fail.
+var podPorts = map[int32]string{9901: "Envoy's metrics", 9902: "xdsd serve", 9906: "xdsd hold"}
 
 // backendUpstream is the upstream of a backend.
 func (p *proxyBuilder) backendUpstream(in *v1alpha1.ProxyBackend, source string) *Upstream {

@@ -2,7 +2,6 @@ package model
 
 import (
 	"cmp"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -58,6 +57,8 @@ type Route struct {
 	Owner Ref `json:"owner"`
 	// Source is what in it says so.
 	Source string `json:"source"`
+	// Plain: the backend's protocol is TCP, and it need not speak TLS.
+	Plain bool `json:"plain,omitempty"`
 }
 
 // Upstream is where connections go to: the endpoints of a Service's port, or addresses.
@@ -270,13 +271,11 @@ func (l *listenerBuilder) listener(port int32) *Listener {
 	for _, host := range sortedKeys(l.routes) {
 		out.Routes = append(out.Routes, l.routes[host])
 	}
-	if out.Default != "" {
-		return out
-	}
-	if len(l.plain) == 0 {
+	if out.Default == "" {
 		out.Default = only(l.lone)
-	} else {
-		out.Plain = only(slices.Concat(l.lone, l.plain))
+	}
+	if out.Default == "" { // the Infra's default takes precedence over a ProxyServer's backends
+		out.Plain = only(l.plain)
 	}
 	return out
 }
@@ -299,13 +298,10 @@ func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
 }
 
 // cleanHost is cleanName for what a route may match: a wildcard may stand for the first
-// label. Names that nobody can have (RFC 6761 section 6.4) are left for our own use.
+// label.
 func cleanHost(s string) (string, error) {
 	rest, wild := strings.CutPrefix(s, "*.")
 	name, err := cleanName(rest)
-	if err == nil && within(name, "invalid") {
-		err = fmt.Errorf("%q is reserved", s)
-	}
 	if wild {
 		name = "*." + name
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -138,4 +139,54 @@ func TestPlainTCPLeadsToAPortsOnlyBackend(t *testing.T) {
 		_, err := greeting("hello?\n")
 		return err != nil
 	})
+}
+
+// TestBackendsDoNotReplaceAListener adds and removes backends of each protocol on ports that have connections.
+// Envoy changes the filter chains of a listener in place. A listener that is replaced closes all of its
+// connections after the drain time, for which the test does not wait.
+func TestBackendsDoNotReplaceAListener(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.controlPlane(t)
+	apps := "apps-" + s.name
+	in := func(label string) string { return label + "." + s.domain }
+	tls := s.ca.TLSBackend(t, s.at(21, 7443), "tls", in("tls"), in("konnectivity"))
+	plain := lab.TCPBackend(t, s.at(22, 7443), "plain")
+	backend := func(name, protocol, service string, port int) string {
+		return fmt.Sprintf("{name: %s, hostname: %s, port: %d, protocol: %s, targetService: %s, targetPort: 7443, targetNamespace: %s}",
+			name, in(name), port, protocol, service, apps)
+	}
+	first := []string{backend("tls", "TLS", "tls", 7443)}
+	s.update(t, service(apps, "tls", 7443, tls.Addr())+service(apps, "plain", 7443, plain.Addr())+s.proxyServer(first...))
+	s.start(t)
+	streams := []*stream{
+		s.tick(t, 7443, hello{sni: in("tls")}, "tls"),
+		s.tick(t, 8091, hello{sni: in("konnectivity")}, "konnectivity-server"),
+	}
+	updates := func() (modified, inPlace uint64) {
+		stats, err := s.envoy.Stats(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stats["listener_manager.listener_modified"], stats["listener_manager.listener_in_place_updated"]
+	}
+	for i, more := range [][]string{
+		{backend("one", "TCP", "plain", 7443)},
+		{backend("one", "TCP", "plain", 7443), backend("two", "TCP", "plain", 7443)},
+		{backend("beside", "TCP", "plain", 8091)},
+		nil,
+	} {
+		before, _ := updates()
+		s.update(t, s.proxyServer(append(slices.Clone(first), more...)...))
+		lab.Poll(t, "Envoy to update the listeners", func() bool { now, _ := updates(); return now > before })
+		if modified, inPlace := updates(); modified != inPlace {
+			t.Errorf("change %d replaced a listener: %d modified, %d in place", i, modified, inPlace)
+		}
+		if name, err := s.reach(t, 8091, hello{verify: "konnectivity." + s.domain}); err != nil || name != "konnectivity-server" {
+			t.Errorf("change %d: port 8091 without SNI leads to %q, want konnectivity-server: %v", i, name, err)
+		}
+	}
+	for _, st := range streams {
+		st.end(t)
+	}
 }

@@ -27,9 +27,10 @@ const (
 	// helloTimeout is for how long a client may take for its TLS handshake to say which
 	// name it wants; Envoy's default.
 	helloTimeout = 15 * time.Second
-	// silenceTimeout is helloTimeout on a port with a backend for what is not TLS: a client
-	// that waits for the server to speak first waits for as long.
-	silenceTimeout = 2 * time.Second
+	// silenceTimeout replaces helloTimeout on a port without a default, where a backend may
+	// take connections without TLS: a client of a protocol in which the server speaks first
+	// waits this long. A ClientHello that was lost twice arrives after 3 s (RFC 6298).
+	silenceTimeout = 4 * time.Second
 	// connectAttempts is how many endpoints are tried for one connection; the default is 1.
 	connectAttempts = 3
 	// Between attempts there is a wait, which doubles.
@@ -69,9 +70,10 @@ func (t *translator) listener(l *model.Listener) *listenerv3.Listener {
 		Name:       "envoy.filters.listener.tls_inspector",
 		ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: t.wrap("TLS inspector", &tlsinspectorv3.TlsInspector{})},
 	}}
+	// These must not depend on the ProxyServer's backends: Envoy replaces a listener whose own
+	// fields change, and closes all of its connections after the drain time.
 	out.ListenerFiltersTimeout = durationpb.New(helloTimeout)
-	if l.Plain != "" {
-		// Where a client without TLS has a backend, one that says nothing at first has it, too.
+	if l.Default == "" {
 		out.ListenerFiltersTimeout = durationpb.New(silenceTimeout)
 		out.ContinueOnListenerFiltersTimeout = true
 	}

@@ -81,11 +81,16 @@ func applications(p *model.ProxyServer, l *model.Listener) bool {
 	})
 }
 
-// probedHost is a name with which the listener can be tried: the first, for it is the
-// same every time; empty for a listener that has none.
+// probedHost returns the name to try a listener with: that of the first route whose backend
+// speaks TLS, so that it is the same every time. It is empty if no route has one; found
+// reports whether any route leads somewhere.
 func probedHost(l *model.Listener, leads map[string]bool) (host string, found bool) {
 	for _, r := range l.Routes {
 		if !leads[r.Upstream] {
+			continue
+		}
+		if r.Plain {
+			found = true
 			continue
 		}
 		if domain, wild := strings.CutPrefix(r.Host, "*."); wild {
@@ -93,7 +98,7 @@ func probedHost(l *model.Listener, leads map[string]bool) (host string, found bo
 		}
 		return r.Host, true
 	}
-	return "", leads[l.Default] || leads[l.Plain]
+	return "", found || leads[l.Default] || leads[l.Plain]
 }
 
 // probeHTTP asks for something: whatever the answer is, one that is not the proxy's own

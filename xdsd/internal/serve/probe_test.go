@@ -66,3 +66,26 @@ func TestProbeDoesNotDependOnApplications(t *testing.T) {
 		t.Errorf("what does not listen: %+v", closed)
 	}
 }
+
+// TestProbeSpeaksTheProtocolOfTheBackend connects through a listener to a server that does not speak TLS.
+func TestProbeSpeaksTheProtocolOfTheBackend(t *testing.T) {
+	plain := lab.TCPBackend(t, "127.0.0.1:0", "plain")
+	for _, tc := range []struct {
+		name  string
+		route model.Route
+		ready bool
+	}{
+		{"TCP", model.Route{Host: "db.example.com", Upstream: "proxy/clusters/demo/db", Plain: true}, true},
+		{"TLS", model.Route{Host: "db.example.com", Upstream: "proxy/clusters/demo/db"}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := &model.ProxyServer{
+				Upstreams: []*model.Upstream{{Name: tc.route.Upstream}},
+				Listeners: []*model.Listener{{Port: int32(plain.Addr().Port()), Routes: []model.Route{tc.route}}},
+			}
+			if got := serve.Probe(t.Context(), p, plain.Addr().Addr()); len(got) != 1 || got[0].Ready != tc.ready {
+				t.Errorf("probe returns %+v, want ready %t", got, tc.ready)
+			}
+		})
+	}
+}
