@@ -28,6 +28,10 @@ func (p *proxyBuilder) addBackend(in *v1alpha1.ProxyBackend, source string) {
 		p.found.add(ref, ReasonInvalidAddress, "%s: %d is not a port: left out", source, in.Port)
 		return
 	}
+	if user := podPorts[in.Port]; user != "" {
+		p.found.add(ref, ReasonNameConflict, "%s: port %d is used in the proxy's own pod by %s: left out", source, in.Port, user)
+		return
+	}
 	if l := p.listeners[in.Port]; l != nil && l.http {
 		p.found.add(ref, ReasonNameConflict, "%s: port %d carries the applications' HTTP: left out", source, in.Port)
 		return

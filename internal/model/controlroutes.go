@@ -152,6 +152,12 @@ func (p *proxyBuilder) addApps(infra *Infra) {
 		p.found.add(infra.Ref, ReasonInvalidAddress, "spec.appsIngress.ports: %d and %d are to be ports", ports.HTTP, ports.HTTPS)
 		return
 	}
+	for field, port := range map[string]int32{"http": ports.HTTP, "https": ports.HTTPS} {
+		if user := podPorts[port]; user != "" {
+			p.found.add(infra.Ref, ReasonNameConflict, "spec.appsIngress.ports.%s: port %d is used in the proxy's own pod by %s", field, port, user)
+			return
+		}
+	}
 	if l := p.listeners[ports.HTTP]; l != nil {
 		p.found.add(infra.Ref, ReasonNameConflict, "spec.appsIngress.ports.http: port %d carries TLS already", ports.HTTP)
 		ports.HTTP = 0

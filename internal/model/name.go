@@ -16,7 +16,8 @@ const (
 
 // cleanName lower-cases a domain name, drops its trailing dot and checks that it
 // can be served: RFC 1123 labels, with the underscores that some people use, and
-// no wildcard.
+// no wildcard. It rejects names under "invalid", which never exist (RFC 6761 section
+// 6.4): the proxy uses one of them itself.
 func cleanName(s string) (string, error) {
 	name := strings.TrimSuffix(s, ".")
 	if name == "" || len(name) > maxName {
@@ -28,7 +29,11 @@ func cleanName(s string) (string, error) {
 		}
 	}
 	// Not before the check: some letters of other scripts are ASCII in lower case.
-	return strings.ToLower(name), nil
+	name = strings.ToLower(name)
+	if within(name, "invalid") {
+		return "", fmt.Errorf("%q is reserved (RFC 6761)", s)
+	}
+	return name, nil
 }
 
 func checkLabel(label string) error {
