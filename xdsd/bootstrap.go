@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/densityops/oooi/internal/atomicfile"
@@ -45,7 +46,7 @@ func newBootstrapCommand() *cobra.Command {
 	flags.StringVar(&f.adminSocket, "admin-socket", bootstrap.DefaultAdminSocket, "Unix socket of Envoy's admin interface, with mode 0600")
 	flags.StringSliceVar(&f.metricsAddresses, "metrics-address", nil, "addresses, one a family, of /ready and /stats/prometheus; none for 127.0.0.1")
 	flags.Uint16Var(&f.metricsPort, "metrics-port", bootstrap.DefaultMetricsPort, "port of --metrics-address")
-	flags.Uint32Var(&f.maxConnections, "max-connections", bootstrap.DefaultMaxConnections, "connections of all clients together")
+	flags.Uint32Var(&f.maxConnections, "max-connections", 0, fmt.Sprintf("connections of all clients together (default %d, or half of the limit of file descriptors)", bootstrap.DefaultMaxConnections))
 	flags.Uint64Var(&f.maxHeap, "max-heap", 0, "bytes of memory that Envoy keeps within; 0 for no limit")
 	flags.StringVarP(&f.format, "output", "o", "yaml", "yaml or json")
 	flags.StringVar(&f.file, "file", "", "file to write to in place of standard output, for containers without a shell")
@@ -67,6 +68,11 @@ func (f *bootstrapFlags) config() (bootstrap.Config, error) {
 		ServerSocket: f.socket, AdminSocket: f.adminSocket, MetricsPort: f.metricsPort,
 		MaxConnections: f.maxConnections, MaxHeapBytes: f.maxHeap, DrainTime: drainTime,
 	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return c, fmt.Errorf("reading the limit of file descriptors: %w", err)
+	}
+	c.Descriptors = limit.Max
 	c.MetricsAddresses, err = addresses("metrics-address", f.metricsAddresses)
 	return c, err
 }

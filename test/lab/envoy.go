@@ -33,6 +33,8 @@ type EnvoyConfig struct {
 	// Unready has Start return as soon as the admin interface answers: for an
 	// Envoy that will not be ready, or not before the caller has done more.
 	Unready bool
+	// Descriptors limits its file descriptors; 0 for the limit of this process.
+	Descriptors int
 	// Logf reports progress. The default writes to standard error.
 	Logf Logf
 }
@@ -151,6 +153,12 @@ func envoyArgs(dir string, args []string) []string {
 	return all
 }
 
+// WithDescriptors returns a command with a limit of file descriptors.
+func WithDescriptors(limit int, cmd *exec.Cmd) *exec.Cmd {
+	args := append([]string{"-c", fmt.Sprintf(`ulimit -n %d; exec "$0" "$@"`, limit), cmd.Path}, cmd.Args[1:]...)
+	return exec.Command("sh", args...) //nolint:noctx // as the command that it replaces
+}
+
 // ValidateEnvoy has Envoy check a bootstrap configuration without serving it.
 func ValidateEnvoy(ctx context.Context, bootstrap []byte, args ...string) error {
 	binary, err := FindEnvoy(ctx, nil)
@@ -196,6 +204,9 @@ func (e *Envoy) launch() error {
 	}
 	cmd := exec.Command(e.config.Binary, envoyArgs(e.dir, e.config.Args)...) //nolint:noctx // it outlives contexts
 	cmd.Args[0] = "envoy"
+	if e.config.Descriptors > 0 {
+		cmd = WithDescriptors(e.config.Descriptors, cmd)
+	}
 	var err error
 	e.process, err = e.launcher.start(cmd, filepath.Join(e.dir, "envoy.log"))
 	return err

@@ -81,7 +81,7 @@ func TestAccessLogIsChangedLiveAndEndsConnections(t *testing.T) {
 	s := newSite(t)
 	s.controlPlane(t)
 	s.xdsd.Start(t)
-	config := s.bootstrap(t, s.dir, strings.TrimSuffix(s.xdsd.http, ":9902"))
+	config := s.bootstrap(t, 0, s.dir, strings.TrimSuffix(s.xdsd.http, ":9902"))
 	// Envoy's drain time, which the test would wait for.
 	at := slices.Index(config.Args, "--drain-time-s")
 	if at < 0 {

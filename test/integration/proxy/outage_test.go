@@ -101,7 +101,7 @@ func (s *site) lost(t *testing.T) lost {
 	l.net, l.net6 = strings.Replace(s.net, "198.18.", "198.19.", 1), strings.TrimSuffix(s.net6, "::")+":1::"
 	l.xdsd = newDaemon(t, "127.0.100.1:9902", l.serveFlags(filepath.Join(l.dir, "xds.sock"))...)
 	l.xdsd.Start(t)
-	config := l.bootstrap(t, l.dir, "127.0.100.1")
+	config := l.bootstrap(t, 0, l.dir, "127.0.100.1")
 	config.Unready = true
 	l.envoy = lab.NewEnvoy(t, config)
 	return lost{&l}

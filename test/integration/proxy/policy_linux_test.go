@@ -135,7 +135,7 @@ func TestPoolsBeyondTheVLANNeedPolicyRouting(t *testing.T) {
 				s.xdsd.args = append(s.xdsd.args, "--device", test.device)
 			}
 			s.xdsd.Start(t)
-			s.envoy = lab.NewEnvoy(t, p.pod.inside(t, s.bootstrap(t, s.dir, "127.0.0.1")))
+			s.envoy = lab.NewEnvoy(t, p.pod.inside(t, s.bootstrap(t, 0, s.dir, "127.0.0.1")))
 			s.xdsd.current(t)
 
 			// The gateway's route is there throughout, in a table that nothing leads to yet.

@@ -74,24 +74,39 @@ func (s *site) serveFlags(socket string) []string {
 // start starts xdsd, and an Envoy with what xdsd prints for it.
 func (s *site) start(t *testing.T) {
 	t.Helper()
+	s.startWith(t, 0)
+}
+
+// startWith is start where Envoy's file descriptors are limited; 0 for the limit of this process.
+func (s *site) startWith(t *testing.T, descriptors int) {
+	t.Helper()
 	s.xdsd.Start(t)
-	s.envoy = lab.NewEnvoy(t, s.bootstrap(t, s.dir, strings.TrimSuffix(s.xdsd.http, ":9902")))
+	s.envoy = lab.NewEnvoy(t, s.bootstrap(t, descriptors, s.dir, strings.TrimSuffix(s.xdsd.http, ":9902")))
 	s.xdsd.current(t)
 }
 
 // bootstrap has xdsd print what Envoy starts with.
-func (s *site) bootstrap(t *testing.T, dir, metrics string) lab.EnvoyConfig {
+func (s *site) bootstrap(t *testing.T, descriptors int, dir, metrics string) lab.EnvoyConfig {
 	t.Helper()
-	return bootstrap(t, "--proxy-server", "clusters/"+s.name, "--node-id", filepath.Base(dir), "--metrics-address", metrics,
+	return limitedBootstrap(t, descriptors, "--proxy-server", "clusters/"+s.name, "--node-id", filepath.Base(dir), "--metrics-address", metrics,
 		"--socket", filepath.Join(dir, "xds.sock"), "--admin-socket", filepath.Join(dir, "admin.sock"))
 }
 
 // bootstrap is what Envoy starts with, given these flags.
 func bootstrap(t *testing.T, flags ...string) lab.EnvoyConfig {
 	t.Helper()
+	return limitedBootstrap(t, 0, flags...)
+}
+
+// limitedBootstrap is bootstrap where file descriptors are limited; 0 for the limit of this process.
+func limitedBootstrap(t *testing.T, descriptors int, flags ...string) lab.EnvoyConfig {
+	t.Helper()
 	args := append([]string{"bootstrap"}, flags...)
 	run := func(args ...string) []byte {
 		cmd := exec.Command(network.Binary(t, "xdsd"), args...)
+		if descriptors > 0 {
+			cmd = lab.WithDescriptors(descriptors, cmd)
+		}
 		cmd.Stderr = os.Stderr
 		out, err := cmd.Output()
 		if err != nil {
@@ -99,7 +114,9 @@ func bootstrap(t *testing.T, flags ...string) lab.EnvoyConfig {
 		}
 		return out
 	}
-	return lab.EnvoyConfig{Bootstrap: run(args...), Args: strings.Fields(string(run(append(args, "--args")...))), Logf: t.Logf}
+	return lab.EnvoyConfig{
+		Bootstrap: run(args...), Args: strings.Fields(string(run(append(args, "--args")...))), Descriptors: descriptors, Logf: t.Logf,
+	}
 }
 
 // objects are the hosted cluster with its Infra and its ProxyServer; its control plane

@@ -14,6 +14,9 @@ import (
 	heapv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/resource_monitors/fixed_heap/v3"
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/densityops/oooi/xdsd/internal/message"
 )
 
 // The names of the static resources. Those of xdsd have a slash.
@@ -40,6 +43,7 @@ func (c Config) Bootstrap() (*bootstrapv3.Bootstrap, error) {
 			Clusters:  []*clusterv3.Cluster{toServer(c.ServerSocket, &p), toAdmin(c.AdminSocket)},
 		},
 		OverloadManager: c.overload(&p),
+		LayeredRuntime:  c.reserve(),
 		StatsConfig:     stats(),
 	}
 	if err := p.check(b); err != nil {
@@ -141,7 +145,7 @@ func assignment(cluster string, address *corev3.Address) *endpointv3.ClusterLoad
 func (c Config) overload(p *packer) *overloadv3.OverloadManager {
 	o := &overloadv3.OverloadManager{ResourceMonitors: []*overloadv3.ResourceMonitor{
 		p.monitor("envoy.resource_monitors.global_downstream_max_connections",
-			&downstreamv3.DownstreamConnectionsConfig{MaxActiveDownstreamConnections: int64(c.MaxConnections)}),
+			&downstreamv3.DownstreamConnectionsConfig{MaxActiveDownstreamConnections: int64(c.MaxConnections - c.reservedFor(message.Reserved...))}),
 	}}
 	if c.MaxHeapBytes == 0 {
 		return o
@@ -159,6 +163,27 @@ func (c Config) overload(p *packer) *overloadv3.OverloadManager {
 		above("envoy.overload_actions.stop_accepting_connections", 0.95),
 	}
 	return o
+}
+
+// reservedFor returns how many of the connections only clients of some ports may have.
+func (c Config) reservedFor(ports ...message.Reservation) uint32 {
+	var sum uint32
+	for _, r := range ports {
+		sum += uint32(uint64(c.MaxConnections) * r.Percent / 100) //nolint:gosec // a part of it
+	}
+	return sum
+}
+
+// reserve limits the listeners to which the global limit does not apply.
+func (c Config) reserve() *bootstrapv3.LayeredRuntime {
+	fields := map[string]*structpb.Value{}
+	for _, r := range message.Reserved {
+		fields["envoy.resource_limits.listener."+message.ListenerName(r.Port)+".connection_limit"] = structpb.NewNumberValue(float64(c.reservedFor(r)))
+	}
+	return &bootstrapv3.LayeredRuntime{Layers: []*bootstrapv3.RuntimeLayer{{
+		Name:           "connection limits",
+		LayerSpecifier: &bootstrapv3.RuntimeLayer_StaticLayer{StaticLayer: &structpb.Struct{Fields: fields}},
+	}}}
 }
 
 func pipe(path string, mode uint32) *corev3.Address {

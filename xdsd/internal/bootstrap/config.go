@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -39,8 +40,12 @@ type Config struct {
 	// unspecified address is every one of its family, those on VLANs too.
 	MetricsAddresses []netip.Addr
 	MetricsPort      uint16
-	// MaxConnections limits those of all clients together.
+	// MaxConnections limits the connections of all clients together. The default is
+	// DefaultMaxConnections, or what Descriptors allow if that is less.
 	MaxConnections uint32
+	// Descriptors is the limit of file descriptors of Envoy's process (RLIMIT_NOFILE, the hard
+	// limit, to which Envoy raises its own); 0 if it is not known.
+	Descriptors uint64
 	// MaxHeapBytes, unless 0, is the memory that Envoy keeps within, by giving
 	// back what it does not use and then by taking no more connections.
 	MaxHeapBytes uint64
@@ -57,8 +62,18 @@ func (c Config) withDefaults() Config {
 		c.MetricsAddresses = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}
 	}
 	c.MetricsPort = cmp.Or(c.MetricsPort, DefaultMetricsPort)
-	c.MaxConnections = cmp.Or(c.MaxConnections, DefaultMaxConnections)
+	c.MaxConnections = cmp.Or(c.MaxConnections, min(DefaultMaxConnections, c.affordable()))
 	return c
+}
+
+// affordable returns how many connections of clients the file descriptors suffice for. Each takes one, and one
+// for its upstream. Envoy crashes when it has none left.
+func (c Config) affordable() uint32 {
+	if c.Descriptors == 0 {
+		return math.MaxUint32
+	}
+	own := max(256, c.Descriptors/20)                                             // sockets of listeners, health checks, files
+	return uint32(min(math.MaxUint32, (c.Descriptors-min(own, c.Descriptors))/2))
 }
 
 // validate names everything wrong with a Config that has its defaults.
@@ -91,6 +106,9 @@ func (c Config) validate() error {
 		case slices.Contains(c.MetricsAddresses[:i], a):
 			wrong(field, "%s is there twice", a)
 		}
+	}
+	if can := c.affordable(); c.MaxConnections > can || can == 0 {
+		wrong("MaxConnections", "%d needs more file descriptors than the limit of %d allows: set it to at most %d, or raise the limit", c.MaxConnections, c.Descriptors, can)
 	}
 	if c.DrainTime < 0 || c.DrainTime%time.Second != 0 {
 		wrong("DrainTime", "%s: must be whole seconds", c.DrainTime)

@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"net/http"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
@@ -13,12 +14,13 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/xdsd/internal/message"
 )
 
 // httpChain tells requests apart by Host. Which host leads where comes apart from the
 // listener, so that a change of it does not touch connections.
 func (t *translator) httpChain(l *model.Listener) *listenerv3.FilterChain {
-	name := ListenerName(l.Port)
+	name := message.ListenerName(l.Port)
 	hcm := &hcmv3.HttpConnectionManager{
 		StatPrefix: name,
 		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{
@@ -46,13 +48,14 @@ func (t *translator) httpChain(l *model.Listener) *listenerv3.FilterChain {
 	}}}
 }
 
-// httpIdleTimeout ends connections that carry no request; Envoy's default.
-const httpIdleTimeout = 3600e9
+// httpIdleTimeout closes connections that carry no request. Envoy's default of an hour lets a client that sends
+// nothing hold its connections for that long.
+const httpIdleTimeout = 2 * time.Minute
 
 // routeConfiguration leads hosts to upstreams. Any other host is not found.
 func (t *translator) routeConfiguration(l *model.Listener) *routev3.RouteConfiguration {
 	out := &routev3.RouteConfiguration{
-		Name: ListenerName(l.Port),
+		Name: message.ListenerName(l.Port),
 		// A cluster may come after the routes that name it.
 		ValidateClusters: wrapperspb.Bool(false),
 	}

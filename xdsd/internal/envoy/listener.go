@@ -1,7 +1,6 @@
 package envoy
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -37,21 +36,18 @@ const (
 	retryFirst, retryCap = 50 * time.Millisecond, time.Second
 )
 
-// ListenerName is the name of the listener on a port. It is also that of its route
-// configuration, if it has one.
-func ListenerName(port int32) string { return fmt.Sprintf("port-%d", port) }
-
 // listener makes the listener of one port. Envoy puts a change into place without a
 // disturbance if it is of filter chains alone, and each chain lives on for as long as
 // it stays byte for byte the same: so there is a chain for each name.
 func (t *translator) listener(l *model.Listener) *listenerv3.Listener {
 	port := uint16(l.Port) //nolint:gosec // the model has checked ports
 	out := &listenerv3.Listener{
-		Name:                          ListenerName(l.Port),
+		Name:                          message.ListenerName(l.Port),
 		Address:                       message.Address(t.options.Bind[0].String(), port),
 		PerConnectionBufferLimitBytes: wrapperspb.UInt32(bufferLimit),
 		SocketOptions:                 keepAlive(),
 		AccessLog:                     t.accessLog("listener", nil),
+		IgnoreGlobalConnLimit:         slices.ContainsFunc(message.Reserved, func(r message.Reservation) bool { return r.Port == l.Port }),
 	}
 	if len(t.options.Floating) > 0 {
 		out.Freebind = wrapperspb.Bool(true)
