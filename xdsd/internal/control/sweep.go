@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/xdsd/internal/guest"
 )
 
 // sweepAtOnce is how many hosted clusters are swept at once.
@@ -94,9 +96,13 @@ func (r *guestReconciler) sweepCluster(ctx context.Context, c *model.Cluster) er
 		access = c.Apps.Hosted
 	}
 	data, err := r.guests.kubeconfig(ctx, access)
-	if err != nil { // which is as it should be where control was never given a right to it
+	var missing *guest.Fault
+	switch {
+	case errors.As(err, &missing): // as it should be where control was never given a right to the Secret
 		r.log.Debug("not swept", "hostedcluster", c.Key(), "err", err)
 		return nil
+	case err != nil: // the API server did not answer: retry
+		return err
 	}
 	cluster, err := r.guests.connect.Connect(data, access.Dial)
 	if err != nil {

@@ -1,0 +1,48 @@
+package control
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/internal/model"
+)
+
+// secrets answers every request for a Secret with an error.
+type secrets struct {
+	client.Reader
+	err error
+}
+
+func (s secrets) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	return s.err
+}
+
+// TestSweepRetriesWhatIsNotARefusal: a cluster counts as swept only if control has no way into it.
+func TestSweepRetriesWhatIsNotARefusal(t *testing.T) {
+	resource := corev1.Resource("secrets")
+	for _, tc := range []struct {
+		name  string
+		err   error
+		retry bool
+	}{
+		{"forbidden", apierrors.NewForbidden(resource, "demo-admin", nil), false},
+		{"not found", apierrors.NewNotFound(resource, "demo-admin"), false},
+		{"unavailable", apierrors.NewServiceUnavailable("the server is restarting"), true},
+		{"timeout", apierrors.NewServerTimeout(schema.GroupResource(resource), "get", 1), true},
+		{"deadline", context.DeadlineExceeded, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := &guestReconciler{guests: &guests{live: secrets{err: tc.err}}, log: slog.New(slog.DiscardHandler)}
+			err := r.sweepCluster(t.Context(), &model.Cluster{Kubeconfig: "clusters/demo-admin", APIServer: "192.0.2.1:6443"})
+			if retry := err != nil; retry != tc.retry {
+				t.Errorf("retry %t, want %t: %v", retry, tc.retry, err)
+			}
+		})
+	}
+}
