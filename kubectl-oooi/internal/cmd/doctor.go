@@ -118,10 +118,17 @@ func (c *command) runDoctor(ctx context.Context, f *doctorFlags, name string) er
 	if err := c.printDiagnoses(f, looked.list, namespace, name); err != nil {
 		return err
 	}
-	if err := f.verdict(looked.list); err != nil || !orphaned || f.failOn == "never" {
+	if err := f.verdict(looked.list); err != nil {
 		return err
 	}
-	return exitError(foundCode)
+	switch {
+	case orphaned && f.failOn != "never":
+		return exitError(foundCode)
+	case !orphaned && len(looked.list) == 0 && namespace != "":
+		return fmt.Errorf("no Infra found in namespace %s: nothing was checked; select a namespace with -n, or all with -A", namespace)
+	default:
+		return nil
+	}
 }
 
 // looked is what was read, and what the checks say of it.
@@ -277,7 +284,7 @@ func saveFacts(facts *doctor.Facts, name string) error {
 
 func (c *command) printDiagnoses(f *doctorFlags, list []*doctor.Diagnosis, namespace, name string) error {
 	if f.output.Text() {
-		if len(list) == 0 {
+		if len(list) == 0 && namespace == "" {
 			c.nothing(namespace)
 		}
 		for i, d := range list {

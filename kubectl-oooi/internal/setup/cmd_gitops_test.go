@@ -142,7 +142,7 @@ func TestWorkloadsWithoutTheirInfraAreFound(t *testing.T) {
 	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(said, "StatefulSet "+s.Namespace+"/demo-dns removed") {
 		t.Errorf("teardown ended with %d and said %s", code, said)
 	}
-	if _, said, code := s.Run("doctor", "-n", s.Namespace); code != 0 || strings.Contains(said, "demo") {
+	if _, said, code := s.Run("doctor", "-n", s.Namespace); code != 1 || !strings.Contains(said, "no Infra found in namespace") || strings.Contains(said, "demo") {
 		t.Errorf("after teardown doctor ended with %d and said %s", code, said)
 	}
 }
