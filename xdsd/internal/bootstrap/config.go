@@ -72,7 +72,7 @@ func (c Config) affordable() uint32 {
 	if c.Descriptors == 0 {
 		return math.MaxUint32
 	}
-	own := max(256, c.Descriptors/20)                                             // sockets of listeners, health checks, files
+	own := max(256, c.Descriptors/20) // sockets of listeners, health checks, files
 	return uint32(min(math.MaxUint32, (c.Descriptors-min(own, c.Descriptors))/2))
 }
 

@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/internal/model"
@@ -34,7 +33,7 @@ func TestSweepRetriesWhatIsNotARefusal(t *testing.T) {
 		{"forbidden", apierrors.NewForbidden(resource, "demo-admin", nil), false},
 		{"not found", apierrors.NewNotFound(resource, "demo-admin"), false},
 		{"unavailable", apierrors.NewServiceUnavailable("the server is restarting"), true},
-		{"timeout", apierrors.NewServerTimeout(schema.GroupResource(resource), "get", 1), true},
+		{"timeout", apierrors.NewServerTimeout(resource, "get", 1), true},
 		{"deadline", context.DeadlineExceeded, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
