@@ -87,7 +87,12 @@ type watch struct {
 
 	workload *unstructured.Unstructured
 	stuck    map[types.UID]time.Time // since when a pod, or the workload, does not get on
+	ready    time.Time               // since when the workload is ready; zero while it is not
 }
+
+// settleTime is how long a pod has to stay ready after one of its containers has ended. A container
+// that exceeds its memory limit can be ready for some seconds each time it starts.
+const settleTime = 20 * time.Second
 
 // errStuck is of what does not become ready by waiting.
 var errStuck = errors.New("it does not become ready")
@@ -140,6 +145,32 @@ func (w *watch) missing(ctx context.Context) (string, error) {
 		}
 	}
 	return text, nil
+}
+
+// unsettled says what is missing, or which container has ended too recently to be trusted.
+func (w *watch) unsettled(ctx context.Context) (string, error) {
+	if text, err := w.missing(ctx); err != nil || text != "" {
+		w.ready = time.Time{}
+		return text, err
+	}
+	if w.ready.IsZero() {
+		w.ready = time.Now()
+	}
+	if time.Since(w.ready) >= settleTime {
+		return "", nil
+	}
+	pods, err := podsOf(ctx, w.Client, w.workload)
+	if err != nil {
+		return "", err
+	}
+	for _, pod := range pods {
+		for _, c := range pod.Status.ContainerStatuses {
+			if c.RestartCount > 0 && pod.DeletionTimestamp == nil {
+				return fmt.Sprintf("%s: pod %s: container %s to stay ready for %s, since it has restarted", inventory.Of(w.workload), pod.Name, c.Name, settleTime), nil
+			}
+		}
+	}
+	return "", nil
 }
 
 // patience is an error once something has been stuck for some time.

@@ -261,12 +261,18 @@ func (r *rollout) change(ctx context.Context, s step) error {
 			return err
 		}
 		if slices.Contains(s.replaced, o) {
-			if err := r.ready(ctx, o); err != nil {
+			if err := r.settled(ctx, o); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// settled waits until a workload is ready and its containers have stopped restarting.
+func (r *rollout) settled(ctx context.Context, o *unstructured.Unstructured) error {
+	w := &watch{Applier: r.Applier, workload: o}
+	return poll(ctx, r.Out, w.unsettled)
 }
 
 // ready waits until a workload has the pods that it is to have, all of them ready.

@@ -70,6 +70,46 @@ func TestAPodOfBeforeAChangeDoesNotCountAgainstIt(t *testing.T) {
 	}
 }
 
+// TestARestartedContainerHasToStayReady: one that exceeds its memory limit can be ready each time
+// for some seconds.
+func TestARestartedContainerHasToStayReady(t *testing.T) {
+	one, labels := int32(1), map[string]string{"app": "dns"}
+	set := &appsv1.StatefulSet{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: "demo-dns", UID: "set"},
+		Spec:       appsv1.StatefulSetSpec{Replicas: &one, Selector: &metav1.LabelSelector{MatchLabels: labels}},
+		Status:     appsv1.StatefulSetStatus{Replicas: 1, ReadyReplicas: 1, CurrentReplicas: 1, UpdatedReplicas: 1, AvailableReplicas: 1},
+	}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: "demo-dns-0", Labels: labels},
+		Status: corev1.PodStatus{
+			Conditions:        []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
+			ContainerStatuses: []corev1.ContainerStatus{{Name: "coredns", Ready: true}},
+		},
+	}
+	ctx, c := t.Context(), fake.NewClientBuilder().WithObjects(set, pod).WithStatusSubresource(pod).Build()
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	w := &watch{Applier: &Applier{Client: c, Out: &out}, workload: &unstructured.Unstructured{Object: fields}}
+	unsettled := func(want string) {
+		t.Helper()
+		if text, err := w.unsettled(ctx); err != nil || text != want {
+			t.Errorf("it lacks %q, want %q, and the error is %v", text, want, err)
+		}
+	}
+	unsettled("")
+	pod.Status.ContainerStatuses[0].RestartCount = 1
+	if err := c.Status().Update(ctx, pod); err != nil {
+		t.Fatal(err)
+	}
+	unsettled("StatefulSet clusters/demo-dns: pod demo-dns-0: container coredns to stay ready for 20s, since it has restarted")
+	w.ready = w.ready.Add(-settleTime)
+	unsettled("")
+}
+
 // missingFor is what is missing when everything that is stuck has been so for some time.
 func missingFor(ctx context.Context, w *watch, long time.Duration) (string, error) {
 	if text, err := w.missing(ctx); err != nil {
