@@ -53,7 +53,7 @@ func (c *command) doctor() *cobra.Command {
 			"It ends with 0 if nothing was found, 1 if it could not be made, 2 with findings, and with --strict with 3 if\n" +
 			"something could not be looked at.",
 		Example: "  # what is wrong?\n  kubectl oooi doctor demo\n\n  # every check\n  kubectl oooi doctor demo -o wide\n\n" +
-			"  # for somebody else to look at, without Secrets\n  kubectl oooi doctor demo --save bundle.tar.gz\n  kubectl oooi doctor --from bundle.tar.gz -A",
+			"  # for support: only the fields that checks read\n  kubectl oooi doctor demo --save bundle.tar.gz\n  kubectl oooi doctor --from bundle.tar.gz -A",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: c.completeInfras,
 		RunE:              func(cmd *cobra.Command, args []string) error { return c.runDoctor(cmd.Context(), f, first(args)) },
@@ -65,7 +65,7 @@ func (c *command) doctor() *cobra.Command {
 	flags.StringSliceVar(&f.skip, "skip", nil, "checks not to show, by code or its beginning")
 	flags.StringVar(&f.failOn, "fail-on", "fail", "what ends it with code 2: fail, warn or never")
 	flags.BoolVar(&f.strict, "strict", false, "end with code 3 if something could not be looked at, and nothing was found")
-	flags.StringVar(&f.save, "save", "", "file to save what was read to, a tar.gz without Secrets")
+	flags.StringVar(&f.save, "save", "", "write a bundle for support to this file, a tar.gz with the fields that checks read")
 	flags.StringVar(&f.from, "from", "", "file that --save has written, or folder of YAML such as a must-gather, to check in place of a cluster")
 	flags.DurationVar(&f.timeout, "timeout", time.Minute, "for how long reading may take")
 	flags.DurationVar(&f.wait, "wait", 0, "for how long to look again, until nothing is found that --fail-on or --strict would end it with")

@@ -44,8 +44,8 @@ type unreadAt struct {
 	Why       string `json:"why"`
 }
 
-// Save writes a bundle, a tar.gz with a file for each object. It has no Secrets, since none are
-// read.
+// Save writes a bundle, a tar.gz with a file for each object. It has what add keeps of
+// objects: the fields that checks read.
 func (f *Facts) Save(w io.Writer) error {
 	zipped := gzip.NewWriter(w)
 	archive := tar.NewWriter(zipped)

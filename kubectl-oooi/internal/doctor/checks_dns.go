@@ -117,16 +117,17 @@ func ours(upstream string, addresses []string) bool {
 	})
 }
 
+// forwardPlugin is CoreDNS's plugin that forwards.
+const forwardPlugin = "forward"
+
 // forwardedZones are those of the server blocks in a Corefile that forward to us.
 func forwardedZones(corefile string, addresses []string) []string {
 	var zones, block []string
 	for line := range strings.Lines(corefile) {
 		words := strings.Fields(line)
-		switch {
-		case len(words) == 0:
-		case words[len(words)-1] == "{" && line[0] != ' ' && line[0] != '\t':
-			block = words[:len(words)-1]
-		case words[0] == "forward" && slices.ContainsFunc(words, func(w string) bool { return ours(w, addresses) }):
+		if names, ok := serverBlock(line); ok {
+			block = names
+		} else if len(words) > 0 && words[0] == forwardPlugin && slices.ContainsFunc(words, func(w string) bool { return ours(w, addresses) }) {
 			for _, zone := range block {
 				zone, _, _ = strings.Cut(strings.TrimSuffix(zone, ","), ":")
 				zones = append(zones, strings.TrimSuffix(zone, "."))
@@ -134,4 +135,13 @@ func forwardedZones(corefile string, addresses []string) []string {
 		}
 	}
 	return zones
+}
+
+// serverBlock are the zones of the server block that a line of a Corefile begins.
+func serverBlock(line string) (zones []string, ok bool) {
+	words := strings.Fields(line)
+	if len(words) == 0 || words[len(words)-1] != "{" || line[0] == ' ' || line[0] == '\t' {
+		return nil, false
+	}
+	return words[:len(words)-1], true
 }

@@ -62,10 +62,20 @@ var compared = map[string]func(want, has *unstructured.Unstructured) (Severity, 
 // diffFirst names the command that shows what setup would do.
 const diffFirst = "'kubectl oooi diff' with the same file shows what changes, and which pods restart"
 
-// fieldOf is the field of each kind that is compared, but of ConfigMaps, which have several.
-var fieldOf = map[string][]string{
-	services.Kind: {"spec", "ports"}, attachments.Kind: {"spec", "config"},
-	statefulSets.Kind: {"spec", "template", "metadata", "annotations", v1alpha1.GroupName + "/config"},
+// comparedFields are the fields of a kind that are compared. Each file of a ConfigMap has an owner.
+func comparedFields(kind string) [][]string {
+	switch kind {
+	case services.Kind:
+		return [][]string{{"spec", "ports"}}
+	case attachments.Kind:
+		return [][]string{{"spec", "config"}}
+	case statefulSets.Kind:
+		return [][]string{{"spec", "template", "metadata", "annotations", annotationConfig}}
+	case configMaps.Kind:
+		return [][]string{{"data", "Corefile"}, {"data", "config.yml"}}
+	default:
+		return nil
+	}
 }
 
 // cause says why an object differs from what setup would make, and what to do about it: somebody has edited it, or
@@ -92,11 +102,7 @@ func (s *Site) cause(has *unstructured.Unstructured, restarts []string) (why []s
 
 // edited says who has changed the field of an object that is compared; empty for nobody.
 func (s *Site) edited(has *unstructured.Unstructured) string {
-	paths := [][]string{fieldOf[has.GetKind()]}
-	if has.GetKind() == configMaps.Kind { // each file has an owner
-		paths = [][]string{{"data", "Corefile"}, {"data", "config.yml"}}
-	}
-	for _, path := range paths {
+	for _, path := range comparedFields(has.GetKind()) {
 		_, there, _ := unstructured.NestedFieldNoCopy(has.Object, path...)
 		if by := editor(has, path...); there && by != nil {
 			return fmt.Sprintf("it was changed by %q at %s, after setup", by.Manager, at(timeOf(*by)))
@@ -185,7 +191,7 @@ func firstDifference(want, has string) string {
 func sameConfig(want, has *unstructured.Unstructured) (Severity, string, []string) {
 	of := func(u *unstructured.Unstructured) string {
 		annotations, _, _ := unstructured.NestedStringMap(u.Object, "spec", "template", "metadata", "annotations")
-		return annotations[v1alpha1.GroupName+"/config"]
+		return annotations[annotationConfig]
 	}
 	if of(want) == of(has) {
 		return "", "", nil

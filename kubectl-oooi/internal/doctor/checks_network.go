@@ -124,6 +124,9 @@ func unaddressed(s *Site) []Finding {
 // addsItsOwn reports whether 'xdsd hold' adds the pod's address, because the network gives none.
 func addsItsOwn(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool {
-		return c.Name == holderState.container() && slices.Contains(c.Command, "--own")
+		return c.Name == holderState.container() && slices.Contains(c.Command, ownFlag)
 	})
 }
+
+// ownFlag is the flag of 'xdsd hold' by which it adds the pod's address.
+const ownFlag = "--own"

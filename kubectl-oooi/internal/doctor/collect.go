@@ -17,6 +17,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
@@ -188,6 +189,19 @@ func (g *gathering) hostedPlaces() []place {
 	return places
 }
 
+// networks are the machines' networks of all Infras, "namespace/name".
+func (g *gathering) networks() map[string]bool {
+	g.lock.Lock()
+	defer g.lock.Unlock()
+	named := map[string]bool{}
+	for _, u := range g.facts.list(infras, "") {
+		if infra, ok := objects.Decode[v1alpha1.Infra](u).(*v1alpha1.Infra); ok {
+			named[infra.Spec.NetworkConfig.NetworkAttachment(infra.Namespace).String()] = true
+		}
+	}
+	return named
+}
+
 // gather reads places that were not read before, several at once. It fails only when the context
 // ends.
 func (g *gathering) gather(ctx context.Context, places ...place) error {
@@ -230,7 +244,18 @@ func (g *gathering) one(ctx context.Context, p place) {
 			err = g.list(ctx, p, take, client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy})
 		}
 	case refusals:
-		err = g.list(ctx, p, take, client.MatchingFields{"reason": "FailedCreate"})
+		err = g.list(ctx, p, take, client.MatchingFields{"reason": "FailedCreate", "involvedObject.kind": statefulSets.Kind})
+	case leaseObjects: // others' holders are none of DHCP's business
+		err = g.list(ctx, p, take, client.HasLabels{leases.PoolLabel})
+	case pods: // others' may say anything in their status
+		err = g.list(ctx, p, take, client.MatchingLabels{labelPartOf: partOf})
+	case attachments: // others' may have anything in their configuration
+		named := g.networks()
+		err = g.list(ctx, p, func(u *unstructured.Unstructured) {
+			if named[u.GetNamespace()+"/"+u.GetName()] || u.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy {
+				take(u)
+			}
+		})
 	default:
 		err = g.list(ctx, p, take)
 	}

@@ -168,7 +168,7 @@ func strangers(s *Site) []Finding {
 			if !known[u.GetNamespace()+"/"+u.GetName()+"/"+i] {
 				ref := model.Ref{Kind: machines.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}
 				findings = append(findings, failed(ref, "if it is a node of this cluster, see its labels and its MAC address: kubectl -n "+ref.Namespace+" get vmi "+ref.Name+" -o yaml; infraComponents.dhcp.vmSelector of the Infra widens who is served",
-					"DHCP does not know its interface %s, and is silent to it", i).because("label hypershift.openshift.io/infra-id: "+u.GetLabels()["hypershift.openshift.io/infra-id"]))
+					"DHCP does not know its interface %s, and is silent to it", i).because("label "+labelInfraID+": "+u.GetLabels()[labelInfraID]))
 			}
 		}
 	}

@@ -55,16 +55,10 @@ func NewFacts(taken time.Time) *Facts {
 	return &Facts{Taken: taken, objects: map[Kind][]*unstructured.Unstructured{}, unread: map[place]string{}, unserved: map[Kind]bool{}, answers: map[question]*Answer{}, reviews: map[Right]*Review{}, probes: map[string]*Probe{}, decoded: map[typedObject]typed{}}
 }
 
-// add adds an object, without what says nothing about it.
+// add adds what is kept of an object.
 func (f *Facts) add(u *unstructured.Unstructured) {
-	if written[u.GetKind()] {
-		u.SetManagedFields(withoutStatus(u.GetManagedFields()))
-	} else {
-		u.SetManagedFields(nil)
-	}
-	if annotations := u.GetAnnotations(); annotations != nil {
-		delete(annotations, "kubectl.kubernetes.io/last-applied-configuration")
-		u.SetAnnotations(annotations)
+	if u = keep(u); u == nil {
+		return
 	}
 	f.lock.Lock()
 	defer f.lock.Unlock()

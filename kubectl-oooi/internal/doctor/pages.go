@@ -95,7 +95,7 @@ func (f *Facts) askable(p page, namespace, infra string) []*corev1.Pod {
 	var list []*corev1.Pod
 	for _, u := range f.list(pods, namespace) {
 		labels := u.GetLabels()
-		if labels[v1alpha1.LabelComponent] != p.component || labels["app.kubernetes.io/part-of"] != "oooi" {
+		if labels[v1alpha1.LabelComponent] != p.component || labels[labelPartOf] != partOf {
 			continue
 		}
 		if p.component != componentControl && labels[v1alpha1.LabelInfra] != infra {

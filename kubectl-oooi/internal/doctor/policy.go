@@ -39,7 +39,7 @@ func (s *Site) admits(r networkingv1.NetworkPolicyIngressRule) bool {
 	}
 	namespace := labels.Set{corev1.LabelMetadataName: s.Infra.Namespace}
 	pod := labels.Set{
-		"app.kubernetes.io/part-of": "oooi", v1alpha1.LabelInfra: s.Infra.Name, v1alpha1.LabelComponent: v1alpha1.ComponentProxy, v1alpha1.LabelProxyServer: s.Infra.Name,
+		labelPartOf: partOf, v1alpha1.LabelInfra: s.Infra.Name, v1alpha1.LabelComponent: v1alpha1.ComponentProxy, v1alpha1.LabelProxyServer: s.Infra.Name,
 	}
 	for _, from := range r.From {
 		if from.IPBlock != nil || from.NamespaceSelector == nil {

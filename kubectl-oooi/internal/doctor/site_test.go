@@ -8,11 +8,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/cmd"
@@ -105,34 +107,30 @@ func onTheNode() []string {
 	return codes
 }
 
-// TestABundleHasNoSecrets seeds some where a careless collector would find them.
+// TestABundleHasNoSecrets seeds some wherever an object of a kind that is collected may have one.
 func TestABundleHasNoSecrets(t *testing.T) {
 	p := newPatient(t)
 	const seed = "c0ffee-hunter2"
-	p.Add(strings.ReplaceAll(`
-apiVersion: v1
-kind: Secret
-metadata: {name: demo-admin-kubeconfig, namespace: $ns}
-stringData: {kubeconfig: SEED}
----
-apiVersion: v1
-kind: Secret
-metadata: {name: demo-apps-reader, namespace: $ns, labels: {app.kubernetes.io/managed-by: oooi}}
-stringData: {kubeconfig: SEED}
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: theirs, namespace: $ns}
-data: {password: SEED}
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: theirs, namespace: kube-system}
-data: {password: SEED}
-`, "SEED", seed))
+	p.Add(strings.ReplaceAll(strings.ReplaceAll(secretive, "PODSPEC", secretPod), "SEED", seed))
+	for _, patch := range []struct{ kind, name, body string }{
+		{"Infra", "demo", `{"metadata": {"annotations": {"note": "SEED", "kubectl.kubernetes.io/last-applied-configuration": "SEED"}, "labels": {"note": "SEED"}}}`},
+		{"ProxyServer", "demo", `{"metadata": {"annotations": {"note": "SEED"}, "labels": {"note": "SEED"}}}`},
+		{"HostedCluster", "demo", `{"metadata": {"annotations": {"note": "SEED"}, "labels": {"note": "SEED"}}, "spec": {"additionalTrustBundle": {"name": "SEED"}, "sshKey": {"name": "SEED"}}}`},
+		{"NodePool", "workers", `{"metadata": {"annotations": {"note": "SEED"}}, "spec": {"config": [{"name": "SEED"}], "nodeLabels": {"note": "SEED"}}}`},
+		{"NetworkAttachmentDefinition", "vlan100", `{"metadata": {"annotations": {"note": "SEED"}, "labels": {"note": "SEED"}}}`},
+		{"DNS", "default", `{"metadata": {"annotations": {"note": "SEED"}}, "spec": {"servers": [{"name": "theirs", "zones": ["example.org"], "forwardPlugin": {"upstreams": ["203.0.113.1"],
+			"transportConfig": {"transport": "TLS", "tls": {"serverName": "dns.example.org", "caBundle": {"name": "SEED"}}}}}]}}`},
+		{"CustomResourceDefinition", "infras.hostedcluster.densityops.com", `{"metadata": {"annotations": {"note": "SEED"}}}`},
+	} {
+		p.Patch(kindOf(t, patch.kind), map[bool]string{true: "", false: "$ns"}[patch.kind == "DNS" || patch.kind == "CustomResourceDefinition"], patch.name, strings.ReplaceAll(patch.body, "SEED", seed))
+	}
+	p.allSeeded(t, seed)
+	live := p.Diagnose()
 	bundle := filepath.Join(t.TempDir(), "bundle.tar.gz")
-	if d := p.Diagnose("--save", bundle); len(d.Found()) > 0 {
-		t.Errorf("found %q", d.Found())
+	saved := p.Diagnose("--save", bundle)
+	again := p.Diagnose("--from", bundle)
+	if want := []string{"PRX-002 fail", "DNS-004 warn"}; !slices.Equal(live.Found(), want) || !reflect.DeepEqual(live.Results, saved.Results) || !reflect.DeepEqual(saved.Results, again.Results) {
+		t.Errorf("found %q, with --save %q, with --from %q", live.Found(), saved.Found(), again.Found())
 	}
 	folder := t.TempDir()
 	unpacked := 0
@@ -165,10 +163,181 @@ data: {password: SEED}
 		t.Fatal(err)
 	}
 	_, said, code := p.site.Run("doctor", "demo", "-n", p.Namespace, "--from", folder)
-	if code != 0 || !strings.Contains(said, "Warning: broken.yaml is left out") {
+	if code != found || !strings.Contains(said, "Warning: broken.yaml is left out") {
 		t.Errorf("from the folder it ended with %d and said %s", code, said)
 	}
 }
+
+// kindOf is a kind that checks read, by its name.
+func kindOf(t *testing.T, name string) doctor.Kind {
+	t.Helper()
+	for _, c := range doctor.Checks() {
+		for _, r := range c.Reads {
+			if r.Kind.Kind == name {
+				return r.Kind
+			}
+		}
+	}
+	t.Fatalf("no check reads a %s", name)
+	return doctor.Kind{}
+}
+
+// allSeeded expects an object with the seed of every kind that checks read.
+func (p *patient) allSeeded(t *testing.T, seed string) {
+	t.Helper()
+	for _, c := range doctor.Checks() {
+		for _, r := range c.Reads {
+			if r.Kind.Kind == "PodProxyOptions" || r.Kind.Kind == "SubjectAccessReview" { // which are no objects
+				continue
+			}
+			list := &unstructured.UnstructuredList{}
+			list.SetGroupVersionKind(r.Kind)
+			if err := p.Client.List(t.Context(), list); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.ContainsFunc(list.Items, func(u unstructured.Unstructured) bool {
+				data, err := u.MarshalJSON()
+				return err == nil && strings.Contains(string(data), seed)
+			}) {
+				t.Errorf("no %s has the seed", r.Kind.Kind)
+			}
+		}
+	}
+}
+
+// secretPod is the specification of a pod with secrets.
+const secretPod = `{hostAliases: [{ip: 192.0.2.1, hostnames: [SEED]}], initContainers: [{name: init, image: example.com/x, command: [SEED], args: [SEED], env: [{name: PASSWORD, value: SEED}]}],
+  containers: [{name: x, image: example.com/x, command: [SEED], args: [SEED], env: [{name: PASSWORD, value: SEED}],
+  livenessProbe: {httpGet: {path: /, port: 80, httpHeaders: [{name: Authorization, value: SEED}]}}, lifecycle: {preStop: {exec: {command: [SEED]}}}}]}`
+
+// secretive are objects of others that doctor reads, or that are beside those, with secrets where people put them.
+const secretive = `
+apiVersion: v1
+kind: Secret
+metadata: {name: demo-admin-kubeconfig, namespace: $ns}
+stringData: {kubeconfig: SEED}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: demo-apps-reader, namespace: $ns, labels: {app.kubernetes.io/managed-by: oooi}}
+stringData: {kubeconfig: SEED}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: theirs, namespace: $ns}
+data: {password: SEED}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: labelled, namespace: $ns, labels: {app.kubernetes.io/managed-by: oooi}, annotations: {note: SEED}}
+data: {password: SEED}
+binaryData: {keystore: YzBmZmVlLWh1bnRlcjI=}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: theirs, namespace: kube-system}
+data: {password: SEED}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: coredns, namespace: kube-system}
+data:
+  Corefile: |
+    .:53 {
+        route53 example.org.:Z1 {
+            aws_access_key AKIA SEED
+        }
+        forward . 203.0.113.1
+    }
+  password: SEED
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: theirs, namespace: $ns, annotations: {note: SEED}, labels: {note: SEED}}
+spec: PODSPEC
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: ours, namespace: $ns, annotations: {note: SEED}, labels: {note: SEED, app.kubernetes.io/part-of: oooi, app.kubernetes.io/component: other}}
+spec: PODSPEC
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: theirs, namespace: $ns, annotations: {note: SEED}, labels: {note: SEED}}
+spec: {replicas: 0, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}, annotations: {note: SEED}}, spec: PODSPEC}}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: theirs, namespace: $ns, annotations: {note: SEED}, labels: {note: SEED}}
+spec: {replicas: 0, serviceName: x, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}, annotations: {note: SEED}}, spec: PODSPEC}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: theirs, namespace: $ns, annotations: {note: SEED}}
+spec: {ports: [{port: 80}], selector: {note: SEED}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: theirs, namespace: $ns-demo, annotations: {note: SEED}}
+spec: {type: ExternalName, externalName: c0ffee-hunter2.example.com}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: theirs, namespace: $ns-demo, annotations: {note: SEED}, labels: {note: SEED, kubernetes.io/service-name: theirs}}
+addressType: IPv4
+endpoints: [{addresses: [192.0.2.1], hostname: SEED, nodeName: SEED, zone: SEED}]
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: theirs, namespace: $ns-demo, annotations: {note: SEED}, labels: {note: SEED}}
+spec: {podSelector: {matchLabels: {a: b}}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {note: SEED}}}]}]}
+---
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata: {name: theirs, namespace: $ns, annotations: {note: SEED}, labels: {note: SEED}}
+spec: {holderIdentity: SEED}
+---
+apiVersion: v1
+kind: Event
+metadata: {name: theirs, namespace: $ns}
+involvedObject: {apiVersion: apps/v1, kind: ReplicaSet, name: theirs, namespace: $ns}
+reason: FailedCreate
+message: SEED
+---
+apiVersion: v1
+kind: Event
+metadata: {name: set, namespace: $ns, annotations: {note: SEED}}
+involvedObject: {apiVersion: apps/v1, kind: StatefulSet, name: theirs, namespace: $ns, fieldPath: SEED}
+reason: FailedCreate
+message: x
+related: {kind: SEED, name: SEED}
+source: {component: SEED, host: SEED}
+---
+apiVersion: route.openshift.io/v1
+kind: Route
+metadata: {name: theirs, namespace: $ns-demo, annotations: {note: SEED}, labels: {note: SEED}}
+spec: {host: theirs.example.org, path: /SEED, to: {kind: Service, name: theirs, weight: 100}, tls: {termination: edge, key: SEED, certificate: SEED, caCertificate: SEED}}
+---
+apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata: {name: theirs, namespace: $ns-demo, annotations: {note: SEED}, labels: {note: SEED}}
+spec:
+  domain: {devices: {interfaces: [{name: vlan, bridge: {}}]}}
+  networks: [{name: vlan, multus: {networkName: elsewhere}}]
+  volumes: [{name: init, cloudInitNoCloud: {userData: SEED, networkData: SEED}}]
+  accessCredentials: [{sshPublicKey: {source: {secret: {secretName: SEED}}, propagationMethod: {noCloud: {}}}}]
+---
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {name: theirs, namespace: $ns, annotations: {note: SEED}}
+spec: {config: '{"cniVersion": "0.3.1", "name": "theirs", "type": "vpn", "password": "SEED"}'}
+---
+apiVersion: metrics.k8s.io/v1beta1
+kind: PodMetrics
+metadata: {name: theirs, namespace: $ns, annotations: {note: SEED}, labels: {note: SEED}}
+containers: []
+window: SEED
+`
 
 func unpack(t *testing.T, bundle string, take func(name string, data []byte)) {
 	t.Helper()

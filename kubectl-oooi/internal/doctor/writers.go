@@ -17,15 +17,40 @@ var written = map[string]bool{
 	infras.Kind: true, proxyServers.Kind: true, hostedClusters.Kind: true, attachments.Kind: true, configMaps.Kind: true, statefulSets.Kind: true, services.Kind: true,
 }
 
-// withoutStatus leaves out who has set an object's status, which changes all the time.
-func withoutStatus(fields []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
-	var kept []metav1.ManagedFieldsEntry
-	for _, f := range fields {
-		if f.Subresource == "" {
-			kept = append(kept, f)
+// writersOf are those who have set an object, but for its status, which changes all the time: when, and which of the
+// fields that are compared.
+func writersOf(u *unstructured.Unstructured) []metav1.ManagedFieldsEntry {
+	var list []metav1.ManagedFieldsEntry
+	for _, f := range u.GetManagedFields() {
+		if f.Subresource != "" {
+			continue
 		}
+		var names map[string]any
+		for _, path := range comparedFields(u.GetKind()) {
+			if !owns(f, path) {
+				continue
+			}
+			if names == nil {
+				names = map[string]any{}
+			}
+			_ = unstructured.SetNestedMap(names, map[string]any{}, managed(path)...) // no path begins with another
+		}
+		entry := metav1.ManagedFieldsEntry{Manager: f.Manager, Operation: f.Operation, APIVersion: f.APIVersion, Time: f.Time, FieldsType: f.FieldsType}
+		if data, err := json.Marshal(names); names != nil && err == nil {
+			entry.FieldsV1 = metav1.NewFieldsV1(string(data))
+		}
+		list = append(list, entry)
 	}
-	return kept
+	return list
+}
+
+// managed is a path of fields as managed fields have it.
+func managed(path []string) []string {
+	var names []string
+	for _, name := range path {
+		names = append(names, "f:"+name)
+	}
+	return names
 }
 
 // editor returns who else than setup has set a field of an object that setup applied, and when; nil where setup set it
@@ -33,7 +58,7 @@ func withoutStatus(fields []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEnt
 func editor(u *unstructured.Unstructured, path ...string) *metav1.ManagedFieldsEntry {
 	var last *metav1.ManagedFieldsEntry
 	applied := false
-	for _, f := range withoutStatus(u.GetManagedFields()) {
+	for _, f := range u.GetManagedFields() {
 		switch {
 		case f.Manager == setup.Manager && owns(f, path):
 			return nil
@@ -58,8 +83,8 @@ func owns(f metav1.ManagedFieldsEntry, path []string) bool {
 	if err := json.Unmarshal(f.FieldsV1.GetRawBytes(), &fields); err != nil {
 		return false
 	}
-	for _, name := range path {
-		next, ok := fields["f:"+name].(map[string]any)
+	for _, name := range managed(path) {
+		next, ok := fields[name].(map[string]any)
 		if !ok {
 			return false
 		}
@@ -80,7 +105,7 @@ func timeOf(f metav1.ManagedFieldsEntry) time.Time {
 func changedSince(source, applied *unstructured.Unstructured) string {
 	var since time.Time
 	for _, f := range applied.GetManagedFields() {
-		if f.Manager == setup.Manager && f.Subresource == "" {
+		if f.Manager == setup.Manager {
 			since = timeOf(f)
 		}
 	}
@@ -88,7 +113,7 @@ func changedSince(source, applied *unstructured.Unstructured) string {
 		return ""
 	}
 	var last metav1.ManagedFieldsEntry
-	for _, f := range withoutStatus(source.GetManagedFields()) {
+	for _, f := range source.GetManagedFields() {
 		if timeOf(f).After(timeOf(last)) {
 			last = f
 		}

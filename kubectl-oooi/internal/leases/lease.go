@@ -27,6 +27,11 @@ const (
 	expires       = "leasedb.densityops.com/expires" // an annotation alone
 )
 
+// Marks are the keys of the labels and annotations that Read reads.
+func Marks() []string {
+	return []string{PoolLabel, labelFamily, labelState, labelMAC, labelHostname, expires}
+}
+
 // Lease is one address and who has it.
 type Lease struct {
 	metav1.TypeMeta `json:",inline"`
