@@ -9,9 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
 
 func dnsChecks() []Check {
@@ -38,9 +40,11 @@ func dnsChecks() []Check {
 			Run: func(s *Site) []Finding {
 				var findings []Finding
 				for _, service := range all[corev1.Service](s, services, AtClusterDNS) {
+					key := types.NamespacedName{Namespace: service.Namespace, Name: service.Name}
 					for _, upstream := range s.Infra.Spec.NetworkConfig.DNSServers {
-						if service.Name == "kube-dns" && slices.Contains(service.Spec.ClusterIPs, upstream) {
-							findings = append(findings, failed(s.ref(), "name the site's own DNS servers there", "spec.networkConfig.dnsServers has %s, the cluster's DNS, which forwards to ours: a name that nobody knows goes round", upstream))
+						if slices.Contains(setup.ClusterResolvers(), key) && slices.Contains(service.Spec.ClusterIPs, upstream) {
+							findings = append(findings, failed(s.ref(), "name the site's own DNS servers there",
+								"spec.networkConfig.dnsServers has %s, the cluster's DNS (Service %s), which forwards to ours: a name that nobody knows goes round", upstream, key))
 						}
 					}
 				}
@@ -75,8 +79,15 @@ func unforwarded(s *Site) []Finding {
 			addresses = service.Spec.ClusterIPs
 		}
 	}
+	corefiles := map[types.NamespacedName]string{}
+	for _, c := range all[corev1.ConfigMap](s, configMaps, AtClusterDNS) {
+		if text, ok := c.Data["Corefile"]; ok {
+			corefiles[types.NamespacedName{Namespace: c.Namespace, Name: c.Name}] = text
+		}
+	}
 	var zones []string
 	var ref model.Ref
+	remedy := "run 'kubectl oooi setup' with --cluster-dns=patch, or forward it yourself"
 	if s.served(dnsOperators) {
 		ref = model.Ref{Kind: dnsOperators.Kind, Name: "default"}
 		for _, u := range s.list(dnsOperators, Everywhere) {
@@ -90,25 +101,42 @@ func unforwarded(s *Site) []Finding {
 				}
 			}
 		}
-	} else {
-		ref = model.Ref{Kind: configMaps.Kind, Namespace: "kube-system", Name: "coredns"}
-		for _, c := range all[corev1.ConfigMap](s, configMaps, AtClusterDNS) {
-			if c.Name == ref.Name {
-				zones = append(zones, forwardedZones(c.Data["Corefile"], addresses)...)
-			}
+		// The operator writes what its DNS reads, unless it is told not to.
+		if written, ok := corefiles[operatorConfig]; ok && missing(s, zones) == nil {
+			ref = model.Ref{Kind: configMaps.Kind, Namespace: operatorConfig.Namespace, Name: operatorConfig.Name}
+			zones = forwardedZones(written, addresses)
+			remedy = "see why the DNS operator does not write it: kubectl get clusteroperator dns; spec.managementState of dns.operator/default"
 		}
+	} else {
+		ref = model.Ref{Kind: configMaps.Kind, Namespace: coreConfig.Namespace, Name: coreConfig.Name}
+		zones = forwardedZones(corefiles[coreConfig], addresses)
 	}
 	var findings []Finding
-	for _, domain := range slices.Concat(s.Cluster.Domains, s.Cluster.AppsDomains) {
-		if !slices.ContainsFunc(zones, func(zone string) bool { return domain == zone || strings.HasSuffix(domain, "."+zone) }) {
-			zones = append(zones, domain) // what lies below it needs no word of its own
-			findings = append(findings, warned(ref, "run 'kubectl oooi setup' with --cluster-dns=patch, or forward it yourself",
-				"it does not forward %s to Service %s/%s-dns: pods of the management cluster do not get our names", domain, s.Infra.Namespace, s.Infra.Name).
-				because(fmt.Sprintf("addresses of the Service: %v", addresses)))
-		}
+	for _, domain := range missing(s, zones) {
+		findings = append(findings, warned(ref, remedy,
+			"it does not forward %s to Service %s/%s-dns: pods of the management cluster do not get our names", domain, s.Infra.Namespace, s.Infra.Name).
+			because(fmt.Sprintf("addresses of the Service: %v", addresses)))
 	}
 	return findings
 }
+
+// missing are the hosted cluster's domains that lie in none of the zones, without those that lie in one of them.
+func missing(s *Site, zones []string) []string {
+	var domains []string
+	for _, domain := range slices.Concat(s.Cluster.Domains, s.Cluster.AppsDomains) {
+		if !slices.ContainsFunc(slices.Concat(zones, domains), func(zone string) bool { return domain == zone || strings.HasSuffix(domain, "."+zone) }) {
+			domains = append(domains, domain)
+		}
+	}
+	return domains
+}
+
+// Where the cluster's DNS has its Corefile: CoreDNS of plain Kubernetes, and that of OpenShift, which the DNS operator
+// writes.
+var (
+	coreConfig     = types.NamespacedName{Namespace: "kube-system", Name: "coredns"}
+	operatorConfig = types.NamespacedName{Namespace: "openshift-dns", Name: "dns-default"}
+)
 
 // ours reports whether an upstream, "address" or "address:port", is one of our addresses.
 func ours(upstream string, addresses []string) bool {

@@ -167,8 +167,8 @@ func oldCRDs() []string {
 	return []string{"dhcpservers." + v1alpha1.GroupName, "dnsservers." + v1alpha1.GroupName}
 }
 
-// corefile is the name of the ConfigMap of the cluster's DNS, on plain Kubernetes.
-const corefile = "coredns"
+// corefiles are the names of the ConfigMaps of the cluster's DNS.
+func corefiles() []string { return []string{coreConfig.Name, operatorConfig.Name} }
 
 // gathering fills facts.
 type gathering struct {
@@ -240,7 +240,7 @@ func (g *gathering) one(ctx context.Context, p place) {
 	case crds: // others' are large, and nobody's business
 		err = g.named(ctx, p, take, ourCRDs()...)
 	case configMaps: // which may hold anything
-		if err = g.named(ctx, p, take, corefile); err == nil {
+		if err = g.named(ctx, p, take, corefiles()...); err == nil {
 			err = g.list(ctx, p, take, client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy})
 		}
 	case refusals:

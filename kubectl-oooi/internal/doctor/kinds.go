@@ -62,8 +62,8 @@ const (
 	AtBackends Where = "the backends' namespaces"
 	// AtSystem is that of control.
 	AtSystem Where = "oooi-system"
-	// AtClusterDNS is where CoreDNS has its Corefile on plain Kubernetes.
-	AtClusterDNS Where = "kube-system"
+	// AtClusterDNS is where the cluster's DNS has its Service and its Corefile, on plain Kubernetes and on OpenShift.
+	AtClusterDNS Where = "kube-system and openshift-dns"
 )
 
 // Read is a kind of objects in a place, or a page of our pods there.

@@ -117,7 +117,7 @@ func (s *Site) backends() []string {
 func placesOf(infra *v1alpha1.Infra, cluster *model.Cluster, hosted *model.Ref) map[Where][]string {
 	nad := infra.Spec.NetworkConfig.NetworkAttachment(infra.Namespace)
 	at := map[Where][]string{
-		Everywhere: {""}, AtInfra: {infra.Namespace}, AtNetwork: {nad.Namespace}, AtSystem: {render.SystemNamespace}, AtClusterDNS: {"kube-system"},
+		Everywhere: {""}, AtInfra: {infra.Namespace}, AtNetwork: {nad.Namespace}, AtSystem: {render.SystemNamespace}, AtClusterDNS: {coreConfig.Namespace, operatorConfig.Namespace},
 	}
 	at[AtHosted] = []string{hostedNamespace(infra)} // where it would be, anywhere with ""
 	if hosted != nil {

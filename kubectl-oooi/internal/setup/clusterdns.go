@@ -207,15 +207,17 @@ func anys(list []string) []any {
 	return all
 }
 
-// clusterResolvers are where the management cluster's DNS is asked: none of them may be an
+// ClusterResolvers are the Services at which the management cluster's DNS is asked: none of them may be an
 // upstream of ours.
-var clusterResolvers = []client.ObjectKey{
-	{Namespace: "kube-system", Name: "kube-dns"}, {Namespace: "kube-system", Name: "coredns"}, {Namespace: "openshift-dns", Name: "dns-default"},
+func ClusterResolvers() []types.NamespacedName {
+	return []types.NamespacedName{
+		{Namespace: "kube-system", Name: "kube-dns"}, {Namespace: "kube-system", Name: "coredns"}, {Namespace: "openshift-dns", Name: "dns-default"},
+	}
 }
 
 // cycle finds an upstream that may forward to us: a name that nobody knows would go round.
 func (d *discovery) cycle() error {
-	for _, key := range clusterResolvers {
+	for _, key := range ClusterResolvers() {
 		s := &corev1.Service{}
 		if err := d.client.Get(d.ctx, key, s); err != nil {
 			if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
