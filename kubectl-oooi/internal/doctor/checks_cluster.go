@@ -15,6 +15,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
 )
 
@@ -244,7 +245,7 @@ func leftoverChecks() []Check {
 	return []Check{
 		{
 			Code: "OOOI-OLD-002", Title: "nothing is left of Infras that are gone", After: []string{"OOOI-API-001"},
-			Reads: slices.Concat(in(Everywhere, infras), in(AtInfra, statefulSets, services, leaseObjects)),
+			Reads: slices.Concat(in(Everywhere, infras), in(AtInfra, proxyServers, statefulSets, services, leaseObjects)),
 			Run:   orphaned,
 		},
 		{
@@ -298,8 +299,10 @@ func remaining(s *Site) []Finding {
 // orphaned are objects of ours in the Infra's namespace whose Infra does not exist.
 func orphaned(s *Site) []Finding {
 	there := map[string]bool{}
-	for _, u := range s.list(infras, Everywhere) {
-		there[u.GetNamespace()+"/"+u.GetName()] = true
+	for _, u := range slices.Concat(s.list(infras, Everywhere), s.list(proxyServers, AtInfra)) {
+		if inventory.Owns(u) {
+			there[u.GetNamespace()+"/"+u.GetName()] = true
+		}
 	}
 	count := map[string]int{}
 	first := map[string]model.Ref{}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/cmd"
@@ -416,4 +417,38 @@ func TestForbiddenIsNoPass(t *testing.T) {
 	if _, said, code := p.site.Run("doctor", "other", "-n", p.Namespace); code != 1 || !strings.Contains(said, "other") {
 		t.Errorf("of an Infra that is not there it said %s, %d", said, code)
 	}
+}
+
+// TestAProxyAloneIsNoOrphan sets up a ProxyServer without an Infra beside one, and deletes it by itself.
+func TestAProxyAloneIsNoOrphan(t *testing.T) {
+	p := newPatient(t)
+	p.Add("apiVersion: v1\nkind: Service\nmetadata: {name: registry, namespace: $ns-demo}\nspec: {ports: [{port: 5000}]}\n")
+	p.site.Infra = strings.ReplaceAll(`
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: ProxyServer
+metadata: {name: edge, namespace: NS}
+spec:
+  networkConfig: {serverIP: 192.0.2.7/24, gateway: 192.0.2.1, networkAttachmentName: vlan100, dns: [203.0.113.53]}
+  backends:
+  - {name: registry, hostname: registry.example.com, port: 5000, targetService: registry, targetNamespace: NS-demo, targetPort: 5000}
+`, "NS", p.Namespace)
+	p.site.Setup()
+	if d := p.Diagnose("--only", "OOOI-OLD-002"); len(d.Found()) > 0 {
+		t.Errorf("while it is there: %v", d.Results)
+	}
+	edge := p.There(kindOf(t, "ProxyServer"), "$ns", "edge")
+	if err := p.Client.Delete(t.Context(), edge, client.PropagationPolicy("Orphan")); err != nil {
+		t.Fatal(err)
+	}
+	p.Await("the ProxyServer to be gone", func() bool { return p.There(kindOf(t, "ProxyServer"), "$ns", "edge") == nil })
+	if d := p.Diagnose("--only", "OOOI-OLD-002"); !slices.Equal(d.Found(), []string{"OLD-002 warn"}) {
+		t.Errorf("after it is gone: %v", d.Results)
+	}
+	if _, said, code := p.site.Run("teardown", "edge", "-n", p.Namespace, "--yes"); code != 0 {
+		t.Errorf("teardown ended with %d: %s", code, said)
+	}
+	if found := p.Diagnose("--only", "OOOI-OLD-002").Found(); len(found) > 0 {
+		t.Errorf("after teardown: %q", found)
+	}
+	p.Mend()
 }

@@ -78,6 +78,13 @@ func owner(u *unstructured.Unstructured) string {
 	return u.GetNamespace() + "/" + name
 }
 
+// Owns reports whether an Infra or a ProxyServer is what setup creates objects for: an Infra, or a ProxyServer that
+// names none.
+func Owns(u *unstructured.Unstructured) bool {
+	_, ofInfra, _ := unstructured.NestedMap(u.Object, "spec", "infraRef")
+	return u.GetKind() == read.InfraKind.Kind || !ofInfra
+}
+
 // Orphans returns the StatefulSets in a namespace, in all with "", by the Infra that they belong to and that does not
 // exist any more: their pods still have addresses of its VLAN.
 func Orphans(ctx context.Context, c client.Client, namespace string) (map[types.NamespacedName][]Entry, error) {
@@ -85,8 +92,7 @@ func Orphans(ctx context.Context, c client.Client, namespace string) (map[types.
 	exists := map[string]bool{}
 	for _, kind := range []schema.GroupVersionKind{read.InfraKind, read.ProxyServerKind} {
 		err := r.In(ctx, kind, namespace, func(u *unstructured.Unstructured) {
-			lone, _, _ := unstructured.NestedMap(u.Object, "spec", "infraRef")
-			if kind == read.InfraKind || lone == nil {
+			if Owns(u) {
 				exists[u.GetNamespace()+"/"+u.GetName()] = true
 			}
 		})
