@@ -53,7 +53,16 @@ func dnsChecks() []Check {
 		},
 		{
 			Code: "OOOI-DNS-004", Title: "the cluster's DNS forwards the hosted cluster's names to ours", Needs: []string{"OOOI-HC-001"},
-			Reads: slices.Concat(in(AtInfra, services), in(Everywhere, dnsOperators), in(AtClusterDNS, configMaps)), Applies: applies,
+			Reads: slices.Concat(in(AtInfra, services), in(Everywhere, dnsOperators), in(AtClusterDNS, configMaps)),
+			Applies: func(s *Site) string {
+				if why := applies(s); why != "" {
+					return why
+				}
+				if _, plain := corefilesOf(s)[coreConfig]; plain || operated(s) {
+					return ""
+				}
+				return "there is neither dns.operator.openshift.io default nor ConfigMap " + coreConfig.String() + ": what the cluster's DNS forwards is not known"
+			},
 			Run: unforwarded,
 		},
 	}
@@ -79,16 +88,11 @@ func unforwarded(s *Site) []Finding {
 			addresses = service.Spec.ClusterIPs
 		}
 	}
-	corefiles := map[types.NamespacedName]string{}
-	for _, c := range all[corev1.ConfigMap](s, configMaps, AtClusterDNS) {
-		if text, ok := c.Data["Corefile"]; ok {
-			corefiles[types.NamespacedName{Namespace: c.Namespace, Name: c.Name}] = text
-		}
-	}
+	corefiles := corefilesOf(s)
 	var zones []string
 	var ref model.Ref
 	remedy := "run 'kubectl oooi setup' with --cluster-dns=patch, or forward it yourself"
-	if s.served(dnsOperators) {
+	if operated(s) {
 		ref = model.Ref{Kind: dnsOperators.Kind, Name: "default"}
 		for _, u := range s.list(dnsOperators, Everywhere) {
 			servers, _, _ := unstructured.NestedSlice(u.Object, "spec", "servers")
@@ -118,6 +122,20 @@ func unforwarded(s *Site) []Finding {
 			because(fmt.Sprintf("addresses of the Service: %v", addresses)))
 	}
 	return findings
+}
+
+// operated reports whether an operator writes the Corefile of the cluster's DNS.
+func operated(s *Site) bool { return len(s.list(dnsOperators, Everywhere)) > 0 }
+
+// corefilesOf are the Corefiles of the cluster's DNS.
+func corefilesOf(s *Site) map[types.NamespacedName]string {
+	texts := map[types.NamespacedName]string{}
+	for _, c := range all[corev1.ConfigMap](s, configMaps, AtClusterDNS) {
+		if text, ok := c.Data["Corefile"]; ok {
+			texts[types.NamespacedName{Namespace: c.Namespace, Name: c.Name}] = text
+		}
+	}
+	return texts
 }
 
 // missing are the hosted cluster's domains that lie in none of the zones, without those that lie in one of them.

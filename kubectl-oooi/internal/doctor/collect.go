@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -167,8 +168,16 @@ func oldCRDs() []string {
 	return []string{"dhcpservers." + v1alpha1.GroupName, "dnsservers." + v1alpha1.GroupName}
 }
 
-// corefiles are the names of the ConfigMaps of the cluster's DNS.
-func corefiles() []string { return []string{coreConfig.Name, operatorConfig.Name} }
+// corefilesIn are the names of the ConfigMaps of the cluster's DNS in a namespace.
+func corefilesIn(namespace string) []string {
+	var names []string
+	for _, c := range []types.NamespacedName{coreConfig, operatorConfig} {
+		if c.Namespace == namespace {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
 
 // gathering fills facts.
 type gathering struct {
@@ -240,7 +249,7 @@ func (g *gathering) one(ctx context.Context, p place) {
 	case crds: // others' are large, and nobody's business
 		err = g.named(ctx, p, take, ourCRDs()...)
 	case configMaps: // which may hold anything
-		if err = g.named(ctx, p, take, corefiles()...); err == nil {
+		if err = g.named(ctx, p, take, corefilesIn(p.namespace)...); err == nil {
 			err = g.list(ctx, p, take, client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy})
 		}
 	case refusals:

@@ -57,7 +57,7 @@ func rulesOf(kind Kind) []rbacv1.PolicyRule {
 	case crds:
 		return []rbacv1.PolicyRule{rule(resource, ourCRDs(), "get")}
 	case configMaps:
-		return []rbacv1.PolicyRule{rule(resource, nil, "list"), rule(resource, corefiles(), "get")}
+		return []rbacv1.PolicyRule{rule(resource, nil, "list"), rule(resource, []string{coreConfig.Name, operatorConfig.Name}, "get")}
 	case infras: // the one that is asked for is read first
 		return []rbacv1.PolicyRule{rule(resource, nil, "get", "list")}
 	default:

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
 )
 
@@ -121,6 +122,8 @@ func TestChecksOfWhatCannotBeBrokenLive(t *testing.T) {
 	const hosted = "apiVersion: hypershift.openshift.io/v1beta1\nkind: HostedCluster\nmetadata: {name: demo, namespace: clusters}\nspec: {dns: {baseDomain: example.com}, services: [%s]}\n"
 	const byName = "{service: APIServer, servicePublishingStrategy: {type: LoadBalancer, loadBalancer: {hostname: api.demo.example.com}}}"
 	const byAddress = "{service: APIServer, servicePublishingStrategy: {type: LoadBalancer}}"
+	const coredns = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: coredns, namespace: kube-system}\ndata: {Corefile: '.:53 { }'}\n"
+	const operator = "apiVersion: operator.openshift.io/v1\nkind: DNS\nmetadata: {name: default}\n"
 	infras, servers := fmt.Sprintf(crd, "infras", "v1alpha1", "True"), fmt.Sprintf(crd, "proxyservers", "v1alpha1", "True")
 	for _, tc := range []struct {
 		name, code string
@@ -133,11 +136,15 @@ func TestChecksOfWhatCannotBeBrokenLive(t *testing.T) {
 		{"a CRD that is refused", "OOOI-API-001", []string{infras, fmt.Sprintf(crd, "proxyservers", "v1alpha1", "False")}, Failed},
 		{"a name", "OOOI-HC-003", []string{fmt.Sprintf(hosted, byName)}, Passed},
 		{"an address", "OOOI-HC-003", []string{fmt.Sprintf(hosted, byAddress)}, Failed},
+		{"no DNS of the cluster's that is known", "OOOI-DNS-004", []string{fmt.Sprintf(hosted, byName)}, Skipped},
+		{"a Corefile that does not forward", "OOOI-DNS-004", []string{fmt.Sprintf(hosted, byName), coredns}, Warned},
+		{"a DNS operator that does not forward", "OOOI-DNS-004", []string{fmt.Sprintf(hosted, byName), coredns, operator}, Warned},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, site := siteOf(t, tc.objects...)
-			site.Cluster = &model.Cluster{Ref: model.Ref{Kind: "HostedCluster", Namespace: "clusters", Name: "demo"}}
+			site.Cluster = &model.Cluster{Ref: model.Ref{Kind: "HostedCluster", Namespace: "clusters", Name: "demo"}, Domains: []string{"demo.example.com"}}
 			site.namespaces[AtHosted] = []string{"clusters"}
+			site.Infra.Spec.InfraComponents.DNS = &v1alpha1.InfraDNS{ServerIP: "192.0.2.3"}
 			d := Diagnose(site, Checks(), func(code string) bool { return code == tc.code })
 			if d.Results[0].Status != tc.want {
 				t.Errorf("%+v", d.Results[0])
