@@ -48,7 +48,7 @@ type ProxyServerSpec struct {
 	// +optional
 	Image string `json:"image,omitempty"`
 
-	// Port is the port that the proxy listens on for TLS.
+	// Port is ignored. The proxy listens on the ports of its routes.
 	// +optional
 	// +kubebuilder:default=443
 	// +kubebuilder:validation:Minimum=1

@@ -115,3 +115,39 @@ func TestWhatAProxyServerSaysStays(t *testing.T) {
 		t.Errorf("with another address it says %s", said)
 	}
 }
+
+// TestIgnoredFieldsAreNamed has the fields of the operator that oooi replaces, which its objects may still have.
+func TestIgnoredFieldsAreNamed(t *testing.T) {
+	s := newSite(t)
+	alone := strings.Replace(strings.ReplaceAll(edge, "NS", s.Namespace), "  image:", "  managerImage: example.com/old:1\n  xdsPort: 18001\n  port: 8443\n  image:", 1)
+	beside := strings.Replace(strings.Replace(alone, "name: edge", "name: demo", 1), "  image:", "  infraRef: {name: demo}\n  image:", 1)
+	infra := strings.Replace(s.Infra, "proxy: {", "proxy: {managerImage: example.com/old:1, ", 1)
+	defaults := strings.NewReplacer("xdsPort: 18001", "xdsPort: 18000", "port: 8443", "port: 443", "  managerImage: example.com/old:1\n", "").Replace(alone)
+	for _, tc := range []struct {
+		name, file string
+		want       []string
+	}{
+		{"a proxy alone", alone, []string{
+			"ProxyServer NS/edge: spec.managerImage is ignored", "ProxyServer NS/edge: spec.port is ignored", "ProxyServer NS/edge: spec.xdsPort is ignored",
+		}},
+		{"an Infra and its ProxyServer", infra + "---" + beside, []string{
+			"Infra NS/demo: spec.infraComponents.proxy.managerImage is ignored",
+			"ProxyServer NS/demo: spec.managerImage is ignored", "ProxyServer NS/demo: spec.port is ignored", "ProxyServer NS/demo: spec.xdsPort is ignored",
+		}},
+		{"the values that the operator's API defaults to", defaults, nil},
+	} {
+		s.Infra = tc.file
+		_, said, code := s.Run("setup", "-f", "FILE", "--dry-run=server")
+		if code != 0 {
+			t.Errorf("%s: setup ended with %d: %s", tc.name, code, said)
+		}
+		if strings.Count(said, " is ignored: ") != len(tc.want) {
+			t.Errorf("%s: it said %s", tc.name, said)
+		}
+		for _, want := range tc.want {
+			if want = "Warning: " + strings.ReplaceAll(want, "NS", s.Namespace) + ": "; !strings.Contains(said, want) {
+				t.Errorf("%s: there is no %q in %s", tc.name, want, said)
+			}
+		}
+	}
+}

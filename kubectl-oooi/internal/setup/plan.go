@@ -240,6 +240,27 @@ const operatorImage = "cldmnky/oooi"
 // keyOf names an Infra as the model does.
 func keyOf(i *v1alpha1.Infra) string { return i.Namespace + "/" + i.Name }
 
+// ignored says which fields of the old operator's are set, but to its defaults, and have no effect.
+func (k *Known) ignored() []string {
+	var list []string
+	add := func(set bool, kind, key, field, why string) {
+		if set {
+			list = append(list, fmt.Sprintf("%s %s: spec.%s is ignored: %s", kind, key, field, why))
+		}
+	}
+	const manager = "the operator that it is for does not run any more"
+	if p := k.Infra.Spec.InfraComponents.Proxy; p != nil && !k.alone() {
+		add(p.ManagerImage != "", "Infra", keyOf(k.Infra), "infraComponents.proxy.managerImage", manager)
+	}
+	if p := k.ProxyServer; p != nil {
+		key := p.Namespace + "/" + p.Name
+		add(p.Spec.ManagerImage != "", "ProxyServer", key, "managerImage", manager)
+		add(p.Spec.Port != 0 && p.Spec.Port != v1alpha1.DefaultProxyPort, "ProxyServer", key, "port", "the proxy listens on the ports of its routes")
+		add(p.Spec.XDSPort != 0 && p.Spec.XDSPort != v1alpha1.DefaultXDSPort, "ProxyServer", key, "xdsPort", "xdsd and Envoy speak over a Unix socket")
+	}
+	return list
+}
+
 // warnings are about what will not be as one might expect.
 func (k *Known) warnings(in *render.Input) []string {
 	var list []string
@@ -250,9 +271,7 @@ func (k *Known) warnings(in *render.Input) []string {
 		list = append(list, "a machine that KubeVirt bridges to macvlan hears nothing: macvlan delivers to its own address alone. Our pods are fine on it; put machines on the same VLAN by a bridge, or by OVN-Kubernetes")
 	}
 	spec := &k.Infra.Spec
-	if p := spec.InfraComponents.Proxy; p != nil && p.ManagerImage != "" {
-		list = append(list, "spec.infraComponents.proxy.managerImage is ignored: the operator that it is for does not run any more")
-	}
+	list = append(list, k.ignored()...)
 	if spec.AppsIngress.IsEnabled() && (spec.AppsIngress.MetalLB == nil || spec.AppsIngress.MetalLB.AddressPoolName == "") && cmp.Or(spec.AppsIngress.Source, v1alpha1.AppsIngressSourceHostedService) == v1alpha1.AppsIngressSourceHostedService {
 		list = append(list, "spec.appsIngress.metallb.addressPoolName is empty: MetalLB chooses among the pools with autoAssign")
 	}
