@@ -4,11 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
 )
 
 // completionTimeout is for how long somebody who has pressed the tab key waits.
@@ -74,11 +79,8 @@ func (c *command) complete(ctx context.Context, args []string, begun string, pro
 
 // names are those of the namespace's Infras, and with proxies of its ProxyServers.
 func (c *command) names(ctx context.Context, proxies bool) []string {
-	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
+	ctx, cancel := c.soon(ctx)
 	defer cancel()
-	if timeout := c.cluster.Timeout; *timeout == "" || *timeout == "0" {
-		*timeout = completionTimeout.String() // also for finding out what the cluster serves
-	}
 	r, err := c.reader()
 	if err != nil {
 		return nil
@@ -98,4 +100,57 @@ func (c *command) names(ctx context.Context, proxies bool) []string {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
+}
+
+// completeNamespaces completes the name of a namespace.
+func (c *command) completeNamespaces(cmd *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	ctx, cancel := c.soon(cmd.Context())
+	defer cancel()
+	to, err := c.connect()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NamespaceList"))
+	if err := to.client.List(ctx, list); err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for i := range list.Items {
+		if name := list.Items[i].Name; strings.HasPrefix(name, begun) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeContexts completes the name of a context of the kubeconfig.
+func (c *command) completeContexts(_ *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	config, err := c.cluster.ToRawKubeConfigLoader().RawConfig()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(config.Contexts)), func(name string) bool { return !strings.HasPrefix(name, begun) })
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeChecks completes the code of a check.
+func completeChecks(_ *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	var codes []string
+	for _, check := range doctor.Checks() {
+		if strings.HasPrefix(check.Code, strings.ToUpper(begun)) {
+			codes = append(codes, check.Code)
+		}
+	}
+	slices.Sort(codes)
+	return codes, cobra.ShellCompDirectiveNoFileComp
+}
+
+// soon ends requests when whoever has pressed the tab key has waited long enough.
+func (c *command) soon(ctx context.Context) (context.Context, context.CancelFunc) {
+	if timeout := c.cluster.Timeout; *timeout == "" || *timeout == "0" {
+		*timeout = completionTimeout.String() // also for finding out what the cluster serves
+	}
+	return context.WithTimeout(ctx, completionTimeout)
 }

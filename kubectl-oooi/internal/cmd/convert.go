@@ -46,8 +46,6 @@ func (c *command) convert() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringSliceVarP(&files, "filename", "f", nil, "files with objects of the old operator, lists of them too; - for standard input")
 	flags.StringVarP(&format, "output", "o", "yaml", "yaml or json")
-	if err := cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"yaml", "json"}, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // the flag is there
-	}
+	completeFlag(cmd, "output", cobra.FixedCompletions([]string{"yaml", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

@@ -25,7 +25,7 @@ const (
 )
 
 func (c *command) diff() *cobra.Command {
-	f := &setupFlags{dryRun: "none", dns: "print"}
+	f := &setupFlags{dryRun: dryRunNone, dns: "print"}
 	cmd := &cobra.Command{
 		Use:   "diff (INFRA | -f infra.yaml)",
 		Short: "Show what setup would change",
@@ -35,7 +35,8 @@ func (c *command) diff() *cobra.Command {
 			"Exit status: 0 no differences were found, 1 differences were found, >1 an error occurred.",
 		Example: "  # show what setup would change\n  kubectl oooi diff -f infra.yaml\n\n" +
 			"  # the same for an Infra that flags describe\n  kubectl oooi diff demo -n clusters --dns-ip 192.0.2.9",
-		Args: cobra.MaximumNArgs(1),
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: c.completeInfras,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := c.described(cmd, f, args)
 			if err == nil {
@@ -49,7 +50,7 @@ func (c *command) diff() *cobra.Command {
 			return err
 		},
 	}
-	addPlanFlags(cmd.Flags(), f)
+	addPlanFlags(cmd, f)
 	return cmd
 }
 

@@ -41,6 +41,7 @@ type doctorFlags struct {
 	probe             bool
 	probeAddress      string
 	output            *output.Flags
+	choices           []choice
 }
 
 func (c *command) doctor() *cobra.Command {
@@ -63,7 +64,10 @@ func (c *command) doctor() *cobra.Command {
 	flags.BoolVar(&f.list, "list", false, "list the checks, and make none")
 	flags.StringSliceVar(&f.only, "only", nil, "checks to show, by code or its beginning: OOOI-DNS")
 	flags.StringSliceVar(&f.skip, "skip", nil, "checks not to show, by code or its beginning")
-	flags.StringVar(&f.failOn, "fail-on", "fail", "what ends it with code 2: fail, warn or never")
+	f.choices = append(f.choices, addChoice(cmd, &f.failOn, "fail-on", "fail", "what ends it with code 2: fail, warn or never", "fail", "warn", "never"))
+	for _, name := range []string{"only", "skip"} {
+		completeFlag(cmd, name, completeChecks)
+	}
 	flags.BoolVar(&f.strict, "strict", false, "end with code 3 if something could not be looked at, and nothing was found")
 	flags.StringVar(&f.save, "save", "", "write a bundle for support to this file, a tar.gz with the fields that checks read")
 	flags.StringVar(&f.from, "from", "", "file that --save has written, or folder of YAML such as a must-gather, to check in place of a cluster")
@@ -207,8 +211,8 @@ func worst(list []*doctor.Diagnosis) string {
 
 // check refuses flags that mean nothing, before anything is asked for.
 func (f *doctorFlags) check(checks []doctor.Check) error {
-	if !slices.Contains([]string{"fail", "warn", "never"}, f.failOn) {
-		return fmt.Errorf("--fail-on %q: want fail, warn or never", f.failOn)
+	if err := checkChoices(f.choices); err != nil {
+		return err
 	}
 	if f.save != "" && f.from != "" {
 		return errors.New("--save and --from: give one of the two")

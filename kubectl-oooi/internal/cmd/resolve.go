@@ -41,9 +41,7 @@ func (c *command) resolve() *cobra.Command {
 	flags.StringVar(&f.source, "source", "", "the address of a client, whose view is shown")
 	addManifests(cmd, &f.manifests)
 	f.output.Add(cmd)
-	if err := cmd.RegisterFlagCompletionFunc("view", cobra.FixedCompletions([]string{resolve.Pod, resolve.VLAN}, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // the flag is there
-	}
+	completeFlag(cmd, "view", cobra.FixedCompletions([]string{resolve.Pod, resolve.VLAN}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 

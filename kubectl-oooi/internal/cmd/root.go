@@ -85,6 +85,8 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 	root.SetErr(streams.ErrOut)
 	c.cluster.AddFlags(root.PersistentFlags())
 	hideFlags(root)
+	completeFlag(root, "namespace", c.completeNamespaces)
+	completeFlag(root, "context", c.completeContexts)
 	root.AddCommand(c.setup(), c.diff(), c.status(), c.resolve(), c.routes(), c.leases(), c.doctor(), c.teardown(), c.convert(), c.completion(), c.version())
 	return root
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -32,6 +31,7 @@ type setupFlags struct {
 	conflicts bool
 	downgrade bool
 	given     map[string]string // flags that setup remembers, and that are given
+	choices   []choice
 	adopt     bool
 	dns       string
 	network   string
@@ -55,7 +55,8 @@ func (c *command) setup() *cobra.Command {
 			"  # a proxy alone\n  kubectl oooi setup -f proxyserver.yaml\n\n" +
 			"  # show what would be applied, and ask no cluster: give what it would tell\n" +
 			"  kubectl oooi setup -f infra.yaml -f hostedcluster.yaml -f nad.yaml --dry-run=client",
-		Args: cobra.MaximumNArgs(1),
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: c.completeInfras,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := c.described(cmd, f, args); err != nil {
 				return err
@@ -64,16 +65,18 @@ func (c *command) setup() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	addPlanFlags(flags, f)
+	addPlanFlags(cmd, f)
 	flags.StringVarP(&f.output, "output", "o", "", "yaml: the format in which --dry-run=client prints, in any case")
-	flags.StringVar(&f.dryRun, "dry-run", "none", "none; client: print what would be applied, and ask no cluster; server: have the cluster check it, and apply nothing")
+	completeFlag(cmd, "output", cobra.FixedCompletions([]string{"yaml"}, cobra.ShellCompDirectiveNoFileComp))
+	f.choices = append(f.choices, addDryRun(cmd, &f.dryRun, "client: print what would be applied, and ask no cluster; server: have the cluster check it, and apply nothing"))
 	flags.BoolVar(&f.wait, "wait", true, "wait until everything works")
-	flags.StringVar(&f.dns, setup.FlagClusterDNS, "print", "how pods of the management cluster get the names. print: say what its DNS has to forward; patch: add that to its DNS (dns.operator on OpenShift, else ConfigMap kube-system/coredns)")
+	f.choices = append(f.choices, addChoice(cmd, &f.dns, setup.FlagClusterDNS, "print", "how pods of the management cluster get the names. print: say what its DNS has to forward; patch: add that to its DNS (dns.operator on OpenShift, else ConfigMap kube-system/coredns)", "print", "patch"))
 	return cmd
 }
 
 // addPlanFlags adds the flags that say what is set up, and how the cluster is asked.
-func addPlanFlags(flags *pflag.FlagSet, f *setupFlags) {
+func addPlanFlags(cmd *cobra.Command, f *setupFlags) {
+	flags := cmd.Flags()
 	flags.StringSliceVarP(&f.files, "filename", "f", nil, "files with the Infra or a ProxyServer, and with objects that are not in the cluster (ProxyServer, HostedCluster, Route, Service, NetworkAttachmentDefinition); - for standard input")
 	d := &f.described
 	flags.StringVar(&d.HostedCluster, "hosted-cluster", "", describes+"the HostedCluster, as namespace/name")
@@ -87,7 +90,7 @@ func addPlanFlags(flags *pflag.FlagSet, f *setupFlags) {
 	flags.StringSliceVar(&d.Upstream, "upstream", nil, describes+"DNS servers for all other names; none for those of the node")
 	flags.StringVar(&f.images.Oooi, setup.FlagImage, "", "image with coredns, coredhcp and xdsd (default: as in the setup before, else "+defaultImages().Oooi+")")
 	flags.StringVar(&f.images.Envoy, setup.FlagEnvoyImage, "", "image of Envoy, 1.31 or later (default: as in the setup before, else "+defaultImages().Envoy+")")
-	flags.StringVar(&f.flavour, setup.FlagOpenShift, "auto", "true, false or auto: whether SecurityContextConstraints choose the users of pods")
+	f.choices = append(f.choices, addChoice(cmd, &f.flavour, setup.FlagOpenShift, "auto", "true, false or auto: whether SecurityContextConstraints choose the users of pods", "auto", "true", "false"))
 	flags.StringVar(&f.network, "make-network", "", "make the machines' NetworkAttachmentDefinition: bridge=BRIDGE, macvlan=INTERFACE or localnet=NETWORK of OVN-Kubernetes, and ,vlan=ID and ,mtu=BYTES")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "for how long to wait")
 	flags.BoolVar(&f.ingress, "virtual-ingress", false, "also what keeps an Ingress for each VirtualIngress, once in the cluster; without the flag it stays as it is")
@@ -115,7 +118,7 @@ func (c *command) runSetup(ctx context.Context, f *setupFlags) error {
 	if err := f.check(); err != nil {
 		return err
 	}
-	if f.dryRun == "client" {
+	if f.dryRun == dryRunClient {
 		if f.described.CIDR != "" {
 			if err := f.described.Choose(nil); err != nil {
 				return err
@@ -144,17 +147,11 @@ func (f *setupFlags) check() error {
 	if len(f.files) == 0 && f.described.Infra.Name == "" {
 		return errors.New("give the name of an Infra and flags that describe it, or a file with one by -f; examples are in 'kubectl oooi setup --help'")
 	}
-	if !slices.Contains([]string{"none", "client", "server"}, f.dryRun) {
-		return fmt.Errorf("--dry-run %q: want none, client or server", f.dryRun)
+	if err := checkChoices(f.choices); err != nil {
+		return err
 	}
-	if f.output != "" && (f.output != "yaml" || f.dryRun != "client") {
+	if f.output != "" && (f.output != "yaml" || f.dryRun != dryRunClient) {
 		return fmt.Errorf("--output %q: what is printed is what --dry-run=client would apply, in yaml", f.output)
-	}
-	if !slices.Contains([]string{"auto", "true", "false"}, f.flavour) {
-		return fmt.Errorf("--openshift %q: want auto, true or false", f.flavour)
-	}
-	if !slices.Contains([]string{"print", "patch"}, f.dns) {
-		return fmt.Errorf("--cluster-dns %q: want print or patch", f.dns)
 	}
 	return nil
 }
@@ -177,7 +174,7 @@ func (c *command) setUp(ctx context.Context, cl client.Client, f *setupFlags) er
 		return err
 	}
 	applier := &setup.Applier{
-		Client: cl, Out: c.ErrOut, Force: f.conflicts, Adopt: f.adopt, DryRun: f.dryRun == "server", OneByOne: f.wait, AllowDowngrade: f.downgrade, Remember: now,
+		Client: cl, Out: c.ErrOut, Force: f.conflicts, Adopt: f.adopt, DryRun: f.dryRun == dryRunServer, OneByOne: f.wait, AllowDowngrade: f.downgrade, Remember: now,
 	}
 	if err := applier.Apply(ctx, plan); err != nil {
 		return err

@@ -19,8 +19,10 @@ import (
 
 // teardownFlags are the flags of teardown.
 type teardownFlags struct {
-	yes, dryRun, leases, crds, ingress bool
-	timeout                            time.Duration
+	yes, leases, crds, ingress bool
+	dryRun                     string
+	timeout                    time.Duration
+	choices                    []choice
 }
 
 func (c *command) teardown() *cobra.Command {
@@ -31,13 +33,14 @@ func (c *command) teardown() *cobra.Command {
 		Long: "Delete the Infra, wait until control has cleaned up in the hosted cluster, and delete what setup has made, by its\n" +
 			"inventory and by labels. What another Infra needs stays, as do our APIs, and who has which address: a machine has it again\n" +
 			"when setup runs again. MetalLB stays.",
-		Example: "  # list what would go\n  kubectl oooi teardown demo --dry-run\n\n  # without a question, leases and APIs too\n  kubectl oooi teardown demo --yes --leases --crds",
-		Args:    cobra.ExactArgs(1),
-		RunE:    func(cmd *cobra.Command, args []string) error { return c.runTeardown(cmd.Context(), f, args[0]) },
+		Example:           "  # list what would be deleted\n  kubectl oooi teardown demo --dry-run=client\n\n  # without a question, leases and APIs too\n  kubectl oooi teardown demo --yes --leases --crds",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: c.completeProxies,
+		RunE:              func(cmd *cobra.Command, args []string) error { return c.runTeardown(cmd.Context(), f, args[0]) },
 	}
 	flags := cmd.Flags()
 	flags.BoolVarP(&f.yes, "yes", "y", false, "ask no question")
-	flags.BoolVar(&f.dryRun, "dry-run", false, "list what would go, and leave it")
+	f.choices = append(f.choices, addDryRun(cmd, &f.dryRun, "print what would be deleted, without deleting it; server: have the API server check each deletion as well"))
 	flags.BoolVar(&f.leases, "leases", false, "also who has which address")
 	flags.BoolVar(&f.crds, "crds", false, "also our CustomResourceDefinitions, with the last Infra; that of VirtualIngresses stays while there are any")
 	flags.BoolVar(&f.ingress, "virtual-ingress", false, "also what keeps Ingresses for VirtualIngresses, and with --crds these, by which their Ingresses go")
@@ -46,6 +49,9 @@ func (c *command) teardown() *cobra.Command {
 }
 
 func (c *command) runTeardown(ctx context.Context, f *teardownFlags, infra string) error {
+	if err := checkChoices(f.choices); err != nil {
+		return err
+	}
 	cl, err := c.patient()
 	if err != nil {
 		return err
@@ -68,8 +74,11 @@ func (c *command) runTeardown(ctx context.Context, f *teardownFlags, infra strin
 			return err
 		}
 	}
-	if f.dryRun {
+	switch f.dryRun {
+	case dryRunClient:
 		return nil
+	case dryRunServer:
+		return within(ctx, f.timeout, t.DryRun)
 	}
 	if !f.yes {
 		if err := c.confirm(fmt.Sprintf("Delete these %d objects?", len(list))); err != nil {

@@ -108,7 +108,7 @@ func Drop(ctx context.Context, c client.Client, infra types.NamespacedName) erro
 
 // Remove deletes the object of an entry, if it is still the same one, with everything that it
 // has made. It reports whether there was one.
-func (e Entry) Remove(ctx context.Context, c client.Client) (bool, error) {
+func (e Entry) Remove(ctx context.Context, c client.Client, options ...client.DeleteOption) (bool, error) {
 	u := e.Object()
 	if err := c.Get(ctx, client.ObjectKeyFromObject(u), u); err != nil {
 		if apierrors.IsNotFound(err) {
@@ -127,7 +127,7 @@ func (e Entry) Remove(ctx context.Context, c client.Client) (bool, error) {
 	case "Infra", "ProxyServer":
 		propagation = metav1.DeletePropagationOrphan // what it owns is deleted in order
 	}
-	err := c.Delete(ctx, u, client.Preconditions{UID: &uid}, client.PropagationPolicy(propagation))
+	err := c.Delete(ctx, u, append(options, client.Preconditions{UID: &uid}, client.PropagationPolicy(propagation))...)
 	if err := client.IgnoreNotFound(err); err != nil {
 		return false, fmt.Errorf("deleting %s: %w", e, err)
 	}

@@ -79,7 +79,7 @@ func TestWhatOthersApplyIsTornDown(t *testing.T) {
 	before := s.Everything()
 	s.sync(objects)
 	s.Unchanged(before)
-	out, _, _ := s.Run("teardown", "demo", "-n", s.Namespace, "--dry-run")
+	out, _, _ := s.Run("teardown", "demo", "-n", s.Namespace, "--dry-run=client")
 	for _, u := range objects {
 		ours := strings.HasPrefix(u.GetNamespace(), s.Namespace) && u.GetKind() != "Infra"
 		if ours && !strings.Contains(out, fmt.Sprintf("%s %s/%s\n", u.GetKind(), u.GetNamespace(), u.GetName())) {

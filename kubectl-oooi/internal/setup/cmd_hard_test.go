@@ -26,7 +26,7 @@ func TestTeardownLeavesNothing(t *testing.T) {
 		return strings.Contains(o, "oooi-") || strings.HasPrefix(o, "CustomResourceDefinition") && strings.Contains(o, "hostedcluster.densityops.com")
 	})
 	s.Setup()
-	out, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--dry-run")
+	out, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--dry-run=client")
 	if code != 0 || !strings.HasPrefix(out, "Infra "+s.Namespace+"/demo\n") || !strings.Contains(out, "StatefulSet "+s.Namespace+"/demo-dns\n") {
 		t.Errorf("%d: %s%s", code, out, said)
 	}
@@ -46,6 +46,49 @@ func TestTeardownLeavesNothing(t *testing.T) {
 	s.system()
 }
 
+// TestTeardownDryRun has nothing deleted, and with server asks the API server whether it would be.
+func TestTeardownDryRun(t *testing.T) {
+	s := newSite(t)
+	s.Setup()
+	s.Apply(strings.ReplaceAll(`
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: USER}
+rules: [{apiGroups: ["*"], resources: ["*"], verbs: [get, list]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: USER}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: USER}
+subjects: [{kind: User, name: USER, apiGroup: rbac.authorization.k8s.io}]
+`, "USER", "reader-"+s.Namespace))
+	reader, err := s.ControlPlane.UserKubeconfig("reader-" + s.Namespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := s.Everything()
+	admin := s.Kubeconfig
+	for _, tc := range []struct {
+		flag, kubeconfig string
+		code             int
+		says             string
+	}{
+		{"--dry-run=client", admin, 0, ""},
+		{"--dry-run=server", admin, 0, ""},
+		{"--dry-run=client", reader, 0, ""},
+		{"--dry-run=server", reader, 1, "deleting Infra " + s.Namespace + "/demo: "},
+		{"--dry-run=yes", admin, 1, `--dry-run "yes": want none, client or server`},
+		{"--dry-run", admin, 1, "flag needs an argument: --dry-run"},
+	} {
+		s.Kubeconfig = tc.kubeconfig
+		out, said, code := s.Run("teardown", "demo", "-n", s.Namespace, tc.flag)
+		if code != tc.code || !strings.Contains(said, tc.says) || code == 0 && !strings.HasPrefix(out, "Infra "+s.Namespace+"/demo\n") {
+			t.Errorf("teardown %s ended with %d, said %q and printed\n%s", tc.flag, code, said, out)
+		}
+	}
+	s.Unchanged(before)
+}
+
 func TestLeasesOfAnotherInfraStay(t *testing.T) {
 	s := newSite(t)
 	s.Setup()
@@ -58,7 +101,7 @@ spec: {holderIdentity: %[1]s/vm/default, renewTime: "2026-01-02T03:04:05.000000Z
 `, s.Namespace, infra)
 	}
 	s.Apply(lease("demo") + "---" + lease("demo.east"))
-	out, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--dry-run", "--leases")
+	out, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--dry-run=client", "--leases")
 	if code != 0 || !strings.Contains(out, "Lease "+s.Namespace+"/"+s.Namespace+".demo.192.0.2.10\n") || strings.Contains(out, "demo.east") {
 		t.Errorf("teardown ended with %d, said %s, and would take\n%s", code, said, out)
 	}

@@ -64,7 +64,7 @@ func TestVirtualIngressOnRequest(t *testing.T) {
 	}
 
 	s.Setup()
-	out, said, code = s.Run("teardown", "demo", "-n", s.Namespace, "--dry-run", "--virtual-ingress")
+	out, said, code = s.Run("teardown", "demo", "-n", s.Namespace, "--dry-run=client", "--virtual-ingress")
 	if code != 0 || !strings.Contains(out, controller+"\n") || !strings.Contains(said, "VirtualIngress "+s.Namespace+"/shop and all others stay") {
 		t.Errorf("teardown ended with %d and said\n%s%s", code, said, out)
 	}

@@ -226,6 +226,16 @@ func folder(of string) ([]*unstructured.Unstructured, error) {
 	return objects, err
 }
 
+// DryRun has the API server check each deletion, and deletes nothing.
+func (t *Teardown) DryRun(ctx context.Context) error {
+	for _, e := range slices.Concat(t.own, t.shared, t.crds) {
+		if _, err := e.Remove(ctx, t.Client, client.DryRunAll); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Run takes it all away.
 func (t *Teardown) Run(ctx context.Context) error {
 	change, err := (&ClusterDNS{Client: t.Client, Infra: t.Infra}).Withdraw(ctx)

@@ -1,0 +1,61 @@
+package cmd
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// choice is a flag with one of a few values.
+type choice struct {
+	name   string
+	values []string
+	value  *string
+}
+
+// addChoice adds a flag with one of a few values, which are completed. Check refuses others.
+func addChoice(cmd *cobra.Command, value *string, name, otherwise, usage string, values ...string) choice {
+	cmd.Flags().StringVar(value, name, otherwise, usage)
+	completeFlag(cmd, name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	return choice{name, values, value}
+}
+
+// check refuses a value that is none of the flag's.
+func (c choice) check() error {
+	if slices.Contains(c.values, *c.value) {
+		return nil
+	}
+	last := len(c.values) - 1
+	return fmt.Errorf("--%s %q: want %s or %s", c.name, *c.value, strings.Join(c.values[:last], ", "), c.values[last])
+}
+
+// checkChoices checks each.
+func checkChoices(list []choice) error {
+	for _, c := range list {
+		if err := c.check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// completeFlag completes the values of a flag of the command.
+func completeFlag(cmd *cobra.Command, name string, complete cobra.CompletionFunc) {
+	if err := cmd.RegisterFlagCompletionFunc(name, complete); err != nil {
+		panic(err) // the flag is there
+	}
+}
+
+// Values of --dry-run, as in kubectl.
+const (
+	dryRunNone   = "none"
+	dryRunClient = "client"
+	dryRunServer = "server"
+)
+
+// addDryRun adds --dry-run.
+func addDryRun(cmd *cobra.Command, value *string, usage string) choice {
+	return addChoice(cmd, value, "dry-run", dryRunNone, `"none", "client" or "server": `+usage, dryRunNone, dryRunClient, dryRunServer)
+}
