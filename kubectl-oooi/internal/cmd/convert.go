@@ -10,7 +10,7 @@ import (
 )
 
 func (c *command) convert() *cobra.Command {
-	var files []string
+	var files filenames
 	var format string
 	cmd := &cobra.Command{
 		Use:   "convert -f old.yaml",
@@ -27,13 +27,17 @@ func (c *command) convert() *cobra.Command {
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
-			if len(files) == 0 {
+			if len(files.names) == 0 {
 				return errors.New("-f names a file of the old operator; examples are in 'kubectl oooi convert --help'")
 			}
 			if format != "yaml" && format != "json" {
 				return fmt.Errorf("--output %q: want yaml or json", format)
 			}
-			result, err := convert.Files(files, c.In, c.namespace())
+			names, err := files.expand()
+			if err != nil {
+				return err
+			}
+			result, err := convert.Files(names, c.In, c.namespace())
 			if err != nil {
 				return err //nolint:wrapcheck // it names file and object
 			}
@@ -44,7 +48,7 @@ func (c *command) convert() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVarP(&files, "filename", "f", nil, "files with objects of the old operator, lists of them too; - for standard input")
+	addFilenames(cmd, &files, "with objects of the old operator, lists of them too")
 	flags.StringVarP(&format, "output", "o", "yaml", "yaml or json")
 	completeFlag(cmd, "output", cobra.FixedCompletions([]string{"yaml", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd

@@ -135,3 +135,22 @@ func TestTheDocumentedConversion(t *testing.T) {
 		t.Errorf("it ended with %d, said\n%s\nand printed\n%s", code, said, out)
 	}
 }
+
+// TestConvertReadsFolders names a folder in place of its files.
+func TestConvertReadsFolders(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "deep"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	infra := "apiVersion: hostedcluster.densityops.com/v1alpha1\nkind: Infra\nmetadata: {name: demo, namespace: clusters}\n" +
+		"spec: {networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachmentDefinition: vlan}}\n"
+	if err := os.WriteFile(filepath.Join(dir, "deep", "infra.yaml"), []byte(infra), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, said, code := call(t, "kubectl-oooi", "convert", "-f", dir, "-R"); code != 0 || !strings.Contains(out, "name: demo") {
+		t.Errorf("with -R it ended with %d, said %q and printed\n%s", code, said, out)
+	}
+	if _, said, code := call(t, "kubectl-oooi", "convert", "-f", dir); code != 1 || !strings.Contains(said, "--recursive reads its folders too") {
+		t.Errorf("without -R it ended with %d and said %q", code, said)
+	}
+}

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/densityops/oooi/kubectl-oooi/internal/documents"
 )
 
 // choice is a flag with one of a few values.
@@ -46,6 +48,27 @@ func completeFlag(cmd *cobra.Command, name string, complete cobra.CompletionFunc
 	if err := cmd.RegisterFlagCompletionFunc(name, complete); err != nil {
 		panic(err) // the flag is there
 	}
+}
+
+// filenames are the flags that name files.
+type filenames struct {
+	names     []string
+	recursive bool
+}
+
+// addFilenames adds --filename and --recursive.
+func addFilenames(cmd *cobra.Command, f *filenames, usage string) {
+	flags := cmd.Flags()
+	flags.StringSliceVarP(&f.names, "filename", "f", nil, "files, folders or URLs "+usage+"; - for standard input")
+	flags.BoolVarP(&f.recursive, "recursive", "R", false, "read the folders in a folder of --filename, too")
+	if err := cmd.MarkFlagFilename("filename", "yaml", "yml", "json"); err != nil {
+		panic(err) // the flag is there
+	}
+}
+
+// expand returns the names of files, with those in folders.
+func (f *filenames) expand() ([]string, error) {
+	return documents.Expand(f.names, f.recursive) //nolint:wrapcheck // it names the file
 }
 
 // Values of --dry-run, as in kubectl.

@@ -20,7 +20,7 @@ import (
 
 // setupFlags are the flags of setup.
 type setupFlags struct {
-	files     []string
+	files     filenames
 	described setup.Description
 	images    render.Images
 	dryRun    string
@@ -77,7 +77,7 @@ func (c *command) setup() *cobra.Command {
 // addPlanFlags adds the flags that say what is set up, and how the cluster is asked.
 func addPlanFlags(cmd *cobra.Command, f *setupFlags) {
 	flags := cmd.Flags()
-	flags.StringSliceVarP(&f.files, "filename", "f", nil, "files with the Infra or a ProxyServer, and with objects that are not in the cluster (ProxyServer, HostedCluster, Route, Service, NetworkAttachmentDefinition); - for standard input")
+	addFilenames(cmd, &f.files, "with the Infra or a ProxyServer, and with objects that are not in the cluster (ProxyServer, HostedCluster, Route, Service, NetworkAttachmentDefinition)")
 	d := &f.described
 	flags.StringVar(&d.HostedCluster, "hosted-cluster", "", describes+"the HostedCluster, as namespace/name")
 	flags.StringVar(&d.Network, "network", "", describes+"the machines' NetworkAttachmentDefinition, as namespace/name")
@@ -144,7 +144,7 @@ func (c *command) runSetup(ctx context.Context, f *setupFlags) error {
 
 // check refuses flags that mean nothing, before anything is asked for.
 func (f *setupFlags) check() error {
-	if len(f.files) == 0 && f.described.Infra.Name == "" {
+	if len(f.files.names) == 0 && f.described.Infra.Name == "" {
 		return errors.New("give the name of an Infra and flags that describe it, or a file with one by -f; examples are in 'kubectl oooi setup --help'")
 	}
 	if err := checkChoices(f.choices); err != nil {
@@ -264,7 +264,11 @@ func (c *command) known(f *setupFlags) (*setup.Known, error) {
 	if f.described.Infra.Name != "" {
 		described = &f.described
 	}
-	known, err := setup.ReadFiles(f.files, c.In, c.namespace(), described)
+	files, err := f.files.expand()
+	if err != nil {
+		return nil, err
+	}
+	known, err := setup.ReadFiles(files, c.In, c.namespace(), described)
 	if err == nil {
 		err = known.InNamespace(*c.cluster.Namespace)
 	}

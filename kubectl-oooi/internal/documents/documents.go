@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -47,18 +45,12 @@ func (o *Object) Strict(into any) error {
 	return errors.Join(append(unknown, err)...)
 }
 
-// Read reads the YAML or JSON documents of files; "-" is in. A list is each of its items. An
+// Read reads the YAML or JSON documents of files and at URLs; Stdin is in. A list is each of its items. An
 // error names the file and the document.
 func Read(names []string, in io.Reader) ([]*Object, error) {
 	var all []*Object
 	for _, name := range names {
-		var data []byte
-		var err error
-		if name == "-" {
-			data, err = io.ReadAll(in)
-		} else {
-			data, err = os.ReadFile(filepath.Clean(name))
-		}
+		data, err := read(name, in)
 		if err != nil {
 			return nil, fmt.Errorf("reading %s: %w", name, err)
 		}

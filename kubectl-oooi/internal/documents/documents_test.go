@@ -1,6 +1,8 @@
 package documents
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,6 +32,49 @@ func TestRead(t *testing.T) {
 	}
 	if all[1].Document != 3 {
 		t.Errorf("it is document %d", all[1].Document)
+	}
+}
+
+// TestReadFoldersAndURLs names files as kubectl does.
+func TestReadFoldersAndURLs(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"b.yaml": "kind: B", "a.json": `{"kind": "A"}`, "deep/c.yml": "kind: C", "notes.txt": "kind: D", "empty/notes.txt": "kind: E"} {
+		file := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server := httptest.NewServer(http.FileServer(http.Dir(dir)))
+	defer server.Close()
+	for _, tc := range []struct {
+		names     []string
+		recursive bool
+		want      string
+		says      string
+	}{
+		{names: []string{dir}, want: "AB"},
+		{names: []string{dir}, recursive: true, want: "ABC"},
+		{names: []string{filepath.Join(dir, "notes.txt"), "-"}, want: "DI"},
+		{names: []string{server.URL + "/b.yaml", filepath.Join(dir, "deep")}, want: "BC"},
+		{names: []string{server.URL + "/none.yaml"}, says: "reading " + server.URL + "/none.yaml: the server answered 404 Not Found"},
+		{names: []string{filepath.Join(dir, "empty")}, says: "it has no file with one of the extensions [.json .yaml .yml]"},
+		{names: []string{filepath.Join(dir, "none")}, says: "no such file or directory"},
+	} {
+		var all []*Object
+		names, err := Expand(tc.names, tc.recursive)
+		if err == nil {
+			all, err = Read(names, strings.NewReader("kind: I"))
+		}
+		kinds := ""
+		for _, o := range all {
+			kinds += o.GetKind()
+		}
+		if kinds != tc.want || (err != nil) != (tc.says != "") || err != nil && !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%v: %q, %v", tc.names, kinds, err)
+		}
 	}
 }
 
