@@ -57,7 +57,7 @@ func (c *command) doctor() *cobra.Command {
 			"  # for support: only the fields that checks read\n  kubectl oooi doctor demo --save bundle.tar.gz\n  kubectl oooi doctor --from bundle.tar.gz -A",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: c.completeInfras,
-		RunE:              func(cmd *cobra.Command, args []string) error { return c.runDoctor(cmd.Context(), f, first(args)) },
+		RunE:              about(func(ctx context.Context, t target) error { return c.runDoctor(ctx, f, t.name) }, infraTarget),
 	}
 	flags := cmd.Flags()
 	addAllNamespaces(cmd, &f.all)

@@ -32,7 +32,7 @@ func (c *command) leases() *cobra.Command {
 			"  kubectl oooi leases demo -o jsonpath='{.items[?(@.address==\"192.0.2.10\")].vm}'",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: c.completeInfras,
-		RunE:              func(cmd *cobra.Command, args []string) error { return c.runLeases(cmd.Context(), f, first(args)) },
+		RunE:              about(func(ctx context.Context, t target) error { return c.runLeases(ctx, f, t.name) }, infraTarget),
 	}
 	addAllNamespaces(cmd, &f.all)
 	f.output.Add(cmd)

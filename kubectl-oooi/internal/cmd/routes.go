@@ -32,7 +32,7 @@ func (c *command) routes() *cobra.Command {
 			"  # out of files, such as a must-gather\n  kubectl oooi routes -A --manifests ./must-gather",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: c.completeProxies,
-		RunE:              func(cmd *cobra.Command, args []string) error { return c.runRoutes(cmd.Context(), f, first(args)) },
+		RunE:              about(func(ctx context.Context, t target) error { return c.runRoutes(ctx, f, t) }, infraTarget, proxyTarget),
 	}
 	addAllNamespaces(cmd, &f.all)
 	addManifests(cmd, &f.manifests)
@@ -40,11 +40,11 @@ func (c *command) routes() *cobra.Command {
 	return cmd
 }
 
-func (c *command) runRoutes(ctx context.Context, f *routesFlags, name string) error {
+func (c *command) runRoutes(ctx context.Context, f *routesFlags, of target) error {
 	if err := f.output.Check(); err != nil {
 		return err
 	}
-	namespace, err := c.within(f.all, name)
+	namespace, err := c.within(f.all, of.name)
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (c *command) runRoutes(ctx context.Context, f *routesFlags, name string) er
 	var list []*routes.Report
 	shown := map[model.Ref]bool{}
 	for _, p := range snapshot.ProxyServers {
-		if (namespace == "" || p.Namespace == namespace) && (name == "" || p.Name == name || p.Infra != nil && p.Infra.Name == name) {
+		if (namespace == "" || p.Namespace == namespace) && of.matches(p) {
 			list = append(list, routes.Make(p, all))
 			shown[p.Ref] = true
 			if p.Infra != nil {
@@ -64,8 +64,8 @@ func (c *command) runRoutes(ctx context.Context, f *routesFlags, name string) er
 			}
 		}
 	}
-	if name != "" && len(list) == 0 {
-		return noProxy(snapshot, namespace, name)
+	if of.name != "" && len(list) == 0 {
+		return noProxy(snapshot, namespace, of.name)
 	}
 	for _, p := range snapshot.Problems {
 		if shown[p.Object] || p.Reason == model.ReasonUndecodable {
@@ -78,6 +78,11 @@ func (c *command) runRoutes(ctx context.Context, f *routesFlags, name string) er
 		}
 	}
 	return c.printRoutes(f, list, namespace)
+}
+
+// matches reports whether the routes of a ProxyServer are asked for.
+func (t target) matches(p *model.ProxyServer) bool {
+	return t.name == "" || t.kind != infraTarget && p.Name == t.name || t.kind != proxyTarget && p.Infra != nil && p.Infra.Name == t.name
 }
 
 // noProxy says why there is no proxy of a name.

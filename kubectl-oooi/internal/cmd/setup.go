@@ -101,7 +101,11 @@ func addPlanFlags(cmd *cobra.Command, f *setupFlags) {
 
 // described reads the name of the Infra that flags describe, and which flags are given that setup remembers.
 func (c *command) described(cmd *cobra.Command, f *setupFlags, args []string) error {
-	f.described.Infra = types.NamespacedName{Namespace: c.namespace(), Name: first(args)}
+	t, err := targetOf(args, infraTarget)
+	if err != nil {
+		return err
+	}
+	f.described.Infra = types.NamespacedName{Namespace: c.namespace(), Name: t.name}
 	if flag := inPlaceOfAFile(cmd); flag != "" && len(args) == 0 {
 		return fmt.Errorf("--%s describes an Infra in place of a file: give its name, too", flag)
 	}

@@ -41,7 +41,7 @@ func (c *command) status() *cobra.Command {
 			"  # for scripts\n  kubectl oooi status demo -o jsonpath='{.ready.status}'",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: c.completeInfras,
-		RunE:              func(cmd *cobra.Command, args []string) error { return c.runStatus(cmd.Context(), f, first(args)) },
+		RunE:              about(func(ctx context.Context, t target) error { return c.runStatus(ctx, f, t.name) }, infraTarget),
 	}
 	addAllNamespaces(cmd, &f.all)
 	f.output.Add(cmd)
@@ -189,11 +189,3 @@ func (c *command) reader() (*read.Reader, error) {
 }
 
 func (c *command) warning(text string) { fmt.Fprintln(c.ErrOut, "Warning:", text) }
-
-// first is the first argument, if there is one.
-func first(args []string) string {
-	if len(args) == 0 {
-		return ""
-	}
-	return args[0]
-}

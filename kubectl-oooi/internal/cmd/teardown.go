@@ -36,7 +36,7 @@ func (c *command) teardown() *cobra.Command {
 		Example:           "  # list what would be deleted\n  kubectl oooi teardown demo --dry-run=client\n\n  # without a question, leases and APIs too\n  kubectl oooi teardown demo --yes --leases --crds",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: c.completeProxies,
-		RunE:              func(cmd *cobra.Command, args []string) error { return c.runTeardown(cmd.Context(), f, args[0]) },
+		RunE:              about(func(ctx context.Context, t target) error { return c.runTeardown(ctx, f, t.name) }, infraTarget, proxyTarget),
 	}
 	flags := cmd.Flags()
 	flags.BoolVarP(&f.yes, "yes", "y", false, "ask no question")
