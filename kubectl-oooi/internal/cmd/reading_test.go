@@ -55,6 +55,7 @@ func TestReading(t *testing.T) {
 	t.Run("refusals", func(t *testing.T) { refusals(t, cp.Kubeconfig()) })
 	t.Run("completion", func(t *testing.T) { completions(t, cp.Kubeconfig()) })
 	t.Run("narrow rights", func(t *testing.T) { narrowRights(t, cp) })
+	t.Run("verbosity", func(t *testing.T) { verbosity(t, cp.Kubeconfig()) })
 	t.Run("what has changed since control looked", func(t *testing.T) { changed(t, cp) })
 }
 
@@ -164,6 +165,22 @@ func refusals(t *testing.T, kubeconfig string) {
 		if code != tc.code || out != "" || !strings.Contains(said, tc.says) {
 			t.Errorf("%s ended with %d, printed %q and said %q, want %d and %q", tc.line, code, out, said, tc.code, tc.says)
 		}
+	}
+}
+
+// verbosity has requests logged as kubectl logs them, and only when they are asked for.
+func verbosity(t *testing.T, kubeconfig string) {
+	for _, tc := range []struct {
+		flag   string
+		logged bool
+	}{{"-v=0", false}, {"-v=6", true}, {"--v=6", true}, {"-v=1", false}} {
+		_, said, code := call(t, "kubectl-oooi", "--kubeconfig", kubeconfig, "status", "-n", "clusters", tc.flag)
+		if code != 0 || strings.Contains(said, `verb="GET"`) != tc.logged || strings.Count(said, "proxyservers?limit") > 1 {
+			t.Errorf("%s ended with %d and said %s", tc.flag, code, said)
+		}
+	}
+	if _, said, _ := call(t, "kubectl-oooi", "--kubeconfig", kubeconfig, "status", "-n", "clusters"); said != "" {
+		t.Errorf("afterwards it says %s", said)
 	}
 }
 

@@ -4,10 +4,12 @@ package cmd
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"path/filepath"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -38,8 +40,7 @@ func (i InterruptedError) Code() int { return 128 + int(i.Signal) }
 // that of InterruptedError, and others that a command has of its own.
 // Called as kubectl_complete-oooi it completes a command line, as kubectl asks it to.
 func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
-	klog.LogToStderr(false) // what client libraries have to say is in their errors
-	klog.SetOutput(io.Discard)
+	logTo(io.Discard, 0) // what client libraries have to say is in their errors
 	ctrllog.SetLogger(logr.Discard())
 	root := New(streams) //nolint:contextcheck // commands have the context of ExecuteContext
 	root.SetArgs(args[1:])
@@ -59,6 +60,18 @@ func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams
 		return 1
 	}
 	return 0
+}
+
+// logTo has client libraries log up to a level, each message once.
+func logTo(w io.Writer, level int) {
+	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(flags)
+	for name, value := range map[string]string{"v": strconv.Itoa(level), "logtostderr": "false", "one_output": "true", "stderrthreshold": "FATAL"} {
+		if err := flags.Set(name, value); err != nil {
+			panic(err) // klog has it
+		}
+	}
+	klog.SetOutput(w)
 }
 
 // printError prints each line of an error as one.
@@ -84,6 +97,12 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 	root.SetOut(streams.Out)
 	root.SetErr(streams.ErrOut)
 	c.cluster.AddFlags(root.PersistentFlags())
+	verbosity := root.PersistentFlags().IntP("v", "v", 0, "log level of requests to the API server, as in kubectl: 6 logs each, 8 with its body")
+	root.PersistentPreRun = func(*cobra.Command, []string) {
+		if *verbosity > 0 {
+			logTo(streams.ErrOut, *verbosity)
+		}
+	}
 	hideFlags(root)
 	completeFlag(root, "namespace", c.completeNamespaces)
 	completeFlag(root, "context", c.completeContexts)
