@@ -131,19 +131,6 @@ func (c *command) namespace() string {
 	return "default"
 }
 
-// version prints that of the binary.
-func (c *command) version() *cobra.Command {
-	return &cobra.Command{
-		Use: "version", Short: "Print the version and the images that setup uses",
-		Example: "  kubectl oooi version",
-		Args:    cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintf(c.Out, "kubectl-oooi %s\noooi image   %s\nEnvoy image  %s\n", release(), defaultImages().Oooi, defaultImages().Envoy)
-			return err
-		},
-	}
-}
-
 // release is the version that the binary was built from.
 func release() string { return version() }
 

@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -54,4 +55,42 @@ func TestAnOlderVersionDowngradesNothing(t *testing.T) {
 	version = func() string { return "v0.0.9" }
 	s.Refused("kubectl-oooi v0.1.0 has set this up")
 	s.Setup("--allow-downgrade")
+}
+
+// TestVersionHasWhatIsDeployed asks with a cluster, without one, and with one that does not answer.
+func TestVersionHasWhatIsDeployed(t *testing.T) {
+	s := cmdtest.New(t, management.Get(t), Main)
+	was := version
+	version = func() string { return "v0.0.1" }
+	t.Cleanup(func() { version = was })
+	s.Setup("--image", "registry.example.com/oooi:v7", "--allow-downgrade")
+	out, said, code := s.Run("version", "-o", "json")
+	r := &versionReport{}
+	if err := json.Unmarshal([]byte(out), r); code != 0 || err != nil || r.Server == nil || r.Server.Control == nil {
+		t.Fatalf("it ended with %d, said %s and printed %s", code, said, out)
+	}
+	images := map[string]map[string]string{}
+	for _, w := range r.Server.Workloads {
+		if w.Namespace == s.Namespace {
+			images[w.Name] = w.Images
+			if w.Version != "v0.0.1" {
+				t.Errorf("%s is of %q", w.Name, w.Version)
+			}
+		}
+	}
+	if r.Client.Version != release() || images["demo-dns"]["coredns"] != "registry.example.com/oooi:v7" || images["demo-proxy"]["envoy"] != envoyImage || r.Server.Control.Images["control"] == "" {
+		t.Errorf("%s", out)
+	}
+	for line, want := range map[string]string{"version": "demo-dns", "version -o yaml": "kind: Version", "version --client": "kubectl-oooi " + release()} {
+		if out, said, code := s.Run(strings.Fields(line)...); code != 0 || said != "" || !strings.Contains(out, want) {
+			t.Errorf("%s ended with %d, said %q and printed\n%s", line, code, said, out)
+		}
+	}
+	out, said, code = call(t, "kubectl-oooi", "version", "--server", "https://127.0.0.1:1")
+	if code != 0 || !strings.Contains(out, "kubectl-oooi "+release()) || !strings.Contains(said, "Warning: what is deployed is not known") {
+		t.Errorf("without an answer it ended with %d, said %q and printed %s", code, said, out)
+	}
+	if out, said, code := call(t, "kubectl-oooi", "version", "--client", "--server", "https://127.0.0.1:1"); code != 0 || said != "" || strings.Count(out, "\n") != 3 {
+		t.Errorf("with --client it ended with %d, said %q and printed %s", code, said, out)
+	}
 }

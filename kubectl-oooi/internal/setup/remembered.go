@@ -40,6 +40,15 @@ type Remembered struct {
 	ClusterDNS string `json:"clusterDNS,omitempty"`
 }
 
+// VersionOf is that of the plugin that set up an Infra, or a ProxyServer alone; empty where it is not known.
+func VersionOf(ctx context.Context, c client.Client, infra types.NamespacedName) (string, error) {
+	r, err := recall(ctx, c, infra)
+	if r == nil || err != nil {
+		return "", err
+	}
+	return r.Version, nil
+}
+
 // Images are those that workloads run from.
 func (r *Remembered) Images() render.Images { return render.Images{Oooi: r.Image, Envoy: r.EnvoyImage} }
 

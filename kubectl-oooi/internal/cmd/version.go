@@ -1,0 +1,173 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/kubectl-oooi/internal/output"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
+	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
+)
+
+// versionReport is what version prints with --output.
+type versionReport struct {
+	metav1.TypeMeta `json:",inline"`
+
+	Client clientVersion `json:"client"`
+	// Server is what is deployed; nil where the cluster was not read.
+	Server *serverVersion `json:"server,omitempty"`
+}
+
+// clientVersion is that of the binary, with the images that setup uses.
+type clientVersion struct {
+	Version    string `json:"version"`
+	Image      string `json:"image"`
+	EnvoyImage string `json:"envoyImage"`
+}
+
+// serverVersion is what is deployed in a cluster.
+type serverVersion struct {
+	// Control is nil where there is none.
+	Control *deployed `json:"control,omitempty"`
+	// Workloads are the StatefulSets of daemons, by namespace and name.
+	Workloads []deployed `json:"workloads"`
+}
+
+// deployed is a workload.
+type deployed struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Version is that of the plugin that deployed it, as far as it has left its mark.
+	Version string `json:"version,omitempty"`
+	// Images are those of the containers.
+	Images map[string]string `json:"images"`
+}
+
+// serverTimeout is for how long version waits for the cluster.
+const serverTimeout = 10 * time.Second
+
+// version prints that of the binary, and what is deployed.
+func (c *command) version() *cobra.Command {
+	f := output.Single()
+	var clientOnly bool
+	cmd := &cobra.Command{
+		Use: "version", Short: "Print the version, the images that setup uses, and what is deployed",
+		Example:           "  kubectl oooi version\n\n  # without a cluster\n  kubectl oooi version --client\n\n  # the images that run\n  kubectl oooi version -o jsonpath='{.server.workloads[*].images}'",
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              func(cmd *cobra.Command, _ []string) error { return c.runVersion(cmd.Context(), f, clientOnly) },
+	}
+	cmd.Flags().BoolVar(&clientOnly, "client", false, "print the version of the binary only, without asking the cluster")
+	f.Add(cmd)
+	return cmd
+}
+
+func (c *command) runVersion(ctx context.Context, f *output.Flags, clientOnly bool) error {
+	if err := f.Check(); err != nil {
+		return err
+	}
+	r := &versionReport{
+		TypeMeta: metav1.TypeMeta{APIVersion: output.APIVersion, Kind: "Version"},
+		Client:   clientVersion{release(), defaultImages().Oooi, defaultImages().Envoy},
+	}
+	if !clientOnly {
+		ctx, cancel := context.WithTimeout(ctx, serverTimeout)
+		defer cancel()
+		server, err := c.deployed(ctx)
+		if err != nil {
+			c.warning(fmt.Sprintf("what is deployed is not known: %v; --client does not ask", err))
+		}
+		r.Server = server
+	}
+	if !f.Text() {
+		return f.Print(c.Out, r, nil)
+	}
+	if _, err := fmt.Fprintf(c.Out, "kubectl-oooi %s\noooi image   %s\nEnvoy image  %s\n", r.Client.Version, r.Client.Image, r.Client.EnvoyImage); err != nil {
+		return err
+	}
+	if r.Server == nil {
+		return nil
+	}
+	t := &output.Table{Titles: []string{"NAMESPACE", "WORKLOAD", "VERSION", "IMAGES"}}
+	for _, d := range r.Server.all() {
+		var images []string
+		for _, image := range d.Images {
+			images = append(images, image)
+		}
+		slices.Sort(images)
+		t.Add(d.Namespace, d.Name, d.Version, strings.Join(slices.Compact(images), ","))
+	}
+	if len(r.Server.all()) == 0 {
+		return nil
+	}
+	fmt.Fprintln(c.Out)
+	return t.Write(c.Out)
+}
+
+// all are control and the daemons.
+func (s *serverVersion) all() []deployed {
+	if s.Control == nil {
+		return s.Workloads
+	}
+	return append([]deployed{*s.Control}, s.Workloads...)
+}
+
+// deployed reads what is deployed; nil with an error where nothing can be read.
+func (c *command) deployed(ctx context.Context) (*serverVersion, error) {
+	cl, err := c.client()
+	if err != nil {
+		return nil, err
+	}
+	s := &serverVersion{Workloads: []deployed{}}
+	control := &appsv1.Deployment{}
+	err = cl.Get(ctx, client.ObjectKey{Namespace: render.SystemNamespace, Name: render.ControlName}, control)
+	switch {
+	case err == nil:
+		d := deployedOf(control, &control.Spec.Template.Spec)
+		s.Control = &d
+	case !apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("reading Deployment %s/%s: %w", render.SystemNamespace, render.ControlName, err)
+	}
+	list := &appsv1.StatefulSetList{}
+	ours := client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}
+	if err := cl.List(ctx, list, ours); err != nil {
+		if !apierrors.IsForbidden(err) {
+			return nil, fmt.Errorf("listing StatefulSets: %w", err)
+		}
+		if in := cl.List(ctx, list, ours, client.InNamespace(c.namespace())); in != nil {
+			return s, errors.Join(fmt.Errorf("listing StatefulSets: %w", err), in)
+		}
+	}
+	for i := range list.Items {
+		d := deployedOf(&list.Items[i], &list.Items[i].Spec.Template.Spec)
+		if namespace, name, ok := strings.Cut(list.Items[i].Annotations[v1alpha1.AnnotationInfra], "/"); ok {
+			if d.Version, err = setup.VersionOf(ctx, cl, types.NamespacedName{Namespace: namespace, Name: name}); err != nil && !apierrors.IsForbidden(err) {
+				return s, err //nolint:wrapcheck // it is ours
+			}
+		}
+		s.Workloads = append(s.Workloads, d)
+	}
+	slices.SortFunc(s.Workloads, func(a, b deployed) int { return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name) })
+	return s, nil
+}
+
+func deployedOf(o client.Object, pod *corev1.PodSpec) deployed {
+	d := deployed{Namespace: o.GetNamespace(), Name: o.GetName(), Version: o.GetAnnotations()[setup.AnnotationVersion], Images: map[string]string{}}
+	for i := range pod.Containers {
+		d.Images[pod.Containers[i].Name] = pod.Containers[i].Image
+	}
+	return d
+}
