@@ -1,17 +1,24 @@
 package cmd
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/cmdtest"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/test/golden"
 	"github.com/densityops/oooi/test/lab"
 )
@@ -56,6 +63,7 @@ func TestReading(t *testing.T) {
 	t.Run("completion", func(t *testing.T) { completions(t, cp.Kubeconfig()) })
 	t.Run("narrow rights", func(t *testing.T) { narrowRights(t, cp) })
 	t.Run("verbosity", func(t *testing.T) { verbosity(t, cp.Kubeconfig()) })
+	t.Run("watch", func(t *testing.T) { watched(t, cp) })
 	t.Run("what has changed since control looked", func(t *testing.T) { changed(t, cp) })
 }
 
@@ -166,6 +174,49 @@ func refusals(t *testing.T, kubeconfig string) {
 			t.Errorf("%s ended with %d, printed %q and said %q, want %d and %q", tc.line, code, out, said, tc.code, tc.says)
 		}
 	}
+}
+
+// watched changes an Infra while it is watched, and interrupts.
+func watched(t *testing.T, cp *lab.ControlPlane) {
+	ctx, interrupt := context.WithCancelCause(t.Context())
+	defer interrupt(nil)
+	out, in := io.Pipe()
+	ended := make(chan int, 1)
+	go func() {
+		ended <- Main(ctx, []string{"kubectl-oooi", "--kubeconfig", cp.Kubeconfig(), "status", "-n", "clusters", "-w"}, genericiooptions.IOStreams{In: strings.NewReader(""), Out: in, ErrOut: io.Discard})
+		_ = in.Close()
+	}()
+	lines := bufio.NewScanner(out)
+	next := func(want string) {
+		t.Helper()
+		if !lines.Scan() || !strings.Contains(lines.Text(), want) {
+			t.Fatalf("it printed %q, want %q", lines.Text(), want)
+		}
+	}
+	next("NAME")
+	next("demo")
+	next("lab")
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(read.InfraKind)
+	u.SetNamespace("clusters")
+	u.SetName("lab")
+	c, err := client.New(cp.RESTConfig(), client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	patch := func(ref string) {
+		t.Helper()
+		if err := c.Patch(t.Context(), u, client.RawPatch(types.MergePatchType, []byte(`{"spec": {"hostedClusterRef": `+ref+`}}`))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	patch(`{"name": "demo", "namespace": "clusters"}`)
+	next("clusters/demo")
+	interrupt(InterruptedError{syscall.SIGINT})
+	if code := <-ended; code != 130 {
+		t.Errorf("it ended with %d", code)
+	}
+	patch("null")
 }
 
 // verbosity has requests logged as kubectl logs them, and only when they are asked for.

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -27,6 +28,7 @@ import (
 // statusFlags are the flags of status.
 type statusFlags struct {
 	all    bool
+	watch  bool
 	output *output.Flags
 }
 
@@ -44,6 +46,7 @@ func (c *command) status() *cobra.Command {
 		RunE:              about(func(ctx context.Context, t target) error { return c.runStatus(ctx, f, t.name) }, infraTarget),
 	}
 	addAllNamespaces(cmd, &f.all)
+	cmd.Flags().BoolVarP(&f.watch, "watch", "w", false, "after listing, print an Infra again whenever its line changes, until interrupted")
 	f.output.Add(cmd)
 	return cmd
 }
@@ -51,6 +54,9 @@ func (c *command) status() *cobra.Command {
 func (c *command) runStatus(ctx context.Context, f *statusFlags, name string) error {
 	if err := f.output.Check(); err != nil {
 		return err
+	}
+	if f.watch && !f.output.Text() {
+		return errors.New("--watch prints a table: leave --output out, or give -o wide")
 	}
 	namespace, err := c.within(f.all, name)
 	if err != nil {
@@ -67,9 +73,60 @@ func (c *command) runStatus(ctx context.Context, f *statusFlags, name string) er
 	if err != nil {
 		return err
 	}
+	if f.watch {
+		return c.watchStatus(ctx, f, r, infras, namespace, name)
+	}
 	// What is known is shown, also where not everything may be read.
 	reports, unread := reportsOf(ctx, r, infras, namespace, name != "" || !f.output.Text())
 	return errors.Join(c.printStatus(f, reports, namespace, name), unread)
+}
+
+// watchInterval is how often --watch reads.
+const watchInterval = 2 * time.Second
+
+// watchStatus prints the line of each Infra, and again whenever it has changed. It ends with the context.
+func (c *command) watchStatus(ctx context.Context, f *statusFlags, r *read.Reader, infras []*v1alpha1.Infra, namespace, name string) error {
+	shown := map[string]string{}
+	columns := status.Columns{Namespace: f.all, Wide: f.output.Wide(), NoTitles: f.output.NoHeaders}
+	for {
+		reports, err := reportsOf(ctx, r, infras, namespace, false)
+		if err != nil {
+			return stopped(ctx, err)
+		}
+		var changed []*status.Report
+		for _, report := range reports {
+			var line strings.Builder
+			if err := status.Table(&line, []*status.Report{report}, status.Columns{Wide: columns.Wide, NoTitles: true}); err != nil {
+				return err //nolint:wrapcheck // it is ours
+			}
+			if key := report.Metadata.Namespace + "/" + report.Metadata.Name; shown[key] != line.String() {
+				shown[key] = line.String()
+				changed = append(changed, report)
+			}
+		}
+		if len(changed) > 0 {
+			if err := status.Table(c.Out, changed, columns); err != nil {
+				return err //nolint:wrapcheck // it is ours
+			}
+			columns.NoTitles = true
+		}
+		select {
+		case <-ctx.Done():
+			return stopped(ctx, ctx.Err())
+		case <-time.After(watchInterval):
+		}
+		if infras, err = infrasOf(ctx, r, namespace, name); err != nil {
+			return stopped(ctx, err)
+		}
+	}
+}
+
+// stopped is how a command ends that goes on until it is interrupted: without an error, by the signal's code.
+func stopped(ctx context.Context, err error) error {
+	if interrupted, ok := errors.AsType[InterruptedError](context.Cause(ctx)); ok {
+		return exitError(interrupted.Code())
+	}
+	return err
 }
 
 // infrasOf returns one Infra, or all of a namespace.
