@@ -107,7 +107,7 @@ func (f *controlFlags) run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("--http: %w", err)
 	}
-	handler := serve.Handler(store, func() any { return control.StateOf(store, m.Elected(), remains) }, prometheus.Gatherers{registry, metrics.Registry})
+	handler := serve.Handler(store, func() bool { return true }, func() any { return control.StateOf(store, m.Elected(), remains) }, prometheus.Gatherers{registry, metrics.Registry})
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return daemon.ServeHTTP(ctx, l, handler, log) })
 	group.Go(func() error { store.Run(ctx); return nil })

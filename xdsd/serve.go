@@ -177,7 +177,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 		return fmt.Errorf("--http: %w", err)
 	}
 	group.Go(func() error {
-		return daemon.ServeHTTP(ctx, l, serve.Handler(store, func() any { return serve.StateOf(store, server) }, registry), o.log)
+		return daemon.ServeHTTP(ctx, l, serve.Handler(store, reporter.Open, func() any { return serve.StateOf(store, server) }, registry), o.log)
 	})
 	group.Go(func() error { store.Run(ctx); return nil })
 	group.Go(func() error { serve.NewFeeder(store, server, o.envoy, o.log).Run(ctx); return nil })

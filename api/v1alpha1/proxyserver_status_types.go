@@ -21,7 +21,7 @@ const (
 	ReasonNoReplica = "NoReplica"
 	// ReasonReplicaNotReady: a pod is there that is not ready.
 	ReasonReplicaNotReady = "ReplicaNotReady"
-	// ReasonReplicaSilent: a pod is ready and has not reported.
+	// ReasonReplicaSilent: a pod is ready and has not reported, or no longer does.
 	ReasonReplicaSilent = "ReplicaSilent"
 	// ReasonReplicaBehind: a replica has not seen the present spec.
 	ReasonReplicaBehind = "ReplicaBehind"
@@ -107,6 +107,11 @@ type ReplicaStatus struct {
 	// Pod is the replica's pod.
 	// +required
 	Pod string `json:"pod"`
+
+	// HeartbeatTime is when the replica last reported, by its own clock. It reports at
+	// least once a minute.
+	// +optional
+	HeartbeatTime metav1.Time `json:"heartbeatTime,omitzero"`
 
 	// ObservedGeneration is the ProxyServer's metadata.generation that the replica has
 	// seen.

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -22,6 +23,7 @@ import (
 	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/xdsd/internal/guest"
 	"github.com/densityops/oooi/xdsd/internal/leader"
+	"github.com/densityops/oooi/xdsd/internal/serve"
 )
 
 const (
@@ -49,6 +51,9 @@ type Options struct {
 	// ProbeInterval is how often the daemons of an Infra are asked how they are, give or
 	// take a tenth.
 	ProbeInterval time.Duration
+	// HeartbeatInterval is how often heartbeats of proxies are looked at; 0 for
+	// serve.HeartbeatInterval. A replica that misses three is not ready.
+	HeartbeatInterval time.Duration
 	// Remains gets what is left in hosted clusters.
 	Remains *Remains
 	// Registerer gets the metrics.
@@ -81,7 +86,7 @@ func New(o Options) (ctrl.Manager, error) {
 	if err := o.Registerer.Register(said); err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
-	proxies := &proxyReconciler{client: m.GetClient(), live: m.GetAPIReader(), known: known, said: said, recorder: recorder}
+	proxies := &proxyReconciler{client: m.GetClient(), live: m.GetAPIReader(), known: known, said: said, recorder: recorder, beats: newHeartbeats(m.GetAPIReader(), cmp.Or(o.HeartbeatInterval, serve.HeartbeatInterval))}
 	if err := proxies.register(m); err != nil {
 		return nil, err
 	}

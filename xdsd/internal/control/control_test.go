@@ -89,7 +89,7 @@ func (s *site) run() (stop func()) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	m, err := control.New(control.Options{Config: rest, Store: store, Namespace: "oooi-system", Remains: &control.Remains{}, LeaseDuration: 4 * time.Second, ProbeInterval: time.Second / 2, Registerer: s.registry, Log: log})
+	m, err := control.New(control.Options{Config: rest, Store: store, Namespace: "oooi-system", Remains: &control.Remains{}, LeaseDuration: 4 * time.Second, ProbeInterval: time.Second / 2, HeartbeatInterval: time.Second, Registerer: s.registry, Log: log})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -265,6 +265,11 @@ func TestProxyServerIsReadyWhenItsReplicasAre(t *testing.T) {
 	s.report("demo-proxy-0", healthy)
 	s.condition(proxy, ready, metav1.ConditionTrue, v1alpha1.ReasonDeploymentReady, "demo-proxy-0")
 	s.condition(proxy, valid, metav1.ConditionTrue, v1alpha1.ReasonConfigApplied, "")
+	s.report("demo-proxy-0", healthy+`, "heartbeatTime": "2026-01-01T00:00:00Z"`)
+	s.condition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonReplicaSilent, "demo-proxy-0 last reported at 2026-01-01T00:00:00Z")
+	s.report("demo-proxy-0", healthy+`, "heartbeatTime": "2026-01-01T00:00:09Z"`)
+	s.condition(proxy, ready, metav1.ConditionTrue, v1alpha1.ReasonDeploymentReady, "demo-proxy-0")
+	s.report("demo-proxy-0", healthy)
 
 	service := &corev1.Service{}
 	if err := s.client.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "demo-proxy"}, service); err != nil {

@@ -2,8 +2,10 @@ package control
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,6 +28,7 @@ type proxyReconciler struct {
 	known    *knowledge
 	said     *verdicts
 	recorder events.EventRecorder
+	beats    *heartbeats
 }
 
 func (r *proxyReconciler) register(m ctrl.Manager) error {
@@ -58,6 +61,9 @@ func (r *proxyReconciler) Reconcile(ctx context.Context, request ctrl.Request) (
 	defer cancel()
 	object := &v1alpha1.ProxyServer{}
 	if err := r.client.Get(ctx, request.NamespacedName, object); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.beats.forget(request.NamespacedName)
+		}
 		r.said.setReady("ProxyServer", request.NamespacedName, nil)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
@@ -77,7 +83,8 @@ func (r *proxyReconciler) Reconcile(ctx context.Context, request ctrl.Request) (
 	if err := r.prune(ctx, f); err != nil {
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{}, r.write(ctx, f)
+	f.silent, err = r.beats.silent(ctx, request.NamespacedName, time.Now())
+	return ctrl.Result{RequeueAfter: r.beats.interval}, errors.Join(r.write(ctx, f), err)
 }
 
 // podsOf are the pods with the labels, without those that are going or have ended.

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -24,6 +25,8 @@ type proxyFacts struct {
 	problems []model.Problem
 	// pods are those that are to run the proxy, without those that are going.
 	pods []corev1.Pod
+	// silent are the pods whose replicas no longer report.
+	silent map[string]bool
 	// service is the Service in front of the proxy, "namespace/name", and its address.
 	service, serviceIP string
 }
@@ -69,19 +72,22 @@ func (f *proxyFacts) ready() metav1.Condition {
 	if f.proxy == nil {
 		return not(v1alpha1.ReasonReplicaBehind, "not seen yet")
 	}
-	reported := map[string]*v1alpha1.ReplicaStatus{}
-	for i, r := range f.object.Status.Replicas {
-		reported[r.Pod] = &f.object.Status.Replicas[i]
-	}
-	if len(f.pods) == 0 && len(reported) == 0 {
+	if len(f.pods) == 0 {
 		return not(v1alpha1.ReasonNoReplica, "no pod with the label %s=%s runs this proxy: kubectl oooi setup makes it", v1alpha1.LabelProxyServer, f.object.Name)
 	}
+	reported := map[string]*v1alpha1.ReplicaStatus{}
 	for _, pod := range f.pods {
 		if why := unready(&pod); why != "" {
 			return not(v1alpha1.ReasonReplicaNotReady, "pod %s is not ready: %s", pod.Name, why)
 		}
-		if reported[pod.Name] == nil {
+		at := slices.IndexFunc(f.object.Status.Replicas, func(r v1alpha1.ReplicaStatus) bool { return r.Pod == pod.Name })
+		if at < 0 {
 			return not(v1alpha1.ReasonReplicaSilent, "pod %s is ready and has not reported: xdsd serve in it needs --pod, and the right to patch proxyservers/status", pod.Name)
+		}
+		reported[pod.Name] = &f.object.Status.Replicas[at]
+		if f.silent[pod.Name] {
+			return not(v1alpha1.ReasonReplicaSilent, "pod %s last reported at %s: its xdsd has lost the API server, or the right to patch proxyservers/status; see its log",
+				pod.Name, reported[pod.Name].HeartbeatTime.UTC().Format(time.RFC3339))
 		}
 	}
 	for _, judge := range []func(*v1alpha1.ReplicaStatus) (reason, message string){

@@ -32,8 +32,15 @@ func StateOf(store *watch.Store, server *ads.Server) State {
 	return state
 }
 
-// Handler serves /healthz, /readyz, /metrics and, with what the function returns, /state. Ready
-// is who has something to go by, whatever its age.
-func Handler(store *watch.Store, state func() any, gatherer prometheus.Gatherer) http.Handler {
-	return daemon.Handler(func() (bool, any) { return store.Snapshot() != nil, store.Status() }, state, gatherer)
+// Handler serves /healthz, /readyz, /metrics and, with what the function returns, /state. It is ready
+// with a configuration, whatever its age, unless open reports that Envoy has not opened a single port.
+// One closed port of several is in the status of the ProxyServer: clients of the others keep the pod.
+func Handler(store *watch.Store, open func() bool, state func() any, gatherer prometheus.Gatherer) http.Handler {
+	ready := func() (bool, any) {
+		if store.Snapshot() != nil && !open() {
+			return false, "Envoy accepts connections on no port of the proxy"
+		}
+		return store.Snapshot() != nil, store.Status()
+	}
+	return daemon.Handler(ready, state, gatherer)
 }

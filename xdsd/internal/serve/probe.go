@@ -20,6 +20,9 @@ import (
 // probeTimeout bounds one handshake.
 const probeTimeout = 3 * time.Second
 
+// notListening begins the reason of a port that refuses connections.
+const notListening = "does not listen"
+
 // Probe does a handshake through each listener of a proxy at an address of this host, as
 // a client would: it is what a proxy is for, and says more than that Envoy listens. Not so
 // through one that has applications alone: these run on nodes that boot by the proxy, so
@@ -44,7 +47,7 @@ func probe(ctx context.Context, p *model.ProxyServer, l *model.Listener, leads m
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(at.String(), strconv.Itoa(int(l.Port))))
 	if err != nil {
-		return fmt.Errorf("does not listen: %w", err)
+		return fmt.Errorf("%s: %w", notListening, err)
 	}
 	defer func() { _ = conn.Close() }()
 	host, found := probedHost(l, leads)

@@ -210,7 +210,7 @@ func TestFeederServesWhatTheFileKept(t *testing.T) {
 
 func TestNothingIsServedBeforeAnythingIsKnown(t *testing.T) {
 	s := newSite(t, watch.Config{Manifests: filepath.Join(t.TempDir(), "missing")})
-	h := Handler(s.store, func() any { return StateOf(s.store, s.server) }, prometheus.NewRegistry())
+	h := Handler(s.store, func() bool { return true }, func() any { return StateOf(s.store, s.server) }, prometheus.NewRegistry())
 	if code, _ := get(h, "/readyz"); code != http.StatusServiceUnavailable {
 		t.Errorf("readyz says %d", code)
 	}
@@ -235,7 +235,7 @@ func TestHandlerShowsTheState(t *testing.T) {
 	s.await(t, "the proxy", func(v *adstest.View) bool { return len(v.Names(resource.ListenerType)) == 1 })
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(Collector(s.store))
-	h := Handler(s.store, func() any { return StateOf(s.store, s.server) }, registry)
+	h := Handler(s.store, func() bool { return true }, func() any { return StateOf(s.store, s.server) }, registry)
 
 	code, body := get(h, "/state")
 	var state State

@@ -8,6 +8,9 @@ import (
 	"log/slog"
 	"net/netip"
 	"reflect"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,6 +32,8 @@ const (
 	reportGap = time.Second
 	// applyTimeout bounds one report.
 	applyTimeout = 10 * time.Second
+	// HeartbeatInterval is how often a replica reports when nothing has changed.
+	HeartbeatInterval = time.Minute
 )
 
 // Reporter keeps the entry of one replica in ProxyServer.status.replicas: what its Envoy
@@ -50,9 +55,15 @@ type Reporter struct {
 	// Log is where faults go, once each.
 	Log *slog.Logger
 
-	reported *v1alpha1.ReplicaStatus // nil before the first report
+	reported *v1alpha1.ReplicaStatus // without the heartbeat; nil before the first report
+	written  time.Time               // when it was written
 	failure  string                  // why the last one failed
+	closed   atomic.Bool             // Envoy has opened no port
 }
+
+// Open reports whether Envoy has opened a port of the proxy, or has not been tried yet. Safe for
+// concurrent use; true for nil.
+func (r *Reporter) Open() bool { return r == nil || !r.closed.Load() }
 
 // Run reports until the context ends.
 func (r *Reporter) Run(ctx context.Context) {
@@ -76,17 +87,22 @@ func (r *Reporter) Run(ctx context.Context) {
 	}
 }
 
-// report writes the entry if it is another one than before.
+// report writes the entry if it has changed, or the next heartbeat is due.
 func (r *Reporter) report(ctx context.Context) {
 	p := r.proxy()
 	if p == nil { // nothing is known of it yet, or any more
 		return
 	}
 	now := r.status(ctx, p)
-	if r.reported != nil && reflect.DeepEqual(*r.reported, now) {
+	r.closed.Store(len(now.Listeners) > 0 && !slices.ContainsFunc(now.Listeners, func(l v1alpha1.ListenerStatus) bool {
+		return l.Ready || !strings.HasPrefix(l.Reason, notListening)
+	}))
+	if r.reported != nil && reflect.DeepEqual(*r.reported, now) && time.Since(r.written) < HeartbeatInterval {
 		return
 	}
-	err := r.apply(ctx, p, now)
+	alive := now
+	alive.HeartbeatTime = metav1.Now()
+	err := r.apply(ctx, p, alive)
 	if ctx.Err() != nil {
 		return
 	}
@@ -94,7 +110,7 @@ func (r *Reporter) report(ctx context.Context) {
 		if r.failure != "" {
 			r.Log.Info("the status of the proxy is written again", "proxy", r.Proxy)
 		}
-		r.reported, r.failure = &now, ""
+		r.reported, r.written, r.failure = &now, alive.HeartbeatTime.Time, ""
 		return
 	}
 	if r.failure != err.Error() {

@@ -95,14 +95,23 @@ func TestReplicaReportsWhatItsEnvoyHas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	first := reporter("envoy-0", management.Kubeconfig())
 	background(t,
 		func(ctx context.Context) { store.Run(ctx) },
 		func(ctx context.Context) { _ = server.Serve(ctx, l) }, // ends with the context
 		serve.NewFeeder(store, server, envoy.Options{Bind: []netip.Addr{bind}}, logger).Run,
-		reporter("envoy-0", management.Kubeconfig()).Run,
+		first.Run,
 		reporter("envoy-1", management.Kubeconfig()).Run, // whose Envoy never comes
 		reporter("envoy-2", stranger).Run,
 	)
+	proxies := client(t, management.Kubeconfig())
+	await(t, proxies, "the replica to report without Envoy", func(replicas map[string]v1alpha1.ReplicaStatus) bool {
+		r := replicas["envoy-0"]
+		return len(r.Listeners) == 1 && strings.Contains(r.Listeners[0].Reason, "does not listen")
+	})
+	if first.Open() {
+		t.Error("the replica is ready without an Envoy")
+	}
 	config := bootstrap.Config{NodeID: "envoy-0", AdminSocket: admin, MetricsPort: 19901, ServerSocket: filepath.Join(sockets, "ads.sock")}
 	config.ProxyServer.Namespace, config.ProxyServer.Name = "proxies", "own"
 	b, err := config.Bootstrap()
@@ -115,22 +124,27 @@ func TestReplicaReportsWhatItsEnvoyHas(t *testing.T) {
 	}
 	lab.NewEnvoy(t, lab.EnvoyConfig{Bootstrap: text})
 
-	proxies := client(t, management.Kubeconfig())
 	await(t, proxies, "the replica to be ready", func(replicas map[string]v1alpha1.ReplicaStatus) bool {
 		r := replicas["envoy-0"]
-		return r.Version != "" && r.Acknowledged == r.Version && r.NACK == "" &&
+		return r.Version != "" && r.Acknowledged == r.Version && r.NACK == "" && time.Since(r.HeartbeatTime.Time) < serve.HeartbeatInterval &&
 			len(r.Listeners) == 1 && r.Listeners[0].Port == 18443 && r.Listeners[0].Ready &&
 			healthy(r, "web") == 1 && strings.Contains(reason(r, "gone"), "Service apps/gone does not exist")
 	})
 	await(t, proxies, "the other replica's own entry", func(replicas map[string]v1alpha1.ReplicaStatus) bool {
 		return replicas["envoy-1"].Version != "" && replicas["envoy-1"].Acknowledged == "" && replicas["envoy-0"].Acknowledged != ""
 	})
+	if !first.Open() {
+		t.Error("the replica is not ready with its port open")
+	}
 	backend.Close()
 	await(t, proxies, "the loss of the backend", func(replicas map[string]v1alpha1.ReplicaStatus) bool {
 		r := replicas["envoy-0"]
 		return healthy(r, "web") == 0 && reason(r, "web") == "no endpoint answers" &&
 			len(r.Listeners) == 1 && !r.Listeners[0].Ready && strings.Contains(r.Listeners[0].Reason, "handshake for web.example.com")
 	})
+	if !first.Open() {
+		t.Error("the replica is not ready since its backend has failed")
+	}
 	if n := strings.Count(log.String(), "the status of the proxy is not written"); n != 1 {
 		t.Errorf("that a user may not write is logged %d times, want once:\n%s", n, log)
 	}
