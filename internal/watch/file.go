@@ -15,8 +15,11 @@ const (
 	// fileVersion is the version of the snapshot file's layout. A file of another
 	// version is not read.
 	fileVersion = 1
-	// fileEvery is how often the file is written, at most, while things change.
-	fileEvery = 5 * time.Second
+	// fileEvery is how often the file is written, at most, while things change. What changed since is
+	// lost to a daemon that is killed while the API server is away.
+	fileEvery = time.Second
+	// filePoll is how often changes are looked for.
+	filePoll = 100 * time.Millisecond
 	// fileRefresh is how often it is written though nothing changes, so that its age
 	// tells how old the knowledge in it is.
 	fileRefresh = time.Minute
@@ -37,10 +40,10 @@ func readFile(path string) (*file, error) {
 	}
 	f := &file{}
 	if err := json.Unmarshal(data, f); err != nil {
-		return nil, fmt.Errorf("snapshot file %s is damaged: %w", path, err)
+		return nil, fmt.Errorf("decoding the snapshot: %w", err)
 	}
 	if f.Version != fileVersion || f.Objects == nil {
-		return nil, fmt.Errorf("snapshot file %s has version %d, want %d", path, f.Version, fileVersion)
+		return nil, fmt.Errorf("it has version %d, want %d", f.Version, fileVersion)
 	}
 	return f, nil
 }
@@ -59,7 +62,7 @@ func writeFile(path string, f *file) error {
 
 // keepFile writes the file after changes, every while without any, and at the end.
 func (s *Store) keepFile(ctx context.Context) {
-	tick := time.NewTicker(time.Second)
+	tick := time.NewTicker(filePoll)
 	defer tick.Stop()
 	var written time.Time
 	var version int

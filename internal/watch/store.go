@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/densityops/oooi/internal/atomicfile"
 	"github.com/densityops/oooi/internal/kubeconfig"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
@@ -161,7 +162,7 @@ func (s *Store) load() {
 	case errors.Is(err, fs.ErrNotExist):
 		return
 	case err != nil:
-		s.log.Error("cannot use the snapshot file; it is written anew after the first sync", "file", s.config.File, "err", err)
+		atomicfile.SetAside(s.log, s.config.File, err)
 		return
 	}
 	s.objects, s.asOf = saved.Objects, saved.Written

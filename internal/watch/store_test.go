@@ -182,6 +182,9 @@ func TestUnusableSnapshotFileIsPassedOver(t *testing.T) {
 			write(t, dir, "all.yaml", hostedClusterYAML)
 			store := run(t, watch.Config{Manifests: dir, File: file})
 			await(t, store, "a sync without the file", func(s *model.Snapshot) bool { return len(s.Clusters) == 1 })
+			if aside, err := os.ReadFile(file + ".unusable"); err != nil || string(aside) != content {
+				t.Errorf("the file that is set aside has %q: %v", aside, err)
+			}
 		})
 	}
 }

@@ -234,7 +234,7 @@ func TestTheSnapshotBringsEverythingBack(t *testing.T) {
 	}
 }
 
-func TestAFileThatCannotBeUsedIsLeftAlone(t *testing.T) {
+func TestAFileThatCannotBeUsedIsSetAside(t *testing.T) {
 	for name, content := range map[string]string{
 		"damaged":        "{",
 		"another layout": `{"version":2}`,
@@ -250,6 +250,9 @@ func TestAFileThatCannotBeUsedIsLeftAlone(t *testing.T) {
 			d.load()
 			if d.ready() || len(d.machines) != 0 {
 				t.Error("it was read")
+			}
+			if aside, err := os.ReadFile(path + ".unusable"); err != nil || string(aside) != content {
+				t.Errorf("the file that is set aside has %q: %v", aside, err)
 			}
 		})
 	}

@@ -55,7 +55,7 @@ func (d *directory) load() {
 		err = fmt.Errorf("it is of another scope: %s", f.Scope)
 	}
 	if err != nil {
-		d.log.Error("cannot use the snapshot file; it is written anew", "file", d.config.snapshot, "err", err)
+		atomicfile.SetAside(d.log, d.config.snapshot, err)
 		return
 	}
 	for _, i := range f.Instances {
@@ -79,7 +79,7 @@ func readFile(path string) (*file, error) {
 	}
 	f := &file{}
 	if err := json.Unmarshal(data, f); err != nil {
-		return nil, fmt.Errorf("it is damaged: %w", err)
+		return nil, fmt.Errorf("decoding the snapshot: %w", err)
 	}
 	if f.Version != fileVersion || slices.Contains(f.Instances, nil) {
 		return nil, fmt.Errorf("it has version %d, want %d", f.Version, fileVersion)

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/densityops/oooi/internal/atomicfile"
 	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/plugins/internal/vm"
 	"github.com/densityops/oooi/plugins/leasedb/internal/boltstore"
@@ -134,7 +135,7 @@ func (i *instance) load() {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 	case err != nil:
-		i.log.Warn("starting without the snapshot file", "err", err)
+		atomicfile.SetAside(i.log, i.config.snapshot, err)
 	default:
 		i.log.Info("answering from the snapshot file until the store is read", "file", i.config.snapshot, "written", s.Written, "bindings", len(s.Bindings))
 		i.pool.Replace(s.Bindings, s.Revision)

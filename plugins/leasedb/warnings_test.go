@@ -3,6 +3,7 @@ package leasedb
 import (
 	"context"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -60,6 +61,18 @@ func TestWarnings(t *testing.T) {
 	i.store.Store = whole
 	want(t, i, request, dhcpv4.MessageTypeAck)
 	says("")
+}
+
+func TestSnapshotFileThatCannotBeUsedIsSetAside(t *testing.T) {
+	i := serve(t, newDirectory(), bolt(t)+network)
+	i.config.snapshot = filepath.Join(t.TempDir(), "leases.json")
+	if err := os.WriteFile(i.config.snapshot, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	i.load()
+	if aside, err := os.ReadFile(i.config.snapshot + ".unusable"); err != nil || string(aside) != "{" {
+		t.Errorf("the file that is set aside has %q: %v", aside, err)
+	}
 }
 
 func TestSnapshotFileThatCannotBeWrittenIsAWarning(t *testing.T) {

@@ -3,6 +3,8 @@ package vip_test
 import (
 	"context"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -87,6 +89,18 @@ func TestARestartedOneKnowsItsPeers(t *testing.T) {
 	}
 	cutOff(t, s, holder)
 	lab.Poll(t, other.name+" to answer", func() bool { return slices.Equal(s.answering(4), []string{other.mac}) })
+
+	// A damaged file costs this knowledge, not the start.
+	other.Kill(t)
+	state := filepath.Join(other.dir, "state.json")
+	if err := os.WriteFile(state, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	other.Start(t)
+	lab.Poll(t, "the file to be set aside", func() bool {
+		aside, err := os.ReadFile(state + ".unusable")
+		return err == nil && string(aside) == "{"
+	})
 }
 
 // A tenant is somebody on the VLAN who claims what is not his.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"maps"
@@ -107,14 +106,13 @@ func New(o Options) (*Holder, error) {
 func (h *Holder) recall() error {
 	if h.File != "" {
 		data, err := os.ReadFile(h.File)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("reading who the other instances are: %w", err)
-		}
 		var texts map[string]string
 		if err == nil {
-			if err := json.Unmarshal(data, &texts); err != nil {
-				h.Log.Warn("who the other instances are has to be learnt anew", "file", h.File, "err", err)
-			}
+			err = json.Unmarshal(data, &texts)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			atomicfile.SetAside(h.Log, h.File, err)
+			texts = nil
 		}
 		h.kept = map[string]mac{}
 		for name, text := range texts {

@@ -32,10 +32,7 @@ func ReadSnapshot(path, pool string) (Snapshot, error) {
 	if err == nil && s.Pool != pool {
 		err = fmt.Errorf("it is of pool %q, not %q", s.Pool, pool)
 	}
-	if err != nil {
-		return Snapshot{}, fmt.Errorf("snapshot file %s is not used: %w", path, err)
-	}
-	return s, nil
+	return s, err
 }
 
 func decodeSnapshot(data []byte) (Snapshot, error) {

@@ -57,7 +57,7 @@ func TestSnapshotThatIsNotUsed(t *testing.T) {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := store.ReadSnapshot(path, "net/ipv4"); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+		if _, err := store.ReadSnapshot(path, "net/ipv4"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v", content, err)
 		}
 	}
