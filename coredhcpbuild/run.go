@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"time"
 
 	"github.com/coredhcp/coredhcp/config"
@@ -59,7 +58,7 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registry.MustRegister(kubevirt.Collector(), leasedb.Collector())
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", f.http)
+	l, err := daemon.Listen(ctx, f.http)
 	if err != nil {
 		return fmt.Errorf("--http: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/densityops/oooi/internal/atomicfile"
+	"github.com/densityops/oooi/internal/daemon"
 	"github.com/densityops/oooi/xdsd/internal/bootstrap"
 )
 
@@ -44,7 +46,7 @@ func newBootstrapCommand() *cobra.Command {
 	flags.StringVar(&f.nodeID, "node-id", "", "name of this Envoy among those of the ProxyServer; empty for the host's name, which in a pod is the pod's")
 	flags.StringVar(&f.socket, "socket", bootstrap.DefaultServerSocket, "Unix socket of xdsd serve")
 	flags.StringVar(&f.adminSocket, "admin-socket", bootstrap.DefaultAdminSocket, "Unix socket of Envoy's admin interface, with mode 0600")
-	flags.StringSliceVar(&f.metricsAddresses, "metrics-address", nil, "addresses, one a family, of /ready and /stats/prometheus; none for 127.0.0.1")
+	flags.StringSliceVar(&f.metricsAddresses, "metrics-address", nil, "addresses of /ready and /stats/prometheus, each served by its own network interface only (default 127.0.0.1)")
 	flags.Uint16Var(&f.metricsPort, "metrics-port", bootstrap.DefaultMetricsPort, "port of --metrics-address")
 	flags.Uint32Var(&f.maxConnections, "max-connections", 0, fmt.Sprintf("connections of all clients together (default %d, or half of the limit of file descriptors)", bootstrap.DefaultMaxConnections))
 	flags.Uint64Var(&f.maxHeap, "max-heap", 0, "bytes of memory that Envoy keeps within; 0 for no limit")
@@ -73,8 +75,14 @@ func (f *bootstrapFlags) config() (bootstrap.Config, error) {
 		return c, fmt.Errorf("reading the limit of file descriptors: %w", err)
 	}
 	c.Descriptors = limit.Max
-	c.MetricsAddresses, err = addresses("metrics-address", f.metricsAddresses)
-	return c, err
+	if c.MetricsAddresses, err = addresses("metrics-address", f.metricsAddresses); err != nil {
+		return c, err
+	}
+	c.MetricsDevices = map[netip.Addr]string{}
+	for _, a := range c.MetricsAddresses {
+		c.MetricsDevices[a] = daemon.DeviceOf(a)
+	}
+	return c, nil
 }
 
 // drainTime is for how long connections of a route live on that is gone or leads

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"strings"
 	"time"
@@ -103,7 +102,7 @@ func (f *controlFlags) run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", f.http)
+	l, err := daemon.Listen(ctx, f.http)
 	if err != nil {
 		return fmt.Errorf("--http: %w", err)
 	}

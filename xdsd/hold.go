@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"net/url"
 	"os"
@@ -182,7 +181,7 @@ func (f *holdFlags) run(ctx context.Context, o vip.Options) error {
 	}
 	namespace, _, _ := strings.Cut(f.lease, "/")
 	o.Leases = client.CoordinationV1().Leases(namespace)
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", f.http)
+	l, err := daemon.Listen(ctx, f.http)
 	if err != nil {
 		return fmt.Errorf("--http: %w", err)
 	}

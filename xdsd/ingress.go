@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"regexp"
 	"slices"
@@ -130,7 +129,7 @@ func (f *ingressFlags) run(ctx context.Context, policy ingress.Policy, log *slog
 	if err != nil {
 		return err
 	}
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", f.http)
+	l, err := daemon.Listen(ctx, f.http)
 	if err != nil {
 		return fmt.Errorf("--http: %w", err)
 	}

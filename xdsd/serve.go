@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"strings"
@@ -172,7 +171,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 		return err
 	}
 	group.Go(func() error { return server.Serve(ctx, socket) })
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", o.http)
+	l, err := daemon.Listen(ctx, o.http)
 	if err != nil {
 		return fmt.Errorf("--http: %w", err)
 	}

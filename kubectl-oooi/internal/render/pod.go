@@ -155,12 +155,20 @@ func with(config map[string]string, network string) map[string]string {
 	return all
 }
 
-// alive asks for a connection: an Envoy that waits for its configuration is not ready, and well.
+// alive asks for a connection.
 func alive(port string) *corev1.Probe {
 	return &corev1.Probe{
 		ProbeHandler:  corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromString(port)}},
 		PeriodSeconds: 10, TimeoutSeconds: 3, FailureThreshold: 3,
 	}
+}
+
+// started waits until a port is open, for a day: Envoy opens its ports once it has its first
+// configuration, and a restart would not bring that any sooner.
+func started(port string) *corev1.Probe {
+	p := alive(port)
+	p.PeriodSeconds, p.FailureThreshold = 2, 43200
+	return p
 }
 
 // confined is what every container of ours is.

@@ -177,7 +177,7 @@ func (in *Input) proxyPod(server *unstructured.Unstructured, i instance, all []i
 		Affinity: in.spread(v1alpha1.ComponentProxy, len(all)),
 		InitContainers: []corev1.Container{confined(corev1.Container{
 			Name: "bootstrap", Image: oooi, Env: []corev1.EnvVar{podIP, podName},
-			Command:      []string{"/xdsd", "bootstrap", "--proxy-server", key, "--node-id", "$(POD_NAME)", "--metrics-address", "$(POD_IP)", "--file", "/run/envoy/envoy.yaml"},
+			Command:      []string{"/xdsd", "bootstrap", "--proxy-server", key, "--node-id", "$(POD_NAME)", "--metrics-address", "$(POD_IP),127.0.0.1", "--file", "/run/envoy/envoy.yaml"},
 			VolumeMounts: sockets, Resources: resources(nil, "10m", "32Mi"),
 		})},
 		Containers: []corev1.Container{
@@ -186,7 +186,7 @@ func (in *Input) proxyPod(server *unstructured.Unstructured, i instance, all []i
 				// Not the image's entrypoint, which changes the owner of /dev/stdout and fails.
 				Command:        []string{"envoy", "-c", "/run/envoy/envoy.yaml", "--disable-hot-restart", "--drain-time-s", "30"},
 				Ports:          []corev1.ContainerPort{{Name: "envoy", ContainerPort: 9901, Protocol: corev1.ProtocolTCP}},
-				ReadinessProbe: probe("/ready", "envoy", 2), LivenessProbe: alive("envoy"),
+				ReadinessProbe: probe("/ready", "envoy", 2), LivenessProbe: alive("envoy"), StartupProbe: started("envoy"),
 				Resources: resources(spec.Resources, "100m", "128Mi"), VolumeMounts: sockets,
 			}),
 			confined(corev1.Container{

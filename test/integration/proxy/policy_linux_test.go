@@ -17,17 +17,16 @@ import (
 //
 // The pod's default route leads to the node, which knows nothing of the pool.
 type plan struct {
-	pod, gateway, pool namespace
-	proxy, router      netip.Addr // on the VLAN
-	app                netip.Addr // in the pool
-	flag               string     // of ip, for the family
+	pod, node, gateway, pool namespace
+	proxy, router            netip.Addr // on the VLAN
+	app                      netip.Addr // in the pool
+	flag                     string     // of ip, for the family
 }
 
 // build lays the cables for one family of addresses.
 func build(t *testing.T, s *site, six bool) *plan {
 	t.Helper()
-	p := &plan{pod: newNamespace(t), gateway: newNamespace(t), pool: newNamespace(t)}
-	node := newNamespace(t)
+	p := &plan{pod: newNamespace(t), node: newNamespace(t), gateway: newNamespace(t), pool: newNamespace(t)}
 	vlan, pods, outside, bits, other := s.net+".%d", "10.77.0.%d", "203.0.113.%d", 24, s.net6+"3"
 	p.flag = "-4"
 	if six {
@@ -44,7 +43,7 @@ func build(t *testing.T, s *site, six bool) *plan {
 	// is a listener on each.
 	both := append(on(p.proxy), other)
 	for _, cable := range [][2]lab.End{
-		{end(p.pod, "eth0", on(at(pods, 2))), end(node, "pod", on(at(pods, 1)))},
+		{end(p.pod, "eth0", on(at(pods, 2))), end(p.node, "pod", on(at(pods, 1)))},
 		{end(p.pod, "net1", both), end(p.gateway, "vlan", on(p.router))},
 		{end(p.gateway, "pool", on(at(outside, 1))), end(p.pool, "net0", on(p.app))},
 	} {

@@ -36,10 +36,13 @@ type Config struct {
 	// AdminSocket is the path of the admin interface.
 	AdminSocket string
 	// MetricsAddresses are where GET /ready and GET /stats/prometheus are
-	// answered: the pod's addresses, one a family. The default is 127.0.0.1. An
+	// answered: the pod's addresses and loopback. The default is 127.0.0.1. An
 	// unspecified address is every one of its family, those on VLANs too.
 	MetricsAddresses []netip.Addr
-	MetricsPort      uint16
+	// MetricsDevices are the network interfaces that connections to MetricsAddresses have to
+	// arrive by; none for any.
+	MetricsDevices map[netip.Addr]string
+	MetricsPort    uint16
 	// MaxConnections limits the connections of all clients together. The default is
 	// DefaultMaxConnections, or what Descriptors allow if that is less.
 	MaxConnections uint32

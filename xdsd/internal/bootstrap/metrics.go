@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"net/http"
+	"net/netip"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -24,8 +25,9 @@ const maxMetricsConnections = 128
 // metrics is the listener on the pod network.
 func (c Config) metrics(p *packer) *listenerv3.Listener {
 	l := &listenerv3.Listener{
-		Name:    metricsListener,
-		Address: message.Address(c.MetricsAddresses[0].String(), c.MetricsPort),
+		Name:          metricsListener,
+		Address:       message.Address(c.MetricsAddresses[0].String(), c.MetricsPort),
+		SocketOptions: c.metricsSocket(c.MetricsAddresses[0]),
 		FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{
 			// Nothing else limits this listener; see below.
 			p.filter("envoy.filters.network.connection_limit", &limitv3.ConnectionLimit{
@@ -42,10 +44,19 @@ func (c Config) metrics(p *packer) *listenerv3.Listener {
 	}
 	for _, a := range c.MetricsAddresses[1:] {
 		l.AdditionalAddresses = append(l.AdditionalAddresses, &listenerv3.AdditionalAddress{
-			Address: message.Address(a.String(), c.MetricsPort),
+			Address:       message.Address(a.String(), c.MetricsPort),
+			SocketOptions: &corev3.SocketOptionsOverride{SocketOptions: c.metricsSocket(a)},
 		})
 	}
 	return l
+}
+
+// metricsSocket keeps an address of the pod network from clients on other networks of the pod.
+func (c Config) metricsSocket(a netip.Addr) []*corev3.SocketOption {
+	if device := c.MetricsDevices[a]; device != "" {
+		return []*corev3.SocketOption{message.BindToDevice(device)}
+	}
+	return nil
 }
 
 func manager(p *packer) *hcmv3.HttpConnectionManager {

@@ -103,12 +103,7 @@ func (t *translator) bindConfig() *corev3.BindConfig {
 		c.ExtraSourceAddresses = append(c.ExtraSourceAddresses, &corev3.ExtraSourceAddress{Address: message.SocketAddress(source.String(), 0)})
 	}
 	if t.options.Device != "" {
-		const solSocket, soBindToDevice = 1, 25
-		c.SocketOptions = []*corev3.SocketOption{{
-			Description: "SO_BINDTODEVICE", Level: solSocket, Name: soBindToDevice,
-			Value: &corev3.SocketOption_BufValue{BufValue: append([]byte(t.options.Device), 0)},
-			State: corev3.SocketOption_STATE_PREBIND,
-		}}
+		c.SocketOptions = []*corev3.SocketOption{message.BindToDevice(t.options.Device)}
 	}
 	return c
 }

@@ -34,3 +34,13 @@ func SocketAddress(host string, port uint16) *corev3.SocketAddress {
 func Address(host string, port uint16) *corev3.Address {
 	return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: SocketAddress(host, port)}}
 }
+
+// BindToDevice has a socket send and receive by one network interface (SO_BINDTODEVICE).
+func BindToDevice(device string) *corev3.SocketOption {
+	const solSocket, soBindToDevice = 1, 25
+	return &corev3.SocketOption{
+		Description: "SO_BINDTODEVICE", Level: solSocket, Name: soBindToDevice,
+		Value: &corev3.SocketOption_BufValue{BufValue: append([]byte(device), 0)},
+		State: corev3.SocketOption_STATE_PREBIND,
+	}
+}
