@@ -104,6 +104,8 @@ func (s *Server) Set(name string, r Resources) error {
 	p.retire(next, time.Now().Add(s.retain))
 	p.config = next
 	s.mu.Unlock()
+	s.log.Info("configuration changed", "proxy", name, "version", next.version,
+		"listeners", len(next.listeners.resources), "clusters", len(next.clusters.resources), "routes", len(next.routes.resources))
 	return s.push(context.Background(), p)
 }
 
@@ -196,6 +198,7 @@ func (s *Server) UpdateEndpoints(set map[string]*endpointv3.ClusterLoadAssignmen
 		}
 		if old, ok := s.assignments[name]; !ok || old.version != a.version {
 			changed[name] = a
+			s.log.Info("endpoints changed", "cluster", name, "version", a.version, "endpoints", a.count)
 		}
 	}
 	remove = slices.DeleteFunc(slices.Clone(remove), func(name string) bool {

@@ -156,13 +156,15 @@ func (f *Feeder) feedProxy(p *model.ProxyServer) {
 	if err != nil {
 		wrong = err.Error()
 	}
-	before, known := f.proxies[p.Key()]
+	before := f.proxies[p.Key()]
 	f.proxies[p.Key()] = fed{p, wrong}
-	switch {
-	case wrong != "" && wrong != before.wrong:
-		f.log.Error("proxy keeps its configuration of before", "proxy", p.Key(), "err", err)
-	case !known && wrong == "":
-		f.log.Info("proxy is served", "proxy", p.Key(), "listeners", len(p.Listeners), "upstreams", len(p.Upstreams))
+	if wrong != "" && wrong != before.wrong {
+		f.log.Error("invalid configuration; keeping the previous one", "proxy", p.Key(), "err", err)
+	}
+	for _, l := range p.Listeners {
+		for _, r := range l.Routes {
+			f.log.Debug("route", "proxy", p.Key(), "generation", p.Generation, "port", l.Port, "host", r.Host, "cluster", r.Upstream, "owner", r.Owner, "source", r.Source)
+		}
 	}
 }
 

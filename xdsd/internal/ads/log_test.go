@@ -1,0 +1,31 @@
+package ads
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+)
+
+func TestEachChangeIsLoggedOnce(t *testing.T) {
+	var log strings.Builder
+	s := newServer(t, Options{Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey || a.Key == "version" {
+			return slog.Attr{}
+		}
+		return a
+	}}))})
+	for range 2 {
+		setEndpoints(t, s, endpoints("a", "10.0.0.1"))
+		set(t, s, tenant, Resources{Clusters: clusters("a", "b")})
+	}
+	set(t, s, tenant, Resources{Clusters: clusters("a")})
+	setEndpoints(t, s, endpoints("a", "10.0.0.1", "10.0.0.2"))
+	want := `level=INFO msg="endpoints changed" cluster=a endpoints=1
+level=INFO msg="configuration changed" proxy=ns/one listeners=0 clusters=2 routes=0
+level=INFO msg="configuration changed" proxy=ns/one listeners=0 clusters=1 routes=0
+level=INFO msg="endpoints changed" cluster=a endpoints=2
+`
+	if log.String() != want {
+		t.Errorf("logged:\n%swant:\n%s", &log, want)
+	}
+}
