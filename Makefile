@@ -48,7 +48,8 @@ TESTFLAGS ?= -timeout 25m
 GO_TEST = $(GO) test -vet=off -ldflags='-s -w' $(TESTFLAGS)
 RACE_PACKAGES := ./corednsbuild/... ./coredhcpbuild/... ./internal/... ./plugins/... ./xdsd/...
 # They start in this order: those that take longest first.
-PLAIN_PACKAGES := $(addprefix ./kubectl-oooi/internal/,setup doctor cmd) $(addprefix ./test/integration/,control proxy vip dhcp ovn) ./test/faults ./test/lab \
+PLAIN_PACKAGES := ./kubectl-oooi/internal/setup $(addprefix ./test/integration/,control dhcp vip proxy) ./kubectl-oooi/internal/doctor \
+	./test/integration/ingress ./kubectl-oooi/internal/cmd ./test/lab ./test/faults $(addprefix ./test/integration/,dns ovn) \
 	./api/... ./kubectl-oooi/... ./manifests/... ./test/...
 # Tests mostly wait for control planes, so more packages than there are processors run at a time.
 PROCESSORS := $(shell getconf _NPROCESSORS_ONLN)
