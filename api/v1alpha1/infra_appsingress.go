@@ -7,6 +7,13 @@ import (
 // IsEnabled reports whether application names are served and routed.
 func (a *AppsIngress) IsEnabled() bool { return a != nil && a.Enabled }
 
+// LacksClass reports whether two controllers would write the status of the Service in a hosted cluster on a
+// platform of HyperShift's: on KubeVirt the cloud controller looks after every Service without a class, beside MetalLB.
+func (a *AppsIngress) LacksClass(platform string) bool {
+	hosted := a.IsEnabled() && (a.Source == "" || a.Source == AppsIngressSourceHostedService)
+	return hosted && platform == "KubeVirt" && (a.MetalLB == nil || a.MetalLB.LoadBalancerClass == "")
+}
+
 // ShouldInstall reports whether MetalLB is to be installed: install, else its
 // alias autoInstall, else no.
 func (m *AppsIngressMetalLB) ShouldInstall() bool {

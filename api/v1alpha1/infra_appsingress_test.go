@@ -11,6 +11,27 @@ func TestAppsIngressRunsOnlyWhenSwitchedOn(t *testing.T) {
 	}
 }
 
+func TestOnKubeVirtAClassIsNeeded(t *testing.T) {
+	class := &AppsIngressMetalLB{LoadBalancerClass: "metallb.io/vlan"}
+	for _, tc := range []struct {
+		name, platform string
+		apps           *AppsIngress
+		want           bool
+	}{
+		{"without a class", "KubeVirt", &AppsIngress{Enabled: true}, true},
+		{"installed without a class", "KubeVirt", &AppsIngress{Enabled: true, MetalLB: &AppsIngressMetalLB{Install: new(true)}}, true},
+		{"with a class", "KubeVirt", &AppsIngress{Enabled: true, MetalLB: class}, false},
+		{"elsewhere", "Agent", &AppsIngress{Enabled: true}, false},
+		{"disabled", "KubeVirt", &AppsIngress{}, false},
+		{"absent", "KubeVirt", nil, false},
+		{"the mirrored Service, which is the cloud controller's", "KubeVirt", &AppsIngress{Enabled: true, Source: AppsIngressSourceMirroredService}, false},
+	} {
+		if got := tc.apps.LacksClass(tc.platform); got != tc.want {
+			t.Errorf("%s: %t", tc.name, got)
+		}
+	}
+}
+
 func TestShouldInstall(t *testing.T) {
 	var absent *AppsIngressMetalLB
 	tests := []struct {

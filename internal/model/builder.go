@@ -166,6 +166,10 @@ func (b *builder) addInfra(claim *clusterClaim) {
 	}
 	infra.Cluster, infra.Serves = cluster.Cluster, &cluster.Ref
 	cluster.infras = append(cluster.infras, infra)
+	if infra.apps.LacksClass(cluster.Platform) {
+		b.found.add(infra.Ref, ReasonControllerConflict, "spec.appsIngress: on KubeVirt the cloud controller writes the status of every Service without a class, beside MetalLB: "+
+			"set metallb.loadBalancerClass and run MetalLB with that --lb-class, or use source MirroredService or Static")
+	}
 	cluster.addTyped(in, infra.Ref, typed, &b.found)
 }
 

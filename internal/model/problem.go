@@ -53,6 +53,8 @@ const (
 	ReasonAddressNotAllowed Reason = Reason(v1alpha1.AppsIngressAddressNotAllowed)
 	// ReasonAddressWithdrawn: the applications' Service had an address and lost it; the last one stays.
 	ReasonAddressWithdrawn Reason = Reason(v1alpha1.AppsIngressAddressWithdrawn)
+	// ReasonControllerConflict: two controllers would write the status of the applications' Service.
+	ReasonControllerConflict Reason = Reason(v1alpha1.AppsIngressControllerConflict)
 	// ReasonInfraNotFound: the ProxyServer names an Infra that does not exist (yet).
 	ReasonInfraNotFound Reason = "InfraNotFound"
 	// ReasonServiceNotFound: the Service, or its port, that is to be connected to does not exist.

@@ -27,6 +27,7 @@ func TestSetupRefusesCollisions(t *testing.T) {
 		{"range over a component", "rangeStart: 192.0.2.10", "rangeStart: 192.0.2.4", "holds 192.0.2.4, which is spec.infraComponents.proxy: exclude it"},
 		{"range over an upstream resolver", "203.0.113.53", "192.0.2.53", "holds 192.0.2.53, which is spec.networkConfig.dnsServers: exclude it"},
 		{"range over the addresses of applications", "  infraComponents:", fmt.Sprintf(apps, "192.0.2.90-192.0.2.110"), "holds 192.0.2.90-192.0.2.99, which is spec.appsIngress.metallb.ipAddressPoolRange: exclude it"},
+		{"applications on KubeVirt without a class", "  infraComponents:", "  appsIngress: {enabled: true, metallb: {install: true}}\n  infraComponents:", "error: ControllerConflict: spec.appsIngress: on KubeVirt"},
 		{"our own DNS as upstream resolver", "203.0.113.53", "192.0.2.3", "spec.networkConfig.dnsServers: 192.0.2.3 is spec.infraComponents.dns: name a resolver that is not part of this Infra"},
 		{"a hostname as upstream resolver", "203.0.113.53", "dns.example.com", `spec.networkConfig.dnsServers: "dns.example.com" is not an IP address`},
 		{"an unknown hosted cluster", "hostedClusterRef: {name: demo", "hostedClusterRef: {name: nope", "error: HostedClusterNotFound: HostedCluster " + s.Namespace + "/nope does not exist: correct spec.hostedClusterRef, create the HostedCluster first, or set spec.infraComponents.dns.clusterName"},

@@ -85,7 +85,7 @@ func (k *Known) snapshot() *model.Snapshot {
 // work, or would take from others.
 var fatal = []model.Reason{
 	model.ReasonInvalidAddress, model.ReasonInvalidRange, model.ReasonAddressConflict, model.ReasonHostedClusterAmbiguous, model.ReasonConsentMissing,
-	model.ReasonInvalidName, model.ReasonUndecodable,
+	model.ReasonInvalidName, model.ReasonUndecodable, model.ReasonControllerConflict,
 }
 
 // expected are problems that setup itself ends.

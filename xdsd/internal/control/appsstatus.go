@@ -163,10 +163,6 @@ func (f *appsFacts) fault() *guest.Fault {
 			faults = append(faults, &guest.Fault{Reason: reason, Message: p.Message})
 		}
 	}
-	if m := f.object.Spec.AppsIngress.MetalLB; hosted && f.cluster.Platform == "KubeVirt" && (m == nil || m.LoadBalancerClass == "") {
-		faults = append(faults, &guest.Fault{Reason: v1alpha1.AppsIngressControllerConflict, Message: "on KubeVirt the cloud controller writes the status of every Service without a class, beside MetalLB: " +
-			"set metallb.loadBalancerClass and run MetalLB with that --lb-class, or use source MirroredService or Static"})
-	}
 	if len(faults) == 0 {
 		if len(f.cluster.Apps.Addresses) == 0 || hosted && !f.cluster.Apps.Followed {
 			return &guest.Fault{Reason: v1alpha1.AppsIngressAddressNotAssigned, Message: "the Service has not been looked at yet"}

@@ -98,29 +98,6 @@ func TestAppsStatus(t *testing.T) {
 	}
 }
 
-func TestOnKubeVirtAClassIsNeeded(t *testing.T) {
-	for _, tc := range []struct {
-		name, platform, class string
-		source                v1alpha1.AppsIngressSource
-		want                  v1alpha1.AppsIngressReason
-	}{
-		{"without a class", "KubeVirt", "", "", v1alpha1.AppsIngressControllerConflict},
-		{"with a class", "KubeVirt", "metallb", "", ""},
-		{"elsewhere", "Agent", "", "", ""},
-		{"the mirrored Service, which is the controller's", "KubeVirt", "", v1alpha1.AppsIngressSourceMirroredService, ""},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			infra := &v1alpha1.Infra{}
-			infra.Spec.AppsIngress = &v1alpha1.AppsIngress{Enabled: true, Source: tc.source, MetalLB: &v1alpha1.AppsIngressMetalLB{LoadBalancerClass: tc.class}}
-			c := &model.Cluster{Platform: tc.platform, Apps: &model.Apps{Followed: true, Source: model.AppsHosted, Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}}
-			got, _ := appsStatus(&appsFacts{object: infra, cluster: c, now: time.Now()})
-			if got.Reason != tc.want || len(got.ExternalIPs) != 1 {
-				t.Errorf("the state is %+v", got)
-			}
-		})
-	}
-}
-
 // TestLastSyncTimeIsNoReasonToWrite keeps an Infra in which all is well from being written
 // every moment.
 func TestLastSyncTimeIsNoReasonToWrite(t *testing.T) {

@@ -99,7 +99,10 @@ func (r *guestReconciler) ensure(ctx context.Context, object *v1alpha1.Infra, cl
 	w := &guest.Wanted{
 		Infra: key, Apps: object.Spec.AppsIngress, Service: object.Spec.AppsIngress.ServiceKey(cluster.Name),
 	}
-	installing := g.cluster.EnsureMetalLB(ctx, w)
+	var installing *guest.Fault
+	if !w.Apps.LacksClass(cluster.Platform) { // else MetalLB would be what conflicts
+		installing = g.cluster.EnsureMetalLB(ctx, w)
+	}
 	service, err := g.cluster.EnsureService(ctx, w) // meanwhile, and MetalLB finds it
 	if err != nil {
 		return r.failed(key, r.outcomes.get(key), err)
