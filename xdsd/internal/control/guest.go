@@ -46,8 +46,12 @@ type guestReconciler struct {
 	log      *slog.Logger
 }
 
+func newRetry() workqueue.TypedRateLimiter[client.ObjectKey] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[client.ObjectKey](firstRetry, lastRetry)
+}
+
 func (r *guestReconciler) register(m ctrl.Manager) error {
-	r.retry = workqueue.NewTypedItemExponentialFailureRateLimiter[client.ObjectKey](firstRetry, lastRetry)
+	r.retry = newRetry()
 	err := ctrl.NewControllerManagedBy(m).Named("guest").
 		For(&v1alpha1.Infra{}).
 		WatchesRawSource(changesOf(r.known, infraMeanings)).

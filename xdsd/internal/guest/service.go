@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -120,6 +121,10 @@ func correctPorts(there *corev1.Service, wanted []corev1ac.ServicePortApplyConfi
 	return foreign
 }
 
+// unauthorized tells a user who lacks a right from an object that admission refuses, by a policy, a
+// webhook or a quota: the API has one status for both.
+func unauthorized(err error) bool { return strings.Contains(err.Error(), `User "`) }
+
 // fault says what an error of a hosted cluster's API server means.
 func fault(err error, doing string) *Fault {
 	reason, hint := v1alpha1.AppsIngressHostedClusterUnreachable, ""
@@ -128,6 +133,8 @@ func fault(err error, doing string) *Fault {
 		reason, hint = v1alpha1.AppsIngressKubeconfigRejected, ": renew the administrator's kubeconfig"
 	case apierrors.IsForbidden(err) && apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		reason, hint = v1alpha1.AppsIngressServiceRejected, ": the namespace is being deleted"
+	case apierrors.IsForbidden(err) && !unauthorized(err):
+		reason = v1alpha1.AppsIngressServiceRejected
 	case apierrors.IsForbidden(err):
 		reason, hint = v1alpha1.AppsIngressHostedClusterForbidden, ": grant it to the user of the administrator's kubeconfig"
 	case apierrors.IsNotFound(err):

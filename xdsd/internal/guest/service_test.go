@@ -1,0 +1,65 @@
+package guest_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/xdsd/internal/guest"
+)
+
+// TestAServiceThatTheHostedClusterRefuses asks a real API server, which refuses by policies, and for a field that cannot change.
+func TestAServiceThatTheHostedClusterRefuses(t *testing.T) {
+	h := newHosted(t)
+	h.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: openshift-ingress}")
+	h.wanted.Service = types.NamespacedName{Namespace: "openshift-ingress", Name: "demo-apps"}
+	const policy = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: no-load-balancers}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], resources: [services], operations: [CREATE, UPDATE]}]}
+  validations: [{expression: "object.spec.type != 'LoadBalancer'", message: no load balancers here, reason: REASON}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: no-load-balancers}
+spec: {policyName: no-load-balancers, validationActions: [Deny]}
+`
+	refused := func(name string, words ...string) {
+		t.Helper()
+		last := ""
+		defer func() {
+			if t.Failed() {
+				t.Logf("%s: %s", name, last)
+			}
+		}()
+		h.await(name, func() bool {
+			_, err := h.cluster.EnsureService(t.Context(), h.wanted)
+			var fault *guest.Fault
+			if !errors.As(err, &fault) || fault.Reason != v1alpha1.AppsIngressServiceRejected {
+				last = fmt.Sprint(err)
+				return false
+			}
+			last = fault.Message
+			return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(last, word) })
+		})
+	}
+	for _, reason := range []string{"Invalid", "Forbidden"} {
+		with := strings.ReplaceAll(policy, "REASON", reason)
+		h.apply(with)
+		refused("a policy with the reason "+reason, "applying Service openshift-ingress/demo-apps", "no load balancers here")
+		h.delete(with)
+	}
+	h.await("the Service", func() bool {
+		_, err := h.cluster.EnsureService(t.Context(), h.wanted)
+		return err == nil
+	})
+	h.wanted.Apps.MetalLB.LoadBalancerClass = "metallb.io/other"
+	refused("another class", `has the load balancer class "metallb.io/vlan", which cannot be changed to "metallb.io/other": delete the Service`)
+}
