@@ -105,6 +105,7 @@ func (c *command) watchStatus(ctx context.Context, f *statusFlags, r *read.Reade
 			}
 		}
 		if len(changed) > 0 {
+			columns.Now = time.Now()
 			if err := status.Table(c.Out, changed, columns); err != nil {
 				return err //nolint:wrapcheck // it is ours
 			}
@@ -188,7 +189,7 @@ func (c *command) printStatus(f *statusFlags, reports []*status.Report, namespac
 	case name != "" && !f.output.Wide():
 		return status.Describe(c.Out, reports[0])
 	default:
-		return status.Table(c.Out, reports, status.Columns{Namespace: f.all, Wide: f.output.Wide(), NoTitles: f.output.NoHeaders})
+		return status.Table(c.Out, reports, status.Columns{Namespace: f.all, Wide: f.output.Wide(), NoTitles: f.output.NoHeaders, Now: time.Now()})
 	}
 }
 

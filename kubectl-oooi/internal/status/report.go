@@ -4,6 +4,7 @@ package status
 import (
 	"slices"
 	"strings"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -37,6 +38,8 @@ type Report struct {
 	Applications *Applications `json:"applications,omitempty"`
 	// Conditions are all that the status has, Ready first and the others by their type.
 	Conditions []metav1.Condition `json:"conditions"`
+
+	created time.Time
 }
 
 // Summary is a condition in short.
@@ -119,6 +122,7 @@ func Make(in Objects) *Report {
 		CIDRs:      []string{spec.NetworkConfig.CIDR},
 		Ready:      ready(infra),
 		Conditions: append([]metav1.Condition{}, is.Conditions...),
+		created:    infra.CreationTimestamp.Time,
 	}
 	for _, cidr := range spec.NetworkConfig.AdditionalCIDRs {
 		r.CIDRs = append(r.CIDRs, string(cidr))

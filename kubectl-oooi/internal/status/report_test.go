@@ -3,6 +3,7 @@ package status
 import (
 	"strings"
 	"testing"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -83,7 +84,7 @@ func TestEverythingIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.WriteString("\n")
-	if err := Table(&b, []*Report{report}, Columns{Namespace: true, Wide: true}); err != nil {
+	if err := Table(&b, []*Report{report}, Columns{Namespace: true, Wide: true, Now: infra.CreationTimestamp.Add(90 * time.Minute)}); err != nil {
 		t.Fatal(err)
 	}
 	golden.Check(t, "testdata/troubled.golden", b.String())

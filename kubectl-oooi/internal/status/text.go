@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/duration"
+
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
@@ -15,11 +17,16 @@ import (
 // Columns says which columns a table has beside the usual ones.
 type Columns struct {
 	Namespace, Wide, NoTitles bool
+	// Now is the time that ages are told at; zero for a table without them.
+	Now time.Time
 }
 
 // Table writes a line for each Infra.
 func Table(w io.Writer, reports []*Report, columns Columns) error {
 	t := &output.Table{Titles: []string{"NAME", "HOSTEDCLUSTER", "DHCP", "DNS", "PROXY", "APPS", "READY", "REASON"}}
+	if !columns.Now.IsZero() {
+		t.Titles = append(t.Titles, "AGE")
+	}
 	if columns.Wide {
 		t.Titles = append(t.Titles, "DHCP-ADDRESS", "DNS-ADDRESS", "PROXY-ADDRESS", "NETWORK", "CIDR")
 	}
@@ -32,6 +39,9 @@ func Table(w io.Writer, reports []*Report, columns Columns) error {
 			row = append(row, c.state())
 		}
 		row = append(row, r.Applications.String(), string(r.Ready.Status), r.Ready.Reason)
+		if !columns.Now.IsZero() {
+			row = append(row, duration.HumanDuration(columns.Now.Sub(r.created)))
+		}
 		if columns.Wide {
 			for _, c := range r.Components {
 				row = append(row, strings.Join(c.Addresses, ","))
