@@ -46,6 +46,8 @@ func alias(v *v1alpha1.VirtualIngress, b *backend) *corev1.Service {
 		Spec: corev1.ServiceSpec{
 			Type: corev1.ServiceTypeClusterIP, IPFamilyPolicy: new(corev1.IPFamilyPolicyPreferDualStack),
 			PublishNotReadyAddresses: b.service.Spec.PublishNotReadyAddresses,
+			// The API server's defaults, so that nobody else sets them.
+			SessionAffinity: corev1.ServiceAffinityNone, InternalTrafficPolicy: new(corev1.ServiceInternalTrafficPolicyCluster),
 		},
 	}
 	if !mirrors(v, b) {

@@ -226,7 +226,8 @@ func trimService(object any) (any, error) {
 	}}
 	t.Labels, t.CreationTimestamp, t.DeletionTimestamp = s.Labels, s.CreationTimestamp, s.DeletionTimestamp
 	if isGenerated(s) {
-		t.Annotations, t.Spec.IPFamilyPolicy = s.Annotations, s.Spec.IPFamilyPolicy
+		t.Annotations, t.Spec = s.Annotations, s.Spec
+		return t, nil
 	}
 	for _, p := range s.Spec.Ports {
 		t.Spec.Ports = append(t.Spec.Ports, corev1.ServicePort{Name: p.Name, Protocol: p.Protocol, AppProtocol: p.AppProtocol, Port: p.Port, TargetPort: p.TargetPort})
@@ -255,6 +256,9 @@ func trimEndpointSlice(crossNamespace bool) func(any) (any, error) {
 			return object, nil
 		}
 		s.ManagedFields = nil
+		if isGenerated(s) {
+			return s, nil
+		}
 		if s.Labels[discoveryv1.LabelManagedBy] == endpointSliceController && !crossNamespace {
 			t := &discoveryv1.EndpointSlice{ObjectMeta: trimMeta(s), AddressType: s.AddressType}
 			t.Labels = map[string]string{

@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,12 +37,13 @@ func (e *conflictError) Error() string {
 // contestedError says that somebody else keeps changing an object, so that it is put right again
 // only after a while.
 type contestedError struct {
-	what  string
-	after time.Duration
+	what   string
+	fields []string
+	after  time.Duration
 }
 
 func (e *contestedError) Error() string {
-	return fmt.Sprintf("somebody keeps changing %s: it is put right again in %s", e.what, e.after.Round(time.Second))
+	return fmt.Sprintf("somebody keeps changing %s (%s): it is put right again in %s", e.what, strings.Join(e.fields, ", "), e.after.Round(time.Second))
 }
 
 // writer applies what is made of a VirtualIngress.
@@ -72,12 +76,14 @@ func (w *writer) apply(ctx context.Context, v *v1alpha1.VirtualIngress, want, is
 		case client.IgnoreNotFound(err) != nil:
 			return false, fmt.Errorf("looking for %s: %w", what, err)
 		}
-	} else {
-		same, err := holds(is, fields, hash)
+	}
+	var passed []string // versions that are older than what is written
+	if is != nil {
+		patch, differing, err := compare(is, fields)
 		if err != nil {
 			return false, fmt.Errorf("comparing %s: %w", what, err)
 		}
-		if same {
+		if len(differing) == 0 {
 			return false, nil
 		}
 		fields.SetUID(is.GetUID()) // not another one that has come in its place
@@ -85,18 +91,68 @@ func (w *writer) apply(ctx context.Context, v *v1alpha1.VirtualIngress, want, is
 		case behind:
 			return false, nil // the event of what was written comes
 		case wait > 0:
-			return false, &contestedError{what, wait}
+			return false, &contestedError{what, differing, wait}
+		}
+		passed = append(passed, is.GetResourceVersion())
+		if hasNull(patch) { // before the apply, which may be invalid with what is there
+			corrected, err := w.correct(ctx, want, is, patch)
+			if err != nil {
+				return false, err
+			}
+			passed = append(passed, corrected.GetResourceVersion())
 		}
 	}
-	if err := w.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(fields), client.FieldOwner(manager), client.ForceOwnership); err != nil {
+	applied := fields.DeepCopy()
+	if err := w.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), client.FieldOwner(manager), client.ForceOwnership); err != nil {
 		return false, fmt.Errorf("applying %s: %w", what, err)
 	}
-	before := ""
-	if is != nil {
-		before = is.GetResourceVersion()
+	patch, differing, err := w.compareStored(applied, fields)
+	if err == nil && len(patch) > 0 { // items that others have added to a list
+		passed = append(passed, applied.GetResourceVersion())
+		if applied, err = w.correct(ctx, want, applied, patch); err == nil {
+			_, differing, err = w.compareStored(applied, fields)
+		}
 	}
-	w.guard.wrote(g, keyOf(v), hash, before)
+	if err != nil {
+		return true, fmt.Errorf("correcting %s: %w", what, err)
+	}
+	w.guard.wrote(g, keyOf(v), hash, slices.DeleteFunc(passed, func(version string) bool { return version == applied.GetResourceVersion() }))
+	if len(differing) > 0 { // a webhook's doing
+		return true, &contestedError{what, differing, contestedFirst}
+	}
 	return true, nil
+}
+
+// correct makes fields of an object as wanted that an apply leaves as they are, since somebody else
+// has set them, and returns it as it is then. Its metadata are the apply's.
+func (w *writer) correct(ctx context.Context, want, is client.Object, patch map[string]any) (*unstructured.Unstructured, error) {
+	patch = maps.Clone(patch)
+	patch["metadata"] = map[string]any{"uid": is.GetUID(), "resourceVersion": is.GetResourceVersion()}
+	text, err := json.Marshal(patch)
+	if err != nil {
+		return nil, fmt.Errorf("encoding a patch: %w", err)
+	}
+	object := &unstructured.Unstructured{}
+	object.SetGroupVersionKind(want.GetObjectKind().GroupVersionKind())
+	object.SetNamespace(want.GetNamespace())
+	object.SetName(want.GetName())
+	if err := w.client.Patch(ctx, object, client.RawPatch(types.MergePatchType, text), client.FieldOwner(manager)); err != nil {
+		return nil, fmt.Errorf("patching %s %s: %w", object.GetKind(), object.GetName(), err)
+	}
+	return object, nil
+}
+
+// compareStored is compare for an object as the API server returns it, which may have fields of
+// newer versions of Kubernetes.
+func (w *writer) compareStored(is, want *unstructured.Unstructured) (patch map[string]any, differing []string, err error) {
+	object, err := w.client.Scheme().New(is.GroupVersionKind())
+	if err != nil {
+		return nil, nil, err //nolint:wrapcheck // the caller says what it is
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(is.Object, object); err != nil {
+		return nil, nil, err //nolint:wrapcheck // the same
+	}
+	return compare(object, want)
 }
 
 // remove deletes an object, as it is known to be.
@@ -129,65 +185,110 @@ func fieldsOf(object client.Object) (*unstructured.Unstructured, error) {
 	return u, nil
 }
 
-// holds reports whether an object has all the fields that would be applied, and none that were
-// once.
-func holds(is client.Object, want *unstructured.Unstructured, hash string) (bool, error) {
-	if is.GetAnnotations()[v1alpha1.AnnotationSpecHash] != hash {
-		return false, nil
-	}
+// compare returns the JSON merge patch that makes an object as wanted, but for its metadata, and the
+// paths of all fields that differ, sorted.
+func compare(is runtime.Object, want *unstructured.Unstructured) (patch map[string]any, differing []string, err error) {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(is)
 	if err != nil {
-		return false, err //nolint:wrapcheck // the caller says what it is
+		return nil, nil, err //nolint:wrapcheck // the caller says what it is
 	}
-	for key, value := range want.Object {
-		switch key {
-		case "apiVersion", "kind": // the cache has them not
-		case "metadata":
-			for part, value := range asMap(value) {
-				// Owners are known to be right, and others may be added.
-				if part != "ownerReferences" && !covers(asMap(fields[key])[part], value) {
-					return false, nil
-				}
-			}
-		default:
-			if !covers(fields[key], value) {
-				return false, nil
-			}
+	wanted := maps.Clone(want.Object)
+	delete(wanted, "apiVersion") // the cache has them not
+	delete(wanted, "kind")
+	patch = correction("", fields, wanted, &differing)
+	delete(patch, "metadata")
+	slices.Sort(differing)
+	return patch, differing, nil
+}
+
+// correction is the JSON merge patch that makes a map as wanted. It adds the paths of the fields that
+// differ to a list.
+func correction(path string, is, want map[string]any, differing *[]string) map[string]any {
+	patch := map[string]any{}
+	for key, value := range is {
+		if _, wanted := want[key]; !wanted && !empty(value) && !othersMaySet(path+key) {
+			patch[key] = nil
+			*differing = append(*differing, path+key)
 		}
 	}
-	return true, nil
+	for key, value := range want {
+		if value, nested := value.(map[string]any); nested && is[key] != nil {
+			if part := correction(path+key+".", asMap(is[key]), value, differing); len(part) > 0 {
+				patch[key] = part
+			}
+			continue
+		}
+		if !same(is[key], value) {
+			patch[key] = value
+			*differing = append(*differing, path+key)
+		}
+	}
+	return patch
+}
+
+// othersMaySet reports whether a field, by its path, may have any value where none is wanted.
+func othersMaySet(path string) bool {
+	switch path {
+	case "apiVersion", "kind", "status", "spec.clusterIP", "spec.clusterIPs", "spec.ipFamilies":
+		return true
+	case "spec.ingressClassName": // the cluster's default one, which the API server sets at creation and never again
+		return true
+	}
+	return strings.HasPrefix(path, "metadata.")
+}
+
+// same reports whether two values are the same. Nothing and what is empty are.
+func same(is, want any) bool {
+	switch want := want.(type) {
+	case map[string]any:
+		m, ok := is.(map[string]any)
+		if !ok && is != nil {
+			return false
+		}
+		for key := range m {
+			if !same(m[key], want[key]) {
+				return false
+			}
+		}
+		for key := range want {
+			if !same(m[key], want[key]) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		list, ok := is.([]any)
+		return (ok || is == nil) && slices.EqualFunc(list, want, same)
+	default:
+		return empty(is) && empty(want) || reflect.DeepEqual(is, want)
+	}
+}
+
+// empty reports whether a value is what a field has that is not set.
+func empty(value any) bool {
+	switch value := value.(type) {
+	case map[string]any:
+		return len(value) == 0
+	case []any:
+		return len(value) == 0
+	default:
+		return value == nil || reflect.ValueOf(value).IsZero()
+	}
+}
+
+// hasNull reports whether a JSON merge patch removes a field.
+func hasNull(patch map[string]any) bool {
+	for _, value := range patch {
+		if part, nested := value.(map[string]any); value == nil || nested && hasNull(part) {
+			return true
+		}
+	}
+	return false
 }
 
 func asMap(value any) map[string]any {
 	m, _ := value.(map[string]any)
 	return m
-}
-
-// covers reports whether a value is as wanted, but for fields that are not asked for.
-func covers(is, want any) bool {
-	switch want := want.(type) {
-	case map[string]any:
-		m := asMap(is)
-		for key, value := range want {
-			if !covers(m[key], value) {
-				return false
-			}
-		}
-		return len(want) == 0 || m != nil
-	case []any:
-		list, _ := is.([]any)
-		if len(list) != len(want) {
-			return false
-		}
-		for i := range want {
-			if !covers(list[i], want[i]) {
-				return false
-			}
-		}
-		return true
-	default:
-		return reflect.DeepEqual(is, want)
-	}
 }
 
 // How long an object is left alone that somebody keeps changing: the first change is put right at
@@ -209,7 +310,7 @@ type guard struct {
 type guarded struct {
 	of     types.NamespacedName // the VirtualIngress
 	hash   string               // of what was written last
-	before string               // resource version that was known then
+	before []string             // resource versions of before
 	next   time.Time            // when it may be put right again
 }
 
@@ -230,7 +331,7 @@ func (x *guard) ask(g generated, hash, version string) (wait time.Duration, behi
 	if k == nil || k.hash != hash { // it is to be something else now
 		return 0, false
 	}
-	if k.before == version {
+	if slices.Contains(k.before, version) {
 		return 0, true
 	}
 	now := x.now()
@@ -244,8 +345,8 @@ func (x *guard) ask(g generated, hash, version string) (wait time.Duration, behi
 	return 0, false
 }
 
-// wrote takes down what was written where a resource version was known.
-func (x *guard) wrote(g generated, of types.NamespacedName, hash, before string) {
+// wrote takes down what was written, and which resource versions are older.
+func (x *guard) wrote(g generated, of types.NamespacedName, hash string, before []string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	k := x.known[g]

@@ -1,6 +1,8 @@
 package ingress
 
 import (
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,27 +37,32 @@ func TestNamesOfAliases(t *testing.T) {
 	}
 }
 
-func TestCovers(t *testing.T) {
+func TestCorrection(t *testing.T) {
 	list := func(all ...any) []any { return all }
 	type m = map[string]any
 	for _, tc := range []struct {
 		name     string
-		is, want any
-		covers   bool
+		is, want m
+		patch    m
+		fields   []string
 	}{
-		{"the same", m{"a": "b"}, m{"a": "b"}, true},
-		{"more", m{"a": "b", "c": "d"}, m{"a": "b"}, true},
-		{"less", m{"c": "d"}, m{"a": "b"}, false},
-		{"another", m{"a": "c"}, m{"a": "b"}, false},
-		{"deep", m{"a": list(m{"b": "c", "default": 1})}, m{"a": list(m{"b": "c"})}, true},
-		{"a longer list", m{"a": list(m{"b": "c"}, m{})}, m{"a": list(m{"b": "c"})}, false},
-		{"another order", list("a", "b"), list("b", "a"), false},
-		{"nothing, where a map is asked for", nil, m{"a": "b"}, false},
-		{"nothing, where nothing is asked for", nil, m{}, true},
-		{"no list", nil, list("a"), false},
+		{"the same", m{"a": "b"}, m{"a": "b"}, m{}, nil},
+		{"more", m{"a": "b", "c": "d"}, m{"a": "b"}, m{"c": nil}, []string{"c"}},
+		{"less", m{}, m{"a": "b"}, m{"a": "b"}, []string{"a"}},
+		{"another", m{"a": "c"}, m{"a": "b"}, m{"a": "b"}, []string{"a"}},
+		{"deep", m{"a": m{"b": "c", "d": "e"}}, m{"a": m{"b": "x"}}, m{"a": m{"b": "x", "d": nil}}, []string{"a.d", "a.b"}},
+		{"a longer list", m{"a": list("b", "c")}, m{"a": list("b")}, m{"a": list("b")}, []string{"a"}},
+		{"another order", m{"a": list("b", "c")}, m{"a": list("c", "b")}, m{"a": list("c", "b")}, []string{"a"}},
+		{"more in a list's item", m{"a": list(m{"b": "c", "d": "e"})}, m{"a": list(m{"b": "c"})}, m{"a": list(m{"b": "c"})}, []string{"a"}},
+		{"less in a list's item", m{"a": list(m{"b": "c"})}, m{"a": list(m{"b": "c", "d": "e"})}, m{"a": list(m{"b": "c", "d": "e"})}, []string{"a"}},
+		{"nothing and what is empty", m{"a": list(), "b": nil, "c": m{}, "d": ""}, m{"e": list(), "f": nil, "g": m{}, "a": nil}, m{}, nil},
+		{"no map", m{}, m{"a": m{"b": "c"}}, m{"a": m{"b": "c"}}, []string{"a"}},
+		{"what the API server sets", m{"status": m{"a": "b"}, "spec": m{"clusterIP": "192.0.2.1"}, "metadata": m{"uid": "a"}}, m{"spec": m{}, "metadata": m{}}, m{}, nil},
 	} {
-		if got := covers(tc.is, tc.want); got != tc.covers {
-			t.Errorf("%s: %v", tc.name, got)
+		var fields []string
+		patch := correction("", tc.is, tc.want, &fields)
+		if !reflect.DeepEqual(patch, tc.patch) || !slices.Equal(fields, tc.fields) {
+			t.Errorf("%s: %v of %q", tc.name, patch, fields)
 		}
 	}
 }
@@ -89,19 +96,19 @@ func TestTheGuardGivesOthersTime(t *testing.T) {
 		}
 	}
 	ask("one", "1", 0, false) // not written yet
-	x.wrote(g, of, "one", "1")
+	x.wrote(g, of, "one", []string{"1"})
 	ask("one", "1", 0, true)  // what was written has not come back
 	ask("two", "1", 0, false) // it is to be something else
 	ask("one", "3", 0, false) // somebody has changed it: at once
-	x.wrote(g, of, "one", "3")
+	x.wrote(g, of, "one", []string{"3"})
 	ask("one", "5", time.Second, false)
 	now = now.Add(time.Second)
 	ask("one", "5", 0, false)
-	x.wrote(g, of, "one", "5")
+	x.wrote(g, of, "one", []string{"5"})
 	ask("one", "7", 2*time.Second, false)
 	now = now.Add(time.Hour)
 	ask("one", "7", 0, false) // that is another time
-	x.wrote(g, of, "one", "7")
+	x.wrote(g, of, "one", []string{"7"})
 	ask("one", "9", time.Second, false)
 	x.forget(of)
 	ask("one", "9", 0, false)
@@ -116,24 +123,27 @@ func TestWhatIsHeld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hash := want.GetAnnotations()[v1alpha1.AnnotationSpecHash]
 	for _, tc := range []struct {
 		name   string
 		change func(*networkingv1.Ingress)
-		holds  bool
+		differ string
 	}{
-		{"as written", func(*networkingv1.Ingress) {}, true},
-		{"others' annotations", func(i *networkingv1.Ingress) { i.Annotations["c"] = "d" }, true},
-		{"an annotation gone", func(i *networkingv1.Ingress) { delete(i.Annotations, "a") }, false},
-		{"what was once written", func(i *networkingv1.Ingress) { i.Annotations[v1alpha1.AnnotationSpecHash] = "before" }, false},
-		{"another Secret", func(i *networkingv1.Ingress) { i.Spec.TLS[0].SecretName = "b" }, false},
-		{"a class of the cluster's", func(i *networkingv1.Ingress) { i.Spec.IngressClassName = new("nginx") }, true},
+		{"as written", func(*networkingv1.Ingress) {}, ""},
+		{"others' annotations", func(i *networkingv1.Ingress) { i.Annotations["c"] = "d" }, ""},
+		{"an annotation gone", func(i *networkingv1.Ingress) { delete(i.Annotations, "a") }, "metadata.annotations.a"},
+		{"what was once written", func(i *networkingv1.Ingress) { i.Annotations[v1alpha1.AnnotationSpecHash] = "before" }, "metadata.annotations." + v1alpha1.AnnotationSpecHash},
+		{"another Secret", func(i *networkingv1.Ingress) { i.Spec.TLS[0].SecretName = "b" }, "spec.tls"},
+		{"a rule", func(i *networkingv1.Ingress) { i.Spec.Rules = []networkingv1.IngressRule{{Host: "a"}} }, "spec.rules"},
+		{"a class of the cluster's", func(i *networkingv1.Ingress) { i.Spec.IngressClassName = new("nginx") }, ""},
+		{"addresses", func(i *networkingv1.Ingress) {
+			i.Status.LoadBalancer.Ingress = []networkingv1.IngressLoadBalancerIngress{{IP: "192.0.2.1"}}
+		}, ""},
 	} {
 		is := i.DeepCopy()
-		is.Annotations[v1alpha1.AnnotationSpecHash] = hash
+		is.Annotations[v1alpha1.AnnotationSpecHash] = want.GetAnnotations()[v1alpha1.AnnotationSpecHash]
 		tc.change(is)
-		if got, err := holds(is, want, hash); err != nil || got != tc.holds {
-			t.Errorf("%s: %v, %v", tc.name, got, err)
+		if _, differing, err := compare(is, want); err != nil || strings.Join(differing, " ") != tc.differ {
+			t.Errorf("%s: %q, %v", tc.name, differing, err)
 		}
 	}
 }
