@@ -110,10 +110,11 @@ const (
 )
 
 func byOwner(object client.Object) []string {
-	if !isGenerated(object) {
+	owner := metav1.GetControllerOf(object)
+	if owner == nil || !isGenerated(object) {
 		return nil
 	}
-	return []string{string(metav1.GetControllerOf(object).UID)}
+	return []string{string(owner.UID)}
 }
 
 func byService(object client.Object) []string {

@@ -83,6 +83,10 @@ func (d *directory) setService(key types.NamespacedName, now *corev1.Service) []
 	defer d.mu.Unlock()
 	was := d.services[key]
 	if was != nil && now != nil && sameService(was, now) {
+		d.services[key] = now // its owner may be another one
+		for label, value := range now.Labels {
+			put(d.byPair, pair{key.Namespace, label, value}, key, now)
+		}
 		return nil
 	}
 	found := map[types.NamespacedName]bool{}

@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -92,8 +91,8 @@ func (r *reconciler) makersOf(kind string, was, is client.Object) []types.Namesp
 	if is == nil {
 		object = was
 	}
-	if isGenerated(object) {
-		return append(r.directory.makersOf(kind, keyOf(object)), types.NamespacedName{Namespace: object.GetNamespace(), Name: metav1.GetControllerOf(object).Name})
+	if maker, made := makerOf(object); made {
+		return append(r.directory.makersOf(kind, keyOf(object)), maker)
 	}
 	if was != nil && is != nil && !isGenerated(was) {
 		return nil
@@ -109,8 +108,8 @@ func (r *reconciler) onEndpointSlice() handler.EventHandler {
 			if object == nil {
 				continue
 			}
-			if isGenerated(object) {
-				list = append(list, types.NamespacedName{Namespace: object.GetNamespace(), Name: metav1.GetControllerOf(object).Name})
+			if maker, made := makerOf(object); made {
+				list = append(list, maker)
 				continue
 			}
 			service := types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetLabels()[discoveryv1.LabelServiceName]}

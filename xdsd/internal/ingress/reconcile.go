@@ -88,7 +88,9 @@ type work struct {
 	*resolution
 
 	v *v1alpha1.VirtualIngress
-	// ingress is the generated Ingress as it is known; nil for none.
+	// found is the Ingress of the name, whoever's it is; nil for none.
+	found *networkingv1.Ingress
+	// ingress is the same, if it is generated; nil for none.
 	ingress *networkingv1.Ingress
 	// there: there is an Ingress now.
 	there bool
@@ -104,10 +106,15 @@ func (w *work) do(ctx context.Context) error {
 		return fmt.Errorf("listing Ingresses: %w", err)
 	}
 	name := ingressName(w.v, w.policy)
-	for i := range owned.Items {
-		if owned.Items[i].Name == name {
-			w.ingress, w.there = &owned.Items[i], true
-		}
+	is := &networkingv1.Ingress{}
+	switch err := w.client.Get(ctx, types.NamespacedName{Namespace: w.v.Namespace, Name: name}, is); {
+	case err == nil:
+		w.found = is
+	case !apierrors.IsNotFound(err):
+		return fmt.Errorf("looking for the Ingress: %w", err)
+	}
+	if w.found != nil && madeOf(w.found, w.v) {
+		w.ingress, w.there = w.found, true
 	}
 	if err := w.aliases(ctx); err != nil {
 		return err
@@ -148,16 +155,8 @@ func (w *work) write(ctx context.Context) error {
 	reason, _ := w.fault()
 	want := translate(w.v, w.policy, w.resolution, cmp.Or(reason, v1alpha1.ReasonResolved))
 	var is client.Object
-	if w.ingress != nil {
-		is = w.ingress
-	} else {
-		foreign := &networkingv1.Ingress{}
-		switch err := w.client.Get(ctx, keyOf(want), foreign); {
-		case err == nil:
-			is = foreign
-		case !apierrors.IsNotFound(err):
-			return fmt.Errorf("looking for the Ingress: %w", err)
-		}
+	if w.found != nil {
+		is = w.found
 	}
 	wrote, err := w.writer.apply(ctx, w.v, want, is)
 	w.wrote = w.wrote || wrote
@@ -328,7 +327,7 @@ func (w *work) mirror(ctx context.Context, b *backend, selects bool) error {
 	for i := range there {
 		by := there[i].Labels[discoveryv1.LabelManagedBy]
 		switch {
-		case metav1.IsControlledBy(&there[i], w.v), !selects && by == endpointSliceController:
+		case madeOf(&there[i], w.v), !selects && by == endpointSliceController:
 			known[there[i].Name] = &there[i]
 		case !selects && by == mirroringController: // of the Endpoints that were made of the pods, and are left as well
 			if err := w.removeEndpoints(ctx, b.alias); err != nil {
@@ -400,7 +399,7 @@ func (w *work) prune(ctx context.Context) error {
 			return err
 		}
 		for j := range mirrors {
-			if metav1.IsControlledBy(&mirrors[j], w.v) {
+			if madeOf(&mirrors[j], w.v) {
 				if err := w.writer.remove(ctx, &mirrors[j]); err != nil {
 					return err
 				}

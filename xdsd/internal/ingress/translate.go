@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 )
@@ -53,10 +54,35 @@ func ownerOf(v *v1alpha1.VirtualIngress) metav1.OwnerReference {
 // kind is that of what we are about.
 const kind = "VirtualIngress"
 
+// makerOf returns the VirtualIngress that an object is made of, and false for an object that is
+// somebody else's. One without a controlling owner, as a restore from a backup leaves it, still has
+// the annotations of what was made.
+func makerOf(object metav1.Object) (types.NamespacedName, bool) {
+	maker := types.NamespacedName{Namespace: object.GetNamespace()}
+	if owner := metav1.GetControllerOf(object); owner != nil {
+		maker.Name = owner.Name
+		return maker, owner.Kind == kind && strings.HasPrefix(owner.APIVersion, v1alpha1.GroupName+"/")
+	}
+	all := object.GetAnnotations()
+	name, here := strings.CutPrefix(all[v1alpha1.AnnotationVirtualIngress], object.GetNamespace()+"/")
+	maker.Name = name
+	return maker, here && name != "" && all[v1alpha1.AnnotationSpecHash] != ""
+}
+
 // isGenerated reports whether an object is made of a VirtualIngress.
 func isGenerated(object metav1.Object) bool {
-	owner := metav1.GetControllerOf(object)
-	return owner != nil && owner.Kind == kind && strings.HasPrefix(owner.APIVersion, v1alpha1.GroupName+"/")
+	_, made := makerOf(object)
+	return made
+}
+
+// madeOf reports whether an object is made of this VirtualIngress: it is its owner, or the object
+// has lost its owner.
+func madeOf(object metav1.Object, v *v1alpha1.VirtualIngress) bool {
+	if metav1.GetControllerOf(object) != nil {
+		return metav1.IsControlledBy(object, v)
+	}
+	maker, made := makerOf(object)
+	return made && maker == keyOf(v)
 }
 
 // translate makes the Ingress of a VirtualIngress all of whose backends have a Service.

@@ -57,7 +57,7 @@ type writer struct {
 // it is known to be; nil for none. It touches no object that is somebody else's.
 func (w *writer) apply(ctx context.Context, v *v1alpha1.VirtualIngress, want, is client.Object) (wrote bool, err error) {
 	what := want.GetObjectKind().GroupVersionKind().Kind + " " + want.GetName()
-	if is != nil && !metav1.IsControlledBy(is, v) {
+	if is != nil && !madeOf(is, v) {
 		return false, &conflictError{what}
 	}
 	fields, err := fieldsOf(want)
@@ -71,7 +71,7 @@ func (w *writer) apply(ctx context.Context, v *v1alpha1.VirtualIngress, want, is
 		there := &metav1.PartialObjectMetadata{}
 		there.SetGroupVersionKind(want.GetObjectKind().GroupVersionKind())
 		switch err := w.live.Get(ctx, keyOf(want), there); {
-		case err == nil && !metav1.IsControlledBy(there, v):
+		case err == nil && !madeOf(there, v):
 			return false, &conflictError{what}
 		case client.IgnoreNotFound(err) != nil:
 			return false, fmt.Errorf("looking for %s: %w", what, err)
@@ -195,7 +195,17 @@ func compare(is runtime.Object, want *unstructured.Unstructured) (patch map[stri
 	wanted := maps.Clone(want.Object)
 	delete(wanted, "apiVersion") // the cache has them not
 	delete(wanted, "kind")
+	metadata := maps.Clone(asMap(wanted["metadata"]))
+	delete(metadata, "ownerReferences") // others may be added
+	wanted["metadata"] = metadata
 	patch = correction("", fields, wanted, &differing)
+	owners, _, _ := unstructured.NestedSlice(fields, "metadata", "ownerReferences")
+	wantedOwners, _, _ := unstructured.NestedSlice(want.Object, "metadata", "ownerReferences")
+	for _, owner := range wantedOwners {
+		if !slices.ContainsFunc(owners, func(is any) bool { return same(is, owner) }) {
+			differing = append(differing, "metadata.ownerReferences")
+		}
+	}
 	delete(patch, "metadata")
 	slices.Sort(differing)
 	return patch, differing, nil

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -118,6 +119,7 @@ func TestWhatIsHeld(t *testing.T) {
 	i := &networkingv1.Ingress{}
 	i.APIVersion, i.Kind, i.Namespace, i.Name = "networking.k8s.io/v1", "Ingress", "web", "shop"
 	i.Annotations = map[string]string{"a": "b"}
+	i.OwnerReferences = []metav1.OwnerReference{{Name: "shop", UID: "a", Controller: new(true)}}
 	i.Spec.TLS = []networkingv1.IngressTLS{{SecretName: "a"}}
 	want, err := fieldsOf(i)
 	if err != nil {
@@ -132,6 +134,10 @@ func TestWhatIsHeld(t *testing.T) {
 		{"others' annotations", func(i *networkingv1.Ingress) { i.Annotations["c"] = "d" }, ""},
 		{"an annotation gone", func(i *networkingv1.Ingress) { delete(i.Annotations, "a") }, "metadata.annotations.a"},
 		{"what was once written", func(i *networkingv1.Ingress) { i.Annotations[v1alpha1.AnnotationSpecHash] = "before" }, "metadata.annotations." + v1alpha1.AnnotationSpecHash},
+		{"another owner", func(i *networkingv1.Ingress) {
+			i.OwnerReferences = append(i.OwnerReferences, metav1.OwnerReference{Name: "other", UID: "b"})
+		}, ""},
+		{"no owner", func(i *networkingv1.Ingress) { i.OwnerReferences = nil }, "metadata.ownerReferences"},
 		{"another Secret", func(i *networkingv1.Ingress) { i.Spec.TLS[0].SecretName = "b" }, "spec.tls"},
 		{"a rule", func(i *networkingv1.Ingress) { i.Spec.Rules = []networkingv1.IngressRule{{Host: "a"}} }, "spec.rules"},
 		{"a class of the cluster's", func(i *networkingv1.Ingress) { i.Spec.IngressClassName = new("nginx") }, ""},

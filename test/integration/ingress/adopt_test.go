@@ -1,0 +1,100 @@
+package ingress_test
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+// TestWhatHasLostItsOwnerIsAdopted deletes a VirtualIngress without what is made of it, as a restore
+// from a backup leaves that, too, and makes it anew.
+func TestWhatHasLostItsOwnerIsAdopted(t *testing.T) {
+	cp := cluster.Get(t)
+	start(t, cp)
+	s := newSite(t, cp)
+	s.mirrored("first", "app: web", "198.51.100.7")
+	v := virtualOf("web", "app: web", "name: http", "  backendMode: Alias")
+	s.apply(v)
+	s.awaitReason("web", v1alpha1.ReasonResolved)
+	alias := s.alias("web", "first")
+	s.awaitEndpoints(alias, "198.51.100.7:30080 http")
+	before := s.ingress("web-generated")
+	if err := s.client.Delete(t.Context(), s.virtual("web"), client.PropagationPolicy(metav1.DeletePropagationOrphan)); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the owners to be gone", func() string {
+		for _, o := range s.generated(alias) {
+			if len(o.GetOwnerReferences()) > 0 {
+				return o.GetName() + " has one"
+			}
+		}
+		return s.there(&v1alpha1.VirtualIngress{}, "web")
+	})
+	// Meanwhile the Service goes away: its addresses may be somebody else's by now.
+	s.removeService("first")
+	s.apply(v)
+	await(t, "the copied endpoints to be gone", func() string { return strings.Join(s.endpoints(alias), " ") })
+	s.mirrored("second", "app: web", "198.51.100.8")
+	s.awaitReason("web", v1alpha1.ReasonResolved)
+	s.awaitEndpoints(alias, "198.51.100.8:30080 http")
+	if now := s.ingress("web-generated"); now.UID != before.UID {
+		t.Error("the Ingress was made anew")
+	}
+	for _, o := range s.generated(alias) {
+		if owner := metav1.GetControllerOf(o); owner == nil || owner.UID != s.virtual("web").UID {
+			t.Errorf("%T %s has the owner %v", o, o.GetName(), owner)
+		}
+	}
+}
+
+// generated are the Ingress and the alias of the VirtualIngress web, and the alias's endpoints.
+func (s *site) generated(alias string) []client.Object {
+	s.t.Helper()
+	list := &discoveryv1.EndpointSliceList{}
+	if err := s.client.List(s.t.Context(), list, client.InNamespace(s.namespace), client.MatchingLabels{discoveryv1.LabelServiceName: alias}); err != nil {
+		s.t.Fatal(err)
+	}
+	all := []client.Object{s.ingress("web-generated"), s.getService(alias)}
+	for i := range list.Items {
+		all = append(all, &list.Items[i])
+	}
+	return all
+}
+
+// TestWhatIsNotOursIsNotAdopted has Ingresses of the name whose signs are not all those of ours.
+func TestWhatIsNotOursIsNotAdopted(t *testing.T) {
+	cp := cluster.Get(t)
+	start(t, cp)
+	for _, tc := range []struct{ name, metadata string }{
+		{"no sign", `{"metadata":{"annotations":null,"ownerReferences":null}}`},
+		{"made of another one", `{"metadata":{"annotations":{"hostedcluster.densityops.com/virtualingress":"else/web"},"ownerReferences":null}}`},
+		{"no hash", `{"metadata":{"annotations":{"hostedcluster.densityops.com/spec-hash":null},"ownerReferences":null}}`},
+		{"another owner", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"kube-root-ca.crt","uid":"UID","controller":true}]}}`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newSite(t, cp)
+			s.service("first", "app: web", "{port: 80}")
+			s.apply(virtualOf("web", "app: web", "number: 80", ""))
+			s.awaitReason("web", v1alpha1.ReasonResolved)
+			owner := &corev1.ConfigMap{}
+			await(t, "an owner", func() string {
+				if s.there(owner, "kube-root-ca.crt") == "" {
+					return "there is none"
+				}
+				return ""
+			})
+			s.patch(&networkingv1.Ingress{}, "web-generated", strings.Replace(tc.metadata, "UID", string(owner.UID), 1))
+			s.awaitReason("web", v1alpha1.ReasonConflict)
+			if i := s.ingress("web-generated"); metav1.GetControllerOf(i) != nil && metav1.GetControllerOf(i).Kind == "VirtualIngress" {
+				t.Errorf("it was adopted: %+v", i.ObjectMeta)
+			}
+		})
+	}
+}
