@@ -32,6 +32,7 @@ type ingressFlags struct {
 	onMultiple, onNoMatch   string
 	suffix                  string
 	aliases, crossNamespace bool
+	sharedHosts             bool
 	drop                    []string
 	leaseDuration           time.Duration
 	http                    string
@@ -72,6 +73,7 @@ func newIngressCommand() *cobra.Command {
 	flags.StringVar(&f.suffix, "suffix", v1alpha1.DefaultIngressSuffix, "end of the Ingress's name, where a VirtualIngress does not say")
 	flags.BoolVar(&f.aliases, "aliases", true, "serve backendMode Alias, which takes rights to write Services and EndpointSlices")
 	flags.BoolVar(&f.crossNamespace, "cross-namespace", false, "serve aliases of Services of other namespaces whose annotation consents")
+	flags.BoolVar(&f.sharedHosts, "shared-hosts", false, "let VirtualIngresses of several namespaces have the same host")
 	flags.StringSliceVar(&f.drop, "drop", nil, "further annotations and labels that Ingresses do not get: key, key=value, or prefix/")
 	flags.DurationVar(&f.leaseDuration, "lease-duration", 15*time.Second, "after how long of a leader's silence another replica leads")
 	flags.StringVar(&f.http, "http", "127.0.0.1:9905", "address of /healthz, /readyz, /metrics and /state")
@@ -87,7 +89,7 @@ var ending = regexp.MustCompile(`^([-.a-z0-9]*[a-z0-9])?$`)
 func (f *ingressFlags) policy() (ingress.Policy, error) {
 	p := ingress.Policy{
 		OnMultiple: v1alpha1.OnMultiple(f.onMultiple), OnNoMatch: v1alpha1.OnNoMatch(f.onNoMatch), Suffix: f.suffix,
-		Aliases: f.aliases, CrossNamespace: f.crossNamespace, Drop: f.drop,
+		Aliases: f.aliases, CrossNamespace: f.crossNamespace, SharedHosts: f.sharedHosts, Drop: f.drop,
 	}
 	if !slices.Contains([]v1alpha1.OnMultiple{v1alpha1.OnMultipleFail, v1alpha1.OnMultipleNewest, v1alpha1.OnMultipleOldest}, p.OnMultiple) {
 		return p, fmt.Errorf("--on-multiple %q: want Fail, Newest or Oldest", f.onMultiple)

@@ -20,6 +20,8 @@ const (
 	ReasonConsentMissing = "ConsentMissing"
 	// ReasonUnsupported: the controller runs without what this takes, or nobody could do it.
 	ReasonUnsupported = "Unsupported"
+	// ReasonHostClaimed: a host is that of a VirtualIngress of another namespace.
+	ReasonHostClaimed = "HostClaimed"
 	// ReasonConflict: an object of the name that ours would have is somebody else's.
 	ReasonConflict = "Conflict"
 	// ReasonRejected: the API server refuses the Ingress.

@@ -1,15 +1,18 @@
 package ingress
 
 import (
+	"cmp"
 	"maps"
 	"reflect"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/selector"
 )
 
@@ -25,6 +28,8 @@ type directory struct {
 	making   map[generated]map[types.NamespacedName]bool            // VirtualIngresses, by what they make
 	mirrored map[types.NamespacedName]map[types.NamespacedName]bool // VirtualIngresses, by the Service whose endpoints they mirror
 	consents map[string]string                                      // annotations of namespaces
+	claims   map[types.NamespacedName]*claim
+	byHost   map[string]map[types.NamespacedName]*claim
 }
 
 // pair is a label in a namespace; without a key, a name.
@@ -44,12 +49,37 @@ type asker struct {
 	mirrored []types.NamespacedName
 }
 
+// claim are the hosts of a VirtualIngress.
+type claim struct {
+	hosts   []string // each once, in the order of the spec
+	class   string   // of the Ingress; empty for the cluster's default one, which is not known here
+	created time.Time
+}
+
+// claimOf is what a VirtualIngress claims.
+func claimOf(v *v1alpha1.VirtualIngress) *claim {
+	c := &claim{created: v.CreationTimestamp.Time, class: v.Annotations[annotationIngressClass]}
+	if v.Spec.IngressClassName != nil {
+		c.class = *v.Spec.IngressClassName
+	}
+	for i := range v.Spec.Rules {
+		if host := v.Spec.Rules[i].Host; host != "" && !slices.Contains(c.hosts, host) {
+			c.hosts = append(c.hosts, host)
+		}
+	}
+	return c
+}
+
+// annotationIngressClass names the class where older Ingress controllers look for it.
+const annotationIngressClass = "kubernetes.io/ingress.class"
+
 func newDirectory() *directory {
 	return &directory{
 		services: map[types.NamespacedName]*corev1.Service{}, byPair: map[pair]map[types.NamespacedName]*corev1.Service{},
 		askers: map[types.NamespacedName]*asker{}, asked: map[pair]map[types.NamespacedName]bool{},
 		making:   map[generated]map[types.NamespacedName]bool{},
 		mirrored: map[types.NamespacedName]map[types.NamespacedName]bool{}, consents: map[string]string{},
+		claims: map[types.NamespacedName]*claim{}, byHost: map[string]map[types.NamespacedName]*claim{},
 	}
 }
 
@@ -190,6 +220,85 @@ func (d *directory) removeAsker(v types.NamespacedName) {
 		drop(d.mirrored, s, v)
 	}
 	delete(d.askers, v)
+}
+
+// setClaim takes in what a VirtualIngress claims, nil for nothing any more, and returns those of other
+// namespaces to which the difference may matter.
+func (d *directory) setClaim(v types.NamespacedName, now *claim) []types.NamespacedName {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	was := d.claims[v]
+	if reflect.DeepEqual(was, now) {
+		return nil
+	}
+	rivals := map[types.NamespacedName]bool{}
+	find := func(hosts []string) {
+		for _, host := range hosts {
+			for rival := range d.byHost[host] {
+				if rival.Namespace != v.Namespace {
+					rivals[rival] = true
+				}
+			}
+		}
+	}
+	if was != nil {
+		for _, host := range was.hosts {
+			drop(d.byHost, host, v)
+		}
+		find(was.hosts)
+		delete(d.claims, v)
+	}
+	if now != nil {
+		for _, host := range now.hosts {
+			put(d.byHost, host, v, now)
+		}
+		find(now.hosts)
+		d.claims[v] = now
+	}
+	return slices.Collect(maps.Keys(rivals))
+}
+
+// claimedOf are the hosts of a VirtualIngress that one of another namespace has.
+func (d *directory) claimedOf(v types.NamespacedName) []claimed {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	mine := d.claims[v]
+	if mine == nil {
+		return nil
+	}
+	var list []claimed
+	for _, host := range mine.hosts {
+		if holder := holderOf(d.byHost[host], v); holder != v {
+			list = append(list, claimed{host, holder})
+		}
+	}
+	return list
+}
+
+// holderOf returns the VirtualIngress that keeps one of those that claim a host from having it; that
+// one itself for none. The older one has it, of two that are as old the first by name. Those of one
+// namespace share it, and those of two classes do not get in each other's way.
+func holderOf(claims map[types.NamespacedName]*claim, of types.NamespacedName) types.NamespacedName {
+	type one struct{ namespace, class string }
+	holders := map[one]types.NamespacedName{}
+	oldest := slices.SortedFunc(maps.Keys(claims), func(a, b types.NamespacedName) int {
+		return cmp.Or(claims[a].created.Compare(claims[b].created), strings.Compare(a.String(), b.String()))
+	})
+	for _, v := range oldest {
+		class, holder := claims[v].class, v
+		for h, by := range holders {
+			if h.namespace != v.Namespace && (h.class == class || h.class == "" || class == "") && (holder == v || by.String() < holder.String()) {
+				holder = by
+			}
+		}
+		if v == of {
+			return holder
+		}
+		if o := (one{v.Namespace, class}); holder == v && holders[o] == (types.NamespacedName{}) {
+			holders[o] = v
+		}
+	}
+	return of
 }
 
 // setMirrored takes in whose endpoints a VirtualIngress mirrors.

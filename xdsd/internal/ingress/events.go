@@ -40,14 +40,14 @@ func (r *reconciler) onVirtualIngress() handler.EventHandler {
 		v, ok := is.(*v1alpha1.VirtualIngress)
 		if !ok {
 			r.directory.forget(keyOf(was))
-			return []types.NamespacedName{keyOf(was)}
+			return append(r.directory.setClaim(keyOf(was), nil), keyOf(was))
 		}
 		if was != nil && was.GetUID() == is.GetUID() && was.GetGeneration() == is.GetGeneration() &&
 			maps.Equal(was.GetLabels(), is.GetLabels()) && maps.Equal(was.GetAnnotations(), is.GetAnnotations()) {
 			return nil // its status is what we write
 		}
 		r.directory.setAsker(keyOf(v), sourcesOf(v), r.makes(v))
-		return []types.NamespacedName{keyOf(v)}
+		return append(r.directory.setClaim(keyOf(v), claimOf(v)), keyOf(v))
 	})
 }
 

@@ -133,7 +133,7 @@ func (k *knowledge) Collect(ch chan<- prometheus.Metric) {
 func Reasons() []string {
 	return []string{
 		v1alpha1.ReasonNoMatchingService, v1alpha1.ReasonMultipleMatches, v1alpha1.ReasonPortNotFound, v1alpha1.ReasonConsentMissing,
-		v1alpha1.ReasonUnsupported, v1alpha1.ReasonConflict, v1alpha1.ReasonRejected, v1alpha1.ReasonContested,
+		v1alpha1.ReasonUnsupported, v1alpha1.ReasonHostClaimed, v1alpha1.ReasonConflict, v1alpha1.ReasonRejected, v1alpha1.ReasonContested,
 	}
 }
 

@@ -127,7 +127,7 @@ func (w *work) do(ctx context.Context) error {
 			}
 		}
 		w.there = false
-	case !w.complete():
+	case !w.complete(), w.withheld():
 		return nil // what there is, stays
 	default:
 		if err := w.write(ctx); err != nil {
@@ -142,6 +142,14 @@ func (w *work) do(ctx context.Context) error {
 		}
 	}
 	return w.prune(ctx)
+}
+
+// withheld reports whether the Ingress would get a host that is another's. One that it has from
+// before it keeps, so that nothing that works is taken down.
+func (w *work) withheld() bool {
+	return slices.ContainsFunc(w.claimed, func(c claimed) bool {
+		return w.ingress == nil || !slices.ContainsFunc(w.ingress.Spec.Rules, func(r networkingv1.IngressRule) bool { return r.Host == c.host })
+	})
 }
 
 // ours are the options by which what is made of the VirtualIngress is listed. It is not copied, and
@@ -204,7 +212,9 @@ func (w *work) consequence() string {
 	switch {
 	case w.remove:
 		return "there is no Ingress meanwhile"
-	case w.complete():
+	case len(w.claimed) > 0 && w.complete() && !w.withheld():
+		return "the Ingress has the host from before, and keeps it"
+	case w.complete() && !w.withheld():
 		return "the Ingress names the last one that was good"
 	case w.there:
 		return "the Ingress stays as it was"

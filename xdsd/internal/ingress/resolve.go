@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/selector"
@@ -25,6 +26,8 @@ type Policy struct {
 	Aliases bool
 	// CrossNamespace: it is for Services of other namespaces that consent, too.
 	CrossNamespace bool
+	// SharedHosts: VirtualIngresses of several namespaces may have the same host.
+	SharedHosts bool
 	// Drop are keys of annotations and labels that the Ingress does not get, beside Tracking.
 	Drop []string
 }
@@ -44,6 +47,8 @@ type resolution struct {
 	backends []*backend
 	// remove: there is to be no Ingress.
 	remove bool
+	// claimed are the hosts that are those of VirtualIngresses of other namespaces.
+	claimed []claimed
 }
 
 // backend is what a source amounts to.
@@ -58,6 +63,12 @@ type backend struct {
 	reason, message string
 }
 
+// claimed is a host that is that of another VirtualIngress.
+type claimed struct {
+	host string
+	by   types.NamespacedName
+}
+
 // name is what the Ingress calls the Service; empty while there is none.
 func (b *backend) name() string {
 	if b.alias != "" && b.inUse != "" {
@@ -66,8 +77,12 @@ func (b *backend) name() string {
 	return b.inUse
 }
 
-// fault is what is wrong, of the first backend where something is.
+// fault is what is wrong: with a host, or with the first backend where something is.
 func (r *resolution) fault() (reason, message string) {
+	if len(r.claimed) > 0 {
+		c := r.claimed[0]
+		return v1alpha1.ReasonHostClaimed, fmt.Sprintf("host %s is that of VirtualIngress %s of another namespace, which is older", c.host, c.by)
+	}
 	for _, b := range r.backends {
 		if b.reason != "" {
 			return b.reason, b.message
@@ -102,6 +117,9 @@ func resolve(v *v1alpha1.VirtualIngress, p Policy, d *directory) *resolution {
 			b.inUse = last
 		}
 		r.backends = append(r.backends, b)
+	}
+	if !p.SharedHosts {
+		r.claimed = d.claimedOf(keyOf(v))
 	}
 	return r
 }

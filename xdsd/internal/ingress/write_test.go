@@ -68,6 +68,33 @@ func TestCorrection(t *testing.T) {
 	}
 }
 
+func TestWhoHasAHost(t *testing.T) {
+	type all = map[types.NamespacedName]*claim
+	of := func(namespace, name string) types.NamespacedName {
+		return types.NamespacedName{Namespace: namespace, Name: name}
+	}
+	at := func(second int64, class string) *claim { return &claim{class: class, created: time.Unix(second, 0)} }
+	for _, tc := range []struct {
+		name   string
+		claims all
+		of     types.NamespacedName
+		holder types.NamespacedName
+	}{
+		{"alone", all{of("b", "b"): at(1, "")}, of("b", "b"), of("b", "b")},
+		{"younger", all{of("b", "b"): at(1, ""), of("a", "a"): at(2, "")}, of("a", "a"), of("b", "b")},
+		{"older", all{of("b", "b"): at(1, ""), of("a", "a"): at(2, "")}, of("b", "b"), of("b", "b")},
+		{"as old, by name", all{of("b", "b"): at(1, ""), of("a", "c"): at(1, "")}, of("b", "b"), of("a", "c")},
+		{"of one namespace", all{of("b", "b"): at(1, ""), of("b", "a"): at(2, "")}, of("b", "a"), of("b", "a")},
+		{"after one that does not have it", all{of("b", "b"): at(1, ""), of("a", "a"): at(2, ""), of("b", "c"): at(3, "")}, of("b", "c"), of("b", "c")},
+		{"another class", all{of("b", "b"): at(1, "x"), of("a", "a"): at(2, "y")}, of("a", "a"), of("a", "a")},
+		{"no class", all{of("b", "b"): at(1, "x"), of("a", "a"): at(2, "")}, of("a", "a"), of("b", "b")},
+	} {
+		if got := holderOf(tc.claims, tc.of); got != tc.holder {
+			t.Errorf("%s: %s has it, not %s", tc.name, got, tc.holder)
+		}
+	}
+}
+
 func TestKeptMetadata(t *testing.T) {
 	got := kept(map[string]string{
 		"a.example.com/x": "1", "helm.sh/chart": "x", "app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/name": "web",

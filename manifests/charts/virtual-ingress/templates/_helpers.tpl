@@ -7,6 +7,7 @@
 {{- if ne .Values.suffix "-generated" }}{{ $args = append $args (printf "--suffix=%s" .Values.suffix) }}{{ end -}}
 {{- if not .Values.aliases }}{{ $args = append $args "--aliases=false" }}{{ end -}}
 {{- if .Values.crossNamespace }}{{ $args = append $args "--cross-namespace" }}{{ end -}}
+{{- if .Values.sharedHosts }}{{ $args = append $args "--shared-hosts" }}{{ end -}}
 {{- range .Values.drop }}{{ $args = append $args (printf "--drop=%s" .) }}{{ end -}}
 {{- if ne .Values.log.format "text" }}{{ $args = append $args (printf "--log-format=%s" .Values.log.format) }}{{ end -}}
 {{- if ne .Values.log.level "info" }}{{ $args = append $args (printf "--log-level=%s" .Values.log.level) }}{{ end -}}
