@@ -20,13 +20,14 @@ import (
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/xdsd/internal/control"
+	"github.com/densityops/oooi/xdsd/internal/leader"
 	"github.com/densityops/oooi/xdsd/internal/serve"
 )
 
 // controlFlags are the flags of xdsd control.
 type controlFlags struct {
 	kubeconfig, context string
-	namespace           string
+	namespace, identity string
 	leaseDuration       time.Duration
 	probeInterval       time.Duration
 	http                string
@@ -48,6 +49,9 @@ func newControlCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := leader.CheckIdentity(f.identity); err != nil {
+				return fmt.Errorf("--identity: %w", err)
+			}
 			if f.leaseDuration < time.Second {
 				return fmt.Errorf("--lease-duration %s: want a second or more", f.leaseDuration)
 			}
@@ -61,6 +65,7 @@ func newControlCommand() *cobra.Command {
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file; empty for the pod's service account")
 	flags.StringVar(&f.context, "context", "", "context in the kubeconfig; empty for its current one")
 	flags.StringVar(&f.namespace, "namespace", ownNamespace(), "namespace of the Lease by which one replica leads")
+	flags.StringVar(&f.identity, "identity", "", "what holds the Lease, which no other process has: the pod's name and UID, to lead at once after a restart; empty for a random one")
 	flags.DurationVar(&f.leaseDuration, "lease-duration", 15*time.Second, "after how long of a leader's silence another replica leads")
 	flags.DurationVar(&f.probeInterval, "probe-interval", 10*time.Second, "how often the DNS and DHCP servers of an Infra are asked whether they work")
 	flags.StringVar(&f.http, "http", "127.0.0.1:9904", "address of /healthz, /readyz, /metrics and /state")
@@ -97,7 +102,7 @@ func (f *controlFlags) run(ctx context.Context, log *slog.Logger) error {
 	remains := &control.Remains{}
 	m, err := control.New(control.Options{
 		Config: client, Store: store, Namespace: f.namespace, Remains: remains,
-		LeaseDuration: f.leaseDuration, ProbeInterval: f.probeInterval, Registerer: registry, Log: log,
+		Identity: f.identity, LeaseDuration: f.leaseDuration, ProbeInterval: f.probeInterval, Registerer: registry, Log: log,
 	})
 	if err != nil {
 		return err

@@ -22,12 +22,13 @@ import (
 	"github.com/densityops/oooi/internal/daemon"
 	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/xdsd/internal/ingress"
+	"github.com/densityops/oooi/xdsd/internal/leader"
 )
 
 // ingressFlags are the flags of xdsd ingress.
 type ingressFlags struct {
 	kubeconfig, context     string
-	namespace               string
+	namespace, identity     string
 	watch                   []string
 	onMultiple, onNoMatch   string
 	suffix                  string
@@ -75,6 +76,7 @@ func newIngressCommand() *cobra.Command {
 	flags.BoolVar(&f.crossNamespace, "cross-namespace", false, "serve aliases of Services of other namespaces whose annotation consents")
 	flags.BoolVar(&f.sharedHosts, "shared-hosts", false, "let VirtualIngresses of several namespaces have the same host")
 	flags.StringSliceVar(&f.drop, "drop", nil, "further annotations and labels that Ingresses do not get: key, key=value, or prefix/")
+	flags.StringVar(&f.identity, "identity", "", "what holds the Lease, which no other process has: the pod's name and UID, to lead at once after a restart; empty for a random one")
 	flags.DurationVar(&f.leaseDuration, "lease-duration", 15*time.Second, "after how long of a leader's silence another replica leads")
 	flags.StringVar(&f.http, "http", "127.0.0.1:9905", "address of /healthz, /readyz, /metrics and /state")
 	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")
@@ -108,6 +110,9 @@ func (f *ingressFlags) policy() (ingress.Policy, error) {
 			return p, fmt.Errorf("--watch-namespace %q: %s", namespace, wrong[0])
 		}
 	}
+	if err := leader.CheckIdentity(f.identity); err != nil {
+		return p, fmt.Errorf("--identity: %w", err)
+	}
 	if f.leaseDuration < time.Second {
 		return p, fmt.Errorf("--lease-duration %s: want a second or more", f.leaseDuration)
 	}
@@ -125,7 +130,7 @@ func (f *ingressFlags) run(ctx context.Context, policy ingress.Policy, log *slog
 	}
 	registry := prometheus.NewRegistry()
 	controller, err := ingress.New(ctx, ingress.Options{
-		Config: config, Namespaces: f.watch, Namespace: f.namespace, LeaseDuration: f.leaseDuration,
+		Config: config, Namespaces: f.watch, Namespace: f.namespace, Identity: f.identity, LeaseDuration: f.leaseDuration,
 		Policy: policy, Registerer: registry, Log: log,
 	})
 	if err != nil {

@@ -77,6 +77,40 @@ func contend(ctx context.Context, t *testing.T, s *site) (times int) {
 	}
 }
 
+// TestARestartedContainerLeadsAtOnce kills a replica that has the name and the UID of its pod, and
+// starts it again: nobody else may have its Lease.
+func TestARestartedContainerLeadsAtOnce(t *testing.T) {
+	cp := cluster.Get(t)
+	install(t, cp)
+	r := newReplica(t, cp, "one", account("oooi-system"), "--lease-duration", "60s", "--identity", "oooi-ingress-7d4b9_6a1f")
+	r.Start(t)
+	r.awaitLead(t)
+	r.Kill(t)
+	r.Start(t)
+	began := time.Now()
+	r.awaitLead(t)
+	if took := time.Since(began); took > 30*time.Second {
+		t.Errorf("it led again after %s", took)
+	}
+	// Another pod waits, also one of the same name.
+	other := newReplica(t, cp, "other", account("oooi-system"), "--lease-duration", "60s", "--identity", "oooi-ingress-7d4b9_0c2e")
+	other.Start(t)
+	await(t, "the other one to be ready", func() string {
+		if status, _ := other.get(t, "/readyz"); status != 200 {
+			return "it is not"
+		}
+		return ""
+	})
+	time.Sleep(3 * time.Second)
+	if other.state(t).Leads {
+		t.Error("the other one leads as well")
+	}
+	// One that ends gives up the Lease.
+	r.Terminate(t)
+	other.awaitLead(t)
+	other.Terminate(t)
+}
+
 func TestAnotherReplicaTakesOver(t *testing.T) {
 	cp := cluster.Get(t)
 	install(t, cp)

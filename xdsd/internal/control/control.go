@@ -46,6 +46,8 @@ type Options struct {
 	Store *watch.Store
 	// Namespace holds the Lease of the leader.
 	Namespace string
+	// Identity is what holds the Lease; see leader.Options.
+	Identity string
 	// LeaseDuration is after how long another one may lead when the leader is silent.
 	LeaseDuration time.Duration
 	// ProbeInterval is how often the daemons of an Infra are asked how they are, give or
@@ -71,7 +73,7 @@ func New(o Options) (ctrl.Manager, error) {
 	}
 	m, err := leader.New(leader.Options{
 		Config: o.Config, QPS: clientQPS, Burst: clientBurst,
-		Name: name, Namespace: o.Namespace, LeaseDuration: o.LeaseDuration, Log: o.Log,
+		Name: name, Namespace: o.Namespace, Identity: o.Identity, LeaseDuration: o.LeaseDuration, Log: o.Log,
 		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
 			&corev1.Pod{}: {Label: labels.NewSelector().Add(*ours), Transform: trimPod},
 		}, DefaultTransform: cache.TransformStripManagedFields()},

@@ -47,6 +47,8 @@ type Options struct {
 	Namespaces []string
 	// Namespace holds the Lease of the leader.
 	Namespace string
+	// Identity is what holds the Lease; see leader.Options.
+	Identity string
 	// LeaseDuration is after how long another one may lead when the leader is silent.
 	LeaseDuration time.Duration
 	// Policy is what happens where a VirtualIngress does not say.
@@ -69,7 +71,7 @@ type Controller struct {
 func New(ctx context.Context, o Options) (*Controller, error) {
 	m, err := leader.New(leader.Options{
 		Config: o.Config, QPS: clientQPS, Burst: clientBurst,
-		Name: name, Namespace: o.Namespace, LeaseDuration: o.LeaseDuration, Log: o.Log, Cache: cacheOptions(o),
+		Name: name, Namespace: o.Namespace, Identity: o.Identity, LeaseDuration: o.LeaseDuration, Log: o.Log, Cache: cacheOptions(o),
 	})
 	if err != nil {
 		return nil, err
