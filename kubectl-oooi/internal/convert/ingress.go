@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -12,7 +13,8 @@ import (
 
 // ingress turns an Ingress into a VirtualIngress, all of whose backends that are known by labels
 // have these: those that have them already, and those whose Service is among the files and was
-// mirrored. The Ingress that comes of it has the name of this one.
+// mirrored. The Ingress that comes of it has the name of this one, if this one can be in a cluster; of one
+// that the API server refuses it is NAME-generated, as those expect who have written one.
 func (c *converter) ingress(o *object) {
 	u := clean(o)
 	u.SetAPIVersion(v1alpha1.SchemeGroupVersion.String())
@@ -25,8 +27,11 @@ func (c *converter) ingress(o *object) {
 		c.result.Objects = append(c.result.Objects, u)
 		return
 	}
-	found := 0
+	found, refused := 0, ""
 	for _, b := range backendsOf("spec", u.Object["spec"]) {
+		if b.service["matchLabels"] != nil && b.service["name"] == nil && refused == "" {
+			refused = b.field
+		}
 		found += c.backend(o, b.field, b.service)
 	}
 	typed := &v1alpha1.VirtualIngress{}
@@ -37,7 +42,11 @@ func (c *converter) ingress(o *object) {
 	if found == 0 {
 		c.warn(o, "", "no backend has matchLabels: put them in the place of the name that changes, or give the Service with its labels as well")
 	}
-	if typed.Spec.Suffix == nil {
+	switch {
+	case refused != "":
+		c.warn(o, refused, "has matchLabels and no name, so that no API server has ever taken this Ingress: the one that is made of the VirtualIngress is called %s",
+			o.GetName()+*cmp.Or(typed.Spec.Suffix, new(v1alpha1.DefaultIngressSuffix)))
+	case typed.Spec.Suffix == nil:
 		fields{u.Object}.set("", "spec", "suffix")
 		c.warn(o, "spec.suffix", "is empty, so that the Ingress keeps its name: apply the VirtualIngress, delete this Ingress, and it is made anew within a moment")
 	}

@@ -280,7 +280,7 @@ func (s *site) getDeployment(name string) corev1.Container {
 
 // flags are those that a Deployment gives the daemon, beside --http.
 func flags(c corev1.Container) []string {
-	if !slices.Equal(c.Command, []string{"/xdsd", "ingress", "--http", "$(POD_IP):9905"}) {
+	if !slices.Equal(c.Command, []string{"/xdsd", "ingress", "--http", "$(POD_IP):9905", "--identity", "$(POD_NAME)_$(POD_UID)"}) {
 		panic(fmt.Sprintf("another command: %q", c.Command))
 	}
 	return c.Args
