@@ -125,6 +125,19 @@ func TestNobodyAssignsUntilTheDeadline(t *testing.T) {
 	n.await(degraded, v1alpha1.AppsIngressPoolMissing, "IPAddressPool other does not exist in the hosted cluster; there are vlan")
 }
 
+// TestTheServicesNamespaceIsTheHostedClusters has a namespace of the management cluster in the Infra, as
+// the plans of the operator before had it.
+func TestTheServicesNamespaceIsTheHostedClusters(t *testing.T) {
+	n := withMetalLB(t, "192.0.2.200/32")
+	newReplica(t, n.management, "control").Start(t)
+	n.infra(usual(", service: {namespace: clusters-demo}"))
+	n.await(pending, v1alpha1.AppsIngressAddressNotAssigned, "the hosted cluster has no namespace clusters-demo: spec.appsIngress.service.namespace")
+	apply(t, n.hosted, "apiVersion: v1\nkind: Namespace\nmetadata: {name: clusters-demo}\n")
+	n.await(degraded, v1alpha1.AppsIngressNotAnnounced, "no pod in namespace clusters-demo of the hosted cluster", "192.0.2.200")
+	n.infra(usual(""))
+	n.await(ready, "", "", "192.0.2.200")
+}
+
 func TestBothFamilies(t *testing.T) {
 	n := withMetalLB(t, `192.0.2.200/32, "2001:db8::200/128"`)
 	newReplica(t, n.management, "control").Start(t)

@@ -147,6 +147,9 @@ func (r *guestReconciler) look(ctx context.Context, g *guestOf, w *guest.Wanted,
 	if g.addressed.IsZero() {
 		g.addressed = time.Now()
 	}
+	if fault := g.cluster.Unselected(ctx, w); fault != nil {
+		return fault, lookEvery
+	}
 	fault := g.cluster.Unannounced(ctx, w)
 	switch {
 	case fault == nil:

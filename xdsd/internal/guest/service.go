@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/utils/ptr"
@@ -33,15 +35,11 @@ func (w *Wanted) service() *corev1ac.ServiceApplyConfiguration {
 	maps.Copy(labels, in.Labels)
 	maps.Copy(annotations, w.annotations())
 	maps.Copy(labels, w.labels())
-	selector := in.Selector
-	if len(selector) == 0 {
-		selector = defaultSelector
-	}
 	ports := w.Apps.EffectivePorts()
 	port := func(name string, number int32) *corev1ac.ServicePortApplyConfiguration {
 		return corev1ac.ServicePort().WithName(name).WithProtocol(corev1.ProtocolTCP).WithPort(number).WithTargetPort(intstr.FromString(name))
 	}
-	spec := corev1ac.ServiceSpec().WithType(corev1.ServiceTypeLoadBalancer).WithSelector(selector).
+	spec := corev1ac.ServiceSpec().WithType(corev1.ServiceTypeLoadBalancer).WithSelector(w.selector()).
 		WithPorts(port("http", ports.HTTP), port("https", ports.HTTPS))
 	if in.IPFamilyPolicy != nil {
 		spec.WithIPFamilyPolicy(*in.IPFamilyPolicy)
@@ -89,13 +87,37 @@ func (c *Cluster) EnsureService(ctx context.Context, w *Wanted) (*corev1.Service
 		}
 	}
 	// Ours, so that whoever has changed a field of ours since has to give it back.
-	if err := c.client.Apply(ctx, wanted, client.FieldOwner(fieldManager), client.ForceOwnership); err != nil {
+	err = c.client.Apply(ctx, wanted, client.FieldOwner(fieldManager), client.ForceOwnership)
+	if apierrors.IsNotFound(err) && w.Service.Namespace != v1alpha1.DefaultAppsServiceNamespace {
+		return nil, &Fault{v1alpha1.AppsIngressAddressNotAssigned, fmt.Sprintf("the hosted cluster has no namespace %s: %s", w.Service.Namespace, namespaceHint)}
+	}
+	if err != nil {
 		return nil, fault(err, "applying Service "+w.Service.String())
 	}
 	if err := c.client.Get(ctx, w.Service, there); err != nil {
 		return nil, fault(err, "reading Service "+w.Service.String())
 	}
 	return there, nil
+}
+
+// namespaceHint says which field is wrong where the router's pods are elsewhere.
+const namespaceHint = "spec.appsIngress.service.namespace is a namespace of the hosted cluster, not of the management cluster; " +
+	"set it to that of the router's pods, or leave it out for " + v1alpha1.DefaultAppsServiceNamespace
+
+// Unselected says that the Service selects no pods, so that nobody answers at its address; nil when it does, or
+// when it is where the default router will be.
+func (c *Cluster) Unselected(ctx context.Context, w *Wanted) *Fault {
+	if w.Service.Namespace == v1alpha1.DefaultAppsServiceNamespace {
+		return nil
+	}
+	pods := &metav1.PartialObjectMetadataList{}
+	pods.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
+	err := c.client.List(ctx, pods, client.InNamespace(w.Service.Namespace), client.MatchingLabels(w.selector()), client.Limit(1))
+	if err != nil || len(pods.Items) > 0 { // without the right to look there is nothing to say
+		return nil
+	}
+	return &Fault{v1alpha1.AppsIngressNotAnnounced, fmt.Sprintf("no pod in namespace %s of the hosted cluster has the labels that Service %s selects, %s: %s",
+		w.Service.Namespace, w.Service.Name, labels.FormatLabels(w.selector()), namespaceHint)}
 }
 
 // correctPorts leaves of a Service's ports those that are wanted, and reports whether that is

@@ -22,6 +22,14 @@ const fieldManager = v1alpha1.ManagedBy
 // defaultSelector selects the pods of OpenShift's default router.
 var defaultSelector = map[string]string{"ingresscontroller.operator.openshift.io/deployment-ingresscontroller": "default"}
 
+// selector is that of the Service.
+func (w *Wanted) selector() map[string]string {
+	if in := w.Apps.Service; in != nil && len(in.Selector) > 0 {
+		return in.Selector
+	}
+	return defaultSelector
+}
+
 func (w *Wanted) labels() map[string]string {
 	return map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}
 }
