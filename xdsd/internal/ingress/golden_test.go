@@ -77,6 +77,29 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+// TestTheExampleIsWhatComesOut compares the Ingress of manifests/examples/virtual-ingress.
+func TestTheExampleIsWhatComesOut(t *testing.T) {
+	const folder = "manifests/examples/virtual-ingress"
+	text := slices.Concat(lab.ReadFile(t, folder, "virtualingress.yaml"), []byte("---\n"), lab.ReadFile(t, folder, "cluster.yaml"))
+	d, all := read(t, string(text))
+	if len(all) != 1 {
+		t.Fatalf("there are %d VirtualIngresses", len(all))
+	}
+	r := resolve(all[0], defaults, d)
+	if !r.complete() {
+		t.Fatal(r.fault())
+	}
+	out, err := fieldsOf(translate(all[0], defaults, r, v1alpha1.ReasonResolved))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ingress, err := yaml.Marshal(out.Object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden.Check(t, filepath.Join("..", "..", "..", folder, "ingress.yaml"), "# What comes out: what 'xdsd ingress' makes of virtualingress.yaml.\n"+string(ingress))
+}
+
 // describe writes what a VirtualIngress amounts to.
 func describe(t *testing.T, out *strings.Builder, v *v1alpha1.VirtualIngress, r *resolution) {
 	t.Helper()
