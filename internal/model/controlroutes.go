@@ -152,11 +152,18 @@ func (p *proxyBuilder) addApps(infra *Infra) {
 		p.found.add(infra.Ref, ReasonInvalidAddress, "spec.appsIngress.ports: %d and %d are to be ports", ports.HTTP, ports.HTTPS)
 		return
 	}
-	for field, port := range map[string]int32{"http": ports.HTTP, "https": ports.HTTPS} {
-		if user := podPorts[port]; user != "" {
-			p.found.add(infra.Ref, ReasonNameConflict, "spec.appsIngress.ports.%s: port %d is used in the proxy's own pod by %s", field, port, user)
-			return
+	taken := false
+	for _, port := range []struct {
+		field  string
+		number int32
+	}{{"http", ports.HTTP}, {"https", ports.HTTPS}} {
+		if user := podPorts[port.number]; user != "" {
+			p.found.add(infra.Ref, ReasonNameConflict, "spec.appsIngress.ports.%s: port %d is used in the proxy's own pod by %s", port.field, port.number, user)
+			taken = true
 		}
+	}
+	if taken {
+		return
 	}
 	if l := p.listeners[ports.HTTP]; l != nil {
 		p.found.add(infra.Ref, ReasonNameConflict, "spec.appsIngress.ports.http: port %d carries TLS already", ports.HTTP)
