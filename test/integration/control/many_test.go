@@ -48,6 +48,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: oooi-control}
 subjects: [{kind: ServiceAccount, name: oooi-control, namespace: oooi-system}]
 `, n.namespace))
 	n.kubeconfig(n.adminKubeconfig())
+	apply(t, guest, "apiVersion: v1\nkind: Namespace\nmetadata: {name: openshift-ingress}")
 	control := newReplica(t, cp, "control")
 	control.Start(t)
 	await(t, "control to be ready", func() string { return control.unready(t) })
@@ -124,11 +125,8 @@ spec:
   hostedClusterRef: {name: %[2]s, namespace: %[1]s}
   networkConfig: {cidr: 10.%[4]d.0.0/16, gateway: 10.%[4]d.0.1, networkAttachmentDefinition: vlan%[4]d}
   infraComponents: {proxy: {serverIP: 10.%[4]d.0.3}}
-  appsIngress: {enabled: true, kubeconfigSecretRef: {name: demo-admin-kubeconfig}, service: {namespace: guest-%[2]s}, metallb: {loadBalancerClass: %[5]s}}
+  appsIngress: {enabled: true, kubeconfigSecretRef: {name: demo-admin-kubeconfig}, metallb: {loadBalancerClass: %[5]s}}
 `, n.namespace, name, port, i, class)
-	if err := n.hosted.ApplyYAML(ctx, []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: guest-"+name+"}\n")); err != nil {
-		return err
-	}
 	return n.management.ApplyYAML(ctx, []byte(yaml))
 }
 
@@ -144,7 +142,7 @@ func (n *tenant) assignAll() {
 		if len(s.Status.LoadBalancer.Ingress) > 0 {
 			continue
 		}
-		number, err := strconv.Atoi(strings.TrimPrefix(s.Namespace, "guest-c"))
+		number, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(s.Name, "c"), "-apps"))
 		if err != nil {
 			n.Fatal(err)
 		}
