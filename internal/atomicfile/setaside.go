@@ -14,8 +14,7 @@ const asideSuffix = ".unusable"
 // that it can be examined, and logs both names with the reason. A file that cannot even be read stays
 // where it is.
 func SetAside(log *slog.Logger, path string, why error) {
-	var unreadable *fs.PathError
-	if errors.As(why, &unreadable) {
+	if _, unreadable := errors.AsType[*fs.PathError](why); unreadable {
 		log.Error("cannot read the file; continuing without it", "file", path, "err", why)
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -64,7 +65,7 @@ func (h *heartbeats) silent(ctx context.Context, key client.ObjectKey, now time.
 	due := now.Sub(b.looked) >= h.interval
 	if due || len(b.silent()) > 0 { // which may be back
 		object := &v1alpha1.ProxyServer{}
-		if err := h.live.Get(ctx, key, object); client.IgnoreNotFound(err) != nil {
+		if err := h.live.Get(ctx, key, object); err != nil && !apierrors.IsNotFound(err) {
 			return b.silent(), fmt.Errorf("reading the heartbeats of replicas: %w", err)
 		}
 		b.look(object, now, h.interval)

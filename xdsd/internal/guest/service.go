@@ -30,11 +30,11 @@ func (w *Wanted) service() *corev1ac.ServiceApplyConfiguration {
 	if in == nil {
 		in = &v1alpha1.AppsIngressService{}
 	}
-	annotations, labels := map[string]string{}, map[string]string{}
+	annotations, own := map[string]string{}, map[string]string{}
 	maps.Copy(annotations, in.Annotations)
-	maps.Copy(labels, in.Labels)
+	maps.Copy(own, in.Labels)
 	maps.Copy(annotations, w.annotations())
-	maps.Copy(labels, w.labels())
+	maps.Copy(own, w.labels())
 	ports := w.Apps.EffectivePorts()
 	port := func(name string, number int32) *corev1ac.ServicePortApplyConfiguration {
 		return corev1ac.ServicePort().WithName(name).WithProtocol(corev1.ProtocolTCP).WithPort(number).WithTargetPort(intstr.FromString(name))
@@ -57,7 +57,7 @@ func (w *Wanted) service() *corev1ac.ServiceApplyConfiguration {
 			}
 		}
 	}
-	return corev1ac.Service(w.Service.Name, w.Service.Namespace).WithLabels(labels).WithAnnotations(annotations).WithSpec(spec)
+	return corev1ac.Service(w.Service.Name, w.Service.Namespace).WithLabels(own).WithAnnotations(annotations).WithSpec(spec)
 }
 
 // EnsureService applies the applications' Service and returns it. One that is there and
@@ -113,8 +113,8 @@ func (c *Cluster) Unselected(ctx context.Context, w *Wanted) *Fault {
 	pods := &metav1.PartialObjectMetadataList{}
 	pods.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
 	err := c.client.List(ctx, pods, client.InNamespace(w.Service.Namespace), client.MatchingLabels(w.selector()), client.Limit(1))
-	if err != nil || len(pods.Items) > 0 { // without the right to look there is nothing to say
-		return nil
+	if err != nil || len(pods.Items) > 0 {
+		return nil //nolint:nilerr // without the right to look there is nothing to say
 	}
 	return &Fault{v1alpha1.AppsIngressNotAnnounced, fmt.Sprintf("no pod in namespace %s of the hosted cluster has the labels that Service %s selects, %s: %s",
 		w.Service.Namespace, w.Service.Name, labels.FormatLabels(w.selector()), namespaceHint)}
