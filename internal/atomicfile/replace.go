@@ -5,12 +5,18 @@ package atomicfile
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
 
-// Replace writes a file, mode 0600, in the place of one that may be there.
+// Replace writes a file, mode 0600, in the place of one that may be there. A symbolic link is followed;
+// what is no regular file, such as a device, stays and is an error.
 func Replace(path string, data []byte) error {
+	path, err := regular(path)
+	if err != nil {
+		return fmt.Errorf("writing: %w", err)
+	}
 	temp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
 	if err != nil {
 		return fmt.Errorf("writing %s: %w", path, err)
@@ -26,4 +32,26 @@ func Replace(path string, data []byte) error {
 		return fmt.Errorf("writing %s: %w", path, errors.Join(err, os.Remove(temp.Name())))
 	}
 	return nil
+}
+
+// regular returns the path of the file itself, which need not exist.
+func regular(path string) (string, error) {
+	target, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(path); err == nil {
+			return "", fmt.Errorf("%s is a symbolic link to a file that does not exist", path)
+		}
+		return path, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	info, err := os.Lstat(target)
+	if err != nil {
+		return "", err
+	}
+	if !info.Mode().IsRegular() {
+		return "", fmt.Errorf("%s is not a regular file", path)
+	}
+	return target, nil
 }

@@ -42,6 +42,7 @@ func (p *proxyBuilder) addBackend(in *v1alpha1.ProxyBackend, source string) {
 		return
 	}
 	plain := cmp.Or(in.Protocol, v1alpha1.ProtocolTCP) == v1alpha1.ProtocolTCP
+	opened := p.listeners[in.Port] == nil
 	before := len(p.listener(in.Port).routes)
 	for _, host := range append([]string{in.Hostname}, in.AlternateHostnames...) {
 		name, err := cleanHost(host)
@@ -56,6 +57,8 @@ func (p *proxyBuilder) addBackend(in *v1alpha1.ProxyBackend, source string) {
 		if plain {
 			l.plain = append(l.plain, u.Name)
 		}
+	} else if opened {
+		delete(p.listeners, in.Port)
 	}
 }
 

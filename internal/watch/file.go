@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/densityops/oooi/internal/atomicfile"
@@ -34,7 +33,7 @@ type file struct {
 }
 
 func readFile(path string) (*file, error) {
-	data, err := os.ReadFile(path)
+	data, err := atomicfile.Read(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading the snapshot file: %w", err)
 	}

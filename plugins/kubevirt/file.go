@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -73,7 +72,7 @@ func (d *directory) load() {
 }
 
 func readFile(path string) (*file, error) {
-	data, err := os.ReadFile(path)
+	data, err := atomicfile.Read(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading the snapshot file: %w", err)
 	}

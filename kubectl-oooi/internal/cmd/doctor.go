@@ -228,13 +228,25 @@ func (f *doctorFlags) check(checks []doctor.Check) error {
 			return fmt.Errorf("--probe-address %q: want an IP address, with --probe", f.probeAddress)
 		}
 	}
+	if f.save == "-" {
+		return errors.New("--save -: findings go to stdout; name a file")
+	}
+	if f.timeout <= 0 {
+		return errTimeout
+	}
 	for _, code := range slices.Concat(f.only, f.skip) {
 		if !slices.ContainsFunc(checks, func(c doctor.Check) bool { return strings.HasPrefix(c.Code, strings.ToUpper(code)) }) {
 			return fmt.Errorf("there is no check %s: 'kubectl oooi doctor --list' lists them", code)
 		}
 	}
+	if !slices.ContainsFunc(checks, func(c doctor.Check) bool { return f.selected(c.Code) }) {
+		return errors.New("--only and --skip leave no check to run")
+	}
 	return f.output.Check()
 }
+
+// errTimeout is for commands that would do nothing.
+var errTimeout = errors.New("--timeout must be more than 0")
 
 // selected reports whether a check is to be shown.
 func (f *doctorFlags) selected(code string) bool {

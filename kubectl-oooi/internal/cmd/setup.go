@@ -154,6 +154,9 @@ func (f *setupFlags) check() error {
 	if err := checkChoices(f.choices); err != nil {
 		return err
 	}
+	if f.timeout <= 0 {
+		return errTimeout
+	}
 	if f.output != "" && (f.output != "yaml" || f.dryRun != dryRunClient) {
 		return fmt.Errorf("--output %q: what is printed is what --dry-run=client would apply, in yaml", f.output)
 	}

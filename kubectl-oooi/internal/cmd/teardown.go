@@ -52,6 +52,9 @@ func (c *command) runTeardown(ctx context.Context, f *teardownFlags, infra strin
 	if err := checkChoices(f.choices); err != nil {
 		return err
 	}
+	if f.timeout <= 0 {
+		return errTimeout
+	}
 	cl, err := c.patient()
 	if err != nil {
 		return err

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/densityops/oooi/api/v1alpha1"
 )
 
 // components are those of an Infra.
@@ -43,6 +45,11 @@ func (c *converter) cleanInfra(o *object, infra *unstructured.Unstructured) {
 			// Another name would be another Service, with another address.
 			f.set(oldAppsService, "spec", "appsIngress", "service", "name")
 			c.warn(o, "spec.appsIngress.service.name", "set to %s, which the operator took where nothing was said", oldAppsService)
+		}
+		source, _ := f.text("spec", "appsIngress", "source")
+		class, _ := f.text("spec", "appsIngress", "metallb", "loadBalancerClass")
+		if class == "" && (source == "" || source == string(v1alpha1.AppsIngressSourceHostedService)) {
+			c.warn(o, "spec.appsIngress.metallb.loadBalancerClass", "setup requires it on KubeVirt: set the class that MetalLB runs with, or set spec.appsIngress.source to MirroredService or Static")
 		}
 	}
 }

@@ -111,7 +111,7 @@ func podChecks() []Check {
 				for _, c := range s.components() {
 					list := s.pods(c.name)
 					if len(list) == 0 {
-						findings = append(findings, failed(s.ref(), fmt.Sprintf("see why: kubectl -n %s describe statefulset -l %s=%s", s.Infra.Namespace, v1alpha1.LabelInfra, s.Infra.Name), "%s has no pod", c.name))
+						findings = append(findings, failed(s.ref(), fmt.Sprintf("see why: kubectl -n %s describe statefulset -l %s=%s; if it was scaled to 0, run 'kubectl oooi setup'", s.Infra.Namespace, v1alpha1.LabelInfra, s.Infra.Name), "%s has no pod", c.name))
 					}
 					for _, p := range list {
 						if why := status.Unready(p); why != "" {

@@ -69,7 +69,7 @@ var (
 	containerFields = fields{
 		"name": nil, "imageID": nil, "restartCount": nil,
 		"state":     {"waiting": {"reason": nil, "message": nil}, "terminated": {"exitCode": nil, "reason": nil, "message": nil}},
-		"lastState": {"terminated": {"exitCode": nil, "reason": nil, "finishedAt": nil}},
+		"lastState": {"terminated": {"exitCode": nil, "reason": nil, "message": nil, "finishedAt": nil}},
 	}
 	ourLabels = []string{labelPartOf, v1alpha1.LabelManagedBy, v1alpha1.LabelComponent, v1alpha1.LabelInfra, v1alpha1.LabelProxyServer}
 )

@@ -39,11 +39,14 @@ func Unready(p *corev1.Pod) string {
 		return ""
 	}
 	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		before := c.LastTerminationState.Terminated
 		switch {
+		case before != nil && before.ExitCode != 0 && c.State.Terminated == nil && !c.Ready:
+			return ended(c.Name, before) + ", and is started again"
 		case c.State.Waiting != nil && c.State.Waiting.Reason != "PodInitializing":
 			return strings.TrimSuffix(fmt.Sprintf("container %s: %s: %s", c.Name, c.State.Waiting.Reason, c.State.Waiting.Message), ": ")
 		case c.State.Terminated != nil && c.State.Terminated.ExitCode != 0:
-			return strings.TrimSuffix(fmt.Sprintf("container %s ended with %d: %s", c.Name, c.State.Terminated.ExitCode, c.State.Terminated.Message), ": ")
+			return ended(c.Name, c.State.Terminated)
 		}
 	}
 	for _, c := range p.Status.Conditions {
@@ -52,4 +55,13 @@ func Unready(p *corev1.Pod) string {
 		}
 	}
 	return string(p.Status.Phase)
+}
+
+// ended says how a container has, with its last words.
+func ended(container string, t *corev1.ContainerStateTerminated) string {
+	text := fmt.Sprintf("container %s ended with %d", container, t.ExitCode)
+	if t.Reason != "" && t.Reason != "Error" {
+		text += " (" + t.Reason + ")"
+	}
+	return strings.TrimSuffix(text+": "+strings.TrimSpace(t.Message), ": ")
 }

@@ -131,7 +131,7 @@ func TestTheServicesNamespaceIsTheHostedClusters(t *testing.T) {
 	n := withMetalLB(t, "192.0.2.200/32")
 	newReplica(t, n.management, "control").Start(t)
 	n.infra(usual(", service: {namespace: clusters-demo}"))
-	n.await(pending, v1alpha1.AppsIngressAddressNotAssigned, "the hosted cluster has no namespace clusters-demo: spec.appsIngress.service.namespace")
+	n.await(degraded, v1alpha1.AppsIngressServiceRejected, "the hosted cluster has no namespace clusters-demo: spec.appsIngress.service.namespace")
 	apply(t, n.hosted, "apiVersion: v1\nkind: Namespace\nmetadata: {name: clusters-demo}\n")
 	n.await(degraded, v1alpha1.AppsIngressNotAnnounced, "no pod in namespace clusters-demo of the hosted cluster", "192.0.2.200")
 	n.infra(usual(""))

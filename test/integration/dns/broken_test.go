@@ -36,7 +36,7 @@ func TestBrokenObjectsBreakNobodyElse(t *testing.T) {
 	// Younger than blue, and later in the alphabet if made in the same second.
 	nameless := cluster{name: "nameless", net: "127.70.0", proxy: "127.70.0.3", pod: "127.96.1.70", apps: "{enabled: false}"}
 	thief := cluster{name: "thief", net: "127.80.0", proxy: "127.80.0.3", pod: "127.96.1.80", apps: "{enabled: false}"}
-	locked := cluster{name: "locked", net: "127.90.0", proxy: "127.90.0.3", pod: "127.96.1.90", apps: "{enabled: true}"}
+	locked := cluster{name: "locked", net: "127.90.0", proxy: "127.90.0.3", pod: "127.96.1.90", apps: "{enabled: true, metallb: {loadBalancerClass: metallb.io/vlan}}"}
 	broken := []struct {
 		reason, about, yaml string
 		resource            schema.GroupVersionResource // of the broken object

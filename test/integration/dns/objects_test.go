@@ -34,7 +34,7 @@ type cluster struct {
 var (
 	blue = cluster{
 		name: "blue", net: "127.50.0", proxy: "127.50.0.3", pod: "127.96.1.50",
-		apps: "{enabled: true, metallb: {ipAddressPoolRange: 192.0.2.0/24}}",
+		apps: "{enabled: true, metallb: {ipAddressPoolRange: 192.0.2.0/24, loadBalancerClass: metallb.io/vlan}}",
 	}
 	green = cluster{
 		name: "green", net: "127.60.0", proxy: "127.60.0.3", pod: "127.96.1.60",

@@ -21,8 +21,8 @@ func TestEachChangeIsLoggedOnce(t *testing.T) {
 	set(t, s, tenant, Resources{Clusters: clusters("a")})
 	setEndpoints(t, s, endpoints("a", "10.0.0.1", "10.0.0.2"))
 	want := `level=INFO msg="endpoints changed" cluster=a endpoints=1
-level=INFO msg="configuration changed" proxy=ns/one listeners=0 clusters=2 routes=0
-level=INFO msg="configuration changed" proxy=ns/one listeners=0 clusters=1 routes=0
+level=INFO msg="configuration changed" proxy=ns/one listeners=0 clusters=2 route_configurations=0
+level=INFO msg="configuration changed" proxy=ns/one listeners=0 clusters=1 route_configurations=0
 level=INFO msg="endpoints changed" cluster=a endpoints=2
 `
 	if log.String() != want {

@@ -105,7 +105,7 @@ func (s *Server) Set(name string, r Resources) error {
 	p.config = next
 	s.mu.Unlock()
 	s.log.Info("configuration changed", "proxy", name, "version", next.version,
-		"listeners", len(next.listeners.resources), "clusters", len(next.clusters.resources), "routes", len(next.routes.resources))
+		"listeners", len(next.listeners.resources), "clusters", len(next.clusters.resources), "route_configurations", len(next.routes.resources))
 	return s.push(context.Background(), p)
 }
 

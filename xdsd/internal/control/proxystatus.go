@@ -73,7 +73,8 @@ func (f *proxyFacts) ready() metav1.Condition {
 		return not(v1alpha1.ReasonReplicaBehind, "not seen yet")
 	}
 	if len(f.pods) == 0 {
-		return not(v1alpha1.ReasonNoReplica, "no pod with the label %s=%s runs this proxy: kubectl oooi setup makes it", v1alpha1.LabelProxyServer, f.object.Name)
+		return not(v1alpha1.ReasonNoReplica, "no pod with the labels %s=%s and %s=%s runs this proxy: run kubectl oooi setup",
+			v1alpha1.LabelProxyServer, f.object.Name, v1alpha1.LabelComponent, v1alpha1.ComponentProxy)
 	}
 	reported := map[string]*v1alpha1.ReplicaStatus{}
 	for _, pod := range f.pods {

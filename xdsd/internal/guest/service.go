@@ -89,7 +89,7 @@ func (c *Cluster) EnsureService(ctx context.Context, w *Wanted) (*corev1.Service
 	// Ours, so that whoever has changed a field of ours since has to give it back.
 	err = c.client.Apply(ctx, wanted, client.FieldOwner(fieldManager), client.ForceOwnership)
 	if apierrors.IsNotFound(err) && w.Service.Namespace != v1alpha1.DefaultAppsServiceNamespace {
-		return nil, &Fault{v1alpha1.AppsIngressAddressNotAssigned, fmt.Sprintf("the hosted cluster has no namespace %s: %s", w.Service.Namespace, namespaceHint)}
+		return nil, &Fault{v1alpha1.AppsIngressServiceRejected, fmt.Sprintf("the hosted cluster has no namespace %s: %s", w.Service.Namespace, namespaceHint)}
 	}
 	if err != nil {
 		return nil, fault(err, "applying Service "+w.Service.String())

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -105,7 +104,7 @@ func New(o Options) (*Holder, error) {
 // recall reads the file, and looks whether the address is there.
 func (h *Holder) recall() error {
 	if h.File != "" {
-		data, err := os.ReadFile(h.File)
+		data, err := atomicfile.Read(h.File)
 		var texts map[string]string
 		if err == nil {
 			err = json.Unmarshal(data, &texts)

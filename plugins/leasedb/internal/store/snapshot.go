@@ -3,7 +3,6 @@ package store
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/densityops/oooi/internal/atomicfile"
@@ -24,7 +23,7 @@ type Snapshot struct {
 // ReadSnapshot reads a pool's snapshot file. A file that is damaged, of another pool or of another version is an
 // error; one that does not exist yet is os.ErrNotExist.
 func ReadSnapshot(path, pool string) (Snapshot, error) {
-	data, err := os.ReadFile(path)
+	data, err := atomicfile.Read(path)
 	if err != nil {
 		return Snapshot{}, fmt.Errorf("reading the snapshot file: %w", err)
 	}
