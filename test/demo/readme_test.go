@@ -17,7 +17,7 @@ import (
 )
 
 // changing are the parts of a transcript that differ from run to run.
-var changing = regexp.MustCompile(`127\.0\.0\.1:\d+|\.:\d+|/\S+\.(kubeconfig|sock)|v\d+\.\d+\.\d+|tick \d+|(127|10)\.(96|244)\.\d+\.\d+|fd00:96::\S+|\d+\.\d+ ms|after \d+(\.\d+)?s|port 67 interval \d+|renewal in \d+ seconds|unknown_total \d+|\d+-\d+-\d+T\S+Z| +\d+s +| +ok$`)
+var changing = regexp.MustCompile(`127\.0\.0\.1:\d+|\.:\d+|/\S+\.(kubeconfig|sock)|v\d+\.\d+\.\d+|tick \d+|(127|10)\.(96|244)\.\d+\.\d+|fd00:96::\S+|\d+\.\d+ ms|after \d+(\.\d+)?s|port 67 interval \d+|renewal in \d+ seconds|unknown_total \d+|\d+-\d+-\d+T\S+Z| +(\d+m)?\d+s +| +ok$`)
 
 // transcriptFile is an environment variable: a file with what make demo has printed on a node. CI
 // has run that before the tests.
