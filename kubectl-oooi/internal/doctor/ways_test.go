@@ -77,7 +77,7 @@ func TestDoctorEndsAlikeInEveryFormat(t *testing.T) {
 	faults.OnAPIServer()[0].Break(p.Site)
 	ends(found)
 	ends(0, "--fail-on=never")
-	ends(0, "--skip", "OOOI-")
+	ends(0, "--only", "OOOI-OLD")
 	p.Mend()
 	for _, format := range formats { // a namespace without an Infra is not a pass; an empty list is still printed
 		line := []string{"doctor", "-n", "kube-public"}
