@@ -85,7 +85,7 @@ func (r *review) fields(pod map[string]any) {
 			path := fmt.Sprintf("spec.%s[%d]", kind, i)
 			container, _ := c.(map[string]any)
 			r.only(path, container, "ports securityContext"+
-				" name image command args env resources volumeMounts livenessProbe readinessProbe terminationMessagePolicy")
+				" name image command args env resources volumeMounts livenessProbe readinessProbe startupProbe terminationMessagePolicy")
 			r.only(path+".securityContext", container["securityContext"], "privileged allowPrivilegeEscalation readOnlyRootFilesystem"+
 				" capabilities runAsUser runAsNonRoot seLinuxOptions seccompProfile")
 		}
