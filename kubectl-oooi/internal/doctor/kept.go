@@ -67,7 +67,7 @@ var (
 	conditionFields = fields{"type": nil, "status": nil, "reason": nil, "message": nil}
 	ownerFields     = fields{"apiVersion": nil, "kind": nil}
 	containerFields = fields{
-		"name": nil, "imageID": nil, "restartCount": nil,
+		"name": nil, "imageID": nil, "ready": nil, "restartCount": nil,
 		"state":     {"waiting": {"reason": nil, "message": nil}, "terminated": {"exitCode": nil, "reason": nil, "message": nil}},
 		"lastState": {"terminated": {"exitCode": nil, "reason": nil, "message": nil, "finishedAt": nil}},
 	}

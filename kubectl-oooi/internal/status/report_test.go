@@ -137,3 +137,20 @@ func TestApplicationsInOneWord(t *testing.T) {
 		}
 	}
 }
+
+func TestUnreadySaysHowAContainerEnded(t *testing.T) {
+	const conditions = "conditions: [{type: Ready, status: 'False'}, {type: ContainersReady, status: 'False', message: 'containers with unready status: [coredns]'}]"
+	const oom = "lastState: {terminated: {exitCode: 137, reason: OOMKilled, message: 'maxprocs: 2'}}"
+	for _, tc := range []struct{ name, containers, want string }{
+		{"it waits to be started again", "[{name: coredns, restartCount: 2, state: {waiting: {reason: CrashLoopBackOff, message: back-off 10s}}, " + oom + "}]", "container coredns ended with 137 (OOMKilled): maxprocs: 2, and is started again"},
+		{"it runs again", "[{name: coredns, restartCount: 2, state: {running: {}}, " + oom + "}]", "container coredns ended with 137 (OOMKilled): maxprocs: 2, and is started again"},
+		{"it has ended", "[{name: coredns, state: {terminated: {exitCode: 1, reason: Error, message: bad}}}]", "container coredns ended with 1: bad"},
+		{"another one had ended, and is ready", "[{name: envoy, ready: true, restartCount: 1, state: {running: {}}, " + oom + "}, {name: coredns, state: {running: {}}}]", "containers with unready status: [coredns]"},
+		{"it cannot be started", "[{name: coredns, state: {waiting: {reason: ErrImagePull, message: none}}}]", "container coredns: ErrImagePull: none"},
+	} {
+		pod := decode[corev1.Pod](t, "status: {phase: Running, "+conditions+", containerStatuses: "+tc.containers+"}")
+		if got := Unready(&pod); got != tc.want {
+			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
+		}
+	}
+}
