@@ -8,16 +8,18 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// TestWhatHasLostItsOwnerIsAdopted deletes a VirtualIngress without what is made of it, as a restore
-// from a backup leaves that, too, and makes it anew.
+// TestWhatHasLostItsOwnerIsAdopted makes a VirtualIngress anew whose generated objects were left
+// without an owner, as a restore from a backup leaves them. The test takes the owners away itself: the
+// garbage collector, asked to orphan, deletes what it has not heard of yet.
 func TestWhatHasLostItsOwnerIsAdopted(t *testing.T) {
 	cp := cluster.Get(t)
-	start(t, cp)
+	r := start(t, cp)
 	s := newSite(t, cp)
 	s.mirrored("first", "app: web", "198.51.100.7")
 	v := virtualOf("web", "app: web", "name: http", "  backendMode: Alias")
@@ -26,19 +28,17 @@ func TestWhatHasLostItsOwnerIsAdopted(t *testing.T) {
 	alias := s.alias("web", "first")
 	s.awaitEndpoints(alias, "198.51.100.7:30080 http")
 	before := s.ingress("web-generated")
-	if err := s.client.Delete(t.Context(), s.virtual("web"), client.PropagationPolicy(metav1.DeletePropagationOrphan)); err != nil {
-		t.Fatal(err)
-	}
-	await(t, "the owners to be gone", func() string {
-		for _, o := range s.generated(alias) {
-			if len(o.GetOwnerReferences()) > 0 {
-				return o.GetName() + " has one"
-			}
+	r.Terminate(t)
+	for _, o := range s.generated(alias) {
+		if err := s.client.Patch(t.Context(), o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"ownerReferences":null}}`))); err != nil {
+			t.Fatal(err)
 		}
-		return s.there(&v1alpha1.VirtualIngress{}, "web")
-	})
+	}
+	s.remove(s.virtual("web"))
 	// Meanwhile the Service goes away: its addresses may be somebody else's by now.
 	s.removeService("first")
+	r.Start(t)
+	r.awaitLead(t)
 	s.apply(v)
 	await(t, "the copied endpoints to be gone", func() string { return strings.Join(s.endpoints(alias), " ") })
 	s.mirrored("second", "app: web", "198.51.100.8")

@@ -297,14 +297,19 @@ func TestProxyServerIsReadyWhenItsReplicasAre(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.condition(proxy, ready, metav1.ConditionTrue, v1alpha1.ReasonDeploymentReady, "demo-proxy-0")
-	if len(proxy.Status.Replicas) != 1 {
-		t.Errorf("replicas are %+v", proxy.Status.Replicas)
-	}
+	s.await("the entry to be gone", func() string { // a pod that is going has one
+		s.conditions(proxy)
+		if len(proxy.Status.Replicas) != 1 {
+			return fmt.Sprintf("%+v", proxy.Status.Replicas)
+		}
+		return ""
+	})
 
 	// A spec that the replica has not seen is not served, whatever it says.
+	before := proxy.DeepCopy()
 	proxy.Spec.Backends = []v1alpha1.ProxyBackend{{Name: "late", Hostname: "api.demo." + s.namespace + ".example.com", Port: 6443, TargetService: "other", TargetNamespace: s.namespace}}
 	proxy.Spec.Backends[0].TargetPort.IntVal = 443
-	if err := s.client.Update(t.Context(), proxy); err != nil {
+	if err := s.client.Patch(t.Context(), proxy, client.MergeFrom(before)); err != nil {
 		t.Fatal(err)
 	}
 	s.condition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonReplicaBehind, "has generation 1, not 2")
