@@ -47,7 +47,7 @@ func (r right) refused() string {
 // requests are what a user has asked an API server for.
 type requests struct {
 	made    map[right]bool // and answered
-	refused map[right]bool
+	refused map[right]bool // and not answered later: the API server learns of a Role after it has stored it
 }
 
 // requestsOf reads the audit log of a control plane.
@@ -87,6 +87,7 @@ func requestsOf(t *testing.T, cp *lab.ControlPlane, user string) requests {
 			continue
 		}
 		r.made[asked] = true
+		delete(r.refused, asked)
 		// Who applies what is not there needs the right to create it, of which nothing is said.
 		if event.Verb == "patch" && event.ResponseStatus.Code == http.StatusCreated {
 			asked.verb = "create"
