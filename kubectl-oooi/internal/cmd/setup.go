@@ -95,7 +95,7 @@ func addPlanFlags(cmd *cobra.Command, f *setupFlags) {
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "for how long to wait")
 	flags.BoolVar(&f.ingress, "virtual-ingress", false, "also what keeps an Ingress for each VirtualIngress, once in the cluster; without the flag it stays as it is")
 	flags.BoolVar(&f.downgrade, "allow-downgrade", false, "replace what a newer version of kubectl-oooi has set up")
-	flags.BoolVar(&f.conflicts, "force-conflicts", false, "take over fields that somebody else has set")
+	flags.BoolVar(&f.conflicts, "force-conflicts", false, "take over fields that others have set, and remove what they have added to pods")
 	flags.BoolVar(&f.adopt, "adopt", false, "take over objects that setup did not create; teardown deletes them")
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
 
 func driftChecks() []Check {
@@ -49,7 +50,21 @@ func drifted(s *Site) []Finding {
 				f.Severity = severity
 				findings = append(findings, f)
 			}
+			findings = append(findings, foreign(ref, has[at])...)
 		}
+	}
+	return findings
+}
+
+// foreign is what others have set in the pods of a StatefulSet, which setup leaves as it is.
+func foreign(ref model.Ref, has *unstructured.Unstructured) []Finding {
+	var findings []Finding
+	for _, f := range setup.ForeignFields(has) {
+		remedy := fmt.Sprintf("if it is not wanted, run 'kubectl oooi setup' with the Infra's file and --force-conflicts, which undoes that; this restarts pod %s/%s-0: %s", has.GetNamespace(), has.GetName(), diffFirst)
+		if f.Applied {
+			remedy = "if it is not wanted, remove it from what " + f.Manager + " applies"
+		}
+		findings = append(findings, warned(ref, remedy, "it has what setup would not give it: %s", f))
 	}
 	return findings
 }

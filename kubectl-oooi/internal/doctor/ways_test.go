@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -221,25 +222,32 @@ func TestDoctorTellsWhatHasChanged(t *testing.T) {
 	p := newPatient(t)
 	in := func(text string) string { return strings.ReplaceAll(text, "NS", p.Namespace) }
 	for _, tc := range []struct {
-		name, object, patch string
-		// about is the object of a finding, and what its message and remedy have.
+		name          string
+		kind          schema.GroupVersionKind
+		object, patch string
+		// about is the object of a finding, of the same kind, and what its message and remedy have.
 		about, message, remedy string
 	}{
 		{
-			"the machines' network", "vlan100", `{"spec": {"config": "{\"cniVersion\": \"0.3.1\", \"name\": \"vlan100\", \"type\": \"bridge\", \"bridge\": \"br-vlan100\", \"mtu\": 9000}"}}`,
+			"the machines' network", read.AttachmentKind, "vlan100", `{"spec": {"config": "{\"cniVersion\": \"0.3.1\", \"name\": \"vlan100\", \"type\": \"bridge\", \"bridge\": \"br-vlan100\", \"mtu\": 9000}"}}`,
 			"demo-dns", `its pods would get another network from setup: NetworkAttachmentDefinition NS/vlan100 was changed by "doctor.test" at `,
 			"run 'kubectl oooi setup' with the Infra's file; this restarts pod NS/demo-dns-0: 'kubectl oooi diff' with the same file shows what changes",
 		},
 		{
-			"what setup has made", "demo-dns", `{"spec": {"config": "{\"cniVersion\": \"0.3.1\", \"name\": \"mine\", \"type\": \"bridge\"}"}}`,
+			"what setup has made", read.AttachmentKind, "demo-dns", `{"spec": {"config": "{\"cniVersion\": \"0.3.1\", \"name\": \"mine\", \"type\": \"bridge\"}"}}`,
 			"demo-dns", `its pods would get another network from setup: it was changed by "doctor.test" at `,
 			"run 'kubectl oooi setup' with the Infra's file and --force-conflicts, which sets it back; this restarts no pod: 'kubectl oooi diff' with the same file",
+		},
+		{ // last, since it replaces a pod, which does not run here
+			"the pods of a StatefulSet", appsv1.SchemeGroupVersion.WithKind("StatefulSet"), "demo-dns", `{"spec": {"template": {"spec": {"nodeSelector": {"pool": "none"}}}}}`,
+			"demo-dns", `it has what setup would not give it: .spec.template.spec.nodeSelector set by "doctor.test" at `,
+			"if it is not wanted, run 'kubectl oooi setup' with the Infra's file and --force-conflicts, which undoes that; this restarts pod NS/demo-dns-0: 'kubectl oooi diff'",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			time.Sleep(1100 * time.Millisecond) // the API server tells when by the second
 			p.T = t
-			p.Patch(read.AttachmentKind, "$ns", tc.object, tc.patch)
+			p.Patch(tc.kind, "$ns", tc.object, tc.patch)
 			defer p.Mend()
 			out, said, code := p.site.Run("doctor", "demo", "-n", p.Namespace, "--only", "OOOI-INF-002", "-o", "json", "--fail-on", "never")
 			var diagnosis struct{ Results []doctor.Result }
@@ -248,7 +256,7 @@ func TestDoctorTellsWhatHasChanged(t *testing.T) {
 			}
 			for _, r := range diagnosis.Results {
 				for _, f := range r.Findings {
-					if f.Object.Kind != read.AttachmentKind.Kind || f.Object.Name != tc.about {
+					if f.Object.Kind != tc.kind.Kind || f.Object.Name != tc.about {
 						continue
 					}
 					if !strings.HasPrefix(f.Message, in(tc.message)) || !strings.HasPrefix(f.Remedy, in(tc.remedy)) {
@@ -257,7 +265,7 @@ func TestDoctorTellsWhatHasChanged(t *testing.T) {
 					return
 				}
 			}
-			t.Errorf("nothing is found of NetworkAttachmentDefinition %s: %s", tc.about, out)
+			t.Errorf("nothing is found of %s %s: %s", tc.kind.Kind, tc.about, out)
 		})
 	}
 }

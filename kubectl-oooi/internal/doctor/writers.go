@@ -18,7 +18,7 @@ var written = map[string]bool{
 }
 
 // writersOf are those who have set an object, but for its status, which changes all the time: when, and which of the
-// fields that are compared.
+// fields that are compared. Of the pods of StatefulSets it is all fields, for others' to be found.
 func writersOf(u *unstructured.Unstructured) []metav1.ManagedFieldsEntry {
 	var list []metav1.ManagedFieldsEntry
 	for _, f := range u.GetManagedFields() {
@@ -34,6 +34,12 @@ func writersOf(u *unstructured.Unstructured) []metav1.ManagedFieldsEntry {
 				names = map[string]any{}
 			}
 			_ = unstructured.SetNestedMap(names, map[string]any{}, managed(path)...) // no path begins with another
+		}
+		if pods, ok := fieldsAt(f, podSpec); ok && u.GetKind() == statefulSets.Kind {
+			if names == nil {
+				names = map[string]any{}
+			}
+			_ = unstructured.SetNestedMap(names, pods, managed(podSpec)...) // the same
 		}
 		entry := metav1.ManagedFieldsEntry{Manager: f.Manager, Operation: f.Operation, APIVersion: f.APIVersion, Time: f.Time, FieldsType: f.FieldsType}
 		if data, err := json.Marshal(names); names != nil && err == nil {
@@ -76,21 +82,30 @@ func editor(u *unstructured.Unstructured, path ...string) *metav1.ManagedFieldsE
 
 // owns reports whether a manager has set a field.
 func owns(f metav1.ManagedFieldsEntry, path []string) bool {
+	_, ok := fieldsAt(f, path)
+	return ok
+}
+
+// podSpec is where a workload has its pods.
+var podSpec = []string{"spec", "template", "spec"}
+
+// fieldsAt are the fields below a field that a manager has set.
+func fieldsAt(f metav1.ManagedFieldsEntry, path []string) (map[string]any, bool) {
 	if f.FieldsV1 == nil {
-		return false
+		return nil, false
 	}
 	var fields map[string]any
 	if err := json.Unmarshal(f.FieldsV1.GetRawBytes(), &fields); err != nil {
-		return false
+		return nil, false
 	}
 	for _, name := range managed(path) {
 		next, ok := fields[name].(map[string]any)
 		if !ok {
-			return false
+			return nil, false
 		}
 		fields = next
 	}
-	return true
+	return fields, true
 }
 
 func timeOf(f metav1.ManagedFieldsEntry) time.Time {

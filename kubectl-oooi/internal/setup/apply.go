@@ -327,6 +327,7 @@ func (a *Applier) preflight(ctx context.Context, p *Plan) error {
 			if foreseen[i].GetResourceVersion() != "" { // it is there
 				p.knowOwner(o, foreseen[i])
 			}
+			errs = append(errs, a.reportForeign(foreseen[i]))
 		}
 		if ctx.Err() != nil {
 			break
@@ -354,6 +355,11 @@ func (a *Applier) apply(ctx context.Context, o *unstructured.Unstructured, kept 
 	if asIs || err == nil && kept {
 		o.SetUID(before.GetUID())
 		return false, nil
+	}
+	if a.Force && isWorkload(o) {
+		if err := a.claimForeign(ctx, o); err != nil {
+			return false, err
+		}
 	}
 	made := o.DeepCopy()
 	if err := a.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(made), a.owner()...); err != nil {

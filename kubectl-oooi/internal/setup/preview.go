@@ -98,7 +98,7 @@ func (a *Applier) merged(ctx context.Context, o, live *unstructured.Unstructured
 	if err != nil {
 		return nil, a.explain(o, err)
 	}
-	return made, nil
+	return made, a.reportForeign(made)
 }
 
 // sameContent reports whether two states of an object differ in nothing but who has set it.
