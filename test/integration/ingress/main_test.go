@@ -181,7 +181,13 @@ type site struct {
 
 func newSite(t testing.TB, cp *lab.ControlPlane) *site {
 	t.Helper()
-	return &site{t, cp, cp.Client(t), cp.Namespace(t)}
+	s := &site{t, cp, cp.Client(t), cp.Namespace(t)}
+	t.Cleanup(func() { // hosts are not in the way of the next test until the namespace is gone
+		if err := s.client.DeleteAllOf(context.Background(), &v1alpha1.VirtualIngress{}, client.InNamespace(s.namespace)); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
 }
 
 // apply applies YAML in the namespace.
