@@ -160,6 +160,13 @@ ROUNDS ?= 3
 soak: deps lab ## Lose what can be lost of two nodes, for as long as it may last (hours, not in CI; ROUNDS)
 	$(E2E) -timeout 0 -run TestTwoNodes -v -soak $(ROUNDS)
 
+# What TestUpgrade upgrades from: the last release, or while there is none a commit that remembers its version.
+UPGRADE_FROM ?= $(shell git describe --tags --abbrev=0 2>/dev/null || echo 0550dad)
+
+.PHONY: upgrade-test
+upgrade-test: deps lab ## Upgrade a site on a node from UPGRADE_FROM and go back, while machines use it (as root; minutes)
+	OOOI_UPGRADE_FROM=$(UPGRADE_FROM) $(E2E) -count=1 -v -run 'TestUpgrade$$'
+
 .PHONY: e2e-ingress
 e2e-ingress: deps ## Test virtual ingresses with Contour and cert-manager, which it builds (minutes, once)
 	$(GO_TEST) -tags e2e ./test/e2e/ingress

@@ -16,3 +16,13 @@ func TestMain(m *testing.M) {
 	ctrllog.SetLogger(logr.Discard())
 	lab.Main(m, &management)
 }
+
+// site is a management cluster with a hosted one. Nothing of ours is installed.
+type site struct {
+	*cmdtest.Site
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	return &site{cmdtest.New(t, management.Get(t), Main)}
+}

@@ -4,16 +4,12 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/densityops/oooi/kubectl-oooi/internal/cmdtest"
 )
 
 func TestSetupAdoptsOnlyOnRequest(t *testing.T) {
@@ -41,14 +37,14 @@ func TestSetupAdoptsOnlyOnRequest(t *testing.T) {
 	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(said, what+" removed") {
 		t.Errorf("teardown ended with %d and said\n%s", code, said)
 	}
-	s.system() // it was adopted, too
+	s.System() // it was adopted, too
 }
 
 func TestSetupLeavesTheNamespaceOfOthers(t *testing.T) {
 	s := newSite(t)
 	key := types.NamespacedName{Name: "oooi-system"}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: key.Name}}
-	s.system() // as if setup had not created it
+	s.System() // as if setup had not created it
 	if err := s.Client.Patch(t.Context(), namespace, client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": {"app.kubernetes.io/managed-by": null}}}`))); err != nil {
 		t.Fatal(err)
 	}
@@ -89,33 +85,5 @@ func TestSetupLeavesTheNamespaceOfOthers(t *testing.T) {
 	}
 	if err := s.Client.Delete(t.Context(), operator); err != nil {
 		t.Error(err)
-	}
-}
-
-// withoutSystem deletes the namespace oooi-system. Setup waits until it is gone, and creates its own.
-func (s *site) withoutSystem() {
-	s.Helper()
-	system := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "oooi-system"}}
-	if err := s.Client.Delete(s.Context(), system); client.IgnoreNotFound(err) != nil {
-		s.Fatal(err)
-	}
-}
-
-// system waits until the namespace oooi-system, which tests share, is there, and not being deleted.
-func (s *site) system() {
-	s.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
-		namespace := &corev1.Namespace{}
-		switch err := s.Client.Get(s.Context(), types.NamespacedName{Name: "oooi-system"}, namespace); {
-		case apierrors.IsNotFound(err):
-			s.Apply(cmdtest.SystemNamespace)
-		case err != nil:
-			s.Fatal(err)
-		case namespace.DeletionTimestamp == nil:
-			return
-		}
-		if time.Now().After(end) {
-			s.Fatal("namespace oooi-system is still being deleted")
-		}
 	}
 }

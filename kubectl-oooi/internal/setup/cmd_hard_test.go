@@ -21,7 +21,7 @@ import (
 
 func TestTeardownLeavesNothing(t *testing.T) {
 	s := newSite(t)
-	s.withoutSystem()
+	s.WithoutSystem()
 	before := slices.DeleteFunc(s.Everything(), func(o string) bool { // of the test before
 		return strings.Contains(o, "oooi-") || strings.HasPrefix(o, "CustomResourceDefinition") && strings.Contains(o, "hostedcluster.densityops.com")
 	})
@@ -43,7 +43,7 @@ func TestTeardownLeavesNothing(t *testing.T) {
 	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 1 || !strings.Contains(said, "there is no Infra "+s.Namespace+"/demo") {
 		t.Errorf("%d the second time: %s", code, said)
 	}
-	s.system()
+	s.System()
 }
 
 // TestTeardownDryRun has nothing deleted, and with server asks the API server whether it would be.

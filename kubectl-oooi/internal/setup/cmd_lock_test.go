@@ -36,7 +36,7 @@ func TestTwoSetupsAtOnce(t *testing.T) {
 	if waited != 1 {
 		t.Errorf("setups said %d times that they wait for another", waited)
 	}
-	images := s.images()
+	images := s.Images()
 	if images["coredns"] != images["coredhcp"] || images["coredns"] != images["xdsd"] {
 		t.Errorf("the Infra has images of both: %s", images)
 	}

@@ -84,7 +84,7 @@ func newReplica(t *testing.T, cp *lab.ControlPlane, name string, args ...string)
 		t.Fatal(err)
 	}
 	args = append([]string{
-		"control", "--kubeconfig", kubeconfig, "--namespace", "oooi-system", "--http", r.http,
+		"control", "--kubeconfig", kubeconfig, "--namespace", "oooi-system", "--http", r.http, "--identity", name, // one that is started again leads at once
 		"--probe-interval", "500ms",
 	}, args...)
 	t.Cleanup(func() { // when it has been killed: the next test's replica need not wait for its Lease to expire

@@ -12,68 +12,83 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
+// boundSite is one with a machine that has an address, and one that has none yet.
+type boundSite struct {
+	name    string
+	srv     *server
+	bound   *machine
+	address string
+	late    *wire
+}
+
+// newBoundSite has a server with a store, which is a lease file if none is given.
+func newBoundSite(t *testing.T, name, store string) *boundSite {
+	t.Helper()
+	s, c := newSite(t), newCluster(t)
+	plugins := c.plugins("192.0.2.2")
+	if store != "" {
+		plugins[1] = strings.ReplaceAll(store, "NS", c.namespace)
+	}
+	b := &boundSite{name: name, srv: c.serveAt(t, s, "192.0.2.2", plugins...)}
+	c.run(t, b.srv, "worker", mac1, "")
+	c.run(t, b.srv, "late", mac2, "")
+	b.bound = s.newMachine(t, mac1)
+	b.bound.client(t, b.bound.dhclient(t)...)
+	b.address = b.bound.told(t, 0, "BOUND")["new_ip_address"]
+	b.late = s.newMachine(t, mac2).dial(t, 68)
+	b.stays(t)
+	lab.Poll(t, "the snapshots to be written", func() bool {
+		for _, file := range []string{"machines.json", "leases.json"} {
+			if file == "leases.json" && store == "" {
+				continue
+			}
+			if out, err := exec.Command("grep", "-l", mac1, b.srv.dir+"/"+file).Output(); err != nil || len(out) == 0 {
+				return false
+			}
+		}
+		return true
+	})
+	return b
+}
+
+// stays waits until the machine has renewed its lease.
+func (b *boundSite) stays(t *testing.T) {
+	t.Helper()
+	n := len(b.bound.events(t))
+	if e := b.bound.told(t, n, "RENEW", "REBIND"); e["new_ip_address"] != b.address {
+		t.Errorf("%s: it had %s and has %v", b.name, b.address, e)
+	}
+}
+
 // TestBoundMachinesOutliveTheAPIServer takes the API server away, and then coredhcp as well.
 func TestBoundMachinesOutliveTheAPIServer(t *testing.T) {
-	for _, tc := range []struct {
-		name, store string
-	}{
-		{"with a lease file", ""},
-		{"with Lease objects", "leasedb store=kubernetes namespace=NS pool=NS.infra kubeconfig=DIR/kubeconfig snapshot=DIR/leases.json cidr=192.0.2.0/24 range=192.0.2.100-192.0.2.199 lease=1h server=192.0.2.2"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			s, c := newSite(t), newCluster(t)
-			plugins := c.plugins("192.0.2.2")
-			if tc.store != "" {
-				plugins[1] = strings.ReplaceAll(tc.store, "NS", c.namespace)
-			}
-			srv := c.serveAt(t, s, "192.0.2.2", plugins...)
-			c.run(t, srv, "worker", mac1, "")
-			c.run(t, srv, "late", mac2, "")
-			m := s.newMachine(t, mac1)
-			m.client(t, m.dhclient(t)...)
-			address := m.told(t, 0, "BOUND")["new_ip_address"]
-			late := s.newMachine(t, mac2).dial(t, 68)
-			stays := func() {
-				t.Helper()
-				n := len(m.events(t))
-				if e := m.told(t, n, "RENEW", "REBIND"); e["new_ip_address"] != address {
-					t.Errorf("it had %s and has %v", address, e)
-				}
-			}
-			stays()
-			lab.Poll(t, "the snapshots to be written", func() bool {
-				for _, name := range []string{"machines.json", "leases.json"} {
-					if name == "leases.json" && tc.store == "" {
-						continue
-					}
-					if out, err := exec.Command("grep", "-l", mac1, srv.dir+"/"+name).Output(); err != nil || len(out) == 0 {
-						return false
-					}
-				}
-				return true
-			})
-
-			away := lab.StartOutage(t, c.cp)
-			lab.Poll(t, "the outage to be noticed", func() bool { return !srv.state(t).Kubevirt.Synced })
-			stays()
-			late.silence(t, srv, "silent", late.packet(t, dhcpv4.MessageTypeDiscover).ToBytes())
-			srv.Kill(t)
-			srv.start(t)
-			if st := srv.state(t); st.Kubevirt.Synced || st.Kubevirt.AsOf.IsZero() {
-				t.Errorf("without an API server its state is %+v", st)
-			}
-			stays()
-			late.silence(t, srv, "silent", late.packet(t, dhcpv4.MessageTypeDiscover).ToBytes())
-
-			away.End(t)
-			lab.Poll(t, "the API server to be followed again", func() bool { return srv.state(t).Kubevirt.Synced })
-			stays()
-			lab.Poll(t, "the other machine to get an offer", func() bool {
-				p := late.packet(t, dhcpv4.MessageTypeDiscover)
-				late.send(t, p.ToBytes(), broadcast)
-				answer, _, _ := late.receive(t, p, time.Second)
-				return answer != nil
-			})
+	sites := []*boundSite{
+		newBoundSite(t, "with a lease file", ""),
+		newBoundSite(t, "with Lease objects",
+			"leasedb store=kubernetes namespace=NS pool=NS.infra kubeconfig=DIR/kubeconfig snapshot=DIR/leases.json cidr=192.0.2.0/24 range=192.0.2.100-192.0.2.199 lease=1h server=192.0.2.2"),
+	}
+	away := lab.StartOutage(t, management.Get(t))
+	for _, b := range sites {
+		lab.Poll(t, "the outage to be noticed", func() bool { return !b.srv.state(t).Kubevirt.Synced })
+		b.stays(t)
+		b.late.silence(t, b.srv, "silent", b.late.packet(t, dhcpv4.MessageTypeDiscover).ToBytes())
+		b.srv.Kill(t)
+		b.srv.start(t)
+		if st := b.srv.state(t); st.Kubevirt.Synced || st.Kubevirt.AsOf.IsZero() {
+			t.Errorf("%s: without an API server its state is %+v", b.name, st)
+		}
+		b.stays(t)
+		b.late.silence(t, b.srv, "silent", b.late.packet(t, dhcpv4.MessageTypeDiscover).ToBytes())
+	}
+	away.End(t)
+	for _, b := range sites {
+		lab.Poll(t, "the API server to be followed again", func() bool { return b.srv.state(t).Kubevirt.Synced })
+		b.stays(t)
+		lab.Poll(t, "the other machine to get an offer", func() bool {
+			p := b.late.packet(t, dhcpv4.MessageTypeDiscover)
+			b.late.send(t, p.ToBytes(), broadcast)
+			answer, _, _ := b.late.receive(t, p, time.Second)
+			return answer != nil
 		})
 	}
 }

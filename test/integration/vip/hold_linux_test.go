@@ -29,6 +29,7 @@ func lease(namespace string) *coordinationv1.Lease {
 
 // TestIPv6MovesToo asks by IPv6 who is there, before and after.
 func TestIPv6MovesToo(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, ours, 2)
 	holder := s.holder(t)
 	by6 := func() (name string) {
@@ -174,32 +175,30 @@ func TestATenantClaimsTheAddress(t *testing.T) {
 			t.Logf("service is back %.1f seconds after he stopped", s.without(t, stopped).Seconds())
 		})
 	}
+	outage := lab.StartOutage(t, s.cp)
+	lab.Poll(t, "the Lease to be over", func() bool { return !holder.state(t).Leased })
 	t.Run("as himself, while the API server is away", func(t *testing.T) {
-		outage := lab.StartOutage(t, s.cp)
-		lab.Poll(t, "the Lease to be over", func() bool { return !holder.state(t).Leased })
 		bad.claim(t, tenantMAC, long)
 		if !holder.state(t).Holding {
-			t.Error("the holder believes him")
+			t.Error("the holder believes the tenant")
 		}
-		outage.End(t)
-		if now := s.settled(t); now != holder {
+		if now := s.holder(t); now != holder {
 			t.Errorf("it moved from %s to %s", holder.name, now.name)
 		}
 	})
 	t.Run("as the other instance, while the API server is away", func(t *testing.T) {
-		outage := lab.StartOutage(t, s.cp)
-		lab.Poll(t, "the Lease to be over", func() bool { return !holder.state(t).Leased })
 		bad.claim(t, s.others(holder)[0].mac, long)
 		stopped := time.Now()
 		without := s.without(t, stopped)
 		t.Logf("service is back %.1f seconds after he stopped; %s has the address", without.Seconds(), s.holder(t).name)
-		outage.End(t)
-		s.settled(t)
 	})
+	outage.End(t)
+	s.settled(t)
 }
 
 // TestPages reads what an instance says of itself.
 func TestPages(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, ours, 2)
 	holder := s.settled(t)
 	for _, want := range []string{"xdsd_hold_holding 1", "xdsd_hold_leased 1", "xdsd_hold_transitions_total 1", `xdsd_hold_conflicts_total{by="peer"} 0`, "xdsd_hold_proxy_ready 1", "xdsd_hold_interface_up 1", "xdsd_hold_lease_reachable 1"} {

@@ -13,6 +13,7 @@ import (
 // TestOwnAddresses is a network that gives instances no addresses: they add their own, answer
 // clients behind the VLAN's router from there, and have all that again after the interface was down.
 func TestOwnAddresses(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, oursOnOVN, 2)
 	holder := s.holder(t)
 	s.known(t)

@@ -1,4 +1,4 @@
-package setup_test
+package cmd
 
 import (
 	"slices"
@@ -25,7 +25,7 @@ spec: {rules: [{host: shop.example.com, http: {paths: [{path: /, pathType: Prefi
 // Ingresses would go with them.
 func TestVirtualIngressOnRequest(t *testing.T) {
 	s := newSite(t)
-	s.withoutSystem()
+	s.WithoutSystem()
 	before := slices.DeleteFunc(s.Everything(), func(o string) bool { // of the test before
 		return strings.Contains(o, "oooi-") || strings.HasPrefix(o, "CustomResourceDefinition") && strings.Contains(o, "hostedcluster.densityops.com")
 	})
@@ -72,7 +72,7 @@ func TestVirtualIngressOnRequest(t *testing.T) {
 		t.Fatalf("teardown ended with %d and said\n%s", code, said)
 	}
 	s.Unchanged(before)
-	s.system()
+	s.System()
 }
 
 // TestTeardownLeavesAControllerOfSomebodyElse has one that Helm has installed beside ours.

@@ -1,35 +1,18 @@
-package setup_test
+package cmd
 
 import (
 	"strings"
 	"testing"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// images are what the containers of the Infra run from.
-func (s *site) images() map[string]string {
-	s.Helper()
-	images := map[string]string{}
-	var sets appsv1.StatefulSetList
-	if err := s.Client.List(s.Context(), &sets, client.InNamespace(s.Namespace)); err != nil {
-		s.Fatal(err)
-	}
-	for i := range sets.Items {
-		for _, c := range sets.Items[i].Spec.Template.Spec.Containers {
-			images[c.Name] = c.Image
-		}
-	}
-	return images
-}
-
 func TestImagesAreKept(t *testing.T) {
 	s := newSite(t)
 	s.Setup()
-	release := s.images()["coredns"]
+	release := s.Images()["coredns"]
 	const image, envoy = "registry.example.com/oooi:1", "registry.example.com/envoy:1"
 	for _, tc := range []struct {
 		name        string
@@ -44,7 +27,7 @@ func TestImagesAreKept(t *testing.T) {
 		{"left out after a reset", nil, release, envoy, []string{"--envoy-image " + envoy + " is kept"}},
 	} {
 		said := s.Setup(tc.flags...)
-		is := s.images()
+		is := s.Images()
 		for container, want := range map[string]string{"coredns": tc.oooi, "coredhcp": tc.oooi, "xdsd": tc.oooi, "envoy": tc.envoy} {
 			if is[container] != want {
 				t.Errorf("%s: %s runs from %q, want %q", tc.name, container, is[container], want)
@@ -66,7 +49,7 @@ func TestImagesAreKeptOfASiteThatRemembersNothing(t *testing.T) {
 	s := newSite(t)
 	s.Infra = strings.Replace(s.Infra, "dns: {", "dns: {image: registry.example.com/dns:1, ", 1)
 	s.Setup()
-	release := s.images()
+	release := s.Images()
 	s.Setup("--image", "registry.example.com/oooi:1")
 	m := &corev1.ConfigMap{}
 	m.Namespace, m.Name = s.Namespace, "demo-oooi-inventory"
@@ -76,7 +59,7 @@ func TestImagesAreKeptOfASiteThatRemembersNothing(t *testing.T) {
 	if said := s.Setup(); !strings.Contains(said, "--image registry.example.com/oooi:1 is kept") || strings.Contains(said, "StatefulSet") {
 		t.Errorf("setup said %s", said)
 	}
-	if is := s.images(); is["coredhcp"] != "registry.example.com/oooi:1" || is["coredns"] != "registry.example.com/dns:1" || is["envoy"] != release["envoy"] {
+	if is := s.Images(); is["coredhcp"] != "registry.example.com/oooi:1" || is["coredns"] != "registry.example.com/dns:1" || is["envoy"] != release["envoy"] {
 		t.Errorf("pods run from %s", is)
 	}
 }

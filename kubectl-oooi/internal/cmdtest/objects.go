@@ -1,0 +1,56 @@
+package cmdtest
+
+import (
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// WithoutSystem deletes the namespace oooi-system. Setup waits until it is gone, and creates its own.
+func (s *Site) WithoutSystem() {
+	s.Helper()
+	system := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "oooi-system"}}
+	if err := s.Client.Delete(s.Context(), system); client.IgnoreNotFound(err) != nil {
+		s.Fatal(err)
+	}
+}
+
+// System waits until the namespace oooi-system, which tests share, is there, and not being deleted.
+func (s *Site) System() {
+	s.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		namespace := &corev1.Namespace{}
+		switch err := s.Client.Get(s.Context(), types.NamespacedName{Name: "oooi-system"}, namespace); {
+		case apierrors.IsNotFound(err):
+			s.Apply(SystemNamespace)
+		case err != nil:
+			s.Fatal(err)
+		case namespace.DeletionTimestamp == nil:
+			return
+		}
+		if time.Now().After(end) {
+			s.Fatal("namespace oooi-system is still being deleted")
+		}
+	}
+}
+
+// Images are what the containers of the Infra run from.
+func (s *Site) Images() map[string]string {
+	s.Helper()
+	images := map[string]string{}
+	var sets appsv1.StatefulSetList
+	if err := s.Client.List(s.Context(), &sets, client.InNamespace(s.Namespace)); err != nil {
+		s.Fatal(err)
+	}
+	for i := range sets.Items {
+		for _, c := range sets.Items[i].Spec.Template.Spec.Containers {
+			images[c.Name] = c.Image
+		}
+	}
+	return images
+}
