@@ -336,7 +336,7 @@ func (r *rollout) rollBack(ctx context.Context, s step, j *journal, rest []step,
 	}
 	if !slices.ContainsFunc(s.replaced, r.works) && len(s.retired) == 0 && r.unfinished == nil {
 		err := fmt.Errorf("%s: %w", failed, why)
-		return errors.Join(err, r.outcome(failed+" did not work before either, and stays as applied", rest))
+		return errors.Join(err, r.outcome(failed+" did not work before either, and stays as applied", rest, "correct the cause and run setup again"))
 	}
 	within, interrupted := rollbackDeadline, errors.Is(ctx.Err(), context.Canceled)
 	if interrupted {
@@ -344,17 +344,21 @@ func (r *rollout) rollBack(ctx context.Context, s step, j *journal, rest []step,
 	}
 	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
 	defer cancel()
-	if _, err := fmt.Fprintf(r.Out, "%s does not work; rolling it back\n", failed); err != nil {
+	what, then := "does not work", "correct the cause and run setup again"
+	if interrupted {
+		what, then = "is not proven yet", "run setup again"
+	}
+	if _, err := fmt.Fprintf(r.Out, "%s %s; rolling it back\n", failed, what); err != nil {
 		return err
 	}
 	if err := r.restore(back, j, !interrupted); err != nil {
-		return errors.Join(fmt.Errorf("%s: %w", failed, why), fmt.Errorf("rolling %s back: %w; run setup again", failed, err), r.outcome("", rest))
+		return errors.Join(fmt.Errorf("%s: %w", failed, why), fmt.Errorf("rolling %s back: %w; run setup again", failed, err), r.outcome("", rest, then))
 	}
-	return errors.Join(fmt.Errorf("%s: %w", failed, why), r.outcome(failed+" is rolled back", rest))
+	return errors.Join(fmt.Errorf("%s: %w", failed, why), r.outcome(failed+" is rolled back", rest, then))
 }
 
-// outcome says which components were changed and which were not.
-func (r *rollout) outcome(failed string, rest []step) error {
+// outcome says which components were changed and which were not, and what to do then.
+func (r *rollout) outcome(failed string, rest []step, then string) error {
 	var words []string
 	if failed != "" {
 		words = append(words, failed)
@@ -371,5 +375,5 @@ func (r *rollout) outcome(failed string, rest []step) error {
 	if len(kept) > 0 {
 		words = append(words, "unchanged: "+strings.Join(kept, ", "))
 	}
-	return errors.New(strings.Join(append(words, "correct the cause and run setup again"), "; "))
+	return errors.New(strings.Join(append(words, then), "; "))
 }
