@@ -119,7 +119,6 @@ func TestUpgrade(t *testing.T) {
 		}})
 	})
 	upgrade("upgrade again")
-	s.teardown(t)
 	for _, p := range v.probes {
 		for _, err := range p.wrong() {
 			t.Error(err)
