@@ -17,7 +17,7 @@ func accessFaults() []Fault {
 	bindingKind := schema.GroupVersionKind{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "RoleBinding"}
 	roleKind := schema.GroupVersionKind{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "Role"}
 	return []Fault{
-		{Name: "a backend in a namespace that setup knows nothing of", Want: []string{"ACC-001 fail"}, Break: func(s *Site) {
+		{Name: "a backend in a namespace that setup knows nothing of", Want: []string{"ACC-001 fail", "INF-002 warn"}, Break: func(s *Site) {
 			s.Add("apiVersion: v1\nkind: Namespace\nmetadata: {name: $ns-shop}\n")
 			s.Add("apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: $ns-shop}\nspec: {ports: [{port: 443}]}\n---\n" +
 				"apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: web-1, namespace: $ns-shop, labels: {kubernetes.io/service-name: web}}\naddressType: IPv4\n" +

@@ -4,9 +4,10 @@ import "fmt"
 
 func proxyFaults() []Fault {
 	return []Fault{
-		{Name: "no ProxyServer", Break: func(s *Site) {
+		{Name: "a ProxyServer that is another's", Break: func(s *Site) {
 			s.Patch(proxyKind, "$ns", "demo", `{"spec": {"infraRef": {"name": "other"}}}`)
 		}, Want: []string{"PRX-001 fail"}},
+		{Name: "no ProxyServer", Break: func(s *Site) { s.Remove(proxyKind, "$ns", "demo") }, Want: []string{"PRX-001 fail"}},
 		{Name: "an API server without endpoints", Break: noEndpoints, Want: []string{"PRX-002 fail"}},
 		{Name: "no konnectivity", Break: noKonnectivity, Want: []string{"PRX-002 fail"}},
 		{Name: "no ignition server", Break: func(s *Site) { s.Remove(serviceKind, "$ns-demo", "ignition-server-proxy") }, Want: []string{"PRX-002 fail"}},

@@ -78,7 +78,7 @@ func NewSimulated(t *testing.T, s *Site, setup func()) *Site {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		if err := s.Client.Delete(ctx, object(dnsKind, "", "default")); err != nil {
+		if err := client.IgnoreNotFound(s.Client.Delete(ctx, object(dnsKind, "", "default"))); err != nil {
 			t.Error(err)
 		}
 	})

@@ -23,7 +23,13 @@ type Diagnosis struct {
 type Result struct {
 	Code, Status, Reason, BlockedBy string
 	Inconclusive                    bool
-	Findings                        []any
+	Findings                        []Finding
+}
+
+// Finding is what a check has found.
+type Finding struct {
+	Severity, Message, Remedy string
+	Object                    struct{ Kind, Namespace, Name string }
 }
 
 // Found are the checks that found something, as a Fault's Want has them.

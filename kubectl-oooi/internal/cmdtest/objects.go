@@ -15,7 +15,7 @@ import (
 func (s *Site) WithoutSystem() {
 	s.Helper()
 	system := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "oooi-system"}}
-	if err := s.Client.Delete(s.Context(), system); client.IgnoreNotFound(err) != nil {
+	if err := client.IgnoreNotFound(s.Client.Delete(s.Context(), system)); err != nil {
 		s.Fatal(err)
 	}
 }

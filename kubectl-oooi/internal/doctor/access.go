@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -76,7 +78,7 @@ func (s *Site) unreviewed() string {
 func accessChecks() []Check {
 	return []Check{{
 		Code: "OOOI-ACC-001", Title: "our daemons have the rights that setup gives them", Needs: []string{"OOOI-HC-001", "OOOI-INF-001", "OOOI-NET-002"},
-		Reads: append(renders(), Read{Kind: accessReviews, Where: Everywhere}),
+		Reads: slices.Concat(renders(), in(AtInfra, statefulSets), []Read{{Kind: accessReviews, Where: Everywhere}}),
 		Applies: func(s *Site) string {
 			if _, err := s.rights(); err != nil {
 				return "setup would give none to the Infra as it is: " + err.Error()
@@ -99,10 +101,17 @@ func accessChecks() []Check {
 				}
 				lacks[r.User] = append(lacks[r.User], r.String())
 			}
+			var pods []string // setup would bring them up to date as well
+			if list, err := s.rendered(); err == nil {
+				restarts := s.restarts(list)
+				for _, component := range slices.Sorted(maps.Keys(restarts)) {
+					pods = append(pods, restarts[component]...)
+				}
+			}
 			var findings []Finding
 			for _, user := range users {
 				namespace, name, _ := strings.Cut(strings.TrimPrefix(user, "system:serviceaccount:"), ":")
-				f := failed(model.Ref{Kind: "ServiceAccount", Namespace: namespace, Name: name}, "run 'kubectl oooi setup' with the Infra's file, which gives it its rights; 'kubectl auth can-i --as="+user+"' tries them",
+				f := failed(model.Ref{Kind: "ServiceAccount", Namespace: namespace, Name: name}, "run 'kubectl oooi setup' with the Infra's file, which gives it its rights"+restartNote(pods)+"; 'kubectl auth can-i --as="+user+"' tries them",
 					"it may not %s", lacks[user][0])
 				if more := lacks[user][1:]; len(more) > 0 {
 					f.Message += fmt.Sprintf(", and %d more", len(more))

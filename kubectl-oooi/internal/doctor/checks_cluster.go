@@ -334,7 +334,7 @@ func orphaned(s *Site) []Finding {
 		_, infra, _ := strings.Cut(key, " of ")
 		namespace, name, _ := strings.Cut(infra, "/")
 		findings = append(findings, warned(first[key], fmt.Sprintf("'kubectl oooi teardown %s -n %s' removes what is left of it", name, namespace),
-			"it is of Infra %s, which does not exist; there are %d such objects", infra, count[key]))
+			"it belongs to %s, and there is no Infra or ProxyServer of that name; objects like it: %d", infra, count[key]))
 	}
 	return findings
 }

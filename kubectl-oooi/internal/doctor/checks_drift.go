@@ -1,8 +1,11 @@
 package doctor
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -96,11 +99,7 @@ func comparedFields(kind string) [][]string {
 // cause says why an object differs from what setup would make, and what to do about it: somebody has edited it, or
 // something that it is made of has changed.
 func (s *Site) cause(has *unstructured.Unstructured, restarts []string) (why []string, remedy string) {
-	restart := "; this restarts no pod"
-	if len(restarts) > 0 {
-		restart = "; this restarts " + strings.Join(restarts, ", ")
-	}
-	restart += ": " + diffFirst
+	restart := restartNote(restarts)
 	if by := s.edited(has); by != "" {
 		return []string{by}, "run 'kubectl oooi setup' with the Infra's file and --force-conflicts, which sets it back" + restart
 	}
@@ -113,6 +112,14 @@ func (s *Site) cause(has *unstructured.Unstructured, restarts []string) (why []s
 		why = []string{"something that it is made of has changed, or another version of setup made it"}
 	}
 	return why, "run 'kubectl oooi setup' with the Infra's file" + restart
+}
+
+// restartNote is the end of a remedy that is to run setup: which pods restart.
+func restartNote(pods []string) string {
+	if len(pods) == 0 {
+		return "; this restarts no pod: " + diffFirst
+	}
+	return "; this restarts " + strings.Join(pods, ", ") + ": " + diffFirst
 }
 
 // edited says who has changed the field of an object that is compared; empty for nobody.
@@ -202,16 +209,61 @@ func firstDifference(want, has string) string {
 	return ""
 }
 
-// sameConfig compares the configurations that the pods of StatefulSets were made with.
+// sameConfig compares what the pods of StatefulSets are made with: their configuration and their command lines.
 func sameConfig(want, has *unstructured.Unstructured) (Severity, string, []string) {
 	of := func(u *unstructured.Unstructured) string {
 		annotations, _, _ := unstructured.NestedStringMap(u.Object, "spec", "template", "metadata", "annotations")
 		return annotations[annotationConfig]
 	}
-	if of(want) == of(has) {
-		return "", "", nil
+	if of(want) != of(has) {
+		return Warn, "its pod runs with another configuration than setup would give it", nil
 	}
-	return Warn, "its pod runs with another configuration than setup would give it", nil
+	is := map[string]string{}
+	for digest, c := range commandDigests(has.Object) {
+		is[containerName(c)] = digest
+	}
+	var others []string
+	for digest, c := range commandDigests(want.Object) {
+		if now := is[containerName(c)]; now != "" && now != digest {
+			others = append(others, containerName(c))
+		}
+	}
+	if len(others) > 0 {
+		return Warn, "its pod runs with other arguments than setup would give it, of container " + strings.Join(others, ", "), nil
+	}
+	return "", "", nil
+}
+
+// digestPrefix begins a digest that is in place of a command.
+const digestPrefix = "sha256:"
+
+// commandDigests are the containers in the pods of a StatefulSet, each with a digest of its command line.
+func commandDigests(set map[string]any) iter.Seq2[string, map[string]any] {
+	return func(yield func(string, map[string]any) bool) {
+		for _, kind := range []string{"initContainers", "containers"} {
+			value, _, _ := unstructured.NestedFieldNoCopy(set, "spec", "template", "spec", kind)
+			list, _ := value.([]any)
+			for _, item := range list {
+				c, ok := item.(map[string]any)
+				if !ok {
+					continue
+				}
+				sum := sha256.Sum256(fmt.Appendf(nil, "%q %q", c["command"], c["args"]))
+				digest := digestPrefix + hex.EncodeToString(sum[:8])
+				if command, _, _ := unstructured.NestedStringSlice(c, "command"); len(command) == 1 && strings.HasPrefix(command[0], digestPrefix) && c["args"] == nil {
+					digest = command[0]
+				}
+				if !yield(digest, c) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func containerName(container map[string]any) string {
+	name, _, _ := unstructured.NestedString(container, "name")
+	return name
 }
 
 // samePorts looks for ports that a Service lacks. One that is not there is closed to pods.

@@ -23,6 +23,12 @@ func proxyChecks() []Check {
 				if len(s.proxies()) > 0 {
 					return nil
 				}
+				for _, p := range all[v1alpha1.ProxyServer](s, proxyServers, AtInfra) {
+					if p.Name == s.Infra.Name { // setup refuses to make it the Infra's
+						remedy := fmt.Sprintf("if it is meant to be the Infra's: kubectl -n %s patch proxyserver %s --type=merge -p '{\"spec\": {\"infraRef\": {\"name\": %q}}}'; else name the Infra otherwise", p.Namespace, p.Name, s.Infra.Name)
+						return []Finding{failed(proxyRef(p), remedy, "it has the Infra's name, and names another or none in spec.infraRef: the Infra has no ProxyServer")}
+					}
+				}
 				return []Finding{failed(s.ref(), "run 'kubectl oooi setup' with the Infra's file; "+diffFirst, "no ProxyServer names it in spec.infraRef")}
 			},
 		},

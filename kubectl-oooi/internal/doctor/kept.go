@@ -44,7 +44,10 @@ var kept = map[Kind]fields{
 	crds:         about(fields{"spec": {"versions": {"name": nil, "served": nil}}, "status": {"conditions": conditionFields}}, nil, nil),
 	configMaps:   about(fields{"data": {"Corefile": nil, "config.yml": nil}}, ourLabels, nil),
 	statefulSets: about(fields{
-		"spec":   {"replicas": nil, "template": {"metadata": {"annotations": {annotationConfig: nil}}}},
+		"spec": {"replicas": nil, "template": {
+			"metadata": {"annotations": {annotationConfig: nil}},
+			"spec":     {"initContainers": commandFields, "containers": commandFields},
+		}},
 		"status": {"replicas": nil},
 	}, ourLabels, []string{v1alpha1.AnnotationInfra}),
 	deployments:     joined(about(fields{"status": {"availableReplicas": nil}}, ourLabels, nil), fields{"metadata": {"ownerReferences": ownerFields}}),
@@ -65,6 +68,7 @@ var kept = map[Kind]fields{
 
 var (
 	conditionFields = fields{"type": nil, "status": nil, "reason": nil, "message": nil}
+	commandFields   = fields{"name": nil, "command": nil, "args": nil}
 	ownerFields     = fields{"apiVersion": nil, "kind": nil}
 	containerFields = fields{
 		"name": nil, "imageID": nil, "ready": nil, "restartCount": nil,
@@ -184,6 +188,11 @@ func keep(u *unstructured.Unstructured) *unstructured.Unstructured {
 			_ = unstructured.SetNestedField(all, forwards(text), "data", "Corefile") // data is a map
 		}
 		unstructured.RemoveNestedField(all, "data", "config.yml")
+	case kind == statefulSets: // arguments are free text, of which a digest is enough to compare
+		for digest, c := range commandDigests(all) {
+			c["command"] = []any{digest}
+			delete(c, "args")
+		}
 	case kind == pods:
 		containers, _, _ := unstructured.NestedFieldNoCopy(all, "spec", "containers")
 		list, _ := containers.([]any)

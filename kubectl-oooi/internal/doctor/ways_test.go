@@ -227,45 +227,58 @@ func TestDoctorTellsWhatHasChanged(t *testing.T) {
 		object, patch string
 		// about is the object of a finding, of the same kind, and what its message and remedy have.
 		about, message, remedy string
+		// runs says that the remedy replaces a pod that runs.
+		runs bool
 	}{
 		{
 			"the machines' network", read.AttachmentKind, "vlan100", `{"spec": {"config": "{\"cniVersion\": \"0.3.1\", \"name\": \"vlan100\", \"type\": \"bridge\", \"bridge\": \"br-vlan100\", \"mtu\": 9000}"}}`,
 			"demo-dns", `its pods would get another network from setup: NetworkAttachmentDefinition NS/vlan100 was changed by "doctor.test" at `,
 			"run 'kubectl oooi setup' with the Infra's file; this restarts pod NS/demo-dns-0: 'kubectl oooi diff' with the same file shows what changes",
+			true,
 		},
 		{
 			"what setup has made", read.AttachmentKind, "demo-dns", `{"spec": {"config": "{\"cniVersion\": \"0.3.1\", \"name\": \"mine\", \"type\": \"bridge\"}"}}`,
 			"demo-dns", `its pods would get another network from setup: it was changed by "doctor.test" at `,
 			"run 'kubectl oooi setup' with the Infra's file and --force-conflicts, which sets it back; this restarts no pod: 'kubectl oooi diff' with the same file",
+			false,
 		},
 		{ // last, since it replaces a pod, which does not run here
 			"the pods of a StatefulSet", appsv1.SchemeGroupVersion.WithKind("StatefulSet"), "demo-dns", `{"spec": {"template": {"spec": {"nodeSelector": {"pool": "none"}}}}}`,
 			"demo-dns", `it has what setup would not give it: .spec.template.spec.nodeSelector set by "doctor.test" at `,
 			"if it is not wanted, run 'kubectl oooi setup' with the Infra's file and --force-conflicts, which undoes that; this restarts pod NS/demo-dns-0: 'kubectl oooi diff'",
+			false, // what the change has replaced does not run
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			time.Sleep(1100 * time.Millisecond) // the API server tells when by the second
 			p.T = t
 			p.Patch(tc.kind, "$ns", tc.object, tc.patch)
-			defer p.Mend()
-			out, said, code := p.site.Run("doctor", "demo", "-n", p.Namespace, "--only", "OOOI-INF-002", "-o", "json", "--fail-on", "never")
-			var diagnosis struct{ Results []doctor.Result }
-			if err := json.Unmarshal([]byte(out), &diagnosis); err != nil || code != 0 {
-				t.Fatalf("doctor ended with %d, said %s and printed %s: %v", code, said, out, err)
-			}
-			for _, r := range diagnosis.Results {
-				for _, f := range r.Findings {
-					if f.Object.Kind != tc.kind.Kind || f.Object.Name != tc.about {
-						continue
+			find := func() *faults.Finding {
+				for _, r := range p.Diagnose("--only", "OOOI-INF-002").Results {
+					for i, f := range r.Findings {
+						if f.Object.Kind == tc.kind.Kind && f.Object.Name == tc.about {
+							return &r.Findings[i]
+						}
 					}
-					if !strings.HasPrefix(f.Message, in(tc.message)) || !strings.HasPrefix(f.Remedy, in(tc.remedy)) {
-						t.Errorf("found %q, with the remedy %q, want %q, with %q", f.Message, f.Remedy, in(tc.message), in(tc.remedy))
-					}
-					return
 				}
+				return nil
 			}
-			t.Errorf("nothing is found of %s %s: %s", tc.kind.Kind, tc.about, out)
+			f := find()
+			if f == nil {
+				t.Fatalf("nothing is found of %s %s", tc.kind.Kind, tc.about)
+			}
+			if !strings.HasPrefix(f.Message, in(tc.message)) || !strings.HasPrefix(f.Remedy, in(tc.remedy)) {
+				t.Errorf("found %q, with the remedy %q, want %q, with %q", f.Message, f.Remedy, in(tc.message), in(tc.remedy))
+			}
+			if tc.runs {
+				p.Mend() // no pod that is replaced comes up here
+				return
+			}
+			p.carryOut(t, f.Remedy)
+			if f := find(); f != nil {
+				t.Errorf("after the remedy it finds %q", f.Message)
+			}
+			p.Mend()
 		})
 	}
 }
