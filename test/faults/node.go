@@ -51,7 +51,7 @@ func processFaults() []Fault {
 					}
 				}
 			})
-		}, Want: []string{"POD-002 fail"}},
+		}, Want: []string{"POD-002 fail", "INF-002 warn"}},
 		{Name: "an image that nobody has", Break: func(s *Site) {
 			s.template("demo-dhcp", func(spec map[string]any) { container(spec)["image"] = "localhost/nobody:has" })
 		}, Want: []string{"POD-002 fail", "POD-004 warn"}},
@@ -60,7 +60,7 @@ func processFaults() []Fault {
 			s.template("demo-dns", func(spec map[string]any) {
 				security(spec)["sysctls"] = []any{map[string]any{"name": "kernel.msgmax", "value": "65536"}}
 			})
-		}, Want: []string{"POD-002 fail"}},
+		}, Want: []string{"POD-002 fail", "INF-002 warn"}},
 		{Name: "a pod that Pod Security refuses", Break: func(s *Site) {
 			s.template("demo-dns", func(spec map[string]any) { security(spec)["runAsNonRoot"] = false })
 		}, Want: []string{"POD-005 fail"}},

@@ -53,16 +53,16 @@ func drifted(s *Site) []Finding {
 				f.Severity = severity
 				findings = append(findings, f)
 			}
-			findings = append(findings, foreign(ref, has[at])...)
+			findings = append(findings, foreign(ref, want, has[at])...)
 		}
 	}
 	return findings
 }
 
-// foreign is what others have set in the pods of a StatefulSet, which setup leaves as it is.
-func foreign(ref model.Ref, has *unstructured.Unstructured) []Finding {
+// foreign is what others have added to the pods of a StatefulSet, which setup leaves as it is.
+func foreign(ref model.Ref, want, has *unstructured.Unstructured) []Finding {
 	var findings []Finding
-	for _, f := range setup.ForeignFields(has) {
+	for _, f := range setup.ForeignFields(has, want) {
 		remedy := fmt.Sprintf("if it is not wanted, run 'kubectl oooi setup' with the Infra's file and --force-conflicts, which undoes that; this restarts pod %s/%s-0: %s", has.GetNamespace(), has.GetName(), diffFirst)
 		if f.Applied {
 			remedy = "if it is not wanted, remove it from what " + f.Manager + " applies"

@@ -44,8 +44,9 @@ func (f Foreign) String() string {
 }
 
 // ForeignFields are the fields of a workload's pods that somebody else has set, of a workload that
-// setup has applied. Server-side apply leaves them as they are.
-func ForeignFields(o *unstructured.Unstructured) []Foreign {
+// setup has applied. Server-side apply leaves them as they are. Where want is given, which is what
+// setup would apply, fields that it has are none of them: somebody may have set them back.
+func ForeignFields(o, want *unstructured.Unstructured) []Foreign {
 	if !isWorkload(o) {
 		return nil
 	}
@@ -68,6 +69,9 @@ func ForeignFields(o *unstructured.Unstructured) []Foreign {
 		one := Foreign{Manager: f.Manager, Applied: f.Operation == metav1.ManagedFieldsOperationApply, paths: topmost(podFields(f), ours)}
 		if f.Time != nil {
 			one.At = f.Time.Time
+		}
+		if want != nil {
+			one.paths = slices.DeleteFunc(one.paths, func(p fieldpath.Path) bool { return has(want.Object, append(podSpec.Copy(), p...)) })
 		}
 		for _, p := range one.paths {
 			one.Fields = append(one.Fields, podSpec.String()+p.String())
@@ -151,6 +155,25 @@ func without(from any, p fieldpath.Path) any {
 	return from
 }
 
+// has reports whether there is a field in an object or a list.
+func has(in any, p fieldpath.Path) bool {
+	if len(p) == 0 {
+		return true
+	}
+	switch v := in.(type) {
+	case map[string]any:
+		if p[0].FieldName == nil {
+			return false
+		}
+		child, there := v[*p[0].FieldName]
+		return there && has(child, p[1:])
+	case []any:
+		at := slices.IndexFunc(v, func(item any) bool { return isItem(p[0], item) })
+		return at >= 0 && has(v[at], p[1:])
+	}
+	return false
+}
+
 // isItem reports whether an element of a path means an item of a list.
 func isItem(e fieldpath.PathElement, item any) bool {
 	switch {
@@ -168,7 +191,7 @@ func isItem(e fieldpath.PathElement, item any) bool {
 // reportForeign says what others have set in the pods of an object that was applied in a dry run.
 // With Force it takes that out of the object.
 func (a *Applier) reportForeign(o *unstructured.Unstructured) error {
-	for _, f := range ForeignFields(o) {
+	for _, f := range ForeignFields(o, nil) {
 		then := "stays; --force-conflicts removes it"
 		switch {
 		case f.Applied:
@@ -196,7 +219,7 @@ func (a *Applier) claimForeign(ctx context.Context, o *unstructured.Unstructured
 			return err
 		}
 		managers := sets.New[string]()
-		for _, f := range ForeignFields(there) {
+		for _, f := range ForeignFields(there, nil) {
 			if !f.Applied {
 				managers.Insert(f.Manager)
 			}
