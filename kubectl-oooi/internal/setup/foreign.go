@@ -71,7 +71,12 @@ func ForeignFields(o, want *unstructured.Unstructured) []Foreign {
 			one.At = f.Time.Time
 		}
 		if want != nil {
-			one.paths = slices.DeleteFunc(one.paths, func(p fieldpath.Path) bool { return has(want.Object, append(podSpec.Copy(), p...)) })
+			one.paths = slices.DeleteFunc(one.paths, func(p fieldpath.Path) bool {
+				if last := p[len(p)-1].FieldName; last != nil && *last == "image" { // which want may not know
+					p = p[:len(p)-1]
+				}
+				return has(want.Object, append(podSpec.Copy(), p...))
+			})
 		}
 		for _, p := range one.paths {
 			one.Fields = append(one.Fields, podSpec.String()+p.String())
