@@ -60,7 +60,7 @@ func processFaults() []Fault {
 			s.template("demo-dns", func(spec map[string]any) {
 				security(spec)["sysctls"] = []any{map[string]any{"name": "kernel.msgmax", "value": "65536"}}
 			})
-		}, Want: []string{"POD-002 fail", "INF-002 warn"}},
+		}, Want: []string{"POD-002 fail"}},
 		{Name: "a pod that Pod Security refuses", Break: func(s *Site) {
 			s.template("demo-dns", func(spec map[string]any) { security(spec)["runAsNonRoot"] = false })
 		}, Want: []string{"POD-005 fail"}},
