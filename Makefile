@@ -48,7 +48,7 @@ TESTFLAGS ?= -timeout 25m
 GO_TEST = $(GO) test -vet=off -ldflags='-s -w' $(TESTFLAGS)
 RACE_PACKAGES := ./corednsbuild/... ./coredhcpbuild/... ./internal/... ./plugins/... ./xdsd/...
 # They start in this order: those that take longest first.
-PLAIN_PACKAGES := ./kubectl-oooi/internal/setup $(addprefix ./test/integration/,control dhcp vip proxy) ./kubectl-oooi/internal/doctor \
+PLAIN_PACKAGES := ./kubectl-oooi/internal/setup $(addprefix ./test/integration/,control apps dhcp vip proxy) ./kubectl-oooi/internal/doctor \
 	./test/integration/ingress ./kubectl-oooi/internal/cmd ./test/lab ./test/faults $(addprefix ./test/integration/,dns ovn) \
 	./api/... ./kubectl-oooi/... ./manifests/... ./test/...
 # Tests mostly wait for control planes, so more packages than there are processors run at a time.

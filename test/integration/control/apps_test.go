@@ -7,99 +7,95 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/test/integration/internal/tenant"
 	"github.com/densityops/oooi/test/lab"
 )
 
-const (
-	pending  = v1alpha1.AppsIngressPending
-	ready    = v1alpha1.AppsIngressReady
-	degraded = v1alpha1.AppsIngressDegraded
-)
-
 func TestApplicationsFromNothingToAnAddressAndBack(t *testing.T) {
-	n := newTenant(t, lab.New(t, lab.Config{Name: "hosted", Address: hostedAddress, ServerNames: []string{"api.demo.example.com"}, ServiceCIDR: "172.31.0.0/16"}))
-	control := newReplica(t, n.management, "control")
+	n := tenants.NewTenant(t, lab.New(t, lab.Config{Name: "hosted", Address: tenant.HostedAddress, ServerNames: []string{tenant.HostedName}, ServiceCIDR: "172.31.0.0/16"}))
+	control := tenants.NewReplica(t, n.Management, "control")
 	control.Start(t)
 
-	n.infra(usual(""))
-	n.await(pending, v1alpha1.AppsIngressMetalLBMissing, "install it there")
-	if err := n.hosted.InstallCRDs(t.Context(), lab.MetalLB); err != nil {
+	n.ApplyInfra(tenant.AppsIngress(""))
+	n.Await(tenant.Pending, v1alpha1.AppsIngressMetalLBMissing, "install it there")
+	if err := n.Hosted.InstallCRDs(t.Context(), lab.MetalLB); err != nil {
 		t.Fatal(err)
 	}
-	n.await(pending, v1alpha1.AppsIngressPoolMissing, "there is no IPAddressPool")
-	if err := n.hosted.StartMetalLB(t.Context(), lab.MetalLBConfig{LoadBalancerClass: class}); err != nil {
+	n.Await(tenant.Pending, v1alpha1.AppsIngressPoolMissing, "there is no IPAddressPool")
+	if err := n.Hosted.StartMetalLB(t.Context(), lab.MetalLBConfig{LoadBalancerClass: tenant.Class}); err != nil {
 		t.Fatal(err)
 	}
-	n.pool("192.0.2.200/32")
-	n.await(ready, "", "", "192.0.2.200")
-	if s := n.state(); s.ServiceName != "demo-apps" || s.ServiceNamespace != "openshift-ingress" || s.ExternalIP != "192.0.2.200" || s.LastSyncTime == nil {
+	n.ApplyPool("192.0.2.200/32")
+	n.Await(tenant.Ready, "", "", "192.0.2.200")
+	if s := n.State(); s.ServiceName != "demo-apps" || s.ServiceNamespace != "openshift-ingress" || s.ExternalIP != "192.0.2.200" || s.LastSyncTime == nil {
 		t.Errorf("the state is %+v", s)
 	}
 
-	n.pool("192.0.2.210/32")
-	n.await(ready, "", "", "192.0.2.210")
+	n.ApplyPool("192.0.2.210/32")
+	n.Await(tenant.Ready, "", "", "192.0.2.210")
 
-	n.infra("{enabled: false}")
-	await(t, "the Service to go", func() string {
-		err := n.guest.Get(t.Context(), client.ObjectKey{Namespace: "openshift-ingress", Name: "demo-apps"}, &corev1.Service{})
+	n.ApplyInfra("{enabled: false}")
+	lab.Await(t, "the Service to go", func() string {
+		err := n.Guest.Get(t.Context(), tenant.ServiceKey(), &corev1.Service{})
 		if apierrors.IsNotFound(err) {
 			return ""
 		}
 		return "it is there"
 	})
-	await(t, "the state to go", func() string {
-		if n.state() == nil {
+	lab.Await(t, "the state to go", func() string {
+		if n.State() == nil {
 			return ""
 		}
 		return "it is there"
 	})
 	for _, o := range []client.Object{&corev1.ServiceAccount{}, &rbacv1.Role{}, &rbacv1.RoleBinding{}} {
-		if err := n.guest.Get(t.Context(), client.ObjectKey{Namespace: "openshift-ingress", Name: "demo-apps-reader"}, o); !apierrors.IsNotFound(err) {
+		if err := n.Guest.Get(t.Context(), client.ObjectKey{Namespace: "openshift-ingress", Name: "demo-apps-reader"}, o); !apierrors.IsNotFound(err) {
 			t.Errorf("%T of the reader: %v", o, err)
 		}
 	}
-	await(t, "the reader's Secret to go", func() string {
-		if err := n.client.Get(t.Context(), n.key("demo-apps-reader"), &corev1.Secret{}); !apierrors.IsNotFound(err) {
+	lab.Await(t, "the reader's Secret to go", func() string {
+		if err := n.Client.Get(t.Context(), n.Key("demo-apps-reader"), &corev1.Secret{}); !apierrors.IsNotFound(err) {
 			return fmt.Sprint(err)
 		}
 		return ""
 	})
-	n.awaitHistory("none", "Pending AddressNotAssigned", "Pending MetalLBMissing", "Pending PoolMissing",
+	n.AwaitHistory("none", "Pending AddressNotAssigned", "Pending MetalLBMissing", "Pending PoolMissing",
 		"Ready  192.0.2.200", "Ready  192.0.2.210", "none")
 }
 
 func TestAddressesComeAndGo(t *testing.T) {
-	n := withMetalLB(t, "192.0.2.200/32")
-	newReplica(t, n.management, "control").Start(t)
-	n.infra(usual(""))
-	n.await(ready, "", "", "192.0.2.200")
+	n := tenants.NewTenantWithMetalLB(t, "192.0.2.200/32")
+	tenants.NewReplica(t, n.Management, "control").Start(t)
+	n.ApplyInfra(tenant.AppsIngress(""))
+	n.Await(tenant.Ready, "", "", "192.0.2.200")
 
 	// MetalLB is gone, and somebody takes the address away.
-	if err := n.hosted.KillMetalLB(); err != nil {
+	if err := n.Hosted.KillMetalLB(); err != nil {
 		t.Fatal(err)
 	}
-	n.assign()
-	n.await(degraded, v1alpha1.AppsIngressAddressWithdrawn, "the last address stays in use", "192.0.2.200")
-	n.assign("192.0.2.200")
-	n.await(ready, "", "", "192.0.2.200")
+	n.AssignAddresses()
+	n.Await(tenant.Degraded, v1alpha1.AppsIngressAddressWithdrawn, "the last address stays in use", "192.0.2.200")
+	n.AssignAddresses("192.0.2.200")
+	n.Await(tenant.Ready, "", "", "192.0.2.200")
 
 	// A control that was not there meanwhile knows the last good one from the status.
-	n.assign()
-	n.await(degraded, v1alpha1.AppsIngressAddressWithdrawn, "", "192.0.2.200")
-	n.awaitHistory("none", "Pending AddressNotAssigned", "Ready  192.0.2.200",
+	n.AssignAddresses()
+	n.Await(tenant.Degraded, v1alpha1.AppsIngressAddressWithdrawn, "", "192.0.2.200")
+	n.AwaitHistory("none", "Pending AddressNotAssigned", "Ready  192.0.2.200",
 		"Degraded AddressWithdrawn 192.0.2.200", "Ready  192.0.2.200", "Degraded AddressWithdrawn 192.0.2.200")
 }
 
 func TestPoolWithoutAFreeAddress(t *testing.T) {
-	n := withMetalLB(t, "192.0.2.200/32")
-	newReplica(t, n.management, "control").Start(t)
-	apply(t, n.hosted, "apiVersion: v1\nkind: Service\nmetadata: {name: greedy, namespace: openshift-ingress}\nspec: {type: LoadBalancer, loadBalancerClass: "+class+", ports: [{port: 80}]}\n")
-	await(t, "the other Service to have the only address", func() string {
+	n := tenants.NewTenantWithMetalLB(t, "192.0.2.200/32")
+	tenants.NewReplica(t, n.Management, "control").Start(t)
+	tenant.Apply(t, n.Hosted, "apiVersion: v1\nkind: Service\nmetadata: {name: greedy, namespace: openshift-ingress}\nspec: {type: LoadBalancer, loadBalancerClass: "+tenant.Class+", ports: [{port: 80}]}\n")
+	lab.Await(t, "the other Service to have the only address", func() string {
 		s := &corev1.Service{}
-		if err := n.guest.Get(t.Context(), client.ObjectKey{Namespace: "openshift-ingress", Name: "greedy"}, s); err != nil {
+		if err := n.Guest.Get(t.Context(), client.ObjectKey{Namespace: "openshift-ingress", Name: "greedy"}, s); err != nil {
 			t.Fatal(err)
 		}
 		if len(s.Status.LoadBalancer.Ingress) == 1 {
@@ -107,70 +103,70 @@ func TestPoolWithoutAFreeAddress(t *testing.T) {
 		}
 		return "it has none"
 	})
-	n.infra(usual(""))
-	n.await(degraded, v1alpha1.AppsIngressPoolExhausted, "no address is free in IPAddressPool vlan")
-	n.pool("192.0.2.200/31")
-	n.await(ready, "", "", "192.0.2.201")
+	n.ApplyInfra(tenant.AppsIngress(""))
+	n.Await(tenant.Degraded, v1alpha1.AppsIngressPoolExhausted, "no address is free in IPAddressPool vlan")
+	n.ApplyPool("192.0.2.200/31")
+	n.Await(tenant.Ready, "", "", "192.0.2.201")
 }
 
 func TestNobodyAssignsUntilTheDeadline(t *testing.T) {
-	n := newTenant(t, hosted.Get(t))
-	n.removePool()
-	n.pool("192.0.2.200/32")
-	newReplica(t, n.management, "control").Start(t)
-	n.infra(usual(", addressDeadline: 3s"))
-	n.await(pending, v1alpha1.AppsIngressAddressNotAssigned, "does MetalLB run with --lb-class="+class)
-	n.await(degraded, v1alpha1.AppsIngressAddressNotAssigned, "does MetalLB run with --lb-class="+class)
-	n.infra("{enabled: true, addressDeadline: 3s, metallb: {addressPoolName: other, loadBalancerClass: " + class + "}}")
-	n.await(degraded, v1alpha1.AppsIngressPoolMissing, "IPAddressPool other does not exist in the hosted cluster; there are vlan")
+	n := tenants.NewTenant(t, tenants.Hosted.Get(t))
+	deletePool(n)
+	n.ApplyPool("192.0.2.200/32")
+	tenants.NewReplica(t, n.Management, "control").Start(t)
+	n.ApplyInfra(tenant.AppsIngress(", addressDeadline: 3s"))
+	n.Await(tenant.Pending, v1alpha1.AppsIngressAddressNotAssigned, "does MetalLB run with --lb-class="+tenant.Class)
+	n.Await(tenant.Degraded, v1alpha1.AppsIngressAddressNotAssigned, "does MetalLB run with --lb-class="+tenant.Class)
+	n.ApplyInfra("{enabled: true, addressDeadline: 3s, metallb: {addressPoolName: other, loadBalancerClass: " + tenant.Class + "}}")
+	n.Await(tenant.Degraded, v1alpha1.AppsIngressPoolMissing, "IPAddressPool other does not exist in the hosted cluster; there are vlan")
 }
 
 // TestTheServicesNamespaceIsTheHostedClusters has a namespace of the management cluster in the Infra, as
 // the plans of the operator before had it.
 func TestTheServicesNamespaceIsTheHostedClusters(t *testing.T) {
-	n := withMetalLB(t, "192.0.2.200/32")
-	newReplica(t, n.management, "control").Start(t)
-	n.infra(usual(", service: {namespace: clusters-demo}"))
-	n.await(degraded, v1alpha1.AppsIngressServiceRejected, "the hosted cluster has no namespace clusters-demo: spec.appsIngress.service.namespace")
-	apply(t, n.hosted, "apiVersion: v1\nkind: Namespace\nmetadata: {name: clusters-demo}\n")
-	n.await(degraded, v1alpha1.AppsIngressNotAnnounced, "no pod in namespace clusters-demo of the hosted cluster", "192.0.2.200")
-	n.infra(usual(""))
-	n.await(ready, "", "", "192.0.2.200")
+	n := tenants.NewTenantWithMetalLB(t, "192.0.2.200/32")
+	tenants.NewReplica(t, n.Management, "control").Start(t)
+	n.ApplyInfra(tenant.AppsIngress(", service: {namespace: clusters-demo}"))
+	n.Await(tenant.Degraded, v1alpha1.AppsIngressServiceRejected, "the hosted cluster has no namespace clusters-demo: spec.appsIngress.service.namespace")
+	tenant.Apply(t, n.Hosted, "apiVersion: v1\nkind: Namespace\nmetadata: {name: clusters-demo}\n")
+	n.Await(tenant.Degraded, v1alpha1.AppsIngressNotAnnounced, "no pod in namespace clusters-demo of the hosted cluster", "192.0.2.200")
+	n.ApplyInfra(tenant.AppsIngress(""))
+	n.Await(tenant.Ready, "", "", "192.0.2.200")
 }
 
 func TestBothFamilies(t *testing.T) {
-	n := withMetalLB(t, `192.0.2.200/32, "2001:db8::200/128"`)
-	newReplica(t, n.management, "control").Start(t)
-	n.infra(usual(", service: {ipFamilyPolicy: RequireDualStack}"))
-	n.await(ready, "", "", "192.0.2.200", "2001:db8::200")
+	n := tenants.NewTenantWithMetalLB(t, `192.0.2.200/32, "2001:db8::200/128"`)
+	tenants.NewReplica(t, n.Management, "control").Start(t)
+	n.ApplyInfra(tenant.AppsIngress(", service: {ipFamilyPolicy: RequireDualStack}"))
+	n.Await(tenant.Ready, "", "", "192.0.2.200", "2001:db8::200")
 }
 
 func TestOtherSources(t *testing.T) {
-	n := withMetalLB(t, "192.0.2.200/32")
-	newReplica(t, n.management, "control").Start(t)
-	n.infra("{enabled: true, source: Static, addresses: [192.0.2.77, '2001:db8::77']}")
-	n.await(ready, "", "", "192.0.2.77", "2001:db8::77")
-	n.infra("{enabled: true, source: MirroredService}")
-	n.await(degraded, v1alpha1.AppsIngressAddressWithdrawn, "the management cluster has no Service", "192.0.2.77", "2001:db8::77")
-	if err := n.guest.Get(t.Context(), client.ObjectKey{Namespace: "openshift-ingress", Name: "demo-apps"}, &corev1.Service{}); !apierrors.IsNotFound(err) {
+	n := tenants.NewTenantWithMetalLB(t, "192.0.2.200/32")
+	tenants.NewReplica(t, n.Management, "control").Start(t)
+	n.ApplyInfra("{enabled: true, source: Static, addresses: [192.0.2.77, '2001:db8::77']}")
+	n.Await(tenant.Ready, "", "", "192.0.2.77", "2001:db8::77")
+	n.ApplyInfra("{enabled: true, source: MirroredService}")
+	n.Await(tenant.Degraded, v1alpha1.AppsIngressAddressWithdrawn, "the management cluster has no Service", "192.0.2.77", "2001:db8::77")
+	if err := n.Guest.Get(t.Context(), tenant.ServiceKey(), &corev1.Service{}); !apierrors.IsNotFound(err) {
 		t.Errorf("a Service in the hosted cluster that nobody wants: %v", err)
 	}
 	// On KubeVirt a Service without a class has two masters.
-	n.infra("{enabled: true}")
-	n.await(degraded, v1alpha1.AppsIngressControllerConflict, "metallb.loadBalancerClass", "192.0.2.77", "2001:db8::77")
+	n.ApplyInfra("{enabled: true}")
+	n.Await(tenant.Degraded, v1alpha1.AppsIngressControllerConflict, "metallb.loadBalancerClass", "192.0.2.77", "2001:db8::77")
 }
 
 func TestTheServiceIsKeptAsItShouldBe(t *testing.T) {
-	n := withMetalLB(t, "192.0.2.200/32")
-	newReplica(t, n.management, "control").Start(t)
-	n.infra(usual(", ports: {https: 8443}, service: {annotations: {example.com/a: b}, externalTrafficPolicy: Local}"))
-	n.await(ready, "", "", "192.0.2.200")
+	n := tenants.NewTenantWithMetalLB(t, "192.0.2.200/32")
+	tenants.NewReplica(t, n.Management, "control").Start(t)
+	n.ApplyInfra(tenant.AppsIngress(", ports: {https: 8443}, service: {annotations: {example.com/a: b}, externalTrafficPolicy: Local}"))
+	n.Await(tenant.Ready, "", "", "192.0.2.200")
 	asWanted := func() string {
-		s := n.service()
+		s := n.Service()
 		if s.Spec.Selector["ingresscontroller.operator.openshift.io/deployment-ingresscontroller"] == "default" && len(s.Spec.Selector) == 1 &&
 			len(s.Spec.Ports) == 2 && s.Spec.Ports[0].Port == 80 && s.Spec.Ports[1].Port == 8443 && s.Spec.Ports[1].TargetPort.StrVal == "https" &&
 			s.Annotations["example.com/a"] == "b" && s.Annotations["metallb.io/address-pool"] == "vlan" && s.Annotations["metallb.universe.tf/address-pool"] == "vlan" &&
-			*s.Spec.LoadBalancerClass == class && s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
+			*s.Spec.LoadBalancerClass == tenant.Class && s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
 			return ""
 		}
 		return fmt.Sprintf("%+v %+v", s.Annotations, s.Spec)
@@ -180,84 +176,97 @@ func TestTheServiceIsKeptAsItShouldBe(t *testing.T) {
 	}
 
 	// Drift, by somebody who means well.
-	s := n.service()
+	s := n.Service()
 	s.Spec.Selector = map[string]string{"app": "mine"}
 	s.Spec.Ports[1].Port = 443
 	delete(s.Annotations, "metallb.io/address-pool")
-	if err := n.guest.Update(t.Context(), s, client.FieldOwner("somebody")); err != nil {
+	if err := n.Guest.Update(t.Context(), s, client.FieldOwner("somebody")); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the Service to be as wanted again", asWanted)
+	lab.Await(t, "the Service to be as wanted again", asWanted)
 
 	// Deleted, and made anew.
-	uid := n.service().UID
-	if err := n.guest.Delete(t.Context(), n.service()); err != nil {
+	uid := n.Service().UID
+	if err := n.Guest.Delete(t.Context(), n.Service()); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "a new Service", func() string {
+	lab.Await(t, "a new Service", func() string {
 		s := &corev1.Service{}
-		if err := n.guest.Get(t.Context(), client.ObjectKey{Namespace: "openshift-ingress", Name: "demo-apps"}, s); err != nil || s.UID == uid {
+		if err := n.Guest.Get(t.Context(), tenant.ServiceKey(), s); err != nil || s.UID == uid {
 			return fmt.Sprintf("it is %s, %v", s.UID, err)
 		}
 		return ""
 	})
-	n.await(ready, "", "", "192.0.2.200")
+	n.Await(tenant.Ready, "", "", "192.0.2.200")
 
 	// Another name: the old one goes.
-	n.infra(usual(", service: {name: web}"))
-	await(t, "the old Service to go", func() string {
-		if err := n.guest.Get(t.Context(), client.ObjectKey{Namespace: "openshift-ingress", Name: "demo-apps"}, &corev1.Service{}); !apierrors.IsNotFound(err) {
+	n.ApplyInfra(tenant.AppsIngress(", service: {name: web}"))
+	lab.Await(t, "the old Service to go", func() string {
+		if err := n.Guest.Get(t.Context(), tenant.ServiceKey(), &corev1.Service{}); !apierrors.IsNotFound(err) {
 			return fmt.Sprint(err)
 		}
 		return ""
 	})
-	n.await(ready, "", "", "192.0.2.200")
-	if s := n.state(); s.ServiceName != "web" {
+	n.Await(tenant.Ready, "", "", "192.0.2.200")
+	if s := n.State(); s.ServiceName != "web" {
 		t.Errorf("the state names %s", s.ServiceName)
 	}
 }
 
 func TestAServiceOfSomebodyElseIsLeftAlone(t *testing.T) {
-	n := withMetalLB(t, "192.0.2.200/32")
-	apply(t, n.hosted, "apiVersion: v1\nkind: Service\nmetadata: {name: demo-apps, namespace: openshift-ingress}\nspec: {ports: [{port: 8080}]}\n")
-	before := n.service().ResourceVersion
-	newReplica(t, n.management, "control").Start(t)
-	n.infra(usual(""))
-	n.await(degraded, v1alpha1.AppsIngressServiceForeign, "hand it over with the annotation hostedcluster.densityops.com/infra: "+n.namespace+"/demo")
-	n.infra("{enabled: false}")
-	await(t, "the state to go", func() string {
-		if s := n.state(); s != nil {
+	n := tenants.NewTenantWithMetalLB(t, "192.0.2.200/32")
+	tenant.Apply(t, n.Hosted, "apiVersion: v1\nkind: Service\nmetadata: {name: demo-apps, namespace: openshift-ingress}\nspec: {ports: [{port: 8080}]}\n")
+	before := n.Service().ResourceVersion
+	tenants.NewReplica(t, n.Management, "control").Start(t)
+	n.ApplyInfra(tenant.AppsIngress(""))
+	n.Await(tenant.Degraded, v1alpha1.AppsIngressServiceForeign, "hand it over with the annotation hostedcluster.densityops.com/infra: "+n.Namespace+"/demo")
+	n.ApplyInfra("{enabled: false}")
+	lab.Await(t, "the state to go", func() string {
+		if s := n.State(); s != nil {
 			return fmt.Sprintf("%+v", s)
 		}
 		return ""
 	})
-	if after := n.service().ResourceVersion; after != before {
+	if after := n.Service().ResourceVersion; after != before {
 		t.Errorf("it was touched: %s, %s", before, after)
 	}
 	// Handed over, it is ours.
-	s := n.service()
-	s.Annotations = map[string]string{"hostedcluster.densityops.com/infra": n.namespace + "/demo"}
-	if err := n.guest.Update(t.Context(), s); err != nil {
+	s := n.Service()
+	s.Annotations = map[string]string{"hostedcluster.densityops.com/infra": n.Namespace + "/demo"}
+	if err := n.Guest.Update(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	n.infra(usual(""))
-	n.await(ready, "", "", "192.0.2.200")
+	n.ApplyInfra(tenant.AppsIngress(""))
+	n.Await(tenant.Ready, "", "", "192.0.2.200")
 }
 
 // A tenant owns his cluster, and with it the Service's status.
 func TestWhatATenantSaysIsNotBelieved(t *testing.T) {
-	n := newTenant(t, hosted.Get(t))
-	n.removePool() // of which MetalLB, that does not run here, may have said that it is full
-	n.pool("192.0.2.96/29")
-	newReplica(t, n.management, "control").Start(t)
-	n.infra(usual(""))
-	n.await(pending, v1alpha1.AppsIngressAddressNotAssigned, "")
+	n := tenants.NewTenant(t, tenants.Hosted.Get(t))
+	deletePool(n) // of which MetalLB, that does not run here, may have said that it is full
+	n.ApplyPool("192.0.2.96/29")
+	tenants.NewReplica(t, n.Management, "control").Start(t)
+	n.ApplyInfra(tenant.AppsIngress(""))
+	n.Await(tenant.Pending, v1alpha1.AppsIngressAddressNotAssigned, "")
 	for _, address := range []string{"169.254.169.254", "127.0.0.1", "127.96.0.1", "10.96.0.1", "198.51.100.7", "192.0.2.3", "192.0.2.1", "::1", "224.0.0.1"} {
-		n.assign(address)
-		n.await(degraded, v1alpha1.AppsIngressAddressNotAllowed, address)
+		n.AssignAddresses(address)
+		n.Await(tenant.Degraded, v1alpha1.AppsIngressAddressNotAllowed, address)
 	}
-	n.assign("192.0.2.99")
-	n.await(ready, "", "", "192.0.2.99")
-	n.assign("169.254.169.254")
-	n.await(degraded, v1alpha1.AppsIngressAddressNotAllowed, "169.254.169.254", "192.0.2.99")
+	n.AssignAddresses("192.0.2.99")
+	n.Await(tenant.Ready, "", "", "192.0.2.99")
+	n.AssignAddresses("169.254.169.254")
+	n.Await(tenant.Degraded, v1alpha1.AppsIngressAddressNotAllowed, "169.254.169.254", "192.0.2.99")
+}
+
+// deletePool deletes MetalLB's pool, and with it what its status says.
+func deletePool(n *tenant.Tenant) {
+	n.Helper()
+	pool := &unstructured.Unstructured{}
+	pool.SetAPIVersion("metallb.io/v1beta1")
+	pool.SetKind("IPAddressPool")
+	pool.SetNamespace("metallb-system")
+	pool.SetName("vlan")
+	if err := n.Guest.Delete(n.Context(), pool); client.IgnoreNotFound(err) != nil {
+		n.Fatal(err)
+	}
 }

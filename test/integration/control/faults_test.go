@@ -16,17 +16,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/test/integration/internal/tenant"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // TestKubeconfigsThatAreNotFollowed puts in place of the administrator's kubeconfig what an
 // attacker, or a mistake, could put there. Control names each, keeps the address, and
 // comes back without a restart.
 func TestKubeconfigsThatAreNotFollowed(t *testing.T) {
-	n := withMetalLB(t, "192.0.2.200/32")
-	newReplica(t, n.management, "control").Start(t)
-	n.infra(usual(""))
-	n.await(ready, "", "", "192.0.2.200")
-	good := n.adminKubeconfig()
+	n := tenants.NewTenantWithMetalLB(t, "192.0.2.200/32")
+	tenants.NewReplica(t, n.Management, "control").Start(t)
+	n.ApplyInfra(tenant.AppsIngress(""))
+	n.Await(tenant.Ready, "", "", "192.0.2.200")
+	good := n.AdminKubeconfig()
 	changed := func(change func(*clientcmdapi.Config)) []byte {
 		config, err := clientcmd.Load(good)
 		if err != nil {
@@ -53,7 +55,7 @@ func TestKubeconfigsThatAreNotFollowed(t *testing.T) {
 			}
 		})
 	}
-	stranger, err := n.hosted.UserKubeconfig("stranger")
+	stranger, err := n.Hosted.UserKubeconfig("stranger")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +67,7 @@ func TestKubeconfigsThatAreNotFollowed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nobody = bytes.ReplaceAll(nobody, []byte(n.hosted.ServerURL()), []byte("https://api.demo.example.com:6443"))
+	nobody = bytes.ReplaceAll(nobody, []byte(n.Hosted.ServerURL()), []byte("https://"+tenant.HostedName+":6443"))
 	const rejected, missing = v1alpha1.AppsIngressKubeconfigRejected, v1alpha1.AppsIngressKubeconfigMissing
 	for _, tc := range []struct {
 		name    string
@@ -83,69 +85,69 @@ func TestKubeconfigsThatAreNotFollowed(t *testing.T) {
 		{"no check of the server", cluster(func(c *clientcmdapi.Cluster) { c.InsecureSkipTLSVerify, c.CertificateAuthorityData = true, nil }), rejected, "insecure-skip-tls-verify"},
 		{"nonsense", []byte("]["), rejected, "it is no kubeconfig"},
 		{"nothing", nil, missing, "has no key"},
-		{"another authority", cluster(func(c *clientcmdapi.Cluster) { c.CertificateAuthorityData = loopback.Get(t).CA() }), v1alpha1.AppsIngressHostedClusterUnreachable, "certificate"},
+		{"another authority", cluster(func(c *clientcmdapi.Cluster) { c.CertificateAuthorityData = tenants.Management.Get(t).CA() }), v1alpha1.AppsIngressHostedClusterUnreachable, "certificate"},
 		{"somebody without rights", nobody, v1alpha1.AppsIngressHostedClusterForbidden, "stranger"},
 	} {
-		n.kubeconfig(tc.data)
+		n.WriteKubeconfig(tc.data)
 		t.Log(tc.name)
-		n.await(degraded, tc.reason, tc.message, "192.0.2.200")
-		if strings.Contains(n.state().Message, "BEGIN") {
-			t.Errorf("%s: the message shows keys: %s", tc.name, n.state().Message)
+		n.Await(tenant.Degraded, tc.reason, tc.message, "192.0.2.200")
+		if strings.Contains(n.State().Message, "BEGIN") {
+			t.Errorf("%s: the message shows keys: %s", tc.name, n.State().Message)
 		}
 	}
 	// By URL it is the kubeconfig's host that counts: nobody is there, or nothing comes back.
-	n.infra(usual(", dial: URL"))
+	n.ApplyInfra(tenant.AppsIngress(", dial: URL"))
 	for _, host := range []string{"127.255.255.253", "203.0.113.7"} {
-		n.kubeconfig(cluster(func(c *clientcmdapi.Cluster) { c.Server = "https://" + host + ":6443" }))
-		n.await(degraded, v1alpha1.AppsIngressHostedClusterUnreachable, host, "192.0.2.200")
+		n.WriteKubeconfig(cluster(func(c *clientcmdapi.Cluster) { c.Server = "https://" + host + ":6443" }))
+		n.Await(tenant.Degraded, v1alpha1.AppsIngressHostedClusterUnreachable, host, "192.0.2.200")
 	}
-	n.kubeconfig(good)
-	n.infra(usual(""))
-	n.await(ready, "", "", "192.0.2.200")
-	if err := n.client.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "demo-admin-kubeconfig"}}); err != nil {
+	n.WriteKubeconfig(good)
+	n.ApplyInfra(tenant.AppsIngress(""))
+	n.Await(tenant.Ready, "", "", "192.0.2.200")
+	if err := n.Client.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "demo-admin-kubeconfig"}}); err != nil {
 		t.Fatal(err)
 	}
-	n.await(degraded, missing, "demo-admin-kubeconfig", "192.0.2.200")
-	n.kubeconfig(good)
-	n.await(ready, "", "", "192.0.2.200")
+	n.Await(tenant.Degraded, missing, "demo-admin-kubeconfig", "192.0.2.200")
+	n.WriteKubeconfig(good)
+	n.Await(tenant.Ready, "", "", "192.0.2.200")
 }
 
 func TestTheHostedClusterIsAway(t *testing.T) {
-	n := withMetalLB(t, "192.0.2.200/32")
-	control := newReplica(t, n.management, "control")
+	n := tenants.NewTenantWithMetalLB(t, "192.0.2.200/32")
+	control := tenants.NewReplica(t, n.Management, "control")
 	control.Start(t)
-	n.infra(usual(""))
-	n.await(ready, "", "", "192.0.2.200")
-	if err := n.hosted.KillAPIServer(); err != nil {
+	n.ApplyInfra(tenant.AppsIngress(""))
+	n.Await(tenant.Ready, "", "", "192.0.2.200")
+	if err := n.Hosted.KillAPIServer(); err != nil {
 		t.Fatal(err)
 	}
-	n.await(degraded, v1alpha1.AppsIngressHostedClusterUnreachable, "cannot be reached", "192.0.2.200")
+	n.Await(tenant.Degraded, v1alpha1.AppsIngressHostedClusterUnreachable, "cannot be reached", "192.0.2.200")
 
 	// Control itself, restarted meanwhile, knows no more than the status says.
 	control.Kill(t)
 	control.Start(t)
-	await(t, "control to be ready", func() string { return control.unready(t) })
-	n.await(degraded, v1alpha1.AppsIngressHostedClusterUnreachable, "cannot be reached", "192.0.2.200")
+	control.AwaitReady(t)
+	n.Await(tenant.Degraded, v1alpha1.AppsIngressHostedClusterUnreachable, "cannot be reached", "192.0.2.200")
 
 	// It comes back with another certificate, of the same authority.
-	if err := n.hosted.RenewCertificate(); err != nil {
+	if err := n.Hosted.RenewCertificate(); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.hosted.StartAPIServer(t.Context()); err != nil {
+	if err := n.Hosted.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	n.await(ready, "", "", "192.0.2.200")
+	n.Await(tenant.Ready, "", "", "192.0.2.200")
 }
 
 // TestReaderCanDoNothingElse tries everything that the hosted cluster serves with the
 // reader's credentials.
 func TestReaderCanDoNothingElse(t *testing.T) {
-	n := withMetalLB(t, "192.0.2.200/32")
-	newReplica(t, n.management, "control").Start(t)
-	n.infra(usual(""))
-	n.await(ready, "", "", "192.0.2.200")
-	apply(t, n.hosted, "apiVersion: v1\nkind: Service\nmetadata: {name: other, namespace: openshift-ingress}\nspec: {ports: [{port: 80}]}\n")
-	reader := n.reader()
+	n := tenants.NewTenantWithMetalLB(t, "192.0.2.200/32")
+	tenants.NewReplica(t, n.Management, "control").Start(t)
+	n.ApplyInfra(tenant.AppsIngress(""))
+	n.Await(tenant.Ready, "", "", "192.0.2.200")
+	tenant.Apply(t, n.Hosted, "apiVersion: v1\nkind: Service\nmetadata: {name: other, namespace: openshift-ingress}\nspec: {ports: [{port: 80}]}\n")
+	reader := readerClient(n)
 	for _, tc := range []struct {
 		verb, group, resource, name string
 		namespace                   string
@@ -163,12 +165,12 @@ func TestReaderCanDoNothingElse(t *testing.T) {
 		{"create", "", "services", "", "openshift-ingress", false},
 		{"get", "", "services", "demo-apps", "default", false},
 	} {
-		if got := n.may(reader, tc.verb, tc.group, tc.resource, tc.namespace, tc.name); got != tc.allowed {
+		if got := allowed(n, reader, tc.verb, tc.group, tc.resource, tc.namespace, tc.name); got != tc.allowed {
 			t.Errorf("%s %s %s/%s: %v", tc.verb, tc.resource, tc.namespace, tc.name, got)
 		}
 	}
 	tried := 0
-	for _, r := range n.resources() {
+	for _, r := range servedResources(n) {
 		for _, verb := range []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "bind", "escalate", "impersonate"} {
 			// Every user may review their own rights and identity, and since Kubernetes 1.37 every
 			// ServiceAccount may read trust bundles, which are public.
@@ -177,7 +179,7 @@ func TestReaderCanDoNothingElse(t *testing.T) {
 				continue
 			}
 			tried++
-			if n.may(reader, verb, r.group, r.name, "openshift-ingress", "") {
+			if allowed(n, reader, verb, r.group, r.name, "openshift-ingress", "") {
 				t.Errorf("the reader may %s %s in %q", verb, r.name, r.group)
 			}
 		}
@@ -187,19 +189,19 @@ func TestReaderCanDoNothingElse(t *testing.T) {
 	}
 
 	// Revoked, it is made anew.
-	before := n.readerSecret().ResourceVersion
-	if err := n.guest.Delete(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "openshift-ingress", Name: "demo-apps-reader"}}); err != nil {
+	before := readerSecret(n).ResourceVersion
+	if err := n.Guest.Delete(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "openshift-ingress", Name: "demo-apps-reader"}}); err != nil {
 		t.Fatal(err)
 	}
-	n.infra(usual(", service: {annotations: {example.com/nudge: now}}"))
-	await(t, "new credentials", func() string {
-		if s := n.readerSecret(); s.ResourceVersion == before {
+	n.ApplyInfra(tenant.AppsIngress(", service: {annotations: {example.com/nudge: now}}"))
+	lab.Await(t, "new credentials", func() string {
+		if s := readerSecret(n); s.ResourceVersion == before {
 			return "they are the old ones"
 		}
 		return ""
 	})
-	await(t, "them to work", func() string {
-		if !n.may(n.reader(), "watch", "", "services", "openshift-ingress", "demo-apps") {
+	lab.Await(t, "them to work", func() string {
+		if !allowed(n, readerClient(n), "watch", "", "services", "openshift-ingress", "demo-apps") {
 			return "they do not"
 		}
 		return ""
@@ -208,55 +210,55 @@ func TestReaderCanDoNothingElse(t *testing.T) {
 
 // TestNothingHangsOnDeletion deletes what can be deleted; nothing waits for us.
 func TestNothingHangsOnDeletion(t *testing.T) {
-	gone := func(n *tenant) string {
-		if err := n.guest.Get(n.Context(), client.ObjectKey{Namespace: "openshift-ingress", Name: "demo-apps"}, &corev1.Service{}); !apierrors.IsNotFound(err) {
+	gone := func(n *tenant.Tenant) string {
+		if err := n.Guest.Get(n.Context(), tenant.ServiceKey(), &corev1.Service{}); !apierrors.IsNotFound(err) {
 			return fmt.Sprintf("the Service: %v", err)
 		}
 		return ""
 	}
-	remove := func(n *tenant) {
+	remove := func(n *tenant.Tenant) {
 		n.Helper()
-		infra := &v1alpha1.Infra{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "demo"}}
-		if err := n.client.Delete(n.Context(), infra); err != nil {
+		infra := &v1alpha1.Infra{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "demo"}}
+		if err := n.Client.Delete(n.Context(), infra); err != nil {
 			n.Fatal(err)
 		}
-		if err := n.client.Get(n.Context(), n.key("demo"), infra); !apierrors.IsNotFound(err) {
+		if err := n.Client.Get(n.Context(), n.Key("demo"), infra); !apierrors.IsNotFound(err) {
 			n.Errorf("the Infra is still there: %v", err)
 		}
 	}
 	t.Run("an Infra", func(t *testing.T) {
-		n := withMetalLB(t, "192.0.2.200/32")
-		newReplica(t, n.management, "control").Start(t)
-		n.infra(usual(""))
-		n.await(ready, "", "", "192.0.2.200")
+		n := tenants.NewTenantWithMetalLB(t, "192.0.2.200/32")
+		tenants.NewReplica(t, n.Management, "control").Start(t)
+		n.ApplyInfra(tenant.AppsIngress(""))
+		n.Await(tenant.Ready, "", "", "192.0.2.200")
 		remove(n)
-		await(t, "what is in the hosted cluster to go", func() string { return gone(n) })
+		lab.Await(t, "what is in the hosted cluster to go", func() string { return gone(n) })
 	})
 	t.Run("an Infra while nobody looks", func(t *testing.T) {
-		n := withMetalLB(t, "192.0.2.200/32")
-		control := newReplica(t, n.management, "control")
+		n := tenants.NewTenantWithMetalLB(t, "192.0.2.200/32")
+		control := tenants.NewReplica(t, n.Management, "control")
 		control.Start(t)
-		n.infra(usual(""))
-		n.await(ready, "", "", "192.0.2.200")
+		n.ApplyInfra(tenant.AppsIngress(""))
+		n.Await(tenant.Ready, "", "", "192.0.2.200")
 		control.Kill(t)
 		remove(n)
 		if gone(n) == "" {
 			t.Fatal("it is gone by itself")
 		}
 		control.Start(t)
-		await(t, "the sweep", func() string { return gone(n) })
+		lab.Await(t, "the sweep", func() string { return gone(n) })
 	})
 	t.Run("the namespace", func(t *testing.T) {
-		n := withMetalLB(t, "192.0.2.200/32")
-		newReplica(t, n.management, "control").Start(t)
-		n.infra(usual(""))
-		n.await(ready, "", "", "192.0.2.200")
-		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.namespace}}
-		if err := n.client.Delete(t.Context(), namespace); err != nil {
+		n := tenants.NewTenantWithMetalLB(t, "192.0.2.200/32")
+		tenants.NewReplica(t, n.Management, "control").Start(t)
+		n.ApplyInfra(tenant.AppsIngress(""))
+		n.Await(tenant.Ready, "", "", "192.0.2.200")
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.Namespace}}
+		if err := n.Client.Delete(t.Context(), namespace); err != nil {
 			t.Fatal(err)
 		}
-		await(t, "the namespace to be gone, with everything in it", func() string {
-			if err := n.client.Get(t.Context(), client.ObjectKeyFromObject(namespace), namespace); !apierrors.IsNotFound(err) {
+		lab.Await(t, "the namespace to be gone, with everything in it", func() string {
+			if err := n.Client.Get(t.Context(), client.ObjectKeyFromObject(namespace), namespace); !apierrors.IsNotFound(err) {
 				return fmt.Sprintf("%v %+v", err, namespace.Status.Conditions)
 			}
 			return ""
@@ -265,21 +267,21 @@ func TestNothingHangsOnDeletion(t *testing.T) {
 		// ours in it went before is of no consequence.
 	})
 	t.Run("a HostedCluster", func(t *testing.T) {
-		n := withMetalLB(t, "192.0.2.200/32")
-		newReplica(t, n.management, "control").Start(t)
-		n.infra(usual(""))
-		n.await(ready, "", "", "192.0.2.200")
+		n := tenants.NewTenantWithMetalLB(t, "192.0.2.200/32")
+		tenants.NewReplica(t, n.Management, "control").Start(t)
+		n.ApplyInfra(tenant.AppsIngress(""))
+		n.Await(tenant.Ready, "", "", "192.0.2.200")
 		hc := &unstructured.Unstructured{}
 		hc.SetAPIVersion("hypershift.openshift.io/v1beta1")
 		hc.SetKind("HostedCluster")
-		hc.SetNamespace(n.namespace)
+		hc.SetNamespace(n.Namespace)
 		hc.SetName("demo")
-		if err := n.client.Delete(t.Context(), hc); err != nil {
+		if err := n.Client.Delete(t.Context(), hc); err != nil {
 			t.Fatal(err)
 		}
-		n.await(pending, v1alpha1.AppsIngressKubeconfigMissing, "does not exist")
-		await(t, "the reader's Secret to go", func() string {
-			if err := n.client.Get(t.Context(), n.key("demo-apps-reader"), &corev1.Secret{}); !apierrors.IsNotFound(err) {
+		n.Await(tenant.Pending, v1alpha1.AppsIngressKubeconfigMissing, "does not exist")
+		lab.Await(t, "the reader's Secret to go", func() string {
+			if err := n.Client.Get(t.Context(), n.Key("demo-apps-reader"), &corev1.Secret{}); !apierrors.IsNotFound(err) {
 				return fmt.Sprint(err)
 			}
 			return ""

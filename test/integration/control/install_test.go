@@ -9,25 +9,26 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/test/integration/internal/tenant"
 	"github.com/densityops/oooi/test/lab"
 )
 
 // The Operator Lifecycle Manager and MetalLB's operator do not run here: the test writes
 // what they would, and starts MetalLB when the operator would have.
 func TestMetalLBIsInstalledAndAssignsTheAddress(t *testing.T) {
-	n := newTenant(t, lab.New(t, lab.Config{Name: "hosted", Address: hostedAddress, ServerNames: []string{"api.demo.example.com"}, ServiceCIDR: "172.31.0.0/16", CRDs: []lab.CRDSet{lab.OLM}}))
-	newReplica(t, n.management, "control").Start(t)
-	n.infra(`{enabled: true, metallb: {install: true, ipAddressPoolRange: "192.0.2.200-192.0.2.209", loadBalancerClass: ` + class + `}}`)
-	n.await(pending, v1alpha1.AppsIngressMetalLBMissing, "looks for metallb-operator of Subscription metallb-system/metallb-operator-sub")
-	n.service() // which waits for MetalLB
+	n := tenants.NewTenant(t, lab.New(t, lab.Config{Name: "hosted", Address: tenant.HostedAddress, ServerNames: []string{tenant.HostedName}, ServiceCIDR: "172.31.0.0/16", CRDs: []lab.CRDSet{lab.OLM}}))
+	tenants.NewReplica(t, n.Management, "control").Start(t)
+	n.ApplyInfra(`{enabled: true, metallb: {install: true, ipAddressPoolRange: "192.0.2.200-192.0.2.209", loadBalancerClass: ` + tenant.Class + `}}`)
+	n.Await(tenant.Pending, v1alpha1.AppsIngressMetalLBMissing, "looks for metallb-operator of Subscription metallb-system/metallb-operator-sub")
+	n.Service() // which waits for MetalLB
 
-	apply(t, n.hosted, `
+	tenant.Apply(t, n.Hosted, `
 apiVersion: operators.coreos.com/v1alpha1
 kind: ClusterServiceVersion
 metadata: {name: metallb-operator.v4.20.0, namespace: metallb-system}
 spec: {displayName: MetalLB Operator, install: {strategy: deployment}}
 `)
-	if err := n.hosted.ApplyStatusYAML(t.Context(), []byte(`
+	if err := n.Hosted.ApplyStatusYAML(t.Context(), []byte(`
 apiVersion: operators.coreos.com/v1alpha1
 kind: ClusterServiceVersion
 metadata: {name: metallb-operator.v4.20.0, namespace: metallb-system}
@@ -40,8 +41,8 @@ status: {lastUpdated: 2026-01-01T00:00:00Z, currentCSV: metallb-operator.v4.20.0
 `)); err != nil {
 		t.Fatal(err)
 	}
-	n.await(pending, v1alpha1.AppsIngressMetalLBMissing, "MetalLB metallb-system/metallb: its API is not served yet")
-	if err := n.hosted.InstallCRDs(t.Context(), lab.MetalLBOperator); err != nil {
+	n.Await(tenant.Pending, v1alpha1.AppsIngressMetalLBMissing, "MetalLB metallb-system/metallb: its API is not served yet")
+	if err := n.Hosted.InstallCRDs(t.Context(), lab.MetalLBOperator); err != nil {
 		t.Fatal(err)
 	}
 	metallb := func(kind, name string) *unstructured.Unstructured {
@@ -53,32 +54,32 @@ status: {lastUpdated: 2026-01-01T00:00:00Z, currentCSV: metallb-operator.v4.20.0
 		return o
 	}
 	operand := metallb("MetalLB", "metallb")
-	await(t, "a MetalLB for the operator", func() string {
-		if err := n.guest.Get(t.Context(), client.ObjectKeyFromObject(operand), operand); err != nil {
+	lab.Await(t, "a MetalLB for the operator", func() string {
+		if err := n.Guest.Get(t.Context(), client.ObjectKeyFromObject(operand), operand); err != nil {
 			return err.Error()
 		}
 		return ""
 	})
 	got, _, err := unstructured.NestedString(operand.Object, "spec", "loadBalancerClass")
-	if err != nil || got != class {
+	if err != nil || got != tenant.Class {
 		t.Fatalf("MetalLB is to handle class %q, %v", got, err)
 	}
-	if err := n.hosted.StartMetalLB(t.Context(), lab.MetalLBConfig{LoadBalancerClass: got}); err != nil {
+	if err := n.Hosted.StartMetalLB(t.Context(), lab.MetalLBConfig{LoadBalancerClass: got}); err != nil {
 		t.Fatal(err)
 	}
-	n.await(ready, "", "", "192.0.2.200")
+	n.Await(tenant.Ready, "", "", "192.0.2.200")
 
 	// What is installed stays when the applications no longer need it: others may.
-	n.infra("{enabled: false}")
-	await(t, "the Service to go", func() string {
-		err := n.guest.Get(t.Context(), client.ObjectKey{Namespace: "openshift-ingress", Name: "demo-apps"}, &corev1.Service{})
+	n.ApplyInfra("{enabled: false}")
+	lab.Await(t, "the Service to go", func() string {
+		err := n.Guest.Get(t.Context(), tenant.ServiceKey(), &corev1.Service{})
 		if apierrors.IsNotFound(err) {
 			return ""
 		}
 		return "it is there"
 	})
 	for _, o := range []*unstructured.Unstructured{operand, metallb("IPAddressPool", "oooi"), metallb("L2Advertisement", "oooi")} {
-		if err := n.guest.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil || o.GetDeletionTimestamp() != nil {
+		if err := n.Guest.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil || o.GetDeletionTimestamp() != nil {
 			t.Errorf("%s: %v, deleted at %v", o.GetKind(), err, o.GetDeletionTimestamp())
 		}
 	}

@@ -1,6 +1,7 @@
 package control_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"testing"
 
@@ -9,31 +10,37 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/test/integration/internal/tenant"
 	"github.com/densityops/oooi/test/lab"
 )
 
+// election is a management cluster without hosted clusters.
+var election = lab.Shared{
+	Config: lab.Config{Name: "election", CRDs: []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.Oooi}},
+}
+
 func TestOneReplicaWritesAndAnotherTakesOver(t *testing.T) {
-	cp := management.Get(t)
-	install(t, cp)
+	cp := election.Get(t)
+	tenant.InstallControl(t, cp)
 	namespace := cp.Namespace(t)
-	replicas := []*replica{newReplica(t, cp, "control-0", "--lease-duration", "6s"), newReplica(t, cp, "control-1", "--lease-duration", "6s")}
+	replicas := []*tenant.Replica{tenants.NewReplica(t, cp, "control-0", "--lease-duration", "6s"), tenants.NewReplica(t, cp, "control-1", "--lease-duration", "6s")}
 	for _, r := range replicas {
 		r.Start(t)
 	}
 	leader := awaitLeader(t, replicas)
-	apply(t, cp, infraOf(namespace, "192.0.2.3"))
+	tenant.Apply(t, cp, infraOf(namespace, "192.0.2.3"))
 	c := cp.Client(t)
 	awaitNetwork(t, c, namespace, metav1.ConditionTrue)
 
 	replicas[leader].Kill(t)
 	awaitLeader(t, replicas[1-leader:2-leader])
-	apply(t, cp, infraOf(namespace, "203.0.113.3"))
+	tenant.Apply(t, cp, infraOf(namespace, "203.0.113.3"))
 	awaitNetwork(t, c, namespace, metav1.ConditionFalse)
 
 	// The one that was killed comes back and waits.
 	replicas[leader].Start(t)
-	await(t, "it to be ready", func() string { return replicas[leader].unready(t) })
-	if replicas[leader].leads(t) || !replicas[1-leader].leads(t) {
+	replicas[leader].AwaitReady(t)
+	if leads(t, replicas[leader]) || !leads(t, replicas[1-leader]) {
 		t.Error("who comes back takes the lead")
 	}
 
@@ -42,13 +49,27 @@ func TestOneReplicaWritesAndAnotherTakesOver(t *testing.T) {
 	awaitLeader(t, replicas[leader:leader+1])
 }
 
-// awaitLeader waits until exactly one of the replicas leads.
-func awaitLeader(t *testing.T, replicas []*replica) (leader int) {
+// leads returns whether the replica leads; false while it does not answer.
+func leads(t *testing.T, r *tenant.Replica) bool {
 	t.Helper()
-	await(t, "one to lead", func() string {
+	var state struct {
+		Leads bool `json:"leads"`
+	}
+	if _, body := r.Get(t, "/state"); body != nil {
+		if err := json.Unmarshal(body, &state); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return state.Leads
+}
+
+// awaitLeader waits until exactly one of the replicas leads.
+func awaitLeader(t *testing.T, replicas []*tenant.Replica) (leader int) {
+	t.Helper()
+	lab.Await(t, "one to lead", func() string {
 		var leaders []int
 		for i, r := range replicas {
-			if r.leads(t) {
+			if leads(t, r) {
 				leaders = append(leaders, i)
 			}
 		}
@@ -59,13 +80,6 @@ func awaitLeader(t *testing.T, replicas []*replica) (leader int) {
 		return ""
 	})
 	return leader
-}
-
-// install applies what setup does for control.
-func install(t *testing.T, cp *lab.ControlPlane) {
-	t.Helper()
-	rbac := lab.ReadFile(t, "manifests", "base", "control", "rbac.yaml")
-	apply(t, cp, "apiVersion: v1\nkind: Namespace\nmetadata: {name: oooi-system}\n---\n"+string(rbac))
 }
 
 // infraOf is an Infra whose proxy has an address.
@@ -83,7 +97,7 @@ spec:
 // awaitNetwork waits for the verdict on the addresses of the Infra that is there now.
 func awaitNetwork(t *testing.T, c client.Client, namespace string, want metav1.ConditionStatus) {
 	t.Helper()
-	await(t, fmt.Sprintf("NetworkValid=%s", want), func() string {
+	lab.Await(t, fmt.Sprintf("NetworkValid=%s", want), func() string {
 		infra := &v1alpha1.Infra{}
 		if err := c.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "demo"}, infra); err != nil {
 			t.Fatal(err)
@@ -94,11 +108,4 @@ func awaitNetwork(t *testing.T, c client.Client, namespace string, want metav1.C
 		}
 		return ""
 	})
-}
-
-func apply(t *testing.T, cp *lab.ControlPlane, yaml string) {
-	t.Helper()
-	if err := cp.ApplyYAML(t.Context(), []byte(yaml)); err != nil {
-		t.Fatal(err)
-	}
 }

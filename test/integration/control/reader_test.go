@@ -9,14 +9,17 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/densityops/oooi/test/integration/internal/tenant"
+	"github.com/densityops/oooi/test/lab"
 )
 
-// readerSecret is the Secret that control makes beside the Infra, when it is there.
-func (n *tenant) readerSecret() *corev1.Secret {
+// readerSecret waits for the Secret that control creates beside the Infra, and returns it.
+func readerSecret(n *tenant.Tenant) *corev1.Secret {
 	n.Helper()
 	secret := &corev1.Secret{}
-	await(n.T, "the reader's Secret", func() string {
-		if err := n.client.Get(n.Context(), n.key("demo-apps-reader"), secret); err != nil {
+	lab.Await(n.T, "the reader's Secret", func() string {
+		if err := n.Client.Get(n.Context(), n.Key("demo-apps-reader"), secret); err != nil {
 			return err.Error()
 		}
 		return ""
@@ -24,15 +27,15 @@ func (n *tenant) readerSecret() *corev1.Secret {
 	return secret
 }
 
-// reader is a client with the credentials in it.
-func (n *tenant) reader() kubernetes.Interface {
+// readerClient returns a client of the hosted cluster with the credentials in that Secret.
+func readerClient(n *tenant.Tenant) kubernetes.Interface {
 	n.Helper()
-	config, err := clientcmd.RESTConfigFromKubeConfig(n.readerSecret().Data["kubeconfig"])
+	config, err := clientcmd.RESTConfigFromKubeConfig(readerSecret(n).Data["kubeconfig"])
 	if err != nil {
 		n.Fatal(err)
 	}
-	config.Host = n.hosted.ServerURL() // by its address, which nothing resolves the name to
-	config.ServerName = "api.demo.example.com"
+	config.Host = n.Hosted.ServerURL() // nothing resolves the name in the kubeconfig
+	config.ServerName = tenant.HostedName
 	config.QPS = -1
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -41,8 +44,8 @@ func (n *tenant) reader() kubernetes.Interface {
 	return client
 }
 
-// may asks the hosted cluster whether the client may do something there.
-func (n *tenant) may(client kubernetes.Interface, verb, group, resource, namespace, name string) bool {
+// allowed asks the hosted cluster whether the client may do something there.
+func allowed(n *tenant.Tenant, client kubernetes.Interface, verb, group, resource, namespace, name string) bool {
 	n.Helper()
 	resource, sub, _ := strings.Cut(resource, "/")
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
@@ -56,10 +59,10 @@ func (n *tenant) may(client kubernetes.Interface, verb, group, resource, namespa
 
 type resource struct{ group, name string }
 
-// resources is everything that the hosted cluster serves.
-func (n *tenant) resources() []resource {
+// servedResources returns every resource that the hosted cluster serves, subresources too.
+func servedResources(n *tenant.Tenant) []resource {
 	n.Helper()
-	config := rest.CopyConfig(n.hosted.RESTConfig())
+	config := rest.CopyConfig(n.Hosted.RESTConfig())
 	disco, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		n.Fatal(err)

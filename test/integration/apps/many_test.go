@@ -1,4 +1,4 @@
-package control_test
+package apps_test
 
 import (
 	"bufio"
@@ -15,27 +15,28 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/test/integration/internal/tenant"
 	"github.com/densityops/oooi/test/lab"
 )
 
-// many is how many hosted clusters one control looks after. They are namespaces of one API
-// server, which answers at an address of its own for each.
+// many is the number of hosted clusters of one xdsd control. All have the same API server, each by a
+// cluster IP of its own.
 var many = lab.Length(40, 200)
 
-// perCluster is what no hosted cluster may cost more than: its Service's watch, its Secret's,
-// and the connection to its API server, with their goroutines.
+// perCluster is the maximum number of goroutines for a hosted cluster: those of two watches, of its
+// Service and its Secret, and of the connection to its API server.
 const perCluster = 20
 
 func TestManyHostedClusters(t *testing.T) {
-	guest := lab.New(t, lab.Config{Name: "guests", Address: "127.96.0.78", ServerNames: []string{"api.demo.example.com"}, APIServerFlags: []string{"--bind-address=0.0.0.0"}})
-	cp := loopback.Get(t)
-	install(t, cp)
+	guest := lab.New(t, lab.Config{Name: "guests", Address: "127.96.0.78", ServerNames: []string{tenant.HostedName}, APIServerFlags: []string{"--bind-address=0.0.0.0"}})
+	cp := tenants.Management.Get(t)
+	tenant.InstallControl(t, cp)
 	server, err := url.Parse(guest.ServerURL())
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &tenant{T: t, management: cp, hosted: guest, client: cp.Client(t), guest: guest.Client(t), namespace: cp.Namespace(t)}
-	apply(t, cp, fmt.Sprintf(`
+	f := &fleet{&tenant.Tenant{T: t, Management: cp, Hosted: guest, Client: cp.Client(t), Guest: guest.Client(t), Namespace: cp.Namespace(t)}}
+	tenant.Apply(t, cp, fmt.Sprintf(`
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata: {name: oooi-control, namespace: %[1]s}
@@ -46,18 +47,18 @@ kind: RoleBinding
 metadata: {name: oooi-control, namespace: %[1]s}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: oooi-control}
 subjects: [{kind: ServiceAccount, name: oooi-control, namespace: oooi-system}]
-`, n.namespace))
-	n.kubeconfig(n.adminKubeconfig())
-	apply(t, guest, "apiVersion: v1\nkind: Namespace\nmetadata: {name: openshift-ingress}")
-	control := newReplica(t, cp, "control")
+`, f.Namespace))
+	f.WriteKubeconfig(f.AdminKubeconfig())
+	tenant.Apply(t, guest, "apiVersion: v1\nkind: Namespace\nmetadata: {name: openshift-ingress}")
+	control := tenants.NewReplica(t, cp, "control")
 	control.Start(t)
-	await(t, "control to be ready", func() string { return control.unready(t) })
-	before := control.metrics(t)
+	control.AwaitReady(t)
+	before := metrics(t, control)
 
 	group, _ := errgroup.WithContext(t.Context())
 	group.SetLimit(8)
 	for i := range many {
-		group.Go(func() error { return n.member(t.Context(), i, server.Port(), i == 0) })
+		group.Go(func() error { return f.apply(t.Context(), i, server.Port(), i == 0) })
 	}
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
@@ -65,14 +66,14 @@ subjects: [{kind: ServiceAccount, name: oooi-control, namespace: oooi-system}]
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), lab.Patience)
 		defer cancel()
-		if err := n.client.DeleteAllOf(ctx, &v1alpha1.Infra{}, client.InNamespace(n.namespace)); err != nil {
+		if err := f.Client.DeleteAllOf(ctx, &v1alpha1.Infra{}, client.InNamespace(f.Namespace)); err != nil {
 			t.Error(err)
 		}
 	})
-	// The first one is dead: nothing listens at its address. The others are not kept waiting.
-	await(t, "all but the dead one to be ready", func() string {
+	// The first one is dead. It must not delay the others.
+	lab.Await(t, "all but the dead one to be ready", func() string {
 		list := &v1alpha1.InfraList{}
-		if err := n.client.List(t.Context(), list, client.InNamespace(n.namespace)); err != nil {
+		if err := f.Client.List(t.Context(), list, client.InNamespace(f.Namespace)); err != nil {
 			t.Fatal(err)
 		}
 		phases := map[string]int{}
@@ -86,11 +87,11 @@ subjects: [{kind: ServiceAccount, name: oooi-control, namespace: oooi-system}]
 		if phases["Ready "] == many-1 && phases["Pending HostedClusterUnreachable"] == 1 {
 			return ""
 		}
-		n.assignAll()
-		time.Sleep(time.Second) // a look costs the API servers more than what is looked at
+		f.assignAddresses()
+		time.Sleep(time.Second) // polling would load the API servers more than control does
 		return fmt.Sprint(phases)
 	})
-	after := control.metrics(t)
+	after := metrics(t, control)
 	t.Logf("%d hosted clusters: goroutines %.0f -> %.0f, open files %.0f -> %.0f, resident memory %.1f MB -> %.1f MB", many,
 		before["go_goroutines"], after["go_goroutines"], before["process_open_fds"], after["process_open_fds"],
 		before["process_resident_memory_bytes"]/1e6, after["process_resident_memory_bytes"]/1e6)
@@ -102,13 +103,17 @@ subjects: [{kind: ServiceAccount, name: oooi-control, namespace: oooi-system}]
 	}
 }
 
-// member makes one hosted cluster with its Infra and the applications' namespace.
-func (n *tenant) member(ctx context.Context, i int, port string, dead bool) error {
+// fleet is many hosted clusters in one namespace, with one hosted API server and its admin kubeconfig.
+type fleet struct{ *tenant.Tenant }
+
+// apply applies the objects of hosted cluster number i: HostedCluster, API server's Service and Infra.
+// Nothing listens on the port of a dead one.
+func (f *fleet) apply(ctx context.Context, i int, port string, dead bool) error {
 	name := fmt.Sprintf("c%d", i)
 	if dead {
 		port = "1"
 	}
-	yaml := lab.HostedCluster{Namespace: n.namespace, Name: name, BaseDomain: n.namespace + ".example.com"}.YAML() + fmt.Sprintf(`
+	yaml := lab.HostedCluster{Namespace: f.Namespace, Name: name, BaseDomain: f.Namespace + ".example.com"}.YAML() + fmt.Sprintf(`
 apiVersion: v1
 kind: Namespace
 metadata: {name: %[1]s-%[2]s}
@@ -126,16 +131,16 @@ spec:
   networkConfig: {cidr: 10.%[4]d.0.0/16, gateway: 10.%[4]d.0.1, networkAttachmentDefinition: vlan%[4]d}
   infraComponents: {proxy: {serverIP: 10.%[4]d.0.3}}
   appsIngress: {enabled: true, kubeconfigSecretRef: {name: demo-admin-kubeconfig}, metallb: {loadBalancerClass: %[5]s}}
-`, n.namespace, name, port, i, class)
-	return n.management.ApplyYAML(ctx, []byte(yaml))
+`, f.Namespace, name, port, i, tenant.Class)
+	return f.Management.ApplyYAML(ctx, []byte(yaml))
 }
 
-// assignAll gives every Service that has no address one of its VLAN.
-func (n *tenant) assignAll() {
-	n.Helper()
+// assignAddresses assigns an address of its VLAN to each apps Service that has none.
+func (f *fleet) assignAddresses() {
+	f.Helper()
 	services := &corev1.ServiceList{}
-	if err := n.guest.List(n.Context(), services, client.MatchingLabels{"app.kubernetes.io/managed-by": "oooi"}); err != nil {
-		n.Fatal(err)
+	if err := f.Guest.List(f.Context(), services, client.MatchingLabels{"app.kubernetes.io/managed-by": "oooi"}); err != nil {
+		f.Fatal(err)
 	}
 	for i := range services.Items {
 		s := &services.Items[i]
@@ -144,21 +149,21 @@ func (n *tenant) assignAll() {
 		}
 		number, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(s.Name, "c"), "-apps"))
 		if err != nil {
-			n.Fatal(err)
+			f.Fatal(err)
 		}
 		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: fmt.Sprintf("10.%d.0.200", number)}}
-		if err := n.guest.Status().Update(n.Context(), s); client.IgnoreNotFound(err) != nil {
-			n.Log(err) // the next round
+		if err := f.Guest.Status().Update(f.Context(), s); client.IgnoreNotFound(err) != nil {
+			f.Log(err) // the next call retries
 		}
 	}
 }
 
-// metrics are the plain ones of the replica.
-func (r *replica) metrics(t *testing.T) map[string]float64 {
+// metrics returns the replica's metrics that have no labels, by name.
+func metrics(t *testing.T, r *tenant.Replica) map[string]float64 {
 	t.Helper()
 	all := map[string]float64{}
 	lab.Await(t, "its metrics", func() string {
-		_, body := r.get(t, "/metrics")
+		_, body := r.Get(t, "/metrics")
 		for lines := bufio.NewScanner(strings.NewReader(string(body))); lines.Scan(); {
 			name, value, found := strings.Cut(lines.Text(), " ")
 			if number, err := strconv.ParseFloat(value, 64); found && err == nil {

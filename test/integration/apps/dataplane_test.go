@@ -1,0 +1,160 @@
+package apps_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/densityops/oooi/test/integration/internal/tenant"
+	"github.com/densityops/oooi/test/lab"
+)
+
+// Addresses of clients and servers. The VLAN is 192.0.2.0/24.
+const (
+	vm        = "192.0.2.50"
+	pod       = "198.18.0.9"
+	dnsServer = "192.0.2.2"
+	proxy     = "192.0.2.3"
+	// serviceIP is the proxy's cluster IP, which pods connect to. No kube-proxy runs here, so Envoy
+	// listens on it.
+	serviceIP = "127.96.0.90"
+)
+
+// dataPlane is a tenant with what serves its apps: CoreDNS, and xdsd serve with its Envoy. They run as
+// a user that may not read the admin kubeconfig.
+type dataPlane struct {
+	*tenant.Tenant
+
+	ca      *lab.CA
+	coredns *lab.Daemon
+	serve   *lab.Daemon
+	envoy   *lab.Envoy
+}
+
+// dataPlaneObjects are the RBAC objects of CoreDNS and xdsd serve, and what xdsd serve reads.
+const dataPlaneObjects = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: oooi-read}
+rules:
+- {apiGroups: [hypershift.openshift.io], resources: [hostedclusters], verbs: [get, list, watch]}
+- {apiGroups: [hostedcluster.densityops.com], resources: [infras, proxyservers], verbs: [get, list, watch]}
+- {apiGroups: [route.openshift.io], resources: [routes], verbs: [get, list, watch]}
+- {apiGroups: [""], resources: [services], verbs: [get, list, watch]}
+- {apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [get, list, watch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: oooi-read}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: oooi-read}
+subjects: [{kind: User, apiGroup: rbac.authorization.k8s.io, name: reader}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: oooi-read, namespace: %[1]s}
+rules: [{apiGroups: [""], resources: [secrets], resourceNames: [demo-apps-reader], verbs: [get, list, watch]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: oooi-read, namespace: %[1]s}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: oooi-read}
+subjects: [{kind: User, apiGroup: rbac.authorization.k8s.io, name: reader}]
+---
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: ProxyServer
+metadata: {name: demo, namespace: %[1]s}
+spec:
+  infraRef: {name: demo}
+  networkConfig: {serverIP: 192.0.2.3}
+  backends: []
+---
+apiVersion: v1
+kind: Service
+metadata: {name: demo-proxy, namespace: %[1]s}
+spec: {clusterIP: %[2]s, ports: [{port: 443}]}
+`
+
+const corefile = `
+.:53 {
+    bind ` + dnsServer + `
+    errors
+    hcpviews {
+        kubeconfig %[1]s
+        infra %[2]s/demo
+        hostedcluster %[2]s/demo
+        snapshot %[3]s
+    }
+    hcpapps
+    template IN ANY . {
+        rcode NXDOMAIN
+    }
+}
+`
+
+// newDataPlane starts xdsd control, CoreDNS, xdsd serve and Envoy for a tenant whose MetalLB has a pool.
+func newDataPlane(t *testing.T, pool string) *dataPlane {
+	t.Helper()
+	network.Need(t)
+	d := &dataPlane{Tenant: tenants.NewTenantWithMetalLB(t, pool), ca: lab.NewCA(t)}
+	tenant.Apply(t, d.Management, fmt.Sprintf(dataPlaneObjects, d.Namespace, serviceIP))
+	t.Cleanup(func() { // the next test needs its cluster IP
+		ctx, cancel := context.WithTimeout(context.Background(), lab.Patience)
+		defer cancel()
+		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: "demo-proxy"}}
+		if err := d.Client.Delete(ctx, service); err != nil {
+			t.Error(err)
+		}
+	})
+	kubeconfig, err := d.Management.UserKubeconfig("reader")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := lab.TempDir(t)
+	path := filepath.Join(dir, "Corefile")
+	text := fmt.Sprintf(corefile, kubeconfig, d.Namespace, filepath.Join(dir, "dns.json"))
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.coredns = lab.NewDaemon(t, "coredns", func() *exec.Cmd { return exec.Command(network.Binary(t, "coredns"), "-conf", path) })
+	xdsd, self := network.Binary(t, "xdsd"), d.Namespace+"/demo"
+	socket := filepath.Join(dir, "xds.sock")
+	d.serve = lab.NewDaemon(t, "xdsd serve", func() *exec.Cmd {
+		return exec.Command(xdsd, "serve", "--kubeconfig", kubeconfig, "--proxy-server", self, "--infra", self, "--hosted-cluster", self,
+			"--namespace", d.Namespace, "--socket", socket, "--bind", proxy+","+serviceIP, "--http", "127.0.9.1:9902", "--snapshot", filepath.Join(dir, "xds.json"))
+	})
+	tenants.NewReplica(t, d.Management, "control").Start(t)
+	d.coredns.Start(t)
+	d.serve.Start(t)
+	flags := []string{"bootstrap", "--proxy-server", self, "--node-id", "demo", "--metrics-address", "127.0.9.1", "--socket", socket, "--admin-socket", filepath.Join(dir, "admin.sock")}
+	d.envoy = lab.NewEnvoy(t, lab.EnvoyConfig{
+		Bootstrap: output(t, xdsd, flags...), Logf: t.Logf,
+		Args: strings.Fields(string(output(t, xdsd, append(flags, "--args")...))),
+	})
+	return d
+}
+
+func output(t *testing.T, command string, args ...string) []byte {
+	t.Helper()
+	cmd := exec.Command(command, args...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v", cmd, err)
+	}
+	return out
+}
+
+// backend serves the apps at an address.
+func (d *dataPlane) backend(address string) {
+	d.Helper()
+	// The first name identifies the backend.
+	d.ca.TLSBackend(d.T, net.JoinHostPort(address, "443"), address, d.hostname("*"))
+}
