@@ -233,13 +233,16 @@ func (p *Prober) read(ctx context.Context, pod *corev1.Pod) (*probe.Report, erro
 	return r, nil
 }
 
-// remove deletes an object, and waits until it is gone and its pods before it, also when it is too
-// late for anything else.
+// remove deletes an object, and waits until it is gone, also when ctx has ended. A Job's pods go first.
 func (p *Prober) remove(ctx context.Context, o client.Object) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeCleanup)
 	defer cancel()
 	uid := o.GetUID()
-	err := p.Client.Delete(ctx, o, client.PropagationPolicy(metav1.DeletePropagationForeground), client.Preconditions{UID: &uid})
+	propagation := metav1.DeletePropagationBackground
+	if _, ok := o.(*batchv1.Job); ok { // only a Job has dependents: anything else would wait for the garbage collector for nothing
+		propagation = metav1.DeletePropagationForeground
+	}
+	err := p.Client.Delete(ctx, o, client.PropagationPolicy(propagation), client.Preconditions{UID: &uid})
 	for err == nil {
 		if err = p.Client.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil || o.GetUID() != uid {
 			break
