@@ -155,6 +155,9 @@ func TestAChangeThatCannotWorkLeavesWhatWorks(t *testing.T) {
 	for _, c := range []change{
 		{name: "no image", make: refused(infra, []string{"localhost/none:1", nothing}, "--image", "localhost/none:1")},
 		{name: "no image of DNS", extra: true, make: refused(with("serverIP: 198.18.50.6", ", image: localhost/none:1"), []string{"localhost/none:1", nothing})},
+		{name: "no image of control", extra: true, make: refused(strings.NewReplacer("serverIP: 198.18.50.5", "image: "+oooiImage+", serverIP: 198.18.50.5", "serverIP: 198.18.50.6",
+			"image: "+oooiImage+", serverIP: 198.18.50.6", "serverIP: 198.18.50.7", "image: "+oooiImage+", serverIP: 198.18.50.7").Replace(infra),
+			[]string{"checking Deployment oooi-system/oooi-control", "localhost/none:1", nothing}, "--image", "localhost/none:1")},
 		{name: "no image of Envoy", make: refused(infra, []string{"localhost/none:1", nothing}, "--envoy-image", "localhost/none:1")},
 		{name: "another program", extra: true, make: refused(with("rangeEnd: 198.18.50.159", ", image: "+toolsImage), []string{"coredhcp", nothing})},
 		{name: "a network that cannot be attached", make: func(t *testing.T) {

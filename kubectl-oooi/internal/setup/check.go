@@ -44,6 +44,8 @@ var checkCommands = map[string][]string{
 	"envoy":    {"envoy", "--mode", "validate", "-c", "/run/envoy/envoy.yaml"},
 	"xdsd":     {"/xdsd", "--help"},
 	"holder":   {"/xdsd", "--help"},
+	"control":  {"/xdsd", "--help"},
+	"ingress":  {"/xdsd", "--help"},
 }
 
 // prepare finds out what would change, and checks it before anything does. A component that a setup
@@ -70,13 +72,13 @@ func (a *Applier) prepare(ctx context.Context, p *Plan) (*rollout, error) {
 
 // overQuota finds a ResourceQuota that has less than is used: a pod that is replaced would not be
 // admitted again.
-func (r *rollout) overQuota(ctx context.Context) error {
+func (r *rollout) overQuota(ctx context.Context, namespace string) error {
 	var list corev1.ResourceQuotaList
-	if err := r.Client.List(ctx, &list, client.InNamespace(r.infra.Namespace)); err != nil {
+	if err := r.Client.List(ctx, &list, client.InNamespace(namespace)); err != nil {
 		if apierrors.IsForbidden(err) {
 			return nil // the pods of the check meet it as well
 		}
-		return fmt.Errorf("listing the ResourceQuotas of namespace %s: %w", r.infra.Namespace, err)
+		return fmt.Errorf("listing the ResourceQuotas of namespace %s: %w", namespace, err)
 	}
 	for i := range list.Items {
 		quota := &list.Items[i]
@@ -104,15 +106,17 @@ func (r *rollout) check(ctx context.Context) error {
 			c.remove(ctx)
 		}
 	}()
-	for _, o := range r.plan.own() {
+	admitted := map[string]bool{} // namespaces whose quotas were checked
+	for _, o := range r.plan.Objects {
 		after := r.foreseen[bare(o)]
-		if o.GetKind() != "StatefulSet" || after == nil || !r.works(o) || r.live[bare(o)].GetGeneration() == after.GetGeneration() {
+		if !isWorkload(o) || r.leaves(r.plan, o) || after == nil || !r.works(o) || r.live[bare(o)].GetGeneration() == after.GetGeneration() {
 			continue
 		}
-		if len(checks) == 0 {
-			if err := r.overQuota(ctx); err != nil {
+		if !admitted[o.GetNamespace()] {
+			if err := r.overQuota(ctx, o.GetNamespace()); err != nil {
 				return err
 			}
+			admitted[o.GetNamespace()] = true
 		}
 		c := &podCheck{Applier: r.Applier, workload: o}
 		checks = append(checks, c)
@@ -169,12 +173,13 @@ func (c *podCheck) warn(err error) error {
 
 // start creates the Job, and what its pod needs, which goes with it.
 func (c *podCheck) start(ctx context.Context, p *Plan) error {
-	set := &appsv1.StatefulSet{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(c.workload.Object, set); err != nil {
+	namespace, name := c.workload.GetNamespace(), c.workload.GetName()+"-check-"+rand.String(5)
+	// What is read of a workload is the same in a Deployment.
+	like := &appsv1.StatefulSet{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(c.workload.Object, like); err != nil {
 		return fmt.Errorf("reading %s: %w", inventory.Of(c.workload), err)
 	}
-	name := set.Name + "-check-" + rand.String(5)
-	template := set.Spec.Template.DeepCopy()
+	template := &like.Spec.Template
 	labels := map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelComponent: componentCheck, "app.kubernetes.io/part-of": "oooi"}
 	template.Labels = labels
 	spec := &template.Spec
@@ -198,7 +203,7 @@ func (c *podCheck) start(ctx context.Context, p *Plan) error {
 		if source == nil {
 			continue
 		}
-		if config := p.find("ConfigMap", set.Namespace, source.Name); config != nil {
+		if config := p.find("ConfigMap", namespace, source.Name); config != nil {
 			needs = append(needs, copyAs(config, name))
 			source.Name = name
 		}
@@ -211,7 +216,7 @@ func (c *podCheck) start(ctx context.Context, p *Plan) error {
 		needs = append(needs, network)
 	}
 	c.job = &batchv1.Job{
-		ObjectMeta: metav1.ObjectMeta{Namespace: set.Namespace, Name: name, Labels: labels},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},
 		Spec: batchv1.JobSpec{
 			BackoffLimit: new(int32(0)), ActiveDeadlineSeconds: new(int64(2 * checkDeadline / time.Second)),
 			TTLSecondsAfterFinished: new(int32(checkLeftover / time.Second)), Template: *template,
@@ -274,9 +279,13 @@ func (c *podCheck) place(ctx context.Context, spec *corev1.PodSpec) error {
 	return nil
 }
 
-// network is the workload's NetworkAttachmentDefinition without addresses: those are in use.
+// network is the workload's NetworkAttachmentDefinition without addresses: those are in use. It is nil
+// for a workload that is on the pod network alone.
 func (c *podCheck) network(p *Plan, template *corev1.PodTemplateSpec, name string) (*unstructured.Unstructured, error) {
 	const annotation = "k8s.v1.cni.cncf.io/networks"
+	if template.Annotations[annotation] == "" {
+		return nil, nil
+	}
 	var networks []map[string]any
 	if err := json.Unmarshal([]byte(template.Annotations[annotation]), &networks); err != nil || len(networks) != 1 {
 		return nil, errors.Join(fmt.Errorf("reading annotation %s: it has %d networks", annotation, len(networks)), err)
