@@ -37,21 +37,26 @@ type Client struct {
 // pause is how long to wait between two attempts.
 const pause = 500 * time.Millisecond
 
-// do makes a request until it is answered.
+// do makes a request until it is answered. Waiting is called once a request: others may be answered
+// meanwhile, where only an admission webhook is unavailable.
 func (c *Client) do(ctx context.Context, request func() error) error {
-	for {
+	for reported := false; ; {
 		err := request()
+		if err != nil && (ctx.Err() != nil || limited(err) || errors.Is(err, context.DeadlineExceeded)) {
+			return Error(ctx, err) // the API server was not asked, or had no time to answer
+		}
 		gone := transient(err)
 		if !gone {
 			c.answered.Store(true)
 			c.away.Store(false)
 		}
-		if !gone || c.Once || !c.answered.Load() || ctx.Err() != nil {
+		if !gone || c.Once || !c.answered.Load() {
 			return Error(ctx, err)
 		}
-		if !c.away.Swap(true) && c.Waiting != nil {
+		if !c.away.Swap(true) && !reported && c.Waiting != nil {
 			c.Waiting(Error(ctx, err))
 		}
+		reported = true
 		select {
 		case <-ctx.Done():
 			return Error(ctx, err)
@@ -81,13 +86,18 @@ func transient(err error) bool {
 	return false
 }
 
+// limited reports whether the client's rate limiter refused a request: its turn is after the context's deadline.
+func limited(err error) bool {
+	return strings.Contains(err.Error(), "client rate limiter Wait returned an error")
+}
+
 // Error words what a client says: without the request's address, which tells nobody anything, and
 // without its rate limiter.
 func Error(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
-	if strings.Contains(err.Error(), "client rate limiter Wait returned an error") {
+	if limited(err) {
 		if ctx.Err() == nil {
 			return context.DeadlineExceeded // it would end before the request has its turn
 		}
