@@ -17,9 +17,6 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/densityops/oooi/test/lab"
 )
 
@@ -103,16 +100,6 @@ func signal(t *testing.T, number syscall.Signal) func(*os.Process) {
 	}
 }
 
-// A change is one that does not succeed, or not at once.
-type change struct {
-	name string
-	make func(*testing.T)
-	// tried are the components that setup tried; the containers of others stay.
-	tried []string
-	// extra: only in make test-long.
-	extra bool
-}
-
 // containers are those of what serves the VLAN, by component.
 func (s *site) containers(t *testing.T) map[string][]string {
 	t.Helper()
@@ -134,93 +121,11 @@ func TestAChangeThatCannotWorkLeavesWhatWorks(t *testing.T) {
 	vlanServer(t, s.ca, shop)
 	s.setup(t, infra)
 	v := s.visit(t)
-	const otherImage = "localhost/oooi:e2e-3"
-	if err := node.TagImage(t.Context(), oooiImage, otherImage); err != nil {
+	if err := node.TagImage(t.Context(), oooiImage, secondImage); err != nil {
 		t.Fatal(err)
 	}
-	with := func(old, more string) string { return strings.Replace(infra, old, old+more, 1) }
-	starved := with("serverIP: 198.18.50.6", ", resources: {limits: {memory: 8Mi}}") // DNS, which ends for want of memory
-	refused := func(infra string, says []string, flags ...string) func(*testing.T) {
-		return func(t *testing.T) {
-			said := s.fails(t, infra, flags...)
-			for _, want := range says {
-				if !strings.Contains(said, want) {
-					t.Errorf("setup does not say %q", want)
-				}
-			}
-		}
-	}
-	const nothing = "nothing was applied"
 	asks := map[string]string{"names": "dns", "connections": "proxy", "leases renewed": "dhcp", "addresses offered": "dhcp"}
-	for _, c := range []change{
-		{name: "no image", make: refused(infra, []string{"localhost/none:1", nothing}, "--image", "localhost/none:1")},
-		{name: "no image of DNS", extra: true, make: refused(with("serverIP: 198.18.50.6", ", image: localhost/none:1"), []string{"localhost/none:1", nothing})},
-		{name: "no image of control", extra: true, make: refused(strings.NewReplacer("serverIP: 198.18.50.5", "image: "+oooiImage+", serverIP: 198.18.50.5", "serverIP: 198.18.50.6",
-			"image: "+oooiImage+", serverIP: 198.18.50.6", "serverIP: 198.18.50.7", "image: "+oooiImage+", serverIP: 198.18.50.7").Replace(infra),
-			[]string{"checking Deployment oooi-system/oooi-control", "localhost/none:1", nothing}, "--image", "localhost/none:1")},
-		{name: "no image of Envoy", make: refused(infra, []string{"localhost/none:1", nothing}, "--envoy-image", "localhost/none:1")},
-		{name: "another program", extra: true, make: refused(with("rangeEnd: 198.18.50.159", ", image: "+toolsImage), []string{"coredhcp", nothing})},
-		{name: "a network that cannot be attached", make: func(t *testing.T) {
-			nad := func(config string) {
-				apply(t, s.cp, "apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata: {name: vlan50, namespace: clusters}\nspec: {config: '%s'}\n", config)
-			}
-			nad(`{"cniVersion": "0.3.1", "name": "vlan50", "type": "macvlan", "master": "none"}`)
-			refused(infra, []string{nothing})(t)
-			nad(`{"cniVersion": "0.3.1", "name": "vlan50", "type": "bridge", "bridge": "vlan50"}`)
-		}},
-		{name: "a quota that is exceeded", extra: true, make: func(t *testing.T) {
-			const quota = "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: small, namespace: clusters}\nspec: {hard: {pods: \"1\"}}\n"
-			apply(t, s.cp, "%s", quota)
-			await(t, "the quota", func() string {
-				q, err := kube(t, s.cp).CoreV1().ResourceQuotas("clusters").Get(t.Context(), "small", metav1.GetOptions{})
-				if err != nil || q.Status.Used.Pods().Value() < 3 {
-					return fmt.Sprint(err, q)
-				}
-				return ""
-			})
-			refused(infra, []string{"ResourceQuota clusters/small", nothing}, "--image", otherImage)(t)
-			if err := s.cp.DeleteYAML(t.Context(), []byte(quota)); err != nil {
-				t.Fatal(err)
-			}
-		}},
-		{name: "DNS that ends", make: refused(starved, []string{"dns is rolled back"}), tried: []string{"dns"}},
-		{name: "Ctrl-C", tried: []string{"dns"}, make: func(t *testing.T) {
-			if code, _ := s.during(t, starved, "StatefulSet clusters/demo-dns configured", signal(t, syscall.SIGINT)); code != 130 {
-				t.Errorf("setup ended with %d, want 130", code)
-			}
-			v.awaitService(t, "service after Ctrl-C", time.Now())
-		}},
-		{name: "setup killed", tried: []string{"dns"}, make: func(t *testing.T) {
-			s.during(t, starved, "StatefulSet clusters/demo-dns configured", signal(t, syscall.SIGKILL))
-		}},
-		{name: "setup killed, and then told what cannot work", extra: true, tried: []string{"dns"}, make: func(t *testing.T) {
-			s.during(t, starved, "StatefulSet clusters/demo-dns configured", signal(t, syscall.SIGKILL))
-			refused(infra, []string{nothing, "dns, which a setup before has left unfinished, is rolled back"}, "--image", "localhost/none:1")(t)
-			v.awaitService(t, "service after the refusal", time.Now())
-		}},
-		{name: "setup killed, of a version that notes nothing", extra: true, tried: []string{"dns"}, make: func(t *testing.T) {
-			s.during(t, starved, "StatefulSet clusters/demo-dns configured", signal(t, syscall.SIGKILL))
-			_, err := kube(t, s.cp).CoreV1().ConfigMaps("clusters").Patch(t.Context(), "demo-oooi-inventory", types.MergePatchType,
-				[]byte(`{"data": {"rollout.yaml": null}}`), metav1.PatchOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-		}},
-		{name: "API server killed", tried: []string{"dns", "proxy", "dhcp"}, make: func(t *testing.T) {
-			code, said := s.during(t, infra, "StatefulSet clusters/demo-proxy configured", func(*os.Process) {
-				if err := s.cp.KillAPIServer(); err != nil {
-					t.Error(err)
-				}
-				time.Sleep(5 * time.Second)
-				if err := s.cp.StartAPIServer(t.Context()); err != nil {
-					t.Error(err)
-				}
-			}, "--image", otherImage)
-			if code != 0 || strings.Contains(said, "https://192.0.2.1") {
-				t.Errorf("setup ended with %d", code)
-			}
-		}},
-	} {
+	for _, c := range slices.Concat(wrongInput(s), wrongCluster(s), interrupted(s, v)) {
 		if c.extra && !lab.Long() {
 			continue
 		}

@@ -65,9 +65,9 @@ func (a *Applier) prepare(ctx context.Context, p *Plan) (*rollout, error) {
 	back, cancel := context.WithTimeout(ctx, rollbackDeadline)
 	defer cancel()
 	if restoring := r.restore(back, r.unfinished, true); restoring != nil {
-		return nil, errors.Join(err, fmt.Errorf("rolling %s back, which a setup before has left unfinished: %w", r.unfinished.Component, restoring))
+		return nil, errors.Join(err, fmt.Errorf("rolling back %s, which an earlier setup left unfinished: %w", r.unfinished.Component, restoring))
 	}
-	return nil, errors.Join(err, fmt.Errorf("%s, which a setup before has left unfinished, is rolled back", r.unfinished.Component))
+	return nil, errors.Join(err, fmt.Errorf("%s, which an earlier setup left unfinished, was rolled back", r.unfinished.Component))
 }
 
 // overQuota finds a ResourceQuota that has less than is used: a pod that is replaced would not be
@@ -95,6 +95,47 @@ func (r *rollout) overQuota(ctx context.Context, namespace string) error {
 	return nil
 }
 
+// podTemplate returns the pod template of a StatefulSet or Deployment.
+func podTemplate(o *unstructured.Unstructured) (*corev1.PodTemplateSpec, error) {
+	// What is read of a StatefulSet here is the same in a Deployment.
+	like := &appsv1.StatefulSet{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, like); err != nil {
+		return nil, fmt.Errorf("reading the pod template of %s: %w", inventory.Of(o), err)
+	}
+	return &like.Spec.Template, nil
+}
+
+// admit asks the API server by a dry run whether it admits a pod of the workload. A policy, a webhook or
+// a Pod Security level may be newer than the running pods: it would refuse the previous pods as well,
+// so that a rollback does not help.
+func (r *rollout) admit(ctx context.Context, o *unstructured.Unstructured) error {
+	template, err := podTemplate(o)
+	if err != nil {
+		return err
+	}
+	pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
+	pod.Namespace, pod.GenerateName = o.GetNamespace(), o.GetName()+"-"
+	err = r.Client.Create(ctx, pod, client.DryRunAll, client.FieldOwner(Manager))
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("checking %s: %w", inventory.Of(o), ended(ctx))
+	case slices.ContainsFunc(undecided, func(text string) bool { return strings.Contains(err.Error(), text) }):
+		return nil
+	}
+	return fmt.Errorf("checking %s: the API server refuses its pods: %w", inventory.Of(o), err)
+}
+
+// undecided are texts of errors by which a dry run of a pod does not tell whether a workload's pod
+// would be admitted.
+var undecided = []string{
+	"cannot create resource",           // RBAC: the user may not create pods
+	"exceeded quota",                   // the pod takes the place of another one; overQuota looks at that
+	"does not support dry run",         // a webhook with side effects
+	"error looking up service account", // which setup is about to create
+}
+
 // check runs a pod for every workload whose pods are to be replaced and that works: with the new
 // images, where the old pod is, on the new network, though without an address there. The programs
 // check their new configuration. Nothing is replaced where one of them fails; where the pods cannot
@@ -118,6 +159,9 @@ func (r *rollout) check(ctx context.Context) error {
 			}
 			admitted[o.GetNamespace()] = true
 		}
+		if err := r.admit(ctx, o); err != nil {
+			return err
+		}
 		c := &podCheck{Applier: r.Applier, workload: o}
 		checks = append(checks, c)
 		if err := c.start(ctx, r.plan); err != nil {
@@ -134,20 +178,37 @@ func (r *rollout) check(ctx context.Context) error {
 	if len(checks) == 0 {
 		return nil
 	}
-	if _, err := fmt.Fprintf(r.Out, "checking images, configuration and network of what changes\n"); err != nil {
+	if _, err := fmt.Fprintf(r.Out, "checking images, configuration and network of the changed workloads\n"); err != nil {
 		return err
 	}
 	waiting, cancel := context.WithTimeout(ctx, checkDeadline)
 	defer cancel()
-	var errs []error
-	for _, c := range checks {
-		err := poll(waiting, r.Out, c.missing)
-		if skipped, ok := errors.AsType[*skippedError](err); ok {
-			err = c.warn(skipped)
+	errs := make([]error, len(checks))
+	err := poll(waiting, r.Out, func(ctx context.Context) (string, error) {
+		var missing []string
+		for i, c := range checks {
+			if c.done {
+				continue
+			}
+			what, err := c.missing(ctx)
+			switch skipped, ok := errors.AsType[*skippedError](err); {
+			case ok:
+				c.done, err = true, c.warn(skipped)
+				errs[i] = err
+			case err != nil && ctx.Err() != nil:
+				return "", err //nolint:wrapcheck // it is wrapped below
+			case err != nil:
+				c.done, errs[i] = true, fmt.Errorf("checking %s: %w", inventory.Of(c.workload), err)
+			case what == "":
+				c.done = true
+			default:
+				missing = append(missing, what)
+			}
 		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("checking %s: %w", inventory.Of(c.workload), err))
-		}
+		return strings.Join(missing, "; "), nil
+	})
+	if err != nil {
+		errs = append(errs, fmt.Errorf("checking the changed workloads: %w", err))
 	}
 	return errors.Join(errs...)
 }
@@ -159,6 +220,7 @@ type podCheck struct {
 	workload *unstructured.Unstructured
 	job      *batchv1.Job
 	since    time.Time // when it was seen to be stuck
+	done     bool
 }
 
 // skippedError is of a check that could not be made.
@@ -167,19 +229,17 @@ type skippedError struct{ why string }
 func (s *skippedError) Error() string { return s.why }
 
 func (c *podCheck) warn(err error) error {
-	_, out := fmt.Fprintf(c.Out, "Warning: %s is not checked before it changes: %v\n", inventory.Of(c.workload), err)
+	_, out := fmt.Fprintf(c.Out, "Warning: %s is changed without a check: %v\n", inventory.Of(c.workload), err)
 	return out
 }
 
 // start creates the Job, and what its pod needs, which goes with it.
 func (c *podCheck) start(ctx context.Context, p *Plan) error {
 	namespace, name := c.workload.GetNamespace(), c.workload.GetName()+"-check-"+rand.String(5)
-	// What is read of a workload is the same in a Deployment.
-	like := &appsv1.StatefulSet{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(c.workload.Object, like); err != nil {
-		return fmt.Errorf("reading %s: %w", inventory.Of(c.workload), err)
+	template, err := podTemplate(c.workload)
+	if err != nil {
+		return err
 	}
-	template := &like.Spec.Template
 	labels := map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelComponent: componentCheck, "app.kubernetes.io/part-of": "oooi"}
 	template.Labels = labels
 	spec := &template.Spec
@@ -355,7 +415,7 @@ func (c *podCheck) missing(ctx context.Context) (string, error) {
 		}
 		said := strings.TrimSpace(end.Message)
 		if strings.Contains(said, "flag provided but not defined") || strings.Contains(said, "unknown flag") {
-			return "", &skippedError{"the image of container " + s.Name + " has no such check"}
+			return "", &skippedError{"the image of container " + s.Name + " does not support this check"}
 		}
 		failed = append(failed, fmt.Sprintf("container %s, image %s, ended with %d: %s", s.Name, s.Image, end.ExitCode, said))
 	}
@@ -368,7 +428,8 @@ func (c *podCheck) missing(ctx context.Context) (string, error) {
 	why, event := waiter.describe(ctx, pod, infrastatus.Unready(pod))
 	grace := graceOf(pod, event)
 	for _, condition := range pod.Status.Conditions {
-		if condition.Type == corev1.PodScheduled && condition.Reason == corev1.PodReasonUnschedulable {
+		// The pod of the workload takes the place of another one.
+		if condition.Type == corev1.PodScheduled && condition.Reason == corev1.PodReasonUnschedulable && strings.Contains(condition.Message, "Too many pods") {
 			return "", &skippedError{condition.Message}
 		}
 	}
@@ -391,6 +452,6 @@ func (c *podCheck) remove(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkCleanup)
 	defer cancel()
 	if err := client.IgnoreNotFound(c.Client.Delete(ctx, c.job, client.PropagationPolicy(metav1.DeletePropagationBackground))); err != nil {
-		fmt.Fprintf(c.Out, "Warning: Job %s/%s is left, which is deleted within %s: %v\n", c.job.Namespace, c.job.Name, 2*checkDeadline+checkLeftover, err)
+		fmt.Fprintf(c.Out, "Warning: deleting Job %s/%s, which expires within %s: %v\n", c.job.Namespace, c.job.Name, 2*checkDeadline+checkLeftover, err)
 	}
 }

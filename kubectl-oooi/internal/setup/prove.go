@@ -41,7 +41,7 @@ func poll(ctx context.Context, out io.Writer, missing func(context.Context) (str
 		case err == nil:
 			if line := brief(now); line != said {
 				if _, err := fmt.Fprintln(out, "waiting for", line); err != nil {
-					return fmt.Errorf("saying what setup waits for: %w", err)
+					return fmt.Errorf("printing progress: %w", err)
 				}
 				said = line
 			}
@@ -166,7 +166,7 @@ func (w *watch) unsettled(ctx context.Context) (string, error) {
 	for _, pod := range pods {
 		for _, c := range pod.Status.ContainerStatuses {
 			if c.RestartCount > 0 && pod.DeletionTimestamp == nil {
-				return fmt.Sprintf("%s: pod %s: container %s to stay ready for %s, since it has restarted", inventory.Of(w.workload), pod.Name, c.Name, settleTime), nil
+				return fmt.Sprintf("%s: pod %s: container %s to stay ready for %s after a restart", inventory.Of(w.workload), pod.Name, c.Name, settleTime), nil
 			}
 		}
 	}
@@ -211,6 +211,11 @@ func graceOf(pod *corev1.Pod, event *corev1.Event) time.Duration {
 	if event != nil && slices.Contains([]string{"FailedCreatePodSandBox", "FailedMount"}, event.Reason) {
 		return 20 * time.Second
 	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Reason == corev1.PodReasonUnschedulable {
+			return 20 * time.Second
+		}
+	}
 	return -1
 }
 
@@ -229,7 +234,7 @@ func (r *rollout) unproven(ctx context.Context, component string) (string, error
 		return "", err
 	}
 	if infra.Status.ObservedGeneration != infra.Generation || infra.Status.ComponentStatus == nil {
-		return "control to look at the Infra", nil
+		return "control to reconcile the Infra", nil
 	}
 	is := infra.Status.ComponentStatus
 	if map[string]bool{v1alpha1.ComponentDHCP: is.DHCPReady, v1alpha1.ComponentDNS: is.DNSReady, v1alpha1.ComponentProxy: is.ProxyReady}[component] {
@@ -239,7 +244,7 @@ func (r *rollout) unproven(ctx context.Context, component string) (string, error
 	if ready := meta.FindStatusCondition(infra.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
 		why = ": " + ready.Message
 	}
-	return "control to find that " + component + " works" + why, nil
+	return "control to report that " + component + " works" + why, nil
 }
 
 // renewals waits for a leader of control that has looked since: its Lease is renewed every two
@@ -276,5 +281,5 @@ func (r *renewals) missing(ctx context.Context) (string, error) {
 	if r.more < 0 {
 		return "", nil
 	}
-	return "control to look at it", nil
+	return "control to reconcile it", nil
 }

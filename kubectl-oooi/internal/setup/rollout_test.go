@@ -29,9 +29,9 @@ func TestSettle(t *testing.T) {
 			name: "kept, and a newer default", before: given,
 			want: Remembered{Image: "mirror/oooi:1", EnvoyImage: release.Envoy, ClusterDNS: "patch", Given: []string{FlagImage, FlagClusterDNS}},
 			says: []string{
-				"--image mirror/oooi:1 is kept from the setup before; --image= resets it",
+				"--image mirror/oooi:1 is kept from the previous setup; --image= resets it",
 				"--envoy-image changes from example.com/envoy:v1 to example.com/envoy:v2, the default of this version of kubectl-oooi",
-				"--cluster-dns patch is kept from the setup before; --cluster-dns=print resets it",
+				"--cluster-dns patch is kept from the previous setup; --cluster-dns=print resets it",
 			},
 		},
 		{
@@ -85,6 +85,9 @@ func TestWhatWaitingDoesNotHelp(t *testing.T) {
 		{"ended twice, and runs", &corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{RestartCount: 2}}}}, nil, 5 * time.Second},
 		{"ended twice, and is ready", &corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{RestartCount: 2, Ready: true}}}}, nil, -1},
 		{"no such program", waiting("RunContainerError", 0), nil, 15 * time.Second},
+		{"no node", &corev1.Pod{Status: corev1.PodStatus{Conditions: []corev1.PodCondition{
+			{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable},
+		}}}, &corev1.Event{Reason: "FailedScheduling"}, 20 * time.Second},
 		{"no network", waiting("ContainerCreating", 0), &corev1.Event{Reason: "FailedCreatePodSandBox"}, 20 * time.Second},
 	} {
 		if got := graceOf(tc.pod, tc.event); got != tc.want {
