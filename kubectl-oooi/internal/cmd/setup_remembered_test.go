@@ -21,7 +21,7 @@ func TestImagesAreKept(t *testing.T) {
 		says        []string
 	}{
 		{"given", []string{"--image", image, "--envoy-image", envoy}, image, envoy, nil},
-		{"left out", nil, image, envoy, []string{"--image " + image + " is kept from the setup before; --image= resets it\n", "--envoy-image " + envoy + " is kept"}},
+		{"left out", nil, image, envoy, []string{"--image " + image + " is kept from the previous setup; --image= resets it\n", "--envoy-image " + envoy + " is kept"}},
 		{"one of the two", []string{"--image", image + "2"}, image + "2", envoy, []string{"--envoy-image " + envoy + " is kept"}},
 		{"reset", []string{"--image="}, release, envoy, []string{"--envoy-image " + envoy + " is kept"}},
 		{"left out after a reset", nil, release, envoy, []string{"--envoy-image " + envoy + " is kept"}},
@@ -62,4 +62,15 @@ func TestImagesAreKeptOfASiteThatRemembersNothing(t *testing.T) {
 	if is := s.Images(); is["coredhcp"] != "registry.example.com/oooi:1" || is["coredns"] != "registry.example.com/dns:1" || is["envoy"] != release["envoy"] {
 		t.Errorf("pods run from %s", is)
 	}
+}
+
+func TestANewInfraKeepsTheImageOfControl(t *testing.T) {
+	const image = "registry.example.com/oooi:7"
+	first, second := newSite(t), newSite(t)
+	first.Setup("--image", image)
+	said := second.Setup()
+	if !strings.Contains(said, "--image "+image+" is kept") || strings.Contains(said, "Deployment oooi-system/oooi-control") || second.Images()["coredns"] != image {
+		t.Errorf("setup of another Infra has %v and said %s", second.Images(), said)
+	}
+	second.Setup("--image=") // control is shared with other tests
 }

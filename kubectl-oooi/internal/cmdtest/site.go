@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 	"github.com/densityops/oooi/test/lab"
 )
 
@@ -93,8 +95,13 @@ func On(t *testing.T, cp *lab.ControlPlane, namespace string, main Main) *Site {
 func New(t *testing.T, cp *lab.ControlPlane, main Main) *Site {
 	t.Helper()
 	s := On(t, cp, cp.Namespace(t), main)
-	// Tests have one cluster, and the same addresses: the next is not to find this one's.
+	// Tests share a cluster and use the same addresses: the next test must not find these objects, nor the
+	// image of this control.
 	t.Cleanup(func() {
+		control := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: render.SystemNamespace, Name: render.ControlName}}
+		if err := client.IgnoreNotFound(s.Client.Delete(s.AfterTest(), control, client.PropagationPolicy(metav1.DeletePropagationBackground))); err != nil {
+			t.Error(err)
+		}
 		for _, kind := range []string{"Infra", "ProxyServer"} {
 			ours := &unstructured.Unstructured{}
 			ours.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(kind))

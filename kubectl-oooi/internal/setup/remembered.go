@@ -108,7 +108,7 @@ func (a *Applier) remember(ctx context.Context, infra types.NamespacedName) erro
 	}
 	text, err := yaml.Marshal(a.Remember)
 	if err != nil {
-		return fmt.Errorf("encoding what setup remembers: %w", err)
+		return fmt.Errorf("encoding remembered flags: %w", err)
 	}
 	return keepText(ctx, a.Client, infra, rememberedKey, string(text))
 }
@@ -168,14 +168,18 @@ const (
 	FlagClusterDNS = "cluster-dns"
 )
 
-// Recall returns what setup remembers of an Infra, nil for nothing. Of an Infra that was set up
-// before setup remembered anything, that is what its workloads run from.
+// Recall returns what setup remembers of an Infra, nil for nothing. For an Infra that was set up
+// before setup remembered anything, that is the images of its workloads. For a new Infra it is the
+// image of control, which all Infras of the cluster share.
 func Recall(ctx context.Context, c client.Client, infra *v1alpha1.Infra, defaults render.Images) (*Remembered, error) {
 	r, err := recall(ctx, c, types.NamespacedName{Namespace: infra.Namespace, Name: infra.Name})
 	if err != nil || r != nil {
 		return r, err
 	}
 	images, err := running(ctx, c, infra)
+	if err == nil && images == (render.Images{}) {
+		images.Oooi, err = controlImage(ctx, c)
+	}
 	if err != nil || images == (render.Images{}) {
 		return nil, err
 	}
@@ -186,6 +190,22 @@ func Recall(ctx context.Context, c client.Client, infra *v1alpha1.Infra, default
 		}
 	}
 	return r, nil
+}
+
+// controlImage returns the image of the control that setup deployed; empty without one, or without
+// the right to read it.
+func controlImage(ctx context.Context, c client.Client) (string, error) {
+	control := &appsv1.Deployment{}
+	err := c.Get(ctx, client.ObjectKey{Namespace: render.SystemNamespace, Name: render.ControlName}, control)
+	switch {
+	case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("reading Deployment %s/%s: %w", render.SystemNamespace, render.ControlName, err)
+	case control.Labels[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy || control.Annotations[helmRelease] != "":
+		return "", nil
+	}
+	return control.Spec.Template.Spec.Containers[0].Image, nil
 }
 
 // repository is an image without its tag and digest.
@@ -224,7 +244,7 @@ func Settle(given map[string]string, before *Remembered, defaults render.Images)
 		case ok || before == nil:
 		case slices.Contains(before.Given, f.flag):
 			*value, now.Given = *f.of(before), append(now.Given, f.flag)
-			lines = append(lines, fmt.Sprintf("--%s %s is kept from the setup before; --%s=%s resets it", f.flag, *value, f.flag, f.forget))
+			lines = append(lines, fmt.Sprintf("--%s %s is kept from the previous setup; --%s=%s resets it", f.flag, *value, f.flag, f.forget))
 		case *f.of(before) != *value:
 			lines = append(lines, fmt.Sprintf("--%s changes from %s to %s, the default of this version of kubectl-oooi", f.flag, *f.of(before), *value))
 		}
@@ -292,6 +312,6 @@ func (a *Applier) stamp(ctx context.Context, p *Plan) error {
 	if newest == "" || a.AllowDowngrade {
 		return nil
 	}
-	return errors.New("kubectl-oooi " + newest + " has set this up, and this is " + a.version() +
-		": CustomResourceDefinitions, control and workloads would be downgraded; use that version or a newer one, or give --allow-downgrade")
+	return errors.New("kubectl-oooi " + newest + " deployed these objects, and this is " + a.version() +
+		"; use that version or a newer one, or --allow-downgrade to downgrade CustomResourceDefinitions, control and workloads")
 }
