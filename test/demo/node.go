@@ -59,7 +59,7 @@ func (s *site) showSetup(ctx context.Context, t *transcript) error {
 	}
 	t.printf("\n# A hosted cluster whose machines are on a VLAN, and reach nothing. What is to be there is an Infra:\n$ cat infra.yaml\n%s", infra)
 	if err := s.oooi(ctx, t, []string{"setup", "-f", "infra.yaml", "--image", oooiImage, "--envoy-image", envoyImage},
-		"Infra clusters/demo created", "everything works, after"); err != nil {
+		"Infra clusters/demo created", "every component works, after"); err != nil {
 		return err
 	}
 	t.printf("\n# Inside the hosted cluster there is a Service for applications now, to which the MetalLB there has given an address.\n")
@@ -189,7 +189,7 @@ func (s *site) connects(ctx context.Context, name string, roots *x509.CertPool) 
 // showTeardown takes everything down again.
 func (s *site) showTeardown(ctx context.Context, t *transcript) error {
 	t.printf("\n# And away.\n")
-	if err := s.oooi(ctx, t, []string{"teardown", "demo", "-n", "clusters", "--yes"}, "Infra clusters/demo removed"); err != nil {
+	if err := s.oooi(ctx, t, []string{"teardown", "demo", "-n", "clusters", "--yes"}, "Infra clusters/demo deleted"); err != nil {
 		return err
 	}
 	return s.oooi(ctx, t, []string{"status", "-n", "clusters"}, "No resources found in clusters namespace.")

@@ -23,13 +23,13 @@ func (c *command) completion() *cobra.Command {
 	shells := []string{"bash", "fish", "powershell", "zsh"}
 	return &cobra.Command{
 		Use:   "completion SHELL",
-		Short: "Print a script that completes command lines, for bash, fish, powershell or zsh",
-		Long: "Print a script that completes what follows kubectl-oooi.\n\n" +
-			"What follows 'kubectl oooi' is completed by kubectl's own script, which calls kubectl_complete-oooi: that is a link\n" +
-			"to kubectl-oooi in a folder of PATH.",
-		Example: "  # kubectl oooi, where kubectl itself is completed\n" +
+		Short: "Print a completion script for bash, fish, powershell or zsh",
+		Long: "Print a shell completion script for kubectl-oooi.\n\n" +
+			"For 'kubectl oooi', kubectl's own completion script runs kubectl_complete-oooi. Create a link of that name to kubectl-oooi\n" +
+			"in a directory of the PATH.",
+		Example: "  # complete kubectl oooi, where completion of kubectl is set up\n" +
 			"  ln -s \"$(command -v kubectl-oooi)\" \"$(dirname \"$(command -v kubectl-oooi)\")/kubectl_complete-oooi\"\n\n" +
-			"  # kubectl-oooi, in this shell\n  source <(kubectl oooi completion bash)",
+			"  # complete kubectl-oooi in the current shell\n  source <(kubectl oooi completion bash)",
 		ValidArgs:             shells,
 		DisableFlagsInUseLine: true,
 		Args:                  cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),

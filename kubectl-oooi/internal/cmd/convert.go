@@ -14,21 +14,21 @@ func (c *command) convert() *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:   "convert -f old.yaml",
-		Short: "Turn what the old operator has into what setup takes",
-		Long: "Read the Infra of the operator that oooi replaces, and what it has made of it (DHCPServer, DNSServer, ProxyServer),\n" +
-			"and print the Infra, and where it is needed the ProxyServer, that mean the same here. What is not as it was is said in\n" +
-			"warnings, with file, object and field. No cluster is asked.\n\n" +
-			"An Ingress becomes a VirtualIngress. Where its Service is among the objects too, and was mirrored out of a hosted\n" +
-			"cluster, the Service's labels take the place of its name.",
+		Short: "Convert objects of the earlier operator to the input of setup",
+		Long: "Convert objects of the earlier operator to the input of setup. Read an Infra and the DHCPServer, DNSServer and ProxyServer\n" +
+			"that the operator created for it, and print an equivalent Infra and, if required, a ProxyServer. Differences are printed\n" +
+			"as warnings with file, object and field. The command does not connect to a cluster.\n\n" +
+			"An Ingress is converted to a VirtualIngress. If its Service is among the objects and mirrors a Service of a hosted\n" +
+			"cluster, the Service's labels replace its name.",
 		Example: "  kubectl oooi convert -f old.yaml > infra.yaml\n\n" +
-			"  # out of the cluster\n  kubectl -n clusters get infra/demo dhcpserver/demo-dhcp dnsserver/demo-dns proxyserver/demo-proxy -o yaml |\n" +
+			"  # convert the objects of a cluster\n  kubectl -n clusters get infra/demo dhcpserver/demo-dhcp dnsserver/demo-dns proxyserver/demo-proxy -o yaml |\n" +
 			"    kubectl oooi convert -f - > infra.yaml\n\n" +
-			"  # an Ingress, with the mirrored Services of its namespace\n  kubectl -n web get ingress/shop service -o yaml | kubectl oooi convert -f - > shop.yaml",
+			"  # convert an Ingress with the mirrored Services of its namespace\n  kubectl -n web get ingress/shop service -o yaml | kubectl oooi convert -f - > shop.yaml",
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
 			if len(files.names) == 0 {
-				return errors.New("-f names a file of the old operator; examples are in 'kubectl oooi convert --help'")
+				return errors.New("--filename is required; see 'kubectl oooi convert --help' for examples")
 			}
 			if format != "yaml" && format != "json" {
 				return fmt.Errorf("--output %q: want yaml or json", format)
@@ -48,8 +48,8 @@ func (c *command) convert() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	addFilenames(cmd, &files, "with objects of the old operator, lists of them too")
-	flags.StringVarP(&format, "output", "o", "yaml", "yaml or json")
+	addFilenames(cmd, &files, "that contain objects of the earlier operator, or lists of them")
+	flags.StringVarP(&format, "output", "o", "yaml", "Output format: yaml or json")
 	completeFlag(cmd, "output", cobra.FixedCompletions([]string{"yaml", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

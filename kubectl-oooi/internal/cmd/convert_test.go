@@ -114,7 +114,7 @@ func TestConvertRefuses(t *testing.T) {
 		args []string
 		says string
 	}{
-		{[]string{"convert"}, "-f names a file of the old operator"},
+		{[]string{"convert"}, "--filename is required"},
 		{[]string{"convert", "-f", "-", "-o", "table"}, `--output "table": want yaml or json`},
 		{[]string{"convert", "-f", "-"}, "error: no object of the operator in the files: -f names files with its Infra, DHCPServer, DNSServer or ProxyServer, or with an Ingress"},
 	} {

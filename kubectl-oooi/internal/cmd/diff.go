@@ -29,12 +29,12 @@ func (c *command) diff() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff (INFRA | -f infra.yaml)",
 		Short: "Show what setup would change",
-		Long: "Compare the objects in the cluster with what setup would apply, after all checks of setup, and print which pods\n" +
-			"would restart. Nothing is changed.\n\n" +
-			"KUBECTL_EXTERNAL_DIFF names another program to compare with, such as \"colordiff -N -u\"; the default is \"diff -u -N\".\n\n" +
+		Long: "Run the checks of setup, and compare the objects in the cluster with those that setup would apply. Print the\n" +
+			"differences and the pods that would restart. The command changes nothing.\n\n" +
+			"KUBECTL_EXTERNAL_DIFF selects another diff program, such as \"colordiff -N -u\". The default is \"diff -u -N\".\n\n" +
 			"Exit status: 0 no differences were found, 1 differences were found, >1 an error occurred.",
 		Example: "  # show what setup would change\n  kubectl oooi diff -f infra.yaml\n\n" +
-			"  # the same for an Infra that flags describe\n  kubectl oooi diff demo -n clusters --dns-ip 192.0.2.9",
+			"  # show what another address of DNS would change\n  kubectl oooi diff demo -n clusters --dns-ip 192.0.2.9",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: c.completeInfras,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -100,12 +100,12 @@ func restarting(changes []setup.ObjectChange) []string {
 func (c *command) showDiff(ctx context.Context, changes []setup.ObjectChange) (bool, error) {
 	dir, err := os.MkdirTemp("", "oooi-diff-")
 	if err != nil {
-		return false, fmt.Errorf("creating a folder for what is compared: %w", err)
+		return false, fmt.Errorf("creating a temporary directory for diff: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	from, to := filepath.Join(dir, "LIVE"), filepath.Join(dir, "MERGED")
 	if err := errors.Join(os.Mkdir(from, 0o700), os.Mkdir(to, 0o700)); err != nil {
-		return false, fmt.Errorf("creating a folder for what is compared: %w", err)
+		return false, fmt.Errorf("creating a temporary directory for diff: %w", err)
 	}
 	for i := range changes {
 		change := &changes[i]
@@ -127,7 +127,7 @@ func (c *command) showDiff(ctx context.Context, changes []setup.ObjectChange) (b
 	case errors.As(err, &exit) && exit.ExitCode() == differsCode:
 		return true, nil
 	default:
-		return false, fmt.Errorf("running %q to compare: %w; KUBECTL_EXTERNAL_DIFF names another program", name, err)
+		return false, fmt.Errorf("running diff program %q: %w; set KUBECTL_EXTERNAL_DIFF to use another one", name, err)
 	}
 }
 
@@ -156,7 +156,7 @@ func writeObject(dir string, u *unstructured.Unstructured) error {
 	kind := u.GroupVersionKind()
 	name := strings.TrimPrefix(strings.Join([]string{kind.Group, kind.Version, kind.Kind, u.GetNamespace(), u.GetName()}, "."), ".")
 	if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-		return fmt.Errorf("writing what is compared: %w", err)
+		return fmt.Errorf("writing the objects to compare: %w", err)
 	}
 	return nil
 }

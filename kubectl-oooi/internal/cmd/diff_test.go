@@ -53,7 +53,7 @@ func TestDiff(t *testing.T) {
 		t.Errorf("another program: diff ended with %d, said %s and printed\n%s", code, said, out)
 	}
 	t.Setenv("KUBECTL_EXTERNAL_DIFF", filepath.Join(t.TempDir(), "none"))
-	if _, said, code := s.Run("diff", "-f", "FILE"); code != 2 || !strings.Contains(said, "error: running ") || !strings.Contains(said, "KUBECTL_EXTERNAL_DIFF names another program") {
+	if _, said, code := s.Run("diff", "-f", "FILE"); code != 2 || !strings.Contains(said, "error: running diff program ") || !strings.Contains(said, "set KUBECTL_EXTERNAL_DIFF") {
 		t.Errorf("a program that does not exist: diff ended with %d and said %s", code, said)
 	}
 
@@ -62,7 +62,7 @@ func TestDiff(t *testing.T) {
 	if out, said, code := s.Run("diff", "-f", "FILE"); code != 2 || !strings.HasPrefix(said, "error: AddressConflict: ") || out != "" {
 		t.Errorf("a collision: diff ended with %d, said %s and printed %s", code, said, out)
 	}
-	if _, said, code := s.Run("diff"); code != 2 || !strings.HasPrefix(said, "error: give the name of an Infra") {
+	if _, said, code := s.Run("diff"); code != 2 || !strings.HasPrefix(said, "error: specify a file with -f, or the name of an Infra") {
 		t.Errorf("without an Infra diff ended with %d and said %s", code, said)
 	}
 	s.Unchanged(before)

@@ -48,33 +48,32 @@ func (c *command) doctor() *cobra.Command {
 	f := &doctorFlags{output: output.List()}
 	cmd := &cobra.Command{
 		Use:   "doctor [INFRA]",
-		Short: "Find out what is wrong between the VLAN and its control plane",
-		Long: "Read what there is to know about an Infra, or all of the namespace, and check it. What cannot mean anything while\n" +
-			"something before it fails is not checked, so that what is shown is the root. What may not be read is never a pass.\n\n" +
-			"It ends with 0 if nothing was found, 1 if it could not be made, 2 with findings, and with --strict with 3 if\n" +
-			"something could not be looked at.",
-		Example: "  # what is wrong?\n  kubectl oooi doctor demo\n\n  # every check\n  kubectl oooi doctor demo -o wide\n\n" +
-			"  # for support: only the fields that checks read\n  kubectl oooi doctor demo --save bundle.tar.gz\n  kubectl oooi doctor --from bundle.tar.gz -A",
+		Short: "Diagnose problems between a VLAN and its hosted control plane",
+		Long: "Check an Infra, or all Infras of the namespace. A check that depends on another one is skipped while that one fails,\n" +
+			"so that the output shows the root cause. Data that cannot be read never counts as passed.\n\n" +
+			"Exit status: 0 no findings, 1 an error occurred, 2 findings, 3 with --strict: incomplete, but without findings.",
+		Example: "  # check one Infra\n  kubectl oooi doctor demo\n\n  # show all checks\n  kubectl oooi doctor demo -o wide\n\n" +
+			"  # write a support bundle, and check it elsewhere\n  kubectl oooi doctor demo --save bundle.tar.gz\n  kubectl oooi doctor --from bundle.tar.gz -A",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: c.completeInfras,
 		RunE:              about(func(ctx context.Context, t target) error { return c.runDoctor(ctx, f, t.name) }, infraTarget),
 	}
 	flags := cmd.Flags()
 	addAllNamespaces(cmd, &f.all)
-	flags.BoolVar(&f.list, "list", false, "list the checks, and make none")
-	flags.StringSliceVar(&f.only, "only", nil, "checks to show, by code or its beginning: OOOI-DNS")
-	flags.StringSliceVar(&f.skip, "skip", nil, "checks not to show, by code or its beginning")
-	f.choices = append(f.choices, addChoice(cmd, &f.failOn, "fail-on", "fail", "what ends it with code 2: fail, warn or never", "fail", "warn", "never"))
+	flags.BoolVar(&f.list, "list", false, "List the checks without running them")
+	flags.StringSliceVar(&f.only, "only", nil, "Show only checks with these codes or prefixes of codes, such as OOOI-DNS")
+	flags.StringSliceVar(&f.skip, "skip", nil, "Do not show checks with these codes or prefixes of codes")
+	f.choices = append(f.choices, addChoice(cmd, &f.failOn, "fail-on", "fail", "Lowest severity that causes exit status 2: fail, warn or never", "fail", "warn", "never"))
 	for _, name := range []string{"only", "skip"} {
 		completeFlag(cmd, name, completeChecks)
 	}
-	flags.BoolVar(&f.strict, "strict", false, "end with code 3 if something could not be looked at, and nothing was found")
-	flags.StringVar(&f.save, "save", "", "write a bundle for support to this file, a tar.gz with the fields that checks read")
-	flags.StringVar(&f.from, "from", "", "file that --save has written, or folder of YAML such as a must-gather, to check in place of a cluster")
-	flags.DurationVar(&f.timeout, "timeout", time.Minute, "for how long reading may take")
-	flags.DurationVar(&f.wait, "wait", 0, "for how long to look again, until nothing is found that --fail-on or --strict would end it with")
-	flags.BoolVar(&f.probe, "probe", false, "look from the VLAN as well, by a pod that is started there for some seconds")
-	flags.StringVar(&f.probeAddress, "probe-address", "", "that pod's address on the VLAN; empty for one that DHCP could give out, and has not")
+	flags.BoolVar(&f.strict, "strict", false, "Exit with status 3 if data could not be read and there are no findings")
+	flags.StringVar(&f.save, "save", "", "Write a support bundle to this file: a tar.gz with the fields that the checks read")
+	flags.StringVar(&f.from, "from", "", "Check a bundle written by --save, or a directory of YAML files such as a must-gather, instead of a cluster")
+	flags.DurationVar(&f.timeout, "timeout", time.Minute, "Maximum time to read the cluster")
+	flags.DurationVar(&f.wait, "wait", 0, "Keep checking until healthy, for at most this long")
+	flags.BoolVar(&f.probe, "probe", false, "Also probe from the VLAN, with a short-lived pod")
+	flags.StringVar(&f.probeAddress, "probe-address", "", "VLAN address of the probe pod (default: a free address of the DHCP range)")
 	f.output.Add(cmd)
 	return cmd
 }
@@ -92,7 +91,7 @@ func (c *command) runDoctor(ctx context.Context, f *doctorFlags, name string) er
 		return err
 	}
 	if f.probeAddress != "" && name == "" {
-		return errors.New("--probe-address: name the Infra on whose VLAN it is")
+		return errors.New("--probe-address requires the name of an Infra")
 	}
 	var to *connection // nil where what was saved is looked at
 	if f.from == "" {
@@ -215,13 +214,13 @@ func (f *doctorFlags) check(checks []doctor.Check) error {
 		return err
 	}
 	if f.save != "" && f.from != "" {
-		return errors.New("--save and --from: give one of the two")
+		return errors.New("--save and --from are mutually exclusive")
 	}
 	if f.wait > 0 && f.from != "" {
-		return errors.New("--wait and --from: what was saved does not change")
+		return errors.New("--wait and --from are mutually exclusive: a bundle does not change")
 	}
 	if f.probe && f.from != "" {
-		return errors.New("--probe and --from: what was saved has what was found from the VLAN, if anything was")
+		return errors.New("--probe and --from are mutually exclusive: a bundle contains the probe's results if there was a probe")
 	}
 	if f.probeAddress != "" {
 		if _, err := netip.ParseAddr(f.probeAddress); err != nil || !f.probe {
@@ -229,14 +228,14 @@ func (f *doctorFlags) check(checks []doctor.Check) error {
 		}
 	}
 	if f.save == "-" {
-		return errors.New("--save -: findings go to stdout; name a file")
+		return errors.New("--save -: findings are written to stdout; specify a file")
 	}
 	if f.timeout <= 0 {
 		return errTimeout
 	}
 	for _, code := range slices.Concat(f.only, f.skip) {
 		if !slices.ContainsFunc(checks, func(c doctor.Check) bool { return strings.HasPrefix(c.Code, strings.ToUpper(code)) }) {
-			return fmt.Errorf("there is no check %s: 'kubectl oooi doctor --list' lists them", code)
+			return fmt.Errorf("unknown check %s; see 'kubectl oooi doctor --list'", code)
 		}
 	}
 	if !slices.ContainsFunc(checks, func(c doctor.Check) bool { return f.selected(c.Code) }) {

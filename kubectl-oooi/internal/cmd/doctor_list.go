@@ -32,7 +32,7 @@ type checkName struct {
 func (c *command) listChecks(f *doctorFlags, checks []doctor.Check) error {
 	var list []*checkReport
 	var about []*unstructured.Unstructured
-	t := &output.Table{Titles: []string{"CODE", "WHAT IS SO WHEN IT PASSES", "NEEDS"}}
+	t := &output.Table{Titles: []string{"CODE", "PASSES IF", "NEEDS"}}
 	if f.output.Wide() {
 		t.Titles = append(t.Titles, "READS")
 	}

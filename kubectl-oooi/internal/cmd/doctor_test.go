@@ -9,8 +9,8 @@ import (
 func TestDoctorRefusesWhatMeansNothing(t *testing.T) {
 	for line, says := range map[string]string{
 		"doctor --fail-on=maybe":    `--fail-on "maybe": want fail, warn or never`,
-		"doctor --only OOOI-XYZ":    "there is no check OOOI-XYZ",
-		"doctor --save a --from b":  "give one of the two",
+		"doctor --only OOOI-XYZ":    "unknown check OOOI-XYZ",
+		"doctor --save a --from b":  "--save and --from are mutually exclusive",
 		"doctor -o nothing":         `--output "nothing"`,
 		"doctor --from /there/is/0": "reading the bundle",
 	} {

@@ -59,8 +59,8 @@ type filenames struct {
 // addFilenames adds --filename and --recursive.
 func addFilenames(cmd *cobra.Command, f *filenames, usage string) {
 	flags := cmd.Flags()
-	flags.StringSliceVarP(&f.names, "filename", "f", nil, "files, folders or URLs "+usage+"; - for standard input")
-	flags.BoolVarP(&f.recursive, "recursive", "R", false, "read the folders in a folder of --filename, too")
+	flags.StringSliceVarP(&f.names, "filename", "f", nil, "Files, directories or URLs "+usage+"; - reads standard input")
+	flags.BoolVarP(&f.recursive, "recursive", "R", false, "Process the directories of --filename recursively")
 	if err := cmd.MarkFlagFilename("filename", "yaml", "yml", "json"); err != nil {
 		panic(err) // the flag is there
 	}
@@ -80,5 +80,5 @@ const (
 
 // addDryRun adds --dry-run.
 func addDryRun(cmd *cobra.Command, value *string, usage string) choice {
-	return addChoice(cmd, value, "dry-run", dryRunNone, `"none", "client" or "server": `+usage, dryRunNone, dryRunClient, dryRunServer)
+	return addChoice(cmd, value, "dry-run", dryRunNone, `Must be "none", "client" or "server". `+usage, dryRunNone, dryRunClient, dryRunServer)
 }

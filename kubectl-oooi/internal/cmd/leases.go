@@ -25,10 +25,10 @@ func (c *command) leases() *cobra.Command {
 	f := &leasesFlags{output: output.List()}
 	cmd := &cobra.Command{
 		Use:   "leases [INFRA]",
-		Short: "Show which machine has which address",
-		Long: "Show the addresses that DHCP has given out, by the Lease objects that it keeps, sorted by address. An address is\n" +
-			"the VM's for as long as the VM exists; what other clients have expires.",
-		Example: "  # of one Infra\n  kubectl oooi leases demo\n\n  # who has an address\n" +
+		Short: "Show DHCP leases",
+		Long: "Show the addresses that DHCP has leased, from its Lease objects, sorted by address. The lease of a VM lasts as long as\n" +
+			"the VM exists; other leases expire.",
+		Example: "  # show the leases of one Infra\n  kubectl oooi leases demo\n\n  # show the VM that has an address\n" +
 			"  kubectl oooi leases demo -o jsonpath='{.items[?(@.address==\"192.0.2.10\")].vm}'",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: c.completeInfras,
@@ -66,7 +66,7 @@ func (c *command) runLeases(ctx context.Context, f *leasesFlags, infra string) e
 		l, err := leases.Read(o, time.Now())
 		switch {
 		case err != nil:
-			broken = errors.Join(broken, fmt.Errorf("%w: delete it, and the machine is given an address anew", err))
+			broken = errors.Join(broken, fmt.Errorf("%w: delete it; the VM then gets a new lease", err))
 		case l != nil && (infra == "" || l.Infra == infra):
 			list = append(list, l)
 		}

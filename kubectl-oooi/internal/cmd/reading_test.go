@@ -171,7 +171,7 @@ func refusals(t *testing.T, kubeconfig string) {
 		{"leases nobody -n clusters", `"nobody" not found`, 1},
 		{"routes nobody -n clusters", "neither an Infra nor a ProxyServer clusters/nobody", 1},
 		{"routes lab -n clusters", "no ProxyServer names Infra clusters/lab", 1},
-		{"status demo -A", "--all-namespaces", 1},
+		{"status demo -A", "specify the namespace of demo with --namespace", 1},
 		{"status pod/demo -n clusters", `"pod/demo": want NAME or infra/NAME`, 1},
 		{"status clusters/demo", `"clusters/demo": want NAME or infra/NAME; --namespace selects the namespace`, 1},
 		{"routes infra/ -n clusters", `"infra/": want NAME or infra/NAME or proxyserver/NAME`, 1},

@@ -25,20 +25,20 @@ func (c *command) resolve() *cobra.Command {
 	f := &resolveFlags{output: output.Single()}
 	cmd := &cobra.Command{
 		Use:   "resolve NAME",
-		Short: "Show what DNS answers for a name, to whom, and why",
-		Long: "Show for each view, that of pods and that of each VLAN, what DNS answers for a name, which object says that there\n" +
-			"is the name, which has the address, and where the proxy leads its ports. It is computed from the objects; no DNS\n" +
-			"server is asked.",
-		Example: "  kubectl oooi resolve api.demo.example.com\n\n  # as a machine sees it\n  kubectl oooi resolve console-openshift-console.apps.demo.example.com --source 192.0.2.10\n\n" +
-			"  # out of files, such as a must-gather\n  kubectl oooi resolve api.demo.example.com --manifests ./must-gather",
+		Short: "Show how DNS answers a name in each view, and why",
+		Long: "Show for each view (pods, and each VLAN) how DNS answers a name: the object that defines the name, the object that\n" +
+			"defines its address, and the proxy routes of its ports. The answer is computed from the objects; no DNS server is\n" +
+			"queried.",
+		Example: "  kubectl oooi resolve api.demo.example.com\n\n  # show the answer for one client\n  kubectl oooi resolve console-openshift-console.apps.demo.example.com --source 192.0.2.10\n\n" +
+			"  # read files instead of a cluster, such as a must-gather\n  kubectl oooi resolve api.demo.example.com --manifests ./must-gather",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(cmd *cobra.Command, args []string) error { return c.runResolve(cmd.Context(), f, args[0]) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.view, "view", "", "vlan or pod; both where it is left out")
-	flags.StringVar(&f.vlan, "vlan", "", "one VLAN, by the NetworkAttachmentDefinition of its machines as NAMESPACE/NAME")
-	flags.StringVar(&f.source, "source", "", "the address of a client, whose view is shown")
+	flags.StringVar(&f.view, "view", "", "Show only this kind of view: vlan or pod")
+	flags.StringVar(&f.vlan, "vlan", "", "Show only the VLAN with this NetworkAttachmentDefinition (NAMESPACE/NAME)")
+	flags.StringVar(&f.source, "source", "", "Show only the view of the client with this address")
 	addManifests(cmd, &f.manifests)
 	f.output.Add(cmd)
 	completeFlag(cmd, "view", cobra.FixedCompletions([]string{resolve.Pod, resolve.VLAN}, cobra.ShellCompDirectiveNoFileComp))
@@ -95,7 +95,7 @@ func (c *command) query(f *resolveFlags, name string) (*resolve.Query, error) {
 
 // addManifests adds --manifests.
 func addManifests(cmd *cobra.Command, dir *string) {
-	cmd.Flags().StringVar(dir, "manifests", "", "a folder of YAML or JSON files to read in place of the cluster")
+	cmd.Flags().StringVar(dir, "manifests", "", "Read YAML and JSON files of this directory instead of a cluster")
 	if err := cmd.MarkFlagDirname("manifests"); err != nil {
 		panic(err) // the flag is there
 	}

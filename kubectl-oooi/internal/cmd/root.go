@@ -86,9 +86,9 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 	c := &command{IOStreams: streams, cluster: genericclioptions.NewConfigFlags(true)}
 	root := &cobra.Command{
 		Use:   "kubectl-oooi",
-		Short: "Addresses, names and a way in for hosted clusters on isolated VLANs",
-		Long: "Set up and look after what the worker nodes of a hosted cluster (HyperShift on KubeVirt) need on an isolated\n" +
-			"VLAN: DHCP, DNS, and a proxy to their control plane.",
+		Short: "Deploy and diagnose DHCP, DNS and the proxy of hosted clusters on isolated VLANs",
+		Long: "Deploy and diagnose the network services that the nodes of a hosted cluster (HyperShift on KubeVirt) need on an\n" +
+			"isolated VLAN: DHCP, DNS, and a proxy to their control plane.",
 		Example:       "  kubectl oooi setup -f infra.yaml\n  kubectl oooi status",
 		SilenceErrors: true, SilenceUsage: true,
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl oooi"},
@@ -97,7 +97,7 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 	root.SetOut(streams.Out)
 	root.SetErr(streams.ErrOut)
 	c.cluster.AddFlags(root.PersistentFlags())
-	verbosity := root.PersistentFlags().IntP("v", "v", 0, "log level of requests to the API server, as in kubectl: 6 logs each, 8 with its body")
+	verbosity := root.PersistentFlags().IntP("v", "v", 0, "Log level of API requests, as in kubectl: 6 logs each request, 8 also its body")
 	root.PersistentPreRun = func(*cobra.Command, []string) {
 		if *verbosity > 0 {
 			logTo(streams.ErrOut, *verbosity)

@@ -25,11 +25,11 @@ func (c *command) routes() *cobra.Command {
 	f := &routesFlags{output: output.List()}
 	cmd := &cobra.Command{
 		Use:   "routes [INFRA|PROXYSERVER]",
-		Short: "Show where the proxy sends connections",
-		Long: "Show the ports that proxies listen on, and for each name on them where connections go and which object says so.\n" +
-			"It is computed from the objects; whether Envoy has it, 'kubectl oooi status' says.",
-		Example: "  # of one Infra\n  kubectl oooi routes demo\n\n  # with what is missing\n  kubectl oooi routes demo -o wide\n\n" +
-			"  # out of files, such as a must-gather\n  kubectl oooi routes -A --manifests ./must-gather",
+		Short: "Show the routes of proxies",
+		Long: "Show the ports of the proxies, and the target of each name on them with the object that defines it. The routes are\n" +
+			"computed from the objects; 'kubectl oooi status' shows whether Envoy has accepted them.",
+		Example: "  # show the routes of one Infra\n  kubectl oooi routes demo\n\n  # include missing Services and endpoints\n  kubectl oooi routes demo -o wide\n\n" +
+			"  # read files instead of a cluster, such as a must-gather\n  kubectl oooi routes -A --manifests ./must-gather",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: c.completeProxies,
 		RunE:              about(func(ctx context.Context, t target) error { return c.runRoutes(ctx, f, t) }, infraTarget, proxyTarget),
@@ -88,7 +88,7 @@ func (t target) matches(p *model.ProxyServer) bool {
 // noProxy says why there is no proxy of a name.
 func noProxy(snapshot *model.Snapshot, namespace, name string) error {
 	if snapshot.Infra(namespace+"/"+name) != nil {
-		return fmt.Errorf("no ProxyServer names Infra %s/%s: 'kubectl oooi setup' makes one, unless spec.infraComponents.proxy is disabled", namespace, name)
+		return fmt.Errorf("no ProxyServer names Infra %s/%s: 'kubectl oooi setup' creates one unless spec.infraComponents.proxy is disabled", namespace, name)
 	}
 	return fmt.Errorf("neither an Infra nor a ProxyServer %s/%s: 'kubectl oooi status' lists the Infras", namespace, name)
 }

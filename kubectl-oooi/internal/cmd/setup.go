@@ -42,18 +42,17 @@ func (c *command) setup() *cobra.Command {
 	f := &setupFlags{}
 	cmd := &cobra.Command{
 		Use:   "setup (INFRA | -f infra.yaml)",
-		Short: "Set up DHCP, DNS and the proxy of a VLAN, and wait until they work",
-		Long: "Read an Infra, find out what it needs to know from the cluster, and refuse what cannot work before anything is\n" +
-			"touched. Then apply everything by server-side apply, and wait until names are answered and connections carried.\n\n" +
-			"Flags describe a plain Infra in place of a file. What they leave open is looked for: the hosted cluster, where\n" +
-			"there is but one; the network that its NodePools put machines on; addresses that are free, in an order of their\n" +
-			"own. Where the Infra is there already, what they leave open stays as it is.\n\n" +
-			"Run it again after a change: what is the same stays as it is.",
-		Example: "  # set up, and wait\n  kubectl oooi setup -f infra.yaml\n\n" +
-			"  # the same without a file: addresses are chosen\n" +
+		Short: "Deploy DHCP, DNS and the proxy for a VLAN",
+		Long: "Deploy DHCP, DNS and the proxy of an Infra, or a ProxyServer alone. Setup reads the cluster, refuses input that cannot\n" +
+			"work before it changes anything, applies the objects by server-side apply, and waits until each component works.\n" +
+			"Objects that are up to date are left unchanged, so that setup can be run again after each change.\n\n" +
+			"Flags can describe a simple Infra instead of a file. Defaults for flags that are not set: the only hosted cluster, the\n" +
+			"network of its NodePools, and free addresses. For an Infra that exists, they default to its present values.",
+		Example: "  # deploy an Infra, and wait until it works\n  kubectl oooi setup -f infra.yaml\n\n" +
+			"  # deploy without a file; setup selects free addresses\n" +
 			"  kubectl oooi setup demo -n clusters --hosted-cluster clusters/demo --network clusters/vlan100 --cidr 192.0.2.0/24 --gateway 192.0.2.1\n\n" +
-			"  # a proxy alone\n  kubectl oooi setup -f proxyserver.yaml\n\n" +
-			"  # show what would be applied, and ask no cluster: give what it would tell\n" +
+			"  # deploy a proxy without an Infra\n  kubectl oooi setup -f proxyserver.yaml\n\n" +
+			"  # print the objects without connecting to a cluster; give the objects that setup would read there\n" +
 			"  kubectl oooi setup -f infra.yaml -f hostedcluster.yaml -f nad.yaml --dry-run=client",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: c.completeInfras,
@@ -66,10 +65,10 @@ func (c *command) setup() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	addPlanFlags(cmd, f)
-	flags.StringVarP(&f.output, "output", "o", "", "yaml: the format in which --dry-run=client prints, in any case")
+	flags.StringVarP(&f.output, "output", "o", "", "Output format of --dry-run=client: yaml")
 	completeFlag(cmd, "output", cobra.FixedCompletions([]string{"yaml"}, cobra.ShellCompDirectiveNoFileComp))
-	f.choices = append(f.choices, addDryRun(cmd, &f.dryRun, "client: print what would be applied, and ask no cluster; server: have the cluster check it, and apply nothing"))
-	flags.BoolVar(&f.wait, "wait", true, "wait until everything works")
+	f.choices = append(f.choices, addDryRun(cmd, &f.dryRun, "If client, print the objects that would be applied, without connecting to a cluster. If server, submit the requests without persisting them."))
+	flags.BoolVar(&f.wait, "wait", true, "Wait until every component works")
 	f.choices = append(f.choices, addChoice(cmd, &f.dns, setup.FlagClusterDNS, "print", "how pods of the management cluster get the names. print: say what its DNS has to forward; patch: add that to its DNS (dns.operator on OpenShift, else ConfigMap kube-system/coredns)", "print", "patch"))
 	return cmd
 }
@@ -77,26 +76,26 @@ func (c *command) setup() *cobra.Command {
 // addPlanFlags adds the flags that say what is set up, and how the cluster is asked.
 func addPlanFlags(cmd *cobra.Command, f *setupFlags) {
 	flags := cmd.Flags()
-	addFilenames(cmd, &f.files, "with the Infra or a ProxyServer, and with objects that are not in the cluster (ProxyServer, HostedCluster, Route, Service, NetworkAttachmentDefinition)")
+	addFilenames(cmd, &f.files, "that contain the Infra or ProxyServer, and objects that are not in the cluster (ProxyServer, HostedCluster, Route, Service, NetworkAttachmentDefinition)")
 	d := &f.described
-	flags.StringVar(&d.HostedCluster, "hosted-cluster", "", describes+"the HostedCluster, as namespace/name")
-	flags.StringVar(&d.Network, "network", "", describes+"the machines' NetworkAttachmentDefinition, as namespace/name")
-	flags.StringVar(&d.CIDR, "cidr", "", describes+"the VLAN's subnet")
-	flags.StringVar(&d.Gateway, "gateway", "", describes+"the VLAN's router")
-	flags.StringVar(&d.DHCP, "dhcp-ip", "", describes+"address of DHCP on the VLAN; empty for a free one")
-	flags.StringVar(&d.DNS, "dns-ip", "", describes+"address of DNS on the VLAN; empty for a free one")
-	flags.StringVar(&d.Proxy, "proxy-ip", "", describes+"address of the proxy on the VLAN; empty for a free one")
-	flags.StringVar(&d.Range, "range", "", describes+"what DHCP gives machines, as first-last; empty for the largest range that is free")
-	flags.StringSliceVar(&d.Upstream, "upstream", nil, describes+"DNS servers for all other names; none for those of the node")
-	flags.StringVar(&f.images.Oooi, setup.FlagImage, "", "image with coredns, coredhcp and xdsd (default: as in the setup before, else "+defaultImages().Oooi+")")
-	flags.StringVar(&f.images.Envoy, setup.FlagEnvoyImage, "", "image of Envoy, 1.31 or later (default: as in the setup before, else "+defaultImages().Envoy+")")
+	flags.StringVar(&d.HostedCluster, "hosted-cluster", "", describes+"HostedCluster (NAMESPACE/NAME)")
+	flags.StringVar(&d.Network, "network", "", describes+"NetworkAttachmentDefinition of the VMs (NAMESPACE/NAME)")
+	flags.StringVar(&d.CIDR, "cidr", "", describes+"subnet of the VLAN")
+	flags.StringVar(&d.Gateway, "gateway", "", describes+"router of the VLAN")
+	flags.StringVar(&d.DHCP, "dhcp-ip", "", describes+"VLAN address of the DHCP server (default: a free address)")
+	flags.StringVar(&d.DNS, "dns-ip", "", describes+"VLAN address of the DNS server (default: a free address)")
+	flags.StringVar(&d.Proxy, "proxy-ip", "", describes+"VLAN address of the proxy (default: a free address)")
+	flags.StringVar(&d.Range, "range", "", describes+"DHCP range (FIRST-LAST; default: the largest free range)")
+	flags.StringSliceVar(&d.Upstream, "upstream", nil, describes+"upstream DNS servers (default: those of the node)")
+	flags.StringVar(&f.images.Oooi, setup.FlagImage, "", "Image with coredns, coredhcp and xdsd (default: the image of the previous setup, or "+defaultImages().Oooi+")")
+	flags.StringVar(&f.images.Envoy, setup.FlagEnvoyImage, "", "Image of Envoy, version 1.31 or later (default: the image of the previous setup, or "+defaultImages().Envoy+")")
 	f.choices = append(f.choices, addChoice(cmd, &f.flavour, setup.FlagOpenShift, "auto", "true, false or auto: whether SecurityContextConstraints choose the users of pods", "auto", "true", "false"))
-	flags.StringVar(&f.network, "make-network", "", "make the machines' NetworkAttachmentDefinition: bridge=BRIDGE, macvlan=INTERFACE or localnet=NETWORK of OVN-Kubernetes, and ,vlan=ID and ,mtu=BYTES")
-	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "for how long to wait")
-	flags.BoolVar(&f.ingress, "virtual-ingress", false, "also what keeps an Ingress for each VirtualIngress, once in the cluster; without the flag it stays as it is")
-	flags.BoolVar(&f.downgrade, "allow-downgrade", false, "replace what a newer version of kubectl-oooi has set up")
-	flags.BoolVar(&f.conflicts, "force-conflicts", false, "take over fields that others have set, and remove what they have added to pods")
-	flags.BoolVar(&f.adopt, "adopt", false, "take over objects that setup did not create; teardown deletes them")
+	flags.StringVar(&f.network, "make-network", "", "Create the VMs' NetworkAttachmentDefinition: bridge=BRIDGE, macvlan=INTERFACE or localnet=NETWORK (OVN-Kubernetes), followed by optional ,vlan=ID and ,mtu=BYTES")
+	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "Maximum time to wait")
+	flags.BoolVar(&f.ingress, "virtual-ingress", false, "Also deploy the VirtualIngress controller, once per cluster (default: leave it as it is)")
+	flags.BoolVar(&f.downgrade, "allow-downgrade", false, "Replace objects that a newer version of kubectl-oooi applied")
+	flags.BoolVar(&f.conflicts, "force-conflicts", false, "Take over fields of other field managers, and remove fields that they added to pods")
+	flags.BoolVar(&f.adopt, "adopt", false, "Take over objects that setup did not create; teardown then deletes them")
 }
 
 // described reads the name of the Infra that flags describe, and which flags are given that setup remembers.
@@ -107,7 +106,7 @@ func (c *command) described(cmd *cobra.Command, f *setupFlags, args []string) er
 	}
 	f.described.Infra = types.NamespacedName{Namespace: c.namespace(), Name: t.name}
 	if flag := inPlaceOfAFile(cmd); flag != "" && len(args) == 0 {
-		return fmt.Errorf("--%s describes an Infra in place of a file: give its name, too", flag)
+		return fmt.Errorf("--%s describes an Infra without a file and requires its name as argument", flag)
 	}
 	f.given = map[string]string{}
 	for _, name := range []string{setup.FlagImage, setup.FlagEnvoyImage, setup.FlagOpenShift, setup.FlagClusterDNS} {
@@ -134,7 +133,7 @@ func (c *command) runSetup(ctx context.Context, f *setupFlags) error {
 		}
 		known.OpenShift = f.flavour == "true"
 		if known.Infra == nil {
-			return errors.New("the ProxyServer names an Infra, which is in none of the files: --dry-run=client asks no cluster for it")
+			return errors.New("the ProxyServer refers to an Infra that is in none of the files; --dry-run=client does not read the cluster")
 		}
 		now, _ := setup.Settle(f.given, nil, defaultImages())
 		return c.printPlan(known, now.Images())
@@ -149,7 +148,7 @@ func (c *command) runSetup(ctx context.Context, f *setupFlags) error {
 // check refuses flags that mean nothing, before anything is asked for.
 func (f *setupFlags) check() error {
 	if len(f.files.names) == 0 && f.described.Infra.Name == "" {
-		return errors.New("give the name of an Infra and flags that describe it, or a file with one by -f; examples are in 'kubectl oooi setup --help'")
+		return errors.New("specify a file with -f, or the name of an Infra and flags that describe it; see 'kubectl oooi setup --help' for examples")
 	}
 	if err := checkChoices(f.choices); err != nil {
 		return err
@@ -158,7 +157,7 @@ func (f *setupFlags) check() error {
 		return errTimeout
 	}
 	if f.output != "" && (f.output != "yaml" || f.dryRun != dryRunClient) {
-		return fmt.Errorf("--output %q: what is printed is what --dry-run=client would apply, in yaml", f.output)
+		return fmt.Errorf("--output %q: only yaml is supported, with --dry-run=client", f.output)
 	}
 	return nil
 }
@@ -302,7 +301,7 @@ func inPlaceOfAFile(cmd *cobra.Command) string {
 }
 
 // describes begins the usage of flags that describe an Infra.
-const describes = "in place of a file: "
+const describes = "Without a file: "
 
 // find fills in what flags leave open, and says so.
 func (c *command) find(ctx context.Context, cl client.Client, d *setup.Description) error {
@@ -332,7 +331,7 @@ func (c *command) clusterDNS(ctx context.Context, cl client.Client, plan *setup.
 		return err
 	}
 	if !patch {
-		_, err := fmt.Fprintf(c.Out, "\nFor pods of the management cluster, its DNS has to forward %s to %s (--cluster-dns=patch does that).\n",
+		_, err := fmt.Fprintf(c.Out, "\nTo resolve these names in pods of the management cluster, forward %s in its DNS to %s (or run setup with --cluster-dns=patch).\n",
 			strings.Join(domains, ", "), strings.Join(addresses, ", "))
 		return err
 	}

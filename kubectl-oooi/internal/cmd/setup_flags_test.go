@@ -47,7 +47,7 @@ func TestFlagsDescribeAnInfra(t *testing.T) {
 	describe := []string{"setup", "demo", "-n", s.Namespace, "--hosted-cluster", "demo", "--upstream", "203.0.113.53", "--wait=false"}
 	_, said, code := s.Run(describe...)
 	want := strings.ReplaceAll("Infra NS/demo: hosted cluster NS/demo; network NS/vlan100, 192.0.2.0/24, gateway 192.0.2.1; "+
-		"DHCP 192.0.2.4, DNS 192.0.2.5, proxy 192.0.2.6, machines 192.0.2.7-192.0.2.127\n", "NS/", s.Namespace+"/")
+		"DHCP 192.0.2.4, DNS 192.0.2.5, proxy 192.0.2.6, VMs 192.0.2.7-192.0.2.127\n", "NS/", s.Namespace+"/")
 	if code != 0 || !strings.HasPrefix(said, want) {
 		t.Fatalf("setup ended with %d and said\n%s\nwant at first\n%s", code, said, want)
 	}
@@ -67,7 +67,7 @@ func TestFlagsDescribeAnInfra(t *testing.T) {
 	s.Infra = strings.NewReplacer("192.0.2.3", "192.0.2.9, image: example.com/dns:1", "192.0.2.2,", "192.0.2.4,", "192.0.2.4", "192.0.2.6").Replace(s.Infra)
 	s.Setup()
 	_, said, code = s.Run("setup", "demo", "-n", s.Namespace, "--dns-ip", "192.0.2.8", "--wait=false")
-	if code != 1 || !strings.Contains(said, "says more than flags can") {
+	if code != 1 || !strings.Contains(said, "has fields without a flag") {
 		t.Errorf("setup ended with %d and said %s", code, said)
 	}
 }
@@ -75,14 +75,14 @@ func TestFlagsDescribeAnInfra(t *testing.T) {
 func TestFlagsThatDoNotSuffice(t *testing.T) {
 	s := newSite(t)
 	for _, tc := range []struct{ line, says string }{
-		{"setup", "give the name of an Infra"},
-		{"setup --cidr 192.0.2.0/24", "--cidr describes an Infra in place of a file: give its name, too"},
-		{"setup -f FILE --dns-ip 192.0.2.9", "--dns-ip describes an Infra in place of a file: give its name, too"},
-		{"setup demo -f FILE --hosted-cluster demo --network vlan100 --cidr 192.0.2.0/24 --gateway 192.0.2.1", "one at a time"},
-		{"setup demo --hosted-cluster demo --network vlan100", "--cidr: give the VLAN's subnet"},
-		{"setup demo --hosted-cluster demo --network vlan100 --cidr 192.0.2.0/30 --gateway 192.0.2.1", "--dns-ip: no address of 192.0.2.0/30 is free"},
-		{"setup demo --hosted-cluster demo --network vlan100 --cidr 2001:db8::/64 --gateway 2001:db8::1", "--dhcp-ip: give an address"},
-		{"setup demo --hosted-cluster demo --network vlan100 --cidr there --gateway 192.0.2.1", `--cidr "there" is no subnet`},
+		{"setup", "specify a file with -f, or the name of an Infra"},
+		{"setup --cidr 192.0.2.0/24", "--cidr describes an Infra without a file and requires its name as argument"},
+		{"setup -f FILE --dns-ip 192.0.2.9", "--dns-ip describes an Infra without a file and requires its name as argument"},
+		{"setup demo -f FILE --hosted-cluster demo --network vlan100 --cidr 192.0.2.0/24 --gateway 192.0.2.1", "specify one of them"},
+		{"setup demo --hosted-cluster demo --network vlan100", "--cidr: specify the subnet of the VLAN"},
+		{"setup demo --hosted-cluster demo --network vlan100 --cidr 192.0.2.0/30 --gateway 192.0.2.1", "--dns-ip: no free address in 192.0.2.0/30"},
+		{"setup demo --hosted-cluster demo --network vlan100 --cidr 2001:db8::/64 --gateway 2001:db8::1", "--dhcp-ip is required"},
+		{"setup demo --hosted-cluster demo --network vlan100 --cidr there --gateway 192.0.2.1", `invalid --cidr "there"`},
 		{"setup demo --hosted-cluster demo --network vlan101 --cidr 192.0.2.0/24 --gateway 192.0.2.1", "vlan101 does not exist"},
 	} {
 		before := s.Everything()
@@ -118,5 +118,5 @@ metadata: {name: NS, namespace: NS-demo}
 spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "bridge": "br-vlan100"}'}
 `, "NS", s.Namespace))
 	s.Infra = strings.ReplaceAll(s.Infra, "vlan100", s.Namespace)
-	s.Refused(strings.ReplaceAll("does not exist: make it, have setup make it (--make-network), or name it as namespace/name; there is a NS-demo/NS; ClusterUserDefinedNetwork NS makes it in namespaces that", "NS", s.Namespace))
+	s.Refused(strings.ReplaceAll("does not exist; create it, let setup create it (--make-network), or specify it as NAMESPACE/NAME; there is a NS-demo/NS; ClusterUserDefinedNetwork NS creates it in the namespaces", "NS", s.Namespace))
 }

@@ -34,7 +34,7 @@ func (s *site) network() *unstructured.Unstructured {
 
 func TestTheMachinesNetworkIsMadeOnRequest(t *testing.T) {
 	s := withoutNetwork(t)
-	s.Refused("have setup make it (--make-network)")
+	s.Refused("let setup create it (--make-network)")
 	what := fmt.Sprintf("NetworkAttachmentDefinition %s/vlan100 ", s.Namespace)
 	if said := s.Setup("--make-network", "bridge=br-vlan100,vlan=100"); !strings.Contains(said, what+"created") {
 		t.Errorf("setup said\n%s", said)
@@ -47,7 +47,7 @@ func TestTheMachinesNetworkIsMadeOnRequest(t *testing.T) {
 	if said := s.Setup("--make-network", "bridge=br-vlan100,vlan=100,mtu=9000"); !strings.Contains(said, what+"configured") {
 		t.Errorf("setup with another MTU said\n%s", said)
 	}
-	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(said, what+"removed") {
+	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(said, what+"deleted") {
 		t.Errorf("teardown ended with %d and said\n%s", code, said)
 	}
 	if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(s.network()), s.network()); !apierrors.IsNotFound(err) {
@@ -74,8 +74,8 @@ spec:
 		user func(*site) string
 		says string
 	}{
-		{"a virtual machine", machine, "VirtualMachineInstance %[1]s-demo/worker is on it"},
-		{"another Infra", other, "Infra %[1]s/other is on it"},
+		{"a virtual machine", machine, "VirtualMachineInstance %[1]s-demo/worker uses it"},
+		{"another Infra", other, "Infra %[1]s/other uses it"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := withoutNetwork(t)
@@ -83,7 +83,7 @@ spec:
 			s.Apply(tc.user(s))
 			what := fmt.Sprintf("NetworkAttachmentDefinition %s/vlan100", s.Namespace)
 			out, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes")
-			if says := fmt.Sprintf(what+" stays, and is not ours any more: "+tc.says, s.Namespace); code != 0 || strings.Contains(out, what+"\n") || !strings.Contains(said, says) {
+			if says := fmt.Sprintf(what+" is kept, and no longer managed by setup: "+tc.says, s.Namespace); code != 0 || strings.Contains(out, what+"\n") || !strings.Contains(said, says) {
 				t.Errorf("teardown ended with %d and said\n%s%s", code, out, said)
 			}
 			there := s.network()
@@ -99,7 +99,7 @@ spec:
 
 func TestNetworksThatCannotBeMade(t *testing.T) {
 	s := newSite(t)
-	s.Refused("NetworkAttachmentDefinition "+s.Namespace+"/vlan100 is there already, and setup has not made it for this Infra", "--make-network", "bridge=br-vlan100")
+	s.Refused("NetworkAttachmentDefinition "+s.Namespace+"/vlan100 exists and was not created by setup for this Infra", "--make-network", "bridge=br-vlan100")
 	for flag, says := range map[string]string{
 		"vxlan=eth0":              `"vxlan": no kind of network that can be made: want bridge, macvlan or localnet`,
 		"br-vlan100":              `"br-vlan100": want KIND=DEVICE`,

@@ -52,8 +52,8 @@ func TestVirtualIngressOnRequest(t *testing.T) {
 
 	out, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes", "--crds")
 	if code != 0 || strings.Contains(out, "oooi-ingress") ||
-		!strings.Contains(said, controller+" stays, and its namespace: --virtual-ingress takes it away\n") ||
-		!strings.Contains(said, "CustomResourceDefinition virtualingresses.hostedcluster.densityops.com stays: there are VirtualIngresses") {
+		!strings.Contains(said, controller+" and its namespace are kept: use --virtual-ingress to delete it\n") ||
+		!strings.Contains(said, "CustomResourceDefinition virtualingresses.hostedcluster.densityops.com is kept: VirtualIngresses exist") {
 		t.Errorf("teardown ended with %d and said\n%s%s", code, said, out)
 	}
 	s.image("oooi-ingress")
@@ -65,7 +65,7 @@ func TestVirtualIngressOnRequest(t *testing.T) {
 
 	s.Setup()
 	out, said, code = s.Run("teardown", "demo", "-n", s.Namespace, "--dry-run=client", "--virtual-ingress")
-	if code != 0 || !strings.Contains(out, controller+"\n") || !strings.Contains(said, "VirtualIngress "+s.Namespace+"/shop and all others stay") {
+	if code != 0 || !strings.Contains(out, controller+"\n") || !strings.Contains(said, "VirtualIngress "+s.Namespace+"/shop and all others are kept") {
 		t.Errorf("teardown ended with %d and said\n%s%s", code, said, out)
 	}
 	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes", "--crds", "--virtual-ingress"); code != 0 {
@@ -88,7 +88,7 @@ spec:
   template: {metadata: {labels: {app: x}}, spec: {containers: [{name: x, image: x}]}}
 `)
 	_, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes", "--virtual-ingress")
-	if code != 0 || !strings.Contains(said, "Deployment oooi-system/oooi-ingress stays, and its namespace: it is not setup's") || strings.Contains(said, "Namespace oooi-system removed") {
+	if code != 0 || !strings.Contains(said, "Deployment oooi-system/oooi-ingress and its namespace are kept: setup did not create it") || strings.Contains(said, "Namespace oooi-system deleted") {
 		t.Errorf("teardown ended with %d and said\n%s", code, said)
 	}
 	s.image("oooi-ingress")

@@ -36,17 +36,17 @@ func (c *command) status() *cobra.Command {
 	f := &statusFlags{output: output.List()}
 	cmd := &cobra.Command{
 		Use:   "status [INFRA]",
-		Short: "Show how Infras fare",
-		Long: "Show whether DHCP, DNS, the proxy and the applications' address work, as control has found by asking them. With\n" +
-			"an INFRA, show everything that is known of it: pods, replicas of the proxy, conditions with their messages.",
-		Example: "  # all Infras of the namespace\n  kubectl oooi status\n\n  # everything about one\n  kubectl oooi status demo\n\n" +
-			"  # for scripts\n  kubectl oooi status demo -o jsonpath='{.ready.status}'",
+		Short: "Show the status of Infras",
+		Long: "Show whether DHCP, DNS, the proxy and the apps address work, as reported by xdsd control. For a single INFRA, also show\n" +
+			"its pods, proxy replicas and conditions with their messages.",
+		Example: "  # show all Infras of the namespace\n  kubectl oooi status\n\n  # show the details of one Infra\n  kubectl oooi status demo\n\n" +
+			"  # print one field, for scripts\n  kubectl oooi status demo -o jsonpath='{.ready.status}'",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: c.completeInfras,
 		RunE:              about(func(ctx context.Context, t target) error { return c.runStatus(ctx, f, t.name) }, infraTarget),
 	}
 	addAllNamespaces(cmd, &f.all)
-	cmd.Flags().BoolVarP(&f.watch, "watch", "w", false, "after listing, print an Infra again whenever its line changes, until interrupted")
+	cmd.Flags().BoolVarP(&f.watch, "watch", "w", false, "After listing the Infras, print an Infra again when its line changes")
 	f.output.Add(cmd)
 	return cmd
 }
@@ -56,7 +56,7 @@ func (c *command) runStatus(ctx context.Context, f *statusFlags, name string) er
 		return err
 	}
 	if f.watch && !f.output.Text() {
-		return errors.New("--watch prints a table: leave --output out, or give -o wide")
+		return errors.New("--watch supports only the table: omit --output, or use -o wide")
 	}
 	namespace, err := c.within(f.all, name)
 	if err != nil {
@@ -195,14 +195,14 @@ func (c *command) printStatus(f *statusFlags, reports []*status.Report, namespac
 
 // addAllNamespaces adds --all-namespaces.
 func addAllNamespaces(cmd *cobra.Command, all *bool) {
-	cmd.Flags().BoolVarP(all, "all-namespaces", "A", false, "all namespaces in place of one")
+	cmd.Flags().BoolVarP(all, "all-namespaces", "A", false, "Show all namespaces")
 }
 
 // within is the namespace to look in; empty for all.
 func (c *command) within(all bool, name string) (string, error) {
 	switch {
 	case all && name != "":
-		return "", fmt.Errorf("--all-namespaces: %s is in one of them: name that by --namespace", name)
+		return "", fmt.Errorf("a resource cannot be retrieved by name across all namespaces: specify the namespace of %s with --namespace", name)
 	case all:
 		return "", nil
 	default:
@@ -231,7 +231,7 @@ func (c *command) orphans(ctx context.Context, cl client.Client, namespace strin
 		for _, e := range orphans[infra] {
 			names = append(names, e.String())
 		}
-		c.warning(fmt.Sprintf("Infra %s does not exist, and pods of it may still have addresses on its VLAN: %s; run 'kubectl oooi teardown %s -n %s', or apply the Infra again",
+		c.warning(fmt.Sprintf("Infra %s does not exist, but its pods may still use addresses on the VLAN: %s; run 'kubectl oooi teardown %s -n %s', or apply the Infra again",
 			infra, strings.Join(names, ", "), infra.Name, infra.Namespace))
 	}
 	return len(orphans) > 0, nil

@@ -29,22 +29,22 @@ func (c *command) teardown() *cobra.Command {
 	f := &teardownFlags{}
 	cmd := &cobra.Command{
 		Use:   "teardown INFRA",
-		Short: "Take away what setup has made for an Infra, and the Infra",
-		Long: "Delete the Infra, wait until control has cleaned up in the hosted cluster, and delete what setup has made, by its\n" +
-			"inventory and by labels. What another Infra needs stays, as do our APIs, and who has which address: a machine has it again\n" +
-			"when setup runs again. MetalLB stays.",
-		Example:           "  # list what would be deleted\n  kubectl oooi teardown demo --dry-run=client\n\n  # without a question, leases and APIs too\n  kubectl oooi teardown demo --yes --leases --crds",
+		Short: "Delete an Infra and everything setup created for it",
+		Long: "Delete an Infra and everything setup created for it, by its inventory and by labels. Wait until control has cleaned up\n" +
+			"in the hosted cluster. Objects that another Infra needs are kept, and so are DHCP leases, CustomResourceDefinitions and\n" +
+			"MetalLB: a VM has its address again when setup runs again.",
+		Example:           "  # print what would be deleted\n  kubectl oooi teardown demo --dry-run=client\n\n  # delete without confirmation, with leases and CustomResourceDefinitions\n  kubectl oooi teardown demo --yes --leases --crds",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: c.completeProxies,
 		RunE:              about(func(ctx context.Context, t target) error { return c.runTeardown(ctx, f, t.name) }, infraTarget, proxyTarget),
 	}
 	flags := cmd.Flags()
-	flags.BoolVarP(&f.yes, "yes", "y", false, "ask no question")
-	f.choices = append(f.choices, addDryRun(cmd, &f.dryRun, "print what would be deleted, without deleting it; server: have the API server check each deletion as well"))
-	flags.BoolVar(&f.leases, "leases", false, "also who has which address")
-	flags.BoolVar(&f.crds, "crds", false, "also our CustomResourceDefinitions, with the last Infra; that of VirtualIngresses stays while there are any")
-	flags.BoolVar(&f.ingress, "virtual-ingress", false, "also what keeps Ingresses for VirtualIngresses, and with --crds these, by which their Ingresses go")
-	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "for how long it may take")
+	flags.BoolVarP(&f.yes, "yes", "y", false, "Do not ask for confirmation")
+	f.choices = append(f.choices, addDryRun(cmd, &f.dryRun, "If client, print the objects that would be deleted, without deleting them. If server, also submit the requests without persisting them."))
+	flags.BoolVar(&f.leases, "leases", false, "Also delete DHCP leases")
+	flags.BoolVar(&f.crds, "crds", false, "Also delete the CustomResourceDefinitions, with the last Infra; the one of VirtualIngress is kept while VirtualIngresses exist")
+	flags.BoolVar(&f.ingress, "virtual-ingress", false, "Also delete the VirtualIngress controller, and with --crds all VirtualIngresses and their Ingresses")
+	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "Maximum time to wait")
 	return cmd
 }
 
@@ -94,7 +94,7 @@ func (c *command) runTeardown(ctx context.Context, f *teardownFlags, infra strin
 // confirm asks whoever sits in front of it.
 func (c *command) confirm(question string) error {
 	if in, ok := c.In.(*os.File); !ok || !term.IsTerminal(int(in.Fd())) {
-		return errors.New("nobody can be asked: --yes goes on without a question")
+		return errors.New("stdin is not a terminal; use --yes to confirm")
 	}
 	if _, err := fmt.Fprint(c.ErrOut, question, " [y/N] "); err != nil {
 		return err

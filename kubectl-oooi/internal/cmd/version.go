@@ -65,12 +65,12 @@ func (c *command) version() *cobra.Command {
 	var clientOnly bool
 	cmd := &cobra.Command{
 		Use: "version", Short: "Print the version, the images that setup uses, and what is deployed",
-		Example:           "  kubectl oooi version\n\n  # without a cluster\n  kubectl oooi version --client\n\n  # the images that run\n  kubectl oooi version -o jsonpath='{.server.workloads[*].images}'",
+		Example:           "  kubectl oooi version\n\n  # print the version of the binary\n  kubectl oooi version --client\n\n  # print the images of deployed workloads\n  kubectl oooi version -o jsonpath='{.server.workloads[*].images}'",
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return c.runVersion(cmd.Context(), f, clientOnly) },
 	}
-	cmd.Flags().BoolVar(&clientOnly, "client", false, "print the version of the binary only, without asking the cluster")
+	cmd.Flags().BoolVar(&clientOnly, "client", false, "Print the version of the binary only, without connecting to the cluster")
 	f.Add(cmd)
 	return cmd
 }
@@ -88,7 +88,7 @@ func (c *command) runVersion(ctx context.Context, f *output.Flags, clientOnly bo
 		defer cancel()
 		server, err := c.deployed(ctx)
 		if err != nil {
-			c.warning(fmt.Sprintf("what is deployed is not known: %v; --client does not ask", err))
+			c.warning(fmt.Sprintf("reading deployed versions: %v; use --client to skip this", err))
 		}
 		r.Server = server
 	}

@@ -41,19 +41,19 @@ func TestAnOlderVersionDowngradesNothing(t *testing.T) {
 		}
 		patch(values[0])
 		t.Log(tc.name)
-		s.Refused("kubectl-oooi v0.10.0 has set this up, and this is v0.2.0")
+		s.Refused("kubectl-oooi v0.10.0 deployed these objects, and this is v0.2.0")
 		patch(values[1])
 	}
 	if said := s.Setup(); !strings.Contains(said, "Deployment oooi-system/oooi-control configured") {
 		t.Errorf("a newer version said %s", said)
 	}
 	version = func() string { return "v0.1.0" }
-	s.Refused("kubectl-oooi v0.2.0 has set this up, and this is v0.1.0: CustomResourceDefinitions, control and workloads would be downgraded")
+	s.Refused("kubectl-oooi v0.2.0 deployed these objects, and this is v0.1.0; use that version or a newer one")
 	s.Setup("--allow-downgrade")
 	version = func() string { return "(devel)" } // which has no order, and leaves the mark
 	s.Setup()
 	version = func() string { return "v0.0.9" }
-	s.Refused("kubectl-oooi v0.1.0 has set this up")
+	s.Refused("kubectl-oooi v0.1.0 deployed these objects")
 	s.Setup("--allow-downgrade")
 }
 
@@ -87,7 +87,7 @@ func TestVersionHasWhatIsDeployed(t *testing.T) {
 		}
 	}
 	out, said, code = call(t, "kubectl-oooi", "version", "--server", "https://127.0.0.1:1")
-	if code != 0 || !strings.Contains(out, "kubectl-oooi "+release()) || !strings.Contains(said, "Warning: what is deployed is not known") {
+	if code != 0 || !strings.Contains(out, "kubectl-oooi "+release()) || !strings.Contains(said, "Warning: reading deployed versions") {
 		t.Errorf("without an answer it ended with %d, said %q and printed %s", code, said, out)
 	}
 	if out, said, code := call(t, "kubectl-oooi", "version", "--client", "--server", "https://127.0.0.1:1"); code != 0 || said != "" || strings.Count(out, "\n") != 3 {

@@ -97,7 +97,7 @@ func (c *converter) cleanAttachment(o *object, f fields, field string) {
 
 // cleanImages looks at the images of a proxy, in an Infra or in a ProxyServer.
 func (c *converter) cleanImages(o *object, f fields, path ...string) {
-	c.drop(o, f, "the operator that it is for does not run any more", append(slices.Clone(path), "managerImage")...)
+	c.drop(o, f, "it configures the earlier operator", append(slices.Clone(path), "managerImage")...)
 	path = append(slices.Clone(path), "proxyImage")
 	image, ok := f.text(path...)
 	if !ok || image == "" {

@@ -128,7 +128,7 @@ func (c *converter) cleanProxyServer(o *object, u *unstructured.Unstructured) {
 	if port, ok, _ := unstructured.NestedInt64(u.Object, "spec", "xdsPort"); ok {
 		f.remove("spec", "xdsPort")
 		if port != int64(v1alpha1.DefaultXDSPort) {
-			c.warn(o, "spec.xdsPort", "%d is left out: xdsd and Envoy speak over a Unix socket", port)
+			c.warn(o, "spec.xdsPort", "%d is left out: xdsd and Envoy use a Unix socket", port)
 		}
 	}
 	f.prune("spec")

@@ -50,7 +50,7 @@ func Find(ctx context.Context, c client.Client, infra types.NamespacedName, name
 		}
 		err := r.In(ctx, kind, "", take, ours)
 		if apierrors.IsForbidden(err) {
-			warn(fmt.Sprintf("each %s may not be listed in all namespaces: looked for in %v only", kind.Kind, namespaces))
+			warn(fmt.Sprintf("listing %s objects in all namespaces is forbidden; searched only in %v", kind.Kind, namespaces))
 			err = nil
 			for _, namespace := range namespaces {
 				err = errors.Join(err, r.In(ctx, kind, namespace, take, ours))

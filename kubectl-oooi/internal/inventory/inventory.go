@@ -75,7 +75,7 @@ func Load(ctx context.Context, c client.Client, infra types.NamespacedName) ([]E
 	}
 	var list []Entry
 	if err := yaml.Unmarshal([]byte(m.Data[key]), &list); err != nil {
-		return nil, fmt.Errorf("ConfigMap %s: the inventory cannot be read: %w; put it right, or delete it and run setup again", Name(infra), err)
+		return nil, fmt.Errorf("ConfigMap %s: invalid inventory: %w; correct it, or delete it and run setup again", Name(infra), err)
 	}
 	return list, nil
 }
@@ -144,7 +144,7 @@ func (e Entry) Gone(ctx context.Context, c client.Client) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for %s, which is being deleted, to be gone: %w", e, ctx.Err())
+			return fmt.Errorf("waiting for the deletion of %s: %w", e, ctx.Err())
 		case <-time.After(200 * time.Millisecond):
 		}
 	}

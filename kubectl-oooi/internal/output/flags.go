@@ -45,12 +45,12 @@ func (f *Flags) Add(cmd *cobra.Command) {
 	f.print.WithTypeSetter(scheme.Scheme)
 	f.print.AddFlags(cmd)
 	flags := cmd.Flags()
-	flags.Lookup("output").Usage = "one of: " + strings.Join(f.formats(), ", ")
-	flags.Lookup("template").Usage = "the template of -o go-template, or the file of -o go-template-file"
-	flags.Lookup("allow-missing-template-keys").Usage = "leave out what a template names and there is not"
+	flags.Lookup("output").Usage = "Output format, one of: " + strings.Join(f.formats(), ", ")
+	flags.Lookup("template").Usage = "Template string or path of a template file to use when -o=go-template or -o=go-template-file"
+	flags.Lookup("allow-missing-template-keys").Usage = "Ignore missing keys in templates"
 	flags.Lookup("show-managed-fields").Hidden = true // reports have none
 	if f.headers {
-		flags.BoolVar(&f.NoHeaders, "no-headers", false, "print the table without its titles")
+		flags.BoolVar(&f.NoHeaders, "no-headers", false, "Do not print table headers")
 	}
 	if err := cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(f.formats(), cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err) // the flag is there

@@ -51,7 +51,7 @@ func (s *space) free() []v1alpha1.AddressRange {
 func (s *space) next() (netip.Addr, error) {
 	gaps := s.free()
 	if len(gaps) == 0 {
-		return netip.Addr{}, fmt.Errorf("no address of %s is free", s.network)
+		return netip.Addr{}, fmt.Errorf("no free address in %s", s.network)
 	}
 	s.take(gaps[0].First)
 	return gaps[0].First, nil
@@ -67,7 +67,7 @@ func (s *space) largest() (v1alpha1.AddressRange, error) {
 		}
 	}
 	if size == 0 {
-		return best, fmt.Errorf("no address of %s is free", s.network)
+		return best, fmt.Errorf("no free address in %s", s.network)
 	}
 	return best, nil
 }

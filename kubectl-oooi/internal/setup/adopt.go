@@ -97,7 +97,7 @@ func inhabitant(ctx context.Context, c client.Client, namespace string) (string,
 		list.SetGroupVersionKind(kind)
 		err := c.List(ctx, list, client.InNamespace(namespace))
 		if apierrors.IsForbidden(err) {
-			return "you may not list each " + kind.Kind + ", which may be in it", nil
+			return "listing " + kind.Kind + ", which may exist in it", nil
 		}
 		if err != nil {
 			return "", fmt.Errorf("looking for objects of others in namespace %s: %w", namespace, err)
@@ -105,7 +105,7 @@ func inhabitant(ctx context.Context, c client.Client, namespace string) (string,
 		for i := range list.Items {
 			o := &list.Items[i]
 			if o.Labels[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy && !slices.Contains(inEachNamespace, kind.Kind+" "+o.Name) {
-				return kind.Kind + " " + namespace + "/" + o.Name + " is in it, which is not ours", nil
+				return kind.Kind + " " + namespace + "/" + o.Name + " exists in it and is not managed by setup", nil
 			}
 		}
 	}

@@ -24,9 +24,9 @@ func Advice(k *Known, p *Plan) string {
 	switch {
 	case p.Alone:
 	case hosted == nil && cluster != nil && len(cluster.Domains) > 0:
-		fmt.Fprintf(&b, "\nThe HostedCluster has to say, in spec.services:\n%s", publishing(cluster.Domains[0]))
+		fmt.Fprintf(&b, "\nSet spec.services of the HostedCluster to:\n%s", publishing(cluster.Domains[0]))
 	case hosted == nil:
-		b.WriteString("\nThere is no HostedCluster yet. Run setup again when it is there.\n")
+		b.WriteString("\nThe HostedCluster does not exist yet. Run setup again after creating it.\n")
 	default:
 		for _, s := range hosted.Spec.Services {
 			if why := Unreachable(s); why != "" {

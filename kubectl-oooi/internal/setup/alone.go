@@ -18,11 +18,11 @@ func (k *Known) standAlone() error {
 	where := fmt.Sprintf("ProxyServer %s/%s, spec.networkConfig", k.ProxyServer.Namespace, k.ProxyServer.Name)
 	nad := config.NetworkAttachment(k.ProxyServer.Namespace)
 	if nad.Name == "" {
-		return fmt.Errorf("%s.networkAttachmentName: name the NetworkAttachmentDefinition of the VLAN, as no Infra does", where)
+		return fmt.Errorf("%s.networkAttachmentName: required without an Infra: the NetworkAttachmentDefinition of the VLAN", where)
 	}
 	address, err := netip.ParsePrefix(config.ServerIP)
 	if err != nil {
-		return fmt.Errorf("%s.serverIP %q: write the address with the length of its network, such as 192.0.2.4/24, as no Infra says that", where, config.ServerIP)
+		return fmt.Errorf("%s.serverIP %q: a prefix length is required without an Infra, such as 192.0.2.4/24", where, config.ServerIP)
 	}
 	enabled, disabled := true, false
 	k.Infra = &v1alpha1.Infra{}

@@ -169,7 +169,7 @@ const (
 // reportHelm says what Helm has installed of the base, which is left to it: the two would set it back and forth.
 func (a *Applier) reportHelm() error {
 	for _, release := range slices.Sorted(maps.Keys(a.releases)) {
-		if _, err := fmt.Fprintf(a.Out, "what Helm has installed of control is left to its release %s (objects: %d): upgrade that together with this command\n", release, a.releases[release]); err != nil {
+		if _, err := fmt.Fprintf(a.Out, "%[2]d objects of control are managed by Helm release %[1]s and left unchanged; upgrade the release together with kubectl-oooi\n", release, a.releases[release]); err != nil {
 			return err
 		}
 	}
@@ -395,7 +395,7 @@ func (a *Applier) retire(ctx context.Context, gone []inventory.Entry) error {
 		if err := a.gone(ctx, e); err != nil {
 			return err
 		}
-		if _, err := fmt.Fprintf(a.Out, "%s removed\n", e); err != nil {
+		if _, err := fmt.Fprintf(a.Out, "%s deleted\n", e); err != nil {
 			return err
 		}
 	}
@@ -420,7 +420,7 @@ func (a *Applier) prune(ctx context.Context, gone []inventory.Entry, infra types
 			if err := handOver(ctx, a.Client, e); err != nil {
 				return err
 			}
-			if _, err := fmt.Fprintf(a.Out, "%s stays, and is not ours any more: %s\n", e, user); err != nil {
+			if _, err := fmt.Fprintf(a.Out, "%s is kept, and no longer managed by setup: %s\n", e, user); err != nil {
 				return err
 			}
 			continue
@@ -430,7 +430,7 @@ func (a *Applier) prune(ctx context.Context, gone []inventory.Entry, infra types
 			return err
 		}
 		if removed {
-			if _, err := fmt.Fprintf(a.Out, "%s removed\n", e); err != nil {
+			if _, err := fmt.Fprintf(a.Out, "%s deleted\n", e); err != nil {
 				return err
 			}
 		}
@@ -451,9 +451,9 @@ func (a *Applier) explain(o *unstructured.Unstructured, err error) error {
 	what := inventory.Of(o).String()
 	switch {
 	case apierrors.IsConflict(err):
-		return fmt.Errorf("%s: somebody else has set what setup wants to set: %s; ask them, or take it over with --force-conflicts", what, strings.TrimPrefix(err.Error(), "Apply failed with "))
+		return fmt.Errorf("%s: conflict with another field manager: %s; use --force-conflicts to take over the fields", what, strings.TrimPrefix(err.Error(), "Apply failed with "))
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%s: %w; setup needs that right, see docs/install.md", what, err)
+		return fmt.Errorf("%s: %w; setup requires this permission, see docs/reference/setup.md", what, err)
 	case meta.IsNoMatchError(err):
 		return fmt.Errorf("%s: the cluster does not serve this API: %w", what, err)
 	default:

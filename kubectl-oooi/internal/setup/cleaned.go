@@ -35,14 +35,14 @@ func cleaned(ctx context.Context, c client.Client, out io.Writer, infra types.Na
 		case apierrors.IsNotFound(err):
 			return nil
 		case apierrors.IsForbidden(err): // then nobody can tell
-			_, err := fmt.Fprintf(out, "Secret %s may not be read, which would tell when the hosted cluster is cleaned up\n", key)
+			_, err := fmt.Fprintf(out, "reading Secret %s is forbidden; not waiting for the cleanup of the hosted cluster\n", key)
 			return err
 		}
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("waiting for control to clean up in the hosted cluster: %w", ctx.Err())
 		case <-waiting.Done():
-			_, err := fmt.Fprintf(out, "control has not cleaned up in the hosted cluster within %s: Service, ServiceAccount and Role of the applications may be left there, labelled %s=%s\n", patience, v1alpha1.LabelManagedBy, v1alpha1.ManagedBy)
+			_, err := fmt.Fprintf(out, "control has not cleaned up the hosted cluster within %s: Service, ServiceAccount and Role of apps ingress may be left there, with label %s=%s\n", patience, v1alpha1.LabelManagedBy, v1alpha1.ManagedBy)
 			return err
 		case <-time.After(200 * time.Millisecond):
 		}

@@ -58,7 +58,7 @@ func (d *ClusterDNS) entry() string { return "oooi-" + d.Infra.Namespace + "-" +
 // Forward adds our entry, or corrects it.
 func (d *ClusterDNS) Forward(ctx context.Context, domains, addresses []string) (Change, error) {
 	if len(domains) == 0 || len(addresses) == 0 {
-		return Change{}, errors.New("there is nothing to forward yet: no domain is known, or our DNS has no address")
+		return Change{}, errors.New("nothing to forward yet: the domain or the address of DNS is unknown")
 	}
 	return d.edit(ctx, func(servers []any) []any {
 		server := map[string]any{
@@ -145,18 +145,18 @@ func (d *ClusterDNS) editCorefile(ctx context.Context, block string) (Change, er
 		if apierrors.IsNotFound(err) && block == "" {
 			return Change{}, nil
 		}
-		return Change{}, fmt.Errorf("reading the Corefile of the cluster's DNS: %w; where it is elsewhere, add the block by hand", err)
+		return Change{}, fmt.Errorf("reading the Corefile of the cluster's DNS: %w; add the block manually if the Corefile is elsewhere", err)
 	}
 	before := m.DeepCopy()
 	text, ok := m.Data["Corefile"]
 	if !ok {
-		return Change{}, fmt.Errorf("the ConfigMap %s has no Corefile: add the block by hand", coreConfig)
+		return Change{}, fmt.Errorf("the ConfigMap %s has no Corefile; add the block manually", coreConfig)
 	}
 	begin, end := marks(d.Infra)
 	if at := strings.Index(text, begin); at >= 0 {
 		rest := strings.Index(text[at:], end)
 		if rest < 0 {
-			return Change{}, fmt.Errorf("the Corefile in ConfigMap %s has %q and no %q: put it right by hand", coreConfig, begin, end)
+			return Change{}, fmt.Errorf("the Corefile in ConfigMap %s has %q and no %q; correct it manually", coreConfig, begin, end)
 		}
 		text = text[:at] + text[at+rest+len(end):]
 	}
@@ -227,7 +227,7 @@ func (d *discovery) cycle() error {
 		}
 		for _, upstream := range d.known.Infra.Spec.NetworkConfig.DNSServers {
 			if slices.Contains(s.Spec.ClusterIPs, upstream) {
-				return fmt.Errorf("spec.networkConfig.dnsServers: %s is the cluster's own DNS (Service %s), which forwards to ours: a name that nobody knows would go round for ever; name resolvers of the site, or none for the node's", upstream, key)
+				return fmt.Errorf("spec.networkConfig.dnsServers: %s is the cluster's own DNS (Service %s), which forwards to ours: unknown names would loop; specify upstream resolvers, or none to use those of the node", upstream, key)
 			}
 		}
 	}

@@ -34,7 +34,7 @@ func TestSetupAdoptsOnlyOnRequest(t *testing.T) {
 	if said := s.Setup(); said != "" {
 		t.Errorf("the second time, without --adopt, setup says %s", said)
 	}
-	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(said, what+" removed") {
+	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(said, what+" deleted") {
 		t.Errorf("teardown ended with %d and said\n%s", code, said)
 	}
 	s.System() // it was adopted, too
@@ -58,7 +58,7 @@ func TestSetupLeavesTheNamespaceOfOthers(t *testing.T) {
 	if err := s.Client.Get(t.Context(), key, namespace); err != nil || namespace.Labels["app.kubernetes.io/managed-by"] != "" {
 		t.Errorf("the namespace has the labels %v: %v", namespace.Labels, err)
 	}
-	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(said, "Namespace oooi-system stays: it was not created by setup\n") || !strings.Contains(said, "Deployment oooi-system/oooi-control removed") {
+	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(said, "Namespace oooi-system is kept: setup did not create it\n") || !strings.Contains(said, "Deployment oooi-system/oooi-control deleted") {
 		t.Errorf("teardown ended with %d and said\n%s", code, said)
 	}
 	if err := s.Client.Get(t.Context(), key, namespace); err != nil || namespace.DeletionTimestamp != nil {
@@ -80,7 +80,7 @@ func TestSetupLeavesTheNamespaceOfOthers(t *testing.T) {
 	if err := s.Client.Create(t.Context(), operator); err != nil {
 		t.Fatal(err)
 	}
-	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(said, "Namespace oooi-system stays: Deployment oooi-system/oooi-controller-manager is in it, which is not ours\n") {
+	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(said, "Namespace oooi-system is kept: Deployment oooi-system/oooi-controller-manager exists in it and is not managed by setup\n") {
 		t.Errorf("teardown ended with %d and said\n%s", code, said)
 	}
 	if err := s.Client.Delete(t.Context(), operator); err != nil {

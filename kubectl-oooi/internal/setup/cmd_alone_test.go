@@ -75,11 +75,11 @@ func TestAProxyAloneIsRefused(t *testing.T) {
 	s.Setup()
 	good := strings.ReplaceAll(edge, "NS", s.Namespace)
 	for _, tc := range []struct{ name, old, new, says string }{
-		{"no prefix", "192.0.2.7/24", "192.0.2.7", `spec.networkConfig.serverIP "192.0.2.7": write the address with the length of its network`},
+		{"no prefix", "192.0.2.7/24", "192.0.2.7", `spec.networkConfig.serverIP "192.0.2.7": a prefix length is required without an Infra`},
 		{"no network", "networkAttachmentName: vlan100, ", "", "spec.networkConfig.networkAttachmentName"},
 		{"a gateway elsewhere", "gateway: 192.0.2.1", "gateway: 198.51.100.1", "198.51.100.1 is no address in 192.0.2.0/24"},
-		{"an Infra of its name", "name: edge", "name: demo", "there is an Infra " + s.Namespace + "/demo"},
-		{"no such Infra", "  image:", "  infraRef: {name: other}\n  image:", "the Infra other is in none of the files"},
+		{"an Infra of its name", "name: edge", "name: demo", "Infra " + s.Namespace + "/demo exists and its proxy has the name of this ProxyServer"},
+		{"no such Infra", "  image:", "  infraRef: {name: other}\n  image:", "Infra other is in none of the files"},
 		{"nothing to route", "  backends:\n", "  x:\n", `unknown field "spec.x"`},
 	} {
 		s.Infra = strings.ReplaceAll(good, tc.old, tc.new)

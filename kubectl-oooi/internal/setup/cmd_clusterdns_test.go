@@ -55,7 +55,7 @@ spec:
 	if said := s.Setup("--cluster-dns=patch"); said != "" || get().GetResourceVersion() != version {
 		t.Errorf("the second time: %s", said)
 	}
-	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(said, "does not forward to ours any more") {
+	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(said, "no longer forwards to oooi") {
 		t.Errorf("%d: %s", code, said)
 	}
 	if after := get(); !reflect.DeepEqual(after.Object["spec"], before.Object["spec"]) {
@@ -85,7 +85,7 @@ func TestTheCorefileOfKubernetesIsChangedOnRequestAlone(t *testing.T) {
 		return m.Data["Corefile"]
 	}
 	out, _, _ := s.Run("setup", "-f", "FILE", "--wait=false")
-	if !strings.Contains(out, "its DNS has to forward demo."+s.Namespace+".example.com to 10.") || corefile() != theirs {
+	if !strings.Contains(out, "forward demo."+s.Namespace+".example.com in its DNS to 10.") || corefile() != theirs {
 		t.Errorf("%s%s", out, corefile())
 	}
 	if said := s.Setup("--cluster-dns=patch"); strings.Contains(said, restart) {

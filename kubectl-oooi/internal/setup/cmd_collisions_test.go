@@ -83,7 +83,7 @@ func TestSetupRefusesToMoveAnAddressBetweenComponents(t *testing.T) {
 	s := newSite(t)
 	s.Setup()
 	good := s.Infra
-	const says = "StatefulSet demo-dns has 192.0.2.3 until it is replaced, and StatefulSet demo-proxy would start with it before: give demo-dns a free address first"
+	const says = "StatefulSet demo-dns uses 192.0.2.3 until it is replaced, and StatefulSet demo-proxy would start with the same address before that; assign a free address to demo-dns"
 	s.Infra = strings.NewReplacer("192.0.2.3}", "192.0.2.4}", "192.0.2.4}", "192.0.2.3}").Replace(good)
 	s.Refused(says)
 	s.Infra = strings.NewReplacer("192.0.2.3}", "192.0.2.5}", "192.0.2.4}", "192.0.2.3}").Replace(good)
@@ -102,7 +102,7 @@ func TestSetupRefusesToMoveAnAddressBetweenComponents(t *testing.T) {
 	}
 	annotate(`"[{\"default\": true, \"ips\": [\"10.0.0.9\"]}, {\"interface\": \"net1\", \"ips\": [\"192.0.2.3\"]}]"`)
 	s.Infra = strings.NewReplacer("192.0.2.3}", "192.0.2.5}", "192.0.2.4}", "192.0.2.3}").Replace(good)
-	s.Refused("pod demo-dns-0 has 192.0.2.3 until it is replaced, and StatefulSet demo-proxy would start with it before")
+	s.Refused("pod demo-dns-0 uses 192.0.2.3 until it is replaced, and StatefulSet demo-proxy would start with the same address before that")
 	annotate("null")
 	s.Setup()
 

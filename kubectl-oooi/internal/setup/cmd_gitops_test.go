@@ -127,7 +127,7 @@ func TestWorkloadsWithoutTheirInfraAreFound(t *testing.T) {
 	if err := s.Client.Delete(t.Context(), infra); err != nil {
 		t.Fatal(err)
 	}
-	says := fmt.Sprintf("Warning: Infra %[1]s/demo does not exist, and pods of it may still have addresses on its VLAN: StatefulSet %[1]s/demo-dhcp, StatefulSet %[1]s/demo-dns, StatefulSet %[1]s/demo-proxy; run 'kubectl oooi teardown demo -n %[1]s', or apply the Infra again\n", s.Namespace)
+	says := fmt.Sprintf("Warning: Infra %[1]s/demo does not exist, but its pods may still use addresses on the VLAN: StatefulSet %[1]s/demo-dhcp, StatefulSet %[1]s/demo-dns, StatefulSet %[1]s/demo-proxy; run 'kubectl oooi teardown demo -n %[1]s', or apply the Infra again\n", s.Namespace)
 	for _, tc := range []struct {
 		line []string
 		code int
@@ -139,7 +139,7 @@ func TestWorkloadsWithoutTheirInfraAreFound(t *testing.T) {
 			t.Errorf("%q ended with %d, want %d, and said %s", tc.line, code, tc.code, said)
 		}
 	}
-	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(said, "StatefulSet "+s.Namespace+"/demo-dns removed") {
+	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(said, "StatefulSet "+s.Namespace+"/demo-dns deleted") {
 		t.Errorf("teardown ended with %d and said %s", code, said)
 	}
 	if _, said, code := s.Run("doctor", "-n", s.Namespace); code != 1 || !strings.Contains(said, "no Infra found in namespace") || strings.Contains(said, "demo") {

@@ -40,7 +40,7 @@ func TestTeardownLeavesNothing(t *testing.T) {
 		t.Fatalf("%d: %s", code, said)
 	}
 	s.Unchanged(before)
-	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 1 || !strings.Contains(said, "there is no Infra "+s.Namespace+"/demo") {
+	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 1 || !strings.Contains(said, "Infra "+s.Namespace+"/demo does not exist") {
 		t.Errorf("%d the second time: %s", code, said)
 	}
 	s.System()
@@ -121,7 +121,7 @@ func TestWhatHelmHasInstalledIsLeftToIt(t *testing.T) {
 		}
 	})
 	said := s.Setup("--image", "registry.example.com/oooi:next")
-	if !strings.Contains(said, "left to its release oooi-system/oooi (objects: 1)") || !strings.Contains(said, "StatefulSet "+s.Namespace+"/demo-dns configured") || strings.Contains(said, "oooi-control configured") {
+	if !strings.Contains(said, "1 objects of control are managed by Helm release oooi-system/oooi and left unchanged") || !strings.Contains(said, "StatefulSet "+s.Namespace+"/demo-dns configured") || strings.Contains(said, "oooi-control configured") {
 		t.Errorf("setup said\n%s", said)
 	}
 	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || strings.Contains(said, "Deployment oooi-system/oooi-control") {
@@ -196,7 +196,7 @@ func TestControlCleansUpBeforeItsRightsGo(t *testing.T) {
 	if err := s.Client.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "demo-apps-reader"}}); err != nil {
 		t.Fatal(err)
 	}
-	if said := <-said; !strings.Contains(said, "Role "+s.Namespace+"/"+role.Name+" removed") || there() {
+	if said := <-said; !strings.Contains(said, "Role "+s.Namespace+"/"+role.Name+" deleted") || there() {
 		t.Errorf("the Role is left; it said %s", said)
 	}
 }
@@ -240,7 +240,7 @@ func TestTheOldOperatorIsInTheWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, said, code := s.Run("setup", "-f", "FILE", "--wait=false")
-	if code != 1 || !strings.Contains(said, "there is what the old operator makes, which may hold an address of this VLAN: Deployment "+s.Namespace+"/demo-dns;") {
+	if code != 1 || !strings.Contains(said, "objects of the earlier operator may use addresses of this VLAN: Deployment "+s.Namespace+"/demo-dns;") {
 		t.Errorf("%d: %s", code, said)
 	}
 	if left := slices.DeleteFunc(s.Everything(), func(o string) bool { return !strings.Contains(o, "StatefulSet") }); len(left) > 0 {
@@ -268,7 +268,7 @@ func TestTheInfraMayComeFirst(t *testing.T) {
 	s.Infra = strings.ReplaceAll(s.Infra, "hostedClusterRef: {name: demo,", "hostedClusterRef: {name: later,")
 	s.Infra = strings.ReplaceAll(s.Infra, "dns: {serverIP", "dns: {clusterName: later, baseDomain: example.com, serverIP")
 	out, said, code := s.Run("setup", "-f", "FILE", "--wait=false")
-	if code != 0 || !strings.Contains(said, "Warning: the hosted control plane is not there yet") || !strings.Contains(said, "ClusterRole oooi-"+s.Namespace+"-demo-dns created") {
+	if code != 0 || !strings.Contains(said, "Warning: the hosted control plane does not exist yet") || !strings.Contains(said, "ClusterRole oooi-"+s.Namespace+"-demo-dns created") {
 		t.Errorf("%d: %s", code, said)
 	}
 	if !strings.Contains(out, "loadBalancer: {hostname: api.later.example.com}") {
@@ -276,7 +276,7 @@ func TestTheInfraMayComeFirst(t *testing.T) {
 	}
 	// The HostedCluster appears, and setup narrows the rights.
 	s.Apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: " + s.Namespace + "-later}\n")
-	if said := s.Setup(); !strings.Contains(said, "ClusterRole oooi-"+s.Namespace+"-demo-dns removed") || !strings.Contains(said, "Role "+s.Namespace+"-later/oooi-"+s.Namespace+"-demo-dns created") {
+	if said := s.Setup(); !strings.Contains(said, "ClusterRole oooi-"+s.Namespace+"-demo-dns deleted") || !strings.Contains(said, "Role "+s.Namespace+"-later/oooi-"+s.Namespace+"-demo-dns created") {
 		t.Error(said)
 	}
 }

@@ -31,7 +31,7 @@ func TestTwoSetupsAtOnce(t *testing.T) {
 		if r.code != 0 {
 			t.Errorf("setup ended with %d: %s", r.code, r.said)
 		}
-		waited += strings.Count(r.said, "waiting for another setup of the Infra to end: process ")
+		waited += strings.Count(r.said, "waiting for another setup of the Infra to finish: process ")
 	}
 	if waited != 1 {
 		t.Errorf("setups said %d times that they wait for another", waited)
@@ -47,7 +47,7 @@ func TestTheLockOfASetupThatWasKilledLapses(t *testing.T) {
 	s := newSite(t)
 	s.Apply(fmt.Sprintf("apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: demo-oooi-setup, namespace: %s}\nspec: {holderIdentity: elsewhere 1 abcde}\n", s.Namespace))
 	began := time.Now()
-	if said := s.Setup(); !strings.Contains(said, "waiting for another setup of the Infra to end: process 1 on elsewhere\n") || time.Since(began) < 10*time.Second {
+	if said := s.Setup(); !strings.Contains(said, "waiting for another setup of the Infra to finish: process 1 on elsewhere\n") || time.Since(began) < 10*time.Second {
 		t.Errorf("after %s setup has said %s", time.Since(began), said)
 	}
 	err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: "demo-oooi-setup"}, &coordinationv1.Lease{})

@@ -40,7 +40,7 @@ func TestOnlyWhatChangesIsTouched(t *testing.T) {
 	s.Infra = strings.ReplaceAll(s.Infra, "dhcp: {", "dhcp: {enabled: false, ")
 	said := s.Setup()
 	for line := range strings.Lines(said) {
-		if !strings.Contains(line, "demo-dhcp") && !strings.Contains(line, "-dhcp removed") && line != in("Infra NS/demo configured\n") {
+		if !strings.Contains(line, "demo-dhcp") && !strings.Contains(line, "-dhcp deleted") && line != in("Infra NS/demo configured\n") {
 			t.Errorf("without DHCP: %s", line)
 		}
 	}
@@ -62,8 +62,8 @@ func TestSetupRefuses(t *testing.T) {
 		{"a typing error", "rangeEnd", "rangeend", `unknown field "spec.infraComponents.dhcp.rangeend"`},
 		{"no address", "proxy: {serverIP: 192.0.2.4}", "proxy: {}", "spec.infraComponents.proxy.serverIP: an address on the VLAN is needed"},
 		{"what the API server refuses", "gateway: 192.0.2.1", "gateway: somewhere", "must be an IPv4 or IPv6 address"},
-		{"an image that is none", "proxy: {serverIP: 192.0.2.4}", "proxy: {serverIP: 192.0.2.4, image: 'quay.io/Some Image:1'}", `spec.infraComponents.proxy.image: "quay.io/Some Image:1" is no image that could be pulled`},
-		{"proxies with one address", "proxy: {serverIP: 192.0.2.4}", "proxy: {serverIP: 192.0.2.4, instances: [{ip: 192.0.2.5}, {ip: 192.0.2.4}]}", "192.0.2.4 is the address that moves between them"},
+		{"an image that is none", "proxy: {serverIP: 192.0.2.4}", "proxy: {serverIP: 192.0.2.4, image: 'quay.io/Some Image:1'}", `spec.infraComponents.proxy.image: invalid image reference "quay.io/Some Image:1"`},
+		{"proxies with one address", "proxy: {serverIP: 192.0.2.4}", "proxy: {serverIP: 192.0.2.4, instances: [{ip: 192.0.2.5}, {ip: 192.0.2.4}]}", "192.0.2.4 is the floating address"},
 	} {
 		s.Infra = strings.ReplaceAll(good, tc.old, tc.new)
 		if s.Infra == good {
@@ -74,8 +74,8 @@ func TestSetupRefuses(t *testing.T) {
 	}
 	s.Infra = good
 	s.Refused("error: not done within --timeout 1ns: ", "--timeout", "1ns")
-	s.Refused(`error: --output "json": what is printed is what --dry-run=client would apply, in yaml`, "--dry-run=client", "-o", "json")
-	s.Refused(`error: --output "yaml": what is printed is what --dry-run=client would apply, in yaml`, "-o", "yaml")
+	s.Refused(`error: --output "json": only yaml is supported, with --dry-run=client`, "--dry-run=client", "-o", "json")
+	s.Refused(`error: --output "yaml": only yaml is supported, with --dry-run=client`, "-o", "yaml")
 }
 
 func TestTheInstanceWithTheAddressIsReplacedLast(t *testing.T) {
@@ -105,6 +105,6 @@ func TestTheFloatingAddressTakesARightThatPodSecurityHas(t *testing.T) {
 	s.Infra = strings.Replace(s.Infra, "proxy: {serverIP: 192.0.2.4}", "proxy: {serverIP: 192.0.2.4, instances: [{ip: 192.0.2.5}, {ip: 192.0.2.6}]}", 1)
 	for _, level := range []string{"restricted", "baseline"} {
 		s.Apply(fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {pod-security.kubernetes.io/enforce: %s}}}", s.Namespace, level))
-		s.Refused(fmt.Sprintf("namespace %s enforces Pod Security %q, and the process that moves the proxy's address needs NET_ADMIN and NET_RAW", s.Namespace, level))
+		s.Refused(fmt.Sprintf("namespace %s enforces Pod Security %q, and the container that moves the floating address requires NET_ADMIN and NET_RAW", s.Namespace, level))
 	}
 }

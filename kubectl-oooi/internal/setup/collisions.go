@@ -86,7 +86,7 @@ func (k *Known) moved() []error {
 	for _, h := range k.holders {
 		sets, wanted := after[h.address]
 		if wanted && !slices.ContainsFunc(h.by.sets, func(set string) bool { return slices.Contains(sets, set) }) && slices.ContainsFunc(h.by.sets, stays) {
-			against = append(against, fmt.Sprintf("%s has %s until it is replaced, and StatefulSet %s would start with it before: give %s a free address first, run setup, and then give %s this one",
+			against = append(against, fmt.Sprintf("%s uses %s until it is replaced, and StatefulSet %s would start with the same address before that; assign a free address to %s, run setup, then assign this one to %s",
 				h.by.what, h.address, strings.Join(sets, " or "), strings.Join(h.by.sets, " or "), strings.Join(sets, " or ")))
 		}
 	}
@@ -127,7 +127,7 @@ func (k *Known) InNamespace(flag string) error {
 		case flag != "" && o.GetNamespace() != flag:
 			return fmt.Errorf("the namespace from the provided object %q does not match the namespace %q: %s %s. You must pass '--namespace=%s' to perform this operation", o.GetNamespace(), flag, o.GetKind(), o.GetName(), o.GetNamespace())
 		case namespace != "" && o.GetNamespace() != namespace:
-			return fmt.Errorf("%s %s is in the namespace %s, and the Infra in %s: a ProxyServer serves an Infra of its own namespace", o.GetKind(), o.GetName(), o.GetNamespace(), namespace)
+			return fmt.Errorf("%s %s is in the namespace %s, and the Infra in %s: a ProxyServer must be in the namespace of its Infra", o.GetKind(), o.GetName(), o.GetNamespace(), namespace)
 		}
 		if o != nil {
 			namespace = o.GetNamespace()

@@ -52,13 +52,13 @@ func (d *Description) describe(k *Known) error {
 
 func (d *Description) build() (*v1alpha1.Infra, error) {
 	for _, f := range []struct{ flag, value, what string }{
-		{"cidr", d.CIDR, "the VLAN's subnet, such as 192.0.2.0/24"},
-		{"gateway", d.Gateway, "the VLAN's router"},
-		{"network", d.Network, "the NetworkAttachmentDefinition of the machines, as namespace/name"},
-		{"hosted-cluster", d.HostedCluster, "the HostedCluster, as namespace/name"},
+		{"cidr", d.CIDR, "specify the subnet of the VLAN, such as 192.0.2.0/24"},
+		{"gateway", d.Gateway, "specify the router of the VLAN"},
+		{"network", d.Network, "specify the NetworkAttachmentDefinition of the VMs (NAMESPACE/NAME)"},
+		{"hosted-cluster", d.HostedCluster, "specify the HostedCluster (NAMESPACE/NAME)"},
 	} {
 		if f.value == "" {
-			return nil, fmt.Errorf("--%s: give %s", f.flag, f.what)
+			return nil, fmt.Errorf("--%s: %s", f.flag, f.what)
 		}
 	}
 	hosted, network := d.named(d.HostedCluster), d.named(d.Network)
@@ -120,11 +120,11 @@ func (d *Description) Remember(ctx context.Context, c client.Client) error {
 	}
 	again, err := old.build()
 	if err != nil {
-		return fmt.Errorf("there is an Infra %s: %w, or a file that has all of it by -f", d.Infra, err)
+		return fmt.Errorf("Infra %s exists: %w, or specify its file with -f", d.Infra, err)
 	}
 	again.Default()
 	if !equality.Semantic.DeepEqual(again.Spec, infra.Spec) {
-		return fmt.Errorf("there is an Infra %s, which says more than flags can: change its file, or it by kubectl edit, and give the file by -f", d.Infra)
+		return fmt.Errorf("Infra %s exists and has fields without a flag; specify its file with -f", d.Infra)
 	}
 	for _, f := range []struct{ open, known *string }{
 		{&d.HostedCluster, &old.HostedCluster}, {&d.Network, &old.Network}, {&d.CIDR, &old.CIDR}, {&d.Gateway, &old.Gateway},
@@ -145,7 +145,7 @@ func (d *Description) Remember(ctx context.Context, c client.Client) error {
 func (d *Description) Choose(taken []v1alpha1.AddressRange) error {
 	network, err := netip.ParsePrefix(d.CIDR)
 	if err != nil {
-		return fmt.Errorf("--cidr %q is no subnet: %w", d.CIDR, err)
+		return fmt.Errorf("invalid --cidr %q: %w", d.CIDR, err)
 	}
 	open := []struct {
 		flag  string
@@ -165,7 +165,7 @@ func (d *Description) Choose(taken []v1alpha1.AddressRange) error {
 			continue
 		}
 		if !network.Addr().Is4() {
-			return fmt.Errorf("--%s: give an address; they are chosen of IPv4 alone", o.flag)
+			return fmt.Errorf("--%s is required: defaults exist for IPv4 only", o.flag)
 		}
 		address, err := s.next()
 		if err != nil {
@@ -177,11 +177,11 @@ func (d *Description) Choose(taken []v1alpha1.AddressRange) error {
 		return nil
 	}
 	if !network.Addr().Is4() {
-		return errors.New("--range: give first-last; it is chosen of IPv4 alone")
+		return errors.New("--range is required: a default exists for IPv4 only")
 	}
 	r, err := s.largest()
 	if err != nil {
-		return fmt.Errorf("--range: %w for machines", err)
+		return fmt.Errorf("--range: %w for VMs", err)
 	}
 	d.Range = r.First.String() + "-" + r.Last.String()
 	return nil
@@ -189,6 +189,6 @@ func (d *Description) Choose(taken []v1alpha1.AddressRange) error {
 
 // String says what is described, chosen or not.
 func (d *Description) String() string {
-	return fmt.Sprintf("Infra %s: hosted cluster %s; network %s, %s, gateway %s; DHCP %s, DNS %s, proxy %s, machines %s",
+	return fmt.Sprintf("Infra %s: hosted cluster %s; network %s, %s, gateway %s; DHCP %s, DNS %s, proxy %s, VMs %s",
 		d.Infra, d.named(d.HostedCluster), d.named(d.Network), d.CIDR, d.Gateway, d.DHCP, d.DNS, d.Proxy, d.Range)
 }

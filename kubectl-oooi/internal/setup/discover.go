@@ -67,7 +67,7 @@ func (d *discovery) infra() error {
 	u.SetGroupVersionKind(read.InfraKind)
 	err := d.client.Get(d.ctx, client.ObjectKey{Namespace: server.Namespace, Name: server.Spec.InfraRef.Name}, u)
 	if err != nil {
-		return fmt.Errorf("ProxyServer %s/%s, spec.infraRef: the Infra %s is in none of the files, and cannot be read: %w", server.Namespace, server.Name, server.Spec.InfraRef.Name, err)
+		return fmt.Errorf("ProxyServer %s/%s, spec.infraRef: Infra %s is in none of the files, and reading it failed: %w", server.Namespace, server.Name, server.Spec.InfraRef.Name, err)
 	}
 	infra, ok := objects.Decode[v1alpha1.Infra](u).(*v1alpha1.Infra)
 	if !ok {
@@ -120,7 +120,7 @@ func (d *discovery) others() error {
 		case keyOf(other) != keyOf(d.known.Infra):
 			d.known.Objects.Infras = append(d.known.Objects.Infras, other)
 		case d.known.alone():
-			return fmt.Errorf("there is an Infra %s, whose proxy is named like this ProxyServer: name the ProxyServer otherwise, or that Infra in its spec.infraRef", keyOf(other))
+			return fmt.Errorf("Infra %s exists and its proxy has the name of this ProxyServer; rename the ProxyServer, or set its spec.infraRef to that Infra", keyOf(other))
 		}
 	}
 	return nil
@@ -144,7 +144,7 @@ func (d *discovery) proxyServer() error {
 		named := server.Spec.InfraRef != nil && server.Spec.InfraRef.Name == d.known.Infra.Name
 		switch {
 		case server.Name == d.known.Infra.Name && !named:
-			return fmt.Errorf("there is a ProxyServer %s/%s of the Infra's name, which is not the Infra's: name the Infra otherwise, or in the ProxyServer's spec.infraRef", server.Namespace, server.Name)
+			return fmt.Errorf("ProxyServer %s/%s has the name of the Infra and does not belong to it; rename the Infra, or set spec.infraRef of the ProxyServer to it", server.Namespace, server.Name)
 		case named && (server.Name != d.known.Infra.Name || d.known.saysMore(server)):
 			d.known.ProxyServer, d.known.WrittenProxyServer = server, written(u)
 		}
@@ -162,7 +162,7 @@ func (d *discovery) attachment() error {
 	u.SetGroupVersionKind(read.AttachmentKind)
 	switch err := d.client.Get(d.ctx, key, u); {
 	case meta.IsNoMatchError(err):
-		return fmt.Errorf("the cluster has no NetworkAttachmentDefinitions: install Multus, which puts pods on a VLAN")
+		return fmt.Errorf("the cluster does not serve NetworkAttachmentDefinitions; install Multus")
 	case apierrors.IsNotFound(err):
 		return d.elsewhere(key.Name) // the plan says so
 	case err != nil:
@@ -195,7 +195,7 @@ func (d *discovery) elsewhere(name string) error {
 	}
 	for _, u := range selecting {
 		if u.GetName() == name {
-			d.known.Elsewhere += fmt.Sprintf("; ClusterUserDefinedNetwork %s makes it in namespaces that its spec.namespaceSelector selects", name)
+			d.known.Elsewhere += fmt.Sprintf("; ClusterUserDefinedNetwork %s creates it in the namespaces selected by its spec.namespaceSelector", name)
 		}
 	}
 	return nil
@@ -281,7 +281,7 @@ func (d *discovery) predecessor() error {
 				switch {
 				case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
 				case err != nil:
-					return fmt.Errorf("looking for what the old operator has made: %w", err)
+					return fmt.Errorf("looking for objects of the earlier operator: %w", err)
 				case kind == read.ServiceKind && !OwnedByOperator(u) || u.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy:
 				default:
 					theirs = append(theirs, fmt.Sprintf("%s %s/%s", kind.Kind, infra.Namespace, name))
@@ -293,7 +293,7 @@ func (d *discovery) predecessor() error {
 		return nil
 	}
 	slices.Sort(theirs)
-	return fmt.Errorf("there is what the old operator makes, which may hold an address of this VLAN: %s; stop that operator, and delete its DHCPServer, DNSServer and ProxyServer with what they own (docs/migration.md)", strings.Join(theirs, ", "))
+	return fmt.Errorf("objects of the earlier operator may use addresses of this VLAN: %s; stop that operator, and delete its DHCPServer, DNSServer and ProxyServer with their dependents (docs/how-to/migrate.md)", strings.Join(theirs, ", "))
 }
 
 // OwnedByOperator reports whether an object belongs to one of the old operator's kinds, and is not ours: a ProxyServer

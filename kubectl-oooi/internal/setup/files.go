@@ -66,12 +66,12 @@ func ReadFiles(names []string, in io.Reader, namespace string, described *Descri
 	}
 	switch {
 	case described != nil && k.Infra != nil:
-		return nil, fmt.Errorf("flags describe the Infra %s, and there is one in the files, %s: one at a time", described.Infra, keyOf(k.Infra))
+		return nil, fmt.Errorf("flags describe Infra %s and the files contain Infra %s; specify one of them", described.Infra, keyOf(k.Infra))
 	case described != nil:
 		err := described.describe(k)
 		return k, err
 	case k.Infra == nil && k.ProxyServer == nil:
-		return nil, errors.New("neither an Infra nor a ProxyServer in the files: -f names a file with one")
+		return nil, errors.New("the files contain neither an Infra nor a ProxyServer")
 	case k.Infra == nil && k.ProxyServer.Spec.InfraRef == nil:
 		err := k.standAlone()
 		return k, err
@@ -88,7 +88,7 @@ func (k *Known) add(u *documents.Object) error {
 			return fmt.Errorf("in Infra %s: %w", u.GetName(), err)
 		}
 		if k.Infra != nil {
-			return fmt.Errorf("a second Infra, %s: one at a time", u.GetName())
+			return fmt.Errorf("found a second Infra %s; specify one Infra at a time", u.GetName())
 		}
 		if infra.Name == "" {
 			return errors.New("the Infra has no metadata.name")
@@ -102,7 +102,7 @@ func (k *Known) add(u *documents.Object) error {
 			return fmt.Errorf("in ProxyServer %s: %w", u.GetName(), err)
 		}
 		if k.ProxyServer != nil {
-			return fmt.Errorf("a second ProxyServer, %s: one at a time", u.GetName())
+			return fmt.Errorf("found a second ProxyServer %s; specify one ProxyServer at a time", u.GetName())
 		}
 		server.Namespace = u.GetNamespace()
 		server.Default()
@@ -120,7 +120,7 @@ func (k *Known) add(u *documents.Object) error {
 		}
 		k.Attachments[u.GetNamespace()+"/"+u.GetName()] = config
 	default:
-		return fmt.Errorf("%s %s: setup knows nothing to do with it", u.GetKind(), u.GetName())
+		return fmt.Errorf("%s %s: unsupported kind; expected Infra or ProxyServer, or a HostedCluster, Route, Service or NetworkAttachmentDefinition", u.GetKind(), u.GetName())
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ func (d *Description) Find(ctx context.Context, c client.Client, warn func(strin
 			return nil, err
 		}
 		if len(hosted) > 1 {
-			return nil, fmt.Errorf("--hosted-cluster: give one of %s", strings.Join(hosted, ", "))
+			return nil, fmt.Errorf("--hosted-cluster is required: found %s", strings.Join(hosted, ", "))
 		}
 		d.HostedCluster = strings.Join(hosted, "")
 	} else if err := d.hostedClusterExists(ctx, c); err != nil {
@@ -42,7 +42,7 @@ func (d *Description) Find(ctx context.Context, c client.Client, warn func(strin
 			return nil, err
 		}
 		if len(networks) > 1 {
-			return nil, fmt.Errorf("--network: the NodePools of %s have several, give one of %s", d.HostedCluster, strings.Join(networks, ", "))
+			return nil, fmt.Errorf("--network is required: the NodePools of %s use several networks: %s", d.HostedCluster, strings.Join(networks, ", "))
 		}
 		d.Network = strings.Join(networks, "")
 	}
@@ -65,7 +65,7 @@ func (d *Description) hostedClusterExists(ctx context.Context, c client.Client) 
 	u.SetGroupVersionKind(read.HostedClusterKind)
 	err := c.Get(ctx, d.named(d.HostedCluster), u)
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("--hosted-cluster: HostedCluster %s does not exist: create it first, or give the name of another", d.named(d.HostedCluster))
+		return fmt.Errorf("--hosted-cluster: HostedCluster %s does not exist; create it first, or specify another one", d.named(d.HostedCluster))
 	}
 	if err != nil && !meta.IsNoMatchError(err) && !apierrors.IsForbidden(err) {
 		return fmt.Errorf("reading HostedCluster %s: %w", d.named(d.HostedCluster), err)
@@ -78,7 +78,7 @@ func (d *Description) hostedClusterExists(ctx context.Context, c client.Client) 
 func each(ctx context.Context, r *read.Reader, kind schema.GroupVersionKind, namespace string, take func(*unstructured.Unstructured)) error {
 	err := r.In(ctx, kind, namespace, take)
 	if apierrors.IsForbidden(err) {
-		r.Warn(err.Error() + ": what they would tell is not known")
+		r.Warn(err.Error() + ": their content is unknown")
 		return nil
 	}
 	if errors.Is(err, read.ErrNotServed) {

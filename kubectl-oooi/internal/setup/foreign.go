@@ -197,10 +197,10 @@ func isItem(e fieldpath.PathElement, item any) bool {
 // With Force it takes that out of the object.
 func (a *Applier) reportForeign(o *unstructured.Unstructured) error {
 	for _, f := range ForeignFields(o, nil) {
-		then := "stays; --force-conflicts removes it"
+		then := "is kept; use --force-conflicts to remove it"
 		switch {
 		case f.Applied:
-			then = "stays; remove it from what " + f.Manager + " applies"
+			then = "is kept; remove it from the configuration that " + f.Manager + " applies"
 		case a.Force:
 			then = "is removed"
 			for _, p := range f.paths {

@@ -41,7 +41,7 @@ func TestWhatOthersAddToPodsIsNamed(t *testing.T) {
 		fmt.Sprintf(`.containers[name=%q].env`, container), ".hostAliases", ".tolerations", `set by "kubectl-edit" at `,
 	}
 	said := s.Setup()
-	for _, want := range append(named, "stays; --force-conflicts removes it") {
+	for _, want := range append(named, "is kept; use --force-conflicts to remove it") {
 		if !strings.Contains(said, want) {
 			t.Errorf("no %s in %s", want, said)
 		}
@@ -90,7 +90,7 @@ func TestWhatOthersApplyToPodsStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	said := s.Setup("--force-conflicts")
-	if want := `stays; remove it from what argocd-controller applies`; !strings.Contains(said, ".spec.template.spec.priorityClassName set by") || !strings.Contains(said, want) {
+	if want := `is kept; remove it from the configuration that argocd-controller applies`; !strings.Contains(said, ".spec.template.spec.priorityClassName set by") || !strings.Contains(said, want) {
 		t.Errorf("no %s in %s", want, said)
 	}
 	if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(set), set); err != nil || set.Spec.Template.Spec.PriorityClassName == "" {

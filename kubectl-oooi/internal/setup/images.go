@@ -34,7 +34,7 @@ func (k *Known) wrongImages(images render.Images) []error {
 			continue
 		}
 		if _, err := reference.ParseDockerRef(w.image); err != nil {
-			wrong = append(wrong, fmt.Errorf("%s: %q is no image that could be pulled: %w", w.where, w.image, err))
+			wrong = append(wrong, fmt.Errorf("%s: invalid image reference %q: %w", w.where, w.image, err))
 		}
 	}
 	return wrong

@@ -53,7 +53,7 @@ func (a *Applier) lock(ctx context.Context, p *Plan) (context.Context, func(), e
 			return "", nil
 		case apierrors.IsForbidden(err):
 			free = true
-			_, err := fmt.Fprintf(a.Out, "Warning: other setups of Infra %s are not kept away: %v\n", keyOf(p.Infra), err)
+			_, err := fmt.Fprintf(a.Out, "Warning: other setups of Infra %s are not locked out: %v\n", keyOf(p.Infra), err)
 			return "", err
 		case !apierrors.IsAlreadyExists(err):
 			return "", fmt.Errorf("locking Infra %s: %w", keyOf(p.Infra), err)
@@ -106,7 +106,7 @@ func (a *Applier) takeOver(ctx context.Context, own *coordinationv1.Lease, seen 
 	}
 	seen.last = now
 	if now.Sub(seen.since) < lockDuration && !dead(holder) {
-		return "another setup of the Infra to end: " + describe(holder), nil
+		return "another setup of the Infra to finish: " + describe(holder), nil
 	}
 	err = a.Client.Delete(ctx, there, client.Preconditions{UID: &there.UID, ResourceVersion: &there.ResourceVersion})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
@@ -174,6 +174,6 @@ func (a *Applier) unlock(ctx context.Context, own *coordinationv1.Lease) {
 		err = a.Client.Delete(ctx, there, client.Preconditions{UID: &there.UID})
 	}
 	if client.IgnoreNotFound(err) != nil {
-		fmt.Fprintf(a.Out, "Warning: Lease %s/%s is left, and lapses in %s: %v\n", own.Namespace, own.Name, lockDuration, err)
+		fmt.Fprintf(a.Out, "Warning: deleting Lease %s/%s, which expires in %s: %v\n", own.Namespace, own.Name, lockDuration, err)
 	}
 }

@@ -48,12 +48,12 @@ func networkUser(ctx context.Context, c client.Client, e inventory.Entry, infra 
 	} {
 		err := r.In(ctx, use.kind, "", func(u *unstructured.Unstructured) {
 			if user == "" && use.by(u) {
-				user = fmt.Sprintf("%s %s/%s is on it", u.GetKind(), u.GetNamespace(), u.GetName())
+				user = fmt.Sprintf("%s %s/%s uses it", u.GetKind(), u.GetNamespace(), u.GetName())
 			}
 		})
 		switch {
 		case apierrors.IsForbidden(err):
-			user = fmt.Sprintf("you may not list each %s, which may be on it", use.kind.Kind)
+			user = fmt.Sprintf("listing %s objects, which may use it, is forbidden", use.kind.Kind)
 		case errors.Is(err, read.ErrNotServed):
 		case err != nil:
 			return "", err //nolint:wrapcheck // it is ours

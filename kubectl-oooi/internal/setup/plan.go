@@ -134,7 +134,7 @@ func (k *Known) input(snapshot *model.Snapshot, images render.Images) (*render.I
 		}
 	}
 	if proxy := k.Infra.Spec.InfraComponents.Proxy; proxy.IsEnabled() && len(proxy.Instances) > 0 && slices.Contains([]string{"baseline", "restricted"}, k.PodSecurity) {
-		return nil, fmt.Errorf("spec.infraComponents.proxy.instances: namespace %s enforces Pod Security %q, and the process that moves the proxy's address needs NET_ADMIN and NET_RAW: label the namespace pod-security.kubernetes.io/enforce=privileged, or leave instances out", k.Infra.Namespace, k.PodSecurity)
+		return nil, fmt.Errorf("spec.infraComponents.proxy.instances: namespace %s enforces Pod Security %q, and the container that moves the floating address requires NET_ADMIN and NET_RAW; label the namespace pod-security.kubernetes.io/enforce=privileged, or remove instances", k.Infra.Namespace, k.PodSecurity)
 	}
 	return in, k.attach(in)
 }
@@ -146,7 +146,7 @@ func (k *Known) attach(in *render.Input) error {
 	in.Attachment, in.OwnAttachment = config, k.ownNetwork
 	switch {
 	case k.MakeNetwork != nil && there && !k.ownNetwork:
-		return fmt.Errorf("NetworkAttachmentDefinition %s is there already, and setup has not made it for this Infra: leave --make-network out to use it as it is", nad)
+		return fmt.Errorf("NetworkAttachmentDefinition %s exists and was not created by setup for this Infra; omit --make-network to use it as it is", nad)
 	case k.MakeNetwork != nil:
 		var err error
 		if in.Attachment, err = k.MakeNetwork.Config(nad); err != nil {
@@ -154,14 +154,14 @@ func (k *Known) attach(in *render.Input) error {
 		}
 		in.OwnAttachment = true
 	case !there:
-		return fmt.Errorf("spec.networkConfig: NetworkAttachmentDefinition %s does not exist: make it, have setup make it (--make-network), or name it as namespace/name%s", nad, k.Elsewhere)
+		return fmt.Errorf("spec.networkConfig: NetworkAttachmentDefinition %s does not exist; create it, let setup create it (--make-network), or specify it as NAMESPACE/NAME%s", nad, k.Elsewhere)
 	}
 	ipam, err := render.IPAM(in.Attachment)
 	if err != nil {
 		return fmt.Errorf("NetworkAttachmentDefinition %s: %w", nad, err)
 	}
 	if ipam != "" {
-		return fmt.Errorf("NetworkAttachmentDefinition %s gives addresses itself, by %s in spec.config: KubeVirt would hand them to machines by a DHCP server of its own; take that out (of a ClusterUserDefinedNetwork by ipam: {mode: Disabled})", nad, ipam)
+		return fmt.Errorf("NetworkAttachmentDefinition %s assigns addresses by %s in spec.config, and KubeVirt would offer them to VMs from a DHCP server of its own; remove it (in a ClusterUserDefinedNetwork: ipam: {mode: Disabled})", nad, ipam)
 	}
 	return nil
 }
@@ -175,7 +175,7 @@ func (k *Known) ownAddresses() error {
 	for _, i := range proxy.Instances {
 		for _, ip := range append([]v1alpha1.IP{i.IP}, i.AdditionalIPs...) {
 			if slices.Contains(proxy.ServerIPs(), ip) {
-				return fmt.Errorf("spec.infraComponents.proxy.instances: %s is the address that moves between them: give each one of its own", ip)
+				return fmt.Errorf("spec.infraComponents.proxy.instances: %s is the floating address; assign another address to each instance", ip)
 			}
 		}
 	}
@@ -221,7 +221,7 @@ func (k *Known) withoutOperatorImages() []string {
 	var said []string
 	leave := func(component string, image *string) {
 		if strings.Contains(*image, operatorImage) {
-			said = append(said, fmt.Sprintf("spec.infraComponents.%s.image, %s, is ignored: it is the old operator's, and has not what runs here", component, *image))
+			said = append(said, fmt.Sprintf("spec.infraComponents.%s.image, %s, is ignored: it is an image of the earlier operator, without the required programs", component, *image))
 			*image = ""
 		}
 	}
@@ -248,7 +248,7 @@ func (k *Known) ignored() []string {
 			list = append(list, fmt.Sprintf("%s %s: spec.%s is ignored: %s", kind, key, field, why))
 		}
 	}
-	const manager = "the operator that it is for does not run any more"
+	const manager = "it configures the earlier operator"
 	if p := k.Infra.Spec.InfraComponents.Proxy; p != nil && !k.alone() {
 		add(p.ManagerImage != "", "Infra", keyOf(k.Infra), "infraComponents.proxy.managerImage", manager)
 	}
@@ -256,7 +256,7 @@ func (k *Known) ignored() []string {
 		key := p.Namespace + "/" + p.Name
 		add(p.Spec.ManagerImage != "", "ProxyServer", key, "managerImage", manager)
 		add(p.Spec.Port != 0 && p.Spec.Port != v1alpha1.DefaultProxyPort, "ProxyServer", key, "port", "the proxy listens on the ports of its routes")
-		add(p.Spec.XDSPort != 0 && p.Spec.XDSPort != v1alpha1.DefaultXDSPort, "ProxyServer", key, "xdsPort", "xdsd and Envoy speak over a Unix socket")
+		add(p.Spec.XDSPort != 0 && p.Spec.XDSPort != v1alpha1.DefaultXDSPort, "ProxyServer", key, "xdsPort", "xdsd and Envoy use a Unix socket")
 	}
 	return list
 }
@@ -265,15 +265,15 @@ func (k *Known) ignored() []string {
 func (k *Known) warnings(in *render.Input) []string {
 	var list []string
 	if in.ControlPlane == "" && !k.alone() {
-		list = append(list, "the hosted control plane is not there yet: its names join when it is. Until setup runs again, DNS and proxy may read Services and Routes in all namespaces, and no NetworkPolicy admits the proxy to it")
+		list = append(list, "the hosted control plane does not exist yet; its names are served when it does. Until setup runs again, DNS and proxy can read Services and Routes in all namespaces, and no NetworkPolicy admits the proxy to the control plane")
 	}
 	if k.MakeNetwork != nil && !k.MakeNetwork.ForMachines() {
-		list = append(list, "a machine that KubeVirt bridges to macvlan hears nothing: macvlan delivers to its own address alone. Our pods are fine on it; put machines on the same VLAN by a bridge, or by OVN-Kubernetes")
+		list = append(list, "VMs that KubeVirt bridges to macvlan receive no packets: macvlan delivers only to its own MAC address. Connect VMs to the VLAN by a bridge or OVN-Kubernetes; pods can use macvlan")
 	}
 	spec := &k.Infra.Spec
 	list = append(list, k.ignored()...)
 	if spec.AppsIngress.IsEnabled() && (spec.AppsIngress.MetalLB == nil || spec.AppsIngress.MetalLB.AddressPoolName == "") && cmp.Or(spec.AppsIngress.Source, v1alpha1.AppsIngressSourceHostedService) == v1alpha1.AppsIngressSourceHostedService {
-		list = append(list, "spec.appsIngress.metallb.addressPoolName is empty: MetalLB chooses among the pools with autoAssign")
+		list = append(list, "spec.appsIngress.metallb.addressPoolName is empty; MetalLB selects a pool with autoAssign")
 	}
 	return list
 }

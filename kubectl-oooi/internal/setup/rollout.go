@@ -336,7 +336,7 @@ func (r *rollout) rollBack(ctx context.Context, s step, j *journal, rest []step,
 	}
 	if !slices.ContainsFunc(s.replaced, r.works) && len(s.retired) == 0 && r.unfinished == nil {
 		err := fmt.Errorf("%s: %w", failed, why)
-		return errors.Join(err, r.outcome(failed+" did not work before either, and stays as applied", rest, "correct the cause and run setup again"))
+		return errors.Join(err, r.outcome(failed+" did not work before this change either, and is kept as applied", rest, "correct the cause and run setup again"))
 	}
 	within, interrupted := rollbackDeadline, errors.Is(ctx.Err(), context.Canceled)
 	if interrupted {
@@ -346,13 +346,13 @@ func (r *rollout) rollBack(ctx context.Context, s step, j *journal, rest []step,
 	defer cancel()
 	what, then := "does not work", "correct the cause and run setup again"
 	if interrupted {
-		what, then = "is not proven yet", "run setup again"
+		what, then = "is not verified yet", "run setup again"
 	}
 	if _, err := fmt.Fprintf(r.Out, "%s %s; rolling it back\n", failed, what); err != nil {
 		return err
 	}
 	if err := r.restore(back, j, !interrupted); err != nil {
-		return errors.Join(fmt.Errorf("%s: %w", failed, why), fmt.Errorf("rolling %s back: %w; run setup again", failed, err), r.outcome("", rest, then))
+		return errors.Join(fmt.Errorf("%s: %w", failed, why), fmt.Errorf("rolling back %s: %w; run setup again", failed, err), r.outcome("", rest, then))
 	}
 	return errors.Join(fmt.Errorf("%s: %w", failed, why), r.outcome(failed+" is rolled back", rest, then))
 }

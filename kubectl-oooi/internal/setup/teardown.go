@@ -65,7 +65,7 @@ func (t *Teardown) Plan(ctx context.Context) ([]inventory.Entry, error) {
 		own = append(slices.DeleteFunc(own, self.Same), self)
 	}
 	if len(own) == 0 {
-		return nil, fmt.Errorf("there is no Infra %s, and nothing is left that setup has made for one", t.Infra)
+		return nil, fmt.Errorf("Infra %s does not exist, and there are no objects that setup created for it", t.Infra)
 	}
 	if t.Leases {
 		given, err := t.leases(ctx)
@@ -118,7 +118,7 @@ func (t *Teardown) unused(ctx context.Context, own []inventory.Entry) ([]invento
 			continue
 		}
 		t.kept = append(t.kept, e)
-		t.Stays = append(t.Stays, fmt.Sprintf("%s stays, and is not ours any more: %s", e, user))
+		t.Stays = append(t.Stays, fmt.Sprintf("%s is kept, and no longer managed by setup: %s", e, user))
 	}
 	return list, nil
 }
@@ -158,7 +158,7 @@ func (t *Teardown) last(ctx context.Context) (bool, error) {
 			continue
 		}
 		if err != nil {
-			return false, fmt.Errorf("looking for other %ss, which need what this one shares with them: %w", kind, err)
+			return false, fmt.Errorf("looking for other %ss that share objects: %w", kind, err)
 		}
 		for i := range list.Items {
 			if !slices.ContainsFunc(t.own, inventory.Of(&list.Items[i]).Same) {
@@ -186,7 +186,7 @@ func (t *Teardown) base(ctx context.Context) error {
 		case u.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy:
 			others = true
 			if u.GetKind() == "Namespace" {
-				t.Stays = append(t.Stays, fmt.Sprintf("%s stays: it was not created by setup", inventory.Of(u)))
+				t.Stays = append(t.Stays, fmt.Sprintf("%s is kept: setup did not create it", inventory.Of(u)))
 			}
 		case u.GetKind() == "Namespace" && others: // it would go with it
 		case u.GetKind() == "Namespace":
@@ -195,7 +195,7 @@ func (t *Teardown) base(ctx context.Context) error {
 				return err
 			}
 			if inhabitant != "" {
-				t.Stays = append(t.Stays, fmt.Sprintf("%s stays: %s", inventory.Of(u), inhabitant))
+				t.Stays = append(t.Stays, fmt.Sprintf("%s is kept: %s", inventory.Of(u), inhabitant))
 				continue
 			}
 			t.shared = append(t.shared, inventory.Of(u))
@@ -207,7 +207,7 @@ func (t *Teardown) base(ctx context.Context) error {
 				return err
 			}
 			if used {
-				t.Stays = append(t.Stays, fmt.Sprintf("%s stays: there are VirtualIngresses, whose Ingresses would go with them; --virtual-ingress takes them away", inventory.Of(u)))
+				t.Stays = append(t.Stays, fmt.Sprintf("%s is kept: VirtualIngresses exist, and their Ingresses would be deleted with them; use --virtual-ingress to delete them", inventory.Of(u)))
 				continue
 			}
 			t.crds = append(t.crds, inventory.Of(u))
@@ -242,7 +242,7 @@ func (t *Teardown) Run(ctx context.Context) error {
 	if err != nil && !apierrors.IsForbidden(err) { // who may not read it has not changed it
 		return err
 	}
-	if err := change.Report(t.Out, "does not forward to ours any more"); err != nil {
+	if err := change.Report(t.Out, "no longer forwards to oooi"); err != nil {
 		return err
 	}
 	for i, e := range t.own {
@@ -281,6 +281,6 @@ func (t *Teardown) remove(ctx context.Context, e inventory.Entry) error {
 	if err != nil || !removed {
 		return err
 	}
-	_, err = fmt.Fprintf(t.Out, "%s removed\n", e)
+	_, err = fmt.Fprintf(t.Out, "%s deleted\n", e)
 	return err
 }

@@ -36,7 +36,7 @@ func (t *Teardown) virtualIngress(ctx context.Context, last bool) error {
 		case o.GetKind() == "Deployment":
 			t.ingress = true
 			if last {
-				t.Stays = append(t.Stays, fmt.Sprintf("%s stays, and its namespace: %s", inventory.Of(u), t.whyItStays()))
+				t.Stays = append(t.Stays, fmt.Sprintf("%s and its namespace are kept: %s", inventory.Of(u), t.whyItStays()))
 			}
 		}
 		if o.GetKind() != "Deployment" || t.ingress {
@@ -59,7 +59,7 @@ func (t *Teardown) virtualIngress(ctx context.Context, last bool) error {
 	}
 	list, err := t.virtualIngresses(ctx)
 	if err == nil && len(list) > 0 {
-		t.Stays = append(t.Stays, fmt.Sprintf("VirtualIngress %s/%s and all others stay, with their Ingresses as they are, and nobody looks after them", list[0].GetNamespace(), list[0].GetName()))
+		t.Stays = append(t.Stays, fmt.Sprintf("VirtualIngress %s/%s and all others are kept with their Ingresses, which are no longer reconciled", list[0].GetNamespace(), list[0].GetName()))
 	}
 	return err
 }
@@ -67,9 +67,9 @@ func (t *Teardown) virtualIngress(ctx context.Context, last bool) error {
 // whyItStays says what could be done about it.
 func (t *Teardown) whyItStays() string {
 	if t.VirtualIngress {
-		return "it is not setup's, but Helm's, say"
+		return "setup did not create it; it may belong to Helm"
 	}
-	return "--virtual-ingress takes it away"
+	return "use --virtual-ingress to delete it"
 }
 
 // used reports whether a CRD is that of VirtualIngresses, there are any, and they are to stay.

@@ -37,9 +37,9 @@ func (w *Waiter) Wait(ctx context.Context, p *Plan) error {
 		return strings.Join(missing, "; "), err
 	})
 	if err != nil {
-		return fmt.Errorf("waiting until everything works: %w; what is applied stays", err)
+		return fmt.Errorf("waiting until every component works: %w; the applied objects are kept", err)
 	}
-	_, err = fmt.Fprintf(w.Out, "everything works, after %s\n", time.Since(started).Round(100*time.Millisecond))
+	_, err = fmt.Fprintf(w.Out, "every component works, after %s\n", time.Since(started).Round(100*time.Millisecond))
 	return err
 }
 
@@ -119,11 +119,11 @@ func (w *Waiter) infra(ctx context.Context, p *Plan) ([]string, error) {
 		return nil, err
 	}
 	if infra.Status.ObservedGeneration != infra.Generation {
-		return []string{"control to look at the Infra"}, nil
+		return []string{"control to reconcile the Infra"}, nil
 	}
 	ready := meta.FindStatusCondition(infra.Status.Conditions, v1alpha1.ConditionReady)
 	if ready == nil {
-		return []string{"control to judge the Infra"}, nil
+		return []string{"control to report the status of the Infra"}, nil
 	}
 	if ready.Status == metav1.ConditionTrue || works(infra, p.HostedCluster.Name != "") {
 		return nil, nil
@@ -141,7 +141,7 @@ func (w *Waiter) proxyServer(ctx context.Context, p *Plan) ([]string, error) {
 	ready := meta.FindStatusCondition(server.Status.Conditions, v1alpha1.ConditionReady)
 	switch {
 	case server.Status.ObservedGeneration != server.Generation || ready == nil:
-		return []string{"control to look at the ProxyServer"}, nil
+		return []string{"control to reconcile the ProxyServer"}, nil
 	case ready.Status != metav1.ConditionTrue:
 		return []string{"the ProxyServer to be ready: " + ready.Reason + ": " + ready.Message}, nil
 	default:

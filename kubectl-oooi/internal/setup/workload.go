@@ -37,7 +37,7 @@ func look(ctx context.Context, c client.Client, o *unstructured.Unstructured) (*
 	}
 	result, err := status.Compute(w.Unstructured)
 	if err != nil {
-		return nil, fmt.Errorf("judging %s: %w", inventory.Of(o), err)
+		return nil, fmt.Errorf("computing the status of %s: %w", inventory.Of(o), err)
 	}
 	if result.Status == status.CurrentStatus {
 		return w, nil
@@ -78,9 +78,9 @@ func (w *workload) unwedge(ctx context.Context, c client.Client, out io.Writer) 
 			continue // it has changed: look again
 		}
 		if err != nil {
-			return fmt.Errorf("deleting Pod %s/%s, which keeps %s from replacing it: %w", pod.Namespace, pod.Name, inventory.Of(w.Unstructured), err)
+			return fmt.Errorf("deleting Pod %s/%s, which blocks the rollout of %s: %w", pod.Namespace, pod.Name, inventory.Of(w.Unstructured), err)
 		}
-		if _, err := fmt.Fprintf(out, "Pod %s/%s removed: it is of an earlier revision and not ready\n", pod.Namespace, pod.Name); err != nil {
+		if _, err := fmt.Fprintf(out, "Pod %s/%s deleted: it belongs to an earlier revision and is not ready\n", pod.Namespace, pod.Name); err != nil {
 			return err
 		}
 	}

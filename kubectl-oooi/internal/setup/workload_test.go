@@ -105,7 +105,7 @@ func TestARestartedContainerHasToStayReady(t *testing.T) {
 	if err := c.Status().Update(ctx, pod); err != nil {
 		t.Fatal(err)
 	}
-	unsettled("StatefulSet clusters/demo-dns: pod demo-dns-0: container coredns to stay ready for 20s, since it has restarted")
+	unsettled("StatefulSet clusters/demo-dns: pod demo-dns-0: container coredns to stay ready for 20s after a restart")
 	w.ready = w.ready.Add(-settleTime)
 	unsettled("")
 }
