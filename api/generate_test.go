@@ -54,6 +54,20 @@ func TestGeneratedFilesAreUpToDate(t *testing.T) {
 	}
 }
 
+func TestReferenceIsUpToDate(t *testing.T) {
+	fresh := filepath.Join(t.TempDir(), "api.md")
+	// The command of v1alpha1/doc.go, with another output.
+	generate := exec.CommandContext(t.Context(), "go", "tool", "-modfile=../../tools/go.mod", "crd-ref-docs",
+		"--source-path=.", "--renderer=markdown", "--config=reference/config.yaml", "--templates-dir=reference", "--output-path="+fresh)
+	generate.Dir = typesDir
+	if out, err := generate.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", generate.Args, err, out)
+	}
+	if !bytes.Equal(read(t, fresh), read(t, "../docs/reference/api.md")) {
+		t.Error("docs/reference/api.md is out of date: run `make generate`")
+	}
+}
+
 func read(t *testing.T, file string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(file)

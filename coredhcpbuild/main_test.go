@@ -131,7 +131,7 @@ var fenced = regexp.MustCompile("(?ms)^[~`]{3} ?yaml\n(server4:\n.*?)\n[~`]{3}$"
 // TestConfigurationsOfTheDocuments checks every configuration that the documentation shows.
 func TestConfigurationsOfTheDocuments(t *testing.T) {
 	found := 0
-	for _, path := range []string{"../docs/dhcp.md", "../plugins/kubevirt/README.md", "../plugins/options/README.md"} {
+	for _, path := range []string{"../docs/reference/dhcp.md", "../plugins/kubevirt/README.md", "../plugins/options/README.md"} {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -148,10 +148,10 @@ func TestConfigurationsOfTheDocuments(t *testing.T) {
 	}
 }
 
-// TestEveryFlagIsInTheDocs holds docs/dhcp.md against the flags: each has a line, and there is
+// TestEveryFlagIsInTheDocs compares docs/reference/dhcp.md with the flags: each has a line, and there is
 // none for a flag that is gone.
 func TestEveryFlagIsInTheDocs(t *testing.T) {
-	text, err := os.ReadFile("../docs/dhcp.md")
+	text, err := os.ReadFile("../docs/reference/dhcp.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func TestEveryFlagIsInTheDocs(t *testing.T) {
 
 // TestEveryPluginIsInTheDocs does the same for the plugins.
 func TestEveryPluginIsInTheDocs(t *testing.T) {
-	text, err := os.ReadFile("../docs/dhcp.md")
+	text, err := os.ReadFile("../docs/reference/dhcp.md")
 	if err != nil {
 		t.Fatal(err)
 	}

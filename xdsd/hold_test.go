@@ -49,7 +49,7 @@ func TestWrongFlagsOfHold(t *testing.T) {
 
 // TestEveryFlagOfHoldIsInTheDocs is TestEveryFlagIsInTheDocs for its document.
 func TestEveryFlagOfHoldIsInTheDocs(t *testing.T) {
-	text, err := os.ReadFile("../docs/high-availability.md")
+	text, err := os.ReadFile("../docs/reference/floating-address.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -191,14 +191,16 @@ func ready(t *testing.T, address string) bool {
 // TestEveryFlagIsInTheDocs holds the documents against the flags: each has a line, and
 // there is none for a flag that is gone.
 func TestEveryFlagIsInTheDocs(t *testing.T) {
-	text, err := os.ReadFile("../docs/proxy.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"serve", "control", "bootstrap", "probe"} {
+	for name, page := range map[string]string{
+		"serve": "proxy.md", "control": "proxy.md", "bootstrap": "proxy.md", "probe": "proxy.md", "ingress": "virtual-ingress.md",
+	} {
+		text, err := os.ReadFile("../docs/reference/" + page)
+		if err != nil {
+			t.Fatal(err)
+		}
 		_, table, found := strings.Cut(string(text), "<!-- flags: xdsd "+name+" -->")
 		if !found {
-			t.Fatalf("there is no table of the flags of %s", name)
+			t.Fatalf("%s has no table of the flags of %s", page, name)
 		}
 		table, _, _ = strings.Cut(strings.TrimSpace(table), "\n\n")
 		documented := map[string]bool{}

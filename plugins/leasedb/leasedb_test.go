@@ -35,7 +35,7 @@ func TestInStockCoreDHCP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	examples := regexp.MustCompile("(?s)~~~ yaml\n(.*?)~~~").FindAllSubmatch(readme, -1)
+	examples := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(readme, -1)
 	text := string(examples[len(examples)-1][1])
 	dir := t.TempDir()
 	text = strings.NewReplacer("/var/lib/oooi", dir, "%eth1", "%lo").Replace(text)

@@ -1,5 +1,5 @@
 // Command bench measures our daemons on real processes against the targets of
-// docs/performance.md.
+// docs/reference/measurements.md.
 //
 // Of hcpviews it measures how many queries a second it answers beside a plugin that
 // does nothing and the stock plugins that answer the same kind of question, how

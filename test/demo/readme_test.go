@@ -17,13 +17,25 @@ import (
 )
 
 // changing are the parts of a transcript that differ from run to run.
-var changing = regexp.MustCompile(`127\.0\.0\.1:\d+|\.:\d+|/\S+\.(kubeconfig|sock)|v\d+\.\d+\.\d+|tick \d+|(127|10)\.(96|244)\.\d+\.\d+|fd00:96::\S+|\d+\.\d+ ms|after \d+(\.\d+)?s|port 67 interval \d+|renewal in \d+ seconds|unknown_total \d+|\d+-\d+-\d+T\S+Z| +(\d+m)?\d+s +| +ok$`)
+var changing = regexp.MustCompile(`127\.0\.0\.1:\d+|\.:\d+|/\S+\.(kubeconfig|sock)|v\d+\.\d+\.\d+|tick \d+|(127|10)\.(96|244)\.\d+\.\d+|fd00:96::\S+|\d+\.\d+ ms|after \d+(\.\d+)?s|port 67 interval \d+|\d+ checks: .* passed|renewal in \d+ seconds|unknown_total \d+|\d+-\d+-\d+T\S+Z| +(\d+m)?\d+s +| +ok$`)
 
 // transcriptFile is an environment variable: a file with what make demo has printed on a node. CI
 // has run that before the tests.
 const transcriptFile = "OOOI_DEMO_TRANSCRIPT"
 
-// TestReadmeShowsWhatTheDemoPrints runs the demo and finds every line of the README's transcripts in
+// commands start the demo, by the mode that they run it in.
+var commands = map[mode]string{onNode: "make demo", onLoopback: "make demo MODE=loopback"}
+
+// shown are the pages with transcripts, and how many console blocks of each mode they have at least.
+var shown = []struct {
+	page   string
+	blocks map[mode]int
+}{
+	{"README.md", map[mode]int{onNode: 1}},
+	{"docs/tutorial/quick-start.md", map[mode]int{onNode: 10, onLoopback: 6}},
+}
+
+// TestReadmeShowsWhatTheDemoPrints runs the demo and finds every line of each page's transcripts in
 // what it prints, in that order. On a node it runs it only in a long test where there is no transcript.
 func TestReadmeShowsWhatTheDemoPrints(t *testing.T) {
 	root, err := lab.Root()
@@ -33,14 +45,17 @@ func TestReadmeShowsWhatTheDemoPrints(t *testing.T) {
 	if err := lab.LookAt("api", "internal", "plugins", "corednsbuild", "coredhcpbuild", "xdsd", "kubectl-oooi", "manifests", "test/programs"); err != nil {
 		t.Fatal(err)
 	}
+	transcripts := map[string]map[mode][]string{}
+	for _, s := range shown {
+		transcripts[s.page] = readTranscripts(t, filepath.Join(root, s.page), s.blocks)
+	}
 	build := sync.OnceValues(func() (string, error) { return buildDemo(t, root) })
 	for _, test := range []struct {
-		mode  mode
-		typed string
-		need  func(*testing.T)
+		mode mode
+		need func(*testing.T)
 	}{
-		{onNode, "make demo", func(t *testing.T) { t.Helper(); lab.NeedNode(t, demoCommands()...) }},
-		{onLoopback, "make demo MODE=loopback", func(*testing.T) {}},
+		{onNode, func(t *testing.T) { t.Helper(); lab.NeedNode(t, demoCommands()...) }},
+		{onLoopback, func(*testing.T) {}},
 	} {
 		t.Run(test.mode.String(), func(t *testing.T) {
 			test.need(t)
@@ -61,17 +76,12 @@ func TestReadmeShowsWhatTheDemoPrints(t *testing.T) {
 				printed = runDemo(t, dir, test.mode)
 			}
 			if _, why, found := strings.Cut(printed, " left out: "); found {
-				t.Skipf("the demo ran, but not all of it, so that the README shows more: %s", why)
+				t.Skipf("the demo ran, but not all of it, so that the pages show more: %s", why)
 			}
-			rest := strings.Split(printed, "\n")
-			for _, line := range readmeTranscript(t, root, test.typed) {
-				for len(rest) > 0 && plain(rest[0]) != plain(line) {
-					rest = rest[1:]
+			for page, lines := range transcripts {
+				if line, found := firstMissing(strings.Split(printed, "\n"), lines[test.mode]); found {
+					t.Errorf("%s shows a line that the demo does not print there: %q\n%s", page, line, printed)
 				}
-				if len(rest) == 0 {
-					t.Fatalf("the README shows a line that the demo does not print there: %q\n%s", line, printed)
-				}
-				rest = rest[1:]
 			}
 		})
 	}
@@ -108,26 +118,59 @@ func runDemo(t *testing.T, dir string, m mode) string {
 	return out.String()
 }
 
-// readmeTranscript returns the lines of the README's console block of a command, without those
-// that stand for what was left out.
-func readmeTranscript(t *testing.T, root, typed string) []string {
+// consoleBlock is a console block of a page, with its lines as the submatch.
+var consoleBlock = regexp.MustCompile("(?ms)^```console\n(.*?)^```$")
+
+// readTranscripts returns the lines that a page's console blocks show of each mode, without those that
+// stand for omitted lines. A block that begins with a mode's command begins its transcript, and the
+// blocks after it are of that mode too. A page with fewer blocks of a mode than least fails the test.
+func readTranscripts(t *testing.T, path string, least map[mode]int) map[mode][]string {
 	t.Helper()
-	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	page, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(string(readme), "\n```console\n$ "+typed+"\n")
-	block, _, found := strings.Cut(rest, "\n```\n")
-	if !found {
-		t.Fatalf("README.md has no transcript of %s", typed)
-	}
-	var lines []string
-	for line := range strings.SplitSeq(block, "\n") {
-		if strings.TrimSpace(line) != "" && strings.TrimSpace(line) != "..." {
-			lines = append(lines, line)
+	var current mode
+	blocks, transcripts := map[mode]int{}, map[mode][]string{}
+	for _, block := range consoleBlock.FindAllStringSubmatch(string(page), -1) {
+		first, rest, _ := strings.Cut(block[1], "\n")
+		text := block[1]
+		for m, command := range commands {
+			if first == "$ "+command {
+				current, text = m, rest
+			}
+		}
+		if current == "" {
+			t.Fatalf("%s: a console block before the command of a demo: %q", path, first)
+		}
+		blocks[current]++
+		for line := range strings.SplitSeq(text, "\n") {
+			if strings.TrimSpace(line) != "" && strings.TrimSpace(line) != "..." {
+				transcripts[current] = append(transcripts[current], line)
+			}
 		}
 	}
-	return lines
+	for m := range commands {
+		if blocks[m] < least[m] {
+			t.Fatalf("%s has %d console blocks of %s, want at least %d", path, blocks[m], commands[m], least[m])
+		}
+	}
+	return transcripts
 }
 
+// firstMissing returns the first line that is not printed after those before it.
+func firstMissing(printed, lines []string) (string, bool) {
+	for _, line := range lines {
+		for len(printed) > 0 && plain(printed[0]) != plain(line) {
+			printed = printed[1:]
+		}
+		if len(printed) == 0 {
+			return line, true
+		}
+		printed = printed[1:]
+	}
+	return "", false
+}
+
+// plain is a line without what differs from run to run.
 func plain(line string) string { return changing.ReplaceAllString(line, "") }

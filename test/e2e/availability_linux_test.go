@@ -32,7 +32,7 @@ type fault struct {
 
 // TestTimeWithoutService has machines on the VLAN ask all the time while Pods and their
 // containers end, and setup replaces them. Whatever happens, service comes back, and nobody is told
-// what is not so. How long it takes is in docs/availability.md.
+// what is not so. How long it takes is in docs/reference/measurements.md.
 func TestTimeWithoutService(t *testing.T) {
 	s := newSite(t)
 	vlanServer(t, s.ca, "shop.apps."+domain)

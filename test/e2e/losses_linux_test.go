@@ -24,7 +24,7 @@ import (
 // soak is for make soak.
 var soak = flag.Int("soak", 0, "rounds of losses that last as long as they may at a site; 0 for one of short ones")
 
-// bound is for how long two may have the proxy's address, by docs/high-availability.md: as long as a
+// bound is for how long two may have the proxy's address, by docs/explanation/failover.md: as long as a
 // holder takes its Lease for its own.
 const bound = 10 * time.Second
 

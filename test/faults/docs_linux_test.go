@@ -10,11 +10,11 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// TestWhatWentWrongBefore holds the table in docs/doctor.md against the catalogue: each fault is there
+// TestWhatWentWrongBefore holds the table in docs/reference/doctor.md against the catalogue: each fault is there
 // under its name, and is found by the code.
 func TestWhatWentWrongBefore(t *testing.T) {
-	text := lab.ReadFile(t, "docs", "doctor.md")
-	_, table, _ := strings.Cut(string(text), "## What went wrong before\n")
+	text := lab.ReadFile(t, "docs", "reference", "doctor.md")
+	_, table, _ := strings.Cut(string(text), "## Known faults of the earlier operator\n")
 	table, _, _ = strings.Cut(table, "\n## ")
 	named := 0
 	for _, m := range regexp.MustCompile(`([A-Z]+-[0-9]+): ((?:"[^"]+"(?:, )?)+)`).FindAllStringSubmatch(table, -1) {

@@ -125,7 +125,7 @@ func TestConvertRefuses(t *testing.T) {
 	}
 }
 
-// TestTheDocumentedConversion runs the example of docs/cli.md.
+// TestTheDocumentedConversion runs the example of docs/reference/cli.md.
 func TestTheDocumentedConversion(t *testing.T) {
 	_, section, _ := strings.Cut(docs(t), "\n## convert\n")
 	section, _, _ = strings.Cut(section, "\n## ")
@@ -137,7 +137,8 @@ func TestTheDocumentedConversion(t *testing.T) {
 	if err := os.WriteFile("old.yaml", []byte(blocks[0][1]), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	line, into, _ := strings.Cut(strings.TrimSpace(blocks[1][1]), " > ")
+	_, command, _ := strings.Cut(blocks[1][1], "\n") // the first line is a comment
+	line, into, _ := strings.Cut(strings.TrimSpace(command), " > ")
 	line = strings.TrimPrefix(line, "kubectl oooi ")
 	if into != "infra.yaml" {
 		t.Errorf("the command is %s", blocks[1][1])

@@ -13,14 +13,14 @@ import (
 
 func docs(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("../../../docs/cli.md")
+	text, err := os.ReadFile("../../../docs/reference/cli.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	return string(text)
 }
 
-// documentedTranscripts are the outputs that docs/cli.md shows, by command line.
+// documentedTranscripts are the outputs that docs/reference/cli.md shows, by command line.
 func documentedTranscripts(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -31,7 +31,7 @@ func documentedTranscripts(t *testing.T) map[string]string {
 		}
 	}
 	if len(all) < 4 {
-		t.Errorf("docs/cli.md shows %d outputs", len(all))
+		t.Errorf("docs/reference/cli.md shows %d outputs", len(all))
 	}
 	return all
 }
@@ -58,7 +58,7 @@ func commands(root *cobra.Command) []*cobra.Command {
 	return list
 }
 
-// TestEveryCommandIsExplained holds docs/cli.md against the commands: each has a section with all
+// TestEveryCommandIsExplained holds docs/reference/cli.md against the commands: each has a section with all
 // its flags, and there is none for a flag that is gone.
 func TestEveryCommandIsExplained(t *testing.T) {
 	streams, _, _, _ := genericiooptions.NewTestIOStreams()
@@ -69,11 +69,11 @@ func TestEveryCommandIsExplained(t *testing.T) {
 		}
 		section, flags := "## "+c.Name()+"\n", c.LocalNonPersistentFlags()
 		if !c.HasParent() {
-			section, flags = "## All commands\n", c.PersistentFlags()
+			section, flags = "## Global flags\n", c.PersistentFlags()
 		}
 		_, rest, found := strings.Cut(text, section)
 		if !found {
-			t.Errorf("docs/cli.md has no section %q", section)
+			t.Errorf("docs/reference/cli.md has no section %q", section)
 			continue
 		}
 		rest, _, _ = strings.Cut(rest, "\n## ")
@@ -88,7 +88,7 @@ func TestEveryCommandIsExplained(t *testing.T) {
 		}
 		flags.VisitAll(func(f *pflag.Flag) {
 			if !documented[f.Name] && f.Name != "help" && !f.Hidden {
-				t.Errorf("%s: --%s has no line in docs/cli.md", c.CommandPath(), f.Name)
+				t.Errorf("%s: --%s has no line in docs/reference/cli.md", c.CommandPath(), f.Name)
 			}
 			delete(documented, f.Name)
 		})

@@ -225,10 +225,10 @@ func (s *operated) gone(apiVersion, kind, name string) {
 	}
 }
 
-// documented is the block of docs/migration.md that has a text.
+// documented is the block of docs/how-to/migrate.md that has a text.
 func documented(t *testing.T, has string) string {
 	t.Helper()
-	text, err := os.ReadFile("../../../docs/migration.md")
+	text, err := os.ReadFile("../../../docs/how-to/migrate.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +237,7 @@ func documented(t *testing.T, has string) string {
 			return block[1]
 		}
 	}
-	t.Fatalf("docs/migration.md has no block with %s", has)
+	t.Fatalf("docs/how-to/migrate.md has no block with %s", has)
 	return ""
 }
 
@@ -253,7 +253,7 @@ func line(t *testing.T, block, has string) string {
 	return ""
 }
 
-// TestComingFromTheOperator goes the way of docs/migration.md.
+// TestComingFromTheOperator goes the way of docs/how-to/migrate.md.
 func TestComingFromTheOperator(t *testing.T) {
 	s := newPredecessor(t)
 	dir := t.TempDir()
@@ -263,7 +263,7 @@ func TestComingFromTheOperator(t *testing.T) {
 		t.Fatalf("convert ended with %d, said %s and printed %s", code, said, out)
 	}
 	s.Infra = out
-	if _, said, code := s.Run("setup", "-f", "FILE", "--wait=false"); code != 1 || !strings.Contains(said, "Deployment clusters/demo-") || !strings.Contains(said, "docs/migration.md") {
+	if _, said, code := s.Run("setup", "-f", "FILE", "--wait=false"); code != 1 || !strings.Contains(said, "Deployment clusters/demo-") || !strings.Contains(said, "docs/how-to/migrate.md") {
 		t.Fatalf("with the operator there setup ended with %d: %s", code, said)
 	}
 
@@ -354,7 +354,7 @@ func TestComingFromTheOperator(t *testing.T) {
 	rest := documented(t, "delete crd")
 	for _, has := range []string{"dhcpservers.hostedcluster.densityops.com", "dnsservers.hostedcluster.densityops.com", "demo-dhcp-kubevirt-reader", "allow-infrastructure"} {
 		if !strings.Contains(rest, has) {
-			t.Errorf("docs/migration.md does not delete %s", has)
+			t.Errorf("docs/how-to/migrate.md does not delete %s", has)
 		}
 	}
 	for _, name := range []string{"dhcpservers", "dnsservers"} {

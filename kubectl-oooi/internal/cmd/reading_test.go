@@ -95,7 +95,7 @@ func sameAge(cell string) string {
 	return fmt.Sprintf("%-6s", text)
 }
 
-// transcripts compares what is printed with golden files, among them those of docs/cli.md.
+// transcripts compares what is printed with golden files, among them those of docs/reference/cli.md.
 func transcripts(t *testing.T, kubeconfig string) {
 	documented := documentedTranscripts(t)
 	for _, tc := range []struct{ golden, line string }{
@@ -121,12 +121,12 @@ func transcripts(t *testing.T, kubeconfig string) {
 		out = ages.ReplaceAllStringFunc(out, sameAge)
 		golden.Check(t, filepath.Join("testdata", tc.golden+".golden"), out)
 		if text, ok := documented[tc.line]; ok && !shows(text, out) {
-			t.Errorf("docs/cli.md has another output of %s:\n%s\nit is\n%s", tc.line, text, out)
+			t.Errorf("docs/reference/cli.md has another output of %s:\n%s\nit is\n%s", tc.line, text, out)
 		}
 		delete(documented, tc.line)
 	}
 	for line := range documented {
-		t.Errorf("docs/cli.md shows 'kubectl oooi %s', which no test runs", line)
+		t.Errorf("docs/reference/cli.md shows 'kubectl oooi %s', which no test runs", line)
 	}
 }
 

@@ -36,7 +36,7 @@ func (c *Check) AsksPods() bool {
 }
 
 // docs is where a code is explained.
-const docs = "https://github.com/densityops/oooi/blob/main/docs/doctor.md#"
+const docs = "https://github.com/densityops/oooi/blob/main/docs/reference/doctor.md#"
 
 // Docs is where the check is explained, a URL.
 func (c *Check) Docs() string { return docs + strings.ToLower(c.Code) }

@@ -39,7 +39,7 @@ func apiChecks() []Check {
 			if len(refusals) == 0 {
 				return nil
 			}
-			f := warned(s.ref(), "have an administrator bind ClusterRole "+RoleName+" to you, docs/doctor.md says how; checks that need what is missing are skipped, and --strict counts them",
+			f := warned(s.ref(), "have an administrator bind ClusterRole "+RoleName+" to you, docs/reference/doctor.md says how; checks that need what is missing are skipped, and --strict counts them",
 				"%d things cannot be read: %s", len(refusals), refusals[0])
 			return []Finding{f.because(refusals[1:]...)}
 		},

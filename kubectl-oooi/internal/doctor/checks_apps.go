@@ -85,7 +85,7 @@ func unrouted(s *Site) []Finding {
 	return findings
 }
 
-const appsRemedy = "docs/apps-ingress.md says what to do for each reason"
+const appsRemedy = "see docs/reference/apps-ingress.md, States, for the remedy of each reason"
 
 // unready is what control says of applications that are not as they should be. Where there was a good
 // address it is served.

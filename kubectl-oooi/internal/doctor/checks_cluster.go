@@ -76,7 +76,7 @@ func refused(s *Site) []Finding {
 func remedyFor(message string) string {
 	switch {
 	case strings.Contains(message, "security context constraint"):
-		return "every ServiceAccount may use restricted-v2, which is all that our pods ask for: docs/openshift.md"
+		return "every ServiceAccount may use restricted-v2, which is all that our pods ask for: docs/reference/openshift.md"
 	case strings.Contains(message, "PodSecurity"):
 		return "our pods fit into the level restricted with the sysctl net.ipv4.ip_unprivileged_port_start, which is a safe one: who set another policy?"
 	case strings.Contains(message, "quota"):
@@ -254,7 +254,7 @@ func leftoverChecks() []Check {
 				var findings []Finding
 				for _, u := range s.list(crds, Everywhere) {
 					if slices.Contains(oldCRDs(), u.GetName()) {
-						findings = append(findings, warned(model.Ref{Kind: crds.Kind, Name: u.GetName()}, "when nobody needs them for going back: kubectl delete crd "+u.GetName()+"; docs/migration.md",
+						findings = append(findings, warned(model.Ref{Kind: crds.Kind, Name: u.GetName()}, "when nobody needs them for going back: kubectl delete crd "+u.GetName()+"; docs/how-to/migrate.md",
 							"nothing reads such objects any more"))
 					}
 				}

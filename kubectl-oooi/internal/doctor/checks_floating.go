@@ -52,7 +52,7 @@ func floatingChecks() []Check {
 
 // misheld is what is wrong with who has the address.
 func misheld(s *Site) []Finding {
-	const remedy = "see the logs of the containers 'holder', and the Lease that they go by: docs/high-availability.md"
+	const remedy = "see the logs of the containers 'holder', and the Lease: docs/reference/floating-address.md"
 	instances := states[holderSays](s, holderState, AtInfra)
 	var holders, evidence []string
 	var findings []Finding

@@ -51,7 +51,7 @@ func hostedChecks() []Check {
 				var findings []Finding
 				for _, service := range hc.Spec.Services {
 					if why := setup.Unreachable(service); why != "" {
-						findings = append(findings, failed(*s.hosted(), "publish it under a name, see docs/proxy.md, What HyperShift must be told", "spec.services, %s: %s", service.Service, why))
+						findings = append(findings, failed(*s.hosted(), "publish it under a name, see docs/how-to/publish-services.md", "spec.services, %s: %s", service.Service, why))
 					}
 				}
 				return findings

@@ -18,7 +18,7 @@ func operatorChecks() []Check {
 						continue
 					}
 					ref := model.Ref{Kind: kind.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}
-					findings = append(findings, failed(ref, "stop that operator, and delete its DHCPServer, DNSServer and ProxyServer: docs/migration.md", "it is the old operator's, and may hold an address of the VLAN"))
+					findings = append(findings, failed(ref, "stop that operator, and delete its DHCPServer, DNSServer and ProxyServer: docs/how-to/migrate.md", "it is the old operator's, and may hold an address of the VLAN"))
 				}
 			}
 			return findings

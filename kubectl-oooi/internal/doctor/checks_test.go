@@ -30,9 +30,9 @@ func TestChecksAreInOrder(t *testing.T) {
 	}
 }
 
-// TestEveryCodeIsExplained holds docs/doctor.md against the checks.
+// TestEveryCodeIsExplained holds docs/reference/doctor.md against the checks.
 func TestEveryCodeIsExplained(t *testing.T) {
-	text := lab.ReadFile(t, "docs", "doctor.md")
+	text := lab.ReadFile(t, "docs", "reference", "doctor.md")
 	var written []string
 	for _, m := range regexp.MustCompile(`(?m)^### (OOOI-[A-Z]+-[0-9]+)$`).FindAllStringSubmatch(string(text), -1) {
 		written = append(written, m[1])
@@ -41,7 +41,7 @@ func TestEveryCodeIsExplained(t *testing.T) {
 	for _, c := range Checks() {
 		codes = append(codes, c.Code)
 		if !strings.Contains(string(text), "### "+c.Code+"\n\n"+strings.ToUpper(c.Title[:1])+c.Title[1:]+".") {
-			t.Errorf("docs/doctor.md has no section %s that begins with its title, %q", c.Code, c.Title)
+			t.Errorf("docs/reference/doctor.md has no section %s that begins with its title, %q", c.Code, c.Title)
 		}
 	}
 	slices.Sort(codes)

@@ -66,7 +66,7 @@ func dhcpDaemonChecks() []Check {
 			Run: func(s *Site) []Finding {
 				return s.fromDHCP(func(d *dhcpSays, add func(key string, f Finding)) {
 					for machine, problem := range d.Kubevirt.Problems {
-						add(machine, warned(machineRef(machine), "correct the annotation: docs/dhcp.md has the words, and what cannot be reserved", "%s; the machine is served without it", problem))
+						add(machine, warned(machineRef(machine), "correct the annotation: docs/reference/dhcp.md has the syntax, and the addresses that cannot be reserved", "%s; the machine is served without it", problem))
 					}
 				})
 			},
@@ -189,7 +189,7 @@ func losses(s *Site) []Finding {
 		received := d.is.sum("coredhcp_dhcp4_received_total")
 		d.is.each("coredhcp_dhcp4_dropped_total", func(labels map[string]string, value float64) {
 			if slices.Contains(unwanted, labels["reason"]) && value > worthAWord*received {
-				findings = append(findings, warned(podRef(d.pod), "docs/monitoring.md, OooiDHCPDropsPackets, says what to do for each reason",
+				findings = append(findings, warned(podRef(d.pod), "docs/reference/alerts.md, OooiDHCPDropsPackets, says what to do for each reason",
 					"coredhcp has dropped %.0f of %.0f packets since it started, for %s", value, received, labels["reason"]))
 			}
 		})

@@ -274,7 +274,7 @@ func (v *sight) unconnected() []Finding {
 		seen = append(seen, h.Address)
 		remedy := v.seePod(v1alpha1.ComponentProxy)
 		if v.Model.Proxy == nil || !slices.Contains(v.Model.Proxy.VLAN, h.Address.Addr()) {
-			remedy = "see who announces the address of the applications, and that the VLAN is where he does: docs/apps-ingress.md"
+			remedy = "check which node announces the apps address on the VLAN: see docs/how-to/apps-ingress.md"
 		}
 		findings = append(findings, failed(v.ref(), remedy, "%s takes no connection from the VLAN", h.Address).because(h.Name+": "+h.Error))
 	}

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	lab.Main(m, &management)
 }
 
-// Exit codes of doctor, as docs/doctor.md has them.
+// Exit codes of doctor, as docs/reference/doctor.md has them.
 const (
 	found        = 2
 	inconclusive = 3

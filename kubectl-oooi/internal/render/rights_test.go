@@ -62,18 +62,17 @@ func granted(t *testing.T, objects []*unstructured.Unstructured) []string {
 	return table
 }
 
-// TestTheDocumentsListEveryRight holds the table in docs/security.md against the Roles of the example.
+// TestTheDocumentsListEveryRight compares the table in docs/reference/rights.md with the Roles of the example.
 func TestTheDocumentsListEveryRight(t *testing.T) {
-	text := lab.ReadFile(t, "docs", "security.md")
-	_, rest, _ := strings.Cut(string(text), "\n| ServiceAccount | where | what | verbs |\n|---|---|---|---|\n")
+	text := lab.ReadFile(t, "docs", "reference", "rights.md")
+	_, rest, _ := strings.Cut(string(text), "\n| ServiceAccount | namespace | resources | verbs |\n|---|---|---|---|\n")
 	documented, _, _ := strings.Cut(rest, "\n\n")
 	if want := strings.Join(granted(t, example(t)), "\n"); documented != want {
-		t.Errorf("docs/security.md has\n%s\nsetup grants\n%s", documented, want)
+		t.Errorf("docs/reference/rights.md has\n%s\nsetup grants\n%s", documented, want)
 	}
 }
 
-// TestTheDocumentsNameTestsThatExist reads the tests that docs/security.md and docs/openshift.md
-// stand on.
+// TestTheDocumentsNameTestsThatExist looks for the tests that documents name.
 func TestTheDocumentsNameTestsThatExist(t *testing.T) {
 	root, err := lab.Root()
 	if err != nil {
@@ -97,7 +96,10 @@ func TestTheDocumentsNameTestsThatExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"security.md", "openshift.md"} {
+	for _, name := range []string{
+		"explanation/availability.md", "explanation/failover.md", "explanation/security.md",
+		"reference/floating-address.md", "reference/measurements.md", "reference/openshift.md", "reference/ports.md", "reference/rights.md",
+	} {
 		text, err := os.ReadFile(filepath.Join(root, "docs", name))
 		if err != nil {
 			t.Fatal(err)

@@ -14,15 +14,15 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 )
 
-// TestFluxHealthChecks evaluates the expressions of docs/gitops.md.
+// TestFluxHealthChecks evaluates the expressions of docs/how-to/gitops.md.
 func TestFluxHealthChecks(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/gitops.md")
+	text, err := os.ReadFile("../../../docs/how-to/gitops.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	block := regexp.MustCompile("(?s)```yaml\n(spec:\n.*?healthCheckExprs.*?)```").FindSubmatch(text)
 	if block == nil {
-		t.Fatal("docs/gitops.md has no healthCheckExprs")
+		t.Fatal("docs/how-to/gitops.md has no healthCheckExprs")
 	}
 	var kustomization struct {
 		Spec struct {
@@ -78,7 +78,7 @@ func TestFluxHealthChecks(t *testing.T) {
 		}
 	}
 	if !slices.Equal(kinds, []string{"Infra", "ProxyServer"}) {
-		t.Errorf("docs/gitops.md has checks for %v", kinds)
+		t.Errorf("docs/how-to/gitops.md has checks for %v", kinds)
 	}
 }
 

@@ -1,5 +1,5 @@
 // Package dhcp measures coredhcp beside other DHCP servers against the targets of
-// docs/performance.md: how many new clients a second each serves without a loss, how many
+// docs/reference/measurements.md: how many new clients a second each serves without a loss, how many
 // renewals, and what CPU time one takes.
 //
 // It runs in a network namespace; the clients are behind a relay agent in another.

@@ -1,5 +1,5 @@
 // Package proxy measures xdsd with the real Envoy against the targets of
-// docs/performance.md: what a change costs xdsd, how soon a connection follows a change in
+// docs/reference/measurements.md: what a change costs xdsd, how soon a connection follows a change in
 // a real API server, how long an Envoy takes to start with everything, and how
 // Envoy with our configuration does beside HAProxy in the same job.
 //

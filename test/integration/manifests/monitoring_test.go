@@ -119,7 +119,7 @@ var (
 // TestAlertsSayWhatToDo holds every alert to its form, and to documents that exist.
 func TestAlertsSayWhatToDo(t *testing.T) {
 	metrics := known(t)
-	runbook := string(read(t, root+"/docs/monitoring.md"))
+	runbook := string(read(t, root+"/docs/reference/alerts.md"))
 	seen := map[string]bool{}
 	for _, r := range alerts(t) {
 		if seen[r.Alert] || !strings.HasPrefix(r.Alert, "Oooi") {
@@ -133,11 +133,11 @@ func TestAlertsSayWhatToDo(t *testing.T) {
 			t.Errorf("%s: summary %q, description %q", r.Alert, a["summary"], a["description"])
 		}
 		anchor := strings.ToLower(r.Alert)
-		if want := "https://github.com/densityops/oooi/blob/main/docs/monitoring.md#" + anchor; r.Annotations["runbook_url"] != want {
+		if want := "https://github.com/densityops/oooi/blob/main/docs/reference/alerts.md#" + anchor; r.Annotations["runbook_url"] != want {
 			t.Errorf("%s: runbook_url %q, want %q", r.Alert, r.Annotations["runbook_url"], want)
 		}
 		if !strings.Contains(runbook, "\n### "+r.Alert+"\n") {
-			t.Errorf("%s: docs/monitoring.md has no heading for it", r.Alert)
+			t.Errorf("%s: docs/reference/alerts.md has no heading for it", r.Alert)
 		}
 		uses(t, r.Alert, r.Expr, metrics)
 		for _, text := range r.Annotations {
@@ -152,7 +152,7 @@ func TestAlertsSayWhatToDo(t *testing.T) {
 	}
 	for _, m := range regexp.MustCompile(`(?m)^### (Oooi\w+)$`).FindAllStringSubmatch(runbook, -1) {
 		if !seen[m[1]] {
-			t.Errorf("docs/monitoring.md explains %s, which is no alert", m[1])
+			t.Errorf("docs/reference/alerts.md explains %s, which is no alert", m[1])
 		}
 	}
 }
@@ -361,36 +361,103 @@ func TestPodMonitors(t *testing.T) {
 
 func documents(text []byte) [][]byte { return bytes.Split(text, []byte("\n---\n")) }
 
-// TestComponent builds what docs/monitoring.md tells to apply.
-func TestComponent(t *testing.T) {
-	folder := filepath.Join(t.TempDir(), "monitoring") // below which nothing may be named by an absolute path
-	if err := os.CopyFS(folder, os.DirFS(monitoring)); err != nil {
+// TestDocumentedKustomizations builds the kustomizations of docs/how-to/monitor.md.
+func TestDocumentedKustomizations(t *testing.T) {
+	folder := t.TempDir() // below which nothing may be named by an absolute path
+	if err := os.CopyFS(folder, os.DirFS(root+"/manifests")); err != nil {
 		t.Fatal(err)
 	}
-	overlay := filepath.Join(filepath.Dir(folder), "overlay")
-	if err := os.Mkdir(overlay, 0o750); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte("components: [../monitoring]\nnamespace: monitoring\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), overlay)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, r := range built.Resources() {
-		got = append(got, r.GetKind()+" "+r.GetNamespace()+"/"+r.GetName())
-		if r.GetLabels()["app.kubernetes.io/managed-by"] != "oooi" {
-			t.Errorf("%s has no label managed-by", r.CurId())
+	page := string(read(t, root+"/docs/how-to/monitor.md"))
+	var namespaces []string
+	for _, m := range regexp.MustCompile("(?s)\n   ```yaml\n(.*?)\n   ```\n").FindAllStringSubmatch(page, -1) {
+		if !strings.Contains(m[1], "kind: Kustomization") {
+			continue
+		}
+		overlay, err := os.MkdirTemp(folder, "overlay")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(m[1]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), overlay)
+		if err != nil {
+			t.Fatalf("building\n%s\n%v", m[1], err)
+		}
+		namespace := "oooi-system"
+		for _, r := range built.Resources() {
+			if r.GetKind() == "PrometheusRule" {
+				namespace = r.GetNamespace()
+				checkRules(t, namespace, r.MustYaml())
+			}
+		}
+		namespaces = append(namespaces, namespace)
+		var got []string
+		for _, r := range built.Resources() {
+			got = append(got, r.GetKind()+" "+r.GetNamespace()+"/"+r.GetName())
+			if r.GetLabels()["app.kubernetes.io/managed-by"] != "oooi" {
+				t.Errorf("%s has no label managed-by", r.CurId())
+			}
+		}
+		slices.Sort(got)
+		want := []string{
+			"ConfigMap " + namespace + "/oooi-dashboard", "PodMonitor " + namespace + "/oooi-daemons", "PodMonitor " + namespace + "/oooi-dns",
+			"PodMonitor " + namespace + "/oooi-envoy", "PrometheusRule " + namespace + "/oooi",
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("built %q, want %q", got, want)
 		}
 	}
-	slices.Sort(got)
-	want := []string{
-		"ConfigMap monitoring/oooi-dashboard", "PodMonitor monitoring/oooi-daemons", "PodMonitor monitoring/oooi-dns",
-		"PodMonitor monitoring/oooi-envoy", "PrometheusRule monitoring/oooi",
+	if want := []string{"oooi-system", "clusters"}; !slices.Equal(namespaces, want) {
+		t.Errorf("docs/how-to/monitor.md has kustomizations for %q, want %q", namespaces, want)
+	}
+}
+
+// checkRules expects all alerts, except in the namespace of an Infra the one about control.
+func checkRules(t *testing.T, namespace, object string) {
+	t.Helper()
+	var built struct {
+		Spec ruleFile `json:"spec"`
+	}
+	if err := yaml.Unmarshal([]byte(object), &built); err != nil {
+		t.Fatal(err)
+	}
+	var got, want []string
+	for _, g := range built.Spec.Groups {
+		for _, r := range g.Rules {
+			got = append(got, r.Alert)
+		}
+	}
+	for _, r := range alerts(t) {
+		if namespace == "oooi-system" || r.Alert != "OooiControlAbsent" {
+			want = append(want, r.Alert)
+		}
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("built %q, want %q", got, want)
+		t.Errorf("in namespace %s: alerts %q, want %q", namespace, got, want)
+	}
+}
+
+// TestMetricsReference expects docs/reference/metrics.md to have a row for each metric, with its labels.
+func TestMetricsReference(t *testing.T) {
+	page := string(read(t, root+"/docs/reference/metrics.md"))
+	rows := map[string][]string{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `(\\w+)` \\| (?:counter|gauge|histogram) \\| ([^|]*)\\|").FindAllStringSubmatch(page, -1) {
+		rows[m[1]] = []string{}
+		for _, label := range regexp.MustCompile("`(\\w+)`").FindAllStringSubmatch(m[2], -1) {
+			rows[m[1]] = append(rows[m[1]], label[1])
+		}
+	}
+	metrics := known(t)
+	for name, labels := range metrics {
+		ours := slices.ContainsFunc([]string{"coredns_oooi_", "coredns_hcp", "coredhcp_", "xdsd_", "envoy_"}, func(p string) bool { return strings.HasPrefix(name, p) })
+		if documented, ok := rows[name]; ours && (!ok || !slices.Equal(slices.Sorted(slices.Values(labels)), slices.Sorted(slices.Values(documented)))) {
+			t.Errorf("docs/reference/metrics.md has no row for %s with labels %q", name, labels)
+		}
+	}
+	for name := range rows {
+		if _, ok := metrics[name]; !ok {
+			t.Errorf("docs/reference/metrics.md has a row for %s, which no code registers", name)
+		}
 	}
 }

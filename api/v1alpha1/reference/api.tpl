@@ -1,0 +1,53 @@
+{{- define "gvList" -}}
+<!-- Generated from api/v1alpha1 by make generate. Do not edit. -->
+
+# API reference
+
+{{ range . -}}
+Fields of the kinds in API group `{{ .Group }}`, version `{{ .Version }}`:
+{{ range .SortedKinds }}
+* [{{ . }}](#{{ lower . }})
+{{- end }}
+
+{{ .Doc }}
+{{ range .SortedTypes }}
+{{- template "type" . }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "cell" -}}
+{{ . | trim | replace "\n\n" "\x00" | replace "\n" " " | replace "|" "\\|" | replace "<" "&lt;" | replace "\x00" "<br>" }}
+{{- end -}}
+
+{{- define "type" -}}
+{{- $type := . -}}
+{{- if markdownShouldRenderType $type }}
+## {{ $type.Name }}
+
+{{ $type.Doc }}
+{{ if $type.References }}
+Used by:
+{{- range $i, $r := $type.SortedReferences }}{{ if $i }},{{ end }} {{ markdownRenderTypeLink $r }}
+{{- end }}.
+{{ end -}}
+{{ if $type.Members }}
+| Field | Type | Default | Description |
+|---|---|---|---|
+{{ range $type.Members -}}
+| `{{ .Name }}` | {{ markdownRenderType .Type }} | {{ if .Default }}`{{ .Default }}`{{ end }} | {{ if eq .Name "metadata" }}Standard object metadata.{{ else }}{{ template "cell" .Doc }}{{ end }}{{ template "validation" .Validation }} |
+{{ end -}}
+{{ end -}}
+{{ if $type.EnumValues }}
+| Value | Description |
+|---|---|
+{{ range $type.EnumValues -}}
+| `{{ .Name }}` | {{ template "cell" .Doc }} |
+{{ end -}}
+{{ end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "validation" -}}
+{{- range . }}{{ if not (or (hasPrefix "Optional" .) (hasPrefix "Schemaless" .) (hasPrefix "Enum" .)) }}<br>{{ . | replace "|" "\\|" }}.{{ end }}{{ end -}}
+{{- end -}}

@@ -1,0 +1,45 @@
+package docs_test
+
+import (
+	"regexp"
+	"testing"
+)
+
+// discouraged are phrases that do not say what happens, each with what to write. docs/development.md has the rule.
+var discouraged = []struct {
+	phrase *regexp.Regexp
+	write  string
+}{
+	{regexp.MustCompile(`(?i)\b(some|no)body\b|\bwhoever\b`), "name the component, user or VM"},
+	{regexp.MustCompile(`(?i)\b(take|takes|taken|taking|took) (away|down)\b`), "delete, remove"},
+	{regexp.MustCompile(`(?i)\b(go|goes|going|went) by\b`), "use, follow"},
+	{regexp.MustCompile(`(?i)\b(come|comes|came) about\b`), "say what creates it"},
+	{regexp.MustCompile(`(?i)\b(keep|keeps|kept) (\w+ ){0,2}away\b`), "exclude, prevent"},
+	{regexp.MustCompile(`(?i)\bfares?\b`), "status"},
+	{regexp.MustCompile(`(?i)\bwhat (there is|is so)\b|\bthere is not\b`), "name the thing"},
+	{regexp.MustCompile(`(?i)\bto work\b.*\bbrings?\b|\bbrings? .* to work\b`), "deploys"},
+	{regexp.MustCompile(`(?i)\bof before\b|\bas before it\b`), "previous"},
+	{regexp.MustCompile(`(?i)\banew\b`), "again"},
+	{regexp.MustCompile(`(?i)\bis whose\b|\bare whose\b|\bto whom\b|\bin whose\b`), "name the owner"},
+	{regexp.MustCompile(`(?i)\bantechamber\b|\bhang(s)? together\b`), "use Envoy's or the database's term"},
+	{regexp.MustCompile(`(?i)\b(sites?'s?|site) resolvers\b`), "upstream resolvers"},
+	{regexp.MustCompile(`(?i)\bapplications' address`), "apps address"},
+	{regexp.MustCompile(`(?i)\binstances? of (DNS|DHCP|the proxy|ours|xdsd|control)\b`), "replica"},
+	{regexp.MustCompile(`(?i)\bworker machines?\b|\bvirtual machines? on the VLAN\b`), "VM"},
+}
+
+// TestVocabulary looks for discouraged phrases outside of code.
+func TestVocabulary(t *testing.T) {
+	for _, p := range pages(t) {
+		for _, l := range p.lines {
+			if l.block != "" {
+				continue
+			}
+			for _, d := range discouraged {
+				if found := d.phrase.FindString(code.ReplaceAllString(l.text, "")); found != "" {
+					t.Errorf("%s:%d: %q: %s", p.path, l.number, found, d.write)
+				}
+			}
+		}
+	}
+}
