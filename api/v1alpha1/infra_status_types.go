@@ -46,7 +46,7 @@ type InfraStatus struct {
 	// +optional
 	ComponentStatus *ComponentStatus `json:"componentStatus,omitempty"`
 
-	// AppsIngress is the state of the applications' address.
+	// AppsIngress is the state of the apps address.
 	// +optional
 	AppsIngress *AppsIngressStatus `json:"appsIngress,omitempty"`
 }
@@ -68,7 +68,7 @@ type ComponentStatus struct {
 	ProxyReady bool `json:"proxyReady"`
 }
 
-// AppsIngressPhase is where the applications' address is in its life.
+// AppsIngressPhase is the phase of the apps address.
 //
 // +kubebuilder:validation:Enum=Pending;Ready;Degraded
 type AppsIngressPhase string
@@ -85,7 +85,7 @@ const (
 	AppsIngressDegraded AppsIngressPhase = "Degraded"
 )
 
-// AppsIngressReason says why the applications' address is not Ready.
+// AppsIngressReason says why the apps address is not Ready.
 type AppsIngressReason string
 
 // Every reason there is.
@@ -138,7 +138,7 @@ const (
 	AppsIngressInstallFailed AppsIngressReason = "InstallFailed"
 )
 
-// AppsIngressStatus is the state of the applications' address.
+// AppsIngressStatus is the state of the apps address.
 type AppsIngressStatus struct {
 	// Phase is Pending, Ready or Degraded.
 	// +optional

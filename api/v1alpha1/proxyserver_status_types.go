@@ -97,7 +97,7 @@ type BackendStatus struct {
 	// +optional
 	Healthy int32 `json:"healthy"`
 
-	// Reason says why the backend is not routed, or has nobody to connect to.
+	// Reason says why the backend is not routed, or has no endpoints.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 }

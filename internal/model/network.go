@@ -357,7 +357,7 @@ func (c claim) meets(o claim) string {
 	case claimedForClients:
 		article, name = "the", "range "+o.String()
 	case claimedForApps:
-		article, name = "the", "applications' addresses "+o.String()
+		article, name = "the", "apps addresses "+o.String()
 	}
 	switch single := o.use == claimedForDaemon || o.use == claimedForRouter; {
 	case c.use == claimedForDaemon && single:
@@ -369,7 +369,7 @@ func (c claim) meets(o claim) string {
 	case single:
 		return fmt.Sprintf("the range %s holds %s, %s %s of %s", c, o, article, name, o.owner)
 	case c.use == claimedForApps:
-		return fmt.Sprintf("the applications' addresses %s overlap the %s of %s", c, name, o.owner)
+		return fmt.Sprintf("the apps addresses %s overlap the %s of %s", c, name, o.owner)
 	default:
 		return fmt.Sprintf("the range %s overlaps the %s of %s", c, name, o.owner)
 	}

@@ -94,8 +94,8 @@ func TestNetworkProblems(t *testing.T) {
 			"dns: {serverIP: 192.0.2.2}}\n  appsIngress: {enabled: true, hostedClusterRef: {name: demo}, metallb: {ipAddressPoolRange: 192.0.2.190-192.0.2.209}",
 			"dhcp: {serverIP: 192.0.2.14, rangeStart: 192.0.2.200, rangeEnd: 192.0.2.220}"},
 			want: []string{
-				"a: AddressConflict: the applications' addresses 192.0.2.190-192.0.2.209 overlap the range 192.0.2.200-192.0.2.220 of Infra clusters/b",
-				"b: AddressConflict: the range 192.0.2.200-192.0.2.220 overlaps the applications' addresses 192.0.2.190-192.0.2.209 of Infra clusters/a"}},
+				"a: AddressConflict: the apps addresses 192.0.2.190-192.0.2.209 overlap the range 192.0.2.200-192.0.2.220 of Infra clusters/b",
+				"b: AddressConflict: the range 192.0.2.200-192.0.2.220 overlaps the apps addresses 192.0.2.190-192.0.2.209 of Infra clusters/a"}},
 		{name: "a neighbour's address in a whole subnet of applications", infras: []string{
 			"dns: {serverIP: 192.0.2.2}}\n  appsIngress: {enabled: true, hostedClusterRef: {name: demo}, metallb: {ipAddressPoolRange: 192.0.2.0/24}", "dns: {serverIP: 192.0.2.12}"}},
 	} {

@@ -94,7 +94,7 @@ func startCoreDNS(ctx context.Context, binary, dir, kubeconfig string, v *vlan, 
 // await returns when CoreDNS answers from what it has read.
 func (s *server) await(ctx context.Context) error {
 	for {
-		// The applications' address comes last: from inside the hosted cluster.
+		// The apps address comes last: from inside the hosted cluster.
 		if a, err := s.ask(ctx, demoVM, "any.apps.demo.lab.example.com", dns.TypeA); err == nil && len(a.Answer) > 0 && a.Authoritative {
 			return nil
 		}

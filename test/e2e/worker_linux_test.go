@@ -105,7 +105,7 @@ spec:
   volumes: [{name: shop, configMap: {name: shop}}]
 `
 
-// hostedInfra is the Infra of a hosted cluster whose MetalLB has the applications' addresses.
+// hostedInfra is the Infra of a hosted cluster whose MetalLB has the apps addresses.
 var hostedInfra = strings.Replace(infra, "appsIngress: {enabled: true, source: Static, addresses: [198.18.50.200]}",
 	"appsIngress: {enabled: true, metallb: {addressPoolName: vlan50, ipAddressPoolRange: "+appsPool+", loadBalancerClass: metallb.io/vlan}}", 1)
 

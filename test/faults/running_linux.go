@@ -249,7 +249,7 @@ func (r *Running) setup() {
 	}
 }
 
-// start runs the pods that the controllers have made, and assigns the applications' address.
+// start runs the pods that the controllers have made, and assigns the apps address.
 func (r *Running) start() {
 	r.Helper()
 	kube, err := kubernetes.NewForConfig(r.ControlPlane.RESTConfig())

@@ -51,8 +51,8 @@ func TestReading(t *testing.T) {
 	if err := cp.InstallCRDs(t.Context(), lab.Oooi); err != nil {
 		t.Fatal(err)
 	}
-	says("status", "Warning: the cluster has no HostedClusters: HyperShift is not installed\nNo resources found in default namespace.\n", 0)
-	says("resolve api.example.com", "Warning: the cluster has no HostedClusters", 0)
+	says("status", "Warning: the cluster does not serve HostedClusters: HyperShift is not installed\nNo resources found in default namespace.\n", 0)
+	says("resolve api.example.com", "Warning: the cluster does not serve HostedClusters", 0)
 	if err := cp.InstallCRDs(t.Context(), lab.HyperShift, lab.OpenShiftRoute); err != nil {
 		t.Fatal(err)
 	}

@@ -69,7 +69,7 @@ func (c *command) setup() *cobra.Command {
 	completeFlag(cmd, "output", cobra.FixedCompletions([]string{"yaml"}, cobra.ShellCompDirectiveNoFileComp))
 	f.choices = append(f.choices, addDryRun(cmd, &f.dryRun, "If client, print the objects that would be applied, without connecting to a cluster. If server, submit the requests without persisting them."))
 	flags.BoolVar(&f.wait, "wait", true, "Wait until every component works")
-	f.choices = append(f.choices, addChoice(cmd, &f.dns, setup.FlagClusterDNS, "print", "how pods of the management cluster get the names. print: say what its DNS has to forward; patch: add that to its DNS (dns.operator on OpenShift, else ConfigMap kube-system/coredns)", "print", "patch"))
+	f.choices = append(f.choices, addChoice(cmd, &f.dns, setup.FlagClusterDNS, "print", "How pods of the management cluster resolve the names. If print, print what the cluster DNS must forward. If patch, add a forwarder to the cluster DNS (dns.operator on OpenShift, else ConfigMap kube-system/coredns).", "print", "patch"))
 	return cmd
 }
 
@@ -89,7 +89,7 @@ func addPlanFlags(cmd *cobra.Command, f *setupFlags) {
 	flags.StringSliceVar(&d.Upstream, "upstream", nil, describes+"upstream DNS servers (default: those of the node)")
 	flags.StringVar(&f.images.Oooi, setup.FlagImage, "", "Image with coredns, coredhcp and xdsd (default: the image of the previous setup, or "+defaultImages().Oooi+")")
 	flags.StringVar(&f.images.Envoy, setup.FlagEnvoyImage, "", "Image of Envoy, version 1.31 or later (default: the image of the previous setup, or "+defaultImages().Envoy+")")
-	f.choices = append(f.choices, addChoice(cmd, &f.flavour, setup.FlagOpenShift, "auto", "true, false or auto: whether SecurityContextConstraints choose the users of pods", "auto", "true", "false"))
+	f.choices = append(f.choices, addChoice(cmd, &f.flavour, setup.FlagOpenShift, "auto", "Whether SecurityContextConstraints select the user of pods: auto, true or false", "auto", "true", "false"))
 	flags.StringVar(&f.network, "make-network", "", "Create the VMs' NetworkAttachmentDefinition: bridge=BRIDGE, macvlan=INTERFACE or localnet=NETWORK (OVN-Kubernetes), followed by optional ,vlan=ID and ,mtu=BYTES")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "Maximum time to wait")
 	flags.BoolVar(&f.ingress, "virtual-ingress", false, "Also deploy the VirtualIngress controller, once per cluster (default: leave it as it is)")

@@ -64,7 +64,7 @@ func (c *command) version() *cobra.Command {
 	f := output.Single()
 	var clientOnly bool
 	cmd := &cobra.Command{
-		Use: "version", Short: "Print the version, the images that setup uses, and what is deployed",
+		Use: "version", Short: "Print the version, the default images, and the deployed versions",
 		Example:           "  kubectl oooi version\n\n  # print the version of the binary\n  kubectl oooi version --client\n\n  # print the images of deployed workloads\n  kubectl oooi version -o jsonpath='{.server.workloads[*].images}'",
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,

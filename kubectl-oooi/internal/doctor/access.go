@@ -67,7 +67,7 @@ func (s *Site) unreviewed() string {
 	for _, r := range rights {
 		switch review := s.facts.reviews[r]; {
 		case review == nil:
-			return "the rights of our ServiceAccounts were not reviewed"
+			return "the rights of our ServiceAccounts were not checked"
 		case review.Refused != "":
 			return review.Refused
 		}
@@ -77,11 +77,11 @@ func (s *Site) unreviewed() string {
 
 func accessChecks() []Check {
 	return []Check{{
-		Code: "OOOI-ACC-001", Title: "our daemons have the rights that setup gives them", Needs: []string{"OOOI-HC-001", "OOOI-INF-001", "OOOI-NET-002"},
+		Code: "OOOI-ACC-001", Title: "our ServiceAccounts have the rights that setup grants", Needs: []string{"OOOI-HC-001", "OOOI-INF-001", "OOOI-NET-002"},
 		Reads: slices.Concat(renders(), in(AtInfra, statefulSets), []Read{{Kind: accessReviews, Where: Everywhere}}),
 		Applies: func(s *Site) string {
 			if _, err := s.rights(); err != nil {
-				return "setup would give none to the Infra as it is: " + err.Error()
+				return "setup would refuse the Infra: " + err.Error()
 			}
 			return ""
 		},
@@ -111,8 +111,8 @@ func accessChecks() []Check {
 			var findings []Finding
 			for _, user := range users {
 				namespace, name, _ := strings.Cut(strings.TrimPrefix(user, "system:serviceaccount:"), ":")
-				f := failed(model.Ref{Kind: "ServiceAccount", Namespace: namespace, Name: name}, "run 'kubectl oooi setup' with the Infra's file, which gives it its rights"+restartNote(pods)+"; 'kubectl auth can-i --as="+user+"' tries them",
-					"it may not %s", lacks[user][0])
+				f := failed(model.Ref{Kind: "ServiceAccount", Namespace: namespace, Name: name}, "run 'kubectl oooi setup' with the Infra's file to grant it"+restartNote(pods)+"; 'kubectl auth can-i --as="+user+"' checks one",
+					"it is not allowed to %s", lacks[user][0])
 				if more := lacks[user][1:]; len(more) > 0 {
 					f.Message += fmt.Sprintf(", and %d more", len(more))
 					f = f.because(more...)

@@ -44,7 +44,7 @@ func (s *Site) unasked(r Read) string {
 			a, ok := s.facts.answers[question{namespace, pod.Name, r.Page}]
 			switch {
 			case !ok:
-				return fmt.Sprintf("%s of Pod %s/%s was not asked for", r.Page.path, namespace, pod.Name)
+				return fmt.Sprintf("%s of Pod %s/%s was not requested", r.Page.path, namespace, pod.Name)
 			case a.Refused != "":
 				return a.Refused
 			}

@@ -54,7 +54,7 @@ func (r *refusal) Error() string { return r.Message }
 func (l *line) do(ctx context.Context, method, path string, body []byte) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, method, l.base.JoinPath(path).String(), bytes.NewReader(body))
 	if err != nil {
-		return nil, fmt.Errorf("asking for %s: %w", path, err)
+		return nil, fmt.Errorf("requesting %s: %w", path, err)
 	}
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
@@ -64,7 +64,7 @@ func (l *line) do(ctx context.Context, method, path string, body []byte) ([]byte
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		}
-		return nil, fmt.Errorf("asking for %s: %w", path, err)
+		return nil, fmt.Errorf("requesting %s: %w", path, err)
 	}
 	defer func() { _ = response.Body.Close() }() // read only
 	data, err := io.ReadAll(io.LimitReader(response.Body, longestPage+1))
@@ -86,7 +86,7 @@ func (l *line) do(ctx context.Context, method, path string, body []byte) ([]byte
 // ask asks a pod for one of its pages.
 func (l *line) ask(ctx context.Context, pod *corev1.Pod, p page) *Answer {
 	a := &Answer{Namespace: pod.Namespace, Pod: pod.Name, Component: p.component, Port: p.port, Path: p.path}
-	ctx, cancel := context.WithTimeoutCause(ctx, pagePatience, fmt.Errorf("there was no answer in %s", pagePatience))
+	ctx, cancel := context.WithTimeoutCause(ctx, pagePatience, fmt.Errorf("no answer within %s", pagePatience))
 	defer cancel()
 	path := fmt.Sprintf("/api/v1/namespaces/%s/pods/%s:%d/proxy%s", pod.Namespace, pod.Name, p.port, p.path)
 	body, err := l.do(ctx, http.MethodGet, path, nil)

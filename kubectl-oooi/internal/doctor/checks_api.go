@@ -23,24 +23,24 @@ func apiChecks() []Check {
 				at := slices.IndexFunc(list, func(u *unstructured.Unstructured) bool { return u.GetName() == name })
 				switch {
 				case at < 0:
-					findings = append(findings, failed(ref, "run 'kubectl oooi setup' again, which applies it", "there is no CustomResourceDefinition %s", name))
+					findings = append(findings, failed(ref, "run 'kubectl oooi setup' again to apply it", "CustomResourceDefinition %s does not exist", name))
 				case conditionOf(list[at], "Established") != "True":
 					findings = append(findings, failed(ref, "see its conditions: kubectl describe crd "+name, "the API server does not serve it").because(conditionsOf(list[at])...))
 				case !serves(list[at], v1alpha1.SchemeGroupVersion.Version):
-					findings = append(findings, failed(ref, "run 'kubectl oooi setup' of one release for all that is of ours", "it does not serve %s, which this release speaks", v1alpha1.SchemeGroupVersion.Version))
+					findings = append(findings, failed(ref, "run 'kubectl oooi setup' of one release for all Infras", "it does not serve version %s, which this release requires", v1alpha1.SchemeGroupVersion.Version))
 				}
 			}
 			return findings
 		},
 	}, {
-		Code: "OOOI-API-002", Title: "what the checks look at may be read",
+		Code: "OOOI-API-002", Title: "the objects that checks need can be read",
 		Run: func(s *Site) []Finding {
 			refusals := s.refusals()
 			if len(refusals) == 0 {
 				return nil
 			}
-			f := warned(s.ref(), "have an administrator bind ClusterRole "+RoleName+" to you, docs/reference/doctor.md says how; checks that need what is missing are skipped, and --strict counts them",
-				"%d things cannot be read: %s", len(refusals), refusals[0])
+			f := warned(s.ref(), "have an administrator bind ClusterRole "+RoleName+" to you (docs/reference/doctor.md); checks that need the missing rights are skipped, and --strict counts them",
+				"%d kinds of objects cannot be read: %s", len(refusals), refusals[0])
 			return []Finding{f.because(refusals[1:]...)}
 		},
 	}}

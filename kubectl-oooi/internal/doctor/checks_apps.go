@@ -25,7 +25,7 @@ func appsChecks() []Check {
 	}
 	return []Check{
 		{
-			Code: "OOOI-APP-002", Title: "control gets into the hosted cluster", Needs: []string{"OOOI-CTL-002", "OOOI-HC-001"}, After: []string{"OOOI-HC-002"},
+			Code: "OOOI-APP-002", Title: "control has access to the hosted cluster", Needs: []string{"OOOI-CTL-002", "OOOI-HC-001"}, After: []string{"OOOI-HC-002"},
 			Reads: slices.Concat(in(AtInfra, infras), in(AtHosted, hostedClusters)), Applies: applies,
 			Run: func(s *Site) []Finding {
 				is := s.Infra.Status.AppsIngress
@@ -36,11 +36,11 @@ func appsChecks() []Check {
 			},
 		},
 		{
-			Code: "OOOI-APP-001", Title: "the applications have their address", Needs: []string{"OOOI-CTL-002"}, After: []string{"OOOI-HC-002", "OOOI-APP-002"}, Reads: in(AtInfra, infras), Applies: applies,
+			Code: "OOOI-APP-001", Title: "the apps address is assigned", Needs: []string{"OOOI-CTL-002"}, After: []string{"OOOI-HC-002", "OOOI-APP-002"}, Reads: in(AtInfra, infras), Applies: applies,
 			Run: func(s *Site) []Finding {
 				switch is := s.Infra.Status.AppsIngress; {
 				case is == nil:
-					return []Finding{failed(s.ref(), appsRemedy, "control has said nothing of them yet")}
+					return []Finding{failed(s.ref(), appsRemedy, "control has not reported the apps address yet")}
 				case is.Phase == v1alpha1.AppsIngressReady, slices.Contains(locked, is.Reason):
 					return nil
 				default:
@@ -49,7 +49,7 @@ func appsChecks() []Check {
 			},
 		},
 		{
-			Code: "OOOI-APP-003", Title: "the proxy has a route to the applications", Needs: []string{"OOOI-NET-002"}, After: []string{"OOOI-APP-001"},
+			Code: "OOOI-APP-003", Title: "the proxy has a route to the apps address", Needs: []string{"OOOI-NET-002"}, After: []string{"OOOI-APP-001"},
 			Reads:   slices.Concat(in(AtNetwork, attachments), in(AtInfra, infras)),
 			Applies: func(s *Site) string { return cmp.Or(disabled(v1alpha1.ComponentProxy)(s), applies(s)) },
 			Run:     unrouted,
@@ -75,12 +75,12 @@ func unrouted(s *Site) []Finding {
 		if floats && gateway.IsValid() && gateway.Is4() == a.Is4() {
 			continue
 		}
-		why := "a single proxy on a network of OVN-Kubernetes has no route by the VLAN's gateway"
+		why := "a single proxy on a network of OVN-Kubernetes has no route through the VLAN's gateway"
 		if floats {
 			why = "spec.networkConfig.gateway has no address of that family"
 		}
-		findings = append(findings, failed(s.ref(), "assign the applications an address in the VLAN's subnets, or set spec.infraComponents.proxy.instances, with a gateway of the address's family",
-			"the proxy does not reach the applications at %s, beyond the VLAN: %s", a, why))
+		findings = append(findings, failed(s.ref(), "assign an apps address in the VLAN's subnets, or set spec.infraComponents.proxy.instances, with a gateway of the address's family",
+			"the proxy cannot reach the apps address %s, which is outside the VLAN: %s", a, why))
 	}
 	return findings
 }
@@ -91,7 +91,7 @@ const appsRemedy = "see docs/reference/apps-ingress.md, States, for the remedy o
 // address it is served.
 func unready(s *Site, is *v1alpha1.AppsIngressStatus) Finding {
 	if len(is.ExternalIPs) > 0 {
-		return warned(s.ref(), appsRemedy, "%s: %s: %s; the last address that was good is served", is.Phase, is.Reason, is.Message)
+		return warned(s.ref(), appsRemedy, "%s: %s: %s; the last valid address is served", is.Phase, is.Reason, is.Message)
 	}
 	return failed(s.ref(), appsRemedy, "%s: %s: %s", is.Phase, is.Reason, is.Message)
 }

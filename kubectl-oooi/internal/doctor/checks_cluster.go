@@ -23,11 +23,11 @@ import (
 func clusterChecks() []Check {
 	return []Check{
 		{
-			Code: "OOOI-POD-006", Title: "pods of one image run one build of it", Needs: []string{"OOOI-POD-001"}, Reads: slices.Concat(in(AtInfra, pods), in(AtSystem, pods)),
+			Code: "OOOI-POD-006", Title: "pods with one image run one build", Needs: []string{"OOOI-POD-001"}, Reads: slices.Concat(in(AtInfra, pods), in(AtSystem, pods)),
 			Run: rebuilt,
 		},
 		{
-			Code: "OOOI-POD-007", Title: "our pods have memory to spare", Needs: []string{"OOOI-POD-001"}, After: []string{"OOOI-POD-002"},
+			Code: "OOOI-POD-007", Title: "our pods are below their memory limit", Needs: []string{"OOOI-POD-001"}, After: []string{"OOOI-POD-002"},
 			Reads: says(AtInfra, dnsMetrics, dhcpMetrics, xdsdMetrics, envoyMetrics), Run: tight, Applies: func(s *Site) string {
 				for _, p := range memoryPages {
 					if len(s.askable(p, AtInfra)) > 0 {
@@ -38,12 +38,12 @@ func clusterChecks() []Check {
 			},
 		},
 		{
-			Code: "OOOI-POD-008", Title: "our pods have CPU time to spare", Needs: []string{"OOOI-POD-001"}, After: []string{"OOOI-POD-002"},
+			Code: "OOOI-POD-008", Title: "our pods are below their CPU limit", Needs: []string{"OOOI-POD-001"}, After: []string{"OOOI-POD-002"},
 			Reads: slices.Concat(in(AtInfra, pods, usages), in(AtSystem, pods, usages)), Run: slowed, Applies: func(s *Site) string {
 				if s.served(usages) {
 					return ""
 				}
-				return "the cluster does not serve " + usages.GroupVersion().String() + ": it has no metrics-server, or the like"
+				return "the cluster does not serve " + usages.GroupVersion().String() + "; install metrics-server"
 			},
 		},
 	}
@@ -67,7 +67,7 @@ func refused(s *Site) []Finding {
 			continue
 		}
 		ref := model.Ref{Kind: statefulSets.Kind, Namespace: set.Namespace, Name: set.Name}
-		findings = append(findings, failed(ref, remedyFor(messages[0]), "its pod is refused: %s", messages[0]))
+		findings = append(findings, failed(ref, remedyFor(messages[0]), "its pod is rejected: %s", messages[0]))
 	}
 	return findings
 }
@@ -76,13 +76,13 @@ func refused(s *Site) []Finding {
 func remedyFor(message string) string {
 	switch {
 	case strings.Contains(message, "security context constraint"):
-		return "every ServiceAccount may use restricted-v2, which is all that our pods ask for: docs/reference/openshift.md"
+		return "every ServiceAccount can use restricted-v2, which our pods require: docs/reference/openshift.md"
 	case strings.Contains(message, "PodSecurity"):
-		return "our pods fit into the level restricted with the sysctl net.ipv4.ip_unprivileged_port_start, which is a safe one: who set another policy?"
+		return "our pods comply with level restricted and set the safe sysctl net.ipv4.ip_unprivileged_port_start; check for another policy"
 	case strings.Contains(message, "quota"):
 		return "raise the ResourceQuota of the namespace"
 	default:
-		return "see who refuses it: an admission webhook or a policy"
+		return "find the admission webhook or policy that rejects it"
 	}
 }
 
@@ -125,8 +125,8 @@ func rebuilt(s *Site) []Finding {
 				one = p
 			}
 		}
-		findings = append(findings, warned(podRef(one), "name the image by a tag that does not move, or by its digest, and restart the pods that are behind",
-			"%s was another image when others were started", image).because(evidence...))
+		findings = append(findings, warned(podRef(one), "reference the image by digest or by an immutable tag, and restart the outdated pods",
+			"tag %s pointed to another image when other pods started", image).because(evidence...))
 	}
 	return findings
 }
@@ -151,8 +151,8 @@ func tight(s *Site) []Finding {
 				if c.Name != p.container() || limit.IsZero() || has < nearly*float64(limit.Value()) {
 					continue
 				}
-				findings = append(findings, warned(podRef(d.pod), "raise resources of its component in the Infra: at the limit it is killed",
-					"container %s has %d of %d MiB", c.Name, int64(has)>>20, limit.Value()>>20))
+				findings = append(findings, warned(podRef(d.pod), "raise resources of its component in the Infra; at the limit the container is killed",
+					"container %s uses %d of %d MiB", c.Name, int64(has)>>20, limit.Value()>>20))
 			}
 		}
 	}
@@ -187,7 +187,7 @@ func slowed(s *Site) []Finding {
 			limit := c.Resources.Limits.Cpu()
 			for _, u := range usage.Containers {
 				if u.Name == c.Name && !limit.IsZero() && u.Usage.Cpu().AsApproximateFloat64() >= nearly*limit.AsApproximateFloat64() {
-					findings = append(findings, warned(podRef(ours[at]), "raise resources of its component in the Infra, or take its limit of CPU away: at the limit it is made to wait",
+					findings = append(findings, warned(podRef(ours[at]), "raise resources of its component in the Infra, or remove its CPU limit; at the limit the container is throttled",
 						"container %s uses %s of %s CPUs", c.Name, u.Usage.Cpu(), limit))
 				}
 			}
@@ -199,7 +199,7 @@ func slowed(s *Site) []Finding {
 // wireChecks are about what the machines' network is.
 func wireChecks() []Check {
 	return []Check{{
-		Code: "OOOI-NET-005", Title: "the machines' network suits machines", Needs: []string{"OOOI-NET-002"}, Reads: slices.Concat(in(AtNetwork, attachments), in(AtInfra, infras)),
+		Code: "OOOI-NET-005", Title: "the VMs' network is suitable for VMs", Needs: []string{"OOOI-NET-002"}, Reads: slices.Concat(in(AtNetwork, attachments), in(AtInfra, infras)),
 		Run: unsuited,
 	}}
 }
@@ -227,13 +227,13 @@ func unsuited(s *Site) []Finding {
 	var findings []Finding
 	if slices.Contains(deaf, conf.Type) {
 		findings = append(findings, failed(s.network(), "use a bridge (cnv-bridge, bridge) or a localnet of OVN-Kubernetes",
-			"spec.config is of type %s: a machine has a MAC address of its own, and hears nothing there", conf.Type))
+			"spec.config has type %s, on which a VM with its own MAC address receives nothing", conf.Type))
 	}
 	if dhcp := s.Infra.Spec.InfraComponents.DHCP; dhcp != nil && conf.MTU > 0 {
 		const option = 26 // RFC 2132, 5.1
 		for _, o := range dhcp.Options {
 			if (o.Code != nil && *o.Code == option || o.Name == "mtu" || o.Name == "interface-mtu") && o.Value != fmt.Sprint(conf.MTU) {
-				findings = append(findings, failed(s.ref(), "take the option out, or set it to the network's", "infraComponents.dhcp.options tells machines an MTU of %s, and %s carries %d", o.Value, s.network().Key(), conf.MTU))
+				findings = append(findings, failed(s.ref(), "remove the option, or set it to the MTU of the network", "infraComponents.dhcp.options sets an MTU of %s, but %s has %d", o.Value, s.network().Key(), conf.MTU))
 			}
 		}
 	}
@@ -244,25 +244,25 @@ func unsuited(s *Site) []Finding {
 func leftoverChecks() []Check {
 	return []Check{
 		{
-			Code: "OOOI-OLD-002", Title: "nothing is left of Infras that are gone", After: []string{"OOOI-API-001"},
+			Code: "OOOI-OLD-002", Title: "no objects of deleted Infras exist", After: []string{"OOOI-API-001"},
 			Reads: slices.Concat(in(Everywhere, infras), in(AtInfra, proxyServers, statefulSets, services, leaseObjects)),
 			Run:   orphaned,
 		},
 		{
-			Code: "OOOI-OLD-003", Title: "the old operator's APIs are gone", After: []string{"OOOI-OLD-001"}, Reads: in(Everywhere, crds),
+			Code: "OOOI-OLD-003", Title: "the APIs of the earlier operator are deleted", After: []string{"OOOI-OLD-001"}, Reads: in(Everywhere, crds),
 			Run: func(s *Site) []Finding {
 				var findings []Finding
 				for _, u := range s.list(crds, Everywhere) {
 					if slices.Contains(oldCRDs(), u.GetName()) {
-						findings = append(findings, warned(model.Ref{Kind: crds.Kind, Name: u.GetName()}, "when nobody needs them for going back: kubectl delete crd "+u.GetName()+"; docs/how-to/migrate.md",
-							"nothing reads such objects any more"))
+						findings = append(findings, warned(model.Ref{Kind: crds.Kind, Name: u.GetName()}, "when no longer needed for a rollback: kubectl delete crd "+u.GetName()+"; docs/how-to/migrate.md",
+							"no component reads objects of this kind"))
 					}
 				}
 				return findings
 			},
 		},
 		{
-			Code: "OOOI-OLD-004", Title: "control has taken out of hosted clusters what nobody wants there", After: []string{"OOOI-CTL-001", "OOOI-APP-002"}, Reads: says(AtSystem, controlState), Applies: asks(controlState, AtSystem),
+			Code: "OOOI-OLD-004", Title: "control has cleaned up hosted clusters", After: []string{"OOOI-CTL-001", "OOOI-APP-002"}, Reads: says(AtSystem, controlState), Applies: asks(controlState, AtSystem),
 			Run: remaining,
 		},
 	}
@@ -289,8 +289,8 @@ func remaining(s *Site) []Finding {
 			if left.Infra != "" {
 				whose = "Infra " + left.Infra
 			}
-			findings = append(findings, warned(in, "control tries again, later and later; by hand, in the hosted cluster: kubectl get services,serviceaccounts,roles,rolebindings -A -l "+v1alpha1.LabelManagedBy+"="+v1alpha1.ManagedBy,
-				"what %s had in it cannot be taken away", whose).because(left.Error))
+			findings = append(findings, warned(in, "control retries with backoff; to clean up manually, in the hosted cluster: kubectl get services,serviceaccounts,roles,rolebindings -A -l "+v1alpha1.LabelManagedBy+"="+v1alpha1.ManagedBy,
+				"objects of %s in the hosted cluster cannot be deleted", whose).because(left.Error))
 		}
 	}
 	return findings
@@ -333,8 +333,8 @@ func orphaned(s *Site) []Finding {
 	for _, key := range slices.Sorted(maps.Keys(count)) {
 		_, infra, _ := strings.Cut(key, " of ")
 		namespace, name, _ := strings.Cut(infra, "/")
-		findings = append(findings, warned(first[key], fmt.Sprintf("'kubectl oooi teardown %s -n %s' removes what is left of it", name, namespace),
-			"it belongs to %s, and there is no Infra or ProxyServer of that name; objects like it: %d", infra, count[key]))
+		findings = append(findings, warned(first[key], fmt.Sprintf("'kubectl oooi teardown %s -n %s' deletes its objects", name, namespace),
+			"it belongs to %s, but no Infra or ProxyServer of that name exists; %d such objects", infra, count[key]))
 	}
 	return findings
 }

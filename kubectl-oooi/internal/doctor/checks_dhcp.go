@@ -27,11 +27,11 @@ func dhcpChecks() []Check {
 			},
 		},
 		{
-			Code: "OOOI-DHCP-002", Title: "the ranges have room", Needs: []string{"OOOI-INF-001"}, Reads: in(AtInfra, leaseObjects), Applies: applies,
+			Code: "OOOI-DHCP-002", Title: "the DHCP ranges have free addresses", Needs: []string{"OOOI-INF-001"}, Reads: in(AtInfra, leaseObjects), Applies: applies,
 			Run: filling,
 		},
 		{
-			Code: "OOOI-DHCP-003", Title: "leases can be read, and lie in the ranges", Needs: []string{"OOOI-INF-001"},
+			Code: "OOOI-DHCP-003", Title: "leases are valid and within the ranges", Needs: []string{"OOOI-INF-001"},
 			Reads: slices.Concat(in(AtInfra, leaseObjects), in(AtControlPlane, machines)), Applies: applies,
 			Run: func(s *Site) []Finding {
 				var findings []Finding
@@ -39,47 +39,47 @@ func dhcpChecks() []Check {
 				findings = append(findings, broken...)
 				for _, l := range list {
 					if ranges := s.ranges(); !slices.ContainsFunc(ranges, func(r v1alpha1.AddressRange) bool { return r.Contains(l.Address) }) && l.State == "bound" && !s.reserved(l) {
-						findings = append(findings, warned(leaseRef(l), "widen the range, or restart the machine after deleting the Lease: it is given another address",
-							"%s is in none of the ranges: whoever has it keeps it, and nobody else gets it", l.Address).because(holder(l)))
+						findings = append(findings, warned(leaseRef(l), "extend the range, or delete the Lease and restart the VM, which then gets another address",
+							"%s is outside of all ranges: its VM keeps it, and it is not leased to others", l.Address).because(holder(l)))
 					}
 				}
 				return findings
 			},
 		},
 		{
-			Code: "OOOI-DHCP-004", Title: "no address is in somebody else's hands", Needs: []string{"OOOI-INF-001"}, Reads: in(AtInfra, leaseObjects), Applies: applies,
+			Code: "OOOI-DHCP-004", Title: "no leased address is used by another client", Needs: []string{"OOOI-INF-001"}, Reads: in(AtInfra, leaseObjects), Applies: applies,
 			Run: func(s *Site) []Finding {
 				var findings []Finding
 				list, _ := s.leases()
 				for _, l := range list {
 					if l.State == "declined" {
-						findings = append(findings, warned(leaseRef(l), "find who has it: arping on the VLAN; leave it out by infraComponents.dhcp.exclude, or take it from him",
-							"a client declined %s at %s, since somebody else answers for it", l.Address, l.Since.Format("2006-01-02T15:04:05Z07:00")))
+						findings = append(findings, warned(leaseRef(l), "find the client with arping on the VLAN; exclude the address (infraComponents.dhcp.exclude), or remove it from that client",
+							"a client declined %s at %s because another client uses it", l.Address, l.Since.Format("2006-01-02T15:04:05Z07:00")))
 					}
 				}
 				return findings
 			},
 		},
 		{
-			Code: "OOOI-DHCP-005", Title: "every machine on the network has its address", Needs: []string{"OOOI-DHCP-001", "OOOI-DHCP-003", "OOOI-HC-001"}, After: []string{"OOOI-DHCP-011"},
+			Code: "OOOI-DHCP-005", Title: "every VM on the network has a lease", Needs: []string{"OOOI-DHCP-001", "OOOI-DHCP-003", "OOOI-HC-001"}, After: []string{"OOOI-DHCP-011"},
 			Reads: slices.Concat(in(AtInfra, leaseObjects), in(AtControlPlane, machines)), Applies: applies,
 			Run: homeless,
 		},
 		{
-			Code: "OOOI-DHCP-006", Title: "machines are told of our DNS", Reads: in(AtInfra, infras), Applies: applies,
+			Code: "OOOI-DHCP-006", Title: "DHCP offers our DNS servers", Reads: in(AtInfra, infras), Applies: applies,
 			Run: func(s *Site) []Finding {
 				var findings []Finding
 				for _, o := range s.Infra.Spec.InfraComponents.DHCP.Options {
 					if s.Infra.Spec.InfraComponents.DNS.IsEnabled() && (o.Code != nil && *o.Code == dnsOption || o.Name == "dns") {
-						findings = append(findings, failed(s.ref(), "take it out: without it machines are told of ours; other servers that ours is to ask go to networkConfig.dnsServers",
-							"infraComponents.dhcp.options has DNS servers, %s: machines do not get the names of their control plane", o.Value))
+						findings = append(findings, failed(s.ref(), "remove it, so that DHCP offers our DNS servers; add upstream resolvers to networkConfig.dnsServers",
+							"infraComponents.dhcp.options sets the DNS servers %s: VMs cannot resolve control-plane names", o.Value))
 					}
 				}
 				return findings
 			},
 		},
 		{
-			Code: "OOOI-DHCP-013", Title: "the ranges have room for what NodePools may become", Needs: []string{"OOOI-INF-001", "OOOI-HC-001", "OOOI-DHCP-002"}, Reads: in(AtHosted, nodePools), Applies: applies,
+			Code: "OOOI-DHCP-013", Title: "the DHCP ranges have addresses for the largest size of the NodePools", Needs: []string{"OOOI-INF-001", "OOOI-HC-001", "OOOI-DHCP-002"}, Reads: in(AtHosted, nodePools), Applies: applies,
 			Run: forecast,
 		},
 	}
@@ -105,7 +105,7 @@ func (s *Site) leases() ([]*leases.Lease, []Finding) {
 		switch {
 		case err != nil:
 			ref := model.Ref{Kind: leaseObjects.Kind, Namespace: o.Namespace, Name: o.Name}
-			broken = append(broken, failed(ref, "delete it, and the machine is given an address anew", "%v", err))
+			broken = append(broken, failed(ref, "delete it; the VM then gets a new lease", "%v", err))
 		case l != nil && l.Infra == s.Infra.Name:
 			list = append(list, l)
 		}
@@ -149,14 +149,14 @@ func filling(s *Site) []Finding {
 	}
 	full := new(big.Int).Mul(big.NewInt(taken), big.NewInt(100))
 	limit := new(big.Int).Mul(size, big.NewInt(nearlyFull))
-	const remedy = "widen infraComponents.dhcp.ranges, or delete machines that nobody needs; an address is free a minute after its machine is gone"
+	const remedy = "extend infraComponents.dhcp.ranges, or delete unused VMs; an address is free a minute after its VM is deleted"
 	switch {
 	case size.Sign() == 0 || full.Cmp(limit) < 0:
 		return nil
 	case big.NewInt(taken).Cmp(size) >= 0:
-		return []Finding{failed(s.ref(), remedy, "all %d addresses are taken: new machines get none", taken)}
+		return []Finding{failed(s.ref(), remedy, "all %d addresses are leased: new VMs get none", taken)}
 	default:
-		return []Finding{warned(s.ref(), remedy, "%d of %s addresses are taken", taken, size)}
+		return []Finding{warned(s.ref(), remedy, "%d of %s addresses are leased", taken, size)}
 	}
 }
 
@@ -210,8 +210,8 @@ func homeless(s *Site) []Finding {
 		}
 		if !slices.ContainsFunc(list, func(l *leases.Lease) bool { return l.VM == key }) {
 			ref := model.Ref{Kind: machines.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}
-			findings = append(findings, failed(ref, fmt.Sprintf("see whether its requests come in: kubectl -n %s logs -l %s=%s,%s=dhcp",
-				s.Infra.Namespace, v1alpha1.LabelInfra, s.Infra.Name, v1alpha1.LabelComponent), "it runs, is on %s, and has no lease", nad.Key()))
+			findings = append(findings, failed(ref, fmt.Sprintf("check whether its requests arrive: kubectl -n %s logs -l %s=%s,%s=dhcp",
+				s.Infra.Namespace, v1alpha1.LabelInfra, s.Infra.Name, v1alpha1.LabelComponent), "it runs on network %s and has no lease", nad.Key()))
 		}
 	}
 	return findings
@@ -243,10 +243,10 @@ func forecast(s *Site) []Finding {
 			surge = 1
 		}
 		wanted += n + surge
-		evidence = append(evidence, fmt.Sprintf("NodePool %s: %d, and %d while it rolls", u.GetName(), n, surge))
+		evidence = append(evidence, fmt.Sprintf("NodePool %s: %d, and %d during a rollout", u.GetName(), n, surge))
 	}
 	if wanted <= addresses || addresses == 0 {
 		return nil
 	}
-	return []Finding{warned(s.ref(), "widen infraComponents.dhcp.ranges before the NodePools grow", "the NodePools may have %d machines, and the ranges have %d addresses", wanted, addresses).because(evidence...)}
+	return []Finding{warned(s.ref(), "extend infraComponents.dhcp.ranges before the NodePools grow", "the NodePools can have %d VMs, but the ranges have %d addresses", wanted, addresses).because(evidence...)}
 }

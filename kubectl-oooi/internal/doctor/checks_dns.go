@@ -32,19 +32,19 @@ func dnsChecks() []Check {
 				if served == nil || served.Status == metav1.ConditionTrue {
 					return nil
 				}
-				return []Finding{failed(s.ref(), "'kubectl oooi resolve NAME' says how each view comes to its answer", "%s: %s", served.Reason, served.Message)}
+				return []Finding{failed(s.ref(), "'kubectl oooi resolve NAME' shows the answer of each view and its source", "%s: %s", served.Reason, served.Message)}
 			},
 		},
 		{
-			Code: "OOOI-DNS-003", Title: "what DNS does not know is not asked of the cluster's DNS", Reads: in(AtClusterDNS, services), Applies: applies,
+			Code: "OOOI-DNS-003", Title: "the upstream resolvers are not the cluster's DNS", Reads: in(AtClusterDNS, services), Applies: applies,
 			Run: func(s *Site) []Finding {
 				var findings []Finding
 				for _, service := range all[corev1.Service](s, services, AtClusterDNS) {
 					key := types.NamespacedName{Namespace: service.Namespace, Name: service.Name}
 					for _, upstream := range s.Infra.Spec.NetworkConfig.DNSServers {
 						if slices.Contains(setup.ClusterResolvers(), key) && slices.Contains(service.Spec.ClusterIPs, upstream) {
-							findings = append(findings, failed(s.ref(), "name the site's own DNS servers there",
-								"spec.networkConfig.dnsServers has %s, the cluster's DNS (Service %s), which forwards to ours: a name that nobody knows goes round", upstream, key))
+							findings = append(findings, failed(s.ref(), "specify the upstream resolvers of your network there",
+								"spec.networkConfig.dnsServers has %s, the cluster's DNS (Service %s), which forwards to our DNS: unknown names loop", upstream, key))
 						}
 					}
 				}
@@ -52,7 +52,7 @@ func dnsChecks() []Check {
 			},
 		},
 		{
-			Code: "OOOI-DNS-004", Title: "the cluster's DNS forwards the hosted cluster's names to ours", Needs: []string{"OOOI-HC-001"},
+			Code: "OOOI-DNS-004", Title: "the cluster's DNS forwards the hosted cluster's domain to our DNS", Needs: []string{"OOOI-HC-001"},
 			Reads: slices.Concat(in(AtInfra, services), in(Everywhere, dnsOperators), in(AtClusterDNS, configMaps)),
 			Applies: func(s *Site) string {
 				if why := applies(s); why != "" {
@@ -61,7 +61,7 @@ func dnsChecks() []Check {
 				if _, plain := corefilesOf(s)[coreConfig]; plain || operated(s) {
 					return ""
 				}
-				return "there is neither dns.operator.openshift.io default nor ConfigMap " + coreConfig.String() + ": what the cluster's DNS forwards is not known"
+				return "there is neither dns.operator.openshift.io default nor ConfigMap " + coreConfig.String() + ": the forwarders of the cluster's DNS are unknown"
 			},
 			Run: unforwarded,
 		},
@@ -73,7 +73,7 @@ func (s *Site) judged(works bool, otherwise string) []Finding {
 	if works {
 		return nil
 	}
-	f := failed(s.ref(), "'kubectl oooi status "+s.Infra.Name+"' has all that control has found", "%s", otherwise)
+	f := failed(s.ref(), "'kubectl oooi status "+s.Infra.Name+"' shows all conditions", "%s", otherwise)
 	if ready := meta.FindStatusCondition(s.Infra.Status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.Status != metav1.ConditionTrue {
 		f.Message = ready.Reason + ": " + ready.Message
 	}
@@ -91,7 +91,7 @@ func unforwarded(s *Site) []Finding {
 	corefiles := corefilesOf(s)
 	var zones []string
 	var ref model.Ref
-	remedy := "run 'kubectl oooi setup' with --cluster-dns=patch, or forward it yourself"
+	remedy := "run 'kubectl oooi setup' with --cluster-dns=patch, or add the forwarder manually"
 	if operated(s) {
 		ref = model.Ref{Kind: dnsOperators.Kind, Name: "default"}
 		for _, u := range s.list(dnsOperators, Everywhere) {
@@ -118,7 +118,7 @@ func unforwarded(s *Site) []Finding {
 	var findings []Finding
 	for _, domain := range missing(s, zones) {
 		findings = append(findings, warned(ref, remedy,
-			"it does not forward %s to Service %s/%s-dns: pods of the management cluster do not get our names", domain, s.Infra.Namespace, s.Infra.Name).
+			"it does not forward %s to Service %s/%s-dns: pods of the management cluster cannot resolve control-plane names", domain, s.Infra.Namespace, s.Infra.Name).
 			because(fmt.Sprintf("addresses of the Service: %v", addresses)))
 	}
 	return findings

@@ -19,7 +19,7 @@ import (
 
 func driftChecks() []Check {
 	return []Check{{
-		Code: "OOOI-INF-002", Title: "what setup has made is what it would make now", Needs: []string{"OOOI-INF-001", "OOOI-NET-002", "OOOI-POD-001"},
+		Code: "OOOI-INF-002", Title: "deployed objects match the rendered configuration", Needs: []string{"OOOI-INF-001", "OOOI-NET-002", "OOOI-POD-001"},
 		After: []string{"OOOI-HC-001", "OOOI-NET-005", "OOOI-CTL-002", "OOOI-DNS-003", "OOOI-DHCP-006"},
 		Reads: slices.Concat(renders(), in(AtInfra, statefulSets, configMaps, services, networkPolicies, attachments)),
 		Run:   drifted,
@@ -63,11 +63,11 @@ func drifted(s *Site) []Finding {
 func foreign(ref model.Ref, want, has *unstructured.Unstructured) []Finding {
 	var findings []Finding
 	for _, f := range setup.ForeignFields(has, want) {
-		remedy := fmt.Sprintf("if it is not wanted, run 'kubectl oooi setup' with the Infra's file and --force-conflicts, which undoes that; this restarts pod %s/%s-0: %s", has.GetNamespace(), has.GetName(), diffFirst)
+		remedy := fmt.Sprintf("if it is unwanted, run 'kubectl oooi setup' with the Infra's file and --force-conflicts to remove it; this restarts pod %s/%s-0: %s", has.GetNamespace(), has.GetName(), diffFirst)
 		if f.Applied {
-			remedy = "if it is not wanted, remove it from what " + f.Manager + " applies"
+			remedy = "if it is unwanted, remove it from the configuration that " + f.Manager + " applies"
 		}
-		findings = append(findings, warned(ref, remedy, "it has what setup would not give it: %s", f))
+		findings = append(findings, warned(ref, remedy, "it has fields that setup does not render: %s", f))
 	}
 	return findings
 }
@@ -101,7 +101,7 @@ func comparedFields(kind string) [][]string {
 func (s *Site) cause(has *unstructured.Unstructured, restarts []string) (why []string, remedy string) {
 	restart := restartNote(restarts)
 	if by := s.edited(has); by != "" {
-		return []string{by}, "run 'kubectl oooi setup' with the Infra's file and --force-conflicts, which sets it back" + restart
+		return []string{by}, "run 'kubectl oooi setup' with the Infra's file and --force-conflicts to restore it" + restart
 	}
 	for _, source := range s.sources() {
 		if changed := changedSince(source, has); changed != "" {
@@ -109,7 +109,7 @@ func (s *Site) cause(has *unstructured.Unstructured, restarts []string) (why []s
 		}
 	}
 	if len(why) == 0 {
-		why = []string{"something that it is made of has changed, or another version of setup made it"}
+		why = []string{"one of its sources has changed, or another version of setup created it"}
 	}
 	return why, "run 'kubectl oooi setup' with the Infra's file" + restart
 }
@@ -189,7 +189,7 @@ func sameData(want, has *unstructured.Unstructured) (Severity, string, []string)
 	if len(evidence) == 0 {
 		return "", "", nil
 	}
-	return Warn, "setup would write it otherwise", evidence
+	return Warn, "setup would render it differently", evidence
 }
 
 // firstDifference tells where two texts part.
@@ -203,7 +203,7 @@ func firstDifference(want, has string) string {
 			return ""
 		}
 		if line(wants) != line(is) {
-			return fmt.Sprintf(", line %d: it has %q, setup would write %q", i+1, line(is), line(wants))
+			return fmt.Sprintf(", line %d: it has %q, setup would render %q", i+1, line(is), line(wants))
 		}
 	}
 	return ""
@@ -216,7 +216,7 @@ func sameConfig(want, has *unstructured.Unstructured) (Severity, string, []strin
 		return annotations[annotationConfig]
 	}
 	if of(want) != of(has) {
-		return Warn, "its pod runs with another configuration than setup would give it", nil
+		return Warn, "its pod runs with a configuration that setup would change", nil
 	}
 	is := map[string]string{}
 	for digest, c := range commandDigests(has.Object) {
@@ -229,7 +229,7 @@ func sameConfig(want, has *unstructured.Unstructured) (Severity, string, []strin
 		}
 	}
 	if len(others) > 0 {
-		return Warn, "its pod runs with other arguments than setup would give it, of container " + strings.Join(others, ", "), nil
+		return Warn, "its pod runs with arguments that setup would change, of container " + strings.Join(others, ", "), nil
 	}
 	return "", "", nil
 }
@@ -293,5 +293,5 @@ func sameAttachment(want, has *unstructured.Unstructured) (Severity, string, []s
 	if wants == is {
 		return "", "", nil
 	}
-	return Warn, "its pods would get another network from setup", []string{"it has " + is, "setup would write " + wants}
+	return Warn, "setup would change the network of its pods", []string{"it has " + is, "setup would render " + wants}
 }

@@ -29,22 +29,22 @@ func floatingChecks() []Check {
 			return why
 		}
 		if len(s.Infra.Spec.InfraComponents.Proxy.Instances) == 0 {
-			return "the proxy has one instance, whose address does not move"
+			return "the proxy has one replica and no floating address"
 		}
 		return asks(holderState, AtInfra)(s)
 	}
 	reads := says(AtInfra, holderState)
 	return []Check{
 		{
-			Code: "OOOI-PRX-015", Title: "each instance of the proxy says whether it has the address", After: []string{"OOOI-POD-002"}, Reads: reads, Applies: applies,
+			Code: "OOOI-PRX-015", Title: "each proxy replica reports whether it has the floating address", After: []string{"OOOI-POD-002"}, Reads: reads, Applies: applies,
 			Run: mute(AtInfra, holderState),
 		},
 		{
-			Code: "OOOI-PRX-016", Title: "one instance of the proxy has the address, and is ready", After: []string{"OOOI-POD-002"}, Reads: reads, Applies: applies,
+			Code: "OOOI-PRX-016", Title: "one ready proxy replica has the floating address", After: []string{"OOOI-POD-002"}, Reads: reads, Applies: applies,
 			Run: misheld,
 		},
 		{
-			Code: "OOOI-PRX-017", Title: "the proxy's address stays where it is", After: []string{"OOOI-POD-002"}, Reads: reads, Applies: applies,
+			Code: "OOOI-PRX-017", Title: "the floating address is stable", After: []string{"OOOI-POD-002"}, Reads: reads, Applies: applies,
 			Run: restlessAddress,
 		},
 	}
@@ -60,16 +60,16 @@ func misheld(s *Site) []Finding {
 		if i.is.Holding {
 			holders = append(holders, i.pod.Name)
 			if !i.is.Ready {
-				findings = append(findings, failed(podRef(i.pod), remedy, "it has the address %s, its proxy is not ready, and no other takes over", commas(i.is.Addresses)))
+				findings = append(findings, failed(podRef(i.pod), remedy, "it has the floating address %s, its proxy is not ready, and no other replica takes over", commas(i.is.Addresses)))
 			}
 		}
 		evidence = append(evidence, fmt.Sprintf("%s: %s", i.pod.Name, i.is))
 	}
 	switch {
 	case len(holders) > 1:
-		findings = append(findings, failed(s.ref(), remedy+"; are they on one VLAN?", "%d instances of the proxy have its address: %s", len(holders), strings.Join(holders, ", ")).because(evidence...))
+		findings = append(findings, failed(s.ref(), remedy+"; are they on one VLAN?", "%d proxy replicas have the floating address: %s", len(holders), strings.Join(holders, ", ")).because(evidence...))
 	case len(holders) == 0 && len(instances) > 0 && len(s.silent) == 0:
-		findings = append(findings, failed(s.ref(), remedy, "none of %d instances of the proxy has its address: machines reach no API server", len(instances)).because(evidence...))
+		findings = append(findings, failed(s.ref(), remedy, "none of %d proxy replicas has the floating address: VMs cannot reach the API server", len(instances)).because(evidence...))
 	}
 	return findings
 }
@@ -88,7 +88,7 @@ func (h holderSays) String() string {
 	add(h.Holding, "has it", "has it not")
 	add(h.Ready, "", "its proxy is not ready")
 	add(h.Up, "", "its interface on the VLAN is down")
-	add(h.Failure == "", "", "the Lease is out of reach: "+h.Failure)
+	add(h.Failure == "", "", "the Lease cannot be read: "+h.Failure)
 	return strings.Join(list, ", ")
 }
 
@@ -103,12 +103,12 @@ func restlessAddress(s *Site) []Finding {
 	var findings []Finding
 	for _, i := range states[holderSays](s, holderState, AtInfra) {
 		if age := s.facts.Taken.Sub(i.is.Since); i.is.Transitions >= manyTransitions && age < lately {
-			findings = append(findings, warned(podRef(i.pod), "see the logs of the containers 'holder' for why: a proxy that is ready now and then, a VLAN that loses frames",
-				"the address came or went %d times, the last time %s ago", i.is.Transitions, age.Round(time.Second)))
+			findings = append(findings, warned(podRef(i.pod), "see the logs of containers 'holder': the proxy's readiness changes, or the VLAN loses frames",
+				"the floating address moved %d times, last %s ago", i.is.Transitions, age.Round(time.Second)))
 		}
 		if n := i.is.Conflicts["stranger"]; n > 0 {
-			findings = append(findings, warned(podRef(i.pod), "find it by its MAC address, which the log of the container 'holder' has, and take the address from it",
-				"somebody who is no instance of the proxy has claimed its address %s %d times", commas(i.is.Addresses), n))
+			findings = append(findings, warned(podRef(i.pod), "find the host by its MAC address in the log of container 'holder', and remove the address from it",
+				"a host that is no proxy replica has claimed the floating address %s %d times", commas(i.is.Addresses), n))
 		}
 	}
 	slices.SortStableFunc(findings, func(a, b Finding) int { return strings.Compare(a.Object.Name, b.Object.Name) })

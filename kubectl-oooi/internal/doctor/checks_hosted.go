@@ -16,20 +16,20 @@ func hostedChecks() []Check {
 	reads := in(AtHosted, hostedClusters)
 	return []Check{
 		{
-			Code: "OOOI-HC-001", Title: "the Infra's hosted cluster is there", Reads: reads,
+			Code: "OOOI-HC-001", Title: "the Infra's hosted cluster exists", Reads: reads,
 			Run: func(s *Site) []Finding {
-				const remedy = "name it in spec.hostedClusterRef of the Infra; 'kubectl get hostedclusters -A' lists them. Before it is made, only names that are typed into the Infra are served"
+				const remedy = "set spec.hostedClusterRef of the Infra; 'kubectl get hostedclusters -A' lists them. Until it exists, only the names in the Infra are served"
 				switch {
 				case !s.served(hostedClusters):
-					return []Finding{failed(s.ref(), "run this against the management cluster, or install HyperShift there", "the cluster has no HostedClusters")}
+					return []Finding{failed(s.ref(), "run doctor against the management cluster, or install HyperShift there", "the cluster does not serve HostedClusters")}
 				case s.hosted() == nil:
-					return []Finding{failed(s.ref(), remedy, "the Infra serves no hosted cluster").because(s.problems(model.ReasonHostedClusterNotFound, model.ReasonHostedClusterAmbiguous, model.ReasonConsentMissing)...)}
+					return []Finding{failed(s.ref(), remedy, "the Infra has no hosted cluster").because(s.problems(model.ReasonHostedClusterNotFound, model.ReasonHostedClusterAmbiguous, model.ReasonConsentMissing)...)}
 				}
 				return nil
 			},
 		},
 		{
-			Code: "OOOI-HC-002", Title: "the hosted control plane is well", Needs: []string{"OOOI-HC-001"}, Reads: reads,
+			Code: "OOOI-HC-002", Title: "the hosted control plane is available", Needs: []string{"OOOI-HC-001"}, Reads: reads,
 			Run: func(s *Site) []Finding {
 				if u := s.hostedObject(); u != nil {
 					return unwell(*s.hosted(), u)
@@ -38,7 +38,7 @@ func hostedChecks() []Check {
 			},
 		},
 		{
-			Code: "OOOI-HC-003", Title: "nodes on the VLAN can dial what the hosted cluster publishes", Needs: []string{"OOOI-HC-001"}, Reads: reads,
+			Code: "OOOI-HC-003", Title: "services are published under names that VMs can reach", Needs: []string{"OOOI-HC-001"}, Reads: reads,
 			Run: func(s *Site) []Finding {
 				u := s.hostedObject()
 				if u == nil {
@@ -58,7 +58,7 @@ func hostedChecks() []Check {
 			},
 		},
 		{
-			Code: "OOOI-HC-004", Title: "the NodePools' machines are on the Infra's network", Needs: []string{"OOOI-HC-001"}, Reads: in(AtHosted, nodePools),
+			Code: "OOOI-HC-004", Title: "the NodePools use the Infra's network", Needs: []string{"OOOI-HC-001"}, Reads: in(AtHosted, nodePools),
 			Run: elsewhere,
 		},
 	}
@@ -117,7 +117,7 @@ func elsewhere(s *Site) []Finding {
 			}
 		}
 		if !slices.Contains(names, nad) {
-			findings = append(findings, failed(ref, "name it in spec.platform.kubevirt.additionalNetworks, and let the NodePool roll", "its machines are not on %s", nad).
+			findings = append(findings, failed(ref, "add it to spec.platform.kubevirt.additionalNetworks, and let the NodePool roll out", "its VMs are not on %s", nad).
 				because("additionalNetworks: "+strings.Join(names, ", ")))
 		}
 	}

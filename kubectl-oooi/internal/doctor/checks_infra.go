@@ -19,7 +19,7 @@ var doubtful = []model.Reason{
 
 func infraChecks() []Check {
 	return []Check{{
-		Code: "OOOI-INF-001", Title: "the Infra's addresses, ranges and names can be used", After: []string{"OOOI-API-001"}, Reads: in(AtInfra, infras),
+		Code: "OOOI-INF-001", Title: "the Infra's addresses, ranges and names are valid", After: []string{"OOOI-API-001"}, Reads: in(AtInfra, infras),
 		Run: func(s *Site) []Finding {
 			var findings []Finding
 			for _, p := range s.Snapshot.Problems {

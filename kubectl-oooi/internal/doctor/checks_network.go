@@ -16,20 +16,20 @@ import (
 func networkChecks() []Check {
 	return []Check{
 		{
-			Code: "OOOI-NET-001", Title: "the machines' network is there", Reads: in(AtNetwork, attachments),
+			Code: "OOOI-NET-001", Title: "the VMs' NetworkAttachmentDefinition exists", Reads: in(AtNetwork, attachments),
 			Run: func(s *Site) []Finding {
 				ref := s.network()
 				switch {
 				case !s.served(attachments):
-					return []Finding{failed(ref, "install Multus, which puts pods on a VLAN", "the cluster has no NetworkAttachmentDefinitions")}
+					return []Finding{failed(ref, "install Multus", "the cluster does not serve NetworkAttachmentDefinitions")}
 				case s.attachment() == nil:
-					return []Finding{failed(ref, "make it, or name another in spec.networkConfig.networkAttachmentDefinition of the Infra, as namespace/name", "it does not exist")}
+					return []Finding{failed(ref, "create it, or set spec.networkConfig.networkAttachmentDefinition of the Infra to another one (NAMESPACE/NAME)", "it does not exist")}
 				}
 				return nil
 			},
 		},
 		{
-			Code: "OOOI-NET-002", Title: "the machines' network gives no addresses itself", Needs: []string{"OOOI-NET-001"}, Reads: in(AtNetwork, attachments),
+			Code: "OOOI-NET-002", Title: "the VMs' NetworkAttachmentDefinition assigns no addresses", Needs: []string{"OOOI-NET-001"}, Reads: in(AtNetwork, attachments),
 			Run: func(s *Site) []Finding {
 				config, _, _ := unstructured.NestedString(s.attachment().Object, "spec", "config")
 				field, err := render.IPAM(config)
@@ -37,7 +37,7 @@ func networkChecks() []Check {
 				case err != nil:
 					return []Finding{failed(s.network(), "correct spec.config", "%v", err)}
 				case field != "":
-					return []Finding{failed(s.network(), "take it out, and restart the machines", "spec.config gives addresses, by %s: KubeVirt hands them to machines by a DHCP server of its own, before ours is asked", field)}
+					return []Finding{failed(s.network(), "remove it, and restart the VMs", "spec.config assigns addresses by %s: KubeVirt offers them to VMs from a DHCP server of its own, before ours", field)}
 				}
 				return nil
 			},
@@ -48,11 +48,11 @@ func networkChecks() []Check {
 func addressChecks() []Check {
 	return []Check{
 		{
-			Code: "OOOI-NET-003", Title: "our pods have their addresses on the VLAN", Needs: []string{"OOOI-NET-001", "OOOI-POD-002"}, Reads: in(AtInfra, pods),
+			Code: "OOOI-NET-003", Title: "our pods have their VLAN addresses", Needs: []string{"OOOI-NET-001", "OOOI-POD-002"}, Reads: in(AtInfra, pods),
 			Run: unaddressed,
 		},
 		{
-			Code: "OOOI-NET-004", Title: "nobody on the VLAN has another's address", Needs: []string{"OOOI-HC-001", "OOOI-INF-001"}, Reads: in(AtControlPlane, machines),
+			Code: "OOOI-NET-004", Title: "no duplicate addresses on the VLAN", Needs: []string{"OOOI-HC-001", "OOOI-INF-001"}, Reads: in(AtControlPlane, machines),
 			Run: doubles,
 		},
 	}
@@ -75,7 +75,7 @@ func doubles(s *Site) []Finding {
 		ref := model.Ref{Kind: machines.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}
 		for _, a := range read.MachineAddresses(u, s.network().Key()) {
 			if other, ok := owner[a]; ok && other != ref.String() {
-				findings = append(findings, failed(ref, "see what gives it that address: a setting in the machine, or another DHCP server", "it has %s, and so has %s", a, other))
+				findings = append(findings, failed(ref, "find the source of the address: a setting in the VM, or another DHCP server", "it has %s, which %s also has", a, other))
 				continue
 			}
 			owner[a] = ref.String()
@@ -113,7 +113,7 @@ func unaddressed(s *Site) []Finding {
 			case err != nil:
 				findings = append(findings, failed(ref, "see Multus' log on node "+p.Spec.NodeName, "%v", err))
 			case !slices.ContainsFunc(has, func(a netip.Addr) bool { return slices.Contains(wanted, a) }):
-				findings = append(findings, failed(ref, "see Multus' log on node "+p.Spec.NodeName+", and that the nodes have the CNI plugins static and sbr", "it has not the address that it should have on the VLAN").
+				findings = append(findings, failed(ref, "see Multus' log on node "+p.Spec.NodeName+", and check that the nodes have the CNI plugins static and sbr", "it does not have its VLAN address").
 					because(fmt.Sprintf("wanted one of %v, got %v", wanted, has)))
 			}
 		}

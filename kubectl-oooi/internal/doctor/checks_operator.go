@@ -9,7 +9,7 @@ import (
 
 func operatorChecks() []Check {
 	return []Check{{
-		Code: "OOOI-OLD-001", Title: "nothing of the old operator is left", Reads: in(AtInfra, deployments, services),
+		Code: "OOOI-OLD-001", Title: "no workloads of the earlier operator exist", Reads: in(AtInfra, deployments, services),
 		Run: func(s *Site) []Finding {
 			var findings []Finding
 			for _, kind := range []Kind{deployments, services} {
@@ -18,7 +18,7 @@ func operatorChecks() []Check {
 						continue
 					}
 					ref := model.Ref{Kind: kind.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}
-					findings = append(findings, failed(ref, "stop that operator, and delete its DHCPServer, DNSServer and ProxyServer: docs/how-to/migrate.md", "it is the old operator's, and may hold an address of the VLAN"))
+					findings = append(findings, failed(ref, "stop that operator, and delete its DHCPServer, DNSServer and ProxyServer: docs/how-to/migrate.md", "it belongs to the earlier operator and may use an address of the VLAN"))
 				}
 			}
 			return findings

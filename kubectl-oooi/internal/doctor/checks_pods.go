@@ -75,17 +75,17 @@ func podChecks() []Check {
 			Run: controlDown,
 		},
 		{
-			Code: "OOOI-CTL-002", Title: "control has judged the Infra as it is now", After: []string{"OOOI-API-001", "OOOI-CTL-001"}, Reads: in(AtInfra, infras),
+			Code: "OOOI-CTL-002", Title: "control has reconciled the current generation of the Infra", After: []string{"OOOI-API-001", "OOOI-CTL-001"}, Reads: in(AtInfra, infras),
 			Run: func(s *Site) []Finding {
 				if s.Infra.Status.ObservedGeneration == s.Infra.Generation {
 					return nil
 				}
 				return []Finding{failed(s.ref(), "see control's log: kubectl -n "+render.SystemNamespace+" logs deployment/"+render.ControlName,
-					"its status is about generation %d, and it is at %d", s.Infra.Status.ObservedGeneration, s.Infra.Generation)}
+					"its status is of generation %d, its current generation is %d", s.Infra.Status.ObservedGeneration, s.Infra.Generation)}
 			},
 		},
 		{
-			Code: "OOOI-POD-001", Title: "each part of the Infra has its workload", Needs: []string{"OOOI-INF-001"}, Reads: in(AtInfra, statefulSets),
+			Code: "OOOI-POD-001", Title: "each enabled component has a workload", Needs: []string{"OOOI-INF-001"}, Reads: in(AtInfra, statefulSets),
 			Run: func(s *Site) []Finding {
 				sets := all[appsv1.StatefulSet](s, statefulSets, AtInfra)
 				var findings []Finding
@@ -94,7 +94,7 @@ func podChecks() []Check {
 						return set.Labels[v1alpha1.LabelInfra] == s.Infra.Name && set.Labels[v1alpha1.LabelComponent] == c.name
 					}
 					if !slices.ContainsFunc(sets, mine) {
-						findings = append(findings, failed(s.ref(), "run 'kubectl oooi setup' with the Infra's file; "+diffFirst, "%s is enabled, and there is no StatefulSet of it", c.name))
+						findings = append(findings, failed(s.ref(), "run 'kubectl oooi setup' with the Infra's file; "+diffFirst, "%s is enabled, but its StatefulSet does not exist", c.name))
 					}
 				}
 				return findings
@@ -123,7 +123,7 @@ func podChecks() []Check {
 			},
 		},
 		{
-			Code: "OOOI-POD-003", Title: "our pods stay up", Needs: []string{"OOOI-POD-001"}, Reads: in(AtInfra, pods),
+			Code: "OOOI-POD-003", Title: "our containers do not restart", Needs: []string{"OOOI-POD-001"}, Reads: in(AtInfra, pods),
 			Run: func(s *Site) []Finding {
 				var findings []Finding
 				for _, c := range s.components() {
@@ -135,7 +135,7 @@ func podChecks() []Check {
 			},
 		},
 		{
-			Code: "OOOI-POD-004", Title: "our pods run the image that control runs", Needs: []string{"OOOI-POD-001"}, Reads: slices.Concat(in(AtInfra, pods), in(AtSystem, pods)),
+			Code: "OOOI-POD-004", Title: "our pods run the image of control", Needs: []string{"OOOI-POD-001"}, Reads: slices.Concat(in(AtInfra, pods), in(AtSystem, pods)),
 			Run: skewed,
 		},
 	}
@@ -167,7 +167,7 @@ func skewed(s *Site) []Finding {
 			continue
 		}
 		for _, p := range runs[image] {
-			findings = append(findings, warned(podRef(p), "run 'kubectl oooi setup' of one release with each Infra; an image in the Infra is there to be meant. This restarts the pods with other images: "+diffFirst, "it runs %s", image).
+			findings = append(findings, warned(podRef(p), "run 'kubectl oooi setup' of one release with each Infra; images set in the Infra take precedence. This restarts the pods with other images: "+diffFirst, "it runs %s", image).
 				because("control runs "+strings.Join(control, ", ")))
 		}
 	}
@@ -183,7 +183,7 @@ func controlDown(s *Site) []Finding {
 			return nil
 		}
 		ref := model.Ref{Kind: deployments.Kind, Namespace: d.Namespace, Name: d.Name}
-		f := failed(ref, fmt.Sprintf("see its pods: kubectl -n %s describe pods", d.Namespace), "no replica of it is available: statuses are old, and the applications' address is not looked after")
+		f := failed(ref, fmt.Sprintf("see its pods: kubectl -n %s describe pods", d.Namespace), "no replica is available: status is outdated, and the apps address is not reconciled")
 		for _, p := range all[corev1.Pod](s, pods, AtSystem) {
 			if why := status.Unready(p); why != "" {
 				f = f.because(p.Name + ": " + why)
@@ -191,7 +191,7 @@ func controlDown(s *Site) []Finding {
 		}
 		return []Finding{f}
 	}
-	return []Finding{failed(model.Ref{Kind: deployments.Kind, Namespace: render.SystemNamespace, Name: render.ControlName}, "run 'kubectl oooi setup' again, which applies it", "it does not exist")}
+	return []Finding{failed(model.Ref{Kind: deployments.Kind, Namespace: render.SystemNamespace, Name: render.ControlName}, "run 'kubectl oooi setup' again to apply it", "it does not exist")}
 }
 
 // restless is how recent a restart has to be to be worth a word, often how many there have to be.
@@ -208,11 +208,11 @@ func restarts(p *corev1.Pod, now time.Time) []Finding {
 		if last == nil || c.RestartCount < often || now.Sub(last.FinishedAt.Time) > restless {
 			continue
 		}
-		remedy := fmt.Sprintf("see what it said: kubectl -n %s logs %s -c %s --previous", p.Namespace, p.Name, c.Name)
+		remedy := fmt.Sprintf("see its last log: kubectl -n %s logs %s -c %s --previous", p.Namespace, p.Name, c.Name)
 		if last.Reason == "OOMKilled" {
-			remedy = "give it more memory: resources of its component in the Infra"
+			remedy = "raise the memory limit: resources of its component in the Infra"
 		}
-		findings = append(findings, warned(podRef(p), remedy, "container %s has ended %d times, the last time at %s: %s, code %d",
+		findings = append(findings, warned(podRef(p), remedy, "container %s has terminated %d times, last at %s: %s, exit code %d",
 			c.Name, c.RestartCount, last.FinishedAt.UTC().Format(time.RFC3339), last.Reason, last.ExitCode))
 	}
 	return findings

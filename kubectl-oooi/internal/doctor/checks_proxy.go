@@ -25,15 +25,15 @@ func proxyChecks() []Check {
 				}
 				for _, p := range all[v1alpha1.ProxyServer](s, proxyServers, AtInfra) {
 					if p.Name == s.Infra.Name { // setup refuses to make it the Infra's
-						remedy := fmt.Sprintf("if it is meant to be the Infra's: kubectl -n %s patch proxyserver %s --type=merge -p '{\"spec\": {\"infraRef\": {\"name\": %q}}}'; else name the Infra otherwise", p.Namespace, p.Name, s.Infra.Name)
-						return []Finding{failed(proxyRef(p), remedy, "it has the Infra's name, and names another or none in spec.infraRef: the Infra has no ProxyServer")}
+						remedy := fmt.Sprintf("if it belongs to the Infra: kubectl -n %s patch proxyserver %s --type=merge -p '{\"spec\": {\"infraRef\": {\"name\": %q}}}'; otherwise rename the Infra", p.Namespace, p.Name, s.Infra.Name)
+						return []Finding{failed(proxyRef(p), remedy, "it has the Infra's name, but its spec.infraRef does not refer to the Infra, which therefore has no ProxyServer")}
 					}
 				}
-				return []Finding{failed(s.ref(), "run 'kubectl oooi setup' with the Infra's file; "+diffFirst, "no ProxyServer names it in spec.infraRef")}
+				return []Finding{failed(s.ref(), "run 'kubectl oooi setup' with the Infra's file; "+diffFirst, "no ProxyServer refers to it in spec.infraRef")}
 			},
 		},
 		{
-			Code: "OOOI-PRX-002", Title: "each route leads to a Service with endpoints", Needs: []string{"OOOI-PRX-001"}, After: []string{"OOOI-HC-002"}, Reads: backends, Applies: applies,
+			Code: "OOOI-PRX-002", Title: "each route has a Service with endpoints", Needs: []string{"OOOI-PRX-001"}, After: []string{"OOOI-HC-002"}, Reads: backends, Applies: applies,
 			Run: unserved,
 		},
 		{
@@ -43,7 +43,7 @@ func proxyChecks() []Check {
 				for _, p := range s.proxies() {
 					for _, r := range p.Status.Replicas {
 						if r.NACK != "" {
-							findings = append(findings, failed(proxyRef(p), "it names the object at fault; correct that, and Envoy has the rest of its routes meanwhile", "Envoy of %s refuses: %s", r.Pod, r.NACK))
+							findings = append(findings, failed(proxyRef(p), "correct the object that the message names; all other routes are served", "Envoy of %s rejected its configuration: %s", r.Pod, r.NACK))
 						}
 					}
 				}
@@ -63,11 +63,11 @@ func connectionChecks() []Check {
 	applies := disabled(v1alpha1.ComponentProxy)
 	return []Check{
 		{
-			Code: "OOOI-PRX-004", Title: "every replica of the proxy is up to date", Needs: []string{"OOOI-PRX-003"}, After: []string{"OOOI-PRX-009"}, Reads: in(AtInfra, proxyServers, pods), Applies: applies,
+			Code: "OOOI-PRX-004", Title: "every proxy replica is up to date", Needs: []string{"OOOI-PRX-003"}, After: []string{"OOOI-PRX-009"}, Reads: in(AtInfra, proxyServers, pods), Applies: applies,
 			Run: behind,
 		},
 		{
-			Code: "OOOI-PRX-006", Title: "connections get through each of the proxy's ports", Needs: []string{"OOOI-PRX-002", "OOOI-PRX-004", "OOOI-PRX-005"}, After: []string{"OOOI-PRX-011", "OOOI-PRX-012"},
+			Code: "OOOI-PRX-006", Title: "each port of the proxy accepts connections", Needs: []string{"OOOI-PRX-002", "OOOI-PRX-004", "OOOI-PRX-005"}, After: []string{"OOOI-PRX-011", "OOOI-PRX-012"},
 			Reads: in(AtInfra, proxyServers), Applies: applies,
 			Run: func(s *Site) []Finding {
 				var findings []Finding
@@ -75,7 +75,7 @@ func connectionChecks() []Check {
 					for _, r := range p.Status.Replicas {
 						for _, l := range r.Listeners {
 							if !l.Ready {
-								findings = append(findings, failed(proxyRef(p), "'kubectl oooi routes "+p.Name+" -o wide' says where the port leads", "port %d of %s: %s", l.Port, r.Pod, l.Reason))
+								findings = append(findings, failed(proxyRef(p), "'kubectl oooi routes "+p.Name+" -o wide' shows the port's routes", "port %d of %s: %s", l.Port, r.Pod, l.Reason))
 							}
 						}
 					}
@@ -118,13 +118,13 @@ func unserved(s *Site) []Finding {
 			ref := model.Ref{Kind: "Service", Namespace: namespace, Name: strings.TrimPrefix(u.Service, namespace+"/")}
 			switch {
 			case u.Missing != "":
-				f := failed(u.Owner, "'kubectl oooi routes "+p.Name+" -o wide' has the names that lead there; correct the backend, or wait for the control plane", "%s", u.Missing)
+				f := failed(u.Owner, "'kubectl oooi routes "+p.Name+" -o wide' shows the names with this backend; correct the backend, or wait for the control plane", "%s", u.Missing)
 				if u.Backend != "" {
 					f.Evidence = append(f.Evidence, "backend "+u.Backend)
 				}
 				findings = append(findings, f)
 			case u.Service != "" && slices.Contains(slices.Concat(s.namespaces[AtControlPlane], s.namespaces[AtBackends]), namespace) && ready[u.Service] == 0:
-				findings = append(findings, failed(ref, fmt.Sprintf("see its pods: kubectl -n %s get endpointslices,pods", namespace), "no endpoint of it is ready: the names that lead there are refused"))
+				findings = append(findings, failed(ref, fmt.Sprintf("see its pods: kubectl -n %s get endpointslices,pods", namespace), "no endpoint is ready: connections to its names are refused"))
 			}
 		}
 	}
@@ -145,7 +145,7 @@ func behind(s *Site) []Finding {
 			case at < 0:
 				findings = append(findings, failed(podRef(pod), remedy, "xdsd in it has not reported to ProxyServer %s", p.Name))
 			case p.Status.Replicas[at].ObservedGeneration != p.Generation:
-				findings = append(findings, failed(podRef(pod), remedy, "it has seen generation %d of ProxyServer %s, which is at %d", p.Status.Replicas[at].ObservedGeneration, p.Name, p.Generation))
+				findings = append(findings, failed(podRef(pod), remedy, "it has observed generation %d of ProxyServer %s, the current one is %d", p.Status.Replicas[at].ObservedGeneration, p.Name, p.Generation))
 			case p.Status.Replicas[at].Version != p.Status.Replicas[at].Acknowledged:
 				findings = append(findings, failed(podRef(pod), remedy, "Envoy was sent version %s, and has acknowledged %q", p.Status.Replicas[at].Version, p.Status.Replicas[at].Acknowledged))
 			}
@@ -170,5 +170,5 @@ func shutOut(s *Site) []Finding {
 		return nil
 	}
 	ref := model.Ref{Kind: networkPolicies.Kind, Namespace: strings.Join(s.namespaces[AtControlPlane], ""), Name: selecting}
-	return []Finding{failed(ref, "run 'kubectl oooi setup' with the Infra's file, which adds a policy that admits it", "it isolates the API server, and no policy admits the proxy of %s", s.key())}
+	return []Finding{failed(ref, "run 'kubectl oooi setup' with the Infra's file to add a policy that admits it", "it isolates the API server, but no policy admits the proxy of %s", s.key())}
 }

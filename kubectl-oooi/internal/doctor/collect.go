@@ -153,7 +153,7 @@ func (c *Collector) inquire(ctx context.Context, g *gathering, names []string) e
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return fmt.Errorf("asking our pods and about their rights: %w", err)
+		return fmt.Errorf("reading the pages and rights of our pods: %w", err)
 	}
 	return nil
 }

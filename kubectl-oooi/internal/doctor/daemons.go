@@ -47,11 +47,11 @@ func notFollowing(pod *corev1.Pod, daemon, container string, synced bool, age ti
 	var f Finding
 	switch {
 	case !synced:
-		f = warned(podRef(pod), remedy, "%s has not seen the API server since it started: it goes by what a file has kept", daemon)
+		f = warned(podRef(pod), remedy, "%s has not reached the API server since it started, and uses its snapshot file", daemon)
 	case age > stale:
-		f = warned(podRef(pod), remedy, "%s does not follow the API server: what it knows is %s old", daemon, age.Round(time.Second))
+		f = warned(podRef(pod), remedy, "%s does not follow the API server: its data is %s old", daemon, age.Round(time.Second))
 	case len(evidence) > 0:
-		f = warned(podRef(pod), remedy, "%s does not follow all that it should", daemon)
+		f = warned(podRef(pod), remedy, "%s does not follow all objects", daemon)
 	default:
 		return nil
 	}
@@ -76,8 +76,8 @@ func mute(where Where, pages ...page) func(*Site) []Finding {
 				for _, pod := range s.facts.askable(p, namespace, s.Infra.Name) {
 					a := s.facts.answers[question{namespace, pod.Name, p}]
 					if a != nil && a.Silent != "" {
-						findings = append(findings, warned(podRef(pod), fmt.Sprintf("if its log is in order (kubectl -n %s logs %s), look for a NetworkPolicy that keeps the API server's nodes out", namespace, pod.Name),
-							"%s in it does not say how it is, though its node finds it ready: %s", p.daemon(), a.Silent).because(fmt.Sprintf("asked for http://%s:%d%s through the API server", pod.Name, p.port, p.path)))
+						findings = append(findings, warned(podRef(pod), fmt.Sprintf("if its log shows no error (kubectl -n %s logs %s), check for a NetworkPolicy that does not admit the API server's nodes", namespace, pod.Name),
+							"%s does not answer, although the pod is ready: %s", p.daemon(), a.Silent).because(fmt.Sprintf("requested http://%s:%d%s through the API server", pod.Name, p.port, p.path)))
 					}
 				}
 			}
@@ -113,7 +113,7 @@ func (s *Site) askable(p page, where Where) []*corev1.Pod {
 func controlChecks() []Check {
 	return []Check{
 		{
-			Code: "OOOI-CTL-003", Title: "control says how it is", After: []string{"OOOI-CTL-001"}, Reads: says(AtSystem, controlState), Applies: asks(controlState, AtSystem),
+			Code: "OOOI-CTL-003", Title: "control's state page answers", After: []string{"OOOI-CTL-001"}, Reads: says(AtSystem, controlState), Applies: asks(controlState, AtSystem),
 			Run: mute(AtSystem, controlState),
 		},
 		{
@@ -139,8 +139,8 @@ func controlLags(s *Site) []Finding {
 		}
 	}
 	if len(leaders) == 0 && len(replicas) > 0 && len(s.silent) == 0 {
-		findings = append(findings, failed(podRef(replicas[0].pod), "see the logs of its pods, and the Lease oooi-control beside them: without the API server nobody can lead",
-			"none of %d replicas of control leads: no status is written, and the applications' address is not looked after", len(replicas)))
+		findings = append(findings, failed(podRef(replicas[0].pod), "see the logs of its pods and Lease oooi-control; no replica can lead without the API server",
+			"none of %d replicas of control leads: status is not written, and the apps address is not reconciled", len(replicas)))
 	}
 	return findings
 }
@@ -149,7 +149,7 @@ func dnsDaemonChecks() []Check {
 	applies := asks(dnsMetrics, AtInfra)
 	return []Check{
 		{
-			Code: "OOOI-DNS-005", Title: "DNS says how it is", After: []string{"OOOI-POD-002"}, Reads: says(AtInfra, dnsMetrics), Applies: applies,
+			Code: "OOOI-DNS-005", Title: "DNS's metrics page answers", After: []string{"OOOI-POD-002"}, Reads: says(AtInfra, dnsMetrics), Applies: applies,
 			Run: mute(AtInfra, dnsMetrics),
 		},
 		{

@@ -40,43 +40,43 @@ func dhcpDaemonChecks() []Check {
 	state := says(AtInfra, dhcpState)
 	return []Check{
 		{
-			Code: "OOOI-DHCP-007", Title: "DHCP says how it is", After: []string{"OOOI-POD-002"}, Reads: says(AtInfra, dhcpState, dhcpMetrics), Applies: applies,
+			Code: "OOOI-DHCP-007", Title: "DHCP's state page answers", After: []string{"OOOI-POD-002"}, Reads: says(AtInfra, dhcpState, dhcpMetrics), Applies: applies,
 			Run: mute(AtInfra, dhcpState),
 		},
 		{
-			Code: "OOOI-DHCP-008", Title: "DHCP follows the machines and the leases", After: []string{"OOOI-POD-002", "OOOI-ACC-001"}, Reads: state, Applies: applies,
+			Code: "OOOI-DHCP-008", Title: "DHCP follows VMs and leases", After: []string{"OOOI-POD-002", "OOOI-ACC-001"}, Reads: state, Applies: applies,
 			Run: dhcpLags,
 		},
 		{
-			Code: "OOOI-DHCP-009", Title: "no two machines have one MAC address", Needs: []string{"OOOI-DHCP-008"}, Reads: state, Applies: applies,
+			Code: "OOOI-DHCP-009", Title: "MAC addresses of VMs are unique", Needs: []string{"OOOI-DHCP-008"}, Reads: state, Applies: applies,
 			Run: func(s *Site) []Finding {
 				return s.fromDHCP(func(d *dhcpSays, add func(key string, f Finding)) {
 					for mac, owners := range d.Kubevirt.Duplicates {
 						if len(owners) < 2 {
 							continue
 						}
-						add(mac, failed(machineRef(owners[len(owners)-1]), "give it a MAC address of its own, and restart it: templates that have one make such machines",
-							"it has the MAC address %s, and so has %s, which is served", mac, owners[0]).because("all: "+strings.Join(owners, ", ")))
+						add(mac, failed(machineRef(owners[len(owners)-1]), "assign a unique MAC address and restart the VM; a template with a MAC address creates such VMs",
+							"it has the MAC address %s of %s, which is served", mac, owners[0]).because("all: "+strings.Join(owners, ", ")))
 					}
 				})
 			},
 		},
 		{
-			Code: "OOOI-DHCP-010", Title: "annotations of machines are honoured", Needs: []string{"OOOI-DHCP-008"}, Reads: state, Applies: applies,
+			Code: "OOOI-DHCP-010", Title: "annotations of VMs are valid", Needs: []string{"OOOI-DHCP-008"}, Reads: state, Applies: applies,
 			Run: func(s *Site) []Finding {
 				return s.fromDHCP(func(d *dhcpSays, add func(key string, f Finding)) {
 					for machine, problem := range d.Kubevirt.Problems {
-						add(machine, warned(machineRef(machine), "correct the annotation: docs/reference/dhcp.md has the syntax, and the addresses that cannot be reserved", "%s; the machine is served without it", problem))
+						add(machine, warned(machineRef(machine), "correct the annotation: docs/reference/dhcp.md has the syntax, and the addresses that cannot be reserved", "%s; the VM is served without it", problem))
 					}
 				})
 			},
 		},
 		{
-			Code: "OOOI-DHCP-011", Title: "DHCP knows every machine on the network", Needs: []string{"OOOI-HC-001", "OOOI-DHCP-008"}, Reads: slices.Concat(state, in(AtControlPlane, machines)), Applies: applies,
+			Code: "OOOI-DHCP-011", Title: "DHCP serves every VM on the network", Needs: []string{"OOOI-HC-001", "OOOI-DHCP-008"}, Reads: slices.Concat(state, in(AtControlPlane, machines)), Applies: applies,
 			Run: strangers,
 		},
 		{
-			Code: "OOOI-DHCP-012", Title: "DHCP loses no packets and no leases", Needs: []string{"OOOI-DHCP-007"}, Reads: says(AtInfra, dhcpMetrics), Applies: applies,
+			Code: "OOOI-DHCP-012", Title: "DHCP drops no packets and stores all leases", Needs: []string{"OOOI-DHCP-007"}, Reads: says(AtInfra, dhcpMetrics), Applies: applies,
 			Run: losses,
 		},
 	}
@@ -114,7 +114,7 @@ func dhcpLags(s *Site) []Finding {
 	for _, d := range states[dhcpSays](s, dhcpState, AtInfra) {
 		remedy := fmt.Sprintf("see its log: kubectl -n %s logs %s; can the pod reach the API server?", d.pod.Namespace, d.pod.Name)
 		if k := d.is.Kubevirt; k != nil && !k.Synced {
-			f := failed(podRef(d.pod), remedy, "coredhcp does not see the machines as they are: those that are known renew, new ones get nothing")
+			f := failed(podRef(d.pod), remedy, "coredhcp does not follow VMs: known VMs renew, new ones get no lease")
 			for _, w := range k.Watches {
 				if !w.Connected && w.Error != "" {
 					f = f.because(fmt.Sprintf("%s in %s: %s", w.Resource, w.Namespace, w.Error))
@@ -124,7 +124,7 @@ func dhcpLags(s *Site) []Finding {
 		}
 		for _, l := range d.is.Leasedb {
 			if !l.Addresses.Synced || l.Failure != "" {
-				f := failed(podRef(d.pod), remedy, "coredhcp does not see the leases of pool %s as they are: nobody gets a new address", l.Pool)
+				f := failed(podRef(d.pod), remedy, "coredhcp does not follow the leases of pool %s: no new leases are given", l.Pool)
 				if l.Failure != "" {
 					f = f.because(l.Failure)
 				}
@@ -167,8 +167,8 @@ func strangers(s *Site) []Finding {
 		for _, i := range read.MachineInterfaces(u, s.network().Key()) {
 			if !known[u.GetNamespace()+"/"+u.GetName()+"/"+i] {
 				ref := model.Ref{Kind: machines.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}
-				findings = append(findings, failed(ref, "if it is a node of this cluster, see its labels and its MAC address: kubectl -n "+ref.Namespace+" get vmi "+ref.Name+" -o yaml; infraComponents.dhcp.vmSelector of the Infra widens who is served",
-					"DHCP does not know its interface %s, and is silent to it", i).because("label "+labelInfraID+": "+u.GetLabels()[labelInfraID]))
+				findings = append(findings, failed(ref, "if it is a node of this cluster, see its labels and its MAC address: kubectl -n "+ref.Namespace+" get vmi "+ref.Name+" -o yaml; infraComponents.dhcp.vmSelector of the Infra selects the VMs",
+					"DHCP does not know its interface %s and does not reply to it", i).because("label "+labelInfraID+": "+u.GetLabels()[labelInfraID]))
 			}
 		}
 	}
@@ -189,7 +189,7 @@ func losses(s *Site) []Finding {
 		received := d.is.sum("coredhcp_dhcp4_received_total")
 		d.is.each("coredhcp_dhcp4_dropped_total", func(labels map[string]string, value float64) {
 			if slices.Contains(unwanted, labels["reason"]) && value > worthAWord*received {
-				findings = append(findings, warned(podRef(d.pod), "docs/reference/alerts.md, OooiDHCPDropsPackets, says what to do for each reason",
+				findings = append(findings, warned(podRef(d.pod), "docs/reference/alerts.md, OooiDHCPDropsPackets, has the remedy for each reason",
 					"coredhcp has dropped %.0f of %.0f packets since it started, for %s", value, received, labels["reason"]))
 			}
 		})
@@ -197,8 +197,8 @@ func losses(s *Site) []Finding {
 		d.is.each("coredhcp_leasedb_store_seconds_count", func(labels map[string]string, value float64) { done[labels["operation"]] = value })
 		d.is.each("coredhcp_leasedb_store_errors_total", func(labels map[string]string, value float64) {
 			if operation := labels["operation"]; operation != "conflict" && value > worthAWord*done[operation] {
-				findings = append(findings, failed(podRef(d.pod), fmt.Sprintf("see what the API server says to it: kubectl -n %s logs %s", d.pod.Namespace, d.pod.Name),
-					"%.0f of %.0f times the store of leases has failed since it started, by %s", value, done[operation], operation))
+				findings = append(findings, failed(podRef(d.pod), fmt.Sprintf("see the errors of the API server: kubectl -n %s logs %s", d.pod.Namespace, d.pod.Name),
+					"%.0f of %.0f operations of the lease store have failed since it started: %s", value, done[operation], operation))
 			}
 		})
 	}

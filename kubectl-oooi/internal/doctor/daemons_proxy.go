@@ -45,7 +45,7 @@ func proxyDaemonChecks() []Check {
 	state, both := says(AtInfra, xdsdState), says(AtInfra, xdsdState, envoyMetrics)
 	return []Check{
 		{
-			Code: "OOOI-PRX-007", Title: "Envoy and xdsd say how they are", After: []string{"OOOI-POD-002"}, Reads: both, Applies: applies,
+			Code: "OOOI-PRX-007", Title: "the pages of Envoy and xdsd answer", After: []string{"OOOI-POD-002"}, Reads: both, Applies: applies,
 			Run: mute(AtInfra, xdsdState, envoyMetrics),
 		},
 		{
@@ -59,28 +59,28 @@ func proxyDaemonChecks() []Check {
 			},
 		},
 		{
-			Code: "OOOI-PRX-009", Title: "Envoy has what xdsd means it to have, and ProxyServer says so", Needs: []string{"OOOI-PRX-003"}, After: []string{"OOOI-PRX-008"}, Reads: append(in(AtInfra, proxyServers), state...), Applies: applies,
+			Code: "OOOI-PRX-009", Title: "Envoy has the configuration of xdsd, and ProxyServer reports it", Needs: []string{"OOOI-PRX-003"}, After: []string{"OOOI-PRX-008"}, Reads: append(in(AtInfra, proxyServers), state...), Applies: applies,
 			Run: outdated,
 		},
 		{
-			Code: "OOOI-PRX-010", Title: "xdsd means what the objects say", Needs: []string{"OOOI-PRX-001"}, After: []string{"OOOI-PRX-008"},
+			Code: "OOOI-PRX-010", Title: "xdsd's configuration matches the objects", Needs: []string{"OOOI-PRX-001"}, After: []string{"OOOI-PRX-008"},
 			Reads: slices.Concat(in(AtInfra, infras, proxyServers), in(AtHosted, hostedClusters), in(AtControlPlane, services, routes), in(AtBackends, services), state), Applies: applies,
 			Run: misunderstood,
 		},
 		{
-			Code: "OOOI-PRX-011", Title: "Envoy has opened every port that it was told of", Needs: []string{"OOOI-PRX-003"}, After: []string{"OOOI-PRX-009"}, Reads: both, Applies: applies,
+			Code: "OOOI-PRX-011", Title: "Envoy listens on every configured port", Needs: []string{"OOOI-PRX-003"}, After: []string{"OOOI-PRX-009"}, Reads: both, Applies: applies,
 			Run: unopened,
 		},
 		{
-			Code: "OOOI-PRX-012", Title: "connections to what is behind the proxy succeed", Needs: []string{"OOOI-PRX-002"}, After: []string{"OOOI-POD-002", "OOOI-PRX-005"}, Reads: says(AtInfra, envoyMetrics), Applies: applies,
+			Code: "OOOI-PRX-012", Title: "connections to the proxy's backends succeed", Needs: []string{"OOOI-PRX-002"}, After: []string{"OOOI-POD-002", "OOOI-PRX-005"}, Reads: says(AtInfra, envoyMetrics), Applies: applies,
 			Run: refusing,
 		},
 		{
-			Code: "OOOI-PRX-013", Title: "the proxy has room for more connections", After: []string{"OOOI-POD-002"}, Reads: both, Applies: applies,
+			Code: "OOOI-PRX-013", Title: "the proxy is below its connection limits", After: []string{"OOOI-POD-002"}, Reads: both, Applies: applies,
 			Run: crowded,
 		},
 		{
-			Code: "OOOI-PRX-014", Title: "the proxy is patient enough for watches and konnectivity", Needs: []string{"OOOI-PRX-001"}, Reads: slices.Concat(in(AtInfra, infras, proxyServers), in(AtControlPlane, services, routes)),
+			Code: "OOOI-PRX-014", Title: "the proxy's timeouts suit watches and konnectivity", Needs: []string{"OOOI-PRX-001"}, Reads: slices.Concat(in(AtInfra, infras, proxyServers), in(AtControlPlane, services, routes)),
 			Applies: disabled(v1alpha1.ComponentProxy),
 			Run:     impatient,
 		},
@@ -109,7 +109,7 @@ func outdated(s *Site) []Finding {
 				for _, kind := range slices.Sorted(maps.Keys(e.Types)) {
 					switch t := e.Types[kind]; {
 					case t.NACK != nil:
-						evidence = append(evidence, fmt.Sprintf("%s: refused: %s", kind, t.NACK.Message))
+						evidence = append(evidence, fmt.Sprintf("%s: rejected: %s", kind, t.NACK.Message))
 					case !t.Current:
 						evidence = append(evidence, fmt.Sprintf("%s: sent %s, acknowledged %q", kind, t.Sent, t.Acked))
 					}
@@ -119,9 +119,9 @@ func outdated(s *Site) []Finding {
 			case len(has.Envoys) == 0:
 				findings = append(findings, failed(podRef(x.pod), "see Envoy's log: kubectl -n "+x.pod.Namespace+" logs "+x.pod.Name+" -c envoy", "no Envoy is connected to xdsd"))
 			case len(evidence) > 0:
-				findings = append(findings, failed(podRef(x.pod), remedy, "Envoy has not all that xdsd means it to have").because(evidence...))
+				findings = append(findings, failed(podRef(x.pod), remedy, "Envoy does not have the complete configuration of xdsd").because(evidence...))
 			case status.Version != has.Version || status.Acknowledged != acknowledged:
-				findings = append(findings, warned(proxyRef(p), remedy, "status.replicas says of %s that it was sent version %s and Envoy acknowledged %q; xdsd says %s and %q: it cannot write its status, or somebody else has",
+				findings = append(findings, warned(proxyRef(p), remedy, "status.replicas says of %s that it was sent version %s and Envoy acknowledged %q; xdsd says %s and %q: it cannot write its status, or another writer changed it",
 					x.pod.Name, status.Version, status.Acknowledged, has.Version, acknowledged))
 			}
 		}
@@ -137,15 +137,15 @@ func misunderstood(s *Site) []Finding {
 			if x.pod.Labels[v1alpha1.LabelProxyServer] != want.Name {
 				continue
 			}
-			remedy := fmt.Sprintf("see xdsd's log: kubectl -n %s logs %s -c xdsd; its arguments are those that setup gives it: run 'kubectl oooi setup' with the Infra's file; "+diffFirst, x.pod.Namespace, x.pod.Name)
+			remedy := fmt.Sprintf("see xdsd's log: kubectl -n %s logs %s -c xdsd; setup sets its arguments: run 'kubectl oooi setup' with the Infra's file; "+diffFirst, x.pod.Namespace, x.pod.Name)
 			at := slices.IndexFunc(x.is.ProxyServers, func(p *model.ProxyServer) bool { return p != nil && p.Ref == want.Ref })
 			if at < 0 {
-				findings = append(findings, failed(podRef(x.pod), remedy, "xdsd knows nothing of ProxyServer %s", want.Name))
+				findings = append(findings, failed(podRef(x.pod), remedy, "xdsd does not have ProxyServer %s", want.Name))
 				continue
 			}
 			has := x.is.ProxyServers[at]
 			if diff := difference(routesOf(want), routesOf(has)); len(diff) > 0 {
-				findings = append(findings, failed(podRef(x.pod), remedy, "xdsd leads connections elsewhere than the objects say").because(diff...))
+				findings = append(findings, failed(podRef(x.pod), remedy, "xdsd routes connections differently than the objects define").because(diff...))
 			}
 		}
 	}
@@ -208,16 +208,16 @@ func unopened(s *Site) []Finding {
 	const draining = 1 // of envoy.admin.v3.ServerInfo.State
 	var findings []Finding
 	for _, e := range s.metrics(envoyMetrics) {
-		remedy := fmt.Sprintf("see Envoy's log: kubectl -n %s logs %s -c envoy; delete the pod, and it opens them anew", e.pod.Namespace, e.pod.Name)
+		remedy := fmt.Sprintf("see Envoy's log: kubectl -n %s logs %s -c envoy; delete the pod to open them again", e.pod.Namespace, e.pod.Name)
 		active, warming := e.is.sum("envoy_listener_manager_total_listeners_active"), e.is.sum("envoy_listener_manager_total_listeners_warming")
 		const itsOwn = 1 // the one that we have asked
 		switch n, known := want[e.pod.Name]; {
 		case !known:
 		case e.is.sum("envoy_server_state") == draining:
-			findings = append(findings, failed(podRef(e.pod), remedy, "Envoy drains: it ends, or was told to fail its health check"))
+			findings = append(findings, failed(podRef(e.pod), remedy, "Envoy is draining: it is shutting down, or its health check was set to fail"))
 		case int(active)-itsOwn < n:
-			findings = append(findings, failed(podRef(e.pod), remedy, "Envoy has %d of %d ports open", max(0, int(active)-itsOwn), n).
-				because(fmt.Sprintf("%.0f wait for what belongs to them, %.0f drain", warming, e.is.sum("envoy_listener_manager_total_listeners_draining"))))
+			findings = append(findings, failed(podRef(e.pod), remedy, "Envoy listens on %d of %d ports", max(0, int(active)-itsOwn), n).
+				because(fmt.Sprintf("%.0f are warming, %.0f are draining", warming, e.is.sum("envoy_listener_manager_total_listeners_draining"))))
 		}
 	}
 	return findings
@@ -250,10 +250,10 @@ func refusing(s *Site) []Finding {
 		total, healthy := byCluster("envoy_cluster_membership_total"), byCluster("envoy_cluster_membership_healthy")
 		tried, refused := byCluster("envoy_cluster_upstream_cx_total"), byCluster("envoy_cluster_upstream_cx_connect_fail")
 		for _, name := range slices.Sorted(maps.Keys(total)) {
-			remedy := fmt.Sprintf("do its pods listen? 'kubectl oooi routes -n %s' says what it is; a NetworkPolicy of the control plane's namespace has to admit the proxy", s.Infra.Namespace)
+			remedy := fmt.Sprintf("check that its pods listen ('kubectl oooi routes -n %s' shows the backend), and that a NetworkPolicy of the control plane's namespace admits the proxy", s.Infra.Namespace)
 			switch {
 			case total[name] > 0 && healthy[name] == 0:
-				findings = append(findings, failed(podRef(e.pod), remedy, "none of the %.0f endpoints of %s answers", total[name], name))
+				findings = append(findings, failed(podRef(e.pod), remedy, "none of the %.0f endpoints of %s accepts connections", total[name], name))
 			case tried[name] >= few && refused[name] > mostly*tried[name]:
 				findings = append(findings, failed(podRef(e.pod), remedy, "%.0f of %.0f connections to %s have failed since Envoy started", refused[name], tried[name], name))
 			}
@@ -278,12 +278,12 @@ func crowded(s *Site) []Finding {
 			}
 		}
 	}
-	const remedy = "raise infraComponents.proxy.maxConnections of the Infra, or maxConnections of the backend; what holds so many connections?"
+	const remedy = "raise infraComponents.proxy.maxConnections of the Infra, or maxConnections of the backend, and find the clients with many connections"
 	var findings []Finding
 	for _, e := range s.metrics(envoyMetrics) {
 		e.is.each("envoy_cluster_upstream_cx_overflow", func(labels map[string]string, value float64) {
 			if name := labels[clusterLabel]; value > 0 && limits[name] > 0 {
-				findings = append(findings, warned(podRef(e.pod), remedy, "%.0f connections to %s were refused since Envoy started, since there were %.0f", value, name, limits[name]))
+				findings = append(findings, warned(podRef(e.pod), remedy, "%.0f connections to %s were refused since Envoy started, at the limit of %.0f", value, name, limits[name]))
 				delete(limits, name) // that is said
 			}
 		})
@@ -319,8 +319,8 @@ func impatient(s *Site) []Finding {
 					findings = append(findings, f)
 				}
 			}
-			say("idleTimeout", u.IdleTimeout, shortestIdle, "watches and konnectivity's streams, which may be quiet for as long, are cut")
-			say("connectTimeout", u.ConnectTimeout, shortestConnect, "a connection that loses one packet is given up")
+			say("idleTimeout", u.IdleTimeout, shortestIdle, "idle watches and konnectivity streams are closed")
+			say("connectTimeout", u.ConnectTimeout, shortestConnect, "a connection attempt fails after one lost packet")
 		}
 	}
 	return findings

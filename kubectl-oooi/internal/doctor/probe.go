@@ -66,7 +66,7 @@ func (p *Prober) Probe(ctx context.Context, facts *Facts, infra string) error {
 	}
 	one := &Probe{Report: report}
 	if err != nil {
-		one.Failed = "the VLAN could not be probed: " + err.Error()
+		one.Failed = "probing the VLAN failed: " + err.Error()
 	}
 	facts.addProbe(infra, one)
 	return nil
@@ -89,7 +89,7 @@ func (f *Facts) loadProbes(r io.Reader) error {
 func (p *Prober) look(ctx context.Context, s *Site) (report *probe.Report, err error) {
 	like, image := s.likePod()
 	if image == "" {
-		return nil, errors.New("the Infra has no pod, from whose image to run")
+		return nil, errors.New("the Infra has no pod whose image the probe could use")
 	}
 	if err := p.sweep(ctx, s); err != nil {
 		return nil, err
@@ -112,13 +112,13 @@ func (p *Prober) look(ctx context.Context, s *Site) (report *probe.Report, err e
 	job.OwnerReferences = []metav1.OwnerReference{{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Infra", Name: s.Infra.Name, UID: s.Infra.UID}}
 	// The Job first: its network goes with it, and it goes by itself. The pod waits for its network.
 	if err := p.Client.Create(ctx, job); err != nil {
-		return nil, fmt.Errorf("making Job %s: %w", job.Name, err)
+		return nil, fmt.Errorf("creating Job %s: %w", job.Name, err)
 	}
 	// The cluster takes its network away in its own time.
 	defer func() { err = errors.Join(err, p.remove(ctx, job), p.remove(ctx, nad)) }()
 	nad.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job", Name: job.Name, UID: job.UID}})
 	if err := p.Client.Create(ctx, nad); err != nil {
-		return nil, fmt.Errorf("making NetworkAttachmentDefinition %s: %w", nad.GetName(), err)
+		return nil, fmt.Errorf("creating NetworkAttachmentDefinition %s: %w", nad.GetName(), err)
 	}
 	return p.wait(ctx, job)
 }
@@ -143,7 +143,7 @@ func (p *Prober) sweep(ctx context.Context, s *Site) error {
 	list := &batchv1.JobList{}
 	err := p.Client.List(ctx, list, client.InNamespace(s.Infra.Namespace), client.MatchingLabels{v1alpha1.LabelInfra: s.Infra.Name, v1alpha1.LabelComponent: render.ComponentProbe})
 	if err != nil {
-		return fmt.Errorf("looking for what earlier probes have left: %w", err)
+		return fmt.Errorf("looking for earlier probes: %w", err)
 	}
 	for i := range list.Items {
 		if job := &list.Items[i]; s.facts.Taken.Sub(job.CreationTimestamp.Time) > probeDeadline+probeLeftover {
@@ -170,7 +170,7 @@ func (p *Prober) hold(ctx context.Context, s *Site) (netip.Addr, *coordinationv1
 		address := p.Address
 		if !given {
 			if address = s.freeAddress(taken); !address.IsValid() {
-				return address, nil, errors.New("DHCP has no address left for the pod: name one by --probe-address")
+				return address, nil, errors.New("DHCP has no free address for the pod; specify one with --probe-address")
 			}
 		}
 		lease := leases.Hold(s.Infra.Namespace, s.Infra.Name, "oooi-"+render.ComponentProbe, address, time.Now(), probeDeadline+probeLeftover)
@@ -179,20 +179,20 @@ func (p *Prober) hold(ctx context.Context, s *Site) (netip.Addr, *coordinationv1
 		case err == nil:
 			return address, lease, nil
 		case !apierrors.IsAlreadyExists(err):
-			return address, nil, fmt.Errorf("holding %s for the pod: %w", address, err)
+			return address, nil, fmt.Errorf("reserving %s for the pod: %w", address, err)
 		case given:
-			return address, nil, fmt.Errorf("--probe-address: %s is somebody's: kubectl oooi leases", address)
+			return address, nil, fmt.Errorf("--probe-address: %s is leased; see 'kubectl oooi leases'", address)
 		}
 		taken[address] = true
 	}
-	return netip.Addr{}, nil, errors.New("others take every address that the pod might have")
+	return netip.Addr{}, nil, errors.New("no free address for the pod: other clients lease them first")
 }
 
 // wait waits for the pod to end, and reads what it has found.
 func (p *Prober) wait(ctx context.Context, job *batchv1.Job) (*probe.Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeDeadline)
 	defer cancel()
-	why := "its Job has made no pod"
+	why := "its Job has not created a pod"
 	for {
 		list := &corev1.PodList{}
 		if err := p.Client.List(ctx, list, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.JobNameLabel: job.Name}); err != nil && ctx.Err() == nil {
@@ -254,7 +254,7 @@ func (p *Prober) remove(ctx context.Context, o client.Object) error {
 		}
 	}
 	if err := client.IgnoreNotFound(err); err != nil && !apierrors.IsConflict(err) {
-		return fmt.Errorf("removing %s, which goes by itself within %s: %w", o.GetName(), probeDeadline+probeLeftover, err)
+		return fmt.Errorf("deleting %s, which expires within %s: %w", o.GetName(), probeDeadline+probeLeftover, err)
 	}
 	return nil
 }

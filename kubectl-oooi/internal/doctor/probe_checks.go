@@ -22,35 +22,35 @@ func probeChecks() []Check {
 			Run: func(s *Site) []Finding { return s.judge((*sight).silent) },
 		},
 		{
-			Code: "OOOI-PRB-002", Title: "DNS on the VLAN answers what it should", Needs: []string{"OOOI-PRB-001", "OOOI-DNS-002"}, Reads: reads, Applies: disabled(v1alpha1.ComponentDNS),
+			Code: "OOOI-PRB-002", Title: "DNS on the VLAN returns the expected answers", Needs: []string{"OOOI-PRB-001", "OOOI-DNS-002"}, Reads: reads, Applies: disabled(v1alpha1.ComponentDNS),
 			Run: func(s *Site) []Finding { return s.judge((*sight).misled) },
 		},
 		{
-			Code: "OOOI-PRB-003", Title: "DHCP on the VLAN offers a machine its address", Needs: []string{"OOOI-DHCP-001", "OOOI-DHCP-003", "OOOI-NET-003"}, Reads: reads, Applies: offered,
+			Code: "OOOI-PRB-003", Title: "DHCP on the VLAN offers a VM its address", Needs: []string{"OOOI-DHCP-001", "OOOI-DHCP-003", "OOOI-NET-003"}, Reads: reads, Applies: offered,
 			Run: func(s *Site) []Finding { return s.judge((*sight).unoffered) },
 		},
 		{
-			Code: "OOOI-PRB-004", Title: "nobody else gives addresses on the VLAN", Needs: []string{"OOOI-INF-001"}, Reads: reads, Applies: disabled(v1alpha1.ComponentDHCP),
+			Code: "OOOI-PRB-004", Title: "no other DHCP server on the VLAN", Needs: []string{"OOOI-INF-001"}, Reads: reads, Applies: disabled(v1alpha1.ComponentDHCP),
 			Run: func(s *Site) []Finding { return s.judge((*sight).rivals) },
 		},
 		{
-			Code: "OOOI-PRB-005", Title: "DHCP on the VLAN tells machines of our DNS and of the gateway", Needs: []string{"OOOI-PRB-003", "OOOI-DHCP-006"}, Reads: reads, Applies: offered,
+			Code: "OOOI-PRB-005", Title: "DHCP on the VLAN offers our DNS servers and the gateway", Needs: []string{"OOOI-PRB-003", "OOOI-DHCP-006"}, Reads: reads, Applies: offered,
 			Run: func(s *Site) []Finding { return s.judge((*sight).misguided) },
 		},
 		{
-			Code: "OOOI-PRB-006", Title: "what names lead to can be connected to from the VLAN", Needs: []string{"OOOI-PRX-006", "OOOI-NET-003"}, Reads: reads, Applies: disabled(v1alpha1.ComponentProxy),
+			Code: "OOOI-PRB-006", Title: "control-plane names accept connections from the VLAN", Needs: []string{"OOOI-PRX-006", "OOOI-NET-003"}, Reads: reads, Applies: disabled(v1alpha1.ComponentProxy),
 			Run: func(s *Site) []Finding { return s.judge((*sight).unconnected) },
 		},
 		{
-			Code: "OOOI-PRB-007", Title: "each name leads to a server that goes by it", Needs: []string{"OOOI-PRB-006"}, Reads: reads, Applies: disabled(v1alpha1.ComponentProxy),
+			Code: "OOOI-PRB-007", Title: "servers have certificates for their names", Needs: []string{"OOOI-PRB-006"}, Reads: reads, Applies: disabled(v1alpha1.ComponentProxy),
 			Run: func(s *Site) []Finding { return s.judge((*sight).strange) },
 		},
 		{
-			Code: "OOOI-PRB-008", Title: "certificates are valid, and for a while", Needs: []string{"OOOI-PRB-006"}, Reads: reads, Applies: disabled(v1alpha1.ComponentProxy),
+			Code: "OOOI-PRB-008", Title: "certificates are valid for another week", Needs: []string{"OOOI-PRB-006"}, Reads: reads, Applies: disabled(v1alpha1.ComponentProxy),
 			Run: func(s *Site) []Finding { return s.judge((*sight).expiring) },
 		},
 		{
-			Code: "OOOI-PRB-009", Title: "no certificate is for names of two servers at one address", Needs: []string{"OOOI-PRB-006"}, Reads: reads, Applies: disabled(v1alpha1.ComponentProxy),
+			Code: "OOOI-PRB-009", Title: "no certificate covers names of two servers at one address", Needs: []string{"OOOI-PRB-006"}, Reads: reads, Applies: disabled(v1alpha1.ComponentProxy),
 			Run: func(s *Site) []Finding { return s.judge((*sight).coalescing) },
 		},
 	}
@@ -63,7 +63,7 @@ func probeChecks() []Check {
 // unprobed says that nobody has looked from the VLAN.
 func unprobed(s *Site) string {
 	if s.facts.probes[s.key()] == nil {
-		return "--probe, which looks from the VLAN, was not given"
+		return "--probe is not set"
 	}
 	return ""
 }
@@ -74,7 +74,7 @@ func offered(s *Site) string {
 		return why
 	}
 	if s.plan().machine == nil {
-		return "no machine has a lease, in whose name DHCP could be asked"
+		return "no VM has a lease that the probe could request"
 	}
 	return ""
 }
@@ -99,7 +99,7 @@ func (s *Site) judge(look func(*sight) []Finding) []Finding {
 
 // seePod is what to do about a pod that is well, and silent on the VLAN.
 func (s *Site) seePod(component string) string {
-	return fmt.Sprintf("see its interface on the VLAN, %s, and the switch behind it: kubectl -n %s get pods -l %s=%s,%s=%s -o wide",
+	return fmt.Sprintf("check its VLAN interface %s and the switch: kubectl -n %s get pods -l %s=%s,%s=%s -o wide",
 		render.ProbeDevice, s.Infra.Namespace, v1alpha1.LabelInfra, s.Infra.Name, v1alpha1.LabelComponent, component)
 }
 
@@ -119,7 +119,7 @@ func (v *sight) silent() []Finding {
 				}
 			}
 			if len(silent) > 0 && len(silent) == asked {
-				findings = append(findings, failed(v.ref(), v.seePod(v1alpha1.ComponentDNS), "DNS server %s does not answer on the VLAN, by %s", server, strings.ToUpper(network)).because(silent[0].Name+": "+silent[0].Error))
+				findings = append(findings, failed(v.ref(), v.seePod(v1alpha1.ComponentDNS), "DNS server %s does not answer on the VLAN by %s", server, strings.ToUpper(network)).because(silent[0].Name+": "+silent[0].Error))
 			}
 		}
 	}
@@ -138,8 +138,8 @@ func (v *sight) misled() []Finding {
 			if says == "" {
 				says = strings.TrimSuffix(fmt.Sprintf("%s %s", a.Rcode, commas(a.Addresses)), " ")
 			}
-			findings = append(findings, failed(v.ref(), "'kubectl oooi resolve "+want.name+"' says how it should come to its answer; see the log of DNS for why not",
-				"DNS server %s has another answer for %s, by %s: %s", a.Server, want.name, strings.ToUpper(a.Network), says).because("wanted "+commas(want.addresses)))
+			findings = append(findings, failed(v.ref(), "'kubectl oooi resolve "+want.name+"' shows the expected answer; see the log of DNS",
+				"DNS server %s has an unexpected answer for %s by %s: %s", a.Server, want.name, strings.ToUpper(a.Network), says).because("wanted "+commas(want.addresses)))
 		}
 	}
 	return findings
@@ -198,7 +198,7 @@ func (v *sight) unasked() string {
 func (v *sight) unoffered() []Finding {
 	machine := v.plan.machine
 	if why := v.unasked(); why != "" {
-		v.Site.silent = append(v.Site.silent, "DHCP could not be asked: "+why)
+		v.Site.silent = append(v.Site.silent, "DHCP could not be probed: "+why)
 		return nil
 	}
 	own, _ := v.servers()
@@ -208,9 +208,9 @@ func (v *sight) unoffered() []Finding {
 		at := slices.IndexFunc(given, func(o probe.Offer) bool { return o.Server == server })
 		switch {
 		case at < 0:
-			findings = append(findings, failed(v.ref(), v.seePod(v1alpha1.ComponentDHCP), "DHCP server %s offers nothing to %s, which has %s", server, machine.VM, machine.Address))
+			findings = append(findings, failed(v.ref(), v.seePod(v1alpha1.ComponentDHCP), "DHCP server %s does not offer %[3]s to %[2]s", server, machine.VM, machine.Address))
 		case given[at].Address != machine.Address:
-			findings = append(findings, failed(leaseRef(machine), "see the log of DHCP: two writers of one lease, or a lease that was edited",
+			findings = append(findings, failed(leaseRef(machine), "see the log of DHCP: two writers of one lease, or an edited Lease",
 				"DHCP server %s offers %s to %s, whose lease is %s", server, given[at].Address, machine.VM, machine.Address))
 		}
 	}
@@ -220,7 +220,7 @@ func (v *sight) unoffered() []Finding {
 // rivals are DHCP servers that are nobody's of ours.
 func (v *sight) rivals() []Finding {
 	if why := v.unasked(); why != "" {
-		v.Site.silent = append(v.Site.silent, "DHCP could not be asked: "+why)
+		v.Site.silent = append(v.Site.silent, "DHCP could not be probed: "+why)
 		return nil
 	}
 	own, others := v.servers()
@@ -232,8 +232,8 @@ func (v *sight) rivals() []Finding {
 				continue
 			}
 			seen = append(seen, o.Server)
-			findings = append(findings, failed(v.ref(), "find it by its address, and switch it off, or have the switch drop what it sends: a machine takes the first offer",
-				"another DHCP server is on the VLAN: %s", o.Server).because(fmt.Sprintf("it offers %s, with the DNS servers %s and the routers %s", o.Address, commas(o.DNS), commas(o.Routers))))
+			findings = append(findings, failed(v.ref(), "find it by its address and stop it, or block its packets in the switch: a VM takes the first offer",
+				"another DHCP server on the VLAN: %s", o.Server).because(fmt.Sprintf("it offers %s, with the DNS servers %s and the routers %s", o.Address, commas(o.DNS), commas(o.Routers))))
 		}
 	}
 	return findings
@@ -249,14 +249,14 @@ func (v *sight) misguided() []Finding {
 		if !slices.Contains(own, o.Server) {
 			continue
 		}
-		const remedy = "run 'kubectl oooi setup' with the Infra's file, which writes the configuration of DHCP anew and restarts its pod; " + diffFirst
+		const remedy = "run 'kubectl oooi setup' with the Infra's file to update the configuration of DHCP and restart its pod; " + diffFirst
 		strange := slices.ContainsFunc(o.DNS, func(a netip.Addr) bool { return !slices.Contains(resolvers, a) })
 		if len(resolvers) > 0 && (strange || len(o.DNS) == 0) {
-			findings = append(findings, failed(v.ref(), remedy, "DHCP server %s tells machines of other DNS servers than ours: they do not get the names of their control plane", o.Server).
+			findings = append(findings, failed(v.ref(), remedy, "DHCP server %s offers other DNS servers than ours: VMs cannot resolve control-plane names", o.Server).
 				because("offered: "+commas(o.DNS), "ours: "+commas(resolvers)))
 		}
 		if gateway.IsValid() && !slices.Contains(o.Routers, gateway) {
-			findings = append(findings, warned(v.ref(), remedy, "DHCP server %s does not tell machines of the gateway %s", o.Server, gateway).because("offered: "+commas(o.Routers)))
+			findings = append(findings, warned(v.ref(), remedy, "DHCP server %s does not offer the gateway %s", o.Server, gateway).because("offered: "+commas(o.Routers)))
 		}
 	}
 	return findings
@@ -276,7 +276,7 @@ func (v *sight) unconnected() []Finding {
 		if v.Model.Proxy == nil || !slices.Contains(v.Model.Proxy.VLAN, h.Address.Addr()) {
 			remedy = "check which node announces the apps address on the VLAN: see docs/how-to/apps-ingress.md"
 		}
-		findings = append(findings, failed(v.ref(), remedy, "%s takes no connection from the VLAN", h.Address).because(h.Name+": "+h.Error))
+		findings = append(findings, failed(v.ref(), remedy, "%s accepts no connections from the VLAN", h.Address).because(h.Name+": "+h.Error))
 	}
 	return findings
 }
@@ -290,13 +290,13 @@ func (v *sight) strange() []Finding {
 	var findings []Finding
 	for i := range v.TLS {
 		h := &v.TLS[i]
-		const remedy = "'kubectl oooi routes -o wide' says where it leads; see that server's log and certificate"
+		const remedy = "'kubectl oooi routes -o wide' shows its backend; see the log and certificate of that server"
 		switch {
 		case !h.Connected || !promised[fmt.Sprint(h.Name, h.Address)]:
 		case h.Error != "":
-			findings = append(findings, failed(v.ref(), remedy, "%s at %s: there is no TLS handshake: %s", h.Name, h.Address, h.Error))
+			findings = append(findings, failed(v.ref(), remedy, "%s at %s: TLS handshake failed: %s", h.Name, h.Address, h.Error))
 		case !h.Covered:
-			findings = append(findings, failed(v.ref(), remedy, "%s at %s: the certificate there is for others: who verifies it turns away", h.Name, h.Address).
+			findings = append(findings, failed(v.ref(), remedy, "%s at %s: the certificate is not valid for this name", h.Name, h.Address).
 				because("it is for "+strings.Join(h.Names, ", "), "issued by "+h.Issuer))
 		}
 	}
@@ -317,13 +317,13 @@ func (v *sight) expiring() []Finding {
 			continue
 		}
 		seen[key] = true
-		const remedy = "see who renews it: of the control plane HyperShift does, of applications cert-manager or you"
+		const remedy = "check its issuer: HyperShift renews certificates of the control plane; those of applications are renewed by cert-manager or manually"
 		var f Finding
 		switch now := v.facts.Taken; {
 		case now.After(h.NotAfter):
-			f = failed(v.ref(), remedy, "the certificate of %s at %s has expired, at %s", h.Name, h.Address, h.NotAfter.Format(time.RFC3339))
+			f = failed(v.ref(), remedy, "the certificate of %s at %s expired at %s", h.Name, h.Address, h.NotAfter.Format(time.RFC3339))
 		case now.Before(h.NotBefore):
-			f = failed(v.ref(), "see the clocks of both", "the certificate of %s at %s is not valid before %s", h.Name, h.Address, h.NotBefore.Format(time.RFC3339))
+			f = failed(v.ref(), "check the clocks of both hosts", "the certificate of %s at %s is not valid before %s", h.Name, h.Address, h.NotBefore.Format(time.RFC3339))
 		case now.Add(soon).After(h.NotAfter):
 			f = warned(v.ref(), remedy, "the certificate of %s at %s expires at %s", h.Name, h.Address, h.NotAfter.Format(time.RFC3339))
 		default:
@@ -355,8 +355,8 @@ func (v *sight) coalescing() []Finding {
 					continue
 				}
 				seen[key] = true
-				findings = append(findings, warned(r.Owner, "give each a certificate of its own, or an address of its own",
-					"the certificate of %s at %s is for %s as well, which is another server: browsers may send its requests there", h.Name, h.Address, r.Host).
+				findings = append(findings, warned(r.Owner, "use separate certificates or separate addresses",
+					"the certificate of %s at %s also covers %s, which is another server: browsers may send requests to the wrong server", h.Name, h.Address, r.Host).
 					because("it is for "+strings.Join(h.Names, ", "), "it speaks h2", h.Name+" leads to "+routes[own].Upstream, r.Host+" leads to "+r.Upstream))
 			}
 		}

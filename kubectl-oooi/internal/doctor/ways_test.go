@@ -168,7 +168,7 @@ func TestAProbeThatFails(t *testing.T) {
 	}
 	for line, says := range map[string]string{
 		"--probe --from .": "--probe and --from", "--probe-address 192.0.2.9": "--probe-address", "--probe --probe-address nine": "--probe-address",
-		"--probe --probe-address 192.0.2.10 --only OOOI-PRB-004 -o wide": "192.0.2.10 is somebody's",
+		"--probe --probe-address 192.0.2.10 --only OOOI-PRB-004 -o wide": "192.0.2.10 is leased",
 	} {
 		if answer := p.Doctor(t, strings.Fields(line)...); !strings.Contains(answer.Out+answer.Said, says) {
 			t.Errorf("%s ended with %d, and said %s%s", line, answer.Code, answer.Out, answer.Said)
@@ -232,20 +232,20 @@ func TestDoctorTellsWhatHasChanged(t *testing.T) {
 	}{
 		{
 			"the machines' network", read.AttachmentKind, "vlan100", `{"spec": {"config": "{\"cniVersion\": \"0.3.1\", \"name\": \"vlan100\", \"type\": \"bridge\", \"bridge\": \"br-vlan100\", \"mtu\": 9000}"}}`,
-			"demo-dns", `its pods would get another network from setup: NetworkAttachmentDefinition NS/vlan100 was changed by "doctor.test" at `,
+			"demo-dns", `setup would change the network of its pods: NetworkAttachmentDefinition NS/vlan100 was changed by "doctor.test" at `,
 			"run 'kubectl oooi setup' with the Infra's file; this restarts pod NS/demo-dns-0: 'kubectl oooi diff' with the same file shows what changes",
 			true,
 		},
 		{
 			"what setup has made", read.AttachmentKind, "demo-dns", `{"spec": {"config": "{\"cniVersion\": \"0.3.1\", \"name\": \"mine\", \"type\": \"bridge\"}"}}`,
-			"demo-dns", `its pods would get another network from setup: it was changed by "doctor.test" at `,
-			"run 'kubectl oooi setup' with the Infra's file and --force-conflicts, which sets it back; this restarts no pod: 'kubectl oooi diff' with the same file",
+			"demo-dns", `setup would change the network of its pods: it was changed by "doctor.test" at `,
+			"run 'kubectl oooi setup' with the Infra's file and --force-conflicts to restore it; this restarts no pod: 'kubectl oooi diff' with the same file",
 			false,
 		},
 		{ // last, since it replaces a pod, which does not run here
 			"the pods of a StatefulSet", appsv1.SchemeGroupVersion.WithKind("StatefulSet"), "demo-dns", `{"spec": {"template": {"spec": {"nodeSelector": {"pool": "none"}}}}}`,
-			"demo-dns", `it has what setup would not give it: .spec.template.spec.nodeSelector set by "doctor.test" at `,
-			"if it is not wanted, run 'kubectl oooi setup' with the Infra's file and --force-conflicts, which undoes that; this restarts pod NS/demo-dns-0: 'kubectl oooi diff'",
+			"demo-dns", `it has fields that setup does not render: .spec.template.spec.nodeSelector set by "doctor.test" at `,
+			"if it is unwanted, run 'kubectl oooi setup' with the Infra's file and --force-conflicts to remove it; this restarts pod NS/demo-dns-0: 'kubectl oooi diff'",
 			false, // what the change has replaced does not run
 		},
 	} {

@@ -51,7 +51,7 @@ func (r *resolver) view(v *model.View, out View) View {
 		r.controlPlane(at.name, &out)
 	case at.foreign, !exact && at.app != nil && at.app.Subtree && !at.app.Served:
 		out.Cluster = at.app.Cluster
-		out.pass("it is an application's, and no Infra of this view has the applications' address (spec.appsIngress)")
+		out.pass("it is an application's, and no Infra of this view has the apps address (spec.appsIngress)")
 	case at.app != nil && exact != at.app.Subtree:
 		r.application(at.app, &out)
 	case exact:

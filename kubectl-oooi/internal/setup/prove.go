@@ -208,7 +208,11 @@ func graceOf(pod *corev1.Pod, event *corev1.Event) time.Duration {
 			return 15 * time.Second
 		}
 	}
-	if event != nil && slices.Contains([]string{"FailedCreatePodSandBox", "FailedMount"}, event.Reason) {
+	started := slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses), func(c corev1.ContainerStatus) bool {
+		return c.State.Waiting == nil
+	})
+	// The kubelet retries: the last event may be older than the containers.
+	if event != nil && !started && slices.Contains([]string{"FailedCreatePodSandBox", "FailedMount"}, event.Reason) {
 		return 20 * time.Second
 	}
 	for _, c := range pod.Status.Conditions {

@@ -88,6 +88,9 @@ func TestWhatWaitingDoesNotHelp(t *testing.T) {
 		{"no node", &corev1.Pod{Status: corev1.PodStatus{Conditions: []corev1.PodCondition{
 			{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable},
 		}}}, &corev1.Event{Reason: "FailedScheduling"}, 20 * time.Second},
+		{"no network at first", &corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{
+			{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}},
+		}}}, &corev1.Event{Reason: "FailedCreatePodSandBox"}, -1},
 		{"no network", waiting("ContainerCreating", 0), &corev1.Event{Reason: "FailedCreatePodSandBox"}, 20 * time.Second},
 	} {
 		if got := graceOf(tc.pod, tc.event); got != tc.want {

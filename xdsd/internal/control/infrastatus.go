@@ -32,7 +32,7 @@ type component struct {
 
 func (c component) ready() bool { return c.enabled && c.fault == "" }
 
-// infraStatus sums up what is known of an Infra. The applications' address is left as it is.
+// infraStatus sums up what is known of an Infra. The apps address is left as it is.
 func infraStatus(f *infraFacts) v1alpha1.InfraStatus {
 	status := *f.object.Status.DeepCopy()
 	status.ObservedGeneration = f.object.Generation

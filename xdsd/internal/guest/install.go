@@ -36,7 +36,7 @@ var (
 )
 
 // EnsureMetalLB installs MetalLB by the Operator Lifecycle Manager where that is asked for,
-// with the pool that the applications' address comes from, and its advertisement. It waits
+// with the pool that the apps address comes from, and its advertisement. It waits
 // for nothing: a Fault of reason MetalLBMissing names the step that is under way, and the
 // caller comes again. What others have made is left as it is, and counts as made.
 func (c *Cluster) EnsureMetalLB(ctx context.Context, w *Wanted) *Fault {

@@ -23,7 +23,7 @@ const defaultPoolName = "oooi"
 
 var kindBGPAdvertisement = schema.GroupVersionKind{Group: metallbGroup, Version: "v1beta1", Kind: "BGPAdvertisement"}
 
-// ensurePool makes the pool that the applications' address comes from, and its
+// ensurePool makes the pool that the apps address comes from, and its
 // advertisement, in the namespace of MetalLB.
 func (c *Cluster) ensurePool(ctx context.Context, w *Wanted, namespace string) *Fault {
 	m := w.Apps.MetalLB
