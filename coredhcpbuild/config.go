@@ -42,7 +42,7 @@ func load(path string) (*configuration, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if len(doc.Content) == 0 {
-		return nil, fmt.Errorf("%s: it is empty: want server4", path)
+		return nil, fmt.Errorf("%s: empty file; want server4", path)
 	}
 	for key, value := range pairs(doc.Content[0]) {
 		switch key.Value {
@@ -100,7 +100,7 @@ func (c *configuration) network() error {
 					continue
 				}
 				if gives(a) {
-					failed("%s is in a range of leasedb, so a client could get it; add exclude=%s to leasedb", a, a)
+					failed("%s is in a range of leasedb, and could be leased to a client; add exclude=%s to leasedb", a, a)
 				}
 				named = append(named, a)
 			}
@@ -148,7 +148,7 @@ func (c *configuration) server(n *yaml.Node, name string) ([]int, error) {
 				lines = append(lines, item.Line)
 			}
 		default:
-			return nil, c.errorf(key, "%s: %q is none of listen, interface and plugins", name, key.Value)
+			return nil, c.errorf(key, "%s: unknown key %q; want listen, interface or plugins", name, key.Value)
 		}
 	}
 	if len(lines) == 0 {
@@ -171,7 +171,7 @@ func (c *configuration) order(server *yaml.Node) error {
 				leases = true
 			case kubevirt.Plugin.Name:
 				if leases {
-					return c.errorf(item, "kubevirt: it has to stand before leasedb")
+					return c.errorf(item, "kubevirt: must precede leasedb")
 				}
 			}
 		}
@@ -199,7 +199,7 @@ func (c *configuration) plugin(n *yaml.Node) error {
 		return c.errorf(name, "unknown plugin %q: want one of %s", name.Value, names())
 	}
 	if args.Kind != yaml.ScalarNode {
-		return c.errorf(args, "%s: its arguments are one text, such as \"key=value key=value\", and not a list or mapping", name.Value)
+		return c.errorf(args, "%s: want the arguments as one string, such as \"key=value key=value\", not a list or mapping", name.Value)
 	}
 	return nil
 }

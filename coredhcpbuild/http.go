@@ -33,10 +33,10 @@ func readiness(ctx context.Context) (waiting []string) {
 		waiting = append(waiting, "ending")
 	}
 	if !kubevirt.Ready() {
-		waiting = append(waiting, "kubevirt: the virtual machines are not known yet")
+		waiting = append(waiting, "kubevirt: VMs are not read yet")
 	}
 	if !leasedb.Ready() {
-		waiting = append(waiting, "leasedb: the bindings are not known yet")
+		waiting = append(waiting, "leasedb: leases are not read yet")
 	}
 	return waiting
 }

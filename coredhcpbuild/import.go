@@ -22,11 +22,11 @@ func newImport() *cobra.Command {
 	var write bool
 	cmd := &cobra.Command{
 		Use:   "import",
-		Short: "Bind the addresses that virtual machines have already",
-		Long: "import reads the addresses of virtual machines in the status of their VirtualMachineInstances, and makes leasedb's bindings of\n" +
-			"them: for a network that another server served before, or after a lease file was lost. It shows what it would do; --write does it.\n" +
-			"With store=bolt, coredhcp must not run meanwhile.\n\n" +
-			"On a VLAN it is the guests that report their addresses. Look at the table before you write.",
+		Short: "Create leases of the addresses that VMs already have",
+		Long: "import reads the addresses of VMs from the status of their VirtualMachineInstances, and creates leases of them: for a\n" +
+			"network that another server has served, or after the loss of a lease file. It prints the leases; --write writes them.\n" +
+			"With store=bolt, coredhcp must not run at the same time.\n\n" +
+			"On a VLAN the guests report their addresses. Check the table before you write it.",
 		Example: "  coredhcp import --config /etc/coredhcp/config.yml\n" +
 			"  coredhcp import --config /etc/coredhcp/config.yml --write",
 		Args: cobra.NoArgs,
@@ -48,8 +48,8 @@ func newImport() *cobra.Command {
 		},
 	}
 	own := cmd.Flags()
-	own.StringVar(&path, "config", "/etc/coredhcp/config.yml", "configuration file, which names the machines and the store")
-	own.BoolVar(&write, "write", false, "write the bindings; without it they are only shown")
+	own.StringVar(&path, "config", "/etc/coredhcp/config.yml", "configuration file with the plugins kubevirt and leasedb")
+	own.BoolVar(&write, "write", false, "write the leases; without it they are only printed")
 	return cmd
 }
 
@@ -62,7 +62,7 @@ func importInto(ctx context.Context, out io.Writer, server *config.ServerConfig,
 	machines, known := args[kubevirt.Plugin.Name]
 	store, leases := args[leasedb.Plugin.Name]
 	if !known || !leases {
-		return fmt.Errorf("server4: importing takes both plugins, %s and %s", kubevirt.Plugin.Name, leasedb.Plugin.Name)
+		return fmt.Errorf("server4: import requires both plugins, %s and %s", kubevirt.Plugin.Name, leasedb.Plugin.Name)
 	}
 	used, err := kubevirt.Addresses(ctx, machines...)
 	if err != nil {

@@ -42,9 +42,9 @@ func newCommand() *cobra.Command {
 	f := &flags{}
 	cmd := &cobra.Command{
 		Use:   "coredhcp",
-		Short: "Serve DHCP to virtual machines",
+		Short: "Serve DHCP to VMs",
 		Long: "coredhcp serves DHCP with CoreDHCP's plugins, in the order of its configuration file.\n\n" +
-			"Every flag may also be given as an environment variable: --log-level as COREDHCP_LOG_LEVEL.",
+			"Each flag can also be set by an environment variable: --log-level as COREDHCP_LOG_LEVEL.",
 		Example: "  coredhcp --config /etc/coredhcp/config.yml --check\n" +
 			"  coredhcp --config /etc/coredhcp/config.yml --http 10.128.0.17:9903",
 		Version:       version(),
@@ -72,10 +72,10 @@ func newCommand() *cobra.Command {
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	own := cmd.Flags()
 	own.StringVar(&f.config, "config", "/etc/coredhcp/config.yml", "configuration file, in CoreDHCP's format")
-	own.BoolVar(&f.check, "check", false, "check the configuration file and end; nothing is started and no server asked")
-	own.StringVar(&f.http, "http", "127.0.0.1:9903", "address of /healthz, /readyz, /metrics and /state; a pod on a VLAN gives its address in the pod network, not all")
-	own.IntVar(&f.limit, "max-in-flight", 1024, "how many packets may be with the plugins at once; what comes beyond is dropped, and clients ask again")
-	own.DurationVar(&f.drain, "drain", 5*time.Second, "for how long packets that were read may take to be answered at the end")
+	own.BoolVar(&f.check, "check", false, "check the configuration file and exit, without starting anything")
+	own.StringVar(&f.http, "http", "127.0.0.1:9903", "listen address of /healthz, /readyz, /metrics and /state; in a pod on a VLAN, its address in the pod network")
+	own.IntVar(&f.limit, "max-in-flight", 1024, "maximum number of packets that the plugins process at a time; further packets are dropped, and clients retry")
+	own.DurationVar(&f.drain, "drain", 5*time.Second, "maximum time to reply to received packets at shutdown")
 	own.StringVar(&f.logFormat, "log-format", "text", "text or json")
 	own.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	return cmd

@@ -95,7 +95,7 @@ func TestCheckNamesLineAndKey(t *testing.T) {
 		{"of leasedb", head + "  - leasedb: store=paper", "config.yml:4: leasedb: store=paper"},
 		{"of a stock plugin", head + "  - netmask: 255.0.255.0", "config.yml:4: netmask: netmask is not valid"},
 		{"several at once", head + "  - options: mtu=1\n  - router: here", "config.yml:5: router:"},
-		{"who is asked behind who asks", head + "  - leasedb: store=bolt\n  - kubevirt: network=a/b", "config.yml:5: kubevirt: it has to stand before leasedb"},
+		{"who is asked behind who asks", head + "  - leasedb: store=bolt\n  - kubevirt: network=a/b", "config.yml:5: kubevirt: must precede leasedb"},
 		{"a netmask of another network", head + leases + "  - netmask: 255.255.0.0", "config.yml:5: netmask: 255.255.0.0 contradicts cidr=192.0.2.0/24 of leasedb; write 255.255.255.0"},
 		{"a router in the range", head + leases + "  - router: 192.0.2.10", "config.yml:5: router: 192.0.2.10 is in a range of leasedb"},
 		{"a name server in the range", head + "  - dns: 192.0.2.3 192.0.2.11\n" + leases, "config.yml:4: dns: 192.0.2.11 is in a range of leasedb"},

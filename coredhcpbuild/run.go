@@ -42,7 +42,7 @@ func check(path string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%s is in order: %d plugins\n", path, n)
+	fmt.Fprintf(out, "%s is valid: %d plugins\n", path, n)
 	return nil
 }
 
@@ -63,7 +63,7 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 		return fmt.Errorf("--http: %w", err)
 	}
 	if err := neighbours.Announce(ctx); err != nil {
-		log.Warn("neighbours learn our addresses later", "err", err)
+		log.Warn("gratuitous ARP failed; neighbour caches may be stale", "err", err)
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	server, err := f.listen4(ctx, c, log, registry)

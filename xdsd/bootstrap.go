@@ -34,25 +34,25 @@ func newBootstrapCommand() *cobra.Command {
 	f := &bootstrapFlags{}
 	cmd := &cobra.Command{
 		Use:   "bootstrap",
-		Short: "Print what Envoy starts with",
-		Example: "  # beside xdsd serve, in a pod\n" +
+		Short: "Print the bootstrap configuration of Envoy",
+		Example: "  # start Envoy with xdsd serve in one pod\n" +
 			"  xdsd bootstrap --proxy-server clusters/demo --node-id demo-proxy-0 > envoy.yaml\n" +
 			"  envoy -c envoy.yaml $(xdsd bootstrap --proxy-server clusters/demo --node-id demo-proxy-0 --args)",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.OutOrStdout()) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.proxyServer, "proxy-server", "", "ProxyServer whose configuration Envoy gets, as namespace/name")
-	flags.StringVar(&f.nodeID, "node-id", "", "name of this Envoy among those of the ProxyServer; empty for the host's name, which in a pod is the pod's")
+	flags.StringVar(&f.proxyServer, "proxy-server", "", "ProxyServer that Envoy serves (NAMESPACE/NAME)")
+	flags.StringVar(&f.nodeID, "node-id", "", "unique name of this Envoy among those of the ProxyServer (default: the host name, which in a pod is the pod's name)")
 	flags.StringVar(&f.socket, "socket", bootstrap.DefaultServerSocket, "Unix socket of xdsd serve")
 	flags.StringVar(&f.adminSocket, "admin-socket", bootstrap.DefaultAdminSocket, "Unix socket of Envoy's admin interface, with mode 0600")
-	flags.StringSliceVar(&f.metricsAddresses, "metrics-address", nil, "addresses of /ready and /stats/prometheus, each served by its own network interface only (default 127.0.0.1)")
+	flags.StringSliceVar(&f.metricsAddresses, "metrics-address", nil, "addresses that serve /ready and /stats/prometheus, each only on the interface that has it (default 127.0.0.1)")
 	flags.Uint16Var(&f.metricsPort, "metrics-port", bootstrap.DefaultMetricsPort, "port of --metrics-address")
-	flags.Uint32Var(&f.maxConnections, "max-connections", 0, fmt.Sprintf("connections of all clients together (default %d, or half of the limit of file descriptors)", bootstrap.DefaultMaxConnections))
-	flags.Uint64Var(&f.maxHeap, "max-heap", 0, "bytes of memory that Envoy keeps within; 0 for no limit")
+	flags.Uint32Var(&f.maxConnections, "max-connections", 0, fmt.Sprintf("maximum number of connections of all clients (default %d, or half of the file descriptor limit)", bootstrap.DefaultMaxConnections))
+	flags.Uint64Var(&f.maxHeap, "max-heap", 0, "memory limit of Envoy in bytes; 0 for none")
 	flags.StringVarP(&f.format, "output", "o", "yaml", "yaml or json")
-	flags.StringVar(&f.file, "file", "", "file to write to in place of standard output, for containers without a shell")
-	flags.BoolVar(&f.arguments, "args", false, "print Envoy's arguments, one a line, in place of its configuration")
+	flags.StringVar(&f.file, "file", "", "file to write instead of standard output, for containers without a shell")
+	flags.BoolVar(&f.arguments, "args", false, "print Envoy's arguments, one per line, instead of its configuration")
 	return cmd
 }
 
@@ -72,7 +72,7 @@ func (f *bootstrapFlags) config() (bootstrap.Config, error) {
 	}
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return c, fmt.Errorf("reading the limit of file descriptors: %w", err)
+		return c, fmt.Errorf("reading the file descriptor limit: %w", err)
 	}
 	c.Descriptors = limit.Max
 	if c.MetricsAddresses, err = addresses("metrics-address", f.metricsAddresses); err != nil {

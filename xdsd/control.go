@@ -38,10 +38,10 @@ func newControlCommand() *cobra.Command {
 	f := &controlFlags{}
 	cmd := &cobra.Command{
 		Use:   "control",
-		Short: "Keep the status of Infras and ProxyServers true",
-		Long: "Keep the status of Infras and ProxyServers true, by what replicas report and what asking them shows.\n" +
-			"One replica leads, by a Lease; others wait for it to fall silent.",
-		Example: "  # in a pod of its own, one or two replicas\n" +
+		Short: "Update the status of Infras and ProxyServers, and maintain the apps ingress",
+		Long: "Update the status of Infras and ProxyServers from the reports of replicas and from probes. Maintain the apps ingress of\nhosted clusters.\n" +
+			"One replica leads, by a Lease; another one takes over when the Lease expires.",
+		Example: "  # one or two replicas\n" +
 			"  xdsd control --namespace oooi-system",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -62,13 +62,13 @@ func newControlCommand() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file; empty for the pod's service account")
-	flags.StringVar(&f.context, "context", "", "context in the kubeconfig; empty for its current one")
-	flags.StringVar(&f.namespace, "namespace", ownNamespace(), "namespace of the Lease by which one replica leads")
-	flags.StringVar(&f.identity, "identity", "", "what holds the Lease, which no other process has: the pod's name and UID, to lead at once after a restart; empty for a random one")
-	flags.DurationVar(&f.leaseDuration, "lease-duration", 15*time.Second, "after how long of a leader's silence another replica leads")
-	flags.DurationVar(&f.probeInterval, "probe-interval", 10*time.Second, "how often the DNS and DHCP servers of an Infra are asked whether they work")
-	flags.StringVar(&f.http, "http", "127.0.0.1:9904", "address of /healthz, /readyz, /metrics and /state")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's ServiceAccount)")
+	flags.StringVar(&f.context, "context", "", "context of the kubeconfig (default: its current context)")
+	flags.StringVar(&f.namespace, "namespace", ownNamespace(), "namespace of the leader election Lease")
+	flags.StringVar(&f.identity, "identity", "", "unique holder identity in the Lease; with the pod's name and UID a restarted leader continues at once (default: random)")
+	flags.DurationVar(&f.leaseDuration, "lease-duration", 15*time.Second, "duration of the Lease: another replica leads when the leader has not renewed it for this long")
+	flags.DurationVar(&f.probeInterval, "probe-interval", 10*time.Second, "interval of probes of the DNS and DHCP servers of an Infra")
+	flags.StringVar(&f.http, "http", "127.0.0.1:9904", "listen address of /healthz, /readyz, /metrics and /state")
 	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	return cmd

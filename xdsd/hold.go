@@ -41,11 +41,11 @@ func newHoldCommand() *cobra.Command {
 	f := &holdFlags{}
 	cmd := &cobra.Command{
 		Use:   "hold",
-		Short: "Hold the address that floats between several instances of a proxy",
-		Long: "hold has an address on the VLAN be at one of several instances of a proxy: one whose Envoy is ready, and\n" +
-			"another when that is lost. A Lease decides which; the network does while the API server is away.\n\n" +
-			"It needs the capabilities NET_ADMIN and NET_RAW, and nothing else of root.",
-		Example: "  # beside Envoy, in each instance's pod\n" +
+		Short: "Keep a floating address on one replica of a proxy",
+		Long: "hold keeps a floating VLAN address on exactly one proxy replica whose Envoy is ready, and moves it when that\n" +
+			"replica fails. A Lease selects the replica; while the API server is away, probes of the VLAN do.\n\n" +
+			"It requires the capabilities NET_ADMIN and NET_RAW, and no other privilege.",
+		Example: "  # in the pod of each replica, with Envoy\n" +
 			"  xdsd hold --lease clusters/demo-proxy --identity demo-proxy-11-0 --device net1 --address 192.0.2.4 --ready http://127.0.0.1:9901/ready",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -62,25 +62,25 @@ func newHoldCommand() *cobra.Command {
 	}
 	hostname, _ := os.Hostname() // else the flag has to be given
 	flags := cmd.Flags()
-	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file; empty for the pod's service account")
-	flags.StringVar(&f.context, "context", "", "context in the kubeconfig; empty for its current one")
-	flags.StringVar(&f.lease, "lease", "", "Lease that says who holds the address, as namespace/name")
-	flags.StringVar(&f.identity, "identity", hostname, "name of this instance, which no other has; the pod's name if empty")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's ServiceAccount)")
+	flags.StringVar(&f.context, "context", "", "context of the kubeconfig (default: its current context)")
+	flags.StringVar(&f.lease, "lease", "", "Lease of the address's holder (NAMESPACE/NAME)")
+	flags.StringVar(&f.identity, "identity", hostname, "unique name of this replica (default: the pod's name)")
 	flags.StringVar(&f.device, "device", "net1", "network interface on the VLAN")
-	flags.StringSliceVar(&f.addresses, "address", nil, "addresses that float, together")
+	flags.StringSliceVar(&f.addresses, "address", nil, "floating addresses, which move together")
 	flags.StringSliceVar(&f.own, "own", nil, "addresses of this replica to add to the interface, such as 192.0.2.5/24, on a network that configures none")
 	flags.StringSliceVar(&f.gateways, "gateway", nil, "gateways in the subnets of --own, for replies to clients beyond the VLAN")
-	flags.StringSliceVar(&f.witnesses, "witness", nil, "addresses of others on the VLAN: who hears nobody there takes itself for cut off")
-	flags.StringSliceVar(&f.ready, "ready", nil, "URLs that answer with 200 where the proxy is ready; none for one that always is")
-	flags.DurationVar(&f.timing.LeaseDuration, "lease-duration", 10*time.Second, "after how long of its holder's silence the Lease is anybody's")
-	flags.DurationVar(&f.timing.RenewInterval, "renew-interval", 3*time.Second, "how often the Lease is renewed")
-	flags.DurationVar(&f.timing.ProbeInterval, "probe-interval", 500*time.Millisecond, "how often the network is asked who has the address, and --ready")
-	flags.DurationVar(&f.timing.Patience, "patience", 2*time.Second, "for how long nobody may answer for the address before another instance takes over")
-	flags.DurationVar(&f.timing.Alone, "alone", time.Second, "how much longer while the API server is away, too")
-	flags.DurationVar(&f.timing.Lifetime, "address-lifetime", 4*time.Second, "for how long the kernel keeps the address when this process is gone or stuck")
-	flags.DurationVar(&f.timing.Linger, "linger", 3*time.Second, "for how long an instance that ends waits for another to take over")
-	flags.StringVar(&f.file, "state", "", "file that keeps who the other instances are across a restart; empty for none")
-	flags.StringVar(&f.http, "http", "127.0.0.1:9906", "address of /healthz, /readyz, /metrics and /state; a pod on a VLAN gives its address in the pod network, not all")
+	flags.StringSliceVar(&f.witnesses, "witness", nil, "addresses of other hosts on the VLAN; a replica that receives no reply from any of them considers itself disconnected")
+	flags.StringSliceVar(&f.ready, "ready", nil, "URLs that return 200 while the proxy is ready (default: always ready)")
+	flags.DurationVar(&f.timing.LeaseDuration, "lease-duration", 10*time.Second, "duration of the Lease: another replica can take it when its holder has not renewed it for this long")
+	flags.DurationVar(&f.timing.RenewInterval, "renew-interval", 3*time.Second, "interval of renewals of the Lease")
+	flags.DurationVar(&f.timing.ProbeInterval, "probe-interval", 500*time.Millisecond, "interval of probes of the address on the VLAN and of --ready")
+	flags.DurationVar(&f.timing.Patience, "patience", 2*time.Second, "time without a reply from the address before another replica takes over")
+	flags.DurationVar(&f.timing.Alone, "alone", time.Second, "additional time while the API server is away")
+	flags.DurationVar(&f.timing.Lifetime, "address-lifetime", 4*time.Second, "lifetime of the address in the kernel, if this process ends or hangs")
+	flags.DurationVar(&f.timing.Linger, "linger", 3*time.Second, "maximum time that a terminating replica waits for another one to take over")
+	flags.StringVar(&f.file, "state", "", "file that stores the peers across restarts; empty for none")
+	flags.StringVar(&f.http, "http", "127.0.0.1:9906", "listen address of /healthz, /readyz, /metrics and /state; in a pod on a VLAN, its address in the pod network")
 	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	return cmd
@@ -97,14 +97,14 @@ func (f *holdFlags) options(log *slog.Logger) (vip.Options, error) {
 	}
 	o.Lease = name
 	if o.Identity == "" {
-		return o, errors.New("--identity: want a name that no other instance has")
+		return o, errors.New("--identity: want a name that no other replica has")
 	}
 	var err error
 	if o.Addresses, err = addresses("address", f.addresses); err != nil {
 		return o, err
 	}
 	if len(o.Addresses) == 0 {
-		return o, errors.New("--address: want the address that floats")
+		return o, errors.New("--address: want the floating address")
 	}
 	if o.Own, err = prefixes(f.own); err != nil {
 		return o, err
@@ -119,7 +119,7 @@ func (f *holdFlags) options(log *slog.Logger) (vip.Options, error) {
 	}
 	for _, p := range o.Own {
 		if slices.Contains(o.Addresses, p.Addr()) {
-			return o, fmt.Errorf("--own %s: want an address that does not float", p)
+			return o, fmt.Errorf("--own %s: want an address that is not floating", p)
 		}
 	}
 	if o.Witnesses, err = addresses("witness", f.witnesses); err != nil {
@@ -159,7 +159,7 @@ func prefixes(texts []string) ([]netip.Prefix, error) {
 	for _, text := range texts {
 		p, err := netip.ParsePrefix(text)
 		if err != nil || p.Addr().Is4In6() || p.Addr() == p.Masked().Addr() && !p.IsSingleIP() {
-			return nil, fmt.Errorf("--own %q: want an address with the length of its subnet's prefix, such as 192.0.2.5/24", text)
+			return nil, fmt.Errorf("--own %q: want an address with a prefix length, such as 192.0.2.5/24", text)
 		}
 		list = append(list, p)
 	}
@@ -177,7 +177,7 @@ func (f *holdFlags) run(ctx context.Context, o vip.Options) error {
 	config.NextProtos = []string{"http/1.1"}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return fmt.Errorf("making a client for the Lease: %w", err)
+		return fmt.Errorf("creating a client for the Lease: %w", err)
 	}
 	namespace, _, _ := strings.Cut(f.lease, "/")
 	o.Leases = client.CoordinationV1().Leases(namespace)

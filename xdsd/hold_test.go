@@ -25,7 +25,7 @@ func TestWrongFlagsOfHold(t *testing.T) {
 		want string
 	}{
 		{"no Lease", []string{"hold", "--address", "192.0.2.4"}, `--lease "": want namespace/name`},
-		{"no address", []string{"hold", "--lease", "clusters/proxy"}, "--address: want the address that floats"},
+		{"no address", []string{"hold", "--lease", "clusters/proxy"}, "--address: want the floating address"},
 		{"no name", with("--identity", ""), "--identity: want a name"},
 		{"a wrong address", with("--address", "proxy"), `--address "proxy" is not an IP address`},
 		{"a wrong witness", with("--witness", "dns"), `--witness "dns" is not an IP address`},

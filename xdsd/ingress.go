@@ -44,12 +44,12 @@ func newIngressCommand() *cobra.Command {
 	f := &ingressFlags{}
 	cmd := &cobra.Command{
 		Use:   "ingress",
-		Short: "Keep an Ingress for each VirtualIngress",
-		Long: "Keep an Ingress for each VirtualIngress, with the names of the Services that have the labels of its backends.\n" +
-			"One replica leads, by a Lease; others wait for it to fall silent.",
-		Example: "  # in a pod of its own, one or two replicas\n" +
+		Short: "Maintain an Ingress for each VirtualIngress",
+		Long: "Maintain an Ingress for each VirtualIngress, with the Services that its backends select by label.\n" +
+			"One replica leads, by a Lease; another one takes over when the Lease expires.",
+		Example: "  # one or two replicas\n" +
 			"  xdsd ingress --namespace oooi-system\n\n" +
-			"  # for two namespaces alone, in whose Roles its rights are\n" +
+			"  # two namespaces only, with rights from Roles\n" +
 			"  xdsd ingress --namespace web --watch-namespace web,shop",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -65,20 +65,20 @@ func newIngressCommand() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file; empty for the pod's service account")
-	flags.StringVar(&f.context, "context", "", "context in the kubeconfig; empty for its current one")
-	flags.StringVar(&f.namespace, "namespace", ownNamespace(), "namespace of the Lease by which one replica leads")
-	flags.StringSliceVar(&f.watch, "watch-namespace", nil, "namespaces whose objects are seen; none for all")
-	flags.StringVar(&f.onMultiple, "on-multiple", string(v1alpha1.OnMultipleFail), "Fail, Newest or Oldest: which of several Services, where a VirtualIngress does not say")
-	flags.StringVar(&f.onNoMatch, "on-no-match", string(v1alpha1.OnNoMatchKeep), "Keep or Delete: what becomes of the Ingress without a Service, where a VirtualIngress does not say")
-	flags.StringVar(&f.suffix, "suffix", v1alpha1.DefaultIngressSuffix, "end of the Ingress's name, where a VirtualIngress does not say")
-	flags.BoolVar(&f.aliases, "aliases", true, "serve backendMode Alias, which takes rights to write Services and EndpointSlices")
-	flags.BoolVar(&f.crossNamespace, "cross-namespace", false, "serve aliases of Services of other namespaces whose annotation consents")
-	flags.BoolVar(&f.sharedHosts, "shared-hosts", false, "let VirtualIngresses of several namespaces have the same host")
-	flags.StringSliceVar(&f.drop, "drop", nil, "further annotations and labels that Ingresses do not get: key, key=value, or prefix/")
-	flags.StringVar(&f.identity, "identity", "", "what holds the Lease, which no other process has: the pod's name and UID, to lead at once after a restart; empty for a random one")
-	flags.DurationVar(&f.leaseDuration, "lease-duration", 15*time.Second, "after how long of a leader's silence another replica leads")
-	flags.StringVar(&f.http, "http", "127.0.0.1:9905", "address of /healthz, /readyz, /metrics and /state")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's ServiceAccount)")
+	flags.StringVar(&f.context, "context", "", "context of the kubeconfig (default: its current context)")
+	flags.StringVar(&f.namespace, "namespace", ownNamespace(), "namespace of the leader election Lease")
+	flags.StringSliceVar(&f.watch, "watch-namespace", nil, "namespaces to watch (default: all)")
+	flags.StringVar(&f.onMultiple, "on-multiple", string(v1alpha1.OnMultipleFail), "default of onMultiple: Fail, Newest or Oldest")
+	flags.StringVar(&f.onNoMatch, "on-no-match", string(v1alpha1.OnNoMatchKeep), "default of onNoMatch: Keep or Delete")
+	flags.StringVar(&f.suffix, "suffix", v1alpha1.DefaultIngressSuffix, "default suffix of the Ingress's name")
+	flags.BoolVar(&f.aliases, "aliases", true, "permit backendMode Alias, which requires rights to write Services and EndpointSlices")
+	flags.BoolVar(&f.crossNamespace, "cross-namespace", false, "permit aliases of Services in other namespaces that consent by annotation")
+	flags.BoolVar(&f.sharedHosts, "shared-hosts", false, "permit VirtualIngresses of several namespaces with the same host")
+	flags.StringSliceVar(&f.drop, "drop", nil, "additional annotations and labels that are not copied to Ingresses: key, key=value, or prefix/")
+	flags.StringVar(&f.identity, "identity", "", "unique holder identity in the Lease; with the pod's name and UID a restarted leader continues at once (default: random)")
+	flags.DurationVar(&f.leaseDuration, "lease-duration", 15*time.Second, "duration of the Lease: another replica leads when the leader has not renewed it for this long")
+	flags.StringVar(&f.http, "http", "127.0.0.1:9905", "listen address of /healthz, /readyz, /metrics and /state")
 	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	return cmd
@@ -100,7 +100,7 @@ func (f *ingressFlags) policy() (ingress.Policy, error) {
 		return p, fmt.Errorf("--on-no-match %q: want Keep or Delete", f.onNoMatch)
 	}
 	if !ending.MatchString(f.suffix) || len(f.suffix) > validation.DNS1123LabelMaxLength {
-		return p, fmt.Errorf("--suffix %q: no object's name may end so", f.suffix)
+		return p, fmt.Errorf("--suffix %q: invalid end of an object name", f.suffix)
 	}
 	if f.crossNamespace && !f.aliases {
 		return p, fmt.Errorf("--cross-namespace needs --aliases: only an alias is in the namespace of its Ingress")

@@ -26,9 +26,9 @@ func main() {
 func newCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "xdsd",
-		Short: "Drive Envoy as the SNI proxy of hosted clusters' VLANs",
-		Long: "xdsd turns HostedClusters, Infras and ProxyServers into Envoy's configuration, live.\n\n" +
-			"Every flag may also be given as an environment variable: --proxy-server as XDSD_PROXY_SERVER.",
+		Short: "Configure Envoy as SNI proxy for VLANs of hosted clusters",
+		Long: "xdsd translates HostedClusters, Infras and ProxyServers to Envoy's configuration, live.\n\n" +
+			"Each flag can also be set by an environment variable: --proxy-server as XDSD_PROXY_SERVER.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {

@@ -30,23 +30,23 @@ func newProbeCommand() *cobra.Command {
 	f := &probeFlags{}
 	cmd := &cobra.Command{
 		Use:   "probe",
-		Short: "Look at a VLAN as a machine there does",
-		Long: "probe asks DNS servers for names and DHCP servers for addresses, which it does not take, connects by TLS,\n" +
-			"and prints what it was told in JSON. 'kubectl oooi doctor --probe' runs it on the VLAN, and judges.\n\n" +
-			"It listens on the port of DHCP clients, 68, for which it needs no capability where the sysctl\n" +
+		Short: "Probe a VLAN from the position of a VM",
+		Long: "probe queries DNS servers, requests DHCP offers without accepting them, and connects by TLS. It prints the results as\n" +
+			"JSON. 'kubectl oooi doctor --probe' runs it on the VLAN and evaluates the results.\n\n" +
+			"It listens on the DHCP client port 68, which requires no capability if the sysctl\n" +
 			"net.ipv4.ip_unprivileged_port_start is 68 or less.",
 		Example: "  xdsd probe --dns 192.0.2.3 --name api.demo.example.com --device net1 --dhcp --tls api.demo.example.com@192.0.2.4:6443",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd, cmd.OutOrStdout()) },
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVar(&f.servers, "dns", nil, "addresses of DNS servers to ask")
-	flags.StringSliceVar(&f.names, "name", nil, "names to ask them for")
-	flags.StringVar(&f.device, "device", "", "network interface to look from; empty for wherever the routes lead")
-	flags.BoolVar(&f.dhcp, "dhcp", false, "ask the DHCP servers on --device what they would give to its MAC address")
-	flags.StringSliceVar(&f.macs, "dhcp-mac", nil, "further MAC addresses to ask them for")
-	flags.StringSliceVar(&f.targets, "tls", nil, "where to connect, as NAME@ADDRESS:PORT")
-	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "for how long all of it may take")
+	flags.StringSliceVar(&f.servers, "dns", nil, "addresses of DNS servers to query")
+	flags.StringSliceVar(&f.names, "name", nil, "names to query")
+	flags.StringVar(&f.device, "device", "", "network interface to use (default: by the routes)")
+	flags.BoolVar(&f.dhcp, "dhcp", false, "request offers of DHCP servers on --device for its MAC address")
+	flags.StringSliceVar(&f.macs, "dhcp-mac", nil, "additional MAC addresses to request offers for")
+	flags.StringSliceVar(&f.targets, "tls", nil, "TLS targets, as NAME@ADDRESS:PORT")
+	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "maximum time of all probes")
 	return cmd
 }
 
@@ -66,7 +66,7 @@ func (f *probeFlags) run(cmd *cobra.Command, out io.Writer) error {
 func (f *probeFlags) plan() (*probe.Plan, error) {
 	p := &probe.Plan{Names: f.names, Device: f.device, DHCP: f.dhcp}
 	if f.dhcp && f.device == "" {
-		return nil, errors.New("--dhcp: name the interface by --device")
+		return nil, errors.New("--dhcp requires --device")
 	}
 	for _, text := range f.servers {
 		a, err := netip.ParseAddr(text)

@@ -42,7 +42,7 @@ func newServeCommand() *cobra.Command {
 	f := &serveFlags{}
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Serve Envoy's configuration and keep it true",
+		Short: "Serve and update Envoy's configuration",
 		Example: "  # beside Envoy, in a pod\n" +
 			"  xdsd serve --proxy-server clusters/demo --infra clusters/demo --hosted-cluster clusters/demo",
 		Args: cobra.NoArgs,
@@ -55,22 +55,22 @@ func newServeCommand() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file; empty for the pod's service account")
-	flags.StringVar(&f.context, "context", "", "context in the kubeconfig; empty for its current one")
-	flags.StringVar(&f.manifests, "manifests", "", "folder of YAML files to read in place of an API server")
-	flags.StringSliceVar(&f.proxyServers, "proxy-server", nil, "ProxyServers to serve, as namespace/name; none for all")
-	flags.StringSliceVar(&f.infras, "infra", nil, "Infras to read, as namespace/name; none for all")
-	flags.StringSliceVar(&f.hostedClusters, "hosted-cluster", nil, "HostedClusters to read, as namespace/name; none for all, in all namespaces")
-	flags.StringSliceVar(&f.namespaces, "namespace", nil, "namespaces of further backends, beside the control planes of --hosted-cluster; without that and --infra nothing else is read")
-	flags.StringVar(&f.snapshot, "snapshot", "", "file that keeps what is known across a restart; empty for none")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's ServiceAccount)")
+	flags.StringVar(&f.context, "context", "", "context of the kubeconfig (default: its current context)")
+	flags.StringVar(&f.manifests, "manifests", "", "directory of YAML files to read instead of an API server")
+	flags.StringSliceVar(&f.proxyServers, "proxy-server", nil, "ProxyServers to serve (NAMESPACE/NAME; default: all)")
+	flags.StringSliceVar(&f.infras, "infra", nil, "Infras to read (NAMESPACE/NAME; default: all)")
+	flags.StringSliceVar(&f.hostedClusters, "hosted-cluster", nil, "HostedClusters to read (NAMESPACE/NAME; default: all, in all namespaces)")
+	flags.StringSliceVar(&f.namespaces, "namespace", nil, "namespaces of backends in addition to the control planes of --hosted-cluster")
+	flags.StringVar(&f.snapshot, "snapshot", "", "snapshot file; empty for none")
 	flags.StringVar(&f.socket, "socket", bootstrap.DefaultServerSocket, "Unix socket to serve on, with mode 0600")
-	flags.StringSliceVar(&f.bind, "bind", nil, "addresses that Envoy listens on; none for all of IPv4, and of IPv6 where the ProxyServer has one")
-	flags.StringSliceVar(&f.floating, "floating", nil, "addresses that Envoy listens on as well, whether or not they are here: they move between several Envoys")
-	flags.StringSliceVar(&f.source, "source", nil, "addresses that Envoy connects to applications from, one a family; none for the ProxyServer's")
-	flags.StringVar(&f.device, "device", "", "network interface that Envoy connects to applications by; empty for what the routes say")
-	flags.StringVar(&f.http, "http", "127.0.0.1:9902", "address of /healthz, /readyz, /metrics and /state; a pod on a VLAN gives its address in the pod network, not all")
-	flags.StringVar(&f.pod, "pod", "", "name of this pod, and node.id of its Envoy, whose state is kept in the status of the one --proxy-server; empty to write no status")
-	flags.StringVar(&f.adminSocket, "admin-socket", bootstrap.DefaultAdminSocket, "Unix socket of the Envoy of --pod, asked for the health of endpoints and told its log level; empty for none")
+	flags.StringSliceVar(&f.bind, "bind", nil, "addresses that Envoy listens on (default: all IPv4 addresses, and all IPv6 addresses if the ProxyServer has one)")
+	flags.StringSliceVar(&f.floating, "floating", nil, "additional addresses that Envoy listens on, also while they are not configured: floating addresses")
+	flags.StringSliceVar(&f.source, "source", nil, "source addresses of Envoy's connections to the apps address, one per family (default: the ProxyServer's)")
+	flags.StringVar(&f.device, "device", "", "network interface of Envoy's connections to the apps address (default: by the routes)")
+	flags.StringVar(&f.http, "http", "127.0.0.1:9902", "listen address of /healthz, /readyz, /metrics and /state; in a pod on a VLAN, its address in the pod network")
+	flags.StringVar(&f.pod, "pod", "", "name of this pod and node.id of its Envoy; their state is written to the status of --proxy-server; empty to write no status")
+	flags.StringVar(&f.adminSocket, "admin-socket", bootstrap.DefaultAdminSocket, "Unix socket of Envoy's admin interface, to read the health of endpoints and to set the log level; empty for none")
 	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	return cmd
@@ -98,7 +98,7 @@ func (f *serveFlags) options() (*serveOptions, error) {
 		Apps:  &model.AppsOptions{}, Proxies: true,
 	}}
 	if f.manifests != "" && f.kubeconfig != "" {
-		return nil, errors.New("--manifests and --kubeconfig: give one of the two")
+		return nil, errors.New("--manifests and --kubeconfig are mutually exclusive")
 	}
 	for flag, list := range map[string][]string{"proxy-server": f.proxyServers, "infra": f.infras, "hosted-cluster": f.hostedClusters} {
 		for _, object := range list {
@@ -111,7 +111,7 @@ func (f *serveFlags) options() (*serveOptions, error) {
 		return nil, errors.New("--socket must not be empty")
 	}
 	if f.pod != "" && (len(f.proxyServers) != 1 || f.manifests != "") {
-		return nil, errors.New("--pod needs one --proxy-server, and an API server to write its status to")
+		return nil, errors.New("--pod requires exactly one --proxy-server, and an API server to write its status to")
 	}
 	o.envoy.Device = f.device
 	if o.envoy.Bind, err = addresses("bind", f.bind); err != nil {
@@ -121,7 +121,7 @@ func (f *serveFlags) options() (*serveOptions, error) {
 		return nil, err
 	}
 	if len(o.envoy.Floating) > 0 && len(o.envoy.Bind) == 0 {
-		return nil, errors.New("--floating needs --bind: without it Envoy listens on every address")
+		return nil, errors.New("--floating requires --bind: without it Envoy listens on every address")
 	}
 	if o.envoy.Source, err = addresses("source", f.source); err != nil {
 		return nil, err
@@ -160,7 +160,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 	}
 	if reporter != nil { // our pod is Envoy's
 		if err := neighbours.Announce(ctx); err != nil {
-			o.log.Warn("neighbours learn our addresses later", "err", err)
+			o.log.Warn("gratuitous ARP failed; neighbour caches may be stale", "err", err)
 		}
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -201,7 +201,7 @@ func (o *serveOptions) reporter(store *watch.Store, server *ads.Server) (*serve.
 	}
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("making a client for the status: %w", err)
+		return nil, fmt.Errorf("creating a client for the status: %w", err)
 	}
 	r := &serve.Reporter{
 		Pod: o.pod, Proxy: o.store.Scope.ProxyServers[0], At: netip.AddrFrom4([4]byte{127, 0, 0, 1}),

@@ -21,7 +21,7 @@ import (
 func Restricted(data []byte) (*rest.Config, error) {
 	file, err := clientcmd.Load(data)
 	if err != nil { // which quotes whole users, keys and all, where a name is there twice
-		return nil, errors.New("it is no kubeconfig: 'kubectl config view --kubeconfig FILE' says why")
+		return nil, errors.New("invalid kubeconfig; 'kubectl config view --kubeconfig FILE' prints the error")
 	}
 	context := file.Contexts[file.CurrentContext]
 	if context == nil {
@@ -32,7 +32,7 @@ func Restricted(data []byte) (*rest.Config, error) {
 		return nil, fmt.Errorf("context %q lacks its cluster %q or its user %q", file.CurrentContext, context.Cluster, context.AuthInfo)
 	}
 	if refused := append(refusedOfCluster(cluster), refusedOfUser(user)...); len(refused) > 0 {
-		return nil, fmt.Errorf("the kubeconfig holds %s, which is not followed: give server, CA data and client certificate or token data alone", strings.Join(refused, ", "))
+		return nil, fmt.Errorf("the kubeconfig has %s, which is not allowed; use only server, CA data and client certificate or token data", strings.Join(refused, ", "))
 	}
 	return restConfig(cluster, user)
 }
@@ -43,15 +43,15 @@ func restConfig(cluster *api.Cluster, user *api.AuthInfo) (*rest.Config, error) 
 	case err != nil:
 		return nil, errors.New("the server's URL cannot be parsed") // err quotes it, with any password in it
 	case strings.ContainsAny(cluster.Server, "@?#"):
-		return nil, errors.New("the server's URL holds more than a host, a port and a path")
+		return nil, errors.New("the server's URL has more than a host, a port and a path")
 	case server.Scheme != "https" || server.Hostname() == "":
 		return nil, fmt.Errorf("the server %q is not an https URL", cluster.Server)
 	case len(cluster.CertificateAuthorityData) == 0:
-		return nil, errors.New("there is no certificate-authority-data, so the server could be anybody")
+		return nil, errors.New("certificate-authority-data is missing: the server could not be verified")
 	case len(user.ClientCertificateData) > 0 != (len(user.ClientKeyData) > 0):
-		return nil, errors.New("of client-certificate-data and client-key-data only one is there")
+		return nil, errors.New("one of client-certificate-data and client-key-data is missing")
 	case len(user.ClientCertificateData) == 0 && user.Token == "":
-		return nil, errors.New("there is neither client-certificate-data nor a token")
+		return nil, errors.New("client-certificate-data and token are missing")
 	}
 	return &rest.Config{
 		Host:        cluster.Server,

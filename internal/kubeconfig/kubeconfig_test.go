@@ -158,11 +158,11 @@ func TestRestrictedRefuses(t *testing.T) {
 		{"a context that is null", "contexts: [null]", "lacks its cluster"},
 		{"parts without a name", "contexts: [{name: ''}]\nclusters: [{name: ''}]\nusers: [{name: ''}]", "is not an https URL"},
 
-		{"a token alone", token, "it is no kubeconfig"},
-		{"another kind of object", "apiVersion: v1\nkind: " + token, "it is no kubeconfig"},
-		{"a field of the wrong type", file(someCluster, fields("token: {x: "+token+"}")), "it is no kubeconfig"},
-		{"a user that is there twice", file(someCluster, withToken+"}, {name: admin, user: "+withCert), "it is no kubeconfig"},
-		{"an alias to nothing", "users: *" + token, "it is no kubeconfig"},
+		{"a token alone", token, "invalid kubeconfig"},
+		{"another kind of object", "apiVersion: v1\nkind: " + token, "invalid kubeconfig"},
+		{"a field of the wrong type", file(someCluster, fields("token: {x: "+token+"}")), "invalid kubeconfig"},
+		{"a user that is there twice", file(someCluster, withToken+"}, {name: admin, user: "+withCert), "invalid kubeconfig"},
+		{"an alias to nothing", "users: *" + token, "invalid kubeconfig"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

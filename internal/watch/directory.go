@@ -111,7 +111,7 @@ func (s *directorySource) refresh() bool {
 	defer s.mu.Unlock()
 	if err != nil {
 		if s.err == nil || s.err.Error() != err.Error() {
-			s.log.Error("cannot read the folder; what was read before is kept", "err", err)
+			s.log.Error("cannot read the folder; keeping its previous objects", "err", err)
 		}
 		s.err = err
 		return false
@@ -138,7 +138,7 @@ func (s *directorySource) refresh() bool {
 		}
 		now := s.readManifest(path, stamp)
 		if now.err != "" {
-			s.log.Error("cannot read a file; what it held before is kept", "file", path, "err", now.err)
+			s.log.Error("cannot read a file; keeping its previous objects", "file", path, "err", now.err)
 			if before != nil {
 				now.objects = before.objects
 			}
@@ -293,7 +293,7 @@ func (s *directorySource) logDuplicates() {
 	_, left := s.merge()
 	for d := range left {
 		if !s.duplicates[d] {
-			s.log.Warn("two files hold the object with different content; the first by path is used", "object", d.object, "used", d.used, "ignored", d.ignored)
+			s.log.Warn("two files have the object with different content; using the first by path", "object", d.object, "used", d.used, "ignored", d.ignored)
 		}
 	}
 	s.duplicates = left

@@ -42,7 +42,7 @@ func readFile(path string) (*file, error) {
 		return nil, fmt.Errorf("decoding the snapshot: %w", err)
 	}
 	if f.Version != fileVersion || f.Objects == nil {
-		return nil, fmt.Errorf("it has version %d, want %d", f.Version, fileVersion)
+		return nil, fmt.Errorf("unsupported version %d, want %d", f.Version, fileVersion)
 	}
 	return f, nil
 }
@@ -81,7 +81,7 @@ func (s *Store) keepFile(ctx context.Context) {
 		}
 		err := writeFile(s.config.File, &file{Version: fileVersion, Written: status.Since, Objects: s.known()})
 		if err != nil && !failing {
-			s.log.Error("a restart during an outage of the API server would find no snapshot", "err", err)
+			s.log.Error("writing the snapshot file failed; a restart without the API server would have no data", "err", err)
 		}
 		failing = err != nil
 		if err == nil {

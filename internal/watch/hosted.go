@@ -186,7 +186,7 @@ type secret struct {
 func (m *member) run(ctx context.Context) {
 	namespace, name, ok := strings.Cut(m.access.Secret, "/")
 	if !ok {
-		m.fault(useCredentials, v1alpha1.AppsIngressKubeconfigMissing, "no credentials are known for %s: it publishes no kubeconfig yet, or 'credentials NAMESPACE/SECRET' has to name some", m.cluster)
+		m.fault(useCredentials, v1alpha1.AppsIngressKubeconfigMissing, "no credentials for %s: it publishes no kubeconfig yet; wait, or set 'credentials NAMESPACE/SECRET'", m.cluster)
 		return
 	}
 	news := make(chan struct{}, 1)

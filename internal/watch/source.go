@@ -74,13 +74,13 @@ func newAPISource(config *rest.Config, options model.Options, log *slog.Logger) 
 	config.QPS, config.Burst = clientQPS, clientBurst
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("making a client for %s: %w", config.Host, err)
+		return nil, fmt.Errorf("creating a client for %s: %w", config.Host, err)
 	}
 	// A client of its own, with a limit of its own: a thousand Secrets that may not be
 	// read must not keep the other watches waiting.
 	secrets, err := dynamic.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("making a client for %s: %w", config.Host, err)
+		return nil, fmt.Errorf("creating a client for %s: %w", config.Host, err)
 	}
 	s := &apiSource{hosted: newHosted(secrets, log)}
 	for _, r := range resourcesOf(options) {

@@ -132,7 +132,7 @@ func RESTConfig(config Config) (*rest.Config, error) {
 	if config.Kubeconfig == "" {
 		client, err := rest.InClusterConfig()
 		if errors.Is(err, rest.ErrNotInCluster) {
-			return nil, errors.New("not in a pod, so there is no API server to read: name a kubeconfig file or a folder of manifests")
+			return nil, errors.New("not running in a pod; specify a kubeconfig file or a folder of manifests")
 		}
 		if err != nil {
 			return nil, fmt.Errorf("reading the pod's service account: %w", err)

@@ -191,7 +191,7 @@ func TestUnusableSnapshotFileIsPassedOver(t *testing.T) {
 
 func TestOpenSaysWhatIsMissing(t *testing.T) {
 	_, err := watch.Open(watch.Config{}, slog.New(slog.DiscardHandler))
-	if err == nil || err.Error() != "not in a pod, so there is no API server to read: name a kubeconfig file or a folder of manifests" {
+	if err == nil || err.Error() != "not running in a pod; specify a kubeconfig file or a folder of manifests" {
 		t.Errorf("error %v names no remedy", err)
 	}
 	_, err = watch.Open(watch.Config{Kubeconfig: "/nonexistent/kubeconfig"}, slog.New(slog.DiscardHandler))

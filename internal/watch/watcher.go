@@ -221,15 +221,15 @@ func (w *watcher) note(ctx context.Context, verb string, err error) {
 	switch {
 	case after.connected:
 		if !before.connected && before.err != "" {
-			w.log.Info("watch is back")
+			w.log.Info("watch recovered")
 		}
 	case after.missing:
 		if !before.missing {
-			w.log.Info("the API server does not serve this resource (yet); it is used as soon as it appears")
+			w.log.Info("the API server does not serve this resource; it is used when it appears")
 		}
 		w.dropMissing(now.Sub(after.lostAt))
 	case before.err != after.err:
-		w.log.Error("watch failed; what was read before is kept", "verb", verb, "err", err, "remedy", remedy(err))
+		w.log.Error("watch failed; keeping the previous objects", "verb", verb, "err", err, "remedy", remedy(err))
 	}
 }
 
@@ -255,7 +255,7 @@ func remedy(err error) string {
 	case apierrors.IsUnauthorized(err):
 		return "renew the kubeconfig's credentials"
 	default:
-		return "see that the API server is reachable"
+		return "check the connection to the API server"
 	}
 }
 

@@ -168,8 +168,8 @@ func TestAnOutageGrowsOldAndIsLoggedOnceHoweverItFails(t *testing.T) {
 				if s := w.status(); !s.Connected || s.Error != "" {
 					t.Errorf("status %+v after the outage", s)
 				}
-				if said := log.all(); len(said) != 2 || !strings.Contains(said[1], "watch is back") {
-					t.Errorf("want one more line that says that the watch is back, have %q", said)
+				if said := log.all(); len(said) != 2 || !strings.Contains(said[1], "watch recovered") {
+					t.Errorf("want one more line that says that the watch recovered, have %q", said)
 				}
 			})
 		})

@@ -41,7 +41,7 @@ func Addresses(ctx context.Context, args ...string) ([]Used, error) {
 	}
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("kubevirt: making a client for %s: %w", config.Host, err)
+		return nil, fmt.Errorf("kubevirt: creating a client for %s: %w", config.Host, err)
 	}
 	var all []Used
 	for namespace := range strings.SplitSeq(c.namespaces, ",") {

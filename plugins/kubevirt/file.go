@@ -81,7 +81,7 @@ func readFile(path string) (*file, error) {
 		return nil, fmt.Errorf("decoding the snapshot: %w", err)
 	}
 	if f.Version != fileVersion || slices.Contains(f.Instances, nil) {
-		return nil, fmt.Errorf("it has version %d, want %d", f.Version, fileVersion)
+		return nil, fmt.Errorf("unsupported version %d, want %d", f.Version, fileVersion)
 	}
 	return f, nil
 }

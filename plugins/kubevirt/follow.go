@@ -41,13 +41,13 @@ func (f *following) record(i *instance, note string) {
 func newFollowing(d *directory, client *rest.Config, log *slog.Logger) (*following, error) {
 	full, err := dynamic.NewForConfig(client)
 	if err != nil {
-		return nil, fmt.Errorf("kubevirt: making a client for %s: %w", client.Host, err)
+		return nil, fmt.Errorf("kubevirt: creating a client for %s: %w", client.Host, err)
 	}
 	names := rest.CopyConfig(client)
 	names.Wrap(func(next http.RoundTripper) http.RoundTripper { return metadataOnly{next} })
 	partial, err := dynamic.NewForConfig(names)
 	if err != nil {
-		return nil, fmt.Errorf("kubevirt: making a client for %s: %w", client.Host, err)
+		return nil, fmt.Errorf("kubevirt: creating a client for %s: %w", client.Host, err)
 	}
 	f := &following{recorder: newRecorder(full, log)}
 	for namespace := range strings.SplitSeq(d.config.namespaces, ",") {
@@ -267,7 +267,7 @@ func (m *machineFollower) failed(err error) {
 	case err == nil:
 		m.log.Info("watch is open")
 	default:
-		m.log.Error("watch failed; what was read before is kept", "err", err)
+		m.log.Error("watch failed; keeping the previous objects", "err", err)
 	}
 }
 

@@ -165,7 +165,7 @@ func (i *instance) keep(ctx context.Context) {
 		}
 		err := store.WriteSnapshot(i.config.snapshot, s)
 		if err != nil && !failing {
-			i.log.Error("a restart during an outage of the API server would find no snapshot", "err", err)
+			i.log.Error("writing the snapshot file failed; a restart without the API server would have no data", "err", err)
 		}
 		if failing = err != nil; failing {
 			text := err.Error()

@@ -64,7 +64,7 @@ func Warnings() []string {
 	}
 	for _, i := range running() {
 		add(i, "the last write failed, and clients without an address may get none", text(&i.store.writeFailure))
-		add(i, "a restart during an outage of the API server would find no snapshot", text(&i.snapshotFailure))
+		add(i, "writing the snapshot file failed; a restart without the API server would have no data", text(&i.snapshotFailure))
 		add(i, "bindings may be missing; each address is looked at before it is offered", i.pool.Rebuilding())
 	}
 	return list

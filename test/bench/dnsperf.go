@@ -75,7 +75,7 @@ func (b *bench) drive(ctx context.Context, s *server, l load, slice time.Duratio
 		err = r.check()
 	}
 	if err != nil {
-		return sample{}, fmt.Errorf("asking %s: %w", s.name, err)
+		return sample{}, fmt.Errorf("querying %s: %w", s.name, err)
 	}
 	served := after.server - before.server
 	others := after.machine - before.machine - served - cmd.ProcessState.UserTime() - cmd.ProcessState.SystemTime()

@@ -25,7 +25,7 @@ func (c client) dial(ctx context.Context, s *server) (*dns.Conn, error) {
 	dialer := net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(c.source)}}
 	conn, err := dialer.DialContext(ctx, "udp", net.JoinHostPort(loopback, strconv.Itoa(s.port)))
 	if err != nil {
-		return nil, fmt.Errorf("asking %s: %w", s.name, err)
+		return nil, fmt.Errorf("querying %s: %w", s.name, err)
 	}
 	return &dns.Conn{Conn: conn}, nil
 }

@@ -33,17 +33,17 @@ func newMetrics(inFlight func() int) *metrics {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "coredhcp", Subsystem: "dhcp4", Name: name, Help: help}, []string{label})
 	}
 	return &metrics{
-		received: counter("received_total", "Packets of clients, by type of message.", "type"),
-		sent:     counter("sent_total", "Answers, by type of message.", "type"),
-		dropped:  counter("dropped_total", "Packets without an answer that had one coming, by reason.", "reason"),
-		left:     counter("options_left_out_total", "Options that an answer had no room for, since its client takes no longer ones.", "option"),
+		received: counter("received_total", "Packets received from clients, by message type.", "type"),
+		sent:     counter("sent_total", "Replies sent, by message type.", "type"),
+		dropped:  counter("dropped_total", "Requests dropped without a reply, by reason.", "reason"),
+		left:     counter("options_left_out_total", "Options omitted from replies because they exceed the client's maximum message size.", "option"),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "coredhcp", Subsystem: "dhcp4", Name: "handle_seconds",
-			Help:    "For how long plugins had a packet, by type of message.",
+			Help:    "Time that the plugins took for a packet, by message type.",
 			Buckets: prometheus.ExponentialBuckets(0.00001, 4, 11), // 10 us to 10 s
 		}, []string{"type"}),
 		inFlight: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Namespace: "coredhcp", Subsystem: "dhcp4", Name: "in_flight", Help: "Packets that wait or are with the plugins.",
+			Namespace: "coredhcp", Subsystem: "dhcp4", Name: "in_flight", Help: "Packets that wait for or are processed by the plugins.",
 		}, func() float64 { return float64(inFlight()) }),
 	}
 }

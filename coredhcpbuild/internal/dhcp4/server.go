@@ -94,7 +94,7 @@ func (s *Server) Run(ctx context.Context) error {
 	select {
 	case <-s.queue.close():
 	case <-time.After(s.options.Drain):
-		s.options.Log.Warn("packets are left unanswered", "packets", s.queue.inFlight(), "after", s.options.Drain)
+		s.options.Log.Warn("packets dropped at shutdown", "packets", s.queue.inFlight(), "after", s.options.Drain)
 	}
 	return errors.Join(errors.Join(failures...), s.close())
 }
@@ -189,11 +189,11 @@ func (s *Server) answer(p packet) (dropped string) {
 		s.metrics.left.WithLabelValues(strconv.Itoa(int(code))).Inc()
 	}
 	if len(left) > 0 {
-		s.options.Log.Debug("options are left out: the client takes no more", "mac", mac(p.req.ClientHWAddr), "bytes", mostBytes(p.req)+headers, "options", left)
+		s.options.Log.Debug("options omitted: the reply exceeds the client's maximum message size", "mac", mac(p.req.ClientHWAddr), "bytes", mostBytes(p.req)+headers, "options", left)
 	}
 	to := destination(p.req, resp, p.from)
 	if err := p.socket.send(resp.ToBytes(), to, resp.ServerIdentifier(), p.device); err != nil {
-		s.options.Log.Error("an answer could not be sent", "type", resp.MessageType(), "mac", mac(p.req.ClientHWAddr), "err", err)
+		s.options.Log.Error("sending a reply failed", "type", resp.MessageType(), "mac", mac(p.req.ClientHWAddr), "err", err)
 		return dropSend
 	}
 	s.metrics.sent.WithLabelValues(resp.MessageType().String()).Inc()
@@ -218,7 +218,7 @@ func (s *Server) ask(req, resp *dhcpv4.DHCPv4) *dhcpv4.DHCPv4 {
 // along.
 func (s *Server) recovered(dropped *string) {
 	if fault := recover(); fault != nil {
-		s.options.Log.Error("a packet was too much", "fault", fault, "stack", string(debug.Stack()))
+		s.options.Log.Error("panic while handling a packet", "fault", fault, "stack", string(debug.Stack()))
 		*dropped = dropPanic
 	}
 }

@@ -380,7 +380,7 @@ func (s *operated) goBack() {
 	s.Helper()
 	way := documented(s.T, "OPERATOR_CRDS")
 	teardown := strings.Fields(line(s.T, way, "teardown"))[2:]
-	if _, said, code := s.Run(append(teardown, "--yes")...); code != 0 || !strings.Contains(said, "Namespace oooi-system stays: it was not created by setup") {
+	if _, said, code := s.Run(append(teardown, "--yes")...); code != 0 || !strings.Contains(said, "Namespace oooi-system is kept: setup did not create it") {
 		s.Fatalf("%q ended with %d and said %s", teardown, code, said)
 	}
 	for _, o := range s.Everything() {

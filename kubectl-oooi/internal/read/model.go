@@ -39,7 +39,7 @@ func (r *Reader) Model(ctx context.Context) (*model.Objects, error) {
 func (r *Reader) HostedClusters(ctx context.Context, all *model.Objects) error {
 	err := r.fill(ctx, all, HostedClusterKind, objects.Decode[objects.HostedCluster], hostedNamespaces(all))
 	if errors.Is(err, ErrNotServed) {
-		r.Warn("the cluster has no HostedClusters: HyperShift is not installed")
+		r.Warn("the cluster does not serve HostedClusters: HyperShift is not installed")
 		return nil
 	}
 	return err

@@ -208,9 +208,9 @@ func (r *rollout) check(ctx context.Context) error {
 		return strings.Join(missing, "; "), nil
 	})
 	if err != nil {
-		errs = append(errs, fmt.Errorf("checking the changed workloads: %w", err))
+		err = fmt.Errorf("checking the changed workloads: %w", err)
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(slices.Clone(errs), err)...)
 }
 
 // podCheck is the check of one workload.

@@ -120,11 +120,11 @@ func (d *Description) Remember(ctx context.Context, c client.Client) error {
 	}
 	again, err := old.build()
 	if err != nil {
-		return fmt.Errorf("Infra %s exists: %w, or specify its file with -f", d.Infra, err)
+		return fmt.Errorf("Infra %s exists: %w, or specify its file with -f", d.Infra, err) //nolint:staticcheck // a kind begins with a capital
 	}
 	again.Default()
 	if !equality.Semantic.DeepEqual(again.Spec, infra.Spec) {
-		return fmt.Errorf("Infra %s exists and has fields without a flag; specify its file with -f", d.Infra)
+		return fmt.Errorf("Infra %s exists and has fields without a flag; specify its file with -f", d.Infra) //nolint:staticcheck // a kind begins with a capital
 	}
 	for _, f := range []struct{ open, known *string }{
 		{&d.HostedCluster, &old.HostedCluster}, {&d.Network, &old.Network}, {&d.CIDR, &old.CIDR}, {&d.Gateway, &old.Gateway},

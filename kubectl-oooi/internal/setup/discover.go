@@ -120,7 +120,7 @@ func (d *discovery) others() error {
 		case keyOf(other) != keyOf(d.known.Infra):
 			d.known.Objects.Infras = append(d.known.Objects.Infras, other)
 		case d.known.alone():
-			return fmt.Errorf("Infra %s exists and its proxy has the name of this ProxyServer; rename the ProxyServer, or set its spec.infraRef to that Infra", keyOf(other))
+			return fmt.Errorf("Infra %s exists and its proxy has the name of this ProxyServer; rename the ProxyServer, or set its spec.infraRef to that Infra", keyOf(other)) //nolint:staticcheck // a kind begins with a capital
 		}
 	}
 	return nil

@@ -25,7 +25,7 @@ func TestApplicationsFromNothingToAnAddressAndBack(t *testing.T) {
 	if err := n.Hosted.InstallCRDs(t.Context(), lab.MetalLB); err != nil {
 		t.Fatal(err)
 	}
-	n.Await(tenant.Pending, v1alpha1.AppsIngressPoolMissing, "there is no IPAddressPool")
+	n.Await(tenant.Pending, v1alpha1.AppsIngressPoolMissing, "the hosted cluster has no IPAddressPool")
 	if err := n.Hosted.StartMetalLB(t.Context(), lab.MetalLBConfig{LoadBalancerClass: tenant.Class}); err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestPoolWithoutAFreeAddress(t *testing.T) {
 		return "it has none"
 	})
 	n.ApplyInfra(tenant.AppsIngress(""))
-	n.Await(tenant.Degraded, v1alpha1.AppsIngressPoolExhausted, "no address is free in IPAddressPool vlan")
+	n.Await(tenant.Degraded, v1alpha1.AppsIngressPoolExhausted, "no free address in IPAddressPool vlan")
 	n.ApplyPool("192.0.2.200/31")
 	n.Await(tenant.Ready, "", "", "192.0.2.201")
 }
@@ -115,8 +115,8 @@ func TestNobodyAssignsUntilTheDeadline(t *testing.T) {
 	n.ApplyPool("192.0.2.200/32")
 	tenants.NewReplica(t, n.Management, "control").Start(t)
 	n.ApplyInfra(tenant.AppsIngress(", addressDeadline: 3s"))
-	n.Await(tenant.Pending, v1alpha1.AppsIngressAddressNotAssigned, "does MetalLB run with --lb-class="+tenant.Class)
-	n.Await(tenant.Degraded, v1alpha1.AppsIngressAddressNotAssigned, "does MetalLB run with --lb-class="+tenant.Class)
+	n.Await(tenant.Pending, v1alpha1.AppsIngressAddressNotAssigned, "check that MetalLB runs with --lb-class="+tenant.Class)
+	n.Await(tenant.Degraded, v1alpha1.AppsIngressAddressNotAssigned, "check that MetalLB runs with --lb-class="+tenant.Class)
 	n.ApplyInfra("{enabled: true, addressDeadline: 3s, metallb: {addressPoolName: other, loadBalancerClass: " + tenant.Class + "}}")
 	n.Await(tenant.Degraded, v1alpha1.AppsIngressPoolMissing, "IPAddressPool other does not exist in the hosted cluster; there are vlan")
 }

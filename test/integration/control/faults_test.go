@@ -83,7 +83,7 @@ func TestKubeconfigsThatAreNotFollowed(t *testing.T) {
 		{"somebody else", user(func(u *clientcmdapi.AuthInfo) { u.Impersonate = "root" }), rejected, "as"},
 		{"a proxy", cluster(func(c *clientcmdapi.Cluster) { c.ProxyURL = "http://192.0.2.66" }), rejected, "proxy-url"},
 		{"no check of the server", cluster(func(c *clientcmdapi.Cluster) { c.InsecureSkipTLSVerify, c.CertificateAuthorityData = true, nil }), rejected, "insecure-skip-tls-verify"},
-		{"nonsense", []byte("]["), rejected, "it is no kubeconfig"},
+		{"nonsense", []byte("]["), rejected, "invalid kubeconfig"},
 		{"nothing", nil, missing, "has no key"},
 		{"another authority", cluster(func(c *clientcmdapi.Cluster) { c.CertificateAuthorityData = tenants.Management.Get(t).CA() }), v1alpha1.AppsIngressHostedClusterUnreachable, "certificate"},
 		{"somebody without rights", nobody, v1alpha1.AppsIngressHostedClusterForbidden, "stranger"},

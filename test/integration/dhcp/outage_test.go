@@ -102,7 +102,7 @@ func TestNotReadyBeforeAnythingIsKnown(t *testing.T) {
 	srv.Start(t)
 	lab.Poll(t, "coredhcp to say that it is not ready", func() bool {
 		status, body, err := srv.get(t, "/readyz")
-		return err == nil && status == http.StatusServiceUnavailable && strings.Contains(body, "kubevirt: the virtual machines are not known yet")
+		return err == nil && status == http.StatusServiceUnavailable && strings.Contains(body, "kubevirt: VMs are not read yet")
 	})
 	w := s.newMachine(t, mac1).dial(t, 68)
 	w.silence(t, srv, "silent", w.rebooting(t, []byte{198, 51, 100, 9}).ToBytes())

@@ -373,7 +373,7 @@ func TestDocumentedKustomizations(t *testing.T) {
 		if !strings.Contains(m[1], "kind: Kustomization") {
 			continue
 		}
-		overlay, err := os.MkdirTemp(folder, "overlay")
+		overlay, err := os.MkdirTemp(folder, "overlay") //nolint:usetesting // it refers to folders beside it
 		if err != nil {
 			t.Fatal(err)
 		}

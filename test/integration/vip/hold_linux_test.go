@@ -169,7 +169,7 @@ func TestATenantClaimsTheAddress(t *testing.T) {
 			if !after.Holding || !after.Leased || after.Conflicts[tc.counted] == before.Conflicts[tc.counted] {
 				t.Errorf("before %+v, after %+v", before, after)
 			}
-			if lines := holder.Log.Lines("giving the address up"); len(lines) > 0 {
+			if lines := holder.Log.Lines("releasing the address"); len(lines) > 0 {
 				t.Errorf("%v", lines)
 			}
 			t.Logf("service is back %.1f seconds after he stopped", s.without(t, stopped).Seconds())

@@ -146,7 +146,7 @@ func (f *appsFacts) deadline() time.Duration {
 // fault is the one to be told; nil when the addresses are as they should be.
 func (f *appsFacts) fault() *guest.Fault {
 	if f.cluster == nil {
-		return &guest.Fault{Reason: v1alpha1.AppsIngressKubeconfigMissing, Message: cmp.Or(f.unbound(), "no hosted cluster is bound to this Infra")}
+		return &guest.Fault{Reason: v1alpha1.AppsIngressKubeconfigMissing, Message: cmp.Or(f.unbound(), "the Infra has no hosted cluster")}
 	}
 	if f.cluster.Apps == nil {
 		return &guest.Fault{Reason: v1alpha1.AppsIngressAddressNotAssigned, Message: f.cluster.String() + " has no apps domain: set spec.dns.baseDomain of the HostedCluster"}
@@ -165,7 +165,7 @@ func (f *appsFacts) fault() *guest.Fault {
 	}
 	if len(faults) == 0 {
 		if len(f.cluster.Apps.Addresses) == 0 || hosted && !f.cluster.Apps.Followed {
-			return &guest.Fault{Reason: v1alpha1.AppsIngressAddressNotAssigned, Message: "the Service has not been looked at yet"}
+			return &guest.Fault{Reason: v1alpha1.AppsIngressAddressNotAssigned, Message: "the Service has not been checked yet"}
 		}
 		return nil
 	}

@@ -205,7 +205,7 @@ func (r *guestReconciler) leaveOthers(ctx context.Context, key client.ObjectKey,
 		r.tell(key, removed)
 		r.remains.note(key.String(), g.of.Key(), err)
 		if err != nil {
-			r.log.Error("the hosted cluster still holds what is the Infra's", "infra", key.String(), "hostedcluster", g.of.Key(), "err", err)
+			r.log.Error("objects of the Infra remain in the hosted cluster", "infra", key.String(), "hostedcluster", g.of.Key(), "err", err)
 			done = false
 			continue
 		}

@@ -100,7 +100,7 @@ func (r *infraReconciler) look(ctx context.Context, f *infraFacts) error {
 		q, ok := questionOf(f.infra)
 		f.dns.fault = ask(pods, len(components.DNS.EffectiveInstances()), func(pod *corev1.Pod) error {
 			if !ok {
-				return fmt.Errorf("has no name to be asked for: no control plane is known")
+				return fmt.Errorf("has no name to query: the control plane is unknown")
 			}
 			return r.probe.askDNS(ctx, pod, q)
 		})
@@ -143,7 +143,7 @@ func ask(pods []corev1.Pod, instances int, question func(*corev1.Pod) error) str
 		}
 	}
 	if missing := max(instances, 1) - len(pods); missing > 0 {
-		faults = append(faults, fmt.Sprintf("%d of %d instances have no pod", missing, max(instances, 1)))
+		faults = append(faults, fmt.Sprintf("%d of %d replicas have no pod", missing, max(instances, 1)))
 	}
 	slices.Sort(faults)
 	return strings.Join(faults, "; ")
@@ -179,13 +179,13 @@ func (r *infraReconciler) proxyFault(ctx context.Context, infra *v1alpha1.Infra)
 		ready := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReady)
 		switch {
 		case ready == nil || ready.ObservedGeneration < p.Generation:
-			faults = append(faults, "ProxyServer "+p.Name+": not judged yet")
+			faults = append(faults, "ProxyServer "+p.Name+": not checked yet")
 		case ready.Status != "True":
 			faults = append(faults, "ProxyServer "+p.Name+": "+ready.Message)
 		}
 	}
 	if !found {
-		return "no ProxyServer has infraRef " + infra.Name + ": kubectl oooi setup makes it", nil
+		return "no ProxyServer has infraRef " + infra.Name + "; run kubectl oooi setup", nil
 	}
 	slices.Sort(faults)
 	return strings.Join(faults, "; "), nil

@@ -75,7 +75,7 @@ func (f *infraFacts) bound() metav1.Condition {
 func (f *infraFacts) network() metav1.Condition {
 	return without(v1alpha1.ConditionNetworkValid,
 		f.found(model.ReasonInvalidAddress, model.ReasonInvalidRange, model.ReasonAddressConflict, model.ReasonVLANOverlap, model.ReasonVLANMismatch),
-		"Valid", "addresses and ranges fit the network and each other")
+		"Valid", "addresses and ranges are consistent")
 }
 
 // names is true when the control plane's names have answers, in both views.
@@ -86,7 +86,7 @@ func (f *infraFacts) names() metav1.Condition {
 	case len(problems) > 0:
 		return without(kind, problems, "", "")
 	case f.infra == nil || f.infra.Cluster == nil || len(f.infra.Cluster.Hostnames) == 0:
-		return condition(kind, metav1.ConditionFalse, "NoNames", "no control plane is known, so there are no names")
+		return condition(kind, metav1.ConditionFalse, "NoNames", "the control plane is unknown, and no names are served")
 	case f.dns.enabled && f.dns.fault != "":
 		return condition(kind, metav1.ConditionFalse, "DNSNotReady", "%s", f.dns.fault)
 	}
@@ -100,7 +100,7 @@ func (f *infraFacts) apps() metav1.Condition {
 	case !f.object.Spec.AppsIngress.IsEnabled():
 		return condition(kind, metav1.ConditionFalse, "Disabled", "spec.appsIngress is not enabled")
 	case state == nil:
-		return condition(kind, metav1.ConditionFalse, string(v1alpha1.AppsIngressPending), "not looked at yet")
+		return condition(kind, metav1.ConditionFalse, string(v1alpha1.AppsIngressPending), "not checked yet")
 	case state.Phase == v1alpha1.AppsIngressReady:
 		return condition(kind, metav1.ConditionTrue, "Ready", "%s", strings.Join(state.ExternalIPs, ", "))
 	}
@@ -142,5 +142,5 @@ func (f *infraFacts) ready(conditions []metav1.Condition) metav1.Condition {
 	if len(faults) > 0 {
 		return condition(kind, metav1.ConditionFalse, first, "%s", strings.Join(faults, "; "))
 	}
-	return condition(kind, metav1.ConditionTrue, "Ready", "everything that is asked for was probed and works")
+	return condition(kind, metav1.ConditionTrue, "Ready", "all enabled components were probed and work")
 }

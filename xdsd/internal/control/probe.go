@@ -74,10 +74,10 @@ func (p *prober) askDNS(ctx context.Context, pod *corev1.Pod, q question) error 
 	query.SetEdns0(dns.DefaultMsgSize, false)
 	reply, _, err := p.dns.ExchangeContext(ctx, query, at)
 	if err != nil {
-		return fmt.Errorf("asked for %s: %w", q.name, err)
+		return fmt.Errorf("query for %s: %w", q.name, err)
 	}
 	if reply.Rcode != dns.RcodeSuccess {
-		return fmt.Errorf("asked for %s: %s", q.name, dns.RcodeToString[reply.Rcode])
+		return fmt.Errorf("query for %s: %s", q.name, dns.RcodeToString[reply.Rcode])
 	}
 	var got []netip.Addr
 	for _, rr := range reply.Answer {
@@ -92,7 +92,7 @@ func (p *prober) askDNS(ctx context.Context, pod *corev1.Pod, q question) error 
 	want := slices.DeleteFunc(slices.Clone(q.want), func(a netip.Addr) bool { return a.Is6() != (kind == dns.TypeAAAA) })
 	slices.SortFunc(want, netip.Addr.Compare)
 	if len(want) > 0 && !slices.Equal(got, want) {
-		return fmt.Errorf("asked for %s: it says %v, which should be %v", q.name, got, want)
+		return fmt.Errorf("query for %s: answer %v, want %v", q.name, got, want)
 	}
 	return nil
 }
@@ -112,11 +112,11 @@ func (p *prober) askReady(ctx context.Context, pod *corev1.Pod) error {
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+at+"/readyz", http.NoBody)
 	if err != nil {
-		return fmt.Errorf("asking %s: %w", at, err)
+		return fmt.Errorf("querying %s: %w", at, err)
 	}
 	response, err := p.http.Do(request)
 	if err != nil {
-		return fmt.Errorf("asking for its readiness: %w", err)
+		return fmt.Errorf("reading its readiness: %w", err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode == http.StatusOK {
@@ -124,5 +124,5 @@ func (p *prober) askReady(ctx context.Context, pod *corev1.Pod) error {
 	}
 	const enough = 200
 	says, _ := io.ReadAll(io.LimitReader(response.Body, enough)) // as much as there is
-	return fmt.Errorf("says that it is not ready: %s", strings.TrimSpace(string(says)))
+	return fmt.Errorf("is not ready: %s", strings.TrimSpace(string(says)))
 }

@@ -118,7 +118,7 @@ func (r *proxyReconciler) prune(ctx context.Context, f *proxyFacts) error {
 			if gone {
 				err := report.Status(ctx, r.client, "ProxyServer", client.ObjectKeyFromObject(f.object), struct{}{}, serve.ReplicaManager(replica.Pod))
 				if err != nil {
-					return fmt.Errorf("taking away the entry of %s: %w", replica.Pod, err)
+					return fmt.Errorf("deleting the entry of %s: %w", replica.Pod, err)
 				}
 				continue
 			}

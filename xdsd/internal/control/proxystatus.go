@@ -70,7 +70,7 @@ func (f *proxyFacts) ready() metav1.Condition {
 		return condition(v1alpha1.ConditionReady, metav1.ConditionFalse, reason, format, args...)
 	}
 	if f.proxy == nil {
-		return not(v1alpha1.ReasonReplicaBehind, "not seen yet")
+		return not(v1alpha1.ReasonReplicaBehind, "not checked yet")
 	}
 	if len(f.pods) == 0 {
 		return not(v1alpha1.ReasonNoReplica, "no pod with the labels %s=%s and %s=%s runs this proxy: run kubectl oooi setup",
@@ -83,11 +83,11 @@ func (f *proxyFacts) ready() metav1.Condition {
 		}
 		at := slices.IndexFunc(f.object.Status.Replicas, func(r v1alpha1.ReplicaStatus) bool { return r.Pod == pod.Name })
 		if at < 0 {
-			return not(v1alpha1.ReasonReplicaSilent, "pod %s is ready and has not reported: xdsd serve in it needs --pod, and the right to patch proxyservers/status", pod.Name)
+			return not(v1alpha1.ReasonReplicaSilent, "pod %s is ready but has not reported: xdsd serve requires --pod and the right to patch proxyservers/status", pod.Name)
 		}
 		reported[pod.Name] = &f.object.Status.Replicas[at]
 		if f.silent[pod.Name] {
-			return not(v1alpha1.ReasonReplicaSilent, "pod %s last reported at %s: its xdsd has lost the API server, or the right to patch proxyservers/status; see its log",
+			return not(v1alpha1.ReasonReplicaSilent, "pod %s last reported at %s: xdsd has lost the connection to the API server or the right to patch proxyservers/status; see its log",
 				pod.Name, reported[pod.Name].HeartbeatTime.UTC().Format(time.RFC3339))
 		}
 	}
@@ -108,14 +108,14 @@ func (f *proxyFacts) judgeGeneration(r *v1alpha1.ReplicaStatus) (reason, message
 	if r.ObservedGeneration >= f.object.Generation {
 		return "", ""
 	}
-	return v1alpha1.ReasonReplicaBehind, fmt.Sprintf("has generation %d, not %d: it is behind, or has lost the API server", r.ObservedGeneration, f.object.Generation)
+	return v1alpha1.ReasonReplicaBehind, fmt.Sprintf("has observed generation %d, not %d: it is late, or has lost the connection to the API server", r.ObservedGeneration, f.object.Generation)
 }
 
 func judgeNACK(r *v1alpha1.ReplicaStatus) (reason, message string) {
 	if r.NACK == "" {
 		return "", ""
 	}
-	return v1alpha1.ReasonConfigRejected, "Envoy refused its configuration and goes on with the one before: " + r.NACK
+	return v1alpha1.ReasonConfigRejected, "Envoy rejected its configuration and keeps the previous one: " + r.NACK
 }
 
 func judgeAcknowledged(r *v1alpha1.ReplicaStatus) (reason, message string) {
@@ -123,7 +123,7 @@ func judgeAcknowledged(r *v1alpha1.ReplicaStatus) (reason, message string) {
 	case r.Version == "":
 		return v1alpha1.ReasonNotAcknowledged, "has no configuration yet"
 	case r.Acknowledged == "":
-		return v1alpha1.ReasonNotAcknowledged, "no Envoy has acknowledged anything: is it running, with node.id the name of the pod?"
+		return v1alpha1.ReasonNotAcknowledged, "no Envoy has acknowledged a configuration: check that Envoy runs with the pod's name as node.id"
 	case r.Acknowledged != r.Version:
 		return v1alpha1.ReasonNotAcknowledged, "Envoy has not acknowledged its latest configuration yet"
 	}
@@ -139,7 +139,7 @@ func judgeListeners(r *v1alpha1.ReplicaStatus) (reason, message string) {
 	}
 	switch {
 	case len(r.Listeners) == 0:
-		return v1alpha1.ReasonListenerNotReady, "has no listener: nothing is routed"
+		return v1alpha1.ReasonListenerNotReady, "has no listener, and routes nothing"
 	case len(faults) > 0:
 		return v1alpha1.ReasonListenerNotReady, strings.Join(faults, "; ")
 	}
@@ -179,9 +179,9 @@ func (f *proxyFacts) configurationValid() metav1.Condition {
 		}
 	}
 	if len(f.object.Status.Replicas) == 0 {
-		return condition(kind, metav1.ConditionUnknown, v1alpha1.ReasonNoReplica, "no Envoy has been given the configuration yet")
+		return condition(kind, metav1.ConditionUnknown, v1alpha1.ReasonNoReplica, "no Envoy has received the configuration yet")
 	}
-	return condition(kind, metav1.ConditionTrue, v1alpha1.ReasonConfigApplied, "every Envoy has accepted it")
+	return condition(kind, metav1.ConditionTrue, v1alpha1.ReasonConfigApplied, "every Envoy has accepted the configuration")
 }
 
 func messages(problems []model.Problem) string {
@@ -214,7 +214,7 @@ func (f *proxyFacts) backends() []v1alpha1.BackendStatus {
 	}
 	list := make([]v1alpha1.BackendStatus, 0, len(f.proxy.Upstreams))
 	for _, u := range f.proxy.Upstreams {
-		b := v1alpha1.BackendStatus{Name: cmp.Or(u.Backend, u.Name), Reason: cmp.Or(u.Missing, "no replica has reported it yet")}
+		b := v1alpha1.BackendStatus{Name: cmp.Or(u.Backend, u.Name), Reason: cmp.Or(u.Missing, "no replica has reported its listeners yet")}
 		reports := 0
 		for _, r := range f.object.Status.Replicas {
 			for _, one := range r.Backends {

@@ -56,7 +56,7 @@ func (r *guestReconciler) ensureReader(ctx context.Context, object *v1alpha1.Inf
 	if err := r.client.Apply(ctx, made, client.FieldOwner(manager), client.ForceOwnership); err != nil {
 		return due, fmt.Errorf("applying Secret %s: %w", key, err)
 	}
-	r.log.Info("made new credentials for the reader", "infra", object.Namespace+"/"+object.Name, "secret", key.String(), "expires", reader.Expires)
+	r.log.Info("created new credentials for the reader", "infra", object.Namespace+"/"+object.Name, "secret", key.String(), "expires", reader.Expires)
 	return guest.Due(reader.Issued, reader.Expires), nil
 }
 

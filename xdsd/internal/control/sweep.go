@@ -111,7 +111,7 @@ func (r *guestReconciler) sweepCluster(ctx context.Context, c *model.Cluster) er
 	defer cluster.Close()
 	removed, err := cluster.Remove(ctx, func(infra string, _ client.Object) bool { return !r.wants(ctx, infra, c) })
 	for _, what := range removed {
-		r.log.Info("removed what no Infra wants any more", "hostedcluster", c.Key(), "object", what)
+		r.log.Info("deleted objects of Infras that no longer exist", "hostedcluster", c.Key(), "object", what)
 	}
 	return err //nolint:wrapcheck // it is ours
 }

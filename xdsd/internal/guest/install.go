@@ -50,7 +50,7 @@ func (c *Cluster) EnsureMetalLB(ctx context.Context, w *Wanted) *Fault {
 	case there.isOthers():
 		return c.joinMetalLB(ctx, w, there)
 	case !there.olm:
-		return installFailed("the hosted cluster has no Operator Lifecycle Manager (%s is not served): install it, or install MetalLB yourself and leave out metallb.install", olmGroup)
+		return installFailed("the hosted cluster has no Operator Lifecycle Manager (%s is not served): install it, or install MetalLB manually and remove metallb.install", olmGroup)
 	}
 	if fault := c.ensureOperator(ctx, w, there.subscription); fault != nil {
 		return fault
@@ -100,7 +100,7 @@ func (c *Cluster) ensure(ctx context.Context, w *Wanted, wanted *unstructured.Un
 	case err != nil:
 		return nil, installFault(err, "reading "+what)
 	case there.GetDeletionTimestamp() != nil:
-		return there, installing("%s is being deleted, and made anew when it is gone", what)
+		return there, installing("%s is being deleted, and will be created again", what)
 	case there.GetAnnotations()[v1alpha1.AnnotationInfra] != w.Infra.String():
 		return there, nil
 	}
@@ -176,9 +176,9 @@ func installFault(err error, doing string) *Fault {
 		!apierrors.IsUnauthorized(err) && !apierrors.IsTimeout(err) && !apierrors.IsTooManyRequests(err)
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return installing("%s: the namespace is being deleted, and made anew when it is gone", doing)
+		return installing("%s: the namespace is being deleted, and will be created again", doing)
 	case apierrors.IsNotFound(err) && status.Status().Details != nil && status.Status().Details.Kind == "namespaces":
-		return installFailed("%s: %v: make the namespace", doing, err)
+		return installFailed("%s: %v: create the namespace", doing, err)
 	case isMissing(err): // CRDs come with the operator
 		return installing("%s: its API is not served yet; see the CustomResourceDefinitions of %s in the hosted cluster", doing, metallbGroup)
 	case apierrors.IsInternalError(err) && strings.Contains(err.Error(), "failed calling webhook"):

@@ -530,7 +530,7 @@ func TestTheSubscriptionOfSomebodyElseIsLeftAlone(t *testing.T) {
 	h.ensure(failed, "Subscription operators/my-metallb: ResolutionFailed: no such channel")
 	h.says(theirs + "status: {lastUpdated: 2026-01-01T00:00:00Z, installedCSV: metallb-operator.v4.20.0}\n")
 	h.version("operators", "phase: Succeeded")
-	h.ensure(missing, "Subscription operators/my-metallb, which is not ours, has brought the operator, and the API of MetalLB is not served yet")
+	h.ensure(missing, "Subscription operators/my-metallb, which oooi does not manage, installs the operator, but the API of MetalLB is not served yet")
 	h.install(lab.MetalLBOperator, lab.MetalLB)
 	h.ensure(missing, "there is no MetalLB for it: make one named metallb in namespace operators of the hosted cluster, with spec.loadBalancerClass metallb.io/vlan")
 	h.spec("IPAddressPool", "operators", "oooi", "{addresses: [192.0.2.200/32, 192.0.2.210-192.0.2.219, '2001:db8::40/124'], autoAssign: true, avoidBuggyIPs: false}")

@@ -97,7 +97,7 @@ func (c *Cluster) ensureOperator(ctx context.Context, w *Wanted, subscription *u
 		case fault != nil:
 			return fault
 		case there != nil && !isOurs(there): // else it would have been found
-			return installFailed("%s exists, and is not for %s: delete it", describe(there), operatorPackage)
+			return installFailed("%s exists and does not select %s; delete it", describe(there), operatorPackage)
 		case there == nil:
 			there = w.subscription()
 		}
@@ -176,7 +176,7 @@ func (c *Cluster) operator(ctx context.Context, subscription *unstructured.Unstr
 	case plan != nil:
 		return installing("InstallPlan %s/%s is %s and not Complete yet; %s", namespace, planName, cmp.Or(plan.Status.Phase, "new"), see(kindInstallPlan, planName))
 	case s.Status.CurrentCSV != "":
-		return installing("%s has found %s, which is not there yet; %s", describe(subscription), s.Status.CurrentCSV, see(kindSubscription, subscription.GetName()))
+		return installing("%s found %s, which does not exist yet; %s", describe(subscription), s.Status.CurrentCSV, see(kindSubscription, subscription.GetName()))
 	}
 	return installing("the Operator Lifecycle Manager looks for %s of %s in channel %s of catalog %s/%s; %s", s.Spec.Name, describe(subscription),
 		s.Spec.Channel, s.Spec.SourceNamespace, s.Spec.Source, see(kindSubscription, subscription.GetName()))

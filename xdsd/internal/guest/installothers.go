@@ -91,7 +91,7 @@ func (c *Cluster) joinMetalLB(ctx context.Context, w *Wanted, there *metallbTher
 		if fault := c.operator(ctx, there.subscription); fault != nil {
 			return fault
 		}
-		return installing("%s, which is not ours, has brought the operator, and the API of MetalLB is not served yet", describe(there.subscription))
+		return installing("%s, which oooi does not manage, installs the operator, but the API of MetalLB is not served yet", describe(there.subscription))
 	}
 	metallbs, err := c.listKind(ctx, kindMetalLB)
 	if err != nil && !isMissing(err) { // without the operator there is no such kind
@@ -102,7 +102,7 @@ func (c *Cluster) joinMetalLB(ctx context.Context, w *Wanted, there *metallbTher
 		return fault
 	}
 	if there.subscription != nil && operated && len(metallbs) == 0 {
-		return installing("%s, which is not ours, has brought the operator, and there is no MetalLB for it: make one named %s in namespace %s of the hosted cluster%s",
+		return installing("%s, which oooi does not manage, installed the operator, but no MetalLB object exists; create one named %s in namespace %s of the hosted cluster%s",
 			describe(there.subscription), metallbName, there.subscription.GetNamespace(), classWords(w))
 	}
 	return nil

@@ -42,7 +42,7 @@ func (c *Cluster) ensurePool(ctx context.Context, w *Wanted, namespace string) *
 	case len(addresses) == 0 && m.AddressPoolName == "" && len(pools) > 0:
 		return nil // MetalLB chooses among them, and how they are announced is their owner's
 	case len(addresses) == 0:
-		return installFailed("IPAddressPool %s/%s does not exist, and which addresses of the VLAN it may have is not known: set metallb.ipAddressPoolRange, or make the pool", namespace, name)
+		return installFailed("IPAddressPool %s/%s does not exist, and its addresses are unknown; set metallb.ipAddressPoolRange, or create the pool", namespace, name)
 	}
 	pool := own(w, kindPool, namespace, name, map[string]any{"addresses": addresses})
 	if _, fault := c.ensure(ctx, w, pool); fault != nil {
@@ -84,7 +84,7 @@ func (c *Cluster) ensureAdvertisement(ctx context.Context, w *Wanted, pools []un
 		i := slices.IndexFunc(pools, func(p unstructured.Unstructured) bool { return p.GetName() == pool })
 		announced, err := c.isAnnounced(ctx, &pools[i])
 		if err != nil {
-			return installFault(err, "looking who announces IPAddressPool "+namespace+"/"+pool)
+			return installFault(err, "finding the advertisement of IPAddressPool "+namespace+"/"+pool)
 		}
 		if announced {
 			return nil

@@ -32,7 +32,7 @@ func (c *Cluster) Unassigned(ctx context.Context, w *Wanted, service *corev1.Ser
 	case err != nil:
 		return fault(err, "listing IPAddressPools")
 	case len(pools) == 0:
-		return &Fault{v1alpha1.AppsIngressPoolMissing, "there is no IPAddressPool in the hosted cluster: make one, with addresses of the VLAN"}
+		return &Fault{v1alpha1.AppsIngressPoolMissing, "the hosted cluster has no IPAddressPool; create one with addresses of the VLAN"}
 	}
 	name := ""
 	if w.Apps.MetalLB != nil {
@@ -43,13 +43,13 @@ func (c *Cluster) Unassigned(ctx context.Context, w *Wanted, service *corev1.Ser
 	}
 	said := c.lastWarning(ctx, service)
 	if strings.Contains(said, "no available IPs") || exhausted(pools, name) {
-		return &Fault{v1alpha1.AppsIngressPoolExhausted, fmt.Sprintf("no address is free in %s: enlarge it%s", poolWords(pools, name), quoted(said))}
+		return &Fault{v1alpha1.AppsIngressPoolExhausted, fmt.Sprintf("no free address in %s; extend it%s", poolWords(pools, name), quoted(said))}
 	}
-	hint := "is MetalLB's controller running, and its speaker?"
+	hint := "check that MetalLB's controller and speaker run"
 	if class := ptr.Deref(service.Spec.LoadBalancerClass, ""); class != "" {
-		hint = fmt.Sprintf("does MetalLB run with --lb-class=%s?", class)
+		hint = fmt.Sprintf("check that MetalLB runs with --lb-class=%s", class)
 	} else if name == "" {
-		hint = "is a pool there with autoAssign?"
+		hint = "check that a pool with autoAssign exists"
 	}
 	return &Fault{v1alpha1.AppsIngressAddressNotAssigned, fmt.Sprintf("Service %s has no address yet: %s%s", w.Service, hint, quoted(said))}
 }
@@ -77,7 +77,7 @@ func (c *Cluster) Unannounced(ctx context.Context, w *Wanted) *Fault {
 		advertisement = "L2Advertisement " + m.L2AdvertisementName
 	}
 	return &Fault{v1alpha1.AppsIngressNotAnnounced, fmt.Sprintf(
-		"no node announces the address of Service %s: %s has to name the pool, and a speaker has to run on a node with the VLAN", w.Service, advertisement)}
+		"no node announces the address of Service %s: %s must select the pool, and a speaker must run on a node with the VLAN", w.Service, advertisement)}
 }
 
 // list lists MetalLB's objects of a kind.

@@ -50,7 +50,7 @@ func (c *Cluster) EnsureReader(ctx context.Context, w *Wanted) (types.UID, error
 	case client.IgnoreNotFound(err) != nil:
 		return "", fault(err, "reading ServiceAccount "+key.String())
 	case err == nil && account.Annotations[v1alpha1.AnnotationInfra] != w.Infra.String():
-		return "", &Fault{v1alpha1.AppsIngressServiceForeign, fmt.Sprintf("ServiceAccount %s exists and is not ours: delete it, or give spec.appsIngress.service another name", key)}
+		return "", &Fault{v1alpha1.AppsIngressServiceForeign, fmt.Sprintf("ServiceAccount %s exists and is not managed by oooi; delete it, or set another spec.appsIngress.service.name", key)}
 	}
 	labels, annotations := w.labels(), w.annotations()
 	for _, object := range []struct {
@@ -90,7 +90,7 @@ func (c *Cluster) NewReader(ctx context.Context, w *Wanted, account types.UID, n
 	owner := &corev1.ServiceAccount{}
 	owner.Namespace, owner.Name = w.Service.Namespace, w.readerName()
 	if err := c.client.SubResource("token").Create(ctx, owner, request); err != nil {
-		return nil, fault(err, "asking for the reader's token")
+		return nil, fault(err, "requesting the reader's token")
 	}
 	config := clientcmdapi.NewConfig()
 	config.Clusters["hosted"] = &clientcmdapi.Cluster{Server: c.config.Host, CertificateAuthorityData: c.config.CAData}

@@ -70,16 +70,16 @@ func (c *Cluster) EnsureService(ctx context.Context, w *Wanted) (*corev1.Service
 	}
 	if err == nil && there.Annotations[v1alpha1.AnnotationInfra] != w.Infra.String() {
 		return nil, &Fault{v1alpha1.AppsIngressServiceForeign, fmt.Sprintf(
-			"Service %s exists and is not ours: give spec.appsIngress.service another name, delete it, or hand it over with the annotation %s: %s",
+			"Service %s exists and is not managed by oooi; set another spec.appsIngress.service.name, delete it, or hand it over with the annotation %s: %s",
 			w.Service, v1alpha1.AnnotationInfra, w.Infra)}
 	}
 	if there.DeletionTimestamp != nil {
-		return nil, &Fault{v1alpha1.AppsIngressAddressNotAssigned, fmt.Sprintf("Service %s is being deleted, and made anew when it is gone", w.Service)}
+		return nil, &Fault{v1alpha1.AppsIngressAddressNotAssigned, fmt.Sprintf("Service %s is being deleted, and will be created again", w.Service)}
 	}
 	wanted := w.service()
 	if class := wanted.Spec.LoadBalancerClass; err == nil && ptr.Deref(class, "") != ptr.Deref(there.Spec.LoadBalancerClass, "") && there.Spec.Type == corev1.ServiceTypeLoadBalancer {
 		return nil, &Fault{v1alpha1.AppsIngressServiceRejected, fmt.Sprintf(
-			"Service %s has the load balancer class %q, which cannot be changed to %q: delete the Service, and it is made anew", w.Service, ptr.Deref(there.Spec.LoadBalancerClass, ""), ptr.Deref(class, ""))}
+			"Service %s has the load balancer class %q, which cannot be changed to %q: delete the Service, and it will be created again", w.Service, ptr.Deref(there.Spec.LoadBalancerClass, ""), ptr.Deref(class, ""))}
 	}
 	if err == nil && correctPorts(there, wanted.Spec.Ports) {
 		if err := c.client.Update(ctx, there, client.FieldOwner(fieldManager)); err != nil {
@@ -102,7 +102,7 @@ func (c *Cluster) EnsureService(ctx context.Context, w *Wanted) (*corev1.Service
 
 // namespaceHint says which field is wrong where the router's pods are elsewhere.
 const namespaceHint = "spec.appsIngress.service.namespace is a namespace of the hosted cluster, not of the management cluster; " +
-	"set it to that of the router's pods, or leave it out for " + v1alpha1.DefaultAppsServiceNamespace
+	"set it to the namespace of the router's pods, or omit it for " + v1alpha1.DefaultAppsServiceNamespace
 
 // Unselected says that the Service selects no pods, so that nobody answers at its address; nil when it does, or
 // when it is where the default router will be.

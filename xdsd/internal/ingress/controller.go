@@ -195,7 +195,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	cancel()
 	<-watched
 	if err != nil {
-		return fmt.Errorf("keeping Ingresses: %w", err)
+		return fmt.Errorf("reconciling Ingresses: %w", err)
 	}
 	return nil
 }

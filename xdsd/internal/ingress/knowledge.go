@@ -17,7 +17,7 @@ import (
 
 // Metrics, beside those of controller-runtime, which count and time what is reconciled.
 var (
-	objectsDesc    = prometheus.NewDesc("xdsd_virtual_ingresses", "VirtualIngresses that this replica looks after.", nil, nil)
+	objectsDesc    = prometheus.NewDesc("xdsd_virtual_ingresses", "VirtualIngresses that this replica reconciles.", nil, nil)
 	unresolvedDesc = prometheus.NewDesc("xdsd_virtual_ingress_unresolved", "VirtualIngresses that are not ready, by the reason.", []string{"reason"}, nil)
 )
 
@@ -43,7 +43,7 @@ func newKnowledge(leads <-chan struct{}) *knowledge {
 		leads: leads,
 		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "xdsd_virtual_ingress_latency_seconds",
-			Help:    "From the arrival of a Service's change to the Ingress that follows it having been written.",
+			Help:    "Time from the change of a Service to the update of its Ingress.",
 			Buckets: []float64{.0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}),
 		said: map[types.NamespacedName]verdict{}, events: map[types.NamespacedName]time.Time{},

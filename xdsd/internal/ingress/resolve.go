@@ -139,11 +139,11 @@ func look(v *v1alpha1.VirtualIngress, s source, p Policy, d *directory, last str
 	alias := v.Spec.BackendMode == v1alpha1.BackendModeAlias
 	switch {
 	case alias && !p.Aliases:
-		return nil, v1alpha1.ReasonUnsupported, "backendMode Alias is not served: the controller runs with --aliases=false"
+		return nil, v1alpha1.ReasonUnsupported, "backendMode Alias is not permitted: the controller runs with --aliases=false"
 	case s.namespace != v.Namespace && !alias:
 		return nil, v1alpha1.ReasonUnsupported, "a Service of namespace " + s.namespace + " needs backendMode Alias"
 	case s.namespace != v.Namespace && !p.CrossNamespace:
-		return nil, v1alpha1.ReasonUnsupported, "Services of other namespaces are not served: the controller runs without --cross-namespace"
+		return nil, v1alpha1.ReasonUnsupported, "Services of other namespaces are not permitted: the controller runs without --cross-namespace"
 	case s.namespace != v.Namespace && !d.allows(s.namespace, v.Namespace):
 		return nil, v1alpha1.ReasonConsentMissing, fmt.Sprintf("namespace %s does not let %s have its Services: whoever may, annotates it with %s: %s",
 			s.namespace, v.Namespace, v1alpha1.AnnotationAllowAliases, v.Namespace)

@@ -73,7 +73,7 @@ func New(o Options) (ctrl.Manager, error) {
 		Cache: o.Cache, Controller: o.Controller,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("making the controllers: %w", err)
+		return nil, fmt.Errorf("creating the controllers: %w", err)
 	}
 	return m, nil
 }
@@ -84,7 +84,7 @@ func newLock(o Options, restConfig *rest.Config, scheme *runtime.Scheme, renew t
 	c.Timeout = max(renew/2, time.Second) // a request that hangs must not cost the lead
 	clients, err := kubernetes.NewForConfig(c)
 	if err != nil {
-		return nil, fmt.Errorf("making a client for the Lease: %w", err)
+		return nil, fmt.Errorf("creating a client for the Lease: %w", err)
 	}
 	events := record.NewBroadcaster() // as long as the process
 	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: clients.CoreV1().Events("")})
@@ -92,7 +92,7 @@ func newLock(o Options, restConfig *rest.Config, scheme *runtime.Scheme, renew t
 		Identity: o.Identity, EventRecorder: events.NewRecorder(scheme, corev1.EventSource{Component: o.Identity}),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("making the lock of the Lease: %w", err)
+		return nil, fmt.Errorf("making the Lease lock: %w", err)
 	}
 	return lock, nil
 }

@@ -35,7 +35,7 @@ func NewAdmin(socket string) *Admin {
 func (a *Admin) Healthy(ctx context.Context) (map[string]int32, error) {
 	body, err := a.ask(ctx, http.MethodGet, "/clusters?format=json")
 	if err != nil {
-		return nil, fmt.Errorf("asking Envoy for the health of endpoints: %w", err)
+		return nil, fmt.Errorf("reading the health of endpoints from Envoy: %w", err)
 	}
 	// The part of envoy.admin.v3.Clusters that says so.
 	var all struct {
@@ -70,7 +70,7 @@ func (a *Admin) Healthy(ctx context.Context) (map[string]int32, error) {
 func (a *Admin) SetLogLevel(ctx context.Context, level v1alpha1.LogLevel) (changed bool, err error) {
 	body, err := a.ask(ctx, http.MethodPost, "/logging") // which only lists
 	if err != nil {
-		return false, fmt.Errorf("asking Envoy for its log level: %w", err)
+		return false, fmt.Errorf("reading Envoy's log level: %w", err)
 	}
 	for line := range strings.Lines(string(body)) {
 		// "active loggers:", and for each "  name: level"

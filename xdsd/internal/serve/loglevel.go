@@ -90,13 +90,13 @@ func (l *LogLevels) apply(ctx context.Context, want setting) {
 	}
 	if err != nil {
 		if err.Error() != l.failure {
-			log.Error("the log level of Envoy is not applied", "err", err)
+			log.Error("setting Envoy's log level failed", "err", err)
 		}
 		l.failure = err.Error()
 		return
 	}
 	if changed {
-		log.Info("the log level of Envoy is applied")
+		log.Info("Envoy's log level set")
 	}
 	l.done, l.failure = want, ""
 }

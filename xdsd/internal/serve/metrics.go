@@ -11,14 +11,14 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	syncedDesc = desc("synced", "Whether what is served was made from the API server (1) or there is none yet but what a file kept (0).")
-	ageDesc    = desc("snapshot_age_seconds", "For how long the API server has not been followed without a gap: 0 while every watch is connected.")
-	buildsDesc = desc("snapshots_total", "Number of snapshots made of the objects.")
+	syncedDesc = desc("synced", "Whether the configuration comes from the API server (1), or only from the snapshot file (0).")
+	ageDesc    = desc("snapshot_age_seconds", "Seconds since a watch of the API server was lost; 0 while every watch is connected.")
+	buildsDesc = desc("snapshots_total", "Number of snapshots built from the objects.")
 
 	problemsDesc   = desc("problems", "Number of faults found in the objects, by reason.", "reason")
 	listenersDesc  = desc("listeners", "Ports of a proxy.", "proxy")
-	routesDesc     = desc("routes", "Names that a proxy tells connections apart by, on all its ports.", "proxy")
-	unresolvedDesc = desc("unresolved_upstreams", "Upstreams of a proxy with nothing to connect to, because their Service or address is not there.", "proxy")
+	routesDesc     = desc("routes", "Names that a proxy routes, on all its ports.", "proxy")
+	unresolvedDesc = desc("unresolved_upstreams", "Upstreams of a proxy without a target, because their Service or address does not exist.", "proxy")
 )
 
 // Collector shows a store's state as metrics. It reads the store when it is asked, so

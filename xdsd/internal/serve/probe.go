@@ -109,18 +109,18 @@ func probedHost(l *model.Listener, leads map[string]bool) (host string, found bo
 func probeHTTP(ctx context.Context, conn net.Conn, host string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodHead, "http://"+host+"/", http.NoBody)
 	if err != nil {
-		return fmt.Errorf("asking for %s: %w", host, err)
+		return fmt.Errorf("request for %s: %w", host, err)
 	}
 	if err := request.Write(conn); err != nil {
-		return fmt.Errorf("asking for %s: %w", host, err)
+		return fmt.Errorf("request for %s: %w", host, err)
 	}
 	response, err := http.ReadResponse(bufio.NewReader(conn), request)
 	if err != nil {
-		return fmt.Errorf("asking for %s: %w", host, err)
+		return fmt.Errorf("request for %s: %w", host, err)
 	}
 	_ = response.Body.Close()
 	if response.StatusCode == http.StatusServiceUnavailable {
-		return fmt.Errorf("asking for %s: %s", host, response.Status)
+		return fmt.Errorf("request for %s: %s", host, response.Status)
 	}
 	return nil
 }

@@ -260,10 +260,10 @@ xdsd_listeners{proxy="proxies/own"} 1
 # HELP xdsd_problems Number of faults found in the objects, by reason.
 # TYPE xdsd_problems gauge
 xdsd_problems{reason="ServiceNotFound"} 1
-# HELP xdsd_routes Names that a proxy tells connections apart by, on all its ports.
+# HELP xdsd_routes Names that a proxy routes, on all its ports.
 # TYPE xdsd_routes gauge
 xdsd_routes{proxy="proxies/own"} 2
-# HELP xdsd_unresolved_upstreams Upstreams of a proxy with nothing to connect to, because their Service or address is not there.
+# HELP xdsd_unresolved_upstreams Upstreams of a proxy without a target, because their Service or address does not exist.
 # TYPE xdsd_unresolved_upstreams gauge
 xdsd_unresolved_upstreams{proxy="proxies/own"} 1
 `

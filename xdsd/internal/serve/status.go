@@ -108,13 +108,13 @@ func (r *Reporter) report(ctx context.Context) {
 	}
 	if err == nil {
 		if r.failure != "" {
-			r.Log.Info("the status of the proxy is written again", "proxy", r.Proxy)
+			r.Log.Info("writing the proxy's status recovered", "proxy", r.Proxy)
 		}
 		r.reported, r.written, r.failure = &now, alive.HeartbeatTime.Time, ""
 		return
 	}
 	if r.failure != err.Error() {
-		r.Log.Error("the status of the proxy is not written", "proxy", r.Proxy, "err", err,
+		r.Log.Error("writing the proxy's status failed", "proxy", r.Proxy, "err", err,
 			"remedy", "allow patch of proxyservers/status")
 	}
 	r.failure = err.Error()

@@ -145,7 +145,7 @@ func TestReplicaReportsWhatItsEnvoyHas(t *testing.T) {
 	if !first.Open() {
 		t.Error("the replica is not ready since its backend has failed")
 	}
-	if n := strings.Count(log.String(), "the status of the proxy is not written"); n != 1 {
+	if n := strings.Count(log.String(), "writing the proxy's status failed"); n != 1 {
 		t.Errorf("that a user may not write is logged %d times, want once:\n%s", n, log)
 	}
 }

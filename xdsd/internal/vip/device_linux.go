@@ -37,7 +37,7 @@ func openDevice(name string, addresses []netip.Addr, own own, lifetime time.Dura
 	}
 	hardware := link.Attrs().HardwareAddr
 	if len(hardware) != len(mac{}) {
-		return nil, fmt.Errorf("interface %s is not one of Ethernet", name)
+		return nil, fmt.Errorf("interface %s is not an Ethernet interface", name)
 	}
 	d := &device{name: name, link: link, self: mac(hardware), addresses: addresses, own: own, lifetime: lifetime}
 	i := &net.Interface{Index: link.Attrs().Index, Name: name, MTU: link.Attrs().MTU, HardwareAddr: hardware}
@@ -171,7 +171,7 @@ func write(conn *packet.Conn, frame []byte, to mac) error {
 func (d *device) up() (bool, error) {
 	i, err := net.InterfaceByIndex(d.link.Attrs().Index)
 	if err != nil {
-		return false, fmt.Errorf("looking at interface %s: %w", d.name, err)
+		return false, fmt.Errorf("reading interface %s: %w", d.name, err)
 	}
 	return i.Flags&net.FlagUp != 0 && i.Flags&net.FlagRunning != 0, nil
 }

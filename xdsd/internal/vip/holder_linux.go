@@ -19,7 +19,7 @@ import (
 
 // Timing is how fast things go.
 type Timing struct {
-	// LeaseDuration is after how long of its holder's silence the Lease is anybody's, by the
+	// LeaseDuration is duration of the Lease: another replica can take it when its holder has not renewed it for this long, by the
 	// clock of who waits. Whole seconds.
 	LeaseDuration time.Duration
 	// RenewInterval is how often its holder renews the Lease.
@@ -129,7 +129,7 @@ func (h *Holder) recall() error {
 	}
 	if there {
 		h.machine.adopt(time.Now())
-		h.Log.Info("the address is here, from before", "addresses", h.Addresses)
+		h.Log.Info("the address is configured by a previous process", "addresses", h.Addresses)
 	}
 	return nil
 }
@@ -148,7 +148,7 @@ func (h *Holder) keep(macs map[string]mac) {
 		err = atomicfile.Replace(h.File, data)
 	}
 	if err != nil {
-		h.Log.Warn("who the other instances are is not kept", "err", err)
+		h.Log.Warn("writing the peer state file failed", "err", err)
 		return
 	}
 	h.kept = maps.Clone(macs)
@@ -281,7 +281,7 @@ func (h *Holder) beat() error {
 		}
 	}
 	if err := h.device.probe(slices.Concat(h.Addresses, h.Witnesses)); err != nil {
-		h.Log.Warn("the network is not asked", "err", err)
+		h.Log.Warn("ARP/ND probe failed", "err", err)
 	}
 	return nil
 }
@@ -294,7 +294,7 @@ func (h *Holder) perform(do todo) error {
 		h.Log.Info("holding the address", "addresses", h.Addresses, "because", do.why)
 		err = h.device.confirm()
 	case do.drop:
-		h.Log.Info("giving the address up", "addresses", h.Addresses, "because", do.why)
+		h.Log.Info("releasing the address", "addresses", h.Addresses, "because", do.why)
 		err = h.device.remove()
 	}
 	if err != nil {
@@ -302,7 +302,7 @@ func (h *Holder) perform(do todo) error {
 	}
 	if do.announce {
 		if err := h.device.announce(h.machine.leased(time.Now())); err != nil {
-			h.Log.Warn("the address is not announced", "err", err)
+			h.Log.Warn("announcing the address failed", "err", err)
 		}
 	}
 	return nil
@@ -320,7 +320,7 @@ func (h *Holder) note(err error) {
 	case text == "" && h.failure != "":
 		h.Log.Info("the API server answers again")
 	case text != "" && h.failure == "":
-		h.Log.Warn("the Lease is out of reach; the network decides meanwhile", "lease", h.Lease, "err", err)
+		h.Log.Warn("the Lease cannot be read; VLAN probes decide until it can", "lease", h.Lease, "err", err)
 	}
 	h.failure = text
 }

@@ -67,7 +67,7 @@ type leaseClient struct {
 }
 
 // errTaken says that somebody else was faster.
-var errTaken = errors.New("the Lease is another's")
+var errTaken = errors.New("another replica has the Lease")
 
 // do makes a request, decided on what the Lease was.
 func (c *leaseClient) do(ctx context.Context, r request, decided record) outcome {

@@ -139,7 +139,7 @@ func (m *machine) hold(now time.Time) todo {
 	case m.ending:
 	case !m.ready && m.failed && !m.offered && len(m.peers()) > 0:
 		m.offered = true
-		return m.drop(now, "the proxy is not ready, and another's may be")
+		return m.drop(now, "the proxy is not ready, and another replica's may be")
 	case !m.ready:
 	case m.lease.holder == "" || m.lease.holder == m.identity || now.Sub(m.changed) >= m.LeaseDuration:
 		do.ask = m.asking(now, take)
@@ -166,7 +166,7 @@ func (m *machine) standBy(now time.Time) todo {
 		do.ask = m.asking(now, take) // which registers, too
 	}
 	if m.failed && m.unanswered(now) && m.quiet(now) >= m.Patience+m.alone() {
-		return m.claim(now, "nobody answers for it, and the API server is away")
+		return m.claim(now, "no host answers for the address, and the API server is away")
 	}
 	return do
 }

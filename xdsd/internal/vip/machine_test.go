@@ -114,7 +114,7 @@ func TestWhatAHolderAsks(t *testing.T) {
 			m.answered, m.answeredBy = m.since, higherMAC
 		}, todo{drop: true, why: "higher has the Lease"}},
 		{"not ready, and the API server is away", func(m *machine) { m.ready, m.leasedUntil, m.failed = false, time.Time{}, true },
-			todo{drop: true, why: "the proxy is not ready, and another's may be"}},
+			todo{drop: true, why: "the proxy is not ready, and another replica's may be"}},
 		{"and it had offered the address before", func(m *machine) { m.ready, m.leasedUntil, m.failed, m.offered = false, time.Time{}, true, true }, todo{}},
 		{"not ready, and the Lease is offered", func(m *machine) { m.ready, m.leasedUntil, m.lease.holder = false, time.Time{}, "" }, todo{}},
 	} {

@@ -42,7 +42,7 @@ func (d *device) route() error {
 				continue
 			}
 			if err := netlink.RuleAdd(ruleFrom(a, table)); err != nil && !errors.Is(err, unix.EEXIST) {
-				return fmt.Errorf("routing answers from %s by table %d: %w; the container needs the capability NET_ADMIN", a, table, err)
+				return fmt.Errorf("routing replies from %s by table %d: %w; the container needs the capability NET_ADMIN", a, table, err)
 			}
 			break
 		}

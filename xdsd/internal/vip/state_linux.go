@@ -73,13 +73,13 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	holdingDesc     = desc("holding", "Whether the address that floats is here.")
-	sinceDesc       = desc("changed_timestamp_seconds", "When the address came or went; 0 where it has done neither.")
-	transitionsDesc = desc("transitions_total", "How often the address came or went.")
-	conflictsDesc   = desc("conflicts_total", "Claims of others heard while the address was here: a peer's, or a stranger's.", "by")
-	leasedDesc      = desc("leased", "Whether we have the Lease.")
-	reachableDesc   = desc("lease_reachable", "Whether the API server did what it was asked last.")
-	readyDesc       = desc("proxy_ready", "Whether the proxy beside us is ready.")
+	holdingDesc     = desc("holding", "Whether this replica has the floating address.")
+	sinceDesc       = desc("changed_timestamp_seconds", "Time of the last move of the floating address to or from this replica; 0 for none.")
+	transitionsDesc = desc("transitions_total", "Moves of the floating address to or from this replica.")
+	conflictsDesc   = desc("conflicts_total", "Claims of the floating address by other hosts while this replica had it, by peer or stranger.", "by")
+	leasedDesc      = desc("leased", "Whether this replica has the Lease.")
+	reachableDesc   = desc("lease_reachable", "Whether the last request to the API server succeeded.")
+	readyDesc       = desc("proxy_ready", "Whether the proxy of this replica is ready.")
 	upDesc          = desc("interface_up", "Whether the interface on the VLAN has a carrier.")
 )
 

@@ -66,7 +66,7 @@ func Open(c Config) (*Store, error) {
 	config.ContentType = runtime.ContentTypeProtobuf
 	leases, err := client.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("making a client for %s: %w", config.Host, err)
+		return nil, fmt.Errorf("creating a client for %s: %w", config.Host, err)
 	}
 	return &Store{Config: c, client: leases.Leases(c.Namespace), requests: make(chan struct{}, inFlight)}, nil
 }

@@ -112,7 +112,7 @@ func remedy(err error) string {
 	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
 		return "grant get, list, watch, create, update and delete of leases.coordination.k8s.io"
 	}
-	return "see that the API server is reachable"
+	return "check the connection to the API server"
 }
 
 // events passes on what the reflector tells.

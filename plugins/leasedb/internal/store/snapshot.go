@@ -40,7 +40,7 @@ func decodeSnapshot(data []byte) (Snapshot, error) {
 		return Snapshot{}, fmt.Errorf("decoding it: %w", err)
 	}
 	if s.Version != snapshotVersion {
-		return Snapshot{}, fmt.Errorf("it has version %d, want %d", s.Version, snapshotVersion)
+		return Snapshot{}, fmt.Errorf("unsupported version %d, want %d", s.Version, snapshotVersion)
 	}
 	for _, b := range s.Bindings {
 		if !b.Addr.IsValid() || b.Holder == "" {
