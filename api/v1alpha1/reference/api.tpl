@@ -38,7 +38,7 @@ Used by:
 | `{{ .Name }}` | {{ markdownRenderType .Type }} | {{ if .Default }}`{{ .Default }}`{{ end }} | {{ if eq .Name "metadata" }}Standard object metadata.{{ else }}{{ template "cell" .Doc }}{{ end }}{{ template "validation" .Validation }} |
 {{ end -}}
 {{ end -}}
-{{ if $type.EnumValues }}
+{{ if and $type.EnumValues (ne $type.Name "Duration") }}
 | Value | Description |
 |---|---|
 {{ range $type.EnumValues -}}
@@ -49,5 +49,5 @@ Used by:
 {{- end -}}
 
 {{- define "validation" -}}
-{{- range . }}{{ if not (or (hasPrefix "Optional" .) (hasPrefix "Schemaless" .) (hasPrefix "Enum" .)) }}<br>{{ . | replace "|" "\\|" }}.{{ end }}{{ end -}}
+{{- range . }}{{ if not (or (hasPrefix "Optional" .) (hasPrefix "Schemaless" .) (hasPrefix "Enum" .) (hasPrefix "Required" .) (hasPrefix "XIntOrString" .) (hasPrefix "XValidation" .)) }}<br>{{ . | replace "|" "\\|" }}.{{ end }}{{ end -}}
 {{- end -}}
