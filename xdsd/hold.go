@@ -46,7 +46,7 @@ func newHoldCommand() *cobra.Command {
 			"replica fails. A Lease selects the replica; while the API server is away, probes of the VLAN do.\n\n" +
 			"It requires the capabilities NET_ADMIN and NET_RAW, and no other privilege.",
 		Example: "  # in the pod of each replica, with Envoy\n" +
-			"  xdsd hold --lease clusters/demo-proxy --identity demo-proxy-11-0 --device net1 --address 192.0.2.4 --ready http://127.0.0.1:9901/ready",
+			"  xdsd hold --lease clusters/demo-proxy-address --identity demo-proxy-192-0-2-5-0 --device net1 --address 192.0.2.4 --ready http://127.0.0.1:9901/ready",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := daemon.NewLogger(os.Stderr, f.logFormat, f.logLevel)
@@ -65,7 +65,8 @@ func newHoldCommand() *cobra.Command {
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's ServiceAccount)")
 	flags.StringVar(&f.context, "context", "", "context of the kubeconfig (default: its current context)")
 	flags.StringVar(&f.lease, "lease", "", "Lease of the address's holder (NAMESPACE/NAME)")
-	flags.StringVar(&f.identity, "identity", hostname, "unique name of this replica (default: the pod's name)")
+	flags.StringVar(&f.identity, "identity", hostname, "unique name of this replica (default: the host name, which in a pod is the pod's name)")
+	flags.Lookup("identity").DefValue = "" // help does not show this host's name
 	flags.StringVar(&f.device, "device", "net1", "network interface on the VLAN")
 	flags.StringSliceVar(&f.addresses, "address", nil, "floating addresses, which move together")
 	flags.StringSliceVar(&f.own, "own", nil, "addresses of this replica to add to the interface, such as 192.0.2.5/24, on a network that configures none")

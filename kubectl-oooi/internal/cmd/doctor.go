@@ -51,7 +51,8 @@ func (c *command) doctor() *cobra.Command {
 		Short: "Diagnose problems between a VLAN and its hosted control plane",
 		Long: "Check an Infra, or all Infras of the namespace. A check that depends on another one is skipped while that one fails,\n" +
 			"so that the output shows the root cause. Data that cannot be read never counts as passed.\n\n" +
-			"Exit status: 0 no findings, 1 an error occurred, 2 findings, 3 with --strict: incomplete, but without findings.",
+			"Exit status: 0 no check failed, 1 an error occurred, 2 a check failed (see --fail-on), 3 with --strict: no check\n" +
+			"failed, but data could not be read.",
 		Example: "  # check one Infra\n  kubectl oooi doctor demo\n\n  # show all checks\n  kubectl oooi doctor demo -o wide\n\n" +
 			"  # write a support bundle, and check it elsewhere\n  kubectl oooi doctor demo --save bundle.tar.gz\n  kubectl oooi doctor --from bundle.tar.gz -A",
 		Args:              cobra.MaximumNArgs(1),

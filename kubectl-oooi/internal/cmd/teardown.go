@@ -28,7 +28,7 @@ type teardownFlags struct {
 func (c *command) teardown() *cobra.Command {
 	f := &teardownFlags{}
 	cmd := &cobra.Command{
-		Use:   "teardown INFRA",
+		Use:   "teardown (INFRA | proxyserver/NAME)",
 		Short: "Delete an Infra and everything setup created for it",
 		Long: "Delete an Infra and everything setup created for it, by its inventory and by labels. Wait until control has cleaned up\n" +
 			"in the hosted cluster. Objects that another Infra needs are kept, and so are DHCP leases, CustomResourceDefinitions and\n" +
