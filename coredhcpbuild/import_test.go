@@ -8,8 +8,8 @@ import (
 func TestImportNamesWhatItLacks(t *testing.T) {
 	const head = "server4:\n  listen: \"%net1\"\n  plugins:\n"
 	for _, tc := range []struct{ name, text, want string }{
-		{"no machines", head + "  - leasedb: store=bolt", "server4: importing takes both plugins, kubevirt and leasedb"},
-		{"no store", head + "  - kubevirt: network=a/b", "server4: importing takes both plugins"},
+		{"no machines", head + "  - leasedb: store=bolt", "server4: import requires both plugins, kubevirt and leasedb"},
+		{"no store", head + "  - kubevirt: network=a/b", "server4: import requires both plugins"},
 		{"arguments", head + "  - kubevirt: network=b\n  - leasedb: store=bolt", "kubevirt: network=b: want"},
 		{"no API server", head + "  - kubevirt: network=a/b kubeconfig=/nowhere\n  - leasedb: store=bolt", "/nowhere"},
 	} {

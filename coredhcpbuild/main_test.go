@@ -77,20 +77,20 @@ func TestCheckNamesLineAndKey(t *testing.T) {
 	const head = "server4:\n  listen: [\"%net1\"]\n  plugins:\n"
 	const leases = "  - leasedb: store=bolt file=/f cidr=192.0.2.0/24 server=192.0.2.2 range=192.0.2.10-192.0.2.99\n"
 	for _, tc := range []struct{ name, text, want string }{
-		{"nothing", "", "it is empty: want server4"},
+		{"nothing", "", "empty file; want server4"},
 		{"no mapping", "- a", "config.yml:1: want server4"},
 		{"no YAML", "server4: [", "config.yml: yaml:"},
 		{"an unknown part", "server5: {}", `config.yml:1: unknown key "server5"; want server4`},
 		{"DHCPv6", "server6:\n  plugins:\n  - dns: 2001:db8::53", "config.yml:1: server6: DHCPv6 is not served; remove this part"},
-		{"an unknown key", "server4:\n  plugins:\n  - dns: 192.0.2.53\n  colour: blue", `config.yml:4: server4: "colour" is none of listen, interface and plugins`},
+		{"an unknown key", "server4:\n  plugins:\n  - dns: 192.0.2.53\n  colour: blue", `config.yml:4: server4: unknown key "colour"; want listen, interface or plugins`},
 		{"no plugins", "server4:\n  listen: \"%net1\"", "config.yml:2: server4: plugins: want a list"},
 		{"plugins that are none", "server4: {plugins: dns}", "server4: plugins: want a list"},
 		{"a listener that is a mapping", "server4:\n  listen: {a: b}\n  plugins:\n  - dns: 192.0.2.53", `config.yml:2: server4.listen: want an address such as "%net1"`},
 		{"a plugin without arguments", head + "  - dns", `config.yml:4: want one plugin, as "name: arguments"`},
 		{"two plugins in one", head + "  - {dns: 192.0.2.53, router: 192.0.2.1}", "config.yml:4: want one plugin"},
 		{"an unknown plugin", head + "  - range: leases.db", `config.yml:4: unknown plugin "range": want one of autoconfigure, dns, file`},
-		{"a list of arguments", head + "  - netmask: 255.255.255.0\n  - dns: [192.0.2.53]", "config.yml:5: dns: its arguments are one text"},
-		{"a mapping of arguments", head + "  - kubevirt:\n      network: a/b", "config.yml:5: kubevirt: its arguments are one text"},
+		{"a list of arguments", head + "  - netmask: 255.255.255.0\n  - dns: [192.0.2.53]", "config.yml:5: dns: want the arguments as one string"},
+		{"a mapping of arguments", head + "  - kubevirt:\n      network: a/b", "config.yml:5: kubevirt: want the arguments as one string"},
 		{"arguments of ours", head + "  - kubevirt: network=vlan", "config.yml:4: kubevirt: network=vlan: want"},
 		{"of leasedb", head + "  - leasedb: store=paper", "config.yml:4: leasedb: store=paper"},
 		{"of a stock plugin", head + "  - netmask: 255.0.255.0", "config.yml:4: netmask: netmask is not valid"},
@@ -138,7 +138,7 @@ func TestConfigurationsOfTheDocuments(t *testing.T) {
 		}
 		for _, match := range fenced.FindAllSubmatch(text, -1) {
 			found++
-			if out, err := run(t.Context(), "--check", "--config", write(t, string(match[1]))); err != nil || !strings.Contains(out, "is in order") {
+			if out, err := run(t.Context(), "--check", "--config", write(t, string(match[1]))); err != nil || !strings.Contains(out, "is valid") {
 				t.Errorf("%s: %v in\n%s", path, err, match[1])
 			}
 		}

@@ -332,7 +332,7 @@ func TestACorefileIsChecked(t *testing.T) {
 		var out strings.Builder
 		err := checkCorefile(&out)
 		switch {
-		case tc.fails == "" && (err != nil || !strings.HasSuffix(out.String(), "Corefile is in order\n")):
+		case tc.fails == "" && (err != nil || !strings.HasSuffix(out.String(), "Corefile is valid\n")):
 			t.Errorf("%s: %v, %s", tc.name, err, &out)
 		case tc.fails != "" && (err == nil || !strings.Contains(err.Error(), tc.fails)):
 			t.Errorf("%s: it says %v, want %q", tc.name, err, tc.fails)

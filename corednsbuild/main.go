@@ -62,6 +62,6 @@ func checkCorefile(out io.Writer) error {
 	if err := caddy.ValidateAndExecuteDirectives(corefile, nil, true); err != nil {
 		return fmt.Errorf("checking the Corefile: %w", err)
 	}
-	_, err = fmt.Fprintln(out, corefile.Path(), "is in order")
+	_, err = fmt.Fprintln(out, corefile.Path(), "is valid")
 	return err
 }

@@ -109,7 +109,7 @@ func TestRestrictedRefuses(t *testing.T) {
 	}
 	user := func(field string) string { return file(someCluster, with(withToken, field)) }
 	cluster := func(field string) string { return file(with(someCluster, field), withToken) }
-	const holds = "the kubeconfig holds "
+	const holds = "the kubeconfig has "
 	tests := []struct{ name, file, says string }{
 		{"a program to run", user("exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/sh}"), holds + "exec,"},
 		{"a program, though nothing is said of it", user("exec: {}"), holds + "exec,"},
@@ -143,12 +143,12 @@ func TestRestrictedRefuses(t *testing.T) {
 		{"a fragment", server("https://api.example.com/#top"), "more than a host, a port and a path"},
 		{"an empty fragment", server("https://api.example.com#"), "more than a host, a port and a path"},
 
-		{"no CA", file(fields("server: https://api.example.com"), withToken), "no certificate-authority-data"},
-		{"an empty CA", file(fields("server: https://api.example.com", `certificate-authority-data: ""`), withToken), "no certificate-authority-data"},
-		{"a certificate without its key", file(someCluster, fields("client-certificate-data: "+encoded("certificate"))), "only one is there"},
-		{"a key without its certificate", file(someCluster, with(withToken, "client-key-data: "+encoded(key))), "only one is there"},
-		{"no credentials", file(someCluster, "{}"), "neither client-certificate-data nor a token"},
-		{"an empty token", file(someCluster, `{token: ""}`), "neither client-certificate-data nor a token"},
+		{"no CA", file(fields("server: https://api.example.com"), withToken), "certificate-authority-data is missing"},
+		{"an empty CA", file(fields("server: https://api.example.com", `certificate-authority-data: ""`), withToken), "certificate-authority-data is missing"},
+		{"a certificate without its key", file(someCluster, fields("client-certificate-data: "+encoded("certificate"))), "one of client-certificate-data and client-key-data is missing"},
+		{"a key without its certificate", file(someCluster, with(withToken, "client-key-data: "+encoded(key))), "one of client-certificate-data and client-key-data is missing"},
+		{"no credentials", file(someCluster, "{}"), "client-certificate-data and token are missing"},
+		{"an empty token", file(someCluster, `{token: ""}`), "client-certificate-data and token are missing"},
 
 		{"nothing at all", "", `context "" does not exist`},
 		{"no current context", "apiVersion: v1\nkind: Config\n", `context "" does not exist`},

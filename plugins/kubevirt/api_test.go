@@ -135,7 +135,7 @@ func TestAnAPIServerIsFollowed(t *testing.T) {
 
 	await(t, "an API that is missing to be settled", d.ready)
 	await(t, "it to be reported", func() bool {
-		return len(d.log.Lines("does not serve this resource (yet)", "virtualmachineinstances")) == 1 &&
+		return len(d.log.Lines("does not serve this resource; it is used", "virtualmachineinstances")) == 1 &&
 			len(d.log.Lines("VirtualMachines cannot be read")) == 1
 	})
 	if d.Synced() {

@@ -303,7 +303,7 @@ func TestComingFromTheOperator(t *testing.T) {
 
 	// Leases first, then the DHCP server.
 	coredhcp := lab.Binary(t, "coredhcp")
-	if said := s.shell(dir, coredhcp+" --config config.yml --check && cat config.yml"); !strings.Contains(said, "ntp=192.168.100.5,192.168.100.6") || !strings.Contains(said, "is in order") {
+	if said := s.shell(dir, coredhcp+" --config config.yml --check && cat config.yml"); !strings.Contains(said, "ntp=192.168.100.5,192.168.100.6") || !strings.Contains(said, "is valid") {
 		t.Errorf("the options of the DHCPServer have become\n%s", said)
 	}
 	if said := s.shell(dir, coredhcp+" import --config config.yml"); !strings.Contains(said, "server4: 2 to be written, with --write, 0 there already, 0 left out") {

@@ -312,7 +312,7 @@ func TestProxyServerIsReadyWhenItsReplicasAre(t *testing.T) {
 	if err := s.client.Patch(t.Context(), proxy, client.MergeFrom(before)); err != nil {
 		t.Fatal(err)
 	}
-	s.condition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonReplicaBehind, "has generation 1, not 2")
+	s.condition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonReplicaBehind, "has observed generation 1, not 2")
 	s.report("demo-proxy-0", strings.Replace(healthy, `"observedGeneration": 1`, `"observedGeneration": 2`, 1))
 	s.condition(proxy, ready, metav1.ConditionTrue, v1alpha1.ReasonDeploymentReady, "")
 	s.condition(proxy, valid, metav1.ConditionFalse, string(model.ReasonNameConflict), "spec.backends[0] late")
@@ -342,8 +342,8 @@ func TestInfraIsReadyWhenItsPartsAnswer(t *testing.T) {
 	infra, ready := &v1alpha1.Infra{}, v1alpha1.ConditionReady
 	s.condition(infra, v1alpha1.ConditionHostedClusterBound, metav1.ConditionTrue, "Bound", "HostedCluster "+s.namespace+"/demo")
 	s.condition(infra, v1alpha1.ConditionNetworkValid, metav1.ConditionTrue, "Valid", "")
-	s.condition(infra, v1alpha1.ConditionNamesServed, metav1.ConditionFalse, "DNSNotReady", "1 of 1 instances have no pod")
-	s.condition(infra, ready, metav1.ConditionFalse, "DNSNotReady", "DHCP: 1 of 1 instances have no pod")
+	s.condition(infra, v1alpha1.ConditionNamesServed, metav1.ConditionFalse, "DNSNotReady", "1 of 1 replicas have no pod")
+	s.condition(infra, ready, metav1.ConditionFalse, "DNSNotReady", "DHCP: 1 of 1 replicas have no pod")
 
 	server := newAnswers(t)
 	dhcp := newReadiness(t)
@@ -355,13 +355,13 @@ func TestInfraIsReadyWhenItsPartsAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.says("10.9.9.9")
-	s.condition(infra, v1alpha1.ConditionNamesServed, metav1.ConditionFalse, "DNSNotReady", "it says [10.9.9.9], which should be ["+service.Spec.ClusterIP+"]")
+	s.condition(infra, v1alpha1.ConditionNamesServed, metav1.ConditionFalse, "DNSNotReady", "answer [10.9.9.9], want ["+service.Spec.ClusterIP+"]")
 	server.says(service.Spec.ClusterIP)
 	s.condition(infra, v1alpha1.ConditionNamesServed, metav1.ConditionTrue, "Served", "")
 
 	s.pod("demo-dhcp-0", "dhcp", "{name: health, containerPort: "+dhcp.port+"}")
 	s.ready("demo-dhcp-0", "127.0.0.1")
-	s.condition(infra, ready, metav1.ConditionFalse, "DHCPNotReady", "says that it is not ready: not synced")
+	s.condition(infra, ready, metav1.ConditionFalse, "DHCPNotReady", "is not ready: not synced")
 	dhcp.ready.Store(true)
 	s.condition(infra, ready, metav1.ConditionFalse, "ProxyNotReady", "ProxyServer demo: no pod")
 	s.pod("demo-proxy-0", "proxy", "")
@@ -371,7 +371,7 @@ func TestInfraIsReadyWhenItsPartsAnswer(t *testing.T) {
 	if c := infra.Status.ComponentStatus; c == nil || !c.DHCPReady || !c.DNSReady || !c.ProxyReady {
 		t.Errorf("components are %+v", c)
 	}
-	s.await("an Event", func() string { return s.event("Infra", "Ready", "Ready: everything") })
+	s.await("an Event", func() string { return s.event("Infra", "Ready", "Ready: all enabled components") })
 
 	dhcp.ready.Store(false)
 	s.condition(infra, ready, metav1.ConditionFalse, "DHCPNotReady", "")

@@ -260,7 +260,7 @@ func TestMetalLBIsInstalledStepByStep(t *testing.T) {
 	h.ensure("")
 	h.wanted = wanted("demo")
 
-	h.ensure(failed, "no Operator Lifecycle Manager", "operators.coreos.com is not served", "install MetalLB yourself")
+	h.ensure(failed, "no Operator Lifecycle Manager", "operators.coreos.com is not served", "install MetalLB manually")
 	h.absent("Namespace", "", "metallb-system")
 	h.remove()
 
@@ -273,7 +273,7 @@ func TestMetalLBIsInstalledStepByStep(t *testing.T) {
 	h.subscription(", conditions: [{type: BundleUnpacking, status: 'True'}, {type: CatalogSourcesUnhealthy, status: 'False'}]")
 	h.ensure(missing, "looks for")
 	h.subscription(found)
-	h.ensure(missing, "has found metallb-operator.v4.20.0, which is not there yet")
+	h.ensure(missing, "found metallb-operator.v4.20.0, which does not exist yet")
 	h.plan("approval: Manual, approved: false", "phase: RequiresApproval")
 	h.ensure(missing, "waits for approval", `kubectl -n metallb-system patch installplan.operators.coreos.com/install-abcde --type merge -p '{"spec":{"approved":true}}'`)
 	h.plan("approval: Manual, approved: true", "phase: Installing")
@@ -349,7 +349,7 @@ func TestMetalLBIsInstalledStepByStep(t *testing.T) {
 	}
 
 	// The namespace stays terminating here, where nobody collects what was in it.
-	h.ensure(missing, "the namespace is being deleted, and made anew when it is gone")
+	h.ensure(missing, "the namespace is being deleted, and will be created again")
 }
 
 func TestWhatKeepsMetalLBFromBeingInstalled(t *testing.T) {
@@ -363,7 +363,7 @@ func TestWhatKeepsMetalLBFromBeingInstalled(t *testing.T) {
 		{", conditions: [{type: ResolutionFailed, status: 'True', reason: ConstraintsNotSatisfiable, message: no operators found in channel stable}]", failed, []string{"ResolutionFailed: ConstraintsNotSatisfiable: no operators found in channel stable"}},
 		{", conditions: [{type: BundleUnpackFailed, status: 'True', message: DeadlineExceeded}]", failed, []string{"Subscription metallb-system/metallb-operator-sub: BundleUnpackFailed: DeadlineExceeded"}},
 		{", conditions: [{type: CatalogSourcesUnhealthy, status: 'True', reason: UnhealthyCatalogSourceFound, message: redhat-operators missing}]", failed, []string{"redhat-operators missing"}},
-		{found + ", conditions: [{type: CatalogSourcesUnhealthy, status: 'True', message: another is missing}]", missing, []string{"has found"}},
+		{found + ", conditions: [{type: CatalogSourcesUnhealthy, status: 'True', message: another is missing}]", missing, []string{" found "}},
 		{found + ", conditions: [{type: InstallPlanFailed, status: 'True', reason: InstallComponentFailed, message: forbidden}]", failed, []string{"InstallPlanFailed: InstallComponentFailed: forbidden"}},
 		{", conditions: [{type: ResolutionFailed, status: 'False'}]", missing, []string{"looks for"}}, // and it gets better
 	} {
@@ -385,7 +385,7 @@ func TestWhatKeepsMetalLBFromBeingInstalled(t *testing.T) {
 		ranges *v1alpha1.AddressRanges
 		words  string
 	}{
-		{nil, "IPAddressPool metallb-system/oooi does not exist, and which addresses of the VLAN it may have is not known: set metallb.ipAddressPoolRange"},
+		{nil, "IPAddressPool metallb-system/oooi does not exist, and its addresses are unknown; set metallb.ipAddressPoolRange"},
 		{v1alpha1.NewAddressRanges("192.0.2.9-192.0.2.1"), "ends before it starts"},
 		{&v1alpha1.AddressRanges{Raw: []byte("7")}, "must be a string or an array of strings"},
 	} {
@@ -436,7 +436,7 @@ webhooks:
 		t.Errorf("without rights: %v", fault)
 	}
 	h.delete("apiVersion: v1\nkind: Namespace\nmetadata: {name: metallb-system}\n")
-	h.ensure(missing, "Namespace metallb-system is being deleted, and made anew when it is gone")
+	h.ensure(missing, "Namespace metallb-system is being deleted, and will be created again")
 }
 
 // await waits until something is so.
@@ -455,7 +455,7 @@ func TestTheMetalLBOfSomebodyElseIsLeftAlone(t *testing.T) {
 	ranges := m.IPAddressPoolRange
 
 	// Installed by its manifests, in a cluster without OLM.
-	h.ensure(failed, `namespaces "metallb-system" not found: make the namespace`)
+	h.ensure(failed, `namespaces "metallb-system" not found: create the namespace`)
 	h.absent("Namespace", "", "metallb-system")
 	const pool = "apiVersion: metallb.io/v1beta1\nkind: IPAddressPool\nmetadata: {name: theirs, namespace: metallb, labels: {net: vlan}}\nspec: {addresses: [192.0.2.100/32]}\n"
 	h.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: metallb}\n---\n" + pool)
@@ -532,7 +532,7 @@ func TestTheSubscriptionOfSomebodyElseIsLeftAlone(t *testing.T) {
 	h.version("operators", "phase: Succeeded")
 	h.ensure(missing, "Subscription operators/my-metallb, which oooi does not manage, installs the operator, but the API of MetalLB is not served yet")
 	h.install(lab.MetalLBOperator, lab.MetalLB)
-	h.ensure(missing, "there is no MetalLB for it: make one named metallb in namespace operators of the hosted cluster, with spec.loadBalancerClass metallb.io/vlan")
+	h.ensure(missing, "but no MetalLB object exists; create one named metallb in namespace operators of the hosted cluster, with spec.loadBalancerClass metallb.io/vlan")
 	h.spec("IPAddressPool", "operators", "oooi", "{addresses: [192.0.2.200/32, 192.0.2.210-192.0.2.219, '2001:db8::40/124'], autoAssign: true, avoidBuggyIPs: false}")
 	h.apply("apiVersion: metallb.io/v1beta1\nkind: MetalLB\nmetadata: {name: metallb, namespace: operators}\nspec: {}\n")
 	before := h.get("MetalLB", "operators", "metallb").GetResourceVersion()
@@ -556,7 +556,7 @@ func TestWhatOthersHaveInTheNamespaceIsUsedAndKept(t *testing.T) {
 	const subscription = "apiVersion: operators.coreos.com/v1alpha1\nkind: Subscription\nmetadata: {name: metallb-operator-sub, namespace: metallb-system}\nspec: {name: something-else, source: catalog, sourceNamespace: olm}\n"
 	h.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: metallb-system}\n---\n" +
 		"apiVersion: operators.coreos.com/v1\nkind: OperatorGroup\nmetadata: {name: theirs, namespace: metallb-system}\nspec: {}\n---\n" + subscription)
-	h.ensure(failed, "Subscription metallb-system/metallb-operator-sub exists, and is not for metallb-operator: delete it")
+	h.ensure(failed, "Subscription metallb-system/metallb-operator-sub exists and does not select metallb-operator; delete it")
 	h.delete(subscription)
 	h.installed()
 	h.absent("OperatorGroup", "metallb-system", "metallb-operator")
@@ -578,7 +578,7 @@ func TestWhatOthersHaveInTheNamespaceIsUsedAndKept(t *testing.T) {
 	if h.get("Subscription", "metallb-system", "metallb-operator-sub") == nil {
 		t.Error("the operator is gone, and nobody cleans up after MetalLB")
 	}
-	h.ensure(missing, "MetalLB metallb-system/metallb is being deleted, and made anew when it is gone")
+	h.ensure(missing, "MetalLB metallb-system/metallb is being deleted, and will be created again")
 	if err := h.client.Patch(t.Context(), metallb, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
 		t.Fatal(err)
 	}
