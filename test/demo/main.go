@@ -52,12 +52,13 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	err := start(ctx, o)
+	interrupted := ctx.Err() != nil
 	stop()
 	var code exitError
 	switch {
 	case errors.As(err, &code): // it has said why
 		os.Exit(int(code))
-	case errors.Is(err, context.Canceled):
+	case interrupted && err != nil:
 		fmt.Fprintln(os.Stderr, "\ndemo: interrupted; everything it started has ended")
 		os.Exit(130)
 	case err != nil:
