@@ -176,19 +176,24 @@ func (a *Applier) reportHelm() error {
 	return nil
 }
 
-// stage makes what others are checked against: namespaces and CRDs. It returns those that were
-// not there.
-func (a *Applier) stage(ctx context.Context, p *Plan) ([]inventory.Entry, error) {
-	var staged []inventory.Entry
+// staging is what stage has changed, for unstage to take back.
+type staging struct {
+	created  []inventory.Entry            // namespaces and CRDs that did not exist
+	previous []*unstructured.Unstructured // CRDs that were updated, as they were before
+}
+
+// stage applies what other objects are checked against: namespaces and CRDs. A dry run only creates those that do not exist.
+func (a *Applier) stage(ctx context.Context, p *Plan) (staging, error) {
+	var staged staging
 	for _, o := range append([]*unstructured.Unstructured{namespaceOf(p)}, p.Objects...) {
 		if o.GetKind() != "Namespace" && o.GetKind() != "CustomResourceDefinition" {
 			continue
 		}
-		there := &unstructured.Unstructured{}
-		there.SetGroupVersionKind(o.GroupVersionKind())
-		err := a.Client.Get(ctx, client.ObjectKey{Name: o.GetName()}, there)
-		if err == nil && there.GetDeletionTimestamp() != nil {
-			if err = a.gone(ctx, inventory.Of(there)); err == nil {
+		before := &unstructured.Unstructured{}
+		before.SetGroupVersionKind(o.GroupVersionKind())
+		err := a.Client.Get(ctx, client.ObjectKey{Name: o.GetName()}, before)
+		if err == nil && before.GetDeletionTimestamp() != nil {
+			if err = a.gone(ctx, inventory.Of(before)); err == nil {
 				err = apierrors.NewNotFound(schema.GroupResource{}, o.GetName())
 			}
 		}
@@ -199,21 +204,44 @@ func (a *Applier) stage(ctx context.Context, p *Plan) ([]inventory.Entry, error)
 		if err != nil && !missing {
 			return staged, fmt.Errorf("reading %s %s: %w", o.GetKind(), o.GetName(), err)
 		}
-		made := o.DeepCopy()
-		if err := a.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(made), a.owner()...); err != nil {
+		applied := o.DeepCopy()
+		if err := a.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), a.owner()...); err != nil {
 			return staged, a.explain(o, err)
 		}
-		if missing {
-			staged = append(staged, inventory.Of(made))
+		switch {
+		case missing:
+			staged.created = append(staged.created, inventory.Of(applied))
+		case before.GetResourceVersion() != applied.GetResourceVersion():
+			staged.previous = append(staged.previous, restorable(o, before))
 		}
 		if o.GetKind() == "CustomResourceDefinition" {
-			if err := a.established(ctx, made); err != nil {
+			if err := a.established(ctx, applied); err != nil {
 				return staged, err
 			}
 		}
-		a.foresee(o, made)
+		a.foresee(o, applied)
 	}
 	return staged, nil
+}
+
+// restorable is what to apply in place of o to restore an object's previous spec, and its previous values of o's labels
+// and annotations.
+func restorable(o, before *unstructured.Unstructured) *unstructured.Unstructured {
+	previous := func(keys, values map[string]string) map[string]string {
+		kept := map[string]string{}
+		for key := range keys {
+			if value, ok := values[key]; ok {
+				kept[key] = value
+			}
+		}
+		return kept
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": before.Object["spec"]}}
+	u.SetGroupVersionKind(before.GroupVersionKind())
+	u.SetName(before.GetName())
+	u.SetLabels(previous(o.GetLabels(), before.GetLabels()))
+	u.SetAnnotations(previous(o.GetAnnotations(), before.GetAnnotations()))
+	return u
 }
 
 // namespaceOf is the Infra's namespace, which may be missing in a new cluster.
@@ -247,17 +275,23 @@ func (a *Applier) established(ctx context.Context, crd *unstructured.Unstructure
 	}
 }
 
-// unstage removes what stage has made.
-func (a *Applier) unstage(ctx context.Context, staged []inventory.Entry) error {
+// unstage deletes what stage created and restores what it updated.
+func (a *Applier) unstage(ctx context.Context, staged staging) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	var errs []error
-	for _, e := range slices.Backward(staged) {
+	for _, e := range slices.Backward(staged.created) {
 		if e.Kind == "CustomResourceDefinition" && a.inUse(ctx, e) {
 			continue
 		}
 		if _, err := e.Remove(ctx, a.Client); err != nil {
 			errs = append(errs, err)
+		}
+	}
+	for _, crd := range staged.previous {
+		err := a.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(crd), client.FieldOwner(Manager), client.ForceOwnership)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("restoring the previous %s: %w", inventory.Of(crd), err))
 		}
 	}
 	return errors.Join(errs...)

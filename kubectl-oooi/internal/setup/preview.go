@@ -48,18 +48,18 @@ func (a *Applier) Preview(ctx context.Context, p *Plan) ([]ObjectChange, error) 
 	if err := a.reportHelm(); err != nil {
 		return nil, err
 	}
-	return a.changes(ctx, p, nil)
+	return a.changes(ctx, p, staging{})
 }
 
 // changes is Preview for a plan that was checked. Those that were staged for the check are created.
-func (a *Applier) changes(ctx context.Context, p *Plan, staged []inventory.Entry) ([]ObjectChange, error) {
+func (a *Applier) changes(ctx context.Context, p *Plan, staged staging) ([]ObjectChange, error) {
 	var all []ObjectChange
 	for _, o := range p.Objects {
 		live, err := a.current(ctx, o)
 		if err != nil {
 			return nil, err
 		}
-		if live != nil && slices.ContainsFunc(staged, inventory.Of(o).Same) {
+		if live != nil && slices.ContainsFunc(staged.created, inventory.Of(o).Same) {
 			live = nil
 		}
 		change := ObjectChange{Entry: inventory.Of(o), Verb: Created, Live: live}
