@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -121,6 +122,11 @@ func (c *twoNodes) losses(v *visit) []loss {
 				}
 			}
 			c.setup(t, several, "--image", image)
+		}},
+		{name: "a proxy that ends, rolled back", cutsOther: true, strike: func(t *testing.T, _ *twoProxies) {
+			t.Helper()
+			starved := strings.Replace(several, "proxy: {serverIP: 198.18.50.7,", "proxy: {serverIP: 198.18.50.7, resources: {limits: {memory: 8Mi}},", 1)
+			c.refused(starved, []string{"proxy is rolled back"})(t)
 		}},
 		{name: "node drained", extra: true, cuts: true, moves: 1, strike: func(t *testing.T, p *twoProxies) {
 			t.Helper()

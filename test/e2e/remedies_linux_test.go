@@ -1,0 +1,130 @@
+//go:build e2e
+
+package e2e_test
+
+import (
+	"encoding/json"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/densityops/oooi/test/faults"
+	"github.com/densityops/oooi/test/lab"
+)
+
+// setupRemedy matches a remedy to run setup, and captures its flags and what it restarts.
+var (
+	setupRemedy  = regexp.MustCompile(`run 'kubectl oooi setup' (?:with|again)[^;:]*`)
+	remedyFlag   = regexp.MustCompile(`--[a-z-]+(?:=[a-z]+)?`)
+	restartedPod = regexp.MustCompile(`restarts? pods? ([a-z0-9/-]+)`)
+)
+
+// TestRemediesThatRestartPods carries out doctor's remedies for hand edits on the node. Each is to run setup, which
+// replaces only the pods that the remedy names; other components keep serving and doctor then finds nothing.
+func TestRemediesThatRestartPods(t *testing.T) {
+	s := newSite(t)
+	vlanServer(t, s.ca, shop)
+	s.setup(t, infra)
+	v := s.visit(t)
+	const network = `{"cniVersion": "0.3.1", "name": "vlan50", "type": "bridge", "bridge": "vlan50"%s}`
+	attach := func(t *testing.T, more string) {
+		t.Helper()
+		apply(t, s.cp, "apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata: {name: vlan50, namespace: clusters}\nspec: {config: '"+network+"'}\n", more)
+	}
+	edit := func(set, patch string) func(*testing.T) {
+		return func(t *testing.T) {
+			t.Helper()
+			_, err := kube(t, s.cp).AppsV1().StatefulSets("clusters").Patch(t.Context(), set, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "somebody"})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, tc := range []struct {
+		name string
+		edit func(*testing.T)
+		code string // of the check whose remedy is carried out
+		// restarts are the components whose pods the edit or the remedy replaces.
+		restarts []string
+		extra    bool
+	}{
+		{name: "VMs' network with another MTU", edit: func(t *testing.T) { attach(t, `, "mtu": 1400`) }, code: "INF-002", restarts: []string{"dns", "dhcp", "proxy"}},
+		{name: "DNS with another image", edit: edit("demo-dns", `{"spec": {"template": {"spec": {"containers": [{"name": "coredns", "image": "`+noImage+`"}]}}}}`), code: "INF-002", restarts: []string{"dns"}},
+		{name: "DHCP on no node", extra: true, edit: edit("demo-dhcp", `{"spec": {"template": {"spec": {"nodeSelector": {"pool": "none"}}}}}`), code: "INF-002", restarts: []string{"dhcp"}},
+		{name: "proxy with no replica", extra: true, edit: edit("demo-proxy", `{"spec": {"replicas": 0}}`), code: "INF-002", restarts: []string{"proxy"}},
+	} {
+		if tc.extra && !lab.Long() {
+			continue
+		}
+		t.Run(tc.name, func(t *testing.T) {
+			v.awaitService(t, "service before: "+tc.name, time.Now())
+			before, began := s.containers(t), time.Now()
+			tc.edit(t)
+			remedies := s.remedies(t, tc.code)
+			var flags, named []string
+			for _, remedy := range remedies {
+				flags = append(flags, remedyFlag.FindAllString(setupRemedy.FindString(remedy), -1)...)
+				for _, match := range restartedPod.FindAllStringSubmatch(remedy, -1) {
+					named = append(named, match[1])
+				}
+			}
+			slices.Sort(flags)
+			t.Logf("remedies %q restart %q", remedies, named)
+			cmd := s.setupCommand(t.Context(), t, infra, slices.Compact(flags)...)
+			out, err := cmd.CombinedOutput()
+			t.Logf("%s\n%s", cmd, out)
+			if err != nil {
+				t.Fatalf("carrying out the remedy: %v", err)
+			}
+			v.awaitService(t, "service after: "+tc.name, time.Now())
+			for component, ids := range s.containers(t) {
+				if !slices.Contains(tc.restarts, component) && !slices.Equal(ids, before[component]) {
+					t.Errorf("containers of %s were %s and are %s, although the remedy does not restart it", component, before[component], ids)
+				}
+			}
+			for _, p := range v.probes {
+				for _, err := range p.wrong() {
+					t.Error(err)
+				}
+			}
+			await(t, "doctor to find nothing", func() string {
+				if answer := s.doctor(t, "--fail-on", "warn"); answer.Code != 0 {
+					return answer.Out + answer.Said
+				}
+				return ""
+			})
+			v.add(t, v.row(tc.name, began))
+		})
+	}
+	t.Logf("seconds without service:\n%s", v.table())
+}
+
+// remedies waits until doctor's check fails or warns with remedies that run setup, and returns them.
+func (s *site) remedies(t *testing.T, code string) (remedies []string) {
+	t.Helper()
+	await(t, "a remedy of "+code, func() string {
+		answer := s.doctor(t, "-o", "json")
+		d := &faults.Diagnosis{}
+		if err := json.Unmarshal([]byte(answer.Out), d); err != nil {
+			return err.Error()
+		}
+		remedies = nil
+		for _, r := range d.Results {
+			for _, found := range r.Findings {
+				if strings.HasSuffix(r.Code, code) && setupRemedy.MatchString(found.Remedy) {
+					remedies = append(remedies, found.Remedy)
+				}
+			}
+		}
+		if len(remedies) == 0 {
+			return answer.Out
+		}
+		return ""
+	})
+	return remedies
+}
