@@ -54,8 +54,11 @@ func ownPath(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return filepath.Join(dir, "own", fmt.Sprintf("%x", sha256.Sum256([]byte(root)))[:8], name), nil
+	return filepath.Join(dir, "own", CheckoutSum(root), name), nil
 }
+
+// CheckoutSum names the folder of a checkout's binaries in the lab's folder, by the checkout's path.
+func CheckoutSum(root string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(root)))[:8] }
 
 // BuildOwn builds all binaries that Binary returns.
 func BuildOwn(ctx context.Context, logf Logf) error {

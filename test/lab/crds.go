@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -98,7 +99,7 @@ func (s CRDSet) source() (crdSource, error) {
 	case NetworkAttachmentDefinition:
 		return crdSource{multusModule, []string{"artifacts/networks-crd.yaml"}}, nil
 	case KubeVirt:
-		return crdSource{kubevirtModule, nil}, nil
+		return crdSource{kubevirtModule, []string{kubevirtSchemas}}, nil
 	case OLM:
 		return crdSource{olmModule, []string{"crds/*.yaml"}}, nil
 	case Contour:
@@ -144,24 +145,62 @@ func (s CRDSet) read(ctx context.Context) ([]*unstructured.Unstructured, error) 
 	if s == KubeVirt {
 		return kubevirtCRDs(dir)
 	}
+	files, err := source.glob(dir)
+	if err != nil {
+		return nil, err
+	}
 	var crds []*unstructured.Unstructured
-	for _, pattern := range source.files {
-		files, err := filepath.Glob(filepath.Join(dir, pattern))
+	for _, file := range files {
+		more, err := readCRDs(file)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		crds = append(crds, more...)
+	}
+	return crds, nil
+}
+
+// glob returns the paths of the set's files in the folder of its module.
+func (s crdSource) glob(dir string) (files []string, err error) {
+	for _, pattern := range s.files {
+		more, err := filepath.Glob(filepath.Join(dir, pattern))
 		if err != nil {
 			return nil, err
 		}
-		if len(files) == 0 {
+		if len(more) == 0 {
 			return nil, fmt.Errorf("no file %s in %s", pattern, dir)
 		}
+		files = append(files, more...)
+	}
+	return files, nil
+}
+
+// ModuleFiles returns what sets of CRDs consist of in Go modules: paths on this machine, by paths in the folder
+// OOOI_LAB_MODULES of another one.
+func ModuleFiles(ctx context.Context, sets ...CRDSet) (map[string]string, error) {
+	all := map[string]string{}
+	for _, set := range sets {
+		source, err := set.source()
+		if err != nil {
+			return nil, err
+		}
+		if source.module == "" {
+			continue
+		}
+		dir, err := ModuleDir(ctx, source.module)
+		if err != nil {
+			return nil, err
+		}
+		files, err := source.glob(dir)
+		if err != nil {
+			return nil, err
+		}
+		modules := strings.TrimSuffix(dir, source.module+dir[strings.LastIndex(dir, "@"):])
 		for _, file := range files {
-			more, err := readCRDs(file)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", file, err)
-			}
-			crds = append(crds, more...)
+			all[strings.TrimPrefix(file, modules)] = file
 		}
 	}
-	return crds, nil
+	return all, nil
 }
 
 func readCRDs(file string) ([]*unstructured.Unstructured, error) {

@@ -62,10 +62,13 @@ func kubevirtCRDs(moduleDir string) ([]*unstructured.Unstructured, error) {
 	return crds, unstructured.SetNestedSlice(crds[0].Object, versions, "spec", "versions")
 }
 
+// kubevirtSchemas is a file of KubeVirt's module: a map from names to schemas as YAML.
+const kubevirtSchemas = "pkg/virt-operator/resource/generate/components/validations_generated.go"
+
 // kubevirtSchema finds the schema of a kind in KubeVirt's generated Go source,
 // a map from names to YAML.
 func kubevirtSchema(moduleDir, name string) (map[string]any, error) {
-	path := filepath.Join(moduleDir, filepath.FromSlash("pkg/virt-operator/resource/generate/components/validations_generated.go"))
+	path := filepath.Join(moduleDir, filepath.FromSlash(kubevirtSchemas))
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
 	if err != nil {
 		return nil, err

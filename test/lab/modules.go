@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"time"
 )
 
@@ -54,6 +55,9 @@ func ModuleDir(ctx context.Context, path string) (string, error) {
 }
 
 func (m module) dir(ctx context.Context) (string, error) {
+	if dir := os.Getenv("OOOI_LAB_MODULES"); dir != "" {
+		return filepath.Join(dir, m.path+"@"+m.version), nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "go", "mod", "download", "-json", m.path+"@"+m.version)

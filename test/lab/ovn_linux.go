@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,7 +84,7 @@ func unpackOVN(ctx context.Context, work string) error {
 
 // An OVN is nodes of OVN-Kubernetes without Kubernetes: each is a network namespace with Open vSwitch
 // and an OVN zone of its own, connected by a fabric that carries VLANs. Open vSwitch uses its
-// userspace datapath, so that no kernel module is needed. Frames of VLAN 100 leave the fabric
+// userspace datapath, so that no kernel module is needed, unless OOOI_LAB_OVS_DATAPATH is "system". Frames of VLAN 100 leave the fabric
 // untagged at the ports of Access.
 type OVN struct {
 	root, dir string
@@ -111,6 +112,12 @@ type OVNNode struct {
 }
 
 const ovnVLAN = 100
+
+// kernelDatapath is Open vSwitch's name for the datapath of the kernel's module openvswitch.
+const kernelDatapath = "system"
+
+// ovsDatapath is the type of the datapaths of all bridges.
+func ovsDatapath() string { return cmp.Or(os.Getenv("OOOI_LAB_OVS_DATAPATH"), "netdev") }
 
 // NewOVN starts nodes, which end with the test. It needs root.
 func NewOVN(tb testing.TB, names ...string) *OVN {
@@ -177,18 +184,22 @@ func (o *OVN) start(tb testing.TB, name string, schemas ...string) *ovsNode {
 		return err == nil
 	})
 	n.vsctl(tb, "--no-wait", "init")
-	n.daemon(tb, "vswitchd", "ovs-vswitchd", n.db(), "--unixctl="+filepath.Join(n.dir, "vswitchd.ctl"), "--disable-system")
-	n.vsctl(tb, "add-br", "br-ex", "--", "set", "bridge", "br-ex", "datapath_type=netdev", "fail-mode=standalone")
+	vswitchd := []string{"ovs-vswitchd", n.db(), "--unixctl=" + filepath.Join(n.dir, "vswitchd.ctl")}
+	if ovsDatapath() != kernelDatapath {
+		vswitchd = append(vswitchd, "--disable-system")
+	}
+	n.daemon(tb, "vswitchd", vswitchd...)
+	n.vsctl(tb, "add-br", "br-ex", "--", "set", "bridge", "br-ex", "datapath_type="+ovsDatapath(), "fail-mode=standalone")
 	return n
 }
 
 // startOVN makes the node a zone, as OVN-Kubernetes' interconnect does.
 func (n *OVNNode) startOVN(tb testing.TB) {
 	tb.Helper()
-	n.vsctl(tb, "add-br", "br-int", "--", "set", "bridge", "br-int", "datapath_type=netdev", "fail-mode=secure", "--",
+	n.vsctl(tb, "add-br", "br-int", "--", "set", "bridge", "br-int", "datapath_type="+ovsDatapath(), "fail-mode=secure", "--",
 		"set", "open", ".", "external_ids:system-id="+n.name, "external_ids:ovn-remote="+n.db(), "external_ids:ovn-encap-type=geneve",
 		"external_ids:ovn-encap-ip=127.0.0.1", "external_ids:ovn-bridge-mappings=physnet:br-ex", "external_ids:ovn-monitor-all=true",
-		"external_ids:ovn-bridge-datapath-type=netdev")
+		"external_ids:ovn-bridge-datapath-type="+ovsDatapath())
 	n.nbctl(tb, "init")
 	n.run(tb, nil, "ovn-sbctl", "--timeout=20", "--db="+n.db(), "init")
 	n.nbctl(tb, "set", "nb_global", ".", "name="+n.name)

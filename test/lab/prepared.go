@@ -81,7 +81,7 @@ func (c Config) dataSum(assets Assets, crds []*unstructured.Unstructured) (strin
 		if err != nil {
 			return "", err //nolint:wrapcheck // it names the file
 		}
-		fmt.Fprintln(h, file.Size(), file.ModTime().UnixNano())
+		fmt.Fprintln(h, file.Size(), file.ModTime().Unix()) // by the second, which copies on any file system keep
 	}
 	if err := json.NewEncoder(h).Encode(struct {
 		ServiceCIDR string

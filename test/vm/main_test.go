@@ -9,8 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 
 	"github.com/densityops/oooi/test/lab"
@@ -50,15 +48,9 @@ const oooiImage, envoyImage = "localhost/oooi:vm", "localhost/envoy:vm"
 
 // prepareGuest builds what runs in virtual machines: the lab's tests, and its node with images.
 func prepareGuest(ctx context.Context) error {
-	root, err := lab.Root()
-	if err != nil {
+	err := buildTest(ctx, "lab.test", "./test/lab")
+	if err := errors.Join(err, prepareOVN(ctx)); err != nil {
 		return err
-	}
-	build := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-o", filepath.Join(root, "bin", "lab.test"), "./test/lab")
-	build.Dir = root
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w: %s", build, err, out)
 	}
 	if err := lab.PrepareNode(ctx, nil); err != nil {
 		return err

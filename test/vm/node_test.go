@@ -174,6 +174,21 @@ systemd-run --quiet --unit=node --property=TimeoutStopSec=300 --property=KillMod
 	return vm
 }
 
+// copyInto copies files and folders into those of a folder.
+func copyInto(t *testing.T, folder string, copied map[string][]string) {
+	t.Helper()
+	for dir, paths := range copied {
+		to := filepath.Join(folder, dir)
+		err := os.MkdirAll(to, 0o755)
+		if err == nil {
+			err = exec.CommandContext(t.Context(), "cp", append([]string{"--archive", "--reflink=auto", "--target-directory=" + to}, paths...)...).Run()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // nodeFolder has what the node takes: binaries, images, what says that they are up to date, and what it connects with.
 func nodeFolder(t *testing.T, cp *lab.ControlPlane) string {
 	t.Helper()
@@ -209,16 +224,7 @@ func nodeFolder(t *testing.T, cp *lab.ControlPlane) string {
 		t.Fatal(err)
 	}
 	copied["."] = []string{node}
-	for dir, paths := range copied {
-		to := filepath.Join(folder, dir)
-		err := os.MkdirAll(to, 0o755)
-		if err == nil {
-			err = exec.CommandContext(t.Context(), "cp", append([]string{"--archive", "--reflink=auto", "--target-directory=" + to}, paths...)...).Run()
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	copyInto(t, folder, copied)
 	if err := os.Rename(filepath.Join(folder, filepath.Base(node)), filepath.Join(folder, "node")); err != nil {
 		t.Fatal(err)
 	}
