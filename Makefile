@@ -1,4 +1,4 @@
-# Two targets matter to a newcomer: make demo and make test. The rest is in make help.
+# Start with 'make demo' and 'make test'. 'make help' lists all targets.
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -7,33 +7,32 @@ GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty)
 LDFLAGS := -s -w -X github.com/coredns/coredns/coremain.GitCommit=oooi-$(VERSION)
 
-# Everything but tests with the race detector is compiled with these settings, also what the lab
-# builds of other projects, so that the build cache has each package once.
+# All programs are compiled with these settings, also those of other projects that the lab builds, so that the build
+# cache has each package once. Only tests with the race detector differ.
 export CGO_ENABLED := 0
 export GOFLAGS := $(filter-out -trimpath,$(GOFLAGS)) -trimpath
-# The compiler spends a quarter of its time on garbage collection, unless it may use more memory.
+# With the default settings the compiler spends a quarter of its time on garbage collection.
 GO_BUILD := GOGC=400 GOMEMLIMIT=4GiB $(GO)
 
-# Debian packages that are installed when missing, each with what it is there for. The demo
-# takes dig, curl, ip and a DHCP client, and of root, who can have one, a node; tests and
-# benchmark also a C compiler for the race detector, further clients, and the peers that we are
-# measured against.
-# python3-venv, asked for below, is for Envoy, which comes as a Python package.
+# Debian packages, as PACKAGE:COMMAND-OR-FILE; a package is installed if the command or file is missing. The demo
+# needs dig, curl, ip and a DHCP client, and the packages of a node if it runs as root. Tests and the benchmark also
+# need a C compiler for the race detector, more clients, and the programs that the benchmark compares ours with.
+# python3-venv, which is checked below, is for Envoy, which is installed as a Python package.
 DEMO_PACKAGES := bind9-dnsutils:dig curl:curl iproute2:ip isc-dhcp-client:/usr/sbin/dhclient
 TEST_PACKAGES := gcc:gcc libc6-dev:/usr/include/stdlib.h busybox-static:busybox dhcpcd-base:/usr/sbin/dhcpcd \
 	dnsperf:dnsperf haproxy:/usr/sbin/haproxy kea-admin:/usr/sbin/perfdhcp kea-dhcp4-server:/usr/sbin/kea-dhcp4 dnsmasq-base:/usr/sbin/dnsmasq \
 	systemd:/lib/systemd/systemd-networkd network-manager:/usr/sbin/NetworkManager
-# What a node of a cluster takes, which the demo and some tests start.
+# Packages for a node of a cluster, which the demo and some tests start.
 NODE_PACKAGES := buildah:buildah ca-certificates:/etc/ssl/certs/ca-certificates.crt containerd:containerd runc:/usr/sbin/runc \
 	containernetworking-plugins:/usr/lib/cni/bridge nftables:/usr/sbin/nft openssl:openssl
-# What builds and runs virtual machines.
+# Packages that build and run virtual machines.
 VM_PACKAGES := mmdebstrap:mmdebstrap qemu-system-x86:qemu-system-x86_64 qemu-utils:qemu-img e2fsprogs:/sbin/mkfs.ext4
 
 .PHONY: help
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# Where the demo runs everything: on a node, on loopback, or what this machine has the means for.
+# Where the demo runs: node, loopback, or auto, which is node if the requirements are met.
 MODE ?= auto
 
 .PHONY: demo
@@ -41,17 +40,17 @@ demo: demo-deps build lab ## Deploy a VLAN's services on a real node and use the
 	@$(GO_BUILD) build -ldflags '-s -w' -o bin/demo ./test/demo
 	@bin/demo -mode $(MODE)
 
-# The race detector is in the daemons' packages and in the daemons that the tests in test/ start. It is
-# not in those tests, nor in kubectl oooi, whose tests would take twice the time; make test-long has it
-# there too. make lint vets all packages, so go test does not.
+# The tests of the daemons' packages, and the daemons that the tests in test/ start, run with the race detector. The
+# tests in test/ and those of kubectl oooi run without it, because they would take twice the time; 'make test-long'
+# uses it for all. go test does not vet, because 'make lint' does.
 TESTFLAGS ?= -timeout 25m
 GO_TEST = $(GO) test -vet=off -ldflags='-s -w' $(TESTFLAGS)
 RACE_PACKAGES := ./corednsbuild/... ./coredhcpbuild/... ./internal/... ./plugins/... ./xdsd/...
-# They start in this order: those that take longest first.
+# Tests start in this order: the longest first.
 PLAIN_PACKAGES := ./kubectl-oooi/internal/setup $(addprefix ./test/integration/,control apps dhcp vip proxy) ./kubectl-oooi/internal/doctor \
 	./test/integration/ingress ./kubectl-oooi/internal/cmd ./test/lab ./test/faults $(addprefix ./test/integration/,dns ovn) \
 	./api/... ./kubectl-oooi/... ./manifests/... ./test/...
-# Tests mostly wait for control planes, so more packages than there are processors run at a time.
+# Tests mostly wait for control planes, so more packages than processors run at a time.
 PROCESSORS := $(shell getconf _NPROCESSORS_ONLN)
 
 .PHONY: test
@@ -60,7 +59,7 @@ test: deps lab ## Run all unit and integration tests (ten minutes once everythin
 	@CGO_ENABLED=1 $(GO_BUILD) list -race -test -deps -export $(RACE_PACKAGES) >/dev/null
 	@$(GO_BUILD) run ./test/cmd/lab tests
 	@OOOI_LAB_BUILT=yes $(MAKE) --no-print-directory -j2 test-race test-plain
-	cd test/programs && $(GO_TEST) -count=1 ./scc # the test cache does not see the plugin that this runs
+	cd test/programs && $(GO_TEST) -count=1 ./scc # the test cache does not depend on the plugin that this runs
 
 .PHONY: test-race test-plain
 test-race:
@@ -68,15 +67,15 @@ test-race:
 test-plain:
 	$(GO_TEST) -p $$(($(PROCESSORS) + 1)) $(PLAIN_PACKAGES)
 
-# Whole matrices, many clusters, long outages: everything that make test and make e2e run in part.
+# Full matrices, many clusters and long outages, of which 'make test' and 'make e2e' run a part.
 .PHONY: test-long
-test-long: deps lab ## Run all tests at full length, on nodes too, as root (hours; before a claim that they cover)
+test-long: deps lab ## Run all tests at full length, also on nodes (as root; hours)
 	@$(GO_BUILD) run ./test/cmd/lab tests
 	OOOI_LAB_LONG=yes OOOI_LAB_BUILT=yes CGO_ENABLED=1 $(GO_TEST) -race -timeout 60m -p $(PROCESSORS) ./...
 	OOOI_LAB_LONG=yes $(MAKE) --no-print-directory e2e
 
 .PHONY: bench
-bench: deps lab ## Measure our daemons against their peers, in one run
+bench: deps lab ## Benchmark our daemons against comparable programs
 	@$(GO_BUILD) run ./test/bench
 
 .PHONY: lint
@@ -87,7 +86,7 @@ lint: bin/golangci-lint ## Run the linters
 .PHONY: build
 build: bin/coredns bin/xdsd bin/coredhcp bin/kubectl-oooi ## Build the binaries into bin/
 
-# The go command knows what is up to date, so these always ask it.
+# These are phony because the go command decides what is up to date.
 .PHONY: bin/coredns
 bin/coredns:
 	@echo "building $@"
@@ -108,8 +107,7 @@ bin/kubectl-oooi:
 	@echo "building $@"
 	@$(GO_BUILD) build -ldflags '-s -w' -o $@ ./kubectl-oooi
 
-# The image, and what it is built with: buildah, podman or docker. IMAGE_ARCHS="amd64 arm64"
-# makes one for several architectures.
+# IMAGE_TOOL builds the image: buildah, podman or docker. IMAGE_ARCHS="amd64 arm64" builds it for several architectures.
 IMAGE       ?= ghcr.io/densityops/oooi:latest
 IMAGE_ARCHS ?= $(shell $(GO) env GOARCH)
 IMAGE_TOOL  ?= $(firstword $(foreach tool,buildah podman docker,$(shell command -v $(tool))))
@@ -135,40 +133,40 @@ image: ## Build the container image (IMAGE, IMAGE_ARCHS, IMAGE_TOOL)
 ifeq ($(notdir $(IMAGE_TOOL)),docker)
 	docker buildx build --platform $(IMAGE_PLATFORMS) --tag $(IMAGE) --file manifests/Containerfile bin/image
 else
-	if $(IMAGE_TOOL) manifest exists $(IMAGE); then $(IMAGE_TOOL) manifest rm $(IMAGE); fi # an earlier build's, to which this one would be added
+	if $(IMAGE_TOOL) manifest exists $(IMAGE); then $(IMAGE_TOOL) manifest rm $(IMAGE); fi # otherwise this build would be added to the previous manifest
 	$(IMAGE_TOOL) build --platform $(IMAGE_PLATFORMS) --manifest $(IMAGE) --file manifests/Containerfile bin/image
 endif
 
 E2E = $(GO_TEST) -timeout 60m -tags e2e ./test/e2e
 
 .PHONY: e2e
-e2e: deps lab ## Test setup and what it deploys on real nodes (as root; beside make test)
+e2e: deps lab ## Test setup and the deployed services on real nodes (as root; not part of make test)
 	@$(MAKE) --no-print-directory -j2 e2e-one-node e2e-two-nodes
 
-# The two mostly wait, each in a network of its own: side by side they take little more than the
-# longer one.
+# Both mostly wait, and each has a network of its own: in parallel they take little more time than the longer one.
 .PHONY: e2e-one-node e2e-two-nodes
 e2e-one-node:
 	$(E2E) -skip 'TwoNodes$$'
 e2e-two-nodes:
 	$(E2E) -run 'TwoNodes$$'
 
-# Rounds of losses on two nodes, each at length: about 40 minutes.
+# Rounds of failures on two nodes; each takes about 40 minutes.
 ROUNDS ?= 3
 
 .PHONY: soak
-soak: deps lab ## Lose what can be lost of two nodes, for as long as it may last (hours, not in CI; ROUNDS)
+soak: deps lab ## Fail each component of a two-node site in turn, for a long time (hours, not in CI; ROUNDS)
 	$(E2E) -timeout 0 -run TestTwoNodes -v -soak $(ROUNDS)
 
-# What TestUpgrade upgrades from: the last release, or while there is none a commit that remembers its version.
+# TestUpgrade upgrades from this version: the last release or, without one, a commit that stores its version in the
+# cluster.
 UPGRADE_FROM ?= $(shell git describe --tags --abbrev=0 2>/dev/null || echo 0550dad)
 
 .PHONY: upgrade-test
-upgrade-test: deps lab ## Upgrade a site on a node from UPGRADE_FROM and go back, while machines use it (as root; minutes)
+upgrade-test: deps lab ## Upgrade a site on a node from UPGRADE_FROM and roll back, while VMs use it (as root; minutes)
 	OOOI_UPGRADE_FROM=$(UPGRADE_FROM) $(E2E) -count=1 -v -run 'TestUpgrade$$'
 
 .PHONY: e2e-ingress
-e2e-ingress: deps ## Test virtual ingresses with Contour and cert-manager, which it builds (minutes, once)
+e2e-ingress: deps ## Test VirtualIngresses with Contour and cert-manager (builds them once, minutes)
 	$(GO_TEST) -tags e2e ./test/e2e/ingress
 	cd test/programs/certmanager && $(GO) vet .
 
@@ -177,7 +175,7 @@ vm-test: vm-deps lab ## Test with virtual machines in QEMU: cgroups v2, NetworkM
 	$(GO_TEST) -timeout 90m -count=1 -v -tags vm ./test/vm
 
 .PHONY: lab
-lab: ## Build control planes and MetalLB, and fetch Envoy, for tests and demo (minutes, once)
+lab: ## Build Kubernetes and MetalLB, and fetch Envoy, for tests and demo (once, minutes)
 	@$(GO_BUILD) run ./test/cmd/lab build
 
 bin/golangci-lint: tools/lint/go.mod tools/lint/go.sum
@@ -185,15 +183,15 @@ bin/golangci-lint: tools/lint/go.mod tools/lint/go.sum
 	@$(GO_BUILD) build -C tools/lint -o ../../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
 .PHONY: generate
-generate: ## Generate deepcopy functions and CRDs anew
+generate: ## Generate deepcopy functions, CRDs, charts and docs/reference/api.md
 	$(GO) generate ./...
 
 .PHONY: golden
-golden: ## Write the golden files anew; look at the difference before committing it
+golden: ## Update the golden files; review the difference before you commit it
 	$(GO) test ./internal/model ./xdsd/internal/bootstrap ./xdsd/internal/envoy ./xdsd/internal/ingress ./kubectl-oooi/internal/{convert,setup,cmd,status,resolve,routes,leases,doctor} ./test/integration/manifests ./test/faults -update
 
-# install has the packages $(1) installed, or names those that are missing. NetworkManager is for tests that
-# start it themselves: where it was not installed, it must not take over the machine's interfaces.
+# install installs the packages $(1) or, without root, names those that are missing. Tests start NetworkManager
+# themselves, so the service is masked if the package was missing: it must not take over the host's interfaces.
 define install
 missing=(); for p in $(1); do \
 	have=$${p#*:}; [[ -e $$have ]] || command -v "$$have" >/dev/null || missing+=("$${p%%:*}"); \
@@ -207,17 +205,17 @@ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no
 endef
 
 .PHONY: demo-deps
-demo-deps: ## Install the Debian packages that the demo needs (as root), or name them
+demo-deps: ## Install the Debian packages of the demo (as root), or name the missing ones
 	@$(call install,$(DEMO_PACKAGES) $(if $(filter 0,$(shell id -u)),$(NODE_PACKAGES)))
 
 .PHONY: deps
-deps: ## Install those that tests and benchmark need as well (as root), or name them
+deps: ## Install those of tests and benchmark as well (as root), or name the missing ones
 	@$(call install,$(DEMO_PACKAGES) $(TEST_PACKAGES) $(NODE_PACKAGES))
 
 .PHONY: vm-deps
-vm-deps: ## Install those that make vm-test needs (as root), or name them
+vm-deps: ## Install those of make vm-test (as root), or name the missing ones
 	@$(call install,$(DEMO_PACKAGES) $(TEST_PACKAGES) $(NODE_PACKAGES) $(VM_PACKAGES))
 
 .PHONY: clean
-clean: ## Remove everything that was built
+clean: ## Delete everything that was built
 	rm -rf bin .lab

@@ -15,8 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// minimumKubernetes is the oldest API server that takes the CRDs, the one of
-// OpenShift 4.17.
+// minimumKubernetes is the oldest API server version that accepts the CRDs: that of OpenShift 4.17.
 const minimumKubernetes = "1.30"
 
 func TestCRDsAreAcceptedByTheOldestKubernetes(t *testing.T) {
@@ -30,10 +29,10 @@ func TestCRDsAreAcceptedByTheOldestKubernetes(t *testing.T) {
 	}
 }
 
-// The test above is worth something only while it refuses what a real 1.30
-// server refuses: address functions, which that server knows but does not let
-// new rules use, so that it can be rolled back to 1.29.
-func TestTheOldestKubernetesHasNoAddressFunctionsForNewRules(t *testing.T) {
+// TestOldestKubernetesRejectsAddressFunctionsInNewRules checks that the emulation rejects what a real 1.30
+// server rejects: CEL address functions in new rules. Kubernetes 1.30 knows them, but does not admit them in
+// new rules, so that it can be rolled back to 1.29.
+func TestOldestKubernetesRejectsAddressFunctionsInNewRules(t *testing.T) {
 	emulateKubernetes(t, minimumKubernetes)
 	crd := crds(t)["Infra"]
 	gateway := property(t, crd, "spec.networkConfig.gateway")
@@ -49,12 +48,13 @@ func TestTheOldestKubernetesHasNoAddressFunctionsForNewRules(t *testing.T) {
 func TestEveryFieldIsDescribed(t *testing.T) {
 	for name, crd := range crds(t) {
 		for _, part := range []string{"spec", "status"} {
-			describes(t, name+"."+part, property(t, crd, part))
+			checkDescriptions(t, name+"."+part, property(t, crd, part))
 		}
 	}
 }
 
-func describes(t *testing.T, path string, schema apiextensionsv1.JSONSchemaProps) {
+// checkDescriptions reports the fields at and below a path that have no description.
+func checkDescriptions(t *testing.T, path string, schema apiextensionsv1.JSONSchemaProps) {
 	t.Helper()
 	if schema.Description == "" {
 		t.Errorf("%s has no description", path)
@@ -63,11 +63,11 @@ func describes(t *testing.T, path string, schema apiextensionsv1.JSONSchemaProps
 		schema = *schema.Items.Schema
 	}
 	for name, child := range schema.Properties {
-		describes(t, path+"."+name, child)
+		checkDescriptions(t, path+"."+name, child)
 	}
 }
 
-// crds returns the committed CRDs by kind.
+// crds returns the committed CRDs, keyed by kind.
 func crds(t *testing.T) map[string]*apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	files, err := filepath.Glob(crdDir + "/hostedcluster*.yaml")
@@ -112,8 +112,8 @@ func setProperty(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition, pa
 	parent[name] = schema
 }
 
-// validateCRD does what an API server does with a new CRD: its structure is
-// checked, its rules are compiled and their cost is estimated.
+// validateCRD validates a CRD as an API server does on creation: it checks the structure, compiles the CEL
+// rules and estimates their cost.
 func validateCRD(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
 	t.Helper()
 	crd = crd.DeepCopy()
@@ -127,8 +127,8 @@ func validateCRD(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) fi
 	return validation.ValidateCustomResourceDefinition(t.Context(), &internal)
 }
 
-// emulateKubernetes has CEL rules compiled as an API server of that version
-// compiles new ones, until the test ends: with what the version before it knows.
+// emulateKubernetes makes CEL rules compile as an API server of that release compiles new rules, which is
+// with the functions of the release before it. It is reset when the test ends.
 func emulateKubernetes(t *testing.T, release string) {
 	t.Helper()
 	effective, _ := compatibility.DefaultComponentGlobalsRegistry.ComponentGlobalsOrRegister(

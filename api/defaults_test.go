@@ -17,9 +17,9 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// Objects that come from a file get their defaults from Go code, and must be
-// the same as if they had come from an API server.
-func TestGoDefaultsAreThoseOfTheCRDs(t *testing.T) {
+// TestGoDefaultsMatchCRDDefaults checks that objects read from a file, which get their defaults from Go code,
+// equal objects that an API server defaulted.
+func TestGoDefaultsMatchCRDDefaults(t *testing.T) {
 	files, err := filepath.Glob("testdata/*/*.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -34,13 +34,13 @@ func TestGoDefaultsAreThoseOfTheCRDs(t *testing.T) {
 				t.Fatal(err)
 			}
 
-			// As the API server does it, then read into the type.
+			// As the API server does: apply the CRD's defaults, then decode into the type.
 			served := runtime.DeepCopyJSON(written)
-			defaulting.Default(served, structural(t, all[kind]))
+			defaulting.Default(served, structuralSchema(t, all[kind]))
 			want := newObject(t, kind)
 			convert(t, served, want)
 
-			// Read into the type, then as a file reader does it.
+			// As a file reader does: decode into the type, then call Default.
 			got := newObject(t, kind)
 			convert(t, written, got)
 			switch object := got.(type) {
@@ -56,7 +56,8 @@ func TestGoDefaultsAreThoseOfTheCRDs(t *testing.T) {
 	}
 }
 
-func structural(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) *structuralschema.Structural {
+// structuralSchema returns the schema of a CRD in the form that the API server's defaulting uses.
+func structuralSchema(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) *structuralschema.Structural {
 	t.Helper()
 	var props apiextensions.JSONSchemaProps
 	schema := crd.Spec.Versions[0].Schema.OpenAPIV3Schema
@@ -83,7 +84,7 @@ func newObject(t *testing.T, kind string) runtime.Object {
 	return object
 }
 
-// convert turns one form of an object into another by way of JSON.
+// convert copies an object into another Go type by encoding it as JSON.
 func convert(t *testing.T, from, to any) {
 	t.Helper()
 	data, err := json.Marshal(from)

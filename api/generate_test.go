@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The folders of generated files, relative to this one.
+// Folders of the generated files, relative to this one.
 const (
 	crdDir   = "../manifests/crds"
 	typesDir = "v1alpha1"
@@ -16,7 +16,7 @@ const (
 
 func TestGeneratedFilesAreUpToDate(t *testing.T) {
 	fresh := t.TempDir()
-	// The command of v1alpha1/doc.go, with other output folders.
+	// The command in v1alpha1/doc.go, with other output folders.
 	generate := exec.CommandContext(t.Context(), "go", "tool", "-modfile=../tools/go.mod", "controller-gen",
 		"object", "crd", "paths=./"+typesDir, "output:object:dir="+fresh, "output:crd:dir="+fresh)
 	if out, err := generate.CombinedOutput(); err != nil {
@@ -46,17 +46,17 @@ func TestGeneratedFilesAreUpToDate(t *testing.T) {
 	}
 	for _, crd := range crds {
 		if !known[crd] {
-			t.Errorf("%s is generated from no type: delete it", crd)
+			t.Errorf("%s is not generated from any type: delete it", crd)
 		}
 	}
 	if len(crds) == 0 || len(known) != len(crds)+1 {
-		t.Errorf("generated %d files for %d CRDs, want one each and the deep copies", len(known), len(crds))
+		t.Errorf("generated %d files for %d CRDs, want one file for each CRD and one with the deepcopy functions", len(known), len(crds))
 	}
 }
 
 func TestReferenceIsUpToDate(t *testing.T) {
 	fresh := filepath.Join(t.TempDir(), "api.md")
-	// The command of v1alpha1/doc.go, with another output.
+	// The command in v1alpha1/doc.go, with another output file.
 	generate := exec.CommandContext(t.Context(), "go", "tool", "-modfile=../../tools/go.mod", "crd-ref-docs",
 		"--source-path=.", "--renderer=markdown", "--config=reference/config.yaml", "--templates-dir=reference", "--output-path="+fresh)
 	generate.Dir = typesDir

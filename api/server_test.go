@@ -32,9 +32,10 @@ func TestMain(m *testing.M) { lab.Main(m, &server) }
 
 const namespace = "default"
 
-// Objects of the replaced operator load as they are: an API server that
-// refuses unknown fields takes them, keeps every value and adds defaults only.
-func TestObjectsOfTheReplacedOperatorLoadUnchanged(t *testing.T) {
+// TestObjectsOfTheEarlierOperatorAreAcceptedUnchanged checks that an API server with our CRDs accepts the
+// objects of the earlier operator, also with strict field validation, keeps every value and only adds
+// defaults.
+func TestObjectsOfTheEarlierOperatorAreAcceptedUnchanged(t *testing.T) {
 	proxyDefaults := []string{
 		"infraComponents.proxy.connectTimeout=5s",
 		"infraComponents.proxy.idleTimeout=24h",
@@ -52,7 +53,7 @@ func TestObjectsOfTheReplacedOperatorLoadUnchanged(t *testing.T) {
 			"appsIngress.service.namespace=openshift-ingress",
 			"infraComponents.dns.enabled=true",
 		}),
-		"infra-meaningless": slices.Concat(appsDefaults, proxyDefaults, []string{
+		"infra-invalid": slices.Concat(appsDefaults, proxyDefaults, []string{
 			"appsIngress.enabled=false",
 			"infraComponents.dhcp.enabled=true",
 			"infraComponents.dns.enabled=true",
@@ -72,23 +73,23 @@ func TestObjectsOfTheReplacedOperatorLoadUnchanged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			want, known := added[name]
 			if !known {
-				t.Fatal("this test does not know what defaults to expect")
+				t.Fatal("no expected defaults for this file")
 			}
-			before := leaves("", written.Object["spec"])
-			after := leaves("", load(t, written).Object["spec"])
+			specBefore := flatten("", written.Object["spec"])
+			specAfter := flatten("", createAndGet(t, written).Object["spec"])
 
 			var got []string
-			for path, value := range after {
-				if _, was := before[path]; !was {
+			for path, value := range specAfter {
+				if _, was := specBefore[path]; !was {
 					got = append(got, path+"="+value)
 				}
 			}
-			for path, value := range before {
-				if value == "{}" && holds(after, path) {
-					continue // A default has filled the block.
+			for path, value := range specBefore {
+				if value == "{}" && hasFieldsBelow(specAfter, path) {
+					continue // the block now has default values
 				}
-				if after[path] != value {
-					t.Errorf("%s was %s and is %q", path, value, after[path])
+				if specAfter[path] != value {
+					t.Errorf("%s changed from %s to %q", path, value, specAfter[path])
 				}
 			}
 			slices.Sort(got)
@@ -100,12 +101,12 @@ func TestObjectsOfTheReplacedOperatorLoadUnchanged(t *testing.T) {
 	}
 }
 
-// Reading an object into its type and writing it back must change nothing:
-// neither lose a field or an explicit false nor rewrite a value.
-func TestTypesAlterNothing(t *testing.T) {
+// TestRoundTripThroughTypeKeepsSpec checks that decoding an object into its type and writing it back neither
+// loses a field or an explicit false nor changes a value.
+func TestRoundTripThroughTypeKeepsSpec(t *testing.T) {
 	for name, written := range objects(t, "testdata/*/*.yaml") {
 		t.Run(name, func(t *testing.T) {
-			loaded := load(t, written)
+			loaded := createAndGet(t, written)
 			typed := newObject(t, loaded.GetKind())
 			if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(loaded.Object, typed, true); err != nil {
 				t.Fatal(err)
@@ -114,15 +115,15 @@ func TestTypesAlterNothing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := leaves("", loaded.Object["spec"])
-			got := leaves("", back["spec"])
+			want := flatten("", loaded.Object["spec"])
+			got := flatten("", back["spec"])
 			if want["appsIngress.enabled"] == "false" {
-				delete(want, "appsIngress.enabled") // It is the default, and comes back.
+				delete(want, "appsIngress.enabled") // omitempty drops it; the API server restores it by default
 			}
 			empty := 0
 			for path, value := range want {
 				if _, kept := got[path]; value == "" && !kept {
-					delete(want, path) // An empty string means what an absent one does.
+					delete(want, path) // an empty string is equivalent to an absent field
 					empty++
 				}
 			}
@@ -136,19 +137,19 @@ func TestTypesAlterNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			if empty == 0 && updated.GetGeneration() != loaded.GetGeneration() {
-				t.Error("writing the object back made a new generation of it")
+				t.Error("writing the object back incremented its generation")
 			}
 		})
 	}
 }
 
 func TestExplicitFalseSurvives(t *testing.T) {
-	loaded := load(t, object(t, "Infra", "explicit-false", `
+	loaded := createAndGet(t, minimalObject(t, "Infra", "explicit-false", `
 infraComponents: {dhcp: {enabled: false}, dns: {enabled: false}, proxy: {enabled: false}}
 `))
 	infra := &v1alpha1.Infra{}
 	convert(t, loaded, infra)
-	// A Go client that writes the object whole must not lose it either.
+	// A Go client that writes the whole object must keep the explicit false as well.
 	convert(t, infra, loaded)
 	loaded, err := client(t, "Infra").Update(t.Context(), loaded, metav1.UpdateOptions{})
 	if err != nil {
@@ -157,14 +158,14 @@ infraComponents: {dhcp: {enabled: false}, dns: {enabled: false}, proxy: {enabled
 	convert(t, loaded, infra)
 	components := infra.Spec.InfraComponents
 	if components.DHCP.IsEnabled() || components.DNS.IsEnabled() || components.Proxy.IsEnabled() {
-		t.Errorf("enabled again: %v", loaded.Object["spec"])
+		t.Errorf("explicit false is lost: %v", loaded.Object["spec"])
 	}
 }
 
-// Every replica of a proxy applies its own entry of the status, and the
-// controller applies the rest. None of them may take another's away.
+// TestReplicasAndControllerShareTheStatus checks that no applier removes another's fields: every proxy
+// replica applies its own entry of status.replicas, and the controller applies the rest of the status.
 func TestReplicasAndControllerShareTheStatus(t *testing.T) {
-	load(t, object(t, "ProxyServer", "shared-status", ""))
+	createAndGet(t, minimalObject(t, "ProxyServer", "shared-status", ""))
 	apply := func(manager string, status v1alpha1.ProxyServerStatus) {
 		t.Helper()
 		patch := &v1alpha1.ProxyServer{Status: status}
@@ -210,15 +211,15 @@ func TestReplicasAndControllerShareTheStatus(t *testing.T) {
 		t.Errorf("replicas have versions %v, want %v", versions, want)
 	}
 	if len(proxy.Status.Conditions) != 1 || proxy.Status.BackendCount != 1 || proxy.Status.ObservedGeneration != 1 {
-		t.Errorf("the controller's part is gone: %+v", proxy.Status)
+		t.Errorf("the controller's fields are lost: %+v", proxy.Status)
 	}
 	if proxy.Spec.NetworkConfig.ServerIP == "" {
-		t.Error("applying the status has touched the spec")
+		t.Error("applying the status changed the spec")
 	}
 }
 
 func TestStatusOfAnInfraIsStored(t *testing.T) {
-	loaded := load(t, object(t, "Infra", "status", ""))
+	loaded := createAndGet(t, minimalObject(t, "Infra", "status", ""))
 	want := v1alpha1.InfraStatus{
 		ObservedGeneration: 1,
 		ComponentStatus:    &v1alpha1.ComponentStatus{DNSReady: true},
@@ -244,20 +245,20 @@ func TestStatusOfAnInfraIsStored(t *testing.T) {
 	if diff := cmp.Diff(want, got.Status); diff != "" {
 		t.Errorf("status is stored differently (-want +got):\n%s", diff)
 	}
-	// What kubectl prints must say false, not nothing.
+	// kubectl must print false instead of an empty column.
 	if ready, found, _ := unstructured.NestedBool(stored.Object, "status", "componentStatus", "dhcpReady"); !found || ready {
 		t.Errorf("dhcpReady is %v (stored: %v), want a false", ready, found)
 	}
 }
 
-func TestKubectlGetPrintsWhatOperatorsLookFor(t *testing.T) {
+func TestPrinterColumns(t *testing.T) {
 	spec := `
 hostedClusterRef: {name: blue}
 infraComponents: {dhcp: {serverIP: 192.0.2.2}, dns: {serverIP: 192.0.2.3}, proxy: {serverIP: 192.0.2.4}}
 `
-	load(t, object(t, "Infra", "columns", spec))
-	load(t, object(t, "ProxyServer", "columns", "infraRef: {name: columns}"))
-	load(t, object(t, "VirtualIngress", "columns", "ingressClassName: nginx\nrules: [{host: a.example.com}]"))
+	createAndGet(t, minimalObject(t, "Infra", "columns", spec))
+	createAndGet(t, minimalObject(t, "ProxyServer", "columns", "infraRef: {name: columns}"))
+	createAndGet(t, minimalObject(t, "VirtualIngress", "columns", "ingressClassName: nginx\nrules: [{host: a.example.com}]"))
 	tests := map[string]string{
 		"infras":       "Name=columns HostedCluster=blue CIDR=192.0.2.0/24 DHCP=192.0.2.2 DNS=192.0.2.3 Proxy=192.0.2.4 Apps=<nil> Ready=<nil>",
 		"proxyservers": "Name=columns Infra=columns ServerIP=192.0.2.4 Port=443 Backends=<nil> Ready=<nil>",
@@ -278,7 +279,7 @@ infraComponents: {dhcp: {serverIP: 192.0.2.2}, dns: {serverIP: 192.0.2.3}, proxy
 	}
 }
 
-func TestKubectlKnowsShortNamesAndCategory(t *testing.T) {
+func TestShortNamesAndCategory(t *testing.T) {
 	client, err := discovery.NewDiscoveryClientForConfig(server.Get(t).RESTConfig())
 	if err != nil {
 		t.Fatal(err)
@@ -324,7 +325,7 @@ func getTable(t *testing.T, resource, name string) *metav1.Table {
 	return table
 }
 
-// objects reads the objects of YAML files, by the names of the files.
+// objects reads the YAML files that match pattern, keyed by file name without extension.
 func objects(t *testing.T, pattern string) map[string]*unstructured.Unstructured {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
@@ -344,9 +345,9 @@ func objects(t *testing.T, pattern string) map[string]*unstructured.Unstructured
 	return all
 }
 
-// object makes an object whose spec is the least that is accepted, with the
-// fields of spec added or put in the place of its own.
-func object(t *testing.T, kind, name, spec string) *unstructured.Unstructured {
+// minimalObject returns an object with the smallest spec that is accepted. The fields of spec, in YAML, are
+// added to it or replace its own.
+func minimalObject(t *testing.T, kind, name, spec string) *unstructured.Unstructured {
 	t.Helper()
 	least := map[string]string{
 		"Infra": `
@@ -373,8 +374,9 @@ defaultBackend: {service: {matchLabels: {app: a}, port: {number: 80}}}
 	return u
 }
 
-// load creates an object, for as long as the test runs, and reads it back.
-func load(t *testing.T, u *unstructured.Unstructured) *unstructured.Unstructured {
+// createAndGet creates an object and returns what the API server stored. The object is deleted when the test
+// ends.
+func createAndGet(t *testing.T, u *unstructured.Unstructured) *unstructured.Unstructured {
 	t.Helper()
 	c := client(t, u.GetKind())
 	_, err := c.Create(t.Context(), u, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
@@ -393,7 +395,7 @@ func load(t *testing.T, u *unstructured.Unstructured) *unstructured.Unstructured
 	return loaded
 }
 
-// client returns a client for the objects of a kind.
+// client returns a client for the objects of a kind in the test's namespace.
 func client(t *testing.T, kind string) dynamic.ResourceInterface {
 	t.Helper()
 	c, err := dynamic.NewForConfig(server.Get(t).RESTConfig())
@@ -404,22 +406,22 @@ func client(t *testing.T, kind string) dynamic.ResourceInterface {
 	return c.Resource(v1alpha1.SchemeGroupVersion.WithResource(plural)).Namespace(namespace)
 }
 
-// holds reports whether there are values below a path.
-func holds(leaves map[string]string, path string) bool {
-	for leaf := range leaves {
-		if strings.HasPrefix(leaf, path+".") {
+// hasFieldsBelow reports whether any flattened path lies below path.
+func hasFieldsBelow(fields map[string]string, path string) bool {
+	for field := range fields {
+		if strings.HasPrefix(field, path+".") {
 			return true
 		}
 	}
 	return false
 }
 
-// leaves returns the values below a value by their paths. Empty maps and lists
-// are values too.
-func leaves(path string, value any) map[string]string {
+// flatten returns the values below value, keyed by their dotted paths, which begin with path. Empty maps and
+// lists count as values.
+func flatten(path string, value any) map[string]string {
 	all := map[string]string{}
 	add := func(key string, child any) {
-		maps.Copy(all, leaves(strings.TrimPrefix(path+"."+key, "."), child))
+		maps.Copy(all, flatten(strings.TrimPrefix(path+"."+key, "."), child))
 	}
 	switch value := value.(type) {
 	case map[string]any:

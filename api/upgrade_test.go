@@ -13,10 +13,10 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// Where the replaced operator ran, its objects are in etcd when our CRDs take
-// the place of its own. They must stay readable, and their status writable, or
-// nothing could say what is wrong with them.
-func TestStoredObjectsOutliveTheChangeOfCRDs(t *testing.T) {
+// TestStoredObjectsSurviveCRDReplacement replaces the CRDs of the earlier operator while etcd holds its
+// objects. These must stay readable and their status writable, or no condition could report what is wrong
+// with them.
+func TestStoredObjectsSurviveCRDReplacement(t *testing.T) {
 	cp := lab.New(t, lab.Config{Name: "upgrade"})
 	client, err := dynamic.NewForConfig(cp.RESTConfig())
 	if err != nil {
@@ -28,9 +28,9 @@ func TestStoredObjectsOutliveTheChangeOfCRDs(t *testing.T) {
 	}
 
 	stored := objects(t, "testdata/legacy/*.yaml")
-	// What new objects are refused for, stored ones may have.
-	stored["apps-without-cluster"] = object(t, "Infra", "apps-without-cluster", `appsIngress: {enabled: true}`)
-	stored["same-hostname-twice"] = object(t, "ProxyServer", "same-hostname-twice", `backends:
+	// Stored objects may have values that are rejected in new objects.
+	stored["apps-without-cluster"] = minimalObject(t, "Infra", "apps-without-cluster", `appsIngress: {enabled: true}`)
+	stored["same-hostname-twice"] = minimalObject(t, "ProxyServer", "same-hostname-twice", `backends:
 - {name: a, hostname: a.example.com, port: 6443, targetService: a, targetPort: 443, targetNamespace: a}
 - {name: b, hostname: a.example.com, port: 6443, targetService: b, targetPort: 443, targetNamespace: b}`)
 	for _, crd := range crds(t) {
@@ -67,8 +67,7 @@ func TestStoredObjectsOutliveTheChangeOfCRDs(t *testing.T) {
 	}
 }
 
-// withoutSchema stands in for the CRD of the replaced operator: it accepts
-// everything.
+// withoutSchema returns a copy of crd that accepts every object, in place of the earlier operator's CRD.
 func withoutSchema(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinition {
 	crd = crd.DeepCopy()
 	crd.TypeMeta = metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition"}

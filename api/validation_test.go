@@ -9,14 +9,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// backend is a list of one backend, the least that is accepted with fields
-// added.
+// backend returns spec.backends with one backend, which has a name, a port, a target namespace and the given
+// fields.
 func backend(fields string) string {
 	return fmt.Sprintf("backends: [{name: a, port: 443, targetNamespace: a, %s}]", fields)
 }
 
-// addresses is a list of n different addresses.
-func addresses(n int) string {
+// addressList returns n different addresses, separated by commas.
+func addressList(n int) string {
 	list := make([]string, n)
 	for i := range list {
 		list[i] = fmt.Sprintf("192.0.2.%d", i)
@@ -24,8 +24,8 @@ func addresses(n int) string {
 	return strings.Join(list, ", ")
 }
 
-// Values that an API server refuses, and what it says.
-func TestRefused(t *testing.T) {
+// TestRejectedValues checks which values an API server rejects, and with which message.
+func TestRejectedValues(t *testing.T) {
 	const (
 		infra = "Infra"
 		proxy = "ProxyServer"
@@ -49,26 +49,26 @@ func TestRefused(t *testing.T) {
 		spec string
 		want string
 	}{
-		// The VLAN.
+		// networkConfig
 		{"no network", infra, `networkConfig: {}`, "spec.networkConfig.cidr: Required value"},
 		{"no gateway", infra, `networkConfig: {cidr: 192.0.2.0/24, networkAttachmentDefinition: a}`, "spec.networkConfig.gateway: Required value"},
 		{"no network attachment", infra, `networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1}`, "spec.networkConfig.networkAttachmentDefinition: Required value"},
 		{"network attachment without a name", infra, `networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachmentDefinition: ""}`, "spec.networkConfig.networkAttachmentDefinition in body should be at least 1 chars long"},
 		{"subnet without a prefix length", infra, `networkConfig: {cidr: 192.0.2.0, gateway: 192.0.2.1, networkAttachmentDefinition: a}`, notANetwork},
-		{"subnet of words", infra, `networkConfig: {cidr: vlan seven, gateway: 192.0.2.1, networkAttachmentDefinition: a}`, notANetwork},
+		{"subnet that is not a network", infra, `networkConfig: {cidr: vlan seven, gateway: 192.0.2.1, networkAttachmentDefinition: a}`, notANetwork},
 		{"subnet too long for IPv6", infra, `networkConfig: {cidr: "2001:db8::/129", gateway: 192.0.2.1, networkAttachmentDefinition: a}`, notANetwork},
 		{"gateway with a prefix length", infra, `networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1/24, networkAttachmentDefinition: a}`, notAnAddress},
 		{"further subnet without a prefix length", infra, `networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachmentDefinition: a, additionalCIDRs: ["2001:db8::"]}`, notANetwork},
 		{"further subnet too long", infra, `networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachmentDefinition: a, additionalCIDRs: [198.51.100.0/33]}`, notANetwork},
 		{"further subnet twice", infra, `networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachmentDefinition: a, additionalCIDRs: ["2001:db8::/64", "2001:db8::/64"]}`, "Duplicate value"},
 
-		{"too many further subnets", infra, `networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachmentDefinition: a, additionalCIDRs: [` + strings.ReplaceAll(addresses(17), ",", "/32,") + `/32]}`, "must have at most 16 items"},
+		{"too many further subnets", infra, `networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachmentDefinition: a, additionalCIDRs: [` + strings.ReplaceAll(addressList(17), ",", "/32,") + `/32]}`, "must have at most 16 items"},
 
-		// The hosted cluster.
+		// hostedClusterRef
 		{"hosted cluster without a name", infra, `hostedClusterRef: {name: ""}`, "spec.hostedClusterRef.name: Required value: must name a HostedCluster"},
 		{"hosted cluster with a namespace only", infra, `hostedClusterRef: {namespace: tenants}`, "spec.hostedClusterRef.name: Required value"},
 
-		// DHCP.
+		// infraComponents.dhcp
 		{"DHCP with serverIP and instances", infra, `infraComponents: {dhcp: {serverIP: 192.0.2.2, instances: [{ip: 192.0.2.3}]}}`, "spec.infraComponents.dhcp.instances: Forbidden: set serverIP or instances, not both"},
 		{"instance without an address", infra, `infraComponents: {dhcp: {instances: [{additionalIPs: ["2001:db8::2"]}]}}`, "spec.infraComponents.dhcp.instances[0].ip: Required value"},
 		{"instance with a prefix length", infra, `infraComponents: {dhcp: {instances: [{ip: 192.0.2.2/24}]}}`, notAnAddress},
@@ -76,45 +76,45 @@ func TestRefused(t *testing.T) {
 		{"instance with a leading zero", infra, `infraComponents: {dhcp: {instances: [{ip: 192.0.2.02}]}}`, notAnAddress},
 		{"instance with a zone", infra, `infraComponents: {dhcp: {instances: [{ip: "fe80::2%net1"}]}}`, notAnAddress},
 		{"instance with a host name", infra, `infraComponents: {dhcp: {instances: [{ip: dhcp.example.com}]}}`, notAnAddress},
-		{"instance's further address is a name", infra, `infraComponents: {dhcp: {instances: [{ip: 192.0.2.2, additionalIPs: [two]}]}}`, notAnAddress},
+		{"instance's further address is not an address", infra, `infraComponents: {dhcp: {instances: [{ip: 192.0.2.2, additionalIPs: [two]}]}}`, notAnAddress},
 		{"two instances with one address", infra, `infraComponents: {dhcp: {instances: [{ip: 192.0.2.2}, {ip: 192.0.2.2}]}}`, `Duplicate value: {"ip":"192.0.2.2"}`},
 		{"range without an end", infra, `infraComponents: {dhcp: {ranges: [{start: 192.0.2.10}]}}`, "spec.infraComponents.dhcp.ranges[0].end: Required value"},
-		{"range with a network for a start", infra, `infraComponents: {dhcp: {ranges: [{start: 192.0.2.0/28, end: 192.0.2.20}]}}`, notAnAddress},
-		{"exclusion of words", infra, `infraComponents: {dhcp: {exclude: [printers]}}`, "must be an address, a network in CIDR notation, or first-last"},
+		{"range that starts with a network", infra, `infraComponents: {dhcp: {ranges: [{start: 192.0.2.0/28, end: 192.0.2.20}]}}`, notAnAddress},
+		{"exclusion that is not an address", infra, `infraComponents: {dhcp: {exclude: [printers]}}`, "must be an address, a network in CIDR notation, or first-last"},
 		{"empty exclusion", infra, `infraComponents: {dhcp: {exclude: [""]}}`, "should be at least 1 chars long"},
 		{"option with code and name", infra, `infraComponents: {dhcp: {options: [{code: 42, name: ntp-servers, value: 192.0.2.9}]}}`, "set exactly one of code and name"},
 		{"option with neither code nor name", infra, `infraComponents: {dhcp: {options: [{value: 192.0.2.9}]}}`, "set exactly one of code and name"},
-		{"option code of padding", infra, `infraComponents: {dhcp: {options: [{code: 0, value: a}]}}`, "should be greater than or equal to 1"},
-		{"option code of the end mark", infra, `infraComponents: {dhcp: {options: [{code: 255, value: a}]}}`, "should be less than or equal to 254"},
+		{"option code of Pad (0)", infra, `infraComponents: {dhcp: {options: [{code: 0, value: a}]}}`, "should be greater than or equal to 1"},
+		{"option code of End (255)", infra, `infraComponents: {dhcp: {options: [{code: 255, value: a}]}}`, "should be less than or equal to 254"},
 		{"option without a value", infra, `infraComponents: {dhcp: {options: [{code: 42}]}}`, "spec.infraComponents.dhcp.options[0].value: Required value"},
 
 		{"option with an empty name", infra, `infraComponents: {dhcp: {options: [{name: "", value: a}]}}`, "spec.infraComponents.dhcp.options[0].name in body should be at least 1 chars long"},
 		{"option with an empty value", infra, `infraComponents: {dhcp: {options: [{code: 42, value: ""}]}}`, "spec.infraComponents.dhcp.options[0].value in body should be at least 1 chars long"},
-		{"option with a value that fits no packet", infra, `infraComponents: {dhcp: {options: [{code: 42, value: ` + strings.Repeat("a", 1025) + `}]}}`, "may not be more than 1024"},
+		{"option with a value too long for a packet", infra, `infraComponents: {dhcp: {options: [{code: 42, value: ` + strings.Repeat("a", 1025) + `}]}}`, "may not be more than 1024"},
 		{"exclusion twice", infra, `infraComponents: {dhcp: {exclude: [192.0.2.9, 192.0.2.9]}}`, "Duplicate value"},
-		{"too many exclusions", infra, `infraComponents: {dhcp: {exclude: [` + addresses(65) + `]}}`, "must have at most 64 items"},
-		{"too many instances", infra, `infraComponents: {dhcp: {instances: [{ip: ` + strings.ReplaceAll(addresses(9), ", ", "}, {ip: ") + `}]}}`, "must have at most 8 items"},
+		{"too many exclusions", infra, `infraComponents: {dhcp: {exclude: [` + addressList(65) + `]}}`, "must have at most 64 items"},
+		{"too many instances", infra, `infraComponents: {dhcp: {instances: [{ip: ` + strings.ReplaceAll(addressList(9), ", ", "}, {ip: ") + `}]}}`, "must have at most 8 items"},
 		{"an instance's further address twice", infra, `infraComponents: {dhcp: {instances: [{ip: 192.0.2.2, additionalIPs: ["2001:db8::2", "2001:db8::2"]}]}}`, "Duplicate value"},
-		{"too many further addresses of an instance", infra, `infraComponents: {dhcp: {instances: [{ip: 192.0.2.200, additionalIPs: [` + addresses(5) + `]}]}}`, "must have at most 4 items"},
+		{"too many further addresses of an instance", infra, `infraComponents: {dhcp: {instances: [{ip: 192.0.2.200, additionalIPs: [` + addressList(5) + `]}]}}`, "must have at most 4 items"},
 
-		// DNS and proxy.
+		// infraComponents.dns and infraComponents.proxy
 		{"DNS with serverIP and instances", infra, `infraComponents: {dns: {serverIP: 192.0.2.2, instances: [{ip: 192.0.2.3}]}}`, "spec.infraComponents.dns.instances: Forbidden: set serverIP or instances, not both"},
 		{"proxy instances without a serverIP", infra, `infraComponents: {proxy: {instances: [{ip: 192.0.2.5}]}}`, "spec.infraComponents.proxy.serverIP: Required value: instances need a serverIP, the address that moves between them"},
-		{"proxy with a further address of words", infra, `infraComponents: {proxy: {serverIP: 192.0.2.4, additionalServerIPs: [six]}}`, notAnAddress},
+		{"proxy with a further address that is not an address", infra, `infraComponents: {proxy: {serverIP: 192.0.2.4, additionalServerIPs: [six]}}`, notAnAddress},
 		{"proxy with a further address twice", infra, `infraComponents: {proxy: {serverIP: 192.0.2.4, additionalServerIPs: ["2001:db8::4", "2001:db8::4"]}}`, "Duplicate value"},
-		{"proxy with too many further addresses", infra, `infraComponents: {proxy: {serverIP: 192.0.2.200, additionalServerIPs: [` + addresses(5) + `]}}`, "must have at most 4 items"},
+		{"proxy with too many further addresses", infra, `infraComponents: {proxy: {serverIP: 192.0.2.200, additionalServerIPs: [` + addressList(5) + `]}}`, "must have at most 4 items"},
 		{"proxy with a connect timeout in fractions", infra, `infraComponents: {proxy: {connectTimeout: 1.5s}}`, notADuration},
 		{"proxy with a connect timeout of zero", infra, `infraComponents: {proxy: {connectTimeout: 0s}}`, "spec.infraComponents.proxy.connectTimeout: Invalid value: " + `"0s": ` + notLong},
 		{"proxy with a negative connect timeout", infra, `infraComponents: {proxy: {connectTimeout: -5s}}`, notADuration},
 		{"proxy with a connect timeout without a unit", infra, `infraComponents: {proxy: {connectTimeout: "5"}}`, notADuration},
 		{"proxy with an idle timeout in days", infra, `infraComponents: {proxy: {idleTimeout: 1d}}`, notADuration},
-		{"proxy with no connections", infra, `infraComponents: {proxy: {maxConnections: 0}}`, "should be greater than or equal to 1"},
+		{"proxy with maxConnections of zero", infra, `infraComponents: {proxy: {maxConnections: 0}}`, "should be greater than or equal to 1"},
 		{"proxy with an unknown log level", infra, `infraComponents: {proxy: {logLevel: verbose}}`, `spec.infraComponents.proxy.logLevel: Unsupported value: "verbose"`},
 
-		// Applications.
+		// appsIngress
 		{"apps without a hosted cluster", infra, `appsIngress: {enabled: true}`, needsCluster},
 		{"apps of a hosted cluster without a name", infra, `appsIngress: {enabled: true, hostedClusterRef: {name: ""}}`, needsCluster},
-		{"apps domain of two words", infra, `appsIngress: {baseDomain: "my domain"}`, notADomain},
+		{"apps domain with a space", infra, `appsIngress: {baseDomain: "my domain"}`, notADomain},
 		{"apps domain with a wildcard", infra, `appsIngress: {baseDomain: "*.example.com"}`, notADomain},
 		{"apps domain with a scheme", infra, `appsIngress: {baseDomain: "https://example.com"}`, notADomain},
 		{"apps domain with an empty label", infra, `appsIngress: {baseDomain: "apps..example.com"}`, notADomain},
@@ -125,13 +125,13 @@ func TestRefused(t *testing.T) {
 		{"static source with an empty list of addresses", infra, `appsIngress: {source: Static, addresses: []}`, "spec.appsIngress.addresses: Required value: source Static needs addresses"},
 		{"static source with a host name", infra, `appsIngress: {source: Static, addresses: [lb.example.com]}`, notAnAddress},
 		{"static source with an address twice", infra, `appsIngress: {source: Static, addresses: [192.0.2.220, 192.0.2.220]}`, "Duplicate value"},
-		{"static source with too many addresses", infra, `appsIngress: {source: Static, addresses: [` + addresses(17) + `]}`, "must have at most 16 items"},
-		{"unknown way to dial", infra, `appsIngress: {dial: Tunnel}`, `spec.appsIngress.dial: Unsupported value: "Tunnel"`},
+		{"static source with too many addresses", infra, `appsIngress: {source: Static, addresses: [` + addressList(17) + `]}`, "must have at most 16 items"},
+		{"unknown dial", infra, `appsIngress: {dial: Tunnel}`, `spec.appsIngress.dial: Unsupported value: "Tunnel"`},
 		{"kubeconfig Secret without a name", infra, `appsIngress: {kubeconfigSecretRef: {key: config}}`, "spec.appsIngress.kubeconfigSecretRef.name: Required value"},
 		{"kubeconfig Secret with an empty name", infra, `appsIngress: {kubeconfigSecretRef: {name: ""}}`, "spec.appsIngress.kubeconfigSecretRef.name in body should be at least 1 chars long"},
 		{"kubeconfig Secret with an empty key", infra, `appsIngress: {kubeconfigSecretRef: {name: a, key: ""}}`, "spec.appsIngress.kubeconfigSecretRef.key in body should be at least 1 chars long"},
 		{"address deadline of zero", infra, `appsIngress: {addressDeadline: 0m}`, notLong},
-		{"address deadline of words", infra, `appsIngress: {addressDeadline: soon}`, notADuration},
+		{"address deadline that is not a duration", infra, `appsIngress: {addressDeadline: soon}`, notADuration},
 		{"empty load balancer class", infra, `appsIngress: {metallb: {loadBalancerClass: ""}}`, "spec.appsIngress.metallb.loadBalancerClass in body should be at least 1 chars long"},
 		{"unknown IP family policy", infra, `appsIngress: {service: {ipFamilyPolicy: Both}}`, `Unsupported value: "Both"`},
 		{"unknown traffic policy", infra, `appsIngress: {service: {externalTrafficPolicy: Near}}`, `Unsupported value: "Near"`},
@@ -140,11 +140,11 @@ func TestRefused(t *testing.T) {
 		{"HTTPS port of zero", infra, `appsIngress: {ports: {https: 0}}`, "should be greater than or equal to 1"},
 		{"HTTPS port too large", infra, `appsIngress: {ports: {https: 65536}}`, "should be less than or equal to 65535"},
 
-		// ProxyServer.
+		// ProxyServer
 		{"neither backends nor Infra", proxy, `backends: []`, needsBackends},
 		{"Infra without a name", proxy, `infraRef: {name: ""}`, "spec.infraRef.name in body should be at least 1 chars long"},
 		{"no server address", proxy, `networkConfig: {}`, "spec.networkConfig.serverIP: Required value"},
-		{"server address of words", proxy, `networkConfig: {serverIP: proxy.example.com}`, notAServerIP},
+		{"server address that is a hostname", proxy, `networkConfig: {serverIP: proxy.example.com}`, notAServerIP},
 		{"server address with an empty prefix length", proxy, `networkConfig: {serverIP: 192.0.2.4/}`, notAServerIP},
 		{"port of zero", proxy, `port: 0`, "should be greater than or equal to 1"},
 		{"port too large", proxy, `port: 65536`, "should be less than or equal to 65535"},
@@ -155,7 +155,7 @@ func TestRefused(t *testing.T) {
 - {name: a, hostname: a.example.com, port: 443, targetService: a, targetPort: 443, targetNamespace: a}
 - {name: b, hostname: a.example.com, port: 443, targetService: b, targetPort: 443, targetNamespace: b}`, `spec.backends[1]: Duplicate value: {"hostname":"a.example.com","port":443}`},
 		{"backend without a name", proxy, `backends: [{hostname: a, port: 443, targetService: a, targetPort: 443, targetNamespace: a}]`, "spec.backends[0].name: Required value"},
-		{"backend with a name of two words", proxy, `backends: [{name: a b, hostname: a, port: 443, targetService: a, targetPort: 443, targetNamespace: a}]`, "spec.backends[0].name in body should match"},
+		{"backend name with a space", proxy, `backends: [{name: a b, hostname: a, port: 443, targetService: a, targetPort: 443, targetNamespace: a}]`, "spec.backends[0].name in body should match"},
 		{"backend with an empty name", proxy, `backends: [{name: "", hostname: a, port: 443, targetService: a, targetPort: 443, targetNamespace: a}]`, "spec.backends[0].name in body should be at least 1 chars long"},
 		{"backend with a long name", proxy, `backends: [{name: ` + strings.Repeat("a", 64) + `, hostname: a, port: 443, targetService: a, targetPort: 443, targetNamespace: a}]`, "may not be more than 63"},
 		{"backend without a port", proxy, `backends: [{name: a, hostname: a, targetService: a, targetPort: 443, targetNamespace: a}]`, "spec.backends[0].port: Required value"},
@@ -172,7 +172,7 @@ func TestRefused(t *testing.T) {
 		{"backend with two targets", proxy, backend("hostname: a, targetPort: 443, targetService: a, targetSelector: {matchLabels: {app: a}}"), oneTarget},
 		{"backend with an empty target Service", proxy, backend(`hostname: a, targetPort: 443, targetService: ""`), "spec.backends[0].targetService in body should be at least 1 chars long"},
 		{"selector without labels", proxy, backend("hostname: a, targetPort: 443, targetSelector: {matchLabels: {}}"), "should have at least 1 properties"},
-		{"unknown choice among several Services", proxy, backend("hostname: a, targetPort: 443, targetSelector: {matchLabels: {app: a}, onMultiple: Any}"), `Unsupported value: "Any"`},
+		{"unknown onMultiple", proxy, backend("hostname: a, targetPort: 443, targetSelector: {matchLabels: {app: a}, onMultiple: Any}"), `Unsupported value: "Any"`},
 		{"backend without a target port", proxy, backend("hostname: a, targetService: a"), "spec.backends[0].targetPort: Required value"},
 		{"target port of zero", proxy, backend("hostname: a, targetService: a, targetPort: 0"), notATarget},
 		{"negative target port", proxy, backend("hostname: a, targetService: a, targetPort: -1"), notATarget},
@@ -183,21 +183,21 @@ func TestRefused(t *testing.T) {
 		{"backend without a target namespace", proxy, `backends: [{name: a, hostname: a, port: 443, targetService: a, targetPort: 443}]`, "spec.backends[0].targetNamespace: Required value"},
 		{"unknown protocol", proxy, backend(target + ", protocol: SCTP"), `spec.backends[0].protocol: Unsupported value: "SCTP"`},
 		{"connect timeout of zero seconds", proxy, backend(target + ", timeoutSeconds: 0"), "should be greater than or equal to 1"},
-		{"backend with no connections", proxy, backend(target + ", maxConnections: 0"), "should be greater than or equal to 1"},
+		{"backend with maxConnections of zero", proxy, backend(target + ", maxConnections: 0"), "should be greater than or equal to 1"},
 		{"negative idle timeout", proxy, backend(target + ", idleTimeout: -1h"), notADuration},
-		{"health check without pause", proxy, backend(target + ", healthCheck: {interval: 0s}"), notLong},
-		{"health check without patience", proxy, backend(target + ", healthCheck: {timeout: 0ms}"), notLong},
-		{"unhealthy at once", proxy, backend(target + ", healthCheck: {unhealthyAfter: 0}"), "should be greater than or equal to 1"},
-		{"healthy at once", proxy, backend(target + ", healthCheck: {healthyAfter: 0}"), "should be greater than or equal to 1"},
+		{"health check interval of zero", proxy, backend(target + ", healthCheck: {interval: 0s}"), notLong},
+		{"health check timeout of zero", proxy, backend(target + ", healthCheck: {timeout: 0ms}"), notLong},
+		{"health check with unhealthyAfter of zero", proxy, backend(target + ", healthCheck: {unhealthyAfter: 0}"), "should be greater than or equal to 1"},
+		{"health check with healthyAfter of zero", proxy, backend(target + ", healthCheck: {healthyAfter: 0}"), "should be greater than or equal to 1"},
 	}
 	for _, test := range tests {
 		t.Run(test.kind+" "+test.name, func(t *testing.T) {
-			err := admit(t, test.kind, test.spec)
+			err := dryRunCreate(t, test.kind, test.spec)
 			switch {
 			case err == nil:
 				t.Fatal("accepted")
 			case !apierrors.IsInvalid(err):
-				t.Fatalf("not a refusal of the value: %v", err)
+				t.Fatalf("not a validation error: %v", err)
 			case !strings.Contains(err.Error(), test.want):
 				t.Errorf("got %v\nwant %s", err, test.want)
 			}
@@ -205,8 +205,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Values at the edge of what is accepted.
-func TestAccepted(t *testing.T) {
+// TestAcceptedValues checks values at the limits of what an API server accepts.
+func TestAcceptedValues(t *testing.T) {
 	const (
 		infra = "Infra"
 		proxy = "ProxyServer"
@@ -214,7 +214,7 @@ func TestAccepted(t *testing.T) {
 	tests := []struct{ name, kind, spec string }{
 		{"IPv6 network", infra, `networkConfig: {cidr: "fd00:7::/64", gateway: "fd00:7::1", networkAttachmentDefinition: a}`},
 		{"IPv6 written out", infra, `networkConfig: {cidr: "2001:0db8:0000:0000:0000:0000:0000:0000/32", gateway: "2001:0db8:0000:0000:0000:0000:0000:0001", networkAttachmentDefinition: a}`},
-		{"every address and the last bit", infra, `networkConfig: {cidr: 0.0.0.0/0, gateway: 192.0.2.1, networkAttachmentDefinition: a, additionalCIDRs: ["::/0", "2001:db8::1/128", 192.0.2.1/32]}`},
+		{"shortest and longest prefix lengths", infra, `networkConfig: {cidr: 0.0.0.0/0, gateway: 192.0.2.1, networkAttachmentDefinition: a, additionalCIDRs: ["::/0", "2001:db8::1/128", 192.0.2.1/32]}`},
 		{"addresses of all shapes", infra, `infraComponents: {dhcp: {instances: [{ip: 0.0.0.0}, {ip: 255.255.255.255}, {ip: "::"}, {ip: "::1"}, {ip: "2001:DB8::2"}, {ip: "64:ff9b::192.0.2.1"}, {ip: "1:2:3:4:5:6:7:8"}]}}`},
 		{"exclusions of all shapes", infra, `infraComponents: {dhcp: {exclude: [192.0.2.9, 192.0.2.16/28, 192.0.2.40-192.0.2.49, "2001:db8::1-2001:db8::f"]}}`},
 		{"empty serverIP beside instances", infra, `infraComponents: {dhcp: {serverIP: "", instances: [{ip: 192.0.2.2}]}}`},
@@ -222,15 +222,15 @@ func TestAccepted(t *testing.T) {
 		{"option codes at both ends", infra, `infraComponents: {dhcp: {options: [{code: 1, value: a}, {code: 254, value: a}]}}`},
 		{"any VM", infra, `infraComponents: {dhcp: {vmSelector: {}}}`},
 		{"durations of all shapes", infra, `infraComponents: {proxy: {connectTimeout: 1h2m3s4ms, idleTimeout: 0s}}`},
-		{"apps with the hosted cluster of the spec", infra, `{hostedClusterRef: {name: blue}, appsIngress: {enabled: true}}`},
-		{"apps with a hosted cluster of their own", infra, `appsIngress: {enabled: true, hostedClusterRef: {name: blue}}`},
-		{"apps that are off need no hosted cluster", infra, `appsIngress: {enabled: false}`},
+		{"apps with spec.hostedClusterRef", infra, `{hostedClusterRef: {name: blue}, appsIngress: {enabled: true}}`},
+		{"apps with their own hostedClusterRef", infra, `appsIngress: {enabled: true, hostedClusterRef: {name: blue}}`},
+		{"disabled apps without a hosted cluster", infra, `appsIngress: {enabled: false}`},
 		{"apps domains of all shapes", infra, `appsIngress: {baseDomain: Apps.my_lab.Example.com.}`},
 		{"empty apps domain", infra, `appsIngress: {baseDomain: ""}`},
-		{"addresses kept while the source is another", infra, `appsIngress: {source: MirroredService, addresses: [192.0.2.220]}`},
+		{"addresses with another source", infra, `appsIngress: {source: MirroredService, addresses: [192.0.2.220]}`},
 		{"address range as text", infra, `appsIngress: {metallb: {ipAddressPoolRange: "192.0.2.220-192.0.2.229, 192.0.2.240/28"}}`},
 		{"address range as an array", infra, `appsIngress: {metallb: {ipAddressPoolRange: [192.0.2.220-192.0.2.229, 192.0.2.240/28]}}`},
-		{"address range of a wrong type, for a condition to report", infra, `appsIngress: {metallb: {ipAddressPoolRange: {first: 192.0.2.220}}}`},
+		{"address range of a wrong type, which a condition reports", infra, `appsIngress: {metallb: {ipAddressPoolRange: {first: 192.0.2.220}}}`},
 		{"only an Infra", proxy, `{infraRef: {name: blue}, backends: []}`},
 		{"server address with a prefix length", proxy, `networkConfig: {serverIP: 192.0.2.4/24}`},
 		{"IPv6 server address with a prefix length", proxy, `networkConfig: {serverIP: "fd00:7::4/64"}`},
@@ -245,21 +245,22 @@ func TestAccepted(t *testing.T) {
 - {name: a, hostname: a.example.com, port: 1, targetService: a, targetPort: a, targetNamespace: a}
 - {name: b, hostname: a.example.com, port: 2, targetService: a, targetPort: 8080-tcp, targetNamespace: a}
 - {name: c, hostname: a.example.com, port: 3, targetService: a, targetPort: client-protocol, targetNamespace: a}`},
-		{"target that is an address, as the replaced operator wrote", proxy, backend(`hostname: a, targetService: 192.0.2.220, targetPort: 443`)},
+		{"target that is an address, as the earlier operator wrote", proxy, backend(`hostname: a, targetService: 192.0.2.220, targetPort: 443`)},
 	}
 	for _, test := range tests {
 		t.Run(test.kind+" "+test.name, func(t *testing.T) {
-			if err := admit(t, test.kind, test.spec); err != nil {
+			if err := dryRunCreate(t, test.kind, test.spec); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 }
 
-// admit asks the API server whether it would create an object.
-func admit(t *testing.T, kind, spec string) error {
+// dryRunCreate returns the error with which the API server would reject the creation of an object, nil if it
+// would accept it.
+func dryRunCreate(t *testing.T, kind, spec string) error {
 	t.Helper()
-	_, err := client(t, kind).Create(t.Context(), object(t, kind, "admitted", spec), metav1.CreateOptions{
+	_, err := client(t, kind).Create(t.Context(), minimalObject(t, kind, "admitted", spec), metav1.CreateOptions{
 		FieldValidation: metav1.FieldValidationStrict,
 		DryRun:          []string{metav1.DryRunAll},
 	})

@@ -21,7 +21,7 @@ import (
 	"github.com/densityops/oooi/plugins/leasedb"
 )
 
-// configuration is CoreDHCP's, with a server4 and nothing else, and where in its file the plugins are.
+// A configuration is a configuration of CoreDHCP with only server4, and the lines of its plugins in the file.
 type configuration struct {
 	*config.Config
 
@@ -29,8 +29,7 @@ type configuration struct {
 	lines []int
 }
 
-// load reads a configuration file. CoreDHCP takes much that it then ignores; here that is an
-// error which names its line.
+// load reads and checks a configuration file. What CoreDHCP would silently ignore is an error that names the line.
 func load(path string) (*configuration, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -47,7 +46,7 @@ func load(path string) (*configuration, error) {
 	for key, value := range pairs(doc.Content[0]) {
 		switch key.Value {
 		case "server4":
-			c.lines, err = c.server(value, key.Value)
+			c.lines, err = c.checkServer(value, key.Value)
 		case "server6":
 			err = c.errorf(key, "server6: DHCPv6 is not served; remove this part, and let the VLAN's router announce IPv6 prefixes (SLAAC) or serve DHCPv6 with another program")
 		default:
@@ -66,24 +65,25 @@ func load(path string) (*configuration, error) {
 	if c.Config, err = config.Load(path); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	err = c.network()
+	err = c.checkNetwork()
 	return c, err
 }
 
-// network checks what plugins say of the network against each other, and has leasedb keep the addresses of routers and name
-// servers from everybody: no plugin knows of another's arguments.
-func (c *configuration) network() error {
+// checkNetwork checks the arguments of other plugins against the network of leasedb, and adds the addresses of
+// routers and DNS servers to leasedb's protected ones. Plugins cannot do this, because they do not know each
+// other's arguments.
+func (c *configuration) checkNetwork() error {
 	at := slices.IndexFunc(c.Server4.Plugins, func(p config.PluginConfig) bool { return p.Name == leasedb.Plugin.Name })
 	if at < 0 {
 		return nil
 	}
 	leases := &c.Server4.Plugins[at]
-	cidr, gives, err := leasedb.Network(leases.Args...)
+	cidr, inRanges, err := leasedb.Network(leases.Args...)
 	if err != nil {
-		return nil //nolint:nilerr // who sets the plugin up says so, with its line
+		return nil //nolint:nilerr // reported with its line when the plugin is set up
 	}
 	var all []error
-	var named []netip.Addr
+	var addresses []netip.Addr
 	for i, p := range c.Server4.Plugins {
 		failed := func(format string, args ...any) {
 			all = append(all, fmt.Errorf("%s:%d: %s: %s", c.path, c.lines[i], p.Name, fmt.Sprintf(format, args...)))
@@ -99,14 +99,14 @@ func (c *configuration) network() error {
 				if err != nil || !cidr.Contains(a) {
 					continue
 				}
-				if gives(a) {
+				if inRanges(a) {
 					failed("%s is in a range of leasedb, and could be leased to a client; add exclude=%s to leasedb", a, a)
 				}
-				named = append(named, a)
+				addresses = append(addresses, a)
 			}
 		}
 	}
-	leases.Args = leasedb.Protect(leases.Args, named)
+	leases.Args = leasedb.Protect(leases.Args, addresses)
 	return errors.Join(all...)
 }
 
@@ -114,7 +114,7 @@ func (c *configuration) errorf(at *yaml.Node, format string, args ...any) error 
 	return fmt.Errorf("%s:%d: %s", c.path, at.Line, fmt.Sprintf(format, args...))
 }
 
-// pairs goes over the keys and values of a mapping; other nodes have none.
+// pairs iterates over keys and values of a mapping. Other nodes have none.
 func pairs(n *yaml.Node) func(func(key, value *yaml.Node) bool) {
 	return func(yield func(key, value *yaml.Node) bool) {
 		if n.Kind != yaml.MappingNode {
@@ -128,8 +128,8 @@ func pairs(n *yaml.Node) func(func(key, value *yaml.Node) bool) {
 	}
 }
 
-// server checks server4, and returns the lines of its plugins.
-func (c *configuration) server(n *yaml.Node, name string) ([]int, error) {
+// checkServer checks server4 and returns the lines of its plugins.
+func (c *configuration) checkServer(n *yaml.Node, name string) ([]int, error) {
 	if n.Kind != yaml.MappingNode {
 		return nil, c.errorf(n, "%s: want listen and plugins", name)
 	}
@@ -137,12 +137,12 @@ func (c *configuration) server(n *yaml.Node, name string) ([]int, error) {
 	for key, value := range pairs(n) {
 		switch key.Value {
 		case "listen", "interface":
-			if err := c.listen(value, name+"."+key.Value); err != nil {
+			if err := c.checkListen(value, name+"."+key.Value); err != nil {
 				return nil, err
 			}
 		case "plugins":
 			for _, item := range value.Content {
-				if err := c.plugin(item); err != nil {
+				if err := c.checkPlugin(item); err != nil {
 					return nil, err
 				}
 				lines = append(lines, item.Line)
@@ -154,12 +154,12 @@ func (c *configuration) server(n *yaml.Node, name string) ([]int, error) {
 	if len(lines) == 0 {
 		return nil, c.errorf(n, "%s: plugins: want a list of at least one", name)
 	}
-	return lines, c.order(n)
+	return lines, c.checkOrder(n)
 }
 
-// order checks that who knows the machines comes before who asks for them: leasedb would
-// take all for strangers, whose leases end by the clock.
-func (c *configuration) order(server *yaml.Node) error {
+// checkOrder checks that kubevirt precedes leasedb. Otherwise leasedb would treat VMs as ordinary clients, whose
+// leases expire.
+func (c *configuration) checkOrder(server *yaml.Node) error {
 	leases := false
 	for key, value := range pairs(server) {
 		for _, item := range value.Content {
@@ -179,7 +179,7 @@ func (c *configuration) order(server *yaml.Node) error {
 	return nil
 }
 
-func (c *configuration) listen(n *yaml.Node, name string) error {
+func (c *configuration) checkListen(n *yaml.Node, name string) error {
 	for _, item := range append([]*yaml.Node{n}, n.Content...) {
 		if item.Kind == yaml.MappingNode || item != n && item.Kind != yaml.ScalarNode {
 			return c.errorf(item, "%s: want an address such as \"%%net1\", or a list of them", name)
@@ -188,9 +188,9 @@ func (c *configuration) listen(n *yaml.Node, name string) error {
 	return nil
 }
 
-// plugin checks one entry of a list of plugins. CoreDHCP would take a list or a mapping for
-// no arguments at all.
-func (c *configuration) plugin(n *yaml.Node) error {
+// checkPlugin checks one entry of the list of plugins. CoreDHCP would treat a list or mapping of arguments as no
+// arguments.
+func (c *configuration) checkPlugin(n *yaml.Node) error {
 	if n.Kind != yaml.MappingNode || len(n.Content) != 2 {
 		return c.errorf(n, "want one plugin, as \"name: arguments\"")
 	}
@@ -213,13 +213,14 @@ func names() string {
 	return strings.Join(list, ", ")
 }
 
-// each calls a function for each plugin, and names the plugin's line in its error.
-func (c *configuration) each(f func(one *config.Config, p config.PluginConfig) error) error {
+// each calls f for each plugin, with a configuration of this plugin only, and adds file, line and plugin to its
+// error.
+func (c *configuration) each(f func(single *config.Config, p config.PluginConfig) error) error {
 	var all []error
 	for i, p := range c.Server4.Plugins {
-		one := &config.Config{Server4: &config.ServerConfig{Plugins: []config.PluginConfig{p}}}
-		err := f(one, p)
-		if err != nil && !strings.HasPrefix(err.Error(), p.Name+":") { // as ours say themselves
+		single := &config.Config{Server4: &config.ServerConfig{Plugins: []config.PluginConfig{p}}}
+		err := f(single, p)
+		if err != nil && !strings.HasPrefix(err.Error(), p.Name+":") { // our plugins add their names themselves
 			err = fmt.Errorf("%s: %w", p.Name, err)
 		}
 		if err != nil {
@@ -229,14 +230,14 @@ func (c *configuration) each(f func(one *config.Config, p config.PluginConfig) e
 	return errors.Join(all...)
 }
 
-// handlers sets the plugins up, one after the other and none after one that failed.
+// handlers sets up the plugins in order, up to the first one that fails.
 func (c *configuration) handlers() (list []handler.Handler4, err error) {
 	failed := false
-	err = c.each(func(one *config.Config, _ config.PluginConfig) error {
+	err = c.each(func(single *config.Config, _ config.PluginConfig) error {
 		if failed {
 			return nil
 		}
-		more, _, err := plugins.LoadPlugins(one)
+		more, _, err := plugins.LoadPlugins(single)
 		list, failed = append(list, more...), err != nil
 		return err
 	})

@@ -11,26 +11,26 @@ import (
 	"github.com/densityops/oooi/plugins/leasedb"
 )
 
-// state is what /state shows. It holds no secret.
+// state is the content of /state. It contains no credentials.
 type state struct {
-	// Ready: there is something to answer from, whatever its age.
+	// Ready is set if VMs and leases are known, of any age.
 	Ready bool `json:"ready"`
-	// Waiting is what is not ready.
+	// Waiting contains the reasons why the server is not ready.
 	Waiting []string `json:"waiting,omitempty"`
-	// Warnings say what is wrong although clients are answered.
+	// Warnings describes faults that do not prevent answers.
 	Warnings []string `json:"warnings,omitempty"`
-	// Plugins are those that are asked, in their order, by server.
+	// Plugins are the names of the plugins in order, by server.
 	Plugins map[string][]string `json:"plugins"`
-	// Kubevirt is who is known.
+	// Kubevirt is the state of the plugin kubevirt.
 	Kubevirt *kubevirt.State `json:"kubevirt,omitempty"`
-	// Leasedb is who has which address, by pool.
+	// Leasedb contains the states of the pools of leasedb.
 	Leasedb []leasedb.State `json:"leasedb,omitempty"`
 }
 
-// readiness names what is not ready.
+// readiness returns the reasons why the server is not ready. It is not ready once ctx is done.
 func readiness(ctx context.Context) (waiting []string) {
 	if ctx.Err() != nil {
-		waiting = append(waiting, "ending")
+		waiting = append(waiting, "shutting down")
 	}
 	if !kubevirt.Ready() {
 		waiting = append(waiting, "kubevirt: VMs are not read yet")
@@ -41,11 +41,10 @@ func readiness(ctx context.Context) (waiting []string) {
 	return waiting
 }
 
-// warnings say what is wrong although clients are answered.
+// warnings describes faults that do not prevent answers.
 func warnings() []string { return append(leasedb.Warnings(), kubevirt.Warnings()...) }
 
-// httpHandler serves /healthz, /readyz, /metrics and /state. With the end of the context the
-// server is ready no more.
+// httpHandler serves /healthz, /readyz, /metrics and /state. Once ctx is done, the server is not ready.
 func httpHandler(ctx context.Context, c *configuration, gatherer prometheus.Gatherer) http.Handler {
 	names := map[string][]string{}
 	for _, p := range c.Server4.Plugins {

@@ -16,17 +16,17 @@ import (
 	"github.com/densityops/oooi/plugins/leasedb"
 )
 
-// newImport makes the command that takes over the addresses that machines have.
+// newImport returns the command that creates bindings for addresses that VMs already have.
 func newImport() *cobra.Command {
 	var path string
 	var write bool
 	cmd := &cobra.Command{
 		Use:   "import",
-		Short: "Create leases of the addresses that VMs already have",
-		Long: "import reads the addresses of VMs from the status of their VirtualMachineInstances, and creates leases of them: for a\n" +
-			"network that another server has served, or after the loss of a lease file. It prints the leases; --write writes them.\n" +
+		Short: "Create leases for addresses that VMs already have",
+		Long: "import reads the addresses of VMs from the status of their VirtualMachineInstances, and creates leases for them: for a\n" +
+			"network that another server has served, or after the loss of a lease file. Without --write it only prints the leases.\n" +
 			"With store=bolt, coredhcp must not run at the same time.\n\n" +
-			"On a VLAN the guests report their addresses. Check the table before you write it.",
+			"On a VLAN the guests report their addresses. Check the table before you use --write.",
 		Example: "  coredhcp import --config /etc/coredhcp/config.yml\n" +
 			"  coredhcp import --config /etc/coredhcp/config.yml --write",
 		Args: cobra.NoArgs,
@@ -47,29 +47,29 @@ func newImport() *cobra.Command {
 			return importInto(cmd.Context(), cmd.OutOrStdout(), c.Server4, write)
 		},
 	}
-	own := cmd.Flags()
-	own.StringVar(&path, "config", "/etc/coredhcp/config.yml", "configuration file with the plugins kubevirt and leasedb")
-	own.BoolVar(&write, "write", false, "write the leases; without it they are only printed")
+	flags := cmd.Flags()
+	flags.StringVar(&path, "config", "/etc/coredhcp/config.yml", "configuration file with the plugins kubevirt and leasedb")
+	flags.BoolVar(&write, "write", false, "write the leases; without it they are only printed")
 	return cmd
 }
 
-// importInto imports for the server of a configuration.
+// importInto imports the addresses for the server of a configuration.
 func importInto(ctx context.Context, out io.Writer, server *config.ServerConfig, write bool) error {
 	args := map[string][]string{}
 	for _, p := range server.Plugins {
 		args[p.Name] = p.Args
 	}
-	machines, known := args[kubevirt.Plugin.Name]
-	store, leases := args[leasedb.Plugin.Name]
-	if !known || !leases {
+	kubevirtArgs, hasKubevirt := args[kubevirt.Plugin.Name]
+	leasedbArgs, hasLeasedb := args[leasedb.Plugin.Name]
+	if !hasKubevirt || !hasLeasedb {
 		return fmt.Errorf("server4: import requires both plugins, %s and %s", kubevirt.Plugin.Name, leasedb.Plugin.Name)
 	}
-	used, err := kubevirt.Addresses(ctx, machines...)
+	reported, err := kubevirt.Addresses(ctx, kubevirtArgs...)
 	if err != nil {
-		return err //nolint:wrapcheck // it names the plugin
+		return err //nolint:wrapcheck // the error names the plugin
 	}
 	var assignments []leasedb.Assignment
-	for _, u := range used {
+	for _, u := range reported {
 		for _, addr := range u.Addrs {
 			if addr.Is4() {
 				assignments = append(assignments, leasedb.Assignment{
@@ -78,36 +78,36 @@ func importInto(ctx context.Context, out io.Writer, server *config.ServerConfig,
 			}
 		}
 	}
-	done, err := leasedb.Import(ctx, store, write, assignments)
-	return errors.Join(printImported(out, done, write), err)
+	result, err := leasedb.Import(ctx, leasedbArgs, write, assignments)
+	return errors.Join(printImported(out, result, write), err)
 }
 
-// printImported prints what became of each address.
+// printImported prints the result for each address, and a summary.
 func printImported(out io.Writer, all []leasedb.Imported, write bool) error {
 	added, kept := 0, 0
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(table, "ADDRESS\tMACHINE\tINTERFACE\tMAC\tRESULT")
-	for _, one := range all {
+	fmt.Fprintln(table, "ADDRESS\tVM\tINTERFACE\tMAC\tRESULT")
+	for _, imported := range all {
 		var result string
 		switch {
-		case one.Why != nil:
-			result = "left out: " + one.Why.Error()
-		case one.Kept:
+		case imported.Err != nil:
+			result = "skipped: " + imported.Err.Error()
+		case imported.Kept:
 			kept++
-			result = "there already"
+			result = "exists"
 		default:
 			added++
 			result = "new"
 		}
-		fmt.Fprintf(table, "%s\t%s/%s\t%s\t%s\t%s\n", one.Addr, one.Namespace, one.VM, one.Interface, one.MAC, result)
+		fmt.Fprintf(table, "%s\t%s/%s\t%s\t%s\t%s\n", imported.Addr, imported.Namespace, imported.VM, imported.Interface, imported.MAC, result)
 	}
 	if err := table.Flush(); err != nil {
 		return fmt.Errorf("printing the table: %w", err)
 	}
-	verb := "to be written, with --write"
+	verb := "new (use --write to write them)"
 	if write {
 		verb = "written"
 	}
-	_, err := fmt.Fprintf(out, "server4: %d %s, %d there already, %d left out\n", added, verb, kept, len(all)-added-kept)
-	return err //nolint:wrapcheck // of standard output
+	_, err := fmt.Fprintf(out, "server4: %d %s, %d existing, %d skipped\n", added, verb, kept, len(all)-added-kept)
+	return err //nolint:wrapcheck // an error of standard output
 }

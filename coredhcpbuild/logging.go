@@ -11,13 +11,13 @@ import (
 	"github.com/densityops/oooi/internal/daemon"
 )
 
-// newLogger makes a logger, and has CoreDHCP's own logger write to it.
+// newLogger returns a logger, and redirects CoreDHCP's logger to it.
 func newLogger(to io.Writer, format, level string) (*slog.Logger, error) {
 	log, err := daemon.NewLogger(to, format, level)
 	if err != nil {
 		return nil, err
 	}
-	slog.SetDefault(log) // which is what plugins log to
+	slog.SetDefault(log) // used by the plugins
 	stock := logger.GetLogger("coredhcp").Logger
 	stock.SetOutput(io.Discard)
 	stock.ReplaceHooks(logrus.LevelHooks{})
@@ -25,14 +25,14 @@ func newLogger(to io.Writer, format, level string) (*slog.Logger, error) {
 	return log, nil
 }
 
-// forward passes on what CoreDHCP and its stock plugins log. What they say for information
-// is a line for each packet.
+// forward is a logrus hook that forwards log entries of CoreDHCP and its stock plugins. Their info level has a line
+// for each packet, so it becomes debug.
 type forward struct{ to *slog.Logger }
 
-// Levels is logrus.Hook's.
+// Levels implements logrus.Hook.
 func (forward) Levels() []logrus.Level { return logrus.AllLevels }
 
-// Fire is logrus.Hook's.
+// Fire implements logrus.Hook.
 func (f forward) Fire(e *logrus.Entry) error {
 	level := slog.LevelDebug
 	switch e.Level {

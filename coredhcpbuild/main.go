@@ -1,6 +1,5 @@
-// Command coredhcp is CoreDHCP with the plugins of oooi, those stock ones that a DHCP server
-// for virtual machines has a use for, and a server of its own for IPv4 that needs no
-// capability.
+// Command coredhcp is CoreDHCP with the plugins of oooi, the stock plugins that are useful to a DHCP server of VMs,
+// and an IPv4 server of its own that needs no capability.
 package main
 
 import (
@@ -29,7 +28,7 @@ func main() {
 	}
 }
 
-// flags are the command's.
+// flags contains the flags of the command.
 type flags struct {
 	config, http        string
 	check               bool
@@ -60,7 +59,7 @@ func newCommand() *cobra.Command {
 				return err
 			}
 			if f.limit < 1 || f.drain < 0 {
-				return errors.New("--max-in-flight: want a number from 1 on; --drain: want no negative duration")
+				return errors.New("--max-in-flight must be at least 1, and --drain must not be negative")
 			}
 			if f.check {
 				return check(f.config, cmd.OutOrStdout())
@@ -70,18 +69,18 @@ func newCommand() *cobra.Command {
 	}
 	cmd.AddCommand(newImport())
 	cmd.CompletionOptions.DisableDefaultCmd = true
-	own := cmd.Flags()
-	own.StringVar(&f.config, "config", "/etc/coredhcp/config.yml", "configuration file, in CoreDHCP's format")
-	own.BoolVar(&f.check, "check", false, "check the configuration file and exit, without starting anything")
-	own.StringVar(&f.http, "http", "127.0.0.1:9903", "listen address of /healthz, /readyz, /metrics and /state; in a pod on a VLAN, its address in the pod network")
-	own.IntVar(&f.limit, "max-in-flight", 1024, "maximum number of packets that the plugins process at a time; further packets are dropped, and clients retry")
-	own.DurationVar(&f.drain, "drain", 5*time.Second, "maximum time to reply to received packets at shutdown")
-	own.StringVar(&f.logFormat, "log-format", "text", "text or json")
-	own.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	flagSet := cmd.Flags()
+	flagSet.StringVar(&f.config, "config", "/etc/coredhcp/config.yml", "configuration file, in CoreDHCP's format")
+	flagSet.BoolVar(&f.check, "check", false, "check the configuration file and exit, without starting anything")
+	flagSet.StringVar(&f.http, "http", "127.0.0.1:9903", "listen address of /healthz, /readyz, /metrics and /state; in a pod on a VLAN, its address in the pod network")
+	flagSet.IntVar(&f.limit, "max-in-flight", 1024, "maximum number of packets that the plugins process at a time; further packets are dropped, and clients retry")
+	flagSet.DurationVar(&f.drain, "drain", 5*time.Second, "maximum time to reply to received packets at shutdown")
+	flagSet.StringVar(&f.logFormat, "log-format", "text", "text or json")
+	flagSet.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	return cmd
 }
 
-// version is what the go command built this from.
+// version returns the module version, revision and Go version of the build.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

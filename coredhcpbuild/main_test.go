@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// run runs the command with arguments and returns what it printed.
+// run runs the command with arguments and returns its output.
 func run(ctx context.Context, args ...string) (string, error) {
-	cmd := newCommand() //nolint:contextcheck // commands get theirs when they run
+	cmd := newCommand() //nolint:contextcheck // commands get their context in ExecuteContext
 	var out bytes.Buffer
 	cmd.SetOut(&out)
 	cmd.SetErr(&out)
@@ -23,16 +23,16 @@ func run(ctx context.Context, args ...string) (string, error) {
 	return out.String(), err
 }
 
-func TestWrongFlagsNameThemselves(t *testing.T) {
+func TestFlagErrors(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		args []string
 		want string
 	}{
 		{"no configuration", []string{"--config", "missing.yml"}, "missing.yml"},
-		{"no log level", []string{"--log-level", "loud"}, `--log-level "loud"`},
-		{"no log format", []string{"--log-format", "xml"}, `--log-format "xml"`},
-		{"nothing in flight", []string{"--max-in-flight", "0"}, "--max-in-flight: want a number from 1 on"},
+		{"unknown log level", []string{"--log-level", "loud"}, `--log-level "loud"`},
+		{"unknown log format", []string{"--log-format", "xml"}, `--log-format "xml"`},
+		{"limit of 0", []string{"--max-in-flight", "0"}, "--max-in-flight must be at least 1"},
 		{"arguments", []string{"demo"}, `unknown command "demo"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -63,7 +63,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// write writes a configuration.
+// write writes a configuration file and returns its path.
 func write(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config.yml")
@@ -77,29 +77,29 @@ func TestCheckNamesLineAndKey(t *testing.T) {
 	const head = "server4:\n  listen: [\"%net1\"]\n  plugins:\n"
 	const leases = "  - leasedb: store=bolt file=/f cidr=192.0.2.0/24 server=192.0.2.2 range=192.0.2.10-192.0.2.99\n"
 	for _, tc := range []struct{ name, text, want string }{
-		{"nothing", "", "empty file; want server4"},
+		{"empty file", "", "empty file; want server4"},
 		{"no mapping", "- a", "config.yml:1: want server4"},
 		{"no YAML", "server4: [", "config.yml: yaml:"},
-		{"an unknown part", "server5: {}", `config.yml:1: unknown key "server5"; want server4`},
+		{"an unknown server", "server5: {}", `config.yml:1: unknown key "server5"; want server4`},
 		{"DHCPv6", "server6:\n  plugins:\n  - dns: 2001:db8::53", "config.yml:1: server6: DHCPv6 is not served; remove this part"},
 		{"an unknown key", "server4:\n  plugins:\n  - dns: 192.0.2.53\n  colour: blue", `config.yml:4: server4: unknown key "colour"; want listen, interface or plugins`},
 		{"no plugins", "server4:\n  listen: \"%net1\"", "config.yml:2: server4: plugins: want a list"},
-		{"plugins that are none", "server4: {plugins: dns}", "server4: plugins: want a list"},
-		{"a listener that is a mapping", "server4:\n  listen: {a: b}\n  plugins:\n  - dns: 192.0.2.53", `config.yml:2: server4.listen: want an address such as "%net1"`},
+		{"plugins that are not a list", "server4: {plugins: dns}", "server4: plugins: want a list"},
+		{"listen with a mapping", "server4:\n  listen: {a: b}\n  plugins:\n  - dns: 192.0.2.53", `config.yml:2: server4.listen: want an address such as "%net1"`},
 		{"a plugin without arguments", head + "  - dns", `config.yml:4: want one plugin, as "name: arguments"`},
 		{"two plugins in one", head + "  - {dns: 192.0.2.53, router: 192.0.2.1}", "config.yml:4: want one plugin"},
 		{"an unknown plugin", head + "  - range: leases.db", `config.yml:4: unknown plugin "range": want one of autoconfigure, dns, file`},
 		{"a list of arguments", head + "  - netmask: 255.255.255.0\n  - dns: [192.0.2.53]", "config.yml:5: dns: want the arguments as one string"},
 		{"a mapping of arguments", head + "  - kubevirt:\n      network: a/b", "config.yml:5: kubevirt: want the arguments as one string"},
-		{"arguments of ours", head + "  - kubevirt: network=vlan", "config.yml:4: kubevirt: network=vlan: want"},
-		{"of leasedb", head + "  - leasedb: store=paper", "config.yml:4: leasedb: store=paper"},
-		{"of a stock plugin", head + "  - netmask: 255.0.255.0", "config.yml:4: netmask: netmask is not valid"},
-		{"several at once", head + "  - options: mtu=1\n  - router: here", "config.yml:5: router:"},
-		{"who is asked behind who asks", head + "  - leasedb: store=bolt\n  - kubevirt: network=a/b", "config.yml:5: kubevirt: must precede leasedb"},
+		{"arguments of kubevirt", head + "  - kubevirt: network=vlan", "config.yml:4: kubevirt: network=vlan: want"},
+		{"arguments of leasedb", head + "  - leasedb: store=paper", "config.yml:4: leasedb: store=paper"},
+		{"arguments of a stock plugin", head + "  - netmask: 255.0.255.0", "config.yml:4: netmask: netmask is not valid"},
+		{"several errors", head + "  - options: mtu=1\n  - router: here", "config.yml:5: router:"},
+		{"kubevirt after leasedb", head + "  - leasedb: store=bolt\n  - kubevirt: network=a/b", "config.yml:5: kubevirt: must precede leasedb"},
 		{"a netmask of another network", head + leases + "  - netmask: 255.255.0.0", "config.yml:5: netmask: 255.255.0.0 contradicts cidr=192.0.2.0/24 of leasedb; write 255.255.255.0"},
 		{"a router in the range", head + leases + "  - router: 192.0.2.10", "config.yml:5: router: 192.0.2.10 is in a range of leasedb"},
 		{"a name server in the range", head + "  - dns: 192.0.2.3 192.0.2.11\n" + leases, "config.yml:4: dns: 192.0.2.11 is in a range of leasedb"},
-		{"a server of another network", head + strings.Replace(leases, "server=192.0.2.2", "server=198.51.100.2", 1), "config.yml:4: leasedb: server=198.51.100.2: it is not inside cidr"},
+		{"a server of another network", head + strings.Replace(leases, "server=192.0.2.2", "server=198.51.100.2", 1), "config.yml:4: leasedb: server=198.51.100.2: not inside cidr"},
 		{"an address of the wrong family", "server4:\n  listen: \"[::1]\"\n  plugins:\n  - dns: 192.0.2.53", "dhcpv4: not a valid IPv4 address"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -110,8 +110,9 @@ func TestCheckNamesLineAndKey(t *testing.T) {
 	}
 }
 
-// TestNamedAddressesAreProtected has routers and name servers outside of the ranges, where a reservation could still name them.
-func TestNamedAddressesAreProtected(t *testing.T) {
+// TestAddressesOfOtherPluginsAreProtected uses routers and DNS servers outside of the ranges, which a reservation
+// could name.
+func TestAddressesOfOtherPluginsAreProtected(t *testing.T) {
 	if err := register(); err != nil {
 		t.Fatal(err)
 	}
@@ -125,11 +126,11 @@ func TestNamedAddressesAreProtected(t *testing.T) {
 	}
 }
 
-// fenced finds the configurations in a document.
+// fenced matches the configurations in a Markdown page.
 var fenced = regexp.MustCompile("(?ms)^[~`]{3} ?yaml\n(server4:\n.*?)\n[~`]{3}$")
 
-// TestConfigurationsOfTheDocuments checks every configuration that the documentation shows.
-func TestConfigurationsOfTheDocuments(t *testing.T) {
+// TestConfigurationsInTheDocumentation checks every configuration in the documentation.
+func TestConfigurationsInTheDocumentation(t *testing.T) {
 	found := 0
 	for _, path := range []string{"../docs/reference/dhcp.md", "../plugins/kubevirt/README.md", "../plugins/options/README.md"} {
 		text, err := os.ReadFile(path)
@@ -144,12 +145,12 @@ func TestConfigurationsOfTheDocuments(t *testing.T) {
 		}
 	}
 	if found < 3 {
-		t.Errorf("%d configurations were found", found)
+		t.Errorf("found %d configurations, want at least 3", found)
 	}
 }
 
-// TestEveryFlagIsInTheDocs compares docs/reference/dhcp.md with the flags: each has a line, and there is
-// none for a flag that is gone.
+// TestEveryFlagIsInTheDocs checks that the table of flags in docs/reference/dhcp.md has exactly the flags of the
+// command.
 func TestEveryFlagIsInTheDocs(t *testing.T) {
 	text, err := os.ReadFile("../docs/reference/dhcp.md")
 	if err != nil {
@@ -157,7 +158,7 @@ func TestEveryFlagIsInTheDocs(t *testing.T) {
 	}
 	_, table, found := strings.Cut(string(text), "<!-- flags: coredhcp -->")
 	if !found {
-		t.Fatal("there is no table of the flags")
+		t.Fatal("found no table of flags")
 	}
 	table, _, _ = strings.Cut(strings.TrimSpace(table), "\n\n")
 	documented := map[string]bool{}
@@ -170,16 +171,16 @@ func TestEveryFlagIsInTheDocs(t *testing.T) {
 	cmd.InitDefaultVersionFlag()
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if !documented[f.Name] && f.Name != "help" {
-			t.Errorf("--%s has no line", f.Name)
+			t.Errorf("--%s is not documented", f.Name)
 		}
 		delete(documented, f.Name)
 	})
 	for flag := range documented {
-		t.Errorf("there is no flag --%s", flag)
+		t.Errorf("the documented flag --%s does not exist", flag)
 	}
 }
 
-// TestEveryPluginIsInTheDocs does the same for the plugins.
+// TestEveryPluginIsInTheDocs checks that docs/reference/dhcp.md names every plugin.
 func TestEveryPluginIsInTheDocs(t *testing.T) {
 	text, err := os.ReadFile("../docs/reference/dhcp.md")
 	if err != nil {
@@ -187,7 +188,7 @@ func TestEveryPluginIsInTheDocs(t *testing.T) {
 	}
 	for _, p := range known() {
 		if !strings.Contains(string(text), "`"+p.Name+"`") {
-			t.Errorf("the plugin %s is not there", p.Name)
+			t.Errorf("the plugin %s is not documented", p.Name)
 		}
 	}
 }

@@ -22,8 +22,7 @@ import (
 	"github.com/densityops/oooi/plugins/options"
 )
 
-// known are the plugins of this build. CoreDHCP's range is not among them: it needs cgo, and
-// leasedb does what it does.
+// known returns the plugins of this build. It omits CoreDHCP's range, which needs cgo and is replaced by leasedb.
 func known() []*plugins.Plugin {
 	return []*plugins.Plugin{
 		&kubevirt.Plugin, &leasedb.Plugin, &options.Plugin,
@@ -32,8 +31,8 @@ func known() []*plugins.Plugin {
 	}
 }
 
-// inspect checks a plugin's arguments where its set-up would do more than look at them.
-func inspect(name string, args []string) (does bool, err error) {
+// validate checks the arguments of a plugin whose setup has side effects. It returns false for other plugins.
+func validate(name string, args []string) (validated bool, err error) {
 	switch name {
 	case kubevirt.Plugin.Name:
 		return true, kubevirt.Check(args...)
@@ -43,7 +42,7 @@ func inspect(name string, args []string) (does bool, err error) {
 	return false, nil
 }
 
-// register makes the plugins known to CoreDHCP, which keeps them for the process.
+// register registers the plugins with CoreDHCP.
 func register() error {
 	for _, p := range known() {
 		if plugins.RegisteredPlugins[p.Name] != nil {

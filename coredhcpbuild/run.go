@@ -21,7 +21,7 @@ import (
 	"github.com/densityops/oooi/plugins/leasedb"
 )
 
-// check checks a configuration file and says what it found.
+// check validates a configuration file and prints the number of its plugins.
 func check(path string, out io.Writer) error {
 	if err := register(); err != nil {
 		return err
@@ -31,12 +31,12 @@ func check(path string, out io.Writer) error {
 		return err
 	}
 	n := 0
-	err = c.each(func(one *config.Config, p config.PluginConfig) error {
+	err = c.each(func(single *config.Config, p config.PluginConfig) error {
 		n++
-		if does, err := inspect(p.Name, p.Args); does {
+		if validated, err := validate(p.Name, p.Args); validated {
 			return err
 		}
-		_, _, err := plugins.LoadPlugins(one)
+		_, _, err := plugins.LoadPlugins(single)
 		return err
 	})
 	if err != nil {
@@ -46,7 +46,7 @@ func check(path string, out io.Writer) error {
 	return nil
 }
 
-// run serves until the context ends, or something fails that nothing here can mend.
+// run serves until ctx is done or a server fails.
 func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 	if err := register(); err != nil {
 		return err
@@ -73,11 +73,11 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 	group.Go(func() error { return server.Run(ctx) })
 	group.Go(func() error { return daemon.ServeHTTP(ctx, l, httpHandler(ctx, c, registry), log) })
 	err = group.Wait()
-	log.Info("ending")
-	return errors.Join(err, shutdown(ctx)) // after the last answer
+	log.Info("shutting down")
+	return errors.Join(err, shutdown(ctx)) // after the last reply
 }
 
-// listen4 sets the plugins up and opens the sockets.
+// listen4 sets up the plugins and opens the sockets.
 func (f *flags) listen4(ctx context.Context, c *configuration, log *slog.Logger, registry prometheus.Registerer) (*dhcp4.Server, error) {
 	handlers, err := c.handlers()
 	if err != nil {
@@ -88,12 +88,12 @@ func (f *flags) listen4(ctx context.Context, c *configuration, log *slog.Logger,
 	})
 }
 
-// shutdownWait is for how long plugins may take to end.
-const shutdownWait = 10 * time.Second
+// shutdownTimeout is the time for the plugins to shut down.
+const shutdownTimeout = 10 * time.Second
 
-// shutdown ends what plugins have started: first who asks, then who is asked.
+// shutdown stops the plugins: first leasedb, which uses kubevirt.
 func shutdown(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownWait)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
 	return errors.Join(leasedb.Shutdown(ctx), kubevirt.Shutdown(ctx))
 }

@@ -18,19 +18,18 @@ import (
 )
 
 const (
-	// nowhere is an API server that cannot be reached.
-	nowhere = `{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}],
+	// unreachable is a kubeconfig of an API server that cannot be reached.
+	unreachable = `{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}],
 clusters: [{name: a, cluster: {server: "https://127.0.0.1:1"}}], users: [{name: a, user: {}}]}`
-	// remembered is what was known of it.
-	remembered = `{"version": 1, "written": "2026-01-01T00:00:00Z", "scope": "network clusters/vlan", "instances": [
+	// snapshot is a snapshot file of kubevirt.
+	snapshot = `{"version": 1, "written": "2026-01-01T00:00:00Z", "scope": "network clusters/vlan", "instances": [
 {"namespace": "clusters-demo", "name": "worker", "uid": "", "created": null, "hostname": "worker", "interfaces": [{"name": "vlan", "mac": "02:00:00:00:00:01"}]}]}`
 )
 
-// TestPluginsRunInAStockCoreDHCP serves with CoreDHCP's own server, through a relay agent: what
-// it loses otherwise, the documentation says.
+// TestPluginsRunInAStockCoreDHCP serves with CoreDHCP's own server, through a relay agent.
 func TestPluginsRunInAStockCoreDHCP(t *testing.T) {
 	dir := t.TempDir()
-	for name, text := range map[string]string{"kubeconfig": nowhere, "machines": remembered, "leases": "02:00:00:00:00:01 127.0.0.101\n"} {
+	for name, text := range map[string]string{"kubeconfig": unreachable, "machines": snapshot, "leases": "02:00:00:00:00:01 127.0.0.101\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -40,11 +39,11 @@ func TestPluginsRunInAStockCoreDHCP(t *testing.T) {
 		plugins  []string
 		hostname string
 	}{
-		{"an address by the clock", []string{
+		{"an ordinary lease", []string{
 			"leasedb store=bolt file=DIR/leases.db cidr=127.0.0.0/24 range=127.0.0.100-127.0.0.199 server=127.0.0.1 lease=1h",
 			"options force=224:string:site",
 		}, ""},
-		{"a machine", []string{
+		{"a VM", []string{
 			"kubevirt network=clusters/vlan kubeconfig=DIR/kubeconfig snapshot=DIR/machines",
 			"options force=224:string:site",
 			"file DIR/leases",
@@ -52,7 +51,7 @@ func TestPluginsRunInAStockCoreDHCP(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			at := startStock(t, strings.ReplaceAll(strings.Join(tc.plugins, "\n"), "DIR", dir))
-			offer := relayed(t, at)
+			offer := discoverThroughRelay(t, at)
 			if offer.MessageType() != dhcpv4.MessageTypeOffer || offer.YourIPAddr.To4()[3] < 100 || offer.HostName() != tc.hostname ||
 				string(offer.GetOneOption(dhcpv4.GenericOptionCode(224))) != "site" {
 				t.Errorf("the offer is %s", offer.Summary())
@@ -61,7 +60,7 @@ func TestPluginsRunInAStockCoreDHCP(t *testing.T) {
 	}
 }
 
-// startStock starts CoreDHCP's server with plugins, one a line.
+// startStock starts CoreDHCP's server with plugins, one a line, and returns its address.
 func startStock(t *testing.T, plugins string) *net.UDPAddr {
 	t.Helper()
 	if err := register(); err != nil {
@@ -84,26 +83,26 @@ func startStock(t *testing.T, plugins string) *net.UDPAddr {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- srv.Wait() }()
+	stopped := make(chan error, 1)
+	go func() { stopped <- srv.Wait() }()
 	t.Cleanup(func() {
 		srv.Close()
-		if err := <-ended; err != nil {
+		if err := <-stopped; err != nil {
 			t.Error(err)
 		}
 		if err := shutdown(t.Context()); err != nil {
 			t.Error(err)
 		}
 		if kubevirt.Status() != nil || len(leasedb.Status()) > 0 {
-			t.Error("something is left")
+			t.Error("plugins remain after the shutdown")
 		}
 	})
 	return address
 }
 
-// relayed asks as a relay agent does: of all clients of a server, the only one that has an
-// address and listens on loopback.
-func relayed(t *testing.T, server *net.UDPAddr) *dhcpv4.DHCPv4 {
+// discoverThroughRelay sends a DISCOVER as a relay agent and returns the reply. A relay agent is the only client
+// that has an address and so works on loopback.
+func discoverThroughRelay(t *testing.T, server *net.UDPAddr) *dhcpv4.DHCPv4 {
 	t.Helper()
 	agent := net.IPv4(127, 0, 0, 7)
 	conn, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp4", fmt.Sprintf("%s:%d", agent, dhcpv4.ServerPort))
@@ -134,6 +133,6 @@ func relayed(t *testing.T, server *net.UDPAddr) *dhcpv4.DHCPv4 {
 			return answer
 		}
 	}
-	t.Fatal("no answer")
+	t.Fatal("no reply")
 	return nil
 }

@@ -9,16 +9,15 @@ import (
 	"github.com/miekg/dns"
 )
 
-// TestNamesThatArePassedOnAreCached asks twice for a name inside the zones that is no hosted
-// cluster's.
-func TestNamesThatArePassedOnAreCached(t *testing.T) {
+// TestPassedNamesAreCached queries a name in the plugin's zones that belongs to no hosted cluster.
+func TestPassedNamesAreCached(t *testing.T) {
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var asked atomic.Int32
+	var queries atomic.Int32
 	server := &dns.Server{PacketConn: conn, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, r *dns.Msg) {
-		asked.Add(1)
+		queries.Add(1)
 		m := new(dns.Msg).SetReply(r)
 		m.Answer = []dns.RR{&dns.A{Hdr: dns.RR_Header{Name: r.Question[0].Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 60}, A: net.IP{203, 0, 113, 99}}}
 		if err := w.WriteMsg(m); err != nil {
@@ -40,7 +39,7 @@ func TestNamesThatArePassedOnAreCached(t *testing.T) {
 	for range 3 {
 		expect(t, address, blueVM, "www.example.com.", "203.0.113.99")
 	}
-	if n := asked.Load(); n != 1 {
-		t.Errorf("the upstream was asked %d times, want once", n)
+	if n := queries.Load(); n != 1 {
+		t.Errorf("the upstream received %d queries, want 1", n)
 	}
 }

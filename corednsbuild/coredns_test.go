@@ -27,17 +27,17 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestOurPluginsStandBetweenAclAndCache(t *testing.T) {
+func TestOurPluginsAreBetweenACLAndCache(t *testing.T) {
 	order := dnsserver.Directives
 	for _, plugin := range ours {
 		at := slices.Index(order, plugin)
 		if at < slices.Index(order, "acl") || at > slices.Index(order, "cache") {
-			t.Errorf("%s is at %d of %v", plugin, at, order)
+			t.Errorf("%s has position %d in %v", plugin, at, order)
 		}
 	}
 }
 
-func TestEveryChosenPluginIsRegistered(t *testing.T) {
+func TestPluginsAreRegistered(t *testing.T) {
 	known := caddy.ListPlugins()["others"]
 	for _, plugin := range append([]string{"acl", "cache", "forward", "ready", "multisocket", "reload", "prometheus"}, ours...) {
 		if !slices.Contains(known, "dns."+plugin) {
@@ -46,7 +46,7 @@ func TestEveryChosenPluginIsRegistered(t *testing.T) {
 	}
 }
 
-// manifests are two hosted clusters, each on a VLAN of its own on loopback.
+// manifests returns a folder with two hosted clusters, each with its own VLAN on loopback.
 func manifests(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -89,7 +89,7 @@ const (
 	pod     = "127.0.0.1"
 )
 
-// start runs CoreDNS with a Corefile until the test ends.
+// start runs CoreDNS with a Corefile until the end of the test.
 func start(t *testing.T, corefile string) *caddy.Instance {
 	t.Helper()
 	instance, err := caddy.Start(input(corefile))
@@ -112,13 +112,13 @@ func input(corefile string) caddy.CaddyfileInput {
 	return caddy.CaddyfileInput{Contents: []byte(corefile), Filepath: "Corefile", ServerTypeName: "dns"}
 }
 
-// address returns where the n-th server of an instance listens on UDP.
+// address returns the UDP address of the n-th server of an instance.
 func address(t *testing.T, instance *caddy.Instance, n int) string {
 	t.Helper()
 	return instance.Servers()[n].LocalAddr().String()
 }
 
-// resolve asks from a source address, and returns the rcode or the addresses.
+// resolve sends a query from a source address and returns the addresses of the answer, or the rcode without one.
 func resolve(t *testing.T, server, source, name string) string {
 	t.Helper()
 	client := dns.Client{Timeout: 5 * time.Second, Dialer: &net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(source)}}}
@@ -143,7 +143,7 @@ func expect(t *testing.T, server, source, name, want string) {
 	}
 }
 
-// upstream starts a server that answers everything with one address.
+// upstream starts a server that answers all queries with one address.
 func upstream(t *testing.T) string {
 	t.Helper()
 	return address(t, start(t, `.:0 {
@@ -163,7 +163,7 @@ func TestCacheNeverMixesViews(t *testing.T) {
 		}
 		forward . %s
 	}`, manifests(t), upstream(t))), 0)
-	for range 3 { // once to fill the cache, twice to be served from it
+	for range 3 { // the first pass fills the cache
 		expect(t, server, blueVM, "api.blue.example.com.", "127.50.0.3")
 		expect(t, server, pod, "api.blue.example.com.", "10.96.0.50")
 		expect(t, server, greenVM, "api.blue.example.com.", "203.0.113.99")
@@ -209,7 +209,7 @@ func TestOneBlockPerView(t *testing.T) {
 	expect(t, servers["127.0.0.1"], blueVM, "api.blue.example.com.", "10.96.0.50")
 }
 
-func TestChangesAreFollowed(t *testing.T) {
+func TestChangesAreServed(t *testing.T) {
 	dir := manifests(t)
 	server := address(t, start(t, fmt.Sprintf(".:0 {\n bind 127.0.0.1\n hcpviews {\n manifests %s\n }\n}", dir)), 0)
 	expect(t, server, blueVM, "api.blue.example.com.", "127.50.0.3")
@@ -217,7 +217,7 @@ func TestChangesAreFollowed(t *testing.T) {
 	deadline := time.Now().Add(20 * time.Second)
 	for resolve(t, server, blueVM, "api.blue.example.com.") != "127.50.0.33" {
 		if time.Now().After(deadline) {
-			t.Fatal("the answer does not follow the change")
+			t.Fatal("the answer does not change with the manifest")
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -244,7 +244,7 @@ func TestReloads(t *testing.T) {
 	if err := reload(corefile(dir, "ttl 10")); err != nil {
 		t.Fatal(err)
 	}
-	before := settled()
+	before := stableGoroutines()
 	for i := range 30 {
 		if err := reload(corefile(dir, fmt.Sprint("ttl ", i))); err != nil {
 			t.Fatal(err)
@@ -252,24 +252,24 @@ func TestReloads(t *testing.T) {
 		expect(t, address(t, instance, 0), blueVM, "api.blue.example.com.", "127.50.0.3")
 	}
 	failing := corefile(manifests(t), "") + "\n.:0 {\n bind 127.0.0.2\n hcpviews {\n kubeconfig /nonexistent\n }\n}"
-	for name, broken := range map[string]struct{ corefile, says string }{
-		"an unknown word": {corefile(dir, "no-such-word"), "unknown property 'no-such-word'"},
+	for name, broken := range map[string]struct{ corefile, wantErr string }{
+		"an unknown property":                          {corefile(dir, "no-such-word"), "unknown property 'no-such-word'"},
 		"a block that fails after another has started": {failing, "/nonexistent"},
 	} {
-		if err := reload(broken.corefile); err == nil || !strings.Contains(err.Error(), broken.says) {
-			t.Errorf("%s: error %v, want one with %q", name, err, broken.says)
+		if err := reload(broken.corefile); err == nil || !strings.Contains(err.Error(), broken.wantErr) {
+			t.Errorf("%s: error %v, want one with %q", name, err, broken.wantErr)
 		}
 		expect(t, address(t, instance, 0), blueVM, "api.blue.example.com.", "127.50.0.3")
 	}
-	if after := settled(); after > before {
+	if after := stableGoroutines(); after > before {
 		buf := make([]byte, 1<<20)
 		t.Errorf("%d goroutines before 32 reloads, %d after\n%s", before, after, buf[:runtime.Stack(buf, true)])
 	}
 	stop(t, instance)
 }
 
-// settled returns the number of goroutines once it stays the same.
-func settled() int {
+// stableGoroutines returns the number of goroutines once it has not changed for 200 ms.
+func stableGoroutines() int {
 	n, same := runtime.NumGoroutine(), 0
 	for deadline := time.Now().Add(20 * time.Second); same < 20 && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if now := runtime.NumGoroutine(); now == n {
@@ -316,11 +316,11 @@ func TestBothPluginsShareTheBlocksSource(t *testing.T) {
 	}
 }
 
-func TestACorefileIsChecked(t *testing.T) {
-	for _, tc := range []struct{ name, plugin, fails string }{
-		{"in order", "view vlan", ""},
-		{"an option without its value", "view", "view: want NAME"},
-		{"an unknown option", "vue vlan", "vue"},
+func TestCheckCorefile(t *testing.T) {
+	for _, tc := range []struct{ name, plugin, wantErr string }{
+		{"a valid Corefile", "view vlan", ""},
+		{"a property without its value", "view", "view: want NAME"},
+		{"an unknown property", "vue vlan", "vue"},
 	} {
 		file := filepath.Join(t.TempDir(), "Corefile")
 		if err := os.WriteFile(file, []byte(".:53 {\n  bind lo\n  hcpviews example.com {\n    "+tc.plugin+"\n  }\n  forward . 203.0.113.53\n}\n"), 0o600); err != nil {
@@ -332,10 +332,10 @@ func TestACorefileIsChecked(t *testing.T) {
 		var out strings.Builder
 		err := checkCorefile(&out)
 		switch {
-		case tc.fails == "" && (err != nil || !strings.HasSuffix(out.String(), "Corefile is valid\n")):
+		case tc.wantErr == "" && (err != nil || !strings.HasSuffix(out.String(), "Corefile is valid\n")):
 			t.Errorf("%s: %v, %s", tc.name, err, &out)
-		case tc.fails != "" && (err == nil || !strings.Contains(err.Error(), tc.fails)):
-			t.Errorf("%s: it says %v, want %q", tc.name, err, tc.fails)
+		case tc.wantErr != "" && (err == nil || !strings.Contains(err.Error(), tc.wantErr)):
+			t.Errorf("%s: error %v, want one with %q", tc.name, err, tc.wantErr)
 		}
 	}
 }

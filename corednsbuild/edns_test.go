@@ -8,7 +8,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// exchange sends a message to a server of the manifests.
+// exchange sends a query to a server and returns the reply.
 func exchange(t *testing.T, network, server string, m *dns.Msg) *dns.Msg {
 	t.Helper()
 	client := dns.Client{Net: network, Timeout: 5 * time.Second}
@@ -19,7 +19,7 @@ func exchange(t *testing.T, network, server string, m *dns.Msg) *dns.Msg {
 	return reply
 }
 
-// What follows is the server's work, and has to survive our answers.
+// TestEDNSAndTransportsSurviveOurAnswers checks what CoreDNS's server adds to our replies.
 func TestEDNSAndTransportsSurviveOurAnswers(t *testing.T) {
 	instance := start(t, fmt.Sprintf(".:0 {\n bind 127.0.0.1\n hcpviews {\n manifests %s\n }\n}", manifests(t)))
 	udp := address(t, instance, 0)
@@ -45,7 +45,7 @@ func TestEDNSAndTransportsSurviveOurAnswers(t *testing.T) {
 			t.Errorf("reply is %v", reply)
 		}
 	})
-	t.Run("TCP answers alike", func(t *testing.T) {
+	t.Run("TCP gets the same answer", func(t *testing.T) {
 		reply := exchange(t, "tcp", tcp, question())
 		if len(reply.Answer) != 1 || !reply.Authoritative || reply.Truncated {
 			t.Errorf("reply is %v", reply)

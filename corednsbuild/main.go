@@ -1,5 +1,5 @@
-// Command coredns is CoreDNS with the plugins of oooi and those stock ones that a
-// DNS server for hosted clusters has a use for.
+// Command coredns is CoreDNS with the plugins of oooi and the stock plugins that are useful to a DNS server of
+// hosted clusters.
 package main
 
 import (
@@ -17,8 +17,8 @@ import (
 	"github.com/densityops/oooi/internal/neighbours"
 )
 
-// check is -check.
-var check = flag.Bool("check", false, "check the Corefile of -conf and end; nothing is started and no server asked")
+// check is the flag -check.
+var check = flag.Bool("check", false, "check the Corefile of -conf and exit")
 
 func main() {
 	if err := dnsserver.SetDirectives(directives(dnsserver.Directives)); err != nil {
@@ -34,15 +34,16 @@ func main() {
 		return
 	}
 	if serves() {
-		settle("/proc/net/if_inet6", 5*time.Second)
+		waitForDAD("/proc/net/if_inet6", 5*time.Second)
 		if err := neighbours.Announce(context.Background()); err != nil {
-			fmt.Fprintln(os.Stderr, err) // they learn it later
+			fmt.Fprintln(os.Stderr, err) // not fatal: neighbours learn the address later
 		}
 	}
 	coremain.Run()
 }
 
-// serves reports whether more is asked for than what this binary is: nobody else is to hear of that.
+// serves reports whether this process starts a server. With -version or -plugins it does not, and must not announce
+// addresses.
 func serves() bool {
 	for _, name := range []string{"version", "plugins"} {
 		if f := flag.Lookup(name); f != nil && f.Value.String() == "true" {
@@ -52,8 +53,8 @@ func serves() bool {
 	return true
 }
 
-// checkCorefile has every directive of the Corefile read by its plugin, with the interfaces and
-// files that are here.
+// checkCorefile parses the Corefile with all plugins, without starting a server or connecting to one. It depends on
+// the interfaces and files of the host.
 func checkCorefile(out io.Writer) error {
 	corefile, err := caddy.LoadCaddyfile("dns")
 	if err != nil {

@@ -3,7 +3,7 @@ package main
 import (
 	"slices"
 
-	// Plugins that serve or shape a server block.
+	// Stock plugins that answer or modify queries, or configure a server block.
 	_ "github.com/coredns/coredns/plugin/acl"
 	_ "github.com/coredns/coredns/plugin/any"
 	_ "github.com/coredns/coredns/plugin/bind"
@@ -43,11 +43,11 @@ import (
 	_ "github.com/densityops/oooi/plugins/hcpviews"
 )
 
-// ours are the plugins of oooi, in the order in which they see a query.
+// ours are the plugins of oooi, in the order in which they handle a query.
 var ours = []string{"hcpviews", "hcpapps"}
 
-// directives puts our plugins into CoreDNS's order, right before the cache: behind
-// it, an answer for one view would be handed to the clients of another.
+// directives inserts our plugins into CoreDNS's plugin order, right before the cache, which does not distinguish
+// views.
 func directives(stock []string) []string {
 	return slices.Insert(slices.Clone(stock), slices.Index(stock, "cache"), ours...)
 }

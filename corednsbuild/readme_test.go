@@ -11,11 +11,11 @@ import (
 	"github.com/coredns/caddy"
 )
 
-// fenced finds the Corefiles in a document.
+// fenced matches the Corefiles in a Markdown page.
 var fenced = regexp.MustCompile("(?ms)^[~`]{3} ?corefile\n(.*?)\n[~`]{3}$")
 
-// TestCorefilesOfTheDocuments sets up every Corefile that the documentation shows.
-func TestCorefilesOfTheDocuments(t *testing.T) {
+// TestCorefilesInTheDocumentation parses every Corefile in the documentation.
+func TestCorefilesInTheDocumentation(t *testing.T) {
 	found := 0
 	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -44,6 +44,6 @@ func TestCorefilesOfTheDocuments(t *testing.T) {
 		t.Fatal(err)
 	}
 	if found == 0 {
-		t.Error("no Corefile was found")
+		t.Error("found no Corefile")
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/miekg/dns"
 )
 
-// TestServerWithoutASourceAnswersAtOnce starts CoreDNS where no API server listens: clients get
-// SERVFAIL with the reason, rather than silence for as long as a reload may wait.
-func TestServerWithoutASourceAnswersAtOnce(t *testing.T) {
+// TestServerWithoutAPIServerAnswersAtOnce starts CoreDNS without an API server. Clients must get SERVFAIL with an
+// extended error soon, without the wait of a reload.
+func TestServerWithoutAPIServerAnswersAtOnce(t *testing.T) {
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(kubeconfig, []byte(`
 apiVersion: v1

@@ -1,5 +1,5 @@
-// The kubectl-oooi command sets up and looks after the network services of isolated VLANs:
-// 'kubectl oooi'.
+// The kubectl-oooi command is the kubectl plugin 'kubectl oooi': it deploys and diagnoses the network services of
+// isolated VLANs.
 package main
 
 import (
@@ -18,14 +18,15 @@ func main() {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
-		cancel(interrupted(<-signals)) // commands clean up
-		os.Exit(interrupted(<-signals).Code())
+		cancel(interrupted(<-signals))         // commands clean up and return
+		os.Exit(interrupted(<-signals).Code()) // a second signal does not wait for that
 	}()
 	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
 	code := cmd.Main(ctx, os.Args, streams)
 	os.Exit(code)
 }
 
+// interrupted returns the cancellation cause for a signal.
 func interrupted(s os.Signal) cmd.InterruptedError {
 	number, ok := s.(syscall.Signal)
 	if !ok {

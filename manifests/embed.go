@@ -1,10 +1,9 @@
-// Package manifests holds the objects that are the same for every Infra, as
-// 'kubectl apply -k' takes them.
+// Package manifests embeds the cluster-wide objects, which do not depend on an Infra, as kustomizations.
 package manifests
 
 import "embed"
 
-// Files are crds, base and the controller of ingress, with their kustomizations.
+// Files has the folders crds, base and ingress/controller.
 //
 //go:embed crds base ingress/controller
 var Files embed.FS

@@ -85,9 +85,8 @@ func (f *bootstrapFlags) config() (bootstrap.Config, error) {
 	return c, nil
 }
 
-// drainTime is for how long connections of a route live on that is gone or leads
-// elsewhere. Envoy's default is ten minutes, for which a retired control plane would
-// keep its clients.
+// drainTime limits how long connections survive after their route was removed or changed. With Envoy's default of
+// ten minutes, clients would stay connected to a retired control plane for that long.
 const drainTime = 30 * time.Second
 
 func (f *bootstrapFlags) run(out io.Writer) error {

@@ -74,7 +74,8 @@ func newControlCommand() *cobra.Command {
 	return cmd
 }
 
-// ownNamespace is the pod's, else that of the daemons that serve a whole cluster.
+// ownNamespace returns the namespace of the pod, or that of the cluster-wide daemons if the process does not run in
+// a pod.
 func ownNamespace() string {
 	data, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 	if err != nil {
@@ -83,9 +84,9 @@ func ownNamespace() string {
 	return strings.TrimSpace(string(data))
 }
 
-// run keeps status until the context ends, or the lead is lost.
+// run reconciles until ctx is done or the Lease is lost.
 func (f *controlFlags) run(ctx context.Context, log *slog.Logger) error {
-	// Libraries log there, and to nobody where nothing is said.
+	// Without SetLogger controller-runtime discards its log messages, and klog writes its own format to stderr.
 	klog.SetSlogLogger(log)
 	ctrllog.SetLogger(logr.FromSlogHandler(log.Handler()))
 	config := watch.Config{Kubeconfig: f.kubeconfig, Context: f.context, Apps: &model.AppsOptions{Admin: true}, Proxies: true}
@@ -99,9 +100,9 @@ func (f *controlFlags) run(ctx context.Context, log *slog.Logger) error {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(serve.Collector(store))
-	remains := &control.Remains{}
+	leftovers := &control.Leftovers{}
 	m, err := control.New(control.Options{
-		Config: client, Store: store, Namespace: f.namespace, Remains: remains,
+		Config: client, Store: store, Namespace: f.namespace, Leftovers: leftovers,
 		Identity: f.identity, LeaseDuration: f.leaseDuration, ProbeInterval: f.probeInterval, Registerer: registry, Log: log,
 	})
 	if err != nil {
@@ -111,7 +112,7 @@ func (f *controlFlags) run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("--http: %w", err)
 	}
-	handler := serve.Handler(store, func() bool { return true }, func() any { return control.StateOf(store, m.Elected(), remains) }, prometheus.Gatherers{registry, metrics.Registry})
+	handler := serve.Handler(store, func() bool { return true }, func() any { return control.StateOf(store, m.Elected(), leftovers) }, prometheus.Gatherers{registry, metrics.Registry})
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return daemon.ServeHTTP(ctx, l, handler, log) })
 	group.Go(func() error { store.Run(ctx); return nil })

@@ -60,7 +60,7 @@ func newHoldCommand() *cobra.Command {
 			return f.run(cmd.Context(), o)
 		},
 	}
-	hostname, _ := os.Hostname() // else the flag has to be given
+	hostname, _ := os.Hostname() // without a host name the flag is required
 	flags := cmd.Flags()
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's ServiceAccount)")
 	flags.StringVar(&f.context, "context", "", "context of the kubeconfig (default: its current context)")
@@ -87,7 +87,7 @@ func newHoldCommand() *cobra.Command {
 	return cmd
 }
 
-// options checks the flags. The client is not made yet.
+// options validates the flags. It leaves o.Leases unset, because that requires a client.
 func (f *holdFlags) options(log *slog.Logger) (vip.Options, error) {
 	o := vip.Options{
 		Timing: f.timing, Identity: f.identity, Device: f.device, ReadyURLs: f.ready, File: f.file, Log: log,
@@ -154,7 +154,7 @@ func (f *holdFlags) options(log *slog.Logger) (vip.Options, error) {
 	return o, nil
 }
 
-// prefixes parses the addresses of --own, each with the length of its subnet's prefix.
+// prefixes parses the values of --own: addresses with the prefix length of their subnet.
 func prefixes(texts []string) ([]netip.Prefix, error) {
 	var list []netip.Prefix
 	for _, text := range texts {
@@ -167,14 +167,14 @@ func prefixes(texts []string) ([]netip.Prefix, error) {
 	return list, nil
 }
 
-// run holds the address by turns until the context ends.
+// run takes part in holding the floating address until ctx is done.
 func (f *holdFlags) run(ctx context.Context, o vip.Options) error {
 	config, err := watch.RESTConfig(watch.Config{Kubeconfig: f.kubeconfig, Context: f.context})
 	if err != nil {
 		return err
 	}
-	// A request of HTTP/1.1 that is given up closes its connection: the next one does not wait
-	// on one that leads nowhere any more.
+	// A cancelled HTTP/1.1 request closes its connection, so a retry never waits on a connection that no
+	// longer works. HTTP/2 would reuse it.
 	config.NextProtos = []string{"http/1.1"}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {

@@ -84,10 +84,10 @@ func newIngressCommand() *cobra.Command {
 	return cmd
 }
 
-// ending is what an object's name may end with.
-var ending = regexp.MustCompile(`^([-.a-z0-9]*[a-z0-9])?$`)
+// suffixPattern matches a valid end of an object name, or an empty string.
+var suffixPattern = regexp.MustCompile(`^([-.a-z0-9]*[a-z0-9])?$`)
 
-// policy checks the flags, and returns those that say what happens where a VirtualIngress does not.
+// policy validates the flags and returns the defaults for VirtualIngresses.
 func (f *ingressFlags) policy() (ingress.Policy, error) {
 	p := ingress.Policy{
 		OnMultiple: v1alpha1.OnMultiple(f.onMultiple), OnNoMatch: v1alpha1.OnNoMatch(f.onNoMatch), Suffix: f.suffix,
@@ -99,11 +99,11 @@ func (f *ingressFlags) policy() (ingress.Policy, error) {
 	if !slices.Contains([]v1alpha1.OnNoMatch{v1alpha1.OnNoMatchKeep, v1alpha1.OnNoMatchDelete}, p.OnNoMatch) {
 		return p, fmt.Errorf("--on-no-match %q: want Keep or Delete", f.onNoMatch)
 	}
-	if !ending.MatchString(f.suffix) || len(f.suffix) > validation.DNS1123LabelMaxLength {
+	if !suffixPattern.MatchString(f.suffix) || len(f.suffix) > validation.DNS1123LabelMaxLength {
 		return p, fmt.Errorf("--suffix %q: invalid end of an object name", f.suffix)
 	}
 	if f.crossNamespace && !f.aliases {
-		return p, fmt.Errorf("--cross-namespace needs --aliases: only an alias is in the namespace of its Ingress")
+		return p, fmt.Errorf("--cross-namespace requires --aliases: an Ingress can name only Services of its own namespace")
 	}
 	for _, namespace := range f.watch {
 		if wrong := validation.IsDNS1123Label(namespace); len(wrong) > 0 {
@@ -119,9 +119,9 @@ func (f *ingressFlags) policy() (ingress.Policy, error) {
 	return p, nil
 }
 
-// run keeps Ingresses until the context ends, or the lead is lost.
+// run reconciles until ctx is done or the Lease is lost.
 func (f *ingressFlags) run(ctx context.Context, policy ingress.Policy, log *slog.Logger) error {
-	// Libraries log there, and to nobody where nothing is said.
+	// Without SetLogger controller-runtime discards its log messages, and klog writes its own format to stderr.
 	klog.SetSlogLogger(log)
 	ctrllog.SetLogger(logr.FromSlogHandler(log.Handler()))
 	config, err := watch.RESTConfig(watch.Config{Kubeconfig: f.kubeconfig, Context: f.context})

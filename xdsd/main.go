@@ -1,4 +1,4 @@
-// Command xdsd drives Envoy as the SNI proxy of hosted clusters' VLANs.
+// Command xdsd configures Envoy as an SNI proxy on the VLANs of hosted clusters.
 package main
 
 import (

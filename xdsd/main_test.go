@@ -19,9 +19,9 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// run runs the command with arguments and returns what it printed.
+// run executes xdsd with the arguments and returns its output.
 func run(ctx context.Context, args ...string) (string, error) {
-	cmd := newCommand() //nolint:contextcheck // commands get theirs when they run
+	cmd := newCommand() //nolint:contextcheck // ExecuteContext sets the context of commands
 	var out bytes.Buffer
 	cmd.SetOut(&out)
 	cmd.SetErr(&out)
@@ -30,67 +30,67 @@ func run(ctx context.Context, args ...string) (string, error) {
 	return out.String(), err
 }
 
-func TestWrongFlagsNameThemselves(t *testing.T) {
+func TestInvalidFlagsAreNamed(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		args []string
 		want string
 	}{
 		{"no socket", []string{"serve", "--socket", ""}, "--socket must not be empty"},
-		{"two sources", []string{"serve", "--manifests", "a", "--kubeconfig", "b"}, "--manifests and --kubeconfig"},
-		{"a bare name", []string{"serve", "--proxy-server", "demo"}, `--proxy-server "demo": want namespace/name`},
-		{"too many parts", []string{"serve", "--infra", "a/b/c"}, `--infra "a/b/c": want namespace/name`},
-		{"no address", []string{"serve", "--bind", "localhost"}, `--bind "localhost" is not an IP address`},
-		{"no source address", []string{"serve", "--source", "192.0.2.0/24"}, `--source "192.0.2.0/24" is not an IP address`},
-		{"no log level", []string{"serve", "--log-level", "loud"}, `--log-level "loud"`},
-		{"no log format", []string{"serve", "--log-format", "xml"}, `--log-format "xml"`},
-		{"a pod of many", []string{"serve", "--pod", "a"}, "--pod requires exactly one --proxy-server"},
+		{"manifests and an API server", []string{"serve", "--manifests", "a", "--kubeconfig", "b"}, "--manifests and --kubeconfig"},
+		{"a name without namespace", []string{"serve", "--proxy-server", "demo"}, `--proxy-server "demo": want namespace/name`},
+		{"a name of three parts", []string{"serve", "--infra", "a/b/c"}, `--infra "a/b/c": want namespace/name`},
+		{"an invalid bind address", []string{"serve", "--bind", "localhost"}, `--bind "localhost" is not an IP address`},
+		{"a prefix as source address", []string{"serve", "--source", "192.0.2.0/24"}, `--source "192.0.2.0/24" is not an IP address`},
+		{"an invalid log level", []string{"serve", "--log-level", "loud"}, `--log-level "loud"`},
+		{"an invalid log format", []string{"serve", "--log-format", "xml"}, `--log-format "xml"`},
+		{"a pod of all ProxyServers", []string{"serve", "--pod", "a"}, "--pod requires exactly one --proxy-server"},
 		{"arguments", []string{"serve", "demo"}, `unknown command "demo"`},
-		{"no kubeconfig", []string{"serve", "--kubeconfig", "missing.yaml"}, "missing.yaml"},
-		{"a lease that nobody can keep", []string{"control", "--lease-duration", "0s"}, "--lease-duration 0s"},
-		{"probes without end", []string{"control", "--probe-interval", "0s"}, "--probe-interval 0s"},
-		{"no such policy", []string{"ingress", "--on-multiple", "Any"}, `--on-multiple "Any": want Fail, Newest or Oldest`},
-		{"no such policy for none", []string{"ingress", "--on-no-match", "fail"}, `--on-no-match "fail": want Keep or Delete`},
-		{"a suffix that ends no name", []string{"ingress", "--suffix", "generated-"}, `--suffix "generated-"`},
-		{"a namespace of words", []string{"ingress", "--watch-namespace", "web shop"}, `--watch-namespace "web shop"`},
-		{"other namespaces without aliases", []string{"ingress", "--cross-namespace", "--aliases=false"}, "--cross-namespace needs --aliases"},
-		{"a lease of ingress that nobody can keep", []string{"ingress", "--lease-duration", "0s"}, "--lease-duration 0s"},
-		{"ingress without an API server", []string{"ingress", "--kubeconfig", "missing.yaml"}, "missing.yaml"},
-		{"control without an API server", []string{"control", "--kubeconfig", "missing.yaml"}, "missing.yaml"},
-		{"probe of no address", []string{"probe", "--dns", "dns.example.com"}, "--dns:"},
-		{"probe of no machine", []string{"probe", "--dhcp-mac", "one"}, "--dhcp-mac:"},
-		{"probe of no interface", []string{"probe", "--dhcp"}, "--dhcp requires --device"},
-		{"probe of nowhere", []string{"probe", "--tls", "192.0.2.1:443"}, `--tls "192.0.2.1:443": want NAME@ADDRESS:PORT`},
-		{"bootstrap of nobody", []string{"bootstrap"}, `--proxy-server "": want namespace/name`},
-		{"bootstrap in no format", []string{"bootstrap", "--proxy-server", "a/b", "-o", "toml"}, `--output "toml"`},
+		{"a missing kubeconfig", []string{"serve", "--kubeconfig", "missing.yaml"}, "missing.yaml"},
+		{"control with a lease duration of zero", []string{"control", "--lease-duration", "0s"}, "--lease-duration 0s"},
+		{"control with a probe interval of zero", []string{"control", "--probe-interval", "0s"}, "--probe-interval 0s"},
+		{"an invalid policy for several matches", []string{"ingress", "--on-multiple", "Any"}, `--on-multiple "Any": want Fail, Newest or Oldest`},
+		{"an invalid policy for no match", []string{"ingress", "--on-no-match", "fail"}, `--on-no-match "fail": want Keep or Delete`},
+		{"a suffix that no object name may have", []string{"ingress", "--suffix", "generated-"}, `--suffix "generated-"`},
+		{"an invalid namespace", []string{"ingress", "--watch-namespace", "web shop"}, `--watch-namespace "web shop"`},
+		{"cross-namespace without aliases", []string{"ingress", "--cross-namespace", "--aliases=false"}, "--cross-namespace requires --aliases"},
+		{"ingress with a lease duration of zero", []string{"ingress", "--lease-duration", "0s"}, "--lease-duration 0s"},
+		{"ingress with a missing kubeconfig", []string{"ingress", "--kubeconfig", "missing.yaml"}, "missing.yaml"},
+		{"control with a missing kubeconfig", []string{"control", "--kubeconfig", "missing.yaml"}, "missing.yaml"},
+		{"probe of an invalid DNS server", []string{"probe", "--dns", "dns.example.com"}, "--dns:"},
+		{"probe with an invalid MAC address", []string{"probe", "--dhcp-mac", "one"}, "--dhcp-mac:"},
+		{"probe of DHCP without an interface", []string{"probe", "--dhcp"}, "--dhcp requires --device"},
+		{"probe of an invalid TLS target", []string{"probe", "--tls", "192.0.2.1:443"}, `--tls "192.0.2.1:443": want NAME@ADDRESS:PORT`},
+		{"bootstrap without a ProxyServer", []string{"bootstrap"}, `--proxy-server "": want namespace/name`},
+		{"bootstrap in an invalid format", []string{"bootstrap", "--proxy-server", "a/b", "-o", "toml"}, `--output "toml"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := run(t.Context(), tc.args...)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("the error is %v, want %q in it", err, tc.want)
+				t.Errorf("got error %v, want one that contains %q", err, tc.want)
 			}
 		})
 	}
 }
 
-func TestFlagsFromTheEnvironment(t *testing.T) {
+func TestFlagsFromEnvironmentVariables(t *testing.T) {
 	for _, tc := range []struct{ name, variable, value, args, want string }{
-		{"not given", "XDSD_LOG_LEVEL", "loud", "serve", `"loud"`},
-		{"given as a flag, too", "XDSD_LOG_LEVEL", "loud", "serve --log-level quiet", `"quiet"`},
+		{"not set by a flag", "XDSD_LOG_LEVEL", "loud", "serve", `"loud"`},
+		{"also set by a flag", "XDSD_LOG_LEVEL", "loud", "serve --log-level quiet", `"quiet"`},
 		{"a list", "XDSD_PROXY_SERVER", "a/b,demo", "serve", `"demo"`},
-		{"no number", "XDSD_METRICS_PORT", "many", "bootstrap --proxy-server a/b", "environment variable XDSD_METRICS_PORT"},
+		{"not a number", "XDSD_METRICS_PORT", "many", "bootstrap --proxy-server a/b", "environment variable XDSD_METRICS_PORT"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Setenv(tc.variable, tc.value)
 			_, err := run(t.Context(), strings.Fields(tc.args)...)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("the error is %v, want %q in it", err, tc.want)
+				t.Errorf("got error %v, want one that contains %q", err, tc.want)
 			}
 		})
 	}
 }
 
-func TestBootstrapPrintsWhatEnvoyTakes(t *testing.T) {
+func TestEnvoyAcceptsTheBootstrapConfiguration(t *testing.T) {
 	args := []string{"bootstrap", "--proxy-server", "clusters/demo", "--node-id", "demo-0"}
 	text, err := run(t.Context(), args...)
 	if err != nil {
@@ -109,8 +109,8 @@ func TestBootstrapPrintsWhatEnvoyTakes(t *testing.T) {
 	}
 }
 
-// TestEveryFlagIsExplained keeps the help whole: each setting says what it is.
-func TestEveryFlagIsExplained(t *testing.T) {
+// TestEveryFlagHasAUsage checks that each command has a summary and an example, and each flag a usage text.
+func TestEveryFlagHasAUsage(t *testing.T) {
 	for _, cmd := range newCommand().Commands() {
 		if cmd.Short == "" || cmd.Example == "" && cmd.Name() != "help" && cmd.Name() != "completion" {
 			t.Errorf("%s has no summary or no example", cmd.Name())
@@ -118,13 +118,13 @@ func TestEveryFlagIsExplained(t *testing.T) {
 		usage := cmd.LocalFlags().FlagUsages()
 		for line := range strings.Lines(usage) {
 			if fields := strings.Fields(line); len(fields) < 4 {
-				t.Errorf("%s: %q says too little", cmd.Name(), line)
+				t.Errorf("%s: flag without a usage: %q", cmd.Name(), line)
 			}
 		}
 	}
 }
 
-func TestServeEndsWithItsContext(t *testing.T) {
+func TestServeStopsWithItsContext(t *testing.T) {
 	dir := lab.TempDir(t)
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -135,46 +135,46 @@ func TestServeEndsWithItsContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
+	stopped := make(chan error, 1)
 	socket := filepath.Join(dir, "ads.sock")
 	go func() {
 		_, err := run(ctx, "serve", "--manifests", dir, "--socket", socket, "--http", address, "--log-level", "error")
-		ended <- err
+		stopped <- err
 	}()
 	for deadline := time.Now().Add(30 * time.Second); ; {
-		if ready(t, address) {
+		if isReady(t, address) {
 			break
 		}
 		if time.Now().After(deadline) {
 			t.Fatal("not ready in time")
 		}
 		select {
-		case err := <-ended:
-			t.Fatalf("ended by itself: %v", err)
+		case err := <-stopped:
+			t.Fatalf("stopped early: %v", err)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
 	info, err := os.Stat(socket)
 	if err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the socket is %v, %v", info, err)
+		t.Errorf("stat of the socket: %v, %v; want mode 0600", info, err)
 	}
-	// A second one is refused, and takes nothing from the first.
+	// A second process on the same socket fails, and the first one keeps serving.
 	if _, err := run(t.Context(), "serve", "--manifests", dir, "--socket", socket, "--http", "127.0.0.1:0", "--log-level", "error"); err == nil {
-		t.Error("two serve on one socket")
+		t.Error("a second process serves on the same socket")
 	}
-	if !ready(t, address) {
-		t.Error("not ready any more")
+	if !isReady(t, address) {
+		t.Error("not ready after a second process failed")
 	}
 	cancel()
-	if err := <-ended; err != nil {
-		t.Errorf("ended with %v", err)
+	if err := <-stopped; err != nil {
+		t.Errorf("stopped with %v", err)
 	}
 	if _, err := os.Stat(socket); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the socket is left: %v", err)
+		t.Errorf("the socket still exists: %v", err)
 	}
 }
 
-func ready(t *testing.T, address string) bool {
+func isReady(t *testing.T, address string) bool {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/readyz", http.NoBody)
 	if err != nil {
@@ -188,9 +188,8 @@ func ready(t *testing.T, address string) bool {
 	return response.StatusCode == http.StatusOK
 }
 
-// TestEveryFlagIsInTheDocs holds the documents against the flags: each has a line, and
-// there is none for a flag that is gone.
-func TestEveryFlagIsInTheDocs(t *testing.T) {
+// TestFlagsAreDocumented compares the flags of each command with the tables in docs/reference.
+func TestFlagsAreDocumented(t *testing.T) {
 	for name, page := range map[string]string{
 		"serve": "proxy.md", "control": "proxy.md", "bootstrap": "proxy.md", "probe": "proxy.md", "ingress": "virtual-ingress.md",
 	} {
@@ -213,12 +212,12 @@ func TestEveryFlagIsInTheDocs(t *testing.T) {
 		}
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
 			if !documented[f.Name] && f.Name != "help" {
-				t.Errorf("--%s of %s has no line", f.Name, name)
+				t.Errorf("--%s of %s is not documented", f.Name, name)
 			}
 			delete(documented, f.Name)
 		})
 		for flag := range documented {
-			t.Errorf("%s has no flag --%s", name, flag)
+			t.Errorf("%s has no flag --%s, which is documented", name, flag)
 		}
 	}
 }

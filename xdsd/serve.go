@@ -76,14 +76,14 @@ func newServeCommand() *cobra.Command {
 	return cmd
 }
 
-// serveOptions are checked flags.
+// serveOptions are the validated flags.
 type serveOptions struct {
 	store  watch.Config
 	socket string
 	envoy  envoy.Options
 	http   string
 	log    *slog.Logger
-	// pod is whose status is written; empty for none.
+	// pod is the pod whose state is reported, and adminSocket that of its Envoy; empty for none.
 	pod, adminSocket string
 }
 
@@ -141,7 +141,7 @@ func addresses(flag string, texts []string) ([]netip.Addr, error) {
 	return list, nil
 }
 
-// run serves until the context ends, or something fails that nothing here can mend.
+// run serves until ctx is done or a component fails.
 func (o *serveOptions) run(ctx context.Context) error {
 	store, err := watch.Open(o.store, o.log)
 	if err != nil {
@@ -158,14 +158,14 @@ func (o *serveOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if reporter != nil { // our pod is Envoy's
+	if reporter != nil { // xdsd runs in Envoy's pod, whose MAC address neighbours must learn
 		if err := neighbours.Announce(ctx); err != nil {
 			o.log.Warn("gratuitous ARP failed; neighbour caches may be stale", "err", err)
 		}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	group, ctx := errgroup.WithContext(ctx)
-	defer cancel() // ends what was started, where something else cannot be
+	defer cancel() // stops goroutines that were started if a later step fails
 	socket, err := ads.ListenUnix(ctx, o.socket)
 	if err != nil {
 		return err
@@ -190,10 +190,10 @@ func (o *serveOptions) run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// reporter writes the status of the pod; nil for none.
+// reporter returns the Reporter of the pod's status, or nil if --pod is not set.
 func (o *serveOptions) reporter(store *watch.Store, server *ads.Server) (*serve.Reporter, error) {
 	if o.pod == "" {
-		return nil, nil //nolint:nilnil // none was asked for
+		return nil, nil //nolint:nilnil // nil means that no status is reported
 	}
 	config, err := watch.RESTConfig(o.store)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// ParseAddress reads an address of an old field, which may carry a prefix
-// length. The prefix length is dropped: the network's counts.
+// ParseAddress parses the address in a field of the earlier operator's API, where it may have a prefix
+// length. The prefix length is checked and ignored, because that of the network is used.
 func ParseAddress(text string) (netip.Addr, error) {
 	address, prefixLength, found := strings.Cut(strings.TrimSpace(text), "/")
 	if found {
@@ -20,12 +20,12 @@ func ParseAddress(text string) (netip.Addr, error) {
 		return netip.Addr{}, fmt.Errorf("parse address %q: %w", text, err)
 	}
 	if parsed.Zone() != "" {
-		return netip.Addr{}, fmt.Errorf("parse address %q: a zone means nothing outside its host", text)
+		return netip.Addr{}, fmt.Errorf("parse address %q: zones are not supported", text)
 	}
 	return parsed.Unmap(), nil
 }
 
-// AddressRange is a run of addresses of one family, both ends included.
+// AddressRange is an inclusive range of addresses of one family.
 //
 // +kubebuilder:object:generate=false
 type AddressRange struct {
@@ -36,14 +36,14 @@ type AddressRange struct {
 	Last netip.Addr
 }
 
-// Contains reports whether address lies within r.
+// Contains reports whether address is in r. An IPv4-mapped IPv6 address counts as IPv4.
 func (r AddressRange) Contains(address netip.Addr) bool {
 	address = address.Unmap()
 	return address.BitLen() == r.First.BitLen() &&
 		r.First.Compare(address) <= 0 && address.Compare(r.Last) <= 0
 }
 
-// String returns r as "first-last", or as its address where there is only one.
+// String returns r as "first-last", or as a single address if First equals Last.
 func (r AddressRange) String() string {
 	if r.First == r.Last {
 		return r.First.String()
@@ -51,8 +51,7 @@ func (r AddressRange) String() string {
 	return r.First.String() + "-" + r.Last.String()
 }
 
-// ParseAddressRange reads an address, a network in CIDR notation, or
-// "first-last".
+// ParseAddressRange parses an address, a network in CIDR notation, or "first-last".
 func ParseAddressRange(text string) (AddressRange, error) {
 	text = strings.TrimSpace(text)
 	if first, last, found := strings.Cut(text, "-"); found {
@@ -71,10 +70,10 @@ func ParseAddressRange(text string) (AddressRange, error) {
 func parseFirstLast(text, first, last string) (AddressRange, error) {
 	var r AddressRange
 	var err error
-	if r.First, err = parseBareAddress(first); err != nil {
+	if r.First, err = parseAddressWithoutPrefix(first); err != nil {
 		return AddressRange{}, fmt.Errorf("parse start of range %q: %w", text, err)
 	}
-	if r.Last, err = parseBareAddress(last); err != nil {
+	if r.Last, err = parseAddressWithoutPrefix(last); err != nil {
 		return AddressRange{}, fmt.Errorf("parse end of range %q: %w", text, err)
 	}
 	if r.First.BitLen() != r.Last.BitLen() {
@@ -86,9 +85,9 @@ func parseFirstLast(text, first, last string) (AddressRange, error) {
 	return r, nil
 }
 
-// parseBareAddress refuses the prefix length that ParseAddress drops: in a
-// range it would look as if it meant something.
-func parseBareAddress(text string) (netip.Addr, error) {
+// parseAddressWithoutPrefix parses an address at one end of a range. A prefix length, which ParseAddress
+// ignores, is an error: in a range it would look significant.
+func parseAddressWithoutPrefix(text string) (netip.Addr, error) {
 	if strings.Contains(text, "/") {
 		return netip.Addr{}, fmt.Errorf("address %q has a prefix length", text)
 	}
@@ -103,7 +102,7 @@ func parseNetwork(text string) (AddressRange, error) {
 	prefix = prefix.Masked()
 	r := AddressRange{First: prefix.Addr(), Last: lastAddress(prefix)}
 	if r.First.Is4In6() || r.Last.Is4In6() {
-		return AddressRange{}, fmt.Errorf("network %q writes IPv4 as IPv6", text)
+		return AddressRange{}, fmt.Errorf("network %q contains IPv4-mapped IPv6 addresses", text)
 	}
 	return r, nil
 }

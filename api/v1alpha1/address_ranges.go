@@ -7,31 +7,29 @@ import (
 	"strings"
 )
 
-// AddressRanges is a set of addresses as its author wrote it: one string with
-// commas between its elements, or an array of such strings.
+// AddressRanges is a set of addresses: one string of comma-separated elements, or an array of such strings.
+// Each element is an address, a network in CIDR notation, or a range "first-last".
 //
-// The text is kept as it came. A value of the wrong type must not keep the
-// object that holds it from being read, or all objects in the same list would
-// be lost; Elements reports it.
+// The value is stored as written. A value of the wrong type does not make the object undecodable, because one
+// such object would make every list that contains it fail; Elements reports the error.
 type AddressRanges struct {
 	// Raw is the JSON text of the value.
 	Raw []byte `json:"-"`
 }
 
-// NewAddressRanges returns the ranges that an array of these elements stands
-// for.
+// NewAddressRanges returns ranges whose JSON form is an array of the elements.
 func NewAddressRanges(elements ...string) *AddressRanges {
 	if elements == nil {
 		elements = []string{}
 	}
 	raw, err := json.Marshal(elements)
 	if err != nil {
-		panic(err) // A slice of strings always has a JSON form.
+		panic(err) // a slice of strings can always be encoded
 	}
 	return &AddressRanges{Raw: raw}
 }
 
-// UnmarshalJSON keeps data as it is, whatever its type.
+// UnmarshalJSON stores data without checking its type. It never fails.
 func (r *AddressRanges) UnmarshalJSON(data []byte) error {
 	if bytes.Equal(data, []byte("null")) {
 		r.Raw = nil
@@ -41,7 +39,7 @@ func (r *AddressRanges) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// MarshalJSON returns the text that was read.
+// MarshalJSON returns the value as it was read, or null.
 func (r AddressRanges) MarshalJSON() ([]byte, error) {
 	if len(r.Raw) == 0 {
 		return []byte("null"), nil
@@ -49,9 +47,8 @@ func (r AddressRanges) MarshalJSON() ([]byte, error) {
 	return r.Raw, nil
 }
 
-// Elements returns the networks and ranges of r as text, in their order and
-// without surrounding space. Absent ranges have no elements. The error says
-// what is wrong with the value's type; ParseAddressRange checks an element.
+// Elements returns the elements of r in order, without surrounding space; none if r is nil or empty. It
+// returns an error if the value has the wrong type. ParseAddressRange parses an element.
 func (r *AddressRanges) Elements() ([]string, error) {
 	if r == nil || len(r.Raw) == 0 {
 		return nil, nil
@@ -60,7 +57,7 @@ func (r *AddressRanges) Elements() ([]string, error) {
 	if err := json.Unmarshal(r.Raw, &one); err == nil {
 		return splitElements(nil, one), nil
 	}
-	// Pointers, so that a null in the array is not taken for an empty string.
+	// Pointers distinguish null in the array from an empty string.
 	var many []*string
 	if err := json.Unmarshal(r.Raw, &many); err != nil {
 		return nil, fmt.Errorf("must be a string or an array of strings, not %s", shorten(r.Raw))
@@ -75,7 +72,7 @@ func (r *AddressRanges) Elements() ([]string, error) {
 	return elements, nil
 }
 
-// String returns the text of r for messages.
+// String returns the JSON text of r, for messages.
 func (r *AddressRanges) String() string {
 	if r == nil {
 		return ""
@@ -93,7 +90,7 @@ func splitElements(elements []string, list string) []string {
 	return elements
 }
 
-// shorten keeps a message readable when the value in it is long.
+// shorten truncates text to 64 bytes, for messages.
 func shorten(text []byte) string {
 	const limit = 64
 	if len(text) <= limit {

@@ -18,11 +18,11 @@ func TestAddressRangesElements(t *testing.T) {
 		{name: "empty text", text: `""`},
 		{name: "one network", text: `"192.0.2.0/24"`, want: []string{"192.0.2.0/24"}},
 		{name: "several with commas", text: `"192.0.2.4-192.0.2.9, 192.0.2.64/28"`, want: []string{"192.0.2.4-192.0.2.9", "192.0.2.64/28"}},
-		{name: "commas too many", text: `",192.0.2.4,,"`, want: []string{"192.0.2.4"}},
+		{name: "superfluous commas", text: `",192.0.2.4,,"`, want: []string{"192.0.2.4"}},
 		{name: "empty array", text: `[]`},
 		{name: "array", text: `["192.0.2.4", "192.0.2.64/28"]`, want: []string{"192.0.2.4", "192.0.2.64/28"}},
 		{name: "array with commas inside", text: `["192.0.2.4,192.0.2.5", " 192.0.2.6 "]`, want: []string{"192.0.2.4", "192.0.2.5", "192.0.2.6"}},
-		{name: "what is no address stays for the reader to report", text: `"all of them"`, want: []string{"all of them"}},
+		{name: "not an address, which ParseAddressRange reports", text: `"all of them"`, want: []string{"all of them"}},
 		{name: "number", text: `5`, wantErr: "must be a string or an array of strings, not 5"},
 		{name: "object", text: `{"first": "192.0.2.4"}`, wantErr: `not {"first": "192.0.2.4"}`},
 		{name: "array with a number", text: `["192.0.2.4", 5]`, wantErr: "not [\"192.0.2.4\", 5]"},
@@ -75,9 +75,9 @@ func TestNewAddressRanges(t *testing.T) {
 	}
 }
 
-// One object with a wrong type would otherwise fail the decoding of a whole
-// list, and with it a watch.
-func TestAddressRangesOfAWrongTypeLeaveTheObjectReadable(t *testing.T) {
+// TestAddressRangesOfWrongTypeKeepObjectDecodable checks that one object with a value of the wrong type does
+// not make the decoding of a list, and so a watch, fail.
+func TestAddressRangesOfWrongTypeKeepObjectDecodable(t *testing.T) {
 	var list InfraList
 	err := json.Unmarshal([]byte(`{"items": [
 		{"metadata": {"name": "bad"}, "spec": {"appsIngress": {"metallb": {"ipAddressPoolRange": {"a": 1}, "addressPoolName": "a"}}}},
@@ -110,7 +110,7 @@ func FuzzAddressRanges(f *testing.F) {
 		}
 		elements, err := m.IPAddressPoolRange.Elements()
 		if err != nil && len(elements) > 0 {
-			t.Fatalf("got %q beside error %v", elements, err)
+			t.Fatalf("got elements %q and error %v", elements, err)
 		}
 		for _, element := range elements {
 			if element == "" || element != strings.TrimSpace(element) || strings.Contains(element, ",") {
@@ -118,23 +118,23 @@ func FuzzAddressRanges(f *testing.F) {
 			}
 		}
 
-		// Written and read again it is the same.
+		// Encoding and decoding must not change the value.
 		written, err := json.Marshal(m)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var again AppsIngressMetalLB
-		if err := json.Unmarshal(written, &again); err != nil {
+		var decodedAgain AppsIngressMetalLB
+		if err := json.Unmarshal(written, &decodedAgain); err != nil {
 			t.Fatal(err)
 		}
-		rewritten, err := json.Marshal(again)
+		rewritten, err := json.Marshal(decodedAgain)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(written, rewritten) {
 			t.Fatalf("%s is written back as %s", written, rewritten)
 		}
-		elementsAgain, _ := again.IPAddressPoolRange.Elements()
+		elementsAgain, _ := decodedAgain.IPAddressPoolRange.Elements()
 		if !slices.Equal(elements, elementsAgain) {
 			t.Fatalf("elements %q became %q", elements, elementsAgain)
 		}

@@ -15,7 +15,7 @@ func TestParseAddress(t *testing.T) {
 		{"IPv4 with a prefix length", "192.0.2.4/24", "192.0.2.4"},
 		{"IPv6 with a prefix length", "2001:db8::4/64", "2001:db8::4"},
 		{"surrounding space", " 192.0.2.4 ", "192.0.2.4"},
-		{"IPv4 written as IPv6", "::ffff:192.0.2.4", "192.0.2.4"},
+		{"IPv4-mapped IPv6", "::ffff:192.0.2.4", "192.0.2.4"},
 		{"empty", "", ""},
 		{"host name", "proxy.example.com", ""},
 		{"leading zero", "192.0.2.04", ""},
@@ -58,10 +58,10 @@ func TestParseAddressRange(t *testing.T) {
 		{"network", "192.0.2.0/24", "192.0.2.0", "192.0.2.255", ""},
 		{"network given by one of its addresses", "192.0.2.77/28", "192.0.2.64", "192.0.2.79", ""},
 		{"network of one address", "192.0.2.4/32", "192.0.2.4", "192.0.2.4", ""},
-		{"network of all addresses", "0.0.0.0/0", "0.0.0.0", "255.255.255.255", ""},
+		{"default route", "0.0.0.0/0", "0.0.0.0", "255.255.255.255", ""},
 		{"IPv6 network", "2001:db8::/61", "2001:db8::", "2001:db8:0:7:ffff:ffff:ffff:ffff", ""},
 		{"empty", "", "", "", "parse address"},
-		{"words", "all of them", "", "", "parse address"},
+		{"not an address", "all of them", "", "", "parse address"},
 		{"no start", "-192.0.2.9", "", "", "parse start of range"},
 		{"no end", "192.0.2.4-", "", "", "parse end of range"},
 		{"end before start", "192.0.2.9-192.0.2.4", "", "", "ends before it starts"},
@@ -70,8 +70,8 @@ func TestParseAddressRange(t *testing.T) {
 		{"last octet only", "192.0.2.4-9", "", "", "parse end of range"},
 		{"prefix length inside a range", "192.0.2.4/24-192.0.2.9", "", "", "has a prefix length"},
 		{"prefix length too large", "192.0.2.0/33", "", "", "parse network"},
-		{"IPv4 network written as IPv6", "::ffff:192.0.2.0/120", "", "", "writes IPv4 as IPv6"},
-		{"IPv6 network that ends among IPv4 addresses", "::/80", "", "", "writes IPv4 as IPv6"},
+		{"IPv4-mapped network", "::ffff:192.0.2.0/120", "", "", "contains IPv4-mapped IPv6 addresses"},
+		{"IPv6 network that ends with IPv4-mapped addresses", "::/80", "", "", "contains IPv4-mapped IPv6 addresses"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -113,11 +113,11 @@ func TestAddressRangeContains(t *testing.T) {
 		}
 	}
 	if r.Contains(netip.Addr{}) || (AddressRange{}).Contains(netip.MustParseAddr("192.0.2.7")) {
-		t.Error("no address is in a range, or an address in no range")
+		t.Error("the zero address is in a range, or the zero range contains an address")
 	}
 }
 
-func TestAddressRangeReadsBackWhatItWrites(t *testing.T) {
+func TestAddressRangeStringCanBeParsed(t *testing.T) {
 	for _, text := range []string{"192.0.2.4", "192.0.2.4-192.0.2.9", "2001:db8::1-2001:db8::f"} {
 		r, err := ParseAddressRange(text)
 		if err != nil {

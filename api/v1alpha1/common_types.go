@@ -1,8 +1,7 @@
 package v1alpha1
 
-// The address functions of CEL are not there for the rules of a new CRD on a
-// Kubernetes 1.30 API server, so that admission checks the shape of addresses.
-// Whether they really are addresses becomes a condition.
+// Kubernetes 1.30 does not admit the address functions of CEL in the rules of a new CRD. Admission therefore
+// only checks the syntax of addresses, and a condition reports invalid ones.
 
 // IP is an IPv4 or IPv6 address without a prefix length.
 //
@@ -16,19 +15,18 @@ type IP string
 // +kubebuilder:validation:XValidation:rule=`self.matches(r'^((25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])){3}/(3[0-2]|[12]?[0-9])|[0-9a-fA-F]{0,4}(:[0-9a-fA-F]{0,4}){2,7}/(12[0-8]|1[01][0-9]|[1-9]?[0-9]))$')`,message="must be an IPv4 or IPv6 network in CIDR notation, such as 192.0.2.0/24"
 type CIDR string
 
-// Duration is a length of time in hours, minutes, seconds and milliseconds, such
-// as 1h30m or 500ms.
+// Duration is a duration in hours, minutes, seconds and milliseconds, such as 1h30m or 500ms.
 //
 // +kubebuilder:validation:MaxLength=28
 // +kubebuilder:validation:Pattern=`^([0-9]{1,5}(ms|s|m|h)){1,4}$`
 type Duration string
 
-// LogLevel is how much Envoy writes to its log.
+// LogLevel is a log level of Envoy.
 //
 // +kubebuilder:validation:Enum=trace;debug;info;warning;error;critical
 type LogLevel string
 
-// The levels that Envoy knows, from the most to the least talkative.
+// Envoy's log levels, from the most to the least verbose.
 const (
 	LogLevelTrace    LogLevel = "trace"
 	LogLevelDebug    LogLevel = "debug"
@@ -38,14 +36,13 @@ const (
 	LogLevelCritical LogLevel = "critical"
 )
 
-// DefaultLogLevel is the log level where none is given.
+// DefaultLogLevel is the default log level of Envoy.
 const DefaultLogLevel = LogLevelInfo
 
-// DefaultHostedClusterNamespace is the namespace of a HostedCluster whose
-// reference names none.
+// DefaultHostedClusterNamespace is the default namespace in a reference to a HostedCluster.
 const DefaultHostedClusterNamespace = "clusters"
 
-// HostedClusterReference names a HyperShift HostedCluster.
+// HostedClusterReference refers to a HyperShift HostedCluster.
 type HostedClusterReference struct {
 	// Name of the HostedCluster.
 	// +required
@@ -57,8 +54,7 @@ type HostedClusterReference struct {
 	Namespace string `json:"namespace,omitempty"`
 }
 
-// InfraReference names an Infra in the namespace of the object that holds the
-// reference.
+// InfraReference refers to an Infra in the namespace of the referring object.
 type InfraReference struct {
 	// Name of the Infra.
 	// +required
@@ -66,12 +62,10 @@ type InfraReference struct {
 	Name string `json:"name"`
 }
 
-// DefaultKubeconfigKey is the Secret key that HyperShift keeps a kubeconfig
-// under.
+// DefaultKubeconfigKey is the Secret key in which HyperShift stores a kubeconfig.
 const DefaultKubeconfigKey = "kubeconfig"
 
-// SecretKeyReference names one key of a Secret in the namespace of the object
-// that holds the reference.
+// SecretKeyReference refers to a key of a Secret in the namespace of the referring object.
 type SecretKeyReference struct {
 	// Name of the Secret.
 	// +required

@@ -1,7 +1,7 @@
 package v1alpha1
 
-// Default fills in what the CRD's defaults would, for objects that come from a
-// file and not from an API server. Blocks that are absent stay so.
+// Default sets the same defaults as the CRD, for objects that are read from a file and not from an API
+// server. It does not add absent blocks.
 func (i *Infra) Default() {
 	i.Spec.HostedClusterRef.setDefaults()
 	i.Spec.InfraComponents.DHCP.setDefaults()
@@ -10,8 +10,8 @@ func (i *Infra) Default() {
 	i.Spec.AppsIngress.setDefaults()
 }
 
-// Default fills in what the CRD's defaults would, for objects that come from a
-// file and not from an API server. Blocks that are absent stay so.
+// Default sets the same defaults as the CRD, for objects that are read from a file and not from an API
+// server. It does not add absent blocks.
 func (p *ProxyServer) Default() {
 	setDefault(&p.Spec.Port, DefaultProxyPort)
 	setDefault(&p.Spec.XDSPort, DefaultXDSPort)
@@ -90,15 +90,15 @@ func (b *ProxyBackend) setDefaults() {
 	}
 }
 
-func setDefault[T comparable](value *T, otherwise T) {
+func setDefault[T comparable](value *T, defaultValue T) {
 	var zero T
 	if *value == zero {
-		*value = otherwise
+		*value = defaultValue
 	}
 }
 
-func setDefaultPointer[T any](value **T, otherwise T) {
+func setDefaultPointer[T any](value **T, defaultValue T) {
 	if *value == nil {
-		*value = &otherwise
+		*value = &defaultValue
 	}
 }

@@ -5,11 +5,10 @@ import (
 	"time"
 )
 
-// The text of a Duration is kept, where metav1.Duration would write 90s back as
-// 1m30s, and would make an object with a bad one unreadable.
+// A Duration keeps its text. metav1.Duration would change 90s to 1m30s, and an invalid one would make the
+// object undecodable.
 
-// Parse returns d as a time.Duration. It refuses what admission does, for
-// objects that come from a file, and the empty duration.
+// Parse returns d as a time.Duration. It returns an error if d is empty, negative or not a Go duration.
 func (d Duration) Parse() (time.Duration, error) {
 	parsed, err := time.ParseDuration(string(d))
 	if err != nil {
@@ -21,12 +20,11 @@ func (d Duration) Parse() (time.Duration, error) {
 	return parsed, nil
 }
 
-// Or returns d as a time.Duration, or otherwise where d is empty or cannot be
-// parsed.
-func (d Duration) Or(otherwise Duration) time.Duration {
+// Or returns d as a time.Duration, or fallback if d is empty or invalid.
+func (d Duration) Or(fallback Duration) time.Duration {
 	if parsed, err := d.Parse(); err == nil {
 		return parsed
 	}
-	parsed, _ := otherwise.Parse()
+	parsed, _ := fallback.Parse()
 	return parsed
 }

@@ -33,10 +33,10 @@ func TestDurationOr(t *testing.T) {
 		text Duration
 		want time.Duration
 	}{
-		{"given", "90s", 90 * time.Second},
-		{"zero is given", "0s", 0},
+		{"set", "90s", 90 * time.Second},
+		{"set to zero", "0s", 0},
 		{"empty", "", 5 * time.Second},
-		{"bad", "soon", 5 * time.Second},
+		{"invalid", "soon", 5 * time.Second},
 	}
 	for _, test := range tests {
 		if got := test.text.Or(DefaultProxyConnectTimeout); got != test.want {

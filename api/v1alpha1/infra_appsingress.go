@@ -4,18 +4,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// IsEnabled reports whether application names are served and routed.
+// IsEnabled reports whether apps names are served and routed.
 func (a *AppsIngress) IsEnabled() bool { return a != nil && a.Enabled }
 
-// LacksClass reports whether two controllers would write the status of the Service in a hosted cluster on a
-// platform of HyperShift's: on KubeVirt the cloud controller looks after every Service without a class, beside MetalLB.
+// LacksClass reports whether the apps Service needs a load balancer class and has none, on a platform in
+// HyperShift's spelling. On KubeVirt the cloud controller writes the status of every Service without a class,
+// as MetalLB does.
 func (a *AppsIngress) LacksClass(platform string) bool {
 	hosted := a.IsEnabled() && (a.Source == "" || a.Source == AppsIngressSourceHostedService)
 	return hosted && platform == "KubeVirt" && (a.MetalLB == nil || a.MetalLB.LoadBalancerClass == "")
 }
 
-// ShouldInstall reports whether MetalLB is to be installed: install, else its
-// alias autoInstall, else no.
+// ShouldInstall reports whether to install MetalLB: install if set, else its alias autoInstall, else false.
 func (m *AppsIngressMetalLB) ShouldInstall() bool {
 	switch {
 	case m == nil:
@@ -27,8 +27,7 @@ func (m *AppsIngressMetalLB) ShouldInstall() bool {
 	}
 }
 
-// EffectivePorts returns the ports of the applications, 80 and 443 where none
-// are given.
+// EffectivePorts returns the ports of the apps Service, with the defaults 80 and 443.
 func (a *AppsIngress) EffectivePorts() AppsIngressPorts {
 	ports := AppsIngressPorts{HTTP: DefaultAppsHTTPPort, HTTPS: DefaultAppsHTTPSPort}
 	if a == nil || a.Ports == nil {
@@ -43,8 +42,7 @@ func (a *AppsIngress) EffectivePorts() AppsIngressPorts {
 	return ports
 }
 
-// ServiceKey returns the namespace and name of the applications' Service for a
-// hosted cluster of the given name.
+// ServiceKey returns the namespace and name of the apps Service in the hosted cluster with the given name.
 func (a *AppsIngress) ServiceKey(clusterName string) types.NamespacedName {
 	key := types.NamespacedName{Namespace: DefaultAppsServiceNamespace, Name: clusterName + "-apps"}
 	if a == nil || a.Service == nil {

@@ -4,14 +4,14 @@ import (
 	"testing"
 )
 
-func TestAppsIngressRunsOnlyWhenSwitchedOn(t *testing.T) {
+func TestAppsIngressIsDisabledByDefault(t *testing.T) {
 	var absent *AppsIngress
 	if absent.IsEnabled() || (&AppsIngress{}).IsEnabled() || !(&AppsIngress{Enabled: true}).IsEnabled() {
-		t.Error("apps ingress is on by itself, or cannot be switched on")
+		t.Error("appsIngress is enabled by default, or cannot be enabled")
 	}
 }
 
-func TestOnKubeVirtAClassIsNeeded(t *testing.T) {
+func TestLacksClass(t *testing.T) {
 	class := &AppsIngressMetalLB{LoadBalancerClass: "metallb.io/vlan"}
 	for _, tc := range []struct {
 		name, platform string
@@ -21,10 +21,10 @@ func TestOnKubeVirtAClassIsNeeded(t *testing.T) {
 		{"without a class", "KubeVirt", &AppsIngress{Enabled: true}, true},
 		{"installed without a class", "KubeVirt", &AppsIngress{Enabled: true, MetalLB: &AppsIngressMetalLB{Install: new(true)}}, true},
 		{"with a class", "KubeVirt", &AppsIngress{Enabled: true, MetalLB: class}, false},
-		{"elsewhere", "Agent", &AppsIngress{Enabled: true}, false},
+		{"another platform", "Agent", &AppsIngress{Enabled: true}, false},
 		{"disabled", "KubeVirt", &AppsIngress{}, false},
 		{"absent", "KubeVirt", nil, false},
-		{"the mirrored Service, which is the cloud controller's", "KubeVirt", &AppsIngress{Enabled: true, Source: AppsIngressSourceMirroredService}, false},
+		{"source MirroredService, which the cloud controller writes", "KubeVirt", &AppsIngress{Enabled: true, Source: AppsIngressSourceMirroredService}, false},
 	} {
 		if got := tc.apps.LacksClass(tc.platform); got != tc.want {
 			t.Errorf("%s: %t", tc.name, got)
@@ -40,10 +40,10 @@ func TestShouldInstall(t *testing.T) {
 		want    bool
 	}{
 		{"absent", absent, false},
-		{"nothing said", &AppsIngressMetalLB{}, false},
+		{"neither is set", &AppsIngressMetalLB{}, false},
 		{"install", &AppsIngressMetalLB{Install: new(true)}, true},
-		{"its alias", &AppsIngressMetalLB{AutoInstall: new(true)}, true},
-		{"install wins over its alias", &AppsIngressMetalLB{Install: new(false), AutoInstall: new(true)}, false},
+		{"autoInstall", &AppsIngressMetalLB{AutoInstall: new(true)}, true},
+		{"install takes precedence over autoInstall", &AppsIngressMetalLB{Install: new(false), AutoInstall: new(true)}, false},
 	}
 	for _, test := range tests {
 		if got := test.metallb.ShouldInstall(); got != test.want {
@@ -60,9 +60,9 @@ func TestEffectivePorts(t *testing.T) {
 		want AppsIngressPorts
 	}{
 		{"absent", absent, AppsIngressPorts{HTTP: 80, HTTPS: 443}},
-		{"none given", &AppsIngress{}, AppsIngressPorts{HTTP: 80, HTTPS: 443}},
-		{"one given", &AppsIngress{Ports: &AppsIngressPorts{HTTPS: 8443}}, AppsIngressPorts{HTTP: 80, HTTPS: 8443}},
-		{"both given", &AppsIngress{Ports: &AppsIngressPorts{HTTP: 8080, HTTPS: 8443}}, AppsIngressPorts{HTTP: 8080, HTTPS: 8443}},
+		{"defaults", &AppsIngress{}, AppsIngressPorts{HTTP: 80, HTTPS: 443}},
+		{"one set", &AppsIngress{Ports: &AppsIngressPorts{HTTPS: 8443}}, AppsIngressPorts{HTTP: 80, HTTPS: 8443}},
+		{"both set", &AppsIngress{Ports: &AppsIngressPorts{HTTP: 8080, HTTPS: 8443}}, AppsIngressPorts{HTTP: 8080, HTTPS: 8443}},
 	}
 	for _, test := range tests {
 		if got := test.apps.EffectivePorts(); got != test.want {
@@ -79,8 +79,8 @@ func TestServiceKey(t *testing.T) {
 		want string
 	}{
 		{"absent", absent, "openshift-ingress/blue-apps"},
-		{"none given", &AppsIngress{Service: &AppsIngressService{}}, "openshift-ingress/blue-apps"},
-		{"given", &AppsIngress{Service: &AppsIngressService{Name: "web", Namespace: "routers"}}, "routers/web"},
+		{"defaults", &AppsIngress{Service: &AppsIngressService{}}, "openshift-ingress/blue-apps"},
+		{"set", &AppsIngress{Service: &AppsIngressService{Name: "web", Namespace: "routers"}}, "routers/web"},
 	}
 	for _, test := range tests {
 		if got := test.apps.ServiceKey("blue").String(); got != test.want {

@@ -6,24 +6,20 @@ import (
 	"time"
 )
 
-// IsEnabled reports whether the DHCP server runs: its block exists and does not
-// say enabled: false.
-func (d *InfraDHCP) IsEnabled() bool { return d != nil && isTrue(d.Enabled) }
+// IsEnabled reports whether the DHCP server is deployed: its block exists and enabled is not false.
+func (d *InfraDHCP) IsEnabled() bool { return d != nil && trueOrUnset(d.Enabled) }
 
-// IsEnabled reports whether the DNS server runs: its block exists and does not
-// say enabled: false.
-func (d *InfraDNS) IsEnabled() bool { return d != nil && isTrue(d.Enabled) }
+// IsEnabled reports whether the DNS server is deployed: its block exists and enabled is not false.
+func (d *InfraDNS) IsEnabled() bool { return d != nil && trueOrUnset(d.Enabled) }
 
-// IsEnabled reports whether the proxy runs: its block exists and does not say
-// enabled: false.
-func (p *InfraProxy) IsEnabled() bool { return p != nil && isTrue(p.Enabled) }
+// IsEnabled reports whether the proxy is deployed: its block exists and enabled is not false.
+func (p *InfraProxy) IsEnabled() bool { return p != nil && trueOrUnset(p.Enabled) }
 
-// isTrue reads a switch that is on where nothing is said.
-func isTrue(b *bool) bool { return b == nil || *b }
+// trueOrUnset reports whether b is nil or true.
+func trueOrUnset(b *bool) bool { return b == nil || *b }
 
-// EffectiveInstances returns the DHCP servers and their addresses, serverIP
-// spelt out as the one instance that it is short for. Its prefix length is
-// dropped.
+// EffectiveInstances returns the DHCP replicas with their addresses. Without instances, this is one replica
+// at serverIP without its prefix length; none if serverIP is empty.
 func (d *InfraDHCP) EffectiveInstances() []Instance {
 	if d == nil {
 		return nil
@@ -31,9 +27,8 @@ func (d *InfraDHCP) EffectiveInstances() []Instance {
 	return effectiveInstances(d.Instances, d.ServerIP, nil)
 }
 
-// EffectiveInstances returns the DNS servers and their addresses, serverIP
-// spelt out as the one instance that it is short for. Its prefix length is
-// dropped.
+// EffectiveInstances returns the DNS replicas with their addresses. Without instances, this is one replica at
+// serverIP without its prefix length; none if serverIP is empty.
 func (d *InfraDNS) EffectiveInstances() []Instance {
 	if d == nil {
 		return nil
@@ -41,9 +36,8 @@ func (d *InfraDNS) EffectiveInstances() []Instance {
 	return effectiveInstances(d.Instances, d.ServerIP, nil)
 }
 
-// EffectiveInstances returns the proxies and the addresses that are theirs
-// alone. Without instances there is one, which holds serverIP and
-// additionalServerIPs.
+// EffectiveInstances returns the proxy replicas with the addresses that do not move between them. Without
+// instances, this is one replica with serverIP and additionalServerIPs; none if serverIP is empty.
 func (p *InfraProxy) EffectiveInstances() []Instance {
 	if p == nil {
 		return nil
@@ -51,8 +45,8 @@ func (p *InfraProxy) EffectiveInstances() []Instance {
 	return effectiveInstances(p.Instances, p.ServerIP, p.AdditionalServerIPs)
 }
 
-// ServerIPs returns the addresses that control plane names resolve to on the
-// VLAN: serverIP without its prefix length, then additionalServerIPs.
+// ServerIPs returns the addresses that control-plane names resolve to on the VLAN: serverIP without its
+// prefix length, then additionalServerIPs.
 func (p *InfraProxy) ServerIPs() []IP {
 	if p == nil {
 		return nil
@@ -79,8 +73,8 @@ func withoutPrefixLength(address string) IP {
 	return IP(strings.TrimSpace(address))
 }
 
-// LeaseDuration returns leaseTime, one hour where it is empty. Any Go duration
-// longer than zero is accepted.
+// LeaseDuration returns leaseTime, or one hour if it is empty. It returns an error if leaseTime is not a Go
+// duration longer than zero.
 func (d *InfraDHCP) LeaseDuration() (time.Duration, error) {
 	text := DefaultLeaseTime
 	if d != nil && d.LeaseTime != "" {
@@ -96,8 +90,8 @@ func (d *InfraDHCP) LeaseDuration() (time.Duration, error) {
 	return lease, nil
 }
 
-// EffectiveRanges returns the ranges of the pool, rangeStart and rangeEnd
-// first. A range of which only one end is given has an empty other end.
+// EffectiveRanges returns the ranges of the pool, of which rangeStart and rangeEnd are the first. If only one
+// of these is set, the other end of that range is empty.
 func (d *InfraDHCP) EffectiveRanges() []DHCPRange {
 	if d == nil {
 		return nil
@@ -109,8 +103,8 @@ func (d *InfraDHCP) EffectiveRanges() []DHCPRange {
 	return append([]DHCPRange{first}, d.Ranges...)
 }
 
-// ClusterDomain returns the domain "clusterName.baseDomain" in lower case and
-// without a final dot, or "" where either part is missing.
+// ClusterDomain returns "clusterName.baseDomain" in lower case and without a trailing dot, or "" if either is
+// empty.
 func (d *InfraDNS) ClusterDomain() string {
 	if d == nil {
 		return ""

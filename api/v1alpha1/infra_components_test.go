@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestComponentsRunUnlessAbsentOrSwitchedOff(t *testing.T) {
+func TestComponentsAreEnabledUnlessAbsentOrDisabled(t *testing.T) {
 	tests := []struct {
 		name       string
 		components InfraComponents
@@ -14,8 +14,8 @@ func TestComponentsRunUnlessAbsentOrSwitchedOff(t *testing.T) {
 	}{
 		{"absent", InfraComponents{}, false},
 		{"present", InfraComponents{&InfraDHCP{}, &InfraDNS{}, &InfraProxy{}}, true},
-		{"switched on", InfraComponents{&InfraDHCP{Enabled: new(true)}, &InfraDNS{Enabled: new(true)}, &InfraProxy{Enabled: new(true)}}, true},
-		{"switched off", InfraComponents{&InfraDHCP{Enabled: new(false)}, &InfraDNS{Enabled: new(false)}, &InfraProxy{Enabled: new(false)}}, false},
+		{"enabled", InfraComponents{&InfraDHCP{Enabled: new(true)}, &InfraDNS{Enabled: new(true)}, &InfraProxy{Enabled: new(true)}}, true},
+		{"disabled", InfraComponents{&InfraDHCP{Enabled: new(false)}, &InfraDNS{Enabled: new(false)}, &InfraProxy{Enabled: new(false)}}, false},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -39,9 +39,9 @@ func TestEffectiveInstances(t *testing.T) {
 	}{
 		{"none", nil, "", nil},
 		{"serverIP is one instance", nil, "192.0.2.4", []Instance{{IP: "192.0.2.4"}}},
-		{"its prefix length is dropped", nil, "192.0.2.4/24", []Instance{{IP: "192.0.2.4"}}},
+		{"serverIP with a prefix length", nil, "192.0.2.4/24", []Instance{{IP: "192.0.2.4"}}},
 		{"instances", two, "", two},
-		{"instances beside serverIP", two, "192.0.2.4", two},
+		{"instances and serverIP", two, "192.0.2.4", two},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestEffectiveInstances(t *testing.T) {
 	}
 }
 
-func TestTheOnlyProxyHoldsTheServerIPs(t *testing.T) {
+func TestSingleProxyHasTheServerIPs(t *testing.T) {
 	proxy := &InfraProxy{ServerIP: "192.0.2.4/24", AdditionalServerIPs: []IP{"2001:db8::4"}}
 	want := []Instance{{IP: "192.0.2.4", AdditionalIPs: []IP{"2001:db8::4"}}}
 	if got := proxy.EffectiveInstances(); !reflect.DeepEqual(got, want) {
@@ -94,9 +94,9 @@ func TestLeaseDuration(t *testing.T) {
 	}{
 		{"no DHCP", nil, time.Hour, true},
 		{"empty", &InfraDHCP{}, time.Hour, true},
-		{"given", &InfraDHCP{LeaseTime: "30m"}, 30 * time.Minute, true},
+		{"set", &InfraDHCP{LeaseTime: "30m"}, 30 * time.Minute, true},
 		{"any Go duration", &InfraDHCP{LeaseTime: "1.5h"}, 90 * time.Minute, true},
-		{"words", &InfraDHCP{LeaseTime: "one hour"}, 0, false},
+		{"not a duration", &InfraDHCP{LeaseTime: "one hour"}, 0, false},
 		{"zero", &InfraDHCP{LeaseTime: "0s"}, 0, false},
 		{"negative", &InfraDHCP{LeaseTime: "-1h"}, 0, false},
 	}

@@ -4,32 +4,31 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ConditionReady is the condition that sums up an object: whether it does what
-// its spec asks for, by probes and not by what a workload says of itself.
+// ConditionReady is the condition that summarizes an object: whether it works as specified, as determined by
+// probes and not by the status of a workload.
 const ConditionReady = "Ready"
 
-// Conditions of an Infra, beside Ready.
+// Conditions of an Infra, in addition to Ready.
 const (
-	// ConditionHostedClusterBound says whether exactly one hosted cluster was
-	// found for the Infra.
+	// ConditionHostedClusterBound reports whether exactly one hosted cluster was found for the Infra.
 	ConditionHostedClusterBound = "HostedClusterBound"
 
-	// ConditionNetworkValid says whether the addresses and ranges of the Infra
-	// make sense, by themselves and beside those of other Infras on the VLAN.
+	// ConditionNetworkValid reports whether the addresses and ranges of the Infra are valid and do not
+	// conflict with those of other Infras on the VLAN.
 	ConditionNetworkValid = "NetworkValid"
 
-	// ConditionNamesServed says whether the control plane's names are answered.
+	// ConditionNamesServed reports whether the control-plane names are served.
 	ConditionNamesServed = "NamesServed"
 
-	// ConditionAppsIngressReady says whether the applications are reachable.
+	// ConditionAppsIngressReady reports whether the apps address is ready.
 	ConditionAppsIngressReady = "AppsIngressReady"
 
-	// ConditionAppsDomainMismatch is true when the apps domain of the spec is not
-	// the hosted cluster's. Both are served.
+	// ConditionAppsDomainMismatch is true if the apps domain in the spec differs from the hosted cluster's.
+	// Both are served.
 	ConditionAppsDomainMismatch = "AppsDomainMismatch"
 )
 
-// InfraStatus is what was observed of an Infra.
+// InfraStatus is the observed state of an Infra.
 type InfraStatus struct {
 	// ObservedGeneration is the metadata.generation that this status describes.
 	// +optional
@@ -42,7 +41,7 @@ type InfraStatus struct {
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// ComponentStatus says which components work.
+	// ComponentStatus reports which components are ready.
 	// +optional
 	ComponentStatus *ComponentStatus `json:"componentStatus,omitempty"`
 
@@ -51,19 +50,19 @@ type InfraStatus struct {
 	AppsIngress *AppsIngressStatus `json:"appsIngress,omitempty"`
 }
 
-// ComponentStatus says which components work. Each value comes from a probe of
-// the component's own service, not from its workload.
+// ComponentStatus reports which components are ready. Each value comes from a probe of the component, not
+// from the status of its workload.
 type ComponentStatus struct {
-	// DHCPReady says that every DHCP instance is ready to give out addresses.
+	// DHCPReady is true if every DHCP replica is ready to lease addresses.
 	// +optional
 	DHCPReady bool `json:"dhcpReady"`
 
-	// DNSReady says that every DNS instance answered a query.
+	// DNSReady is true if every DNS replica answered a query.
 	// +optional
 	DNSReady bool `json:"dnsReady"`
 
-	// ProxyReady says that every proxy replica has the current configuration and
-	// completed handshakes through its listeners.
+	// ProxyReady is true if every proxy replica has the current configuration and completes handshakes
+	// through its listeners.
 	// +optional
 	ProxyReady bool `json:"proxyReady"`
 }
@@ -77,30 +76,30 @@ const (
 	// AppsIngressPending means that there is no address yet.
 	AppsIngressPending AppsIngressPhase = "Pending"
 
-	// AppsIngressReady means that there is an address, and that it is current.
+	// AppsIngressReady means that there is an address and it is current.
 	AppsIngressReady AppsIngressPhase = "Ready"
 
-	// AppsIngressDegraded means that something is wrong, which the reason names.
-	// The last address that was good stays in use.
+	// AppsIngressDegraded means that there is a fault, given by the reason. The last valid address stays in
+	// use.
 	AppsIngressDegraded AppsIngressPhase = "Degraded"
 )
 
-// AppsIngressReason says why the apps address is not Ready.
+// AppsIngressReason is the reason why the apps address is not Ready.
 type AppsIngressReason string
 
-// Every reason there is.
+// All reasons.
 const (
 	// AppsIngressKubeconfigMissing: there is no kubeconfig for the hosted cluster.
 	AppsIngressKubeconfigMissing AppsIngressReason = "KubeconfigMissing"
 
-	// AppsIngressKubeconfigRejected: the kubeconfig holds something that is not
-	// accepted, such as a command to run.
+	// AppsIngressKubeconfigRejected: the kubeconfig contains a setting that is not allowed, such as a
+	// command, or its credentials are rejected.
 	AppsIngressKubeconfigRejected AppsIngressReason = "KubeconfigRejected"
 
 	// AppsIngressHostedClusterUnreachable: the hosted API server does not answer.
 	AppsIngressHostedClusterUnreachable AppsIngressReason = "HostedClusterUnreachable"
 
-	// AppsIngressHostedClusterForbidden: the hosted API server denies a request.
+	// AppsIngressHostedClusterForbidden: the hosted API server forbids a request.
 	AppsIngressHostedClusterForbidden AppsIngressReason = "HostedClusterForbidden"
 
 	// AppsIngressMetalLBMissing: MetalLB is not installed.
@@ -112,11 +111,11 @@ const (
 	// AppsIngressPoolExhausted: the IPAddressPool has no free address.
 	AppsIngressPoolExhausted AppsIngressReason = "PoolExhausted"
 
-	// AppsIngressAddressNotAssigned: the Service has no address past the deadline.
+	// AppsIngressAddressNotAssigned: the Service has no address after the deadline.
 	AppsIngressAddressNotAssigned AppsIngressReason = "AddressNotAssigned"
 
-	// AppsIngressAddressNotAllowed: the Service's address is outside
-	// ipAddressPoolRange, or outside the VLAN where no range is given.
+	// AppsIngressAddressNotAllowed: the Service's address is outside of ipAddressPoolRange, or of the VLAN if
+	// no range is set.
 	AppsIngressAddressNotAllowed AppsIngressReason = "AddressNotAllowed"
 
 	// AppsIngressAddressWithdrawn: the Service had an address and lost it.
@@ -125,10 +124,10 @@ const (
 	// AppsIngressNotAnnounced: no node announces the address.
 	AppsIngressNotAnnounced AppsIngressReason = "NotAnnounced"
 
-	// AppsIngressServiceRejected: the hosted API server refuses the Service.
+	// AppsIngressServiceRejected: the hosted API server rejects the Service.
 	AppsIngressServiceRejected AppsIngressReason = "ServiceRejected"
 
-	// AppsIngressServiceForeign: a Service of that name is not ours.
+	// AppsIngressServiceForeign: a Service of that name exists and belongs to another owner.
 	AppsIngressServiceForeign AppsIngressReason = "ServiceForeign"
 
 	// AppsIngressControllerConflict: two controllers write the Service's status.
@@ -148,8 +147,7 @@ type AppsIngressStatus struct {
 	// +optional
 	ExternalIP string `json:"externalIP,omitempty"`
 
-	// ExternalIPs are the addresses in use: the current ones, or the last good
-	// ones while Degraded.
+	// ExternalIPs are the addresses in use: the current ones, or the last valid ones while Degraded.
 	// +optional
 	// +listType=atomic
 	ExternalIPs []string `json:"externalIPs,omitempty"`
@@ -166,15 +164,14 @@ type AppsIngressStatus struct {
 	// +optional
 	LastSyncTime *metav1.Time `json:"lastSyncTime,omitempty"`
 
-	// Reason is one word for why the phase is not Ready: KubeconfigMissing,
-	// KubeconfigRejected, HostedClusterUnreachable, HostedClusterForbidden,
-	// MetalLBMissing, PoolMissing, PoolExhausted, AddressNotAssigned,
-	// AddressNotAllowed, AddressWithdrawn, NotAnnounced, ServiceRejected,
-	// ServiceForeign, ControllerConflict or InstallFailed.
+	// Reason is why the phase is not Ready, in one word: KubeconfigMissing, KubeconfigRejected,
+	// HostedClusterUnreachable, HostedClusterForbidden, MetalLBMissing, PoolMissing, PoolExhausted,
+	// AddressNotAssigned, AddressNotAllowed, AddressWithdrawn, NotAnnounced, ServiceRejected, ServiceForeign,
+	// ControllerConflict or InstallFailed.
 	// +optional
 	Reason AppsIngressReason `json:"reason,omitempty"`
 
-	// Message is the reason in a sentence.
+	// Message explains the reason.
 	// +optional
 	Message string `json:"message,omitempty"`
 }

@@ -4,15 +4,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// InfraSpec is what the VLAN of a hosted cluster looks like and which services
-// run on it.
+// InfraSpec describes the VLAN of a hosted cluster and the services on it.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.appsIngress) || !has(self.appsIngress.enabled) || !self.appsIngress.enabled || has(self.hostedClusterRef) || (has(self.appsIngress.hostedClusterRef) && size(self.appsIngress.hostedClusterRef.name) > 0)",message="appsIngress needs a hosted cluster: set spec.hostedClusterRef or spec.appsIngress.hostedClusterRef",fieldPath=".appsIngress",reason=FieldValueRequired
 type InfraSpec struct {
-	// HostedClusterRef names the hosted cluster that this VLAN belongs to. Without
-	// it the cluster is found, in this order, by appsIngress.hostedClusterRef,
-	// by infraComponents.proxy.controlPlaneNamespace, by the cluster domain typed
-	// into infraComponents.dns. Applied live.
+	// HostedClusterRef refers to the hosted cluster that this VLAN belongs to. If absent, the hosted cluster
+	// is found by, in this order, appsIngress.hostedClusterRef, infraComponents.proxy.controlPlaneNamespace,
+	// and the cluster domain in infraComponents.dns. Applied live.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="size(self.name) > 0",message="must name a HostedCluster",fieldPath=".name",reason=FieldValueRequired
 	HostedClusterRef *HostedClusterReference `json:"hostedClusterRef,omitempty"`
@@ -21,74 +19,67 @@ type InfraSpec struct {
 	// +required
 	NetworkConfig NetworkConfig `json:"networkConfig"`
 
-	// InfraComponents says which services run on the VLAN, and how. A component
-	// that has no block here does not run.
+	// InfraComponents configures the services on the VLAN. A component without a block is not deployed.
 	// +optional
 	InfraComponents InfraComponents `json:"infraComponents,omitzero"`
 
-	// AppsIngress makes the hosted cluster's applications (*.apps) reachable on
-	// the VLAN.
+	// AppsIngress publishes the apps of the hosted cluster (*.apps) on the VLAN.
 	// +optional
 	AppsIngress *AppsIngress `json:"appsIngress,omitempty"`
 }
 
-// NetworkConfig describes a VLAN as its clients see it.
+// NetworkConfig describes a VLAN.
 type NetworkConfig struct {
-	// CIDR is the VLAN's subnet, such as 192.0.2.0/24. A source address inside it
-	// makes a DNS client one of this VLAN. Applied live in DNS and proxy, rolls
-	// DHCP.
+	// CIDR is the VLAN's subnet, such as 192.0.2.0/24. DNS serves clients with a source address in it as
+	// clients on this VLAN. Applied live in DNS and proxy, rolls DHCP.
 	// +required
 	// +kubebuilder:validation:MaxLength=49
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,3}(\.[0-9]{1,3}){3}/[0-9]{1,2}|[0-9a-fA-F]{0,4}(:[0-9a-fA-F]{0,4}){2,7}/(12[0-8]|1[01][0-9]|[1-9]?[0-9]))$')`,message="must be an IPv4 or IPv6 network in CIDR notation, such as 192.0.2.0/24"
 	CIDR string `json:"cidr"`
 
-	// AdditionalCIDRs are further subnets of clients on this VLAN, the second
-	// address family among them. Applied live in DNS and proxy, rolls DHCP.
+	// AdditionalCIDRs are further subnets of the VLAN, also of the other address family. Applied live in DNS
+	// and proxy, rolls DHCP.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
 	AdditionalCIDRs []CIDR `json:"additionalCIDRs,omitempty"`
 
-	// Gateway is the VLAN's router. DHCP hands it out as option 3 and, with a
-	// default route, as option 121.
+	// Gateway is the VLAN's router. DHCP sends it in option 3 and, as a default route, in option 121.
 	// +required
 	// +kubebuilder:validation:MaxLength=45
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,3}(\.[0-9]{1,3}){3}|[0-9a-fA-F]{0,4}(:[0-9a-fA-F]{0,4}){2,7})$')`,message="must be an IPv4 or IPv6 address without a prefix length"
 	Gateway string `json:"gateway"`
 
-	// NetworkAttachmentDefinition names the NetworkAttachmentDefinition that the
-	// virtual machines use, as "name" or "namespace/name". Where it does not
-	// assign static addresses, setup derives one for our own pods from it. Rolls
+	// NetworkAttachmentDefinition is the NetworkAttachmentDefinition of the VMs, as "name" or
+	// "namespace/name". If it does not assign static addresses, setup derives one for our pods from it. Rolls
 	// every component.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	NetworkAttachmentDefinition string `json:"networkAttachmentDefinition"`
 
-	// NetworkAttachmentNamespace is the namespace of the
-	// NetworkAttachmentDefinition, unless its name carries one. Empty: the
-	// Infra's own. Rolls every component.
+	// NetworkAttachmentNamespace is the namespace of the NetworkAttachmentDefinition, unless its name
+	// includes one. Empty: the Infra's own. Rolls every component.
 	// +optional
 	NetworkAttachmentNamespace string `json:"networkAttachmentNamespace,omitempty"`
 
-	// DNSServers are the upstream resolvers that our DNS forwards to. They are
-	// not given to DHCP clients while our DNS is enabled. Empty: the resolvers of
-	// the node that DNS runs on.
+	// DNSServers are the upstream resolvers that our DNS forwards to. DHCP clients do not get them while our
+	// DNS is enabled. Empty: the resolvers of the DNS pod's node.
 	// +optional
 	DNSServers []string `json:"dnsServers,omitempty"`
 }
 
-// InfraComponents are the services that run on the VLAN. One that is absent
-// does not run; one that is present runs unless it says enabled: false.
+// InfraComponents configures the services on the VLAN. A component is deployed if its block exists and
+// enabled is not false.
 type InfraComponents struct {
-	// DHCP gives the virtual machines their addresses.
+	// DHCP leases addresses to the VMs.
 	// +optional
 	DHCP *InfraDHCP `json:"dhcp,omitempty"`
 
-	// DNS answers the names of the hosted cluster.
+	// DNS answers for the names of the hosted cluster.
 	// +optional
 	DNS *InfraDNS `json:"dns,omitempty"`
 
-	// Proxy carries TLS connections from the VLAN to the control plane.
+	// Proxy forwards TLS connections from the VLAN to the control plane.
 	// +optional
 	Proxy *InfraProxy `json:"proxy,omitempty"`
 }
@@ -96,28 +87,28 @@ type InfraComponents struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced,shortName=infra,categories=oooi
-// +kubebuilder:printcolumn:name="HostedCluster",type=string,JSONPath=`.spec.hostedClusterRef.name`,description="Hosted cluster that the VLAN belongs to, where the spec names it"
+// +kubebuilder:printcolumn:name="HostedCluster",type=string,JSONPath=`.spec.hostedClusterRef.name`,description="Hosted cluster that the VLAN belongs to, if the spec names it"
 // +kubebuilder:printcolumn:name="CIDR",type=string,JSONPath=`.spec.networkConfig.cidr`,description="Subnet of the VLAN"
 // +kubebuilder:printcolumn:name="DHCP",type=string,JSONPath=`.spec.infraComponents.dhcp.serverIP`,description="Address of the DHCP server on the VLAN"
 // +kubebuilder:printcolumn:name="DNS",type=string,JSONPath=`.spec.infraComponents.dns.serverIP`,description="Address of the DNS server on the VLAN"
-// +kubebuilder:printcolumn:name="Proxy",type=string,JSONPath=`.spec.infraComponents.proxy.serverIP`,description="Address that control plane names resolve to on the VLAN"
+// +kubebuilder:printcolumn:name="Proxy",type=string,JSONPath=`.spec.infraComponents.proxy.serverIP`,description="Address that control-plane names resolve to on the VLAN"
 // +kubebuilder:printcolumn:name="Apps",type=string,JSONPath=`.status.appsIngress.externalIP`,description="Address that *.apps resolves to on the VLAN"
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether every enabled component was probed and works"
 // +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why it is ready or not"
-// +kubebuilder:printcolumn:name="NAD",type=string,priority=1,JSONPath=`.spec.networkConfig.networkAttachmentDefinition`,description="NetworkAttachmentDefinition of the virtual machines"
+// +kubebuilder:printcolumn:name="NAD",type=string,priority=1,JSONPath=`.spec.networkConfig.networkAttachmentDefinition`,description="NetworkAttachmentDefinition of the VMs"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 
-// Infra describes one VLAN of virtual machines that cannot reach their hosted
-// control plane, and the DHCP, DNS and proxy that bridge the gap.
+// Infra describes one VLAN of VMs that cannot reach their hosted control plane, and the DHCP, DNS and proxy
+// that connect them.
 type Infra struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is what is wanted.
+	// Spec is the desired state.
 	// +optional
 	Spec InfraSpec `json:"spec,omitzero"`
 
-	// Status is what was observed.
+	// Status is the observed state.
 	// +optional
 	Status InfraStatus `json:"status,omitzero"`
 }
@@ -129,6 +120,6 @@ type InfraList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
 
-	// Items are the objects of the list.
+	// Items are the Infras.
 	Items []Infra `json:"items"`
 }

@@ -1,27 +1,27 @@
 package v1alpha1
 
-// Labels of the pods that serve an Infra, and of what else belongs to one. Whoever makes
-// the pods sets them; they say whom to ask how an Infra fares.
+// Labels of the pods and other objects of an Infra. setup sets them; xdsd control and kubectl oooi select
+// pods by them.
 const (
-	// LabelInfra names the Infra, in the pod's own namespace.
+	// LabelInfra is the name of the Infra, in the pod's namespace.
 	LabelInfra = GroupName + "/infra"
 
-	// LabelProxyServer names the ProxyServer of a proxy's pod, in the pod's own namespace.
+	// LabelProxyServer is the name of the ProxyServer that a proxy pod serves, in the pod's namespace.
 	LabelProxyServer = GroupName + "/proxyserver"
 
-	// LabelComponent says which part of an Infra a pod is: ComponentDHCP, ComponentDNS or
-	// ComponentProxy.
+	// LabelComponent is the component of a pod: ComponentDHCP, ComponentDNS or ComponentProxy.
 	LabelComponent = "app.kubernetes.io/component"
 )
 
-// What is ours inside a hosted cluster, and the credentials for it, carries these.
+// Label and annotation of objects that oooi creates in a hosted cluster, and of the Secrets with credentials
+// for it.
 const (
-	// LabelManagedBy has the value ManagedBy.
+	// LabelManagedBy has the value ManagedBy on objects of oooi.
 	LabelManagedBy = "app.kubernetes.io/managed-by"
 	ManagedBy      = "oooi"
 
-	// AnnotationInfra is the Infra, "namespace/name", that an object in a hosted cluster
-	// belongs to. A label would be too short.
+	// AnnotationInfra is the Infra, "namespace/name", that an object in a hosted cluster belongs to. It is
+	// not a label, because a label value is limited to 63 characters.
 	AnnotationInfra = GroupName + "/infra"
 )
 
@@ -32,7 +32,7 @@ const (
 	ComponentProxy = "proxy"
 )
 
-// Names of container ports, by which a pod says where it is to be asked.
+// Names of container ports that are probed.
 const (
 	// PortDNS is the UDP port of DNS in the pod network.
 	PortDNS = "dns"

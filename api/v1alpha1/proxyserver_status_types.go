@@ -4,40 +4,39 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Conditions of a ProxyServer, beside Ready.
+// Conditions of a ProxyServer, in addition to Ready.
 const (
-	// ConditionConfigurationValid says whether every replica's Envoy accepted the
-	// configuration.
+	// ConditionConfigurationValid reports whether every replica's Envoy accepted the configuration.
 	ConditionConfigurationValid = "ConfigurationValid"
 )
 
-// Reasons of a ProxyServer's conditions, in the order in which they are looked for. A
-// reason of model's is that of ConfigurationValid where the object itself is at fault.
+// Reasons of a ProxyServer's conditions, in order of precedence. If the spec is invalid, the reason of
+// ConfigurationValid is a model.Reason.
 const (
-	// ReasonDeploymentReady is the reason of Ready when it is true, kept for scripts that
-	// wait for it.
+	// ReasonDeploymentReady is the reason of Ready if it is true. Its name is kept for scripts that wait for
+	// it.
 	ReasonDeploymentReady = "DeploymentReady"
 	// ReasonNoReplica: no pod runs the proxy.
 	ReasonNoReplica = "NoReplica"
-	// ReasonReplicaNotReady: a pod is there that is not ready.
+	// ReasonReplicaNotReady: a pod is not ready.
 	ReasonReplicaNotReady = "ReplicaNotReady"
-	// ReasonReplicaSilent: a pod is ready and has not reported, or no longer does.
+	// ReasonReplicaSilent: a ready pod has not reported its status, or stopped reporting it.
 	ReasonReplicaSilent = "ReplicaSilent"
-	// ReasonReplicaBehind: a replica has not seen the present spec.
+	// ReasonReplicaBehind: a replica has not observed the current spec.
 	ReasonReplicaBehind = "ReplicaBehind"
-	// ReasonNotAcknowledged: an Envoy has not acknowledged what it was sent.
+	// ReasonNotAcknowledged: an Envoy has not acknowledged the configuration that it was sent.
 	ReasonNotAcknowledged = "NotAcknowledged"
 	// ReasonListenerNotReady: a handshake through a listener fails.
 	ReasonListenerNotReady = "ListenerNotReady"
 
-	// ReasonConfigApplied is the reason of ConfigurationValid when it is true.
+	// ReasonConfigApplied is the reason of ConfigurationValid if it is true.
 	ReasonConfigApplied = "ConfigApplied"
-	// ReasonConfigRejected: an Envoy refused something, in both conditions.
+	// ReasonConfigRejected: an Envoy rejected a part of the configuration. It is used in both conditions.
 	ReasonConfigRejected = "ConfigRejected"
 )
 
-// ProxyServerStatus is what was observed of a ProxyServer. Each replica applies
-// its own entry of replicas; the rest belongs to the controller.
+// ProxyServerStatus is the observed state of a ProxyServer. Each replica applies its own entry of replicas;
+// the controller applies the other fields.
 type ProxyServerStatus struct {
 	// ObservedGeneration is the metadata.generation that this status describes.
 	// +optional
@@ -49,7 +48,7 @@ type ProxyServerStatus struct {
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// ConfigMapName is the ConfigMap that holds Envoy's bootstrap configuration.
+	// ConfigMapName is the ConfigMap with Envoy's bootstrap configuration.
 	// +optional
 	ConfigMapName string `json:"configMapName,omitempty"`
 
@@ -70,13 +69,13 @@ type ProxyServerStatus struct {
 	// +optional
 	BackendCount int32 `json:"backendCount,omitempty"`
 
-	// Backends is the state of each backend, seen over all replicas.
+	// Backends is the state of each backend, summarized over all replicas.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	Backends []BackendStatus `json:"backends,omitempty"`
 
-	// Replicas is the state of each replica, as it reports itself.
+	// Replicas is the state of each replica, reported by the replica itself.
 	// +optional
 	// +listType=map
 	// +listMapKey=pod
@@ -93,11 +92,11 @@ type BackendStatus struct {
 	// +optional
 	Endpoints int32 `json:"endpoints"`
 
-	// Healthy is how many of them Envoy connects to.
+	// Healthy is the number of these endpoints that Envoy connects to.
 	// +optional
 	Healthy int32 `json:"healthy"`
 
-	// Reason says why the backend is not routed, or has no endpoints.
+	// Reason is why the backend is not routed, or has no endpoints.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 }
@@ -108,17 +107,15 @@ type ReplicaStatus struct {
 	// +required
 	Pod string `json:"pod"`
 
-	// HeartbeatTime is when the replica last reported, by its own clock. It reports at
-	// least once a minute.
+	// HeartbeatTime is when the replica last reported, by its own clock. It reports at least once a minute.
 	// +optional
 	HeartbeatTime metav1.Time `json:"heartbeatTime,omitzero"`
 
-	// ObservedGeneration is the ProxyServer's metadata.generation that the replica has
-	// seen.
+	// ObservedGeneration is the metadata.generation of the ProxyServer that the replica has observed.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Version is the version of the configuration that the replica was sent.
+	// Version is the version of the configuration that the replica's Envoy was sent.
 	// +optional
 	Version string `json:"version,omitempty"`
 
@@ -126,11 +123,11 @@ type ReplicaStatus struct {
 	// +optional
 	Acknowledged string `json:"acknowledged,omitempty"`
 
-	// NACK is what its Envoy said when it refused version. Empty: it did not.
+	// NACK is the error with which its Envoy rejected version. Empty: it did not reject it.
 	// +optional
 	NACK string `json:"nack,omitempty"`
 
-	// Listeners is the state of each of its listeners.
+	// Listeners is the state of each listener.
 	// +optional
 	// +listType=map
 	// +listMapKey=port
@@ -145,15 +142,15 @@ type ReplicaStatus struct {
 
 // ListenerStatus is the state of one port of a replica.
 type ListenerStatus struct {
-	// Port that the listener is on.
+	// Port of the listener.
 	// +required
 	Port int32 `json:"port"`
 
-	// Ready says that a handshake through the listener succeeded.
+	// Ready is true if a handshake through the listener succeeded.
 	// +optional
 	Ready bool `json:"ready"`
 
-	// Reason says why it did not.
+	// Reason is why the handshake failed.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 }

@@ -5,27 +5,27 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Ports of a ProxyServer where none are given.
+// Default ports of a ProxyServer.
 const (
 	DefaultProxyPort int32 = 443
 	DefaultXDSPort   int32 = 18000
 )
 
-// ProxyServerSpec is what one SNI proxy listens on and where it connects to.
+// ProxyServerSpec describes one SNI proxy: its place on the VLAN and its routes.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.infraRef) || (has(self.backends) && size(self.backends) > 0)",message="needs backends, or an infraRef to derive them from",fieldPath=".backends",reason=FieldValueRequired
 type ProxyServerSpec struct {
-	// InfraRef names the Infra that routes are derived from, in this namespace.
-	// Its values win over those of this object. Applied live.
+	// InfraRef refers to the Infra that routes are derived from, in this namespace. Its settings take
+	// precedence over those of this object. Applied live.
 	// +optional
 	InfraRef *InfraReference `json:"infraRef,omitempty"`
 
-	// NetworkConfig is the proxy's place on the VLAN.
+	// NetworkConfig is the network configuration of the proxy.
 	// +required
 	NetworkConfig ProxyNetworkConfig `json:"networkConfig"`
 
-	// Backends are routes beside those of the Infra. A hostname on a port belongs
-	// to one backend. Applied live.
+	// Backends are routes in addition to those of the Infra. A hostname on a port belongs to one backend.
+	// Applied live.
 	// +optional
 	// +listType=map
 	// +listMapKey=hostname
@@ -33,18 +33,17 @@ type ProxyServerSpec struct {
 	// +kubebuilder:validation:MaxItems=16384
 	Backends []ProxyBackend `json:"backends,omitempty"`
 
-	// ProxyImage is the container image of Envoy, 1.31 or later. Empty: that of
-	// the release that setup belongs to. Rolls the proxy.
+	// ProxyImage is the container image of Envoy, 1.31 or later. Empty: that of setup's release. Rolls the
+	// proxy.
 	// +optional
 	ProxyImage string `json:"proxyImage,omitempty"`
 
-	// ManagerImage is ignored. The operator that oooi replaces ran its control
-	// plane from it.
+	// ManagerImage is ignored. The earlier operator ran its control plane from this image.
 	// +optional
 	ManagerImage string `json:"managerImage,omitempty"`
 
-	// Image is the container image of xdsd, which runs beside Envoy. Empty: that
-	// of the release that setup belongs to. Rolls the proxy.
+	// Image is the container image of xdsd, which runs beside Envoy. Empty: that of setup's release. Rolls
+	// the proxy.
 	// +optional
 	Image string `json:"image,omitempty"`
 
@@ -55,79 +54,71 @@ type ProxyServerSpec struct {
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port,omitempty"`
 
-	// XDSPort is ignored. In the operator that oooi replaces, Envoy fetched its
-	// configuration from this port.
+	// XDSPort is ignored. Envoy fetched its configuration from this port in the earlier operator.
 	// +optional
 	// +kubebuilder:default=18000
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	XDSPort int32 `json:"xdsPort,omitempty"`
 
-	// LogLevel is how much Envoy writes to its log. Applied live.
+	// LogLevel is Envoy's log level. Applied live.
 	// +optional
 	// +kubebuilder:default=info
 	LogLevel LogLevel `json:"logLevel,omitempty"`
 }
 
-// ProxyNetworkConfig is a proxy's place on a VLAN.
+// ProxyNetworkConfig is the network configuration of a proxy on a VLAN.
 type ProxyNetworkConfig struct {
-	// ServerIP is the proxy's address on the VLAN; it may carry a prefix length.
-	// Rolls the proxy.
+	// ServerIP is the proxy's address on the VLAN. It may have a prefix length. Rolls the proxy.
 	// +required
 	// +kubebuilder:validation:MaxLength=49
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,3}(\.[0-9]{1,3}){3}(/[0-9]{1,2})?|[0-9a-fA-F]{0,4}(:[0-9a-fA-F]{0,4}){2,7}(/(12[0-8]|1[01][0-9]|[1-9]?[0-9]))?)$')`,message="must be an IPv4 or IPv6 address, with or without a prefix length"
 	ServerIP string `json:"serverIP"`
 
-	// NetworkAttachmentName names the NetworkAttachmentDefinition to attach, as
-	// "name" or "namespace/name". Rolls the proxy.
+	// NetworkAttachmentName is the NetworkAttachmentDefinition to attach, as "name" or "namespace/name".
+	// Rolls the proxy.
 	// +optional
 	NetworkAttachmentName string `json:"networkAttachmentName,omitempty"`
 
-	// NetworkAttachmentNamespace is the namespace of the
-	// NetworkAttachmentDefinition, unless its name carries one. Empty: the
-	// ProxyServer's own. Rolls the proxy.
+	// NetworkAttachmentNamespace is the namespace of the NetworkAttachmentDefinition, unless its name
+	// includes one. Empty: the ProxyServer's own. Rolls the proxy.
 	// +optional
 	NetworkAttachmentNamespace string `json:"networkAttachmentNamespace,omitempty"`
 
-	// Gateway is the VLAN's router, for connections that leave from the VLAN
-	// address. Rolls the proxy.
+	// Gateway is the VLAN's router, used for connections from the VLAN address. Rolls the proxy.
 	// +optional
 	Gateway string `json:"gateway,omitempty"`
 
-	// DNS are the resolvers of the proxy's pod. Empty: the cluster's. Rolls the
-	// proxy.
+	// DNS are the resolvers of the proxy's pod. Empty: those of the cluster. Rolls the proxy.
 	// +optional
 	DNS []string `json:"dns,omitempty"`
 }
 
-// Protocol says how connections are told apart on a port.
+// Protocol is how a backend's connections are selected on a port.
 //
 // +kubebuilder:validation:Enum=TCP;TLS;HTTPS;UDP
 type Protocol string
 
 const (
-	// ProtocolTCP routes TLS by its server name. It also carries the port's
-	// connections without TLS, where the backend is the port's only TCP one and
-	// no API server is on that port.
+	// ProtocolTCP routes TLS by SNI. It also routes connections without TLS, if the backend is the only TCP
+	// backend of the port and the port has no API server.
 	ProtocolTCP Protocol = "TCP"
 
-	// ProtocolTLS routes TLS by its server name, and nothing else.
+	// ProtocolTLS routes TLS by SNI, and no other connections.
 	ProtocolTLS Protocol = "TLS"
 
-	// ProtocolHTTPS is ProtocolTLS by another name.
+	// ProtocolHTTPS is an alias of ProtocolTLS.
 	ProtocolHTTPS Protocol = "HTTPS"
 
-	// ProtocolUDP is accepted because old objects may hold it. It was never
-	// proxied and is not now: such a backend is reported and left out.
+	// ProtocolUDP is accepted for compatibility with the earlier operator, which did not proxy UDP either.
+	// Such a backend is ignored and reported.
 	ProtocolUDP Protocol = "UDP"
 )
 
-// DefaultConnectTimeoutSeconds is the connect timeout of a backend that names
-// none.
+// DefaultConnectTimeoutSeconds is the default connect timeout of a backend.
 const DefaultConnectTimeoutSeconds int32 = 30
 
-// ProxyBackend routes the connections for some hostnames on one port to one
-// Service.
+// ProxyBackend routes connections for some hostnames on one port to one Service.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.targetService) != has(self.targetSelector)",message="set exactly one of targetService and targetSelector"
 type ProxyBackend struct {
@@ -138,8 +129,8 @@ type ProxyBackend struct {
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name"`
 
-	// Hostname is the TLS server name that clients ask for. A wildcard may stand
-	// for its first label ("*.apps.example.com") and matches at any depth.
+	// Hostname is the TLS server name (SNI) that clients send. Its first label may be a wildcard
+	// ("*.apps.example.com"), which matches any number of labels.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:Pattern=`^(\*(\.[^*]*)?|[^*]*)$`
@@ -162,8 +153,7 @@ type ProxyBackend struct {
 	// +kubebuilder:validation:MinLength=1
 	TargetService string `json:"targetService,omitempty"`
 
-	// TargetSelector finds the Service to connect to by its labels, for Services
-	// whose name cannot be known.
+	// TargetSelector selects the Service to connect to by its labels, if its name is not known in advance.
 	// +optional
 	TargetSelector *ServiceSelector `json:"targetSelector,omitempty"`
 
@@ -180,65 +170,63 @@ type ProxyBackend struct {
 	// +kubebuilder:validation:MinLength=1
 	TargetNamespace string `json:"targetNamespace"`
 
-	// Protocol says how connections are told apart on the port.
+	// Protocol is how connections are selected on the port.
 	// +optional
 	// +kubebuilder:default=TCP
 	Protocol Protocol `json:"protocol,omitempty"`
 
-	// TimeoutSeconds is how long a connection to the Service may take to be
-	// established, in seconds.
+	// TimeoutSeconds is the timeout for connecting to the Service, in seconds.
 	// +optional
 	// +kubebuilder:default=30
 	// +kubebuilder:validation:Minimum=1
 	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
 
-	// IdleTimeout is how long a connection may carry no byte before it is closed;
-	// 0s: for ever. Absent: 24h.
+	// IdleTimeout is how long a connection may carry no data before it is closed; 0s: forever. Absent: 24h.
 	// +optional
 	IdleTimeout Duration `json:"idleTimeout,omitempty"`
 
-	// MaxConnections limits the open connections to the Service. Absent: no limit
-	// that a cluster would meet.
+	// MaxConnections limits the open connections to the Service. Absent: 1048576, in practice no limit.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MaxConnections *int32 `json:"maxConnections,omitempty"`
 
-	// HealthCheck has Envoy probe the Service's endpoints with TCP connections.
-	// Absent: readiness of the endpoints is all that counts.
+	// HealthCheck makes Envoy probe the Service's endpoints with TCP connections. Absent: only the readiness
+	// in EndpointSlices is used.
 	// +optional
 	HealthCheck *HealthCheck `json:"healthCheck,omitempty"`
 }
 
-// OnMultiple says what to do when a selector finds more than one Service.
+// OnMultiple is the policy if a selector matches several Services.
 //
 // +kubebuilder:validation:Enum=Fail;Newest;Oldest
 type OnMultiple string
 
 const (
-	// OnMultipleFail takes none of them, keeps the last good one and reports it.
+	// OnMultipleFail selects none of them and reports the ambiguity. The last selected Service stays in use
+	// while it matches.
 	OnMultipleFail OnMultiple = "Fail"
 
-	// OnMultipleNewest takes the one that was created last.
+	// OnMultipleNewest selects the Service that was created last.
 	OnMultipleNewest OnMultiple = "Newest"
 
-	// OnMultipleOldest takes the one that was created first.
+	// OnMultipleOldest selects the Service that was created first.
 	OnMultipleOldest OnMultiple = "Oldest"
 )
 
-// ServiceSelector finds one Service by its labels.
+// ServiceSelector selects one Service by its labels.
 type ServiceSelector struct {
-	// MatchLabels are labels that the Service has.
+	// MatchLabels are the labels that the Service must have.
 	// +required
 	// +kubebuilder:validation:MinProperties=1
 	MatchLabels map[string]string `json:"matchLabels"`
 
-	// OnMultiple says what to do when more than one Service has them.
+	// OnMultiple is the policy if several Services match.
 	// +optional
 	// +kubebuilder:default=Fail
 	OnMultiple OnMultiple `json:"onMultiple,omitempty"`
 }
 
-// The health check of a backend that asks for one and says nothing else.
+// Defaults of a backend's health check.
 const (
 	DefaultHealthCheckInterval Duration = "10s"
 	DefaultHealthCheckTimeout  Duration = "3s"
@@ -246,7 +234,7 @@ const (
 	DefaultHealthyAfter        int32    = 2
 )
 
-// HealthCheck has the endpoints of a Service probed.
+// HealthCheck configures TCP probes of a Service's endpoints.
 type HealthCheck struct {
 	// Interval is the time between two probes of an endpoint.
 	// +optional
@@ -254,19 +242,19 @@ type HealthCheck struct {
 	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="must be longer than zero"
 	Interval Duration `json:"interval,omitempty"`
 
-	// Timeout is how long a probe may take.
+	// Timeout is the timeout of a probe.
 	// +optional
 	// +kubebuilder:default="3s"
 	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="must be longer than zero"
 	Timeout Duration `json:"timeout,omitempty"`
 
-	// UnhealthyAfter is how many failed probes in a row take an endpoint out.
+	// UnhealthyAfter is the number of consecutive failures after which an endpoint gets no more connections.
 	// +optional
 	// +kubebuilder:default=3
 	// +kubebuilder:validation:Minimum=1
 	UnhealthyAfter int32 `json:"unhealthyAfter,omitempty"`
 
-	// HealthyAfter is how many good probes in a row bring it back.
+	// HealthyAfter is the number of consecutive successes after which it gets connections again.
 	// +optional
 	// +kubebuilder:default=2
 	// +kubebuilder:validation:Minimum=1
@@ -285,17 +273,16 @@ type HealthCheck struct {
 // +kubebuilder:printcolumn:name="Service-IP",type=string,priority=1,JSONPath=`.status.serviceIP`,description="Cluster address of the proxy's Service"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 
-// ProxyServer describes one Envoy on a VLAN, which passes TLS connections on by
-// their server name.
+// ProxyServer describes one proxy on a VLAN: Envoy, which forwards TLS connections by SNI.
 type ProxyServer struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is what is wanted.
+	// Spec is the desired state.
 	// +optional
 	Spec ProxyServerSpec `json:"spec,omitzero"`
 
-	// Status is what was observed.
+	// Status is the observed state.
 	// +optional
 	Status ProxyServerStatus `json:"status,omitzero"`
 }
@@ -307,6 +294,6 @@ type ProxyServerList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
 
-	// Items are the objects of the list.
+	// Items are the ProxyServers.
 	Items []ProxyServer `json:"items"`
 }

@@ -6,17 +6,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// NetworkAttachment returns the namespace and name of the virtual machines'
-// NetworkAttachmentDefinition, for an Infra in namespace infraNamespace. A
-// namespace in the name wins over networkAttachmentNamespace.
+// NetworkAttachment returns the namespace and name of the VMs' NetworkAttachmentDefinition, for an Infra in
+// namespace infraNamespace. A namespace in the name takes precedence over networkAttachmentNamespace.
 func (n *NetworkConfig) NetworkAttachment(infraNamespace string) types.NamespacedName {
 	return networkAttachment(n.NetworkAttachmentDefinition, n.NetworkAttachmentNamespace, infraNamespace)
 }
 
-// NetworkAttachment returns the namespace and name of the proxy's
-// NetworkAttachmentDefinition, for a ProxyServer in namespace proxyNamespace. A
-// namespace in the name wins over networkAttachmentNamespace. The name is empty
-// where the ProxyServer names none.
+// NetworkAttachment returns the namespace and name of the proxy's NetworkAttachmentDefinition, for a
+// ProxyServer in namespace proxyNamespace. A namespace in the name takes precedence over
+// networkAttachmentNamespace. The returned name is empty if none is set.
 func (n *ProxyNetworkConfig) NetworkAttachment(proxyNamespace string) types.NamespacedName {
 	return networkAttachment(n.NetworkAttachmentName, n.NetworkAttachmentNamespace, proxyNamespace)
 }
@@ -31,8 +29,8 @@ func networkAttachment(name, namespace, ownNamespace string) types.NamespacedNam
 	return types.NamespacedName{Namespace: namespace, Name: name}
 }
 
-// NamedHostedCluster returns the reference by which an Infra names its hosted cluster; not set
-// where it names none.
+// NamedHostedCluster returns the Infra's reference to its hosted cluster: spec.hostedClusterRef, else
+// appsIngress.hostedClusterRef. IsSet of the result is false if neither is set.
 func (s *InfraSpec) NamedHostedCluster() *HostedClusterReference {
 	if !s.HostedClusterRef.IsSet() && s.AppsIngress != nil {
 		return s.AppsIngress.HostedClusterRef
@@ -40,13 +38,13 @@ func (s *InfraSpec) NamedHostedCluster() *HostedClusterReference {
 	return s.HostedClusterRef
 }
 
-// IsSet reports whether r names a HostedCluster. The operator that oooi
-// replaces wrote references with an empty name.
+// IsSet reports whether r refers to a HostedCluster. The earlier operator wrote references with an empty
+// name.
 func (r *HostedClusterReference) IsSet() bool {
 	return r != nil && r.Name != ""
 }
 
-// NamespacedName returns the namespace and name of the HostedCluster.
+// NamespacedName returns the namespace and name of the HostedCluster, or the zero value if r is not set.
 func (r *HostedClusterReference) NamespacedName() types.NamespacedName {
 	if !r.IsSet() {
 		return types.NamespacedName{}

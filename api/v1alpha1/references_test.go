@@ -10,10 +10,10 @@ func TestNetworkAttachment(t *testing.T) {
 	tests := []struct {
 		name, nad, namespace, want string
 	}{
-		{"bare name", "vlan-7", "", "own/vlan-7"},
-		{"namespace of its own field", "vlan-7", "networks", "networks/vlan-7"},
+		{"name only", "vlan-7", "", "own/vlan-7"},
+		{"namespace in networkAttachmentNamespace", "vlan-7", "networks", "networks/vlan-7"},
 		{"namespace in the name", "networks/vlan-7", "", "networks/vlan-7"},
-		{"the name's namespace wins", "networks/vlan-7", "default", "networks/vlan-7"},
+		{"namespace in both, the name's takes precedence", "networks/vlan-7", "default", "networks/vlan-7"},
 		{"empty namespace in the name", "/vlan-7", "", "own/vlan-7"},
 	}
 	for _, test := range tests {
@@ -37,9 +37,9 @@ func TestHostedClusterReference(t *testing.T) {
 		want types.NamespacedName
 	}{
 		{"absent", nil, types.NamespacedName{}},
-		{"without a name, as the replaced operator wrote it", &HostedClusterReference{Namespace: "clusters"}, types.NamespacedName{}},
+		{"without a name, as the earlier operator wrote it", &HostedClusterReference{Namespace: "clusters"}, types.NamespacedName{}},
 		{"without a namespace", &HostedClusterReference{Name: "blue"}, types.NamespacedName{Namespace: "clusters", Name: "blue"}},
-		{"full", &HostedClusterReference{Name: "blue", Namespace: "tenants"}, types.NamespacedName{Namespace: "tenants", Name: "blue"}},
+		{"name and namespace", &HostedClusterReference{Name: "blue", Namespace: "tenants"}, types.NamespacedName{Namespace: "tenants", Name: "blue"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -6,22 +6,21 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupName is the API group of every kind in this package.
+// GroupName is the API group of this package.
 const GroupName = "hostedcluster.densityops.com"
 
 var (
 	// SchemeGroupVersion is the group and version of this package.
 	SchemeGroupVersion = schema.GroupVersion{Group: GroupName, Version: "v1alpha1"}
 
-	// SchemeBuilder collects the functions that add this package's kinds to a
-	// scheme.
+	// SchemeBuilder registers this package's kinds.
 	SchemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
 
 	// AddToScheme adds this package's kinds to a scheme.
 	AddToScheme = SchemeBuilder.AddToScheme
 )
 
-// Resource qualifies a plural resource name with this package's group.
+// Resource returns the GroupResource of a plural resource name in this package's group.
 func Resource(resource string) schema.GroupResource {
 	return SchemeGroupVersion.WithResource(resource).GroupResource()
 }

@@ -6,26 +6,26 @@ import (
 	"strings"
 )
 
-// AnnotationDHCPAddresses is the annotation of a VirtualMachineInstance that reserves addresses for it.
+// AnnotationDHCPAddresses is the annotation of a VirtualMachineInstance with its DHCP reservations.
 const AnnotationDHCPAddresses = GroupName + "/dhcp-addresses"
 
-// ReservedAddresses returns the addresses that AnnotationDHCPAddresses reserves for an interface:
-// "[INTERFACE=]ADDRESS,...", at most one a family and interface. Without an interface an address is
-// for all that the machine has on the network. An error names the annotation and what is wrong in it.
+// ReservedAddresses returns the addresses that AnnotationDHCPAddresses, "[INTERFACE=]ADDRESS,...", reserves
+// for the interface nic, at most one of each family. An address without an interface applies to all
+// interfaces of the VM that have none of their own. Errors name the annotation and the invalid part.
 func ReservedAddresses(annotation, nic string) ([]netip.Addr, error) {
 	var general, own []netip.Addr
-	for word := range strings.SplitSeq(annotation, ",") {
-		word = strings.TrimSpace(word)
-		if word == "" {
+	for element := range strings.SplitSeq(annotation, ",") {
+		element = strings.TrimSpace(element)
+		if element == "" {
 			continue
 		}
-		name, text, named := strings.Cut(word, "=")
+		name, text, named := strings.Cut(element, "=")
 		if !named {
-			text = word
+			text = element
 		}
 		address, err := netip.ParseAddr(text)
 		if err != nil || address.Zone() != "" || !address.IsGlobalUnicast() {
-			return nil, fmt.Errorf("%s: %q is not an address that a machine can have", AnnotationDHCPAddresses, text)
+			return nil, fmt.Errorf("%s: %q is not a usable unicast address", AnnotationDHCPAddresses, text)
 		}
 		list := &general
 		if named {
@@ -35,7 +35,7 @@ func ReservedAddresses(annotation, nic string) ([]netip.Addr, error) {
 			continue
 		}
 		if hasFamily(*list, address) {
-			return nil, fmt.Errorf("%s: %s is one address too many of its family", AnnotationDHCPAddresses, address)
+			return nil, fmt.Errorf("%s: %s is a second address of its family", AnnotationDHCPAddresses, address)
 		}
 		*list = append(*list, address)
 	}
@@ -47,7 +47,7 @@ func ReservedAddresses(annotation, nic string) ([]netip.Addr, error) {
 	return own, nil
 }
 
-// hasFamily reports whether there is an address of another's family.
+// hasFamily reports whether list has an address of the same family as other.
 func hasFamily(list []netip.Addr, other netip.Addr) bool {
 	for _, address := range list {
 		if address.Is4() == other.Is4() {

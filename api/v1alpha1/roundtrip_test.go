@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/randfill"
 )
 
-func TestEveryKindIsInTheScheme(t *testing.T) {
+func TestSchemeRecognizesAllKinds(t *testing.T) {
 	scheme := newScheme(t)
 	for _, kind := range []string{"Infra", "InfraList", "ProxyServer", "ProxyServerList", "VirtualIngress", "VirtualIngressList"} {
 		if !scheme.Recognizes(SchemeGroupVersion.WithKind(kind)) {
@@ -24,8 +24,8 @@ func TestEveryKindIsInTheScheme(t *testing.T) {
 	}
 }
 
-// Whatever the fields hold, an object that is written and read again is the
-// same, as JSON and as the unstructured form that dynamic clients use.
+// TestRoundTrip checks that objects with random field values are unchanged after encoding and decoding, as
+// JSON and as the unstructured form that dynamic clients use.
 func TestRoundTrip(t *testing.T) {
 	scheme := newScheme(t)
 	funcs := fuzzer.MergeFuzzerFuncs(metafuzzer.Funcs, func(serializer.CodecFactory) []any {
@@ -42,21 +42,21 @@ func TestRoundTrip(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			fromJSON := empty(object)
+			fromJSON := newOfSameKind(object)
 			if err := json.Unmarshal(data, fromJSON); err != nil {
 				t.Fatal(err)
 			}
-			compare(t, data, fromJSON)
+			checkUnchanged(t, data, fromJSON)
 
 			u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 			if err != nil {
 				t.Fatal(err)
 			}
-			fromUnstructured := empty(object)
+			fromUnstructured := newOfSameKind(object)
 			if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u, fromUnstructured, true); err != nil {
 				t.Fatal(err)
 			}
-			compare(t, data, fromUnstructured)
+			checkUnchanged(t, data, fromUnstructured)
 		}
 	}
 }
@@ -70,7 +70,7 @@ func newScheme(t *testing.T) *runtime.Scheme {
 	return scheme
 }
 
-func empty(object runtime.Object) runtime.Object {
+func newOfSameKind(object runtime.Object) runtime.Object {
 	switch object.(type) {
 	case *Infra:
 		return &Infra{}
@@ -80,7 +80,7 @@ func empty(object runtime.Object) runtime.Object {
 	return &ProxyServer{}
 }
 
-// fillAddressRanges makes what UnmarshalJSON can have read.
+// fillAddressRanges sets r to a random value that UnmarshalJSON can produce.
 func fillAddressRanges(r *AddressRanges, c randfill.Continue) {
 	texts := []any{c.String(0), []string{c.String(0), c.String(0)}, c.Int31(), map[string]any{"a": []any{nil, true}}}
 	raw, err := json.Marshal(texts[c.Intn(len(texts))])
@@ -90,9 +90,9 @@ func fillAddressRanges(r *AddressRanges, c randfill.Continue) {
 	r.Raw = raw
 }
 
-// compare compares the text of objects, in which nil and empty are the same
-// wherever they mean the same.
-func compare(t *testing.T, want []byte, got runtime.Object) {
+// checkUnchanged compares objects by their JSON, in which nil and empty values are equal if they are
+// equivalent.
+func checkUnchanged(t *testing.T, want []byte, got runtime.Object) {
 	t.Helper()
 	data, err := json.Marshal(got)
 	if err != nil {

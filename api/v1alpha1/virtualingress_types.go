@@ -4,92 +4,89 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// DefaultIngressSuffix is what the name of a generated Ingress ends with where neither
-// the VirtualIngress nor its controller says otherwise.
+// DefaultIngressSuffix is the default suffix of a generated Ingress's name.
 const DefaultIngressSuffix = "-generated"
 
-// OnNoMatch says what becomes of the Ingress when no Service has a backend's labels.
+// OnNoMatch is the policy for the Ingress if no Service matches a backend's labels.
 //
 // +kubebuilder:validation:Enum=Keep;Delete
 type OnNoMatch string
 
 const (
-	// OnNoMatchKeep leaves the Ingress with the last Service that was found.
+	// OnNoMatchKeep keeps the Ingress with the last Service that matched.
 	OnNoMatchKeep OnNoMatch = "Keep"
 
-	// OnNoMatchDelete deletes the Ingress until there is a Service again.
+	// OnNoMatchDelete deletes the Ingress until a Service matches.
 	OnNoMatchDelete OnNoMatch = "Delete"
 )
 
-// BackendMode says what the Ingress names as its backends.
+// BackendMode is the kind of Service that the Ingress names as its backend.
 //
 // +kubebuilder:validation:Enum=Direct;Alias
 type BackendMode string
 
 const (
-	// BackendModeDirect has the Ingress name the Service that was found.
+	// BackendModeDirect names the selected Service.
 	BackendModeDirect BackendMode = "Direct"
 
-	// BackendModeAlias has it name a Service of a fixed name, with the endpoints of
-	// the one that was found.
+	// BackendModeAlias names an alias: a Service with a fixed name and the endpoints of the selected Service.
 	BackendModeAlias BackendMode = "Alias"
 )
 
-// VirtualIngressSpec is the spec of a networking.k8s.io/v1 Ingress, whose Services may
-// be found by their labels, and what to do when that is not possible.
+// VirtualIngressSpec is the spec of a networking.k8s.io/v1 Ingress that may select its Services by labels,
+// with policies for the case that no Service or several match.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.defaultBackend) || (has(self.rules) && size(self.rules) > 0)",message="needs rules or a defaultBackend",fieldPath=".rules",reason=FieldValueRequired
 // +kubebuilder:validation:XValidation:rule="(has(self.backendMode) && self.backendMode == 'Alias') || !(has(self.defaultBackend) && has(self.defaultBackend.service) && has(self.defaultBackend.service.__namespace__))",message="a Service of another namespace needs backendMode Alias",fieldPath=".backendMode",reason=FieldValueInvalid
 // +kubebuilder:validation:XValidation:rule="(has(self.backendMode) && self.backendMode == 'Alias') || !has(self.rules) || !self.rules.exists(r, has(r.http) && r.http.paths.exists(p, has(p.backend.service) && has(p.backend.service.__namespace__)))",message="a Service of another namespace needs backendMode Alias",fieldPath=".backendMode",reason=FieldValueInvalid
 type VirtualIngressSpec struct {
-	// IngressClassName names the IngressClass of the controller that serves the Ingress.
-	// Absent: the cluster's default one, if it has any.
+	// IngressClassName is the IngressClass of the controller that serves the Ingress. Absent: the cluster's
+	// default class, if it has one.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	IngressClassName *string `json:"ingressClassName,omitempty"`
 
-	// DefaultBackend takes the requests that no rule does.
+	// DefaultBackend handles the requests that match no rule.
 	// +optional
 	DefaultBackend *VirtualIngressBackend `json:"defaultBackend,omitempty"`
 
-	// TLS are the certificates, by the hosts that they are for.
+	// TLS are the certificates and the hosts that use them.
 	// +optional
 	// +listType=atomic
 	TLS []VirtualIngressTLS `json:"tls,omitempty"`
 
-	// Rules lead hosts and paths to backends.
+	// Rules map hosts and paths to backends.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
 	Rules []VirtualIngressRule `json:"rules,omitempty"`
 
-	// OnMultiple says what to do when more than one Service has a backend's labels.
-	// Absent: what the controller was told, which is Fail by default.
+	// OnMultiple is the policy if several Services match a backend's labels. Absent: the controller's
+	// --on-multiple, which is Fail by default.
 	// +optional
 	OnMultiple OnMultiple `json:"onMultiple,omitempty"`
 
-	// OnNoMatch says what becomes of the Ingress when no Service has a backend's labels.
-	// Absent: what the controller was told, which is Keep by default.
+	// OnNoMatch is the policy for the Ingress if no Service matches a backend's labels. Absent: the
+	// controller's --on-no-match, which is Keep by default.
 	// +optional
 	OnNoMatch OnNoMatch `json:"onNoMatch,omitempty"`
 
-	// BackendMode says whether the Ingress names the Services that were found, or
-	// Services of fixed names with the same endpoints. Absent: Direct.
+	// BackendMode selects whether the Ingress names the selected Services or aliases of them. Absent: Direct.
 	// +optional
 	BackendMode BackendMode `json:"backendMode,omitempty"`
 
-	// Suffix is what the Ingress is named after this object's name; it may be empty.
-	// Absent: what the controller was told, which is "-generated" by default.
+	// Suffix is appended to this object's name to form the Ingress's name. It may be empty. Absent: the
+	// controller's --suffix, which is "-generated" by default.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^([-.a-z0-9]*[a-z0-9])?$`
 	Suffix *string `json:"suffix,omitempty"`
 }
 
-// VirtualIngressTLS names the certificate for some hosts.
+// VirtualIngressTLS is a certificate and the hosts that use it.
 type VirtualIngressTLS struct {
-	// Hosts are the hosts that the certificate is for.
+	// Hosts are the hosts that use the certificate.
 	// +optional
 	// +listType=atomic
 	Hosts []string `json:"hosts,omitempty"`
@@ -99,23 +96,22 @@ type VirtualIngressTLS struct {
 	SecretName string `json:"secretName,omitempty"`
 }
 
-// VirtualIngressRule leads the paths of one host to backends.
+// VirtualIngressRule maps the paths of one host to backends.
 type VirtualIngressRule struct {
-	// Host is the host that requests are for. A wildcard may stand for its first label.
-	// Absent: every host.
+	// Host is the host of the requests. Its first label may be a wildcard. Absent: all hosts.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^((\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$`
 	Host string `json:"host,omitempty"`
 
-	// HTTP are the paths of the host.
+	// HTTP has the paths of the host.
 	// +optional
 	HTTP *VirtualIngressHTTP `json:"http,omitempty"`
 }
 
-// VirtualIngressHTTP are the paths of a host.
+// VirtualIngressHTTP has the paths of a host.
 type VirtualIngressHTTP struct {
-	// Paths lead to backends.
+	// Paths map paths to backends.
 	// +required
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
@@ -123,49 +119,49 @@ type VirtualIngressHTTP struct {
 	Paths []VirtualIngressPath `json:"paths"`
 }
 
-// PathType says how a path is compared with that of a request.
+// PathType is how the path of a request is matched.
 //
 // +kubebuilder:validation:Enum=Exact;Prefix;ImplementationSpecific
 type PathType string
 
-// The ways to compare paths.
+// Path types, as in networking.k8s.io/v1.
 const (
-	// PathTypeExact takes the path as it is.
+	// PathTypeExact matches the path exactly.
 	PathTypeExact PathType = "Exact"
-	// PathTypePrefix takes paths that begin with it, element by element.
+	// PathTypePrefix matches a prefix of the path, element by element.
 	PathTypePrefix PathType = "Prefix"
-	// PathTypeImplementationSpecific leaves it to the controller of the IngressClass.
+	// PathTypeImplementationSpecific leaves matching to the controller of the IngressClass.
 	PathTypeImplementationSpecific PathType = "ImplementationSpecific"
 )
 
-// VirtualIngressPath leads a path to a backend.
+// VirtualIngressPath maps a path to a backend.
 //
 // +kubebuilder:validation:XValidation:rule="self.pathType == 'ImplementationSpecific' || (has(self.path) && size(self.path) > 0)",message="pathType Exact and Prefix need a path",fieldPath=".path",reason=FieldValueRequired
 type VirtualIngressPath struct {
-	// Path of the request; it begins with a slash.
+	// Path of the request. It begins with a slash.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^(/.*)?$`
 	Path string `json:"path,omitempty"`
 
-	// PathType says how the path is compared.
+	// PathType is how the path is matched.
 	// +required
 	PathType PathType `json:"pathType"`
 
-	// Backend takes the requests.
+	// Backend handles the requests.
 	// +required
 	Backend VirtualIngressBackend `json:"backend"`
 }
 
-// VirtualIngressBackend is what takes requests: a Service, or an object that the
-// controller of the IngressClass knows.
+// VirtualIngressBackend handles requests: a Service, or another object that the controller of the
+// IngressClass supports.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.service) != has(self.resource)",message="set exactly one of service and resource"
 type VirtualIngressBackend struct {
-	// Service takes the requests.
+	// Service handles the requests.
 	// +optional
 	Service *VirtualIngressService `json:"service,omitempty"`
 
-	// Resource is another object of this namespace that takes them.
+	// Resource is another object in this namespace that handles the requests.
 	// +optional
 	Resource *VirtualIngressResource `json:"resource,omitempty"`
 }
@@ -176,7 +172,7 @@ type VirtualIngressBackend struct {
 // +kubebuilder:validation:Pattern=`^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$`
 type LabelValue string
 
-// VirtualIngressService is a port of a Service that has a name or is found by labels.
+// VirtualIngressService is a port of a Service, which is given by name or selected by labels.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.name) != has(self.matchLabels)",message="set exactly one of name and matchLabels"
 type VirtualIngressService struct {
@@ -187,14 +183,14 @@ type VirtualIngressService struct {
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name,omitempty"`
 
-	// MatchLabels are labels that one Service has, and no other.
+	// MatchLabels select one Service by its labels.
 	// +optional
 	// +kubebuilder:validation:MinProperties=1
 	// +kubebuilder:validation:MaxProperties=32
 	MatchLabels map[string]LabelValue `json:"matchLabels,omitempty"`
 
-	// Namespace of the Service where it is another one. It takes backendMode Alias, and
-	// the consent of that namespace.
+	// Namespace of the Service, if it differs from this object's. It requires backendMode Alias and the
+	// consent of that namespace.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
@@ -224,7 +220,7 @@ type VirtualIngressPort struct {
 	Number int32 `json:"number,omitempty"`
 }
 
-// VirtualIngressResource names an object in the same namespace.
+// VirtualIngressResource refers to an object in the same namespace.
 type VirtualIngressResource struct {
 	// APIGroup of the object; absent for the core group.
 	// +optional
@@ -246,25 +242,25 @@ type VirtualIngressResource struct {
 // +kubebuilder:resource:scope=Namespaced,path=virtualingresses,shortName=ving,categories=oooi
 // +kubebuilder:printcolumn:name="Class",type=string,JSONPath=`.spec.ingressClassName`,description="IngressClass of the Ingress"
 // +kubebuilder:printcolumn:name="Host",type=string,JSONPath=`.spec.rules[0].host`,description="Host of the first rule"
-// +kubebuilder:printcolumn:name="Ingress",type=string,JSONPath=`.status.ingressName`,description="Ingress that is generated"
-// +kubebuilder:printcolumn:name="Service",type=string,JSONPath=`.status.backends[0].service`,description="Service that was found for the first backend that names labels"
+// +kubebuilder:printcolumn:name="Ingress",type=string,JSONPath=`.status.ingressName`,description="Generated Ingress"
+// +kubebuilder:printcolumn:name="Service",type=string,JSONPath=`.status.backends[0].service`,description="Service selected for the first backend with a selector"
 // +kubebuilder:printcolumn:name="Address",type=string,JSONPath=`.status.loadBalancer.ingress[0].ip`,description="First address of the Ingress"
-// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the Ingress says what is wanted, with a Service for each backend"
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the Ingress is as specified, with a Service for each backend"
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why it is ready or not"
-// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,description="What to do about it"
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,description="Explanation of the reason"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 
-// VirtualIngress is an Ingress whose backends may be Services that are known by their
-// labels and not by their names. A controller keeps the Ingress that names them.
+// VirtualIngress is an Ingress whose backends may be Services selected by labels instead of names. A
+// controller creates the Ingress with the names of the selected Services, and keeps it up to date.
 type VirtualIngress struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is what is wanted.
+	// Spec is the desired state.
 	// +optional
 	Spec VirtualIngressSpec `json:"spec,omitzero"`
 
-	// Status is what was observed.
+	// Status is the observed state.
 	// +optional
 	Status VirtualIngressStatus `json:"status,omitzero"`
 }
@@ -276,6 +272,6 @@ type VirtualIngressList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
 
-	// Items are the objects of the list.
+	// Items are the VirtualIngresses.
 	Items []VirtualIngress `json:"items"`
 }

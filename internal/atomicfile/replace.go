@@ -1,5 +1,5 @@
-// Package atomicfile replaces files as a whole: a reader finds the old one or the new, after
-// a crash, too.
+// Package atomicfile reads and replaces state files. Replacement is atomic, also in a crash: a reader finds
+// either the old content or the new.
 package atomicfile
 
 import (
@@ -10,10 +10,10 @@ import (
 	"path/filepath"
 )
 
-// Replace writes a file, mode 0600, in the place of one that may be there. A symbolic link is followed;
-// what is no regular file, such as a device, stays and is an error.
+// Replace writes data to a file with mode 0600, replacing an existing file atomically. It follows symbolic
+// links. If path is not a regular file, for example a device, it returns an error and leaves it unchanged.
 func Replace(path string, data []byte) error {
-	path, err := regular(path)
+	path, err := resolveRegular(path)
 	if err != nil {
 		return fmt.Errorf("writing: %w", err)
 	}
@@ -34,8 +34,9 @@ func Replace(path string, data []byte) error {
 	return nil
 }
 
-// regular returns the path of the file itself, which need not exist.
-func regular(path string) (string, error) {
+// resolveRegular returns path with symbolic links resolved. The file need not exist; if it does, it must be a
+// regular file.
+func resolveRegular(path string) (string, error) {
 	target, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Lstat(path); err == nil {

@@ -19,16 +19,16 @@ func TestReplace(t *testing.T) {
 		}
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("its mode is %v, %v", info, err)
+		t.Errorf("mode is %v, %v", info, err)
 	}
 	if list, err := os.ReadDir(filepath.Dir(path)); err != nil || len(list) != 1 {
-		t.Errorf("beside it there are %v, %v", list, err)
+		t.Errorf("folder contains %v, %v; want only the file", list, err)
 	}
 }
 
-func TestWhatCannotBeReplacedStaysAsItIs(t *testing.T) {
+func TestFailedReplaceChangesNothing(t *testing.T) {
 	dir := t.TempDir()
-	folder := filepath.Join(dir, "folder") // a file cannot take its place
+	folder := filepath.Join(dir, "folder") // cannot be replaced by a file
 	if err := os.MkdirAll(filepath.Join(folder, "inside"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -38,6 +38,6 @@ func TestWhatCannotBeReplacedStaysAsItIs(t *testing.T) {
 		}
 	}
 	if list, err := os.ReadDir(dir); err != nil || len(list) != 1 {
-		t.Errorf("left behind: %v, %v", list, err)
+		t.Errorf("folder contains %v, %v; want no temporary file", list, err)
 	}
 }

@@ -14,18 +14,18 @@ import (
 
 func TestSetAside(t *testing.T) {
 	for _, tc := range []struct {
-		name   string
-		before string // content of the file that was set aside last
-		read   bool   // the file could be read
+		name     string
+		earlier  string // content of an earlier PATH.unusable
+		readable bool   // whether the file could be read
 	}{
-		{name: "the first one", read: true},
-		{name: "the second one", before: "old", read: true},
-		{name: "one that cannot be read"},
+		{name: "first unusable file", readable: true},
+		{name: "second unusable file", earlier: "old", readable: true},
+		{name: "file that cannot be read"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "state.json")
 			aside := path + ".unusable"
-			for name, content := range map[string]string{path: "bad", aside: tc.before} {
+			for name, content := range map[string]string{path: "bad", aside: tc.earlier} {
 				if content == "" {
 					continue
 				}
@@ -34,7 +34,7 @@ func TestSetAside(t *testing.T) {
 				}
 			}
 			why := errors.New("decoding: unexpected end")
-			if !tc.read {
+			if !tc.readable {
 				why = fmt.Errorf("reading: %w", &os.PathError{Op: "read", Path: path, Err: os.ErrPermission})
 			}
 			var log strings.Builder
@@ -43,7 +43,7 @@ func TestSetAside(t *testing.T) {
 				t.Errorf("the log does not name the file and the reason: %s", &log)
 			}
 			kept := path
-			if tc.read {
+			if tc.readable {
 				kept = aside
 			}
 			if content, err := os.ReadFile(kept); err != nil || string(content) != "bad" {

@@ -9,23 +9,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DeviceOf returns the network interface that has an address, if sockets can be bound to it: not a
-// loopback interface, over which a host reaches all of its addresses; and before Linux 5.7 none, unless
-// the process has CAP_NET_RAW. Empty for no interface.
+// DeviceOf returns the name of the network interface that has address, or "" if no interface has it or
+// sockets cannot be bound to that interface. Loopback interfaces are excluded, because a host reaches all of
+// its own addresses over them. Binding requires Linux 5.7 or CAP_NET_RAW.
 func DeviceOf(address netip.Addr) string {
 	interfaces, err := net.Interfaces()
 	if err != nil {
 		return ""
 	}
 	for _, i := range interfaces {
-		if i.Flags&net.FlagLoopback == 0 && has(i, address) && canBind(i.Name) {
+		if i.Flags&net.FlagLoopback == 0 && hasAddress(i, address) && canBind(i.Name) {
 			return i.Name
 		}
 	}
 	return ""
 }
 
-func has(i net.Interface, address netip.Addr) bool {
+func hasAddress(i net.Interface, address netip.Addr) bool {
 	addresses, err := i.Addrs()
 	if err != nil {
 		return false
@@ -47,7 +47,8 @@ func canBind(device string) bool {
 	return unix.BindToDevice(fd, device) == nil
 }
 
-// bindTo binds a socket to a device; to none for an empty name.
+// bindTo returns a function for net.ListenConfig.Control that binds a socket to a device, or nil if device is
+// empty.
 func bindTo(device string) func(network, address string, c syscall.RawConn) error {
 	if device == "" {
 		return nil

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// DeviceOf returns nothing: only Linux binds sockets to interfaces this way.
+// DeviceOf returns "": binding sockets to interfaces is only supported on Linux.
 func DeviceOf(netip.Addr) string { return "" }
 
 func bindTo(string) func(network, address string, c syscall.RawConn) error { return nil }

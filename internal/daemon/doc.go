@@ -1,3 +1,3 @@
-// Package daemon is what our daemons have in common on the outside: flags out of the
-// environment, a logger, and the addresses of health, metrics and state.
+// Package daemon has what the daemons share: flags from environment variables, logging, and the HTTP
+// endpoints for health, metrics and state.
 package daemon

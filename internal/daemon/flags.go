@@ -9,24 +9,25 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// FromEnvironment sets the flags that were not given to what the environment says:
-// --log-level to PREFIX_LOG_LEVEL.
+// FromEnvironment sets each flag that was not given on the command line from its environment variable:
+// --log-level from PREFIX_LOG_LEVEL. It returns the first error; it does not set help and version.
 func FromEnvironment(flags *pflag.FlagSet, prefix string, lookup func(string) (string, bool)) error {
-	var wrong error
+	var firstErr error
 	flags.VisitAll(func(f *pflag.Flag) {
 		name := prefix + "_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
 		value, ok := lookup(name)
-		if !ok || f.Changed || wrong != nil || f.Name == "help" || f.Name == "version" {
+		if !ok || f.Changed || firstErr != nil || f.Name == "help" || f.Name == "version" {
 			return
 		}
 		if err := flags.Set(f.Name, value); err != nil {
-			wrong = fmt.Errorf("environment variable %s: %w", name, err)
+			firstErr = fmt.Errorf("environment variable %s: %w", name, err)
 		}
 	})
-	return wrong
+	return firstErr
 }
 
-// NewLogger makes a logger of what --log-format and --log-level say.
+// NewLogger returns a logger for the values of --log-format (text or json) and --log-level (debug, info, warn
+// or error).
 func NewLogger(to io.Writer, format, level string) (*slog.Logger, error) {
 	var threshold slog.Level
 	if err := threshold.UnmarshalText([]byte(level)); err != nil {

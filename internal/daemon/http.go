@@ -14,8 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Handler serves /healthz, /readyz, /metrics and /state. The first function says whether the
-// daemon is ready, and what there is to say about it; the second, what /state shows.
+// Handler returns a handler for /healthz, /readyz, /metrics and /state. ready returns whether the daemon is
+// ready and the body of /readyz; state returns the body of /state. Both bodies are encoded as JSON.
 func Handler(ready func() (bool, any), state func() any, gatherer prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
@@ -37,13 +37,13 @@ func writeJSON(w http.ResponseWriter, status int, value any) {
 	w.WriteHeader(status)
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "  ")
-	_ = encoder.Encode(value) // a client that went away
+	_ = encoder.Encode(value) // on error, the client has closed the connection
 }
 
-// shutdownWait is for how long requests may take to end.
+// shutdownWait is how long ServeHTTP waits for pending requests on shutdown.
 const shutdownWait = 5 * time.Second
 
-// ServeHTTP serves a handler until the context ends.
+// ServeHTTP serves a handler on l until the context ends, and then waits for pending requests.
 func ServeHTTP(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger) error {
 	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
 	log.Info("serving health, metrics and state", "address", l.Addr().String())
@@ -53,7 +53,7 @@ func ServeHTTP(ctx context.Context, l net.Listener, h http.Handler, log *slog.Lo
 		<-ctx.Done()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownWait)
 		defer cancel()
-		_ = server.Shutdown(ctx) // else the requests end with the process
+		_ = server.Shutdown(ctx) // on timeout, pending requests end with the process
 	}()
 	err := server.Serve(l)
 	if errors.Is(err, http.ErrServerClosed) {

@@ -6,9 +6,9 @@ import (
 	"net/netip"
 )
 
-// Listen listens on a TCP address. An address that a network interface has is served to packets that
-// arrive by that interface only: Linux would take those that arrive by any other, such as a pod's
-// second one on a VLAN.
+// Listen listens on a TCP address. If a network interface has the address, only packets that arrive on that
+// interface are accepted: Linux also accepts those of other interfaces, such as a pod's second interface on a
+// VLAN.
 func Listen(ctx context.Context, address string) (net.Listener, error) {
 	config := net.ListenConfig{}
 	if at, err := netip.ParseAddrPort(address); err == nil {

@@ -11,12 +11,12 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// dialTimeout is for how long a connection to an API server may take.
+// dialTimeout is the timeout for connecting to an API server.
 const dialTimeout = 10 * time.Second
 
-// SetDial bounds how long a client takes to connect: to the URL's host, or to an address,
-// "host:port", in its place. Then the host stays the TLS server name, and no proxy is
-// used, whatever the environment says.
+// SetDial sets a connect timeout for a client. If address, "host:port", is not empty, the client connects to
+// it instead of the URL's host, without a proxy even if the environment sets one; the URL's host stays the
+// TLS server name.
 func SetDial(config *rest.Config, address string) {
 	if address != "" {
 		config.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil }
@@ -27,12 +27,12 @@ func SetDial(config *rest.Config, address string) {
 		}
 		conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, network, host)
 		if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
-			err = unreachable{err}
+			err = connectError{err}
 		}
 		return conn, err
 	}
 }
 
-// unreachable is a timeout that does not say so: of those client-go tells nobody before it
-// has tried a watch ten times more.
-type unreachable struct{ error }
+// connectError is a timeout that does not implement net.Error, because client-go retries a watch ten times
+// before it reports a timeout.
+type connectError struct{ error }

@@ -1,5 +1,5 @@
-// Package kubeconfig reads kubeconfigs that somebody else wrote. Such a file can name
-// programs to run, files to read and proxies to go through; none of that is followed.
+// Package kubeconfig reads kubeconfigs from untrusted sources. A kubeconfig can name programs to run, files
+// to read and proxies to use; this package uses none of them.
 package kubeconfig
 
 import (
@@ -13,14 +13,13 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Restricted returns the client configuration of a kubeconfig's current context,
-// made anew from the server, the CA data and the client certificate or token data
-// alone. Whatever else would change with whom, as whom or by what way a client speaks
-// is refused by name; the rest (namespace, extensions, disable-compression) is left out.
-// An error never holds a password or a token.
+// Restricted returns a client configuration for the current context of a kubeconfig. It only uses the server,
+// the CA data, and the client certificate or token data. Other settings that change the identity, the target
+// or the path of a request are errors, which name them; the rest (namespace, extensions, disable-compression)
+// is ignored. Errors never contain a password or a token.
 func Restricted(data []byte) (*rest.Config, error) {
 	file, err := clientcmd.Load(data)
-	if err != nil { // which quotes whole users, keys and all, where a name is there twice
+	if err != nil { // the error of a duplicate name quotes the whole user, with its key
 		return nil, errors.New("invalid kubeconfig; 'kubectl config view --kubeconfig FILE' prints the error")
 	}
 	context := file.Contexts[file.CurrentContext]
@@ -29,10 +28,10 @@ func Restricted(data []byte) (*rest.Config, error) {
 	}
 	cluster, user := file.Clusters[context.Cluster], file.AuthInfos[context.AuthInfo]
 	if cluster == nil || user == nil {
-		return nil, fmt.Errorf("context %q lacks its cluster %q or its user %q", file.CurrentContext, context.Cluster, context.AuthInfo)
+		return nil, fmt.Errorf("context %q: cluster %q or user %q does not exist", file.CurrentContext, context.Cluster, context.AuthInfo)
 	}
-	if refused := append(refusedOfCluster(cluster), refusedOfUser(user)...); len(refused) > 0 {
-		return nil, fmt.Errorf("the kubeconfig has %s, which is not allowed; use only server, CA data and client certificate or token data", strings.Join(refused, ", "))
+	if forbidden := append(forbiddenClusterFields(cluster), forbiddenUserFields(user)...); len(forbidden) > 0 {
+		return nil, fmt.Errorf("the kubeconfig has %s, which is not allowed; use only server, CA data and client certificate or token data", strings.Join(forbidden, ", "))
 	}
 	return restConfig(cluster, user)
 }
@@ -41,7 +40,7 @@ func restConfig(cluster *api.Cluster, user *api.AuthInfo) (*rest.Config, error) 
 	server, err := url.Parse(cluster.Server)
 	switch {
 	case err != nil:
-		return nil, errors.New("the server's URL cannot be parsed") // err quotes it, with any password in it
+		return nil, errors.New("the server's URL cannot be parsed") // err quotes the URL, which may contain a password
 	case strings.ContainsAny(cluster.Server, "@?#"):
 		return nil, errors.New("the server's URL has more than a host, a port and a path")
 	case server.Scheme != "https" || server.Hostname() == "":
@@ -64,8 +63,8 @@ func restConfig(cluster *api.Cluster, user *api.AuthInfo) (*rest.Config, error) 
 	}, nil
 }
 
-func refusedOfCluster(c *api.Cluster) []string {
-	return named([]field{
+func forbiddenClusterFields(c *api.Cluster) []string {
+	return namesOfSetFields([]field{
 		{"insecure-skip-tls-verify", c.InsecureSkipTLSVerify},
 		{"certificate-authority", c.CertificateAuthority != ""},
 		{"proxy-url", c.ProxyURL != ""},
@@ -73,8 +72,8 @@ func refusedOfCluster(c *api.Cluster) []string {
 	})
 }
 
-func refusedOfUser(u *api.AuthInfo) []string {
-	return named([]field{
+func forbiddenUserFields(u *api.AuthInfo) []string {
+	return namesOfSetFields([]field{
 		{"client-certificate", u.ClientCertificate != ""},
 		{"client-key", u.ClientKey != ""},
 		{"tokenFile", u.TokenFile != ""},
@@ -86,13 +85,13 @@ func refusedOfUser(u *api.AuthInfo) []string {
 	})
 }
 
-// field is a field of a kubeconfig and whether it is set.
+// field is the name of a kubeconfig field and whether it is set.
 type field struct {
 	name string
 	set  bool
 }
 
-func named(fields []field) []string {
+func namesOfSetFields(fields []field) []string {
 	var names []string
 	for _, f := range fields {
 		if f.set {

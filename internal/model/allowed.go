@@ -9,20 +9,21 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// allowed are the addresses that are believed when a hosted cluster reports them:
-// its owner could otherwise point names, and the proxy, anywhere.
-type allowed struct {
+// addressFilter decides which addresses are accepted from a hosted cluster. Otherwise the owner of a hosted
+// cluster could make names resolve to, and the proxy connect to, any address.
+type addressFilter struct {
 	ranges []v1alpha1.AddressRange
-	// spoken are the addresses that are spoken for: the proxy would be its own upstream.
-	spoken map[netip.Addr]bool
-	// networks are those of the cluster's VLANs.
+	// assigned are the addresses of the gateway and of our components, of which the proxy would be its own
+	// upstream.
+	assigned map[netip.Addr]bool
+	// networks are the networks of the cluster's VLANs.
 	networks []netip.Prefix
 }
 
-// allowed are the ranges that the Corefile gives, else those of the Infra's MetalLB
-// pool, else the VLAN.
-func (f *appsFinder) allowed(c *draft, infra *Infra) *allowed {
-	a := &allowed{spoken: f.spokenFor(c), networks: f.networksOf(c)}
+// newAddressFilter returns a filter for a cluster. It accepts the networks in the options, else the address
+// range of MetalLB in the Infra, else the networks of the cluster's Infras.
+func (f *appsFinder) newAddressFilter(c *draft, infra *Infra) *addressFilter {
+	a := &addressFilter{assigned: f.assignedOnVLANs(c), networks: f.networksOf(c)}
 	for _, prefix := range f.options.Allow {
 		a.add(prefix)
 	}
@@ -52,22 +53,22 @@ func (f *appsFinder) allowed(c *draft, infra *Infra) *allowed {
 	return a
 }
 
-func (a *allowed) add(prefix netip.Prefix) {
+func (a *addressFilter) add(prefix netip.Prefix) {
 	if r, err := v1alpha1.ParseAddressRange(prefix.String()); err == nil {
 		a.ranges = append(a.ranges, r)
 	}
 }
 
-// refusal says why an address may not be used, "" for one that may.
-func (a *allowed) refusal(address netip.Addr) string {
+// rejectReason returns why an address is rejected, as the end of a sentence about it; "" if it is accepted.
+func (a *addressFilter) rejectReason(address netip.Addr) string {
 	address = address.Unmap()
 	switch {
 	case !address.IsValid() || address.Zone() != "" || address.IsUnspecified() || address.IsLoopback() ||
-		address.IsMulticast() || address.IsLinkLocalUnicast() || address == broadcast:
-		return "is no address that a client can reach"
+		address.IsMulticast() || address.IsLinkLocalUnicast() || address == limitedBroadcast:
+		return "is not an address that clients can reach"
 	case !slices.ContainsFunc(a.ranges, func(r v1alpha1.AddressRange) bool { return r.Contains(address) }):
 		return "is not in the allowed ranges " + a.String()
-	case a.spoken[address]:
+	case a.assigned[address]:
 		return "belongs to the VLAN's gateway or to a service of ours"
 	}
 	if what := reservedAddress(address, a.networks); what != "" {
@@ -76,55 +77,58 @@ func (a *allowed) refusal(address netip.Addr) string {
 	return ""
 }
 
-// networksOf are the networks of a cluster's VLANs, whichever Infra says so.
+// networksOf returns the networks of a cluster's VLANs, also those that are listed only in Infras of other
+// clusters.
 func (f *appsFinder) networksOf(c *draft) []netip.Prefix {
 	var list []netip.Prefix
 	for _, i := range f.infras {
-		if slices.ContainsFunc(c.infras, func(own *Infra) bool { return own.VLAN == i.VLAN }) {
+		if slices.ContainsFunc(c.infras, func(clusterInfra *Infra) bool { return clusterInfra.VLAN == i.VLAN }) {
 			list = append(list, i.CIDRs...)
 		}
 	}
 	return list
 }
 
-var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+// limitedBroadcast is the limited broadcast address (RFC 919).
+var limitedBroadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
-func (a *allowed) filter(list []netip.Addr) []netip.Addr {
-	return slices.DeleteFunc(slices.Clone(list), func(address netip.Addr) bool { return a.refusal(address) != "" })
+// accepted returns the accepted addresses of a list.
+func (a *addressFilter) accepted(list []netip.Addr) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(list), func(address netip.Addr) bool { return a.rejectReason(address) != "" })
 }
 
-// String returns the ranges for a message.
-func (a *allowed) String() string {
+// String returns the accepted ranges, for a message.
+func (a *addressFilter) String() string {
 	words := make([]string, len(a.ranges))
 	for i, r := range a.ranges {
 		words[i] = r.String()
 	}
 	if len(words) == 0 {
-		return "(there are none: give 'allow CIDR' in the Corefile, or a metallb.ipAddressPoolRange or a cidr in the Infra)"
+		return "(none: set 'allow CIDR' in the Corefile, or metallb.ipAddressPoolRange or cidr in the Infra)"
 	}
 	return strings.Join(words, ", ")
 }
 
-// spokenFor are the addresses on a cluster's VLANs that are not for applications.
-func (f *appsFinder) spokenFor(c *draft) map[netip.Addr]bool {
+// assignedOnVLANs returns the addresses of gateways and components on a cluster's VLANs.
+func (f *appsFinder) assignedOnVLANs(c *draft) map[netip.Addr]bool {
 	if len(c.infras) == 1 {
-		return f.spoken[c.infras[0].VLAN]
+		return f.assigned[c.infras[0].VLAN]
 	}
 	all := map[netip.Addr]bool{}
 	for _, i := range c.infras {
-		maps.Copy(all, f.spoken[i.VLAN])
+		maps.Copy(all, f.assigned[i.VLAN])
 	}
 	return all
 }
 
-// spokenByVLAN gathers what the Infras of each VLAN have addresses for.
-func spokenByVLAN(infras []*Infra) map[string]map[netip.Addr]bool {
+// assignedByVLAN returns the addresses of gateways and components, by VLAN.
+func assignedByVLAN(infras []*Infra) map[string]map[netip.Addr]bool {
 	all := map[string]map[netip.Addr]bool{}
 	for _, i := range infras {
 		if all[i.VLAN] == nil {
 			all[i.VLAN] = map[netip.Addr]bool{}
 		}
-		for _, address := range i.own {
+		for _, address := range i.assigned {
 			all[i.VLAN][address] = true
 		}
 	}

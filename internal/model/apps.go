@@ -13,44 +13,44 @@ import (
 	"github.com/densityops/oooi/internal/selector"
 )
 
-// AppsSource says where the address of a hosted cluster's applications is read.
+// AppsSource is a source of the apps addresses of a hosted cluster.
 type AppsSource string
 
-// The sources, as the Corefile names them.
+// Sources, in the syntax of the Corefile.
 const (
-	// AppsHosted is the applications' Service inside the hosted cluster.
+	// AppsHosted is the apps Service in the hosted cluster.
 	AppsHosted AppsSource = "hosted"
-	// AppsMirrored is the Service that KubeVirt's cloud controller mirrors into the
-	// management cluster, or one of that cluster that is named.
+	// AppsMirrored is the Service that the KubeVirt cloud controller creates in the management cluster for
+	// the apps Service, or a Service of the management cluster that the options name.
 	AppsMirrored AppsSource = "mirrored"
 	// AppsStatus is the status of the Infra.
 	AppsStatus AppsSource = "status"
-	// AppsStatic are the addresses in the spec of the Infra.
+	// AppsStatic is the spec of the Infra.
 	AppsStatic AppsSource = "static"
-	// AppsLastGood are the addresses of before, kept while no source has any.
+	// AppsLastGood is the previous snapshot, used while no source has an address.
 	AppsLastGood AppsSource = "last known good"
 )
 
-// AppsOptions say where applications are found. What is left out is as each Infra
-// says, and a hosted cluster without an Infra that enables appsIngress has none.
+// AppsOptions configure where apps addresses are read. Unset options are taken from each Infra. Without
+// Sources, a hosted cluster whose Infras do not enable appsIngress has no apps addresses.
 type AppsOptions struct {
-	// Sources are asked in this order, for every hosted cluster in scope; the first with an
-	// address is believed.
+	// Sources are tried in this order, for every hosted cluster in scope. The first one with an address is
+	// used.
 	Sources []AppsSource
-	// Service names the Service as "namespace/name".
+	// Service is the apps Service, "namespace/name".
 	Service string
-	// Selector finds the Service by labels in place of a name.
+	// Selector selects the apps Service by labels, instead of Service.
 	Selector map[string]string
-	// Allow are the networks whose addresses are believed.
+	// Allow are the networks whose addresses are accepted.
 	Allow []netip.Prefix
-	// Credentials is the Secret "namespace/name" with a kubeconfig for the hosted cluster.
+	// Credentials is the Secret with a kubeconfig for the hosted cluster, "namespace/name".
 	Credentials string
-	// Admin uses the kubeconfig that the Infra names, or that the HostedCluster publishes, in
-	// place of the reader's, and tells of every change of the Service.
+	// Admin uses the admin kubeconfig that the Infra or the HostedCluster names instead of the reader's, and
+	// records every revision of the Service.
 	Admin bool
 }
 
-// String names the options on one line: "apps", with whatever is not as the Infras say.
+// String returns the options in one line: "apps" and the options that are set.
 func (o *AppsOptions) String() string {
 	words := []string{"apps"}
 	for _, source := range o.Sources {
@@ -74,22 +74,22 @@ func (o *AppsOptions) String() string {
 	return strings.Join(words, " ")
 }
 
-// Apps is where the applications of a hosted cluster are reached.
+// Apps are the apps addresses of a hosted cluster.
 type Apps struct {
-	// Addresses are sorted; empty while none is known.
+	// Addresses are sorted; empty if none is known.
 	Addresses []netip.Addr `json:"addresses"`
-	// Source is where they were found.
+	// Source is the source of the addresses.
 	Source AppsSource `json:"source,omitempty"`
-	// Withdrawn: the source says that there are none any more; these are the last ones.
+	// Withdrawn reports whether the source has no address any more, and Addresses are the last ones.
 	Withdrawn bool `json:"withdrawn,omitempty"`
-	// Hosted says how the Service inside the hosted cluster is followed; nil when it is not.
+	// Hosted is how the Service in the hosted cluster is watched; nil if it is not.
 	Hosted *HostedAccess `json:"hosted,omitempty"`
-	// Followed: the Service inside the hosted cluster is, or is known not to exist, and
-	// nothing is in the way of it.
+	// Followed reports whether the Service in the hosted cluster was read, or found to be missing, and is
+	// watched without a fault.
 	Followed bool `json:"followed,omitempty"`
-	// Infra is the one that says how they are reached; nil where a Corefile does.
+	// Infra is the Infra that configures the apps; nil if only the options do.
 	Infra *Ref `json:"infra,omitempty"`
-	// Revision is the resourceVersion of that Service, for who asked as admin.
+	// Revision is the resourceVersion of the Service in the hosted cluster, with the option Admin.
 	Revision string `json:"revision,omitempty"`
 }
 
@@ -100,20 +100,19 @@ func (a *Apps) equal(o *Apps) bool {
 	return a.Source == o.Source && a.Withdrawn == o.Withdrawn && a.Followed == o.Followed && equalPointers(a.Infra, o.Infra) && a.Revision == o.Revision && slices.Equal(a.Addresses, o.Addresses) && a.Hosted.equal(o.Hosted)
 }
 
-// HostedAccess says how to follow the applications' Service in a hosted cluster.
+// HostedAccess is how to watch the apps Service in a hosted cluster.
 type HostedAccess struct {
-	// Secret holds the kubeconfig, as "namespace/name".
+	// Secret is the Secret with the kubeconfig, "namespace/name".
 	Secret string `json:"secret"`
-	// Key is that of the kubeconfig in the Secret's data.
+	// Key is the key of the kubeconfig in the Secret.
 	Key string `json:"key"`
-	// Dial is the "host:port" to connect to in place of the kubeconfig's; empty for
-	// the kubeconfig's own.
+	// Dial is the "host:port" to connect to instead of the kubeconfig's server; empty for the latter.
 	Dial string `json:"dial,omitempty"`
-	// Service is the Service as "namespace/name"; empty with a Selector.
+	// Service is the Service, "namespace/name"; empty with a Selector.
 	Service string `json:"service,omitempty"`
-	// Selector finds the Service by labels.
+	// Selector selects the Service by labels.
 	Selector map[string]string `json:"selector,omitempty"`
-	// Revisions: every change of the Service is of interest, not those alone that we read.
+	// Revisions makes every revision of the Service a change, also if no field that we read differs.
 	Revisions bool `json:"revisions,omitempty"`
 }
 
@@ -124,8 +123,7 @@ func (a *HostedAccess) equal(o *HostedAccess) bool {
 	return a.Secret == o.Secret && a.Key == o.Key && a.Dial == o.Dial && a.Service == o.Service && a.Revisions == o.Revisions && maps.Equal(a.Selector, o.Selector)
 }
 
-// AppsAnswer is what the names of the cluster's applications resolve to where
-// their addresses can be reached.
+// AppsAnswer returns what the cluster's apps names resolve to for clients that can reach the apps addresses.
 func (c *Cluster) AppsAnswer() Answer {
 	if c.Apps == nil {
 		return Answer{}
@@ -133,36 +131,35 @@ func (c *Cluster) AppsAnswer() Answer {
 	return Answer{Served: true, Addresses: c.Apps.Addresses}
 }
 
-// identity is the cluster's key with what tells it from its namesakes: one that is made
-// anew has nothing of the one before.
+// identity returns the cluster's key and UID, so that a cluster does not inherit the addresses of a deleted
+// one with the same name.
 func (c *Cluster) identity() string {
-	if c.UID == "" { // out of a file that somebody wrote
+	if c.UID == "" { // an object in a file may have no UID
 		return c.Key()
 	}
 	return c.Key() + " " + c.UID
 }
 
-// LastGood returns the addresses of each hosted cluster's applications, for the
-// Objects of the next snapshot. They stay until they are replaced, or until nobody
-// asks for the cluster's applications any more.
+// LastGood returns the apps addresses of each hosted cluster, by identity, for the Objects of the next
+// snapshot. Addresses stay until they are replaced or until the cluster's apps are no longer served.
 func (s *Snapshot) LastGood() map[string][]netip.Addr {
 	kept := map[string][]netip.Addr{}
 	for _, c := range s.Clusters {
-		if c.Apps != nil && len(c.Apps.Addresses) > 0 && !c.standsIn() {
+		if c.Apps != nil && len(c.Apps.Addresses) > 0 && !c.isPlaceholder() {
 			kept[c.identity()] = c.Apps.Addresses
 		}
 	}
 	return kept
 }
 
-// ReaderSecret is the Secret, beside the Infra, with the credentials that may read
-// the applications' Service in the hosted cluster and nothing else.
+// ReaderSecret returns the Secret beside the Infra, "namespace/name", with the credentials that may only read
+// the apps Service in the hosted cluster.
 func ReaderSecret(infra Ref) string { return infra.Namespace + "/" + infra.Name + "-apps-reader" }
 
-// addApps finds where the applications of each cluster are reached.
+// addApps sets the apps addresses of each cluster with an apps domain.
 func (b *builder) addApps(in *Objects, options *AppsOptions) {
 	f := appsFinder{
-		builder: b, options: options, spoken: spokenByVLAN(b.infras),
+		builder: b, options: options, assigned: assignedByVLAN(b.infras),
 		hosted: map[string]*objects.AppsService{}, lastGood: in.LastGood,
 	}
 	for _, s := range in.AppsServices {
@@ -175,16 +172,16 @@ func (b *builder) addApps(in *Objects, options *AppsOptions) {
 	}
 }
 
+// appsFinder looks up the apps addresses of hosted clusters.
 type appsFinder struct {
 	*builder
 	options  *AppsOptions
-	hosted   map[string]*objects.AppsService // by hosted cluster
-	lastGood map[string][]netip.Addr         // by the identity of the hosted cluster
-	spoken   map[string]map[netip.Addr]bool  // by VLAN
+	hosted   map[string]*objects.AppsService // by hosted cluster, "namespace/name"
+	lastGood map[string][]netip.Addr         // by identity of the hosted cluster
+	assigned map[string]map[netip.Addr]bool  // addresses of gateways and components, by VLAN
 }
 
-// find returns where the applications of a cluster are reached, nil when nobody
-// wants them to be.
+// find returns the apps addresses of a cluster, or nil if neither the options nor an Infra enable apps.
 func (f *appsFinder) find(c *draft) *Apps {
 	infra := appsInfra(c)
 	if f.options.Admin {
@@ -198,51 +195,50 @@ func (f *appsFinder) find(c *draft) *Apps {
 		sources = sourcesOf(infra.apps)
 	}
 	apps := &Apps{}
-	a := asked{draft: c, apps: apps, infra: infra, about: c.Ref, allowed: f.allowed(c, infra)}
+	a := appsQuery{draft: c, apps: apps, infra: infra, problemRef: c.Ref, filter: f.newAddressFilter(c, infra)}
 	if infra != nil {
-		a.about, apps.Infra = infra.Ref, &infra.Ref
+		a.problemRef, apps.Infra = infra.Ref, &infra.Ref
 	}
-	if !c.standsIn() {
-		a.last = a.allowed.filter(f.lastGood[c.identity()])
+	if !c.isPlaceholder() {
+		a.lastGood = a.filter.accepted(f.lastGood[c.identity()])
 		if slices.Contains(sources, AppsHosted) {
 			apps.Hosted = f.access(c, infra)
 		}
 	}
 	for _, source := range sources {
-		found := f.ask(source, a)
+		found := f.lookUp(source, a)
 		if len(found) == 0 {
 			continue
 		}
 		apps.Addresses, apps.Source = found, source
-		if source == AppsStatus { // what was good before, if the Service says otherwise
+		if source == AppsStatus { // the last valid address, if the Service lost its address
 			apps.Withdrawn = apps.Withdrawn || infra != nil && infra.status.Reason == v1alpha1.AppsIngressAddressWithdrawn
 		} else {
 			apps.Withdrawn = false
 		}
 		return apps
 	}
-	if len(a.last) > 0 {
-		apps.Addresses, apps.Source = a.last, AppsLastGood
+	if len(a.lastGood) > 0 {
+		apps.Addresses, apps.Source = a.lastGood, AppsLastGood
 	}
 	return apps
 }
 
-// asked is a cluster whose applications are looked for.
-type asked struct {
+// appsQuery is the look-up of one cluster's apps addresses.
+type appsQuery struct {
 	*draft
-	apps    *Apps  // what is found
-	infra   *Infra // nil for none
-	about   Ref    // what problems are about
-	allowed *allowed
-	last    []netip.Addr // the addresses of before, as far as they are allowed
+	apps       *Apps          // the result
+	infra      *Infra         // nil if no Infra enables apps
+	problemRef Ref            // the object that problems are reported for
+	filter     *addressFilter // accepts addresses
+	lastGood   []netip.Addr   // accepted addresses of the previous snapshot
 }
 
-// standsIn reports whether the cluster stands in for a HostedCluster that does not
-// exist: nothing can be followed in it, and its key may be that of another one.
-func (c *Cluster) standsIn() bool { return c.Kind != "HostedCluster" }
+// isPlaceholder reports whether the cluster stands for a HostedCluster that does not exist yet. Nothing can
+// be watched in it, and its key, the Infra's, may be that of another HostedCluster.
+func (c *Cluster) isPlaceholder() bool { return c.Kind != "HostedCluster" }
 
-// appsInfra is the Infra that says how a cluster's applications are reached: the
-// first that enables appsIngress.
+// appsInfra returns the Infra that configures a cluster's apps: the first that enables appsIngress, or nil.
 func appsInfra(c *draft) *Infra {
 	for _, i := range c.infras {
 		if i.apps.IsEnabled() {
@@ -252,8 +248,8 @@ func appsInfra(c *draft) *Infra {
 	return nil
 }
 
-// sourcesOf are the sources of an Infra. The status is what xdsd control read from
-// the same Service, for who may not or cannot read that directly.
+// sourcesOf returns the sources that an Infra configures. The status has what xdsd control read from the same
+// Service, for daemons that cannot read it.
 func sourcesOf(apps *v1alpha1.AppsIngress) []AppsSource {
 	switch apps.Source {
 	case v1alpha1.AppsIngressSourceStatic:
@@ -265,16 +261,16 @@ func sourcesOf(apps *v1alpha1.AppsIngress) []AppsSource {
 	}
 }
 
-// ask returns the allowed addresses that one source has.
-func (f *appsFinder) ask(source AppsSource, a asked) []netip.Addr {
+// lookUp returns the accepted addresses of one source.
+func (f *appsFinder) lookUp(source AppsSource, a appsQuery) []netip.Addr {
 	switch source {
 	case AppsHosted:
-		return f.askHosted(a)
+		return f.lookUpHosted(a)
 	case AppsMirrored:
-		return f.askMirrored(a)
+		return f.lookUpMirrored(a)
 	case AppsStatic:
 		if a.infra != nil {
-			return f.static(a)
+			return f.lookUpStatic(a)
 		}
 	case AppsStatus:
 		if a.infra != nil && a.infra.status != nil {
@@ -282,16 +278,17 @@ func (f *appsFinder) ask(source AppsSource, a asked) []netip.Addr {
 			if len(texts) == 0 && a.infra.status.ExternalIP != "" {
 				texts = []string{a.infra.status.ExternalIP}
 			}
-			return f.believe(a, texts, "status of "+a.infra.String())
+			return f.accept(a, texts, "status of "+a.infra.String())
 		}
 	}
 	return nil
 }
 
-// static returns the addresses that the Infra declares: as declared, save what no host can have.
-func (f *appsFinder) static(a asked) []netip.Addr {
+// lookUpStatic returns the addresses in the Infra's spec, without those that no host can have. They are not
+// filtered otherwise.
+func (f *appsFinder) lookUpStatic(a appsQuery) []netip.Addr {
 	return slices.DeleteFunc(a.infra.addresses("appsIngress.addresses", a.infra.apps.Addresses, &f.found), func(address netip.Addr) bool {
-		what := reservedAddress(address, a.allowed.networks)
+		what := reservedAddress(address, a.filter.networks)
 		if what != "" {
 			f.found.add(a.infra.Ref, ReasonInvalidAddress, "spec.appsIngress.addresses: %s is the %s, which no host can have: not used", address, what)
 		}
@@ -299,73 +296,73 @@ func (f *appsFinder) static(a asked) []netip.Addr {
 	})
 }
 
-// askHosted returns what the Service inside the hosted cluster says, and reports
-// why it says nothing.
-func (f *appsFinder) askHosted(a asked) []netip.Addr {
+// lookUpHosted returns the addresses of the Service in the hosted cluster, and reports why there are none.
+func (f *appsFinder) lookUpHosted(a appsQuery) []netip.Addr {
 	s := f.hosted[a.Key()]
-	if s == nil || a.standsIn() {
-		return nil // not asked yet
+	if s == nil || a.isPlaceholder() {
+		return nil // not read yet
 	}
 	if s.Fault.Reason != "" {
-		f.found.add(a.about, Reason(s.Fault.Reason), "%s", s.Fault.Message)
+		f.found.add(a.problemRef, Reason(s.Fault.Reason), "%s", s.Fault.Message)
 	}
 	a.apps.Followed = s.Read && s.Fault.Reason == ""
 	if s.Service != nil {
-		a.apps.Revision = s.Service.ResourceVersion // which is kept for who asks for it
+		a.apps.Revision = s.Service.ResourceVersion // only set with the option Admin
 	}
 	switch {
 	case s.Service != nil:
-		return f.askService(a, s.Service, "in "+a.String())
+		return f.lookUpService(a, s.Service, "in "+a.String())
 	case s.Read:
-		f.lacking(a, a.String()+" has no Service "+f.wanted(a))
+		f.reportMissing(a, a.String()+" has no Service "+f.describeService(a))
 	}
 	return nil
 }
 
-// askMirrored returns what the Service in the management cluster says.
-func (f *appsFinder) askMirrored(a asked) []netip.Addr {
-	if s := f.mirrored(a); s != nil {
-		return f.askService(a, s, "for "+a.String())
+// lookUpMirrored returns the addresses of the Service in the management cluster, and reports why there are
+// none.
+func (f *appsFinder) lookUpMirrored(a appsQuery) []netip.Addr {
+	if s := f.findMirrored(a); s != nil {
+		return f.lookUpService(a, s, "for "+a.String())
 	}
-	f.lacking(a, "the management cluster has no Service "+f.wanted(a)+" of "+a.String())
+	f.reportMissing(a, "the management cluster has no Service "+f.describeService(a)+" of "+a.String())
 	return nil
 }
 
-func (f *appsFinder) askService(a asked, s *objects.Service, whose string) []netip.Addr {
-	what := "Service " + s.Namespace + "/" + s.Name + " " + whose
+// lookUpService returns the accepted addresses of a Service. relation is the Service's relation to the cluster, for messages.
+func (f *appsFinder) lookUpService(a appsQuery, s *objects.Service, relation string) []netip.Addr {
+	what := "Service " + s.Namespace + "/" + s.Name + " " + relation
 	texts := s.LoadBalancerIPs()
 	if len(texts) == 0 {
-		f.lacking(a, what+" has no load balancer address")
+		f.reportMissing(a, what+" has no load balancer address")
 	}
-	return f.believe(a, texts, what)
+	return f.accept(a, texts, what)
 }
 
-// lacking reports that a source has no address, or none any more.
-func (f *appsFinder) lacking(a asked, state string) {
-	if len(a.last) > 0 {
+// reportMissing reports that a source has no address, or lost it. state is a sentence about the source.
+func (f *appsFinder) reportMissing(a appsQuery, state string) {
+	if len(a.lastGood) > 0 {
 		a.apps.Withdrawn = true
-		f.found.add(a.about, ReasonAddressWithdrawn, "%s any more; the last address stays in use", state)
+		f.found.add(a.problemRef, ReasonAddressWithdrawn, "%s any more; the last address stays in use", state)
 		return
 	}
-	f.found.add(a.about, ReasonAddressNotAssigned, "%s", state)
+	f.found.add(a.problemRef, ReasonAddressNotAssigned, "%s", state)
 }
 
-// maxAddresses is how many addresses one source may have; a load balancer gives one
-// of each family. Whoever writes the status could otherwise make every answer, and
-// the list of problems, as long as he likes.
+// maxAddresses limits the addresses of one source; a load balancer assigns one of each family. It bounds the
+// size of answers and of the list of problems, because the owner of a hosted cluster can write the status.
 const maxAddresses = 16
 
-// believe keeps the addresses that are allowed, and reports the others.
-func (f *appsFinder) believe(a asked, texts []string, where string) []netip.Addr {
+// accept returns the accepted addresses of a source, and reports the others.
+func (f *appsFinder) accept(a appsQuery, texts []string, where string) []netip.Addr {
 	if len(texts) > maxAddresses {
-		f.found.add(a.about, ReasonAddressNotAllowed, "%s has more than %d addresses: the rest is not used", where, maxAddresses)
+		f.found.add(a.problemRef, ReasonAddressNotAllowed, "%s has more than %d addresses: the rest is not used", where, maxAddresses)
 		texts = texts[:maxAddresses]
 	}
 	var list []netip.Addr
 	for _, text := range texts {
-		address, _ := netip.ParseAddr(text) // else not valid, and refused
-		if why := a.allowed.refusal(address); why != "" {
-			f.found.add(a.about, ReasonAddressNotAllowed, "%s has the address %q, which %s: not used", where, text, why)
+		address, _ := netip.ParseAddr(text) // the zero Addr is rejected
+		if why := a.filter.rejectReason(address); why != "" {
+			f.found.add(a.problemRef, ReasonAddressNotAllowed, "%s has the address %q, which %s: not used", where, text, why)
 			continue
 		}
 		list = append(list, address.Unmap())
@@ -373,15 +370,15 @@ func (f *appsFinder) believe(a asked, texts []string, where string) []netip.Addr
 	return sortedAddrs(list)
 }
 
-// wanted describes the Service that is looked for.
-func (f *appsFinder) wanted(a asked) string {
+// describeService returns the name or labels of the apps Service, for messages.
+func (f *appsFinder) describeService(a appsQuery) string {
 	if len(f.options.Selector) > 0 {
 		return fmt.Sprintf("with labels %v", f.options.Selector)
 	}
 	return f.serviceName(a.Cluster, a.infra)
 }
 
-// serviceName is the applications' Service inside the hosted cluster.
+// serviceName returns the namespace and name of the apps Service in the hosted cluster, "namespace/name".
 func (f *appsFinder) serviceName(c *Cluster, infra *Infra) string {
 	if f.options.Service != "" {
 		return f.options.Service
@@ -393,7 +390,7 @@ func (f *appsFinder) serviceName(c *Cluster, infra *Infra) string {
 	return apps.ServiceKey(c.Name).String()
 }
 
-// access says how to follow the Service inside the hosted cluster.
+// access returns how to watch the apps Service in the hosted cluster.
 func (f *appsFinder) access(c *draft, infra *Infra) *HostedAccess {
 	a := &HostedAccess{Secret: f.options.Credentials, Key: v1alpha1.DefaultKubeconfigKey, Selector: f.options.Selector}
 	if len(a.Selector) == 0 {
@@ -412,8 +409,8 @@ func (f *appsFinder) access(c *draft, infra *Infra) *HostedAccess {
 	return a
 }
 
-// adminSecret is the Secret with the administrator's kubeconfig, "" while there is none,
-// and the key in it.
+// adminSecret returns the Secret with the admin kubeconfig, "namespace/name", and the key in it. The Secret
+// is "" until HyperShift publishes one.
 func adminSecret(c *Cluster, infra *Infra) (secret, key string) {
 	if infra != nil && infra.apps.KubeconfigSecretRef != nil {
 		ref := infra.apps.KubeconfigSecretRef
@@ -422,8 +419,8 @@ func adminSecret(c *Cluster, infra *Infra) (secret, key string) {
 	return c.Kubeconfig, v1alpha1.DefaultKubeconfigKey
 }
 
-// apiServer is where the hosted cluster's API server is reached in the management
-// cluster, without any name of ours; empty while its Service does not exist.
+// apiServer returns the "host:port" of the hosted cluster's API server in the management cluster, which needs
+// no DNS; "" if its Service does not exist.
 func (f *appsFinder) apiServer(c *draft, infra *Infra) string {
 	name := backends[RoleAPI].Service
 	if infra != nil && infra.apiService != "" {
@@ -444,21 +441,21 @@ func (f *appsFinder) apiServer(c *draft, infra *Infra) string {
 	return netip.AddrPortFrom(address, uint16(port)).String()
 }
 
-// Labels that KubeVirt's cloud controller puts on a mirrored Service.
+// Labels that the KubeVirt cloud controller sets on a mirrored Service.
 const (
 	labelCluster         = "cluster.x-k8s.io/cluster-name"
 	labelTenantName      = "cluster.x-k8s.io/tenant-service-name"
 	labelTenantNamespace = "cluster.x-k8s.io/tenant-service-namespace"
 )
 
-// MirroredLabels are the keys of the labels by which a mirrored Service is known, whatever its name.
+// MirroredLabels returns the keys of the labels by which a mirrored Service is found, whatever its name.
 func MirroredLabels() []string { return []string{labelCluster, labelTenantName, labelTenantNamespace} }
 
-// mirrored finds the applications' Service in the management cluster; the newest
-// where there are several, for those of destroyed guests stay behind. Labels count
-// only where the cloud controller makes its Services: others could put them on a
-// Service of their own.
-func (f *appsFinder) mirrored(a asked) *objects.Service {
+// findMirrored returns the Service in the management cluster that mirrors the apps Service, or nil. If there
+// are several, it returns the newest, because Services of deleted hosted clusters may remain. Only namespaces
+// where the cloud controller creates Services are searched: elsewhere other users could set the labels on
+// their own Services.
+func (f *appsFinder) findMirrored(a appsQuery) *objects.Service {
 	if namespace, name, named := strings.Cut(f.options.Service, "/"); named {
 		return f.index.find(namespace, name)
 	}
@@ -468,13 +465,13 @@ func (f *appsFinder) mirrored(a asked) *objects.Service {
 		want = map[string]string{labelCluster: a.InfraID, labelTenantName: name, labelTenantNamespace: namespace}
 	}
 	for _, value := range want {
-		if value == "" { // not known yet
+		if value == "" { // the infraID is not known yet
 			return nil
 		}
 	}
 	found := f.index.matching(a.ControlPlaneNamespace, want)
-	if a.guests != "" && a.guests != a.ControlPlaneNamespace {
-		found = append(found, f.index.matching(a.guests, want)...)
+	if a.vmNamespace != "" && a.vmNamespace != a.ControlPlaneNamespace {
+		found = append(found, f.index.matching(a.vmNamespace, want)...)
 	}
 	if len(found) == 0 {
 		return nil

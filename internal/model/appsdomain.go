@@ -6,23 +6,22 @@ import (
 	"strings"
 )
 
-// appsDomain is an apps domain as one cluster's.
+// appsDomain is an apps domain of a cluster.
 type appsDomain struct {
 	cluster *Cluster
 	name    string
 }
 
-// refuseAppsDomains decides which apps domains are not served in the view. A
-// HostedCluster may name any domain for its applications, and the wildcard in it
-// answers for every name below that nobody has in the view. So an apps domain outside
-// of its cluster's own domains is refused where it
+// refuseAppsDomains decides which apps domains are not served in the view. A HostedCluster can set any domain as its apps
+// domain, and the wildcard in it answers for every name below it that has no owner in the view. An apps domain outside of
+// its cluster's own domains is therefore refused if it
 //
-//   - lies in another cluster's domain, or holds one;
-//   - holds its own cluster's domain, for others' are likely to be beside that;
-//   - holds a hostname or an apps domain of an older cluster, or lies in the latter.
+//   - is in another cluster's domain, or contains one;
+//   - contains its own cluster's domain, because other clusters' domains are likely to be siblings of that;
+//   - contains a hostname or an apps domain of an older cluster, or is in an apps domain of an older cluster.
 //
-// Age decides where the other name is made up as easily as the apps domain: else
-// whoever adds a hostname to his cluster could end the applications of another.
+// Age decides where the other name can be chosen as freely as the apps domain. Otherwise the owner of a cluster could
+// disable another cluster's apps by adding a hostname.
 func (b *viewBuilder) refuseAppsDomains(ordered []Publication) {
 	domains := map[string]*Cluster{}
 	for _, p := range ordered {
@@ -47,42 +46,42 @@ func (b *viewBuilder) refuseAppsDomains(ordered []Publication) {
 		return
 	}
 	for _, p := range ordered {
-		b.refuseHolders(p.Cluster, outside)
+		b.refuseContaining(p.Cluster, outside)
 	}
 	b.refuseNested(ordered, outside)
 }
 
-// isOutside reports whether an apps domain lies outside of all cluster domains and
-// holds none of its own cluster's. It refuses those that do neither this nor lie in
-// their cluster's own domains.
+// isOutside reports whether an apps domain is outside of all cluster domains and contains none of its own
+// cluster's. It refuses an apps domain in another cluster's domain, and one that contains its own cluster's
+// domain.
 func (b *viewBuilder) isOutside(d appsDomain, domains map[string]*Cluster) bool {
 	c := d.cluster
-	for at := range upwards(d.name) {
+	for at := range nameAndParents(d.name) {
 		if slices.Contains(c.Domains, at) {
 			return false
 		}
-		// Only an older cluster's domain counts inside of the cluster's own.
-		if holder := domains[at]; holder != nil && (!c.owns(at) || compareAge(holder, c) < 0) {
-			b.refuse(d, "it lies in %s, the domain of %s", at, holder.Ref)
+		// Inside the cluster's own domain, only the domain of an older cluster has precedence.
+		if owner := domains[at]; owner != nil && (!c.owns(at) || compareAge(owner, c) < 0) {
+			b.refuse(d, "it lies in %s, the domain of %s", at, owner.Ref)
 			return false
 		}
 	}
 	for _, domain := range c.Domains {
 		if within(domain, d.name) {
-			b.refuse(d, "it holds %s, the cluster's own domain, and all that is beside that", domain)
+			b.refuse(d, "it contains %s, the cluster's own domain, and its siblings", domain)
 			return false
 		}
 	}
 	return true
 }
 
-// refuseHolders refuses the apps domains that hold a cluster's domain or hostname.
-func (b *viewBuilder) refuseHolders(c *Cluster, outside map[string][]*Cluster) {
+// refuseContaining refuses the apps domains that contain a domain or hostname of c.
+func (b *viewBuilder) refuseContaining(c *Cluster, outside map[string][]*Cluster) {
 	check := func(name, what string, refused func(*Cluster) bool) {
-		for at := range upwards(name) {
+		for at := range nameAndParents(name) {
 			for _, other := range outside[at] {
 				if refused(other) {
-					b.refuse(appsDomain{other, at}, "it holds %s, %s of %s", name, what, c.Ref)
+					b.refuse(appsDomain{other, at}, "it contains %s, %s of %s", name, what, c.Ref)
 				}
 			}
 		}
@@ -97,11 +96,10 @@ func (b *viewBuilder) refuseHolders(c *Cluster, outside map[string][]*Cluster) {
 	}
 }
 
-// refuseNested refuses the apps domains that an older cluster has, that hold one of
-// an older cluster, or that lie in one.
+// refuseNested refuses the apps domains that equal, contain or are in an apps domain of an older cluster.
 func (b *viewBuilder) refuseNested(ordered []Publication, outside map[string][]*Cluster) {
 	served := map[string]*Cluster{}
-	above := map[string]appsDomain{} // what is served, by each of its parents
+	servedByParent := map[string]appsDomain{} // apps domains that are served, by each of their parents
 	for _, p := range ordered {
 		c := p.Cluster
 		for _, name := range c.AppsDomains {
@@ -109,10 +107,10 @@ func (b *viewBuilder) refuseNested(ordered []Publication, outside map[string][]*
 			if !slices.Contains(outside[name], c) {
 				continue
 			}
-			if held, ok := above[name]; ok && held.cluster != c {
-				b.refuse(d, "it holds %s, an apps domain of %s", held.name, held.cluster.Ref)
+			if nested, ok := servedByParent[name]; ok && nested.cluster != c {
+				b.refuse(d, "it contains %s, an apps domain of %s", nested.name, nested.cluster.Ref)
 			}
-			for at := range upwards(name) {
+			for at := range nameAndParents(name) {
 				if older := served[at]; older != nil && older != c {
 					b.refuse(d, "%s is an apps domain of %s, which is older", at, older.Ref)
 				}
@@ -121,33 +119,32 @@ func (b *viewBuilder) refuseNested(ordered []Publication, outside map[string][]*
 				continue
 			}
 			served[name] = c
-			for at := range upwards(name) {
-				if _, ok := above[at]; !ok && at != name {
-					above[at] = d
+			for at := range nameAndParents(name) {
+				if _, ok := servedByParent[at]; !ok && at != name {
+					servedByParent[at] = d
 				}
 			}
 		}
 	}
 }
 
-// refuse notes, once, that an apps domain is not served.
+// refuse records that an apps domain is not served, and reports it once.
 func (b *viewBuilder) refuse(d appsDomain, why string, args ...any) {
 	if !b.refused[d] {
 		b.refused[d] = true
-		b.lost.add(d.cluster.Ref, ReasonNameConflict, "apps domain "+d.name+" is not served: "+why, args...)
+		b.conflicts.add(d.cluster.Ref, ReasonNameConflict, "apps domain "+d.name+" is not served: "+why, args...)
 	}
 }
 
-// isRefused reports whether a hostname is there only by convention, in an apps
-// domain that is refused.
+// isRefused reports whether a hostname only exists by convention, in an apps domain that is refused.
 func (b *viewBuilder) isRefused(c *Cluster, h Hostname) bool {
 	label, parent, _ := strings.Cut(h.Name, ".")
 	return label == oauthHost && b.refused[appsDomain{c, parent}] &&
 		!slices.ContainsFunc(h.Endpoints, func(e Endpoint) bool { return e.Source != conventional })
 }
 
-// upwards yields a name and all its parents.
-func upwards(name string) iter.Seq[string] {
+// nameAndParents yields a name and all its parent domains: for "a.b", "a.b" and "b".
+func nameAndParents(name string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for name != "" && yield(name) {
 			_, name, _ = strings.Cut(name, ".")

@@ -10,14 +10,15 @@ import (
 	"github.com/densityops/oooi/internal/selector"
 )
 
-// addBackends adds the routes that the ProxyServer itself spells out. Of two that
-// want one name on one port the first has it, and an Infra's route goes before both.
+// addBackends adds the routes in the ProxyServer's spec.backends. Routes of the Infra take precedence; of two
+// backends with the same name on the same port, the first one does.
 func (p *proxyBuilder) addBackends() {
 	for i := range p.in.Spec.Backends {
 		p.addBackend(&p.in.Spec.Backends[i], fmt.Sprintf("spec.backends[%d] %s", i, p.in.Spec.Backends[i].Name))
 	}
 }
 
+// addBackend adds the routes of one backend. source identifies the backend in problems.
 func (p *proxyBuilder) addBackend(in *v1alpha1.ProxyBackend, source string) {
 	ref := p.out.Ref
 	if in.Protocol == v1alpha1.ProtocolUDP {
@@ -33,7 +34,7 @@ func (p *proxyBuilder) addBackend(in *v1alpha1.ProxyBackend, source string) {
 		return
 	}
 	if l := p.listeners[in.Port]; l != nil && l.http {
-		p.found.add(ref, ReasonNameConflict, "%s: port %d carries the applications' HTTP: left out", source, in.Port)
+		p.found.add(ref, ReasonNameConflict, "%s: port %d carries HTTP of apps: left out", source, in.Port)
 		return
 	}
 	u := p.backendUpstream(in, source)
@@ -41,7 +42,7 @@ func (p *proxyBuilder) addBackend(in *v1alpha1.ProxyBackend, source string) {
 		p.found.add(ref, ReasonNameConflict, "%s: another backend has this name: left out", source)
 		return
 	}
-	plain := cmp.Or(in.Protocol, v1alpha1.ProtocolTCP) == v1alpha1.ProtocolTCP
+	isPlain := cmp.Or(in.Protocol, v1alpha1.ProtocolTCP) == v1alpha1.ProtocolTCP
 	opened := p.listeners[in.Port] == nil
 	before := len(p.listener(in.Port).routes)
 	for _, host := range append([]string{in.Hostname}, in.AlternateHostnames...) {
@@ -50,23 +51,23 @@ func (p *proxyBuilder) addBackend(in *v1alpha1.ProxyBackend, source string) {
 			p.found.add(ref, ReasonInvalidName, "%s: %v", source, err)
 			continue
 		}
-		p.route(in.Port, Route{Host: name, Upstream: u.Name, Owner: ref, Source: source, Plain: plain})
+		p.route(in.Port, Route{Host: name, Upstream: u.Name, Owner: ref, Source: source, Plain: isPlain})
 	}
-	if l := p.listener(in.Port); len(l.routes) > before { // else nothing leads to it
+	if l := p.listener(in.Port); len(l.routes) > before { // at least one route was added
 		p.upstreams[u.Name] = u
-		if plain {
-			l.plain = append(l.plain, u.Name)
+		if isPlain {
+			l.plaintext = append(l.plaintext, u.Name)
 		}
 	} else if opened {
 		delete(p.listeners, in.Port)
 	}
 }
 
-// podPorts are the ports on which the containers of a proxy pod listen in the pod network. A listener of
-// the proxy binds all addresses and would fail.
+// podPorts are the ports that containers of the proxy pod listen on in the pod network. A listener of the
+// proxy on such a port would fail, because it binds to all addresses.
 var podPorts = map[int32]string{9901: "Envoy's metrics", 9902: "xdsd serve", 9906: "xdsd hold"}
 
-// backendUpstream is the upstream of a backend.
+// backendUpstream returns the upstream of a backend, and reports a Service or port that does not exist.
 func (p *proxyBuilder) backendUpstream(in *v1alpha1.ProxyBackend, source string) *Upstream {
 	u := &Upstream{
 		Name: "proxy/" + p.out.Key() + "/" + in.Name, Owner: p.out.Ref, Backend: in.Name,
@@ -78,8 +79,8 @@ func (p *proxyBuilder) backendUpstream(in *v1alpha1.ProxyBackend, source string)
 	}
 	if check := in.HealthCheck; check != nil {
 		u.HealthCheck = &HealthCheck{
-			Interval:       max(healthCheckGrain, check.Interval.Or(v1alpha1.DefaultHealthCheckInterval)),
-			Timeout:        max(healthCheckGrain, check.Timeout.Or(v1alpha1.DefaultHealthCheckTimeout)),
+			Interval:       max(minHealthCheckTime, check.Interval.Or(v1alpha1.DefaultHealthCheckInterval)),
+			Timeout:        max(minHealthCheckTime, check.Timeout.Or(v1alpha1.DefaultHealthCheckTimeout)),
 			UnhealthyAfter: positive(check.UnhealthyAfter, v1alpha1.DefaultUnhealthyAfter),
 			HealthyAfter:   positive(check.HealthyAfter, v1alpha1.DefaultHealthyAfter),
 		}
@@ -87,12 +88,12 @@ func (p *proxyBuilder) backendUpstream(in *v1alpha1.ProxyBackend, source string)
 	name := in.TargetService
 	if in.TargetSelector != nil {
 		var reason Reason
-		var wrong string
-		if name, reason, wrong = p.selected(u.Name, in); reason != "" {
-			p.found.add(p.out.Ref, reason, "%s: %s", source, wrong)
+		var message string
+		if name, reason, message = p.selectService(u.Name, in); reason != "" {
+			p.found.add(p.out.Ref, reason, "%s: %s", source, message)
 		}
 		if u.Selected = true; name == "" {
-			u.Missing = wrong
+			u.Missing = message
 			return u
 		}
 	}
@@ -104,22 +105,22 @@ func (p *proxyBuilder) backendUpstream(in *v1alpha1.ProxyBackend, source string)
 	return u
 }
 
-// healthCheckGrain is the shortest time that a probe, or the wait between two, may be told
-// to last: what is less would be an attack.
-const healthCheckGrain = 100 * time.Millisecond
+// minHealthCheckTime is the shortest interval and timeout of a health check, so that probes do not overload
+// the endpoints.
+const minHealthCheckTime = 100 * time.Millisecond
 
-// positive returns a number, or another where it is none that counts. The API server
-// refuses those; an object may come from a file.
-func positive(n, otherwise int32) int32 {
+// positive returns n, or fallback if n is not positive. The API server rejects such values, but an object
+// may be read from a file.
+func positive(n, fallback int32) int32 {
 	if n > 0 {
 		return n
 	}
-	return otherwise
+	return fallback
 }
 
-// selected finds the Service that a backend names by labels, and says what is wrong.
-// Where there are several and none is to be preferred, the last one found stays.
-func (p *proxyBuilder) selected(upstream string, in *v1alpha1.ProxyBackend) (name string, reason Reason, wrong string) {
+// selectService selects the Service of a backend by its labels. If the choice is ambiguous, it returns the
+// Service in use, and the reason and message of a problem.
+func (p *proxyBuilder) selectService(upstream string, in *v1alpha1.ProxyBackend) (name string, reason Reason, message string) {
 	want := in.TargetSelector
 	last, _ := strings.CutPrefix(p.lastServices[upstream], in.TargetNamespace+"/")
 	choice := selector.Choose(p.index.matching(in.TargetNamespace, want.MatchLabels), in.TargetNamespace, want.MatchLabels, want.OnMultiple, last)
@@ -136,8 +137,8 @@ func (p *proxyBuilder) selected(upstream string, in *v1alpha1.ProxyBackend) (nam
 	return name, reason, choice.Message
 }
 
-// LastServices returns the Services that backends have found by their labels, by upstream,
-// for the Objects of the next snapshot.
+// LastServices returns the Services that backends selected by labels, by upstream, for the Objects of the
+// next snapshot.
 func (s *Snapshot) LastServices() map[string]string {
 	found := map[string]string{}
 	for _, p := range s.ProxyServers {

@@ -12,9 +12,9 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// TestAmbiguousSelectorKeepsWhatItFound gives a backend's labels to a second Service: the
-// first stays in use for as long as it has them, and the ambiguity is reported.
-func TestAmbiguousSelectorKeepsWhatItFound(t *testing.T) {
+// TestAmbiguousSelectorKeepsServiceInUse adds the labels of a backend's selector to a second Service: the
+// first one stays in use while it has them, and the ambiguity is reported.
+func TestAmbiguousSelectorKeepsServiceInUse(t *testing.T) {
 	service := func(name string) *objects.Service {
 		return &objects.Service{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "apps", Name: name, Labels: map[string]string{"app": "web"}},
@@ -28,17 +28,17 @@ func TestAmbiguousSelectorKeepsWhatItFound(t *testing.T) {
 		TargetSelector: &v1alpha1.ServiceSelector{MatchLabels: map[string]string{"app": "web"}, OnMultiple: v1alpha1.OnMultipleFail},
 	}}
 	b, z := service("b"), service("z")
-	var last map[string]string // as a file keeps it: no snapshot of before is needed
+	var last map[string]string // as stored in the snapshot file; the previous snapshot itself is not needed
 	for _, step := range []struct {
 		name     string
 		services []*objects.Service
 		want     string
 		reason   model.Reason
 	}{
-		{"two from the start", []*objects.Service{b, z}, "", model.ReasonMultipleMatches},
+		{"two at first", []*objects.Service{b, z}, "", model.ReasonMultipleMatches},
 		{"one", []*objects.Service{b}, "apps/b", ""},
-		{"a second", []*objects.Service{b, z, service("a")}, "apps/b", model.ReasonMultipleMatches},
-		{"the first is gone", []*objects.Service{z, service("a")}, "", model.ReasonMultipleMatches},
+		{"two more", []*objects.Service{b, z, service("a")}, "apps/b", model.ReasonMultipleMatches},
+		{"the first is deleted", []*objects.Service{z, service("a")}, "", model.ReasonMultipleMatches},
 		{"one again", []*objects.Service{z}, "apps/z", ""},
 		{"none", nil, "", model.ReasonServiceNotFound},
 	} {

@@ -7,19 +7,19 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// bind finds the hosted cluster that an Infra serves: the one it names, else the
-// one whose control-plane namespace it names, else the one with the domain typed
-// into it. Where several fit it binds none, and says so: a guess could show one
-// tenant another's control plane.
-func (b *builder) bind(in *v1alpha1.Infra, ref Ref, typed string) *draft {
-	meanwhile := ""
-	if typed != "" {
-		meanwhile = "; the names typed into the Infra are served meanwhile"
+// bind returns the hosted cluster that an Infra serves: the one that it refers to, else the one with its
+// controlPlaneNamespace, else the one with the cluster domain in its spec.infraComponents.dns. If several
+// match, it returns nil and reports a problem, because a guess could give one tenant the control plane of
+// another. It also returns nil if none matches.
+func (b *builder) bind(in *v1alpha1.Infra, ref Ref, infraDomain string) *draft {
+	servedNote := ""
+	if infraDomain != "" {
+		servedNote = "; meanwhile the names in spec.infraComponents.dns are served"
 	}
 	if want, ok := namedCluster(in); ok {
 		found := b.byKey[want.Key()]
 		if found == nil {
-			b.found.add(ref, ReasonHostedClusterNotFound, "%s does not exist%s%s", want, b.namesake(in, want), meanwhile)
+			b.found.add(ref, ReasonHostedClusterNotFound, "%s does not exist%s%s", want, b.namespaceHint(in, want), servedNote)
 		}
 		return found
 	}
@@ -28,7 +28,7 @@ func (b *builder) bind(in *v1alpha1.Infra, ref Ref, typed string) *draft {
 		index        map[string][]*draft
 	}{
 		{"infraComponents.proxy.controlPlaneNamespace", controlPlaneNamespace(in), b.byNamespace},
-		{"infraComponents.dns.clusterName and baseDomain", typed, b.byDomain},
+		{"infraComponents.dns.clusterName and baseDomain", infraDomain, b.byDomain},
 	} {
 		if rule.value == "" {
 			continue
@@ -37,17 +37,18 @@ func (b *builder) bind(in *v1alpha1.Infra, ref Ref, typed string) *draft {
 		case len(found) == 1:
 			return found[0]
 		case len(found) > 1:
-			b.found.add(ref, ReasonHostedClusterAmbiguous, "spec.%s %q fits %s: set spec.hostedClusterRef", rule.field, rule.value, refList(found))
+			b.found.add(ref, ReasonHostedClusterAmbiguous, "spec.%s %q matches %s: set spec.hostedClusterRef", rule.field, rule.value, refList(found))
 			return nil
 		}
 	}
-	b.found.add(ref, ReasonHostedClusterNotFound, "no HostedCluster fits: set spec.hostedClusterRef%s", meanwhile)
+	b.found.add(ref, ReasonHostedClusterNotFound, "no HostedCluster matches: set spec.hostedClusterRef%s", servedNote)
 	return nil
 }
 
-// namesake says that a HostedCluster with the name that an Infra refers to is in the Infra's own namespace;
-// empty where there is none. A reference without a namespace means the namespace clusters.
-func (b *builder) namesake(in *v1alpha1.Infra, want Ref) string {
+// namespaceHint returns a hint, for the message that the HostedCluster want does not exist, that one with its
+// name exists in the Infra's own namespace; "" if none does. A reference without a namespace means the
+// namespace clusters.
+func (b *builder) namespaceHint(in *v1alpha1.Infra, want Ref) string {
 	other := b.byKey[in.Namespace+"/"+want.Name]
 	if other == nil {
 		return ""
@@ -59,15 +60,15 @@ func (b *builder) namesake(in *v1alpha1.Infra, want Ref) string {
 	return "; " + other.String() + " does: set " + field + ".namespace to " + in.Namespace
 }
 
-// namedCluster returns the HostedCluster that the Infra refers to by name.
+// namedCluster returns the HostedCluster that the Infra refers to, and whether it refers to any.
 func namedCluster(in *v1alpha1.Infra) (Ref, bool) {
 	ref := in.Spec.NamedHostedCluster()
 	key := ref.NamespacedName()
 	return Ref{Kind: "HostedCluster", Namespace: key.Namespace, Name: key.Name}, ref.IsSet()
 }
 
-// ownerOf returns the oldest HostedCluster whose own domain this is. What an Infra
-// spells out never takes a domain from the cluster that has it.
+// ownerOf returns the oldest HostedCluster with this cluster domain, or nil. An Infra never takes a domain
+// from it.
 func (b *builder) ownerOf(domain string) *draft {
 	owners := b.byDomain[domain]
 	if len(owners) == 0 {
@@ -85,8 +86,8 @@ func refList(clusters []*draft) string {
 	return strings.Join(names, ", ")
 }
 
-// typedDomain is the cluster domain that an Infra spells out, "" for none.
-func typedDomain(in *v1alpha1.Infra, ref Ref, found *problems) string {
+// infraDomainOf returns the cluster domain in an Infra's spec.infraComponents.dns, or "".
+func infraDomainOf(in *v1alpha1.Infra, ref Ref, found *problems) string {
 	text := in.Spec.InfraComponents.DNS.ClusterDomain()
 	if text == "" {
 		return ""
@@ -95,7 +96,7 @@ func typedDomain(in *v1alpha1.Infra, ref Ref, found *problems) string {
 	return domain
 }
 
-// controlPlaneNamespace is the control plane's namespace that an Infra spells out, "" for none.
+// controlPlaneNamespace returns the control plane's namespace in an Infra's spec, or "".
 func controlPlaneNamespace(in *v1alpha1.Infra) string {
 	if proxy := in.Spec.InfraComponents.Proxy; proxy != nil {
 		return proxy.ControlPlaneNamespace
@@ -103,8 +104,8 @@ func controlPlaneNamespace(in *v1alpha1.Infra) string {
 	return ""
 }
 
-// clusterOfInfra stands in for a HostedCluster that does not exist yet.
-func clusterOfInfra(in *v1alpha1.Infra, ref Ref) *draft {
+// placeholderCluster returns a cluster for an Infra whose HostedCluster does not exist yet.
+func placeholderCluster(in *v1alpha1.Infra, ref Ref) *draft {
 	return &draft{Cluster: &Cluster{
 		Ref:                   ref,
 		Created:               in.CreationTimestamp.Time,
@@ -112,14 +113,15 @@ func clusterOfInfra(in *v1alpha1.Infra, ref Ref) *draft {
 	}, apiPort: portAPI, oauth: true}
 }
 
-// addTyped serves what an Infra spells out beside what the HostedCluster says.
-func (d *draft) addTyped(in *v1alpha1.Infra, ref Ref, typed string, found *problems) {
-	if typed != "" && !slices.Contains(d.Domains, typed) {
+// addInfraDomains adds the cluster domain and the apps domain in the Infra's spec to those of the
+// HostedCluster.
+func (d *draft) addInfraDomains(in *v1alpha1.Infra, ref Ref, infraDomain string, found *problems) {
+	if infraDomain != "" && !slices.Contains(d.Domains, infraDomain) {
 		if len(d.Domains) > 0 {
-			found.add(ref, ReasonDomainMismatch, "spec.infraComponents.dns says %s, %s says %s: both are served", typed, d.Ref, d.Domains[0])
+			found.add(ref, ReasonDomainMismatch, "spec.infraComponents.dns has domain %s, %s has %s: both are served", infraDomain, d.Ref, d.Domains[0])
 		}
-		d.addDomain(typed)
-		d.addAppsDomain("apps." + typed)
+		d.addDomain(infraDomain)
+		d.addAppsDomain("apps." + infraDomain)
 	}
 	if apps := in.Spec.AppsIngress; apps.IsEnabled() && apps.BaseDomain != "" {
 		domain := apps.BaseDomain
@@ -128,14 +130,14 @@ func (d *draft) addTyped(in *v1alpha1.Infra, ref Ref, typed string, found *probl
 		}
 		if name, ok := publishable(ref, domain, "spec.appsIngress.baseDomain", found); ok && !slices.Contains(d.AppsDomains, name) {
 			if len(d.AppsDomains) > 0 {
-				found.add(ref, ReasonAppsDomainMismatch, "spec.appsIngress.baseDomain says %s, %s says %s: both are served", name, d.Ref, strings.Join(d.AppsDomains, " and "))
+				found.add(ref, ReasonAppsDomainMismatch, "spec.appsIngress.baseDomain yields apps domain %s, %s has %s: both are served", name, d.Ref, strings.Join(d.AppsDomains, " and "))
 			}
 			d.addAppsDomain(name)
 		}
 	}
 }
 
-// shortName is the <cluster> of "apps.<cluster>.<baseDomain>".
+// shortName returns <cluster> of "apps.<cluster>.<baseDomain>".
 func (c *Cluster) shortName(in *v1alpha1.Infra) string {
 	if dns := in.Spec.InfraComponents.DNS; dns != nil && dns.ClusterName != "" {
 		return dns.ClusterName

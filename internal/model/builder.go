@@ -9,63 +9,62 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// Builder builds one snapshot after another. Objects never change once they are in a
-// snapshot, so what has been read out of one is not read again, and what two successive
-// snapshots have in common is shared: a reader may tell by the pointer of a Cluster or a
-// View that it is what it was. It is not safe for concurrent use.
+// Builder builds a sequence of snapshots. Objects do not change once they are in a snapshot, so that the
+// Builder parses each only once. Successive snapshots share Clusters and Views that are equal: a reader can
+// compare their pointers to find out whether they changed. A Builder is not safe for concurrent use.
 type Builder struct {
-	options Options
-	read    map[*objects.HostedCluster]*reading
-	infras  map[*v1alpha1.Infra]*infraReading
-	before  *Snapshot
-	// owners are made of these Routes.
-	ownedBy []*objects.Route
-	owners  *routeOwners
+	options      Options
+	parsed       map[*objects.HostedCluster]*parsedCluster
+	parsedInfras map[*v1alpha1.Infra]*parsedInfra
+	snapshot     *Snapshot // the previous one
+	// management is computed from managementRoutes.
+	managementRoutes []*objects.Route
+	management       *managementNames
 }
 
-// reading is what a HostedCluster says by itself.
-type reading struct {
-	routes []*objects.Route // that it was read with
-	ports  nodePorts        // that it was read with
+// parsedCluster is the result of parsing a HostedCluster.
+type parsedCluster struct {
+	routes []*objects.Route // of its control plane, on which the result depends
+	ports  nodePorts        // of its control plane, on which the result depends
 	draft  *draft
 	found  problems
 }
 
-// NewBuilder returns a Builder whose snapshots are made with the options.
+// NewBuilder returns a Builder for snapshots with the options.
 func NewBuilder(options Options) *Builder { return &Builder{options: options} }
 
-// Build computes what the objects mean, as the function Build does.
+// Build returns the snapshot of the objects, like the function Build.
 func (b *Builder) Build(in *Objects) *Snapshot {
 	next := builder{
-		last: b, read: make(map[*objects.HostedCluster]*reading, len(in.HostedClusters)),
-		readInfras: make(map[*v1alpha1.Infra]*infraReading, len(in.Infras)),
-		services:   clusterIPs(in.Services),
-		routes:     map[string][]*objects.Route{},
-		nodePorts:  nodePortsOf(in.Services),
-		byKey:      make(map[string]*draft, len(in.HostedClusters)), byNamespace: make(map[string][]*draft, len(in.HostedClusters)),
+		previous: b, parsed: make(map[*objects.HostedCluster]*parsedCluster, len(in.HostedClusters)),
+		parsedInfras: make(map[*v1alpha1.Infra]*parsedInfra, len(in.Infras)),
+		services:     clusterIPs(in.Services),
+		routes:       map[string][]*objects.Route{},
+		nodePorts:    nodePortsOf(in.Services),
+		byKey:        make(map[string]*draft, len(in.HostedClusters)), byNamespace: make(map[string][]*draft, len(in.HostedClusters)),
 		byDomain: make(map[string][]*draft, len(in.HostedClusters)), claims: map[string][]claim{},
 	}
 	s := next.build(in, b.options)
-	b.read, b.infras, b.before = next.read, next.readInfras, s
+	b.parsed, b.parsedInfras, b.snapshot = next.parsed, next.parsedInfras, s
 	return s
 }
 
 // builder builds one snapshot.
 type builder struct {
-	last       *Builder // with what the snapshot before was made of
-	read       map[*objects.HostedCluster]*reading
-	readInfras map[*v1alpha1.Infra]*infraReading
-	services   map[string][]netip.Addr // their addresses, by "namespace/name"
-	index      serviceIndex            // whatever else there is to know of them, for applications and proxies
-	routes     map[string][]*objects.Route
-	nodePorts  map[string]nodePorts // by namespace
-	clusters   []*draft
-	// The HostedClusters among them, by "namespace/name", by the control plane's
-	// namespace and by their own domain.
+	previous     *Builder // has the previous snapshot and what was parsed for it
+	parsed       map[*objects.HostedCluster]*parsedCluster
+	parsedInfras map[*v1alpha1.Infra]*parsedInfra
+	services     map[string][]netip.Addr // cluster IPs, by "namespace/name"
+	index        serviceIndex            // all Services, for apps addresses and proxies
+	routes       map[string][]*objects.Route
+	nodePorts    map[string]nodePorts // by namespace
+	clusters     []*draft
+	// The HostedClusters among clusters, by "namespace/name", by control-plane namespace and by cluster
+	// domain.
 	byKey                 map[string]*draft
 	byNamespace, byDomain map[string][]*draft
 	infras                []*Infra
-	lastServices          map[string]string  // that backends have found by labels
+	lastServices          map[string]string  // that backends selected by labels
 	claims                map[string][]claim // by VLAN, "namespace/name"
 	found                 problems
 }
@@ -88,14 +87,14 @@ func (b *builder) build(in *Objects, options Options) *Snapshot {
 	var claims []*clusterClaim
 	for _, infra := range sortedByName(in.Infras) {
 		if scope.hasInfras() && inScope(scope.Infras, infra) {
-			claims = append(claims, b.readInfra(infra))
+			claims = append(claims, b.claimCluster(infra))
 		}
 	}
 	b.refuseUnconsented(claims)
 	for _, c := range claims {
 		b.addInfra(c)
 	}
-	b.screenNames(routes, options.Names)
+	b.filterNames(routes, options.Names)
 	if len(scope.Infras) > 0 && len(scope.HostedClusters) == 0 {
 		b.clusters = slices.DeleteFunc(b.clusters, func(c *draft) bool { return len(c.infras) == 0 })
 	}
@@ -119,12 +118,12 @@ func (b *builder) addHostedCluster(hc *objects.HostedCluster) {
 	namespace := ControlPlaneNamespace(hc.Namespace, hc.Name)
 	routes := b.routes[namespace]
 	ports := b.nodePorts[namespace]
-	r := b.last.read[hc]
+	r := b.previous.parsed[hc]
 	if r == nil || !slices.Equal(r.routes, routes) || !maps.Equal(r.ports, ports) {
-		r = &reading{routes: routes, ports: ports}
+		r = &parsedCluster{routes: routes, ports: ports}
 		r.draft = clusterOf(hc, routes, ports, &r.found)
 	}
-	b.read[hc] = r
+	b.parsed[hc] = r
 	b.found = append(b.found, r.found...)
 	c := r.draft.copy()
 	b.clusters = append(b.clusters, c)
@@ -135,30 +134,30 @@ func (b *builder) addHostedCluster(hc *objects.HostedCluster) {
 	}
 }
 
-// readInfra reads an Infra and finds the hosted cluster that it claims.
-func (b *builder) readInfra(in *v1alpha1.Infra) *clusterClaim {
-	r := b.last.infras[in]
+// claimCluster adds an Infra to the snapshot and returns its claim to a hosted cluster.
+func (b *builder) claimCluster(in *v1alpha1.Infra) *clusterClaim {
+	r := b.previous.parsedInfras[in]
 	if r == nil {
-		r = readInfra(in)
+		r = parseInfra(in)
 	}
-	b.readInfras[in] = r
-	infra := r.resolved(b.services, &b.found)
+	b.parsedInfras[in] = r
+	infra := r.resolve(b.services, &b.found)
 	infra.apps, infra.status = in.Spec.AppsIngress, in.Status.AppsIngress
 	b.infras = append(b.infras, infra)
 	b.claims[infra.VLAN] = append(b.claims[infra.VLAN], infra.claims()...)
-	typed := typedDomain(in, infra.Ref, &b.found)
-	return &clusterClaim{in: in, infra: infra, typed: typed, cluster: b.bind(in, infra.Ref, typed)}
+	infraDomain := infraDomainOf(in, infra.Ref, &b.found)
+	return &clusterClaim{in: in, infra: infra, infraDomain: infraDomain, cluster: b.bind(in, infra.Ref, infraDomain)}
 }
 
-// addInfra makes an Infra serve the hosted cluster that it claims.
+// addInfra binds an Infra to the hosted cluster of its claim, or to a placeholder if it has a cluster domain.
 func (b *builder) addInfra(claim *clusterClaim) {
-	in, infra, typed, cluster := claim.in, claim.infra, claim.typed, claim.cluster
-	if owner := b.ownerOf(typed); owner != nil && owner != cluster {
-		b.found.add(infra.Ref, ReasonNameConflict, "spec.infraComponents.dns says %s, which is the domain of %s: not served here", typed, owner.Ref)
-		typed = ""
+	in, infra, infraDomain, cluster := claim.in, claim.infra, claim.infraDomain, claim.cluster
+	if owner := b.ownerOf(infraDomain); owner != nil && owner != cluster {
+		b.found.add(infra.Ref, ReasonNameConflict, "spec.infraComponents.dns has domain %s, which is that of %s: not served for this Infra", infraDomain, owner.Ref)
+		infraDomain = ""
 	}
-	if cluster == nil && typed != "" {
-		cluster = clusterOfInfra(in, infra.Ref)
+	if cluster == nil && infraDomain != "" {
+		cluster = placeholderCluster(in, infra.Ref)
 		b.clusters = append(b.clusters, cluster)
 	}
 	if cluster == nil {
@@ -170,22 +169,22 @@ func (b *builder) addInfra(claim *clusterClaim) {
 		b.found.add(infra.Ref, ReasonControllerConflict, "spec.appsIngress: on KubeVirt the cloud controller writes the status of every Service without a class, beside MetalLB: "+
 			"set metallb.loadBalancerClass and run MetalLB with that --lb-class, or use source MirroredService or Static")
 	}
-	cluster.addTyped(in, infra.Ref, typed, &b.found)
+	cluster.addInfraDomains(in, infra.Ref, infraDomain, &b.found)
 }
 
-// finish makes the drafts whole, and puts the clusters of the snapshot before in the
-// place of those that are the same.
+// finish completes the drafts, sorts them by age, and replaces clusters that equal those of the previous
+// snapshot by those.
 func (b *builder) finish() {
-	before := map[Ref]*Cluster{}
-	if b.last.before != nil {
-		for _, c := range b.last.before.Clusters {
-			before[c.Ref] = c
+	previous := map[Ref]*Cluster{}
+	if b.previous.snapshot != nil {
+		for _, c := range b.previous.snapshot.Clusters {
+			previous[c.Ref] = c
 		}
 	}
 	slices.SortFunc(b.clusters, compareDrafts)
 	for _, c := range b.clusters {
 		c.finish()
-		if same := before[c.Ref]; same != nil && same.equal(c.Cluster) {
+		if same := previous[c.Ref]; same != nil && same.equal(c.Cluster) {
 			c.Cluster = same
 			for _, i := range c.infras {
 				i.Cluster, i.Serves = same, &same.Ref
@@ -201,17 +200,17 @@ func (b *builder) snapshot() *Snapshot {
 	}
 	var pod *View
 	vlans := map[string]*View{}
-	if before := b.last.before; before != nil {
-		pod = before.Pod
-		for _, vlan := range before.VLANs {
+	if previous := b.previous.snapshot; previous != nil {
+		pod = previous.Pod
+		for _, vlan := range previous.VLANs {
 			vlans[vlan.Name] = vlan.View
 		}
 	}
 	s.Pod = NewView(podPublications(b.clusters, b.services), pod)
-	b.found = append(b.found, s.Pod.lost...)
+	b.found = append(b.found, s.Pod.conflicts...)
 	for _, vlan := range s.VLANs {
 		vlan.View = NewView(vlan.publications(), vlans[vlan.Name])
-		b.found = append(b.found, vlan.View.lost...)
+		b.found = append(b.found, vlan.View.conflicts...)
 		vlan.checkSubnets(&b.found)
 	}
 	for _, claims := range b.claims {

@@ -14,10 +14,10 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// TestClustersThatDifferAreNotEqual changes every field of a cluster in turn: one that
-// is not compared would keep its old value for as long as nothing else changes.
+// TestClustersThatDifferAreNotEqual changes every field of a cluster in turn. The new value of a field that
+// is not compared would not be used until another field changes.
 func TestClustersThatDifferAreNotEqual(t *testing.T) {
-	whole := func() *Cluster {
+	newValue := func() *Cluster {
 		return &Cluster{
 			Ref: Ref{Kind: "k", Namespace: "n", Name: "a"}, UID: "u", Created: time.Unix(1, 0), ControlPlaneNamespace: "n-a", InfraID: "i",
 			Domains: []string{"d"}, AppsDomains: []string{"a"}, AppsNames: []string{"c"},
@@ -28,12 +28,12 @@ func TestClustersThatDifferAreNotEqual(t *testing.T) {
 			},
 		}
 	}
-	checkEqual(t, whole, func(a, b *Cluster) bool { return a.equal(b) }, 28)
+	checkEqual(t, newValue, func(a, b *Cluster) bool { return a.equal(b) }, 28)
 }
 
-// TestProxiesThatDifferAreNotEqual does the same for a proxy.
+// TestProxiesThatDifferAreNotEqual changes every field of a proxy in turn.
 func TestProxiesThatDifferAreNotEqual(t *testing.T) {
-	whole := func() *ProxyServer {
+	newValue := func() *ProxyServer {
 		return &ProxyServer{
 			Ref: Ref{"k", "n", "a"}, Infra: &Ref{"k", "n", "i"}, Cluster: &Ref{"k", "n", "c"}, VLAN: []netip.Addr{netip.IPv6Unspecified()},
 			AccessLog: true, LogLevel: "info",
@@ -45,40 +45,40 @@ func TestProxiesThatDifferAreNotEqual(t *testing.T) {
 			}},
 		}
 	}
-	checkEqual(t, whole, func(a, b *ProxyServer) bool { return a.equal(b) }, 37)
+	checkEqual(t, newValue, func(a, b *ProxyServer) bool { return a.equal(b) }, 37)
 }
 
-// TestNamesakesInheritNothing makes a hosted cluster anew under the name of one whose
-// applications had an address: that may be somebody else's by now.
-func TestNamesakesInheritNothing(t *testing.T) {
+// TestRecreatedClusterInheritsNoAppsAddress recreates a hosted cluster whose apps had an address, under the
+// same name: another host may have that address now.
+func TestRecreatedClusterInheritsNoAppsAddress(t *testing.T) {
 	infra := &v1alpha1.Infra{ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: "demo"}}
 	infra.Spec.HostedClusterRef = &v1alpha1.HostedClusterReference{Namespace: "clusters", Name: "demo"}
 	infra.Spec.NetworkConfig.CIDR = "192.0.2.0/24"
 	infra.Spec.AppsIngress = &v1alpha1.AppsIngress{Enabled: true}
 	infra.Status.AppsIngress = &v1alpha1.AppsIngressStatus{ExternalIP: "192.0.2.9"}
-	silent := *infra
-	silent.Status.AppsIngress = nil
-	addresses := func(uid types.UID, infra *v1alpha1.Infra, last map[string][]netip.Addr) (*Snapshot, int) {
+	withoutStatus := *infra
+	withoutStatus.Status.AppsIngress = nil
+	countAddresses := func(uid types.UID, infra *v1alpha1.Infra, last map[string][]netip.Addr) (*Snapshot, int) {
 		hc := &objects.HostedCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: "demo", UID: uid}}
 		hc.Spec.DNS.BaseDomain = "example.com"
 		in := &Objects{HostedClusters: []*objects.HostedCluster{hc}, Infras: []*v1alpha1.Infra{infra}, LastGood: last}
 		s := Build(in, Options{Apps: &AppsOptions{}})
 		return s, len(s.Clusters[0].Apps.Addresses)
 	}
-	first, n := addresses("one", infra, nil)
+	first, n := countAddresses("one", infra, nil)
 	if n != 1 {
 		t.Fatalf("%d addresses: %v", n, first.Problems)
 	}
-	if _, n := addresses("one", &silent, first.LastGood()); n != 1 {
-		t.Errorf("the cluster itself keeps %d addresses", n)
+	if _, n := countAddresses("one", &withoutStatus, first.LastGood()); n != 1 {
+		t.Errorf("the same cluster keeps %d addresses, want 1", n)
 	}
-	if _, n := addresses("two", &silent, first.LastGood()); n != 0 {
-		t.Errorf("its namesake inherits %d addresses", n)
+	if _, n := countAddresses("two", &withoutStatus, first.LastGood()); n != 0 {
+		t.Errorf("the recreated cluster inherits %d addresses, want 0", n)
 	}
 }
 
-// TestNodePortThatIsAllocatedLater gives a Service its node port after the HostedCluster was
-// read: nothing in the HostedCluster changes then.
+// TestNodePortThatIsAllocatedLater allocates the node port of a Service after the HostedCluster was parsed.
+// The HostedCluster does not change then.
 func TestNodePortThatIsAllocatedLater(t *testing.T) {
 	hc := &objects.HostedCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: "demo"}}
 	hc.Spec.DNS.BaseDomain = "example.com"
@@ -100,20 +100,21 @@ func TestNodePortThatIsAllocatedLater(t *testing.T) {
 	}
 }
 
-// checkEqual changes every part of a value in turn.
-func checkEqual[T any](t *testing.T, whole func() *T, equal func(a, b *T) bool, parts int) {
+// checkEqual changes every part of a value in turn and checks that equal reports a difference. parts is the
+// minimal number of parts, so that a walk that misses fields fails.
+func checkEqual[T any](t *testing.T, newValue func() *T, equal func(a, b *T) bool, parts int) {
 	t.Helper()
-	if !equal(whole(), whole()) {
-		t.Fatal("it does not equal its like")
+	if !equal(newValue(), newValue()) {
+		t.Fatal("equal values are not equal")
 	}
 	changes := 0
-	walk(reflect.ValueOf(whole()), "", func(path string) {
+	walk(reflect.ValueOf(newValue()), "", func(path string) {
 		changes++
-		c := whole()
+		c := newValue()
 		n := 0
 		walk(reflect.ValueOf(c), "", func(string) { n++ }, func(v reflect.Value) bool { return n == changes && change(v) })
-		if equal(c, whole()) || equal(whole(), c) {
-			t.Errorf("a change of %s is no difference", path)
+		if equal(c, newValue()) || equal(newValue(), c) {
+			t.Errorf("a change of %s is not detected", path)
 		}
 	}, func(reflect.Value) bool { return false })
 	if changes < parts {
@@ -121,8 +122,8 @@ func checkEqual[T any](t *testing.T, whole func() *T, equal func(a, b *T) bool, 
 	}
 }
 
-// walk calls leaf for everything in v that has no parts, and then change for it, until
-// that reports that it has changed it.
+// walk calls leaf, and then change, for every value in v without parts, until change returns true. It reports
+// whether change did.
 func walk(v reflect.Value, path string, leaf func(path string), change func(reflect.Value) bool) bool {
 	switch {
 	case v.Kind() == reflect.Pointer:
@@ -148,7 +149,7 @@ func walk(v reflect.Value, path string, leaf func(path string), change func(refl
 	}
 }
 
-// change gives v another value.
+// change sets v to another value.
 func change(v reflect.Value) bool {
 	switch v.Interface().(type) {
 	case time.Time:

@@ -9,60 +9,60 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// Cluster is one hosted cluster: a HostedCluster, or an Infra whose HostedCluster
-// does not exist yet and whose typed names are served meanwhile.
+// Cluster is a hosted cluster: a HostedCluster, or an Infra whose HostedCluster does not exist yet, as a
+// placeholder for it.
 type Cluster struct {
 	Ref
-	// UID tells the cluster from one of the same name before it or after it.
+	// UID distinguishes the cluster from others that had its name.
 	UID string `json:"uid,omitempty"`
-	// Created decides who keeps a name that two clusters claim.
+	// Created is the creation time. Of two clusters that claim a name, the older one gets it.
 	Created time.Time `json:"created"`
-	// ControlPlaneNamespace is where HyperShift runs the control plane.
+	// ControlPlaneNamespace is the namespace of the control plane.
 	ControlPlaneNamespace string `json:"controlPlaneNamespace,omitempty"`
-	// InfraID joins virtual machines and mirrored Services to the cluster.
+	// InfraID identifies VMs and mirrored Services of the cluster.
 	InfraID string `json:"infraID,omitempty"`
-	// Platform is HyperShift's name of where the virtual machines run, such as KubeVirt.
+	// Platform is the platform type of the HostedCluster, such as KubeVirt.
 	Platform string `json:"platform,omitempty"`
-	// Kubeconfig is the Secret with the administrator's kubeconfig, "namespace/name"; empty
-	// until HyperShift has made it.
+	// Kubeconfig is the Secret with the admin kubeconfig, "namespace/name"; empty until HyperShift publishes
+	// it.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
-	// APIServer is where the API server is reached in the management cluster, "host:port", for
-	// who asked as admin; empty while its Service does not exist.
+	// APIServer is the "host:port" of the API server in the management cluster, with the option Admin; empty
+	// if its Service does not exist.
 	APIServer string `json:"apiServer,omitempty"`
-	// Domains are the cluster domains: HyperShift's first, then typed ones that differ.
+	// Domains are the cluster domains: the HostedCluster's, then those of Infras that differ.
 	Domains []string `json:"domains"`
-	// AppsDomains are the parents of the application wildcards.
+	// AppsDomains are the apps domains, without "*.".
 	AppsDomains []string `json:"appsDomains"`
-	// AppsNames are names outside the wildcards that lead to the apps ingress.
+	// AppsNames are names outside of the apps domains that resolve to the apps address.
 	AppsNames []string `json:"appsNames,omitempty"`
-	// Hostnames are the control plane's names, sorted.
+	// Hostnames are the control-plane names, sorted.
 	Hostnames []Hostname `json:"hostnames"`
-	// Apps is where the applications are reached; nil when nobody asked for them.
+	// Apps are the apps addresses; nil if apps are not enabled.
 	Apps *Apps `json:"apps,omitempty"`
 }
 
-// draft is a Cluster while it is being put together.
+// draft is a Cluster that is being built.
 type draft struct {
 	*Cluster
 
-	infras  []*Infra  // bound to the cluster, sorted by reference
-	names   hostnames // what Hostnames are to be; nil while those are whole
-	guests  string    // the namespace of the virtual machines, where that is another one
-	apiPort int32     // the port on which clients dial the API server
-	oauth   bool      // HyperShift runs an OAuth server for the cluster
+	infras      []*Infra  // that serve the cluster, sorted by reference
+	names       hostnames // the names, if they differ from Hostnames; nil if Hostnames is complete
+	vmNamespace string    // the namespace of the VMs, if it is not the control plane's
+	apiPort     int32     // the port that clients of the API server connect to
+	oauth       bool      // whether HyperShift runs an OAuth server for the cluster
 
 	nodePorts nodePorts              // of the control plane's Services
-	object    *objects.HostedCluster // nil for what stands in for one
+	object    *objects.HostedCluster // nil for a placeholder
 }
 
-// finish makes Hostnames whole.
+// finish completes Hostnames.
 func (d *draft) finish() {
 	if d.names != nil {
 		d.Hostnames, d.names = d.names.sorted(), nil
 	}
 }
 
-// copy returns a draft that can be added to without a change to this one, which is finished.
+// copy returns a copy of d, which must be finished. Additions to the copy do not change d.
 func (d *draft) copy() *draft {
 	own, c := *d, *d.Cluster
 	c.Domains, c.AppsDomains, c.AppsNames = slices.Clip(c.Domains), slices.Clip(c.AppsDomains), slices.Clip(c.AppsNames)
@@ -70,7 +70,7 @@ func (d *draft) copy() *draft {
 	return &own
 }
 
-// equal reports whether two clusters are the same in everything.
+// equal reports whether all fields of two clusters are equal.
 func (c *Cluster) equal(o *Cluster) bool {
 	return c.Ref == o.Ref && c.UID == o.UID && c.Created.Equal(o.Created) &&
 		c.ControlPlaneNamespace == o.ControlPlaneNamespace && c.InfraID == o.InfraID && c.Platform == o.Platform && c.Kubeconfig == o.Kubeconfig && c.APIServer == o.APIServer &&
@@ -78,20 +78,19 @@ func (c *Cluster) equal(o *Cluster) bool {
 		equalHostnames(c.Hostnames, o.Hostnames) && c.Apps.equal(o.Apps)
 }
 
-// compareAge orders clusters by who came first.
+// compareAge orders clusters by creation time, then by reference.
 func compareAge(a, b *Cluster) int {
 	return cmp.Or(a.Created.Compare(b.Created), compareRefs(a.Ref, b.Ref))
 }
 
-// ControlPlaneNamespace returns the namespace in which HyperShift runs the control
-// plane of the HostedCluster namespace/name.
+// ControlPlaneNamespace returns the namespace in which HyperShift runs the control plane of the HostedCluster
+// namespace/name.
 func ControlPlaneNamespace(namespace, name string) string {
 	return namespace + "-" + strings.ReplaceAll(name, ".", "-")
 }
 
-// clusterOf reads a HostedCluster. Without a usable base domain the cluster has no
-// domains and no names but those that its objects spell out: until HyperShift has found
-// one, its cluster domain would be the bare "<name>.".
+// clusterOf parses a HostedCluster. Without a valid base domain, the cluster has no domains, and only the
+// names in the object: until HyperShift has set one, the cluster domain would be "<name>.".
 func clusterOf(hc *objects.HostedCluster, routes []*objects.Route, allocated nodePorts, found *problems) *draft {
 	c := &draft{Cluster: &Cluster{
 		Ref:                   Ref{Kind: "HostedCluster", Namespace: hc.Namespace, Name: hc.Name},
@@ -105,7 +104,7 @@ func clusterOf(hc *objects.HostedCluster, routes []*objects.Route, allocated nod
 		c.Kubeconfig = hc.Namespace + "/" + ref.Name
 	}
 	if p := hc.Spec.Platform.KubeVirt; p != nil && p.Credentials != nil {
-		c.guests = p.Credentials.InfraNamespace
+		c.vmNamespace = p.Credentials.InfraNamespace
 	}
 	domain := ""
 	if hc.Spec.DNS.BaseDomain != "" {
@@ -128,14 +127,14 @@ func clusterOf(hc *objects.HostedCluster, routes []*objects.Route, allocated nod
 	return c
 }
 
-// addDomain gives the cluster a cluster domain with the names that are expected in one.
+// addDomain adds a cluster domain with its conventional names.
 func (d *draft) addDomain(domain string) {
 	d.Domains = append(d.Domains, domain)
 	d.AppsNames = append(d.AppsNames, consoleHost+"."+domain)
 	d.addConventional(domain)
 }
 
-// addAppsDomain gives the cluster an apps domain with the OAuth server's name in it.
+// addAppsDomain adds an apps domain with the OAuth server's name in it.
 func (d *draft) addAppsDomain(domain string) {
 	d.AppsDomains = append(d.AppsDomains, domain)
 	if d.oauth {
@@ -143,7 +142,7 @@ func (d *draft) addAppsDomain(domain string) {
 	}
 }
 
-// addName gives the cluster a hostname, or one that it has another meaning.
+// addName adds a hostname, or an endpoint to an existing hostname.
 func (d *draft) addName(name string, role Role, port int32, source string) {
 	if d.names == nil {
 		d.names = hostnames{}
@@ -154,7 +153,7 @@ func (d *draft) addName(name string, role Role, port int32, source string) {
 	d.names.add(name, role, port, source)
 }
 
-// clusterDomain is support/globalconfig.BaseDomain of HyperShift.
+// clusterDomain returns the cluster domain, as HyperShift's support/globalconfig.BaseDomain does.
 func clusterDomain(hc *objects.HostedCluster) string {
 	prefix := hc.Name
 	if p := hc.Spec.DNS.BaseDomainPrefix; p != nil {
@@ -166,17 +165,16 @@ func clusterDomain(hc *objects.HostedCluster) string {
 	return prefix + "." + hc.Spec.DNS.BaseDomain
 }
 
-// consoleHost is the console's first label. KAS announces it under the cluster
-// domain, OpenShift's Route has it under the apps domain.
+// consoleHost is the first label of the console's name: under the cluster domain in the kube-apiserver's
+// configuration, under the apps domain in OpenShift's Route.
 const consoleHost = "console-openshift-console"
 
-// oauthHost is the OAuth server's first label under an apps domain.
+// oauthHost is the first label of the OAuth server's name under an apps domain.
 const oauthHost = "oauth-openshift"
 
-// appsDomains follows support/globalconfig.IngressDomain of HyperShift, save that
-// it returns both domains where both are configured: the guest's default Routes
-// use one and its ingress configuration keeps the other. Without a cluster domain
-// only those are left.
+// appsDomains returns the apps domains like HyperShift's support/globalconfig.IngressDomain, but both of them
+// if both are configured: the hosted cluster's default Routes use one, and its ingress configuration has the
+// other. Without a cluster domain, only configured ones are returned.
 func appsDomains(hc *objects.HostedCluster, ref Ref, domain string, found *problems) []string {
 	var domains []string
 	if cfg := hc.Spec.Configuration; cfg != nil && cfg.Ingress != nil {
@@ -198,10 +196,9 @@ func appsDomains(hc *objects.HostedCluster, ref Ref, domain string, found *probl
 	return domains
 }
 
-// publishable cleans a name and refuses, with a problem, what must never be
-// served: malformed names, single labels, and the management cluster's own
-// service names. Addresses and HyperShift's private names are left out silently,
-// for they are no fault of anybody's.
+// publishable returns the normalized form of a name and whether it may be served. It reports malformed names,
+// single labels and names of the management cluster's Services. Addresses and HyperShift's private names
+// (hypershift.local) are not served either, but they are not errors, and not reported.
 func publishable(ref Ref, s, source string, found *problems) (string, bool) {
 	if isAddress(s) {
 		return "", false

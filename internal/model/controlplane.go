@@ -7,10 +7,9 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// published says which role a service of HostedCluster.spec.services has and on
-// which port its LoadBalancer is dialled. Services that are not in it (OIDC,
-// OVNSbDb) publish nothing that a node dials.
-var published = map[string]struct {
+// publishedServices has the role of each service in HostedCluster.spec.services and the port of its
+// LoadBalancer. Nodes do not connect to the services that are not listed (OIDC, OVNSbDb).
+var publishedServices = map[string]struct {
 	role             Role
 	loadBalancerPort int32
 	source           string
@@ -21,9 +20,8 @@ var published = map[string]struct {
 	"Konnectivity": {RoleKonnectivity, portKonnectivity, "spec.services[Konnectivity]"},
 }
 
-// routed says which role a Route of the control-plane namespace has, by the
-// Service that it points to.
-var routed = map[string]Role{
+// roleByService has the role of a Route in the control plane's namespace, by the Service that it points to.
+var roleByService = map[string]Role{
 	"kube-apiserver":        RoleAPI,
 	"oauth-openshift":       RoleOAuth,
 	"ignition-server-proxy": RoleIgnition,
@@ -31,15 +29,15 @@ var routed = map[string]Role{
 	"metrics-proxy":         RoleMetricsProxy,
 }
 
-// nodePorts are the node ports that Kubernetes allocated to the Services of one control plane,
-// by role. HyperShift publishes these, also where spec.services names none.
+// nodePorts are the node ports that Kubernetes allocated to the Services of one control plane, by role.
+// HyperShift publishes them even if spec.services does not set a port.
 type nodePorts map[Role]int32
 
 // nodePortsOf returns the node ports of the control-plane Services, by namespace.
 func nodePortsOf(services []*objects.Service) map[string]nodePorts {
 	all := map[string]nodePorts{}
 	for _, s := range services {
-		role, ok := routed[s.Name]
+		role, ok := roleByService[s.Name]
 		if !ok {
 			continue
 		}
@@ -56,8 +54,8 @@ func nodePortsOf(services []*objects.Service) map[string]nodePorts {
 	return all
 }
 
-// addPublished gathers every name that the objects themselves give the control
-// plane: what HyperShift was told to publish, the Routes it made, and its status.
+// addPublished adds the control-plane names in the objects: those of spec.services, of Routes, and of the
+// HostedCluster's status.
 func (d *draft) addPublished(hc *objects.HostedCluster, routes []*objects.Route, found *problems) {
 	add := func(host string, role Role, port int32, source string) {
 		if host == "" {
@@ -68,13 +66,13 @@ func (d *draft) addPublished(hc *objects.HostedCluster, routes []*objects.Route,
 		}
 	}
 	for _, s := range hc.Spec.Services {
-		if p, ok := published[s.Service]; ok {
-			host, port := dialled(s.Strategy, p.loadBalancerPort, d.nodePorts[p.role])
+		if p, ok := publishedServices[s.Service]; ok {
+			host, port := strategyEndpoint(s.Strategy, p.loadBalancerPort, d.nodePorts[p.role])
 			add(host, p.role, port, p.source)
 		}
 	}
 	for _, r := range routes {
-		role, ok := routed[r.Spec.To.Name]
+		role, ok := roleByService[r.Spec.To.Name]
 		if !ok || r.Spec.WildcardPolicy == "Subdomain" {
 			continue
 		}
@@ -90,25 +88,25 @@ func (d *draft) addPublished(hc *objects.HostedCluster, routes []*objects.Route,
 	add(hc.Spec.KubeAPIServerDNSName, RoleAPI, d.apiPort, "spec.kubeAPIServerDNSName")
 }
 
-// apiPort is the port on which clients dial the API server: what HyperShift
-// reports, else what its publishing strategy amounts to.
+// apiPort returns the port that clients of the API server connect to: that of the HostedCluster's status,
+// else that of the publishing strategy.
 func apiPort(hc *objects.HostedCluster, allocated nodePorts) int32 {
 	if port := hc.Status.ControlPlaneEndpoint.Port; port != 0 {
 		return port
 	}
 	for _, s := range hc.Spec.Services {
 		if s.Service == "APIServer" {
-			_, port := dialled(s.Strategy, portAPI, allocated[RoleAPI])
+			_, port := strategyEndpoint(s.Strategy, portAPI, allocated[RoleAPI])
 			return port
 		}
 	}
 	return portAPI
 }
 
-// dialled returns the host of a publishing strategy, if it has one, and the port
-// that clients dial: of a NodePort the one that Kubernetes allocated, else the one asked for, 0
-// before there is any.
-func dialled(s objects.PublishingStrategy, loadBalancerPort, allocated int32) (host string, port int32) {
+// strategyEndpoint returns the hostname of a publishing strategy, "" if it has none, and the port that
+// clients connect to. For a NodePort that is the allocated port, else the configured one, 0 if there is
+// neither.
+func strategyEndpoint(s objects.PublishingStrategy, loadBalancerPort, allocated int32) (host string, port int32) {
 	switch {
 	case s.Type == "LoadBalancer":
 		if s.LoadBalancer != nil {
@@ -133,10 +131,11 @@ func hasOAuth(hc *objects.HostedCluster) bool {
 	return cfg == nil || cfg.Authentication == nil || cfg.Authentication.Type != "OIDC"
 }
 
+// conventional is the Source of an Endpoint whose name is not in any object.
 const conventional = "convention"
 
-// addConventional adds the names that a stand-alone OpenShift would have under its
-// cluster domain. HyperShift itself generates none of them.
+// addConventional adds the names that a stand-alone OpenShift has under its cluster domain. HyperShift itself
+// does not generate them.
 func (d *draft) addConventional(domain string) {
 	for _, n := range []struct {
 		label string

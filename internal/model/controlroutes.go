@@ -12,9 +12,9 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// listened are the ports beside the published one on which a role's names are routed:
-// clients dial the port that they were told, or the one that the service has everywhere.
-var listened = map[Role][]int32{
+// rolePorts are the ports on which the names of a role are routed in addition to the published port: clients
+// use the published port or the service's usual one.
+var rolePorts = map[Role][]int32{
 	RoleAPI:          {portAPI, portHTTPS},
 	RoleOAuth:        {portAPI, portHTTPS},
 	RoleIgnition:     {portHTTPS},
@@ -22,15 +22,14 @@ var listened = map[Role][]int32{
 	RoleMetricsProxy: {portHTTPS},
 }
 
-// inCluster are the names by which clients inside of the hosted cluster ask for the
-// API server, which is what the proxy is on their way to.
-var inCluster = []string{
+// inClusterNames are the names of the API server that clients in the hosted cluster send as SNI.
+var inClusterNames = []string{
 	"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
 	"openshift", "openshift.default", "openshift.default.svc", "openshift.default.svc.cluster.local",
 }
 
-// The health check of what an Infra's proxy connects to. Endpoints that are gone
-// without a word are left, and their sessions closed, after UnhealthyAfter probes.
+// defaultHealthCheck is the health check of upstreams of an Infra. Endpoints that disappear without closing
+// their connections get no more connections, and open ones are closed, after UnhealthyAfter probes.
 var defaultHealthCheck = HealthCheck{Interval: 5 * time.Second, Timeout: 2 * time.Second, UnhealthyAfter: 2, HealthyAfter: 1}
 
 // addCluster adds the routes of the hosted cluster that an Infra serves.
@@ -40,36 +39,36 @@ func (p *proxyBuilder) addCluster(infra *Infra) {
 	if named := infra.proxy.ControlPlaneNamespace; named != "" {
 		namespace = named
 	}
-	roles := map[Role]string{} // the upstream of each role that there is
-	to := func(role Role) string {
-		if roles[role] == "" {
+	upstreams := map[Role]string{} // upstream names
+	upstreamOf := func(role Role) string {
+		if upstreams[role] == "" {
 			backend := role.Backend()
 			if role == RoleAPI && infra.apiService != "" {
 				backend.Service = infra.apiService
 			}
-			roles[role] = p.serviceUpstream(infra, namespace, backend.Service, strconv.Itoa(int(backend.Port)))
+			upstreams[role] = p.serviceUpstream(infra, namespace, backend.Service, strconv.Itoa(int(backend.Port)))
 		}
-		return roles[role]
+		return upstreams[role]
 	}
 
-	api := to(RoleAPI)
+	api := upstreamOf(RoleAPI)
 	for _, port := range []int32{portAPI, portHTTPS} {
 		p.listener(port).api = api
 	}
-	lead := func(port int32, host string, role Role, source string) {
+	addRoute := func(port int32, host string, role Role, source string) {
 		l := p.listener(port)
 		if role == RoleAPI {
 			l.api = api
 		} else {
-			l.lone = append(l.lone, to(role))
+			l.defaults = append(l.defaults, upstreamOf(role))
 		}
-		p.route(port, Route{Host: host, Upstream: to(role), Owner: c.Ref, Source: source})
+		p.route(port, Route{Host: host, Upstream: upstreamOf(role), Owner: c.Ref, Source: source})
 	}
-	// What is published comes first; a name with one role has that on its usual ports, too.
+	// Published ports take precedence. A name with a single role also has it on that role's usual ports.
 	for _, h := range c.Hostnames {
 		for _, e := range h.Endpoints {
 			if isPort(e.Port) {
-				lead(e.Port, h.Name, e.Role, e.Source)
+				addRoute(e.Port, h.Name, e.Role, e.Source)
 			} else if !hasPort(h, e.Role) {
 				p.found.add(c.Ref, ReasonServiceNotFound, "%s: Service %s/%s has no node port for port %d yet: %s is not routed to it",
 					e.Source, c.ControlPlaneNamespace, e.Role.Backend().Service, e.Role.Backend().Port, h.Name)
@@ -81,15 +80,15 @@ func (p *proxyBuilder) addCluster(infra *Infra) {
 		if !one {
 			continue
 		}
-		for _, port := range listened[role] {
+		for _, port := range rolePorts[role] {
 			if _, taken := p.listener(port).routes[h.Name]; !taken {
-				lead(port, h.Name, role, h.Endpoints[0].Source)
+				addRoute(port, h.Name, role, h.Endpoints[0].Source)
 			}
 		}
 	}
 	for _, l := range p.listeners {
 		if l.api != "" {
-			for _, name := range inCluster {
+			for _, name := range inClusterNames {
 				l.routes[name] = Route{Host: name, Upstream: api, Owner: c.Ref, Source: conventional}
 			}
 		}
@@ -100,12 +99,12 @@ func (p *proxyBuilder) addCluster(infra *Infra) {
 
 func isPort(port int32) bool { return port > 0 && port <= math.MaxUint16 }
 
-// hasPort reports whether the port is known on which a name leads to a role.
+// hasPort reports whether any port is known on which a name has a role.
 func hasPort(h Hostname, role Role) bool {
 	return slices.ContainsFunc(h.Endpoints, func(e Endpoint) bool { return e.Role == role && isPort(e.Port) })
 }
 
-// onlyRole returns the role of a name that has just one.
+// onlyRole returns the role of a name, and false if it has several.
 func onlyRole(h Hostname) (Role, bool) {
 	for _, e := range h.Endpoints[1:] {
 		if e.Role != h.Endpoints[0].Role {
@@ -115,11 +114,11 @@ func onlyRole(h Hostname) (Role, bool) {
 	return h.Endpoints[0].Role, true
 }
 
-// addRoutes adds what other Routes of the control plane publish. Without a chain of
-// their own their names would fall to the API server.
+// addRoutes adds the hosts of other Routes of the control plane. Without their own filter chain they would be
+// routed to the API server.
 func (p *proxyBuilder) addRoutes(infra *Infra, namespace string) {
 	for _, r := range p.routes[namespace] {
-		if _, known := routed[r.Spec.To.Name]; known || r.Spec.WildcardPolicy == "Subdomain" || r.Spec.Host == "" {
+		if _, known := roleByService[r.Spec.To.Name]; known || r.Spec.WildcardPolicy == "Subdomain" || r.Spec.Host == "" {
 			continue
 		}
 		ref := Ref{Kind: "Route", Namespace: r.Namespace, Name: r.Name}
@@ -132,8 +131,7 @@ func (p *proxyBuilder) addRoutes(infra *Infra, namespace string) {
 	}
 }
 
-// routePort is the Service's port that a Route leads to: the one that it names, else
-// the one for TLS.
+// routePort returns the Service port of a Route by number or name: the one in the Route, else 443.
 func routePort(r *objects.Route) string {
 	if r.Spec.Port != nil {
 		return r.Spec.Port.TargetPort.String()
@@ -141,7 +139,7 @@ func routePort(r *objects.Route) string {
 	return strconv.Itoa(portHTTPS)
 }
 
-// addApps adds the routes of the cluster's applications.
+// addApps adds the routes of the cluster's apps.
 func (p *proxyBuilder) addApps(infra *Infra) {
 	c := infra.Cluster
 	if c.Apps == nil || infra.apps == nil {
@@ -149,7 +147,7 @@ func (p *proxyBuilder) addApps(infra *Infra) {
 	}
 	ports := infra.apps.EffectivePorts()
 	if !isPort(ports.HTTP) || !isPort(ports.HTTPS) {
-		p.found.add(infra.Ref, ReasonInvalidAddress, "spec.appsIngress.ports: %d and %d are to be ports", ports.HTTP, ports.HTTPS)
+		p.found.add(infra.Ref, ReasonInvalidAddress, "spec.appsIngress.ports: %d and %d must be port numbers", ports.HTTP, ports.HTTPS)
 		return
 	}
 	taken := false
@@ -175,11 +173,11 @@ func (p *proxyBuilder) addApps(infra *Infra) {
 	}
 	https := p.addressUpstream(infra, "apps-https", c.Apps.Addresses, ports.HTTPS)
 	for _, host := range hosts {
-		if _, taken := p.listener(ports.HTTPS).routes[host]; !taken { // a control-plane name wins
+		if _, taken := p.listener(ports.HTTPS).routes[host]; !taken { // a control-plane name takes precedence
 			p.route(ports.HTTPS, Route{Host: host, Upstream: https, Owner: c.Ref, Source: "appsIngress"})
 		}
 	}
-	if ports.HTTP == 0 || c.Apps.Withdrawn { // an address that was taken back may be another's by now
+	if ports.HTTP == 0 || c.Apps.Withdrawn { // another host may have a withdrawn address; on the HTTPS port TLS detects that
 		return
 	}
 	http := p.addressUpstream(infra, "apps-http", c.Apps.Addresses, ports.HTTP)
@@ -189,8 +187,8 @@ func (p *proxyBuilder) addApps(infra *Infra) {
 	}
 }
 
-// upstreamOf is an upstream with what the Infra says of connections.
-func upstreamOf(infra *Infra, name string) *Upstream {
+// newUpstream returns an upstream with the connection settings of the Infra's proxy.
+func newUpstream(infra *Infra, name string) *Upstream {
 	u := &Upstream{
 		Name: name, Owner: infra.Ref, HealthCheck: &defaultHealthCheck,
 		ConnectTimeout: max(time.Millisecond, infra.proxy.ConnectTimeout.Or(v1alpha1.DefaultProxyConnectTimeout)),
@@ -202,26 +200,27 @@ func upstreamOf(infra *Infra, name string) *Upstream {
 	return u
 }
 
-// serviceUpstream returns the name of the upstream of a Service's port.
+// serviceUpstream returns the name of the upstream for a Service port, and adds the upstream if it does not
+// exist.
 func (p *proxyBuilder) serviceUpstream(infra *Infra, namespace, service, port string) string {
 	name := strings.Join([]string{namespace, service, port}, "/")
 	if p.upstreams[name] == nil {
-		u := upstreamOf(infra, name)
+		u := newUpstream(infra, name)
 		u.Service, u.PortName, u.Missing = p.index.port(namespace, service, port)
 		p.upstreams[name] = u
 	}
 	return name
 }
 
-// addressUpstream returns the name of the upstream of some addresses on a port.
+// addressUpstream adds an upstream for addresses on a port, and returns its name.
 func (p *proxyBuilder) addressUpstream(infra *Infra, what string, addresses []netip.Addr, port int32) string {
-	u := upstreamOf(infra, "infra/"+infra.Key()+"/"+what)
+	u := newUpstream(infra, "infra/"+infra.Key()+"/"+what)
 	u.FromVLAN = true
 	for _, address := range addresses {
-		u.Addresses = append(u.Addresses, netip.AddrPortFrom(address, uint16(port))) //nolint:gosec // checked to be one
+		u.Addresses = append(u.Addresses, netip.AddrPortFrom(address, uint16(port))) //nolint:gosec // checked by isPort
 	}
 	if len(addresses) == 0 {
-		u.Missing = "the applications have no address yet"
+		u.Missing = "the apps have no address yet"
 	}
 	p.upstreams[u.Name] = u
 	return u.Name

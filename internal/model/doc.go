@@ -1,8 +1,6 @@
-// Package model says what the objects of a management cluster mean: which hosted
-// clusters there are, under which names each control plane is reached, which VLAN
-// is whose, and who sees which name with which address.
+// Package model computes a Snapshot from the objects of a management cluster: the hosted clusters and their control-plane names, the
+// VLANs, and what each name resolves to for the clients of each VLAN and for pods.
 //
-// It is one pure function, Build, from objects to an immutable Snapshot, and the
-// only place that knows what a HostedCluster means. It reads no clock, no network
-// and no file; equal objects make equal snapshots, in whatever order they come.
+// Build is a pure function of its input: it uses no clock, network or file, and its result does not depend on the order of the
+// objects. No other package interprets HostedClusters.
 package model

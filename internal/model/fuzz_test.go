@@ -21,10 +21,9 @@ import (
 	"github.com/densityops/oooi/internal/watch"
 )
 
-// FuzzObjects builds snapshots of whatever a file can hold: no object may bring the
-// process down, and neither the order of objects nor a rest in the snapshot file
-// may change what they mean. A file takes milliseconds, which is slow: fuzz it with
-// -fuzzminimizetime 1s.
+// FuzzObjects builds snapshots of the objects in arbitrary files. No object may make the process panic, and
+// neither the order of the objects nor the snapshot file may change the result. One file takes milliseconds,
+// which is slow: use -fuzzminimizetime 1s.
 func FuzzObjects(f *testing.F) {
 	files, err := filepath.Glob("testdata/*/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -35,7 +34,7 @@ func FuzzObjects(f *testing.F) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		for document := range bytes.SplitSeq(data, []byte("\n---\n")) { // short seeds grow faster
+		for document := range bytes.SplitSeq(data, []byte("\n---\n")) { // short seeds are mutated faster
 			f.Add(document)
 		}
 	}
@@ -64,8 +63,8 @@ func FuzzObjects(f *testing.F) {
 	})
 }
 
-// FuzzGenerated builds snapshots of objects that are all well-formed and get into
-// each other's way: few names, domains and addresses, and many claims on them.
+// FuzzGenerated builds snapshots of well-formed objects that conflict with each other: they have few names,
+// domains and addresses.
 func FuzzGenerated(f *testing.F) {
 	for seed := range uint64(30) {
 		f.Add(seed)
@@ -75,8 +74,8 @@ func FuzzGenerated(f *testing.F) {
 	})
 }
 
-// FuzzBuilder takes one Builder through changes: each snapshot is what the same objects
-// mean to one that has not seen any before, and what did not change is shared.
+// FuzzBuilder builds successive snapshots with one Builder. Each must equal that of a new Builder, and share
+// what did not change with its predecessor.
 func FuzzBuilder(f *testing.F) {
 	for seed := range uint64(30) {
 		f.Add(seed)
@@ -85,26 +84,27 @@ func FuzzBuilder(f *testing.F) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		options := model.Options{Apps: &model.AppsOptions{}, Proxies: true}
 		builder := model.NewBuilder(options)
-		in := decided(generate(random))
+		in := withoutAmbiguousSelectors(generate(random))
 		var before *model.Snapshot
 		for range 8 {
 			s := builder.Build(in)
 			if diff := cmp.Diff(render(model.Build(in, options)), render(s)); diff != "" {
-				t.Fatalf("what was known before changes what the objects mean (-want +got):\n%s", diff)
+				t.Fatalf("the snapshot depends on previous ones (-want +got):\n%s", diff)
 			}
-			if again := builder.Build(in); again.Pod != s.Pod || !slices.Equal(again.Clusters, s.Clusters) {
-				t.Errorf("the same objects make other clusters or another view")
+			if rebuilt := builder.Build(in); rebuilt.Pod != s.Pod || !slices.Equal(rebuilt.Clusters, s.Clusters) {
+				t.Errorf("the same objects do not share clusters or views")
 			}
 			if before != nil {
 				checkSnapshot(t, before)
 			}
-			before, in = s, mutated(random, in, decided(generate(random)))
+			before, in = s, mutate(random, in, withoutAmbiguousSelectors(generate(random)))
 		}
 	})
 }
 
-// decided has no ambiguous selector: what those find depends on what was found before.
-func decided(in *model.Objects) *model.Objects {
+// withoutAmbiguousSelectors makes every selector choose the oldest Service. With OnMultipleFail the result
+// depends on the previous snapshot.
+func withoutAmbiguousSelectors(in *model.Objects) *model.Objects {
 	for _, p := range in.ProxyServers {
 		for i := range p.Spec.Backends {
 			if s := p.Spec.Backends[i].TargetSelector; s != nil {
@@ -115,8 +115,8 @@ func decided(in *model.Objects) *model.Objects {
 	return in
 }
 
-// mutated takes some objects from one set and some from another.
-func mutated(random *rand.Rand, in, other *model.Objects) *model.Objects {
+// mutate returns most of one set of objects and some of another.
+func mutate(random *rand.Rand, in, other *model.Objects) *model.Objects {
 	out := *in
 	out.HostedClusters = mix(random, in.HostedClusters, other.HostedClusters)
 	out.Infras = mix(random, in.Infras, other.Infras)
@@ -127,7 +127,7 @@ func mutated(random *rand.Rand, in, other *model.Objects) *model.Objects {
 	return &out
 }
 
-// mix keeps most objects of one list, drops a few, and takes a few of another.
+// mix returns a list with most objects of in and a few of other.
 func mix[T objects.Object](random *rand.Rand, in, other []T) []T {
 	var out []T
 	has := map[string]bool{}
@@ -150,11 +150,11 @@ func mix[T objects.Object](random *rand.Rand, in, other []T) []T {
 	return out
 }
 
-// checkObjects builds what the objects mean: all of them, in the scope of one
-// object, and with the applications of all.
+// checkObjects checks the snapshots of objects with different options: all objects, the scope of one object,
+// and apps addresses of all.
 func checkObjects(t *testing.T, in *model.Objects, object string) {
 	t.Helper()
-	kept := saved(t, in)
+	decoded := throughSnapshotFile(t, in)
 	everywhere := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 	for _, options := range []model.Options{
 		{},
@@ -168,15 +168,15 @@ func checkObjects(t *testing.T, in *model.Objects, object string) {
 		checkSnapshot(t, snapshot)
 		want := render(snapshot)
 		if got := render(model.Build(shuffled(in), options)); got != want {
-			t.Errorf("in another order the objects mean something else:\n%s", cmp.Diff(want, got))
+			t.Errorf("the snapshot depends on the order of the objects:\n%s", cmp.Diff(want, got))
 		}
-		if got := render(model.Build(kept, options)); got != want {
-			t.Errorf("out of the snapshot file the objects mean something else:\n%s", cmp.Diff(want, got))
+		if got := render(model.Build(decoded, options)); got != want {
+			t.Errorf("the snapshot differs after the snapshot file:\n%s", cmp.Diff(want, got))
 		}
 	}
 }
 
-// generate makes objects, each with a name of its own.
+// generate returns random objects with unique names.
 func generate(random *rand.Rand) *model.Objects {
 	pick := func(list ...string) string { return list[random.IntN(len(list))] }
 	domain := func() string {
@@ -259,14 +259,14 @@ func generate(random *rand.Rand) *model.Objects {
 				}
 			}
 			if maybe() {
-				guest := &objects.AppsService{ObjectMeta: meta(name), Read: maybe()}
+				hostedService := &objects.AppsService{ObjectMeta: meta(name), Read: maybe()}
 				if maybe() {
-					guest.Service = loadBalancer(meta(name+"-apps"), address(), "", "")
+					hostedService.Service = loadBalancer(meta(name+"-apps"), address(), "", "")
 				}
 				if maybe() {
-					guest.Fault = objects.Fault{Reason: "HostedClusterUnreachable", Message: "no route"}
+					hostedService.Fault = objects.Fault{Reason: "HostedClusterUnreachable", Message: "no route"}
 				}
-				in.AppsServices = append(in.AppsServices, guest)
+				in.AppsServices = append(in.AppsServices, hostedService)
 			}
 			for _, service := range []string{"kube-apiserver", "oauth-openshift", "metrics-proxy", "other"} {
 				r := &objects.Route{ObjectMeta: meta(name + service)}
@@ -289,7 +289,7 @@ func generate(random *rand.Rand) *model.Objects {
 		for range random.IntN(4) {
 			backend := v1alpha1.ProxyBackend{
 				Name: pick("x", "y"), Hostname: pick("*.", "") + host(), AlternateHostnames: []string{host()}, Port: int32(random.IntN(3)*363 + 80),
-				TargetService: pick("p", "kube-apiserver", "gone"), TargetPort: intstr.FromInt32(443), TargetNamespace: pick("a", "a-a"),
+				TargetService: pick("p", "kube-apiserver", "missing"), TargetPort: intstr.FromInt32(443), TargetNamespace: pick("a", "a-a"),
 				Protocol: v1alpha1.Protocol(pick("", "TCP", "TLS", "UDP")), TimeoutSeconds: int32(random.IntN(2)),
 			}
 			if maybe() {
@@ -307,7 +307,7 @@ func generate(random *rand.Rand) *model.Objects {
 	return in
 }
 
-// loadBalancer is a Service as KubeVirt's cloud controller mirrors it.
+// loadBalancer returns a Service as the KubeVirt cloud controller creates it.
 func loadBalancer(meta metav1.ObjectMeta, address, infraID, cluster string) *objects.Service {
 	s := &objects.Service{ObjectMeta: meta}
 	s.Spec.Type = "LoadBalancer"
@@ -321,10 +321,10 @@ func loadBalancer(meta metav1.ObjectMeta, address, infraID, cluster string) *obj
 	return s
 }
 
-// shuffled returns the objects in another order.
+// shuffled returns the objects in random order.
 func shuffled(in *model.Objects) *model.Objects {
 	out := *in
-	random := rand.New(rand.NewPCG(1, 2)) // the same for the same input
+	random := rand.New(rand.NewPCG(1, 2)) // deterministic
 	out.HostedClusters = shuffle(random, in.HostedClusters)
 	out.Infras = shuffle(random, in.Infras)
 	out.Services = shuffle(random, in.Services)
@@ -341,8 +341,8 @@ func shuffle[T any](random *rand.Rand, list []T) []T {
 	return list
 }
 
-// saved returns the objects as the snapshot file keeps them.
-func saved(t *testing.T, in *model.Objects) *model.Objects {
+// throughSnapshotFile returns the objects after encoding and decoding, as in the snapshot file.
+func throughSnapshotFile(t *testing.T, in *model.Objects) *model.Objects {
 	t.Helper()
 	data, err := json.Marshal(in)
 	if err != nil {
@@ -355,11 +355,11 @@ func saved(t *testing.T, in *model.Objects) *model.Objects {
 	return out
 }
 
-// checkSnapshot holds a snapshot against what its readers rely on.
+// checkSnapshot checks the guarantees that readers of a snapshot rely on.
 func checkSnapshot(t *testing.T, s *model.Snapshot) {
 	t.Helper()
 	if _, err := json.Marshal(s); err != nil {
-		t.Errorf("the snapshot has no JSON: %v", err)
+		t.Errorf("encoding the snapshot: %v", err)
 	}
 	checkView(t, s.Pod)
 	for _, vlan := range s.VLANs {
@@ -367,12 +367,12 @@ func checkSnapshot(t *testing.T, s *model.Snapshot) {
 		for _, n := range vlan.View.Names {
 			served := func(i *model.Infra) bool { return i.VLAN == vlan.Name && i.Serves != nil && *i.Serves == n.Cluster }
 			if !slices.ContainsFunc(s.Infras, served) {
-				t.Errorf("VLAN %s sees %s of %s, which none of its Infras serves", vlan.Name, n.Name, n.Cluster)
+				t.Errorf("VLAN %s has %s of %s, which none of its Infras serves", vlan.Name, n.Name, n.Cluster)
 			}
 		}
 		for _, cidr := range vlan.CIDRs {
 			if cidr != cidr.Masked() || cidr.Addr().Is4In6() {
-				t.Errorf("VLAN %s: no client is in %s", vlan.Name, cidr)
+				t.Errorf("VLAN %s: no client can be in %s", vlan.Name, cidr)
 			}
 		}
 	}
@@ -380,7 +380,7 @@ func checkSnapshot(t *testing.T, s *model.Snapshot) {
 		for _, h := range c.Hostnames {
 			for _, e := range h.Endpoints {
 				if e.Role.Backend().Service == "" || e.Source == "" {
-					t.Errorf("%s leads nowhere: %+v", h.Name, e)
+					t.Errorf("%s has an endpoint without backend or source: %+v", h.Name, e)
 				}
 			}
 		}
@@ -390,12 +390,12 @@ func checkSnapshot(t *testing.T, s *model.Snapshot) {
 	}
 	for _, p := range s.Problems {
 		if p.Object.Kind == "" || p.Reason == "" || p.Message == "" {
-			t.Errorf("problem %+v says too little", p)
+			t.Errorf("problem %+v is incomplete", p)
 		}
 	}
 }
 
-// checkProxy holds a proxy against what its readers rely on.
+// checkProxy checks the guarantees that readers of a proxy rely on.
 func checkProxy(t *testing.T, p *model.ProxyServer) {
 	t.Helper()
 	upstreams := map[string]bool{}
@@ -411,18 +411,18 @@ func checkProxy(t *testing.T, p *model.ProxyServer) {
 			t.Errorf("%s listens on %d", p.Ref, l.Port)
 		}
 		ports[l.Port] = true
-		leads := []string{l.Default, l.Plain}
+		upstreamNames := []string{l.Default, l.Plain}
 		hosts := map[string]bool{}
 		for _, r := range l.Routes {
-			leads = append(leads, r.Upstream)
+			upstreamNames = append(upstreamNames, r.Upstream)
 			if hosts[r.Host] || r.Host != strings.ToLower(r.Host) || strings.Contains(strings.TrimPrefix(r.Host, "*."), "*") || r.Upstream == "" {
 				t.Errorf("route %+v of %s on %d", r, p.Ref, l.Port)
 			}
 			hosts[r.Host] = true
 		}
-		for _, name := range leads {
+		for _, name := range upstreamNames {
 			if name != "" && !upstreams[name] {
-				t.Errorf("%s on %d leads to %s, which does not exist", p.Ref, l.Port, name)
+				t.Errorf("%s on %d routes to upstream %s, which does not exist", p.Ref, l.Port, name)
 			}
 		}
 	}
@@ -446,12 +446,12 @@ func checkView(t *testing.T, v *model.View) {
 		}
 	}
 	for _, list := range [][]string{origins, names} {
-		if once := slices.Compact(slices.Sorted(slices.Values(list))); len(once) != len(list) {
-			t.Errorf("not each once: %v", list)
+		if unique := slices.Compact(slices.Sorted(slices.Values(list))); len(unique) != len(list) {
+			t.Errorf("duplicates in %v", list)
 		}
 		for _, name := range list {
 			if name != strings.ToLower(name) || strings.HasSuffix(name, ".") || !strings.Contains(name, ".") || strings.ContainsAny(name, `\*"/ `) {
-				t.Errorf("%q is no name to serve", name)
+				t.Errorf("%q is not a valid name", name)
 			}
 		}
 	}

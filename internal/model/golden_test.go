@@ -11,8 +11,8 @@ import (
 	"github.com/densityops/oooi/test/golden"
 )
 
-// TestGolden builds the snapshot of each folder in testdata and compares it with
-// the file of the same name beside it.
+// TestGolden compares the snapshot of each folder in testdata with the golden file of that name. Folders
+// proxy-* are for TestProxyGolden.
 func TestGolden(t *testing.T) {
 	entries, err := os.ReadDir("testdata")
 	if err != nil {
@@ -29,7 +29,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestProxyGolden does the same for what ProxyServers amount to.
+// TestProxyGolden compares the snapshots of the folders proxy-*, with ProxyServers and apps addresses.
 func TestProxyGolden(t *testing.T) {
 	folders, err := filepath.Glob("testdata/proxy-*[^n]") // no *.golden
 	if err != nil || len(folders) == 0 {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Role is what a control-plane hostname leads to.
+// Role is the control-plane service that a hostname belongs to.
 type Role string
 
 // The control-plane services that HyperShift publishes.
@@ -17,15 +17,14 @@ const (
 	RoleMetricsProxy Role = "metrics-proxy"
 )
 
-// Ports that clients of a control plane dial when nothing else is said.
+// Default ports of control-plane services.
 const (
 	portHTTPS        = 443
 	portAPI          = 6443
 	portKonnectivity = 8091
 )
 
-// backends says which Service of the control-plane namespace stands behind a
-// role, and on which of its ports.
+// backends are the Service and port of each role in the control plane's namespace.
 var backends = map[Role]Backend{
 	RoleAPI:          {Service: "kube-apiserver", Port: portAPI},
 	RoleOAuth:        {Service: "oauth-openshift", Port: 6443},
@@ -34,7 +33,7 @@ var backends = map[Role]Backend{
 	RoleMetricsProxy: {Service: "metrics-proxy", Port: portHTTPS},
 }
 
-// Backend returns the Service port that stands behind the role.
+// Backend returns the Service port of the role.
 func (r Role) Backend() Backend { return backends[r] }
 
 // Backend is a port of a Service in the hosted control plane's namespace.
@@ -43,29 +42,28 @@ type Backend struct {
 	Port    int32  `json:"port"`
 }
 
-// Endpoint is one thing that a hostname leads to. Several roles may share a
-// hostname: the port that the client dials tells them apart.
+// Endpoint is a control-plane service behind a hostname. Several roles may share a hostname; they are
+// distinguished by the port that the client connects to.
 type Endpoint struct {
 	Role Role `json:"role"`
-	// Port is the port that clients dial, 0 where the object leaves it open
-	// (a node port that Kubernetes has not allocated yet).
+	// Port is the port that clients connect to; 0 if it is not known yet (a node port that Kubernetes has not
+	// allocated).
 	Port int32 `json:"port"`
-	// Source is where the hostname was found, such as "spec.services[APIServer]".
+	// Source is the field or object that has the hostname, such as "spec.services[APIServer]".
 	Source string `json:"source"`
 }
 
-// Hostname is a name under which a control plane is reached, lower-case and
-// without a trailing dot, with everything that it leads to.
+// Hostname is a name of a control plane, in lower case and without a trailing dot, with its endpoints.
 type Hostname struct {
 	Name      string     `json:"name"`
 	Endpoints []Endpoint `json:"endpoints"`
 }
 
-// hostnames collects the names of one cluster.
+// hostnames are the endpoints of one cluster's names, by name.
 type hostnames map[string][]Endpoint
 
-// add notes that name leads to role on port. The first source of a (role, port)
-// is kept: callers add what the objects say before what is conventional.
+// add adds an endpoint to a name. The first source of a (role, port) is kept, so callers add names of objects
+// before conventional ones.
 func (h hostnames) add(name string, role Role, port int32, source string) {
 	for _, e := range h[name] {
 		if e.Role == role && e.Port == port {
@@ -75,6 +73,7 @@ func (h hostnames) add(name string, role Role, port int32, source string) {
 	h[name] = append(h[name], Endpoint{Role: role, Port: port, Source: source})
 }
 
+// sorted returns the hostnames by name, with their endpoints by port and role.
 func (h hostnames) sorted() []Hostname {
 	total := 0
 	for _, endpoints := range h {
@@ -92,7 +91,8 @@ func (h hostnames) sorted() []Hostname {
 	return list
 }
 
-// equalHostnames reports whether two lists are the same. Most are one and the same.
+// equalHostnames reports whether two lists are equal. Most lists are shared, and not compared element by
+// element.
 func equalHostnames(a, b []Hostname) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.EqualFunc(a, b, func(a, b Hostname) bool {
 		return a.Name == b.Name && slices.Equal(a.Endpoints, b.Endpoints)

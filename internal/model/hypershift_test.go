@@ -10,8 +10,8 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// TestHyperShiftFixtures reads what HyperShift's own CLI renders: all that it does
-// for KubeVirt and for platforms without one, and what names the API server on another.
+// TestHyperShiftFixtures builds snapshots from what HyperShift's own CLI renders: all fixtures for KubeVirt,
+// agent and none, and those with a KubeAPIServerDNSName for AWS.
 func TestHyperShiftFixtures(t *testing.T) {
 	hypershift, err := lab.ModuleDir(t.Context(), "github.com/openshift/hypershift")
 	if err != nil {

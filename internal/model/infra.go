@@ -10,20 +10,20 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// Infra is what an Infra object says about one VLAN and its services.
+// Infra is an Infra object: one VLAN and its services.
 type Infra struct {
 	Ref
-	// VLAN is the network attachment definition of the VMs, "namespace/name". Infras
-	// with the same one are on the same VLAN.
+	// VLAN is the NetworkAttachmentDefinition of the VMs, "namespace/name". Infras with the same one are on
+	// the same VLAN.
 	VLAN string `json:"vlan"`
-	// CIDRs are the subnets of the VLAN's clients.
+	// CIDRs are the subnets of the VLAN.
 	CIDRs []netip.Prefix `json:"cidrs"`
-	// DNS are the VLAN addresses of our DNS servers.
+	// DNS are the VLAN addresses of our DNS replicas.
 	DNS []netip.Addr `json:"dns,omitempty"`
-	// Proxy is where the VLAN reaches the control plane; nil when the proxy is disabled.
+	// Proxy is the proxy of the VLAN; nil if it is disabled.
 	Proxy *Proxy `json:"proxy,omitempty"`
-	// Cluster is the hosted cluster that the Infra serves; nil while neither a
-	// HostedCluster nor a typed domain is there.
+	// Cluster is the hosted cluster that the Infra serves; nil if there is neither a HostedCluster nor a
+	// cluster domain in the Infra.
 	Cluster *Cluster `json:"-"`
 	// Serves is the reference of Cluster.
 	Serves *Ref `json:"serves,omitempty"`
@@ -31,29 +31,29 @@ type Infra struct {
 	apps       *v1alpha1.AppsIngress
 	proxy      *v1alpha1.InfraProxy
 	status     *v1alpha1.AppsIngressStatus
-	apiService string       // the API server's Service, where it is named
-	own        []netip.Addr // addresses that are spoken for on the VLAN
+	apiService string       // name of the API server's Service, "" for the default
+	assigned   []netip.Addr // addresses of the gateway and of our components
 	gateway    netip.Addr
-	ranges     []v1alpha1.AddressRange // what DHCP gives out
-	upstreams  []netip.Addr            // that DNS forwards to
-	// applications are the addresses that applications may have.
-	applications []reserved
+	ranges     []v1alpha1.AddressRange // of the DHCP pool
+	upstreams  []netip.Addr            // upstream resolvers
+	// appsRanges are the addresses that apps may have.
+	appsRanges []reservedRange
 }
 
-// Gateway is the VLAN's router; invalid where it cannot be read.
+// Gateway returns the VLAN's router, or the zero Addr if it is invalid in the spec.
 func (i *Infra) Gateway() netip.Addr { return i.gateway }
 
-// WantsApps reports whether applications are asked for.
+// WantsApps reports whether appsIngress is enabled.
 func (i *Infra) WantsApps() bool { return i.apps.IsEnabled() }
 
-// Taken is what of the VLAN is spoken for: the gateway, our own addresses, upstream resolvers, addresses of
-// applications, what DHCP gives out.
+// Taken returns the ranges of the VLAN's addresses that are in use: the gateway, our components, upstream
+// resolvers, apps, and the DHCP pool.
 func (i *Infra) Taken() []v1alpha1.AddressRange {
 	taken := slices.Clone(i.ranges)
-	for _, r := range i.applications {
+	for _, r := range i.appsRanges {
 		taken = append(taken, r.AddressRange)
 	}
-	for _, a := range slices.Concat(i.own, i.upstreams, []netip.Addr{i.gateway}) {
+	for _, a := range slices.Concat(i.assigned, i.upstreams, []netip.Addr{i.gateway}) {
 		if a.IsValid() {
 			taken = append(taken, v1alpha1.AddressRange{First: a, Last: a})
 		}
@@ -61,25 +61,25 @@ func (i *Infra) Taken() []v1alpha1.AddressRange {
 	return taken
 }
 
-// Proxy is one Infra's proxy, as each side sees it.
+// Proxy has the addresses of an Infra's proxy, on the VLAN and in the management cluster.
 type Proxy struct {
 	// VLAN are the addresses on the VLAN.
 	VLAN []netip.Addr `json:"vlan"`
-	// Service is the proxy's Service, "namespace/name"; empty where an address stands for it.
+	// Service is the proxy's Service, "namespace/name"; empty if the Infra has an address instead.
 	Service string `json:"service,omitempty"`
-	// ClusterIPs are the Service's addresses, empty until it exists.
+	// ClusterIPs are the Service's cluster IPs, empty until it exists; or the address in the Infra.
 	ClusterIPs []netip.Addr `json:"clusterIPs"`
 }
 
-// infraReading is what an Infra says by itself.
-type infraReading struct {
+// parsedInfra is the result of parsing an Infra.
+type parsedInfra struct {
 	infra Infra
 	found problems
 }
 
-// readInfra reads an Infra. What cannot be used is reported and left out.
-func readInfra(in *v1alpha1.Infra) *infraReading {
-	r := &infraReading{infra: Infra{
+// parseInfra parses an Infra. Invalid values are reported and ignored.
+func parseInfra(in *v1alpha1.Infra) *parsedInfra {
+	r := &parsedInfra{infra: Infra{
 		Ref:  Ref{Kind: "Infra", Namespace: in.Namespace, Name: in.Name},
 		VLAN: in.Spec.NetworkConfig.NetworkAttachment(in.Namespace).String(),
 	}}
@@ -99,14 +99,15 @@ func readInfra(in *v1alpha1.Infra) *infraReading {
 	if proxy := in.Spec.InfraComponents.Proxy; proxy.IsEnabled() {
 		i.Proxy = i.proxyOf(proxy, found)
 	} else {
-		found.add(i.Ref, ReasonProxyDisabled, "spec.infraComponents.proxy is not enabled: control-plane names are passed on, not answered")
+		found.add(i.Ref, ReasonProxyDisabled, "spec.infraComponents.proxy is not enabled: control-plane names are forwarded, not answered")
 	}
 	i.checkNetwork(&in.Spec, found)
 	return r
 }
 
-// resolved returns the Infra with what the management cluster says about it.
-func (r *infraReading) resolved(services map[string][]netip.Addr, found *problems) *Infra {
+// resolve returns the Infra with the cluster IPs of its proxy Service, and reports problems with Services of
+// the management cluster.
+func (r *parsedInfra) resolve(services map[string][]netip.Addr, found *problems) *Infra {
 	i := r.infra
 	*found = append(*found, r.found...)
 	if i.Proxy != nil && i.Proxy.Service != "" {
@@ -127,19 +128,19 @@ func (r *infraReading) resolved(services map[string][]netip.Addr, found *problem
 
 func (i *Infra) addCIDR(text, field string, found *problems) {
 	prefix, err := netip.ParsePrefix(strings.TrimSpace(text))
-	if err != nil || prefix.Addr().Is4In6() { // no client is in the latter
+	if err != nil || prefix.Addr().Is4In6() { // no client has an IPv4-mapped address
 		found.add(i.Ref, ReasonInvalidAddress, "spec.%s: %q is not a network such as 192.0.2.0/24", field, text)
 		return
 	}
-	if least := minBits(prefix); prefix.Bits() < least {
-		found.add(i.Ref, ReasonInvalidAddress, "spec.%s: %s is no VLAN's network: pods would count as clients on the VLAN; its length has to be %d or more", field, prefix, least)
+	if minimum := minBits(prefix); prefix.Bits() < minimum {
+		found.add(i.Ref, ReasonInvalidAddress, "spec.%s: %s is too large for a VLAN: pods would count as clients on the VLAN; use a prefix length of %d or more", field, prefix, minimum)
 		return
 	}
 	i.CIDRs = append(i.CIDRs, prefix.Masked())
 }
 
-// minBits is the shortest prefix of a VLAN's network: that of the largest private network, and
-// of the largest IPv6 network that a site gets.
+// minBits returns the shortest prefix length of a VLAN's network: that of the largest private IPv4 network,
+// and of the largest IPv6 network that sites usually get.
 func minBits(p netip.Prefix) int {
 	if p.Addr().Is4() {
 		return 8
@@ -147,6 +148,7 @@ func minBits(p netip.Prefix) int {
 	return 20
 }
 
+// proxyOf parses the proxy of the spec.
 func (i *Infra) proxyOf(in *v1alpha1.InfraProxy, found *problems) *Proxy {
 	p := &Proxy{VLAN: i.addresses("infraComponents.proxy", in.ServerIPs(), found)}
 	if len(p.VLAN) == 0 {
@@ -162,9 +164,9 @@ func (i *Infra) proxyOf(in *v1alpha1.InfraProxy, found *problems) *Proxy {
 	return p
 }
 
-// proxyService resolves infraComponents.proxy.internalProxyService, written as
-// "name", "name.namespace" or "name.namespace.svc...", to "namespace/name". Unset
-// it is the Service that setup makes.
+// proxyService returns the Service of infraComponents.proxy.internalProxyService as "namespace/name". The
+// field has the form "name", "name.namespace" or "name.namespace.svc..."; empty means the Service that setup
+// creates.
 func proxyService(infra Ref, name string) string {
 	if name == "" {
 		return infra.Namespace + "/" + infra.Name + "-proxy"
@@ -174,7 +176,7 @@ func proxyService(infra Ref, name string) string {
 	return cmp.Or(namespace, infra.Namespace) + "/" + name
 }
 
-// addresses parses a component's VLAN addresses.
+// addresses parses a component's VLAN addresses. Invalid ones are reported and ignored.
 func (i *Infra) addresses(field string, texts []v1alpha1.IP, found *problems) []netip.Addr {
 	var list []netip.Addr
 	for _, text := range texts {

@@ -8,42 +8,43 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// NameRules limit which names are published for hosted clusters, whose authors type hostnames
-// as they like.
+// NameRules limit which names are published for hosted clusters. Authors of HostedClusters can set any
+// hostname.
 type NameRules struct {
 	// Management are domains of the management cluster, such as "apps.mgmt.example.com" and
-	// "mgmt.example.com", beside those that its Routes tell.
+	// "mgmt.example.com", in addition to those found by its Routes.
 	Management []string
-	// Allowed are the domains that names may lie in; empty for all.
+	// Allowed are the domains that published names must be in; empty for all.
 	Allowed []string
 }
 
-// routeOwners says which hosts of Routes are the management cluster's own.
-type routeOwners struct {
-	planes   []string                  // the control planes' namespaces, sorted
-	foreign  map[string]*objects.Route // admitted Routes outside of all control planes, by host
-	rules    NameRules                 // that the rest is made of
-	domains  []string                  // of the management cluster
-	reserved []string                  // names in them that no Route may have
+// managementNames are the names of the management cluster, which hosted clusters may not have.
+type managementNames struct {
+	controlPlanes []string                  // namespaces of the control planes, sorted
+	routes        map[string]*objects.Route // admitted Routes outside of all control planes, by host
+	rules         NameRules
+	domains       []string // of the management cluster
+	reserved      []string // names in these domains that hosted clusters may not have, even with a Route
 }
 
-// canary is the Route by which OpenShift probes its routers. Its host is never customized, so
-// it tells the domain of the management cluster's applications.
-var canary = Ref{Kind: "Route", Namespace: "openshift-ingress-canary", Name: "canary"}
+// canaryRoute is the Route by which OpenShift probes its routers. Its host cannot be customized, so it has
+// the apps domain of the management cluster.
+var canaryRoute = Ref{Kind: "Route", Namespace: "openshift-ingress-canary", Name: "canary"}
 
-// newRouteOwners reads Routes, of all namespaces where those are watched.
-func newRouteOwners(routes []*objects.Route, planes []string, rules NameRules) *routeOwners {
-	o := &routeOwners{planes: planes, foreign: map[string]*objects.Route{}, rules: rules, domains: slices.Clone(rules.Management)}
+// newManagementNames computes the names of the management cluster. routes are its Routes in all namespaces
+// that are watched.
+func newManagementNames(routes []*objects.Route, controlPlanes []string, rules NameRules) *managementNames {
+	o := &managementNames{controlPlanes: controlPlanes, routes: map[string]*objects.Route{}, rules: rules, domains: slices.Clone(rules.Management)}
 	for _, r := range routes {
-		if _, plane := slices.BinarySearch(planes, r.Namespace); plane || !r.IsAdmitted() {
+		if _, isControlPlane := slices.BinarySearch(controlPlanes, r.Namespace); isControlPlane || !r.IsAdmitted() {
 			continue
 		}
 		host, err := cleanName(r.Spec.Host)
 		if err != nil {
 			continue
 		}
-		o.foreign[host] = r
-		if r.Namespace == canary.Namespace && r.Name == canary.Name {
+		o.routes[host] = r
+		if r.Namespace == canaryRoute.Namespace && r.Name == canaryRoute.Name {
 			_, domain, _ := strings.Cut(host, ".")
 			o.domains = append(o.domains, domain)
 		}
@@ -63,30 +64,30 @@ func newRouteOwners(routes []*objects.Route, planes []string, rules NameRules) *
 	return o
 }
 
-// screenNames removes from every cluster the names that it may not have.
-func (b *builder) screenNames(routes []*objects.Route, rules NameRules) {
-	planes := sortedKeys(b.byNamespace)
-	last := b.last
-	if last.owners == nil || !slices.Equal(last.ownedBy, routes) || !slices.Equal(last.owners.planes, planes) {
-		last.ownedBy, last.owners = routes, newRouteOwners(routes, planes, rules)
+// filterNames removes from every cluster the names that it may not have.
+func (b *builder) filterNames(routes []*objects.Route, rules NameRules) {
+	controlPlanes := sortedKeys(b.byNamespace)
+	cache := b.previous
+	if cache.management == nil || !slices.Equal(cache.managementRoutes, routes) || !slices.Equal(cache.management.controlPlanes, controlPlanes) {
+		cache.managementRoutes, cache.management = routes, newManagementNames(routes, controlPlanes, rules)
 	}
-	if o := last.owners; len(o.foreign)+len(o.domains)+len(rules.Allowed) > 0 {
+	if o := cache.management; len(o.routes)+len(o.domains)+len(rules.Allowed) > 0 {
 		for _, c := range b.clusters {
-			s := nameScreen{routeOwners: o, draft: c, own: b.routes[c.ControlPlaneNamespace], found: &b.found}
+			s := nameFilter{managementNames: o, draft: c, ownRoutes: b.routes[c.ControlPlaneNamespace], found: &b.found}
 			s.apply()
 		}
 	}
 }
 
-// nameScreen looks at the names of one cluster.
-type nameScreen struct {
-	*routeOwners
+// nameFilter removes the names of one cluster that it may not have.
+type nameFilter struct {
+	*managementNames
 	*draft
-	own   []*objects.Route // of the control plane
-	found *problems
+	ownRoutes []*objects.Route // of the control plane
+	found     *problems
 }
 
-func (s *nameScreen) apply() {
+func (s *nameFilter) apply() {
 	keep := func(names []string, what string, fault func(string) string) (kept, lost []string) {
 		for _, name := range names {
 			if why := fault(name); why != "" {
@@ -99,7 +100,7 @@ func (s *nameScreen) apply() {
 		return kept, lost
 	}
 	domains, lostDomains := keep(s.Domains, "cluster domain", s.domainFault)
-	derived := func(apps string) bool { // goes without a word of its own
+	derived := func(apps string) bool { // removed with its cluster domain, without a problem of its own
 		return slices.ContainsFunc(lostDomains, func(domain string) bool { return apps == "apps."+domain })
 	}
 	apps := slices.DeleteFunc(slices.Clone(s.AppsDomains), derived)
@@ -129,22 +130,22 @@ func (s *nameScreen) apply() {
 	})
 }
 
-// domainFault says why the cluster may not have all names of a domain; empty where it may.
-func (s *nameScreen) domainFault(domain string) string {
-	if why := s.outside(domain); why != "" {
+// domainFault returns why the cluster may not have all names of a domain; "" if it may.
+func (s *nameFilter) domainFault(domain string) string {
+	if why := s.allowedFault(domain); why != "" {
 		return why
 	}
 	for _, name := range slices.Concat(s.domains, s.reserved) {
 		if within(name, domain) {
-			return "it holds " + name + ", which is the management cluster's: choose a domain of the hosted cluster's own"
+			return "it contains " + name + ", which is the management cluster's: choose a domain of the hosted cluster's own"
 		}
 	}
-	return s.foreignFault(domain)
+	return s.routeFault(domain)
 }
 
-// appsFault is domainFault for an apps domain, whose wildcard may not lie among the management
-// cluster's names unless the cluster's own domain does.
-func (s *nameScreen) appsFault(domain string) string {
+// appsFault returns why the cluster may not have an apps domain; "" if it may. An apps domain may only be in
+// a domain of the management cluster if the cluster's own domain is.
+func (s *nameFilter) appsFault(domain string) string {
 	if why := s.domainFault(domain); why != "" || s.owns(domain) {
 		return why
 	}
@@ -156,18 +157,18 @@ func (s *nameScreen) appsFault(domain string) string {
 	return ""
 }
 
-// hostFault says why the cluster may not have one name; empty where it may.
-func (s *nameScreen) hostFault(name string) string {
-	if why := s.outside(name); why != "" {
+// hostFault returns why the cluster may not have a name; "" if it may.
+func (s *nameFilter) hostFault(name string) string {
+	if why := s.allowedFault(name); why != "" {
 		return why
 	}
 	if slices.Contains(s.reserved, name) {
 		return "it is the management cluster's: choose a name of the hosted cluster's own"
 	}
-	if s.owns(name) || s.admits(name) {
+	if s.owns(name) || s.hasAdmittedRoute(name) {
 		return ""
 	}
-	if why := s.foreignFault(name); why != "" {
+	if why := s.routeFault(name); why != "" {
 		return why
 	}
 	for _, domain := range s.domains {
@@ -178,31 +179,32 @@ func (s *nameScreen) hostFault(name string) string {
 	return ""
 }
 
-// outside says that a name is in none of the allowed domains.
-func (s *nameScreen) outside(name string) string {
+// allowedFault returns a fault if a name is in none of the allowed domains.
+func (s *nameFilter) allowedFault(name string) string {
 	if len(s.rules.Allowed) == 0 || slices.ContainsFunc(s.rules.Allowed, func(domain string) bool { return within(name, domain) }) {
 		return ""
 	}
 	return "it lies in none of the allowed domains " + strings.Join(s.rules.Allowed, ", ")
 }
 
-// foreignFault says that a name is the host of a Route that is no control plane's.
-func (s *nameScreen) foreignFault(name string) string {
-	if r := s.foreign[name]; r != nil {
+// routeFault returns a fault if a name is the host of an admitted Route outside of all control planes.
+func (s *nameFilter) routeFault(name string) string {
+	if r := s.routes[name]; r != nil {
 		return "it is the host of Route " + r.Namespace + "/" + r.Name + ": choose another name"
 	}
 	return ""
 }
 
-// admits reports whether a router serves the name by a Route of the control plane.
-func (s *nameScreen) admits(name string) bool {
-	return slices.ContainsFunc(s.own, func(r *objects.Route) bool {
+// hasAdmittedRoute reports whether a router serves the name by a Route of the control plane.
+func (s *nameFilter) hasAdmittedRoute(name string) bool {
+	return slices.ContainsFunc(s.ownRoutes, func(r *objects.Route) bool {
 		host, err := cleanName(r.Spec.Host)
 		return err == nil && host == name && r.IsAdmitted()
 	})
 }
 
-// removeNames removes hostnames. A list that other snapshots share stays as it is.
+// removeNames removes the hostnames for which refused returns true. It does not modify a list that other
+// snapshots share.
 func (d *draft) removeNames(refused func(name string, endpoints []Endpoint) bool) {
 	if d.names != nil {
 		for _, name := range sortedKeys(d.names) {

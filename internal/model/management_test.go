@@ -9,7 +9,7 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// published are the names of a snapshot's clusters, and refused the names that are not allowed.
+// published returns the names of a snapshot's clusters, and the messages about names that are not allowed.
 func published(s *model.Snapshot) (names, refused []string) {
 	for _, c := range s.Clusters {
 		names = append(names, c.Domains...)
@@ -38,7 +38,7 @@ spec:
 	for _, tc := range []struct {
 		name, hostname string
 		rules          model.NameRules
-		refused        string // "" for published
+		refused        string // "" if the name is published
 	}{
 		{"no rules", "api.mgmt.example.com", model.NameRules{}, ""},
 		{"the management cluster's API", "api.mgmt.example.com", model.NameRules{Management: []string{"apps.mgmt.example.com"}},
@@ -54,7 +54,7 @@ spec:
 			"hostname api.mgmt.example.com (spec.kubeAPIServerDNSName) is not published: it is the management cluster's"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := model.Build(read(t, fmt.Sprintf(cluster, tc.hostname)), model.Options{Names: tc.rules})
+			s := model.Build(readObjects(t, fmt.Sprintf(cluster, tc.hostname)), model.Options{Names: tc.rules})
 			names, refused := published(s)
 			if got := slices.Contains(names, tc.hostname); got != (tc.refused == "") {
 				t.Errorf("published: %t; %q", got, refused)
@@ -69,9 +69,10 @@ spec:
 	}
 }
 
-// TestDomainThatIsNotAllowed takes every name that comes of the domain with it, in one word.
+// TestDomainThatIsNotAllowed checks that all names derived from a cluster domain that is not allowed are
+// removed, with a single problem.
 func TestDomainThatIsNotAllowed(t *testing.T) {
-	s := model.Build(read(t, demoCluster, demoInfra("{enabled: true, source: Static, addresses: [192.0.2.100]}", "")), model.Options{
+	s := model.Build(readObjects(t, demoCluster, demoInfra("{enabled: true, source: Static, addresses: [192.0.2.100]}", "")), model.Options{
 		Apps: &model.AppsOptions{}, Names: model.NameRules{Allowed: []string{"example.org"}},
 	})
 	names, refused := published(s)
@@ -83,7 +84,7 @@ func TestDomainThatIsNotAllowed(t *testing.T) {
 	}
 }
 
-// TestRouteThatIsAdmittedLater builds one snapshot after another with one Builder, as a store does.
+// TestRouteThatIsAdmittedLater builds successive snapshots with one Builder, as a Store does.
 func TestRouteThatIsAdmittedLater(t *testing.T) {
 	const route = `
 apiVersion: route.openshift.io/v1
@@ -92,10 +93,10 @@ metadata: {name: oauth, namespace: clusters-demo}
 spec: {host: oauth.mgmt.example.com, to: {kind: Service, name: oauth-openshift}}
 status: {ingress: [{host: oauth.mgmt.example.com, conditions: [{type: Admitted, status: "%s"}]}]}
 `
-	cluster := read(t, demoCluster).HostedClusters
+	cluster := readObjects(t, demoCluster).HostedClusters
 	b := model.NewBuilder(model.Options{Names: model.NameRules{Management: []string{"mgmt.example.com"}}})
 	for _, admitted := range []string{"False", "True", "False"} {
-		in := read(t, fmt.Sprintf(route, admitted))
+		in := readObjects(t, fmt.Sprintf(route, admitted))
 		in.HostedClusters = cluster
 		names, refused := published(b.Build(in))
 		if got := slices.Contains(names, "oauth.mgmt.example.com"); got != (admitted == "True") || got != (len(refused) == 0) {

@@ -14,10 +14,9 @@ const (
 	maxLabel = 63
 )
 
-// cleanName lower-cases a domain name, drops its trailing dot and checks that it
-// can be served: RFC 1123 labels, with the underscores that some people use, and
-// no wildcard. It rejects names under "invalid", which never exist (RFC 6761 section
-// 6.4): the proxy uses one of them itself.
+// cleanName returns a domain name in lower case and without a trailing dot. It returns an error if a label is
+// not as in RFC 1123, apart from underscores, or the name is a wildcard. It rejects names under "invalid"
+// (RFC 6761 section 6.4), because the proxy uses one of them itself.
 func cleanName(s string) (string, error) {
 	name := strings.TrimSuffix(s, ".")
 	if name == "" || len(name) > maxName {
@@ -28,7 +27,7 @@ func cleanName(s string) (string, error) {
 			return "", fmt.Errorf("%q is not a domain name: %w", s, err)
 		}
 	}
-	// Not before the check: some letters of other scripts are ASCII in lower case.
+	// Converted after the check, because the lower case of some non-ASCII letters is ASCII.
 	name = strings.ToLower(name)
 	if within(name, "invalid") {
 		return "", fmt.Errorf("%q is reserved (RFC 6761)", s)
@@ -45,20 +44,20 @@ func checkLabel(label string) error {
 	}
 	for _, c := range []byte(label) {
 		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
-			return fmt.Errorf("label %q holds %q", label, c)
+			return fmt.Errorf("label %q contains %q", label, c)
 		}
 	}
 	return nil
 }
 
-// within reports whether name is domain itself or lies below it, label by label.
+// within reports whether name is domain or a subdomain of it.
 func within(name, domain string) bool {
 	rest, ok := strings.CutSuffix(name, domain)
 	return ok && (rest == "" || rest[len(rest)-1] == '.')
 }
 
-// splitHost returns the host of "host" or "host:port" (with or without brackets)
-// and the port, 0 when there is none.
+// splitHost returns the host of "host" or "host:port", without brackets, and the port, 0 if there is none or
+// it is invalid.
 func splitHost(s string) (string, int32) {
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 func TestCleanName(t *testing.T) {
 	label := strings.Repeat("x", 63)
 	longest := strings.Join([]string{label, label, label, label}, ".")[2:]
-	for _, tc := range []struct{ name, in, want string }{ // want is "" for refused
+	for _, tc := range []struct{ name, in, want string }{ // want is "" for an error
 		{"plain", "api.example.com", "api.example.com"},
-		{"in capitals", "API.Example.COM", "api.example.com"},
+		{"upper case", "API.Example.COM", "api.example.com"},
 		{"with a final dot", "api.example.com.", "api.example.com"},
 		{"single label", "localhost", "localhost"},
 		{"digits and hyphens inside", "0a-b--c9.x1", "0a-b--c9.x1"},
@@ -19,7 +19,7 @@ func TestCleanName(t *testing.T) {
 		{"the longest name", longest, longest},
 		{"the longest name with a final dot", longest + ".", longest},
 
-		{"nothing", "", ""},
+		{"empty", "", ""},
 		{"root", ".", ""},
 		{"two final dots", "example.com..", ""},
 		{"empty label", "api..example.com", ""},
@@ -33,7 +33,7 @@ func TestCleanName(t *testing.T) {
 		{"space", "a b.example.com", ""},
 		{"port", "api.example.com:6443", ""},
 		{"line break", "api.example.com\n", ""},
-		{"byte of no character", "a\xff.example.com", ""},
+		{"invalid UTF-8", "a\xff.example.com", ""},
 		{"letter of another script", "пример.example.com", ""},
 		{"letter that is ASCII in lower case", "\u212aelvin.example.com", ""},
 	} {
@@ -46,12 +46,12 @@ func TestCleanName(t *testing.T) {
 	}
 }
 
-func TestCleanNameSaysWhatIsWrong(t *testing.T) {
+func TestCleanNameErrors(t *testing.T) {
 	for in, want := range map[string]string{
 		"":           `"" is not a domain name: length 0, want 1 to 253`,
 		"A..b":       `"A..b" is not a domain name: label "" has length 0, want 1 to 63`,
 		"x.-a":       `"x.-a" is not a domain name: label "-a" begins or ends with a hyphen`,
-		"*.apps.a.b": `"*.apps.a.b" is not a domain name: label "*" holds '*'`,
+		"*.apps.a.b": `"*.apps.a.b" is not a domain name: label "*" contains '*'`,
 	} {
 		if _, err := cleanName(in); err == nil || err.Error() != want {
 			t.Errorf("%q: error %v\nwant %s", in, err, want)
@@ -67,21 +67,21 @@ func FuzzCleanName(f *testing.F) {
 		name, err := cleanName(in)
 		if err != nil {
 			if name != "" {
-				t.Errorf("%q is refused and returned: %q", in, name)
+				t.Errorf("%q: got both a name %q and an error", in, name)
 			}
 			return
 		}
 		if want := strings.Map(lowerASCII, strings.TrimSuffix(in, ".")); name != want {
 			t.Errorf("%q became %q, want %q", in, name, want)
 		}
-		if again, err := cleanName(name); again != name || err != nil {
-			t.Errorf("%q is clean, yet became %q, %v", name, again, err)
+		if cleanedAgain, err := cleanName(name); cleanedAgain != name || err != nil {
+			t.Errorf("%q is normalized, but cleanName returns %q, %v", name, cleanedAgain, err)
 		}
 		if len(name) > maxName || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-_.") != "" {
-			t.Errorf("%q is no name to serve", name)
+			t.Errorf("%q is not a valid name", name)
 		}
 		if !within(name, name) || !within("x."+name, name) || within("x"+name, name) {
-			t.Errorf("%q is not within itself alone", name)
+			t.Errorf("within(%q) is wrong for itself, a subdomain or a longer label", name)
 		}
 	})
 }
@@ -144,11 +144,11 @@ func TestPublishable(t *testing.T) {
 		{"address", "192.0.2.1", "", ""},
 		{"IPv6 address", "2001:db8::1", "", ""},
 		{"HyperShift's private names", "api.demo.hypershift.local", "", ""},
-		{"a suffix of letters only", "api.nothypershift.local", "api.nothypershift.local", ""},
+		{"a suffix that is not a parent domain", "api.nothypershift.local", "api.nothypershift.local", ""},
 		{"single label", "localhost", "", `a field: "localhost" is a single label; want a name with a domain`},
 		{"the management cluster's own", "kube-apiserver.clusters-demo.svc.cluster.local", "",
 			`a field: "kube-apiserver.clusters-demo.svc.cluster.local" belongs to the management cluster's own services`},
-		{"no name", "not a name", "", `a field: "not a name" is not a domain name: label "not a name" holds ' '`},
+		{"not a name", "not a name", "", `a field: "not a name" is not a domain name: label "not a name" contains ' '`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var found problems
@@ -220,7 +220,7 @@ func TestFirstSourceOfAnEndpointIsKept(t *testing.T) {
 func TestEveryRoleHasABackend(t *testing.T) {
 	for _, role := range []Role{RoleAPI, RoleOAuth, RoleIgnition, RoleKonnectivity, RoleMetricsProxy} {
 		if backends[role].Service == "" || backends[role].Port == 0 {
-			t.Errorf("%s leads nowhere", role)
+			t.Errorf("%s has no backend", role)
 		}
 	}
 }
@@ -239,7 +239,7 @@ func TestRefs(t *testing.T) {
 	}
 }
 
-func TestProblemsAreSortedAndSaidOnce(t *testing.T) {
+func TestProblemsAreSortedAndUnique(t *testing.T) {
 	a, b := Ref{"Infra", "x", "a"}, Ref{"Infra", "x", "b"}
 	var p problems
 	p.add(b, ReasonInvalidName, "%d", 1)

@@ -11,21 +11,21 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// gatewayField is the field of the VLAN's router.
+// gatewayField is the field of the VLAN's gateway.
 const gatewayField = "networkConfig.gateway"
 
-// spoken is an address on the VLAN that has a use.
-type spoken struct {
+// assignedAddress is an address of the gateway or of a component on the VLAN.
+type assignedAddress struct {
 	address netip.Addr
-	field   string // that says so
+	field   string // of the spec
 }
 
-// checkNetwork reports addresses and ranges that do not fit the network or each other.
+// checkNetwork reports addresses and ranges that are not in the network or conflict with each other.
 func (i *Infra) checkNetwork(spec *v1alpha1.InfraSpec, found *problems) {
-	uses := spokenOf(spec)
+	uses := assignedAddresses(spec)
 	fields := map[netip.Addr]string{}
 	for _, use := range uses {
-		i.own = append(i.own, use.address)
+		i.assigned = append(i.assigned, use.address)
 		if use.field == gatewayField {
 			i.gateway = use.address
 		}
@@ -42,18 +42,18 @@ func (i *Infra) checkNetwork(spec *v1alpha1.InfraSpec, found *problems) {
 		}
 	}
 	i.checkUpstreams(spec.NetworkConfig.DNSServers, fields, found)
-	i.readApps(spec.AppsIngress, fields, found)
+	i.readAppsRanges(spec.AppsIngress, fields, found)
 	if dhcp := spec.InfraComponents.DHCP; dhcp.IsEnabled() {
 		i.checkRanges(dhcp, fields, found)
 	}
 }
 
-// reservedAddress says which address of a subnet no host can have: "network address of 192.0.2.0/24"; empty
-// for one that a host can have.
+// reservedAddress describes an address that no host in the subnets can have, such as "network address of
+// 192.0.2.0/24". It returns "" for other addresses.
 func reservedAddress(address netip.Addr, subnets []netip.Prefix) string {
 	for _, subnet := range subnets {
 		if !subnet.Contains(address) || subnet.Bits() >= address.BitLen()-1 {
-			continue // of a point-to-point link both addresses are usable (RFC 3021, RFC 6164)
+			continue // both addresses of a point-to-point link are usable (RFC 3021, RFC 6164)
 		}
 		r, err := v1alpha1.ParseAddressRange(subnet.String())
 		switch {
@@ -69,14 +69,14 @@ func reservedAddress(address netip.Addr, subnets []netip.Prefix) string {
 	return ""
 }
 
-// checkUpstreams reports upstream resolvers that CoreDNS cannot forward to: hostnames, which it does not
-// accept, and our own addresses.
+// checkUpstreams reports upstream resolvers that CoreDNS cannot forward to: hostnames, which its forward
+// plugin does not accept, and our own addresses.
 func (i *Infra) checkUpstreams(servers []string, fields map[netip.Addr]string, found *problems) {
 	const field = "networkConfig.dnsServers"
 	for _, text := range servers {
 		address, err := upstreamAddress(text)
 		if err != nil {
-			found.add(i.Ref, ReasonInvalidAddress, "spec.%s: %q is not an IP address: forwarding takes addresses, such as 203.0.113.53 or 203.0.113.53:5353", field, text)
+			found.add(i.Ref, ReasonInvalidAddress, "spec.%s: %q is not an IP address: use an address such as 203.0.113.53 or 203.0.113.53:5353", field, text)
 			continue
 		}
 		i.upstreams = append(i.upstreams, address)
@@ -86,8 +86,8 @@ func (i *Infra) checkUpstreams(servers []string, fields map[netip.Addr]string, f
 	}
 }
 
-// upstreamAddress returns the address of an upstream resolver as CoreDNS's forward takes it: an address,
-// perhaps with a port and a protocol in front.
+// upstreamAddress returns the address of an upstream resolver in the syntax of CoreDNS's forward plugin: an
+// address, optionally with a port, and with a protocol before it.
 func upstreamAddress(text string) (netip.Addr, error) {
 	_, host, found := strings.Cut(text, "://")
 	if !found {
@@ -104,9 +104,9 @@ func upstreamAddress(text string) (netip.Addr, error) {
 	return address.Unmap(), nil
 }
 
-// readApps reads the addresses that load balancers or the Infra's author give to applications. What cannot
-// be read is reported where the addresses are used.
-func (i *Infra) readApps(apps *v1alpha1.AppsIngress, fields map[netip.Addr]string, found *problems) {
+// readAppsRanges reads the apps addresses in the spec: static ones and MetalLB's range. Invalid ones are
+// reported elsewhere, by the look-up of the apps address.
+func (i *Infra) readAppsRanges(apps *v1alpha1.AppsIngress, fields map[netip.Addr]string, found *problems) {
 	if !apps.IsEnabled() {
 		return
 	}
@@ -118,7 +118,7 @@ func (i *Infra) readApps(apps *v1alpha1.AppsIngress, fields map[netip.Addr]strin
 		if field, taken := fields[address]; taken {
 			found.add(i.Ref, ReasonAddressConflict, "spec.appsIngress.addresses: %s is spec.%s: use another address", address, field)
 		}
-		i.applications = append(i.applications, reserved{v1alpha1.AddressRange{First: address, Last: address}, "appsIngress.addresses"})
+		i.appsRanges = append(i.appsRanges, reservedRange{v1alpha1.AddressRange{First: address, Last: address}, "appsIngress.addresses"})
 	}
 	if apps.MetalLB == nil {
 		return
@@ -129,32 +129,32 @@ func (i *Infra) readApps(apps *v1alpha1.AppsIngress, fields map[netip.Addr]strin
 	}
 	for _, element := range elements {
 		if r, err := v1alpha1.ParseAddressRange(element); err == nil {
-			i.applications = append(i.applications, reserved{r, "appsIngress.metallb.ipAddressPoolRange"})
+			i.appsRanges = append(i.appsRanges, reservedRange{r, "appsIngress.metallb.ipAddressPoolRange"})
 		}
 	}
 }
 
-// reserved are addresses that DHCP must not lease.
-type reserved struct {
+// reservedRange is a range of addresses that DHCP must not lease.
+type reservedRange struct {
 	v1alpha1.AddressRange
 
-	field string // that says so
+	field string // of the spec
 }
 
 func (i *Infra) inNetwork(address netip.Addr) bool {
 	return slices.ContainsFunc(i.CIDRs, func(p netip.Prefix) bool { return p.Contains(address.Unmap()) })
 }
 
-// spokenOf are the addresses of the gateway and of the components, in the order of the
-// spec. The proxy's address moves between its instances, and a single one has it.
-func spokenOf(spec *v1alpha1.InfraSpec) []spoken {
-	var uses []spoken
+// assignedAddresses returns the addresses of the gateway and of the components, in the order of the spec. The
+// floating address of the proxy is one of them.
+func assignedAddresses(spec *v1alpha1.InfraSpec) []assignedAddress {
+	var uses []assignedAddress
 	add := func(field string, text v1alpha1.IP) {
 		if text == "" {
 			return
 		}
 		address, err := v1alpha1.ParseAddress(string(text))
-		use := spoken{address, field}
+		use := assignedAddress{address, field}
 		if err == nil && !slices.Contains(uses, use) {
 			uses = append(uses, use)
 		}
@@ -184,7 +184,7 @@ func spokenOf(spec *v1alpha1.InfraSpec) []spoken {
 	return uses
 }
 
-// checkRanges reports what DHCP cannot give out.
+// checkRanges reads the ranges and exclusions of DHCP, and reports addresses that cannot be leased.
 func (i *Infra) checkRanges(dhcp *v1alpha1.InfraDHCP, fields map[netip.Addr]string, found *problems) {
 	var excluded []v1alpha1.AddressRange
 	for _, text := range dhcp.Exclude {
@@ -204,15 +204,15 @@ func (i *Infra) checkRanges(dhcp *v1alpha1.InfraDHCP, fields map[netip.Addr]stri
 		if len(i.CIDRs) > 0 && !slices.ContainsFunc(i.CIDRs, func(p netip.Prefix) bool { return p.Contains(r.First) && p.Contains(r.Last) }) {
 			found.add(i.Ref, ReasonInvalidRange, "spec.infraComponents.dhcp: the range %s is not in %v", r, i.CIDRs)
 		}
-		for _, other := range i.reserved(fields) {
+		for _, other := range i.reservedRanges(fields) {
 			if overlap(r, other.AddressRange) && !covered(intersection(r, other.AddressRange), excluded) {
-				found.add(i.Ref, ReasonAddressConflict, "spec.infraComponents.dhcp: the range %s holds %s, which is spec.%s: exclude it", r, intersection(r, other.AddressRange), other.field)
+				found.add(i.Ref, ReasonAddressConflict, "spec.infraComponents.dhcp: the range %s contains %s, which is spec.%s: exclude it", r, intersection(r, other.AddressRange), other.field)
 			}
 		}
 		for _, end := range []netip.Addr{r.First, r.Last} {
 			what := reservedAddress(end, i.CIDRs)
 			if what != "" && !covered(v1alpha1.AddressRange{First: end, Last: end}, excluded) {
-				found.add(i.Ref, ReasonInvalidRange, "spec.infraComponents.dhcp: the range %s holds %s, the %s: exclude it", r, end, what)
+				found.add(i.Ref, ReasonInvalidRange, "spec.infraComponents.dhcp: the range %s contains %s, the %s: exclude it", r, end, what)
 			}
 		}
 		for _, other := range i.ranges {
@@ -223,16 +223,16 @@ func (i *Infra) checkRanges(dhcp *v1alpha1.InfraDHCP, fields map[netip.Addr]stri
 		i.ranges = append(i.ranges, r)
 	}
 	if len(i.ranges) == 0 {
-		found.add(i.Ref, ReasonInvalidRange, "spec.infraComponents.dhcp: there is no range to give out: set rangeStart and rangeEnd, or ranges")
+		found.add(i.Ref, ReasonInvalidRange, "spec.infraComponents.dhcp: no range to lease from: set rangeStart and rangeEnd, or ranges")
 	}
 }
 
-// reserved are what DHCP must not lease: the addresses of the gateway and the components, of upstream
-// resolvers, and of applications.
-func (i *Infra) reserved(fields map[netip.Addr]string) []reserved {
-	var list []reserved
+// reservedRanges returns the addresses that DHCP must not lease: those of the gateway, components, upstream
+// resolvers and apps.
+func (i *Infra) reservedRanges(fields map[netip.Addr]string) []reservedRange {
+	var list []reservedRange
 	add := func(address netip.Addr, field string) {
-		list = append(list, reserved{v1alpha1.AddressRange{First: address, Last: address}, field})
+		list = append(list, reservedRange{v1alpha1.AddressRange{First: address, Last: address}, field})
 	}
 	for _, address := range sortedAddrs(slices.Collect(maps.Keys(fields))) {
 		add(address, fields[address])
@@ -242,7 +242,7 @@ func (i *Infra) reserved(fields map[netip.Addr]string) []reserved {
 			add(address, "networkConfig.dnsServers")
 		}
 	}
-	return append(list, i.applications...)
+	return append(list, i.appsRanges...)
 }
 
 // covered reports whether every address of r is in one of the ranges.
@@ -259,7 +259,7 @@ func covered(r v1alpha1.AddressRange, ranges []v1alpha1.AddressRange) bool {
 	}
 }
 
-// intersection returns what two ranges that overlap have in common.
+// intersection returns the addresses that two overlapping ranges share.
 func intersection(a, b v1alpha1.AddressRange) v1alpha1.AddressRange {
 	if a.First.Less(b.First) {
 		a.First = b.First
@@ -274,62 +274,61 @@ func overlap(a, b v1alpha1.AddressRange) bool {
 	return a.First.BitLen() == b.First.BitLen() && a.First.Compare(b.Last) <= 0 && b.First.Compare(a.Last) <= 0
 }
 
-// claim is what an Infra, or a ProxyServer of its own, has of the VLAN's addresses.
+// claim is a range of a VLAN's addresses that an Infra or a standalone ProxyServer uses.
 type claim struct {
 	v1alpha1.AddressRange
 
 	owner Ref
-	use   claimedFor
+	use   claimKind
 }
 
-// claimedFor is what a claim is made for.
-type claimedFor int
+// claimKind is what a claimed range is used for.
+type claimKind int
 
 const (
-	claimedForDaemon  claimedFor = iota // an address of one of our pods
-	claimedForRouter                    // the gateway, which several may name
-	claimedForClients                   // a range of DHCP
-	claimedForApps                      // addresses of applications
+	claimDaemon  claimKind = iota // an address of one of our pods
+	claimRouter                   // the gateway, which several owners may have in their spec
+	claimClients                  // a range of DHCP
+	claimApps                     // addresses that are accepted as apps addresses
 )
 
-// conflicts reports whether the claims of two owners cannot both stand. Addresses of applications are those
-// that are accepted, and may be a whole subnet: only DHCP must keep off them.
+// conflicts reports whether two claims conflict. Claims for apps only conflict with DHCP ranges: they are the
+// addresses that are accepted, which may be a whole subnet.
 func (c claim) conflicts(o claim) bool {
 	switch {
-	case c.owner == o.owner || c.use == claimedForRouter && o.use == claimedForRouter:
+	case c.owner == o.owner || c.use == claimRouter && o.use == claimRouter:
 		return false
-	case c.use == claimedForApps || o.use == claimedForApps:
-		return c.use == claimedForClients || o.use == claimedForClients
+	case c.use == claimApps || o.use == claimApps:
+		return c.use == claimClients || o.use == claimClients
 	default:
 		return true
 	}
 }
 
-// checkSubnets reports Infras that have no subnet in common: either is on another VLAN than it
-// says, and its clients see the other's clusters.
+// checkSubnets reports Infras of a VLAN that have no subnet in common. One of them is probably on another
+// VLAN than its spec says, and its clients see the names of the other's cluster.
 func (v *VLAN) checkSubnets(found *problems) {
 	report := func(a, b *Infra, family string) {
 		found.add(a.Ref, ReasonVLANMismatch, "%s names the same network %s with other %s subnets, so both count as one VLAN and share its names: correct networkAttachmentDefinition, or list the subnets of both in additionalCIDRs",
 			b.Ref, v.Name, family)
 	}
-	told := false
+	reported := false
 	first := v.infras[0]
 	for _, i := range v.infras[1:] {
-		family := i.apartFrom(first)
+		family := i.disjointFamily(first)
 		if family == "" {
 			continue
 		}
 		report(i, first, family)
-		if !told { // one is enough
+		if !reported { // report the first Infra once
 			report(first, i, family)
 		}
-		told = true
+		reported = true
 	}
 }
 
-// apartFrom returns the address family in which two Infras have subnets and none in common;
-// empty for neither.
-func (i *Infra) apartFrom(o *Infra) string {
+// disjointFamily returns the address family of which both Infras have subnets but no common one, or "".
+func (i *Infra) disjointFamily(o *Infra) string {
 	for _, family := range []string{"IPv4", "IPv6"} {
 		both, common := false, false
 		for _, a := range i.CIDRs {
@@ -346,67 +345,67 @@ func (i *Infra) apartFrom(o *Infra) string {
 	return ""
 }
 
-// meets says how another owner's claim is in the way of this one.
-func (c claim) meets(o claim) string {
+// describeConflict returns a sentence about the conflict of c with another owner's claim.
+func (c claim) describeConflict(o claim) string {
 	var article, name string
 	switch o.use {
-	case claimedForDaemon:
+	case claimDaemon:
 		article, name = "an", "address"
-	case claimedForRouter:
+	case claimRouter:
 		article, name = "the", "gateway"
-	case claimedForClients:
+	case claimClients:
 		article, name = "the", "range "+o.String()
-	case claimedForApps:
+	case claimApps:
 		article, name = "the", "apps addresses "+o.String()
 	}
-	switch single := o.use == claimedForDaemon || o.use == claimedForRouter; {
-	case c.use == claimedForDaemon && single:
+	switch single := o.use == claimDaemon || o.use == claimRouter; {
+	case c.use == claimDaemon && single:
 		return fmt.Sprintf("%s is also %s %s of %s", c, article, name, o.owner)
-	case c.use == claimedForRouter:
+	case c.use == claimRouter:
 		return fmt.Sprintf("the gateway %s is also %s %s of %s", c, article, name, o.owner)
-	case c.use == claimedForDaemon:
+	case c.use == claimDaemon:
 		return fmt.Sprintf("%s lies in the %s of %s", c, name, o.owner)
 	case single:
-		return fmt.Sprintf("the range %s holds %s, %s %s of %s", c, o, article, name, o.owner)
-	case c.use == claimedForApps:
+		return fmt.Sprintf("the range %s contains %s, %s %s of %s", c, o, article, name, o.owner)
+	case c.use == claimApps:
 		return fmt.Sprintf("the apps addresses %s overlap the %s of %s", c, name, o.owner)
 	default:
 		return fmt.Sprintf("the range %s overlaps the %s of %s", c, name, o.owner)
 	}
 }
 
-// claims are what the Infra has of its VLAN.
+// claims returns the Infra's claims to addresses of its VLAN.
 func (i *Infra) claims() []claim {
 	var list []claim
-	add := func(r v1alpha1.AddressRange, use claimedFor) { list = append(list, claim{r, i.Ref, use}) }
-	for _, address := range i.own {
-		use := claimedForDaemon
+	add := func(r v1alpha1.AddressRange, use claimKind) { list = append(list, claim{r, i.Ref, use}) }
+	for _, address := range i.assigned {
+		use := claimDaemon
 		if address == i.gateway {
-			use = claimedForRouter
+			use = claimRouter
 		}
 		add(v1alpha1.AddressRange{First: address, Last: address}, use)
 	}
 	for _, r := range i.ranges {
-		add(r, claimedForClients)
+		add(r, claimClients)
 	}
-	for _, r := range i.applications {
-		add(r.AddressRange, claimedForApps)
+	for _, r := range i.appsRanges {
+		add(r.AddressRange, claimApps)
 	}
 	return list
 }
 
-// checkClaims reports what several Infras and ProxyServers claim of one VLAN; for each claim one other is
-// enough.
+// checkClaims reports conflicts between the claims of a VLAN: for each claim, in the order of addresses, the
+// first conflict with a later one.
 func checkClaims(claims []claim, found *problems) {
 	slices.SortStableFunc(claims, func(a, b claim) int { return cmp.Or(a.First.Compare(b.First), a.Last.Compare(b.Last)) })
 	for n, a := range claims {
 		for _, b := range claims[n+1:] {
 			if !overlap(a.AddressRange, b.AddressRange) {
-				break // all that follow start later still
+				break // all following ones start at higher addresses
 			}
 			if a.conflicts(b) {
-				found.add(a.owner, ReasonAddressConflict, "%s on the same VLAN", a.meets(b))
-				found.add(b.owner, ReasonAddressConflict, "%s on the same VLAN", b.meets(a))
+				found.add(a.owner, ReasonAddressConflict, "%s on the same VLAN", a.describeConflict(b))
+				found.add(b.owner, ReasonAddressConflict, "%s on the same VLAN", b.describeConflict(a))
 				break
 			}
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// render writes a snapshot down, a fact a line, for golden files that a reviewer can read.
+// render prints a snapshot, one fact in each line, for golden files.
 func render(s *model.Snapshot) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }

@@ -8,68 +8,71 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// Reason says in one word what is wrong with an object. The list is closed:
-// conditions, metrics and doctor's findings are keyed by it.
+// Reason is the reason of a problem, in one word. The list is closed: conditions, metrics and doctor's
+// findings are keyed by it.
 type Reason string
 
-// Everything that Build finds wrong. None of it is fatal: the object named loses
-// the part named, and nobody else loses anything.
+// All reasons. No problem is fatal: it only affects the part of the object that it is about.
 const (
-	// ReasonUndecodable: the object does not have the shape that its API promises.
+	// ReasonUndecodable: the object cannot be decoded.
 	ReasonUndecodable Reason = "Undecodable"
-	// ReasonNoBaseDomain: the HostedCluster has no base domain (yet), so only its explicit names are published.
+	// ReasonNoBaseDomain: the HostedCluster has no base domain (yet), so only its explicit names are
+	// published.
 	ReasonNoBaseDomain Reason = "NoBaseDomain"
-	// ReasonInvalidName: a hostname or domain in the object cannot be served.
+	// ReasonInvalidName: a hostname or domain in the object is invalid.
 	ReasonInvalidName Reason = "InvalidName"
 	// ReasonNameNotAllowed: a hostname or domain is the management cluster's, or outside of the allowed domains.
 	ReasonNameNotAllowed Reason = "NameNotAllowed"
-	// ReasonNameConflict: an older cluster has the name already.
+	// ReasonNameConflict: a name or port is already used, for example by an older cluster.
 	ReasonNameConflict Reason = "NameConflict"
-	// ReasonHostedClusterNotFound: the Infra names a HostedCluster that does not exist (yet).
+	// ReasonHostedClusterNotFound: the Infra refers to a HostedCluster that does not exist (yet), or to none.
 	ReasonHostedClusterNotFound Reason = "HostedClusterNotFound"
-	// ReasonHostedClusterAmbiguous: several HostedClusters fit what the Infra says.
+	// ReasonHostedClusterAmbiguous: several HostedClusters match the Infra.
 	ReasonHostedClusterAmbiguous Reason = "HostedClusterAmbiguous"
-	// ReasonConsentMissing: another namespace's Infra serves the HostedCluster, which does not list this one.
+	// ReasonConsentMissing: an Infra of another namespace serves the HostedCluster, and the HostedCluster
+	// does not list this one.
 	ReasonConsentMissing Reason = "ConsentMissing"
-	// ReasonDomainMismatch: the domain typed into the Infra is not the HostedCluster's. Both are served.
+	// ReasonDomainMismatch: the cluster domain of the Infra differs from the HostedCluster's. Both are
+	// served.
 	ReasonDomainMismatch Reason = "DomainMismatch"
-	// ReasonInvalidAddress: an address or CIDR in the Infra cannot be used.
+	// ReasonInvalidAddress: an address or CIDR in the object is invalid.
 	ReasonInvalidAddress Reason = "InvalidAddress"
-	// ReasonInvalidRange: a range that DHCP is to give out cannot be used.
+	// ReasonInvalidRange: a range of DHCP is invalid.
 	ReasonInvalidRange Reason = "InvalidRange"
-	// ReasonAddressConflict: an address on the VLAN is given to two.
+	// ReasonAddressConflict: an address on the VLAN is used twice.
 	ReasonAddressConflict Reason = "AddressConflict"
-	// ReasonAppsDomainMismatch: the apps domain of the Infra is not the HostedCluster's. Both are served.
+	// ReasonAppsDomainMismatch: the apps domain of the Infra differs from the HostedCluster's. Both are
+	// served.
 	ReasonAppsDomainMismatch Reason = "AppsDomainMismatch"
-	// ReasonProxyDisabled: nothing carries traffic to the control plane, so its names are passed on.
+	// ReasonProxyDisabled: the proxy is disabled, so control-plane names are forwarded.
 	ReasonProxyDisabled Reason = "ProxyDisabled"
 	// ReasonProxyServiceMissing: the proxy's Service has no cluster IP yet, so pods get no address.
 	ReasonProxyServiceMissing Reason = "ProxyServiceMissing"
 	// ReasonKubeconfigMissing: there are no credentials for the hosted cluster.
 	ReasonKubeconfigMissing Reason = Reason(v1alpha1.AppsIngressKubeconfigMissing)
-	// ReasonAddressNotAssigned: the applications' Service has no address (yet).
+	// ReasonAddressNotAssigned: the apps Service has no address (yet).
 	ReasonAddressNotAssigned Reason = Reason(v1alpha1.AppsIngressAddressNotAssigned)
-	// ReasonAddressNotAllowed: the applications' Service has an address outside of the allowed ranges.
+	// ReasonAddressNotAllowed: the apps Service has an address outside of the allowed ranges.
 	ReasonAddressNotAllowed Reason = Reason(v1alpha1.AppsIngressAddressNotAllowed)
-	// ReasonAddressWithdrawn: the applications' Service had an address and lost it; the last one stays.
+	// ReasonAddressWithdrawn: the apps Service lost its address; the last one stays in use.
 	ReasonAddressWithdrawn Reason = Reason(v1alpha1.AppsIngressAddressWithdrawn)
-	// ReasonControllerConflict: two controllers would write the status of the applications' Service.
+	// ReasonControllerConflict: two controllers would write the status of the apps Service.
 	ReasonControllerConflict Reason = Reason(v1alpha1.AppsIngressControllerConflict)
-	// ReasonInfraNotFound: the ProxyServer names an Infra that does not exist (yet).
+	// ReasonInfraNotFound: the ProxyServer refers to an Infra that does not exist (yet).
 	ReasonInfraNotFound Reason = "InfraNotFound"
-	// ReasonServiceNotFound: the Service, or its port, that is to be connected to does not exist.
+	// ReasonServiceNotFound: the Service of a backend, or its port, does not exist.
 	ReasonServiceNotFound Reason = "ServiceNotFound"
-	// ReasonMultipleMatches: several Services have the labels that are asked for.
+	// ReasonMultipleMatches: several Services match a backend's labels.
 	ReasonMultipleMatches Reason = "MultipleMatches"
-	// ReasonUnsupported: the object asks for what is not done.
+	// ReasonUnsupported: the object uses a feature that is not supported.
 	ReasonUnsupported Reason = "Unsupported"
-	// ReasonVLANMismatch: two Infras name one VLAN and have no subnet in common.
+	// ReasonVLANMismatch: two Infras have the same VLAN but no common subnet.
 	ReasonVLANMismatch Reason = "VLANMismatch"
-	// ReasonVLANOverlap: two VLANs have the same CIDR, so a client's address does not tell them apart.
+	// ReasonVLANOverlap: two VLANs have the same CIDR, so a client's address does not identify its VLAN.
 	ReasonVLANOverlap Reason = "VLANOverlap"
 )
 
-// Ref names an object.
+// Ref refers to an object.
 type Ref struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace"`
@@ -79,8 +82,7 @@ type Ref struct {
 // String returns the reference as "Kind namespace/name".
 func (r Ref) String() string { return r.Kind + " " + r.Key() }
 
-// Key returns the reference as "namespace/name", or as the name alone of what has
-// no namespace.
+// Key returns the reference as "namespace/name", or as the name of an object without a namespace.
 func (r Ref) Key() string {
 	if r.Namespace == "" {
 		return r.Name
@@ -92,7 +94,7 @@ func compareRefs(a, b Ref) int {
 	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// Problem is one thing wrong with one object, in words that an operator can act on.
+// Problem is a fault of one object, with a message that an operator can act on.
 type Problem struct {
 	Object  Ref    `json:"object"`
 	Reason  Reason `json:"reason"`
@@ -102,14 +104,14 @@ type Problem struct {
 // String returns the problem on one line.
 func (p Problem) String() string { return fmt.Sprintf("%s: %s: %s", p.Object, p.Reason, p.Message) }
 
-// problems collects what a build finds.
+// problems collects the problems of a build.
 type problems []Problem
 
 func (p *problems) add(object Ref, reason Reason, format string, args ...any) {
 	*p = append(*p, Problem{Object: object, Reason: reason, Message: fmt.Sprintf(format, args...)})
 }
 
-// sorted returns the problems by object, each once.
+// sorted returns the problems by object, without duplicates.
 func (p *problems) sorted() []Problem {
 	slices.SortFunc(*p, func(a, b Problem) int {
 		return cmp.Or(compareRefs(a.Object, b.Object), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Message, b.Message))

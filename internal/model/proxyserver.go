@@ -10,91 +10,90 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// ProxyServer is what one ProxyServer object amounts to: the ports that its Envoys
-// listen on, and where each connection goes.
+// ProxyServer is the configuration of one proxy: the ports that its Envoys listen on, and the destination of
+// each connection.
 type ProxyServer struct {
 	Ref
-	// Generation is the metadata.generation of the object that this was made of.
+	// Generation is the metadata.generation of the ProxyServer.
 	Generation int64 `json:"generation,omitempty"`
-	// Infra is the Infra whose routes it carries; nil for none.
+	// Infra is the Infra whose routes it has; nil for none.
 	Infra *Ref `json:"infra,omitempty"`
 	// Cluster is the hosted cluster that the Infra serves; nil for none.
 	Cluster *Ref `json:"cluster,omitempty"`
-	// VLAN are its addresses on the VLAN, which connections to applications leave from.
+	// VLAN are its addresses on the VLAN, the source addresses of connections to apps.
 	VLAN []netip.Addr `json:"vlan"`
 	// Listeners are sorted by port.
 	Listeners []*Listener `json:"listeners"`
 	// Upstreams are sorted by name.
 	Upstreams []*Upstream `json:"upstreams"`
-	// AccessLog: a line is written for each connection.
+	// AccessLog enables the access log, with a line for each connection.
 	AccessLog bool `json:"accessLog,omitempty"`
-	// LogLevel is how much Envoy writes to its log.
+	// LogLevel is Envoy's log level.
 	LogLevel v1alpha1.LogLevel `json:"logLevel,omitempty"`
 }
 
-// Listener is one port of a proxy. A connection goes by the longest name that fits
-// the server name of its TLS handshake, or on an HTTP port its Host.
+// Listener is one port of a proxy. A connection uses the route with the longest name that matches the SNI of
+// its TLS handshake, or on an HTTP port its Host header.
 type Listener struct {
 	Port int32 `json:"port"`
-	// HTTP: connections are told apart by Host, and are not TLS.
+	// HTTP reports whether the port has plain HTTP, routed by Host.
 	HTTP bool `json:"http,omitempty"`
 	// Routes are sorted by host.
 	Routes []Route `json:"routes"`
-	// Default is the upstream of everything that no route takes: other names, none, and
-	// what is not TLS. Empty: it is closed.
+	// Default is the upstream of connections that match no route: other names, no SNI, and no TLS. Empty:
+	// they are closed.
 	Default string `json:"default,omitempty"`
-	// Plain is the upstream of what is not TLS, where Default is empty.
+	// Plain is the upstream of connections without TLS, if Default is empty.
 	Plain string `json:"plain,omitempty"`
 }
 
-// Route leads one name on one port to an upstream.
+// Route routes one name on one port to an upstream.
 type Route struct {
-	// Host is a name in lower case, or "*." and a domain for every name below that.
+	// Host is a name in lower case, or "*." and a domain for all names below it.
 	Host string `json:"host"`
 	// Upstream is the name of the upstream.
 	Upstream string `json:"upstream"`
-	// Owner is the object that the route comes from.
+	// Owner is the object that the route is derived from.
 	Owner Ref `json:"owner"`
-	// Source is what in it says so.
+	// Source is the field or object in the owner that defines the route.
 	Source string `json:"source"`
-	// Plain: the backend's protocol is TCP, and it need not speak TLS.
+	// Plain reports whether the backend's protocol is TCP, so that it may not use TLS.
 	Plain bool `json:"plain,omitempty"`
 }
 
-// Upstream is where connections go to: the endpoints of a Service's port, or addresses.
+// Upstream is a destination of connections: the endpoints of a Service port, or addresses.
 type Upstream struct {
-	// Name tells what is connected to, whatever becomes of it: a Service's port as
-	// "namespace/name/port", or what an Infra or a ProxyServer has of its own as
-	// "infra/namespace/name/..." or "proxy/namespace/name/...". Upstreams of one name are
-	// equal in what they connect to.
+	// Name identifies the destination: "namespace/name/port" for a Service port, "infra/namespace/name/..."
+	// for addresses of an Infra, "proxy/namespace/name/..." for a backend of a ProxyServer. Upstreams with
+	// the same name have the same destination.
 	Name string `json:"name"`
-	// Owner is the object that it comes from.
+	// Owner is the object that the upstream is derived from.
 	Owner Ref `json:"owner"`
-	// Backend is the name of the ProxyServer's backend; empty for what is an Infra's.
+	// Backend is the name of the ProxyServer's backend; empty for upstreams of an Infra.
 	Backend string `json:"backend,omitempty"`
-	// Service is "namespace/name"; empty where Addresses are given or none was found.
+	// Service is the Service, "namespace/name"; empty if Addresses are set or no Service was found.
 	Service string `json:"service,omitempty"`
-	// Selected: the Service was found by its labels.
+	// Selected reports whether the Service was selected by its labels.
 	Selected bool `json:"selected,omitempty"`
-	// PortName is the name of the Service's port, as in EndpointSlices; often empty.
+	// PortName is the name of the Service port, as in EndpointSlices; often empty.
 	PortName string `json:"portName,omitempty"`
-	// Missing says why there is nothing to connect to; empty for nothing wrong.
+	// Missing is why there is no destination; empty if there is one.
 	Missing string `json:"missing,omitempty"`
-	// Addresses are used in place of a Service's endpoints, from a VLAN address.
+	// Addresses are the destination, instead of a Service.
 	Addresses []netip.AddrPort `json:"addresses,omitempty"`
-	// FromVLAN: connections leave from the proxy's address on the VLAN.
+	// FromVLAN reports whether connections have the proxy's VLAN address as their source.
 	FromVLAN bool `json:"fromVLAN,omitempty"`
-	// ConnectTimeout bounds the wait for a connection.
+	// ConnectTimeout is the timeout for connecting.
 	ConnectTimeout time.Duration `json:"connectTimeout"`
-	// IdleTimeout ends connections that carry nothing; 0 for never.
+	// IdleTimeout is how long a connection may carry no data; 0 for no limit.
 	IdleTimeout time.Duration `json:"idleTimeout"`
 	// MaxConnections limits open connections; 0 for no limit.
 	MaxConnections int32 `json:"maxConnections,omitempty"`
-	// HealthCheck has endpoints probed; nil for not.
+	// HealthCheck is the health check of the endpoints; nil for none.
 	HealthCheck *HealthCheck `json:"healthCheck,omitempty"`
 }
 
-// HealthCheck is how endpoints are probed by TCP connections.
+// HealthCheck configures TCP probes of endpoints.
 type HealthCheck struct {
 	Interval       time.Duration `json:"interval"`
 	Timeout        time.Duration `json:"timeout"`
@@ -102,7 +101,7 @@ type HealthCheck struct {
 	HealthyAfter   int32         `json:"healthyAfter"`
 }
 
-// equal reports whether two proxies are the same in everything.
+// equal reports whether all fields of two proxies are equal.
 func (p *ProxyServer) equal(o *ProxyServer) bool {
 	return p.Ref == o.Ref && p.Generation == o.Generation && equalPointers(p.Infra, o.Infra) && equalPointers(p.Cluster, o.Cluster) && slices.Equal(p.VLAN, o.VLAN) &&
 		p.AccessLog == o.AccessLog && p.LogLevel == o.LogLevel &&
@@ -120,14 +119,14 @@ func (u *Upstream) equal(o *Upstream) bool {
 
 func equalPointers[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
 
-// proxyServers makes the proxies of all ProxyServers in scope. Those that are what they were
-// in the snapshot before are the same ones.
+// proxyServers returns the proxies of all ProxyServers in scope. Those that equal the previous snapshot's are
+// shared with it.
 func (b *builder) proxyServers(list []*v1alpha1.ProxyServer, scope []string) []*ProxyServer {
 	var all []*ProxyServer
-	before := map[Ref]*ProxyServer{}
-	if b.last.before != nil {
-		for _, p := range b.last.before.ProxyServers {
-			before[p.Ref] = p
+	previous := map[Ref]*ProxyServer{}
+	if b.previous.snapshot != nil {
+		for _, p := range b.previous.snapshot.ProxyServers {
+			previous[p.Ref] = p
 		}
 	}
 	infras := make(map[Ref]*Infra, len(b.infras))
@@ -144,7 +143,7 @@ func (b *builder) proxyServers(list []*v1alpha1.ProxyServer, scope []string) []*
 				listeners: map[int32]*listenerBuilder{}, upstreams: map[string]*Upstream{},
 			}
 			out := p.build()
-			if same := before[out.Ref]; same != nil && same.equal(out) {
+			if same := previous[out.Ref]; same != nil && same.equal(out) {
 				out = same
 			}
 			all = append(all, out)
@@ -153,7 +152,7 @@ func (b *builder) proxyServers(list []*v1alpha1.ProxyServer, scope []string) []*
 	return all
 }
 
-// proxyBuilder makes the proxy of one ProxyServer.
+// proxyBuilder builds the proxy of one ProxyServer.
 type proxyBuilder struct {
 	*builder
 	in        *v1alpha1.ProxyServer
@@ -163,16 +162,18 @@ type proxyBuilder struct {
 	upstreams map[string]*Upstream
 }
 
-// listenerBuilder is a Listener while it is put together.
+// listenerBuilder is a Listener that is being built.
 type listenerBuilder struct {
 	http   bool
 	routes map[string]Route
-	// api is the upstream of the port's API server, if it carries one.
+	// api is the upstream of the port's API server; "" if it has none.
 	api string
-	// lone are upstreams that also take what has no name of theirs, if they are the only ones.
-	lone []string
-	// plain are upstreams that take what is not TLS, if they are the only ones.
-	plain []string
+	// defaults are candidates for the default upstream. They become it if there is no API server and all are
+	// the same.
+	defaults []string
+	// plaintext are candidates for the upstream of connections without TLS. They become it if there is no
+	// default and all are the same.
+	plaintext []string
 }
 
 func (p *proxyBuilder) build() *ProxyServer {
@@ -189,7 +190,7 @@ func (p *proxyBuilder) build() *ProxyServer {
 	}
 	p.addBackends()
 	for _, port := range sortedKeys(p.listeners) {
-		p.out.Listeners = append(p.out.Listeners, p.listeners[port].listener(port))
+		p.out.Listeners = append(p.out.Listeners, p.listeners[port].build(port))
 	}
 	for _, name := range sortedKeys(p.upstreams) {
 		p.out.Upstreams = append(p.out.Upstreams, p.upstreams[name])
@@ -197,7 +198,7 @@ func (p *proxyBuilder) build() *ProxyServer {
 	return p.out
 }
 
-// claim checks and claims the address of a proxy that has no Infra.
+// claim checks the address of a standalone proxy, and claims it and its gateway.
 func (p *proxyBuilder) claim(address netip.Addr) {
 	config := &p.in.Spec.NetworkConfig
 	if prefix, err := netip.ParsePrefix(config.ServerIP); err == nil {
@@ -206,22 +207,22 @@ func (p *proxyBuilder) claim(address netip.Addr) {
 		}
 	}
 	vlan := config.NetworkAttachment(p.in.Namespace)
-	add := func(address netip.Addr, use claimedFor) {
+	add := func(address netip.Addr, use claimKind) {
 		if vlan.Name != "" {
 			p.claims[vlan.String()] = append(p.claims[vlan.String()], claim{v1alpha1.AddressRange{First: address, Last: address}, p.out.Ref, use})
 		}
 	}
-	add(address, claimedForDaemon)
+	add(address, claimDaemon)
 	switch gateway, err := v1alpha1.ParseAddress(config.Gateway); {
 	case err != nil: // the gateway is optional
 	case gateway == address:
 		p.found.add(p.out.Ref, ReasonAddressConflict, "spec.networkConfig.gateway and spec.networkConfig.serverIP: both are %s", address)
 	default:
-		add(gateway, claimedForRouter)
+		add(gateway, claimRouter)
 	}
 }
 
-// addInfra derives routes from the ProxyServer's Infra. Its values win.
+// addInfra derives routes and settings from the ProxyServer's Infra, which take precedence over its own.
 func (p *proxyBuilder) addInfra(name string) {
 	ref := Ref{Kind: "Infra", Namespace: p.in.Namespace, Name: name}
 	p.out.Infra = &ref
@@ -230,7 +231,7 @@ func (p *proxyBuilder) addInfra(name string) {
 		p.found.add(p.out.Ref, ReasonInfraNotFound, "spec.infraRef: %s does not exist", ref)
 		return
 	}
-	if infra.Proxy == nil { // reported with the Infra
+	if infra.Proxy == nil { // reported for the Infra
 		return
 	}
 	p.out.VLAN, p.out.AccessLog = infra.Proxy.VLAN, infra.proxy.AccessLog
@@ -243,6 +244,7 @@ func (p *proxyBuilder) addInfra(name string) {
 	}
 }
 
+// listener returns the listener of a port, which it creates if it does not exist.
 func (p *proxyBuilder) listener(port int32) *listenerBuilder {
 	l := p.listeners[port]
 	if l == nil {
@@ -252,7 +254,7 @@ func (p *proxyBuilder) listener(port int32) *listenerBuilder {
 	return l
 }
 
-// route leads a name on a port to an upstream, unless the name is taken.
+// route adds a route on a port, unless its name has one already.
 func (p *proxyBuilder) route(port int32, r Route) {
 	l := p.listener(port)
 	taken, ok := l.routes[r.Host]
@@ -265,23 +267,23 @@ func (p *proxyBuilder) route(port int32, r Route) {
 	}
 }
 
-// listener returns the finished listener.
-func (l *listenerBuilder) listener(port int32) *Listener {
+// build returns the finished listener.
+func (l *listenerBuilder) build(port int32) *Listener {
 	out := &Listener{Port: port, HTTP: l.http, Default: l.api, Routes: make([]Route, 0, len(l.routes))}
 	for _, host := range sortedKeys(l.routes) {
 		out.Routes = append(out.Routes, l.routes[host])
 	}
 	if out.Default == "" {
-		out.Default = only(l.lone)
+		out.Default = commonValue(l.defaults)
 	}
 	if out.Default == "" { // the Infra's default takes precedence over a ProxyServer's backends
-		out.Plain = only(l.plain)
+		out.Plain = commonValue(l.plaintext)
 	}
 	return out
 }
 
-// only returns what all of a list are, "" where they differ or there are none.
-func only(list []string) string {
+// commonValue returns the value that all elements of a list have, "" if they differ or the list is empty.
+func commonValue(list []string) string {
 	if len(list) == 0 || slices.ContainsFunc(list, func(s string) bool { return s != list[0] }) {
 		return ""
 	}
@@ -297,8 +299,7 @@ func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
 	return keys
 }
 
-// cleanHost is cleanName for what a route may match: a wildcard may stand for the first
-// label.
+// cleanHost is cleanName for the name of a route, whose first label may be a wildcard.
 func cleanHost(s string) (string, error) {
 	rest, wild := strings.CutPrefix(s, "*.")
 	name, err := cleanName(rest)

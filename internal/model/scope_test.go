@@ -14,8 +14,8 @@ func build(in *model.Objects, scope model.Scope) *model.Snapshot {
 	return model.Build(in, model.Options{Scope: scope})
 }
 
-// conflicts are three clusters and three Infras that claim each other's names.
-func conflicts(t *testing.T) *model.Objects {
+// conflictingObjects returns three clusters and three Infras that claim each other's names.
+func conflictingObjects(t *testing.T) *model.Objects {
 	t.Helper()
 	in, err := watch.ReadManifests("testdata/conflicts", model.Options{})
 	if err != nil {
@@ -34,11 +34,11 @@ func TestScope(t *testing.T) {
 		{"an Infra, with the cluster that it serves", model.Scope{Infras: []string{"young/thief"}}, []string{"young/thief"}, []string{"young/thief"}},
 		{"a cluster, without any Infra", model.Scope{HostedClusters: []string{"old/demo"}}, []string{"old/demo"}, nil},
 		{"a cluster and an Infra", model.Scope{HostedClusters: []string{"old/demo"}, Infras: []string{"old/old"}}, []string{"old/demo"}, []string{"old/old"}},
-		{"a cluster and another's Infra", model.Scope{HostedClusters: []string{"old/demo"}, Infras: []string{"young/thief"}}, []string{"old/demo"}, []string{"young/thief"}},
-		{"what does not exist", model.Scope{HostedClusters: []string{"a/b"}, Infras: []string{"c/d"}}, nil, nil},
+		{"a cluster and the Infra of another", model.Scope{HostedClusters: []string{"old/demo"}, Infras: []string{"young/thief"}}, []string{"old/demo"}, []string{"young/thief"}},
+		{"objects that do not exist", model.Scope{HostedClusters: []string{"a/b"}, Infras: []string{"c/d"}}, nil, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := build(conflicts(t), tc.scope)
+			s := build(conflictingObjects(t), tc.scope)
 			var clusters, infras []string
 			for _, c := range s.Clusters {
 				clusters = append(clusters, c.Key())
@@ -60,7 +60,7 @@ func TestNameOfAClusterOutOfScopeIsFree(t *testing.T) {
 				return fmt.Sprint(n.Cluster.Key(), n.Addresses)
 			}
 		}
-		return "nobody's"
+		return "not served"
 	}
 	for _, tc := range []struct {
 		scope model.Scope
@@ -70,14 +70,14 @@ func TestNameOfAClusterOutOfScopeIsFree(t *testing.T) {
 		{model.Scope{Infras: []string{"young/thief", "young/young"}}, "young/demo[10.96.0.3]"},
 		{model.Scope{Infras: []string{"young/thief"}}, "young/thief[10.96.0.2]"},
 	} {
-		if got := name(build(conflicts(t), tc.scope)); got != tc.want {
-			t.Errorf("in scope %v the name is %s, want %s", tc.scope, got, tc.want)
+		if got := name(build(conflictingObjects(t), tc.scope)); got != tc.want {
+			t.Errorf("in scope %v the name belongs to %s, want %s", tc.scope, got, tc.want)
 		}
 	}
 }
 
 func TestServiceIPs(t *testing.T) {
-	s := build(conflicts(t), model.Scope{})
+	s := build(conflictingObjects(t), model.Scope{})
 	if got, want := s.ServiceIPs("old/old-proxy"), []netip.Addr{netip.MustParseAddr("10.96.0.1")}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -89,6 +89,6 @@ func TestServiceIPs(t *testing.T) {
 func TestEmptyObjectsMakeAnEmptySnapshot(t *testing.T) {
 	s := build(&model.Objects{}, model.Scope{})
 	if s.Pod == nil || len(s.Pod.Zones)+len(s.Pod.Names)+len(s.VLANs)+len(s.Clusters)+len(s.Infras)+len(s.Problems) != 0 {
-		t.Errorf("out of nothing came %+v", s)
+		t.Errorf("snapshot is not empty: %+v", s)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/densityops/oooi/internal/selector"
 )
 
-// serviceIndex are Services by namespace.
+// serviceIndex has the Services of each namespace.
 type serviceIndex map[string][]*objects.Service
 
 func newServiceIndex(list []*objects.Service) serviceIndex {
@@ -20,7 +20,7 @@ func newServiceIndex(list []*objects.Service) serviceIndex {
 	return index
 }
 
-// find returns a Service, nil for none.
+// find returns a Service, or nil if it does not exist.
 func (x serviceIndex) find(namespace, name string) *objects.Service {
 	for _, s := range x[namespace] {
 		if s.Name == name {
@@ -30,8 +30,8 @@ func (x serviceIndex) find(namespace, name string) *objects.Service {
 	return nil
 }
 
-// matching returns the Services of a namespace that have all the labels, oldest first;
-// without any label it is none.
+// matching returns the Services of a namespace that have all the labels, oldest first; none if labels is
+// empty.
 func (x serviceIndex) matching(namespace string, labels map[string]string) []*objects.Service {
 	var list []*objects.Service
 	for _, s := range x[namespace] {
@@ -43,9 +43,9 @@ func (x serviceIndex) matching(namespace string, labels map[string]string) []*ob
 	return list
 }
 
-// port finds a Service's port, given by number or by name, and returns the Service as
-// "namespace/name" with the port's own name, by which its endpoints have it. A Route may
-// also call it by the port of the pods.
+// port returns the Service as "namespace/name" and the name of one of its ports, which EndpointSlices use.
+// The port is given by number or name, or, as in Routes, by the target port. missing is why it does not
+// exist, or "".
 func (x serviceIndex) port(namespace, name, port string) (service, portName, missing string) {
 	service = namespace + "/" + name
 	s := x.find(namespace, name)

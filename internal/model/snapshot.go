@@ -9,27 +9,27 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// Objects is everything that a Snapshot is computed from. It is plain data: it
-// survives a round trip through JSON, which is what the snapshot file holds.
+// Objects is the input of a Snapshot. It can be encoded as JSON and decoded without a loss, because the
+// snapshot file contains it.
 type Objects struct {
 	HostedClusters []*objects.HostedCluster `json:"hostedClusters,omitempty"`
 	Infras         []*v1alpha1.Infra        `json:"infras,omitempty"`
 	Services       []*objects.Service       `json:"services,omitempty"`
 	Routes         []*objects.Route         `json:"routes,omitempty"`
 	ProxyServers   []*v1alpha1.ProxyServer  `json:"proxyServers,omitempty"`
-	// EndpointSlices are kept with the rest. The model does not read them: they change
-	// often, and mean nothing but themselves.
+	// EndpointSlices are only kept for the snapshot file. The model does not read them, because they change
+	// often and nothing else depends on them.
 	EndpointSlices []*objects.EndpointSlice `json:"endpointSlices,omitempty"`
 	Broken         []*objects.Broken        `json:"broken,omitempty"`
-	// AppsServices are the applications' Services inside hosted clusters.
+	// AppsServices are the apps Services in hosted clusters.
 	AppsServices []*objects.AppsService `json:"appsServices,omitempty"`
-	// LastGood is what Snapshot.LastGood returned of the snapshot before.
+	// LastGood is the result of LastGood of the previous Snapshot.
 	LastGood map[string][]netip.Addr `json:"lastGood,omitempty"`
-	// LastServices is what Snapshot.LastServices returned of the snapshot before.
+	// LastServices is the result of LastServices of the previous Snapshot.
 	LastServices map[string]string `json:"lastServices,omitempty"`
 }
 
-// Add puts objects of any kind into the fields that hold them. Others are left out.
+// Add appends objects to the fields of their types. It ignores other types.
 func (o *Objects) Add(list ...objects.Object) {
 	for _, one := range list {
 		switch one := one.(type) {
@@ -55,63 +55,61 @@ func (o *Objects) Add(list ...objects.Object) {
 	}
 }
 
-// Options say what to make of the objects.
+// Options configure what a Snapshot contains.
 type Options struct {
 	Scope Scope
-	// Apps asks for the addresses of applications; nil for none.
+	// Apps includes apps addresses; nil for none.
 	Apps *AppsOptions
-	// Proxies asks for what ProxyServers amount to.
+	// Proxies includes ProxyServers.
 	Proxies bool
-	// Names limits what is published.
+	// Names limits the names that are published.
 	Names NameRules
 }
 
-// Scope narrows what is seen to the objects listed, each as "namespace/name". Two
-// empty lists mean all objects. With Infras alone, the hosted clusters are those that
-// these Infras serve; with hosted clusters alone, there are no Infras.
+// Scope limits a Snapshot to the listed objects, each "namespace/name". If both Infras and HostedClusters are
+// empty, all objects are in scope. With Infras only, the hosted clusters are those that these Infras serve;
+// with HostedClusters only, there are no Infras.
 type Scope struct {
 	Infras         []string
 	HostedClusters []string
-	// ProxyServers are those to see; empty for all.
+	// ProxyServers are the ProxyServers in scope; empty for all.
 	ProxyServers []string
-	// Namespaces are where backends of ProxyServers are, beside the control planes'.
+	// Namespaces are the namespaces of backends of ProxyServers, in addition to those of control planes.
 	Namespaces []string
 }
 
-// Closed reports whether nothing is in scope but what is listed: hosted clusters, or, for a
-// proxy with backends of its own alone, their namespaces. Otherwise any namespace may hold what
-// an Infra names.
+// Closed reports whether the namespaces to read are known in advance: those of the listed hosted clusters,
+// or, for a proxy that only has its own backends, the listed namespaces. Otherwise an Infra may refer to any
+// namespace.
 func (s Scope) Closed() bool {
 	return len(s.HostedClusters) > 0 || len(s.Infras) == 0 && len(s.Namespaces) > 0
 }
 
-// hasInfras reports whether there are Infras in scope: who lists other things alone wants none.
+// hasInfras reports whether any Infra can be in scope.
 func (s Scope) hasInfras() bool { return len(s.Infras) > 0 || !s.Closed() }
 
-// Snapshot is what the objects mean, at one moment. It is immutable and may be
-// read by any number of goroutines.
+// Snapshot is the result of a build. It is immutable and safe for concurrent use.
 type Snapshot struct {
 	// Clusters are the hosted clusters in scope, oldest first.
 	Clusters []*Cluster `json:"clusters"`
 	// Infras are the Infras in scope, sorted by reference.
 	Infras []*Infra `json:"infras"`
-	// Pod is what cluster DNS and pods see.
+	// Pod is the view of pods and of the management cluster's DNS.
 	Pod *View `json:"pod"`
-	// VLANs are the networks of the Infras, each with what its clients see.
+	// VLANs are the VLANs of the Infras, each with its view.
 	VLANs []*VLAN `json:"vlans"`
-	// ProxyServers are the proxies in scope, sorted by reference, if asked for.
+	// ProxyServers are the proxies in scope, sorted by reference; nil without the option Proxies.
 	ProxyServers []*ProxyServer `json:"proxyServers,omitempty"`
-	// Problems is everything found wrong, by object.
+	// Problems are all problems found, sorted by object.
 	Problems []Problem `json:"problems"`
 
 	services map[string][]netip.Addr
 }
 
-// ServiceIPs returns the cluster IPs of the Service "namespace/name", none when it
-// does not exist.
+// ServiceIPs returns the cluster IPs of a Service, "namespace/name"; none if it does not exist.
 func (s *Snapshot) ServiceIPs(name string) []netip.Addr { return s.services[name] }
 
-// Infra returns the Infra "namespace/name", nil where it is not in scope.
+// Infra returns the Infra "namespace/name", or nil if it is not in scope.
 func (s *Snapshot) Infra(name string) *Infra {
 	if i := slices.IndexFunc(s.Infras, func(i *Infra) bool { return i.Key() == name }); i >= 0 {
 		return s.Infras[i]
@@ -119,8 +117,7 @@ func (s *Snapshot) Infra(name string) *Infra {
 	return nil
 }
 
-// ProxyServer returns the proxy of the ProxyServer "namespace/name", nil where it is not in
-// scope.
+// ProxyServer returns the proxy of the ProxyServer "namespace/name", or nil if it is not in scope.
 func (s *Snapshot) ProxyServer(name string) *ProxyServer {
 	if i := slices.IndexFunc(s.ProxyServers, func(p *ProxyServer) bool { return p.Key() == name }); i >= 0 {
 		return s.ProxyServers[i]
@@ -130,22 +127,22 @@ func (s *Snapshot) ProxyServer(name string) *ProxyServer {
 
 // VLAN is one network with the Infras on it.
 type VLAN struct {
-	// Name is the network attachment definition of its VMs, "namespace/name".
+	// Name is the NetworkAttachmentDefinition of its VMs, "namespace/name".
 	Name string `json:"name"`
-	// CIDRs are the subnets of its clients, sorted.
+	// CIDRs are its subnets, sorted.
 	CIDRs []netip.Prefix `json:"cidrs"`
-	// View is what its clients see: the hosted clusters of its own Infras only.
+	// View is the view of its clients, with the hosted clusters of its Infras only.
 	View *View `json:"view"`
 
 	infras []*Infra
 }
 
-// Build computes what the objects mean. It never fails: what is wrong with one
-// object becomes a Problem, and the rest stands.
+// Build builds a Snapshot. It never fails: a fault of an object becomes a Problem, and other objects are not
+// affected.
 func Build(in *Objects, options Options) *Snapshot { return NewBuilder(options).Build(in) }
 
-// podPublications lists what pods see: control plane and applications alike at the
-// Service of the proxy that carries them.
+// podPublications returns the publications of the pods' view: control-plane and apps names resolve to the
+// proxy's Service.
 func podPublications(clusters []*draft, services map[string][]netip.Addr) []Publication {
 	list := make([]Publication, 0, len(clusters))
 	for _, c := range clusters {
@@ -160,7 +157,7 @@ func podPublications(clusters []*draft, services map[string][]netip.Addr) []Publ
 		}
 		if c.Apps != nil && p.ControlPlane.Served {
 			p.Apps = Answer{Served: true}
-			if len(c.Apps.Addresses) > 0 { // else the proxy has nowhere to send them yet
+			if len(c.Apps.Addresses) > 0 { // otherwise the proxy has no destination yet
 				p.Apps.Addresses = p.ControlPlane.Addresses
 			}
 		}
@@ -169,8 +166,8 @@ func podPublications(clusters []*draft, services map[string][]netip.Addr) []Publ
 	return list
 }
 
-// publications lists what the VLAN's clients see: the control plane at the proxy's
-// VLAN address, applications at their own.
+// publications returns the publications of the VLAN's view: control-plane names resolve to the proxy's VLAN
+// addresses, apps names to the apps addresses.
 func (v *VLAN) publications() []Publication {
 	byCluster := map[*Cluster]*Publication{}
 	for _, i := range v.infras {
@@ -202,8 +199,8 @@ func (p Publication) sorted() Publication {
 	return p
 }
 
-// vlansOf groups Infras by network, and reports networks that an address cannot
-// tell apart.
+// vlansOf groups Infras by VLAN, and reports VLANs with the same CIDR, which cannot be distinguished by a
+// client's address.
 func vlansOf(infras []*Infra, found *problems) []*VLAN {
 	byName := map[string]*VLAN{}
 	owner := map[netip.Prefix]*Infra{}
@@ -235,6 +232,7 @@ func vlansOf(infras []*Infra, found *problems) []*VLAN {
 	return list
 }
 
+// clusterIPs returns the sorted cluster IPs of Services, by "namespace/name".
 func clusterIPs(services []*objects.Service) map[string][]netip.Addr {
 	byName := make(map[string][]netip.Addr, len(services))
 	for _, s := range services {

@@ -5,83 +5,80 @@ import (
 	"slices"
 )
 
-// View is what one kind of client sees of the hosted clusters: which zones exist
-// and where each name leads. It is immutable. Its lists go by the age of the clusters, and
-// by name within a cluster, so that equal input gives an equal view.
+// View has the zones and names that one kind of client sees. It is immutable. Its lists are ordered by the
+// age of the clusters and then by name, so that equal input gives an equal view.
 type View struct {
 	Zones []Zone `json:"zones"`
 	Names []Name `json:"names"`
-	// Apps are the names of applications. Those in a zone of the view exist, whether
-	// or not they are served: what lies below them is not the control plane's.
+	// Apps are the apps names. Those in a zone of the view exist even if they are not served, because names
+	// below them do not belong to the control plane.
 	Apps []App `json:"apps,omitempty"`
 
-	from []Publication // what it was made of, oldest cluster first
-	lost []Problem     // what was lost to older clusters
+	from      []Publication // the input, oldest cluster first
+	conflicts []Problem     // names that older clusters have
 }
 
-// Zone is a domain that the view answers for with authority: a cluster domain, or
-// a control-plane hostname that lies outside of every domain of its own cluster.
+// Zone is a domain for which the view is authoritative: a cluster domain, or a control-plane hostname outside
+// of its cluster's domains.
 type Zone struct {
 	Origin  string `json:"origin"`
 	Cluster *Ref   `json:"cluster"`
-	// Domain is the cluster domain in which the zone's name server has its name; the zone
-	// itself, where its cluster has no domain.
+	// Domain is the cluster domain that the name of the zone's name server is in; the zone itself, if its
+	// cluster has no domain.
 	Domain string `json:"domain"`
 }
 
-// NameServer is the name in the zone's SOA and NS records.
+// NameServer returns the name in the zone's SOA and NS records.
 func (z Zone) NameServer() string { return "ns.dns." + z.Domain }
 
-// Name is a hostname with what it resolves to.
+// Name is a hostname and what it resolves to.
 type Name struct {
 	Name string `json:"name"`
 	*Target
 }
 
-// Target is what some names of one cluster resolve to in a view.
+// Target is what names of one cluster resolve to in a view.
 type Target struct {
 	Cluster Ref `json:"cluster"`
-	// Addresses are sorted. Without one the name exists all the same: its address is not
-	// known yet.
+	// Addresses are sorted. A name without addresses exists; its address is not known yet.
 	Addresses []netip.Addr `json:"addresses"`
 }
 
-// App is a name that the apps ingress answers for, outside of what the control
-// plane answers for.
+// App is an apps name: an apps domain, or another name that resolves to the apps address.
 type App struct {
 	Name    string `json:"name"`
 	Cluster *Ref   `json:"cluster"`
-	// Domain is the cluster domain; the name itself, where the cluster has none.
+	// Domain is the cluster domain; the name itself, if the cluster has none.
 	Domain string `json:"domain"`
-	// Subtree: the name is an apps domain, and every name below it is an application's.
+	// Subtree reports whether the name is an apps domain, so that all names below it are apps names.
 	Subtree bool `json:"subtree"`
-	// NameServers are the addresses of the DNS servers that give the view, if known.
+	// NameServers are the addresses of the DNS servers with this view, if known.
 	NameServers []netip.Addr `json:"nameServers,omitempty"`
-	// Answer is what applications resolve to. Where it is not served, they are passed on.
+	// Answer is what apps names resolve to. If it is not served, they are forwarded.
 	Answer
 }
 
-// NameServer is the name in the SOA and NS records where the name is a zone of its own. It
-// lies in that zone, so that who asks for the zone alone can resolve it, and adds one label,
-// so that it is no parent of an application's name.
+// NameServer returns the name in the SOA and NS records if the app is a zone of its own. It is in that zone,
+// so that a resolver that forwards only this zone can resolve it, and has one more label, so that it is not
+// the parent of an apps name.
 func (a App) NameServer() string { return "ns-dns." + a.Name }
 
-// Answer is what one kind of a cluster's names resolves to in a view.
+// Answer is what a cluster's control-plane or apps names resolve to in a view.
 type Answer struct {
-	// Served: the names are answered; otherwise they are passed on.
+	// Served reports whether the names are answered; otherwise they are forwarded.
 	Served bool `json:"served"`
-	// Addresses are sorted; none stands for names that exist but have no address yet.
+	// Addresses are sorted. Names without addresses exist; their address is not known yet.
 	Addresses []netip.Addr `json:"addresses,omitempty"`
 }
 
-// Publication is one cluster in one view.
+// Publication is how one cluster is published in one view.
 type Publication struct {
 	Cluster *Cluster
-	// ControlPlane is what the control plane's names resolve to.
+	// ControlPlane is what the control-plane names resolve to.
 	ControlPlane Answer
-	// Apps is what the names of applications resolve to.
+	// Apps is what the apps names resolve to.
 	Apps Answer
-	// NameServers are the addresses of the DNS servers that give this view, if known.
+	// NameServers are the addresses of the DNS servers with this view, if known.
 	NameServers []netip.Addr
 }
 
@@ -93,14 +90,13 @@ func (a Answer) equal(o Answer) bool {
 	return a.Served == o.Served && slices.Equal(a.Addresses, o.Addresses)
 }
 
-// NewView puts publications into one view. A name that several clusters claim
-// belongs to the oldest of them. Where the view before, if there is one, was made of the
-// same publications, that one is returned.
-func NewView(publications []Publication, before *View) *View {
+// NewView returns the view with the publications. A name that several clusters claim belongs to the oldest.
+// If previous, which may be nil, has the same publications, it is returned.
+func NewView(publications []Publication, previous *View) *View {
 	ordered := slices.Clone(publications)
 	slices.SortStableFunc(ordered, func(a, c Publication) int { return compareAge(a.Cluster, c.Cluster) })
-	if before != nil && slices.EqualFunc(ordered, before.from, Publication.equal) {
-		return before
+	if previous != nil && slices.EqualFunc(ordered, previous.from, Publication.equal) {
+		return previous
 	}
 	hostnames := 0
 	for _, p := range ordered {
@@ -119,17 +115,18 @@ func NewView(publications []Publication, before *View) *View {
 	for _, p := range ordered {
 		b.add(p)
 	}
-	b.view.lost = b.lost.sorted()
+	b.view.conflicts = b.conflicts.sorted()
 	return b.view
 }
 
+// viewBuilder builds a View. Its maps have the owners of names, by name.
 type viewBuilder struct {
-	names   map[string]*Cluster
-	zones   map[string]*Cluster
-	apps    map[string]*Cluster
-	refused map[appsDomain]bool
-	view    *View
-	lost    problems
+	names     map[string]*Cluster
+	zones     map[string]*Cluster
+	apps      map[string]*Cluster
+	refused   map[appsDomain]bool
+	view      *View
+	conflicts problems
 }
 
 func (b *viewBuilder) add(p Publication) {
@@ -150,7 +147,7 @@ func (b *viewBuilder) addControlPlane(p Publication) {
 	}
 	target := &Target{Cluster: c.Ref, Addresses: p.ControlPlane.Addresses}
 	for _, h := range c.Hostnames {
-		if b.isRefused(c, h) || b.intrudes(c, h) || !b.claim(b.names, h.Name, c, "hostname") {
+		if b.isRefused(c, h) || b.inOlderDomain(c, h) || !b.claim(b.names, h.Name, c, "hostname") {
 			continue
 		}
 		b.view.Names = append(b.view.Names, Name{Name: h.Name, Target: target})
@@ -168,20 +165,19 @@ func (b *viewBuilder) addControlPlane(p Publication) {
 	}
 }
 
-// intrudes reports whether a hostname lies in a domain of an older cluster: a name that is
-// made up there could take an application's place, or one that the older cluster is yet to
-// have.
-func (b *viewBuilder) intrudes(c *Cluster, h Hostname) bool {
+// inOlderDomain reports whether a hostname is in a domain of an older cluster, and reports the conflict. Such
+// a name could replace an apps name, or one that the older cluster will have later.
+func (b *viewBuilder) inOlderDomain(c *Cluster, h Hostname) bool {
 	if c.owns(h.Name) {
 		return false
 	}
-	for at := range upwards(h.Name) {
+	for at := range nameAndParents(h.Name) {
 		owner := b.zones[at]
 		if owner == nil {
 			owner = b.apps[at]
 		}
 		if at != h.Name && owner != nil && owner != c {
-			b.lost.add(c.Ref, ReasonNameConflict, "hostname %s is not served: it lies in %s, a domain of %s, which is older", h.Name, at, owner.Ref)
+			b.conflicts.add(c.Ref, ReasonNameConflict, "hostname %s is not served: it lies in %s, a domain of %s, which is older", h.Name, at, owner.Ref)
 			return true
 		}
 	}
@@ -209,21 +205,22 @@ func (b *viewBuilder) addZone(origin string, c *Cluster) {
 	b.view.Zones = append(b.view.Zones, Zone{Origin: origin, Cluster: &c.Ref, Domain: c.domainFor(origin)})
 }
 
-// claim gives name to c unless an older cluster has it. Names that were lost with
-// their whole domain are not reported one by one.
+// claim gives name to c unless an older cluster has it, and reports the conflict. Names in a cluster domain
+// that c lost are not reported one by one.
 func (b *viewBuilder) claim(owners map[string]*Cluster, name string, c *Cluster, what string) bool {
 	owner := owners[name]
 	if owner == nil {
 		owners[name] = c
 		return true
 	}
-	if owner != c && !b.lostDomainOf(name, c) {
-		b.lost.add(c.Ref, ReasonNameConflict, "%s %s belongs to %s, which is older", what, name, owner.Ref)
+	if owner != c && !b.lostParentDomain(name, c) {
+		b.conflicts.add(c.Ref, ReasonNameConflict, "%s %s belongs to %s, which is older", what, name, owner.Ref)
 	}
 	return false
 }
 
-func (b *viewBuilder) lostDomainOf(name string, c *Cluster) bool {
+// lostParentDomain reports whether name is in a domain of c that another cluster has.
+func (b *viewBuilder) lostParentDomain(name string, c *Cluster) bool {
 	for _, domain := range c.Domains {
 		if name != domain && within(name, domain) && b.zones[domain] != c {
 			return true
@@ -232,7 +229,7 @@ func (b *viewBuilder) lostDomainOf(name string, c *Cluster) bool {
 	return false
 }
 
-// domainFor is the domain in which the name server of a zone has its name.
+// domainFor returns the domain that the name of a zone's name server is in.
 func (c *Cluster) domainFor(origin string) string {
 	if len(c.Domains) > 0 {
 		return c.Domains[0]
@@ -240,7 +237,7 @@ func (c *Cluster) domainFor(origin string) string {
 	return origin
 }
 
-// owns reports whether name lies in one of the cluster's domains.
+// owns reports whether name is in one of the cluster's domains.
 func (c *Cluster) owns(name string) bool {
 	return slices.ContainsFunc(c.Domains, func(domain string) bool { return within(name, domain) })
 }

@@ -1,4 +1,4 @@
-// Package neighbours has the machines on a network learn at once where a pod is.
+// Package neighbours announces a pod's IPv4 addresses to the hosts on its networks.
 package neighbours
 
 import (
@@ -9,10 +9,10 @@ import (
 	"net/netip"
 )
 
-// Announce tells the neighbours on each network which MAC address our IPv4 addresses have now.
-// Those that knew a former pod by them would go on sending to that one, for half a minute and
-// more. It takes no capability: a packet to anybody has the kernel ask all of them who that is,
-// and who is asked takes down who asks (RFC 826).
+// Announce makes the hosts on each network update their ARP caches with the MAC address that our IPv4
+// addresses now have. Otherwise hosts that cached a previous pod's MAC address would use it for half a minute
+// or longer. It needs no capability: it sends a packet to another address of the network, so that the kernel
+// broadcasts an ARP request, with which hosts update their entry of the sender (RFC 826).
 func Announce(ctx context.Context) error {
 	interfaces, err := net.Interfaces()
 	if err != nil {
@@ -22,10 +22,10 @@ func Announce(ctx context.Context) error {
 		if i.Flags&net.FlagUp == 0 || i.Flags&net.FlagBroadcast == 0 {
 			continue
 		}
-		addresses, more := i.Addrs()
-		err = errors.Join(err, more)
+		addresses, listErr := i.Addrs()
+		err = errors.Join(err, listErr)
 		for _, a := range addresses {
-			if p, no := netip.ParsePrefix(a.String()); no == nil && p.Addr().Is4() && p.Bits() < 31 {
+			if p, parseErr := netip.ParsePrefix(a.String()); parseErr == nil && p.Addr().Is4() && p.Bits() < 31 {
 				err = errors.Join(err, announce(ctx, p))
 			}
 		}
@@ -33,16 +33,16 @@ func Announce(ctx context.Context) error {
 	return err
 }
 
-// discard is the port of a service that takes everything and says nothing.
-const discard = "9"
+// discardPort is the discard service (RFC 863).
+const discardPort = "9"
 
 func announce(ctx context.Context, ours netip.Prefix) error {
-	anybody := ours.Masked().Addr().Next()
-	if anybody == ours.Addr() {
-		anybody = anybody.Next()
+	neighbour := ours.Masked().Addr().Next()
+	if neighbour == ours.Addr() {
+		neighbour = neighbour.Next()
 	}
 	dialer := net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(ours.Addr(), 0))}
-	conn, err := dialer.DialContext(ctx, "udp4", net.JoinHostPort(anybody.String(), discard))
+	conn, err := dialer.DialContext(ctx, "udp4", net.JoinHostPort(neighbour.String(), discardPort))
 	if err == nil {
 		_, err = conn.Write([]byte{0})
 		err = errors.Join(err, conn.Close())

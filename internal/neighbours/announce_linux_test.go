@@ -18,29 +18,30 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// TestANeighbourLearnsWhereAPodIsNow has one that knows a former pod by the address of another.
-func TestANeighbourLearnsWhereAPodIsNow(t *testing.T) {
+// TestAnnounceUpdatesNeighbours announces an address to a host that has the MAC address of a previous pod in
+// its ARP cache.
+func TestAnnounceUpdatesNeighbours(t *testing.T) {
 	network.Need(t)
-	const address, former, now = "192.0.2.1", "02:00:00:00:00:98", "02:00:00:00:00:99"
+	const address, previousMAC, currentMAC = "192.0.2.1", "02:00:00:00:00:98", "02:00:00:00:00:99"
 	neighbour, pod := lab.NewNamespace(t), lab.NewNamespace(t)
 	if err := lab.Cable(
 		lab.End{In: neighbour, Device: "eth0", Addresses: []string{"192.0.2.100/24"}},
-		lab.End{In: pod, Device: "net1", MAC: now, Addresses: []string{address + "/24"}},
+		lab.End{In: pod, Device: "net1", MAC: currentMAC, Addresses: []string{address + "/24"}},
 	); err != nil {
 		t.Fatal(err)
 	}
-	neighbour.Run(t, "ip", "neighbour", "add", address, "lladdr", former, "dev", "eth0", "nud", "reachable")
-	// The kernel keeps what it has learnt for a second, whatever it hears.
+	neighbour.Run(t, "ip", "neighbour", "add", address, "lladdr", previousMAC, "dev", "eth0", "nud", "reachable")
+	// The kernel does not update an ARP cache entry for a second after it changed (locktime).
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(200 * time.Millisecond) {
 		if err := pod.Do(func() error { return neighbours.Announce(t.Context()) }); err != nil {
 			t.Fatal(err)
 		}
-		knows := neighbour.Run(t, "ip", "neighbour", "show", address)
-		if strings.Contains(knows, now) {
+		entry := neighbour.Run(t, "ip", "neighbour", "show", address)
+		if strings.Contains(entry, currentMAC) {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("the neighbour still knows %s", knows)
+			t.Fatalf("the neighbour's ARP cache entry is still %s", entry)
 		}
 	}
 }

@@ -4,23 +4,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// AppsService is what is known of the applications' Service inside a hosted
-// cluster. Its name and namespace are the HostedCluster's.
+// AppsService is what was last read of the apps Service in a hosted cluster. Its metadata has the namespace
+// and name of the HostedCluster.
 type AppsService struct {
 	metav1.ObjectMeta `json:"metadata"`
 
-	// Service is the Service as it was last seen; nil when there is none.
+	// Service is the Service as last read; nil if it does not exist.
 	Service *Service `json:"service,omitempty"`
-	// Read: the Service was read, or found missing, at some time.
+	// Read reports whether the Service was ever read or found to be missing.
 	Read bool `json:"read,omitempty"`
-	// Fault is why it cannot be followed at the moment; empty while it is.
+	// Fault is why the Service cannot be watched now; empty if it is watched.
 	Fault Fault `json:"fault,omitzero"`
 }
 
-// Fault says why a hosted cluster is not followed.
+// Fault is why a Service in a hosted cluster cannot be watched.
 type Fault struct {
-	// Reason is one of AppsIngressReason of our API.
+	// Reason is a v1alpha1.AppsIngressReason.
 	Reason string `json:"reason,omitempty"`
-	// Message says what happened and what to do.
+	// Message explains the fault, with its remedy.
 	Message string `json:"message,omitempty"`
 }

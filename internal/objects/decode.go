@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Object is any object that Decode returns.
+// Object is an object that Decode returns.
 type Object interface {
 	GetNamespace() string
 	GetName() string
@@ -17,9 +17,8 @@ type Object interface {
 	GetCreationTimestamp() metav1.Time
 }
 
-// Broken stands for an object that could not be decoded. It keeps its place in
-// the model, so that the fault is reported under the object's own name and
-// reaches nobody else's.
+// Broken is an object that could not be decoded. It has the object's metadata, so that the model reports the
+// error for that object and other objects are not affected.
 type Broken struct {
 	metav1.ObjectMeta `json:"metadata"`
 
@@ -33,8 +32,8 @@ type pointerTo[T any] interface {
 	metav1.Object
 }
 
-// Decode turns an object, as the API or a file has it, into its cut-down form.
-// It never fails: what does not decode comes back as *Broken.
+// Decode decodes an object from an API server or a file into its reduced type. It never returns nil: an
+// object that cannot be decoded is returned as *Broken.
 func Decode[T any, P pointerTo[T]](u *unstructured.Unstructured) Object {
 	raw, err := u.MarshalJSON()
 	if err == nil {
@@ -56,8 +55,7 @@ func Decode[T any, P pointerTo[T]](u *unstructured.Unstructured) Object {
 	}
 }
 
-// trim drops the metadata that the model never reads and that changes without
-// any of the rest changing.
+// trim removes metadata that the model does not read, so that changes of it do not make the object differ.
 func trim(o metav1.Object) {
 	o.SetGenerateName("")
 	o.SetSelfLink("")

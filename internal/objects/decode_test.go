@@ -17,7 +17,7 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// object reads YAML as an API server's answer would be read.
+// object decodes YAML into the form of an API server's response.
 func object(t *testing.T, text string) *unstructured.Unstructured {
 	t.Helper()
 	u := &unstructured.Unstructured{}
@@ -27,8 +27,8 @@ func object(t *testing.T, text string) *unstructured.Unstructured {
 	return u
 }
 
-// full has every field that we read, among many that we do not.
-const full = `
+// full has all fields that are decoded, among many that are not.
+const fullHostedCluster = `
 apiVersion: hypershift.openshift.io/v1beta1
 kind: HostedCluster
 metadata: {name: demo, namespace: clusters}
@@ -80,13 +80,13 @@ func TestDecodeHostedCluster(t *testing.T) {
 			OAuthCallbackURLTemplate: "https://oauth.example.com:443/oauth2callback/[identity-provider-name]",
 		},
 	}
-	if diff := cmp.Diff(objects.Object(want), objects.Decode[objects.HostedCluster](object(t, full))); diff != "" {
+	if diff := cmp.Diff(objects.Object(want), objects.Decode[objects.HostedCluster](object(t, fullHostedCluster))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
 func TestDecodedObjectsSurviveTheSnapshotFile(t *testing.T) {
-	before := objects.Decode[objects.HostedCluster](object(t, full))
+	before := objects.Decode[objects.HostedCluster](object(t, fullHostedCluster))
 	data, err := json.Marshal(before)
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ status:
 	}
 }
 
-func TestDecodeKeepsOnlyTheMetadataThatIsRead(t *testing.T) {
+func TestDecodeKeepsOnlyMetadataInUse(t *testing.T) {
 	const metadata = `
 metadata:
   name: demo
@@ -163,7 +163,7 @@ metadata:
 	}
 }
 
-func TestDecodeOfAnObjectOfAnotherShape(t *testing.T) {
+func TestDecodeOfWrongTypeIsBroken(t *testing.T) {
 	u := object(t, `
 apiVersion: hypershift.openshift.io/v1beta1
 kind: HostedCluster
@@ -177,35 +177,35 @@ spec: {dns: example.com}
 `)
 	got, ok := objects.Decode[objects.HostedCluster](u).(*objects.Broken)
 	if !ok {
-		t.Fatal("a string was taken for an object")
+		t.Fatal("a string in place of an object was decoded")
 	}
 	want := metav1.ObjectMeta{
 		Namespace: "clusters", Name: "demo", UID: types.UID("11111111-2222-3333-4444-555555555555"),
 		CreationTimestamp: metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)),
 	}
 	if diff := cmp.Diff(want, got.ObjectMeta); diff != "" {
-		t.Errorf("it lost its identity (-want +got):\n%s", diff)
+		t.Errorf("metadata (-want +got):\n%s", diff)
 	}
 	if got.Kind != "HostedCluster" || !strings.HasPrefix(got.Error, "decoding HostedCluster: json: ") || !strings.Contains(got.Error, "spec.dns") {
 		t.Errorf("%s: error %q does not name the field", got.Kind, got.Error)
 	}
 }
 
-func TestDecodeNeverFails(t *testing.T) {
+func TestDecodeNeverReturnsNil(t *testing.T) {
 	for name, text := range map[string]string{
-		"nothing":              "{}",
-		"metadata of no shape": "{kind: Service, metadata: 7}",
-		"name of no shape":     "{kind: Service, metadata: {name: [a]}}",
-		"time of no shape":     "{kind: Service, metadata: {creationTimestamp: yesterday}}",
-		"list of no shape":     "{kind: Service, spec: {clusterIPs: {a: b}}}",
-		"null everywhere":      "{kind: null, metadata: null, spec: null}",
+		"empty object":           "{}",
+		"metadata of wrong type": "{kind: Service, metadata: 7}",
+		"name of wrong type":     "{kind: Service, metadata: {name: [a]}}",
+		"time of wrong type":     "{kind: Service, metadata: {creationTimestamp: yesterday}}",
+		"list of wrong type":     "{kind: Service, spec: {clusterIPs: {a: b}}}",
+		"null everywhere":        "{kind: null, metadata: null, spec: null}",
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, decode := range []func(*unstructured.Unstructured) objects.Object{
 				objects.Decode[objects.HostedCluster], objects.Decode[objects.Route], objects.Decode[objects.Service], objects.Decode[v1alpha1.Infra],
 			} {
 				if decode(object(t, text)) == nil {
-					t.Error("nothing came back")
+					t.Error("Decode returned nil")
 				}
 			}
 		})

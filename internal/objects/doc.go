@@ -1,10 +1,7 @@
-// Package objects holds what oooi reads of other people's APIs: HyperShift's
-// HostedCluster, OpenShift's Route and the core Service, each cut down to the
-// fields that the model uses.
+// Package objects has the reduced types of other APIs that oooi reads: HyperShift's HostedCluster, OpenShift's Route, and
+// Service and EndpointSlice of Kubernetes, each with only the fields in use.
 //
-// The cut-down types keep their upstream JSON names, so that an object from an
-// API server, from a must-gather and from our own snapshot file all decode
-// alike. Reading few fields is what lets one process follow a thousand hosted
-// clusters in a few megabytes, and what keeps it indifferent to every field that
-// a newer release adds.
+// The types keep their upstream JSON names, so that objects from an API server, from a must-gather and from a snapshot file
+// decode alike. With few fields, one process can watch a thousand hosted clusters in a few megabytes, and fields that newer
+// releases add are ignored.
 package objects

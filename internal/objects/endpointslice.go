@@ -7,13 +7,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// EndpointSliceResource is where an API server serves EndpointSlices.
+// EndpointSliceResource is the resource of EndpointSlices.
 var EndpointSliceResource = schema.GroupVersionResource{
 	Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices",
 }
 
-// EndpointSlice is the part of discovery.k8s.io/v1 EndpointSlice that says where a
-// Service's endpoints are.
+// EndpointSlice is the part of a discovery.k8s.io/v1 EndpointSlice that has the endpoints of a Service.
 type EndpointSlice struct {
 	metav1.ObjectMeta `json:"metadata"`
 
@@ -22,11 +21,10 @@ type EndpointSlice struct {
 	Ports       []EndpointPort          `json:"ports,omitempty"`
 }
 
-// keepsLabels: one of them names the Service.
+// keepsLabels returns true: a label names the Service.
 func (s *EndpointSlice) keepsLabels() bool { return true }
 
-// Service returns the Service that the endpoints are of, as "namespace/name"; empty
-// where the slice does not say.
+// Service returns the Service of the endpoints, "namespace/name", or "" if the slice has no Service label.
 func (s *EndpointSlice) Service() string {
 	name := s.Labels[discoveryv1.LabelServiceName]
 	if name == "" {
@@ -35,25 +33,25 @@ func (s *EndpointSlice) Service() string {
 	return s.Namespace + "/" + name
 }
 
-// Endpoint is the part of discovery/v1's that we read.
+// Endpoint is the part of a discovery/v1 Endpoint that is in use.
 type Endpoint struct {
 	Addresses  []string           `json:"addresses"`
 	Conditions EndpointConditions `json:"conditions,omitzero"`
 }
 
-// EndpointConditions is discovery/v1's.
+// EndpointConditions is discovery/v1's EndpointConditions.
 type EndpointConditions struct {
 	Ready       *bool `json:"ready,omitempty"`
 	Serving     *bool `json:"serving,omitempty"`
 	Terminating *bool `json:"terminating,omitempty"`
 }
 
-// IsReady reports whether new connections are welcome; an endpoint that does not say is
+// IsReady reports whether the endpoint accepts new connections. A nil condition counts as ready
 // (discovery/v1, EndpointConditions.Ready).
 func (c EndpointConditions) IsReady() bool { return c.Ready == nil || *c.Ready }
 
-// IsServing reports whether an endpoint that may be on its way out still takes
-// connections (discovery/v1, EndpointConditions.Serving).
+// IsServing reports whether the endpoint accepts connections, even if it is terminating. A nil condition is
+// that of IsReady (discovery/v1, EndpointConditions.Serving).
 func (c EndpointConditions) IsServing() bool {
 	if c.Serving == nil {
 		return c.IsReady()
@@ -61,7 +59,7 @@ func (c EndpointConditions) IsServing() bool {
 	return *c.Serving
 }
 
-// EndpointPort is the part of discovery/v1's that we read.
+// EndpointPort is the part of a discovery/v1 EndpointPort that is in use.
 type EndpointPort struct {
 	Name     string          `json:"name,omitempty"`
 	Protocol corev1.Protocol `json:"protocol,omitempty"`

@@ -7,13 +7,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// HostedClusterResource is where an API server serves HostedClusters.
+// HostedClusterResource is the resource of HostedClusters.
 var HostedClusterResource = schema.GroupVersionResource{
 	Group: "hypershift.openshift.io", Version: "v1beta1", Resource: "hostedclusters",
 }
 
-// HostedCluster is the part of hypershift.openshift.io/v1beta1 HostedCluster
-// that says under which names its control plane is reached.
+// HostedCluster is the part of a hypershift.openshift.io/v1beta1 HostedCluster that is in use: the names of
+// its control plane and how they are published.
 type HostedCluster struct {
 	metav1.ObjectMeta `json:"metadata"`
 
@@ -21,13 +21,13 @@ type HostedCluster struct {
 	Status HostedClusterStatus `json:"status,omitzero"`
 }
 
-// AnnotationInfras lists the Infras of other namespaces that may serve the HostedCluster, each
-// as "namespace/name", with commas between them.
+// AnnotationInfras is the annotation of a HostedCluster with the Infras of other namespaces that may serve
+// it, "namespace/name,...".
 const AnnotationInfras = "hostedcluster.densityops.com/infras"
 
 func (hc *HostedCluster) keepsAnnotation() string { return AnnotationInfras }
 
-// Consents reports whether the HostedCluster's annotation lists an Infra, "namespace/name".
+// Consents reports whether AnnotationInfras lists an Infra, "namespace/name".
 func (hc *HostedCluster) Consents(infra string) bool {
 	for listed := range strings.SplitSeq(hc.Annotations[AnnotationInfras], ",") {
 		if strings.TrimSpace(listed) == infra {
@@ -37,7 +37,7 @@ func (hc *HostedCluster) Consents(infra string) bool {
 	return false
 }
 
-// HostedClusterSpec is the part of HostedClusterSpec that we read.
+// HostedClusterSpec is the part of HyperShift's HostedClusterSpec that is in use.
 type HostedClusterSpec struct {
 	InfraID              string                      `json:"infraID,omitempty"`
 	DNS                  HostedClusterDNS            `json:"dns"`
@@ -47,53 +47,52 @@ type HostedClusterSpec struct {
 	Platform             HostedClusterPlatform       `json:"platform,omitzero"`
 }
 
-// HostedClusterDNS is HyperShift's DNSSpec. A nil BaseDomainPrefix stands for the
-// HostedCluster's name, an empty one for no prefix at all.
+// HostedClusterDNS is the part of HyperShift's DNSSpec that is in use. A nil BaseDomainPrefix means the
+// HostedCluster's name, an empty one means no prefix.
 type HostedClusterDNS struct {
 	BaseDomain       string  `json:"baseDomain"`
 	BaseDomainPrefix *string `json:"baseDomainPrefix,omitempty"`
 }
 
-// HostedClusterPlatform tells whether the base domain is derived from the
-// management cluster's, and where the virtual machines run.
+// HostedClusterPlatform is the part of HyperShift's PlatformSpec that is in use.
 type HostedClusterPlatform struct {
 	Type     string            `json:"type,omitempty"`
 	KubeVirt *KubeVirtPlatform `json:"kubevirt,omitempty"`
 }
 
-// KubeVirtPlatform is the part of HyperShift's KubevirtPlatformSpec that we read.
+// KubeVirtPlatform is the part of HyperShift's KubevirtPlatformSpec that is in use.
 type KubeVirtPlatform struct {
 	BaseDomainPassthrough bool                 `json:"baseDomainPassthrough,omitempty"`
 	Credentials           *KubeVirtCredentials `json:"credentials,omitempty"`
 }
 
-// KubeVirtCredentials is the part of HyperShift's KubevirtPlatformCredentials that
-// says where the virtual machines run, if not beside the control plane.
+// KubeVirtCredentials is the part of HyperShift's KubevirtPlatformCredentials that is in use: the namespace
+// of the VMs, if they do not run in the control plane's namespace.
 type KubeVirtCredentials struct {
 	InfraNamespace string `json:"infraNamespace,omitempty"`
 }
 
-// HostedClusterConfiguration is the part of HyperShift's ClusterConfiguration
-// that moves the apps domain or removes the OAuth server.
+// HostedClusterConfiguration is the part of HyperShift's ClusterConfiguration that changes the apps domain or
+// disables the OAuth server.
 type HostedClusterConfiguration struct {
 	Ingress        *IngressConfiguration        `json:"ingress,omitempty"`
 	Authentication *AuthenticationConfiguration `json:"authentication,omitempty"`
 }
 
-// IngressConfiguration is the part of config.openshift.io/v1 IngressSpec that we read.
+// IngressConfiguration is the part of config.openshift.io/v1 IngressSpec that is in use.
 type IngressConfiguration struct {
 	Domain     string `json:"domain,omitempty"`
 	AppsDomain string `json:"appsDomain,omitempty"`
 }
 
-// AuthenticationConfiguration is the part of config.openshift.io/v1
-// AuthenticationSpec that we read. Type OIDC means that there is no OAuth server.
+// AuthenticationConfiguration is the part of config.openshift.io/v1 AuthenticationSpec that is in use. Type
+// OIDC means that no OAuth server runs.
 type AuthenticationConfiguration struct {
 	Type string `json:"type,omitempty"`
 }
 
-// ServicePublishing is HyperShift's ServicePublishingStrategyMapping: how one
-// control-plane service is published.
+// ServicePublishing is HyperShift's ServicePublishingStrategyMapping: how one control-plane service is
+// published.
 type ServicePublishing struct {
 	Service  string             `json:"service"`
 	Strategy PublishingStrategy `json:"servicePublishingStrategy"`
@@ -118,8 +117,8 @@ type PublishedHost struct {
 	Hostname string `json:"hostname,omitempty"`
 }
 
-// HostedClusterStatus is the part of HostedClusterStatus that carries hostnames
-// and the admin kubeconfig's Secret.
+// HostedClusterStatus is the part of HyperShift's HostedClusterStatus that is in use: hostnames and the
+// Secret with the admin kubeconfig.
 type HostedClusterStatus struct {
 	KubeConfig               *LocalReference `json:"kubeconfig,omitempty"`
 	IgnitionEndpoint         string          `json:"ignitionEndpoint,omitempty"`
@@ -127,7 +126,7 @@ type HostedClusterStatus struct {
 	OAuthCallbackURLTemplate string          `json:"oauthCallbackURLTemplate,omitempty"`
 }
 
-// LocalReference names an object in the same namespace.
+// LocalReference refers to an object in the same namespace.
 type LocalReference struct {
 	Name string `json:"name,omitempty"`
 }

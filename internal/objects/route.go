@@ -8,12 +8,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// RouteResource is where an OpenShift API server serves Routes.
+// RouteResource is the resource of Routes.
 var RouteResource = schema.GroupVersionResource{
 	Group: "route.openshift.io", Version: "v1", Resource: "routes",
 }
 
-// Route is the part of route.openshift.io/v1 Route that joins a hostname to a Service.
+// Route is the part of a route.openshift.io/v1 Route that maps a hostname to a Service.
 type Route struct {
 	metav1.ObjectMeta `json:"metadata"`
 
@@ -21,32 +21,32 @@ type Route struct {
 	Status RouteStatus `json:"status,omitzero"`
 }
 
-// IsAdmitted reports whether a router serves the Route under its host: of several Routes with
-// one host that is the one that came first.
+// IsAdmitted reports whether a router serves the Route under its host. If several Routes have the same host,
+// a router only admits the oldest.
 func (r *Route) IsAdmitted() bool {
 	return slices.ContainsFunc(r.Status.Ingress, func(i RouteIngress) bool {
 		return i.Host == r.Spec.Host && slices.Contains(i.Conditions, RouteCondition{Type: "Admitted", Status: "True"})
 	})
 }
 
-// RouteStatus is the part of RouteStatus that we read.
+// RouteStatus is the part of OpenShift's RouteStatus that is in use.
 type RouteStatus struct {
 	Ingress []RouteIngress `json:"ingress,omitempty"`
 }
 
-// RouteIngress is the part of RouteIngress that says whether one router serves the Route.
+// RouteIngress is the part of OpenShift's RouteIngress that reports whether a router serves the Route.
 type RouteIngress struct {
 	Host       string           `json:"host,omitempty"`
 	Conditions []RouteCondition `json:"conditions,omitempty"`
 }
 
-// RouteCondition is the part of RouteIngressCondition that we read.
+// RouteCondition is the part of OpenShift's RouteIngressCondition that is in use.
 type RouteCondition struct {
 	Type   string `json:"type"`
 	Status string `json:"status"`
 }
 
-// RouteSpec is the part of RouteSpec that we read.
+// RouteSpec is the part of OpenShift's RouteSpec that is in use.
 type RouteSpec struct {
 	Host           string      `json:"host,omitempty"`
 	To             RouteTarget `json:"to"`
@@ -54,12 +54,12 @@ type RouteSpec struct {
 	WildcardPolicy string      `json:"wildcardPolicy,omitempty"`
 }
 
-// RoutePort is RoutePort of route.openshift.io/v1: the Service's port, by number or name.
+// RoutePort is OpenShift's RoutePort: the port of the Service, by number or name.
 type RoutePort struct {
 	TargetPort intstr.IntOrString `json:"targetPort"`
 }
 
-// RouteTarget is the part of RouteTargetReference that we read.
+// RouteTarget is the part of OpenShift's RouteTargetReference that is in use.
 type RouteTarget struct {
 	Kind string `json:"kind,omitempty"`
 	Name string `json:"name"`

@@ -7,10 +7,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// ServiceResource is where an API server serves Services.
+// ServiceResource is the resource of Services.
 var ServiceResource = schema.GroupVersionResource{Version: "v1", Resource: "services"}
 
-// Service is the part of a core/v1 Service that says where it is reached.
+// Service is the part of a core/v1 Service that has its addresses and ports.
 type Service struct {
 	metav1.ObjectMeta `json:"metadata"`
 
@@ -18,31 +18,31 @@ type Service struct {
 	Status ServiceStatus `json:"status,omitzero"`
 }
 
-// keepsLabels: only load balancers are found by their labels.
+// keepsLabels returns true for load balancers, the only Services that are selected by labels.
 func (s *Service) keepsLabels() bool { return s.Spec.Type == corev1.ServiceTypeLoadBalancer }
 
-// LabelledService is a Service that keeps its labels, for who finds Services by them.
+// LabelledService is a Service that keeps its labels whatever its type, for selection by labels.
 type LabelledService struct{ Service }
 
 func (s *LabelledService) keepsLabels() bool { return true }
 
-// ServiceStatus is the part of ServiceStatus that says what a load balancer assigned.
+// ServiceStatus is the part of core/v1 ServiceStatus that is in use.
 type ServiceStatus struct {
 	LoadBalancer LoadBalancerStatus `json:"loadBalancer,omitzero"`
 }
 
-// LoadBalancerStatus is core/v1's.
+// LoadBalancerStatus is core/v1's LoadBalancerStatus.
 type LoadBalancerStatus struct {
 	Ingress []LoadBalancerIngress `json:"ingress,omitempty"`
 }
 
-// LoadBalancerIngress is the part of core/v1's that we read. Its hostname is left
-// out: whoever can write a Service's status could point a name anywhere.
+// LoadBalancerIngress is the part of core/v1's LoadBalancerIngress that is in use. The hostname is ignored,
+// because a client that can write the status of a Service could make a name resolve to anything.
 type LoadBalancerIngress struct {
 	IP string `json:"ip,omitempty"`
 }
 
-// LoadBalancerIPs returns the addresses that a load balancer assigned, as written.
+// LoadBalancerIPs returns the addresses in the load balancer status, unparsed.
 func (s *Service) LoadBalancerIPs() []string {
 	var list []string
 	for _, ingress := range s.Status.LoadBalancer.Ingress {
@@ -53,7 +53,7 @@ func (s *Service) LoadBalancerIPs() []string {
 	return list
 }
 
-// ServiceSpec is the part of ServiceSpec that we read.
+// ServiceSpec is the part of core/v1 ServiceSpec that is in use.
 type ServiceSpec struct {
 	Type       corev1.ServiceType `json:"type,omitempty"`
 	ClusterIP  string             `json:"clusterIP,omitempty"`
@@ -61,7 +61,7 @@ type ServiceSpec struct {
 	Ports      []ServicePort      `json:"ports,omitempty"`
 }
 
-// ServicePort is the part of core/v1's that we read.
+// ServicePort is the part of core/v1 ServicePort that is in use.
 type ServicePort struct {
 	Name       string             `json:"name,omitempty"`
 	Port       int32              `json:"port"`
@@ -69,8 +69,7 @@ type ServicePort struct {
 	NodePort   int32              `json:"nodePort,omitempty"`
 }
 
-// Addresses returns the Service's cluster IPs as written, one a family; none for
-// a headless Service.
+// Addresses returns the Service's cluster IPs, unparsed, one for each family; none for a headless Service.
 func (s *Service) Addresses() []string {
 	addresses := s.Spec.ClusterIPs
 	if len(addresses) == 0 && s.Spec.ClusterIP != "" {

@@ -11,8 +11,8 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// decoded is a Service as the API has it, cut down.
-func decoded(t *testing.T, text string) *objects.Service {
+// decodeService decodes a Service from YAML.
+func decodeService(t *testing.T, text string) *objects.Service {
 	t.Helper()
 	u := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
@@ -34,11 +34,11 @@ func TestServiceAddresses(t *testing.T) {
 		{"one", "{clusterIP: 10.96.0.1}", []string{"10.96.0.1"}},
 		{"one of each family", "{clusterIP: 10.96.0.1, clusterIPs: [10.96.0.1, 'fd00::1']}", []string{"10.96.0.1", "fd00::1"}},
 		{"headless", "{clusterIP: None, clusterIPs: [None]}", nil},
-		{"headless, as old API servers say it", "{clusterIP: None}", nil},
+		{"headless without clusterIPs", "{clusterIP: None}", nil},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			s := decoded(t, "{kind: Service, metadata: {name: a}, spec: "+test.spec+"}")
+			s := decodeService(t, "{kind: Service, metadata: {name: a}, spec: "+test.spec+"}")
 			if got := s.Addresses(); !slices.Equal(got, test.want) {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
@@ -54,12 +54,12 @@ func TestLoadBalancerIPs(t *testing.T) {
 		{"no status", "{}", nil},
 		{"nothing assigned", "{loadBalancer: {}}", nil},
 		{"one of each family, in their order", "{loadBalancer: {ingress: [{ip: 'fd00::1'}, {ip: 192.0.2.1, ipMode: VIP, ports: [{port: 443}]}]}}", []string{"fd00::1", "192.0.2.1"}},
-		{"a hostname is nobody's word", "{loadBalancer: {ingress: [{hostname: evil.example.com}, {ip: 192.0.2.1, hostname: evil.example.com}]}}", []string{"192.0.2.1"}},
-		{"as written, for the reader to judge", "{loadBalancer: {ingress: [{ip: 'not an address'}]}}", []string{"not an address"}},
+		{"hostnames are ignored", "{loadBalancer: {ingress: [{hostname: evil.example.com}, {ip: 192.0.2.1, hostname: evil.example.com}]}}", []string{"192.0.2.1"}},
+		{"not an address, unparsed", "{loadBalancer: {ingress: [{ip: 'not an address'}]}}", []string{"not an address"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			s := decoded(t, "{kind: Service, metadata: {name: a}, status: "+test.status+"}")
+			s := decodeService(t, "{kind: Service, metadata: {name: a}, status: "+test.status+"}")
 			if got := s.LoadBalancerIPs(); !slices.Equal(got, test.want) {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
@@ -76,7 +76,7 @@ func TestOnlyLoadBalancersKeepLabels(t *testing.T) {
 		{"", `{"name":"a","namespace":"b"}`},
 	} {
 		t.Run("type "+test.kind, func(t *testing.T) {
-			got, err := json.Marshal(decoded(t, "{kind: Service, metadata: "+metadata+", spec: {type: '"+test.kind+"'}}").ObjectMeta)
+			got, err := json.Marshal(decodeService(t, "{kind: Service, metadata: "+metadata+", spec: {type: '"+test.kind+"'}}").ObjectMeta)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -87,7 +87,7 @@ func TestOnlyLoadBalancersKeepLabels(t *testing.T) {
 	}
 }
 
-func TestAServiceThatDoesNotDecodeIsBroken(t *testing.T) {
+func TestUndecodableServiceIsBroken(t *testing.T) {
 	got := objects.Decode[objects.Service](&unstructured.Unstructured{Object: map[string]any{
 		"kind": "Service", "metadata": map[string]any{"name": "a", "namespace": "b"},
 		"status": map[string]any{"loadBalancer": "many"},
@@ -98,11 +98,11 @@ func TestAServiceThatDoesNotDecodeIsBroken(t *testing.T) {
 	}
 }
 
-// The applications' Service is kept in the snapshot file.
+// TestAppsServiceSurvivesJSON checks that an AppsService can be stored in the snapshot file.
 func TestAppsServiceSurvivesJSON(t *testing.T) {
 	in := objects.AppsService{
-		Service: decoded(t, "{kind: Service, metadata: {name: a}, spec: {type: LoadBalancer}, status: {loadBalancer: {ingress: [{ip: 192.0.2.1}]}}}"),
-		Read:    true, Fault: objects.Fault{Reason: "KubeconfigMissing", Message: "where is it?"},
+		Service: decodeService(t, "{kind: Service, metadata: {name: a}, spec: {type: LoadBalancer}, status: {loadBalancer: {ingress: [{ip: 192.0.2.1}]}}}"),
+		Read:    true, Fault: objects.Fault{Reason: "KubeconfigMissing", Message: "not found"},
 	}
 	in.Namespace, in.Name = "clusters", "demo"
 	data, err := json.Marshal(in)

@@ -1,4 +1,4 @@
-// Package probe is what 'xdsd probe' says about a VLAN, for those who read it.
+// Package probe defines the report of 'xdsd probe'.
 package probe
 
 import (
@@ -6,64 +6,64 @@ import (
 	"time"
 )
 
-// Report is what was found from one place on a VLAN.
+// Report is the result of probing a VLAN from one pod.
 type Report struct {
-	// DNS has an answer for each server, name and transport.
+	// DNS has one answer for each server, name and transport.
 	DNS []Answer `json:"dns,omitempty"`
-	// DHCP has what was offered to each client.
+	// DHCP has the offers for each client MAC address.
 	DHCP []Discovery `json:"dhcp,omitempty"`
-	// TLS has a handshake for each name and address.
+	// TLS has one handshake for each name and address.
 	TLS []Handshake `json:"tls,omitempty"`
 }
 
-// Answer is what a DNS server says to a question for a name's IPv4 addresses.
+// Answer is the reply of a DNS server to a query for type A.
 type Answer struct {
 	Server netip.Addr `json:"server"`
 	// Network is udp or tcp.
 	Network string `json:"network"`
 	Name    string `json:"name"`
-	// Rcode is NOERROR, NXDOMAIN and so on; empty with an Error.
+	// Rcode is the response code, such as NOERROR; empty if Error is set.
 	Rcode string `json:"rcode,omitempty"`
 	// Addresses are sorted.
 	Addresses []netip.Addr `json:"addresses,omitempty"`
-	// Error says why there is no answer.
+	// Error is why there is no reply.
 	Error string `json:"error,omitempty"`
 }
 
-// Discovery is what DHCP servers offer to a client. None of it is taken.
+// Discovery has the offers of DHCP servers to one client. No address is leased.
 type Discovery struct {
 	MAC string `json:"mac"`
-	// Offers are sorted by server, the first of each.
+	// Offers are sorted by server, with the first offer of each.
 	Offers []Offer `json:"offers,omitempty"`
-	// Error says why nothing was asked.
+	// Error is why no DISCOVER was sent.
 	Error string `json:"error,omitempty"`
 }
 
-// Offer is one server's.
+// Offer is a DHCP server's offer.
 type Offer struct {
-	// Server is what it calls itself (option 54), else whom the packet came from.
+	// Server is the server identifier (option 54), else the source address of the packet.
 	Server  netip.Addr `json:"server"`
 	Address netip.Addr `json:"address"`
-	// DNS and Routers are in the server's order.
+	// DNS and Routers are in the order of the offer.
 	DNS     []netip.Addr `json:"dns,omitempty"`
 	Routers []netip.Addr `json:"routers,omitempty"`
 }
 
-// Handshake is one of TLS, by SNI. Whose certificate it is, nobody has verified.
+// Handshake is the result of a TLS handshake with Name as SNI. The certificate is not verified.
 type Handshake struct {
 	Name    string         `json:"name"`
 	Address netip.AddrPort `json:"address"`
-	// Connected: there was a TCP connection.
+	// Connected reports whether the TCP connection succeeded.
 	Connected bool `json:"connected,omitempty"`
-	// Error says why there is no handshake.
+	// Error is why the handshake failed.
 	Error string `json:"error,omitempty"`
-	// Protocol is what server and client would speak, by ALPN (RFC 7301): h2, http/1.1 or nothing.
+	// Protocol is the protocol negotiated by ALPN (RFC 7301): h2, http/1.1 or empty.
 	Protocol string `json:"protocol,omitempty"`
-	// Covered: the certificate is one for Name. Names are those that it is for.
+	// Covered reports whether the certificate is valid for Name. Names are the names in the certificate.
 	Covered   bool      `json:"covered,omitempty"`
 	Names     []string  `json:"names,omitempty"`
 	NotBefore time.Time `json:"notBefore,omitzero"`
 	NotAfter  time.Time `json:"notAfter,omitzero"`
-	// Issuer is the authority's, as the certificate has it.
+	// Issuer is the issuer's distinguished name in the certificate.
 	Issuer string `json:"issuer,omitempty"`
 }

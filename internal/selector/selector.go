@@ -1,5 +1,4 @@
-// Package selector finds the one Service that has certain labels: for the backends of
-// ProxyServers and of VirtualIngresses alike. It is pure.
+// Package selector selects one Service by its labels, for backends of ProxyServers and VirtualIngresses.
 package selector
 
 import (
@@ -13,48 +12,48 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// Matches reports whether an object has all the labels. Without any label asked for, none
-// does: that would be every Service of a namespace.
+// Matches reports whether has contains all labels of want. It is false for an empty want, which would match
+// every Service of a namespace.
 func Matches(has, want map[string]string) bool {
 	for key, value := range want {
-		if is, ok := has[key]; !ok || is != value {
+		if got, ok := has[key]; !ok || got != value {
 			return false
 		}
 	}
 	return len(want) > 0
 }
 
-// Compare orders objects by who came first, and those of one second by name.
+// Compare orders objects by creation time, then by namespace and name.
 func Compare[S metav1.Object](a, b S) int {
-	was, is := a.GetCreationTimestamp(), b.GetCreationTimestamp()
-	return cmp.Or(was.Compare(is.Time), strings.Compare(a.GetNamespace(), b.GetNamespace()), strings.Compare(a.GetName(), b.GetName()))
+	createdA, createdB := a.GetCreationTimestamp(), b.GetCreationTimestamp()
+	return cmp.Or(createdA.Compare(createdB.Time), strings.Compare(a.GetNamespace(), b.GetNamespace()), strings.Compare(a.GetName(), b.GetName()))
 }
 
-// Fault is why there is not one Service.
+// Fault is why no single Service was selected.
 type Fault int
 
-// The faults there are.
+// All faults.
 const (
-	// None: there is one.
+	// None: one Service was selected.
 	None Fault = iota
 	// NoMatch: no Service has the labels.
 	NoMatch
-	// Several Services have them, and none is to be preferred.
+	// Several: several Services have the labels, and the policy is OnMultipleFail.
 	Several
 )
 
-// Choice is the Service to use, and what is wrong.
+// Choice is the selected Service and the fault, if any.
 type Choice[S metav1.Object] struct {
-	// Service is the one to use; the zero value for none. With a Fault it is the last one
-	// that was found, as long as it has the labels.
+	// Service is the selected Service, or the zero value. With the fault Several, it is the one selected
+	// before, if that still has the labels.
 	Service S
 	Fault   Fault
-	// Message says what is wrong, and names the Services there are.
+	// Message explains the fault and names the Services that match.
 	Message string
 }
 
-// Choose chooses among the Services of a namespace that have the labels. Where there are
-// several and none is to be preferred, the one named last stays.
+// Choose selects one of the Services of a namespace that have the labels. If there are several and the policy
+// is OnMultipleFail, it selects the one with the name last.
 func Choose[S metav1.Object](found []S, namespace string, labels map[string]string, policy v1alpha1.OnMultiple, last string) Choice[S] {
 	if len(found) == 0 {
 		return Choice[S]{Fault: NoMatch, Message: fmt.Sprintf("no Service in %s has the labels %s", namespace, Text(labels))}
@@ -68,25 +67,25 @@ func Choose[S metav1.Object](found []S, namespace string, labels map[string]stri
 	if len(found) == 1 {
 		return Choice[S]{Service: found[0]}
 	}
-	c := Choice[S]{Fault: Several, Message: fmt.Sprintf("%d Services in %s have the labels %s: %s: say which with onMultiple, or make them differ",
+	c := Choice[S]{Fault: Several, Message: fmt.Sprintf("%d Services in %s have the labels %s: %s: set onMultiple, or add labels that tell them apart",
 		len(found), namespace, Text(labels), names(found))}
 	for _, s := range found {
 		if s.GetName() == last {
 			c.Service = s
-			c.Message += "; " + last + ", found before, stays in use"
+			c.Message += "; " + last + ", selected before, stays in use"
 		}
 	}
 	return c
 }
 
-// mostNames is how many names a message has, at most.
-const mostNames = 10
+// maxNames limits the names in a message.
+const maxNames = 10
 
-// names are the objects' names, oldest first.
+// names returns the objects' names, oldest first, for a message.
 func names[S metav1.Object](found []S) string {
 	found = slices.SortedFunc(slices.Values(found), Compare[S])
 	var list []string
-	for _, s := range found[:min(len(found), mostNames)] {
+	for _, s := range found[:min(len(found), maxNames)] {
 		list = append(list, s.GetName())
 	}
 	if more := len(found) - len(list); more > 0 {
@@ -95,7 +94,7 @@ func names[S metav1.Object](found []S) string {
 	return strings.Join(list, ", ")
 }
 
-// Text writes labels as kubectl takes them: "key=value,...", sorted by key.
+// Text returns labels in kubectl's syntax, "key=value,...", sorted by key.
 func Text(labels map[string]string) string {
 	list := make([]string, 0, len(labels))
 	for key, value := range labels {

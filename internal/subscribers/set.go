@@ -1,4 +1,4 @@
-// Package subscribers keeps functions that want to hear of something.
+// Package subscribers keeps sets of callbacks.
 package subscribers
 
 import (
@@ -7,14 +7,14 @@ import (
 	"sync"
 )
 
-// Set is a set of functions. The zero value has none. It is safe for concurrent use.
+// Set is a set of callbacks. The zero value is empty. It is safe for concurrent use.
 type Set[F any] struct {
 	mu     sync.Mutex
 	byID   map[int]F
 	nextID int
 }
 
-// Add adds one, until cancel is called.
+// Add adds a callback. cancel removes it.
 func (s *Set[F]) Add(f F) (cancel func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -31,7 +31,7 @@ func (s *Set[F]) Add(f F) (cancel func()) {
 	}
 }
 
-// List returns those that there are, to be called without a lock.
+// List returns the callbacks, in no order. They must be called without a lock.
 func (s *Set[F]) List() []F {
 	s.mu.Lock()
 	defer s.mu.Unlock()

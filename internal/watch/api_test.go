@@ -54,7 +54,7 @@ func apply(t *testing.T, cp *lab.ControlPlane, yaml string) {
 	}
 }
 
-// clusterNamed returns the cluster of a snapshot.
+// clusterNamed returns the cluster namespace/name of a snapshot, or nil.
 func clusterNamed(s *model.Snapshot, namespace, name string) *model.Cluster {
 	for _, c := range s.Clusters {
 		if c.Namespace == namespace && c.Name == name {
@@ -64,7 +64,7 @@ func clusterNamed(s *model.Snapshot, namespace, name string) *model.Cluster {
 	return nil
 }
 
-func TestAPIServerIsFollowed(t *testing.T) {
+func TestStoreFollowsAPIServer(t *testing.T) {
 	cp := management.Get(t)
 	ns := cp.Namespace(t)
 	store := run(t, watch.Config{
@@ -95,12 +95,12 @@ func TestAPIServerIsFollowed(t *testing.T) {
 	if err := cp.DeleteYAML(t.Context(), []byte(lab.HostedCluster{Namespace: ns, Name: "demo", BaseDomain: "example.com"}.YAML())); err != nil {
 		t.Fatal(err)
 	}
-	await(t, store, "the cluster's end", func(s *model.Snapshot) bool {
+	await(t, store, "the cluster to be removed", func(s *model.Snapshot) bool {
 		return len(s.Clusters) == 0 && addresses(s.Pod, "api.demo.example.com") == nil
 	})
 }
 
-func TestUnchangedObjectsMakeNoSnapshot(t *testing.T) {
+func TestUnchangedObjectsBuildNoSnapshot(t *testing.T) {
 	cp := management.Get(t)
 	ns := cp.Namespace(t)
 	store := run(t, watch.Config{Kubeconfig: cp.Kubeconfig(), Scope: model.Scope{HostedClusters: []string{ns + "/demo"}}})
@@ -118,23 +118,24 @@ status:
   conditions: [{type: Available, status: "True", reason: AsExpected, message: "%s", lastTransitionTime: "2026-01-01T00:00:00Z"}]
 `, ns, "api.demo.example.com", text))
 	}
-	for i := range 5 { // heartbeats that change nothing we read
+	for i := range 5 { // heartbeats that change no field in use
 		if err := cp.ApplyStatusYAML(t.Context(), status(fmt.Sprint("heartbeat ", i))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	apply(t, cp, infraIn(ns, "demo", "192.0.2.3")) // not in scope: a marker in the API server's order only
+	apply(t, cp, infraIn(ns, "demo", "192.0.2.3")) // not in scope
 	apply(t, cp, lab.HostedCluster{Namespace: ns, Name: "demo", BaseDomain: "example.com", More: "  kubeAPIServerDNSName: custom.example.org"}.YAML())
 	await(t, store, "the real change", func(s *model.Snapshot) bool {
 		return slices.ContainsFunc(clusterNamed(s, ns, "demo").Hostnames, func(h model.Hostname) bool { return h.Name == "custom.example.org" })
 	})
-	// The endpoint of the first heartbeat and the real change: the other four made none.
+	// The endpoint in the first heartbeat and the last change build snapshots; the other four heartbeats do
+	// not.
 	if got := store.Status().Builds - before; got > 2 {
-		t.Errorf("%d snapshots were made of 2 changes", got)
+		t.Errorf("got %d snapshots for 2 changes", got)
 	}
 }
 
-func TestAPIThatAppearsIsUsedAndOneThatGoesIsMissed(t *testing.T) {
+func TestResourceThatAppearsAndDisappears(t *testing.T) {
 	cp := lab.New(t, lab.Config{Name: "bare"})
 	store := run(t, watch.Config{Kubeconfig: cp.Kubeconfig()})
 	await(t, store, "a sync without any CRD", func(s *model.Snapshot) bool { return len(s.Clusters) == 0 })
@@ -144,14 +145,14 @@ func TestAPIThatAppearsIsUsedAndOneThatGoesIsMissed(t *testing.T) {
 		}
 	}
 	if age := store.Status().Age(); age != 0 {
-		t.Errorf("an API that does not exist makes the snapshot %s old", age)
+		t.Errorf("a missing resource makes the snapshot's age %s", age)
 	}
 
 	if err := cp.InstallCRDs(t.Context(), lab.HyperShift); err != nil {
 		t.Fatal(err)
 	}
 	apply(t, cp, namespaceYAML("clusters")+lab.HostedCluster{Namespace: "clusters", Name: "demo", BaseDomain: "example.com"}.YAML())
-	await(t, store, "the cluster of the new API", func(s *model.Snapshot) bool { return clusterNamed(s, "clusters", "demo") != nil })
+	await(t, store, "the cluster of the new resource", func(s *model.Snapshot) bool { return clusterNamed(s, "clusters", "demo") != nil })
 
 	crds, err := lab.CRDs(t.Context(), lab.HyperShift)
 	if err != nil {
@@ -162,15 +163,15 @@ func TestAPIThatAppearsIsUsedAndOneThatGoesIsMissed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	await(t, store, "the end of the API's objects", func(s *model.Snapshot) bool { return len(s.Clusters) == 0 })
+	await(t, store, "the objects of the removed resource to be removed", func(s *model.Snapshot) bool { return len(s.Clusters) == 0 })
 	if err := cp.InstallCRDs(t.Context(), lab.HyperShift); err != nil {
 		t.Fatal(err)
 	}
 	apply(t, cp, lab.HostedCluster{Namespace: "clusters", Name: "again", BaseDomain: "example.com"}.YAML())
-	await(t, store, "the API again", func(s *model.Snapshot) bool { return clusterNamed(s, "clusters", "again") != nil })
+	await(t, store, "an object of the resource that was added again", func(s *model.Snapshot) bool { return clusterNamed(s, "clusters", "again") != nil })
 }
 
-func TestOutageKeepsWhatIsKnown(t *testing.T) {
+func TestOutageKeepsSnapshot(t *testing.T) {
 	cp := lab.New(t, lab.Config{Name: "outage", CRDs: []lab.CRDSet{lab.HyperShift, lab.Oooi}})
 	apply(t, cp, namespaceYAML("clusters")+lab.HostedCluster{Namespace: "clusters", Name: "demo", BaseDomain: "example.com"}.YAML()+infraIn("clusters", "demo", "192.0.2.3"))
 	store := run(t, watch.Config{Kubeconfig: cp.Kubeconfig()})
@@ -185,17 +186,17 @@ func TestOutageKeepsWhatIsKnown(t *testing.T) {
 	if err := cp.KillEtcd(); err != nil {
 		t.Fatal(err)
 	}
-	poll(t, "the outage to show in the age", func() bool { return store.Status().Age() > 0 })
-	lost := store.Snapshot()
-	if !known(lost) {
-		t.Fatal("the outage took names away")
+	poll(t, "the age to be above zero", func() bool { return store.Status().Age() > 0 })
+	duringOutage := store.Snapshot()
+	if !known(duringOutage) {
+		t.Fatal("names are lost in the outage")
 	}
 
-	gone := make(chan struct{}, 1)
+	lostNames := make(chan struct{}, 1)
 	defer store.Subscribe(func() {
 		if !known(store.Snapshot()) {
 			select {
-			case gone <- struct{}{}:
+			case lostNames <- struct{}{}:
 			default:
 			}
 		}
@@ -211,14 +212,14 @@ func TestOutageKeepsWhatIsKnown(t *testing.T) {
 		return clusterNamed(s, "clusters", "second") != nil
 	})
 	select {
-	case <-gone:
-		t.Error("on the way back the names were gone for a moment")
+	case <-lostNames:
+		t.Error("names were lost for a moment after the outage")
 	default:
 	}
-	poll(t, "the snapshot to be as new as can be", func() bool { return store.Status().Age() == 0 })
+	poll(t, "the age to be zero", func() bool { return store.Status().Age() == 0 })
 }
 
-func TestListedClustersNeedNarrowRightsOnly(t *testing.T) {
+func TestScopeOfOneClusterNeedsOnlyItsRights(t *testing.T) {
 	cp := management.Get(t)
 	ns := cp.Namespace(t)
 	hcp := model.ControlPlaneNamespace(ns, "demo")
@@ -231,9 +232,9 @@ func TestListedClustersNeedNarrowRightsOnly(t *testing.T) {
 		Kubeconfig: kubeconfig, Scope: model.Scope{HostedClusters: []string{ns + "/demo"}, Infras: []string{ns + "/demo"}},
 	}
 	store := run(t, config)
-	poll(t, "a user without rights to be told so", func() bool { return forbidden(store) })
+	poll(t, "errors for a user without rights", func() bool { return forbidden(store) })
 	if store.Snapshot() != nil {
-		t.Fatal("there is a snapshot though nothing may be read")
+		t.Fatal("there is a snapshot although no resource can be read")
 	}
 
 	apply(t, cp, fmt.Sprintf(`
@@ -264,12 +265,12 @@ metadata: {name: names, namespace: %[2]s}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: names}
 subjects: [{kind: User, name: narrow-%[1]s, apiGroup: rbac.authorization.k8s.io}]
 `, ns, hcp))
-	await(t, store, "the names under narrow rights", func(s *model.Snapshot) bool {
+	await(t, store, "the names with rights for one cluster", func(s *model.Snapshot) bool {
 		return len(s.VLANs) == 1 && has(s.VLANs[0].View, "api.demo.example.com", "192.0.2.3") && len(addresses(s.Pod, "api.demo.example.com")) == 1
 	})
 }
 
-func TestAProxyAloneNeedsNarrowRightsOnly(t *testing.T) {
+func TestScopeOfOneProxyNeedsOnlyItsRights(t *testing.T) {
 	cp := management.Get(t)
 	ns := cp.Namespace(t)
 	apply(t, cp, serviceIn(ns, "registry")+fmt.Sprintf(`
@@ -300,13 +301,13 @@ subjects: [{kind: User, name: proxy-%[1]s, apiGroup: rbac.authorization.k8s.io}]
 		t.Fatal(err)
 	}
 	store := run(t, watch.Config{Kubeconfig: kubeconfig, Proxies: true, Scope: model.Scope{ProxyServers: []string{ns + "/edge"}, Namespaces: []string{ns}}})
-	await(t, store, "the routes under narrow rights", func(s *model.Snapshot) bool {
+	await(t, store, "the routes with rights for one proxy", func(s *model.Snapshot) bool {
 		p := s.ProxyServer(ns + "/edge")
 		return p != nil && len(p.Listeners) == 1
 	})
 	for _, r := range store.Status().Resources {
 		if r.Error != "" {
-			t.Errorf("%s is watched, which may not be read: %s", r.Name, r.Error)
+			t.Errorf("%s is watched without a right to read it: %s", r.Name, r.Error)
 		}
 	}
 }

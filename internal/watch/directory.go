@@ -26,42 +26,43 @@ import (
 )
 
 const (
-	// directoryPoll is how often a folder is looked at. Polling follows every kind of
-	// folder, the swapped symbolic links of a mounted ConfigMap among them.
+	// directoryPoll is the interval at which a folder is read. Polling works with every kind of folder, also
+	// with the swapped symbolic links of a mounted ConfigMap.
 	directoryPoll = 500 * time.Millisecond
 	// maxManifest is the size in bytes of the largest file that is read.
 	maxManifest = 64 << 20
 )
 
-// directorySource reads objects from the YAML and JSON files of a folder and the
-// folders in it, such as a must-gather. Files and folders whose names begin with a dot
-// are passed over: updates, editors and version control leave those behind.
+// directorySource reads objects from the YAML and JSON files of a folder and its subfolders, such as a
+// must-gather. It ignores files and folders whose names begin with a dot, which belong to updates of
+// ConfigMaps, editors and version control.
 type directorySource struct {
-	dir   string
-	log   *slog.Logger
-	known map[string]resource // what is read, by group and kind
+	dir       string
+	log       *slog.Logger
+	resources map[string]resource // by "group/kind"
 
 	mu    sync.Mutex
 	files map[string]*manifest // by path
-	// byService are the EndpointSlices of each Service; nil before they are asked for, after a change.
+	// byService are the EndpointSlices of each Service; nil until they are read after a change.
 	byService map[string][]*objects.EndpointSlice
-	err       error // why the folder itself cannot be read
-	read      bool  // the folder was read once
-	// duplicates are the objects that two files hold and differ in, as they were last logged.
+	err       error // from reading the folder itself
+	read      bool  // whether the folder was ever read
+	// duplicates are the duplicates that were last logged.
 	duplicates map[duplicate]bool
 }
 
-// duplicate is an object that is ignored, because another file holds it as well.
+// duplicate is an object that is ignored, because a file that precedes it has the object with different
+// content. used and ignored are paths.
 type duplicate struct{ object, used, ignored string }
 
-// manifest is one file as it was last read.
+// manifest is one file as last read.
 type manifest struct {
 	stamp   stamp
 	objects []objects.Object
-	err     string // why it could not be read; objects are then those of before
+	err     string // if not empty, objects are those of the last successful read
 }
 
-// stamp tells whether a file has changed.
+// stamp detects changes of a file.
 type stamp struct {
 	size     int64
 	modified time.Time
@@ -69,15 +70,15 @@ type stamp struct {
 }
 
 func newDirectorySource(dir string, options model.Options, log *slog.Logger) *directorySource {
-	known := map[string]resource{}
+	resources := map[string]resource{}
 	for _, r := range resourcesOf(options) {
-		known[r.gvr.Group+"/"+r.kind] = r
+		resources[r.gvr.Group+"/"+r.kind] = r
 	}
-	return &directorySource{dir: dir, log: log.With("directory", dir), known: known, files: map[string]*manifest{}}
+	return &directorySource{dir: dir, log: log.With("directory", dir), resources: resources, files: map[string]*manifest{}}
 }
 
-// ReadManifests reads what a snapshot with the options is made of from a folder, once. Files that cannot be read are among the broken
-// objects; an error means that the folder itself cannot be.
+// ReadManifests reads the objects for a snapshot with the options from a folder, once. Files that cannot be
+// read are among the broken objects; an error means that the folder itself cannot be read.
 func ReadManifests(dir string, options model.Options) (*model.Objects, error) {
 	s := newDirectorySource(dir, options, slog.New(slog.DiscardHandler))
 	s.refresh()
@@ -104,7 +105,7 @@ func (s *directorySource) run(ctx context.Context, changed func(), endpoints fun
 	}
 }
 
-// refresh reads what has changed, and reports whether anything had.
+// refresh reads the files that changed, and reports whether any did.
 func (s *directorySource) refresh() bool {
 	found, err := manifests(s.dir)
 	s.mu.Lock()
@@ -149,12 +150,12 @@ func (s *directorySource) refresh() bool {
 	return changed
 }
 
-// manifests returns the files of a folder that may hold objects.
+// manifests returns the paths and stamps of the files in a folder that may have objects.
 func manifests(dir string) (map[string]stamp, error) {
 	found := map[string]stamp{}
 	root := dir
 	if info, err := os.Stat(dir); err == nil && info.IsDir() {
-		root += string(filepath.Separator) // follows a link to a folder
+		root += string(filepath.Separator) // the separator makes WalkDir follow a link to a folder
 	}
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if path != root && strings.HasPrefix(entry.Name(), ".") {
@@ -165,7 +166,7 @@ func manifests(dir string) (map[string]stamp, error) {
 		}
 		if err != nil {
 			if errors.Is(err, fs.ErrNotExist) && path != root {
-				return nil // it went while we walked
+				return nil // deleted during the walk
 			}
 			return err
 		}
@@ -176,7 +177,7 @@ func manifests(dir string) (map[string]stamp, error) {
 		}
 		info, err := os.Stat(path) // follows the links of a mounted ConfigMap
 		if err != nil || info.IsDir() {
-			return nil //nolint:nilerr // a dangling link holds nothing
+			return nil //nolint:nilerr // a dangling link has no content
 		}
 		found[path] = stamp{info.Size(), info.ModTime(), identityOf(info)}
 		return nil
@@ -187,11 +188,11 @@ func manifests(dir string) (map[string]stamp, error) {
 	return found, nil
 }
 
-// readManifest reads a file of one or several documents.
+// readManifest reads a file with one or several documents.
 func (s *directorySource) readManifest(path string, stamp stamp) *manifest {
 	m := &manifest{stamp: stamp}
 	if stamp.size > maxManifest {
-		m.err = fmt.Sprintf("%d bytes, more than the %d that are read", stamp.size, maxManifest)
+		m.err = fmt.Sprintf("file has %d bytes, more than the limit of %d", stamp.size, maxManifest)
 		return m
 	}
 	data, err := os.ReadFile(path)
@@ -204,13 +205,13 @@ func (s *directorySource) readManifest(path string, stamp stamp) *manifest {
 	return m
 }
 
-// parse returns the objects in YAML or JSON documents that the model reads; all others
-// are passed over.
+// parse returns the objects in YAML or JSON documents that the model reads, and ignores others. With an
+// error, it returns those before it.
 func (s *directorySource) parse(data []byte) ([]objects.Object, error) {
 	var found []objects.Object
-	take := func(u *unstructured.Unstructured) {
+	addObject := func(u *unstructured.Unstructured) {
 		gvk := u.GroupVersionKind()
-		if r, ok := s.known[gvk.Group+"/"+gvk.Kind]; ok {
+		if r, ok := s.resources[gvk.Group+"/"+gvk.Kind]; ok {
 			found = append(found, r.decode(u))
 		}
 	}
@@ -226,19 +227,19 @@ func (s *directorySource) parse(data []byte) ([]objects.Object, error) {
 		}
 		u := &unstructured.Unstructured{Object: content}
 		if !u.IsList() {
-			take(u)
+			addObject(u)
 			continue
 		}
 		if err := u.EachListItem(func(item runtime.Object) error {
 			object, ok := item.(*unstructured.Unstructured)
 			if !ok {
-				return fmt.Errorf("a list holds a %T", item)
+				return fmt.Errorf("a list contains a %T", item)
 			}
 			if object.GetKind() == "" { // as in the typed lists of a must-gather
 				object.SetAPIVersion(u.GetAPIVersion())
 				object.SetKind(strings.TrimSuffix(u.GetKind(), "List"))
 			}
-			take(object)
+			addObject(object)
 			return nil
 		}); err != nil {
 			return found, fmt.Errorf("document %d: %w", n, err)
@@ -253,14 +254,14 @@ func (s *directorySource) objects() (*model.Objects, bool) {
 	return collect(all), s.read
 }
 
-// merge returns the objects of all files, and those left out: an object that two files hold is
-// that of the first, by path.
-func (s *directorySource) merge() (all []objects.Object, left map[duplicate]bool) {
-	type place struct {
+// merge returns the objects of all files, and the duplicates that are ignored. The first file by path takes
+// precedence.
+func (s *directorySource) merge() (all []objects.Object, differing map[duplicate]bool) {
+	type location struct {
 		path   string
 		object objects.Object
 	}
-	seen := map[string]place{}
+	seen := map[string]location{}
 	for _, path := range s.paths() {
 		m := s.files[path]
 		for _, o := range m.objects {
@@ -268,13 +269,13 @@ func (s *directorySource) merge() (all []objects.Object, left map[duplicate]bool
 			first, ok := seen[key]
 			switch {
 			case !ok:
-				seen[key] = place{path, o}
+				seen[key] = location{path, o}
 				all = append(all, o)
-			case !reflect.DeepEqual(first.object, o): // a must-gather has many objects twice
-				if left == nil {
-					left = map[duplicate]bool{}
+			case !reflect.DeepEqual(first.object, o): // identical copies are not duplicates: a must-gather has many
+				if differing == nil {
+					differing = map[duplicate]bool{}
 				}
-				left[duplicate{key, first.path, path}] = true
+				differing[duplicate{key, first.path, path}] = true
 			}
 		}
 		if m.err != "" {
@@ -285,21 +286,22 @@ func (s *directorySource) merge() (all []objects.Object, left map[duplicate]bool
 			})
 		}
 	}
-	return all, left
+	return all, differing
 }
 
-// logDuplicates logs what is left out, once.
+// logDuplicates logs duplicates that were not logged before.
 func (s *directorySource) logDuplicates() {
-	_, left := s.merge()
-	for d := range left {
+	_, differing := s.merge()
+	for d := range differing {
 		if !s.duplicates[d] {
 			s.log.Warn("two files have the object with different content; using the first by path", "object", d.object, "used", d.used, "ignored", d.ignored)
 		}
 	}
-	s.duplicates = left
+	s.duplicates = differing
 }
 
-// kindOf is the kind of an object; a broken one is no other for one that can be read.
+// kindOf returns the kind of an object. That of a broken object differs from its own kind, so that it is
+// never a duplicate of a decoded one.
 func kindOf(o objects.Object) string {
 	if broken, ok := o.(*objects.Broken); ok {
 		return "broken " + broken.Kind
@@ -333,7 +335,7 @@ func (s *directorySource) paths() []string {
 	return paths
 }
 
-// follow does nothing: files lead to no hosted cluster.
+// follow does nothing: hosted clusters are not watched from files.
 func (s *directorySource) follow(*model.Snapshot) {}
 
 func (s *directorySource) wait() {}

@@ -12,7 +12,7 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// service is a Service with a cluster IP, as YAML.
+// service returns a Service with a cluster IP, as YAML.
 func service(name, address string) string {
 	return fmt.Sprintf("{apiVersion: v1, kind: Service, metadata: {name: %s, namespace: a}, spec: {clusterIP: %s}}\n", name, address)
 }
@@ -30,8 +30,8 @@ func write(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// known are the Services that a folder's source has, with their addresses.
-func known(s *directorySource) string {
+// servicesOf returns the Services of a source as "name=address ...".
+func servicesOf(s *directorySource) string {
 	var words []string
 	all, _ := s.objects()
 	for _, service := range all.Services {
@@ -51,25 +51,25 @@ func TestFilesOfAFolder(t *testing.T) {
 		want  string
 	}{
 		{"visible files and folders", map[string]string{"one.yaml": service("one", "192.0.2.1"), "sub/two.yaml": service("two", "192.0.2.2")}, "one=192.0.2.1 two=192.0.2.2"},
-		{"a folder that an update left behind", map[string]string{"one.yaml": service("one", "192.0.2.1"), "..old/one.yaml": service("one", "192.0.2.9")}, "one=192.0.2.1"},
-		{"a repository", map[string]string{"one.yaml": service("one", "192.0.2.1"), "sub/.git/one.yaml": service("one", "192.0.2.9")}, "one=192.0.2.1"},
-		{"an editor's file", map[string]string{"one.yaml": service("one", "192.0.2.1"), ".one.yaml": service("one", "192.0.2.9")}, "one=192.0.2.1"},
-		{"a folder that is named like a file", map[string]string{"dir.yaml/one.yaml": service("one", "192.0.2.1")}, "one=192.0.2.1"},
+		{"a hidden folder of a ConfigMap update", map[string]string{"one.yaml": service("one", "192.0.2.1"), "..old/one.yaml": service("one", "192.0.2.9")}, "one=192.0.2.1"},
+		{"a Git repository", map[string]string{"one.yaml": service("one", "192.0.2.1"), "sub/.git/one.yaml": service("one", "192.0.2.9")}, "one=192.0.2.1"},
+		{"a hidden file of an editor", map[string]string{"one.yaml": service("one", "192.0.2.1"), ".one.yaml": service("one", "192.0.2.9")}, "one=192.0.2.1"},
+		{"a folder with the name of a manifest", map[string]string{"dir.yaml/one.yaml": service("one", "192.0.2.1")}, "one=192.0.2.1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
 			write(t, dir, tc.files)
 			s := sourceOf(dir, &strings.Builder{})
 			s.refresh()
-			if got := known(s); got != tc.want {
+			if got := servicesOf(s); got != tc.want {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
 		})
 	}
 }
 
-// TestMountedConfigMap reads a folder as the kubelet makes it: the files are links into a hidden
-// folder, which is swapped.
+// TestMountedConfigMap reads a folder like the kubelet creates it: files are links into a hidden folder,
+// which is replaced on update.
 func TestMountedConfigMap(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"..1/one.yaml": service("one", "192.0.2.1"), "..2/one.yaml": service("one", "192.0.2.2")})
@@ -85,16 +85,16 @@ func TestMountedConfigMap(t *testing.T) {
 	}
 	link("..1", "..data")
 	link("..data/one.yaml", "one.yaml")
-	whole := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink(dir, whole); err != nil {
+	linkToDir := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, linkToDir); err != nil {
 		t.Fatal(err)
 	}
-	for _, folder := range []string{dir, whole} {
+	for _, folder := range []string{dir, linkToDir} {
 		s := sourceOf(folder, &strings.Builder{})
 		for n, want := range []string{"one=192.0.2.1", "one=192.0.2.2"} {
 			link(fmt.Sprintf("..%d", n+1), "..data")
 			s.refresh()
-			if got := known(s); got != want {
+			if got := servicesOf(s); got != want {
 				t.Errorf("%s: got %q, want %q", folder, got, want)
 			}
 		}
@@ -106,8 +106,8 @@ func TestObjectInTwoFiles(t *testing.T) {
 		name, other string
 		logged      int
 	}{
-		{"of two contents", service("one", "192.0.2.9"), 1},
-		{"of one content, as in a must-gather", service("one", "192.0.2.1"), 0},
+		{"different content", service("one", "192.0.2.9"), 1},
+		{"same content, as in a must-gather", service("one", "192.0.2.1"), 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir, log := t.TempDir(), &strings.Builder{}
@@ -116,7 +116,7 @@ func TestObjectInTwoFiles(t *testing.T) {
 			s.refresh()
 			write(t, dir, map[string]string{"c.yaml": service("two", "192.0.2.2")})
 			s.refresh()
-			if got := known(s); got != "one=192.0.2.1 two=192.0.2.2" {
+			if got := servicesOf(s); got != "one=192.0.2.1 two=192.0.2.2" {
 				t.Errorf("got %q", got)
 			}
 			line := fmt.Sprintf("object=\"Service a/one\" used=%s ignored=%s", filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml"))
@@ -134,16 +134,16 @@ func TestBrokenObjectsOfOneNameAreAllReported(t *testing.T) {
 	s := sourceOf(dir, &strings.Builder{})
 	s.refresh()
 	if all, _ := s.objects(); len(all.Broken) != 2 {
-		t.Errorf("%d are broken, want 2", len(all.Broken))
+		t.Errorf("%d broken objects, want 2", len(all.Broken))
 	}
 }
 
-// TestFileOfOneSizeAndTime changes a file so that neither its size nor its time differs.
-func TestFileOfOneSizeAndTime(t *testing.T) {
-	then := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	age := func(t *testing.T, path string) {
+// TestChangedFileWithSameSizeAndTime changes a file without changing its size or modification time.
+func TestChangedFileWithSameSizeAndTime(t *testing.T) {
+	modified := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	setTime := func(t *testing.T, path string) {
 		t.Helper()
-		if err := os.Chtimes(path, then, then); err != nil {
+		if err := os.Chtimes(path, modified, modified); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -153,26 +153,26 @@ func TestFileOfOneSizeAndTime(t *testing.T) {
 	}{
 		{"replaced", func(t *testing.T, dir string) {
 			write(t, dir, map[string]string{"new": service("one", "192.0.2.2")})
-			age(t, filepath.Join(dir, "new"))
+			setTime(t, filepath.Join(dir, "new"))
 			if err := os.Rename(filepath.Join(dir, "new"), filepath.Join(dir, "one.yaml")); err != nil {
 				t.Fatal(err)
 			}
 		}},
 		{"written in place", func(t *testing.T, dir string) {
-			time.Sleep(20 * time.Millisecond) // the file system's clock has a grain
+			time.Sleep(20 * time.Millisecond) // longer than the resolution of file times
 			write(t, dir, map[string]string{"one.yaml": service("one", "192.0.2.2")})
-			age(t, filepath.Join(dir, "one.yaml"))
+			setTime(t, filepath.Join(dir, "one.yaml"))
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
 			write(t, dir, map[string]string{"one.yaml": service("one", "192.0.2.1")})
-			age(t, filepath.Join(dir, "one.yaml"))
+			setTime(t, filepath.Join(dir, "one.yaml"))
 			s := sourceOf(dir, &strings.Builder{})
 			s.refresh()
 			tc.change(t, dir)
 			s.refresh()
-			if got := known(s); got != "one=192.0.2.2" {
+			if got := servicesOf(s); got != "one=192.0.2.2" {
 				t.Errorf("got %q", got)
 			}
 		})

@@ -1,7 +1,6 @@
-// Package watch keeps a model.Snapshot true: it follows the objects that the model
-// is made from, in an API server or in a folder of files, and swaps in a new
-// snapshot within a moment of every change.
+// Package watch keeps a model.Snapshot up to date: it watches the objects of an API server, or polls a folder of files, and builds a new
+// Snapshot within milliseconds of a change.
 //
-// A Store never goes back to knowing less. When the API server is gone its last
-// snapshot stays; when the process restarts meanwhile, the snapshot file stands in.
+// A Store never loses what it knows. While the API server is unavailable, the last snapshot stays in use; if the process restarts
+// meanwhile, it starts from the snapshot file.
 package watch

@@ -11,21 +11,20 @@ import (
 )
 
 const (
-	// fileVersion is the version of the snapshot file's layout. A file of another
-	// version is not read.
+	// fileVersion is the version of the snapshot file's format. Files with another version are not used.
 	fileVersion = 1
-	// fileEvery is how often the file is written, at most, while things change. What changed since is
-	// lost to a daemon that is killed while the API server is away.
-	fileEvery = time.Second
-	// filePoll is how often changes are looked for.
+	// fileInterval is the minimum time between two writes of changes. A daemon that is killed while the API
+	// server is unavailable loses the changes since the last write.
+	fileInterval = time.Second
+	// filePoll is the interval at which changes are detected.
 	filePoll = 100 * time.Millisecond
-	// fileRefresh is how often it is written though nothing changes, so that its age
-	// tells how old the knowledge in it is.
+	// fileRefresh is the time after which the file is written without a change, so that its time tells how
+	// old its content is.
 	fileRefresh = time.Minute
 )
 
-// file is what a snapshot file holds: the objects, not what they mean, so that a
-// newer release draws its own conclusions from them.
+// file is the content of a snapshot file. It has the objects, not the snapshot, so that a newer release
+// builds its own snapshot.
 type file struct {
 	Version int            `json:"version"`
 	Written time.Time      `json:"written"`
@@ -47,7 +46,7 @@ func readFile(path string) (*file, error) {
 	return f, nil
 }
 
-// writeFile replaces the file as a whole: a reader finds the old one or the new.
+// writeFile replaces the snapshot file atomically.
 func writeFile(path string, f *file) error {
 	data, err := json.Marshal(f)
 	if err != nil {
@@ -59,12 +58,12 @@ func writeFile(path string, f *file) error {
 	return nil
 }
 
-// keepFile writes the file after changes, every while without any, and at the end.
-func (s *Store) keepFile(ctx context.Context) {
+// maintainFile writes the file after changes, every fileRefresh without changes, and when the context ends.
+func (s *Store) maintainFile(ctx context.Context) {
 	tick := time.NewTicker(filePoll)
 	defer tick.Stop()
 	var written time.Time
-	var version int
+	var writtenCount int
 	failing := false
 	for ended := false; !ended; {
 		select {
@@ -73,19 +72,19 @@ func (s *Store) keepFile(ctx context.Context) {
 		case <-tick.C:
 		}
 		status := s.Status()
-		now := s.version()
-		changed := now != version && (ended || status.At.Sub(written) >= fileEvery)
-		fresher := status.Age() == 0 && status.At.Sub(written) >= fileRefresh
-		if !status.Synced || !changed && !fresher {
+		now := s.changeCount()
+		changed := now != writtenCount && (ended || status.At.Sub(written) >= fileInterval)
+		refresh := status.Age() == 0 && status.At.Sub(written) >= fileRefresh
+		if !status.Synced || !changed && !refresh {
 			continue
 		}
-		err := writeFile(s.config.File, &file{Version: fileVersion, Written: status.Since, Objects: s.known()})
+		err := writeFile(s.config.File, &file{Version: fileVersion, Written: status.Since, Objects: s.objectsForFile()})
 		if err != nil && !failing {
 			s.log.Error("writing the snapshot file failed; a restart without the API server would have no data", "err", err)
 		}
 		failing = err != nil
 		if err == nil {
-			written, version = status.At, now
+			written, writtenCount = status.At, now
 		}
 	}
 }

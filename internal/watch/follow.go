@@ -12,40 +12,39 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// Following says what a Follower follows.
+// Following configures a Follower.
 type Following struct {
 	Resource schema.GroupVersionResource
 	Kind     string
-	// Namespace is where; empty for all namespaces.
+	// Namespace is the namespace to watch; empty for all.
 	Namespace string
-	// Selector narrows by labels, in the words of a label selector; empty for all.
+	// Selector is a label selector; empty for all objects.
 	Selector string
-	// Decode cuts an object down as it arrives.
+	// Decode reduces an object when it arrives.
 	Decode func(*unstructured.Unstructured) objects.Object
-	// Changed is told of every change, one at a time, and with nil of a whole list.
-	// Whether an object came or went, Get says.
+	// Changed is called after every change, one call at a time: with the object that was added, changed or
+	// deleted, or with nil after a list. Get reports whether the object exists.
 	Changed func(objects.Object)
-	// Failed, if set, is told how every attempt to follow went, in place of the log.
-	// Nothing is forgotten then when the API server does not serve the resource.
+	// Failed, if set, is called after every list and watch request, with nil if it succeeded, and errors are
+	// not logged. If the API server does not serve the resource, its objects are kept then.
 	Failed func(error)
 }
 
-// Follower keeps the objects of one resource of an API server, for who needs them and no
-// model. Its methods are safe for concurrent use.
+// Follower watches one resource of an API server, without a model. It is safe for concurrent use.
 type Follower struct{ watcher *watcher }
 
-// NewFollower makes a Follower. Nothing happens until Run.
+// NewFollower returns a Follower. It does not connect until Run.
 func NewFollower(client dynamic.Interface, f Following, log *slog.Logger) *Follower {
 	r := resource{gvr: f.Resource, kind: f.Kind, decode: f.Decode}
 	w := newWatcher(client, r, objectKey{namespace: f.Namespace}, f.Changed, log)
-	w.selector, w.failed = f.Selector, f.Failed
+	w.selector, w.onAttempt = f.Selector, f.Failed
 	return &Follower{w}
 }
 
-// Run follows the resource until the context ends.
+// Run watches the resource until the context ends.
 func (f *Follower) Run(ctx context.Context) { f.watcher.run(ctx) }
 
-// Get returns an object as it was last seen.
+// Get returns an object as last seen, and whether it exists.
 func (f *Follower) Get(namespace, name string) (objects.Object, bool) {
 	f.watcher.table.mu.Lock()
 	defer f.watcher.table.mu.Unlock()
@@ -53,11 +52,11 @@ func (f *Follower) Get(namespace, name string) (objects.Object, bool) {
 	return o, ok
 }
 
-// List returns all objects, in no order, and whether they have ever been all there were.
+// List returns all objects, in no order, and whether the first list was completed.
 func (f *Follower) List() ([]objects.Object, bool) { return f.watcher.table.list() }
 
-// Current reports whether the objects are all there are, now or no longer ago than a gap
-// between two watches may take.
+// Current reports whether the objects are up to date: the watch is connected, or was less than gap ago, which
+// allows for the time between two watches.
 func (f *Follower) Current(gap time.Duration) bool {
 	f.watcher.table.mu.Lock()
 	synced := f.watcher.table.synced
@@ -68,5 +67,5 @@ func (f *Follower) Current(gap time.Duration) bool {
 	return synced && !s.missing && (s.connected || f.watcher.clock.Since(s.lastSeen) < gap)
 }
 
-// Status tells how the watch stands.
+// Status returns the state of the watch.
 func (f *Follower) Status() ResourceStatus { return f.watcher.status() }

@@ -23,25 +23,24 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// hosted follows the applications' Service inside each hosted cluster that the
-// model asks for.
-type hosted struct {
+// hostedServices watches the apps Service in each hosted cluster for which a snapshot has access data.
+type hostedServices struct {
 	management dynamic.Interface
 	log        *slog.Logger
 	changed    func()
 
-	mu      sync.Mutex
-	members map[string]*member // by hosted cluster
-	group   sync.WaitGroup
+	mu       sync.Mutex
+	services map[string]*hostedService // by hosted cluster, "namespace/name"
+	group    sync.WaitGroup
 }
 
-func newHosted(management dynamic.Interface, log *slog.Logger) *hosted {
-	return &hosted{management: management, log: log, members: map[string]*member{}}
+func newHostedServices(management dynamic.Interface, log *slog.Logger) *hostedServices {
+	return &hostedServices{management: management, log: log, services: map[string]*hostedService{}}
 }
 
-// follow starts and ends what a snapshot asks for. What is known of a hosted cluster
-// outlives a change of how it is reached.
-func (h *hosted) follow(ctx context.Context, snapshot *model.Snapshot) {
+// follow starts and stops watches as the snapshot requires. What was read of a Service is kept if only its
+// access data changed.
+func (h *hostedServices) follow(ctx context.Context, snapshot *model.Snapshot) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	wanted := map[string]bool{}
@@ -50,48 +49,48 @@ func (h *hosted) follow(ctx context.Context, snapshot *model.Snapshot) {
 			continue
 		}
 		wanted[c.Key()] = true
-		before := h.members[c.Key()]
+		before := h.services[c.Key()]
 		if before != nil && reflect.DeepEqual(before.access, *c.Apps.Hosted) {
 			continue
 		}
-		m := &member{
+		m := &hostedService{
 			cluster: c.Ref, access: *c.Apps.Hosted, management: h.management, changed: h.changed,
 			log: h.log.With("hostedcluster", c.Key()),
 		}
 		if before != nil {
 			before.stop()
-			m.known = before.knows().withoutFaults() // it may be learning yet
+			m.state = before.currentState().withoutFaults() // locks, because the stopped watch may still update it
 		}
-		memberCtx, cancel := context.WithCancel(ctx)
+		watchCtx, cancel := context.WithCancel(ctx)
 		m.stop = cancel
-		h.members[c.Key()] = m
-		h.group.Go(func() { m.run(memberCtx) })
+		h.services[c.Key()] = m
+		h.group.Go(func() { m.run(watchCtx) })
 	}
-	for key, m := range h.members {
+	for key, m := range h.services {
 		if !wanted[key] {
 			m.stop()
-			delete(h.members, key)
+			delete(h.services, key)
 		}
 	}
 }
 
-// wait returns when everything that was followed has ended.
-func (h *hosted) wait() { h.group.Wait() }
+// wait returns when all watches have ended.
+func (h *hostedServices) wait() { h.group.Wait() }
 
-// list returns what is known of every hosted cluster.
-func (h *hosted) list() []objects.Object {
+// list returns what was read in every hosted cluster, as AppsServices.
+func (h *hostedServices) list() []objects.Object {
 	h.mu.Lock()
-	members := slices.Collect(maps.Values(h.members))
+	services := slices.Collect(maps.Values(h.services))
 	h.mu.Unlock()
-	list := make([]objects.Object, 0, len(members))
-	for _, m := range members {
-		list = append(list, m.state())
+	list := make([]objects.Object, 0, len(services))
+	for _, m := range services {
+		list = append(list, m.appsService())
 	}
 	return list
 }
 
-// member is one hosted cluster.
-type member struct {
+// hostedService watches the apps Service in one hosted cluster.
+type hostedService struct {
 	cluster    model.Ref
 	access     model.HostedAccess
 	management dynamic.Interface
@@ -100,29 +99,29 @@ type member struct {
 	stop       func()
 
 	mu    sync.Mutex
-	known knowledge
+	state serviceState
 }
 
-// knowledge is what a member has read.
-type knowledge struct {
+// serviceState is what was read of a Service, and the faults of the steps to read it.
+type serviceState struct {
 	service *objects.Service
 	read    bool
 	faults  [steps]objects.Fault
 }
 
-// step is one on the way to a Service. Each has a fault of its own: several can fail
-// and recover at the same time.
+// step is one step to read a Service. Each step has its own fault, because several can fail and recover at
+// the same time.
 type step int
 
 const (
-	readSecret     step = iota // the Secret is read
-	useCredentials             // a client is made of what is in it
-	readService                // the hosted cluster's API server shows the Service
+	readSecret     step = iota // read the Secret
+	useCredentials             // create a client from the kubeconfig in it
+	readService                // read the Service from the hosted cluster's API server
 	steps
 )
 
-// fault is the first one, which explains those after it.
-func (k knowledge) fault() objects.Fault {
+// firstFault returns the fault of the first failed step, which usually causes the following ones.
+func (k serviceState) firstFault() objects.Fault {
 	for _, f := range k.faults {
 		if f.Reason != "" {
 			return f
@@ -131,81 +130,81 @@ func (k knowledge) fault() objects.Fault {
 	return objects.Fault{}
 }
 
-func (k knowledge) withoutFaults() knowledge {
+func (k serviceState) withoutFaults() serviceState {
 	k.faults = [steps]objects.Fault{}
 	return k
 }
 
-func (m *member) knows() knowledge {
+func (m *hostedService) currentState() serviceState {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.known
+	return m.state
 }
 
-func (m *member) state() *objects.AppsService {
-	known := m.knows()
+func (m *hostedService) appsService() *objects.AppsService {
+	state := m.currentState()
 	return &objects.AppsService{
 		ObjectMeta: metav1.ObjectMeta{Namespace: m.cluster.Namespace, Name: m.cluster.Name},
-		Service:    known.service, Read: known.read, Fault: known.fault(),
+		Service:    state.service, Read: state.read, Fault: state.firstFault(),
 	}
 }
 
-// learn changes what is known, and says so if it is news. The store logs faults, as
-// it does all problems.
-func (m *member) learn(change func(*knowledge)) {
+// update changes the state, and calls changed if it differs. Faults are not logged here, because the store
+// logs all problems.
+func (m *hostedService) update(change func(*serviceState)) {
 	m.mu.Lock()
-	before := m.known
-	change(&m.known)
-	after := m.known
+	before := m.state
+	change(&m.state)
+	after := m.state
 	m.mu.Unlock()
 	if !reflect.DeepEqual(before, after) {
 		m.changed()
 	}
 }
 
-func (m *member) fault(at step, reason v1alpha1.AppsIngressReason, format string, args ...any) {
+func (m *hostedService) setFault(at step, reason v1alpha1.AppsIngressReason, format string, args ...any) {
 	message := fmt.Sprintf(format, args...)
-	m.learn(func(k *knowledge) { k.faults[at] = objects.Fault{Reason: string(reason), Message: message} })
+	m.update(func(k *serviceState) { k.faults[at] = objects.Fault{Reason: string(reason), Message: message} })
 }
 
-func (m *member) success(at step) {
-	m.learn(func(k *knowledge) { k.faults[at] = objects.Fault{} })
+func (m *hostedService) clearFault(at step) {
+	m.update(func(k *serviceState) { k.faults[at] = objects.Fault{} })
 }
 
-// secretResource is where an API server serves Secrets.
+// secretResource is the resource of Secrets.
 var secretResource = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 
-// secret is what is kept of a Secret, in memory only.
+// secret is the part of a Secret that is in use. It is only kept in memory.
 type secret struct {
 	metav1.ObjectMeta `json:"metadata"`
 
 	Data map[string][]byte `json:"data"`
 }
 
-// run follows the Secret and, with the credentials in it, the Service.
-func (m *member) run(ctx context.Context) {
+// run watches the Secret and, with the kubeconfig in it, the Service.
+func (m *hostedService) run(ctx context.Context) {
 	namespace, name, ok := strings.Cut(m.access.Secret, "/")
 	if !ok {
-		m.fault(useCredentials, v1alpha1.AppsIngressKubeconfigMissing, "no credentials for %s: it publishes no kubeconfig yet; wait, or set 'credentials NAMESPACE/SECRET'", m.cluster)
+		m.setFault(useCredentials, v1alpha1.AppsIngressKubeconfigMissing, "no credentials for %s: it publishes no kubeconfig yet; wait, or set 'credentials NAMESPACE/SECRET'", m.cluster)
 		return
 	}
-	news := make(chan struct{}, 1)
+	secretChanged := make(chan struct{}, 1)
 	changed := func(objects.Object) {
 		select {
-		case news <- struct{}{}:
+		case secretChanged <- struct{}{}:
 		default:
 		}
 	}
 	secrets := newWatcher(m.management, resource{gvr: secretResource, kind: "Secret", decode: objects.Decode[secret]},
 		objectKey{namespace, name}, changed, m.log)
-	secrets.patience = retryHosted
-	secrets.failed = func(err error) {
-		known, _ := kubeconfigOf(secrets.table, m.access.Key)
+	secrets.maxBackoff = retryHosted
+	secrets.onAttempt = func(err error) {
+		data, _ := kubeconfigOf(secrets.table, m.access.Key)
 		switch {
 		case err == nil:
-			m.success(readSecret)
-		case known == nil || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
-			m.fault(readSecret, v1alpha1.AppsIngressKubeconfigMissing, "reading Secret %s: %v: %s", m.access.Secret, err, remedy(err))
+			m.clearFault(readSecret)
+		case data == nil || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
+			m.setFault(readSecret, v1alpha1.AppsIngressKubeconfigMissing, "reading Secret %s: %v: %s", m.access.Secret, err, remedy(err))
 		default: // an outage of the management cluster, which its own watches report
 		}
 	}
@@ -214,36 +213,37 @@ func (m *member) run(ctx context.Context) {
 	group.Go(func() { secrets.run(ctx) })
 
 	var inUse []byte
-	end := func() {} // of the Service's watch, which ends with ctx at the latest
+	stopWatch := func() {} // ends the watch of the Service, at the latest with ctx
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-news:
+		case <-secretChanged:
 		}
 		data, synced := kubeconfigOf(secrets.table, m.access.Key)
 		if !synced || data != nil && bytes.Equal(data, inUse) {
 			continue
 		}
-		end()
-		end, inUse = func() {}, data
+		stopWatch()
+		stopWatch, inUse = func() {}, data
 		if data == nil {
-			m.fault(useCredentials, v1alpha1.AppsIngressKubeconfigMissing, "Secret %s does not exist or has no key %q", m.access.Secret, m.access.Key)
+			m.setFault(useCredentials, v1alpha1.AppsIngressKubeconfigMissing, "Secret %s does not exist or has no key %q", m.access.Secret, m.access.Key)
 			continue
 		}
-		services, err := m.services(data)
+		w, err := m.serviceWatcher(data)
 		if err != nil {
-			m.fault(useCredentials, v1alpha1.AppsIngressKubeconfigRejected, "Secret %s: %v", m.access.Secret, err)
+			m.setFault(useCredentials, v1alpha1.AppsIngressKubeconfigRejected, "Secret %s: %v", m.access.Secret, err)
 			continue
 		}
-		m.success(useCredentials)
+		m.clearFault(useCredentials)
 		serviceCtx, cancel := context.WithCancel(ctx)
-		end = cancel
-		group.Go(func() { services.run(serviceCtx) })
+		stopWatch = cancel
+		group.Go(func() { w.run(serviceCtx) })
 	}
 }
 
-// kubeconfigOf returns the kubeconfig in the one Secret of a table, nil for none.
+// kubeconfigOf returns the kubeconfig in the one Secret of a table, nil for none, and whether the table is
+// synced.
 func kubeconfigOf(t *table, key string) (data []byte, synced bool) {
 	list, synced := t.list()
 	for _, o := range list {
@@ -254,8 +254,8 @@ func kubeconfigOf(t *table, key string) (data []byte, synced bool) {
 	return data, synced
 }
 
-// services returns the watcher of the applications' Service.
-func (m *member) services(data []byte) (*watcher, error) {
+// serviceWatcher returns a watcher of the apps Service, with the kubeconfig in data.
+func (m *hostedService) serviceWatcher(data []byte) (*watcher, error) {
 	config, err := kubeconfig.Restricted(data)
 	if err != nil {
 		return nil, err
@@ -274,21 +274,21 @@ func (m *member) services(data []byte) (*watcher, error) {
 	w = newWatcher(client, resource{gvr: objects.ServiceResource, kind: "Service", decode: decode}, objectKey{namespace, name}, func(objects.Object) {
 		list, synced := w.table.list()
 		if synced {
-			m.learn(func(k *knowledge) { k.service, k.read, k.faults[readService] = newest(list), true, objects.Fault{} })
+			m.update(func(k *serviceState) { k.service, k.read, k.faults[readService] = newest(list), true, objects.Fault{} })
 		}
 	}, m.log)
-	w.patience = retryHosted
+	w.maxBackoff = retryHosted
 	w.labels = m.access.Selector
-	w.failed = func(err error) {
+	w.onAttempt = func(err error) {
 		switch {
 		case err == nil:
-			m.success(readService)
+			m.clearFault(readService)
 		case apierrors.IsForbidden(err):
-			m.fault(readService, v1alpha1.AppsIngressHostedClusterForbidden, "the API server of %s denies the Service: %v", m.cluster, err)
+			m.setFault(readService, v1alpha1.AppsIngressHostedClusterForbidden, "the API server of %s denies the Service: %v", m.cluster, err)
 		case apierrors.IsUnauthorized(err):
-			m.fault(readService, v1alpha1.AppsIngressKubeconfigRejected, "the API server of %s rejects the credentials in Secret %s: renew them", m.cluster, m.access.Secret)
+			m.setFault(readService, v1alpha1.AppsIngressKubeconfigRejected, "the API server of %s rejects the credentials in Secret %s: renew them", m.cluster, m.access.Secret)
 		default:
-			m.fault(readService, v1alpha1.AppsIngressHostedClusterUnreachable, "the API server of %s cannot be reached: %v", m.cluster, err)
+			m.setFault(readService, v1alpha1.AppsIngressHostedClusterUnreachable, "the API server of %s cannot be reached: %v", m.cluster, err)
 		}
 	}
 	return w, nil
@@ -298,7 +298,7 @@ func decodeService(u *unstructured.Unstructured) objects.Object {
 	return objects.Decode[objects.Service](u)
 }
 
-// decodeRevision keeps of a Service what tells its versions apart.
+// decodeRevision decodes a Service with its resourceVersion, which makes every revision a change.
 func decodeRevision(u *unstructured.Unstructured) objects.Object {
 	o := decodeService(u)
 	if s, ok := o.(*objects.Service); ok {
@@ -307,7 +307,7 @@ func decodeRevision(u *unstructured.Unstructured) objects.Object {
 	return o
 }
 
-// newest returns the youngest Service of a list, nil of an empty one.
+// newest returns the Service of a list that was created last, nil if the list is empty.
 func newest(list []objects.Object) *objects.Service {
 	var found *objects.Service
 	for _, o := range list {

@@ -16,8 +16,8 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// The hosted cluster's API server listens on a loopback address that is also a
-// cluster IP of the management cluster, so that its Service can be dialled.
+// hostedAddress is the address of the hosted cluster's API server: a loopback address that is also a cluster
+// IP of the management cluster, so that clients can connect to its Service.
 const hostedAddress = "127.96.0.77"
 
 var (
@@ -29,8 +29,8 @@ var (
 	}
 )
 
-// hostedKubeconfig is a kubeconfig for the hosted cluster as HyperShift writes it:
-// with the API server's public name, which nothing resolves here.
+// hostedKubeconfig returns a kubeconfig for the hosted cluster as HyperShift writes it, with the API server's
+// public name, which cannot be resolved here.
 func hostedKubeconfig(t *testing.T, hosted *lab.ControlPlane, user string) []byte {
 	t.Helper()
 	path := hosted.Kubeconfig()
@@ -62,7 +62,7 @@ func secretYAML(namespace, name string, kubeconfig []byte) string {
 		name, namespace, strings.ReplaceAll(string(kubeconfig), "\n", "\n    "))
 }
 
-// apiServiceYAML is the Service by which the hosted API server is dialled.
+// apiServiceYAML returns the Service of the hosted API server.
 func apiServiceYAML(t *testing.T, namespace string, hosted *lab.ControlPlane) string {
 	t.Helper()
 	server, err := url.Parse(hosted.ServerURL())
@@ -97,14 +97,14 @@ status: {loadBalancer: {ingress: [%s]}}
 `, strings.Join(list, ", ")))
 }
 
-func apps(s *model.Snapshot) *model.Apps {
+func appsOf(s *model.Snapshot) *model.Apps {
 	if len(s.Clusters) == 0 || s.Clusters[0].Apps == nil {
 		return &model.Apps{}
 	}
 	return s.Clusters[0].Apps
 }
 
-func problem(s *model.Snapshot, reason model.Reason) bool {
+func hasProblem(s *model.Snapshot, reason model.Reason) bool {
 	for _, p := range s.Problems {
 		if p.Reason == reason {
 			return true
@@ -113,7 +113,7 @@ func problem(s *model.Snapshot, reason model.Reason) bool {
 	return false
 }
 
-func TestHostedServiceIsFollowed(t *testing.T) {
+func TestStoreFollowsHostedService(t *testing.T) {
 	cp, hosted := loopbackManagement.Get(t), hostedPlane.Get(t)
 	ns := cp.Namespace(t)
 	hcp := model.ControlPlaneNamespace(ns, "demo")
@@ -127,18 +127,18 @@ func TestHostedServiceIsFollowed(t *testing.T) {
 		},
 	})
 	reason := func(want model.Reason) func(*model.Snapshot) bool {
-		return func(s *model.Snapshot) bool { return problem(s, want) }
+		return func(s *model.Snapshot) bool { return hasProblem(s, want) }
 	}
 	at := func(want string) func(*model.Snapshot) bool {
-		return func(s *model.Snapshot) bool { return fmt.Sprint(apps(s).Addresses) == want }
+		return func(s *model.Snapshot) bool { return fmt.Sprint(appsOf(s).Addresses) == want }
 	}
-	await(t, store, "word of the missing Secret", reason(model.ReasonKubeconfigMissing))
+	await(t, store, "the problem of a missing Secret", reason(model.ReasonKubeconfigMissing))
 
 	apply(t, cp, secretYAML(ns, "reader", []byte("current-context: nowhere")))
-	await(t, store, "word of the useless Secret", reason("KubeconfigRejected"))
+	await(t, store, "the problem of an invalid kubeconfig", reason("KubeconfigRejected"))
 
 	apply(t, cp, secretYAML(ns, "reader", hostedKubeconfig(t, hosted, "reader")))
-	await(t, store, "word of the missing rights", reason("HostedClusterForbidden"))
+	await(t, store, "the problem of missing rights", reason("HostedClusterForbidden"))
 
 	apply(t, hosted, appsServiceYAML+`---
 apiVersion: rbac.authorization.k8s.io/v1
@@ -152,7 +152,7 @@ metadata: {name: reader, namespace: openshift-ingress}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: reader}
 subjects: [{kind: User, name: reader, apiGroup: rbac.authorization.k8s.io}]
 `)
-	await(t, store, "word of the missing address", reason(model.ReasonAddressNotAssigned))
+	await(t, store, "the problem of a missing address", reason(model.ReasonAddressNotAssigned))
 
 	set := func(addresses ...string) {
 		t.Helper()
@@ -165,14 +165,14 @@ subjects: [{kind: User, name: reader, apiGroup: rbac.authorization.k8s.io}]
 	set("192.0.2.201")
 	await(t, store, "the next address", at("[192.0.2.201]"))
 	set("203.0.113.7")
-	await(t, store, "the refusal of an address that is not allowed", reason(model.ReasonAddressNotAllowed))
-	if s := store.Snapshot(); !at("[192.0.2.201]")(s) || apps(s).Source != model.AppsLastGood {
-		t.Errorf("the last good address does not stay: %+v", apps(s))
+	await(t, store, "the problem of an address that is not allowed", reason(model.ReasonAddressNotAllowed))
+	if s := store.Snapshot(); !at("[192.0.2.201]")(s) || appsOf(s).Source != model.AppsLastGood {
+		t.Errorf("the last valid address is not kept: %+v", appsOf(s))
 	}
 	set()
-	await(t, store, "word of the withdrawal", reason(model.ReasonAddressWithdrawn))
+	await(t, store, "the problem of a withdrawn address", reason(model.ReasonAddressWithdrawn))
 	if s := store.Snapshot(); !at("[192.0.2.201]")(s) {
-		t.Errorf("the last good address does not stay: %+v", apps(s))
+		t.Errorf("the last valid address is not kept: %+v", appsOf(s))
 	}
 
 	set("192.0.2.202")
@@ -182,20 +182,20 @@ subjects: [{kind: User, name: reader, apiGroup: rbac.authorization.k8s.io}]
 	if err := hosted.KillAPIServer(); err != nil {
 		t.Fatal(err)
 	}
-	await(t, store, "word of the outage", reason("HostedClusterUnreachable"))
-	if s := store.Snapshot(); !at("[192.0.2.202]")(s) || apps(s).Source != model.AppsHosted {
-		t.Errorf("the outage takes the address: %+v", apps(s))
+	await(t, store, "the problem of the outage", reason("HostedClusterUnreachable"))
+	if s := store.Snapshot(); !at("[192.0.2.202]")(s) || appsOf(s).Source != model.AppsHosted {
+		t.Errorf("the address is lost in the outage: %+v", appsOf(s))
 	}
 	if err := hosted.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	await(t, store, "the end of the outage", func(s *model.Snapshot) bool { return len(s.Problems) == 0 })
+	await(t, store, "no problem after the outage", func(s *model.Snapshot) bool { return len(s.Problems) == 0 })
 
 	if err := cp.DeleteYAML(t.Context(), []byte(lab.HostedCluster{Namespace: ns, Name: "demo", BaseDomain: "example.com"}.YAML())); err != nil {
 		t.Fatal(err)
 	}
-	await(t, store, "the cluster's end", func(s *model.Snapshot) bool { return len(s.Clusters) == 0 })
+	await(t, store, "the cluster to be removed", func(s *model.Snapshot) bool { return len(s.Clusters) == 0 })
 	if age := store.Status().Age(); age > time.Minute {
-		t.Errorf("the management cluster's snapshot is %s old", age)
+		t.Errorf("age of the snapshot is %s", age)
 	}
 }

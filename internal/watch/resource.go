@@ -14,20 +14,19 @@ type resource struct {
 	gvr    schema.GroupVersionResource
 	kind   string
 	decode func(*unstructured.Unstructured) objects.Object
-	// scoped gives the namespaces to watch when the hosted clusters are listed, so
-	// that narrow rights suffice. Each entry is a namespace and, if one object there
-	// is all that is wanted, its name.
+	// scoped returns what to watch for a closed scope, so that rights for it suffice: namespaces, or single
+	// objects.
 	scoped func(model.Scope) []objectKey
-	// group, if set, says under which key an object is looked for.
+	// group, if set, returns the key under which table.grouped finds an object.
 	group func(objects.Object) string
 }
 
-// objectKey names an object, or with an empty name all objects of a namespace.
+// objectKey identifies an object, or with an empty name all objects of a namespace.
 type objectKey struct{ namespace, name string }
 
 var infraResource = v1alpha1.SchemeGroupVersion.WithResource("infras")
 
-// resourcesOf are the objects behind a snapshot with the options.
+// resourcesOf returns the resources for a snapshot with the options.
 func resourcesOf(options model.Options) []resource {
 	if !options.Proxies {
 		return resources(objects.Decode[objects.Service])
@@ -35,7 +34,7 @@ func resourcesOf(options model.Options) []resource {
 	return append(resources(objects.Decode[objects.LabelledService]), proxyResources()...)
 }
 
-// proxyResources are what proxies need beside the rest.
+// proxyResources returns the further resources for ProxyServers.
 func proxyResources() []resource {
 	return []resource{
 		{
@@ -50,8 +49,8 @@ func proxyResources() []resource {
 	}
 }
 
-// decodeProxyServer leaves the status out, which we write and do not read: else each
-// report would be a change. The generation stays: reports say which one they are about.
+// decodeProxyServer removes the status, which xdsd writes and does not read, so that its reports are no
+// changes. It keeps the generation, which the reports refer to.
 func decodeProxyServer(u *unstructured.Unstructured) objects.Object {
 	o := objects.Decode[v1alpha1.ProxyServer](u)
 	if p, ok := o.(*v1alpha1.ProxyServer); ok {
@@ -60,7 +59,7 @@ func decodeProxyServer(u *unstructured.Unstructured) objects.Object {
 	return o
 }
 
-// serviceOf is the Service of an EndpointSlice; empty for what is broken.
+// serviceOf returns the Service of an EndpointSlice, "" for a broken object.
 func serviceOf(o objects.Object) string {
 	if slice, ok := o.(*objects.EndpointSlice); ok {
 		return slice.Service()
@@ -68,8 +67,7 @@ func serviceOf(o objects.Object) string {
 	return ""
 }
 
-// resources are what every snapshot is made of, in the order in which problems with
-// them are worth hearing of.
+// resources returns the resources of every snapshot, the ones with the most important errors first.
 func resources(service func(*unstructured.Unstructured) objects.Object) []resource {
 	return []resource{
 		{
@@ -97,7 +95,7 @@ func resources(service func(*unstructured.Unstructured) objects.Object) []resour
 	}
 }
 
-// collect puts objects of any kind into the fields that hold them.
+// collect returns objects of all kinds as model.Objects.
 func collect(list []objects.Object) *model.Objects {
 	all := &model.Objects{}
 	all.Add(list...)

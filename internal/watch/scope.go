@@ -7,7 +7,7 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// keysOf reads "namespace/name" entries.
+// keysOf parses "namespace/name" entries.
 func keysOf(list []string) []objectKey {
 	keys := make([]objectKey, 0, len(list))
 	for _, s := range list {
@@ -17,7 +17,7 @@ func keysOf(list []string) []objectKey {
 	return keys
 }
 
-// controlPlaneNamespaces are where HyperShift runs the listed hosted clusters.
+// controlPlaneNamespaces returns the namespaces of the control planes in the scope.
 func controlPlaneNamespaces(s model.Scope) []objectKey {
 	keys := make([]objectKey, 0, len(s.HostedClusters))
 	for _, hc := range keysOf(s.HostedClusters) {
@@ -26,8 +26,8 @@ func controlPlaneNamespaces(s model.Scope) []objectKey {
 	return keys
 }
 
-// backendNamespaces are where proxies connect to: the control planes, and what the scope
-// lists beside them.
+// backendNamespaces returns the namespaces of backends of proxies: those of control planes, and those that
+// the scope lists.
 func backendNamespaces(s model.Scope) []objectKey {
 	keys := controlPlaneNamespaces(s)
 	for _, namespace := range s.Namespaces {
@@ -36,9 +36,9 @@ func backendNamespaces(s model.Scope) []objectKey {
 	return keys
 }
 
-// watched says where to watch a resource. ProxyServers are nobody's but those that are listed,
-// and no right is needed to read others.
-func (r resource) watched(s model.Scope) []objectKey {
+// keysToWatch returns what to watch of a resource: everything, unless the scope is closed. If the scope lists
+// ProxyServers, only these are watched, so that no right to read others is needed.
+func (r resource) keysToWatch(s model.Scope) []objectKey {
 	if listed := r.kind == "ProxyServer" && len(s.ProxyServers) > 0; !s.Closed() && !listed {
 		return []objectKey{{}}
 	}

@@ -15,55 +15,55 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// source is where objects come from.
+// source is a source of objects.
 type source interface {
-	// run follows the source until the context ends, calling changed after every change, and
-	// endpoints after one of an EndpointSlice, with nil for any number of them.
+	// run follows the source until the context ends. It calls changed after every change, and endpoints after
+	// a change of an EndpointSlice, with nil after changes of any number of them.
 	run(ctx context.Context, changed func(), endpoints func(*objects.EndpointSlice))
-	// objects returns what is known, and whether that is all there is.
+	// objects returns the objects, and whether every resource was listed.
 	objects() (*model.Objects, bool)
-	// endpointSlices returns those of a Service, "namespace/name", in no order.
+	// endpointSlices returns the EndpointSlices of a Service, "namespace/name", in no order.
 	endpointSlices(service string) []*objects.EndpointSlice
-	// status tells how each part of the source stands.
+	// status returns the state of each watch.
 	status() []ResourceStatus
-	// follow goes after what a snapshot asks for beyond the source itself, while run runs.
+	// follow watches what a snapshot requires in addition, while run is running.
 	follow(*model.Snapshot)
-	// wait returns when all that was followed has ended. Nothing may follow after it.
+	// wait returns when all that follow started has ended. follow must not be called after it.
 	wait()
 }
 
-// ResourceStatus tells how one watch stands.
+// ResourceStatus is the state of one watch.
 type ResourceStatus struct {
 	Resource  string `json:"resource"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
-	// Objects is how many objects are known.
+	// Objects is the number of objects.
 	Objects int `json:"objects"`
-	// Synced: the objects known were, at some time, all there were.
+	// Synced reports whether the first list was completed.
 	Synced bool `json:"synced"`
-	// Connected: changes arrive as they happen.
+	// Connected reports whether the watch is open.
 	Connected bool `json:"connected"`
-	// Missing: the API server does not serve the resource.
+	// Missing reports whether the API server does not serve the resource.
 	Missing bool `json:"missing,omitempty"`
-	// LastSeen is when an unconnected watch was last connected; zero for never.
+	// LastSeen is when the watch was last connected; zero for never.
 	LastSeen time.Time `json:"lastSeen,omitzero"`
 	// Error is why the watch is not connected.
 	Error string `json:"error,omitempty"`
 }
 
-// apiSource follows an API server.
+// apiSource watches the resources of an API server.
 type apiSource struct {
 	watchers []*watcher
-	hosted   *hosted
+	hosted   *hostedServices
 	changed  func()
-	// endpoints is told of changed EndpointSlices, nil standing for all.
+	// endpoints is called with changed EndpointSlices, with nil after a list.
 	endpoints func(*objects.EndpointSlice)
-	//nolint:containedctx // hosted clusters are followed for as long as run runs
+	//nolint:containedctx // the context of run, for watches in hosted clusters
 	ctx context.Context
 }
 
-// requests to an API server that one source makes at once, at most. A source lists
-// each resource once and then only watches.
+// Limits of the requests of one source to an API server. A source lists each resource once and then only
+// watches.
 const (
 	clientQPS   = 50
 	clientBurst = 100
@@ -76,16 +76,16 @@ func newAPISource(config *rest.Config, options model.Options, log *slog.Logger) 
 	if err != nil {
 		return nil, fmt.Errorf("creating a client for %s: %w", config.Host, err)
 	}
-	// A client of its own, with a limit of its own: a thousand Secrets that may not be
-	// read must not keep the other watches waiting.
+	// A separate client with its own limit, so that a thousand Secrets that may not be read do not delay the
+	// other watches.
 	secrets, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("creating a client for %s: %w", config.Host, err)
 	}
-	s := &apiSource{hosted: newHosted(secrets, log)}
+	s := &apiSource{hosted: newHostedServices(secrets, log)}
 	for _, r := range resourcesOf(options) {
-		for _, key := range r.watched(options.Scope) {
-			s.watchers = append(s.watchers, newWatcher(client, r, key, func(o objects.Object) { s.note(r, o) }, log))
+		for _, key := range r.keysToWatch(options.Scope) {
+			s.watchers = append(s.watchers, newWatcher(client, r, key, func(o objects.Object) { s.notify(r, o) }, log))
 		}
 	}
 	return s, nil
@@ -100,9 +100,9 @@ func (s *apiSource) run(ctx context.Context, changed func(), endpoints func(*obj
 	group.Wait()
 }
 
-// note passes a change on: those of EndpointSlices to who wants them, all others to the
-// model, which also waits for the first list of everything.
-func (s *apiSource) note(r resource, o objects.Object) {
+// notify forwards a change of an EndpointSlice to endpoints, and any other change to changed. A list of
+// EndpointSlices goes to both, because the first snapshot waits for all lists.
+func (s *apiSource) notify(r resource, o objects.Object) {
 	slice, ok := o.(*objects.EndpointSlice)
 	if ok || r.gvr == objects.EndpointSliceResource {
 		s.endpoints(slice)

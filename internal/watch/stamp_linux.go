@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// identity tells a file from another one in its place, and from itself after any write: the
-// change time is not a program's to set.
+// identity distinguishes a file from others at its path, and from its previous content: programs cannot set
+// the change time.
 type identity struct {
 	device, inode uint64
 	changed       syscall.Timespec
@@ -17,5 +17,5 @@ func identityOf(info fs.FileInfo) identity {
 	if !ok {
 		return identity{}
 	}
-	return identity{uint64(s.Dev), s.Ino, s.Ctim} //nolint:unconvert // not of one type on all architectures
+	return identity{uint64(s.Dev), s.Ino, s.Ctim} //nolint:unconvert // the type of Dev differs between architectures
 }

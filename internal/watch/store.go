@@ -24,27 +24,27 @@ import (
 	"github.com/densityops/oooi/internal/subscribers"
 )
 
-// holdOff is for how long changes are gathered after a snapshot was made. The
-// first change after a quiet time is served at once.
-const holdOff = 20 * time.Millisecond
+// rebuildInterval is the minimum time between two snapshots, in which changes are gathered. The first change
+// after a longer time is served immediately.
+const rebuildInterval = 20 * time.Millisecond
 
-// Config says what a Store follows. Two equal Configs mean the same store.
+// Config configures a Store. Stores with equal Configs can be shared.
 type Config struct {
 	// Kubeconfig is a kubeconfig file; empty for the pod's own service account.
 	Kubeconfig string
 	// Context is the context to use in Kubeconfig; empty for its current one.
 	Context string
-	// Manifests is a folder of YAML or JSON files to read in place of an API server.
+	// Manifests is a folder of YAML or JSON files to read instead of an API server.
 	Manifests string
-	// Scope narrows what is seen.
+	// Scope limits the objects in the snapshot.
 	Scope model.Scope
-	// Apps asks for the addresses of applications; nil for none.
+	// Apps includes apps addresses; nil for none.
 	Apps *model.AppsOptions
-	// Proxies asks for ProxyServers, with the EndpointSlices behind them.
+	// Proxies includes ProxyServers and the EndpointSlices of their backends.
 	Proxies bool
-	// Names limits what is published.
+	// Names limits the names that are published.
 	Names model.NameRules
-	// File keeps the objects across a restart; empty for none.
+	// File is the snapshot file, which is used after a restart; empty for none.
 	File string
 }
 
@@ -52,8 +52,7 @@ func (c Config) options() model.Options {
 	return model.Options{Scope: c.Scope, Apps: c.Apps, Proxies: c.Proxies, Names: c.Names}
 }
 
-// String names what is followed, on one line: "in-cluster", or the file or folder,
-// with its scope.
+// String returns the source, "in-cluster", a kubeconfig file or a folder, and the scope, in one line.
 func (c Config) String() string {
 	words := []string{cmp.Or(c.Manifests, c.Kubeconfig, "in-cluster")}
 	if c.Context != "" {
@@ -80,8 +79,7 @@ func (c Config) String() string {
 	return strings.Join(words, " ")
 }
 
-// Store follows the objects of a Config and keeps the snapshot that they make. All
-// methods are safe for concurrent use.
+// Store follows the objects of a Config and keeps the snapshot of them. It is safe for concurrent use.
 type Store struct {
 	config Config
 	log    *slog.Logger
@@ -90,23 +88,22 @@ type Store struct {
 
 	snapshot atomic.Pointer[model.Snapshot]
 	builder  *model.Builder
-	// The addresses of applications, and the Services found by labels, that were good last.
-	// Read and written by build alone.
+	// Apps addresses and Services selected by labels in the last snapshot. Only build uses them.
 	lastGood     map[string][]netip.Addr
 	lastServices map[string]string
 
 	mu          sync.Mutex
-	objects     *model.Objects // what snapshot was made from
-	live        bool           // snapshot was made from the source, not from the file
-	asOf        time.Time      // when the file was written that snapshot was made from
+	objects     *model.Objects // of which snapshot was built
+	fromSource  bool           // whether snapshot was built from the source and not from the file
+	fileWritten time.Time      // when the file was written that snapshot was built from
 	builds      int
-	slices      int // changes of EndpointSlices
+	slices      int // number of changes of EndpointSlices
 	subscribers subscribers.Set[func()]
 	endpoints   subscribers.Set[func(service string)]
 }
 
-// Open makes a Store. Its file is read at once, if there is one; nothing else
-// happens until Run.
+// Open returns a Store. It reads the snapshot file, if it exists, and does not connect to the API server
+// until Run.
 func Open(config Config, log *slog.Logger) (*Store, error) {
 	s := &Store{
 		config: config, log: log, dirty: make(chan struct{}, 1),
@@ -127,7 +124,7 @@ func Open(config Config, log *slog.Logger) (*Store, error) {
 	return s, nil
 }
 
-// RESTConfig returns a client configuration for the API server that a Config names.
+// RESTConfig returns the client configuration of a Config's kubeconfig, or of the pod's service account.
 func RESTConfig(config Config) (*rest.Config, error) {
 	if config.Kubeconfig == "" {
 		client, err := rest.InClusterConfig()
@@ -151,8 +148,8 @@ func RESTConfig(config Config) (*rest.Config, error) {
 	return client, nil
 }
 
-// load makes a first snapshot from the file. A file that cannot be used costs the
-// bridge over an outage, nothing else.
+// load builds a first snapshot from the snapshot file. A file that cannot be used is renamed and not an
+// error.
 func (s *Store) load() {
 	if s.config.File == "" {
 		return
@@ -165,7 +162,7 @@ func (s *Store) load() {
 		atomicfile.SetAside(s.log, s.config.File, err)
 		return
 	}
-	s.objects, s.asOf = saved.Objects, saved.Written
+	s.objects, s.fileWritten = saved.Objects, saved.Written
 	s.lastGood, s.lastServices = saved.Objects.LastGood, saved.Objects.LastServices
 	s.snapshot.Store(s.builder.Build(saved.Objects))
 	s.log.Info("answering from the snapshot file until synced", "file", s.config.File, "written", saved.Written.Format(time.RFC3339))
@@ -174,9 +171,9 @@ func (s *Store) load() {
 // Run follows the objects until the context ends.
 func (s *Store) Run(ctx context.Context) {
 	var group sync.WaitGroup
-	group.Go(func() { s.source.run(ctx, s.touch, s.touchEndpoints) })
+	group.Go(func() { s.source.run(ctx, s.markDirty, s.notifyEndpoints) })
 	if s.config.File != "" {
-		group.Go(func() { s.keepFile(ctx) })
+		group.Go(func() { s.maintainFile(ctx) })
 	}
 	for ctx.Err() == nil {
 		select {
@@ -185,7 +182,7 @@ func (s *Store) Run(ctx context.Context) {
 			s.build()
 			select {
 			case <-ctx.Done():
-			case <-time.After(holdOff):
+			case <-time.After(rebuildInterval):
 			}
 		}
 	}
@@ -193,22 +190,23 @@ func (s *Store) Run(ctx context.Context) {
 	s.source.wait()
 }
 
-// touch notes that something has changed. It never blocks.
-func (s *Store) touch() {
+// markDirty requests a new snapshot. It never blocks.
+func (s *Store) markDirty() {
 	select {
 	case s.dirty <- struct{}{}:
 	default:
 	}
 }
 
-// touchEndpoints tells of a changed EndpointSlice, or with nil of a change of many.
-func (s *Store) touchEndpoints(slice *objects.EndpointSlice) {
+// notifyEndpoints calls the subscribers with the Service of a changed EndpointSlice, or with "" if slice is
+// nil, which means any number of changes.
+func (s *Store) notifyEndpoints(slice *objects.EndpointSlice) {
 	s.mu.Lock()
-	live := s.live
+	fromSource := s.fromSource
 	s.slices++
 	s.mu.Unlock()
-	if !live {
-		return // all are read with the first snapshot
+	if !fromSource {
+		return // subscribers read all of them with the first snapshot
 	}
 	service := ""
 	if slice != nil {
@@ -219,31 +217,31 @@ func (s *Store) touchEndpoints(slice *objects.EndpointSlice) {
 	}
 }
 
-// version is another one after every change.
-func (s *Store) version() int {
+// changeCount increases with every change.
+func (s *Store) changeCount() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.builds + s.slices
 }
 
-// known returns the objects for the file, once there are any.
-func (s *Store) known() *model.Objects {
+// objectsForFile returns the objects for the snapshot file. There must be a snapshot.
+func (s *Store) objectsForFile() *model.Objects {
 	s.mu.Lock()
-	known := *s.objects
+	all := *s.objects
 	s.mu.Unlock()
-	if s.config.Proxies { // they change without a snapshot
+	if s.config.Proxies { // EndpointSlices change without a new snapshot
 		now, _ := s.source.objects()
-		known.EndpointSlices = now.EndpointSlices
+		all.EndpointSlices = now.EndpointSlices
 	}
-	return &known
+	return &all
 }
 
-// EndpointSlices returns those of a Service, "namespace/name", in no order.
+// EndpointSlices returns the EndpointSlices of a Service, "namespace/name", in no order.
 func (s *Store) EndpointSlices(service string) []*objects.EndpointSlice {
 	s.mu.Lock()
-	live, kept := s.live, s.objects
+	fromSource, kept := s.fromSource, s.objects
 	s.mu.Unlock()
-	if live {
+	if fromSource {
 		return s.source.endpointSlices(service)
 	}
 	if kept == nil {
@@ -252,14 +250,14 @@ func (s *Store) EndpointSlices(service string) []*objects.EndpointSlice {
 	return slices.DeleteFunc(slices.Clone(kept.EndpointSlices), func(o *objects.EndpointSlice) bool { return o.Service() != service })
 }
 
-// SubscribeEndpoints calls f, which must be quick, with each Service whose EndpointSlices
-// have changed, from the goroutine that has read it, or with "" when any of them may have
-// changed. The returned function ends it; a call may still be under way when that returns.
+// SubscribeEndpoints calls f with each Service whose EndpointSlices changed, or with "" if any may have
+// changed. Calls are made by the goroutine that read the change, so f must be fast. cancel ends the
+// subscription; a call may still be running when it returns.
 func (s *Store) SubscribeEndpoints(f func(service string)) (cancel func()) {
 	return s.endpoints.Add(f)
 }
 
-// build swaps in the snapshot of what the source knows, once it knows everything.
+// build replaces the snapshot by one of the source's objects, once every resource was listed.
 func (s *Store) build() {
 	all, complete := s.source.objects()
 	if !complete {
@@ -267,7 +265,7 @@ func (s *Store) build() {
 	}
 	all.LastGood, all.LastServices = s.lastGood, s.lastServices
 	snapshot := s.builder.Build(all)
-	s.reportChanges(snapshot)
+	s.logProblems(snapshot)
 	s.snapshot.Store(snapshot)
 	s.source.follow(snapshot)
 	s.lastGood, s.lastServices = snapshot.LastGood(), snapshot.LastServices()
@@ -275,7 +273,7 @@ func (s *Store) build() {
 	kept.LastGood, kept.LastServices = s.lastGood, s.lastServices
 
 	s.mu.Lock()
-	s.objects, s.live = &kept, true
+	s.objects, s.fromSource = &kept, true
 	s.builds++
 	s.mu.Unlock()
 	for _, f := range s.subscribers.List() {
@@ -283,8 +281,8 @@ func (s *Store) build() {
 	}
 }
 
-// reportChanges logs the problems that were not there before, once each.
-func (s *Store) reportChanges(now *model.Snapshot) {
+// logProblems logs the problems that are new or resolved since the previous snapshot.
+func (s *Store) logProblems(now *model.Snapshot) {
 	known := map[model.Problem]bool{}
 	if before := s.snapshot.Load(); before != nil {
 		for _, p := range before.Problems {
@@ -305,33 +303,31 @@ func (s *Store) reportChanges(now *model.Snapshot) {
 	}
 }
 
-// Snapshot returns the present snapshot, or nil when nothing is known yet.
+// Snapshot returns the current snapshot, or nil if there is none yet.
 func (s *Store) Snapshot() *model.Snapshot { return s.snapshot.Load() }
 
-// Subscribe calls f after every snapshot made from now on, one call at a time, from
-// the goroutine that made it: f must be quick. The returned function ends it; a
-// call may still be under way when that returns.
+// Subscribe calls f after every new snapshot, one call at a time. Calls are made by the goroutine that builds
+// snapshots, so f must be fast. cancel ends the subscription; a call may still be running when it returns.
 func (s *Store) Subscribe(f func()) (cancel func()) {
 	return s.subscribers.Add(f)
 }
 
-// Status tells how a Store stands, at one moment.
+// Status is the state of a Store.
 type Status struct {
-	// At is that moment.
+	// At is when the Status was determined.
 	At time.Time `json:"at"`
-	// Synced: the snapshot was made from the source itself.
+	// Synced reports whether the snapshot was built from the source itself.
 	Synced bool `json:"synced"`
-	// Since is when the source was last known to be followed without a gap: now, when
-	// it is followed; zero, when nothing is known.
+	// Since is the time for which the snapshot is known to be current: At if all watches are connected, zero
+	// if there is no snapshot.
 	Since time.Time `json:"since,omitzero"`
-	// Builds counts the snapshots made from the source.
+	// Builds is the number of snapshots built from the source.
 	Builds int `json:"builds"`
-	// Resources tells how each watch stands.
+	// Resources are the states of the watches.
 	Resources []ResourceStatus `json:"resources"`
 }
 
-// Age returns how old the knowledge is that answers are given from: 0 while every
-// watch is connected.
+// Age returns the age of the data in use: 0 while every watch is connected.
 func (s Status) Age() time.Duration {
 	if s.Since.IsZero() {
 		return 0
@@ -339,10 +335,10 @@ func (s Status) Age() time.Duration {
 	return max(0, s.At.Sub(s.Since))
 }
 
-// Status returns how the store stands now.
+// Status returns the current state of the store.
 func (s *Store) Status() Status {
 	s.mu.Lock()
-	status := Status{At: time.Now(), Synced: s.live, Since: s.asOf, Builds: s.builds}
+	status := Status{At: time.Now(), Synced: s.fromSource, Since: s.fileWritten, Builds: s.builds}
 	s.mu.Unlock()
 	status.Resources = s.source.status()
 	if !status.Synced {

@@ -14,7 +14,7 @@ import (
 	"github.com/densityops/oooi/internal/watch"
 )
 
-// run starts a store for one test and ends it with the test.
+// run starts a store, which ends with the test.
 func run(t *testing.T, config watch.Config) *watch.Store {
 	t.Helper()
 	store, err := watch.Open(config, slog.New(slog.NewTextHandler(t.Output(), nil)))
@@ -52,7 +52,7 @@ func await(t *testing.T, store *watch.Store, what string, ok func(*model.Snapsho
 	}
 }
 
-// poll waits for what no subscription announces.
+// poll waits for a condition without a subscription.
 func poll(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
@@ -62,7 +62,7 @@ func poll(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// addresses returns what a name resolves to in a view, nil when it is not there.
+// addresses returns what a name resolves to in a view, nil if it does not exist.
 func addresses(v *model.View, name string) []string {
 	for _, n := range v.Names {
 		if n.Name == name {
@@ -112,7 +112,7 @@ spec: {clusterIP: 10.96.0.3}
 `
 )
 
-func TestDirectoryIsFollowed(t *testing.T) {
+func TestStoreFollowsDirectory(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "cluster.yaml", hostedClusterYAML)
 	write(t, dir, "infra.yaml", infraYAML)
@@ -123,17 +123,17 @@ func TestDirectoryIsFollowed(t *testing.T) {
 		return has(s.Pod, "api.demo.example.com", "10.96.0.3") && has(s.VLANs[0].View, "api.demo.example.com", "192.0.2.3")
 	})
 
-	t.Run("a file that breaks keeps what it said", func(t *testing.T) {
+	t.Run("an invalid file keeps its previous objects", func(t *testing.T) {
 		write(t, dir, "infra.yaml", infraYAML+"\n  broken: [")
-		s := await(t, store, "the fault", func(s *model.Snapshot) bool { return len(s.Problems) > 0 })
+		s := await(t, store, "a problem", func(s *model.Snapshot) bool { return len(s.Problems) > 0 })
 		if p := s.Problems[0]; p.Reason != model.ReasonUndecodable || p.Object.Name != filepath.Join(dir, "infra.yaml") {
 			t.Errorf("problem %v does not name the file", p)
 		}
 		if !has(s.VLANs[0].View, "api.demo.example.com", "192.0.2.3") {
-			t.Error("the names of the broken file are gone")
+			t.Error("the names of the invalid file are lost")
 		}
 	})
-	t.Run("a file that goes takes its objects along", func(t *testing.T) {
+	t.Run("the objects of a deleted file are removed", func(t *testing.T) {
 		if err := os.Remove(filepath.Join(dir, "infra.yaml")); err != nil {
 			t.Fatal(err)
 		}
@@ -141,19 +141,19 @@ func TestDirectoryIsFollowed(t *testing.T) {
 	})
 }
 
-func TestDirectoryThatIsMissingIsNamed(t *testing.T) {
+func TestMissingDirectoryIsReported(t *testing.T) {
 	store := run(t, watch.Config{Manifests: filepath.Join(t.TempDir(), "nowhere")})
-	poll(t, "the status to name the error", func() bool { return store.Status().Resources[0].Error != "" })
+	poll(t, "the error in the status", func() bool { return store.Status().Resources[0].Error != "" })
 	if store.Snapshot() != nil {
-		t.Error("there is a snapshot of a folder that does not exist")
+		t.Error("there is a snapshot without a folder")
 	}
 }
 
-func TestSnapshotFileBridgesARestart(t *testing.T) {
+func TestSnapshotFileIsUsedAfterARestart(t *testing.T) {
 	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "snapshot.json")
 	write(t, dir, "all.yaml", hostedClusterYAML+"---"+infraYAML+"---"+serviceYAML)
 	config := watch.Config{Manifests: dir, File: file}
-	t.Run("first life", func(t *testing.T) {
+	t.Run("first start", func(t *testing.T) {
 		await(t, run(t, config), "the first sync", func(s *model.Snapshot) bool { return len(s.Clusters) == 1 })
 	})
 
@@ -161,15 +161,15 @@ func TestSnapshotFileBridgesARestart(t *testing.T) {
 	store := run(t, config)
 	s := store.Snapshot()
 	if s == nil || !has(s.Pod, "api.demo.example.com", "10.96.0.3") {
-		t.Fatalf("the second life does not start from the file: %+v", s)
+		t.Fatalf("the file is not used after the restart: %+v", s)
 	}
 	status := store.Status()
 	if status.Synced || status.Since.IsZero() {
-		t.Errorf("status %+v hides that this is from a file", status)
+		t.Errorf("status %+v does not show that the snapshot is from a file", status)
 	}
 }
 
-func TestUnusableSnapshotFileIsPassedOver(t *testing.T) {
+func TestUnusableSnapshotFileIsRenamed(t *testing.T) {
 	for name, content := range map[string]string{
 		"damaged":         "{",
 		"another version": `{"version": 99, "objects": {}}`,
@@ -183,16 +183,16 @@ func TestUnusableSnapshotFileIsPassedOver(t *testing.T) {
 			store := run(t, watch.Config{Manifests: dir, File: file})
 			await(t, store, "a sync without the file", func(s *model.Snapshot) bool { return len(s.Clusters) == 1 })
 			if aside, err := os.ReadFile(file + ".unusable"); err != nil || string(aside) != content {
-				t.Errorf("the file that is set aside has %q: %v", aside, err)
+				t.Errorf("the renamed file has content %q: %v", aside, err)
 			}
 		})
 	}
 }
 
-func TestOpenSaysWhatIsMissing(t *testing.T) {
+func TestOpenErrors(t *testing.T) {
 	_, err := watch.Open(watch.Config{}, slog.New(slog.DiscardHandler))
 	if err == nil || err.Error() != "not running in a pod; specify a kubeconfig file or a folder of manifests" {
-		t.Errorf("error %v names no remedy", err)
+		t.Errorf("error is %v", err)
 	}
 	_, err = watch.Open(watch.Config{Kubeconfig: "/nonexistent/kubeconfig"}, slog.New(slog.DiscardHandler))
 	if err == nil {

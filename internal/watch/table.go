@@ -13,19 +13,19 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// table holds the cut-down objects of one watch. It is the store that a reflector
-// writes into; nothing larger than the cut-down object outlives an event.
+// table has the reduced objects of one watch. It is the store of a client-go reflector; the full objects are
+// not kept.
 type table struct {
 	decode func(*unstructured.Unstructured) objects.Object
-	// changed is told of every change; with nil, of a whole list.
+	// changed is called after every change: with the object, or with nil after a list.
 	changed func(objects.Object)
-	// group, if set, says under which key an object is found by grouped.
+	// group, if set, returns the key under which grouped finds an object.
 	group func(objects.Object) string
 
 	mu     sync.Mutex
 	items  map[string]objects.Object
 	groups map[string]map[string]objects.Object
-	synced bool // items are the whole of what there is
+	synced bool // whether the first list was completed
 }
 
 var _ cache.TransformingStore = (*table)(nil)
@@ -34,7 +34,7 @@ func newTable(decode func(*unstructured.Unstructured) objects.Object, changed fu
 	return &table{decode: decode, changed: changed, items: map[string]objects.Object{}, groups: map[string]map[string]objects.Object{}}
 }
 
-// Transformer lets the reflector cut objects down while it still streams the first list.
+// Transformer makes the reflector reduce objects while it streams the first list.
 func (t *table) Transformer() cache.TransformFunc {
 	return func(obj any) (any, error) { return t.object(obj) }
 }
@@ -50,10 +50,10 @@ func (t *table) object(obj any) (objects.Object, error) {
 	}
 }
 
-// Add is cache.ReflectorStore's.
+// Add implements cache.ReflectorStore.
 func (t *table) Add(obj any) error { return t.Update(obj) }
 
-// Update stores the object. One that differs in nothing that we read is no change.
+// Update stores an object. It is not a change if the reduced object is equal to the stored one.
 func (t *table) Update(obj any) error {
 	o, err := t.object(obj)
 	if err != nil {
@@ -62,10 +62,10 @@ func (t *table) Update(obj any) error {
 	t.mu.Lock()
 	before := t.items[keyOf(o)]
 	same := reflect.DeepEqual(before, o)
-	if !same { // else the one that snapshots were made of stays
-		t.ungroup(before)
+	if !same { // an equal object is not replaced, so that snapshots share it
+		t.removeFromGroup(before)
 		t.items[keyOf(o)] = o
-		t.regroup(o)
+		t.addToGroup(o)
 	}
 	t.mu.Unlock()
 	if !same {
@@ -74,21 +74,21 @@ func (t *table) Update(obj any) error {
 	return nil
 }
 
-// Delete is cache.ReflectorStore's.
+// Delete implements cache.ReflectorStore.
 func (t *table) Delete(obj any) error {
 	o, err := t.object(obj)
 	if err != nil {
 		return err
 	}
 	t.mu.Lock()
-	t.ungroup(t.items[keyOf(o)])
+	t.removeFromGroup(t.items[keyOf(o)])
 	delete(t.items, keyOf(o))
 	t.mu.Unlock()
 	t.changed(o)
 	return nil
 }
 
-// Replace takes the whole of what there is, after a list.
+// Replace replaces all objects after a list. Equal objects are kept, so that snapshots share them.
 func (t *table) Replace(list []any, _ string) error {
 	items := make(map[string]objects.Object, len(list))
 	for _, obj := range list {
@@ -111,7 +111,7 @@ func (t *table) Replace(list []any, _ string) error {
 	t.items, t.synced = items, true
 	clear(t.groups)
 	for _, o := range items {
-		t.regroup(o)
+		t.addToGroup(o)
 	}
 	t.mu.Unlock()
 	if !same {
@@ -120,10 +120,10 @@ func (t *table) Replace(list []any, _ string) error {
 	return nil
 }
 
-// Resync is cache.ReflectorStore's; there is nothing to do again.
+// Resync implements cache.ReflectorStore. It does nothing.
 func (t *table) Resync() error { return nil }
 
-// list returns the objects, and whether they are all there are.
+// list returns the objects, in no order, and whether the first list was completed.
 func (t *table) list() ([]objects.Object, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -134,14 +134,14 @@ func (t *table) list() ([]objects.Object, bool) {
 	return list, t.synced
 }
 
-// grouped returns the objects that group has under a key.
+// grouped returns the objects with a group key, in no order.
 func (t *table) grouped(key string) []objects.Object {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Collect(maps.Values(t.groups[key]))
 }
 
-func (t *table) regroup(o objects.Object) {
+func (t *table) addToGroup(o objects.Object) {
 	if t.group == nil {
 		return
 	}
@@ -152,7 +152,7 @@ func (t *table) regroup(o objects.Object) {
 	t.groups[key][keyOf(o)] = o
 }
 
-func (t *table) ungroup(o objects.Object) {
+func (t *table) removeFromGroup(o objects.Object) {
 	if t.group == nil || o == nil {
 		return
 	}

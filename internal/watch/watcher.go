@@ -27,19 +27,18 @@ import (
 )
 
 const (
-	// retryFirst and retryCap bound the wait between two attempts to reach an API
-	// server, or an API that it does not serve.
+	// retryFirst and retryCap are the shortest and the longest wait between two attempts to connect, or to
+	// find a resource that the API server does not serve.
 	retryFirst = 200 * time.Millisecond
 	retryCap   = 3 * time.Second
-	// retryHosted is retryCap for what belongs to one hosted cluster: there may be a
-	// thousand of them.
+	// retryHosted is retryCap for watches of one hosted cluster, because there may be a thousand of them.
 	retryHosted = 20 * time.Second
-	// goneAfter is for how long an API that vanished between two watches keeps its
-	// last objects: a restarting API server can deny for a moment that it has it.
-	goneAfter = time.Minute
+	// missingGracePeriod is how long the objects of a resource are kept after the API server stopped serving
+	// it: an API server that restarts may return NotFound for a moment.
+	missingGracePeriod = time.Minute
 )
 
-// watcher follows one resource, in one namespace or in all.
+// watcher watches one resource, in one namespace or in all.
 type watcher struct {
 	resource resource
 	key      objectKey
@@ -47,25 +46,27 @@ type watcher struct {
 	table    *table
 	log      *slog.Logger
 	clock    clock.PassiveClock
-	// patience is the longest wait between two attempts.
-	patience time.Duration
-	// labels narrow the watch; nil for all. So does a selector in words, in their place.
+	// maxBackoff is the longest wait between two attempts.
+	maxBackoff time.Duration
+	// labels select objects; nil for all. selector is a label selector as a string, which replaces labels if
+	// it is not empty.
 	labels   map[string]string
 	selector string
-	// failed, if set, is told how every attempt went, in place of the log.
-	failed func(error)
+	// onAttempt, if set, is called with the result of every attempt, nil for success. Errors are not logged
+	// then.
+	onAttempt func(error)
 
 	mu    sync.Mutex
 	state watchState
 }
 
-// watchState is how a watch stands.
+// watchState is the state of a watch.
 type watchState struct {
-	connected bool
-	missing   bool      // the API server does not serve the resource
-	lastSeen  time.Time // when it was last connected
-	lostAt    time.Time // when the resource was first found missing
-	verb, err string    // what failed last, and why; empty since it was last connected
+	connected    bool
+	missing      bool      // the API server does not serve the resource
+	lastSeen     time.Time // when the watch was last connected
+	missingSince time.Time // when the resource was first found missing
+	verb, err    string    // the last failed request and its error; empty while connected
 }
 
 func newWatcher(client dynamic.Interface, r resource, key objectKey, changed func(objects.Object), log *slog.Logger) *watcher {
@@ -75,18 +76,18 @@ func newWatcher(client dynamic.Interface, r resource, key objectKey, changed fun
 	}
 	w := &watcher{
 		resource: r, key: key, client: client, table: newTable(r.decode, changed), log: log, clock: clock.RealClock{},
-		patience: retryCap,
+		maxBackoff: retryCap,
 	}
 	w.table.group = r.group
 	return w
 }
 
-// run follows the resource until the context ends.
+// run watches the resource until the context ends.
 func (w *watcher) run(ctx context.Context) {
-	// Errors are reported once, by note, not by client-go on every attempt.
+	// recordAttempt logs each error once; client-go would log every attempt.
 	quiet := logr.Discard()
 	ctx = klog.NewContext(ctx, quiet)
-	backoff := &wait.Backoff{Duration: retryFirst, Factor: 2, Jitter: 0.5, Steps: 20, Cap: w.patience}
+	backoff := &wait.Backoff{Duration: retryFirst, Factor: 2, Jitter: 0.5, Steps: 20, Cap: w.maxBackoff}
 	r := cache.NewReflectorWithOptions(w.listerWatcher(), nil, w.table, cache.ReflectorOptions{
 		Name: w.resource.gvr.String(), TypeDescription: w.resource.kind, Logger: &quiet, Backoff: backoff,
 	})
@@ -110,7 +111,7 @@ func (w *watcher) listerWatcher() *cache.ListWatch {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			list, err := client.List(ctx, options(o))
-			w.noteList(ctx, err)
+			w.recordList(ctx, err)
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
@@ -118,39 +119,38 @@ func (w *watcher) listerWatcher() *cache.ListWatch {
 			if err == nil && reflect.TypeOf(events) == emptyWatch {
 				err = errNoAnswer
 			}
-			if o.SendInitialEvents == nil || !apierrors.IsInvalid(err) { // an older server: the reflector lists instead
-				w.note(ctx, "watch", err)
+			if o.SendInitialEvents == nil || !apierrors.IsInvalid(err) { // an older server without streaming lists; the reflector falls back to a list
+				w.recordAttempt(ctx, "watch", err)
 			}
 			if err != nil {
 				return nil, err
 			}
-			return stream{events, w.ended}, nil
+			return openWatch{events, w.recordEnd}, nil
 		},
 	}
 }
 
-// emptyWatch is what the client returns, without an error, where the connection timed
-// out or was closed.
+// emptyWatch is the type that the client returns, without an error, if the connection timed out or was
+// closed.
 var emptyWatch = reflect.TypeOf(apiwatch.NewEmptyWatch())
 
 var errNoAnswer = errors.New("the connection timed out or was closed before the API server answered")
 
-// stream is an open watch. The reflector stops every watch that ends, also one that
-// the API server has ended.
-type stream struct {
+// openWatch is an open watch. The reflector stops every watch, also one that the API server closed.
+type openWatch struct {
 	apiwatch.Interface
 
-	ended func()
+	recordEnd func()
 }
 
-// Stop is apiwatch.Interface's.
-func (s stream) Stop() {
+// Stop implements apiwatch.Interface.
+func (s openWatch) Stop() {
 	s.Interface.Stop()
-	s.ended()
+	s.recordEnd()
 }
 
-// ended takes down that the watch is over. The next one may have to wait.
-func (w *watcher) ended() {
+// recordEnd records that the watch has ended. The next one may be delayed by the backoff.
+func (w *watcher) recordEnd() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.state.connected {
@@ -158,42 +158,42 @@ func (w *watcher) ended() {
 	}
 }
 
-// noteList takes down how a list went. A list that succeeds is no connection yet; one
-// that fails after a watch has failed is no news: the reflector tries both in turn.
-func (w *watcher) noteList(ctx context.Context, err error) {
+// recordList records the result of a list. A successful list is not a connection yet. A failed one is not
+// recorded if a watch failed before, because the reflector tries both in turn.
+func (w *watcher) recordList(ctx context.Context, err error) {
 	w.mu.Lock()
-	standing := w.state.verb
-	if err == nil && standing == "list" {
+	failedVerb := w.state.verb
+	if err == nil && failedVerb == "list" {
 		w.state.verb, w.state.err = "", ""
 	}
 	w.mu.Unlock()
-	if err != nil && standing != "watch" {
-		w.note(ctx, "list", err)
+	if err != nil && failedVerb != "watch" {
+		w.recordAttempt(ctx, "list", err)
 	}
 }
 
-// sourceAddress is what differs between errors of connections that fail alike.
+// sourceAddress matches the source address in errors of connections, which differs between attempts.
 var sourceAddress = regexp.MustCompile(`\S+->`)
 
-// plain is an error without what differs from one attempt to the next.
-type plain struct{ error }
+// stableError is an error whose text is the same for every attempt.
+type stableError struct{ error }
 
-func (e plain) Error() string { return sourceAddress.ReplaceAllString(e.error.Error(), "") }
+func (e stableError) Error() string { return sourceAddress.ReplaceAllString(e.error.Error(), "") }
 
-// Unwrap is for errors.As.
-func (e plain) Unwrap() error { return e.error }
+// Unwrap supports errors.As.
+func (e stableError) Unwrap() error { return e.error }
 
-// note takes down how an attempt went, and logs when that is news.
-func (w *watcher) note(ctx context.Context, verb string, err error) {
+// recordAttempt records the result of a request, and logs it if it differs from the previous one.
+func (w *watcher) recordAttempt(ctx context.Context, verb string, err error) {
 	if ctx.Err() != nil {
 		return
 	}
-	// The URL of a request differs every time; what went wrong does not.
+	// The URL differs between requests; the wrapped error does not.
 	if requestErr := (*url.Error)(nil); errors.As(err, &requestErr) {
 		err = requestErr.Err
 	}
 	if err != nil {
-		err = plain{err}
+		err = stableError{err}
 	}
 	now := w.clock.Now()
 	w.mu.Lock()
@@ -204,17 +204,17 @@ func (w *watcher) note(ctx context.Context, verb string, err error) {
 	} else {
 		w.state.verb, w.state.err = verb, err.Error()
 		w.state.missing = apierrors.IsNotFound(err)
-		if before.connected || w.state.missing { // that there is nothing to see is knowledge, too
+		if before.connected || w.state.missing { // a missing resource is known to have no objects
 			w.state.lastSeen = now
 		}
 		if w.state.missing && !before.missing {
-			w.state.lostAt = now
+			w.state.missingSince = now
 		}
 	}
 	after := w.state
 	w.mu.Unlock()
-	if w.failed != nil {
-		w.failed(err)
+	if w.onAttempt != nil {
+		w.onAttempt(err)
 		return
 	}
 
@@ -225,29 +225,30 @@ func (w *watcher) note(ctx context.Context, verb string, err error) {
 		}
 	case after.missing:
 		if !before.missing {
-			w.log.Info("the API server does not serve this resource; it is used when it appears")
+			w.log.Info("the API server does not serve this resource; waiting for it to appear")
 		}
-		w.dropMissing(now.Sub(after.lostAt))
+		w.dropMissing(now.Sub(after.missingSince))
 	case before.err != after.err:
 		w.log.Error("watch failed; keeping the previous objects", "verb", verb, "err", err, "remedy", remedy(err))
 	}
 }
 
-// dropMissing treats a resource that is not served as one without objects: at once
-// where none were known, after a while where some were.
+// dropMissing removes the objects of a resource that is not served: immediately if there are none, so that
+// the table is synced, else after missingGracePeriod.
 func (w *watcher) dropMissing(since time.Duration) {
 	items, synced := w.table.list()
 	if synced && len(items) == 0 {
 		return
 	}
-	if len(items) > 0 && since < goneAfter {
+	if len(items) > 0 && since < missingGracePeriod {
 		return
 	}
 	if err := w.table.Replace(nil, ""); err != nil {
-		w.log.Error("emptying the table", "err", err)
+		w.log.Error("removing the objects of a missing resource failed", "err", err)
 	}
 }
 
+// remedy returns what to do about an error of an API server.
 func remedy(err error) string {
 	switch {
 	case apierrors.IsForbidden(err):

@@ -28,39 +28,39 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// client is a dynamic client of an API server that has no objects.
-type client struct {
+// fakeClient is a dynamic client of an API server without objects.
+type fakeClient struct {
 	dynamic.Interface
 	dynamic.NamespaceableResourceInterface
 
 	state atomic.Pointer[serverState]
-	open  atomic.Pointer[apiwatch.FakeWatcher] // the last watch that was opened
+	open  atomic.Pointer[apiwatch.FakeWatcher] // the watch that was opened last
 }
 
-// serverState says how requests end; nil for success.
+// serverState has the results of requests; nil for success.
 type serverState struct {
 	list  func() error
 	watch func() (apiwatch.Interface, error)
 }
 
-func (c *client) Resource(schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
+func (c *fakeClient) Resource(schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
 	return c
 }
 
-func (c *client) Namespace(string) dynamic.ResourceInterface { return c }
+func (c *fakeClient) Namespace(string) dynamic.ResourceInterface { return c }
 
-func (c *client) List(context.Context, metav1.ListOptions) (*unstructured.UnstructuredList, error) {
-	if fails := c.state.Load().list; fails != nil {
-		return nil, fails()
+func (c *fakeClient) List(context.Context, metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+	if result := c.state.Load().list; result != nil {
+		return nil, result()
 	}
 	list := &unstructured.UnstructuredList{}
 	list.SetResourceVersion("1")
 	return list, nil
 }
 
-func (c *client) Watch(_ context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
-	if fails := c.state.Load().watch; fails != nil {
-		return fails()
+func (c *fakeClient) Watch(_ context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
+	if result := c.state.Load().watch; result != nil {
+		return result()
 	}
 	w := apiwatch.NewFakeWithChanSize(1, false)
 	c.open.Store(w)
@@ -73,10 +73,10 @@ func (c *client) Watch(_ context.Context, o metav1.ListOptions) (apiwatch.Interf
 	return w, nil
 }
 
-// follow runs a watcher in a synctest bubble until it is connected.
-func follow(t *testing.T) (*watcher, *client, *lines) {
+// startWatcher runs a watcher in a synctest bubble until it is connected.
+func startWatcher(t *testing.T) (*watcher, *fakeClient, *logLines) {
 	t.Helper()
-	c, log := &client{}, &lines{}
+	c, log := &fakeClient{}, &logLines{}
 	c.state.Store(&serverState{})
 	w := newWatcher(c, resource{gvr: objects.ServiceResource, kind: "Service", decode: decodeService}, objectKey{},
 		func(objects.Object) {}, slog.New(slog.NewTextHandler(log, nil)))
@@ -91,27 +91,27 @@ func follow(t *testing.T) (*watcher, *client, *lines) {
 	return w, c, log
 }
 
-// lines is what was logged.
-type lines struct {
+// logLines collects log lines.
+type logLines struct {
 	mu   sync.Mutex
 	list []string
 }
 
-func (l *lines) Write(p []byte) (int, error) {
+func (l *logLines) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.list = append(l.list, string(p))
 	return len(p), nil
 }
 
-func (l *lines) all() []string {
+func (l *logLines) all() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.list)
 }
 
-// refusal is what a client returns of a connection from another port every time.
-func refusal() error {
+// connectionError returns the error of a failed connection, with a different source port on every call.
+func connectionError() error {
 	now := int(time.Now().UnixNano() % 10000)
 	return &url.Error{Op: "Get", URL: fmt.Sprint("https://192.0.2.1:6443/?timeout=", now), Err: &net.OpError{
 		Op: "read", Net: "tcp", Source: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 7), Port: 40000 + now},
@@ -119,35 +119,35 @@ func refusal() error {
 	}}
 }
 
-func TestAnOutageGrowsOldAndIsLoggedOnceHoweverItFails(t *testing.T) {
-	handlers := utilruntime.ErrorHandlers                      // one of which sleeps by the clock outside of the bubble
-	utilruntime.ErrorHandlers = nil                            //nolint:reassign // that is what the list is exported for
+func TestOutageIsLoggedOnce(t *testing.T) {
+	handlers := utilruntime.ErrorHandlers                      // one of them sleeps by the clock outside of the bubble
+	utilruntime.ErrorHandlers = nil                            //nolint:reassign // the list is exported for this
 	t.Cleanup(func() { utilruntime.ErrorHandlers = handlers }) //nolint:reassign // client-go offers no other way
 	forbidden := func(verb string) error {
 		return apierrors.NewForbidden(schema.GroupResource{Resource: "services"}, "", errors.New("cannot "+verb))
 	}
 	watchForbidden := func() (apiwatch.Interface, error) { return nil, forbidden("watch") }
 	for _, tc := range []struct {
-		name   string
-		outage serverState
-		says   string
+		name    string
+		outage  serverState
+		wantLog string
 	}{
 		{
 			"connections fail",
-			serverState{refusal, func() (apiwatch.Interface, error) { return nil, refusal() }},
+			serverState{connectionError, func() (apiwatch.Interface, error) { return nil, connectionError() }},
 			"read tcp 192.0.2.1:6443: no route to host",
 		},
 		{
-			"the client hides that connections are closed",
-			serverState{refusal, func() (apiwatch.Interface, error) { return apiwatch.NewEmptyWatch(), nil }},
+			"connections are closed, which the client does not report",
+			serverState{connectionError, func() (apiwatch.Interface, error) { return apiwatch.NewEmptyWatch(), nil }},
 			"before the API server answered",
 		},
-		{"lists succeed and watches are denied", serverState{nil, watchForbidden}, "cannot watch"},
-		{"both are denied", serverState{func() error { return forbidden("list") }, watchForbidden}, "cannot watch"},
+		{"lists succeed and watches are forbidden", serverState{nil, watchForbidden}, "cannot watch"},
+		{"lists and watches are forbidden", serverState{func() error { return forbidden("list") }, watchForbidden}, "cannot watch"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w, c, log := follow(t)
+				w, c, log := startWatcher(t)
 				lost := time.Now()
 				c.state.Store(&tc.outage)
 				c.open.Load().Stop()
@@ -158,8 +158,8 @@ func TestAnOutageGrowsOldAndIsLoggedOnceHoweverItFails(t *testing.T) {
 						t.Fatalf("%s after the loss the status is %+v", time.Since(lost), s)
 					}
 				}
-				if said := log.all(); len(said) != 1 || !strings.Contains(said[0], tc.says) {
-					t.Errorf("want one line that says %q, have %q", tc.says, said)
+				if logged := log.all(); len(logged) != 1 || !strings.Contains(logged[0], tc.wantLog) {
+					t.Errorf("want one line with %q, got %q", tc.wantLog, logged)
 				}
 
 				c.state.Store(&serverState{})
@@ -168,20 +168,20 @@ func TestAnOutageGrowsOldAndIsLoggedOnceHoweverItFails(t *testing.T) {
 				if s := w.status(); !s.Connected || s.Error != "" {
 					t.Errorf("status %+v after the outage", s)
 				}
-				if said := log.all(); len(said) != 2 || !strings.Contains(said[1], "watch recovered") {
-					t.Errorf("want one more line that says that the watch recovered, have %q", said)
+				if logged := log.all(); len(logged) != 2 || !strings.Contains(logged[1], "watch recovered") {
+					t.Errorf("want one more line with \"watch recovered\", got %q", logged)
 				}
 			})
 		})
 	}
 }
 
-func TestAWatchThatEndedIsNotConnectedUntilTheNext(t *testing.T) {
+func TestWatchIsNotConnectedBetweenTwoRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, c, log := follow(t)
+		w, c, log := startWatcher(t)
 		lost := time.Now()
 		expired := apierrors.NewResourceExpired("too old").Status()
-		c.open.Load().Error(&expired) // the reflector waits a little before it begins anew
+		c.open.Load().Error(&expired) // the reflector waits before the next request
 		synctest.Wait()
 		if s := w.status(); s.Connected || !s.LastSeen.Equal(lost) {
 			t.Errorf("status %+v between two watches", s)
@@ -191,13 +191,13 @@ func TestAWatchThatEndedIsNotConnectedUntilTheNext(t *testing.T) {
 		if s := w.status(); !s.Connected {
 			t.Errorf("status %+v with the next watch", s)
 		}
-		if said := log.all(); len(said) > 0 {
-			t.Errorf("a watch that ended and came back is news: %q", said)
+		if logged := log.all(); len(logged) > 0 {
+			t.Errorf("the end of a watch is logged: %q", logged)
 		}
 	})
 }
 
-func TestAProxyServerKeepsItsGeneration(t *testing.T) {
+func TestDecodeProxyServerKeepsGeneration(t *testing.T) {
 	u := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "hostedcluster.densityops.com/v1alpha1", "kind": "ProxyServer",
 		"metadata": map[string]any{"namespace": "clusters", "name": "demo", "generation": int64(7)},

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// plugin is a manifest as krew reads it. Its own types are for itself alone.
+// A plugin is a krew manifest. krew's own types are in an internal package.
 type plugin struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -42,8 +42,8 @@ type platform struct {
 	} `json:"files"`
 }
 
-// shortest is what 'kubectl krew search' shows of a description before it cuts.
-const shortest = 50
+// maxShortDescription is the number of characters that 'kubectl krew search' shows.
+const maxShortDescription = 50
 
 var (
 	pluginNames = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
@@ -51,7 +51,7 @@ var (
 	sums        = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
 
-// systems are the operating systems and architectures that krew runs on.
+// systems has the operating systems and architectures that krew supports.
 var systems = []labels.Set{
 	{"os": "darwin", "arch": "amd64"}, {"os": "darwin", "arch": "arm64"},
 	{"os": "linux", "arch": "386"}, {"os": "linux", "arch": "amd64"}, {"os": "linux", "arch": "arm"}, {"os": "linux", "arch": "arm64"},
@@ -59,7 +59,7 @@ var systems = []labels.Set{
 	{"os": "windows", "arch": "386"}, {"os": "windows", "arch": "amd64"}, {"os": "windows", "arch": "arm64"},
 }
 
-// check holds a manifest to the rules that krew documents, and its index asks for.
+// check checks a manifest against the rules of krew's documentation and of the krew index. It returns all violations.
 func check(text []byte, name string) error {
 	var p plugin
 	if err := yaml.UnmarshalStrict(text, &p); err != nil {
@@ -77,21 +77,22 @@ func check(text []byte, name string) error {
 	home, err := url.Parse(p.Spec.Homepage)
 	must(err == nil && home.Scheme == "https" && home.Host != "", "homepage: %q", p.Spec.Homepage)
 	short := p.Spec.ShortDescription
-	must(short != "" && len(short) <= shortest && !strings.ContainsAny(short, "\r\n") && !strings.HasSuffix(short, "."),
-		"shortDescription: one line of at most %d characters without a full stop, not %q", shortest, short)
+	must(short != "" && len(short) <= maxShortDescription && !strings.ContainsAny(short, "\r\n") && !strings.HasSuffix(short, "."),
+		"shortDescription: one line of at most %d characters without a full stop, not %q", maxShortDescription, short)
 	must(strings.TrimSpace(p.Spec.Description) != "", "description: empty")
 	must(len(p.Spec.Platforms) > 0, "platforms: none")
-	taken := map[string]bool{}
+	selected := map[string]bool{}
 	for i := range p.Spec.Platforms {
-		if err := p.Spec.Platforms[i].check(p.Spec.Version, taken); err != nil {
+		if err := p.Spec.Platforms[i].check(p.Spec.Version, selected); err != nil {
 			errs = append(errs, fmt.Errorf("platforms[%d]: %w", i, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// check is that of one platform; no system may be another's that is taken.
-func (p *platform) check(version string, taken map[string]bool) error {
+// check checks one platform, and adds its systems to those that earlier platforms have selected: no system may be
+// selected twice.
+func (p *platform) check(version string, selected map[string]bool) error {
 	var errs []error
 	if p.Selector == nil {
 		return errors.New("selector: none")
@@ -111,10 +112,10 @@ func (p *platform) check(version string, taken map[string]bool) error {
 			continue
 		}
 		matched++
-		if taken[s.String()] {
+		if selected[s.String()] {
 			errs = append(errs, fmt.Errorf("selector: %s is selected twice", s))
 		}
-		taken[s.String()] = true
+		selected[s.String()] = true
 	}
 	if matched == 0 {
 		errs = append(errs, errors.New("selector: selects no system"))
@@ -137,13 +138,13 @@ func (p *platform) check(version string, taken map[string]bool) error {
 		installed = append(installed, path.Join(f.To, path.Base(f.From)))
 	}
 	if p.Files != nil && len(p.Files) == 0 {
-		errs = append(errs, errors.New("files: none, which krew takes for nothing at all"))
+		errs = append(errs, errors.New("files: the list is empty, so krew installs no file"))
 	}
 	if p.Bin == "" || p.Files != nil && !slices.Contains(installed, p.Bin) {
 		errs = append(errs, fmt.Errorf("bin: %q is not installed", p.Bin))
 	}
 	if !slices.Contains(installed, "LICENSE") {
-		errs = append(errs, errors.New("files: no LICENSE, which the index asks for"))
+		errs = append(errs, errors.New("files: no LICENSE, which the krew index requires"))
 	}
 	return errors.Join(errs...)
 }

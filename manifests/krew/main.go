@@ -1,5 +1,5 @@
-// The krew command builds kubectl-oooi for every platform of oooi.yaml, puts it into archives, and
-// writes the manifest with their version and checksums beside them.
+// The krew command builds kubectl-oooi for every platform in oooi.yaml, and writes the archives and the krew manifest
+// with the version and the checksums.
 package main
 
 import (
@@ -23,8 +23,8 @@ import (
 )
 
 func main() {
-	version := flag.String("version", "", "the release's tag, such as v1.2.3")
-	out := flag.String("out", "dist", "the folder for archives and manifest")
+	version := flag.String("version", "", "tag of the release, such as v1.2.3")
+	out := flag.String("out", "dist", "directory for the archives and the manifest")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, ".", *version, *out, compile)
@@ -35,9 +35,10 @@ func main() {
 	}
 }
 
-// compiler builds the plugin of the repository at root for a platform into a file.
+// A compiler builds the plugin from the repository at root for a platform, and writes the binary to a file.
 type compiler func(ctx context.Context, root, os, arch, file string) error
 
+// compile is the compiler that runs go build.
 func compile(ctx context.Context, root, system, arch, file string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", file, "./kubectl-oooi") //nolint:gosec // no shell
 	cmd.Dir, cmd.Stderr = root, os.Stderr
@@ -48,6 +49,7 @@ func compile(ctx context.Context, root, system, arch, file string) error {
 	return nil
 }
 
+// run fills in the template oooi.yaml of the repository at root, and writes manifest and archives to the directory out.
 func run(ctx context.Context, root, version, out string, build compiler) error {
 	text, err := os.ReadFile(filepath.Join(root, "manifests", "krew", "oooi.yaml"))
 	if err != nil {
@@ -75,7 +77,7 @@ func run(ctx context.Context, root, version, out string, build compiler) error {
 		}
 		filled = strings.ReplaceAll(filled, p.SHA256+"\n", sum+"\n")
 	}
-	_, body, _ := strings.Cut(filled, "\n") // without the comment, which is the template's
+	_, body, _ := strings.Cut(filled, "\n") // without the comment about the template
 	if err := check([]byte(body), "oooi"); err != nil {
 		return fmt.Errorf("krew would refuse the manifest: %w", err)
 	}
@@ -85,23 +87,24 @@ func run(ctx context.Context, root, version, out string, build compiler) error {
 	return nil
 }
 
-// pack builds the plugin for a platform, writes the archive and returns its checksum.
+// pack builds the plugin for a platform, writes the archive and returns its SHA-256 checksum.
 func pack(ctx context.Context, root, archive, binary, system, arch string, build compiler) (string, error) {
 	temp, err := os.MkdirTemp("", "krew-")
 	if err != nil {
-		return "", fmt.Errorf("making a folder to build in: %w", err)
+		return "", fmt.Errorf("creating a build directory: %w", err)
 	}
 	built := filepath.Join(temp, binary)
 	sum := ""
 	err = build(ctx, root, system, arch, built)
 	if err == nil {
-		sum, err = archiveOf(archive, built, filepath.Join(root, "LICENSE"))
+		sum, err = writeArchive(archive, built, filepath.Join(root, "LICENSE"))
 	}
 	return sum, errors.Join(err, os.RemoveAll(temp))
 }
 
-// archiveOf writes files into an archive that is the same whenever they are.
-func archiveOf(archive string, files ...string) (string, error) {
+// writeArchive writes files to a tar.gz archive and returns its SHA-256 checksum. The archive is reproducible: it has
+// no times and no owners.
+func writeArchive(archive string, files ...string) (string, error) {
 	out, err := os.Create(archive)
 	if err != nil {
 		return "", fmt.Errorf("writing an archive: %w", err)
@@ -111,7 +114,7 @@ func archiveOf(archive string, files ...string) (string, error) {
 	list := tar.NewWriter(zip)
 	var errs []error
 	for _, file := range files {
-		errs = append(errs, add(list, file))
+		errs = append(errs, addFile(list, file))
 	}
 	errs = append(errs, list.Close(), zip.Close(), out.Close())
 	if err := errors.Join(errs...); err != nil {
@@ -120,18 +123,19 @@ func archiveOf(archive string, files ...string) (string, error) {
 	return hex.EncodeToString(hash.Sum(nil)), nil
 }
 
-func add(list *tar.Writer, file string) error {
+// addFile adds a file to an archive, without its directory. Files other than LICENSE are executable.
+func addFile(list *tar.Writer, file string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return err //nolint:wrapcheck // names the file
+		return err //nolint:wrapcheck // the error names the file
 	}
 	mode := int64(0o644)
 	if filepath.Base(file) != "LICENSE" {
 		mode = 0o755
 	}
 	if err := list.WriteHeader(&tar.Header{Name: filepath.Base(file), Mode: mode, Size: int64(len(text)), Format: tar.FormatUSTAR}); err != nil {
-		return err //nolint:wrapcheck // the caller does
+		return err //nolint:wrapcheck // the caller wraps it
 	}
 	_, err = list.Write(text)
-	return err //nolint:wrapcheck // the caller does
+	return err //nolint:wrapcheck // the caller wraps it
 }

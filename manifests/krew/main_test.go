@@ -22,14 +22,16 @@ import (
 
 const root = "../.."
 
-func fake(_ context.Context, _, system, arch, file string) error {
+// fakeCompiler writes the platform instead of a binary.
+func fakeCompiler(_ context.Context, _, system, arch, file string) error {
 	return os.WriteFile(file, []byte(system+" "+arch), 0o700)
 }
 
-func made(t *testing.T) (folder string, manifest []byte) {
+// build runs the command with fakeCompiler as version v1.2.3.
+func build(t *testing.T) (folder string, manifest []byte) {
 	t.Helper()
 	folder = t.TempDir()
-	if err := run(t.Context(), root, "v1.2.3", folder, fake); err != nil {
+	if err := run(t.Context(), root, "v1.2.3", folder, fakeCompiler); err != nil {
 		t.Fatal(err)
 	}
 	manifest, err := os.ReadFile(filepath.Join(folder, "oooi.yaml"))
@@ -39,9 +41,9 @@ func made(t *testing.T) (folder string, manifest []byte) {
 	return folder, manifest
 }
 
-// TestManifestAndArchives downloads, so to speak, what the manifest says, and installs it.
+// TestManifestAndArchives checks the archives against the manifest: names, checksums and contents.
 func TestManifestAndArchives(t *testing.T) {
-	folder, text := made(t)
+	folder, text := build(t)
 	var p plugin
 	if err := yaml.UnmarshalStrict(text, &p); err != nil {
 		t.Fatal(err)
@@ -61,7 +63,7 @@ func TestManifestAndArchives(t *testing.T) {
 			t.Fatal(err)
 		}
 		if sum := sha256.Sum256(archive); hex.EncodeToString(sum[:]) != pl.SHA256 {
-			t.Errorf("%s/%s: sha256 is another file's", system, arch)
+			t.Errorf("%s/%s: the sha256 is not that of the archive", system, arch)
 		}
 		unzipped, err := gzip.NewReader(bytes.NewReader(archive))
 		if err != nil {
@@ -78,7 +80,7 @@ func TestManifestAndArchives(t *testing.T) {
 				t.Fatal(err)
 			}
 			if header.Name == pl.Bin && header.Mode&0o111 == 0 {
-				t.Errorf("%s/%s: %s cannot be run", system, arch, pl.Bin)
+				t.Errorf("%s/%s: %s is not executable", system, arch, pl.Bin)
 			}
 			files[header.Name] = string(content)
 		}
@@ -91,11 +93,11 @@ func TestManifestAndArchives(t *testing.T) {
 			}
 		}
 	}
-	again, _ := made(t)
+	again, _ := build(t)
 	one, err1 := os.ReadFile(filepath.Join(folder, "kubectl-oooi_linux_amd64.tar.gz"))
 	two, err2 := os.ReadFile(filepath.Join(again, "kubectl-oooi_linux_amd64.tar.gz"))
 	if err := errors.Join(err1, err2); err != nil || !bytes.Equal(one, two) {
-		t.Errorf("the same files made another archive (%v)", err)
+		t.Errorf("two builds of the same files differ (%v)", err)
 	}
 }
 
@@ -106,22 +108,22 @@ func TestBuildFails(t *testing.T) {
 		t.Error("no error")
 	}
 	for _, version := range []string{"", "1.2.3", "v1.2", "v1.2.3.4", "v01.2.3", "v1.2.3-dirty+"} {
-		if err := run(t.Context(), root, version, folder, fake); err == nil {
-			t.Errorf("version %q is taken", version)
+		if err := run(t.Context(), root, version, folder, fakeCompiler); err == nil {
+			t.Errorf("version %q is accepted", version)
 		}
 	}
 	if _, err := os.Stat(filepath.Join(folder, "oooi.yaml")); err == nil {
-		t.Error("there is a manifest")
+		t.Error("a manifest was written")
 	}
 }
 
-// TestCheck breaks a good manifest in one place at a time.
+// TestCheck changes one value of a valid manifest at a time.
 func TestCheck(t *testing.T) {
-	_, good := made(t)
-	if err := check(good, "oooi"); err != nil {
+	_, valid := build(t)
+	if err := check(valid, "oooi"); err != nil {
 		t.Fatal(err)
 	}
-	text := string(good)
+	text := string(valid)
 	sum := text[strings.Index(text, "sha256: ")+8:][:64]
 	for field, change := range map[string][2]string{
 		"metadata.name":            {"name: oooi\n", "name: kubectl-oooi\n"},
@@ -140,35 +142,35 @@ func TestCheck(t *testing.T) {
 		"selected twice":           {"arch: arm64", "arch: amd64"},
 		"selects no":               {"arch: arm64", "arch: mips"},
 		`label "kernel"`:           {"arch: arm64", "arch: arm64, kernel: x"},
-		"none, which krew takes":   {"files: [{from: kubectl-oooi, to: .}, {from: LICENSE, to: .}]", "files: []"},
+		"the list is empty":        {"files: [{from: kubectl-oooi, to: .}, {from: LICENSE, to: .}]", "files: []"},
 		`unknown field "platform"`: {"platforms:", "platform:"},
 	} {
 		broken := strings.Replace(text, change[0], change[1], 1)
 		err := check([]byte(broken), "oooi")
 		switch {
 		case broken == text:
-			t.Errorf("%s: nothing was changed", field)
-		case field == "description" && err != nil: // refused as an unknown field
+			t.Errorf("%s: the test changes nothing", field)
+		case field == "description" && err != nil: // rejected as an unknown field
 		case err == nil || !strings.Contains(err.Error(), field):
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	if err := check(good, "other"); err == nil {
-		t.Error("a file of another name is taken")
+	if err := check(valid, "other"); err == nil {
+		t.Error("a manifest with another name is accepted")
 	}
 }
 
-// TestPlatforms sees that krew's list of systems has those that we build for.
+// TestPlatforms checks that krew supports each platform of the manifest, and that the archive is named after it.
 func TestPlatforms(t *testing.T) {
-	_, text := made(t)
+	_, text := build(t)
 	var p plugin
 	if err := yaml.UnmarshalStrict(text, &p); err != nil {
 		t.Fatal(err)
 	}
 	for _, pl := range p.Spec.Platforms {
-		of := pl.Selector.MatchLabels
-		known := slices.ContainsFunc(systems, func(s labels.Set) bool { return s["os"] == of["os"] && s["arch"] == of["arch"] })
-		if want := "_" + of["os"] + "_" + of["arch"] + "."; !known || !strings.Contains(pl.URI, want) {
+		platform := pl.Selector.MatchLabels
+		known := slices.ContainsFunc(systems, func(s labels.Set) bool { return s["os"] == platform["os"] && s["arch"] == platform["arch"] })
+		if want := "_" + platform["os"] + "_" + platform["arch"] + "."; !known || !strings.Contains(pl.URI, want) {
 			t.Errorf("%s: not %s", pl.URI, want)
 		}
 	}

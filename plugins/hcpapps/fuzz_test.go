@@ -9,8 +9,7 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// FuzzCorefile parses blocks: whatever is accepted says who may be believed, and where
-// to look.
+// FuzzCorefile checks the options of all blocks that parse accepts.
 func FuzzCorefile(f *testing.F) {
 	for _, seed := range []string{
 		"hcpapps",
@@ -35,23 +34,23 @@ func FuzzCorefile(f *testing.F) {
 		o := b.Config.Source.Apps
 		for _, prefix := range o.Allow {
 			if !prefix.IsValid() || prefix != prefix.Masked() || prefix.Addr().Is4In6() {
-				t.Errorf("no address is in %s", prefix)
+				t.Errorf("%s contains no address", prefix)
 			}
 		}
 		for _, name := range []string{o.Service, o.Credentials} {
 			if name != "" && strings.Count(name, "/") != 1 {
-				t.Errorf("%q is no object", name)
+				t.Errorf("%q is not NAMESPACE/NAME", name)
 			}
 		}
 		if o.Service != "" && len(o.Selector) > 0 {
-			t.Error("a Service has a name and a selector")
+			t.Error("both a Service and a selector are set")
 		}
 		for key, value := range o.Selector {
 			if key == "" || value == "" {
 				t.Errorf("selector %q=%q", key, value)
 			}
 		}
-		// Whatever is asked for, nothing there is nothing found.
+		// An empty cluster has no problems with any options.
 		if s := model.Build(&model.Objects{}, model.Options{Scope: b.Config.Source.Scope, Apps: o}); len(s.Problems) != 0 {
 			t.Errorf("an empty cluster has the problems %v", s.Problems)
 		}

@@ -1,6 +1,6 @@
-// Package hcpapps is a CoreDNS plugin that answers the application names (*.apps) of
-// OpenShift hosted clusters by where the client stands: on a VLAN with the address
-// that a load balancer gave the cluster's ingress, in a pod with the proxy's Service.
+// Package hcpapps implements a CoreDNS plugin that answers the application names (*.apps) of OpenShift hosted
+// clusters, depending on the client's network: clients on a VLAN get the apps address, pods get the proxy's
+// Service.
 package hcpapps
 
 import (

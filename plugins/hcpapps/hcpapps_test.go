@@ -57,23 +57,23 @@ func negative(name string, qtype uint16, rcode int, origin, domain string) test.
 func TestApplicationsByView(t *testing.T) {
 	h := start(t, "hcpapps {\n manifests testdata/manifests\n}")
 	check(t, h, []viewCase{
-		{"the VLAN reaches applications at their own address", blueClient, a("shop.apps.blue.example.com.", "192.0.2.100")},
-		{"in both families", blueClient, test.Case{
+		{"clients on the VLAN get the apps address", blueClient, a("shop.apps.blue.example.com.", "192.0.2.100")},
+		{"and its IPv6 address", blueClient, test.Case{
 			Qname: "shop.apps.blue.example.com.", Qtype: dns.TypeAAAA,
 			Answer: []dns.RR{test.AAAA("shop.apps.blue.example.com. 30 IN AAAA 2001:db8::100")},
 		}},
-		{"pods reach them by the proxy's Service", podClient, a("shop.apps.blue.example.com.", "10.96.0.10")},
+		{"pods get the proxy's Service", podClient, a("shop.apps.blue.example.com.", "10.96.0.10")},
 		{"a name two labels deep", blueClient, a("a.b.apps.blue.example.com.", "192.0.2.100")},
 		{"the other apps domain, outside of the cluster domain", blueClient, a("shop.apps.example.net.", "192.0.2.100")},
 		{"the console under the cluster domain", blueClient, a("console-openshift-console.blue.example.com.", "192.0.2.100")},
-		{"the mirrored Service: the newest, and of its addresses the allowed one", greenClient, a("shop.apps.green.example.com.", "198.51.100.201")},
-		{"the Infra's status", redClient, a("shop.apps.red.example.com.", "203.0.113.100")},
-		{"a cluster without a proxy has no applications for pods", podClient, passedOn("shop.apps.red.example.com.")},
-		{"a cluster without appsIngress has none at all", greyClient, passedOn("shop.apps.grey.example.com.")},
-		{"another cluster's are passed on", greenClient, passedOn("shop.apps.blue.example.com.")},
-		{"so are control-plane names", blueClient, passedOn("api.blue.example.com.")},
-		{"even inside the apps domain", blueClient, passedOn("oauth-openshift.apps.blue.example.com.")},
-		{"the cluster domain's other names are nobody's here", blueClient, passedOn("typo.blue.example.com.")},
+		{"the allowed address of the newest mirrored Service", greenClient, a("shop.apps.green.example.com.", "198.51.100.201")},
+		{"the address in the Infra's status", redClient, a("shop.apps.red.example.com.", "203.0.113.100")},
+		{"pods get no applications of a cluster without a proxy", podClient, passedOn("shop.apps.red.example.com.")},
+		{"a cluster without appsIngress has no applications", greyClient, passedOn("shop.apps.grey.example.com.")},
+		{"applications of another cluster are passed on", greenClient, passedOn("shop.apps.blue.example.com.")},
+		{"control-plane names are passed on", blueClient, passedOn("api.blue.example.com.")},
+		{"control-plane names inside the apps domain are passed on", blueClient, passedOn("oauth-openshift.apps.blue.example.com.")},
+		{"other names of the cluster domain are passed on", blueClient, passedOn("typo.blue.example.com.")},
 	})
 }
 
@@ -81,17 +81,17 @@ func TestProtocol(t *testing.T) {
 	h := start(t, "hcpapps {\n manifests testdata/manifests\n}")
 	const apps, domain = "apps.blue.example.com.", "blue.example.com."
 	check(t, h, []viewCase{
-		{"alone, hcpapps has the apps domain's apex", blueClient, test.Case{
+		{"the SOA of the apps domain without hcpviews", blueClient, test.Case{
 			Qname: apps, Qtype: dns.TypeSOA,
 			Answer: []dns.RR{test.SOA(apps + " 30 IN SOA ns-dns." + apps + " hostmaster." + domain + " 1 7200 1800 86400 5")},
 		}},
-		{"the apex itself is no application", blueClient, negative(apps, dns.TypeA, dns.RcodeSuccess, apps, domain)},
-		{"the wildcard by its own name", blueClient, a("*."+apps, "192.0.2.100")},
-		{"the spelling of the question", blueClient, a("Shop.APPS.blue.example.com.", "192.0.2.100")},
+		{"the apps domain itself has no address", blueClient, negative(apps, dns.TypeA, dns.RcodeSuccess, apps, domain)},
+		{"the wildcard itself", blueClient, a("*."+apps, "192.0.2.100")},
+		{"the answer has the query's spelling", blueClient, a("Shop.APPS.blue.example.com.", "192.0.2.100")},
 		{"another type of an application", blueClient, negative("shop."+apps, dns.TypeHTTPS, dns.RcodeSuccess, apps, domain)},
-		{"a parent of a control-plane name blocks the wildcard", blueClient, negative("internal."+apps, dns.TypeA, dns.RcodeSuccess, apps, domain)},
-		{"and what is below it does not exist", blueClient, negative("x.internal."+apps, dns.TypeA, dns.RcodeNameError, apps, domain)},
-		{"nothing is below the console's other name", blueClient, negative("x.console-openshift-console."+domain, dns.TypeA,
+		{"the wildcard does not match a parent of a control-plane name", blueClient, negative("internal."+apps, dns.TypeA, dns.RcodeSuccess, apps, domain)},
+		{"names below that parent do not exist", blueClient, negative("x.internal."+apps, dns.TypeA, dns.RcodeNameError, apps, domain)},
+		{"names below the console's name do not exist", blueClient, negative("x.console-openshift-console."+domain, dns.TypeA,
 			dns.RcodeNameError, "console-openshift-console."+domain, domain)},
 		{"ANY", blueClient, test.Case{
 			Qname: "shop." + apps, Qtype: dns.TypeANY,
@@ -133,33 +133,33 @@ func TestNoAddressIsNoData(t *testing.T) {
 }
 
 func TestSetup(t *testing.T) {
-	for _, tc := range []struct{ input, says string }{
+	for _, tc := range []struct{ input, wantErr string }{
 		{"hcpapps", ""},
 		{"hcpapps {\n source mirrored status\n}", ""},
 		{"hcpapps {\n view lab\n answer lab 192.0.2.9\n hostedcluster a/b\n source hosted\n credentials a/secret\n allow 192.0.2.0/24\n}", ""},
 		{"hcpapps {\n source hosted\n selector app=router,tier=web\n}", ""},
 		{"hcpapps {\n source\n}", "source: want one or more of [hosted mirrored status]"},
-		{"hcpapps {\n source guess\n}", `source: "guess" is none of [hosted mirrored status]`},
-		{"hcpapps {\n source status status\n}", "source: status is given twice"},
+		{"hcpapps {\n source guess\n}", `source: "guess" is not one of [hosted mirrored status]`},
+		{"hcpapps {\n source status status\n}", "source: duplicate status"},
 		{"hcpapps {\n service noslash\n}", `service: "noslash" is not NAMESPACE/NAME`},
 		{"hcpapps {\n selector broken\n}", `selector: "broken" is not KEY=VALUE`},
 		{"hcpapps {\n allow 300.1.1.1/8\n}", `allow: "300.1.1.1/8" is not a network`},
 		{"hcpapps {\n credentials a/b/c\n}", `credentials: "a/b/c" is not NAMESPACE/NAME`},
-		{"hcpapps {\n source hosted\n credentials a/b\n}", "credentials belong to one hosted cluster"},
-		{"hcpapps {\n view lab\n answer lab 192.0.2.9\n hostedcluster a/b\n credentials a/b\n}", "credentials are used with 'source hosted' only"},
-		{"hcpapps {\n source hosted\n service a/b\n selector c=d\n}", "service and selector exclude each other"},
-		{"hcpapps {\n service a/b\n}", "service and selector need a 'source"},
-		{"hcpapps {\n view lab\n answer lab 192.0.2.9\n hostedcluster a/b\n source mirrored\n}", "say with 'allow CIDR' which addresses are believed"},
+		{"hcpapps {\n source hosted\n credentials a/b\n}", "credentials require exactly one hosted cluster"},
+		{"hcpapps {\n view lab\n answer lab 192.0.2.9\n hostedcluster a/b\n credentials a/b\n}", "credentials require 'source hosted'"},
+		{"hcpapps {\n source hosted\n service a/b\n selector c=d\n}", "service and selector are mutually exclusive"},
+		{"hcpapps {\n service a/b\n}", "service and selector require 'source"},
+		{"hcpapps {\n view lab\n answer lab 192.0.2.9\n hostedcluster a/b\n source mirrored\n}", "allow is required without an Infra; list the accepted networks with 'allow CIDR'"},
 		{"hcpapps {\n nonsense\n}", "unknown property 'nonsense'"},
 	} {
 		c := caddy.NewTestController("dns", tc.input)
 		c.ServerBlockKeys = []string{"."}
 		_, err := parse(c)
 		switch {
-		case tc.says == "" && err != nil:
+		case tc.wantErr == "" && err != nil:
 			t.Errorf("%s: %v", tc.input, err)
-		case tc.says != "" && (err == nil || !strings.Contains(err.Error(), tc.says)):
-			t.Errorf("%s: error %v, want one with %q", tc.input, err, tc.says)
+		case tc.wantErr != "" && (err == nil || !strings.Contains(err.Error(), tc.wantErr)):
+			t.Errorf("%s: error %v, want one with %q", tc.input, err, tc.wantErr)
 		}
 	}
 }

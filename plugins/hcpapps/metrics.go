@@ -2,5 +2,5 @@ package hcpapps
 
 import "github.com/densityops/oooi/plugins/internal/views"
 
-// requests counts queries inside the plugin's zones by what became of them.
+// requests counts queries in the plugin's zones.
 var requests = views.NewRequests(name)

@@ -12,10 +12,10 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// options are the words of a block that hcpviews does not have.
+// options are the properties that hcpviews does not have.
 type options struct{ model.AppsOptions }
 
-// parse reads the property that c stands on, if it is one of ours.
+// parse parses the current property of c if it is one of these, and reports whether it is.
 func (o *options) parse(c *caddy.Controller) (bool, error) {
 	var parse func([]string) error
 	switch c.Val() {
@@ -48,9 +48,9 @@ func (o *options) parseSource(args []string) error {
 		source := model.AppsSource(arg)
 		switch {
 		case !slices.Contains(known, source):
-			return fmt.Errorf("%q is none of %v", arg, known)
+			return fmt.Errorf("%q is not one of %v", arg, known)
 		case slices.Contains(o.Sources, source):
-			return fmt.Errorf("%s is given twice", arg)
+			return fmt.Errorf("duplicate %s", arg)
 		}
 		o.Sources = append(o.Sources, source)
 	}
@@ -60,7 +60,7 @@ func (o *options) parseSource(args []string) error {
 func objectName(target *string) func([]string) error {
 	return func(args []string) error {
 		if *target != "" {
-			return errors.New("given twice")
+			return errors.New("specified twice")
 		}
 		if len(args) != 1 {
 			return fmt.Errorf("want one NAMESPACE/NAME, have %d arguments", len(args))
@@ -103,20 +103,20 @@ func (o *options) parseAllow(args []string) error {
 	return nil
 }
 
-// check finds what no single property shows.
+// check validates the properties in combination. scope is the scope of the block.
 func (o *options) check(scope model.Scope) error {
 	standalone := len(o.Sources) > 0 && len(scope.Infras) == 0 && len(scope.HostedClusters) > 0
 	switch {
 	case o.Service != "" && o.Selector != nil:
-		return errors.New("service and selector exclude each other")
+		return errors.New("service and selector are mutually exclusive")
 	case o.Credentials != "" && len(scope.HostedClusters) != 1:
-		return errors.New("credentials belong to one hosted cluster: name it with hostedcluster NAMESPACE/NAME")
+		return errors.New("credentials require exactly one hosted cluster; specify it with hostedcluster NAMESPACE/NAME")
 	case o.Credentials != "" && !slices.Contains(o.Sources, model.AppsHosted):
-		return errors.New("credentials are used with 'source hosted' only")
+		return errors.New("credentials require 'source hosted'")
 	case (o.Service != "" || o.Selector != nil) && len(o.Sources) == 0:
-		return errors.New("service and selector need a 'source hosted' or 'source mirrored'")
+		return errors.New("service and selector require 'source hosted' or 'source mirrored'")
 	case standalone && len(o.Allow) == 0 && !slices.Equal(o.Sources, []model.AppsSource{model.AppsStatus}):
-		return errors.New("say with 'allow CIDR' which addresses are believed: without an Infra there is no VLAN to compare them with")
+		return errors.New("allow is required without an Infra; list the accepted networks with 'allow CIDR'")
 	default:
 		return nil
 	}

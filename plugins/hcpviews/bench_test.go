@@ -11,8 +11,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// fixedClient is a ResponseWriter that makes nothing up anew for each query, so
-// that whatever is counted is the handler's.
+// fixedClient is a ResponseWriter that does not allocate, so that all measured allocations are the handler's.
 type fixedClient struct {
 	test.ResponseWriter
 
@@ -25,8 +24,7 @@ func newFixedClient(address string) *fixedClient {
 
 func (c *fixedClient) RemoteAddr() net.Addr { return c.remote }
 
-// floor is the least that a plugin can do to answer: a reply with a record that it
-// has already.
+// floor returns the cheapest possible handler, which replies with a prepared record.
 func floor() plugin.Handler {
 	shared := []dns.RR{test.A("api.blue.example.com. 30 IN A 192.0.2.3")}
 	return plugin.HandlerFunc(func(_ context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
@@ -37,16 +35,15 @@ func floor() plugin.Handler {
 	})
 }
 
-// upstream does nothing, at no cost.
+// upstream returns a handler that does nothing.
 func upstream() plugin.Handler {
 	return plugin.HandlerFunc(func(context.Context, dns.ResponseWriter, *dns.Msg) (int, error) { return dns.RcodeSuccess, nil })
 }
 
-// costs are the queries whose cost is measured, with the allocations that each may
-// have beyond the floor's.
+// costs are the measured queries, each with the number of allocations allowed in addition to those of floor.
 var costs = []struct {
 	name, client, qname string
-	beyond              float64
+	extra               float64
 }{
 	{"VLAN", blueClient, "api.blue.example.com.", 1},
 	{"pod", podClient, "api.blue.example.com.", 1},
@@ -55,8 +52,7 @@ var costs = []struct {
 	{"PassedOn", greenClient, "api.blue.example.com.", 0},
 }
 
-// corefiles are the two ways to bound what is answered: by the server block and by
-// zones of one's own.
+// corefiles bound the answered names in two ways: by the server block, and by the zones of the plugin.
 var corefiles = map[string]string{
 	"":      "hcpviews {\n manifests testdata/manifests\n}",
 	"Zones": "hcpviews example.org example.net example.com {\n manifests testdata/manifests\n}",
@@ -85,7 +81,7 @@ func BenchmarkServeDNS(b *testing.B) {
 	}
 }
 
-func TestAllocationsBeyondTheFloor(t *testing.T) {
+func TestAllocations(t *testing.T) {
 	allocations := func(h plugin.Handler, client, qname string) float64 {
 		ctx, w := t.Context(), newFixedClient(client)
 		r := new(dns.Msg).SetQuestion(qname, dns.TypeA)
@@ -95,14 +91,14 @@ func TestAllocationsBeyondTheFloor(t *testing.T) {
 			}
 		})
 	}
-	least := allocations(floor(), blueClient, "api.blue.example.com.")
+	base := allocations(floor(), blueClient, "api.blue.example.com.")
 	for variant, corefile := range corefiles {
 		h := start(t, corefile)
 		h.Next = upstream()
 		for _, c := range costs {
 			t.Run(c.name+variant, func(t *testing.T) {
-				if n := allocations(h, c.client, c.qname); n > least+c.beyond {
-					t.Errorf("%v allocations, %v beyond the floor's; want %v at most", n, n-least, c.beyond)
+				if n := allocations(h, c.client, c.qname); n > base+c.extra {
+					t.Errorf("%v allocations, %v more than floor; want at most %v more", n, n-base, c.extra)
 				}
 			})
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// FuzzCorefile parses blocks: whatever is accepted can be served from.
+// FuzzCorefile checks the configuration of all blocks that parse accepts.
 func FuzzCorefile(f *testing.F) {
 	for _, seed := range []string{
 		"hcpviews",
@@ -40,11 +40,11 @@ func FuzzCorefile(f *testing.F) {
 			return
 		}
 		if err := p.Config.Check(); err != nil {
-			t.Errorf("accepted, but %v", err)
+			t.Errorf("parse accepted the block, but Check did not: %v", err)
 		}
 		for _, zone := range slices.Concat(p.Zones, p.Fall.Zones) {
 			if !dns.IsFqdn(zone) || zone != strings.ToLower(zone) {
-				t.Errorf("zone %q is not as it is compared", zone)
+				t.Errorf("zone %q is not in lower case and fully qualified", zone)
 			}
 		}
 		if p.TTL > 3600 {
@@ -53,13 +53,13 @@ func FuzzCorefile(f *testing.F) {
 		for _, view := range p.Config.Views {
 			for _, cidr := range view.CIDRs {
 				if !cidr.IsValid() || cidr != cidr.Masked() || cidr.Addr().Is4In6() {
-					t.Errorf("view %s: no client is in %s", view.Name, cidr)
+					t.Errorf("view %s: %s matches no client", view.Name, cidr)
 				}
 			}
 		}
 		for name, answer := range p.Config.Answers {
 			if len(answer.Addresses) == 0 && answer.Service == "" {
-				t.Errorf("view %s is answered with nothing", name)
+				t.Errorf("the answer of view %s is empty", name)
 			}
 		}
 		if p.Config.Source.String() == "" {
@@ -68,7 +68,7 @@ func FuzzCorefile(f *testing.F) {
 	})
 }
 
-// FuzzServeDNS asks what a client could ask, as clients of every kind.
+// FuzzServeDNS sends queries from clients of every kind.
 func FuzzServeDNS(f *testing.F) {
 	for _, qname := range []string{
 		"api.blue.example.com.", "aPi.Blue.example.com.", "blue.example.com.", "apps.blue.example.com.", "shop.apps.blue.example.com.",
@@ -80,51 +80,51 @@ func FuzzServeDNS(f *testing.F) {
 			if qtype == dns.TypeHTTPS {
 				m.SetEdns0(1232, true)
 			}
-			add(f, m)
+			addSeed(f, m)
 		}
 	}
-	add(f, new(dns.Msg).SetNotify("blue.example.com."))
-	add(f, new(dns.Msg).SetUpdate("blue.example.com."))
+	addSeed(f, new(dns.Msg).SetNotify("blue.example.com."))
+	addSeed(f, new(dns.Msg).SetUpdate("blue.example.com."))
 	chaos := new(dns.Msg).SetQuestion("version.bind.", dns.TypeTXT)
 	chaos.Question[0].Qclass = dns.ClassCHAOS
-	add(f, chaos)
+	addSeed(f, chaos)
 
 	h := start(f, "hcpviews {\n manifests testdata/manifests\n fallthrough green.example.com\n}")
-	asked := false
+	passed := false
 	h.Next = plugin.HandlerFunc(func(context.Context, dns.ResponseWriter, *dns.Msg) (int, error) {
-		asked = true
+		passed = true
 		return dns.RcodeSuccess, nil
 	})
-	canary := new(dns.Msg).SetQuestion("api.blue.example.com.", dns.TypeA)
+	valid := new(dns.Msg).SetQuestion("api.blue.example.com.", dns.TypeA)
 	f.Fuzz(func(t *testing.T, query []byte) {
 		m := new(dns.Msg)
 		if err := m.Unpack(query); err != nil || len(m.Question) != 1 {
 			return
 		}
 		for _, client := range []string{blueClient, greenClient, podClient, "::ffff:" + blueClient, "2001:db8:10::77", "none"} {
-			asked = false
+			passed = false
 			rec := dnstest.NewRecorder(&test.ResponseWriter{RemoteIP: client})
 			if _, err := h.ServeDNS(t.Context(), rec, m); err != nil {
 				t.Fatal(err)
 			}
 			switch {
-			case asked == (rec.Msg != nil):
-				t.Fatalf("%s: passed on: %t; replied: %t", client, asked, rec.Msg != nil)
+			case passed == (rec.Msg != nil):
+				t.Fatalf("%s: passed on: %t; replied: %t", client, passed, rec.Msg != nil)
 			case rec.Msg != nil:
 				checkReply(t, m, rec.Msg)
 			}
 		}
 		rec := dnstest.NewRecorder(&test.ResponseWriter{RemoteIP: blueClient})
-		if _, err := h.ServeDNS(t.Context(), rec, canary); err != nil {
+		if _, err := h.ServeDNS(t.Context(), rec, valid); err != nil {
 			t.Fatal(err)
 		}
 		if len(rec.Msg.Answer) != 1 || rec.Msg.Answer[0].String() != "api.blue.example.com.\t30\tIN\tA\t192.0.2.3" {
-			t.Errorf("afterwards another client is told:\n%s", rec.Msg)
+			t.Errorf("the answer to a valid query has changed:\n%s", rec.Msg)
 		}
 	})
 }
 
-func add(f *testing.F, m *dns.Msg) {
+func addSeed(f *testing.F, m *dns.Msg) {
 	f.Helper()
 	packed, err := m.Pack()
 	if err != nil {
@@ -133,26 +133,26 @@ func add(f *testing.F, m *dns.Msg) {
 	f.Add(packed)
 }
 
-// checkReply holds a reply against the rules that every reply of ours keeps.
+// checkReply checks the rules that all of our replies follow.
 func checkReply(t *testing.T, query, reply *dns.Msg) {
 	t.Helper()
 	q := query.Question[0]
 	if reply.Id != query.Id || !reply.Response || len(reply.Question) != 1 || reply.Question[0] != q {
-		t.Errorf("the reply is to something else:\n%s", reply)
+		t.Errorf("the reply does not match the query:\n%s", reply)
 	}
 	packed, err := reply.Pack()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, reply)
 	}
 	if err := new(dns.Msg).Unpack(packed); err != nil {
-		t.Errorf("the client cannot read the reply: %v\n%s", err, reply)
+		t.Errorf("the reply cannot be unpacked: %v\n%s", err, reply)
 	}
 	for _, rr := range reply.Answer {
 		if rr.Header().Name != q.Name {
-			t.Errorf("the answer belongs to %s", rr.Header().Name)
+			t.Errorf("the answer has the name %s", rr.Header().Name)
 		}
 		if rr.Header().Rrtype != q.Qtype && q.Qtype != dns.TypeANY {
-			t.Errorf("the answer is of type %s", dns.TypeToString[rr.Header().Rrtype])
+			t.Errorf("the answer has the type %s", dns.TypeToString[rr.Header().Rrtype])
 		}
 	}
 	refused := reply.Rcode == dns.RcodeRefused
@@ -167,7 +167,7 @@ func checkReply(t *testing.T, query, reply *dns.Msg) {
 	}
 	for _, rr := range reply.Ns {
 		if rr.Header().Rrtype != dns.TypeSOA || !dns.IsSubDomain(rr.Header().Name, q.Name) {
-			t.Errorf("the authority has nothing to say on %s: %s", q.Name, rr)
+			t.Errorf("the authority section does not match %s: %s", q.Name, rr)
 		}
 	}
 }

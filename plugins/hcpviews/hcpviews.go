@@ -1,6 +1,5 @@
-// Package hcpviews is a CoreDNS plugin that answers the control-plane names of
-// OpenShift hosted clusters by where the client stands: on a VLAN with the proxy's
-// address there, in a pod with the proxy's Service.
+// Package hcpviews implements a CoreDNS plugin that answers the control-plane names of OpenShift hosted clusters,
+// depending on the client's network: clients on a VLAN get the proxy's address there, pods get the proxy's Service.
 package hcpviews
 
 import (

@@ -43,41 +43,41 @@ func check(t *testing.T, h *views.Handler, cases []viewCase) {
 func TestClientsSeeTheirView(t *testing.T) {
 	h := start(t, "hcpviews {\n manifests testdata/manifests\n}")
 	check(t, h, []viewCase{
-		{"the VLAN reaches the API by the proxy", blueClient, test.Case{
+		{"clients on the VLAN get the proxy's address", blueClient, test.Case{
 			Qname: "api.blue.example.com.", Qtype: dns.TypeA,
 			Answer: []dns.RR{test.A("api.blue.example.com. 30 IN A 192.0.2.3")},
 		}},
-		{"the VLAN's IPv6 clients are the VLAN's, too", "2001:db8:10::77", test.Case{
+		{"IPv6 clients on the VLAN", "2001:db8:10::77", test.Case{
 			Qname: "api.blue.example.com.", Qtype: dns.TypeAAAA,
 			Answer: []dns.RR{test.AAAA("api.blue.example.com. 30 IN AAAA 2001:db8:10::3")},
 		}},
-		{"an IPv4 client on an IPv6 socket is its IPv4 self", "::ffff:192.0.2.77", test.Case{
+		{"an IPv4-mapped address of a client", "::ffff:192.0.2.77", test.Case{
 			Qname: "api.blue.example.com.", Qtype: dns.TypeA,
 			Answer: []dns.RR{test.A("api.blue.example.com. 30 IN A 192.0.2.3")},
 		}},
-		{"pods reach the API by the proxy's Service", podClient, test.Case{
+		{"pods get the proxy's Service", podClient, test.Case{
 			Qname: "api.blue.example.com.", Qtype: dns.TypeA,
 			Answer: []dns.RR{test.A("api.blue.example.com. 30 IN A 10.96.0.10")},
 		}},
-		{"pods have IPv6, too", podClient, test.Case{
+		{"pods get its IPv6 address", podClient, test.Case{
 			Qname: "api.blue.example.com.", Qtype: dns.TypeAAAA,
 			Answer: []dns.RR{test.AAAA("api.blue.example.com. 30 IN AAAA fd00:96::10")},
 		}},
-		{"another VLAN has its own proxy", greenClient, test.Case{
+		{"clients on another VLAN get its proxy", greenClient, test.Case{
 			Qname: "api.green.example.com.", Qtype: dns.TypeA,
 			Answer: []dns.RR{test.A("api.green.example.com. 30 IN A 198.51.100.3")},
 		}},
-		{"another cluster's name is passed on, as if it were unknown", greenClient, test.Case{
+		{"another cluster's name is passed on", greenClient, test.Case{
 			Qname: "api.blue.example.com.", Qtype: dns.TypeA, Rcode: viewstest.Passed,
 		}},
-		{"so is another cluster's apex", greenClient, test.Case{
+		{"another cluster's apex is passed on", greenClient, test.Case{
 			Qname: "blue.example.com.", Qtype: dns.TypeSOA, Rcode: viewstest.Passed,
 		}},
 		{"a name without an address yet exists", podClient, test.Case{
 			Qname: "api.green.example.com.", Qtype: dns.TypeA,
 			Ns: []dns.RR{test.SOA("green.example.com. 5 IN SOA ns.dns.green.example.com. hostmaster.green.example.com. 1 7200 1800 86400 5")},
 		}},
-		{"a name of nobody's is passed on", blueClient, test.Case{
+		{"a name of no hosted cluster is passed on", blueClient, test.Case{
 			Qname: "www.example.net.", Qtype: dns.TypeA, Rcode: viewstest.Passed,
 		}},
 	})
@@ -102,14 +102,14 @@ func TestProtocol(t *testing.T) {
 	h := start(t, "hcpviews {\n manifests testdata/manifests\n}")
 	soa := []dns.RR{test.SOA(blueSOA)}
 	check(t, h, []viewCase{
-		{"the spelling of the question is the spelling of the answer", blueClient, test.Case{
+		{"the answer has the query's spelling", blueClient, test.Case{
 			Qname: "aPi.Blue.EXAMPLE.com.", Qtype: dns.TypeA,
 			Answer: []dns.RR{test.A("aPi.Blue.EXAMPLE.com. 30 IN A 192.0.2.3")},
 		}},
 		{"an unknown name of the cluster's domain does not exist", blueClient, test.Case{
 			Qname: "nope.blue.example.com.", Qtype: dns.TypeA, Rcode: dns.RcodeNameError, Ns: soa,
 		}},
-		{"nothing is below a name", blueClient, test.Case{
+		{"names below a control-plane name do not exist", blueClient, test.Case{
 			Qname: "below.api.blue.example.com.", Qtype: dns.TypeA, Rcode: dns.RcodeNameError, Ns: soa,
 		}},
 		{"the apex has a SOA", blueClient, test.Case{
@@ -121,7 +121,7 @@ func TestProtocol(t *testing.T) {
 			Answer: []dns.RR{test.NS("blue.example.com. 30 IN NS ns.dns.blue.example.com.")},
 			Extra:  []dns.RR{test.A("ns.dns.blue.example.com. 30 IN A 192.0.2.2")},
 		}},
-		{"pods reach the name server by its Service", podClient, test.Case{
+		{"pods get the name server's Service", podClient, test.Case{
 			Qname: "ns.dns.blue.example.com.", Qtype: dns.TypeA,
 			Answer: []dns.RR{test.A("ns.dns.blue.example.com. 30 IN A 10.96.0.11")},
 		}},
@@ -135,19 +135,19 @@ func TestProtocol(t *testing.T) {
 		{"the console outside of the apps domain is passed on", blueClient, test.Case{
 			Qname: "console-openshift-console.blue.example.com.", Qtype: dns.TypeA, Rcode: viewstest.Passed,
 		}},
-		{"nothing is below a control-plane name in the apps domain", blueClient, test.Case{
+		{"names below a control-plane name in the apps domain do not exist", blueClient, test.Case{
 			Qname: "below.oauth-openshift.apps.blue.example.com.", Qtype: dns.TypeA, Rcode: dns.RcodeNameError, Ns: soa,
 		}},
-		{"HTTPS is not left to an upstream", blueClient, test.Case{Qname: "api.blue.example.com.", Qtype: dns.TypeHTTPS, Ns: soa}},
-		{"nor are SVCB, TXT and CAA", blueClient, test.Case{Qname: "api.blue.example.com.", Qtype: dns.TypeSVCB, Ns: soa}},
-		{"TXT", blueClient, test.Case{Qname: "api.blue.example.com.", Qtype: dns.TypeTXT, Ns: soa}},
-		{"CAA", blueClient, test.Case{Qname: "api.blue.example.com.", Qtype: dns.TypeCAA, Ns: soa}},
+		{"HTTPS is NODATA", blueClient, test.Case{Qname: "api.blue.example.com.", Qtype: dns.TypeHTTPS, Ns: soa}},
+		{"SVCB is NODATA", blueClient, test.Case{Qname: "api.blue.example.com.", Qtype: dns.TypeSVCB, Ns: soa}},
+		{"TXT is NODATA", blueClient, test.Case{Qname: "api.blue.example.com.", Qtype: dns.TypeTXT, Ns: soa}},
+		{"CAA is NODATA", blueClient, test.Case{Qname: "api.blue.example.com.", Qtype: dns.TypeCAA, Ns: soa}},
 		{"ANY is answered minimally", blueClient, test.Case{
 			Qname: "api.blue.example.com.", Qtype: dns.TypeANY,
 			Answer: []dns.RR{test.HINFO(`api.blue.example.com. 5 IN HINFO "RFC8482" ""`)},
 		}},
 		{"zone transfers are refused", blueClient, test.Case{Qname: "blue.example.com.", Qtype: dns.TypeAXFR, Rcode: dns.RcodeRefused}},
-		{"an IPv4-only name has no AAAA, and says so", greenClient, test.Case{
+		{"AAAA of an IPv4-only name is NODATA", greenClient, test.Case{
 			Qname: "api.green.example.com.", Qtype: dns.TypeAAAA,
 			Ns: []dns.RR{test.SOA("green.example.com. 5 IN SOA ns.dns.green.example.com. hostmaster.green.example.com. 1 7200 1800 86400 5")},
 		}},
@@ -155,11 +155,11 @@ func TestProtocol(t *testing.T) {
 			Qname: "api.blue.example.net.", Qtype: dns.TypeTXT,
 			Ns: []dns.RR{test.SOA("api.blue.example.net. 5 IN SOA ns.dns.blue.example.com. hostmaster.blue.example.com. 1 7200 1800 86400 5")},
 		}},
-		{"its siblings are not ours", blueClient, test.Case{Qname: "www.blue.example.net.", Qtype: dns.TypeA, Rcode: viewstest.Passed}},
-		{"its parent is not ours", blueClient, test.Case{Qname: "blue.example.net.", Qtype: dns.TypeA, Rcode: viewstest.Passed}},
-		{"a suffix is one of labels, not of letters", blueClient, test.Case{Qname: "api.notblue.example.com.", Qtype: dns.TypeA, Rcode: viewstest.Passed}},
-		{"an escaped dot is no label's end", blueClient, test.Case{Qname: `api\.blue.example.com.`, Qtype: dns.TypeA, Rcode: viewstest.Passed}},
-		{"the root is not ours", blueClient, test.Case{Qname: ".", Qtype: dns.TypeNS, Rcode: viewstest.Passed}},
+		{"siblings of such a hostname are passed on", blueClient, test.Case{Qname: "www.blue.example.net.", Qtype: dns.TypeA, Rcode: viewstest.Passed}},
+		{"the parent of such a hostname is passed on", blueClient, test.Case{Qname: "blue.example.net.", Qtype: dns.TypeA, Rcode: viewstest.Passed}},
+		{"a suffix that does not begin at a label is passed on", blueClient, test.Case{Qname: "api.notblue.example.com.", Qtype: dns.TypeA, Rcode: viewstest.Passed}},
+		{"an escaped dot does not end a label", blueClient, test.Case{Qname: `api\.blue.example.com.`, Qtype: dns.TypeA, Rcode: viewstest.Passed}},
+		{"the root is passed on", blueClient, test.Case{Qname: ".", Qtype: dns.TypeNS, Rcode: viewstest.Passed}},
 	})
 	t.Run("another class is passed on", func(t *testing.T) {
 		m := new(dns.Msg).SetQuestion("api.blue.example.com.", dns.TypeA)
@@ -201,7 +201,7 @@ func TestFallthrough(t *testing.T) {
 		{"another type of a known name does not", blueClient, test.Case{
 			Qname: "api.blue.example.com.", Qtype: dns.TypeHTTPS, Ns: []dns.RR{test.SOA(blueSOA)},
 		}},
-		{"nor does an unknown name of another zone", greenClient, test.Case{
+		{"an unknown name of another zone does not", greenClient, test.Case{
 			Qname: "nope.green.example.com.", Qtype: dns.TypeA, Rcode: dns.RcodeNameError,
 			Ns: []dns.RR{test.SOA("green.example.com. 5 IN SOA ns.dns.green.example.com. hostmaster.green.example.com. 1 7200 1800 86400 5")},
 		}},
@@ -279,11 +279,11 @@ func TestViewsByClientAddress(t *testing.T) {
 		{"a pod", "10.128.0.1", api("10.96.0.10")},
 		{"the longest prefix wins", "10.9.0.1", api("10.96.0.11")},
 		{"a single address", "203.0.113.7", api("10.96.0.11")},
-		{"anybody else is refused", "203.0.113.8", refused},
+		{"other clients are refused", "203.0.113.8", refused},
 	})
 }
 
-func TestNothingKnownYetIsAServerFailure(t *testing.T) {
+func TestServerFailureBeforeTheFirstSnapshot(t *testing.T) {
 	h := &views.Handler{Zones: []string{"example.com."}, Tables: noTables{}, Next: viewstest.Upstream(), Requests: requests}
 	m := new(dns.Msg).SetQuestion("api.blue.example.com.", dns.TypeA).SetEdns0(1232, false)
 	rec := dnstest.NewRecorder(&test.ResponseWriter{RemoteIP: blueClient})
@@ -295,7 +295,7 @@ func TestNothingKnownYetIsAServerFailure(t *testing.T) {
 	}
 	want := (&dns.EDNS0_EDE{InfoCode: dns.ExtendedErrorCodeNotReady}).String()
 	if opt := rec.Msg.IsEdns0(); opt == nil || len(opt.Option) != 1 || opt.Option[0].String() != want {
-		t.Errorf("the reply does not say %q: %s", want, rec.Msg)
+		t.Errorf("the reply has no extended error %q: %s", want, rec.Msg)
 	}
 	expectRcode(t, h, new(dns.Msg).SetQuestion("www.example.net.", dns.TypeA), viewstest.Passed)
 }
@@ -319,13 +319,13 @@ func TestMetadataNamesTheView(t *testing.T) {
 	}
 }
 
-func TestZonesWhoseCacheIsBypassed(t *testing.T) {
+func TestCacheBypassZones(t *testing.T) {
 	h := &views.Handler{Zones: []string{".", "example.com."}}
 	if got := h.CacheBypassZones(); len(got) > 0 {
-		t.Errorf("got %v: what is passed on to a cache behind us is not cached", got)
+		t.Errorf("got %v, want none: a cache behind the plugin must store passed queries", got)
 	}
 	h.BehindCache = true
 	if got := h.CacheBypassZones(); len(got) != 1 || got[0] != "example.com." {
-		t.Errorf("got %v: the root would switch the cache off", got)
+		t.Errorf("got %v, want example.com. without the root, which would disable the cache", got)
 	}
 }

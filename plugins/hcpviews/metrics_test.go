@@ -15,7 +15,7 @@ import (
 )
 
 func TestRequestsAreCountedByViewZoneAndAnswer(t *testing.T) {
-	asTheInfrasSay := start(t, "hcpviews example.com example.net {\n manifests testdata/manifests\n}")
+	fromInfras := start(t, "hcpviews example.com example.net {\n manifests testdata/manifests\n}")
 	byAddress := start(t, "hcpviews example.com {\n manifests testdata/manifests\n view pod 10.0.0.0/8\n}")
 	notSynced := &views.Handler{Zones: []string{"example.com."}, Tables: noTables{}, Next: viewstest.Upstream(), Requests: requests}
 	for _, tc := range []struct {
@@ -24,20 +24,20 @@ func TestRequestsAreCountedByViewZoneAndAnswer(t *testing.T) {
 		client, qname string
 		qtype         uint16
 		view, zone    string
-		answer        string // "" where nothing is counted
+		answer        string // "" if nothing is counted
 	}{
-		{"success on the VLAN", asTheInfrasSay, blueClient, "api.blue.example.com.", dns.TypeA, "vlan", "blue.example.com.", "success"},
-		{"success in a pod", asTheInfrasSay, podClient, "API.blue.example.com.", dns.TypeA, "pod", "blue.example.com.", "success"},
-		{"another type", asTheInfrasSay, blueClient, "api.blue.example.com.", dns.TypeTXT, "vlan", "blue.example.com.", "nodata"},
-		{"no address yet", asTheInfrasSay, podClient, "api.green.example.com.", dns.TypeA, "pod", "green.example.com.", "nodata"},
-		{"unknown name", asTheInfrasSay, blueClient, "nope.blue.example.com.", dns.TypeA, "vlan", "blue.example.com.", "nxdomain"},
-		{"zone transfer", asTheInfrasSay, blueClient, "blue.example.com.", dns.TypeAXFR, "vlan", "blue.example.com.", "refused"},
-		{"another cluster's name", asTheInfrasSay, greenClient, "api.blue.example.com.", dns.TypeA, "vlan", "", "passed"},
-		{"application", asTheInfrasSay, podClient, "shop.apps.blue.example.com.", dns.TypeA, "pod", "", "passed"},
-		{"nobody's name", asTheInfrasSay, podClient, "www.example.com.", dns.TypeA, "pod", "", "passed"},
-		{"client of no view", byAddress, "203.0.113.77", "api.blue.example.com.", dns.TypeA, "", "", "refused"},
-		{"nothing known yet", notSynced, blueClient, "api.blue.example.com.", dns.TypeA, "", "", "servfail"},
-		{"name outside of the zones", asTheInfrasSay, blueClient, "www.example.org.", dns.TypeA, "", "", ""},
+		{"success on the VLAN", fromInfras, blueClient, "api.blue.example.com.", dns.TypeA, "vlan", "blue.example.com.", "success"},
+		{"success in a pod", fromInfras, podClient, "API.blue.example.com.", dns.TypeA, "pod", "blue.example.com.", "success"},
+		{"another type", fromInfras, blueClient, "api.blue.example.com.", dns.TypeTXT, "vlan", "blue.example.com.", "nodata"},
+		{"no address yet", fromInfras, podClient, "api.green.example.com.", dns.TypeA, "pod", "green.example.com.", "nodata"},
+		{"unknown name", fromInfras, blueClient, "nope.blue.example.com.", dns.TypeA, "vlan", "blue.example.com.", "nxdomain"},
+		{"zone transfer", fromInfras, blueClient, "blue.example.com.", dns.TypeAXFR, "vlan", "blue.example.com.", "refused"},
+		{"another cluster's name", fromInfras, greenClient, "api.blue.example.com.", dns.TypeA, "vlan", "", "passed"},
+		{"application", fromInfras, podClient, "shop.apps.blue.example.com.", dns.TypeA, "pod", "", "passed"},
+		{"name of no hosted cluster", fromInfras, podClient, "www.example.com.", dns.TypeA, "pod", "", "passed"},
+		{"client without a view", byAddress, "203.0.113.77", "api.blue.example.com.", dns.TypeA, "", "", "refused"},
+		{"before the first snapshot", notSynced, blueClient, "api.blue.example.com.", dns.TypeA, "", "", "servfail"},
+		{"name outside of the zones", fromInfras, blueClient, "www.example.org.", dns.TypeA, "", "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			const server = "dns://127.0.0.1:53"
@@ -51,11 +51,11 @@ func TestRequestsAreCountedByViewZoneAndAnswer(t *testing.T) {
 			if tc.answer != "" {
 				want = 1
 				if n := testutil.ToFloat64(requests.WithLabelValues(server, tc.view, tc.zone, tc.answer)); n != 1 {
-					t.Errorf("counted %v times", n)
+					t.Errorf("the count is %v, want 1", n)
 				}
 			}
 			if n := testutil.CollectAndCount(requests); n != want {
-				t.Errorf("%d counters were touched, want %d", n, want)
+				t.Errorf("%d series exist, want %d", n, want)
 			}
 		})
 	}

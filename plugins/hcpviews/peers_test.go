@@ -17,17 +17,16 @@ import (
 	"github.com/miekg/dns"
 )
 
-// labels are names that each cluster has.
+// labels are the control-plane names of each cluster, relative to its domain.
 var labels = []string{
 	"api", "api-int", "oauth", "ignition", "ignition-server", "konnectivity", "konnectivity-server", "oauth-openshift.apps",
 }
 
-// fleet is a number of hosted clusters, each with its names and the address that pods
-// have for them.
+// A fleet is a number of hosted clusters with their names and proxy Services.
 type fleet struct {
-	names     []string // in an order that looks like none
-	manifests string   // a folder
-	zone      string   // a file of the file plugin
+	names     []string // shuffled
+	manifests string   // folder of manifests
+	zone      string   // zone file for the file plugin
 }
 
 func newFleet(b *testing.B, n int) *fleet {
@@ -64,7 +63,7 @@ func newFleet(b *testing.B, n int) *fleet {
 	return f
 }
 
-// stock sets up a plugin of CoreDNS.
+// stock sets up a plugin of CoreDNS and returns its handler.
 func stock(b *testing.B, name, corefile string) plugin.Handler {
 	b.Helper()
 	action, err := caddy.DirectiveAction("dns", name)
@@ -79,10 +78,9 @@ func stock(b *testing.B, name, corefile string) plugin.Handler {
 	return dnsserver.GetConfig(c).Plugin[0](upstream())
 }
 
-// BenchmarkPeers asks for all names of some clusters in turn, as a pod: what answers is
-// hcpviews, the least that a plugin can do, or a stock plugin with the same names.
-// hosts, which reads its file in a server alone, and kubernetes and k8s_external, which have
-// names of their own, are measured by make bench.
+// BenchmarkPeers queries all names of some clusters in turn, as a pod, with hcpviews, with the cheapest possible
+// handler, and with stock plugins that have the same names. "make bench" measures hosts, which reads its file only
+// in a running server, and kubernetes and k8s_external, which derive names from other objects.
 func BenchmarkPeers(b *testing.B) {
 	for _, n := range []int{1, 100, 1000, 10000} {
 		f := newFleet(b, n)

@@ -25,7 +25,7 @@ func TestSetup(t *testing.T) {
 	}
 	plugins := dnsserver.GetConfig(c).Plugin
 	if len(plugins) != 1 {
-		t.Fatalf("%d plugins were added, want 1", len(plugins))
+		t.Fatalf("%d plugins were added to the server block, want 1", len(plugins))
 	}
 	next := test.ErrorHandler()
 	h, ok := plugins[0](next).(*views.Handler)
@@ -35,7 +35,7 @@ func TestSetup(t *testing.T) {
 	var _ ready.Readiness = h
 }
 
-func TestSetupNamesThePlugin(t *testing.T) {
+func TestSetupErrorsNameThePlugin(t *testing.T) {
 	err := setup(caddy.NewTestController("dns", "hcpviews {\n no-such-word\n}"))
 	if want := "plugin/hcpviews: Testfile:2 - Error during parsing: unknown property 'no-such-word'"; err == nil || err.Error() != want {
 		t.Errorf("error is %v\nwant %s", err, want)
@@ -46,7 +46,7 @@ func TestParse(t *testing.T) {
 	for _, tc := range []struct {
 		input     string
 		shouldErr bool
-		errText   string // in the error
+		errText   string // part of the error
 		zones     []string
 		ttl       uint32
 		fall      []string
@@ -86,7 +86,7 @@ func TestParse(t *testing.T) {
 		{input: "hcpviews {\n ttls 30\n}", shouldErr: true, errText: "Testfile:2 - Error during parsing: unknown property 'ttls'"},
 		{input: "hcpviews {\n infra blue\n}", shouldErr: true, errText: `Testfile:2 - Error during parsing: infra: "blue" is not NAMESPACE/NAME`},
 		{input: "hcpviews {\n view lab\n\n ttl 3\n}", shouldErr: true, errText: "Testfile:5 - Error during parsing: view lab has no addresses: add 'answer lab ADDRESS'"},
-		{input: "hcpviews {\n kubeconfig a\n manifests b\n}", shouldErr: true, errText: "Testfile:4 - Error during parsing: kubeconfig and manifests exclude each other"},
+		{input: "hcpviews {\n kubeconfig a\n manifests b\n}", shouldErr: true, errText: "Testfile:4 - Error during parsing: kubeconfig and manifests are mutually exclusive"},
 		{input: "hcpviews example..com", shouldErr: true, errText: `Testfile:1 - Error during parsing: "example..com" is not a zone`},
 		{input: "hcpviews example.com example.net:", shouldErr: true, errText: `"example.net:" is not a zone`},
 		{input: `hcpviews example.com\`, shouldErr: true, errText: `"example.com\\" is not a zone`},
@@ -120,7 +120,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestZonesOfEveryKeyOfTheServerBlock(t *testing.T) {
+func TestDefaultZonesAreThoseOfTheServerBlock(t *testing.T) {
 	c := caddy.NewTestController("dns", "hcpviews")
 	c.ServerBlockKeys = []string{"dns://example.com.:53", "dns://example.net.:53"}
 	p, err := parse(c)
@@ -132,7 +132,8 @@ func TestZonesOfEveryKeyOfTheServerBlock(t *testing.T) {
 	}
 }
 
-// order puts hcpviews before or after the cache in the order of plugins, for one test.
+// order inserts hcpviews into the plugin order, for one test. With afterCache 0 it precedes the cache, with 1 it
+// follows.
 func order(t *testing.T, afterCache int) {
 	t.Helper()
 	stock := dnsserver.Directives
@@ -147,24 +148,24 @@ func order(t *testing.T, afterCache int) {
 	})
 }
 
-func TestCacheMustNotComeFirstWhereViewsDiffer(t *testing.T) {
+func TestCacheMustNotPrecedeHcpviewsIfAnswersDiffer(t *testing.T) {
 	dnsserver.Quiet = true
 	const (
 		cacheFirst = 1
-		weFirst    = 0
+		cacheLast  = 0
 	)
 	for _, tc := range []struct {
 		name, others, properties string
 		order                    int
 		shouldErr                bool
 	}{
-		{"behind the cache, views as the Infras say", "cache", "", cacheFirst, true},
+		{"behind the cache, views from Infras", "cache", "", cacheFirst, true},
 		{"behind the cache, views by address", "cache", "view vlan 192.0.2.0/24\n view pod 10.0.0.0/8", cacheFirst, true},
-		{"behind the cache, VLANs that differ", "cache", "view vlan", cacheFirst, true},
+		{"behind the cache, VLANs with different answers", "cache", "view vlan", cacheFirst, true},
 		{"behind the cache, one view", "cache", "view pod", cacheFirst, false},
-		{"behind the cache, one view of one's own", "cache", "infra clusters/blue\n view lab\n answer lab 192.0.2.3", cacheFirst, false},
-		{"behind the cache, which this block has not", "", "", cacheFirst, false},
-		{"before the cache", "cache", "", weFirst, false},
+		{"behind the cache, one custom view", "cache", "infra clusters/blue\n view lab\n answer lab 192.0.2.3", cacheFirst, false},
+		{"behind the cache, server block without cache", "", "", cacheFirst, false},
+		{"before the cache", "cache", "", cacheLast, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			order(t, tc.order)
@@ -177,7 +178,7 @@ func TestCacheMustNotComeFirstWhereViewsDiffer(t *testing.T) {
 				}
 			}
 			if got := errors.Is(err, views.ErrBehindCache) || err != nil && strings.Contains(err.Error(), views.ErrBehindCache.Error()); got != tc.shouldErr {
-				t.Errorf("error is %v, want it to be about the cache: %t", err, tc.shouldErr)
+				t.Errorf("error is %v, want ErrBehindCache: %t", err, tc.shouldErr)
 			}
 			if err != nil && !strings.HasPrefix(err.Error(), "plugin/hcpviews: ") {
 				t.Errorf("%v does not name the plugin", err)

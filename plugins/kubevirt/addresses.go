@@ -18,9 +18,9 @@ import (
 	"github.com/densityops/oooi/plugins/internal/vm"
 )
 
-// Used is an interface of a running virtual machine with the addresses that its status has. On a network of
-// Multus it is the guest that reports them.
-type Used struct {
+// A ReportedInterface is an interface of a running VM with the addresses in the VM's status. On a Multus network
+// the guest reports them.
+type ReportedInterface struct {
 	vm.Interface
 
 	MAC, Hostname string
@@ -28,9 +28,9 @@ type Used struct {
 	Addrs []netip.Addr
 }
 
-// Addresses lists the addresses that machines use, by namespace, machine and interface. args are the plugin's; it asks
-// the API server, and nothing is kept.
-func Addresses(ctx context.Context, args ...string) ([]Used, error) {
+// Addresses lists the interfaces that report addresses, sorted by namespace, VM and interface. args are the
+// plugin's arguments. It reads the API server directly.
+func Addresses(ctx context.Context, args ...string) ([]ReportedInterface, error) {
 	c, err := parse(args)
 	if err != nil {
 		return nil, err
@@ -43,20 +43,20 @@ func Addresses(ctx context.Context, args ...string) ([]Used, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubevirt: creating a client for %s: %w", config.Host, err)
 	}
-	var all []Used
+	var all []ReportedInterface
 	for namespace := range strings.SplitSeq(c.namespaces, ",") {
-		list, err := usedIn(ctx, client.Resource(instances).Namespace(namespace), c)
+		list, err := listReported(ctx, client.Resource(instances).Namespace(namespace), c)
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, list...)
 	}
-	slices.SortFunc(all, func(a, b Used) int { return cmp.Compare(a.String(), b.String()) })
+	slices.SortFunc(all, func(a, b ReportedInterface) int { return cmp.Compare(a.String(), b.String()) })
 	return all, nil
 }
 
-// usedIn lists the addresses of one namespace, or of all.
-func usedIn(ctx context.Context, client dynamic.ResourceInterface, c config) (all []Used, err error) {
+// listReported lists the interfaces of one namespace, or of all namespaces if client is not namespaced.
+func listReported(ctx context.Context, client dynamic.ResourceInterface, c config) (all []ReportedInterface, err error) {
 	const page = 500
 	options := metav1.ListOptions{LabelSelector: c.selector, Limit: page}
 	for more := true; more; more = options.Continue != "" {
@@ -65,19 +65,19 @@ func usedIn(ctx context.Context, client dynamic.ResourceInterface, c config) (al
 			return nil, fmt.Errorf("kubevirt: listing VirtualMachineInstances: %w", err)
 		}
 		for i := range list.Items {
-			used, err := usedBy(&list.Items[i], c.network)
+			reported, err := reportedBy(&list.Items[i], c.network)
 			if err != nil {
 				return nil, fmt.Errorf("kubevirt: reading VirtualMachineInstance %s/%s: %w", list.Items[i].GetNamespace(), list.Items[i].GetName(), err)
 			}
-			all = append(all, used...)
+			all = append(all, reported...)
 		}
 		options.Continue = list.GetContinue()
 	}
 	return all, nil
 }
 
-// usedBy returns the interfaces of an instance that have addresses.
-func usedBy(u *unstructured.Unstructured, network string) ([]Used, error) {
+// reportedBy returns the interfaces of a VirtualMachineInstance that report addresses.
+func reportedBy(u *unstructured.Unstructured, network string) ([]ReportedInterface, error) {
 	i, ok := decoder(network)(u).(*instance)
 	var raw struct {
 		Status struct {
@@ -90,14 +90,14 @@ func usedBy(u *unstructured.Unstructured, network string) ([]Used, error) {
 	}
 	err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &raw)
 	if !ok || err != nil {
-		return nil, errors.Join(errors.New("it is not as the API has it"), err)
+		return nil, errors.Join(errors.New("unexpected object structure"), err)
 	}
 	if i.Final {
 		return nil, nil
 	}
-	var all []Used
+	var all []ReportedInterface
 	for _, n := range i.Interfaces {
-		used := Used{Interface: vm.Interface{Namespace: i.Namespace, VM: i.owner(), Name: n.Name}, MAC: n.MAC, Hostname: i.Hostname}
+		reported := ReportedInterface{Interface: vm.Interface{Namespace: i.Namespace, VM: i.owner(), Name: n.Name}, MAC: n.MAC, Hostname: i.Hostname}
 		for _, s := range raw.Status.Interfaces {
 			if s.Name != n.Name {
 				continue
@@ -105,13 +105,13 @@ func usedBy(u *unstructured.Unstructured, network string) ([]Used, error) {
 			for _, text := range append([]string{s.IPAddress}, s.IPAddresses...) {
 				text, _, _ = strings.Cut(text, "/")
 				addr, err := netip.ParseAddr(text)
-				if err == nil && addr.Zone() == "" && addr.IsGlobalUnicast() && !slices.Contains(used.Addrs, addr) {
-					used.Addrs = append(used.Addrs, addr)
+				if err == nil && addr.Zone() == "" && addr.IsGlobalUnicast() && !slices.Contains(reported.Addrs, addr) {
+					reported.Addrs = append(reported.Addrs, addr)
 				}
 			}
 		}
-		if len(used.Addrs) > 0 {
-			all = append(all, used)
+		if len(reported.Addrs) > 0 {
+			all = append(all, reported)
 		}
 	}
 	return all, nil

@@ -12,17 +12,17 @@ import (
 	"github.com/densityops/oooi/plugins/internal/option"
 )
 
-// Annotations of a VirtualMachineInstance, which has those of its VirtualMachine's template.
+// Annotations of a VirtualMachineInstance, which inherits them from the template of its VirtualMachine.
 const (
 	// AddressesAnnotation reserves addresses: see v1alpha1.ReservedAddresses.
 	AddressesAnnotation = v1alpha1.AnnotationDHCPAddresses
-	// OptionsAnnotation has DHCP options of the machine's own, in the words of the plugin
-	// options, separated by white space.
+	// OptionsAnnotation contains DHCP options of the VM in the syntax of the plugin options, separated by white
+	// space.
 	OptionsAnnotation = "hostedcluster.densityops.com/dhcp-options"
 )
 
-// ownOptions returns the options of an annotation.
-func ownOptions(annotation string) (dhcpv4.Options, error) {
+// parseOptions parses the value of OptionsAnnotation.
+func parseOptions(annotation string) (dhcpv4.Options, error) {
 	if strings.TrimSpace(annotation) == "" {
 		return nil, nil
 	}
@@ -31,15 +31,15 @@ func ownOptions(annotation string) (dhcpv4.Options, error) {
 		return nil, fmt.Errorf("%s: %w", OptionsAnnotation, err)
 	}
 	if len(set.Boot) > 0 {
-		return nil, fmt.Errorf("%s: boot is for the plugin options, where it says which clients it is for", OptionsAnnotation)
+		return nil, fmt.Errorf("%s: boot is not allowed here; configure it in the plugin options", OptionsAnnotation)
 	}
 	return set.All(), nil
 }
 
-// annotated reads both annotations for an interface. What is wrong in one costs the other
-// nothing.
-func (i *instance) annotated(nic string) ([]netip.Addr, dhcpv4.Options, error) {
+// parseAnnotations parses both annotations for an interface. An error in one does not affect the result of the
+// other.
+func (i *instance) parseAnnotations(nic string) ([]netip.Addr, dhcpv4.Options, error) {
 	addresses, err := v1alpha1.ReservedAddresses(i.Addresses, nic)
-	options, err2 := ownOptions(i.Options)
+	options, err2 := parseOptions(i.Options)
 	return addresses, options, errors.Join(err, err2)
 }

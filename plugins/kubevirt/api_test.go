@@ -21,11 +21,12 @@ import (
 
 func TestMain(m *testing.M) { lab.Main(m) }
 
-// vmi is an instance that the real CRD accepts, of a VirtualMachine where it has a UID.
-func vmi(namespace, name, mac, infraID, machineUID string) string {
+// vmi returns the YAML of a VirtualMachineInstance that the real CRD accepts. It belongs to a VirtualMachine if
+// ownerUID is set.
+func vmi(namespace, name, mac, infraID, ownerUID string) string {
 	owner := ""
-	if machineUID != "" {
-		owner = fmt.Sprintf(", ownerReferences: [{apiVersion: kubevirt.io/v1, kind: VirtualMachine, name: %s, uid: %s, controller: true}]", name, machineUID)
+	if ownerUID != "" {
+		owner = fmt.Sprintf(", ownerReferences: [{apiVersion: kubevirt.io/v1, kind: VirtualMachine, name: %s, uid: %s, controller: true}]", name, ownerUID)
 	}
 	return fmt.Sprintf(`
 apiVersion: kubevirt.io/v1
@@ -38,13 +39,12 @@ spec:
 `, name, namespace, infraID, owner, mac)
 }
 
-const somewhere = "0f3b7d4e-0000-4000-8000-000000000001"
+const vmUID = "0f3b7d4e-0000-4000-8000-000000000001"
 
-func machineYAML(namespace, name string) string {
+func virtualMachineYAML(namespace, name string) string {
 	return fmt.Sprintf("apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: %s, namespace: %s}\nspec: {running: true}\n---\n", name, namespace)
 }
 
-// apply applies YAML.
 func apply(t *testing.T, cp *lab.ControlPlane, yaml string) {
 	t.Helper()
 	if err := cp.ApplyYAML(t.Context(), []byte(yaml)); err != nil {
@@ -52,8 +52,8 @@ func apply(t *testing.T, cp *lab.ControlPlane, yaml string) {
 	}
 }
 
-// end deletes instances as KubeVirt does: their finalizer goes last.
-func end(t *testing.T, cp *lab.ControlPlane, yaml string) {
+// deleteInstances deletes VirtualMachineInstances as KubeVirt does: the finalizer is removed last.
+func deleteInstances(t *testing.T, cp *lab.ControlPlane, yaml string) {
 	t.Helper()
 	if err := cp.DeleteYAML(t.Context(), []byte(yaml)); err != nil {
 		t.Fatal(err)
@@ -61,8 +61,8 @@ func end(t *testing.T, cp *lab.ControlPlane, yaml string) {
 	apply(t, cp, strings.ReplaceAll(yaml, "finalizers: [kubevirt.io/test]", "finalizers: []"))
 }
 
-// followed is a directory that follows an API server until the test, or stop, ends it.
-type followed struct {
+// A runningDirectory is a directory that watches an API server until stop is called or the test ends.
+type runningDirectory struct {
 	*directory
 
 	log     *lab.Output
@@ -71,16 +71,16 @@ type followed struct {
 	deleted []string
 }
 
-func follow(t testing.TB, c config) *followed {
+func startDirectory(t testing.TB, c config) *runningDirectory {
 	t.Helper()
 	client, err := watch.RESTConfig(c.source())
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &followed{log: &lab.Output{}}
+	f := &runningDirectory{log: &lab.Output{}}
 	log := slog.New(slog.NewTextHandler(f.log, nil))
 	f.directory = newDirectory(c, log)
-	if f.follow, err = newFollowing(f.directory, client, log); err != nil {
+	if f.follower, err = newFollower(f.directory, client, log); err != nil {
 		t.Fatal(err)
 	}
 	f.load()
@@ -108,7 +108,7 @@ func follow(t testing.TB, c config) *followed {
 	return f
 }
 
-func (f *followed) gone() string {
+func (f *runningDirectory) deletions() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return strings.Join(f.deleted, " ")
@@ -123,105 +123,105 @@ func await(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// TestAnAPIServerIsFollowed goes through the life of a machine and of the API server.
-func TestAnAPIServerIsFollowed(t *testing.T) {
+// TestDirectoryFollowsAnAPIServer covers the lifecycle of a VM, and an outage of the API server.
+func TestDirectoryFollowsAnAPIServer(t *testing.T) {
 	cp := lab.New(t, lab.Config{})
 	ns := cp.Namespace(t)
 	c := config{
 		network: "clusters/vlan", namespaces: ns, selector: infraIDLabel + "=demo", kubeconfig: cp.Kubeconfig(),
 		snapshot: filepath.Join(t.TempDir(), "snapshot"),
 	}
-	d := follow(t, c)
+	d := startDirectory(t, c)
 
-	await(t, "an API that is missing to be settled", d.ready)
-	await(t, "it to be reported", func() bool {
-		return len(d.log.Lines("does not serve this resource; it is used", "virtualmachineinstances")) == 1 &&
-			len(d.log.Lines("VirtualMachines cannot be read")) == 1
+	await(t, "the directory to be ready without KubeVirt's API", d.ready)
+	await(t, "the missing API to be logged", func() bool {
+		return len(d.log.Lines("does not serve this resource", "virtualmachineinstances")) == 1 &&
+			len(d.log.Lines("cannot read VirtualMachines")) == 1
 	})
 	if d.Synced() {
-		t.Error("what is not served is seen")
+		t.Error("the directory is synced although the API is not served")
 	}
 	if err := cp.InstallCRDs(t.Context(), lab.KubeVirt, lab.KubeVirtMachines); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "both APIs to be followed", func() bool { return d.Synced() && !d.follow.machines[0].refused() })
+	await(t, "both APIs to be watched", func() bool { return d.Synced() && !d.follower.vms[0].unavailable() })
 
-	worker := vmi(ns, "w1", macA, "demo", somewhere)
-	apply(t, cp, machineYAML(ns, "w1")+worker+vmi(ns, "other", macB, "another", ""))
-	await(t, "the machine", func() bool { return who(t, d.directory, macA) == "w1" })
-	if got := who(t, d.directory, macB); got != "" {
-		t.Errorf("the machine %q of another cluster is known", got)
+	worker := vmi(ns, "w1", macA, "demo", vmUID)
+	apply(t, cp, virtualMachineYAML(ns, "w1")+worker+vmi(ns, "other", macB, "another", ""))
+	await(t, "the VM", func() bool { return vmOf(t, d.directory, macA) == "w1" })
+	if got := vmOf(t, d.directory, macB); got != "" {
+		t.Errorf("the VM %q of another cluster is known", got)
 	}
 	nic := vm.Interface{Namespace: ns, VM: "w1", Name: "vlan"}
-	end(t, cp, worker)
-	await(t, "it to stop", func() bool { return who(t, d.directory, macA) == "" })
-	if !d.Exists(nic) || d.gone() != "" {
-		t.Errorf("a machine that was stopped is gone: %t, %q", d.Exists(nic), d.gone())
+	deleteInstances(t, cp, worker)
+	await(t, "the VM to stop", func() bool { return vmOf(t, d.directory, macA) == "" })
+	if !d.Exists(nic) || d.deletions() != "" {
+		t.Errorf("a stopped VM exists: %t; deletions: %q", d.Exists(nic), d.deletions())
 	}
-	apply(t, cp, vmi(ns, "w1", macB, "demo", somewhere))
-	await(t, "it to start with another MAC address", func() bool { return who(t, d.directory, macB) == "w1" })
+	apply(t, cp, vmi(ns, "w1", macB, "demo", vmUID))
+	await(t, "the VM to start with another MAC address", func() bool { return vmOf(t, d.directory, macB) == "w1" })
 
-	// A reservation that is not honoured is one Event, of both replicas and however often it is told.
+	// A refused reservation creates one Event, also if both replicas report it repeatedly.
 	const note = "the reservation of 192.0.2.1 is not honoured"
 	for range 2 {
-		d.Refused(map[vm.Interface]string{nic: note})
+		d.ReportRefused(map[vm.Interface]string{nic: note})
 	}
-	d.follow.record(d.instances[key{ns, "w1"}], "interface vlan: "+note)
+	d.follower.record(d.instances[key{ns, "w1"}], "interface vlan: "+note)
 	list := []unstructured.Unstructured{}
 	await(t, "the Event", func() bool {
-		l, err := d.follow.recorder.client.Resource(events).Namespace(ns).List(t.Context(), metav1.ListOptions{})
+		l, err := d.follower.recorder.client.Resource(events).Namespace(ns).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		list = l.Items
-		return len(list) > 0 && len(d.follow.recorder.waiting) == 0
+		return len(list) > 0 && len(d.follower.recorder.pending) == 0
 	})
 	about, _, _ := unstructured.NestedString(list[0].Object, "regarding", "name")
 	if text, _, _ := unstructured.NestedString(list[0].Object, "note"); len(list) != 1 || about != "w1" || !strings.HasSuffix(text, note) {
 		t.Errorf("the Events are %v", list)
 	}
-	d.Refused(nil)
+	d.ReportRefused(nil)
 
-	// An instance that loses its label is not a deleted one.
+	// A VirtualMachineInstance that loses its label is not deleted.
 	apply(t, cp, vmi(ns, "w2", "02:00:00:00:00:0c", "demo", ""))
-	await(t, "another", func() bool { return who(t, d.directory, "02:00:00:00:00:0c") == "w2" })
+	await(t, "the second VM", func() bool { return vmOf(t, d.directory, "02:00:00:00:00:0c") == "w2" })
 	apply(t, cp, vmi(ns, "w2", "02:00:00:00:00:0c", "another", ""))
-	await(t, "it to leave", func() bool { return who(t, d.directory, "02:00:00:00:00:0c") == "" })
-	if d.gone() != "" {
-		t.Errorf("deleted are %q", d.gone())
+	await(t, "the second VM to be removed", func() bool { return vmOf(t, d.directory, "02:00:00:00:00:0c") == "" })
+	if d.deletions() != "" {
+		t.Errorf("deletions: %q", d.deletions())
 	}
 
-	await(t, "the snapshot to have it", func() bool {
+	await(t, "the snapshot file to contain the VM", func() bool {
 		data, err := os.ReadFile(c.snapshot)
 		return err == nil && strings.Contains(string(data), macB)
 	})
-	away := lab.StartOutage(t, cp)
+	outage := lab.StartOutage(t, cp)
 	await(t, "the outage to be noticed", func() bool { return !d.Synced() })
 	d.stop()
-	again := follow(t, c)
-	if !again.ready() || again.Synced() || who(t, again.directory, macB) != "w1" || !again.Exists(nic) {
-		t.Errorf("after a start without an API server it is %+v", again.state())
+	restarted := startDirectory(t, c)
+	if !restarted.ready() || restarted.Synced() || vmOf(t, restarted.directory, macB) != "w1" || !restarted.Exists(nic) {
+		t.Errorf("after a start without an API server the state is %+v", restarted.state())
 	}
-	away.End(t)
-	await(t, "the API server to be followed again", again.Synced)
-	if !again.state().AsOf.IsZero() {
-		t.Error("what is seen is shown as old")
+	outage.End(t)
+	await(t, "the directory to be synced again", restarted.Synced)
+	if !restarted.state().AsOf.IsZero() {
+		t.Error("asOf is set although the directory is synced")
 	}
-	if err := cp.DeleteYAML(t.Context(), []byte(machineYAML(ns, "w1"))); err != nil {
+	if err := cp.DeleteYAML(t.Context(), []byte(virtualMachineYAML(ns, "w1"))); err != nil {
 		t.Fatal(err)
 	}
-	end(t, cp, vmi(ns, "w1", macB, "demo", somewhere))
-	await(t, "the deletion to be told", func() bool { return again.gone() == ns+"/w1/vlan" })
-	if again.Exists(nic) {
-		t.Error("a deleted machine exists")
+	deleteInstances(t, cp, vmi(ns, "w1", macB, "demo", vmUID))
+	await(t, "the deletion to be observed", func() bool { return restarted.deletions() == ns+"/w1/vlan" })
+	if restarted.Exists(nic) {
+		t.Error("a deleted VM exists")
 	}
 }
 
-// TestWithoutTheRightToReadVirtualMachines follows instances alone.
+// TestWithoutTheRightToReadVirtualMachines watches VirtualMachineInstances only.
 func TestWithoutTheRightToReadVirtualMachines(t *testing.T) {
 	cp := lab.New(t, lab.Config{CRDs: []lab.CRDSet{lab.KubeVirt, lab.KubeVirtMachines}})
 	ns := cp.Namespace(t)
-	apply(t, cp, machineYAML(ns, "w1")+fmt.Sprintf(`
+	apply(t, cp, virtualMachineYAML(ns, "w1")+fmt.Sprintf(`
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata: {name: dhcp, namespace: %[1]s}
@@ -237,18 +237,18 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: dhcp}]
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := follow(t, config{network: "clusters/vlan", namespaces: ns, kubeconfig: kubeconfig})
-	await(t, "the instances to be followed", d.Synced)
-	worker := vmi(ns, "w1", macA, "demo", somewhere)
+	d := startDirectory(t, config{network: "clusters/vlan", namespaces: ns, kubeconfig: kubeconfig})
+	await(t, "the directory to be synced", d.Synced)
+	worker := vmi(ns, "w1", macA, "demo", vmUID)
 	apply(t, cp, worker)
-	await(t, "the machine", func() bool { return who(t, d.directory, macA) == "w1" })
-	d.Refused(map[vm.Interface]string{{Namespace: ns, VM: "w1", Name: "vlan"}: "no"})
-	await(t, "it to say that it may not create Events", func() bool {
-		return len(d.log.Lines("an Event could not be created", "cannot create resource")) == 1
+	await(t, "the VM", func() bool { return vmOf(t, d.directory, macA) == "w1" })
+	d.ReportRefused(map[vm.Interface]string{{Namespace: ns, VM: "w1", Name: "vlan"}: "no"})
+	await(t, "the forbidden Event to be logged", func() bool {
+		return len(d.log.Lines("cannot create an Event", "cannot create resource")) == 1
 	})
-	end(t, cp, worker)
-	await(t, "its end to be told", func() bool { return d.gone() == ns+"/w1/vlan" })
-	if lines := d.log.Lines("VirtualMachines cannot be read"); len(lines) != 1 || !strings.Contains(lines[0], "grant list and watch") {
-		t.Errorf("it says %q", lines)
+	deleteInstances(t, cp, worker)
+	await(t, "the deletion to be observed after the VM ended", func() bool { return d.deletions() == ns+"/w1/vlan" })
+	if lines := d.log.Lines("cannot read VirtualMachines"); len(lines) != 1 || !strings.Contains(lines[0], "grant list and watch") {
+		t.Errorf("the log has %q", lines)
 	}
 }

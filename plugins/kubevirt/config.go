@@ -9,41 +9,41 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// infraIDLabel is on every VirtualMachineInstance of a hosted cluster.
+// infraIDLabel is a label of all VirtualMachineInstances of a hosted cluster.
 const infraIDLabel = "hypershift.openshift.io/infra-id"
 
-// config is what the plugin's arguments say. Two equal ones mean the same machines.
+// config contains the plugin's arguments. Equal configs select the same VMs.
 type config struct {
-	// network is the network attachment definition, "namespace/name".
+	// network is the NetworkAttachmentDefinition, "namespace/name".
 	network string
-	// namespaces narrow what is seen, separated by commas; empty for all.
+	// namespaces restricts the namespaces, separated by commas; empty for all.
 	namespaces string
-	// selector narrows by labels; empty for all.
+	// selector restricts the VirtualMachineInstances by labels; empty for all.
 	selector            string
 	kubeconfig, context string
-	// snapshot keeps what is known across a restart; empty for none.
+	// snapshot is the path of the snapshot file; empty for none.
 	snapshot string
 }
 
-const argumentsWanted = "network, namespace, infra-id, selector, kubeconfig, context, snapshot"
+const argumentNames = "network, namespace, infra-id, selector, kubeconfig, context, snapshot"
 
-// parse reads the arguments. CoreDHCP has split them at white space, which a selector may
-// hold: what follows one and is no argument of ours belongs to it.
+// parse parses the arguments. CoreDHCP splits them at white space, which a selector may contain: words after
+// selector= that are no known argument belong to the selector.
 func parse(args []string) (config, error) {
 	values := map[string]string{}
 	var last string
 	for _, arg := range args {
 		key, value, ok := strings.Cut(arg, "=")
-		known := ok && slices.Contains(strings.Split(argumentsWanted, ", "), key)
+		known := ok && slices.Contains(strings.Split(argumentNames, ", "), key)
 		switch {
 		case !known && last == "selector":
 			values[last] += " " + arg
 			continue
 		case !known:
-			return config{}, fmt.Errorf("kubevirt: %q is none of the arguments %s", arg, argumentsWanted)
+			return config{}, fmt.Errorf("kubevirt: unknown argument %q; expected one of %s", arg, argumentNames)
 		}
 		if _, twice := values[key]; twice {
-			return config{}, fmt.Errorf("kubevirt: %s is there twice", key)
+			return config{}, fmt.Errorf("kubevirt: duplicate argument %s", key)
 		}
 		if value == "" && key != "selector" {
 			return config{}, fmt.Errorf("kubevirt: %s is empty", key)
@@ -60,20 +60,20 @@ func newConfig(values map[string]string) (config, error) {
 	}
 	namespace, name, _ := strings.Cut(c.network, "/")
 	if namespace == "" || name == "" || strings.Contains(name, "/") {
-		return config{}, fmt.Errorf("kubevirt: network=%s: want the namespace/name of a network attachment definition", c.network)
+		return config{}, fmt.Errorf("kubevirt: network=%s: want the namespace/name of a NetworkAttachmentDefinition", c.network)
 	}
 	if c.context != "" && c.kubeconfig == "" {
-		return config{}, errors.New("kubevirt: context is of a kubeconfig: name that, too")
+		return config{}, errors.New("kubevirt: context requires kubeconfig")
 	}
 	list := strings.Split(c.namespaces, ",")
 	slices.Sort(list)
 	if len(list) > 1 && list[0] == "" || len(slices.Compact(slices.Clone(list))) != len(list) {
-		return config{}, fmt.Errorf("kubevirt: namespace=%s: one is empty or there twice", c.namespaces)
+		return config{}, fmt.Errorf("kubevirt: namespace=%s: empty or duplicate namespace", c.namespaces)
 	}
 	c.namespaces = strings.Join(list, ",")
 	if id, ok := values["infra-id"]; ok {
 		if _, both := values["selector"]; both {
-			return config{}, errors.New("kubevirt: infra-id and selector: give one of the two")
+			return config{}, errors.New("kubevirt: infra-id and selector are mutually exclusive")
 		}
 		c.selector = infraIDLabel + "=" + id
 	}
@@ -83,7 +83,7 @@ func newConfig(values map[string]string) (config, error) {
 	return c, nil
 }
 
-// String names what is followed.
+// String describes the scope. It is stored in the snapshot file.
 func (c config) String() string {
 	words := []string{"network " + c.network}
 	if c.namespaces != "" {

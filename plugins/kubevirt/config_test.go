@@ -11,9 +11,9 @@ func TestArguments(t *testing.T) {
 		want       config
 		err        string
 	}{
-		{"the least", "network=clusters/vlan", config{network: "clusters/vlan"}, ""},
+		{"minimum", "network=clusters/vlan", config{network: "clusters/vlan"}, ""},
 		{
-			"all",
+			"all arguments",
 			"network=clusters/vlan namespace=b,a infra-id=demo-x7k2p kubeconfig=/k context=c snapshot=/s",
 			config{network: "clusters/vlan", namespaces: "a,b", selector: infraIDLabel + "=demo-x7k2p", kubeconfig: "/k", context: "c", snapshot: "/s"},
 			"",
@@ -22,20 +22,20 @@ func TestArguments(t *testing.T) {
 			"a selector with spaces", "selector=tier in (a,b), !canary network=clusters/vlan",
 			config{network: "clusters/vlan", selector: "tier in (a,b), !canary"}, "",
 		},
-		{"a selector of everything", "network=clusters/vlan selector=", config{network: "clusters/vlan"}, ""},
+		{"an empty selector", "network=clusters/vlan selector=", config{network: "clusters/vlan"}, ""},
 		{"no network", "namespace=a", config{}, "network=: want the namespace/name"},
-		{"a bare network", "network=vlan", config{}, "network=vlan: want the namespace/name"},
+		{"a network without a namespace", "network=vlan", config{}, "network=vlan: want the namespace/name"},
 		{"three parts", "network=a/b/c", config{}, "network=a/b/c: want"},
-		{"an unknown argument", "network=a/b colour=blue", config{}, `"colour=blue" is none of the arguments network, namespace`},
-		{"no key", "a/b", config{}, `"a/b" is none of the arguments`},
-		{"twice", "network=a/b network=a/c", config{}, "network is there twice"},
+		{"an unknown argument", "network=a/b colour=blue", config{}, `unknown argument "colour=blue"; expected one of network, namespace`},
+		{"no key", "a/b", config{}, `unknown argument "a/b"`},
+		{"twice", "network=a/b network=a/c", config{}, "duplicate argument network"},
 		{"empty", "network=a/b snapshot=", config{}, "snapshot is empty"},
-		{"an empty namespace", "network=a/b namespace=a,,b", config{}, "namespace=a,,b: one is empty"},
-		{"a namespace twice", "network=a/b namespace=a,a", config{}, "there twice"},
-		{"two selectors", "network=a/b infra-id=x selector=y", config{}, "infra-id and selector: give one"},
+		{"an empty namespace", "network=a/b namespace=a,,b", config{}, "namespace=a,,b: empty or duplicate namespace"},
+		{"a namespace twice", "network=a/b namespace=a,a", config{}, "namespace=a,a: empty or duplicate namespace"},
+		{"two selectors", "network=a/b infra-id=x selector=y", config{}, "infra-id and selector are mutually exclusive"},
 		{"a broken selector", "network=a/b selector=a in", config{}, `selector "a in"`},
 		{"a broken infra ID", "network=a/b infra-id=a/b", config{}, "selector"},
-		{"a context alone", "network=a/b context=c", config{}, "name that, too"},
+		{"a context without a kubeconfig", "network=a/b context=c", config{}, "context requires kubeconfig"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, err := parse(strings.Fields(tc.args))

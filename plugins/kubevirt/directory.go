@@ -15,21 +15,20 @@ import (
 	"github.com/densityops/oooi/plugins/internal/vm"
 )
 
-// key names an object.
+// A key identifies an object.
 type key struct{ namespace, name string }
 
-// machine is a virtual machine as such, running or not.
-type machine struct {
-	// declared: a VirtualMachine is there.
+// A vmState is the state of a VM, running or not.
+type vmState struct {
+	// declared is set if the VirtualMachine exists.
 	declared bool
-	// running are its instances; a second one is there for a moment at most.
+	// running contains the VM's VirtualMachineInstances by name. There are two for a moment at most.
 	running map[string]*instance
-	// interfaces are the names of those on the network that it has or, while it does not run,
-	// had.
+	// interfaces are the names of the VM's interfaces on the network, of the last run if the VM does not run.
 	interfaces []string
 }
 
-// directory knows the machines on one network. It is a vm.Directory.
+// A directory contains the VMs on one network. It implements vm.Directory.
 type directory struct {
 	config config
 	log    *slog.Logger
@@ -38,31 +37,31 @@ type directory struct {
 	index       index // by MAC address
 	reserved    index // by reserved address
 	instances   map[key]*instance
-	machines    map[key]*machine
-	problems    map[key]string // of instances: what is wrong in their annotations
-	refused     map[key]string // of instances: reservations that are not honoured
-	known       bool           // what is there was all there is, now or when the snapshot was written
-	asOf        time.Time      // when the snapshot was written, until the API server is seen
+	vms         map[key]*vmState
+	problems    map[key]string // errors in annotations, by instance
+	refused     map[key]string // reasons of refused reservations, by instance
+	known       bool           // the VMs are complete, now or as of asOf
+	asOf        time.Time      // when the snapshot file was written; zero once the API server has been listed
 	changes     int
 	subscribers subscribers.Set[func(vm.Interface)]
 
-	// fileFailure is why the snapshot file cannot be written; nil where it can.
+	// fileFailure is the error of the last write of the snapshot file; nil if it succeeded.
 	fileFailure atomic.Pointer[string]
-	// unknown are the packets of nobody that is known.
-	unknown atomic.Uint64
-	follow  *following // nil in tests of the index alone
+	// unknown counts packets from unknown MAC addresses.
+	unknown  atomic.Uint64
+	follower *apiFollower // nil in tests of the index
 }
 
 var _ vm.Directory = (*directory)(nil)
 
 func newDirectory(c config, log *slog.Logger) *directory {
 	return &directory{
-		config: c, log: log, index: index{}, reserved: index{}, instances: map[key]*instance{}, machines: map[key]*machine{},
+		config: c, log: log, index: index{}, reserved: index{}, instances: map[key]*instance{}, vms: map[key]*vmState{},
 		problems: map[key]string{},
 	}
 }
 
-// Lookup is vm.Directory's. It takes one look into a map.
+// Lookup implements vm.Directory. It costs one map look-up.
 func (d *directory) Lookup(mac net.HardwareAddr) (vm.Client, bool) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -73,7 +72,7 @@ func (d *directory) Lookup(mac net.HardwareAddr) (vm.Client, bool) {
 	return claims[0].client, true
 }
 
-// Clients is vm.Directory's.
+// Clients implements vm.Directory.
 func (d *directory) Clients() []vm.Client {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -84,7 +83,7 @@ func (d *directory) Clients() []vm.Client {
 	return list
 }
 
-// ReservedFor is vm.Directory's.
+// ReservedFor implements vm.Directory.
 func (d *directory) ReservedFor(addr netip.Addr) (vm.Interface, bool) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -95,7 +94,7 @@ func (d *directory) ReservedFor(addr netip.Addr) (vm.Interface, bool) {
 	return claims[0].client.Interface, true
 }
 
-// Reservations is vm.Directory's.
+// Reservations implements vm.Directory.
 func (d *directory) Reservations() []vm.Client {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -110,13 +109,13 @@ func (d *directory) Reservations() []vm.Client {
 	return list
 }
 
-// Refused is vm.Directory's. What is new is logged and becomes an Event of the instance.
-func (d *directory) Refused(all map[vm.Interface]string) {
+// ReportRefused implements vm.Directory. It logs each new reason and creates an Event of the instance.
+func (d *directory) ReportRefused(all map[vm.Interface]string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	refused := map[key]string{}
 	for _, i := range slices.SortedFunc(maps.Keys(all), func(a, b vm.Interface) int { return strings.Compare(a.String(), b.String()) }) {
-		m := d.machines[key{i.Namespace, i.VM}]
+		m := d.vms[key{i.Namespace, i.VM}]
 		if m == nil {
 			continue
 		}
@@ -130,46 +129,46 @@ func (d *directory) Refused(all map[vm.Interface]string) {
 	}
 	for at, why := range refused {
 		if d.refused[at] != why {
-			d.log.Warn("a reservation is not honoured", "instance", at.namespace+"/"+at.name, "reason", why)
-			d.follow.record(d.instances[at], why)
+			d.log.Warn("reservation refused", "instance", at.namespace+"/"+at.name, "reason", why)
+			d.follower.record(d.instances[at], why)
 		}
 	}
 	d.refused = refused
 }
 
-// Exists is vm.Directory's. A machine that does not run keeps its interfaces; one that runs
-// without an interface has it no more.
+// Exists implements vm.Directory. A VM that does not run keeps its interfaces. One that runs has only those of its
+// instance.
 func (d *directory) Exists(i vm.Interface) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	m := d.machines[key{i.Namespace, i.VM}]
+	m := d.vms[key{i.Namespace, i.VM}]
 	if m == nil {
 		return false
 	}
 	return len(m.running) == 0 || slices.Contains(m.interfaces, i.Name)
 }
 
-// Synced is vm.Directory's.
+// Synced implements vm.Directory.
 func (d *directory) Synced() bool {
 	d.mu.RLock()
 	known, live := d.known, d.asOf.IsZero()
 	d.mu.RUnlock()
-	return known && live && d.follow != nil && d.follow.current()
+	return known && live && d.follower != nil && d.follower.current()
 }
 
-// Subscribe is vm.Directory's.
+// Subscribe implements vm.Directory.
 func (d *directory) Subscribe(f func(vm.Interface)) (cancel func()) {
 	return d.subscribers.Add(f)
 }
 
-// ready reports whether there is something to answer from, whatever its age.
+// ready reports whether VMs are known, from the API server or the snapshot file.
 func (d *directory) ready() bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	return d.known
 }
 
-// put takes an instance in, in place of what it was before.
+// put adds or replaces an instance.
 func (d *directory) put(i *instance) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -178,11 +177,11 @@ func (d *directory) put(i *instance) {
 	if before := d.instances[at]; before != nil {
 		d.unindex(before)
 		if before.owner() != i.owner() {
-			d.settle(key{before.Namespace, before.owner()}, false)
+			d.removeIfUnused(key{before.Namespace, before.owner()}, false)
 		}
 	}
 	d.instances[at] = i
-	m := d.machine(key{i.Namespace, i.owner()})
+	m := d.ensureVM(key{i.Namespace, i.owner()})
 	m.running[i.Name] = i
 	m.interfaces = nil
 	for _, running := range m.running {
@@ -193,138 +192,138 @@ func (d *directory) put(i *instance) {
 	d.addToIndex(i)
 }
 
-// addToIndex adds an instance's interfaces, and takes down what is wrong with it.
+// addToIndex adds the interfaces of an instance to the indexes, and records errors in its annotations.
 func (d *directory) addToIndex(i *instance) {
 	at := key{i.Namespace, i.Name}
 	before := d.problems[at]
 	delete(d.problems, at)
 	for _, n := range i.Interfaces {
-		addresses, options, err := i.annotated(n.Name)
+		addresses, options, err := i.parseAnnotations(n.Name)
 		if err != nil {
 			d.problems[at] = err.Error()
 		}
-		one := claim{instance: i, client: vm.Client{
+		c := claim{instance: i, client: vm.Client{
 			Interface: vm.Interface{Namespace: i.Namespace, VM: i.owner(), Name: n.Name},
 			Hostname:  i.Hostname, Reserved: addresses, Options: options,
 		}}
 		for _, a := range addresses {
-			d.reserved.add(string(a.AsSlice()), one)
+			d.reserved.add(string(a.AsSlice()), c)
 		}
 		mac, err := net.ParseMAC(n.MAC)
 		if err != nil {
-			continue // nobody has given it one yet
+			continue // no MAC address yet
 		}
-		d.index.add(string(mac), one)
+		d.index.add(string(mac), c)
 		if claims := d.index[string(mac)]; len(claims) > 1 {
-			d.log.Warn("a MAC address was given twice; the first is served", "mac", n.MAC,
+			d.log.Warn("duplicate MAC address; serving the first interface", "mac", n.MAC,
 				"first", claims[0].client.String(), "second", claims[1].client.String())
 		}
 	}
 	if text := d.problems[at]; text != "" && text != before {
-		d.log.Warn("an annotation of a virtual machine is left out", "instance", at.namespace+"/"+at.name, "err", text)
+		d.log.Warn("ignoring an invalid annotation of a VM", "instance", at.namespace+"/"+at.name, "err", text)
 	}
 }
 
-// unindex takes an instance's interfaces out.
+// unindex removes the interfaces of an instance from the indexes.
 func (d *directory) unindex(i *instance) {
 	for _, n := range i.Interfaces {
 		if mac, err := net.ParseMAC(n.MAC); err == nil {
 			d.index.remove(string(mac), i)
 		}
-		addresses, _, _ := i.annotated(n.Name) // what cannot be read was not added
+		addresses, _, _ := i.parseAnnotations(n.Name) // invalid addresses were not added
 		for _, a := range addresses {
 			d.reserved.remove(string(a.AsSlice()), i)
 		}
 	}
-	if m := d.machines[key{i.Namespace, i.owner()}]; m != nil {
+	if m := d.vms[key{i.Namespace, i.owner()}]; m != nil {
 		delete(m.running, i.Name)
 	}
 }
 
-// remove takes an instance out. With seen, its deletion was seen, and not merely that it is
-// not there; its machine may be there still.
-func (d *directory) remove(at key, seen bool) {
+// remove removes an instance. observed is set if its deletion was observed, and not only its absence. The VM
+// remains if its VirtualMachine exists.
+func (d *directory) remove(at key, observed bool) {
 	d.mu.Lock()
 	i := d.instances[at]
 	if i == nil {
 		d.mu.Unlock()
 		return
 	}
-	if i.Machine != "" && d.follow != nil && !d.follow.machinesCurrent() {
-		seen = false // whether its machine is there is not known
+	if i.Machine != "" && d.follower != nil && !d.follower.vmsCurrent() {
+		observed = false // the VirtualMachine may still exist
 	}
 	d.changes++
 	d.unindex(i)
 	delete(d.instances, at)
 	delete(d.problems, at)
-	gone := d.settle(key{i.Namespace, i.owner()}, seen)
+	deleted := d.removeIfUnused(key{i.Namespace, i.owner()}, observed)
 	d.mu.Unlock()
-	d.tell(gone)
+	d.notify(deleted)
 }
 
-// declare takes a VirtualMachine in.
+// declare adds a VirtualMachine.
 func (d *directory) declare(at key) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if m := d.machine(at); !m.declared {
+	if m := d.ensureVM(at); !m.declared {
 		m.declared = true
 		d.changes++
 	}
 }
 
-// undeclare takes a VirtualMachine out, as remove does an instance.
-func (d *directory) undeclare(at key, seen bool) {
+// undeclare removes a VirtualMachine. observed is as in remove.
+func (d *directory) undeclare(at key, observed bool) {
 	d.mu.Lock()
-	m := d.machines[at]
+	m := d.vms[at]
 	if m == nil || !m.declared {
 		d.mu.Unlock()
 		return
 	}
 	d.changes++
 	m.declared = false
-	gone := d.settle(at, seen)
+	deleted := d.removeIfUnused(at, observed)
 	d.mu.Unlock()
-	d.tell(gone)
+	d.notify(deleted)
 }
 
-// settle forgets a machine of which nothing is left, and returns its interfaces if that
-// was seen.
-func (d *directory) settle(at key, seen bool) []vm.Interface {
-	m := d.machines[at]
+// removeIfUnused removes a VM without a VirtualMachine and instances. It returns the interfaces of the VM if the
+// deletion was observed.
+func (d *directory) removeIfUnused(at key, observed bool) []vm.Interface {
+	m := d.vms[at]
 	if m == nil || m.declared || len(m.running) > 0 {
 		return nil
 	}
-	delete(d.machines, at)
-	if !seen {
+	delete(d.vms, at)
+	if !observed {
 		return nil
 	}
-	gone := make([]vm.Interface, len(m.interfaces))
+	deleted := make([]vm.Interface, len(m.interfaces))
 	for i, name := range m.interfaces {
-		gone[i] = vm.Interface{Namespace: at.namespace, VM: at.name, Name: name}
+		deleted[i] = vm.Interface{Namespace: at.namespace, VM: at.name, Name: name}
 	}
-	return gone
+	return deleted
 }
 
-// tell tells the subscribers, without a lock.
-func (d *directory) tell(gone []vm.Interface) {
-	if len(gone) == 0 {
+// notify calls the subscribers for each interface. The caller must not hold d.mu.
+func (d *directory) notify(deleted []vm.Interface) {
+	if len(deleted) == 0 {
 		return
 	}
 	listeners := d.subscribers.List()
-	for _, i := range gone {
-		d.log.Info("a virtual machine was deleted", "interface", i.String())
+	for _, i := range deleted {
+		d.log.Info("VM was deleted", "interface", i.String())
 		for _, f := range listeners {
 			f(i)
 		}
 	}
 }
 
-// machine returns a machine, a new one if there is none yet.
-func (d *directory) machine(at key) *machine {
-	m := d.machines[at]
+// ensureVM returns the state of a VM, and adds it if it does not exist.
+func (d *directory) ensureVM(at key) *vmState {
+	m := d.vms[at]
 	if m == nil {
-		m = &machine{running: map[string]*instance{}}
-		d.machines[at] = m
+		m = &vmState{running: map[string]*instance{}}
+		d.vms[at] = m
 	}
 	return m
 }

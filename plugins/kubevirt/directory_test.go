@@ -25,7 +25,7 @@ func testDirectory(snapshot string) *directory {
 	return newDirectory(config{network: "clusters/vlan", snapshot: snapshot}, slog.New(slog.DiscardHandler))
 }
 
-// worker is an instance of a VirtualMachine of its own name.
+// worker returns an instance with a VirtualMachine of the same name.
 func worker(name, mac string) *instance {
 	return &instance{
 		Namespace: "clusters-demo", Name: name, Machine: name, Hostname: name, Interfaces: []nic{{"vlan", mac}},
@@ -39,8 +39,8 @@ func nicOf(name string) vm.Interface {
 	return vm.Interface{Namespace: "clusters-demo", VM: name, Name: "vlan"}
 }
 
-// who is whose a MAC address is; "" for nobody's.
-func who(tb testing.TB, d *directory, mac string) string {
+// vmOf returns the name of the VM that has a MAC address, or "".
+func vmOf(tb testing.TB, d *directory, mac string) string {
 	tb.Helper()
 	address, err := net.ParseMAC(mac)
 	if err != nil {
@@ -55,20 +55,20 @@ func who(tb testing.TB, d *directory, mac string) string {
 
 const macA, macB = "02:00:00:00:00:0a", "02:00:00:00:00:0b"
 
-func TestAMachineIsThereForAsLongAsItsVirtualMachine(t *testing.T) {
+func TestVMExistsAsLongAsItsVirtualMachine(t *testing.T) {
 	d := testDirectory("")
 	var deleted []string
 	cancel := d.Subscribe(func(i vm.Interface) { deleted = append(deleted, i.String()) })
-	expect := func(when, mac, owner string, exists bool, gone ...string) {
+	expect := func(when, mac, owner string, exists bool, wantDeleted ...string) {
 		t.Helper()
-		if got := who(t, d, mac); got != owner {
-			t.Errorf("%s: %s is %q's, want %q", when, mac, got, owner)
+		if got := vmOf(t, d, mac); got != owner {
+			t.Errorf("%s: %s belongs to %q, want %q", when, mac, got, owner)
 		}
 		if got := d.Exists(nicOf("w1")); got != exists {
-			t.Errorf("%s: that it exists is %t", when, got)
+			t.Errorf("%s: the VM exists: %t", when, got)
 		}
-		if !slices.Equal(deleted, gone) {
-			t.Errorf("%s: deleted are %q, want %q", when, deleted, gone)
+		if !slices.Equal(deleted, wantDeleted) {
+			t.Errorf("%s: deletions are %q, want %q", when, deleted, wantDeleted)
 		}
 	}
 	expect("before", macA, "", false)
@@ -84,7 +84,7 @@ func TestAMachineIsThereForAsLongAsItsVirtualMachine(t *testing.T) {
 	expect("started again", macB, "w1", true)
 	expect("started again", macA, "", true)
 	d.undeclare(at("w1"), true)
-	expect("its machine deleted first", macB, "w1", true)
+	expect("VirtualMachine deleted before the instance", macB, "w1", true)
 	d.remove(at("w1"), true)
 	expect("deleted", macB, "", false, "clusters-demo/w1/vlan")
 
@@ -98,37 +98,37 @@ func TestAMachineIsThereForAsLongAsItsVirtualMachine(t *testing.T) {
 	deleted = nil
 	d.put(worker("w1", macA))
 	d.remove(at("w1"), false)
-	expect("gone without being seen to go", macA, "", false)
+	expect("missing, deletion not observed", macA, "", false)
 
 	cancel()
 	d.put(worker("w1", macA))
 	d.remove(at("w1"), true)
-	expect("nobody listens", macA, "", false)
-	if n := len(d.machines) + len(d.instances) + len(d.index); n != 0 {
-		t.Errorf("%d entries are left of nothing", n)
+	expect("no subscriber", macA, "", false)
+	if n := len(d.vms) + len(d.instances) + len(d.index); n != 0 {
+		t.Errorf("%d entries remain, want none", n)
 	}
 }
 
-func TestARunningMachineHasTheInterfacesThatItRunsWith(t *testing.T) {
+func TestUnpluggedInterfaceIsRemoved(t *testing.T) {
 	d := testDirectory("")
 	d.declare(at("w1"))
 	d.put(worker("w1", macA))
 	unplugged := worker("w1", macA)
 	unplugged.Interfaces = []nic{{"other", macB}}
 	d.put(unplugged)
-	if d.Exists(nicOf("w1")) || who(t, d, macA) != "" || who(t, d, macB) != "w1" {
-		t.Error("an interface that was unplugged is still there")
+	if d.Exists(nicOf("w1")) || vmOf(t, d, macA) != "" || vmOf(t, d, macB) != "w1" {
+		t.Error("an unplugged interface still exists")
 	}
 }
 
-func TestOfADuplicateMACTheOldestIsServed(t *testing.T) {
+func TestOldestVMOfADuplicateMACIsServed(t *testing.T) {
 	d := testDirectory("")
 	older, younger := worker("z", macA), worker("a", macA)
 	younger.Created = metav1.NewTime(older.Created.Add(time.Hour))
 	d.put(younger)
 	d.put(older)
-	if got := who(t, d, macA); got != "z" {
-		t.Errorf("%q is served", got)
+	if got := vmOf(t, d, macA); got != "z" {
+		t.Errorf("%q is served, want z", got)
 	}
 	if got := d.state().Duplicates; text(got) != "map[02:00:00:00:00:0a:[clusters-demo/z/vlan clusters-demo/a/vlan]]" {
 		t.Errorf("the duplicates are %v", got)
@@ -136,26 +136,26 @@ func TestOfADuplicateMACTheOldestIsServed(t *testing.T) {
 	ended := *older
 	ended.Final = true
 	d.put(&ended)
-	if got := who(t, d, macA); got != "a" {
-		t.Errorf("%q is served, though the other runs", got)
+	if got := vmOf(t, d, macA); got != "a" {
+		t.Errorf("%q is served, want a, because z has ended", got)
 	}
 	d.remove(at("a"), true)
-	if got := who(t, d, macA); got != "z" || len(d.state().Duplicates) != 0 {
-		t.Errorf("%q is left, with the duplicates %v", got, d.state().Duplicates)
+	if got := vmOf(t, d, macA); got != "z" || len(d.state().Duplicates) != 0 {
+		t.Errorf("%q is served with duplicates %v, want z and none", got, d.state().Duplicates)
 	}
 }
 
-func TestWhatIsWrongWithAnAnnotationIsShown(t *testing.T) {
+func TestErrorsInAnnotationsAreReported(t *testing.T) {
 	d := testDirectory("")
 	i := worker("w1", macA)
 	i.Addresses, i.Options = "nowhere", "mtu=1400"
 	d.put(i)
-	if got := d.state().Problems["clusters-demo/w1"]; !strings.Contains(got, `"nowhere" is not an address`) {
+	if got := d.state().Problems["clusters-demo/w1"]; !strings.Contains(got, `"nowhere" is not a usable unicast address`) {
 		t.Errorf("the problem is %q", got)
 	}
 	mac, _ := net.ParseMAC(macA)
 	if c, ok := d.Lookup(mac); !ok || len(c.Reserved) != 0 || len(c.Options) != 1 {
-		t.Errorf("it is served %+v", c)
+		t.Errorf("got client %+v", c)
 	}
 	d.put(worker("w1", macA))
 	if got := d.state().Problems; len(got) != 0 {
@@ -163,7 +163,7 @@ func TestWhatIsWrongWithAnAnnotationIsShown(t *testing.T) {
 	}
 }
 
-func TestKnownMachinesPassAndOthersAreMetWithSilence(t *testing.T) {
+func TestPacketsOfUnknownMACAddressesAreDropped(t *testing.T) {
 	d := testDirectory("")
 	d.put(worker("w1", macA))
 	for _, tc := range []struct {
@@ -191,11 +191,11 @@ func TestKnownMachinesPassAndOthersAreMetWithSilence(t *testing.T) {
 		}
 	}
 	if n := d.unknown.Load(); n != 1 {
-		t.Errorf("%d packets were of nobody", n)
+		t.Errorf("%d packets from unknown MAC addresses, want 1", n)
 	}
 }
 
-func TestTheSnapshotBringsEverythingBack(t *testing.T) {
+func TestSnapshotFileRestoresTheDirectory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "snapshot")
 	d := testDirectory(path)
 	d.known = true
@@ -206,35 +206,35 @@ func TestTheSnapshotBringsEverythingBack(t *testing.T) {
 	w := worker("w1", macA)
 	w.Addresses, w.Options = "192.0.2.10", "domain=own.example"
 	d.put(w)
-	if err := d.write(); err != nil {
+	if err := d.writeFile(); err != nil {
 		t.Fatal(err)
 	}
 
 	after := testDirectory(path)
 	if after.ready() {
-		t.Error("it is ready with nothing known")
+		t.Error("an empty directory is ready")
 	}
 	after.load()
 	if !after.ready() || after.Synced() || after.state().AsOf.IsZero() {
-		t.Errorf("after the start it is %+v", after.state())
+		t.Errorf("after the start the state is %+v", after.state())
 	}
 	mac, _ := net.ParseMAC(macA)
 	want, _ := d.Lookup(mac)
 	if got, ok := after.Lookup(mac); !ok || text(got) != text(want) {
-		t.Errorf("the machine is %v, want %v", got, want)
+		t.Errorf("the client is %v, want %v", got, want)
 	}
 	if !after.Exists(nicOf("stopped")) || !after.Exists(nicOf("w1")) || after.Exists(nicOf("w2")) {
-		t.Error("others exist than before")
+		t.Error("the restored directory has other VMs")
 	}
 	var deleted []string
 	after.Subscribe(func(i vm.Interface) { deleted = append(deleted, i.String()) })
 	after.undeclare(at("stopped"), true)
 	if text(deleted) != "[clusters-demo/stopped/vlan]" {
-		t.Errorf("deleted are %q", deleted)
+		t.Errorf("deletions are %q", deleted)
 	}
 }
 
-func TestAFileThatCannotBeUsedIsSetAside(t *testing.T) {
+func TestInvalidSnapshotFileIsSetAside(t *testing.T) {
 	for name, content := range map[string]string{
 		"damaged":        "{",
 		"another layout": `{"version":2}`,
@@ -248,17 +248,17 @@ func TestAFileThatCannotBeUsedIsSetAside(t *testing.T) {
 			}
 			d := testDirectory(path)
 			d.load()
-			if d.ready() || len(d.machines) != 0 {
-				t.Error("it was read")
+			if d.ready() || len(d.vms) != 0 {
+				t.Error("the file was loaded")
 			}
 			if aside, err := os.ReadFile(path + ".unusable"); err != nil || string(aside) != content {
-				t.Errorf("the file that is set aside has %q: %v", aside, err)
+				t.Errorf("the renamed file has %q: %v", aside, err)
 			}
 		})
 	}
 }
 
-// BenchmarkLookup is of a packet of one of 10,000 machines.
+// BenchmarkLookup measures a look-up among up to 10,000 VMs.
 func BenchmarkLookup(b *testing.B) {
 	for _, n := range []int{10, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -270,14 +270,14 @@ func BenchmarkLookup(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, ok := d.Lookup(mac); !ok {
-					b.Fatal("it is not there")
+					b.Fatal("the VM is unknown")
 				}
 			}
 		})
 	}
 }
 
-// BenchmarkChange is of one machine among 10,000 that changes its MAC address.
+// BenchmarkChange measures a change of the MAC address of one VM among 10,000.
 func BenchmarkChange(b *testing.B) {
 	d := testDirectory("")
 	for i := range 10_000 {
@@ -289,7 +289,7 @@ func BenchmarkChange(b *testing.B) {
 	}
 }
 
-func TestReservationsThatAreRefusedAreProblems(t *testing.T) {
+func TestRefusedReservationsAreProblems(t *testing.T) {
 	log := &lab.Output{}
 	d := newDirectory(config{network: "clusters/vlan"}, slog.New(slog.NewTextHandler(log, nil)))
 	i := worker("w1", macA)
@@ -302,21 +302,21 @@ func TestReservationsThatAreRefusedAreProblems(t *testing.T) {
 	second := nicOf("w1")
 	second.Name = "second"
 	for range 3 {
-		d.Refused(map[vm.Interface]string{nicOf("w1"): "no", second: "not at all", nicOf("gone"): "never"})
+		d.ReportRefused(map[vm.Interface]string{nicOf("w1"): "no", second: "not at all", nicOf("gone"): "never"})
 	}
 	if got := d.state().Problems; len(got) != 1 || got["clusters-demo/w1"] != "interface second: not at all; interface vlan: no" {
 		t.Errorf("the problems are %q", got)
 	}
-	if lines := log.Lines("a reservation is not honoured", "w1"); len(lines) != 1 {
-		t.Errorf("it logs %q", lines)
+	if lines := log.Lines("reservation refused", "w1"); len(lines) != 1 {
+		t.Errorf("the log has %q", lines)
 	}
-	d.Refused(nil)
+	d.ReportRefused(nil)
 	if got := d.state().Problems; len(got) != 0 {
-		t.Errorf("the problems that are over are %q", got)
+		t.Errorf("problems remain after the report without refusals: %q", got)
 	}
 }
 
-func TestWhoAnAddressIsReservedFor(t *testing.T) {
+func TestReservedFor(t *testing.T) {
 	d := testDirectory("")
 	addr := netip.MustParseAddr("192.0.2.40")
 	expect := func(when, want string) {
@@ -326,7 +326,7 @@ func TestWhoAnAddressIsReservedFor(t *testing.T) {
 			got = i.VM
 		}
 		if got != want {
-			t.Errorf("%s: it is reserved for %q, want %q", when, got, want)
+			t.Errorf("%s: the address is reserved for %q, want %q", when, got, want)
 		}
 	}
 	reserving := func(name, mac string, day int) *instance {
@@ -336,17 +336,17 @@ func TestWhoAnAddressIsReservedFor(t *testing.T) {
 	}
 	expect("before", "")
 	d.put(reserving("younger", macA, 2))
-	expect("one", "younger")
-	d.put(reserving("older", "", 1)) // KubeVirt has not given it a MAC address yet
-	expect("an older one", "older")
+	expect("one VM", "younger")
+	d.put(reserving("older", "", 1)) // no MAC address yet
+	expect("an older VM", "older")
 	d.put(worker("older", macB))
-	expect("the older one without its annotation", "younger")
+	expect("the older VM without its annotation", "younger")
 	d.put(reserving("older", macB, 1))
 	d.remove(at("older"), true)
-	expect("after the older one", "younger")
+	expect("the older VM removed", "younger")
 	d.remove(at("younger"), true)
-	expect("after both", "")
+	expect("both VMs removed", "")
 	if len(d.reserved) != 0 {
-		t.Errorf("left are %v", d.reserved)
+		t.Errorf("reservations remain: %v", d.reserved)
 	}
 }

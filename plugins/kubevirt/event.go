@@ -18,29 +18,30 @@ import (
 var events = schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"}
 
 const (
-	// ReasonReservationRefused is the reason of an Event about a reservation that is not honoured.
+	// ReasonReservationRefused is the reason of Events about refused reservations.
 	ReasonReservationRefused = "ReservationRefused"
 
 	reporter = "hostedcluster.densityops.com/coredhcp"
-	// eventTimeout bounds the making of one.
+	// eventTimeout is the timeout of the creation of one Event.
 	eventTimeout = 5 * time.Second
-	// eventsWaiting is how many may wait; the log has them all.
-	eventsWaiting = 256
-	// mostNote is how long the API lets a note be.
-	mostNote = 1024
+	// maxPendingEvents is the length of the queue. Further Events are dropped; the log has all refused
+	// reservations.
+	maxPendingEvents = 256
+	// maxNote is the API's limit for the note of an Event, in bytes.
+	maxNote = 1024
 )
 
-// event is one that waits to be made.
+// An event is an Event to be created.
 type event struct {
 	about *instance
 	note  string
 }
 
-// recorder makes Events, one after the other, so that nobody waits for the API server.
+// A recorder creates Events in its own goroutine, so that callers do not wait for the API server.
 type recorder struct {
 	client  dynamic.Interface
 	log     *slog.Logger
-	waiting chan event
+	pending chan event
 	host    string
 	failed  string // the last error, which is logged once
 }
@@ -50,30 +51,30 @@ func newRecorder(client dynamic.Interface, log *slog.Logger) *recorder {
 	if err != nil || host == "" {
 		host = "coredhcp"
 	}
-	return &recorder{client: client, log: log, waiting: make(chan event, eventsWaiting), host: host}
+	return &recorder{client: client, log: log, pending: make(chan event, maxPendingEvents), host: host}
 }
 
-// record has an Event made, unless too many wait.
+// record queues an Event. It drops the Event if the queue is full.
 func (r *recorder) record(about *instance, note string) {
 	select {
-	case r.waiting <- event{about, note}:
+	case r.pending <- event{about, note}:
 	default:
 	}
 }
 
-// run makes Events until the context ends.
+// run creates Events until ctx is done.
 func (r *recorder) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case e := <-r.waiting:
+		case e := <-r.pending:
 			r.create(ctx, e)
 		}
 	}
 }
 
-// create makes an Event. Replicas give it the same name, so that there is one.
+// create creates an Event. Its name depends on instance and note only, so all replicas together create one Event.
 func (r *recorder) create(ctx context.Context, e event) {
 	ctx, cancel := context.WithTimeout(ctx, eventTimeout)
 	defer cancel()
@@ -83,13 +84,13 @@ func (r *recorder) create(ctx context.Context, e event) {
 		r.failed = ""
 	case err.Error() != r.failed:
 		r.failed = err.Error()
-		r.log.Warn("an Event could not be created; the log and /state have what it would say", "instance", e.about.Namespace+"/"+e.about.Name, "err", err)
+		r.log.Warn("cannot create an Event; refused reservations are in the log and in /state", "instance", e.about.Namespace+"/"+e.about.Name, "err", err)
 	}
 }
 
 func (r *recorder) object(e event, now time.Time) *unstructured.Unstructured {
 	sum := fnv.New64a()
-	_, _ = sum.Write([]byte(string(e.about.UID) + e.note)) // it cannot fail
+	_, _ = sum.Write([]byte(string(e.about.UID) + e.note)) // never returns an error
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": events.GroupVersion().String(), "kind": "Event",
 		"metadata":            map[string]any{"namespace": e.about.Namespace, "name": fmt.Sprintf("%s.%x", e.about.Name, sum.Sum64())},
@@ -97,7 +98,7 @@ func (r *recorder) object(e event, now time.Time) *unstructured.Unstructured {
 		"type":                "Warning",
 		"reason":              ReasonReservationRefused,
 		"action":              "Lease",
-		"note":                e.note[:min(len(e.note), mostNote)],
+		"note":                e.note[:min(len(e.note), maxNote)],
 		"reportingController": reporter,
 		"reportingInstance":   r.host,
 		"regarding": map[string]any{

@@ -14,34 +14,34 @@ import (
 )
 
 const (
-	// fileVersion is of the snapshot file's layout. A file of another is not read.
+	// fileVersion is the version of the file format. Files of other versions are not loaded.
 	fileVersion = 1
-	// fileEvery is how often the file is written, at most, while things change.
-	fileEvery = 2 * time.Second
-	// fileRefresh is how often it is written though nothing changes, so that its age tells how
-	// old the knowledge in it is.
+	// fileInterval is the minimum time between writes of the file.
+	fileInterval = 2 * time.Second
+	// fileRefresh is the maximum time between writes while the directory is synced, so that the file's time shows
+	// the age of its data.
 	fileRefresh = time.Minute
 )
 
-// file is what a snapshot file holds.
+// file is the content of a snapshot file.
 type file struct {
 	Version int       `json:"version"`
 	Written time.Time `json:"written"`
-	// Scope is whose machines they are.
-	Scope     string         `json:"scope"`
-	Instances []*instance    `json:"instances"`
-	Machines  []savedMachine `json:"machines"`
+	// Scope is the config's String. Files of other scopes are not loaded.
+	Scope     string      `json:"scope"`
+	Instances []*instance `json:"instances"`
+	Machines  []savedVM   `json:"machines"`
 }
 
-// savedMachine is a VirtualMachine.
-type savedMachine struct {
+// savedVM is a VirtualMachine in the snapshot file.
+type savedVM struct {
 	Namespace  string   `json:"namespace"`
 	Name       string   `json:"name"`
 	Interfaces []string `json:"interfaces,omitempty"`
 }
 
-// load takes in what the snapshot file has. A file that cannot be used costs the bridge over
-// an outage, nothing else.
+// load loads the snapshot file. An unusable file is renamed and ignored: the file is needed only for a start during
+// an outage of the API server.
 func (d *directory) load() {
 	if d.config.snapshot == "" {
 		return
@@ -51,7 +51,7 @@ func (d *directory) load() {
 	case errors.Is(err, fs.ErrNotExist):
 		return
 	case err == nil && f.Scope != d.config.String():
-		err = fmt.Errorf("it is of another scope: %s", f.Scope)
+		err = fmt.Errorf("the file has another scope: %s", f.Scope)
 	}
 	if err != nil {
 		atomicfile.SetAside(d.log, d.config.snapshot, err)
@@ -63,12 +63,12 @@ func (d *directory) load() {
 	for _, m := range f.Machines {
 		at := key{m.Namespace, m.Name}
 		d.declare(at)
-		if to := d.machines[at]; len(to.running) == 0 {
-			to.interfaces = m.Interfaces
+		if restored := d.vms[at]; len(restored.running) == 0 {
+			restored.interfaces = m.Interfaces
 		}
 	}
 	d.known, d.asOf = true, f.Written
-	d.log.Info("virtual machines are known from the snapshot file", "file", d.config.snapshot, "written", f.Written, "instances", len(f.Instances))
+	d.log.Info("loaded VMs from the snapshot file", "file", d.config.snapshot, "written", f.Written, "instances", len(f.Instances))
 }
 
 func readFile(path string) (*file, error) {
@@ -86,9 +86,10 @@ func readFile(path string) (*file, error) {
 	return f, nil
 }
 
-// keep writes the file after changes, every while without any, and at the end.
-func (d *directory) keep(ctx context.Context) {
-	tick := time.NewTicker(fileEvery)
+// maintainFile writes the snapshot file after changes, at least every fileRefresh while the directory is synced,
+// and when ctx is done.
+func (d *directory) maintainFile(ctx context.Context) {
+	tick := time.NewTicker(fileInterval)
 	defer tick.Stop()
 	var written time.Time
 	version, failing := -1, false
@@ -104,9 +105,9 @@ func (d *directory) keep(ctx context.Context) {
 		if !live || now == version && (time.Since(written) < fileRefresh || !d.Synced()) {
 			continue
 		}
-		err := d.write()
+		err := d.writeFile()
 		if err != nil && !failing {
-			d.log.Error("a restart during an outage of the API server would know no virtual machine", "err", err)
+			d.log.Error("VMs would be unknown after a restart during an outage of the API server", "err", err)
 		}
 		if failing = err != nil; failing {
 			text := err.Error()
@@ -118,9 +119,9 @@ func (d *directory) keep(ctx context.Context) {
 	}
 }
 
-// write replaces the file as a whole: a reader finds the old one or the new.
-func (d *directory) write() error {
-	data, err := json.Marshal(d.saved())
+// writeFile replaces the file atomically.
+func (d *directory) writeFile() error {
+	data, err := json.Marshal(d.fileContent())
 	if err != nil {
 		return fmt.Errorf("encoding the snapshot: %w", err)
 	}
@@ -130,20 +131,20 @@ func (d *directory) write() error {
 	return nil
 }
 
-// saved returns what a file is to hold.
-func (d *directory) saved() *file {
+// fileContent returns the content for the snapshot file.
+func (d *directory) fileContent() *file {
 	f := &file{Version: fileVersion, Written: time.Now().UTC(), Scope: d.config.String()}
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	for _, i := range d.instances {
 		f.Instances = append(f.Instances, i)
 	}
-	for at, m := range d.machines {
+	for at, m := range d.vms {
 		if m.declared {
-			f.Machines = append(f.Machines, savedMachine{Namespace: at.namespace, Name: at.name, Interfaces: m.interfaces})
+			f.Machines = append(f.Machines, savedVM{Namespace: at.namespace, Name: at.name, Interfaces: m.interfaces})
 		}
 	}
 	slices.SortFunc(f.Instances, func(a, b *instance) int { return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name) })
-	slices.SortFunc(f.Machines, func(a, b savedMachine) int { return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name) })
+	slices.SortFunc(f.Machines, func(a, b savedVM) int { return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name) })
 	return f
 }

@@ -16,11 +16,11 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// BenchmarkFleet follows 10,000 machines on a real API server, each as large as a real one. It tells how long it takes until
-// all are known, what memory they keep, how long a new one takes from the API server's reply until it is known, and, as
-// the time of an operation, a look-up.
+// BenchmarkFleet watches 10,000 VMs of realistic size on a real API server. It reports the time until the directory
+// is synced, its memory, the time from the API server's reply to the creation of a VM until the VM is known, and,
+// as the time of an operation, a look-up.
 func BenchmarkFleet(b *testing.B) {
-	const machines = 10_000
+	const vms = 10_000
 	cp := lab.New(b, lab.Config{CRDs: []lab.CRDSet{lab.KubeVirt, lab.KubeVirtMachines}})
 	ns := cp.Namespace(b)
 	client, err := dynamic.NewForConfig(cp.RESTConfig())
@@ -28,14 +28,14 @@ func BenchmarkFleet(b *testing.B) {
 		b.Fatal(err)
 	}
 	create := func(ctx context.Context, n int) error {
-		u := parsed(b, strings.TrimSuffix(vmi(ns, fmt.Sprint("worker-", n), hardware(n).String(), "demo", ""), "---\n"))
+		u := parseYAML(b, strings.TrimSuffix(vmi(ns, fmt.Sprint("worker-", n), hardware(n).String(), "demo", ""), "---\n"))
 		u.SetAnnotations(map[string]string{"rest": strings.Repeat("x", 8<<10)})
 		_, err := client.Resource(instances).Namespace(ns).Create(ctx, u, metav1.CreateOptions{})
 		return err
 	}
 	group, ctx := errgroup.WithContext(b.Context())
 	group.SetLimit(16)
-	for n := range machines {
+	for n := range vms {
 		group.Go(func() error { return create(ctx, n) })
 	}
 	if err := group.Wait(); err != nil {
@@ -44,17 +44,17 @@ func BenchmarkFleet(b *testing.B) {
 
 	before := heap()
 	start := time.Now()
-	d := follow(b, config{network: "clusters/vlan", namespaces: ns, kubeconfig: cp.Kubeconfig()})
-	await(b, "all machines to be known", d.Synced)
+	d := startDirectory(b, config{network: "clusters/vlan", namespaces: ns, kubeconfig: cp.Kubeconfig()})
+	await(b, "the directory to be synced", d.Synced)
 	synced, kept := time.Since(start), heap()-before
 	const changes = 20
 	var waited time.Duration
 	for n := range changes {
-		if err := create(b.Context(), machines+n); err != nil {
+		if err := create(b.Context(), vms+n); err != nil {
 			b.Fatal(err)
 		}
 		replied := time.Now()
-		for known := false; !known; _, known = d.Lookup(hardware(machines + n)) {
+		for known := false; !known; _, known = d.Lookup(hardware(vms + n)) {
 			time.Sleep(100 * time.Microsecond)
 		}
 		waited += time.Since(replied)
@@ -63,7 +63,7 @@ func BenchmarkFleet(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, ok := d.Lookup(mac); !ok {
-			b.Fatal("it is not there")
+			b.Fatal("the VM is unknown")
 		}
 	}
 	b.ReportMetric(synced.Seconds(), "s-to-sync")
@@ -73,7 +73,7 @@ func BenchmarkFleet(b *testing.B) {
 
 func hardware(n int) net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 1, byte(n >> 8), byte(n)} }
 
-// heap is how many bytes are in use.
+// heap returns the size of live objects on the heap, in bytes.
 func heap() float64 {
 	runtime.GC()
 	runtime.GC()

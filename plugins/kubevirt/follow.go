@@ -19,26 +19,26 @@ import (
 	"github.com/densityops/oooi/internal/watch"
 )
 
-// gap is for how long a watch may be between two connections and still be current: every
-// watch ends after some minutes, to be opened again at once.
+// gap is the maximum time between two connections of a watch that still counts as current: API servers close every
+// watch after some minutes, and clients reopen it at once.
 const gap = 10 * time.Second
 
-// following is how the API server is followed.
-type following struct {
+// An apiFollower watches the resources of an API server for a directory, and creates Events.
+type apiFollower struct {
 	instances []*watch.Follower
-	machines  []*machineFollower
+	vms       []*vmFollower
 	recorder  *recorder
 }
 
-// record makes an Event of an instance.
-func (f *following) record(i *instance, note string) {
-	if f != nil { // nil in tests of the index alone
+// record queues an Event of an instance.
+func (f *apiFollower) record(i *instance, note string) {
+	if f != nil { // nil in tests of the index
 		f.recorder.record(i, note)
 	}
 }
 
-// newFollowing makes what follows the machines of a directory. Nothing happens until run.
-func newFollowing(d *directory, client *rest.Config, log *slog.Logger) (*following, error) {
+// newFollower returns the apiFollower of a directory. It does not contact the API server before run.
+func newFollower(d *directory, client *rest.Config, log *slog.Logger) (*apiFollower, error) {
 	full, err := dynamic.NewForConfig(client)
 	if err != nil {
 		return nil, fmt.Errorf("kubevirt: creating a client for %s: %w", client.Host, err)
@@ -49,75 +49,75 @@ func newFollowing(d *directory, client *rest.Config, log *slog.Logger) (*followi
 	if err != nil {
 		return nil, fmt.Errorf("kubevirt: creating a client for %s: %w", client.Host, err)
 	}
-	f := &following{recorder: newRecorder(full, log)}
+	f := &apiFollower{recorder: newRecorder(full, log)}
 	for namespace := range strings.SplitSeq(d.config.namespaces, ",") {
 		f.instances = append(f.instances, followInstances(d, full, namespace, log))
-		f.machines = append(f.machines, followMachines(d, partial, namespace, log))
+		f.vms = append(f.vms, followVirtualMachines(d, partial, namespace, log))
 	}
 	return f, nil
 }
 
-// run follows until the context ends.
-func (f *following) run(ctx context.Context) {
+// run watches all resources until ctx is done.
+func (f *apiFollower) run(ctx context.Context) {
 	var group sync.WaitGroup
 	group.Go(func() { f.recorder.run(ctx) })
 	for _, i := range f.instances {
 		group.Go(func() { i.Run(ctx) })
 	}
-	for _, m := range f.machines {
+	for _, m := range f.vms {
 		group.Go(func() { m.follower.Run(ctx) })
 	}
 	group.Wait()
 }
 
-// current reports whether everything is seen as it is now.
-func (f *following) current() bool {
+// current reports whether all known objects are current.
+func (f *apiFollower) current() bool {
 	for _, i := range f.instances {
 		if !i.Current(gap) {
 			return false
 		}
 	}
-	return f.machinesCurrent()
+	return f.vmsCurrent()
 }
 
-// machinesCurrent reports whether the VirtualMachines are seen as they are now, where they
-// may be seen at all.
-func (f *following) machinesCurrent() bool {
-	for _, m := range f.machines {
-		if !m.refused() && !m.follower.Current(gap) {
+// vmsCurrent reports whether the known VirtualMachines are current, in the namespaces in which they can be read.
+func (f *apiFollower) vmsCurrent() bool {
+	for _, m := range f.vms {
+		if !m.unavailable() && !m.follower.Current(gap) {
 			return false
 		}
 	}
 	return true
 }
 
-// listed reports whether all instances have been listed.
-func (f *following) listed() bool {
+// listed reports whether all resources that can be read have been listed.
+func (f *apiFollower) listed() bool {
 	for _, i := range f.instances {
 		if _, synced := i.List(); !synced {
 			return false
 		}
 	}
-	for _, m := range f.machines {
-		if _, synced := m.follower.List(); !synced && !m.refused() {
+	for _, m := range f.vms {
+		if _, synced := m.follower.List(); !synced && !m.unavailable() {
 			return false
 		}
 	}
 	return true
 }
 
-func (f *following) status() []watch.ResourceStatus {
+func (f *apiFollower) status() []watch.ResourceStatus {
 	var list []watch.ResourceStatus
 	for _, i := range f.instances {
 		list = append(list, i.Status())
 	}
-	for _, m := range f.machines {
+	for _, m := range f.vms {
 		list = append(list, m.follower.Status())
 	}
 	return list
 }
 
-// followInstances follows the VirtualMachineInstances of a namespace; empty for all.
+// followInstances returns a watch of the VirtualMachineInstances of a namespace, or of all namespaces if it is
+// empty.
 func followInstances(d *directory, client dynamic.Interface, namespace string, log *slog.Logger) *watch.Follower {
 	var f *watch.Follower
 	f = watch.NewFollower(client, watch.Following{
@@ -126,15 +126,15 @@ func followInstances(d *directory, client dynamic.Interface, namespace string, l
 		Changed: func(o objects.Object) {
 			if o == nil {
 				list, _ := f.List()
-				d.listedInstances(namespace, list)
-				d.settled()
+				d.replaceInstances(namespace, list)
+				d.markSynced()
 				return
 			}
-			if _, there := f.Get(o.GetNamespace(), o.GetName()); there {
-				d.sawInstance(o)
+			if _, listed := f.Get(o.GetNamespace(), o.GetName()); listed {
+				d.receiveInstance(o)
 				return
 			}
-			// One that merely lost its labels leaves like this, too, but was not deleted.
+			// An instance that lost its labels disappears from the watch in the same way, but was not deleted.
 			last, ok := o.(*instance)
 			d.remove(key{o.GetNamespace(), o.GetName()}, ok && last.Deleted)
 		},
@@ -142,39 +142,39 @@ func followInstances(d *directory, client dynamic.Interface, namespace string, l
 	return f
 }
 
-// sawInstance takes an instance in. One that cannot be read stays what it was.
-func (d *directory) sawInstance(o objects.Object) {
+// receiveInstance adds or replaces an instance. If it cannot be decoded, its previous state remains.
+func (d *directory) receiveInstance(o objects.Object) {
 	switch o := o.(type) {
 	case *instance:
 		d.put(o)
 	case *objects.Broken:
-		d.log.Error("a virtual machine instance cannot be read; what was known of it is kept", "instance", o.Namespace+"/"+o.Name, "err", o.Error)
+		d.log.Error("cannot decode a VirtualMachineInstance; keeping its previous state", "instance", o.Namespace+"/"+o.Name, "err", o.Error)
 	}
 }
 
-// listedInstances takes all instances of a namespace in, and those out that are not there.
-func (d *directory) listedInstances(namespace string, list []objects.Object) {
-	there := map[key]bool{}
+// replaceInstances adds the instances of a list and removes all others of the namespace.
+func (d *directory) replaceInstances(namespace string, list []objects.Object) {
+	listed := map[key]bool{}
 	for _, o := range list {
-		there[key{o.GetNamespace(), o.GetName()}] = true
-		d.sawInstance(o)
+		listed[key{o.GetNamespace(), o.GetName()}] = true
+		d.receiveInstance(o)
 	}
 	d.mu.RLock()
-	var gone []key
+	var missing []key
 	for at := range d.instances {
-		if !there[at] && (namespace == "" || at.namespace == namespace) {
-			gone = append(gone, at)
+		if !listed[at] && (namespace == "" || at.namespace == namespace) {
+			missing = append(missing, at)
 		}
 	}
 	d.mu.RUnlock()
-	for _, at := range gone {
+	for _, at := range missing {
 		d.remove(at, false)
 	}
 }
 
-// settled takes down, once, that the API server has been listed.
-func (d *directory) settled() {
-	if !d.follow.listed() {
+// markSynced marks the directory as complete once all resources have been listed.
+func (d *directory) markSynced() {
+	if !d.follower.listed() {
 		return
 	}
 	d.mu.Lock()
@@ -184,37 +184,37 @@ func (d *directory) settled() {
 	n := len(d.instances)
 	d.mu.Unlock()
 	if !before {
-		d.log.Info("the virtual machines are known", "scope", d.config.String(), "instances", n)
+		d.log.Info("VMs are synced", "scope", d.config.String(), "instances", n)
 	}
 }
 
-// machineFollower follows the VirtualMachines of a namespace, by their names alone.
-type machineFollower struct {
-	follower *watch.Follower
-	log      *slog.Logger
-	settled  func()
+// A vmFollower watches the metadata of the VirtualMachines of a namespace.
+type vmFollower struct {
+	follower   *watch.Follower
+	log        *slog.Logger
+	markSynced func()
 
-	mu   sync.Mutex
-	last string // what failed last
-	no   bool   // they may not be read, or are not served
+	mu       sync.Mutex
+	last     string // the last error
+	noAccess bool   // VirtualMachines may not be read, or are not served
 }
 
-func followMachines(d *directory, client dynamic.Interface, namespace string, log *slog.Logger) *machineFollower {
-	m := &machineFollower{log: log.With("resource", machines.GroupResource().String()), settled: d.settled}
+func followVirtualMachines(d *directory, client dynamic.Interface, namespace string, log *slog.Logger) *vmFollower {
+	m := &vmFollower{log: log.With("resource", virtualMachines.GroupResource().String()), markSynced: d.markSynced}
 	m.follower = watch.NewFollower(client, watch.Following{
-		Resource: machines, Kind: "VirtualMachine", Namespace: namespace,
+		Resource: virtualMachines, Kind: "VirtualMachine", Namespace: namespace,
 		Decode: func(u *unstructured.Unstructured) objects.Object {
 			return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID()}}
 		},
 		Changed: func(o objects.Object) {
 			if o == nil {
 				list, _ := m.follower.List()
-				d.listedMachines(namespace, list)
-				d.settled()
+				d.replaceVirtualMachines(namespace, list)
+				d.markSynced()
 				return
 			}
 			at := key{o.GetNamespace(), o.GetName()}
-			if _, there := m.follower.Get(at.namespace, at.name); there {
+			if _, listed := m.follower.Get(at.namespace, at.name); listed {
 				d.declare(at)
 				return
 			}
@@ -225,45 +225,45 @@ func followMachines(d *directory, client dynamic.Interface, namespace string, lo
 	return m
 }
 
-// listedMachines is listedInstances for VirtualMachines.
-func (d *directory) listedMachines(namespace string, list []objects.Object) {
-	there := map[key]bool{}
+// replaceVirtualMachines adds the VirtualMachines of a list and removes all others of the namespace.
+func (d *directory) replaceVirtualMachines(namespace string, list []objects.Object) {
+	listed := map[key]bool{}
 	for _, o := range list {
 		at := key{o.GetNamespace(), o.GetName()}
-		there[at] = true
+		listed[at] = true
 		d.declare(at)
 	}
 	d.mu.RLock()
-	var gone []key
-	for at, m := range d.machines {
-		if m.declared && !there[at] && (namespace == "" || at.namespace == namespace) {
-			gone = append(gone, at)
+	var missing []key
+	for at, m := range d.vms {
+		if m.declared && !listed[at] && (namespace == "" || at.namespace == namespace) {
+			missing = append(missing, at)
 		}
 	}
 	d.mu.RUnlock()
-	for _, at := range gone {
+	for _, at := range missing {
 		d.undeclare(at, false)
 	}
 }
 
-// failed is told how every attempt to follow went. Without the right to read
-// VirtualMachines, or without such an API, a machine is there for as long as it runs.
-func (m *machineFollower) failed(err error) {
+// failed handles the result of an attempt to list or watch; err is nil after a success. Without the right to read
+// VirtualMachines, or without their API, a VM exists only while it runs.
+func (m *vmFollower) failed(err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
 	no := apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
 	m.mu.Lock()
-	news, refused := text != m.last, no && !m.no
-	m.last, m.no = text, no
+	changed, refused := text != m.last, no && !m.noAccess
+	m.last, m.noAccess = text, no
 	m.mu.Unlock()
 	switch {
 	case refused:
-		m.log.Warn("VirtualMachines cannot be read: a virtual machine keeps its address only for as long as it runs",
-			"err", err, "remedy", "grant list and watch of them")
-		m.settled()
-	case no || !news:
+		m.log.Warn("cannot read VirtualMachines; VMs keep their addresses only while they run",
+			"err", err, "remedy", "grant list and watch for virtualmachines")
+		m.markSynced()
+	case no || !changed:
 	case err == nil:
 		m.log.Info("watch is open")
 	default:
@@ -271,16 +271,16 @@ func (m *machineFollower) failed(err error) {
 	}
 }
 
-func (m *machineFollower) refused() bool {
+func (m *vmFollower) unavailable() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.no
+	return m.noAccess
 }
 
-// metadataOnly asks an API server for objects without specification and status.
+// metadataOnly requests objects without spec and status from an API server.
 type metadataOnly struct{ next http.RoundTripper }
 
-// RoundTrip is http.RoundTripper's.
+// RoundTrip implements http.RoundTripper.
 func (m metadataOnly) RoundTrip(r *http.Request) (*http.Response, error) {
 	const metav1JSON = "application/json;as=%s;g=meta.k8s.io;v=v1"
 	r = r.Clone(r.Context())

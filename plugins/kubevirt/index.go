@@ -7,15 +7,14 @@ import (
 	"github.com/densityops/oooi/plugins/internal/vm"
 )
 
-// claim is an interface that has a MAC address.
+// A claim is an interface that has a MAC address or a reserved address.
 type claim struct {
 	client   vm.Client
 	instance *instance
 }
 
-// order puts the claim first that counts: of the machine that runs, and of those of the
-// oldest.
-func order(a, b claim) int {
+// compareClaims orders claims by precedence: those of running instances first, then by age.
+func compareClaims(a, b claim) int {
 	final := func(c claim) int {
 		if c.instance.Final {
 			return 1
@@ -31,13 +30,13 @@ func order(a, b claim) int {
 	)
 }
 
-// index finds claims by the bytes of their MAC address, or of an address that is reserved for them. A list has more than
-// one only where an address was given twice.
+// An index maps the bytes of a MAC address or a reserved address to the claims on it, in order of precedence.
+// Several claims are duplicates.
 type index map[string][]claim
 
 func (x index) add(key string, c claim) {
-	list := append(slices.Clone(x[key]), c) // readers may hold the old one
-	slices.SortFunc(list, order)
+	list := append(slices.Clone(x[key]), c) // readers may use the old slice
+	slices.SortFunc(list, compareClaims)
 	x[key] = list
 }
 

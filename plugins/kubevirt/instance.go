@@ -15,45 +15,45 @@ import (
 )
 
 var (
-	instances = schema.GroupVersionResource{Group: "kubevirt.io", Version: "v1", Resource: "virtualmachineinstances"}
-	machines  = schema.GroupVersionResource{Group: "kubevirt.io", Version: "v1", Resource: "virtualmachines"}
+	instances       = schema.GroupVersionResource{Group: "kubevirt.io", Version: "v1", Resource: "virtualmachineinstances"}
+	virtualMachines = schema.GroupVersionResource{Group: "kubevirt.io", Version: "v1", Resource: "virtualmachines"}
 )
 
-// instance is what we read of a VirtualMachineInstance: a running machine.
+// An instance contains the relevant fields of a VirtualMachineInstance, which is a running VM.
 type instance struct {
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
 	UID       types.UID `json:"uid"`
-	// Created is in seconds, as in the API.
+	// Created has a resolution of one second, as in the API.
 	Created metav1.Time `json:"created"`
-	// Machine is the VirtualMachine that it runs; empty for one that stands alone.
+	// Machine is the name of the VirtualMachine that controls the instance; empty if none does.
 	Machine string `json:"machine,omitempty"`
-	// Deleted: its deletion was asked for.
+	// Deleted is set if the object has a deletion timestamp.
 	Deleted bool `json:"deleted,omitempty"`
-	// Final: it has ended and runs no more.
+	// Final is set if the VM has ended.
 	Final    bool   `json:"final,omitempty"`
 	Hostname string `json:"hostname"`
-	// Interfaces are those on the network, in the order of the specification.
+	// Interfaces are the interfaces on the network, in the order of the spec.
 	Interfaces []nic `json:"interfaces,omitempty"`
-	// Addresses and Options are the annotations as written.
+	// Addresses and Options are the unparsed annotations.
 	Addresses string `json:"addresses,omitempty"`
 	Options   string `json:"options,omitempty"`
 }
 
-// nic is an interface on the network.
+// A nic is an interface on the network.
 type nic struct {
 	Name string `json:"name"`
-	// MAC is empty while nobody has given it one.
+	// MAC is empty until the interface has a MAC address.
 	MAC string `json:"mac,omitempty"`
 }
 
-// GetNamespace is objects.Object's, as are the next.
+// GetNamespace and the following methods implement objects.Object.
 func (i *instance) GetNamespace() string              { return i.Namespace }
 func (i *instance) GetName() string                   { return i.Name }
 func (i *instance) GetUID() types.UID                 { return i.UID }
 func (i *instance) GetCreationTimestamp() metav1.Time { return i.Created }
 
-// owner is the name of the machine that the instance stands for.
+// owner returns the name of the VM: that of the VirtualMachine, or of the instance if there is none.
 func (i *instance) owner() string {
 	if i.Machine != "" {
 		return i.Machine
@@ -61,7 +61,7 @@ func (i *instance) owner() string {
 	return i.Name
 }
 
-// rawInstance is the part of the API's object that is read.
+// rawInstance contains the fields of the API's object that are read.
 type rawInstance struct {
 	Metadata struct {
 		OwnerReferences []metav1.OwnerReference `json:"ownerReferences"`
@@ -93,7 +93,7 @@ type rawInstance struct {
 	} `json:"status"`
 }
 
-// decoder cuts VirtualMachineInstances down to what matters on a network.
+// decoder returns a function that reduces VirtualMachineInstances to instances with their interfaces on a network.
 func decoder(network string) func(*unstructured.Unstructured) objects.Object {
 	return func(u *unstructured.Unstructured) objects.Object {
 		var raw rawInstance
@@ -106,18 +106,18 @@ func decoder(network string) func(*unstructured.Unstructured) objects.Object {
 		annotations := u.GetAnnotations()
 		return &instance{
 			Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID(), Created: u.GetCreationTimestamp(),
-			Machine:    machineOf(raw.Metadata.OwnerReferences),
+			Machine:    controllingVM(raw.Metadata.OwnerReferences),
 			Deleted:    u.GetDeletionTimestamp() != nil,
 			Final:      raw.Status.Phase == "Succeeded" || raw.Status.Phase == "Failed",
 			Hostname:   hostname(raw.Spec.Hostname, u.GetName()),
-			Interfaces: raw.on(network, u.GetNamespace()),
+			Interfaces: raw.interfacesOn(network, u.GetNamespace()),
 			Addresses:  annotations[AddressesAnnotation],
 			Options:    annotations[OptionsAnnotation],
 		}
 	}
 }
 
-func machineOf(owners []metav1.OwnerReference) string {
+func controllingVM(owners []metav1.OwnerReference) string {
 	for _, o := range owners {
 		if o.Kind == "VirtualMachine" && o.Controller != nil && *o.Controller {
 			return o.Name
@@ -126,8 +126,8 @@ func machineOf(owners []metav1.OwnerReference) string {
 	return ""
 }
 
-// hostname is what KubeVirt's cloud provider looks for a node under: the host name of the
-// specification, else the instance's, up to the first dot and as long as a label may be.
+// hostname returns the name by which KubeVirt's cloud provider finds the node: the hostname in the spec, or else
+// the name of the instance, up to the first dot and 63 characters.
 func hostname(specified, name string) string {
 	if specified == "" {
 		specified = name
@@ -136,15 +136,15 @@ func hostname(specified, name string) string {
 	return label[:min(len(label), 63)]
 }
 
-// on returns the interfaces on a network.
-func (r *rawInstance) on(network, namespace string) []nic {
+// interfacesOn returns the interfaces on a network.
+func (r *rawInstance) interfacesOn(network, namespace string) []nic {
 	var list []nic
 	for _, n := range r.Spec.Networks {
 		if n.Multus == nil {
 			continue
 		}
 		name := n.Multus.NetworkName
-		if !strings.Contains(name, "/") { // one beside the machine
+		if !strings.Contains(name, "/") { // in the instance's namespace
 			name = namespace + "/" + name
 		}
 		if name == network {
@@ -154,25 +154,25 @@ func (r *rawInstance) on(network, namespace string) []nic {
 	return list
 }
 
-// mac returns the MAC address of an interface: the one that was asked for, else the one that
-// the hypervisor gave it. What only the guest reports is the guest's to choose.
+// mac returns the MAC address of an interface: that of the spec, or else the one that the hypervisor reports.
+// Addresses that only the guest reports are ignored, because the guest chooses them.
 func (r *rawInstance) mac(name string) string {
 	for _, i := range r.Spec.Domain.Devices.Interfaces {
-		if mac := normal(i.MACAddress); i.Name == name && mac != "" {
+		if mac := normalizeMAC(i.MACAddress); i.Name == name && mac != "" {
 			return mac
 		}
 	}
 	for _, i := range r.Status.Interfaces {
 		sources := strings.FieldsFunc(i.InfoSource, func(r rune) bool { return r == ',' || r == ' ' })
 		if i.Name == name && slices.Contains(sources, "domain") {
-			return normal(i.MAC)
+			return normalizeMAC(i.MAC)
 		}
 	}
 	return ""
 }
 
-// normal writes an Ethernet address as Go does; what is none becomes empty.
-func normal(text string) string {
+// normalizeMAC returns an Ethernet address in Go's spelling, or "" if text is not one.
+func normalizeMAC(text string) string {
 	mac, err := net.ParseMAC(text)
 	if err != nil || len(mac) != 6 {
 		return ""

@@ -11,8 +11,8 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// parsed is an object of YAML.
-func parsed(tb testing.TB, text string) *unstructured.Unstructured {
+// parseYAML returns an object of YAML.
+func parseYAML(tb testing.TB, text string) *unstructured.Unstructured {
 	tb.Helper()
 	u := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
@@ -21,13 +21,13 @@ func parsed(tb testing.TB, text string) *unstructured.Unstructured {
 	return u
 }
 
-// decoded is an instance of YAML, on the network clusters/vlan.
-func decoded(tb testing.TB, text string) *instance {
+// decodeYAML returns an instance of YAML, with its interfaces on the network clusters/vlan.
+func decodeYAML(tb testing.TB, text string) *instance {
 	tb.Helper()
-	o := decoder("clusters/vlan")(parsed(tb, text))
+	o := decoder("clusters/vlan")(parseYAML(tb, text))
 	i, ok := o.(*instance)
 	if !ok {
-		tb.Fatalf("it is a %T: %+v", o, o)
+		tb.Fatalf("got a %T: %+v", o, o)
 	}
 	return i
 }
@@ -37,39 +37,39 @@ func TestInterfacesOnTheNetwork(t *testing.T) {
 		name, spec string
 		want       []nic
 	}{
-		{"asked for", `
+		{"MAC address in the spec", `
   networks: [{name: vlan, multus: {networkName: clusters/vlan}}]
   domain: {devices: {interfaces: [{name: vlan, macAddress: "02-00-00-00-00-AA"}]}}
 status: {interfaces: [{name: vlan, mac: "02:00:00:00:00:bb", infoSource: domain}]}`, []nic{{"vlan", "02:00:00:00:00:aa"}}},
-		{"given by the hypervisor", `
+		{"MAC address from the hypervisor", `
   networks: [{name: vlan, multus: {networkName: clusters/vlan}}]
   domain: {devices: {interfaces: [{name: vlan}]}}
 status: {interfaces: [{name: vlan, mac: "02:00:00:00:00:BB", infoSource: "domain, guest-agent, multus-status"}]}`, []nic{{"vlan", "02:00:00:00:00:bb"}}},
-		{"said by the guest alone", `
+		{"MAC address from the guest only", `
   networks: [{name: vlan, multus: {networkName: clusters/vlan}}]
   domain: {devices: {interfaces: [{name: vlan}]}}
 status: {interfaces: [{name: vlan, mac: "02:00:00:00:00:bb", infoSource: guest-agent}, {interfaceName: eth9, mac: "02:00:00:00:00:cc", infoSource: guest-agent}]}`, []nic{{"vlan", ""}}},
-		{"not yet given", `
+		{"no MAC address yet", `
   networks: [{name: vlan, multus: {networkName: clusters/vlan}}]
   domain: {devices: {interfaces: [{name: vlan}]}}`, []nic{{"vlan", ""}}},
-		{"a bare name, in another namespace", `
+		{"a network name without a namespace, in another namespace", `
   networks: [{name: vlan, multus: {networkName: vlan}}]
   domain: {devices: {interfaces: [{name: vlan, macAddress: "02:00:00:00:00:aa"}]}}`, nil},
-		{"other networks, and one twice", `
+		{"other networks, and two interfaces", `
   networks: [{name: default, pod: {}}, {name: a, multus: {networkName: clusters/vlan}}, {name: x, multus: {networkName: clusters/other}}, {name: b, multus: {networkName: clusters/vlan}}]
   domain: {devices: {interfaces: [{name: default, macAddress: "02:00:00:00:00:01"}, {name: x, macAddress: "02:00:00:00:00:02"}, {name: b, macAddress: "02:00:00:00:00:03"}, {name: a, macAddress: nonsense}]}}`,
 			[]nic{{"a", ""}, {"b", "02:00:00:00:00:03"}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			i := decoded(t, "kind: VirtualMachineInstance\nmetadata: {name: w, namespace: clusters-demo}\nspec:"+tc.spec)
+			i := decodeYAML(t, "kind: VirtualMachineInstance\nmetadata: {name: w, namespace: clusters-demo}\nspec:"+tc.spec)
 			if !slices.Equal(i.Interfaces, tc.want) {
 				t.Errorf("the interfaces are %v, want %v", i.Interfaces, tc.want)
 			}
 		})
 	}
-	beside := decoded(t, "metadata: {name: w, namespace: clusters}\nspec: {networks: [{name: v, multus: {networkName: vlan}}]}")
-	if !slices.Equal(beside.Interfaces, []nic{{"v", ""}}) {
-		t.Errorf("a bare name is not that of the machine's namespace: %v", beside.Interfaces)
+	sameNamespace := decodeYAML(t, "metadata: {name: w, namespace: clusters}\nspec: {networks: [{name: v, multus: {networkName: vlan}}]}")
+	if !slices.Equal(sameNamespace.Interfaces, []nic{{"v", ""}}) {
+		t.Errorf("a network name without a namespace is not in the instance's namespace: %v", sameNamespace.Interfaces)
 	}
 }
 
@@ -88,8 +88,8 @@ func TestHostNames(t *testing.T) {
 	}
 }
 
-func TestWhoseInstanceItIs(t *testing.T) {
-	i := decoded(t, `
+func TestOwner(t *testing.T) {
+	i := decodeYAML(t, `
 metadata:
   name: worker-1
   namespace: clusters-demo
@@ -97,18 +97,18 @@ metadata:
   ownerReferences: [{kind: Pod, name: other, controller: true}, {kind: VirtualMachine, name: vm-1, controller: true}]
 status: {phase: Succeeded}`)
 	if i.owner() != "vm-1" || !i.Deleted || !i.Final {
-		t.Errorf("it is %+v", i)
+		t.Errorf("got instance %+v", i)
 	}
-	if alone := decoded(t, "metadata: {name: worker-1, namespace: a, ownerReferences: [{kind: VirtualMachine, name: vm-1}]}"); alone.owner() != "worker-1" {
-		t.Errorf("one that nobody controls is %q", alone.owner())
+	if alone := decodeYAML(t, "metadata: {name: worker-1, namespace: a, ownerReferences: [{kind: VirtualMachine, name: vm-1}]}"); alone.owner() != "worker-1" {
+		t.Errorf("the owner of an instance without a controller is %q", alone.owner())
 	}
 }
 
-func TestABrokenInstanceIsNamed(t *testing.T) {
-	o := decoder("a/b")(parsed(t, "metadata: {name: w, namespace: a}\nspec: {networks: 7}"))
+func TestBrokenInstance(t *testing.T) {
+	o := decoder("a/b")(parseYAML(t, "metadata: {name: w, namespace: a}\nspec: {networks: 7}"))
 	broken, ok := o.(*objects.Broken)
 	if !ok || broken.Name != "w" || broken.Error == "" {
-		t.Errorf("it is %+v", o)
+		t.Errorf("got %+v", o)
 	}
 }
 
@@ -116,20 +116,20 @@ func TestReservations(t *testing.T) {
 	for _, tc := range []struct{ name, annotation, want, err string }{
 		{"none", "", "[]", ""},
 		{"for all interfaces", "192.0.2.10", "[192.0.2.10]", ""},
-		{"of both families", " 192.0.2.10 , 2001:db8::10", "[192.0.2.10 2001:db8::10]", ""},
-		{"for this one", "vlan=192.0.2.10,other=192.0.2.11", "[192.0.2.10]", ""},
-		{"for another", "other=192.0.2.11", "[]", ""},
-		{"for this one and the rest", "192.0.2.9,vlan=192.0.2.10", "[192.0.2.10]", ""},
-		{"two of a family", "192.0.2.9,192.0.2.10", "", "192.0.2.10 is one address too many"},
-		{"no address", "somewhere", "", `"somewhere" is not an address that a machine can have`},
-		{"a prefix", "192.0.2.0/24", "", "not an address"},
-		{"nobody's", "0.0.0.0", "", "not an address"},
+		{"both families", " 192.0.2.10 , 2001:db8::10", "[192.0.2.10 2001:db8::10]", ""},
+		{"for this interface", "vlan=192.0.2.10,other=192.0.2.11", "[192.0.2.10]", ""},
+		{"for another interface", "other=192.0.2.11", "[]", ""},
+		{"for this interface and for all", "192.0.2.9,vlan=192.0.2.10", "[192.0.2.10]", ""},
+		{"two addresses of a family", "192.0.2.9,192.0.2.10", "", "192.0.2.10 is a second address of its family"},
+		{"not an address", "somewhere", "", `"somewhere" is not a usable unicast address`},
+		{"a prefix", "192.0.2.0/24", "", "not a usable unicast address"},
+		{"unspecified", "0.0.0.0", "", "not a usable unicast address"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			i := instance{Addresses: tc.annotation, Options: "domain=own.example"}
-			got, options, err := i.annotated("vlan")
+			got, options, err := i.parseAnnotations("vlan")
 			if len(options) != 1 {
-				t.Errorf("the options are lost: %v", options)
+				t.Errorf("the options are %v, want one", options)
 			}
 			switch {
 			case tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)):
@@ -140,24 +140,24 @@ func TestReservations(t *testing.T) {
 		})
 	}
 	wrong := instance{Addresses: "192.0.2.10", Options: "colour=blue"}
-	if got, _, err := wrong.annotated("vlan"); len(got) != 1 || err == nil || !strings.Contains(err.Error(), OptionsAnnotation) {
-		t.Errorf("with broken options there is %v, %v", got, err)
+	if got, _, err := wrong.parseAnnotations("vlan"); len(got) != 1 || err == nil || !strings.Contains(err.Error(), OptionsAnnotation) {
+		t.Errorf("with invalid options: got %v, %v", got, err)
 	}
 }
 
-// FuzzAnnotations reads what anybody may write into an annotation.
+// FuzzAnnotations parses arbitrary annotations.
 func FuzzAnnotations(f *testing.F) {
 	f.Add("vlan=192.0.2.10,2001:db8::1", "domain=a.example option=43:hex:0102 routes=10.0.0.0/8>192.0.2.1")
 	f.Add("=,=", "force=224:uint32:7 t1=1s t2=2s search=a,b")
 	f.Fuzz(func(t *testing.T, addresses, options string) {
 		i := instance{Addresses: addresses, Options: options}
-		got, own, err := i.annotated("vlan")
+		got, parsed, err := i.parseAnnotations("vlan")
 		if err == nil && len(got) > 2 {
-			t.Errorf("%d addresses of two families", len(got))
+			t.Errorf("%d addresses, want at most one per family", len(got))
 		}
-		for code := range own {
+		for code := range parsed {
 			if code == 0 || code == 53 || code == 54 || code == 255 {
-				t.Errorf("option %d is the protocol's", code)
+				t.Errorf("the protocol option %d is accepted", code)
 			}
 		}
 	})

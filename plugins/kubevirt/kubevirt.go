@@ -1,6 +1,5 @@
-// Package kubevirt is a CoreDHCP plugin that knows KubeVirt's virtual machines: who has the
-// MAC address that asks. Packets of others are met with silence. It follows an API server,
-// so that no packet waits for one.
+// Package kubevirt implements a CoreDHCP plugin that identifies the KubeVirt VM of a MAC address, and drops packets
+// from unknown MAC addresses. It watches the API server, so that no packet waits for it.
 package kubevirt
 
 import (
@@ -17,12 +16,10 @@ import (
 	"github.com/densityops/oooi/plugins/internal/vm"
 )
 
-// Plugin is for CoreDHCP's registry. It belongs in front of every plugin that gives
-// addresses.
+// Plugin is the plugin's entry for CoreDHCP's registry. It must precede all plugins that assign addresses.
 var Plugin = plugins.Plugin{Name: "kubevirt", Setup4: setup4}
 
-// process is the one that CoreDHCP has set up: it gives plugins
-// no context and never ends them.
+// process is the global state of the plugin: CoreDHCP passes plugins no context and does not stop them.
 var process struct {
 	mu        sync.Mutex
 	directory *directory
@@ -30,14 +27,14 @@ var process struct {
 	ended     chan struct{}
 }
 
-// Check reports what is wrong with the plugin's arguments. It reaches no server.
+// Check validates the plugin's arguments without contacting a server.
 func Check(args ...string) error {
 	c, err := parse(args)
 	if err != nil {
 		return err
 	}
 	if c.kubeconfig == "" {
-		return nil // a pod has its own
+		return nil // the service account of the pod
 	}
 	_, err = watch.RESTConfig(c.source())
 	return err
@@ -55,7 +52,7 @@ func setup4(args ...string) (handler.Handler4, error) {
 	return d.handle4, nil
 }
 
-// start returns the process's directory, which the first caller starts.
+// start returns the directory of the process. The first call starts it.
 func start(args []string) (*directory, error) {
 	c, err := parse(args)
 	if err != nil {
@@ -65,7 +62,7 @@ func start(args []string) (*directory, error) {
 	defer process.mu.Unlock()
 	if d := process.directory; d != nil {
 		if d.config != c {
-			return nil, fmt.Errorf("kubevirt: one process serves one network, and this one has %s", d.config)
+			return nil, fmt.Errorf("kubevirt: a process serves one network only, and this one already serves %s", d.config)
 		}
 		return d, nil
 	}
@@ -75,7 +72,7 @@ func start(args []string) (*directory, error) {
 	}
 	log := slog.Default().With("plugin", "kubevirt")
 	d := newDirectory(c, log)
-	if d.follow, err = newFollowing(d, client, log); err != nil {
+	if d.follower, err = newFollower(d, client, log); err != nil {
 		return nil, err
 	}
 	d.load()
@@ -90,19 +87,18 @@ func start(args []string) (*directory, error) {
 	return d, nil
 }
 
-// run follows the API server until the context ends.
+// run watches the API server and maintains the snapshot file until ctx is done.
 func (d *directory) run(ctx context.Context) {
 	var group sync.WaitGroup
-	group.Go(func() { d.follow.run(ctx) })
+	group.Go(func() { d.follower.run(ctx) })
 	if d.config.snapshot != "" {
-		group.Go(func() { d.keep(ctx) })
+		group.Go(func() { d.maintainFile(ctx) })
 	}
 	group.Wait()
 }
 
-// Shutdown ends what the plugin has started, and returns when it has ended or the context
-// has. The snapshot file is written once more. What was known stays for packets that are
-// still on their way.
+// Shutdown stops the plugin and writes the snapshot file. It returns when this is finished or ctx is done. The
+// known VMs remain available to packets that are still being handled.
 func Shutdown(ctx context.Context) error {
 	process.mu.Lock()
 	cancel, ended := process.cancel, process.ended
@@ -116,12 +112,12 @@ func Shutdown(ctx context.Context) error {
 	case <-ended:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("kubevirt: ending: %w", ctx.Err())
+		return fmt.Errorf("kubevirt: shutting down: %w", ctx.Err())
 	}
 }
 
-// handle4 lets the packets of known machines pass, with the host name that their node must
-// have. RFC 2131, section 4.3.1: what is specific to a client is answered unasked.
+// handle4 passes packets of known VMs to the next plugin, with the hostname of the VM's node, and drops all others.
+// RFC 2131, section 4.3.1: parameters specific to a client are sent without a request.
 func (d *directory) handle4(req, resp *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) {
 	client, ok := d.Lookup(req.ClientHWAddr)
 	if !ok {

@@ -13,27 +13,26 @@ import (
 	"github.com/densityops/oooi/internal/watch"
 )
 
-// State is what the plugin knows, for people. It holds no secret.
+// State is the state of the plugin, for users. It contains no credentials.
 type State struct {
 	Scope string `json:"scope"`
-	// Ready: there is something to answer from, whatever its age.
+	// Ready is set if VMs are known, from the API server or the snapshot file.
 	Ready bool `json:"ready"`
-	// Synced: everything is seen as it is now.
+	// Synced is set if the known VMs are current.
 	Synced bool `json:"synced"`
-	// AsOf is when the snapshot was written that all of this is from; zero where it is from the
-	// API server.
+	// AsOf is when the snapshot file was written, while all data is from it; zero otherwise.
 	AsOf time.Time `json:"asOf,omitzero"`
-	// Watches tell how the API server is followed.
+	// Watches contains the states of the watches.
 	Watches []watch.ResourceStatus `json:"watches"`
-	// Clients are the interfaces that are served, by MAC address.
+	// Clients are the served interfaces, sorted by MAC address.
 	Clients []Client `json:"clients"`
-	// Duplicates are MAC addresses that were given twice, with whose they are.
+	// Duplicates maps each MAC address of several interfaces to these interfaces.
 	Duplicates map[string][]string `json:"duplicates,omitempty"`
-	// Problems are the faults in annotations and the reservations that are not honoured, by instance.
+	// Problems contains errors in annotations and reasons of refused reservations, by instance.
 	Problems map[string]string `json:"problems,omitempty"`
 }
 
-// Client is an interface that is served.
+// A Client is a served interface.
 type Client struct {
 	MAC       string       `json:"mac"`
 	Interface string       `json:"interface"`
@@ -41,34 +40,33 @@ type Client struct {
 	Reserved  []netip.Addr `json:"reserved,omitempty"`
 }
 
-// Status returns the state of the process's plugin; nil where there is none.
+// Status returns the state of the plugin, or nil if the process does not run it.
 func Status() *State {
-	if d := current(); d != nil {
+	if d := processDirectory(); d != nil {
 		return d.state()
 	}
 	return nil
 }
 
-// Ready reports whether the process's plugin has something to answer from, whatever its age;
-// and true where there is none.
+// Ready reports whether VMs are known, of any age. It returns true if the process does not run the plugin.
 func Ready() bool {
-	d := current()
+	d := processDirectory()
 	return d == nil || d.ready()
 }
 
-// Warnings says, for people, what is wrong although clients are answered.
+// Warnings describes faults that do not prevent answers, for users.
 func Warnings() []string {
-	d := current()
+	d := processDirectory()
 	if d == nil {
 		return nil
 	}
 	if failure := d.fileFailure.Load(); failure != nil {
-		return []string{"kubevirt: a restart during an outage of the API server would know no virtual machine: " + *failure}
+		return []string{"kubevirt: VMs would be unknown after a restart during an outage of the API server: " + *failure}
 	}
 	return nil
 }
 
-func current() *directory {
+func processDirectory() *directory {
 	process.mu.Lock()
 	defer process.mu.Unlock()
 	return process.directory
@@ -76,8 +74,8 @@ func current() *directory {
 
 func (d *directory) state() *State {
 	s := &State{Scope: d.config.String(), Ready: d.ready(), Synced: d.Synced(), Clients: []Client{}}
-	if d.follow != nil {
-		s.Watches = d.follow.status()
+	if d.follower != nil {
+		s.Watches = d.follower.status()
 	}
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -105,7 +103,7 @@ func (d *directory) state() *State {
 	return s
 }
 
-// allProblems are those of annotations and of reservations.
+// allProblems returns errors in annotations and reasons of refused reservations, by instance.
 func (d *directory) allProblems() map[key]string {
 	all := maps.Clone(d.problems)
 	for at, why := range d.refused {
@@ -122,30 +120,30 @@ func desc(name, help string) *prometheus.Desc {
 }
 
 var (
-	syncedDesc     = desc("synced", "Whether the virtual machines are seen as they are now (1), or as they were before (0).")
-	ageDesc        = desc("snapshot_age_seconds", "How old the knowledge of virtual machines is, while it comes from the snapshot file; else 0.")
-	clientsDesc    = desc("clients", "Interfaces of virtual machines on the network that have a MAC address.")
-	machinesDesc   = desc("machines", "Virtual machines in the scope, running or not, on this network or not.")
-	duplicatesDesc = desc("duplicate_macs", "MAC addresses that more than one interface has.")
-	problemsDesc   = desc("problems", "Virtual machines with an annotation that is left out or a reservation that is not honoured.")
-	unknownDesc    = desc("unknown_total", "Packets from MAC addresses of no virtual machine in the scope, met with silence.")
+	syncedDesc     = desc("synced", "1 if the known VMs are current, 0 if they are only those known earlier.")
+	ageDesc        = desc("snapshot_age_seconds", "Age of the known VMs while they come from the snapshot file, otherwise 0.")
+	clientsDesc    = desc("clients", "MAC addresses of VM interfaces on the network.")
+	machinesDesc   = desc("machines", "VMs in the scope, running or not, on this network or not.")
+	duplicatesDesc = desc("duplicate_macs", "MAC addresses of more than one interface.")
+	problemsDesc   = desc("problems", "VMs with an ignored annotation or a refused reservation.")
+	unknownDesc    = desc("unknown_total", "Packets dropped because their MAC address belongs to no VM in the scope.")
 )
 
-// Collector shows the process's plugin as metrics. It reads when it is asked.
+// Collector returns a collector of the plugin's metrics.
 func Collector() prometheus.Collector { return collector{} }
 
 type collector struct{}
 
-// Describe is prometheus.Collector's.
+// Describe implements prometheus.Collector.
 func (collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{syncedDesc, ageDesc, clientsDesc, machinesDesc, duplicatesDesc, problemsDesc, unknownDesc} {
 		ch <- d
 	}
 }
 
-// Collect is prometheus.Collector's.
+// Collect implements prometheus.Collector.
 func (collector) Collect(ch chan<- prometheus.Metric) {
-	d := current()
+	d := processDirectory()
 	if d == nil {
 		return
 	}
@@ -169,7 +167,7 @@ func (collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(syncedDesc, synced)
 	gauge(ageDesc, age)
 	gauge(clientsDesc, float64(len(d.index)))
-	gauge(machinesDesc, float64(len(d.machines)))
+	gauge(machinesDesc, float64(len(d.vms)))
 	gauge(duplicatesDesc, float64(duplicates))
 	gauge(problemsDesc, float64(len(d.allProblems())))
 	ch <- prometheus.MustNewConstMetric(unknownDesc, prometheus.CounterValue, float64(d.unknown.Load()))

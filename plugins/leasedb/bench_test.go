@@ -15,11 +15,11 @@ import (
 
 const million = " cidr=10.0.0.0/8 server=10.255.0.2 range=10.0.0.1-10.15.255.255"
 
-// BenchmarkNewBolt: DISCOVER and REQUEST of a client that has no address, fsynced before the ACK, by
-// 128 clients at a time.
+// BenchmarkNewBolt measures DISCOVER and REQUEST of 128 concurrent clients without an address. Each lease is
+// fsynced before its ACK.
 func BenchmarkNewBolt(b *testing.B) { benchmarkNew(b, serve(b, nil, bolt(b)+million)) }
 
-// BenchmarkNewKubernetes: the same with a Lease object created before the ACK.
+// BenchmarkNewKubernetes is BenchmarkNewBolt with a Lease object created before each ACK.
 func BenchmarkNewKubernetes(b *testing.B) {
 	cp := plane.Get(b)
 	benchmarkNew(b, serve(b, nil, fmt.Sprintf("store=kubernetes namespace=%s pool=bench kubeconfig=%s", cp.Namespace(b), cp.Kubeconfig())+million))
@@ -27,7 +27,7 @@ func BenchmarkNewKubernetes(b *testing.B) {
 
 func benchmarkNew(b *testing.B, i *instance) {
 	var next, failed atomic.Int64
-	b.SetParallelism(64) // a handler waits for the store most of the time
+	b.SetParallelism(64) // handlers mostly wait for the store
 	b.ReportAllocs()
 	b.ResetTimer()
 	b.RunParallel(func(pb *testing.PB) {
@@ -48,7 +48,7 @@ func benchmarkNew(b *testing.B, i *instance) {
 	b.ReportMetric(float64(failed.Load()), "failed")
 }
 
-// BenchmarkRenew: REQUEST of a machine that has its address.
+// BenchmarkRenew measures REQUESTs of VMs that renew.
 func BenchmarkRenew(b *testing.B) {
 	d := fleet(1000)
 	i := serve(b, d, bolt(b)+million)
@@ -77,11 +77,11 @@ func BenchmarkRenew(b *testing.B) {
 	b.ReportMetric(float64(failed.Load()), "failed")
 }
 
-// BenchmarkLeaseFloor: nothing but a Lease created, 32 at a time, which is what
-// BenchmarkNewKubernetes cannot be faster than.
+// BenchmarkLeaseFloor measures the creation of Leases alone, 32 at a time: the upper limit for
+// BenchmarkNewKubernetes.
 func BenchmarkLeaseFloor(b *testing.B) {
 	cp := plane.Get(b)
-	client, err := coordination.NewForConfig(fast(cp.RESTConfig()))
+	client, err := coordination.NewForConfig(withoutRateLimit(cp.RESTConfig()))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func BenchmarkLeaseFloor(b *testing.B) {
 	b.ReportMetric(float64(failed.Load()), "failed")
 }
 
-func fast(c *rest.Config) *rest.Config {
+func withoutRateLimit(c *rest.Config) *rest.Config {
 	c.QPS, c.ContentType = -1, runtime.ContentTypeProtobuf
 	return c
 }

@@ -6,22 +6,22 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// steadyClock goes by elapsed time alone: it never jumps, whatever is done to the system's clock.
+// steadyClock is a clock that follows elapsed time only. It does not jump with the system clock.
 type steadyClock struct {
 	clock.RealClock
 
 	base, started time.Time
 }
 
-// newSteadyClock returns one that starts with the system's time, or a later one that was seen before.
-func newSteadyClock(seen time.Time) steadyClock {
+// newSteadyClock returns a clock that starts with the system time, or with earliest if that is later.
+func newSteadyClock(earliest time.Time) steadyClock {
 	now := time.Now()
 	c := steadyClock{base: now, started: now}
-	if seen.After(now) {
-		c.base = seen
+	if earliest.After(now) {
+		c.base = earliest
 	}
 	return c
 }
 
-// Now is clock.PassiveClock's. Only the monotonic reading of the time is used.
+// Now implements clock.PassiveClock. It uses only the monotonic clock reading of the time.
 func (c steadyClock) Now() time.Time { return c.base.Add(time.Since(c.started)) }

@@ -7,22 +7,22 @@ import (
 
 func TestSteadyClockNeverGoesBack(t *testing.T) {
 	for name, tt := range map[string]struct {
-		seen  time.Time
-		ahead time.Duration
+		earliest time.Time
+		ahead    time.Duration
 	}{
-		"a new file":                 {time.Time{}, 0},
-		"a file of before":           {time.Now().Add(-time.Hour), 0},
-		"a file with a time to come": {time.Now().Add(1000 * time.Hour), 1000 * time.Hour},
+		"new file":                {time.Time{}, 0},
+		"file with a past time":   {time.Now().Add(-time.Hour), 0},
+		"file with a future time": {time.Now().Add(1000 * time.Hour), 1000 * time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newSteadyClock(tt.seen)
+			c := newSteadyClock(tt.earliest)
 			if d := c.Now().Sub(time.Now().Add(tt.ahead)).Abs(); d > time.Minute {
-				t.Errorf("it is off by %s", d)
+				t.Errorf("the clock is off by %s", d)
 			}
 			before := c.Now()
-			c.started = c.started.Add(-time.Second) // a second goes by
+			c.started = c.started.Add(-time.Second) // simulate a second
 			if d := c.Now().Sub(before); d < time.Second || d > time.Minute {
-				t.Errorf("a second takes %s", d)
+				t.Errorf("after a second the clock has advanced by %s", d)
 			}
 		})
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/densityops/oooi/plugins/leasedb/internal/pool"
 )
 
-// config is what the plugin's arguments say.
+// config contains the plugin's arguments.
 type config struct {
 	store string // storeKubernetes or storeBolt
 	pool  string
@@ -23,11 +23,12 @@ type config struct {
 
 	cidr   netip.Prefix
 	ranges pool.Ranges
-	// own are addresses of the network that nobody gets, reserved or not; server is among them.
-	own               []pool.Range
+	// protected are addresses that are leased to no client, not even by a reservation: the argument protected,
+	// server, and the first and last address of cidr.
+	protected         []pool.Range
 	server            netip.Addr
 	lease, quarantine time.Duration
-	// probe is how many free addresses are looked at ahead of need.
+	// probe is the number of free addresses to probe in advance.
 	probe int
 }
 
@@ -42,35 +43,36 @@ const (
 	minLease = time.Minute
 	maxLease = 365 * 24 * time.Hour
 
-	// maxProbe is no burden for the kernel's table of neighbours, which has room for a thousand.
+	// maxProbe limits the load on the kernel's neighbor table, which by default has room for about a thousand
+	// entries.
 	maxProbe = 256
 )
 
-// The arguments. Only ranges may be given more than once.
+// Names of the arguments, for any store and by store.
 var (
-	repeatable = []string{"range", "exclude", "protected"}
-	everywhere = []string{"store", "pool", "range", "exclude", "protected", "cidr", "server", "relayed", "lease", "quarantine", "probe"}
-	ofStore    = map[string][]string{
+	repeatable      = []string{"range", "exclude", "protected"}
+	commonArguments = []string{"store", "pool", "range", "exclude", "protected", "cidr", "server", "relayed", "lease", "quarantine", "probe"}
+	storeArguments  = map[string][]string{
 		storeKubernetes: {"namespace", "kubeconfig", "context", "snapshot"},
 		storeBolt:       {"file"},
 	}
 )
 
-// poolName is what fits in front of an address in an object's name.
+// poolName matches what is valid before an address in an object's name.
 var poolName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,198}[a-z0-9])?$`)
 
-// parse reads the arguments, as CoreDHCP has split them at white space.
+// parse parses the arguments, which CoreDHCP has split at white space.
 func parse(args []string) (config, error) {
 	values := map[string][]string{}
 	for _, arg := range args {
 		key, value, ok := strings.Cut(arg, "=")
 		switch {
 		case !ok || key == "":
-			return config{}, fmt.Errorf("leasedb: %q is not key=value: CoreDHCP splits the plugin's one line at white space", arg)
+			return config{}, fmt.Errorf("leasedb: %q is not key=value; CoreDHCP splits the arguments at white space", arg)
 		case value == "":
-			return config{}, fmt.Errorf("leasedb: %s is empty: give it a value or leave it out", key)
+			return config{}, fmt.Errorf("leasedb: %s is empty; set a value or remove it", key)
 		case !slices.Contains(repeatable, key) && values[key] != nil:
-			return config{}, fmt.Errorf("leasedb: %s is there twice, as %s and %s: leave one out", key, values[key][0], value)
+			return config{}, fmt.Errorf("leasedb: duplicate argument %s, with the values %s and %s; remove one", key, values[key][0], value)
 		}
 		values[key] = append(values[key], value)
 	}
@@ -82,7 +84,7 @@ func parse(args []string) (config, error) {
 	return p.c, nil
 }
 
-// parser keeps the first thing wrong.
+// A parser keeps the first error.
 type parser struct {
 	values map[string][]string
 	c      config
@@ -95,24 +97,24 @@ func (p *parser) fail(format string, args ...any) {
 	}
 }
 
-func (p *parser) one(key, absent string) string {
+func (p *parser) one(key, fallback string) string {
 	if v := p.values[key]; v != nil {
 		return v[0]
 	}
-	return absent
+	return fallback
 }
 
 func (p *parser) parse() {
 	c := &p.c
 	c.store = p.one("store", "")
-	if _, ok := ofStore[c.store]; !ok {
+	if _, ok := storeArguments[c.store]; !ok {
 		p.fail("store=%s: want %s or %s", c.store, storeKubernetes, storeBolt)
 		return
 	}
-	known := slices.Concat(everywhere, ofStore[c.store])
+	known := slices.Concat(commonArguments, storeArguments[c.store])
 	for key, v := range p.values {
 		if !slices.Contains(known, key) {
-			p.fail("%s=%s: store=%s has no such argument; it has %s", key, v[0], c.store, strings.Join(known, ", "))
+			p.fail("%s=%s: unknown argument for store=%s; expected one of %s", key, v[0], c.store, strings.Join(known, ", "))
 		}
 	}
 	c.file, c.namespace, c.snapshot = p.one("file", ""), p.one("namespace", ""), p.one("snapshot", "")
@@ -121,15 +123,15 @@ func (p *parser) parse() {
 	case storeBolt:
 		c.pool = p.one("pool", defaultPool)
 		if c.file == "" {
-			p.fail("file is missing: name the lease file, on a volume that outlives the process")
+			p.fail("file is missing; set it to the lease file, on a volume that outlives the process")
 		}
 	case storeKubernetes:
 		c.pool = p.one("pool", "")
 		if c.namespace == "" || c.pool == "" {
-			p.fail("namespace or pool is missing: name the Leases' namespace, and a pool that all replicas on the network share")
+			p.fail("namespace or pool is missing; set the namespace of the Leases, and a pool name that all replicas on the network share")
 		}
 		if c.context != "" && c.kubeconfig == "" {
-			p.fail("context=%s is of a kubeconfig: name that, too", c.context)
+			p.fail("context=%s requires kubeconfig", c.context)
 		}
 	}
 	if !poolName.MatchString(c.pool) {
@@ -140,25 +142,25 @@ func (p *parser) parse() {
 	if text := p.one("probe", ""); text != "" {
 		var err error
 		if c.probe, err = strconv.Atoi(text); err != nil || c.probe < 1 || c.probe > maxProbe {
-			p.fail("probe=%s: want how many free addresses are to be looked at ahead of need, from 1 to %d", text, maxProbe)
+			p.fail("probe=%s: want the number of free addresses to probe in advance, from 1 to %d", text, maxProbe)
 		}
 	}
 	p.network()
 }
 
-func (p *parser) duration(key string, absent, least, most time.Duration) time.Duration {
+func (p *parser) duration(key string, fallback, shortest, longest time.Duration) time.Duration {
 	text := p.one(key, "")
 	if text == "" {
-		return absent
+		return fallback
 	}
 	d, err := time.ParseDuration(text)
-	if err != nil || d < least || d > most || d%time.Second != 0 {
-		p.fail("%s=%s: want whole seconds between %s and %s, such as 90m", key, text, least, most)
+	if err != nil || d < shortest || d > longest || d%time.Second != 0 {
+		p.fail("%s=%s: want whole seconds between %s and %s, such as 90m", key, text, shortest, longest)
 	}
 	return d
 }
 
-// network reads what addresses there are.
+// network parses the arguments about addresses.
 func (p *parser) network() {
 	c := &p.c
 	var err error
@@ -166,26 +168,27 @@ func (p *parser) network() {
 		p.fail("cidr=%s: want the IPv4 network of the clients, such as 192.0.2.0/24", p.one("cidr", ""))
 		return
 	}
-	c.own = p.ranges("protected")
-	own := func(a netip.Addr) { c.own = append(c.own, pool.Range{First: a, Last: a}) }
+	c.protected = p.ranges("protected")
+	protect := func(a netip.Addr) { c.protected = append(c.protected, pool.Range{First: a, Last: a}) }
 	p.server()
-	own(c.server)
+	protect(c.server)
 	if c.cidr.Bits() < 31 { // RFC 3021
-		own(c.cidr.Addr())
-		own(lastOf(c.cidr))
+		protect(c.cidr.Addr())
+		protect(lastAddr(c.cidr))
 	}
 	ranges, excluded := p.ranges("range"), p.ranges("exclude")
 	if ranges == nil {
-		p.fail("range is missing: give the addresses to choose from, such as range=FIRST-LAST")
+		p.fail("range is missing; set the addresses to lease, such as range=FIRST-LAST")
 	}
 	if p.err == nil {
-		if c.ranges, err = pool.NewRanges(ranges, append(excluded, c.own...)); err != nil {
+		if c.ranges, err = pool.NewRanges(ranges, append(excluded, c.protected...)); err != nil {
 			p.fail("range=%s: %w", strings.Join(p.values["range"], " range="), err)
 		}
 	}
 }
 
-// server reads who we are. Clients renew at that address, so it is in their network, unless a relay agent leads to it.
+// server parses the address of this server. Clients renew at that address, so it must be in their network, unless
+// they reach it through a relay agent.
 func (p *parser) server() {
 	c, text := &p.c, p.one("server", "")
 	var err error
@@ -198,9 +201,9 @@ func (p *parser) server() {
 	}
 	switch {
 	case !c.cidr.Contains(c.server) && !relayed:
-		p.fail("server=%s: it is not inside cidr=%s, so clients cannot renew; name the address of this server there, or add relayed=true if a relay agent and a route lead to it", text, c.cidr)
-	case c.cidr.Bits() < 31 && (c.server == c.cidr.Addr() || c.server == lastOf(c.cidr)):
-		p.fail("server=%s: it is the first or the last address of cidr=%s, which no host can have", text, c.cidr)
+		p.fail("server=%s: not inside cidr=%s, so clients cannot renew; set the address of this server in that network, or add relayed=true if clients reach it through a relay agent and a route", text, c.cidr)
+	case c.cidr.Bits() < 31 && (c.server == c.cidr.Addr() || c.server == lastAddr(c.cidr)):
+		p.fail("server=%s: is the first or last address of cidr=%s, which no host can have", text, c.cidr)
 	}
 }
 
@@ -209,7 +212,7 @@ func (p *parser) ranges(key string) []pool.Range {
 	for _, text := range p.values[key] {
 		r, err := pool.ParseRange(text)
 		if err == nil && (!p.c.cidr.Contains(r.First) || !p.c.cidr.Contains(r.Last)) {
-			err = errors.New("it is not inside cidr=" + p.c.cidr.String())
+			err = errors.New("not inside cidr=" + p.c.cidr.String())
 		}
 		if err != nil {
 			p.fail("%s=%s: %w: want an address or FIRST-LAST", key, text, err)
@@ -220,18 +223,18 @@ func (p *parser) ranges(key string) []pool.Range {
 	return list
 }
 
-// family is the address family of every pool, as metrics, states and stores have it.
+// family is the address family of all pools, in metrics, states and stores.
 const family = "ipv4"
 
-// named is the pool's name with its address family.
-func (c config) named() string { return c.pool + "/" + family }
+// nameWithFamily returns the name of the pool with its address family.
+func (c config) nameWithFamily() string { return c.pool + "/" + family }
 
-// same reports whether two configurations would write the same bindings.
-func (c config) same(o config) bool {
+// sharesBindings reports whether both configurations store the same bindings.
+func (c config) sharesBindings(o config) bool {
 	return c.store == o.store && c.pool == o.pool && c.file == o.file && c.namespace == o.namespace
 }
 
-func lastOf(p netip.Prefix) netip.Addr {
+func lastAddr(p netip.Prefix) netip.Addr {
 	bytes := p.Addr().AsSlice()
 	for i := p.Bits(); i < len(bytes)*8; i++ {
 		bytes[i/8] |= 1 << (7 - i%8)

@@ -11,48 +11,48 @@ func TestParse(t *testing.T) {
 	const good = "store=bolt file=/f cidr=192.0.2.0/24 server=192.0.2.2 range=192.0.2.10-192.0.2.19"
 	tests := map[string]struct {
 		args string
-		err  string // empty: fine
+		err  string // empty: valid
 	}{
-		"bolt":                     {args: good},
-		"kubernetes":               {args: "store=kubernetes namespace=clusters pool=clusters.demo cidr=192.0.2.0/24 server=192.0.2.2 range=192.0.2.10-192.0.2.19 snapshot=/s kubeconfig=/k context=c"},
-		"times and exclusions":     {args: good + " exclude=192.0.2.11 exclude=192.0.2.13-192.0.2.14 lease=90m quarantine=0s range=192.0.2.30"},
-		"nothing":                  {err: "store=: want kubernetes or bolt"},
-		"an unknown store":         {args: "store=sqlite", err: "store=sqlite: want kubernetes or bolt"},
-		"an unknown key":           {args: good + " leases=1h", err: "leases=1h: store=bolt has no such argument; it has store, pool"},
-		"another store's key":      {args: good + " namespace=x", err: "namespace=x: store=bolt has no such argument"},
-		"no key":                   {args: good + " 192.0.2.77", err: `"192.0.2.77" is not key=value`},
-		"an empty value":           {args: good + " lease=", err: "lease is empty"},
-		"twice":                    {args: good + " lease=1h lease=2h", err: "lease is there twice, as 1h and 2h"},
-		"no file":                  {args: strings.Replace(good, "file=/f", "", 1), err: "file is missing"},
-		"no pool":                  {args: "store=kubernetes namespace=x", err: "namespace or pool is missing"},
-		"a context of nothing":     {args: "store=kubernetes namespace=x pool=p context=c", err: "context=c is of a kubeconfig"},
-		"a bad pool":               {args: good + " pool=A/b", err: "pool=A/b: want"},
-		"no range":                 {args: "store=bolt file=/f cidr=192.0.2.0/24 server=192.0.2.2", err: "range is missing"},
-		"a bad range":              {args: good + " range=192.0.2.9-192.0.2.1", err: "range=192.0.2.9-192.0.2.1: 192.0.2.9 comes after 192.0.2.1"},
-		"a range elsewhere":        {args: good + " range=198.51.100.1", err: "range=198.51.100.1: it is not inside cidr=192.0.2.0/24"},
-		"ranges that overlap":      {args: good + " range=192.0.2.12", err: "overlap"},
-		"everything excluded":      {args: good + " exclude=192.0.2.0-192.0.2.99", err: "excluded"},
-		"only our own address":     {args: "store=bolt file=/f cidr=192.0.2.0/24 server=192.0.2.2 range=192.0.2.2", err: "excluded"},
-		"no network":               {args: "store=bolt file=/f", err: "cidr=: want the IPv4 network of the clients, such as 192.0.2.0/24"},
-		"protected addresses":      {args: good + " protected=192.0.2.1 protected=192.0.2.13-192.0.2.14"},
-		"protected elsewhere":      {args: good + " protected=198.51.100.1", err: "protected=198.51.100.1: it is not inside cidr=192.0.2.0/24"},
-		"a server elsewhere":       {args: strings.Replace(good, "server=192.0.2.2", "server=198.51.100.2", 1), err: "server=198.51.100.2: it is not inside cidr=192.0.2.0/24, so clients cannot renew"},
-		"a server behind a relay":  {args: strings.Replace(good, "server=192.0.2.2", "server=198.51.100.2 relayed=true", 1)},
-		"relayed by whom":          {args: good + " relayed=perhaps", err: "relayed=perhaps: want true or false"},
-		"the network's address":    {args: strings.Replace(good, "server=192.0.2.2", "server=192.0.2.0", 1), err: "server=192.0.2.0: it is the first or the last address"},
-		"the broadcast address":    {args: strings.Replace(good, "server=192.0.2.2", "server=192.0.2.255", 1), err: "server=192.0.2.255: it is the first or the last address"},
-		"IPv6":                     {args: "store=bolt file=/f cidr=2001:db8::/64 range=2001:db8::10-2001:db8::ffff", err: "cidr=2001:db8::/64: want the IPv4 network of the clients"},
-		"too many addresses":       {args: "store=bolt file=/f cidr=10.0.0.0/8 server=10.0.0.1 range=10.0.1.0-10.255.255.255", err: "more than 1048576 addresses"},
-		"host bits":                {args: strings.Replace(good, "192.0.2.0/24", "192.0.2.1/24", 1), err: "cidr=192.0.2.1/24: want the IPv4 network"},
-		"no server":                {args: strings.Replace(good, "server=192.0.2.2", "", 1), err: "server=: want the IPv4 address"},
-		"a server of IPv6":         {args: strings.Replace(good, "server=192.0.2.2", "server=::1", 1), err: "server=::1: want the IPv4 address"},
-		"a short lease":            {args: good + " lease=1s", err: "lease=1s: want whole seconds between 1m0s"},
-		"a lease without a unit":   {args: good + " lease=3600", err: "lease=3600: want whole seconds"},
-		"a lease in milliseconds":  {args: good + " lease=60500ms", err: "lease=60500ms: want whole seconds"},
-		"a look ahead":             {args: good + " probe=32"},
-		"a look at nothing":        {args: good + " probe=0", err: "probe=0: want how many free addresses"},
-		"a look at too many":       {args: good + " probe=1000", err: "probe=1000: want how many free addresses"},
-		"an exclusion of no sense": {args: good + " exclude=x", err: `exclude=x: "x" is not an address`},
+		"bolt":                    {args: good},
+		"kubernetes":              {args: "store=kubernetes namespace=clusters pool=clusters.demo cidr=192.0.2.0/24 server=192.0.2.2 range=192.0.2.10-192.0.2.19 snapshot=/s kubeconfig=/k context=c"},
+		"times and exclusions":    {args: good + " exclude=192.0.2.11 exclude=192.0.2.13-192.0.2.14 lease=90m quarantine=0s range=192.0.2.30"},
+		"no arguments":            {err: "store=: want kubernetes or bolt"},
+		"unknown store":           {args: "store=sqlite", err: "store=sqlite: want kubernetes or bolt"},
+		"unknown key":             {args: good + " leases=1h", err: "leases=1h: unknown argument for store=bolt; expected one of store, pool"},
+		"key of another store":    {args: good + " namespace=x", err: "namespace=x: unknown argument for store=bolt"},
+		"no key":                  {args: good + " 192.0.2.77", err: `"192.0.2.77" is not key=value`},
+		"empty value":             {args: good + " lease=", err: "lease is empty"},
+		"duplicate":               {args: good + " lease=1h lease=2h", err: "duplicate argument lease, with the values 1h and 2h"},
+		"no file":                 {args: strings.Replace(good, "file=/f", "", 1), err: "file is missing"},
+		"no pool":                 {args: "store=kubernetes namespace=x", err: "namespace or pool is missing"},
+		"context, no kubeconfig":  {args: "store=kubernetes namespace=x pool=p context=c", err: "context=c requires kubeconfig"},
+		"invalid pool":            {args: good + " pool=A/b", err: "pool=A/b: want"},
+		"no range":                {args: "store=bolt file=/f cidr=192.0.2.0/24 server=192.0.2.2", err: "range is missing"},
+		"invalid range":           {args: good + " range=192.0.2.9-192.0.2.1", err: "range=192.0.2.9-192.0.2.1: 192.0.2.9 comes after 192.0.2.1"},
+		"range outside of cidr":   {args: good + " range=198.51.100.1", err: "range=198.51.100.1: not inside cidr=192.0.2.0/24"},
+		"overlapping ranges":      {args: good + " range=192.0.2.12", err: "overlap"},
+		"everything excluded":     {args: good + " exclude=192.0.2.0-192.0.2.99", err: "excluded"},
+		"only the server address": {args: "store=bolt file=/f cidr=192.0.2.0/24 server=192.0.2.2 range=192.0.2.2", err: "excluded"},
+		"no network":              {args: "store=bolt file=/f", err: "cidr=: want the IPv4 network of the clients, such as 192.0.2.0/24"},
+		"protected addresses":     {args: good + " protected=192.0.2.1 protected=192.0.2.13-192.0.2.14"},
+		"protected out of cidr":   {args: good + " protected=198.51.100.1", err: "protected=198.51.100.1: not inside cidr=192.0.2.0/24"},
+		"server outside of cidr":  {args: strings.Replace(good, "server=192.0.2.2", "server=198.51.100.2", 1), err: "server=198.51.100.2: not inside cidr=192.0.2.0/24, so clients cannot renew"},
+		"server behind a relay":   {args: strings.Replace(good, "server=192.0.2.2", "server=198.51.100.2 relayed=true", 1)},
+		"invalid relayed":         {args: good + " relayed=perhaps", err: "relayed=perhaps: want true or false"},
+		"network address":         {args: strings.Replace(good, "server=192.0.2.2", "server=192.0.2.0", 1), err: "server=192.0.2.0: is the first or last address"},
+		"broadcast address":       {args: strings.Replace(good, "server=192.0.2.2", "server=192.0.2.255", 1), err: "server=192.0.2.255: is the first or last address"},
+		"IPv6":                    {args: "store=bolt file=/f cidr=2001:db8::/64 range=2001:db8::10-2001:db8::ffff", err: "cidr=2001:db8::/64: want the IPv4 network of the clients"},
+		"too many addresses":      {args: "store=bolt file=/f cidr=10.0.0.0/8 server=10.0.0.1 range=10.0.1.0-10.255.255.255", err: "more than 1048576 addresses"},
+		"host bits":               {args: strings.Replace(good, "192.0.2.0/24", "192.0.2.1/24", 1), err: "cidr=192.0.2.1/24: want the IPv4 network"},
+		"no server":               {args: strings.Replace(good, "server=192.0.2.2", "", 1), err: "server=: want the IPv4 address"},
+		"IPv6 server":             {args: strings.Replace(good, "server=192.0.2.2", "server=::1", 1), err: "server=::1: want the IPv4 address"},
+		"short lease":             {args: good + " lease=1s", err: "lease=1s: want whole seconds between 1m0s"},
+		"lease without a unit":    {args: good + " lease=3600", err: "lease=3600: want whole seconds"},
+		"lease in milliseconds":   {args: good + " lease=60500ms", err: "lease=60500ms: want whole seconds"},
+		"probe":                   {args: good + " probe=32"},
+		"probe too small":         {args: good + " probe=0", err: "probe=0: want the number of free addresses"},
+		"probe too large":         {args: good + " probe=1000", err: "probe=1000: want the number of free addresses"},
+		"invalid exclusion":       {args: good + " exclude=x", err: `exclude=x: "x" is not an address`},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestOwnAddressesAreNeverGivenOut(t *testing.T) {
+func TestProtectedAddressesAreNotLeased(t *testing.T) {
 	c, err := parse(strings.Fields("store=bolt file=/f cidr=192.0.2.0/29 server=192.0.2.2 range=192.0.2.0-192.0.2.7 exclude=192.0.2.4 protected=192.0.2.6"))
 	if err != nil {
 		t.Fatal(err)
@@ -89,17 +89,17 @@ func FuzzParse(f *testing.F) {
 		c, err := parse(strings.Fields(args))
 		if err != nil {
 			if !strings.HasPrefix(err.Error(), "leasedb: ") {
-				t.Errorf("whose error is %q?", err)
+				t.Errorf("the error %q does not name the plugin", err)
 			}
 			return
 		}
 		if c.ranges.Size() == 0 || c.lease <= 0 || c.pool == "" {
-			t.Errorf("%q became %+v", args, c)
+			t.Errorf("%q is parsed as %+v", args, c)
 		}
-		for _, r := range c.own {
+		for _, r := range c.protected {
 			for _, a := range []netip.Addr{r.First, r.Last} {
 				if _, ok := c.ranges.Number(a); ok {
-					t.Errorf("%q gives out %v", args, a)
+					t.Errorf("%q leases the protected address %v", args, a)
 				}
 			}
 		}

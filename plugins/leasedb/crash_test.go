@@ -21,7 +21,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// The test binary, started with these, is a server that its test kills.
+// Environment variables that make the test binary run as a server, which the test kills.
 const (
 	childFile  = "LEASEDB_TEST_FILE"
 	childFirst = "LEASEDB_TEST_FIRST"
@@ -29,9 +29,9 @@ const (
 
 const wide = " cidr=10.0.0.0/12 server=10.0.0.2 range=10.0.1.0-10.8.255.255"
 
-// child serves clients as fast as it can and says each ACK on a line of its own, after the handler has
-// returned it, as a server would send it.
-func child(file string) {
+// runServer serves clients as fast as possible. It prints each ACK on a line of its own once the handler has
+// returned it.
+func runServer(file string) {
 	first, err := strconv.Atoi(os.Getenv(childFirst))
 	if err != nil {
 		panic(err)
@@ -54,7 +54,7 @@ func child(file string) {
 			for n := first + worker; ; n += 16 {
 				offer, ok := exchange(i, message(dhcpv4.MessageTypeDiscover, mac(n)))
 				if !ok {
-					panic("a client has no offer")
+					panic("a client got no offer")
 				}
 				ack, ok := exchange(i, message(dhcpv4.MessageTypeRequest, mac(n), withServer("10.0.0.2"), withWanted(offer.YourIPAddr)))
 				if ok && ack.MessageType() == dhcpv4.MessageTypeAck {
@@ -66,7 +66,7 @@ func child(file string) {
 	group.Wait()
 }
 
-// exchange is ask without a test.
+// exchange passes a message to the handler, for goroutines and benchmarks, which cannot fail a test.
 func exchange(i *instance, m *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) {
 	resp, err := dhcpv4.NewReplyFromRequest(m)
 	if err != nil {
@@ -77,13 +77,13 @@ func exchange(i *instance, m *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) {
 }
 
 func TestEveryAckedBindingOutlivesKill9(t *testing.T) {
-	files, lives := lab.Length(2, 10), 10 // of each file
+	files, restarts := lab.Length(2, 10), 10 // for each file
 	for range files {
 		file := filepath.Join(t.TempDir(), "leases.db")
 		acked := map[string]netip.Addr{}
 		var granted leasetest.Log
-		for n := range lives {
-			for line := range killedAfter(t, file, n*100_000, rand.IntN(200)) {
+		for n := range restarts {
+			for line := range killAfter(t, file, n*100_000, rand.IntN(200)) {
 				hw, text, _ := strings.Cut(line, " ")
 				addr := netip.MustParseAddr(text)
 				acked[hw] = addr
@@ -97,18 +97,18 @@ func TestEveryAckedBindingOutlivesKill9(t *testing.T) {
 	}
 }
 
-// checkBound fails unless every client that was told that it has an address is told so again.
+// checkBound checks that every acknowledged binding is in the file and is confirmed.
 func checkBound(t *testing.T, file string, acked map[string]netip.Addr) {
 	t.Helper()
 	i := serve(t, nil, "store=bolt file="+file+wide)
-	defer end(t, i)
+	defer closeInstance(t, i)
 	bound := map[string]netip.Addr{}
 	for _, l := range i.pool.Leases() {
 		bound[l.MAC] = l.Addr
 	}
 	for hw, addr := range acked {
 		if bound[hw] != addr {
-			t.Fatalf("%s was told that it has %v; in the file it has %v", hw, addr, bound[hw])
+			t.Fatalf("%s was acknowledged %v; in the file it has %v", hw, addr, bound[hw])
 		}
 		m, err := net.ParseMAC(hw)
 		if err != nil {
@@ -119,8 +119,8 @@ func checkBound(t *testing.T, file string, acked map[string]netip.Addr) {
 	t.Logf("%d ACKs; %d bindings in the file", len(acked), len(bound))
 }
 
-// killedAfter starts a server, kills it after so many ACKs, and returns all those that it said.
-func killedAfter(t *testing.T, file string, first, acks int) map[string]bool {
+// killAfter starts a server, kills it after a number of ACKs, and returns the lines of all ACKs that it printed.
+func killAfter(t *testing.T, file string, first, acks int) map[string]bool {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), childFile+"="+file, fmt.Sprint(childFirst, "=", first))
@@ -136,7 +136,7 @@ func killedAfter(t *testing.T, file string, first, acks int) map[string]bool {
 	for {
 		line, err := reader.ReadString('\n')
 		if err != nil {
-			break // what is cut off was not said
+			break // an incomplete line is no ACK
 		}
 		if lines[strings.TrimSpace(line)] = true; len(lines) == acks+1 {
 			if err := cmd.Process.Kill(); err != nil {
@@ -145,7 +145,7 @@ func killedAfter(t *testing.T, file string, first, acks int) map[string]bool {
 		}
 	}
 	if err := cmd.Wait(); err == nil || len(lines) <= acks {
-		t.Fatalf("it ended by itself after %d ACKs: %v", len(lines), err)
+		t.Fatalf("the server exited after %d ACKs, before it was killed: %v", len(lines), err)
 	}
 	return lines
 }

@@ -11,15 +11,15 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// FuzzHandle4 hands arbitrary packets to a server that has machines and one that has other clients. Whatever they
-// do, one machine that sends none of them keeps its address.
+// FuzzHandle4 passes arbitrary packets to a server of VMs and to one of ordinary clients. A VM that sends none of
+// them must keep its address.
 func FuzzHandle4(f *testing.F) {
 	d, victim := newDirectory(), mac(0x77777777)
 	d.boot("worker-0", mac(1))
 	d.boot("victim", victim)
-	machines, ordinary := serve(f, d, bolt(f)+network), serve(f, nil, bolt(f)+network)
-	addr := dora(f, machines, victim)
-	dora(f, ordinary, mac(1))
+	vmServer, ordinaryServer := serve(f, d, bolt(f)+network), serve(f, nil, bolt(f)+network)
+	addr := dora(f, vmServer, victim)
+	dora(f, ordinaryServer, mac(1))
 	for _, kind := range []dhcpv4.MessageType{
 		dhcpv4.MessageTypeDiscover, dhcpv4.MessageTypeRequest, dhcpv4.MessageTypeDecline, dhcpv4.MessageTypeRelease, dhcpv4.MessageTypeInform, 99,
 	} {
@@ -32,33 +32,32 @@ func FuzzHandle4(f *testing.F) {
 		if err != nil || req.ClientHWAddr.String() == victim.String() {
 			return
 		}
-		for _, i := range []*instance{machines, ordinary} {
+		for _, i := range []*instance{vmServer, ordinaryServer} {
 			resp, err := dhcpv4.NewReplyFromRequest(req)
 			if err != nil {
 				return
 			}
 			resp, stop := i.handle4(req, resp)
 			if resp == nil && !stop {
-				t.Fatal("nil was passed on")
+				t.Fatal("nil was passed to the next plugin")
 			}
 			if resp != nil {
 				_ = resp.ToBytes()
 			}
 		}
-		want(t, machines, message(dhcpv4.MessageTypeRequest, victim, dhcpv4.WithClientIP(addr)), dhcpv4.MessageTypeAck)
+		want(t, vmServer, message(dhcpv4.MessageTypeRequest, victim, dhcpv4.WithClientIP(addr)), dhcpv4.MessageTypeAck)
 	})
 }
 
-// TestHostilePackets does without chance what fuzzing does for as long as it is let:
-// packets of all types with bytes changed, cut off and made up. The one client that has an
-// address before has it afterwards.
+// TestHostilePackets passes a reproducible sequence of changed and truncated packets of all types. A client with an
+// address must keep it.
 func TestHostilePackets(t *testing.T) {
 	packets := lab.Length(50_000, 1_000_000)
 	d, victim := newDirectory(), mac(0x77777777)
 	d.boot("worker-0", mac(1))
 	d.boot("victim", victim)
-	machines := serve(t, d, bolt(t)+network)
-	addr := dora(t, machines, victim)
+	vmServer := serve(t, d, bolt(t)+network)
+	addr := dora(t, vmServer, victim)
 	var seeds [][]byte
 	for _, kind := range []dhcpv4.MessageType{
 		dhcpv4.MessageTypeDiscover, dhcpv4.MessageTypeRequest, dhcpv4.MessageTypeDecline, dhcpv4.MessageTypeRelease, dhcpv4.MessageTypeInform,
@@ -68,31 +67,31 @@ func TestHostilePackets(t *testing.T) {
 				message(kind, from, dhcpv4.WithClientIP(addr)).ToBytes())
 		}
 	}
-	chance := rand.New(rand.NewPCG(1, 2)) // the same each time
-	read := 0
+	rng := rand.New(rand.NewPCG(1, 2)) // reproducible
+	parsed := 0
 	for n := range packets {
 		packet := slices.Clone(seeds[n%len(seeds)])
-		for range chance.IntN(4) {
-			packet[chance.IntN(len(packet))] = byte(chance.Uint32())
+		for range rng.IntN(4) {
+			packet[rng.IntN(len(packet))] = byte(rng.Uint32())
 		}
-		if chance.IntN(8) == 0 {
-			packet = packet[:chance.IntN(len(packet))]
+		if rng.IntN(8) == 0 {
+			packet = packet[:rng.IntN(len(packet))]
 		}
 		req, err := dhcpv4.FromBytes(packet)
 		if err != nil || req.ClientHWAddr.String() == victim.String() {
 			continue
 		}
-		read++
+		parsed++
 		resp, err := dhcpv4.NewReplyFromRequest(req)
 		if err != nil {
 			continue
 		}
-		if resp, stop := machines.handle4(req, resp); resp == nil && !stop {
-			t.Fatalf("nil was passed on for %x", packet)
+		if resp, stop := vmServer.handle4(req, resp); resp == nil && !stop {
+			t.Fatalf("nil was passed to the next plugin for %x", packet)
 		}
 	}
-	if read < packets/2 {
-		t.Errorf("only %d of %d packets could be read", read, packets)
+	if parsed < packets/2 {
+		t.Errorf("only %d of %d packets could be parsed", parsed, packets)
 	}
-	want(t, machines, message(dhcpv4.MessageTypeRequest, victim, dhcpv4.WithClientIP(addr)), dhcpv4.MessageTypeAck)
+	want(t, vmServer, message(dhcpv4.MessageTypeRequest, victim, dhcpv4.WithClientIP(addr)), dhcpv4.MessageTypeAck)
 }

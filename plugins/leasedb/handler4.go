@@ -10,7 +10,8 @@ import (
 	"github.com/densityops/oooi/plugins/leasedb/internal/pool"
 )
 
-// handle4 answers one message. What is dropped ends the chain: CoreDHCP passes on even nil otherwise.
+// handle4 handles one message. A dropped message must end the chain, because CoreDHCP would pass nil to the next
+// plugin.
 func (i *instance) handle4(req, resp *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) {
 	if resp == nil || !i.enter() {
 		return nil, true
@@ -18,7 +19,7 @@ func (i *instance) handle4(req, resp *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) {
 	defer i.messages.Done()
 	c, why := i.client4(req)
 	if why != "" {
-		i.silent(why)
+		i.countSilence(why)
 		return nil, true
 	}
 	var answer pool.Answer
@@ -31,7 +32,7 @@ func (i *instance) handle4(req, resp *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) {
 	case dhcpv4.MessageTypeRequest:
 		answer = i.request4(req, c)
 	case dhcpv4.MessageTypeDecline, dhcpv4.MessageTypeRelease:
-		answer.Reason = i.giveUp4(req, c)
+		answer.Reason = i.release4(req, c)
 	case dhcpv4.MessageTypeInform:
 		if _, ok := address(req.ClientIPAddr); ok {
 			return i.inform4(resp), false
@@ -46,34 +47,34 @@ func (i *instance) handle4(req, resp *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) {
 	case pool.Refuse:
 		return i.nak4(req, resp, answer.Reason), true
 	default:
-		i.silent(answer.Reason)
+		i.countSilence(answer.Reason)
 		return nil, true
 	}
 }
 
-// client4 returns who asks, or why it is not served.
+// client4 returns the client of a message, or the reason why it is not served.
 func (i *instance) client4(req *dhcpv4.DHCPv4) (pool.Client, pool.Reason) {
 	if !i.local4(req) {
 		return pool.Client{}, pool.ReasonWrongNet
 	}
-	if i.directory != nil { // by chaddr alone: any client can claim any identifier
-		c, ok := i.machine(req.ClientHWAddr)
+	if i.directory != nil { // by chaddr only: a client can send any identifier
+		c, ok := i.vmClient(req.ClientHWAddr)
 		if !ok || req.HWType != iana.HWTypeEthernet {
 			return pool.Client{}, pool.ReasonUnknown
 		}
 		return c, ""
 	}
 	if id := req.Options.Get(dhcpv4.OptionClientIdentifier); len(id) > 1 {
-		return ordinary("id", id, req.ClientHWAddr, req.HostName()), ""
+		return ordinaryClient("id", id, req.ClientHWAddr, req.HostName()), ""
 	}
 	if len(req.ClientHWAddr) == 0 {
 		return pool.Client{}, pool.ReasonMalformed
 	}
-	return ordinary("mac", append([]byte{byte(req.HWType & 0xff)}, req.ClientHWAddr...), req.ClientHWAddr, req.HostName()), ""
+	return ordinaryClient("mac", append([]byte{byte(req.HWType & 0xff)}, req.ClientHWAddr...), req.ClientHWAddr, req.HostName()), ""
 }
 
-// local4 reports whether a message comes from our network: of another one's clients, relays
-// tell by their own address there, or by a suboption (RFC 3527).
+// local4 reports whether a message comes from this network. Relay agents identify the client's network by their own
+// address in it, or by the link selection suboption (RFC 3527).
 func (i *instance) local4(req *dhcpv4.DHCPv4) bool {
 	from, relayed := address(req.GatewayIPAddr)
 	if info := req.RelayAgentInfo(); info != nil {
@@ -84,27 +85,27 @@ func (i *instance) local4(req *dhcpv4.DHCPv4) bool {
 	return !relayed || i.config.cidr.Contains(from)
 }
 
-// request4 tells a client's states apart as RFC 2131, section 4.3.2 does.
+// request4 handles a REQUEST, with the client states of RFC 2131, section 4.3.2.
 func (i *instance) request4(req *dhcpv4.DHCPv4, c pool.Client) pool.Answer {
 	server, chosen := i.server4(req)
-	wanted, asks := address(req.RequestedIPAddress())
-	using, uses := address(req.ClientIPAddr)
+	requested, hasRequested := address(req.RequestedIPAddress())
+	current, hasCurrent := address(req.ClientIPAddr)
 	switch {
 	case chosen && server != i.config.server:
 		i.pool.Forget(c)
 		return pool.Answer{Reason: pool.ReasonOtherServer}
-	case uses: // RENEWING, REBINDING
-		return i.pool.Renew(i.ctx, c, using)
-	case asks && chosen: // SELECTING
-		return i.pool.Select(i.ctx, c, wanted)
-	case asks: // INIT-REBOOT
-		return i.pool.Verify(i.ctx, c, wanted)
+	case hasCurrent: // RENEWING, REBINDING
+		return i.pool.Renew(i.ctx, c, current)
+	case hasRequested && chosen: // SELECTING
+		return i.pool.Select(i.ctx, c, requested)
+	case hasRequested: // INIT-REBOOT
+		return i.pool.Verify(i.ctx, c, requested)
 	default:
 		return pool.Answer{Reason: pool.ReasonMalformed}
 	}
 }
 
-// server4 returns whom a message is for, if it says so.
+// server4 returns the server identifier of a message, and whether it has one.
 func (i *instance) server4(req *dhcpv4.DHCPv4) (netip.Addr, bool) {
 	if !req.Options.Has(dhcpv4.OptionServerIdentifier) {
 		return netip.Addr{}, false
@@ -113,8 +114,8 @@ func (i *instance) server4(req *dhcpv4.DHCPv4) (netip.Addr, bool) {
 	return server, true
 }
 
-// giveUp4 handles DECLINE and RELEASE, which are not answered.
-func (i *instance) giveUp4(req *dhcpv4.DHCPv4, c pool.Client) pool.Reason {
+// release4 handles DECLINE and RELEASE, which get no reply.
+func (i *instance) release4(req *dhcpv4.DHCPv4, c pool.Client) pool.Reason {
 	server, chosen := i.server4(req)
 	ours := !chosen || server == i.config.server
 	if req.MessageType() == dhcpv4.MessageTypeDecline {
@@ -134,9 +135,9 @@ func (i *instance) giveUp4(req *dhcpv4.DHCPv4, c pool.Client) pool.Reason {
 	}
 }
 
-// grant4 makes an OFFER or ACK; other plugins add what they know.
+// grant4 fills in an OFFER or ACK. The following plugins add their options.
 func (i *instance) grant4(req, resp *dhcpv4.DHCPv4, kind dhcpv4.MessageType, a pool.Answer) *dhcpv4.DHCPv4 {
-	i.replied(replies4[kind])
+	i.countReply(replies4[kind])
 	resp.YourIPAddr = a.Addr.AsSlice()
 	if kind == dhcpv4.MessageTypeAck {
 		resp.ClientIPAddr = req.ClientIPAddr
@@ -148,9 +149,9 @@ func (i *instance) grant4(req, resp *dhcpv4.DHCPv4, kind dhcpv4.MessageType, a p
 	return resp
 }
 
-// inform4 makes the ACK to an INFORM: options only, without address and lease. RFC 2131, section 4.3.5.
+// inform4 fills in the ACK to an INFORM, without address and lease (RFC 2131, section 4.3.5).
 func (i *instance) inform4(resp *dhcpv4.DHCPv4) *dhcpv4.DHCPv4 {
-	i.replied("inform")
+	i.countReply("inform")
 	i.identify4(resp, dhcpv4.MessageTypeAck)
 	return resp
 }
@@ -160,10 +161,10 @@ func (i *instance) identify4(resp *dhcpv4.DHCPv4, kind dhcpv4.MessageType) {
 	resp.UpdateOption(dhcpv4.OptServerIdentifier(i.config.server.AsSlice()))
 }
 
-// nak4 makes a NAK, with nothing in it but what RFC 2131, table 3, and RFC 6842 let stand; a relay
-// has to broadcast it, since the client may be on the wrong network.
+// nak4 replaces resp by a NAK with only the fields that RFC 2131, table 3, and RFC 6842 allow. Relay agents must
+// broadcast it, because the client may be on the wrong network.
 func (i *instance) nak4(req, resp *dhcpv4.DHCPv4, why pool.Reason) *dhcpv4.DHCPv4 {
-	i.replied("nak")
+	i.countReply("nak")
 	nak := &dhcpv4.DHCPv4{
 		OpCode: dhcpv4.OpcodeBootReply, HWType: req.HWType, TransactionID: req.TransactionID, Flags: req.Flags,
 		ClientIPAddr: zero4(), YourIPAddr: zero4(), ServerIPAddr: zero4(), GatewayIPAddr: req.GatewayIPAddr,
@@ -179,7 +180,7 @@ func (i *instance) nak4(req, resp *dhcpv4.DHCPv4, why pool.Reason) *dhcpv4.DHCPv
 	if _, relayed := address(req.GatewayIPAddr); relayed {
 		nak.SetBroadcast()
 	}
-	*resp = *nak // the caller may look at its own
+	*resp = *nak // the caller may keep its pointer
 	return resp
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/insomniacslk/dhcp/iana"
 )
 
-func TestOrdinaryClient(t *testing.T) {
+func TestOrdinaryClients(t *testing.T) {
 	i := serve(t, nil, bolt(t)+network)
 	addr := dora(t, i, mac(1))
 	ack := want(t, i, message(dhcpv4.MessageTypeRequest, mac(1), dhcpv4.WithClientIP(addr)), dhcpv4.MessageTypeAck)
@@ -28,9 +28,9 @@ func TestGrantOptions(t *testing.T) {
 	d.boot("worker-0", mac(1))
 	i := serve(t, d, bolt(t)+network+" lease=2h")
 	id := dhcpv4.WithOption(dhcpv4.OptClientIdentifier([]byte{1, 2, 0, 0, 0, 0, 1}))
-	resp, stop := ask(t, i, message(dhcpv4.MessageTypeDiscover, mac(1), id))
+	resp, stop := send(t, i, message(dhcpv4.MessageTypeDiscover, mac(1), id))
 	if stop {
-		t.Error("other plugins have no say")
+		t.Error("the plugin ends the chain")
 	}
 	for code, want := range map[dhcpv4.OptionCode][]byte{
 		dhcpv4.OptionIPAddressLeaseTime: {0, 0, 0x1c, 0x20},
@@ -45,8 +45,8 @@ func TestGrantOptions(t *testing.T) {
 	}
 }
 
-// Each message of RFC 2131, table 4 and section 4.3, by a machine that has an address.
-func TestMessagesOfAMachine(t *testing.T) {
+// TestMessagesOfAVM covers the messages of RFC 2131, table 4 and section 4.3, from a VM that has an address.
+func TestMessagesOfAVM(t *testing.T) {
 	none, ack, nak, offer := dhcpv4.MessageTypeNone, dhcpv4.MessageTypeAck, dhcpv4.MessageTypeNak, dhcpv4.MessageTypeOffer
 	request, discover := dhcpv4.MessageTypeRequest, dhcpv4.MessageTypeDiscover
 	type with = []dhcpv4.Modifier
@@ -56,15 +56,15 @@ func TestMessagesOfAMachine(t *testing.T) {
 		kind     dhcpv4.MessageType
 		with     func(addr net.IP) with
 		want     dhcpv4.MessageType
-		unsynced dhcpv4.MessageType // the same, while the directory is not synced
+		unsynced dhcpv4.MessageType // the same while the directory is not synced
 	}{
 		"DISCOVER":                 {discover, func(net.IP) with { return nil }, offer, offer},
 		"SELECTING":                {request, func(a net.IP) with { return with{withServer(ours), withWanted(a)} }, ack, ack},
 		"SELECTING another server": {request, func(a net.IP) with { return with{withServer(theirs), withWanted(a)} }, none, none},
-		"SELECTING what we cannot give": {
+		"SELECTING an address outside of the ranges": {
 			request, func(net.IP) with { return with{withServer(ours), withWanted(outside)} }, nak, none,
 		},
-		"SELECTING nothing":            {request, func(net.IP) with { return with{withServer(ours)} }, none, none},
+		"SELECTING without an address": {request, func(net.IP) with { return with{withServer(ours)} }, none, none},
 		"INIT-REBOOT":                  {request, func(a net.IP) with { return with{withWanted(a)} }, ack, ack},
 		"INIT-REBOOT elsewhere":        {request, func(net.IP) with { return with{withWanted(elsewhere)} }, nak, none},
 		"INIT-REBOOT another address":  {request, func(net.IP) with { return with{withWanted(outside)} }, nak, none},
@@ -72,16 +72,16 @@ func TestMessagesOfAMachine(t *testing.T) {
 		"RENEWING another address":     {request, func(net.IP) with { return with{dhcpv4.WithClientIP(outside)} }, nak, none},
 		"RENEWING with a server":       {request, func(a net.IP) with { return with{dhcpv4.WithClientIP(a), withServer(ours)} }, ack, ack},
 		"REBINDING by broadcast":       {request, func(a net.IP) with { return with{dhcpv4.WithClientIP(a), dhcpv4.WithBroadcast(true)} }, ack, ack},
-		"REQUEST of nothing":           {request, func(net.IP) with { return nil }, none, none},
+		"REQUEST without an address":   {request, func(net.IP) with { return nil }, none, none},
 		"RELEASE":                      {dhcpv4.MessageTypeRelease, func(a net.IP) with { return with{dhcpv4.WithClientIP(a)} }, none, none},
 		"DECLINE":                      {dhcpv4.MessageTypeDecline, func(a net.IP) with { return with{withServer(ours), withWanted(a)} }, none, none},
 		"INFORM":                       {dhcpv4.MessageTypeInform, func(a net.IP) with { return with{dhcpv4.WithClientIP(a)} }, ack, ack},
 		"INFORM without an address":    {dhcpv4.MessageTypeInform, func(net.IP) with { return nil }, none, none},
-		"a server's message":           {offer, func(net.IP) with { return nil }, none, none},
-		"by a relay of ours":           {discover, func(net.IP) with { return with{dhcpv4.WithGatewayIP(ip("192.0.2.1"))} }, offer, offer},
-		"by a relay of another's":      {discover, func(net.IP) with { return with{dhcpv4.WithGatewayIP(elsewhere)} }, none, none},
-		"by a relay for another's":     {discover, func(net.IP) with { return with{dhcpv4.WithGatewayIP(ip("192.0.2.1")), link(elsewhere)} }, none, none},
-		"by a relay elsewhere for our": {discover, func(net.IP) with { return with{dhcpv4.WithGatewayIP(elsewhere), link(ip("192.0.2.0"))} }, offer, offer},
+		"message of a server":          {offer, func(net.IP) with { return nil }, none, none},
+		"relay, in this network":       {discover, func(net.IP) with { return with{dhcpv4.WithGatewayIP(ip("192.0.2.1"))} }, offer, offer},
+		"relay, in another network":    {discover, func(net.IP) with { return with{dhcpv4.WithGatewayIP(elsewhere)} }, none, none},
+		"relay, for another network":   {discover, func(net.IP) with { return with{dhcpv4.WithGatewayIP(ip("192.0.2.1")), link(elsewhere)} }, none, none},
+		"relay, for this network":      {discover, func(net.IP) with { return with{dhcpv4.WithGatewayIP(elsewhere), link(ip("192.0.2.0"))} }, offer, offer},
 	}
 	for name, tt := range tests {
 		for synced, expected := range map[bool]dhcpv4.MessageType{true: tt.want, false: tt.unsynced} {
@@ -97,7 +97,7 @@ func TestMessagesOfAMachine(t *testing.T) {
 						t.Errorf("got %v, want %v", resp.YourIPAddr, addr)
 					}
 				}
-				// Of a stranger, the same has no answer.
+				// The same message from an unknown MAC address gets no reply.
 				want(t, i, message(tt.kind, mac(2), tt.with(addr)...), none)
 			})
 		}
@@ -122,7 +122,7 @@ func TestNAK(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			resp.UpdateOption(dhcpv4.OptRouter(ip("192.0.2.1"))) // by a plugin in front
+			resp.UpdateOption(dhcpv4.OptRouter(ip("192.0.2.1"))) // set by an earlier plugin
 			resp.YourIPAddr, resp.ServerIPAddr, resp.BootFileName = ip("192.0.2.9"), ip("192.0.2.9"), "boot"
 			nak, stop := i.handle4(req, resp)
 			if !stop || nak.MessageType() != dhcpv4.MessageTypeNak || nak.OpCode != dhcpv4.OpcodeBootReply || nak.TransactionID != req.TransactionID {
@@ -130,7 +130,7 @@ func TestNAK(t *testing.T) {
 			}
 			for _, a := range []net.IP{nak.YourIPAddr, nak.ServerIPAddr, nak.ClientIPAddr} {
 				if !a.Equal(ip("0.0.0.0")) {
-					t.Errorf("an address is %v", a)
+					t.Errorf("the NAK contains the address %v", a)
 				}
 			}
 			if nak.BootFileName != "" || !nak.GatewayIPAddr.Equal(relay) || nak.ClientHWAddr.String() != mac(1).String() {
@@ -146,14 +146,14 @@ func TestNAK(t *testing.T) {
 				switch code {
 				case 53, 54, 56, 61, 82:
 				default:
-					t.Errorf("option %d has no place in a NAK", code)
+					t.Errorf("the NAK contains option %d", code)
 				}
 			}
 		})
 	}
 }
 
-func TestInformHasNoLease(t *testing.T) {
+func TestReplyToInformHasNoLease(t *testing.T) {
 	i := serve(t, nil, bolt(t)+network)
 	resp := want(t, i, message(dhcpv4.MessageTypeInform, mac(1), dhcpv4.WithClientIP(ip("192.0.2.7"))), dhcpv4.MessageTypeAck)
 	if !resp.YourIPAddr.Equal(ip("0.0.0.0")) {
@@ -171,18 +171,18 @@ func TestInformHasNoLease(t *testing.T) {
 
 func TestIdentity(t *testing.T) {
 	id := func(text string) dhcpv4.Modifier { return dhcpv4.WithOption(dhcpv4.OptClientIdentifier([]byte(text))) }
-	t.Run("a machine's is its MAC address, whatever identifier it claims", func(t *testing.T) {
+	t.Run("a VM is identified by its MAC address, not by its client identifier", func(t *testing.T) {
 		d := newDirectory()
 		d.boot("worker-0", mac(1))
 		d.boot("worker-1", mac(2))
 		i := serve(t, d, bolt(t)+network)
 		victim := dora(t, i, mac(1), id("victim"))
 		if got := dora(t, i, mac(2), id("victim")); got.Equal(victim) {
-			t.Errorf("two machines have %v", got)
+			t.Errorf("two VMs have %v", got)
 		}
 		want(t, i, message(dhcpv4.MessageTypeRequest, mac(2), id("victim"), dhcpv4.WithClientIP(victim)), dhcpv4.MessageTypeNak)
 	})
-	t.Run("a machine keeps its address under a new MAC address", func(t *testing.T) {
+	t.Run("a VM keeps its address with a new MAC address", func(t *testing.T) {
 		d := newDirectory()
 		d.boot("worker-0", mac(1))
 		i := serve(t, d, bolt(t)+network)
@@ -193,7 +193,7 @@ func TestIdentity(t *testing.T) {
 			t.Errorf("had %v, got %v", before, got)
 		}
 	})
-	t.Run("others go by identifier, then by MAC address", func(t *testing.T) {
+	t.Run("other clients are identified by their identifier, else by MAC address", func(t *testing.T) {
 		i := serve(t, nil, bolt(t)+network)
 		addr := dora(t, i, mac(1), id("\x00laptop"))
 		if got := dora(t, i, mac(2), id("\x00laptop")); !got.Equal(addr) {
@@ -205,7 +205,7 @@ func TestIdentity(t *testing.T) {
 		long := make([]byte, 255)
 		dora(t, i, mac(3), dhcpv4.WithOption(dhcpv4.OptClientIdentifier(long)))
 	})
-	t.Run("a MAC address that is none of Ethernet's is no machine's", func(t *testing.T) {
+	t.Run("another hardware type than Ethernet is not served", func(t *testing.T) {
 		d := newDirectory()
 		d.boot("worker-0", mac(1))
 		i := serve(t, d, bolt(t)+network)
@@ -213,7 +213,7 @@ func TestIdentity(t *testing.T) {
 		m.HWType = iana.HWTypeInfiniband
 		want(t, i, m, dhcpv4.MessageTypeNone)
 	})
-	t.Run("nobody", func(t *testing.T) {
+	t.Run("no identity", func(t *testing.T) {
 		i := serve(t, nil, bolt(t)+network)
 		m := message(dhcpv4.MessageTypeDiscover, nil)
 		want(t, i, m, dhcpv4.MessageTypeNone)
@@ -233,8 +233,8 @@ func TestBindingsOutliveTheProcess(t *testing.T) {
 	arguments := bolt(t) + network
 	i := serve(t, nil, arguments)
 	addr := dora(t, i, mac(1))
-	end(t, i)
-	want(t, i, message(dhcpv4.MessageTypeRequest, mac(1), dhcpv4.WithClientIP(addr)), dhcpv4.MessageTypeNone) // it has ended
+	closeInstance(t, i)
+	want(t, i, message(dhcpv4.MessageTypeRequest, mac(1), dhcpv4.WithClientIP(addr)), dhcpv4.MessageTypeNone) // closed
 	i = serve(t, nil, arguments)
 	want(t, i, message(dhcpv4.MessageTypeRequest, mac(1), dhcpv4.WithClientIP(addr)), dhcpv4.MessageTypeAck)
 	if got := dora(t, i, mac(1)); !got.Equal(addr) {
@@ -242,11 +242,11 @@ func TestBindingsOutliveTheProcess(t *testing.T) {
 	}
 }
 
-func TestLeaseTimeOfAYoungLease(t *testing.T) {
+func TestLeaseTimeOfAnEarlyRenewal(t *testing.T) {
 	i := serve(t, nil, bolt(t)+network)
 	addr := dora(t, i, mac(1))
 	ack := want(t, i, message(dhcpv4.MessageTypeRequest, mac(1), dhcpv4.WithClientIP(addr)), dhcpv4.MessageTypeAck)
 	if lease := ack.IPAddressLeaseTime(0); lease > time.Hour || lease < 50*time.Minute {
-		t.Errorf("promised %s", lease)
+		t.Errorf("the lease time is %s", lease)
 	}
 }

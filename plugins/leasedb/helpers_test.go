@@ -18,19 +18,19 @@ import (
 	"github.com/densityops/oooi/plugins/internal/vm"
 )
 
-// directory knows the machines that a test makes, by MAC address.
+// A directory contains the VMs of a test, by MAC address.
 type directory struct {
 	mu       sync.Mutex
-	machines map[string]vm.Client
+	vms      map[string]vm.Client
 	unsynced bool
 }
 
-func newDirectory() *directory { return &directory{machines: map[string]vm.Client{}} }
+func newDirectory() *directory { return &directory{vms: map[string]vm.Client{}} }
 
 func (d *directory) boot(name string, mac net.HardwareAddr, reserved ...netip.Addr) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.machines[mac.String()] = vm.Client{
+	d.vms[mac.String()] = vm.Client{
 		Interface: vm.Interface{Namespace: "demo", VM: name, Name: "vlan"}, Hostname: name, Reserved: reserved,
 	}
 }
@@ -38,7 +38,7 @@ func (d *directory) boot(name string, mac net.HardwareAddr, reserved ...netip.Ad
 func (d *directory) remove(mac net.HardwareAddr) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.machines, mac.String())
+	delete(d.vms, mac.String())
 }
 
 func (d *directory) setSynced(synced bool) {
@@ -50,20 +50,20 @@ func (d *directory) setSynced(synced bool) {
 func (d *directory) Lookup(mac net.HardwareAddr) (vm.Client, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	c, ok := d.machines[mac.String()]
+	c, ok := d.vms[mac.String()]
 	return c, ok
 }
 
 func (d *directory) Clients() []vm.Client {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return slices.Collect(maps.Values(d.machines))
+	return slices.Collect(maps.Values(d.vms))
 }
 
 func (d *directory) ReservedFor(addr netip.Addr) (vm.Interface, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, c := range d.machines {
+	for _, c := range d.vms {
 		if slices.Contains(c.Reserved, addr) {
 			return c.Interface, true
 		}
@@ -73,12 +73,12 @@ func (d *directory) ReservedFor(addr netip.Addr) (vm.Interface, bool) {
 
 func (d *directory) Reservations() []vm.Client { return d.Clients() }
 
-func (d *directory) Refused(map[vm.Interface]string) {}
+func (d *directory) ReportRefused(map[vm.Interface]string) {}
 
 func (d *directory) Exists(i vm.Interface) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, c := range d.machines {
+	for _, c := range d.vms {
 		if c.Interface == i {
 			return true
 		}
@@ -94,7 +94,7 @@ func (d *directory) Synced() bool {
 
 func (d *directory) Subscribe(func(vm.Interface)) func() { return func() {} }
 
-// serve runs an instance until the test ends, or close is called.
+// serve runs an instance until closeInstance is called or the test ends.
 func serve(tb testing.TB, d vm.Directory, arguments string) *instance {
 	tb.Helper()
 	c, err := parse(strings.Fields(arguments))
@@ -106,13 +106,13 @@ func serve(tb testing.TB, d vm.Directory, arguments string) *instance {
 		tb.Fatal(err)
 	}
 	i.run()
-	tb.Cleanup(func() { end(tb, i) })
-	await(tb, "the store to be read", func() bool { return i.pool.Stats().Synced })
+	tb.Cleanup(func() { closeInstance(tb, i) })
+	await(tb, "the store to be loaded", func() bool { return i.pool.Stats().Synced })
 	return i
 }
 
-// end closes an instance; twice is fine.
-func end(tb testing.TB, i *instance) {
+// closeInstance closes an instance. A second call has no effect.
+func closeInstance(tb testing.TB, i *instance) {
 	tb.Helper()
 	i.mu.Lock()
 	closed := i.closed
@@ -120,7 +120,7 @@ func end(tb testing.TB, i *instance) {
 	if closed {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second) // the test's own may be over
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second) // the context of the test may be done
 	defer cancel()
 	if err := i.close(ctx); err != nil {
 		tb.Error(err)
@@ -133,7 +133,7 @@ func await(tb testing.TB, what string, done func() bool) {
 	tb.Helper()
 	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			tb.Fatalf("waited a minute for %s", what)
+			tb.Fatalf("timed out waiting for %s", what)
 		}
 	}
 }
@@ -151,11 +151,11 @@ func mac(n int) net.HardwareAddr {
 
 func ip(s string) net.IP { return net.ParseIP(s).To4() }
 
-// message makes a client's message.
+// message returns a message of a client.
 func message(kind dhcpv4.MessageType, hw net.HardwareAddr, more ...dhcpv4.Modifier) *dhcpv4.DHCPv4 {
 	m, err := dhcpv4.New(append([]dhcpv4.Modifier{dhcpv4.WithHwAddr(hw), dhcpv4.WithMessageType(kind)}, more...)...)
 	if err != nil {
-		panic(err) // no randomness
+		panic(err) // the transaction ID could not be generated
 	}
 	return m
 }
@@ -168,8 +168,8 @@ func withWanted(a net.IP) dhcpv4.Modifier {
 	return dhcpv4.WithOption(dhcpv4.OptRequestedIPAddress(a))
 }
 
-// ask hands a message to the handler as CoreDHCP does, over the wire's bytes.
-func ask(tb testing.TB, i *instance, m *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) {
+// send encodes and decodes a message and passes it to the handler, as CoreDHCP does.
+func send(tb testing.TB, i *instance, m *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) {
 	tb.Helper()
 	req, err := dhcpv4.FromBytes(m.ToBytes())
 	if err != nil {
@@ -188,15 +188,15 @@ func ask(tb testing.TB, i *instance, m *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) {
 	}
 	resp, stop := i.handle4(req, resp)
 	if resp == nil && !stop {
-		tb.Fatal("the handler passed nil on, which ends CoreDHCP")
+		tb.Fatal("the handler passed nil to the next plugin, which would crash CoreDHCP")
 	}
 	return resp, stop
 }
 
-// want asks and fails unless the answer is of this type, MessageTypeNone for silence.
+// want sends a message and fails the test unless the reply has the given type, MessageTypeNone for no reply.
 func want(tb testing.TB, i *instance, m *dhcpv4.DHCPv4, kind dhcpv4.MessageType) *dhcpv4.DHCPv4 {
 	tb.Helper()
-	resp, _ := ask(tb, i, m)
+	resp, _ := send(tb, i, m)
 	got := dhcpv4.MessageTypeNone
 	if resp != nil {
 		got = resp.MessageType()
@@ -207,7 +207,7 @@ func want(tb testing.TB, i *instance, m *dhcpv4.DHCPv4, kind dhcpv4.MessageType)
 	return resp
 }
 
-// dora gets an address for a client.
+// dora runs DISCOVER, OFFER, REQUEST and ACK, and returns the leased address.
 func dora(tb testing.TB, i *instance, hw net.HardwareAddr, more ...dhcpv4.Modifier) net.IP {
 	tb.Helper()
 	offer := want(tb, i, message(dhcpv4.MessageTypeDiscover, hw, more...), dhcpv4.MessageTypeOffer)

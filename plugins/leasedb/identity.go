@@ -10,16 +10,16 @@ import (
 	"github.com/densityops/oooi/plugins/leasedb/internal/pool"
 )
 
-// maxIdentity is how many bytes of an identifier are written as they are; longer ones as their hash.
+// maxIdentity is the maximum length of an identifier in bytes. Longer ones are replaced by their hash.
 const maxIdentity = 64
 
-// machine returns the virtual machine's interface that has a MAC address, where a directory knows.
-func (i *instance) machine(mac net.HardwareAddr) (pool.Client, bool) {
+// vmClient returns the client of a VM interface by MAC address, and whether the directory knows it.
+func (i *instance) vmClient(mac net.HardwareAddr) (pool.Client, bool) {
 	m, ok := i.directory.Lookup(mac)
 	if !ok {
 		return pool.Client{}, false
 	}
-	c := pool.Client{Holder: m.String(), Machine: true, MAC: mac.String(), Hostname: m.Hostname}
+	c := pool.Client{Holder: m.String(), VM: true, MAC: mac.String(), Hostname: m.Hostname}
 	for _, a := range m.Reserved {
 		if a.Is4() {
 			c.Reserved = a
@@ -28,8 +28,8 @@ func (i *instance) machine(mac net.HardwareAddr) (pool.Client, bool) {
 	return c, true
 }
 
-// ordinary returns a client by what it calls itself.
-func ordinary(kind string, id []byte, mac net.HardwareAddr, hostname string) pool.Client {
+// ordinaryClient returns a client identified by what it sends.
+func ordinaryClient(kind string, id []byte, mac net.HardwareAddr, hostname string) pool.Client {
 	if len(id) > maxIdentity {
 		sum := sha256.Sum256(id)
 		id = sum[:]
@@ -37,7 +37,7 @@ func ordinary(kind string, id []byte, mac net.HardwareAddr, hostname string) poo
 	return pool.Client{Holder: kind + ":" + hex.EncodeToString(id), MAC: mac.String(), Hostname: printable(hostname)}
 }
 
-// printable keeps of a name that anybody can send what is fit to be shown.
+// printable removes all characters from a client-supplied hostname that are not safe to display.
 func printable(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r == '-' || r == '.' || r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
@@ -48,7 +48,7 @@ func printable(s string) string {
 	return s[:min(len(s), 63)]
 }
 
-// address returns a packet's address, and whether it is one.
+// address converts an address of a packet, and reports whether it is set.
 func address(ip net.IP) (netip.Addr, bool) {
 	a, ok := netip.AddrFromSlice(ip)
 	a = a.Unmap()

@@ -14,41 +14,43 @@ import (
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
 )
 
-// Assignment is an address that a virtual machine's interface has, as its status says.
+// An Assignment is an address that the status of a VM reports for an interface.
 type Assignment struct {
-	// Namespace, VM and Interface are as the plugin kubevirt names them: of the VirtualMachine, or of the
-	// instance where there is none, and of the interface in its specification.
+	// Namespace, VM and Interface identify the interface as the plugin kubevirt does: VM is the VirtualMachine, or
+	// the instance if there is none.
 	Namespace, VM, Interface string
 	MAC, Hostname            string
 	Addr                     netip.Addr
 }
 
-// Imported is what becomes of an Assignment.
+// Imported is the result of an Assignment.
 type Imported struct {
 	Assignment
 
-	// Kept: the binding was there already. Why is set where the assignment was left out. With neither it is new.
+	// Kept is set if the binding exists already, Err if the assignment was skipped. If neither is set, the binding
+	// is new.
 	Kept bool
-	Why  error
+	Err  error
 }
 
-// New reports whether the binding was not there before.
-func (i Imported) New() bool { return !i.Kept && i.Why == nil }
+// New reports whether the binding is new.
+func (i Imported) New() bool { return !i.Kept && i.Err == nil }
 
-// Why an Assignment is left out.
+// Reasons why an Assignment is skipped.
 var (
-	errOutside = errors.New("not an address that this pool gives")
-	errOthers  = errors.New("the address is bound to another")
+	errOutside = errors.New("not in the ranges of the pool")
+	errOthers  = errors.New("the address is bound to another client")
 	errMore    = errors.New("the interface has another address")
 )
 
-// readTimeout is for how long an import waits for what is there.
+// readTimeout is the timeout for reading the existing bindings.
 const readTimeout = 30 * time.Second
 
-// Import makes bindings for addresses that machines have already: of a network that another server
-// served before, or after the lease file was lost. args are the plugin's. Of several addresses of one interface the first that
-// is possible counts. Without write it only tells what it would do. No server may have a lease file open meanwhile;
-// Lease objects can be imported at any time. The error is of the store; what was written before stays.
+// Import creates bindings for addresses that VMs already have, of a network that another server has served, or
+// after the loss of a lease file. args are the plugin's arguments. Of several addresses of an interface, it binds
+// the first possible one. Without write it only returns what it would do. A lease file must not be open in a server
+// meanwhile; Lease objects can be imported at any time. An error is one of the store; bindings written before it
+// remain.
 func Import(ctx context.Context, args []string, write bool, assignments []Assignment) (result []Imported, err error) {
 	c, err := parse(args)
 	if err != nil {
@@ -63,79 +65,79 @@ func Import(ctx context.Context, args []string, write bool, assignments []Assign
 			err = fmt.Errorf("leasedb: %w", closed)
 		}
 	}()
-	there, err := readAll(ctx, s)
+	existing, err := readAll(ctx, s)
 	if err != nil {
-		return nil, fmt.Errorf("leasedb: reading the bindings that there are: %w", err)
+		return nil, fmt.Errorf("leasedb: reading the existing bindings: %w", err)
 	}
-	im := importing{config: c, byAddr: map[netip.Addr]store.Binding{}, byHolder: map[string]netip.Addr{}}
-	for _, b := range there {
+	im := importer{config: c, byAddr: map[netip.Addr]store.Binding{}, byHolder: map[string]netip.Addr{}}
+	for _, b := range existing {
 		im.add(b)
 	}
 	for _, a := range assignments {
-		b, one := im.decide(a)
-		if one.New() && write {
+		b, imported := im.decide(a)
+		if imported.New() && write {
 			_, err := s.Put(ctx, b)
 			switch {
 			case errors.Is(err, store.ErrConflict):
-				one.Why = errOthers // a server was faster
+				imported.Err = errOthers // a server has written a binding meanwhile
 			case err != nil:
 				return result, fmt.Errorf("leasedb: importing %v: %w", a.Addr, err)
 			}
 		}
-		if one.New() {
+		if imported.New() {
 			im.add(b)
 		}
-		result = append(result, one)
+		result = append(result, imported)
 	}
 	return result, nil
 }
 
-// importing is what bindings there are, or would be.
-type importing struct {
+// An importer contains the existing bindings, and those that the import adds.
+type importer struct {
 	config   config
 	byAddr   map[netip.Addr]store.Binding
 	byHolder map[string]netip.Addr
 }
 
-func (im *importing) add(b store.Binding) {
+func (im *importer) add(b store.Binding) {
 	im.byAddr[b.Addr] = b
 	if !b.Released {
 		im.byHolder[b.Holder] = b.Addr
 	}
 }
 
-// decide returns the binding that an assignment makes, and what is to become of it.
-func (im *importing) decide(a Assignment) (store.Binding, Imported) {
+// decide returns the binding for an assignment, and the result.
+func (im *importer) decide(a Assignment) (store.Binding, Imported) {
 	i := vm.Interface{Namespace: a.Namespace, VM: a.VM, Name: a.Interface}
-	before, there := im.byAddr[a.Addr]
+	before, found := im.byAddr[a.Addr]
 	b := store.Binding{
 		Addr: a.Addr, Holder: i.String(), MAC: a.MAC, Hostname: a.Hostname, Used: time.Now().UTC().Truncate(time.Microsecond),
-		UID: before.UID, Revision: before.Revision, // of a released one, which it replaces
+		UID: before.UID, Revision: before.Revision, // of the released binding that this one replaces
 	}
-	one := Imported{Assignment: a}
-	_, named := vm.ParseInterface(b.Holder)
+	imported := Imported{Assignment: a}
+	_, invalid := vm.ParseInterface(b.Holder)
 	_, inRange := im.config.ranges.Number(a.Addr)
 	other, bound := im.byHolder[b.Holder]
 	switch {
-	case named != nil:
-		one.Why = named
+	case invalid != nil:
+		imported.Err = invalid
 	case !inRange:
-		one.Why = errOutside
+		imported.Err = errOutside
 	case bound && other == a.Addr:
-		one.Kept = true
-	case there && !before.Released:
-		one.Why = errOthers
+		imported.Kept = true
+	case found && !before.Released:
+		imported.Err = errOthers
 	case bound:
-		one.Why = fmt.Errorf("%w, %v", errMore, other)
+		imported.Err = fmt.Errorf("%w, %v", errMore, other)
 	}
-	return b, one
+	return b, imported
 }
 
-// readAll reads a store once.
+// readAll returns all bindings of a store.
 func readAll(ctx context.Context, s store.Store) ([]store.Binding, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	first := &firstTold{told: cancel}
+	first := &firstList{cancel: cancel}
 	s.Run(ctx, first)
 	if first.all != nil {
 		return first.all, nil
@@ -143,26 +145,26 @@ func readAll(ctx context.Context, s store.Store) ([]store.Binding, error) {
 	if leases, ok := s.(*leasestore.Store); ok && leases.Failure() != "" {
 		return nil, errors.New(leases.Failure())
 	}
-	return nil, ctx.Err() //nolint:wrapcheck // the caller does
+	return nil, ctx.Err() //nolint:wrapcheck // wrapped by the caller
 }
 
-// firstTold is a store.Sink that keeps what it is told first.
-type firstTold struct {
-	told context.CancelFunc
-	once sync.Once
-	all  []store.Binding
+// A firstList is a store.Sink that keeps the first list of bindings.
+type firstList struct {
+	cancel context.CancelFunc
+	once   sync.Once
+	all    []store.Binding
 }
 
-// Replace is store.Sink's, as are the next.
-func (f *firstTold) Replace(all []store.Binding, _ uint64) {
+// Replace implements store.Sink.
+func (f *firstList) Replace(all []store.Binding, _ uint64) {
 	f.once.Do(func() {
 		f.all = append([]store.Binding{}, all...)
-		f.told()
+		f.cancel()
 	})
 }
 
-// Set is of no interest.
-func (f *firstTold) Set(store.Binding) {}
+// Set implements store.Sink. It does nothing.
+func (f *firstList) Set(store.Binding) {}
 
-// Remove is of no interest.
-func (f *firstTold) Remove(netip.Addr, uint64) {}
+// Remove implements store.Sink. It does nothing.
+func (f *firstList) Remove(netip.Addr, uint64) {}

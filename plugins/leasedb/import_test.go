@@ -27,12 +27,12 @@ func testImport(t *testing.T, arguments string) {
 	i := serve(t, d, arguments)
 	old := dora(t, i, mac(9))
 	moved := netip.AddrFrom4([4]byte(dora(t, i, mac(8)).To4()))
-	end(t, i)
+	closeInstance(t, i)
 
 	assignment := func(name, addr string, n int) Assignment {
 		return Assignment{Namespace: "demo", VM: name, Interface: "vlan", MAC: mac(n).String(), Hostname: name, Addr: netip.MustParseAddr(addr)}
 	}
-	other := func(not ...netip.Addr) string { // three addresses that nobody has
+	other := func(not ...netip.Addr) string { // an address that no client has
 		a := netip.MustParseAddr("192.0.2.20")
 		for slices.Contains(append(not, moved, netip.AddrFrom4([4]byte(old.To4()))), a) {
 			a = a.Next()
@@ -47,7 +47,7 @@ func testImport(t *testing.T, arguments string) {
 		assignment("old", old.String(), 9), assignment("moved", other(netip.MustParseAddr(first), netip.MustParseAddr(second)), 8),
 	}
 	outcome := []string{
-		"new", "not an address that this pool gives", "new", "bound to another", "is not namespace/vm/interface", "has another address, " + first,
+		"new", "not in the ranges of the pool", "new", "bound to another", "is not namespace/vm/interface", "has another address, " + first,
 		"kept", "has another address, " + moved.String(),
 	}
 	check := func(write bool, want []string) {
@@ -60,8 +60,8 @@ func testImport(t *testing.T, arguments string) {
 			text := "new"
 			if one.Kept {
 				text = "kept"
-			} else if one.Why != nil {
-				text = one.Why.Error()
+			} else if one.Err != nil {
+				text = one.Err.Error()
 			}
 			if !strings.Contains(text, want[n]) {
 				t.Errorf("write %t: %v of %s: %q, want %q", write, one.Addr, one.VM, text, want[n])
@@ -82,10 +82,10 @@ func testImport(t *testing.T, arguments string) {
 	}
 }
 
-func TestImportNamesWhatIsWrong(t *testing.T) {
+func TestImportErrors(t *testing.T) {
 	for name, tt := range map[string]struct{ args, err string }{
 		"arguments":     {"store=bolt", "file is missing"},
-		"no folder":     {"store=bolt file=/nowhere/leases.db" + network, "its folder must exist"},
+		"no folder":     {"store=bolt file=/nowhere/leases.db" + network, "the directory must exist"},
 		"no API server": {"store=kubernetes namespace=a pool=b kubeconfig=/nowhere" + network, "/nowhere"},
 	} {
 		t.Run(name, func(t *testing.T) {

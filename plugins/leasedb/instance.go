@@ -20,75 +20,75 @@ import (
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
 )
 
-// instance is one pool that serves.
+// An instance is a running pool.
 type instance struct {
 	config    config
 	log       *slog.Logger
-	store     *measured
+	store     *instrumentedStore
 	pool      *pool.Pool
 	directory vm.Directory // nil for none
 
 	snapshotFailure atomic.Pointer[string]
 
-	//nolint:containedctx // CoreDHCP gives handlers none; it ends with close
+	//nolint:containedctx // CoreDHCP passes handlers no context; close cancels this one
 	ctx      context.Context
 	cancel   context.CancelFunc
-	group    sync.WaitGroup // of run
-	messages sync.WaitGroup // being worked on
+	group    sync.WaitGroup // goroutines of run
+	messages sync.WaitGroup // messages being handled
 	mu       sync.Mutex     // guards closed
 	closed   bool
 }
 
-// look finds out who uses addresses; nil in tests, whose addresses may be those of the host's network.
-var look = neighbour.Look
+// probe probes addresses. It is nil in tests, whose addresses may be in use on the host's network.
+var probe = neighbour.Probe
 
-// open makes an instance. Its store's content is not read before run, save from the snapshot file.
+// open creates an instance. It loads the snapshot file; run reads the store.
 func open(c config, directory vm.Directory, log *slog.Logger) (*instance, error) {
 	s, err := openStore(c, log)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	i := &instance{config: c, log: log, store: &measured{Store: s}, directory: directory, ctx: ctx, cancel: cancel}
-	of := pool.Config{
-		Ranges: c.ranges, CIDR: c.cidr, Own: c.own, Lease: c.lease, Quarantine: c.quarantine,
-		Store: i.store, Directory: directory, Neighbours: look, Ahead: c.probe, Wall: time.Now, Log: log,
+	i := &instance{config: c, log: log, store: &instrumentedStore{Store: s}, directory: directory, ctx: ctx, cancel: cancel}
+	config := pool.Config{
+		Ranges: c.ranges, CIDR: c.cidr, Protected: c.protected, Lease: c.lease, Quarantine: c.quarantine,
+		Store: i.store, Directory: directory, Probe: probe, Ahead: c.probe, Wall: time.Now, Log: log,
 	}
-	var seen time.Time
+	var mark time.Time
 	if m, ok := s.(store.Marker); ok {
-		of.Marker, seen = i.store, m.Mark()
+		config.Marker, mark = i.store, m.Mark()
 	}
-	of.Clock = newSteadyClock(seen)
+	config.Clock = newSteadyClock(mark)
 	if b, ok := s.(*boltstore.Store); ok {
-		of.Suspect = b.Suspect()
+		config.Suspect = b.Suspect()
 	}
-	i.pool = pool.New(of)
+	i.pool = pool.New(config)
 	i.load()
 	return i, nil
 }
 
 func openStore(c config, log *slog.Logger) (store.Store, error) {
 	if c.store == storeBolt {
-		return boltstore.Open(c.file, c.named())
+		return boltstore.Open(c.file, c.nameWithFamily())
 	}
 	client, err := watch.RESTConfig(watch.Config{Kubeconfig: c.kubeconfig, Context: c.context})
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it says what it did
+		return nil, err //nolint:wrapcheck // RESTConfig adds the context
 	}
 	return leasestore.Open(leasestore.Config{
 		REST: client, Namespace: c.namespace, Pool: c.pool, Lease: c.lease, Log: log,
 	})
 }
 
-// run follows the store until close.
+// run starts the pool and the writing of the snapshot file, until close.
 func (i *instance) run() {
 	i.group.Go(func() { i.pool.Run(i.ctx) })
 	if i.config.snapshot != "" {
-		i.group.Go(func() { i.keep(i.ctx) })
+		i.group.Go(func() { i.maintainSnapshot(i.ctx) })
 	}
 }
 
-// enter counts a message in; false after close.
+// enter registers a message that is being handled. It returns false after close.
 func (i *instance) enter() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -99,7 +99,7 @@ func (i *instance) enter() bool {
 	return true
 }
 
-// close ends the instance, after the messages being worked on: each has a deadline of its own.
+// close stops the instance once all messages are handled. Each of them has a timeout of its own.
 func (i *instance) close(ctx context.Context) error {
 	i.mu.Lock()
 	i.closed = true
@@ -115,23 +115,24 @@ func (i *instance) close(ctx context.Context) error {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("waiting for its writes: %w", ctx.Err())
+		return fmt.Errorf("waiting for pending writes: %w", ctx.Err())
 	}
 }
 
 const (
-	// keepEvery is how often the snapshot file is written, at most, while bindings change; keepFresh, how
-	// often without any change, so that its date tells how old it is.
-	keepEvery = 2 * time.Second
-	keepFresh = time.Minute
+	// snapshotInterval is the minimum time between writes of the snapshot file. snapshotRefresh is the maximum time
+	// while the store is synced, so that the file's time shows the age of its data.
+	snapshotInterval = 2 * time.Second
+	snapshotRefresh  = time.Minute
 )
 
-// load reads the snapshot file. One that cannot be used costs the bridge over an outage, nothing else.
+// load loads the snapshot file. An unusable file is renamed and ignored: the file is needed only for a start during
+// an outage of the API server.
 func (i *instance) load() {
 	if i.config.snapshot == "" {
 		return
 	}
-	s, err := store.ReadSnapshot(i.config.snapshot, i.config.named())
+	s, err := store.ReadSnapshot(i.config.snapshot, i.config.nameWithFamily())
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 	case err != nil:
@@ -142,9 +143,10 @@ func (i *instance) load() {
 	}
 }
 
-// keep writes the snapshot file after changes, every while without any, and at the end.
-func (i *instance) keep(ctx context.Context) {
-	tick := time.NewTicker(keepEvery)
+// maintainSnapshot writes the snapshot file after changes, at least every snapshotRefresh while the store is
+// synced, and when ctx is done.
+func (i *instance) maintainSnapshot(ctx context.Context) {
+	tick := time.NewTicker(snapshotInterval)
 	defer tick.Stop()
 	var written time.Time
 	var changes uint64
@@ -156,10 +158,10 @@ func (i *instance) keep(ctx context.Context) {
 		case <-tick.C:
 		}
 		now, current := i.pool.Changes(), i.store.Synced()
-		if !i.pool.Loaded() || now == changes && (!current || time.Since(written) < keepFresh) {
+		if !i.pool.Loaded() || now == changes && (!current || time.Since(written) < snapshotRefresh) {
 			continue
 		}
-		s := store.Snapshot{Pool: i.config.named(), Written: time.Now().UTC(), Bindings: i.pool.Bindings()}
+		s := store.Snapshot{Pool: i.config.nameWithFamily(), Written: time.Now().UTC(), Bindings: i.pool.Bindings()}
 		for _, b := range s.Bindings {
 			s.Revision = max(s.Revision, b.Revision)
 		}

@@ -1,7 +1,7 @@
-// Package leasedb is a CoreDHCP plugin that gives addresses and never the same one twice. What a client
-// is promised is in a store before it hears of it: Lease objects of an API server, or a bbolt file.
-// With a plugin such as kubevirt in front, an address belongs to a virtual machine's interface
-// for as long as the machine exists; alone, leases end by the clock.
+// Package leasedb implements a CoreDHCP plugin that leases IPv4 addresses and never leases one address to two
+// clients. It writes each lease to a store before it acknowledges it: to Lease objects of an API server, or to a
+// bbolt file. With the plugin kubevirt, an address belongs to a VM interface for as long as the VM exists; without
+// it, leases expire.
 package leasedb
 
 import (
@@ -18,25 +18,25 @@ import (
 	"github.com/densityops/oooi/plugins/internal/vm"
 )
 
-// Plugin is for CoreDHCP's registry. It belongs behind the plugin that knows the machines, and in
-// front of those that add options.
+// Plugin is the plugin's entry for CoreDHCP's registry. It must follow kubevirt and precede the plugins that add
+// options.
 var Plugin = plugins.Plugin{Name: "leasedb", Setup4: setup4}
 
-// process holds what CoreDHCP has set up: it gives plugins no context and never ends them.
+// process is the global state of the plugin: CoreDHCP passes plugins no context and does not stop them.
 var process struct {
 	mu        sync.Mutex
 	instances []*instance
 }
 
-// Check reports what is wrong with the plugin's arguments. It opens no file and reaches no server.
+// Check validates the plugin's arguments without opening a file or contacting a server.
 func Check(args ...string) error {
 	_, err := parse(args)
 	return err
 }
 
-// Network returns the clients' network that arguments name, and whether they have an address given to clients that nothing
-// is reserved for. They must be valid.
-func Network(args ...string) (cidr netip.Prefix, gives func(netip.Addr) bool, err error) {
+// Network returns the network of the clients, and a function that reports whether an address is in the ranges, so
+// that it can be leased to a client without a reservation.
+func Network(args ...string) (cidr netip.Prefix, leases func(netip.Addr) bool, err error) {
 	c, err := parse(args)
 	if err != nil {
 		return netip.Prefix{}, nil, err
@@ -47,7 +47,7 @@ func Network(args ...string) (cidr netip.Prefix, gives func(netip.Addr) bool, er
 	}, nil
 }
 
-// Protect returns arguments with some addresses that no client ever gets, reserved or not.
+// Protect adds addresses to the arguments that must not be leased to any client, not even by a reservation.
 func Protect(args []string, addrs []netip.Addr) []string {
 	args = slices.Clone(args)
 	for _, a := range addrs {
@@ -64,7 +64,7 @@ func setup4(args ...string) (handler.Handler4, error) {
 	return i.handle4, nil
 }
 
-// start makes an instance and lets it run until Shutdown.
+// start starts an instance, which runs until Shutdown.
 func start(args []string) (*instance, error) {
 	c, err := parse(args)
 	if err != nil {
@@ -73,11 +73,11 @@ func start(args []string) (*instance, error) {
 	process.mu.Lock()
 	defer process.mu.Unlock()
 	for _, other := range process.instances {
-		if other.config.same(c) {
-			return nil, fmt.Errorf("leasedb: pool=%s is there twice: give each network a pool of its own", c.pool)
+		if other.config.sharesBindings(c) {
+			return nil, fmt.Errorf("leasedb: duplicate pool=%s; use one pool per network", c.pool)
 		}
 		if c.snapshot != "" && other.config.snapshot == c.snapshot {
-			return nil, fmt.Errorf("leasedb: snapshot=%s is there twice: give each pool a file of its own", c.snapshot)
+			return nil, fmt.Errorf("leasedb: duplicate snapshot=%s; use one file per pool", c.snapshot)
 		}
 	}
 	i, err := open(c, vm.Provided(), slog.Default().With("plugin", "leasedb", "pool", c.pool, "family", family))
@@ -89,9 +89,8 @@ func start(args []string) (*instance, error) {
 	return i, nil
 }
 
-// Shutdown ends what the plugin has started: writes under way are finished, the snapshot file is written once
-// more, the store is closed. It returns when that is done or the context has ended. Messages that
-// still come are met with silence.
+// Shutdown stops all pools: it finishes pending writes, writes the snapshot files and closes the stores. It returns
+// when this is done or ctx is done. Later messages get no reply.
 func Shutdown(ctx context.Context) error {
 	process.mu.Lock()
 	instances := process.instances
@@ -100,14 +99,13 @@ func Shutdown(ctx context.Context) error {
 	var failed error
 	for _, i := range instances {
 		if err := i.close(ctx); err != nil && failed == nil {
-			failed = fmt.Errorf("leasedb: ending pool %s: %w", i.config.pool, err)
+			failed = fmt.Errorf("leasedb: shutting down pool %s: %w", i.config.pool, err)
 		}
 	}
 	return failed
 }
 
-// Ready reports whether every pool that was set up has bindings to answer from, whatever their age; and
-// true where there is none.
+// Ready reports whether every pool has bindings to answer from, of any age. It returns true if there is no pool.
 func Ready() bool {
 	for _, i := range running() {
 		if !i.pool.Loaded() {

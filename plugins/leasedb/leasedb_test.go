@@ -22,14 +22,14 @@ import (
 
 func shutdown(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // the test's own may be over
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // the context of the test may be done
 	defer cancel()
 	if err := Shutdown(ctx); err != nil {
 		t.Error(err)
 	}
 }
 
-// The last example of the README runs in CoreDHCP as it is.
+// TestInStockCoreDHCP runs the last example of the README in a stock CoreDHCP.
 func TestInStockCoreDHCP(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
@@ -59,7 +59,7 @@ func TestInStockCoreDHCP(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { shutdown(t) })
-	await(t, "the file to be read", Ready)
+	await(t, "the lease file to be loaded", Ready)
 	if len(four) != 3 || len(six) != 0 {
 		t.Fatalf("%d and %d handlers", len(four), len(six))
 	}
@@ -72,7 +72,7 @@ func TestInStockCoreDHCP(t *testing.T) {
 	for _, handle := range four {
 		next, stop := handle(req, resp)
 		if stop {
-			t.Fatal("the chain ended")
+			t.Fatal("a plugin ended the chain")
 		}
 		resp = next
 	}
@@ -97,7 +97,7 @@ func TestExamplesAreValid(t *testing.T) {
 	}
 }
 
-func TestOneProcess(t *testing.T) {
+func TestLifecycle(t *testing.T) {
 	t.Cleanup(func() { shutdown(t) })
 	if !Ready() {
 		t.Error("not ready without any pool")
@@ -107,13 +107,13 @@ func TestOneProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := setup4(arguments...); err == nil || !strings.Contains(err.Error(), "pool=default is there twice") {
+	if _, err := setup4(arguments...); err == nil || !strings.Contains(err.Error(), "duplicate pool=default") {
 		t.Errorf("the same pool again: %v", err)
 	}
 	if _, err := setup4("store=sqlite"); err == nil {
-		t.Error("a bad argument was let pass")
+		t.Error("an invalid argument is no error")
 	}
-	await(t, "the file to be read", Ready)
+	await(t, "the lease file to be loaded", Ready)
 	dora(t, running()[0], mac(1))
 
 	states := Status()
@@ -126,7 +126,7 @@ func TestOneProcess(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(Collector())
 	want := `
-# HELP coredhcp_leasedb_addresses Addresses by state: bound, released, held, quarantined, free, and unused, which are free and were looked at.
+# HELP coredhcp_leasedb_addresses Addresses by state: bound, released, held (offered), quarantined, free, and unused (free ones that a probe has verified).
 # TYPE coredhcp_leasedb_addresses gauge
 coredhcp_leasedb_addresses{family="ipv4",pool="default",state="bound"} 1
 coredhcp_leasedb_addresses{family="ipv4",pool="default",state="free"} 89
@@ -139,7 +139,7 @@ coredhcp_leasedb_addresses{family="ipv4",pool="default",state="unused"} 0
 		t.Error(err)
 	}
 	if n, err := testutil.GatherAndCount(registry, "coredhcp_leasedb_store_seconds"); err != nil || n == 0 {
-		t.Errorf("the store is not measured: %d, %v", n, err)
+		t.Errorf("the store's operations are not measured: %d, %v", n, err)
 	}
 	silences := testutil.ToFloat64(silencesTotal.WithLabelValues("nothing-to-say", "default", "ipv4"))
 	req := message(dhcpv4.MessageTypeRelease, mac(1), dhcpv4.WithClientIP(states[0].Leases[0].Addr.AsSlice()))
@@ -151,11 +151,11 @@ coredhcp_leasedb_addresses{family="ipv4",pool="default",state="unused"} 0
 		t.Errorf("RELEASE is answered with %v", resp)
 	}
 	if got := testutil.ToFloat64(silencesTotal.WithLabelValues("nothing-to-say", "default", "ipv4")); got != silences+1 {
-		t.Errorf("counted %v silences", got-silences)
+		t.Errorf("counted %v messages without a reply, want 1", got-silences)
 	}
 	shutdown(t)
 	if len(Status()) != 0 || !Ready() {
-		t.Error("something is left after the end")
+		t.Error("pools remain after Shutdown")
 	}
 }
 
@@ -165,14 +165,14 @@ func TestShutdownHasADeadline(t *testing.T) {
 		t.Fatal(err)
 	}
 	i := running()[0]
-	if !i.enter() { // a message that is being worked on
-		t.Fatal("it has ended")
+	if !i.enter() { // a message that is being handled
+		t.Fatal("the instance is closed")
 	}
-	over, cancel := context.WithCancel(t.Context())
+	done, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := Shutdown(over); err == nil || !strings.Contains(err.Error(), "default") {
+	if err := Shutdown(done); err == nil || !strings.Contains(err.Error(), "default") {
 		t.Errorf("got %v", err)
 	}
 	i.messages.Done()
-	await(t, "the rest of the end", func() bool { return i.ctx.Err() != nil })
+	await(t, "the shutdown to finish", func() bool { return i.ctx.Err() != nil })
 }

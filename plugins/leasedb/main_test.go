@@ -10,9 +10,9 @@ import (
 var plane = lab.Shared{Config: lab.Config{Name: "leasedb"}}
 
 func TestMain(m *testing.M) {
-	look = nil
+	probe = nil
 	if file := os.Getenv(childFile); file != "" {
-		child(file)
+		runServer(file)
 		return
 	}
 	lab.Main(m, &plane)

@@ -18,7 +18,7 @@ const (
 	metricSubsystem = "leasedb"
 )
 
-// The metrics. Those with counts of addresses are made when they are asked for.
+// Metrics of the plugin. Those of addresses are computed when they are collected.
 var (
 	poolLabels = []string{"pool", "family"}
 
@@ -28,38 +28,38 @@ var (
 	}, append([]string{"type"}, poolLabels...))
 	silencesTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "silences_total",
-		Help: "Messages that were not answered, by reason.",
+		Help: "Messages without a reply, by reason.",
 	}, append([]string{"reason"}, poolLabels...))
 	storeSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "store_seconds",
-		Help:    "How long the store took to write or read one binding.",
+		Help:    "Duration of one operation of the store.",
 		Buckets: []float64{.0002, .0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 3},
 	}, []string{"operation"})
 	storeErrorsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "store_errors_total",
-		Help: "Operations of the store that failed, by operation; \"conflict\" are writes that another replica's came before.",
+		Help: "Failed operations of the store, by operation. \"conflict\" counts writes that another replica's write preceded.",
 	}, []string{"operation"})
 
-	addressesDesc = desc("addresses", "Addresses by state: bound, released, held, quarantined, free, and unused, which are free and were looked at.", "state")
-	sizeDesc      = desc("size", "Addresses of the ranges.")
-	exhaustedDesc = desc("exhausted_total", "Clients that got no offer because no address was left.")
-	inUseDesc     = desc("in_use_total", "Free addresses that were found in use before they were given (probe).")
-	jumpsDesc     = desc("clock_jumps_total", "Jumps of the system clock. No lease ends earlier or later for one.")
-	offsetDesc    = desc("clock_offset_seconds", "By how much the system clock is ahead of the one that leases go by.")
-	syncedDesc    = desc("synced", "Whether the store is known as it is now (1): only then there are new bindings.")
-	loadedDesc    = desc("loaded", "Whether there are bindings to answer from (1), be it from the snapshot file.")
+	addressesDesc = desc("addresses", "Addresses by state: bound, released, held (offered), quarantined, free, and unused (free ones that a probe has verified).", "state")
+	sizeDesc      = desc("size", "Addresses in the ranges.")
+	exhaustedDesc = desc("exhausted_total", "Clients that got no offer because no address was free.")
+	inUseDesc     = desc("in_use_total", "Free addresses that a probe found in use.")
+	jumpsDesc     = desc("clock_jumps_total", "Jumps of the system clock. They change no lease.")
+	offsetDesc    = desc("clock_offset_seconds", "System clock minus the clock that leases use.")
+	syncedDesc    = desc("synced", "1 if the store's current content is known, which new bindings require.")
+	loadedDesc    = desc("loaded", "1 if bindings are known, from the store or the snapshot file.")
 )
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(prometheus.BuildFQName(metricNamespace, metricSubsystem, name), help, append(labels, poolLabels...), nil)
 }
 
-// Collector shows the process's pools as metrics.
+// Collector returns a collector of the metrics of all pools.
 func Collector() prometheus.Collector { return collector{} }
 
 type collector struct{}
 
-// Describe is prometheus.Collector's.
+// Describe implements prometheus.Collector.
 func (collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{addressesDesc, sizeDesc, exhaustedDesc, inUseDesc, jumpsDesc, offsetDesc, syncedDesc, loadedDesc} {
 		ch <- d
@@ -69,7 +69,7 @@ func (collector) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect is prometheus.Collector's.
+// Collect implements prometheus.Collector.
 func (collector) Collect(ch chan<- prometheus.Metric) {
 	for _, v := range []prometheus.Collector{repliesTotal, silencesTotal, storeSeconds, storeErrorsTotal} {
 		v.Collect(ch)
@@ -102,25 +102,25 @@ func number(b bool) float64 {
 	return 0
 }
 
-// replied and silent count what becomes of messages.
-func (i *instance) replied(kind string) {
+// countReply counts a reply by type.
+func (i *instance) countReply(kind string) {
 	repliesTotal.WithLabelValues(kind, i.config.pool, family).Inc()
 }
 
-func (i *instance) silent(why pool.Reason) {
+func (i *instance) countSilence(why pool.Reason) {
 	silencesTotal.WithLabelValues(string(why), i.config.pool, family).Inc()
 }
 
-// measured is a store whose operations are counted and timed.
-type measured struct {
+// An instrumentedStore counts and times the operations of a store.
+type instrumentedStore struct {
 	store.Store
 
-	// writeFailure is why the last write failed; nil where it did not.
+	// writeFailure is the time and error of the last write; nil if it succeeded.
 	writeFailure atomic.Pointer[string]
 }
 
-// written notes how a write ended.
-func (m *measured) written(err error) {
+// recordWrite records the result of a write.
+func (m *instrumentedStore) recordWrite(err error) {
 	if err == nil || errors.Is(err, store.ErrConflict) {
 		m.writeFailure.Store(nil)
 		return
@@ -140,25 +140,25 @@ func observe(operation string, started time.Time, err error) {
 	}
 }
 
-// Put is store.Store's, as are the next.
-func (m *measured) Put(ctx context.Context, b store.Binding) (store.Binding, error) {
+// Put implements store.Store.
+func (m *instrumentedStore) Put(ctx context.Context, b store.Binding) (store.Binding, error) {
 	started := time.Now()
 	written, err := m.Store.Put(ctx, b)
 	observe("put", started, err)
-	m.written(err)
-	return written, err //nolint:wrapcheck // the store's
+	m.recordWrite(err)
+	return written, err //nolint:wrapcheck // errors of the store are matched by callers
 }
 
-// Mark is store.Marker's, as is the next; the store has to be one.
-func (m *measured) Mark() time.Time {
+// Mark implements store.Marker. It returns the zero time if the store does not implement it.
+func (m *instrumentedStore) Mark() time.Time {
 	if marker, ok := m.Store.(store.Marker); ok {
 		return marker.Mark()
 	}
 	return time.Time{}
 }
 
-// SetMark keeps the time.
-func (m *measured) SetMark(at time.Time) error {
+// SetMark implements store.Marker. It does nothing if the store does not implement it.
+func (m *instrumentedStore) SetMark(at time.Time) error {
 	marker, ok := m.Store.(store.Marker)
 	if !ok {
 		return nil
@@ -166,23 +166,23 @@ func (m *measured) SetMark(at time.Time) error {
 	started := time.Now()
 	err := marker.SetMark(at)
 	observe("mark", started, err)
-	m.written(err)
-	return err //nolint:wrapcheck // the store's
+	m.recordWrite(err)
+	return err //nolint:wrapcheck // errors of the store are matched by callers
 }
 
-// Get reads one binding.
-func (m *measured) Get(ctx context.Context, addr netip.Addr) (store.Binding, error) {
+// Get implements store.Store.
+func (m *instrumentedStore) Get(ctx context.Context, addr netip.Addr) (store.Binding, error) {
 	started := time.Now()
 	b, err := m.Store.Get(ctx, addr)
 	observe("get", started, err)
-	return b, err //nolint:wrapcheck // the store's
+	return b, err //nolint:wrapcheck // errors of the store are matched by callers
 }
 
-// Delete deletes one binding.
-func (m *measured) Delete(ctx context.Context, b store.Binding) error {
+// Delete implements store.Store.
+func (m *instrumentedStore) Delete(ctx context.Context, b store.Binding) error {
 	started := time.Now()
 	err := m.Store.Delete(ctx, b)
 	observe("delete", started, err)
-	m.written(err)
-	return err //nolint:wrapcheck // the store's
+	m.recordWrite(err)
+	return err //nolint:wrapcheck // errors of the store are matched by callers
 }

@@ -32,25 +32,25 @@ func TestOutageOfTheAPIServer(t *testing.T) {
 		s, err := store.ReadSnapshot(file, "clusters.demo/ipv4")
 		return err == nil && len(s.Bindings) == len(addrs)
 	})
-	renewed := func(r *replica) {
+	checkRenewals := func(r *replica) {
 		t.Helper()
 		for n, addr := range addrs {
 			ack := want(t, r.instance, message(dhcpv4.MessageTypeRequest, mac(n), dhcpv4.WithClientIP(addr.AsSlice())), dhcpv4.MessageTypeAck)
 			if ack.IPAddressLeaseTime(0) != lease {
-				t.Fatalf("renewed for %s", ack.IPAddressLeaseTime(0))
+				t.Fatalf("the lease time of a renewal is %s", ack.IPAddressLeaseTime(0))
 			}
 			want(t, r.instance, message(dhcpv4.MessageTypeDiscover, mac(n)), dhcpv4.MessageTypeOffer)
 		}
 	}
 	outage := lab.StartOutage(t, cp)
-	await(t, "the outage to be noticed", func() bool { return !l.replicas[0].pool.Stats().Synced })
-	renewed(l.replicas[0])
+	await(t, "the outage to be detected", func() bool { return !l.replicas[0].pool.Stats().Synced })
+	checkRenewals(l.replicas[0])
 	want(t, l.replicas[0].instance, message(dhcpv4.MessageTypeDiscover, mac(45)), dhcpv4.MessageTypeNone)
 
-	// Restarted while the API server is away, it knows them from its file, and refuses nobody.
-	end(t, l.replicas[0].instance)
-	l.replicas[0] = unsynced(t, d, ns, "10.0.0.2", "snapshot="+file)
-	renewed(l.replicas[0])
+	// A replica that restarts during the outage answers from its snapshot file, and sends no NAK.
+	closeInstance(t, l.replicas[0].instance)
+	l.replicas[0] = unsyncedKubernetes(t, d, ns, "10.0.0.2", "snapshot="+file)
+	checkRenewals(l.replicas[0])
 	want(t, l.replicas[0].instance, message(dhcpv4.MessageTypeDiscover, mac(45)), dhcpv4.MessageTypeNone)
 	want(t, l.replicas[0].instance, message(dhcpv4.MessageTypeRequest, mac(0), dhcpv4.WithClientIP(ip("198.51.100.1"))), dhcpv4.MessageTypeNone)
 	outage.End(t)
@@ -59,14 +59,14 @@ func TestOutageOfTheAPIServer(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	renewed(l.replicas[0])
+	checkRenewals(l.replicas[0])
 	if err := l.granted.Check(); err != nil {
 		t.Error(err)
 	}
 }
 
-// unsynced is kubernetes without an API server to wait for.
-func unsynced(t *testing.T, d *directory, namespace, server, more string) *replica {
+// unsyncedKubernetes is kubernetes without waiting for the API server.
+func unsyncedKubernetes(t *testing.T, d *directory, namespace, server, more string) *replica {
 	t.Helper()
 	c, err := parse([]string{
 		"store=kubernetes", "namespace=" + namespace, "pool=clusters.demo", "kubeconfig=" + plane.Get(t).Kubeconfig(),
@@ -80,7 +80,7 @@ func unsynced(t *testing.T, d *directory, namespace, server, more string) *repli
 		t.Fatal(err)
 	}
 	i.run()
-	t.Cleanup(func() { end(t, i) })
+	t.Cleanup(func() { closeInstance(t, i) })
 	return &replica{instance: i}
 }
 
@@ -105,12 +105,12 @@ func TestAPIServerIsKilledUnderLoad(t *testing.T) {
 		})
 	}
 	for _, after := range []int64{200, 800} {
-		await(t, "the load to go on", func() bool { return l.acks.Load() >= after })
+		await(t, "more ACKs", func() bool { return l.acks.Load() >= after })
 		if err := cp.KillAPIServer(); err != nil {
 			t.Error(err)
 		}
 		if err := cp.StartAPIServer(t.Context()); err != nil {
-			t.Fatal(errors.Join(err, errors.New("the API server did not come back")))
+			t.Fatal(errors.Join(err, errors.New("the API server did not start again")))
 		}
 	}
 	group.Wait()

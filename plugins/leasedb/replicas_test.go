@@ -21,14 +21,14 @@ const lease = time.Hour
 
 var begin = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// replica is a server on a network that a test can take it off.
+// A replica is a server that a test can disconnect from the network.
 type replica struct {
 	*instance
 
-	dead atomic.Bool
+	crashed atomic.Bool
 }
 
-// lan is a network with clients and servers on it, and a log of what the clients were told.
+// A lan is a network of servers and clients, with a log of the granted leases.
 type lan struct {
 	replicas []*replica
 	granted  leasetest.Log
@@ -37,33 +37,33 @@ type lan struct {
 	retries  atomic.Int64
 }
 
-// broadcast hands a message to every server, each in its own time, and returns the answers. What a
-// server says after it has died nobody hears.
+// broadcast passes a message to every server concurrently and returns the replies. Replies of a crashed server are
+// lost.
 func (l *lan) broadcast(m *dhcpv4.DHCPv4) []*dhcpv4.DHCPv4 {
 	answers := make([]*dhcpv4.DHCPv4, len(l.replicas))
 	var group sync.WaitGroup
 	for n, r := range l.replicas {
-		if r.dead.Load() {
+		if r.crashed.Load() {
 			continue
 		}
 		group.Go(func() {
 			resp, ok := exchange(r.instance, m)
-			if ok && !r.dead.Load() {
+			if ok && !r.crashed.Load() {
 				answers[n] = resp
 			}
 		})
 	}
 	group.Wait()
-	var heard []*dhcpv4.DHCPv4
+	var replies []*dhcpv4.DHCPv4
 	for _, a := range answers {
 		if a != nil {
-			heard = append(heard, a)
+			replies = append(replies, a)
 		}
 	}
-	return heard
+	return replies
 }
 
-// boot is a client that asks until it has an address, or the deadline is over.
+// boot runs a client until it has an address or the deadline is over.
 func (l *lan) boot(hw net.HardwareAddr, deadline time.Time) (netip.Addr, error) {
 	for ; time.Now().Before(deadline); time.Sleep(time.Duration(20+rand.IntN(60)) * time.Millisecond) {
 		l.retries.Add(1)
@@ -92,7 +92,7 @@ func (l *lan) boot(hw net.HardwareAddr, deadline time.Time) (netip.Addr, error) 
 	return netip.Addr{}, fmt.Errorf("%s has no address", hw)
 }
 
-// kubernetes starts a replica on Lease objects.
+// kubernetes starts a replica with Lease objects.
 func kubernetes(tb testing.TB, d vm.Directory, namespace, server, more string) *replica {
 	tb.Helper()
 	return &replica{instance: serve(tb, d, fmt.Sprintf(
@@ -123,7 +123,7 @@ func TestTwoReplicasAndManyClientsAtOnce(t *testing.T) {
 				t.Error(err)
 			}
 			if int(l.acks.Load()) >= clients/2 {
-				l.replicas[1].dead.Store(true) // in the middle of everything
+				l.replicas[1].crashed.Store(true) // while clients are being served
 			}
 		})
 	}
@@ -137,8 +137,8 @@ func TestTwoReplicasAndManyClientsAtOnce(t *testing.T) {
 	t.Logf("%d rounds, %d NAKs for %d clients", l.retries.Load(), l.naks.Load(), clients)
 
 	survivor := l.replicas[0]
-	for n, addr := range addrs { // whoever gave it
-		await(t, "the survivor to know them all", func() bool {
+	for n, addr := range addrs { // leased by either replica
+		await(t, "the surviving replica to know all bindings", func() bool {
 			resp, ok := exchange(survivor.instance, message(dhcpv4.MessageTypeRequest, mac(n), dhcpv4.WithClientIP(addr.AsSlice())))
 			return ok && resp.MessageType() == dhcpv4.MessageTypeAck
 		})

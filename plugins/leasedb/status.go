@@ -7,7 +7,7 @@ import (
 	"github.com/densityops/oooi/plugins/leasedb/internal/pool"
 )
 
-// State is what one pool knows, for people. It holds no secret.
+// State is the state of a pool, for users. It contains no credentials.
 type State struct {
 	Pool   string `json:"pool"`
 	Family string `json:"family"`
@@ -15,25 +15,25 @@ type State struct {
 	Store string `json:"store"`
 	At    string `json:"at"`
 	CIDR  string `json:"cidr"`
-	// Machines: addresses belong to virtual machines; else leases end by the clock.
+	// Machines is set if addresses belong to VMs. Otherwise leases expire.
 	Machines bool `json:"machines"`
-	// DirectorySynced: the machines are known as they are now. Without it, or without a synced
-	// store, there are no new bindings.
+	// DirectorySynced is set if the known VMs are current. New bindings require this and a synced store.
 	DirectorySynced bool `json:"directorySynced"`
-	// Failure is why the store cannot be followed; empty while it is.
+	// Failure is the error of the watch of the store; empty while it is connected.
 	Failure string `json:"failure,omitempty"`
-	// WriteFailure is when and why the last write to the store failed, SnapshotFailure why the snapshot file could not be
-	// written; empty where they did not.
+	// WriteFailure is the time and error of the last write to the store, SnapshotFailure the error of the last
+	// write of the snapshot file. They are empty if it succeeded.
 	WriteFailure    string `json:"writeFailure,omitempty"`
 	SnapshotFailure string `json:"snapshotFailure,omitempty"`
-	// Rebuilding is why bindings may be missing: each address is looked at before it is offered.
+	// Rebuilding is the reason why bindings may be missing; each address is probed before it is offered then. Empty
+	// otherwise.
 	Rebuilding string `json:"rebuilding,omitempty"`
 
 	Addresses pool.Stats   `json:"addresses"`
 	Leases    []pool.Lease `json:"leases"`
 }
 
-// Status returns the state of every pool of the process.
+// Status returns the states of all pools.
 func Status() []State {
 	states := []State{}
 	for _, i := range running() {
@@ -54,7 +54,7 @@ func Status() []State {
 	return states
 }
 
-// Warnings says, for people, what is wrong although clients are answered.
+// Warnings describes faults that do not prevent answers to known clients, for users.
 func Warnings() []string {
 	var list []string
 	add := func(i *instance, what, why string) {
@@ -63,9 +63,9 @@ func Warnings() []string {
 		}
 	}
 	for _, i := range running() {
-		add(i, "the last write failed, and clients without an address may get none", text(&i.store.writeFailure))
+		add(i, "the last write failed; clients without an address may get none", text(&i.store.writeFailure))
 		add(i, "writing the snapshot file failed; a restart without the API server would have no data", text(&i.snapshotFailure))
-		add(i, "bindings may be missing; each address is looked at before it is offered", i.pool.Rebuilding())
+		add(i, "bindings may be missing; each address is probed before it is offered", i.pool.Rebuilding())
 	}
 	return list
 }

@@ -15,10 +15,10 @@ import (
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
 )
 
-// full is a store on a disk that is full.
-type full struct{ store.Store }
+// fullDisk is a store whose disk is full.
+type fullDisk struct{ store.Store }
 
-func (full) Put(context.Context, store.Binding) (store.Binding, error) {
+func (fullDisk) Put(context.Context, store.Binding) (store.Binding, error) {
 	return store.Binding{}, syscall.ENOSPC
 }
 
@@ -34,36 +34,36 @@ func TestWarnings(t *testing.T) {
 		process.instances = nil
 		process.mu.Unlock()
 	})
-	says := func(want string) {
+	expectWarning := func(want string) {
 		t.Helper()
 		if got := strings.Join(Warnings(), "\n"); !strings.Contains(got, want) || want == "" && got != "" {
 			t.Errorf("got %q, want %q", got, want)
 		}
 		if want != "" && !Ready() {
-			t.Error("it is not ready, although it answers those it knows")
+			t.Error("not ready although known clients are answered")
 		}
 	}
 
 	i.pool.Collect(t.Context())
-	says("the store had no bindings, although there are machines on the network")
+	expectWarning("the store had no bindings although the network has VMs")
 	addr := dora(t, i, mac(1))
 	i.pool.Collect(t.Context())
-	says("")
+	expectWarning("")
 
-	whole := i.store.Store
-	i.store.Store = full{whole}
+	working := i.store.Store
+	i.store.Store = fullDisk{working}
 	d.boot("worker-1", mac(2))
 	offer := want(t, i, message(dhcpv4.MessageTypeDiscover, mac(2)), dhcpv4.MessageTypeOffer)
 	request := message(dhcpv4.MessageTypeRequest, mac(2), withServer("192.0.2.2"), withWanted(offer.YourIPAddr))
 	want(t, i, request, dhcpv4.MessageTypeNone)
-	says("no space left on device")
+	expectWarning("no space left on device")
 	want(t, i, message(dhcpv4.MessageTypeRequest, mac(1), dhcpv4.WithClientIP(addr)), dhcpv4.MessageTypeAck)
-	i.store.Store = whole
+	i.store.Store = working
 	want(t, i, request, dhcpv4.MessageTypeAck)
-	says("")
+	expectWarning("")
 }
 
-func TestSnapshotFileThatCannotBeUsedIsSetAside(t *testing.T) {
+func TestInvalidSnapshotFileIsSetAside(t *testing.T) {
 	i := serve(t, newDirectory(), bolt(t)+network)
 	i.config.snapshot = filepath.Join(t.TempDir(), "leases.json")
 	if err := os.WriteFile(i.config.snapshot, []byte("{"), 0o600); err != nil {
@@ -71,18 +71,18 @@ func TestSnapshotFileThatCannotBeUsedIsSetAside(t *testing.T) {
 	}
 	i.load()
 	if aside, err := os.ReadFile(i.config.snapshot + ".unusable"); err != nil || string(aside) != "{" {
-		t.Errorf("the file that is set aside has %q: %v", aside, err)
+		t.Errorf("the renamed file has %q: %v", aside, err)
 	}
 }
 
-func TestSnapshotFileThatCannotBeWrittenIsAWarning(t *testing.T) {
+func TestFailedWriteOfTheSnapshotFileIsReported(t *testing.T) {
 	d := newDirectory()
 	i := serve(t, d, bolt(t)+network)
 	i.config.snapshot = filepath.Join(t.TempDir(), "missing", "leases.json")
-	ended, cancel := context.WithCancel(t.Context())
+	done, cancel := context.WithCancel(t.Context())
 	cancel()
 	i.pool.Set(store.Binding{Addr: netip.MustParseAddr("192.0.2.10"), Holder: "demo/a/vlan", Used: time.Now(), Revision: 1})
-	i.keep(ended)
+	i.maintainSnapshot(done)
 	if got := text(&i.snapshotFailure); !strings.Contains(got, "missing") {
 		t.Errorf("got %q", got)
 	}

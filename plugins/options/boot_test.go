@@ -12,10 +12,10 @@ import (
 	"github.com/densityops/oooi/plugins/internal/option"
 )
 
-const everyBoot = "boot=bios:tftp://192.0.2.9/undionly.kpxe boot=uefi-x64:tftp://192.0.2.8//boot/shimx64.efi boot=uefi-arm64:tftp://192.0.2.9/shimaa64.efi " +
+const bootArgs = "boot=bios:tftp://192.0.2.9/undionly.kpxe boot=uefi-x64:tftp://192.0.2.8//boot/shimx64.efi boot=uefi-arm64:tftp://192.0.2.9/shimaa64.efi " +
 	"boot=http-x64:https://boot.example.com/shimx64.efi boot=arch-27:tftp://192.0.2.9/riscv.efi boot=ipxe:http://192.0.2.9/boot.ipxe"
 
-func TestBootFileIsForTheClientsArchitecture(t *testing.T) {
+func TestBootFileDependsOnTheClient(t *testing.T) {
 	arch := func(list ...iana.Arch) dhcpv4.Modifier {
 		return dhcpv4.WithOption(dhcpv4.OptClientArch(list...))
 	}
@@ -29,24 +29,24 @@ func TestBootFileIsForTheClientsArchitecture(t *testing.T) {
 	}{
 		"BIOS":                      {[]dhcpv4.Modifier{class(pxe), arch(0)}, "192.0.2.9", "undionly.kpxe", ""},
 		"UEFI":                      {[]dhcpv4.Modifier{class(pxe), arch(7)}, "192.0.2.8", "/boot/shimx64.efi", ""},
-		"UEFI by its other number":  {[]dhcpv4.Modifier{class(pxe), arch(9)}, "192.0.2.8", "/boot/shimx64.efi", ""},
+		"UEFI, other number":        {[]dhcpv4.Modifier{class(pxe), arch(9)}, "192.0.2.8", "/boot/shimx64.efi", ""},
 		"UEFI on ARM":               {[]dhcpv4.Modifier{class(pxe), arch(11)}, "192.0.2.9", "shimaa64.efi", ""},
-		"a number":                  {[]dhcpv4.Modifier{class(pxe), arch(27)}, "192.0.2.9", "riscv.efi", ""},
+		"arch-NUMBER":               {[]dhcpv4.Modifier{class(pxe), arch(27)}, "192.0.2.9", "riscv.efi", ""},
 		"several, the second known": {[]dhcpv4.Modifier{class(pxe), arch(99, 7)}, "192.0.2.8", "/boot/shimx64.efi", ""},
 		"HTTP":                      {[]dhcpv4.Modifier{class(http), arch(16)}, "", "https://boot.example.com/shimx64.efi", "HTTPClient"},
-		"HTTP that says it is PXE":  {[]dhcpv4.Modifier{class(pxe), arch(16)}, "", "", ""},
-		"PXE that says it is HTTP":  {[]dhcpv4.Modifier{class(http), arch(7)}, "", "", ""},
+		"HTTP arch, PXE class":      {[]dhcpv4.Modifier{class(pxe), arch(16)}, "", "", ""},
+		"PXE arch, HTTP class":      {[]dhcpv4.Modifier{class(http), arch(7)}, "", "", ""},
 		"iPXE":                      {[]dhcpv4.Modifier{class(pxe), arch(7), dhcpv4.WithUserClass("iPXE", false)}, "", "http://192.0.2.9/boot.ipxe", ""},
 		"iPXE by RFC 3004":          {[]dhcpv4.Modifier{class(pxe), arch(0), dhcpv4.WithUserClass("iPXE", true)}, "", "http://192.0.2.9/boot.ipxe", ""},
 		"another architecture":      {[]dhcpv4.Modifier{class(pxe), arch(31)}, "", "", ""},
 		"no architecture":           {[]dhcpv4.Modifier{class(pxe)}, "", "", ""},
 		"an operating system":       {[]dhcpv4.Modifier{class("Linux"), arch(7)}, "", "", ""},
-		"half an architecture":      {[]dhcpv4.Modifier{class(pxe), dhcpv4.WithOption(dhcpv4.OptGeneric(dhcpv4.OptionClientSystemArchitectureType, []byte{7}))}, "", "", ""},
-		"a client of no class":      {[]dhcpv4.Modifier{arch(7)}, "", "", ""},
-		"a class that begins alike": {[]dhcpv4.Modifier{class("PXEClientele"), arch(7)}, "", "", ""},
+		"truncated architecture":    {[]dhcpv4.Modifier{class(pxe), dhcpv4.WithOption(dhcpv4.OptGeneric(dhcpv4.OptionClientSystemArchitectureType, []byte{7}))}, "", "", ""},
+		"no class":                  {[]dhcpv4.Modifier{arch(7)}, "", "", ""},
+		"class with a longer name":  {[]dhcpv4.Modifier{class("PXEClientele"), arch(7)}, "", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h, err := setup4(strings.Fields(everyBoot)...)
+			h, err := setup4(strings.Fields(bootArgs)...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -69,13 +69,13 @@ func TestBootFileIsForTheClientsArchitecture(t *testing.T) {
 			}
 			if !resp.ServerIPAddr.Equal(server) || resp.BootFileName != tt.file || resp.TFTPServerName() != tt.server ||
 				resp.BootFileNameOption() != tt.file || resp.ClassIdentifier() != tt.classOut {
-				t.Errorf("it is told %v, %q, and in options %q, %q, %q", resp.ServerIPAddr, resp.BootFileName, resp.TFTPServerName(), resp.BootFileNameOption(), resp.ClassIdentifier())
+				t.Errorf("server %v, file %q; in options: server %q, file %q, class %q", resp.ServerIPAddr, resp.BootFileName, resp.TFTPServerName(), resp.BootFileNameOption(), resp.ClassIdentifier())
 			}
 		})
 	}
 }
 
-func TestWrongBootFilesAreNamed(t *testing.T) {
+func TestBootErrors(t *testing.T) {
 	for args, want := range map[string]string{
 		"boot=shim.efi":                                             "boot=shim.efi: want boot=CLIENT:URL",
 		"boot=vax:tftp://192.0.2.9/a":                               `boot=vax:tftp://192.0.2.9/a: unknown client "vax": want one of bios, http-arm32`,
@@ -87,7 +87,7 @@ func TestWrongBootFilesAreNamed(t *testing.T) {
 		"boot=http-x64:tftp://192.0.2.9/a":                          `"tftp": want http or https`,
 		"boot=ipxe:ftp://192.0.2.9/a":                               `"ftp": want http or https`,
 		"boot=bios:tftp://192.0.2.9/" + strings.Repeat("a", 128):    "is longer than 127 bytes",
-		"boot=bios:tftp://192.0.2.9/a boot=bios:tftp://192.0.2.9/b": "boot=bios:tftp://192.0.2.9/b: the client bios is there twice",
+		"boot=bios:tftp://192.0.2.9/a boot=bios:tftp://192.0.2.9/b": "boot=bios:tftp://192.0.2.9/b: duplicate client bios",
 	} {
 		if _, err := setup4(strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: the error is %v, want %q", args, err, want)
@@ -95,9 +95,9 @@ func TestWrongBootFilesAreNamed(t *testing.T) {
 	}
 }
 
-// FuzzBootRequest has clients send anything.
+// FuzzBootRequest looks up boot files for arbitrary vendor classes, architectures and user classes.
 func FuzzBootRequest(f *testing.F) {
-	set, err := option.Parse(strings.Fields(everyBoot))
+	set, err := option.Parse(strings.Fields(bootArgs))
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -1,5 +1,5 @@
-// Package options is a CoreDHCP plugin that answers options which no other plugin knows,
-// and those that one machine has of its own.
+// Package options implements a CoreDHCP plugin that sends DHCPv4 options which no other plugin sends, and options
+// of individual VMs.
 package options
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/densityops/oooi/plugins/internal/vm"
 )
 
-// Plugin is for CoreDHCP's registry. It belongs behind every plugin that sets options.
+// Plugin is the plugin's entry for CoreDHCP's registry. It must follow all other plugins that set options.
 var Plugin = plugins.Plugin{Name: "options", Setup4: setup4}
 
 func setup4(args ...string) (handler.Handler4, error) {
@@ -23,12 +23,12 @@ func setup4(args ...string) (handler.Handler4, error) {
 		return nil, fmt.Errorf("options: %w", err)
 	}
 	return func(req, resp *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) {
-		return answer(set, own(req.ClientHWAddr), req, resp), false
+		return answer(set, vmOptions(req.ClientHWAddr), req, resp), false
 	}, nil
 }
 
-// own returns the options that a client has of its own.
-func own(mac net.HardwareAddr) dhcpv4.Options {
+// vmOptions returns the options of the VM with a MAC address.
+func vmOptions(mac net.HardwareAddr) dhcpv4.Options {
 	if d := vm.Provided(); d != nil {
 		if client, ok := d.Lookup(mac); ok {
 			return client.Options
@@ -37,14 +37,14 @@ func own(mac net.HardwareAddr) dhcpv4.Options {
 	return nil
 }
 
-// answer puts options into a response.
+// answer adds options to a response.
 func answer(set option.Set, own dhcpv4.Options, req, resp *dhcpv4.DHCPv4) *dhcpv4.DHCPv4 {
 	if t := resp.MessageType(); t != dhcpv4.MessageTypeOffer && t != dhcpv4.MessageTypeAck {
 		return resp
 	}
 	inform := req.MessageType() == dhcpv4.MessageTypeInform
 	put := func(code uint8, value []byte) {
-		// RFC 2131, section 4.3.5: an answer to an INFORM has no times of a lease.
+		// RFC 2131, section 4.3.5: the reply to an INFORM must not contain lease times.
 		if code != t1.Code() && code != t2.Code() || !inform {
 			resp.Options[code] = value
 		}
@@ -57,14 +57,14 @@ func answer(set option.Set, own dhcpv4.Options, req, resp *dhcpv4.DHCPv4) *dhcpv
 	for code, value := range set.Forced {
 		put(code, value)
 	}
-	// RFC 2131, section 4.3.1: what is specific to a client is answered unasked.
+	// RFC 2131, section 4.3.1: parameters specific to a client are sent without a request.
 	for code, value := range own {
 		put(code, value)
 	}
 	if b := set.BootFor(req); b != nil {
 		b.Answer(req, resp)
 	}
-	keepTimes(resp)
+	dropLateTimes(resp)
 	addDefaultRoute(req, resp)
 	return resp
 }
@@ -74,9 +74,9 @@ const (
 	t2 = dhcpv4.GenericOptionCode(59)
 )
 
-// keepTimes drops times of renewal that are not before the end of the lease: a lease can be
-// shorter than what the times were written for.
-func keepTimes(resp *dhcpv4.DHCPv4) {
+// dropLateTimes deletes renewal times that are not before the end of the lease, which can be shorter than the
+// configured times assume.
+func dropLateTimes(resp *dhcpv4.DHCPv4) {
 	lease := option.Seconds(resp.Options, dhcpv4.OptionIPAddressLeaseTime)
 	for _, code := range []dhcpv4.OptionCode{t1, t2} {
 		if at := option.Seconds(resp.Options, code); at != 0 && lease != 0 && at >= lease {
@@ -85,8 +85,8 @@ func keepTimes(resp *dhcpv4.DHCPv4) {
 	}
 }
 
-// addDefaultRoute adds the default route to those of option 121, whoever has set them:
-// clients that see it ignore the routers of option 3 (RFC 3442).
+// addDefaultRoute adds the default route to option 121, whichever plugin set it, because clients with that option
+// ignore the routers of option 3 (RFC 3442).
 func addDefaultRoute(req, resp *dhcpv4.DHCPv4) {
 	value := resp.Options.Get(dhcpv4.OptionClasslessStaticRoute)
 	routers := resp.Router()
@@ -103,8 +103,8 @@ func addDefaultRoute(req, resp *dhcpv4.DHCPv4) {
 		}
 	}
 	if !req.IsOptionRequested(dhcpv4.OptionClasslessStaticRoute) {
-		return // such a client takes option 3
+		return // the client uses option 3
 	}
-	all := &dhcpv4.Route{Dest: &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}, Router: routers[0]}
-	resp.UpdateOption(dhcpv4.OptClasslessStaticRoute(append(routes, all)...))
+	defaultRoute := &dhcpv4.Route{Dest: &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}, Router: routers[0]}
+	resp.UpdateOption(dhcpv4.OptClasslessStaticRoute(append(routes, defaultRoute)...))
 }

@@ -15,18 +15,18 @@ import (
 
 var mac = net.HardwareAddr{2, 0, 0, 0, 0, 1}
 
-// exchange runs the plugin on a request with a list of requested options, after others
-// have put theirs into the response.
-func exchange(t *testing.T, args string, kind dhcpv4.MessageType, asked []uint8, before ...dhcpv4.Option) *dhcpv4.DHCPv4 {
+// exchange returns the plugin's response to a request of the given type, with requested as the parameter request
+// list. before contains options that earlier plugins have set.
+func exchange(t *testing.T, args string, kind dhcpv4.MessageType, requested []uint8, before ...dhcpv4.Option) *dhcpv4.DHCPv4 {
 	t.Helper()
 	h, err := setup4(strings.Fields(args)...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	mods := []dhcpv4.Modifier{dhcpv4.WithMessageType(kind), dhcpv4.WithHwAddr(mac)}
-	if asked != nil {
+	if requested != nil {
 		var list []dhcpv4.OptionCode
-		for _, code := range asked {
+		for _, code := range requested {
 			list = append(list, dhcpv4.GenericOptionCode(code))
 		}
 		mods = append(mods, dhcpv4.WithRequestedOptions(list...))
@@ -44,27 +44,27 @@ func exchange(t *testing.T, args string, kind dhcpv4.MessageType, asked []uint8,
 	}
 	resp, stop := h(req, resp)
 	if stop {
-		t.Error("the chain ends here")
+		t.Error("the plugin ends the chain")
 	}
 	return resp
 }
 
-func TestOptionsAreAnsweredToWhoAsks(t *testing.T) {
+func TestOptionsAreSentOnRequest(t *testing.T) {
 	const all = "hostname=node-1 domain=example.com mtu=1400 broadcast=192.0.2.255 ntp=192.0.2.1,192.0.2.2 t1=10m t2=20m " +
 		"search=a.example,b.example routes=10.0.0.0/8>192.0.2.9 option=43:hex:0102 force=224:string:site"
 	for _, tc := range []struct {
-		name  string
-		kind  dhcpv4.MessageType
-		asked []uint8
-		want  []uint8
+		name      string
+		kind      dhcpv4.MessageType
+		requested []uint8
+		want      []uint8
 	}{
-		{"all that it asks for", dhcpv4.MessageTypeRequest, []uint8{12, 15, 26, 28, 42, 43, 119, 121}, []uint8{12, 15, 26, 28, 42, 43, 53, 58, 59, 119, 121, 224}},
-		{"nothing beyond", dhcpv4.MessageTypeRequest, []uint8{1}, []uint8{53, 58, 59, 224}},
-		{"everything to who has no list", dhcpv4.MessageTypeDiscover, nil, []uint8{12, 15, 26, 28, 42, 43, 53, 58, 59, 119, 121, 224}},
-		{"no times to INFORM", dhcpv4.MessageTypeInform, []uint8{15, 58, 59}, []uint8{15, 53, 224}},
+		{"all requested options", dhcpv4.MessageTypeRequest, []uint8{12, 15, 26, 28, 42, 43, 119, 121}, []uint8{12, 15, 26, 28, 42, 43, 53, 58, 59, 119, 121, 224}},
+		{"only requested and forced options", dhcpv4.MessageTypeRequest, []uint8{1}, []uint8{53, 58, 59, 224}},
+		{"all options without a list", dhcpv4.MessageTypeDiscover, nil, []uint8{12, 15, 26, 28, 42, 43, 53, 58, 59, 119, 121, 224}},
+		{"no times in the reply to INFORM", dhcpv4.MessageTypeInform, []uint8{15, 58, 59}, []uint8{15, 53, 224}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			resp := exchange(t, all, tc.kind, tc.asked)
+			resp := exchange(t, all, tc.kind, tc.requested)
 			var got []uint8
 			for code := range resp.Options {
 				got = append(got, code)
@@ -97,34 +97,34 @@ func TestOptionsAreAnsweredToWhoAsks(t *testing.T) {
 	}
 }
 
-func TestTimesThatOutlastTheLeaseAreLeftOut(t *testing.T) {
+func TestTimesAfterTheLeaseAreOmitted(t *testing.T) {
 	resp := exchange(t, "t1=10m t2=20m", dhcpv4.MessageTypeRequest, nil, dhcpv4.OptIPAddressLeaseTime(15*time.Minute))
 	if resp.IPAddressRenewalTime(0) != 10*time.Minute || resp.Options.Has(dhcpv4.OptionRebindingTimeValue) {
 		t.Errorf("a lease of 15m has the times %s and %s", resp.IPAddressRenewalTime(0), resp.IPAddressRebindingTime(0))
 	}
 }
 
-func TestRoutesComeWithTheDefaultRoute(t *testing.T) {
+func TestDefaultRouteIsAdded(t *testing.T) {
 	router := dhcpv4.OptRouter(net.IPv4(192, 0, 2, 1))
 	static := dhcpv4.OptClasslessStaticRoute(&dhcpv4.Route{
 		Dest: &net.IPNet{IP: net.IPv4(198, 51, 100, 0).To4(), Mask: net.CIDRMask(24, 32)}, Router: net.IPv4(192, 0, 2, 8),
 	})
-	asked := []uint8{3, 121}
+	requested := []uint8{3, 121}
 	for _, tc := range []struct {
 		name, args string
 		before     []dhcpv4.Option
-		asked      []uint8
+		requested  []uint8
 		want       string
 	}{
-		{"of its own", "routes=10.0.0.0/8>192.0.2.9", []dhcpv4.Option{router}, asked, "route to 10.0.0.0/8 via 192.0.2.9; route to 0.0.0.0/0 via 192.0.2.1"},
-		{"of another plugin", "", []dhcpv4.Option{router, static}, asked, "route to 198.51.100.0/24 via 192.0.2.8; route to 0.0.0.0/0 via 192.0.2.1"},
-		{"with one already", "routes=0.0.0.0/0>192.0.2.9", []dhcpv4.Option{router}, asked, "route to 0.0.0.0/0 via 192.0.2.9"},
-		{"without a router", "routes=10.0.0.0/8>192.0.2.9", nil, asked, "route to 10.0.0.0/8 via 192.0.2.9"},
-		{"not asked for", "routes=10.0.0.0/8>192.0.2.9", []dhcpv4.Option{router}, []uint8{3}, ""},
-		{"no routes", "", []dhcpv4.Option{router}, asked, ""},
+		{"routes of the plugin", "routes=10.0.0.0/8>192.0.2.9", []dhcpv4.Option{router}, requested, "route to 10.0.0.0/8 via 192.0.2.9; route to 0.0.0.0/0 via 192.0.2.1"},
+		{"routes of another plugin", "", []dhcpv4.Option{router, static}, requested, "route to 198.51.100.0/24 via 192.0.2.8; route to 0.0.0.0/0 via 192.0.2.1"},
+		{"configured default route", "routes=0.0.0.0/0>192.0.2.9", []dhcpv4.Option{router}, requested, "route to 0.0.0.0/0 via 192.0.2.9"},
+		{"no router", "routes=10.0.0.0/8>192.0.2.9", nil, requested, "route to 10.0.0.0/8 via 192.0.2.9"},
+		{"not requested", "routes=10.0.0.0/8>192.0.2.9", []dhcpv4.Option{router}, []uint8{3}, ""},
+		{"no routes", "", []dhcpv4.Option{router}, requested, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			resp := exchange(t, tc.args, dhcpv4.MessageTypeRequest, tc.asked, tc.before...)
+			resp := exchange(t, tc.args, dhcpv4.MessageTypeRequest, tc.requested, tc.before...)
 			if got := dhcpv4.Routes(resp.ClasslessStaticRoute()).String(); got != tc.want {
 				t.Errorf("the routes are %q, want %q", got, tc.want)
 			}
@@ -132,52 +132,52 @@ func TestRoutesComeWithTheDefaultRoute(t *testing.T) {
 	}
 }
 
-func TestRefusalsCarryNoOptions(t *testing.T) {
+func TestNAKHasNoOptions(t *testing.T) {
 	resp := exchange(t, "force=224:string:site t1=10m", dhcpv4.MessageTypeRequest, nil, dhcpv4.OptMessageType(dhcpv4.MessageTypeNak))
 	if len(resp.Options) != 1 {
 		t.Errorf("a NAK has the options %v", resp.Options)
 	}
 }
 
-// machine is a directory of one machine.
-type machine struct {
-	vm.Directory // is not asked
+// singleVM is a directory with one VM.
+type singleVM struct {
+	vm.Directory // other methods are not called
 
 	client vm.Client
 }
 
-func (m machine) Lookup(asked net.HardwareAddr) (vm.Client, bool) {
-	return m.client, asked.String() == mac.String()
+func (m singleVM) Lookup(addr net.HardwareAddr) (vm.Client, bool) {
+	return m.client, addr.String() == mac.String()
 }
 
-func TestAMachinesOwnOptionsWin(t *testing.T) {
-	vm.Provide(machine{client: vm.Client{
+func TestOptionsOfAVMTakePrecedence(t *testing.T) {
+	vm.Provide(singleVM{client: vm.Client{
 		Interface: vm.Interface{Namespace: "clusters-demo", VM: "worker", Name: "vlan"},
 		Reserved:  []netip.Addr{}, Options: dhcpv4.Options{15: []byte("own.example"), 224: []byte("mine")},
 	}})
-	t.Cleanup(func() { vm.Provide(machine{}) })
+	t.Cleanup(func() { vm.Provide(singleVM{}) })
 	resp := exchange(t, "domain=example.com", dhcpv4.MessageTypeRequest, []uint8{1})
 	if resp.DomainName() != "own.example" || string(resp.GetOneOption(dhcpv4.GenericOptionCode(224))) != "mine" {
 		t.Errorf("the options are %v", resp.Options)
 	}
 }
 
-func TestWrongArgumentsAreNamed(t *testing.T) {
+func TestErrorsNameTheArgument(t *testing.T) {
 	for _, tc := range []struct{ args, want string }{
 		{"domain", `"domain" is not key=value`},
 		{"colour=blue", `colour=blue: unknown key "colour"`},
-		{"mtu=60", "mtu=60: an MTU is at least 68"},
+		{"mtu=60", "mtu=60: the MTU must be at least 68"},
 		{"mtu=70000", `"70000" is not a number of 16 bits`},
-		{"mtu=1500 option=26:uint16:1400", "option 26 is there twice"},
+		{"mtu=1500 option=26:uint16:1400", "duplicate option 26"},
 		{"t1=20m t2=10m", "t1 20m0s is not before t2 10m0s"},
 		{"t1=soon", `"soon" is not a duration`},
-		{"t1=10ms", "whole seconds"},
+		{"t1=10ms", "whole number of seconds"},
 		{"ntp=ntp.example.com", `"ntp.example.com" is not an IPv4 address`},
 		{"broadcast=2001:db8::1", `"2001:db8::1" is not an IPv4 address`},
 		{"domain=bad..name", `"bad..name" is not a host or domain name`},
 		{"routes=10.0.0.1/8>192.0.2.1", `"10.0.0.1/8" is not an IPv4 network`},
 		{"routes=10.0.0.0/8", "the gateway to 10.0.0.0/8"},
-		{"option=54:ip:192.0.2.1", "option 54 is the server's own"},
+		{"option=54:ip:192.0.2.1", "option 54 is set by the server"},
 		{"option=300:ip:192.0.2.1", `the code "300"`},
 		{"option=43:base64:AAA=", `unknown type "base64": want one of bool, duration, hex`},
 		{"option=43", "want code:type:value"},

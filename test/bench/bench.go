@@ -11,7 +11,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// bench is one run of the benchmark.
+// bench is one run of the DNS benchmark.
 type bench struct {
 	options
 	*measure.Stage
@@ -19,11 +19,11 @@ type bench struct {
 	coredns string // the binary under test
 	report  report
 
-	// The CPU of the servers that are measured for throughput, and that of dnsperf.
-	// Apart, the two do not take time from each other. Nil where there is but one.
+	// serverCPU is the CPU of the servers whose throughput is measured, loadCPU that of dnsperf, so that neither takes
+	// CPU time from the other. Both are nil if only one CPU is available.
 	serverCPU, loadCPU *int
 
-	applied int // hosted clusters in the API server
+	applied int // number of hosted clusters in the API server
 }
 
 // run measures everything and writes the tables to out.
@@ -32,7 +32,7 @@ func run(ctx context.Context, opts options, out io.Writer) (err error) {
 		return err
 	}
 	b := &bench{options: opts}
-	if b.serverCPU, b.loadCPU, err = measure.Apart(); err != nil {
+	if b.serverCPU, b.loadCPU, err = measure.SeparateCPUs(); err != nil {
 		return err
 	}
 	b.report = newReport(opts, b.serverCPU != nil)
@@ -51,8 +51,8 @@ func run(ctx context.Context, opts options, out io.Writer) (err error) {
 	return err
 }
 
-// measure runs the stages: no hosted cluster, each size in the API server, the
-// peers and the changes at the largest, and the size that only a folder has.
+// measure runs all measurements: without hosted clusters, with each size in the API server, the stock plugins and the
+// changes at the largest size, and the size that is read from a folder.
 func (b *bench) measure(ctx context.Context) error {
 	if err := b.Management.InstallCRDs(ctx, lab.HyperShift, lab.OpenShiftRoute, lab.Oooi); err != nil {
 		return err
@@ -65,7 +65,7 @@ func (b *bench) measure(ctx context.Context) error {
 		return err
 	}
 	defer floor.Stop()
-	if err := b.measureNone(ctx); err != nil {
+	if err := b.measureBaseline(ctx); err != nil {
 		return err
 	}
 	for i, n := range b.sizes {
@@ -84,10 +84,10 @@ func (b *bench) measure(ctx context.Context) error {
 	return nil
 }
 
-// measureNone reads the memory of hcpviews without a hosted cluster, at rest and
-// after queries, which the floor behind it answers.
-func (b *bench) measureNone(ctx context.Context) error {
-	all := sharing(questions(b.sizes[len(b.sizes)-1], fromPod), floorAddress)
+// measureBaseline measures the memory of hcpviews without hosted clusters, at rest and after queries, which noop behind
+// it answers.
+func (b *bench) measureBaseline(ctx context.Context) error {
+	all := withAnswer(questions(b.sizes[len(b.sizes)-1], fromPod), floorAddress)
 	l, err := b.newLoad("none", loopback, all)
 	if err != nil {
 		return err
@@ -109,8 +109,7 @@ func (b *bench) measureNone(ctx context.Context) error {
 	return nil
 }
 
-// measureSize compares hcpviews with the floor, at one size in the API server; at
-// the last size also with everything else.
+// measureSize compares hcpviews with noop at one size in the API server, and at the last size with all other servers.
 func (b *bench) measureSize(ctx context.Context, n int, floor *server, last bool) error {
 	pods, err := b.startViews(ctx, fmt.Sprintf("hcpviews-%d", n), b.viewsOfAPI(), n)
 	if err != nil {
@@ -125,7 +124,7 @@ func (b *bench) measureSize(ctx context.Context, n int, floor *server, last bool
 		b.report.memory = append(b.report.memory, m)
 		return nil
 	}
-	vlan := contender{name: "hcpviews", view: "vlan", server: pods.server, client: client{source: cluster(0).onVLAN(virtualHost).String()}}
+	vlan := contender{name: "hcpviews", view: "vlan", server: pods.server, client: client{source: cluster(0).onVLAN(vmHost).String()}}
 	if vlan.load, err = b.newLoad("vlan", vlan.client.source, questions(1, fromVLAN)); err != nil {
 		return err
 	}
@@ -148,8 +147,7 @@ func (b *bench) measureSize(ctx context.Context, n int, floor *server, last bool
 	return nil
 }
 
-// measurePods compares a server, asked by pods, with the floor, and reads its memory before
-// and after.
+// measurePods compares a server with noop, with queries from pods, and measures its memory before and after.
 func (b *bench) measurePods(ctx context.Context, pods contender, floor *server, m *memory) (err error) {
 	if m.rest, err = b.memoryAtRest(ctx, pods.server); err != nil {
 		return err
@@ -161,7 +159,7 @@ func (b *bench) measurePods(ctx context.Context, pods contender, floor *server, 
 	return err
 }
 
-// compareApps compares hcpapps with the floor.
+// compareApps compares hcpapps with noop.
 func (b *bench) compareApps(ctx context.Context, n int, floor *server) error {
 	apps, err := b.startApps(ctx, n)
 	if err != nil {
@@ -171,7 +169,8 @@ func (b *bench) compareApps(ctx context.Context, n int, floor *server) error {
 	return b.compare(ctx, n, apps, apps.floor(floor), targetFloor)
 }
 
-// measureDirect compares a size that would take the API server too long to fill.
+// measureDirect measures with hosted clusters from a folder, because filling the API server with as many takes too
+// long.
 func (b *bench) measureDirect(ctx context.Context, floor *server) error {
 	n := b.direct
 	block, err := b.viewsOfFolder(n)
@@ -206,7 +205,7 @@ func (b *bench) compareFlat(ctx context.Context, n int, many contender) error {
 	return b.compare(ctx, n, many, one, targetFlat)
 }
 
-// grow brings the API server to n hosted clusters.
+// grow adds hosted clusters to the API server until it has n.
 func (b *bench) grow(ctx context.Context, n int) error {
 	progress("filling the API server: %d hosted clusters, Infras and Services", n)
 	started := time.Now()
@@ -226,7 +225,7 @@ func (b *bench) grow(ctx context.Context, n int) error {
 	return nil
 }
 
-// memoryAtRest returns a server's memory a while after its last work.
+// memoryAtRest returns a server's resident memory in bytes, after the settle time.
 func (b *bench) memoryAtRest(ctx context.Context, s *server) (int, error) {
 	select {
 	case <-ctx.Done():
@@ -236,7 +235,7 @@ func (b *bench) memoryAtRest(ctx context.Context, s *server) (int, error) {
 	}
 }
 
-// memoryAfterLoad returns a server's memory right after queries.
+// memoryAfterLoad returns a server's resident memory in bytes, immediately after queries.
 func (b *bench) memoryAfterLoad(ctx context.Context, s *server, l load) (int, error) {
 	if _, err := b.drive(ctx, s, l, b.slice); err != nil {
 		return 0, err

@@ -11,8 +11,8 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// TestBench runs the whole at a tiny size. All answers are checked on the way; the
-// numbers mean nothing.
+// TestBench runs the whole benchmark at a tiny size. It checks all answers and the rows of the tables; the numbers are
+// meaningless.
 func TestBench(t *testing.T) {
 	lab.NeedLong(t)
 	opts := options{rounds: 2, slice: 50 * time.Millisecond, sizes: []int{1, 3}, direct: 5, changes: 5}
@@ -25,7 +25,7 @@ func TestBench(t *testing.T) {
 		"1 | pod | noop", "3 | pod | noop", "3 | vlan | noop", "3 | pod | hcpviews with 1",
 		"3 | pod | hosts", "3 | pod | file", "3 | pod | template", "3 | pod | kubernetes", "3 | pod | k8s_external",
 		"5 | pod | noop", "5 | pod | hcpviews with 1",
-		"3 | 5 | our own watch's event", "3 | 5 | the API server's reply to the writer",
+		"3 | 5 | watch event", "3 | 5 | API server's reply",
 	} {
 		if !slices.Contains(rows, want) {
 			t.Errorf("no row %q in\n%s", want, out.String())
@@ -46,12 +46,12 @@ func TestFlags(t *testing.T) {
 		{args: "-part proxy -routes 5,10 -starts 1", want: with(full, func(o *options) { o.part, o.routes, o.starts = partProxy, []int{5, 10}, 1 })},
 		{args: "-part dhcp -tries 2 -load 1s", want: with(full, func(o *options) { o.part, o.tries, o.load = partDHCP, 2, time.Second })},
 		{args: "-part ntp", err: `want one of dns, proxy, dhcp`},
-		{args: "-machines 0", err: "have to be positive"},
+		{args: "-machines 0", err: "must be positive"},
 		{args: "-renewing 99999", err: "at most 65536"},
 		{args: "-routes 99999", err: "at most 25000"},
 		{args: "-sizes 20,2", err: "ascending"},
-		{args: "-sizes many", err: `"many" is not a number of them`},
-		{args: "-rounds 0", err: "have to be positive"},
+		{args: "-sizes many", err: `"many" is not a positive number`},
+		{args: "-rounds 0", err: "must be positive"},
 		{args: "-direct 99999", err: "at most 16384"},
 		{args: "quick", err: `unknown argument "quick"`},
 	} {
@@ -72,26 +72,26 @@ func with(o options, change func(*options)) options {
 	return o
 }
 
-func TestReportTellsWhatIsMissed(t *testing.T) {
+func TestReportShowsMissedTargets(t *testing.T) {
 	compared := func(ratio float64, goal target) report {
-		return report{comparisons: []comparison{{clusters: 1000, rival: "other", ratio: measure.Estimate{Median: ratio}, target: goal}}}
+		return report{comparisons: []comparison{{clusters: 1000, other: "other", ratio: measure.Estimate{Median: ratio}, target: goal}}}
 	}
 	for _, tc := range []struct {
 		name   string
 		report report
 		missed bool
 	}{
-		{"the floor is kept", compared(0.97, targetFloor), false},
-		{"the floor is missed", compared(0.969, targetFloor), true},
-		{"a peer is beaten", compared(1.01, targetPeer), false},
-		{"a peer is as good", compared(1, targetPeer), true},
-		{"it grows slower", compared(0.94, targetFlat), true},
-		{"little memory", report{memory: []memory{{clusters: 1000, source: sourceAPI, rest: 20 << 20}}}, false},
-		{"much memory", report{memory: []memory{{clusters: 1000, source: sourceAPI, rest: 21 << 20}}}, true},
-		{"much after changes", report{memory: []memory{{clusters: 1000, source: sourceAPI, rest: 1 << 20, changed: 21 << 20}}}, true},
+		{"noop: at the target", compared(0.97, targetFloor), false},
+		{"noop: below the target", compared(0.969, targetFloor), true},
+		{"stock plugin: faster", compared(1.01, targetPeer), false},
+		{"stock plugin: equal", compared(1, targetPeer), true},
+		{"slower with more clusters", compared(0.94, targetFlat), true},
+		{"memory at the target", report{memory: []memory{{clusters: 1000, source: sourceAPI, rest: 20 << 20}}}, false},
+		{"memory above the target", report{memory: []memory{{clusters: 1000, source: sourceAPI, rest: 21 << 20}}}, true},
+		{"memory after changes above the target", report{memory: []memory{{clusters: 1000, source: sourceAPI, rest: 1 << 20, changed: 21 << 20}}}, true},
 		{"no target for that size", report{memory: []memory{{clusters: 100, source: sourceAPI, rest: 21 << 20}}}, false},
-		{"soon", report{delays: []delays{delaysOf(1000, 49*time.Millisecond)}}, false},
-		{"late", report{delays: []delays{delaysOf(1000, 50*time.Millisecond)}}, true},
+		{"delay below the target", report{delays: []delays{delaysOf(1000, 49*time.Millisecond)}}, false},
+		{"delay at the target", report{delays: []delays{delaysOf(1000, 50*time.Millisecond)}}, true},
 	} {
 		text := tc.report.markdown()
 		if missed := strings.Contains(text, "missed"); missed != tc.missed {

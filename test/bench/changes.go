@@ -17,28 +17,27 @@ import (
 )
 
 const (
-	// changeGap is the longest pause between two changes. Some fall into the time for
-	// which changes are gathered after a snapshot, others come after a quiet while.
-	changeGap = 60 * time.Millisecond
-	// changeDeadline bounds the wait for one change.
+	// maxChangePause is the longest pause between two changes. Pauses are random, so that some changes fall into the
+	// time in which the server collects changes after a snapshot, and others do not.
+	maxChangePause = 60 * time.Millisecond
+	// changeDeadline limits the wait for one change.
 	changeDeadline = 20 * time.Second
-	// pollPause keeps the questions after an answer from taking the server's time.
+	// pollPause is the pause between two queries, so that polling takes little CPU time from the server.
 	pollPause = 100 * time.Microsecond
 )
 
 var infraResource = schema.GroupVersionResource{Group: "hostedcluster.densityops.com", Version: "v1alpha1", Resource: "infras"}
 
-// delays are the times from a change to the first right answer, one for each change.
+// delays are the times from each change to the first right answer.
 type delays struct {
 	clusters int
-	event    []time.Duration // from when a watch of our own had it
-	reply    []time.Duration // from when the writer knew that it was taken
-	poll     []time.Duration // from the last wrong answer's question: how exact all this is
+	event    []time.Duration // since the benchmark's own watch received the change
+	reply    []time.Duration // since the API server's reply to the change
+	poll     []time.Duration // since the last query with a wrong answer: the resolution of the measurement
 }
 
-// measureChanges moves proxies to another address through the API server, one at
-// a time, and asks as a virtual machine until the answer follows. The server may
-// use every CPU. It returns the server's memory afterwards.
+// measureChanges changes the addresses of proxies in the API server, one at a time, and queries as a VM until the
+// answer is right. The server may use every CPU. It returns the server's resident memory in bytes afterwards.
 func (b *bench) measureChanges(ctx context.Context, n int) (int, error) {
 	progress("following %d changes", b.changes)
 	list := questions(n, fromPod)
@@ -49,9 +48,9 @@ func (b *bench) measureChanges(ctx context.Context, n int) (int, error) {
 	defer s.Stop()
 	infras, err := dynamic.NewForConfig(b.Management.RESTConfig())
 	if err != nil {
-		return 0, fmt.Errorf("making a client: %w", err)
+		return 0, fmt.Errorf("creating a client: %w", err)
 	}
-	w := &mover{server: s, infras: infras.Resource(infraResource).Namespace(namespace), events: make(chan event, 16)}
+	w := &changer{server: s, infras: infras.Resource(infraResource).Namespace(namespace), events: make(chan event, 16)}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if err := w.watch(ctx); err != nil {
@@ -70,28 +69,28 @@ func (b *bench) measureChanges(ctx context.Context, n int) (int, error) {
 		if err := w.move(ctx, c, host, &d); err != nil {
 			return 0, fmt.Errorf("changing %s: %w", c.name(), err)
 		}
-		time.Sleep(time.Duration(random.Int64N(int64(changeGap))))
+		time.Sleep(time.Duration(random.Int64N(int64(maxChangePause))))
 	}
 	b.report.delays = append(b.report.delays, d)
 	return s.memory()
 }
 
-// mover changes Infras and sees what follows.
-type mover struct {
+// A changer changes Infras and measures when answers follow.
+type changer struct {
 	server *server
 	infras dynamic.ResourceInterface
 	events chan event
 }
 
-// event is a change as a watch of our own has it.
+// An event is a change of an Infra that the benchmark's own watch received.
 type event struct {
 	version string
 	at      time.Time
 }
 
-// watch takes down when changes arrive, until the context ends.
-func (w *mover) watch(ctx context.Context) error {
-	// One object will do to learn from where to watch.
+// watch sends the time of each change to events, until the context ends.
+func (w *changer) watch(ctx context.Context) error {
+	// The list of one object has the resourceVersion from which to watch.
 	now, err := w.infras.List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return fmt.Errorf("listing Infras: %w", err)
@@ -107,7 +106,7 @@ func (w *mover) watch(ctx context.Context) error {
 			at := time.Now()
 			object, ok := e.Object.(*unstructured.Unstructured)
 			if !ok {
-				return // an error: whoever waits for the event finds the channel closed
+				return // an error, which await reports because the channel is closed
 			}
 			select {
 			case w.events <- event{object.GetResourceVersion(), at}:
@@ -119,13 +118,12 @@ func (w *mover) watch(ctx context.Context) error {
 	return nil
 }
 
-// move gives the cluster's proxy another address on the VLAN and notes how long
-// the answer took to follow.
-func (w *mover) move(ctx context.Context, c cluster, host byte, d *delays) error {
+// move changes the VLAN address of the cluster's proxy and adds the delay until the answer follows to d.
+func (w *changer) move(ctx context.Context, c cluster, host byte, d *delays) error {
 	ctx, cancel := context.WithTimeout(ctx, changeDeadline)
 	defer cancel()
 	q := question{name: labels[0] + "." + c.domain(), want: c.onVLAN(host)}
-	answered := make(chan follower, 1)
+	answered := make(chan answerTime, 1)
 	go func() { answered <- w.follow(ctx, c, q) }()
 
 	patch := fmt.Appendf(nil, `{"spec":{"infraComponents":{"proxy":{"serverIP":"%s"}}}}`, q.want)
@@ -148,8 +146,8 @@ func (w *mover) move(ctx context.Context, c cluster, host byte, d *delays) error
 	return nil
 }
 
-// await returns when our own watch had a version.
-func (w *mover) await(ctx context.Context, version string) (time.Time, error) {
+// await returns when the watch received a version.
+func (w *changer) await(ctx context.Context, version string) (time.Time, error) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -165,30 +163,30 @@ func (w *mover) await(ctx context.Context, version string) (time.Time, error) {
 	}
 }
 
-// follower is what became of an answer that was waited for.
-type follower struct {
-	at   time.Time     // when the first right answer was there
-	poll time.Duration // since the last wrong answer's question was sent
+// answerTime is when an answer became right.
+type answerTime struct {
+	at   time.Time     // of the first right answer
+	poll time.Duration // since the last query with a wrong answer was sent
 	err  error
 }
 
-// follow asks as a virtual machine of the cluster until the answer is right.
-func (w *mover) follow(ctx context.Context, c cluster, q question) follower {
-	as := client{source: c.onVLAN(virtualHost).String()}
+// follow queries as a VM of the cluster until the answer is right.
+func (w *changer) follow(ctx context.Context, c cluster, q question) answerTime {
+	as := client{source: c.onVLAN(vmHost).String()}
 	conn, err := as.dial(ctx, w.server)
 	if err != nil {
-		return follower{err: err}
+		return answerTime{err: err}
 	}
 	defer conn.Close() //nolint:errcheck // a UDP socket
 	for before := time.Now(); ; {
 		sent := time.Now()
-		err := as.ask(conn, w.server, q)
+		err := as.query(conn, w.server, q)
 		at := time.Now()
 		if err == nil {
-			return follower{at: at, poll: at.Sub(before)}
+			return answerTime{at: at, poll: at.Sub(before)}
 		}
 		if ctx.Err() != nil {
-			return follower{err: err}
+			return answerTime{err: err}
 		}
 		before = sent
 		measure.Pause(pollPause)

@@ -7,22 +7,20 @@ import (
 	"strings"
 )
 
-// Domains of the benchmark.
 const (
 	baseDomain     = "bench.example.com" // of the hosted clusters
-	serviceDomain  = "cluster.local"     // of Services, as kubernetes has it
-	externalDomain = "ext.example.com"   // of Services, as k8s_external has it
+	serviceDomain  = "cluster.local"     // of Services, in plugin kubernetes
+	externalDomain = "ext.example.com"   // of Services, in plugin k8s_external
 	namespace      = "clusters"          // of all objects
 )
 
 // serviceCIDR is the API server's range of cluster IPs.
 const serviceCIDR = "10.96.0.0/16"
 
-// maxClusters is how many clusters the address plan has room for.
+// maxClusters is the number of clusters for which there are addresses.
 const maxClusters = 16 << 10
 
-// cluster is the n-th hosted cluster, counted from 0. Everything about it follows
-// from its number.
+// cluster is the number of a hosted cluster, from 0. Its names and addresses derive from the number.
 type cluster int
 
 func (c cluster) name() string   { return fmt.Sprintf("c%05d", int(c)) }
@@ -33,34 +31,33 @@ func (c cluster) onVLAN(host byte) netip.Addr {
 	return netip.AddrFrom4([4]byte{127, 64 + byte(c>>8), byte(c), host})
 }
 
-// The hosts on a VLAN. The proxy has two addresses to move between.
+// Host parts of addresses on a VLAN.
 const (
 	gatewayHost  = 1
 	proxyHost    = 3
-	proxyMoved   = 4
-	virtualHost  = 10
+	proxyMoved   = 4 // the address to which the proxy is changed
+	vmHost       = 10
 	appsHost     = 100
 	vlanMaskBits = 24
 )
 
-// clusterIP is where pods reach the proxy's Service. The first 256 are left to the
-// API server's own Services.
+// clusterIP returns the cluster IP of the proxy's Service. The first 256 are left for the API server's own Services.
 func (c cluster) clusterIP() netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 96, byte((c + 256) >> 8), byte(c)})
 }
 
-// externalIP is where k8s_external has the same Service.
+// externalIP returns the external IP of the proxy's Service, with which k8s_external answers.
 func (c cluster) externalIP() netip.Addr {
 	return netip.AddrFrom4([4]byte{198, 18, byte(c >> 8), byte(c)})
 }
 
-// labels are the control plane's names under a cluster domain that are asked for.
+// labels are the control-plane names under a cluster domain that are queried.
 var labels = []string{
 	"api", "api-int", "oauth", "ignition", "ignition-server", "konnectivity", "konnectivity-server", "oauth-openshift.apps",
 }
 
-// objects returns the cluster's objects in JSON, one each: a HostedCluster as the
-// HyperShift CLI renders it, an Infra and the Service of the proxy.
+// objects returns the cluster's objects in JSON: a HostedCluster as the HyperShift CLI renders it, an Infra and the
+// Service of the proxy.
 func (c cluster) objects() []string {
 	host := func(label string) string { return label + "." + c.domain() }
 	return []string{
@@ -95,29 +92,28 @@ func (c cluster) objects() []string {
 
 func (c cluster) service() string { return c.name() + "-proxy" }
 
-// question is a query for an IPv4 address, with the answer that is right.
+// A question is an A query with its right answer.
 type question struct {
 	name string
 	want netip.Addr
 }
 
-// questions asks for everything once that each of n clusters has, in an order that
-// looks like none and is always the same.
-func questions(n int, ask func(cluster) []question) []question {
+// questions returns the questions of n clusters, in a random order that is always the same.
+func questions(n int, of func(cluster) []question) []question {
 	var all []question
 	for c := range cluster(n) {
-		all = append(all, ask(c)...)
+		all = append(all, of(c)...)
 	}
 	rand.New(rand.NewPCG(1, 2)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	return all
 }
 
-// fromPod asks for the control plane's names as a pod does.
+// fromPod returns questions for the control-plane names with the answers for pods.
 func fromPod(c cluster) []question {
 	return c.controlPlane(c.clusterIP())
 }
 
-// fromVLAN asks for them as a virtual machine on the cluster's VLAN does.
+// fromVLAN returns questions for the control-plane names with the answers for VMs on the cluster's VLAN.
 func fromVLAN(c cluster) []question {
 	return c.controlPlane(c.onVLAN(proxyHost))
 }
@@ -130,7 +126,7 @@ func (c cluster) controlPlane(want netip.Addr) []question {
 	return list
 }
 
-// appsFromPod asks for applications as a pod does, by names that only a wildcard has.
+// appsFromPod returns questions for apps names, which a wildcard answers, with the answers for pods.
 func appsFromPod(c cluster) []question {
 	var list []question
 	for _, label := range []string{"shop", "a.shop", "grafana", "console-openshift-console", "b.grafana", "registry"} {
@@ -139,18 +135,18 @@ func appsFromPod(c cluster) []question {
 	return list
 }
 
-// ofService asks for the proxy's Service, by the name that kubernetes gives it.
-func ofService(c cluster) []question {
+// serviceQuestion returns the question for the proxy's Service by its name in plugin kubernetes.
+func serviceQuestion(c cluster) []question {
 	return []question{{name: c.service() + "." + namespace + ".svc." + serviceDomain, want: c.clusterIP()}}
 }
 
-// ofExternal asks for the proxy's Service, by the name that k8s_external gives it.
-func ofExternal(c cluster) []question {
+// externalQuestion returns the question for the proxy's Service by its name in plugin k8s_external.
+func externalQuestion(c cluster) []question {
 	return []question{{name: c.service() + "." + namespace + "." + externalDomain, want: c.externalIP()}}
 }
 
-// sharing gives all questions one answer, for plugins that know no other.
-func sharing(list []question, want netip.Addr) []question {
+// withAnswer returns the questions with one answer for all of them, for plugins that have only one.
+func withAnswer(list []question, want netip.Addr) []question {
 	same := make([]question, len(list))
 	for i, q := range list {
 		same[i] = question{name: q.name, want: want}
@@ -158,7 +154,7 @@ func sharing(list []question, want netip.Addr) []question {
 	return same
 }
 
-// manifests returns the objects of n clusters, for a folder.
+// manifests returns the objects of n clusters as a file for a folder of manifests.
 func manifests(n int) []byte {
 	var text strings.Builder
 	for c := range cluster(n) {

@@ -10,41 +10,40 @@ import (
 	"github.com/densityops/oooi/test/bench/measure"
 )
 
-// comparison is how hcpviews did beside another server.
+// A comparison is the result of comparing hcpviews with another server.
 type comparison struct {
 	clusters    int
-	view, rival string
+	view, other string
 	target      target
-	qps         [2]float64       // medians, of hcpviews and of the other
-	cpu         [2]time.Duration // medians, for one query
-	ratio       measure.Estimate // of hcpviews' queries a second to the other's
-	cpuRatio    measure.Estimate // of the other's CPU time for a query to hcpviews'
-	disturbed   float64          // the median of what else ran in a round, in CPUs
+	qps         [2]float64       // median queries per second of hcpviews and of the other server
+	cpu         [2]time.Duration // median CPU time per query of both
+	ratio       measure.Estimate // of hcpviews' queries per second to the other's
+	cpuRatio    measure.Estimate // of the other's CPU time per query to hcpviews'
+	otherLoad   float64          // median CPU use of other programs in a round, in CPUs
 }
 
 const (
-	// warmUp goes before the first round.
+	// warmUp is the duration of the load before the first round.
 	warmUp = 300 * time.Millisecond
-	// calm is how much else may run in a round, in CPUs: a little more than an idle
-	// API server and its etcd take.
-	calm = 0.15
-	// patience is how many times the rounds asked for are run, at most, to find as
-	// many calm ones.
-	patience = 2
-	// maxLost is how many queries may be lost to those answered. Few ever are, unless
-	// the machine stands still for seconds.
+	// maxOtherLoad is the CPU use of other programs up to which a round counts as undisturbed, in CPUs: a little more
+	// than an idle API server and its etcd use.
+	maxOtherLoad = 0.15
+	// maxRepeat limits the number of rounds that are run to find enough undisturbed ones, as a multiple of them.
+	maxRepeat = 2
+	// maxLost is the maximum ratio of lost queries to answered ones. Queries are lost if the machine pauses for
+	// seconds.
 	maxLost = 0.01
 )
 
-// round is one slice of time for either side.
+// A round has a sample of either side.
 type round [2]sample
 
-// others is what else ran, in CPUs.
-func (r round) others() float64 { return max(r[0].others, r[1].others) }
+// otherLoad returns the CPU use of other programs, in CPUs.
+func (r round) otherLoad() float64 { return max(r[0].otherLoad, r[1].otherLoad) }
 
-// compare runs both in turn, round by round, and the first of a round is the second
-// of the next: what else the machine does meets both alike, and the ratio is taken
-// within a round. Rounds that much else ran in are run again.
+// compare measures both servers alternately in rounds, each time in the reverse order, and computes the ratio within a
+// round, so that other load affects both alike. It runs additional rounds if other load disturbs some of them, and
+// reports those with the least other load.
 func (b *bench) compare(ctx context.Context, n int, ours, other contender, target target) error {
 	sides := [2]contender{ours, other}
 	for _, side := range sides {
@@ -53,8 +52,8 @@ func (b *bench) compare(ctx context.Context, n int, ours, other contender, targe
 		}
 	}
 	var rounds []round
-	var answered, lost, quiet int
-	for run := 0; run < patience*b.rounds && quiet < b.rounds; run++ {
+	var answered, lost, undisturbed int
+	for run := 0; run < maxRepeat*b.rounds && undisturbed < b.rounds; run++ {
 		var r round
 		for turn := range sides {
 			i := (run + turn) % 2
@@ -65,28 +64,28 @@ func (b *bench) compare(ctx context.Context, n int, ours, other contender, targe
 			answered, lost = answered+r[i].answered, lost+r[i].lost
 		}
 		if r[0].answered == 0 || r[1].answered == 0 {
-			continue // the machine stood still
+			continue // the machine paused
 		}
 		rounds = append(rounds, r)
-		if r.others() <= calm {
-			quiet++
+		if r.otherLoad() <= maxOtherLoad {
+			undisturbed++
 		}
 	}
 	if float64(lost) > maxLost*float64(answered) || len(rounds) < b.rounds {
-		return fmt.Errorf("comparing with %s: %d queries lost beside %d answered", other.name, lost, answered)
+		return fmt.Errorf("comparing with %s: %d queries lost, %d answered", other.name, lost, answered)
 	}
-	// What else ran decides which rounds count, never how either side did in them.
-	slices.SortStableFunc(rounds, func(a, b round) int { return cmp.Compare(a.others(), b.others()) })
-	c := summary(rounds[:b.rounds])
-	c.clusters, c.view, c.rival, c.target = n, ours.view, other.name, target
+	// Rounds are selected only by other load, never by their results.
+	slices.SortStableFunc(rounds, func(a, b round) int { return cmp.Compare(a.otherLoad(), b.otherLoad()) })
+	c := summarize(rounds[:b.rounds])
+	c.clusters, c.view, c.other, c.target = n, ours.view, other.name, target
 	b.report.comparisons = append(b.report.comparisons, c)
-	progress("%d clusters, view %s: %.0f queries/s, %s %.0f; ratio %s; by CPU time %s; %.2f CPUs busy with other things",
-		n, c.view, c.qps[0], c.rival, c.qps[1], c.ratio, c.cpuRatio, c.disturbed)
+	progress("%d clusters, view %s: %.0f queries/s, %s %.0f; ratio %s; by CPU time %s; other load %.2f CPUs",
+		n, c.view, c.qps[0], c.other, c.qps[1], c.ratio, c.cpuRatio, c.otherLoad)
 	return nil
 }
 
-// summary is what rounds amount to.
-func summary(rounds []round) comparison {
+// summarize returns the medians and ratios of rounds.
+func summarize(rounds []round) comparison {
 	of := func(value func(round) float64) []float64 {
 		values := make([]float64, len(rounds))
 		for i, r := range rounds {
@@ -97,7 +96,7 @@ func summary(rounds []round) comparison {
 	c := comparison{
 		ratio:     measure.EstimateOf(of(func(r round) float64 { return r[0].qps / r[1].qps })),
 		cpuRatio:  measure.EstimateOf(of(func(r round) float64 { return float64(r[1].cpu) / float64(r[0].cpu) })),
-		disturbed: measure.Quantile(of(round.others), 0.5),
+		otherLoad: measure.Quantile(of(round.otherLoad), 0.5),
 	}
 	for i := range c.qps {
 		c.qps[i] = measure.Quantile(of(func(r round) float64 { return r[i].qps }), 0.5)

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// contender is a server with the queries that it is compared by.
+// A contender is a server that is compared, with its queries.
 type contender struct {
 	name   string
 	view   string // of hcpviews
@@ -20,13 +20,13 @@ type contender struct {
 
 func (c contender) stop() { c.server.Stop() }
 
-// floor is the floor's server with the same queries.
+// floor returns noop as a contender with the same queries.
 func (c contender) floor(s *server) contender {
 	c.server, c.name, c.view = s, "noop", ""
 	return c
 }
 
-// startContender starts a server and checks every answer of it.
+// startContender starts a server and checks its answers to all questions.
 func (b *bench) startContender(ctx context.Context, name, block string, as client, list []question) (contender, error) {
 	c := contender{name: name, client: as}
 	var err error
@@ -44,20 +44,19 @@ func (b *bench) startContender(ctx context.Context, name, block string, as clien
 	return c, nil
 }
 
-// startViews starts hcpviews for n hosted clusters, asked by a pod: of all views
-// it is the one with the most names.
+// startViews starts hcpviews for n hosted clusters, with queries from a pod, whose view has the most names.
 func (b *bench) startViews(ctx context.Context, name, block string, n int) (contender, error) {
 	c, err := b.startContender(ctx, name, block, client{source: loopback}, questions(n, fromPod))
 	c.name, c.view = "hcpviews", "pod"
 	return c, err
 }
 
-// viewsOfAPI is hcpviews on the API server.
+// viewsOfAPI returns the configuration of hcpviews that reads the API server.
 func (b *bench) viewsOfAPI() string {
 	return fmt.Sprintf("\thcpviews %s {\n\t\tkubeconfig %s\n\t}", baseDomain, b.Management.Kubeconfig())
 }
 
-// startApps starts hcpapps beside hcpviews, asked by a pod for applications.
+// startApps starts hcpapps with hcpviews, with queries from a pod for apps names.
 func (b *bench) startApps(ctx context.Context, n int) (contender, error) {
 	block := b.viewsOfAPI() + "\n\thcpapps " + baseDomain
 	c, err := b.startContender(ctx, "hcpapps", block, client{source: loopback}, questions(n, appsFromPod))
@@ -65,7 +64,7 @@ func (b *bench) startApps(ctx context.Context, n int) (contender, error) {
 	return c, err
 }
 
-// viewsOfFolder is hcpviews on a folder with n hosted clusters.
+// viewsOfFolder writes a folder with n hosted clusters and returns the configuration of hcpviews that reads it.
 func (b *bench) viewsOfFolder(n int) (string, error) {
 	dir := filepath.Join(b.Dir, fmt.Sprintf("manifests-%d", n))
 	err := os.MkdirAll(dir, 0o700)
@@ -78,10 +77,10 @@ func (b *bench) viewsOfFolder(n int) (string, error) {
 	return fmt.Sprintf("\thcpviews %s {\n\t\tmanifests %s\n\t}", baseDomain, dir), nil
 }
 
-// floorAddress is the floor's answer to everything.
+// floorAddress is the address with which noop answers all queries.
 var floorAddress = netip.MustParseAddr("192.0.2.3")
 
-// floorBlock has the floor answer with a name as long as those that are asked for.
+// floorBlock returns the configuration of noop, whose record has a name as long as the queried ones.
 func floorBlock() string {
 	return fmt.Sprintf("\n\tnoop %q", fmt.Sprintf("%s.%s. 30 IN A %s", labels[4], cluster(0).domain(), floorAddress))
 }
@@ -91,15 +90,14 @@ func (b *bench) startFloor(ctx context.Context) (*server, error) {
 	return b.start(ctx, "noop", b.serverCPU, floorBlock(), client{source: loopback, anyOwner: true}, q)
 }
 
-// peer is a stock plugin that answers the same kind of question.
+// A peer is a stock plugin that answers the same kind of query.
 type peer struct {
 	name  string
 	block string
 	list  []question
 }
 
-// comparePeers compares hcpviews with each stock plugin that could answer its
-// names, or names of its objects.
+// comparePeers compares hcpviews with each stock plugin that can answer its names, or names of Services.
 func (b *bench) comparePeers(ctx context.Context, n int, views contender) error {
 	peers, err := b.peers(n)
 	if err != nil {
@@ -139,10 +137,10 @@ func (b *bench) peers(n int) ([]peer, error) {
 	return []peer{
 		{"hosts", fmt.Sprintf("\thosts %s {\n\t\tttl 30\n\t}", hosts), list},
 		{"file", fmt.Sprintf("\tfile %s %s", zone, baseDomain), list},
-		// One template for all clusters, with one address: the quickest that it can be.
+		// One template with one address for all clusters: the fastest possible configuration.
 		{"template", fmt.Sprintf("\ttemplate IN A %s {\n\t\tmatch ^[a-z-]+([.]apps)?[.]c[0-9]+[.]\n\t\tanswer \"{{ .Name }} 30 IN A %s\"\n\t}",
-			baseDomain, floorAddress), sharing(list, floorAddress)},
-		{"kubernetes", kubernetes, questions(n, ofService)},
-		{"k8s_external", kubernetes + fmt.Sprintf("\n\tk8s_external %s {\n\t\tttl 30\n\t}", externalDomain), questions(n, ofExternal)},
+			baseDomain, floorAddress), withAnswer(list, floorAddress)},
+		{"kubernetes", kubernetes, questions(n, serviceQuestion)},
+		{"k8s_external", kubernetes + fmt.Sprintf("\n\tk8s_external %s {\n\t\tttl 30\n\t}", externalDomain), questions(n, externalQuestion)},
 	}, nil
 }

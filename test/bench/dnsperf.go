@@ -14,21 +14,21 @@ import (
 	"github.com/densityops/oooi/test/bench/measure"
 )
 
-// What is under way at once: enough that the server is always busy, little enough
-// that a socket's buffer holds it.
 const (
+	// outstanding is the number of unanswered queries: enough to keep the server busy, and few enough for a socket's
+	// buffer.
 	outstanding = 100
 	sockets     = 8
 )
 
-// load is a stream of queries.
+// A load is the input of dnsperf.
 type load struct {
 	questions []question
-	file      string // the same, as dnsperf reads them
-	source    string // the address that they come from
+	file      string // dnsperf's query file with the questions
+	source    string // source address of the queries
 }
 
-// newLoad writes the questions down for dnsperf.
+// newLoad writes a query file for dnsperf.
 func (b *bench) newLoad(name, source string, questions []question) (load, error) {
 	var text strings.Builder
 	for _, q := range questions {
@@ -42,15 +42,15 @@ func (b *bench) newLoad(name, source string, questions []question) (load, error)
 	return load{questions: questions, file: file, source: source}, nil
 }
 
-// sample is how a server did in one slice of time.
+// A sample is the result of one slice of time with one server.
 type sample struct {
 	qps            float64
 	answered, lost int
-	cpu            time.Duration // of the server, for one query
-	others         float64       // what else ran on the machine, in CPUs
+	cpu            time.Duration // the server's CPU time per query
+	otherLoad      float64       // CPU use of other programs, in CPUs
 }
 
-// drive has dnsperf ask the server for the given time, as fast as it answers.
+// drive runs dnsperf for the given time, with as many queries as the server answers.
 func (b *bench) drive(ctx context.Context, s *server, l load, slice time.Duration) (sample, error) {
 	ctx, cancel := context.WithTimeout(ctx, slice+30*time.Second)
 	defer cancel()
@@ -81,12 +81,12 @@ func (b *bench) drive(ctx context.Context, s *server, l load, slice time.Duratio
 	others := after.machine - before.machine - served - cmd.ProcessState.UserTime() - cmd.ProcessState.SystemTime()
 	return sample{
 		qps: r.qps, answered: r.completed, lost: r.lost,
-		cpu:    served / time.Duration(max(1, r.completed)),
-		others: max(0, others.Seconds()/after.at.Sub(before.at).Seconds()),
+		cpu:       served / time.Duration(max(1, r.completed)),
+		otherLoad: max(0, others.Seconds()/after.at.Sub(before.at).Seconds()),
 	}, nil
 }
 
-// clocks are what CPUs have done up to a moment.
+// clocks are the CPU times of the machine and of a server at one moment.
 type clocks struct {
 	at              time.Time
 	machine, server time.Duration
@@ -101,16 +101,16 @@ func readClocks(s *server) (clocks, error) {
 	return clocks{at: time.Now(), machine: machine, server: served}, err
 }
 
-// result is what dnsperf says of a run.
+// result has the statistics of a dnsperf run.
 type result struct {
-	completed, lost, right int // right: with response code NOERROR
-	qps                    float64
+	completed, lost, noError int // noError: answers with response code NOERROR
+	qps                      float64
 }
 
-// check fails for a run that measured something else than right answers.
+// check returns an error if any answer was not NOERROR.
 func (r result) check() error {
-	if wrong := r.completed - r.right; wrong != 0 {
-		return fmt.Errorf("%d of %d answers were not NOERROR", wrong, r.completed)
+	if failed := r.completed - r.noError; failed != 0 {
+		return fmt.Errorf("%d of %d answers were not NOERROR", failed, r.completed)
 	}
 	return nil
 }
@@ -119,20 +119,19 @@ var resultLines = map[string]*regexp.Regexp{
 	"completed": regexp.MustCompile(`(?m)^\s*Queries completed:\s+(\d+)`),
 	"lost":      regexp.MustCompile(`(?m)^\s*Queries lost:\s+(\d+)`),
 	"qps":       regexp.MustCompile(`(?m)^\s*Queries per second:\s+([\d.]+)`),
-	"right":     regexp.MustCompile(`(?m)^\s*Response codes:.*\bNOERROR (\d+)`),
+	"NOERROR":   regexp.MustCompile(`(?m)^\s*Response codes:.*\bNOERROR (\d+)`),
 }
 
-// parseResult reads dnsperf's statistics. Without any answer there is no line of
-// response codes.
+// parseResult parses dnsperf's statistics. If no query was answered, they have no line with response codes.
 func parseResult(text string) (result, error) {
 	number := map[string]float64{}
 	for name, line := range resultLines {
 		found := line.FindStringSubmatch(text)
 		if found == nil {
-			if name == "right" {
+			if name == "NOERROR" {
 				continue
 			}
-			return result{}, fmt.Errorf("dnsperf's output lacks a line %q:\n%s", name, text)
+			return result{}, fmt.Errorf("dnsperf's output has no line %q:\n%s", name, text)
 		}
 		n, err := strconv.ParseFloat(found[1], 64)
 		if err != nil {
@@ -141,6 +140,6 @@ func parseResult(text string) (result, error) {
 		number[name] = n
 	}
 	return result{
-		completed: int(number["completed"]), lost: int(number["lost"]), right: int(number["right"]), qps: number["qps"],
+		completed: int(number["completed"]), lost: int(number["lost"]), noError: int(number["NOERROR"]), qps: number["qps"],
 	}, nil
 }

@@ -14,11 +14,11 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// isolatedMark is in the environment of a benchmark that runs in a network namespace of
-// its own: API servers take no loopback addresses for endpoints.
+// isolatedMark is set in the environment of a benchmark process in its own network namespace. It needs one because API
+// servers reject loopback addresses of endpoints.
 const isolatedMark = "OOOI_BENCH_ISOLATED"
 
-// isolated is a part that is measured in a network namespace.
+// An isolated part of the benchmark runs in its own network namespace.
 type isolated struct {
 	ranges  []string
 	prepare func(context.Context) error
@@ -41,8 +41,7 @@ func isolatedPart(part string, opts options, out io.Writer) isolated {
 	}}
 }
 
-// runIsolated measures a part in a network namespace: it prepares what the part needs, and
-// runs this program again for it.
+// runIsolated prepares a part of the benchmark and runs this program again, in a new network namespace, to measure it.
 func runIsolated(ctx context.Context, part string, opts options, out io.Writer) error {
 	p := isolatedPart(part, opts, out)
 	if os.Getenv(isolatedMark) != "" {
@@ -51,11 +50,11 @@ func runIsolated(ctx context.Context, part string, opts options, out io.Writer) 
 		}
 		return p.run(ctx)
 	}
-	progress("%s: building what is measured, and fetching what it takes if need be", part)
+	progress("%s: building and downloading programs", part)
 	if err := p.prepare(ctx); err != nil {
 		return err
 	}
-	// Who may not make a network namespace may do so as the root of a user namespace.
+	// Without root, the network namespace needs a user namespace.
 	asUser := os.Geteuid() != 0
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", append(os.Args[1:], "-part", part)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }

@@ -1,13 +1,12 @@
-// Command bench measures our daemons on real processes against the targets of
+// Command bench measures oooi's daemons as real processes and compares the results with the targets in
 // docs/reference/measurements.md.
 //
-// Of hcpviews it measures how many queries a second it answers beside a plugin that
-// does nothing and the stock plugins that answer the same kind of question, how
-// much memory it takes, and how soon an answer follows a change. What it measures of
-// xdsd is in package proxy, what of coredhcp in package dhcp.
+// For hcpviews it measures queries per second, compared with a plugin that does nothing and with stock plugins that
+// answer the same kind of query, memory, and the delay from a change to the first right answer. Package proxy measures
+// xdsd, package dhcp coredhcp.
 //
-// Every server's answers are checked before it is measured; a wrong one fails the
-// benchmark. Progress goes to standard error, the tables to standard output.
+// It checks the answers of each server before it measures the server, and fails if one is wrong. It prints progress to
+// standard error and the tables to standard output.
 package main
 
 import (
@@ -27,31 +26,31 @@ import (
 	"github.com/densityops/oooi/test/bench/proxy"
 )
 
-// options say how much is measured.
+// options are the flags.
 type options struct {
-	rounds  int           // of a comparison; each runs either side once
-	slice   time.Duration // for how long a side runs in a round
-	sizes   []int         // hosted clusters in the API server, ascending
-	direct  int           // hosted clusters in a folder of manifests; 0 for none
-	changes int           // followed from the API server into an answer
-	settle  time.Duration // between a server's last work and the reading of its memory
+	rounds  int           // rounds of each comparison; each has one slice of either side
+	slice   time.Duration // duration of a slice
+	sizes   []int         // numbers of hosted clusters in the API server, ascending
+	direct  int           // number of hosted clusters in a folder of manifests; 0 for none
+	changes int           // number of changes
+	settle  time.Duration // time between a server's last work and the measurement of its memory
 	part    string        // one of parts; empty for all
-	routes  []int         // of a proxy, ascending
-	starts  int           // of Envoy, with the most routes
-	loops   string        // -benchtime of xdsd's Go benchmarks; empty to leave them out
+	routes  []int         // numbers of a proxy's routes, ascending
+	starts  int           // number of starts of Envoy, with the most routes
+	loops   string        // -benchtime of xdsd's Go benchmarks; empty to skip them
 
-	tries    int           // of a DHCP server, at most, to find its limit with either load
-	load     time.Duration // of a try
-	machines int           // virtual machines in the API server
-	renewing int           // clients that renew
+	tries    int           // maximum number of tries to find a DHCP server's limit, for each kind of load
+	load     time.Duration // duration of a try
+	machines int           // number of VMs in the API server
+	renewing int           // number of clients that renew
 }
 
-// The parts.
+// The parts of the benchmark.
 const partDNS, partProxy, partDHCP = "dns", "proxy", "dhcp"
 
 var parts = []string{partDNS, partProxy, partDHCP}
 
-// The whole, and a quick look.
+// Default values of the flags: full without -quick, quick with it.
 var (
 	full = options{
 		rounds: 60, slice: 200 * time.Millisecond, sizes: []int{1, 100, 1000}, direct: 10000, changes: 300, settle: 5 * time.Second,
@@ -65,7 +64,7 @@ var (
 	}
 )
 
-// deadline bounds the whole benchmark.
+// deadline limits the whole benchmark.
 const deadline = time.Hour
 
 func main() {
@@ -85,7 +84,7 @@ func main() {
 	}
 }
 
-// runParts measures what is asked for.
+// runParts runs the selected parts.
 func runParts(ctx context.Context, opts options) error {
 	for _, part := range parts {
 		var err error
@@ -103,20 +102,19 @@ func runParts(ctx context.Context, opts options) error {
 	return nil
 }
 
-// parseFlags reads the command line. -quick gives other defaults; what is given
-// beside it counts.
+// parseFlags parses the command line. -quick changes the defaults of the other flags.
 func parseFlags(args []string) (options, error) {
 	opts := full
 	if slices.ContainsFunc(args, func(arg string) bool { return strings.TrimLeft(arg, "-") == "quick" }) {
 		opts = quick
 	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	flags.Bool("quick", false, "a coarse look in a few minutes")
-	flags.StringVar(&opts.part, "part", opts.part, strings.Join(parts, ", ")+"; all without it")
+	flags.Bool("quick", false, "use smaller defaults, for a run of a few minutes")
+	flags.StringVar(&opts.part, "part", opts.part, "part to run: "+strings.Join(parts, ", ")+" (default: all)")
 	flags.IntVar(&opts.rounds, "rounds", opts.rounds, "rounds of each comparison")
-	flags.DurationVar(&opts.slice, "slice", opts.slice, "for how long either side runs in a round")
-	numbers := func(name, what string, to *[]int) {
-		flags.Func(name, what+", ascending (default "+list(*to)+")", func(text string) error {
+	flags.DurationVar(&opts.slice, "slice", opts.slice, "time for which either side runs in a round")
+	numbers := func(name, usage string, to *[]int) {
+		flags.Func(name, usage+", ascending (default "+list(*to)+")", func(text string) error {
 			var err error
 			*to, err = parseSizes(text)
 			return err
@@ -124,15 +122,15 @@ func parseFlags(args []string) (options, error) {
 	}
 	numbers("sizes", "numbers of hosted clusters in the API server", &opts.sizes)
 	numbers("routes", "numbers of a proxy's routes", &opts.routes)
-	flags.IntVar(&opts.direct, "direct", opts.direct, "hosted clusters straight into the model, from a folder; 0 for none")
-	flags.IntVar(&opts.changes, "changes", opts.changes, "changes followed into an answer")
-	flags.IntVar(&opts.starts, "starts", opts.starts, "starts of Envoy with all routes")
+	flags.IntVar(&opts.direct, "direct", opts.direct, "number of hosted clusters in a folder of manifests; 0 for none")
+	flags.IntVar(&opts.changes, "changes", opts.changes, "number of changes whose delay is measured")
+	flags.IntVar(&opts.starts, "starts", opts.starts, "number of starts of Envoy with all routes")
 	flags.StringVar(&opts.loops, "benchtime", opts.loops, "time of each Go benchmark of xdsd; empty for none")
-	flags.IntVar(&opts.tries, "tries", opts.tries, "tries, at most, to find a DHCP server's limit with either load")
-	flags.DurationVar(&opts.load, "load", opts.load, "of a try: for how long DHCP clients ask")
-	flags.IntVar(&opts.machines, "machines", opts.machines, "virtual machines in the API server, of DHCP")
-	flags.IntVar(&opts.renewing, "renewing", opts.renewing, "DHCP clients that renew")
-	flags.DurationVar(&opts.settle, "settle", opts.settle, "rest of a server before its memory is read")
+	flags.IntVar(&opts.tries, "tries", opts.tries, "maximum number of tries to find a DHCP server's limit, for each kind of load")
+	flags.DurationVar(&opts.load, "load", opts.load, "duration of the load of DHCP clients in a try")
+	flags.IntVar(&opts.machines, "machines", opts.machines, "number of VMs in the API server, for DHCP")
+	flags.IntVar(&opts.renewing, "renewing", opts.renewing, "number of DHCP clients that renew")
+	flags.DurationVar(&opts.settle, "settle", opts.settle, "idle time of a server before its memory is measured")
 	if err := flags.Parse(args); err != nil {
 		return options{}, err
 	}
@@ -142,9 +140,9 @@ func parseFlags(args []string) (options, error) {
 	case opts.part != "" && !slices.Contains(parts, opts.part):
 		return options{}, fmt.Errorf("-part %q: want one of %s", opts.part, strings.Join(parts, ", "))
 	case opts.rounds < 1 || opts.changes < 1 || opts.starts < 1 || opts.slice <= 0:
-		return options{}, errors.New("-rounds, -changes, -starts and -slice have to be positive")
+		return options{}, errors.New("-rounds, -changes, -starts and -slice must be positive")
 	case opts.tries < 1 || opts.load <= 0 || opts.machines < 1 || opts.renewing < 1:
-		return options{}, errors.New("-tries, -load, -machines and -renewing have to be positive")
+		return options{}, errors.New("-tries, -load, -machines and -renewing must be positive")
 	case max(opts.machines, opts.renewing) > dhcp.MaxClients:
 		return options{}, fmt.Errorf("-machines and -renewing: at most %d", dhcp.MaxClients)
 	case slices.Max(opts.routes) > proxy.MaxRoutes:
@@ -160,7 +158,7 @@ func parseSizes(text string) ([]int, error) {
 	for word := range strings.SplitSeq(text, ",") {
 		size, err := strconv.Atoi(word)
 		if err != nil || size < 1 {
-			return nil, fmt.Errorf("%q is not a number of them", word)
+			return nil, fmt.Errorf("%q is not a positive number", word)
 		}
 		if len(sizes) > 0 && size <= sizes[len(sizes)-1] {
 			return nil, errors.New("want ascending numbers")
@@ -178,7 +176,7 @@ func list(numbers []int) string {
 	return strings.Join(words, ",")
 }
 
-// progress tells what is going on, on standard error.
+// progress prints a message to standard error.
 func progress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "bench: "+format+"\n", args...)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-const dnsperfSays = `DNS Performance Testing Tool
+const dnsperfOutput = `DNS Performance Testing Tool
 Version 2.10.0
 
 [Status] Command line: dnsperf -s 127.0.0.1
@@ -31,37 +31,37 @@ Statistics:
 `
 
 func TestParseResult(t *testing.T) {
-	got, err := parseResult(dnsperfSays)
-	want := result{completed: 12204, lost: 1, right: 12203, qps: 60924.348772}
+	got, err := parseResult(dnsperfOutput)
+	want := result{completed: 12204, lost: 1, noError: 12203, qps: 60924.348772}
 	if err != nil || got != want {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
 	}
 	if err := got.check(); err == nil || !strings.Contains(err.Error(), "1 of 12204 answers were not NOERROR") {
-		t.Errorf("a wrong answer: %v", err)
+		t.Errorf("with a SERVFAIL: %v", err)
 	}
 	if _, err := parseResult("Queries completed: 1"); err == nil {
-		t.Error("half an output was read without an error")
+		t.Error("no error for incomplete output")
 	}
 }
 
-func TestClustersHaveAddressesOfTheirOwn(t *testing.T) {
+func TestAddressesOfClustersAreUnique(t *testing.T) {
 	services := netip.MustParsePrefix(serviceCIDR)
 	seen := map[netip.Addr]bool{}
 	for _, c := range []cluster{0, 1, 255, 256, maxClusters - 1} {
-		for _, address := range []netip.Addr{c.onVLAN(virtualHost), c.clusterIP(), c.externalIP()} {
+		for _, address := range []netip.Addr{c.onVLAN(vmHost), c.clusterIP(), c.externalIP()} {
 			if seen[address] {
-				t.Errorf("%s is in two places", address)
+				t.Errorf("%s is used twice", address)
 			}
 			seen[address] = true
 		}
-		if !c.onVLAN(virtualHost).IsLoopback() || !services.Contains(c.clusterIP()) {
+		if !c.onVLAN(vmHost).IsLoopback() || !services.Contains(c.clusterIP()) {
 			t.Errorf("%s has its VLAN at %s and its Service at %s", c.name(), c.onVLAN(0), c.clusterIP())
 		}
 	}
 }
 
-// answering serves the reply that a function makes, until the test ends.
-func answering(t *testing.T, reply func(m *dns.Msg)) *server {
+// startDNS starts a DNS server that runs until the test ends. reply fills in each answer.
+func startDNS(t *testing.T, reply func(m *dns.Msg)) *server {
 	t.Helper()
 	conn, err := net.ListenPacket("udp4", net.JoinHostPort(loopback, "0"))
 	if err != nil {
@@ -83,14 +83,14 @@ func answering(t *testing.T, reply func(m *dns.Msg)) *server {
 	})
 	address, ok := conn.LocalAddr().(*net.UDPAddr)
 	if !ok {
-		t.Fatalf("a UDP socket at %s", conn.LocalAddr())
+		t.Fatalf("%s is not the address of a UDP socket", conn.LocalAddr())
 	}
 	return &server{name: "test", port: address.Port}
 }
 
-func TestWrongAnswersFail(t *testing.T) {
+func TestCheckAll(t *testing.T) {
 	list := questions(20, fromPod)
-	odd := list[len(list)-1]
+	last := list[len(list)-1]
 	a := func(name string, address netip.Addr) dns.RR {
 		return &dns.A{Hdr: dns.RR_Header{Name: name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 30}, A: address.AsSlice()}
 	}
@@ -99,28 +99,28 @@ func TestWrongAnswersFail(t *testing.T) {
 		wants[dns.Fqdn(q.name)] = q.want
 	}
 	for _, tc := range []struct {
-		name  string
-		spoil func(m *dns.Msg) // of the last question's answer
-		as    client
-		right bool
+		name   string
+		change func(m *dns.Msg) // of the answer to the last question
+		as     client
+		right  bool
 	}{
-		{name: "right", spoil: func(*dns.Msg) {}, right: true},
-		{name: "another address", spoil: func(m *dns.Msg) { m.Answer = []dns.RR{a(dns.Fqdn(odd.name), odd.want.Next())} }},
-		{name: "no answer", spoil: func(m *dns.Msg) { m.Answer = nil }},
-		{name: "two answers", spoil: func(m *dns.Msg) { m.Answer = append(m.Answer, m.Answer[0]) }},
-		{name: "an rcode", spoil: func(m *dns.Msg) { m.Rcode = dns.RcodeServerFailure }},
-		{name: "another name", spoil: func(m *dns.Msg) { m.Answer = []dns.RR{a("other.example.com.", odd.want)} }},
+		{name: "right", change: func(*dns.Msg) {}, right: true},
+		{name: "another address", change: func(m *dns.Msg) { m.Answer = []dns.RR{a(dns.Fqdn(last.name), last.want.Next())} }},
+		{name: "no record", change: func(m *dns.Msg) { m.Answer = nil }},
+		{name: "two records", change: func(m *dns.Msg) { m.Answer = append(m.Answer, m.Answer[0]) }},
+		{name: "SERVFAIL", change: func(m *dns.Msg) { m.Rcode = dns.RcodeServerFailure }},
+		{name: "another name", change: func(m *dns.Msg) { m.Answer = []dns.RR{a("other.example.com.", last.want)} }},
 		{
-			name: "another name where that is expected", as: client{anyOwner: true}, right: true,
-			spoil: func(m *dns.Msg) { m.Answer = []dns.RR{a("other.example.com.", odd.want)} },
+			name: "another name with anyOwner", as: client{anyOwner: true}, right: true,
+			change: func(m *dns.Msg) { m.Answer = []dns.RR{a("other.example.com.", last.want)} },
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := answering(t, func(m *dns.Msg) {
+			s := startDNS(t, func(m *dns.Msg) {
 				name := m.Question[0].Name
 				m.Answer = []dns.RR{a(name, wants[name])}
-				if name == dns.Fqdn(odd.name) {
-					tc.spoil(m)
+				if name == dns.Fqdn(last.name) {
+					tc.change(m)
 				}
 			})
 			tc.as.source = loopback
@@ -129,11 +129,11 @@ func TestWrongAnswersFail(t *testing.T) {
 			}
 		})
 	}
-	t.Run("nobody there", func(t *testing.T) {
+	t.Run("cancelled", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := (client{source: loopback}).checkAll(ctx, answering(t, func(*dns.Msg) {}), list); !errors.Is(err, context.Canceled) {
-			t.Errorf("error %v, want that it was cancelled", err)
+		if err := (client{source: loopback}).checkAll(ctx, startDNS(t, func(*dns.Msg) {}), list); !errors.Is(err, context.Canceled) {
+			t.Errorf("error %v, want %v", err, context.Canceled)
 		}
 	})
 }

@@ -9,24 +9,24 @@ import (
 	"github.com/densityops/oooi/test/bench/measure"
 )
 
-// target is what a comparison has to show.
+// A target is the required ratio of a comparison.
 type target string
 
-// The targets of throughput.
+// Targets of throughput.
 const (
 	targetFloor target = ">= 0.97"
 	targetPeer  target = "> 1"
 	targetFlat  target = "flat: >= 0.95"
 )
 
-// The other targets.
+// Other targets.
 const (
-	targetMemory   = 20 << 20              // bytes, at targetClusters
-	targetDelay    = 50 * time.Millisecond // at the 99th percentile, from the watch event
-	targetClusters = 1000                  // the number of hosted clusters of both
+	targetMemory   = 20 << 20              // maximum bytes with targetClusters
+	targetDelay    = 50 * time.Millisecond // maximum 99th percentile since the watch event, with targetClusters
+	targetClusters = 1000
 )
 
-// met reports whether a ratio is what the target asks for.
+// met returns whether a ratio meets the target.
 func (t target) met(ratio float64) bool {
 	switch t {
 	case targetFloor:
@@ -38,7 +38,7 @@ func (t target) met(ratio float64) bool {
 	}
 }
 
-// Where objects come from.
+// Sources of objects.
 const (
 	sourceAPI    = "API server"
 	sourceFolder = "folder"
@@ -48,60 +48,60 @@ const (
 type memory struct {
 	clusters int
 	source   string
-	rest     int // a while after its start
+	rest     int // at rest, after its start
 	used     int // after queries
-	changed  int // after changes; 0 where there were none
+	changed  int // after changes; 0 if there were none
 }
 
-// report is everything that was measured.
+// A report has all results.
 type report struct {
 	options
-	apart       bool // server and load have a CPU each
+	ownCPUs     bool // server and load have a CPU each
 	comparisons []comparison
 	baseline    memory
 	memory      []memory
 	delays      []delays
 }
 
-func newReport(opts options, apart bool) report { return report{options: opts, apart: apart} }
+func newReport(opts options, ownCPUs bool) report { return report{options: opts, ownCPUs: ownCPUs} }
 
 // markdown returns the tables.
 func (r report) markdown() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%d CPUs, loopback, %s/%s, %s. ", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version())
-	if r.apart {
-		out.WriteString("Server and dnsperf on one CPU each. ")
+	if r.ownCPUs {
+		out.WriteString("Server and dnsperf have one CPU each. ")
 	}
-	fmt.Fprintf(&out, "%d rounds of %s a side.\n", r.rounds, r.slice)
-	r.throughput(&out)
-	r.memories(&out)
-	r.changed(&out)
+	fmt.Fprintf(&out, "%d rounds of %s per side.\n", r.rounds, r.slice)
+	r.throughputTable(&out)
+	r.memoryTable(&out)
+	r.delayTable(&out)
 	return out.String()
 }
 
-func (r report) throughput(out *strings.Builder) {
+func (r report) throughputTable(out *strings.Builder) {
 	fmt.Fprintf(out, `
-### Queries a second
+### Queries per second
 
-| hosted clusters | view | against | hcpviews | other | ratio | CPU a query | other | ratio | else ran | target | |
+| hosted clusters | view | against | hcpviews | other | ratio | CPU per query | other | ratio | other load | target | |
 |--:|---|---|--:|--:|---|--:|--:|---|--:|---|---|
 `)
 	for _, c := range r.comparisons {
 		fmt.Fprintf(out, "| %d | %s | %s | %.0f | %.0f | %s | %s | %s | %s | %.0f %% | %s | %s |\n",
-			c.clusters, c.view, c.rival, c.qps[0], c.qps[1], c.ratio, measure.Microseconds(c.cpu[0]), measure.Microseconds(c.cpu[1]),
-			c.cpuRatio, 100*c.disturbed, c.target, measure.Verdict(c.target.met(c.ratio.Median)))
+			c.clusters, c.view, c.other, c.qps[0], c.qps[1], c.ratio, measure.Microseconds(c.cpu[0]), measure.Microseconds(c.cpu[1]),
+			c.cpuRatio, 100*c.otherLoad, c.target, measure.Verdict(c.target.met(c.ratio.Median)))
 	}
 	if len(r.comparisons) > 0 {
 		fmt.Fprintf(out, `
-Medians of all rounds. A ratio above 1 is in favour of hcpviews; behind it, the interval that holds the true median
-with a confidence of %.1f %%. "Else ran" is what other programs took meanwhile, of one CPU.
+Medians of all rounds. A ratio above 1 is in favour of hcpviews; in parentheses, the interval that contains the true
+median with a confidence of %.1f %%. "Other load" is the CPU use of other programs, of one CPU.
 `, 100*r.comparisons[0].ratio.Confidence)
 	}
 }
 
-func (r report) memories(out *strings.Builder) {
+func (r report) memoryTable(out *strings.Builder) {
 	fmt.Fprintf(out, `
-### Memory (RSS), MB over the same binary with no hosted cluster
+### Memory (RSS), MB more than the same binary without hosted clusters
 
 | hosted clusters | from | at rest | after queries | after changes | target | |
 |--:|---|--:|--:|--:|---|---|
@@ -119,10 +119,10 @@ func (r report) memories(out *strings.Builder) {
 		fmt.Fprintf(out, "| %d | %s | %s | %s | %s | %s | %s |\n", m.clusters, m.source,
 			measure.Megabytes(m.rest-r.baseline.rest), measure.Megabytes(m.used-r.baseline.used), changed, goal, result)
 	}
-	fmt.Fprintf(out, "\nWith none it has %s MB at rest and %s MB after queries.\n", measure.Megabytes(r.baseline.rest), measure.Megabytes(r.baseline.used))
+	fmt.Fprintf(out, "\nWithout hosted clusters it has %s MB at rest and %s MB after queries.\n", measure.Megabytes(r.baseline.rest), measure.Megabytes(r.baseline.used))
 }
 
-func (r report) changed(out *strings.Builder) {
+func (r report) delayTable(out *strings.Builder) {
 	fmt.Fprintf(out, `
 ### From a change to the first right answer, ms
 
@@ -138,8 +138,8 @@ func (r report) changed(out *strings.Builder) {
 			fmt.Fprintf(out, "| %d | %d | %s | %s | %s | %s | %s | %s |\n", d.clusters, len(values), from,
 				measure.Milliseconds(measure.Quantile(values, 0.5)), measure.Milliseconds(measure.Quantile(values, 0.99)), measure.Milliseconds(measure.Quantile(values, 1)), goal, result)
 		}
-		row("our own watch's event", d.event, goal, result)
-		row("the API server's reply to the writer", d.reply, "", "")
-		fmt.Fprintf(out, "\nThe answer was asked for every %s ms.\n", measure.Milliseconds(measure.Quantile(d.poll, 0.5)))
+		row("watch event", d.event, goal, result)
+		row("API server's reply", d.reply, "", "")
+		fmt.Fprintf(out, "\nQueries were sent every %s ms.\n", measure.Milliseconds(measure.Quantile(d.poll, 0.5)))
 	}
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// loopback is where everything listens.
+// loopback is the address on which all servers listen.
 const loopback = "127.0.0.1"
 
-// server is a running CoreDNS.
+// A server is a running CoreDNS.
 type server struct {
 	*measure.Process
 
@@ -23,14 +23,14 @@ type server struct {
 	port int
 }
 
-// start runs CoreDNS with one server block, of these lines, on the CPU given, or on
-// any where that is nil. It returns once the first question is answered rightly.
+// start starts CoreDNS with one server block, on the given CPU, or on all if cpu is nil. It returns after a query of
+// first for q got the right answer.
 func (b *bench) start(ctx context.Context, name string, cpu *int, block string, first client, q question) (*server, error) {
 	ports, err := lab.ReservePorts(ctx, loopback, 1)
 	if err != nil {
 		return nil, err
 	}
-	defer ports.Release() // it listens by then
+	defer ports.Release() // CoreDNS listens when start returns
 	port := ports.Numbers[0]
 	corefile := filepath.Join(b.Dir, name+".Corefile")
 	text := fmt.Sprintf(".:%d {\n\tbind %s\n%s\n}\n", port, loopback, block)
@@ -49,7 +49,7 @@ func (b *bench) start(ctx context.Context, name string, cpu *int, block string, 
 	return s, nil
 }
 
-// memory returns the bytes of the process that are resident.
+// memory returns the resident memory of the process in bytes.
 func (s *server) memory() (int, error) {
 	path := fmt.Sprintf("/proc/%d/status", s.PID())
 	text, err := os.ReadFile(path)

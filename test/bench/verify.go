@@ -13,10 +13,10 @@ import (
 	"github.com/miekg/dns"
 )
 
-// client asks questions one at a time.
+// A client sends queries one at a time.
 type client struct {
-	source string
-	// anyOwner takes an answer under any name: the floor has one record for all.
+	source string // source address
+	// anyOwner accepts a record with another owner name than the query's: noop has one record for all queries.
 	anyOwner bool
 }
 
@@ -30,32 +30,32 @@ func (c client) dial(ctx context.Context, s *server) (*dns.Conn, error) {
 	return &dns.Conn{Conn: conn}, nil
 }
 
-// check asks one question on a socket of its own.
+// check sends one query on a new socket, and returns an error unless the answer is right.
 func (c client) check(ctx context.Context, s *server, q question) error {
 	conn, err := c.dial(ctx, s)
 	if err != nil {
 		return err
 	}
 	defer conn.Close() //nolint:errcheck // a UDP socket
-	return c.ask(conn, s, q)
+	return c.query(conn, s, q)
 }
 
-// askTimeout is how long an answer may take while it is checked.
-const askTimeout = 5 * time.Second
+// queryTimeout is the timeout of queries that check answers.
+const queryTimeout = 5 * time.Second
 
-// ask fails unless the answer is right: one record, with the address wanted.
-func (c client) ask(conn *dns.Conn, s *server, q question) error {
-	reply, _, err := (&dns.Client{Timeout: askTimeout}).ExchangeWithConn(new(dns.Msg).SetQuestion(dns.Fqdn(q.name), dns.TypeA), conn)
+// query sends a query and returns an error unless the answer is right: one A record with the expected address.
+func (c client) query(conn *dns.Conn, s *server, q question) error {
+	reply, _, err := (&dns.Client{Timeout: queryTimeout}).ExchangeWithConn(new(dns.Msg).SetQuestion(dns.Fqdn(q.name), dns.TypeA), conn)
 	if err != nil {
-		return fmt.Errorf("asking %s for %s: %w", s.name, q.name, err)
+		return fmt.Errorf("querying %s for %s: %w", s.name, q.name, err)
 	}
-	if !c.right(reply, q) {
-		return fmt.Errorf("%s answers wrongly: %s has to be %s, not\n%s", s.name, q.name, q.want, reply)
+	if !c.isRight(reply, q) {
+		return fmt.Errorf("wrong answer of %s: want %s for %s, got\n%s", s.name, q.want, q.name, reply)
 	}
 	return nil
 }
 
-func (c client) right(reply *dns.Msg, q question) bool {
+func (c client) isRight(reply *dns.Msg, q question) bool {
 	if reply.Rcode != dns.RcodeSuccess || len(reply.Answer) != 1 {
 		return false
 	}
@@ -67,10 +67,10 @@ func (c client) right(reply *dns.Msg, q question) bool {
 	return ok && address.Unmap() == q.want
 }
 
-// checkers is how many ask at once.
+// checkers is the number of concurrent queries of checkAll.
 const checkers = 4
 
-// checkAll asks all questions and fails at the first wrong answer.
+// checkAll sends all queries and returns an error after the first wrong answer.
 func (c client) checkAll(ctx context.Context, s *server, list []question) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -84,7 +84,7 @@ func (c client) checkAll(ctx context.Context, s *server, list []question) error 
 			}
 			defer conn.Close() //nolint:errcheck // a UDP socket
 			for n := i; n < len(list) && ctx.Err() == nil; n += checkers {
-				if err := c.ask(conn, s, list[n]); err != nil {
+				if err := c.query(conn, s, list[n]); err != nil {
 					cancel(err)
 				}
 			}

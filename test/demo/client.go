@@ -8,21 +8,21 @@ import (
 	"strings"
 )
 
-// client is who asks and connects: a machine or a pod, with a resolver of its own.
+// A client is a VM or a pod, with a resolver of its own.
 type client struct {
-	prompt  string
-	through []string // runs a command there
-	dir     string   // where it runs
+	prompt  string   // printed before its commands
+	through []string // command that runs a command in the client
+	dir     string   // working directory
 }
 
-// ask asks for a name.
+// ask queries a name with dig.
 func (c client) ask(ctx context.Context, t *transcript, name string, w want) error {
 	t.printf("%s dig %s\n", c.prompt, name)
 	_, err := t.answer(ctx, slices.Concat(c.through, []string{"dig", name}), w)
 	return err
 }
 
-// visit asks for a name, and connects by it.
+// visit queries the hostname of a URL with dig, and connects to it with curl.
 func (c client) visit(ctx context.Context, t *transcript, v visit) error {
 	if v.heading != "" {
 		t.printf("\n# %s.\n", v.heading)
@@ -36,10 +36,10 @@ func (c client) visit(ctx context.Context, t *transcript, v visit) error {
 	}
 	args := []string{"--cacert", v.trust, v.url}
 	t.printf("%s curl %s\n", c.prompt, strings.Join(args, " "))
-	said, right, err := curl(ctx, c.dir, v.says, args, c.through...)
+	reply, right, err := curl(ctx, c.dir, v.reply, args, c.through...)
 	if err != nil {
 		return err
 	}
-	t.verdict(said, right)
+	t.verdict(reply, right)
 	return nil
 }

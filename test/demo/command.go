@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// command runs a command in front of the user, as it would be typed. It is right if it
-// succeeds, and prints all lines that are wanted, which may have more words before and after.
+// command runs a command and prints it, as typed, with its output. Each wanted text must be in a line of the output, in
+// which white space is normalized; these lines and the success of the command are counted as answers.
 func (t *transcript) command(ctx context.Context, cmd *exec.Cmd, typed string, wanted ...string) error {
 	t.printf("$ %s\n", typed)
 	out, in := io.Pipe()
@@ -22,15 +22,15 @@ func (t *transcript) command(ctx context.Context, cmd *exec.Cmd, typed string, w
 	ended := make(chan error, 1)
 	go func() {
 		ended <- cmd.Wait()
-		_ = in.Close() // which ends the loop
+		_ = in.Close() // ends the loop
 	}()
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		words := strings.Join(strings.Fields(lines.Text()), " ")
-		is := func(wanted string) bool { return strings.Contains(words, wanted) }
+		contained := func(wanted string) bool { return strings.Contains(words, wanted) }
 		switch {
-		case slices.ContainsFunc(wanted, is):
+		case slices.ContainsFunc(wanted, contained):
 			t.verdict(lines.Text(), true)
-			wanted = slices.DeleteFunc(wanted, is)
+			wanted = slices.DeleteFunc(wanted, contained)
 		case words == "":
 			t.printf("\n")
 		default:
@@ -42,7 +42,7 @@ func (t *transcript) command(ctx context.Context, cmd *exec.Cmd, typed string, w
 		return fmt.Errorf("running %s: %w", typed, ctx.Err())
 	}
 	for _, line := range wanted {
-		t.verdict("no line has: "+line, false)
+		t.verdict("no line contains: "+line, false)
 	}
 	if err != nil {
 		t.verdict(err.Error(), false)

@@ -16,8 +16,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// startControl starts xdsd control with the rights of its manifest, and returns when it has
-// brought the applications an address.
+// startControl starts xdsd control with the rights in its manifest, and waits until there is an apps address.
 func (t *transcript) startControl(ctx context.Context, c *clusters, dir, xdsd string) (*process, error) {
 	root, err := lab.Root()
 	if err != nil {
@@ -25,7 +24,7 @@ func (t *transcript) startControl(ctx context.Context, c *clusters, dir, xdsd st
 	}
 	rights, err := os.ReadFile(filepath.Join(root, "manifests", "base", "control", "rbac.yaml"))
 	if err != nil {
-		return nil, fmt.Errorf("reading the rights of control: %w", err)
+		return nil, fmt.Errorf("reading the roles of control: %w", err)
 	}
 	if err := c.management.ApplyYAML(ctx, rights); err != nil {
 		return nil, err
@@ -35,35 +34,35 @@ func (t *transcript) startControl(ctx context.Context, c *clusters, dir, xdsd st
 		return nil, err
 	}
 	args := []string{"control", "--kubeconfig", kubeconfig, "--namespace", "oooi-system", "--http", "127.0.0.1:9904"}
-	t.printf("\n# xdsd control makes the applications' Service inside the hosted cluster, and MetalLB gives it an address.\n$ xdsd %s &\n", strings.Join(args, " "))
+	t.printf("\n# xdsd control creates the apps Service in the hosted cluster, and MetalLB assigns it an address.\n$ xdsd %s &\n", strings.Join(args, " "))
 	p, err := startProcess(dir, "control", xdsd, args...)
 	if err != nil {
 		return nil, err
 	}
 	if err := t.showApps(ctx, c, p, `Ready ["192.168.50.20`); err != nil {
 		p.stop()
-		return nil, p.blame(err)
+		return nil, p.withLog(err)
 	}
 	return p, nil
 }
 
-// showApps tells where the applications are once they are ready.
+// showApps waits until the apps address is ready, and prints it.
 func (t *transcript) showApps(ctx context.Context, c *clusters, control *process, want string) error {
 	const jsonpath = "{.status.appsIngress.phase} {.status.appsIngress.externalIPs}"
-	said, err := awaitApps(ctx, c.management, control)
+	state, err := awaitApps(ctx, c.management, control)
 	if err != nil {
 		return err
 	}
 	t.printf("$ kubectl -n clusters get infra demo -o jsonpath='%s'\n", jsonpath)
-	t.verdict(said, strings.HasPrefix(said, want))
+	t.verdict(state, strings.HasPrefix(state, want))
 	return nil
 }
 
-// awaitApps returns the state of the applications once they are ready.
+// awaitApps waits until the apps address is ready, and returns phase and addresses from the status of the Infra.
 func awaitApps(ctx context.Context, management *lab.ControlPlane, control *process) (string, error) {
 	client, err := dynamic.NewForConfig(management.RESTConfig())
 	if err != nil {
-		return "", fmt.Errorf("making a client: %w", err)
+		return "", fmt.Errorf("creating a client: %w", err)
 	}
 	infras := client.Resource(v1alpha1.SchemeGroupVersion.WithResource("infras")).Namespace("clusters")
 	for last := ""; ; {
@@ -86,9 +85,9 @@ func awaitApps(ctx context.Context, management *lab.ControlPlane, control *proce
 		}
 		select {
 		case <-control.ended:
-			return "", fmt.Errorf("control ended: %w", control.err)
+			return "", fmt.Errorf("control exited: %w", control.err)
 		case <-ctx.Done():
-			return "", fmt.Errorf("waiting for the applications to be ready: %w; the status is %s", ctx.Err(), last)
+			return "", fmt.Errorf("waiting for the apps address: %w; the status is %s", ctx.Err(), last)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// corefile is what a user would write; the last block stands for the resolvers of the
-// site, to which everything unknown is passed on.
+// corefile is the Corefile of the demo. The last server block is the upstream resolver, to which CoreDNS forwards all
+// other names.
 const corefile = `.:%[1]d {
     bind 127.0.0.1
     errors
@@ -36,7 +36,7 @@ const corefile = `.:%[1]d {
 }
 `
 
-// corefileVLAN is for the machines of the second VLAN.
+// corefileVLAN is the server block for the VMs on the second VLAN.
 const corefileVLAN = `
 .:53 {
     bind ` + bridgeDNS + `
@@ -50,29 +50,29 @@ const corefileVLAN = `
 }
 `
 
-// upstream is what the site's resolvers answer in corefile.
+// upstream is the address with which the upstream resolver answers.
 const upstream = "203.0.113.99"
 
-// server is a running CoreDNS.
+// A server is a running CoreDNS.
 type server struct {
 	*process
 
 	port int
 }
 
-// startCoreDNS starts CoreDNS, which listens on the second VLAN as well if there is one.
+// startCoreDNS starts CoreDNS, which also listens on the second VLAN unless v is nil, and waits until it answers.
 func startCoreDNS(ctx context.Context, binary, dir, kubeconfig string, v *vlan, out io.Writer) (*server, error) {
 	ports, err := lab.ReservePorts(ctx, "127.0.0.1", 2)
 	if err != nil {
 		return nil, err
 	}
-	defer ports.Release() // it listens by then
-	port, site := ports.Numbers[0], ports.Numbers[1]
+	defer ports.Release() // CoreDNS listens on them before this returns
+	port, upstreamPort := ports.Numbers[0], ports.Numbers[1]
 	onVLAN := ""
 	if v != nil {
-		onVLAN = fmt.Sprintf(corefileVLAN, site, kubeconfig)
+		onVLAN = fmt.Sprintf(corefileVLAN, upstreamPort, kubeconfig)
 	}
-	text := fmt.Sprintf(corefile, port, site, kubeconfig, onVLAN)
+	text := fmt.Sprintf(corefile, port, upstreamPort, kubeconfig, onVLAN)
 	path := filepath.Join(dir, "Corefile")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return nil, fmt.Errorf("writing the Corefile: %w", err)
@@ -86,21 +86,21 @@ func startCoreDNS(ctx context.Context, binary, dir, kubeconfig string, v *vlan, 
 	s := &server{process: p, port: port}
 	if err := s.await(ctx); err != nil {
 		s.stop()
-		return nil, s.blame(err)
+		return nil, s.withLog(err)
 	}
 	return s, nil
 }
 
-// await returns when CoreDNS answers from what it has read.
+// await waits until CoreDNS answers from the objects that it has read.
 func (s *server) await(ctx context.Context) error {
 	for {
-		// The apps address comes last: from inside the hosted cluster.
+		// The apps address is the last, because it comes from the hosted cluster.
 		if a, err := s.ask(ctx, demoVM, "any.apps.demo.lab.example.com", dns.TypeA); err == nil && len(a.Answer) > 0 && a.Authoritative {
 			return nil
 		}
 		select {
 		case <-s.ended:
-			return fmt.Errorf("coredns ended: %w", s.err)
+			return fmt.Errorf("coredns exited: %w", s.err)
 		case <-ctx.Done():
 			return fmt.Errorf("waiting for CoreDNS to answer: %w", ctx.Err())
 		case <-time.After(20 * time.Millisecond):
@@ -108,11 +108,12 @@ func (s *server) await(ctx context.Context) error {
 	}
 }
 
-// ask sends one query from a source address.
+// ask queries CoreDNS from a source address.
 func (s *server) ask(ctx context.Context, source, name string, qtype uint16) (*dns.Msg, error) {
 	return ask(ctx, net.JoinHostPort("127.0.0.1", fmt.Sprint(s.port)), source, name, qtype)
 }
 
+// ask sends one query to a server from a source address.
 func ask(ctx context.Context, server, source, name string, qtype uint16) (*dns.Msg, error) {
 	client := dns.Client{
 		Timeout: time.Second,
@@ -121,12 +122,12 @@ func ask(ctx context.Context, server, source, name string, qtype uint16) (*dns.M
 	m := new(dns.Msg).SetQuestion(dns.Fqdn(name), qtype)
 	reply, _, err := client.ExchangeContext(ctx, m, server)
 	if err != nil {
-		return nil, fmt.Errorf("asking for %s from %s: %w", name, source, err)
+		return nil, fmt.Errorf("querying %s from %s: %w", name, source, err)
 	}
 	return reply, nil
 }
 
-// dig is the command line that asks as a user would, from a source address.
+// dig returns the command line of dig for a query from a source address.
 func (s *server) dig(source, name, qtype string) []string {
 	return []string{"dig", "@127.0.0.1", "-p", fmt.Sprint(s.port), "-b", source, name, qtype}
 }

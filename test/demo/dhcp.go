@@ -15,7 +15,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// dhcpConfig is what a user would write.
+// dhcpConfig is the configuration of coredhcp.
 const dhcpConfig = `server4:
   listen: ["%%%[1]s"]
   plugins:
@@ -30,10 +30,10 @@ const dhcpConfig = `server4:
   - options: domain=demo.lab.example.com
 `
 
-// dhcpHTTP is where coredhcp says how it is.
+// dhcpHTTP is the address of coredhcp's health, metrics and state endpoints.
 const dhcpHTTP = "127.0.0.1:9903"
 
-// startDHCP starts coredhcp on the second VLAN, and tells of it on the transcript.
+// startDHCP starts coredhcp on the second VLAN, waits until it is ready, and prints the commands.
 func (t *transcript) startDHCP(ctx context.Context, c *clusters, dir, coredhcp string) (*process, error) {
 	if err := t.addVLAN(ctx, c); err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func (t *transcript) startDHCP(ctx context.Context, c *clusters, dir, coredhcp s
 	text := fmt.Sprintf(dhcpConfig, bridge, bridgeDHCP, bridgeDNS, kubeconfig)
 	path := filepath.Join(dir, "dhcp.yml")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		return nil, fmt.Errorf("writing the configuration of DHCP: %w", err)
+		return nil, fmt.Errorf("writing the configuration of coredhcp: %w", err)
 	}
 	t.printf("$ cat dhcp.yml\n%s$ coredhcp --config dhcp.yml --http %s &\n", text, dhcpHTTP)
 	p, err := startProcess(dir, "coredhcp", coredhcp, "--config", path, "--http", dhcpHTTP)
@@ -54,26 +54,26 @@ func (t *transcript) startDHCP(ctx context.Context, c *clusters, dir, coredhcp s
 	}
 	if err := awaitDHCP(ctx, p); err != nil {
 		p.stop()
-		return nil, p.blame(err)
+		return nil, p.withLog(err)
 	}
 	return p, nil
 }
 
-// addVLAN applies the VLAN and a machine on it, and waits until the DNS there knows.
+// addVLAN applies the Infra of the second VLAN and a VM on it, and waits until DNS answers on the VLAN.
 func (t *transcript) addVLAN(ctx context.Context, c *clusters) error {
 	t.printf("$ kubectl apply -f - <<EOF\n%s\n---\n%s\nEOF\n", strings.TrimSpace(workerInstance), strings.TrimSpace(secondInfra))
 	if err := c.management.ApplyYAML(ctx, []byte(workerInstance)); err != nil {
 		return err
 	}
-	knows := func(ctx context.Context) bool {
+	answers := func(ctx context.Context) bool {
 		reply, err := ask(ctx, net.JoinHostPort(bridgeDNS, "53"), bridgeDHCP, "api.demo.lab.example.com", dns.TypeA)
 		return err == nil && reply.Authoritative && len(reply.Answer) > 0
 	}
-	_, err := follow(ctx, c.management, secondInfra, "the DNS on the VLAN answering", knows)
+	_, err := follow(ctx, c.management, secondInfra, "the DNS on the VLAN answering", answers)
 	return err
 }
 
-// awaitDHCP returns when coredhcp knows the machines and the leases.
+// awaitDHCP waits until coredhcp is ready: it has read VMs and leases.
 func awaitDHCP(ctx context.Context, p *process) error {
 	client := &http.Client{Timeout: time.Second}
 	for {
@@ -82,7 +82,7 @@ func awaitDHCP(ctx context.Context, p *process) error {
 		}
 		select {
 		case <-p.ended:
-			return fmt.Errorf("coredhcp ended: %w", p.err)
+			return fmt.Errorf("coredhcp exited: %w", p.err)
 		case <-ctx.Done():
 			return fmt.Errorf("waiting for coredhcp to be ready: %w", ctx.Err())
 		case <-time.After(20 * time.Millisecond):
@@ -90,6 +90,7 @@ func awaitDHCP(ctx context.Context, p *process) error {
 	}
 }
 
+// ready reports whether a readiness endpoint returns 200.
 func ready(ctx context.Context, client *http.Client, url string) bool {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
@@ -102,21 +103,21 @@ func ready(ctx context.Context, client *http.Client, url string) bool {
 	return response.Body.Close() == nil && response.StatusCode == http.StatusOK
 }
 
-// showDHCP boots the machine that KubeVirt runs, and one that nobody knows.
+// showDHCP boots a VM of KubeVirt, and a client without a VirtualMachineInstance.
 func (t *transcript) showDHCP(ctx context.Context, c *clusters, p *proxy, v *vlan) error {
-	// It needs a while until it gives up, so it starts first.
-	if err := v.stranger.startDHClient(time.Second, "-1"); err != nil {
+	// This client starts first, because it takes a while to give up.
+	if err := v.unknown.startDHClient(time.Second, "-1"); err != nil {
 		return err
 	}
-	t.printf("\n# The machine boots, and asks whoever is there.\n")
-	address, server, err := t.boot(ctx, v.worker, told{network: "198.18.51.0/24", dns: bridgeDNS, name: workerName})
+	t.printf("\n# The VM boots and requests an address.\n")
+	address, server, err := t.boot(ctx, v.worker, dhcpAnswer{network: "198.18.51.0/24", dns: bridgeDNS, name: workerName})
 	if err != nil {
 		return err
 	}
 	if err := t.showLeases(ctx, c, address); err != nil {
 		return err
 	}
-	t.printf("\n# It asks the DNS server that it was told of, and connects: the proxy of the cluster is on this VLAN, too.\n")
+	t.printf("\n# It queries the DNS server in its lease, and connects: the proxy has an address on this VLAN, too.\n")
 	const name = "api.demo.lab.example.com"
 	t.printf("vm$ dig @%s %s A\n", server, name)
 	answers, err := t.answer(ctx, v.worker.CommandLine("dig", "@"+server, name, "A"), only(bridgeProxy))
@@ -124,38 +125,38 @@ func (t *transcript) showDHCP(ctx context.Context, c *clusters, p *proxy, v *vla
 		return err
 	}
 	if len(answers) > 0 {
-		api := visit{url: "https://" + name + ":6443/version", trust: "api.crt", says: `"gitVersion": "v`}
+		api := visit{url: "https://" + name + ":6443/version", trust: "api.crt", reply: `"gitVersion": "v`}
 		if err := t.connect(ctx, p, v.worker, api, rdata(answers[0])); err != nil {
 			return err
 		}
 	}
-	return t.showStranger(ctx, v.stranger)
+	return t.showUnknownClient(ctx, v.unknown)
 }
 
-// told is what a machine ought to be told by DHCP.
-type told struct{ network, dns, name string }
+// A dhcpAnswer is what DHCP must give a VM: an address of a network, the DNS server and the host name.
+type dhcpAnswer struct{ network, dns, name string }
 
-// boot runs the DHCP client until it has an address, and returns that and the DNS server.
-func (t *transcript) boot(ctx context.Context, m *machine, want told) (address, server string, err error) {
+// boot runs the DHCP client until it has a lease, and returns the address and the DNS server.
+func (t *transcript) boot(ctx context.Context, m *virtualMachine, want dhcpAnswer) (address, server string, err error) {
 	t.printf("vm$ dhclient -v eth0\n")
 	if err := m.startDHClient(followDeadline); err != nil {
 		return "", "", err
 	}
 	const bound = "bound to "
-	line, before, err := m.hears(ctx, bound)
+	line, before, err := m.awaitLine(ctx, bound)
 	if err != nil {
 		return "", "", err
 	}
 	t.packets(before)
 	address, _, _ = strings.Cut(strings.TrimPrefix(line, bound), " ")
-	t.verdict(line, in(want.network).data(address))
+	t.verdict(line, inNetwork(want.network).data(address))
 	t.printf("vm$ grep -e domain-name-servers -e host-name dhclient.leases\n")
-	server, err = m.leased("domain-name-servers")
+	server, err = m.leaseOption("domain-name-servers")
 	if err != nil {
 		return "", "", err
 	}
 	t.verdict("option domain-name-servers "+server+";", server == want.dns)
-	name, err := m.leased("host-name")
+	name, err := m.leaseOption("host-name")
 	if err != nil {
 		return "", "", err
 	}
@@ -163,14 +164,14 @@ func (t *transcript) boot(ctx context.Context, m *machine, want told) (address, 
 	return address, server, nil
 }
 
-// packets prints what a client said about packets.
+// packets prints the lines of a client's log about packets.
 func (t *transcript) packets(lines []string) {
 	for _, line := range lines {
 		t.printf("  %s\n", line)
 	}
 }
 
-// showLeases prints who has which address, as the API server has it.
+// showLeases prints the Lease objects as kubectl does, and checks that address is bound to the VM.
 func (t *transcript) showLeases(ctx context.Context, c *clusters, address string) error {
 	labels := []string{"leasedb.densityops.com/mac", "leasedb.densityops.com/state"}
 	t.printf("$ kubectl -n clusters get leases -L %s\n", strings.Join(labels, ","))
@@ -179,38 +180,39 @@ func (t *transcript) showLeases(ctx context.Context, c *clusters, address string
 		return err
 	}
 	t.printf("  %s\n", lines[0])
-	said := strings.Join(lines[1:], "; ")
-	fields := strings.Fields(said)
+	text := strings.Join(lines[1:], "; ")
+	fields := strings.Fields(text)
 	right := len(lines) == 2 && len(fields) == 5
 	if right {
-		fields[2] = ""                                 // its age
-		mac := strings.ReplaceAll(workerMAC, ":", "-") // a label holds no colons
+		fields[2] = ""                                 // age
+		mac := strings.ReplaceAll(workerMAC, ":", "-") // label values cannot have colons
 		right = slices.Equal(fields, []string{"clusters.demo-vlan51." + address, "clusters-demo/" + workerName + "/vlan", "", mac, "bound"})
 	}
-	t.verdict(said, right)
+	t.verdict(text, right)
 	return nil
 }
 
-// connect is curl on a machine.
-func (t *transcript) connect(ctx context.Context, p *proxy, m *machine, v visit, address string) error {
+// connect runs curl in a VM.
+func (t *transcript) connect(ctx context.Context, p *proxy, m *virtualMachine, v visit, address string) error {
 	args, err := v.arguments(address)
 	if err != nil {
 		return err
 	}
 	t.printf("vm$ curl %s\n", strings.Join(args, " "))
-	said, right, err := curl(ctx, p.dir, v.says, args, m.CommandLine()...)
+	reply, right, err := curl(ctx, p.dir, v.reply, args, m.CommandLine()...)
 	if err != nil {
 		return err
 	}
-	t.verdict(said, right)
+	t.verdict(reply, right)
 	return nil
 }
 
-// showStranger shows that whom nobody knows gets nothing, and that it was heard.
-func (t *transcript) showStranger(ctx context.Context, m *machine) error {
-	t.printf("\n# A machine on the VLAN with a MAC address that no VirtualMachineInstance has: it is heard, and gets no answer.\nstranger$ dhclient -v -1 eth0\n")
-	const silence = "No DHCPOFFERS received."
-	line, before, err := m.hears(ctx, silence)
+// showUnknownClient checks that a client without a VirtualMachineInstance gets no answer, and that its packets are
+// counted.
+func (t *transcript) showUnknownClient(ctx context.Context, m *virtualMachine) error {
+	t.printf("\n# A client on the VLAN whose MAC address no VirtualMachineInstance has: DHCP counts its packets, and does not answer.\nunknown$ dhclient -v -1 eth0\n")
+	const noOffers = "No DHCPOFFERS received."
+	line, before, err := m.awaitLine(ctx, noOffers)
 	if err != nil {
 		return err
 	}
@@ -230,10 +232,10 @@ func (t *transcript) showStranger(ctx context.Context, m *machine) error {
 	return nil
 }
 
-// workerName is the machine's.
+// workerName is the name of the VM on the second VLAN.
 const workerName = "demo-vlan51-6k8d2"
 
-// workerInstance is a worker node of cluster demo, as KubeVirt runs it.
+// workerInstance is the VirtualMachineInstance of a worker node of cluster demo.
 const workerInstance = `
 apiVersion: kubevirt.io/v1
 kind: VirtualMachineInstance
@@ -243,7 +245,7 @@ spec:
   domain: {devices: {interfaces: [{name: vlan, bridge: {}, macAddress: "` + workerMAC + `"}]}}
 `
 
-// secondInfra is a second VLAN of cluster demo, whose proxy is the one that there is.
+// secondInfra is the Infra of a second VLAN of cluster demo, with the same proxy.
 const secondInfra = `
 apiVersion: hostedcluster.densityops.com/v1alpha1
 kind: Infra
@@ -257,7 +259,7 @@ spec:
     proxy: {serverIP: ` + bridgeProxy + `, internalProxyService: demo-proxy}
 `
 
-// withoutDHCP is what the demo says in place of showing DHCP.
+// withoutDHCP is printed if DHCP is skipped, with the reason.
 const withoutDHCP = `
-# DHCP is left out: it needs a bridge, and interfaces in network namespaces, and there can be none here: %v.
+# DHCP is skipped: it needs a bridge and network namespaces, which cannot be created here: %v.
 `

@@ -6,14 +6,14 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// The images that the node has, none of which is in any registry.
+// Images that the demo builds and imports to the node; they are in no registry.
 const (
 	oooiImage   = "localhost/oooi:demo"
 	envoyImage  = "localhost/envoy:demo"
 	clientImage = "localhost/client:demo"
 )
 
-// prepareNode builds and fetches what the node takes beside what everything takes.
+// prepareNode builds and downloads what only the node mode needs: the node's programs, CRDs and images.
 func prepareNode(ctx context.Context, o options) error {
 	if err := lab.PrepareNode(ctx, nil); err != nil {
 		return err
@@ -25,11 +25,11 @@ func prepareNode(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	ours, err := lab.OooiImage(oooiImage, map[string]string{"coredns": o.coredns, "coredhcp": o.coredhcp, "xdsd": o.xdsd})
+	oooi, err := lab.OooiImage(oooiImage, map[string]string{"coredns": o.coredns, "coredhcp": o.coredhcp, "xdsd": o.xdsd})
 	if err != nil {
 		return err
 	}
-	theirs, err := lab.ProgramsImage(ctx, envoyImage, envoy)
+	envoyProxy, err := lab.ProgramsImage(ctx, envoyImage, envoy)
 	if err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ func prepareNode(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	for _, image := range []lab.Image{ours, theirs, clients} {
+	for _, image := range []lab.Image{oooi, envoyProxy, clients} {
 		if err := image.Build(ctx, nil); err != nil {
 			return err
 		}

@@ -12,26 +12,27 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// isolatedMark is in the environment of a demo that runs in a network namespace of
-// its own. There, pods and load balancers can have addresses, which real API servers
-// refuse if they are loopback's, and no traffic gets out.
-const isolatedMark = "OOOI_DEMO_ISOLATED"
+// isolatedEnv is the environment variable of a demo that runs in a network namespace of its own. There, pods and load
+// balancers can have addresses that are no loopback addresses, which API servers reject, and no traffic leaves the
+// host.
+const isolatedEnv = "OOOI_DEMO_ISOLATED"
 
-// What isolatedMark says: made by root, or by a user.
-const markRoot, markUser = "root", "user"
+// Values of isolatedEnv: who created the namespace.
+const createdByRoot, createdByUser = "root", "user"
 
-func isolated() bool { return os.Getenv(isolatedMark) != "" }
+// isolated reports whether this process runs in the network namespace.
+func isolated() bool { return os.Getenv(isolatedEnv) != "" }
 
-// attributes are those of a process in a network namespace of its own, made by root or by
-// a user. It dies with us.
+// attributes returns the attributes of a process in a new network namespace, created by root or as a user. The
+// process gets SIGTERM when this one exits.
 func attributes(asUser bool) *syscall.SysProcAttr {
 	a := lab.NetworkNamespace(asUser)
 	a.Pdeathsig = syscall.SIGTERM
 	return a
 }
 
-// possible returns whether a network namespace that one may set up is made as a user. Some
-// systems let a user make one, and then nothing in it.
+// possible returns whether a usable network namespace must be created as a user, or an error if neither way works. It
+// configures an interface in it, because some systems let users create a namespace, but configure nothing in it.
 func possible(ctx context.Context) (asUser bool, err error) {
 	for _, asUser := range []bool{false, true} {
 		probe := exec.CommandContext(ctx, "ip", "link", "set", "lo", "up")
@@ -45,19 +46,19 @@ func possible(ctx context.Context) (asUser bool, err error) {
 	return false, err
 }
 
-// isolate runs the demo again in a network namespace of its own, to its end.
+// isolate runs the demo again in a new network namespace, and waits until it exits.
 func isolate(ctx context.Context, o options, asUser bool) error {
 	if err := prepare(ctx, o); err != nil {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", append(os.Args[1:], "-mode="+o.mode.String())...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // a terminal has told it already
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // Ctrl-C at a terminal has interrupted it already
 	cmd.WaitDelay = time.Minute
-	mark := markRoot
+	createdBy := createdByRoot
 	if asUser {
-		mark = markUser
+		createdBy = createdByUser
 	}
-	cmd.Env = append(os.Environ(), isolatedMark+"="+mark, lab.InsideNetwork())
+	cmd.Env = append(os.Environ(), isolatedEnv+"="+createdBy, lab.InsideNetwork())
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = attributes(asUser)
 	err := cmd.Run()
@@ -67,15 +68,15 @@ func isolate(ctx context.Context, o options, asUser bool) error {
 	if code := cmd.ProcessState.ExitCode(); code != 0 {
 		return exitError(code)
 	}
-	return nil // whether it was told to end or not
+	return nil // even if it was interrupted
 }
 
-// exitError is the exit code of the demo in the namespace.
+// An exitError is the exit code of the demo in the namespace.
 type exitError int
 
 func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
-// prepare fetches what cannot be fetched from inside the namespace.
+// prepare downloads and builds everything that needs the network, which the namespace does not have.
 func prepare(ctx context.Context, o options) error {
 	for _, module := range []string{"github.com/openshift/hypershift", "github.com/openshift/api", "go.universe.tf/metallb", "kubevirt.io/kubevirt"} {
 		if _, err := lab.ModuleDir(ctx, module); err != nil {
@@ -96,10 +97,10 @@ func prepare(ctx context.Context, o options) error {
 	return prepareNode(ctx, o)
 }
 
-// enter is how another terminal gets into a network namespace that a file stands for.
-func enter(path string) string {
+// nsenterCommand returns the command that enters the network namespace of a file from another terminal.
+func nsenterCommand(path string) string {
 	command := "nsenter --net=" + path
-	if os.Getenv(isolatedMark) == markUser {
+	if os.Getenv(isolatedEnv) == createdByUser {
 		command += fmt.Sprintf(" --target %d --user --preserve-credentials", os.Getpid())
 	}
 	return command

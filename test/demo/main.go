@@ -1,15 +1,11 @@
-// Command demo shows what oooi does, on real components. It exits with 0 only if every
-// answer was right.
+// Command demo demonstrates oooi with real components. It exits with 0 only if every answer is correct.
 //
-// With -mode node it starts a management cluster with a node, and the control plane of a
-// hosted cluster. It runs kubectl oooi setup there, boots a machine on the VLAN, and has that
-// and a pod look up names and connect by them.
+// With -mode node it starts a management cluster with a node, and the control plane of a hosted cluster. It runs
+// kubectl oooi setup there and boots a VM on the VLAN. The VM and a pod then resolve the names and connect by them.
 //
-// With -mode loopback, for machines that can run no node, it starts an API server with
-// HyperShift's CRDs, applies two hosted clusters, starts our CoreDNS, and asks it, with dig, as
-// a virtual machine on each VLAN and as a pod would. Then it starts xdsd with Envoy, and
-// connects through that with curl; and coredhcp, of which a machine on a bridge gets its
-// address.
+// With -mode loopback, for hosts that cannot run a node, it starts an API server with HyperShift's CRDs and two
+// hosted clusters, and our daemons as processes. It queries CoreDNS with dig as a VM on each VLAN and as a pod,
+// connects through Envoy with curl, and requests an address from coredhcp on a bridge.
 package main
 
 import (
@@ -30,25 +26,25 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// options say what to show.
+// options are the flags, and what follows from the environment.
 type options struct {
 	mode mode
 
-	coredns, xdsd, coredhcp, oooi string // the binaries
-	// leftOut says why proxy and DHCP cannot be shown here; nil where they can.
+	coredns, xdsd, coredhcp, oooi string // paths of the binaries
+	// leftOut is the reason why proxy and DHCP are skipped; nil if they are not.
 	leftOut error
-	// stay: keep running until the context ends, or the person at the terminal has enough.
+	// stay means to keep everything running until the context ends or the user leaves the shell.
 	stay bool
 }
 
 func main() {
-	runtime.LockOSThread() // the kernel ends children with the thread that started them
+	runtime.LockOSThread() // the kernel kills children when the thread that started them ends (Pdeathsig)
 	o := options{mode: auto, stay: interactive()}
-	flag.Var(&o.mode, "mode", "where everything runs: node (in pods), loopback (as processes), or auto (a node where there can be one)")
-	flag.StringVar(&o.coredns, "coredns", "bin/coredns", "the coredns binary, as built by 'make build'")
-	flag.StringVar(&o.xdsd, "xdsd", "bin/xdsd", "the xdsd binary, as built by 'make build'")
-	flag.StringVar(&o.coredhcp, "coredhcp", "bin/coredhcp", "the coredhcp binary, as built by 'make build'")
-	flag.StringVar(&o.oooi, "kubectl-oooi", "bin/kubectl-oooi", "the kubectl-oooi binary, as built by 'make build'")
+	flag.Var(&o.mode, "mode", "where the daemons run: node (in pods), loopback (as processes), or auto (a node if the host can run one)")
+	flag.StringVar(&o.coredns, "coredns", "bin/coredns", "path of the coredns binary (make build)")
+	flag.StringVar(&o.xdsd, "xdsd", "bin/xdsd", "path of the xdsd binary (make build)")
+	flag.StringVar(&o.coredhcp, "coredhcp", "bin/coredhcp", "path of the coredhcp binary (make build)")
+	flag.StringVar(&o.oooi, "kubectl-oooi", "bin/kubectl-oooi", "path of the kubectl-oooi binary (make build)")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	err := start(ctx, o)
@@ -56,10 +52,10 @@ func main() {
 	stop()
 	var code exitError
 	switch {
-	case errors.As(err, &code): // it has said why
+	case errors.As(err, &code): // the other process has printed the error
 		os.Exit(int(code))
 	case interrupted && err != nil:
-		fmt.Fprintln(os.Stderr, "\ndemo: interrupted; everything it started has ended")
+		fmt.Fprintln(os.Stderr, "\ndemo: interrupted; all processes have been stopped")
 		os.Exit(130)
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "demo:", err)
@@ -67,8 +63,8 @@ func main() {
 	}
 }
 
-// start runs the demo in a network namespace of its own; on loopback without proxy and DHCP
-// where it cannot have one.
+// start runs the demo in a network namespace of its own. If it cannot create one, it runs on loopback, without proxy
+// and DHCP.
 func start(ctx context.Context, o options) error {
 	if isolated() {
 		if err := lab.SetUpNetwork(o.mode.networks()); err != nil {
@@ -87,22 +83,22 @@ func start(ctx context.Context, o options) error {
 	case err == nil:
 		return isolate(ctx, o, asUser)
 	case o.mode == onNode:
-		return fmt.Errorf("making a network namespace: %w", err)
+		return fmt.Errorf("creating a network namespace: %w", err)
 	default:
 		o.leftOut = err
 		return run(ctx, o, os.Stdout)
 	}
 }
 
-// interactive reports whether a person sits at the terminal.
+// interactive reports whether stdin and stdout are terminals.
 func interactive() bool {
 	return term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd()))
 }
 
-// startDeadline bounds everything that the demo waits for until it can ask questions.
+// startDeadline limits how long the demo waits for components to start.
 const startDeadline = 3 * time.Minute
 
-// checkTools says what is missing.
+// checkTools returns an error for a missing program, with the command that installs it.
 func checkTools(o options) error {
 	for tool, remedy := range map[string]string{
 		"dig":      "sudo make deps (Debian's bind9-dnsutils)",
@@ -114,24 +110,24 @@ func checkTools(o options) error {
 		o.oooi:     "make build",
 	} {
 		if _, err := exec.LookPath(tool); err != nil {
-			return fmt.Errorf("%s is missing; get it with: %s", tool, remedy)
+			return fmt.Errorf("%s is missing; install it with: %s", tool, remedy)
 		}
 	}
 	if _, err := findDHClient(); err != nil {
-		return errors.New("dhclient is missing; get it with: sudo make deps (Debian's isc-dhcp-client)")
+		return errors.New("dhclient is missing; install it with: sudo make deps (Debian's isc-dhcp-client)")
 	}
 	return nil
 }
 
-// run shows everything on out.
+// run runs the demo in a working directory, which it deletes at the end, and prints to out.
 func run(ctx context.Context, o options, out io.Writer) error {
 	dir, err := os.MkdirTemp("", "oooi-demo-")
 	if err != nil {
-		return fmt.Errorf("making a work folder: %w", err)
+		return fmt.Errorf("creating the working directory: %w", err)
 	}
 	defer func() {
 		if err := os.RemoveAll(dir); err != nil {
-			progress("removing the work folder: %v", err)
+			progress("deleting the working directory: %v", err)
 		}
 	}()
 	if o.mode == onNode {
@@ -140,7 +136,7 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	return runOnLoopback(ctx, o, dir, out)
 }
 
-// runOnLoopback shows daemons that run as processes.
+// runOnLoopback runs the demo with the daemons as processes.
 func runOnLoopback(ctx context.Context, o options, dir string, out io.Writer) error {
 	startCtx, cancel := context.WithTimeout(ctx, startDeadline)
 	defer cancel()

@@ -19,26 +19,26 @@ import (
 //go:embed objects/*/*.yaml objects/node/*/*.yaml
 var objects embed.FS
 
-// hostedAddress is where the hosted cluster's API server listens: a cluster IP of
-// the management cluster, which on loopback needs no kube-proxy.
+// hostedAddress is the address of the hosted cluster's API server: a cluster IP of the management cluster that is a
+// loopback address, so it needs no kube-proxy.
 const hostedAddress = "127.96.0.77"
 
-// clusters are the API servers of the demo.
+// clusters are the control planes of the demo.
 type clusters struct{ management, hosted *lab.ControlPlane }
 
-// startClusters starts a management cluster with two hosted clusters, and, of the
-// first of them, the API server and MetalLB.
+// startClusters starts a management cluster with the objects of two hosted clusters, and the API server and MetalLB
+// of the first one.
 func startClusters(ctx context.Context, dir string, isolated bool) (*clusters, error) {
 	start := time.Now()
 	var hostedFlags []string
-	if isolated { // the proxy connects to the API server's pod, and loopback is no address for one
+	if isolated { // the proxy connects to the pod of the API server, whose address cannot be a loopback address
 		hostedFlags = []string{"--bind-address=0.0.0.0"}
 	}
 	c := &clusters{}
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		sets := []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.Oooi}
-		if isolated { // where DHCP is shown
+		if isolated { // DHCP needs VirtualMachineInstances
 			sets = append(sets, lab.KubeVirt)
 		}
 		var err error
@@ -69,19 +69,19 @@ func startClusters(ctx context.Context, dir string, isolated bool) (*clusters, e
 	if err != nil {
 		return nil, errors.Join(err, c.stop())
 	}
-	progress("a management cluster with HyperShift's CRDs and 2 hosted clusters, one of them with MetalLB: %.1f s", time.Since(start).Seconds())
+	progress("started a management cluster with 2 hosted clusters, one of them with an API server and MetalLB, in %.1f s", time.Since(start).Seconds())
 	return c, nil
 }
 
-// connect gives the management cluster what HyperShift would put there: the hosted API
-// server's Service, and the administrator's kubeconfig.
+// connect creates the objects that HyperShift would create in the management cluster: the Service of the hosted API
+// server, and the admin kubeconfig.
 func (c *clusters) connect(ctx context.Context) error {
 	server, err := url.Parse(c.hosted.ServerURL())
 	if err != nil {
 		return fmt.Errorf("reading the hosted API server's URL: %w", err)
 	}
-	// There is no kube-proxy: the first port, which the DNS dials at the cluster IP, is
-	// where the API server listens itself. The proxy takes port 6443, by its endpoints.
+	// Without kube-proxy, the first port must be the API server's own port, because DNS connects to it at the cluster
+	// IP. The proxy uses port 6443, with the endpoints.
 	err = c.management.ApplyYAML(ctx, fmt.Appendf(nil, `
 apiVersion: v1
 kind: Service
@@ -91,7 +91,7 @@ spec: {clusterIP: %s, ports: [{name: own, port: %s}, {name: client, port: 6443}]
 	if err != nil {
 		return err
 	}
-	return lab.HostedCluster{Namespace: "clusters", Name: "demo", BaseDomain: "lab.example.com"}.HandOver(ctx, c.management, c.hosted)
+	return lab.HostedCluster{Namespace: "clusters", Name: "demo", BaseDomain: "lab.example.com"}.PublishKubeconfig(ctx, c.management, c.hosted)
 }
 
 func (c *clusters) stop() error {
@@ -104,6 +104,7 @@ func (c *clusters) stop() error {
 	return err
 }
 
+// applyFolder applies the embedded objects of a folder.
 func applyFolder(ctx context.Context, cp *lab.ControlPlane, folder string) error {
 	return fs.WalkDir(objects, folder, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -120,6 +121,5 @@ func applyFolder(ctx context.Context, cp *lab.ControlPlane, folder string) error
 	})
 }
 
-// progress tells of what takes time. It goes to standard error, the transcript to
-// standard output.
+// progress prints a line about the progress to standard error; the transcript goes to standard output.
 func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }

@@ -10,19 +10,19 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// mode says where our daemons run. It is a flag.
+// A mode is where our daemons run. It is a flag.Value.
 type mode string
 
 const (
 	onNode     mode = "node"     // in pods
 	onLoopback mode = "loopback" // as processes
-	auto       mode = "auto"     // the first of these that this machine has the means for
+	auto       mode = "auto"     // onNode if the host meets the requirements, else onLoopback
 )
 
-// String is flag.Value's.
+// String implements flag.Value.
 func (m *mode) String() string { return string(*m) }
 
-// Set is flag.Value's.
+// Set implements flag.Value.
 func (m *mode) Set(text string) error {
 	if !slices.Contains([]mode{onNode, onLoopback, auto}, mode(text)) {
 		return errors.New("want node, loopback or auto")
@@ -31,24 +31,25 @@ func (m *mode) Set(text string) error {
 	return nil
 }
 
-// networks are those of which all addresses are local in the demo's network namespace, as those
-// of 127.0.0.0/8 are everywhere. Pods, and those who stand in for some, have addresses there.
+// networks returns the networks whose addresses are all local in the demo's network namespace, as those of
+// 127.0.0.0/8 are. Pods, and servers that simulate pods, use addresses of these.
 func (m *mode) networks() []string {
 	if *m == onNode {
 		return []string{"192.0.2.0/24"}
 	}
-	return []string{"198.51.100.0/24", "192.168.50.200/29"} // of pods, and MetalLB's pool
+	return []string{"198.51.100.0/24", "192.168.50.200/29"} // pods, MetalLB's pool
 }
 
-// demoCommands are what the demo runs on a node, beside what that takes itself.
+// demoCommands returns the commands that the demo needs in node mode, in addition to those of a node.
 func demoCommands() []string {
 	return []string{"bash", "curl", "dig", "dhclient", "ldd", "sleep", "unshare"}
 }
 
-// remedy is how to get what a node takes.
+// remedy tells how to install the requirements of a node.
 const remedy = "install commands and plugins with 'sudo make demo-deps'"
 
-// choose puts a mode in the place of auto. In CI, root gets what is to be tested there.
+// choose replaces auto by the mode that the host can run. In CI as root, where the node must be tested, auto is an
+// error if requirements are missing.
 func (m *mode) choose() error {
 	missing := lab.NodeMissing(demoCommands()...)
 	switch {
@@ -56,9 +57,9 @@ func (m *mode) choose() error {
 	case len(missing) == 0:
 		*m = onNode
 	case *m == onNode || os.Getenv("CI") != "" && os.Geteuid() == 0:
-		return fmt.Errorf("there can be no node here; missing: %s; %s", strings.Join(missing, ", "), remedy)
+		return fmt.Errorf("cannot run a node; missing: %s; %s", strings.Join(missing, ", "), remedy)
 	default:
-		progress("there can be no node here, so that what would be in pods runs as processes, on loopback; missing: %s; %s", strings.Join(missing, ", "), remedy)
+		progress("cannot run a node, so the daemons run as processes on loopback; missing: %s; %s", strings.Join(missing, ", "), remedy)
 		*m = onLoopback
 	}
 	return nil

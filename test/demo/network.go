@@ -6,12 +6,12 @@ import (
 	"os"
 )
 
-// network is what is there where the demo has a network namespace of its own.
+// A network has the proxy, the second VLAN and DHCP, which need a network namespace of their own.
 type network struct {
 	proxy *proxy
 	vlan  *vlan
 	dhcp  *process
-	// left says why there is no VLAN for DHCP.
+	// left is the reason why there is no second VLAN; nil if there is one.
 	left error
 }
 
@@ -27,11 +27,11 @@ func (n *network) stop() {
 	}
 }
 
-// showNetwork starts the proxy and DHCP, and shows them.
+// showNetwork starts the proxy and DHCP, and runs their parts of the demo.
 func (t *transcript) showNetwork(ctx context.Context, c *clusters, n *network, dir string, o options) (err error) {
 	startCtx, cancel := context.WithTimeout(ctx, startDeadline)
 	defer cancel()
-	t.printf("\n# The proxy of cluster demo: xdsd drives a real Envoy, which starts with what xdsd prints.\n")
+	t.printf("\n# The proxy of cluster demo: Envoy starts with a configuration that xdsd prints, and gets the rest from xdsd.\n")
 	if n.proxy, err = t.startProxy(startCtx, c, dir, o.xdsd, n.vlan); err != nil {
 		return err
 	}
@@ -42,31 +42,31 @@ func (t *transcript) showNetwork(ctx context.Context, c *clusters, n *network, d
 		t.printf(withoutDHCP, n.left)
 		return nil
 	}
-	t.printf("\n# A second VLAN of cluster demo, which is a bridge, and a machine there: a network namespace, whose interface has the MAC address of a VirtualMachineInstance.\n")
+	t.printf("\n# A second VLAN of cluster demo, a bridge, with a VM: a network namespace whose interface has the MAC address of a VirtualMachineInstance.\n")
 	if n.dhcp, err = t.startDHCP(startCtx, c, dir, o.coredhcp); err != nil {
 		return err
 	}
 	return t.showDHCP(ctx, c, n.proxy, n.vlan)
 }
 
-// withoutNetwork is what the demo says in place of showing proxy and DHCP.
+// withoutNetwork is printed if proxy and DHCP are skipped, with the reason.
 const withoutNetwork = `
-# Proxy and DHCP are left out: they need a network namespace of their own, for addresses of
-# pods, for ports below 1024 and for a bridge, and this user can make none here: %v.
-# Run the demo as root, or allow users to make them:
+# Proxy and DHCP are skipped: they need a network namespace, for addresses of pods, ports below 1024 and
+# a bridge, and this user cannot create one: %v.
+# Run the demo as root, or allow users to create network namespaces:
 #   sysctl -w user.max_user_namespaces=10000
-#   sysctl -w kernel.unprivileged_userns_clone=1                (where there is such a setting)
-#   sysctl -w kernel.apparmor_restrict_unprivileged_userns=0    (the same; Ubuntu's)
+#   sysctl -w kernel.unprivileged_userns_clone=1                (if this setting exists)
+#   sysctl -w kernel.apparmor_restrict_unprivileged_userns=0    (on Ubuntu)
 `
 
 // stay keeps everything running until the context ends.
 func (t *transcript) stay(ctx context.Context, c *clusters, n *network) error {
-	t.printf("\nIt all runs on until Ctrl-C. ")
+	t.printf("\nEverything keeps running until Ctrl-C. ")
 	if n.proxy != nil {
-		t.printf("It is in a network namespace of its own, which another terminal enters with\n\n  %s\n\n", enter(fmt.Sprintf("/proc/%d/ns/net", os.Getpid())))
+		t.printf("To enter its network namespace from another terminal:\n\n  %s\n\n", nsenterCommand(fmt.Sprintf("/proc/%d/ns/net", os.Getpid())))
 	}
 	if n.vlan != nil {
-		t.printf("The machine on the second VLAN is in one of its own as well:\n\n  %s\n\n", enter(n.vlan.worker.Path()))
+		t.printf("To enter the network namespace of the VM on the second VLAN:\n\n  %s\n\n", nsenterCommand(n.vlan.worker.Path()))
 	}
 	t.printf(`Try:
 
@@ -83,9 +83,9 @@ func (t *transcript) stay(ctx context.Context, c *clusters, n *network) error {
 	return t.await(ctx, n)
 }
 
-// await returns when the context ends, or a server does.
+// await returns when the context ends, or with an error when a daemon exits.
 func (t *transcript) await(ctx context.Context, n *network) error {
-	var xdsdEnded, dhcpEnded <-chan struct{} // never, without them
+	var xdsdEnded, dhcpEnded <-chan struct{} // nil channels, which block forever, for those that do not run
 	if n.proxy != nil {
 		xdsdEnded = n.proxy.xdsd.ended
 	}
@@ -97,10 +97,10 @@ func (t *transcript) await(ctx context.Context, n *network) error {
 		t.printf("\nended\n")
 		return nil
 	case <-t.server.ended:
-		return fmt.Errorf("coredns ended by itself: %w", t.server.err)
+		return fmt.Errorf("coredns exited unexpectedly: %w", t.server.err)
 	case <-xdsdEnded:
-		return fmt.Errorf("xdsd ended by itself: %w", n.proxy.xdsd.err)
+		return fmt.Errorf("xdsd exited unexpectedly: %w", n.proxy.xdsd.err)
 	case <-dhcpEnded:
-		return fmt.Errorf("coredhcp ended by itself: %w", n.dhcp.err)
+		return fmt.Errorf("coredhcp exited unexpectedly: %w", n.dhcp.err)
 	}
 }

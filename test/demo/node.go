@@ -15,7 +15,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// runOnNode shows kubectl oooi, and what it sets up on a node.
+// runOnNode runs the demo with kubectl oooi and the daemons as pods of a node.
 func runOnNode(ctx context.Context, o options, dir string, out io.Writer) error {
 	startCtx, cancel := context.WithTimeout(ctx, startDeadline)
 	defer cancel()
@@ -32,7 +32,7 @@ func runOnNode(ctx context.Context, o options, dir string, out io.Writer) error 
 		return err
 	}
 	t := &transcript{Writer: out}
-	for _, show := range []func(context.Context, *transcript) error{s.showSetup, s.showMachine, s.showPod, s.showReports, s.showChange} {
+	for _, show := range []func(context.Context, *transcript) error{s.showSetup, s.showVM, s.showPod, s.showReports, s.showChange} {
 		if err := show(ctx, t); err != nil {
 			return err
 		}
@@ -48,7 +48,7 @@ func runOnNode(ctx context.Context, o options, dir string, out io.Writer) error 
 	return s.prompt(ctx, t)
 }
 
-// showSetup sets up the VLAN.
+// showSetup runs setup, and waits for the apps address.
 func (s *site) showSetup(ctx context.Context, t *transcript) error {
 	infra, err := objects.ReadFile("objects/node/setup/infra.yaml")
 	if err != nil {
@@ -57,61 +57,61 @@ func (s *site) showSetup(ctx context.Context, t *transcript) error {
 	if err := os.WriteFile(filepath.Join(s.dir, "infra.yaml"), infra, 0o600); err != nil {
 		return fmt.Errorf("writing the Infra: %w", err)
 	}
-	t.printf("\n# A hosted cluster whose machines are on a VLAN, and reach nothing. What is to be there is an Infra:\n$ cat infra.yaml\n%s", infra)
+	t.printf("\n# The VMs of a hosted cluster are on an isolated VLAN. An Infra describes the services for this VLAN:\n$ cat infra.yaml\n%s", infra)
 	if err := s.oooi(ctx, t, []string{"setup", "-f", "infra.yaml", "--image", oooiImage, "--envoy-image", envoyImage},
 		"Infra clusters/demo created", "every component works, after"); err != nil {
 		return err
 	}
-	t.printf("\n# Inside the hosted cluster there is a Service for applications now, to which the MetalLB there has given an address.\n")
+	t.printf("\n# xdsd control creates the apps Service in the hosted cluster, and MetalLB assigns it an address.\n")
 	ctx, cancel := context.WithTimeout(ctx, startDeadline)
 	defer cancel()
-	return t.showApps(ctx, s.clusters, &process{}, `Ready ["`+nodeApps+`"]`) // control is in a pod
+	return t.showApps(ctx, s.clusters, &process{}, `Ready ["`+nodeApps+`"]`) // control runs in a pod
 }
 
-// oooiDeadline is beyond that of kubectl oooi itself, 5 minutes, which says what it waited for.
+// oooiDeadline is longer than the default --timeout of kubectl oooi, 5 minutes, whose error names what it waited for.
 const oooiDeadline = 6 * time.Minute
 
-// oooi runs kubectl oooi, and finds lines in what it prints.
+// oooi runs kubectl oooi, and checks that its output contains the wanted texts.
 func (s *site) oooi(ctx context.Context, t *transcript, args []string, wanted ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, oooiDeadline)
 	defer cancel()
 	return t.command(ctx, s.command(ctx, "kubectl-oooi", args...), "kubectl oooi "+strings.Join(args, " "), wanted...)
 }
 
-// showMachine boots a machine, which connects by what it is told.
-func (s *site) showMachine(ctx context.Context, t *transcript) error {
-	t.printf("\n# A machine of the hosted cluster boots: a network namespace on the VLAN, with the MAC address of a VirtualMachineInstance.\n")
-	if _, _, err := t.boot(ctx, s.vm, told{network: "198.18.50.0/24", dns: nodeDNS, name: machineVMI}); err != nil {
+// showVM boots a VM, which resolves names and connects with the settings that it gets from DHCP.
+func (s *site) showVM(ctx context.Context, t *transcript) error {
+	t.printf("\n# A VM of the hosted cluster boots: a network namespace on the VLAN, with the MAC address of a VirtualMachineInstance.\n")
+	if _, _, err := t.boot(ctx, s.vm, dhcpAnswer{network: "198.18.50.0/24", dns: nodeDNS, name: vmName}); err != nil {
 		return err
 	}
-	t.printf("\n# It asks the DNS server that it was told of, and verifies whom it reaches: the hosted cluster's own API server, by the proxy.\n")
+	t.printf("\n# It queries the DNS server in its lease, connects through the proxy, and verifies the certificates of the hosted control plane.\n")
 	vm := client{prompt: "vm$", through: []string{s.program("vm")}, dir: s.dir}
 	for _, v := range []visit{
-		{url: "https://api.demo.lab.example.com:6443/version", trust: "api.crt", dns: only(nodeProxy), says: `"gitVersion": "v`},
-		{url: "https://oauth.demo.lab.example.com/", trust: "oauth.crt", dns: only(nodeProxy), says: "oauth, asked for oauth.demo.lab.example.com"},
-		{url: "https://ignition.demo.lab.example.com/", trust: "ignition.crt", dns: only(nodeProxy), says: "ignition, asked for ignition.demo.lab.example.com"},
-		{url: "https://konnectivity.demo.lab.example.com/", trust: "konnectivity.crt", dns: only(nodeProxy), says: "konnectivity, asked for konnectivity.demo.lab.example.com"},
-		{heading: "Applications are on the VLAN themselves, where MetalLB has put them", url: "https://" + shopName + "/", trust: "shop.crt", dns: only(nodeApps), says: "shop, asked for " + shopName},
+		{url: "https://api.demo.lab.example.com:6443/version", trust: "api.crt", dns: only(nodeProxy), reply: `"gitVersion": "v`},
+		{url: "https://oauth.demo.lab.example.com/", trust: "oauth.crt", dns: only(nodeProxy), reply: "oauth: request for oauth.demo.lab.example.com"},
+		{url: "https://ignition.demo.lab.example.com/", trust: "ignition.crt", dns: only(nodeProxy), reply: "ignition: request for ignition.demo.lab.example.com"},
+		{url: "https://konnectivity.demo.lab.example.com/", trust: "konnectivity.crt", dns: only(nodeProxy), reply: "konnectivity: request for konnectivity.demo.lab.example.com"},
+		{heading: "The apps address is on the VLAN, where MetalLB announces it", url: "https://" + shopName + "/", trust: "shop.crt", dns: only(nodeApps), reply: "shop: request for " + shopName},
 	} {
 		if err := vm.visit(ctx, t, v); err != nil {
 			return err
 		}
 	}
-	t.printf("\n# All other names are passed on to the site's resolvers.\n")
-	return vm.ask(ctx, t, "www.example.com", passed)
+	t.printf("\n# DNS forwards all other names to the upstream resolver.\n")
+	return vm.ask(ctx, t, "www.example.com", forwarded)
 }
 
-// showPod has a pod connect by the same names.
+// showPod connects by the same names from a pod.
 func (s *site) showPod(ctx context.Context, t *transcript) error {
 	through, proxy, err := s.startPod(ctx)
 	if err != nil {
 		return err
 	}
 	pod := client{prompt: "pod$", through: through}
-	t.printf("\n# A pod of the management cluster, by the same names: they lead to the proxy's Service, and applications are reached from its address on the VLAN.\n")
+	t.printf("\n# A pod of the management cluster uses the same names. They resolve to the proxy's Service; the proxy connects to apps from its VLAN address.\n")
 	for _, v := range []visit{
-		{url: "https://api.demo.lab.example.com:6443/version", trust: "api.crt", dns: only(proxy), says: `"gitVersion": "v`},
-		{url: "https://" + shopName + "/", trust: "shop.crt", dns: only(proxy), says: "shop, asked for " + shopName + " by " + nodeProxy},
+		{url: "https://api.demo.lab.example.com:6443/version", trust: "api.crt", dns: only(proxy), reply: `"gitVersion": "v`},
+		{url: "https://" + shopName + "/", trust: "shop.crt", dns: only(proxy), reply: "shop: request for " + shopName + " from " + nodeProxy},
 	} {
 		if err := pod.visit(ctx, t, v); err != nil {
 			return err
@@ -120,13 +120,13 @@ func (s *site) showPod(ctx context.Context, t *transcript) error {
 	return nil
 }
 
-// showReports has kubectl oooi tell how things are.
+// showReports runs the read-only commands of kubectl oooi.
 func (s *site) showReports(ctx context.Context, t *transcript) error {
-	t.printf("\n# What there is, and why.\n")
+	t.printf("\n# The reports of kubectl oooi.\n")
 	for _, report := range []struct{ command, wanted string }{
 		{"status -n clusters", "demo clusters/demo" + strings.Repeat(" True", 3) + " " + nodeApps + " True"},
 		{"routes -n clusters", "443 SNI oauth.demo.lab.example.com Service clusters-demo/oauth-openshift:6443"},
-		{"leases -n clusters", machineMAC + " clusters-demo/" + machineVMI},
+		{"leases -n clusters", vmMAC + " clusters-demo/" + vmName},
 		{"resolve oauth.demo.lab.example.com", "Answer: " + nodeProxy},
 		{"doctor demo -n clusters --probe --fail-on=warn", "Infra clusters/demo:"},
 	} {
@@ -137,11 +137,11 @@ func (s *site) showReports(ctx context.Context, t *transcript) error {
 	return nil
 }
 
-// showChange has HyperShift publish a service by another name, and tells how soon a machine
-// gets there by it.
+// showChange creates a Route, as HyperShift would, and prints how long it takes until the VM can connect by its
+// hostname.
 func (s *site) showChange(ctx context.Context, t *transcript) error {
 	vm := client{prompt: "vm$", through: []string{s.program("vm")}, dir: s.dir}
-	t.printf("\n# HyperShift makes a Route, with a hostname that nobody could have guessed.\n")
+	t.printf("\n# HyperShift creates a Route with a generated hostname.\n")
 	if err := vm.ask(ctx, t, ignitionName, nxDomain); err != nil {
 		return err
 	}
@@ -153,21 +153,21 @@ func (s *site) showChange(ctx context.Context, t *transcript) error {
 	roots.AppendCertsFromPEM(certificate)
 	change := ignitionRoute(ignitionName)
 	t.printf("$ kubectl apply -f - <<EOF\n%s\nEOF\n", strings.TrimSpace(change))
-	took, err := follow(ctx, s.management, change, "the machine connecting by the new name", func(ctx context.Context) bool { return s.connects(ctx, ignitionName, roots) })
+	took, err := follow(ctx, s.management, change, "the VM connecting by the new name", func(ctx context.Context) bool { return s.connects(ctx, ignitionName, roots) })
 	if err != nil {
 		return err
 	}
-	t.printf("  the machine got through by that name, and verified whom it reached, %s after the API server had taken the change\n", milliseconds(took))
-	return vm.visit(ctx, t, visit{url: "https://" + ignitionName + "/", trust: "ignition.crt", dns: only(nodeProxy), says: "ignition, asked for " + ignitionName})
+	t.printf("  the VM resolved the name and verified the backend's certificate %s after the API server accepted the change\n", milliseconds(took))
+	return vm.visit(ctx, t, visit{url: "https://" + ignitionName + "/", trust: "ignition.crt", dns: only(nodeProxy), reply: "ignition: request for " + ignitionName})
 }
 
-// connects reports whether the machine finds the name, connects to where that leads, and there
-// is whom it trusts.
+// connects reports whether the VM resolves the name to the proxy, connects to it, and verifies the certificate of the
+// server.
 func (s *site) connects(ctx context.Context, name string, roots *x509.CertPool) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	var conn net.Conn
-	err := s.vm.Do(func() error { // what is opened here is the machine's
+	err := s.vm.Do(func() error { // sockets that are opened here belong to the VM's network namespace
 		reply, _, err := new(dns.Client).ExchangeContext(ctx, new(dns.Msg).SetQuestion(dns.Fqdn(name), dns.TypeA), net.JoinHostPort(nodeDNS, "53"))
 		if err != nil {
 			return err
@@ -182,13 +182,13 @@ func (s *site) connects(ctx context.Context, name string, roots *x509.CertPool) 
 	if err != nil || conn == nil {
 		return false
 	}
-	defer func() { _ = conn.Close() }() // nothing was sent that might be lost
+	defer func() { _ = conn.Close() }() // no data was sent
 	return tls.Client(conn, &tls.Config{RootCAs: roots, ServerName: name, MinVersion: tls.VersionTLS12}).HandshakeContext(ctx) == nil
 }
 
-// showTeardown takes everything down again.
+// showTeardown deletes the Infra and everything that setup created.
 func (s *site) showTeardown(ctx context.Context, t *transcript) error {
-	t.printf("\n# And away.\n")
+	t.printf("\n# Delete everything.\n")
 	if err := s.oooi(ctx, t, []string{"teardown", "demo", "-n", "clusters", "--yes"}, "Infra clusters/demo deleted"); err != nil {
 		return err
 	}

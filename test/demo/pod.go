@@ -13,18 +13,18 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// startPod starts a pod of the management cluster whose resolver is the Service of our DNS. It
-// returns what runs a command there, and the address of the proxy's Service.
+// startPod starts a pod of the management cluster whose resolver is the Service of our DNS. It returns the command
+// that runs a command in the pod, and the cluster IP of the proxy's Service.
 func (s *site) startPod(ctx context.Context) (through []string, proxy string, err error) {
 	api, err := kubernetes.NewForConfig(s.management.RESTConfig())
 	if err != nil {
-		return nil, "", fmt.Errorf("making a client: %w", err)
+		return nil, "", fmt.Errorf("creating a client: %w", err)
 	}
 	address := map[string]string{}
 	for _, name := range []string{"demo-dns", "demo-proxy"} {
 		service, err := api.CoreV1().Services("clusters").Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
-			return nil, "", fmt.Errorf("looking for our Service: %w", err)
+			return nil, "", fmt.Errorf("reading our Service: %w", err)
 		}
 		address[name] = service.Spec.ClusterIP
 	}
@@ -38,7 +38,7 @@ func (s *site) startPod(ctx context.Context) (through []string, proxy string, er
 	}
 	data, err := json.Marshal(certificates)
 	if err != nil {
-		return nil, "", fmt.Errorf("writing certificates: %w", err)
+		return nil, "", fmt.Errorf("encoding certificates: %w", err)
 	}
 	pod, err := objects.ReadFile("objects/node/setup/client.yaml")
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *site) startPod(ctx context.Context) (through []string, proxy string, er
 	return s.node.ExecLine(id), address["demo-proxy"], nil
 }
 
-// awaitPod returns the container of a pod once that runs.
+// awaitPod waits until a pod of the namespace default runs, and returns the ID of its first container.
 func awaitPod(ctx context.Context, api kubernetes.Interface, name string) (container string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, startDeadline)
 	defer cancel()

@@ -15,20 +15,19 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// proxy is the proxy of cluster demo: xdsd, the Envoy that it drives, and the servers
-// behind that.
+// A proxy is the proxy of cluster demo: xdsd, Envoy, and the servers behind it.
 type proxy struct {
-	dir  string
-	pods *pods
-	xdsd *process
-	// envoy runs with what xdsd bootstrap prints.
+	dir      string
+	backends *backends
+	xdsd     *process
+	// envoy runs with the output of xdsd bootstrap.
 	envoy *lab.Envoy
 }
 
-// vlanIP is the proxy's address on the VLAN after all changes to the Infra.
+// vlanIP is the proxy's VLAN address after all changes of the Infra.
 const vlanIP = "127.50.0.4"
 
-// startProxy starts the proxy, and tells of it on the transcript.
+// startProxy starts the proxy, prints the commands, and waits until it routes to apps.
 func (t *transcript) startProxy(ctx context.Context, c *clusters, dir, xdsd string, v *vlan) (*proxy, error) {
 	p := &proxy{dir: dir}
 	err := p.start(ctx, t, c, xdsd, v)
@@ -44,7 +43,7 @@ func (p *proxy) start(ctx context.Context, t *transcript, c *clusters, xdsd stri
 	if err != nil {
 		return err
 	}
-	if p.pods, err = startPods(ctx, p.dir); err != nil {
+	if p.backends, err = startBackends(ctx, p.dir); err != nil {
 		return err
 	}
 	if err := p.apply(ctx, t, c); err != nil {
@@ -54,7 +53,7 @@ func (p *proxy) start(ctx context.Context, t *transcript, c *clusters, xdsd stri
 	if err != nil {
 		return err
 	}
-	// There is no kube-proxy, so Envoy listens on the address of its Service itself.
+	// Without kube-proxy, Envoy listens on the cluster IP of its Service itself.
 	bind := []string{vlanIP, serviceIP}
 	if v != nil {
 		bind = append(bind, bridgeProxy)
@@ -73,15 +72,15 @@ func (p *proxy) start(ctx context.Context, t *transcript, c *clusters, xdsd stri
 	}, sockets...)
 	t.printf("$ xdsd %s > envoy.yaml\n$ envoy -c envoy.yaml $(xdsd ... --args) &\n", strings.Join(bootstrap, " "))
 	if p.envoy, err = startEnvoy(ctx, xdsd, bootstrap); err != nil {
-		return p.xdsd.blame(err)
+		return p.xdsd.withLog(err)
 	}
 	return p.await(ctx)
 }
 
-// await returns when the proxy knows its way to the applications, which comes last:
-// from inside the hosted cluster.
+// await waits until the proxy routes to apps, whose address is the last to be known because it comes from the hosted
+// cluster.
 func (p *proxy) await(ctx context.Context) error {
-	shop := visit{source: demoVM, url: "https://" + shopName + "/", trust: "shop.crt", says: "shop"}
+	shop := visit{source: demoVM, url: "https://" + shopName + "/", trust: "shop.crt", reply: "shop"}
 	args, err := shop.arguments(vlanIP)
 	if err != nil {
 		return err
@@ -89,24 +88,24 @@ func (p *proxy) await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, followDeadline)
 	defer cancel()
 	for last := ""; ; {
-		said, right, err := curl(ctx, p.dir, shop.says, args)
+		reply, right, err := curl(ctx, p.dir, shop.reply, args)
 		if right {
 			return nil
 		}
 		if err == nil {
-			last = said
+			last = reply
 		}
 		select {
 		case <-p.xdsd.ended:
-			return p.xdsd.blame(fmt.Errorf("xdsd ended: %w", p.xdsd.err))
+			return p.xdsd.withLog(fmt.Errorf("xdsd exited: %w", p.xdsd.err))
 		case <-ctx.Done():
-			return p.xdsd.blame(fmt.Errorf("waiting for the shop to answer through the proxy: %w; last: %s", ctx.Err(), last))
+			return p.xdsd.withLog(fmt.Errorf("waiting for the app shop to answer through the proxy: %w; last: %s", ctx.Err(), last))
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
 
-// serviceIP is the cluster IP of the proxy's Service, as the DNS has it for pods.
+// serviceIP returns the cluster IP of the proxy's Service, with which DNS answers pods.
 func (s *server) serviceIP(ctx context.Context) (string, error) {
 	reply, err := s.ask(ctx, pod, "api.demo.lab.example.com", dns.TypeA)
 	if err != nil {
@@ -117,17 +116,17 @@ func (s *server) serviceIP(ctx context.Context) (string, error) {
 			return a.A.String(), nil
 		}
 	}
-	return "", fmt.Errorf("the DNS does not know the proxy's Service")
+	return "", fmt.Errorf("DNS has no address of the proxy's Service")
 }
 
-// apply applies what is behind the proxy, and its ProxyServer.
+// apply applies the Services and endpoints behind the proxy, and its ProxyServer.
 func (p *proxy) apply(ctx context.Context, t *transcript, c *clusters) error {
 	hosted, err := url.Parse(c.hosted.ServerURL())
 	if err != nil {
 		return fmt.Errorf("reading the hosted API server's URL: %w", err)
 	}
 	if err := os.WriteFile(filepath.Join(p.dir, "api.crt"), c.hosted.CA(), 0o600); err != nil {
-		return fmt.Errorf("writing the hosted API server's authority: %w", err)
+		return fmt.Errorf("writing the CA of the hosted API server: %w", err)
 	}
 	if err := applyFolder(ctx, c.management, "objects/proxy"); err != nil {
 		return err
@@ -141,7 +140,7 @@ func (p *proxy) apply(ctx context.Context, t *transcript, c *clusters) error {
 	return c.management.ApplyYAML(ctx, []byte(proxyServer))
 }
 
-// startEnvoy starts the real Envoy with exactly what xdsd prints.
+// startEnvoy starts Envoy with the configuration and the arguments that xdsd bootstrap prints.
 func startEnvoy(ctx context.Context, xdsd string, bootstrap []string) (*lab.Envoy, error) {
 	binary, err := lab.InstallEnvoy(ctx, nil)
 	if err != nil {
@@ -158,14 +157,14 @@ func startEnvoy(ctx context.Context, xdsd string, bootstrap []string) (*lab.Envo
 	return lab.StartEnvoy(ctx, lab.EnvoyConfig{Binary: binary, Bootstrap: config, Args: strings.Fields(string(args))})
 }
 
-// output runs a command and returns what it prints.
+// output runs a command and returns its standard output.
 func output(ctx context.Context, name string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
-	var complaint strings.Builder
-	cmd.Stderr = &complaint
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(complaint.String()))
+		return nil, fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(stderr.String()))
 	}
 	return out, nil
 }
@@ -179,8 +178,8 @@ func (p *proxy) stop() {
 	if p.xdsd != nil {
 		p.xdsd.stop()
 	}
-	if p.pods != nil {
-		p.pods.stop()
+	if p.backends != nil {
+		p.backends.stop()
 	}
 }
 
@@ -193,7 +192,7 @@ spec:
   networkConfig: {serverIP: 127.50.0.4, networkAttachmentName: vlan50}
 `
 
-// endpoints is the EndpointSlice of a Service with one pod.
+// endpoints returns the EndpointSlice of a Service with one pod.
 func endpoints(service, portName, port, address string) string {
 	return fmt.Sprintf(`
 apiVersion: discovery.k8s.io/v1

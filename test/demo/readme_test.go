@@ -16,18 +16,18 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// changing are the parts of a transcript that differ from run to run.
+// changing matches the parts of a transcript that differ from run to run.
 var changing = regexp.MustCompile(`127\.0\.0\.1:\d+|\.:\d+|/\S+\.(kubeconfig|sock)|v\d+\.\d+\.\d+|tick \d+|(127|10)\.(96|244)\.\d+\.\d+|fd00:96::\S+|\d+\.\d+ ms|after \d+(\.\d+)?s|port 67 interval \d+|\d+ checks: .* passed|renewal in \d+ seconds|unknown_total \d+|\d+-\d+-\d+T\S+Z| +(\d+m)?\d+s +| +ok$`)
 
-// transcriptFile is an environment variable: a file with what make demo has printed on a node. CI
-// has run that before the tests.
+// transcriptFile is the environment variable with the path of a file with the output of make demo on a node. CI runs
+// the demo before the tests.
 const transcriptFile = "OOOI_DEMO_TRANSCRIPT"
 
-// commands start the demo, by the mode that they run it in.
+// commands has the command that starts the demo in each mode.
 var commands = map[mode]string{onNode: "make demo", onLoopback: "make demo MODE=loopback"}
 
-// shown are the pages with transcripts, and how many console blocks of each mode they have at least.
-var shown = []struct {
+// documented has the pages with transcripts, and the minimum number of console blocks of each mode.
+var documented = []struct {
 	page   string
 	blocks map[mode]int
 }{
@@ -35,30 +35,31 @@ var shown = []struct {
 	{"docs/tutorial/quick-start.md", map[mode]int{onNode: 10, onLoopback: 6}},
 }
 
-// TestReadmeShowsWhatTheDemoPrints runs the demo and finds every line of each page's transcripts in
-// what it prints, in that order. On a node it runs it only in a long test where there is no transcript.
+// TestReadmeShowsWhatTheDemoPrints runs the demo in each mode, and checks that its output has every line of each
+// page's transcripts, in this order. On a node it uses the transcript of transcriptFile, or runs the demo if the
+// tests are long.
 func TestReadmeShowsWhatTheDemoPrints(t *testing.T) {
 	root, err := lab.Root()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := lab.LookAt("api", "internal", "plugins", "corednsbuild", "coredhcpbuild", "xdsd", "kubectl-oooi", "manifests", "test/programs"); err != nil {
+	if err := lab.TrackSources("api", "internal", "plugins", "corednsbuild", "coredhcpbuild", "xdsd", "kubectl-oooi", "manifests", "test/programs"); err != nil {
 		t.Fatal(err)
 	}
 	transcripts := map[string]map[mode][]string{}
-	for _, s := range shown {
+	for _, s := range documented {
 		transcripts[s.page] = readTranscripts(t, filepath.Join(root, s.page), s.blocks)
 	}
 	build := sync.OnceValues(func() (string, error) { return buildDemo(t, root) })
 	for _, test := range []struct {
-		mode mode
-		need func(*testing.T)
+		mode    mode
+		require func(*testing.T)
 	}{
 		{onNode, func(t *testing.T) { t.Helper(); lab.NeedNode(t, demoCommands()...) }},
 		{onLoopback, func(*testing.T) {}},
 	} {
 		t.Run(test.mode.String(), func(t *testing.T) {
-			test.need(t)
+			test.require(t)
 			printed := ""
 			if file := os.Getenv(transcriptFile); file != "" && test.mode == onNode {
 				text, err := os.ReadFile(file)
@@ -67,7 +68,7 @@ func TestReadmeShowsWhatTheDemoPrints(t *testing.T) {
 				}
 				printed = string(text)
 			} else if test.mode == onNode && !lab.Long() {
-				t.Skipf("%s names no transcript of make demo; make test-long runs it", transcriptFile)
+				t.Skipf("%s is not set; make test-long runs the demo", transcriptFile)
 			} else {
 				dir, err := build()
 				if err != nil {
@@ -75,20 +76,20 @@ func TestReadmeShowsWhatTheDemoPrints(t *testing.T) {
 				}
 				printed = runDemo(t, dir, test.mode)
 			}
-			if _, why, found := strings.Cut(printed, " left out: "); found {
-				t.Skipf("the demo ran, but not all of it, so that the pages show more: %s", why)
+			if _, why, found := strings.Cut(printed, " skipped: "); found {
+				t.Skipf("the demo skipped parts that the pages show: %s", why)
 			}
 			for page, lines := range transcripts {
 				if line, found := firstMissing(strings.Split(printed, "\n"), lines[test.mode]); found {
-					t.Errorf("%s shows a line that the demo does not print there: %q\n%s", page, line, printed)
+					t.Errorf("%s shows a line that the demo does not print at this place: %q\n%s", page, line, printed)
 				}
 			}
 		})
 	}
 }
 
-// buildDemo builds the demo and what it runs, as the Makefile does: images take binaries without
-// C. It returns their folder.
+// buildDemo builds the demo and our programs without cgo, as the Makefile does, because the image has no libc. It
+// returns their directory.
 func buildDemo(t *testing.T, root string) (string, error) {
 	t.Helper()
 	dir := t.TempDir()
@@ -97,13 +98,13 @@ func buildDemo(t *testing.T, root string) (string, error) {
 	build.Dir = root
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building what the demo needs, and itself: %w\n%s", err, out)
+		return "", fmt.Errorf("building the demo and our programs: %w\n%s", err, out)
 	}
 	return dir, nil
 }
 
-// runDemo runs the demo, as a program of its own, which can enter a network namespace. It
-// returns what that prints.
+// runDemo runs the demo as a process of its own, so that it can create a network namespace, and returns its standard
+// output.
 func runDemo(t *testing.T, dir string, m mode) string {
 	t.Helper()
 	demo := exec.CommandContext(t.Context(), filepath.Join(dir, "demo"), "-mode", m.String(), "-coredns", filepath.Join(dir, "corednsbuild"),
@@ -118,12 +119,12 @@ func runDemo(t *testing.T, dir string, m mode) string {
 	return out.String()
 }
 
-// consoleBlock is a console block of a page, with its lines as the submatch.
+// consoleBlock matches a console block of a page; the submatch is its content.
 var consoleBlock = regexp.MustCompile("(?ms)^```console\n(.*?)^```$")
 
-// readTranscripts returns the lines that a page's console blocks show of each mode, without those that
-// stand for omitted lines. A block that begins with a mode's command begins its transcript, and the
-// blocks after it are of that mode too. A page with fewer blocks of a mode than least fails the test.
+// readTranscripts returns the lines of a page's console blocks for each mode, without empty lines and "...". A block
+// that begins with the command of a mode starts its transcript, and the following blocks continue it. A page with
+// fewer blocks of a mode than least fails the test.
 func readTranscripts(t *testing.T, path string, least map[mode]int) map[mode][]string {
 	t.Helper()
 	page, err := os.ReadFile(path)
@@ -141,7 +142,7 @@ func readTranscripts(t *testing.T, path string, least map[mode]int) map[mode][]s
 			}
 		}
 		if current == "" {
-			t.Fatalf("%s: a console block before the command of a demo: %q", path, first)
+			t.Fatalf("%s: a console block before the first command that starts the demo: %q", path, first)
 		}
 		blocks[current]++
 		for line := range strings.SplitSeq(text, "\n") {
@@ -158,7 +159,7 @@ func readTranscripts(t *testing.T, path string, least map[mode]int) map[mode][]s
 	return transcripts
 }
 
-// firstMissing returns the first line that is not printed after those before it.
+// firstMissing returns the first of the lines that is not in printed after the preceding lines.
 func firstMissing(printed, lines []string) (string, bool) {
 	for _, line := range lines {
 		for len(printed) > 0 && plain(printed[0]) != plain(line) {
@@ -172,5 +173,5 @@ func firstMissing(printed, lines []string) (string, bool) {
 	return "", false
 }
 
-// plain is a line without what differs from run to run.
+// plain returns a line without the parts that differ from run to run.
 func plain(line string) string { return changing.ReplaceAllString(line, "") }

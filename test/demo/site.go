@@ -17,8 +17,8 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// Addresses outside of the VLAN: of API servers, of the servers that stand in for the rest of
-// the hosted control plane, and of the site's resolver.
+// Addresses outside of the VLAN: of the API servers, of the servers that simulate the rest of the hosted control
+// plane, and of the upstream resolver.
 const (
 	managementIP   = "192.0.2.1"
 	hostedIP       = "192.0.2.10"
@@ -28,38 +28,37 @@ const (
 	resolverIP     = "192.0.2.53"
 )
 
-// Names and addresses on the VLAN, which is a bridge.
+// Names and addresses on the VLAN, which is a Linux bridge.
 const (
-	nodeVLAN   = "vlan50"
-	nodeDNS    = "198.18.50.3"
-	nodeProxy  = "198.18.50.4"
-	nodeApps   = "198.18.50.200" // the first of MetalLB's pool
-	machineMAC = "02:00:c6:12:32:01"
-	machineVMI = "demo-worker-6k8d2"
+	nodeVLAN  = "vlan50"
+	nodeDNS   = "198.18.50.3"
+	nodeProxy = "198.18.50.4"
+	nodeApps  = "198.18.50.200" // the first address of MetalLB's pool
+	vmMAC     = "02:00:c6:12:32:01"
+	vmName    = "demo-worker-6k8d2"
 )
 
-// ignitionName is one that HyperShift chooses, and nobody could have guessed.
+// ignitionName is a hostname that HyperShift generates, so it is in no spec.
 const ignitionName = "ignition-4f2a.demo.lab.example.com"
 
-// site is what there is before anybody sets up anything.
+// A site is the environment before setup: the clusters, a node, the servers behind the proxy, and a VM.
 type site struct {
-	dir string // for configuration, certificates and programs
+	dir string // working directory, for configuration, certificates and programs
 	*clusters
 	node     *lab.Node
-	servers  *pods
+	servers  *backends
 	resolver *dns.Server
-	vm       *machine
+	vm       *virtualMachine
 }
 
-// startSite starts a management cluster with a node, the control plane of a hosted cluster, and
-// the VLAN with a machine on it.
+// startSite starts a management cluster with a node, the control plane of a hosted cluster, and the VLAN with a VM.
 func startSite(ctx context.Context, dir string) (*site, error) {
 	start := time.Now()
-	s := &site{dir: dir, clusters: &clusters{}, servers: &pods{dir: dir}}
+	s := &site{dir: dir, clusters: &clusters{}, servers: &backends{dir: dir}}
 	if err := s.start(ctx); err != nil {
 		return nil, errors.Join(err, s.stop())
 	}
-	progress("a management cluster with a node, and a hosted control plane: %.1f s", time.Since(start).Seconds())
+	progress("started a management cluster with a node, and a hosted control plane, in %.1f s", time.Since(start).Seconds())
 	return s, nil
 }
 
@@ -80,7 +79,7 @@ func (s *site) start(ctx context.Context) error {
 		return err
 	}
 	var err error
-	s.vm, err = plugIn(nodeVLAN, s.dir, "vm", machineMAC)
+	s.vm, err = newVM(nodeVLAN, s.dir, "vm", vmMAC)
 	return err
 }
 
@@ -108,8 +107,8 @@ func (s *site) startManagement(ctx context.Context) (err error) {
 	return group.Wait()
 }
 
-// siteCRDs are those of the management cluster, beside what comes with a node. Ours are not
-// among them: setup brings them.
+// siteCRDs returns the CRDs of the management cluster, in addition to those of a node. Ours are not among them,
+// because setup creates them.
 func siteCRDs() []lab.CRDSet {
 	return []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.KubeVirt, lab.KubeVirtMachines}
 }
@@ -127,8 +126,8 @@ func (s *site) startHosted(ctx context.Context) (err error) {
 	return applyFolder(ctx, s.hosted, "objects/node/hosted")
 }
 
-// startServers starts the rest of the hosted control plane, and the applications' router on the
-// VLAN: servers that say who they are.
+// startServers starts servers that simulate the rest of the hosted control plane, and the router of apps on the VLAN.
+// They reply with their name and the request.
 func (s *site) startServers(ctx context.Context) error {
 	if err := ip(ctx, "address", "add", nodeApps+"/24", "dev", nodeVLAN); err != nil {
 		return err
@@ -146,29 +145,29 @@ func (s *site) startServers(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		greeting := says(func(r *http.Request) string {
+		greeting := replyWith(func(r *http.Request) string {
 			from, _, _ := net.SplitHostPort(r.RemoteAddr)
-			return fmt.Sprintf("%s, asked for %s by %s", server.name, r.Host, from)
+			return fmt.Sprintf("%s: request for %s from %s", server.name, r.Host, from)
 		})
 		if err := s.servers.serve(ctx, server.address, greeting, certificate); err != nil {
 			return err
 		}
 	}
-	// A router redirects on port 80.
+	// Like OpenShift's router, redirect from port 80.
 	if err := s.servers.serve(ctx, nodeApps+":80", http.RedirectHandler("https://"+shopName+"/", http.StatusFound)); err != nil {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(s.dir, "api.crt"), s.hosted.CA(), 0o600); err != nil {
-		return fmt.Errorf("writing the hosted API server's authority: %w", err)
+		return fmt.Errorf("writing the CA of the hosted API server: %w", err)
 	}
 	return nil
 }
 
-// startResolver starts the site's resolver, which has one answer for every name.
+// startResolver starts the upstream resolver, which answers every query for an A record with one address.
 func (s *site) startResolver(ctx context.Context) error {
 	conn, err := new(net.ListenConfig).ListenPacket(ctx, "udp", net.JoinHostPort(resolverIP, "53"))
 	if err != nil {
-		return fmt.Errorf("starting the site's resolver: %w", err)
+		return fmt.Errorf("starting the upstream resolver: %w", err)
 	}
 	started := make(chan struct{})
 	s.resolver = &dns.Server{PacketConn: conn, NotifyStartedFunc: func() { close(started) }, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, question *dns.Msg) {
@@ -176,14 +175,14 @@ func (s *site) startResolver(ctx context.Context) error {
 		if q := question.Question[0]; q.Qtype == dns.TypeA {
 			reply.Answer = []dns.RR{&dns.A{Hdr: dns.RR_Header{Name: q.Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 60}, A: net.ParseIP(upstream)}}
 		}
-		_ = w.WriteMsg(reply) // who asked may be gone
+		_ = w.WriteMsg(reply) // the client may have closed its socket
 	})}
-	go func() { _ = s.resolver.ActivateAndServe() }() // until it is shut down
+	go func() { _ = s.resolver.ActivateAndServe() }() // until Shutdown
 	<-started
 	return nil
 }
 
-// publish applies the hosted cluster, and who is behind the Services of its control plane.
+// publish applies the hosted cluster, with the EndpointSlices of its control plane's Services.
 func (s *site) publish(ctx context.Context) error {
 	hosted, err := url.Parse(s.hosted.ServerURL())
 	if err != nil {
@@ -206,10 +205,10 @@ func (s *site) publish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return cluster.HandOver(ctx, s.management, s.hosted)
+	return cluster.PublishKubeconfig(ctx, s.management, s.hosted)
 }
 
-// stop is fine for a site that has started halfway.
+// stop stops everything that has been started. It may be called after a failed start.
 func (s *site) stop() error {
 	s.vm.stop()
 	s.servers.stop()

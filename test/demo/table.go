@@ -16,8 +16,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// getTable returns the lines that kubectl get prints of objects, from the table that the API
-// server makes for it, with some labels as columns.
+// getTable returns the lines that 'kubectl get -L LABELS' prints: the table of the API server, with labels as columns.
 func getTable(ctx context.Context, cp *lab.ControlPlane, path string, labels ...string) ([]string, error) {
 	table, err := fetchTable(ctx, cp, path)
 	if err != nil {
@@ -27,7 +26,7 @@ func getTable(ctx context.Context, cp *lab.ControlPlane, path string, labels ...
 	w := tabwriter.NewWriter(&text, 0, 0, 3, ' ', 0)
 	var shown []int
 	for i, column := range table.ColumnDefinitions {
-		if column.Priority == 0 { // the others are those of -o wide
+		if column.Priority == 0 { // others are only for -o wide
 			shown = append(shown, i)
 			fmt.Fprintf(w, "%s\t", strings.ToUpper(column.Name))
 		}
@@ -58,14 +57,15 @@ func getTable(ctx context.Context, cp *lab.ControlPlane, path string, labels ...
 	return lines, nil
 }
 
+// fetchTable requests a list of objects as a table.
 func fetchTable(ctx context.Context, cp *lab.ControlPlane, path string) (*metav1.Table, error) {
 	client, err := rest.HTTPClientFor(cp.RESTConfig())
 	if err != nil {
 		return nil, err
 	}
 	defer client.CloseIdleConnections()
-	const patience = 10 * time.Second
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	const timeout = 10 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, cp.ServerURL()+path, http.NoBody)
 	if err != nil {
@@ -76,7 +76,7 @@ func fetchTable(ctx context.Context, cp *lab.ControlPlane, path string) (*metav1
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = response.Body.Close() }() // read to its end
+	defer func() { _ = response.Body.Close() }() // read completely
 	data, err := io.ReadAll(response.Body)
 	if err != nil {
 		return nil, err

@@ -15,35 +15,36 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// Where the clients of the demo stand.
+// Addresses of the clients, which select their views.
 const (
 	demoVM  = "127.50.0.10"
 	otherVM = "127.60.0.10"
 	pod     = "127.0.0.1"
 )
 
-// transcript asks, prints, and counts.
+// A transcript runs commands, prints them with their output, and counts correct and wrong answers.
 type transcript struct {
 	io.Writer
 	server *server
-	asked  int
+	total  int
 	wrong  int
 }
 
 func (t *transcript) printf(format string, args ...any) { fmt.Fprintf(t, format, args...) }
 
-// want says what is right: the status, and what the answers hold in their data.
+// A want is an expected DNS answer: the status, and a condition for the data of each record.
 type want struct {
 	status string
-	data   func(rdata string) bool // nil: there is to be no answer
+	data   func(rdata string) bool // nil for no records
 }
 
+// only expects answers with this address.
 func only(address string) want {
 	return want{"NOERROR", func(rdata string) bool { return rdata == address }}
 }
 
-// in wants an address of a network, for ClusterIPs, which the API server chooses.
-func in(network string) want {
+// inNetwork expects addresses of a network, for cluster IPs, which the API server chooses.
+func inNetwork(network string) want {
 	prefix := netip.MustParsePrefix(network)
 	return want{"NOERROR", func(rdata string) bool {
 		a, err := netip.ParseAddr(rdata)
@@ -52,14 +53,15 @@ func in(network string) want {
 }
 
 var (
-	noData   = want{status: "NOERROR"}
-	nxDomain = want{status: "NXDOMAIN"}
-	passed   = only(upstream) // the site's resolvers answered
+	noData    = want{status: "NOERROR"}
+	nxDomain  = want{status: "NXDOMAIN"}
+	forwarded = only(upstream) // the upstream resolver answered
 )
 
+// show queries DNS from each view, before and after changes.
 func (t *transcript) show(ctx context.Context, c *clusters) error {
-	clusterIPv4, clusterIPv6 := in("127.96.0.0/16"), in("fd00:96::/108")
-	pool := in("192.168.50.200/29")
+	clusterIPv4, clusterIPv6 := inNetwork("127.96.0.0/16"), inNetwork("fd00:96::/108")
+	pool := inNetwork("192.168.50.200/29")
 	steps := []struct {
 		heading string
 		source  string
@@ -67,7 +69,7 @@ func (t *transcript) show(ctx context.Context, c *clusters) error {
 		qtype   string
 		want    want
 	}{
-		{"A virtual machine of cluster demo, on its VLAN: everything leads to the proxy there", demoVM, "api.demo.lab.example.com", "A", only("127.50.0.3")},
+		{"A VM of cluster demo on its VLAN: all names resolve to the proxy's VLAN address", demoVM, "api.demo.lab.example.com", "A", only("127.50.0.3")},
 		{"", demoVM, "api-int.demo.lab.example.com", "A", only("127.50.0.3")},
 		{"", demoVM, "oauth.demo.lab.example.com", "A", only("127.50.0.3")},
 		{"", demoVM, "ignition.demo.lab.example.com", "A", only("127.50.0.3")},
@@ -75,7 +77,7 @@ func (t *transcript) show(ctx context.Context, c *clusters) error {
 		{"", demoVM, "api.demo.lab.example.com", "AAAA", noData},
 		{"", demoVM, "api.demo.lab.example.com", "HTTPS", noData},
 		{"", demoVM, "typo.demo.lab.example.com", "A", nxDomain},
-		{"The same names from a pod: the proxy's Service, in both families", pod, "api.demo.lab.example.com", "A", clusterIPv4},
+		{"The same names from a pod: the proxy's Service, IPv4 and IPv6", pod, "api.demo.lab.example.com", "A", clusterIPv4},
 		{"", pod, "api.demo.lab.example.com", "AAAA", clusterIPv6},
 		{"", pod, "api-int.demo.lab.example.com", "A", clusterIPv4},
 		{"", pod, "oauth.demo.lab.example.com", "A", clusterIPv4},
@@ -83,16 +85,16 @@ func (t *transcript) show(ctx context.Context, c *clusters) error {
 		{"", pod, "konnectivity.demo.lab.example.com", "A", clusterIPv4},
 		{"", pod, "api.demo.lab.example.com", "HTTPS", noData},
 		{"", pod, "typo.demo.lab.example.com", "A", nxDomain},
-		{"Another cluster's names: answered on its own VLAN, unknown on any other, so passed on to the site's resolvers", otherVM, "api.other.lab.example.com", "A", only("127.60.0.3")},
-		{"", demoVM, "api.other.lab.example.com", "A", passed},
-		{"", otherVM, "api.demo.lab.example.com", "A", passed},
-		{"", demoVM, "www.example.com", "A", passed},
-		{"Applications, on the VLAN: the address that MetalLB gave their Service inside the hosted cluster", demoVM, "console-openshift-console.apps.demo.lab.example.com", "A", pool},
+		{"Names of another cluster: answered on its own VLAN, forwarded to the upstream resolver on any other", otherVM, "api.other.lab.example.com", "A", only("127.60.0.3")},
+		{"", demoVM, "api.other.lab.example.com", "A", forwarded},
+		{"", otherVM, "api.demo.lab.example.com", "A", forwarded},
+		{"", demoVM, "www.example.com", "A", forwarded},
+		{"Apps names on the VLAN: the address that MetalLB assigned to the apps Service in the hosted cluster", demoVM, "console-openshift-console.apps.demo.lab.example.com", "A", pool},
 		{"", demoVM, "a.b.apps.demo.lab.example.com", "A", pool},
 		{"", demoVM, "oauth-openshift.apps.demo.lab.example.com", "A", only("127.50.0.3")},
-		{"Applications, from a pod: the proxy's Service, which carries them as well", pod, "console-openshift-console.apps.demo.lab.example.com", "A", clusterIPv4},
+		{"Apps names from a pod: the proxy's Service", pod, "console-openshift-console.apps.demo.lab.example.com", "A", clusterIPv4},
 		{"", pod, "a.b.apps.demo.lab.example.com", "A", clusterIPv4},
-		{"A pod sees all clusters", pod, "api.other.lab.example.com", "A", clusterIPv4},
+		{"A pod resolves the names of all clusters", pod, "api.other.lab.example.com", "A", clusterIPv4},
 	}
 	for _, s := range steps {
 		if s.heading != "" {
@@ -105,19 +107,20 @@ func (t *transcript) show(ctx context.Context, c *clusters) error {
 	return t.showChanges(ctx, c)
 }
 
-// step asks one question and prints it with its answer.
+// step is query without the answers.
 func (t *transcript) step(ctx context.Context, source, name, qtype string, w want) error {
 	_, err := t.query(ctx, source, name, qtype, w)
 	return err
 }
 
-// query is step, and returns the answers.
+// query queries a name from a source address with dig, and prints the command and the answer. It returns the answer
+// section.
 func (t *transcript) query(ctx context.Context, source, name, qtype string, w want) ([]string, error) {
 	t.printf("$ dig -b %s %s %s\n", source, name, qtype)
 	return t.answer(ctx, t.server.dig(source, name, qtype), w)
 }
 
-// answer runs dig, and prints the answer.
+// answer runs a dig command, prints the answer and counts it. It returns the answer section.
 func (t *transcript) answer(ctx context.Context, command []string, w want) ([]string, error) {
 	status, answers, err := dig(ctx, command)
 	if ctx.Err() != nil {
@@ -126,35 +129,36 @@ func (t *transcript) answer(ctx context.Context, command []string, w want) ([]st
 	if err != nil {
 		return nil, err
 	}
-	said := strings.Join(answers, ", ")
-	if said == "" {
-		said = "(no answer)"
+	text := strings.Join(answers, ", ")
+	if text == "" {
+		text = "(no answer)"
 	}
-	t.verdict(fmt.Sprintf("%-8s %s", status, said), w.fits(status, answers))
+	t.verdict(fmt.Sprintf("%-8s %s", status, text), w.matches(status, answers))
 	return answers, nil
 }
 
-// verdict prints what was said, and counts it.
-func (t *transcript) verdict(said string, right bool) {
+// verdict prints a line of output with ok or WRONG, and counts it.
+func (t *transcript) verdict(line string, right bool) {
 	verdict := "ok"
 	if !right {
 		verdict = "WRONG"
 		t.wrong++
 	}
-	t.asked++
-	t.printf("  %-69s %s\n", said, verdict)
+	t.total++
+	t.printf("  %-69s %s\n", line, verdict)
 }
 
-// sum says that all answers were right, or is an error.
+// sum prints that all answers were correct, or returns an error.
 func (t *transcript) sum() error {
 	if t.wrong > 0 {
-		return fmt.Errorf("%d of %d answers were wrong", t.wrong, t.asked)
+		return fmt.Errorf("%d of %d answers were wrong", t.wrong, t.total)
 	}
-	t.printf("\nAll %d answers were right.\n", t.asked)
+	t.printf("\nAll %d answers were correct.\n", t.total)
 	return nil
 }
 
-func (w want) fits(status string, answers []string) bool {
+// matches reports whether an answer is the expected one.
+func (w want) matches(status string, answers []string) bool {
 	if status != w.status || w.data == nil {
 		return status == w.status && len(answers) == 0
 	}
@@ -163,10 +167,10 @@ func (w want) fits(status string, answers []string) bool {
 	})
 }
 
-// rdata is the data of an answer as dig prints it.
+// rdata returns the data of a record as dig prints it.
 func rdata(line string) string { return line[strings.LastIndexByte(line, ' ')+1:] }
 
-// showChanges changes objects and tells how soon the answers follow.
+// showChanges changes objects, and prints how long it takes until the answers are those of the new objects.
 func (t *transcript) showChanges(ctx context.Context, clusters *clusters) error {
 	for _, c := range []struct {
 		heading, name string
@@ -174,11 +178,11 @@ func (t *transcript) showChanges(ctx context.Context, clusters *clusters) error 
 		want          string
 	}{
 		{
-			"The proxy moves to another VLAN address", "api.demo.lab.example.com",
+			"The Infra gets another VLAN address for the proxy", "api.demo.lab.example.com",
 			infraOf("127.50.0.4", ""), "127.50.0.4",
 		},
 		{
-			"HyperShift makes a Route, with a hostname that nobody could have guessed", "ignition-clusters-demo.lab.example.com",
+			"HyperShift creates a Route with a generated hostname", "ignition-clusters-demo.lab.example.com",
 			ignitionRoute("ignition-clusters-demo.lab.example.com"), "127.50.0.4",
 		},
 		{
@@ -186,7 +190,7 @@ func (t *transcript) showChanges(ctx context.Context, clusters *clusters) error 
 			ignitionRoute("ignition-demo-4f2a.lab.example.com"), "127.50.0.4",
 		},
 		{
-			"The applications' Service asks MetalLB for another address", "console-openshift-console.apps.demo.lab.example.com",
+			"The Infra requests another apps address from MetalLB", "console-openshift-console.apps.demo.lab.example.com",
 			infraOf("127.50.0.4", ", service: {annotations: {metallb.io/loadBalancerIPs: 192.168.50.205}}"), "192.168.50.205",
 		},
 	} {
@@ -195,19 +199,18 @@ func (t *transcript) showChanges(ctx context.Context, clusters *clusters) error 
 		if err != nil {
 			return err
 		}
-		t.printf("  answered rightly %s after the API server had taken the change\n", milliseconds(took))
+		t.printf("  correct answer %s after the API server accepted the change\n", milliseconds(took))
 		if err := t.step(ctx, demoVM, c.name, "A", only(c.want)); err != nil {
 			return err
 		}
 	}
-	return t.step(ctx, demoVM, "ignition-clusters-demo.lab.example.com", "A", passed)
+	return t.step(ctx, demoVM, "ignition-clusters-demo.lab.example.com", "A", forwarded)
 }
 
-// followDeadline bounds the wait for things to follow a change.
+// followDeadline limits the wait for the effect of a change.
 const followDeadline = 10 * time.Second
 
-// answers returns what tells whether a virtual machine that asks for a name is told an
-// address.
+// answers returns a function that reports whether DNS answers a VM's query for a name with an address.
 func (t *transcript) answers(name, address string) func(context.Context) bool {
 	return func(ctx context.Context) bool {
 		reply, err := t.server.ask(ctx, demoVM, name, dns.TypeA)
@@ -218,8 +221,8 @@ func (t *transcript) answers(name, address string) func(context.Context) bool {
 	}
 }
 
-// follow applies a change and tries until things are right. It returns how long
-// that took, counted from the API server's reply; nothing, if they were first.
+// follow applies a change and calls right until it returns true. It returns the time since the reply of the API
+// server, or 0 if right was true before the reply.
 func follow(ctx context.Context, cp *lab.ControlPlane, change, what string, right func(context.Context) bool) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, followDeadline)
 	defer cancel()
@@ -249,10 +252,12 @@ func follow(ctx context.Context, cp *lab.ControlPlane, change, what string, righ
 	return max(0, since.Sub(taken)), nil
 }
 
+// milliseconds formats a duration in milliseconds, as "1.2 ms".
 func milliseconds(d time.Duration) string {
 	return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000)
 }
 
+// infraOf returns the Infra of cluster demo with an address of the proxy. apps is appended to spec.appsIngress.
 func infraOf(proxy, apps string) string {
 	return fmt.Sprintf(`
 apiVersion: hostedcluster.densityops.com/v1alpha1
@@ -268,6 +273,7 @@ spec:
 `, proxy, apps)
 }
 
+// ignitionRoute returns the Route of the ignition server with a hostname.
 func ignitionRoute(host string) string {
 	return fmt.Sprintf(`
 apiVersion: route.openshift.io/v1

@@ -19,27 +19,27 @@ import (
 	"time"
 )
 
-// visit is a connection by name: what DNS says, and who answers there.
+// A visit resolves the hostname of a URL and connects to it, with the expected results of both.
 type visit struct {
 	heading string
-	source  string // "" for a machine that has but one address
+	source  string // address of the client; empty for a client with a single address
 	url     string
-	trust   string // the server's certificate, or its authority's; "" for plain HTTP
+	trust   string // file with the certificate of the server or its CA; empty for plain HTTP
 	dns     want
-	says    string // what the server says, or the beginning of it
+	reply   string // expected prefix of a line of the reply
 }
 
-// showProxy connects through the proxy as virtual machines and pods would.
+// showProxy connects through the proxy as VMs and as pods.
 func (t *transcript) showProxy(ctx context.Context, c *clusters, p *proxy) error {
-	service := in("127.96.0.0/16")
+	service := inNetwork("127.96.0.0/16")
 	for _, v := range []visit{
-		{"A virtual machine connects by name, and verifies whom it reaches: the hosted cluster's own API server", demoVM, "https://api.demo.lab.example.com:6443/version", "api.crt", only(vlanIP), `"gitVersion": "v`},
-		{"The OAuth server, by its own name and by the one that it has among the applications", demoVM, "https://oauth.demo.lab.example.com/", "oauth.crt", only(vlanIP), "oauth-openshift-1, asked for oauth.demo.lab.example.com"},
-		{"", demoVM, "https://oauth-openshift.apps.demo.lab.example.com/", "oauth.crt", only(vlanIP), "oauth-openshift-1, asked for oauth-openshift.apps.demo.lab.example.com"},
-		{"A pod connects to applications, which the proxy reaches from its address on the VLAN", pod, "https://" + shopName + "/", "shop.crt", service, "shop, asked for " + shopName + " by " + vlanIP},
-		{"", pod, "https://" + cartName + "/", "cart.crt", service, "cart, asked for " + cartName + " by " + vlanIP},
-		{"", pod, "http://" + shopName + "/", "", service, "shop, asked for " + shopName + " by " + vlanIP},
-		{"", pod, "http://" + cartName + "/", "", service, "cart, asked for " + cartName + " by " + vlanIP},
+		{"A VM connects by name to the API server of the hosted cluster, and verifies its certificate", demoVM, "https://api.demo.lab.example.com:6443/version", "api.crt", only(vlanIP), `"gitVersion": "v`},
+		{"The OAuth server, by its control-plane name and by its name in the apps domain", demoVM, "https://oauth.demo.lab.example.com/", "oauth.crt", only(vlanIP), "oauth-openshift-1: request for oauth.demo.lab.example.com"},
+		{"", demoVM, "https://oauth-openshift.apps.demo.lab.example.com/", "oauth.crt", only(vlanIP), "oauth-openshift-1: request for oauth-openshift.apps.demo.lab.example.com"},
+		{"A pod connects to apps; the proxy connects to them from its VLAN address", pod, "https://" + shopName + "/", "shop.crt", service, "shop: request for " + shopName + " from " + vlanIP},
+		{"", pod, "https://" + cartName + "/", "cart.crt", service, "cart: request for " + cartName + " from " + vlanIP},
+		{"", pod, "http://" + shopName + "/", "", service, "shop: request for " + shopName + " from " + vlanIP},
+		{"", pod, "http://" + cartName + "/", "", service, "cart: request for " + cartName + " from " + vlanIP},
 		{"", pod, "https://api.demo.lab.example.com:6443/version", "api.crt", service, `"gitVersion": "v`},
 	} {
 		if v.heading != "" {
@@ -49,10 +49,10 @@ func (t *transcript) showProxy(ctx context.Context, c *clusters, p *proxy) error
 			return err
 		}
 	}
-	t.printf("\n# On the VLAN applications are reached without the proxy, but it takes whoever asks it for one.\n")
+	t.printf("\n# VMs reach apps without the proxy, but the proxy accepts their connections, too.\n")
 	for _, v := range []visit{
-		{"", demoVM, "https://" + shopName + "/", "shop.crt", want{}, "shop, asked for " + shopName + " by " + vlanIP},
-		{"", demoVM, "http://" + shopName + "/", "", want{}, "shop, asked for " + shopName + " by " + vlanIP},
+		{"", demoVM, "https://" + shopName + "/", "shop.crt", want{}, "shop: request for " + shopName + " from " + vlanIP},
+		{"", demoVM, "http://" + shopName + "/", "", want{}, "shop: request for " + shopName + " from " + vlanIP},
 	} {
 		if err := t.curl(ctx, p, v, vlanIP); err != nil {
 			return err
@@ -61,7 +61,7 @@ func (t *transcript) showProxy(ctx context.Context, c *clusters, p *proxy) error
 	return t.showSwap(ctx, c, p)
 }
 
-// visit asks for a name, and connects to the address that was the answer.
+// visit resolves the name with dig, and connects to the address in the answer with curl.
 func (t *transcript) visit(ctx context.Context, p *proxy, v visit) error {
 	u, err := url.Parse(v.url)
 	if err != nil {
@@ -77,23 +77,22 @@ func (t *transcript) visit(ctx context.Context, p *proxy, v visit) error {
 	return t.curl(ctx, p, v, rdata(answers[0]))
 }
 
-// curl connects to an address, and prints what the server there says.
+// curl connects to an address with curl, and prints the reply.
 func (t *transcript) curl(ctx context.Context, p *proxy, v visit, address string) error {
 	args, err := v.arguments(address)
 	if err != nil {
 		return err
 	}
 	t.printf("$ curl %s\n", strings.Join(args, " "))
-	said, right, err := curl(ctx, p.dir, v.says, args)
+	reply, right, err := curl(ctx, p.dir, v.reply, args)
 	if err != nil {
 		return err
 	}
-	t.verdict(said, right)
+	t.verdict(reply, right)
 	return nil
 }
 
-// arguments are those of curl, which takes the address from us rather than from the
-// machine's resolver.
+// arguments returns the arguments of curl, with --resolve because the host's resolver does not have the names.
 func (v visit) arguments(address string) ([]string, error) {
 	u, err := url.Parse(v.url)
 	if err != nil {
@@ -113,9 +112,9 @@ func (v visit) arguments(address string) ([]string, error) {
 	return append(args, v.url), nil
 }
 
-// curl runs curl in a folder, through another command if there is one. It returns the line of
-// what curl prints that begins as it should, or if there is none the first.
-func curl(ctx context.Context, dir, begins string, args []string, through ...string) (said string, right bool, err error) {
+// curl runs curl in a directory; through is a command that runs it elsewhere. It returns the first line of the output
+// with the prefix, or else the first line. right reports whether there is such a line and curl succeeded.
+func curl(ctx context.Context, dir, prefix string, args []string, through ...string) (reply string, right bool, err error) {
 	command := slices.Concat(through, []string{"curl", "--silent", "--show-error", "--max-time", "5"}, args)
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Dir = dir
@@ -128,22 +127,23 @@ func curl(ctx context.Context, dir, begins string, args []string, through ...str
 		return "", false, fmt.Errorf("running curl: %w", err)
 	}
 	for line := range strings.Lines(string(out)) {
-		if line = strings.TrimSpace(line); strings.HasPrefix(line, begins) {
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, prefix) {
 			return line, err == nil, nil
 		}
 	}
-	said, _, _ = strings.Cut(string(out), "\n")
-	return said, false, nil
+	reply, _, _ = strings.Cut(string(out), "\n")
+	return reply, false, nil
 }
 
-// showSwap moves the OAuth server to another pod while a client of the shop reads on.
+// showSwap moves the OAuth server to another pod while a client reads a stream from the app shop, which must not be
+// interrupted.
 func (t *transcript) showSwap(ctx context.Context, c *clusters, p *proxy) error {
 	shop := visit{source: demoVM, url: "https://" + shopName + "/ticks", trust: "shop.crt"}
 	args, err := shop.arguments(vlanIP)
 	if err != nil {
 		return err
 	}
-	t.printf("\n# While a client of the shop reads a stream, the OAuth server moves to another pod.\n$ curl --no-buffer %s &\n", strings.Join(args, " "))
+	t.printf("\n# While a client reads a stream from the app shop, the OAuth server moves to another pod.\n$ curl --no-buffer %s &\n", strings.Join(args, " "))
 	stream, err := p.stream(ctx, append([]string{"--silent", "--show-error", "--no-buffer"}, args...))
 	if err != nil {
 		return err
@@ -152,7 +152,7 @@ func (t *transcript) showSwap(ctx context.Context, c *clusters, p *proxy) error 
 	if _, err := stream.read(10); err != nil {
 		return err
 	}
-	oauth := visit{source: demoVM, url: "https://oauth.demo.lab.example.com/", trust: "oauth.crt", says: "oauth-openshift-2, asked for oauth.demo.lab.example.com"}
+	oauth := visit{source: demoVM, url: "https://oauth.demo.lab.example.com/", trust: "oauth.crt", reply: "oauth-openshift-2: request for oauth.demo.lab.example.com"}
 	reached, err := p.reaches(oauth)
 	if err != nil {
 		return err
@@ -163,8 +163,8 @@ func (t *transcript) showSwap(ctx context.Context, c *clusters, p *proxy) error 
 	if err != nil {
 		return err
 	}
-	t.printf("  the new pod answered %s after the API server had taken the change\n", milliseconds(took))
-	if err := t.visit(ctx, p, visit{source: oauth.source, url: oauth.url, trust: oauth.trust, dns: only(vlanIP), says: oauth.says}); err != nil {
+	t.printf("  the new pod answered %s after the API server accepted the change\n", milliseconds(took))
+	if err := t.visit(ctx, p, visit{source: oauth.source, url: oauth.url, trust: oauth.trust, dns: only(vlanIP), reply: oauth.reply}); err != nil {
 		return err
 	}
 	count, err := stream.read(10)
@@ -173,12 +173,11 @@ func (t *transcript) showSwap(ctx context.Context, c *clusters, p *proxy) error 
 		t.verdict(err.Error(), false)
 		return nil
 	}
-	t.verdict(fmt.Sprintf("tick 1 to tick %d on the one connection, none missing", count), true)
+	t.verdict(fmt.Sprintf("tick 1 to tick %d on one connection, none missing", count), true)
 	return nil
 }
 
-// reaches returns what tells whether a new connection through the proxy gets to the
-// right server.
+// reaches returns a function that reports whether a new connection through the proxy gets the expected reply.
 func (p *proxy) reaches(v visit) (func(context.Context) bool, error) {
 	certificate, err := os.ReadFile(filepath.Join(p.dir, v.trust))
 	if err != nil {
@@ -203,19 +202,20 @@ func (p *proxy) reaches(v visit) (func(context.Context) bool, error) {
 		if err != nil {
 			return false
 		}
-		defer func() { _ = response.Body.Close() }() // read to its end
-		said, err := io.ReadAll(response.Body)
-		return err == nil && strings.HasPrefix(string(said), v.says)
+		defer func() { _ = response.Body.Close() }() // read completely
+		reply, err := io.ReadAll(response.Body)
+		return err == nil && strings.HasPrefix(string(reply), v.reply)
 	}, nil
 }
 
-// stream is a curl that reads ticks.
+// A stream is a running curl that reads numbered lines.
 type stream struct {
 	cmd   *exec.Cmd
 	lines *bufio.Scanner
 	count int
 }
 
+// stream starts curl with the arguments in the directory of the proxy.
 func (p *proxy) stream(ctx context.Context, args []string) (*stream, error) {
 	cmd := exec.CommandContext(ctx, "curl", args...)
 	cmd.Dir = p.dir
@@ -229,8 +229,8 @@ func (p *proxy) stream(ctx context.Context, args []string) (*stream, error) {
 	return &stream{cmd: cmd, lines: bufio.NewScanner(out)}, nil
 }
 
-// read reads what has come meanwhile, which is in the pipe, and more: until it has waited
-// for some ticks. It returns the number of all of them.
+// read reads the lines that are buffered in the pipe, and then so many new ones. It returns the number of lines since
+// the start, or an error if one is missing.
 func (s *stream) read(more int) (int, error) {
 	for waited := 0; waited < more; {
 		before := time.Now()
@@ -241,7 +241,7 @@ func (s *stream) read(more int) (int, error) {
 		if s.lines.Text() != fmt.Sprintf("tick %d", s.count) {
 			return 0, fmt.Errorf("after tick %d came %q", s.count-1, s.lines.Text())
 		}
-		if time.Since(before) > time.Millisecond { // else it was there already
+		if time.Since(before) > time.Millisecond { // else it was buffered
 			waited++
 		}
 	}
@@ -249,6 +249,6 @@ func (s *stream) read(more int) (int, error) {
 }
 
 func (s *stream) stop() {
-	_ = s.cmd.Process.Kill() // it may have ended
-	_ = s.cmd.Wait()         // as it was killed
+	_ = s.cmd.Process.Kill() // it may have exited
+	_ = s.cmd.Wait()         // the error says only that it was killed
 }

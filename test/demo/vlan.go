@@ -10,8 +10,8 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// The second VLAN of cluster demo, whose machines get their addresses by DHCP. Loopback has
-// no broadcasts, so this VLAN is a bridge, on which DNS, proxy and DHCP have their addresses.
+// The second VLAN of cluster demo, for DHCP. It is a bridge, because loopback has no broadcasts. DNS, proxy and DHCP
+// listen on addresses of the bridge.
 const (
 	bridge      = "vlan51"
 	bridgeDNS   = "198.18.51.2"
@@ -19,27 +19,27 @@ const (
 	bridgeDHCP  = "198.18.51.4"
 )
 
-// The MAC addresses of the machine that KubeVirt runs, and of one that nobody knows.
+// The MAC addresses of a VM of KubeVirt, and of a client without a VirtualMachineInstance.
 const (
-	workerMAC   = "02:00:c6:12:33:01"
-	strangerMAC = "02:00:c6:12:33:02"
+	workerMAC  = "02:00:c6:12:33:01"
+	unknownMAC = "02:00:c6:12:33:02"
 )
 
-// vlan is the bridge with the machines that are plugged into it.
-type vlan struct{ worker, stranger *machine }
+// A vlan is a bridge with two VMs.
+type vlan struct{ worker, unknown *virtualMachine }
 
-// machine stands for a virtual machine: a network namespace with one interface. It is no
-// lab.Machine, which is a test's: what its DHCP client says is shown.
-type machine struct {
+// A virtualMachine is a network namespace with one interface. Unlike lab.Machine it is not tied to a test, and it
+// shows the log of its DHCP client.
+type virtualMachine struct {
 	*lab.Namespace
 
 	name string
 	dir  string // for the files of its DHCP client
-	// client is the DHCP client, once it was started.
+	// client is the DHCP client; nil before startDHClient.
 	client *process
 }
 
-// newVLAN makes the bridge, and plugs two machines into it.
+// newVLAN creates the bridge and attaches two VMs to it.
 func newVLAN(ctx context.Context, dir string) (*vlan, error) {
 	v := &vlan{}
 	if err := v.setUp(ctx, dir); err != nil {
@@ -61,35 +61,35 @@ func (v *vlan) setUp(ctx context.Context, dir string) (err error) {
 	if err := ip(ctx, "link", "set", bridge, "up"); err != nil {
 		return err
 	}
-	if v.worker, err = plugIn(bridge, dir, "worker", workerMAC); err != nil {
+	if v.worker, err = newVM(bridge, dir, "worker", workerMAC); err != nil {
 		return err
 	}
-	v.stranger, err = plugIn(bridge, dir, "stranger", strangerMAC)
+	v.unknown, err = newVM(bridge, dir, "unknown", unknownMAC)
 	return err
 }
 
 func (v *vlan) stop() {
-	for _, m := range []*machine{v.worker, v.stranger} {
+	for _, m := range []*virtualMachine{v.worker, v.unknown} {
 		m.stop()
 	}
 }
 
-// stop is fine for a machine that there is not.
-func (m *machine) stop() {
+// stop stops the DHCP client and deletes the VM. It does nothing if m is nil.
+func (m *virtualMachine) stop() {
 	if m == nil {
 		return
 	}
 	if m.client != nil {
 		m.client.stop()
 	}
-	_ = m.Close() // it was only held
+	_ = m.Close() // the namespace ends with the demo in any case
 }
 
-// plugIn makes a machine, and a cable from a bridge to it.
-func plugIn(bridge, dir, name, mac string) (*machine, error) {
-	m := &machine{name: name, dir: filepath.Join(dir, name)}
+// newVM creates a VM, and a veth pair from a bridge to its eth0. dir is for the files of its DHCP client.
+func newVM(bridge, dir, name, mac string) (*virtualMachine, error) {
+	m := &virtualMachine{name: name, dir: filepath.Join(dir, name)}
 	if err := os.Mkdir(m.dir, 0o700); err != nil {
-		return nil, fmt.Errorf("making a folder for machine %s: %w", name, err)
+		return nil, fmt.Errorf("creating a directory for VM %s: %w", name, err)
 	}
 	var err error
 	if m.Namespace, err = lab.OpenNamespace(); err != nil {
@@ -101,6 +101,7 @@ func plugIn(bridge, dir, name, mac string) (*machine, error) {
 	return m, nil
 }
 
+// ip runs the command ip.
 func ip(ctx context.Context, args ...string) error {
 	_, err := output(ctx, "ip", args...)
 	return err

@@ -1,4 +1,5 @@
-// Package docs_test checks every Markdown page of the repository: links, line lengths, commands and vocabulary.
+// Package docs_test checks every Markdown page of the repository (links, line lengths, commands and vocabulary), and the
+// vocabulary of comments and texts in Go code.
 package docs_test
 
 import (
@@ -11,24 +12,25 @@ import (
 	"testing"
 )
 
-// root is the repository's.
+// root is the root of the repository.
 const root = "../.."
 
-// page is a Markdown file.
+// A page is a Markdown file.
 type page struct {
 	path  string // relative to root
 	lines []line
 }
 
-// line is a line of a page.
+// A line is a line of a page.
 type line struct {
 	number int
 	text   string
-	// block is the info string of the fenced code block that the line is in, "text" for one without; empty outside.
+	// block is the info string of the fenced code block that contains the line, "text" if it has none; empty outside of
+	// blocks.
 	block string
 }
 
-// pages returns all pages that are written by hand.
+// pages returns all Markdown pages of the repository.
 func pages(t *testing.T) []page {
 	t.Helper()
 	var list []page
@@ -59,6 +61,7 @@ func pages(t *testing.T) []page {
 	return list
 }
 
+// parse returns the lines of a page, without the fences of code blocks.
 func parse(text string) []line {
 	var list []line
 	block := ""
@@ -82,11 +85,11 @@ var (
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	code    = regexp.MustCompile("`[^`]*`")
 	heading = regexp.MustCompile(`^#{1,6} (.*)$`)
-	// unanchored are the characters that GitHub leaves out of anchors.
+	// unanchored matches the characters that GitHub omits in anchors.
 	unanchored = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
 
-// anchors returns the anchors of a page's headings, as GitHub makes them.
+// anchors returns the anchors that GitHub generates for the headings of a page.
 func (p *page) anchors() []string {
 	var list []string
 	for _, l := range p.lines {
@@ -98,7 +101,7 @@ func (p *page) anchors() []string {
 	return list
 }
 
-// TestLinks follows every relative link to its file and heading.
+// TestLinks checks that the file and the heading of every relative link exist.
 func TestLinks(t *testing.T) {
 	all := pages(t)
 	for _, p := range all {
@@ -128,7 +131,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// columns is the longest line outside of tables and code blocks.
+// columns is the maximum length of a line outside of tables and code blocks.
 const columns = 140
 
 func TestLineLength(t *testing.T) {
@@ -141,10 +144,10 @@ func TestLineLength(t *testing.T) {
 	}
 }
 
-// runnable are the commands of shell blocks without a mark: CI runs the targets, and go test the packages.
+// runnable matches the commands of shell blocks without "# needs": CI runs these targets, and go test the packages.
 var runnable = regexp.MustCompile(`^(export |git clone |cd |make |([A-Z_0-9]+=\S+ )*go (test|vet) |#)`)
 
-// TestShellBlocks expects each shell block to say what it needs, or to have commands that CI runs.
+// TestShellBlocks checks that each shell block begins with what it needs, or has only commands that CI runs.
 func TestShellBlocks(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
 	if err != nil {
@@ -159,7 +162,7 @@ func TestShellBlocks(t *testing.T) {
 				}
 				command := strings.TrimSpace(l.text)
 				if !marked && command != "" && !runnable.MatchString(command) {
-					t.Errorf("%s:%d: %q: begin the block with # needs a cluster, or have CI run it", p.path, l.number, command)
+					t.Errorf("%s:%d: %q: begin the block with # needs a cluster, or use a command that CI runs", p.path, l.number, command)
 				}
 				if words := strings.Fields(command); !marked && len(words) > 1 && words[0] == "make" && !strings.Contains(string(makefile), "\n"+words[1]+":") {
 					t.Errorf("%s:%d: the Makefile has no target %s", p.path, l.number, words[1])

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// discouraged are phrases that do not say what happens, each with what to write. docs/development.md has the rule.
+// discouraged has phrases that do not name the actor or the action, each with what to write instead: see "Writing" in
+// docs/development.md.
 var discouraged = []struct {
 	phrase *regexp.Regexp
 	write  string
@@ -28,7 +29,7 @@ var discouraged = []struct {
 	{regexp.MustCompile(`(?i)\bworker machines?\b|\bvirtual machines? on the VLAN\b`), "VM"},
 }
 
-// TestVocabulary looks for discouraged phrases outside of code.
+// TestVocabulary checks that the pages have no discouraged phrases outside of code.
 func TestVocabulary(t *testing.T) {
 	for _, p := range pages(t) {
 		for _, l := range p.lines {

@@ -18,26 +18,25 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// A fault is something that happens to what setup has made.
+// A fault is a failure or change of a component that setup has deployed.
 type fault struct {
 	name string
-	// happen makes it happen, and returns when Kubernetes says that everything is as it should
-	// be again.
-	happen func(*testing.T)
-	// cuts tells whether it ends connections by the proxy.
-	cuts bool
-	// extra: only in make test-long.
+	// inject causes the fault, and returns when Kubernetes reports all Pods ready again.
+	inject func(*testing.T)
+	// closesConnections is set if open connections through the proxy end.
+	closesConnections bool
+	// extra faults are only tested at full length.
 	extra bool
 }
 
-// TestTimeWithoutService has machines on the VLAN ask all the time while Pods and their
-// containers end, and setup replaces them. Whatever happens, service comes back, and nobody is told
-// what is not so. How long it takes is in docs/reference/measurements.md.
+// TestTimeWithoutService measures for how long VMs have no service while containers and Pods end, and while
+// setup replaces them. Service must return after each fault, and no answer may be wrong. Results are in
+// docs/reference/measurements.md.
 func TestTimeWithoutService(t *testing.T) {
 	s := newSite(t)
 	vlanServer(t, s.ca, "shop.apps."+domain)
 	s.setup(t, infra)
-	v := s.visit(t)
+	v := s.monitor(t)
 
 	const otherImage = "localhost/oooi:e2e-2"
 	if err := node.TagImage(t.Context(), oooiImage, otherImage); err != nil {
@@ -47,68 +46,70 @@ func TestTimeWithoutService(t *testing.T) {
 	otherProxy := strings.Replace(moreLeases, "proxy: {serverIP: 198.18.50.7}", "proxy: {serverIP: 198.18.50.8}", 1)
 
 	for _, f := range []fault{
-		{name: "container envoy killed", happen: s.kill("proxy", "envoy"), cuts: true},
-		{name: "container xdsd killed", extra: true, happen: s.kill("proxy", "xdsd")},
-		{name: "container coredns killed", extra: true, happen: s.kill("dns", "coredns")},
-		{name: "container coredhcp killed", extra: true, happen: s.kill("dhcp", "coredhcp")},
-		{name: "both containers control killed", extra: true, happen: s.kill("control", "control")},
-		{name: "pod of the proxy deleted", happen: s.remove("proxy"), cuts: true},
-		{name: "pod of DNS deleted", extra: true, happen: s.remove("dns")},
-		{name: "pod of DHCP deleted", happen: s.remove("dhcp")},
-		{name: "both pods of control deleted", extra: true, happen: s.remove("control")},
-		{name: "setup with another range", extra: true, happen: func(t *testing.T) { s.setup(t, moreLeases) }},
-		{name: "setup with another address of the proxy", cuts: true, happen: func(t *testing.T) {
+		{name: "container envoy killed", inject: s.kill("proxy", "envoy"), closesConnections: true},
+		{name: "container xdsd killed", extra: true, inject: s.kill("proxy", "xdsd")},
+		{name: "container coredns killed", extra: true, inject: s.kill("dns", "coredns")},
+		{name: "container coredhcp killed", extra: true, inject: s.kill("dhcp", "coredhcp")},
+		{name: "both containers control killed", extra: true, inject: s.kill("control", "control")},
+		{name: "pod of the proxy deleted", inject: s.remove("proxy"), closesConnections: true},
+		{name: "pod of DNS deleted", extra: true, inject: s.remove("dns")},
+		{name: "pod of DHCP deleted", inject: s.remove("dhcp")},
+		{name: "both pods of control deleted", extra: true, inject: s.remove("control")},
+		{name: "setup with another range", extra: true, inject: func(t *testing.T) { s.setup(t, moreLeases) }},
+		{name: "setup with another address of the proxy", closesConnections: true, inject: func(t *testing.T) {
 			v.proxy.set("198.18.50.7", "198.18.50.8")
 			s.setup(t, otherProxy)
 		}},
-		{name: "setup with another image", cuts: true, happen: func(t *testing.T) {
+		{name: "setup with another image", closesConnections: true, inject: func(t *testing.T) {
 			v.proxy.set("198.18.50.8")
 			s.setup(t, otherProxy, "--image", otherImage)
 		}},
-		{name: "node without power for a moment", happen: s.reboot, cuts: true},
+		{name: "node without power for a moment", inject: s.reboot, closesConnections: true},
 	} {
 		if f.extra && !lab.Long() {
 			continue
 		}
-		t.Run(f.name, func(t *testing.T) { v.endure(t, f) })
+		t.Run(f.name, func(t *testing.T) { v.measure(t, f) })
 	}
 	for _, p := range v.probes {
-		for _, err := range p.wrong() {
+		for _, err := range p.wrongAnswers() {
 			t.Error(err)
 		}
 	}
 	t.Logf("seconds without service:\n%s", v.table())
 }
 
-// A visit is that of two machines to the VLAN, which ask for service all the time.
-type visit struct {
+// A serviceMonitor probes the services of the VLAN from two VMs at a constant rate, and collects a table of
+// results.
+type serviceMonitor struct {
 	proxy  *expectation
 	probes []*probe
 	dial   func(context.Context) (*stream, error)
 	rows   []string
 }
 
-func (s *site) visit(t *testing.T) *visit {
+// monitor boots two VMs and starts a serviceMonitor that runs until the test ends.
+func (s *site) monitor(t *testing.T) *serviceMonitor {
 	t.Helper()
 	one, two := s.boot(t, "worker-1", "02:00:00:00:50:71"), s.boot(t, "worker-2", "02:00:00:00:50:72")
 	proxy := &expectation{}
 	proxy.set("198.18.50.7")
-	v := &visit{
+	v := &serviceMonitor{
 		proxy: proxy,
 		probes: []*probe{
 			{name: "names", ask: one.resolve(proxy)},
 			{name: "connections", ask: one.connect(s.ca, proxy)},
-			{name: "leases renewed", ask: one.lessee(t).renew},
-			{name: "addresses offered", ask: two.lessee(t).discover},
+			{name: "leases renewed", ask: one.dhcpClient(t).renew},
+			{name: "addresses offered", ask: two.dhcpClient(t).discover},
 		},
 		dial: func(ctx context.Context) (*stream, error) { return one.stream(ctx, s.ca, proxy) },
 	}
-	v.begin(t)
+	v.start(t)
 	return v
 }
 
-// begin has all probes ask until the test ends.
-func (v *visit) begin(t *testing.T) {
+// start runs all probes until the test ends.
+func (v *serviceMonitor) start(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var asking sync.WaitGroup
@@ -121,23 +122,24 @@ func (v *visit) begin(t *testing.T) {
 	})
 }
 
-// row is for how long each probe was without service since something happened.
-func (v *visit) row(what string, since time.Time) string {
+// row returns a row of the table: what, and each probe's time without service since a time.
+func (v *serviceMonitor) row(what string, since time.Time) string {
 	for _, p := range v.probes {
 		what += fmt.Sprintf("\t%.1f", p.outage(since).Seconds())
 	}
 	return what
 }
 
-// add writes a row down.
-func (v *visit) add(t *testing.T, row string) {
+// add logs a row and adds it to the table.
+func (v *serviceMonitor) add(t *testing.T, row string) {
 	t.Helper()
 	t.Log(row)
 	v.rows = append(v.rows, row)
 }
 
-// endure goes through a fault, and writes down for how long there was no service.
-func (v *visit) endure(t *testing.T, f fault) {
+// measure injects a fault and adds a row with the time without service, and whether an open connection
+// survived.
+func (v *serviceMonitor) measure(t *testing.T, f fault) {
 	t.Helper()
 	v.awaitService(t, "service before: "+f.name, time.Now())
 	var open *stream
@@ -151,12 +153,12 @@ func (v *visit) endure(t *testing.T, f fault) {
 	defer open.close()
 
 	began := time.Now()
-	f.happen(t)
+	f.inject(t)
 	v.awaitService(t, "service after: "+f.name, time.Now())
 
 	row := v.row(f.name, began)
-	switch err := open.broken(); {
-	case err != nil && !f.cuts:
+	switch err := open.failure(); {
+	case err != nil && !f.closesConnections:
 		t.Errorf("%s: a connection ended: %v", f.name, err)
 		fallthrough
 	case err != nil:
@@ -167,15 +169,15 @@ func (v *visit) endure(t *testing.T, f fault) {
 	v.add(t, row)
 }
 
-// awaitService waits until every probe is answered for some time.
-func (v *visit) awaitService(t *testing.T, what string, from time.Time) {
+// awaitService waits until each probe has consecutive successful answers to requests since from.
+func (v *serviceMonitor) awaitService(t *testing.T, what string, from time.Time) {
 	t.Helper()
 	for _, p := range v.probes {
-		await(t, what, func() string { return p.amiss(from) })
+		await(t, what, func() string { return p.problem(from) })
 	}
 }
 
-func (v *visit) table() string {
+func (v *serviceMonitor) table() string {
 	var header []string
 	for _, p := range v.probes {
 		header = append(header, p.name)
@@ -183,17 +185,16 @@ func (v *visit) table() string {
 	return table(append(header, "an open connection"), v.rows)
 }
 
-// table is text with a header, whose first column has no name, and rows whose fields are between
-// tabs.
+// table formats rows of tab-separated fields with a header. The first column has no header.
 func table(header, rows []string) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintf(w, "\t%s\n%s\n", strings.Join(header, "\t"), strings.Join(rows, "\n")) // a builder takes everything
+	_, _ = fmt.Fprintf(w, "\t%s\n%s\n", strings.Join(header, "\t"), strings.Join(rows, "\n")) // writing to a strings.Builder does not fail
 	_ = w.Flush()
 	return b.String()
 }
 
-// pods are those of a component, ours and control's.
+// pods returns the Pods of a component, or of all components if component is "".
 func (s *site) pods(t *testing.T, component string) []corev1.Pod {
 	t.Helper()
 	label := "app.kubernetes.io/part-of=oooi"
@@ -207,7 +208,7 @@ func (s *site) pods(t *testing.T, component string) []corev1.Pod {
 	return list.Items
 }
 
-// kill kills the containers of a name in the Pods of a component.
+// kill returns a function that kills a container in all Pods of a component.
 func (s *site) kill(component, container string) func(*testing.T) {
 	return func(t *testing.T) {
 		t.Helper()
@@ -226,7 +227,7 @@ func (s *site) kill(component, container string) func(*testing.T) {
 	}
 }
 
-// remove deletes the Pods of a component, as somebody does who drains a node.
+// remove returns a function that deletes the Pods of a component.
 func (s *site) remove(component string) func(*testing.T) {
 	return func(t *testing.T) {
 		t.Helper()
@@ -240,7 +241,7 @@ func (s *site) remove(component string) func(*testing.T) {
 	}
 }
 
-// reboot cuts the node's power.
+// reboot powers the node off and on.
 func (s *site) reboot(t *testing.T) {
 	t.Helper()
 	before := s.pods(t, "")
@@ -250,12 +251,12 @@ func (s *site) reboot(t *testing.T) {
 	s.awaitOthers(t, "", before, "")
 }
 
-// awaitOthers waits until as many Pods as before are ready, with other containers of a name, or
-// none that there was before.
+// awaitOthers waits until the same number of Pods is ready, without any of the earlier containers called
+// name, or without any earlier container if name is "".
 func (s *site) awaitOthers(t *testing.T, component string, before []corev1.Pod, name string) {
 	t.Helper()
 	if len(before) == 0 {
-		t.Fatalf("there is no Pod of component %q", component)
+		t.Fatalf("no Pod of component %q", component)
 	}
 	old := map[string]bool{}
 	for _, pod := range before {
@@ -263,10 +264,10 @@ func (s *site) awaitOthers(t *testing.T, component string, before []corev1.Pod, 
 			old[c.ContainerID] = name == "" || c.Name == name
 		}
 	}
-	await(t, "Pods to be ready, with other containers", func() string {
+	await(t, "Pods to be ready with new containers", func() string {
 		now := s.pods(t, component)
 		if len(now) != len(before) {
-			return fmt.Sprintf("there are %d of %d", len(now), len(before))
+			return fmt.Sprintf("%d of %d exist", len(now), len(before))
 		}
 		for i := range now {
 			if !ready(&now[i]) {

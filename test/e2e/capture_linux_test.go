@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// askEvery is how often a capture asks who has the address.
-	askEvery = 50 * time.Millisecond
-	// silence is for how long who has an address may not say so.
-	silence = 10 * askEvery
+	// requestInterval is the interval of a capture's ARP requests.
+	requestInterval = 50 * time.Millisecond
+	// claimTimeout is the time after which a claim ends, unless it is repeated.
+	claimTimeout = 10 * requestInterval
 )
 
-// Where ARP (RFC 826) for IPv4 on Ethernet has what, and the request.
+// Size and field offsets of an ARP packet for IPv4 on Ethernet (RFC 826), and the operation of a request.
 const (
 	arpSize      = 28
 	arpSenderMAC = 8
@@ -31,8 +31,8 @@ const (
 	arpRequest   = 1
 )
 
-// A capture is on the VLAN's bridge, past which all its frames go. It takes down who says that an
-// address is his, by answer or announcement, and asks all the time, so that there are answers.
+// A capture records all ARP packets on the VLAN's bridge in which a sender claims an address, in replies and
+// announcements. It sends ARP requests at a constant rate, so that the holder replies.
 type capture struct {
 	address netip.Addr
 	conn    *packet.Conn
@@ -42,13 +42,13 @@ type capture struct {
 	claims []claim
 }
 
-// claim is one frame by who says that the address is his.
+// claim is a packet whose sender claims the address.
 type claim struct {
 	at  time.Time
 	mac string
 }
 
-// newCapture starts one, which ends with the test.
+// newCapture starts a capture that runs until the test ends.
 func newCapture(t *testing.T, bridge, address string) *capture {
 	t.Helper()
 	i, err := net.InterfaceByName(bridge)
@@ -59,7 +59,7 @@ func newCapture(t *testing.T, bridge, address string) *capture {
 	if c.conn, err = packet.Listen(i, packet.Datagram, unix.ETH_P_ARP, nil); err != nil {
 		t.Fatal(err)
 	}
-	// Frames from one machine to another, too.
+	// Also capture unicast frames between machines.
 	if err := c.conn.SetPromiscuous(true); err != nil {
 		t.Fatal(err)
 	}
@@ -69,31 +69,31 @@ func newCapture(t *testing.T, bridge, address string) *capture {
 	all.Go(c.read)
 	t.Cleanup(func() {
 		cancel()
-		_ = c.conn.Close() // which ends the reader
+		_ = c.conn.Close() // ends the reader
 		all.Wait()
 	})
 	return c
 }
 
-// ask asks as RFC 5227 does, without saying anything of one's own.
+// ask sends ARP probes (RFC 5227), which claim no address themselves.
 func (c *capture) ask(ctx context.Context) {
 	frame := arpFrame(c.mac, netip.IPv4Unspecified(), c.address)
-	tick := time.NewTicker(askEvery)
+	tick := time.NewTicker(requestInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			_, _ = c.conn.WriteTo(frame, everybody) // the next one may get through
+			_, _ = c.conn.WriteTo(frame, ethernetBroadcast) // an error affects only this request
 		}
 	}
 }
 
-// everybody is Ethernet's broadcast address.
-var everybody = &packet.Addr{HardwareAddr: net.HardwareAddr{255, 255, 255, 255, 255, 255}}
+// ethernetBroadcast is Ethernet's broadcast address.
+var ethernetBroadcast = &packet.Addr{HardwareAddr: net.HardwareAddr{255, 255, 255, 255, 255, 255}}
 
-// arpFrame asks who has an address.
+// arpFrame returns an ARP request for target.
 func arpFrame(mac net.HardwareAddr, sender, target netip.Addr) []byte {
 	frame := make([]byte, arpSize)
 	copy(frame, []byte{0, 1, 8, 0, 6, 4, 0, arpRequest})
@@ -119,13 +119,13 @@ func (c *capture) read() {
 	}
 }
 
-// claimants are the MAC addresses that had the address this moment.
+// claimants returns the MAC addresses that currently claim the address.
 func (c *capture) claimants() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var macs []string
 	for _, claim := range slices.Backward(c.claims) {
-		if time.Since(claim.at) > silence {
+		if time.Since(claim.at) > claimTimeout {
 			break
 		}
 		macs = append(macs, claim.mac)
@@ -134,12 +134,12 @@ func (c *capture) claimants() []string {
 	return slices.Compact(macs)
 }
 
-// doubled is for how long more than one MAC address had the address since then: each of them from
-// one claim to its next, unless it was silent between.
-func (c *capture) doubled(since time.Time) (total time.Duration) {
+// timeWithTwoHolders returns for how long since a time more than one MAC address claimed the address. A MAC
+// address holds it from each claim to its next one, unless these are claimTimeout or more apart.
+func (c *capture) timeWithTwoHolders(since time.Time) (total time.Duration) {
 	type step struct {
-		at time.Time
-		by int
+		at     time.Time
+		change int
 	}
 	var steps []step
 	last := map[string]time.Time{}
@@ -148,26 +148,26 @@ func (c *capture) doubled(since time.Time) (total time.Duration) {
 		if claim.at.Before(since) {
 			continue
 		}
-		if before, ok := last[claim.mac]; ok && claim.at.Sub(before) < silence {
+		if before, ok := last[claim.mac]; ok && claim.at.Sub(before) < claimTimeout {
 			steps = append(steps, step{before, 1}, step{claim.at, -1})
 		}
 		last[claim.mac] = claim.at
 	}
 	c.mu.Unlock()
 	slices.SortStableFunc(steps, func(a, b step) int { return a.at.Compare(b.at) })
-	have := 0
+	holders := 0
 	for i, s := range steps {
-		if have > 1 {
+		if holders > 1 {
 			total += s.at.Sub(steps[i-1].at)
 		}
-		have += s.by
+		holders += s.change
 	}
 	return total
 }
 
-// TestDoubledIsTheTimeOfTwo measures what is known: claims of a, b and c, one every 50 ms, in
-// words that are spoken at once where they have several letters.
-func TestDoubledIsTheTimeOfTwo(t *testing.T) {
+// TestTimeWithTwoHolders tests timeWithTwoHolders with claims of a, b and c every 50 ms. Several letters in a
+// string are simultaneous claims.
+func TestTimeWithTwoHolders(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		claims []string
@@ -178,18 +178,18 @@ func TestDoubledIsTheTimeOfTwo(t *testing.T) {
 		{"two at once", []string{"a", "ab", "ab", "b"}, 50 * time.Millisecond},
 		{"two by turns", []string{"a", "b", "a", "b"}, 50 * time.Millisecond},
 		{"three at once", []string{"abc", "abc", "abc"}, 100 * time.Millisecond},
-		{"one who comes back after a silence", []string{"a", "b", "b", "b", "b", "b", "b", "b", "b", "b", "b", "b", "a"}, 0},
+		{"one that returns after claimTimeout", []string{"a", "b", "b", "b", "b", "b", "b", "b", "b", "b", "b", "b", "a"}, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			began := time.Now()
 			c := &capture{}
-			for i, by := range tc.claims {
-				for _, mac := range by {
-					c.claims = append(c.claims, claim{began.Add(time.Duration(i) * askEvery), string(mac)})
+			for i, macs := range tc.claims {
+				for _, mac := range macs {
+					c.claims = append(c.claims, claim{began.Add(time.Duration(i) * requestInterval), string(mac)})
 				}
 			}
-			if got := c.doubled(began); got != tc.want {
-				t.Errorf("two had it for %s, want %s", got, tc.want)
+			if got := c.timeWithTwoHolders(began); got != tc.want {
+				t.Errorf("two held the address for %s, want %s", got, tc.want)
 			}
 		})
 	}

@@ -15,73 +15,74 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// secondImage is another name of our image, noImage one that no registry has.
+// secondImage is another name of oooiImage. missingImage is in no registry.
 const (
-	secondImage = "localhost/oooi:e2e-3"
-	noImage     = "localhost/none:1"
+	secondImage  = "localhost/oooi:e2e-3"
+	missingImage = "localhost/none:1"
 )
 
-// nothing is what setup says when it refuses a change.
-const nothing = "nothing was applied"
+// nothingApplied is printed by a setup that rejects a change.
+const nothingApplied = "nothing was applied"
 
-// A change is one that does not succeed, or not at once.
+// A change is a run of setup that fails or is interrupted.
 type change struct {
 	name string
-	make func(*testing.T)
-	// tried are the components that setup tried; the containers of others stay.
-	tried []string
-	// extra: only in make test-long.
+	run  func(*testing.T)
+	// rolledOut are the components that setup rolled out. The containers of all other components must not
+	// change.
+	rolledOut []string
+	// extra changes are only tested at full length.
 	extra bool
 }
 
-// refused runs a setup that is to fail and to print some texts.
-func (s *site) refused(infra string, says []string, flags ...string) func(*testing.T) {
+// expectFailure returns a function that runs setup, and checks that it fails and prints texts.
+func (s *site) expectFailure(infra string, want []string, flags ...string) func(*testing.T) {
 	return func(t *testing.T) {
 		t.Helper()
-		said := s.fails(t, infra, flags...)
-		for _, want := range says {
-			if !strings.Contains(said, want) {
-				t.Errorf("setup does not say %q", want)
+		output := s.failingSetup(t, infra, flags...)
+		for _, text := range want {
+			if !strings.Contains(output, text) {
+				t.Errorf("setup does not print %q", text)
 			}
 		}
 	}
 }
 
-// with is the Infra with some texts replaced by others.
-func with(oldnew ...string) string {
+// editedInfra returns the Infra with pairs of texts replaced. It panics if none of them occurs.
+func editedInfra(oldnew ...string) string {
 	edited := strings.NewReplacer(oldnew...).Replace(infra)
 	if edited == infra {
-		panic(fmt.Sprintf("the Infra has none of %q", oldnew))
+		panic(fmt.Sprintf("none of %q is in the Infra", oldnew))
 	}
 	return edited
 }
 
-// starved is the Infra with DNS that ends for want of memory.
-var starved = with("serverIP: 198.18.50.6", "serverIP: 198.18.50.6, resources: {limits: {memory: 8Mi}}")
+// infraWithoutMemory is the Infra with a memory limit with which DNS is killed.
+var infraWithoutMemory = editedInfra("serverIP: 198.18.50.6", "serverIP: 198.18.50.6, resources: {limits: {memory: 8Mi}}")
 
-// wrongInput are files and flags that setup refuses.
-func wrongInput(s *site) []change {
-	pinned := with("serverIP: 198.18.50.5", "image: "+oooiImage+", serverIP: 198.18.50.5", "serverIP: 198.18.50.6", "image: "+oooiImage+", serverIP: 198.18.50.6",
+// invalidInputs returns runs of setup with files and flags that it rejects.
+func invalidInputs(s *site) []change {
+	pinned := editedInfra("serverIP: 198.18.50.5", "image: "+oooiImage+", serverIP: 198.18.50.5", "serverIP: 198.18.50.6", "image: "+oooiImage+", serverIP: 198.18.50.6",
 		"serverIP: 198.18.50.7", "image: "+oooiImage+", serverIP: 198.18.50.7")
 	return []change{
-		{name: "no image", make: s.refused(infra, []string{noImage, nothing}, "--image", noImage)},
-		{name: "no image of DNS", extra: true, make: s.refused(with("serverIP: 198.18.50.6", "serverIP: 198.18.50.6, image: "+noImage), []string{noImage, nothing})},
-		{name: "no image of control", extra: true, make: s.refused(pinned, []string{"checking Deployment oooi-system/oooi-control", noImage, nothing}, "--image", noImage)},
-		{name: "no image of Envoy", make: s.refused(infra, []string{noImage, nothing}, "--envoy-image", noImage)},
-		{name: "another program", extra: true, make: s.refused(with("rangeEnd: 198.18.50.159", "rangeEnd: 198.18.50.159, image: "+toolsImage), []string{"coredhcp", nothing})},
-		{name: "an unknown flag", extra: true, make: s.refused(infra, []string{"unknown flag: --no-such-flag"}, "--no-such-flag")},
-		{name: "a file that is not YAML", extra: true, make: s.refused("][", []string{"infra.yaml"})},
-		{name: "an unknown field", extra: true, make: s.refused(with("dns: {serverIP", "dns: {address"), []string{"address"})},
-		{name: "swapped addresses", make: s.refused(with("serverIP: 198.18.50.6", "serverIP: 198.18.50.7", "serverIP: 198.18.50.7", "serverIP: 198.18.50.6"), []string{"198.18.50.6"})},
-		{name: "the gateway's address", extra: true, make: s.refused(with("serverIP: 198.18.50.6", "serverIP: 198.18.50.1"), []string{"AddressConflict", "198.18.50.1"})},
-		{name: "a range with our addresses", extra: true, make: s.refused(with("rangeStart: 198.18.50.150", "rangeStart: 198.18.50.2"), []string{"AddressConflict"})},
-		{name: "addresses outside the VLAN", extra: true, make: s.refused(with("cidr: 198.18.50.0/24", "cidr: 198.18.51.0/24"), []string{"InvalidAddress"})},
-		{name: "DNS that forwards to itself", extra: true, make: s.refused(with("dnsServers: [192.0.2.99]", "dnsServers: [198.18.50.6]"), []string{"198.18.50.6"})},
-		{name: "an unknown hosted cluster", extra: true, make: s.refused(with("hostedClusterRef: {name: demo}", "hostedClusterRef: {name: nonesuch}"), []string{"nonesuch"})},
-		{name: "an unknown network", extra: true, make: s.refused(with("networkAttachmentDefinition: vlan50", "networkAttachmentDefinition: nonesuch"), []string{"nonesuch"})},
-		{name: "another namespace", extra: true, make: s.refused(infra, []string{"namespace"}, "-n", "default")},
-		{name: "another Infra with its addresses", extra: true, make: s.refused(with("metadata: {name: demo,", "metadata: {name: other,"), []string{"198.18.50.5"})},
-		{name: "a ProxyServer with its address", extra: true, make: s.refused(`
+		{name: "no image", run: s.expectFailure(infra, []string{missingImage, nothingApplied}, "--image", missingImage)},
+		{name: "no image of DNS", extra: true, run: s.expectFailure(editedInfra("serverIP: 198.18.50.6", "serverIP: 198.18.50.6, image: "+missingImage), []string{missingImage, nothingApplied})},
+		{name: "no image of control", extra: true, run: s.expectFailure(pinned, []string{"checking Deployment oooi-system/oooi-control", missingImage, nothingApplied}, "--image", missingImage)},
+		{name: "no image of Envoy", run: s.expectFailure(infra, []string{missingImage, nothingApplied}, "--envoy-image", missingImage)},
+		{name: "another program", extra: true, run: s.expectFailure(editedInfra("rangeEnd: 198.18.50.159", "rangeEnd: 198.18.50.159, image: "+toolsImage), []string{"coredhcp", nothingApplied})},
+		{name: "an unknown flag", extra: true, run: s.expectFailure(infra, []string{"unknown flag: --no-such-flag"}, "--no-such-flag")},
+		{name: "a file that is not YAML", extra: true, run: s.expectFailure("][", []string{"infra.yaml"})},
+		{name: "an unknown field", extra: true, run: s.expectFailure(editedInfra("dns: {serverIP", "dns: {address"), []string{"address"})},
+		{name: "swapped addresses", run: s.expectFailure(editedInfra("serverIP: 198.18.50.6", "serverIP: 198.18.50.7", "serverIP: 198.18.50.7", "serverIP: 198.18.50.6"), []string{"198.18.50.6"})},
+		{name: "the gateway's address", extra: true, run: s.expectFailure(editedInfra("serverIP: 198.18.50.6", "serverIP: 198.18.50.1"), []string{"AddressConflict", "198.18.50.1"})},
+		{name: "a range with our addresses", extra: true, run: s.expectFailure(editedInfra("rangeStart: 198.18.50.150", "rangeStart: 198.18.50.2"), []string{"AddressConflict"})},
+		{name: "addresses outside the VLAN", extra: true, run: s.expectFailure(editedInfra("cidr: 198.18.50.0/24", "cidr: 198.18.51.0/24"), []string{"InvalidAddress"})},
+		{name: "DNS that forwards to itself", extra: true, run: s.expectFailure(editedInfra("dnsServers: [192.0.2.99]", "dnsServers: [198.18.50.6]"), []string{"198.18.50.6"})},
+		{name: "an unknown hosted cluster", extra: true, run: s.expectFailure(editedInfra("hostedClusterRef: {name: demo}", "hostedClusterRef: {name: nonesuch}"), []string{"nonesuch"})},
+		{name: "an unknown network", extra: true, run: s.expectFailure(editedInfra("networkAttachmentDefinition: vlan50", "networkAttachmentDefinition: nonesuch"), []string{"nonesuch"})},
+		{name: "another namespace", extra: true, run: s.expectFailure(infra, []string{"namespace"}, "-n", "default")},
+		{name: "another Infra with its addresses", extra: true, run: s.expectFailure(editedInfra("metadata: {name: demo,", "metadata: {name: other,"), []string{"198.18.50.5"})},
+		{name: "a ProxyServer with its address", extra: true, run: s.expectFailure(`
 apiVersion: hostedcluster.densityops.com/v1alpha1
 kind: ProxyServer
 metadata: {name: edge, namespace: clusters}
@@ -92,42 +93,42 @@ spec:
 	}
 }
 
-// wrongCluster are states of the cluster in which a change cannot work.
-func wrongCluster(s *site) []change {
+// clusterFaults returns runs of setup in clusters in which a change cannot succeed.
+func clusterFaults(s *site) []change {
 	attachment := func(t *testing.T, config string) {
 		t.Helper()
 		apply(t, s.cp, "apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata: {name: vlan50, namespace: clusters}\nspec: {config: '%s'}\n", config)
 	}
 	const vlan50 = `{"cniVersion": "0.3.1", "name": "vlan50", "type": "bridge", "bridge": "vlan50"}`
-	// during runs a setup of another image while there is an object.
-	during := func(t *testing.T, object string, effective func() string, says []string, flags ...string) {
+	// withObject runs a setup with another image while an object exists.
+	withObject := func(t *testing.T, object string, effective func() string, want []string, flags ...string) {
 		t.Helper()
 		apply(t, s.cp, "%s", object)
 		await(t, "the object to take effect", effective)
-		s.refused(infra, append(says, nothing), append(flags, "--image", s.otherImage(t))...)(t)
+		s.expectFailure(infra, append(want, nothingApplied), append(flags, "--image", s.otherImage(t))...)(t)
 		if err := s.cp.DeleteYAML(t.Context(), []byte(object)); err != nil {
 			t.Fatal(err)
 		}
-		await(t, "the object to have no effect any more", func() string {
+		await(t, "the object to be no longer effective", func() string {
 			if effective() == "" {
-				return "it still has"
+				return "it is still effective"
 			}
 			return ""
 		})
 	}
 	return []change{
-		{name: "a network that cannot be attached", make: func(t *testing.T) {
+		{name: "a network that cannot be attached", run: func(t *testing.T) {
 			attachment(t, `{"cniVersion": "0.3.1", "name": "vlan50", "type": "macvlan", "master": "none"}`)
-			s.refused(infra, []string{nothing})(t)
+			s.expectFailure(infra, []string{nothingApplied})(t)
 			attachment(t, vlan50)
 		}},
-		{name: "a network that is not JSON", extra: true, make: func(t *testing.T) {
+		{name: "a network that is not JSON", extra: true, run: func(t *testing.T) {
 			attachment(t, `{"cniVersion": "0.3.1",`)
-			s.refused(infra, []string{"vlan50"})(t)
+			s.expectFailure(infra, []string{"vlan50"})(t)
 			attachment(t, vlan50)
 		}},
-		{name: "an exceeded quota", extra: true, make: func(t *testing.T) {
-			during(t, "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: small, namespace: clusters}\nspec: {hard: {pods: \"1\"}}\n", func() string {
+		{name: "an exceeded quota", extra: true, run: func(t *testing.T) {
+			withObject(t, "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: small, namespace: clusters}\nspec: {hard: {pods: \"1\"}}\n", func() string {
 				q, err := kube(t, s.cp).CoreV1().ResourceQuotas("clusters").Get(t.Context(), "small", metav1.GetOptions{})
 				if err != nil || q.Status.Used.Pods().Value() < 3 {
 					return fmt.Sprint(err, q)
@@ -135,16 +136,16 @@ func wrongCluster(s *site) []change {
 				return ""
 			}, []string{"ResourceQuota clusters/small"})
 		}},
-		{name: "a policy that refuses StatefulSets", extra: true, make: func(t *testing.T) {
-			during(t, policy("apps", "statefulsets"), s.admitted(t, "StatefulSet"), []string{"no statefulsets here"})
+		{name: "a policy that denies StatefulSets", extra: true, run: func(t *testing.T) {
+			withObject(t, policy("apps", "statefulsets"), s.checkDenied(t, "StatefulSet"), []string{"no statefulsets here"})
 		}},
-		{name: "a policy that refuses pods", make: func(t *testing.T) {
-			during(t, policy("", "pods"), s.admitted(t, "Pod"), []string{"no pods here"})
+		{name: "a policy that denies pods", run: func(t *testing.T) {
+			withObject(t, policy("", "pods"), s.checkDenied(t, "Pod"), []string{"no pods here"})
 		}},
-		{name: "a webhook that does not answer", extra: true, make: func(t *testing.T) {
-			during(t, webhook, s.admitted(t, "Pod"), []string{"nobody.example.com"}, "--timeout", "20s") // setup waits for the webhook
+		{name: "a webhook that does not respond", extra: true, run: func(t *testing.T) {
+			withObject(t, webhook, s.checkDenied(t, "Pod"), []string{"unserved.example.com"}, "--timeout", "20s") // setup waits for the webhook
 		}},
-		{name: "a cordoned node", make: func(t *testing.T) {
+		{name: "a cordoned node", run: func(t *testing.T) {
 			cordon := func(is bool) {
 				t.Helper()
 				patch := fmt.Appendf(nil, `{"spec": {"unschedulable": %t}}`, is)
@@ -153,13 +154,13 @@ func wrongCluster(s *site) []change {
 				}
 			}
 			cordon(true)
-			s.refused(infra, []string{"unschedulable", nothing}, "--image", s.otherImage(t))(t)
+			s.expectFailure(infra, []string{"unschedulable", nothingApplied}, "--image", s.otherImage(t))(t)
 			cordon(false)
 		}},
-		{name: "more memory than any node has", extra: true, tried: []string{"dns"},
-			make: s.refused(with("serverIP: 198.18.50.6", "serverIP: 198.18.50.6, resources: {requests: {memory: 1Ti}, limits: {memory: 1Ti}}"), []string{"Insufficient memory", "dns is rolled back"})},
-		{name: "a StatefulSet edited by hand", extra: true, tried: []string{"dns"}, make: func(t *testing.T) {
-			patch := []byte(`[{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "` + noImage + `"}]`)
+		{name: "more memory than any node has", extra: true, rolledOut: []string{"dns"},
+			run: s.expectFailure(editedInfra("serverIP: 198.18.50.6", "serverIP: 198.18.50.6, resources: {requests: {memory: 1Ti}, limits: {memory: 1Ti}}"), []string{"Insufficient memory", "dns is rolled back"})},
+		{name: "a StatefulSet edited by hand", extra: true, rolledOut: []string{"dns"}, run: func(t *testing.T) {
+			patch := []byte(`[{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "` + missingImage + `"}]`)
 			if _, err := kube(t, s.cp).AppsV1().StatefulSets("clusters").Patch(t.Context(), "demo-dns", types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
 				t.Fatal(err)
 			}
@@ -171,9 +172,9 @@ func wrongCluster(s *site) []change {
 						}
 					}
 				}
-				return "there is none"
+				return "no container is waiting for its image"
 			})
-			s.refused(infra, []string{"use --force-conflicts", nothing})(t)
+			s.expectFailure(infra, []string{"use --force-conflicts", nothingApplied})(t)
 			cmd := s.setupCommand(t.Context(), t, infra, "--force-conflicts")
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Errorf("%s: %v\n%s", cmd, err, out)
@@ -182,44 +183,44 @@ func wrongCluster(s *site) []change {
 	}
 }
 
-// interrupted are rollouts that end before their time, or during which something else happens.
-func interrupted(s *site, v *visit) []change {
+// interruptions returns runs of setup that are interrupted, or during which something else happens.
+func interruptions(s *site, v *serviceMonitor) []change {
 	changes := []change{
-		{name: "DNS that ends", make: s.refused(starved, []string{"dns is rolled back"}), tried: []string{"dns"}},
-		{name: "Ctrl-C", tried: []string{"dns"}, make: func(t *testing.T) {
-			if code, _ := s.during(t, starved, "StatefulSet clusters/demo-dns configured", signal(t, syscall.SIGINT)); code != 130 {
-				t.Errorf("setup ended with %d, want 130", code)
+		{name: "DNS that ends", run: s.expectFailure(infraWithoutMemory, []string{"dns is rolled back"}), rolledOut: []string{"dns"}},
+		{name: "Ctrl-C", rolledOut: []string{"dns"}, run: func(t *testing.T) {
+			if code, _ := s.runDuringSetup(t, infraWithoutMemory, "StatefulSet clusters/demo-dns configured", signal(t, syscall.SIGINT)); code != 130 {
+				t.Errorf("setup exited with code %d, want 130", code)
 			}
 			v.awaitService(t, "service after Ctrl-C", time.Now())
 		}},
-		{name: "setup killed", tried: []string{"dns"}, make: func(t *testing.T) {
-			s.during(t, starved, "StatefulSet clusters/demo-dns configured", signal(t, syscall.SIGKILL))
+		{name: "setup killed", rolledOut: []string{"dns"}, run: func(t *testing.T) {
+			s.runDuringSetup(t, infraWithoutMemory, "StatefulSet clusters/demo-dns configured", signal(t, syscall.SIGKILL))
 		}},
-		{name: "setup killed, and then told what cannot work", extra: true, tried: []string{"dns"}, make: func(t *testing.T) {
-			s.during(t, starved, "StatefulSet clusters/demo-dns configured", signal(t, syscall.SIGKILL))
-			s.refused(infra, []string{nothing, "dns, which an earlier setup left unfinished, was rolled back"}, "--image", noImage)(t)
+		{name: "setup killed, then an invalid change", extra: true, rolledOut: []string{"dns"}, run: func(t *testing.T) {
+			s.runDuringSetup(t, infraWithoutMemory, "StatefulSet clusters/demo-dns configured", signal(t, syscall.SIGKILL))
+			s.expectFailure(infra, []string{nothingApplied, "dns, which an earlier setup left unfinished, was rolled back"}, "--image", missingImage)(t)
 			v.awaitService(t, "service after the refusal", time.Now())
 		}},
-		{name: "setup killed, of a version that notes nothing", extra: true, tried: []string{"dns"}, make: func(t *testing.T) {
-			s.during(t, starved, "StatefulSet clusters/demo-dns configured", signal(t, syscall.SIGKILL))
+		{name: "setup killed, of a version that records no rollout", extra: true, rolledOut: []string{"dns"}, run: func(t *testing.T) {
+			s.runDuringSetup(t, infraWithoutMemory, "StatefulSet clusters/demo-dns configured", signal(t, syscall.SIGKILL))
 			_, err := kube(t, s.cp).CoreV1().ConfigMaps("clusters").Patch(t.Context(), "demo-oooi-inventory", types.MergePatchType,
 				[]byte(`{"data": {"rollout.yaml": null}}`), metav1.PatchOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
 		}},
-		{name: "two setups at once", extra: true, tried: []string{"dns", "proxy", "dhcp"}, make: func(t *testing.T) {
+		{name: "two setups at once", extra: true, rolledOut: []string{"dns", "proxy", "dhcp"}, run: func(t *testing.T) {
 			var second sync.WaitGroup
-			code, _ := s.during(t, infra, "StatefulSet clusters/demo-proxy configured", func(*os.Process) {
-				second.Go(func() { s.plain(t) })
+			code, _ := s.runDuringSetup(t, infra, "StatefulSet clusters/demo-proxy configured", func(*os.Process) {
+				second.Go(func() { s.setupWithoutFlags(t) })
 			}, "--image", s.otherImage(t))
 			second.Wait()
 			if code != 0 {
-				t.Errorf("the first setup ended with %d", code)
+				t.Errorf("the first setup exited with code %d", code)
 			}
 		}},
 	}
-	at := []struct{ step, says string }{
+	steps := []struct{ step, message string }{
 		{"its check", "checking images, configuration and network"},
 		{"control", "Deployment oooi-system/oooi-control configured"},
 		{"the proxy", "StatefulSet clusters/demo-proxy configured"},
@@ -227,17 +228,17 @@ func interrupted(s *site, v *visit) []change {
 		{"DHCP", "StatefulSet clusters/demo-dhcp configured"},
 	}
 	all := []string{"dns", "proxy", "dhcp"}
-	for _, at := range at {
+	for _, at := range steps {
 		changes = append(changes,
-			change{name: "setup killed at " + at.step, extra: true, tried: all, make: func(t *testing.T) {
-				s.during(t, infra, at.says, func(p *os.Process) {
+			change{name: "setup killed at " + at.step, extra: true, rolledOut: all, run: func(t *testing.T) {
+				s.runDuringSetup(t, infra, at.message, func(p *os.Process) {
 					if err := p.Kill(); err != nil {
 						t.Error(err)
 					}
 				}, "--image", s.otherImage(t))
 			}},
-			change{name: "API server killed at " + at.step, extra: at.step != "the proxy", tried: all, make: func(t *testing.T) {
-				code, said := s.during(t, infra, at.says, func(*os.Process) {
+			change{name: "API server killed at " + at.step, extra: at.step != "the proxy", rolledOut: all, run: func(t *testing.T) {
+				code, output := s.runDuringSetup(t, infra, at.message, func(*os.Process) {
 					if err := s.cp.KillAPIServer(); err != nil {
 						t.Error(err)
 					}
@@ -246,8 +247,8 @@ func interrupted(s *site, v *visit) []change {
 						t.Error(err)
 					}
 				}, "--image", s.otherImage(t))
-				if code != 0 || strings.Contains(said, "https://192.0.2.1") {
-					t.Errorf("setup ended with %d", code)
+				if code != 0 || strings.Contains(output, "https://192.0.2.1") {
+					t.Errorf("setup exited with code %d", code)
 				}
 			}},
 		)
@@ -255,7 +256,7 @@ func interrupted(s *site, v *visit) []change {
 	return changes
 }
 
-// otherImage is the name of our image that DNS does not have now.
+// otherImage returns the name of oooiImage that DNS does not use currently.
 func (s *site) otherImage(t *testing.T) string {
 	t.Helper()
 	set, err := kube(t, s.cp).AppsV1().StatefulSets("clusters").Get(t.Context(), "demo-dns", metav1.GetOptions{})
@@ -268,8 +269,9 @@ func (s *site) otherImage(t *testing.T) string {
 	return secondImage
 }
 
-// admitted tells while the API server still admits a kind in the Infra's namespace.
-func (s *site) admitted(t *testing.T, kind string) func() string {
+// checkDenied returns a function that returns "" once the API server denies objects of a kind in the Infra's
+// namespace.
+func (s *site) checkDenied(t *testing.T, kind string) func() string {
 	t.Helper()
 	client := kube(t, s.cp)
 	set, err := client.AppsV1().StatefulSets("clusters").Get(t.Context(), "demo-dns", metav1.GetOptions{})
@@ -277,21 +279,22 @@ func (s *site) admitted(t *testing.T, kind string) func() string {
 		t.Fatal(err)
 	}
 	pod := s.pods(t, "dns")[0]
-	return func() (admitted string) {
+	return func() string {
 		var err error
 		if kind == "Pod" {
 			_, err = client.CoreV1().Pods("clusters").Update(t.Context(), &pod, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
 		} else {
 			_, err = client.AppsV1().StatefulSets("clusters").Update(t.Context(), set, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
 		}
-		if err != nil && (strings.Contains(err.Error(), " here") || strings.Contains(err.Error(), "nobody.example.com")) {
+		if err != nil && (strings.Contains(err.Error(), " here") || strings.Contains(err.Error(), "unserved.example.com")) {
 			return ""
 		}
 		return fmt.Sprintf("%s: %v", kind, err)
 	}
 }
 
-// policy refuses a resource in the Infra's namespace, and its binding comes with it.
+// policy returns a ValidatingAdmissionPolicy that denies a resource in the Infra's namespace, and its
+// binding.
 func policy(group, resource string) string {
 	return fmt.Sprintf(`
 apiVersion: admissionregistration.k8s.io/v1
@@ -310,13 +313,13 @@ spec: {policyName: refuse, validationActions: [Deny]}
 `, group, resource)
 }
 
-// webhook is one for pods that nobody serves.
+// webhook is a webhook for pods without a server.
 const webhook = `
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
-metadata: {name: nobody}
+metadata: {name: unserved}
 webhooks:
-- name: nobody.example.com
+- name: unserved.example.com
   admissionReviewVersions: [v1]
   sideEffects: None
   failurePolicy: Fail

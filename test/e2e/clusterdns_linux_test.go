@@ -13,8 +13,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// clusterDNS is a CoreDNS where Kubernetes has one, by the names that kubeadm gives it, which
-// knows no name of its own.
+// clusterDNS is a CoreDNS with the object names of kubeadm, which answers every name with NXDOMAIN.
 const clusterDNS = `
 apiVersion: v1
 kind: ConfigMap
@@ -58,74 +57,73 @@ spec:
   ports: [{name: dns, port: 53, protocol: UDP}, {name: dns-tcp, port: 53}]
 `
 
-// visitor is a Pod that goes to servers by their names, as any program would: it knows nothing but
-// the cluster's DNS, and whose certificates to believe.
-const visitor = `
+// clientPod is a Pod that connects to servers by name. It has only the cluster's DNS and the CA certificate.
+const clientPod = `
 apiVersion: v1
 kind: ConfigMap
-metadata: {name: visitor, namespace: %[1]s}
+metadata: {name: client, namespace: %[1]s}
 data:
   ca.crt: |
 %[2]s
-  visit: |
+  script: |
     until nslookup %[3]s; do sleep 1; done >/dev/null 2>&1
 %[4]s
 ---
 apiVersion: v1
 kind: Pod
-metadata: {name: visitor, namespace: %[1]s}
+metadata: {name: client, namespace: %[1]s}
 spec:
   restartPolicy: Never
   terminationGracePeriodSeconds: 1
   securityContext: {runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}
   containers:
-  - name: visitor
+  - name: client
     image: localhost/tools:e2e
-    command: [/bin/busybox, sh, /etc/visitor/visit]
+    command: [/bin/busybox, sh, /etc/client/script]
     env: [{name: PATH, value: /bin}]
-    volumeMounts: [{name: visitor, mountPath: /etc/visitor}]
+    volumeMounts: [{name: client, mountPath: /etc/client}]
     securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
-  volumes: [{name: visitor, configMap: {name: visitor}}]
+  volumes: [{name: client, configMap: {name: client}}]
 `
 
-// hurryClusterDNS has the kubelet bring the ConfigMap to its Pod now, and not within a minute:
-// it does so whenever the Pod changes.
-func (s *site) hurryClusterDNS(t *testing.T) {
+// syncClusterDNS makes the kubelet update the ConfigMap in the Pod of the cluster's DNS immediately instead
+// of within a minute: it does so whenever the Pod changes.
+func (s *site) syncClusterDNS(t *testing.T) {
 	t.Helper()
 	pod := readyPod(t, s.cp, "kube-system", "k8s-app=kube-dns")
-	for range 4 { // it may hear of the ConfigMap later than of the Pod
-		apply(t, s.cp, "{apiVersion: v1, kind: Pod, metadata: {name: %s, namespace: kube-system, annotations: {hurry: %q}}}", pod.Name, time.Now().String())
+	for range 4 { // the kubelet may observe the ConfigMap later than the Pod
+		apply(t, s.cp, "{apiVersion: v1, kind: Pod, metadata: {name: %s, namespace: kube-system, annotations: {sync: %q}}}", pod.Name, time.Now().String())
 		time.Sleep(time.Second)
 	}
 }
 
-// visitByName has a Pod run a script, once the cluster's DNS has an answer for a name.
-func (s *site) visitByName(t *testing.T, name, script string) string {
+// runClientPod runs a script in a Pod, once the cluster's DNS resolves name, and returns the Pod's log.
+func (s *site) runClientPod(t *testing.T, name, script string) string {
 	t.Helper()
 	namespace := restricted(t, s.cp)
-	apply(t, s.cp, visitor, namespace, indent(s.ca.PEM()), name, indent([]byte(script)))
-	return finished(t, s.cp, namespace, "visitor")
+	apply(t, s.cp, clientPod, namespace, indent(s.ca.PEM()), name, indent([]byte(script)))
+	return awaitSuccess(t, s.cp, namespace, "client")
 }
 
-// greet is a script that says what the server of a name says first, once it has verified the
-// certificate.
+// greet returns a shell command that prints what a server sends first, after verifying its certificate for
+// name.
 func greet(name string, port int) string {
-	return fmt.Sprintf("sleep 1 | timeout 20 openssl s_client -quiet -no_ign_eof -verify_return_error -CAfile /etc/visitor/ca.crt -servername %[1]s -verify_hostname %[1]s -connect %[1]s:%[2]d 2>/dev/null", name, port)
+	return fmt.Sprintf("sleep 1 | timeout 20 openssl s_client -quiet -no_ign_eof -verify_return_error -CAfile /etc/client/ca.crt -servername %[1]s -verify_hostname %[1]s -connect %[1]s:%[2]d 2>/dev/null", name, port)
 }
 
-// indent makes text a block of YAML.
+// indent returns text indented as a block of YAML.
 func indent(text []byte) string {
 	return "    " + strings.ReplaceAll(strings.TrimSpace(string(text)), "\n", "\n    ")
 }
 
-// serveClusterDNS has Pods find somebody where the kubelet of a node sends them for names.
+// serveClusterDNS deploys a DNS server at the address that a node's kubelet configures in Pods.
 func (s *site) serveClusterDNS(t *testing.T, node *lab.Node) {
 	t.Helper()
 	apply(t, s.cp, clusterDNS, node.ClusterDNS())
-	showIfFailed(t, s.cp, readyPod(t, s.cp, "kube-system", "k8s-app=kube-dns"))
+	logIfFailed(t, s.cp, readyPod(t, s.cp, "kube-system", "k8s-app=kube-dns"))
 }
 
-// corefile is what the cluster's DNS goes by.
+// corefile returns the Corefile of the cluster's DNS.
 func (s *site) corefile(t *testing.T) string {
 	t.Helper()
 	m, err := kube(t, s.cp).CoreV1().ConfigMaps("kube-system").Get(t.Context(), "coredns", metav1.GetOptions{})

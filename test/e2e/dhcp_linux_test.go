@@ -22,7 +22,7 @@ data:
       - netmask: 255.255.255.0
       - dns: 198.18.50.53
       - lease_time: 1h
-      - file: /etc/coredhcp/machines.txt # which ends the chain
+      - file: /etc/coredhcp/machines.txt # last plugin of the chain
 ---
 apiVersion: v1
 kind: Pod
@@ -49,7 +49,7 @@ spec:
   volumes: [{name: config, configMap: {name: dhcp}}]
 `
 
-// A machine on the VLAN gets its address from a Pod without any capability.
+// TestDHCPWithoutCapabilities leases an address from a Pod without capabilities.
 func TestDHCPWithoutCapabilities(t *testing.T) {
 	cp := cluster(t)
 	namespace := restricted(t, cp)

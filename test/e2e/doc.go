@@ -1,3 +1,3 @@
-// Package e2e tests what this project ships in Pods, on a real node: make e2e. It needs
-// root and containerd, so its tests have a build tag of their own.
+// Package e2e tests the project's images, objects and commands on real nodes: make e2e. The tests need root
+// and containerd, and therefore have a build tag.
 package e2e

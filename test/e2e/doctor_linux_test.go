@@ -27,36 +27,37 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// TestDoctorOnTheNode breaks what runs, and has doctor find the root, and nothing when it is mended.
+// TestDoctorOnTheNode injects faults into a deployed Infra. Doctor must find the cause of each one, and
+// nothing after the repair.
 func TestDoctorOnTheNode(t *testing.T) {
 	s := newSite(t)
 	s.serveClusterDNS(t, node.Node)
 	s.setup(t, infra, "--cluster-dns", "patch")
 	vlanServer(t, s.ca, "*.apps."+domain)
 	s.boot(t, "worker-1", "02:00:00:00:50:71")
-	s.seekFaults(t, false, faults.OnNode())
+	s.testFaults(t, false, faults.OnNode())
 }
 
-// TestDoctorOnTwoNodes does the same with what can be wrong where the proxy's address moves.
+// TestDoctorOnTwoNodes is TestDoctorOnTheNode for faults of the proxy's floating address.
 func TestDoctorOnTwoNodes(t *testing.T) {
 	c := newTwoNodes(t)
 	c.serveClusterDNS(t, c.nodes[0])
-	c.setup(t, several, "--cluster-dns", "patch")
+	c.setup(t, replicatedInfra, "--cluster-dns", "patch")
 	vlanServer(t, c.ca, "*.apps."+domain)
 	c.boot(t, "worker-1", "02:00:00:00:50:71")
-	c.seekFaults(t, true, faults.OnSeveral())
+	c.testFaults(t, true, faults.OnFloatingAddress())
 }
 
-// seekFaults makes one fault after the other, and has doctor find it.
-func (s *site) seekFaults(t *testing.T, floats bool, all []faults.Fault) {
+// testFaults injects one fault after the other, and checks that doctor finds it.
+func (s *site) testFaults(t *testing.T, floats bool, all []faults.Fault) {
 	t.Helper()
 	c, err := client.New(s.cp.RESTConfig(), client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := &faults.Site{
-		T: t, ControlPlane: s.cp, Client: c, Namespace: "clusters", VLAN: "vlan50", Net: "198.18.50", Bundles: t.TempDir(), Patience: 2 * time.Minute,
-		Floats: floats, Doctor: s.doctor, Node: &faults.NodeSite{
+		T: t, ControlPlane: s.cp, Client: c, Namespace: "clusters", VLAN: "vlan50", Net: "198.18.50", Bundles: t.TempDir(), Timeout: 2 * time.Minute,
+		FloatingAddress: floats, Doctor: s.doctor, Node: &faults.NodeSite{
 			Freeze: func(t *testing.T, pod, container string) func() {
 				s.signal(t, pod, container, syscall.SIGSTOP)
 				return func() { s.signal(t, pod, container, syscall.SIGCONT) }
@@ -69,11 +70,11 @@ func (s *site) seekFaults(t *testing.T, floats bool, all []faults.Fault) {
 	for _, f := range lab.Sample(all, 4) {
 		t.Run(f.Name, func(t *testing.T) { p.Try(t, &f) })
 	}
-	t.Run("nothing is wrong any more", func(t *testing.T) { p.Healthy(t) })
+	t.Run("nothing is wrong after the faults", func(t *testing.T) { p.Healthy(t) })
 	if !lab.Long() {
-		return // not every check has had its fault
+		return // the other faults, and their checks, were not tested
 	}
-	t.Run("no check is there for show", func(t *testing.T) {
+	t.Run("mutants are detected", func(t *testing.T) {
 		binary := lab.Binary(t, "mutant")
 		p.Mutants(t, all, func(bundles []string) []byte {
 			out, err := exec.CommandContext(t.Context(), binary, bundles...).Output()
@@ -85,7 +86,7 @@ func (s *site) seekFaults(t *testing.T, floats bool, all []faults.Fault) {
 	})
 }
 
-// claimAddress says once on the VLAN that an address is its bridge's.
+// claimAddress sends one ARP announcement on the VLAN, with the bridge's MAC address.
 func claimAddress(t *testing.T, address string) {
 	t.Helper()
 	i, err := net.InterfaceByName(vlan)
@@ -97,14 +98,14 @@ func claimAddress(t *testing.T, address string) {
 		t.Fatal(err)
 	}
 	at := netip.MustParseAddr(address)
-	_, err = conn.WriteTo(arpFrame(i.HardwareAddr, at, at), everybody)
+	_, err = conn.WriteTo(arpFrame(i.HardwareAddr, at, at), ethernetBroadcast)
 	if err := errors.Join(err, conn.Close()); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // doctor runs 'kubectl oooi doctor'.
-func (s *site) doctor(t *testing.T, args ...string) faults.Answer {
+func (s *site) doctor(t *testing.T, args ...string) faults.Output {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -115,10 +116,11 @@ func (s *site) doctor(t *testing.T, args ...string) faults.Answer {
 	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
 		t.Fatalf("%s: %v", cmd, err)
 	}
-	return faults.Answer{Out: stdout.String(), Said: stderr.String(), Code: cmd.ProcessState.ExitCode()}
+	return faults.Output{Stdout: stdout.String(), Stderr: stderr.String(), Code: cmd.ProcessState.ExitCode()}
 }
 
-// processes are those of a container, by the cgroup that they are in.
+// processes returns the process IDs of a container, or of a Pod's last container if container is "", by the
+// cgroups of processes.
 func (s *site) processes(t *testing.T, pod, container string) []int {
 	t.Helper()
 	id := ""
@@ -128,7 +130,7 @@ func (s *site) processes(t *testing.T, pod, container string) []int {
 		}
 	}
 	if id == "" {
-		t.Fatalf("Pod %s has no container %q that runs", pod, container)
+		t.Fatalf("Pod %s has no running container %q", pod, container)
 	}
 	var list []int
 	files, err := filepath.Glob("/proc/[0-9]*/cgroup")
@@ -138,7 +140,7 @@ func (s *site) processes(t *testing.T, pod, container string) []int {
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		if strings.Contains(string(text), id) {
 			pid, err := strconv.Atoi(strings.Split(file, "/")[2])
@@ -164,7 +166,7 @@ func (s *site) signal(t *testing.T, pod, container string, signal syscall.Signal
 	}
 }
 
-// inNetworkOf runs a command in the network of a Pod.
+// inNetworkOf runs a command in the network namespace of a Pod.
 func (s *site) inNetworkOf(t *testing.T, pod string, line ...string) {
 	t.Helper()
 	pid := s.processes(t, pod, "")[0]
@@ -174,7 +176,7 @@ func (s *site) inNetworkOf(t *testing.T, pod string, line ...string) {
 	}
 }
 
-// tlsServer does handshakes, and nothing more.
+// tlsServer starts a server that only does TLS handshakes.
 func (s *site) tlsServer(t *testing.T, address string, expired bool, names ...string) (stop func()) {
 	t.Helper()
 	issue := s.ca.Issue
@@ -196,7 +198,7 @@ func (s *site) tlsServer(t *testing.T, address string, expired bool, names ...st
 			if err != nil {
 				return
 			}
-			open.Go(func() { shake(conn) })
+			open.Go(func() { handshake(conn) })
 		}
 	})
 	return func() {
@@ -207,15 +209,15 @@ func (s *site) tlsServer(t *testing.T, address string, expired bool, names ...st
 	}
 }
 
-// shake answers a handshake, and hangs up when the client does.
-func shake(conn net.Conn) {
+// handshake does a TLS handshake, and closes the connection when the client does.
+func handshake(conn net.Conn) {
 	defer func() { _ = conn.Close() }()
 	if conn.SetDeadline(time.Now().Add(5*time.Second)) == nil {
 		_, _ = conn.Read(make([]byte, 1))
 	}
 }
 
-// otherDHCP is a machine on the VLAN that gives addresses, as somebody's router might.
+// otherDHCP starts another DHCP server on the VLAN, such as that of a router.
 func otherDHCP(t *testing.T) (stop func()) {
 	t.Helper()
 	m := lab.NewMachine(t, vlan, "02:00:00:00:50:e0")
@@ -233,7 +235,7 @@ func otherDHCP(t *testing.T) (stop func()) {
 	}
 	end := sync.OnceFunc(func() {
 		cancel()
-		_ = cmd.Wait() // it was killed, and says so
+		_ = cmd.Wait() // an error because it was killed
 	})
 	t.Cleanup(end)
 	return end

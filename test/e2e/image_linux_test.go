@@ -18,8 +18,8 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// TestImageOfTwoArchitectures runs make image for two architectures, and looks at the programs that
-// each of them gets.
+// TestImageOfTwoArchitectures runs make image for two architectures, and checks the architecture of the
+// programs in each image.
 func TestImageOfTwoArchitectures(t *testing.T) {
 	if !lab.Long() {
 		t.Skip("compiles everything for another architecture: set OOOI_LAB_LONG=yes")
@@ -32,11 +32,11 @@ func TestImageOfTwoArchitectures(t *testing.T) {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), name, args...)
 		cmd.Dir = root
-		var said bytes.Buffer
-		cmd.Stderr = &said
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
 		out, err := cmd.Output()
 		if err != nil {
-			t.Fatalf("%s: %v\n%s%s", cmd, err, out, &said)
+			t.Fatalf("%s: %v\n%s%s", cmd, err, out, &stderr)
 		}
 		return out
 	}
@@ -58,13 +58,13 @@ func TestImageOfTwoArchitectures(t *testing.T) {
 		}
 		for program, got := range machines {
 			if got != machine {
-				t.Errorf("%s of %s is for %s", program, arch, got)
+				t.Errorf("%s in the image for %s has machine type %s", program, arch, got)
 			}
 		}
 	}
 }
 
-// machinesOf returns the ELF files of an archive by name, with what they run on.
+// machinesOf returns the machine types of the ELF files in an archive, by name.
 func machinesOf(t *testing.T, archive string) map[string]elf.Machine {
 	t.Helper()
 	file, err := os.Open(archive)

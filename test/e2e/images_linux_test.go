@@ -8,26 +8,26 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// The images that the tests have, none of which is in any registry.
+// The images of the tests, none of which is in a registry.
 const (
-	oooiImage  = "localhost/oooi:e2e"  // ours, by manifests/Containerfile
-	envoyImage = "localhost/envoy:e2e" // Envoy with the libraries of this machine
-	toolsImage = "localhost/tools:e2e" // clients, and BusyBox for a web server
+	oooiImage  = "localhost/oooi:e2e"  // built by manifests/Containerfile
+	envoyImage = "localhost/envoy:e2e" // Envoy with the libraries of this host
+	toolsImage = "localhost/tools:e2e" // clients, and BusyBox as a web server
 )
 
-// The images of a worker of a hosted cluster.
+// An additional image of a worker of a hosted cluster.
 const speakerImage = "localhost/speaker:e2e" // MetalLB's speaker
 
-// buildImages builds them all.
+// buildImages builds all images.
 func buildImages(ctx context.Context) error {
-	ours := map[string]string{}
+	binaries := map[string]string{}
 	for name, pkg := range map[string]string{"coredns": "./corednsbuild", "coredhcp": "./coredhcpbuild", "xdsd": "./xdsd"} {
 		var err error
-		if ours[name], err = lab.BuildStatic(ctx, pkg); err != nil {
+		if binaries[name], err = lab.BuildStatic(ctx, pkg); err != nil {
 			return err
 		}
 	}
-	oooi, err := lab.OooiImage(oooiImage, ours)
+	oooi, err := lab.OooiImage(oooiImage, binaries)
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func buildImages(ctx context.Context) error {
 	return nil
 }
 
-// programs is an image of one program, which has to be built or fetched.
+// programs returns an image of one program, which get builds or downloads.
 func programs(ctx context.Context, name string, get func(context.Context, lab.Logf) (string, error)) (lab.Image, error) {
 	program, err := get(ctx, nil)
 	if err != nil {

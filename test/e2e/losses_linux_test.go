@@ -22,50 +22,50 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// soak is for make soak.
-var soak = flag.Int("soak", 0, "rounds of losses that last as long as they may at a site; 0 for one of short ones")
+// soak is set by make soak.
+var soak = flag.Int("soak", 0, "rounds of failures that last as long as in production; 0 for one round of short ones")
 
-// bound is for how long two may have the proxy's address, by docs/explanation/failover.md: as long as a
-// holder takes its Lease for its own.
-const bound = 10 * time.Second
+// maxTwoHolders is the maximum time during which two replicas may have the proxy's address, as in
+// docs/explanation/failover.md: the time for which a holder considers its Lease its own.
+const maxTwoHolders = 10 * time.Second
 
-// A loss is something that befalls what two nodes carry.
+// A loss is the failure or replacement of a component of a site with two nodes.
 type loss struct {
 	name string
-	// strike has it happen to one instance of the proxy or its node, or to others, and returns
-	// when it has. mend, unless it is nil, ends it after some time.
-	strike, mend func(*testing.T, *twoProxies)
-	// lasts is for how long, where it is mended; long in a soak.
-	lasts, long time.Duration
-	// cuts and cutsOther tell whether connections by the holder end, and those by the other
-	// instance.
-	cuts, cutsOther bool
-	// moves is how often the address may be handed on.
+	// inject causes the loss of one proxy replica or its node, or of other components, and returns when it is
+	// effective. repair, unless it is nil, ends it.
+	inject, repair func(*testing.T, *proxyPair)
+	// duration is the time from injection to repair; in a soak it is longDuration.
+	duration, longDuration time.Duration
+	// closesConnections and closesOther are set if connections through the holder, and those through the
+	// other replica, end.
+	closesConnections, closesOther bool
+	// moves is the maximum number of changes of the Lease's holder.
 	moves int32
-	// extra: only in make test-long and make soak.
+	// extra losses are only tested at full length and in a soak.
 	extra bool
 }
 
-// twoProxies are the instances of the proxy before a loss.
-type twoProxies struct{ holder, other *corev1.Pod }
+// proxyPair is the holder of the address and the other proxy replica, before a loss.
+type proxyPair struct{ holder, other *corev1.Pod }
 
-// losses are all of them, in an order in which one leaves what the next one needs.
-func (c *twoNodes) losses(v *visit) []loss {
-	kill := func(which func(*testing.T, *twoProxies) *corev1.Pod) func(*testing.T, *twoProxies) {
-		return func(t *testing.T, p *twoProxies) {
+// losses returns all losses, in an order in which each one leaves what the next one needs.
+func (c *twoNodes) losses(v *serviceMonitor) []loss {
+	kill := func(which func(*testing.T, *proxyPair) *corev1.Pod) func(*testing.T, *proxyPair) {
+		return func(t *testing.T, p *proxyPair) {
 			t.Helper()
 			pod := which(t, p)
 			if err := kube(t, c.cp).CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
 				t.Fatal(err)
 			}
-			c.replaced(t, pod)
+			c.awaitReplacement(t, pod)
 		}
 	}
-	first := func(component string) func(*testing.T, *twoProxies) *corev1.Pod {
-		return func(t *testing.T, _ *twoProxies) *corev1.Pod { t.Helper(); return &c.pods(t, component)[0] }
+	first := func(component string) func(*testing.T, *proxyPair) *corev1.Pod {
+		return func(t *testing.T, _ *proxyPair) *corev1.Pod { t.Helper(); return &c.pods(t, component)[0] }
 	}
-	toNode := func(do func(context.Context, *lab.Node) error) func(*testing.T, *twoProxies) {
-		return func(t *testing.T, p *twoProxies) {
+	toNode := func(do func(context.Context, *lab.Node) error) func(*testing.T, *proxyPair) {
+		return func(t *testing.T, p *proxyPair) {
 			t.Helper()
 			if err := do(t.Context(), c.node(p.holder)); err != nil {
 				t.Fatal(err)
@@ -80,39 +80,39 @@ func (c *twoNodes) losses(v *visit) []loss {
 	}
 	off := func(ctx context.Context, n *lab.Node) error { return n.PowerOff(ctx) }
 	on := func(ctx context.Context, n *lab.Node) error { return n.PowerOn(ctx) }
-	// Longer than the control plane takes to call a node dead; in a soak longer than it takes to
-	// give up its Pods, which are 5 minutes.
+	// In a normal run longer than the control plane takes to mark a node NotReady; in a soak longer than the
+	// 5 minutes after which it evicts the node's Pods.
 	const short, long = 20 * time.Second, 7 * time.Minute
 	images := 1
 	return []loss{
-		{name: "pod of the holder killed", strike: kill(func(_ *testing.T, p *twoProxies) *corev1.Pod { return p.holder }), cuts: true, moves: 1},
-		{name: "pod of the other proxy killed", extra: true, strike: kill(func(_ *testing.T, p *twoProxies) *corev1.Pod { return p.other }), cutsOther: true},
-		{name: "pod of DNS killed", extra: true, strike: kill(first(v1alpha1.ComponentDNS))},
-		{name: "pod of DHCP killed", extra: true, strike: kill(first(v1alpha1.ComponentDHCP))},
-		{name: "node without power", strike: toNode(off), mend: toNode(on), lasts: short, long: long, cuts: true, moves: 1},
-		{name: "node cut off from the control plane", extra: true, strike: toNode(unplug("")), mend: toNode(plug("")), lasts: short, long: long, cuts: true, moves: 1},
-		{name: "node cut off from the VLAN", extra: true, strike: toNode(unplug(vlan)), mend: toNode(plug(vlan)), lasts: short, long: long, cuts: true, moves: 1},
+		{name: "pod of the holder killed", inject: kill(func(_ *testing.T, p *proxyPair) *corev1.Pod { return p.holder }), closesConnections: true, moves: 1},
+		{name: "pod of the other proxy killed", extra: true, inject: kill(func(_ *testing.T, p *proxyPair) *corev1.Pod { return p.other }), closesOther: true},
+		{name: "pod of DNS killed", extra: true, inject: kill(first(v1alpha1.ComponentDNS))},
+		{name: "pod of DHCP killed", extra: true, inject: kill(first(v1alpha1.ComponentDHCP))},
+		{name: "node without power", inject: toNode(off), repair: toNode(on), duration: short, longDuration: long, closesConnections: true, moves: 1},
+		{name: "node cut off from the control plane", extra: true, inject: toNode(unplug("")), repair: toNode(plug("")), duration: short, longDuration: long, closesConnections: true, moves: 1},
+		{name: "node cut off from the VLAN", extra: true, inject: toNode(unplug(vlan)), repair: toNode(plug(vlan)), duration: short, longDuration: long, closesConnections: true, moves: 1},
 		{
-			name: "API server away, and then the node", extra: true, lasts: time.Minute, long: 10 * time.Minute, cuts: true, moves: 1,
-			strike: func(t *testing.T, p *twoProxies) {
+			name: "API server away, and then the node", extra: true, duration: time.Minute, longDuration: 10 * time.Minute, closesConnections: true, moves: 1,
+			inject: func(t *testing.T, p *proxyPair) {
 				t.Helper()
 				n := c.node(p.holder)
 				if err := c.cp.KillAPIServer(); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(15 * time.Second) // by then no Lease is anybody's
+				time.Sleep(15 * time.Second) // by then the Lease has expired
 				if err := n.PowerOff(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			},
-			mend: func(t *testing.T, p *twoProxies) {
+			repair: func(t *testing.T, p *proxyPair) {
 				t.Helper()
 				if err := errors.Join(c.cp.StartAPIServer(t.Context()), c.node(p.holder).PowerOn(t.Context())); err != nil {
 					t.Fatal(err)
 				}
 			},
 		},
-		{name: "another image", cuts: true, cutsOther: true, moves: 1, strike: func(t *testing.T, _ *twoProxies) {
+		{name: "another image", closesConnections: true, closesOther: true, moves: 1, inject: func(t *testing.T, _ *proxyPair) {
 			t.Helper()
 			images++
 			image := fmt.Sprintf("%s-%d", oooiImage, images)
@@ -121,14 +121,14 @@ func (c *twoNodes) losses(v *visit) []loss {
 					t.Fatal(err)
 				}
 			}
-			c.setup(t, several, "--image", image)
+			c.setup(t, replicatedInfra, "--image", image)
 		}},
-		{name: "a proxy that ends, rolled back", cutsOther: true, strike: func(t *testing.T, _ *twoProxies) {
+		{name: "a proxy that ends, rolled back", closesOther: true, inject: func(t *testing.T, _ *proxyPair) {
 			t.Helper()
-			starved := strings.Replace(several, "proxy: {serverIP: 198.18.50.7,", "proxy: {serverIP: 198.18.50.7, resources: {limits: {memory: 8Mi}},", 1)
-			c.refused(starved, []string{"proxy is rolled back"})(t)
+			infraWithoutMemory := strings.Replace(replicatedInfra, "proxy: {serverIP: 198.18.50.7,", "proxy: {serverIP: 198.18.50.7, resources: {limits: {memory: 8Mi}},", 1)
+			c.expectFailure(infraWithoutMemory, []string{"proxy is rolled back"})(t)
 		}},
-		{name: "node drained", extra: true, cuts: true, moves: 1, strike: func(t *testing.T, p *twoProxies) {
+		{name: "node drained", extra: true, closesConnections: true, moves: 1, inject: func(t *testing.T, p *proxyPair) {
 			t.Helper()
 			n := c.node(p.holder)
 			c.drain(t, n)
@@ -138,41 +138,41 @@ func (c *twoNodes) losses(v *visit) []loss {
 	}
 }
 
-// TestTwoNodes has machines ask both DNS servers and both DHCP servers all the time, and connect by
-// the proxy, while whatever can be lost of two nodes is lost: one of each goes on. Of
-// the machines one asked for the proxy's address once, when it began.
+// TestTwoNodes injects each loss of a site with two nodes, while VMs query both DNS servers, request
+// addresses from both DHCP servers and connect through the proxy. Service of one replica must continue. One
+// of the VMs resolves the proxy's name only once, at the beginning.
 func TestTwoNodes(t *testing.T) {
 	c := newTwoNodes(t)
-	c.setup(t, several)
+	c.setup(t, replicatedInfra)
 	for _, pair := range [][2]string{{"198.18.50.6", "198.18.50.16"}, {"198.18.50.5", "198.18.50.15"}, {"198.18.50.17", "198.18.50.27"}} {
-		if c.on(t, pair[0]) == c.on(t, pair[1]) {
+		if c.nodeOf(t, pair[0]) == c.nodeOf(t, pair[1]) {
 			t.Fatalf("%s and %s are on one node", pair[0], pair[1])
 		}
 	}
 	one := c.boot(t, "worker-1", "02:00:00:00:50:71")
 	two := c.boot(t, "worker-2", "02:00:00:00:50:72")
 	if one.dns != "198.18.50.6" {
-		t.Errorf("a machine is told of DNS server %s first", one.dns)
+		t.Errorf("first DNS server of the lease is %s", one.dns)
 	}
-	defer func() { // while there is somebody to ask
+	defer func() { // before the nodes are stopped
 		if t.Failed() {
 			c.logHolders(t)
 		}
 	}()
 	proxy := &expectation{}
 	proxy.set("198.18.50.7")
-	v := &visit{proxy: proxy, probes: []*probe{
+	v := &serviceMonitor{proxy: proxy, probes: []*probe{
 		{name: "names of the first", ask: one.resolveAt("198.18.50.6", proxy)},
 		{name: "names of the second", ask: one.resolveAt("198.18.50.16", proxy)},
 		{name: "names of either", ask: either(one.resolveAt("198.18.50.6", proxy), one.resolveAt("198.18.50.16", proxy))},
-		{name: "leases prolonged", ask: one.lessee(t).rebind},
-		{name: "addresses offered", ask: two.lessee(t).discover},
+		{name: "leases renewed", ask: one.dhcpClient(t).rebind},
+		{name: "addresses offered", ask: two.dhcpClient(t).discover},
 		{name: "connections", ask: one.connect(c.ca, one.resolved(t))},
 	}}
-	pods := &expectation{} // where those of a worker connect
+	pods := &expectation{} // the address to which Pods of a worker connect
 	pods.set(two.StartAPIProxy(t, apiHost+":6443", two.dns).Addr().String())
-	o := &ordeal{twoNodes: c, visit: v, machine: one, worker: two.connect(c.ca, pods), seen: newCapture(t, vlan, "198.18.50.7")}
-	v.begin(t)
+	o := &lossTest{twoNodes: c, serviceMonitor: v, machine: one, worker: two.connect(c.ca, pods), capture: newCapture(t, vlan, "198.18.50.7")}
+	v.start(t)
 	all := c.losses(v)
 	for round := range max(*soak, 1) {
 		for _, l := range all {
@@ -180,98 +180,98 @@ func TestTwoNodes(t *testing.T) {
 				continue
 			}
 			if *soak > 0 {
-				l.name, l.lasts = fmt.Sprintf("%s, round %d", l.name, round+1), l.long
+				l.name, l.duration = fmt.Sprintf("%s, round %d", l.name, round+1), l.longDuration
 			}
-			t.Run(l.name, func(t *testing.T) { o.endure(t, l) })
+			t.Run(l.name, func(t *testing.T) { o.measure(t, l) })
 		}
 	}
 	for _, p := range v.probes {
-		for _, err := range p.wrong() {
+		for _, err := range p.wrongAnswers() {
 			t.Error(err)
 		}
 	}
-	header := []string{"names of one", "names of either", "leases prolonged", "addresses offered", "connections", "two answer", "one by the holder", "one by the other"}
+	header := []string{"names of one", "names of either", "leases renewed", "addresses offered", "connections", "two answer", "connection through the holder", "through the other"}
 	t.Logf("seconds without service:\n%s", table(header, v.rows))
 }
 
-// An ordeal is a visit to two nodes that lose this and that.
-type ordeal struct {
+// A lossTest measures losses of two nodes.
+type lossTest struct {
 	*twoNodes
-	*visit
+	*serviceMonitor
 
 	machine *vm
-	worker  func(context.Context) error // connects as a Pod of a worker does
-	seen    *capture
+	worker  func(context.Context) error // connects like a Pod of a worker
+	capture *capture
 }
 
-// endure goes through a loss, and writes down what machines notice.
-func (o *ordeal) endure(t *testing.T, l loss) {
+// measure injects a loss, and adds a row with its effects on VMs.
+func (o *lossTest) measure(t *testing.T, l loss) {
 	t.Helper()
-	o.spread(t)
+	o.spreadReplicas(t)
 	o.awaitService(t, "service before", time.Now())
-	p := &twoProxies{}
-	p.holder, p.other = o.proxies(t, o.seen)
-	byHolder, byOther := o.open(t, "198.18.50.7"), o.open(t, ownAddress(t, p.other))
-	defer byHolder.close()
-	defer byOther.close()
+	p := &proxyPair{}
+	p.holder, p.other = o.awaitProxies(t, o.capture)
+	throughHolder, throughOther := o.open(t, "198.18.50.7"), o.open(t, ownAddress(t, p.other))
+	defer throughHolder.close()
+	defer throughOther.close()
 	before := *o.lease(t).Spec.LeaseTransitions
 
 	began := time.Now()
-	l.strike(t, p)
-	if l.mend != nil {
-		time.Sleep(l.lasts - time.Since(began))
+	l.inject(t, p)
+	if l.repair != nil {
+		time.Sleep(l.duration - time.Since(began))
 		for _, probe := range o.probes[2:] {
-			if why := probe.amiss(time.Now().Add(-5 * time.Second)); why != "" {
-				t.Errorf("with one node left: %s", why)
+			if problem := probe.problem(time.Now().Add(-5 * time.Second)); problem != "" {
+				t.Errorf("with one node left: %s", problem)
 			}
 		}
-		l.mend(t, p)
+		l.repair(t, p)
 	}
 	o.ready(t)
 	o.awaitService(t, "service after", time.Now())
-	now, _ := o.proxies(t, o.seen)
-	o.metricsAgree(t, now)
+	now, _ := o.awaitProxies(t, o.capture)
+	o.awaitMetrics(t, now)
 	moves := *o.lease(t).Spec.LeaseTransitions - before
-	t.Logf("the address was at %s and is at %s; the Lease has changed hands %d times", p.holder.Name, now.Name, moves)
+	t.Logf("the address moved from %s to %s; the Lease's holder changed %d times", p.holder.Name, now.Name, moves)
 	if moves > l.moves {
-		t.Errorf("the Lease has changed hands %d times, and need not more often than %d", moves, l.moves)
+		t.Errorf("the Lease's holder changed %d times, want %d at most", moves, l.moves)
 	}
 	await(t, "the worker that resolved the name once to connect", func() string {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), answerTimeout)
 		defer cancel()
 		if err := o.worker(ctx); err != nil {
 			return err.Error()
 		}
 		return ""
 	})
-	doubled := o.seen.doubled(began)
-	if doubled > bound {
-		t.Errorf("two had the address for %s", doubled)
+	twoHolders := o.capture.timeWithTwoHolders(began)
+	if twoHolders > maxTwoHolders {
+		t.Errorf("two replicas had the address for %s", twoHolders)
 	}
 	row := l.name + fmt.Sprintf("\t%.1f", max(o.probes[0].outage(began), o.probes[1].outage(began)).Seconds())
 	for _, probe := range o.probes[2:] {
 		row += fmt.Sprintf("\t%.1f", probe.outage(began).Seconds())
 	}
-	row += fmt.Sprintf("\t%.2f", doubled.Seconds())
-	o.add(t, row+"\t"+fate(t, byHolder, l.cuts, began)+"\t"+fate(t, byOther, l.cutsOther, began))
+	row += fmt.Sprintf("\t%.2f", twoHolders.Seconds())
+	o.add(t, row+"\t"+outcome(t, throughHolder, l.closesConnections, began)+"\t"+outcome(t, throughOther, l.closesOther, began))
 }
 
-// open opens a connection by the proxy's address, or by one of its instances' own.
-func (o *ordeal) open(t *testing.T, address string) (s *stream) {
+// open opens a connection through the floating address, or through a replica's own address.
+func (o *lossTest) open(t *testing.T, address string) (s *stream) {
 	t.Helper()
 	at := &expectation{}
 	at.set(address)
-	await(t, "a connection at "+address, func() (why string) {
+	await(t, "a connection at "+address, func() (problem string) {
 		var err error
 		if s, err = o.machine.stream(t.Context(), o.ca, at); err != nil {
-			why = err.Error()
+			problem = err.Error()
 		}
-		return why
+		return problem
 	})
 	return s
 }
 
-// ownAddress is that of an instance of the proxy.
+// ownAddress returns the VLAN address of a proxy replica.
 func ownAddress(t *testing.T, pod *corev1.Pod) string {
 	t.Helper()
 	for _, network := range networkStatus(t, pod.Annotations) {
@@ -285,37 +285,37 @@ func ownAddress(t *testing.T, pod *corev1.Pod) string {
 	return ""
 }
 
-// fate is what became of a connection: the longest time in which nothing came back, and its end.
-// It is told of that, and does not find out by itself.
-func fate(t *testing.T, s *stream, cut bool, began time.Time) string {
+// outcome returns the longest time without an echo on a connection, and how the connection ended. If cut is
+// set the connection must end, and the client must be notified.
+func outcome(t *testing.T, s *stream, cut bool, began time.Time) string {
 	t.Helper()
 	if cut {
 		await(t, "a connection to end", func() string {
-			if s.broken() == nil {
-				return "it has not"
+			if s.failure() == nil {
+				return "it is still open"
 			}
 			return ""
 		})
 	}
-	silence := fmt.Sprintf("%.1f, ", s.silence(began).Seconds())
-	switch err := s.broken(); {
+	longest := fmt.Sprintf("%.1f, ", s.longestSilence(began).Seconds())
+	switch err := s.failure(); {
 	case err == nil:
-		return silence + "stayed"
+		return longest + "stayed"
 	case !cut:
-		t.Errorf("a connection has ended: %v", err)
-		return silence + "ended"
+		t.Errorf("a connection ended: %v", err)
+		return longest + "ended"
 	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return silence + "reset"
+		return longest + "reset"
 	case errors.Is(err, io.EOF):
-		return silence + "closed"
+		return longest + "closed"
 	default:
-		t.Errorf("a connection has ended, and was not told: %v", err)
-		return silence + "ended"
+		t.Errorf("a connection ended without FIN or RST: %v", err)
+		return longest + "ended"
 	}
 }
 
-// either asks the second a moment after the first, as a resolver does that has two servers, and
-// takes the first answer.
+// either queries the second server a moment after the first, as a resolver with two servers does, and returns
+// the first successful answer.
 func either(first, second func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
@@ -330,7 +330,7 @@ func either(first, second func(context.Context) error) func(context.Context) err
 				return nil
 			}
 			answers <- err
-		case <-time.After(patience / 2):
+		case <-time.After(answerTimeout / 2):
 		}
 		asking.Go(func() { answers <- second(ctx) })
 		err := <-answers

@@ -1,6 +1,6 @@
 //go:build e2e
 
-// Package e2e_test runs what this project ships in Pods, on a real node.
+// Package e2e_test tests the project's images, objects and commands on real nodes.
 package e2e_test
 
 import (
@@ -17,10 +17,10 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// vlan is the bridge of the VLAN that the node and the machines are on.
+// vlan is the bridge of the VLAN of nodes and VMs.
 const vlan = "vlan50"
 
-// tools are what the tests use beside a node: for images and on machines.
+// tools are commands that the tests need in addition to those of a node: for images and on machines.
 var tools = []string{"busybox", "curl", "dig", "dhclient", "haproxy", "ldd", "openssl"}
 
 // network has the API server's address.
@@ -52,21 +52,21 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// prepare builds the images, and whatever else there is no way to get later.
+// prepare builds the images, and everything else that cannot be downloaded later.
 func prepare(ctx context.Context) error {
 	if len(lab.NodeMissing(tools...)) > 0 {
-		return nil // each test says so
+		return nil // each test reports what is missing
 	}
-	_, metallb := lab.BuildMetalLB(ctx, nil)
-	return errors.Join(lab.PrepareNode(ctx, nil), metallb, buildImages(ctx))
+	_, metallbErr := lab.BuildMetalLB(ctx, nil)
+	return errors.Join(lab.PrepareNode(ctx, nil), metallbErr, buildImages(ctx))
 }
 
-// sources are what these tests test, which they do not import.
+// sources tracks the sources that these tests use and do not import.
 var sources = sync.OnceValue(func() error {
-	return lab.LookAt("api", "internal", "xdsd", "plugins", "corednsbuild", "coredhcpbuild", "manifests", "test/programs")
+	return lab.TrackSources("api", "internal", "xdsd", "plugins", "corednsbuild", "coredhcpbuild", "manifests", "test/programs")
 })
 
-// cluster returns the management cluster, with a node that has all images.
+// cluster returns the management cluster with a node that has all images.
 func cluster(t *testing.T) *lab.ControlPlane {
 	t.Helper()
 	lab.NeedNode(t, tools...)

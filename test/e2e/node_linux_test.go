@@ -12,7 +12,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// attachments has the VLAN as Multus knows it, for Pods that say what their addresses are.
+// attachments is a NetworkAttachmentDefinition of the VLAN for Pods that specify their addresses.
 const attachments = `
 apiVersion: k8s.cni.cncf.io/v1
 kind: NetworkAttachmentDefinition
@@ -21,7 +21,7 @@ spec:
   config: '{"cniVersion": "0.3.1", "name": "vlan50", "type": "bridge", "bridge": "vlan50", "ipam": {"type": "static"}, "capabilities": {"ips": true, "mac": true}}'
 `
 
-// servers are web servers that say who they are, one of a Deployment and one of a StatefulSet.
+// servers is a web server of a Deployment or a StatefulSet that returns its name.
 const servers = `
 apiVersion: apps/v1
 kind: %[2]s
@@ -61,7 +61,8 @@ spec:
   ports: [{name: http, port: 80, targetPort: http}]
 `
 
-// A server on the VLAN, by Multus, is reached there, and by its Service from Pods.
+// TestServersOnVLAN checks that a server is reachable at its VLAN address, which Multus configures, and from
+// Pods by its Service.
 func TestServersOnVLAN(t *testing.T) {
 	cp := cluster(t)
 	namespace := restricted(t, cp)
@@ -81,22 +82,22 @@ func TestServersOnVLAN(t *testing.T) {
 		networks := networkStatus(t, pod.Annotations)
 		want := networkOfPod{Name: namespace + "/vlan50", Interface: "net1", IPs: []netip.Addr{netip.MustParseAddr(address)}, MAC: mac}
 		if len(networks) != 2 || fmt.Sprint(networks[1]) != fmt.Sprint(want) {
-			t.Errorf("%s: the annotation says %+v, and not, second, %+v", kind, networks, want)
+			t.Errorf("%s: network status %+v, want %+v as the second network", kind, networks, want)
 		}
 		greeting := "this is " + name + "\n"
 		if got := vm.Run(t, "curl", "--silent", "--max-time", "20", "http://"+address+":8080/name"); got != greeting {
-			t.Errorf("%s: a machine on the VLAN was told %q", kind, got)
+			t.Errorf("%s: response to a machine on the VLAN %q", kind, got)
 		}
 		if got := vm.Run(t, "ip", "neighbour", "show", address); !strings.Contains(got, mac) {
-			t.Errorf("%s: the machine found its server at %q", kind, got)
+			t.Errorf("%s: neighbour entry of the machine %q", kind, got)
 		}
 		if got := runPod(t, cp, namespace, "client-"+name, "curl", "--silent", "--show-error", "--max-time", "20", "http://"+clusterIP(t, cp, namespace, name)+"/name"); got != greeting {
-			t.Errorf("%s: a Pod was told %q by its Service", kind, got)
+			t.Errorf("%s: response to a Pod through the Service %q", kind, got)
 		}
 	}
 }
 
-// networkOfPod is what Multus says of one network of a Pod.
+// networkOfPod is a network of a Pod in the network status of Multus.
 type networkOfPod struct {
 	Name      string       `json:"name"`
 	Interface string       `json:"interface"`
@@ -107,7 +108,7 @@ type networkOfPod struct {
 func networkStatus(t *testing.T, annotations map[string]string) (networks []networkOfPod) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(annotations["k8s.v1.cni.cncf.io/network-status"]), &networks); err != nil {
-		t.Fatalf("the annotation of Multus: %v: %q", err, annotations)
+		t.Fatalf("parsing the network status: %v: %q", err, annotations)
 	}
 	return networks
 }
@@ -155,8 +156,8 @@ spec:
   ports: [{name: dns, port: 53, protocol: UDP}, {name: dns-tcp, port: 53}]
 `
 
-// Pod Security "restricted" admits the sysctl with which a Pod binds port 53 without any
-// capability.
+// TestPort53WithoutCapabilities checks that Pod Security "restricted" admits the sysctl with which a Pod can
+// bind port 53 without capabilities.
 func TestPort53WithoutCapabilities(t *testing.T) {
 	cp := cluster(t)
 	namespace := restricted(t, cp)
@@ -165,14 +166,14 @@ func TestPort53WithoutCapabilities(t *testing.T) {
 	readyPod(t, cp, namespace, "app=resolver")
 	vm := lab.NewMachine(t, vlan, "02:00:00:00:50:65")
 	vm.Run(t, "ip", "address", "add", "198.18.50.101/24", "dev", "eth0")
-	for _, how := range []string{"+notcp", "+tcp"} {
-		if got := vm.Run(t, "dig", "@198.18.50.53", "+time=20", "+tries=1", how, "example.com"); !strings.Contains(got, "198.18.50.101") {
-			t.Errorf("whoami (%s) does not tell a machine its address:\n%s", how, got)
+	for _, protocol := range []string{"+notcp", "+tcp"} {
+		if got := vm.Run(t, "dig", "@198.18.50.53", "+time=20", "+tries=1", protocol, "example.com"); !strings.Contains(got, "198.18.50.101") {
+			t.Errorf("whoami (%s) does not return the machine's address:\n%s", protocol, got)
 		}
 	}
-	// Whoami tells whom it hears: the Pod itself, and no address of the node's.
+	// The Pod's own address must be visible to whoami, and not an address of the node.
 	client := runPod(t, cp, namespace, "client", "dig", "@"+clusterIP(t, cp, namespace, "resolver"), "+time=20", "+tries=1", "example.com")
 	if pod := getPod(t, cp, namespace, "client"); !strings.Contains(client, pod.Status.PodIP) {
-		t.Errorf("by the Service, whoami does not tell a Pod that it is %s:\n%s", pod.Status.PodIP, client)
+		t.Errorf("whoami does not return the Pod's address %s through the Service:\n%s", pod.Status.PodIP, client)
 	}
 }

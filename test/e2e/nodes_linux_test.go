@@ -22,8 +22,8 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// twoNodes is a management cluster of a test's own, whose control plane takes a node for dead
-// after a few seconds.
+// twoNodes is a management cluster of one test, whose control plane marks a node NotReady after a few
+// seconds.
 type twoNodes struct {
 	*site
 
@@ -51,20 +51,21 @@ func newTwoNodes(t *testing.T) *twoNodes {
 		c.nodes = append(c.nodes, n)
 	}
 	c.site = newSiteOn(t, cp)
-	// One container of the proxy's has capabilities, by which it moves the address.
+	// One container of the proxy has capabilities, with which it moves the address.
 	apply(t, cp, "{apiVersion: v1, kind: Namespace, metadata: {name: clusters, labels: {pod-security.kubernetes.io/enforce: privileged}}}")
 	return c
 }
 
-// several has two instances of everything. The proxy's address moves between its two.
-var several = strings.NewReplacer(
+// replicatedInfra is the Infra with two replicas of each component. The proxy's address floats between its
+// two.
+var replicatedInfra = strings.NewReplacer(
 	"proxy: {serverIP: 198.18.50.7}", "proxy: {serverIP: 198.18.50.7, instances: [{ip: 198.18.50.17}, {ip: 198.18.50.27}]}",
 	"dhcp: {serverIP: 198.18.50.5,", "dhcp: {instances: [{ip: 198.18.50.5}, {ip: 198.18.50.15}],",
 	"dns: {serverIP: 198.18.50.6}", "dns: {instances: [{ip: 198.18.50.6}, {ip: 198.18.50.16}]}",
 ).Replace(infra)
 
-// on is the node that the Pod with an address on the VLAN is on.
-func (c *twoNodes) on(t *testing.T, address string) *lab.Node {
+// nodeOf returns the node of the Pod with an address on the VLAN.
+func (c *twoNodes) nodeOf(t *testing.T, address string) *lab.Node {
 	t.Helper()
 	for _, pod := range c.pods(t, "") {
 		for _, network := range networkStatus(t, pod.Annotations) {
@@ -77,18 +78,18 @@ func (c *twoNodes) on(t *testing.T, address string) *lab.Node {
 	return nil
 }
 
-// proxies are the two of the proxy, the one that has the address first, when everybody knows which
-// that is: the Lease was just renewed, and its holder alone answers for the address.
-func (c *twoNodes) proxies(t *testing.T, seen *capture) (holder, other *corev1.Pod) {
+// awaitProxies waits until one replica is the undisputed holder of the address: it has renewed the Lease
+// recently, and only its MAC address claims the address. It returns the proxy's Pods.
+func (c *twoNodes) awaitProxies(t *testing.T, arp *capture) (holder, other *corev1.Pod) {
 	t.Helper()
-	await(t, "one to have the address", func() string {
+	await(t, "one replica to hold the address", func() string {
 		lease := c.lease(t)
 		if lease.Spec.HolderIdentity == nil || lease.Spec.RenewTime == nil || time.Since(lease.Spec.RenewTime.Time) > 5*time.Second {
-			return fmt.Sprintf("nobody has the Lease, which is %+v", lease.Spec)
+			return fmt.Sprintf("the Lease has no current holder: %+v", lease.Spec)
 		}
-		macs := seen.claimants()
+		macs := arp.claimants()
 		if want := lease.Annotations["mac."+v1alpha1.GroupName+"/"+*lease.Spec.HolderIdentity]; !slices.Equal(macs, []string{want}) {
-			return fmt.Sprintf("%s has the Lease, with MAC address %s, and %q answer", *lease.Spec.HolderIdentity, want, macs)
+			return fmt.Sprintf("%s has the Lease with MAC address %s, but %q claim the address", *lease.Spec.HolderIdentity, want, macs)
 		}
 		holder, other = nil, nil
 		for _, pod := range c.pods(t, v1alpha1.ComponentProxy) {
@@ -102,14 +103,14 @@ func (c *twoNodes) proxies(t *testing.T, seen *capture) (holder, other *corev1.P
 			}
 		}
 		if holder == nil || other == nil {
-			return "there are not two Pods of the proxy, one of which has the Lease"
+			return "the proxy has not two Pods, one of which has the Lease"
 		}
 		return ""
 	})
 	return holder, other
 }
 
-// lease is that of the address that moves.
+// lease returns the Lease of the floating address.
 func (c *twoNodes) lease(t *testing.T) *coordinationv1.Lease {
 	t.Helper()
 	lease, err := kube(t, c.cp).CoordinationV1().Leases("clusters").Get(t.Context(), "demo-proxy-address", metav1.GetOptions{})
@@ -119,10 +120,11 @@ func (c *twoNodes) lease(t *testing.T) *coordinationv1.Lease {
 	return lease
 }
 
-// metricsAgree waits until one instance's metrics say that it has the address, which alerts are about.
-func (c *twoNodes) metricsAgree(t *testing.T, holder *corev1.Pod) {
+// awaitMetrics waits until only the holder's metrics report that it holds the address. Alerts use these
+// metrics.
+func (c *twoNodes) awaitMetrics(t *testing.T, holder *corev1.Pod) {
 	t.Helper()
-	await(t, "the metrics to say who has the address", func() string {
+	await(t, "the metrics to report the holder", func() string {
 		for _, pod := range c.pods(t, v1alpha1.ComponentProxy) {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
@@ -132,14 +134,14 @@ func (c *twoNodes) metricsAgree(t *testing.T, holder *corev1.Pod) {
 				want = "\nxdsd_hold_holding 1\n"
 			}
 			if err != nil || !strings.Contains(string(text), want) {
-				return fmt.Sprintf("%s: %v; not %q in\n%s", pod.Name, err, want, text)
+				return fmt.Sprintf("%s: error %v; %q is not in\n%s", pod.Name, err, want, text)
 			}
 		}
 		return ""
 	})
 }
 
-// node is the one that a Pod is on; nil before it is on any.
+// node returns the node of a Pod, or nil if the Pod is not scheduled.
 func (c *twoNodes) node(pod *corev1.Pod) *lab.Node {
 	for _, n := range c.nodes {
 		if n.Name() == pod.Spec.NodeName {
@@ -149,7 +151,7 @@ func (c *twoNodes) node(pod *corev1.Pod) *lab.Node {
 	return nil
 }
 
-// ready waits until all Pods are ready, on nodes that are.
+// ready waits until all Pods are ready and no node has taints.
 func (c *twoNodes) ready(t *testing.T) {
 	t.Helper()
 	await(t, "everything to be ready", func() string {
@@ -166,7 +168,7 @@ func (c *twoNodes) ready(t *testing.T) {
 	})
 }
 
-// unready is what Pods say that are not ready.
+// unready returns the state of the first Pod that is not ready, or "".
 func (c *twoNodes) unready(t *testing.T) string {
 	t.Helper()
 	for _, pod := range c.pods(t, "") {
@@ -177,8 +179,8 @@ func (c *twoNodes) unready(t *testing.T) string {
 	return ""
 }
 
-// replaced waits until another Pod of the same name is ready, on whatever node.
-func (c *twoNodes) replaced(t *testing.T, pod *corev1.Pod) {
+// awaitReplacement waits until another Pod of the same name is ready, on any node.
+func (c *twoNodes) awaitReplacement(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	await(t, "another Pod "+pod.Name+" to be ready", func() string {
 		now, err := kube(t, c.cp).CoreV1().Pods(pod.Namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
@@ -192,7 +194,7 @@ func (c *twoNodes) replaced(t *testing.T, pod *corev1.Pod) {
 	})
 }
 
-// cordon has nothing more be scheduled to a node, or has it again.
+// cordon makes a node unschedulable or schedulable.
 func (c *twoNodes) cordon(t *testing.T, n *lab.Node, closed bool) {
 	t.Helper()
 	_, err := kube(t, c.cp).CoreV1().Nodes().Patch(t.Context(), n.Name(), types.StrategicMergePatchType, fmt.Appendf(nil, `{"spec": {"unschedulable": %t}}`, closed), metav1.PatchOptions{})
@@ -201,8 +203,7 @@ func (c *twoNodes) cordon(t *testing.T, n *lab.Node, closed bool) {
 	}
 }
 
-// evict asks for a Pod to go, as kubectl drain does: again for as long as a PodDisruptionBudget
-// is against it.
+// evict evicts a Pod like kubectl drain: it retries while a PodDisruptionBudget prevents the eviction.
 func (c *twoNodes) evict(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	await(t, "Pod "+pod.Name+" to be evicted", func() string {
@@ -220,8 +221,8 @@ func (c *twoNodes) tryEvict(t *testing.T, pod *corev1.Pod, how metav1.DeleteOpti
 	})
 }
 
-// drain empties a node of what is ours. Of the Infra's components one instance is away then, and no
-// PodDisruptionBudget lets the other one go.
+// drain evicts this project's Pods from a node. While one replica of a component is away, a
+// PodDisruptionBudget must prevent the eviction of the other.
 func (c *twoNodes) drain(t *testing.T, n *lab.Node) {
 	t.Helper()
 	c.cordon(t, n, true)
@@ -237,11 +238,11 @@ func (c *twoNodes) drain(t *testing.T, n *lab.Node) {
 				continue
 			}
 			if err := c.tryEvict(t, &other, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}); !apierrors.IsTooManyRequests(err) {
-				t.Errorf("%s was evicted, and %s might be, too: %v", pod.Name, other.Name, err)
+				t.Errorf("%s was evicted, and the eviction of %s would also be allowed: %v", pod.Name, other.Name, err)
 			}
 		}
 	}
-	await(t, "the Pods to be ready elsewhere", func() string {
+	await(t, "the Pods to be ready on the other node", func() string {
 		for _, pod := range c.pods(t, "") {
 			if at := c.node(&pod); at == nil || at == n {
 				return state(&pod)
@@ -251,20 +252,20 @@ func (c *twoNodes) drain(t *testing.T, n *lab.Node) {
 	})
 }
 
-// spread has the instances of every component be on both nodes, which they no longer are when one
-// was drained, or for so long away that its Pods were given up.
-func (c *twoNodes) spread(t *testing.T) {
+// spreadReplicas moves the replicas of each component to different nodes. After a drain, or a long outage of
+// a node, both may be on one node.
+func (c *twoNodes) spreadReplicas(t *testing.T) {
 	t.Helper()
 	for _, component := range []string{v1alpha1.ComponentProxy, v1alpha1.ComponentDNS, v1alpha1.ComponentDHCP} {
-		await(t, "the instances of "+component+" to be on two nodes", func() string {
+		await(t, "the replicas of "+component+" to be on two nodes", func() string {
 			pods := c.pods(t, component)
 			if len(pods) != 2 {
-				return fmt.Sprintf("there are %d", len(pods))
+				return fmt.Sprintf("%d Pods exist", len(pods))
 			}
 			if c.node(&pods[0]) == c.node(&pods[1]) {
 				c.evict(t, &pods[1])
-				c.replaced(t, &pods[1])
-				return "they were on one"
+				c.awaitReplacement(t, &pods[1])
+				return "they were on one node"
 			}
 			return ""
 		})
@@ -272,11 +273,11 @@ func (c *twoNodes) spread(t *testing.T) {
 	c.ready(t)
 }
 
-// logHolders writes down what those say that move the proxy's address.
+// logHolders logs the ends of the logs of all xdsd hold containers.
 func (c *twoNodes) logHolders(t *testing.T) {
 	t.Helper()
 	for _, pod := range c.pods(t, v1alpha1.ComponentProxy) {
-		log, err := said(t, c.cp, &pod, &corev1.PodLogOptions{Container: "holder", TailLines: new(int64(40))})
+		log, err := podLog(t, c.cp, &pod, &corev1.PodLogOptions{Container: "holder", TailLines: new(int64(40))})
 		t.Logf("%s on %s: %v\n%s", pod.Name, pod.Spec.NodeName, err, log)
 	}
 }

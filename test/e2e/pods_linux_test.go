@@ -33,8 +33,7 @@ func apply(t *testing.T, cp *lab.ControlPlane, yaml string, args ...any) {
 	}
 }
 
-// restricted makes a namespace for one test, in which Pods have the rights that
-// Pod Security calls restricted, and no more.
+// restricted creates a namespace for one test that enforces the Pod Security level "restricted".
 func restricted(t *testing.T, cp *lab.ControlPlane) string {
 	t.Helper()
 	namespace := cp.Namespace(t)
@@ -42,13 +41,13 @@ func restricted(t *testing.T, cp *lab.ControlPlane) string {
 	return namespace
 }
 
-// await waits until a function finds nothing amiss.
-func await(t *testing.T, what string, amiss func() string) {
+// await is lab.Await.
+func await(t *testing.T, what string, check func() string) {
 	t.Helper()
-	lab.Await(t, what, amiss)
+	lab.Await(t, what, check)
 }
 
-// readyPod waits for the one Pod of a label to be ready.
+// readyPod waits until the only Pod with a label is ready, and returns it.
 func readyPod(t *testing.T, cp *lab.ControlPlane, namespace, label string) (pod corev1.Pod) {
 	t.Helper()
 	client := kube(t, cp)
@@ -58,7 +57,7 @@ func readyPod(t *testing.T, cp *lab.ControlPlane, namespace, label string) (pod 
 			return err.Error()
 		}
 		if len(pods.Items) != 1 {
-			return fmt.Sprintf("there are %d; %s", len(pods.Items), events(t, client, namespace))
+			return fmt.Sprintf("%d Pods exist; %s", len(pods.Items), events(t, client, namespace))
 		}
 		pod = pods.Items[0]
 		if ready(&pod) {
@@ -75,7 +74,7 @@ func ready(pod *corev1.Pod) bool {
 	})
 }
 
-// state is what the containers of a Pod do.
+// state returns the phase of a Pod and the states of its containers.
 func state(pod *corev1.Pod) string {
 	s := fmt.Sprintf("Pod %s is %s", pod.Name, pod.Status.Phase)
 	for _, c := range pod.Status.ContainerStatuses {
@@ -93,8 +92,8 @@ func getPod(t *testing.T, cp *lab.ControlPlane, namespace, name string) *corev1.
 	return pod
 }
 
-// runPod runs one of the tools in a Pod, again until it succeeds, and returns what it says
-// then: kube-proxy takes a moment to learn of a Service.
+// runPod runs one of the tools in a Pod and returns its output. The Pod is restarted until it succeeds,
+// because kube-proxy observes a new Service with a delay.
 func runPod(t *testing.T, cp *lab.ControlPlane, namespace, name string, args ...string) string {
 	t.Helper()
 	client := kube(t, cp)
@@ -116,50 +115,50 @@ func runPod(t *testing.T, cp *lab.ControlPlane, namespace, name string, args ...
 	if _, err := client.CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	return finished(t, cp, namespace, name)
+	return awaitSuccess(t, cp, namespace, name)
 }
 
-// finished waits until a Pod has succeeded, and returns what it says.
-func finished(t *testing.T, cp *lab.ControlPlane, namespace, name string) string {
+// awaitSuccess waits until a Pod has succeeded, and returns its log.
+func awaitSuccess(t *testing.T, cp *lab.ControlPlane, namespace, name string) string {
 	t.Helper()
 	client := kube(t, cp)
 	pod := getPod(t, cp, namespace, name)
-	showIfFailed(t, cp, *pod)
-	await(t, "a Pod to end well: "+name, func() string {
+	logIfFailed(t, cp, *pod)
+	await(t, "Pod "+name+" to succeed", func() string {
 		pod = getPod(t, cp, namespace, name)
 		if pod.Status.Phase == corev1.PodSucceeded {
 			return ""
 		}
 		return state(pod) + events(t, client, namespace)
 	})
-	log, err := said(t, cp, pod, &corev1.PodLogOptions{})
+	log, err := podLog(t, cp, pod, &corev1.PodLogOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return log
 }
 
-// said is what a container of a Pod has said.
-func said(t *testing.T, cp *lab.ControlPlane, pod *corev1.Pod, which *corev1.PodLogOptions) (string, error) {
+// podLog returns the log of a container of a Pod.
+func podLog(t *testing.T, cp *lab.ControlPlane, pod *corev1.Pod, which *corev1.PodLogOptions) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Second) // at the end of a test, too
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Second) // also called at the end of a test
 	defer cancel()
 	log, err := kube(t, cp).CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, which).DoRaw(ctx)
 	return string(log), err
 }
 
-// showIfFailed writes down what a Pod has said, at the end of a test that has failed.
-func showIfFailed(t *testing.T, cp *lab.ControlPlane, pod corev1.Pod) {
+// logIfFailed logs the log of a Pod at the end of the test if the test failed.
+func logIfFailed(t *testing.T, cp *lab.ControlPlane, pod corev1.Pod) {
 	t.Helper()
 	t.Cleanup(func() {
 		if t.Failed() {
-			log, err := said(t, cp, &pod, &corev1.PodLogOptions{})
-			t.Logf("Pod %s/%s says (%v)\n%s", pod.Namespace, pod.Name, err, log)
+			log, err := podLog(t, cp, &pod, &corev1.PodLogOptions{})
+			t.Logf("log of Pod %s/%s (%v):\n%s", pod.Namespace, pod.Name, err, log)
 		}
 	})
 }
 
-// events are what happened last in a namespace.
+// events returns the last 10 Events in a namespace.
 func events(t *testing.T, client *kubernetes.Clientset, namespace string) string {
 	t.Helper()
 	list, err := client.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})

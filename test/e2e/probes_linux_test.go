@@ -24,37 +24,38 @@ import (
 )
 
 const (
-	// pace is how often a client asks.
-	pace = 100 * time.Millisecond
-	// patience is how long it waits for an answer: less than the second after which TCP and ARP
-	// ask again, so that each question is one.
-	patience = 900 * time.Millisecond
-	// steady is how many answers in a row make a service.
-	steady = 10
+	// interval is the interval of a probe's requests.
+	interval = 100 * time.Millisecond
+	// answerTimeout bounds each request. It is less than the second after which TCP and ARP retransmit, so
+	// that each request is independent.
+	answerTimeout = 900 * time.Millisecond
+	// requiredAnswers is the number of consecutive successful answers after which a service counts as
+	// available.
+	requiredAnswers = 10
 )
 
-// errWrong is an answer that is worse than none.
-var errWrong = errors.New("wrong")
+// errWrongAnswer marks a wrong answer, which is worse than none.
+var errWrongAnswer = errors.New("wrong")
 
-// A probe asks one question again and again, and keeps when it was answered. A question does
-// not wait for the answer to the one before.
+// A probe sends a request at a constant rate, and records the results. It does not wait for the answer to the
+// previous request.
 type probe struct {
 	name string
 	ask  func(context.Context) error
 
-	mu    sync.Mutex
-	asked []*question
+	mu       sync.Mutex
+	requests []*request
 }
 
-type question struct {
-	at       time.Time
-	answered bool // or given up
-	err      error
+type request struct {
+	at   time.Time
+	done bool // has a result
+	err  error
 }
 
-// run asks until the context ends, and returns when all is answered.
+// run sends requests until the context is done, and returns when all have a result.
 func (p *probe) run(ctx context.Context) {
-	tick := time.NewTicker(pace)
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	var open sync.WaitGroup
 	defer open.Wait()
@@ -64,27 +65,27 @@ func (p *probe) run(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		q := &question{at: time.Now()}
+		q := &request{at: time.Now()}
 		p.mu.Lock()
-		p.asked = append(p.asked, q)
+		p.requests = append(p.requests, q)
 		p.mu.Unlock()
 		open.Go(func() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience) // what is asked is waited for
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout) // requests in flight are completed
 			defer cancel()
 			err := p.ask(ctx)
 			p.mu.Lock()
-			q.answered, q.err = true, err
+			q.done, q.err = true, err
 			p.mu.Unlock()
 		})
 	}
 }
 
-// since returns copies of the questions from a time on, up to the first that is open.
-func (p *probe) since(from time.Time) (list []question) {
+// since returns copies of the requests sent since a time, up to the first one without a result.
+func (p *probe) since(from time.Time) (list []request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, q := range p.asked {
-		if !q.answered {
+	for _, q := range p.requests {
+		if !q.done {
 			break
 		}
 		if !q.at.Before(from) {
@@ -94,13 +95,14 @@ func (p *probe) since(from time.Time) (list []question) {
 	return list
 }
 
-// amiss says why there is no service: the last questions have to be answered well.
-func (p *probe) amiss(from time.Time) string {
+// problem returns why the service is not available, or "": the last requiredAnswers requests since from must
+// have succeeded.
+func (p *probe) problem(from time.Time) string {
 	list := p.since(from)
-	if len(list) < steady {
-		return fmt.Sprintf("%s has been asked %d times", p.name, len(list))
+	if len(list) < requiredAnswers {
+		return fmt.Sprintf("%s: only %d requests", p.name, len(list))
 	}
-	for _, q := range list[len(list)-steady:] {
+	for _, q := range list[len(list)-requiredAnswers:] {
 		if q.err != nil {
 			return fmt.Sprintf("%s: %v", p.name, q.err)
 		}
@@ -108,8 +110,8 @@ func (p *probe) amiss(from time.Time) string {
 	return ""
 }
 
-// outage is for how long there was no service, all in all: from each question without an answer
-// to the next one that has one.
+// outage returns for how long since a time the service was not available: the sum of the times from each
+// failed request to the next successful one.
 func (p *probe) outage(from time.Time) (total time.Duration) {
 	var began time.Time
 	for _, q := range p.since(from) {
@@ -124,37 +126,37 @@ func (p *probe) outage(from time.Time) (total time.Duration) {
 	return total
 }
 
-// wrong are the answers that are not so.
-func (p *probe) wrong() (list []error) {
+// wrongAnswers returns the errors of wrong answers.
+func (p *probe) wrongAnswers() (list []error) {
 	for _, q := range p.since(time.Time{}) {
-		if errors.Is(q.err, errWrong) {
+		if errors.Is(q.err, errWrongAnswer) {
 			list = append(list, fmt.Errorf("%s at %s: %w", p.name, q.at.Format(time.TimeOnly), q.err))
 		}
 	}
 	return list
 }
 
-// An expectation is where the proxy may be said to be, and where it was said to be last.
+// An expectation has the addresses that DNS may return for the proxy, and the last one that it returned.
 type expectation struct {
-	mu   sync.Mutex
-	may  []string
-	last string
+	mu      sync.Mutex
+	allowed []string
+	last    string
 }
 
 func (e *expectation) set(addresses ...string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.may = addresses
+	e.allowed = addresses
 	if e.last == "" {
 		e.last = addresses[0]
 	}
 }
 
-func (e *expectation) told(address string) bool {
+func (e *expectation) record(address string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.last = address
-	return slices.Contains(e.may, address)
+	return slices.Contains(e.allowed, address)
 }
 
 func (e *expectation) address() string {
@@ -163,12 +165,12 @@ func (e *expectation) address() string {
 	return e.last
 }
 
-// resolve asks the DNS server of the VLAN where the API server is.
+// resolve returns a request that resolves the API server's name at the DNS server of the lease.
 func (v *vm) resolve(proxy *expectation) func(context.Context) error {
 	return v.resolveAt(v.dns, proxy)
 }
 
-// resolveAt is resolve for another server.
+// resolveAt is resolve with another DNS server.
 func (v *vm) resolveAt(server string, proxy *expectation) func(context.Context) error {
 	return func(ctx context.Context) error {
 		conn, err := v.dial(ctx, "udp", net.JoinHostPort(server, "53"))
@@ -177,22 +179,22 @@ func (v *vm) resolveAt(server string, proxy *expectation) func(context.Context) 
 		}
 		defer func() { _ = conn.Close() }()
 		client := &dns.Client{}
-		answer, _, err := client.ExchangeWithConnContext(ctx, new(dns.Msg).SetQuestion(apiHost+".", dns.TypeA), &dns.Conn{Conn: conn})
+		reply, _, err := client.ExchangeWithConnContext(ctx, new(dns.Msg).SetQuestion(apiHost+".", dns.TypeA), &dns.Conn{Conn: conn})
 		switch {
 		case err != nil:
 			return err
-		case answer.Rcode == dns.RcodeServerFailure: // which says that it does not know yet
+		case reply.Rcode == dns.RcodeServerFailure: // not ready yet
 			return errors.New("SERVFAIL")
-		case len(answer.Answer) == 1:
-			if a, ok := answer.Answer[0].(*dns.A); ok && proxy.told(a.A.String()) {
+		case len(reply.Answer) == 1:
+			if a, ok := reply.Answer[0].(*dns.A); ok && proxy.record(a.A.String()) {
 				return nil
 			}
 		}
-		return fmt.Errorf("%w: %s", errWrong, answer)
+		return fmt.Errorf("%w: %s", errWrongAnswer, reply)
 	}
 }
 
-// resolved asks once where the API server is, as a machine does that never asks again.
+// resolved resolves the API server's name once, like a VM that does not resolve it again.
 func (v *vm) resolved(t *testing.T) *expectation {
 	t.Helper()
 	address := strings.TrimSpace(v.Run(t, "dig", "@"+v.dns, "+short", "+time=5", apiHost))
@@ -201,7 +203,7 @@ func (v *vm) resolved(t *testing.T) *expectation {
 	return e
 }
 
-// connect connects to the API server by the proxy, wherever DNS has it.
+// connect returns a request that connects to the API server at the last address that DNS returned.
 func (v *vm) connect(ca *lab.CA, proxy *expectation) func(context.Context) error {
 	return func(ctx context.Context) error {
 		conn, err := v.dialTLS(ctx, ca, proxy)
@@ -213,19 +215,19 @@ func (v *vm) connect(ca *lab.CA, proxy *expectation) func(context.Context) error
 }
 
 func (v *vm) dialTLS(ctx context.Context, ca *lab.CA, proxy *expectation) (conn *tls.Conn, err error) {
-	var says string
+	var name string
 	err = v.Do(func() (err error) {
-		conn, says, err = ca.DialTLS(ctx, net.JoinHostPort(proxy.address(), "6443"), apiHost)
+		conn, name, err = ca.DialTLS(ctx, net.JoinHostPort(proxy.address(), "6443"), apiHost)
 		return err
 	})
 	var certificate *tls.CertificateVerificationError
 	switch {
 	case errors.As(err, &certificate):
-		return nil, fmt.Errorf("%w: %w", errWrong, err)
+		return nil, fmt.Errorf("%w: %w", errWrongAnswer, err)
 	case err != nil:
 		return nil, err
-	case says != apiHost:
-		return nil, errors.Join(fmt.Errorf("%w: it leads to %s", errWrong, says), conn.Close())
+	case name != apiHost:
+		return nil, errors.Join(fmt.Errorf("%w: connected to %s", errWrongAnswer, name), conn.Close())
 	}
 	return conn, nil
 }
@@ -238,8 +240,8 @@ func (v *vm) dial(ctx context.Context, network, address string) (conn net.Conn, 
 	return conn, err
 }
 
-// lessee is a DHCP client that asks many questions at once.
-type lessee struct {
+// dhcpClient is a DHCP client that can have many requests in flight.
+type dhcpClient struct {
 	vm   *vm
 	conn net.PacketConn
 
@@ -247,10 +249,10 @@ type lessee struct {
 	open map[dhcpv4.TransactionID]chan *dhcpv4.DHCPv4
 }
 
-// lessee opens the machine's client port.
-func (v *vm) lessee(t *testing.T) *lessee {
+// dhcpClient opens the VM's DHCP client port.
+func (v *vm) dhcpClient(t *testing.T) *dhcpClient {
 	t.Helper()
-	l := &lessee{vm: v, open: map[dhcpv4.TransactionID]chan *dhcpv4.DHCPv4{}}
+	l := &dhcpClient{vm: v, open: map[dhcpv4.TransactionID]chan *dhcpv4.DHCPv4{}}
 	err := v.Do(func() (err error) {
 		config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
 			control := c.Control(func(fd uintptr) { err = dhcpv4.BindToInterface(int(fd), "eth0") })
@@ -265,14 +267,14 @@ func (v *vm) lessee(t *testing.T) *lessee {
 	var reader sync.WaitGroup
 	reader.Go(l.read)
 	t.Cleanup(func() {
-		_ = l.conn.Close() // which ends the reader
+		_ = l.conn.Close() // ends the reader
 		reader.Wait()
 	})
 	return l
 }
 
-// read hands each answer to who waits for it.
-func (l *lessee) read() {
+// read passes each reply to the request that waits for it.
+func (l *dhcpClient) read() {
 	buffer := make([]byte, 1<<16)
 	for {
 		n, _, err := l.conn.ReadFrom(buffer)
@@ -284,24 +286,24 @@ func (l *lessee) read() {
 			continue
 		}
 		l.mu.Lock()
-		answer := l.open[p.TransactionID]
+		reply := l.open[p.TransactionID]
 		delete(l.open, p.TransactionID)
 		l.mu.Unlock()
-		if answer != nil {
-			answer <- p
+		if reply != nil {
+			reply <- p
 		}
 	}
 }
 
-// ask sends a packet, and compares the answer with what the machine has.
-func (l *lessee) ask(ctx context.Context, to net.IP, want dhcpv4.MessageType, mods ...dhcpv4.Modifier) error {
+// ask sends a packet, and checks the type of the reply and that it has the VM's address.
+func (l *dhcpClient) ask(ctx context.Context, to net.IP, want dhcpv4.MessageType, mods ...dhcpv4.Modifier) error {
 	p, err := dhcpv4.New(append(mods, dhcpv4.WithHwAddr(l.vm.mac))...)
 	if err != nil {
 		return err
 	}
-	answer := make(chan *dhcpv4.DHCPv4, 1)
+	reply := make(chan *dhcpv4.DHCPv4, 1)
 	l.mu.Lock()
-	l.open[p.TransactionID] = answer
+	l.open[p.TransactionID] = reply
 	l.mu.Unlock()
 	defer func() {
 		l.mu.Lock()
@@ -314,46 +316,45 @@ func (l *lessee) ask(ctx context.Context, to net.IP, want dhcpv4.MessageType, mo
 	select {
 	case <-ctx.Done():
 		return os.ErrDeadlineExceeded
-	case a := <-answer:
+	case a := <-reply:
 		if a.MessageType() != want || a.YourIPAddr.String() != l.vm.address {
-			return fmt.Errorf("%w: %s", errWrong, a.Summary())
+			return fmt.Errorf("%w: %s", errWrongAnswer, a.Summary())
 		}
 		return nil
 	}
 }
 
-// renew asks the server itself to prolong the lease, as a machine does that runs.
-func (l *lessee) renew(ctx context.Context) error {
+// renew renews the lease by unicast.
+func (l *dhcpClient) renew(ctx context.Context) error {
 	return l.ask(ctx, net.ParseIP(dhcpAddress), dhcpv4.MessageTypeAck,
 		dhcpv4.WithMessageType(dhcpv4.MessageTypeRequest), dhcpv4.WithClientIP(net.ParseIP(l.vm.address)))
 }
 
-// rebind asks whoever is there to prolong the lease, as a machine does whose server is gone.
-func (l *lessee) rebind(ctx context.Context) error {
+// rebind renews the lease by broadcast, like a VM whose server does not respond.
+func (l *dhcpClient) rebind(ctx context.Context) error {
 	return l.ask(ctx, net.IPv4bcast, dhcpv4.MessageTypeAck,
 		dhcpv4.WithMessageType(dhcpv4.MessageTypeRequest), dhcpv4.WithClientIP(net.ParseIP(l.vm.address)))
 }
 
-// discover asks whoever is there for an address, as a machine does that boots.
-func (l *lessee) discover(ctx context.Context) error {
+// discover requests an address, like a VM that boots.
+func (l *dhcpClient) discover(ctx context.Context) error {
 	return l.ask(ctx, net.IPv4bcast, dhcpv4.MessageTypeOffer, dhcpv4.WithMessageType(dhcpv4.MessageTypeDiscover))
 }
 
-// A stream is one connection to the API server by the proxy, which is kept. Something is sent all
-// the time, whether or not what was sent before has come back: who only reads learns nothing of a
-// proxy that is gone.
+// A stream is an open connection to the API server through the proxy. It sends continually, whether or not
+// echoes arrive, because a client that only reads does not detect a failed proxy.
 type stream struct {
 	conn *tls.Conn
 	done sync.WaitGroup
 
 	mu     sync.Mutex
-	err    error       // why it broke
-	echoes []time.Time // when something came back
+	err    error       // why the stream ended
+	echoes []time.Time // times at which echoes arrived
 }
 
-// stream opens one.
+// stream opens a stream to the last address that DNS returned.
 func (v *vm) stream(ctx context.Context, ca *lab.CA, proxy *expectation) (*stream, error) {
-	dial, cancel := context.WithTimeout(ctx, patience)
+	dial, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	conn, err := v.dialTLS(dial, ca, proxy)
 	if err != nil {
@@ -366,8 +367,8 @@ func (v *vm) stream(ctx context.Context, ca *lab.CA, proxy *expectation) (*strea
 }
 
 func (s *stream) send() error {
-	for ; ; time.Sleep(pace) {
-		if err := s.conn.SetWriteDeadline(time.Now().Add(lab.Patience)); err != nil {
+	for ; ; time.Sleep(interval) {
+		if err := s.conn.SetWriteDeadline(time.Now().Add(lab.WaitTimeout)); err != nil {
 			return err
 		}
 		if _, err := s.conn.Write([]byte("hello")); err != nil {
@@ -378,14 +379,14 @@ func (s *stream) send() error {
 
 func (s *stream) receive() error {
 	for echo := make([]byte, 5); ; {
-		if err := s.conn.SetReadDeadline(time.Now().Add(lab.Patience)); err != nil {
+		if err := s.conn.SetReadDeadline(time.Now().Add(lab.WaitTimeout)); err != nil {
 			return err
 		}
 		if _, err := io.ReadFull(s.conn, echo); err != nil {
 			return err
 		}
 		if string(echo) != "hello" {
-			return fmt.Errorf("%w: an echo of %q", errWrong, echo)
+			return fmt.Errorf("%w: an echo of %q", errWrongAnswer, echo)
 		}
 		s.mu.Lock()
 		s.echoes = append(s.echoes, time.Now())
@@ -393,7 +394,7 @@ func (s *stream) receive() error {
 	}
 }
 
-// end keeps the first error, and ends the other direction.
+// end records the first error, and closes the connection.
 func (s *stream) end(err error) {
 	s.mu.Lock()
 	if s.err == nil {
@@ -403,16 +404,16 @@ func (s *stream) end(err error) {
 	_ = s.conn.Close()
 }
 
-// broken says why the stream ended.
-func (s *stream) broken() error {
+// failure returns why the stream ended, or nil.
+func (s *stream) failure() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
 }
 
-// silence is the longest time since then in which nothing came back: up to its end, where it has
+// longestSilence returns the longest time since a time without an echo, up to the end of the stream if it has
 // ended.
-func (s *stream) silence(since time.Time) (longest time.Duration) {
+func (s *stream) longestSilence(since time.Time) (longest time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	last := since

@@ -17,7 +17,8 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// setupRemedy matches a remedy to run setup, and captures its flags and what it restarts.
+// setupRemedy matches a remedy that runs setup. remedyFlag matches setup's flags in it, and restartedPod the
+// pods that it restarts.
 var (
 	setupRemedy  = regexp.MustCompile(`run 'kubectl oooi setup' (?:with|again)[^;:]*`)
 	remedyFlag   = regexp.MustCompile(`--[a-z-]+(?:=[a-z]+)?`)
@@ -30,7 +31,7 @@ func TestRemediesThatRestartPods(t *testing.T) {
 	s := newSite(t)
 	vlanServer(t, s.ca, shop)
 	s.setup(t, infra)
-	v := s.visit(t)
+	v := s.monitor(t)
 	const network = `{"cniVersion": "0.3.1", "name": "vlan50", "type": "bridge", "bridge": "vlan50"%s}`
 	attach := func(t *testing.T, more string) {
 		t.Helper()
@@ -39,7 +40,7 @@ func TestRemediesThatRestartPods(t *testing.T) {
 	edit := func(set, patch string) func(*testing.T) {
 		return func(t *testing.T) {
 			t.Helper()
-			_, err := kube(t, s.cp).AppsV1().StatefulSets("clusters").Patch(t.Context(), set, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "somebody"})
+			_, err := kube(t, s.cp).AppsV1().StatefulSets("clusters").Patch(t.Context(), set, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "other-client"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -48,13 +49,13 @@ func TestRemediesThatRestartPods(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		edit func(*testing.T)
-		code string // of the check whose remedy is carried out
+		code string // code of the check whose remedy is carried out
 		// restarts are the components whose pods the edit or the remedy replaces.
 		restarts []string
 		extra    bool
 	}{
 		{name: "VMs' network with another MTU", edit: func(t *testing.T) { attach(t, `, "mtu": 1400`) }, code: "INF-002", restarts: []string{"dns", "dhcp", "proxy"}},
-		{name: "DNS with another image", edit: edit("demo-dns", `{"spec": {"template": {"spec": {"containers": [{"name": "coredns", "image": "`+noImage+`"}]}}}}`), code: "INF-002", restarts: []string{"dns"}},
+		{name: "DNS with another image", edit: edit("demo-dns", `{"spec": {"template": {"spec": {"containers": [{"name": "coredns", "image": "`+missingImage+`"}]}}}}`), code: "INF-002", restarts: []string{"dns"}},
 		{name: "DHCP on no node", extra: true, edit: edit("demo-dhcp", `{"spec": {"template": {"spec": {"nodeSelector": {"pool": "none"}}}}}`), code: "INF-002", restarts: []string{"dhcp"}},
 		{name: "proxy with no replica", extra: true, edit: edit("demo-proxy", `{"spec": {"replicas": 0}}`), code: "INF-002", restarts: []string{"proxy"}},
 	} {
@@ -88,13 +89,13 @@ func TestRemediesThatRestartPods(t *testing.T) {
 				}
 			}
 			for _, p := range v.probes {
-				for _, err := range p.wrong() {
+				for _, err := range p.wrongAnswers() {
 					t.Error(err)
 				}
 			}
 			await(t, "doctor to find nothing", func() string {
 				if answer := s.doctor(t, "--fail-on", "warn"); answer.Code != 0 {
-					return answer.Out + answer.Said
+					return answer.Stdout + answer.Stderr
 				}
 				return ""
 			})
@@ -110,7 +111,7 @@ func (s *site) remedies(t *testing.T, code string) (remedies []string) {
 	await(t, "a remedy of "+code, func() string {
 		answer := s.doctor(t, "-o", "json")
 		d := &faults.Diagnosis{}
-		if err := json.Unmarshal([]byte(answer.Out), d); err != nil {
+		if err := json.Unmarshal([]byte(answer.Stdout), d); err != nil {
 			return err.Error()
 		}
 		remedies = nil
@@ -122,7 +123,7 @@ func (s *site) remedies(t *testing.T, code string) (remedies []string) {
 			}
 		}
 		if len(remedies) == 0 {
-			return answer.Out
+			return answer.Stdout
 		}
 		return ""
 	})

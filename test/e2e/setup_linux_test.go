@@ -19,8 +19,8 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// The hosted cluster of this test. Its control plane is servers of the test's own, with the
-// names that HyperShift gives their Services.
+// The hosted cluster of the tests. Its control plane consists of test servers with the Service names of
+// HyperShift.
 const (
 	domain  = "demo.lab.example.com"
 	apiHost = "api." + domain
@@ -28,7 +28,7 @@ const (
 	dhcpAddress = "198.18.50.5"
 )
 
-// objects are what is there before anybody sets up anything.
+// objects are the objects that exist before setup runs.
 const objects = `
 apiVersion: v1
 kind: Namespace
@@ -45,7 +45,7 @@ spec: {config: '{"cniVersion": "0.3.1", "name": "vlan50", "type": "bridge", "bri
 ---
 `
 
-// worker is a virtual machine of the hosted cluster, by its name and the end of its MAC address.
+// worker is a VM of the hosted cluster. The arguments are its name and its MAC address.
 const worker = `
 apiVersion: kubevirt.io/v1
 kind: VirtualMachineInstance
@@ -57,7 +57,7 @@ spec:
   networks: [{name: vlan, multus: {networkName: clusters/vlan50}}]
 `
 
-// infra is what a user writes.
+// infra is the Infra that the tests set up.
 const infra = `
 apiVersion: hostedcluster.densityops.com/v1alpha1
 kind: Infra
@@ -79,18 +79,17 @@ var hostedCluster = lab.HostedCluster{
 	},
 }
 
-// site is the hosted cluster, and what its user has.
+// site is a hosted cluster with the files and commands of its operator.
 type site struct {
 	cp     *lab.ControlPlane
-	ca     *lab.CA // of every server behind the proxy
-	roots  string  // the file with its certificate
+	ca     *lab.CA // CA of every server behind the proxy
+	roots  string  // path of the CA's certificate
 	dir    string
 	binary string // kubectl-oooi
-	down   bool   // what was set up
+	down   bool   // teardown has run
 }
 
-// newSite makes what is there before anybody sets up anything. The end of the test tears down
-// what was set up.
+// newSite creates the objects that exist before setup runs. The end of the test runs teardown.
 func newSite(t *testing.T) *site {
 	t.Helper()
 	return newSiteOn(t, cluster(t))
@@ -119,7 +118,7 @@ func newSiteOn(t *testing.T, cp *lab.ControlPlane) *site {
 	return s
 }
 
-// teardown takes down what was set up. Twice is fine.
+// teardown runs teardown once.
 func (s *site) teardown(t *testing.T) {
 	t.Helper()
 	if !s.down {
@@ -131,7 +130,7 @@ func (s *site) teardown(t *testing.T) {
 // oooi runs kubectl-oooi.
 func (s *site) oooi(t *testing.T, args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Minute) // at the end of a test, too
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Minute) // also called at the end of a test
 	defer cancel()
 	cmd := exec.CommandContext(ctx, s.binary, append([]string{"--kubeconfig", s.cp.Kubeconfig()}, args...)...)
 	var stdout, stderr bytes.Buffer
@@ -143,7 +142,7 @@ func (s *site) oooi(t *testing.T, args ...string) string {
 	return stdout.String()
 }
 
-// setup sets up an Infra. Flags that are given have the last word.
+// setup runs setup for an Infra. flags override the default flags.
 func (s *site) setup(t *testing.T, infra string, flags ...string) string {
 	t.Helper()
 	file := filepath.Join(s.dir, "infra.yaml")
@@ -153,20 +152,20 @@ func (s *site) setup(t *testing.T, infra string, flags ...string) string {
 	return s.oooi(t, append([]string{"setup", "-f", file, "--image", oooiImage, "--envoy-image", envoyImage, "--timeout", "3m"}, flags...)...)
 }
 
-// vm is a virtual machine that has booted.
+// vm is a simulated VM that has booted.
 type vm struct {
 	*lab.Machine
 
 	mac           net.HardwareAddr
 	address       string
-	hostname, dns string // what it was told
+	hostname, dns string // from its lease
 }
 
-// boot boots a virtual machine of the hosted cluster.
+// boot boots a VM of the hosted cluster, and returns when it has a lease.
 func (s *site) boot(t *testing.T, name, mac string) *vm {
 	t.Helper()
 	apply(t, s.cp, worker, name, mac)
-	t.Cleanup(func() { // the next test may have another one with this MAC address
+	t.Cleanup(func() { // the next test may use the same MAC address
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := s.cp.DeleteYAML(ctx, fmt.Appendf(nil, worker, name, mac)); err != nil {
@@ -184,56 +183,56 @@ func (s *site) boot(t *testing.T, name, mac string) *vm {
 		t.Fatal(err)
 	}
 	v.Run(t, "busybox", "udhcpc", "-i", "eth0", "-n", "-q", "-t", "20", "-T", "1", "-O", "hostname", "-s", script)
-	told, err := os.ReadFile(lease)
+	data, err := os.ReadFile(lease)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := fmt.Sscan(string(told), &v.address, &v.hostname, &v.dns); err != nil {
-		t.Fatalf("%s was told %q: %v", name, told, err)
+	if _, err := fmt.Sscan(string(data), &v.address, &v.hostname, &v.dns); err != nil {
+		t.Fatalf("lease of %s is %q: %v", name, data, err)
 	}
 	return v
 }
 
-// TestSetup sets up a VLAN on the node, and boots a machine there.
+// TestSetup sets up a VLAN on the node, boots VMs, and tears everything down.
 func TestSetup(t *testing.T) {
 	s := newSite(t)
 	s.serveClusterDNS(t, node.Node)
 	before := s.corefile(t)
-	there := everything(t, s.cp)
+	existing := listObjects(t, s.cp)
 	s.setup(t, infra, "--cluster-dns", "patch")
-	s.hurryClusterDNS(t)
+	s.syncClusterDNS(t)
 
 	vm := s.boot(t, "worker-1", "02:00:00:00:50:71")
 	if !strings.HasPrefix(vm.address, "198.18.50.15") || vm.hostname != "worker-1" || vm.dns != "198.18.50.6" {
-		t.Errorf("the machine was told %s, %s and %s", vm.address, vm.hostname, vm.dns)
+		t.Errorf("lease has address %s, hostname %s and DNS server %s", vm.address, vm.hostname, vm.dns)
 	}
 
-	// A machine for which an address is reserved, by another client.
+	// A VM with a reserved address and another DHCP client.
 	const reserved = "198.18.50.40"
 	apply(t, s.cp, strings.Replace(worker, "metadata: {", "metadata: {annotations: {hostedcluster.densityops.com/dhcp-addresses: "+reserved+"}, ", 1), "worker-2", "02:00:00:00:50:72")
 	lease := lab.NewMachine(t, vlan, "02:00:00:00:50:72").DHCP(t)
 	for option, want := range map[string]string{"ip_address": reserved, "host_name": "worker-2", "domain_name_servers": "198.18.50.6", "routers": "198.18.50.1"} {
 		if lease[option] != want {
-			t.Errorf("dhclient was told that %s is %q, want %q", option, lease[option], want)
+			t.Errorf("lease of dhclient has %s %q, want %q", option, lease[option], want)
 		}
 	}
 
-	// Names on the VLAN, and connections by them, each to its own server.
+	// Names resolve on the VLAN, and each leads to its own server.
 	vlanServer(t, s.ca, shop)
-	var script, told strings.Builder
+	var script, want strings.Builder
 	for _, c := range []struct {
 		name string
 		port int
-		want string // the address
+		want string // address
 	}{
 		{apiHost, 6443, "198.18.50.7"}, {"oauth." + domain, 443, "198.18.50.7"},
 		{"ignition." + domain, 443, "198.18.50.7"}, {"konnectivity." + domain, 443, "198.18.50.7"},
 		{shop, 443, "198.18.50.200"},
 	} {
 		fmt.Fprintln(&script, greet(c.name, c.port))
-		fmt.Fprintln(&told, c.name)
+		fmt.Fprintln(&want, c.name)
 		if got := strings.TrimSpace(vm.Run(t, "dig", "@198.18.50.6", "+short", "+time=5", c.name)); got != c.want {
-			t.Errorf("%s is at %s on the VLAN, want %s", c.name, got, c.want)
+			t.Errorf("%s resolves to %s on the VLAN, want %s", c.name, got, c.want)
 			continue
 		}
 		if got := greeting(t, vm, s.roots, c.name, c.port, c.want); got != c.name {
@@ -241,41 +240,41 @@ func TestSetup(t *testing.T) {
 		}
 	}
 
-	// The same names from a Pod, by the Services.
+	// Pods resolve the names to the proxy's Service.
 	proxyIP := clusterIP(t, s.cp, "clusters", "demo-proxy")
 	for i, name := range []string{apiHost, shop} {
 		got := runPod(t, s.cp, "clusters", fmt.Sprintf("client-%d", i), "dig", "@"+clusterIP(t, s.cp, "clusters", "demo-dns"), "+short", "+time=5", name)
 		if strings.TrimSpace(got) != proxyIP {
-			t.Errorf("a Pod is told that %s is at %s, want %s", name, got, proxyIP)
+			t.Errorf("%s resolves to %s in a Pod, want %s", name, got, proxyIP)
 		}
 	}
 
-	// And by the cluster's DNS, as any program in a Pod would.
-	if got := s.visitByName(t, apiHost, script.String()); got != told.String() {
-		t.Errorf("a Pod that goes to everything by name is told\n%swant\n%s", got, &told)
+	// A Pod connects to every name through the cluster's DNS.
+	if got := s.runClientPod(t, apiHost, script.String()); got != want.String() {
+		t.Errorf("backends that a Pod reaches by name\n%swant\n%s", got, &want)
 	}
 
-	// Doctor finds nothing, and looks at everything.
+	// Doctor runs all checks and finds nothing.
 	s.oooi(t, "-n", "clusters", "doctor", "demo", "-o", "wide", "--fail-on", "warn", "--strict", "--wait", "2m")
 
-	// Again: nothing changes.
+	// Another setup changes nothing.
 	patched := s.corefile(t)
 	versions := resourceVersions(t, s.cp)
 	s.setup(t, infra, "--wait=false", "--cluster-dns", "patch")
 	if changed := cmp.Diff(versions, resourceVersions(t, s.cp)); changed != "" {
-		t.Errorf("setup again changes\n%s", changed)
+		t.Errorf("the second setup changes\n%s", changed)
 	}
-	if again := s.corefile(t); again != patched || patched == before {
-		t.Errorf("the Corefile of the cluster's DNS was\n%s\nbecame\n%s\nand then\n%s", before, patched, again)
+	if current := s.corefile(t); current != patched || patched == before {
+		t.Errorf("the Corefile of the cluster's DNS was\n%s\nafter setup\n%s\nafter the second setup\n%s", before, patched, current)
 	}
 	s.teardown(t)
 	if after := s.corefile(t); strings.TrimSpace(after) != strings.TrimSpace(before) {
 		t.Errorf("teardown leaves the Corefile of the cluster's DNS as\n%s", after)
 	}
-	s.leavesNothing(t, s.cp, there)
+	s.checkNothingLeft(t, s.cp, existing)
 }
 
-// vlanServer is the applications' load balancer, on the VLAN, at both ports that it has.
+// vlanServer starts the load balancer of the apps at its VLAN address, on both ports.
 func vlanServer(t *testing.T, ca *lab.CA, name string) {
 	t.Helper()
 	if out, err := exec.CommandContext(t.Context(), "ip", "address", "replace", "198.18.50.200/24", "dev", vlan).CombinedOutput(); err != nil {
@@ -290,7 +289,7 @@ func vlanServer(t *testing.T, ca *lab.CA, name string) {
 	lab.HTTPBackend(t, "198.18.50.200:80", name)
 }
 
-// greeting is what the server of a name says first, to a machine that verifies its certificate.
+// greeting returns what a server sends first to a VM that verifies its certificate for name.
 func greeting(t *testing.T, vm *vm, roots, name string, port int, address string) string {
 	t.Helper()
 	out := vm.Run(t, "sh", "-c", fmt.Sprintf("sleep 1 | timeout 20 openssl s_client -quiet -no_ign_eof -verify_return_error -CAfile %s -servername %s -verify_hostname %s -connect %s:%d 2>/dev/null", roots, name, name, address, port))

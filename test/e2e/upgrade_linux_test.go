@@ -17,13 +17,13 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// upgradeFrom has the environment name the revision that TestUpgrade begins with.
+// upgradeFrom is an environment variable with the revision that TestUpgrade starts from.
 const upgradeFrom = "OOOI_UPGRADE_FROM"
 
-// release is a version of the project: its plugin, and an image on the node.
+// release is a version of the project: its kubectl plugin, and its image on the node.
 type release struct{ revision, plugin, image string }
 
-// run runs a command that builds something, and returns what it prints.
+// run runs a build command and returns its output.
 func run(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
@@ -37,7 +37,7 @@ func run(t *testing.T, name string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// build builds a main package of a checkout as a release is built, which knows its version.
+// build builds a main package of a checkout like a release, so that it has its version.
 func build(t *testing.T, checkout, pkg string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), filepath.Base(pkg))
@@ -45,7 +45,7 @@ func build(t *testing.T, checkout, pkg string) string {
 	return path
 }
 
-// newRelease builds what a revision of this repository ships.
+// newRelease builds the plugin and the image of a revision of this repository.
 func newRelease(t *testing.T, root, revision string) release {
 	t.Helper()
 	r := release{revision: run(t, "git", "-C", root, "rev-parse", "--short", revision+"^{commit}")}
@@ -70,12 +70,12 @@ func newRelease(t *testing.T, root, revision string) release {
 	return r
 }
 
-// TestUpgrade sets up with an earlier version, and has machines ask all the time while this one
-// takes its place, the earlier one comes back, and this one takes its place again.
+// TestUpgrade sets up with an earlier version and probes the services during an upgrade to this one, a
+// downgrade, and another upgrade.
 func TestUpgrade(t *testing.T) {
 	revision := os.Getenv(upgradeFrom)
 	if revision == "" {
-		t.Skipf("%s names no revision to upgrade from: make upgrade-test", upgradeFrom)
+		t.Skipf("%s is not set: run make upgrade-test", upgradeFrom)
 	}
 	root, err := lab.Root()
 	if err != nil {
@@ -88,10 +88,10 @@ func TestUpgrade(t *testing.T) {
 
 	s.binary = before.plugin
 	s.setup(t, infra, "--image", before.image)
-	v := s.visit(t)
+	v := s.monitor(t)
 	upgrade := func(name string) {
 		t.Run(name, func(t *testing.T) {
-			v.endure(t, fault{name: name, cuts: true, happen: func(t *testing.T) {
+			v.measure(t, fault{name: name, closesConnections: true, inject: func(t *testing.T) {
 				s.binary = now
 				s.setup(t, infra)
 			}})
@@ -104,23 +104,23 @@ func TestUpgrade(t *testing.T) {
 	s.binary = before.plugin
 	if known {
 		serving := s.containers(t)
-		if said := s.fails(t, infra); !strings.Contains(said, "--allow-downgrade") {
-			t.Errorf("the earlier version said\n%s", said)
+		if output := s.failingSetup(t, infra); !strings.Contains(output, "--allow-downgrade") {
+			t.Errorf("the earlier version printed\n%s", output)
 		}
 		if diff := cmp.Diff(serving, s.containers(t)); diff != "" {
-			t.Errorf("the earlier version has replaced pods before it refused:\n%s", diff)
+			t.Errorf("the earlier version replaced pods before it rejected the downgrade:\n%s", diff)
 		}
 	} else {
-		t.Log("in a worktree of git a build does not know its version, and the earlier one does not refuse it")
+		t.Log("builds in a git worktree have no version, so the earlier version does not reject the downgrade")
 	}
-	t.Run("back", func(t *testing.T) {
-		v.endure(t, fault{name: "back to " + before.revision, cuts: true, happen: func(t *testing.T) {
+	t.Run("downgrade", func(t *testing.T) {
+		v.measure(t, fault{name: "downgrade to " + before.revision, closesConnections: true, inject: func(t *testing.T) {
 			s.setup(t, infra, "--image", before.image, "--allow-downgrade")
 		}})
 	})
 	upgrade("upgrade again")
 	for _, p := range v.probes {
-		for _, err := range p.wrong() {
+		for _, err := range p.wrongAnswers() {
 			t.Error(err)
 		}
 	}

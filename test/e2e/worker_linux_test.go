@@ -16,7 +16,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// The worker is a node of the hosted cluster, by the name of its virtual machine.
+// The worker is a node of the hosted cluster with the name of its VM.
 const (
 	workerName = "demo-worker-6k8d2"
 	workerMAC  = "02:00:00:00:50:81"
@@ -24,9 +24,9 @@ const (
 	shop       = "shop.apps." + domain
 )
 
-// guest is what is inside the hosted cluster beside MetalLB's controller: its speaker, and the
-// router of an application that has its own certificate.
-const guest = `
+// guestObjects are the objects in the hosted cluster: MetalLB's pool and speaker, and the router of an app
+// with its own certificate.
+const guestObjects = `
 apiVersion: v1
 kind: Namespace
 metadata: {name: openshift-ingress}
@@ -109,8 +109,9 @@ spec:
 var hostedInfra = strings.Replace(infra, "appsIngress: {enabled: true, source: Static, addresses: [198.18.50.200]}",
 	"appsIngress: {enabled: true, metallb: {addressPoolName: vlan50, ipAddressPoolRange: "+appsPool+", loadBalancerClass: metallb.io/vlan}}", 1)
 
-// host starts the API server of the hosted cluster, and has the management cluster know it.
-func (s *site) host(t *testing.T) *lab.ControlPlane {
+// startHosted starts the API server and MetalLB of the hosted cluster, and publishes them in the management
+// cluster.
+func (s *site) startHosted(t *testing.T) *lab.ControlPlane {
 	t.Helper()
 	hosted := lab.New(t, lab.Config{
 		Name: "hosted", ServiceCIDR: "172.31.0.0/16", Address: "192.0.2.10", ServerNames: []string{apiHost}, ControllerManager: true, Scheduler: true,
@@ -123,13 +124,13 @@ func (s *site) host(t *testing.T) *lab.ControlPlane {
 		t.Fatal(err)
 	}
 	apply(t, s.cp, "%s", hostedCluster.Backend("kube-apiserver", 6443, netip.MustParseAddrPort(server.Host), ""))
-	if err := hostedCluster.HandOver(t.Context(), s.cp, hosted); err != nil {
+	if err := hostedCluster.PublishKubeconfig(t.Context(), s.cp, hosted); err != nil {
 		t.Fatal(err)
 	}
 	return hosted
 }
 
-// stopAtEnd stops a node with the test, which shows what it said if it has failed.
+// stopAtEnd stops a node when the test ends, and prints its logs if the test failed.
 func stopAtEnd(t *testing.T, n *lab.Node) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -159,49 +160,49 @@ func (s *site) join(t *testing.T, hosted *lab.ControlPlane) *lab.Node {
 	return n
 }
 
-// TestAWorkerJoins boots a virtual machine that knows nothing but the name of its control plane.
-// It becomes a node there, and its applications are reached by name.
-func TestAWorkerJoins(t *testing.T) {
+// TestWorkerJoins boots a VM that has only the name of its control plane. It must become a node of the hosted
+// cluster, and its apps must be reachable by name.
+func TestWorkerJoins(t *testing.T) {
 	s := newSite(t)
 	s.serveClusterDNS(t, node.Node)
-	hosted := s.host(t)
+	hosted := s.startHosted(t)
 	certificate, key := s.ca.Issue(t, shop)
-	apply(t, hosted, guest, appsPool, indent(certificate), indent(key))
-	there := everything(t, hosted)
+	apply(t, hosted, guestObjects, appsPool, indent(certificate), indent(key))
+	existing := listObjects(t, hosted)
 
-	// There is a VLAN, and nobody has told Multus.
+	// The VLAN has no NetworkAttachmentDefinition yet.
 	if err := s.cp.DeleteYAML(t.Context(), []byte("{apiVersion: k8s.cni.cncf.io/v1, kind: NetworkAttachmentDefinition, metadata: {name: vlan50, namespace: clusters}}")); err != nil {
 		t.Fatal(err)
 	}
 	s.setup(t, hostedInfra, "--make-network", "bridge="+vlan, "--cluster-dns", "patch")
-	s.hurryClusterDNS(t)
+	s.syncClusterDNS(t)
 
 	s.join(t, hosted)
 	readyPod(t, hosted, "openshift-ingress", "ingresscontroller.operator.openshift.io/deployment-ingresscontroller=default")
-	s.visitShop(t, s.boot(t, "worker-1", "02:00:00:00:50:71"))
-	if got := s.visitByName(t, shop, "curl --silent --show-error --retry 9 --retry-all-errors --cacert /etc/visitor/ca.crt https://"+shop+"/page"); got != "this is the shop\n" {
-		t.Errorf("a Pod of the management cluster that goes to the shop is told %q", got)
+	s.checkShop(t, s.boot(t, "worker-1", "02:00:00:00:50:71"))
+	if got := s.runClientPod(t, shop, "curl --silent --show-error --retry 9 --retry-all-errors --cacert /etc/client/ca.crt https://"+shop+"/page"); got != "this is the shop\n" {
+		t.Errorf("response of the shop to a Pod of the management cluster: %q", got)
 	}
-	s.oooi(t, "-n", "clusters", "doctor", "demo", "-o", "wide", "--fail-on", "warn", "--wait", "2m") // Envoy looks at the shop again after some seconds
+	s.oooi(t, "-n", "clusters", "doctor", "demo", "-o", "wide", "--fail-on", "warn", "--wait", "2m") // waits for Envoy's next health check of the shop
 
 	s.teardown(t)
-	s.leavesNothing(t, hosted, there)
+	s.checkNothingLeft(t, hosted, existing)
 }
 
-// visitShop has a machine go to the shop by its name.
-func (s *site) visitShop(t *testing.T, vm *vm) {
+// checkShop waits until a VM reaches the shop by its name.
+func (s *site) checkShop(t *testing.T, vm *vm) {
 	t.Helper()
 	names := filepath.Join(vm.Dir, "resolv.conf")
 	if err := os.WriteFile(names, []byte("nameserver "+vm.dns+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	const curl = `mount --bind "$0" /etc/resolv.conf && curl --silent --show-error --max-time 5 --cacert "$1" "$2"`
-	await(t, "the shop to answer a machine", func() string {
+	await(t, "the shop to respond to a VM", func() string {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		said, err := vm.Command(ctx, "unshare", "--mount", "sh", "-c", curl, names, s.roots, "https://"+shop+"/page").CombinedOutput()
-		if err != nil || string(said) != "this is the shop\n" {
-			return fmt.Sprintf("%v: %s", err, said)
+		output, err := vm.Command(ctx, "unshare", "--mount", "sh", "-c", curl, names, s.roots, "https://"+shop+"/page").CombinedOutput()
+		if err != nil || string(output) != "this is the shop\n" {
+			return fmt.Sprintf("%v: %s", err, output)
 		}
 		return ""
 	})

@@ -12,34 +12,34 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// accessFaults are in the rights of our daemons.
+// accessFaults returns faults of our daemons' rights, and of those of doctor's user.
 func accessFaults() []Fault {
 	bindingKind := schema.GroupVersionKind{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "RoleBinding"}
 	roleKind := schema.GroupVersionKind{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "Role"}
 	return []Fault{
-		{Name: "a backend in a namespace that setup knows nothing of", Want: []string{"ACC-001 fail", "INF-002 warn"}, Break: func(s *Site) {
+		{Name: "backend was added in another namespace", Want: []string{"ACC-001 fail", "INF-002 warn"}, Break: func(s *Site) {
 			s.Add("apiVersion: v1\nkind: Namespace\nmetadata: {name: $ns-shop}\n")
 			s.Add("apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: $ns-shop}\nspec: {ports: [{port: 443}]}\n---\n" +
 				"apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: web-1, namespace: $ns-shop, labels: {kubernetes.io/service-name: web}}\naddressType: IPv4\n" +
 				"ports: [{port: 443}]\nendpoints: [{addresses: [10.128.0.8], conditions: {ready: true}}]\n")
 			s.Patch(proxyKind, "$ns", "demo", `{"spec": {"backends": [{"name": "shop", "hostname": "shop.example.com", "port": 443, "protocol": "TLS", "targetService": "web", "targetPort": 443, "targetNamespace": "$ns-shop"}]}}`)
-			s.seen()
+			s.markObserved()
 		}},
-		{Name: "a proxy without its rights in the control plane's namespace", Want: []string{"ACC-001 fail"}, Break: func(s *Site) {
+		{Name: "proxy has no rights in the control plane's namespace", Want: []string{"ACC-001 fail"}, Break: func(s *Site) {
 			s.Remove(bindingKind, "${ns}-demo", "oooi-$ns-demo-proxy")
 		}},
-		{Name: "a DHCP server that may not see machines", Want: []string{"ACC-001 fail"}, Break: func(s *Site) {
+		{Name: "DHCP has no right to read VMs", Want: []string{"ACC-001 fail"}, Break: func(s *Site) {
 			s.Remove(bindingKind, "${ns}-demo", "oooi-$ns-demo-dhcp")
 		}},
-		{Name: "a user who may not list NodePools", As: "narrow", Unheard: true, Want: []string{"API-002 warn"}, Break: func(s *Site) { s.narrow("nodepools") }},
-		{Name: "a Role of DHCP from which leases were taken", Want: []string{"ACC-001 fail"}, Break: func(s *Site) {
+		{Name: "user has no right to list NodePools", As: "narrow", Inconclusive: true, Want: []string{"API-002 warn"}, Break: func(s *Site) { s.grantAllExcept("nodepools") }},
+		{Name: "Role of DHCP does not exist", Want: []string{"ACC-001 fail"}, Break: func(s *Site) {
 			s.Remove(roleKind, "$ns", "oooi-$ns-demo-dhcp")
 		}},
 	}
 }
 
-// narrow gives user narrow the rights that doctor takes, but for a resource, until Mend.
-func (s *Site) narrow(resource string) {
+// grantAllExcept grants user narrow the rights of ClusterRole oooi-doctor, except to one resource, until Mend.
+func (s *Site) grantAllExcept(resource string) {
 	s.Helper()
 	text := lab.ReadFile(s, "manifests", "doctor", "clusterrole.yaml")
 	role := &rbacv1.ClusterRole{}

@@ -7,30 +7,31 @@ import (
 
 func apiFaults() []Fault {
 	return []Fault{
-		{Name: "a control that is down", Break: func(s *Site) {
+		{Name: "control is down", Break: func(s *Site) {
 			s.Undo(func() { s.Await("control", s.controlAvailable) })
 			for _, name := range s.controlPods() {
-				s.PatchStatus(podKind, "oooi-system", name, unready)
+				s.PatchStatus(podKind, "oooi-system", name, unreadyStatus)
 			}
-			s.Await("control to be missed", func() bool { return !s.controlAvailable() })
+			s.Await("control to be unavailable", func() bool { return !s.controlAvailable() })
 		}, Want: []string{"CTL-001 fail"}},
-		{Name: "no control at all", Break: func(s *Site) {
+		{Name: "Deployment of control does not exist", Break: func(s *Site) {
 			s.Undo(func() { s.Await("control", s.controlAvailable) })
-			s.Remove(deploymentKind, "oooi-system", "oooi-control") // not its pods, which it finds again
+			s.Remove(deploymentKind, "oooi-system", "oooi-control") // orphans the pods, which the new Deployment adopts
 		}, Want: []string{"CTL-001 fail"}},
-		{Name: "an Infra that was edited, and control has not seen it", Break: func(s *Site) {
+		{Name: "control has not observed an edit of the Infra", Break: func(s *Site) {
 			s.Patch(infraKind, "$ns", "demo", `{"spec": {"infraComponents": {"dhcp": {"leaseTime": "2h"}}}}`)
 		}, Want: []string{"CTL-002 fail"}},
 	}
 }
 
-// lastFaults leave the cluster's garbage collector busy for a while.
-func lastFaults() []Fault {
-	return []Fault{{Name: "a CustomResourceDefinition that is gone", Break: noProxyServers, Want: []string{"API-001 fail"}}}
+// crdFaults returns the fault of a missing CRD, which keeps the cluster's garbage collector busy for a while.
+func crdFaults() []Fault {
+	return []Fault{{Name: "CustomResourceDefinition does not exist", Break: removeProxyServerCRD, Want: []string{"API-001 fail"}}}
 }
 
-// noProxyServers takes the CRD away, by which all ProxyServers of the cluster go.
-func noProxyServers(s *Site) {
+// removeProxyServerCRD deletes the CRD of ProxyServers, and with it all ProxyServers of the cluster, until
+// Mend.
+func removeProxyServerCRD(s *Site) {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(proxyKind)
 	if err := s.Client.List(s.Context(), list); err != nil {
@@ -38,7 +39,7 @@ func noProxyServers(s *Site) {
 	}
 	before := s.delete(crdKind, "", "proxyservers.hostedcluster.densityops.com")
 	s.Undo(func() {
-		s.again(before)
+		s.recreate(before)
 		for i := range list.Items {
 			server := &list.Items[i]
 			s.Await("the API of ProxyServers", func() bool {

@@ -25,38 +25,40 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// OnRunning are the faults of a running site that are not in objects alone.
+// OnRunning returns the faults of a site with running daemons. r may be nil if no fault is tried.
 func OnRunning(r *Running) []Fault {
-	return slices.Concat(accessFaults(), memoryFaults(r), controlFaults(r), askedDNSFaults(r), askedDHCPFaults(r), askedProxyFaults(r))
+	return slices.Concat(accessFaults(), memoryFaults(r), controlFaults(r), dnsDaemonFaults(r), dhcpDaemonFaults(r), proxyDaemonFaults(r))
 }
 
-// alone starts a container anew that cannot reach the API server, with what it has kept in files.
-func (r *Running) alone(pod, container string) {
+// restartDisconnected restarts a container without access to the API server, so that it uses its snapshot file,
+// until Mend.
+func (r *Running) restartDisconnected(pod, container string) {
 	r.Helper()
 	p := r.Pods[pod]
-	again := func() {
-		p.Run[container].Kill(r.T)
-		p.Resume(r.T, container, false)
+	restart := func() {
+		p.Containers[container].Kill(r.T)
+		p.RestartContainer(r.T, container, false)
 	}
 	p.Env["KUBERNETES_SERVICE_PORT"] = "1"
 	r.Undo(func() {
 		delete(p.Env, "KUBERNETES_SERVICE_PORT")
-		again()
+		restart()
 	})
-	again()
+	restart()
 }
 
-// How a port is shut.
+// Verdicts of the nftables rule of blockPort.
 const (
-	silently = "drop"
-	aloud    = "reject with tcp reset"
-	// noState is for who says "GET /s", behind a header of 32 bytes: others may ask for /readyz.
-	noState = "@th,256,48 0x474554202f73 drop"
+	dropPackets      = "drop"
+	resetConnections = "reject with tcp reset"
+	// dropStateRequests drops requests that begin with "GET /s", such as for /state, after a TCP header of 32
+	// bytes. Requests for /readyz pass.
+	dropStateRequests = "@th,256,48 0x474554202f73 drop"
 )
 
-// shut has a NetworkPolicy, as it were, keep everybody out of a port in the pod network, with a word
-// or without one.
-func (r *Running) shut(port int, how string) {
+// blockPort blocks a port in the pod network, as a NetworkPolicy does, until Mend. The verdict is one of the
+// constants above.
+func (r *Running) blockPort(port int, verdict string) {
 	r.Helper()
 	nft := func(rules string) {
 		cmd := exec.CommandContext(r.Context(), "nft", "-f", "-")
@@ -65,12 +67,12 @@ func (r *Running) shut(port int, how string) {
 			r.Fatalf("nft: %v\n%s", err, out)
 		}
 	}
-	nft(fmt.Sprintf("table inet shut {\n chain input {\n type filter hook input priority 0\n tcp dport %d %s\n }\n}\n", port, how))
+	nft(fmt.Sprintf("table inet shut {\n chain input {\n type filter hook input priority 0\n tcp dport %d %s\n }\n}\n", port, verdict))
 	r.Undo(func() { nft("delete table inet shut\n") })
 }
 
-// machine makes a virtual machine on the network that began to run at a time.
-func (r *Running) machine(name, mac, labels, annotations string, since time.Time) {
+// addVM creates a VirtualMachineInstance on the network that is running since a time, until Mend.
+func (r *Running) addVM(name, mac, labels, annotations string, since time.Time) {
 	r.Helper()
 	r.Add(fmt.Sprintf(`
 apiVersion: kubevirt.io/v1
@@ -83,17 +85,18 @@ status: {phase: Running, phaseTransitionTimestamps: [{phase: Running, phaseTrans
 `, name, mac, labels, annotations, since.UTC().Format(time.RFC3339)))
 }
 
-// The label by which DHCP knows the hosted cluster's machines, and when one runs for long.
-const ofDemo = "hypershift.openshift.io/infra-id: demo-x7k2p"
+// demoLabel is the label by which DHCP selects the hosted cluster's VMs.
+const demoLabel = "hypershift.openshift.io/infra-id: demo-x7k2p"
 
+// longAgo is a start time outside of the grace period of checks.
 var longAgo = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func memoryFaults(r *Running) []Fault {
-	return []Fault{{Name: "a memory limit that is nearly reached", Want: []string{"POD-007 warn"}, Break: func(*Site) { r.squeeze() }}}
+	return []Fault{{Name: "container is near its memory limit", Want: []string{"POD-007 warn"}, Break: func(*Site) { r.limitDNSMemory() }}}
 }
 
-// squeeze gives the container of DNS a limit hardly above the memory that it has.
-func (r *Running) squeeze() {
+// limitDNSMemory sets a memory limit of the DNS container just above its usage.
+func (r *Running) limitDNSMemory() {
 	r.Helper()
 	p := r.Pods["dns"]
 	response, err := http.Get("http://" + p.IP + ":9153/metrics") //nolint:noctx // beside us
@@ -107,26 +110,26 @@ func (r *Running) squeeze() {
 	}
 	found := regexp.MustCompile(`(?m)^process_resident_memory_bytes ([0-9.e+]+)$`).FindSubmatch(text)
 	if found == nil {
-		r.Fatal("coredns does not say how much memory it has")
+		r.Fatal("coredns does not report its memory")
 	}
 	has, err := strconv.ParseFloat(string(found[1]), 64)
 	if err != nil {
 		r.Fatal(err)
 	}
-	r.limit(p.Name, "coredns", "memory", strconv.Itoa(int(has/0.85)))
+	r.setLimit(p.Name, "coredns", "memory", strconv.Itoa(int(has/0.85)))
 }
 
 func controlFaults(r *Running) []Fault {
 	return []Fault{
-		{Name: "a control that nobody may ask", Unheard: true, Want: []string{"CTL-003 warn"}, Break: func(*Site) { r.shut(9904, aloud) }},
-		{Name: "a Service in the hosted cluster that cannot be deleted", Want: []string{"OLD-004 warn"}, Break: func(*Site) { r.undeletable() }},
-		{Name: "a control of which no replica leads", Want: []string{"CTL-004 fail"}, Break: func(*Site) { r.usurped() }},
+		{Name: "state page of control is blocked", Inconclusive: true, Want: []string{"CTL-003 warn"}, Break: func(*Site) { r.blockPort(9904, resetConnections) }},
+		{Name: "Service in the hosted cluster cannot be deleted", Want: []string{"OLD-004 warn"}, Break: func(*Site) { r.leaveUndeletableService() }},
+		{Name: "no replica of control leads", Want: []string{"CTL-004 fail"}, Break: func(*Site) { r.takeControlLease() }},
 	}
 }
 
-// undeletable has the hosted cluster keep what an Infra that is gone has left in it, while control was
-// away.
-func (r *Running) undeletable() {
+// leaveUndeletableService creates a Service of a deleted Infra in the hosted cluster, denies its deletion and
+// restarts control.
+func (r *Running) leaveUndeletableService() {
 	r.Helper()
 	const policy = `
 apiVersion: admissionregistration.k8s.io/v1
@@ -156,75 +159,74 @@ spec: {ports: [{port: 443}]}
 		if err := r.Hosted.DeleteYAML(r.Context(), []byte(policy)); err != nil {
 			r.Fatal(err)
 		}
-		r.Await("the Service to be gone", func() bool {
-			return apierrors.IsNotFound(r.Guest.Get(r.Context(), client.ObjectKeyFromObject(left), left))
+		r.Await("the Service to be deleted", func() bool {
+			return apierrors.IsNotFound(r.HostedClient.Get(r.Context(), client.ObjectKeyFromObject(left), left))
 		})
 	})
-	r.Await("Services to be kept", func() bool { return r.Guest.Delete(r.Context(), left.DeepCopy(), client.DryRunAll) != nil })
-	r.controlAnew(func() {})
+	r.Await("the deletion of Services to be denied", func() bool { return r.HostedClient.Delete(r.Context(), left.DeepCopy(), client.DryRunAll) != nil })
+	r.restartControl(func() {})
 }
 
-// controlAnew starts control anew, with something done while it is away.
-func (r *Running) controlAnew(meanwhile func()) {
+// restartControl stops all replicas of control, calls meanwhile and starts them again.
+func (r *Running) restartControl(meanwhile func()) {
 	r.Helper()
 	replicas := []string{"control", "control2"}
 	for _, name := range replicas {
-		r.Pods[name].Run["control"].Kill(r.T)
+		r.Pods[name].Containers["control"].Kill(r.T)
 	}
 	meanwhile()
 	for _, name := range replicas {
-		r.Pods[name].Resume(r.T, "control", false)
+		r.Pods[name].RestartContainer(r.T, "control", false)
 	}
 }
 
-// usurped has somebody else hold the Lease by which a replica of control leads, as one does that was
-// left behind.
-func (r *Running) usurped() {
+// takeControlLease gives the Lease for which the replicas of control compete to another holder, until Mend.
+func (r *Running) takeControlLease() {
 	r.Helper()
 	hold := func(holder string, seconds int) {
-		r.controlAnew(func() {
+		r.restartControl(func() {
 			r.patch(leaseKind, "oooi-system", "oooi-control", fmt.Sprintf(`{"spec": {"holderIdentity": %q, "leaseDurationSeconds": %d, "renewTime": %q}}`,
 				holder, seconds, time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")), r.Client.Patch)
 		})
 	}
-	r.Undo(func() { hold("nobody", 1) })
-	hold("somebody", 3600)
+	r.Undo(func() { hold("none", 1) })
+	hold("another process", 3600)
 }
 
-func askedDNSFaults(r *Running) []Fault {
+func dnsDaemonFaults(r *Running) []Fault {
 	return []Fault{
-		{Name: "a DNS that nobody may ask for metrics", Unheard: true, Want: []string{"DNS-005 warn"}, Break: func(*Site) { r.shut(9153, silently) }},
-		{Name: "a DNS that has lost the API server", Want: []string{"DNS-006 warn"}, Break: func(*Site) { r.alone("dns", "coredns") }},
+		{Name: "metrics page of DNS is blocked", Inconclusive: true, Want: []string{"DNS-005 warn"}, Break: func(*Site) { r.blockPort(9153, dropPackets) }},
+		{Name: "DNS cannot reach the API server", Want: []string{"DNS-006 warn"}, Break: func(*Site) { r.restartDisconnected("dns", "coredns") }},
 	}
 }
 
-func askedDHCPFaults(r *Running) []Fault {
+func dhcpDaemonFaults(r *Running) []Fault {
 	return []Fault{
-		{Name: "a DHCP server that nobody may ask for its state", Unheard: true, Want: []string{"DHCP-007 warn"}, Break: func(*Site) { r.shut(9903, noState) }},
-		{Name: "a DHCP server that has lost the API server", Want: []string{"DHCP-008 fail"}, Break: func(*Site) { r.alone("dhcp", "coredhcp") }},
-		{Name: "two machines with one MAC address", Want: []string{"DHCP-009 fail"}, Break: func(*Site) {
-			r.machine("worker-x", "02:00:00:00:00:99", ofDemo, "", time.Now())
-			r.machine("worker-y", "02:00:00:00:00:99", ofDemo, "", time.Now())
+		{Name: "state page of DHCP is blocked", Inconclusive: true, Want: []string{"DHCP-007 warn"}, Break: func(*Site) { r.blockPort(9903, dropStateRequests) }},
+		{Name: "DHCP cannot reach the API server", Want: []string{"DHCP-008 fail"}, Break: func(*Site) { r.restartDisconnected("dhcp", "coredhcp") }},
+		{Name: "two VMs have one MAC address", Want: []string{"DHCP-009 fail"}, Break: func(*Site) {
+			r.addVM("worker-x", "02:00:00:00:00:99", demoLabel, "", time.Now())
+			r.addVM("worker-y", "02:00:00:00:00:99", demoLabel, "", time.Now())
 		}},
-		{Name: "a machine whose annotation means nothing", Want: []string{"DHCP-010 warn"}, Break: func(*Site) {
-			r.machine("worker-x", "02:00:00:00:00:98", ofDemo, "hostedcluster.densityops.com/dhcp-addresses: nowhere", time.Now())
+		{Name: "annotation of a VM is invalid", Want: []string{"DHCP-010 warn"}, Break: func(*Site) {
+			r.addVM("worker-x", "02:00:00:00:00:98", demoLabel, "hostedcluster.densityops.com/dhcp-addresses: nowhere", time.Now())
 		}},
-		{Name: "a machine for which the gateway's address is reserved", Want: []string{"DHCP-010 warn"}, Break: func(*Site) {
-			r.machine("worker-x", "02:00:00:00:00:96", ofDemo, "hostedcluster.densityops.com/dhcp-addresses: $net.1", time.Now())
+		{Name: "annotation of a VM reserves the gateway's address", Want: []string{"DHCP-010 warn"}, Break: func(*Site) {
+			r.addVM("worker-x", "02:00:00:00:00:96", demoLabel, "hostedcluster.densityops.com/dhcp-addresses: $net.1", time.Now())
 		}},
-		{Name: "a machine that has lost the label of its cluster", Want: []string{"DHCP-011 fail"}, Break: func(*Site) {
-			r.machine("worker-x", "02:00:00:00:00:97", "", "", longAgo)
+		{Name: "VM lacks the label of its cluster", Want: []string{"DHCP-011 fail"}, Break: func(*Site) {
+			r.addVM("worker-x", "02:00:00:00:00:97", "", "", longAgo)
 		}},
-		{Name: "leases that cannot be written", Want: []string{"DHCP-012 fail"}, Break: func(*Site) { r.unwritable() }},
+		{Name: "leases cannot be written", Want: []string{"DHCP-012 fail"}, Break: func(*Site) { r.rejectLeases() }},
 	}
 }
 
-// unwritable has the cluster refuse Leases of the site, and a machine ask for an address.
-func (r *Running) unwritable() {
+// rejectLeases denies writing Leases in the Infra's namespace, and requests an address from a VM.
+func (r *Running) rejectLeases() {
 	r.Helper()
-	r.Undo(func() { // what it counts, it counts from its start
-		r.Pods["dhcp"].Run["coredhcp"].Kill(r.T)
-		r.Pods["dhcp"].Resume(r.T, "coredhcp", false)
+	r.Undo(func() { // coredhcp counts errors since its start
+		r.Pods["dhcp"].Containers["coredhcp"].Kill(r.T)
+		r.Pods["dhcp"].RestartContainer(r.T, "coredhcp", false)
 	})
 	r.Add(`
 apiVersion: admissionregistration.k8s.io/v1
@@ -242,7 +244,7 @@ metadata: {name: no-leases}
 spec: {policyName: no-leases, validationActions: [Deny]}
 `)
 	const lease = "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: probe, namespace: clusters}\n"
-	r.Await("Leases to be refused", func() bool {
+	r.Await("Leases to be rejected", func() bool {
 		if r.ControlPlane.ApplyYAML(r.Context(), []byte(lease)) != nil {
 			return true
 		}
@@ -251,34 +253,34 @@ spec: {policyName: no-leases, validationActions: [Deny]}
 		}
 		return false
 	})
-	r.machine("worker-x", "02:00:00:00:00:96", ofDemo, "", time.Now())
+	r.addVM("worker-x", "02:00:00:00:00:96", demoLabel, "", time.Now())
 	m := lab.NewMachine(r.T, "net1", "02:00:00:00:00:96")
 	m.Run(r.T, "sh", "-c", "busybox udhcpc -i eth0 -f -n -q -t 3 -T 2 -s /bin/true || true")
 }
 
-func askedProxyFaults(r *Running) []Fault {
+func proxyDaemonFaults(r *Running) []Fault {
 	return []Fault{
-		{Name: "an xdsd that nobody may ask", Unheard: true, Want: []string{"PRX-007 warn"}, Break: func(*Site) { r.shut(9902, aloud) }},
-		{Name: "an xdsd that has lost the API server", Want: []string{"PRX-008 warn"}, Break: func(*Site) { r.alone("proxy", "xdsd") }},
-		{Name: "an Envoy that is dead, and a node that does not know yet", Unheard: true, Want: []string{"PRX-009 fail", "PRX-007 warn"}, Break: func(*Site) {
-			r.Pods["proxy"].Run["envoy"].Kill(r.T)
-			r.Undo(func() { r.Pods["proxy"].Resume(r.T, "envoy", false) })
+		{Name: "state page of xdsd is blocked", Inconclusive: true, Want: []string{"PRX-007 warn"}, Break: func(*Site) { r.blockPort(9902, resetConnections) }},
+		{Name: "xdsd cannot reach the API server", Want: []string{"PRX-008 warn"}, Break: func(*Site) { r.restartDisconnected("proxy", "xdsd") }},
+		{Name: "Envoy does not run but its pod is ready", Inconclusive: true, Want: []string{"PRX-009 fail", "PRX-007 warn"}, Break: func(*Site) {
+			r.Pods["proxy"].Containers["envoy"].Kill(r.T)
+			r.Undo(func() { r.Pods["proxy"].RestartContainer(r.T, "envoy", false) })
 		}},
-		{Name: "a status of a replica that somebody else has written", Want: []string{"PRX-009 warn"}, Break: func(*Site) {
+		{Name: "another writer changed the status of a replica", Want: []string{"PRX-009 warn"}, Break: func(*Site) {
 			r.rewriteReplica(func(replica map[string]any) { replica["version"], replica["acknowledged"] = "0000", "0000" })
 		}},
-		{Name: "an xdsd that was told of another hosted cluster", Want: []string{"PRX-010 fail"}, Break: func(*Site) { r.elsewhere() }},
-		{Name: "an Envoy that was told to drain", Want: []string{"PRX-011 fail"}, Break: func(*Site) {
-			r.admin("/healthcheck/fail")
-			r.Undo(func() { r.admin("/healthcheck/ok") })
+		{Name: "xdsd runs with the arguments of another hosted cluster", Want: []string{"PRX-010 fail"}, Break: func(*Site) { r.serveOtherCluster() }},
+		{Name: "Envoy drains", Want: []string{"PRX-011 fail"}, Break: func(*Site) {
+			r.postAdmin("/healthcheck/fail")
+			r.Undo(func() { r.postAdmin("/healthcheck/ok") })
 		}},
-		{Name: "a konnectivity that does not listen", Want: []string{"PRX-012 fail"}, Break: func(*Site) {
+		{Name: "konnectivity does not listen", Want: []string{"PRX-012 fail"}, Break: func(*Site) {
 			r.Backends["konnectivity-server"].Close()
 			r.Undo(func() {
-				r.Backends["konnectivity-server"] = r.ca.TLSBackend(r.root, "198.18.0.84:8091", "konnectivity."+RunningDomain)
+				r.Backends["konnectivity-server"] = r.ca.TLSBackend(r.parent, "198.18.0.84:8091", "konnectivity."+RunningDomain)
 			})
 		}},
-		{Name: "as many connections as there may be", Want: []string{"PRX-013 warn"}, Break: func(s *Site) {
+		{Name: "connections are near their limit", Want: []string{"PRX-013 warn"}, Break: func(s *Site) {
 			s.Patch(infraKind, "$ns", "demo", `{"spec": {"infraComponents": {"proxy": {"maxConnections": 5}}}}`)
 			var conns []net.Conn
 			for range 4 {
@@ -286,7 +288,7 @@ func askedProxyFaults(r *Running) []Fault {
 				if err != nil {
 					r.Fatal(err)
 				}
-				if _, err := conn.Write([]byte("hello")); err != nil { // no TLS: it is the API server's
+				if _, err := conn.Write([]byte("hello")); err != nil { // not TLS, so routed to the API server
 					r.Fatal(err)
 				}
 				conns = append(conns, conn)
@@ -300,12 +302,12 @@ func askedProxyFaults(r *Running) []Fault {
 	}
 }
 
-// rewriteReplica changes what xdsd has written of itself, until Mend.
+// rewriteReplica changes the status that xdsd has written about its replica, until Mend.
 func (r *Running) rewriteReplica(change func(replica map[string]any)) {
 	r.Helper()
-	replicas, _, err := unstructured.NestedSlice(r.There(proxyKind, "$ns", "demo").Object, "status", "replicas")
+	replicas, _, err := unstructured.NestedSlice(r.Get(proxyKind, "$ns", "demo").Object, "status", "replicas")
 	if err != nil || len(replicas) != 1 {
-		r.Fatalf("there are %v, %v", replicas, err)
+		r.Fatalf("replicas are %v, want one: %v", replicas, err)
 	}
 	replica, ok := replicas[0].(map[string]any)
 	if !ok {
@@ -319,21 +321,21 @@ func (r *Running) rewriteReplica(change func(replica map[string]any)) {
 	r.PatchStatus(proxyKind, "$ns", "demo", string(body))
 }
 
-// elsewhere starts xdsd with the arguments that it has when the Infra names another hosted cluster,
-// of which it may see everything.
-func (r *Running) elsewhere() {
+// serveOtherCluster restarts xdsd with the arguments for another hosted cluster, and with rights to read
+// everything, until Mend.
+func (r *Running) serveOtherCluster() {
 	r.Helper()
 	r.Add("apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: everything}\nroleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}\n" +
 		"subjects: [{kind: ServiceAccount, name: demo-proxy, namespace: $ns}]\n")
 	p := r.Pods["proxy"]
 	i := slices.IndexFunc(p.Spec.Containers, func(c corev1.Container) bool { return c.Name == "xdsd" })
 	before := p.Spec.Containers[i].Command
-	again := func(command []string) {
-		p.Run["xdsd"].Kill(r.T)
+	restart := func(command []string) {
+		p.Containers["xdsd"].Kill(r.T)
 		p.Spec.Containers[i].Command = command
-		p.Resume(r.T, "xdsd", true)
+		p.RestartContainer(r.T, "xdsd", true)
 	}
-	r.Undo(func() { again(before) })
+	r.Undo(func() { restart(before) })
 	other := slices.Clone(before)
 	for i, word := range other {
 		other[i] = strings.ReplaceAll(word, "clusters/demo", "clusters/other")
@@ -341,11 +343,11 @@ func (r *Running) elsewhere() {
 			other[i] = word
 		}
 	}
-	again(other)
+	restart(other)
 }
 
-// admin asks Envoy's admin interface to do something.
-func (r *Running) admin(path string) {
+// postAdmin sends a POST request to Envoy's admin interface.
+func (r *Running) postAdmin(path string) {
 	r.Helper()
 	socket := filepath.Join(r.Pods["proxy"].Volume("envoy"), "admin.sock")
 	envoy := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {

@@ -1,32 +1,31 @@
-// Package faults is a catalogue of what can go wrong at a site, each made in live objects,
-// processes or networks, with what doctor is to find of it.
+// Package faults is a catalogue of faults of a site, created in live objects, processes or networks, with the
+// findings that doctor must report.
 //
-// A fault breaks a Site, which is healthy before and after. There are two kinds of sites: on an
-// API server alone, where this package writes what a kubelet, Multus, HyperShift, KubeVirt and our
-// daemons would say (NewSimulated), and on a real node, where they say it themselves.
+// A fault breaks a Site, which is healthy before and after. A site is simulated on an API server alone
+// (NewSimulated), where this package writes the status of the kubelet, Multus, HyperShift, KubeVirt and our
+// daemons; it has running daemons on an API server (NewRunning); or it is on a real node.
 package faults
 
 import "slices"
 
 // A Fault is one way to break a site.
 type Fault struct {
-	// Name says what is wrong, for people.
+	// Name states the fault. It is the name of the sub-test.
 	Name string
-	// Break makes it so. What it changes by the Site's own methods is changed back by Mend.
+	// Break creates the fault. Mend reverts the changes that it makes with the Site's methods.
 	Break func(*Site)
-	// Want are the findings, by code and severity, in the order in which they are shown, so that
-	// the first is the root: "PRX-002 fail".
+	// Want are the findings by code and severity, such as "PRX-002 fail", in the order in which doctor shows
+	// them: the first is the root cause.
 	Want []string
-	// Probe has doctor look from the VLAN as well, by --probe.
+	// Probe runs doctor with --probe.
 	Probe bool
-	// As is who doctor is run as, by --as; empty for the site's user.
+	// As is the user for --as, empty for the site's user.
 	As string
-	// Unheard: a pod does not answer doctor, or something may not be read, so that there are checks
-	// that cannot be made.
-	Unheard bool
+	// Inconclusive means that checks are inconclusive because a pod does not answer or a right is missing.
+	Inconclusive bool
 }
 
-// OnAPIServer are the faults of a simulated site.
+// OnAPIServer returns the faults of a simulated site.
 func OnAPIServer() []Fault {
-	return slices.Concat(apiFaults(), hostedFaults(), networkFaults(), podFaults(), dnsFaults(), dhcpFaults(), proxyFaults(), appsFaults(), lastFaults(), accessFaults(), siteFaults())
+	return slices.Concat(apiFaults(), hostedFaults(), networkFaults(), podFaults(), dnsFaults(), dhcpFaults(), proxyFaults(), appsFaults(), crdFaults(), accessFaults(), siteFaults())
 }

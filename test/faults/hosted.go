@@ -6,29 +6,30 @@ import (
 
 func hostedFaults() []Fault {
 	return []Fault{
-		{Name: "no hosted cluster", Break: func(s *Site) { s.Remove(hostedKind, "$ns", "demo") }, Want: []string{"HC-001 fail"}},
-		{Name: "an etcd that is away", Break: hostedCondition("EtcdAvailable", "False", "QuorumLost"), Want: []string{"HC-002 fail"}},
-		{Name: "an API server that is not up", Break: hostedCondition("KubeAPIServerAvailable", "False", "NotFound"), Want: []string{"HC-002 fail"}},
-		{Name: "no ignition", Break: hostedCondition("IgnitionEndpointAvailable", "False", "Missing"), Want: []string{"HC-002 fail"}},
-		{Name: "a degraded control plane", Break: hostedCondition("Degraded", "True", "Unavailable"), Want: []string{"HC-002 warn"}},
-		{Name: "an API server that is published by address", Break: publishedByAddress, Want: []string{"HC-003 fail"}},
-		{Name: "machines on another network", Break: func(s *Site) {
+		{Name: "HostedCluster does not exist", Break: func(s *Site) { s.Remove(hostedKind, "$ns", "demo") }, Want: []string{"HC-001 fail"}},
+		{Name: "etcd is unavailable", Break: hostedCondition("EtcdAvailable", "False", "QuorumLost"), Want: []string{"HC-002 fail"}},
+		{Name: "hosted API server is unavailable", Break: hostedCondition("KubeAPIServerAvailable", "False", "NotFound"), Want: []string{"HC-002 fail"}},
+		{Name: "ignition endpoint is unavailable", Break: hostedCondition("IgnitionEndpointAvailable", "False", "Missing"), Want: []string{"HC-002 fail"}},
+		{Name: "control plane is degraded", Break: hostedCondition("Degraded", "True", "Unavailable"), Want: []string{"HC-002 warn"}},
+		{Name: "API server is published by address", Break: publishedByAddress, Want: []string{"HC-003 fail"}},
+		{Name: "VMs are on another network", Break: func(s *Site) {
 			s.Patch(nodePoolKind, "$ns", "workers", `{"spec": {"platform": {"kubevirt": {"additionalNetworks": [{"name": "default/vlan7"}]}}}}`)
 		}, Want: []string{"HC-004 fail"}},
 	}
 }
 
-// hostedCondition sets one condition of the HostedCluster.
+// hostedCondition returns a function that sets a condition of the HostedCluster.
 func hostedCondition(kind, status, reason string) func(*Site) {
 	return func(s *Site) {
 		s.PatchStatus(hostedKind, "$ns", "demo", `{"status": {"conditions": [`+condition(kind, status, reason)+`]}}`)
 	}
 }
 
-// publishedByAddress makes the HostedCluster anew: what it publishes cannot be changed.
+// publishedByAddress recreates the HostedCluster with a Service published by address, since spec.services is
+// immutable.
 func publishedByAddress(s *Site) {
 	hosted := object(hostedKind, s.Namespace, "demo")
-	hosted.Object["spec"] = s.There(hostedKind, "$ns", "demo").Object["spec"]
+	hosted.Object["spec"] = s.Get(hostedKind, "$ns", "demo").Object["spec"]
 	s.Remove(hostedKind, "$ns", "demo")
 	services, _, _ := unstructured.NestedSlice(hosted.Object, "spec", "services")
 	for i, service := range services {

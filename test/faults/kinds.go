@@ -2,7 +2,7 @@ package faults
 
 import "k8s.io/apimachinery/pkg/runtime/schema"
 
-// Kinds that are broken.
+// Kinds of objects that faults change.
 var (
 	podKind        = schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
 	serviceKind    = schema.GroupVersionKind{Version: "v1", Kind: "Service"}

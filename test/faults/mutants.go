@@ -9,16 +9,16 @@ import (
 	"testing"
 )
 
-// mutant is what is found with one check switched off.
+// mutant is what doctor finds in a bundle with one check disabled, in the JSON of package mutate.
 type mutant struct {
 	Off            string
 	Waiting, Found []string
 }
 
-// Mutants switches each check off, over the bundles of faults that were tried, and expects that for
-// every check there is a fault that nobody finds then: none but checks that wait for it, which say
-// what follows, and not why. look is what package mutate says of the bundles that it is given, in
-// JSON. It returns the codes that have a fault.
+// Mutants disables each check in turn on the bundles of the faults that were tried. It expects that for each
+// check there is a fault that no other check finds. Checks that need the disabled one do not count, since they
+// report consequences. look returns the JSON of package mutate for bundles. Mutants returns the codes that find
+// a fault.
 func (s *Site) Mutants(t *testing.T, all []Fault, look func(bundles []string) []byte) []string {
 	t.Helper()
 	bundles := map[string]*Fault{}
@@ -29,18 +29,18 @@ func (s *Site) Mutants(t *testing.T, all []Fault, look func(bundles []string) []
 	if err := json.Unmarshal(look(slices.Sorted(maps.Keys(bundles))), &mutants); err != nil {
 		t.Fatal(err)
 	}
-	missed := map[string]bool{} // by code, whether a fault is found by nobody else
+	missed := map[string]bool{} // by code, whether no other check finds one of its faults
 	for name, list := range mutants {
 		fault := bundles[name]
 		for _, m := range list {
 			wanted := fault.Want
 			if s.Node != nil {
-				wanted = wanted[:1] // what comes with a root has faults of its own elsewhere
+				wanted = wanted[:1] // other findings are covered by faults of their own elsewhere
 			}
-			if slices.ContainsFunc(wanted, func(want string) bool { return strings.HasPrefix(want, strings.TrimPrefix(m.Off, prefix)+" ") }) {
+			if slices.ContainsFunc(wanted, func(want string) bool { return strings.HasPrefix(want, strings.TrimPrefix(m.Off, codePrefix)+" ") }) {
 				others := slices.ContainsFunc(m.Found, func(found string) bool {
 					code, status, _ := strings.Cut(found, " ")
-					// That something was edited by hand says nothing of what fails because of it.
+					// A warning, such as about a manual edit, does not report a failure that the edit causes.
 					return !slices.Contains(m.Waiting, code) && (status != "warn" || strings.HasSuffix(fault.Want[0], " warn"))
 				})
 				missed[m.Off] = missed[m.Off] || !others
@@ -49,7 +49,7 @@ func (s *Site) Mutants(t *testing.T, all []Fault, look func(bundles []string) []
 	}
 	for code, ok := range missed {
 		if !ok {
-			t.Errorf("with %s switched off, others find each of its faults: it is there for show", code)
+			t.Errorf("with %s disabled, other checks find each of its faults: it is redundant", code)
 		}
 	}
 	return slices.Sorted(maps.Keys(missed))

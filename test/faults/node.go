@@ -9,39 +9,39 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// NodeSite is what a site on a real node has beside its objects.
+// NodeSite gives access to the processes and networks of a site on a real node.
 type NodeSite struct {
-	// Freeze stops the processes of a container of the Infra's namespace, until thaw.
+	// Freeze stops the processes of a container in the Infra's namespace with SIGSTOP; thaw continues them.
 	Freeze func(t *testing.T, pod, container string) (thaw func())
-	// Kill ends them.
+	// Kill kills the processes of a container in the Infra's namespace.
 	Kill func(t *testing.T, pod, container string)
-	// InNetworkOf runs a command in the network of a pod of the Infra's namespace.
+	// InNetworkOf runs a command in the network namespace of a pod in the Infra's namespace.
 	InNetworkOf func(t *testing.T, pod string, line ...string)
-	// TLSServer starts a server behind the proxy that speaks HTTP/2, of whose certificate it is said
-	// whether its time is over.
+	// TLSServer starts a server behind the proxy that negotiates HTTP/2, with a certificate for names, which
+	// has expired if expired is true.
 	TLSServer func(t *testing.T, address string, expired bool, names ...string) (stop func())
 	// OtherDHCP starts another DHCP server on the VLAN.
 	OtherDHCP func(t *testing.T) (stop func())
-	// Claim says on the VLAN that an address is another's.
+	// Claim announces an address on the VLAN from another host.
 	Claim func(t *testing.T, address string)
 }
 
-// OnNode are the faults of a site on a real node.
+// OnNode returns the faults of a site on a real node.
 func OnNode() []Fault { return slices.Concat(processFaults(), objectFaults(), vlanFaults()) }
 
-// processFaults are of processes, pods and what they start from.
+// processFaults returns faults of processes and pods, and of the objects that pods start from.
 func processFaults() []Fault {
 	return []Fault{
-		{Name: "no DNS pod", Break: func(s *Site) { s.Patch(setKind, "$ns", "demo-dns", `{"spec": {"replicas": 0}}`) }, Want: []string{"POD-002 fail"}},
-		{Name: "a container that ends again and again", Break: func(s *Site) {
+		{Name: "DNS has no pod", Break: func(s *Site) { s.Patch(setKind, "$ns", "demo-dns", `{"spec": {"replicas": 0}}`) }, Want: []string{"POD-002 fail"}},
+		{Name: "container crashes repeatedly", Break: func(s *Site) {
 			s.Undo(func() { s.restart("demo-dns-0") })
 			s.Node.Kill(s.T, "demo-dns-0", "coredns")
 			s.awaitRestarts("demo-dns-0", 1)
-			s.Node.Kill(s.T, "demo-dns-0", "coredns") // before it runs again, the kubelet waits for ten seconds
+			s.Node.Kill(s.T, "demo-dns-0", "coredns") // the kubelet restarts it after a backoff of ten seconds
 		}, Want: []string{"POD-002 fail"}},
-		{Name: "an Envoy that does nothing", Break: frozen("demo-proxy-0", "envoy"), Want: []string{"POD-002 fail"}},
-		{Name: "an Envoy that asks for what is another's", Break: func(s *Site) {
-			s.template("demo-proxy", func(spec map[string]any) {
+		{Name: "Envoy hangs", Break: frozenContainer("demo-proxy-0", "envoy"), Want: []string{"POD-002 fail"}},
+		{Name: "Envoy requests another ProxyServer's configuration", Break: func(s *Site) {
+			s.patchTemplate("demo-proxy", func(spec map[string]any) {
 				containers, _ := spec["initContainers"].([]any)
 				first, _ := containers[0].(map[string]any)
 				line, _ := first["command"].([]any)
@@ -52,148 +52,148 @@ func processFaults() []Fault {
 				}
 			})
 		}, Want: []string{"POD-002 fail", "INF-002 warn"}},
-		{Name: "an image that nobody has", Break: func(s *Site) {
-			s.template("demo-dhcp", func(spec map[string]any) { container(spec)["image"] = "localhost/nobody:has" })
+		{Name: "image does not exist", Break: func(s *Site) {
+			s.patchTemplate("demo-dhcp", func(spec map[string]any) { firstContainer(spec)["image"] = "localhost/missing:none" })
 		}, Want: []string{"POD-002 fail", "POD-004 warn"}},
-		{Name: "a sysctl that the kubelet refuses", Break: func(s *Site) {
+		{Name: "kubelet rejects a sysctl", Break: func(s *Site) {
 			s.Patch(namespaceKind, "", "$ns", `{"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "privileged"}}}`)
-			s.template("demo-dns", func(spec map[string]any) {
-				security(spec)["sysctls"] = []any{map[string]any{"name": "kernel.msgmax", "value": "65536"}}
+			s.patchTemplate("demo-dns", func(spec map[string]any) {
+				securityContext(spec)["sysctls"] = []any{map[string]any{"name": "kernel.msgmax", "value": "65536"}}
 			})
 		}, Want: []string{"POD-002 fail"}},
-		{Name: "a pod that Pod Security refuses", Break: func(s *Site) {
-			s.template("demo-dns", func(spec map[string]any) { security(spec)["runAsNonRoot"] = false })
+		{Name: "Pod Security rejects a pod", Break: func(s *Site) {
+			s.patchTemplate("demo-dns", func(spec map[string]any) { securityContext(spec)["runAsNonRoot"] = false })
 		}, Want: []string{"POD-005 fail"}},
-		{Name: "a quota that is used up", Break: func(s *Site) {
+		{Name: "quota is exceeded", Break: func(s *Site) {
 			s.Add("apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: none, namespace: $ns}\nspec: {hard: {pods: \"0\"}}\n")
-			s.restarted("demo-dhcp-0")
+			s.restartNowAndAfterMend("demo-dhcp-0")
 		}, Want: []string{"POD-005 fail"}},
-		{Name: "no ServiceAccount", Break: func(s *Site) {
+		{Name: "ServiceAccount does not exist", Break: func(s *Site) {
 			s.Remove(accountKind, "$ns", "demo-dhcp")
-			s.restarted("demo-dhcp-0")
+			s.restartNowAndAfterMend("demo-dhcp-0")
 		}, Want: []string{"POD-005 fail"}},
-		{Name: "a Corefile that CoreDNS refuses", Break: func(s *Site) {
+		{Name: "CoreDNS rejects its Corefile", Break: func(s *Site) {
 			s.Patch(configMapKind, "$ns", "demo-dns", `{"data": {"Corefile": ".:53 {\n    view vlan {\n        demo.example.com {\n        }\n    }\n}\n"}}`)
-			s.restarted("demo-dns-0")
+			s.restartNowAndAfterMend("demo-dns-0")
 		}, Want: []string{"POD-002 fail", "INF-002 warn"}},
-		{Name: "a network by a plugin that the node lacks", Break: func(s *Site) {
+		{Name: "CNI plugin is missing on the node", Break: func(s *Site) {
 			s.Patch(nadKind, "$ns", "demo-dns", `{"spec": {"config": "{\"cniVersion\": \"0.3.1\", \"name\": \"demo-dns\", \"type\": \"nonesuch\"}"}}`)
-			s.restarted("demo-dns-0")
+			s.restartNowAndAfterMend("demo-dns-0")
 		}, Want: []string{"POD-002 fail", "INF-002 warn"}},
-		{Name: "a network that gives another address", Break: func(s *Site) {
-			config, _, _ := unstructured.NestedString(s.There(nadKind, "$ns", "demo-dns").Object, "spec", "config")
+		{Name: "network assigns another address", Break: func(s *Site) {
+			config, _, _ := unstructured.NestedString(s.Get(nadKind, "$ns", "demo-dns").Object, "spec", "config")
 			other := strings.ReplaceAll(config, s.Net+".6/24", s.Net+".66/24")
-			s.Patch(nadKind, "$ns", "demo-dns", `{"spec": {"config": `+quote(other)+`}}`)
-			s.restarted("demo-dns-0")
+			s.Patch(nadKind, "$ns", "demo-dns", `{"spec": {"config": `+toJSON(other)+`}}`)
+			s.restartNowAndAfterMend("demo-dns-0")
 		}, Want: []string{"NET-003 fail", "INF-002 warn"}},
-		{Name: "no control, and an Infra that was edited", Break: func(s *Site) {
+		{Name: "control does not run and the Infra was edited", Break: func(s *Site) {
 			s.Patch(deploymentKind, "oooi-system", "oooi-control", `{"spec": {"replicas": 0}}`)
 			s.Patch(infraKind, "$ns", "demo", `{"spec": {"infraComponents": {"proxy": {"logLevel": "debug"}}}}`)
 		}, Want: []string{"CTL-001 fail"}},
-		{Name: "an API server that is gone, and its address is not", Break: func(s *Site) {
+		{Name: "endpoint of the API server does not answer", Break: func(s *Site) {
 			s.Patch(sliceKind, "$ns-demo", "kube-apiserver-1", `{"endpoints": [{"addresses": ["192.0.2.99"], "conditions": {"ready": true}}]}`)
 		}, Want: []string{"PRX-012 fail"}},
 	}
 }
 
-// objectFaults are of objects, which our daemons read as well.
+// objectFaults returns faults of objects that our daemons read as well.
 func objectFaults() []Fault {
 	return []Fault{
-		{Name: "no hosted cluster", Break: func(s *Site) { s.Remove(hostedKind, "$ns", "demo") }, Want: []string{"HC-001 fail"}},
-		{Name: "an etcd that is away", Break: hostedCondition("EtcdAvailable", "False", "QuorumLost"), Want: []string{"HC-002 fail"}},
-		{Name: "machines on another network", Break: func(s *Site) {
+		{Name: "HostedCluster does not exist", Break: func(s *Site) { s.Remove(hostedKind, "$ns", "demo") }, Want: []string{"HC-001 fail"}},
+		{Name: "etcd is unavailable", Break: hostedCondition("EtcdAvailable", "False", "QuorumLost"), Want: []string{"HC-002 fail"}},
+		{Name: "VMs are on another network", Break: func(s *Site) {
 			s.Add("apiVersion: hypershift.openshift.io/v1beta1\nkind: NodePool\nmetadata: {name: others, namespace: $ns}\nspec:\n  clusterName: demo\n  replicas: 1\n  management: {upgradeType: Replace}\n" +
 				"  release: {image: registry.example.com/release:4.20}\n  platform: {type: KubeVirt, kubevirt: {attachDefaultNetwork: false, additionalNetworks: [{name: default/vlan7}]}}\n")
 		}, Want: []string{"HC-004 fail"}},
-		{Name: "no network", Break: noNetwork, Want: []string{"NET-001 fail"}},
-		{Name: "a network with an ipam", Break: network(`{"cniVersion": "0.3.1", "name": "vlan50", "type": "bridge", "bridge": "vlan50", "ipam": {"type": "whereabouts"}}`), Want: []string{"NET-002 fail"}},
-		{Name: "two machines at one address", Break: twoMachines, Want: []string{"NET-004 fail"}},
-		{Name: "a cluster DNS that is asked, and asks us", Break: func(s *Site) { roundAndRound(s, "kube-system", "kube-dns") }, Want: []string{"DNS-003 fail"}},
-		{Name: "a cluster DNS that does not forward", Break: func(s *Site) {
-			s.Patch(configMapKind, "kube-system", "coredns", `{"data": {"Corefile": ".:53 {\n    ready\n    reload 2s\n}\n"}}`) // without reload it would never see that it was mended
+		{Name: "NetworkAttachmentDefinition does not exist", Break: removeNetwork, Want: []string{"NET-001 fail"}},
+		{Name: "network has an ipam", Break: networkConfig(`{"cniVersion": "0.3.1", "name": "vlan50", "type": "bridge", "bridge": "vlan50", "ipam": {"type": "whereabouts"}}`), Want: []string{"NET-002 fail"}},
+		{Name: "two VMs have one address", Break: duplicateAddress, Want: []string{"NET-004 fail"}},
+		{Name: "DNS and the cluster's DNS forward to each other", Break: func(s *Site) { forwardToClusterDNS(s, "kube-system", "kube-dns") }, Want: []string{"DNS-003 fail"}},
+		{Name: "cluster's DNS does not forward", Break: func(s *Site) {
+			s.Patch(configMapKind, "kube-system", "coredns", `{"data": {"Corefile": ".:53 {\n    ready\n    reload 2s\n}\n"}}`) // with plugin reload, so that it notices when the Corefile is restored
 		}, Want: []string{"DNS-004 warn"}},
-		{Name: "an address that was declined", Break: declined(158), Want: []string{"DHCP-004 warn"}},
-		{Name: "a lease outside of the ranges", Break: outside(201), Want: []string{"DHCP-003 warn"}},
-		{Name: "machines that are told of other DNS servers", Break: otherDNS, Want: []string{"DHCP-006 fail"}},
-		{Name: "no endpoint of the API server", Break: func(s *Site) { s.Remove(sliceKind, "$ns-demo", "kube-apiserver-1") }, Want: []string{"PRX-002 fail"}},
-		{Name: "no konnectivity", Break: noKonnectivity, Want: []string{"PRX-002 fail"}},
-		{Name: "konnectivity at the port of old samples", Break: oldSample("konnectivity-server", 8132), Want: []string{"PRX-002 fail"}},
-		{Name: "policies that keep the proxy out", Break: func(s *Site) {
+		{Name: "address was declined", Break: declinedLease(158), Want: []string{"DHCP-004 warn"}},
+		{Name: "lease is outside of the ranges", Break: leaseOutsideRanges(201), Want: []string{"DHCP-003 warn"}},
+		{Name: "DHCP options set other DNS servers", Break: overrideDNSServers, Want: []string{"DHCP-006 fail"}},
+		{Name: "API server has no EndpointSlice", Break: func(s *Site) { s.Remove(sliceKind, "$ns-demo", "kube-apiserver-1") }, Want: []string{"PRX-002 fail"}},
+		{Name: "Service of konnectivity does not exist", Break: removeKonnectivity, Want: []string{"PRX-002 fail"}},
+		{Name: "backend has konnectivity's port of earlier samples", Break: sampleBackend("konnectivity-server", 8132), Want: []string{"PRX-002 fail"}},
+		{Name: "NetworkPolicies do not admit the proxy", Break: func(s *Site) {
 			s.Add("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: kas, namespace: $ns-demo}\nspec: {podSelector: {matchLabels: {app: kube-apiserver}}, policyTypes: [Ingress]}\n")
-			shutOut(s)
+			removeProxyPolicy(s)
 		}, Want: []string{"PRX-005 fail"}},
-		{Name: "a Service of the old operator", Break: leftover("v1", "Service", "spec: {ports: [{port: 67}]}"), Want: []string{"OLD-001 fail"}},
+		{Name: "Service of the earlier operator exists", Break: operatorObject("v1", "Service", "spec: {ports: [{port: 67}]}"), Want: []string{"OLD-001 fail"}},
 	}
 }
 
-// vlanFaults are seen from the VLAN alone.
+// vlanFaults returns faults that are only visible from the VLAN.
 func vlanFaults() []Fault {
 	return []Fault{
-		{Name: "DNS that has lost its interface on the VLAN", Probe: true, Break: unplugged("demo-dns-0"), Want: []string{"PRB-001 fail"}},
-		{Name: "DHCP that has lost its interface on the VLAN", Probe: true, Break: unplugged("demo-dhcp-0"), Want: []string{"PRB-003 fail"}},
-		{Name: "a proxy that has lost its interface on the VLAN", Probe: true, Break: unplugged("demo-proxy-0"), Want: []string{"PRB-006 fail"}},
-		{Name: "another DHCP server", Probe: true, Break: func(s *Site) { s.Undo(s.Node.OtherDHCP(s.T)) }, Want: []string{"PRB-004 fail"}},
-		{Name: "other DNS servers, handed out", Probe: true, Break: func(s *Site) {
-			config, _, _ := unstructured.NestedStringMap(s.There(configMapKind, "$ns", "demo-dhcp").Object, "data")
+		{Name: "VLAN interface of DNS is down", Probe: true, Break: vlanInterfaceDown("demo-dns-0"), Want: []string{"PRB-001 fail"}},
+		{Name: "VLAN interface of DHCP is down", Probe: true, Break: vlanInterfaceDown("demo-dhcp-0"), Want: []string{"PRB-003 fail"}},
+		{Name: "VLAN interface of the proxy is down", Probe: true, Break: vlanInterfaceDown("demo-proxy-0"), Want: []string{"PRB-006 fail"}},
+		{Name: "another DHCP server is on the VLAN", Probe: true, Break: func(s *Site) { s.Undo(s.Node.OtherDHCP(s.T)) }, Want: []string{"PRB-004 fail"}},
+		{Name: "DHCP offers other DNS servers", Probe: true, Break: func(s *Site) {
+			config, _, _ := unstructured.NestedStringMap(s.Get(configMapKind, "$ns", "demo-dhcp").Object, "data")
 			for file, text := range config {
 				config[file] = strings.ReplaceAll(text, s.Net+".6", "203.0.113.53")
 			}
-			s.Patch(configMapKind, "$ns", "demo-dhcp", `{"data": `+quote(config)+`}`)
-			s.restarted("demo-dhcp-0")
+			s.Patch(configMapKind, "$ns", "demo-dhcp", `{"data": `+toJSON(config)+`}`)
+			s.restartNowAndAfterMend("demo-dhcp-0")
 		}, Want: []string{"PRB-005 fail", "INF-002 warn"}},
-		{Name: "a view that was edited", Probe: true, Break: func(s *Site) {
-			config, _, _ := unstructured.NestedString(s.There(configMapKind, "$ns", "demo-dns").Object, "data", "Corefile")
+		{Name: "view of DNS was edited", Probe: true, Break: func(s *Site) {
+			config, _, _ := unstructured.NestedString(s.Get(configMapKind, "$ns", "demo-dns").Object, "data", "Corefile")
 			config = strings.Replace(config, "view vlan", "view pod", 1)
-			s.Patch(configMapKind, "$ns", "demo-dns", `{"data": {"Corefile": `+quote(config)+`}}`)
-			s.restarted("demo-dns-0")
+			s.Patch(configMapKind, "$ns", "demo-dns", `{"data": {"Corefile": `+toJSON(config)+`}}`)
+			s.restartNowAndAfterMend("demo-dns-0")
 		}, Want: []string{"PRB-002 fail", "INF-002 warn"}},
-		{Name: "a certificate that has expired", Probe: true, Break: instead("konnectivity-server", "192.0.2.85:8091", true, "konnectivity.demo.lab.example.com"), Want: []string{"PRB-008 fail"}},
-		{Name: "a certificate for two servers", Probe: true, Break: instead("ignition-server-proxy", "192.0.2.86:8443", false, "ignition.demo.lab.example.com", "konnectivity.demo.lab.example.com"), Want: []string{"PRB-009 warn"}},
-		{Name: "a certificate for others", Probe: true, Break: instead("ignition-server-proxy", "192.0.2.86:8443", false, "ignition.other.example.com"), Want: []string{"PRB-007 fail"}},
+		{Name: "certificate has expired", Probe: true, Break: replaceBackend("konnectivity-server", "192.0.2.85:8091", true, "konnectivity.demo.lab.example.com"), Want: []string{"PRB-008 fail"}},
+		{Name: "certificate covers two servers", Probe: true, Break: replaceBackend("ignition-server-proxy", "192.0.2.86:8443", false, "ignition.demo.lab.example.com", "konnectivity.demo.lab.example.com"), Want: []string{"PRB-009 warn"}},
+		{Name: "certificate does not cover its name", Probe: true, Break: replaceBackend("ignition-server-proxy", "192.0.2.86:8443", false, "ignition.other.example.com"), Want: []string{"PRB-007 fail"}},
 	}
 }
 
-// unplugged is a pod whose interface on the VLAN is down.
-func unplugged(pod string) func(*Site) {
+// vlanInterfaceDown returns a function that sets the VLAN interface of a pod down.
+func vlanInterfaceDown(pod string) func(*Site) {
 	return func(s *Site) {
-		s.Undo(func() { s.restart(pod) }) // which has its routes again
+		s.Undo(func() { s.restart(pod) }) // restores the routes as well
 		s.Node.InNetworkOf(s.T, pod, "ip", "link", "set", "net1", "down")
 	}
 }
 
-// instead has a Service lead to another server.
-func instead(service, address string, expired bool, names ...string) func(*Site) {
+// replaceBackend returns a function that replaces the endpoint of a Service with a TLS server.
+func replaceBackend(service, address string, expired bool, names ...string) func(*Site) {
 	return func(s *Site) {
 		s.Undo(s.Node.TLSServer(s.T, address, expired, names...))
 		host, _, _ := strings.Cut(address, ":")
-		s.Patch(sliceKind, "$ns-demo", service+"-1", `{"endpoints": [{"addresses": [`+quote(host)+`], "conditions": {"ready": true}}]}`)
+		s.Patch(sliceKind, "$ns-demo", service+"-1", `{"endpoints": [{"addresses": [`+toJSON(host)+`], "conditions": {"ready": true}}]}`)
 	}
 }
 
-// frozen is a container whose processes do nothing any more.
-func frozen(pod, container string) func(*Site) {
+// frozenContainer returns a function that freezes the processes of a container.
+func frozenContainer(pod, container string) func(*Site) {
 	return func(s *Site) { s.Undo(s.Node.Freeze(s.T, pod, container)) }
 }
 
-// restart has a pod begin anew.
+// restart deletes a pod of a StatefulSet, which then creates it again.
 func (s *Site) restart(pod string) {
 	s.Helper()
-	before := s.There(podKind, "$ns", pod)
+	before := s.Get(podKind, "$ns", pod)
 	if before == nil {
-		return // it is about to begin
+		return // not created yet
 	}
 	if err := s.Client.Delete(s.Context(), before); err != nil {
 		s.Fatal(err)
 	}
-	s.Await("Pod "+pod+" to be gone", func() bool {
-		now := s.There(podKind, "$ns", pod)
+	s.Await("Pod "+pod+" to be deleted", func() bool {
+		now := s.Get(podKind, "$ns", pod)
 		return now == nil || now.GetUID() != before.GetUID()
 	})
 }
 
-// restarted has a pod begin anew, and again when what it begins with is mended: a StatefulSet
-// waits for ever for a pod that does not start.
-func (s *Site) restarted(pod string) {
+// restartNowAndAfterMend restarts a pod now, and again after Mend has reverted all other changes: a StatefulSet
+// does not replace a pod that fails to start.
+func (s *Site) restartNowAndAfterMend(pod string) {
 	s.Helper()
 	undo := s.undo
 	s.undo = nil
@@ -202,11 +202,11 @@ func (s *Site) restarted(pod string) {
 	s.restart(pod)
 }
 
-// awaitRestarts waits until the containers of a pod have been started anew so often.
+// awaitRestarts waits until a container of a pod has restarted a number of times and is ready.
 func (s *Site) awaitRestarts(pod string, want int64) {
 	s.Helper()
 	s.Await(fmt.Sprintf("%s to have restarted", pod), func() bool {
-		statuses, _, _ := unstructured.NestedSlice(s.There(podKind, "$ns", pod).Object, "status", "containerStatuses")
+		statuses, _, _ := unstructured.NestedSlice(s.Get(podKind, "$ns", pod).Object, "status", "containerStatuses")
 		for _, c := range statuses {
 			c, _ := c.(map[string]any)
 			if n, _ := c["restartCount"].(int64); n >= want && c["ready"] == true {
@@ -217,28 +217,29 @@ func (s *Site) awaitRestarts(pod string, want int64) {
 	})
 }
 
-// template changes the pods of a StatefulSet, the first of which begins anew when it is mended.
-func (s *Site) template(name string, change func(spec map[string]any)) {
+// patchTemplate changes the pod specification of a StatefulSet. Mend restarts the first pod after it is
+// reverted.
+func (s *Site) patchTemplate(name string, change func(spec map[string]any)) {
 	s.Helper()
-	set := s.There(setKind, "$ns", name)
+	set := s.Get(setKind, "$ns", name)
 	spec, _, err := unstructured.NestedMap(set.Object, "spec", "template", "spec")
 	if err != nil {
 		s.Fatal(err)
 	}
 	change(spec)
 	s.Undo(func() { s.restart(name + "-0") })
-	s.Patch(setKind, "$ns", name, `{"spec": {"template": {"spec": `+quote(spec)+`}}}`)
+	s.Patch(setKind, "$ns", name, `{"spec": {"template": {"spec": `+toJSON(spec)+`}}}`)
 }
 
-// container is the first of a pod's.
-func container(spec map[string]any) map[string]any {
+// firstContainer returns the first container of a pod specification.
+func firstContainer(spec map[string]any) map[string]any {
 	containers, _ := spec["containers"].([]any)
 	first, _ := containers[0].(map[string]any)
 	return first
 }
 
-// security is a pod's securityContext.
-func security(spec map[string]any) map[string]any {
+// securityContext returns the securityContext of a pod specification.
+func securityContext(spec map[string]any) map[string]any {
 	c, _ := spec["securityContext"].(map[string]any)
 	return c
 }

@@ -8,81 +8,81 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Kinds that get in the way of pods, or tell of it.
+// Kinds that prevent pods from being created, or report that.
 var (
 	quotaKind = schema.GroupVersionKind{Version: "v1", Kind: "ResourceQuota"}
 	eventKind = schema.GroupVersionKind{Version: "v1", Kind: "Event"}
 )
 
-// siteFaults are in objects that setup, an administrator or HyperShift has made.
+// siteFaults returns faults of objects that setup, an administrator or HyperShift created.
 func siteFaults() []Fault {
 	return []Fault{
-		{Name: "a Corefile that somebody has edited", Want: []string{"INF-002 warn"}, Break: func(s *Site) {
+		{Name: "Corefile was edited", Want: []string{"INF-002 warn"}, Break: func(s *Site) {
 			s.Patch(configMapKind, "$ns", "demo-dns", `{"data": {"Corefile": ".:53 {\n    bind net1\n    log\n}\n"}}`)
 		}},
-		{Name: "a Service of the proxy without the API server's port", Want: []string{"INF-002 fail"}, Break: func(s *Site) {
+		{Name: "proxy's Service lacks the API server's port", Want: []string{"INF-002 fail"}, Break: func(s *Site) {
 			s.Patch(serviceKind, "$ns", "demo-proxy", `{"spec": {"ports": [{"name": "port-443", "port": 443, "protocol": "TCP", "targetPort": 443}]}}`)
 		}},
-		{Name: "a quota that leaves no room for our pods", Want: []string{"POD-005 fail"}, Break: func(s *Site) {
-			pod := s.There(podKind, "$ns", "demo-dns-0")
-			s.Undo(func() { // a kubelet's and Multus' work
-				s.Await("the pod to be made again", func() bool { return s.There(podKind, "$ns", "demo-dns-0") != nil })
-				s.Patch(podKind, "$ns", "demo-dns-0", `{"metadata": {"annotations": {"k8s.v1.cni.cncf.io/network-status": `+quote(pod.GetAnnotations()["k8s.v1.cni.cncf.io/network-status"])+`}}}`)
-				s.PatchStatus(podKind, "$ns", "demo-dns-0", running)
-				s.undo = s.undo[:len(s.undo)-2] // so it is from now on
+		{Name: "quota rejects our pods", Want: []string{"POD-005 fail"}, Break: func(s *Site) {
+			pod := s.Get(podKind, "$ns", "demo-dns-0")
+			s.Undo(func() { // writes the status of the new pod, in place of the kubelet and Multus
+				s.Await("the pod to be recreated", func() bool { return s.Get(podKind, "$ns", "demo-dns-0") != nil })
+				s.Patch(podKind, "$ns", "demo-dns-0", `{"metadata": {"annotations": {"k8s.v1.cni.cncf.io/network-status": `+toJSON(pod.GetAnnotations()["k8s.v1.cni.cncf.io/network-status"])+`}}}`)
+				s.PatchStatus(podKind, "$ns", "demo-dns-0", runningStatus)
+				s.undo = s.undo[:len(s.undo)-2] // these changes restore the healthy state and stay
 			})
 			s.Add("apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: none, namespace: $ns}\nspec: {hard: {pods: \"0\"}}\n")
-			s.Await("the quota to count", func() bool {
-				_, ok, _ := unstructured.NestedMap(s.There(quotaKind, "$ns", "none").Object, "status", "hard")
+			s.Await("the quota to be enforced", func() bool {
+				_, ok, _ := unstructured.NestedMap(s.Get(quotaKind, "$ns", "none").Object, "status", "hard")
 				return ok
 			})
 			if err := s.Client.Delete(s.Context(), pod); err != nil {
 				s.Fatal(err)
 			}
-			s.Await("the pod to be refused", func() bool { return s.refused("demo-dns") })
+			s.Await("the pod to be rejected", func() bool { return s.podRejected("demo-dns") })
 		}},
-		{Name: "two builds of one image", Want: []string{"POD-006 warn"}, Break: func(s *Site) {
+		{Name: "pods run two builds of one image", Want: []string{"POD-006 warn"}, Break: func(s *Site) {
 			for pod, container := range map[string]string{"demo-dns-0": "coredns", "demo-proxy-0": "xdsd"} {
 				s.PatchStatus(podKind, "$ns", pod, `{"status": {"containerStatuses": [{"name": "`+container+`", "image": "", "imageID": "sha256:`+container+`", "ready": true, "restartCount": 0, "state": {"running": {}}}]}}`)
 			}
 		}},
-		{Name: "machines on a macvlan", Want: []string{"NET-005 fail"}, Break: func(s *Site) {
+		{Name: "VMs are on a macvlan", Want: []string{"NET-005 fail"}, Break: func(s *Site) {
 			s.Patch(nadKind, "$ns", "$vlan", `{"spec": {"config": "{\"cniVersion\": \"0.3.1\", \"name\": \"vlan\", \"type\": \"macvlan\", \"master\": \"eth1\"}"}}`)
 		}},
-		{Name: "machines that are told of an MTU that the network has not", Want: []string{"NET-005 fail"}, Break: func(s *Site) {
+		{Name: "DHCP options set another MTU than the network's", Want: []string{"NET-005 fail"}, Break: func(s *Site) {
 			s.Patch(nadKind, "$ns", "$vlan", `{"spec": {"config": "{\"cniVersion\": \"0.3.1\", \"name\": \"vlan\", \"type\": \"bridge\", \"bridge\": \"br0\", \"mtu\": 1500}"}}`)
 			s.Patch(infraKind, "$ns", "demo", `{"spec": {"infraComponents": {"dhcp": {"options": [{"code": 26, "value": "9000"}]}}}}`)
-			s.seen()
+			s.markObserved()
 		}},
-		{Name: "a Service of an Infra that is gone", Want: []string{"OLD-002 warn"}, Break: func(s *Site) {
+		{Name: "Service of a deleted Infra exists", Want: []string{"OLD-002 warn"}, Break: func(s *Site) {
 			s.Add("apiVersion: v1\nkind: Service\nmetadata: {name: gone-dns, namespace: $ns, labels: {app.kubernetes.io/managed-by: oooi}, annotations: {hostedcluster.densityops.com/infra: $ns/gone}}\nspec: {ports: [{port: 53}]}\n")
 		}},
-		{Name: "leases of an Infra that is gone", Want: []string{"OLD-002 warn"}, Break: func(s *Site) {
+		{Name: "leases of a deleted Infra exist", Want: []string{"OLD-002 warn"}, Break: func(s *Site) {
 			s.Add("apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: $ns.gone.192.0.2.50, namespace: $ns, labels: {leasedb.densityops.com/pool: $ns.gone, leasedb.densityops.com/state: bound}}\nspec: {holderIdentity: x/y/z, renewTime: \"2026-01-02T03:04:05.000000Z\"}\n")
 		}},
-		{Name: "an API of the old operator", Want: []string{"OLD-003 warn"}, Break: func(s *Site) {
+		{Name: "API of the earlier operator exists", Want: []string{"OLD-003 warn"}, Break: func(s *Site) {
 			s.Undo(func() {
-				s.Await("the API to be gone", func() bool { return s.There(crdKind, "", "dhcpservers.hostedcluster.densityops.com") == nil })
+				s.Await("the API to be deleted", func() bool { return s.Get(crdKind, "", "dhcpservers.hostedcluster.densityops.com") == nil })
 			})
 			s.Add("apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: dhcpservers.hostedcluster.densityops.com}\nspec:\n  group: hostedcluster.densityops.com\n  scope: Namespaced\n" +
 				"  names: {plural: dhcpservers, singular: dhcpserver, kind: DHCPServer, listKind: DHCPServerList}\n" +
 				"  versions: [{name: v1alpha1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]\n")
 		}},
-		{Name: "a NodePool that outgrows the ranges", Want: []string{"DHCP-013 warn"}, Break: func(s *Site) {
+		{Name: "NodePool exceeds the DHCP ranges", Want: []string{"DHCP-013 warn"}, Break: func(s *Site) {
 			s.Patch(nodePoolKind, "$ns", "workers", `{"spec": {"replicas": 90}}`)
 		}},
-		{Name: "a proxy that loses patience", Want: []string{"PRX-014 warn"}, Break: func(s *Site) {
+		{Name: "idle timeout of the proxy is too short", Want: []string{"PRX-014 warn"}, Break: func(s *Site) {
 			s.Patch(infraKind, "$ns", "demo", `{"spec": {"infraComponents": {"proxy": {"idleTimeout": "30s"}}}}`)
-			s.seen()
+			s.markObserved()
 		}},
-		{Name: "nodes that konnectivity does not reach", Want: []string{"HC-002 warn"}, Break: func(s *Site) {
+		{Name: "konnectivity does not reach the nodes", Want: []string{"HC-002 warn"}, Break: func(s *Site) {
 			s.PatchStatus(hostedKind, "$ns", "demo", `{"status": {"conditions": [`+condition("DataPlaneConnectionAvailable", "False", "NoKonnectivityAgents")+`]}}`)
 		}},
 	}
 }
 
-// refused reports whether the pod of a StatefulSet was not let be made.
-func (s *Site) refused(set string) bool {
+// podRejected reports whether creating the pod of a StatefulSet failed.
+func (s *Site) podRejected(set string) bool {
 	s.Helper()
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(eventKind)

@@ -25,37 +25,37 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// Running is a site whose daemons run, from their binaries, as their pods say, and speak for
-// themselves, on an API server without nodes. What a kubelet and Multus would do, the lab does.
+// Running is a site on an API server without nodes whose daemons run, from their binaries and as their pods
+// specify. The lab takes the place of the kubelet and Multus.
 type Running struct {
 	*Site
 
-	// Hosted is the hosted cluster, Guest a client of its.
-	Hosted *lab.ControlPlane
-	Guest  client.Client
+	// Hosted is the hosted cluster's control plane, and HostedClient a client of it.
+	Hosted       *lab.ControlPlane
+	HostedClient client.Client
 	// Network has the binaries.
 	Network *lab.Network
-	// Pods are those that run, by component, the replicas of control as control and control2.
+	// Pods are the running pods by component; those of control are control and control2.
 	Pods map[string]*lab.Pod
-	// Backends are the servers of the hosted control plane, by their Services, and of applications.
+	// Backends are the servers of the hosted control plane and of applications, by Service.
 	Backends map[string]*lab.Backend
 
-	ca   *lab.CA
-	root *testing.T // what it has outlives a single fault's test
+	ca     *lab.CA
+	parent *testing.T // outlives the test of a single fault
 }
 
-// The pods' addresses in the pod network: neither loopback nor link-local, to which an API server
-// passes nothing on.
+// podAddresses are addresses in the pod network by the keys of Pods. The API server rejects loopback and
+// link-local addresses.
 var podAddresses = map[string]string{"proxy": "198.19.0.11", "dns": "198.19.0.12", "dhcp": "198.19.0.13", "control": "198.19.0.14", "control2": "198.19.0.15"}
 
-// HostedAddress is where the hosted cluster's API server of a running site listens: a cluster IP of
-// the management cluster, so that its Service can be dialled.
+// HostedAddress is the address at which the hosted cluster's API server listens. It is a cluster IP of the
+// management cluster, so that clients can connect to its Service.
 const HostedAddress = "10.96.0.77"
 
-// RunningDomain is the hosted cluster's of a running site.
+// RunningDomain is the domain of the hosted cluster.
 const RunningDomain = "demo.example.com"
 
-// RunningNetwork is one in which a running site can be.
+// RunningNetwork returns the network namespace that a running site needs.
 func RunningNetwork() lab.Network {
 	return lab.Network{
 		Ranges:  []string{"10.96.0.0/16", "198.18.0.0/24", "192.0.2.200/32"},
@@ -68,7 +68,7 @@ func RunningNetwork() lab.Network {
 	}
 }
 
-// runningInfra is what its user writes.
+// runningInfra is the Infra that setup deploys.
 const runningInfra = `
 apiVersion: hostedcluster.densityops.com/v1alpha1
 kind: Infra
@@ -90,8 +90,8 @@ var runningCluster = lab.HostedCluster{
 	},
 }
 
-// aroundRunning is what others have made before anything is set up.
-const aroundRunning = `
+// runningObjects are objects of the management cluster that exist before setup.
+const runningObjects = `
 apiVersion: v1
 kind: Namespace
 metadata: {name: clusters}
@@ -135,8 +135,8 @@ spec:
 ---
 `
 
-// inHosted is what others have made in the hosted cluster.
-const inHosted = `
+// hostedObjects are objects of the hosted cluster that exist before setup.
+const hostedObjects = `
 apiVersion: v1
 kind: Namespace
 metadata: {name: openshift-ingress}
@@ -155,59 +155,59 @@ kind: ServiceL2Status
 metadata: {name: demo-apps, namespace: metallb-system, labels: {metallb.io/node: worker-a, metallb.io/service-name: demo-apps, metallb.io/service-namespace: openshift-ingress}}
 `
 
-// NewRunning makes a healthy one, in a network of RunningNetwork's, and waits until all its daemons
-// say that they are well.
+// NewRunning returns a healthy running site in a network from RunningNetwork. It waits until the Infra is
+// ready.
 func NewRunning(t *testing.T, network *lab.Network, management, hosted *lab.ControlPlane) *Running {
 	t.Helper()
 	c, err := client.New(management.RESTConfig(), client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	guest, err := client.New(hosted.RESTConfig(), client.Options{})
+	hostedClient, err := client.New(hosted.RESTConfig(), client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := &Running{
 		Site: &Site{
-			T: t, ControlPlane: management, Client: c, Namespace: "clusters", VLAN: "vlan100", Net: "192.0.2", Patience: 90 * time.Second, Bundles: t.TempDir(), Alive: true,
+			T: t, ControlPlane: management, Client: c, Namespace: "clusters", VLAN: "vlan100", Net: "192.0.2", Timeout: 90 * time.Second, Bundles: t.TempDir(), LiveDaemons: true,
 		},
-		Hosted: hosted, Guest: guest, Network: network, Pods: map[string]*lab.Pod{}, Backends: map[string]*lab.Backend{}, root: t,
+		Hosted: hosted, HostedClient: hostedClient, Network: network, Pods: map[string]*lab.Pod{}, Backends: map[string]*lab.Backend{}, parent: t,
 	}
-	r.Doctor = func(t *testing.T, args ...string) Answer {
+	r.Doctor = func(t *testing.T, args ...string) Output {
 		t.Helper()
 		return r.Oooi(t, management.Kubeconfig(), append([]string{"doctor", "demo", "-n", "clusters"}, args...)...)
 	}
 	lab.SharedInterfaces(t, map[string][]string{
 		"net1": {"192.0.2.2", "192.0.2.3", "192.0.2.4"}, "eth0": slices.Collect(maps.Values(podAddresses)),
 	})
-	if err := hosted.ApplyYAML(t.Context(), []byte(inHosted)); err != nil {
+	if err := hosted.ApplyYAML(t.Context(), []byte(hostedObjects)); err != nil {
 		t.Fatal(err)
 	}
-	r.Apply(aroundRunning + runningCluster.YAML())
-	r.controlPlane()
+	r.Apply(runningObjects + runningCluster.YAML())
+	r.startControlPlane()
 	r.setup()
 	r.start()
 	r.undo = nil
 	return r
 }
 
-// Oooi runs kubectl oooi as the user of a kubeconfig.
-func (r *Running) Oooi(t *testing.T, kubeconfig string, args ...string) Answer {
+// Oooi runs kubectl oooi with a kubeconfig.
+func (r *Running) Oooi(t *testing.T, kubeconfig string, args ...string) Output {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, r.Network.Binary(t, "kubectl-oooi"), append([]string{"--kubeconfig", kubeconfig}, args...)...)
-	var out, said strings.Builder
-	cmd.Stdout, cmd.Stderr = &out, &said
+	var stdout, stderr strings.Builder
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
 		t.Fatal(err)
 	}
-	return Answer{Out: out.String(), Said: said.String(), Code: cmd.ProcessState.ExitCode()}
+	return Output{Stdout: stdout.String(), Stderr: stderr.String(), Code: cmd.ProcessState.ExitCode()}
 }
 
-// controlPlane publishes the hosted cluster's API server, and stand-ins for what else is in its
-// control plane, with what HyperShift says of it.
-func (r *Running) controlPlane() {
+// startControlPlane publishes the hosted cluster's API server, starts servers in place of the other parts of
+// its control plane, and writes the status that HyperShift would write.
+func (r *Running) startControlPlane() {
 	r.Helper()
 	server, err := url.Parse(r.Hosted.ServerURL())
 	if err != nil {
@@ -230,8 +230,8 @@ func (r *Running) controlPlane() {
 	r.Backends["apps"] = r.ca.TLSBackend(r.T, "192.0.2.200:443", "*.apps."+RunningDomain)
 	r.Backends["apps over HTTP"] = lab.HTTPBackend(r.T, "192.0.2.200:80", "apps")
 
-	// The administrator's kubeconfig has the public name, which nothing resolves here.
-	if err := runningCluster.HandOver(r.Context(), r.ControlPlane, r.Hosted); err != nil {
+	// The administrator's kubeconfig has the public name of the API server, which does not resolve here.
+	if err := runningCluster.PublishKubeconfig(r.Context(), r.ControlPlane, r.Hosted); err != nil {
 		r.Fatal(err)
 	}
 	r.PatchStatus(hostedKind, "$ns", "demo", `{"status": {"conditions": [`+
@@ -245,11 +245,11 @@ func (r *Running) setup() {
 		r.Fatal(err)
 	}
 	if a := r.Oooi(r.T, r.ControlPlane.Kubeconfig(), "setup", "-f", file, "--wait=false", "--cluster-dns=patch"); a.Code != 0 {
-		r.Fatalf("setup ended with %d: %s%s", a.Code, a.Out, a.Said)
+		r.Fatalf("setup: exit code %d: %s%s", a.Code, a.Stdout, a.Stderr)
 	}
 }
 
-// start runs the pods that the controllers have made, and assigns the apps address.
+// start runs the pods that the controllers created, and assigns the apps address.
 func (r *Running) start() {
 	r.Helper()
 	kube, err := kubernetes.NewForConfig(r.ControlPlane.RESTConfig())
@@ -270,21 +270,21 @@ func (r *Running) start() {
 		r.Patch(podKind, "$ns", r.Pods[component].Name, `{"metadata": {"annotations": {"k8s.v1.cni.cncf.io/network-status":
 			"[{\"name\": \"ovn\", \"default\": true, \"ips\": [\"`+r.Pods[component].IP+`\"]}, {\"name\": \"x\", \"ips\": [\"`+vlan+`\"]}]"}}}`)
 	}
-	r.Await("the applications' Service to take its address", func() bool {
+	r.Await("the apps Service to take an address", func() bool {
 		o := &corev1.Service{}
-		if err := r.Guest.Get(r.Context(), client.ObjectKey{Namespace: "openshift-ingress", Name: "demo-apps"}, o); err != nil {
+		if err := r.HostedClient.Get(r.Context(), client.ObjectKey{Namespace: "openshift-ingress", Name: "demo-apps"}, o); err != nil {
 			return false
 		}
 		o.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.200"}}
-		return r.Guest.Status().Update(r.Context(), o) == nil
+		return r.HostedClient.Status().Update(r.Context(), o) == nil
 	})
 	r.Await("the Infra to be ready", r.ready)
 }
 
-// ready reports whether control says so of the Infra as it is.
+// ready reports whether the Infra's condition Ready is True.
 func (r *Running) ready() bool {
 	r.Helper()
-	conditions, _, _ := unstructured.NestedSlice(r.There(infraKind, "$ns", "demo").Object, "status", "conditions")
+	conditions, _, _ := unstructured.NestedSlice(r.Get(infraKind, "$ns", "demo").Object, "status", "conditions")
 	for _, c := range conditions {
 		if c, ok := c.(map[string]any); ok && c["type"] == "Ready" {
 			return c["status"] == "True"
@@ -293,7 +293,7 @@ func (r *Running) ready() bool {
 	return false
 }
 
-// run waits for the pods of a component, and runs each under a name.
+// run waits for the pods of a component and runs them under the given names.
 func (r *Running) run(runner *lab.PodRunner, namespace, component string, names ...string) {
 	r.Helper()
 	list := &corev1.PodList{}
@@ -306,8 +306,8 @@ func (r *Running) run(runner *lab.PodRunner, namespace, component string, names 
 	}
 }
 
-// relay passes connections on to another address until the test ends: the lab's API servers have
-// ports of their own, and HyperShift's has 6443.
+// relay forwards connections to another address until the test ends. The lab's API servers choose their ports,
+// and HyperShift's listens on 6443.
 func relay(t *testing.T, at, to string) netip.AddrPort {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", at)
@@ -318,7 +318,7 @@ func relay(t *testing.T, at, to string) netip.AddrPort {
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(func() {
 		cancel()
-		_ = l.Close() // it takes nothing more
+		_ = l.Close() // ends Accept
 		group.Wait()
 	})
 	group.Go(func() {
@@ -333,21 +333,21 @@ func relay(t *testing.T, at, to string) netip.AddrPort {
 	return netip.MustParseAddrPort(at)
 }
 
-// pipe connects a connection with an address, until one of both ends it.
+// pipe copies data between a connection and an address until one side closes.
 func pipe(ctx context.Context, from net.Conn, address string) {
 	to, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {
 		_ = from.Close()
 		return
 	}
-	shut := func() { _, _ = from.Close(), to.Close() } // the other side learns of it that way
-	stop := context.AfterFunc(ctx, shut)
+	closeBoth := func() { _, _ = from.Close(), to.Close() } // unblocks both copies
+	stop := context.AfterFunc(ctx, closeBoth)
 	defer stop()
 	var group sync.WaitGroup
 	for _, pair := range [][2]net.Conn{{from, to}, {to, from}} {
 		group.Go(func() {
-			_, _ = io.Copy(pair[0], pair[1]) // it ends like that
-			shut()
+			_, _ = io.Copy(pair[0], pair[1]) // fails when a side closes
+			closeBoth()
 		})
 	}
 	group.Wait()

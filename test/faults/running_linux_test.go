@@ -35,26 +35,26 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// TestDoctorAsksDaemons breaks daemons that run, and has doctor find it by asking them.
+// TestDoctorAsksDaemons breaks running daemons, and expects doctor to find the faults in their pages.
 func TestDoctorAsksDaemons(t *testing.T) {
 	network.Need(t)
 	r := faults.NewRunning(t, &network, management.Get(t), hosted.Get(t))
-	t.Run("nothing is wrong", func(t *testing.T) { r.Healthy(t) })
-	t.Run("who has the rights of manifests/doctor sees everything", func(t *testing.T) { restricted(t, r) })
-	t.Run("who has none sees nothing", func(t *testing.T) { forbidden(t, r) })
+	t.Run("healthy", func(t *testing.T) { r.Healthy(t) })
+	t.Run("ClusterRole oooi-doctor suffices", func(t *testing.T) { testClusterRole(t, r) })
+	t.Run("missing rights are reported", func(t *testing.T) { testMissingRights(t, r) })
 	all := faults.OnRunning(r)
 	for _, f := range lab.Sample(all, 4) {
 		t.Run(f.Name, func(t *testing.T) { r.Try(t, &f) })
 	}
 	if lab.Long() {
-		t.Run("no check is there for show", func(t *testing.T) { needed(t, r, all) })
+		t.Run("every check is needed", func(t *testing.T) { testEveryCheckIsNeeded(t, r, all) })
 	}
 	r.T = t
 }
 
-// needed switches each check off, and expects a fault for each that asks pods, but for those that take
-// nodes and several instances.
-func needed(t *testing.T, r *faults.Running, all []faults.Fault) {
+// testEveryCheckIsNeeded disables each check in turn, and expects a fault for each check that reads pages of
+// pods, except those that need several proxy replicas on nodes.
+func testEveryCheckIsNeeded(t *testing.T, r *faults.Running, all []faults.Fault) {
 	t.Helper()
 	tried := r.Mutants(t, all, func(bundles []string) []byte {
 		data, err := exec.CommandContext(t.Context(), network.Binary(t, "mutant"), bundles...).Output()
@@ -70,26 +70,25 @@ func needed(t *testing.T, r *faults.Running, all []faults.Fault) {
 		}
 	}
 	a := r.Oooi(t, r.ControlPlane.Kubeconfig(), "doctor", "--list", "-o", "json")
-	if err := json.Unmarshal([]byte(a.Out), &list); err != nil {
-		t.Fatalf("%v: %s", err, a.Said)
+	if err := json.Unmarshal([]byte(a.Stdout), &list); err != nil {
+		t.Fatalf("%v: %s", err, a.Stderr)
 	}
-	asks := 0
+	pageChecks := 0
 	for _, c := range list.Items {
-		floats := slices.ContainsFunc(faults.OnSeveral(), func(f faults.Fault) bool { return "OOOI-"+strings.Fields(f.Want[0])[0] == c.Metadata.Name })
-		if !floats && slices.ContainsFunc(c.Reads, func(read string) bool { return strings.HasPrefix(read, "PodProxyOptions ") }) {
-			if asks++; !slices.Contains(tried, c.Metadata.Name) {
+		floating := slices.ContainsFunc(faults.OnFloatingAddress(), func(f faults.Fault) bool { return "OOOI-"+strings.Fields(f.Want[0])[0] == c.Metadata.Name })
+		if !floating && slices.ContainsFunc(c.Reads, func(read string) bool { return strings.HasPrefix(read, "PodProxyOptions ") }) {
+			if pageChecks++; !slices.Contains(tried, c.Metadata.Name) {
 				t.Errorf("no fault is found by %s", c.Metadata.Name)
 			}
 		}
 	}
-	if asks == 0 {
-		t.Error("no check asks pods")
+	if pageChecks == 0 {
+		t.Error("no check reads pages of pods")
 	}
 }
 
-// restricted has a user with the ClusterRole look: no check is left out but those from the VLAN,
-// and each ends as it does for who may do everything.
-func restricted(t *testing.T, r *faults.Running) {
+// testClusterRole expects a user with ClusterRole oooi-doctor to get the same results as an administrator.
+func testClusterRole(t *testing.T, r *faults.Running) {
 	t.Helper()
 	role := lab.ReadFile(t, "manifests", "doctor", "clusterrole.yaml")
 	r.T = t
@@ -108,13 +107,14 @@ subjects: [{kind: User, name: reader, apiGroup: rbac.authorization.k8s.io}]
 	}
 	want := r.Doctor(t, "-o", "json")
 	got := r.Oooi(t, kubeconfig, "doctor", "demo", "-n", "clusters", "-o", "json")
-	if got.Out != want.Out || got.Code != 0 {
-		t.Errorf("with the rights of manifests/doctor it ends with %d and says %s%s\nwith all rights it says %s", got.Code, got.Said, got.Out, want.Out)
+	if got.Stdout != want.Stdout || got.Code != 0 {
+		t.Errorf("with ClusterRole oooi-doctor: exit code %d, output %s%s\nwith all rights: output %s", got.Code, got.Stderr, got.Stdout, want.Stdout)
 	}
 }
 
-// forbidden has two users look who see nothing but the Infra, and not even that.
-func forbidden(t *testing.T, r *faults.Running) {
+// testMissingRights compares the output for a user without rights, and for one who may only read Infras, with a
+// golden file.
+func testMissingRights(t *testing.T, r *faults.Running) {
 	t.Helper()
 	r.T = t
 	r.Add(`
@@ -137,7 +137,7 @@ subjects: [{kind: User, name: narrow, apiGroup: rbac.authorization.k8s.io}]
 			t.Fatal(err)
 		}
 		a := r.Oooi(t, kubeconfig, "doctor", "demo", "-n", "clusters", "-o", "wide", "--strict")
-		fmt.Fprintf(&report, "# %s: exit code %d\n%s%s", user, a.Code, a.Said, a.Out)
+		fmt.Fprintf(&report, "# %s: exit code %d\n%s%s", user, a.Code, a.Stderr, a.Stdout)
 	}
 	golden.Check(t, filepath.Join("testdata", "forbidden.txt"), report.String())
 }

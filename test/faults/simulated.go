@@ -14,8 +14,9 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// around is what others have made at a simulated site, beside the HostedCluster and the network.
-const around = `
+// simulatedObjects are objects of a simulated site that exist before setup, beside the HostedCluster and the
+// network.
+const simulatedObjects = `
 apiVersion: operator.openshift.io/v1
 kind: DNS
 metadata: {name: default}
@@ -54,7 +55,7 @@ spec:
   platform: {type: KubeVirt, kubevirt: {attachDefaultNetwork: false, additionalNetworks: [{name: $ns/$vlan}]}}
 `
 
-// podMetrics has the API server keep what a metrics-server would tell.
+// podMetrics is a CRD with which the API server stores PodMetrics, in place of a metrics-server.
 const podMetrics = `
 ---
 apiVersion: apiextensions.k8s.io/v1
@@ -67,14 +68,14 @@ spec:
   versions: [{name: v1beta1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]
 `
 
-// NewSimulated makes a healthy site on an API server, with its controller manager, where there is a
-// HostedCluster demo and the network. setup sets up the Infra demo, with DNS, DHCP and proxy at the
-// second to fourth addresses, applications, and the cluster's DNS patched. What was made is gone
-// with its namespace, but for the cluster's DNS, which the test deletes at its end.
+// NewSimulated returns a healthy site on an API server with a controller manager, on which HostedCluster demo
+// and the network exist. setup must deploy the Infra demo with DHCP, DNS and the proxy at the second to fourth
+// addresses, with an apps ingress and with --cluster-dns=patch. The objects are deleted with their namespace,
+// and the DNS object of the cluster at the end of the test.
 func NewSimulated(t *testing.T, s *Site, setup func()) *Site {
 	t.Helper()
 	s.T = t
-	s.Apply(around + podMetrics)
+	s.Apply(simulatedObjects + podMetrics)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
@@ -87,15 +88,15 @@ func NewSimulated(t *testing.T, s *Site, setup func()) *Site {
 	}
 	setup()
 	for pod, address := range map[string]string{"demo-dhcp-0": "2", "demo-dns-0": "3", "demo-proxy-0": "4"} {
-		s.Await("Pod "+pod, func() bool { return s.There(podKind, "$ns", pod) != nil })
+		s.Await("Pod "+pod, func() bool { return s.Get(podKind, "$ns", pod) != nil })
 		s.Patch(podKind, "$ns", pod, `{"metadata": {"annotations": {"k8s.v1.cni.cncf.io/network-status":
 			"[{\"name\": \"ovn\", \"default\": true, \"ips\": [\"10.128.0.9\"]}, {\"name\": \"x\", \"ips\": [\"$net.`+address+`\"]}]"}}}`)
-		s.PatchStatus(podKind, "$ns", pod, running)
+		s.PatchStatus(podKind, "$ns", pod, runningStatus)
 	}
 	s.Await("control's pods", func() bool {
 		list := s.controlPods()
 		for _, name := range list {
-			s.PatchStatus(podKind, "oooi-system", name, running)
+			s.PatchStatus(podKind, "oooi-system", name, runningStatus)
 		}
 		return len(list) > 0
 	})
@@ -104,17 +105,17 @@ func NewSimulated(t *testing.T, s *Site, setup func()) *Site {
 	s.PatchStatus(infraKind, "$ns", "demo", fmt.Sprintf(`{"status": {"componentStatus": {"dhcpReady": true, "dnsReady": true, "proxyReady": true},
 		"appsIngress": {"phase": "Ready", "externalIP": "$net.200", "externalIPs": ["$net.200"]}, "conditions": [%s, %s]}}`,
 		condition("Ready", "True", "Ready"), condition("NamesServed", "True", "Served")))
-	s.undo = nil // what was made well stays
-	s.seen()
+	s.undo = nil // the healthy state stays
+	s.markObserved()
 	return s
 }
 
-const running = `{"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-02T03:04:05Z"}]}}`
+const runningStatus = `{"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-02T03:04:05Z"}]}}`
 
-// unready is what a kubelet says of a pod that runs and is not ready.
-const unready = `{"status": {"conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-02T03:04:05Z"}]}}`
+// unreadyStatus is the status that the kubelet writes of a running pod that is not ready.
+const unreadyStatus = `{"status": {"conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-02T03:04:05Z"}]}}`
 
-// condition is one in JSON.
+// condition returns a condition in JSON.
 func condition(kind, status, reason string) string {
 	return fmt.Sprintf(`{"type": %q, "status": %q, "reason": %q, "message": "x", "lastTransitionTime": "2026-01-02T03:04:05Z"}`, kind, status, reason)
 }
@@ -134,25 +135,26 @@ func (s *Site) controlPods() []string {
 
 func (s *Site) controlAvailable() bool {
 	s.Helper()
-	n, _, _ := unstructured.NestedInt64(s.There(deploymentKind, "oooi-system", "oooi-control").Object, "status", "availableReplicas")
+	n, _, _ := unstructured.NestedInt64(s.Get(deploymentKind, "oooi-system", "oooi-control").Object, "status", "availableReplicas")
 	return n > 0
 }
 
-// seen writes that control and xdsd have seen what there is, which they do themselves on a node.
-func (s *Site) seen() {
+// markObserved writes that control and xdsd have observed the current objects. It does nothing if these run and
+// write it themselves.
+func (s *Site) markObserved() {
 	s.Helper()
-	if s.Node != nil || s.Alive {
+	if s.Node != nil || s.LiveDaemons {
 		return
 	}
 	before := s.undo
-	s.PatchStatus(infraKind, "$ns", "demo", fmt.Sprintf(`{"status": {"observedGeneration": %d}}`, s.There(infraKind, "$ns", "demo").GetGeneration()))
-	s.replica(`"version": "7", "acknowledged": "7", "listeners": [{"port": 443, "ready": true}]`)
-	s.undo = before // what is seen stays seen
+	s.PatchStatus(infraKind, "$ns", "demo", fmt.Sprintf(`{"status": {"observedGeneration": %d}}`, s.Get(infraKind, "$ns", "demo").GetGeneration()))
+	s.reportReplica(`"version": "7", "acknowledged": "7", "listeners": [{"port": 443, "ready": true}]`)
+	s.undo = before // Mend does not revert it
 }
 
-// replica is what xdsd says of itself.
-func (s *Site) replica(says string) {
+// reportReplica writes xdsd's status of the proxy replica, with the given fields in JSON.
+func (s *Site) reportReplica(fields string) {
 	s.Helper()
 	s.PatchStatus(proxyKind, "$ns", "demo", fmt.Sprintf(`{"status": {"replicas": [{"pod": "demo-proxy-0", "observedGeneration": %d, %s}]}}`,
-		s.There(proxyKind, "$ns", "demo").GetGeneration(), says))
+		s.Get(proxyKind, "$ns", "demo").GetGeneration(), fields))
 }

@@ -18,45 +18,44 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// A Site is an Infra named demo, and everything around it. It is for one test at a time, whose T
-// is in it.
+// A Site is an Infra named demo with everything around it. It is used by one test at a time, whose T it
+// contains.
 //
-// In the texts that its methods take, $ns stands for the Infra's namespace, $vlan for the machines'
-// network and $net for the first three numbers of its addresses. The hosted control plane is in
-// namespace $ns-demo.
+// In arguments of its methods, $ns is replaced by the Infra's namespace, $vlan by the VMs' network and $net by
+// the first three numbers of its addresses. The hosted control plane is in namespace $ns-demo.
 type Site struct {
 	*testing.T
 
-	// ControlPlane is the management cluster's, Client one of its.
+	// ControlPlane is the management cluster's control plane, and Client a client of it.
 	ControlPlane *lab.ControlPlane
 	Client       client.Client
-	// Namespace, VLAN and Net are what $ns, $vlan and $net stand for.
+	// Namespace, VLAN and Net are the values of $ns, $vlan and $net.
 	Namespace, VLAN, Net string
 	// Doctor runs 'kubectl oooi doctor demo -n NAMESPACE' with further arguments.
-	Doctor func(t *testing.T, args ...string) Answer
-	// Patience is for how long what doctor finds may differ from what it should: none where nobody
-	// but the test writes.
-	Patience time.Duration
-	// Bundles is a folder for what --save writes for each fault.
+	Doctor func(t *testing.T, args ...string) Output
+	// Timeout is how long doctor's findings may differ from the expected ones. With 0, doctor runs once: only
+	// the test changes a simulated site.
+	Timeout time.Duration
+	// Bundles is the directory for the bundle of each fault.
 	Bundles string
-	// Node is where the site's pods run; nil for a simulated one.
+	// Node is set for a site on a real node.
 	Node *NodeSite
-	// Alive: there is no node, and the daemons run all the same and write their own statuses.
-	Alive bool
-	// Floats: the proxy has several instances, between which its address moves.
-	Floats bool
+	// LiveDaemons is true if there is no node, but the daemons run and write their own status.
+	LiveDaemons bool
+	// FloatingAddress is true if the proxy has several replicas and a floating address.
+	FloatingAddress bool
 
-	undo   []func()
-	unmade map[string]bool // checks that cannot be made here
+	undo        []func()
+	unavailable map[string]bool // codes of checks that cannot run here
 }
 
-// Answer is what a command has said.
-type Answer struct {
-	Out, Said string
-	Code      int
+// Output is the output of a command and its exit code.
+type Output struct {
+	Stdout, Stderr string
+	Code           int
 }
 
-// expand puts in what is the site's.
+// expand replaces the site's variables in a text.
 func (s *Site) expand(text string) string {
 	return os.Expand(text, func(name string) string {
 		switch name {
@@ -67,8 +66,8 @@ func (s *Site) expand(text string) string {
 		case "net":
 			return s.Net
 		}
-		if name != strings.ToUpper(name) { // those are a Corefile's
-			s.Fatalf("there is no $%s", name)
+		if name != strings.ToUpper(name) { // variables of a Corefile
+			s.Fatalf("unknown variable $%s", name)
 		}
 		return "$" + name
 	})
@@ -82,8 +81,8 @@ func object(kind schema.GroupVersionKind, namespace, name string) *unstructured.
 	return u
 }
 
-// There is an object as it is; nil for none.
-func (s *Site) There(kind schema.GroupVersionKind, namespace, name string) *unstructured.Unstructured {
+// Get returns an object, nil if it does not exist.
+func (s *Site) Get(kind schema.GroupVersionKind, namespace, name string) *unstructured.Unstructured {
 	s.Helper()
 	u := object(kind, s.expand(namespace), s.expand(name))
 	if err := s.Client.Get(s.Context(), client.ObjectKeyFromObject(u), u); err != nil {
@@ -95,33 +94,33 @@ func (s *Site) There(kind schema.GroupVersionKind, namespace, name string) *unst
 	return u
 }
 
-// Await waits until something is so.
-func (s *Site) Await(what string, so func() bool) {
+// Await waits until a condition holds, and fails the test after a minute.
+func (s *Site) Await(what string, condition func() bool) {
 	s.Helper()
-	for end := time.Now().Add(time.Minute); !so(); time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !condition(); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
 			s.Fatalf("waited a minute for %s", what)
 		}
 	}
 }
 
-// Undo has Mend do something, before what was changed earlier is changed back.
+// Undo registers a function that Mend calls. The functions run in reverse order.
 func (s *Site) Undo(undo func()) { s.undo = append(s.undo, undo) }
 
-// Patch changes an object by a merge patch until Mend.
+// Patch applies a merge patch to an object, until Mend.
 func (s *Site) Patch(kind schema.GroupVersionKind, namespace, name, body string) {
 	s.Helper()
 	before := s.patch(kind, namespace, name, body, s.Client.Patch)
 	s.Undo(func() {
-		now := s.There(kind, namespace, name)
+		now := s.Get(kind, namespace, name)
 		was := now.DeepCopy()
 		was.Object["spec"], was.Object["data"] = before.Object["spec"], before.Object["data"]
-		for _, part := range []string{"endpoints", "ports"} { // an EndpointSlice's
+		for _, part := range []string{"endpoints", "ports"} { // of an EndpointSlice
 			if before.Object[part] != nil {
 				was.Object[part] = before.Object[part]
 			}
 		}
-		if kind == machineKind { // which has no subresource
+		if kind == machineKind { // has no status subresource
 			was.Object["status"] = before.Object["status"]
 		}
 		was.SetAnnotations(before.GetAnnotations())
@@ -132,7 +131,7 @@ func (s *Site) Patch(kind schema.GroupVersionKind, namespace, name, body string)
 	})
 }
 
-// PatchStatus changes an object's status by a merge patch, {"status": ...}, until Mend.
+// PatchStatus applies a merge patch, {"status": ...}, to an object's status, until Mend.
 func (s *Site) PatchStatus(kind schema.GroupVersionKind, namespace, name, body string) {
 	s.Helper()
 	status := s.Client.Status()
@@ -142,12 +141,12 @@ func (s *Site) PatchStatus(kind schema.GroupVersionKind, namespace, name, body s
 	s.Undo(func() { s.restoreStatus(before) })
 }
 
-// patch changes an object, and returns what it was.
+// patch patches an object with the function send, and returns the object as it was before.
 func (s *Site) patch(kind schema.GroupVersionKind, namespace, name, body string, send func(context.Context, client.Object, client.Patch, ...client.PatchOption) error) *unstructured.Unstructured {
 	s.Helper()
-	before := s.There(kind, namespace, name)
+	before := s.Get(kind, namespace, name)
 	if before == nil {
-		s.Fatalf("there is no %s %s/%s", kind.Kind, namespace, name)
+		s.Fatalf("%s %s/%s does not exist", kind.Kind, namespace, name)
 	}
 	if err := send(s.Context(), object(kind, before.GetNamespace(), before.GetName()), client.RawPatch(types.MergePatchType, []byte(s.expand(body)))); err != nil {
 		s.Fatal(err)
@@ -155,10 +154,10 @@ func (s *Site) patch(kind schema.GroupVersionKind, namespace, name, body string,
 	return before
 }
 
-// restoreStatus gives an object the status that it had.
+// restoreStatus restores the status of an object.
 func (s *Site) restoreStatus(before *unstructured.Unstructured) {
 	s.Helper()
-	now := s.There(before.GroupVersionKind(), before.GetNamespace(), before.GetName())
+	now := s.Get(before.GroupVersionKind(), before.GetNamespace(), before.GetName())
 	was := now.DeepCopy()
 	was.Object["status"] = before.Object["status"]
 	if err := s.Client.Status().Patch(s.Context(), was, client.MergeFrom(now)); err != nil {
@@ -166,9 +165,9 @@ func (s *Site) restoreStatus(before *unstructured.Unstructured) {
 	}
 }
 
-// limit gives a container of a Pod a limit until Mend, when it has a very high one: it cannot be taken
-// away.
-func (s *Site) limit(pod, container, resource, quantity string) {
+// setLimit sets a limit of a container. Mend raises it to 64Gi, because a limit cannot be removed from a
+// running pod.
+func (s *Site) setLimit(pod, container, resource, quantity string) {
 	s.Helper()
 	set := func(quantity string) {
 		body := fmt.Sprintf(`{"spec": {"containers": [{"name": %[1]q, "resources": {"requests": {%[2]q: %[3]q}, "limits": {%[2]q: %[3]q}}}]}}`, container, resource, quantity)
@@ -181,60 +180,61 @@ func (s *Site) limit(pod, container, resource, quantity string) {
 	set(quantity)
 }
 
-// Remove deletes an object, without what belongs to it, until Mend.
+// Remove deletes an object, but not the pods of a workload, until Mend.
 func (s *Site) Remove(kind schema.GroupVersionKind, namespace, name string) {
 	s.Helper()
 	before := s.delete(kind, namespace, name)
 	s.Undo(func() {
-		s.again(before)
-		if before.Object["status"] != nil && s.Node == nil && !s.Alive { // else it has an author
+		s.recreate(before)
+		if before.Object["status"] != nil && s.Node == nil && !s.LiveDaemons { // otherwise its daemon or controller writes the status
 			s.restoreStatus(before)
 		}
 	})
 }
 
-// again makes an object that was deleted, for whoever has applied it, so that he may go on.
-func (s *Site) again(before *unstructured.Unstructured) {
+// recreate creates a deleted object again. If it was applied, it is applied by the same field manager, which
+// can then apply changes.
+func (s *Site) recreate(before *unstructured.Unstructured) {
 	s.Helper()
-	again := before.DeepCopy()
-	again.SetResourceVersion("")
-	again.SetUID("")
-	again.SetManagedFields(nil)
-	unstructured.RemoveNestedField(again.Object, "metadata", "creationTimestamp")
-	unstructured.RemoveNestedField(again.Object, "metadata", "generation")
-	unstructured.RemoveNestedField(again.Object, "status")
+	copied := before.DeepCopy()
+	copied.SetResourceVersion("")
+	copied.SetUID("")
+	copied.SetManagedFields(nil)
+	unstructured.RemoveNestedField(copied.Object, "metadata", "creationTimestamp")
+	unstructured.RemoveNestedField(copied.Object, "metadata", "generation")
+	unstructured.RemoveNestedField(copied.Object, "status")
 	for _, m := range before.GetManagedFields() {
 		if m.Operation == metav1.ManagedFieldsOperationApply && m.Subresource == "" {
-			if err := s.Client.Apply(s.Context(), client.ApplyConfigurationFromUnstructured(again), client.FieldOwner(m.Manager), client.ForceOwnership); err != nil {
+			if err := s.Client.Apply(s.Context(), client.ApplyConfigurationFromUnstructured(copied), client.FieldOwner(m.Manager), client.ForceOwnership); err != nil {
 				s.Fatal(err)
 			}
 			return
 		}
 	}
-	if err := s.Client.Create(s.Context(), again); err != nil {
+	if err := s.Client.Create(s.Context(), copied); err != nil {
 		s.Fatal(err)
 	}
 }
 
-// delete deletes an object, without what belongs to it, and returns what it was.
+// delete deletes an object, but not the pods of a workload, and returns the object as it was before.
 func (s *Site) delete(kind schema.GroupVersionKind, namespace, name string) *unstructured.Unstructured {
 	s.Helper()
-	before := s.There(kind, namespace, name)
+	before := s.Get(kind, namespace, name)
 	if before == nil {
-		s.Fatalf("there is no %s %s/%s", kind.Kind, namespace, name)
+		s.Fatalf("%s %s/%s does not exist", kind.Kind, namespace, name)
 	}
 	propagation := client.PropagationPolicy("Background")
-	if kind.Group == setKind.Group { // its pods stay; the garbage collector takes its time for that
+	if kind.Group == setKind.Group { // keeps the pods; elsewhere it would only wait for the garbage collector
 		propagation = "Orphan"
 	}
 	if err := s.Client.Delete(s.Context(), before.DeepCopy(), propagation); err != nil {
 		s.Fatal(err)
 	}
-	s.Await(name+" to be gone", func() bool { return s.There(kind, namespace, name) == nil })
+	s.Await(name+" to be deleted", func() bool { return s.Get(kind, namespace, name) == nil })
 	return before
 }
 
-// Apply applies objects, which stay.
+// Apply applies objects. Mend does not delete them.
 func (s *Site) Apply(yaml string) {
 	s.Helper()
 	if err := s.ControlPlane.ApplyYAML(s.Context(), []byte(s.expand(yaml))); err != nil {
@@ -242,7 +242,7 @@ func (s *Site) Apply(yaml string) {
 	}
 }
 
-// Add makes objects until Mend.
+// Add applies objects, until Mend.
 func (s *Site) Add(yaml string) {
 	s.Helper()
 	s.Apply(yaml)
@@ -253,7 +253,7 @@ func (s *Site) Add(yaml string) {
 	})
 }
 
-// Mend undoes everything, the last first.
+// Mend reverts all changes, the last one first.
 func (s *Site) Mend() {
 	s.Helper()
 	for len(s.undo) > 0 {
@@ -261,5 +261,5 @@ func (s *Site) Mend() {
 		s.undo = slices.Delete(s.undo, len(s.undo)-1, len(s.undo))
 		last()
 	}
-	s.seen()
+	s.markObserved()
 }

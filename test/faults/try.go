@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Diagnosis is what doctor says in JSON, as far as it is looked at here.
+// Diagnosis has the fields of doctor's JSON output that tests read.
 type Diagnosis struct {
 	Results []Result
 
@@ -19,66 +19,66 @@ type Diagnosis struct {
 	code int
 }
 
-// Result is how one check has ended.
+// Result is the result of one check.
 type Result struct {
 	Code, Status, Reason, BlockedBy string
 	Inconclusive                    bool
 	Findings                        []Finding
 }
 
-// Finding is what a check has found.
+// Finding is a fault that a check reports.
 type Finding struct {
 	Severity, Message, Remedy string
 	Object                    struct{ Kind, Namespace, Name string }
 }
 
-// Found are the checks that found something, as a Fault's Want has them.
+// Found returns the checks with findings, in the form and order of Fault.Want.
 func (d *Diagnosis) Found() []string {
 	found := []string{}
 	for _, status := range []string{"fail", "error", "warn"} {
 		for _, r := range d.Results {
 			if r.Status == status {
-				found = append(found, strings.TrimPrefix(r.Code, prefix)+" "+status)
+				found = append(found, strings.TrimPrefix(r.Code, codePrefix)+" "+status)
 			}
 		}
 	}
 	return found
 }
 
-// prefix is what all codes have.
-const prefix = "OOOI-"
+// codePrefix is the prefix of all codes.
+const codePrefix = "OOOI-"
 
-// Diagnose has doctor look, with further arguments.
+// Diagnose runs doctor with further arguments.
 func (s *Site) Diagnose(args ...string) *Diagnosis {
 	s.Helper()
-	answer := s.Doctor(s.T, append([]string{"-o", "json", "--fail-on", "warn"}, args...)...)
-	d := &Diagnosis{text: answer.Out, code: answer.Code}
-	if err := json.Unmarshal([]byte(answer.Out), d); err != nil {
-		s.Fatalf("doctor ended with %d: %v: %s%s", answer.Code, err, answer.Out, answer.Said)
+	output := s.Doctor(s.T, append([]string{"-o", "json", "--fail-on", "warn"}, args...)...)
+	d := &Diagnosis{text: output.Stdout, code: output.Code}
+	if err := json.Unmarshal([]byte(output.Stdout), d); err != nil {
+		s.Fatalf("doctor: exit code %d, %v: %s%s", output.Code, err, output.Stdout, output.Stderr)
 	}
 	return d
 }
 
-// settled is how many looks in a row have to be the same where the site takes its time.
-const settled = 2
+// stableRuns is how many consecutive runs must have the expected findings at a site that changes by itself.
+const stableRuns = 2
 
-// await has doctor look until it finds something, for as long as the site's patience lasts.
+// await runs doctor until it has the expected findings, or the site's timeout is over.
 func (s *Site) await(want []string, args ...string) *Diagnosis {
 	s.Helper()
 	d := s.Diagnose(args...)
-	if s.Patience == 0 {
+	if s.Timeout == 0 {
 		return d
 	}
-	same, settled := 0, settled
-	if slices.Contains(args, "--probe") { // which takes long enough
-		settled = 1
+	same, required := 0, stableRuns
+	if slices.Contains(args, "--probe") { // takes long enough for the site to be stable
+		required = 1
 	}
-	for end := time.Now().Add(s.Patience); time.Now().Before(end); d = s.Diagnose(args...) {
+	for end := time.Now().Add(s.Timeout); time.Now().Before(end); d = s.Diagnose(args...) {
 		same++
 		if !slices.Equal(d.Found(), want) {
 			same = 0
 		}
-		if same == settled {
+		if same == required {
 			break
 		}
 		time.Sleep(200 * time.Millisecond)
@@ -86,7 +86,7 @@ func (s *Site) await(want []string, args ...string) *Diagnosis {
 	return d
 }
 
-// Healthy expects no finding, and that every check is made that can be.
+// Healthy expects doctor to have no findings, and to run every check that can run at the site.
 func (s *Site) Healthy(t *testing.T) {
 	t.Helper()
 	s.T = t
@@ -95,60 +95,62 @@ func (s *Site) Healthy(t *testing.T) {
 		args = append(args, "--probe")
 	}
 	d := s.await([]string{}, args...)
-	without := s.without()
+	unavailable := s.unavailableChecks()
 	for _, r := range d.Results {
-		if r.Status != "pass" && (r.Status != "skip" || !without[r.Code]) {
+		if r.Status != "pass" && (r.Status != "skip" || !unavailable[r.Code]) {
 			t.Errorf("%s: %s %s %v", r.Code, r.Status, r.Reason, r.Findings)
 		}
 	}
 	if d.code != 0 {
-		t.Errorf("doctor ended with %d", d.code)
+		t.Errorf("doctor: exit code %d", d.code)
 	}
 }
 
-// without are the checks that cannot be made at the site, by their codes, for want of what they read,
-// and those that need them: at a simulated one pods cannot be asked, nor can anybody look from the VLAN.
-func (s *Site) without() map[string]bool {
+// unavailableChecks returns the codes of checks that cannot run at the site, because what they read does not
+// exist or a check that they need cannot run. A simulated site has no pods that answer, and only a site on a
+// node can be probed.
+func (s *Site) unavailableChecks() map[string]bool {
 	s.Helper()
-	if s.unmade != nil {
-		return s.unmade
+	if s.unavailable != nil {
+		return s.unavailable
 	}
-	answer := s.Doctor(s.T, "--list", "-o", "json")
+	output := s.Doctor(s.T, "--list", "-o", "json")
 	var list struct {
 		Items []struct {
 			Metadata     struct{ Name string }
 			Needs, Reads []string
 		}
 	}
-	if err := json.Unmarshal([]byte(answer.Out), &list); err != nil {
-		s.Fatalf("%v: %s%s", err, answer.Out, answer.Said)
+	if err := json.Unmarshal([]byte(output.Stdout), &list); err != nil {
+		s.Fatalf("%v: %s%s", err, output.Stdout, output.Stderr)
 	}
-	measured := s.There(crdKind, "", "pods.metrics.k8s.io") != nil
+	measured := s.Get(crdKind, "", "pods.metrics.k8s.io") != nil
 	lacks := func(read string) bool {
 		switch {
 		case strings.HasPrefix(read, "PodMetrics."):
 			return !measured
 		case strings.HasPrefix(read, "PodProxyOptions :9906/"):
-			return !s.Floats
+			return !s.FloatingAddress
 		default:
-			return s.Node == nil && !s.Alive && strings.HasPrefix(read, "PodProxyOptions ")
+			return s.Node == nil && !s.LiveDaemons && strings.HasPrefix(read, "PodProxyOptions ")
 		}
 	}
-	s.unmade = map[string]bool{}
+	s.unavailable = map[string]bool{}
 	for _, check := range list.Items {
 		code := check.Metadata.Name
-		s.unmade[code] = s.Node == nil && strings.HasPrefix(code, prefix+"PRB-") || slices.ContainsFunc(check.Reads, lacks) ||
-			slices.ContainsFunc(check.Needs, func(need string) bool { return s.unmade[need] })
+		s.unavailable[code] = s.Node == nil && strings.HasPrefix(code, codePrefix+"PRB-") || slices.ContainsFunc(check.Reads, lacks) ||
+			slices.ContainsFunc(check.Needs, func(need string) bool { return s.unavailable[need] })
 	}
-	return s.unmade
+	return s.unavailable
 }
 
-// Try makes a fault, holds what doctor says against what it should, and mends the site.
+// Try breaks the site, compares doctor's findings, also from a bundle, with the expected ones, and mends the
+// site.
 func (s *Site) Try(t *testing.T, f *Fault) {
 	s.T = t
-	began := time.Now()
+	startedAt := time.Now()
 	f.Break(s)
-	made := time.Now()
+	brokenAt := time.Now()
 	bundle := filepath.Join(s.Bundles, fileName(f.Name))
 	args := []string{"--save", bundle}
 	if f.Probe {
@@ -158,25 +160,25 @@ func (s *Site) Try(t *testing.T, f *Fault) {
 		args = append(args, "--as", f.As)
 	}
 	d := s.await(f.Want, args...)
-	s.judge(f, d)
+	s.verify(f, d)
 	again := s.Doctor(t, "-o", "json", "--fail-on", "warn", "--from", bundle)
-	if again.Out != d.text || again.Code != d.code {
-		t.Errorf("from the bundle it ends with %d, and says\n%s%s", again.Code, again.Out, again.Said)
+	if again.Stdout != d.text || again.Code != d.code {
+		t.Errorf("from the bundle: exit code %d, output\n%s%s", again.Code, again.Stdout, again.Stderr)
 	}
 	text := s.Doctor(t, "--from", bundle)
-	if code, severity, _ := strings.Cut(f.Want[0], " "); !strings.HasPrefix(text.Out, severity+"   "+prefix+code+" ") {
-		t.Errorf("the root is not what is shown first:\n%s%s", text.Out, text.Said)
+	if code, severity, _ := strings.Cut(f.Want[0], " "); !strings.HasPrefix(text.Stdout, severity+"   "+codePrefix+code+" ") {
+		t.Errorf("the root cause is not shown first:\n%s%s", text.Stdout, text.Stderr)
 	}
-	broken := time.Now()
+	foundAt := time.Now()
 	s.Mend()
-	if found := s.await([]string{}).Found(); len(found) > 0 { // what a probe would find the next one shows
-		t.Errorf("after it was mended: %q", found)
+	if found := s.await([]string{}).Found(); len(found) > 0 { // without a probe; leftovers appear in the next one
+		t.Errorf("findings after mending: %q", found)
 	}
-	t.Logf("made in %s, found after %s, mended after %s", made.Sub(began).Round(time.Millisecond), broken.Sub(made).Round(time.Millisecond), time.Since(broken).Round(time.Millisecond))
+	t.Logf("broken in %s, found after %s, mended after %s", brokenAt.Sub(startedAt).Round(time.Millisecond), foundAt.Sub(brokenAt).Round(time.Millisecond), time.Since(foundAt).Round(time.Millisecond))
 }
 
-// judge looks whether the fault was found, and nothing else.
-func (s *Site) judge(f *Fault, d *Diagnosis) {
+// verify expects the findings of the fault and no others.
+func (s *Site) verify(f *Fault, d *Diagnosis) {
 	s.Helper()
 	if found := d.Found(); !slices.Equal(found, f.Want) {
 		s.Errorf("found %q, want %q", found, f.Want)
@@ -187,7 +189,7 @@ func (s *Site) judge(f *Fault, d *Diagnosis) {
 		}
 	}
 	if d.code != 2 {
-		s.Errorf("doctor ended with %d", d.code)
+		s.Errorf("doctor: exit code %d", d.code)
 	}
 	roots := map[string]bool{}
 	for _, r := range d.Results {
@@ -195,15 +197,15 @@ func (s *Site) judge(f *Fault, d *Diagnosis) {
 	}
 	for _, r := range d.Results {
 		if r.BlockedBy != "" && (r.Status != "skip" || !roots[r.BlockedBy]) {
-			s.Errorf("%s: %s, and blocked by %s, of %v", r.Code, r.Status, r.BlockedBy, slices.Sorted(maps.Keys(roots)))
+			s.Errorf("%s: status %s, blocked by %s; want skip, blocked by a failed check of %v", r.Code, r.Status, r.BlockedBy, slices.Sorted(maps.Keys(roots)))
 		}
-		if r.Inconclusive && !f.Unheard && !s.without()[r.Code] {
-			s.Errorf("%s could not be looked at: %s", r.Code, r.Reason)
+		if r.Inconclusive && !f.Inconclusive && !s.unavailableChecks()[r.Code] {
+			s.Errorf("%s is inconclusive: %s", r.Code, r.Reason)
 		}
 	}
 }
 
-// fileName is that of a fault's bundle.
+// fileName returns the file name of a fault's bundle.
 func fileName(name string) string {
 	return strings.Trim(regexp.MustCompile(`[^a-z0-9]+`).ReplaceAllString(strings.ToLower(name), "-"), "-") + ".tar.gz"
 }

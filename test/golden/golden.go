@@ -1,4 +1,4 @@
-// Package golden compares what a test makes with a file that a reviewer has read.
+// Package golden compares the output of tests with golden files.
 package golden
 
 import (
@@ -10,9 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "update the golden files")
 
-// Check compares got with a file, which -update writes anew: make golden does that for all.
+// Check compares got with a golden file. With -update it writes the file first; 'make golden' does so for all packages.
 func Check(tb testing.TB, file, got string) {
 	tb.Helper()
 	if *update {
@@ -28,6 +28,6 @@ func Check(tb testing.TB, file, got string) {
 		tb.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
-		tb.Errorf("differs from %s (-want +got); write it anew with: go test -update\n%s", file, diff)
+		tb.Errorf("differs from %s (-want +got); update it with: go test -update\n%s", file, diff)
 	}
 }

@@ -17,19 +17,18 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// The field managers of Apply and ApplyStatus. They differ so that applying
-// one part does not take the other away where there is no status subresource.
+// The field managers of Apply and ApplyStatus. They differ because, for a kind without a status subresource,
+// applying the spec with the manager of the status would remove the status, and vice versa.
 const (
 	fieldManager       = "lab"
 	statusFieldManager = "lab-status"
 )
 
-// Apply creates or updates objects by server-side apply, in order, as field
-// manager "lab", taking over conflicting fields. It waits a while for a kind
-// that the server does not know yet. Objects without a namespace that need one
-// are in "default".
+// Apply creates or updates objects by server-side apply, in order, as field manager "lab", and takes over
+// conflicting fields. It retries for 10 seconds if the server does not serve the kind yet. Namespaced objects
+// without a namespace are applied to "default".
 func (cp *ControlPlane) Apply(ctx context.Context, objects ...runtime.Object) error {
-	return each(objects, func(u *unstructured.Unstructured) error { return cp.apply(ctx, u) })
+	return forEachItem(objects, func(u *unstructured.Unstructured) error { return cp.apply(ctx, u) })
 }
 
 // ApplyYAML applies the objects of a YAML stream like Apply.
@@ -41,11 +40,10 @@ func (cp *ControlPlane) ApplyYAML(ctx context.Context, stream []byte) error {
 	return cp.Apply(ctx, asObjects(objects)...)
 }
 
-// ApplyStatus applies the status of objects that exist, as field manager
-// "lab-status", and nothing else of them. Where a kind has no status
-// subresource, as KubeVirt's have none, status is a field like any other.
+// ApplyStatus applies only the status of existing objects, as field manager "lab-status". For a kind without
+// a status subresource, such as KubeVirt's, it applies status like any other field.
 func (cp *ControlPlane) ApplyStatus(ctx context.Context, objects ...runtime.Object) error {
-	return each(objects, func(u *unstructured.Unstructured) error { return cp.applyStatus(ctx, u) })
+	return forEachItem(objects, func(u *unstructured.Unstructured) error { return cp.applyStatus(ctx, u) })
 }
 
 // ApplyStatusYAML applies the status of the objects of a YAML stream like
@@ -58,11 +56,11 @@ func (cp *ControlPlane) ApplyStatusYAML(ctx context.Context, stream []byte) erro
 	return cp.ApplyStatus(ctx, asObjects(objects)...)
 }
 
-// Delete deletes objects, the last first. It does not wait until finalizers
-// are done. Objects that do not exist are fine.
+// Delete deletes objects in reverse order. It ignores objects that do not exist, and does not wait for
+// finalizers.
 func (cp *ControlPlane) Delete(ctx context.Context, objects ...runtime.Object) error {
 	for _, object := range slices.Backward(objects) {
-		err := each([]runtime.Object{object}, func(u *unstructured.Unstructured) error { return cp.delete(ctx, u) })
+		err := forEachItem([]runtime.Object{object}, func(u *unstructured.Unstructured) error { return cp.delete(ctx, u) })
 		if err != nil {
 			return err
 		}
@@ -85,7 +83,7 @@ func (cp *ControlPlane) apply(ctx context.Context, u *unstructured.Unstructured)
 		return err
 	}
 	unstructured.RemoveNestedField(u.Object, "metadata", "managedFields")
-	return insist(ctx, func() error {
+	return retry(ctx, func() error {
 		_, err := client.Apply(ctx, u.GetName(), u, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
 		return err
 	})
@@ -94,7 +92,7 @@ func (cp *ControlPlane) apply(ctx context.Context, u *unstructured.Unstructured)
 func (cp *ControlPlane) applyStatus(ctx context.Context, u *unstructured.Unstructured) error {
 	status, ok := u.Object["status"]
 	if !ok {
-		return errors.New("it has no status")
+		return errors.New("no status")
 	}
 	patch := &unstructured.Unstructured{Object: map[string]any{"status": status}}
 	patch.SetGroupVersionKind(u.GroupVersionKind())
@@ -113,9 +111,9 @@ func (cp *ControlPlane) applyStatus(ctx context.Context, u *unstructured.Unstruc
 	if hasStatus {
 		subresources = []string{"status"}
 	} else if _, err := client.Get(ctx, u.GetName(), metav1.GetOptions{}); err != nil {
-		return err // applying would create the object
+		return err // Apply would create the object
 	}
-	return insist(ctx, func() error {
+	return retry(ctx, func() error {
 		_, err := client.Apply(ctx, u.GetName(), patch, metav1.ApplyOptions{FieldManager: statusFieldManager, Force: true}, subresources...)
 		return err
 	})
@@ -134,8 +132,8 @@ func (cp *ControlPlane) delete(ctx context.Context, u *unstructured.Unstructured
 	return err
 }
 
-// each calls do for every object, with the items of Lists one by one.
-func each(objects []runtime.Object, do func(*unstructured.Unstructured) error) error {
+// forEachItem calls do for every object, and for each item of a List.
+func forEachItem(objects []runtime.Object, do func(*unstructured.Unstructured) error) error {
 	for _, object := range objects {
 		items, err := toUnstructured(object)
 		if err != nil {
@@ -150,8 +148,8 @@ func each(objects []runtime.Object, do func(*unstructured.Unstructured) error) e
 	return nil
 }
 
-// resource returns the client for an object, whose namespace it completes, and
-// what the server calls its kind.
+// resource returns the client for an object and the resource of its kind. It sets the namespace of a
+// namespaced object that has none.
 func (cp *ControlPlane) resource(ctx context.Context, u *unstructured.Unstructured) (dynamic.ResourceInterface, schema.GroupVersionResource, error) {
 	mapping, err := cp.clients.mapping(ctx, u.GroupVersionKind())
 	if err != nil {
@@ -168,11 +166,11 @@ func (cp *ControlPlane) resource(ctx context.Context, u *unstructured.Unstructur
 	return client.Namespace(u.GetNamespace()), mapping.Resource, nil
 }
 
-// insist repeats a request that is refused for what passes by itself.
-func insist(ctx context.Context, request func() error) error {
+// retry repeats a request while it fails with a transient error.
+func retry(ctx context.Context, request func() error) error {
 	for began := time.Now(); ; {
 		err := request()
-		if err == nil || time.Since(began) > passing(err) {
+		if err == nil || time.Since(began) > retryLimit(err) {
 			return err
 		}
 		select {
@@ -183,15 +181,16 @@ func insist(ctx context.Context, request func() error) error {
 	}
 }
 
-// passing is for how long a request may be refused like this.
-func passing(err error) time.Duration {
+// retryLimit returns for how long to retry a request that failed with err; 0 if the error is permanent.
+func retryLimit(err error) time.Duration {
 	switch {
 	case apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
-		return 10 * time.Second // discovery shows a new CRD a moment before its resources are served
+		return 10 * time.Second // discovery lists a new CRD before its resources are served
 	case apierrors.IsInvalid(err) && strings.Contains(err.Error(), "provided IP is already allocated"):
-		// That of a Service which was just deleted may be taken for a while yet, it seems when the API
-		// server's repair loop sees the address go before the Service and brings it back.
-		return Patience
+		// The ClusterIP of a deleted Service can stay allocated for a while. The likely cause is that the API
+		// server's repair loop sees the deletion of the IPAddress before that of the Service and creates it
+		// again.
+		return WaitTimeout
 	}
 	return 0
 }

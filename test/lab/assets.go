@@ -17,7 +17,7 @@ const (
 	scheduler         = "kube-scheduler"
 )
 
-// components are those of a control plane with this configuration.
+// components returns the components of a control plane with this configuration.
 func (c Config) components() []string {
 	list := []string{etcd, apiServer}
 	if c.ControllerManager {
@@ -29,8 +29,7 @@ func (c Config) components() []string {
 	return list
 }
 
-// Logf reports progress, one line a call. The zero value writes to standard
-// error.
+// Logf reports progress, one line per call. The zero value writes to standard error.
 type Logf func(format string, args ...any)
 
 func (f Logf) printf(format string, args ...any) {
@@ -41,16 +40,15 @@ func (f Logf) printf(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "lab: "+format+"\n", args...)
 }
 
-// Assets are the binaries of Kubernetes components and etcd.
+// Assets locates the binaries of Kubernetes components and etcd.
 type Assets struct {
-	dir       string // a folder with a binary for each component, or
-	multicall string // one binary that is all of them
+	dir       string // a folder with a binary for each component; if empty, multicall is used
+	multicall string // one binary that contains all components
 }
 
-// FindAssets finds the binaries of the named components (kube-apiserver, etcd,
-// kubelet, ...): in the folder that KUBEBUILDER_ASSETS names if it is set and
-// has them all, else in one binary built from test/programs/controlplane, which takes
-// minutes the first time.
+// FindAssets finds the binaries of the named components (kube-apiserver, etcd, kubelet, ...). It uses the
+// folder KUBEBUILDER_ASSETS if that has all of them, and otherwise one binary built from
+// test/programs/controlplane, which takes minutes the first time.
 func FindAssets(ctx context.Context, logf Logf, components ...string) (Assets, error) {
 	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" {
 		missing, err := missingIn(dir, components)
@@ -60,7 +58,7 @@ func FindAssets(ctx context.Context, logf Logf, components ...string) (Assets, e
 		if missing == "" {
 			return Assets{dir: dir}, nil
 		}
-		logf.printf("KUBEBUILDER_ASSETS has no %s: using our own binaries for all", missing)
+		logf.printf("KUBEBUILDER_ASSETS has no %s; using the binary built from test/programs/controlplane for all components", missing)
 	}
 	path, err := Build(ctx, logf)
 	if err != nil {
@@ -69,8 +67,8 @@ func FindAssets(ctx context.Context, logf Logf, components ...string) (Assets, e
 	return Assets{multicall: path}, nil
 }
 
-// missingIn names a component that dir lacks. A folder without even etcd and
-// the API server is a mistake; one without the others is what envtest has.
+// missingIn returns the first component that dir lacks, or "". It is an error if etcd or the API server is
+// missing; the other components are missing from every folder of setup-envtest.
 func missingIn(dir string, components []string) (string, error) {
 	for _, c := range components {
 		path := filepath.Join(dir, c)
@@ -86,7 +84,7 @@ func missingIn(dir string, components []string) (string, error) {
 	return "", nil
 }
 
-// commandLine is what Command runs, where argv[0] cannot say which component it is.
+// commandLine returns the command line of a component for callers that cannot set argv[0], as Command does.
 func (a Assets) commandLine(component string, args ...string) []string {
 	if a.multicall != "" {
 		return append([]string{a.multicall, component}, args...)
@@ -94,7 +92,7 @@ func (a Assets) commandLine(component string, args ...string) []string {
 	return append([]string{filepath.Join(a.dir, component)}, args...)
 }
 
-// FindTools returns an error that names the programs that are not installed.
+// FindTools returns an error that names each program that is not in PATH.
 func FindTools(names ...string) error {
 	var all []error
 	for _, name := range names {
@@ -111,9 +109,9 @@ func (a Assets) Command(component string, args ...string) *exec.Cmd {
 	if path == "" {
 		path = filepath.Join(a.dir, component)
 	}
-	cmd := exec.Command(path, args...) //nolint:noctx // it outlives contexts
-	cmd.Args[0] = component            // how the one binary knows which it is
-	// An API server spends a fifth of its time on garbage collection, unless it may use more memory.
+	cmd := exec.Command(path, args...) //nolint:noctx // the process outlives contexts
+	cmd.Args[0] = component            // the multicall binary selects the component by argv[0]
+	// By default an API server spends a fifth of its time on garbage collection.
 	cmd.Env = append(os.Environ(), "GOGC=400", "GOMEMLIMIT=1GiB")
 	return cmd
 }

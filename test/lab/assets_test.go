@@ -18,7 +18,7 @@ func TestKubebuilderAssets(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("KUBEBUILDER_ASSETS", dir)
 	if _, err := FindAssets(t.Context(), t.Logf, etcd, apiServer); err == nil || !strings.Contains(err.Error(), dir) {
-		t.Errorf("an empty folder: got error %v", err)
+		t.Errorf("FindAssets with an empty folder: got error %v", err)
 	}
 	for _, name := range []string{etcd, apiServer} {
 		if err := os.Symlink(binary, filepath.Join(dir, name)); err != nil {
@@ -27,9 +27,9 @@ func TestKubebuilderAssets(t *testing.T) {
 	}
 	cp := New(t, Config{Name: "assets"})
 	if path := cp.apiServer.cmd.Path; filepath.Dir(path) != dir {
-		t.Errorf("%s was started", path)
+		t.Errorf("the API server is %s", path)
 	}
-	// As setup-envtest has it: no controller manager.
+	// setup-envtest installs no controller manager.
 	assets, err := FindAssets(t.Context(), t.Logf, etcd, apiServer, controllerManager)
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func TestSourceSum(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !upToDate(binary, last) || upToDate(binary, first) {
-		t.Error("the sum file is not heeded")
+		t.Error("upToDate ignores the sum file")
 	}
 }
 

@@ -14,8 +14,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Attach returns a control plane that another process runs, perhaps on another machine: for StartNode there. The configuration is
-// the control plane's, and its Dir has a copy of that folder. It has the CRD NetworkAttachmentDefinition already.
+// Attach returns a control plane that another process runs, perhaps on another host, so that StartNode can
+// add nodes to it there. Config must be that of the control plane, and its Dir a copy of the control plane's
+// folder. The CRD NetworkAttachmentDefinition must be installed.
 func Attach(config Config) (*ControlPlane, error) {
 	cp := &ControlPlane{config: config.withDefaults(), dir: config.Dir, attached: true, launcher: newLauncher()}
 	if err := cp.attach(); err != nil {
@@ -31,7 +32,7 @@ func (cp *ControlPlane) attach() error {
 	}
 	cluster := kubeconfig.Clusters[cp.config.Name]
 	if cluster == nil {
-		return errors.New("its kubeconfig is that of another")
+		return errors.New("the kubeconfig is of another control plane")
 	}
 	server, err := url.Parse(cluster.Server)
 	if err != nil {
@@ -55,7 +56,7 @@ func (cp *ControlPlane) attach() error {
 	return err
 }
 
-// readPair reads a certificate and its key, of files with these names.
+// readPair reads a certificate and its key from name.crt and name.key.
 func readPair(name string) (pair keyPair, err error) {
 	if pair.cert, err = os.ReadFile(name + ".crt"); err != nil {
 		return pair, err
@@ -64,7 +65,7 @@ func readPair(name string) (pair keyPair, err error) {
 	return pair, err
 }
 
-// readAuthority reads what newAuthority made.
+// readAuthority reads an authority that makeCertificates wrote.
 func readAuthority(name string) (*authority, error) {
 	pair, err := readPair(name)
 	if err != nil {

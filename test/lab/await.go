@@ -8,37 +8,38 @@ import (
 	"time"
 )
 
-// Patience is for how long tests wait for what ought to happen within some seconds on an idle
-// machine. Only those wait that long that fail.
-const Patience = 3 * time.Minute
+// WaitTimeout bounds each wait for something that takes seconds on an idle machine. Only a failing test waits
+// that long.
+const WaitTimeout = 3 * time.Minute
 
-// Await calls amiss again and again until it returns nothing, and fails the test with what it said
-// last when that takes longer than Patience.
-func Await(tb testing.TB, what string, amiss func() string) {
+// Await calls check every 20 ms until it returns "", and fails the test with its last result after
+// WaitTimeout.
+func Await(tb testing.TB, what string, check func() string) {
 	tb.Helper()
-	for end := time.Now().Add(Patience); ; time.Sleep(20 * time.Millisecond) {
-		why := amiss()
-		if why == "" {
+	for end := time.Now().Add(WaitTimeout); ; time.Sleep(20 * time.Millisecond) {
+		problem := check()
+		if problem == "" {
 			return
 		}
 		if time.Now().After(end) {
-			tb.Fatalf("waiting for %s: %s", what, why)
+			tb.Fatalf("waiting for %s: %s", what, problem)
 		}
 	}
 }
 
-// Poll is Await for what is so or is not.
-func Poll(tb testing.TB, what string, is func() bool) {
+// Poll is Await for a condition that has no description.
+func Poll(tb testing.TB, what string, condition func() bool) {
 	tb.Helper()
 	Await(tb, what, func() string {
-		if is() {
+		if condition() {
 			return ""
 		}
-		return "it has not come"
+		return "condition not met"
 	})
 }
 
-// Get asks for a page; 0 and nil where nobody answers within seconds.
+// Get requests url, and returns the status code and the body, or 0 and nil if there is no complete response
+// within 5 seconds.
 func Get(tb testing.TB, url string) (status int, body []byte) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), 5*time.Second)

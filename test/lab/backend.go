@@ -23,7 +23,7 @@ type CA struct {
 	roots     *x509.CertPool
 }
 
-// NewCA makes a certificate authority.
+// NewCA creates a certificate authority.
 func NewCA(tb testing.TB) *CA {
 	tb.Helper()
 	a, err := newAuthority("lab")
@@ -41,14 +41,14 @@ func (ca *CA) PEM() []byte { return append([]byte(nil), ca.authority.cert...) }
 // Roots returns a pool with the authority's certificate alone.
 func (ca *CA) Roots() *x509.CertPool { return ca.roots.Clone() }
 
-// Issue makes a server's certificate and its key, both in PEM. A name is a host
-// name or an IP address.
+// Issue returns a server certificate for names, which are host names or IP addresses, and its key, both in
+// PEM.
 func (ca *CA) Issue(tb testing.TB, names ...string) (cert, key []byte) {
 	tb.Helper()
 	return ca.issue(tb, time.Time{}, names)
 }
 
-// IssueExpired is Issue, for a certificate that was valid until a minute ago.
+// IssueExpired is Issue for a certificate that expired a minute ago.
 func (ca *CA) IssueExpired(tb testing.TB, names ...string) (cert, key []byte) {
 	tb.Helper()
 	return ca.issue(tb, time.Now().Add(-time.Minute), names)
@@ -76,7 +76,7 @@ func (ca *CA) issue(tb testing.TB, until time.Time, names []string) (cert, key [
 	return pair.cert, pair.key
 }
 
-// Certificate is Issue, in the form that Go's TLS takes.
+// Certificate is Issue, with a tls.Certificate as result.
 func (ca *CA) Certificate(tb testing.TB, names ...string) tls.Certificate {
 	tb.Helper()
 	pair, err := tls.X509KeyPair(ca.Issue(tb, names...))
@@ -86,51 +86,49 @@ func (ca *CA) Certificate(tb testing.TB, names ...string) tls.Certificate {
 	return pair
 }
 
-// A Backend is a test server that a client can tell from others: to each
-// connection it says its name, in a line, and then echoes.
+// A Backend is a test server that clients can identify: on each connection it sends its name as a line, and
+// then echoes what it receives.
 type Backend struct {
 	name     string
 	listener net.Listener
 	done     sync.WaitGroup
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	conns    map[net.Conn]struct{}
 	accepted int
 	closed   bool
 }
 
-// TCPBackend starts a backend without TLS at an address such as 127.0.3.1:0. It
-// ends with the test.
+// TCPBackend starts a backend without TLS at an address such as 127.0.3.1:0. The end of the test closes it.
 func TCPBackend(tb testing.TB, address, name string) *Backend {
 	tb.Helper()
 	return startBackend(tb, address, name, func(conn net.Conn) { greet(conn, conn, name) })
 }
 
-// TLSBackend is TCPBackend behind TLS, with a certificate for the names; the
-// first is what it says.
+// TLSBackend is TCPBackend with TLS. Its certificate is valid for names; it sends the first of them as its
+// name.
 func (ca *CA) TLSBackend(tb testing.TB, address string, names ...string) *Backend {
 	tb.Helper()
 	config := &tls.Config{Certificates: []tls.Certificate{ca.Certificate(tb, names...)}, MinVersion: tls.VersionTLS12}
 	return startBackend(tb, address, names[0], func(conn net.Conn) {
 		conn = tls.Server(conn, config)
-		defer func() { _ = conn.Close() }() // which says so, that the client sees no truncation
+		defer func() { _ = conn.Close() }() // sends close_notify, so that the client sees no truncation
 		greet(conn, conn, names[0])
 	})
 }
 
-// HTTPBackend starts a backend for HTTP/1.1 without TLS. It answers every
-// request with its name and, in further lines, the method, the host and the
-// path that it has seen. To a request for an upgrade, it switches to that
-// protocol, says its name and echoes.
+// HTTPBackend starts a backend for HTTP/1.1 without TLS. It answers every request with its name, and the
+// method, host and path of the request, one a line. It accepts upgrades to any protocol; then it sends its
+// name and echoes.
 func HTTPBackend(tb testing.TB, address, name string) *Backend {
 	tb.Helper()
 	return startBackend(tb, address, name, func(conn net.Conn) { serveHTTP(conn, name) })
 }
 
-// greet says the name and echoes until the client has no more to say.
+// greet sends the name, and echoes until the client closes its side.
 func greet(conn io.Writer, from io.Reader, name string) {
 	if _, err := fmt.Fprintf(conn, "%s\n", name); err == nil {
-		_, _ = io.Copy(conn, from) // a client that goes away is no failure
+		_, _ = io.Copy(conn, from) // a client may disconnect at any time
 	}
 }
 
@@ -203,20 +201,20 @@ func (b *Backend) remove(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// Name is what the backend says.
+// Name returns the name that the backend sends.
 func (b *Backend) Name() string { return b.name }
 
-// Addr is where the backend listens.
+// Addr returns the address that the backend listens on.
 func (b *Backend) Addr() netip.AddrPort { return netip.MustParseAddrPort(b.listener.Addr().String()) }
 
-// Accepted counts the connections that there have been.
+// Accepted returns the number of connections accepted so far.
 func (b *Backend) Accepted() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.accepted
 }
 
-// Disconnect ends all connections, and takes new ones.
+// Disconnect closes all connections. The backend continues to accept new ones.
 func (b *Backend) Disconnect() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -225,20 +223,18 @@ func (b *Backend) Disconnect() {
 	}
 }
 
-// Close ends the backend with all its connections. The end of the test does so
-// as well.
+// Close stops the backend and closes all its connections. The end of the test does so as well.
 func (b *Backend) Close() {
 	b.mu.Lock()
 	b.closed = true
 	b.mu.Unlock()
-	_ = b.listener.Close() // closed twice, it says so
+	_ = b.listener.Close() // an error if it is closed already
 	b.Disconnect()
 	b.done.Wait()
 }
 
-// DialTLS connects to address, be it a proxy's, and does a handshake that
-// verifies a server's certificate for serverName. It returns the connection and
-// the name that the backend said: proof of which one it is.
+// DialTLS connects to the address of a backend or of a proxy, and verifies the certificate for serverName. It
+// returns the connection, and the name of the backend that answered.
 func (ca *CA) DialTLS(ctx context.Context, address, serverName string) (conn *tls.Conn, name string, err error) {
 	raw, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -247,7 +243,7 @@ func (ca *CA) DialTLS(ctx context.Context, address, serverName string) (conn *tl
 	return ca.Handshake(ctx, raw, serverName)
 }
 
-// Handshake is DialTLS on a connection that there is. It closes the connection on an error.
+// Handshake is DialTLS on an existing connection, which it closes on an error.
 func (ca *CA) Handshake(ctx context.Context, raw net.Conn, serverName string) (conn *tls.Conn, name string, err error) {
 	conn = tls.Client(raw, &tls.Config{RootCAs: ca.roots, ServerName: serverName, MinVersion: tls.VersionTLS12})
 	if err := conn.HandshakeContext(ctx); err != nil {
@@ -260,10 +256,9 @@ func (ca *CA) Handshake(ctx context.Context, raw net.Conn, serverName string) (c
 	return conn, name, nil
 }
 
-// Greeting reads the name that a backend says at first. It reads nothing that
-// comes after.
+// Greeting reads the name that a backend sends first, and not a byte more.
 func Greeting(ctx context.Context, conn net.Conn) (string, error) {
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // which ends the read
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // unblocks the read
 	defer stop()
 	var name []byte
 	for one := make([]byte, 1); ; name = append(name, one[0]) {

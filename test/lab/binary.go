@@ -11,20 +11,19 @@ import (
 	"testing"
 )
 
-// ownPackages are the main packages of this repository that tests start, by the names of their
-// binaries. The daemons have the race detector. The command-line tools do not: tests start them
-// hundreds of times.
+// The main packages of this repository that tests start, by the names of their binaries. The daemons have the
+// race detector. The command-line tools have not, because tests start them hundreds of times.
 var (
 	ownDaemons = map[string]string{"coredns": "./corednsbuild", "coredhcp": "./coredhcpbuild", "xdsd": "./xdsd"}
 	ownTools   = map[string]string{"kubectl-oooi": "./kubectl-oooi", "mutant": "./kubectl-oooi/internal/mutate/mutant"}
 )
 
-// ownBuilt is an environment variable. It says that BuildOwn has run, as make test does once for
-// all packages.
+// ownBuilt is an environment variable that is set after BuildOwn has run. make test runs it once for all
+// packages.
 const ownBuilt = "OOOI_LAB_BUILT"
 
-// Binary returns the path of one of this repository's binaries, up to date: coredns, coredhcp and
-// xdsd with the race detector, kubectl-oooi and mutant without.
+// Binary returns the path of an up-to-date binary of this repository: coredns, coredhcp and xdsd with the
+// race detector, kubectl-oooi and mutant without.
 func Binary(tb testing.TB, name string) string {
 	tb.Helper()
 	path, err := ownBinary(tb.Context(), name)
@@ -34,7 +33,7 @@ func Binary(tb testing.TB, name string) string {
 	return path
 }
 
-// ownBinary returns the path of a binary, after building it unless BuildOwn has run.
+// ownBinary returns the path of a binary. It builds the binary unless BuildOwn has run.
 func ownBinary(ctx context.Context, name string) (string, error) {
 	if os.Getenv(ownBuilt) == "" {
 		if err := buildOwn(ctx, name); err != nil {
@@ -44,7 +43,7 @@ func ownBinary(ctx context.Context, name string) (string, error) {
 	return ownPath(name)
 }
 
-// ownPath is where a binary of this checkout is: others that have the same lab folder build theirs.
+// ownPath returns the path of a binary. Checkouts that share a lab folder have separate binaries.
 func ownPath(name string) (string, error) {
 	dir, err := labDir()
 	if err != nil {
@@ -57,7 +56,7 @@ func ownPath(name string) (string, error) {
 	return filepath.Join(dir, "own", CheckoutSum(root), name), nil
 }
 
-// CheckoutSum names the folder of a checkout's binaries in the lab's folder, by the checkout's path.
+// CheckoutSum returns the name of the folder in the lab's folder with the binaries of the checkout at root.
 func CheckoutSum(root string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(root)))[:8] }
 
 // BuildOwn builds all binaries that Binary returns.
@@ -73,8 +72,7 @@ func BuildOwn(ctx context.Context, logf Logf) error {
 	return nil
 }
 
-// buildOwn builds one binary into the lab's folder. The go command does nothing where it is up to
-// date.
+// buildOwn builds one binary into the lab's folder. The go command does nothing if the binary is up to date.
 func buildOwn(ctx context.Context, name string) error {
 	dir, err := labDir()
 	if err != nil {
@@ -94,7 +92,7 @@ func buildOwn(ctx context.Context, name string) error {
 	}
 	pkg, ok := ownDaemons[name]
 	if !ok {
-		return fmt.Errorf("%s is no binary of this repository that the lab builds", name)
+		return fmt.Errorf("%s is not a binary that the lab builds", name)
 	}
 	return goCommand(ctx, []string{"CGO_ENABLED=1"}, "build", "-trimpath", "-race", "-ldflags=-s -w", "-o", path, pkg)
 }
@@ -113,18 +111,17 @@ func goCommand(ctx context.Context, env []string, args ...string) error {
 	return nil
 }
 
-// LookAt has the go command see what a test tests and does not import, by folders of this
-// repository: it keeps the result of a test for as long as nothing changes that the test
-// looked at.
-func LookAt(dirs ...string) error {
+// TrackSources walks folders of this repository, so that the go command includes them in the inputs of the
+// test's cached result. It is for sources that a test uses and does not import.
+func TrackSources(dirs ...string) error {
 	root, err := Root()
 	if err != nil {
 		return err
 	}
 	for _, dir := range dirs {
-		look := func(_ string, _ fs.DirEntry, err error) error { return err }
-		if err := filepath.WalkDir(filepath.Join(root, dir), look); err != nil {
-			return fmt.Errorf("looking at the sources: %w", err)
+		visit := func(_ string, _ fs.DirEntry, err error) error { return err }
+		if err := filepath.WalkDir(filepath.Join(root, dir), visit); err != nil {
+			return fmt.Errorf("walking the sources: %w", err)
 		}
 	}
 	return nil

@@ -14,33 +14,33 @@ import (
 	"time"
 )
 
-// once makes a binary in the lab's folder unless it is there already, made of what sum
-// stands for. Of concurrent calls, of other processes too, one makes it.
-func once(ctx context.Context, binary, sum string, limit time.Duration, logf Logf, build func(context.Context) error) error {
+// buildOnce calls build for a file in the lab's folder, unless the file was built from the same sum.
+// Concurrent calls, also from other processes, build it once.
+func buildOnce(ctx context.Context, binary, sum string, limit time.Duration, logf Logf, build func(context.Context) error) error {
 	if upToDate(binary, sum) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	// One lock for all: two builds at a time would but slow each other down.
+	// One lock for all files, because two builds at a time would only slow each other down.
 	unlock, err := lock(ctx, filepath.Join(filepath.Dir(binary), "lock"), logf)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if upToDate(binary, sum) { // another process has made it while we waited
+	if upToDate(binary, sum) { // another process built it in the meantime
 		return nil
 	}
 	if err := build(ctx); err != nil {
 		return err
 	}
 	if err := replaceFile(binary+".sum", []byte(sum)); err != nil {
-		return fmt.Errorf("recording what %s was made from: %w", binary, err)
+		return fmt.Errorf("writing the checksum of %s: %w", binary, err)
 	}
 	return nil
 }
 
-// upToDate trusts the sum file: it is written after the binary.
+// upToDate compares only the sum file, which is written after the binary.
 func upToDate(binary, sum string) bool {
 	built, err := os.ReadFile(binary + ".sum")
 	if err != nil || string(built) != sum {
@@ -50,16 +50,16 @@ func upToDate(binary, sum string) bool {
 	return err == nil
 }
 
-// goBuild builds a main package in the folder source, as the Makefile builds ours, so that both
-// share what is compiled. It reports progress while that lasts.
+// goBuild builds a main package in the folder source, and reports progress meanwhile. It uses the flags of
+// the Makefile, so that both share the build cache.
 func goBuild(ctx context.Context, source, binary string, logf Logf, args ...string) error {
 	scratch := binary + ".new"
 	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"build", "-mod=readonly", "-buildvcs=false", "-trimpath", "-o", scratch}, args)...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // lets it clean up
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // lets the go command clean up
 	cmd.WaitDelay = 10 * time.Second
 	cmd.Dir = source
-	// Without C: no compiler needed, and a binary that runs anywhere. The compiler spends a quarter
-	// of its time on garbage collection, unless it may use more memory.
+	// Without cgo the build needs no C compiler and the binary runs on any distribution. By default the Go
+	// compiler spends a quarter of its time on garbage collection.
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOGC=400", "GOMEMLIMIT=4GiB")
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
@@ -85,13 +85,13 @@ func goBuild(ctx context.Context, source, binary string, logf Logf, args ...stri
 		return fmt.Errorf("building %s in %s: %w (is the module proxy reachable?)\n%s", binary, source, errors.Join(err, ctx.Err()), lastLines(output.String(), 20))
 	}
 	if err := os.Rename(scratch, binary); err != nil {
-		return fmt.Errorf("putting %s in place: %w", binary, err)
+		return fmt.Errorf("renaming %s: %w", binary, err)
 	}
 	logf.printf("built in %s", time.Since(started).Round(time.Second))
 	return nil
 }
 
-// lock takes the file lock at path, and waits for it as long as ctx allows.
+// lock acquires the file lock at path, and waits for it until ctx is done.
 func lock(ctx context.Context, path string, logf Logf) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -100,7 +100,7 @@ func lock(ctx context.Context, path string, logf Logf) (unlock func(), err error
 	for waiting := false; ; waiting = true {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil {
-			return func() { _ = f.Close() }, nil // which unlocks
+			return func() { _ = f.Close() }, nil // closing unlocks
 		}
 		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
 			return nil, fmt.Errorf("locking %s: %w", path, errors.Join(err, f.Close()))
@@ -116,7 +116,7 @@ func lock(ctx context.Context, path string, logf Logf) (unlock func(), err error
 	}
 }
 
-// replaceFile writes a file so that readers see the old or the new content.
+// replaceFile writes a file atomically: readers see the old or the new content.
 func replaceFile(path string, data []byte) error {
 	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
 		return err

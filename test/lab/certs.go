@@ -32,12 +32,12 @@ func newAuthority(name string) (*authority, error) {
 	}
 	pair, cert, priv, err := sign(template, nil)
 	if err != nil {
-		return nil, fmt.Errorf("making a certificate authority: %w", err)
+		return nil, fmt.Errorf("creating a certificate authority: %w", err)
 	}
 	return &authority{keyPair: pair, x509: cert, priv: priv}, nil
 }
 
-// client issues a certificate that the API server takes for this user.
+// client issues a certificate with which the API server authenticates its holder as user, in groups.
 func (a *authority) client(user string, groups ...string) (keyPair, error) {
 	pair, _, _, err := sign(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: user, Organization: groups},
@@ -50,7 +50,7 @@ func (a *authority) client(user string, groups ...string) (keyPair, error) {
 	return pair, nil
 }
 
-// server issues a certificate for these host names and IP addresses.
+// server issues a certificate for host names and IP addresses.
 func (a *authority) server(names ...string) (keyPair, error) {
 	template := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: "kube-apiserver"},
@@ -71,8 +71,7 @@ func (a *authority) server(names ...string) (keyPair, error) {
 	return pair, nil
 }
 
-// sign completes the template and signs it, by the authority or, without one,
-// by the new key itself.
+// sign completes the template and signs it with the authority, or self-signs it if by is nil.
 func sign(template *x509.Certificate, by *authority) (keyPair, *x509.Certificate, *ecdsa.PrivateKey, error) {
 	fail := func(err error) (keyPair, *x509.Certificate, *ecdsa.PrivateKey, error) {
 		return keyPair{}, nil, nil, err
@@ -85,7 +84,7 @@ func sign(template *x509.Certificate, by *authority) (keyPair, *x509.Certificate
 	if err != nil {
 		return fail(err)
 	}
-	// Valid since an hour ago: clocks of virtual machines jump.
+	// Valid since an hour ago, because clocks of VMs jump.
 	template.NotBefore = time.Now().Add(-time.Hour)
 	if template.NotAfter.IsZero() {
 		template.NotAfter = time.Now().AddDate(1, 0, 0)
@@ -105,7 +104,7 @@ func sign(template *x509.Certificate, by *authority) (keyPair, *x509.Certificate
 	return keyPair{cert: pemBlock("CERTIFICATE", der), key: keyPEM}, cert, priv, nil
 }
 
-// newKey makes an ECDSA key, which takes microseconds where RSA takes seconds.
+// newKey returns an ECDSA key. Generating it takes microseconds; RSA takes seconds.
 func newKey() (*ecdsa.PrivateKey, []byte, error) {
 	priv, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -118,16 +117,15 @@ func newKey() (*ecdsa.PrivateKey, []byte, error) {
 	return priv, pemBlock("EC PRIVATE KEY", der), nil
 }
 
-// serviceAccountKeys makes the key that signs the tokens of ServiceAccounts,
-// and its public half.
+// serviceAccountKeys returns the key that signs ServiceAccount tokens, and its public key, both in PEM.
 func serviceAccountKeys() (private, public []byte, err error) {
 	priv, private, err := newKey()
 	if err != nil {
-		return nil, nil, fmt.Errorf("making the service account key: %w", err)
+		return nil, nil, fmt.Errorf("creating the service account key: %w", err)
 	}
 	der, err := x509.MarshalPKIXPublicKey(priv.Public())
 	if err != nil {
-		return nil, nil, fmt.Errorf("making the service account key: %w", err)
+		return nil, nil, fmt.Errorf("creating the service account key: %w", err)
 	}
 	return private, pemBlock("PUBLIC KEY", der), nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// Client returns an administrator's client, which knows the kinds of Kubernetes and ours.
+// Client returns an administrator's client, whose scheme has the kinds of Kubernetes and of this project.
 func (cp *ControlPlane) Client(tb testing.TB) client.Client {
 	tb.Helper()
 	scheme := runtime.NewScheme()

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/restmapper"
 )
 
-// clients are what Apply and InstallCRDs talk to the API server with.
+// clients are the clients of a control plane that Apply and InstallCRDs use.
 type clients struct {
 	http      *http.Client
 	dynamic   dynamic.Interface
@@ -25,33 +25,33 @@ type clients struct {
 }
 
 func newClients(config *rest.Config) (clients, error) {
-	config.WarningHandler = rest.NoWarnings{} // the CRDs of others are not ours to mend
+	config.WarningHandler = rest.NoWarnings{} // warnings are about CRDs of other projects
 	c := clients{}
 	var err error
 	if c.http, err = rest.HTTPClientFor(config); err != nil {
-		return clients{}, fmt.Errorf("making a client: %w", err)
+		return clients{}, fmt.Errorf("creating a client: %w", err)
 	}
 	if c.dynamic, err = dynamic.NewForConfigAndClient(config, c.http); err != nil {
-		return clients{}, fmt.Errorf("making a dynamic client: %w", err)
+		return clients{}, fmt.Errorf("creating a dynamic client: %w", err)
 	}
 	disco, err := discovery.NewDiscoveryClientForConfigAndClient(config, c.http)
 	if err != nil {
-		return clients{}, fmt.Errorf("making a discovery client: %w", err)
+		return clients{}, fmt.Errorf("creating a discovery client: %w", err)
 	}
 	c.discovery = memory.NewMemCacheClient(disco)
 	c.mapper = restmapper.NewDeferredDiscoveryRESTMapper(c.discovery)
 	return c, nil
 }
 
-// close closes the connections. It is safe where none were opened.
+// close closes idle connections. It is safe on the zero value.
 func (c clients) close() {
 	if c.http != nil {
 		utilnet.CloseIdleConnectionsFor(c.http.Transport)
 	}
 }
 
-// mapping finds the resource of a kind. One that is not there may be about to
-// come, as CRDs do, so it asks again for a while.
+// mapping returns the resource of a kind. It retries for 10 seconds if discovery does not list the kind,
+// because its CRD may have just been created.
 func (c clients) mapping(ctx context.Context, kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -72,7 +72,7 @@ func (c clients) mapping(ctx context.Context, kind schema.GroupVersionKind) (*me
 	}
 }
 
-// hasStatus tells whether a resource has the status subresource.
+// hasStatus reports whether a resource has the status subresource.
 func (c clients) hasStatus(resource schema.GroupVersionResource) (bool, error) {
 	list, err := c.discovery.ServerResourcesForGroupVersion(resource.GroupVersion().String())
 	if err != nil {
@@ -86,7 +86,7 @@ func (c clients) hasStatus(resource schema.GroupVersionResource) (bool, error) {
 	return false, nil
 }
 
-// serves checks that discovery, asked afresh, has a resource.
+// serves returns an error unless discovery, queried without the cache, lists a resource.
 func (c clients) serves(resource schema.GroupVersionResource) error {
 	c.discovery.Invalidate()
 	list, err := c.discovery.ServerResourcesForGroupVersion(resource.GroupVersion().String())

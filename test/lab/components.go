@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// makeCertificates writes the files that the components are started with.
+// makeCertificates writes the certificates and keys that the components are started with.
 func (cp *ControlPlane) makeCertificates() error {
 	var err error
 	if cp.ca, err = newAuthority(cp.config.Name); err != nil {
@@ -32,8 +32,8 @@ func (cp *ControlPlane) makeCertificates() error {
 	)
 }
 
-// RenewCertificate gives the API server another certificate, of the same authority. It has
-// it when it is started the next time, or within a minute.
+// RenewCertificate issues another certificate of the same authority to the API server, which loads it within
+// a minute, or when it is restarted.
 func (cp *ControlPlane) RenewCertificate() error {
 	names := []string{
 		"localhost", "127.0.0.1", "::1", cp.config.Address,
@@ -64,7 +64,7 @@ func (cp *ControlPlane) etcdURL() string {
 	return fmt.Sprintf("http://127.0.0.1:%d", cp.ports.etcd)
 }
 
-// startEtcd needs cp.mu held, as do the other start functions.
+// startEtcd starts etcd. The caller must hold cp.mu; that is so for all start functions.
 func (cp *ControlPlane) startEtcd() (err error) {
 	peer := fmt.Sprintf("http://127.0.0.1:%d", cp.ports.etcdPeer)
 	cp.etcd, err = cp.launch(etcd,
@@ -75,7 +75,7 @@ func (cp *ControlPlane) startEtcd() (err error) {
 		"--listen-peer-urls="+peer,
 		"--initial-advertise-peer-urls="+peer,
 		"--initial-cluster=lab="+peer,
-		"--unsafe-no-fsync", // what a kill -9 leaves is in the page cache
+		"--unsafe-no-fsync", // killing the process does not lose the page cache
 		"--log-level=warn",
 	)
 	return err
@@ -85,7 +85,8 @@ func (cp *ControlPlane) startAPIServer() (err error) {
 	args := []string{
 		"--etcd-servers=" + cp.etcdURL(),
 		"--bind-address=" + cp.config.Address,
-		// Nobody asks, and without a default route it would not know. It has to be none of loopback.
+		// The address is not used, but without a default route the API server cannot choose one, and it
+		// rejects loopback addresses.
 		"--advertise-address=198.18.255.1",
 		fmt.Sprintf("--secure-port=%d", cp.ports.apiServer),
 		"--tls-cert-file=" + cp.path("apiserver.crt"),
@@ -101,10 +102,11 @@ func (cp *ControlPlane) startAPIServer() (err error) {
 		"--profiling=false",
 		"--kubelet-client-certificate=" + cp.path("admin.crt"),
 		"--kubelet-client-key=" + cp.path("admin.key"),
-		"--kubelet-preferred-address-types=InternalIP", // nobody knows nodes by name
+		"--kubelet-preferred-address-types=InternalIP", // node names do not resolve
 	}
 	if !cp.config.ControllerManager {
-		// It would refuse Pods for want of ServiceAccounts that nobody makes.
+		// This plugin rejects Pods whose ServiceAccount does not exist, and without a controller manager none
+		// is created.
 		args = append(args, "--disable-admission-plugins=ServiceAccount")
 	}
 	cp.apiServer, err = cp.launch(apiServer, append(args, cp.config.APIServerFlags...)...)
@@ -125,12 +127,12 @@ func (cp *ControlPlane) startControllerManager() error {
 		"--secure-port=0",
 		"--leader-elect=false",
 		"--use-service-account-credentials=true",
-		"--kube-api-qps=1000", "--kube-api-burst=2000", // the default makes its start take 5 s
+		"--kube-api-qps=1000", "--kube-api-burst=2000", // with the default the start takes 5 s
 		"--service-account-private-key-file=" + cp.path("sa.key"),
 		"--root-ca-file=" + cp.path("ca.crt"),
 		"--cluster-signing-cert-file=" + cp.path("ca.crt"),
 		"--cluster-signing-key-file=" + cp.path("ca.key"),
-		// All but the one that gives nodes address ranges, which needs one to give.
+		// All but nodeipam, which needs a range of node addresses to allocate from.
 		"--controllers=*,-nodeipam",
 	}
 	cp.controllerManager, err = cp.launch(controllerManager, append(args, cp.config.ControllerManagerFlags...)...)
@@ -151,10 +153,10 @@ func (cp *ControlPlane) startScheduler() error {
 	return err
 }
 
-// keep starts a component, and again whenever it ends, as a kubelet does with a static Pod: the
-// scheduler ends by itself when it finds that its cache is wrong, as after an outage. It needs
-// cp.mu held.
-func (cp *ControlPlane) keep(p **process, start func() error) error {
+// supervise starts a component, and restarts it whenever it ends, as a kubelet does with a static Pod. For
+// example, the scheduler exits when it detects, after an outage, that its cache is inconsistent. The caller
+// must hold cp.mu.
+func (cp *ControlPlane) supervise(p **process, start func() error) error {
 	if err := start(); err != nil {
 		return err
 	}
@@ -167,8 +169,8 @@ func (cp *ControlPlane) keep(p **process, start func() error) error {
 		if cp.stopped {
 			return
 		}
-		if err := cp.keep(p, start); err != nil {
-			*p = started // whoever waits for it is told how it ended
+		if err := cp.supervise(p, start); err != nil {
+			*p = started // await reports how the process ended
 		}
 	}()
 	return nil

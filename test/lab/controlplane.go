@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// startTimeout bounds each wait for a component to come up. Two to four
-// seconds is normal; the rest is for loaded machines. With environment variable
-// OOOI_LAB_EMULATED it is for emulated ones.
+// startTimeout bounds each wait for a component to start. That usually takes two to four seconds; the rest is
+// for loaded machines. The environment variable OOOI_LAB_EMULATED selects a longer one for emulated
+// processors.
 var startTimeout = func() time.Duration {
 	if os.Getenv("OOOI_LAB_EMULATED") != "" {
 		return 15 * time.Minute
@@ -24,42 +24,40 @@ var startTimeout = func() time.Duration {
 	return 2 * time.Minute
 }()
 
-// Config says what control plane to start. The zero value will do.
+// Config is the configuration of a control plane. The zero value is valid.
 type Config struct {
-	// Name tells control planes apart: in certificates, contexts of kubeconfig
-	// files and progress lines. The default is "lab".
+	// Name identifies the control plane in certificates, contexts of kubeconfig files and progress lines. The
+	// default is "lab".
 	Name string
-	// Dir keeps the certificates, kubeconfig files, logs and etcd's data. If
-	// empty it is a temporary folder that Stop removes. A folder of an earlier
-	// control plane continues with its data, but with new certificates.
+	// Dir is the folder for certificates, kubeconfig files, logs and etcd's data. If it is empty, a temporary
+	// folder is created, which Stop removes. A control plane in the folder of an earlier one continues with
+	// its data, but with new certificates.
 	Dir string
-	// ServiceCIDR is the range of ClusterIPs, or two ranges, one of each
-	// family, separated by a comma. The default is 10.96.0.0/16.
+	// ServiceCIDR is the range of ClusterIPs, or two ranges, one of each IP family, separated by a comma. The
+	// default is 10.96.0.0/16.
 	ServiceCIDR string
-	// CRDs are installed when the control plane is up. The processor time that this takes is
-	// spent once: see prepareData.
+	// CRDs are installed when the control plane starts. Their processing is cached across starts: see
+	// prepareData.
 	CRDs []CRDSet
-	// ControllerManager starts kube-controller-manager as well. Without it no
-	// ServiceAccount gets made (and Pods need none), a deleted namespace stays,
-	// and nothing collects garbage or fills EndpointSlices.
+	// ControllerManager starts kube-controller-manager as well. Without it no ServiceAccount is created (and
+	// Pods need none), deleted namespaces stay, and neither garbage collection nor EndpointSlices work.
 	ControllerManager bool
-	// Scheduler starts kube-scheduler as well, which gives Pods a Node (StartNode).
+	// Scheduler starts kube-scheduler as well, which assigns Pods to nodes (StartNode).
 	Scheduler bool
-	// Address is where the API server listens, 127.0.0.1 by default.
+	// Address is the address that the API server listens on. The default is 127.0.0.1.
 	Address string
-	// ServerNames are further host names and IP addresses that the API
-	// server's certificate is valid for.
+	// ServerNames are further host names and IP addresses in the API server's certificate.
 	ServerNames []string
-	// APIServerFlags are added to those of kube-apiserver.
+	// APIServerFlags are additional flags of kube-apiserver.
 	APIServerFlags []string
-	// ControllerManagerFlags are added to those of the controller manager.
+	// ControllerManagerFlags are additional flags of kube-controller-manager.
 	ControllerManagerFlags []string
-	// Audit has the API server write down every request: see AuditLog.
+	// Audit makes the API server log every request: see AuditLog.
 	Audit bool
 	// Logf reports progress. The default writes to standard error.
 	Logf Logf
 
-	preparing bool // etcd starts empty, and is to be copied
+	preparing bool // start with an empty etcd, whose data prepared then caches
 }
 
 func (c Config) withDefaults() Config {
@@ -75,8 +73,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// A ControlPlane is a running control plane. Its methods may be called
-// concurrently.
+// A ControlPlane is a running control plane. Its methods are safe for concurrent use.
 type ControlPlane struct {
 	config   Config
 	assets   Assets
@@ -87,23 +84,22 @@ type ControlPlane struct {
 	ports    ports
 	launcher *launcher
 	clients  clients
-	attached bool // another process runs it
+	attached bool // run by another process
 
-	mu                                                     sync.Mutex // guards what follows
+	mu                                                     sync.Mutex // guards the fields below
 	etcd, apiServer, controllerManager, scheduler, metallb *process
 	stopped                                                bool
 }
 
-// ports are where a control plane listens. They stay when a process restarts.
+// ports are the ports of a control plane. They stay the same when a process restarts.
 type ports struct {
 	etcd, etcdPeer, apiServer int
 
 	reserved *Ports
 }
 
-// Start starts a control plane and returns when it serves. The context bounds
-// the start only: the control plane runs until Stop, or until this process
-// ends.
+// Start starts a control plane and returns when it serves. The context bounds only the start: the control
+// plane runs until Stop, or until this process ends.
 func Start(ctx context.Context, config Config) (*ControlPlane, error) {
 	config = config.withDefaults()
 	cp, err := start(ctx, config)
@@ -125,7 +121,7 @@ func start(ctx context.Context, config Config) (*ControlPlane, error) {
 	return cp, nil
 }
 
-// up brings everything up, in a folder made for it.
+// up creates the control plane's folder and starts all components.
 func (cp *ControlPlane) up(ctx context.Context) error {
 	if err := cp.makeDir(); err != nil {
 		return err
@@ -149,7 +145,7 @@ func (cp *ControlPlane) up(ctx context.Context) error {
 	if cp.clients, err = newClients(cp.RESTConfig()); err != nil {
 		return err
 	}
-	// The namespaces come a moment after the server says that it is ready.
+	// The API server creates the namespaces shortly after it reports ready.
 	if err := cp.waitForPath(ctx, "the default namespace", "/api/v1/namespaces/default"); err != nil {
 		return err
 	}
@@ -162,7 +158,7 @@ func (cp *ControlPlane) up(ctx context.Context) error {
 	}
 	if cp.config.Scheduler {
 		cp.mu.Lock()
-		err := cp.keep(&cp.scheduler, cp.startScheduler)
+		err := cp.supervise(&cp.scheduler, cp.startScheduler)
 		cp.mu.Unlock()
 		if err != nil {
 			return err
@@ -174,16 +170,17 @@ func (cp *ControlPlane) up(ctx context.Context) error {
 	return nil
 }
 
-// StartControllerManager starts kube-controller-manager where the configuration has none. Its garbage
-// collector knows the kinds that are served when it starts, and learns of others within half a minute.
+// StartControllerManager starts kube-controller-manager on a control plane without Config.ControllerManager.
+// Its garbage collector watches the kinds that are served when it starts, and discovers others within half a
+// minute.
 func (cp *ControlPlane) StartControllerManager(ctx context.Context) error {
 	cp.mu.Lock()
-	err := cp.keep(&cp.controllerManager, cp.startControllerManager)
+	err := cp.supervise(&cp.controllerManager, cp.startControllerManager)
 	cp.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	return cp.waitForPath(ctx, "the controller manager to make the default service account", "/api/v1/namespaces/default/serviceaccounts/default")
+	return cp.waitForPath(ctx, "the controller manager to create the default service account", "/api/v1/namespaces/default/serviceaccounts/default")
 }
 
 func (cp *ControlPlane) makeDir() error {
@@ -195,13 +192,12 @@ func (cp *ControlPlane) makeDir() error {
 		err = os.MkdirAll(cp.dir, 0o750)
 	}
 	if err != nil {
-		return fmt.Errorf("making its folder: %w", err)
+		return fmt.Errorf("creating its folder: %w", err)
 	}
 	return nil
 }
 
-// auditPolicy has of each request who made it, what it was for, and what became of it. Those
-// that wait for changes are there as soon as they are answered.
+// auditPolicy logs the metadata of each request. Watches are logged as soon as the response starts.
 const auditPolicy = `
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -209,7 +205,7 @@ omitStages: [RequestReceived]
 rules: [{level: Metadata}]
 `
 
-// makeAuditPolicy adds the flags for the audit log, if there is to be one.
+// makeAuditPolicy writes the audit policy and adds the flags for the audit log, if Config.Audit is set.
 func (cp *ControlPlane) makeAuditPolicy() error {
 	if !cp.config.Audit {
 		return nil
@@ -219,8 +215,8 @@ func (cp *ControlPlane) makeAuditPolicy() error {
 	return cp.writeFile("audit-policy.yaml", []byte(auditPolicy))
 }
 
-// serve starts etcd and the API server, once more on other ports if somebody
-// has taken one in the moment between finding and using it.
+// serve starts etcd and the API server. It retries with other ports, up to five times in all, if another
+// process binds one of the reserved ports first.
 func (cp *ControlPlane) serve(ctx context.Context) error {
 	for try := 1; ; try++ {
 		free, err := ReservePorts(ctx, cp.config.Address, 3)
@@ -252,8 +248,8 @@ func (cp *ControlPlane) serveOn(ctx context.Context, ports ports) error {
 	return cp.waitForPath(ctx, "the API server to be ready", "/readyz")
 }
 
-// Stop kills the processes, waits until they are gone and removes the folder
-// if it was a temporary one. Stopping twice is fine.
+// Stop kills the processes, waits until they have ended and removes the folder if it is a temporary one.
+// Further calls do nothing.
 func (cp *ControlPlane) Stop() error {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
@@ -261,7 +257,7 @@ func (cp *ControlPlane) Stop() error {
 		return nil
 	}
 	cp.stopped = true
-	// kill -9: there is nothing to save, and graceful ends take many seconds.
+	// There is no state to save, and a graceful shutdown takes many seconds.
 	err := errors.Join(cp.metallb.kill(), cp.scheduler.kill(), cp.controllerManager.kill(), cp.apiServer.kill(), cp.etcd.kill())
 	cp.launcher.close()
 	cp.clients.close()
@@ -278,32 +274,32 @@ func (cp *ControlPlane) Stop() error {
 // Dir returns the folder with the certificates, kubeconfig files and logs.
 func (cp *ControlPlane) Dir() string { return cp.dir }
 
-// AuditLog returns the path of the file that has an audit event (audit.k8s.io/v1) for each
-// request, as JSON, one a line, if Config.Audit asks for it.
+// AuditLog returns the path of the audit log: a file with one audit event (audit.k8s.io/v1) in JSON per line.
+// It exists only with Config.Audit.
 func (cp *ControlPlane) AuditLog() string { return cp.path("audit.jsonl") }
 
-// CA returns the certificate of the authority that signed the API server's, in
-// PEM.
+// CA returns the certificate of the authority that signed the API server's certificate, in PEM.
 func (cp *ControlPlane) CA() []byte { return slices.Clone(cp.ca.cert) }
 
-// ServerURL returns the address of the API server, which a restart keeps.
+// ServerURL returns the URL of the API server, which does not change on a restart.
 func (cp *ControlPlane) ServerURL() string {
 	return "https://" + net.JoinHostPort(cp.config.Address, strconv.Itoa(cp.ports.apiServer))
 }
 
-// Logs returns the last lines that each component has logged.
+// Logs returns the last lines of each component's log.
 func (cp *ControlPlane) Logs() string {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
 	return logTails(cp.config.Name, cp.processes())
 }
 
-// processes needs cp.mu held. Those that were not started are nil.
+// processes returns the processes of all components; nil for those that were not started. The caller must
+// hold cp.mu.
 func (cp *ControlPlane) processes() []*process {
 	return []*process{cp.etcd, cp.apiServer, cp.controllerManager, cp.scheduler, cp.metallb}
 }
 
-// logTails returns the last lines that each process has logged.
+// logTails returns the last lines of each process's log.
 func logTails(owner string, processes []*process) string {
 	var b strings.Builder
 	for _, p := range processes {

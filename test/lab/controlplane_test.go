@@ -28,27 +28,27 @@ func TestManagementAndHostedSideBySide(t *testing.T) {
 	if err := mgmt.ApplyStatusYAML(t.Context(), testdata(t, "status.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	// A second time, as Apply must not take the status away.
+	// Apply must not remove the status.
 	if err := mgmt.ApplyYAML(t.Context(), testdata(t, "hostedcluster.yaml")); err != nil {
 		t.Fatal(err)
 	}
 	hc := get(t, mgmt, "hypershift.openshift.io/v1beta1", "hostedclusters", "clusters", "blue")
 	if host, _, _ := unstructured.NestedString(hc.Object, "status", "controlPlaneEndpoint", "host"); host != "api.blue.example.com" {
-		t.Errorf("host in the HostedCluster's status is %q", host)
+		t.Errorf("status of the HostedCluster has host %q", host)
 	}
 	vmi := get(t, mgmt, "kubevirt.io/v1", "virtualmachineinstances", "clusters-blue", "blue-worker-0")
 	if phase, _, _ := unstructured.NestedString(vmi.Object, "status", "phase"); phase != "Running" {
-		t.Errorf("phase of the VMI is %q", phase)
+		t.Errorf("VMI has phase %q", phase)
 	}
 	if _, found, _ := unstructured.NestedMap(vmi.Object, "spec", "domain"); !found {
-		t.Error("the status of the VMI has replaced its spec")
+		t.Error("ApplyStatus removed the spec of the VMI")
 	}
 
 	if err := mgmt.DeleteYAML(t.Context(), testdata(t, "hostedcluster.yaml")); err != nil {
 		t.Fatal(err)
 	}
 
-	// The hosted API server is also reached by another name than it listens on.
+	// Clients may also use a name of the hosted API server that is not its address.
 	config := hosted.RESTConfig()
 	config.ServerName = "api.blue.example.com"
 	service, err := clientset(t, config).CoreV1().Services("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
@@ -113,11 +113,11 @@ func TestStopLeavesNothing(t *testing.T) {
 	}
 	for _, pid := range pids {
 		if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
-			t.Errorf("process %d is still there: %v", pid, err)
+			t.Errorf("process %d still exists: %v", pid, err)
 		}
 	}
 	if _, err := os.Stat(cp.Dir()); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("folder %s is still there: %v", cp.Dir(), err)
+		t.Errorf("folder %s still exists: %v", cp.Dir(), err)
 	}
 	if err := cp.StartAPIServer(t.Context()); !errors.Is(err, errStopped) {
 		t.Errorf("starting after Stop: %v", err)
@@ -125,14 +125,14 @@ func TestStopLeavesNothing(t *testing.T) {
 	eventually(t, func() error {
 		for id, stack := range goroutines() {
 			if _, old := before[id]; !old {
-				return fmt.Errorf("a goroutine is left:\n%s", stack)
+				return fmt.Errorf("leaked goroutine:\n%s", stack)
 			}
 		}
 		return nil
 	})
 }
 
-func TestDirContinues(t *testing.T) {
+func TestRestartInDirKeepsData(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "cp")
 	for run := range 2 {
 		cp, err := Start(t.Context(), Config{Dir: dir, Logf: t.Logf})
@@ -169,14 +169,14 @@ func TestStartFails(t *testing.T) {
 			t.Errorf("got error %v", err)
 		}
 	})
-	t.Run("a wrong ServiceCIDR", func(t *testing.T) {
+	t.Run("invalid ServiceCIDR", func(t *testing.T) {
 		if _, err := Start(t.Context(), Config{Logf: t.Logf, ServiceCIDR: "10.0.0.0"}); err == nil || !strings.Contains(err.Error(), "ServiceCIDR") {
 			t.Errorf("got error %v", err)
 		}
 	})
 }
 
-// The address of a Service is free again some time after the Service is gone.
+// TestApplyWaitsForAnAddress checks that Apply retries while the ClusterIP is allocated to another Service.
 func TestApplyWaitsForAnAddress(t *testing.T) {
 	cp := management.Get(t)
 	namespace := cp.Namespace(t)
@@ -190,7 +190,7 @@ func TestApplyWaitsForAnAddress(t *testing.T) {
 	go func() { applied <- cp.ApplyYAML(t.Context(), service("second")) }()
 	select {
 	case err := <-applied:
-		t.Fatalf("two Services have one address: %v", err)
+		t.Fatalf("the second Service was created with the address of the first: %v", err)
 	case <-time.After(500 * time.Millisecond):
 	}
 	if err := cp.DeleteYAML(t.Context(), service("first")); err != nil {
@@ -201,7 +201,7 @@ func TestApplyWaitsForAnAddress(t *testing.T) {
 	}
 }
 
-func TestTheSchedulerIsStartedAgain(t *testing.T) {
+func TestSchedulerIsRestarted(t *testing.T) {
 	cp := New(t, Config{Name: "kept", Scheduler: true, ControllerManager: true})
 	scheduler := func() *process {
 		cp.mu.Lock()
@@ -214,7 +214,7 @@ func TestTheSchedulerIsStartedAgain(t *testing.T) {
 	}
 	eventually(t, func() error {
 		if now := scheduler(); now == first || !now.running() {
-			return errors.New("it has not been started again")
+			return errors.New("the scheduler was not restarted")
 		}
 		return nil
 	})
@@ -222,6 +222,6 @@ func TestTheSchedulerIsStartedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if scheduler().running() {
-		t.Error("it runs after the end")
+		t.Error("the scheduler runs after Stop")
 	}
 }

@@ -12,12 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// A CRDSet names the CRDs of one project.
+// A CRDSet identifies the CRDs of one project.
 type CRDSet string
 
-// The CRDs that can be installed.
+// The CRDs that InstallCRDs can install.
 const (
-	// Oooi has this project's own, from manifests/crds.
+	// Oooi has this project's own CRDs, from manifests/crds.
 	Oooi CRDSet = "oooi"
 	// HyperShift has HostedCluster, NodePool and HostedControlPlane.
 	HyperShift CRDSet = "hypershift"
@@ -25,34 +25,30 @@ const (
 	OpenShiftRoute CRDSet = "openshift-route"
 	// OpenShiftSecurity has SecurityContextConstraints.
 	OpenShiftSecurity CRDSet = "openshift-security"
-	// OpenShiftDNS has DNS of operator.openshift.io and of
-	// config.openshift.io.
+	// OpenShiftDNS has DNS of operator.openshift.io and of config.openshift.io.
 	OpenShiftDNS CRDSet = "openshift-dns"
-	// OpenShiftIngress has Ingress of config.openshift.io and
-	// IngressController of operator.openshift.io.
+	// OpenShiftIngress has Ingress of config.openshift.io and IngressController of operator.openshift.io.
 	OpenShiftIngress CRDSet = "openshift-ingress"
-	// MetalLB has IPAddressPool, L2Advertisement and the others of MetalLB.
+	// MetalLB has IPAddressPool, L2Advertisement and the other CRDs of MetalLB.
 	MetalLB CRDSet = "metallb"
-	// NetworkAttachmentDefinition has Multus's kind of that name.
+	// NetworkAttachmentDefinition has the CRD of that name, which Multus reads.
 	NetworkAttachmentDefinition CRDSet = "network-attachment-definition"
 	// KubeVirt has VirtualMachineInstance.
 	KubeVirt CRDSet = "kubevirt"
 	// KubeVirtMachines has VirtualMachine, without its schema.
 	KubeVirtMachines CRDSet = "kubevirt-machines"
-	// OLM has Subscription, ClusterServiceVersion and the others of the
-	// Operator Lifecycle Manager.
+	// OLM has Subscription, ClusterServiceVersion and the other CRDs of the Operator Lifecycle Manager.
 	OLM CRDSet = "olm"
-	// Contour has HTTPProxy and the others of the ingress controller Contour.
+	// Contour has HTTPProxy and the other CRDs of the ingress controller Contour.
 	Contour CRDSet = "contour"
-	// CertManager has Certificate, ClusterIssuer and the others of cert-manager.
+	// CertManager has Certificate, ClusterIssuer and the other CRDs of cert-manager.
 	CertManager CRDSet = "cert-manager"
-	// MetalLBOperator has the operator's own kind, MetalLB, as far as this project
-	// uses it: the operator's module cannot be downloaded, so that its CRD is
-	// written here and allows more than the real one.
+	// MetalLBOperator has MetalLB of the MetalLB operator. The operator's module cannot be downloaded, so
+	// this CRD is a copy with only the fields that this project uses, and allows more than the original.
 	MetalLBOperator CRDSet = "metallb-operator"
 )
 
-// CRDSets returns all of them.
+// CRDSets returns all sets.
 func CRDSets() []CRDSet {
 	return []CRDSet{
 		Oooi, HyperShift, OpenShiftRoute, OpenShiftSecurity, OpenShiftDNS, OpenShiftIngress,
@@ -61,8 +57,8 @@ func CRDSets() []CRDSet {
 	}
 }
 
-// A crdSource says where a set is: files (patterns) in a Go module, or in this
-// repository if there is no module.
+// A crdSource locates the files of a set: glob patterns in a Go module, or in this repository if module is
+// empty.
 type crdSource struct {
 	module string
 	files  []string
@@ -114,8 +110,7 @@ func (s CRDSet) source() (crdSource, error) {
 	return crdSource{}, fmt.Errorf("no such set of CRDs: %q", string(s))
 }
 
-// CRDs returns the CRDs of these sets, as their projects ship them (but for
-// MetalLBOperator).
+// CRDs returns the CRDs of sets, as their projects ship them (except MetalLBOperator).
 func CRDs(ctx context.Context, sets ...CRDSet) ([]*unstructured.Unstructured, error) {
 	var crds []*unstructured.Unstructured
 	for _, set := range sets {
@@ -175,8 +170,8 @@ func (s crdSource) glob(dir string) (files []string, err error) {
 	return files, nil
 }
 
-// ModuleFiles returns what sets of CRDs consist of in Go modules: paths on this machine, by paths in the folder
-// OOOI_LAB_MODULES of another one.
+// ModuleFiles returns the files of sets that come from Go modules. The map is from paths relative to
+// OOOI_LAB_MODULES on another host to paths on this one.
 func ModuleFiles(ctx context.Context, sets ...CRDSet) (map[string]string, error) {
 	all := map[string]string{}
 	for _, set := range sets {
@@ -215,16 +210,15 @@ func readCRDs(file string) ([]*unstructured.Unstructured, error) {
 	var crds []*unstructured.Unstructured
 	for _, object := range objects {
 		if object.GetKind() != "CustomResourceDefinition" {
-			continue // a kustomization.yaml
+			continue // such as a kustomization.yaml
 		}
-		delete(object.Object, "status") // old generators left a stub
+		delete(object.Object, "status") // old generators write an empty one
 		crds = append(crds, object)
 	}
 	return crds, nil
 }
 
-// InstallCRDs installs or updates CRDs and returns when their kinds are
-// served.
+// InstallCRDs creates or updates CRDs, and returns when their kinds are served.
 func (cp *ControlPlane) InstallCRDs(ctx context.Context, sets ...CRDSet) error {
 	crds, err := CRDs(ctx, sets...)
 	if err != nil {
@@ -256,8 +250,8 @@ func (cp *ControlPlane) waitForCRDs(ctx context.Context, crds []*unstructured.Un
 	return nil
 }
 
-// served checks that a CRD is established and that discovery, which the
-// clients of tests ask, shows its kind in every version.
+// served returns an error unless a CRD is established and discovery, which tests' clients use, lists its kind
+// in every served version.
 func (cp *ControlPlane) served(ctx context.Context, crd *unstructured.Unstructured) error {
 	resource := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 	live, err := cp.clients.dynamic.Resource(resource).Get(ctx, crd.GetName(), metav1.GetOptions{})
@@ -283,7 +277,7 @@ func (cp *ControlPlane) served(ctx context.Context, crd *unstructured.Unstructur
 	return nil
 }
 
-// established looks at the conditions of a CRD.
+// established returns an error unless the condition Established of a CRD is True.
 func established(crd *unstructured.Unstructured) error {
 	conditions, _, _ := unstructured.NestedSlice(crd.Object, "status", "conditions")
 	for _, c := range conditions {

@@ -31,23 +31,23 @@ func TestEveryCRDSet(t *testing.T) {
 
 func TestValidationIsReal(t *testing.T) {
 	cp := management.Get(t)
-	// HyperShift refuses a cluster that publishes none of its services.
+	// HyperShift's CRD rejects a cluster without services.
 	err := cp.ApplyYAML(t.Context(), []byte(`
 apiVersion: hypershift.openshift.io/v1beta1
 kind: HostedCluster
-metadata: {name: bare}
+metadata: {name: no-services}
 spec: {platform: {type: KubeVirt}, release: {image: x}, pullSecret: {name: x}, services: []}
 `))
 	if !apierrors.IsInvalid(err) {
 		t.Errorf("got error %v, want Invalid", err)
 	}
-	if err == nil || !strings.HasPrefix(err.Error(), "HostedCluster default/bare: ") {
+	if err == nil || !strings.HasPrefix(err.Error(), "HostedCluster default/no-services: ") {
 		t.Errorf("the error does not name the object: %v", err)
 	}
 }
 
-// A fixture of HyperShift's own tests is a good sample. (The other one there
-// has no release image, which the API refuses.)
+// TestModuleDir applies a fixture of HyperShift's own tests. The other fixture there has no release image,
+// which the API rejects.
 func TestModuleDir(t *testing.T) {
 	cp := management.Get(t)
 	dir, err := ModuleDir(t.Context(), "github.com/openshift/hypershift")
@@ -68,7 +68,7 @@ func TestModuleDir(t *testing.T) {
 
 func TestModuleHashIsChecked(t *testing.T) {
 	m := pinned()[0]
-	m.sum = "h1:somethingelse="
+	m.sum = "h1:other="
 	if _, err := m.dir(t.Context()); err == nil || !strings.Contains(err.Error(), "do not use it") {
 		t.Errorf("got error %v", err)
 	}

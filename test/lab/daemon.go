@@ -11,27 +11,26 @@ import (
 	"time"
 )
 
-// A Daemon is a process that a test looks at from outside. It can be killed and started
-// again, and ends with the test.
+// A Daemon is a child process of a test. It can be killed and restarted, and is killed when the test ends.
 type Daemon struct {
-	// Log is what the process says, the present or the last one; nil before the first.
+	// Log is the output of the current or last process; nil before the first.
 	Log *Output
 
 	name     string
 	command  func() *exec.Cmd
 	launcher *launcher
-	cmd      *exec.Cmd     // nil while there is none
+	cmd      *exec.Cmd     // nil while no process runs
 	ended    chan struct{} // closed when cmd has ended
 }
 
-// NewDaemon is for the process that command makes, each time anew. If the test fails, the
-// end of its log is shown.
+// NewDaemon returns a Daemon that is not started. Start calls command for each process. If the test fails,
+// the end of the log is printed.
 func NewDaemon(tb testing.TB, name string, command func() *exec.Cmd) *Daemon {
 	tb.Helper()
 	d := &Daemon{name: name, command: command, launcher: newLauncher()}
 	tb.Cleanup(func() {
 		if tb.Failed() && d.Log != nil {
-			tb.Logf("the end of what %s said:\n%s", d.name, d.Log.Tail())
+			tb.Logf("end of the log of %s:\n%s", d.name, d.Log.Tail())
 		}
 		d.Kill(tb)
 		d.launcher.close()
@@ -56,8 +55,8 @@ func (d *Daemon) Start(tb testing.TB) {
 	}()
 }
 
-// Kill ends the process as a crash would. It fails the test if the process has ended by
-// itself, or has said what none must ever say.
+// Kill sends SIGKILL and waits until the process has ended. It fails the test if the process had already
+// exited, or if its log has a data race or a panic.
 func (d *Daemon) Kill(tb testing.TB) {
 	tb.Helper()
 	if d.cmd == nil {
@@ -65,7 +64,7 @@ func (d *Daemon) Kill(tb testing.TB) {
 	}
 	select {
 	case <-d.ended:
-		tb.Errorf("%s ended by itself:\n%s", d.name, d.Log.Tail())
+		tb.Errorf("%s exited unexpectedly:\n%s", d.name, d.Log.Tail())
 	default:
 		if err := d.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			tb.Error(err)
@@ -75,30 +74,29 @@ func (d *Daemon) Kill(tb testing.TB) {
 	d.check(tb)
 }
 
-// check fails the test if the process, which has ended, has said what none must ever say.
+// check fails the test if the log of the process, which has ended, has a data race or a panic.
 func (d *Daemon) check(tb testing.TB) {
 	tb.Helper()
 	d.cmd = nil
 	for _, fault := range []string{"DATA RACE", "[PANIC]", "Recovered from panic", "panic:"} {
 		if at := strings.Index(d.Log.String(), fault); at >= 0 {
-			tb.Errorf("%s says:\n%.4000s", d.name, d.Log.String()[at:])
+			tb.Errorf("%s logged:\n%.4000s", d.name, d.Log.String()[at:])
 		}
 	}
 }
 
-// Terminate asks the process to end, and fails the test if it does not do so in time and in
-// peace.
+// Terminate sends SIGTERM, and fails the test if the process does not exit with code 0 within startTimeout.
 func (d *Daemon) Terminate(tb testing.TB) {
 	tb.Helper()
 	d.Signal(tb, syscall.SIGTERM)
 	select {
 	case <-d.ended:
 		if code := d.cmd.ProcessState.ExitCode(); code != 0 {
-			tb.Errorf("%s ended with %d:\n%s", d.name, code, d.Log.Tail())
+			tb.Errorf("%s exited with code %d:\n%s", d.name, code, d.Log.Tail())
 		}
 		d.check(tb)
 	case <-time.After(startTimeout):
-		tb.Fatalf("%s does not end:\n%s", d.name, d.Log.Tail())
+		tb.Fatalf("%s does not exit on SIGTERM:\n%s", d.name, d.Log.Tail())
 	}
 }
 

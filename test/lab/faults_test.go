@@ -14,13 +14,13 @@ func TestOutages(t *testing.T) {
 	cp := New(t, Config{Name: "outages", ControllerManager: true})
 	kube := clientset(t, cp.RESTConfig())
 	url := cp.ServerURL()
-	remember := func(name string) {
+	create := func(name string) {
 		t.Helper()
 		if err := cp.Apply(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	remembers := func(names ...string) {
+	checkExist := func(names ...string) {
 		t.Helper()
 		for _, name := range names {
 			if _, err := kube.CoreV1().ConfigMaps("default").Get(t.Context(), name, metav1.GetOptions{}); err != nil {
@@ -29,7 +29,7 @@ func TestOutages(t *testing.T) {
 		}
 	}
 
-	remember("first")
+	create("first")
 	if err := cp.KillAPIServer(); err != nil {
 		t.Fatal(err)
 	}
@@ -41,9 +41,9 @@ func TestOutages(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("API server back in %s", time.Since(started).Round(time.Millisecond))
-	remembers("first")
+	checkExist("first")
 
-	remember("second")
+	create("second")
 	if err := cp.KillEtcd(); err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestOutages(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("etcd back in %s", time.Since(started).Round(time.Millisecond))
-	remembers("first", "second")
+	checkExist("first", "second")
 
 	if err := errors.Join(cp.KillEtcd(), cp.KillAPIServer(), cp.KillEtcd()); err != nil {
 		t.Fatal(err)
@@ -60,15 +60,15 @@ func TestOutages(t *testing.T) {
 	if err := errors.Join(cp.StartEtcd(t.Context()), cp.StartAPIServer(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	remembers("first", "second")
+	checkExist("first", "second")
 	if cp.ServerURL() != url {
-		t.Errorf("the API server has moved from %s to %s", url, cp.ServerURL())
+		t.Errorf("the API server's URL changed from %s to %s", url, cp.ServerURL())
 	}
 	if err := cp.StartEtcd(t.Context()); err == nil {
-		t.Error("no error from starting an etcd that runs")
+		t.Error("no error from starting etcd while it runs")
 	}
 
-	// The controller manager has lived through it all.
+	// The controller manager has survived the outages.
 	namespace := cp.Namespace(t)
 	eventually(t, func() error {
 		_, err := kube.CoreV1().ServiceAccounts(namespace).Get(t.Context(), "default", metav1.GetOptions{})

@@ -10,13 +10,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// HolderCommand is what runs xdsd hold with the capabilities of its container, and no others.
+// HolderCommand returns a command line that runs args, which start xdsd hold, with only the capabilities of
+// its container.
 func HolderCommand(args ...string) []string {
 	return append(confine(&corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"NET_ADMIN", "NET_RAW"}}}), args...)
 }
 
-// ServeReady answers at an address as Envoy's /ready does, in the network namespace of the thread,
-// until the test ends.
+// ServeReady serves a stand-in for Envoy's /ready at an address, in the calling thread's network namespace,
+// until the test ends: 200 if ready returns true, else 503.
 func ServeReady(tb testing.TB, address string, ready func() bool) error {
 	tb.Helper()
 	l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", address)

@@ -12,19 +12,19 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// A HostedCluster is one on KubeVirt that HyperShift's CRD accepts.
+// A HostedCluster is a minimal HostedCluster on KubeVirt that HyperShift's CRD accepts.
 type HostedCluster struct {
 	Namespace, Name, BaseDomain string
-	// API is its API server's hostname; api.NAME.BASEDOMAIN if empty.
+	// API is the hostname of its API server. The default is api.NAME.BASEDOMAIN.
 	API string
-	// Publishing says how its other services are published, in YAML; by a Route that names
-	// no host, where nothing is said.
+	// Publishing has the servicePublishingStrategy of its other services in YAML, by service. The default is
+	// a Route without a hostname.
 	Publishing map[string]string
-	// More are further lines of its spec, indented as those are.
+	// More are further lines of its spec in YAML, indented by two spaces.
 	More string
 }
 
-// YAML returns it as a document, and begins the next.
+// YAML returns the object as a YAML document that ends with a separator.
 func (c HostedCluster) YAML() string {
 	var services strings.Builder
 	for _, service := range []string{"OAuthServer", "Konnectivity", "Ignition"} {
@@ -51,13 +51,13 @@ spec:
 
 func (c HostedCluster) api() string { return cmp.Or(c.API, "api."+c.Name+"."+c.BaseDomain) }
 
-// ControlPlaneNamespace is where HyperShift runs its control plane.
+// ControlPlaneNamespace returns the namespace in which HyperShift runs the control plane.
 func (c HostedCluster) ControlPlaneNamespace() string {
 	return c.Namespace + "-" + strings.ReplaceAll(c.Name, ".", "-")
 }
 
-// Backend is a Service of the control plane with the server behind it, in YAML. Where clusterIP is
-// empty the Service has any.
+// Backend returns a Service of the control plane, and an EndpointSlice with the server at its address, in
+// YAML. If clusterIP is empty, the API server allocates one.
 func (c HostedCluster) Backend(service string, port int, at netip.AddrPort, clusterIP string) string {
 	if clusterIP != "" {
 		clusterIP = ", clusterIP: " + clusterIP
@@ -78,8 +78,8 @@ endpoints: [{addresses: [%[5]s], conditions: {ready: true}}]
 `, service, c.ControlPlaneNamespace(), port, clusterIP, at.Addr(), at.Port())
 }
 
-// AdminKubeconfig is the hosted administrator's as HyperShift writes it: with the API server's
-// public name.
+// AdminKubeconfig returns the hosted administrator's kubeconfig with the API server's public name, as
+// HyperShift writes it.
 func (c HostedCluster) AdminKubeconfig(hosted *ControlPlane) ([]byte, error) {
 	config, err := clientcmd.LoadFromFile(hosted.Kubeconfig())
 	if err != nil {
@@ -95,10 +95,10 @@ func (c HostedCluster) AdminKubeconfig(hosted *ControlPlane) ([]byte, error) {
 	return data, nil
 }
 
-// HandOver has the management cluster know that the hosted control plane is there, as HyperShift
-// does: a Secret has the administrator's kubeconfig, with the API server's public name, and the
-// HostedCluster, which is applied already, says which.
-func (c HostedCluster) HandOver(ctx context.Context, management, hosted *ControlPlane) error {
+// PublishKubeconfig publishes the hosted control plane in the management cluster as HyperShift does: it
+// creates a Secret with the AdminKubeconfig, and references it in the status of the HostedCluster, which must
+// exist.
+func (c HostedCluster) PublishKubeconfig(ctx context.Context, management, hosted *ControlPlane) error {
 	data, err := c.AdminKubeconfig(hosted)
 	if err != nil {
 		return err
@@ -116,9 +116,9 @@ status: {kubeconfig: {name: %s}}
 `, c.Name, c.Namespace, name))
 }
 
-// NetworkPolicies are those that HyperShift has in the namespace of a control plane on KubeVirt
-// whose Routes the management cluster's routers serve, in YAML; that for virtual machines' own
-// pods is not among them. They are of hypershift v0.1.81,
+// NetworkPolicies returns, in YAML, the NetworkPolicies that HyperShift creates in the namespace of a control
+// plane on KubeVirt whose Routes are served by the management cluster's routers, except the one for
+// virt-launcher pods. Source: hypershift v0.1.81,
 // hypershift-operator/controllers/hostedcluster/network_policies.go.
 func (c HostedCluster) NetworkPolicies() string {
 	const policy = `
@@ -140,5 +140,5 @@ spec: {podSelector: %[3]s, policyTypes: [Ingress], ingress: [%[4]s]}
 	return list.String()
 }
 
-// PublishedRoute is a HostedCluster's way to publish a service by a Route with a hostname.
+// PublishedRoute returns the servicePublishingStrategy of a Route with a hostname, in YAML.
 func PublishedRoute(host string) string { return "{type: Route, route: {hostname: " + host + "}}" }

@@ -15,19 +15,19 @@ import (
 	"time"
 )
 
-// An Image is a container image that is built from files of this machine.
+// An Image is a container image that is built from local files.
 type Image struct {
-	// Name is its name with a tag, such as localhost/pause:1.
+	// Name is the image's name and tag, such as localhost/pause:1.
 	Name string
-	// Containerfile says how it is made. There is nothing to download images with, so it is
-	// to be FROM scratch.
+	// Containerfile has the instructions. It must start FROM scratch, because builds cannot pull images.
 	Containerfile string
-	// Files are what a Containerfile copies, by their paths there. Everybody may run them.
+	// Files are the files that Containerfile copies: from paths in the build context to local paths. All are
+	// installed with mode 0755.
 	Files map[string]string
 }
 
-// Build builds the image with Buildah unless it is there already, made of the same
-// files. ImageArchive says where it is then.
+// Build builds the image with Buildah, unless it was built from the same files. ImageArchive returns its
+// path.
 func (i Image) Build(ctx context.Context, logf Logf) error {
 	archive, err := ImageArchive(i.Name)
 	if err != nil {
@@ -37,7 +37,7 @@ func (i Image) Build(ctx context.Context, logf Logf) error {
 	if err != nil {
 		return fmt.Errorf("building image %s: %w", i.Name, err)
 	}
-	return once(ctx, archive, sum, 10*time.Minute, logf, func(ctx context.Context) error {
+	return buildOnce(ctx, archive, sum, 10*time.Minute, logf, func(ctx context.Context) error {
 		logf.printf("building image %s", i.Name)
 		if err := i.build(ctx, archive); err != nil {
 			return fmt.Errorf("building image %s: %w", i.Name, err)
@@ -46,14 +46,14 @@ func (i Image) Build(ctx context.Context, logf Logf) error {
 	})
 }
 
-// ImageArchive returns the path of the OCI archive with an image that was built.
+// ImageArchive returns the path of the OCI archive of a built image.
 func ImageArchive(name string) (string, error) {
 	dir, err := labDir()
 	return filepath.Join(dir, "image-"+strings.NewReplacer("/", "-", ":", "-").Replace(name)+".tar"), err
 }
 
 func (i Image) build(ctx context.Context, archive string) (err error) {
-	scratch, err := os.MkdirTemp(filepath.Dir(archive), "image-") // where its size fits
+	scratch, err := os.MkdirTemp(filepath.Dir(archive), "image-") // on a file system with enough space
 	if err != nil {
 		return err
 	}
@@ -67,17 +67,17 @@ func (i Image) build(ctx context.Context, archive string) (err error) {
 			return err
 		}
 	}
-	made := filepath.Join(scratch, "image.tar")
+	archived := filepath.Join(scratch, "image.tar")
 	cmd := exec.CommandContext(ctx, "buildah", "--storage-driver=vfs", "--root="+filepath.Join(scratch, "storage"), "--runroot="+filepath.Join(scratch, "run"),
-		"bud", "--isolation=chroot", "--file="+containerfile, "--tag=oci-archive:"+made+":"+i.Name, files)
+		"bud", "--isolation=chroot", "--file="+containerfile, "--tag=oci-archive:"+archived+":"+i.Name, files)
 	cmd.WaitDelay = 10 * time.Second
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%q: %w\n%s", cmd.Args, err, lastLines(string(out), 10))
 	}
-	return os.Rename(made, archive)
+	return os.Rename(archived, archive)
 }
 
-// sum identifies what the image is made of.
+// sum returns a hash of the Containerfile and the files.
 func (i Image) sum() (string, error) {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q\n", i.Containerfile)
@@ -95,7 +95,7 @@ func (i Image) sum() (string, error) {
 	return fmt.Sprintf("%x", h.Sum(nil)), nil
 }
 
-// install copies a file.
+// install copies a file to a path, with mode 0755, and creates the folders above it.
 func install(from, to string) error {
 	content, err := os.ReadFile(from)
 	if err == nil {
@@ -107,8 +107,8 @@ func install(from, to string) error {
 	return err
 }
 
-// BuildStatic builds a main package of this repository for an image or a benchmark, as the
-// Makefile does: without C, and without the race detector, which needs it. It returns the path.
+// BuildStatic builds a main package of this repository for an image or a benchmark, and returns the binary's
+// path. As the Makefile does, it disables cgo, and with it the race detector.
 func BuildStatic(ctx context.Context, pkg string) (string, error) {
 	dir, err := labDir()
 	if err != nil {
@@ -118,8 +118,8 @@ func BuildStatic(ctx context.Context, pkg string) (string, error) {
 	return path, goCommand(ctx, []string{"CGO_ENABLED=0"}, "build", "-trimpath", "-ldflags=-s -w", "-o", path, pkg)
 }
 
-// Linked returns a program and the libraries of this machine that it is linked to, as
-// the Files of an image that has it in its folder bin.
+// Linked returns a program and the shared libraries that it is linked to, as the Files of an image with the
+// program in its folder bin.
 func Linked(ctx context.Context, program string) (map[string]string, error) {
 	path, err := exec.LookPath(program)
 	if err != nil {
@@ -132,14 +132,14 @@ func Linked(ctx context.Context, program string) (map[string]string, error) {
 		return nil, fmt.Errorf("%s: %w: %s", cmd, err, libraries)
 	}
 	for word := range strings.FieldsSeq(string(libraries)) {
-		if filepath.IsAbs(word) { // the others are names and addresses
+		if filepath.IsAbs(word) { // the other words are names and addresses
 			files[word] = word
 		}
 	}
 	return files, nil
 }
 
-// pauseImage is what keeps the namespaces of a Pod.
+// pauseImage is the sandbox image of Pods.
 const pauseImage = "localhost/pause:1"
 
 func buildPause(ctx context.Context, logf Logf) error {

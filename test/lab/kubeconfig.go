@@ -9,12 +9,11 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Kubeconfig returns the path of an administrator's kubeconfig file.
+// Kubeconfig returns the path of the administrator's kubeconfig file.
 func (cp *ControlPlane) Kubeconfig() string { return cp.path("admin.kubeconfig") }
 
-// UserKubeconfig writes a kubeconfig file with a client certificate of this
-// user in these groups, and returns its path. The user may do nothing that
-// RBAC does not grant.
+// UserKubeconfig writes a kubeconfig file with a client certificate for user and groups, and returns its
+// path. The user has only the rights that RBAC grants.
 func (cp *ControlPlane) UserKubeconfig(user string, groups ...string) (string, error) {
 	pair, err := cp.ca.client(user, groups...)
 	if err != nil {
@@ -30,13 +29,13 @@ func (cp *ControlPlane) UserKubeconfig(user string, groups ...string) (string, e
 	return f.Name(), cp.writeKubeconfig(f.Name(), user, pair)
 }
 
-// writeKubeconfig writes a file with everything in it, so that its content can
-// go into a Secret.
+// writeKubeconfig writes a kubeconfig file that references no other files, so that its content can be stored
+// in a Secret.
 func (cp *ControlPlane) writeKubeconfig(path, user string, pair keyPair) error {
 	return cp.writeKubeconfigFor(path, cp.ServerURL(), user, pair)
 }
 
-// writeKubeconfigFor is writeKubeconfig for who knows the API server by another URL.
+// writeKubeconfigFor is writeKubeconfig for a client that reaches the API server at another URL.
 func (cp *ControlPlane) writeKubeconfigFor(path, server, user string, pair keyPair) error {
 	config := clientcmdapi.NewConfig()
 	name := cp.config.Name
@@ -50,8 +49,7 @@ func (cp *ControlPlane) writeKubeconfigFor(path, server, user string, pair keyPa
 	return nil
 }
 
-// RESTConfig returns the configuration of an administrator's client, with rate
-// limits that no test reaches.
+// RESTConfig returns an administrator's client configuration, with rate limits that no test reaches.
 func (cp *ControlPlane) RESTConfig() *rest.Config {
 	return &rest.Config{
 		Host: cp.ServerURL(),

@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// vmiCRD has no schema: KubeVirt's operator generates the whole CRD in Go. As
-// there, it has no status subresource.
+// vmiCRD is the CRD of VirtualMachineInstance without a schema. KubeVirt's operator generates the CRD in Go;
+// as there, it has no status subresource.
 const vmiCRD = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -40,7 +40,7 @@ spec:
     - {name: NodeName, type: string, jsonPath: .status.nodeName}
 `
 
-// kubevirtCRDs puts the schema of VirtualMachineInstance into its CRD.
+// kubevirtCRDs returns the CRD of VirtualMachineInstance with its schema.
 func kubevirtCRDs(moduleDir string) ([]*unstructured.Unstructured, error) {
 	schema, err := kubevirtSchema(moduleDir, "virtualmachineinstance")
 	if err != nil {
@@ -62,11 +62,10 @@ func kubevirtCRDs(moduleDir string) ([]*unstructured.Unstructured, error) {
 	return crds, unstructured.SetNestedSlice(crds[0].Object, versions, "spec", "versions")
 }
 
-// kubevirtSchemas is a file of KubeVirt's module: a map from names to schemas as YAML.
+// kubevirtSchemas is a file of KubeVirt's module with a map from names to schemas in YAML.
 const kubevirtSchemas = "pkg/virt-operator/resource/generate/components/validations_generated.go"
 
-// kubevirtSchema finds the schema of a kind in KubeVirt's generated Go source,
-// a map from names to YAML.
+// kubevirtSchema returns the schema called name in kubevirtSchemas.
 func kubevirtSchema(moduleDir, name string) (map[string]any, error) {
 	path := filepath.Join(moduleDir, filepath.FromSlash(kubevirtSchemas))
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
@@ -85,7 +84,7 @@ func kubevirtSchema(moduleDir, name string) (map[string]any, error) {
 		return false
 	})
 	if text == "" {
-		return nil, fmt.Errorf("%s has none for %q", path, name)
+		return nil, fmt.Errorf("no schema for %q in %s", name, path)
 	}
 	schema := map[string]any{}
 	if err := yaml.Unmarshal([]byte(text), &schema); err != nil {
@@ -94,7 +93,7 @@ func kubevirtSchema(moduleDir, name string) (map[string]any, error) {
 	return schema, nil
 }
 
-// stringLiteral is the value of a string literal, or "" of anything else.
+// stringLiteral returns the value of a string literal, or "" for any other expression.
 func stringLiteral(e ast.Expr) string {
 	lit, ok := e.(*ast.BasicLit)
 	if !ok || lit.Kind != token.STRING {

@@ -57,8 +57,7 @@ func testdata(t *testing.T, name string) []byte {
 	return data
 }
 
-// eventually tries until it succeeds, for half a minute: informers are slow to
-// try again after an outage.
+// eventually calls try until it succeeds, for half a minute, because informers back off after an outage.
 func eventually(t *testing.T, try func() error) {
 	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
@@ -74,7 +73,7 @@ func eventually(t *testing.T, try func() error) {
 	}
 }
 
-// goroutines returns the stacks of all, by id.
+// goroutines returns the stacks of all goroutines by ID.
 func goroutines() map[string]string {
 	buf := make([]byte, 1<<20)
 	stacks := map[string]string{}

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// Long reports whether tests run at full length, as make test-long has them by the environment
-// variable OOOI_LAB_LONG: whole matrices, many clusters, outages as long as a timer of Kubernetes.
-// Otherwise they run a part that shows the same behaviour.
+// Long reports whether tests run at full length: whole matrices, many clusters, outages as long as
+// Kubernetes' timers. make test-long enables that with the environment variable OOOI_LAB_LONG. Otherwise
+// tests run a part that covers the same behaviour.
 func Long() bool { return os.Getenv("OOOI_LAB_LONG") != "" }
 
 // NeedLong skips a test that runs only at full length.
@@ -18,7 +18,7 @@ func NeedLong(tb testing.TB) {
 	}
 }
 
-// Sample returns all items in a long test, and otherwise every nth of them, beginning with the first.
+// Sample returns all items at full length, and otherwise every nth item, starting with the first.
 func Sample[T any](items []T, n int) []T {
 	if Long() {
 		return items
@@ -30,7 +30,7 @@ func Sample[T any](items []T, n int) []T {
 	return sample
 }
 
-// Length is one of two values: of a long test, or of one that is not.
+// Length returns long at full length, and otherwise short.
 func Length[T any](short, long T) T {
 	if Long() {
 		return long

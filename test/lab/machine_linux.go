@@ -11,25 +11,26 @@ import (
 	"testing"
 )
 
-// A Machine stands for a virtual machine: a network namespace with an interface on a VLAN. It ends
-// with the test.
+// A Machine simulates a VM on a VLAN: it is a network namespace with one interface. The end of the test
+// removes it.
 type Machine struct {
 	*Namespace
 
-	// Device is the interface.
+	// Device is the name of the interface.
 	Device string
-	// Dir is a folder for the files of its programs.
+	// Dir is a folder for files of the programs that run on the machine.
 	Dir string
 
 	launcher *launcher
 }
 
-// NewMachine plugs a machine with a MAC address into a bridge of the test's network, which
-// is made if it is not there. It is for tests in a Network. Its eth0 has no address yet.
+// NewMachine creates a machine and attaches its interface eth0, with a MAC address and without an IP address,
+// to a bridge of the test's network. It creates the bridge if it does not exist. The test must run in a
+// Network.
 func NewMachine(tb testing.TB, bridge, mac string) *Machine {
 	tb.Helper()
 	if !insideNetworkNow() {
-		tb.Fatal("a machine needs a Network around it")
+		tb.Fatal("NewMachine must be called in a Network")
 	}
 	m := MachineIn(tb, NewNamespace(tb), "eth0")
 	if err := Cable(End{Bridge: bridge}, End{In: m.Namespace, Device: m.Device, MAC: mac}); err != nil {
@@ -38,7 +39,7 @@ func NewMachine(tb testing.TB, bridge, mac string) *Machine {
 	return m
 }
 
-// MachineIn is a machine in a namespace, with an interface that the caller connects.
+// MachineIn returns a machine in an existing namespace. The caller connects the interface.
 func MachineIn(tb testing.TB, n *Namespace, device string) *Machine {
 	tb.Helper()
 	m := &Machine{Namespace: n, Device: device, Dir: TempDir(tb), launcher: newLauncher()}
@@ -46,7 +47,7 @@ func MachineIn(tb testing.TB, n *Namespace, device string) *Machine {
 	return m
 }
 
-// start starts a process that ends with the test.
+// start starts a process that is killed when the test ends.
 func (m *Machine) start(tb testing.TB, cmd *exec.Cmd) *process {
 	tb.Helper()
 	p, err := m.launcher.start(cmd, filepath.Join(m.Dir, filepath.Base(cmd.Path)+".log"))
@@ -61,8 +62,8 @@ func (m *Machine) start(tb testing.TB, cmd *exec.Cmd) *process {
 	return p
 }
 
-// dhclientHook gives the interface its address, and writes down what else there is. The script
-// that comes with the client would write the machine's /etc/resolv.conf.
+// dhclientHook configures the interface with the leased address, and writes all options to a file. The script
+// that the dhclient package installs would overwrite the host's /etc/resolv.conf.
 const dhclientHook = `#!/bin/sh
 case $reason in
 BOUND|RENEW|REBIND|REBOOT)
@@ -71,15 +72,15 @@ BOUND|RENEW|REBIND|REBOOT)
 esac
 `
 
-// DHCP starts ISC's client on the machine and waits for its lease, which it returns: by the
-// client's words, such as ip_address and domain_name_servers. The client goes on to renew it.
+// DHCP starts ISC dhclient on the machine and waits for a lease. It returns the lease by dhclient's variable
+// names, such as ip_address and domain_name_servers. The client continues to renew the lease.
 func (m *Machine) DHCP(tb testing.TB, flags ...string) map[string]string {
 	tb.Helper()
 	client, err := exec.LookPath("dhclient")
 	if err != nil {
-		client = "/usr/sbin/dhclient" // which not everybody has in PATH
+		client = "/usr/sbin/dhclient" // often not in PATH
 	}
-	// A copy, since AppArmor has the installed one write below /var and /run alone.
+	// Run a copy, because AppArmor allows the installed one to write only below /var and /run.
 	copied, hook := filepath.Join(m.Dir, "dhclient"), filepath.Join(m.Dir, "hook")
 	if err := errors.Join(install(client, copied), os.WriteFile(hook, []byte(dhclientHook), 0o700)); err != nil {
 		tb.Fatal(err)
@@ -88,7 +89,7 @@ func (m *Machine) DHCP(tb testing.TB, flags ...string) map[string]string {
 	cmd := m.Command(context.Background(), slices.Concat(args, flags, []string{m.Device})...)
 	p := m.start(tb, cmd)
 	var lease map[string]string
-	err = await(tb.Context(), "a lease", func() error { return firstDead([]*process{p}) }, p.logTail, func(context.Context) error {
+	err = await(tb.Context(), "a lease", func() error { return firstFailure([]*process{p}) }, p.logTail, func(context.Context) error {
 		content, err := os.ReadFile(hook + ".lease")
 		lease = map[string]string{}
 		for line := range strings.Lines(string(content)) {

@@ -17,23 +17,22 @@ const (
 	metallbNamespace  = "metallb-system"
 )
 
-// MetalLBConfig says how to start MetalLB's controller. The zero value will do.
+// MetalLBConfig is the configuration of MetalLB's controller. The zero value is valid.
 type MetalLBConfig struct {
-	// LoadBalancerClass is the class of the Services that MetalLB handles, its
-	// --lb-class. If empty it handles those that have no class.
+	// LoadBalancerClass is the class of the Services that MetalLB handles (--lb-class). If it is empty,
+	// MetalLB handles Services without a class.
 	LoadBalancerClass string
-	// Flags are added to those of the controller.
+	// Flags are additional flags of the controller.
 	Flags []string
 }
 
-// StartMetalLB installs MetalLB's CRDs, makes the namespace metallb-system and
-// starts MetalLB's controller, which gives the Services of type LoadBalancer
-// addresses of the IPAddressPools in that namespace. It returns when MetalLB
-// has read the pools and gone over the Services that there are. The controller
-// runs until KillMetalLB or Stop.
+// StartMetalLB installs MetalLB's CRDs, creates the namespace metallb-system and starts MetalLB's controller,
+// which assigns addresses of the IPAddressPools in that namespace to Services of type LoadBalancer. It
+// returns when MetalLB has read the pools and processed the existing Services. The controller runs until
+// KillMetalLB or Stop.
 //
-// Nothing announces the addresses unless somebody runs BuildMetalLBSpeaker's, and there is no
-// webhook, so the API server takes pools that MetalLB then finds wrong.
+// The addresses are announced only by a speaker: see BuildMetalLBSpeaker. There is no webhook, so the API
+// server accepts invalid pools, which MetalLB then rejects.
 func (cp *ControlPlane) StartMetalLB(ctx context.Context, config MetalLBConfig) error {
 	if err := cp.startMetalLB(ctx, config); err != nil {
 		return fmt.Errorf("starting MetalLB on control plane %s: %w", cp.config.Name, err)
@@ -52,7 +51,7 @@ func (cp *ControlPlane) startMetalLB(ctx context.Context, config MetalLBConfig) 
 	if err := cp.Apply(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metallbNamespace}}); err != nil {
 		return err
 	}
-	var p *process // which cp.metallb is until somebody kills it
+	var p *process // equal to cp.metallb until KillMetalLB
 	err = cp.restart(&cp.metallb, func() (err error) {
 		p, err = cp.launchMetalLB(binary, config)
 		cp.metallb = p
@@ -61,13 +60,13 @@ func (cp *ControlPlane) startMetalLB(ctx context.Context, config MetalLBConfig) 
 	if err != nil {
 		return err
 	}
-	if err := cp.await(ctx, "MetalLB to go over the Services", func(context.Context) error { return metallbReady(p) }); err != nil {
+	if err := cp.await(ctx, "MetalLB to process the Services", func(context.Context) error { return metallbReady(p) }); err != nil {
 		return errors.Join(err, cp.KillMetalLB())
 	}
 	return nil
 }
 
-// launchMetalLB needs cp.mu held.
+// launchMetalLB starts the controller. The caller must hold cp.mu.
 func (cp *ControlPlane) launchMetalLB(binary string, config MetalLBConfig) (*process, error) {
 	pair, err := cp.ca.client(metallbController, "system:masters")
 	if err != nil {
@@ -83,16 +82,16 @@ func (cp *ControlPlane) launchMetalLB(binary string, config MetalLBConfig) (*pro
 		"--lb-class=" + config.LoadBalancerClass,
 		"--webhook-mode=disabled",
 		"--disable-cert-rotation",
-		"--port=-1", // no metrics, though it logs an error: 0 is any port, at every address
+		"--port=-1", // disables metrics, and logs an error; 0 would be a random port on all addresses
 	}
-	cmd := exec.Command(binary, append(args, config.Flags...)...) //nolint:noctx // it outlives contexts
+	cmd := exec.Command(binary, append(args, config.Flags...)...) //nolint:noctx // the process outlives contexts
 	cmd.Args[0] = metallbController
 	return cp.launcher.start(cmd, cp.path("metallb.log"))
 }
 
-// metallbReady looks for what the controller logs when it has gone over all
-// Services for the first time, which it does once it has read the pools, be
-// there none. Until then it ignores Services. Nothing of this shows in the API.
+// metallbReady returns an error until the controller has logged that it has processed all Services for the
+// first time. It does that after it has read the pools, even if there are none, and ignores Services before.
+// The API does not show this state.
 func metallbReady(p *process) error {
 	const done = `"controller":"ServiceReconciler - reprocessAll","end reconcile"`
 	log, err := os.ReadFile(p.logFile)
@@ -100,12 +99,11 @@ func metallbReady(p *process) error {
 		return err
 	}
 	if !bytes.Contains(log[min(p.logFrom, int64(len(log))):], []byte(done)) {
-		return errors.New("it has not yet")
+		return errors.New("not processed yet")
 	}
 	return nil
 }
 
-// KillMetalLB ends MetalLB's controller as a crash would. Services keep their
-// addresses. StartMetalLB starts it again, with another configuration if need
-// be.
+// KillMetalLB sends SIGKILL to MetalLB's controller and waits until it has ended. Services keep their
+// addresses. StartMetalLB starts it again, also with another configuration.
 func (cp *ControlPlane) KillMetalLB() error { return cp.kill(&cp.metallb) }

@@ -44,10 +44,10 @@ func TestMetalLB(t *testing.T) {
 	apply(loadBalancer("early", "{}", ""))
 	start(MetalLBConfig{})
 	if got := addresses(t, kube, "early"); len(got) != 0 {
-		t.Errorf("Service early has %q before there is a pool", got)
+		t.Errorf("Service early has %q without a pool", got)
 	}
 	if err := cp.StartMetalLB(t.Context(), MetalLBConfig{}); err == nil || !strings.Contains(err.Error(), "is running") {
-		t.Errorf("starting it twice: got error %v", err)
+		t.Errorf("starting MetalLB twice: got error %v", err)
 	}
 
 	applied := time.Now()
@@ -60,30 +60,30 @@ func TestMetalLB(t *testing.T) {
 	t.Logf("next address %s after its Service", time.Since(applied).Round(time.Millisecond))
 	apply(loadBalancer("fixed", "{metallb.io/loadBalancerIPs: 192.168.50.207}", ""))
 	if fixed := address(t, kube, "fixed"); fixed.String() != "192.168.50.207" {
-		t.Errorf("the address that Service fixed asks for is 192.168.50.207, it has %s", fixed)
+		t.Errorf("Service fixed has %s, want 192.168.50.207", fixed)
 	}
 	first, last := netip.MustParseAddr("192.168.50.200"), netip.MustParseAddr("192.168.50.209")
 	for _, a := range []netip.Addr{early, web} {
 		if a.Less(first) || last.Less(a) {
-			t.Errorf("%s is not of the pool", a)
+			t.Errorf("%s is not in the pool", a)
 		}
 	}
 	if early == web {
 		t.Errorf("Services early and web both have %s", web)
 	}
 
-	// It lives through an outage of the API server.
+	// The controller survives an outage of the API server.
 	if err := errors.Join(cp.KillAPIServer(), cp.StartAPIServer(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	apply(loadBalancer("late", "{}", ""))
 	address(t, kube, "late")
 
-	// With a class it handles the Services of that class only.
+	// With a class MetalLB handles only Services of that class.
 	if err := cp.KillMetalLB(); err != nil {
 		t.Fatal(err)
 	}
-	apply(loadBalancer("classless", "{}", "")) // before the other, as it takes one at a time
+	apply(loadBalancer("classless", "{}", "")) // first, because MetalLB processes Services in sequence
 	start(MetalLBConfig{LoadBalancerClass: "example.com/vlan50"})
 	apply(loadBalancer("other-class", "{}", "example.com/vlan60"))
 	apply(loadBalancer("class", "{metallb.io/loadBalancerIPs: 192.168.50.209}", "example.com/vlan50"))
@@ -99,10 +99,10 @@ func TestMetalLB(t *testing.T) {
 		t.Error(err)
 	}
 	if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
-		t.Errorf("process %d is still there: %v", pid, err)
+		t.Errorf("process %d still exists: %v", pid, err)
 	}
 	if err := cp.StartMetalLB(t.Context(), MetalLBConfig{}); err == nil {
-		t.Error("no error from starting it after Stop")
+		t.Error("no error from starting MetalLB after Stop")
 	}
 }
 
@@ -114,12 +114,13 @@ func TestMetalLBFails(t *testing.T) {
 			t.Errorf("no %q in error: %v", want, err)
 		}
 	}
-	if err := cp.dead(); err != nil {
-		t.Errorf("the control plane is not what it was: %v", err)
+	if err := cp.failure(); err != nil {
+		t.Errorf("a failed start of MetalLB affected the control plane: %v", err)
 	}
 }
 
-// The controller and its CRDs come from different places.
+// TestMetalLBVersions checks that the controller and its CRDs, which are pinned in different files, have the
+// same version.
 func TestMetalLBVersions(t *testing.T) {
 	root, err := Root()
 	if err != nil {
@@ -131,7 +132,7 @@ func TestMetalLBVersions(t *testing.T) {
 	}
 	for _, m := range pinned() {
 		if m.path == metallbModule && !strings.Contains(string(gomod), m.path+" "+m.version+" ") {
-			t.Errorf("the CRDs are of %s, not so the controller in test/programs/metallb/go.mod", m.version)
+			t.Errorf("the CRDs are of version %s; require the same in test/programs/metallb/go.mod", m.version)
 		}
 	}
 }
@@ -152,7 +153,7 @@ spec:
 `, name, annotations, class)
 }
 
-// addresses has those that the status of a Service shows.
+// addresses returns the load balancer addresses in the status of a Service.
 func addresses(t *testing.T, kube *kubernetes.Clientset, service string) []string {
 	t.Helper()
 	s, err := kube.CoreV1().Services("default").Get(t.Context(), service, metav1.GetOptions{})
@@ -166,7 +167,7 @@ func addresses(t *testing.T, kube *kubernetes.Clientset, service string) []strin
 	return ips
 }
 
-// address waits for the one address of a Service.
+// address waits until a Service has exactly one load balancer address, and returns it.
 func address(t *testing.T, kube *kubernetes.Clientset, service string) netip.Addr {
 	t.Helper()
 	var address netip.Addr

@@ -8,15 +8,15 @@ import (
 	"path/filepath"
 )
 
-// metallbProgram is a main package of MetalLB. The release compiles against an older
-// controller-runtime than the product's; with the product's, one call needs one more argument.
-// Patching that call saves compiling a second client-go and controller-runtime, which takes
-// minutes. The call registers a webhook, which the lab switches off.
+// metallbProgram returns a main package of MetalLB. The release requires an older controller-runtime than the
+// product; with the product's, one call needs one more argument. That call is patched, because compiling a
+// second client-go and controller-runtime takes minutes. It registers a webhook, which the lab disables.
 func metallbProgram(name, pkg string) program {
 	return program{name: name, what: "MetalLB's " + pkg, module: "metallb", pkg: metallbModule + "/" + pkg, prepare: patchMetalLB}
 }
 
-// patchMetalLB writes a copy of MetalLB's source with the patch, and a copy of go.mod that uses it.
+// patchMetalLB writes a patched copy of MetalLB's source, and a copy of go.mod that uses it. It returns the
+// arguments of go build for that copy.
 func patchMetalLB(ctx context.Context, source string) ([]string, error) {
 	const (
 		file    = "internal/k8s/webhook.go"
@@ -50,7 +50,7 @@ func patchMetalLB(ctx context.Context, source string) ([]string, error) {
 	return []string{"-modfile=" + modfile}, goCommand(ctx, nil, "mod", "edit", "-replace="+metallbModule+"="+dir, modfile)
 }
 
-// replaceInFile replaces the one occurrence of a text in a file.
+// replaceInFile replaces the only occurrence of a text in a file.
 func replaceInFile(path, old, text string) error {
 	data, err := os.ReadFile(path)
 	if err != nil {

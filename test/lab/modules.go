@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A module is a Go module that the lab reads files from.
+// A module is a Go module whose files the lab reads.
 type module struct{ path, version, sum string }
 
 const (
@@ -27,8 +27,8 @@ const (
 	certManagerModule = "github.com/cert-manager/cert-manager"
 )
 
-// pinned lists the modules, with the hashes that go.sum would have. They are
-// not in go.mod, as nothing is compiled from them.
+// pinned returns the modules with the hashes that go.sum would have. They are not in go.mod, because no
+// package of them is compiled.
 func pinned() []module {
 	return []module{
 		{hypershiftModule, "v0.1.81", "h1:qHzLzgi78tdAp8AtJ2EmAnu/e44tr1jRSTPiaGpO7Ww="},
@@ -42,16 +42,15 @@ func pinned() []module {
 	}
 }
 
-// ModuleDir returns the folder of a pinned Go module, such as
-// github.com/openshift/hypershift, after downloading it into the module cache
-// if need be. Its files are for reading only.
+// ModuleDir returns the folder of a pinned Go module, such as github.com/openshift/hypershift, in the module
+// cache. It downloads the module if it is missing. The files are read-only.
 func ModuleDir(ctx context.Context, path string) (string, error) {
 	for _, m := range pinned() {
 		if m.path == path {
 			return m.dir(ctx)
 		}
 	}
-	return "", fmt.Errorf("module %s is not among those that the lab pins", path)
+	return "", fmt.Errorf("module %s is not pinned", path)
 }
 
 func (m module) dir(ctx context.Context) (string, error) {
@@ -62,15 +61,15 @@ func (m module) dir(ctx context.Context) (string, error) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "go", "mod", "download", "-json", m.path+"@"+m.version)
 	cmd.WaitDelay = 10 * time.Second
-	// Outside of any module or workspace, whose settings would apply. The
-	// flags must not be left empty: the user's go env would then step in.
+	// Run outside of any module or workspace, whose settings would apply. GOFLAGS must not be empty, because
+	// the go command would then read it from the user's go env.
 	cmd.Dir = os.TempDir()
 	cmd.Env = append(os.Environ(), "GO111MODULE=on", "GOWORK=off", "GOFLAGS=-mod=mod", "PWD="+cmd.Dir)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	runErr := cmd.Run()
 
-	// On failure too there is JSON, with the reason in Error.
+	// The output is JSON also on failure, with the reason in Error.
 	var info struct{ Dir, Sum, Error string }
 	err := json.Unmarshal(stdout.Bytes(), &info)
 	switch {
@@ -78,9 +77,9 @@ func (m module) dir(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("downloading %s@%s (is the module proxy reachable?): %w: %s%s",
 			m.path, m.version, errors.Join(runErr, ctx.Err()), info.Error, stderr.Bytes())
 	case err != nil:
-		return "", fmt.Errorf("downloading %s@%s: reading what the go command says: %w", m.path, m.version, err)
+		return "", fmt.Errorf("downloading %s@%s: parsing the output of go mod download: %w", m.path, m.version, err)
 	case info.Sum != m.sum:
-		return "", fmt.Errorf("downloading %s@%s: its hash is %s and not %s: do not use it", m.path, m.version, info.Sum, m.sum)
+		return "", fmt.Errorf("downloading %s@%s: hash is %s, want %s; do not use it", m.path, m.version, info.Sum, m.sum)
 	}
 	return info.Dir, nil
 }

@@ -20,21 +20,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Namespace is a network namespace beside ours, as a machine, a Pod or a router has one. It
-// is there for as long as its file is open, or a process is in it. Nil is our own.
+// A Namespace is a network namespace that stands for a machine, a Pod or a router. It exists while its file
+// is open or a process is in it. A nil Namespace is that of this process.
 type Namespace struct{ file *os.File }
 
-// OpenNamespace makes one, which has a loopback interface. The caller closes it.
+// OpenNamespace creates a network namespace whose loopback interface is up. The caller closes it.
 func OpenNamespace() (*Namespace, error) {
 	n := &Namespace{}
-	err := elsewhere(func() (err error) {
+	err := restoringNamespace(func() (err error) {
 		if err = unix.Unshare(unix.CLONE_NEWNET); err == nil {
 			n.file, err = os.Open(threadNamespace)
 		}
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("making a network namespace: %w", err)
+		return nil, fmt.Errorf("creating a network namespace: %w", err)
 	}
 	if err := n.ip("link", "set", "lo", "up"); err != nil {
 		return nil, errors.Join(err, n.Close())
@@ -42,7 +42,7 @@ func OpenNamespace() (*Namespace, error) {
 	return n, nil
 }
 
-// NewNamespace makes one that ends with the test.
+// NewNamespace creates a network namespace that is closed when the test ends.
 func NewNamespace(tb testing.TB) *Namespace {
 	tb.Helper()
 	n, err := OpenNamespace()
@@ -57,10 +57,10 @@ func NewNamespace(tb testing.TB) *Namespace {
 	return n
 }
 
-// Close ends the namespace, unless a process is in it.
+// Close removes the namespace, unless a process is in it.
 func (n *Namespace) Close() error { return n.file.Close() }
 
-// Path is where other processes find the namespace.
+// Path returns the path at which other processes can open the namespace.
 func (n *Namespace) Path() string {
 	if n == nil {
 		return "/proc/" + strconv.Itoa(os.Getpid()) + "/ns/net"
@@ -68,7 +68,7 @@ func (n *Namespace) Path() string {
 	return "/proc/" + strconv.Itoa(os.Getpid()) + "/fd/" + strconv.Itoa(int(n.file.Fd()))
 }
 
-// CommandLine is what runs a command in the namespace. It has our files.
+// CommandLine returns a command line that runs args in the namespace, with the mounts of this process.
 func (n *Namespace) CommandLine(args ...string) []string {
 	if n == nil {
 		return args
@@ -76,13 +76,13 @@ func (n *Namespace) CommandLine(args ...string) []string {
 	return slices.Concat([]string{"nsenter", "--net=" + n.Path()}, args)
 }
 
-// Command makes a command in the namespace.
+// Command returns a command that runs args in the namespace.
 func (n *Namespace) Command(ctx context.Context, args ...string) *exec.Cmd {
 	line := n.CommandLine(args...)
 	return exec.CommandContext(ctx, line[0], line[1:]...)
 }
 
-// Run runs a command in the namespace to its end, and returns what it prints.
+// Run runs a command in the namespace and returns its standard output. The test fails if the command does.
 func (n *Namespace) Run(tb testing.TB, args ...string) string {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), startTimeout)
@@ -96,23 +96,23 @@ func (n *Namespace) Run(tb testing.TB, args ...string) string {
 	return stdout.String()
 }
 
-// ip runs that command in the namespace.
+// ip runs the command ip in the namespace.
 func (n *Namespace) ip(args ...string) error {
 	line := n.CommandLine(append([]string{"ip"}, args...)...)
-	cmd := exec.Command(line[0], line[1:]...) //nolint:noctx // it takes milliseconds
+	cmd := exec.Command(line[0], line[1:]...) //nolint:noctx // the command takes milliseconds
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w: %s", cmd, err, bytes.TrimSpace(output))
 	}
 	return nil
 }
 
-// Do calls a function on a thread in the namespace. Sockets that it opens stay there;
-// goroutines that it starts are in ours.
+// Do calls f on a thread in the namespace. Sockets that f opens stay in the namespace; goroutines that it
+// starts run in the namespace of this process.
 func (n *Namespace) Do(f func() error) error {
 	if n == nil {
 		return f()
 	}
-	return elsewhere(func() error {
+	return restoringNamespace(func() error {
 		if err := unix.Setns(int(n.file.Fd()), unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("entering a network namespace: %w", err)
 		}
@@ -120,7 +120,8 @@ func (n *Namespace) Do(f func() error) error {
 	})
 }
 
-// Dial connects from the namespace. The zero address to connect from is any.
+// Dial opens a TCP connection from the namespace. If from is the zero value, the kernel selects the source
+// address.
 func (n *Namespace) Dial(ctx context.Context, from netip.Addr, to netip.AddrPort) (conn net.Conn, err error) {
 	err = n.Do(func() error {
 		dialer := &net.Dialer{}
@@ -135,8 +136,8 @@ func (n *Namespace) Dial(ctx context.Context, from netip.Addr, to netip.AddrPort
 	return conn, err
 }
 
-// Greeting connects from the namespace to a backend, and returns the name that it says at first. The
-// zero address to connect from is any.
+// Greeting connects to a backend from the namespace and returns the backend's name. If from is the zero
+// value, the kernel selects the source address.
 func (n *Namespace) Greeting(ctx context.Context, from netip.Addr, to netip.AddrPort) (name string, err error) {
 	conn, err := n.Dial(ctx, from, to)
 	if err != nil {
@@ -147,45 +148,45 @@ func (n *Namespace) Greeting(ctx context.Context, from netip.Addr, to netip.Addr
 	return name, err
 }
 
-// threadNamespace is the one that a thread is in.
+// threadNamespace is the network namespace of the calling thread.
 const threadNamespace = "/proc/thread-self/ns/net"
 
-// elsewhere calls a function on a thread that may go to another network namespace, and brings
-// the thread back: it must not end, since the kernel takes it for the parent of the processes
-// that it started, and these may be to die with their parent.
-func elsewhere(f func() error) (err error) {
+// restoringNamespace locks the OS thread, calls f, which may change the thread's network namespace, and
+// restores it. The thread must not exit: the kernel considers it the parent of the processes that it started,
+// and some of those are killed when their parent exits (PR_SET_PDEATHSIG).
+func restoringNamespace(f func() error) (err error) {
 	runtime.LockOSThread()
-	here, err := os.Open(threadNamespace)
+	previous, err := os.Open(threadNamespace)
 	if err != nil {
 		runtime.UnlockOSThread()
 		return fmt.Errorf("finding our network namespace: %w", err)
 	}
 	defer func() {
-		back := unix.Setns(int(here.Fd()), unix.CLONE_NEWNET)
-		if back == nil {
+		restored := unix.Setns(int(previous.Fd()), unix.CLONE_NEWNET)
+		if restored == nil {
 			runtime.UnlockOSThread()
 		}
-		err = errors.Join(err, back, here.Close())
+		err = errors.Join(err, restored, previous.Close())
 	}()
 	return f()
 }
 
-// An End is one of a cable's: an interface.
+// An End is an interface at one end of a cable.
 type End struct {
 	In        *Namespace
-	Device    string   // its name; empty for any
-	MAC       string   // empty for any
-	Addresses []string // with the lengths of their prefixes
-	// Bridge, where it is not empty, is one of our own network that the interface is plugged
-	// into. It is made if it is not there.
+	Device    string   // name; empty for a random one
+	MAC       string   // empty for a random one
+	Addresses []string // with prefix lengths
+	// Bridge, if not empty, is a bridge of this process's network to which the interface is attached. It is
+	// created if it does not exist.
 	Bridge string
 }
 
-// Cable connects two network namespaces, and returns when packets get through. It is gone when
-// one of them is.
+// Cable connects two network namespaces by a veth pair, and returns when it forwards packets. It is removed
+// with either namespace.
 func Cable(a, b End) error {
-	err := a.In.ip(slices.Concat([]string{"link", "add"}, a.words(), []string{"type", "veth", "peer"}, b.words(), []string{"netns", b.In.Path()})...)
-	for _, step := range []func(*End) error{(*End).up, (*End).awaitCarrier, (*End).plugIn} {
+	err := a.In.ip(slices.Concat([]string{"link", "add"}, a.linkArgs(), []string{"type", "veth", "peer"}, b.linkArgs(), []string{"netns", b.In.Path()})...)
+	for _, step := range []func(*End) error{(*End).configure, (*End).awaitCarrier, (*End).attachToBridge} {
 		for _, end := range []*End{&a, &b} {
 			if err == nil {
 				err = step(end)
@@ -195,22 +196,22 @@ func Cable(a, b End) error {
 	return err
 }
 
-// words are the end's for ip link add.
-func (e *End) words() []string {
+// linkArgs returns the arguments of ip link add for the interface.
+func (e *End) linkArgs() []string {
 	if e.Device == "" {
 		e.Device = "cable-" + strings.ToLower(rand.Text()[:8])
 	}
-	words := []string{"name", e.Device}
+	linkArgs := []string{"name", e.Device}
 	if e.MAC != "" {
-		words = append(words, "address", e.MAC)
+		linkArgs = append(linkArgs, "address", e.MAC)
 	}
-	return words
+	return linkArgs
 }
 
-// up gives the interface its addresses.
-func (e *End) up() error {
+// configure sets the interface's addresses and sets the interface up.
+func (e *End) configure() error {
 	for _, address := range e.Addresses {
-		// Nobody else has it, so that it need not wait until that was looked into.
+		// Duplicate address detection would only delay the use of the address, which is unique.
 		if err := e.In.ip("address", "add", address, "dev", e.Device, "nodad"); err != nil {
 			return err
 		}
@@ -218,8 +219,8 @@ func (e *End) up() error {
 	return e.In.ip("link", "set", e.Device, "up")
 }
 
-// awaitCarrier waits until the kernel has taken note that the other end is up, too. Until then
-// it drops packets; and so does a bridge for some time if it has to be told later.
+// awaitCarrier waits until the kernel reports that the other end is up, too. Before that it drops packets,
+// and a bridge whose port gets its carrier later does so for some time.
 func (e *End) awaitCarrier() error {
 	for end := time.Now().Add(startTimeout); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		var device *net.Interface
@@ -228,17 +229,17 @@ func (e *End) awaitCarrier() error {
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("laying a cable: %w", err)
+			return fmt.Errorf("creating a cable: %w", err)
 		}
 		if device.Flags&net.FlagRunning != 0 {
 			return nil
 		}
 	}
-	return fmt.Errorf("laying a cable: interface %s has no carrier after %s", e.Device, startTimeout)
+	return fmt.Errorf("creating a cable: interface %s has no carrier after %s", e.Device, startTimeout)
 }
 
-// plugIn connects the interface to its bridge.
-func (e *End) plugIn() error {
+// attachToBridge attaches the interface to its bridge.
+func (e *End) attachToBridge() error {
 	if e.Bridge == "" {
 		return nil
 	}

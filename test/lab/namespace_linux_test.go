@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestCable connects two network namespaces, in one of which somebody listens.
+// TestCable connects two network namespaces, and dials a listener in one from the other.
 func TestCable(t *testing.T) {
 	if n, err := OpenNamespace(); err == nil {
 		_ = n.Close()
@@ -46,13 +46,13 @@ func TestCable(t *testing.T) {
 		t.Errorf("from the other end: %v", err)
 	}
 	if neighbour := a.Run(t, "ip", "neighbour", "show", "192.0.2.2", "dev", "eth0"); !strings.Contains(neighbour, "02:00:00:00:00:07") {
-		t.Errorf("it knows of %q", neighbour)
+		t.Errorf("neighbour entry is %q", neighbour)
 	}
-	// Whoever was there is back.
-	err = elsewhere(func() error {
+	// All threads are back in their namespace.
+	err = restoringNamespace(func() error {
 		now, err := os.Readlink(threadNamespace)
 		if now != here {
-			t.Errorf("in namespace %s, and not in %s", now, here)
+			t.Errorf("thread is in namespace %s, want %s", now, here)
 		}
 		return err
 	})

@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// A Network is a network of this machine's own, in which the tests of one package run:
-// each of its addresses and ports is free, low ones too, and no packet leaves it. The
-// test binary runs itself again in a network namespace:
+// A Network is an isolated network, in which the tests of one package run. All of its addresses and ports are
+// free, also the privileged ones, and no packet leaves it. The test binary runs itself again in a new network
+// namespace:
 //
 //	var network = lab.Network{
 //		Ranges: []string{"198.18.0.0/15", "2001:db8::/32"},
@@ -32,37 +32,34 @@ import (
 //		...
 //	}
 //
-// API servers take no loopback addresses for endpoints; they do take these.
+// API servers reject loopback addresses as endpoints, but accept addresses of Ranges.
 type Network struct {
-	// Ranges are networks of which every address can be listened on, beside loopback.
+	// Ranges are prefixes all of whose addresses are local to the network, like those of loopback.
 	Ranges []string
-	// Holes are networks (IPv4) in which every packet is lost without a word, as behind a
-	// firewall.
-	Holes []string
-	// Build names binaries of this repository. The method Binary returns their paths.
+	// Blackholes are IPv4 prefixes to which every packet is dropped silently, as behind a firewall.
+	Blackholes []string
+	// Build are the names of binaries of this repository. Binary returns their paths.
 	Build []string
-	// Sources are folders of this repository that the tests test and do not import: see
-	// LookAt.
+	// Sources are folders of this repository that the tests use and do not import: see TrackSources.
 	Sources []string
-	// Prepare runs before, in the network of the machine: there is no way to download
-	// anything afterwards, but for what the shared control planes take, which Main sees to.
-	// Environment variables that it sets are there afterwards, too.
+	// Prepare runs before the binary enters the network, where nothing can be downloaded. It must download
+	// what the tests need; Main does that for the shared control planes. The binary in the network inherits
+	// environment variables that Prepare sets.
 	Prepare func(context.Context) error
 
-	err     error // why there is no network
-	look    sync.Once
-	lookErr error
+	err       error // why the network cannot be created
+	trackOnce sync.Once
+	trackErr  error
 }
 
 // Environment variables of the binary that runs in the namespace.
 const (
 	insideNetwork = "OOOI_LAB_INSIDE_NETWORK"
-	binariesDir   = "OOOI_LAB_BINARIES" // where those of Build are
+	binariesDir   = "OOOI_LAB_BINARIES" // folder with the binaries of Build
 )
 
-// Main is the TestMain of the package, as the function Main is, and returns the code to
-// exit with. Where there can be no network namespace, the tests that need it are
-// skipped; but not in CI, where it is an error.
+// Main runs the tests of the package, as the function Main does, and returns the exit code. If no network
+// namespace can be created, it is an error in CI, and otherwise Need skips the tests.
 func (n *Network) Main(m *testing.M, shared ...*Shared) (code int) {
 	if os.Getenv(insideNetwork) == "" {
 		remove, err := n.prepare(context.Background(), shared)
@@ -77,9 +74,9 @@ func (n *Network) Main(m *testing.M, shared ...*Shared) (code int) {
 		}
 	} else {
 		n.err = SetUpNetwork(n.Ranges)
-		for _, hole := range n.Holes {
+		for _, blackhole := range n.Blackholes {
 			if n.err == nil {
-				n.err = digHole(hole)
+				n.err = addBlackhole(blackhole)
 			}
 		}
 	}
@@ -88,10 +85,10 @@ func (n *Network) Main(m *testing.M, shared ...*Shared) (code int) {
 		return 1
 	}
 	Main(m, shared...)
-	return 0 // what the tests made of it, the testing package knows
+	return 0 // m.Run has stored the exit code
 }
 
-// prepare builds and fetches everything that the tests start. What it built, remove removes.
+// prepare builds and downloads everything that the tests start. remove deletes what it built.
 func (n *Network) prepare(ctx context.Context, shared []*Shared) (remove func(), err error) {
 	remove = func() {}
 	for _, s := range shared {
@@ -113,19 +110,19 @@ func (n *Network) prepare(ctx context.Context, shared []*Shared) (remove func(),
 	}
 	remove = func() {
 		if err := os.RemoveAll(dir); err != nil {
-			fmt.Fprintln(os.Stderr, "removing what was built for the tests:", err)
+			fmt.Fprintln(os.Stderr, "removing the binaries:", err)
 		}
 	}
-	// For everybody: some tests run a daemon as nobody.
+	// Readable for all users, because some tests run a daemon as an unprivileged user.
 	err = errors.Join(os.Chmod(dir, 0o755), os.Setenv(binariesDir, dir))
 	for _, name := range n.Build {
-		err = errors.Join(err, provideOwn(ctx, name, dir))
+		err = errors.Join(err, installOwn(ctx, name, dir))
 	}
 	return remove, err
 }
 
-// provideOwn puts a binary into a folder.
-func provideOwn(ctx context.Context, name, dir string) error {
+// installOwn copies a binary of this repository to a folder.
+func installOwn(ctx context.Context, name, dir string) error {
 	path, err := ownBinary(ctx, name)
 	if err != nil {
 		return err
@@ -133,29 +130,29 @@ func provideOwn(ctx context.Context, name, dir string) error {
 	return install(path, filepath.Join(dir, name))
 }
 
-// Need skips a test where there is no network namespace.
+// Need skips a test if there is no network namespace.
 func (n *Network) Need(tb testing.TB) {
 	tb.Helper()
 	if n.err != nil {
 		tb.Skip(n.err)
 	}
-	n.lookAtSources(tb)
+	n.trackSources(tb)
 }
 
-// Binary returns the path of a binary that Build names.
+// Binary returns the path of a binary of Build.
 func (n *Network) Binary(tb testing.TB, name string) string {
 	tb.Helper()
 	if !slices.Contains(n.Build, name) {
-		tb.Fatalf("%s is not among what is built for these tests", name)
+		tb.Fatalf("%s is not in Network.Build", name)
 	}
-	n.lookAtSources(tb)
+	n.trackSources(tb)
 	return filepath.Join(os.Getenv(binariesDir), name)
 }
 
-func (n *Network) lookAtSources(tb testing.TB) {
+func (n *Network) trackSources(tb testing.TB) {
 	tb.Helper()
-	n.look.Do(func() { n.lookErr = LookAt(n.Sources...) })
-	if n.lookErr != nil {
-		tb.Fatal(n.lookErr)
+	n.trackOnce.Do(func() { n.trackErr = TrackSources(n.Sources...) })
+	if n.trackErr != nil {
+		tb.Fatal(n.trackErr)
 	}
 }

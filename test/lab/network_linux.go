@@ -15,18 +15,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runInNetwork runs this binary again, with the same arguments, in a new network
-// namespace, and tells whether it ran.
+// runInNetwork runs this binary again with the same arguments in a new network namespace. ran reports whether
+// it could be started.
 func runInNetwork() (code int, ran bool, err error) {
-	// The kernel takes this thread for the parent, with which the child is to die.
+	// The kernel considers this thread the parent; the child is killed if the thread exits.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd, err := startInNetwork(NetworkNamespace(false))
 	if err != nil {
-		// Who may not may do so as the root of a user namespace.
-		var err2 error
-		if cmd, err2 = startInNetwork(NetworkNamespace(true)); err2 != nil {
-			return 0, false, fmt.Errorf("this needs a network namespace of its own: %w; in a user namespace: %w", err, err2)
+		// Without root, try as root of a new user namespace.
+		var userErr error
+		if cmd, userErr = startInNetwork(NetworkNamespace(true)); userErr != nil {
+			return 0, false, fmt.Errorf("creating a network namespace: %w; with a user namespace: %w", err, userErr)
 		}
 	}
 	err = cmd.Wait()
@@ -42,8 +42,8 @@ func runInNetwork() (code int, ran bool, err error) {
 	}
 }
 
-// NetworkNamespace starts a process in a network namespace of its own: one that root makes,
-// or with asUser one that anybody does who becomes root in a namespace of users, too.
+// NetworkNamespace returns the attributes of a process in a new network namespace. With asUser the process is
+// also root of a new user namespace, which needs no privileges.
 func NetworkNamespace(asUser bool) *syscall.SysProcAttr {
 	if !asUser {
 		return &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
@@ -58,10 +58,10 @@ func NetworkNamespace(asUser bool) *syscall.SysProcAttr {
 func startInNetwork(attributes *syscall.SysProcAttr) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("finding this binary: %w", err)
+		return nil, fmt.Errorf("finding the path of this binary: %w", err)
 	}
-	cmd := exec.Command(self, os.Args[1:]...) //nolint:noctx // it ends when the tests do
-	// Blackhole needs sockets of plain TCP: those of multipath TCP take no filter.
+	cmd := exec.Command(self, os.Args[1:]...) //nolint:noctx // the process ends with the tests
+	// Blackhole needs plain TCP sockets; sockets of multipath TCP accept no filter.
 	debug := strings.Trim(os.Getenv("GODEBUG")+",multipathtcp=0", ",")
 	cmd.Env = append(os.Environ(), insideNetwork+"=yes", "GODEBUG="+debug)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -71,8 +71,8 @@ func startInNetwork(attributes *syscall.SysProcAttr) (*exec.Cmd, error) {
 	return cmd, err
 }
 
-// SetUpNetwork makes every address of some ranges one of this machine's, as those of
-// loopback are, in the network namespace that we are in.
+// SetUpNetwork makes all addresses of ranges local in this process's network namespace, like those of
+// loopback.
 func SetUpNetwork(ranges []string) error {
 	if err := ip("link", "set", "lo", "up"); err != nil {
 		return err
@@ -86,7 +86,7 @@ func SetUpNetwork(ranges []string) error {
 			err = ip("route", "add", "local", text, "dev", "lo")
 		} else {
 			err = errors.Join(ip("-6", "route", "add", "local", text, "dev", "lo"),
-				// IPv6 wants an address to be on an interface before it is listened on.
+				// By default an IPv6 socket can only be bound to an address of an interface.
 				os.WriteFile("/proc/sys/net/ipv6/ip_nonlocal_bind", []byte("1"), 0o600))
 		}
 		if err != nil {
@@ -96,31 +96,31 @@ func SetUpNetwork(ranges []string) error {
 	return nil
 }
 
-// digHole has the packets for a network come back to us, who are not meant and say nothing.
-func digHole(network string) error { return ip("route", "add", network, "dev", "lo") }
+// addBlackhole routes a prefix to loopback, where its packets are neither local nor forwarded, and dropped
+// without a reply.
+func addBlackhole(network string) error { return ip("route", "add", network, "dev", "lo") }
 
-// ip runs that command in the network namespace that we are in.
+// ip runs the command ip in this process's network namespace.
 func ip(args ...string) error { return (*Namespace)(nil).ip(args...) }
 
-// Blackhole has a backend vanish without a word, as a machine that lost its power: the
-// kernel drops each packet to it, those of connections that there are and of others. It
-// is for tests in a Network.
+// Blackhole makes a backend unreachable, like a host that lost its power: the kernel drops all packets to it,
+// of existing and new connections. The test must run in a Network.
 func (b *Backend) Blackhole(tb testing.TB) {
 	tb.Helper()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	sockets := []any{b.listener} // first: what is accepted from now on has its filter
+	sockets := []any{b.listener} // first, because accepted sockets inherit the filter
 	for conn := range b.conns {
 		sockets = append(sockets, conn)
 	}
 	for _, socket := range sockets {
 		if err := dropAll(socket); err != nil && !errors.Is(err, net.ErrClosed) {
-			tb.Fatalf("cutting off %s: %v", b.name, err)
+			tb.Fatalf("dropping packets to %s: %v", b.name, err)
 		}
 	}
 }
 
-// dropAll attaches a filter to a socket that lets no packet in.
+// dropAll attaches a filter to a socket that drops all packets.
 func dropAll(socket any) error {
 	conn, ok := socket.(syscall.Conn)
 	if !ok {
@@ -130,7 +130,7 @@ func dropAll(socket any) error {
 	if err != nil {
 		return err
 	}
-	filter := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K}} // "keep 0 bytes of it"
+	filter := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K}} // "accept 0 bytes of the packet"
 	set := raw.Control(func(fd uintptr) {
 		err = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
 			&unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})

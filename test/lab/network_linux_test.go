@@ -19,25 +19,25 @@ func TestBlackhole(t *testing.T) {
 	if name, err := Greeting(t.Context(), conn); err != nil || name != "b" {
 		t.Fatalf("%q, %v", name, err)
 	}
-	echoes(t, conn)
+	checkEcho(t, conn)
 
 	b.Blackhole(t)
 	if _, err := conn.Write([]byte("lost")); err != nil {
-		t.Errorf("a connection that was there says so: %v", err)
+		t.Errorf("writing to an established connection: %v", err)
 	}
-	// Long enough for an echo to come that is on its way.
+	// Long enough for an echo that is on its way.
 	if err := conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("read %d bytes, %v", n, err)
+		t.Errorf("read %d bytes, error %v, want a timeout", n, err)
 	}
 	dialer := net.Dialer{Timeout: 200 * time.Millisecond}
-	var silence net.Error
+	var timeout net.Error
 	if conn, err := dialer.DialContext(t.Context(), "tcp", b.Addr().String()); err == nil {
 		_ = conn.Close()
-		t.Error("it takes connections")
-	} else if !errors.As(err, &silence) || !silence.Timeout() {
-		t.Errorf("it says something to who connects: %v", err)
+		t.Error("the backend accepts connections")
+	} else if !errors.As(err, &timeout) || !timeout.Timeout() {
+		t.Errorf("connecting: %v, want a timeout", err)
 	}
 }

@@ -7,15 +7,15 @@ import (
 	"testing"
 )
 
-var errNoNetwork = errors.New("network namespaces are Linux's")
+var errNoNetwork = errors.New("network namespaces are only available on Linux")
 
 func runInNetwork() (code int, ran bool, err error) { return 0, false, errNoNetwork }
 
-// SetUpNetwork works on Linux only.
+// SetUpNetwork is only supported on Linux.
 func SetUpNetwork([]string) error { return errNoNetwork }
 
-// Blackhole works on Linux only.
+// Blackhole is only supported on Linux.
 func (*Backend) Blackhole(tb testing.TB) {
 	tb.Helper()
-	tb.Skip("socket filters are Linux's")
+	tb.Skip("socket filters are only available on Linux")
 }

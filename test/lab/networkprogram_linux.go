@@ -1,6 +1,6 @@
 package lab
 
-// InsideNetwork returns the entry of a program's environment that says that it is in a Network:
-// for one that was started with NetworkNamespace and calls SetUpNetwork, and no test binary,
-// which has Network.Main for that. StartNode asks for it.
+// InsideNetwork returns an environment entry that marks a process as running in a Network, which StartNode
+// requires. It is for programs that are started with NetworkNamespace and call SetUpNetwork; test binaries
+// use Network.Main.
 func InsideNetwork() string { return insideNetwork + "=yes" }

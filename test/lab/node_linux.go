@@ -14,47 +14,43 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// NodeConfig says what node to start. The zero value will do.
+// NodeConfig is the configuration of a node. The zero value is valid.
 type NodeConfig struct {
-	// Name is the Node's; node1, node2 and so on by default.
+	// Name is the name of the Node. The default is node1, node2 and so on.
 	Name string
-	// Bridges are the VLANs that the node is on, each by the name of its bridge. There
-	// is a bridge of that name on every node that is on the VLAN, for Pods, and one in the
-	// test's own network, for machines (NewMachine); cables connect them. A name has no more
-	// than ten letters.
+	// Bridges are the VLANs of the node, by the names of their bridges, which have at most ten characters.
+	// For each VLAN there is a bridge on every node, for Pods, and one in the test's network, for machines
+	// (NewMachine). Cables connect the nodes' bridges to the latter.
 	Bridges []string
-	// VM has the node be a virtual machine, of which Name is the name; it is on no other network.
+	// VM makes the node a simulated VM called Name, which has no other network.
 	VM *NodeVM
 	// Logf reports progress. The default writes to standard error.
 	Logf Logf
 }
 
-// A Node is a machine that runs Pods: containerd with runc, kubelet, kube-proxy, and CNI with
-// Multus. It is in namespaces of its own, and leaves nothing on the machine, however
-// it ends.
+// A Node runs Pods with containerd, runc, kubelet, kube-proxy and CNI with Multus. It has its own namespaces,
+// and leaves no processes, mounts or files on the host, however it ends.
 type Node struct {
 	config NodeConfig
-	number int // its own among those of this process, from 1
+	number int // unique in this process, from 1
 	cp     *ControlPlane
 	box    *box
 
-	address netip.Addr // its InternalIP
+	address netip.Addr // InternalIP
 
-	mu                                   sync.Mutex // guards what follows
+	mu                                   sync.Mutex // guards the fields below
 	containerd, kubelet, proxy, apiProxy *process
 	stopped                              bool
 }
 
-var nodes atomic.Int32 // how many this process has started
+var nodes atomic.Int32 // number of nodes that this process has started
 
-// StartNode starts a node of a control plane, with the NetworkAttachmentDefinition CRD, and
-// returns when it is ready for Pods. The context bounds the start only: the node runs until
-// Stop, or until this process ends.
+// StartNode adds a node to a control plane, installs the CRD NetworkAttachmentDefinition, and returns when
+// the node is ready. The context bounds only the start: the node runs until Stop, or until this process ends.
 //
-// This has to be in a Network, of which the control plane's Address is one, and the control
-// plane needs its ControllerManager and Scheduler. PrepareNode has to be called before.
-// Service kubernetes in namespace default leads to the API server; on virtual machines, by
-// HAProxy, as HyperShift has it.
+// It must be called in a Network, after PrepareNode. The Address of the control plane must belong to the
+// Network, and the control plane needs ControllerManager and Scheduler. Service kubernetes in namespace
+// default leads to the API server; on VMs through HAProxy, as with HyperShift.
 func StartNode(ctx context.Context, cp *ControlPlane, config NodeConfig) (*Node, error) {
 	number := int(nodes.Add(1))
 	if config.Name == "" {
@@ -96,26 +92,27 @@ func (n *Node) start(ctx context.Context) (err error) {
 	if err := n.startKubernetes(ctx); err != nil {
 		return err
 	}
-	return n.await(ctx, "it to be ready", n.ready)
+	return n.await(ctx, "the node to be ready", n.ready)
 }
 
-// check finds what would make for stranger errors later.
+// check returns an error if a requirement of StartNode is not met, because later errors would be harder to
+// understand.
 func (n *Node) check() error {
 	address, err := netip.ParseAddr(n.cp.config.Address)
 	switch {
 	case len(NodeMissing()) > 0:
 		return fmt.Errorf("missing: %s", strings.Join(NodeMissing(), ", "))
 	case !insideNetworkNow():
-		return errors.New("it needs a Network around it")
+		return errors.New("StartNode must be called in a Network")
 	case err != nil || address.IsLoopback():
-		return fmt.Errorf("no node reaches the API server at %s: give its Config an Address of the Network's", n.cp.config.Address)
+		return fmt.Errorf("nodes cannot reach the API server at %s; set Config.Address to an address of the Network", n.cp.config.Address)
 	case !n.cp.config.ControllerManager || !n.cp.config.Scheduler:
-		return errors.New("the control plane needs its ControllerManager and Scheduler")
+		return errors.New("the control plane has no controller manager or no scheduler; set Config.ControllerManager and Config.Scheduler")
 	}
 	return nil
 }
 
-// ready looks for a Node that Pods can be scheduled to.
+// ready returns an error unless the Node is ready and has no taints.
 func (n *Node) ready(ctx context.Context) error {
 	client, err := kubernetes.NewForConfigAndClient(n.cp.RESTConfig(), n.cp.clients.http)
 	if err != nil {
@@ -136,8 +133,8 @@ func (n *Node) ready(ctx context.Context) error {
 	return fmt.Errorf("conditions %v", node.Status.Conditions)
 }
 
-// Stop ends the node as a power cut would, waits until all its processes are gone, and
-// removes what it has left. Its Node object stays. Stopping twice is fine.
+// Stop ends the node like a power failure, waits until all its processes have ended, and removes its files,
+// cgroups and route. Its Node object stays. Further calls do nothing.
 func (n *Node) Stop() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -154,28 +151,29 @@ func (n *Node) Stop() error {
 // Name returns the name of the Node.
 func (n *Node) Name() string { return n.config.Name }
 
-// Address returns the node's own address, its InternalIP.
+// Address returns the node's InternalIP.
 func (n *Node) Address() netip.Addr { return n.address }
 
-// Logs returns the last lines that each component has logged.
+// Logs returns the last lines of each component's log.
 func (n *Node) Logs() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return logTails(n.config.Name, n.processes())
 }
 
-// processes needs n.mu held. Those that were not started are nil.
+// processes returns the processes of all components; nil for those that were not started. The caller must
+// hold n.mu.
 func (n *Node) processes() []*process {
 	return []*process{n.containerd, n.kubelet, n.proxy, n.apiProxy}
 }
 
 func (n *Node) await(ctx context.Context, what string, try func(context.Context) error) error {
-	dead := func() error {
+	failure := func() error {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		return firstDead(n.processes())
+		return firstFailure(n.processes())
 	}
-	return await(ctx, what, dead, n.Logs, try)
+	return await(ctx, what, failure, n.Logs, try)
 }
 
 // launch starts a component on the node.

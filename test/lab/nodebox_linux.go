@@ -16,20 +16,20 @@ import (
 	"time"
 )
 
-// A box keeps a node apart from the machine that it runs on. Its processes, mounts and
-// interfaces are in namespaces, which end with the first process, and that one ends with us.
-// What the kernel would leave behind then, cgroups and a folder, a sweeper removes.
+// A box isolates a node from the host. The node's processes, mounts and interfaces are in namespaces that end
+// with their first process, which ends with this process. A sweeper process removes what the kernel does not:
+// cgroups and a folder.
 type box struct {
-	dir      string // its folder, with the logs; lib and log in it are the node's own /var/lib and /var/log
-	cgroup   string // its name in every hierarchy
+	dir      string // has the logs; lib and log in it are the node's /var/lib and /var/log
+	cgroup   string // name of the cgroup in every hierarchy
 	launcher *launcher
 	init     *process
 	sweeper  *process
-	alive    *os.File // a pipe, which is closed when we end, however we do
+	alive    *os.File // write end of a pipe, which is closed when this process ends for any reason
 }
 
-// sweeperScript removes folder $1 and the cgroups $2 when its input ends. The processes in
-// them are gone, or are about to go.
+// sweeperScript waits for the end of its input, and then removes folder $1 and the cgroups $2, whose
+// processes have ended or are about to.
 const sweeperScript = `
 cat
 for try in $(seq 100); do
@@ -43,13 +43,13 @@ done 2>/dev/null
 exit 1
 `
 
-// initScript keeps the namespaces, and buries processes that lost their parents. Its sleep is
-// killed with all others when the power is cut.
+// initScript keeps the namespaces alive and reaps orphaned processes. Its sleep is killed like all other
+// processes by powerOffScript.
 const initScript = `while :; do sleep infinity & wait; done`
 
-// cutScript kills every process but the first and itself, and forgets what is in memory: mounts,
-// by which the Pods' networks go, too, and the Pods' cgroups in $1.
-const cutScript = `
+// powerOffScript kills every process but the first one and itself, and removes volatile state: mounts, which
+// keep the Pods' network namespaces alive, and the Pods' cgroups in $1.
+const powerOffScript = `
 kill -KILL -1
 umount --lazy /run
 mount -t tmpfs -o mode=755 tmpfs /run
@@ -65,8 +65,8 @@ done
 exit 1
 `
 
-// sysctls are what a kubelet wants the machine to be like. The machine stays what it is: the
-// node sees files in their place.
+// sysctls are the kernel parameters that a kubelet requires. They are files that are mounted over those in
+// /proc/sys, so that the host's values do not change.
 var sysctls = map[string]string{
 	"vm/overcommit_memory": "1", "vm/panic_on_oom": "0",
 	"kernel/panic": "10", "kernel/panic_on_oops": "1",
@@ -83,15 +83,15 @@ func newBox(ctx context.Context, name string) (*box, error) {
 
 func (b *box) up(ctx context.Context) (err error) {
 	if b.dir, err = os.MkdirTemp("", b.cgroup+"-"); err != nil {
-		return fmt.Errorf("making its folder: %w", err)
+		return fmt.Errorf("creating its folder: %w", err)
 	}
-	if err := b.startSweeper(); err != nil { // before there is more to sweep
+	if err := b.startSweeper(); err != nil { // before the cgroup is created
 		return err
 	}
 	if err := makeCgroup(b.cgroup); err != nil {
 		return err
 	}
-	init := exec.Command("sh", "-c", initScript) //nolint:noctx // it outlives contexts
+	init := exec.Command("sh", "-c", initScript) //nolint:noctx // the process outlives contexts
 	init.Args[0] = "init"
 	init.SysProcAttr = dieWithParent()
 	init.SysProcAttr.Cloneflags = syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC
@@ -102,22 +102,23 @@ func (b *box) up(ctx context.Context) (err error) {
 }
 
 func (b *box) startSweeper() error {
-	asleep, alive, err := os.Pipe()
+	input, alive, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("starting the sweeper: %w", err)
 	}
-	defer func() { _ = asleep.Close() }() // the sweeper has its own by then
+	defer func() { _ = input.Close() }() // the sweeper has inherited it
 	b.alive = alive
-	cmd := exec.Command("sh", "-c", sweeperScript, "sweeper", b.dir, b.cgroup) //nolint:noctx // it outlives us
+	cmd := exec.Command("sh", "-c", sweeperScript, "sweeper", b.dir, b.cgroup) //nolint:noctx // the sweeper outlives this process
 	cmd.Args[0] = "sweeper"
 	cmd.Dir = "/"
-	cmd.Stdin = asleep
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // what ends us is not to end it
+	cmd.Stdin = input
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // signals to this process group must not end the sweeper
 	b.sweeper, err = b.launcher.start(cmd, b.path("sweeper.log"))
 	return err
 }
 
-// mount has the node see folders of its own where its components would write to the machine's.
+// mount mounts the box's own folders and files over those of the host that the node's components would
+// change.
 func (b *box) mount(ctx context.Context) error {
 	mounts := [][]string{
 		{"--make-rprivate", "/"},
@@ -126,7 +127,7 @@ func (b *box) mount(ctx context.Context) error {
 	}
 	for name, over := range map[string]string{"lib": "/var/lib", "log": "/var/log"} {
 		if err := os.Mkdir(b.path(name), 0o755); err != nil {
-			return fmt.Errorf("making its folder: %w", err)
+			return fmt.Errorf("creating its folder: %w", err)
 		}
 		mounts = append(mounts, []string{"--bind", b.path(name), over})
 	}
@@ -149,21 +150,21 @@ func (b *box) path(elem ...string) string {
 	return filepath.Join(append([]string{b.dir}, elem...)...)
 }
 
-// pid is that of the first process, as we see it.
+// pid returns the process ID of the first process, in the PID namespace of this process.
 func (b *box) pid() string { return strconv.Itoa(b.init.cmd.Process.Pid) }
 
-// entering is the command line that runs another one in the namespaces.
+// entering returns a command line that runs args in the namespaces.
 func (b *box) entering(args []string) []string {
 	return slices.Concat([]string{"nsenter", "--target", b.pid(), "--mount", "--pid", "--net", "--ipc", "--"}, args)
 }
 
-// command makes a command in the namespaces.
+// command returns a command that runs args in the namespaces.
 func (b *box) command(ctx context.Context, args ...string) *exec.Cmd {
 	line := b.entering(args)
 	return exec.CommandContext(ctx, line[0], line[1:]...)
 }
 
-// run runs a command in the namespaces to its end.
+// run runs a command in the namespaces and waits for it.
 func (b *box) run(ctx context.Context, args ...string) error {
 	if out, err := b.command(ctx, args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("%q on a node: %w: %s", args, err, bytes.TrimSpace(out))
@@ -171,23 +172,23 @@ func (b *box) run(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// start starts a command in the namespaces, with its output in a file named after it.
+// start starts a command in the namespaces, with its output in the file name.log.
 func (b *box) start(name string, args ...string) (*process, error) {
 	line := b.entering(args)
-	cmd := exec.Command(line[0], line[1:]...) //nolint:noctx // it outlives contexts
+	cmd := exec.Command(line[0], line[1:]...) //nolint:noctx // the process outlives contexts
 	cmd.Args[0] = name
 	return b.launcher.start(cmd, b.path(name+".log"))
 }
 
-// stop ends everything in the box, and removes it. A box that came up halfway is fine.
+// stop ends all processes of the box and removes it. It also handles a box that failed to start.
 func (b *box) stop() error {
 	defer b.launcher.close()
-	err := b.init.kill() // it waits until all processes in its namespace are gone
+	err := b.init.kill() // returns when all processes in its PID namespace have ended
 	if b.sweeper == nil {
 		return errors.Join(err, os.RemoveAll(b.dir))
 	}
 	if err := b.alive.Close(); err != nil {
-		return fmt.Errorf("waking the sweeper: %w", err)
+		return fmt.Errorf("notifying the sweeper: %w", err)
 	}
 	select {
 	case <-b.sweeper.ended:

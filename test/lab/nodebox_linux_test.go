@@ -11,24 +11,26 @@ import (
 	"time"
 )
 
-// boxHelper tells this test binary to be a process that makes a box and is then killed.
+// boxHelper is an environment variable that makes this test binary a helper process, which starts a box and
+// is then killed.
 const boxHelper = "LAB_TEST_BOX_HELPER"
 
-// A box has a process in a cgroup, and a mount. None of it is left, nor its folder.
+// TestBoxLeavesNothing checks that the processes, cgroups and folder of a box are removed, whether it is
+// stopped or its parent is killed. The box has a process in a nested cgroup, and a mount.
 func TestBoxLeavesNothing(t *testing.T) {
 	if os.Getenv(boxHelper) != "" {
-		b := fill(t)
+		b := startTestBox(t)
 		fmt.Println("box", b.dir, b.cgroup)
 		time.Sleep(time.Minute)
 		return
 	}
 	NeedNode(t)
 	t.Run("stopped", func(t *testing.T) {
-		b := fill(t)
+		b := startTestBox(t)
 		if err := b.stop(); err != nil {
 			t.Error(err)
 		}
-		if err := left(b.dir, b.cgroup); err != nil {
+		if err := checkRemoved(b.dir, b.cgroup); err != nil {
 			t.Error(err)
 		}
 	})
@@ -51,12 +53,12 @@ func TestBoxLeavesNothing(t *testing.T) {
 			t.Error(err)
 		}
 		_ = helper.Wait() // killed
-		eventually(t, func() error { return left(dir, cgroup) })
+		eventually(t, func() error { return checkRemoved(dir, cgroup) })
 	})
 }
 
-// fill makes a box that something runs in.
-func fill(t *testing.T) *box {
+// startTestBox starts a box with a process that ignores SIGTERM, a nested cgroup and a mount.
+func startTestBox(t *testing.T) *box {
 	t.Helper()
 	b, err := newBox(t.Context(), "test")
 	if err != nil {
@@ -81,8 +83,8 @@ func fill(t *testing.T) *box {
 	return b
 }
 
-// left says what is there of a box that has ended.
-func left(dir, cgroup string) error {
+// checkRemoved returns an error if the folder or a cgroup of a box still exists.
+func checkRemoved(dir, cgroup string) error {
 	found, err := filepath.Glob(filepath.Join(cgroupRoot, "*", cgroup))
 	if err != nil {
 		return err
@@ -94,12 +96,12 @@ func left(dir, cgroup string) error {
 		found = append(found, dir)
 	}
 	if len(found) > 0 {
-		return fmt.Errorf("left: %s", strings.Join(found, ", "))
+		return fmt.Errorf("not removed: %s", strings.Join(found, ", "))
 	}
 	return nil
 }
 
-// memoryCgroup is the folder of a cgroup that limits memory.
+// memoryCgroup returns the folder of a cgroup in the hierarchy that limits memory.
 func memoryCgroup(name string) string {
 	if unifiedCgroups() {
 		return filepath.Join(cgroupRoot, name)

@@ -12,21 +12,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cgroupRoot is where cgroups are mounted: the one hierarchy of version 2, or a folder for each
+// cgroupRoot is the mount point of cgroups: of the only hierarchy of version 2, or of a folder for each
 // hierarchy of version 1.
 const cgroupRoot = "/sys/fs/cgroup"
 
-// kubeletControllers are those that a kubelet uses. It refuses a cgroup root that lacks one of
-// those that the machine has.
+// kubeletControllers are the controllers that a kubelet uses. A kubelet rejects a cgroup root that lacks one
+// of them that the host has.
 var kubeletControllers = []string{"cpu", "cpuset", "memory", "hugetlb", "pids"}
 
-// unifiedCgroups reports whether the machine has cgroups of version 2 alone.
+// unifiedCgroups reports whether the host has only cgroups v2.
 func unifiedCgroups() bool {
 	var mounted unix.Statfs_t
 	return unix.Statfs(cgroupRoot, &mounted) == nil && mounted.Type == unix.CGROUP2_SUPER_MAGIC
 }
 
-// cgroupsMissing names what the machine's cgroups lack for a node; empty if nothing.
+// cgroupsMissing returns what the host's cgroups lack for a node, or "".
 func cgroupsMissing() string {
 	if unifiedCgroups() {
 		if !slices.Contains(availableControllers(), "memory") {
@@ -40,7 +40,7 @@ func cgroupsMissing() string {
 	return ""
 }
 
-// availableControllers are those of cgroups v2 that a kubelet uses and the machine has.
+// availableControllers returns the controllers of cgroups v2 that the host has and a kubelet uses.
 func availableControllers() []string {
 	text, err := os.ReadFile(filepath.Join(cgroupRoot, "cgroup.controllers"))
 	if err != nil {
@@ -49,7 +49,7 @@ func availableControllers() []string {
 	return slices.DeleteFunc(strings.Fields(string(text)), func(name string) bool { return !slices.Contains(kubeletControllers, name) })
 }
 
-// makeCgroup creates a cgroup for a node, in every hierarchy.
+// makeCgroup creates a cgroup for a node in every hierarchy.
 func makeCgroup(name string) error {
 	if err := makeCgroups(name); err != nil {
 		return fmt.Errorf("creating cgroup %s: %w", name, err)
@@ -73,8 +73,8 @@ func makeCgroups(name string) error {
 	return nil
 }
 
-// makeUnifiedCgroup has the cgroup pass its controllers on, too. While it does, systemd cannot
-// disable them in the root, which it does with controllers that none of its units uses.
+// makeUnifiedCgroup creates a cgroup v2 and enables its controllers for children, too. As long as a child
+// uses them, systemd cannot disable them in the root, which it does with controllers that no unit uses.
 func makeUnifiedCgroup(dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
@@ -88,13 +88,13 @@ func makeUnifiedCgroup(dir string) error {
 	return nil
 }
 
-// makeLegacyCgroup creates the cgroup in one hierarchy of version 1.
+// makeLegacyCgroup creates a cgroup in one hierarchy of version 1.
 func makeLegacyCgroup(parent, name string) error {
 	dir := filepath.Join(parent, name)
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} { // empty in a new one, which can have no processes then
+	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} { // empty in a new cgroup, which then accepts no processes
 		value, err := os.ReadFile(filepath.Join(parent, file))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

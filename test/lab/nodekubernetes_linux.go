@@ -13,8 +13,8 @@ const (
 	kubeProxy = "kube-proxy"
 )
 
-// kubeletConfig leaves the standard paths, which are the node's own. The machine's disk and
-// memory are not the kubelet's to look after.
+// kubeletConfig uses the standard paths, which are the node's own, and does not protect the host's disk and
+// memory.
 const kubeletConfig = `
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -50,7 +50,7 @@ clientConnection: {kubeconfig: /var/lib/kube-proxy/kubeconfig}
 conntrack: {maxPerCore: 0}
 `
 
-// startKubernetes starts kubelet and kube-proxy.
+// startKubernetes starts the kubelet and kube-proxy.
 func (n *Node) startKubernetes(ctx context.Context) error {
 	assets, err := FindAssets(ctx, n.config.Logf, kubelet, kubeProxy)
 	if err != nil {
@@ -61,21 +61,21 @@ func (n *Node) startKubernetes(ctx context.Context) error {
 		return err
 	}
 	address := n.Address().String()
-	var names string // nothing of the machine's
+	var resolvConf string // empty, not the host's
 	if n.config.VM != nil {
 		if err := n.startAPIProxy(); err != nil {
 			return err
 		}
-		told, err := os.ReadFile(n.path("resolv.conf"))
+		data, err := os.ReadFile(n.path("resolv.conf"))
 		if err != nil {
-			return fmt.Errorf("reading what the machine asks for names: %w", err)
+			return fmt.Errorf("reading the VM's resolv.conf: %w", err)
 		}
-		names = string(told)
+		resolvConf = string(data)
 	}
 	files := map[string]string{
 		"kubelet/config.yaml":    fmt.Sprintf(kubeletConfig, address, dns, n.box.cgroup),
 		"kubelet/ca.crt":         string(n.cp.CA()),
-		"kubelet/resolv.conf":    names,
+		"kubelet/resolv.conf":    resolvConf,
 		"kube-proxy/config.yaml": fmt.Sprintf(kubeProxyConfig, n.config.Name, address),
 	}
 	for name, content := range files {
@@ -98,7 +98,7 @@ func (n *Node) startKubernetes(ctx context.Context) error {
 	return n.launch(&n.proxy, kubeProxy, assets.commandLine(kubeProxy, "--config=/var/lib/kube-proxy/config.yaml")...)
 }
 
-// authorize gives a component a kubeconfig file.
+// authorize writes a kubeconfig file for a component.
 func (n *Node) authorize(component, user string, groups ...string) error {
 	pair, err := n.cp.ca.client(user, groups...)
 	if err != nil {
@@ -107,7 +107,8 @@ func (n *Node) authorize(component, user string, groups ...string) error {
 	return n.cp.writeKubeconfigFor(n.path(component, "kubeconfig"), n.apiServer(), user, pair)
 }
 
-// clusterDNS is where kubelets tell Pods to ask: the tenth address of the Services', by custom.
+// clusterDNS returns the DNS server address that kubelets configure in Pods: by convention the tenth of the
+// Service range.
 func clusterDNS(serviceCIDR string) (netip.Addr, error) {
 	first, _, _ := strings.Cut(serviceCIDR, ",")
 	prefix, err := netip.ParsePrefix(first)
@@ -121,9 +122,8 @@ func clusterDNS(serviceCIDR string) (netip.Addr, error) {
 	return address, nil
 }
 
-// ClusterDNS returns the address that Pods ask for names: the clusterIP to give to a
-// Service of DNS servers.
+// ClusterDNS returns the address of the DNS server that Pods use, which should be the ClusterIP of a Service.
 func (n *Node) ClusterDNS() netip.Addr {
-	address, _ := clusterDNS(n.cp.config.ServiceCIDR) // it was good when the node started
+	address, _ := clusterDNS(n.cp.config.ServiceCIDR) // was valid when the node started
 	return address
 }

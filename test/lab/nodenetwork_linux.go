@@ -14,25 +14,26 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Nodes are at a bridge in the test's own network, which is their router: to the control
-// planes, and to each other's Pods.
+// Nodes are connected to a bridge in the test's network, which routes between nodes, control planes and the
+// Pods of all nodes.
 const (
 	nodeBridge = "nodes"
 	router     = "100.64.0.1"
 )
 
-// nodeAddress is the node's own at the nodes' bridge.
+// nodeAddress returns the address of a node at nodeBridge.
 func nodeAddress(number int) netip.Addr {
 	return netip.AddrFrom4([4]byte{100, 64, 0, byte(10 + number)})
 }
 
-// podCIDR has the addresses of the node's Pods.
+// podCIDR returns the address range of a node's Pods.
 func podCIDR(number int) string { return fmt.Sprintf("10.244.%d.0/24", number) }
 
 // insideNetworkNow reports whether this process is in a Network.
 func insideNetworkNow() bool { return os.Getenv(insideNetwork) != "" }
 
-// publish has Service kubernetes lead to the API server, which does not do so itself.
+// publish creates the EndpointSlice of Service kubernetes, because the API server runs with
+// --endpoint-reconciler-type=none.
 func (cp *ControlPlane) publish(ctx context.Context, at netip.AddrPort) error {
 	name, protocol, port := "https", corev1.ProtocolTCP, int32(at.Port())
 	family := discoveryv1.AddressTypeIPv4
@@ -50,16 +51,16 @@ func (cp *ControlPlane) publish(ctx context.Context, at netip.AddrPort) error {
 	})
 }
 
-// connect plugs the node into the nodes' network and into its VLANs.
+// connect connects the node to the network of nodes and to its VLANs.
 func (n *Node) connect(ctx context.Context) error {
-	made, err := makeBridge(nodeBridge)
+	created, err := makeBridge(nodeBridge)
 	if err != nil {
 		return err
 	}
-	if made {
+	if created {
 		forward := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o600)
 		if err := errors.Join(forward, ip("address", "add", router+"/24", "dev", nodeBridge)); err != nil {
-			return fmt.Errorf("making the nodes' network: %w", err)
+			return fmt.Errorf("creating the network of nodes: %w", err)
 		}
 	}
 	if err := n.cable(ctx, nodeBridge, "eth0"); err != nil {
@@ -87,7 +88,7 @@ func (n *Node) connect(ctx context.Context) error {
 	return nil
 }
 
-// join connects a VLAN's bridge on the node to the one in the test's network.
+// join creates a VLAN's bridge on the node, and connects it to the one in the test's network.
 func (n *Node) join(ctx context.Context, bridge string) error {
 	if _, err := makeBridge(bridge); err != nil {
 		return err
@@ -108,7 +109,7 @@ func (n *Node) join(ctx context.Context, bridge string) error {
 	return nil
 }
 
-// cable connects an interface on the node to a bridge in the test's network.
+// cable connects an interface of the node to a bridge in the test's network.
 func (n *Node) cable(ctx context.Context, bridge, inside string) error {
 	outside := cableName(bridge, n.number)
 	if err := ip("link", "add", outside, "type", "veth", "peer", "name", inside, "netns", n.box.pid()); err != nil {
@@ -120,27 +121,27 @@ func (n *Node) cable(ctx context.Context, bridge, inside string) error {
 	return n.box.run(ctx, "ip", "link", "set", inside, "up")
 }
 
-// cableName is that of a cable's end at the bridge.
+// cableName returns the name of a cable's interface at the bridge.
 func cableName(bridge string, node int) string { return fmt.Sprintf("%s-n%d", bridge, node) }
 
-// disconnect takes the route away. The cables went with the node's namespace.
+// disconnect removes the route to the node's Pods. The cables are removed with the node's namespace.
 func (n *Node) disconnect() error {
 	if _, err := net.InterfaceByName(nodeBridge); err != nil {
-		return nil //nolint:nilerr // it was never connected
+		return nil //nolint:nilerr // the node was never connected
 	}
-	return ip("route", "flush", podCIDR(n.number)) // which takes none for an answer
+	return ip("route", "flush", podCIDR(n.number)) // succeeds if there is no route
 }
 
-// makeBridge makes a bridge in the test's own network unless it is there.
-func makeBridge(name string) (made bool, err error) {
+// makeBridge creates a bridge in the test's network unless it exists.
+func makeBridge(name string) (created bool, err error) {
 	if _, err := net.InterfaceByName(name); err == nil {
 		return false, nil
 	}
-	// Frames on a bridge are no business of IP's rules.
+	// Do not apply iptables and nftables rules of IP to bridged frames.
 	for _, family := range []string{"iptables", "ip6tables", "arptables"} {
 		err := os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-"+family, []byte("0"), 0o600)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return false, fmt.Errorf("making bridge %s: %w", name, err)
+			return false, fmt.Errorf("creating bridge %s: %w", name, err)
 		}
 	}
 	return true, errors.Join(ip("link", "add", name, "type", "bridge"), ip("link", "set", name, "up"))

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// containerdConfig leaves the standard paths, which are the node's own.
+// containerdConfig uses the standard paths, which are the node's own.
 const containerdConfig = `
 version = 2
 disabled_plugins = ["io.containerd.internal.v1.opt"] # it makes /opt/containerd
@@ -33,10 +33,10 @@ disabled_plugins = ["io.containerd.internal.v1.opt"] # it makes /opt/containerd
       SystemdCgroup = false
 `
 
-// multusConfig has Multus make eth0, and then what a Pod asks for. The Pods' network routes
-// every packet: a bridge would pass those between two Pods of a node by the rules for
-// Services. It is a delegate, since Multus 4.2.2 forgets half of a clusterNetwork before it
-// deletes a Pod's interface.
+// multusConfig makes Multus create eth0 and then the interfaces that a Pod requests. The Pod network uses
+// ptp, so that every packet is routed: a bridge would forward packets between Pods of a node without the
+// rules for Services. It is a delegate and not a clusterNetwork, because Multus 4.2.2 loses half of a
+// clusterNetwork before it deletes a Pod's interface.
 const multusConfig = `{
   "cniVersion": "0.3.1", "name": "multus", "type": "multus",
   "kubeconfig": "/var/lib/cni/multus.kubeconfig",
@@ -69,12 +69,12 @@ func (n *Node) runContainerd(ctx context.Context) error {
 	if err := n.launch(&n.containerd, "containerd", "containerd", "--config=/var/lib/containerd/config.toml"); err != nil {
 		return err
 	}
-	return n.await(ctx, "containerd to answer", n.askRuntime)
+	return n.await(ctx, "containerd to be ready", n.checkRuntime)
 }
 
-// askRuntime asks what a kubelet asks first of all, which gives up where that fails: containerd
-// says so for as long as it looks for what was there before, and serves others meanwhile.
-func (n *Node) askRuntime(ctx context.Context) (err error) {
+// checkRuntime sends the first request of a kubelet, which exits if the request fails. containerd rejects it
+// while it recovers earlier containers, although it already serves other requests.
+func (n *Node) checkRuntime(ctx context.Context) (err error) {
 	conn, err := grpc.NewClient("unix:///proc/"+n.box.pid()+"/root/run/containerd/containerd.sock", grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
@@ -83,7 +83,7 @@ func (n *Node) askRuntime(ctx context.Context) (err error) {
 	return conn.Invoke(ctx, "/runtime.v1.RuntimeService/Version", &emptypb.Empty{}, &emptypb.Empty{})
 }
 
-// setUpCNI gives the node its plugins and the configuration of the Pods' network.
+// setUpCNI installs the CNI plugins and the configuration of the Pod network on the node.
 func (n *Node) setUpCNI(ctx context.Context) error {
 	multus, err := BuildMultus(ctx, n.config.Logf)
 	if err != nil {
@@ -100,7 +100,7 @@ func (n *Node) setUpCNI(ctx context.Context) error {
 		return err
 	}
 	if err := os.Mkdir(n.path("cni/bin"), 0o750); err != nil {
-		return fmt.Errorf("making the folder of CNI plugins: %w", err)
+		return fmt.Errorf("creating the folder of CNI plugins: %w", err)
 	}
 	plugins := map[string]string{"multus": multus}
 	for _, name := range cniPlugins {
@@ -114,8 +114,8 @@ func (n *Node) setUpCNI(ctx context.Context) error {
 	return nil
 }
 
-// ImportImage has the node know the images of an OCI archive, such as ImageArchive names.
-// They have to be used with imagePullPolicy IfNotPresent or Never.
+// ImportImage imports the images of an OCI archive, such as that of ImageArchive, to the node. Pods must use
+// them with imagePullPolicy IfNotPresent or Never.
 func (n *Node) ImportImage(ctx context.Context, archive string) (err error) {
 	defer func() {
 		if err != nil {
@@ -135,17 +135,17 @@ func (n *Node) ImportImage(ctx context.Context, archive string) (err error) {
 	return nil
 }
 
-// TagImage gives an image that the node knows another name.
+// TagImage adds another name to an image on the node.
 func (n *Node) TagImage(ctx context.Context, name, other string) error {
 	return n.box.run(ctx, "ctr", "--namespace=k8s.io", "images", "tag", "--force", name, other)
 }
 
-// path is where we have a file of the node's /var/lib.
+// path returns the host's path of a file in the node's /var/lib.
 func (n *Node) path(elem ...string) string {
 	return n.box.path(append([]string{"lib"}, elem...)...)
 }
 
-// writeFile writes one, and makes the folders above it.
+// writeFile writes a file below the node's /var/lib, and creates the folders above it.
 func (n *Node) writeFile(name string, data []byte) error {
 	path := n.path(name)
 	err := os.MkdirAll(filepath.Dir(path), 0o750)

@@ -11,32 +11,30 @@ import (
 	"testing"
 )
 
-// NodeVM has a node be a virtual machine of a hosted cluster: it is on one VLAN and nowhere
-// else, and has what DHCP gives it there. Its kubelet and all the rest connect to the API
-// server by name.
+// NodeVM makes a node a simulated VM of a hosted cluster: its only network is a VLAN, where it gets its
+// configuration by DHCP. Its components connect to the API server by name.
 type NodeVM struct {
-	// Bridge is that of the VLAN, in the test's own network. MAC is the machine's address there.
+	// Bridge is the VLAN's bridge in the test's network. MAC is the VM's MAC address on it.
 	Bridge, MAC string
-	// APIServer is the hosted API server's URL, as HyperShift has it in the files that a
-	// machine starts with.
+	// APIServer is the hosted API server's URL, as in the ignition files that HyperShift generates.
 	APIServer string
 }
 
-// inClusterAPI is where the Pods of a hosted cluster find their API server: an address that
-// every node has for itself, by HyperShift's default of advertiseAddress.
+// inClusterAPI is the address at which Pods of a hosted cluster reach their API server. Every node has it on
+// its loopback interface. It is HyperShift's default of advertiseAddress.
 var inClusterAPI = netip.MustParseAddrPort("172.20.0.1:6443")
 
-// vmHook has the machine be what its DHCP server says.
+// vmHook is the script that udhcpc runs. It applies the leased configuration to the VM.
 const vmHook = `#!/bin/sh
 [ "$1" = bound ] || exit 0
 ip address add $ip/$mask dev eth0
 ip route add default via $router
 for server in $dns; do echo "nameserver $server"; done >/var/lib/resolv.conf
-echo "$ip $hostname" >/var/lib/told
+echo "$ip $hostname" >/var/lib/dhcp-lease
 `
 
-// boot boots the machine: it has an address when it returns, and sends every name to the DNS
-// servers that it was told of.
+// boot connects the VM to its VLAN, and returns when the VM has a lease. The VM then uses the DNS servers of
+// the lease.
 func (n *Node) boot(ctx context.Context) error {
 	vm := n.config.VM
 	if _, err := makeBridge(vm.Bridge); err != nil {
@@ -50,7 +48,7 @@ func (n *Node) boot(ctx context.Context) error {
 		os.WriteFile(n.path("vm-hook"), []byte(vmHook), 0o700),
 	)
 	if err != nil {
-		return fmt.Errorf("writing what udhcpc runs: %w", err)
+		return fmt.Errorf("writing the script of udhcpc: %w", err)
 	}
 	for _, args := range [][]string{
 		{"ip", "link", "set", "lo", "up"},
@@ -64,25 +62,25 @@ func (n *Node) boot(ctx context.Context) error {
 			return err
 		}
 	}
-	told, err := os.ReadFile(n.path("told"))
+	lease, err := os.ReadFile(n.path("dhcp-lease"))
 	if err != nil {
-		return fmt.Errorf("reading what DHCP has told the machine: %w", err)
+		return fmt.Errorf("reading the VM's lease: %w", err)
 	}
 	var address, hostname string
-	if _, err := fmt.Sscan(string(told), &address, &hostname); err != nil {
-		return fmt.Errorf("DHCP has told the machine %q, which has no address and hostname: %w", told, err)
+	if _, err := fmt.Sscan(string(lease), &address, &hostname); err != nil {
+		return fmt.Errorf("no address and hostname in the lease %q: %w", lease, err)
 	}
 	if hostname != n.config.Name {
-		return fmt.Errorf("DHCP has told the machine that it is %s", hostname)
+		return fmt.Errorf("the lease has hostname %s", hostname)
 	}
 	if n.address, err = netip.ParseAddr(address); err != nil {
-		return fmt.Errorf("what DHCP has told the machine: %w", err)
+		return fmt.Errorf("address in the lease: %w", err)
 	}
 	return nil
 }
 
-// vmHAProxy is what HyperShift has every node run for the Pods there: one server by its name,
-// which is resolved once.
+// vmHAProxy is the configuration of the HAProxy that HyperShift runs on every node for its Pods. The server's
+// name is resolved only once, at the start.
 const vmHAProxy = `
 defaults
   mode tcp
@@ -96,7 +94,7 @@ backend remote_apiserver
   server controlplane %s
 `
 
-// startAPIProxy brings Pods on the machine to their API server.
+// startAPIProxy starts the HAProxy through which Pods on the VM reach their API server.
 func (n *Node) startAPIProxy() error {
 	remote, err := url.Parse(n.config.VM.APIServer)
 	if err != nil {
@@ -108,9 +106,9 @@ func (n *Node) startAPIProxy() error {
 	return n.launch(&n.apiProxy, "haproxy", "/usr/sbin/haproxy", "-db", "-f", "/var/lib/haproxy.cfg")
 }
 
-// StartAPIProxy runs on a machine that is no node what brings the Pods of one to their API server,
-// which is remote: a name with a port. The name is asked for once, now, of one DNS server. It
-// returns where Pods would connect.
+// StartAPIProxy runs a node's HAProxy on a machine that is not a node. remote is the host name and port of
+// the API server; the name is resolved once, at the start, by the DNS server dns. It returns the address that
+// Pods connect to.
 func (m *Machine) StartAPIProxy(tb testing.TB, remote, dns string) netip.AddrPort {
 	tb.Helper()
 	config, names := filepath.Join(m.Dir, "haproxy.cfg"), filepath.Join(m.Dir, "resolv.conf")
@@ -127,7 +125,7 @@ func (m *Machine) StartAPIProxy(tb testing.TB, remote, dns string) netip.AddrPor
 	return inClusterAPI
 }
 
-// apiServer is the URL by which the node's own processes connect.
+// apiServer returns the URL of the API server for the node's own processes.
 func (n *Node) apiServer() string {
 	if n.config.VM != nil {
 		return n.config.VM.APIServer

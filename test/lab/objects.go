@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// ParseYAML returns the objects of a YAML (or JSON) stream: documents that are
-// separated by "---", and the items of Lists. Empty documents are skipped.
+// ParseYAML returns the objects of a YAML or JSON stream: its documents, which are separated by "---", with
+// Lists replaced by their items. Empty documents are skipped.
 func ParseYAML(stream []byte) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(stream)))
@@ -42,8 +42,8 @@ func ParseYAML(stream []byte) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// toUnstructured converts objects of any Go type. Their kind is in them, or
-// known to client-go.
+// toUnstructured converts an object of any Go type, or the items of a List. If the object has no apiVersion
+// and kind, its type must be in client-go's scheme.
 func toUnstructured(object runtime.Object) ([]*unstructured.Unstructured, error) {
 	if u, ok := object.(*unstructured.Unstructured); ok {
 		return flatten(u.DeepCopy())
@@ -63,10 +63,10 @@ func toUnstructured(object runtime.Object) ([]*unstructured.Unstructured, error)
 	return flatten(u)
 }
 
-// flatten returns the items of a List, or the object itself if it is none.
+// flatten returns the items of a List, or the object itself if it is not a List.
 func flatten(u *unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
 	if u.GetKind() == "" || u.GetAPIVersion() == "" {
-		return nil, errors.New("no object: it lacks apiVersion or kind")
+		return nil, errors.New("apiVersion or kind is missing")
 	}
 	if !u.IsList() {
 		return []*unstructured.Unstructured{u}, nil

@@ -10,7 +10,7 @@ import (
 )
 
 func TestParseYAML(t *testing.T) {
-	objects, err := ParseYAML([]byte(`# nothing but a comment
+	objects, err := ParseYAML([]byte(`# only a comment
 ---
 {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}}
 ---
@@ -34,7 +34,7 @@ items:
 
 	for stream, want := range map[string]string{
 		"a: 1\na: 2": "document 1",
-		"apiVersion: v1\nkind: Pod\n---\nkind: Pod": "document 2: no object",
+		"apiVersion: v1\nkind: Pod\n---\nkind: Pod": "document 2: apiVersion or kind is missing",
 	} {
 		if _, err := ParseYAML([]byte(stream)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got error %v, want %q in it", stream, err, want)

@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// An Outage is the time for which a control plane is away.
+// An Outage is a period in which a control plane does not run.
 type Outage struct {
 	cp   *ControlPlane
 	over bool
 }
 
-// StartOutage kills a control plane as a power cut would. It comes back when the test says
-// so, at its end at the latest.
+// StartOutage kills etcd and the API server of a control plane. They are started again by End, at the latest
+// at the end of the test.
 func StartOutage(tb testing.TB, cp *ControlPlane) *Outage {
 	tb.Helper()
 	o := &Outage{cp: cp}
 	tb.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), startTimeout) // the test's own is over
+		ctx, cancel := context.WithTimeout(context.Background(), startTimeout) // the test's context is done
 		defer cancel()
 		if err := o.restore(ctx); err != nil {
 			tb.Error(err)
@@ -31,14 +31,14 @@ func StartOutage(tb testing.TB, cp *ControlPlane) *Outage {
 	return o
 }
 
-// End brings the control plane back.
+// End starts etcd and the API server again.
 func (o *Outage) End(tb testing.TB) {
 	tb.Helper()
 	started := time.Now()
 	if err := o.restore(tb.Context()); err != nil {
 		tb.Fatal(err)
 	}
-	tb.Logf("etcd and the API server are back, after %s", time.Since(started).Round(time.Millisecond))
+	tb.Logf("etcd and the API server started in %s", time.Since(started).Round(time.Millisecond))
 }
 
 func (o *Outage) restore(ctx context.Context) error {

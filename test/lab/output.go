@@ -7,43 +7,43 @@ import (
 	"sync"
 )
 
-// Output keeps what a process writes. Its methods may be called meanwhile.
+// Output is an io.Writer that keeps all output of a process. Its methods are safe for concurrent use.
 type Output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
 }
 
-// Write is io.Writer's.
+// Write implements io.Writer.
 func (o *Output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.buf.Write(p)
 }
 
-// Len returns how many bytes there are.
+// Len returns the number of bytes written so far.
 func (o *Output) Len() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.buf.Len()
 }
 
-// Since returns what came after an offset.
+// Since returns the output from a byte offset on.
 func (o *Output) Since(offset int) string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return string(o.buf.Bytes()[offset:])
 }
 
-// String returns all of it.
+// String returns all output.
 func (o *Output) String() string { return o.Since(0) }
 
-// Tail returns the end of it.
+// Tail returns the last 8 KiB of the output.
 func (o *Output) Tail() string {
 	const size = 8 << 10
 	return o.Since(max(0, o.Len()-size))
 }
 
-// Lines returns the lines with all of these words.
+// Lines returns the lines that contain all words.
 func (o *Output) Lines(words ...string) []string {
 	var found []string
 	for line := range strings.Lines(o.String()) {

@@ -14,14 +14,15 @@ import (
 	"testing"
 )
 
-// ovnPackages are Debian's packages of OVN and Open vSwitch, with the libraries that they need and a
-// machine may lack. They are unpacked, not installed: that would start them.
+// ovnPackages are the Debian packages of OVN and Open vSwitch, and libraries that they need and the host may
+// lack. They are unpacked and not installed, because installing them would start daemons.
 var ovnPackages = []string{
 	"ovn-central", "ovn-host", "ovn-common", "openvswitch-switch", "openvswitch-common",
 	"libunbound8", "libxdp1", "libbpf1", "libevent-2.1-7", "libhiredis0.14", "libprotobuf-c1", "ethtool",
 }
 
-// FindOVN returns the folder that OVN is unpacked in, which it downloads once.
+// FindOVN returns the folder with the unpacked packages of OVN, which it downloads if the folder does not
+// exist.
 func FindOVN(ctx context.Context, logf Logf) (string, error) {
 	lab, err := labDir()
 	if err != nil {
@@ -43,8 +44,8 @@ func FindOVN(ctx context.Context, logf Logf) (string, error) {
 	if err == nil {
 		err = os.Rename(filepath.Join(work, "root"), dir)
 	}
-	if _, there := os.Stat(dir); there == nil {
-		err = nil // another process was faster
+	if _, statErr := os.Stat(dir); statErr == nil {
+		err = nil // another process has created the folder
 	}
 	if err = errors.Join(err, os.RemoveAll(work)); err != nil {
 		return "", fmt.Errorf("downloading OVN: %w", err)
@@ -63,9 +64,9 @@ func unpackOVN(ctx context.Context, work string) error {
 		}
 		return nil
 	}
-	// As root apt would use a user of its own, who may not write here.
+	// When run by root, apt downloads as a user that cannot write to this folder.
 	download := append([]string{"apt-get", "-o", "APT::Sandbox::User=root", "download", "-qq"}, ovnPackages...)
-	if run(download...) != nil { // the lists of packages may be missing or old
+	if run(download...) != nil { // the package lists may be missing or out of date
 		if err := errors.Join(run("apt-get", "update", "-qq"), run(download...)); err != nil {
 			return err
 		}
@@ -82,18 +83,18 @@ func unpackOVN(ctx context.Context, work string) error {
 	return nil
 }
 
-// An OVN is nodes of OVN-Kubernetes without Kubernetes: each is a network namespace with Open vSwitch
-// and an OVN zone of its own, connected by a fabric that carries VLANs. Open vSwitch uses its
-// userspace datapath, so that no kernel module is needed, unless OOOI_LAB_OVS_DATAPATH is "system". Frames of VLAN 100 leave the fabric
-// untagged at the ports of Access.
+// An OVN simulates the network of OVN-Kubernetes without Kubernetes. Each node is a network namespace with
+// Open vSwitch and an OVN zone of its own; a fabric that carries VLANs connects the nodes. Open vSwitch uses
+// its userspace datapath, which needs no kernel module, unless OOOI_LAB_OVS_DATAPATH is "system". The ports
+// of Access carry VLAN 100 untagged.
 type OVN struct {
 	root, dir string
 	fabric    *ovsNode
 	nodes     map[string]*OVNNode
-	access    int // ports of Access
+	access    int // number of ports that Access has created
 }
 
-// ovsNode is Open vSwitch in a network namespace.
+// ovsNode is a network namespace with Open vSwitch.
 type ovsNode struct {
 	*Namespace
 
@@ -103,7 +104,7 @@ type ovsNode struct {
 	dbs  []string
 }
 
-// An OVNNode is one of an OVN's nodes.
+// An OVNNode is a node of an OVN.
 type OVNNode struct {
 	*ovsNode
 
@@ -113,13 +114,13 @@ type OVNNode struct {
 
 const ovnVLAN = 100
 
-// kernelDatapath is Open vSwitch's name for the datapath of the kernel's module openvswitch.
+// kernelDatapath is Open vSwitch's name for the datapath of the kernel module openvswitch.
 const kernelDatapath = "system"
 
-// ovsDatapath is the type of the datapaths of all bridges.
+// ovsDatapath returns the datapath type of all bridges.
 func ovsDatapath() string { return cmp.Or(os.Getenv("OOOI_LAB_OVS_DATAPATH"), "netdev") }
 
-// NewOVN starts nodes, which end with the test. It needs root.
+// NewOVN starts nodes that end with the test. It needs root.
 func NewOVN(tb testing.TB, names ...string) *OVN {
 	tb.Helper()
 	root, err := FindOVN(tb.Context(), tb.Logf)
@@ -139,10 +140,10 @@ func NewOVN(tb testing.TB, names ...string) *OVN {
 	return o
 }
 
-// Node returns a node by its name.
+// Node returns the node with a name.
 func (o *OVN) Node(name string) *OVNNode { return o.nodes[name] }
 
-// Access connects an interface net1 of a namespace to the VLAN, as a router's is.
+// Access connects a namespace, such as that of a router, to the VLAN by an untagged interface net1.
 func (o *OVN) Access(tb testing.TB, n *Namespace) {
 	tb.Helper()
 	o.access++
@@ -151,8 +152,8 @@ func (o *OVN) Access(tb testing.TB, n *Namespace) {
 	o.fabric.vsctl(tb, "add-port", "br-ex", port, "tag="+strconv.Itoa(ovnVLAN))
 }
 
-// plug lays a cable. OVS reads frames from packet sockets, where a checksum that is left to the
-// interface would be missing.
+// plug connects an interface of n to another one. Checksum offload is disabled, because Open vSwitch reads
+// frames from packet sockets, where offloaded checksums are missing.
 func (o *OVN) plug(tb testing.TB, n *ovsNode, device string, to End) {
 	tb.Helper()
 	if err := Cable(End{In: n.Namespace, Device: device}, to); err != nil {
@@ -162,7 +163,7 @@ func (o *OVN) plug(tb testing.TB, n *ovsNode, device string, to End) {
 	n.run(tb, to.In, "ethtool", "-K", to.Device, "tx", "off")
 }
 
-// start starts Open vSwitch, with databases of OVN.
+// start starts Open vSwitch, and an ovsdb-server with its database and those of OVN in schemas.
 func (o *OVN) start(tb testing.TB, name string, schemas ...string) *ovsNode {
 	tb.Helper()
 	n := &ovsNode{Namespace: NewNamespace(tb), ovn: o, name: name, dir: filepath.Join(o.dir, name)}
@@ -193,7 +194,7 @@ func (o *OVN) start(tb testing.TB, name string, schemas ...string) *ovsNode {
 	return n
 }
 
-// startOVN makes the node a zone, as OVN-Kubernetes' interconnect does.
+// startOVN makes the node an OVN zone, as in OVN-Kubernetes' interconnect mode.
 func (n *OVNNode) startOVN(tb testing.TB) {
 	tb.Helper()
 	n.vsctl(tb, "add-br", "br-int", "--", "set", "bridge", "br-int", "datapath_type="+ovsDatapath(), "fail-mode=secure", "--",
@@ -207,12 +208,12 @@ func (n *OVNNode) startOVN(tb testing.TB) {
 	n.daemon(tb, "controller", "ovn-controller", n.db())
 }
 
-// Attach gives a namespace the interface net1 by a port, as OVN-Kubernetes does for a pod
-// (base_network_controller_pods.go: addLogicalPortToNetwork, cni.ConfigureOVS).
+// Attach adds the interface net1 to a namespace, and connects it to a logical port as OVN-Kubernetes does for
+// a pod (base_network_controller_pods.go: addLogicalPortToNetwork, cni.ConfigureOVS).
 func (n *OVNNode) Attach(tb testing.TB, to *Namespace, p OVNPort) {
 	tb.Helper()
 	if p.Physnet != "physnet" || p.VLAN != ovnVLAN {
-		tb.Fatalf("the fabric has physnet with VLAN %d only: %+v", ovnVLAN, p)
+		tb.Fatalf("the fabric only supports physnet with VLAN %d: %+v", ovnVLAN, p)
 	}
 	n.addSwitch(tb, p)
 	n.ports++
@@ -232,10 +233,10 @@ func (n *OVNNode) Attach(tb testing.TB, to *Namespace, p OVNPort) {
 	n.allowAdvertisements(tb)
 }
 
-// allowAdvertisements adds flows that OVN 23.03.1, Debian's, lacks: with port security it lets neighbour
-// advertisements pass with a hop limit of 225, and drops those with 255, which are all. OVN 23.03.2,
-// 23.06.2 and later have 255 (ovn bb7157467, "Use correct nw_ttl=255 to match against legit NAs").
-// Without these flows no port's IPv6 address is ever resolved by ports, or by the router.
+// allowAdvertisements adds flows that are missing in OVN 23.03.1, the version of Debian 12. With port
+// security it accepts neighbour advertisements with hop limit 225 instead of 255, and drops all others, so
+// that neither ports nor the router resolve any port's IPv6 address. Fixed in OVN 23.03.2 and 23.06.2 (ovn
+// bb7157467, "Use correct nw_ttl=255 to match against legit NAs").
 func (n *OVNNode) allowAdvertisements(tb testing.TB) {
 	tb.Helper()
 	var flows []string
@@ -251,7 +252,7 @@ func (n *OVNNode) allowAdvertisements(tb testing.TB) {
 	n.run(tb, nil, "ovs-ofctl", "add-flows", "br-int", file)
 }
 
-// addSwitch adds the logical switch of a localnet with the port that leads to the physical network
+// addSwitch creates the logical switch of a localnet, and its port to the physical network
 // (localnet_user_defined_network_controller.go: initializeLogicalSwitch).
 func (n *OVNNode) addSwitch(tb testing.TB, p OVNPort) {
 	tb.Helper()
@@ -276,7 +277,8 @@ func (n *OVNNode) nbctl(tb testing.TB, args ...string) {
 	n.run(tb, nil, append([]string{"ovn-nbctl", "--timeout=20", "--db=" + n.db()}, args...)...)
 }
 
-// environment has programs find each other, and their files of this node.
+// environment returns the environment of OVN's programs, in which they find each other, their libraries and
+// the files of this node.
 func (n *ovsNode) environment() []string {
 	var path []string
 	for _, dir := range []string{"bin", "usr/lib/openvswitch-switch", "usr/lib/openvswitch-common", "usr/sbin", "usr/bin", "sbin"} {
@@ -293,14 +295,15 @@ func (n *ovsNode) environment() []string {
 	return env
 }
 
-// command makes a command of OVN's in a namespace: env finds it by the PATH that it is given.
+// command returns a command that runs a program of OVN in a namespace. It uses env to search the PATH of
+// environment.
 func (n *ovsNode) command(ctx context.Context, in *Namespace, args ...string) *exec.Cmd {
 	cmd := in.Command(ctx, append([]string{"env"}, args...)...)
 	cmd.Env = n.environment()
 	return cmd
 }
 
-// run runs one to its end, and returns what it prints.
+// run runs a program of OVN in a namespace and returns its output. The test fails if the program does.
 func (n *ovsNode) run(tb testing.TB, in *Namespace, args ...string) string {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), startTimeout)
@@ -312,7 +315,7 @@ func (n *ovsNode) run(tb testing.TB, in *Namespace, args ...string) string {
 	return string(output)
 }
 
-// daemon starts one that ends with the test.
+// daemon starts a daemon of OVN that is killed when the test ends.
 func (n *ovsNode) daemon(tb testing.TB, name string, args ...string) {
 	tb.Helper()
 	args = append(args, "--pidfile="+filepath.Join(n.dir, name+".pid"), "--log-file="+filepath.Join(n.dir, name+".log"), "-vconsole:off")

@@ -16,7 +16,8 @@ type NetworkSelection struct {
 	MAC       string   `json:"mac"`
 }
 
-// NetworkSelectionOf returns the one network that a pod's annotations select.
+// NetworkSelectionOf returns the network that a pod's annotations select. It is an error unless there is
+// exactly one.
 func NetworkSelectionOf(annotations map[string]string) (NetworkSelection, error) {
 	var list []NetworkSelection
 	if err := json.Unmarshal([]byte(annotations["k8s.v1.cni.cncf.io/networks"]), &list); err != nil {
@@ -30,16 +31,17 @@ func NetworkSelectionOf(annotations map[string]string) (NetworkSelection, error)
 
 // An OVNPort is the logical switch port that OVN-Kubernetes creates for a pod on a localnet.
 type OVNPort struct {
-	Switch  string         // the logical network's name
-	Physnet string         // in the bridge mappings
+	Switch  string         // name of the logical network
+	Physnet string         // name in the bridge mappings
 	VLAN    int            // 0 for none
 	MAC     string         // empty for a random one
-	IPs     []netip.Prefix // none: the port may use any address
+	IPs     []netip.Prefix // if empty, the port may use any address
 }
 
-// PortOf returns the port for a selection of the network that a NetworkAttachmentDefinition
-// configures, or why OVN-Kubernetes refuses the pod. The sources are its config.ParseNetConf and
-// util.ValidateNetConf for the definition, and pod.allocatePodAnnotationWithRollback for the selection.
+// PortOf returns the port that OVN-Kubernetes creates for a selection of a network, where definition is the
+// configuration in the NetworkAttachmentDefinition. It returns an error if OVN-Kubernetes rejects the pod. It
+// follows config.ParseNetConf and util.ValidateNetConf for the definition, and
+// pod.allocatePodAnnotationWithRollback for the selection.
 func PortOf(definition string, s NetworkSelection) (OVNPort, error) {
 	var list struct{ Plugins []json.RawMessage }
 	var conf struct {

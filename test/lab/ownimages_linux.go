@@ -9,8 +9,8 @@ import (
 	"runtime"
 )
 
-// OooiImage is what 'make image' makes, for this machine's architecture: an image by
-// manifests/Containerfile, of binaries by their names in it.
+// OooiImage returns the image that 'make image' builds from manifests/Containerfile, for this host's
+// architecture. binaries maps the names of the binaries in the image to local paths.
 func OooiImage(name string, binaries map[string]string) (Image, error) {
 	root, err := Root()
 	if err != nil {
@@ -18,7 +18,7 @@ func OooiImage(name string, binaries map[string]string) (Image, error) {
 	}
 	containerfile, err := os.ReadFile(filepath.Join(root, "manifests", "Containerfile"))
 	if err != nil {
-		return Image{}, fmt.Errorf("reading how our image is made: %w", err)
+		return Image{}, fmt.Errorf("reading the Containerfile: %w", err)
 	}
 	files := map[string]string{"ca-certificates.crt": "/etc/ssl/certs/ca-certificates.crt"}
 	for program, path := range binaries {
@@ -27,14 +27,14 @@ func OooiImage(name string, binaries map[string]string) (Image, error) {
 	return Image{Name: name, Containerfile: string(containerfile), Files: files}, nil
 }
 
-// ProgramsImage is an image of programs of this machine, with the libraries that they take.
-// They are in its folder bin, and the first of them is its entrypoint.
+// ProgramsImage returns an image with programs of this host and their libraries. The programs are in its
+// folder bin; the first is the entrypoint.
 func ProgramsImage(ctx context.Context, name string, programs ...string) (Image, error) {
 	image := Image{Name: name, Files: map[string]string{}}
 	for _, program := range programs {
 		files, err := Linked(ctx, program)
 		if err != nil {
-			return Image{}, fmt.Errorf("finding what image %s takes: %w", name, err)
+			return Image{}, fmt.Errorf("finding the files of image %s: %w", name, err)
 		}
 		maps.Copy(image.Files, files)
 	}

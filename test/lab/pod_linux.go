@@ -19,43 +19,42 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// A PodRunner runs the containers of Pods as a kubelet would, as far as their commands, their
-// environment, their volumes and their rights are concerned: what is in them is the Pod's, and so is
-// the token.
+// A PodRunner runs the containers of Pods like a kubelet, as regards commands, environment, volumes,
+// capabilities and ServiceAccount tokens. It reads these from the Pods' specs.
 type PodRunner struct {
 	ControlPlane *ControlPlane
 	Client       kubernetes.Interface
-	// Network is the pod's. Where it is nil, all pods are in the network that the test is in, each with
-	// an address of its own there. A pod with its own network gets its sysctls as well, and its
-	// containers run with their capabilities alone, but as root: files belong to the test.
+	// Network is the Pod's network namespace. If it is nil, all Pods share the network of the test, where
+	// each has an address of its own. A Pod with its own network also gets its sysctls, and its containers
+	// run with only their own capabilities, but as root, because the files belong to the test's user.
 	Network *Namespace
-	// Programs are the files of images, by their paths in them.
+	// Programs are the files of the images: from paths in a container to local paths.
 	Programs map[string]string
 }
 
-// A Pod is one that a PodRunner runs.
+// A Pod is a Pod that a PodRunner runs.
 type Pod struct {
 	*corev1.Pod
 
-	// IP is its address in the pod network.
+	// IP is the Pod's address in the pod network.
 	IP string
-	// Run are its containers by name.
-	Run map[string]*Daemon
-	// Env is added to the environment of each container that is started from now on.
+	// Containers are the containers' processes by name.
+	Containers map[string]*Daemon
+	// Env is added to the environment of every container that is started from then on.
 	Env map[string]string
 
 	runner *PodRunner
-	dir    string // of the volumes
+	dir    string // folder of the volumes
 }
 
-// SharedInterfaces makes those that all Pods of a PodRunner share, in the network that the test is
-// in: bridges with addresses, by their names.
+// SharedInterfaces creates bridges, for a PodRunner without Network, that all Pods share. addresses has the
+// IPv4 addresses of each bridge by its name.
 func SharedInterfaces(tb testing.TB, addresses map[string][]string) {
 	tb.Helper()
 	for device, list := range addresses {
 		steps := [][]string{
 			{"link", "add", device, "type", "bridge"},
-			{"link", "set", device, "addrgenmode", "none"}, // an address that is being tried cannot be listened on
+			{"link", "set", device, "addrgenmode", "none"}, // IPv6 addresses in duplicate address detection cannot be listened on
 			{"link", "set", device, "up"},
 		}
 		for _, a := range list {
@@ -69,15 +68,15 @@ func SharedInterfaces(tb testing.TB, addresses map[string][]string) {
 	}
 }
 
-// Start runs a Pod at an address, and says in its status that it is ready.
+// Start runs a Pod at an IP address and sets its status to Ready.
 func (r *PodRunner) Start(tb testing.TB, of *corev1.Pod, ip string) *Pod {
 	tb.Helper()
-	p := &Pod{Pod: of, IP: ip, Run: map[string]*Daemon{}, Env: map[string]string{}, runner: r, dir: TempDir(tb)}
+	p := &Pod{Pod: of, IP: ip, Containers: map[string]*Daemon{}, Env: map[string]string{}, runner: r, dir: TempDir(tb)}
 	for i := range of.Spec.Containers {
 		c := &of.Spec.Containers[i]
-		p.Run[c.Name] = NewDaemon(tb, of.Name+"/"+c.Name, func() *exec.Cmd { return p.command(tb, c) })
+		p.Containers[c.Name] = NewDaemon(tb, of.Name+"/"+c.Name, func() *exec.Cmd { return p.command(tb, c) })
 	}
-	if err := p.fill(tb.Context(), false); err != nil {
+	if err := p.writeVolumes(tb.Context(), false); err != nil {
 		tb.Fatal(err)
 	}
 	if r.Network != nil && of.Spec.SecurityContext != nil {
@@ -90,32 +89,32 @@ func (r *PodRunner) Start(tb testing.TB, of *corev1.Pod, ip string) *Pod {
 			tb.Fatalf("%s/%s: %v\n%s", of.Name, c.Name, err, out)
 		}
 	}
-	for _, d := range p.Run {
+	for _, d := range p.Containers {
 		d.Start(tb)
 	}
 	p.SetReady(tb, corev1.ConditionTrue)
 	return p
 }
 
-// Kill ends the containers.
+// Kill kills all containers.
 func (p *Pod) Kill(tb testing.TB) {
 	tb.Helper()
-	for _, d := range p.Run {
+	for _, d := range p.Containers {
 		d.Kill(tb)
 	}
 }
 
-// Resume starts a container that has ended anew. With forget it is that of another pod: nothing is
-// remembered of before.
-func (p *Pod) Resume(tb testing.TB, container string, forget bool) {
+// RestartContainer starts a container that has ended. If forget is set, it starts without the state of its
+// predecessor, as in a new Pod.
+func (p *Pod) RestartContainer(tb testing.TB, container string, forget bool) {
 	tb.Helper()
-	if err := p.fill(tb.Context(), forget); err != nil {
+	if err := p.writeVolumes(tb.Context(), forget); err != nil {
 		tb.Fatal(err)
 	}
-	p.Run[container].Start(tb)
+	p.Containers[container].Start(tb)
 }
 
-// SetReady has the Pod's status say whether it is, as its node would.
+// SetReady sets the Pod's condition Ready, as its node would.
 func (p *Pod) SetReady(tb testing.TB, status corev1.ConditionStatus) {
 	tb.Helper()
 	err := p.runner.ControlPlane.ApplyStatusYAML(tb.Context(), fmt.Appendf(nil, `
@@ -129,12 +128,12 @@ status: {phase: Running, podIP: %[3]s, podIPs: [{ip: %[3]s}], conditions: [{type
 	}
 }
 
-// Volume is the folder that a volume is.
+// Volume returns the folder of a volume.
 func (p *Pod) Volume(name string) string { return filepath.Join(p.dir, name) }
 
-// fill writes into the volumes what belongs there. With forget, what containers have written about
-// the cluster goes; the sockets in memory stay, since others have them open.
-func (p *Pod) fill(ctx context.Context, forget bool) error {
+// writeVolumes writes the content of all volumes. If forget is set, it first empties emptyDir volumes, except
+// those in memory: their sockets are open in other containers.
+func (p *Pod) writeVolumes(ctx context.Context, forget bool) error {
 	var errs []error
 	for _, v := range p.Spec.Volumes {
 		dir := p.Volume(v.Name)
@@ -148,7 +147,7 @@ func (p *Pod) fill(ctx context.Context, forget bool) error {
 		case v.Projected != nil:
 			errs = append(errs, p.projected(ctx, dir, v.Projected.Sources))
 		case v.EmptyDir == nil:
-			errs = append(errs, fmt.Errorf("volume %s of pod %s is of a kind that the lab does not know", v.Name, p.Name))
+			errs = append(errs, fmt.Errorf("volume %s of pod %s has an unsupported type", v.Name, p.Name))
 		}
 	}
 	return errors.Join(errs...)
@@ -166,7 +165,8 @@ func (p *Pod) configMap(ctx context.Context, dir, name string) error {
 	return errors.Join(errs...)
 }
 
-// projected writes the token of the pod's ServiceAccount, with what else is in its volume.
+// projected writes the files of a projected volume: the token of the Pod's ServiceAccount, ConfigMaps and the
+// namespace.
 func (p *Pod) projected(ctx context.Context, dir string, sources []corev1.VolumeProjection) error {
 	var errs []error
 	for _, s := range sources {
@@ -190,13 +190,13 @@ func (p *Pod) token(ctx context.Context, path string, of *corev1.ServiceAccountT
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		return fmt.Errorf("a token of ServiceAccount %s: %w", p.Spec.ServiceAccountName, err)
+		return fmt.Errorf("requesting a token of ServiceAccount %s: %w", p.Spec.ServiceAccountName, err)
 	}
 	return os.WriteFile(path, []byte(request.Status.Token), 0o600)
 }
 
-// containerScript makes a file system in folder $1 of what a program needs of the machine and of
-// mounts, as pairs up to "--", and runs a command in it. What is mounted is a folder or a file.
+// containerScript builds a root file system in folder $1 and runs a command in it. It bind-mounts the host's
+// programs and libraries, and files or folders that are given as pairs of source and target up to "--".
 const containerScript = `
 set -e
 root=$1; shift
@@ -213,7 +213,8 @@ shift
 exec chroot "$root" "$@"
 `
 
-// confine is what runs a command with the capabilities of a container alone.
+// confine returns a command prefix that runs a command with only the capabilities of a container's
+// securityContext.
 func confine(c *corev1.SecurityContext) []string {
 	list := []string{"-all"}
 	if c != nil && c.Capabilities != nil {
@@ -225,7 +226,7 @@ func confine(c *corev1.SecurityContext) []string {
 	return []string{"setpriv", "--no-new-privs", "--bounding-set", capabilities, "--inh-caps", capabilities, "--ambient-caps", "-all"}
 }
 
-// command runs a container.
+// command returns the command of a container.
 func (p *Pod) command(tb testing.TB, c *corev1.Container) *exec.Cmd {
 	tb.Helper()
 	root := p.Volume("root of " + c.Name)
@@ -247,7 +248,7 @@ func (p *Pod) command(tb testing.TB, c *corev1.Container) *exec.Cmd {
 	for _, word := range slices.Concat(c.Command, c.Args) {
 		args = append(args, fields.Replace(word))
 	}
-	cmd := p.runner.Network.Command(context.Background(), append([]string{"unshare"}, args...)...) // a Daemon ends it
+	cmd := p.runner.Network.Command(context.Background(), append([]string{"unshare"}, args...)...) // its Daemon kills it
 	env := map[string]string{"PATH": "/:/usr/sbin:/usr/bin:/sbin:/bin"}
 	if server, err := url.Parse(p.runner.ControlPlane.ServerURL()); err == nil {
 		env["KUBERNETES_SERVICE_HOST"], env["KUBERNETES_SERVICE_PORT"] = server.Hostname(), server.Port()

@@ -9,17 +9,17 @@ import (
 	"strconv"
 )
 
-// Ports are ports that nothing listens on and that nobody else here gets before Release:
-// a process that was killed comes back to its own, however many test binaries run.
+// Ports are free ports that are reserved until Release: no other caller of ReservePorts on this host gets
+// them, so a process that was killed can bind its port again, however many test binaries run.
 type Ports struct {
-	// Numbers are the ports.
+	// Numbers are the port numbers.
 	Numbers []int
 
 	reservations []net.Listener
 }
 
-// ReservePorts finds n ports of an address that are free for TCP and UDP. They lie below
-// those that the kernel gives to outgoing connections.
+// ReservePorts reserves n ports of an address that are free for TCP and UDP. They are below the kernel's
+// range of ephemeral ports.
 func ReservePorts(ctx context.Context, address string, n int) (*Ports, error) {
 	const from, to, tries = 10000, 30000, 1000
 	p := &Ports{}
@@ -44,22 +44,22 @@ func ReservePorts(ctx context.Context, address string, n int) (*Ports, error) {
 		}
 	}
 	p.Release()
-	return nil, fmt.Errorf("found no %d free ports at %s between %d and %d", n, address, from, to)
+	return nil, fmt.Errorf("found fewer than %d free ports of %s between %d and %d", n, address, from, to)
 }
 
-// Release gives the ports back. Releasing none, or twice, is fine.
+// Release releases the ports. It may be called twice, or on nil.
 func (p *Ports) Release() {
 	if p == nil {
 		return
 	}
 	for _, r := range p.reservations {
-		_ = r.Close() // closed twice, it says so
+		_ = r.Close() // an error if it is closed already
 	}
 }
 
-// reserve takes a name that stands for the port. It is one of Linux's abstract ones, which
-// belong to a network namespace, as ports do, and end with their process; elsewhere there
-// is nothing like it, and chance has to do.
+// reserve binds a Unix socket whose name stands for the port. Linux's abstract socket names belong to a
+// network namespace, like ports, and are released when the process ends. Other systems have no equivalent,
+// and ports are not reserved there.
 func reserve(ctx context.Context, port int) (net.Listener, bool) {
 	if runtime.GOOS != "linux" {
 		return nil, true

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestReservedPortsAreNobodyElses(t *testing.T) {
+func TestReservedPortsAreExclusive(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("ports are reserved on Linux only")
 	}
@@ -22,11 +22,11 @@ func TestReservedPortsAreNobodyElses(t *testing.T) {
 	p.Release()
 	p.Release()
 	for _, port := range p.Numbers {
-		again, ok := reserve(t.Context(), port)
+		reservation, ok := reserve(t.Context(), port)
 		if !ok {
 			t.Errorf("port %d stays reserved", port)
 			continue
 		}
-		_ = again.Close()
+		_ = reservation.Close()
 	}
 }

@@ -19,15 +19,15 @@ import (
 // prepareTimeout bounds the preparation of etcd's data.
 const prepareTimeout = 5 * time.Minute
 
-// prepareData fills etcd's folder with the data of a control plane that has started once and has
-// the CRDs of the configuration. That start takes most of the processor time of a short test: an
-// API server writes hundreds of objects into an empty etcd, and checks each CRD at length. The
-// data is made once for each set of CRDs and range of Services, and kept in the lab's folder.
+// prepareData copies into etcd's folder the data of a control plane that has started once and has installed
+// the CRDs of the configuration. The first start takes most of the processor time of a short test, because
+// the API server writes hundreds of objects into an empty etcd and validates each CRD. The data is created
+// once for each set of CRDs and Service range, and cached in the lab's folder.
 //
-// A control plane in a folder of an earlier one continues with what is there.
+// If etcd's folder exists, the control plane continues with its data.
 func (cp *ControlPlane) prepareData(ctx context.Context, crds []*unstructured.Unstructured) error {
 	if _, err := os.Stat(cp.path("etcd")); !errors.Is(err, fs.ErrNotExist) {
-		return err //nolint:wrapcheck // it names the folder
+		return err //nolint:wrapcheck // the error names the folder
 	}
 	if cp.config.preparing {
 		return nil
@@ -42,7 +42,7 @@ func (cp *ControlPlane) prepareData(ctx context.Context, crds []*unstructured.Un
 	return nil
 }
 
-// prepared returns a folder with prepared data, which it makes if need be.
+// prepared returns the folder with the cached data, which it creates if it does not exist.
 func (c Config) prepared(ctx context.Context, assets Assets, crds []*unstructured.Unstructured) (string, error) {
 	lab, err := labDir()
 	if err != nil {
@@ -54,12 +54,12 @@ func (c Config) prepared(ctx context.Context, assets Assets, crds []*unstructure
 	}
 	dir := filepath.Join(lab, "planes", sum)
 	if err := os.MkdirAll(filepath.Dir(dir), 0o750); err != nil {
-		return "", err //nolint:wrapcheck // it names the folder
+		return "", err //nolint:wrapcheck // the error names the folder
 	}
-	return dir, once(ctx, dir, sum, prepareTimeout, c.Logf, func(ctx context.Context) error {
+	return dir, buildOnce(ctx, dir, sum, prepareTimeout, c.Logf, func(ctx context.Context) error {
 		scratch := dir + ".new"
 		if err := os.RemoveAll(scratch); err != nil {
-			return err //nolint:wrapcheck // it names the folder
+			return err //nolint:wrapcheck // the error names the folder
 		}
 		cp, err := Start(ctx, Config{Name: "prepared", ServiceCIDR: c.ServiceCIDR, CRDs: c.CRDs, Dir: scratch, Logf: c.Logf, preparing: true})
 		if err != nil {
@@ -68,32 +68,30 @@ func (c Config) prepared(ctx context.Context, assets Assets, crds []*unstructure
 		if err := cp.Stop(); err != nil {
 			return err
 		}
-		return os.Rename(scratch, dir) //nolint:wrapcheck // it names the folders
+		return os.Rename(scratch, dir) //nolint:wrapcheck // the error names the folders
 	})
 }
 
-// dataSum stands for what prepared data is made of: the binaries, the CRDs and the range of
-// Services.
+// dataSum returns a hash of the inputs of prepared data: the binaries, the CRDs and the Service range.
 func (c Config) dataSum(assets Assets, crds []*unstructured.Unstructured) (string, error) {
 	h := sha256.New()
 	for _, component := range []string{etcd, apiServer} {
 		file, err := os.Stat(assets.Command(component).Path)
 		if err != nil {
-			return "", err //nolint:wrapcheck // it names the file
+			return "", err //nolint:wrapcheck // the error names the file
 		}
-		fmt.Fprintln(h, file.Size(), file.ModTime().Unix()) // by the second, which copies on any file system keep
+		fmt.Fprintln(h, file.Size(), file.ModTime().Unix()) // whole seconds, because copies on some file systems lose fractions
 	}
 	if err := json.NewEncoder(h).Encode(struct {
 		ServiceCIDR string
 		CRDs        any
 	}{c.ServiceCIDR, crds}); err != nil {
-		return "", fmt.Errorf("summing up CRDs: %w", err)
+		return "", fmt.Errorf("hashing CRDs: %w", err)
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8]), nil
 }
 
-// copyData copies a folder. It leaves holes where files have zeros: etcd writes its log into
-// files of 64 MB.
+// copyData copies a folder with sparse files: etcd preallocates 64 MB for each file of its log.
 func copyData(ctx context.Context, to, from string) error {
 	if output, err := exec.CommandContext(ctx, "cp", "--recursive", "--sparse=always", from, to).CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", err, output)

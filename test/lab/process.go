@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// A launcher starts processes from one OS thread of its own. Where children
-// die with their parent, the kernel takes the thread that started them for the
-// parent, and threads of the Go runtime come and go.
+// A launcher starts all processes from one OS thread of its own. For processes that are killed with their
+// parent (see dieWithParent), the parent is the thread that started them, and the Go runtime may end its
+// threads at any time.
 type launcher struct{ jobs chan func() }
 
 func newLauncher() *launcher {
@@ -27,8 +27,7 @@ func newLauncher() *launcher {
 	return l
 }
 
-// launch starts a command that dies with us. Attributes that it has already are for the
-// caller to answer for.
+// launch starts a command that is killed when this process ends, unless the caller has set cmd.SysProcAttr.
 func (l *launcher) launch(cmd *exec.Cmd) error {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = dieWithParent()
@@ -38,20 +37,20 @@ func (l *launcher) launch(cmd *exec.Cmd) error {
 	return <-started
 }
 
-// close ends the thread. The processes must have ended before.
+// close ends the thread. All processes must have ended.
 func (l *launcher) close() { close(l.jobs) }
 
-// A process is a running, or ended, component.
+// A process is a component that runs or has ended.
 type process struct {
 	name    string
 	cmd     *exec.Cmd
 	logFile string
-	logFrom int64         // where in logFile this process began
-	ended   chan struct{} // closed when it has ended, with err set
+	logFrom int64         // offset in logFile at which the output of this process starts
+	ended   chan struct{} // closed after err is set
 	err     error
 }
 
-// start runs cmd with its output appended to logFile.
+// start starts cmd, and appends its output to logFile.
 func (l *launcher) start(cmd *exec.Cmd, logFile string) (*process, error) {
 	p := &process{name: cmd.Args[0], cmd: cmd, logFile: logFile, ended: make(chan struct{})}
 	log, err := os.OpenFile(logFile, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -67,14 +66,14 @@ func (l *launcher) start(cmd *exec.Cmd, logFile string) (*process, error) {
 	}
 	go func() {
 		p.err = cmd.Wait()
-		_ = log.Close() // not ours to write to
+		_ = log.Close() // only the process has written to it
 		close(p.ended)
 	}()
 	return p, nil
 }
 
-// kill ends the process as a crash would, and waits until it is gone. Killing
-// one that has ended is fine, as is killing none.
+// kill sends SIGKILL and waits until the process has ended. It does nothing if the process is nil or has
+// ended.
 func (p *process) kill() error {
 	if p == nil {
 		return nil
@@ -86,11 +85,11 @@ func (p *process) kill() error {
 	case <-p.ended:
 		return nil
 	case <-time.After(10 * time.Second):
-		return fmt.Errorf("killing %s: process %d is still there after 10s", p.name, p.cmd.Process.Pid)
+		return fmt.Errorf("killing %s: process %d still exists after 10s", p.name, p.cmd.Process.Pid)
 	}
 }
 
-// running is false for none and for one that has ended.
+// running reports whether the process has not ended. It is false for nil.
 func (p *process) running() bool {
 	if p == nil {
 		return false
@@ -103,9 +102,9 @@ func (p *process) running() bool {
 	}
 }
 
-// failure describes how a process ended that should not have.
+// failure returns an error that describes how a process ended unexpectedly, with the end of its log.
 func (p *process) failure() error {
-	return fmt.Errorf("%s ended: %w; the end of %s:\n%s", p.name, exitError(p.err), p.logFile, p.logTail())
+	return fmt.Errorf("%s ended: %w; end of %s:\n%s", p.name, exitError(p.err), p.logFile, p.logTail())
 }
 
 func exitError(err error) error {
@@ -115,7 +114,7 @@ func exitError(err error) error {
 	return err
 }
 
-// logTail returns the last lines of what this process has logged.
+// logTail returns the last 20 lines of this process's log.
 func (p *process) logTail() string {
 	const size, lines = 8 << 10, 20
 	f, err := os.Open(p.logFile)

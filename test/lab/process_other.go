@@ -4,7 +4,8 @@ package lab
 
 import "syscall"
 
-// dieWithParent is for Stop alone to do here: there is no such signal.
+// dieWithParent only creates a process group: there is no parent death signal on this system, so only Stop
+// ends the process.
 func dieWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// helperDir tells this test binary to be a process that starts a control plane
-// there and is then killed.
+// helperDir is an environment variable that makes this test binary a helper process, which starts a control
+// plane in that folder and is then killed.
 const helperDir = "LAB_TEST_HELPER_DIR"
 
 func TestProcessesDieWithUs(t *testing.T) {
@@ -59,15 +59,15 @@ func TestProcessesDieWithUs(t *testing.T) {
 	}
 	_ = helper.Wait() // killed
 	if len(pids) != 2 {
-		t.Fatalf("the helper has started no control plane")
+		t.Fatalf("the helper did not start a control plane")
 	}
 	for _, pid := range pids {
-		eventually(t, func() error { return gone(pid) })
+		eventually(t, func() error { return checkEnded(pid) })
 	}
 }
 
-// gone is nil when a process has ended, be it that nobody has reaped it yet.
-func gone(pid int) error {
+// checkEnded returns an error unless a process has ended; it may be a zombie.
+func checkEnded(pid int) error {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
 		return nil
@@ -78,10 +78,11 @@ func gone(pid int) error {
 	if _, state, _ := strings.Cut(string(stat), ") "); strings.HasPrefix(state, "Z") {
 		return nil
 	}
-	return fmt.Errorf("process %d runs", pid)
+	return fmt.Errorf("process %d still runs", pid)
 }
 
-// A control plane outlives the thread that it was started from.
+// TestProcessesOutliveThreads checks that a control plane survives the end of the OS thread that it was
+// started from.
 func TestProcessesOutliveThreads(t *testing.T) {
 	type result struct {
 		cp  *ControlPlane
@@ -97,8 +98,8 @@ func TestProcessesOutliveThreads(t *testing.T) {
 	if r.err != nil {
 		t.Fatal(r.err)
 	}
-	time.Sleep(300 * time.Millisecond) // for the thread to end, and to kill what it would
-	if err := r.cp.dead(); err != nil {
+	time.Sleep(300 * time.Millisecond) // the kernel would kill the processes when the thread ends
+	if err := r.cp.failure(); err != nil {
 		t.Error(err)
 	}
 	if err := r.cp.Stop(); err != nil {

@@ -14,59 +14,59 @@ import (
 	"time"
 )
 
-// programsDir has the modules that pin everything that the lab compiles of other projects. They
-// require the product's versions of the packages that both use, and are compiled with the same
-// flags, so that the build cache has each of these packages once.
+// programsDir has the modules that pin all programs of other projects that the lab compiles. They require the
+// product's versions of shared dependencies, and are compiled with the same flags, so that the build cache
+// contains each package once.
 var programsDir = filepath.Join("test", "programs")
 
-// A program is a main package that the lab builds: of a module in programsDir or one that it
-// requires.
+// A program is a main package that the lab builds, in a module below programsDir or in one of its
+// requirements.
 type program struct {
-	name string // of the binary in the lab's folder
-	what string // for progress lines
+	name string // name of the binary in the lab's folder
+	what string // description in progress lines
 	pkg  string // import path, or ./folder in the module
 
-	module string // the module's folder in programsDir; empty: programsDir itself
-	// prepare changes the source before a build; it returns further arguments of go build.
+	module string // folder of the module in programsDir; if empty, programsDir itself
+	// prepare changes the source before a build, and returns additional arguments of go build.
 	prepare func(ctx context.Context, source string) ([]string, error)
 }
 
-// Build returns the path of the binary that is etcd and all Kubernetes components, after building
-// it if it is missing or older than its source. Concurrent calls, also of other processes, build it
-// once.
+// Build returns the path of the binary that contains etcd and all Kubernetes components. It builds the binary
+// if it is missing or out of date; concurrent calls, also from other processes, build it once.
 func Build(ctx context.Context, logf Logf) (string, error) {
 	return program{name: "controlplane", what: "etcd and the components of Kubernetes", pkg: "./controlplane"}.build(ctx, logf)
 }
 
-// BuildMetalLB returns the path of MetalLB's controller and builds it like Build.
+// BuildMetalLB returns the path of MetalLB's controller, which it builds like Build.
 func BuildMetalLB(ctx context.Context, logf Logf) (string, error) {
 	return metallbProgram("metallb", "controller").build(ctx, logf)
 }
 
-// BuildMetalLBSpeaker returns the path of MetalLB's speaker, which announces the addresses of
-// Services from a node, and builds it like Build. It is for a Pod in the node's network.
+// BuildMetalLBSpeaker returns the path of MetalLB's speaker, which it builds like Build. The speaker
+// announces the addresses of Services; it must run in a Pod with hostNetwork.
 func BuildMetalLBSpeaker(ctx context.Context, logf Logf) (string, error) {
 	return metallbProgram("metallb-speaker", "speaker").build(ctx, logf)
 }
 
-// BuildMultus returns the path of the CNI plugin Multus and builds it like Build.
+// BuildMultus returns the path of the CNI plugin Multus, which it builds like Build.
 func BuildMultus(ctx context.Context, logf Logf) (string, error) {
 	return program{name: "multus", what: "Multus", pkg: "gopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd/multus"}.build(ctx, logf)
 }
 
-// BuildHelm returns the path of the command helm and builds it like Build.
+// BuildHelm returns the path of helm, which it builds like Build.
 func BuildHelm(ctx context.Context, logf Logf) (string, error) {
 	return program{name: "helm", what: "Helm", pkg: "helm.sh/helm/v3/cmd/helm"}.build(ctx, logf)
 }
 
-// BuildContour returns the path of the ingress controller Contour and builds it like Build. Its release
-// does not compile with the product's client-go, so it has its own, which takes minutes to compile.
+// BuildContour returns the path of the ingress controller Contour, which it builds like Build. The release
+// does not compile with the product's client-go, so its module has another version, which takes minutes to
+// compile.
 func BuildContour(ctx context.Context, logf Logf) (string, error) {
 	return program{name: "contour", what: "Contour", module: "contour", pkg: contourModule + "/cmd/contour"}.build(ctx, logf)
 }
 
-// BuildCertManager returns the path of test/programs/certmanager, cert-manager's controller as far
-// as self-signed certificates need it, and builds it like Build.
+// BuildCertManager returns the path of test/programs/certmanager, which it builds like Build. That is
+// cert-manager's controller with the parts that self-signed certificates need.
 func BuildCertManager(ctx context.Context, logf Logf) (string, error) {
 	return program{name: "certmanager", what: "cert-manager's controller", module: "certmanager", pkg: "./"}.build(ctx, logf)
 }
@@ -92,7 +92,7 @@ func (p program) build(ctx context.Context, logf Logf) (string, error) {
 		return "", err
 	}
 	binary := filepath.Join(dir, p.name)
-	return binary, once(ctx, binary, sum, 30*time.Minute, logf, func(ctx context.Context) error {
+	return binary, buildOnce(ctx, binary, sum, 30*time.Minute, logf, func(ctx context.Context) error {
 		logf.printf("building %s", p.what)
 		if p.prepare != nil {
 			more, err := p.prepare(ctx, source)
@@ -105,7 +105,7 @@ func (p program) build(ctx context.Context, logf Logf) (string, error) {
 	})
 }
 
-// sourceSum identifies what a package, the last of args, is built from, and how.
+// sourceSum returns a hash of the files and arguments that a package, the last of args, is built from.
 func sourceSum(source string, args []string) (string, error) {
 	files := []string{filepath.Join(source, "go.mod"), filepath.Join(source, "go.sum")}
 	if pkg := args[len(args)-1]; strings.HasPrefix(pkg, "./") {
@@ -129,10 +129,10 @@ func sourceSum(source string, args []string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// kubernetesVersion is the line of go.mod that says what is built.
+// kubernetesVersion matches the requirement of Kubernetes in go.mod.
 var kubernetesVersion = regexp.MustCompile(`(?m)^\s*k8s\.io/kubernetes (v(\d+)\.(\d+)\.\S+)$`)
 
-// versionStamp returns the linker flags that give Kubernetes its version.
+// versionStamp returns the linker flags that set the version of Kubernetes.
 func versionStamp(source string) (string, error) {
 	gomod, err := os.ReadFile(filepath.Join(source, "go.mod"))
 	if err != nil {

@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// TestProgramsHaveTheProductsVersions keeps what both use compiled once: a package of another version
-// is another package to the build cache, and so is everything that imports it.
+// TestProgramsHaveTheProductsVersions checks that modules of the lab require the product's versions of shared
+// dependencies. Otherwise the build cache compiles these packages, and all that import them, once per
+// version.
 func TestProgramsHaveTheProductsVersions(t *testing.T) {
 	root, err := Root()
 	if err != nil {
@@ -33,7 +34,7 @@ func TestProgramsHaveTheProductsVersions(t *testing.T) {
 	}
 }
 
-// requirement is a line of a go.mod file.
+// requirement matches a requirement in a go.mod file.
 var requirement = regexp.MustCompile(`(?m)^\t(\S+) (v\S+)`)
 
 func required(t *testing.T, file string) map[string]string {

@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// errPortTaken is the end of a process that found its port in use.
-var errPortTaken = errors.New("a port that was free has been taken")
+// errPortTaken reports that a process has exited because its port was in use.
+var errPortTaken = errors.New("a reserved port is in use")
 
-// waitForPath waits until the API server answers a request for path with 200.
+// waitForPath waits until the API server responds to a request for path with 200.
 func (cp *ControlPlane) waitForPath(ctx context.Context, what, path string) error {
 	client, err := cp.probeClient()
 	if err != nil {
@@ -26,26 +26,26 @@ func (cp *ControlPlane) waitForPath(ctx context.Context, what, path string) erro
 	})
 }
 
-// await tries until it succeeds. It gives up when a process that should run has
-// ended, or when the time is over.
+// await calls try until it succeeds. It fails when one of the control plane's processes exits, or after
+// startTimeout.
 func (cp *ControlPlane) await(ctx context.Context, what string, try func(context.Context) error) error {
-	return await(ctx, what, cp.dead, cp.Logs, try)
+	return await(ctx, what, cp.failure, cp.Logs, try)
 }
 
-// await is the method, for the owner of other processes: dead describes the first that has
-// ended, and logs what they have logged.
-func await(ctx context.Context, what string, dead func() error, logs func() string, try func(context.Context) error) error {
+// await is the method for other owners of processes. failure returns an error if a process has exited, and
+// logs returns the ends of the processes' logs.
+func await(ctx context.Context, what string, failure func() error, logs func() string, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	var last error // that says more than that the time is over
+	var last error // the last error, unless it is only that of the context
 	for {
 		err := try(ctx)
 		if last == nil || ctx.Err() == nil {
 			last = err
 		}
-		// Also on success: the answer may come from whoever has our port.
-		if dead := dead(); dead != nil {
-			return fmt.Errorf("waiting for %s: %w", what, dead)
+		// Also on success, because the response may come from another process that uses the port.
+		if err := failure(); err != nil {
+			return fmt.Errorf("waiting for %s: %w", what, err)
 		}
 		if err == nil {
 			return nil
@@ -58,19 +58,19 @@ func await(ctx context.Context, what string, dead func() error, logs func() stri
 	}
 }
 
-// dead describes the first process that has ended by itself.
-func (cp *ControlPlane) dead() error {
+// failure returns an error that describes the first process that has exited unexpectedly, or nil.
+func (cp *ControlPlane) failure() error {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
-	err := firstDead(cp.processes())
+	err := firstFailure(cp.processes())
 	if err != nil && strings.Contains(err.Error(), "address already in use") {
 		err = fmt.Errorf("%w: %w", errPortTaken, err)
 	}
 	return err
 }
 
-// firstDead describes the first process that has ended.
-func firstDead(processes []*process) error {
+// firstFailure returns an error that describes the first process that has ended, or nil.
+func firstFailure(processes []*process) error {
 	for _, p := range processes {
 		if p != nil && !p.running() {
 			return p.failure()
@@ -79,7 +79,7 @@ func firstDead(processes []*process) error {
 	return nil
 }
 
-// probeClient is an administrator's client that keeps no connections.
+// probeClient returns an administrator's HTTP client that does not keep connections alive.
 func (cp *ControlPlane) probeClient() (*http.Client, error) {
 	pair, err := tls.X509KeyPair(cp.admin.cert, cp.admin.key)
 	if err != nil {
@@ -94,7 +94,7 @@ func (cp *ControlPlane) probeClient() (*http.Client, error) {
 }
 
 func probe(ctx context.Context, client *http.Client, url string) error {
-	// Short, as a starting API server listens before it answers.
+	// Short, because a starting API server accepts connections before it responds.
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)

@@ -13,7 +13,7 @@ import (
 
 const modulePath = "github.com/densityops/oooi"
 
-// ReadFile reads a file of this repository, by the parts of its path.
+// ReadFile returns the content of a file of this repository. path has the elements of its path.
 func ReadFile(tb testing.TB, path ...string) []byte {
 	tb.Helper()
 	root, err := Root()
@@ -27,8 +27,8 @@ func ReadFile(tb testing.TB, path ...string) []byte {
 	return text
 }
 
-// Root returns the root folder of this repository: the nearest one above the
-// working directory, else the one that this file was compiled in.
+// Root returns the root folder of this repository: the nearest one above the working directory, else the one
+// from which this file was compiled.
 func Root() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -44,7 +44,7 @@ func Root() (string, error) {
 	return "", fmt.Errorf("finding the repository: no go.mod of %s in or above %s; run inside the checkout", modulePath, dir)
 }
 
-// sourceDir is the folder of this source file, or "" in a build with -trimpath.
+// sourceDir returns the folder of this source file, or "" in a build with -trimpath.
 func sourceDir() string {
 	_, file, _, ok := runtime.Caller(0)
 	if !ok || !filepath.IsAbs(file) {
@@ -53,7 +53,7 @@ func sourceDir() string {
 	return filepath.Dir(file)
 }
 
-// parent is the folder above dir, or "" above the root of the file system.
+// parent returns the folder above dir, or "" for the root of the file system.
 func parent(dir string) string {
 	if up := filepath.Dir(dir); up != dir {
 		return up
@@ -61,13 +61,14 @@ func parent(dir string) string {
 	return ""
 }
 
-// isRoot looks at the module line, as the repository has modules within it.
+// isRoot reports whether dir has the go.mod of modulePath. The repository contains other modules.
 func isRoot(dir string) bool {
 	data, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 	return err == nil && slices.Contains(strings.Split(string(data), "\n"), "module "+modulePath)
 }
 
-// labDir is where the lab keeps what it builds, made if need be.
+// labDir returns the folder in which the lab caches builds and downloads. It creates the folder if it does
+// not exist.
 func labDir() (string, error) {
 	dir := os.Getenv("OOOI_LAB_DIR")
 	if dir == "" {
@@ -82,7 +83,7 @@ func labDir() (string, error) {
 		return "", fmt.Errorf("lab folder: %w", err)
 	}
 	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return "", fmt.Errorf("making the lab folder (OOOI_LAB_DIR names another): %w", err)
+		return "", fmt.Errorf("creating the lab folder (set OOOI_LAB_DIR to use another one): %w", err)
 	}
 	return dir, nil
 }

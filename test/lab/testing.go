@@ -14,9 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// New starts a control plane for one test, which fails if it does not come up.
-// It stops when the test ends; if the test failed, the ends of its logs are
-// shown.
+// New starts a control plane for one test, and fails the test if it does not become ready. It stops when the
+// test ends; if the test failed, the ends of its logs are printed.
 func New(tb testing.TB, config Config) *ControlPlane {
 	tb.Helper()
 	if config.Logf == nil {
@@ -37,8 +36,7 @@ func New(tb testing.TB, config Config) *ControlPlane {
 	return cp
 }
 
-// Shared is a control plane that the tests of a package share. It starts when
-// the first of them asks for it:
+// Shared is a control plane that the tests of a package share. The first Get starts it:
 //
 //	var management = lab.Shared{
 //		Config: lab.Config{Name: "management", CRDs: []lab.CRDSet{lab.HyperShift, lab.Oooi}},
@@ -53,7 +51,7 @@ func New(tb testing.TB, config Config) *ControlPlane {
 //	}
 type Shared struct {
 	Config Config
-	// Prepare, if it is set, is called once, when the control plane has started.
+	// Prepare, if set, is called once after the control plane has started.
 	Prepare func(context.Context, *ControlPlane) error
 
 	mu  sync.Mutex
@@ -61,8 +59,7 @@ type Shared struct {
 	err error
 }
 
-// Get returns the control plane. If it could not be started, every test that
-// asks for it fails.
+// Get returns the control plane. If its start failed, every call fails its test.
 func (s *Shared) Get(tb testing.TB) *ControlPlane {
 	tb.Helper()
 	s.mu.Lock()
@@ -79,18 +76,19 @@ func (s *Shared) Get(tb testing.TB) *ControlPlane {
 	return s.cp
 }
 
-// prepare builds and fetches what the control plane takes.
+// prepare builds and downloads what the control plane needs.
 func (s *Shared) prepare(ctx context.Context) error {
-	_, noAssets := FindAssets(ctx, s.Config.Logf, s.Config.components()...)
-	_, noCRDs := CRDs(ctx, s.Config.CRDs...)
-	return errors.Join(noAssets, noCRDs)
+	_, assetsErr := FindAssets(ctx, s.Config.Logf, s.Config.components()...)
+	_, crdsErr := CRDs(ctx, s.Config.CRDs...)
+	return errors.Join(assetsErr, crdsErr)
 }
 
-// testGCPercent trades memory of test processes for a tenth of their processor time.
+// testGCPercent is the GC percentage of test processes. It reduces their processor time by a tenth, and uses
+// more memory.
 const testGCPercent = 400
 
-// Main is the TestMain of a package whose tests share control planes: it runs
-// the tests and stops what they started.
+// Main is the TestMain of a package whose tests share control planes. It runs the tests and stops the control
+// planes.
 func Main(m *testing.M, shared ...*Shared) {
 	debug.SetGCPercent(testGCPercent)
 	m.Run()
@@ -110,8 +108,8 @@ func (s *Shared) stop() {
 	}
 }
 
-// Namespace makes a namespace for one test, with a name derived from the
-// test's, and deletes it when the test ends.
+// Namespace creates a namespace for one test, with a unique name derived from the test's name, and deletes it
+// when the test ends.
 func (cp *ControlPlane) Namespace(tb testing.TB) string {
 	tb.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: uniqueName(tb.Name())}}
@@ -119,7 +117,7 @@ func (cp *ControlPlane) Namespace(tb testing.TB) string {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
-		// The test's own context is over by now.
+		// The test's context is done by now.
 		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 		defer cancel()
 		if err := cp.Delete(ctx, ns); err != nil {
@@ -129,11 +127,11 @@ func (cp *ControlPlane) Namespace(tb testing.TB) string {
 	return ns.Name
 }
 
-var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
+var nonLabelCharacters = regexp.MustCompile(`[^a-z0-9]+`)
 
-// uniqueName makes a DNS label from a name, with a random end.
+// uniqueName converts a name to a DNS label with a random suffix.
 func uniqueName(name string) string {
-	label := strings.Trim(notInNames.ReplaceAllString(strings.ToLower(name), "-"), "-")
+	label := strings.Trim(nonLabelCharacters.ReplaceAllString(strings.ToLower(name), "-"), "-")
 	label = strings.Trim(label[:min(len(label), 50)], "-")
 	return label + "-" + strings.ToLower(rand.Text()[:6])
 }

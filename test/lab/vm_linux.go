@@ -14,62 +14,63 @@ import (
 	"time"
 )
 
-// VMPatience bounds each wait for a virtual machine. Without KVM its processors are emulated: it boots in a minute on an
-// idle machine, and in many where others work.
-const VMPatience = 15 * time.Minute
+// VMTimeout bounds each wait for a VM. Without KVM its processors are emulated: booting takes a minute on an
+// idle host, and many minutes on a busy one.
+const VMTimeout = 15 * time.Minute
 
-// VMConfig says what virtual machine to start.
+// VMConfig is the configuration of a VM to start.
 type VMConfig struct {
 	Image VMImage
 	// Memory is in MiB.
 	Memory int
-	// NICs are its interfaces, in this order.
+	// NICs are its network interfaces in order: eth0, eth1 and so on.
 	NICs []NIC
-	// Services are units of systemd that it starts, beside the guest agent.
+	// Services are systemd units to start in addition to the guest agent.
 	Services []string
-	// Folder, where it is not empty, is one of which the machine gets the files: at /folder, to read and write, on a disk of
-	// its own.
+	// Folder, if not empty, is a local folder whose files are copied to a disk that the VM mounts read-write
+	// at /folder.
 	Folder string
 }
 
-// NIC is an interface of a virtual machine: a port of a bridge of the test's network, which is made if it is not there.
+// NIC is a network interface of a VM, attached to a bridge of the test's network. The bridge is created if it
+// does not exist.
 type NIC struct{ Bridge, MAC string }
 
-// A VM is a virtual machine of Debian with systemd and cgroups v2, in QEMU. It ends with the test.
+// A VM is a QEMU virtual machine with Debian, systemd and cgroups v2. It is killed when the test ends.
 type VM struct {
 	config   VMConfig
 	dir      string
 	launcher *launcher
 	disks    []string
 
-	starts int // how many QEMUs it has had
+	starts int // number of QEMU processes started for it so far
 	qemu   *process
 }
 
-// StartVM starts a virtual machine, and returns when its guest agent answers. If the test fails, the end of what it has
-// written to its console is shown. It is for tests in a Network.
+// StartVM starts a VM, and returns when its guest agent responds. If the test fails, the end of the VM's
+// console output is printed. It must be called in a Network.
 func StartVM(tb testing.TB, config VMConfig) *VM {
 	tb.Helper()
 	vm := &VM{config: config, dir: TempDir(tb), launcher: newLauncher()}
 	tb.Cleanup(func() {
 		if tb.Failed() {
-			tb.Logf("the end of the virtual machine's console:\n%s", vm.console())
+			tb.Logf("end of the VM's console:\n%s", vm.console())
 		}
 		if err := vm.qemu.kill(); err != nil {
 			tb.Error(err)
 		}
 		vm.launcher.close()
 	})
-	ctx, cancel := context.WithTimeout(tb.Context(), VMPatience)
+	ctx, cancel := context.WithTimeout(tb.Context(), VMTimeout)
 	defer cancel()
 	if err := vm.start(ctx); err != nil {
-		tb.Fatalf("starting a virtual machine: %v", err)
+		tb.Fatalf("starting a VM: %v", err)
 	}
 	return vm
 }
 
 func (vm *VM) start(ctx context.Context) (err error) {
-	root := filepath.Join(vm.dir, "root.qcow2") // what it changes; the image stays
+	root := filepath.Join(vm.dir, "root.qcow2") // copy-on-write, so that the image does not change
 	if err := runTool(ctx, "qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", vm.config.Image.disk, root); err != nil {
 		return err
 	}
@@ -93,8 +94,9 @@ func (vm *VM) start(ctx context.Context) (err error) {
 	return err
 }
 
-// acceleration returns the arguments of -accel and -cpu: KVM where the processor has what it needs; the kernel may have its
-// device without that. Of an emulated processor the kernel has few drivers to load and no wide vectors to use.
+// acceleration returns the arguments of -accel and -cpu. It selects KVM only if the processor supports
+// virtualization, because /dev/kvm may exist without that. Emulated processors are Westmere, for which the
+// guest's kernel loads few drivers and uses no wide vector instructions.
 func acceleration() (accelerator, processor string) {
 	processors, err := os.ReadFile("/proc/cpuinfo")
 	if err == nil && (strings.Contains(string(processors), " vmx ") || strings.Contains(string(processors), " svm ")) {
@@ -105,7 +107,7 @@ func acceleration() (accelerator, processor string) {
 	return "tcg,thread=multi", "Westmere"
 }
 
-// startQEMU starts a QEMU with interfaces of its own.
+// startQEMU starts a QEMU process for the VM, with new tap interfaces and files of its own.
 func (vm *VM) startQEMU(more ...string) (*process, error) {
 	vm.starts++
 	accelerator, processor := acceleration()
@@ -125,7 +127,7 @@ func (vm *VM) startQEMU(more ...string) (*process, error) {
 		"-qmp", "unix:" + vm.file("qmp") + ",server=on,wait=off",
 	}
 	for _, disk := range vm.disks {
-		// Locks would refuse the disk to the QEMU that the machine migrates to.
+		// With locks QEMU would refuse a disk that the source of a migration has open.
 		args = append(args, "-drive", "if=virtio,file.locking=off,"+disk)
 	}
 	for i, nic := range vm.config.NICs {
@@ -138,25 +140,25 @@ func (vm *VM) startQEMU(more ...string) (*process, error) {
 		id := "nic" + strconv.Itoa(i)
 		args = append(args, "-netdev", "tap,script=no,downscript=no,id="+id+",ifname="+tap, "-device", "virtio-net-pci,netdev="+id+",mac="+nic.MAC)
 	}
-	return vm.launcher.start(exec.Command("qemu-system-x86_64", append(args, more...)...), vm.file("log")) //nolint:noctx // it ends with the test
+	return vm.launcher.start(exec.Command("qemu-system-x86_64", append(args, more...)...), vm.file("log")) //nolint:noctx // the process is killed when the test ends
 }
 
-// Reboot has the machine reboot, and returns when its guest agent answers again.
+// Reboot reboots the VM, and returns when its guest agent responds again.
 func (vm *VM) Reboot(tb testing.TB) {
 	tb.Helper()
 	const bootID = "cat /proc/sys/kernel/random/boot_id"
-	before := vm.Run(tb, bootID)
+	previous := vm.Run(tb, bootID)
 	vm.Run(tb, "systemd-run --no-block --on-active=1 systemctl reboot")
-	vm.Await(tb, bootID, func(now string) bool { return now != before })
+	vm.Await(tb, bootID, func(now string) bool { return now != previous })
 }
 
-// Migrate moves the machine, while it runs, to another QEMU, whose interfaces are ports of these bridges.
+// Migrate live-migrates the VM to another QEMU process whose interfaces are nics.
 func (vm *VM) Migrate(tb testing.TB, nics ...NIC) {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), VMPatience)
+	ctx, cancel := context.WithTimeout(tb.Context(), VMTimeout)
 	defer cancel()
 	if err := vm.migrate(ctx, nics); err != nil {
-		tb.Fatalf("migrating a virtual machine: %v", err)
+		tb.Fatalf("migrating a VM: %v", err)
 	}
 }
 
@@ -165,14 +167,14 @@ func (vm *VM) migrate(ctx context.Context, nics []NIC) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = source.Close() }() // all was read
-	before := vm.qemu
+	defer func() { _ = source.Close() }() // everything has been read
+	previous := vm.qemu
 	vm.config.NICs = nics
 	channel := "unix:" + filepath.Join(vm.dir, "migration")
 	if vm.qemu, err = vm.startQEMU("-incoming", channel); err != nil {
-		return errors.Join(err, before.kill())
+		return errors.Join(err, previous.kill())
 	}
-	destination, err := vm.awaitQEMU(ctx) // from then on it listens at the channel
+	destination, err := vm.awaitQEMU(ctx) // the process has started to listen on the channel
 	if err == nil {
 		err = errors.Join(source.call("migrate", map[string]any{"uri": channel}, nil), destination.Close())
 	}
@@ -190,10 +192,10 @@ func (vm *VM) migrate(ctx context.Context, nics []NIC) error {
 			time.Sleep(100 * time.Millisecond)
 		}
 	}
-	return errors.Join(err, before.kill())
+	return errors.Join(err, previous.kill())
 }
 
-// awaitQEMU connects to the present QEMU, which may just be starting.
+// awaitQEMU connects to the monitor of the current QEMU process, and retries while the process starts.
 func (vm *VM) awaitQEMU(ctx context.Context) (*monitor, error) {
 	for {
 		m, err := openQEMU(ctx, vm.file("qmp"))
@@ -209,7 +211,7 @@ func (vm *VM) awaitQEMU(ctx context.Context) (*monitor, error) {
 	}
 }
 
-// file is one of the present QEMU's.
+// file returns the path of a file of the current QEMU process.
 func (vm *VM) file(name string) string {
 	return filepath.Join(vm.dir, fmt.Sprintf("%s-%d", name, vm.starts))
 }
@@ -222,7 +224,7 @@ func (vm *VM) console() string {
 	return lastLines(string(data), 30)
 }
 
-// awaitAgent waits until the guest agent answers.
+// awaitAgent waits until the guest agent responds.
 func (vm *VM) awaitAgent(ctx context.Context) error {
 	for {
 		try, cancel := context.WithTimeout(ctx, 30*time.Second)
@@ -240,22 +242,23 @@ func (vm *VM) awaitAgent(ctx context.Context) error {
 	}
 }
 
-// Run runs a shell command in the machine to its end, and returns what it prints. The test fails if the command does.
+// Run runs a shell command in the VM and returns its standard output. The test fails if the command does.
 func (vm *VM) Run(tb testing.TB, command string) string {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), VMPatience)
+	ctx, cancel := context.WithTimeout(tb.Context(), VMTimeout)
 	defer cancel()
 	out, err := vm.run(ctx, command)
 	if err != nil {
-		tb.Fatalf("in the virtual machine: %v", err)
+		tb.Fatalf("in the VM: %v", err)
 	}
 	return out
 }
 
-// Await runs a shell command in the machine again and again until what it prints satisfies a condition, and returns that.
+// Await runs a shell command in the VM every 2 seconds until satisfies returns true for its output, and
+// returns that output.
 func (vm *VM) Await(tb testing.TB, command string, satisfies func(string) bool) string {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), VMPatience)
+	ctx, cancel := context.WithTimeout(tb.Context(), VMTimeout)
 	defer cancel()
 	for {
 		out, err := vm.run(ctx, command)
@@ -264,7 +267,7 @@ func (vm *VM) Await(tb testing.TB, command string, satisfies func(string) bool) 
 		}
 		select {
 		case <-ctx.Done():
-			tb.Fatalf("in the virtual machine: %s prints %q (%v)", command, out, err)
+			tb.Fatalf("in the VM: %s: output %q, error %v", command, out, err)
 		case <-time.After(2 * time.Second):
 		}
 	}
@@ -280,7 +283,7 @@ func (vm *VM) run(ctx context.Context, command string) (out string, err error) {
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = agent.Close() }() // all was read
+	defer func() { _ = agent.Close() }() // everything has been read
 	var started struct {
 		PID int `json:"pid"`
 	}

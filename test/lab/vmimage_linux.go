@@ -15,11 +15,11 @@ import (
 	"time"
 )
 
-// vmRelease is the Debian release that virtual machines run.
+// vmRelease is the Debian release of VMs.
 const vmRelease = "bookworm"
 
-// vmPackages are what a virtual machine has: systemd with the kernel for clouds; what a node of a cluster needs, and the
-// demo; NetworkManager and chrony, which a machine of RHCOS has too; and the guest agent, by which tests run commands.
+// vmPackages are the packages of VMs: systemd and the cloud kernel; what a cluster node and the demo need;
+// NetworkManager and chrony, which RHCOS has too; and the guest agent, with which tests run commands.
 var vmPackages = []string{
 	"systemd-sysv", "udev", "dbus", "linux-image-cloud-amd64", "initramfs-tools", "zstd", "kmod", "qemu-guest-agent",
 	"containerd", "runc", "containernetworking-plugins", "nftables", "openssl", "ca-certificates", "buildah",
@@ -27,16 +27,16 @@ var vmPackages = []string{
 	"network-manager", "chrony",
 }
 
-// vmSetup changes the root file system $1 before its initial RAM disk is built: that has the modules that find the disk,
-// and not hundreds of others.
+// vmSetup changes the root file system $1 before its initial RAM disk is built, so that the RAM disk contains
+// the modules for the disk and not hundreds of others.
 const vmSetup = `
 mkdir -p "$1/etc/initramfs-tools/conf.d" "$1/usr/share/initramfs-tools/modules.d"
 echo MODULES=list >"$1/etc/initramfs-tools/conf.d/lab"
 printf 'virtio_pci\nvirtio_blk\n' >"$1/usr/share/initramfs-tools/modules.d/lab"
 `
 
-// vmCleanup changes it afterwards. The machine has no name, resolvers or ID of the one that it is built on. Nothing runs but the
-// guest agent: a test names further services when it starts the machine.
+// vmCleanup changes the root file system $1 at the end. It removes the host's name, resolvers and machine ID,
+// and disables all services but the guest agent: tests name further services when they start a VM.
 const vmCleanup = `
 rm -f "$1/etc/hostname" "$1/etc/resolv.conf"
 : >"$1/etc/machine-id"
@@ -45,14 +45,14 @@ systemctl --root="$1" --quiet disable NetworkManager-wait-online apt-daily.timer
 	e2scrub_all.timer e2scrub_reap fstrim.timer
 `
 
-// A VMImage is what virtual machines boot from.
+// A VMImage is a disk image that VMs boot from, with its kernel and initial RAM disk.
 type VMImage struct{ disk, kernel, initrd string }
 
-// VMMissing names what this machine lacks for BuildVMImage and StartVM.
+// VMMissing returns what this host lacks for BuildVMImage and StartVM.
 func VMMissing() []string {
 	var missing []string
 	if !isMachineRoot() {
-		missing = append(missing, "the rights of root")
+		missing = append(missing, "root privileges")
 	}
 	if _, err := os.Stat("/dev/net/tun"); err != nil {
 		missing = append(missing, "tap devices (/dev/net/tun)")
@@ -65,13 +65,13 @@ func VMMissing() []string {
 	return missing
 }
 
-// NeedVM skips a test where StartVM cannot work. In CI it fails the test.
+// NeedVM skips a test, or fails it in CI, if the host lacks a requirement of StartVM.
 func NeedVM(tb testing.TB) {
 	tb.Helper()
 	need(tb, VMMissing(), "make vm-deps installs commands")
 }
 
-// BuildVMImage returns the image, after building it of Debian's packages if it is missing or was built of others.
+// BuildVMImage returns the image. It builds the image from Debian packages if it is missing or out of date.
 func BuildVMImage(ctx context.Context, logf Logf) (VMImage, error) {
 	dir, err := labDir()
 	if err != nil {
@@ -79,10 +79,10 @@ func BuildVMImage(ctx context.Context, logf Logf) (VMImage, error) {
 	}
 	image := VMImage{disk: filepath.Join(dir, "vm-disk.img"), kernel: filepath.Join(dir, "vm-kernel"), initrd: filepath.Join(dir, "vm-initrd")}
 	sum := sha256.Sum256([]byte(vmRelease + strings.Join(vmPackages, ",") + vmSetup + vmCleanup))
-	return image, once(ctx, image.disk, fmt.Sprintf("%x", sum), 30*time.Minute, logf, func(ctx context.Context) error {
-		logf.printf("building a virtual machine of Debian's packages")
+	return image, buildOnce(ctx, image.disk, fmt.Sprintf("%x", sum), 30*time.Minute, logf, func(ctx context.Context) error {
+		logf.printf("building a VM image of Debian packages")
 		if err := image.build(ctx, dir); err != nil {
-			return fmt.Errorf("building a virtual machine's image: %w", err)
+			return fmt.Errorf("building a VM image: %w", err)
 		}
 		return nil
 	})
@@ -94,7 +94,7 @@ func (i VMImage) build(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(root)) }()
-	// Its mounts and processes end with it.
+	// The namespaces remove mounts and processes of mmdebstrap when it ends.
 	err = runTool(ctx, "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "mmdebstrap", "--quiet", "--variant=minbase", "--include="+strings.Join(vmPackages, ","),
 		"--essential-hook="+vmSetup, "--customize-hook="+vmCleanup, vmRelease, root)
 	if err != nil {
@@ -106,7 +106,7 @@ func (i VMImage) build(ctx context.Context, dir string) (err error) {
 			return err
 		}
 		if len(found) != 1 {
-			return fmt.Errorf("it has %d files boot/%s", len(found), pattern)
+			return fmt.Errorf("the image has %d files boot/%s, want 1", len(found), pattern)
 		}
 		if err := install(found[0], to); err != nil {
 			return err
@@ -115,11 +115,12 @@ func (i VMImage) build(ctx context.Context, dir string) (err error) {
 	return makeDisk(ctx, i.disk, root, 8<<30)
 }
 
-// makeDisk makes a file a disk of at most that many bytes, with a file system that has the files of a folder.
+// makeDisk creates a disk image of at most size bytes, with an ext4 file system that contains the files of
+// folder.
 func makeDisk(ctx context.Context, disk, folder string, size int64) error {
 	scratch := disk + ".new"
 	if err := errors.Join(os.RemoveAll(scratch), os.WriteFile(scratch, nil, 0o600), os.Truncate(scratch, size)); err != nil {
-		return fmt.Errorf("making a disk: %w", err)
+		return fmt.Errorf("creating a disk: %w", err)
 	}
 	if err := runTool(ctx, "mkfs.ext4", "-q", "-d", folder, scratch); err != nil {
 		return err

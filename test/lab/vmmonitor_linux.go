@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// A monitor is a connection to QEMU or to the guest agent in a virtual machine. Both are told a command in a line of JSON,
-// and answer in one.
+// A monitor is a connection to QEMU's monitor (QMP) or to the guest agent of a VM. Both protocols send a
+// command and its response as one line of JSON each.
 type monitor struct {
 	net.Conn
 
 	lines *bufio.Scanner
 }
 
-// openMonitor connects to a socket of QEMU.
+// openMonitor connects to a Unix socket of QEMU, with the deadline of ctx.
 func openMonitor(ctx context.Context, socket string) (*monitor, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
 	if err != nil {
@@ -30,20 +30,20 @@ func openMonitor(ctx context.Context, socket string) (*monitor, error) {
 	return m, err
 }
 
-// deadline is the context's, which is zero if it has none.
+// deadline returns the context's deadline, or the zero time if it has none.
 func deadline(ctx context.Context) time.Time {
 	end, _ := ctx.Deadline()
 	return end
 }
 
-// waitUntil bounds what follows. What was read in part is forgotten.
+// waitUntil sets the deadline of later reads and writes, and discards lines that were read partly.
 func (m *monitor) waitUntil(end time.Time) error {
 	m.lines = bufio.NewScanner(m.Conn)
 	m.lines.Buffer(nil, 64<<20)
 	return m.SetDeadline(end)
 }
 
-// openQEMU connects to QEMU itself, which asks what its client can do first.
+// openQEMU connects to QEMU's monitor and negotiates capabilities, which must be the first command.
 func openQEMU(ctx context.Context, socket string) (*monitor, error) {
 	m, err := openMonitor(ctx, socket)
 	if err != nil {
@@ -55,8 +55,8 @@ func openQEMU(ctx context.Context, socket string) (*monitor, error) {
 	return m, nil
 }
 
-// openAgent connects to the guest agent, and waits until it answers. What is sent before the agent has seen the connection is
-// lost, so it is asked again and again.
+// openAgent connects to the guest agent, and waits until it responds. It sends guest-sync every 5 seconds,
+// because requests are lost that are sent before the agent has opened the connection.
 func openAgent(ctx context.Context, socket string) (*monitor, error) {
 	m, err := openMonitor(ctx, socket)
 	if err != nil {
@@ -79,7 +79,7 @@ func openAgent(ctx context.Context, socket string) (*monitor, error) {
 	return m, nil
 }
 
-// sync skips the guest agent's answers to earlier questions.
+// sync sends guest-sync and skips responses to earlier requests.
 func (m *monitor) sync() error {
 	id := time.Now().UnixNano()
 	if err := m.send("guest-sync", map[string]any{"id": id}); err != nil {
@@ -89,19 +89,19 @@ func (m *monitor) sync() error {
 		var answer int64
 		err := m.receive(&answer)
 		var other *json.UnmarshalTypeError
-		var half *json.SyntaxError
+		var truncated *json.SyntaxError
 		switch {
-		case errors.As(err, &other), errors.As(err, &half), errors.Is(err, errMonitor):
+		case errors.As(err, &other), errors.As(err, &truncated), errors.Is(err, errMonitor):
 		case err != nil || answer == id:
 			return err
 		}
 	}
 }
 
-// errMonitor is the other side's refusal.
+// errMonitor is an error response.
 var errMonitor = errors.New("refused")
 
-// call has a command executed, and stores what it returns in result unless that is nil.
+// call executes a command, and decodes its response into result unless that is nil.
 func (m *monitor) call(command string, arguments, result any) error {
 	err := m.send(command, arguments)
 	if err == nil {
@@ -121,7 +121,7 @@ func (m *monitor) send(command string, arguments any) error {
 	return json.NewEncoder(m).Encode(line)
 }
 
-// receive reads the answer to a command, and skips QEMU's greeting and events.
+// receive reads the response to a command, and skips QEMU's greeting and events.
 func (m *monitor) receive(result any) error {
 	for m.lines.Scan() {
 		var answer struct {

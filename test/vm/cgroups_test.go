@@ -11,8 +11,8 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// TestCgroupsV2 has systemd run the machine, with cgroups of version 2 alone. A node's cgroups are made there, passed on to its
-// processes, and removed, even when the node is killed.
+// TestCgroupsV2 runs the lab's test of a node's cgroups in a VM with systemd and only cgroups v2. The cgroups
+// must be created, passed on to the node's processes, and removed, even when the node is killed.
 func TestCgroupsV2(t *testing.T) {
 	image, folder := image(t), lab.TempDir(t)
 	root, err := lab.Root()
@@ -23,17 +23,17 @@ func TestCgroupsV2(t *testing.T) {
 		t.Fatal(err)
 	}
 	vm := lab.StartVM(t, lab.VMConfig{Image: image, Memory: 1024, Folder: folder})
-	wantCgroupsV2(t, vm)
+	requireCgroupsV2(t, vm)
 	out := vm.Run(t, "cd /folder && CI=yes ./lab.test -test.v -test.run '^TestBoxLeavesNothing$' 2>&1")
 	if !strings.Contains(out, "--- PASS: TestBoxLeavesNothing/killed") {
-		t.Errorf("the lab's test says:\n%s", out)
+		t.Errorf("output of the lab's test:\n%s", out)
 	}
 }
 
-// wantCgroupsV2 fails the test unless systemd runs the machine with cgroups of version 2 alone.
-func wantCgroupsV2(t *testing.T, vm *lab.VM) {
+// requireCgroupsV2 fails the test unless the VM runs systemd with only cgroups v2.
+func requireCgroupsV2(t *testing.T, vm *lab.VM) {
 	t.Helper()
 	if got := vm.Run(t, "stat --file-system --format %T /sys/fs/cgroup; cat /proc/1/comm"); got != "cgroup2fs\nsystemd\n" {
-		t.Fatalf("the machine has %q", got)
+		t.Fatalf("cgroup file system and init process are %q", got)
 	}
 }

@@ -1,3 +1,3 @@
-// Package vm tests with virtual machines in QEMU: make vm-test. They take minutes to boot where there is no KVM, so these tests
-// have a build tag of their own.
+// Package vm tests with QEMU virtual machines: make vm-test. Without KVM they take minutes to boot, so the
+// tests have a build tag.
 package vm

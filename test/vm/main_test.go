@@ -1,7 +1,7 @@
 //go:build vm
 
-// Package vm_test runs what this project ships with real machines: a node whose cgroups are of version 2, and a client whose
-// address NetworkManager gets.
+// Package vm_test runs the project's components with QEMU virtual machines: a node with cgroups v2, OVN with
+// the kernel datapath, and a DHCP client with NetworkManager.
 package vm_test
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// network has the API servers' addresses, and those of what is behind the proxy.
+// network has the addresses of the API servers and of the backends of the proxy.
 var network = lab.Network{
 	Ranges:  []string{"198.18.0.0/24"},
 	Build:   []string{"coredhcp", "coredns", "xdsd", "kubectl-oooi"},
@@ -32,10 +32,10 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// prepare builds what the tests start: there is no way to download anything later.
+// prepare builds and downloads everything that the tests start, because nothing can be downloaded later.
 func prepare(ctx context.Context) error {
 	if len(lab.VMMissing()) > 0 {
-		return nil // each test says so
+		return nil // each test reports what is missing
 	}
 	if _, err := lab.BuildVMImage(ctx, nil); err != nil {
 		return err
@@ -43,10 +43,10 @@ func prepare(ctx context.Context) error {
 	return prepareGuest(ctx)
 }
 
-// The images of the node, none of which is in any registry.
+// The images of the node, none of which is in a registry.
 const oooiImage, envoyImage = "localhost/oooi:vm", "localhost/envoy:vm"
 
-// prepareGuest builds what runs in virtual machines: the lab's tests, and its node with images.
+// prepareGuest builds what runs in VMs: the lab's tests, and the lab's node with its images.
 func prepareGuest(ctx context.Context) error {
 	err := buildTest(ctx, "lab.test", "./test/lab")
 	if err := errors.Join(err, prepareOVN(ctx)); err != nil {
@@ -55,9 +55,9 @@ func prepareGuest(ctx context.Context) error {
 	if err := lab.PrepareNode(ctx, nil); err != nil {
 		return err
 	}
-	ours := map[string]string{}
+	binaries := map[string]string{}
 	for name, pkg := range map[string]string{"coredns": "./corednsbuild", "coredhcp": "./coredhcpbuild", "xdsd": "./xdsd"} {
-		if ours[name], err = lab.BuildStatic(ctx, pkg); err != nil {
+		if binaries[name], err = lab.BuildStatic(ctx, pkg); err != nil {
 			return err
 		}
 	}
@@ -65,7 +65,7 @@ func prepareGuest(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	oooi, err := lab.OooiImage(oooiImage, ours)
+	oooi, err := lab.OooiImage(oooiImage, binaries)
 	if err != nil {
 		return err
 	}
@@ -73,18 +73,18 @@ func prepareGuest(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, node := lab.BuildStatic(ctx, "./test/cmd/node")
-	return errors.Join(node, oooi.Build(ctx, nil), proxy.Build(ctx, nil))
+	_, nodeErr := lab.BuildStatic(ctx, "./test/cmd/node")
+	return errors.Join(nodeErr, oooi.Build(ctx, nil), proxy.Build(ctx, nil))
 }
 
-// image returns what virtual machines boot from, and skips the test where there can be none. In CI it fails the test.
+// image returns the image of VMs. It skips the test, or fails it in CI, if VMs cannot be started.
 func image(t *testing.T) lab.VMImage {
 	t.Helper()
 	lab.NeedVM(t)
 	network.Need(t)
 	image, err := lab.BuildVMImage(t.Context(), nil)
 	if err != nil {
-		t.Fatal(fmt.Errorf("finding the virtual machines' image: %w", err))
+		t.Fatal(fmt.Errorf("building the VM image: %w", err))
 	}
 	return image
 }

@@ -24,7 +24,7 @@ const (
 	uplinkNode = "100.65.0.2"
 )
 
-// nodeObjects are what is there before setup.
+// nodeObjects are the objects that exist before setup runs.
 const nodeObjects = `
 apiVersion: v1
 kind: Namespace
@@ -48,7 +48,7 @@ spec:
 ---
 `
 
-// nodeInfra is what a user writes.
+// nodeInfra is the Infra that the test sets up.
 const nodeInfra = `
 apiVersion: hostedcluster.densityops.com/v1alpha1
 kind: Infra
@@ -63,13 +63,14 @@ spec:
   appsIngress: {enabled: true, source: Static, addresses: [198.18.60.200]}
 `
 
-// TestNodeWithCgroupsV2 runs the lab's node in a virtual machine with systemd and cgroups of version 2. The control plane is
-// outside. setup deploys a VLAN's services to the node, and a machine on the VLAN, outside too, uses them.
+// TestNodeWithCgroupsV2 runs the lab's node in a VM with systemd and cgroups v2. setup deploys a VLAN's
+// services to the node, and a machine on the VLAN uses them. The control plane and the machine are outside of
+// the VM.
 func TestNodeWithCgroupsV2(t *testing.T) {
 	image := image(t)
 	cp := lab.New(t, lab.Config{
 		Name: "management", Address: "198.18.0.2", ControllerManager: true, Scheduler: true,
-		// An emulated node is late to say that it is there.
+		// Emulated nodes update their status late.
 		ControllerManagerFlags: []string{"--node-monitor-grace-period=15m"},
 	})
 	if err := cp.InstallCRDs(t.Context(), lab.HyperShift, lab.OpenShiftRoute, lab.KubeVirt, lab.KubeVirtMachines, lab.NetworkAttachmentDefinition); err != nil {
@@ -87,9 +88,9 @@ func TestNodeWithCgroupsV2(t *testing.T) {
 	if err := os.WriteFile(infra, []byte(nodeInfra), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), lab.VMPatience)
+	ctx, cancel := context.WithTimeout(t.Context(), lab.VMTimeout)
 	defer cancel()
-	// It does not wait: an emulated node is too slow for its deadlines.
+	// --wait=false, because an emulated node is too slow for the deadlines of a rollout.
 	setup := exec.CommandContext(ctx, network.Binary(t, "kubectl-oooi"), "--kubeconfig", cp.Kubeconfig(), "setup", "-f", infra,
 		"--image", oooiImage, "--envoy-image", envoyImage, "--wait=false")
 	if out, err := setup.CombinedOutput(); err != nil {
@@ -103,9 +104,9 @@ func TestNodeWithCgroupsV2(t *testing.T) {
 	machine := lab.NewMachine(t, nodeVLAN, "02:00:c6:12:3c:01")
 	lease := machine.DHCP(t)
 	if !strings.HasPrefix(lease["ip_address"], "198.18.60.1") || lease["host_name"] != "demo-worker-6k8d2" || lease["domain_name_servers"] != "198.18.60.3" {
-		t.Errorf("the machine's lease is %v", lease)
+		t.Errorf("lease of the machine: %v", lease)
 	}
-	lab.Await(t, "the DNS server to answer", func() string {
+	lab.Await(t, "the DNS server to resolve the ignition server", func() string {
 		got := machine.Run(t, "sh", "-c", "dig +short +tries=1 +timeout=5 @198.18.60.3 "+ignitionName+" || true")
 		if got != "198.18.60.4\n" {
 			return got
@@ -128,19 +129,19 @@ func TestNodeWithCgroupsV2(t *testing.T) {
 	for _, daemon := range daemons {
 		got := vm.Run(t, "cut -d: -f3 /proc/$(pgrep --exact --oldest "+daemon+")/cgroup")
 		if !strings.HasPrefix(got, "/oooi-node1-") || !strings.Contains(got, "/kubepods/") {
-			t.Errorf("%s is in the cgroup %q", daemon, got)
+			t.Errorf("%s is in cgroup %q", daemon, got)
 		}
 		if memory := vm.Run(t, "cat /sys/fs/cgroup"+strings.TrimSpace(got)+"/memory.current"); memory == "0\n" {
-			t.Errorf("the cgroup of %s has no memory", daemon)
+			t.Errorf("the cgroup of %s uses no memory", daemon)
 		}
 	}
 	vm.Run(t, "systemctl stop node")
-	if left := vm.Run(t, "ls -d /sys/fs/cgroup/oooi-* /tmp/oooi-* 2>/dev/null || true"); left != "" {
-		t.Errorf("the node has left %s", left)
+	if remaining := vm.Run(t, "ls -d /sys/fs/cgroup/oooi-* /tmp/oooi-* 2>/dev/null || true"); remaining != "" {
+		t.Errorf("not removed: %s", remaining)
 	}
 }
 
-// startNode starts a virtual machine with a node, and waits until Pods can run there.
+// startNode starts a VM with a node, and waits until the node is ready.
 func startNode(t *testing.T, image lab.VMImage, cp *lab.ControlPlane) *lab.VM {
 	t.Helper()
 	err := errors.Join(
@@ -154,7 +155,7 @@ func startNode(t *testing.T, image lab.VMImage, cp *lab.ControlPlane) *lab.VM {
 		Image: image, Memory: 4096, Folder: nodeFolder(t, cp),
 		NICs: []lab.NIC{{Bridge: uplink, MAC: "02:00:64:41:00:02"}, {Bridge: nodeVLAN, MAC: "02:00:64:41:00:03"}},
 	})
-	wantCgroupsV2(t, vm)
+	requireCgroupsV2(t, vm)
 	vm.Run(t, fmt.Sprintf(`set -e
 touch /etc/resolv.conf # containerd copies it
 ip link set eth0 up
@@ -167,14 +168,14 @@ systemd-run --quiet --unit=node --property=TimeoutStopSec=300 --property=KillMod
 	/folder/node -control-plane /folder/management -name node1 -bridge %[3]s %[4]s %[5]s`, uplinkNode, uplinkHost, nodeVLAN, oooiImage, envoyImage))
 	vm.Await(t, "journalctl --unit node --output cat; systemctl is-active node", func(out string) bool {
 		if strings.HasSuffix(out, "failed\n") || strings.HasSuffix(out, "inactive\n") {
-			t.Fatalf("the node has ended:\n%s", out)
+			t.Fatalf("the node's process has ended:\n%s", out)
 		}
 		return strings.Contains(out, "ready\n")
 	})
 	return vm
 }
 
-// copyInto copies files and folders into those of a folder.
+// copyInto copies files and folders into subfolders of folder. copied has the sources by subfolder.
 func copyInto(t *testing.T, folder string, copied map[string][]string) {
 	t.Helper()
 	for dir, paths := range copied {
@@ -189,7 +190,8 @@ func copyInto(t *testing.T, folder string, copied map[string][]string) {
 	}
 }
 
-// nodeFolder has what the node takes: binaries, images, what says that they are up to date, and what it connects with.
+// nodeFolder returns a folder with everything that the node needs: binaries, images, the sources by which
+// these are considered up to date, and the credentials of the control plane.
 func nodeFolder(t *testing.T, cp *lab.ControlPlane) string {
 	t.Helper()
 	root, err := lab.Root()

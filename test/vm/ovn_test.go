@@ -17,10 +17,10 @@ import (
 // ovnCRDs are the CRDs of test/integration/ovn.
 var ovnCRDs = []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.NetworkAttachmentDefinition, lab.KubeVirt}
 
-// ovnBinaries are our binaries in test/integration/ovn, by their packages.
+// ovnBinaries are the packages of the binaries that test/integration/ovn starts, by their names.
 var ovnBinaries = map[string]string{"coredns": "./corednsbuild", "coredhcp": "./coredhcpbuild", "xdsd": "./xdsd", "kubectl-oooi": "./kubectl-oooi"}
 
-// prepareOVN builds the test binary of test/integration/ovn, and what it starts.
+// prepareOVN builds the test binary of test/integration/ovn, and builds or downloads what it starts.
 func prepareOVN(ctx context.Context) error {
 	if err := buildTest(ctx, "ovn.test", "./test/integration/ovn"); err != nil {
 		return err
@@ -37,9 +37,9 @@ func prepareOVN(ctx context.Context) error {
 	return err
 }
 
-// TestOVNWithTheKernelDatapath runs test/integration/ovn in a virtual machine whose kernel has the module openvswitch, so
-// that packets take the datapath that they take on OpenShift.
-func TestOVNWithTheKernelDatapath(t *testing.T) {
+// TestOVNWithKernelDatapath runs test/integration/ovn in a VM whose kernel has the module openvswitch, so
+// that packets take the same datapath as on OpenShift.
+func TestOVNWithKernelDatapath(t *testing.T) {
 	image := image(t)
 	vm := lab.StartVM(t, lab.VMConfig{Image: image, Memory: 6144, Folder: ovnFolder(t)})
 	vm.Run(t, "modprobe openvswitch")
@@ -49,19 +49,20 @@ func TestOVNWithTheKernelDatapath(t *testing.T) {
 	sh -c '/folder/ovn.test -test.v -test.timeout 60m >/folder/ovn.log 2>&1; echo "exit code $?" >>/folder/ovn.log'`)
 	log := ""
 	for !strings.Contains(log, "exit code ") {
-		// Each wait is bounded; the test binary bounds their sum.
+		// Each wait has a timeout; the test binary's timeout bounds their sum.
 		log = vm.Await(t, "cat /folder/ovn.log; lsmod | grep '^openvswitch'", func(out string) bool {
 			grown := len(out) > len(log)
 			return grown || strings.Contains(out, "exit code ")
 		})
 	}
-	t.Logf("in the virtual machine:\n%s", log)
+	t.Logf("in the VM:\n%s", log)
 	if !strings.Contains(log, "exit code 0\n") || !strings.Contains(log, "--- PASS: TestVMsReachTheControlPlane") {
-		t.Error("test/integration/ovn failed in the virtual machine")
+		t.Error("test/integration/ovn failed in the VM")
 	}
 }
 
-// ovnFolder has the test binary, what it starts, and what says that this is up to date.
+// ovnFolder returns a folder with the test binary, everything that it starts, and the sources by which that
+// is considered up to date.
 func ovnFolder(t *testing.T) string {
 	t.Helper()
 	root, err := lab.Root()

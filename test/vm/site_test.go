@@ -20,22 +20,22 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// The VLAN, and what is on it. The ignition server is behind the proxy.
+// Addresses on the VLAN. The ignition server is a backend of the proxy.
 const (
-	vlan         = "vlan50"
-	otherHost    = "vlan50-b" // the VLAN's bridge on another host of virtual machines
-	router       = "192.0.2.1"
-	dhcpServer   = "192.0.2.2"
-	dnsServer    = "192.0.2.3"
-	proxyServer  = "192.0.2.4"
-	ntpServer    = "192.0.2.7"
-	ignitionIP   = "198.18.0.12"
-	ignitionName = "ignition.demo.lab.example.com"
-	workerName   = "demo-worker-6k8d2"
-	workerMAC    = "02:00:c0:00:02:64"
+	vlan            = "vlan50"
+	otherHostBridge = "vlan50-b" // the VLAN's bridge on another host of VMs
+	router          = "192.0.2.1"
+	dhcpServer      = "192.0.2.2"
+	dnsServer       = "192.0.2.3"
+	proxyServer     = "192.0.2.4"
+	ntpServer       = "192.0.2.7"
+	ignitionIP      = "198.18.0.12"
+	ignitionName    = "ignition.demo.lab.example.com"
+	workerName      = "demo-worker-6k8d2"
+	workerMAC       = "02:00:c0:00:02:64"
 )
 
-// ignition is what the worker boots with.
+// ignition is the configuration that the worker boots with.
 const ignition = `{"ignition": {"version": "3.4.0"}}`
 
 var demo = lab.HostedCluster{
@@ -77,7 +77,7 @@ spec:
   domain: {devices: {interfaces: [{name: vlan, bridge: {}, macAddress: "` + workerMAC + `"}]}}
 `
 
-// site is the VLAN with its services.
+// site is a VLAN with its services.
 type site struct {
 	ca       *lab.CA
 	dir      string
@@ -91,7 +91,7 @@ func newSite(t *testing.T) *site {
 	for _, address := range []string{router, dhcpServer, dnsServer, proxyServer, ntpServer} {
 		services.Addresses = append(services.Addresses, address+"/24")
 	}
-	if err := errors.Join(lab.Cable(lab.End{Bridge: vlan}, services), lab.Cable(lab.End{Bridge: vlan}, lab.End{Bridge: otherHost})); err != nil {
+	if err := errors.Join(lab.Cable(lab.End{Bridge: vlan}, services), lab.Cable(lab.End{Bridge: vlan}, lab.End{Bridge: otherHostBridge})); err != nil {
 		t.Fatal(err)
 	}
 	cp := management.Get(t)
@@ -107,7 +107,7 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// serveIgnition is HyperShift's ignition server as a machine sees it.
+// serveIgnition starts a stand-in for HyperShift's ignition server.
 func serveIgnition(t *testing.T, ca *lab.CA, address string) {
 	t.Helper()
 	certificate, err := tls.X509KeyPair(ca.Issue(t, ignitionName))
@@ -118,7 +118,7 @@ func serveIgnition(t *testing.T, ca *lab.CA, address string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	silent := log.New(io.Discard, "", 0) // Envoy's health checks connect and say nothing
+	silent := log.New(io.Discard, "", 0) // Envoy's health checks close their connections without a request
 	server := &http.Server{ErrorLog: silent, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/ignition" || r.Host != ignitionName {
 			http.NotFound(w, r)
@@ -152,7 +152,7 @@ server4:
   - options: mtu=1400 domain=demo.lab.example.com routes=10.0.0.0/8>192.0.2.9 ntp=%[6]s
 `, cp.Kubeconfig(), s.dir, dhcpServer, router, dnsServer, ntpServer))
 	s.coredhcp = s.start(t, "coredhcp", "--config", config, "--http", "127.0.0.1:9903", "--log-level", "debug")
-	lab.Poll(t, "coredhcp to know the machine", func() bool {
+	lab.Poll(t, "coredhcp to know the VM", func() bool {
 		status, state := lab.Get(t, "http://127.0.0.1:9903/state")
 		return status == http.StatusOK && json.Valid(state) && strings.Contains(string(state), workerMAC)
 	})
@@ -168,24 +168,24 @@ func (s *site) startDNS(t *testing.T, cp *lab.ControlPlane) {
 	})
 }
 
-// startProxy starts xdsd, and Envoy with what xdsd prints for it.
+// startProxy starts xdsd, and an Envoy with the bootstrap configuration that xdsd prints.
 func (s *site) startProxy(t *testing.T, cp *lab.ControlPlane) {
 	t.Helper()
 	socket := filepath.Join(s.dir, "xdsd.sock")
 	s.start(t, "xdsd", "serve", "--kubeconfig", cp.Kubeconfig(), "--proxy-server", "clusters/demo", "--infra", "clusters/demo",
 		"--hosted-cluster", "clusters/demo", "--socket", socket, "--bind", proxyServer, "--http", "127.0.0.1:9902")
 	bootstrap := []string{"bootstrap", "--proxy-server", "clusters/demo", "--node-id", "demo-proxy-0", "--socket", socket, "--admin-socket", filepath.Join(s.dir, "admin.sock")}
-	printed := func(args ...string) []byte {
+	xdsdOutput := func(args ...string) []byte {
 		out, err := exec.CommandContext(t.Context(), network.Binary(t, "xdsd"), args...).Output()
 		if err != nil {
 			t.Fatalf("xdsd %v: %v", args, err)
 		}
 		return out
 	}
-	lab.NewEnvoy(t, lab.EnvoyConfig{Bootstrap: printed(bootstrap...), Args: strings.Fields(string(printed(append(bootstrap, "--args")...)))})
+	lab.NewEnvoy(t, lab.EnvoyConfig{Bootstrap: xdsdOutput(bootstrap...), Args: strings.Fields(string(xdsdOutput(append(bootstrap, "--args")...)))})
 }
 
-// start starts one of our daemons, which ends with the test.
+// start starts one of the project's daemons, which is killed when the test ends.
 func (s *site) start(t *testing.T, name string, args ...string) *lab.Daemon {
 	t.Helper()
 	d := lab.NewDaemon(t, name, func() *exec.Cmd { return exec.Command(network.Binary(t, name), args...) })

@@ -4,7 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Why a packet has no answer: values of a metric's label.
+// Reasons why a packet gets no reply: values of the label reason.
 const (
 	dropMalformed       = "malformed"
 	dropNotARequest     = "not_a_request"
@@ -23,9 +23,9 @@ const (
 )
 
 type metrics struct {
-	received, sent, dropped, left *prometheus.CounterVec
-	seconds                       *prometheus.HistogramVec
-	inFlight                      prometheus.GaugeFunc
+	received, sent, dropped, omitted *prometheus.CounterVec
+	seconds                          *prometheus.HistogramVec
+	inFlight                         prometheus.GaugeFunc
 }
 
 func newMetrics(inFlight func() int) *metrics {
@@ -36,7 +36,7 @@ func newMetrics(inFlight func() int) *metrics {
 		received: counter("received_total", "Packets received from clients, by message type.", "type"),
 		sent:     counter("sent_total", "Replies sent, by message type.", "type"),
 		dropped:  counter("dropped_total", "Requests dropped without a reply, by reason.", "reason"),
-		left:     counter("options_left_out_total", "Options omitted from replies because they exceed the client's maximum message size.", "option"),
+		omitted:  counter("options_left_out_total", "Options omitted from replies because they exceed the client's maximum message size.", "option"),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "coredhcp", Subsystem: "dhcp4", Name: "handle_seconds",
 			Help:    "Time that the plugins took for a packet, by message type.",
@@ -49,5 +49,5 @@ func newMetrics(inFlight func() int) *metrics {
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.received, m.sent, m.dropped, m.left, m.seconds, m.inFlight}
+	return []prometheus.Collector{m.received, m.sent, m.dropped, m.omitted, m.seconds, m.inFlight}
 }

@@ -8,29 +8,28 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 )
 
-// perClient is how many packets of one client may wait behind the one that is served.
-const perClient = 4
+// maxWaiting is the maximum number of packets of one client that wait, in addition to the one being handled.
+const maxWaiting = 4
 
-// queue serves packets: those of one client one after the other, those of different clients
-// at once, and no more than a limit.
+// A queue handles packets: those of one client in order, those of different clients concurrently, up to a limit.
 type queue struct {
-	serve func(packet)
-	limit int
+	handle func(packet)
+	limit  int
 
 	mu      sync.Mutex
 	idle    sync.Cond
 	total   int
 	closed  bool
-	clients map[string][]packet // the first is being served
+	clients map[string][]packet // by hardware address; the first packet is being handled
 }
 
-func newQueue(limit int, serve func(packet)) *queue {
-	q := &queue{serve: serve, limit: limit, clients: map[string][]packet{}}
+func newQueue(limit int, handle func(packet)) *queue {
+	q := &queue{handle: handle, limit: limit, clients: map[string][]packet{}}
 	q.idle.L = &q.mu
 	return q
 }
 
-// push takes a packet, or returns why not.
+// push adds a packet, or returns the reason why it is dropped.
 func (q *queue) push(p packet) (refused string) {
 	key := string(p.req.ClientHWAddr)
 	q.mu.Lock()
@@ -41,9 +40,9 @@ func (q *queue) push(p packet) (refused string) {
 		return dropRetransmission
 	case q.closed:
 		return dropDraining
-	case q.total >= q.room(p):
+	case q.total >= q.limitFor(p):
 		return dropQueueFull
-	case len(waiting) > perClient:
+	case len(waiting) > maxWaiting:
 		return dropClientQueueFull
 	}
 	q.total++
@@ -54,19 +53,19 @@ func (q *queue) push(p packet) (refused string) {
 	return ""
 }
 
-// room is the limit for a packet. Whoever asks for a new address leaves some of it to those
-// that have one, or were offered one.
-func (q *queue) room(p packet) int {
+// limitFor returns the limit that applies to a packet. A quarter of the limit is reserved for clients that have an
+// address or an offer.
+func (q *queue) limitFor(p packet) int {
 	if p.req.MessageType() == dhcpv4.MessageTypeDiscover {
 		return max(1, q.limit*3/4)
 	}
 	return q.limit
 }
 
-// drain serves a client's packets until none is left.
+// drain handles the packets of a client until none is left.
 func (q *queue) drain(key string, p packet) {
 	for more := true; more; {
-		q.serve(p)
+		q.handle(p)
 		q.mu.Lock()
 		q.total--
 		rest := q.clients[key][1:]
@@ -82,15 +81,15 @@ func (q *queue) drain(key string, p packet) {
 	}
 }
 
-// inFlight is the number of packets that wait or are being served.
+// inFlight returns the number of packets that wait or are being handled.
 func (q *queue) inFlight() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.total
 }
 
-// close refuses further packets, and returns a channel that is closed when all have been
-// served.
+// close makes push drop all packets, and returns a channel that is closed when all earlier packets have been
+// handled.
 func (q *queue) close() <-chan struct{} {
 	done := make(chan struct{})
 	q.mu.Lock()
@@ -107,8 +106,7 @@ func (q *queue) close() <-chan struct{} {
 	return done
 }
 
-// repeats reports whether a packet asks for what another does: a client that waits too long
-// sends the same again, and is answered once.
+// repeats reports whether a packet is a retransmission of another one, which gets only one reply.
 func (p packet) repeats(other packet) bool {
 	a, b := p.req, other.req
 	return a.TransactionID == b.TransactionID && a.MessageType() == b.MessageType() && a.Flags == b.Flags &&

@@ -6,10 +6,10 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 )
 
-// skeleton is the response that plugins fill. Of what has no answer they get one, too: a
-// RELEASE and a DECLINE are theirs to know of.
-func skeleton(req *dhcpv4.DHCPv4) (resp *dhcpv4.DHCPv4, answered bool, err error) {
-	// It carries the relay agent's option 82 and the client's option 61 back (RFC 3046, 6842).
+// newResponse returns the response that the plugins fill in, and whether it is sent. Plugins also receive RELEASE
+// and DECLINE, which get no reply.
+func newResponse(req *dhcpv4.DHCPv4) (resp *dhcpv4.DHCPv4, replied bool, err error) {
+	// It echoes the relay agent's option 82 (RFC 3046) and the client's option 61 (RFC 6842).
 	resp, err = dhcpv4.NewReplyFromRequest(req)
 	if err != nil {
 		return nil, false, err
@@ -26,8 +26,8 @@ func skeleton(req *dhcpv4.DHCPv4) (resp *dhcpv4.DHCPv4, answered bool, err error
 	}
 }
 
-// complete makes what plugins left of a response one that may be sent, or returns why it may
-// not. Where no plugin says who we are, self does. RFC 2131, table 3.
+// complete finishes the response of the plugins as in RFC 2131, table 3, or returns the reason why it must not be
+// sent. If no plugin has set the server identifier, it is the address that self returns.
 func complete(req, resp *dhcpv4.DHCPv4, self func() net.IP) (dropped string) {
 	if !resp.Options.Has(dhcpv4.OptionServerIdentifier) {
 		address := self()
@@ -36,7 +36,7 @@ func complete(req, resp *dhcpv4.DHCPv4, self func() net.IP) (dropped string) {
 		}
 		resp.UpdateOption(dhcpv4.OptServerIdentifier(address))
 	}
-	// A client that has chosen another server wants nothing of us.
+	// The client has selected another server.
 	if chosen := req.ServerIdentifier(); chosen != nil && !chosen.Equal(resp.ServerIdentifier()) {
 		return dropOtherServer
 	}
@@ -44,7 +44,7 @@ func complete(req, resp *dhcpv4.DHCPv4, self func() net.IP) (dropped string) {
 	case resp.MessageType() == dhcpv4.MessageTypeNak:
 		resp.ClientIPAddr, resp.YourIPAddr, resp.ServerIPAddr = net.IPv4zero, net.IPv4zero, net.IPv4zero
 		if !req.GatewayIPAddr.IsUnspecified() {
-			resp.SetBroadcast() // the address that the relay agent would send it to is wrong
+			resp.SetBroadcast() // the address of the client is wrong, so the relay agent must not unicast
 		}
 	case req.MessageType() == dhcpv4.MessageTypeInform:
 		resp.ClientIPAddr, resp.YourIPAddr = req.ClientIPAddr, net.IPv4zero
@@ -61,15 +61,14 @@ func complete(req, resp *dhcpv4.DHCPv4, self func() net.IP) (dropped string) {
 	return ""
 }
 
-// destination is where a response goes. RFC 2131, section 4.1, without the unicast to a
-// hardware address, which would take a raw socket: what has no address yet is reached by
-// broadcast.
+// destination returns the destination of a response as in RFC 2131, section 4.1, but without unicast to a hardware
+// address, which needs a raw socket: clients without an address get a broadcast.
 func destination(req, resp *dhcpv4.DHCPv4, from net.IP) *net.UDPAddr {
 	switch {
 	case !req.GatewayIPAddr.IsUnspecified():
 		return &net.UDPAddr{IP: req.GatewayIPAddr, Port: dhcpv4.ServerPort}
 	case resp.MessageType() == dhcpv4.MessageTypeNak:
-	// An address that the packet does not come from may be anybody's.
+	// A client address other than the source of the packet may be forged.
 	case !req.ClientIPAddr.IsUnspecified() && req.ClientIPAddr.Equal(from):
 		return &net.UDPAddr{IP: req.ClientIPAddr, Port: dhcpv4.ClientPort}
 	}

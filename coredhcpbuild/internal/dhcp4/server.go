@@ -1,5 +1,5 @@
-// Package dhcp4 serves DHCP for IPv4 (RFC 2131) to CoreDHCP's plugins from a plain UDP
-// socket: without a raw socket, and so without any capability.
+// Package dhcp4 implements a DHCPv4 server (RFC 2131) for CoreDHCP's plugins that uses a plain UDP socket. It needs
+// no raw socket and so no capability.
 package dhcp4
 
 import (
@@ -19,24 +19,24 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Options say how a Server serves.
+// Options are the options of a Server.
 type Options struct {
-	// Listen are the addresses. The zone is the network device; without one the server
-	// listens on all.
+	// Listen contains the listen addresses. The zone is the network device; without one the server listens on all
+	// devices.
 	Listen []net.UDPAddr
-	// Handlers are the plugins, in their order.
+	// Handlers are the plugins in order.
 	Handlers []handler.Handler4
-	// Limit is how many packets may be on their way through the plugins at once. What comes
-	// beyond is dropped: clients ask again.
+	// Limit is the maximum number of packets in the plugins or waiting. Further packets are dropped, and clients
+	// retry.
 	Limit int
-	// Drain is for how long packets may take that are with the plugins at the end.
+	// Drain is the maximum time at shutdown to reply to packets that were read.
 	Drain time.Duration
 	Log   *slog.Logger
-	// Registerer gets the metrics.
+	// Registerer is where the metrics are registered.
 	Registerer prometheus.Registerer
 }
 
-// Server serves. Its methods are safe for concurrent use.
+// A Server is a DHCPv4 server. Its methods are safe for concurrent use.
 type Server struct {
 	options Options
 	sockets []*socket
@@ -44,15 +44,15 @@ type Server struct {
 	metrics *metrics
 }
 
-// packet is a request and where it came from.
+// A packet is a request with its source.
 type packet struct {
 	req    *dhcpv4.DHCPv4
 	socket *socket
 	from   net.IP
-	device int // the index of the network device that it came by
+	device int // index of the network device that received it
 }
 
-// Listen opens the sockets. Nothing is read before Run.
+// Listen opens the sockets. Packets are not read before Run.
 func Listen(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{options: o}
 	s.queue = newQueue(o.Limit, s.serve)
@@ -73,8 +73,8 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-// Run serves until the context ends, and then answers what was read before, for as long as
-// Options.Drain. It fails when a socket does, one whose device went away for example.
+// Run serves until ctx is done, and then replies to packets that were read, for at most Options.Drain. It returns
+// an error if a socket fails, for example because its device was removed.
 func (s *Server) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -88,7 +88,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	<-ctx.Done()
 	for _, socket := range s.sockets {
-		_ = socket.conn.SetReadDeadline(time.Unix(1, 0)) // wakes the reader up, which sees the context
+		_ = socket.conn.SetReadDeadline(time.Unix(1, 0)) // unblocks the reader, which then checks ctx
 	}
 	group.Wait()
 	select {
@@ -99,7 +99,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return errors.Join(errors.Join(failures...), s.close())
 }
 
-// Close closes the sockets of a Server that never ran.
+// Close closes the sockets of a Server that was not run.
 func (s *Server) Close() error { return s.close() }
 
 func (s *Server) close() error {
@@ -110,15 +110,15 @@ func (s *Server) close() error {
 	return errors.Join(all...)
 }
 
-// read reads packets until the context ends.
+// read reads packets until ctx is done.
 func (s *Server) read(ctx context.Context, socket *socket) error {
-	const largest = 1 << 16
-	buffer := make([]byte, largest)
+	const maxPacket = 1 << 16
+	buffer := make([]byte, maxPacket)
 	for {
 		n, control, from, err := socket.conn.ReadFrom(buffer)
 		switch {
 		case ctx.Err() != nil:
-			return nil //nolint:nilerr // it was woken up to end
+			return nil //nolint:nilerr // unblocked by Run
 		case err != nil:
 			return fmt.Errorf("reading from %s%%%s: %w", socket.conn.LocalAddr(), socket.device, err)
 		}
@@ -126,15 +126,15 @@ func (s *Server) read(ctx context.Context, socket *socket) error {
 		if !ok || control == nil {
 			continue
 		}
-		if reason := s.take(socket, buffer[:n], udp.IP, control.IfIndex); reason != "" {
+		if reason := s.receive(socket, buffer[:n], udp.IP, control.IfIndex); reason != "" {
 			s.metrics.dropped.WithLabelValues(reason).Inc()
 		}
 	}
 }
 
-// take queues a packet, or returns why not.
-func (s *Server) take(socket *socket, data []byte, from net.IP, device int) (dropped string) {
-	defer s.recovered(&dropped)
+// receive parses and queues a packet, or returns the reason why it is dropped.
+func (s *Server) receive(socket *socket, data []byte, from net.IP, device int) (dropped string) {
+	defer s.recoverPanic(&dropped)
 	req, err := dhcpv4.FromBytes(data)
 	if err != nil {
 		return dropMalformed
@@ -156,26 +156,26 @@ func (s *Server) take(socket *socket, data []byte, from net.IP, device int) (dro
 	return s.queue.push(packet{req: req, socket: socket, from: from, device: device})
 }
 
-// serve answers a packet.
+// serve handles a packet, and counts it if it is dropped.
 func (s *Server) serve(p packet) {
-	if reason := s.answer(p); reason != "" {
+	if reason := s.handle(p); reason != "" {
 		s.metrics.dropped.WithLabelValues(reason).Inc()
-		s.options.Log.Debug("no answer", "type", p.req.MessageType(), "mac", mac(p.req.ClientHWAddr), "reason", reason)
+		s.options.Log.Debug("no reply", "type", p.req.MessageType(), "mac", mac(p.req.ClientHWAddr), "reason", reason)
 	}
 }
 
-// answer has the plugins answer a packet and sends the answer, or returns why there is none
-// to what should have one.
-func (s *Server) answer(p packet) (dropped string) {
-	defer s.recovered(&dropped)
-	resp, answered, err := skeleton(p.req)
+// handle runs the plugins for a packet and sends the reply. It returns the reason why a packet that needs a reply
+// gets none.
+func (s *Server) handle(p packet) (dropped string) {
+	defer s.recoverPanic(&dropped)
+	resp, replied, err := newResponse(p.req)
 	if err != nil {
 		return dropMalformed
 	}
 	started := time.Now()
-	resp = s.ask(p.req, resp)
+	resp = s.runPlugins(p.req, resp)
 	s.metrics.seconds.WithLabelValues(p.req.MessageType().String()).Observe(time.Since(started).Seconds())
-	if !answered {
+	if !replied {
 		return ""
 	}
 	if resp == nil {
@@ -184,12 +184,12 @@ func (s *Server) answer(p packet) (dropped string) {
 	if reason := complete(p.req, resp, p.self); reason != "" {
 		return reason
 	}
-	resp, left := fit(p.req, resp)
-	for _, code := range left {
-		s.metrics.left.WithLabelValues(strconv.Itoa(int(code))).Inc()
+	resp, omitted := fit(p.req, resp)
+	for _, code := range omitted {
+		s.metrics.omitted.WithLabelValues(strconv.Itoa(int(code))).Inc()
 	}
-	if len(left) > 0 {
-		s.options.Log.Debug("options omitted: the reply exceeds the client's maximum message size", "mac", mac(p.req.ClientHWAddr), "bytes", mostBytes(p.req)+headers, "options", left)
+	if len(omitted) > 0 {
+		s.options.Log.Debug("options omitted: the reply exceeds the client's maximum message size", "mac", mac(p.req.ClientHWAddr), "bytes", maxBytes(p.req)+headers, "options", omitted)
 	}
 	to := destination(p.req, resp, p.from)
 	if err := p.socket.send(resp.ToBytes(), to, resp.ServerIdentifier(), p.device); err != nil {
@@ -197,14 +197,13 @@ func (s *Server) answer(p packet) (dropped string) {
 		return dropSend
 	}
 	s.metrics.sent.WithLabelValues(resp.MessageType().String()).Inc()
-	s.options.Log.Debug("answered", "request", p.req.MessageType(), "answer", resp.MessageType(), "mac", mac(p.req.ClientHWAddr),
+	s.options.Log.Debug("replied", "request", p.req.MessageType(), "reply", resp.MessageType(), "mac", mac(p.req.ClientHWAddr),
 		"address", resp.YourIPAddr, "to", to)
 	return ""
 }
 
-// ask runs the plugins. What is nil goes no further, whatever the plugin says: the next would
-// end the process with it.
-func (s *Server) ask(req, resp *dhcpv4.DHCPv4) *dhcpv4.DHCPv4 {
+// runPlugins runs the plugins. It stops at a nil response, because the next plugin would panic.
+func (s *Server) runPlugins(req, resp *dhcpv4.DHCPv4) *dhcpv4.DHCPv4 {
 	for _, h := range s.options.Handlers {
 		var stop bool
 		if resp, stop = h(req, resp); stop || resp == nil {
@@ -214,17 +213,16 @@ func (s *Server) ask(req, resp *dhcpv4.DHCPv4) *dhcpv4.DHCPv4 {
 	return resp
 }
 
-// recovered keeps a packet that a plugin, or the parser, falls over from taking the server
-// along.
-func (s *Server) recovered(dropped *string) {
+// recoverPanic recovers from a panic of a plugin or the parser, which drops only the packet.
+func (s *Server) recoverPanic(dropped *string) {
 	if fault := recover(); fault != nil {
 		s.options.Log.Error("panic while handling a packet", "fault", fault, "stack", string(debug.Stack()))
 		*dropped = dropPanic
 	}
 }
 
-// mac is a hardware address that is written when it is logged, and only then.
+// mac is a hardware address that is formatted only if it is logged.
 type mac net.HardwareAddr
 
-// LogValue is slog.LogValuer's.
+// LogValue implements slog.LogValuer.
 func (m mac) LogValue() slog.Value { return slog.StringValue(net.HardwareAddr(m).String()) }

@@ -17,10 +17,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// patience is for what happens at once on an idle machine.
-const patience = 30 * time.Second
+// timeout is the time to wait for what is immediate on an idle host.
+const timeout = 30 * time.Second
 
-// request makes a packet of a client, by the last number of its MAC address.
+// request returns a packet of the client with the given last byte of the MAC address.
 func request(tb testing.TB, client, xid byte, kind dhcpv4.MessageType, mods ...dhcpv4.Modifier) *dhcpv4.DHCPv4 {
 	tb.Helper()
 	mods = append([]dhcpv4.Modifier{
@@ -34,7 +34,7 @@ func request(tb testing.TB, client, xid byte, kind dhcpv4.MessageType, mods ...d
 	return p
 }
 
-// newServer makes a server on loopback.
+// newServer returns a server on loopback.
 func newServer(t *testing.T, limit int, drain time.Duration, handlers ...handler.Handler4) *Server {
 	t.Helper()
 	s, err := Listen(t.Context(), Options{
@@ -52,7 +52,7 @@ func (s *Server) dropped(reason string) int {
 	return int(testutil.ToFloat64(s.metrics.dropped.WithLabelValues(reason)))
 }
 
-func TestWhatIsSent(t *testing.T) {
+func TestReplies(t *testing.T) {
 	ours, other, address := net.IPv4(192, 0, 2, 2), net.IPv4(192, 0, 2, 3), net.IPv4(192, 0, 2, 100)
 	relay := net.IPv4(198, 51, 100, 1)
 	yours := func(ip net.IP) dhcpv4.Modifier { return dhcpv4.WithYourIP(ip) }
@@ -64,26 +64,26 @@ func TestWhatIsSent(t *testing.T) {
 		request []dhcpv4.Modifier
 		plugins []dhcpv4.Modifier
 		from    net.IP
-		to      string // or why not
+		to      string // or the reason of the drop
 	}{
 		{"an offer", dhcpv4.MessageTypeDiscover, nil, []dhcpv4.Modifier{yours(address)}, nil, "255.255.255.255:68"},
-		{"an offer that may be unicast", dhcpv4.MessageTypeDiscover, []dhcpv4.Modifier{dhcpv4.WithBroadcast(false)}, []dhcpv4.Modifier{yours(address)}, nil, "255.255.255.255:68"},
+		{"an offer without the broadcast flag", dhcpv4.MessageTypeDiscover, []dhcpv4.Modifier{dhcpv4.WithBroadcast(false)}, []dhcpv4.Modifier{yours(address)}, nil, "255.255.255.255:68"},
 		{"an offer without address", dhcpv4.MessageTypeDiscover, nil, nil, nil, dropNoAddress},
-		{"who has chosen us", dhcpv4.MessageTypeRequest, []dhcpv4.Modifier{chosen(ours)}, []dhcpv4.Modifier{yours(address)}, nil, "255.255.255.255:68"},
-		{"who has chosen another", dhcpv4.MessageTypeRequest, []dhcpv4.Modifier{chosen(other)}, []dhcpv4.Modifier{yours(address)}, nil, dropOtherServer},
-		{"who has chosen what a plugin calls us", dhcpv4.MessageTypeRequest, []dhcpv4.Modifier{chosen(other)}, []dhcpv4.Modifier{yours(address), chosen(other)}, nil, "255.255.255.255:68"},
+		{"this server selected", dhcpv4.MessageTypeRequest, []dhcpv4.Modifier{chosen(ours)}, []dhcpv4.Modifier{yours(address)}, nil, "255.255.255.255:68"},
+		{"another server selected", dhcpv4.MessageTypeRequest, []dhcpv4.Modifier{chosen(other)}, []dhcpv4.Modifier{yours(address)}, nil, dropOtherServer},
+		{"server identifier of a plugin selected", dhcpv4.MessageTypeRequest, []dhcpv4.Modifier{chosen(other)}, []dhcpv4.Modifier{yours(address), chosen(other)}, nil, "255.255.255.255:68"},
 		{"renewal", dhcpv4.MessageTypeRequest, []dhcpv4.Modifier{dhcpv4.WithClientIP(address)}, []dhcpv4.Modifier{yours(address)}, address, "192.0.2.100:68"},
-		{"renewal of an address that it comes not from", dhcpv4.MessageTypeRequest, []dhcpv4.Modifier{dhcpv4.WithClientIP(address)}, []dhcpv4.Modifier{yours(address)}, other, "255.255.255.255:68"},
-		{"a refusal", dhcpv4.MessageTypeRequest, []dhcpv4.Modifier{dhcpv4.WithClientIP(address)}, []dhcpv4.Modifier{nak, yours(address)}, address, "255.255.255.255:68"},
+		{"renewal from another source address", dhcpv4.MessageTypeRequest, []dhcpv4.Modifier{dhcpv4.WithClientIP(address)}, []dhcpv4.Modifier{yours(address)}, other, "255.255.255.255:68"},
+		{"a NAK", dhcpv4.MessageTypeRequest, []dhcpv4.Modifier{dhcpv4.WithClientIP(address)}, []dhcpv4.Modifier{nak, yours(address)}, address, "255.255.255.255:68"},
 		{"through a relay agent", dhcpv4.MessageTypeDiscover, []dhcpv4.Modifier{dhcpv4.WithGatewayIP(relay)}, []dhcpv4.Modifier{yours(address)}, relay, "198.51.100.1:67"},
-		{"a refusal through a relay agent", dhcpv4.MessageTypeRequest, []dhcpv4.Modifier{dhcpv4.WithGatewayIP(relay)}, []dhcpv4.Modifier{nak}, relay, "198.51.100.1:67"},
-		{"information", dhcpv4.MessageTypeInform, []dhcpv4.Modifier{dhcpv4.WithClientIP(address)}, []dhcpv4.Modifier{yours(other), dhcpv4.WithLeaseTime(60)}, address, "192.0.2.100:68"},
+		{"a NAK through a relay agent", dhcpv4.MessageTypeRequest, []dhcpv4.Modifier{dhcpv4.WithGatewayIP(relay)}, []dhcpv4.Modifier{nak}, relay, "198.51.100.1:67"},
+		{"INFORM", dhcpv4.MessageTypeInform, []dhcpv4.Modifier{dhcpv4.WithClientIP(address)}, []dhcpv4.Modifier{yours(other), dhcpv4.WithLeaseTime(60)}, address, "192.0.2.100:68"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			req := request(t, 1, 1, tc.kind, tc.request...)
-			resp, answered, err := skeleton(req)
-			if err != nil || !answered {
-				t.Fatal(answered, err)
+			resp, replied, err := newResponse(req)
+			if err != nil || !replied {
+				t.Fatal(replied, err)
 			}
 			for _, mod := range tc.plugins {
 				mod(resp)
@@ -93,30 +93,30 @@ func TestWhatIsSent(t *testing.T) {
 				got = destination(req, resp, tc.from).String()
 			}
 			if got != tc.to {
-				t.Fatalf("it goes to %q, want %q", got, tc.to)
+				t.Fatalf("the destination is %q, want %q", got, tc.to)
 			}
 			refused := resp.MessageType() == dhcpv4.MessageTypeNak
 			if refused && (!resp.YourIPAddr.IsUnspecified() || resp.IsBroadcast() != !req.GatewayIPAddr.IsUnspecified()) {
-				t.Errorf("it is %s", resp.Summary())
+				t.Errorf("the response is %s", resp.Summary())
 			}
 			if tc.kind == dhcpv4.MessageTypeInform && (!resp.YourIPAddr.IsUnspecified() || resp.Options.Has(dhcpv4.OptionIPAddressLeaseTime)) {
-				t.Errorf("it is %s", resp.Summary())
+				t.Errorf("the response is %s", resp.Summary())
 			}
 		})
 	}
 	req := request(t, 1, 1, dhcpv4.MessageTypeDiscover)
-	resp, _, _ := skeleton(req)
+	resp, _, _ := newResponse(req)
 	resp.YourIPAddr = address
 	if got := complete(req, resp, func() net.IP { return nil }); got != dropNoServerID {
-		t.Errorf("without an address of ours: %q", got)
+		t.Errorf("without a server identifier: %q", got)
 	}
 }
 
-func TestAnAnswerCarriesBackWhatIsNotOurs(t *testing.T) {
+func TestOptionsAreEchoed(t *testing.T) {
 	id := dhcpv4.OptClientIdentifier([]byte{1, 2, 0, 0, 0, 0, 1})
 	agent := dhcpv4.OptRelayAgentInfo(dhcpv4.OptGeneric(dhcpv4.GenericOptionCode(1), []byte("port 7")))
 	req := request(t, 1, 1, dhcpv4.MessageTypeDiscover, dhcpv4.WithOption(id), dhcpv4.WithOption(agent))
-	resp, _, err := skeleton(req)
+	resp, _, err := newResponse(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,40 +130,39 @@ func TestAnAnswerCarriesBackWhatIsNotOurs(t *testing.T) {
 	}
 }
 
-func TestNoPacketEndsTheServer(t *testing.T) {
+func TestFaultyPlugins(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		handler      handler.Handler4
 		kind         dhcpv4.MessageType
 	}{
 		{"a plugin that panics", dropPanic, func(_, _ *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) { panic("plugin") }, dhcpv4.MessageTypeDiscover},
-		{"a plugin that passes nothing on", dropSilent, func(_, _ *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) { return nil, false }, dhcpv4.MessageTypeDiscover},
-		{"a plugin that gives no address", dropNoAddress, func(_, r *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) { return r, false }, dhcpv4.MessageTypeDiscover},
-		{"a release", "", func(_, r *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) { return r, false }, dhcpv4.MessageTypeRelease},
-		{"a declined address", "", func(_, r *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) { return r, false }, dhcpv4.MessageTypeDecline},
+		{"a plugin that passes nil", dropSilent, func(_, _ *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) { return nil, false }, dhcpv4.MessageTypeDiscover},
+		{"a plugin that assigns no address", dropNoAddress, func(_, r *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) { return r, false }, dhcpv4.MessageTypeDiscover},
+		{"RELEASE", "", func(_, r *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) { return r, false }, dhcpv4.MessageTypeRelease},
+		{"DECLINE", "", func(_, r *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) { return r, false }, dhcpv4.MessageTypeDecline},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			calls, beyond := 0, 0
+			calls, nextCalls := 0, 0
 			s := newServer(t, 1, 0,
 				func(a, b *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) { calls++; return tc.handler(a, b) },
-				func(_, r *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) { beyond++; _ = r.Options; return r, true })
+				func(_, r *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) { nextCalls++; _ = r.Options; return r, true })
 			device, err := net.InterfaceByName("lo")
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := s.answer(packet{req: request(t, 1, 1, tc.kind), socket: s.sockets[0], device: device.Index})
+			got := s.handle(packet{req: request(t, 1, 1, tc.kind), socket: s.sockets[0], device: device.Index})
 			if got != tc.reason || calls != 1 {
-				t.Errorf("%d calls, and %q", calls, got)
+				t.Errorf("%d calls and reason %q", calls, got)
 			}
-			if tc.reason == dropSilent && beyond != 0 {
-				t.Error("nothing was passed on")
+			if tc.reason == dropSilent && nextCalls != 0 {
+				t.Error("nil was passed to the next plugin")
 			}
 		})
 	}
 }
 
-// gate is a plugin that says whom it has, holds packets until it is opened, and then keeps
-// silent.
+// A gate is a plugin that reports packets and blocks them until it is opened. It sends no reply.
 type gate struct {
 	entered chan *dhcpv4.DHCPv4
 	open    chan struct{}
@@ -179,24 +178,24 @@ func (g *gate) handle(req, _ *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) {
 	return nil, true
 }
 
-// next returns the next packet that the gate has.
+// next returns the next packet that reaches the gate.
 func (g *gate) next(t *testing.T) *dhcpv4.DHCPv4 {
 	t.Helper()
 	select {
 	case p := <-g.entered:
 		return p
-	case <-time.After(patience):
-		t.Fatal("no packet comes")
+	case <-time.After(timeout):
+		t.Fatal("timed out waiting for a packet")
 		return nil
 	}
 }
 
-func TestClientsAreServedAtOnceAndEachInOrder(t *testing.T) {
+func TestClientsAreHandledConcurrentlyAndPacketsInOrder(t *testing.T) {
 	g := newGate()
 	var mu sync.Mutex
 	var order []byte
 	s := newServer(t, 100, 0, g.handle, nil)
-	s.queue.serve = func(p packet) {
+	s.queue.handle = func(p packet) {
 		s.serve(p)
 		mu.Lock()
 		defer mu.Unlock()
@@ -207,7 +206,7 @@ func TestClientsAreServedAtOnceAndEachInOrder(t *testing.T) {
 	for xid := byte(1); xid <= 4; xid++ {
 		for client := byte(1); client <= 3; client++ {
 			if why := s.queue.push(packet{req: request(t, client, xid, dhcpv4.MessageTypeDiscover)}); why != "" {
-				t.Fatalf("refused for %s", why)
+				t.Fatalf("dropped with reason %s", why)
 			}
 		}
 	}
@@ -215,30 +214,30 @@ func TestClientsAreServedAtOnceAndEachInOrder(t *testing.T) {
 	for range 3 {
 		p := g.next(t)
 		if p.TransactionID[3] != 1 {
-			t.Errorf("packet %d of client %d comes first", p.TransactionID[3], p.ClientHWAddr[5])
+			t.Errorf("packet %d of client %d is handled first", p.TransactionID[3], p.ClientHWAddr[5])
 		}
 		seen[p.ClientHWAddr[5]] = true
 	}
 	if len(seen) != 3 || len(g.entered) != 0 {
-		t.Errorf("clients %v are served at once, and %d more packets", seen, len(g.entered))
+		t.Errorf("clients %v are handled concurrently, and %d more packets", seen, len(g.entered))
 	}
 	close(g.open)
 	<-s.queue.close()
 	if !slices.Equal(order, []byte{1, 2, 3, 4}) {
-		t.Errorf("the packets of one client were served as %v", order)
+		t.Errorf("the packets of one client were handled in the order %v", order)
 	}
 }
 
-func TestWhatIsTooMuchIsDropped(t *testing.T) {
+func TestLimits(t *testing.T) {
 	g := newGate()
 	s := newServer(t, 8, 0, g.handle)
 	push := func(client, xid byte, kinds ...dhcpv4.MessageType) string {
 		kind := append(kinds, dhcpv4.MessageTypeDiscover)[0]
 		return s.queue.push(packet{req: request(t, client, xid, kind)})
 	}
-	for xid := byte(1); xid <= perClient+1; xid++ {
+	for xid := byte(1); xid <= maxWaiting+1; xid++ {
 		if why := push(1, xid); why != "" {
-			t.Fatalf("packet %d is refused for %s", xid, why)
+			t.Fatalf("packet %d is dropped with reason %s", xid, why)
 		}
 	}
 	for _, tc := range []struct {
@@ -247,41 +246,41 @@ func TestWhatIsTooMuchIsDropped(t *testing.T) {
 		kind        dhcpv4.MessageType
 		want        string
 	}{
-		{"more of one client", 1, 99, dhcpv4.MessageTypeDiscover, dropClientQueueFull},
-		{"what is being served", 1, 1, dhcpv4.MessageTypeDiscover, dropRetransmission},
-		{"what waits", 1, 3, dhcpv4.MessageTypeDiscover, dropRetransmission},
-		{"of another client", 2, 1, dhcpv4.MessageTypeDiscover, ""},
-		{"of who has no address, beyond its part", 3, 1, dhcpv4.MessageTypeDiscover, dropQueueFull},
-		{"of who has one", 3, 2, dhcpv4.MessageTypeRequest, ""},
+		{"too many packets of one client", 1, 99, dhcpv4.MessageTypeDiscover, dropClientQueueFull},
+		{"retransmission of a packet being handled", 1, 1, dhcpv4.MessageTypeDiscover, dropRetransmission},
+		{"retransmission of a waiting packet", 1, 3, dhcpv4.MessageTypeDiscover, dropRetransmission},
+		{"another client", 2, 1, dhcpv4.MessageTypeDiscover, ""},
+		{"DISCOVER above three quarters of the limit", 3, 1, dhcpv4.MessageTypeDiscover, dropQueueFull},
+		{"REQUEST above three quarters of the limit", 3, 2, dhcpv4.MessageTypeRequest, ""},
 		{"up to the limit", 4, 1, dhcpv4.MessageTypeRequest, ""},
-		{"beyond", 5, 1, dhcpv4.MessageTypeRequest, dropQueueFull},
-		{"a repetition even then", 2, 1, dhcpv4.MessageTypeDiscover, dropRetransmission},
+		{"above the limit", 5, 1, dhcpv4.MessageTypeRequest, dropQueueFull},
+		{"retransmission above the limit", 2, 1, dhcpv4.MessageTypeDiscover, dropRetransmission},
 	} {
 		if why := push(tc.client, tc.xid, tc.kind); why != tc.want {
 			t.Errorf("%s: %q, want %q", tc.name, why, tc.want)
 		}
 	}
 	if n := s.queue.inFlight(); n != 8 {
-		t.Errorf("%d are in flight", n)
+		t.Errorf("%d packets are in flight, want 8", n)
 	}
 	close(g.open)
 	<-s.queue.close()
 	if n := s.queue.inFlight(); n != 0 || len(s.queue.clients) != 0 {
-		t.Errorf("%d are left of %d clients", n, len(s.queue.clients))
+		t.Errorf("%d packets of %d clients remain", n, len(s.queue.clients))
 	}
 	if why := push(9, 9); why != dropDraining {
-		t.Errorf("after the end: %q", why)
+		t.Errorf("after close: %q", why)
 	}
 }
 
-// run runs a server, and returns what ends it and its end.
-func run(t *testing.T, s *Server) (end context.CancelFunc, ended chan error) {
+// run runs a server. It returns a function that stops it, and a channel for the result of Run.
+func run(t *testing.T, s *Server) (stop context.CancelFunc, stopped chan error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	ended = make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
+	stopped = make(chan error, 1)
+	go func() { stopped <- s.Run(ctx) }()
 	t.Cleanup(cancel)
-	return cancel, ended
+	return cancel, stopped
 }
 
 func send(t *testing.T, s *Server, data []byte) {
@@ -296,34 +295,34 @@ func send(t *testing.T, s *Server, data []byte) {
 	}
 }
 
-func TestAtTheEndWhatWasReadIsServed(t *testing.T) {
+func TestShutdownHandlesReceivedPackets(t *testing.T) {
 	g := newGate()
-	s := newServer(t, 8, patience, g.handle)
-	end, ended := run(t, s)
+	s := newServer(t, 8, timeout, g.handle)
+	stop, stopped := run(t, s)
 	send(t, s, request(t, 1, 1, dhcpv4.MessageTypeDiscover).ToBytes())
 	g.next(t)
-	end()
+	stop()
 	for start := time.Now(); !s.queue.isClosed(); time.Sleep(time.Millisecond) {
-		if time.Since(start) > patience {
-			t.Fatal("it does not begin to end")
+		if time.Since(start) > timeout {
+			t.Fatal("the shutdown does not begin")
 		}
 	}
 	select {
-	case err := <-ended:
-		t.Fatalf("it ended with a packet unserved: %v", err)
+	case err := <-stopped:
+		t.Fatalf("the server stopped before it had handled the packet: %v", err)
 	default:
 	}
 	close(g.open)
 	select {
-	case err := <-ended:
+	case err := <-stopped:
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(patience):
-		t.Fatal("it does not end")
+	case <-time.After(timeout):
+		t.Fatal("the server does not stop")
 	}
 	if s.dropped(dropSilent) == 0 {
-		t.Error("the packet was not served")
+		t.Error("the packet was not handled")
 	}
 }
 
@@ -333,41 +332,41 @@ func (q *queue) isClosed() bool {
 	return q.closed
 }
 
-func TestWhatHangsAtTheEndIsLeft(t *testing.T) {
+func TestShutdownDoesNotWaitForAHangingPlugin(t *testing.T) {
 	g := newGate()
 	defer close(g.open)
 	s := newServer(t, 8, time.Millisecond, g.handle)
-	end, ended := run(t, s)
+	stop, stopped := run(t, s)
 	send(t, s, request(t, 1, 1, dhcpv4.MessageTypeDiscover).ToBytes())
 	g.next(t)
-	end()
+	stop()
 	select {
-	case err := <-ended:
+	case err := <-stopped:
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(patience):
-		t.Fatal("it waits for a plugin that hangs")
+	case <-time.After(timeout):
+		t.Fatal("the server waits for a hanging plugin")
 	}
 }
 
-func TestASocketThatFailsEndsTheServer(t *testing.T) {
+func TestFailedSocketStopsTheServer(t *testing.T) {
 	s := newServer(t, 8, time.Second)
-	_, ended := run(t, s)
+	_, stopped := run(t, s)
 	if err := s.sockets[0].conn.Close(); err != nil {
 		t.Fatal(err)
 	}
 	select {
-	case err := <-ended:
+	case err := <-stopped:
 		if !errors.Is(err, net.ErrClosed) {
-			t.Errorf("it ended with %v", err)
+			t.Errorf("the error is %v, want net.ErrClosed", err)
 		}
-	case <-time.After(patience):
-		t.Fatal("it does not end")
+	case <-time.After(timeout):
+		t.Fatal("the server does not stop")
 	}
 }
 
-func TestADeviceThatIsNotThereIsNamed(t *testing.T) {
+func TestMissingDevice(t *testing.T) {
 	_, err := Listen(t.Context(), Options{
 		Listen: []net.UDPAddr{{IP: net.IPv4zero, Zone: "nowhere0"}}, Log: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
@@ -376,7 +375,7 @@ func TestADeviceThatIsNotThereIsNamed(t *testing.T) {
 	}
 }
 
-// FuzzPackets reads what anybody may send. What is answered can be read again.
+// FuzzPackets handles arbitrary packets. Replies must be valid and not too long.
 func FuzzPackets(f *testing.F) {
 	f.Add(request(f, 1, 1, dhcpv4.MessageTypeDiscover).ToBytes())
 	f.Add(request(f, 1, 2, dhcpv4.MessageTypeRequest, dhcpv4.WithGatewayIP(net.IPv4(192, 0, 2, 1)),
@@ -386,32 +385,32 @@ func FuzzPackets(f *testing.F) {
 	s := &Server{options: Options{Log: slog.New(slog.DiscardHandler)}, queue: newQueue(1, func(packet) {})}
 	s.metrics = newMetrics(s.queue.inFlight)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if s.take(nil, data, net.IPv4zero, 1) == dropPanic {
-			t.Error("reading it panics")
+		if s.receive(nil, data, net.IPv4zero, 1) == dropPanic {
+			t.Error("the parser panics")
 		}
 		<-s.idle()
 		req, err := dhcpv4.FromBytes(data)
 		if err != nil {
 			return
 		}
-		resp, answered, err := skeleton(req)
-		if err != nil || !answered {
+		resp, replied, err := newResponse(req)
+		if err != nil || !replied {
 			return
 		}
 		resp.YourIPAddr = net.IPv4(192, 0, 2, 100)
 		if complete(req, resp, func() net.IP { return net.IPv4(192, 0, 2, 2) }) != "" {
 			return
 		}
-		fitting, left := fit(req, resp)
-		answer := fitting.ToBytes()
-		if _, err := dhcpv4.FromBytes(answer); err != nil {
-			t.Errorf("the answer cannot be read: %v", err)
+		fitting, omitted := fit(req, resp)
+		reply := fitting.ToBytes()
+		if _, err := dhcpv4.FromBytes(reply); err != nil {
+			t.Errorf("the reply cannot be parsed: %v", err)
 		}
-		if len(answer) > mostBytes(req)+optionSize(req.GetOneOption(dhcpv4.OptionRelayAgentInformation)) {
-			t.Errorf("the answer has %d bytes, without options %v", len(answer), left)
+		if len(reply) > maxBytes(req)+optionSize(req.GetOneOption(dhcpv4.OptionRelayAgentInformation)) {
+			t.Errorf("the reply has %d bytes, with omitted options %v", len(reply), omitted)
 		}
 		if destination(req, resp, net.IPv4zero) == nil {
-			t.Error("it goes nowhere")
+			t.Error("the reply has no destination")
 		}
 	})
 }

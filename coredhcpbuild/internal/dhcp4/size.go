@@ -7,29 +7,30 @@ import (
 )
 
 const (
-	// leastSize is what every client takes, and what one takes that does not say more. It counts the headers of IP and
-	// UDP. RFC 2131, section 2; RFC 2132, section 9.10.
-	leastSize = 576
-	headers   = 20 + 8
-	// fixedSize is of a message without any option: its header, the cookie and the end.
+	// minMessageSize is the size that every client accepts, and the limit of clients without option 57. It includes
+	// the IP and UDP headers. RFC 2131, section 2; RFC 2132, section 9.10.
+	minMessageSize = 576
+	headers        = 20 + 8
+	// fixedSize is the size of a message without options: header, magic cookie and end option.
 	fixedSize = 236 + 4 + 1
-	// overloadSize is of option 52, which says that the fields for a boot file's and a server's name hold options.
+	// overloadSize is the size of option 52, which marks the fields for boot file and server name as containing
+	// options.
 	overloadSize = 3
-	// fileSize and snameSize are of these fields, less a zero at the end, which stays, and the end of the options.
+	// fileSize and snameSize are the sizes of these fields without the end option and a terminating zero.
 	fileSize, snameSize = 128 - 2, 64 - 2
 )
 
-// foremost are the options that make an answer one, and those that its client cannot do without: type, server, lease,
-// client, netmask, routers, name servers, times of renewal. They are left out last.
-var foremost = []uint8{53, 54, 51, 61, 1, 3, 6, 58, 59}
+// essentialOptions are message type, server identifier, lease time, client identifier, netmask, routers, DNS
+// servers and renewal times, without which a reply or its client does not work. They are omitted last.
+var essentialOptions = []uint8{53, 54, 51, 61, 1, 3, 6, 58, 59}
 
-// fit returns an answer that is no longer than its client takes. Where it would be, options go where the names of a boot
-// file and of a server would stand, if there are none; the smallest place that an option has room in leaves the others to
-// longer ones. What has room nowhere is left out, and who is asked first is what its client needs, then what it asked
-// for, in its order.
-func fit(req, resp *dhcpv4.DHCPv4) (fitting *dhcpv4.DHCPv4, left []uint8) {
-	agent := dhcpv4.OptionRelayAgentInformation.Code() // taken out again by the agent; RFC 3046, section 2.1
-	room := mostBytes(req) - fixedSize
+// fit returns a reply that does not exceed the client's maximum message size, and the options that it omits. If
+// necessary, it moves options to the unused fields for server name and boot file, and puts each option into the
+// smallest of these that has room, to leave the others to longer options. The order is: essential options, then
+// those that the client requested, in its order, then all others.
+func fit(req, resp *dhcpv4.DHCPv4) (fitting *dhcpv4.DHCPv4, omitted []uint8) {
+	agent := dhcpv4.OptionRelayAgentInformation.Code() // removed by the relay agent (RFC 3046, section 2.1)
+	room := maxBytes(req) - fixedSize
 	total := 0
 	for code, value := range resp.Options {
 		if code != agent {
@@ -51,9 +52,9 @@ func fit(req, resp *dhcpv4.DHCPv4) (fitting *dhcpv4.DHCPv4, left []uint8) {
 		switch {
 		case code == agent:
 			options.options[code] = value
-		case slices.Contains(foremost, code) && options.take(code, value):
-		case !sname.take(code, value) && !file.take(code, value) && !options.take(code, value):
-			left = append(left, code)
+		case slices.Contains(essentialOptions, code) && options.add(code, value):
+		case !sname.add(code, value) && !file.add(code, value) && !options.add(code, value):
+			omitted = append(omitted, code)
 		}
 	}
 	whole := *resp
@@ -70,19 +71,19 @@ func fit(req, resp *dhcpv4.DHCPv4) (fitting *dhcpv4.DHCPv4, left []uint8) {
 	if overload != 0 {
 		whole.Options[dhcpv4.OptionOptionOverload.Code()] = []byte{overload}
 	}
-	return &whole, left
+	return &whole, omitted
 }
 
-// mostBytes is how many bytes of ours a client takes.
-func mostBytes(req *dhcpv4.DHCPv4) int {
-	most, err := req.MaxMessageSize()
+// maxBytes returns the maximum size of a UDP payload for a client.
+func maxBytes(req *dhcpv4.DHCPv4) int {
+	size, err := req.MaxMessageSize()
 	if err != nil {
-		most = leastSize
+		size = minMessageSize
 	}
-	return max(int(most), leastSize) - headers
+	return max(int(size), minMessageSize) - headers
 }
 
-// byImportance returns an answer's options in the order in which they get room.
+// byImportance returns the options of a reply in the order in which they get room.
 func byImportance(req *dhcpv4.DHCPv4, options dhcpv4.Options) []uint8 {
 	var codes []uint8
 	add := func(code uint8) {
@@ -90,7 +91,7 @@ func byImportance(req *dhcpv4.DHCPv4, options dhcpv4.Options) []uint8 {
 			codes = append(codes, code)
 		}
 	}
-	for _, code := range foremost {
+	for _, code := range essentialOptions {
 		add(code)
 	}
 	for _, code := range req.ParameterRequestList() {
@@ -102,14 +103,14 @@ func byImportance(req *dhcpv4.DHCPv4, options dhcpv4.Options) []uint8 {
 	return codes
 }
 
-// optionSize is what an option takes: before its value are code and length, and again before each further part of a long
-// one. RFC 3396.
+// optionSize returns the encoded size of an option: its value, and two bytes of code and length for each part of at
+// most 255 bytes (RFC 3396).
 func optionSize(value []byte) int {
-	const head, most = 2, 255
-	return len(value) + head*max(1, (len(value)+most-1)/most)
+	const head, maxPart = 2, 255
+	return len(value) + head*max(1, (len(value)+maxPart-1)/maxPart)
 }
 
-// field is a part of a message that options can be in.
+// A field is a part of a message that can contain options.
 type field struct {
 	options dhcpv4.Options
 	room    int
@@ -117,8 +118,8 @@ type field struct {
 
 func newField(room int) *field { return &field{options: dhcpv4.Options{}, room: room} }
 
-// take takes an option as a whole, if there is room.
-func (f *field) take(code uint8, value []byte) bool {
+// add adds an option if the field has room for all of it.
+func (f *field) add(code uint8, value []byte) bool {
 	size := optionSize(value)
 	if size > f.room {
 		return false
@@ -128,7 +129,7 @@ func (f *field) take(code uint8, value []byte) bool {
 	return true
 }
 
-// text is what the field holds when it is one for a name.
+// text returns the content of a field for a name.
 func (f *field) text() string {
 	return string(append(f.options.ToBytes(), dhcpv4.OptionEnd.Code()))
 }

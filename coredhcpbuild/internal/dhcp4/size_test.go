@@ -10,13 +10,14 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 )
 
-// text makes an option of a number of bytes.
+// text returns an option with a value of the given size.
 func text(code uint8, size int) dhcpv4.Modifier {
 	return dhcpv4.WithOption(dhcpv4.OptGeneric(dhcpv4.GenericOptionCode(code), bytes.Repeat([]byte{code}, size)))
 }
 
-// overloaded reads all options of a message, as clients do (RFC 2131, section 4.1). The library reads one field only.
-func overloaded(t *testing.T, data []byte) dhcpv4.Options {
+// parseOptions returns all options of a message, including those in the fields for boot file and server name
+// (RFC 2131, section 4.1). The library reads only the options field.
+func parseOptions(t *testing.T, data []byte) dhcpv4.Options {
 	t.Helper()
 	const sname, file, options = 44, 108, 240
 	m, err := dhcpv4.FromBytes(data)
@@ -40,9 +41,9 @@ func overloaded(t *testing.T, data []byte) dhcpv4.Options {
 	return all
 }
 
-func TestAnAnswerIsNoLongerThanItsClientTakes(t *testing.T) {
-	size := func(n uint16) dhcpv4.Modifier { return dhcpv4.WithOption(dhcpv4.OptMaxMessageSize(n)) }
-	asks := func(codes ...uint8) dhcpv4.Modifier {
+func TestRepliesDoNotExceedTheMaximumMessageSize(t *testing.T) {
+	maxSize := func(n uint16) dhcpv4.Modifier { return dhcpv4.WithOption(dhcpv4.OptMaxMessageSize(n)) }
+	requests := func(codes ...uint8) dhcpv4.Modifier {
 		var list []dhcpv4.OptionCode
 		for _, code := range codes {
 			list = append(list, dhcpv4.GenericOptionCode(code))
@@ -56,25 +57,25 @@ func TestAnAnswerIsNoLongerThanItsClientTakes(t *testing.T) {
 		name     string
 		request  []dhcpv4.Modifier
 		response []dhcpv4.Modifier
-		most     int
+		size     int
 		overload []byte
-		left     []uint8
+		omitted  []uint8
 	}{
-		{"what fits stays where it is", nil, []dhcpv4.Modifier{text(12, 20)}, 548, nil, nil},
-		{"a long one, to who takes it", []dhcpv4.Modifier{size(1500)}, []dhcpv4.Modifier{text(121, 255), text(119, 255)}, 1472, nil, nil},
-		{"a long one, to who says nothing", nil, []dhcpv4.Modifier{text(121, 250), text(119, 60)}, 548, []byte{2}, nil},
-		{"both fields", []dhcpv4.Modifier{size(576)}, []dhcpv4.Modifier{text(121, 240), text(119, 120), text(15, 60)}, 548, []byte{3}, nil},
-		{"less than is allowed counts as that", []dhcpv4.Modifier{size(100)}, []dhcpv4.Modifier{text(121, 240), text(119, 120), text(15, 60)}, 548, []byte{3}, nil},
-		{"who did not ask for it goes without", []dhcpv4.Modifier{asks(121, 119, 15)}, []dhcpv4.Modifier{text(15, 60), text(43, 60), text(119, 120), text(121, 240)}, 548, []byte{3}, []uint8{43}},
-		{"what was asked for last is left out", []dhcpv4.Modifier{asks(43, 15, 119, 121)}, []dhcpv4.Modifier{text(15, 60), text(43, 60), text(119, 120), text(121, 240)}, 548, []byte{3}, []uint8{121}},
-		{"nothing is put in place of a name", nil, []dhcpv4.Modifier{text(121, 240), text(119, 120), func(m *dhcpv4.DHCPv4) { m.BootFileName = "boot" }}, 548, nil, []uint8{121}},
-		{"a very long one in parts", []dhcpv4.Modifier{size(1500)}, []dhcpv4.Modifier{text(121, 900), text(119, 255)}, 1472, nil, nil},
-		{"the relay agent's does not count", nil, []dhcpv4.Modifier{text(82, 200), text(12, 200)}, 548 + 202, nil, nil},
-		{"the relay agent's stays", nil, []dhcpv4.Modifier{text(82, 200), text(121, 250), text(119, 120), text(43, 250)}, 548 + 202, []byte{1}, []uint8{121}},
+		{"fits into the options field", nil, []dhcpv4.Modifier{text(12, 20)}, 548, nil, nil},
+		{"long reply, large maximum", []dhcpv4.Modifier{maxSize(1500)}, []dhcpv4.Modifier{text(121, 255), text(119, 255)}, 1472, nil, nil},
+		{"long reply, no maximum", nil, []dhcpv4.Modifier{text(121, 250), text(119, 60)}, 548, []byte{2}, nil},
+		{"both fields used", []dhcpv4.Modifier{maxSize(576)}, []dhcpv4.Modifier{text(121, 240), text(119, 120), text(15, 60)}, 548, []byte{3}, nil},
+		{"maximum below the minimum", []dhcpv4.Modifier{maxSize(100)}, []dhcpv4.Modifier{text(121, 240), text(119, 120), text(15, 60)}, 548, []byte{3}, nil},
+		{"options that were not requested are omitted first", []dhcpv4.Modifier{requests(121, 119, 15)}, []dhcpv4.Modifier{text(15, 60), text(43, 60), text(119, 120), text(121, 240)}, 548, []byte{3}, []uint8{43}},
+		{"the option requested last is omitted", []dhcpv4.Modifier{requests(43, 15, 119, 121)}, []dhcpv4.Modifier{text(15, 60), text(43, 60), text(119, 120), text(121, 240)}, 548, []byte{3}, []uint8{121}},
+		{"a field with a name is not used", nil, []dhcpv4.Modifier{text(121, 240), text(119, 120), func(m *dhcpv4.DHCPv4) { m.BootFileName = "boot" }}, 548, nil, []uint8{121}},
+		{"option in several parts", []dhcpv4.Modifier{maxSize(1500)}, []dhcpv4.Modifier{text(121, 900), text(119, 255)}, 1472, nil, nil},
+		{"option 82 does not count", nil, []dhcpv4.Modifier{text(82, 200), text(12, 200)}, 548 + 202, nil, nil},
+		{"option 82 is not omitted", nil, []dhcpv4.Modifier{text(82, 200), text(121, 250), text(119, 120), text(43, 250)}, 548 + 202, []byte{1}, []uint8{121}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			req := request(t, 1, 1, dhcpv4.MessageTypeDiscover, tc.request...)
-			resp, _, err := skeleton(req)
+			resp, _, err := newResponse(req)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -82,33 +83,33 @@ func TestAnAnswerIsNoLongerThanItsClientTakes(t *testing.T) {
 				mod(resp)
 			}
 			want := maps.Clone(resp.Options)
-			fitting, left := fit(req, resp)
+			fitting, omitted := fit(req, resp)
 			data := fitting.ToBytes()
-			if len(data) > tc.most {
-				t.Errorf("it has %d bytes of at most %d", len(data), tc.most)
+			if len(data) > tc.size {
+				t.Errorf("the reply has %d bytes, want at most %d", len(data), tc.size)
 			}
-			if !slices.Equal(left, tc.left) {
-				t.Errorf("left out are %v, want %v", left, tc.left)
+			if !slices.Equal(omitted, tc.omitted) {
+				t.Errorf("the omitted options are %v, want %v", omitted, tc.omitted)
 			}
-			got := overloaded(t, data)
+			got := parseOptions(t, data)
 			if overload := got.Get(dhcpv4.OptionOptionOverload); !bytes.Equal(overload, tc.overload) {
 				t.Errorf("option 52 is %v, want %v", overload, tc.overload)
 			}
 			got.Del(dhcpv4.OptionOptionOverload)
-			for _, code := range left {
+			for _, code := range omitted {
 				delete(want, code)
 			}
 			if !maps.EqualFunc(got, want, bytes.Equal) {
-				t.Errorf("it reads as\n%v, want\n%v", got, want)
+				t.Errorf("the options are\n%v, want\n%v", got, want)
 			}
 		})
 	}
 }
 
-// TestOnlyWhatIsNotNeededIsLeftOut has more options than any client takes.
-func TestOnlyWhatIsNotNeededIsLeftOut(t *testing.T) {
+// TestEssentialOptionsAreNotOmitted builds a reply with more options than any client accepts.
+func TestEssentialOptionsAreNotOmitted(t *testing.T) {
 	req := request(t, 1, 1, dhcpv4.MessageTypeDiscover)
-	resp, _, err := skeleton(req)
+	resp, _, err := newResponse(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,13 +117,13 @@ func TestOnlyWhatIsNotNeededIsLeftOut(t *testing.T) {
 		text(code, 4)(resp)
 	}
 	resp.Options.Del(dhcpv4.OptionOptionOverload)
-	fitting, left := fit(req, resp)
-	if n := len(fitting.ToBytes()); n > 548+6 || len(left) == 0 { // with option 82
-		t.Errorf("%d bytes, and %d options are left out", n, len(left))
+	fitting, omitted := fit(req, resp)
+	if n := len(fitting.ToBytes()); n > 548+6 || len(omitted) == 0 { // with option 82
+		t.Errorf("%d bytes, with %d options omitted", n, len(omitted))
 	}
-	for _, code := range foremost {
-		if slices.Contains(left, code) {
-			t.Errorf("option %d is left out", code)
+	for _, code := range essentialOptions {
+		if slices.Contains(omitted, code) {
+			t.Errorf("option %d is omitted", code)
 		}
 	}
 }

@@ -11,17 +11,18 @@ import (
 	"golang.org/x/net/ipv4"
 )
 
-// receiveBuffer holds a burst of a thousand clients. The system may grant less.
+// receiveBuffer is the receive buffer size in bytes, sufficient for a burst of a thousand clients. The kernel may
+// grant less.
 const receiveBuffer = 4 << 20
 
-// socket is a plain UDP socket, bound to a network device where one was named. It takes no
-// capability but, for a port below the system's first unprivileged one, that of binding.
+// A socket is a plain UDP socket, optionally bound to a network device. It needs no capability, except to bind a
+// port below net.ipv4.ip_unprivileged_port_start.
 type socket struct {
 	conn   *ipv4.PacketConn
-	device string // empty for all
+	device string // empty for all devices
 }
 
-// listen opens a socket.
+// listen opens a socket. The zone of address is the device.
 func listen(ctx context.Context, address net.UDPAddr) (*socket, error) {
 	device := address.Zone
 	if device != "" {
@@ -45,7 +46,7 @@ func listen(ctx context.Context, address net.UDPAddr) (*socket, error) {
 		return nil, fmt.Errorf("listening on %s%%%s: %w", address.String(), device, err)
 	}
 	if udp, ok := conn.(*net.UDPConn); ok {
-		_ = udp.SetReadBuffer(receiveBuffer) // what there is will do
+		_ = udp.SetReadBuffer(receiveBuffer) // not fatal: the default size also works
 	}
 	s := &socket{conn: ipv4.NewPacketConn(conn), device: device}
 	if err := s.conn.SetControlMessage(ipv4.FlagInterface|ipv4.FlagDst, true); err != nil {
@@ -54,9 +55,8 @@ func listen(ctx context.Context, address net.UDPAddr) (*socket, error) {
 	return s, nil
 }
 
-// self returns the address that we have on the device that a packet came by: one in the
-// network of the relay agent or of the client's address if there is one, else the first; nil
-// where there is none.
+// self returns the address of this host on the device that received the packet: the one in the network of the relay
+// agent or the client's address, or else the first one, or nil.
 func (p packet) self() net.IP {
 	near := p.req.ClientIPAddr
 	if !p.req.GatewayIPAddr.IsUnspecified() {
@@ -86,15 +86,15 @@ func (p packet) self() net.IP {
 	return first
 }
 
-// send sends an answer from the address that the client knows us by, where that is ours, out
-// of the device that the question came by.
+// send sends a reply from the address in the server identifier, if this host has it. Broadcasts leave through the
+// device that received the request.
 func (s *socket) send(data []byte, to *net.UDPAddr, source net.IP, device int) error {
 	control := &ipv4.ControlMessage{Src: source}
 	if to.IP.Equal(net.IPv4bcast) || to.IP.IsLinkLocalUnicast() {
-		control.IfIndex = device // other packets go by the routing table
+		control.IfIndex = device // other packets are routed
 	}
 	_, err := s.conn.WriteTo(data, control, to)
-	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EADDRNOTAVAIL) { // not our address
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EADDRNOTAVAIL) { // not an address of this host
 		control.Src = nil
 		_, err = s.conn.WriteTo(data, control, to)
 	}

@@ -1,5 +1,4 @@
-// Package apiserver talks to an API server that may restart meanwhile, and words its errors for
-// people.
+// Package apiserver retries requests while the API server restarts, and makes errors of requests readable.
 package apiserver
 
 import (
@@ -20,52 +19,52 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Client is a client whose requests are repeated until their context ends while the API server does
-// not answer, once it has answered before: one that cannot be reached at all is an error at once.
+// A Client retries requests while the API server does not answer, until their context ends. Until the API server has
+// answered once, an unanswered request is an error at once. It is safe for concurrent use.
 type Client struct {
 	client.Client
 
-	// Waiting is called once an outage with what is wrong; nil to say nothing.
+	// Waiting is called once for each outage, with its error, before the first retry. It may be nil.
 	Waiting func(error)
-	// Once makes each request once: errors are only worded.
+	// Once disables retries.
 	Once bool
 
 	answered atomic.Bool
-	away     atomic.Bool
+	outage   atomic.Bool
 }
 
-// pause is how long to wait between two attempts.
-const pause = 500 * time.Millisecond
+// retryInterval is the time between two attempts of a request.
+const retryInterval = 500 * time.Millisecond
 
-// do makes a request until it is answered. Waiting is called once a request: others may be answered
-// meanwhile, where only an admission webhook is unavailable.
+// do retries a request until it is answered. It calls Waiting at most once for a request, even if other requests are
+// answered in between, as when only an admission webhook is unavailable.
 func (c *Client) do(ctx context.Context, request func() error) error {
 	for reported := false; ; {
 		err := request()
-		if err != nil && (ctx.Err() != nil || limited(err) || errors.Is(err, context.DeadlineExceeded)) {
-			return Error(ctx, err) // the API server was not asked, or had no time to answer
+		if err != nil && (ctx.Err() != nil || rateLimited(err) || errors.Is(err, context.DeadlineExceeded)) {
+			return Error(ctx, err) // the request was not sent, or had no time to be answered
 		}
-		gone := transient(err)
-		if !gone {
+		down := transient(err)
+		if !down {
 			c.answered.Store(true)
-			c.away.Store(false)
+			c.outage.Store(false)
 		}
-		if !gone || c.Once || !c.answered.Load() {
+		if !down || c.Once || !c.answered.Load() {
 			return Error(ctx, err)
 		}
-		if !c.away.Swap(true) && !reported && c.Waiting != nil {
+		if !c.outage.Swap(true) && !reported && c.Waiting != nil {
 			c.Waiting(Error(ctx, err))
 		}
 		reported = true
 		select {
 		case <-ctx.Done():
 			return Error(ctx, err)
-		case <-time.After(pause):
+		case <-time.After(retryInterval):
 		}
 	}
 }
 
-// transient reports whether an error is that of an API server that is down, starts or has no time.
+// transient reports whether an error means that the API server is down, starting or overloaded.
 func transient(err error) bool {
 	var network net.Error
 	switch {
@@ -80,26 +79,27 @@ func transient(err error) bool {
 	case apierrors.IsInternalError(err):
 		return strings.Contains(err.Error(), "etcd") || strings.Contains(err.Error(), "failed calling webhook") && strings.Contains(err.Error(), "connect")
 	case apierrors.IsForbidden(err):
-		// An API server that starts knows nobody's rights before it has read them.
+		// An API server that is starting refuses requests before it has read the RBAC objects.
 		return strings.Contains(err.Error(), "not yet ready to handle request") || strings.Contains(err.Error(), "RBAC: clusterrole") && strings.Contains(err.Error(), "not found")
 	}
 	return false
 }
 
-// limited reports whether the client's rate limiter refused a request: its turn is after the context's deadline.
-func limited(err error) bool {
+// rateLimited reports whether the client's rate limiter refused a request, because it would be sent after the
+// context's deadline.
+func rateLimited(err error) bool {
 	return strings.Contains(err.Error(), "client rate limiter Wait returned an error")
 }
 
-// Error words what a client says: without the request's address, which tells nobody anything, and
-// without its rate limiter.
+// Error returns an error of a request without the URL, with the host instead. Errors of the client's rate limiter,
+// and of requests that the context ended, become those of the context.
 func Error(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
-	if limited(err) {
+	if rateLimited(err) {
 		if ctx.Err() == nil {
-			return context.DeadlineExceeded // it would end before the request has its turn
+			return context.DeadlineExceeded // the limiter refuses early
 		}
 		return ctx.Err()
 	}
@@ -114,16 +114,16 @@ func Error(ctx context.Context, err error) error {
 	if address, err := url.Parse(request.URL); err == nil && address.Host != "" {
 		host += " at " + address.Host
 	}
-	return &unanswered{host: host, err: request.Err}
+	return &connectionError{host: host, err: request.Err}
 }
 
-// unanswered is an error of the connection to an API server.
-type unanswered struct {
+// A connectionError is an error of the connection to an API server.
+type connectionError struct {
 	host string
 	err  error
 }
 
-func (u *unanswered) Error() string {
+func (u *connectionError) Error() string {
 	var operation *net.OpError
 	if errors.As(u.err, &operation) && operation.Err != nil {
 		if number, ok := errors.AsType[syscall.Errno](operation.Err); ok {
@@ -134,40 +134,39 @@ func (u *unanswered) Error() string {
 	return fmt.Sprintf("%s does not answer: %v", u.host, u.err)
 }
 
-func (u *unanswered) Unwrap() error { return u.err }
+func (u *connectionError) Unwrap() error { return u.err }
 
-// Get is client.Reader's.
+// Get implements client.Reader.
 func (c *Client) Get(ctx context.Context, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
 	return c.do(ctx, func() error { return c.Client.Get(ctx, key, o, options...) })
 }
 
-// List is client.Reader's.
+// List implements client.Reader.
 func (c *Client) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
 	return c.do(ctx, func() error { return c.Client.List(ctx, list, options...) })
 }
 
-// Apply is client.Writer's.
+// Apply implements client.Writer.
 func (c *Client) Apply(ctx context.Context, o runtime.ApplyConfiguration, options ...client.ApplyOption) error {
 	return c.do(ctx, func() error { return c.Client.Apply(ctx, o, options...) })
 }
 
-// Create is client.Writer's. An object that was created by a request whose answer was lost exists
-// already.
+// Create implements client.Writer. It may return AlreadyExists for an object that it created, if the response was lost.
 func (c *Client) Create(ctx context.Context, o client.Object, options ...client.CreateOption) error {
 	return c.do(ctx, func() error { return c.Client.Create(ctx, o, options...) })
 }
 
-// Delete is client.Writer's. An object whose deletion was not answered may be gone.
+// Delete implements client.Writer. It may return NotFound for an object that it deleted, if the response was lost.
 func (c *Client) Delete(ctx context.Context, o client.Object, options ...client.DeleteOption) error {
 	return c.do(ctx, func() error { return c.Client.Delete(ctx, o, options...) })
 }
 
-// Update is client.Writer's.
+// Update implements client.Writer.
 func (c *Client) Update(ctx context.Context, o client.Object, options ...client.UpdateOption) error {
 	return c.do(ctx, func() error { return c.Client.Update(ctx, o, options...) })
 }
 
-// Patch is client.Writer's.
+// Patch implements client.Writer.
 func (c *Client) Patch(ctx context.Context, o client.Object, patch client.Patch, options ...client.PatchOption) error {
 	return c.do(ctx, func() error { return c.Client.Patch(ctx, o, patch, options...) })
 }

@@ -30,12 +30,12 @@ func get(ctx context.Context, c client.Client) error {
 	return c.Get(ctx, client.ObjectKey{Name: "default"}, &corev1.Namespace{})
 }
 
-// TestRequestsGoOnWhenTheAPIServerIsBack kills it, and starts it again.
-func TestRequestsGoOnWhenTheAPIServerIsBack(t *testing.T) {
+// TestRequestsAreRetried kills the API server and starts it again.
+func TestRequestsAreRetried(t *testing.T) {
 	cp := management.Get(t)
 	c := newClient(t, cp)
-	var said []string
-	c.Waiting = func(err error) { said = append(said, err.Error()) }
+	var messages []string
+	c.Waiting = func(err error) { messages = append(messages, err.Error()) }
 	if err := get(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
@@ -43,17 +43,17 @@ func TestRequestsGoOnWhenTheAPIServerIsBack(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// A client that has had no answer, or makes each request once, does not wait.
+	// A client that has never been answered, or with Once, does not wait.
 	once := newClient(t, cp)
 	once.Once = true
 	for what, other := range map[string]*Client{"new": newClient(t, cp), "with Once": once} {
 		err := get(t.Context(), other)
 		if err == nil || !strings.HasPrefix(err.Error(), "the API server at 127.0.0.1:") || !strings.HasSuffix(err.Error(), " does not answer: connection refused") {
-			t.Errorf("a client that is %s says %v", what, err)
+			t.Errorf("error of a client that is %s: %v", what, err)
 		}
 	}
 
-	// Nor does one whose context ends.
+	// A request ends with its context.
 	soon, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	began := time.Now()
@@ -62,7 +62,7 @@ func TestRequestsGoOnWhenTheAPIServerIsBack(t *testing.T) {
 	}
 
 	answer := make(chan error, 1)
-	ctx, cancel := context.WithTimeout(t.Context(), lab.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), lab.WaitTimeout)
 	defer cancel()
 	go func() { answer <- get(ctx, c) }()
 	time.Sleep(time.Second)
@@ -70,14 +70,14 @@ func TestRequestsGoOnWhenTheAPIServerIsBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := <-answer; err != nil {
-		t.Errorf("when it is back: %v", err)
+		t.Errorf("after the restart: %v", err)
 	}
-	if len(said) != 1 || !strings.HasSuffix(said[0], "does not answer: connection refused") {
-		t.Errorf("it says %q, want one line", said)
+	if len(messages) != 1 || !strings.HasSuffix(messages[0], "does not answer: connection refused") {
+		t.Errorf("Waiting was called with %q, want one error", messages)
 	}
 }
 
-func TestErrorsOfTheRateLimiterAreThoseOfTheContext(t *testing.T) {
+func TestRateLimiterErrorsBecomeContextErrors(t *testing.T) {
 	limited := errors.New("client rate limiter Wait returned an error: rate: Wait(n=1) would exceed context deadline")
 	if err := Error(t.Context(), limited); !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)

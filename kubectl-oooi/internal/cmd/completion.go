@@ -16,7 +16,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
 )
 
-// completionTimeout is for how long somebody who has pressed the tab key waits.
+// completionTimeout limits the requests of one completion, because the user is waiting at the prompt.
 const completionTimeout = 3 * time.Second
 
 func (c *command) completion() *cobra.Command {
@@ -33,12 +33,12 @@ func (c *command) completion() *cobra.Command {
 		ValidArgs:             shells,
 		DisableFlagsInUseLine: true,
 		Args:                  cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
-		RunE:                  func(cmd *cobra.Command, args []string) error { return c.script(cmd.Root(), args[0]) },
+		RunE:                  func(cmd *cobra.Command, args []string) error { return c.printScript(cmd.Root(), args[0]) },
 	}
 }
 
-// script prints a shell's script.
-func (c *command) script(root *cobra.Command, shell string) error {
+// printScript prints the completion script of a shell.
+func (c *command) printScript(root *cobra.Command, shell string) error {
 	var err error
 	switch shell {
 	case "bash":
@@ -50,7 +50,7 @@ func (c *command) script(root *cobra.Command, shell string) error {
 	case "zsh":
 		err = root.GenZshCompletion(c.Out)
 	default:
-		err = errors.New("no such shell")
+		err = errors.New("unsupported shell")
 	}
 	if err != nil {
 		return fmt.Errorf("printing the script for %s: %w", shell, err)
@@ -58,28 +58,28 @@ func (c *command) script(root *cobra.Command, shell string) error {
 	return nil
 }
 
-// completeInfras completes the name of an Infra. Without an answer of the cluster there is
-// nothing to complete.
-func (c *command) completeInfras(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	return c.complete(cmd.Context(), args, begun, false), cobra.ShellCompDirectiveNoFileComp
+// completeInfras completes the name of an Infra. It completes nothing if the cluster does not answer.
+func (c *command) completeInfras(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return c.completeTarget(cmd.Context(), args, toComplete, false), cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeProxies completes the name of an Infra or of a ProxyServer.
-func (c *command) completeProxies(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	return c.complete(cmd.Context(), args, begun, true), cobra.ShellCompDirectiveNoFileComp
+func (c *command) completeProxies(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return c.completeTarget(cmd.Context(), args, toComplete, true), cobra.ShellCompDirectiveNoFileComp
 }
 
-// complete returns the names that go on as begun, where no other argument is there yet.
-func (c *command) complete(ctx context.Context, args []string, begun string, proxies bool) []string {
+// completeTarget returns the names that begin with toComplete. It returns none after the first argument, since commands
+// accept only one.
+func (c *command) completeTarget(ctx context.Context, args []string, toComplete string, proxies bool) []string {
 	if len(args) > 0 {
 		return nil
 	}
-	return slices.DeleteFunc(c.names(ctx, proxies), func(name string) bool { return !strings.HasPrefix(name, begun) })
+	return slices.DeleteFunc(c.targetNames(ctx, proxies), func(name string) bool { return !strings.HasPrefix(name, toComplete) })
 }
 
-// names are those of the namespace's Infras, and with proxies of its ProxyServers.
-func (c *command) names(ctx context.Context, proxies bool) []string {
-	ctx, cancel := c.soon(ctx)
+// targetNames returns the sorted names of the Infras in the namespace and, if proxies is set, of its ProxyServers.
+func (c *command) targetNames(ctx context.Context, proxies bool) []string {
+	ctx, cancel := c.completionContext(ctx)
 	defer cancel()
 	r, err := c.reader()
 	if err != nil {
@@ -103,8 +103,8 @@ func (c *command) names(ctx context.Context, proxies bool) []string {
 }
 
 // completeNamespaces completes the name of a namespace.
-func (c *command) completeNamespaces(cmd *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	ctx, cancel := c.soon(cmd.Context())
+func (c *command) completeNamespaces(cmd *cobra.Command, _ []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	ctx, cancel := c.completionContext(cmd.Context())
 	defer cancel()
 	to, err := c.connect()
 	if err != nil {
@@ -117,7 +117,7 @@ func (c *command) completeNamespaces(cmd *cobra.Command, _ []string, begun strin
 	}
 	var names []string
 	for i := range list.Items {
-		if name := list.Items[i].Name; strings.HasPrefix(name, begun) {
+		if name := list.Items[i].Name; strings.HasPrefix(name, toComplete) {
 			names = append(names, name)
 		}
 	}
@@ -125,21 +125,21 @@ func (c *command) completeNamespaces(cmd *cobra.Command, _ []string, begun strin
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeContexts completes the name of a context of the kubeconfig.
-func (c *command) completeContexts(_ *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+// completeContexts completes the name of a kubeconfig context.
+func (c *command) completeContexts(_ *cobra.Command, _ []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	config, err := c.cluster.ToRawKubeConfigLoader().RawConfig()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	names := slices.DeleteFunc(slices.Sorted(maps.Keys(config.Contexts)), func(name string) bool { return !strings.HasPrefix(name, begun) })
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(config.Contexts)), func(name string) bool { return !strings.HasPrefix(name, toComplete) })
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeChecks completes the code of a check.
-func completeChecks(_ *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func completeChecks(_ *cobra.Command, _ []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	var codes []string
 	for _, check := range doctor.Checks() {
-		if strings.HasPrefix(check.Code, strings.ToUpper(begun)) {
+		if strings.HasPrefix(check.Code, strings.ToUpper(toComplete)) {
 			codes = append(codes, check.Code)
 		}
 	}
@@ -147,10 +147,10 @@ func completeChecks(_ *cobra.Command, _ []string, begun string) ([]cobra.Complet
 	return codes, cobra.ShellCompDirectiveNoFileComp
 }
 
-// soon ends requests when whoever has pressed the tab key has waited long enough.
-func (c *command) soon(ctx context.Context) (context.Context, context.CancelFunc) {
+// completionContext returns a context that ends after completionTimeout.
+func (c *command) completionContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	if timeout := c.cluster.Timeout; *timeout == "" || *timeout == "0" {
-		*timeout = completionTimeout.String() // also for finding out what the cluster serves
+		*timeout = completionTimeout.String() // discovery requests do not use the context
 	}
 	return context.WithTimeout(ctx, completionTimeout)
 }

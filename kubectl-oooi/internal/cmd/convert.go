@@ -39,12 +39,12 @@ func (c *command) convert() *cobra.Command {
 			}
 			result, err := convert.Files(names, c.In, c.namespace())
 			if err != nil {
-				return err //nolint:wrapcheck // it names file and object
+				return err //nolint:wrapcheck // the error names file and object
 			}
 			for _, w := range result.Warnings {
 				fmt.Fprintln(c.ErrOut, "Warning:", w)
 			}
-			return result.Print(c.Out, format) //nolint:wrapcheck // it says so
+			return result.Print(c.Out, format) //nolint:wrapcheck // the error says that printing failed
 		},
 	}
 	flags := cmd.Flags()

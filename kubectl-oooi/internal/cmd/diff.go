@@ -18,10 +18,10 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
 
-// Exit codes of diff, as kubectl diff has them.
+// Exit codes of diff, as those of kubectl diff.
 const (
-	differsCode = 1
-	noDiffCode  = 2 // it could not be made; kubectl has any above 1
+	differencesCode = 1
+	diffErrorCode   = 2 // kubectl diff uses any code above 1 for errors
 )
 
 func (c *command) diff() *cobra.Command {
@@ -38,14 +38,14 @@ func (c *command) diff() *cobra.Command {
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: c.completeInfras,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			err := c.described(cmd, f, args)
+			err := c.readArgs(cmd, f, args)
 			if err == nil {
 				err = c.runDiff(cmd.Context(), f)
 			}
 			var code exitError
 			if err != nil && !errors.As(err, &code) {
 				printError(c.ErrOut, err)
-				return exitError(noDiffCode)
+				return exitError(diffErrorCode)
 			}
 			return err
 		},
@@ -63,12 +63,12 @@ func (c *command) runDiff(ctx context.Context, f *setupFlags) error {
 		return err
 	}
 	var changes []setup.ObjectChange
-	err = within(ctx, f.timeout, func(ctx context.Context) error {
-		_, plan, now, err := c.plan(ctx, cl, f)
+	err = withTimeout(ctx, f.timeout, func(ctx context.Context) error {
+		_, plan, remembered, err := c.makePlan(ctx, cl, f)
 		if err != nil {
 			return err
 		}
-		applier := &setup.Applier{Client: cl, Out: c.ErrOut, Force: f.conflicts, Adopt: f.adopt, DryRun: true, AllowDowngrade: f.downgrade, Remember: now}
+		applier := &setup.Applier{Client: cl, Out: c.ErrOut, Force: f.forceConflicts, Adopt: f.adopt, DryRun: true, AllowDowngrade: f.allowDowngrade, Remember: remembered}
 		changes, err = applier.Preview(ctx, plan)
 		return err
 	})
@@ -79,16 +79,16 @@ func (c *command) runDiff(ctx context.Context, f *setupFlags) error {
 	if err != nil || !differs {
 		return err
 	}
-	if lines := restarting(changes); len(lines) > 0 {
+	if lines := restartedPods(changes); len(lines) > 0 {
 		if _, err := fmt.Fprintf(c.ErrOut, "Restarts: %s\n", strings.Join(lines, ", ")); err != nil {
 			return err
 		}
 	}
-	return exitError(differsCode)
+	return exitError(differencesCode)
 }
 
-// restarting are the pods that changes replace or end.
-func restarting(changes []setup.ObjectChange) []string {
+// restartedPods returns the pods that changes replace or delete.
+func restartedPods(changes []setup.ObjectChange) []string {
 	var all []string
 	for _, change := range changes {
 		all = append(all, change.Restarts...)
@@ -96,7 +96,8 @@ func restarting(changes []setup.ObjectChange) []string {
 	return all
 }
 
-// showDiff writes the objects that change into two folders and compares these. It reports whether they differ.
+// showDiff writes the changed objects to two temporary directories and runs the diff program on them. It reports
+// whether they differ.
 func (c *command) showDiff(ctx context.Context, changes []setup.ObjectChange) (bool, error) {
 	dir, err := os.MkdirTemp("", "oooi-diff-")
 	if err != nil {
@@ -124,15 +125,15 @@ func (c *command) showDiff(ctx context.Context, changes []setup.ObjectChange) (b
 	switch {
 	case err == nil:
 		return false, nil
-	case errors.As(err, &exit) && exit.ExitCode() == differsCode:
+	case errors.As(err, &exit) && exit.ExitCode() == differencesCode:
 		return true, nil
 	default:
 		return false, fmt.Errorf("running diff program %q: %w; set KUBECTL_EXTERNAL_DIFF to use another one", name, err)
 	}
 }
 
-// diffProgram reads KUBECTL_EXTERNAL_DIFF as kubectl diff does: a program and its options, of letters, digits, dashes
-// and equals signs alone.
+// diffProgram parses KUBECTL_EXTERNAL_DIFF as kubectl diff does: a program and its options. Options with characters
+// other than letters, digits, dashes and equals signs are dropped.
 func diffProgram(text string) (string, []string) {
 	words := strings.Fields(text)
 	if len(words) == 0 {
@@ -142,7 +143,8 @@ func diffProgram(text string) (string, []string) {
 	return words[0], slices.DeleteFunc(words[1:], func(word string) bool { return !option.MatchString(word) })
 }
 
-// writeObject writes an object into a folder, under a name that both folders have; nil for none.
+// writeObject writes an object to a directory. The file name depends only on the identity of the object, so that the
+// diff program pairs its two versions. It does nothing if u is nil.
 func writeObject(dir string, u *unstructured.Unstructured) error {
 	if u == nil {
 		return nil

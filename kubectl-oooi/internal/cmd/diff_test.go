@@ -11,77 +11,77 @@ import (
 
 func TestDiff(t *testing.T) {
 	if _, err := exec.LookPath("diff"); err != nil {
-		t.Skip("there is no diff, which diff runs as kubectl does")
+		t.Skip("the program diff is not installed")
 	}
 	s := newSite(t)
-	in := func(text string) string { return strings.ReplaceAll(text, "NS", s.Namespace) }
+	withNamespace := func(text string) string { return strings.ReplaceAll(text, "NS", s.Namespace) }
 	before := s.Everything()
-	out, said, code := s.Run("diff", "-f", "FILE")
-	if code != 1 || !strings.Contains(out, "+kind: StatefulSet\n") || !strings.Contains(out, "+kind: Infra\n") || strings.Contains(out, "\n-kind") || strings.Contains(said, "Restarts") {
-		t.Errorf("before setup diff ended with %d, said %s and printed\n%s", code, said, out)
+	out, stderr, code := s.Run("diff", "-f", "FILE")
+	if code != 1 || !strings.Contains(out, "+kind: StatefulSet\n") || !strings.Contains(out, "+kind: Infra\n") || strings.Contains(out, "\n-kind") || strings.Contains(stderr, "Restarts") {
+		t.Errorf("before setup diff exited with %d, stderr %s, stdout\n%s", code, stderr, out)
 	}
 	s.Unchanged(before)
 
 	s.Setup()
 	before = s.Everything()
-	if out, said, code := s.Run("diff", "-f", "FILE"); code != 0 || out != "" || said != "" {
-		t.Errorf("after setup diff ended with %d, said %s and printed\n%s", code, said, out)
+	if out, stderr, code := s.Run("diff", "-f", "FILE"); code != 0 || out != "" || stderr != "" {
+		t.Errorf("after setup diff exited with %d, stderr %s, stdout\n%s", code, stderr, out)
 	}
-	good := s.Infra
-	s.Infra = strings.Replace(good, "192.0.2.99", "192.0.2.89", 1)
-	out, said, code = s.Run("diff", "-f", "FILE")
-	for _, has := range []string{"\n-      rangeEnd: 192.0.2.99\n+      rangeEnd: 192.0.2.89\n", "/LIVE/v1.ConfigMap." + in("NS") + ".demo-dhcp", "/MERGED/apps.v1.StatefulSet." + in("NS") + ".demo-dhcp"} {
+	original := s.Infra
+	s.Infra = strings.Replace(original, "192.0.2.99", "192.0.2.89", 1)
+	out, stderr, code = s.Run("diff", "-f", "FILE")
+	for _, has := range []string{"\n-      rangeEnd: 192.0.2.99\n+      rangeEnd: 192.0.2.89\n", "/LIVE/v1.ConfigMap." + withNamespace("NS") + ".demo-dhcp", "/MERGED/apps.v1.StatefulSet." + withNamespace("NS") + ".demo-dhcp"} {
 		if !strings.Contains(out, has) {
-			t.Errorf("diff printed no %q:\n%s", has, out)
+			t.Errorf("diff did not print %q:\n%s", has, out)
 		}
 	}
-	if code != 1 || said != in("Restarts: pod NS/demo-dhcp-0\n") || strings.Contains(out, "demo-dns") || strings.Contains(out, "managedFields") {
-		t.Errorf("with another range diff ended with %d, said %s and printed\n%s", code, said, out)
+	if code != 1 || stderr != withNamespace("Restarts: pod NS/demo-dhcp-0\n") || strings.Contains(out, "demo-dns") || strings.Contains(out, "managedFields") {
+		t.Errorf("with another range diff exited with %d, stderr %s, stdout\n%s", code, stderr, out)
 	}
-	s.Infra = strings.Replace(good, "dhcp: {", "dhcp: {enabled: false, ", 1)
-	if out, said, code := s.Run("diff", "-f", "FILE"); code != 1 || said != in("Restarts: pod NS/demo-dhcp-0\n") || !strings.Contains(out, "\n-kind: StatefulSet\n") {
-		t.Errorf("without DHCP diff ended with %d, said %s and printed\n%s", code, said, out)
+	s.Infra = strings.Replace(original, "dhcp: {", "dhcp: {enabled: false, ", 1)
+	if out, stderr, code := s.Run("diff", "-f", "FILE"); code != 1 || stderr != withNamespace("Restarts: pod NS/demo-dhcp-0\n") || !strings.Contains(out, "\n-kind: StatefulSet\n") {
+		t.Errorf("without DHCP diff exited with %d, stderr %s, stdout\n%s", code, stderr, out)
 	}
 
-	// Another program, with options, and without what a shell would do.
+	// Another program, with options. No shell runs the command line.
 	program := filepath.Join(t.TempDir(), "compare")
 	if err := os.WriteFile(program, []byte("#!/bin/sh\necho \"$#: $1\"\nls \"$2\"\nexit 1\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("KUBECTL_EXTERNAL_DIFF", program+" --brief ;ls")
-	if out, said, code := s.Run("diff", "-f", "FILE"); code != 1 || !strings.HasPrefix(out, "3: --brief\n") || !strings.Contains(out, in("apps.v1.StatefulSet.NS.demo-dhcp\n")) {
-		t.Errorf("another program: diff ended with %d, said %s and printed\n%s", code, said, out)
+	if out, stderr, code := s.Run("diff", "-f", "FILE"); code != 1 || !strings.HasPrefix(out, "3: --brief\n") || !strings.Contains(out, withNamespace("apps.v1.StatefulSet.NS.demo-dhcp\n")) {
+		t.Errorf("another program: diff exited with %d, stderr %s, stdout\n%s", code, stderr, out)
 	}
 	t.Setenv("KUBECTL_EXTERNAL_DIFF", filepath.Join(t.TempDir(), "none"))
-	if _, said, code := s.Run("diff", "-f", "FILE"); code != 2 || !strings.Contains(said, "error: running diff program ") || !strings.Contains(said, "set KUBECTL_EXTERNAL_DIFF") {
-		t.Errorf("a program that does not exist: diff ended with %d and said %s", code, said)
+	if _, stderr, code := s.Run("diff", "-f", "FILE"); code != 2 || !strings.Contains(stderr, "error: running diff program ") || !strings.Contains(stderr, "set KUBECTL_EXTERNAL_DIFF") {
+		t.Errorf("a program that does not exist: diff exited with %d, stderr %s", code, stderr)
 	}
 
-	// What setup refuses is an error of diff.
-	s.Infra = strings.Replace(good, "serverIP: 192.0.2.4", "serverIP: 192.0.2.3", 1)
-	if out, said, code := s.Run("diff", "-f", "FILE"); code != 2 || !strings.HasPrefix(said, "error: AddressConflict: ") || out != "" {
-		t.Errorf("a collision: diff ended with %d, said %s and printed %s", code, said, out)
+	// Input that setup refuses is an error of diff.
+	s.Infra = strings.Replace(original, "serverIP: 192.0.2.4", "serverIP: 192.0.2.3", 1)
+	if out, stderr, code := s.Run("diff", "-f", "FILE"); code != 2 || !strings.HasPrefix(stderr, "error: AddressConflict: ") || out != "" {
+		t.Errorf("an address conflict: diff exited with %d, stderr %s, stdout %s", code, stderr, out)
 	}
-	if _, said, code := s.Run("diff"); code != 2 || !strings.HasPrefix(said, "error: specify a file with -f, or the name of an Infra") {
-		t.Errorf("without an Infra diff ended with %d and said %s", code, said)
+	if _, stderr, code := s.Run("diff"); code != 2 || !strings.HasPrefix(stderr, "error: specify a file with -f, or the name of an Infra") {
+		t.Errorf("without an Infra diff exited with %d, stderr %s", code, stderr)
 	}
 	s.Unchanged(before)
 }
 
 func TestServerDryRunPrintsEachObject(t *testing.T) {
 	s := newSite(t)
-	in := func(text string) string { return strings.ReplaceAll(text, "NS", s.Namespace) }
+	withNamespace := func(text string) string { return strings.ReplaceAll(text, "NS", s.Namespace) }
 	dry := func(last string, want ...string) {
 		t.Helper()
 		before := s.Everything()
-		out, said, code := s.Run("setup", "-f", "FILE", "--dry-run=server")
+		out, stderr, code := s.Run("setup", "-f", "FILE", "--dry-run=server")
 		lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
-		if code != 0 || lines[len(lines)-1] != in(last) {
-			t.Errorf("the dry run ended with %d, said %s and printed at last %s", code, said, lines[len(lines)-1])
+		if code != 0 || lines[len(lines)-1] != withNamespace(last) {
+			t.Errorf("the dry run exited with %d, stderr %s, last line of stdout %s", code, stderr, lines[len(lines)-1])
 		}
 		for _, line := range want {
-			if !slices.Contains(lines, in(line)+" (server dry run)") {
-				t.Errorf("the dry run did not print %s:\n%s", in(line), out)
+			if !slices.Contains(lines, withNamespace(line)+" (server dry run)") {
+				t.Errorf("the dry run did not print %s:\n%s", withNamespace(line), out)
 			}
 		}
 		s.Unchanged(before)

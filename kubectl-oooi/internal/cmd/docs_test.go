@@ -11,6 +11,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 )
 
+// docs returns docs/reference/cli.md.
 func docs(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("../../../docs/reference/cli.md")
@@ -20,7 +21,7 @@ func docs(t *testing.T) string {
 	return string(text)
 }
 
-// documentedTranscripts are the outputs that docs/reference/cli.md shows, by command line.
+// documentedTranscripts returns the outputs that docs/reference/cli.md shows, by command line.
 func documentedTranscripts(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -36,8 +37,8 @@ func documentedTranscripts(t *testing.T) map[string]string {
 	return all
 }
 
-// shows reports whether a text is an output, in which a line with three dots stands for any.
-func shows(text, output string) bool {
+// matchesTranscript reports whether a text is the output. A line "..." in the text stands for any lines.
+func matchesTranscript(text, output string) bool {
 	parts := strings.Split(text, "...\n")
 	rest, ok := strings.CutPrefix(output, parts[0])
 	for _, part := range parts[1:] {
@@ -50,6 +51,7 @@ func shows(text, output string) bool {
 	return ok && rest == ""
 }
 
+// commands returns a command and all commands below it.
 func commands(root *cobra.Command) []*cobra.Command {
 	list := []*cobra.Command{root}
 	for _, c := range root.Commands() {
@@ -58,9 +60,9 @@ func commands(root *cobra.Command) []*cobra.Command {
 	return list
 }
 
-// TestEveryCommandIsExplained holds docs/reference/cli.md against the commands: each has a section with all
-// its flags, and there is none for a flag that is gone.
-func TestEveryCommandIsExplained(t *testing.T) {
+// TestEveryCommandIsDocumented compares docs/reference/cli.md with the commands: each has a section with all its
+// flags, and no section has a flag that does not exist.
+func TestEveryCommandIsDocumented(t *testing.T) {
 	streams, _, _, _ := genericiooptions.NewTestIOStreams()
 	text := docs(t)
 	for _, c := range commands(New(streams)) {
@@ -93,18 +95,18 @@ func TestEveryCommandIsExplained(t *testing.T) {
 			delete(documented, f.Name)
 		})
 		for flag := range documented {
-			t.Errorf("%s: there is no flag --%s", c.CommandPath(), flag)
+			t.Errorf("docs/reference/cli.md: %s has no flag --%s", c.CommandPath(), flag)
 		}
 	}
 }
 
-func TestScripts(t *testing.T) {
+func TestCompletionScripts(t *testing.T) {
 	for shell, has := range map[string]string{
 		"bash": "complete -o default -F __start_kubectl-oooi kubectl-oooi", "zsh": "#compdef kubectl-oooi",
 		"fish": "complete -c kubectl-oooi", "powershell": "Register-ArgumentCompleter -CommandName 'kubectl-oooi'",
 	} {
-		if out, said, code := call(t, "kubectl-oooi", "completion", shell); code != 0 || said != "" || !strings.Contains(out, has) {
-			t.Errorf("%s ended with %d, said %q and printed no %q", shell, code, said, has)
+		if out, stderr, code := runMain(t, "kubectl-oooi", "completion", shell); code != 0 || stderr != "" || !strings.Contains(out, has) {
+			t.Errorf("%s exited with %d, stderr %q; no %q in stdout", shell, code, stderr, has)
 		}
 	}
 }

@@ -20,13 +20,13 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
 
-// Codes to exit with, beside 0 for success and 1 for what could not be done.
+// Exit codes of doctor, besides 0 for success and 1 for an error.
 const (
-	foundCode        = 2
+	failedCheckCode  = 2
 	inconclusiveCode = 3
 )
 
-// exitError ends a command that has said everything with a code of its own.
+// exitError ends a command with an exit code of its own. Everything has been printed, so Main prints no error.
 type exitError int
 
 func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
@@ -57,7 +57,7 @@ func (c *command) doctor() *cobra.Command {
 			"  # write a support bundle, and check it elsewhere\n  kubectl oooi doctor demo --save bundle.tar.gz\n  kubectl oooi doctor --from bundle.tar.gz -A",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: c.completeInfras,
-		RunE:              about(func(ctx context.Context, t target) error { return c.runDoctor(ctx, f, t.name) }, infraTarget),
+		RunE:              withTarget(func(ctx context.Context, t target) error { return c.runDoctor(ctx, f, t.name) }, infraTarget),
 	}
 	flags := cmd.Flags()
 	addAllNamespaces(cmd, &f.all)
@@ -87,102 +87,103 @@ func (c *command) runDoctor(ctx context.Context, f *doctorFlags, name string) er
 	if f.list {
 		return c.listChecks(f, checks)
 	}
-	namespace, err := c.within(f.all, name)
+	namespace, err := c.listNamespace(f.all, name)
 	if err != nil {
 		return err
 	}
 	if f.probeAddress != "" && name == "" {
 		return errors.New("--probe-address requires the name of an Infra")
 	}
-	var to *connection // nil where what was saved is looked at
+	var to *connection // nil if a bundle is checked
 	if f.from == "" {
 		if to, err = c.connect(); err != nil {
 			return err
 		}
 	}
-	looked, err := c.look(ctx, to, f, checks, namespace, name)
+	result, err := c.diagnose(ctx, to, f, checks, namespace, name)
 	orphaned := false
 	if to != nil {
-		unread := within(ctx, f.timeout, func(ctx context.Context) (err error) {
-			orphaned, err = c.orphans(ctx, to.client, namespace)
+		orphansErr := withTimeout(ctx, f.timeout, func(ctx context.Context) (err error) {
+			orphaned, err = c.warnOrphans(ctx, to.client, namespace)
 			return err
 		})
 		if err == nil {
-			err = unread
+			err = orphansErr
 		}
 	}
 	if err != nil {
 		return err
 	}
 	if f.save != "" {
-		if err := saveFacts(looked.facts, f.save); err != nil {
+		if err := saveFacts(result.facts, f.save); err != nil {
 			return err
 		}
 	}
-	if err := c.printDiagnoses(f, looked.list, namespace, name); err != nil {
+	if err := c.printDiagnoses(f, result.list, namespace, name); err != nil {
 		return err
 	}
-	if err := f.verdict(looked.list); err != nil {
+	if err := f.exitStatus(result.list); err != nil {
 		return err
 	}
 	switch {
 	case orphaned && f.failOn != "never":
-		return exitError(foundCode)
-	case !orphaned && len(looked.list) == 0 && namespace != "":
+		return exitError(failedCheckCode)
+	case !orphaned && len(result.list) == 0 && namespace != "":
 		return fmt.Errorf("no Infra found in namespace %s: nothing was checked; select a namespace with -n, or all with -A", namespace)
 	default:
 		return nil
 	}
 }
 
-// looked is what was read, and what the checks say of it.
-type looked struct {
+// diagnosed has the facts that were read, and a diagnosis for each Infra.
+type diagnosed struct {
 	facts *doctor.Facts
 	list  []*doctor.Diagnosis
 }
 
-// look reads and checks, once or until nothing is found or --wait is over. A terminal shows what it
-// is at.
-func (c *command) look(ctx context.Context, to *connection, f *doctorFlags, checks []doctor.Check, namespace, name string) (*looked, error) {
+// diagnose reads the cluster and runs the checks. With --wait it repeats this until the command would succeed or the
+// time is over. It shows progress on a terminal.
+func (c *command) diagnose(ctx context.Context, to *connection, f *doctorFlags, checks []doctor.Check, namespace, name string) (*diagnosed, error) {
 	p := startProgress(c.ErrOut)
 	defer p.stop()
 	for end := time.Now().Add(f.wait); ; {
-		l, err := c.lookOnce(ctx, to, f, checks, namespace, name, p)
-		verdict := error(nil)
+		l, err := c.diagnoseOnce(ctx, to, f, checks, namespace, name, p)
+		failed := error(nil)
 		if err == nil {
-			verdict = f.verdict(l.list)
+			failed = f.exitStatus(l.list)
 		}
 		left := time.Until(end)
-		if err != nil || verdict == nil || left <= 0 {
+		if err != nil || failed == nil || left <= 0 {
 			return l, err
 		}
-		p.say("waiting: " + worst(l.list))
+		p.set("waiting: " + firstFinding(l.list))
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("waiting: %w", ctx.Err())
-		case <-time.After(min(left, lookAgain)):
+		case <-time.After(min(left, diagnoseInterval)):
 		}
 	}
 }
 
-// lookAgain is how long --wait leaves a cluster alone between two looks.
-const lookAgain = 2 * time.Second
+// diagnoseInterval is the pause between two rounds of --wait.
+const diagnoseInterval = 2 * time.Second
 
-func (c *command) lookOnce(ctx context.Context, to *connection, f *doctorFlags, checks []doctor.Check, namespace, name string, p *progress) (*looked, error) {
-	read, cancel := context.WithTimeout(ctx, f.timeout)
+// diagnoseOnce reads the cluster or the bundle, and runs the selected checks on each Infra.
+func (c *command) diagnoseOnce(ctx context.Context, to *connection, f *doctorFlags, checks []doctor.Check, namespace, name string, p *progress) (*diagnosed, error) {
+	readCtx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
-	p.say("reading")
-	facts, names, err := c.facts(read, to, f, checks, namespace, name)
+	p.set("reading")
+	facts, names, err := c.readFacts(readCtx, to, f, checks, namespace, name)
 	if err == nil && f.probe {
-		p.say("probing")
+		p.set("probing")
 		err = to.probe(ctx, f, facts, names)
 	}
 	if err != nil {
 		return nil, err
 	}
-	l := &looked{facts: facts}
+	l := &diagnosed{facts: facts}
 	for i, infra := range names {
-		p.say(fmt.Sprintf("checking %s, %d of %d", infra, i+1, len(names)))
+		p.set(fmt.Sprintf("checking %s, %d of %d", infra, i+1, len(names)))
 		if site := doctor.NewSite(facts, infra); site != nil {
 			l.list = append(l.list, doctor.Diagnose(site, checks, f.selected))
 		}
@@ -190,8 +191,8 @@ func (c *command) lookOnce(ctx context.Context, to *connection, f *doctorFlags, 
 	return l, nil
 }
 
-// worst is the first finding of all, in a line.
-func worst(list []*doctor.Diagnosis) string {
+// firstFinding returns the most severe finding of all diagnoses as one line; empty if there is none.
+func firstFinding(list []*doctor.Diagnosis) string {
 	for _, status := range []doctor.Status{doctor.Failed, doctor.Broken, doctor.Warned, doctor.Skipped} {
 		for _, d := range list {
 			for i := range d.Results {
@@ -209,7 +210,7 @@ func worst(list []*doctor.Diagnosis) string {
 	return ""
 }
 
-// check refuses flags that mean nothing, before anything is asked for.
+// check rejects invalid flags before the cluster is read.
 func (f *doctorFlags) check(checks []doctor.Check) error {
 	if err := checkChoices(f.choices); err != nil {
 		return err
@@ -245,52 +246,53 @@ func (f *doctorFlags) check(checks []doctor.Check) error {
 	return f.output.Check()
 }
 
-// errTimeout is for commands that would do nothing.
+// errTimeout rejects a timeout with which a command would do nothing.
 var errTimeout = errors.New("--timeout must be more than 0")
 
-// selected reports whether a check is to be shown.
+// selected reports whether --only and --skip include a check.
 func (f *doctorFlags) selected(code string) bool {
-	begins := func(beginning string) bool { return strings.HasPrefix(code, strings.ToUpper(beginning)) }
-	return (len(f.only) == 0 || slices.ContainsFunc(f.only, begins)) && !slices.ContainsFunc(f.skip, begins)
+	matches := func(prefix string) bool { return strings.HasPrefix(code, strings.ToUpper(prefix)) }
+	return (len(f.only) == 0 || slices.ContainsFunc(f.only, matches)) && !slices.ContainsFunc(f.skip, matches)
 }
 
-// facts are read from the cluster, or from what was saved.
-func (c *command) facts(ctx context.Context, to *connection, f *doctorFlags, checks []doctor.Check, namespace, name string) (*doctor.Facts, []string, error) {
+// readFacts reads from the cluster, or from the bundle of --from if to is nil. It returns the facts and the Infras to
+// check, as "namespace/name".
+func (c *command) readFacts(ctx context.Context, to *connection, f *doctorFlags, checks []doctor.Check, namespace, name string) (*doctor.Facts, []string, error) {
 	if to == nil {
 		facts, err := doctor.Load(f.from, c.warning)
 		if err != nil {
-			return nil, nil, err //nolint:wrapcheck // it is ours
+			return nil, nil, err //nolint:wrapcheck // error of an internal package
 		}
 		names := facts.Infras(namespace, name)
 		if len(names) == 0 && name != "" {
-			return nil, nil, fmt.Errorf("%s has no Infra %s/%s: -A looks in all namespaces", f.from, namespace, name)
+			return nil, nil, fmt.Errorf("%s has no Infra %s/%s; select a namespace with -n, or all with -A", f.from, namespace, name)
 		}
 		return facts, names, nil
 	}
 	collector := &doctor.Collector{Client: to.client, Config: to.config, Checks: checks, Now: time.Now().UTC()}
-	return collector.Collect(ctx, namespace, name) //nolint:wrapcheck // it is ours
+	return collector.Collect(ctx, namespace, name) //nolint:wrapcheck // error of an internal package
 }
 
-// probesAtOnce is how many VLANs are looked at from pods at a time.
+// probesAtOnce limits how many probe pods run at a time.
 const probesAtOnce = 4
 
-// probe looks from the VLANs of Infras.
+// probe runs a probe pod on the VLAN of each Infra, and adds the results to the facts.
 func (to *connection) probe(ctx context.Context, f *doctorFlags, facts *doctor.Facts, names []string) error {
 	prober := &doctor.Prober{Client: to.client, Config: to.config}
-	prober.Address, _ = netip.ParseAddr(f.probeAddress) // it was looked at
+	prober.Address, _ = netip.ParseAddr(f.probeAddress) // validated by check; the zero Addr if the flag is not set
 	group, each := errgroup.WithContext(ctx)
 	group.SetLimit(probesAtOnce)
 	for _, infra := range names {
 		group.Go(func() error { return prober.Probe(each, facts, infra) })
 	}
-	return group.Wait() //nolint:wrapcheck // it is ours
+	return group.Wait() //nolint:wrapcheck // error of an internal package
 }
 
-// saveFacts writes the bundle as a whole or not at all.
+// saveFacts writes the bundle atomically: the file is complete, or unchanged after an error.
 func saveFacts(facts *doctor.Facts, name string) error {
 	var b bytes.Buffer
 	if err := facts.Save(&b); err != nil {
-		return err //nolint:wrapcheck // it is ours
+		return err //nolint:wrapcheck // error of an internal package
 	}
 	if err := atomicfile.Replace(name, b.Bytes()); err != nil {
 		return fmt.Errorf("--save: %w", err)
@@ -301,31 +303,31 @@ func saveFacts(facts *doctor.Facts, name string) error {
 func (c *command) printDiagnoses(f *doctorFlags, list []*doctor.Diagnosis, namespace, name string) error {
 	if f.output.Text() {
 		if len(list) == 0 && namespace == "" {
-			c.nothing(namespace)
+			c.printNoResources(namespace)
 		}
 		for i, d := range list {
 			if i > 0 {
 				fmt.Fprintln(c.Out)
 			}
 			if err := d.Show(c.Out, f.output.Wide()); err != nil {
-				return err //nolint:wrapcheck // it is ours
+				return err //nolint:wrapcheck // error of an internal package
 			}
 		}
 		return nil
 	}
-	var about []*unstructured.Unstructured
+	var objects []*unstructured.Unstructured
 	for _, d := range list {
-		about = append(about, output.Object(v1alpha1.SchemeGroupVersion.String(), "Infra", d.Metadata.Namespace, d.Metadata.Name))
+		objects = append(objects, output.Object(v1alpha1.SchemeGroupVersion.String(), "Infra", d.Metadata.Namespace, d.Metadata.Name))
 	}
 	var report any = output.ListOf("Diagnosis", list)
 	if name != "" && len(list) == 1 {
 		report = list[0]
 	}
-	return f.output.Print(c.Out, report, about)
+	return f.output.Print(c.Out, report, objects)
 }
 
-// verdict is the code to exit with.
-func (f *doctorFlags) verdict(list []*doctor.Diagnosis) error {
+// exitStatus returns an exitError if --fail-on or --strict let the diagnoses fail the command, else nil.
+func (f *doctorFlags) exitStatus(list []*doctor.Diagnosis) error {
 	var found, open int
 	for _, d := range list {
 		found += d.Summary[doctor.Failed]
@@ -341,7 +343,7 @@ func (f *doctorFlags) verdict(list []*doctor.Diagnosis) error {
 	}
 	switch {
 	case found > 0 && f.failOn != "never":
-		return exitError(foundCode)
+		return exitError(failedCheckCode)
 	case open > 0 && f.strict:
 		return exitError(inconclusiveCode)
 	default:

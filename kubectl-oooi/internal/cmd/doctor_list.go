@@ -10,28 +10,28 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
 
-// checkReport is one check, as --list prints it.
+// A checkReport is one check as doctor --list prints it.
 type checkReport struct {
 	metav1.TypeMeta `json:",inline"`
 
 	Metadata checkName `json:"metadata"`
 	Title    string    `json:"title"`
-	// Needs are the codes of the checks that have to pass before this one means anything.
+	// Needs has the codes of the checks on which this one depends: it is skipped if one of them fails.
 	Needs []string `json:"needs,omitempty"`
-	// Reads are what it looks at, and where.
+	// Reads has the resources that the check reads, with their namespaces.
 	Reads []string `json:"reads"`
 	Docs  string   `json:"docs"`
 }
 
-// checkName has the check's code.
+// A checkName is the metadata of a check; its name is the code.
 type checkName struct {
 	Name string `json:"name"`
 }
 
-// listChecks is --list.
+// listChecks prints the selected checks for --list.
 func (c *command) listChecks(f *doctorFlags, checks []doctor.Check) error {
 	var list []*checkReport
-	var about []*unstructured.Unstructured
+	var objects []*unstructured.Unstructured
 	t := &output.Table{Titles: []string{"CODE", "PASSES IF", "NEEDS"}}
 	if f.output.Wide() {
 		t.Titles = append(t.Titles, "READS")
@@ -49,7 +49,7 @@ func (c *command) listChecks(f *doctorFlags, checks []doctor.Check) error {
 			r.Reads = append(r.Reads, read.String())
 		}
 		list = append(list, r)
-		about = append(about, output.Object(output.APIVersion, "Check", "", check.Code))
+		objects = append(objects, output.Object(output.APIVersion, "Check", "", check.Code))
 		row := []string{check.Code, check.Title, strings.Join(check.Needs, ",")}
 		if f.output.Wide() {
 			row = append(row, strings.Join(r.Reads, "; "))
@@ -57,7 +57,7 @@ func (c *command) listChecks(f *doctorFlags, checks []doctor.Check) error {
 		t.Add(row...)
 	}
 	if !f.output.Text() {
-		return f.output.Print(c.Out, output.ListOf("Check", list), about)
+		return f.output.Print(c.Out, output.ListOf("Check", list), objects)
 	}
 	if f.output.NoHeaders {
 		t.Titles = nil

@@ -6,22 +6,22 @@ import (
 	"testing"
 )
 
-func TestDoctorRefusesWhatMeansNothing(t *testing.T) {
-	for line, says := range map[string]string{
+func TestDoctorRejectsInvalidFlags(t *testing.T) {
+	for line, want := range map[string]string{
 		"doctor --fail-on=maybe":    `--fail-on "maybe": want fail, warn or never`,
 		"doctor --only OOOI-XYZ":    "unknown check OOOI-XYZ",
 		"doctor --save a --from b":  "--save and --from are mutually exclusive",
 		"doctor -o nothing":         `--output "nothing"`,
 		"doctor --from /there/is/0": "reading the bundle",
 	} {
-		_, said, code := call(t, append([]string{"kubectl-oooi"}, strings.Fields(line)...)...)
-		if code != 1 || !strings.Contains(said, says) {
-			t.Errorf("%s ended with %d and said %s", line, code, said)
+		_, stderr, code := runMain(t, append([]string{"kubectl-oooi"}, strings.Fields(line)...)...)
+		if code != 1 || !strings.Contains(stderr, want) {
+			t.Errorf("%s exited with %d, stderr %s", line, code, stderr)
 		}
 	}
-	out, _, code := call(t, "kubectl-oooi", "doctor", "--list", "--only", "oooi-hc")
+	out, _, code := runMain(t, "kubectl-oooi", "doctor", "--list", "--only", "oooi-hc")
 	if code != 0 || strings.Count(out, "OOOI-HC-") < 4 || strings.Contains(out, "OOOI-DNS-001") {
-		t.Errorf("%d: %s", code, out)
+		t.Errorf("doctor --list exited with %d: %s", code, out)
 	}
 }
 
@@ -30,12 +30,12 @@ func TestChecksAreListed(t *testing.T) {
 		"json": `"kind": "CheckList"`, "yaml": "kind: CheckList", "name": "check.report.densityops.com/OOOI-API-001", "wide": "READS",
 		"jsonpath={.items[0].reads[0]}": "CustomResourceDefinition.apiextensions.k8s.io in everywhere",
 	} {
-		out, said, code := call(t, "kubectl-oooi", "doctor", "--list", "-o", format)
-		if code != 0 || said != "" || !strings.Contains(out, has) {
-			t.Errorf("-o %s ended with %d, said %q, and there is no %q in %s", format, code, said, has, out)
+		out, stderr, code := runMain(t, "kubectl-oooi", "doctor", "--list", "-o", format)
+		if code != 0 || stderr != "" || !strings.Contains(out, has) {
+			t.Errorf("-o %s exited with %d, stderr %q; no %q in %s", format, code, stderr, has, out)
 		}
 	}
-	out, _, _ := call(t, "kubectl-oooi", "doctor", "--list", "-o", "json", "--only", "OOOI-HC")
+	out, _, _ := runMain(t, "kubectl-oooi", "doctor", "--list", "-o", "json", "--only", "OOOI-HC")
 	var list struct{ Items []checkReport }
 	if err := json.Unmarshal([]byte(out), &list); err != nil {
 		t.Fatal(err)

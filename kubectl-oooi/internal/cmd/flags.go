@@ -10,21 +10,22 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/documents"
 )
 
-// choice is a flag with one of a few values.
+// A choice is a flag with a fixed set of values.
 type choice struct {
 	name   string
 	values []string
 	value  *string
 }
 
-// addChoice adds a flag with one of a few values, which are completed. Check refuses others.
-func addChoice(cmd *cobra.Command, value *string, name, otherwise, usage string, values ...string) choice {
-	cmd.Flags().StringVar(value, name, otherwise, usage)
+// addChoice adds a flag with a fixed set of values, and completes them. The command must call check before it uses
+// the value.
+func addChoice(cmd *cobra.Command, value *string, name, defaultValue, usage string, values ...string) choice {
+	cmd.Flags().StringVar(value, name, defaultValue, usage)
 	completeFlag(cmd, name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	return choice{name, values, value}
 }
 
-// check refuses a value that is none of the flag's.
+// check returns an error if the value is not in the set.
 func (c choice) check() error {
 	if slices.Contains(c.values, *c.value) {
 		return nil
@@ -33,7 +34,7 @@ func (c choice) check() error {
 	return fmt.Errorf("--%s %q: want %s or %s", c.name, *c.value, strings.Join(c.values[:last], ", "), c.values[last])
 }
 
-// checkChoices checks each.
+// checkChoices returns the error of the first choice with an invalid value.
 func checkChoices(list []choice) error {
 	for _, c := range list {
 		if err := c.check(); err != nil {
@@ -43,14 +44,14 @@ func checkChoices(list []choice) error {
 	return nil
 }
 
-// completeFlag completes the values of a flag of the command.
+// completeFlag registers the completion of a flag, which must exist.
 func completeFlag(cmd *cobra.Command, name string, complete cobra.CompletionFunc) {
 	if err := cmd.RegisterFlagCompletionFunc(name, complete); err != nil {
-		panic(err) // the flag is there
+		panic(err) // the caller has not added the flag
 	}
 }
 
-// filenames are the flags that name files.
+// filenames has the values of --filename and --recursive.
 type filenames struct {
 	names     []string
 	recursive bool
@@ -62,13 +63,13 @@ func addFilenames(cmd *cobra.Command, f *filenames, usage string) {
 	flags.StringSliceVarP(&f.names, "filename", "f", nil, "Files, directories or URLs "+usage+"; - reads standard input")
 	flags.BoolVarP(&f.recursive, "recursive", "R", false, "Process the directories of --filename recursively")
 	if err := cmd.MarkFlagFilename("filename", "yaml", "yml", "json"); err != nil {
-		panic(err) // the flag is there
+		panic(err) // the flag was added above
 	}
 }
 
-// expand returns the names of files, with those in folders.
+// expand returns the names of the files, including those in directories.
 func (f *filenames) expand() ([]string, error) {
-	return documents.Expand(f.names, f.recursive) //nolint:wrapcheck // it names the file
+	return documents.Expand(f.names, f.recursive) //nolint:wrapcheck // the error names the file
 }
 
 // Values of --dry-run, as in kubectl.
@@ -78,7 +79,7 @@ const (
 	dryRunServer = "server"
 )
 
-// addDryRun adds --dry-run.
+// addDryRun adds --dry-run; usage explains its values.
 func addDryRun(cmd *cobra.Command, value *string, usage string) choice {
 	return addChoice(cmd, value, "dry-run", dryRunNone, `Must be "none", "client" or "server". `+usage, dryRunNone, dryRunClient, dryRunServer)
 }

@@ -32,7 +32,7 @@ func (c *command) leases() *cobra.Command {
 			"  kubectl oooi leases demo -o jsonpath='{.items[?(@.address==\"192.0.2.10\")].vm}'",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: c.completeInfras,
-		RunE:              about(func(ctx context.Context, t target) error { return c.runLeases(ctx, f, t.name) }, infraTarget),
+		RunE:              withTarget(func(ctx context.Context, t target) error { return c.runLeases(ctx, f, t.name) }, infraTarget),
 	}
 	addAllNamespaces(cmd, &f.all)
 	f.output.Add(cmd)
@@ -43,7 +43,7 @@ func (c *command) runLeases(ctx context.Context, f *leasesFlags, infra string) e
 	if err := f.output.Check(); err != nil {
 		return err
 	}
-	namespace, err := c.within(f.all, infra)
+	namespace, err := c.listNamespace(f.all, infra)
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (c *command) runLeases(ctx context.Context, f *leasesFlags, infra string) e
 	if err != nil {
 		return err
 	}
-	if infra != "" { // no leases, and no such Infra, are two things
+	if infra != "" { // an Infra that does not exist is an error; one without leases is not
 		if _, err := r.Infra(ctx, namespace, infra); err != nil {
 			return err
 		}
@@ -78,14 +78,14 @@ func (c *command) runLeases(ctx context.Context, f *leasesFlags, infra string) e
 func (c *command) printLeases(f *leasesFlags, list []*leases.Lease, namespace, infra string) error {
 	switch {
 	case !f.output.Text():
-		var about []*unstructured.Unstructured
+		var objects []*unstructured.Unstructured
 		for _, l := range list {
 			l.TypeMeta = metav1.TypeMeta{APIVersion: output.APIVersion, Kind: "AddressLease"}
-			about = append(about, output.Object(coordinationv1.SchemeGroupVersion.String(), "Lease", l.Metadata.Namespace, l.Metadata.Name))
+			objects = append(objects, output.Object(coordinationv1.SchemeGroupVersion.String(), "Lease", l.Metadata.Namespace, l.Metadata.Name))
 		}
-		return f.output.Print(c.Out, output.ListOf("AddressLease", list), about)
+		return f.output.Print(c.Out, output.ListOf("AddressLease", list), objects)
 	case len(list) == 0:
-		c.nothing(namespace)
+		c.printNoResources(namespace)
 		return nil
 	default:
 		return leases.Table(c.Out, list, leases.Columns{Namespace: f.all, Infra: infra == "", Wide: f.output.Wide(), NoTitles: f.output.NoHeaders})

@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 	lab.Main(m, &management)
 }
 
-// site is a management cluster with a hosted one. Nothing of ours is installed.
+// A site is a management cluster with a hosted cluster, before setup.
 type site struct {
 	*cmdtest.Site
 }

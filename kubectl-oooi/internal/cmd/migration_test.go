@@ -28,9 +28,9 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// predecessor is a management cluster in which the old operator has worked: its CRDs, an Infra, and
-// what it has made of that. The machines have their addresses from its DHCP server.
-const predecessor = `
+// managementObjects are the objects of a management cluster that do not depend on the operator's CRDs: the operator's
+// Deployment, which has no replicas, the network, and VMs with addresses from the operator's DHCP server.
+const managementObjects = `
 apiVersion: v1
 kind: Namespace
 metadata: {name: oooi-system}
@@ -80,7 +80,7 @@ metadata: {name: demo-dhcp-kubevirt-reader}
 rules: [{apiGroups: [kubevirt.io], resources: [virtualmachineinstances], verbs: [get, list, watch]}]
 `
 
-// oldInfra is the Infra as it was applied to that cluster.
+// oldInfra is the Infra that was applied for the operator.
 const oldInfra = `
 apiVersion: hostedcluster.densityops.com/v1alpha1
 kind: Infra
@@ -93,7 +93,7 @@ spec:
     proxy: {enabled: true, serverIP: 192.168.100.4, controlPlaneNamespace: clusters-demo, managerImage: "registry.example.com/old/oooi:v0.3"}
 `
 
-// oldChildren are what the operator makes of it, each with what it makes of that in turn.
+// oldChildren are the objects that the operator creates for the Infra, with the objects that it creates for these.
 var oldChildren = []struct {
 	kind, name, spec string
 	owned            []string
@@ -112,10 +112,10 @@ var oldChildren = []struct {
 	},
 }
 
-// pod is the least that a Deployment of the operator has.
-const pod = "{selector: {matchLabels: {app: %[1]s}}, replicas: 0, template: {metadata: {labels: {app: %[1]s}}, spec: {containers: [{name: a, image: registry.example.com/old/oooi}]}}}"
+// deploymentSpec is a minimal spec of a Deployment of the operator. The argument is its name.
+const deploymentSpec = "{selector: {matchLabels: {app: %[1]s}}, replicas: 0, template: {metadata: {labels: {app: %[1]s}}, spec: {containers: [{name: a, image: registry.example.com/old/oooi}]}}}"
 
-// oldCRDs are those of the operator's release.
+// oldCRDs returns the operator's CRDs, as YAML.
 func oldCRDs() []string {
 	var all []string
 	for _, kind := range []string{"Infra", "DHCPServer", "DNSServer", "ProxyServer"} {
@@ -134,20 +134,21 @@ spec:
 	return all
 }
 
-// operated is that cluster.
-type operated struct {
+// An operatorSite is a management cluster in which the earlier operator has created its objects.
+type operatorSite struct {
 	*cmdtest.Site
 }
 
-// newPredecessor makes it. It has an API server of its own: others have our CRDs.
-func newPredecessor(t *testing.T) *operated {
+// newOperatorSite starts an API server with the operator's CRDs and objects. It does not share the API server of
+// other tests, which has our CRDs.
+func newOperatorSite(t *testing.T) *operatorSite {
 	t.Helper()
 	cp := lab.New(t, lab.Config{
-		Name: "predecessor",
+		Name: "operator",
 		CRDs: []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.NetworkAttachmentDefinition, lab.KubeVirt, lab.KubeVirtMachines},
 	})
-	s := &operated{cmdtest.On(t, cp, "clusters", Main)}
-	s.Apply(predecessor)
+	s := &operatorSite{cmdtest.NewEmpty(t, cp, "clusters", Main)}
+	s.Apply(managementObjects)
 	s.Apply(lab.HostedCluster{Namespace: "clusters", Name: "demo", BaseDomain: "example.com", More: "  infraID: demo-x7k2p"}.YAML())
 	for _, crd := range oldCRDs() {
 		s.create("kubectl-client-side-apply", crd)
@@ -158,7 +159,7 @@ func newPredecessor(t *testing.T) *operated {
 		for _, o := range child.owned {
 			kind, name, _ := strings.Cut(o, " ")
 			text := map[string]string{
-				"Deployment":            "apiVersion: apps/v1, spec: " + fmt.Sprintf(pod, child.name),
+				"Deployment":            "apiVersion: apps/v1, spec: " + fmt.Sprintf(deploymentSpec, child.name),
 				"ConfigMap":             "apiVersion: v1, data: {a: b}",
 				"Service":               "apiVersion: v1, spec: {selector: {app: " + child.name + "}, ports: [{name: old, port: 443}]}",
 				"ServiceAccount":        "apiVersion: v1",
@@ -167,15 +168,15 @@ func newPredecessor(t *testing.T) *operated {
 			s.create("manager", fmt.Sprintf("{kind: %s, metadata: {name: %s, namespace: clusters}, %s}", kind, name, text), owner)
 		}
 	}
-	// Only now, as its garbage collector has to know the operator's kinds.
+	// The controller manager starts last, so that its garbage collector discovers the operator's kinds at once.
 	if err := cp.StartControllerManager(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-// create makes an object as somebody does, owned by others. A kind whose CRD is new takes a moment.
-func (s *operated) create(somebody, text string, owners ...*unstructured.Unstructured) *unstructured.Unstructured {
+// create creates an object with a field manager and owners. It waits until a kind whose CRD is new is served.
+func (s *operatorSite) create(fieldManager, text string, owners ...*unstructured.Unstructured) *unstructured.Unstructured {
 	s.Helper()
 	u := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
@@ -187,7 +188,7 @@ func (s *operated) create(somebody, text string, owners ...*unstructured.Unstruc
 		}})
 	}
 	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
-		err := s.Client.Create(s.Context(), u, client.FieldOwner(somebody))
+		err := s.Client.Create(s.Context(), u, client.FieldOwner(fieldManager))
 		switch {
 		case err == nil:
 			return u
@@ -200,8 +201,8 @@ func (s *operated) create(somebody, text string, owners ...*unstructured.Unstruc
 	}
 }
 
-// is reports whether an object is there, and returns it.
-func (s *operated) is(apiVersion, kind, name string) (*unstructured.Unstructured, bool) {
+// get returns an object of the namespace clusters, and whether it exists.
+func (s *operatorSite) get(apiVersion, kind, name string) (*unstructured.Unstructured, bool) {
 	s.Helper()
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(schema.FromAPIVersionAndKind(apiVersion, kind))
@@ -212,21 +213,21 @@ func (s *operated) is(apiVersion, kind, name string) (*unstructured.Unstructured
 	return u, err == nil
 }
 
-// gone waits until the garbage collector has taken an object.
-func (s *operated) gone(apiVersion, kind, name string) {
+// waitDeleted waits until the garbage collector has deleted an object.
+func (s *operatorSite) waitDeleted(apiVersion, kind, name string) {
 	s.Helper()
 	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
-		if _, there := s.is(apiVersion, kind, name); !there {
+		if _, exists := s.get(apiVersion, kind, name); !exists {
 			return
 		}
 		if time.Now().After(end) {
-			s.Fatalf("%s %s is still there", kind, name)
+			s.Fatalf("%s %s still exists", kind, name)
 		}
 	}
 }
 
-// documented is the block of docs/how-to/migrate.md that has a text.
-func documented(t *testing.T, has string) string {
+// documentedBlock returns the first shell block of docs/how-to/migrate.md that contains a text.
+func documentedBlock(t *testing.T, has string) string {
 	t.Helper()
 	text, err := os.ReadFile("../../../docs/how-to/migrate.md")
 	if err != nil {
@@ -237,12 +238,12 @@ func documented(t *testing.T, has string) string {
 			return block[1]
 		}
 	}
-	t.Fatalf("docs/how-to/migrate.md has no block with %s", has)
+	t.Fatalf("docs/how-to/migrate.md has no block with %q", has)
 	return ""
 }
 
-// line is the line of a block that has a text.
-func line(t *testing.T, block, has string) string {
+// lineWith returns the first line of a block that contains a text.
+func lineWith(t *testing.T, block, has string) string {
 	t.Helper()
 	for l := range strings.Lines(block) {
 		if strings.Contains(l, has) {
@@ -253,33 +254,33 @@ func line(t *testing.T, block, has string) string {
 	return ""
 }
 
-// TestComingFromTheOperator goes the way of docs/how-to/migrate.md.
-func TestComingFromTheOperator(t *testing.T) {
-	s := newPredecessor(t)
+// TestMigrationFromTheOperator follows docs/how-to/migrate.md.
+func TestMigrationFromTheOperator(t *testing.T) {
+	s := newOperatorSite(t)
 	dir := t.TempDir()
-	s.exported(dir)
-	out, said, code := feed(t, "", "--kubeconfig", s.Kubeconfig, "convert", "-f", filepath.Join(dir, "old.yaml"))
-	if code != 0 || strings.Count(said, "Warning: ") != strings.Count(said, "\n") || strings.Contains(out, "ProxyServer") {
-		t.Fatalf("convert ended with %d, said %s and printed %s", code, said, out)
+	s.export(dir)
+	out, stderr, code := runWithInput(t, "", "--kubeconfig", s.Kubeconfig, "convert", "-f", filepath.Join(dir, "old.yaml"))
+	if code != 0 || strings.Count(stderr, "Warning: ") != strings.Count(stderr, "\n") || strings.Contains(out, "ProxyServer") {
+		t.Fatalf("convert exited with %d, stderr %s, stdout %s", code, stderr, out)
 	}
 	s.Infra = out
-	if _, said, code := s.Run("setup", "-f", "FILE", "--wait=false"); code != 1 || !strings.Contains(said, "Deployment clusters/demo-") || !strings.Contains(said, "docs/how-to/migrate.md") {
-		t.Fatalf("with the operator there setup ended with %d: %s", code, said)
+	if _, stderr, code := s.Run("setup", "-f", "FILE", "--wait=false"); code != 1 || !strings.Contains(stderr, "Deployment clusters/demo-") || !strings.Contains(stderr, "docs/how-to/migrate.md") {
+		t.Fatalf("beside the operator's Deployments setup exited with %d: %s", code, stderr)
 	}
 
-	// The plan, and out of it the configuration to import leases by.
-	plan, said, code := s.Run("setup", "-f", "FILE", "-f", filepath.Join(dir, "cluster.yaml"), "--dry-run=client")
+	// The plan, and the DHCP configuration in it for the import of leases.
+	plan, stderr, code := s.Run("setup", "-f", "FILE", "-f", filepath.Join(dir, "cluster.yaml"), "--dry-run=client")
 	if code != 0 {
-		t.Fatal(said)
+		t.Fatal(stderr)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "plan.yaml"), []byte(plan), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	leases := documented(t, "> config.yml")
-	s.shell(dir, strings.ReplaceAll(line(t, leases, "> config.yml"), "/work/kubeconfig", s.Kubeconfig))
+	leases := documentedBlock(t, "> config.yml")
+	s.shell(dir, strings.ReplaceAll(lineWith(t, leases, "> config.yml"), "/work/kubeconfig", s.Kubeconfig))
 
-	// Its lease file is kept, what it has made is deleted.
-	patch := regexp.MustCompile(`'(\[.*\])'`).FindStringSubmatch(line(t, documented(t, "patch pvc"), "patch pvc"))
+	// Keep the operator's lease volume, and delete the operator's objects.
+	patch := regexp.MustCompile(`'(\[.*\])'`).FindStringSubmatch(lineWith(t, documentedBlock(t, "patch pvc"), "patch pvc"))
 	if patch == nil {
 		t.Fatal("the patch of the volume is not documented")
 	}
@@ -287,71 +288,71 @@ func TestComingFromTheOperator(t *testing.T) {
 	if err := s.Client.Patch(t.Context(), claim, client.RawPatch(types.JSONPatchType, []byte(patch[1]))); err != nil {
 		t.Fatal(err)
 	}
-	if cut := line(t, documented(t, "--cascade=foreground"), "--cascade=foreground"); !strings.Contains(cut, "dhcpserver/demo-dhcp dnsserver/demo-dns proxyserver/demo-proxy") {
-		t.Errorf("documented is %s", cut)
+	if cut := lineWith(t, documentedBlock(t, "--cascade=foreground"), "--cascade=foreground"); !strings.Contains(cut, "dhcpserver/demo-dhcp dnsserver/demo-dns proxyserver/demo-proxy") {
+		t.Errorf("docs/how-to/migrate.md deletes other objects: %s", cut)
 	}
 	for _, child := range oldChildren {
-		u, _ := s.is("hostedcluster.densityops.com/v1alpha1", child.kind, child.name)
+		u, _ := s.get("hostedcluster.densityops.com/v1alpha1", child.kind, child.name)
 		if err := s.Client.Delete(t.Context(), u, client.PropagationPolicy(metav1.DeletePropagationForeground)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, o := range []string{"apps/v1 Deployment demo-dhcp", "apps/v1 Deployment demo-dns", "apps/v1 Deployment demo-proxy", "v1 Service demo-dns", "v1 Service demo-proxy"} {
 		f := strings.Fields(o)
-		s.gone(f[0], f[1], f[2])
+		s.waitDeleted(f[0], f[1], f[2])
 	}
 
-	// Leases first, then the DHCP server.
+	// Import the leases before setup starts the DHCP server.
 	coredhcp := lab.Binary(t, "coredhcp")
-	if said := s.shell(dir, coredhcp+" --config config.yml --check && cat config.yml"); !strings.Contains(said, "ntp=192.168.100.5,192.168.100.6") || !strings.Contains(said, "is valid") {
-		t.Errorf("the options of the DHCPServer have become\n%s", said)
+	if output := s.shell(dir, coredhcp+" --config config.yml --check && cat config.yml"); !strings.Contains(output, "ntp=192.168.100.5,192.168.100.6") || !strings.Contains(output, "is valid") {
+		t.Errorf("the converted configuration is\n%s", output)
 	}
-	if said := s.shell(dir, coredhcp+" import --config config.yml"); !strings.Contains(said, "server4: 2 to be written, with --write, 0 there already, 0 left out") {
-		t.Errorf("it would import\n%s", said)
+	if output := s.shell(dir, coredhcp+" import --config config.yml"); !strings.Contains(output, "server4: 2 new (use --write to write them), 0 existing, 0 skipped") {
+		t.Errorf("coredhcp import printed\n%s", output)
 	}
-	if said := s.shell(dir, coredhcp+" import --config config.yml --write"); !strings.Contains(said, "server4: 2 written") {
-		t.Errorf("it imports\n%s", said)
+	if output := s.shell(dir, coredhcp+" import --config config.yml --write"); !strings.Contains(output, "server4: 2 written") {
+		t.Errorf("coredhcp import --write printed\n%s", output)
 	}
 
-	// The CRDs are the operator's, and their fields and those of the Infra are owned by whoever applied them.
-	if _, said, code := s.Run("setup", "-f", "FILE", "--wait=false"); code != 1 || !strings.Contains(said, "CustomResourceDefinition infras.hostedcluster.densityops.com exists and was not created by setup") {
-		t.Errorf("setup ended with %d: %s", code, said)
+	// The operator installed the CRDs, and other field managers own their fields and those of the Infra.
+	if _, stderr, code := s.Run("setup", "-f", "FILE", "--wait=false"); code != 1 || !strings.Contains(stderr, "CustomResourceDefinition infras.hostedcluster.densityops.com exists and was not created by setup") {
+		t.Errorf("setup exited with %d: %s", code, stderr)
 	}
-	if _, said, code := s.Run("setup", "-f", "FILE", "--wait=false", "--adopt"); code != 1 || !strings.Contains(said, "--force-conflicts") {
-		t.Errorf("setup ended with %d: %s", code, said)
+	if _, stderr, code := s.Run("setup", "-f", "FILE", "--wait=false", "--adopt"); code != 1 || !strings.Contains(stderr, "--force-conflicts") {
+		t.Errorf("setup exited with %d: %s", code, stderr)
 	}
-	line(t, documented(t, "import --config /work/config.yml --write"), "kubectl oooi setup -f infra.yaml --adopt --force-conflicts")
+	lineWith(t, documentedBlock(t, "import --config /work/config.yml --write"), "kubectl oooi setup -f infra.yaml --adopt --force-conflicts")
 	s.Setup("--adopt", "--force-conflicts")
-	if said := s.Setup(); said != "" {
-		t.Errorf("the second time it says %s", said)
+	if stderr := s.Setup(); stderr != "" {
+		t.Errorf("a second setup changes objects: %s", stderr)
 	}
 	used, err := os.ReadFile(filepath.Join(dir, "config.yml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	config, _ := s.is("v1", "ConfigMap", "demo-dhcp")
+	config, _ := s.get("v1", "ConfigMap", "demo-dhcp")
 	text, _, _ := unstructured.NestedString(config.Object, "data", "config.yml")
 	if text = regexp.MustCompile(" snapshot=[^ \n]*").ReplaceAllString(text, " kubeconfig="+s.Kubeconfig); text != string(used) {
-		t.Errorf("leases were imported by\n%s\nand DHCP has\n%s", used, text)
+		t.Errorf("leases were imported with the configuration\n%s\nbut DHCP has\n%s", used, text)
 	}
-	table, said, code := s.Run("leases", "demo", "-n", "clusters", "--no-headers")
+	table, stderr, code := s.Run("leases", "demo", "-n", "clusters", "--no-headers")
 	for _, has := range []string{"192.168.100.23   02:00:00:00:00:11   clusters-demo/demo-worker-1", "192.168.100.57   02:00:00:00:00:10   clusters-demo/demo-worker-0"} {
 		if code != 0 || !strings.Contains(table, has) {
-			t.Errorf("%d, %s: no %q in\n%s", code, said, has, table)
+			t.Errorf("leases exited with %d, stderr %s; no %q in\n%s", code, stderr, has, table)
 		}
 	}
 
 	s.goBack()
 	s.Setup("--force-conflicts")
 
-	// What is left of the operator goes, and takes nothing of ours along.
-	ours := func() []string {
+	// Deleting the rest of the operator's objects leaves ours unchanged.
+	ourObjects := func() []string {
 		return slices.DeleteFunc(s.Everything(), func(o string) bool {
 			return strings.Contains(o, "dhcpservers.") || strings.Contains(o, "dnsservers.") || strings.Contains(o, "kubevirt-reader") || strings.Contains(o, "allow-infrastructure")
 		})
 	}
-	before := ours()
-	rest := documented(t, "delete crd")
+	before := ourObjects()
+	rest := documentedBlock(t, "delete crd")
 	for _, has := range []string{"dhcpservers.hostedcluster.densityops.com", "dnsservers.hostedcluster.densityops.com", "demo-dhcp-kubevirt-reader", "allow-infrastructure"} {
 		if !strings.Contains(rest, has) {
 			t.Errorf("docs/how-to/migrate.md does not delete %s", has)
@@ -365,30 +366,30 @@ func TestComingFromTheOperator(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.gone("apiextensions.k8s.io/v1", "CustomResourceDefinition", "dnsservers.hostedcluster.densityops.com")
-	if after := ours(); !slices.Equal(before, after) {
-		t.Errorf("there was\n%s\nthere is\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
+	s.waitDeleted("apiextensions.k8s.io/v1", "CustomResourceDefinition", "dnsservers.hostedcluster.densityops.com")
+	if after := ourObjects(); !slices.Equal(before, after) {
+		t.Errorf("our objects were\n%s\nand are now\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
 	}
-	if _, ok := s.is("v1", "PersistentVolumeClaim", claim.Name); !ok {
-		t.Error("the lease file of the operator is gone")
+	if _, ok := s.get("v1", "PersistentVolumeClaim", claim.Name); !ok {
+		t.Error("the lease volume of the operator was deleted")
 	}
 }
 
-// goBack goes the documented way back: setup's objects go, and the operator has its namespace, its CRDs and
-// its Infra again.
-func (s *operated) goBack() {
+// goBack follows the section "Go back": teardown deletes setup's objects, and the operator's CRDs and Infra are
+// applied again.
+func (s *operatorSite) goBack() {
 	s.Helper()
-	way := documented(s.T, "OPERATOR_CRDS")
-	teardown := strings.Fields(line(s.T, way, "teardown"))[2:]
-	if _, said, code := s.Run(append(teardown, "--yes")...); code != 0 || !strings.Contains(said, "Namespace oooi-system is kept: setup did not create it") {
-		s.Fatalf("%q ended with %d and said %s", teardown, code, said)
+	section := documentedBlock(s.T, "OPERATOR_CRDS")
+	teardown := strings.Fields(lineWith(s.T, section, "teardown"))[2:]
+	if _, stderr, code := s.Run(append(teardown, "--yes")...); code != 0 || !strings.Contains(stderr, "Namespace oooi-system is kept: setup did not create it") {
+		s.Fatalf("%q exited with %d, stderr %s", teardown, code, stderr)
 	}
 	for _, o := range s.Everything() {
 		if strings.Contains(o, "demo-") && !strings.Contains(o, "kubevirt-reader") || strings.Contains(o, "oooi-control ") || strings.Contains(o, "Infra ") {
 			s.Errorf("teardown left %s", o)
 		}
 	}
-	line(s.T, way, "kubectl apply --server-side --force-conflicts -f OPERATOR_CRDS")
+	lineWith(s.T, section, "kubectl apply --server-side --force-conflicts -f OPERATOR_CRDS")
 	for _, text := range oldCRDs() {
 		crd := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal([]byte(text), &crd.Object); err != nil {
@@ -398,11 +399,11 @@ func (s *operated) goBack() {
 			s.Fatal(err)
 		}
 	}
-	line(s.T, way, "kubectl apply -f OLD_INFRA")
+	lineWith(s.T, section, "kubectl apply -f OLD_INFRA")
 	s.create("kubectl-client-side-apply", oldInfra)
-	line(s.T, way, "kubectl -n OPERATOR_NAMESPACE scale deployment OPERATOR --replicas=1")
+	lineWith(s.T, section, "kubectl -n OPERATOR_NAMESPACE scale deployment OPERATOR --replicas=1")
 	operator := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "oooi-system", Name: "oooi-controller-manager"}}
-	for _, replicas := range []int32{1, 0} { // it does not run here: it would have to be stopped again
+	for _, replicas := range []int32{1, 0} { // back to 0, as before
 		scale := &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: replicas}}
 		if err := s.Client.SubResource("scale").Update(s.Context(), operator, client.WithSubResourceBody(scale)); err != nil {
 			s.Fatal(err)
@@ -410,17 +411,17 @@ func (s *operated) goBack() {
 	}
 }
 
-// exported writes what 'kubectl get -o yaml' prints: of the operator's objects, and of what setup
-// would find in the cluster.
-func (s *operated) exported(dir string) {
+// export writes the files old.yaml and cluster.yaml, as 'kubectl get -o yaml' prints them: the operator's objects,
+// and the objects that setup would read from the cluster.
+func (s *operatorSite) export(dir string) {
 	s.Helper()
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "List"})
 	for _, o := range append([]string{"Infra demo"}, "DHCPServer demo-dhcp", "DNSServer demo-dns", "ProxyServer demo-proxy") {
 		kind, name, _ := strings.Cut(o, " ")
-		u, ok := s.is("hostedcluster.densityops.com/v1alpha1", kind, name)
+		u, ok := s.get("hostedcluster.densityops.com/v1alpha1", kind, name)
 		if !ok {
-			s.Fatalf("there is no %s", o)
+			s.Fatalf("%s does not exist", o)
 		}
 		list.Items = append(list.Items, *u)
 	}
@@ -428,8 +429,8 @@ func (s *operated) exported(dir string) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	hosted, _ := s.is("hypershift.openshift.io/v1beta1", "HostedCluster", "demo")
-	network, _ := s.is("k8s.cni.cncf.io/v1", "NetworkAttachmentDefinition", "vlan100")
+	hosted, _ := s.get("hypershift.openshift.io/v1beta1", "HostedCluster", "demo")
+	network, _ := s.get("k8s.cni.cncf.io/v1", "NetworkAttachmentDefinition", "vlan100")
 	var cluster bytes.Buffer
 	for _, u := range []*unstructured.Unstructured{hosted, network} {
 		one, err := yaml.Marshal(u.Object)
@@ -446,8 +447,8 @@ func (s *operated) exported(dir string) {
 	}
 }
 
-// shell runs a line in a folder.
-func (s *operated) shell(dir, line string) string {
+// shell runs a command line in a directory, and returns its standard output and standard error.
+func (s *operatorSite) shell(dir, line string) string {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), time.Minute)
 	defer cancel()

@@ -10,19 +10,20 @@ import (
 	"golang.org/x/term"
 )
 
-// progress is a line on a terminal that says what a command is at, and for how long; nothing where
-// there is no terminal. It is gone when it stops.
+// progress shows the current activity of a command and its duration in one line of a terminal, and erases the line
+// when it stops. It shows nothing if the stream is not a terminal.
 type progress struct {
-	out  io.Writer // nil: nobody looks
+	out  io.Writer // nil if the stream is not a terminal
 	done chan struct{}
-	over sync.WaitGroup
+	wg   sync.WaitGroup
 
-	mu    sync.Mutex
-	what  string
-	since time.Time
+	mu       sync.Mutex
+	activity string
+	since    time.Time
 }
 
-// startProgress shows progress on a stream, if that is a terminal which can take a line back.
+// startProgress starts to show progress on a stream, if that is a terminal that can erase a line. The caller must
+// call stop.
 func startProgress(stream io.Writer) *progress {
 	p := &progress{done: make(chan struct{})}
 	file, ok := stream.(*os.File)
@@ -30,13 +31,13 @@ func startProgress(stream io.Writer) *progress {
 		return p
 	}
 	p.out = file
-	p.over.Go(func() {
+	p.wg.Go(func() {
 		tick := time.NewTicker(100 * time.Millisecond)
 		defer tick.Stop()
 		for {
 			select {
 			case <-p.done:
-				_, _ = fmt.Fprint(p.out, "\r\x1b[K") // there is nobody to tell
+				_, _ = fmt.Fprint(p.out, "\r\x1b[K") // nothing can be reported on a terminal that fails
 				return
 			case <-tick.C:
 				p.draw()
@@ -46,19 +47,19 @@ func startProgress(stream io.Writer) *progress {
 	return p
 }
 
-// say says what the command is at now.
-func (p *progress) say(what string) {
+// set sets the current activity. The duration starts again if it differs from the previous one.
+func (p *progress) set(activity string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.what != what {
-		p.what, p.since = what, time.Now()
+	if p.activity != activity {
+		p.activity, p.since = activity, time.Now()
 	}
 }
 
-// draw writes the line again, cut at the terminal's edge.
+// draw rewrites the line, cut to the width of the terminal.
 func (p *progress) draw() {
 	p.mu.Lock()
-	line := []rune(fmt.Sprintf("%s, %s", p.what, time.Since(p.since).Round(time.Second)))
+	line := []rune(fmt.Sprintf("%s, %s", p.activity, time.Since(p.since).Round(time.Second)))
 	p.mu.Unlock()
 	if file, ok := p.out.(*os.File); ok {
 		if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 && len(line) >= width {
@@ -68,8 +69,8 @@ func (p *progress) draw() {
 	fmt.Fprintf(p.out, "\r\x1b[K%s", string(line))
 }
 
-// stop takes the line away.
+// stop erases the line. No output follows after it returns.
 func (p *progress) stop() {
 	close(p.done)
-	p.over.Wait()
+	p.wg.Wait()
 }

@@ -11,40 +11,40 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal is both ends of one.
-func terminal(t *testing.T) (ours, theirs *os.File) {
+// openTerminal opens a pseudoterminal of 20 columns, and returns the master and the slave.
+func openTerminal(t *testing.T) (master, slave *os.File) {
 	t.Helper()
-	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
 		t.Skip(err)
 	}
-	t.Cleanup(func() { _ = ours.Close() })
-	if err := unix.IoctlSetPointerInt(int(ours.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+	t.Cleanup(func() { _ = master.Close() })
+	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
 		t.Fatal(err)
 	}
-	number, err := unix.IoctlGetInt(int(ours.Fd()), unix.TIOCGPTN)
+	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if theirs, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR, 0); err != nil {
+	if slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR, 0); err != nil {
 		t.Skip(err)
 	}
-	t.Cleanup(func() { _ = theirs.Close() })
-	if err := unix.IoctlSetWinsize(int(theirs.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 20}); err != nil {
+	t.Cleanup(func() { _ = slave.Close() })
+	if err := unix.IoctlSetWinsize(int(slave.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 20}); err != nil {
 		t.Fatal(err)
 	}
-	return ours, theirs
+	return master, slave
 }
 
-func TestProgressIsForTerminals(t *testing.T) {
+func TestProgressNeedsATerminal(t *testing.T) {
 	t.Setenv("TERM", "xterm")
-	ours, theirs := terminal(t)
+	master, slave := openTerminal(t)
 	shown := make(chan string)
 	go func() {
 		var all bytes.Buffer
 		buffer := make([]byte, 1<<10)
 		for {
-			n, err := ours.Read(buffer)
+			n, err := master.Read(buffer)
 			all.Write(buffer[:n])
 			if err != nil || strings.Contains(all.String(), "\x1b[Kreading the") && strings.HasSuffix(all.String(), "\r\x1b[K") {
 				shown <- all.String()
@@ -52,8 +52,8 @@ func TestProgressIsForTerminals(t *testing.T) {
 			}
 		}
 	}()
-	p := startProgress(theirs)
-	p.say("reading the whole of everything")
+	p := startProgress(slave)
+	p.set("reading the whole of everything")
 	time.Sleep(300 * time.Millisecond)
 	p.stop()
 	select {
@@ -64,17 +64,17 @@ func TestProgressIsForTerminals(t *testing.T) {
 			}
 		}
 	case <-time.After(10 * time.Second):
-		t.Error("nothing was shown, or it was not taken away")
+		t.Error("the progress was not shown, or not erased")
 	}
 
 	var file bytes.Buffer
 	p = startProgress(&file)
-	p.say("reading")
+	p.set("reading")
 	time.Sleep(300 * time.Millisecond)
 	p.stop()
 	t.Setenv("TERM", "dumb")
-	startProgress(theirs).stop()
+	startProgress(slave).stop()
 	if file.Len() > 0 {
-		t.Errorf("a file has %q", &file)
+		t.Errorf("progress wrote %q to a stream that is no terminal", &file)
 	}
 }

@@ -57,7 +57,7 @@ func (c *command) runResolve(ctx context.Context, f *resolveFlags, name string) 
 	if err != nil {
 		return err
 	}
-	report, err := resolve.Ask(all, *query)
+	report, err := resolve.Answer(all, *query)
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (c *command) runResolve(ctx context.Context, f *resolveFlags, name string) 
 	return resolve.Text(c.Out, report)
 }
 
-// query is what is asked, if it makes sense.
+// query builds the query from the flags and validates it.
 func (c *command) query(f *resolveFlags, name string) (*resolve.Query, error) {
 	name, err := resolve.ParseName(name)
 	if err != nil {
@@ -97,11 +97,12 @@ func (c *command) query(f *resolveFlags, name string) (*resolve.Query, error) {
 func addManifests(cmd *cobra.Command, dir *string) {
 	cmd.Flags().StringVar(dir, "manifests", "", "Read YAML and JSON files of this directory instead of a cluster")
 	if err := cmd.MarkFlagDirname("manifests"); err != nil {
-		panic(err) // the flag is there
+		panic(err) // the flag was added above
 	}
 }
 
-// objects are what names and routes are computed from, out of the cluster or of a folder.
+// objects returns the objects that names and routes are computed from, read from a directory or, if manifests is
+// empty, from the cluster.
 func (c *command) objects(ctx context.Context, manifests string) (*model.Objects, error) {
 	if manifests != "" {
 		all, err := watch.ReadManifests(manifests, resolve.Options())

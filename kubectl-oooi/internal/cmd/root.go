@@ -1,4 +1,4 @@
-// Package cmd is the command line of kubectl oooi.
+// Package cmd implements the command line of kubectl oooi.
 package cmd
 
 import (
@@ -21,28 +21,28 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// command is what all commands have: where to read and write, and which cluster to speak to.
+// command has what all commands share: the streams, and the flags that select a cluster.
 type command struct {
 	genericiooptions.IOStreams
 
 	cluster *genericclioptions.ConfigFlags
 }
 
-// InterruptedError is the cause by which the context of Main ends when the process gets a signal.
+// InterruptedError is the cancellation cause of the context of Main when the process receives a signal.
 type InterruptedError struct{ Signal syscall.Signal }
 
 func (i InterruptedError) Error() string { return "interrupted" }
 
-// Code is what a process exits with after the signal, as shells have it: 130 after Ctrl-C.
+// Code returns the exit code for the signal by the convention of shells: 128 plus its number, so 130 for SIGINT.
 func (i InterruptedError) Code() int { return 128 + int(i.Signal) }
 
-// Main runs the command line, and returns the code to exit with: 0 for success, 1 for failure,
-// that of InterruptedError, and others that a command has of its own.
-// Called as kubectl_complete-oooi it completes a command line, as kubectl asks it to.
+// Main runs the command line and returns the exit code: 0 for success, 1 for failure, the code of an
+// InterruptedError, or a code that the command defines. If args[0] is kubectl_complete-oooi, it completes a command
+// line for kubectl.
 func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
-	logTo(io.Discard, 0) // what client libraries have to say is in their errors
+	logTo(io.Discard, 0) // errors of client libraries are returned, so their logs add nothing
 	ctrllog.SetLogger(logr.Discard())
-	root := New(streams) //nolint:contextcheck // commands have the context of ExecuteContext
+	root := New(streams) //nolint:contextcheck // commands get the context of ExecuteContext
 	root.SetArgs(args[1:])
 	if strings.HasPrefix(filepath.Base(args[0]), "kubectl_complete-") {
 		root.SetArgs(append([]string{cobra.ShellCompRequestCmd}, args[1:]...))
@@ -50,7 +50,7 @@ func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams
 	err := root.ExecuteContext(ctx)
 	var code exitError
 	switch {
-	case errors.As(err, &code): // everything is said
+	case errors.As(err, &code): // the command has printed everything
 		return int(code)
 	case err != nil:
 		printError(streams.ErrOut, err)
@@ -62,19 +62,19 @@ func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams
 	return 0
 }
 
-// logTo has client libraries log up to a level, each message once.
+// logTo writes the logs of client libraries up to a level to w, each message once.
 func logTo(w io.Writer, level int) {
 	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(flags)
 	for name, value := range map[string]string{"v": strconv.Itoa(level), "logtostderr": "false", "one_output": "true", "stderrthreshold": "FATAL"} {
 		if err := flags.Set(name, value); err != nil {
-			panic(err) // klog has it
+			panic(err) // klog has no such flag
 		}
 	}
 	klog.SetOutput(w)
 }
 
-// printError prints each line of an error as one.
+// printError prints an error, each line with the prefix "error: ".
 func printError(w io.Writer, err error) {
 	for line := range strings.Lines(err.Error() + "\n") {
 		_, _ = fmt.Fprint(w, "error: ", line)
@@ -110,7 +110,7 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 	return root
 }
 
-// hideFlags keeps the flags of a client that few need out of the help; they work all the same.
+// hideFlags hides rarely used client flags from the help. They still work.
 func hideFlags(root *cobra.Command) {
 	for _, name := range []string{
 		"as", "as-group", "as-uid", "as-user-extra", "cache-dir", "certificate-authority", "client-certificate", "client-key", "cluster", "disable-compression",
@@ -122,8 +122,7 @@ func hideFlags(root *cobra.Command) {
 	}
 }
 
-// namespace is that of --namespace or of the kubeconfig's context. Without a kubeconfig it is
-// default.
+// namespace returns the namespace of --namespace or of the kubeconfig's context, or default without a kubeconfig.
 func (c *command) namespace() string {
 	if namespace, _, err := c.cluster.ToRawKubeConfigLoader().Namespace(); err == nil && namespace != "" {
 		return namespace
@@ -131,10 +130,10 @@ func (c *command) namespace() string {
 	return "default"
 }
 
-// release is the version that the binary was built from.
+// release returns the version of the binary.
 func release() string { return version() }
 
-// version is a variable for tests of several versions.
+// version is a variable so that tests can run as other versions.
 var version = func() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version

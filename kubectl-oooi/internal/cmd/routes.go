@@ -32,7 +32,7 @@ func (c *command) routes() *cobra.Command {
 			"  # read files instead of a cluster, such as a must-gather\n  kubectl oooi routes -A --manifests ./must-gather",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: c.completeProxies,
-		RunE:              about(func(ctx context.Context, t target) error { return c.runRoutes(ctx, f, t) }, infraTarget, proxyTarget),
+		RunE:              withTarget(func(ctx context.Context, t target) error { return c.runRoutes(ctx, f, t) }, infraTarget, proxyTarget),
 	}
 	addAllNamespaces(cmd, &f.all)
 	addManifests(cmd, &f.manifests)
@@ -40,11 +40,11 @@ func (c *command) routes() *cobra.Command {
 	return cmd
 }
 
-func (c *command) runRoutes(ctx context.Context, f *routesFlags, of target) error {
+func (c *command) runRoutes(ctx context.Context, f *routesFlags, t target) error {
 	if err := f.output.Check(); err != nil {
 		return err
 	}
-	namespace, err := c.within(f.all, of.name)
+	namespace, err := c.listNamespace(f.all, t.name)
 	if err != nil {
 		return err
 	}
@@ -56,16 +56,16 @@ func (c *command) runRoutes(ctx context.Context, f *routesFlags, of target) erro
 	var list []*routes.Report
 	shown := map[model.Ref]bool{}
 	for _, p := range snapshot.ProxyServers {
-		if (namespace == "" || p.Namespace == namespace) && of.matches(p) {
-			list = append(list, routes.Make(p, all))
+		if (namespace == "" || p.Namespace == namespace) && t.matches(p) {
+			list = append(list, routes.NewReport(p, all))
 			shown[p.Ref] = true
 			if p.Infra != nil {
 				shown[*p.Infra] = true
 			}
 		}
 	}
-	if of.name != "" && len(list) == 0 {
-		return noProxy(snapshot, namespace, of.name)
+	if t.name != "" && len(list) == 0 {
+		return noProxyError(snapshot, namespace, t.name)
 	}
 	for _, p := range snapshot.Problems {
 		if shown[p.Object] || p.Reason == model.ReasonUndecodable {
@@ -80,13 +80,13 @@ func (c *command) runRoutes(ctx context.Context, f *routesFlags, of target) erro
 	return c.printRoutes(f, list, namespace)
 }
 
-// matches reports whether the routes of a ProxyServer are asked for.
+// matches reports whether the target selects a ProxyServer, by its own name or by that of its Infra.
 func (t target) matches(p *model.ProxyServer) bool {
 	return t.name == "" || t.kind != infraTarget && p.Name == t.name || t.kind != proxyTarget && p.Infra != nil && p.Infra.Name == t.name
 }
 
-// noProxy says why there is no proxy of a name.
-func noProxy(snapshot *model.Snapshot, namespace, name string) error {
+// noProxyError explains why no ProxyServer matches a name.
+func noProxyError(snapshot *model.Snapshot, namespace, name string) error {
 	if snapshot.Infra(namespace+"/"+name) != nil {
 		return fmt.Errorf("no ProxyServer names Infra %s/%s: 'kubectl oooi setup' creates one unless spec.infraComponents.proxy is disabled", namespace, name)
 	}
@@ -96,13 +96,13 @@ func noProxy(snapshot *model.Snapshot, namespace, name string) error {
 func (c *command) printRoutes(f *routesFlags, list []*routes.Report, namespace string) error {
 	switch {
 	case !f.output.Text():
-		var about []*unstructured.Unstructured
+		var objects []*unstructured.Unstructured
 		for _, r := range list {
-			about = append(about, output.Object(v1alpha1.SchemeGroupVersion.String(), "ProxyServer", r.Metadata.Namespace, r.Metadata.Name))
+			objects = append(objects, output.Object(v1alpha1.SchemeGroupVersion.String(), "ProxyServer", r.Metadata.Namespace, r.Metadata.Name))
 		}
-		return f.output.Print(c.Out, output.ListOf("ProxyRoutes", list), about)
+		return f.output.Print(c.Out, output.ListOf("ProxyRoutes", list), objects)
 	case len(list) == 0:
-		c.nothing(namespace)
+		c.printNoResources(namespace)
 		return nil
 	default:
 		return routes.Table(c.Out, list, routes.Columns{Namespace: f.all, Wide: f.output.Wide(), NoTitles: f.output.NoHeaders})

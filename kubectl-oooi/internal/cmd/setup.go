@@ -20,22 +20,22 @@ import (
 
 // setupFlags are the flags of setup.
 type setupFlags struct {
-	files     filenames
-	described setup.Description
-	images    render.Images
-	dryRun    string
-	output    string
-	flavour   string
-	wait      bool
-	timeout   time.Duration
-	conflicts bool
-	downgrade bool
-	given     map[string]string // flags that setup remembers, and that are given
-	choices   []choice
-	adopt     bool
-	dns       string
-	network   string
-	ingress   bool
+	files          filenames
+	described      setup.Description
+	images         render.Images
+	dryRun         string
+	output         string
+	openShift      string
+	wait           bool
+	timeout        time.Duration
+	forceConflicts bool
+	allowDowngrade bool
+	given          map[string]string // values of the remembered flags that are set on the command line
+	choices        []choice
+	adopt          bool
+	dns            string
+	makeNetwork    string
+	virtualIngress bool
 }
 
 func (c *command) setup() *cobra.Command {
@@ -57,7 +57,7 @@ func (c *command) setup() *cobra.Command {
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: c.completeInfras,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := c.described(cmd, f, args); err != nil {
+			if err := c.readArgs(cmd, f, args); err != nil {
 				return err
 			}
 			return c.runSetup(cmd.Context(), f)
@@ -73,39 +73,39 @@ func (c *command) setup() *cobra.Command {
 	return cmd
 }
 
-// addPlanFlags adds the flags that say what is set up, and how the cluster is asked.
+// addPlanFlags adds the flags that setup and diff share.
 func addPlanFlags(cmd *cobra.Command, f *setupFlags) {
 	flags := cmd.Flags()
 	addFilenames(cmd, &f.files, "that contain the Infra or ProxyServer, and objects that are not in the cluster (ProxyServer, HostedCluster, Route, Service, NetworkAttachmentDefinition)")
 	d := &f.described
-	flags.StringVar(&d.HostedCluster, "hosted-cluster", "", describes+"HostedCluster (NAMESPACE/NAME)")
-	flags.StringVar(&d.Network, "network", "", describes+"NetworkAttachmentDefinition of the VMs (NAMESPACE/NAME)")
-	flags.StringVar(&d.CIDR, "cidr", "", describes+"subnet of the VLAN")
-	flags.StringVar(&d.Gateway, "gateway", "", describes+"router of the VLAN")
-	flags.StringVar(&d.DHCP, "dhcp-ip", "", describes+"VLAN address of the DHCP server (default: a free address)")
-	flags.StringVar(&d.DNS, "dns-ip", "", describes+"VLAN address of the DNS server (default: a free address)")
-	flags.StringVar(&d.Proxy, "proxy-ip", "", describes+"VLAN address of the proxy (default: a free address)")
-	flags.StringVar(&d.Range, "range", "", describes+"DHCP range (FIRST-LAST; default: the largest free range)")
-	flags.StringSliceVar(&d.Upstream, "upstream", nil, describes+"upstream DNS servers (default: those of the node)")
+	flags.StringVar(&d.HostedCluster, "hosted-cluster", "", describesInfra+"HostedCluster (NAMESPACE/NAME)")
+	flags.StringVar(&d.Network, "network", "", describesInfra+"NetworkAttachmentDefinition of the VMs (NAMESPACE/NAME)")
+	flags.StringVar(&d.CIDR, "cidr", "", describesInfra+"subnet of the VLAN")
+	flags.StringVar(&d.Gateway, "gateway", "", describesInfra+"router of the VLAN")
+	flags.StringVar(&d.DHCP, "dhcp-ip", "", describesInfra+"VLAN address of the DHCP server (default: a free address)")
+	flags.StringVar(&d.DNS, "dns-ip", "", describesInfra+"VLAN address of the DNS server (default: a free address)")
+	flags.StringVar(&d.Proxy, "proxy-ip", "", describesInfra+"VLAN address of the proxy (default: a free address)")
+	flags.StringVar(&d.Range, "range", "", describesInfra+"DHCP range (FIRST-LAST; default: the largest free range)")
+	flags.StringSliceVar(&d.Upstream, "upstream", nil, describesInfra+"upstream DNS servers (default: those of the node)")
 	flags.StringVar(&f.images.Oooi, setup.FlagImage, "", "Image with coredns, coredhcp and xdsd (default: the image of the previous setup, or "+defaultImages().Oooi+")")
 	flags.StringVar(&f.images.Envoy, setup.FlagEnvoyImage, "", "Image of Envoy, version 1.31 or later (default: the image of the previous setup, or "+defaultImages().Envoy+")")
-	f.choices = append(f.choices, addChoice(cmd, &f.flavour, setup.FlagOpenShift, "auto", "Whether SecurityContextConstraints select the user of pods: auto, true or false", "auto", "true", "false"))
-	flags.StringVar(&f.network, "make-network", "", "Create the VMs' NetworkAttachmentDefinition: bridge=BRIDGE, macvlan=INTERFACE or localnet=NETWORK (OVN-Kubernetes), followed by optional ,vlan=ID and ,mtu=BYTES")
+	f.choices = append(f.choices, addChoice(cmd, &f.openShift, setup.FlagOpenShift, "auto", "Whether SecurityContextConstraints select the user of pods: auto, true or false", "auto", "true", "false"))
+	flags.StringVar(&f.makeNetwork, "make-network", "", "Create the VMs' NetworkAttachmentDefinition: bridge=BRIDGE, macvlan=INTERFACE or localnet=NETWORK (OVN-Kubernetes), followed by optional ,vlan=ID and ,mtu=BYTES")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "Maximum time to wait")
-	flags.BoolVar(&f.ingress, "virtual-ingress", false, "Also deploy the VirtualIngress controller, once per cluster (default: leave it as it is)")
-	flags.BoolVar(&f.downgrade, "allow-downgrade", false, "Replace objects that a newer version of kubectl-oooi applied")
-	flags.BoolVar(&f.conflicts, "force-conflicts", false, "Take over fields of other field managers, and remove fields that they added to pods")
+	flags.BoolVar(&f.virtualIngress, "virtual-ingress", false, "Also deploy the VirtualIngress controller, once per cluster (default: leave it as it is)")
+	flags.BoolVar(&f.allowDowngrade, "allow-downgrade", false, "Replace objects that a newer version of kubectl-oooi applied")
+	flags.BoolVar(&f.forceConflicts, "force-conflicts", false, "Take over fields of other field managers, and remove fields that they added to pods")
 	flags.BoolVar(&f.adopt, "adopt", false, "Take over objects that setup did not create; teardown then deletes them")
 }
 
-// described reads the name of the Infra that flags describe, and which flags are given that setup remembers.
-func (c *command) described(cmd *cobra.Command, f *setupFlags, args []string) error {
-	t, err := targetOf(args, infraTarget)
+// readArgs reads the name of an Infra that flags describe, and the remembered flags that are set.
+func (c *command) readArgs(cmd *cobra.Command, f *setupFlags, args []string) error {
+	t, err := parseTarget(args, infraTarget)
 	if err != nil {
 		return err
 	}
 	f.described.Infra = types.NamespacedName{Namespace: c.namespace(), Name: t.name}
-	if flag := inPlaceOfAFile(cmd); flag != "" && len(args) == 0 {
+	if flag := infraFlag(cmd); flag != "" && len(args) == 0 {
 		return fmt.Errorf("--%s describes an Infra without a file and requires its name as argument", flag)
 	}
 	f.given = map[string]string{}
@@ -127,25 +127,25 @@ func (c *command) runSetup(ctx context.Context, f *setupFlags) error {
 				return err
 			}
 		}
-		known, err := c.known(f)
+		known, err := c.readInput(f)
 		if err != nil {
 			return err
 		}
-		known.OpenShift = f.flavour == "true"
+		known.OpenShift = f.openShift == "true"
 		if known.Infra == nil {
 			return errors.New("the ProxyServer refers to an Infra that is in none of the files; --dry-run=client does not read the cluster")
 		}
-		now, _ := setup.Settle(f.given, nil, defaultImages())
-		return c.printPlan(known, now.Images())
+		remembered, _ := setup.ResolveFlags(f.given, nil, defaultImages())
+		return c.printPlan(known, remembered.Images())
 	}
-	cl, err := c.patient()
+	cl, err := c.retryingClient()
 	if err != nil {
 		return err
 	}
-	return within(ctx, f.timeout, func(ctx context.Context) error { return c.setUp(ctx, cl, f) })
+	return withTimeout(ctx, f.timeout, func(ctx context.Context) error { return c.deploy(ctx, cl, f) })
 }
 
-// check refuses flags that mean nothing, before anything is asked for.
+// check rejects invalid flags before the cluster is read.
 func (f *setupFlags) check() error {
 	if len(f.files.names) == 0 && f.described.Infra.Name == "" {
 		return errors.New("specify a file with -f, or the name of an Infra and flags that describe it; see 'kubectl oooi setup --help' for examples")
@@ -162,8 +162,8 @@ func (f *setupFlags) check() error {
 	return nil
 }
 
-// within gives something the time of flag --timeout.
-func within(ctx context.Context, timeout time.Duration, do func(context.Context) error) error {
+// withTimeout runs do with the timeout of --timeout, and names the flag in the error if the time is over.
+func withTimeout(ctx context.Context, timeout time.Duration, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	err := do(ctx)
@@ -173,14 +173,15 @@ func within(ctx context.Context, timeout time.Duration, do func(context.Context)
 	return err
 }
 
-// setUp sets up an Infra in a cluster.
-func (c *command) setUp(ctx context.Context, cl client.Client, f *setupFlags) error {
-	known, plan, now, err := c.plan(ctx, cl, f)
+// deploy plans, applies and waits, or prints the changes with --dry-run=server.
+func (c *command) deploy(ctx context.Context, cl client.Client, f *setupFlags) error {
+	known, plan, remembered, err := c.makePlan(ctx, cl, f)
 	if err != nil {
 		return err
 	}
 	applier := &setup.Applier{
-		Client: cl, Out: c.ErrOut, Force: f.conflicts, Adopt: f.adopt, DryRun: f.dryRun == dryRunServer, OneByOne: f.wait, AllowDowngrade: f.downgrade, Remember: now,
+		Client: cl, Out: c.ErrOut, Force: f.forceConflicts, Adopt: f.adopt, DryRun: f.dryRun == dryRunServer, OneByOne: f.wait, AllowDowngrade: f.allowDowngrade,
+		Remember: remembered,
 	}
 	if err := applier.Apply(ctx, plan); err != nil {
 		return err
@@ -194,36 +195,37 @@ func (c *command) setUp(ctx context.Context, cl client.Client, f *setupFlags) er
 			return err
 		}
 	}
-	if err := c.clusterDNS(ctx, cl, plan, now.ClusterDNS == "patch"); err != nil {
+	if err := c.configureClusterDNS(ctx, cl, plan, remembered.ClusterDNS == "patch"); err != nil {
 		return err
 	}
 	_, err = fmt.Fprint(c.Out, setup.Advice(known, plan))
 	return err
 }
 
-// settle decides which images and flags setup uses, and says what it keeps of the setup before.
-func (c *command) settle(ctx context.Context, cl client.Client, f *setupFlags, known *setup.Known) (*setup.Remembered, error) {
-	before, err := setup.Recall(ctx, cl, known.Infra, defaultImages())
+// recallFlags returns the images and flags to use: those that are set, those of the previous setup, or the defaults. It
+// prints which ones it keeps, and sets known.OpenShift.
+func (c *command) recallFlags(ctx context.Context, cl client.Client, f *setupFlags, known *setup.Known) (*setup.Remembered, error) {
+	previous, err := setup.Recall(ctx, cl, known.Infra, defaultImages())
 	if err != nil {
 		return nil, err
 	}
-	now, lines := setup.Settle(f.given, before, defaultImages())
+	remembered, lines := setup.ResolveFlags(f.given, previous, defaultImages())
 	for _, line := range lines {
 		if _, err := fmt.Fprintln(c.ErrOut, line); err != nil {
 			return nil, err
 		}
 	}
-	switch now.OpenShift {
+	switch remembered.OpenShift {
 	case "true":
 		known.OpenShift = true
 	case "false":
 		known.OpenShift = false
 	}
-	now.Version = release()
-	return now, nil
+	remembered.Version = release()
+	return remembered, nil
 }
 
-// printChanges is --dry-run=server.
+// printChanges prints each object and its change, and the pods that would restart, for --dry-run=server.
 func (c *command) printChanges(changes []setup.ObjectChange) error {
 	for _, change := range changes {
 		if _, err := fmt.Fprintf(c.Out, "%s %s (server dry run)\n", change.Entry, change.Verb); err != nil {
@@ -231,41 +233,42 @@ func (c *command) printChanges(changes []setup.ObjectChange) error {
 		}
 	}
 	line := "restarts no pod"
-	if pods := restarting(changes); len(pods) > 0 {
+	if pods := restartedPods(changes); len(pods) > 0 {
 		line = "restarts " + strings.Join(pods, ", ")
 	}
 	_, err := fmt.Fprintln(c.Out, line)
 	return err
 }
 
-// plan is what is to be applied to a cluster, and what the next setup is to remember.
-func (c *command) plan(ctx context.Context, cl client.Client, f *setupFlags) (*setup.Known, *setup.Plan, *setup.Remembered, error) {
+// makePlan returns the input, the objects to apply, and the flags that the next setup recalls. It prints the warnings
+// of the plan.
+func (c *command) makePlan(ctx context.Context, cl client.Client, f *setupFlags) (*setup.Known, *setup.Plan, *setup.Remembered, error) {
 	if f.described.Infra.Name != "" {
-		if err := c.find(ctx, cl, &f.described); err != nil {
+		if err := c.discover(ctx, cl, &f.described); err != nil {
 			return nil, nil, nil, err
 		}
 	}
-	known, err := c.known(f)
+	known, err := c.readInput(f)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	if err := known.Discover(ctx, cl); err != nil {
 		return nil, nil, nil, err
 	}
-	now, err := c.settle(ctx, cl, f, known)
+	remembered, err := c.recallFlags(ctx, cl, f, known)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	plan, err := setup.Make(known, now.Images())
+	plan, err := setup.Make(known, remembered.Images())
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	c.warn(plan)
-	return known, plan, now, nil
+	return known, plan, remembered, nil
 }
 
-// known is what files or flags say.
-func (c *command) known(f *setupFlags) (*setup.Known, error) {
+// readInput reads the files, or the flags that describe an Infra.
+func (c *command) readInput(f *setupFlags) (*setup.Known, error) {
 	var described *setup.Description
 	if f.described.Infra.Name != "" {
 		described = &f.described
@@ -279,39 +282,39 @@ func (c *command) known(f *setupFlags) (*setup.Known, error) {
 		err = known.InNamespace(*c.cluster.Namespace)
 	}
 	if err == nil {
-		known.VirtualIngress = f.ingress
+		known.VirtualIngress = f.virtualIngress
 	}
-	if err == nil && f.network != "" {
-		if known.MakeNetwork, err = render.ParseMachineNetwork(f.network); err != nil {
+	if err == nil && f.makeNetwork != "" {
+		if known.MakeNetwork, err = render.ParseMachineNetwork(f.makeNetwork); err != nil {
 			err = fmt.Errorf("--make-network: %w", err)
 		}
 	}
 	return known, err
 }
 
-// inPlaceOfAFile is a flag that is given and describes an Infra.
-func inPlaceOfAFile(cmd *cobra.Command) string {
-	var given string
+// infraFlag returns the name of a flag that is set and describes an Infra; empty for none.
+func infraFlag(cmd *cobra.Command) string {
+	var name string
 	cmd.Flags().Visit(func(f *pflag.Flag) {
-		if strings.HasPrefix(f.Usage, describes) {
-			given = f.Name
+		if strings.HasPrefix(f.Usage, describesInfra) {
+			name = f.Name
 		}
 	})
-	return given
+	return name
 }
 
-// describes begins the usage of flags that describe an Infra.
-const describes = "Without a file: "
+// describesInfra is the prefix of the usage of each flag that describes an Infra.
+const describesInfra = "Without a file: "
 
-// find fills in what flags leave open, and says so.
-func (c *command) find(ctx context.Context, cl client.Client, d *setup.Description) error {
-	if err := d.Remember(ctx, cl); err != nil {
+// discover completes the description of an Infra from the cluster, and prints it if that changed it.
+func (c *command) discover(ctx context.Context, cl client.Client, d *setup.Description) error {
+	if err := d.FillFromInfra(ctx, cl); err != nil {
 		return err
 	}
 	before := *d
-	taken, err := d.Find(ctx, cl, c.warning)
+	used, err := d.Find(ctx, cl, c.warning)
 	if err == nil && d.CIDR != "" {
-		err = d.Choose(taken)
+		err = d.Choose(used)
 	}
 	if err == nil && d.String() != before.String() {
 		_, err = fmt.Fprintln(c.ErrOut, d)
@@ -319,8 +322,8 @@ func (c *command) find(ctx context.Context, cl client.Client, d *setup.Descripti
 	return err
 }
 
-// clusterDNS says what the cluster's DNS has to forward, or has it do so.
-func (c *command) clusterDNS(ctx context.Context, cl client.Client, plan *setup.Plan, patch bool) error {
+// configureClusterDNS adds a forwarder to the cluster DNS or, unless patch is set, prints what it must forward.
+func (c *command) configureClusterDNS(ctx context.Context, cl client.Client, plan *setup.Plan, patch bool) error {
 	domains := plan.Domains()
 	if len(domains) == 0 {
 		return nil
@@ -348,20 +351,19 @@ func (c *command) warn(plan *setup.Plan) {
 	}
 }
 
-// connection is to a cluster.
+// A connection has the client of a cluster and its configuration.
 type connection struct {
 	config *rest.Config
 	client *apiserver.Client
 }
 
-// connect finds out which cluster, and how to speak to it. Warnings of the API server are told
-// once each.
+// connect returns a client for the cluster that the flags select. It prints each warning of the API server once.
 func (c *command) connect() (*connection, error) {
 	config, err := c.cluster.ToRESTConfig()
 	if err != nil {
-		return nil, fmt.Errorf("which cluster: %w", err)
+		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
 	}
-	config.QPS, config.Burst = 50, 300 // as kubectl
+	config.QPS, config.Burst = 50, 300 // kubectl's values
 	config.WarningHandler = rest.NewWarningWriter(c.ErrOut, rest.WarningWriterOptions{Deduplicate: true})
 	config.UserAgent = "kubectl-oooi/" + release()
 	cl, err := client.New(config, client.Options{})
@@ -371,8 +373,8 @@ func (c *command) connect() (*connection, error) {
 	return &connection{config, &apiserver.Client{Client: cl, Once: true}}, nil
 }
 
-// patient is a client for what goes on while the API server restarts. It says when it waits for that.
-func (c *command) patient() (client.Client, error) {
+// retryingClient returns a client that waits for an API server that restarts, and prints when it does.
+func (c *command) retryingClient() (client.Client, error) {
 	to, err := c.connect()
 	if err != nil {
 		return nil, err
@@ -382,7 +384,7 @@ func (c *command) patient() (client.Client, error) {
 	return to.client, nil
 }
 
-// client speaks to the cluster.
+// client returns a client that fails at once if the API server does not answer.
 func (c *command) client() (client.Client, error) {
 	to, err := c.connect()
 	if err != nil {
@@ -391,9 +393,9 @@ func (c *command) client() (client.Client, error) {
 	return to.client, nil
 }
 
-// printPlan is --dry-run=client.
+// printPlan prints the objects as YAML for --dry-run=client.
 func (c *command) printPlan(known *setup.Known, images render.Images) error {
-	known.ControlPlane = true // as far as files can tell
+	known.ControlPlane = true // files cannot tell; assume that its namespace exists
 	plan, err := setup.Make(known, images)
 	if err != nil {
 		return err

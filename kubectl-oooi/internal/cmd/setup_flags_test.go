@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// machines are a NodePool and a machine of another one on the VLAN, with another Infra.
-const machines = `
+// networkUsers are a NodePool, and a VM and an Infra that use addresses of the same VLAN.
+const networkUsers = `
 apiVersion: hypershift.openshift.io/v1beta1
 kind: NodePool
 metadata: {name: workers, namespace: NS}
@@ -41,40 +41,40 @@ spec:
 
 func TestFlagsDescribeAnInfra(t *testing.T) {
 	s := newSite(t)
-	s.Setup() // for our CRDs
+	s.Setup() // installs our CRDs
 	s.Run("teardown", "demo", "-n", s.Namespace, "--yes")
-	s.Apply(strings.ReplaceAll(machines, "NS", s.Namespace))
+	s.Apply(strings.ReplaceAll(networkUsers, "NS", s.Namespace))
 	describe := []string{"setup", "demo", "-n", s.Namespace, "--hosted-cluster", "demo", "--upstream", "203.0.113.53", "--wait=false"}
-	_, said, code := s.Run(describe...)
+	_, stderr, code := s.Run(describe...)
 	want := strings.ReplaceAll("Infra NS/demo: hosted cluster NS/demo; network NS/vlan100, 192.0.2.0/24, gateway 192.0.2.1; "+
 		"DHCP 192.0.2.4, DNS 192.0.2.5, proxy 192.0.2.6, VMs 192.0.2.7-192.0.2.127\n", "NS/", s.Namespace+"/")
-	if code != 0 || !strings.HasPrefix(said, want) {
-		t.Fatalf("setup ended with %d and said\n%s\nwant at first\n%s", code, said, want)
+	if code != 0 || !strings.HasPrefix(stderr, want) {
+		t.Fatalf("setup exited with %d, stderr\n%s\nwant the prefix\n%s", code, stderr, want)
 	}
 	before := s.Everything()
 	for _, again := range [][]string{describe, {"setup", "demo", "-n", s.Namespace, "--wait=false"}} {
-		if _, said, code := s.Run(again...); code != 0 || said != "" {
-			t.Errorf("%q ended with %d and said %s", again, code, said)
+		if _, stderr, code := s.Run(again...); code != 0 || stderr != "" {
+			t.Errorf("%q exited with %d, stderr %s", again, code, stderr)
 		}
 	}
 	s.Unchanged(before)
-	_, said, code = s.Run("setup", "demo", "-n", s.Namespace, "--dns-ip", "192.0.2.9", "--range", "192.0.2.10-192.0.2.127", "--wait=false")
-	if code != 0 || !strings.Contains(said, "StatefulSet "+s.Namespace+"/demo-dns configured") || strings.Contains(said, "/demo-proxy configured") {
-		t.Errorf("with another address, setup ended with %d and said %s", code, said)
+	_, stderr, code = s.Run("setup", "demo", "-n", s.Namespace, "--dns-ip", "192.0.2.9", "--range", "192.0.2.10-192.0.2.127", "--wait=false")
+	if code != 0 || !strings.Contains(stderr, "StatefulSet "+s.Namespace+"/demo-dns configured") || strings.Contains(stderr, "/demo-proxy configured") {
+		t.Errorf("with another DNS address, setup exited with %d, stderr %s", code, stderr)
 	}
 
-	// What a file has said is not lost.
+	// Fields from a file that no flag describes are not lost.
 	s.Infra = strings.NewReplacer("192.0.2.3", "192.0.2.9, image: example.com/dns:1", "192.0.2.2,", "192.0.2.4,", "192.0.2.4", "192.0.2.6").Replace(s.Infra)
 	s.Setup()
-	_, said, code = s.Run("setup", "demo", "-n", s.Namespace, "--dns-ip", "192.0.2.8", "--wait=false")
-	if code != 1 || !strings.Contains(said, "has fields without a flag") {
-		t.Errorf("setup ended with %d and said %s", code, said)
+	_, stderr, code = s.Run("setup", "demo", "-n", s.Namespace, "--dns-ip", "192.0.2.8", "--wait=false")
+	if code != 1 || !strings.Contains(stderr, "has fields without a flag") {
+		t.Errorf("setup exited with %d, stderr %s", code, stderr)
 	}
 }
 
-func TestFlagsThatDoNotSuffice(t *testing.T) {
+func TestInsufficientFlags(t *testing.T) {
 	s := newSite(t)
-	for _, tc := range []struct{ line, says string }{
+	for _, tc := range []struct{ line, want string }{
 		{"setup", "specify a file with -f, or the name of an Infra"},
 		{"setup --cidr 192.0.2.0/24", "--cidr describes an Infra without a file and requires its name as argument"},
 		{"setup -f FILE --dns-ip 192.0.2.9", "--dns-ip describes an Infra without a file and requires its name as argument"},
@@ -82,20 +82,21 @@ func TestFlagsThatDoNotSuffice(t *testing.T) {
 		{"setup demo --hosted-cluster demo --network vlan100", "--cidr: specify the subnet of the VLAN"},
 		{"setup demo --hosted-cluster demo --network vlan100 --cidr 192.0.2.0/30 --gateway 192.0.2.1", "--dns-ip: no free address in 192.0.2.0/30"},
 		{"setup demo --hosted-cluster demo --network vlan100 --cidr 2001:db8::/64 --gateway 2001:db8::1", "--dhcp-ip is required"},
-		{"setup demo --hosted-cluster demo --network vlan100 --cidr there --gateway 192.0.2.1", `invalid --cidr "there"`},
+		{"setup demo --hosted-cluster demo --network vlan100 --cidr invalid --gateway 192.0.2.1", `invalid --cidr "invalid"`},
 		{"setup demo --hosted-cluster demo --network vlan101 --cidr 192.0.2.0/24 --gateway 192.0.2.1", "vlan101 does not exist"},
 	} {
 		before := s.Everything()
-		_, said, code := s.Run(append(strings.Fields(tc.line), "-n", s.Namespace, "--wait=false")...)
-		if code != 1 || !strings.Contains(said, tc.says) {
-			t.Errorf("%s ended with %d and said %swant %s", tc.line, code, said, tc.says)
+		_, stderr, code := s.Run(append(strings.Fields(tc.line), "-n", s.Namespace, "--wait=false")...)
+		if code != 1 || !strings.Contains(stderr, tc.want) {
+			t.Errorf("%s exited with %d, stderr %swant %s", tc.line, code, stderr, tc.want)
 		}
 		s.Unchanged(before)
 	}
 }
 
-// TestANetworkElsewhereIsNamed: by OVN-Kubernetes' kind as well, of which a test needs the name.
-func TestANetworkElsewhereIsNamed(t *testing.T) {
+// TestMissingNetworkErrorNamesCandidates creates a NetworkAttachmentDefinition in another namespace, and a
+// ClusterUserDefinedNetwork of OVN-Kubernetes, whose CRD here has only the names.
+func TestMissingNetworkErrorNamesCandidates(t *testing.T) {
 	s := newSite(t)
 	s.Apply(`
 apiVersion: apiextensions.k8s.io/v1
@@ -118,5 +119,5 @@ metadata: {name: NS, namespace: NS-demo}
 spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "bridge": "br-vlan100"}'}
 `, "NS", s.Namespace))
 	s.Infra = strings.ReplaceAll(s.Infra, "vlan100", s.Namespace)
-	s.Refused(strings.ReplaceAll("does not exist; create it, let setup create it (--make-network), or specify it as NAMESPACE/NAME; there is a NS-demo/NS; ClusterUserDefinedNetwork NS creates it in the namespaces", "NS", s.Namespace))
+	s.Refused(strings.ReplaceAll("does not exist; create it, let setup create it (--make-network), or specify it as NAMESPACE/NAME; NetworkAttachmentDefinition NS-demo/NS exists; ClusterUserDefinedNetwork NS creates it in the namespaces", "NS", s.Namespace))
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
-// withoutNetwork is a site before somebody has made the machines' network.
-func withoutNetwork(t *testing.T) *site {
+// newSiteWithoutNetwork returns a site whose NetworkAttachmentDefinition of the VMs does not exist.
+func newSiteWithoutNetwork(t *testing.T) *site {
 	t.Helper()
 	s := newSite(t)
 	if err := s.Client.Delete(t.Context(), s.network()); err != nil {
@@ -23,7 +23,7 @@ func withoutNetwork(t *testing.T) *site {
 	return s
 }
 
-// network is the machines', without what is in it.
+// network returns the VMs' NetworkAttachmentDefinition, with only its name.
 func (s *site) network() *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(read.AttachmentKind)
@@ -32,31 +32,31 @@ func (s *site) network() *unstructured.Unstructured {
 	return u
 }
 
-func TestTheMachinesNetworkIsMadeOnRequest(t *testing.T) {
-	s := withoutNetwork(t)
+func TestMakeNetwork(t *testing.T) {
+	s := newSiteWithoutNetwork(t)
 	s.Refused("let setup create it (--make-network)")
 	what := fmt.Sprintf("NetworkAttachmentDefinition %s/vlan100 ", s.Namespace)
-	if said := s.Setup("--make-network", "bridge=br-vlan100,vlan=100"); !strings.Contains(said, what+"created") {
-		t.Errorf("setup said\n%s", said)
+	if stderr := s.Setup("--make-network", "bridge=br-vlan100,vlan=100"); !strings.Contains(stderr, what+"created") {
+		t.Errorf("setup --make-network did not create the network:\n%s", stderr)
 	}
-	made := s.Everything()
-	if said := s.Setup(); strings.Contains(said, "NetworkAttachmentDefinition") {
-		t.Errorf("setup again, without the flag, said\n%s", said)
+	before := s.Everything()
+	if stderr := s.Setup(); strings.Contains(stderr, "NetworkAttachmentDefinition") {
+		t.Errorf("setup without the flag changed the network:\n%s", stderr)
 	}
-	s.Unchanged(made)
-	if said := s.Setup("--make-network", "bridge=br-vlan100,vlan=100,mtu=9000"); !strings.Contains(said, what+"configured") {
-		t.Errorf("setup with another MTU said\n%s", said)
+	s.Unchanged(before)
+	if stderr := s.Setup("--make-network", "bridge=br-vlan100,vlan=100,mtu=9000"); !strings.Contains(stderr, what+"configured") {
+		t.Errorf("setup with another MTU did not update the network:\n%s", stderr)
 	}
-	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(said, what+"deleted") {
-		t.Errorf("teardown ended with %d and said\n%s", code, said)
+	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(stderr, what+"deleted") {
+		t.Errorf("teardown exited with %d, stderr\n%s", code, stderr)
 	}
 	if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(s.network()), s.network()); !apierrors.IsNotFound(err) {
-		t.Errorf("the network is still there: %v", err)
+		t.Errorf("the network still exists: %v", err)
 	}
 }
 
-func TestANetworkThatOthersUseStays(t *testing.T) {
-	machine := func(s *site) string {
+func TestTeardownKeepsANetworkInUse(t *testing.T) {
+	vm := func(s *site) string {
 		return fmt.Sprintf(`
 apiVersion: kubevirt.io/v1
 kind: VirtualMachineInstance
@@ -72,43 +72,43 @@ spec:
 	for _, tc := range []struct {
 		name string
 		user func(*site) string
-		says string
+		want string
 	}{
-		{"a virtual machine", machine, "VirtualMachineInstance %[1]s-demo/worker uses it"},
+		{"a VM", vm, "VirtualMachineInstance %[1]s-demo/worker uses it"},
 		{"another Infra", other, "Infra %[1]s/other uses it"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := withoutNetwork(t)
+			s := newSiteWithoutNetwork(t)
 			s.Setup("--make-network", "bridge=br-vlan100")
 			s.Apply(tc.user(s))
 			what := fmt.Sprintf("NetworkAttachmentDefinition %s/vlan100", s.Namespace)
-			out, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes")
-			if says := fmt.Sprintf(what+" is kept, and no longer managed by setup: "+tc.says, s.Namespace); code != 0 || strings.Contains(out, what+"\n") || !strings.Contains(said, says) {
-				t.Errorf("teardown ended with %d and said\n%s%s", code, out, said)
+			out, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes")
+			if want := fmt.Sprintf(what+" is kept, and no longer managed by setup: "+tc.want, s.Namespace); code != 0 || strings.Contains(out, what+"\n") || !strings.Contains(stderr, want) {
+				t.Errorf("teardown exited with %d, stderr\n%s%s", code, out, stderr)
 			}
-			there := s.network()
-			if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(there), there); err != nil {
+			network := s.network()
+			if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(network), network); err != nil {
 				t.Fatal(err)
 			}
-			if len(there.GetLabels()) > 0 || there.GetAnnotations()[v1alpha1.AnnotationInfra] != "" {
-				t.Errorf("what is left is %v", there)
+			if len(network.GetLabels()) > 0 || network.GetAnnotations()[v1alpha1.AnnotationInfra] != "" {
+				t.Errorf("the network still has labels or the annotation of setup: %v", network)
 			}
 		})
 	}
 }
 
-func TestNetworksThatCannotBeMade(t *testing.T) {
+func TestInvalidMakeNetwork(t *testing.T) {
 	s := newSite(t)
 	s.Refused("NetworkAttachmentDefinition "+s.Namespace+"/vlan100 exists and was not created by setup for this Infra", "--make-network", "bridge=br-vlan100")
-	for flag, says := range map[string]string{
-		"vxlan=eth0":              `"vxlan": no kind of network that can be made: want bridge, macvlan or localnet`,
+	for flag, want := range map[string]string{
+		"vxlan=eth0":              `"vxlan": unsupported kind of network: want bridge, macvlan or localnet`,
 		"br-vlan100":              `"br-vlan100": want KIND=DEVICE`,
 		"bridge=":                 `"bridge=": want KIND=DEVICE`,
 		"bridge=br0,vlan=5000":    "vlan=5000: want a number between 1 and 4094",
 		"localnet=physnet,mtu=no": "mtu=no: want a number between 1280 and 65535",
 		"bridge=br0,trunk=yes":    `"trunk=yes": want vlan=ID or mtu=BYTES`,
-		"macvlan=eth1,vlan=100":   "vlan=100: macvlan adds no tag: name the node's interface that does, such as eth1.100",
+		"macvlan=eth1,vlan=100":   "vlan=100: macvlan adds no tag; specify the node's VLAN interface, such as eth1.100",
 	} {
-		s.Refused("--make-network: "+says, "--make-network", flag)
+		s.Refused("--make-network: "+want, "--make-network", flag)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-func TestImagesAreKept(t *testing.T) {
+func TestImagesAreRemembered(t *testing.T) {
 	s := newSite(t)
 	s.Setup()
 	release := s.Images()["coredns"]
@@ -18,34 +18,35 @@ func TestImagesAreKept(t *testing.T) {
 		name        string
 		flags       []string
 		oooi, envoy string
-		says        []string
+		want        []string
 	}{
-		{"given", []string{"--image", image, "--envoy-image", envoy}, image, envoy, nil},
-		{"left out", nil, image, envoy, []string{"--image " + image + " is kept from the previous setup; --image= resets it\n", "--envoy-image " + envoy + " is kept"}},
+		{"set", []string{"--image", image, "--envoy-image", envoy}, image, envoy, nil},
+		{"not set", nil, image, envoy, []string{"--image " + image + " is kept from the previous setup; --image= resets it\n", "--envoy-image " + envoy + " is kept"}},
 		{"one of the two", []string{"--image", image + "2"}, image + "2", envoy, []string{"--envoy-image " + envoy + " is kept"}},
 		{"reset", []string{"--image="}, release, envoy, []string{"--envoy-image " + envoy + " is kept"}},
-		{"left out after a reset", nil, release, envoy, []string{"--envoy-image " + envoy + " is kept"}},
+		{"not set after a reset", nil, release, envoy, []string{"--envoy-image " + envoy + " is kept"}},
 	} {
-		said := s.Setup(tc.flags...)
-		is := s.Images()
+		stderr := s.Setup(tc.flags...)
+		images := s.Images()
 		for container, want := range map[string]string{"coredns": tc.oooi, "coredhcp": tc.oooi, "xdsd": tc.oooi, "envoy": tc.envoy} {
-			if is[container] != want {
-				t.Errorf("%s: %s runs from %q, want %q", tc.name, container, is[container], want)
+			if images[container] != want {
+				t.Errorf("%s: %s runs from %q, want %q", tc.name, container, images[container], want)
 			}
 		}
-		for _, want := range tc.says {
-			if !strings.Contains(said, want) {
-				t.Errorf("%s: setup said %q, want %q", tc.name, said, want)
+		for _, want := range tc.want {
+			if !strings.Contains(stderr, want) {
+				t.Errorf("%s: stderr %q, want %q", tc.name, stderr, want)
 			}
 		}
-		if got := strings.Count(said, " is kept"); got != len(tc.says) {
-			t.Errorf("%s: setup said %d times that it keeps something: %s", tc.name, got, said)
+		if got := strings.Count(stderr, " is kept"); got != len(tc.want) {
+			t.Errorf("%s: setup keeps %d values, want %d: %s", tc.name, got, len(tc.want), stderr)
 		}
 	}
 }
 
-// TestImagesAreKeptOfASiteThatRemembersNothing: it was set up by an earlier version.
-func TestImagesAreKeptOfASiteThatRemembersNothing(t *testing.T) {
+// TestImagesAreKeptWithoutRememberedFlags removes the remembered flags, as after setup by a version that did not
+// store them.
+func TestImagesAreKeptWithoutRememberedFlags(t *testing.T) {
 	s := newSite(t)
 	s.Infra = strings.Replace(s.Infra, "dns: {", "dns: {image: registry.example.com/dns:1, ", 1)
 	s.Setup()
@@ -56,11 +57,11 @@ func TestImagesAreKeptOfASiteThatRemembersNothing(t *testing.T) {
 	if err := s.Client.Patch(t.Context(), m, client.RawPatch(types.MergePatchType, []byte(`{"data": {"setup.yaml": null}}`))); err != nil {
 		t.Fatal(err)
 	}
-	if said := s.Setup(); !strings.Contains(said, "--image registry.example.com/oooi:1 is kept") || strings.Contains(said, "StatefulSet") {
-		t.Errorf("setup said %s", said)
+	if stderr := s.Setup(); !strings.Contains(stderr, "--image registry.example.com/oooi:1 is kept") || strings.Contains(stderr, "StatefulSet") {
+		t.Errorf("setup does not keep the image: %s", stderr)
 	}
-	if is := s.Images(); is["coredhcp"] != "registry.example.com/oooi:1" || is["coredns"] != "registry.example.com/dns:1" || is["envoy"] != release["envoy"] {
-		t.Errorf("pods run from %s", is)
+	if images := s.Images(); images["coredhcp"] != "registry.example.com/oooi:1" || images["coredns"] != "registry.example.com/dns:1" || images["envoy"] != release["envoy"] {
+		t.Errorf("the images are %s", images)
 	}
 }
 
@@ -68,9 +69,9 @@ func TestANewInfraKeepsTheImageOfControl(t *testing.T) {
 	const image = "registry.example.com/oooi:7"
 	first, second := newSite(t), newSite(t)
 	first.Setup("--image", image)
-	said := second.Setup()
-	if !strings.Contains(said, "--image "+image+" is kept") || strings.Contains(said, "Deployment oooi-system/oooi-control") || second.Images()["coredns"] != image {
-		t.Errorf("setup of another Infra has %v and said %s", second.Images(), said)
+	stderr := second.Setup()
+	if !strings.Contains(stderr, "--image "+image+" is kept") || strings.Contains(stderr, "Deployment oooi-system/oooi-control") || second.Images()["coredns"] != image {
+		t.Errorf("setup of another Infra: images %v, stderr %s", second.Images(), stderr)
 	}
-	second.Setup("--image=") // control is shared with other tests
+	second.Setup("--image=") // other tests share control
 }

@@ -20,63 +20,62 @@ metadata: {name: shop, namespace: NS}
 spec: {rules: [{host: shop.example.com, http: {paths: [{path: /, pathType: Prefix, backend: {service: {matchLabels: {app: shop}, port: {number: 80}}}}]}}]}
 `
 
-// TestVirtualIngressOnRequest has setup install what keeps Ingresses where it is asked to, and
-// teardown take it away where it is asked to. VirtualIngresses stay until then, since their
-// Ingresses would go with them.
+// TestVirtualIngressOnRequest checks that setup deploys and teardown deletes the VirtualIngress controller only with
+// --virtual-ingress. Until then teardown keeps VirtualIngresses, because their Ingresses would be deleted with them.
 func TestVirtualIngressOnRequest(t *testing.T) {
 	s := newSite(t)
-	s.WithoutSystem()
-	before := slices.DeleteFunc(s.Everything(), func(o string) bool { // of the test before
+	s.DeleteSystemNamespace()
+	before := slices.DeleteFunc(s.Everything(), func(o string) bool { // left by other tests
 		return strings.Contains(o, "oooi-") || strings.HasPrefix(o, "CustomResourceDefinition") && strings.Contains(o, "hostedcluster.densityops.com")
 	})
 	const controller = "Deployment oooi-system/oooi-ingress"
-	if said := s.Setup(); strings.Contains(said, "oooi-ingress") {
-		t.Errorf("nobody has asked for it: %s", said)
+	if stderr := s.Setup(); strings.Contains(stderr, "oooi-ingress") {
+		t.Errorf("the controller is deployed without --virtual-ingress: %s", stderr)
 	}
-	said := s.Setup("--virtual-ingress", "--image", "registry.example.com/oooi:next")
+	stderr := s.Setup("--virtual-ingress", "--image", "registry.example.com/oooi:next")
 	for _, what := range []string{controller, "ClusterRole oooi-ingress-aliases", "Role oooi-system/oooi-ingress", "NetworkPolicy oooi-system/oooi-ingress"} {
-		if !strings.Contains(said, what+" created\n") {
-			t.Errorf("nothing is said of %s:\n%s", what, said)
+		if !strings.Contains(stderr, what+" created\n") {
+			t.Errorf("%s was not created:\n%s", what, stderr)
 		}
 	}
-	if said := s.Setup("--virtual-ingress", "--image", "registry.example.com/oooi:next"); said != "" {
-		t.Errorf("the second time it says %s", said)
+	if stderr := s.Setup("--virtual-ingress", "--image", "registry.example.com/oooi:next"); stderr != "" {
+		t.Errorf("a second setup changes objects: %s", stderr)
 	}
 	if image := s.image("oooi-ingress"); image != "registry.example.com/oooi:next" {
-		t.Errorf("its image is %s", image)
+		t.Errorf("the image of the controller is %s", image)
 	}
-	if said := s.Setup("--image", "registry.example.com/oooi:other"); strings.Contains(said, "oooi-ingress") {
-		t.Errorf("without the flag it does not stay as it is: %s", said)
+	if stderr := s.Setup("--image", "registry.example.com/oooi:other"); strings.Contains(stderr, "oooi-ingress") {
+		t.Errorf("setup without --virtual-ingress changes the controller: %s", stderr)
 	}
 	s.Apply(strings.ReplaceAll(virtualIngress, "NS", s.Namespace))
 
-	out, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes", "--crds")
+	out, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes", "--crds")
 	if code != 0 || strings.Contains(out, "oooi-ingress") ||
-		!strings.Contains(said, controller+" and its namespace are kept: use --virtual-ingress to delete it\n") ||
-		!strings.Contains(said, "CustomResourceDefinition virtualingresses.hostedcluster.densityops.com is kept: VirtualIngresses exist") {
-		t.Errorf("teardown ended with %d and said\n%s%s", code, said, out)
+		!strings.Contains(stderr, controller+" and its namespace are kept: use --virtual-ingress to delete it\n") ||
+		!strings.Contains(stderr, "CustomResourceDefinition virtualingresses.hostedcluster.densityops.com is kept: VirtualIngresses exist") {
+		t.Errorf("teardown exited with %d, stderr\n%s%s", code, stderr, out)
 	}
 	s.image("oooi-ingress")
 	shop := &unstructured.Unstructured{}
 	shop.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("VirtualIngress"))
 	if err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: "shop"}, shop); err != nil || shop.GetDeletionTimestamp() != nil {
-		t.Errorf("the VirtualIngress does not stay: %v", err)
+		t.Errorf("the VirtualIngress is not kept: %v", err)
 	}
 
 	s.Setup()
-	out, said, code = s.Run("teardown", "demo", "-n", s.Namespace, "--dry-run=client", "--virtual-ingress")
-	if code != 0 || !strings.Contains(out, controller+"\n") || !strings.Contains(said, "VirtualIngress "+s.Namespace+"/shop and all others are kept") {
-		t.Errorf("teardown ended with %d and said\n%s%s", code, said, out)
+	out, stderr, code = s.Run("teardown", "demo", "-n", s.Namespace, "--dry-run=client", "--virtual-ingress")
+	if code != 0 || !strings.Contains(out, controller+"\n") || !strings.Contains(stderr, "VirtualIngress "+s.Namespace+"/shop and all others are kept") {
+		t.Errorf("teardown exited with %d, stderr\n%s%s", code, stderr, out)
 	}
-	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes", "--crds", "--virtual-ingress"); code != 0 {
-		t.Fatalf("teardown ended with %d and said\n%s", code, said)
+	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes", "--crds", "--virtual-ingress"); code != 0 {
+		t.Fatalf("teardown exited with %d, stderr\n%s", code, stderr)
 	}
 	s.Unchanged(before)
-	s.System()
+	s.WaitForSystemNamespace()
 }
 
-// TestTeardownLeavesAControllerOfSomebodyElse has one that Helm has installed beside ours.
-func TestTeardownLeavesAControllerOfSomebodyElse(t *testing.T) {
+// TestTeardownKeepsAControllerInstalledByHelm creates the controller with the label that Helm sets.
+func TestTeardownKeepsAControllerInstalledByHelm(t *testing.T) {
 	s := newSite(t)
 	s.Setup()
 	s.Apply(`
@@ -87,18 +86,18 @@ spec:
   selector: {matchLabels: {app: x}}
   template: {metadata: {labels: {app: x}}, spec: {containers: [{name: x, image: x}]}}
 `)
-	_, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes", "--virtual-ingress")
-	if code != 0 || !strings.Contains(said, "Deployment oooi-system/oooi-ingress and its namespace are kept: setup did not create it") || strings.Contains(said, "Namespace oooi-system deleted") {
-		t.Errorf("teardown ended with %d and said\n%s", code, said)
+	_, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes", "--virtual-ingress")
+	if code != 0 || !strings.Contains(stderr, "Deployment oooi-system/oooi-ingress and its namespace are kept: setup did not create it") || strings.Contains(stderr, "Namespace oooi-system deleted") {
+		t.Errorf("teardown exited with %d, stderr\n%s", code, stderr)
 	}
 	s.image("oooi-ingress")
-	theirs := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "oooi-system", Name: "oooi-ingress"}}
-	if err := s.Client.Delete(t.Context(), theirs); err != nil {
+	controller := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "oooi-system", Name: "oooi-ingress"}}
+	if err := s.Client.Delete(t.Context(), controller); err != nil {
 		t.Error(err)
 	}
 }
 
-// image is that of a Deployment of what there is once.
+// image returns the image of a Deployment in oooi-system.
 func (s *site) image(deployment string) string {
 	s.Helper()
 	d := &appsv1.Deployment{}

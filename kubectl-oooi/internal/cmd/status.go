@@ -43,7 +43,7 @@ func (c *command) status() *cobra.Command {
 			"  # print one field, for scripts\n  kubectl oooi status demo -o jsonpath='{.ready.status}'",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: c.completeInfras,
-		RunE:              about(func(ctx context.Context, t target) error { return c.runStatus(ctx, f, t.name) }, infraTarget),
+		RunE:              withTarget(func(ctx context.Context, t target) error { return c.runStatus(ctx, f, t.name) }, infraTarget),
 	}
 	addAllNamespaces(cmd, &f.all)
 	cmd.Flags().BoolVarP(&f.watch, "watch", "w", false, "After listing the Infras, print an Infra again when its line changes")
@@ -58,7 +58,7 @@ func (c *command) runStatus(ctx context.Context, f *statusFlags, name string) er
 	if f.watch && !f.output.Text() {
 		return errors.New("--watch supports only the table: omit --output, or use -o wide")
 	}
-	namespace, err := c.within(f.all, name)
+	namespace, err := c.listNamespace(f.all, name)
 	if err != nil {
 		return err
 	}
@@ -66,9 +66,9 @@ func (c *command) runStatus(ctx context.Context, f *statusFlags, name string) er
 	if err != nil {
 		return err
 	}
-	infras, err := infrasOf(ctx, r, namespace, name)
-	if _, unread := c.orphans(ctx, r.Client, namespace); err == nil {
-		err = unread
+	infras, err := readInfras(ctx, r, namespace, name)
+	if _, orphansErr := c.warnOrphans(ctx, r.Client, namespace); err == nil {
+		err = orphansErr
 	}
 	if err != nil {
 		return err
@@ -76,28 +76,28 @@ func (c *command) runStatus(ctx context.Context, f *statusFlags, name string) er
 	if f.watch {
 		return c.watchStatus(ctx, f, r, infras, namespace, name)
 	}
-	// What is known is shown, also where not everything may be read.
-	reports, unread := reportsOf(ctx, r, infras, namespace, name != "" || !f.output.Text())
-	return errors.Join(c.printStatus(f, reports, namespace, name), unread)
+	// If some objects cannot be read, print what the others show, and then the error.
+	reports, err := makeReports(ctx, r, infras, namespace, name != "" || !f.output.Text())
+	return errors.Join(c.printStatus(f, reports, namespace, name), err)
 }
 
-// watchInterval is how often --watch reads.
+// watchInterval is the pause between two reads of --watch.
 const watchInterval = 2 * time.Second
 
-// watchStatus prints the line of each Infra, and again whenever it has changed. It ends with the context.
+// watchStatus prints the line of each Infra, and prints it again when it changes, until the context ends.
 func (c *command) watchStatus(ctx context.Context, f *statusFlags, r *read.Reader, infras []*v1alpha1.Infra, namespace, name string) error {
 	shown := map[string]string{}
 	columns := status.Columns{Namespace: f.all, Wide: f.output.Wide(), NoTitles: f.output.NoHeaders}
 	for {
-		reports, err := reportsOf(ctx, r, infras, namespace, false)
+		reports, err := makeReports(ctx, r, infras, namespace, false)
 		if err != nil {
-			return stopped(ctx, err)
+			return interruptedExit(ctx, err)
 		}
 		var changed []*status.Report
 		for _, report := range reports {
 			var line strings.Builder
 			if err := status.Table(&line, []*status.Report{report}, status.Columns{Wide: columns.Wide, NoTitles: true}); err != nil {
-				return err //nolint:wrapcheck // it is ours
+				return err //nolint:wrapcheck // error of an internal package
 			}
 			if key := report.Metadata.Namespace + "/" + report.Metadata.Name; shown[key] != line.String() {
 				shown[key] = line.String()
@@ -107,31 +107,32 @@ func (c *command) watchStatus(ctx context.Context, f *statusFlags, r *read.Reade
 		if len(changed) > 0 {
 			columns.Now = time.Now()
 			if err := status.Table(c.Out, changed, columns); err != nil {
-				return err //nolint:wrapcheck // it is ours
+				return err //nolint:wrapcheck // error of an internal package
 			}
 			columns.NoTitles = true
 		}
 		select {
 		case <-ctx.Done():
-			return stopped(ctx, ctx.Err())
+			return interruptedExit(ctx, ctx.Err())
 		case <-time.After(watchInterval):
 		}
-		if infras, err = infrasOf(ctx, r, namespace, name); err != nil {
-			return stopped(ctx, err)
+		if infras, err = readInfras(ctx, r, namespace, name); err != nil {
+			return interruptedExit(ctx, err)
 		}
 	}
 }
 
-// stopped is how a command ends that goes on until it is interrupted: without an error, by the signal's code.
-func stopped(ctx context.Context, err error) error {
+// interruptedExit returns the exit code of the signal if a signal ended the context, else err: a command that runs
+// until it is interrupted prints no error then.
+func interruptedExit(ctx context.Context, err error) error {
 	if interrupted, ok := errors.AsType[InterruptedError](context.Cause(ctx)); ok {
 		return exitError(interrupted.Code())
 	}
 	return err
 }
 
-// infrasOf returns one Infra, or all of a namespace.
-func infrasOf(ctx context.Context, r *read.Reader, namespace, name string) ([]*v1alpha1.Infra, error) {
+// readInfras returns the named Infra, or all of a namespace if name is empty.
+func readInfras(ctx context.Context, r *read.Reader, namespace, name string) ([]*v1alpha1.Infra, error) {
 	if name == "" {
 		return r.Infras(ctx, namespace)
 	}
@@ -139,36 +140,37 @@ func infrasOf(ctx context.Context, r *read.Reader, namespace, name string) ([]*v
 	return []*v1alpha1.Infra{infra}, err
 }
 
-// reportsOf makes the reports, by namespace and name; only whole ones have pods and proxies.
-func reportsOf(ctx context.Context, r *read.Reader, infras []*v1alpha1.Infra, namespace string, whole bool) ([]*status.Report, error) {
+// makeReports returns the reports sorted by namespace and name. Pods, proxies and the floating address are read only if
+// details is set. If some objects cannot be read, it returns both reports and an error.
+func makeReports(ctx context.Context, r *read.Reader, infras []*v1alpha1.Infra, namespace string, details bool) ([]*status.Report, error) {
 	all := &model.Objects{Infras: infras}
-	unread := r.HostedClusters(ctx, all)
+	err := r.HostedClusters(ctx, all)
 	serves := map[string]*model.Ref{}
 	for _, i := range model.Build(all, model.Options{}).Infras {
 		serves[i.Key()] = i.Serves
 	}
 	var pods []*corev1.Pod
 	var servers []*v1alpha1.ProxyServer
-	if whole {
-		var noPods, noServers error
-		pods, noPods = r.Pods(ctx, namespace)
-		servers, noServers = r.ProxyServers(ctx, namespace)
-		unread = errors.Join(unread, noPods, noServers)
+	if details {
+		var podsErr, serversErr error
+		pods, podsErr = r.Pods(ctx, namespace)
+		servers, serversErr = r.ProxyServers(ctx, namespace)
+		err = errors.Join(err, podsErr, serversErr)
 	}
 	reports := make([]*status.Report, 0, len(infras))
 	for _, i := range infras {
 		objects := status.Objects{Infra: i, Serves: serves[i.Namespace+"/"+i.Name], Pods: pods, ProxyServers: servers}
-		if proxy := i.Spec.InfraComponents.Proxy; whole && proxy.IsEnabled() && len(proxy.Instances) > 0 {
-			var noLease error
-			objects.Floating, noLease = r.Lease(ctx, i.Namespace, render.FloatingLease(i))
-			unread = errors.Join(unread, noLease)
+		if proxy := i.Spec.InfraComponents.Proxy; details && proxy.IsEnabled() && len(proxy.Instances) > 0 {
+			var leaseErr error
+			objects.Floating, leaseErr = r.Lease(ctx, i.Namespace, render.FloatingLease(i))
+			err = errors.Join(err, leaseErr)
 		}
-		reports = append(reports, status.Make(objects))
+		reports = append(reports, status.NewReport(objects))
 	}
 	slices.SortFunc(reports, func(a, b *status.Report) int {
 		return strings.Compare(a.Metadata.Namespace+"/"+a.Metadata.Name, b.Metadata.Namespace+"/"+b.Metadata.Name)
 	})
-	return reports, unread
+	return reports, err
 }
 
 func (c *command) printStatus(f *statusFlags, reports []*status.Report, namespace, name string) error {
@@ -178,13 +180,13 @@ func (c *command) printStatus(f *statusFlags, reports []*status.Report, namespac
 		if name != "" {
 			report = reports[0]
 		}
-		var about []*unstructured.Unstructured
+		var objects []*unstructured.Unstructured
 		for _, r := range reports {
-			about = append(about, output.Object(v1alpha1.SchemeGroupVersion.String(), "Infra", r.Metadata.Namespace, r.Metadata.Name))
+			objects = append(objects, output.Object(v1alpha1.SchemeGroupVersion.String(), "Infra", r.Metadata.Namespace, r.Metadata.Name))
 		}
-		return f.output.Print(c.Out, report, about)
+		return f.output.Print(c.Out, report, objects)
 	case len(reports) == 0:
-		c.nothing(namespace)
+		c.printNoResources(namespace)
 		return nil
 	case name != "" && !f.output.Wide():
 		return status.Describe(c.Out, reports[0])
@@ -198,8 +200,8 @@ func addAllNamespaces(cmd *cobra.Command, all *bool) {
 	cmd.Flags().BoolVarP(all, "all-namespaces", "A", false, "Show all namespaces")
 }
 
-// within is the namespace to look in; empty for all.
-func (c *command) within(all bool, name string) (string, error) {
+// listNamespace returns the namespace to list; empty for all namespaces, which excludes a name.
+func (c *command) listNamespace(all bool, name string) (string, error) {
 	switch {
 	case all && name != "":
 		return "", fmt.Errorf("a resource cannot be retrieved by name across all namespaces: specify the namespace of %s with --namespace", name)
@@ -210,8 +212,8 @@ func (c *command) within(all bool, name string) (string, error) {
 	}
 }
 
-// nothing says that there is nothing, as kubectl does.
-func (c *command) nothing(namespace string) {
+// printNoResources prints kubectl's message for an empty list.
+func (c *command) printNoResources(namespace string) {
 	if namespace == "" {
 		fmt.Fprintln(c.ErrOut, "No resources found")
 		return
@@ -219,9 +221,9 @@ func (c *command) nothing(namespace string) {
 	fmt.Fprintf(c.ErrOut, "No resources found in %s namespace.\n", namespace)
 }
 
-// orphans warns of StatefulSets in a namespace, in all with "", whose Infra does not exist. It reports whether there are
-// any.
-func (c *command) orphans(ctx context.Context, cl client.Client, namespace string) (bool, error) {
+// warnOrphans warns about StatefulSets whose Infra does not exist, in a namespace or, if it is empty, in all. It
+// reports whether it found any.
+func (c *command) warnOrphans(ctx context.Context, cl client.Client, namespace string) (bool, error) {
 	orphans, err := inventory.Orphans(ctx, cl, namespace)
 	if err != nil && !apierrors.IsForbidden(err) {
 		return false, err
@@ -237,7 +239,7 @@ func (c *command) orphans(ctx context.Context, cl client.Client, namespace strin
 	return len(orphans) > 0, nil
 }
 
-// reader reads from the cluster.
+// reader returns a reader of the cluster, which prints a warning for objects that it may leave out.
 func (c *command) reader() (*read.Reader, error) {
 	cl, err := c.client()
 	if err != nil {

@@ -11,20 +11,20 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// Kinds of what a command is about, as kubectl has them before a name.
+// Kinds of a target, as in KIND/NAME.
 const (
 	infraTarget = "infra"
 	proxyTarget = "proxyserver"
 )
 
-// target is what a command is about: NAME or KIND/NAME, as kubectl and -o name write it.
+// A target is the object that the first argument of a command names: NAME, or KIND/NAME as -o name prints it.
 type target struct {
-	kind string // empty where it is not said
-	name string // empty for none
+	kind string // empty for a plain NAME
+	name string // empty without an argument
 }
 
-// targetOf reads the first argument, if there is one.
-func targetOf(args []string, kinds ...string) (target, error) {
+// parseTarget parses the first argument. Without arguments it returns the zero target.
+func parseTarget(args []string, kinds ...string) (target, error) {
 	if len(args) == 0 {
 		return target{}, nil
 	}
@@ -40,10 +40,10 @@ func targetOf(args []string, kinds ...string) (target, error) {
 	return target{kind, name}, nil
 }
 
-// about runs a command about what its first argument names.
-func about(run func(context.Context, target) error, kinds ...string) func(*cobra.Command, []string) error {
+// withTarget returns a RunE function that parses the first argument, which may have one of these kinds, and calls run.
+func withTarget(run func(context.Context, target) error, kinds ...string) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		t, err := targetOf(args, kinds...)
+		t, err := parseTarget(args, kinds...)
 		if err != nil {
 			return err
 		}

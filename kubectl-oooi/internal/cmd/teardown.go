@@ -36,7 +36,7 @@ func (c *command) teardown() *cobra.Command {
 		Example:           "  # print what would be deleted\n  kubectl oooi teardown demo --dry-run=client\n\n  # delete without confirmation, with leases and CustomResourceDefinitions\n  kubectl oooi teardown demo --yes --leases --crds",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: c.completeProxies,
-		RunE:              about(func(ctx context.Context, t target) error { return c.runTeardown(ctx, f, t.name) }, infraTarget, proxyTarget),
+		RunE:              withTarget(func(ctx context.Context, t target) error { return c.runTeardown(ctx, f, t.name) }, infraTarget, proxyTarget),
 	}
 	flags := cmd.Flags()
 	flags.BoolVarP(&f.yes, "yes", "y", false, "Do not ask for confirmation")
@@ -55,7 +55,7 @@ func (c *command) runTeardown(ctx context.Context, f *teardownFlags, infra strin
 	if f.timeout <= 0 {
 		return errTimeout
 	}
-	cl, err := c.patient()
+	cl, err := c.retryingClient()
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (c *command) runTeardown(ctx context.Context, f *teardownFlags, infra strin
 		VirtualIngress: f.ingress,
 	}
 	var list []inventory.Entry
-	if err := within(ctx, f.timeout, func(ctx context.Context) (err error) { list, err = t.Plan(ctx); return err }); err != nil {
+	if err := withTimeout(ctx, f.timeout, func(ctx context.Context) (err error) { list, err = t.Plan(ctx); return err }); err != nil {
 		return err
 	}
 	for _, e := range list {
@@ -72,7 +72,7 @@ func (c *command) runTeardown(ctx context.Context, f *teardownFlags, infra strin
 			return err
 		}
 	}
-	for _, line := range t.Stays {
+	for _, line := range t.Notes {
 		if _, err := fmt.Fprintln(c.ErrOut, line); err != nil {
 			return err
 		}
@@ -81,17 +81,17 @@ func (c *command) runTeardown(ctx context.Context, f *teardownFlags, infra strin
 	case dryRunClient:
 		return nil
 	case dryRunServer:
-		return within(ctx, f.timeout, t.DryRun)
+		return withTimeout(ctx, f.timeout, t.DryRun)
 	}
 	if !f.yes {
 		if err := c.confirm(fmt.Sprintf("Delete these %d objects?", len(list))); err != nil {
 			return err
 		}
 	}
-	return within(ctx, f.timeout, t.Run)
+	return withTimeout(ctx, f.timeout, t.Run)
 }
 
-// confirm asks whoever sits in front of it.
+// confirm asks the user at the terminal, and returns an error unless the answer is yes.
 func (c *command) confirm(question string) error {
 	if in, ok := c.In.(*os.File); !ok || !term.IsTerminal(int(in.Fd())) {
 		return errors.New("stdin is not a terminal; use --yes to confirm")

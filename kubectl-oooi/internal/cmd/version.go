@@ -22,44 +22,44 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
 
-// versionReport is what version prints with --output.
+// A versionReport is the output of version in structured formats.
 type versionReport struct {
 	metav1.TypeMeta `json:",inline"`
 
 	Client clientVersion `json:"client"`
-	// Server is what is deployed; nil where the cluster was not read.
+	// Server has the deployed versions; nil if the cluster was not read.
 	Server *serverVersion `json:"server,omitempty"`
 }
 
-// clientVersion is that of the binary, with the images that setup uses.
+// clientVersion has the version of the binary, and the default images of setup.
 type clientVersion struct {
 	Version    string `json:"version"`
 	Image      string `json:"image"`
 	EnvoyImage string `json:"envoyImage"`
 }
 
-// serverVersion is what is deployed in a cluster.
+// serverVersion has the workloads that are deployed in a cluster.
 type serverVersion struct {
-	// Control is nil where there is none.
-	Control *deployed `json:"control,omitempty"`
-	// Workloads are the StatefulSets of daemons, by namespace and name.
-	Workloads []deployed `json:"workloads"`
+	// Control is nil if it is not deployed.
+	Control *workload `json:"control,omitempty"`
+	// Workloads has the StatefulSets of the daemons, sorted by namespace and name.
+	Workloads []workload `json:"workloads"`
 }
 
-// deployed is a workload.
-type deployed struct {
+// A workload is a deployed Deployment or StatefulSet.
+type workload struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// Version is that of the plugin that deployed it, as far as it has left its mark.
+	// Version is the version of the plugin that deployed it; empty if unknown.
 	Version string `json:"version,omitempty"`
-	// Images are those of the containers.
+	// Images has the image of each container, by the name of the container.
 	Images map[string]string `json:"images"`
 }
 
-// serverTimeout is for how long version waits for the cluster.
+// serverTimeout limits how long version waits for the cluster.
 const serverTimeout = 10 * time.Second
 
-// version prints that of the binary, and what is deployed.
+// version returns the command that prints the version of the binary and the deployed workloads.
 func (c *command) version() *cobra.Command {
 	f := output.Single()
 	var clientOnly bool
@@ -86,7 +86,7 @@ func (c *command) runVersion(ctx context.Context, f *output.Flags, clientOnly bo
 	if !clientOnly {
 		ctx, cancel := context.WithTimeout(ctx, serverTimeout)
 		defer cancel()
-		server, err := c.deployed(ctx)
+		server, err := c.readServerVersion(ctx)
 		if err != nil {
 			c.warning(fmt.Sprintf("reading deployed versions: %v; use --client to skip this", err))
 		}
@@ -117,55 +117,55 @@ func (c *command) runVersion(ctx context.Context, f *output.Flags, clientOnly bo
 	return t.Write(c.Out)
 }
 
-// all are control and the daemons.
-func (s *serverVersion) all() []deployed {
+// all returns control, if it is deployed, and the daemons.
+func (s *serverVersion) all() []workload {
 	if s.Control == nil {
 		return s.Workloads
 	}
-	return append([]deployed{*s.Control}, s.Workloads...)
+	return append([]workload{*s.Control}, s.Workloads...)
 }
 
-// deployed reads what is deployed; nil with an error where nothing can be read.
-func (c *command) deployed(ctx context.Context) (*serverVersion, error) {
+// readServerVersion reads the deployed workloads. With an error it may return those that it could read.
+func (c *command) readServerVersion(ctx context.Context) (*serverVersion, error) {
 	cl, err := c.client()
 	if err != nil {
 		return nil, err
 	}
-	s := &serverVersion{Workloads: []deployed{}}
+	s := &serverVersion{Workloads: []workload{}}
 	control := &appsv1.Deployment{}
 	err = cl.Get(ctx, client.ObjectKey{Namespace: render.SystemNamespace, Name: render.ControlName}, control)
 	switch {
 	case err == nil:
-		d := deployedOf(control, &control.Spec.Template.Spec)
+		d := workloadOf(control, &control.Spec.Template.Spec)
 		s.Control = &d
 	case !apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("reading Deployment %s/%s: %w", render.SystemNamespace, render.ControlName, err)
 	}
 	list := &appsv1.StatefulSetList{}
-	ours := client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}
-	if err := cl.List(ctx, list, ours); err != nil {
+	managed := client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}
+	if err := cl.List(ctx, list, managed); err != nil {
 		if !apierrors.IsForbidden(err) {
 			return nil, fmt.Errorf("listing StatefulSets: %w", err)
 		}
-		if in := cl.List(ctx, list, ours, client.InNamespace(c.namespace())); in != nil {
+		if in := cl.List(ctx, list, managed, client.InNamespace(c.namespace())); in != nil {
 			return s, errors.Join(fmt.Errorf("listing StatefulSets: %w", err), in)
 		}
 	}
 	for i := range list.Items {
-		d := deployedOf(&list.Items[i], &list.Items[i].Spec.Template.Spec)
+		d := workloadOf(&list.Items[i], &list.Items[i].Spec.Template.Spec)
 		if namespace, name, ok := strings.Cut(list.Items[i].Annotations[v1alpha1.AnnotationInfra], "/"); ok {
 			if d.Version, err = setup.VersionOf(ctx, cl, types.NamespacedName{Namespace: namespace, Name: name}); err != nil && !apierrors.IsForbidden(err) {
-				return s, err //nolint:wrapcheck // it is ours
+				return s, err //nolint:wrapcheck // error of an internal package
 			}
 		}
 		s.Workloads = append(s.Workloads, d)
 	}
-	slices.SortFunc(s.Workloads, func(a, b deployed) int { return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name) })
+	slices.SortFunc(s.Workloads, func(a, b workload) int { return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name) })
 	return s, nil
 }
 
-func deployedOf(o client.Object, pod *corev1.PodSpec) deployed {
-	d := deployed{Namespace: o.GetNamespace(), Name: o.GetName(), Version: o.GetAnnotations()[setup.AnnotationVersion], Images: map[string]string{}}
+func workloadOf(o client.Object, pod *corev1.PodSpec) workload {
+	d := workload{Namespace: o.GetNamespace(), Name: o.GetName(), Version: o.GetAnnotations()[setup.AnnotationVersion], Images: map[string]string{}}
 	for i := range pod.Containers {
 		d.Images[pod.Containers[i].Name] = pod.Containers[i].Image
 	}

@@ -15,27 +15,27 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/cmdtest"
 )
 
-func TestAnOlderVersionDowngradesNothing(t *testing.T) {
+func TestOlderVersionIsRefused(t *testing.T) {
 	s := cmdtest.New(t, management.Get(t), Main)
 	s.Setup()
 	m := &corev1.ConfigMap{}
 	m.Namespace, m.Name = s.Namespace, "demo-oooi-inventory"
 	control := &appsv1.Deployment{}
 	control.Namespace, control.Name = "oooi-system", "oooi-control"
-	was := version
+	original := version
 	version = func() string { return "v0.2.0" }
-	t.Cleanup(func() { version = was })
+	t.Cleanup(func() { version = original })
 	for _, tc := range []struct {
-		name  string
-		of    client.Object
-		patch string
+		name   string
+		object client.Object
+		patch  string
 	}{
 		{"workloads", m, `{"data": {"setup.yaml": %s}}`},
 		{"control", control, `{"metadata": {"annotations": {"hostedcluster.densityops.com/setup-version": %s}}}`},
 	} {
-		values := map[client.Object][2]string{m: {`"version: v0.10.0"`, "null"}, control: {`"v0.10.0"`, "null"}}[tc.of]
+		values := map[client.Object][2]string{m: {`"version: v0.10.0"`, "null"}, control: {`"v0.10.0"`, "null"}}[tc.object]
 		patch := func(value string) {
-			if err := s.Client.Patch(t.Context(), tc.of, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, tc.patch, value))); err != nil {
+			if err := s.Client.Patch(t.Context(), tc.object, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, tc.patch, value))); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -44,53 +44,54 @@ func TestAnOlderVersionDowngradesNothing(t *testing.T) {
 		s.Refused("kubectl-oooi v0.10.0 deployed these objects, and this is v0.2.0")
 		patch(values[1])
 	}
-	if said := s.Setup(); !strings.Contains(said, "Deployment oooi-system/oooi-control configured") {
-		t.Errorf("a newer version said %s", said)
+	if stderr := s.Setup(); !strings.Contains(stderr, "Deployment oooi-system/oooi-control configured") {
+		t.Errorf("setup by a newer version did not update control: %s", stderr)
 	}
 	version = func() string { return "v0.1.0" }
 	s.Refused("kubectl-oooi v0.2.0 deployed these objects, and this is v0.1.0; use that version or a newer one")
 	s.Setup("--allow-downgrade")
-	version = func() string { return "(devel)" } // which has no order, and leaves the mark
+	version = func() string { return "(devel)" } // not comparable, so the stored version is kept
 	s.Setup()
 	version = func() string { return "v0.0.9" }
 	s.Refused("kubectl-oooi v0.1.0 deployed these objects")
 	s.Setup("--allow-downgrade")
 }
 
-// TestVersionHasWhatIsDeployed asks with a cluster, without one, and with one that does not answer.
-func TestVersionHasWhatIsDeployed(t *testing.T) {
+// TestVersionReportsDeployedWorkloads runs version with a cluster, with --client, and with a server that does not
+// answer.
+func TestVersionReportsDeployedWorkloads(t *testing.T) {
 	s := cmdtest.New(t, management.Get(t), Main)
-	was := version
+	original := version
 	version = func() string { return "v0.0.1" }
-	t.Cleanup(func() { version = was })
+	t.Cleanup(func() { version = original })
 	s.Setup("--image", "registry.example.com/oooi:v7", "--allow-downgrade")
-	out, said, code := s.Run("version", "-o", "json")
+	out, stderr, code := s.Run("version", "-o", "json")
 	r := &versionReport{}
 	if err := json.Unmarshal([]byte(out), r); code != 0 || err != nil || r.Server == nil || r.Server.Control == nil {
-		t.Fatalf("it ended with %d, said %s and printed %s", code, said, out)
+		t.Fatalf("version exited with %d, stderr %s, stdout %s", code, stderr, out)
 	}
 	images := map[string]map[string]string{}
 	for _, w := range r.Server.Workloads {
 		if w.Namespace == s.Namespace {
 			images[w.Name] = w.Images
 			if w.Version != "v0.0.1" {
-				t.Errorf("%s is of %q", w.Name, w.Version)
+				t.Errorf("the version of %s is %q", w.Name, w.Version)
 			}
 		}
 	}
 	if r.Client.Version != release() || images["demo-dns"]["coredns"] != "registry.example.com/oooi:v7" || images["demo-proxy"]["envoy"] != envoyImage || r.Server.Control.Images["control"] == "" {
-		t.Errorf("%s", out)
+		t.Errorf("version printed %s", out)
 	}
 	for line, want := range map[string]string{"version": "demo-dns", "version -o yaml": "kind: Version", "version --client": "kubectl-oooi " + release()} {
-		if out, said, code := s.Run(strings.Fields(line)...); code != 0 || said != "" || !strings.Contains(out, want) {
-			t.Errorf("%s ended with %d, said %q and printed\n%s", line, code, said, out)
+		if out, stderr, code := s.Run(strings.Fields(line)...); code != 0 || stderr != "" || !strings.Contains(out, want) {
+			t.Errorf("%s exited with %d, stderr %q, stdout\n%s", line, code, stderr, out)
 		}
 	}
-	out, said, code = call(t, "kubectl-oooi", "version", "--server", "https://127.0.0.1:1")
-	if code != 0 || !strings.Contains(out, "kubectl-oooi "+release()) || !strings.Contains(said, "Warning: reading deployed versions") {
-		t.Errorf("without an answer it ended with %d, said %q and printed %s", code, said, out)
+	out, stderr, code = runMain(t, "kubectl-oooi", "version", "--server", "https://127.0.0.1:1")
+	if code != 0 || !strings.Contains(out, "kubectl-oooi "+release()) || !strings.Contains(stderr, "Warning: reading deployed versions") {
+		t.Errorf("without an answer version exited with %d, stderr %q, stdout %s", code, stderr, out)
 	}
-	if out, said, code := call(t, "kubectl-oooi", "version", "--client", "--server", "https://127.0.0.1:1"); code != 0 || said != "" || strings.Count(out, "\n") != 3 {
-		t.Errorf("with --client it ended with %d, said %q and printed %s", code, said, out)
+	if out, stderr, code := runMain(t, "kubectl-oooi", "version", "--client", "--server", "https://127.0.0.1:1"); code != 0 || stderr != "" || strings.Count(out, "\n") != 3 {
+		t.Errorf("with --client version exited with %d, stderr %q, stdout %s", code, stderr, out)
 	}
 }

@@ -11,8 +11,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// WithoutSystem deletes the namespace oooi-system. Setup waits until it is gone, and creates its own.
-func (s *Site) WithoutSystem() {
+// DeleteSystemNamespace deletes the namespace oooi-system, and does not wait: setup waits until the namespace is
+// deleted, and creates its own.
+func (s *Site) DeleteSystemNamespace() {
 	s.Helper()
 	system := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "oooi-system"}}
 	if err := client.IgnoreNotFound(s.Client.Delete(s.Context(), system)); err != nil {
@@ -20,8 +21,9 @@ func (s *Site) WithoutSystem() {
 	}
 }
 
-// System waits until the namespace oooi-system, which tests share, is there, and not being deleted.
-func (s *Site) System() {
+// WaitForSystemNamespace waits until the namespace oooi-system, which tests share, exists and is not being deleted.
+// It creates the namespace if it does not exist.
+func (s *Site) WaitForSystemNamespace() {
 	s.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		namespace := &corev1.Namespace{}
@@ -39,7 +41,7 @@ func (s *Site) System() {
 	}
 }
 
-// Images are what the containers of the Infra run from.
+// Images returns the images in the StatefulSets of the site's namespace, by container name.
 func (s *Site) Images() map[string]string {
 	s.Helper()
 	images := map[string]string{}

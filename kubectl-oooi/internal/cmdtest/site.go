@@ -1,4 +1,4 @@
-// Package cmdtest runs command lines of kubectl oooi in a management cluster.
+// Package cmdtest runs command lines of kubectl oooi against a management cluster of the lab, for tests.
 package cmdtest
 
 import (
@@ -27,8 +27,8 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// Site is a management cluster with a hosted one, and the Infra to set up there. Nothing of ours
-// is installed. Each test has a namespace of its own.
+// A Site is a management cluster with a hosted cluster, and the Infra to set up there. Setup has not run. Each test
+// has a namespace of its own.
 type Site struct {
 	*testing.T
 
@@ -36,26 +36,28 @@ type Site struct {
 	Client       client.Client
 	Namespace    string
 	Kubeconfig   string
-	Infra        string // the text of the file
+	Infra        string // YAML, which Run writes to a file
 
 	main Main
 }
 
-// Main runs a command line, and returns the code that it ends with: cmd.Main.
+// Main runs a command line and returns its exit code. It is cmd.Main, which this package cannot import because the
+// tests of package cmd import it.
 type Main func(ctx context.Context, args []string, streams genericiooptions.IOStreams) int
 
-// CRDs are those of a management cluster without ours.
+// CRDs returns the CRDs of a management cluster, without ours.
 func CRDs() []lab.CRDSet {
 	return []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.NetworkAttachmentDefinition, lab.OpenShiftDNS, lab.KubeVirt}
 }
 
-// Management is the configuration of a control plane for New. Install prepares it.
+// Management returns the configuration of a control plane for New. Install must prepare the control plane.
 func Management() lab.Config {
 	return lab.Config{Name: "management", CRDs: append(CRDs(), lab.Oooi)}
 }
 
-// Install has our CRDs as if setup had created them, and starts the controller manager. It comes last because its
-// garbage collector looks for new kinds twice a minute: a deletion with dependents would wait for that.
+// Install labels our CRDs as if setup had created them, creates the namespace oooi-system, and starts the controller
+// manager. That comes last, because its garbage collector discovers new kinds only twice a minute, and a deletion
+// with dependents would wait for it.
 func Install(ctx context.Context, cp *lab.ControlPlane) error {
 	crds, err := lab.CRDs(ctx, lab.Oooi)
 	if err != nil {
@@ -63,7 +65,7 @@ func Install(ctx context.Context, cp *lab.ControlPlane) error {
 	}
 	c, err := client.New(cp.RESTConfig(), client.Options{})
 	if err != nil {
-		return fmt.Errorf("making a client: %w", err)
+		return fmt.Errorf("creating a client: %w", err)
 	}
 	label := fmt.Appendf(nil, `{"metadata": {"labels": {%q: %q}}}`, v1alpha1.LabelManagedBy, v1alpha1.ManagedBy)
 	for _, crd := range crds {
@@ -72,17 +74,17 @@ func Install(ctx context.Context, cp *lab.ControlPlane) error {
 		}
 	}
 	if err := cp.ApplyYAML(ctx, []byte(SystemNamespace)); err != nil {
-		return fmt.Errorf("making the namespace oooi-system: %w", err)
+		return fmt.Errorf("creating the namespace oooi-system: %w", err)
 	}
 	return cp.StartControllerManager(ctx)
 }
 
-// SystemNamespace is control's, as somebody else has created it: teardown leaves it, and need not wait five seconds for
-// its end.
+// SystemNamespace is the namespace of control without the label of setup, so that teardown keeps it. Its deletion
+// would take five seconds in each test.
 const SystemNamespace = "{apiVersion: v1, kind: Namespace, metadata: {name: oooi-system}}"
 
-// On is a site in a control plane where the rest of it is yet to be made.
-func On(t *testing.T, cp *lab.ControlPlane, namespace string, main Main) *Site {
+// NewEmpty returns a site without a hosted cluster and without an Infra.
+func NewEmpty(t *testing.T, cp *lab.ControlPlane, namespace string, main Main) *Site {
 	t.Helper()
 	c, err := client.New(cp.RESTConfig(), client.Options{})
 	if err != nil {
@@ -91,21 +93,21 @@ func On(t *testing.T, cp *lab.ControlPlane, namespace string, main Main) *Site {
 	return &Site{T: t, ControlPlane: cp, Client: c, Namespace: namespace, Kubeconfig: cp.Kubeconfig(), main: main}
 }
 
-// New makes a site in a control plane that other tests have theirs in.
+// New creates a site in a control plane that tests share.
 func New(t *testing.T, cp *lab.ControlPlane, main Main) *Site {
 	t.Helper()
-	s := On(t, cp, cp.Namespace(t), main)
-	// Tests share a cluster and use the same addresses: the next test must not find these objects, nor the
-	// image of this control.
+	s := NewEmpty(t, cp, cp.Namespace(t), main)
+	// Tests share a cluster and use the same addresses: the next test must not find these objects, nor control with
+	// its image.
 	t.Cleanup(func() {
 		control := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: render.SystemNamespace, Name: render.ControlName}}
 		if err := client.IgnoreNotFound(s.Client.Delete(s.AfterTest(), control, client.PropagationPolicy(metav1.DeletePropagationBackground))); err != nil {
 			t.Error(err)
 		}
 		for _, kind := range []string{"Infra", "ProxyServer"} {
-			ours := &unstructured.Unstructured{}
-			ours.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(kind))
-			err := s.Client.DeleteAllOf(s.AfterTest(), ours, client.InNamespace(s.Namespace))
+			list := &unstructured.Unstructured{}
+			list.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(kind))
+			err := s.Client.DeleteAllOf(s.AfterTest(), list, client.InNamespace(s.Namespace))
 			if err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
 				t.Error(err)
 			}
@@ -136,14 +138,14 @@ spec:
 	return s
 }
 
-// AfterTest is for what is done after the test, whose own context has ended by then.
+// AfterTest returns a context for cleanups, which run after the context of the test has ended. It ends after a minute.
 func (s *Site) AfterTest() context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	s.Cleanup(cancel)
 	return ctx
 }
 
-// Apply applies objects.
+// Apply applies the objects of a YAML text.
 func (s *Site) Apply(yaml string) {
 	s.Helper()
 	if err := s.ControlPlane.ApplyYAML(s.Context(), []byte(yaml)); err != nil {
@@ -151,8 +153,9 @@ func (s *Site) Apply(yaml string) {
 	}
 }
 
-// Run runs a command line with the Infra in a file, whose name stands for FILE.
-func (s *Site) Run(args ...string) (out, said string, code int) {
+// Run runs a command line with the Infra in a file and on standard input. It replaces FILE in the arguments by the
+// name of the file.
+func (s *Site) Run(args ...string) (out, stderr string, code int) {
 	s.Helper()
 	file := filepath.Join(s.TempDir(), "infra.yaml")
 	if err := os.WriteFile(file, []byte(s.Infra), 0o600); err != nil {
@@ -162,25 +165,25 @@ func (s *Site) Run(args ...string) (out, said string, code int) {
 	for _, arg := range args {
 		line = append(line, strings.ReplaceAll(arg, "FILE", file))
 	}
-	var stdout, stderr bytes.Buffer
+	var outBuffer, errBuffer bytes.Buffer
 	ctx, cancel := context.WithTimeout(s.Context(), 2*time.Minute)
 	defer cancel()
-	code = s.main(ctx, line, genericiooptions.IOStreams{In: strings.NewReader(s.Infra), Out: &stdout, ErrOut: &stderr})
-	return stdout.String(), stderr.String(), code
+	code = s.main(ctx, line, genericiooptions.IOStreams{In: strings.NewReader(s.Infra), Out: &outBuffer, ErrOut: &errBuffer})
+	return outBuffer.String(), errBuffer.String(), code
 }
 
-// Setup sets up, and returns what it said of objects.
+// Setup runs setup without waiting for components, and returns its standard error: a line for each changed object.
 func (s *Site) Setup(more ...string) string {
 	s.Helper()
-	_, said, code := s.Run(append([]string{"setup", "-f", "FILE", "--wait=false"}, more...)...)
+	_, stderr, code := s.Run(append([]string{"setup", "-f", "FILE", "--wait=false"}, more...)...)
 	if code != 0 {
-		s.Fatalf("setup ended with %d: %s", code, said)
+		s.Fatalf("setup exited with %d: %s", code, stderr)
 	}
-	return said
+	return stderr
 }
 
-// Everything is what there is in the cluster that setup could have made or changed, with the
-// versions.
+// Everything lists the objects in the cluster that setup could have created or changed, each as kind, name, UID and
+// generation or, if the kind has none, resource version.
 func (s *Site) Everything() []string {
 	s.Helper()
 	var all []string
@@ -194,7 +197,7 @@ func (s *Site) Everything() []string {
 		{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"},
 		{Group: "hostedcluster.densityops.com", Version: "v1alpha1", Kind: "Infra"}, {Group: "hostedcluster.densityops.com", Version: "v1alpha1", Kind: "ProxyServer"},
 	} {
-		list := &metav1.PartialObjectMetadataList{} // of CRDs the rest is megabytes
+		list := &metav1.PartialObjectMetadataList{} // without the spec: CRDs are megabytes
 		list.SetGroupVersionKind(kind)
 		if err := s.Client.List(s.Context(), list); err != nil {
 			if apierrors.IsNotFound(err) || strings.Contains(err.Error(), "no matches for kind") {
@@ -224,18 +227,18 @@ func (s *Site) Everything() []string {
 	return all
 }
 
-// Refused runs setup, which is to say this and leave nothing behind.
-func (s *Site) Refused(says string, more ...string) {
+// Refused runs setup and checks that it fails with a message that contains want, and changes no object.
+func (s *Site) Refused(want string, more ...string) {
 	s.Helper()
 	before := s.Everything()
-	_, said, code := s.Run(append([]string{"setup", "-f", "FILE", "--wait=false"}, more...)...)
-	if code != 1 || !strings.Contains(said, says) {
-		s.Errorf("setup ended with %d and said %q, want %q", code, said, says)
+	_, stderr, code := s.Run(append([]string{"setup", "-f", "FILE", "--wait=false"}, more...)...)
+	if code != 1 || !strings.Contains(stderr, want) {
+		s.Errorf("setup exited with %d, stderr %q, want %q", code, stderr, want)
 	}
 	s.Unchanged(before)
 }
 
-// Unchanged compares what there is with what there was. What was deleted may take a moment to go.
+// Unchanged checks that Everything returns the same as before. It waits up to 30 seconds for deletions.
 func (s *Site) Unchanged(before []string) {
 	s.Helper()
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
@@ -244,7 +247,7 @@ func (s *Site) Unchanged(before []string) {
 			return
 		}
 		if time.Now().After(end) {
-			s.Errorf("there was\n%s\nthere is\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
+			s.Errorf("the objects were\n%s\nand are now\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
 			return
 		}
 	}

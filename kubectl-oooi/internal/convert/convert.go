@@ -14,36 +14,36 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/documents"
 )
 
-// Result is what became of the objects.
+// A Result has the converted objects.
 type Result struct {
-	// Objects are Infras and ProxyServers, each Infra's after it, and VirtualIngresses.
+	// Objects has the Infras, each followed by its ProxyServer, the standalone ProxyServers and the VirtualIngresses.
 	Objects []*unstructured.Unstructured
-	// Warnings name file, object and field of what is not as it was, in the order of reading.
+	// Warnings describe each change, with file, object and field.
 	Warnings []string
 }
 
-// Files converts the objects in files; "-" is in. Objects without a namespace count as in the
-// given one, and stay without. An error has every reason, each on a line.
+// Files converts the objects in files; the name "-" stands for in. Objects without a namespace are treated as objects
+// of the given namespace, but are printed without one. The error joins all errors, one on each line.
 func Files(names []string, in io.Reader, namespace string) (*Result, error) {
 	all, err := documents.Read(names, in)
 	if err != nil {
 		return nil, err
 	}
-	c := &converter{namespace: namespace, sites: map[string]*site{}, services: map[string]*object{}}
+	c := &converter{namespace: namespace, groups: map[string]*infraGroup{}, services: map[string]*object{}}
 	for _, o := range all {
-		c.sort(o)
+		c.classify(o)
 	}
 	for _, s := range c.order {
-		c.site(s)
+		c.convertGroup(s)
 	}
-	for _, p := range c.lone {
-		c.loneProxyServer(p)
+	for _, p := range c.standalone {
+		c.standaloneProxyServer(p)
 	}
 	for _, i := range c.ingresses {
 		c.ingress(i)
 	}
 	if len(c.errs) == 0 && len(c.result.Objects) == 0 {
-		c.errs = append(c.errs, errors.New("no object of the operator in the files: -f names files with its Infra, DHCPServer, DNSServer or ProxyServer, or with an Ingress"))
+		c.errs = append(c.errs, errors.New("no object to convert: the files contain no Infra, DHCPServer, DNSServer, ProxyServer or Ingress"))
 	}
 	if err := errors.Join(c.errs...); err != nil {
 		return nil, err
@@ -52,24 +52,24 @@ func Files(names []string, in io.Reader, namespace string) (*Result, error) {
 }
 
 type converter struct {
-	namespace string
-	sites     map[string]*site
-	order     []*site
-	lone      []*object // ProxyServers that are no Infra's
-	ingresses []*object
-	services  map[string]*object // by "namespace/name"
-	result    Result
-	errs      []error
+	namespace  string
+	groups     map[string]*infraGroup // by "namespace/name" of the Infra
+	order      []*infraGroup
+	standalone []*object // ProxyServers without an Infra
+	ingresses  []*object
+	services   map[string]*object // by "namespace/name"
+	result     Result
+	errs       []error
 }
 
-// site is an Infra and what the operator made of it.
-type site struct {
+// An infraGroup has an Infra and the objects that the operator created for it. Any of them may be nil.
+type infraGroup struct {
 	namespace, name string
 
 	infra, dhcp, dns, proxy *object
 }
 
-// warn says what is not as it was; field is empty for the whole object.
+// warn adds a warning about a field of an object, or about the object if field is empty.
 func (c *converter) warn(o *object, field, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if field != "" {
@@ -78,26 +78,27 @@ func (c *converter) warn(o *object, field, format string, args ...any) {
 	c.result.Warnings = append(c.result.Warnings, fmt.Sprintf("%s: %s", o, text))
 }
 
+// fail adds an error about an object.
 func (c *converter) fail(o *object, format string, args ...any) {
 	c.errs = append(c.errs, fmt.Errorf("%s: %s", o, fmt.Sprintf(format, args...)))
 }
 
-// sort puts an object where it belongs.
-func (c *converter) sort(o *object) {
+// classify adds an object to its group, or to the list of its kind.
+func (c *converter) classify(o *object) {
 	kind := o.GroupVersionKind().GroupKind()
 	switch {
 	case kind.Kind == "Ingress" && (kind.Group == "networking.k8s.io" || kind.Group == "extensions"):
 		if o.GetAPIVersion() != "networking.k8s.io/v1" {
-			c.fail(o, "apiVersion %s: want networking.k8s.io/v1, as 'kubectl get ingress.v1.networking.k8s.io' gives it out", o.GetAPIVersion())
+			c.fail(o, "apiVersion %s: want networking.k8s.io/v1; export it with 'kubectl get ingress.v1.networking.k8s.io -o yaml'", o.GetAPIVersion())
 			return
 		}
 		c.ingresses = append(c.ingresses, o)
 		return
 	case kind.String() == "Service":
-		c.keepService(o)
+		c.addService(o)
 		return
 	case kind.Group != v1alpha1.GroupName:
-		c.warn(o, "", "left out: it is none of the operator's")
+		c.warn(o, "", "dropped: not an object of the earlier operator")
 		return
 	case o.GetName() == "":
 		c.fail(o, "metadata.name is missing")
@@ -108,25 +109,26 @@ func (c *converter) sort(o *object) {
 	}
 	switch kind.Kind {
 	case "Infra":
-		c.put(o, o.GetName(), func(s *site) **object { return &s.infra })
+		c.add(o, o.GetName(), func(s *infraGroup) **object { return &s.infra })
 	case "DHCPServer":
-		c.child(o, "-dhcp", func(s *site) **object { return &s.dhcp })
+		c.addChild(o, "-dhcp", func(s *infraGroup) **object { return &s.dhcp })
 	case "DNSServer":
-		c.child(o, "-dns", func(s *site) **object { return &s.dns })
+		c.addChild(o, "-dns", func(s *infraGroup) **object { return &s.dns })
 	case "ProxyServer":
-		c.child(o, "-proxy", func(s *site) **object { return &s.proxy })
+		c.addChild(o, "-proxy", func(s *infraGroup) **object { return &s.proxy })
 	case "VirtualIngress":
 		c.ingresses = append(c.ingresses, o)
 	case "InfraClusterAttachment":
-		c.fail(o, "an Infra of oooi serves one hosted cluster: write what this says into it (spec.hostedClusterRef, spec.infraComponents.dns.clusterName and baseDomain, spec.appsIngress), and leave this out of the files")
+		c.fail(o, "unsupported kind: an Infra serves one hosted cluster; set spec.hostedClusterRef, spec.infraComponents.dns.clusterName and baseDomain, and spec.appsIngress of the Infra, and remove this object from the files")
 	default:
-		c.fail(o, "convert does not know this kind: it reads Infra, DHCPServer, DNSServer, ProxyServer and Ingress")
+		c.fail(o, "unsupported kind; expected Infra, DHCPServer, DNSServer, ProxyServer or Ingress")
 	}
 }
 
-// child puts an object beside the Infra that it was made of: the one that owns it or that it
-// names, else the one that the operator would have named it after.
-func (c *converter) child(o *object, suffix string, where func(*site) **object) {
+// addChild adds an object to the group of its Infra: the one in spec.infraRef, its owner, or else the one that the
+// operator named it after, by appending suffix. A ProxyServer without an Infra is standalone; for other kinds this is
+// an error.
+func (c *converter) addChild(o *object, suffix string, slot func(*infraGroup) **object) {
 	infra, _, _ := unstructured.NestedString(o.Object, "spec", "infraRef", "name")
 	for _, owner := range o.GetOwnerReferences() {
 		if owner.Kind == "Infra" && strings.HasPrefix(owner.APIVersion, v1alpha1.GroupName+"/") {
@@ -138,35 +140,36 @@ func (c *converter) child(o *object, suffix string, where func(*site) **object) 
 	}
 	switch {
 	case infra != "":
-		c.put(o, infra, where)
+		c.add(o, infra, slot)
 	case o.GetKind() == "ProxyServer":
-		c.lone = append(c.lone, o)
+		c.standalone = append(c.standalone, o)
 	default:
-		c.fail(o, "whose is it? The operator names it after its Infra, which then is NAME where this is NAME%s: rename it in the file", suffix)
+		c.fail(o, "cannot determine its Infra; rename the object to INFRA%s in the file", suffix)
 	}
 }
 
-func (c *converter) put(o *object, infra string, where func(*site) **object) {
+// add puts an object into its slot of the group of an Infra. A second object for the same slot is an error.
+func (c *converter) add(o *object, infra string, slot func(*infraGroup) **object) {
 	namespace := cmp.Or(o.GetNamespace(), c.namespace)
 	key := namespace + "/" + infra
-	s := c.sites[key]
+	s := c.groups[key]
 	if s == nil {
-		s = &site{namespace: namespace, name: infra}
-		c.sites[key] = s
+		s = &infraGroup{namespace: namespace, name: infra}
+		c.groups[key] = s
 		c.order = append(c.order, s)
 	}
-	if place := where(s); *place == nil {
-		*place = o
+	if existing := slot(s); *existing == nil {
+		*existing = o
 	} else {
-		c.fail(o, "Infra %s has one already, in %s", infra, (*place).File)
+		c.fail(o, "duplicate %s of Infra %s; the first one is in %s", o.GetKind(), infra, (*existing).File)
 	}
 }
 
-// site converts an Infra with what the operator made of it.
-func (c *converter) site(s *site) {
+// convertGroup converts an Infra and the objects that the operator created for it.
+func (c *converter) convertGroup(s *infraGroup) {
 	before := len(c.errs)
 	if s.infra == nil && s.dhcp == nil && s.dns == nil {
-		c.lone = append(c.lone, s.proxy)
+		c.standalone = append(c.standalone, s.proxy)
 		return
 	}
 	old := c.decode(s)
@@ -178,23 +181,23 @@ func (c *converter) site(s *site) {
 		infra = clean(s.infra)
 		c.cleanInfra(s.infra, infra)
 	} else {
-		if infra = c.made(s, old); infra == nil {
+		if infra = c.deriveInfra(s, old); infra == nil {
 			return
 		}
 		c.cleanInfra(&object{Unstructured: infra, File: c.fileOf(s)}, infra)
 	}
 	typed := &v1alpha1.Infra{}
-	if err := strict(&object{Unstructured: infra, File: c.fileOf(s)}, typed); err != nil {
+	if err := decodeStrict(&object{Unstructured: infra, File: c.fileOf(s)}, typed); err != nil {
 		c.errs = append(c.errs, err)
 		return
 	}
 	typed.Namespace = s.namespace
 	typed.Default()
 	if old.dhcp != nil {
-		c.dhcp(s, infra, typed, old.dhcp)
+		c.convertDHCP(s, infra, typed, old.dhcp)
 	}
 	if old.dns != nil {
-		c.dns(s, typed, old.dns)
+		c.compareDNS(s, typed, old.dns)
 	}
 	c.result.Objects = append(c.result.Objects, infra)
 	if old.proxy != nil {
@@ -204,40 +207,41 @@ func (c *converter) site(s *site) {
 	}
 }
 
-// decoded are a site's objects with types.
+// decoded has the typed objects of a group, without the Infra. Missing ones are nil.
 type decoded struct {
 	dhcp  *dhcpServer
 	dns   *dnsServer
 	proxy *v1alpha1.ProxyServer
 }
 
-func (c *converter) decode(s *site) decoded {
+// decode decodes the objects of a group strictly: an unknown field is an error.
+func (c *converter) decode(s *infraGroup) decoded {
 	var d decoded
-	try := func(o *object, into any) {
-		if err := strict(o, into); err != nil {
+	decodeInto := func(o *object, into any) {
+		if err := decodeStrict(o, into); err != nil {
 			c.errs = append(c.errs, err)
 		}
 	}
 	if s.infra != nil {
-		try(s.infra, &v1alpha1.Infra{})
+		decodeInto(s.infra, &v1alpha1.Infra{})
 	}
 	if s.dhcp != nil {
 		d.dhcp = &dhcpServer{}
-		try(s.dhcp, d.dhcp)
+		decodeInto(s.dhcp, d.dhcp)
 	}
 	if s.dns != nil {
 		d.dns = &dnsServer{}
-		try(s.dns, d.dns)
+		decodeInto(s.dns, d.dns)
 	}
 	if s.proxy != nil {
 		d.proxy = &v1alpha1.ProxyServer{}
-		try(s.proxy, d.proxy)
+		decodeInto(s.proxy, d.proxy)
 	}
 	return d
 }
 
-// fileOf names the files that an Infra comes from.
-func (c *converter) fileOf(s *site) string {
+// fileOf returns the names of the files that the objects of a group come from, separated by commas.
+func (c *converter) fileOf(s *infraGroup) string {
 	var files []string
 	for _, o := range []*object{s.infra, s.dhcp, s.dns, s.proxy} {
 		if o != nil && !slices.Contains(files, o.File) {

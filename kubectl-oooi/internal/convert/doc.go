@@ -1,3 +1,3 @@
-// Package convert turns the objects of the operator that oooi replaces into those of oooi that mean
-// the same, and Ingresses into VirtualIngresses. It is pure: what it makes depends on what it reads alone, and no cluster is asked.
+// Package convert converts objects of the earlier operator to equivalent objects of oooi, and Ingresses to
+// VirtualIngresses. The result depends only on the input files: no cluster is read.
 package convert

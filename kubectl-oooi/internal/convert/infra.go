@@ -12,11 +12,11 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// components are those of an Infra.
+// components are the names of the components in spec.infraComponents.
 var components = []string{"dhcp", "dns", "proxy"}
 
-// cleanInfra takes out of an Infra what means nothing here, and what has another form. o is what
-// it was read from.
+// cleanInfra removes or converts the fields of an Infra that oooi does not use. Warnings name the object o, which
+// infra was read from.
 func (c *converter) cleanInfra(o *object, infra *unstructured.Unstructured) {
 	f := fields{infra.Object}
 	network := []string{"spec", "networkConfig"}
@@ -28,7 +28,7 @@ func (c *converter) cleanInfra(o *object, infra *unstructured.Unstructured) {
 	}
 	c.cleanAttachment(o, f, "spec.networkConfig.networkAttachmentDefinition")
 	for _, component := range []string{"dhcp", "dns"} {
-		c.drop(o, f, "it is an image of the operator, and setup has its own", "spec", "infraComponents", component, "image")
+		c.drop(o, f, "an image of the earlier operator", "spec", "infraComponents", component, "image")
 	}
 	c.cleanImages(o, f, "spec", "infraComponents", "proxy")
 	c.cleanProxyService(o, f)
@@ -37,14 +37,14 @@ func (c *converter) cleanInfra(o *object, infra *unstructured.Unstructured) {
 	f.prune("spec", "networkConfig")
 	for _, ref := range [][]string{{"spec", "hostedClusterRef"}, {"spec", "appsIngress", "hostedClusterRef"}} {
 		if name, _ := f.text(append(slices.Clone(ref), "name")...); name == "" {
-			f.remove(ref...) // the operator wrote references to nothing
+			f.remove(ref...) // the operator wrote empty references
 		}
 	}
 	if enabled, _, _ := unstructured.NestedBool(infra.Object, "spec", "appsIngress", "enabled"); enabled {
 		if _, ok := f.text("spec", "appsIngress", "service", "name"); !ok {
-			// Another name would be another Service, with another address.
+			// With our default name control would create another Service, which would get another address.
 			f.set(oldAppsService, "spec", "appsIngress", "service", "name")
-			c.warn(o, "spec.appsIngress.service.name", "set to %s, which the operator took where nothing was said", oldAppsService)
+			c.warn(o, "spec.appsIngress.service.name", "set to %s, the default of the operator", oldAppsService)
 		}
 		source, _ := f.text("spec", "appsIngress", "source")
 		class, _ := f.text("spec", "appsIngress", "metallb", "loadBalancerClass")
@@ -54,22 +54,22 @@ func (c *converter) cleanInfra(o *object, infra *unstructured.Unstructured) {
 	}
 }
 
-// cleanAddress takes the prefix length off an address.
+// cleanAddress removes the prefix length of an address, and warns if it is not that of cidr.
 func (c *converter) cleanAddress(o *object, f fields, cidr string, path ...string) {
 	text, ok := f.text(path...)
 	if !ok {
 		return
 	}
-	bare, differs := bareAddress(text, cidr)
+	address, differs := trimPrefixLength(text, cidr)
 	if differs {
-		c.warn(o, strings.Join(path, "."), "the prefix length of %s is left out: that of spec.networkConfig.cidr, %s, counts", text, cidr)
+		c.warn(o, strings.Join(path, "."), "the prefix length of %s is dropped: spec.networkConfig.cidr is %s", text, cidr)
 	}
-	f.set(bare, path...)
+	f.set(address, path...)
 }
 
-// bareAddress is an address without its prefix length, and whether that is not the network's.
-// What is no address is left as it is, for setup to refuse.
-func bareAddress(text, cidr string) (bare string, differs bool) {
+// trimPrefixLength returns an address without its prefix length, and whether that differs from the prefix length of
+// cidr. It returns an invalid address unchanged: setup refuses it.
+func trimPrefixLength(text, cidr string) (address string, differs bool) {
 	p, err := netip.ParsePrefix(strings.TrimSpace(text))
 	if err != nil {
 		return text, false
@@ -78,26 +78,27 @@ func bareAddress(text, cidr string) (bare string, differs bool) {
 	return p.Addr().String(), err == nil && network.Bits() != p.Bits()
 }
 
-// cleanAttachment takes namespace/name apart; the namespace in the name wins. field is where the
-// name is, and the namespace is beside it.
+// cleanAttachment splits "namespace/name" in a field into this field and networkAttachmentNamespace. The namespace in
+// the name takes precedence over the one in networkAttachmentNamespace.
 func (c *converter) cleanAttachment(o *object, f fields, field string) {
 	path := strings.Split(field, ".")
-	beside := append(slices.Clone(path[:len(path)-1]), "networkAttachmentNamespace")
+	namespacePath := append(slices.Clone(path[:len(path)-1]), "networkAttachmentNamespace")
 	text, _ := f.text(path...)
 	namespace, name, both := strings.Cut(text, "/")
 	if !both || strings.Contains(name, "/") {
 		return
 	}
-	if other, _ := f.text(beside...); other != "" && other != namespace {
-		c.warn(o, strings.Join(beside, "."), "%s is left out: %s in %s counts", other, namespace, text)
+	if other, _ := f.text(namespacePath...); other != "" && other != namespace {
+		c.warn(o, strings.Join(namespacePath, "."), "%s is dropped: %s names the namespace %s", other, text, namespace)
 	}
 	f.set(name, path...)
-	f.set(namespace, beside...)
+	f.set(namespace, namespacePath...)
 }
 
-// cleanImages looks at the images of a proxy, in an Infra or in a ProxyServer.
+// cleanImages removes the manager's image, and an image of Envoy that is too old, below a path of an Infra or a
+// ProxyServer.
 func (c *converter) cleanImages(o *object, f fields, path ...string) {
-	c.drop(o, f, "it configures the earlier operator", append(slices.Clone(path), "managerImage")...)
+	c.drop(o, f, "only the earlier operator uses it", append(slices.Clone(path), "managerImage")...)
 	path = append(slices.Clone(path), "proxyImage")
 	image, ok := f.text(path...)
 	if !ok || image == "" {
@@ -105,19 +106,19 @@ func (c *converter) cleanImages(o *object, f fields, path ...string) {
 	}
 	switch minor := envoyMinor(image); {
 	case minor < 0:
-		c.warn(o, strings.Join(path, "."), "%s stays: see that it is Envoy 1.%d or later", image, oldestEnvoy)
+		c.warn(o, strings.Join(path, "."), "%s is kept: verify that it is Envoy 1.%d or later", image, oldestEnvoy)
 	case minor < oldestEnvoy:
 		f.remove(path...)
-		c.warn(o, strings.Join(path, "."), "%s is left out: Envoy has to be 1.%d or later, and setup has an image of its own", image, oldestEnvoy)
+		c.warn(o, strings.Join(path, "."), "%s is dropped: Envoy must be 1.%d or later; setup uses its default image", image, oldestEnvoy)
 	}
 }
 
-// oldestEnvoy is the minor version that our configuration takes at least.
+// oldestEnvoy is the lowest minor version of Envoy 1.x that accepts our configuration.
 const oldestEnvoy = 31
 
 var envoyTag = regexp.MustCompile(`:(?:[a-z-]*-)?v?1\.(\d+)(?:[.-][^:/]*)?$`)
 
-// envoyMinor is the minor version of Envoy in an image's tag; -1 where it has none.
+// envoyMinor returns the minor version of Envoy in the tag of an image, or -1 if the tag has none.
 func envoyMinor(image string) int {
 	image, _, _ = strings.Cut(image, "@")
 	tag := envoyTag.FindStringSubmatch(image)
@@ -131,8 +132,8 @@ func envoyMinor(image string) int {
 	return minor
 }
 
-// cleanProxyService leaves the operator's own Service of the proxy out: ours is found by itself,
-// and the operator's goes with it.
+// cleanProxyService removes internalProxyService if it is the operator's Service, which is deleted with the operator.
+// DNS finds the Service that setup creates without it.
 func (c *converter) cleanProxyService(o *object, f fields) {
 	path := []string{"spec", "infraComponents", "proxy", "internalProxyService"}
 	text, ok := f.text(path...)
@@ -144,23 +145,23 @@ func (c *converter) cleanProxyService(o *object, f fields) {
 	own := service == o.GetName()+"-proxy" || service == o.GetName()+"-proxy-proxy"
 	if _, err := netip.ParseAddr(text); err != nil && own && (o.GetNamespace() == "" || namespace == o.GetNamespace()) {
 		f.remove(path...)
-		c.warn(o, strings.Join(path, "."), "%s is left out: setup makes a Service of the proxy, which DNS follows", text)
+		c.warn(o, strings.Join(path, "."), "%s is dropped: setup creates a Service for the proxy, which DNS uses", text)
 		return
 	}
-	c.warn(o, strings.Join(path, "."), "%s stays: if it is the operator's Service, which goes with the operator, take it out", text)
+	c.warn(o, strings.Join(path, "."), "%s is kept: remove the field if this is the operator's Service, which is deleted with the operator", text)
 }
 
-// drop takes a field out, and says so.
+// drop removes a field, and warns with the reason if it was not empty.
 func (c *converter) drop(o *object, f fields, why string, path ...string) {
 	if value, ok := f.text(path...); ok {
 		f.remove(path...)
 		if value != "" {
-			c.warn(o, strings.Join(path, "."), "%s is left out: %s", value, why)
+			c.warn(o, strings.Join(path, "."), "%s is dropped: %s", value, why)
 		}
 	}
 }
 
-// fields are those of an object.
+// fields gets and sets fields of an object by their paths.
 type fields struct{ object map[string]any }
 
 func (f fields) text(path ...string) (string, bool) {
@@ -170,14 +171,14 @@ func (f fields) text(path ...string) (string, bool) {
 
 func (f fields) set(value any, path ...string) {
 	if err := unstructured.SetNestedField(f.object, value, path...); err != nil {
-		panic(err) // the object was decoded, so that what holds the field is a mapping
+		panic(err) // the object was decoded strictly, so the parent of the field is a mapping
 	}
 }
 
 func (f fields) remove(path ...string) { unstructured.RemoveNestedField(f.object, path...) }
 
-// prune takes empty texts out, which the operator wrote where nothing was said. Empty mappings
-// stay: they can mean something.
+// prune removes empty strings below a path, which the operator wrote for unset fields. It keeps empty mappings,
+// because an empty block of a component enables it.
 func (f fields) prune(path ...string) {
 	if m, ok, err := unstructured.NestedFieldNoCopy(f.object, path...); ok && err == nil {
 		pruneEmpty(m)
@@ -191,7 +192,7 @@ func pruneEmpty(value any) {
 	}
 	for key, v := range m {
 		if key == "annotations" || key == "labels" {
-			continue // an empty value is one
+			continue // the value of a label or annotation may be empty
 		}
 		if v == "" {
 			delete(m, key)

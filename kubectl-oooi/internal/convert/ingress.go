@@ -11,55 +11,55 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// ingress turns an Ingress into a VirtualIngress, all of whose backends that are known by labels
-// have these: those that have them already, and those whose Service is among the files and was
-// mirrored. The Ingress that comes of it has the name of this one, if this one can be in a cluster; of one
-// that the API server refuses it is NAME-generated, as those expect who have written one.
+// ingress converts an Ingress to a VirtualIngress. Backends get matchLabels instead of a name if they have
+// matchLabels already, or if their Service is in the files and is mirrored. The generated Ingress keeps the name,
+// unless a backend has matchLabels and no name. An API server refuses that, so no such Ingress exists; the generated
+// one has the suffix of a VirtualIngress.
 func (c *converter) ingress(o *object) {
 	u := clean(o)
 	u.SetAPIVersion(v1alpha1.SchemeGroupVersion.String())
 	u.SetKind("VirtualIngress")
 	v := &object{Unstructured: u, File: o.File, Document: o.Document}
-	if o.GetKind() == u.GetKind() { // it is one already
-		if err := strict(v, &v1alpha1.VirtualIngress{}); err != nil {
+	if o.GetKind() == u.GetKind() { // a VirtualIngress already
+		if err := decodeStrict(v, &v1alpha1.VirtualIngress{}); err != nil {
 			c.errs = append(c.errs, err)
 		}
 		c.result.Objects = append(c.result.Objects, u)
 		return
 	}
-	found, refused := 0, ""
+	labelled, refused := 0, ""
 	for _, b := range backendsOf("spec", u.Object["spec"]) {
 		if b.service["matchLabels"] != nil && b.service["name"] == nil && refused == "" {
 			refused = b.field
 		}
-		found += c.backend(o, b.field, b.service)
+		labelled += c.backend(o, b.field, b.service)
 	}
 	typed := &v1alpha1.VirtualIngress{}
-	if err := strict(v, typed); err != nil {
+	if err := decodeStrict(v, typed); err != nil {
 		c.errs = append(c.errs, err)
 		return
 	}
-	if found == 0 {
-		c.warn(o, "", "no backend has matchLabels: put them in the place of the name that changes, or give the Service with its labels as well")
+	if labelled == 0 {
+		c.warn(o, "", "no backend has matchLabels: replace the Service name that changes by matchLabels, or add the Service with its labels to the files")
 	}
 	switch {
 	case refused != "":
-		c.warn(o, refused, "has matchLabels and no name, so that no API server has ever taken this Ingress: the one that is made of the VirtualIngress is called %s",
+		c.warn(o, refused, "has matchLabels and no name, which the API server refuses: the Ingress that the VirtualIngress generates is named %s",
 			o.GetName()+*cmp.Or(typed.Spec.Suffix, new(v1alpha1.DefaultIngressSuffix)))
 	case typed.Spec.Suffix == nil:
 		fields{u.Object}.set("", "spec", "suffix")
-		c.warn(o, "spec.suffix", "is empty, so that the Ingress keeps its name: apply the VirtualIngress, delete this Ingress, and it is made anew within a moment")
+		c.warn(o, "spec.suffix", "set to the empty string, so that the generated Ingress keeps the name: apply the VirtualIngress and delete this Ingress; the controller then creates it again")
 	}
 	c.result.Objects = append(c.result.Objects, u)
 }
 
-// serviceField is a Service that an Ingress names, and the field that does.
+// A serviceField is the service of a backend, and the path of the field.
 type serviceField struct {
 	field   string
 	service map[string]any
 }
 
-// backendsOf are the Services that are named below a field.
+// backendsOf returns the services of all backends below a field, in the order of the fields' names.
 func backendsOf(field string, value any) []serviceField {
 	var all []serviceField
 	switch value := value.(type) {
@@ -80,25 +80,25 @@ func backendsOf(field string, value any) []serviceField {
 	return all
 }
 
-// mirroredName is what the KubeVirt cloud controller calls a Service: an "a" and the uid of the
-// guest's.
+// mirroredName matches the names of Services that the KubeVirt cloud controller mirrors: "a", followed by the UID of
+// the hosted cluster's Service without dashes.
 var mirroredName = regexp.MustCompile(`^a[0-9a-f]{31,32}$`)
 
-// backend puts labels in the place of a Service's name, where they are known, and returns how many
-// backends have labels now: 1 or 0.
+// backend replaces the name of a backend's Service by labels, if they are known. It returns 1 if the backend has
+// labels now, else 0.
 func (c *converter) backend(o *object, field string, service map[string]any) int {
 	name, _ := service["name"].(string)
 	if service["matchLabels"] != nil {
 		if name != "" {
 			delete(service, "name")
-			c.warn(o, field+".name", "%s is left out: matchLabels say which Service it is", name)
+			c.warn(o, field+".name", "%s is dropped: matchLabels select the Service", name)
 		}
 		return 1
 	}
-	s := c.services[namespaced(c.namespace, o, name)]
+	s := c.services[serviceKey(c.namespace, o, name)]
 	if s == nil {
 		if mirroredName.MatchString(name) {
-			c.warn(o, field+".name", "%s is a name as the KubeVirt cloud controller makes them, which changes when the guest's Service is made anew: put its labels in matchLabels", name)
+			c.warn(o, field+".name", "%s looks like a name that the KubeVirt cloud controller generates, which changes when the hosted cluster's Service is created again; use matchLabels with the labels of the Service", name)
 		}
 		return 0
 	}
@@ -109,22 +109,22 @@ func (c *converter) backend(o *object, field string, service map[string]any) int
 		}
 	}
 	if len(labels) < len(model.MirroredLabels()) {
-		return 0 // one that somebody has named
+		return 0 // not a mirrored Service, so its name does not change
 	}
 	delete(service, "name")
 	service["matchLabels"] = labels
 	return 1
 }
 
-// keepService remembers a Service of the files, for what its labels tell of Ingresses.
-func (c *converter) keepService(o *object) {
-	c.services[namespaced(c.namespace, o, o.GetName())] = o
+// addService stores a Service of the files, whose labels replace its name in Ingresses.
+func (c *converter) addService(o *object) {
+	c.services[serviceKey(c.namespace, o, o.GetName())] = o
 }
 
-// namespaced is the name of an object beside another one.
-func namespaced(otherwise string, beside *object, name string) string {
-	if namespace := beside.GetNamespace(); namespace != "" {
-		otherwise = namespace
+// serviceKey returns "namespace/name" for a Service in the namespace of o, or in the default namespace if o has none.
+func serviceKey(defaultNamespace string, o *object, name string) string {
+	if namespace := o.GetNamespace(); namespace != "" {
+		defaultNamespace = namespace
 	}
-	return otherwise + "/" + name
+	return defaultNamespace + "/" + name
 }

@@ -10,54 +10,54 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/resolve"
 )
 
-// asComputed are the objects that names and routes of an Infra are computed from, while nothing is
-// known of the cluster but the Infra.
-func asComputed(s *site, infra *v1alpha1.Infra) *model.Objects {
+// modelObjects returns the objects from which the model computes the names and routes of an Infra when the cluster
+// has nothing else.
+func modelObjects(s *infraGroup, infra *v1alpha1.Infra) *model.Objects {
 	known := infra.DeepCopy()
 	components := &known.Spec.InfraComponents
 	if components.Proxy != nil && components.Proxy.ControlPlaneNamespace == "" {
-		components.Proxy.ControlPlaneNamespace = s.namespace + "-" + s.name // what the operator took
+		components.Proxy.ControlPlaneNamespace = s.namespace + "-" + s.name // the operator's default
 		if ref := known.Spec.HostedClusterRef; ref.IsSet() {
 			components.Proxy.ControlPlaneNamespace = model.ControlPlaneNamespace(ref.NamespacedName().Namespace, ref.Name)
 		}
 	}
 	all := &model.Objects{Infras: []*v1alpha1.Infra{known}}
-	if components.Proxy != nil { // without one there is no address to give it
+	if components.Proxy != nil { // the ProxyServer has the address of the proxy
 		all.ProxyServers = append(all.ProxyServers, render.OwnProxyServer(known))
 	}
 	return all
 }
 
-// staticEntries says of each name of a DNSServer what becomes of it: none is carried over, since
-// names are computed from what there is.
-func (c *converter) staticEntries(s *site, infra *v1alpha1.Infra, entries []staticEntry) {
-	objects := asComputed(s, infra)
+// staticEntries warns about each static entry of a DNSServer, with the answer that DNS gives now. No entry is
+// converted, because DNS computes names from the objects.
+func (c *converter) staticEntries(s *infraGroup, infra *v1alpha1.Infra, entries []staticEntry) {
+	objects := modelObjects(s, infra)
 	var same []string
 	for i, e := range entries {
-		address, otherwise := answer(objects, e.Hostname)
+		address, reason := answer(objects, e.Hostname)
 		switch {
 		case address == e.IP:
 			same = append(same, e.Hostname)
 			continue
 		case address != "":
-			otherwise = "DNS answers " + address
+			reason = "DNS answers " + address
 		}
-		c.warn(s.dns, fmt.Sprintf("spec.staticEntries[%d]", i), "%s with %s is not carried over: %s", e.Hostname, e.IP, otherwise)
+		c.warn(s.dns, fmt.Sprintf("spec.staticEntries[%d]", i), "%s with %s is dropped: %s", e.Hostname, e.IP, reason)
 	}
 	if len(same) > 0 {
-		c.warn(s.dns, "spec.staticEntries", "%s: left out, since they are computed from the Infra, with the same address", strings.Join(same, ", "))
+		c.warn(s.dns, "spec.staticEntries", "dropped %s: DNS computes the same addresses from the Infra", strings.Join(same, ", "))
 	}
 }
 
-// answer is the address that machines get for a name, or what becomes of the question otherwise.
-func answer(objects *model.Objects, hostname string) (address, otherwise string) {
+// answer returns the addresses with which DNS answers VMs for a name or, without any, what DNS does instead.
+func answer(objects *model.Objects, hostname string) (address, reason string) {
 	name, err := resolve.ParseName(strings.Replace(hostname, "*", "any", 1))
 	if err != nil {
-		return "", "it is no name"
+		return "", "not a valid name"
 	}
-	report, err := resolve.Ask(objects, resolve.Query{Name: name, View: resolve.VLAN})
+	report, err := resolve.Answer(objects, resolve.Query{Name: name, View: resolve.VLAN})
 	if err != nil || len(report.Views) != 1 {
-		return "", "spec.networkConfig of the Infra does not say which network"
+		return "", "spec.networkConfig of the Infra names no network"
 	}
 	v := report.Views[0]
 	switch v.Result {
@@ -68,12 +68,12 @@ func answer(objects *model.Objects, hostname string) (address, otherwise string)
 		}
 		return strings.Join(addresses, ", "), ""
 	case resolve.NoAddress:
-		return "", "it gets the address of the applications, once that is known"
+		return "", "DNS answers the apps address once it is known"
 	case resolve.NotFound:
-		return "", "DNS answers that there is no such name"
+		return "", "DNS answers NXDOMAIN"
 	}
 	if v.Cluster != nil {
-		return "", "DNS passes it on, until spec.appsIngress of the Infra is enabled"
+		return "", "DNS forwards it until spec.appsIngress of the Infra is enabled"
 	}
-	return "", "DNS passes it on to the resolvers of the site: it needs a record there"
+	return "", "DNS forwards it to the upstream resolvers; create a record there"
 }

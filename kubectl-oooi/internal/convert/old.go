@@ -4,7 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// dhcpServer is the operator's DHCPServer.
+// A dhcpServer is a DHCPServer of the earlier operator.
 type dhcpServer struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -27,13 +27,13 @@ type dhcpServer struct {
 	} `json:"spec"`
 }
 
-// dhcpOption is one of its options, whose value has no type.
+// A dhcpOption is an option of a DHCPServer. The operator's options have no type.
 type dhcpOption struct {
 	Code  int    `json:"code"`
 	Value string `json:"value"`
 }
 
-// dnsServer is the operator's DNSServer.
+// A dnsServer is a DNSServer of the earlier operator.
 type dnsServer struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -56,19 +56,19 @@ type dnsServer struct {
 	} `json:"spec"`
 }
 
-// staticEntry is a name with its address.
+// A staticEntry is a record of a DNSServer.
 type staticEntry struct {
 	Hostname string `json:"hostname"`
 	IP       string `json:"ip"`
 }
 
-// attachment is how its DHCPServers and DNSServers name a network.
+// An attachment refers to a network in a DHCPServer or DNSServer.
 type attachment struct {
 	NetworkAttachmentName      string `json:"networkAttachmentName"`
 	NetworkAttachmentNamespace string `json:"networkAttachmentNamespace"`
 }
 
-// What the operator's defaults were, where they mean nothing here.
+// Defaults of the earlier operator.
 const (
 	oldCacheTTL       = "30s"
 	oldReloadInterval = "5s"

@@ -8,7 +8,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Print writes the objects: as YAML documents, or as JSON, which is a List where there are several.
+// Print writes the objects as YAML documents, or in the format json as one object, which is a List if there are
+// several.
 func (r *Result) Print(w io.Writer, format string) error {
 	if format == "json" {
 		var out any = r.Objects[0].Object

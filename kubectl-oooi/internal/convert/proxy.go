@@ -12,115 +12,117 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// renamed are targets that HyperShift has not, and those that were meant: samples of the operator
-// have them.
-var renamed = map[string]string{
+// renamedTargets maps targets in samples of the operator, which HyperShift does not create, to the targets that it
+// creates.
+var renamedTargets = map[string]string{
 	"ignition-server:22623":    "ignition-server-proxy:443",
 	"konnectivity-server:8132": "konnectivity-server:8091",
 	"konnectivity-server:8090": "konnectivity-server:8091",
 }
 
-// isControlPlane reports whether a Service is one of those of a hosted control plane.
+// isControlPlane reports whether a Service has the name of a Service of hosted control planes.
 func isControlPlane(service string) bool {
 	return slices.Contains([]string{"kube-apiserver", "oauth-openshift", "ignition-server", "ignition-server-proxy", "konnectivity-server"}, service)
 }
 
-// proxyServer is the ProxyServer that has what the Infra's routes have not; nil where that is
-// nothing: setup makes one.
-func (c *converter) proxyServer(s *site, infra *unstructured.Unstructured, typed *v1alpha1.Infra, old *v1alpha1.ProxyServer) *unstructured.Unstructured {
+// proxyServer returns a ProxyServer with the backends that the routes of the Infra do not include. It returns nil if
+// there are none, because setup then creates the ProxyServer.
+func (c *converter) proxyServer(s *infraGroup, infra *unstructured.Unstructured, typed *v1alpha1.Infra, old *v1alpha1.ProxyServer) *unstructured.Unstructured {
 	proxy := typed.Spec.InfraComponents.Proxy
 	if !proxy.IsEnabled() {
-		c.warn(s.proxy, "", "left out: the Infra %s has no proxy", s.name)
+		c.warn(s.proxy, "", "dropped: Infra %s has no proxy", s.name)
 		return nil
 	}
 	u := clean(s.proxy)
 	f := fields{u.Object}
-	if old.Spec.InfraRef == nil { // the operator wrote its defaults here; the Infra says what is wanted
+	if old.Spec.InfraRef == nil { // the operator created it, with its default images; those of the Infra are used
 		f.remove("spec", "managerImage")
 		f.remove("spec", "proxyImage")
 		if proxy.ProxyImage != "" {
-			c.differs(s.proxy, "spec.proxyImage", old.Spec.ProxyImage, "spec.infraComponents.proxy.proxyImage", proxy.ProxyImage)
+			c.warnDiffers(s.proxy, "spec.proxyImage", old.Spec.ProxyImage, "spec.infraComponents.proxy.proxyImage", proxy.ProxyImage)
 		}
 	}
 	c.cleanAddress(s.proxy, f, typed.Spec.NetworkConfig.CIDR, "spec", "networkConfig", "serverIP")
 	c.cleanProxyServer(s.proxy, u)
 	address, _ := f.text("spec", "networkConfig", "serverIP")
-	c.differs(s.proxy, "spec.networkConfig.serverIP", address, "spec.infraComponents.proxy.serverIP", proxy.ServerIP)
-	c.attached(s, s.proxy, typed, attachment{old.Spec.NetworkConfig.NetworkAttachmentName, old.Spec.NetworkConfig.NetworkAttachmentNamespace})
-	left := c.beside(s, typed, u)
-	if old.Spec.InfraRef != nil { // it is one of ours already
-		f.set(left, "spec", "backends")
-		if len(left) == 0 {
+	c.warnDiffers(s.proxy, "spec.networkConfig.serverIP", address, "spec.infraComponents.proxy.serverIP", proxy.ServerIP)
+	c.compareNetwork(s, s.proxy, typed, attachment{old.Spec.NetworkConfig.NetworkAttachmentName, old.Spec.NetworkConfig.NetworkAttachmentNamespace})
+	remaining := c.remainingBackends(s, typed, u)
+	if old.Spec.InfraRef != nil { // it is an object of oooi, not of the operator
+		f.set(remaining, "spec", "backends")
+		if len(remaining) == 0 {
 			f.remove("spec", "backends")
 		}
 		return u
 	}
 	if level := old.Spec.LogLevel; level != "" && level != v1alpha1.DefaultLogLevel {
-		// The Infra's wins over the ProxyServer's.
+		// The log level of the Infra takes precedence over that of the ProxyServer.
 		fields{infra.Object}.set(string(level), "spec", "infraComponents", "proxy", "logLevel")
 	}
 	if port := old.Spec.Port; port != 0 && port != v1alpha1.DefaultProxyPort {
-		c.warn(s.proxy, "spec.port", "%d is left out: the proxy listens where its routes are", port)
+		c.warn(s.proxy, "spec.port", "%d is dropped: the proxy listens on the ports of its routes", port)
 	}
-	if len(left) == 0 {
+	if len(remaining) == 0 {
 		return nil
 	}
 	u.Object["spec"] = map[string]any{
 		"infraRef":      map[string]any{"name": s.name},
 		"networkConfig": map[string]any{"serverIP": proxy.ServerIP},
-		"backends":      left,
+		"backends":      remaining,
 	}
-	u.SetName(s.name) // as setup names it; the operator's goes
+	u.SetName(s.name) // the name that setup uses; the operator's ProxyServer is deleted
 	return u
 }
 
-// loneProxyServer converts a ProxyServer that is no Infra's.
-func (c *converter) loneProxyServer(o *object) {
-	if err := strict(o, &v1alpha1.ProxyServer{}); err != nil {
+// standaloneProxyServer converts a ProxyServer without an Infra in the files.
+func (c *converter) standaloneProxyServer(o *object) {
+	if err := decodeStrict(o, &v1alpha1.ProxyServer{}); err != nil {
 		c.errs = append(c.errs, err)
 		return
 	}
 	u := clean(o)
 	c.cleanProxyServer(o, u)
 	f := fields{u.Object}
-	c.prefixed(o, f)
-	var left []any
+	c.addPrefixLength(o, f)
+	var remaining []any
 	backends, _, _ := unstructured.NestedSlice(u.Object, "spec", "backends")
 	for _, one := range backends {
 		b, _ := one.(map[string]any)
 		name, _ := fields{b}.text("name")
 		if service, _ := (fields{b}).text("targetService"); isIP(service) {
-			c.warn(o, "spec.backends "+name, "left out: %s is an address, and no Service", service)
+			c.warn(o, "spec.backends "+name, "dropped: the target %s is an address, not a Service", service)
 			continue
 		}
-		left = append(left, b)
+		remaining = append(remaining, b)
 	}
 	_, named := f.text("spec", "infraRef", "name")
 	switch {
-	case len(left) > 0:
-		f.set(left, "spec", "backends")
+	case len(remaining) > 0:
+		f.set(remaining, "spec", "backends")
 	case named:
 		f.remove("spec", "backends")
 	default:
-		c.fail(o, "spec.backends: nothing is left of them, and there is no Infra that has routes")
+		c.fail(o, "spec.backends: no backend can be converted, and no Infra provides routes")
 		return
 	}
 	c.result.Objects = append(c.result.Objects, u)
 }
 
-// prefixed sees that the address of a ProxyServer has a prefix length, where no Infra has one.
-func (c *converter) prefixed(o *object, f fields) {
+// addPrefixLength adds a prefix length to the address of a ProxyServer that names no Infra, whose network would have
+// it.
+func (c *converter) addPrefixLength(o *object, f fields) {
 	path := []string{"spec", "networkConfig", "serverIP"}
 	if _, named := f.text("spec", "infraRef", "name"); named {
 		return
 	}
 	if text, _ := f.text(path...); isIP(text) && !strings.Contains(text, ":") {
 		f.set(text+"/24", path...)
-		c.warn(o, strings.Join(path, "."), "%s is %s/24 now, which is what the operator took: correct it if the network is another", text, text)
+		c.warn(o, strings.Join(path, "."), "%s is changed to %s/24, which the operator assumed; correct the prefix length if it differs", text, text)
 	}
 }
 
-// cleanProxyServer takes out of a ProxyServer what means nothing here, and puts its targets right.
+// cleanProxyServer removes the fields of a ProxyServer that oooi does not use, and corrects the targets of its
+// backends.
 func (c *converter) cleanProxyServer(o *object, u *unstructured.Unstructured) {
 	f := fields{u.Object}
 	c.cleanAttachment(o, f, "spec.networkConfig.networkAttachmentName")
@@ -128,7 +130,7 @@ func (c *converter) cleanProxyServer(o *object, u *unstructured.Unstructured) {
 	if port, ok, _ := unstructured.NestedInt64(u.Object, "spec", "xdsPort"); ok {
 		f.remove("spec", "xdsPort")
 		if port != int64(v1alpha1.DefaultXDSPort) {
-			c.warn(o, "spec.xdsPort", "%d is left out: xdsd and Envoy use a Unix socket", port)
+			c.warn(o, "spec.xdsPort", "%d is dropped: xdsd and Envoy use a Unix socket", port)
 		}
 	}
 	f.prune("spec")
@@ -145,35 +147,35 @@ func (c *converter) cleanProxyServer(o *object, u *unstructured.Unstructured) {
 	f.set(kept, "spec", "backends")
 }
 
-// cleanBackend puts a backend right, and reports whether there is something left of it.
+// cleanBackend corrects the target of a backend. It reports whether the backend is kept.
 func (c *converter) cleanBackend(o *object, field string, b fields) bool {
 	name, _ := b.text("name")
 	field += " " + name
 	if protocol, _ := b.text("protocol"); protocol == string(v1alpha1.ProtocolUDP) {
-		c.warn(o, field, "left out: UDP is not proxied, and was not before")
+		c.warn(o, field, "dropped: UDP is not proxied, and the operator did not proxy it")
 		return false
 	}
 	service, _ := b.text("targetService")
 	target := fmt.Sprintf("%s:%v", service, b.object["targetPort"])
-	if right, ok := renamed[target]; ok {
-		service, port, _ := strings.Cut(right, ":")
+	if renamed, ok := renamedTargets[target]; ok {
+		service, port, _ := strings.Cut(renamed, ":")
 		number, err := strconv.ParseInt(port, 10, 32)
 		if err != nil {
-			panic(err) // it is in the table
+			panic(err) // the port is a constant of renamedTargets
 		}
 		b.set(service, "targetService")
 		b.set(number, "targetPort")
-		c.warn(o, field, "%s is %s now: the other does not exist in a hosted control plane", target, right)
+		c.warn(o, field, "%s is changed to %s, which HyperShift creates", target, renamed)
 	}
 	return true
 }
 
-// beside are the backends of a ProxyServer that an Infra's routes have not, without the names that
-// they have.
-func (c *converter) beside(s *site, infra *v1alpha1.Infra, u *unstructured.Unstructured) []any {
+// remainingBackends returns the backends of a ProxyServer that the routes of its Infra do not include, without the
+// names that these routes have.
+func (c *converter) remainingBackends(s *infraGroup, infra *v1alpha1.Infra, u *unstructured.Unstructured) []any {
 	routes := routesOf(s, infra)
 	backends, _, _ := unstructured.NestedSlice(u.Object, "spec", "backends")
-	var left []any
+	var remaining []any
 	var derived []string
 	for _, one := range backends {
 		b, ok := one.(map[string]any)
@@ -185,13 +187,13 @@ func (c *converter) beside(s *site, infra *v1alpha1.Infra, u *unstructured.Unstr
 		hostname, _ := f.text("hostname")
 		service, _ := f.text("targetService")
 		if isIP(service) {
-			switch apps := strings.HasPrefix(hostname, "*.apps."); { // the operator wrote their address here
+			switch apps := strings.HasPrefix(hostname, "*.apps."); { // the operator used a backend for the apps address
 			case apps && infra.Spec.AppsIngress.IsEnabled():
 				derived = append(derived, name)
 			case apps:
-				c.warn(s.proxy, "spec.backends "+name, "left out: for %s enable spec.appsIngress of the Infra, which finds the address, or is told %s with source Static", hostname, service)
+				c.warn(s.proxy, "spec.backends "+name, "dropped: for %s enable spec.appsIngress of the Infra, which discovers the address, or set it to %s with source Static", hostname, service)
 			default:
-				c.warn(s.proxy, "spec.backends "+name, "left out: %s is an address, and no Service", service)
+				c.warn(s.proxy, "spec.backends "+name, "dropped: the target %s is an address, not a Service", service)
 			}
 			continue
 		}
@@ -201,12 +203,12 @@ func (c *converter) beside(s *site, infra *v1alpha1.Infra, u *unstructured.Unstr
 		target := fmt.Sprintf("%s/%s/%v", namespace, service, b["targetPort"])
 		var kept []any
 		for _, host := range append([]string{hostname}, others...) {
-			switch now := routes[hostPort{strings.ToLower(strings.TrimSuffix(host, ".")), port}]; now {
+			switch routed := routes[hostPort{strings.ToLower(strings.TrimSuffix(host, ".")), port}]; routed {
 			case "":
 				kept = append(kept, host)
 			case target:
 			default:
-				c.warn(s.proxy, "spec.backends "+name, "%s on port %d is left out: by the Infra it leads to %s, and not to %s", host, port, now, target)
+				c.warn(s.proxy, "spec.backends "+name, "%s on port %d is dropped: the Infra routes it to %s instead of %s", host, port, routed, target)
 			}
 		}
 		if len(kept) == 0 {
@@ -218,25 +220,25 @@ func (c *converter) beside(s *site, infra *v1alpha1.Infra, u *unstructured.Unstr
 		if len(kept) > 1 {
 			b["alternateHostnames"] = kept[1:]
 		}
-		left = append(left, b)
+		remaining = append(remaining, b)
 	}
 	if len(derived) > 0 {
-		c.warn(s.proxy, "spec.backends", "%s: left out, since their routes are computed from the Infra", strings.Join(derived, ", "))
+		c.warn(s.proxy, "spec.backends", "dropped %s: the Infra includes these routes", strings.Join(derived, ", "))
 	}
-	return left
+	return remaining
 }
 
-// hostPort is a name on a port.
+// A hostPort is a hostname and a port of the proxy.
 type hostPort struct {
 	host string
 	port int64
 }
 
-// routesOf are the routes that an Infra amounts to: where each name leads, as
-// namespace/service/port.
-func routesOf(s *site, infra *v1alpha1.Infra) map[hostPort]string {
+// routesOf returns the routes that the model computes from an Infra: the upstream of each name, as
+// "namespace/service/port".
+func routesOf(s *infraGroup, infra *v1alpha1.Infra) map[hostPort]string {
 	routes := map[hostPort]string{}
-	snapshot := model.Build(asComputed(s, infra), model.Options{Proxies: true})
+	snapshot := model.Build(modelObjects(s, infra), model.Options{Proxies: true})
 	server := snapshot.ProxyServer(s.namespace + "/" + s.name)
 	if server == nil {
 		return routes

@@ -8,11 +8,12 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/documents"
 )
 
-// object is one that was read.
+// An object was read from a file.
 type object = documents.Object
 
-// strict decodes an object. What an API server has added to it is left out before.
-func strict(o *object, into any) error {
+// decodeStrict decodes an object. It deletes the status first, because that is not converted. An unknown field is an
+// error.
+func decodeStrict(o *object, into any) error {
 	delete(o.Object, "status")
 	if err := o.Strict(into); err != nil {
 		return fmt.Errorf("%s: %w", o, err)
@@ -20,7 +21,8 @@ func strict(o *object, into any) error {
 	return nil
 }
 
-// clean is an object with nothing but what its author writes.
+// clean returns an object with only the fields that its author writes: no status, and of metadata only name,
+// namespace, labels and annotations. It may modify o.
 func clean(o *object) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": o.GetAPIVersion(), "kind": o.GetKind()}}
 	u.SetName(o.GetName())
@@ -41,7 +43,7 @@ func clean(o *object) *unstructured.Unstructured {
 	return u
 }
 
-// withoutNulls takes fields out that are there with no value, which is as if they were not.
+// withoutNulls removes fields with a null value, which mean the same as missing fields. It modifies value.
 func withoutNulls(value any) any {
 	switch value := value.(type) {
 	case map[string]any:

@@ -15,18 +15,18 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// Review is what the API server says about a right.
+// Review is the API server's answer to whether a ServiceAccount has a right.
 type Review struct {
 	Right
 
 	Allowed bool `json:"allowed,omitempty"`
-	// Refused says why it was not asked, or did not answer.
+	// Refused is why the review was not requested or failed; Allowed means nothing then.
 	Refused string `json:"refused,omitempty"`
 }
 
-// review asks the API server whether a ServiceAccount has a right.
-func (l *line) review(ctx context.Context, r Right) *Review {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// review requests a SubjectAccessReview of a right. A failed request is recorded in Refused.
+func (c *apiClient) review(ctx context.Context, r Right) *Review {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	review := &authorizationv1.SubjectAccessReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: accessReviews.Kind},
@@ -38,7 +38,7 @@ func (l *line) review(ctx context.Context, r Right) *Review {
 	}
 	body, err := json.Marshal(review)
 	if err == nil {
-		body, err = l.do(ctx, http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews", body)
+		body, err = c.do(ctx, http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews", body)
 	}
 	if err == nil {
 		err = json.Unmarshal(body, review)
@@ -52,17 +52,18 @@ func (l *line) review(ctx context.Context, r Right) *Review {
 	return &Review{Right: r, Allowed: review.Status.Allowed}
 }
 
-// groupsOf are the groups that the API server puts a ServiceAccount into.
+// groupsOf returns the groups of a ServiceAccount, given by its user name
+// "system:serviceaccount:NAMESPACE:NAME".
 func groupsOf(user string) []string {
 	parts := strings.Split(user, ":")
 	return []string{"system:serviceaccounts", "system:serviceaccounts:" + parts[len(parts)-2], "system:authenticated"}
 }
 
-// unreviewed says why some right is not known; empty where all are.
-func (s *Site) unreviewed() string {
+// unreadReview returns why the review of a right is missing, empty if all rights were reviewed.
+func (s *Site) unreadReview() string {
 	rights, err := s.rights()
 	if err != nil {
-		return "" // the check has it
+		return "" // NotApplicable of OOOI-ACC-001 reports the error
 	}
 	for _, r := range rights {
 		switch review := s.facts.reviews[r]; {
@@ -78,8 +79,8 @@ func (s *Site) unreviewed() string {
 func accessChecks() []Check {
 	return []Check{{
 		Code: "OOOI-ACC-001", Title: "our ServiceAccounts have the rights that setup grants", Needs: []string{"OOOI-HC-001", "OOOI-INF-001", "OOOI-NET-002"},
-		Reads: slices.Concat(renders(), in(AtInfra, statefulSets), []Read{{Kind: accessReviews, Where: Everywhere}}),
-		Applies: func(s *Site) string {
+		Reads: slices.Concat(renderReads(), in(AtInfra, statefulSets), []Read{{Kind: accessReviews, Where: Everywhere}}),
+		NotApplicable: func(s *Site) string {
 			if _, err := s.rights(); err != nil {
 				return "setup would refuse the Infra: " + err.Error()
 			}
@@ -88,7 +89,7 @@ func accessChecks() []Check {
 		Run: func(s *Site) []Finding {
 			rights, err := s.rights()
 			if err != nil {
-				s.broken = append(s.broken, err.Error())
+				s.checkErrors = append(s.checkErrors, err.Error())
 			}
 			lacks := map[string][]string{}
 			var users []string
@@ -101,9 +102,9 @@ func accessChecks() []Check {
 				}
 				lacks[r.User] = append(lacks[r.User], r.String())
 			}
-			var pods []string // setup would bring them up to date as well
+			var pods []string // pods that the same run of setup also replaces
 			if list, err := s.rendered(); err == nil {
-				restarts := s.restarts(list)
+				restarts := s.restartedPods(list)
 				for _, component := range slices.Sorted(maps.Keys(restarts)) {
 					pods = append(pods, restarts[component]...)
 				}

@@ -11,37 +11,38 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// question is a page of one pod.
-type question struct {
+// pageKey identifies a page of one pod.
+type pageKey struct {
 	namespace, pod string
 	page           page
 }
 
-// Answer is what a pod has said on one of its pages, or why it was not heard.
+// Answer is the page that a pod returned, or the reason why there is none.
 type Answer struct {
 	Namespace string `json:"namespace"`
 	Pod       string `json:"pod"`
 	Component string `json:"component"`
 	Port      int    `json:"port"`
 	Path      string `json:"path"`
-	// Body is the page, as far as checks read it.
+	// Body is the page, reduced to what checks read.
 	Body string `json:"body,omitempty"`
-	// Refused says why the pod was not asked; Silent, why it was asked and nothing that means
-	// anything came back. Empty both: Body is what it says.
+	// Refused is why the page was not requested: a missing right. Silent is why the request failed. Body is
+	// valid if both are empty.
 	Refused string `json:"refused,omitempty"`
 	Silent  string `json:"silent,omitempty"`
 }
 
-func (a *Answer) question() question {
-	return question{a.Namespace, a.Pod, page{a.Component, a.Port, a.Path}}
+func (a *Answer) key() pageKey {
+	return pageKey{a.Namespace, a.Pod, page{a.Component, a.Port, a.Path}}
 }
 
-// unasked says why a page that a check reads is not known of some pod that nobody could ask; empty
-// where each was asked.
-func (s *Site) unasked(r Read) string {
+// unreadPage returns why a page that a check reads is missing for a pod: it was not requested, or the user
+// lacks a right. It is empty if the page was requested of every pod; a pod that did not answer is reported by
+// pageBodies.
+func (s *Site) unreadPage(r Read) string {
 	for _, namespace := range s.namespaces[r.Where] {
-		for _, pod := range s.facts.askable(r.Page, namespace, s.Infra.Name) {
-			a, ok := s.facts.answers[question{namespace, pod.Name, r.Page}]
+		for _, pod := range s.facts.servingPods(r.Page, namespace, s.Infra.Name) {
+			a, ok := s.facts.answers[pageKey{namespace, pod.Name, r.Page}]
 			switch {
 			case !ok:
 				return fmt.Sprintf("%s of Pod %s/%s was not requested", r.Page.path, namespace, pod.Name)
@@ -53,66 +54,66 @@ func (s *Site) unasked(r Read) string {
 	return ""
 }
 
-// said is what one pod says.
-type said[T any] struct {
-	pod *corev1.Pod
-	is  T
+// podPage is the decoded page of one pod.
+type podPage[T any] struct {
+	pod   *corev1.Pod
+	value T
 }
 
-// heard are the answers of the Infra's pods, or of control's. Of those that are silent the check
-// knows nothing, and where it finds nothing with the others it is no pass.
-func (s *Site) heard(p page, where Where) []said[string] {
+// pageBodies returns the body of a page for each of the Infra's pods, or of control's, that answered. Pods that
+// did not answer are added to s.unanswered, so that the check does not pass without them.
+func (s *Site) pageBodies(p page, where Where) []podPage[string] {
 	if !s.declared(Read{Kind: podPages, Where: where, Page: p}) {
 		return nil
 	}
-	var list []said[string]
+	var list []podPage[string]
 	for _, namespace := range s.namespaces[where] {
-		for _, pod := range s.facts.askable(p, namespace, s.Infra.Name) {
-			switch a := s.facts.answers[question{namespace, pod.Name, p}]; {
+		for _, pod := range s.facts.servingPods(p, namespace, s.Infra.Name) {
+			switch a := s.facts.answers[pageKey{namespace, pod.Name, p}]; {
 			case a == nil:
 			case a.Silent != "":
-				s.silent = append(s.silent, fmt.Sprintf("Pod %s did not answer: %s", pod.Name, a.Silent))
+				s.unanswered = append(s.unanswered, fmt.Sprintf("Pod %s did not answer: %s", pod.Name, a.Silent))
 			default:
-				list = append(list, said[string]{pod, a.Body})
+				list = append(list, podPage[string]{pod, a.Body})
 			}
 		}
 	}
 	return list
 }
 
-// states are pages in JSON.
-func states[T any](s *Site, p page, where Where) []said[T] {
-	var list []said[T]
-	for _, h := range s.heard(p, where) {
+// states decodes a JSON page of each pod that answered. A page that cannot be decoded is an error of the check.
+func states[T any](s *Site, p page, where Where) []podPage[T] {
+	var list []podPage[T]
+	for _, answer := range s.pageBodies(p, where) {
 		var state T
-		if err := json.Unmarshal([]byte(h.is), &state); err != nil {
-			s.broken = append(s.broken, fmt.Sprintf("reading %s of Pod %s: %v", p.path, h.pod.Name, err))
+		if err := json.Unmarshal([]byte(answer.value), &state); err != nil {
+			s.checkErrors = append(s.checkErrors, fmt.Sprintf("reading %s of Pod %s: %v", p.path, answer.pod.Name, err))
 			continue
 		}
-		list = append(list, said[T]{h.pod, state})
+		list = append(list, podPage[T]{answer.pod, state})
 	}
 	return list
 }
 
-// metrics are pages of the Infra's pods in Prometheus' text format.
-func (s *Site) metrics(p page) []said[series] {
-	var list []said[series]
-	for _, h := range s.heard(p, AtInfra) {
+// metrics decodes a page in Prometheus' text format of each of the Infra's pods that answered.
+func (s *Site) metrics(p page) []podPage[series] {
+	var list []podPage[series]
+	for _, answer := range s.pageBodies(p, AtInfra) {
 		parser := expfmt.NewTextParser(model.UTF8Validation)
-		families, err := parser.TextToMetricFamilies(strings.NewReader(h.is))
+		families, err := parser.TextToMetricFamilies(strings.NewReader(answer.value))
 		if err != nil {
-			s.broken = append(s.broken, fmt.Sprintf("reading %s of Pod %s: %v", p.path, h.pod.Name, err))
+			s.checkErrors = append(s.checkErrors, fmt.Sprintf("reading %s of Pod %s: %v", p.path, answer.pod.Name, err))
 			continue
 		}
-		list = append(list, said[series]{h.pod, families})
+		list = append(list, podPage[series]{answer.pod, families})
 	}
 	return list
 }
 
-// series are metrics by their names.
+// series maps the names of metrics to their families.
 type series map[string]*dto.MetricFamily
 
-// each hands every sample of a metric to take, with its labels.
+// each calls take with the labels and the value of every sample of a metric.
 func (s series) each(name string, take func(labels map[string]string, value float64)) {
 	for _, m := range s[name].GetMetric() {
 		labels := map[string]string{}
@@ -123,7 +124,7 @@ func (s series) each(name string, take func(labels map[string]string, value floa
 	}
 }
 
-// sum adds up the samples of a metric; 0 for none.
+// sum returns the sum of the samples of a metric, 0 if there are none.
 func (s series) sum(name string) float64 {
 	sum := 0.0
 	s.each(name, func(_ map[string]string, value float64) { sum += value })

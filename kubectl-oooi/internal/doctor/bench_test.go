@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// BenchmarkDiagnose makes all checks of each of many Infras, with what they read at hand.
+// BenchmarkDiagnose runs all checks of each Infra on facts in memory.
 func BenchmarkDiagnose(b *testing.B) {
 	for _, n := range []int{1, 100} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

@@ -21,17 +21,17 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/documents"
 )
 
-// top is the folder in a bundle; index says in it what is not an object, heard has what our pods
-// have said, reviewed what the API server says of rights, and probed what was found from VLANs.
+// Files of a bundle that are not objects, all in bundleFolder. indexFile has the summary, answersFile the pages
+// of pods, reviewsFile the reviewed rights and probesFile the reports of probes.
 const (
-	top      = "oooi-doctor"
-	index    = "facts.json"
-	heard    = "answers.json"
-	reviewed = "reviews.json"
-	probed   = "probes.json"
+	bundleFolder = "oooi-doctor"
+	indexFile    = "facts.json"
+	answersFile  = "answers.json"
+	reviewsFile  = "reviews.json"
+	probesFile   = "probes.json"
 )
 
-// summary is what facts are beside objects.
+// summary is the JSON form of the facts that are neither objects nor in a file of their own.
 type summary struct {
 	Taken    time.Time  `json:"taken"`
 	Unread   []unreadAt `json:"unread,omitempty"`
@@ -44,13 +44,12 @@ type unreadAt struct {
 	Why       string `json:"why"`
 }
 
-// Save writes a bundle, a tar.gz with a file for each object. It has what add keeps of
-// objects: the fields that checks read.
+// Save writes a bundle: a tar.gz with a file for each object, reduced to the fields that checks read.
 func (f *Facts) Save(w io.Writer) error {
 	zipped := gzip.NewWriter(w)
 	archive := tar.NewWriter(zipped)
 	write := func(name string, data []byte) error {
-		h := &tar.Header{Name: path.Join(top, name), Mode: 0o600, Size: int64(len(data)), ModTime: f.Taken}
+		h := &tar.Header{Name: path.Join(bundleFolder, name), Mode: 0o600, Size: int64(len(data)), ModTime: f.Taken}
 		if err := archive.WriteHeader(h); err != nil {
 			return fmt.Errorf("writing the bundle: %w", err)
 		}
@@ -63,9 +62,9 @@ func (f *Facts) Save(w io.Writer) error {
 	return errors.Join(err, archive.Close(), zipped.Close())
 }
 
-// files writes each file of a bundle.
+// files calls write with each file of a bundle.
 func (f *Facts) files(write func(name string, data []byte) error) error {
-	for name, part := range map[string]any{index: f.summary(), heard: f.answered(), reviewed: f.reviewed(), probed: f.probes} {
+	for name, part := range map[string]any{indexFile: f.summary(), answersFile: f.sortedAnswers(), reviewsFile: f.sortedReviews(), probesFile: f.probes} {
 		data, err := json.MarshalIndent(part, "", "  ")
 		if err != nil {
 			return fmt.Errorf("encoding %s: %w", name, err)
@@ -97,8 +96,8 @@ func (f *Facts) kinds() []Kind {
 	return kinds
 }
 
-// answered are what our pods have said, in the order of their names.
-func (f *Facts) answered() []*Answer {
+// sortedAnswers returns the answers of pods, sorted by namespace, pod, port and path.
+func (f *Facts) sortedAnswers() []*Answer {
 	list := slices.Collect(maps.Values(f.answers))
 	slices.SortFunc(list, func(a, b *Answer) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Pod, b.Pod), cmp.Compare(a.Port, b.Port), strings.Compare(a.Path, b.Path))
@@ -106,8 +105,8 @@ func (f *Facts) answered() []*Answer {
 	return list
 }
 
-// reviewed is what the API server says of rights, in the order of who has them.
-func (f *Facts) reviewed() []*Review {
+// sortedReviews returns the reviewed rights, sorted by user and right.
+func (f *Facts) sortedReviews() []*Review {
 	list := slices.Collect(maps.Values(f.reviews))
 	slices.SortFunc(list, func(a, b *Review) int { return strings.Compare(a.User+a.String(), b.User+b.String()) })
 	return list
@@ -128,8 +127,8 @@ func (f *Facts) summary() summary {
 	return s
 }
 
-// Load reads a bundle, or a folder of YAML and JSON such as a must-gather. warn is told of files
-// that are none of both.
+// Load reads a bundle written by Save, or a directory of YAML and JSON files such as a must-gather. It calls
+// warn for each file that it cannot read and skips it.
 func Load(name string, warn func(string)) (*Facts, error) {
 	info, err := os.Stat(name)
 	if err != nil {
@@ -144,7 +143,7 @@ func Load(name string, warn func(string)) (*Facts, error) {
 func loadFolder(folder string, taken time.Time, warn func(string)) (*Facts, error) {
 	root, err := os.OpenRoot(folder)
 	if err != nil {
-		return nil, fmt.Errorf("reading the folder: %w", err)
+		return nil, fmt.Errorf("reading the directory: %w", err)
 	}
 	defer func() { _ = root.Close() }() // read only
 	f := NewFacts(taken)
@@ -160,7 +159,7 @@ func loadFolder(folder string, taken time.Time, warn func(string)) (*Facts, erro
 		return f.load(name, file, warn)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("reading the folder %s: %w", folder, err)
+		return nil, fmt.Errorf("reading the directory %s: %w", folder, err)
 	}
 	return f, nil
 }
@@ -173,7 +172,7 @@ func loadArchive(name string, taken time.Time, warn func(string)) (*Facts, error
 	defer func() { _ = file.Close() }() // read only
 	zipped, err := gzip.NewReader(file)
 	if err != nil {
-		return nil, fmt.Errorf("reading the bundle %s: %w; --from takes what --save has written, or a folder", name, err)
+		return nil, fmt.Errorf("reading the bundle %s: %w; --from requires a bundle written by --save, or a directory", name, err)
 	}
 	f := NewFacts(taken)
 	archive := tar.NewReader(zipped)
@@ -191,26 +190,26 @@ func loadArchive(name string, taken time.Time, warn func(string)) (*Facts, error
 	}
 }
 
-// largest is how large a file may be that is read.
-const largest = 64 << 20
+// maxFileSize is the most that is read of a file, in bytes.
+const maxFileSize = 64 << 20
 
-// load reads one file.
+// load adds one file to the facts. It ignores files that are neither YAML nor JSON, and Secrets.
 func (f *Facts) load(name string, r io.Reader, warn func(string)) error {
 	switch {
-	case path.Base(name) == index:
+	case path.Base(name) == indexFile:
 		return f.loadIndex(r)
-	case path.Base(name) == heard:
+	case path.Base(name) == answersFile:
 		return f.loadAnswers(r)
-	case path.Base(name) == reviewed:
+	case path.Base(name) == reviewsFile:
 		return f.loadReviews(r)
-	case path.Base(name) == probed:
+	case path.Base(name) == probesFile:
 		return f.loadProbes(r)
 	case !slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(name)):
-		return nil // logs and others
+		return nil // such as logs
 	}
-	objects, err := documents.Read([]string{"-"}, io.LimitReader(r, largest))
+	objects, err := documents.Read([]string{"-"}, io.LimitReader(r, maxFileSize))
 	if err != nil {
-		warn(fmt.Sprintf("%s is left out: %v", name, err))
+		warn(fmt.Sprintf("skipping %s: %v", name, err))
 		return nil
 	}
 	for _, o := range objects {
@@ -223,8 +222,8 @@ func (f *Facts) load(name string, r io.Reader, warn func(string)) error {
 
 func (f *Facts) loadIndex(r io.Reader) error {
 	var s summary
-	if err := json.NewDecoder(io.LimitReader(r, largest)).Decode(&s); err != nil {
-		return fmt.Errorf("%s: %w", index, err)
+	if err := json.NewDecoder(io.LimitReader(r, maxFileSize)).Decode(&s); err != nil {
+		return fmt.Errorf("%s: %w", indexFile, err)
 	}
 	f.Taken = s.Taken
 	for _, u := range s.Unread {
@@ -238,19 +237,19 @@ func (f *Facts) loadIndex(r io.Reader) error {
 
 func (f *Facts) loadAnswers(r io.Reader) error {
 	var list []Answer
-	if err := json.NewDecoder(io.LimitReader(r, largest)).Decode(&list); err != nil {
-		return fmt.Errorf("%s: %w", heard, err)
+	if err := json.NewDecoder(io.LimitReader(r, maxFileSize)).Decode(&list); err != nil {
+		return fmt.Errorf("%s: %w", answersFile, err)
 	}
 	for i := range list {
-		f.answers[list[i].question()] = &list[i]
+		f.answers[list[i].key()] = &list[i]
 	}
 	return nil
 }
 
 func (f *Facts) loadReviews(r io.Reader) error {
 	var list []Review
-	if err := json.NewDecoder(io.LimitReader(r, largest)).Decode(&list); err != nil {
-		return fmt.Errorf("%s: %w", reviewed, err)
+	if err := json.NewDecoder(io.LimitReader(r, maxFileSize)).Decode(&list); err != nil {
+		return fmt.Errorf("%s: %w", reviewsFile, err)
 	}
 	for i := range list {
 		f.reviews[list[i].Right] = &list[i]
@@ -258,7 +257,8 @@ func (f *Facts) loadReviews(r io.Reader) error {
 	return nil
 }
 
-// Infras names those of a namespace, of all with "", or the one that is named.
+// Infras returns the Infras of a namespace, of all if it is empty, as "namespace/name". A name selects the
+// Infras of that name.
 func (f *Facts) Infras(namespace, name string) []string {
 	var names []string
 	for _, u := range f.list(infras, namespace) {

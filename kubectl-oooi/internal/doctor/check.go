@@ -8,62 +8,66 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// Check is one thing that has to be so.
+// Check is one condition that a healthy site meets.
 type Check struct {
-	// Code is for ever: OOOI-DNS-003. That of a check that is gone is not used again.
+	// Code identifies the check, such as OOOI-DNS-003. It is stable, and is not reused when the check is
+	// removed.
 	Code string
-	// Title says what is so when the check passes.
+	// Title is the condition: a sentence that is true if the check passes.
 	Title string
-	// Needs are the codes of the checks before this one without which it says nothing.
+	// Needs are codes of earlier checks. The check is skipped unless all of them pass or warn.
 	Needs []string
-	// After are the codes of checks before this one that explain it when they fail: then it is not
-	// made. It is where they cannot be.
+	// After are codes of earlier checks that explain a failure of this one. The check is skipped if one of them
+	// fails or is blocked by a failure. Unlike with Needs, it runs if they were skipped because data could not
+	// be read.
 	After []string
-	// Reads are all kinds of objects that it looks at.
+	// Reads are all objects, pages and reviews that the check reads. Reading anything else is an error of the
+	// check.
 	Reads []Read
-	// Wanted says why nobody wants it to be made, whatever others say; empty where somebody does.
-	// Nil: it is always wanted.
-	Wanted func(*Site) string
-	// Applies says why there is nothing to check; empty where there is. Nil: there always is.
-	Applies func(*Site) string
-	// Run returns what is wrong; nothing: the check passes.
+	// NotRequested returns why the user did not request the check, empty if it was requested. It takes
+	// precedence over Needs and After. Nil means always requested.
+	NotRequested func(*Site) string
+	// NotApplicable returns why the check does not apply to the Infra, empty if it does. Nil means always
+	// applicable.
+	NotApplicable func(*Site) string
+	// Run returns the findings, none if the check passes.
 	Run func(*Site) []Finding
 }
 
-// AsksPods reports whether it can be made only where there are pods that answer.
-func (c *Check) AsksPods() bool {
+// ReadsPages reports whether the check reads pages of pods.
+func (c *Check) ReadsPages() bool {
 	return slices.ContainsFunc(c.Reads, func(r Read) bool { return r.Kind == podPages })
 }
 
-// docs is where a code is explained.
+// docs is the page that documents all checks, with the code in lower case as anchor.
 const docs = "https://github.com/densityops/oooi/blob/main/docs/reference/doctor.md#"
 
-// Docs is where the check is explained, a URL.
+// Docs returns the URL of the check's documentation.
 func (c *Check) Docs() string { return docs + strings.ToLower(c.Code) }
 
-// Severity is how much a finding matters.
+// Severity is how serious a finding is.
 type Severity string
 
-// Severities.
+// Severities of findings, in the words of the output.
 const (
-	// Warn: it works, and may not for long, or not as meant.
+	// Warn means that the site works, but may fail later or is not configured as intended.
 	Warn Severity = "warn"
-	// Fail: something on the VLAN does not work.
+	// Fail means that something on the VLAN does not work.
 	Fail Severity = "fail"
 )
 
-// Finding is one thing that is wrong with one object.
+// Finding is one fault of one object.
 type Finding struct {
 	Severity Severity  `json:"severity"`
 	Object   model.Ref `json:"object"`
-	// Message says in one line what is wrong, Evidence what shows it.
+	// Message states the fault in one line. Evidence has the data that proves it, one item a line.
 	Message  string   `json:"message"`
 	Evidence []string `json:"evidence,omitempty"`
-	// Remedy says what to do.
+	// Remedy is what to do, as an imperative.
 	Remedy string `json:"remedy"`
 }
 
-// failed and warned make findings.
+// failed returns a finding of severity Fail; warned returns one of severity Warn.
 func failed(object model.Ref, remedy, format string, args ...any) Finding {
 	return Finding{Severity: Fail, Object: object, Message: fmt.Sprintf(format, args...), Remedy: remedy}
 }
@@ -72,7 +76,7 @@ func warned(object model.Ref, remedy, format string, args ...any) Finding {
 	return Finding{Severity: Warn, Object: object, Message: fmt.Sprintf(format, args...), Remedy: remedy}
 }
 
-// because adds what shows it.
+// because appends evidence to a finding.
 func (f Finding) because(evidence ...string) Finding {
 	f.Evidence = append(f.Evidence, evidence...)
 	return f

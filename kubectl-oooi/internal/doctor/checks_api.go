@@ -35,19 +35,19 @@ func apiChecks() []Check {
 	}, {
 		Code: "OOOI-API-002", Title: "the objects that checks need can be read",
 		Run: func(s *Site) []Finding {
-			refusals := s.refusals()
-			if len(refusals) == 0 {
+			reasons := s.unreadReasons()
+			if len(reasons) == 0 {
 				return nil
 			}
-			f := warned(s.ref(), "have an administrator bind ClusterRole "+RoleName+" to you (docs/reference/doctor.md); checks that need the missing rights are skipped, and --strict counts them",
-				"%d kinds of objects cannot be read: %s", len(refusals), refusals[0])
-			return []Finding{f.because(refusals[1:]...)}
+			f := warned(s.ref(), "ask an administrator to bind ClusterRole "+RoleName+" to you (docs/reference/doctor.md); checks that need the missing rights are skipped, and --strict counts them",
+				"%d kinds of objects cannot be read: %s", len(reasons), reasons[0])
+			return []Finding{f.because(reasons[1:]...)}
 		},
 	}}
 }
 
-// refusals say of all that any check reads why it is not known, once each.
-func (s *Site) refusals() []string {
+// unreadReasons returns why data that any check reads is missing, each reason once.
+func (s *Site) unreadReasons() []string {
 	var list []string
 	add := func(why string) {
 		if why != "" && !slices.Contains(list, why) {
@@ -59,17 +59,17 @@ func (s *Site) refusals() []string {
 			for _, namespace := range s.namespaces[r.Where] {
 				switch r.Kind {
 				case podPages:
-					for _, pod := range s.facts.askable(r.Page, namespace, s.Infra.Name) {
-						if a := s.facts.answers[question{namespace, pod.Name, r.Page}]; a != nil {
+					for _, pod := range s.facts.servingPods(r.Page, namespace, s.Infra.Name) {
+						if a := s.facts.answers[pageKey{namespace, pod.Name, r.Page}]; a != nil {
 							add(a.Refused)
 						}
 					}
-				case accessReviews: // who may not ask for one may ask for none
-					if list := s.facts.reviewed(); len(list) > 0 {
+				case accessReviews: // a user who cannot create one review cannot create any
+					if list := s.facts.sortedReviews(); len(list) > 0 {
 						add(list[0].Refused)
 					}
 				default:
-					add(s.facts.why(r.Kind, namespace))
+					add(s.facts.unreadReason(r.Kind, namespace))
 				}
 			}
 		}
@@ -86,14 +86,14 @@ func serves(crd *unstructured.Unstructured, version string) bool {
 	})
 }
 
-// condition is one of an object's status.conditions.
+// condition is an entry of an object's status.conditions.
 type condition status.BasicCondition
 
 func (c condition) String() string {
 	return strings.TrimRight(c.Type+"="+string(c.Status)+" "+c.Reason+": "+c.Message, ": ")
 }
 
-// conditionList are all; none of an object that has them in no usual form.
+// conditionList returns the conditions of an object, nil if status.conditions does not have the usual form.
 func conditionList(u *unstructured.Unstructured) []condition {
 	o, err := status.GetObjectWithConditions(u.Object)
 	if err != nil {
@@ -106,7 +106,7 @@ func conditionList(u *unstructured.Unstructured) []condition {
 	return all
 }
 
-// conditionOf is the status of one condition; empty where there is none.
+// conditionOf returns the status of a condition, empty if the object does not have it.
 func conditionOf(u *unstructured.Unstructured, kind string) string {
 	for _, c := range conditionList(u) {
 		if c.Type == kind {
@@ -116,7 +116,7 @@ func conditionOf(u *unstructured.Unstructured, kind string) string {
 	return ""
 }
 
-// conditionsOf are all, as evidence.
+// conditionsOf returns all conditions of an object as evidence.
 func conditionsOf(u *unstructured.Unstructured) []string {
 	var list []string
 	for _, c := range conditionList(u) {

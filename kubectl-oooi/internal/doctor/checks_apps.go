@@ -11,13 +11,13 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
-// locked are the reasons for which control cannot work in the hosted cluster.
-var locked = []v1alpha1.AppsIngressReason{
+// accessReasons are the reasons of the apps ingress that mean that control cannot access the hosted cluster.
+var accessReasons = []v1alpha1.AppsIngressReason{
 	v1alpha1.AppsIngressKubeconfigMissing, v1alpha1.AppsIngressKubeconfigRejected, v1alpha1.AppsIngressHostedClusterUnreachable, v1alpha1.AppsIngressHostedClusterForbidden,
 }
 
 func appsChecks() []Check {
-	applies := func(s *Site) string {
+	notApplicable := func(s *Site) string {
 		if s.Infra.Spec.AppsIngress.IsEnabled() {
 			return ""
 		}
@@ -26,40 +26,41 @@ func appsChecks() []Check {
 	return []Check{
 		{
 			Code: "OOOI-APP-002", Title: "control has access to the hosted cluster", Needs: []string{"OOOI-CTL-002", "OOOI-HC-001"}, After: []string{"OOOI-HC-002"},
-			Reads: slices.Concat(in(AtInfra, infras), in(AtHosted, hostedClusters)), Applies: applies,
+			Reads: slices.Concat(in(AtInfra, infras), in(AtHosted, hostedClusters)), NotApplicable: notApplicable,
 			Run: func(s *Site) []Finding {
-				is := s.Infra.Status.AppsIngress
-				if is == nil || !slices.Contains(locked, is.Reason) {
+				apps := s.Infra.Status.AppsIngress
+				if apps == nil || !slices.Contains(accessReasons, apps.Reason) {
 					return nil
 				}
-				return []Finding{unready(s, is).because(s.kubeconfig()...)}
+				return []Finding{appsFinding(s, apps).because(s.kubeconfigEvidence()...)}
 			},
 		},
 		{
-			Code: "OOOI-APP-001", Title: "the apps address is assigned", Needs: []string{"OOOI-CTL-002"}, After: []string{"OOOI-HC-002", "OOOI-APP-002"}, Reads: in(AtInfra, infras), Applies: applies,
+			Code: "OOOI-APP-001", Title: "the apps address is assigned", Needs: []string{"OOOI-CTL-002"}, After: []string{"OOOI-HC-002", "OOOI-APP-002"}, Reads: in(AtInfra, infras), NotApplicable: notApplicable,
 			Run: func(s *Site) []Finding {
-				switch is := s.Infra.Status.AppsIngress; {
-				case is == nil:
+				switch apps := s.Infra.Status.AppsIngress; {
+				case apps == nil:
 					return []Finding{failed(s.ref(), appsRemedy, "control has not reported the apps address yet")}
-				case is.Phase == v1alpha1.AppsIngressReady, slices.Contains(locked, is.Reason):
+				case apps.Phase == v1alpha1.AppsIngressReady, slices.Contains(accessReasons, apps.Reason):
 					return nil
 				default:
-					return []Finding{unready(s, is)}
+					return []Finding{appsFinding(s, apps)}
 				}
 			},
 		},
 		{
 			Code: "OOOI-APP-003", Title: "the proxy has a route to the apps address", Needs: []string{"OOOI-NET-002"}, After: []string{"OOOI-APP-001"},
-			Reads:   slices.Concat(in(AtNetwork, attachments), in(AtInfra, infras)),
-			Applies: func(s *Site) string { return cmp.Or(disabled(v1alpha1.ComponentProxy)(s), applies(s)) },
-			Run:     unrouted,
+			Reads:         slices.Concat(in(AtNetwork, attachments), in(AtInfra, infras)),
+			NotApplicable: func(s *Site) string { return cmp.Or(disabled(v1alpha1.ComponentProxy)(s), notApplicable(s)) },
+			Run:           checkAppsRoute,
 		},
 	}
 }
 
-// unrouted are the apps addresses that the proxy cannot connect to: on OVN-Kubernetes only 'xdsd hold'
-// adds a route beyond the VLAN, by the gateway. Other CNI plugins are followed by sbr, which does.
-func unrouted(s *Site) []Finding {
+// checkAppsRoute finds apps addresses to which the proxy has no route. On OVN-Kubernetes only 'xdsd hold' adds
+// a route beyond the VLAN, through the gateway of the same address family. With other CNI plugins, the plugin
+// sbr adds it.
+func checkAppsRoute(s *Site) []Finding {
 	config, _, _ := unstructured.NestedString(s.attachment().Object, "spec", "config")
 	if !render.IsOVN(config) || s.Infra.Status.AppsIngress == nil {
 		return nil
@@ -87,17 +88,17 @@ func unrouted(s *Site) []Finding {
 
 const appsRemedy = "see docs/reference/apps-ingress.md, States, for the remedy of each reason"
 
-// unready is what control says of applications that are not as they should be. Where there was a good
-// address it is served.
-func unready(s *Site, is *v1alpha1.AppsIngressStatus) Finding {
-	if len(is.ExternalIPs) > 0 {
-		return warned(s.ref(), appsRemedy, "%s: %s: %s; the last valid address is served", is.Phase, is.Reason, is.Message)
+// appsFinding returns a finding about an apps ingress that is not ready. It is a warning if a previous address
+// is still served.
+func appsFinding(s *Site, apps *v1alpha1.AppsIngressStatus) Finding {
+	if len(apps.ExternalIPs) > 0 {
+		return warned(s.ref(), appsRemedy, "%s: %s: %s; the last valid address is served", apps.Phase, apps.Reason, apps.Message)
 	}
-	return failed(s.ref(), appsRemedy, "%s: %s: %s", is.Phase, is.Reason, is.Message)
+	return failed(s.ref(), appsRemedy, "%s: %s: %s", apps.Phase, apps.Reason, apps.Message)
 }
 
-// kubeconfig says which Secret control takes the administrator's from.
-func (s *Site) kubeconfig() []string {
+// kubeconfigEvidence names the Secret from which control reads the administrator's kubeconfig.
+func (s *Site) kubeconfigEvidence() []string {
 	if named := s.Infra.Spec.AppsIngress.KubeconfigSecretRef; named != nil {
 		return []string{"the Infra names Secret " + s.Infra.Namespace + "/" + named.Name + " in spec.appsIngress.kubeconfigSecretRef"}
 	}

@@ -19,50 +19,51 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
 )
 
-// clusterChecks are about what the cluster makes of our pods.
+// clusterChecks returns the checks of images and resource limits of our pods.
 func clusterChecks() []Check {
 	return []Check{
 		{
 			Code: "OOOI-POD-006", Title: "pods with one image run one build", Needs: []string{"OOOI-POD-001"}, Reads: slices.Concat(in(AtInfra, pods), in(AtSystem, pods)),
-			Run: rebuilt,
+			Run: checkBuilds,
 		},
 		{
 			Code: "OOOI-POD-007", Title: "our pods are below their memory limit", Needs: []string{"OOOI-POD-001"}, After: []string{"OOOI-POD-002"},
-			Reads: says(AtInfra, dnsMetrics, dhcpMetrics, xdsdMetrics, envoyMetrics), Run: tight, Applies: func(s *Site) string {
+			Reads: pagesIn(AtInfra, dnsMetrics, dhcpMetrics, xdsdMetrics, envoyMetrics), Run: checkMemory, NotApplicable: func(s *Site) string {
 				for _, p := range memoryPages {
-					if len(s.askable(p, AtInfra)) > 0 {
+					if len(s.servingPods(p, AtInfra)) > 0 {
 						return ""
 					}
 				}
-				return "there is no pod with an address in the pod network"
+				return "no pod has an address in the pod network"
 			},
 		},
 		{
 			Code: "OOOI-POD-008", Title: "our pods are below their CPU limit", Needs: []string{"OOOI-POD-001"}, After: []string{"OOOI-POD-002"},
-			Reads: slices.Concat(in(AtInfra, pods, usages), in(AtSystem, pods, usages)), Run: slowed, Applies: func(s *Site) string {
-				if s.served(usages) {
+			Reads: slices.Concat(in(AtInfra, pods, podMetrics), in(AtSystem, pods, podMetrics)), Run: checkCPU, NotApplicable: func(s *Site) string {
+				if s.served(podMetrics) {
 					return ""
 				}
-				return "the cluster does not serve " + usages.GroupVersion().String() + "; install metrics-server"
+				return "the cluster does not serve " + podMetrics.GroupVersion().String() + "; install metrics-server"
 			},
 		},
 	}
 }
 
-// refused are StatefulSets whose pod the cluster did not let be made, by the last that it said of it.
-func refused(s *Site) []Finding {
+// checkAdmission finds StatefulSets that have fewer pods than replicas because creating a pod failed. The
+// message is that of the latest FailedCreate Event.
+func checkAdmission(s *Site) []Finding {
 	var findings []Finding
 	for _, set := range all[appsv1.StatefulSet](s, statefulSets, AtInfra) {
 		if set.Labels[v1alpha1.LabelInfra] != s.Infra.Name || set.Spec.Replicas != nil && set.Status.Replicas >= *set.Spec.Replicas {
 			continue
 		}
-		said := map[string]time.Time{}
-		for _, e := range all[corev1.Event](s, refusals, AtInfra) {
-			if e.InvolvedObject.UID == set.UID && e.LastTimestamp.After(said[e.Message]) {
-				said[e.Message] = e.LastTimestamp.Time
+		lastSeen := map[string]time.Time{}
+		for _, e := range all[corev1.Event](s, creationFailures, AtInfra) {
+			if e.InvolvedObject.UID == set.UID && e.LastTimestamp.After(lastSeen[e.Message]) {
+				lastSeen[e.Message] = e.LastTimestamp.Time
 			}
 		}
-		messages := slices.SortedFunc(maps.Keys(said), func(a, b string) int { return said[b].Compare(said[a]) })
+		messages := slices.SortedFunc(maps.Keys(lastSeen), func(a, b string) int { return lastSeen[b].Compare(lastSeen[a]) })
 		if len(messages) == 0 {
 			continue
 		}
@@ -72,7 +73,7 @@ func refused(s *Site) []Finding {
 	return findings
 }
 
-// remedyFor says what to do about a refusal.
+// remedyFor returns the remedy for the message of a FailedCreate Event.
 func remedyFor(message string) string {
 	switch {
 	case strings.Contains(message, "security context constraint"):
@@ -86,8 +87,9 @@ func remedyFor(message string) string {
 	}
 }
 
-// rebuilt are pods that run another build than others, though the image has one name.
-func rebuilt(s *Site) []Finding {
+// checkBuilds finds pods that run different builds of an image under one name, by the image IDs of their
+// containers.
+func checkBuilds(s *Site) []Finding {
 	type build struct{ image, id string }
 	runs := map[string]map[string][]*corev1.Pod{}
 	add := func(p *corev1.Pod) {
@@ -131,7 +133,7 @@ func rebuilt(s *Site) []Finding {
 	return findings
 }
 
-// memoryPages say how much memory the containers have, by the metric of each.
+// memoryPages are the metrics pages that report the memory of their container.
 var memoryPages = []page{dnsMetrics, dhcpMetrics, xdsdMetrics, envoyMetrics}
 
 const (
@@ -139,16 +141,16 @@ const (
 	physicalMetric = "envoy_server_memory_physical_size"
 )
 
-// tight are containers that have nearly all the memory that they may.
-func tight(s *Site) []Finding {
+// checkMemory finds containers whose memory is near their limit.
+func checkMemory(s *Site) []Finding {
 	var findings []Finding
 	for _, p := range memoryPages {
 		for _, d := range s.metrics(p) {
-			has := max(d.is.sum(residentMetric), d.is.sum(physicalMetric))
+			has := max(d.value.sum(residentMetric), d.value.sum(physicalMetric))
 			for i := range d.pod.Spec.Containers {
 				c := &d.pod.Spec.Containers[i]
 				limit := c.Resources.Limits.Memory()
-				if c.Name != p.container() || limit.IsZero() || has < nearly*float64(limit.Value()) {
+				if c.Name != p.container() || limit.IsZero() || has < nearLimit*float64(limit.Value()) {
 					continue
 				}
 				findings = append(findings, warned(podRef(d.pod), "raise resources of its component in the Infra; at the limit the container is killed",
@@ -159,7 +161,7 @@ func tight(s *Site) []Finding {
 	return findings
 }
 
-// podUsage is a PodMetrics, as far as it is read.
+// podUsage has the fields of a PodMetrics object that are read.
 type podUsage struct {
 	metav1.ObjectMeta `json:"metadata"`
 
@@ -169,15 +171,14 @@ type podUsage struct {
 	} `json:"containers"`
 }
 
-// slowed are containers that use nearly all the CPU time that they may: at the limit they are made to
-// wait, and answer late.
-func slowed(s *Site) []Finding {
+// checkCPU finds containers whose CPU usage is near their limit, at which they are throttled.
+func checkCPU(s *Site) []Finding {
 	ours := all[corev1.Pod](s, pods, AtSystem)
 	for _, c := range s.components() {
 		ours = append(ours, s.pods(c.name)...)
 	}
 	var findings []Finding
-	for _, usage := range append(all[podUsage](s, usages, AtInfra), all[podUsage](s, usages, AtSystem)...) {
+	for _, usage := range append(all[podUsage](s, podMetrics, AtInfra), all[podUsage](s, podMetrics, AtSystem)...) {
 		at := slices.IndexFunc(ours, func(p *corev1.Pod) bool { return p.Namespace == usage.Namespace && p.Name == usage.Name })
 		if at < 0 {
 			continue
@@ -186,7 +187,7 @@ func slowed(s *Site) []Finding {
 			c := &ours[at].Spec.Containers[i]
 			limit := c.Resources.Limits.Cpu()
 			for _, u := range usage.Containers {
-				if u.Name == c.Name && !limit.IsZero() && u.Usage.Cpu().AsApproximateFloat64() >= nearly*limit.AsApproximateFloat64() {
+				if u.Name == c.Name && !limit.IsZero() && u.Usage.Cpu().AsApproximateFloat64() >= nearLimit*limit.AsApproximateFloat64() {
 					findings = append(findings, warned(podRef(ours[at]), "raise resources of its component in the Infra, or remove its CPU limit; at the limit the container is throttled",
 						"container %s uses %s of %s CPUs", c.Name, u.Usage.Cpu(), limit))
 				}
@@ -196,19 +197,20 @@ func slowed(s *Site) []Finding {
 	return findings
 }
 
-// wireChecks are about what the machines' network is.
-func wireChecks() []Check {
+// networkTypeChecks returns the check of the type and MTU of the VMs' network.
+func networkTypeChecks() []Check {
 	return []Check{{
 		Code: "OOOI-NET-005", Title: "the VMs' network is suitable for VMs", Needs: []string{"OOOI-NET-002"}, Reads: slices.Concat(in(AtNetwork, attachments), in(AtInfra, infras)),
-		Run: unsuited,
+		Run: checkNetworkType,
 	}}
 }
 
-// deaf are kinds of networks that bring nothing to a machine that KubeVirt bridges to them.
-var deaf = []string{"macvlan", "ipvlan"}
+// unsuitableTypes are CNI plugins whose networks deliver no frames to a VM that KubeVirt bridges to them.
+var unsuitableTypes = []string{"macvlan", "ipvlan"}
 
-// unsuited is what about the machines' network does not go with machines, or with what DHCP says.
-func unsuited(s *Site) []Finding {
+// checkNetworkType finds a network that is unsuitable for VMs, and a DHCP option that sets another MTU than the
+// network's.
+func checkNetworkType(s *Site) []Finding {
 	config, _, _ := unstructured.NestedString(s.attachment().Object, "spec", "config")
 	var conf struct {
 		Type    string `json:"type"`
@@ -219,13 +221,13 @@ func unsuited(s *Site) []Finding {
 		} `json:"plugins"`
 	}
 	if json.Unmarshal([]byte(config), &conf) != nil {
-		return nil // another check's
+		return nil // reported by OOOI-NET-002
 	}
 	if len(conf.Plugins) > 0 {
 		conf.Type, conf.MTU = conf.Plugins[0].Type, conf.Plugins[0].MTU
 	}
 	var findings []Finding
-	if slices.Contains(deaf, conf.Type) {
+	if slices.Contains(unsuitableTypes, conf.Type) {
 		findings = append(findings, failed(s.network(), "use a bridge (cnv-bridge, bridge) or a localnet of OVN-Kubernetes",
 			"spec.config has type %s, on which a VM with its own MAC address receives nothing", conf.Type))
 	}
@@ -240,20 +242,20 @@ func unsuited(s *Site) []Finding {
 	return findings
 }
 
-// leftoverChecks are about what belongs to nobody any more.
+// leftoverChecks returns the checks of objects whose owner does not exist any more.
 func leftoverChecks() []Check {
 	return []Check{
 		{
 			Code: "OOOI-OLD-002", Title: "no objects of deleted Infras exist", After: []string{"OOOI-API-001"},
 			Reads: slices.Concat(in(Everywhere, infras), in(AtInfra, proxyServers, statefulSets, services, leaseObjects)),
-			Run:   orphaned,
+			Run:   checkOrphans,
 		},
 		{
 			Code: "OOOI-OLD-003", Title: "the APIs of the earlier operator are deleted", After: []string{"OOOI-OLD-001"}, Reads: in(Everywhere, crds),
 			Run: func(s *Site) []Finding {
 				var findings []Finding
 				for _, u := range s.list(crds, Everywhere) {
-					if slices.Contains(oldCRDs(), u.GetName()) {
+					if slices.Contains(operatorCRDs(), u.GetName()) {
 						findings = append(findings, warned(model.Ref{Kind: crds.Kind, Name: u.GetName()}, "when no longer needed for a rollback: kubectl delete crd "+u.GetName()+"; docs/how-to/migrate.md",
 							"no component reads objects of this kind"))
 					}
@@ -262,14 +264,15 @@ func leftoverChecks() []Check {
 			},
 		},
 		{
-			Code: "OOOI-OLD-004", Title: "control has cleaned up hosted clusters", After: []string{"OOOI-CTL-001", "OOOI-APP-002"}, Reads: says(AtSystem, controlState), Applies: asks(controlState, AtSystem),
-			Run: remaining,
+			Code: "OOOI-OLD-004", Title: "control has cleaned up hosted clusters", After: []string{"OOOI-CTL-001", "OOOI-APP-002"}, Reads: pagesIn(AtSystem, controlState), NotApplicable: noPods(controlState, AtSystem),
+			Run: checkHostedCleanup,
 		},
 	}
 }
 
-// remaining is what control has not taken away yet, of the Infra or in its hosted cluster.
-func remaining(s *Site) []Finding {
+// checkHostedCleanup finds objects that control could not delete from a hosted cluster: those of this Infra,
+// and those in its hosted cluster.
+func checkHostedCleanup(s *Site) []Finding {
 	type state struct {
 		Remains []struct {
 			Infra         string `json:"infra"`
@@ -279,35 +282,36 @@ func remaining(s *Site) []Finding {
 	}
 	var findings []Finding
 	for _, r := range states[state](s, controlState, AtSystem) {
-		for _, left := range r.is.Remains {
+		for _, left := range r.value.Remains {
 			in := model.Ref{Kind: hostedClusters.Kind}
 			in.Namespace, in.Name, _ = strings.Cut(left.HostedCluster, "/")
 			if left.Infra != s.key() && (s.hosted() == nil || in != *s.hosted()) {
 				continue
 			}
-			whose := "Infras that are gone"
+			owner := "deleted Infras"
 			if left.Infra != "" {
-				whose = "Infra " + left.Infra
+				owner = "Infra " + left.Infra
 			}
 			findings = append(findings, warned(in, "control retries with backoff; to clean up manually, in the hosted cluster: kubectl get services,serviceaccounts,roles,rolebindings -A -l "+v1alpha1.LabelManagedBy+"="+v1alpha1.ManagedBy,
-				"objects of %s in the hosted cluster cannot be deleted", whose).because(left.Error))
+				"objects of %s in the hosted cluster cannot be deleted", owner).because(left.Error))
 		}
 	}
 	return findings
 }
 
-// orphaned are objects of ours in the Infra's namespace whose Infra does not exist.
-func orphaned(s *Site) []Finding {
-	there := map[string]bool{}
+// checkOrphans finds our StatefulSets, Services and Leases in the Infra's namespace whose Infra or standalone
+// ProxyServer does not exist. It returns one finding for each kind and owner.
+func checkOrphans(s *Site) []Finding {
+	existing := map[string]bool{}
 	for _, u := range slices.Concat(s.list(infras, Everywhere), s.list(proxyServers, AtInfra)) {
 		if inventory.Owns(u) {
-			there[u.GetNamespace()+"/"+u.GetName()] = true
+			existing[u.GetNamespace()+"/"+u.GetName()] = true
 		}
 	}
 	count := map[string]int{}
 	first := map[string]model.Ref{}
 	add := func(kind Kind, u *unstructured.Unstructured, infra string) {
-		if infra == "" || there[infra] {
+		if infra == "" || existing[infra] {
 			return
 		}
 		key := kind.Kind + " of " + infra

@@ -18,25 +18,25 @@ import (
 )
 
 func dhcpChecks() []Check {
-	applies := disabled(v1alpha1.ComponentDHCP)
+	notApplicable := disabled(v1alpha1.ComponentDHCP)
 	return []Check{
 		{
-			Code: "OOOI-DHCP-001", Title: "DHCP is ready", Needs: []string{"OOOI-CTL-002"}, After: []string{"OOOI-POD-002", "OOOI-NET-003"}, Reads: in(AtInfra, infras), Applies: applies,
+			Code: "OOOI-DHCP-001", Title: "DHCP is ready", Needs: []string{"OOOI-CTL-002"}, After: []string{"OOOI-POD-002", "OOOI-NET-003"}, Reads: in(AtInfra, infras), NotApplicable: notApplicable,
 			Run: func(s *Site) []Finding {
-				return s.judged(s.Infra.Status.ComponentStatus != nil && s.Infra.Status.ComponentStatus.DHCPReady, "DHCP is not ready")
+				return s.statusFindings(s.Infra.Status.ComponentStatus != nil && s.Infra.Status.ComponentStatus.DHCPReady, "DHCP is not ready")
 			},
 		},
 		{
-			Code: "OOOI-DHCP-002", Title: "the DHCP ranges have free addresses", Needs: []string{"OOOI-INF-001"}, Reads: in(AtInfra, leaseObjects), Applies: applies,
-			Run: filling,
+			Code: "OOOI-DHCP-002", Title: "the DHCP ranges have free addresses", Needs: []string{"OOOI-INF-001"}, Reads: in(AtInfra, leaseObjects), NotApplicable: notApplicable,
+			Run: checkFreeAddresses,
 		},
 		{
 			Code: "OOOI-DHCP-003", Title: "leases are valid and within the ranges", Needs: []string{"OOOI-INF-001"},
-			Reads: slices.Concat(in(AtInfra, leaseObjects), in(AtControlPlane, machines)), Applies: applies,
+			Reads: slices.Concat(in(AtInfra, leaseObjects), in(AtControlPlane, machines)), NotApplicable: notApplicable,
 			Run: func(s *Site) []Finding {
 				var findings []Finding
-				list, broken := s.leases()
-				findings = append(findings, broken...)
+				list, invalid := s.leases()
+				findings = append(findings, invalid...)
 				for _, l := range list {
 					if ranges := s.ranges(); !slices.ContainsFunc(ranges, func(r v1alpha1.AddressRange) bool { return r.Contains(l.Address) }) && l.State == "bound" && !s.reserved(l) {
 						findings = append(findings, warned(leaseRef(l), "extend the range, or delete the Lease and restart the VM, which then gets another address",
@@ -47,7 +47,7 @@ func dhcpChecks() []Check {
 			},
 		},
 		{
-			Code: "OOOI-DHCP-004", Title: "no leased address is used by another client", Needs: []string{"OOOI-INF-001"}, Reads: in(AtInfra, leaseObjects), Applies: applies,
+			Code: "OOOI-DHCP-004", Title: "no leased address is used by another client", Needs: []string{"OOOI-INF-001"}, Reads: in(AtInfra, leaseObjects), NotApplicable: notApplicable,
 			Run: func(s *Site) []Finding {
 				var findings []Finding
 				list, _ := s.leases()
@@ -62,11 +62,11 @@ func dhcpChecks() []Check {
 		},
 		{
 			Code: "OOOI-DHCP-005", Title: "every VM on the network has a lease", Needs: []string{"OOOI-DHCP-001", "OOOI-DHCP-003", "OOOI-HC-001"}, After: []string{"OOOI-DHCP-011"},
-			Reads: slices.Concat(in(AtInfra, leaseObjects), in(AtControlPlane, machines)), Applies: applies,
-			Run: homeless,
+			Reads: slices.Concat(in(AtInfra, leaseObjects), in(AtControlPlane, machines)), NotApplicable: notApplicable,
+			Run: checkVMLeases,
 		},
 		{
-			Code: "OOOI-DHCP-006", Title: "DHCP offers our DNS servers", Reads: in(AtInfra, infras), Applies: applies,
+			Code: "OOOI-DHCP-006", Title: "DHCP offers our DNS servers", Reads: in(AtInfra, infras), NotApplicable: notApplicable,
 			Run: func(s *Site) []Finding {
 				var findings []Finding
 				for _, o := range s.Infra.Spec.InfraComponents.DHCP.Options {
@@ -79,8 +79,8 @@ func dhcpChecks() []Check {
 			},
 		},
 		{
-			Code: "OOOI-DHCP-013", Title: "the DHCP ranges have addresses for the largest size of the NodePools", Needs: []string{"OOOI-INF-001", "OOOI-HC-001", "OOOI-DHCP-002"}, Reads: in(AtHosted, nodePools), Applies: applies,
-			Run: forecast,
+			Code: "OOOI-DHCP-013", Title: "the DHCP ranges have addresses for the largest size of the NodePools", Needs: []string{"OOOI-INF-001", "OOOI-HC-001", "OOOI-DHCP-002"}, Reads: in(AtHosted, nodePools), NotApplicable: notApplicable,
+			Run: checkNodePoolSizes,
 		},
 	}
 }
@@ -93,10 +93,10 @@ func holder(l *leases.Lease) string {
 	return strings.TrimSpace(fmt.Sprintf("held by %s%s %s", l.VM, l.Client, l.MAC))
 }
 
-// leases are the Infra's, and what is wrong with those that cannot be read.
+// leases returns the Infra's leases, sorted, and a finding for each Lease that cannot be parsed.
 func (s *Site) leases() ([]*leases.Lease, []Finding) {
 	var list []*leases.Lease
-	var broken []Finding
+	var invalid []Finding
 	for _, o := range all[coordinationv1.Lease](s, leaseObjects, AtInfra) {
 		if _, ok := o.Labels[leases.PoolLabel]; !ok {
 			continue
@@ -105,16 +105,16 @@ func (s *Site) leases() ([]*leases.Lease, []Finding) {
 		switch {
 		case err != nil:
 			ref := model.Ref{Kind: leaseObjects.Kind, Namespace: o.Namespace, Name: o.Name}
-			broken = append(broken, failed(ref, "delete it; the VM then gets a new lease", "%v", err))
+			invalid = append(invalid, failed(ref, "delete it; the VM then gets a new lease", "%v", err))
 		case l != nil && l.Infra == s.Infra.Name:
 			list = append(list, l)
 		}
 	}
 	leases.Sort(list)
-	return list, broken
+	return list, invalid
 }
 
-// ranges are what DHCP gives out.
+// ranges returns the ranges from which DHCP leases addresses.
 func (s *Site) ranges() []v1alpha1.AddressRange {
 	var list []v1alpha1.AddressRange
 	for _, r := range s.Infra.Spec.InfraComponents.DHCP.EffectiveRanges() {
@@ -125,17 +125,17 @@ func (s *Site) ranges() []v1alpha1.AddressRange {
 	return list
 }
 
-// dnsOption is the option of DNS servers (RFC 2132, 3.8).
+// dnsOption is the DHCP option Domain Name Server (RFC 2132, 3.8).
 const dnsOption = 6
 
-// nearlyFull is how many of a hundred addresses may be taken.
-const nearlyFull = 90
+// nearlyFullPercent is the share of leased addresses, in percent, from which ranges are reported.
+const nearlyFullPercent = 90
 
-// booting is how long a machine may take to ask.
-const booting = 5 * time.Minute
+// leaseGracePeriod is how long a VM may run before it must have a lease.
+const leaseGracePeriod = 5 * time.Minute
 
-// filling says how full the ranges are.
-func filling(s *Site) []Finding {
+// checkFreeAddresses finds ranges that are full or nearly full. Bound and declined addresses count as used.
+func checkFreeAddresses(s *Site) []Finding {
 	size := new(big.Int)
 	for _, r := range s.ranges() {
 		size.Add(size, sizeOf(r))
@@ -148,7 +148,7 @@ func filling(s *Site) []Finding {
 		}
 	}
 	full := new(big.Int).Mul(big.NewInt(taken), big.NewInt(100))
-	limit := new(big.Int).Mul(size, big.NewInt(nearlyFull))
+	limit := new(big.Int).Mul(size, big.NewInt(nearlyFullPercent))
 	const remedy = "extend infraComponents.dhcp.ranges, or delete unused VMs; an address is free a minute after its VM is deleted"
 	switch {
 	case size.Sign() == 0 || full.Cmp(limit) < 0:
@@ -160,8 +160,8 @@ func filling(s *Site) []Finding {
 	}
 }
 
-// reserved reports whether an address is reserved for the machine that has it. Of one that is
-// stopped nobody can tell.
+// reserved reports whether an annotation of the VM reserves the address of a lease. It assumes so for a stopped
+// VM, which has no VirtualMachineInstance to read the annotation from.
 func (s *Site) reserved(l *leases.Lease) bool {
 	for _, u := range s.list(machines, AtControlPlane) {
 		if u.GetNamespace()+"/"+u.GetName() != l.VM {
@@ -179,7 +179,7 @@ func sizeOf(r v1alpha1.AddressRange) *big.Int {
 	return n.Add(n, big.NewInt(1))
 }
 
-// runningSince is when a machine began to run, as far as it tells, else when it was made.
+// runningSince returns when a VM reached phase Running, or its creation time if it does not report that.
 func runningSince(u *unstructured.Unstructured) time.Time {
 	since := u.GetCreationTimestamp().Time
 	phases, _, _ := unstructured.NestedSlice(u.Object, "status", "phaseTransitionTimestamps")
@@ -194,10 +194,10 @@ func runningSince(u *unstructured.Unstructured) time.Time {
 	return since
 }
 
-// homeless are running machines of the hosted cluster on the network that have no lease.
-func homeless(s *Site) []Finding {
+// checkVMLeases finds running VMs of the hosted cluster on the network that have no lease.
+func checkVMLeases(s *Site) []Finding {
 	if dhcp := s.Infra.Spec.InfraComponents.DHCP; dhcp != nil && dhcp.VMSelector != nil {
-		return nil // which machines it means, kubevirt knows
+		return nil // doctor does not evaluate the selector
 	}
 	nad := s.network()
 	list, _ := s.leases()
@@ -205,7 +205,7 @@ func homeless(s *Site) []Finding {
 	for _, u := range s.list(machines, AtControlPlane) {
 		key := u.GetNamespace() + "/" + u.GetName()
 		phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")
-		if phase != "Running" || u.GetDeletionTimestamp() != nil || len(read.MachineInterfaces(u, nad.Key())) == 0 || s.facts.Taken.Sub(runningSince(u)) < booting {
+		if phase != "Running" || u.GetDeletionTimestamp() != nil || len(read.MachineInterfaces(u, nad.Key())) == 0 || s.facts.Taken.Sub(runningSince(u)) < leaseGracePeriod {
 			continue
 		}
 		if !slices.ContainsFunc(list, func(l *leases.Lease) bool { return l.VM == key }) {
@@ -217,15 +217,15 @@ func homeless(s *Site) []Finding {
 	return findings
 }
 
-// forecast compares the ranges with the machines that NodePools may make: as many as they may have,
-// and one more for each that replaces them.
-func forecast(s *Site) []Finding {
+// checkNodePoolSizes compares the number of addresses with the largest number of VMs that the NodePools can
+// have: replicas or the autoscaler's maximum, and one more for each NodePool with upgrade type Replace.
+func checkNodePoolSizes(s *Site) []Finding {
 	addresses := int64(0)
 	for _, r := range s.ranges() {
 		if size := sizeOf(r); size.IsInt64() {
 			addresses += size.Int64()
 		} else {
-			return nil // IPv6 has room for all
+			return nil // an IPv6 range is never too small
 		}
 	}
 	wanted := int64(0)

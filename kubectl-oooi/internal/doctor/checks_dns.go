@@ -17,16 +17,16 @@ import (
 )
 
 func dnsChecks() []Check {
-	applies := disabled(v1alpha1.ComponentDNS)
+	notApplicable := disabled(v1alpha1.ComponentDNS)
 	return []Check{
 		{
-			Code: "OOOI-DNS-001", Title: "DNS answers", Needs: []string{"OOOI-CTL-002"}, After: []string{"OOOI-HC-001", "OOOI-POD-002", "OOOI-NET-003"}, Reads: in(AtInfra, infras), Applies: applies,
+			Code: "OOOI-DNS-001", Title: "DNS answers", Needs: []string{"OOOI-CTL-002"}, After: []string{"OOOI-HC-001", "OOOI-POD-002", "OOOI-NET-003"}, Reads: in(AtInfra, infras), NotApplicable: notApplicable,
 			Run: func(s *Site) []Finding {
-				return s.judged(s.Infra.Status.ComponentStatus != nil && s.Infra.Status.ComponentStatus.DNSReady, "DNS does not answer control")
+				return s.statusFindings(s.Infra.Status.ComponentStatus != nil && s.Infra.Status.ComponentStatus.DNSReady, "DNS does not answer control")
 			},
 		},
 		{
-			Code: "OOOI-DNS-002", Title: "both views answer for the control plane", Needs: []string{"OOOI-DNS-001", "OOOI-HC-001"}, Reads: in(AtInfra, infras), Applies: applies,
+			Code: "OOOI-DNS-002", Title: "both views answer for the control plane", Needs: []string{"OOOI-DNS-001", "OOOI-HC-001"}, Reads: in(AtInfra, infras), NotApplicable: notApplicable,
 			Run: func(s *Site) []Finding {
 				served := meta.FindStatusCondition(s.Infra.Status.Conditions, v1alpha1.ConditionNamesServed)
 				if served == nil || served.Status == metav1.ConditionTrue {
@@ -36,14 +36,14 @@ func dnsChecks() []Check {
 			},
 		},
 		{
-			Code: "OOOI-DNS-003", Title: "the upstream resolvers are not the cluster's DNS", Reads: in(AtClusterDNS, services), Applies: applies,
+			Code: "OOOI-DNS-003", Title: "the upstream resolvers are not the cluster's DNS", Reads: in(AtClusterDNS, services), NotApplicable: notApplicable,
 			Run: func(s *Site) []Finding {
 				var findings []Finding
 				for _, service := range all[corev1.Service](s, services, AtClusterDNS) {
 					key := types.NamespacedName{Namespace: service.Namespace, Name: service.Name}
 					for _, upstream := range s.Infra.Spec.NetworkConfig.DNSServers {
 						if slices.Contains(setup.ClusterResolvers(), key) && slices.Contains(service.Spec.ClusterIPs, upstream) {
-							findings = append(findings, failed(s.ref(), "specify the upstream resolvers of your network there",
+							findings = append(findings, failed(s.ref(), "replace it with the upstream resolvers of your network",
 								"spec.networkConfig.dnsServers has %s, the cluster's DNS (Service %s), which forwards to our DNS: unknown names loop", upstream, key))
 						}
 					}
@@ -54,22 +54,23 @@ func dnsChecks() []Check {
 		{
 			Code: "OOOI-DNS-004", Title: "the cluster's DNS forwards the hosted cluster's domain to our DNS", Needs: []string{"OOOI-HC-001"},
 			Reads: slices.Concat(in(AtInfra, services), in(Everywhere, dnsOperators), in(AtClusterDNS, configMaps)),
-			Applies: func(s *Site) string {
-				if why := applies(s); why != "" {
+			NotApplicable: func(s *Site) string {
+				if why := notApplicable(s); why != "" {
 					return why
 				}
-				if _, plain := corefilesOf(s)[coreConfig]; plain || operated(s) {
+				if _, plain := corefilesOf(s)[coreConfig]; plain || hasDNSOperator(s) {
 					return ""
 				}
-				return "there is neither dns.operator.openshift.io default nor ConfigMap " + coreConfig.String() + ": the forwarders of the cluster's DNS are unknown"
+				return "neither dns.operator.openshift.io default nor ConfigMap " + coreConfig.String() + " exists: the forwarders of the cluster's DNS are unknown"
 			},
-			Run: unforwarded,
+			Run: checkClusterDNS,
 		},
 	}
 }
 
-// judged is what control says of a component that it does not find to work.
-func (s *Site) judged(works bool, otherwise string) []Finding {
+// statusFindings returns a finding unless works is true. Its message is that of the Infra's condition Ready if
+// that is not True, else the given one.
+func (s *Site) statusFindings(works bool, otherwise string) []Finding {
 	if works {
 		return nil
 	}
@@ -80,8 +81,8 @@ func (s *Site) judged(works bool, otherwise string) []Finding {
 	return []Finding{f}
 }
 
-// unforwarded are the domains that pods of the management cluster do not get from us.
-func unforwarded(s *Site) []Finding {
+// checkClusterDNS finds domains of the hosted cluster that the cluster's DNS does not forward to our DNS.
+func checkClusterDNS(s *Site) []Finding {
 	var addresses []string
 	for _, service := range all[corev1.Service](s, services, AtInfra) {
 		if service.Name == s.Infra.Name+"-"+v1alpha1.ComponentDNS {
@@ -92,21 +93,21 @@ func unforwarded(s *Site) []Finding {
 	var zones []string
 	var ref model.Ref
 	remedy := "run 'kubectl oooi setup' with --cluster-dns=patch, or add the forwarder manually"
-	if operated(s) {
+	if hasDNSOperator(s) {
 		ref = model.Ref{Kind: dnsOperators.Kind, Name: "default"}
 		for _, u := range s.list(dnsOperators, Everywhere) {
 			servers, _, _ := unstructured.NestedSlice(u.Object, "spec", "servers")
 			for _, server := range servers {
 				server, _ := server.(map[string]any)
 				upstreams, _, _ := unstructured.NestedStringSlice(server, "forwardPlugin", "upstreams")
-				if slices.ContainsFunc(upstreams, func(to string) bool { return ours(to, addresses) }) {
+				if slices.ContainsFunc(upstreams, func(to string) bool { return isOurs(to, addresses) }) {
 					names, _, _ := unstructured.NestedStringSlice(server, "zones")
 					zones = append(zones, names...)
 				}
 			}
 		}
-		// The operator writes what its DNS reads, unless it is told not to.
-		if written, ok := corefiles[operatorConfig]; ok && missing(s, zones) == nil {
+		// The operator writes this Corefile from its own object, unless its managementState is Unmanaged.
+		if written, ok := corefiles[operatorConfig]; ok && missingDomains(s, zones) == nil {
 			ref = model.Ref{Kind: configMaps.Kind, Namespace: operatorConfig.Namespace, Name: operatorConfig.Name}
 			zones = forwardedZones(written, addresses)
 			remedy = "see why the DNS operator does not write it: kubectl get clusteroperator dns; spec.managementState of dns.operator/default"
@@ -116,7 +117,7 @@ func unforwarded(s *Site) []Finding {
 		zones = forwardedZones(corefiles[coreConfig], addresses)
 	}
 	var findings []Finding
-	for _, domain := range missing(s, zones) {
+	for _, domain := range missingDomains(s, zones) {
 		findings = append(findings, warned(ref, remedy,
 			"it does not forward %s to Service %s/%s-dns: pods of the management cluster cannot resolve control-plane names", domain, s.Infra.Namespace, s.Infra.Name).
 			because(fmt.Sprintf("addresses of the Service: %v", addresses)))
@@ -124,10 +125,10 @@ func unforwarded(s *Site) []Finding {
 	return findings
 }
 
-// operated reports whether an operator writes the Corefile of the cluster's DNS.
-func operated(s *Site) bool { return len(s.list(dnsOperators, Everywhere)) > 0 }
+// hasDNSOperator reports whether OpenShift's DNS operator writes the Corefile of the cluster's DNS.
+func hasDNSOperator(s *Site) bool { return len(s.list(dnsOperators, Everywhere)) > 0 }
 
-// corefilesOf are the Corefiles of the cluster's DNS.
+// corefilesOf returns the Corefiles of the cluster's DNS, by ConfigMap.
 func corefilesOf(s *Site) map[types.NamespacedName]string {
 	texts := map[types.NamespacedName]string{}
 	for _, c := range all[corev1.ConfigMap](s, configMaps, AtClusterDNS) {
@@ -138,8 +139,9 @@ func corefilesOf(s *Site) map[types.NamespacedName]string {
 	return texts
 }
 
-// missing are the hosted cluster's domains that lie in none of the zones, without those that lie in one of them.
-func missing(s *Site, zones []string) []string {
+// missingDomains returns the hosted cluster's domains that no zone covers, without subdomains of others that it
+// returns.
+func missingDomains(s *Site, zones []string) []string {
 	var domains []string
 	for _, domain := range slices.Concat(s.Cluster.Domains, s.Cluster.AppsDomains) {
 		if !slices.ContainsFunc(slices.Concat(zones, domains), func(zone string) bool { return domain == zone || strings.HasSuffix(domain, "."+zone) }) {
@@ -149,31 +151,31 @@ func missing(s *Site, zones []string) []string {
 	return domains
 }
 
-// Where the cluster's DNS has its Corefile: CoreDNS of plain Kubernetes, and that of OpenShift, which the DNS operator
-// writes.
+// ConfigMaps with the Corefile of the cluster's DNS: of CoreDNS on plain Kubernetes, and of OpenShift's, which
+// the DNS operator writes.
 var (
 	coreConfig     = types.NamespacedName{Namespace: "kube-system", Name: "coredns"}
 	operatorConfig = types.NamespacedName{Namespace: "openshift-dns", Name: "dns-default"}
 )
 
-// ours reports whether an upstream, "address" or "address:port", is one of our addresses.
-func ours(upstream string, addresses []string) bool {
+// isOurs reports whether an upstream, "address" or "address:port", is one of our addresses.
+func isOurs(upstream string, addresses []string) bool {
 	return slices.ContainsFunc(addresses, func(a string) bool {
 		return upstream == a || upstream == a+":53" || upstream == "["+a+"]:53"
 	})
 }
 
-// forwardPlugin is CoreDNS's plugin that forwards.
+// forwardPlugin is CoreDNS's plugin forward.
 const forwardPlugin = "forward"
 
-// forwardedZones are those of the server blocks in a Corefile that forward to us.
+// forwardedZones returns the zones of the server blocks in a Corefile that forward to one of the addresses.
 func forwardedZones(corefile string, addresses []string) []string {
 	var zones, block []string
 	for line := range strings.Lines(corefile) {
 		words := strings.Fields(line)
 		if names, ok := serverBlock(line); ok {
 			block = names
-		} else if len(words) > 0 && words[0] == forwardPlugin && slices.ContainsFunc(words, func(w string) bool { return ours(w, addresses) }) {
+		} else if len(words) > 0 && words[0] == forwardPlugin && slices.ContainsFunc(words, func(w string) bool { return isOurs(w, addresses) }) {
 			for _, zone := range block {
 				zone, _, _ = strings.Cut(strings.TrimSuffix(zone, ","), ":")
 				zones = append(zones, strings.TrimSuffix(zone, "."))
@@ -183,7 +185,8 @@ func forwardedZones(corefile string, addresses []string) []string {
 	return zones
 }
 
-// serverBlock are the zones of the server block that a line of a Corefile begins.
+// serverBlock returns the zones of the server block that begins at a line of a Corefile; ok is false if none
+// does.
 func serverBlock(line string) (zones []string, ok bool) {
 	words := strings.Fields(line)
 	if len(words) == 0 || words[len(words)-1] != "{" || line[0] == ' ' || line[0] == '\t' {

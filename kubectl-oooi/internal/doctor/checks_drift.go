@@ -21,23 +21,23 @@ func driftChecks() []Check {
 	return []Check{{
 		Code: "OOOI-INF-002", Title: "deployed objects match the rendered configuration", Needs: []string{"OOOI-INF-001", "OOOI-NET-002", "OOOI-POD-001"},
 		After: []string{"OOOI-HC-001", "OOOI-NET-005", "OOOI-CTL-002", "OOOI-DNS-003", "OOOI-DHCP-006"},
-		Reads: slices.Concat(renders(), in(AtInfra, statefulSets, configMaps, services, networkPolicies, attachments)),
-		Run:   drifted,
+		Reads: slices.Concat(renderReads(), in(AtInfra, statefulSets, configMaps, services, networkPolicies, attachments)),
+		Run:   checkDrift,
 	}}
 }
 
-// drifted are objects that are not what setup would make of the Infra and what is around it now.
-func drifted(s *Site) []Finding {
+// checkDrift finds objects that differ from what setup would render now.
+func checkDrift(s *Site) []Finding {
 	list, err := s.rendered()
 	if err != nil {
 		return []Finding{failed(s.ref(), "correct it in the Infra's file, and run 'kubectl oooi setup' with it; "+diffFirst, "setup would refuse it: %v", errors.Unwrap(err))}
 	}
-	restarts := s.restarts(list)
+	restarts := s.restartedPods(list)
 	var findings []Finding
 	for _, want := range list {
-		differs, ok := compared[want.GetKind()]
+		differs, ok := comparisons[want.GetKind()]
 		if !ok || want.GetNamespace() != s.Infra.Namespace {
-			continue // rights, and what is in others' namespaces, are other checks'
+			continue // other checks cover rights and objects in other namespaces
 		}
 		kind := want.GroupVersionKind()
 		ref := model.Ref{Kind: kind.Kind, Namespace: want.GetNamespace(), Name: want.GetName()}
@@ -53,14 +53,15 @@ func drifted(s *Site) []Finding {
 				f.Severity = severity
 				findings = append(findings, f)
 			}
-			findings = append(findings, foreign(ref, want, has[at])...)
+			findings = append(findings, foreignFindings(ref, want, has[at])...)
 		}
 	}
 	return findings
 }
 
-// foreign is what others have added to the pods of a StatefulSet, which setup leaves as it is.
-func foreign(ref model.Ref, want, has *unstructured.Unstructured) []Finding {
+// foreignFindings returns the fields that other managers added to the pods of a StatefulSet. Setup does not
+// remove them unless conflicts are forced.
+func foreignFindings(ref model.Ref, want, has *unstructured.Unstructured) []Finding {
 	var findings []Finding
 	for _, f := range setup.ForeignFields(has, want) {
 		remedy := fmt.Sprintf("if it is unwanted, run 'kubectl oooi setup' with the Infra's file and --force-conflicts to remove it; this restarts pod %s/%s-0: %s", has.GetNamespace(), has.GetName(), diffFirst)
@@ -72,15 +73,17 @@ func foreign(ref model.Ref, want, has *unstructured.Unstructured) []Finding {
 	return findings
 }
 
-// compared says for each kind how an object is compared, nil for one that only has to exist.
-var compared = map[string]func(want, has *unstructured.Unstructured) (Severity, string, []string){
-	configMaps.Kind: sameData, statefulSets.Kind: sameConfig, services.Kind: samePorts, attachments.Kind: sameAttachment, networkPolicies.Kind: nil,
+// comparisons are functions that compare a rendered with a deployed object, by kind, and return an empty
+// message if they match. For kinds with nil, only existence is checked.
+var comparisons = map[string]func(want, has *unstructured.Unstructured) (Severity, string, []string){
+	configMaps.Kind: compareData, statefulSets.Kind: compareConfig, services.Kind: comparePorts, attachments.Kind: compareAttachment, networkPolicies.Kind: nil,
 }
 
-// diffFirst names the command that shows what setup would do.
+// diffFirst names the command that shows what setup would change.
 const diffFirst = "'kubectl oooi diff' with the same file shows what changes, and which pods restart"
 
-// comparedFields are the fields of a kind that are compared. Each file of a ConfigMap has an owner.
+// comparedFields returns the paths of the fields that are compared for a kind. Files of a ConfigMap are
+// separate fields, since each can have another manager.
 func comparedFields(kind string) [][]string {
 	switch kind {
 	case services.Kind:
@@ -96,11 +99,11 @@ func comparedFields(kind string) [][]string {
 	}
 }
 
-// cause says why an object differs from what setup would make, and what to do about it: somebody has edited it, or
-// something that it is made of has changed.
+// cause returns why an object differs from what setup would render, and the remedy. Either the object was
+// edited, or a source that it is rendered from changed.
 func (s *Site) cause(has *unstructured.Unstructured, restarts []string) (why []string, remedy string) {
 	restart := restartNote(restarts)
-	if by := s.edited(has); by != "" {
+	if by := s.editedBy(has); by != "" {
 		return []string{by}, "run 'kubectl oooi setup' with the Infra's file and --force-conflicts to restore it" + restart
 	}
 	for _, source := range s.sources() {
@@ -114,7 +117,7 @@ func (s *Site) cause(has *unstructured.Unstructured, restarts []string) (why []s
 	return why, "run 'kubectl oooi setup' with the Infra's file" + restart
 }
 
-// restartNote is the end of a remedy that is to run setup: which pods restart.
+// restartNote returns the end of a remedy that runs setup: the pods that setup restarts.
 func restartNote(pods []string) string {
 	if len(pods) == 0 {
 		return "; this restarts no pod: " + diffFirst
@@ -122,18 +125,18 @@ func restartNote(pods []string) string {
 	return "; this restarts " + strings.Join(pods, ", ") + ": " + diffFirst
 }
 
-// edited says who has changed the field of an object that is compared; empty for nobody.
-func (s *Site) edited(has *unstructured.Unstructured) string {
+// editedBy returns who changed a compared field of an object after setup and when, empty if setup was last.
+func (s *Site) editedBy(has *unstructured.Unstructured) string {
 	for _, path := range comparedFields(has.GetKind()) {
-		_, there, _ := unstructured.NestedFieldNoCopy(has.Object, path...)
-		if by := editor(has, path...); there && by != nil {
-			return fmt.Sprintf("it was changed by %q at %s, after setup", by.Manager, at(timeOf(*by)))
+		_, found, _ := unstructured.NestedFieldNoCopy(has.Object, path...)
+		if by := lastEditor(has, path...); found && by != nil {
+			return fmt.Sprintf("it was changed by %q at %s, after setup", by.Manager, formatTime(timeOf(*by)))
 		}
 	}
 	return ""
 }
 
-// sources are what setup makes objects of.
+// sources returns the objects from which setup renders.
 func (s *Site) sources() []*unstructured.Unstructured {
 	var list []*unstructured.Unstructured
 	if nad := s.attachment(); nad != nil {
@@ -159,15 +162,16 @@ func (s *Site) sources() []*unstructured.Unstructured {
 	return list
 }
 
-// restarts are the pods that setup would replace, by component: those whose configuration differs.
-func (s *Site) restarts(wants []*unstructured.Unstructured) map[string][]string {
+// restartedPods returns the pods that setup would replace, by component: those whose configuration or command
+// line differs.
+func (s *Site) restartedPods(wants []*unstructured.Unstructured) map[string][]string {
 	pods := map[string][]string{}
 	for _, want := range wants {
 		if want.GetKind() != statefulSets.Kind {
 			continue
 		}
 		for _, has := range s.list(statefulSets, AtInfra) {
-			if _, message, _ := sameConfig(want, has); has.GetName() == want.GetName() && message != "" {
+			if _, message, _ := compareConfig(want, has); has.GetName() == want.GetName() && message != "" {
 				component := want.GetLabels()[v1alpha1.LabelComponent]
 				pods[component] = append(pods[component], fmt.Sprintf("pod %s/%s-0", has.GetNamespace(), has.GetName()))
 			}
@@ -176,14 +180,14 @@ func (s *Site) restarts(wants []*unstructured.Unstructured) map[string][]string 
 	return pods
 }
 
-// sameData compares ConfigMaps, and tells the first line of each file that differs.
-func sameData(want, has *unstructured.Unstructured) (Severity, string, []string) {
+// compareData compares ConfigMaps. The evidence has the first line that differs in each file.
+func compareData(want, has *unstructured.Unstructured) (Severity, string, []string) {
 	wants, _, _ := unstructured.NestedStringMap(want.Object, "data")
-	is, _, _ := unstructured.NestedStringMap(has.Object, "data")
+	got, _, _ := unstructured.NestedStringMap(has.Object, "data")
 	var evidence []string
 	for _, file := range []string{"Corefile", "config.yml"} {
-		if wants[file] != is[file] {
-			evidence = append(evidence, file+firstDifference(wants[file], is[file]))
+		if wants[file] != got[file] {
+			evidence = append(evidence, file+firstDifference(wants[file], got[file]))
 		}
 	}
 	if len(evidence) == 0 {
@@ -192,52 +196,53 @@ func sameData(want, has *unstructured.Unstructured) (Severity, string, []string)
 	return Warn, "setup would render it differently", evidence
 }
 
-// firstDifference tells where two texts part.
+// firstDifference returns the first line in which two texts differ, as a sentence.
 func firstDifference(want, has string) string {
-	wants, is := strings.Split(want, "\n"), strings.Split(has, "\n")
-	for i := range max(len(wants), len(is)) {
+	wants, got := strings.Split(want, "\n"), strings.Split(has, "\n")
+	for i := range max(len(wants), len(got)) {
 		line := func(lines []string) string {
 			if i < len(lines) {
 				return strings.TrimSpace(lines[i])
 			}
 			return ""
 		}
-		if line(wants) != line(is) {
-			return fmt.Sprintf(", line %d: it has %q, setup would render %q", i+1, line(is), line(wants))
+		if line(wants) != line(got) {
+			return fmt.Sprintf(", line %d: it has %q, setup would render %q", i+1, line(got), line(wants))
 		}
 	}
 	return ""
 }
 
-// sameConfig compares what the pods of StatefulSets are made with: their configuration and their command lines.
-func sameConfig(want, has *unstructured.Unstructured) (Severity, string, []string) {
-	of := func(u *unstructured.Unstructured) string {
+// compareConfig compares the configuration hash and the command lines of a StatefulSet's pods.
+func compareConfig(want, has *unstructured.Unstructured) (Severity, string, []string) {
+	configHash := func(u *unstructured.Unstructured) string {
 		annotations, _, _ := unstructured.NestedStringMap(u.Object, "spec", "template", "metadata", "annotations")
 		return annotations[annotationConfig]
 	}
-	if of(want) != of(has) {
+	if configHash(want) != configHash(has) {
 		return Warn, "its pod runs with a configuration that setup would change", nil
 	}
-	is := map[string]string{}
+	got := map[string]string{}
 	for digest, c := range commandDigests(has.Object) {
-		is[containerName(c)] = digest
+		got[containerName(c)] = digest
 	}
 	var others []string
 	for digest, c := range commandDigests(want.Object) {
-		if now := is[containerName(c)]; now != "" && now != digest {
+		if now := got[containerName(c)]; now != "" && now != digest {
 			others = append(others, containerName(c))
 		}
 	}
 	if len(others) > 0 {
-		return Warn, "its pod runs with arguments that setup would change, of container " + strings.Join(others, ", "), nil
+		return Warn, "its pod runs with arguments that setup would change: container " + strings.Join(others, ", "), nil
 	}
 	return "", "", nil
 }
 
-// digestPrefix begins a digest that is in place of a command.
+// digestPrefix begins a digest that replaces a command line, see pruneObject.
 const digestPrefix = "sha256:"
 
-// commandDigests are the containers in the pods of a StatefulSet, each with a digest of its command line.
+// commandDigests iterates over the containers in the pod template of a StatefulSet, each with a digest of its
+// command line. If the command line was already replaced by its digest, it yields that.
 func commandDigests(set map[string]any) iter.Seq2[string, map[string]any] {
 	return func(yield func(string, map[string]any) bool) {
 		for _, kind := range []string{"initContainers", "containers"} {
@@ -266,9 +271,9 @@ func containerName(container map[string]any) string {
 	return name
 }
 
-// samePorts looks for ports that a Service lacks. One that is not there is closed to pods.
-func samePorts(want, has *unstructured.Unstructured) (Severity, string, []string) {
-	of := func(u *unstructured.Unstructured) []string {
+// comparePorts finds ports that a Service lacks. Pods cannot connect to these.
+func comparePorts(want, has *unstructured.Unstructured) (Severity, string, []string) {
+	portsOf := func(u *unstructured.Unstructured) []string {
 		service, err := decode[corev1.Service](u)
 		if err != nil {
 			return nil
@@ -279,19 +284,19 @@ func samePorts(want, has *unstructured.Unstructured) (Severity, string, []string
 		}
 		return ports
 	}
-	lacks := slices.DeleteFunc(of(want), func(p string) bool { return slices.Contains(of(has), p) })
+	lacks := slices.DeleteFunc(portsOf(want), func(p string) bool { return slices.Contains(portsOf(has), p) })
 	if len(lacks) == 0 {
 		return "", "", nil
 	}
 	return Fail, "it lacks port " + strings.Join(lacks, ", "), nil
 }
 
-// sameAttachment compares the networks of our own pods.
-func sameAttachment(want, has *unstructured.Unstructured) (Severity, string, []string) {
+// compareAttachment compares NetworkAttachmentDefinitions of our pods.
+func compareAttachment(want, has *unstructured.Unstructured) (Severity, string, []string) {
 	wants, _, _ := unstructured.NestedString(want.Object, "spec", "config")
-	is, _, _ := unstructured.NestedString(has.Object, "spec", "config")
-	if wants == is {
+	got, _, _ := unstructured.NestedString(has.Object, "spec", "config")
+	if wants == got {
 		return "", "", nil
 	}
-	return Warn, "setup would change the network of its pods", []string{"it has " + is, "setup would render " + wants}
+	return Warn, "setup would change the network of its pods", []string{"it has " + got, "setup would render " + wants}
 }

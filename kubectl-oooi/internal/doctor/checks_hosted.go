@@ -32,7 +32,7 @@ func hostedChecks() []Check {
 			Code: "OOOI-HC-002", Title: "the hosted control plane is available", Needs: []string{"OOOI-HC-001"}, Reads: reads,
 			Run: func(s *Site) []Finding {
 				if u := s.hostedObject(); u != nil {
-					return unwell(*s.hosted(), u)
+					return checkConditions(*s.hosted(), u)
 				}
 				return nil
 			},
@@ -59,14 +59,14 @@ func hostedChecks() []Check {
 		},
 		{
 			Code: "OOOI-HC-004", Title: "the NodePools use the Infra's network", Needs: []string{"OOOI-HC-001"}, Reads: in(AtHosted, nodePools),
-			Run: elsewhere,
+			Run: checkNodePoolNetworks,
 		},
 	}
 }
 
-// expected are conditions of a HostedCluster, with the status that they should have and whether
-// nodes can do without.
-var expected = []struct {
+// expectedConditions are the conditions of a HostedCluster, each with its status in a healthy cluster. The
+// severity is Fail if nodes cannot work without it.
+var expectedConditions = []struct {
 	kind, status string
 	severity     Severity
 }{
@@ -85,9 +85,9 @@ var expected = []struct {
 	{"Degraded", "False", Warn},
 }
 
-func unwell(ref model.Ref, u *unstructured.Unstructured) []Finding {
+func checkConditions(ref model.Ref, u *unstructured.Unstructured) []Finding {
 	var findings []Finding
-	for _, e := range expected {
+	for _, e := range expectedConditions {
 		for _, c := range conditionList(u) {
 			if c.Type == e.kind && string(c.Status) != e.status {
 				f := warned(ref, fmt.Sprintf("see HyperShift: kubectl -n %s describe hostedcluster %s", ref.Namespace, ref.Name), "%s", c)
@@ -99,8 +99,8 @@ func unwell(ref model.Ref, u *unstructured.Unstructured) []Finding {
 	return findings
 }
 
-// elsewhere are the NodePools of which no machine is on the network.
-func elsewhere(s *Site) []Finding {
+// checkNodePoolNetworks finds NodePools of the hosted cluster whose VMs are not on the Infra's network.
+func checkNodePoolNetworks(s *Site) []Finding {
 	nad := s.Infra.Spec.NetworkConfig.NetworkAttachment(s.Infra.Namespace).String()
 	var findings []Finding
 	for _, u := range s.list(nodePools, AtHosted) {
@@ -124,7 +124,7 @@ func elsewhere(s *Site) []Finding {
 	return findings
 }
 
-// problems are those of the model with the Infra, for some reasons.
+// problems returns the problems that the model has found with the Infra, for the given reasons.
 func (s *Site) problems(reasons ...model.Reason) []string {
 	var list []string
 	for _, p := range s.Snapshot.Problems {

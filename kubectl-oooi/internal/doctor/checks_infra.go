@@ -6,14 +6,14 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// unusable are problems with an Infra by which something of it is not served; the others that are
-// not somebody else's check are worth a warning.
-var unusable = []model.Reason{
+// failReasons are the problems that leave a part of the Infra unserved. Those in warnReasons do not. Other
+// checks cover all other reasons.
+var failReasons = []model.Reason{
 	model.ReasonInvalidAddress, model.ReasonInvalidRange, model.ReasonAddressConflict, model.ReasonInvalidName, model.ReasonUndecodable, model.ReasonNameConflict,
 	model.ReasonNoBaseDomain, model.ReasonNameNotAllowed,
 }
 
-var doubtful = []model.Reason{
+var warnReasons = []model.Reason{
 	model.ReasonDomainMismatch, model.ReasonAppsDomainMismatch, model.ReasonVLANOverlap, model.ReasonVLANMismatch, model.ReasonProxyDisabled, model.ReasonUnsupported,
 }
 
@@ -28,9 +28,9 @@ func infraChecks() []Check {
 				}
 				const remedy = "correct it in the Infra's file, and run 'kubectl oooi setup' with it; " + diffFirst
 				switch {
-				case slices.Contains(unusable, p.Reason):
+				case slices.Contains(failReasons, p.Reason):
 					findings = append(findings, failed(p.Object, remedy, "%s: %s", p.Reason, p.Message))
-				case slices.Contains(doubtful, p.Reason):
+				case slices.Contains(warnReasons, p.Reason):
 					findings = append(findings, warned(p.Object, remedy, "%s: %s", p.Reason, p.Message))
 				}
 			}

@@ -49,18 +49,18 @@ func addressChecks() []Check {
 	return []Check{
 		{
 			Code: "OOOI-NET-003", Title: "our pods have their VLAN addresses", Needs: []string{"OOOI-NET-001", "OOOI-POD-002"}, Reads: in(AtInfra, pods),
-			Run: unaddressed,
+			Run: checkPodAddresses,
 		},
 		{
 			Code: "OOOI-NET-004", Title: "no duplicate addresses on the VLAN", Needs: []string{"OOOI-HC-001", "OOOI-INF-001"}, Reads: in(AtControlPlane, machines),
-			Run: doubles,
+			Run: checkDuplicateAddresses,
 		},
 	}
 }
 
-// doubles are addresses that two have, by what machines say of themselves: two machines, or one
-// and the gateway or a service of ours.
-func doubles(s *Site) []Finding {
+// checkDuplicateAddresses finds addresses, as VMs report them, that two VMs have, or a VM and the gateway or
+// one of our components.
+func checkDuplicateAddresses(s *Site) []Finding {
 	owner := map[netip.Addr]string{}
 	if gateway := s.Model.Gateway(); gateway.IsValid() {
 		owner[gateway] = "the gateway"
@@ -89,7 +89,7 @@ func (s *Site) network() model.Ref {
 	return model.Ref{Kind: attachments.Kind, Namespace: nad.Namespace, Name: nad.Name}
 }
 
-// attachment is the machines' network; nil where it is not there.
+// attachment returns the VMs' NetworkAttachmentDefinition, nil if it does not exist.
 func (s *Site) attachment() *unstructured.Unstructured {
 	list := s.list(attachments, AtNetwork)
 	if at := slices.IndexFunc(list, func(u *unstructured.Unstructured) bool { return u.GetName() == s.network().Name }); at >= 0 {
@@ -98,8 +98,8 @@ func (s *Site) attachment() *unstructured.Unstructured {
 	return nil
 }
 
-// unaddressed are the pods that have not got what Multus was asked for.
-func unaddressed(s *Site) []Finding {
+// checkPodAddresses finds pods to which Multus has not assigned a VLAN address of their component.
+func checkPodAddresses(s *Site) []Finding {
 	var findings []Finding
 	for _, component := range s.components() {
 		wanted := component.addresses
@@ -107,7 +107,7 @@ func unaddressed(s *Site) []Finding {
 			has, err := read.PodAddresses(p)
 			ref := podRef(p)
 			if addsItsOwn(p) {
-				continue // Multus knows nothing of it: OOOI-PRX-015 asks the process that does
+				continue // Multus does not report such an address; OOOI-PRX-015 checks 'xdsd hold', which adds it
 			}
 			switch {
 			case err != nil:
@@ -121,12 +121,12 @@ func unaddressed(s *Site) []Finding {
 	return findings
 }
 
-// addsItsOwn reports whether 'xdsd hold' adds the pod's address, because the network gives none.
+// addsItsOwn reports whether 'xdsd hold' adds the pod's address, because the pod's network assigns none.
 func addsItsOwn(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool {
 		return c.Name == holderState.container() && slices.Contains(c.Command, ownFlag)
 	})
 }
 
-// ownFlag is the flag of 'xdsd hold' by which it adds the pod's address.
+// ownFlag is the flag with which 'xdsd hold' adds the pod's own address.
 const ownFlag = "--own"

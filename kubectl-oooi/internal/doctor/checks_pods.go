@@ -17,13 +17,13 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/status"
 )
 
-// component is one that the Infra asks for.
+// component is an enabled component of the Infra, with the VLAN addresses of its replicas.
 type component struct {
 	name      string
 	addresses []netip.Addr
 }
 
-// components are those that are enabled.
+// components returns the enabled components of the Infra.
 func (s *Site) components() []component {
 	spec := &s.Infra.Spec.InfraComponents
 	var list []component
@@ -47,7 +47,7 @@ func (s *Site) components() []component {
 	return list
 }
 
-// pods are those of a component.
+// pods returns the Infra's pods of a component.
 func (s *Site) pods(component string) []*corev1.Pod {
 	return slices.DeleteFunc(all[corev1.Pod](s, pods, AtInfra), func(p *corev1.Pod) bool {
 		return p.Labels[v1alpha1.LabelInfra] != s.Infra.Name || p.Labels[v1alpha1.LabelComponent] != component
@@ -58,7 +58,7 @@ func podRef(p *corev1.Pod) model.Ref {
 	return model.Ref{Kind: "Pod", Namespace: p.Namespace, Name: p.Name}
 }
 
-// disabled says that a component is; empty where it is not.
+// disabled returns a NotApplicable function for checks of a component.
 func disabled(name string) func(*Site) string {
 	return func(s *Site) string {
 		if slices.ContainsFunc(s.components(), func(c component) bool { return c.name == name }) {
@@ -72,7 +72,7 @@ func podChecks() []Check {
 	return []Check{
 		{
 			Code: "OOOI-CTL-001", Title: "control runs", After: []string{"OOOI-API-001"}, Reads: in(AtSystem, deployments, pods),
-			Run: controlDown,
+			Run: checkControl,
 		},
 		{
 			Code: "OOOI-CTL-002", Title: "control has reconciled the current generation of the Infra", After: []string{"OOOI-API-001", "OOOI-CTL-001"}, Reads: in(AtInfra, infras),
@@ -81,7 +81,7 @@ func podChecks() []Check {
 					return nil
 				}
 				return []Finding{failed(s.ref(), "see control's log: kubectl -n "+render.SystemNamespace+" logs deployment/"+render.ControlName,
-					"its status is of generation %d, its current generation is %d", s.Infra.Status.ObservedGeneration, s.Infra.Generation)}
+					"its status is for generation %d, but its current generation is %d", s.Infra.Status.ObservedGeneration, s.Infra.Generation)}
 			},
 		},
 		{
@@ -101,8 +101,8 @@ func podChecks() []Check {
 			},
 		},
 		{
-			Code: "OOOI-POD-005", Title: "the cluster admits our pods", Needs: []string{"OOOI-POD-001"}, Reads: in(AtInfra, statefulSets, refusals),
-			Run: refused,
+			Code: "OOOI-POD-005", Title: "the cluster admits our pods", Needs: []string{"OOOI-POD-001"}, Reads: in(AtInfra, statefulSets, creationFailures),
+			Run: checkAdmission,
 		},
 		{
 			Code: "OOOI-POD-002", Title: "our pods are ready", Needs: []string{"OOOI-POD-001"}, After: []string{"OOOI-NET-001", "OOOI-POD-005"}, Reads: in(AtInfra, pods),
@@ -114,7 +114,7 @@ func podChecks() []Check {
 						findings = append(findings, failed(s.ref(), fmt.Sprintf("see why: kubectl -n %s describe statefulset -l %s=%s; if it was scaled to 0, run 'kubectl oooi setup'", s.Infra.Namespace, v1alpha1.LabelInfra, s.Infra.Name), "%s has no pod", c.name))
 					}
 					for _, p := range list {
-						if why := status.Unready(p); why != "" {
+						if why := status.UnreadyReason(p); why != "" {
 							findings = append(findings, failed(podRef(p), fmt.Sprintf("see its events and log: kubectl -n %s describe pod %s", p.Namespace, p.Name), "%s", why))
 						}
 					}
@@ -128,7 +128,7 @@ func podChecks() []Check {
 				var findings []Finding
 				for _, c := range s.components() {
 					for _, p := range s.pods(c.name) {
-						findings = append(findings, restarts(p, s.facts.Taken)...)
+						findings = append(findings, restartFindings(p, s.facts.Taken)...)
 					}
 				}
 				return findings
@@ -136,14 +136,14 @@ func podChecks() []Check {
 		},
 		{
 			Code: "OOOI-POD-004", Title: "our pods run the image of control", Needs: []string{"OOOI-POD-001"}, Reads: slices.Concat(in(AtInfra, pods), in(AtSystem, pods)),
-			Run: skewed,
+			Run: checkImages,
 		},
 	}
 }
 
-// skewed are pods that run another image of ours than control does: of another release, whose
-// status control may not understand.
-func skewed(s *Site) []Finding {
+// checkImages finds pods of our components whose image differs from control's. Control may not understand the
+// status of another release.
+func checkImages(s *Site) []Finding {
 	runs := map[string][]*corev1.Pod{}
 	add := func(p *corev1.Pod, names ...string) {
 		for i := range p.Spec.Containers {
@@ -174,7 +174,7 @@ func skewed(s *Site) []Finding {
 	return findings
 }
 
-func controlDown(s *Site) []Finding {
+func checkControl(s *Site) []Finding {
 	for _, d := range all[appsv1.Deployment](s, deployments, AtSystem) {
 		if d.Name != render.ControlName {
 			continue
@@ -185,7 +185,7 @@ func controlDown(s *Site) []Finding {
 		ref := model.Ref{Kind: deployments.Kind, Namespace: d.Namespace, Name: d.Name}
 		f := failed(ref, fmt.Sprintf("see its pods: kubectl -n %s describe pods", d.Namespace), "no replica is available: status is outdated, and the apps address is not reconciled")
 		for _, p := range all[corev1.Pod](s, pods, AtSystem) {
-			if why := status.Unready(p); why != "" {
+			if why := status.UnreadyReason(p); why != "" {
 				f = f.because(p.Name + ": " + why)
 			}
 		}
@@ -194,18 +194,18 @@ func controlDown(s *Site) []Finding {
 	return []Finding{failed(model.Ref{Kind: deployments.Kind, Namespace: render.SystemNamespace, Name: render.ControlName}, "run 'kubectl oooi setup' again to apply it", "it does not exist")}
 }
 
-// restless is how recent a restart has to be to be worth a word, often how many there have to be.
+// Restarts are reported if there were at least manyRestarts, the last within recentRestart.
 const (
-	restless = time.Hour
-	often    = 3
+	recentRestart = time.Hour
+	manyRestarts  = 3
 )
 
-// restarts are containers that ended lately, and often.
-func restarts(p *corev1.Pod, now time.Time) []Finding {
+// restartFindings returns the containers of a pod that restart repeatedly.
+func restartFindings(p *corev1.Pod, now time.Time) []Finding {
 	var findings []Finding
 	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		last := c.LastTerminationState.Terminated
-		if last == nil || c.RestartCount < often || now.Sub(last.FinishedAt.Time) > restless {
+		if last == nil || c.RestartCount < manyRestarts || now.Sub(last.FinishedAt.Time) > recentRestart {
 			continue
 		}
 		remedy := fmt.Sprintf("see its last log: kubectl -n %s logs %s -c %s --previous", p.Namespace, p.Name, c.Name)

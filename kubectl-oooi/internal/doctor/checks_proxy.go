@@ -14,17 +14,17 @@ import (
 )
 
 func proxyChecks() []Check {
-	applies := disabled(v1alpha1.ComponentProxy)
+	notApplicable := disabled(v1alpha1.ComponentProxy)
 	backends := slices.Concat(in(AtInfra, proxyServers), in(AtControlPlane, services, endpointSlices), in(AtBackends, services, endpointSlices))
 	return []Check{
 		{
-			Code: "OOOI-PRX-001", Title: "the Infra has its ProxyServer", Needs: []string{"OOOI-INF-001"}, Reads: in(AtInfra, proxyServers), Applies: applies,
+			Code: "OOOI-PRX-001", Title: "the Infra has its ProxyServer", Needs: []string{"OOOI-INF-001"}, Reads: in(AtInfra, proxyServers), NotApplicable: notApplicable,
 			Run: func(s *Site) []Finding {
 				if len(s.proxies()) > 0 {
 					return nil
 				}
 				for _, p := range all[v1alpha1.ProxyServer](s, proxyServers, AtInfra) {
-					if p.Name == s.Infra.Name { // setup refuses to make it the Infra's
+					if p.Name == s.Infra.Name { // setup does not change its infraRef
 						remedy := fmt.Sprintf("if it belongs to the Infra: kubectl -n %s patch proxyserver %s --type=merge -p '{\"spec\": {\"infraRef\": {\"name\": %q}}}'; otherwise rename the Infra", p.Namespace, p.Name, s.Infra.Name)
 						return []Finding{failed(proxyRef(p), remedy, "it has the Infra's name, but its spec.infraRef does not refer to the Infra, which therefore has no ProxyServer")}
 					}
@@ -33,11 +33,11 @@ func proxyChecks() []Check {
 			},
 		},
 		{
-			Code: "OOOI-PRX-002", Title: "each route has a Service with endpoints", Needs: []string{"OOOI-PRX-001"}, After: []string{"OOOI-HC-002"}, Reads: backends, Applies: applies,
-			Run: unserved,
+			Code: "OOOI-PRX-002", Title: "each route has a Service with endpoints", Needs: []string{"OOOI-PRX-001"}, After: []string{"OOOI-HC-002"}, Reads: backends, NotApplicable: notApplicable,
+			Run: checkBackends,
 		},
 		{
-			Code: "OOOI-PRX-003", Title: "Envoy has accepted its configuration", Needs: []string{"OOOI-PRX-001"}, After: []string{"OOOI-POD-002"}, Reads: in(AtInfra, proxyServers), Applies: applies,
+			Code: "OOOI-PRX-003", Title: "Envoy has accepted its configuration", Needs: []string{"OOOI-PRX-001"}, After: []string{"OOOI-POD-002"}, Reads: in(AtInfra, proxyServers), NotApplicable: notApplicable,
 			Run: func(s *Site) []Finding {
 				var findings []Finding
 				for _, p := range s.proxies() {
@@ -52,23 +52,24 @@ func proxyChecks() []Check {
 		},
 		{
 			Code: "OOOI-PRX-005", Title: "the control plane's NetworkPolicies admit the proxy", Needs: []string{"OOOI-HC-001", "OOOI-PRX-001"},
-			Reads: in(AtControlPlane, networkPolicies), Applies: applies,
-			Run: shutOut,
+			Reads: in(AtControlPlane, networkPolicies), NotApplicable: notApplicable,
+			Run: checkNetworkPolicies,
 		},
 	}
 }
 
-// connectionChecks come after what Envoy and xdsd say themselves, which has more of the root.
+// connectionChecks returns checks that come after those of Envoy and xdsd, whose findings are closer to the
+// cause.
 func connectionChecks() []Check {
-	applies := disabled(v1alpha1.ComponentProxy)
+	notApplicable := disabled(v1alpha1.ComponentProxy)
 	return []Check{
 		{
-			Code: "OOOI-PRX-004", Title: "every proxy replica is up to date", Needs: []string{"OOOI-PRX-003"}, After: []string{"OOOI-PRX-009"}, Reads: in(AtInfra, proxyServers, pods), Applies: applies,
-			Run: behind,
+			Code: "OOOI-PRX-004", Title: "every proxy replica is up to date", Needs: []string{"OOOI-PRX-003"}, After: []string{"OOOI-PRX-009"}, Reads: in(AtInfra, proxyServers, pods), NotApplicable: notApplicable,
+			Run: checkReplicas,
 		},
 		{
 			Code: "OOOI-PRX-006", Title: "each port of the proxy accepts connections", Needs: []string{"OOOI-PRX-002", "OOOI-PRX-004", "OOOI-PRX-005"}, After: []string{"OOOI-PRX-011", "OOOI-PRX-012"},
-			Reads: in(AtInfra, proxyServers), Applies: applies,
+			Reads: in(AtInfra, proxyServers), NotApplicable: notApplicable,
 			Run: func(s *Site) []Finding {
 				var findings []Finding
 				for _, p := range s.proxies() {
@@ -86,7 +87,7 @@ func connectionChecks() []Check {
 	}
 }
 
-// proxies are the ProxyServers that take their routes from the Infra.
+// proxies returns the ProxyServers that refer to the Infra.
 func (s *Site) proxies() []*v1alpha1.ProxyServer {
 	return slices.DeleteFunc(all[v1alpha1.ProxyServer](s, proxyServers, AtInfra), func(p *v1alpha1.ProxyServer) bool {
 		return p.Spec.InfraRef == nil || p.Spec.InfraRef.Name != s.Infra.Name
@@ -97,8 +98,9 @@ func proxyRef(p *v1alpha1.ProxyServer) model.Ref {
 	return model.Ref{Kind: proxyServers.Kind, Namespace: p.Namespace, Name: p.Name}
 }
 
-// unserved are the upstreams in the control plane's namespace that nothing answers for.
-func unserved(s *Site) []Finding {
+// checkBackends finds upstreams whose Service or port does not exist, and Services without a ready endpoint.
+// Endpoints are only known in the namespaces of the control plane and of backends.
+func checkBackends(s *Site) []Finding {
 	ready := map[string]int{}
 	for _, u := range slices.Concat(s.list(endpointSlices, AtControlPlane), s.list(endpointSlices, AtBackends)) {
 		slice, ok := objects.Decode[objects.EndpointSlice](u).(*objects.EndpointSlice)
@@ -131,8 +133,9 @@ func unserved(s *Site) []Finding {
 	return findings
 }
 
-// behind are replicas that have not reported, or not about the present.
-func behind(s *Site) []Finding {
+// checkReplicas finds proxy replicas that have not reported, have not observed the current ProxyServer, or
+// whose Envoy has not acknowledged the last version.
+func checkReplicas(s *Site) []Finding {
 	var findings []Finding
 	for _, p := range s.proxies() {
 		for _, pod := range s.pods(v1alpha1.ComponentProxy) {
@@ -143,9 +146,9 @@ func behind(s *Site) []Finding {
 			at := slices.IndexFunc(p.Status.Replicas, func(r v1alpha1.ReplicaStatus) bool { return r.Pod == pod.Name })
 			switch {
 			case at < 0:
-				findings = append(findings, failed(podRef(pod), remedy, "xdsd in it has not reported to ProxyServer %s", p.Name))
+				findings = append(findings, failed(podRef(pod), remedy, "its xdsd has not reported to ProxyServer %s", p.Name))
 			case p.Status.Replicas[at].ObservedGeneration != p.Generation:
-				findings = append(findings, failed(podRef(pod), remedy, "it has observed generation %d of ProxyServer %s, the current one is %d", p.Status.Replicas[at].ObservedGeneration, p.Name, p.Generation))
+				findings = append(findings, failed(podRef(pod), remedy, "it has observed generation %d of ProxyServer %s, but the current one is %d", p.Status.Replicas[at].ObservedGeneration, p.Name, p.Generation))
 			case p.Status.Replicas[at].Version != p.Status.Replicas[at].Acknowledged:
 				findings = append(findings, failed(podRef(pod), remedy, "Envoy was sent version %s, and has acknowledged %q", p.Status.Replicas[at].Version, p.Status.Replicas[at].Acknowledged))
 			}
@@ -154,9 +157,9 @@ func behind(s *Site) []Finding {
 	return findings
 }
 
-// shutOut reports whether policies select the API server's pods and none admits our proxy. By the
-// rules alone: whether the network enforces them is not known.
-func shutOut(s *Site) []Finding {
+// checkNetworkPolicies finds policies that isolate the API server's pods if none admits the proxy. It evaluates
+// the rules; whether the network plugin enforces them is unknown.
+func checkNetworkPolicies(s *Site) []Finding {
 	apiServer := labels.Set{"app": "kube-apiserver", "hypershift.openshift.io/control-plane-component": "kube-apiserver"}
 	selecting, admitting := "", false
 	for _, p := range all[networkingv1.NetworkPolicy](s, networkPolicies, AtControlPlane) {

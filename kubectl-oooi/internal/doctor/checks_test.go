@@ -16,11 +16,11 @@ func TestChecksAreInOrder(t *testing.T) {
 	var seen []string
 	for _, c := range Checks() {
 		if !regexp.MustCompile(`^OOOI-[A-Z]{2,4}-[0-9]{3}$`).MatchString(c.Code) || slices.Contains(seen, c.Code) {
-			t.Errorf("%s is no code, or has another check", c.Code)
+			t.Errorf("%s is no valid code, or is used twice", c.Code)
 		}
 		for _, need := range slices.Concat(c.Needs, c.After) {
 			if !slices.Contains(seen, need) {
-				t.Errorf("%s needs %s, which is not before it", c.Code, need)
+				t.Errorf("%s needs %s, which does not come before it", c.Code, need)
 			}
 		}
 		if c.Title == "" || strings.HasSuffix(c.Title, ".") {
@@ -30,8 +30,8 @@ func TestChecksAreInOrder(t *testing.T) {
 	}
 }
 
-// TestEveryCodeIsExplained holds docs/reference/doctor.md against the checks.
-func TestEveryCodeIsExplained(t *testing.T) {
+// TestEveryCodeIsDocumented compares docs/reference/doctor.md with the checks.
+func TestEveryCodeIsDocumented(t *testing.T) {
 	text := lab.ReadFile(t, "docs", "reference", "doctor.md")
 	var written []string
 	for _, m := range regexp.MustCompile(`(?m)^### (OOOI-[A-Z]+-[0-9]+)$`).FindAllStringSubmatch(string(text), -1) {
@@ -51,9 +51,9 @@ func TestEveryCodeIsExplained(t *testing.T) {
 	}
 }
 
-// TestWhatExplainsAnother has a check that is not made when another explains it, and is when that
-// one could not be made.
-func TestWhatExplainsAnother(t *testing.T) {
+// TestAfterSkipsChecks expects a check to be skipped if a check in its After fails, and to run if that one was
+// skipped.
+func TestAfterSkipsChecks(t *testing.T) {
 	ref := model.Ref{Kind: "Infra", Namespace: "clusters", Name: "demo"}
 	fails := func(*Site) []Finding { return []Finding{failed(ref, "r", "f")} }
 	checks := []Check{

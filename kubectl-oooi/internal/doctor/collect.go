@@ -25,25 +25,25 @@ import (
 // Collector reads facts from a cluster.
 type Collector struct {
 	Client client.Client
-	// Config is the API server's, for what is no object: pages of pods. Nil: they are not asked.
+	// Config is for pages of pods and access reviews. Nil means that these are not requested.
 	Config *rest.Config
-	// Checks are those to read for.
+	// Checks are the checks whose Reads are collected.
 	Checks []Check
-	// Now is when.
+	// Now is the time of the facts.
 	Now time.Time
 }
 
-// atOnce is how many lists are asked for at a time, and patience for how long one may take.
+// maxConcurrent is the number of concurrent requests, and requestTimeout the limit of each list or review.
 const (
-	atOnce   = 16
-	patience = 20 * time.Second
+	maxConcurrent  = 16
+	requestTimeout = 20 * time.Second
 )
 
-// Collect reads what the checks of the Infras of a namespace need, of all with "", or of the one
-// that is named. What cannot be read is a fact as well; an error says that there is no Infra to
-// be found at all.
+// Collect reads what the checks need of one Infra, or with an empty name of all Infras of a namespace (empty:
+// all namespaces). It also returns the Infras as "namespace/name". Data that cannot be read is recorded in the
+// facts. An error means that the Infras cannot be read, that Config is invalid or that ctx has ended.
 func (c *Collector) Collect(ctx context.Context, namespace, name string) (*Facts, []string, error) {
-	g := &gathering{client: c.Client, facts: NewFacts(c.Now)}
+	g := &collection{client: c.Client, facts: NewFacts(c.Now)}
 	r := &read.Reader{Client: c.Client}
 	var names []string
 	if name != "" {
@@ -60,32 +60,33 @@ func (c *Collector) Collect(ctx context.Context, namespace, name string) (*Facts
 			names = append(names, i.Namespace+"/"+i.Name)
 		}
 	}
-	// Other Infras may be on the same VLAN. Who may not see them sees his own.
-	if err := g.gather(ctx, place{infras, ""}); err != nil {
+	// Infras of other namespaces may be on the same VLAN. A user who cannot list these gets those of the
+	// namespace.
+	if err := g.collect(ctx, place{infras, ""}); err != nil {
 		return nil, nil, err
 	}
-	if g.facts.why(infras, "") != "" {
-		if err := g.gather(ctx, place{infras, namespace}); err != nil {
+	if g.facts.unreadReason(infras, "") != "" {
+		if err := g.collect(ctx, place{infras, namespace}); err != nil {
 			return nil, nil, err
 		}
 	}
-	if err := g.gather(ctx, g.hostedPlaces()...); err != nil {
+	if err := g.collect(ctx, g.hostedPlaces()...); err != nil {
 		return nil, nil, err
 	}
-	if err := g.gather(ctx, c.places(g, names)...); err != nil { // which tells where backends are
+	if err := g.collect(ctx, c.places(g, names)...); err != nil { // finds the namespaces of backends
 		return g.facts, names, err
 	}
-	if err := g.gather(ctx, c.places(g, names)...); err != nil || c.Config == nil {
+	if err := g.collect(ctx, c.places(g, names)...); err != nil || c.Config == nil {
 		return g.facts, names, err
 	}
-	return g.facts, names, c.inquire(ctx, g, names)
+	return g.facts, names, c.collectAnswers(ctx, g, names)
 }
 
-// places are where the checks read objects, as far as it is known.
-func (c *Collector) places(g *gathering, names []string) []place {
+// places returns the places of all objects that the checks read, as far as the facts collected so far tell.
+func (c *Collector) places(g *collection, names []string) []place {
 	var places []place
 	for _, infra := range names {
-		c.each(NewSite(g.facts, infra), func(r Read, namespace string) {
+		c.eachRead(NewSite(g.facts, infra), func(r Read, namespace string) {
 			if r.object() {
 				places = append(places, place{r.Kind, namespace})
 			}
@@ -94,8 +95,8 @@ func (c *Collector) places(g *gathering, names []string) []place {
 	return places
 }
 
-// each hands what the checks read about a site to take.
-func (c *Collector) each(s *Site, take func(r Read, namespace string)) {
+// eachRead calls take for each Read of the checks, in each of its namespaces. It does nothing if s is nil.
+func (c *Collector) eachRead(s *Site, take func(r Read, namespace string)) {
 	if s == nil {
 		return
 	}
@@ -108,44 +109,44 @@ func (c *Collector) each(s *Site, take func(r Read, namespace string)) {
 	}
 }
 
-// inquire asks for what is no object, once the objects are known: pods for the pages that checks
-// read, and the API server for the rights of ServiceAccounts. Several are asked at once.
-func (c *Collector) inquire(ctx context.Context, g *gathering, names []string) error {
-	l, err := newLine(c.Config)
+// collectAnswers requests the pages of pods and the access reviews that the checks read. The objects must have
+// been collected.
+func (c *Collector) collectAnswers(ctx context.Context, g *collection, names []string) error {
+	l, err := newAPIClient(c.Config)
 	if err != nil {
 		return err
 	}
-	open, doubted := map[question]*corev1.Pod{}, map[Right]bool{}
+	pages, reviews := map[pageKey]*corev1.Pod{}, map[Right]bool{}
 	for _, infra := range names {
 		s := NewSite(g.facts, infra)
-		c.each(s, func(r Read, namespace string) {
+		c.eachRead(s, func(r Read, namespace string) {
 			switch r.Kind {
 			case podPages:
-				for _, pod := range g.facts.askable(r.Page, namespace, s.Infra.Name) {
-					open[question{namespace, pod.Name, r.Page}] = pod
+				for _, pod := range g.facts.servingPods(r.Page, namespace, s.Infra.Name) {
+					pages[pageKey{namespace, pod.Name, r.Page}] = pod
 				}
 			case accessReviews:
-				rights, _ := s.rights() // why there are none, the check says
+				rights, _ := s.rights() // NotApplicable of OOOI-ACC-001 reports the error
 				for _, right := range rights {
-					doubted[right] = true
+					reviews[right] = true
 				}
 			}
 		})
 	}
-	group, each := errgroup.WithContext(ctx)
-	group.SetLimit(atOnce)
-	for q, pod := range open {
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(maxConcurrent)
+	for q, pod := range pages {
 		group.Go(func() error {
-			a := l.ask(each, pod, q.page)
+			a := l.getPage(groupCtx, pod, q.page)
 			g.lock.Lock()
 			defer g.lock.Unlock()
 			g.facts.answers[q] = a
 			return ctx.Err()
 		})
 	}
-	for right := range doubted {
+	for right := range reviews {
 		group.Go(func() error {
-			r := l.review(each, right)
+			r := l.review(groupCtx, right)
 			g.lock.Lock()
 			defer g.lock.Unlock()
 			g.facts.reviews[right] = r
@@ -158,17 +159,17 @@ func (c *Collector) inquire(ctx context.Context, g *gathering, names []string) e
 	return nil
 }
 
-// ourCRDs are the names of those that the checks read.
+// ourCRDs returns the names of the CRDs that checks read.
 func ourCRDs() []string {
-	return append(oldCRDs(), "infras."+v1alpha1.GroupName, "proxyservers."+v1alpha1.GroupName)
+	return append(operatorCRDs(), "infras."+v1alpha1.GroupName, "proxyservers."+v1alpha1.GroupName)
 }
 
-// oldCRDs are those that the old operator alone has.
-func oldCRDs() []string {
+// operatorCRDs returns the names of the CRDs that only the earlier operator has.
+func operatorCRDs() []string {
 	return []string{"dhcpservers." + v1alpha1.GroupName, "dnsservers." + v1alpha1.GroupName}
 }
 
-// corefilesIn are the names of the ConfigMaps of the cluster's DNS in a namespace.
+// corefilesIn returns the names of the ConfigMaps in a namespace that have the Corefile of the cluster's DNS.
 func corefilesIn(namespace string) []string {
 	var names []string
 	for _, c := range []types.NamespacedName{coreConfig, operatorConfig} {
@@ -179,16 +180,16 @@ func corefilesIn(namespace string) []string {
 	return names
 }
 
-// gathering fills facts.
-type gathering struct {
+// collection collects objects into facts, each place once.
+type collection struct {
 	client client.Client
 	facts  *Facts
 	done   map[place]bool
 	lock   sync.Mutex
 }
 
-// hostedPlaces are where the HostedClusters of Infras may be.
-func (g *gathering) hostedPlaces() []place {
+// hostedPlaces returns the places of the Infras' HostedClusters.
+func (g *collection) hostedPlaces() []place {
 	places := []place{{hostedClusters, ""}}
 	for _, u := range g.facts.list(infras, "") {
 		if infra, ok := objects.Decode[v1alpha1.Infra](u).(*v1alpha1.Infra); ok {
@@ -198,8 +199,8 @@ func (g *gathering) hostedPlaces() []place {
 	return places
 }
 
-// networks are the machines' networks of all Infras, "namespace/name".
-func (g *gathering) networks() map[string]bool {
+// networks returns the VMs' networks of all Infras, as "namespace/name".
+func (g *collection) networks() map[string]bool {
 	g.lock.Lock()
 	defer g.lock.Unlock()
 	named := map[string]bool{}
@@ -211,24 +212,24 @@ func (g *gathering) networks() map[string]bool {
 	return named
 }
 
-// gather reads places that were not read before, several at once. It fails only when the context
-// ends.
-func (g *gathering) gather(ctx context.Context, places ...place) error {
+// collect reads places concurrently, without those that were read before, alone or with all namespaces. It
+// fails only if ctx has ended.
+func (g *collection) collect(ctx context.Context, places ...place) error {
 	if g.done == nil {
 		g.done = map[place]bool{}
 	}
-	var open []place
+	var pending []place
 	for _, p := range places {
-		if !g.done[p] && (!g.done[place{p.kind, ""}] || g.facts.why(p.kind, "") != "") {
+		if !g.done[p] && (!g.done[place{p.kind, ""}] || g.facts.unreadReason(p.kind, "") != "") {
 			g.done[p] = true
-			open = append(open, p)
+			pending = append(pending, p)
 		}
 	}
-	group, each := errgroup.WithContext(ctx)
-	group.SetLimit(atOnce)
-	for _, p := range open {
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(maxConcurrent)
+	for _, p := range pending {
 		group.Go(func() error {
-			g.one(each, p)
+			g.collectPlace(groupCtx, p)
 			return ctx.Err()
 		})
 	}
@@ -238,27 +239,27 @@ func (g *gathering) gather(ctx context.Context, places ...place) error {
 	return nil
 }
 
-// one reads one place.
-func (g *gathering) one(ctx context.Context, p place) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// collectPlace reads one place. An error is recorded in the facts.
+func (g *collection) collectPlace(ctx context.Context, p place) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	var list []*unstructured.Unstructured
 	take := func(u *unstructured.Unstructured) { list = append(list, u) }
 	var err error
 	switch p.kind {
-	case crds: // others' are large, and nobody's business
+	case crds: // other CRDs are large, and no check reads them
 		err = g.named(ctx, p, take, ourCRDs()...)
-	case configMaps: // which may hold anything
+	case configMaps: // other ConfigMaps may contain secrets
 		if err = g.named(ctx, p, take, corefilesIn(p.namespace)...); err == nil {
 			err = g.list(ctx, p, take, client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy})
 		}
-	case refusals:
+	case creationFailures:
 		err = g.list(ctx, p, take, client.MatchingFields{"reason": "FailedCreate", "involvedObject.kind": statefulSets.Kind})
-	case leaseObjects: // others' holders are none of DHCP's business
+	case leaseObjects: // other Leases are not DHCP's
 		err = g.list(ctx, p, take, client.HasLabels{leases.PoolLabel})
-	case pods: // others' may say anything in their status
+	case pods: // other pods may have free text in their status
 		err = g.list(ctx, p, take, client.MatchingLabels{labelPartOf: partOf})
-	case attachments: // others' may have anything in their configuration
+	case attachments: // other networks may have secrets in their configuration
 		named := g.networks()
 		err = g.list(ctx, p, func(u *unstructured.Unstructured) {
 			if named[u.GetNamespace()+"/"+u.GetName()] || u.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy {
@@ -281,13 +282,14 @@ func (g *gathering) one(ctx context.Context, p place) {
 	}
 }
 
-func (g *gathering) list(ctx context.Context, p place, take func(*unstructured.Unstructured), more ...client.ListOption) error {
+func (g *collection) list(ctx context.Context, p place, take func(*unstructured.Unstructured), more ...client.ListOption) error {
 	r := &read.Reader{Client: g.client}
 	return r.In(ctx, p.kind, p.namespace, take, more...) //nolint:wrapcheck // it is ours
 }
 
-// named reads single objects, those that there are.
-func (g *gathering) named(ctx context.Context, p place, take func(*unstructured.Unstructured), names ...string) error {
+// named reads objects by name and ignores those that do not exist. It returns read.ErrNotServed if the API
+// server does not serve the kind.
+func (g *collection) named(ctx context.Context, p place, take func(*unstructured.Unstructured), names ...string) error {
 	for _, name := range names {
 		u := &unstructured.Unstructured{}
 		u.SetGroupVersionKind(p.kind)

@@ -12,11 +12,11 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
-// dhcpSays is what coredhcp says of itself, as far as checks read it.
-type dhcpSays struct {
+// dhcpReport has the fields of coredhcp's state page that checks read.
+type dhcpReport struct {
 	Kubevirt *struct {
-		Synced  bool      `json:"synced"`
-		Watches []watched `json:"watches"`
+		Synced  bool          `json:"synced"`
+		Watches []watchReport `json:"watches"`
 		Clients []struct {
 			MAC       string `json:"mac"`
 			Interface string `json:"interface"`
@@ -36,21 +36,21 @@ type dhcpSays struct {
 }
 
 func dhcpDaemonChecks() []Check {
-	applies := asks(dhcpState, AtInfra)
-	state := says(AtInfra, dhcpState)
+	notApplicable := noPods(dhcpState, AtInfra)
+	state := pagesIn(AtInfra, dhcpState)
 	return []Check{
 		{
-			Code: "OOOI-DHCP-007", Title: "DHCP's state page answers", After: []string{"OOOI-POD-002"}, Reads: says(AtInfra, dhcpState, dhcpMetrics), Applies: applies,
-			Run: mute(AtInfra, dhcpState),
+			Code: "OOOI-DHCP-007", Title: "DHCP's state page answers", After: []string{"OOOI-POD-002"}, Reads: pagesIn(AtInfra, dhcpState, dhcpMetrics), NotApplicable: notApplicable,
+			Run: checkPages(AtInfra, dhcpState),
 		},
 		{
-			Code: "OOOI-DHCP-008", Title: "DHCP follows VMs and leases", After: []string{"OOOI-POD-002", "OOOI-ACC-001"}, Reads: state, Applies: applies,
-			Run: dhcpLags,
+			Code: "OOOI-DHCP-008", Title: "DHCP follows VMs and leases", After: []string{"OOOI-POD-002", "OOOI-ACC-001"}, Reads: state, NotApplicable: notApplicable,
+			Run: checkDHCPWatches,
 		},
 		{
-			Code: "OOOI-DHCP-009", Title: "MAC addresses of VMs are unique", Needs: []string{"OOOI-DHCP-008"}, Reads: state, Applies: applies,
+			Code: "OOOI-DHCP-009", Title: "MAC addresses of VMs are unique", Needs: []string{"OOOI-DHCP-008"}, Reads: state, NotApplicable: notApplicable,
 			Run: func(s *Site) []Finding {
-				return s.fromDHCP(func(d *dhcpSays, add func(key string, f Finding)) {
+				return s.dhcpFindings(func(d *dhcpReport, add func(key string, f Finding)) {
 					for mac, owners := range d.Kubevirt.Duplicates {
 						if len(owners) < 2 {
 							continue
@@ -62,9 +62,9 @@ func dhcpDaemonChecks() []Check {
 			},
 		},
 		{
-			Code: "OOOI-DHCP-010", Title: "annotations of VMs are valid", Needs: []string{"OOOI-DHCP-008"}, Reads: state, Applies: applies,
+			Code: "OOOI-DHCP-010", Title: "annotations of VMs are valid", Needs: []string{"OOOI-DHCP-008"}, Reads: state, NotApplicable: notApplicable,
 			Run: func(s *Site) []Finding {
-				return s.fromDHCP(func(d *dhcpSays, add func(key string, f Finding)) {
+				return s.dhcpFindings(func(d *dhcpReport, add func(key string, f Finding)) {
 					for machine, problem := range d.Kubevirt.Problems {
 						add(machine, warned(machineRef(machine), "correct the annotation: docs/reference/dhcp.md has the syntax, and the addresses that cannot be reserved", "%s; the VM is served without it", problem))
 					}
@@ -72,17 +72,17 @@ func dhcpDaemonChecks() []Check {
 			},
 		},
 		{
-			Code: "OOOI-DHCP-011", Title: "DHCP serves every VM on the network", Needs: []string{"OOOI-HC-001", "OOOI-DHCP-008"}, Reads: slices.Concat(state, in(AtControlPlane, machines)), Applies: applies,
-			Run: strangers,
+			Code: "OOOI-DHCP-011", Title: "DHCP serves every VM on the network", Needs: []string{"OOOI-HC-001", "OOOI-DHCP-008"}, Reads: slices.Concat(state, in(AtControlPlane, machines)), NotApplicable: notApplicable,
+			Run: checkKnownVMs,
 		},
 		{
-			Code: "OOOI-DHCP-012", Title: "DHCP drops no packets and stores all leases", Needs: []string{"OOOI-DHCP-007"}, Reads: says(AtInfra, dhcpMetrics), Applies: applies,
-			Run: losses,
+			Code: "OOOI-DHCP-012", Title: "DHCP drops no packets and stores all leases", Needs: []string{"OOOI-DHCP-007"}, Reads: pagesIn(AtInfra, dhcpMetrics), NotApplicable: notApplicable,
+			Run: checkDHCPErrors,
 		},
 	}
 }
 
-// machineRef is that of "namespace/name" or "namespace/name/interface".
+// machineRef returns the VirtualMachineInstance of "namespace/name" or "namespace/name/interface".
 func machineRef(name string) model.Ref {
 	parts := strings.SplitN(name, "/", 3)
 	ref := model.Ref{Kind: machines.Kind, Namespace: parts[0]}
@@ -92,13 +92,13 @@ func machineRef(name string) model.Ref {
 	return ref
 }
 
-// fromDHCP gathers findings out of what the instances of DHCP say, each once, in the order of
-// their keys.
-func (s *Site) fromDHCP(look func(d *dhcpSays, add func(key string, f Finding))) []Finding {
+// dhcpFindings calls collect with the report of each DHCP replica and returns the findings sorted by key.
+// Replicas that find the same fault add it under the same key, so it is returned once.
+func (s *Site) dhcpFindings(collect func(d *dhcpReport, add func(key string, f Finding))) []Finding {
 	found := map[string]Finding{}
-	for _, d := range states[dhcpSays](s, dhcpState, AtInfra) {
-		if d.is.Kubevirt != nil {
-			look(&d.is, func(key string, f Finding) { found[key] = f })
+	for _, d := range states[dhcpReport](s, dhcpState, AtInfra) {
+		if d.value.Kubevirt != nil {
+			collect(&d.value, func(key string, f Finding) { found[key] = f })
 		}
 	}
 	var findings []Finding
@@ -108,12 +108,12 @@ func (s *Site) fromDHCP(look func(d *dhcpSays, add func(key string, f Finding)))
 	return findings
 }
 
-// dhcpLags are the instances that do not see machines or leases as they are.
-func dhcpLags(s *Site) []Finding {
+// checkDHCPWatches finds DHCP replicas that do not follow VMs or leases.
+func checkDHCPWatches(s *Site) []Finding {
 	var findings []Finding
-	for _, d := range states[dhcpSays](s, dhcpState, AtInfra) {
-		remedy := fmt.Sprintf("see its log: kubectl -n %s logs %s; can the pod reach the API server?", d.pod.Namespace, d.pod.Name)
-		if k := d.is.Kubevirt; k != nil && !k.Synced {
+	for _, d := range states[dhcpReport](s, dhcpState, AtInfra) {
+		remedy := fmt.Sprintf("see its log: kubectl -n %s logs %s; check that the pod can reach the API server", d.pod.Namespace, d.pod.Name)
+		if k := d.value.Kubevirt; k != nil && !k.Synced {
 			f := failed(podRef(d.pod), remedy, "coredhcp does not follow VMs: known VMs renew, new ones get no lease")
 			for _, w := range k.Watches {
 				if !w.Connected && w.Error != "" {
@@ -122,9 +122,9 @@ func dhcpLags(s *Site) []Finding {
 			}
 			findings = append(findings, f)
 		}
-		for _, l := range d.is.Leasedb {
+		for _, l := range d.value.Leasedb {
 			if !l.Addresses.Synced || l.Failure != "" {
-				f := failed(podRef(d.pod), remedy, "coredhcp does not follow the leases of pool %s: no new leases are given", l.Pool)
+				f := failed(podRef(d.pod), remedy, "coredhcp does not follow the leases of pool %s: no new leases are granted", l.Pool)
 				if l.Failure != "" {
 					f = f.because(l.Failure)
 				}
@@ -135,33 +135,32 @@ func dhcpLags(s *Site) []Finding {
 	return findings
 }
 
-// strangers are machines that run on the network and that no instance of DHCP knows by a MAC
-// address.
-func strangers(s *Site) []Finding {
+// checkKnownVMs finds running VMs on the network whose interface no DHCP replica knows.
+func checkKnownVMs(s *Site) []Finding {
 	if dhcp := s.Infra.Spec.InfraComponents.DHCP; dhcp != nil && dhcp.VMSelector != nil {
-		return nil // which machines it means, kubevirt knows
+		return nil // doctor does not evaluate the selector
 	}
-	said := states[dhcpSays](s, dhcpState, AtInfra)
+	reports := states[dhcpReport](s, dhcpState, AtInfra)
 	known := map[string]bool{}
-	for _, d := range said {
-		if d.is.Kubevirt == nil {
+	for _, d := range reports {
+		if d.value.Kubevirt == nil {
 			return nil
 		}
-		for _, c := range d.is.Kubevirt.Clients {
+		for _, c := range d.value.Kubevirt.Clients {
 			known[c.Interface] = true
 		}
-		for _, owners := range d.is.Kubevirt.Duplicates { // those are another check's
+		for _, owners := range d.value.Kubevirt.Duplicates { // reported by OOOI-DHCP-009
 			for _, o := range owners {
 				known[o] = true
 			}
 		}
 	}
-	if len(said) == 0 {
+	if len(reports) == 0 {
 		return nil
 	}
 	var findings []Finding
 	for _, u := range s.list(machines, AtControlPlane) {
-		if phase, _, _ := unstructured.NestedString(u.Object, "status", "phase"); phase != "Running" || u.GetDeletionTimestamp() != nil || s.facts.Taken.Sub(runningSince(u)) < booting {
+		if phase, _, _ := unstructured.NestedString(u.Object, "status", "phase"); phase != "Running" || u.GetDeletionTimestamp() != nil || s.facts.Taken.Sub(runningSince(u)) < leaseGracePeriod {
 			continue
 		}
 		for _, i := range read.MachineInterfaces(u, s.network().Key()) {
@@ -175,28 +174,27 @@ func strangers(s *Site) []Finding {
 	return findings
 }
 
-// Reasons for which packets are dropped that nobody wants, and the share of all that is worth a
-// word.
-var unwanted = []string{"queue_full", "client_queue_full", "send_failed", "panic"}
+// dropReasons are the reasons of dropped packets that indicate a fault. Drops and store errors are reported
+// above a share of maxErrorShare of all packets or operations.
+var dropReasons = []string{"queue_full", "client_queue_full", "send_failed", "panic"}
 
-const worthAWord = 0.01
+const maxErrorShare = 0.01
 
-// losses are packets that were dropped, and leases that could not be written, since a daemon
-// started.
-func losses(s *Site) []Finding {
+// checkDHCPErrors finds packets that were dropped and lease operations that failed since coredhcp started.
+func checkDHCPErrors(s *Site) []Finding {
 	var findings []Finding
 	for _, d := range s.metrics(dhcpMetrics) {
-		received := d.is.sum("coredhcp_dhcp4_received_total")
-		d.is.each("coredhcp_dhcp4_dropped_total", func(labels map[string]string, value float64) {
-			if slices.Contains(unwanted, labels["reason"]) && value > worthAWord*received {
+		received := d.value.sum("coredhcp_dhcp4_received_total")
+		d.value.each("coredhcp_dhcp4_dropped_total", func(labels map[string]string, value float64) {
+			if slices.Contains(dropReasons, labels["reason"]) && value > maxErrorShare*received {
 				findings = append(findings, warned(podRef(d.pod), "docs/reference/alerts.md, OooiDHCPDropsPackets, has the remedy for each reason",
 					"coredhcp has dropped %.0f of %.0f packets since it started, for %s", value, received, labels["reason"]))
 			}
 		})
 		done := map[string]float64{}
-		d.is.each("coredhcp_leasedb_store_seconds_count", func(labels map[string]string, value float64) { done[labels["operation"]] = value })
-		d.is.each("coredhcp_leasedb_store_errors_total", func(labels map[string]string, value float64) {
-			if operation := labels["operation"]; operation != "conflict" && value > worthAWord*done[operation] {
+		d.value.each("coredhcp_leasedb_store_seconds_count", func(labels map[string]string, value float64) { done[labels["operation"]] = value })
+		d.value.each("coredhcp_leasedb_store_errors_total", func(labels map[string]string, value float64) {
+			if operation := labels["operation"]; operation != "conflict" && value > maxErrorShare*done[operation] {
 				findings = append(findings, failed(podRef(d.pod), fmt.Sprintf("see the errors of the API server: kubectl -n %s logs %s", d.pod.Namespace, d.pod.Name),
 					"%.0f of %.0f operations of the lease store have failed since it started: %s", value, done[operation], operation))
 			}

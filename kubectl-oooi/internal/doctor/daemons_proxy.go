@@ -13,14 +13,15 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// xdsdSays is what xdsd says of itself and of Envoy, as far as checks read it.
-type xdsdSays struct {
-	Store        followed             `json:"store"`
+// xdsdReport has the fields of xdsd's state page that checks read.
+type xdsdReport struct {
+	Store        storeReport          `json:"store"`
 	ProxyServers []*model.ProxyServer `json:"proxyServers"`
 	Served       []servedProxy        `json:"served"`
 }
 
-// servedProxy is what xdsd serves of one ProxyServer, and what each Envoy has acknowledged of it.
+// servedProxy is the configuration that xdsd serves for a ProxyServer, and what each Envoy has acknowledged of
+// it.
 type servedProxy struct {
 	Name      string         `json:"name"`
 	Version   string         `json:"version"`
@@ -41,64 +42,65 @@ type servedProxy struct {
 }
 
 func proxyDaemonChecks() []Check {
-	applies := asks(xdsdState, AtInfra)
-	state, both := says(AtInfra, xdsdState), says(AtInfra, xdsdState, envoyMetrics)
+	notApplicable := noPods(xdsdState, AtInfra)
+	state, both := pagesIn(AtInfra, xdsdState), pagesIn(AtInfra, xdsdState, envoyMetrics)
 	return []Check{
 		{
-			Code: "OOOI-PRX-007", Title: "the pages of Envoy and xdsd answer", After: []string{"OOOI-POD-002"}, Reads: both, Applies: applies,
-			Run: mute(AtInfra, xdsdState, envoyMetrics),
+			Code: "OOOI-PRX-007", Title: "the pages of Envoy and xdsd answer", After: []string{"OOOI-POD-002"}, Reads: both, NotApplicable: notApplicable,
+			Run: checkPages(AtInfra, xdsdState, envoyMetrics),
 		},
 		{
-			Code: "OOOI-PRX-008", Title: "xdsd follows the API server", After: []string{"OOOI-POD-002", "OOOI-ACC-001"}, Reads: state, Applies: applies,
+			Code: "OOOI-PRX-008", Title: "xdsd follows the API server", After: []string{"OOOI-POD-002", "OOOI-ACC-001"}, Reads: state, NotApplicable: notApplicable,
 			Run: func(s *Site) []Finding {
 				var findings []Finding
-				for _, x := range states[xdsdSays](s, xdsdState, AtInfra) {
-					findings = append(findings, x.is.Store.following(x.pod, "xdsd", "xdsd")...)
+				for _, x := range states[xdsdReport](s, xdsdState, AtInfra) {
+					findings = append(findings, x.value.Store.staleFindings(x.pod, "xdsd", "xdsd")...)
 				}
 				return findings
 			},
 		},
 		{
-			Code: "OOOI-PRX-009", Title: "Envoy has the configuration of xdsd, and ProxyServer reports it", Needs: []string{"OOOI-PRX-003"}, After: []string{"OOOI-PRX-008"}, Reads: append(in(AtInfra, proxyServers), state...), Applies: applies,
-			Run: outdated,
+			Code: "OOOI-PRX-009", Title: "Envoy has the configuration of xdsd, and ProxyServer reports it", Needs: []string{"OOOI-PRX-003"}, After: []string{"OOOI-PRX-008"}, Reads: append(in(AtInfra, proxyServers), state...), NotApplicable: notApplicable,
+			Run: checkAcknowledged,
 		},
 		{
 			Code: "OOOI-PRX-010", Title: "xdsd's configuration matches the objects", Needs: []string{"OOOI-PRX-001"}, After: []string{"OOOI-PRX-008"},
-			Reads: slices.Concat(in(AtInfra, infras, proxyServers), in(AtHosted, hostedClusters), in(AtControlPlane, services, routes), in(AtBackends, services), state), Applies: applies,
-			Run: misunderstood,
+			Reads: slices.Concat(in(AtInfra, infras, proxyServers), in(AtHosted, hostedClusters), in(AtControlPlane, services, routes), in(AtBackends, services), state), NotApplicable: notApplicable,
+			Run: checkRoutes,
 		},
 		{
-			Code: "OOOI-PRX-011", Title: "Envoy listens on every configured port", Needs: []string{"OOOI-PRX-003"}, After: []string{"OOOI-PRX-009"}, Reads: both, Applies: applies,
-			Run: unopened,
+			Code: "OOOI-PRX-011", Title: "Envoy listens on every configured port", Needs: []string{"OOOI-PRX-003"}, After: []string{"OOOI-PRX-009"}, Reads: both, NotApplicable: notApplicable,
+			Run: checkListeners,
 		},
 		{
-			Code: "OOOI-PRX-012", Title: "connections to the proxy's backends succeed", Needs: []string{"OOOI-PRX-002"}, After: []string{"OOOI-POD-002", "OOOI-PRX-005"}, Reads: says(AtInfra, envoyMetrics), Applies: applies,
-			Run: refusing,
+			Code: "OOOI-PRX-012", Title: "connections to the proxy's backends succeed", Needs: []string{"OOOI-PRX-002"}, After: []string{"OOOI-POD-002", "OOOI-PRX-005"}, Reads: pagesIn(AtInfra, envoyMetrics), NotApplicable: notApplicable,
+			Run: checkUpstreams,
 		},
 		{
-			Code: "OOOI-PRX-013", Title: "the proxy is below its connection limits", After: []string{"OOOI-POD-002"}, Reads: both, Applies: applies,
-			Run: crowded,
+			Code: "OOOI-PRX-013", Title: "the proxy is below its connection limits", After: []string{"OOOI-POD-002"}, Reads: both, NotApplicable: notApplicable,
+			Run: checkConnectionLimits,
 		},
 		{
 			Code: "OOOI-PRX-014", Title: "the proxy's timeouts suit watches and konnectivity", Needs: []string{"OOOI-PRX-001"}, Reads: slices.Concat(in(AtInfra, infras, proxyServers), in(AtControlPlane, services, routes)),
-			Applies: disabled(v1alpha1.ComponentProxy),
-			Run:     impatient,
+			NotApplicable: disabled(v1alpha1.ComponentProxy),
+			Run:           checkTimeouts,
 		},
 	}
 }
 
-// outdated are replicas that say of themselves what their ProxyServer's status does not.
-func outdated(s *Site) []Finding {
-	said := states[xdsdSays](s, xdsdState, AtInfra)
+// checkAcknowledged finds Envoys that are not connected or have not acknowledged xdsd's configuration, and
+// replicas whose state differs from ProxyServer.status.
+func checkAcknowledged(s *Site) []Finding {
+	reports := states[xdsdReport](s, xdsdState, AtInfra)
 	var findings []Finding
 	for _, p := range s.proxies() {
-		for _, x := range said {
+		for _, x := range reports {
 			at := slices.IndexFunc(p.Status.Replicas, func(r v1alpha1.ReplicaStatus) bool { return r.Pod == x.pod.Name })
-			served := slices.IndexFunc(x.is.Served, func(v servedProxy) bool { return v.Name == p.Namespace+"/"+p.Name })
+			served := slices.IndexFunc(x.value.Served, func(v servedProxy) bool { return v.Name == p.Namespace+"/"+p.Name })
 			if at < 0 || served < 0 || x.pod.Labels[v1alpha1.LabelProxyServer] != p.Name {
 				continue
 			}
-			has, status := x.is.Served[served], p.Status.Replicas[at]
+			has, status := x.value.Served[served], p.Status.Replicas[at]
 			remedy := fmt.Sprintf("see xdsd's log: kubectl -n %s logs %s -c xdsd", x.pod.Namespace, x.pod.Name)
 			acknowledged := ""
 			var evidence []string
@@ -121,7 +123,7 @@ func outdated(s *Site) []Finding {
 			case len(evidence) > 0:
 				findings = append(findings, failed(podRef(x.pod), remedy, "Envoy does not have the complete configuration of xdsd").because(evidence...))
 			case status.Version != has.Version || status.Acknowledged != acknowledged:
-				findings = append(findings, warned(proxyRef(p), remedy, "status.replicas says of %s that it was sent version %s and Envoy acknowledged %q; xdsd says %s and %q: it cannot write its status, or another writer changed it",
+				findings = append(findings, warned(proxyRef(p), remedy, "status.replicas of %s has version %s sent and %q acknowledged by Envoy, but xdsd reports %s and %q: xdsd cannot write the status, or another writer changed it",
 					x.pod.Name, status.Version, status.Acknowledged, has.Version, acknowledged))
 			}
 		}
@@ -129,22 +131,22 @@ func outdated(s *Site) []Finding {
 	return findings
 }
 
-// misunderstood are proxies for which xdsd has made other routes than the objects ask for.
-func misunderstood(s *Site) []Finding {
+// checkRoutes finds proxies whose routes in xdsd differ from those that the model computes from the objects.
+func checkRoutes(s *Site) []Finding {
 	var findings []Finding
-	for _, x := range states[xdsdSays](s, xdsdState, AtInfra) {
+	for _, x := range states[xdsdReport](s, xdsdState, AtInfra) {
 		for _, want := range s.proxyModels() {
 			if x.pod.Labels[v1alpha1.LabelProxyServer] != want.Name {
 				continue
 			}
 			remedy := fmt.Sprintf("see xdsd's log: kubectl -n %s logs %s -c xdsd; setup sets its arguments: run 'kubectl oooi setup' with the Infra's file; "+diffFirst, x.pod.Namespace, x.pod.Name)
-			at := slices.IndexFunc(x.is.ProxyServers, func(p *model.ProxyServer) bool { return p != nil && p.Ref == want.Ref })
+			at := slices.IndexFunc(x.value.ProxyServers, func(p *model.ProxyServer) bool { return p != nil && p.Ref == want.Ref })
 			if at < 0 {
 				findings = append(findings, failed(podRef(x.pod), remedy, "xdsd does not have ProxyServer %s", want.Name))
 				continue
 			}
-			has := x.is.ProxyServers[at]
-			if diff := difference(routesOf(want), routesOf(has)); len(diff) > 0 {
+			has := x.value.ProxyServers[at]
+			if diff := routeDifferences(routesOf(want), routesOf(has)); len(diff) > 0 {
 				findings = append(findings, failed(podRef(x.pod), remedy, "xdsd routes connections differently than the objects define").because(diff...))
 			}
 		}
@@ -152,7 +154,7 @@ func misunderstood(s *Site) []Finding {
 	return findings
 }
 
-// routesOf are a proxy's routes as lines, without those to applications: where these are is known
+// routesOf returns a proxy's routes as sorted lines. It omits routes to applications, whose addresses are read
 // in the hosted cluster.
 func routesOf(p *model.ProxyServer) []string {
 	var lines []string
@@ -178,70 +180,69 @@ func routesOf(p *model.ProxyServer) []string {
 	return lines
 }
 
-// difference has the lines of which only one side has one.
-func difference(want, has []string) []string {
+// routeDifferences returns the lines that are on one side only.
+func routeDifferences(want, has []string) []string {
 	if cmp.Equal(want, has) {
 		return nil
 	}
 	var lines []string
 	for _, l := range want {
 		if !slices.Contains(has, l) {
-			lines = append(lines, "the objects say: "+l)
+			lines = append(lines, "defined by the objects: "+l)
 		}
 	}
 	for _, l := range has {
 		if !slices.Contains(want, l) {
-			lines = append(lines, "xdsd says: "+l)
+			lines = append(lines, "in xdsd: "+l)
 		}
 	}
 	return lines
 }
 
-// unopened are Envoys that have fewer ports open than they acknowledged.
-func unopened(s *Site) []Finding {
+// checkListeners finds Envoys that drain, or that listen on fewer ports than they acknowledged.
+func checkListeners(s *Site) []Finding {
 	want := map[string]int{}
-	for _, x := range states[xdsdSays](s, xdsdState, AtInfra) {
-		for _, p := range x.is.Served {
+	for _, x := range states[xdsdReport](s, xdsdState, AtInfra) {
+		for _, p := range x.value.Served {
 			want[x.pod.Name] += p.Resources["listener"]
 		}
 	}
-	const draining = 1 // of envoy.admin.v3.ServerInfo.State
+	const draining = 1 // envoy.admin.v3.ServerInfo.State
 	var findings []Finding
 	for _, e := range s.metrics(envoyMetrics) {
 		remedy := fmt.Sprintf("see Envoy's log: kubectl -n %s logs %s -c envoy; delete the pod to open them again", e.pod.Namespace, e.pod.Name)
-		active, warming := e.is.sum("envoy_listener_manager_total_listeners_active"), e.is.sum("envoy_listener_manager_total_listeners_warming")
-		const itsOwn = 1 // the one that we have asked
+		active, warming := e.value.sum("envoy_listener_manager_total_listeners_active"), e.value.sum("envoy_listener_manager_total_listeners_warming")
+		const statsListener = 1 // the listener that serves the metrics
 		switch n, known := want[e.pod.Name]; {
 		case !known:
-		case e.is.sum("envoy_server_state") == draining:
+		case e.value.sum("envoy_server_state") == draining:
 			findings = append(findings, failed(podRef(e.pod), remedy, "Envoy is draining: it is shutting down, or its health check was set to fail"))
-		case int(active)-itsOwn < n:
-			findings = append(findings, failed(podRef(e.pod), remedy, "Envoy listens on %d of %d ports", max(0, int(active)-itsOwn), n).
-				because(fmt.Sprintf("%.0f are warming, %.0f are draining", warming, e.is.sum("envoy_listener_manager_total_listeners_draining"))))
+		case int(active)-statsListener < n:
+			findings = append(findings, failed(podRef(e.pod), remedy, "Envoy listens on %d of %d ports", max(0, int(active)-statsListener), n).
+				because(fmt.Sprintf("%.0f are warming, %.0f are draining", warming, e.value.sum("envoy_listener_manager_total_listeners_draining"))))
 		}
 	}
 	return findings
 }
 
-// clusterLabel has the name of the model's upstream.
+// clusterLabel is the label of Envoy's metrics with the name of the model's upstream.
 const clusterLabel = "envoy_cluster_name"
 
-// mostly is the share of connections that fail where something is wrong, few how many there have to
-// have been for a share to mean anything.
+// An upstream is reported if more than maxFailedShare of at least minConnections connections have failed.
 const (
-	mostly = 0.5
-	few    = 4
+	maxFailedShare = 0.5
+	minConnections = 4
 )
 
-// refusing are upstreams of which nothing answers: Envoy has put all endpoints out of use, or most
-// connections have failed.
-func refusing(s *Site) []Finding {
+// checkUpstreams finds upstreams without an endpoint that Envoy considers healthy, and those to which most
+// connections fail.
+func checkUpstreams(s *Site) []Finding {
 	var findings []Finding
 	for _, e := range s.metrics(envoyMetrics) {
 		byCluster := func(name string) map[string]float64 {
 			values := map[string]float64{}
-			e.is.each(name, func(labels map[string]string, value float64) {
-				if upstream := labels[clusterLabel]; strings.Contains(upstream, "/") { // the others are Envoy's own
+			e.value.each(name, func(labels map[string]string, value float64) {
+				if upstream := labels[clusterLabel]; strings.Contains(upstream, "/") { // others are Envoy's own clusters
 					values[upstream] = value
 				}
 			})
@@ -254,7 +255,7 @@ func refusing(s *Site) []Finding {
 			switch {
 			case total[name] > 0 && healthy[name] == 0:
 				findings = append(findings, failed(podRef(e.pod), remedy, "none of the %.0f endpoints of %s accepts connections", total[name], name))
-			case tried[name] >= few && refused[name] > mostly*tried[name]:
+			case tried[name] >= minConnections && refused[name] > maxFailedShare*tried[name]:
 				findings = append(findings, failed(podRef(e.pod), remedy, "%.0f of %.0f connections to %s have failed since Envoy started", refused[name], tried[name], name))
 			}
 		}
@@ -262,14 +263,14 @@ func refusing(s *Site) []Finding {
 	return findings
 }
 
-// nearly is the share of a limit that is worth a word.
-const nearly = 0.8
+// nearLimit is the share of a limit from which usage is reported.
+const nearLimit = 0.8
 
-// crowded are upstreams whose limit of connections is near, or was met.
-func crowded(s *Site) []Finding {
+// checkConnectionLimits finds upstreams whose connections are near their limit or were refused at it.
+func checkConnectionLimits(s *Site) []Finding {
 	limits := map[string]float64{}
-	for _, x := range states[xdsdSays](s, xdsdState, AtInfra) {
-		for _, p := range x.is.ProxyServers {
+	for _, x := range states[xdsdReport](s, xdsdState, AtInfra) {
+		for _, p := range x.value.ProxyServers {
 			if p == nil {
 				continue
 			}
@@ -281,14 +282,14 @@ func crowded(s *Site) []Finding {
 	const remedy = "raise infraComponents.proxy.maxConnections of the Infra, or maxConnections of the backend, and find the clients with many connections"
 	var findings []Finding
 	for _, e := range s.metrics(envoyMetrics) {
-		e.is.each("envoy_cluster_upstream_cx_overflow", func(labels map[string]string, value float64) {
+		e.value.each("envoy_cluster_upstream_cx_overflow", func(labels map[string]string, value float64) {
 			if name := labels[clusterLabel]; value > 0 && limits[name] > 0 {
 				findings = append(findings, warned(podRef(e.pod), remedy, "%.0f connections to %s were refused since Envoy started, at the limit of %.0f", value, name, limits[name]))
-				delete(limits, name) // that is said
+				delete(limits, name) // already reported
 			}
 		})
-		e.is.each("envoy_cluster_upstream_cx_active", func(labels map[string]string, value float64) {
-			if name := labels[clusterLabel]; limits[name] > 0 && value >= nearly*limits[name] {
+		e.value.each("envoy_cluster_upstream_cx_active", func(labels map[string]string, value float64) {
+			if name := labels[clusterLabel]; limits[name] > 0 && value >= nearLimit*limits[name] {
 				findings = append(findings, warned(podRef(e.pod), remedy, "%.0f of %.0f connections to %s are open", value, limits[name], name))
 			}
 		})
@@ -296,31 +297,31 @@ func crowded(s *Site) []Finding {
 	return findings
 }
 
-// shortest are timeouts below which what is behind the proxy does not work: konnectivity says
-// something every half a minute, and a watch has a bookmark every minute or so.
+// Shorter timeouts break what is behind the proxy: konnectivity sends data every 30 seconds, and a watch
+// receives a bookmark about every minute.
 const (
-	shortestIdle    = 5 * time.Minute
-	shortestConnect = time.Second
+	minIdleTimeout    = 5 * time.Minute
+	minConnectTimeout = time.Second
 )
 
-// impatient are upstreams that are given up too soon.
-func impatient(s *Site) []Finding {
+// checkTimeouts finds upstreams with too short timeouts.
+func checkTimeouts(s *Site) []Finding {
 	var findings []Finding
 	for _, p := range s.proxyModels() {
 		seen := map[string]bool{}
 		for _, u := range p.Upstreams {
-			say := func(field string, is, least time.Duration, why string) {
-				if key := fmt.Sprint(u.Owner, u.Backend, field); is > 0 && is < least && !seen[key] {
+			add := func(field string, value, minimum time.Duration, why string) {
+				if key := fmt.Sprint(u.Owner, u.Backend, field); value > 0 && value < minimum && !seen[key] {
 					seen[key] = true
-					f := warned(u.Owner, fmt.Sprintf("raise it to %s or more", least), "%s is %s: %s", field, is, why)
+					f := warned(u.Owner, fmt.Sprintf("raise it to %s or more", minimum), "%s is %s: %s", field, value, why)
 					if u.Backend != "" {
 						f.Evidence = append(f.Evidence, "backend "+u.Backend)
 					}
 					findings = append(findings, f)
 				}
 			}
-			say("idleTimeout", u.IdleTimeout, shortestIdle, "idle watches and konnectivity streams are closed")
-			say("connectTimeout", u.ConnectTimeout, shortestConnect, "a connection attempt fails after one lost packet")
+			add("idleTimeout", u.IdleTimeout, minIdleTimeout, "idle watches and konnectivity streams are closed")
+			add("connectTimeout", u.ConnectTimeout, minConnectTimeout, "a connection attempt fails after one lost packet")
 		}
 	}
 	return findings

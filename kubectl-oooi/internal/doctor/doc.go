@@ -1,7 +1,7 @@
-// Package doctor finds out what is wrong between a machine on the VLAN and its control plane.
+// Package doctor finds the cause of faults between VMs on the VLAN and their hosted control plane.
 //
-// Facts are collected first, and never change afterwards. Checks are pure functions over them:
-// they work on a saved bundle as on a cluster. A check says which other checks have to pass
-// before its own verdict means anything, so that the root of a failure is told from what follows
-// of it, and which kinds of objects it reads: what may not be read is never a pass.
+// A Collector reads facts from a cluster, and Load reads them from a bundle; they do not change afterwards.
+// Checks are pure functions of facts, so they find the same in a bundle as in the cluster. A check declares
+// which other checks must pass first, so that only the cause of a fault is reported. It also declares which
+// kinds it reads: a check whose data cannot be read never passes.
 package doctor

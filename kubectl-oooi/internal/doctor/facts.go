@@ -12,34 +12,34 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// Facts are what was read, at one time. They are not changed once they are complete, and may be
-// read by any number of goroutines.
+// Facts are the data that checks read, as of one time. They are immutable once they are complete, and safe for
+// concurrent use then.
 type Facts struct {
 	Taken   time.Time
 	objects map[Kind][]*unstructured.Unstructured
-	// unread says why a kind was not read in a namespace, "" for all.
+	// unread is why a kind was not read in a namespace; "" is all namespaces.
 	unread map[place]string
-	// unserved are kinds that the API server does not know.
+	// unserved are the kinds that the API server does not serve.
 	unserved map[Kind]bool
-	// answers are what pods have said.
-	answers map[question]*Answer
-	// reviews are what the API server says of rights.
+	// answers are the pages of pods.
+	answers map[pageKey]*Answer
+	// reviews are the access reviews of the rights of our ServiceAccounts.
 	reviews map[Right]*Review
-	// probes are what was found from the VLANs of Infras, "namespace/name".
+	// probes are the probes of the Infras' VLANs, by "namespace/name" of the Infra.
 	probes map[string]*Probe
 
 	lock     sync.Mutex
-	snapshot *model.Snapshot       // of the objects so far
-	decoded  map[typedObject]typed // by decodeOnce
+	snapshot *model.Snapshot       // built from objects, nil if these have changed since
+	decoded  map[typedObject]typed // see decodeOnce
 }
 
-// typedObject is an object as a type.
+// typedObject is the key of a decoded object.
 type typedObject struct {
 	of *unstructured.Unstructured
 	as reflect.Type
 }
 
-// typed is what came of decoding it.
+// typed is a decoded object, or the error of decoding it.
 type typed struct {
 	value any
 	err   error
@@ -50,14 +50,15 @@ type place struct {
 	namespace string
 }
 
-// NewFacts are none yet.
+// NewFacts returns empty facts.
 func NewFacts(taken time.Time) *Facts {
-	return &Facts{Taken: taken, objects: map[Kind][]*unstructured.Unstructured{}, unread: map[place]string{}, unserved: map[Kind]bool{}, answers: map[question]*Answer{}, reviews: map[Right]*Review{}, probes: map[string]*Probe{}, decoded: map[typedObject]typed{}}
+	return &Facts{Taken: taken, objects: map[Kind][]*unstructured.Unstructured{}, unread: map[place]string{}, unserved: map[Kind]bool{}, answers: map[pageKey]*Answer{}, reviews: map[Right]*Review{}, probes: map[string]*Probe{}, decoded: map[typedObject]typed{}}
 }
 
-// add adds what is kept of an object.
+// add adds an object, reduced to the fields that checks read. It ignores kinds that no check reads, and objects
+// that were added before.
 func (f *Facts) add(u *unstructured.Unstructured) {
-	if u = keep(u); u == nil {
+	if u = pruneObject(u); u == nil {
 		return
 	}
 	f.lock.Lock()
@@ -74,7 +75,7 @@ func compare(a, b *unstructured.Unstructured) int {
 	return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
 }
 
-// model is what names and routes come to by all objects.
+// model returns the snapshot that the model builds from all objects.
 func (f *Facts) model() *model.Snapshot {
 	f.lock.Lock()
 	defer f.lock.Unlock()
@@ -84,7 +85,7 @@ func (f *Facts) model() *model.Snapshot {
 	return f.snapshot
 }
 
-// list are the objects of a kind in a namespace, in all with "", by name.
+// list returns the objects of a kind in a namespace, or with "" in all, sorted by namespace and name.
 func (f *Facts) list(kind Kind, namespace string) []*unstructured.Unstructured {
 	if namespace == "" {
 		return f.objects[kind]
@@ -98,8 +99,8 @@ func (f *Facts) list(kind Kind, namespace string) []*unstructured.Unstructured {
 	return list
 }
 
-// decodeOnce is decode for an object of the facts, which many checks look at. Nobody changes what
-// comes of it.
+// decodeOnce decodes an object of the facts and caches the result, since many checks read the same objects. The
+// caller must not change the result.
 func decodeOnce[T any](f *Facts, u *unstructured.Unstructured) (*T, error) {
 	f.lock.Lock()
 	defer f.lock.Unlock()
@@ -113,7 +114,7 @@ func decodeOnce[T any](f *Facts, u *unstructured.Unstructured) (*T, error) {
 	return value, t.err
 }
 
-// why says why objects of a kind in a namespace are not known; empty where they are.
-func (f *Facts) why(kind Kind, namespace string) string {
+// unreadReason returns why the objects of a kind in a namespace were not read, empty if they were.
+func (f *Facts) unreadReason(kind Kind, namespace string) string {
 	return f.unread[place{kind, namespace}]
 }

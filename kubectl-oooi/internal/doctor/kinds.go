@@ -8,7 +8,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
-// Kind names a kind of objects.
+// Kind is a kind of objects.
 type Kind = schema.GroupVersionKind
 
 // Kinds that checks read. Secrets are not among them.
@@ -31,53 +31,53 @@ var (
 	statefulSets    = Kind{Group: "apps", Version: "v1", Kind: "StatefulSet"}
 	deployments     = Kind{Group: "apps", Version: "v1", Kind: "Deployment"}
 	networkPolicies = Kind{Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy"}
-	// refusals are Events that tell of pods that could not be made.
-	refusals     = Kind{Version: "v1", Kind: "Event"}
-	leaseObjects = Kind{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"}
-	// usages are what pods use, which metrics-server and others serve.
-	usages = Kind{Group: "metrics.k8s.io", Version: "v1beta1", Kind: "PodMetrics"}
+	// creationFailures are Events about pods that could not be created.
+	creationFailures = Kind{Version: "v1", Kind: "Event"}
+	leaseObjects     = Kind{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"}
+	// podMetrics are served by metrics-server or an equivalent.
+	podMetrics = Kind{Group: "metrics.k8s.io", Version: "v1beta1", Kind: "PodMetrics"}
 
-	// podPages are what pods say on their own pages, through the API server.
+	// podPages are pages that our pods serve, requested through the API server.
 	podPages = Kind{Version: "v1", Kind: "PodProxyOptions"}
-	// accessReviews are what the API server says of the rights of our ServiceAccounts.
+	// accessReviews are SubjectAccessReviews of the rights of our ServiceAccounts.
 	accessReviews = Kind{Group: "authorization.k8s.io", Version: "v1", Kind: "SubjectAccessReview"}
 )
 
-// Where says in which namespaces a kind is read.
+// Where selects the namespaces in which a kind is read. doctor --list shows its text.
 type Where string
 
-// Places.
+// Namespaces in which checks read.
 const (
-	// Everywhere is all namespaces, or no namespace.
+	// Everywhere is all namespaces; for cluster-scoped kinds, the cluster.
 	Everywhere Where = "everywhere"
-	// AtInfra is the namespace of the Infra.
+	// AtInfra is the Infra's namespace.
 	AtInfra Where = "the Infra's namespace"
-	// AtNetwork is that of the machines' NetworkAttachmentDefinition.
+	// AtNetwork is the namespace of the VMs' NetworkAttachmentDefinition.
 	AtNetwork Where = "the network's namespace"
-	// AtHosted is that of the HostedCluster.
+	// AtHosted is the namespace of the HostedCluster.
 	AtHosted Where = "the HostedCluster's namespace"
-	// AtControlPlane is that of the hosted control plane, and that of its machines.
+	// AtControlPlane is the namespace of the hosted control plane, in which its VMs are read as well.
 	AtControlPlane Where = "the control plane's namespace"
-	// AtBackends are those of what the proxy has of its own, beside the control plane.
+	// AtBackends are the namespaces of the proxy's other backends.
 	AtBackends Where = "the backends' namespaces"
-	// AtSystem is that of control.
+	// AtSystem is the namespace of control.
 	AtSystem Where = "oooi-system"
-	// AtClusterDNS is where the cluster's DNS has its Service and its Corefile, on plain Kubernetes and on OpenShift.
+	// AtClusterDNS are the namespaces of the cluster's DNS on plain Kubernetes and on OpenShift.
 	AtClusterDNS Where = "kube-system and openshift-dns"
 )
 
-// Read is a kind of objects in a place, or a page of our pods there.
+// Read is a kind of objects, or a page of our pods, in the namespaces that Where selects.
 type Read struct {
 	Kind  Kind
 	Where Where
-	// Page is which, of podPages.
+	// Page is the page, for podPages only.
 	Page page
 }
 
-// object reports whether it is objects that are read.
+// object reports whether the kind is one of stored objects, rather than of pages or reviews.
 func (r Read) object() bool { return r.Kind != podPages && r.Kind != accessReviews }
 
-// String says what is read, and where.
+// String returns the kind, page and namespaces, as doctor --list shows them.
 func (r Read) String() string {
 	page := ""
 	if r.Kind == podPages {
@@ -86,7 +86,7 @@ func (r Read) String() string {
 	return fmt.Sprintf("%s%s in %s", r.Kind.GroupKind(), page, r.Where)
 }
 
-// in pairs kinds with a place.
+// in returns a Read for each kind.
 func in(where Where, kinds ...Kind) []Read {
 	var list []Read
 	for _, kind := range kinds {
@@ -95,8 +95,8 @@ func in(where Where, kinds ...Kind) []Read {
 	return list
 }
 
-// says are pages of our pods in a place, with the pods.
-func says(where Where, pages ...page) []Read {
+// pagesIn returns a Read for each page, and one for the pods that serve them.
+func pagesIn(where Where, pages ...page) []Read {
 	list := in(where, pods)
 	for _, p := range pages {
 		list = append(list, Read{Kind: podPages, Where: where, Page: p})

@@ -11,19 +11,19 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// componentControl is the component of control's pods.
+// componentControl is the component label of control's pods.
 const componentControl = "control"
 
-// page is one that each pod of a component serves about itself, in the pod network. The zero value
-// is none.
+// page is an HTTP page that each pod of a component serves about itself in the pod network. The zero value is
+// no page.
 type page struct {
 	component string
 	port      int
 	path      string
 }
 
-// Pages that are asked for. What a pod says of its readiness, its node has asked, and the pod's
-// condition has it.
+// Pages that are requested. Readiness pages are not among them: the kubelet requests those, and the pod's
+// condition Ready has the result.
 var (
 	dnsMetrics   = page{v1alpha1.ComponentDNS, 9153, "/metrics"}
 	dhcpState    = page{v1alpha1.ComponentDHCP, 9903, "/state"}
@@ -32,15 +32,15 @@ var (
 	xdsdMetrics  = page{v1alpha1.ComponentProxy, 9902, "/metrics"}
 	envoyMetrics = page{v1alpha1.ComponentProxy, 9901, "/stats/prometheus"}
 	controlState = page{componentControl, 9904, "/state"}
-	holderState  = page{v1alpha1.ComponentProxy, 9906, "/state"} // where the proxy's address floats
+	holderState  = page{v1alpha1.ComponentProxy, 9906, "/state"} // only with a floating address
 )
 
-// daemon is who serves the page, for people.
+// daemon returns the name of the daemon that serves the page, for messages.
 func (p page) daemon() string {
 	return map[int]string{9153: "coredns", 9903: "coredhcp", 9902: "xdsd", 9901: "Envoy", 9904: "xdsd control", 9906: "xdsd hold"}[p.port]
 }
 
-// container is who serves the page, in the pod.
+// container returns the name of the container that serves the page.
 func (p page) container() string {
 	return map[int]string{9153: "coredns", 9903: "coredhcp", 9902: "xdsd", 9901: "envoy", 9904: "control", 9906: "holder"}[p.port]
 }
@@ -50,29 +50,29 @@ func (p page) metrics() bool {
 	return strings.HasSuffix(p.path, "metrics") || strings.HasSuffix(p.path, "prometheus")
 }
 
-// families are the beginnings of the metrics' names that checks read. The others are not kept.
-var families = []string{
+// metricPrefixes are prefixes of the names of metrics that checks read. Other metrics are not kept.
+var metricPrefixes = []string{
 	"coredns_oooi_", "coredns_panics_total", "coredns_build_info",
 	"coredhcp_dhcp4_dropped_total", "coredhcp_dhcp4_received_total", "coredhcp_kubevirt_unknown_total", "coredhcp_leasedb_store_errors_total", "coredhcp_leasedb_store_seconds_count",
 	"envoy_server_state", "envoy_server_live", "envoy_listener_manager_", "envoy_control_plane_", "envoy_cluster_membership_", "envoy_cluster_upstream_cx_",
 	"process_resident_memory_bytes", "envoy_server_memory_physical_size", "envoy_listener_downstream_cx_overflow", "envoy_listener_downstream_global_cx_overflow", "envoy_listener_downstream_cx_overload_reject",
 }
 
-// parts are what checks read of pages in JSON. The rest, such as what control knows of every
-// cluster, is not kept.
-var parts = []string{"leads", "remains", "store", "proxyServers", "served", "kubevirt", "leasedb"}
+// stateFields are the top-level fields of JSON pages that checks read. Others, such as control's view of every
+// cluster, are not kept.
+var stateFields = []string{"leads", "remains", "store", "proxyServers", "served", "kubevirt", "leasedb"}
 
-// kept is a page without what no check reads.
-func (p page) kept(body string) string {
-	if p == holderState { // all of it
+// prune returns the body of a page without what no check reads.
+func (p page) prune(body string) string {
+	if p == holderState { // checks read all of it
 		return body
 	}
 	if !p.metrics() {
 		var all map[string]json.RawMessage
 		if json.Unmarshal([]byte(body), &all) != nil {
-			return body // the check says what is wrong with it
+			return body // the check reports that it is not JSON
 		}
-		maps.DeleteFunc(all, func(name string, _ json.RawMessage) bool { return !slices.Contains(parts, name) })
+		maps.DeleteFunc(all, func(name string, _ json.RawMessage) bool { return !slices.Contains(stateFields, name) })
 		text, err := json.Marshal(all)
 		if err != nil {
 			return body
@@ -82,16 +82,16 @@ func (p page) kept(body string) string {
 	var b strings.Builder
 	for line := range strings.Lines(body) {
 		name := strings.TrimPrefix(strings.TrimPrefix(line, "# HELP "), "# TYPE ")
-		if slices.ContainsFunc(families, func(f string) bool { return strings.HasPrefix(name, f) }) && !strings.HasPrefix(line, "# HELP ") {
+		if slices.ContainsFunc(metricPrefixes, func(f string) bool { return strings.HasPrefix(name, f) }) && !strings.HasPrefix(line, "# HELP ") {
 			b.WriteString(line)
 		}
 	}
 	return b.String()
 }
 
-// askable are the pods of a namespace that serve a page: those of an Infra, or control's, with the
-// container that does. One that has no address yet serves nothing.
-func (f *Facts) askable(p page, namespace, infra string) []*corev1.Pod {
+// servingPods returns the pods of a namespace that serve a page: those of an Infra, or control's, that have the
+// container and an address and are not being deleted.
+func (f *Facts) servingPods(p page, namespace, infra string) []*corev1.Pod {
 	var list []*corev1.Pod
 	for _, u := range f.list(pods, namespace) {
 		labels := u.GetLabels()

@@ -9,7 +9,7 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// matches reports whether a selector selects; one that cannot be read does not.
+// matches reports whether a selector selects a set of labels. An invalid selector selects nothing.
 func matches(selector *metav1.LabelSelector, set labels.Set) bool {
 	s, err := metav1.LabelSelectorAsSelector(selector)
 	return err == nil && s.Matches(set)
@@ -23,7 +23,7 @@ func (s *Site) admits(r networkingv1.NetworkPolicyIngressRule) bool {
 		last := p.EndPort
 		switch {
 		case p.Protocol != nil && *p.Protocol != corev1.ProtocolTCP:
-		case p.Port == nil || p.Port.StrVal != "": // a name may be that port's
+		case p.Port == nil || p.Port.StrVal != "": // a named port may be the API server's
 			port = true
 		case last == nil:
 			port = port || p.Port.IntVal == apiServer
@@ -43,7 +43,7 @@ func (s *Site) admits(r networkingv1.NetworkPolicyIngressRule) bool {
 	}
 	for _, from := range r.From {
 		if from.IPBlock != nil || from.NamespaceSelector == nil {
-			continue // of pods in its own namespace
+			continue // selects pods of the policy's own namespace
 		}
 		if matches(from.NamespaceSelector, namespace) && (from.PodSelector == nil || matches(from.PodSelector, pod)) {
 			return true

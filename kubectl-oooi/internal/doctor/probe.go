@@ -27,48 +27,47 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/status"
 )
 
-// Probe is what was found from an Infra's VLAN.
+// Probe is the result of probing an Infra's VLAN.
 type Probe struct {
-	// Failed says why nothing was; empty with a Report.
+	// Failed is why the probe could not run, empty if Report is set.
 	Failed string        `json:"failed,omitempty"`
 	Report *probe.Report `json:"report,omitempty"`
 }
 
-// How long a probe's pod may run, for how long it is there afterwards if nobody is left to take
-// it away, and how long taking it away may take.
+// probeDeadline limits the run time of a probe's pod. probeLeftover is how long a finished Job is kept if
+// doctor does not delete it. probeCleanup limits the deletion of one object.
 const (
 	probeDeadline = 90 * time.Second
 	probeLeftover = 60 * time.Second
 	probeCleanup  = 30 * time.Second
 )
 
-// Prober looks at VLANs from pods that it starts there, each for some seconds.
+// Prober probes VLANs from short-lived pods that it creates there.
 type Prober struct {
 	Client client.Client
 	Config *rest.Config
-	// Address is the pod's on the VLAN; the zero value for one that DHCP could give out, and has
-	// not.
+	// Address is the VLAN address of the pod. The zero value selects a free address of the DHCP ranges.
 	Address netip.Addr
 }
 
-// Probe looks at the VLAN of an Infra, "namespace/name", and adds what it finds to the facts. That
-// it could not look is a fact as well; an error says that the context has ended. Nothing is left
-// when it returns; nor, some minutes later, where it could not return.
+// Probe probes the VLAN of an Infra, "namespace/name", and adds the result to the facts. A failed probe is
+// recorded in the facts; an error means that ctx has ended. Probe deletes everything that it creates. If it is
+// killed, the objects expire after at most probeDeadline and probeLeftover.
 func (p *Prober) Probe(ctx context.Context, facts *Facts, infra string) error {
 	site := NewSite(facts, infra)
 	if site == nil {
 		return nil
 	}
 	site.reads = probeReads()
-	report, err := p.look(ctx, site)
+	report, err := p.runPod(ctx, site)
 	if ctx.Err() != nil {
 		return fmt.Errorf("probing the VLAN of %s: %w", infra, errors.Join(ctx.Err(), err))
 	}
-	one := &Probe{Report: report}
+	result := &Probe{Report: report}
 	if err != nil {
-		one.Failed = "probing the VLAN failed: " + err.Error()
+		result.Failed = "probing the VLAN failed: " + err.Error()
 	}
-	facts.addProbe(infra, one)
+	facts.addProbe(infra, result)
 	return nil
 }
 
@@ -79,27 +78,27 @@ func (f *Facts) addProbe(infra string, p *Probe) {
 }
 
 func (f *Facts) loadProbes(r io.Reader) error {
-	if err := json.NewDecoder(io.LimitReader(r, largest)).Decode(&f.probes); err != nil {
-		return fmt.Errorf("%s: %w", probed, err)
+	if err := json.NewDecoder(io.LimitReader(r, maxFileSize)).Decode(&f.probes); err != nil {
+		return fmt.Errorf("%s: %w", probesFile, err)
 	}
 	return nil
 }
 
-// look runs a pod on the VLAN to its end.
-func (p *Prober) look(ctx context.Context, s *Site) (report *probe.Report, err error) {
-	like, image := s.likePod()
+// runPod runs a probe's pod on the VLAN and returns its report.
+func (p *Prober) runPod(ctx context.Context, s *Site) (report *probe.Report, err error) {
+	like, image := s.templatePod()
 	if image == "" {
 		return nil, errors.New("the Infra has no pod whose image the probe could use")
 	}
-	if err := p.sweep(ctx, s); err != nil {
+	if err := p.deleteEarlierProbes(ctx, s); err != nil {
 		return nil, err
 	}
-	address, lease, err := p.hold(ctx, s)
+	address, lease, err := p.reserve(ctx, s)
 	if err != nil {
 		return nil, err
 	}
 	if lease != nil {
-		defer func() { err = errors.Join(err, p.remove(ctx, lease)) }() // once the pod is gone
+		defer func() { err = errors.Join(err, p.remove(ctx, lease)) }() // after the pod is deleted
 	}
 	job, nad, err := (&render.Probe{
 		Name: s.Infra.Name + "-probe-" + rand.String(5), Address: address, Arguments: s.plan().arguments(), Like: like, Image: image,
@@ -108,13 +107,14 @@ func (p *Prober) look(ctx context.Context, s *Site) (report *probe.Report, err e
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it is ours
 	}
-	// With the Infra goes whatever is left of it.
+	// If doctor is killed, the garbage collector deletes the Job with the Infra.
 	job.OwnerReferences = []metav1.OwnerReference{{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Infra", Name: s.Infra.Name, UID: s.Infra.UID}}
-	// The Job first: its network goes with it, and it goes by itself. The pod waits for its network.
+	// The Job is created before its network, which it owns, and is deleted by its TTL. The pod does not start
+	// before its network exists.
 	if err := p.Client.Create(ctx, job); err != nil {
 		return nil, fmt.Errorf("creating Job %s: %w", job.Name, err)
 	}
-	// The cluster takes its network away in its own time.
+	// The garbage collector also deletes the network with the Job, but later.
 	defer func() { err = errors.Join(err, p.remove(ctx, job), p.remove(ctx, nad)) }()
 	nad.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job", Name: job.Name, UID: job.UID}})
 	if err := p.Client.Create(ctx, nad); err != nil {
@@ -123,8 +123,9 @@ func (p *Prober) look(ctx context.Context, s *Site) (report *probe.Report, err e
 	return p.wait(ctx, job)
 }
 
-// likePod is a pod of ours, and its image.
-func (s *Site) likePod() (*corev1.PodSpec, string) {
+// templatePod returns the specification of one of the Infra's pods and our image in it; the image is empty if
+// there is none.
+func (s *Site) templatePod() (*corev1.PodSpec, string) {
 	for _, pod := range all[corev1.Pod](s, pods, AtInfra) {
 		if pod.Labels[v1alpha1.LabelInfra] != s.Infra.Name || pod.DeletionTimestamp != nil {
 			continue
@@ -138,12 +139,12 @@ func (s *Site) likePod() (*corev1.PodSpec, string) {
 	return nil, ""
 }
 
-// sweep removes what earlier probes have left that were cut off, once it cannot be in use.
-func (p *Prober) sweep(ctx context.Context, s *Site) error {
+// deleteEarlierProbes deletes Jobs of interrupted probes that are older than a probe can run.
+func (p *Prober) deleteEarlierProbes(ctx context.Context, s *Site) error {
 	list := &batchv1.JobList{}
 	err := p.Client.List(ctx, list, client.InNamespace(s.Infra.Namespace), client.MatchingLabels{v1alpha1.LabelInfra: s.Infra.Name, v1alpha1.LabelComponent: render.ComponentProbe})
 	if err != nil {
-		return fmt.Errorf("looking for earlier probes: %w", err)
+		return fmt.Errorf("listing earlier probes: %w", err)
 	}
 	for i := range list.Items {
 		if job := &list.Items[i]; s.facts.Taken.Sub(job.CreationTimestamp.Time) > probeDeadline+probeLeftover {
@@ -155,25 +156,25 @@ func (p *Prober) sweep(ctx context.Context, s *Site) error {
 	return nil
 }
 
-// holding is how often an address is looked for that nobody takes in the same moment.
-const holding = 5
+// reserveAttempts is how often another address is tried if a client leases the chosen one at the same time.
+const reserveAttempts = 5
 
-// hold finds an address for the pod, and holds it by a lease of DHCP's own, which ends by itself:
-// DHCP gives it to nobody meanwhile. An address that DHCP does not give out needs none.
-func (p *Prober) hold(ctx context.Context, s *Site) (netip.Addr, *coordinationv1.Lease, error) {
+// reserve returns an address for the pod and the Lease that reserves it, which DHCP takes for an ordinary lease
+// and which expires. The Lease is nil if the address is outside of the DHCP ranges.
+func (p *Prober) reserve(ctx context.Context, s *Site) (netip.Addr, *coordinationv1.Lease, error) {
 	given := p.Address.IsValid()
 	if given && !slices.ContainsFunc(s.ranges(), func(r v1alpha1.AddressRange) bool { return r.Contains(p.Address) }) {
 		return p.Address, nil, nil
 	}
 	taken := s.takenAddresses()
-	for range holding {
+	for range reserveAttempts {
 		address := p.Address
 		if !given {
 			if address = s.freeAddress(taken); !address.IsValid() {
 				return address, nil, errors.New("DHCP has no free address for the pod; specify one with --probe-address")
 			}
 		}
-		lease := leases.Hold(s.Infra.Namespace, s.Infra.Name, "oooi-"+render.ComponentProbe, address, time.Now(), probeDeadline+probeLeftover)
+		lease := leases.Reservation(s.Infra.Namespace, s.Infra.Name, "oooi-"+render.ComponentProbe, address, time.Now(), probeDeadline+probeLeftover)
 		err := p.Client.Create(ctx, lease)
 		switch {
 		case err == nil:
@@ -188,7 +189,7 @@ func (p *Prober) hold(ctx context.Context, s *Site) (netip.Addr, *coordinationv1
 	return netip.Addr{}, nil, errors.New("no free address for the pod: other clients lease them first")
 }
 
-// wait waits for the pod to end, and reads what it has found.
+// wait waits for the pod of a Job to finish and returns its report.
 func (p *Prober) wait(ctx context.Context, job *batchv1.Job) (*probe.Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeDeadline)
 	defer cancel()
@@ -196,14 +197,14 @@ func (p *Prober) wait(ctx context.Context, job *batchv1.Job) (*probe.Report, err
 	for {
 		list := &corev1.PodList{}
 		if err := p.Client.List(ctx, list, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.JobNameLabel: job.Name}); err != nil && ctx.Err() == nil {
-			return nil, fmt.Errorf("looking for the pod of Job %s: %w", job.Name, err)
+			return nil, fmt.Errorf("listing the pods of Job %s: %w", job.Name, err)
 		}
 		for i := range list.Items {
 			pod := &list.Items[i]
-			why = status.Unready(pod)
+			why = status.UnreadyReason(pod)
 			switch pod.Status.Phase {
 			case corev1.PodSucceeded:
-				return p.read(ctx, pod)
+				return p.readReport(ctx, pod)
 			case corev1.PodFailed:
 				return nil, fmt.Errorf("Pod %s: %s", pod.Name, why) //nolint:staticcheck // a kind begins with a capital
 			}
@@ -216,8 +217,8 @@ func (p *Prober) wait(ctx context.Context, job *batchv1.Job) (*probe.Report, err
 	}
 }
 
-// read is what the pod has printed.
-func (p *Prober) read(ctx context.Context, pod *corev1.Pod) (*probe.Report, error) {
+// readReport reads a report from the log of the probe's pod.
+func (p *Prober) readReport(ctx context.Context, pod *corev1.Pod) (*probe.Report, error) {
 	clients, err := kubernetes.NewForConfig(p.Config)
 	if err != nil {
 		return nil, fmt.Errorf("reading the log of Pod %s: %w", pod.Name, err)
@@ -233,13 +234,14 @@ func (p *Prober) read(ctx context.Context, pod *corev1.Pod) (*probe.Report, erro
 	return r, nil
 }
 
-// remove deletes an object, and waits until it is gone, also when ctx has ended. A Job's pods go first.
+// remove deletes an object and waits until it does not exist any more, also if ctx has ended. The pods of a Job
+// are deleted before it.
 func (p *Prober) remove(ctx context.Context, o client.Object) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeCleanup)
 	defer cancel()
 	uid := o.GetUID()
 	propagation := metav1.DeletePropagationBackground
-	if _, ok := o.(*batchv1.Job); ok { // only a Job has dependents: anything else would wait for the garbage collector for nothing
+	if _, ok := o.(*batchv1.Job); ok { // other objects have no dependents; foreground deletion would only wait for the garbage collector
 		propagation = metav1.DeletePropagationForeground
 	}
 	err := p.Client.Delete(ctx, o, client.PropagationPolicy(propagation), client.Preconditions{UID: &uid})

@@ -15,44 +15,45 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
-// plan is what to ask on the VLAN.
+// plan is what a probe requests on the VLAN, with the expected results.
 type plan struct {
-	servers []netip.Addr
-	names   []expectation
-	dhcp    bool
-	// machine is one with a lease, whom DHCP knows; nil for none.
+	dnsServers []netip.Addr
+	names      []expectation
+	dhcp       bool
+	// machine is the lease of a VM that DHCP knows, nil if there is none.
 	machine *leases.Lease
 	targets []target
 }
 
-// expectation is a name with what it should resolve to.
+// expectation is a name with the addresses to which it should resolve.
 type expectation struct {
 	name      string
 	addresses []netip.Addr
-	// ports are those that it is dialled at, and whether an object says so, by which the
-	// server's certificate has to have the name. A conventional name is served beside it.
+	// ports has the ports at which clients connect to the name. The value is whether an object defines the
+	// name, so that the server's certificate must contain it; conventional names need not be in it.
 	ports map[uint16]bool
 }
 
-// target is a name at an address and port, where its server is to answer.
+// target is a name, and the address and port of a server for it.
 type target struct {
-	name     string
-	address  netip.AddrPort
-	promised bool
+	name      string
+	address   netip.AddrPort
+	certified bool
 }
 
-// probeReads is what a plan takes.
+// probeReads returns what plan reads.
 func probeReads() []Read {
 	return slices.Concat(in(AtInfra, infras, proxyServers, leaseObjects, pods), in(AtControlPlane, machines), in(AtNetwork, attachments))
 }
 
-// plan is made to probe, and again to judge what was found. It is for who has declared probeReads.
+// plan returns the plan from which the arguments of the probe and the expected results are taken. The check
+// must have declared probeReads.
 func (s *Site) plan() *plan {
 	p := &plan{names: s.vlanNames()}
 	for _, c := range s.components() {
 		switch c.name {
 		case v1alpha1.ComponentDNS:
-			p.servers = c.addresses
+			p.dnsServers = c.addresses
 		case v1alpha1.ComponentDHCP:
 			p.dhcp = true
 		}
@@ -60,12 +61,12 @@ func (s *Site) plan() *plan {
 	p.machine = s.knownMachine()
 	for _, n := range p.names {
 		for _, address := range n.addresses {
-			for port, promised := range n.ports {
-				p.targets = append(p.targets, target{n.name, netip.AddrPortFrom(address, port), promised})
+			for port, certified := range n.ports {
+				p.targets = append(p.targets, target{n.name, netip.AddrPortFrom(address, port), certified})
 			}
 		}
 	}
-	for _, proxy := range s.proxyModels() { // by the way of who is not on the VLAN
+	for _, proxy := range s.proxyModels() { // connections to applications through the proxy, as from outside of the VLAN
 		for _, l := range proxy.Listeners {
 			for _, r := range l.Routes {
 				for _, address := range proxy.VLAN {
@@ -85,10 +86,10 @@ func (s *Site) plan() *plan {
 	return p
 }
 
-// arguments are those of 'xdsd probe'.
+// arguments returns the arguments of 'xdsd probe'.
 func (p *plan) arguments() []string {
 	list := []string{"--device=" + render.ProbeDevice}
-	for _, a := range p.servers {
+	for _, a := range p.dnsServers {
 		list = append(list, "--dns="+a.String())
 	}
 	for _, n := range p.names {
@@ -106,7 +107,7 @@ func (p *plan) arguments() []string {
 	return list
 }
 
-// view is what clients of the VLAN see; nil where there is none.
+// view returns the DNS view of the VLAN, nil if there is none.
 func (s *Site) view() *model.View {
 	for _, v := range s.Snapshot.VLANs {
 		if s.Model != nil && v.Name == s.Model.VLAN {
@@ -116,8 +117,8 @@ func (s *Site) view() *model.View {
 	return nil
 }
 
-// vlanNames are the names of the hosted cluster on the VLAN that have an address, one of an
-// application among them, with their IPv4 addresses.
+// vlanNames returns the names of the hosted cluster in the VLAN's view that have IPv4 addresses, and for each
+// apps domain the name of one application.
 func (s *Site) vlanNames() []expectation {
 	view := s.view()
 	if view == nil || s.Cluster == nil {
@@ -146,10 +147,10 @@ func (s *Site) vlanNames() []expectation {
 // https is the port of applications.
 const https = 443
 
-// consoleHost is an application that OpenShift has.
+// consoleHost is the host of an application that every OpenShift cluster has.
 const consoleHost = "console-openshift-console"
 
-// ports are those at which a name of the control plane is dialled: none of the name server's own.
+// ports returns the ports of a control-plane name, as in expectation. It is empty for names without endpoints.
 func (s *Site) ports(name string) map[uint16]bool {
 	ports := map[uint16]bool{}
 	for _, h := range s.Cluster.Hostnames {
@@ -163,7 +164,8 @@ func (s *Site) ports(name string) map[uint16]bool {
 	return ports
 }
 
-// knownMachine is the first machine with a lease, which DHCP offers its address again.
+// knownMachine returns the lease of the first VM on the network that has one, so that DHCP offers that address
+// again. It is nil if there is none.
 func (s *Site) knownMachine() *leases.Lease {
 	list, _ := s.leases()
 	for _, l := range list {
@@ -179,7 +181,7 @@ func (s *Site) knownMachine() *leases.Lease {
 	return nil
 }
 
-// takenAddresses are those that a probe cannot have: somebody's by DHCP, or by what he says himself.
+// takenAddresses returns the addresses that a probe must not use: leased ones and those that VMs report.
 func (s *Site) takenAddresses() map[netip.Addr]bool {
 	taken := map[netip.Addr]bool{}
 	list, _ := s.leases()
@@ -194,15 +196,15 @@ func (s *Site) takenAddresses() map[netip.Addr]bool {
 	return taken
 }
 
-// furthest is how many addresses of a range are looked at.
-const furthest = 1024
+// maxCandidates is the number of addresses of a range that are tried.
+const maxCandidates = 1024
 
-// freeAddress is the last that DHCP can give out and nobody has; DHCP begins with the first. The
-// zero value for none.
+// freeAddress returns the last free IPv4 address of the ranges, since DHCP assigns the first ones first. It is
+// the zero value if there is none.
 func (s *Site) freeAddress(taken map[netip.Addr]bool) netip.Addr {
 	for _, r := range slices.Backward(s.ranges()) {
 		a := r.Last
-		for range furthest {
+		for range maxCandidates {
 			if !r.Contains(a) {
 				break
 			}

@@ -18,22 +18,22 @@ import (
 	"github.com/densityops/oooi/manifests"
 )
 
-// renders is what has to be read to know what setup would make now.
-func renders() []Read {
+// renderReads returns what must be read to render the Infra.
+func renderReads() []Read {
 	return slices.Concat(in(AtInfra, infras, proxyServers), in(AtHosted, hostedClusters), in(AtNetwork, attachments), in(AtControlPlane, routes, services))
 }
 
-// rendered are the objects that setup would make of the Infra as it is now. They are made once.
+// rendered returns the objects that setup would render for the Infra now. They are rendered once.
 func (s *Site) rendered() ([]*unstructured.Unstructured, error) {
-	if s.made == nil {
-		s.made = &made{}
-		s.made.objects, s.made.err = s.render()
+	if s.rendering == nil {
+		s.rendering = &rendering{}
+		s.rendering.objects, s.rendering.err = s.render()
 	}
-	return s.made.objects, s.made.err
+	return s.rendering.objects, s.rendering.err
 }
 
-// made is what setup would make, or why it would not.
-type made struct {
+// rendering is the result of rendering the Infra.
+type rendering struct {
 	objects []*unstructured.Unstructured
 	err     error
 }
@@ -41,12 +41,12 @@ type made struct {
 func (s *Site) render() ([]*unstructured.Unstructured, error) {
 	list, err := render.Objects(s.input())
 	if err != nil {
-		return nil, fmt.Errorf("what setup would make of the Infra: %w", err)
+		return nil, fmt.Errorf("rendering the Infra: %w", err)
 	}
 	return list, nil
 }
 
-// input is what setup makes objects of.
+// input returns the input from which setup renders.
 func (s *Site) input() *render.Input {
 	input := &render.Input{Infra: s.Infra.DeepCopy(), Snapshot: s.Snapshot, OpenShift: s.served(dnsOperators)}
 	for _, u := range s.facts.list(infras, s.Infra.Namespace) {
@@ -77,7 +77,7 @@ func (s *Site) input() *render.Input {
 	return input
 }
 
-// controlRoles are the rights that control has whatever Infras there are.
+// controlRoles returns control's roles and bindings that do not depend on Infras.
 func controlRoles() ([]*unstructured.Unstructured, error) {
 	file, err := manifests.Files.Open(path.Join("base", "control", "rbac.yaml"))
 	if err != nil {
@@ -94,11 +94,11 @@ func controlRoles() ([]*unstructured.Unstructured, error) {
 	return list, nil
 }
 
-// Right is one thing that a ServiceAccount may do.
+// Right is one action that a ServiceAccount may perform.
 type Right struct {
-	// User is the ServiceAccount's, as the API server knows it.
+	// User is the user name of the ServiceAccount, "system:serviceaccount:NAMESPACE:NAME".
 	User string `json:"user"`
-	// Namespace is where; empty for everywhere. Name is that of a single object; empty for all.
+	// Namespace is empty for a right in all namespaces, and Name for a right to all objects.
 	Namespace   string `json:"namespace,omitempty"`
 	Verb        string `json:"verb"`
 	Group       string `json:"group,omitempty"`
@@ -121,23 +121,23 @@ func (r Right) String() string {
 	return r.Verb + " " + resource + " in namespace " + r.Namespace
 }
 
-// given are the rights that setup would give, or why it would not.
-type given struct {
+// grants is the result of rendering the rights that setup grants.
+type grants struct {
 	rights []Right
 	err    error
 }
 
-// rights are what the Infra's daemons, and control, are given by Roles that bind to ServiceAccounts.
-// They are found out once.
+// rights returns the rights that setup grants to the ServiceAccounts of the Infra's daemons and of control.
+// They are computed once.
 func (s *Site) rights() ([]Right, error) {
-	if s.given == nil {
-		s.given = &given{}
-		s.given.rights, s.given.err = s.bound()
+	if s.grants == nil {
+		s.grants = &grants{}
+		s.grants.rights, s.grants.err = s.boundRights()
 	}
-	return s.given.rights, s.given.err
+	return s.grants.rights, s.grants.err
 }
 
-func (s *Site) bound() ([]Right, error) {
+func (s *Site) boundRights() ([]Right, error) {
 	list, err := s.rendered()
 	control, noControl := controlRoles()
 	if err := errors.Join(err, noControl); err != nil {
@@ -146,13 +146,13 @@ func (s *Site) bound() ([]Right, error) {
 	return rightsOf(slices.Concat(control, list))
 }
 
-// rightsOf are the rights that bindings give, each once.
+// rightsOf returns the rights that the bindings in a list grant, sorted, each once.
 func rightsOf(list []*unstructured.Unstructured) ([]Right, error) {
 	type role struct{ kind, namespace, name string }
 	rules := map[role][]rbacv1.PolicyRule{}
 	for _, u := range list {
 		if u.GetKind() == "Role" || u.GetKind() == "ClusterRole" {
-			o, err := decode[rbacv1.Role](u) // both have the same rules
+			o, err := decode[rbacv1.Role](u) // ClusterRole has the same rules
 			if err != nil {
 				return nil, err
 			}
@@ -175,7 +175,7 @@ func rightsOf(list []*unstructured.Unstructured) ([]Right, error) {
 		for _, subject := range b.Subjects {
 			user := "system:serviceaccount:" + subject.Namespace + ":" + subject.Name
 			for _, rule := range rules[of] {
-				rights = append(rights, rightsBy(user, u.GetNamespace(), rule)...)
+				rights = append(rights, ruleRights(user, u.GetNamespace(), rule)...)
 			}
 		}
 	}
@@ -183,8 +183,8 @@ func rightsOf(list []*unstructured.Unstructured) ([]Right, error) {
 	return slices.Compact(rights), nil
 }
 
-// rightsBy are those of one rule.
-func rightsBy(user, namespace string, rule rbacv1.PolicyRule) []Right {
+// ruleRights returns the rights of one rule.
+func ruleRights(user, namespace string, rule rbacv1.PolicyRule) []Right {
 	names := rule.ResourceNames
 	if len(names) == 0 {
 		names = []string{""}

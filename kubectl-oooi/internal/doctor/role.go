@@ -10,10 +10,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// RoleName is the name of Role.
+// RoleName is the name of the ClusterRole that Role returns.
 const RoleName = "oooi-doctor"
 
-// Role has the rights that the checks read by, and no others. It holds no right to Secrets.
+// Role returns a ClusterRole with exactly the rights that the checks use. It grants no right to Secrets.
 func Role(checks []Check) *rbacv1.ClusterRole {
 	role := &rbacv1.ClusterRole{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
@@ -32,7 +32,7 @@ func Role(checks []Check) *rbacv1.ClusterRole {
 	slices.SortFunc(rules, func(a, b rbacv1.PolicyRule) int {
 		return cmp.Or(strings.Compare(a.APIGroups[0], b.APIGroups[0]), slices.Compare(a.Verbs, b.Verbs), slices.Compare(a.ResourceNames, b.ResourceNames), strings.Compare(a.Resources[0], b.Resources[0]))
 	})
-	for _, rule := range rules { // those with the same verbs are one
+	for _, rule := range rules { // merge rules with the same verbs
 		last := len(role.Rules) - 1
 		if last >= 0 && role.Rules[last].APIGroups[0] == rule.APIGroups[0] && slices.Equal(role.Rules[last].Verbs, rule.Verbs) && role.Rules[last].ResourceNames == nil && rule.ResourceNames == nil {
 			role.Rules[last].Resources = append(role.Rules[last].Resources, rule.Resources...)
@@ -43,7 +43,7 @@ func Role(checks []Check) *rbacv1.ClusterRole {
 	return role
 }
 
-// rulesOf are the rights by which objects of a kind are read.
+// rulesOf returns the rights to read a kind.
 func rulesOf(kind Kind) []rbacv1.PolicyRule {
 	rule := func(resource string, names []string, verbs ...string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{APIGroups: []string{kind.Group}, Resources: []string{resource}, ResourceNames: names, Verbs: verbs}
@@ -58,19 +58,19 @@ func rulesOf(kind Kind) []rbacv1.PolicyRule {
 		return []rbacv1.PolicyRule{rule(resource, ourCRDs(), "get")}
 	case configMaps:
 		return []rbacv1.PolicyRule{rule(resource, nil, "list"), rule(resource, []string{coreConfig.Name, operatorConfig.Name}, "get")}
-	case infras: // the one that is asked for is read first
+	case infras: // a named Infra is read with get
 		return []rbacv1.PolicyRule{rule(resource, nil, "get", "list")}
 	default:
 		return []rbacv1.PolicyRule{rule(resource, nil, "list")}
 	}
 }
 
-// resourceOf is the name by which a kind is served.
+// resourceOf returns the resource name of a kind.
 func resourceOf(kind Kind) string {
 	switch kind {
 	case attachments:
 		return "network-attachment-definitions"
-	case usages:
+	case podMetrics:
 		return "pods"
 	}
 	plural, _ := meta.UnsafeGuessKindToResource(kind)

@@ -12,8 +12,8 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// TestTheRoleIsWhatChecksRead holds manifests/doctor against the checks.
-func TestTheRoleIsWhatChecksRead(t *testing.T) {
+// TestRoleMatchesReads compares manifests/doctor with the Reads of the checks.
+func TestRoleMatchesReads(t *testing.T) {
 	root, err := lab.Root()
 	if err != nil {
 		t.Fatal(err)
@@ -22,7 +22,7 @@ func TestTheRoleIsWhatChecksRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const head = "# What the checks of 'kubectl oooi doctor' read, and nothing else. Made of them: make golden.\n"
+	const head = "# Exactly the rights that the checks of 'kubectl oooi doctor' use. Generated from the checks by 'make golden'.\n"
 	folder := filepath.Join(root, "manifests", "doctor")
 	golden.Check(t, filepath.Join(folder, "clusterrole.yaml"), head+string(text))
 	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), folder)
@@ -30,6 +30,6 @@ func TestTheRoleIsWhatChecksRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	if objects := built.Resources(); len(objects) != 1 || objects[0].GetName() != RoleName || objects[0].GetLabels()["app.kubernetes.io/managed-by"] != "oooi" {
-		t.Errorf("kustomize makes %v", objects)
+		t.Errorf("kustomize builds %v", objects)
 	}
 }

@@ -10,48 +10,48 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
 
-// Status is how a check has ended.
+// Status is the result of a check in one word.
 type Status string
 
-// How a check ends.
+// Statuses of checks, in the words of the output.
 const (
 	Passed  Status = "pass"
 	Warned  Status = "warn"
 	Failed  Status = "fail"
 	Skipped Status = "skip"
-	// Broken: the check could not be made, by a fault of its own.
+	// Broken means that the check itself failed: it panicked, or read what it had not declared.
 	Broken Status = "error"
 )
 
-// Result is how one check has ended.
+// Result is the result of one check.
 type Result struct {
 	Code   string `json:"code"`
 	Title  string `json:"title"`
 	Status Status `json:"status"`
-	// Reason says why a check was skipped, or what broke it.
+	// Reason is why a check was skipped, or the error of a broken one.
 	Reason string `json:"reason,omitempty"`
-	// BlockedBy is the code of the check that has to pass first: the root of it all.
+	// BlockedBy is the code of the failed check that blocks this one.
 	BlockedBy string `json:"blockedBy,omitempty"`
-	// Inconclusive: it was skipped because something could not be read.
+	// Inconclusive means that the check was skipped because data could not be read.
 	Inconclusive bool      `json:"inconclusive,omitempty"`
 	Findings     []Finding `json:"findings,omitempty"`
 	Docs         string    `json:"docs"`
 }
 
-// Diagnosis is how all checks of one Infra have ended.
+// Diagnosis is the result of all checks of one Infra.
 type Diagnosis struct {
 	metav1.TypeMeta `json:",inline"`
 
 	Metadata output.Metadata `json:"metadata"`
-	// HostedCluster is "namespace/name"; empty for none.
+	// HostedCluster is "namespace/name", empty if there is none.
 	HostedCluster string   `json:"hostedCluster,omitempty"`
 	Results       []Result `json:"results"`
-	// Summary counts them by status.
+	// Summary is the number of results by status.
 	Summary map[Status]int `json:"summary"`
 }
 
-// Diagnose makes the checks, in their order, which has every check after those that it needs.
-// Those that selected leaves out are made as well, for the sake of others, and not shown.
+// Diagnose runs the checks in the given order, in which a check comes after those that it needs. Checks that
+// are not selected also run, because others may depend on them, but are not in the Diagnosis.
 func Diagnose(s *Site, checks []Check, selected func(code string) bool) *Diagnosis {
 	d := &Diagnosis{
 		TypeMeta: metav1.TypeMeta{APIVersion: output.APIVersion, Kind: "Diagnosis"},
@@ -73,16 +73,16 @@ func Diagnose(s *Site, checks []Check, selected func(code string) bool) *Diagnos
 	return d
 }
 
-// run makes one check.
+// run runs one check. ended has the results of the earlier ones.
 func run(s *Site, c *Check, ended map[string]Result) (r Result) {
 	r = Result{Code: c.Code, Title: c.Title, Status: Passed, Docs: c.Docs()}
 	defer func() {
 		if p := recover(); p != nil {
-			r.Status, r.Reason, r.Findings = Broken, fmt.Sprintf("the check itself is at fault, please report it: %v", p), nil
+			r.Status, r.Reason, r.Findings = Broken, fmt.Sprintf("panic: %v; this is a bug of doctor, please report it", p), nil
 		}
 	}()
-	if c.Wanted != nil {
-		if r.Reason = c.Wanted(s); r.Reason != "" {
+	if c.NotRequested != nil {
+		if r.Reason = c.NotRequested(s); r.Reason != "" {
 			r.Status = Skipped
 			return r
 		}
@@ -94,7 +94,7 @@ func run(s *Site, c *Check, ended map[string]Result) (r Result) {
 		}
 		r.Status, r.BlockedBy, r.Inconclusive = Skipped, code, need.Inconclusive
 		if need.Status == Skipped {
-			if need.BlockedBy == "" { // there is nothing to check there, or it may not be read
+			if need.BlockedBy == "" { // not applicable, or its data could not be read
 				r.Reason, r.BlockedBy = need.Reason, ""
 				return r
 			}
@@ -113,27 +113,27 @@ func run(s *Site, c *Check, ended map[string]Result) (r Result) {
 			return r
 		}
 	}
-	if why := s.unread(c.Reads); why != "" {
+	if why := s.unreadReason(c.Reads); why != "" {
 		r.Status, r.Reason, r.Inconclusive = Skipped, why, true
 		return r
 	}
-	s.reads, s.broken = c.Reads, nil
-	if c.Applies != nil {
-		if r.Reason = c.Applies(s); r.Reason != "" {
+	s.reads, s.checkErrors = c.Reads, nil
+	if c.NotApplicable != nil {
+		if r.Reason = c.NotApplicable(s); r.Reason != "" {
 			r.Status = Skipped
 			return r
 		}
 	}
 	r.Findings = c.Run(s)
 	switch {
-	case len(s.broken) > 0:
-		r.Status, r.Reason = Broken, strings.Join(s.broken, "; ")
+	case len(s.checkErrors) > 0:
+		r.Status, r.Reason = Broken, strings.Join(s.checkErrors, "; ")
 	case slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity == Fail }):
 		r.Status = Failed
 	case len(r.Findings) > 0:
 		r.Status = Warned
-	case len(s.silent) > 0: // nothing is wrong with those that were heard
-		r.Status, r.Reason, r.Inconclusive = Skipped, s.silent[0], true
+	case len(s.unanswered) > 0: // no finding for the pods that answered
+		r.Status, r.Reason, r.Inconclusive = Skipped, s.unanswered[0], true
 	}
 	return r
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// siteOf is a site with one Infra, and the objects.
+// siteOf returns facts with an Infra and the given objects, and the Infra's site.
 func siteOf(t *testing.T, objects ...string) (*Facts, *Site) {
 	t.Helper()
 	facts := NewFacts(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
@@ -34,7 +34,7 @@ spec: {networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachment
 	return facts, NewSite(facts, "clusters/demo")
 }
 
-func TestTheRootIsTold(t *testing.T) {
+func TestRootCauseIsReported(t *testing.T) {
 	ref := model.Ref{Kind: "Infra", Namespace: "clusters", Name: "demo"}
 	passes := func(*Site) []Finding { return nil }
 	checks := []Check{
@@ -44,7 +44,7 @@ func TestTheRootIsTold(t *testing.T) {
 		{Code: "D", Needs: []string{"C"}, Run: passes},
 		{Code: "E", Needs: []string{"A"}, Run: func(*Site) []Finding { return []Finding{warned(ref, "r", "w")} }},
 		{Code: "F", Needs: []string{"E"}, Run: passes},
-		{Code: "G", Applies: func(*Site) string { return "it is disabled" }, Run: passes},
+		{Code: "G", NotApplicable: func(*Site) string { return "it is disabled" }, Run: passes},
 		{Code: "H", Needs: []string{"G"}, Run: passes},
 		{Code: "I", Reads: in(AtInfra, pods), Run: passes},
 		{Code: "J", Needs: []string{"I"}, Run: passes},
@@ -61,8 +61,8 @@ func TestTheRootIsTold(t *testing.T) {
 	want := []string{
 		"B fail", "C skip B blocked by B", "D skip B blocked by B", "E warn", "F pass", "G skip  it is disabled", "H skip  it is disabled",
 		"I skip  listing Pods in namespace clusters: forbidden", "J skip  listing Pods in namespace clusters: forbidden",
-		"K error  the check itself is at fault, please report it: oh",
-		"L error  the check reads Pod in the Infra's namespace, and does not say so",
+		"K error  panic: oh; this is a bug of doctor, please report it",
+		"L error  the check reads Pod in the Infra's namespace without declaring it",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -91,7 +91,7 @@ elsewhere.example.com {
 	}
 }
 
-func TestMachinesWithoutALease(t *testing.T) {
+func TestVMsWithoutALease(t *testing.T) {
 	machine := func(name, created, phase, network string) string {
 		return "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: " + name + ", namespace: clusters-demo, creationTimestamp: \"" + created + "\"}\n" +
 			"spec: {networks: [{name: vlan, multus: {networkName: " + network + "}}]}\nstatus: {phase: " + phase + "}\n"
@@ -107,16 +107,17 @@ func TestMachinesWithoutALease(t *testing.T) {
 	site.namespaces[AtControlPlane] = []string{"clusters-demo"}
 	site.reads = append(in(AtInfra, leaseObjects), in(AtControlPlane, machines)...)
 	var got []string
-	for _, f := range homeless(site) {
+	for _, f := range checkVMLeases(site) {
 		got = append(got, f.Object.Name)
 	}
-	if diff := cmp.Diff([]string{"without"}, got); diff != "" || len(site.broken) > 0 {
-		t.Errorf("%s%v", diff, site.broken)
+	if diff := cmp.Diff([]string{"without"}, got); diff != "" || len(site.checkErrors) > 0 {
+		t.Errorf("%s%v", diff, site.checkErrors)
 	}
 }
 
-// TestChecksOfWhatCannotBeBrokenLive makes those checks over objects that are written here.
-func TestChecksOfWhatCannotBeBrokenLive(t *testing.T) {
+// TestChecksOnWrittenObjects runs checks on objects in memory, for states that no test creates on an API
+// server.
+func TestChecksOnWrittenObjects(t *testing.T) {
 	const crd = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: %s.hostedcluster.densityops.com}\n" +
 		"spec: {versions: [{name: %s, served: true}]}\nstatus: {conditions: [{type: Established, status: %q}]}\n"
 	const hosted = "apiVersion: hypershift.openshift.io/v1beta1\nkind: HostedCluster\nmetadata: {name: demo, namespace: clusters}\nspec: {dns: {baseDomain: example.com}, services: [%s]}\n"
@@ -133,12 +134,12 @@ func TestChecksOfWhatCannotBeBrokenLive(t *testing.T) {
 		{"both CRDs", "OOOI-API-001", []string{infras, servers}, Passed},
 		{"one CRD", "OOOI-API-001", []string{infras}, Failed},
 		{"another version", "OOOI-API-001", []string{infras, fmt.Sprintf(crd, "proxyservers", "v1", "True")}, Failed},
-		{"a CRD that is refused", "OOOI-API-001", []string{infras, fmt.Sprintf(crd, "proxyservers", "v1alpha1", "False")}, Failed},
-		{"a name", "OOOI-HC-003", []string{fmt.Sprintf(hosted, byName)}, Passed},
-		{"an address", "OOOI-HC-003", []string{fmt.Sprintf(hosted, byAddress)}, Failed},
-		{"no DNS of the cluster's that is known", "OOOI-DNS-004", []string{fmt.Sprintf(hosted, byName)}, Skipped},
-		{"a Corefile that does not forward", "OOOI-DNS-004", []string{fmt.Sprintf(hosted, byName), coredns}, Warned},
-		{"a DNS operator that does not forward", "OOOI-DNS-004", []string{fmt.Sprintf(hosted, byName), coredns, operator}, Warned},
+		{"CRD not established", "OOOI-API-001", []string{infras, fmt.Sprintf(crd, "proxyservers", "v1alpha1", "False")}, Failed},
+		{"published by name", "OOOI-HC-003", []string{fmt.Sprintf(hosted, byName)}, Passed},
+		{"published by address", "OOOI-HC-003", []string{fmt.Sprintf(hosted, byAddress)}, Failed},
+		{"unknown cluster DNS", "OOOI-DNS-004", []string{fmt.Sprintf(hosted, byName)}, Skipped},
+		{"Corefile without forwarder", "OOOI-DNS-004", []string{fmt.Sprintf(hosted, byName), coredns}, Warned},
+		{"DNS operator without forwarder", "OOOI-DNS-004", []string{fmt.Sprintf(hosted, byName), coredns, operator}, Warned},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, site := siteOf(t, tc.objects...)
@@ -153,12 +154,12 @@ func TestChecksOfWhatCannotBeBrokenLive(t *testing.T) {
 	}
 }
 
-func TestWhatMattersMostComesFirst(t *testing.T) {
+func TestResultsAreSortedBySeverity(t *testing.T) {
 	ref := model.Ref{Kind: "Infra", Namespace: "clusters", Name: "demo"}
 	checks := []Check{
-		{Code: "A", Title: "a", Run: func(*Site) []Finding { return []Finding{warned(ref, "mend it", "it creaks")} }},
+		{Code: "A", Title: "a", Run: func(*Site) []Finding { return []Finding{warned(ref, "remedy of A", "message of A")} }},
 		{Code: "B", Title: "b", Run: func(*Site) []Finding {
-			return []Finding{failed(ref, "replace it", "it is broken").because("splinters")}
+			return []Finding{failed(ref, "remedy of B", "message of B").because("evidence of B")}
 		}},
 		{Code: "C", Title: "c", Needs: []string{"B"}, Run: func(*Site) []Finding { return nil }},
 		{Code: "D", Title: "d", Run: func(*Site) []Finding { return nil }},
@@ -169,14 +170,14 @@ func TestWhatMattersMostComesFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `fail   B  b
-       Infra clusters/demo: it is broken
-         splinters
-         -> replace it
+       Infra clusters/demo: message of B
+         evidence of B
+         -> remedy of B
        ` + docs + `b
-       not made because of it: C
+       blocks: C
 warn   A  a
-       Infra clusters/demo: it creaks
-         -> mend it
+       Infra clusters/demo: message of A
+         -> remedy of A
        ` + docs + `a
 Infra clusters/demo: 4 checks: 1 failed, 1 with warnings, 1 skipped, 1 passed
 `

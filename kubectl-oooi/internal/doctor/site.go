@@ -13,36 +13,35 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
-// Site is one Infra with what the facts have about it.
+// Site is one Infra with the facts about it.
 type Site struct {
 	Infra *v1alpha1.Infra
-	// Snapshot is what names and routes come to, Model the Infra in it, Cluster the hosted
-	// cluster that it serves. Model is nil while the Infra's CRD is not served, Cluster is nil
-	// for none.
+	// Snapshot is built from all objects, Model is the Infra in it, and Cluster the hosted cluster that the
+	// Infra serves. Model is nil if the model cannot decode the Infra, and Cluster if there is none.
 	Snapshot *model.Snapshot
 	Model    *model.Infra
 	Cluster  *model.Cluster
 
 	facts      *Facts
 	namespaces map[Where][]string
-	made       *made  // by rendered
-	given      *given // by rights
+	rendering  *rendering // set by rendered
+	grants     *grants    // set by rights
 
-	// of the check that runs
-	reads  []Read
-	broken []string
-	silent []string // which pods did not answer
+	// State of the running check.
+	reads       []Read
+	checkErrors []string
+	unanswered  []string // why pods did not answer, or a probe failed
 }
 
-// key names the Infra.
+// key returns "namespace/name" of the Infra.
 func (s *Site) key() string { return s.Infra.Namespace + "/" + s.Infra.Name }
 
-// ref is the Infra.
+// ref returns a reference to the Infra.
 func (s *Site) ref() model.Ref {
 	return model.Ref{Kind: "Infra", Namespace: s.Infra.Namespace, Name: s.Infra.Name}
 }
 
-// hosted is the HostedCluster that the Infra serves; nil for none.
+// hosted returns the HostedCluster that the Infra serves, nil if there is none.
 func (s *Site) hosted() *model.Ref {
 	if s.Cluster == nil || s.Cluster.Kind != "HostedCluster" {
 		return nil
@@ -50,17 +49,18 @@ func (s *Site) hosted() *model.Ref {
 	return &s.Cluster.Ref
 }
 
-// hostedObject is the HostedCluster, for who has declared to read it; nil for none.
+// hostedObject returns the HostedCluster as an object, nil if there is none. The check must have declared to
+// read it.
 func (s *Site) hostedObject() *unstructured.Unstructured {
 	for _, u := range s.list(hostedClusters, AtHosted) {
-		if of := s.hosted(); of != nil && u.GetName() == of.Name {
+		if hosted := s.hosted(); hosted != nil && u.GetName() == hosted.Name {
 			return u
 		}
 	}
 	return nil
 }
 
-// proxyModels are what the Infra's ProxyServers come to.
+// proxyModels returns the Infra's ProxyServers in the model.
 func (s *Site) proxyModels() []*model.ProxyServer {
 	var list []*model.ProxyServer
 	for _, p := range s.Snapshot.ProxyServers {
@@ -71,7 +71,7 @@ func (s *Site) proxyModels() []*model.ProxyServer {
 	return list
 }
 
-// NewSite is the Infra "namespace/name" by the facts; nil where they do not have it.
+// NewSite returns the site of an Infra, "namespace/name", nil if the facts do not contain the Infra.
 func NewSite(facts *Facts, infra string) *Site {
 	s := &Site{facts: facts, Snapshot: facts.model()}
 	for _, u := range facts.list(infras, "") {
@@ -89,14 +89,14 @@ func NewSite(facts *Facts, infra string) *Site {
 	if s.Model = s.Snapshot.Infra(infra); s.Model != nil {
 		s.Cluster = s.Model.Cluster
 	}
-	s.namespaces = placesOf(s.Infra, s.Cluster, s.hosted())
-	s.namespaces[AtBackends] = s.backends()
+	s.namespaces = namespacesOf(s.Infra, s.Cluster, s.hosted())
+	s.namespaces[AtBackends] = s.backendNamespaces()
 	return s
 }
 
-// backends are the namespaces of what the Infra's ProxyServers lead to beside the control plane, as
-// far as these are known.
-func (s *Site) backends() []string {
+// backendNamespaces returns the namespaces, other than the control plane's, of the backends of the Infra's
+// ProxyServers.
+func (s *Site) backendNamespaces() []string {
 	var list []string
 	for _, u := range s.facts.list(proxyServers, s.Infra.Namespace) {
 		p, ok := objects.Decode[v1alpha1.ProxyServer](u).(*v1alpha1.ProxyServer)
@@ -113,13 +113,13 @@ func (s *Site) backends() []string {
 	return slices.Compact(list)
 }
 
-// placesOf are the namespaces of each place.
-func placesOf(infra *v1alpha1.Infra, cluster *model.Cluster, hosted *model.Ref) map[Where][]string {
+// namespacesOf returns the namespaces that each Where selects, except AtBackends.
+func namespacesOf(infra *v1alpha1.Infra, cluster *model.Cluster, hosted *model.Ref) map[Where][]string {
 	nad := infra.Spec.NetworkConfig.NetworkAttachment(infra.Namespace)
 	at := map[Where][]string{
 		Everywhere: {""}, AtInfra: {infra.Namespace}, AtNetwork: {nad.Namespace}, AtSystem: {render.SystemNamespace}, AtClusterDNS: {coreConfig.Namespace, operatorConfig.Namespace},
 	}
-	at[AtHosted] = []string{hostedNamespace(infra)} // where it would be, anywhere with ""
+	at[AtHosted] = []string{hostedNamespace(infra)} // the namespace of the reference, or all without one
 	if hosted != nil {
 		at[AtHosted] = []string{hosted.Namespace}
 	}
@@ -129,7 +129,8 @@ func placesOf(infra *v1alpha1.Infra, cluster *model.Cluster, hosted *model.Ref) 
 	return at
 }
 
-// hostedNamespace is where the HostedCluster is that an Infra names; empty where it names none.
+// hostedNamespace returns the namespace of the HostedCluster that an Infra refers to, empty if it refers to
+// none.
 func hostedNamespace(infra *v1alpha1.Infra) string {
 	ref := infra.Spec.NamedHostedCluster()
 	if !ref.IsSet() {
@@ -138,7 +139,7 @@ func hostedNamespace(infra *v1alpha1.Infra) string {
 	return ref.NamespacedName().Namespace
 }
 
-// snapshotOf is the model of all facts.
+// snapshotOf builds the model from all objects of the facts.
 func snapshotOf(facts *Facts) *model.Snapshot {
 	all := &model.Objects{}
 	for kind, decode := range map[Kind]func(*unstructured.Unstructured) objects.Object{
@@ -156,16 +157,16 @@ func snapshotOf(facts *Facts) *model.Snapshot {
 	return model.Build(all, model.Options{Proxies: true})
 }
 
-// declared reports whether the check has said that it reads this; else it is broken.
+// declared reports whether the running check has declared a read. If not, it records an error of the check.
 func (s *Site) declared(r Read) bool {
 	if slices.Contains(s.reads, r) {
 		return true
 	}
-	s.broken = append(s.broken, fmt.Sprintf("the check reads %s%s in %s, and does not say so", r.Kind.Kind, r.Page.path, r.Where))
+	s.checkErrors = append(s.checkErrors, fmt.Sprintf("the check reads %s%s in %s without declaring it", r.Kind.Kind, r.Page.path, r.Where))
 	return false
 }
 
-// list are the objects of a kind in a place, which the check has to have declared.
+// list returns the objects of a kind. The check must have declared to read them.
 func (s *Site) list(kind Kind, where Where) []*unstructured.Unstructured {
 	if !s.declared(Read{Kind: kind, Where: where}) {
 		return nil
@@ -177,13 +178,13 @@ func (s *Site) list(kind Kind, where Where) []*unstructured.Unstructured {
 	return list
 }
 
-// all is list, decoded.
+// all returns the objects of a kind like list, decoded.
 func all[T any](s *Site, kind Kind, where Where) []*T {
 	var list []*T
 	for _, u := range s.list(kind, where) {
 		one, err := decodeOnce[T](s.facts, u)
 		if err != nil {
-			s.broken = append(s.broken, err.Error())
+			s.checkErrors = append(s.checkErrors, err.Error())
 			continue
 		}
 		list = append(list, one)
@@ -191,7 +192,7 @@ func all[T any](s *Site, kind Kind, where Where) []*T {
 	return list
 }
 
-// decode makes an object's type of it.
+// decode converts an object to a type.
 func decode[T any](u *unstructured.Unstructured) (*T, error) {
 	one := new(T)
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, one); err != nil {
@@ -200,27 +201,28 @@ func decode[T any](u *unstructured.Unstructured) (*T, error) {
 	return one, nil
 }
 
-// served reports whether the API server knows a kind.
+// served reports whether the API server serves a kind.
 func (s *Site) served(kind Kind) bool { return !s.facts.unserved[kind] }
 
-// unread says what of the declared reads is not known, and why; empty where all is.
-func (s *Site) unread(reads []Read) string {
-	s.silent = nil
+// unreadReason returns why data that a check declares to read is missing, empty if nothing is. It resets the
+// state of unanswered requests.
+func (s *Site) unreadReason(reads []Read) string {
+	s.unanswered = nil
 	for _, r := range reads {
 		if r.Kind == podPages {
-			if why := s.unasked(r); why != "" {
+			if why := s.unreadPage(r); why != "" {
 				return why
 			}
 			continue
 		}
 		if r.Kind == accessReviews {
-			if why := s.unreviewed(); why != "" {
+			if why := s.unreadReview(); why != "" {
 				return why
 			}
 			continue
 		}
 		for _, namespace := range s.namespaces[r.Where] {
-			if why := s.facts.why(r.Kind, namespace); why != "" {
+			if why := s.facts.unreadReason(r.Kind, namespace); why != "" {
 				return why
 			}
 		}

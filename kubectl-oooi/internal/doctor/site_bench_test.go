@@ -15,17 +15,18 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// BenchmarkDoctor reads and checks one Infra, and a hundred, that setup has set up on a real API
-// server: go test -run '^$' -bench Doctor ./kubectl-oooi/internal/doctor
+// BenchmarkDoctor reads and checks 1 and 100 Infras that setup deployed on a real API server.
+//
+// Run it with go test -run '^$' -bench Doctor ./kubectl-oooi/internal/doctor.
 func BenchmarkDoctor(b *testing.B) {
 	for _, n := range []int{1, 100} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			cp := lab.New(b, lab.Config{Name: fmt.Sprintf("doctor-%d", n), ControllerManager: true, CRDs: cmdtest.CRDs()})
 			oooi := func(out io.Writer, args ...string) int {
-				var said bytes.Buffer
-				code := cmd.Main(b.Context(), append([]string{"kubectl-oooi", "--kubeconfig", cp.Kubeconfig()}, args...), genericiooptions.IOStreams{Out: out, ErrOut: &said})
+				var stderr bytes.Buffer
+				code := cmd.Main(b.Context(), append([]string{"kubectl-oooi", "--kubeconfig", cp.Kubeconfig()}, args...), genericiooptions.IOStreams{Out: out, ErrOut: &stderr})
 				if code == 1 {
-					b.Fatalf("%v: %s", args, &said)
+					b.Fatalf("%v: %s", args, &stderr)
 				}
 				return code
 			}
@@ -66,7 +67,7 @@ spec:
 			for b.Loop() {
 				var out bytes.Buffer
 				if oooi(&out, "doctor", "-A", "-o", "json"); bytes.Count(out.Bytes(), []byte(`"kind": "Diagnosis"`)) != n {
-					b.Fatalf("of %d Infras it says %.2000s", n, &out)
+					b.Fatalf("want %d diagnoses, got %.2000s", n, &out)
 				}
 			}
 		})

@@ -33,52 +33,52 @@ func TestMain(m *testing.M) {
 	lab.Main(m, &management)
 }
 
-// Exit codes of doctor, as docs/reference/doctor.md has them.
+// Exit codes of doctor, see docs/reference/doctor.md.
 const (
-	found        = 2
-	inconclusive = 3
+	exitFound        = 2
+	exitInconclusive = 3
 )
 
-// patient is a healthy site that setup has made, which faults break.
-type patient struct {
+// testSite is a healthy simulated site that setup deployed, and that faults break.
+type testSite struct {
 	*faults.Site
 
-	site *cmdtest.Site
+	commands *cmdtest.Site
 }
 
-func newPatient(t *testing.T) *patient {
+func newTestSite(t *testing.T) *testSite {
 	t.Helper()
-	s := cmdtest.New(t, management.Get(t), cmd.Main)
-	p := &patient{site: s, Site: &faults.Site{
-		ControlPlane: s.ControlPlane, Client: s.Client, Namespace: s.Namespace, VLAN: "vlan100", Net: "192.0.2", Bundles: t.TempDir(),
-		Doctor: func(t *testing.T, args ...string) faults.Answer {
+	commands := cmdtest.New(t, management.Get(t), cmd.Main)
+	s := &testSite{commands: commands, Site: &faults.Site{
+		ControlPlane: commands.ControlPlane, Client: commands.Client, Namespace: commands.Namespace, VLAN: "vlan100", Net: "192.0.2", Bundles: t.TempDir(),
+		Doctor: func(t *testing.T, args ...string) faults.Output {
 			t.Helper()
-			s.T = t
-			out, said, code := s.Run(append([]string{"doctor", "demo", "-n", s.Namespace}, args...)...)
-			return faults.Answer{Out: out, Said: said, Code: code}
+			commands.T = t
+			stdout, stderr, code := commands.Run(append([]string{"doctor", "demo", "-n", commands.Namespace}, args...)...)
+			return faults.Output{Stdout: stdout, Stderr: stderr, Code: code}
 		},
 	}}
-	faults.NewSimulated(t, p.Site, func() {
+	faults.NewSimulated(t, s.Site, func() {
 		const apps = "  appsIngress: {enabled: true, source: Static, addresses: [192.0.2.200], hostedClusterRef: {name: demo, namespace: NS}}\n"
-		s.Infra = strings.Replace(s.Infra, "  infraComponents:", strings.ReplaceAll(apps, "NS", s.Namespace)+"  infraComponents:", 1)
-		s.Setup("--cluster-dns=patch")
+		commands.Infra = strings.Replace(commands.Infra, "  infraComponents:", strings.ReplaceAll(apps, "NS", commands.Namespace)+"  infraComponents:", 1)
+		commands.Setup("--cluster-dns=patch")
 	})
-	return p
+	return s
 }
 
-// TestDoctor breaks a site in every way that the catalogue has, and then switches each check off.
+// TestDoctor breaks a site with each fault of the catalogue, and then disables each check in turn.
 func TestDoctor(t *testing.T) {
-	p := newPatient(t)
-	t.Run("nothing is wrong", func(t *testing.T) { p.Healthy(t) })
+	s := newTestSite(t)
+	t.Run("healthy", func(t *testing.T) { s.Healthy(t) })
 	all := faults.OnAPIServer()
 	for _, f := range lab.Sample(all, 3) {
-		t.Run(f.Name, func(t *testing.T) { p.Try(t, &f) })
+		t.Run(f.Name, func(t *testing.T) { s.Try(t, &f) })
 	}
 	if !lab.Long() {
-		return // not every check has had its fault
+		return // a sample of faults does not cover every check
 	}
-	t.Run("no check is there for show", func(t *testing.T) {
-		tried := p.Mutants(t, all, func(bundles []string) []byte {
+	t.Run("every check is needed", func(t *testing.T) {
+		tried := s.Mutants(t, all, func(bundles []string) []byte {
 			data, err := mutate.Bundles(bundles)
 			if err != nil {
 				t.Fatal(err)
@@ -86,18 +86,18 @@ func TestDoctor(t *testing.T) {
 			return data
 		})
 		for _, c := range doctor.Checks() {
-			if c.AsksPods() {
-				continue // package faults does, at a site whose daemons run
+			if c.ReadsPages() {
+				continue // tested in package faults, on a site with running daemons
 			}
-			if !slices.Contains(tried, c.Code) && !slices.Contains(onTheNode(), c.Code) {
+			if !slices.Contains(tried, c.Code) && !slices.Contains(codesOnNode(), c.Code) {
 				t.Errorf("no fault is found by %s", c.Code)
 			}
 		}
 	})
 }
 
-// onTheNode are the checks for which it takes a real node to find anything.
-func onTheNode() []string {
+// codesOnNode returns the checks that only find faults on a real node.
+func codesOnNode() []string {
 	var codes []string
 	for _, f := range faults.OnNode() {
 		for _, want := range f.Want {
@@ -108,11 +108,12 @@ func onTheNode() []string {
 	return codes
 }
 
-// TestABundleHasNoSecrets seeds some wherever an object of a kind that is collected may have one.
-func TestABundleHasNoSecrets(t *testing.T) {
-	p := newPatient(t)
+// TestBundleHasNoSecrets seeds objects of all kinds that doctor reads with a secret, and expects it not to be
+// in a bundle.
+func TestBundleHasNoSecrets(t *testing.T) {
+	s := newTestSite(t)
 	const seed = "c0ffee-hunter2"
-	p.Add(strings.ReplaceAll(strings.ReplaceAll(secretive, "PODSPEC", secretPod), "SEED", seed))
+	s.Add(strings.ReplaceAll(strings.ReplaceAll(seededObjects, "PODSPEC", seededPodSpec), "SEED", seed))
 	for _, patch := range []struct{ kind, name, body string }{
 		{"Infra", "demo", `{"metadata": {"annotations": {"note": "SEED", "kubectl.kubernetes.io/last-applied-configuration": "SEED"}, "labels": {"note": "SEED"}}}`},
 		{"ProxyServer", "demo", `{"metadata": {"annotations": {"note": "SEED"}, "labels": {"note": "SEED"}}}`},
@@ -123,13 +124,13 @@ func TestABundleHasNoSecrets(t *testing.T) {
 			"transportConfig": {"transport": "TLS", "tls": {"serverName": "dns.example.org", "caBundle": {"name": "SEED"}}}}}]}}`},
 		{"CustomResourceDefinition", "infras.hostedcluster.densityops.com", `{"metadata": {"annotations": {"note": "SEED"}}}`},
 	} {
-		p.Patch(kindOf(t, patch.kind), map[bool]string{true: "", false: "$ns"}[patch.kind == "DNS" || patch.kind == "CustomResourceDefinition"], patch.name, strings.ReplaceAll(patch.body, "SEED", seed))
+		s.Patch(kindOf(t, patch.kind), map[bool]string{true: "", false: "$ns"}[patch.kind == "DNS" || patch.kind == "CustomResourceDefinition"], patch.name, strings.ReplaceAll(patch.body, "SEED", seed))
 	}
-	p.allSeeded(t, seed)
-	live := p.Diagnose()
+	s.checkSeeded(t, seed)
+	live := s.Diagnose()
 	bundle := filepath.Join(t.TempDir(), "bundle.tar.gz")
-	saved := p.Diagnose("--save", bundle)
-	again := p.Diagnose("--from", bundle)
+	saved := s.Diagnose("--save", bundle)
+	again := s.Diagnose("--from", bundle)
 	if want := []string{"PRX-002 fail", "DNS-004 warn"}; !slices.Equal(live.Found(), want) || !reflect.DeepEqual(live.Results, saved.Results) || !reflect.DeepEqual(saved.Results, again.Results) {
 		t.Errorf("found %q, with --save %q, with --from %q", live.Found(), saved.Found(), again.Found())
 	}
@@ -138,10 +139,10 @@ func TestABundleHasNoSecrets(t *testing.T) {
 	unpack(t, bundle, func(name string, data []byte) {
 		unpacked++
 		if strings.Contains(string(data), seed) {
-			t.Errorf("%s has it", name)
+			t.Errorf("%s contains the seed", name)
 		}
 		if strings.Contains(name, "Secret") {
-			t.Errorf("there is %s", name)
+			t.Errorf("the bundle contains %s", name)
 		}
 		file := filepath.Join(folder, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
@@ -152,24 +153,24 @@ func TestABundleHasNoSecrets(t *testing.T) {
 		}
 	})
 	if unpacked < 30 {
-		t.Errorf("there are %d files in it", unpacked)
+		t.Errorf("the bundle has only %d files", unpacked)
 	}
-	p.Mend()
+	s.Mend()
 
-	// Unpacked, and among others' files, it says the same.
+	// The unpacked bundle, among unrelated files, gives the same findings.
 	if err := os.WriteFile(filepath.Join(folder, "pod.log"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(folder, "broken.yaml"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, said, code := p.site.Run("doctor", "demo", "-n", p.Namespace, "--from", folder)
-	if code != found || !strings.Contains(said, "Warning: broken.yaml is left out") {
-		t.Errorf("from the folder it ended with %d and said %s", code, said)
+	_, stderr, code := s.commands.Run("doctor", "demo", "-n", s.Namespace, "--from", folder)
+	if code != exitFound || !strings.Contains(stderr, "Warning: skipping broken.yaml: ") {
+		t.Errorf("from the directory: exit code %d, stderr %s", code, stderr)
 	}
 }
 
-// kindOf is a kind that checks read, by its name.
+// kindOf returns the kind with a name that checks read.
 func kindOf(t *testing.T, name string) doctor.Kind {
 	t.Helper()
 	for _, c := range doctor.Checks() {
@@ -183,17 +184,17 @@ func kindOf(t *testing.T, name string) doctor.Kind {
 	return doctor.Kind{}
 }
 
-// allSeeded expects an object with the seed of every kind that checks read.
-func (p *patient) allSeeded(t *testing.T, seed string) {
+// checkSeeded expects an object with the seed of every kind that checks read.
+func (s *testSite) checkSeeded(t *testing.T, seed string) {
 	t.Helper()
 	for _, c := range doctor.Checks() {
 		for _, r := range c.Reads {
-			if r.Kind.Kind == "PodProxyOptions" || r.Kind.Kind == "SubjectAccessReview" { // which are no objects
+			if r.Kind.Kind == "PodProxyOptions" || r.Kind.Kind == "SubjectAccessReview" { // not stored objects
 				continue
 			}
 			list := &unstructured.UnstructuredList{}
 			list.SetGroupVersionKind(r.Kind)
-			if err := p.Client.List(t.Context(), list); err != nil {
+			if err := s.Client.List(t.Context(), list); err != nil {
 				t.Fatal(err)
 			}
 			if !slices.ContainsFunc(list.Items, func(u unstructured.Unstructured) bool {
@@ -206,13 +207,14 @@ func (p *patient) allSeeded(t *testing.T, seed string) {
 	}
 }
 
-// secretPod is the specification of a pod with secrets.
-const secretPod = `{hostAliases: [{ip: 192.0.2.1, hostnames: [SEED]}], initContainers: [{name: init, image: example.com/x, command: [SEED], args: [SEED], env: [{name: PASSWORD, value: SEED}]}],
+// seededPodSpec is a pod specification with secrets.
+const seededPodSpec = `{hostAliases: [{ip: 192.0.2.1, hostnames: [SEED]}], initContainers: [{name: init, image: example.com/x, command: [SEED], args: [SEED], env: [{name: PASSWORD, value: SEED}]}],
   containers: [{name: x, image: example.com/x, command: [SEED], args: [SEED], env: [{name: PASSWORD, value: SEED}],
   livenessProbe: {httpGet: {path: /, port: 80, httpHeaders: [{name: Authorization, value: SEED}]}}, lifecycle: {preStop: {exec: {command: [SEED]}}}}]}`
 
-// secretive are objects of others that doctor reads, or that are beside those, with secrets where people put them.
-const secretive = `
+// seededObjects are objects of the kinds that doctor reads, and Secrets, with secrets in the fields where users
+// put them.
+const seededObjects = `
 apiVersion: v1
 kind: Secret
 metadata: {name: demo-admin-kubeconfig, namespace: $ns}
@@ -368,11 +370,11 @@ func unpack(t *testing.T, bundle string, take func(name string, data []byte)) {
 	}
 }
 
-// narrow has doctor run as a user who may read Infras, and nothing else.
-func (p *patient) narrow(t *testing.T) {
+// restrictUser runs doctor as a user whose only right is to read Infras.
+func (s *testSite) restrictUser(t *testing.T) {
 	t.Helper()
-	user := "narrow-" + p.Namespace
-	p.Add(strings.ReplaceAll(`
+	user := "narrow-" + s.Namespace
+	s.Add(strings.ReplaceAll(`
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata: {name: narrow, namespace: $ns}
@@ -384,46 +386,47 @@ metadata: {name: narrow, namespace: $ns}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: narrow}
 subjects: [{kind: User, name: USER, apiGroup: rbac.authorization.k8s.io}]
 `, "USER", user))
-	kubeconfig, err := p.ControlPlane.UserKubeconfig(user)
+	kubeconfig, err := s.ControlPlane.UserKubeconfig(user)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.site.Kubeconfig = kubeconfig
+	s.commands.Kubeconfig = kubeconfig
 }
 
-// TestForbiddenIsNoPass has a user who may read the Infra and nothing else.
-func TestForbiddenIsNoPass(t *testing.T) {
-	p := newPatient(t)
-	p.narrow(t)
-	out, said, code := p.site.Run("doctor", "demo", "-n", p.Namespace, "-o", "json", "--strict")
+// TestMissingRightsAreNoPass runs doctor as a user who may only read Infras.
+func TestMissingRightsAreNoPass(t *testing.T) {
+	s := newTestSite(t)
+	s.restrictUser(t)
+	out, stderr, code := s.commands.Run("doctor", "demo", "-n", s.Namespace, "-o", "json", "--strict")
 	d := &doctor.Diagnosis{}
 	if err := json.Unmarshal([]byte(out), d); err != nil {
-		t.Fatalf("%d: %v: %s", code, err, said)
+		t.Fatalf("%d: %v: %s", code, err, stderr)
 	}
 	for _, r := range d.Results {
 		if r.Status == doctor.Passed && !slices.Contains([]string{"OOOI-INF-001", "OOOI-DHCP-006", "OOOI-CTL-002", "OOOI-DNS-001", "OOOI-DHCP-001", "OOOI-APP-001"}, r.Code) {
-			t.Errorf("%s passes", r.Code)
+			t.Errorf("%s passes without its data", r.Code)
 		}
 		if r.Status == doctor.Skipped && r.Inconclusive && !strings.Contains(r.Reason, "forbidden") {
 			t.Errorf("%s is skipped: %s", r.Code, r.Reason)
 		}
 	}
-	if code != inconclusive || d.Summary[doctor.Failed] > 0 || d.Summary[doctor.Skipped] < 25 {
-		t.Errorf("it ended with %d: %v", code, d.Summary)
+	if code != exitInconclusive || d.Summary[doctor.Failed] > 0 || d.Summary[doctor.Skipped] < 25 {
+		t.Errorf("exit code %d: %v", code, d.Summary)
 	}
-	if _, _, code := p.site.Run("doctor", "demo", "-n", p.Namespace, "--strict", "--only", "OOOI-POD"); code != inconclusive {
-		t.Errorf("it ended with %d", code)
+	if _, _, code := s.commands.Run("doctor", "demo", "-n", s.Namespace, "--strict", "--only", "OOOI-POD"); code != exitInconclusive {
+		t.Errorf("exit code %d", code)
 	}
-	if _, said, code := p.site.Run("doctor", "other", "-n", p.Namespace); code != 1 || !strings.Contains(said, "other") {
-		t.Errorf("of an Infra that is not there it said %s, %d", said, code)
+	if _, stderr, code := s.commands.Run("doctor", "other", "-n", s.Namespace); code != 1 || !strings.Contains(stderr, "other") {
+		t.Errorf("for an Infra that does not exist: stderr %s, exit code %d", stderr, code)
 	}
 }
 
-// TestAProxyAloneIsNoOrphan sets up a ProxyServer without an Infra beside one, and deletes it by itself.
-func TestAProxyAloneIsNoOrphan(t *testing.T) {
-	p := newPatient(t)
-	p.Add("apiVersion: v1\nkind: Service\nmetadata: {name: registry, namespace: $ns-demo}\nspec: {ports: [{port: 5000}]}\n")
-	p.site.Infra = strings.ReplaceAll(`
+// TestStandaloneProxyIsNoOrphan sets up a ProxyServer without an Infra beside the Infra, and deletes it without
+// teardown.
+func TestStandaloneProxyIsNoOrphan(t *testing.T) {
+	s := newTestSite(t)
+	s.Add("apiVersion: v1\nkind: Service\nmetadata: {name: registry, namespace: $ns-demo}\nspec: {ports: [{port: 5000}]}\n")
+	s.commands.Infra = strings.ReplaceAll(`
 apiVersion: hostedcluster.densityops.com/v1alpha1
 kind: ProxyServer
 metadata: {name: edge, namespace: NS}
@@ -431,24 +434,24 @@ spec:
   networkConfig: {serverIP: 192.0.2.7/24, gateway: 192.0.2.1, networkAttachmentName: vlan100, dns: [203.0.113.53]}
   backends:
   - {name: registry, hostname: registry.example.com, port: 5000, targetService: registry, targetNamespace: NS-demo, targetPort: 5000}
-`, "NS", p.Namespace)
-	p.site.Setup()
-	if d := p.Diagnose("--only", "OOOI-OLD-002"); len(d.Found()) > 0 {
-		t.Errorf("while it is there: %v", d.Results)
+`, "NS", s.Namespace)
+	s.commands.Setup()
+	if d := s.Diagnose("--only", "OOOI-OLD-002"); len(d.Found()) > 0 {
+		t.Errorf("with the ProxyServer: %v", d.Results)
 	}
-	edge := p.There(kindOf(t, "ProxyServer"), "$ns", "edge")
-	if err := p.Client.Delete(t.Context(), edge, client.PropagationPolicy("Orphan")); err != nil {
+	edge := s.Get(kindOf(t, "ProxyServer"), "$ns", "edge")
+	if err := s.Client.Delete(t.Context(), edge, client.PropagationPolicy("Orphan")); err != nil {
 		t.Fatal(err)
 	}
-	p.Await("the ProxyServer to be gone", func() bool { return p.There(kindOf(t, "ProxyServer"), "$ns", "edge") == nil })
-	if d := p.Diagnose("--only", "OOOI-OLD-002"); !slices.Equal(d.Found(), []string{"OLD-002 warn"}) {
-		t.Errorf("after it is gone: %v", d.Results)
+	s.Await("the ProxyServer to be deleted", func() bool { return s.Get(kindOf(t, "ProxyServer"), "$ns", "edge") == nil })
+	if d := s.Diagnose("--only", "OOOI-OLD-002"); !slices.Equal(d.Found(), []string{"OLD-002 warn"}) {
+		t.Errorf("without the ProxyServer: %v", d.Results)
 	}
-	if _, said, code := p.site.Run("teardown", "edge", "-n", p.Namespace, "--yes"); code != 0 {
-		t.Errorf("teardown ended with %d: %s", code, said)
+	if _, stderr, code := s.commands.Run("teardown", "edge", "-n", s.Namespace, "--yes"); code != 0 {
+		t.Errorf("teardown: exit code %d: %s", code, stderr)
 	}
-	if found := p.Diagnose("--only", "OOOI-OLD-002").Found(); len(found) > 0 {
+	if found := s.Diagnose("--only", "OOOI-OLD-002").Found(); len(found) > 0 {
 		t.Errorf("after teardown: %q", found)
 	}
-	p.Mend()
+	s.Mend()
 }

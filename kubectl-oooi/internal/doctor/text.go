@@ -7,13 +7,12 @@ import (
 	"strings"
 )
 
-// Show writes a diagnosis for people: what is wrong, and what was not looked at; with whole, every
-// check.
+// Show writes a diagnosis as text: findings and inconclusive checks, or all checks if whole is true.
 func (d *Diagnosis) Show(w io.Writer, whole bool) error {
 	var b strings.Builder
 	about := "Infra " + d.Metadata.Namespace + "/" + d.Metadata.Name
 	results := slices.Clone(d.Results)
-	if !whole { // what matters most comes first
+	if !whole { // most important first
 		results = slices.DeleteFunc(results, func(r Result) bool { return r.Status == Passed || r.Status == Skipped && !r.Inconclusive })
 		slices.SortStableFunc(results, func(a, b Result) int { return rank(a.Status) - rank(b.Status) })
 	}
@@ -35,14 +34,14 @@ func (d *Diagnosis) Show(w io.Writer, whole bool) error {
 			fmt.Fprintf(&b, "       %s\n", r.Docs)
 		}
 		if blocked := d.blockedBy(r.Code); len(blocked) > 0 {
-			fmt.Fprintf(&b, "       not made because of it: %s\n", strings.Join(blocked, ", "))
+			fmt.Fprintf(&b, "       blocks: %s\n", strings.Join(blocked, ", "))
 		}
 	}
 	var counts []string
 	for _, s := range []struct {
 		status Status
 		words  string
-	}{{Failed, "failed"}, {Warned, "with warnings"}, {Broken, "could not be made"}, {Skipped, "skipped"}, {Passed, "passed"}} {
+	}{{Failed, "failed"}, {Warned, "with warnings"}, {Broken, "with errors"}, {Skipped, "skipped"}, {Passed, "passed"}} {
 		if n := d.Summary[s.status]; n > 0 {
 			counts = append(counts, fmt.Sprintf("%d %s", n, s.words))
 		}
@@ -55,10 +54,10 @@ func (d *Diagnosis) Show(w io.Writer, whole bool) error {
 	return nil
 }
 
-// rank is how soon a status is shown.
+// rank returns the position of a status in the output.
 func rank(s Status) int { return slices.Index([]Status{Failed, Broken, Warned, Skipped, Passed}, s) }
 
-// blockedBy are the checks that were not made because of another.
+// blockedBy returns the checks that were skipped because of another.
 func (d *Diagnosis) blockedBy(code string) []string {
 	var list []string
 	for _, r := range d.Results {

@@ -1,4 +1,4 @@
-// Package documents reads objects out of files, as people and kubectl write them.
+// Package documents reads Kubernetes objects from YAML and JSON files, URLs and standard input.
 package documents
 
 import (
@@ -16,16 +16,16 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Object is an object, and where it was read.
+// An Object is a Kubernetes object and where it was read.
 type Object struct {
 	*unstructured.Unstructured
 
-	// File is the file's name, "-" for standard input; Document counts from 1 in it.
+	// File is the name of the file, or Stdin. Document is the number of the YAML document in it, from 1.
 	File     string
 	Document int
 }
 
-// String names the file and the object.
+// String returns "FILE: KIND NAMESPACE/NAME".
 func (o *Object) String() string {
 	name := o.GetName()
 	if namespace := o.GetNamespace(); namespace != "" {
@@ -34,8 +34,8 @@ func (o *Object) String() string {
 	return fmt.Sprintf("%s: %s %s", o.File, o.GetKind(), name)
 }
 
-// Strict decodes the object, every field of which has to be known, as it is written. An error
-// names each that is not, a line each.
+// Strict decodes the object into a struct. Unknown fields are errors, one on each line; names of fields are
+// case-sensitive.
 func (o *Object) Strict(into any) error {
 	data, err := json.Marshal(o.Object)
 	if err != nil {
@@ -45,8 +45,8 @@ func (o *Object) Strict(into any) error {
 	return errors.Join(append(unknown, err)...)
 }
 
-// Read reads the YAML or JSON documents of files and at URLs; Stdin is in. A list is each of its items. An
-// error names the file and the document.
+// Read reads the YAML or JSON documents of files and URLs; the name Stdin reads in. It returns the items of a list in
+// place of the list. An error contains the file and the number of the document.
 func Read(names []string, in io.Reader) ([]*Object, error) {
 	var all []*Object
 	for _, name := range names {
@@ -75,15 +75,15 @@ func Read(names []string, in io.Reader) ([]*Object, error) {
 	return all, nil
 }
 
-// objectsOf are the objects of a document: one, those of a list, or none where it is all comments.
+// objectsOf returns the objects of a document: one, the items of a list, or none if it is empty or has only comments.
 func objectsOf(document []byte) ([]*unstructured.Unstructured, error) {
 	data, err := yaml.YAMLToJSONStrict(document)
 	if err != nil {
-		return nil, fmt.Errorf("it is no YAML: %w", err)
+		return nil, fmt.Errorf("invalid YAML: %w", err)
 	}
 	var fields map[string]any
 	if err := sigsjson.UnmarshalCaseSensitivePreserveInts(data, &fields); err != nil {
-		return nil, fmt.Errorf("it is no object: %w", err)
+		return nil, fmt.Errorf("not an object: %w", err)
 	}
 	if len(fields) == 0 {
 		return nil, nil
@@ -96,10 +96,10 @@ func objectsOf(document []byte) ([]*unstructured.Unstructured, error) {
 	err = u.EachListItem(func(item runtime.Object) error {
 		one, ok := item.(*unstructured.Unstructured)
 		if !ok {
-			return fmt.Errorf("an item of the %s is no object", u.GetKind())
+			return fmt.Errorf("an item of the %s is not an object", u.GetKind())
 		}
 		all = append(all, one)
 		return nil
 	})
-	return all, err //nolint:wrapcheck // it is ours
+	return all, err //nolint:wrapcheck // the caller adds the file
 }

@@ -31,12 +31,12 @@ func TestRead(t *testing.T) {
 		t.Error(diff)
 	}
 	if all[1].Document != 3 {
-		t.Errorf("it is document %d", all[1].Document)
+		t.Errorf("%s is in document %d, want 3", all[1], all[1].Document)
 	}
 }
 
-// TestReadFoldersAndURLs names files as kubectl does.
-func TestReadFoldersAndURLs(t *testing.T) {
+// TestReadDirectoriesAndURLs passes names to Expand and Read as kubectl's --filename does.
+func TestReadDirectoriesAndURLs(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"b.yaml": "kind: B", "a.json": `{"kind": "A"}`, "deep/c.yml": "kind: C", "notes.txt": "kind: D", "empty/notes.txt": "kind: E"} {
 		file := filepath.Join(dir, filepath.FromSlash(name))
@@ -53,15 +53,15 @@ func TestReadFoldersAndURLs(t *testing.T) {
 		names     []string
 		recursive bool
 		want      string
-		says      string
+		wantErr   string
 	}{
 		{names: []string{dir}, want: "AB"},
 		{names: []string{dir}, recursive: true, want: "ABC"},
 		{names: []string{filepath.Join(dir, "notes.txt"), "-"}, want: "DI"},
 		{names: []string{server.URL + "/b.yaml", filepath.Join(dir, "deep")}, want: "BC"},
-		{names: []string{server.URL + "/none.yaml"}, says: "reading " + server.URL + "/none.yaml: the server answered 404 Not Found"},
-		{names: []string{filepath.Join(dir, "empty")}, says: "it has no file with one of the extensions [.json .yaml .yml]"},
-		{names: []string{filepath.Join(dir, "none")}, says: "no such file or directory"},
+		{names: []string{server.URL + "/none.yaml"}, wantErr: "reading " + server.URL + "/none.yaml: the server answered 404 Not Found"},
+		{names: []string{filepath.Join(dir, "empty")}, wantErr: "no file has one of the extensions [.json .yaml .yml]"},
+		{names: []string{filepath.Join(dir, "none")}, wantErr: "no such file or directory"},
 	} {
 		var all []*Object
 		names, err := Expand(tc.names, tc.recursive)
@@ -72,31 +72,31 @@ func TestReadFoldersAndURLs(t *testing.T) {
 		for _, o := range all {
 			kinds += o.GetKind()
 		}
-		if kinds != tc.want || (err != nil) != (tc.says != "") || err != nil && !strings.Contains(err.Error(), tc.says) {
-			t.Errorf("%v: %q, %v", tc.names, kinds, err)
+		if kinds != tc.want || (err != nil) != (tc.wantErr != "") || err != nil && !strings.Contains(err.Error(), tc.wantErr) {
+			t.Errorf("%v: kinds %q, error %v, want %q and %q", tc.names, kinds, err, tc.want, tc.wantErr)
 		}
 	}
 }
 
-func TestReadNamesThePlace(t *testing.T) {
-	for _, tc := range []struct{ name, text, says string }{
-		{"no YAML", "a: b\n---\n{", "-, document 2: it is no YAML"},
-		{"a key twice", "a: b\na: c", `-, document 1: it is no YAML: yaml: unmarshal errors:`},
-		{"no object", "[1, 2]", "-, document 1: it is no object"},
-		{"an item that is none", "kind: List\nitems: [1]", "-, document 1:"},
+func TestReadErrorsContainFileAndDocument(t *testing.T) {
+	for _, tc := range []struct{ name, text, wantErr string }{
+		{"invalid YAML", "a: b\n---\n{", "-, document 2: invalid YAML"},
+		{"a duplicate key", "a: b\na: c", `-, document 1: invalid YAML: yaml: unmarshal errors:`},
+		{"not an object", "[1, 2]", "-, document 1: not an object"},
+		{"a list item that is not an object", "kind: List\nitems: [1]", "-, document 1:"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if _, err := Read([]string{"-"}, strings.NewReader(tc.text)); err == nil || !strings.HasPrefix(err.Error(), tc.says) {
-				t.Errorf("%v, want %s", err, tc.says)
+			if _, err := Read([]string{"-"}, strings.NewReader(tc.text)); err == nil || !strings.HasPrefix(err.Error(), tc.wantErr) {
+				t.Errorf("%v, want %s", err, tc.wantErr)
 			}
 		})
 	}
-	if _, err := Read([]string{"there is none"}, nil); err == nil || !strings.HasPrefix(err.Error(), "reading there is none: ") {
+	if _, err := Read([]string{"missing.yaml"}, nil); err == nil || !strings.HasPrefix(err.Error(), "reading missing.yaml: ") {
 		t.Error(err)
 	}
 }
 
-func TestStrictNamesFields(t *testing.T) {
+func TestStrictReportsUnknownFields(t *testing.T) {
 	all, err := Read([]string{"-"}, strings.NewReader("kind: ConfigMap\nmetadata: {name: a}\nDATA: {}\ndata: {x: text}\n"))
 	if err != nil {
 		t.Fatal(err)

@@ -15,8 +15,8 @@ import (
 // Stdin is the name of standard input.
 const Stdin = "-"
 
-// Expand returns the names of files for those of files and folders, as kubectl has it: of a folder the files with an
-// extension of YAML or JSON, with recursive those of its folders too. URLs and Stdin stay as they are.
+// Expand replaces the names of directories by those of the YAML and JSON files in them, as kubectl does; with
+// recursive also in their subdirectories. Names of files, URLs and Stdin are returned unchanged.
 func Expand(names []string, recursive bool) ([]string, error) {
 	var all []string
 	for _, name := range names {
@@ -29,7 +29,7 @@ func Expand(names []string, recursive bool) ([]string, error) {
 			return nil, fmt.Errorf("reading %s: %w", name, err)
 		}
 		if len(visitors) == 0 {
-			return nil, fmt.Errorf("reading %s: it has no file with one of the extensions %v; --recursive reads its folders too", name, resource.FileExtensions)
+			return nil, fmt.Errorf("reading %s: no file has one of the extensions %v; use --recursive to read subdirectories", name, resource.FileExtensions)
 		}
 		for _, v := range visitors {
 			if file, ok := v.(*resource.FileVisitor); ok {
@@ -44,36 +44,35 @@ func isURL(name string) bool {
 	return strings.HasPrefix(name, "http://") || strings.HasPrefix(name, "https://")
 }
 
-// read returns what is in a file, at a URL, or on standard input.
+// read returns the contents of a file, a URL or standard input.
 func read(name string, in io.Reader) ([]byte, error) {
 	switch {
 	case name == Stdin:
-		return io.ReadAll(in) //nolint:wrapcheck // the caller names it
+		return io.ReadAll(in) //nolint:wrapcheck // the caller adds the name
 	case isURL(name):
 		return fetch(name)
 	default:
-		return os.ReadFile(filepath.Clean(name)) //nolint:wrapcheck // it names the file
+		return os.ReadFile(filepath.Clean(name)) //nolint:wrapcheck // the error contains the name
 	}
 }
 
-// How long a server may take for a document, and how long that may be.
 const (
-	fetchTimeout = 30 * time.Second
-	longest      = 64 << 20
+	fetchTimeout    = 30 * time.Second // for one URL, with its body
+	maxDocumentSize = 64 << 20         // bytes of one URL
 )
 
 func fetch(url string) ([]byte, error) {
-	response, err := (&http.Client{Timeout: fetchTimeout}).Get(url) //nolint:noctx // files are read without a context; the timeout ends it
+	response, err := (&http.Client{Timeout: fetchTimeout}).Get(url) //nolint:noctx // Read has no context; the timeout ends the request
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it names the URL
+		return nil, err //nolint:wrapcheck // the error contains the URL
 	}
 	defer func() { _ = response.Body.Close() }() // read only
 	if response.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("the server answered %s", response.Status)
 	}
-	data, err := io.ReadAll(io.LimitReader(response.Body, longest+1))
-	if err == nil && len(data) > longest {
-		err = fmt.Errorf("it is longer than %d bytes", longest)
+	data, err := io.ReadAll(io.LimitReader(response.Body, maxDocumentSize+1))
+	if err == nil && len(data) > maxDocumentSize {
+		err = fmt.Errorf("document is longer than %d bytes", maxDocumentSize)
 	}
 	return data, err
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
-// Kinds are those of the objects that setup creates for an Infra, in the order in which it applies them.
+// Kinds are the kinds of the objects that setup creates for an Infra, in the order in which it applies them.
 var Kinds = []schema.GroupVersionKind{
 	{Group: "security.openshift.io", Version: "v1", Kind: "SecurityContextConstraints"},
 	{Version: "v1", Kind: "ServiceAccount"},
@@ -37,8 +37,9 @@ var Kinds = []schema.GroupVersionKind{
 
 var statefulSets = schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "StatefulSet"}
 
-// Find returns the objects of an Infra by their labels and annotations, whoever has applied them, in the order of
-// Kinds. Objects of a kind that may not be listed in all namespaces are looked for in those given; warn is told.
+// Find returns the objects of an Infra in the order of Kinds. It finds them by labels and annotations, so also those
+// that a GitOps tool applied. Without the right to list a kind in all namespaces it calls warn, and searches the
+// given namespaces.
 func Find(ctx context.Context, c client.Client, infra types.NamespacedName, namespaces []string, warn func(string)) ([]Entry, error) {
 	r := &read.Reader{Client: c}
 	var all []Entry
@@ -48,12 +49,12 @@ func Find(ctx context.Context, c client.Client, infra types.NamespacedName, name
 				all = append(all, Of(u))
 			}
 		}
-		err := r.In(ctx, kind, "", take, ours)
+		err := r.In(ctx, kind, "", take, managed)
 		if apierrors.IsForbidden(err) {
 			warn(fmt.Sprintf("listing %s objects in all namespaces is forbidden; searched only in %v", kind.Kind, namespaces))
 			err = nil
 			for _, namespace := range namespaces {
-				err = errors.Join(err, r.In(ctx, kind, namespace, take, ours))
+				err = errors.Join(err, r.In(ctx, kind, namespace, take, managed))
 			}
 		}
 		if err != nil && !errors.Is(err, read.ErrNotServed) && !apierrors.IsForbidden(err) {
@@ -63,10 +64,10 @@ func Find(ctx context.Context, c client.Client, infra types.NamespacedName, name
 	return all, nil
 }
 
-// ours selects what setup has made, or printed for others to apply.
-var ours = client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}
+// managed selects objects that setup created, or that were applied from its output.
+var managed = client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}
 
-// owner is the Infra that an object belongs to, "namespace/name".
+// owner returns the Infra or standalone ProxyServer that an object belongs to, as "namespace/name".
 func owner(u *unstructured.Unstructured) string {
 	if u.GetKind() != read.ProxyServerKind.Kind {
 		return u.GetAnnotations()[v1alpha1.AnnotationInfra]
@@ -78,15 +79,14 @@ func owner(u *unstructured.Unstructured) string {
 	return u.GetNamespace() + "/" + name
 }
 
-// Owns reports whether an Infra or a ProxyServer is what setup creates objects for: an Infra, or a ProxyServer that
-// names none.
+// Owns reports whether setup creates objects for an Infra or ProxyServer: an Infra, or a ProxyServer without an Infra.
 func Owns(u *unstructured.Unstructured) bool {
-	_, ofInfra, _ := unstructured.NestedMap(u.Object, "spec", "infraRef")
-	return u.GetKind() == read.InfraKind.Kind || !ofInfra
+	_, hasInfraRef, _ := unstructured.NestedMap(u.Object, "spec", "infraRef")
+	return u.GetKind() == read.InfraKind.Kind || !hasInfraRef
 }
 
-// Orphans returns the StatefulSets in a namespace, in all with "", by the Infra that they belong to and that does not
-// exist any more: their pods still have addresses of its VLAN.
+// Orphans returns the StatefulSets whose Infra does not exist any more, by that Infra: their pods still have
+// addresses on its VLAN. An empty namespace means all namespaces.
 func Orphans(ctx context.Context, c client.Client, namespace string) (map[types.NamespacedName][]Entry, error) {
 	r := &read.Reader{Client: c}
 	exists := map[string]bool{}
@@ -106,15 +106,15 @@ func Orphans(ctx context.Context, c client.Client, namespace string) (map[types.
 		if of := (types.NamespacedName{Namespace: namespace, Name: name}); ok && !exists[of.String()] {
 			orphans[of] = append(orphans[of], Of(u))
 		}
-	}, ours)
+	}, managed)
 	if err != nil {
 		return nil, err
 	}
 	return orphans, nil
 }
 
-// Merge returns what was found in the cluster, and what else an inventory lists, in the order of Kinds. An object that
-// was found is the present one of its name.
+// Merge returns the union of entries found in the cluster and listed in an inventory, in the order of Kinds. For an
+// object in both, the found entry is used, because its UID is current.
 func Merge(listed, found []Entry) []Entry {
 	all := slices.Clone(found)
 	for _, e := range listed {
@@ -122,9 +122,9 @@ func Merge(listed, found []Entry) []Entry {
 			all = append(all, e)
 		}
 	}
-	place := func(e Entry) int {
+	position := func(e Entry) int {
 		return slices.IndexFunc(Kinds, func(k schema.GroupVersionKind) bool { return k.Kind == e.Kind })
 	}
-	slices.SortStableFunc(all, func(a, b Entry) int { return place(a) - place(b) })
+	slices.SortStableFunc(all, func(a, b Entry) int { return position(a) - position(b) })
 	return all
 }

@@ -1,5 +1,5 @@
-// Package inventory keeps the list of what setup has made for an Infra: what is not wanted any
-// more is removed by it, and nothing that somebody else has made.
+// Package inventory stores the list of the objects that setup created for an Infra, and finds and deletes these
+// objects. Others of the same name are not deleted.
 package inventory
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// Entry is one object.
+// An Entry identifies one object.
 type Entry struct {
 	APIVersion string    `json:"apiVersion"`
 	Kind       string    `json:"kind"`
@@ -27,18 +27,18 @@ type Entry struct {
 	UID        types.UID `json:"uid,omitempty"`
 }
 
-// Of is the entry of an object.
+// Of returns the entry of an object.
 func Of(u *unstructured.Unstructured) Entry {
 	return Entry{APIVersion: u.GetAPIVersion(), Kind: u.GetKind(), Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID()}
 }
 
-// Same reports whether both name the same object, whatever its UID.
+// Same reports whether two entries have the same kind, namespace and name. It ignores UIDs.
 func (e Entry) Same(other Entry) bool {
 	e.UID, other.UID = "", ""
 	return e == other
 }
 
-// String names the object.
+// String returns "KIND NAMESPACE/NAME".
 func (e Entry) String() string {
 	if e.Namespace == "" {
 		return e.Kind + " " + e.Name
@@ -46,7 +46,7 @@ func (e Entry) String() string {
 	return e.Kind + " " + e.Namespace + "/" + e.Name
 }
 
-// Object is one with nothing but the entry's kind and name, to read the rest into or to make requests with.
+// Object returns an object with only the entry's kind, namespace and name, for requests or to read into.
 func (e Entry) Object() *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	u.SetAPIVersion(e.APIVersion)
@@ -56,14 +56,15 @@ func (e Entry) Object() *unstructured.Unstructured {
 	return u
 }
 
-const key = "inventory.yaml"
+// inventoryKey is the key of the inventory in its ConfigMap.
+const inventoryKey = "inventory.yaml"
 
-// Name is that of the ConfigMap with the inventory.
+// Name returns the name of the ConfigMap with an Infra's inventory.
 func Name(infra types.NamespacedName) client.ObjectKey {
 	return client.ObjectKey{Namespace: infra.Namespace, Name: infra.Name + "-oooi-inventory"}
 }
 
-// Load returns the inventory of an Infra; empty where there is none.
+// Load returns the inventory of an Infra; nil if it does not exist.
 func Load(ctx context.Context, c client.Client, infra types.NamespacedName) ([]Entry, error) {
 	m := &corev1.ConfigMap{}
 	err := c.Get(ctx, Name(infra), m)
@@ -74,19 +75,19 @@ func Load(ctx context.Context, c client.Client, infra types.NamespacedName) ([]E
 		return nil, fmt.Errorf("reading the inventory of Infra %s: %w", infra, err)
 	}
 	var list []Entry
-	if err := yaml.Unmarshal([]byte(m.Data[key]), &list); err != nil {
+	if err := yaml.Unmarshal([]byte(m.Data[inventoryKey]), &list); err != nil {
 		return nil, fmt.Errorf("ConfigMap %s: invalid inventory: %w; correct it, or delete it and run setup again", Name(infra), err)
 	}
 	return list, nil
 }
 
-// Save replaces the inventory.
+// Save replaces the inventory of an Infra. Other keys of the ConfigMap are kept.
 func Save(ctx context.Context, c client.Client, infra types.NamespacedName, list []Entry, manager string) error {
 	text, err := yaml.Marshal(list)
 	if err != nil {
 		return fmt.Errorf("encoding the inventory: %w", err)
 	}
-	m := &unstructured.Unstructured{Object: map[string]any{"data": map[string]any{key: string(text)}}}
+	m := &unstructured.Unstructured{Object: map[string]any{"data": map[string]any{inventoryKey: string(text)}}}
 	m.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
 	m.SetNamespace(infra.Namespace)
 	m.SetName(Name(infra).Name)
@@ -97,18 +98,19 @@ func Save(ctx context.Context, c client.Client, infra types.NamespacedName, list
 	return nil
 }
 
-// Drop removes the inventory.
+// Drop deletes the ConfigMap with the inventory of an Infra.
 func Drop(ctx context.Context, c client.Client, infra types.NamespacedName) error {
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: Name(infra).Namespace, Name: Name(infra).Name}}
 	if err := client.IgnoreNotFound(c.Delete(ctx, m)); err != nil {
-		return fmt.Errorf("removing the inventory of Infra %s: %w", infra, err)
+		return fmt.Errorf("deleting the inventory of Infra %s: %w", infra, err)
 	}
 	return nil
 }
 
-// Remove deletes the object of an entry, if it is still the same one, with everything that it
-// has made. It reports whether there was one.
-func (e Entry) Remove(ctx context.Context, c client.Client, options ...client.DeleteOption) (bool, error) {
+// Delete deletes the object of an entry, if it has the same UID, or for an entry without a UID if setup manages it.
+// It reports whether it did. The pods of a workload are deleted with it; objects that an Infra or ProxyServer owns
+// are not.
+func (e Entry) Delete(ctx context.Context, c client.Client, options ...client.DeleteOption) (bool, error) {
 	u := e.Object()
 	if err := c.Get(ctx, client.ObjectKeyFromObject(u), u); err != nil {
 		if apierrors.IsNotFound(err) {
@@ -117,15 +119,15 @@ func (e Entry) Remove(ctx context.Context, c client.Client, options ...client.De
 		return false, fmt.Errorf("reading %s: %w", e, err)
 	}
 	if e.UID == "" && u.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy || e.UID != "" && e.UID != u.GetUID() {
-		return false, nil // somebody else's, of the same name
+		return false, nil // another object of the same name
 	}
 	uid := u.GetUID()
 	propagation := metav1.DeletePropagationBackground
 	switch e.Kind {
 	case "StatefulSet", "Deployment":
-		propagation = metav1.DeletePropagationForeground // it is there until its pods have ended
+		propagation = metav1.DeletePropagationForeground // the object exists until its pods have ended
 	case "Infra", "ProxyServer":
-		propagation = metav1.DeletePropagationOrphan // what it owns is deleted in order
+		propagation = metav1.DeletePropagationOrphan // teardown deletes these in order
 	}
 	err := c.Delete(ctx, u, append(options, client.Preconditions{UID: &uid}, client.PropagationPolicy(propagation))...)
 	if err := client.IgnoreNotFound(err); err != nil {
@@ -134,8 +136,8 @@ func (e Entry) Remove(ctx context.Context, c client.Client, options ...client.De
 	return true, nil
 }
 
-// Gone returns when the object is not there any more, or another one of its name is.
-func (e Entry) Gone(ctx context.Context, c client.Client) error {
+// WaitForDeletion waits until the object does not exist any more, or another one has its name, or the context ends.
+func (e Entry) WaitForDeletion(ctx context.Context, c client.Client) error {
 	u := e.Object()
 	for {
 		err := c.Get(ctx, client.ObjectKey{Namespace: e.Namespace, Name: e.Name}, u)

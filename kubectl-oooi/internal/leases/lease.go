@@ -1,4 +1,4 @@
-// Package leases says which machine has which address, by the Lease objects that leasedb writes.
+// Package leases reads and prints the DHCP leases in the Lease objects that the CoreDHCP plugin leasedb writes.
 package leases
 
 import (
@@ -16,23 +16,23 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
 
-// Labels of the Lease objects; an annotation of the same key has what a label cannot spell.
+// Labels of the Lease objects. If a value is not a valid label value, an annotation with the same key has it.
 const (
-	// PoolLabel has every Lease of a pool.
+	// PoolLabel is set on all leases; its value is the name of the pool, for an Infra "namespace.infra".
 	PoolLabel     = "leasedb.densityops.com/pool"
 	labelFamily   = "leasedb.densityops.com/family"
 	labelState    = "leasedb.densityops.com/state"
 	labelMAC      = "leasedb.densityops.com/mac"
 	labelHostname = "leasedb.densityops.com/hostname"
-	expires       = "leasedb.densityops.com/expires" // an annotation alone
+	expires       = "leasedb.densityops.com/expires" // only an annotation
 )
 
-// Marks are the keys of the labels and annotations that Read reads.
-func Marks() []string {
+// Keys returns the keys of the labels and annotations of a lease.
+func Keys() []string {
 	return []string{PoolLabel, labelFamily, labelState, labelMAC, labelHostname, expires}
 }
 
-// Lease is one address and who has it.
+// A Lease is the lease of one address.
 type Lease struct {
 	metav1.TypeMeta `json:",inline"`
 
@@ -40,26 +40,27 @@ type Lease struct {
 	Metadata output.Metadata `json:"metadata"`
 	Infra    string          `json:"infra"`
 	Address  netip.Addr      `json:"address"`
-	// State is bound, released, declined, or expired.
+	// State is bound, released, declined or expired.
 	State string `json:"state"`
-	// VM and Interface are the machine's; empty for another client.
+	// VM is "namespace/name" of the VM, Interface its interface; empty for other clients.
 	VM        string `json:"vm,omitempty"`
 	Interface string `json:"interface,omitempty"`
-	// Client is how a client is known that is no machine of KubeVirt.
+	// Client identifies a client that is no VM of KubeVirt.
 	Client   string `json:"client,omitempty"`
 	MAC      string `json:"mac,omitempty"`
 	Hostname string `json:"hostname,omitempty"`
-	// Since is when the address was given out, or its state changed.
+	// Since is when the address was leased, or its state changed.
 	Since time.Time `json:"since"`
-	// Expires is when the lease ends; zero where it lasts as long as the machine.
+	// Expires is when the lease expires; zero if it lasts as long as the VM.
 	Expires time.Time `json:"expires,omitzero"`
 }
 
-// Read reads a Lease object at a time. Of one that is in the pool of no Infra it returns nil.
+// Read decodes a Lease object. A bound lease that expired before now has the state expired. Read returns nil without
+// an error for a Lease that is in the pool of no Infra.
 func Read(o *coordinationv1.Lease, now time.Time) (*Lease, error) {
 	infra, address, ok := ParseName(o.Namespace, o.Name)
 	if !ok {
-		return nil, nil //nolint:nilnil // there is neither a lease nor a fault
+		return nil, nil //nolint:nilnil // neither a lease nor an error
 	}
 	l := &Lease{
 		Metadata: output.Metadata{Name: o.Name, Namespace: o.Namespace}, Infra: infra, Address: address, State: o.Labels[labelState],
@@ -95,23 +96,24 @@ func Read(o *coordinationv1.Lease, now time.Time) (*Lease, error) {
 	return l, nil
 }
 
-// holder reads "namespace/vm/interface", or what stands for another client.
+// holder decodes a holder identity: "namespace/vm/interface", or the identifier of another client.
 func (l *Lease) holder(text string) {
 	parts := strings.Split(text, "/")
 	switch {
 	case len(parts) == 3:
 		l.VM, l.Interface = parts[0]+"/"+parts[1], parts[2]
-	case text != l.State: // "declined" is nobody
+	case text != l.State: // the holder of a declined address is "declined"
 		l.Client = text
 	}
 }
 
-// ParseName reads the name of a Lease object, NAMESPACE.INFRA.ADDRESS, in which an IPv6 address has dashes and all its digits.
+// ParseName parses the name of a Lease object, NAMESPACE.INFRA.ADDRESS. An IPv6 address has dashes instead of colons,
+// and all digits. ok is false for other names.
 func ParseName(namespace, name string) (infra string, address netip.Addr, ok bool) {
-	rest, ours := strings.CutPrefix(name, namespace+".")
+	rest, found := strings.CutPrefix(name, namespace+".")
 	labels := strings.Split(rest, ".")
-	for _, last := range []int{1, 4} {
-		if !ours || len(labels) <= last {
+	for _, last := range []int{1, 4} { // labels of an IPv6 and of an IPv4 address
+		if !found || len(labels) <= last {
 			continue
 		}
 		at := len(labels) - last

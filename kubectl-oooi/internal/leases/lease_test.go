@@ -33,7 +33,7 @@ const objects = `
   spec: {holderIdentity: "id:0102", renewTime: "2026-01-02T03:04:05.000000Z"}
 `
 
-func TestLeasesAreRead(t *testing.T) {
+func TestRead(t *testing.T) {
 	var all []*coordinationv1.Lease
 	if err := yaml.UnmarshalStrict([]byte(objects), &all); err != nil {
 		t.Fatal(err)
@@ -46,7 +46,7 @@ func TestLeasesAreRead(t *testing.T) {
 		case err != nil:
 			b.WriteString("error: " + err.Error() + "\n")
 		case l == nil:
-			b.WriteString("not ours: " + o.Name + "\n")
+			b.WriteString("no lease: " + o.Name + "\n")
 		default:
 			list = append(list, l)
 		}
@@ -58,15 +58,15 @@ func TestLeasesAreRead(t *testing.T) {
 	golden.Check(t, "testdata/leases.golden", b.String())
 }
 
-// TestLabelsAreThoseOfLeasedb: its package is its own affair, so that the keys are here again.
-func TestLabelsAreThoseOfLeasedb(t *testing.T) {
+// TestKeysAreThoseOfLeasedb compares the keys with those of leasedb, whose internal package cannot be imported here.
+func TestKeysAreThoseOfLeasedb(t *testing.T) {
 	text, err := os.ReadFile("../../../plugins/leasedb/internal/leasestore/object.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, key := range []string{PoolLabel, labelState, labelMAC, labelHostname, expires, "bound"} {
 		if !strings.Contains(string(text), `"`+key+`"`) {
-			t.Errorf("leasedb has no %q", key)
+			t.Errorf("leasedb does not use %q", key)
 		}
 	}
 }

@@ -7,12 +7,12 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
 
-// Columns says which columns a table has beside the usual ones.
+// Columns selects the additional columns of a table.
 type Columns struct {
 	Namespace, Infra, Wide, NoTitles bool
 }
 
-// Table writes a line for each lease.
+// Table writes a table with a row for each lease.
 func Table(w io.Writer, list []*Lease, columns Columns) error {
 	t := &output.Table{Titles: []string{"ADDRESS", "MAC", "VM", "HOSTNAME", "STATE", "SINCE", "EXPIRES"}}
 	if columns.Wide {
@@ -43,7 +43,7 @@ func Table(w io.Writer, list []*Lease, columns Columns) error {
 	return t.Write(w)
 }
 
-// end is when the lease ends: a machine has its address for as long as it exists.
+// end returns when the lease ends: at a time or, without one, together with its VM.
 func (l *Lease) end() string {
 	switch {
 	case !l.Expires.IsZero():

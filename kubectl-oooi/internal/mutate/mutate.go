@@ -1,5 +1,5 @@
-// Package mutate switches doctor's checks off, one after the other, for the tests that hold that
-// none of them is there for show.
+// Package mutate disables doctor's checks one at a time, for tests that verify that each check finds problems that no
+// other finds.
 package mutate
 
 import (
@@ -10,17 +10,17 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
 )
 
-// Mutant is what is found in a bundle with one check switched off, which then finds nothing.
+// A Mutant is the result of a diagnosis with one check disabled.
 type Mutant struct {
-	// Off is its code, Waiting those of the checks that are not made while it fails.
+	// Off is the code of the disabled check, Waiting those of the checks that are skipped while it fails.
 	Off     string   `json:"off"`
 	Waiting []string `json:"waiting,omitempty"`
-	// Found are the checks that find something all the same, by code and status.
+	// Found are the checks that still find a problem, as "CODE STATUS".
 	Found []string `json:"found,omitempty"`
 }
 
-// Bundles is what mutants find in what --save has written about Infras that are named demo: a JSON
-// object of lists, by the names of the bundles.
+// Bundles returns the mutants of bundles that doctor --save wrote, as a JSON object of lists by the names of the
+// bundles. Each bundle must have one Infra with the name demo.
 func Bundles(names []string) ([]byte, error) {
 	all := map[string][]Mutant{}
 	for _, name := range names {
@@ -37,24 +37,24 @@ func Bundles(names []string) ([]byte, error) {
 	return data, nil
 }
 
-// bundle makes a mutant of each check that finds something, and has it look.
+// bundle returns a mutant for each check that finds a problem in a bundle.
 func bundle(name string) ([]Mutant, error) {
 	facts, err := doctor.Load(name, func(string) {})
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it is ours
+		return nil, err //nolint:wrapcheck // doctor wraps it
 	}
 	infras := facts.Infras("", "demo")
 	if len(infras) != 1 {
-		return nil, fmt.Errorf("%s has %d Infras of the name demo", name, len(infras))
+		return nil, fmt.Errorf("%s has %d Infras with the name demo", name, len(infras))
 	}
 	site, checks := doctor.NewSite(facts, infras[0]), doctor.Checks()
 	var mutants []Mutant
-	whole := doctor.Diagnose(site, checks, func(string) bool { return true })
+	diagnosis := doctor.Diagnose(site, checks, func(string) bool { return true })
 	for i := range checks {
-		if len(whole.Results[i].Findings) == 0 {
+		if len(diagnosis.Results[i].Findings) == 0 {
 			continue
 		}
-		m := Mutant{Off: checks[i].Code, Waiting: waiting(checks, checks[i].Code)}
+		m := Mutant{Off: checks[i].Code, Waiting: dependents(checks, checks[i].Code)}
 		mutated := slices.Clone(checks)
 		mutated[i].Run = func(*doctor.Site) []doctor.Finding { return nil }
 		d := doctor.Diagnose(site, mutated, func(string) bool { return true })
@@ -68,10 +68,10 @@ func bundle(name string) ([]Mutant, error) {
 	return mutants, nil
 }
 
-// waiting are the checks that need one, directly or by others.
-func waiting(checks []doctor.Check, code string) []string {
+// dependents returns the codes of the checks that need a check, directly or indirectly.
+func dependents(checks []doctor.Check, code string) []string {
 	var list []string
-	for i := range checks { // what others need comes before them
+	for i := range checks { // a check comes after those that it needs
 		if slices.ContainsFunc(slices.Concat(checks[i].Needs, checks[i].After), func(need string) bool { return need == code || slices.Contains(list, need) }) {
 			list = append(list, checks[i].Code)
 		}

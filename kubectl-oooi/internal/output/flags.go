@@ -1,5 +1,4 @@
-// Package output prints what commands have found: as a table for people, or as an object in the
-// formats of kubectl.
+// Package output prints the reports of commands: as tables, or in the output formats of kubectl.
 package output
 
 import (
@@ -15,25 +14,25 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// APIVersion is that of every report. Fields are added to it; what changes its meaning gets
-// another version.
+// APIVersion is the version of all reports. Fields may be added to it; a change of the meaning of a field needs a new
+// version.
 const APIVersion = "report.densityops.com/v1alpha1"
 
-// Flags are the flags about output.
+// Flags are the output flags of a command.
 type Flags struct {
 	print   *genericclioptions.PrintFlags
-	wide    bool // is a format
-	headers bool // may be left out
-	// NoHeaders leaves the titles of a table's columns out.
+	wide    bool // the format wide exists
+	headers bool // --no-headers exists
+	// NoHeaders omits the headers of tables.
 	NoHeaders bool
 }
 
-// List is for commands that list things, and print a table of them.
+// List returns the flags of a command that prints a list, by default as a table.
 func List() *Flags {
 	return &Flags{print: genericclioptions.NewPrintFlags(""), wide: true, headers: true}
 }
 
-// Single is for commands that print one report about nothing that has a name.
+// Single returns the flags of a command that prints one report, which is not about a named object.
 func Single() *Flags {
 	p := genericclioptions.NewPrintFlags("")
 	p.NamePrintFlags = nil
@@ -53,10 +52,11 @@ func (f *Flags) Add(cmd *cobra.Command) {
 		flags.BoolVar(&f.NoHeaders, "no-headers", false, "Do not print table headers")
 	}
 	if err := cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(f.formats(), cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // the flag is there
+		panic(err) // the flag was added above
 	}
 }
 
+// formats returns the sorted names of the output formats.
 func (f *Flags) formats() []string {
 	formats := f.print.AllowedFormats()
 	if f.wide {
@@ -66,7 +66,7 @@ func (f *Flags) formats() []string {
 	return formats
 }
 
-// Check finds out whether the format exists, before anything is asked for.
+// Check returns an error if the format is invalid. Commands call it before they read the cluster.
 func (f *Flags) Check() error {
 	if f.Text() {
 		return nil
@@ -80,23 +80,24 @@ func (f *Flags) Check() error {
 	return nil
 }
 
-// Text reports whether the output is for people.
+// Text reports whether the output is a table or another text, rather than one of kubectl's formats.
 func (f *Flags) Text() bool {
 	template := *f.print.TemplatePrinterFlags.TemplateArgument
 	return *f.print.OutputFormat == "" && template == "" || f.Wide()
 }
 
-// Wide reports whether a table is to have all its columns.
+// Wide reports whether tables have all columns.
 func (f *Flags) Wide() bool { return f.wide && *f.print.OutputFormat == "wide" }
 
-// Print prints a report; in the format "name" the objects that it is about.
-func (f *Flags) Print(w io.Writer, report any, about []*unstructured.Unstructured) error {
+// Print prints a report in one of kubectl's formats. The format name prints the names of objects instead, which are
+// the objects that the report is about.
+func (f *Flags) Print(w io.Writer, report any, objects []*unstructured.Unstructured) error {
 	printer, err := f.print.ToPrinter()
 	if err != nil {
 		return fmt.Errorf("--output: %w", err)
 	}
 	if *f.print.OutputFormat == "name" {
-		for _, o := range about {
+		for _, o := range objects {
 			if err := printer.PrintObj(o, w); err != nil {
 				return fmt.Errorf("printing: %w", err)
 			}
@@ -117,7 +118,7 @@ func (f *Flags) Print(w io.Writer, report any, about []*unstructured.Unstructure
 	return nil
 }
 
-// Object names an object for the format "name".
+// Object returns an object with only a name, for the format name.
 func Object(apiVersion, kind, namespace, name string) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	u.SetAPIVersion(apiVersion)

@@ -10,14 +10,14 @@ type Metadata struct {
 	Namespace string `json:"namespace"`
 }
 
-// ReportList is several reports of one kind, as API servers list objects.
+// A ReportList is a list of reports of one kind, in the form of a list of API objects.
 type ReportList[T any] struct {
 	metav1.TypeMeta `json:",inline"`
 
 	Items []*T `json:"items"`
 }
 
-// ListOf is the list of reports of a kind. None are an empty list, and no null.
+// ListOf returns a list of reports of a kind. Nil items are encoded as an empty list, not as null.
 func ListOf[T any](kind string, items []*T) *ReportList[T] {
 	if items == nil {
 		items = []*T{}

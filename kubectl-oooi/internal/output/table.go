@@ -9,15 +9,15 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 )
 
-// None stands in a table for what there is not.
+// None is the text of an empty cell.
 const None = "<none>"
 
-// Table is rows under titles, aligned as kubectl aligns them.
+// A Table has rows under titles, and is aligned as kubectl aligns tables.
 type Table struct {
-	// Titles are in capitals. A table without them has none.
+	// Titles are the column headers, in capitals; nil for a table without headers.
 	Titles []string
 	Rows   [][]string
-	// Indent stands before every line.
+	// Indent is written before every line.
 	Indent string
 }
 
@@ -31,7 +31,7 @@ func (t *Table) Add(cells ...string) {
 	t.Rows = append(t.Rows, cells)
 }
 
-// Write writes the table. One without rows is nothing.
+// Write writes the table. It writes nothing, not even the titles, if there are no rows.
 func (t *Table) Write(w io.Writer) error {
 	if len(t.Rows) == 0 {
 		return nil
@@ -43,7 +43,7 @@ func (t *Table) Write(w io.Writer) error {
 		rows = append([][]string{t.Titles}, rows...)
 	}
 	for _, row := range rows {
-		// A cell of several lines would begin rows of its own.
+		// A line break in a cell would start a new row.
 		line := strings.ReplaceAll(strings.Join(row, "\t"), "\n", " ")
 		if _, err := fmt.Fprintln(tabs, line); err != nil {
 			return fmt.Errorf("printing: %w", err)

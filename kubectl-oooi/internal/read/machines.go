@@ -8,8 +8,8 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// MachineInterfaces are the names of a VirtualMachineInstance's interfaces on the network of a
-// NetworkAttachmentDefinition, "namespace/name".
+// MachineInterfaces returns the names of a VirtualMachineInstance's interfaces on the network of the
+// NetworkAttachmentDefinition "namespace/name".
 func MachineInterfaces(u *unstructured.Unstructured, nad string) []string {
 	var list []string
 	networks, _, _ := unstructured.NestedSlice(u.Object, "spec", "networks")
@@ -23,8 +23,8 @@ func MachineInterfaces(u *unstructured.Unstructured, nad string) []string {
 	return list
 }
 
-// MachineAddresses are those that a VirtualMachineInstance says it has on a network, without
-// link-local ones.
+// MachineAddresses returns the addresses on a network in the status of a VirtualMachineInstance, without link-local
+// ones.
 func MachineAddresses(u *unstructured.Unstructured, nad string) []netip.Addr {
 	var list []netip.Addr
 	interfaces, _, _ := unstructured.NestedSlice(u.Object, "status", "interfaces")

@@ -12,32 +12,33 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// Model reads what names and routes are computed from. What is inside hosted clusters is not
-// read: where control has found their applications is in the status of the Infras.
+// Model reads the objects from which names and routes are computed. It reads nothing from hosted clusters: the apps
+// address is in the status of the Infras.
 func (r *Reader) Model(ctx context.Context) (*model.Objects, error) {
 	all := &model.Objects{}
-	if err := r.fill(ctx, all, InfraKind, objects.Decode[v1alpha1.Infra], []string{r.Namespace}); err != nil {
-		return nil, setUpFirst(err)
+	if err := r.addAll(ctx, all, InfraKind, objects.Decode[v1alpha1.Infra], []string{r.Namespace}); err != nil {
+		return nil, suggestSetup(err)
 	}
 	if err := r.HostedClusters(ctx, all); err != nil {
 		return nil, err
 	}
-	if err := r.fill(ctx, all, ProxyServerKind, objects.Decode[v1alpha1.ProxyServer], infraNamespaces(all, r.Namespace)); err != nil {
+	if err := r.addAll(ctx, all, ProxyServerKind, objects.Decode[v1alpha1.ProxyServer], infraNamespaces(all, r.Namespace)); err != nil {
 		return nil, err
 	}
 	namespaces := backendNamespaces(all, r.Namespace)
-	if err := r.fill(ctx, all, RouteKind, objects.Decode[objects.Route], namespaces); err != nil && !errors.Is(err, ErrNotServed) {
-		return nil, err // only OpenShift has Routes
+	if err := r.addAll(ctx, all, RouteKind, objects.Decode[objects.Route], namespaces); err != nil && !errors.Is(err, ErrNotServed) {
+		return nil, err // ErrNotServed: the cluster is not OpenShift and has no Routes
 	}
-	if err := r.fill(ctx, all, ServiceKind, objects.Decode[objects.LabelledService], namespaces); err != nil {
+	if err := r.addAll(ctx, all, ServiceKind, objects.Decode[objects.LabelledService], namespaces); err != nil {
 		return nil, err
 	}
 	return all, nil
 }
 
-// HostedClusters adds the hosted clusters that Infras may serve.
+// HostedClusters adds the HostedClusters to all. Without the right to list all, it reads those in namespaces that
+// Infras name.
 func (r *Reader) HostedClusters(ctx context.Context, all *model.Objects) error {
-	err := r.fill(ctx, all, HostedClusterKind, objects.Decode[objects.HostedCluster], hostedNamespaces(all))
+	err := r.addAll(ctx, all, HostedClusterKind, objects.Decode[objects.HostedCluster], hostedNamespaces(all))
 	if errors.Is(err, ErrNotServed) {
 		r.Warn("the cluster does not serve HostedClusters: HyperShift is not installed")
 		return nil
@@ -45,11 +46,12 @@ func (r *Reader) HostedClusters(ctx context.Context, all *model.Objects) error {
 	return err
 }
 
-func (r *Reader) fill(ctx context.Context, all *model.Objects, kind schema.GroupVersionKind, decode func(*unstructured.Unstructured) objects.Object, namespaces []string) error {
-	return r.everywhere(ctx, kind, namespaces, func(u *unstructured.Unstructured) { all.Add(decode(u)) })
+// addAll adds all objects of a kind; see inAllNamespaces.
+func (r *Reader) addAll(ctx context.Context, all *model.Objects, kind schema.GroupVersionKind, decode func(*unstructured.Unstructured) objects.Object, namespaces []string) error {
+	return r.inAllNamespaces(ctx, kind, namespaces, func(u *unstructured.Unstructured) { all.Add(decode(u)) })
 }
 
-// hostedNamespaces are those of the HostedClusters that Infras name.
+// hostedNamespaces returns the namespaces of the HostedClusters that Infras name.
 func hostedNamespaces(all *model.Objects) []string {
 	var list []string
 	for _, i := range all.Infras {
@@ -61,6 +63,7 @@ func hostedNamespaces(all *model.Objects) []string {
 	return list
 }
 
+// infraNamespaces returns the namespaces of Infras, and one more.
 func infraNamespaces(all *model.Objects, more string) []string {
 	list := []string{more}
 	for _, i := range all.Infras {
@@ -69,7 +72,7 @@ func infraNamespaces(all *model.Objects, more string) []string {
 	return list
 }
 
-// backendNamespaces are those in which proxies and what they connect to are.
+// backendNamespaces returns the namespaces of Infras, ProxyServers, control planes, VMs and backends, and one more.
 func backendNamespaces(all *model.Objects, more string) []string {
 	list := infraNamespaces(all, more)
 	for _, hc := range all.HostedClusters {

@@ -11,13 +11,13 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// PodAddresses are those that Multus says it has given a pod, beside the pod network's. It is an error
-// where Multus says nothing.
+// PodAddresses returns the addresses of a pod on networks other than the pod network, from the annotation in which
+// Multus reports them. It returns an error if the annotation does not exist.
 func PodAddresses(p *corev1.Pod) ([]netip.Addr, error) {
 	const annotation = "k8s.v1.cni.cncf.io/network-status"
 	text, ok := p.Annotations[annotation]
 	if !ok {
-		return nil, fmt.Errorf("no annotation %s, in which Multus says what it gave the pod", annotation)
+		return nil, fmt.Errorf("no annotation %s: Multus has not attached the pod to a network", annotation)
 	}
 	var networks []struct {
 		Default bool     `json:"default"`

@@ -1,4 +1,4 @@
-// Package read reads, once, what the commands show of a cluster.
+// Package read reads objects that several commands need from the API server, and handles missing rights and APIs.
 package read
 
 import (
@@ -15,23 +15,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// page is how many objects are asked for at a time, as in kubectl.
+// page is the number of objects in each response to a list request, as in kubectl.
 const page = 500
 
-// ErrNotServed says that the API server does not know a kind.
+// ErrNotServed means that the API server does not serve a kind.
 var ErrNotServed = errors.New("the cluster does not serve it")
 
-// Reader reads from an API server.
+// A Reader reads objects from the API server.
 type Reader struct {
 	Client client.Client
-	// Namespace is where to look when not all namespaces may be read.
+	// Namespace is searched without the right to list all namespaces.
 	Namespace string
-	// Warn is told of what is not seen. What may not be read must not look as if it were not
-	// there.
+	// Warn is called if objects are left out because of missing rights, so that they do not seem not to exist.
 	Warn func(string)
 }
 
-// In hands every object of a kind in a namespace, or with "" in all of them, to take.
+// In calls take for each object of a kind in a namespace, or in all namespaces if it is empty. The error is
+// ErrNotServed if the API server does not serve the kind.
 func (r *Reader) In(ctx context.Context, kind schema.GroupVersionKind, namespace string, take func(*unstructured.Unstructured), more ...client.ListOption) error {
 	for next := ""; ; {
 		list := &unstructured.UnstructuredList{}
@@ -52,8 +52,8 @@ func (r *Reader) In(ctx context.Context, kind schema.GroupVersionKind, namespace
 	}
 }
 
-// everywhere is In for all namespaces, and, where these may not be read, for those given.
-func (r *Reader) everywhere(ctx context.Context, kind schema.GroupVersionKind, namespaces []string, take func(*unstructured.Unstructured)) error {
+// inAllNamespaces is In for all namespaces. Without the right for that, it warns and reads the given namespaces.
+func (r *Reader) inAllNamespaces(ctx context.Context, kind schema.GroupVersionKind, namespaces []string, take func(*unstructured.Unstructured)) error {
 	err := r.In(ctx, kind, "", take)
 	if !apierrors.IsForbidden(err) {
 		return err
@@ -62,10 +62,10 @@ func (r *Reader) everywhere(ctx context.Context, kind schema.GroupVersionKind, n
 	slices.Sort(namespaces)
 	namespaces = slices.DeleteFunc(slices.Compact(namespaces), func(n string) bool { return n == "" })
 	if len(namespaces) == 0 {
-		r.Warn(err.Error() + ": none is seen")
+		r.Warn(err.Error() + "; no objects are read")
 		return nil
 	}
-	r.Warn(fmt.Sprintf("%v: those of %s alone are seen", err, strings.Join(namespaces, ", ")))
+	r.Warn(fmt.Sprintf("%v; only those in %s are read", err, strings.Join(namespaces, ", ")))
 	for _, namespace := range namespaces {
 		if err := r.In(ctx, kind, namespace, take); err != nil {
 			return err
@@ -74,6 +74,7 @@ func (r *Reader) everywhere(ctx context.Context, kind schema.GroupVersionKind, n
 	return nil
 }
 
+// plural names the objects of a kind in a namespace, for errors.
 func plural(kind schema.GroupVersionKind, namespace string) string {
 	if namespace == "" {
 		return kind.Kind + "s in all namespaces"

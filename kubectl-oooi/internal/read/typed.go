@@ -17,10 +17,10 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// Infras returns the Infras of a namespace, of all with "", as they are.
+// Infras returns the Infras of a namespace, or of all namespaces if it is empty, without defaults.
 func (r *Reader) Infras(ctx context.Context, namespace string) ([]*v1alpha1.Infra, error) {
 	infras, err := list[v1alpha1.Infra](ctx, r, InfraKind, namespace)
-	return infras, setUpFirst(err)
+	return infras, suggestSetup(err)
 }
 
 // Infra returns one Infra.
@@ -40,13 +40,13 @@ func get[T any](ctx context.Context, r *Reader, kind schema.GroupVersionKind, na
 		if meta.IsNoMatchError(err) {
 			err = ErrNotServed
 		}
-		return nil, setUpFirst(fmt.Errorf("reading %s %s/%s: %w", kind.Kind, namespace, name, err))
+		return nil, suggestSetup(fmt.Errorf("reading %s %s/%s: %w", kind.Kind, namespace, name, err))
 	}
 	one := new(T)
 	return one, convert(u, one)
 }
 
-// Lease returns one Lease; nil for one that there is not.
+// Lease returns one Lease; nil if it does not exist.
 func (r *Reader) Lease(ctx context.Context, namespace, name string) (*coordinationv1.Lease, error) {
 	lease, err := get[coordinationv1.Lease](ctx, r, coordinationv1.SchemeGroupVersion.WithKind("Lease"), namespace, name)
 	if apierrors.IsNotFound(err) {
@@ -55,22 +55,22 @@ func (r *Reader) Lease(ctx context.Context, namespace, name string) (*coordinati
 	return lease, err
 }
 
-// ProxyServers returns those of a namespace, of all with "", with their status.
+// ProxyServers returns the ProxyServers of a namespace, or of all namespaces if it is empty, with their status.
 func (r *Reader) ProxyServers(ctx context.Context, namespace string) ([]*v1alpha1.ProxyServer, error) {
 	return list[v1alpha1.ProxyServer](ctx, r, ProxyServerKind, namespace)
 }
 
-// Pods returns the pods that serve Infras in a namespace, in all with "".
+// Pods returns the pods of Infras in a namespace, or in all namespaces if it is empty.
 func (r *Reader) Pods(ctx context.Context, namespace string) ([]*corev1.Pod, error) {
 	return list[corev1.Pod](ctx, r, corev1.SchemeGroupVersion.WithKind("Pod"), namespace, client.HasLabels{v1alpha1.LabelInfra})
 }
 
-// Leases returns the Lease objects with a label of a namespace, of all with "".
+// Leases returns the Lease objects with a label in a namespace, or in all namespaces if it is empty.
 func (r *Reader) Leases(ctx context.Context, namespace, label string) ([]*coordinationv1.Lease, error) {
 	return list[coordinationv1.Lease](ctx, r, coordinationv1.SchemeGroupVersion.WithKind("Lease"), namespace, client.HasLabels{label})
 }
 
-// list returns what can be read, and what is wrong with the rest.
+// list returns the objects that can be decoded. The error joins those of the others.
 func list[T any](ctx context.Context, r *Reader, kind schema.GroupVersionKind, namespace string, more ...client.ListOption) ([]*T, error) {
 	var list []*T
 	var broken error
@@ -92,10 +92,10 @@ func convert(u *unstructured.Unstructured, into any) error {
 	return nil
 }
 
-// setUpFirst says what to do about Infras that the cluster has never heard of.
-func setUpFirst(err error) error {
+// suggestSetup adds a hint to ErrNotServed: the cluster may not be the management cluster, or setup has not run.
+func suggestSetup(err error) error {
 	if errors.Is(err, ErrNotServed) {
-		return fmt.Errorf("%w: is this the management cluster? 'kubectl oooi setup' makes the API", err)
+		return fmt.Errorf("%w: is this the management cluster? run 'kubectl oooi setup' to create the API", err)
 	}
 	return err
 }

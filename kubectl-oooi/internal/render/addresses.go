@@ -6,8 +6,8 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// Addresses returns which StatefulSets of an Infra have which address on the VLAN: one, or for the proxy's
-// floating address all among which it moves. What cannot be read is left out.
+// Addresses returns the StatefulSets of an Infra by their VLAN address: one StatefulSet, or for the floating address
+// all between which it moves. Invalid addresses are left out.
 func Addresses(infra *v1alpha1.Infra) map[netip.Addr][]string {
 	in := &Input{Infra: infra}
 	all := map[netip.Addr][]string{}
@@ -35,7 +35,7 @@ func Addresses(infra *v1alpha1.Infra) map[netip.Addr][]string {
 				all[address] = []string{i.name}
 			}
 		}
-		if c.name != v1alpha1.ComponentProxy || !in.floats() {
+		if c.name != v1alpha1.ComponentProxy || !in.hasFloatingAddress() {
 			continue
 		}
 		for _, ip := range components.Proxy.ServerIPs() {

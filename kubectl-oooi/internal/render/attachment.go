@@ -15,8 +15,8 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// IPAM is the field by which a CNI configuration gives addresses; empty where it gives none. That
-// of virtual machines must not: KubeVirt would run a DHCP server of its own on their bridge.
+// IPAM returns the name of the field by which a CNI configuration assigns addresses; empty if it assigns none. The
+// configuration of the VMs' network must not: KubeVirt would offer the addresses from a DHCP server of its own.
 func IPAM(config string) (string, error) {
 	plugins, err := pluginsOf(config)
 	if err != nil {
@@ -31,39 +31,38 @@ func IPAM(config string) (string, error) {
 	return "", nil
 }
 
-// pluginsOf are the plugins of a CNI configuration or configuration list, the one that makes
-// the interface first.
+// pluginsOf returns the plugins of a CNI configuration or configuration list. The first one creates the interface.
 func pluginsOf(config string) ([]map[string]any, error) {
 	var conf struct {
 		Plugins []map[string]any `json:"plugins"`
 	}
 	var single map[string]any
 	if err := errors.Join(json.Unmarshal([]byte(config), &conf), json.Unmarshal([]byte(config), &single)); err != nil {
-		return nil, fmt.Errorf("spec.config is no CNI configuration: %w", err)
+		return nil, fmt.Errorf("spec.config is not a CNI configuration: %w", err)
 	}
 	if len(conf.Plugins) > 0 {
 		return conf.Plugins, nil
 	}
 	if single["type"] == nil {
-		return nil, errors.New("spec.config is no CNI configuration: it has neither a type nor plugins")
+		return nil, errors.New("spec.config is not a CNI configuration: it has neither a type nor plugins")
 	}
 	return []map[string]any{single}, nil
 }
 
-// NetworkComponent is the value of v1alpha1.LabelComponent on the NetworkAttachmentDefinition of
-// virtual machines, where that is ours.
+// NetworkComponent is the value of v1alpha1.LabelComponent on a NetworkAttachmentDefinition of VMs that setup created.
 const NetworkComponent = "network"
 
-// machineAttachment is the virtual machines' NetworkAttachmentDefinition.
-func (in *Input) machineAttachment() *unstructured.Unstructured {
+// vmAttachment returns the VMs' NetworkAttachmentDefinition.
+func (in *Input) vmAttachment() *unstructured.Unstructured {
 	nad := in.Infra.Spec.NetworkConfig.NetworkAttachment(in.Infra.Namespace)
 	meta := in.meta(NetworkComponent, nad.Name)
 	meta.Namespace = nad.Namespace
 	return networkAttachmentDefinition(meta, in.Attachment)
 }
 
-// attachment derives from the virtual machines' NetworkAttachmentDefinition one by which a pod
-// of ours has addresses on the same VLAN, and answers what leaves from them by the VLAN.
+// attachment returns the NetworkAttachmentDefinition of a pod on the VLAN, and the element of the pod's annotation
+// that selects it. It is derived from the VMs' one, assigns the replica's addresses, and routes packets from these
+// addresses to the VLAN.
 func (in *Input) attachment(component string, i instance) (*unstructured.Unstructured, network, error) {
 	plugins, err := pluginsOf(in.Attachment)
 	if err != nil {
@@ -77,7 +76,7 @@ func (in *Input) attachment(component string, i instance) (*unstructured.Unstruc
 	first := map[string]any{}
 	for key, value := range plugins[0] {
 		switch key {
-		case "cniVersion", "name": // the list's
+		case "cniVersion", "name": // in the list, not in its plugins
 		default:
 			first[key] = value
 		}
@@ -95,25 +94,25 @@ func (in *Input) attachment(component string, i instance) (*unstructured.Unstruc
 	return networkAttachmentDefinition(meta, string(config)), network{Name: meta.Name, Namespace: meta.Namespace, Interface: vlanDevice}, nil
 }
 
-// ovnOverlay is the CNI plugin of OVN-Kubernetes, which takes no other plugin behind it.
+// ovnOverlay is the CNI plugin of OVN-Kubernetes. It cannot be chained with other plugins.
 const ovnOverlay = "ovn-k8s-cni-overlay"
 
-// IsOVN reports whether a CNI configuration is of OVN-Kubernetes.
+// IsOVN reports whether a CNI configuration uses the plugin of OVN-Kubernetes.
 func IsOVN(config string) bool {
 	plugins, err := pluginsOf(config)
 	return err == nil && plugins[0]["type"] == ovnOverlay
 }
 
-// onOVN reports whether the virtual machines' network is one of OVN-Kubernetes.
+// onOVN reports whether the VMs' network is one of OVN-Kubernetes.
 func (in *Input) onOVN() bool { return IsOVN(in.Attachment) }
 
-// ovnAttachment is attachment for a network of OVN-Kubernetes: another logical network on the same
-// physical one. It has no subnets, because OVN-Kubernetes refuses a pod that requests addresses on a
-// network with subnets (its pkg/allocator/pod, allocatePodAnnotationWithRollback).
+// ovnAttachment is attachment for a network of OVN-Kubernetes: another logical network on the same physical one. It
+// has no subnets, because OVN-Kubernetes refuses a pod that requests addresses on a network with subnets (its
+// pkg/allocator/pod, allocatePodAnnotationWithRollback).
 //
-// A port with addresses can use no others, so a proxy whose address floats requests none, and
-// 'xdsd hold' adds its own. Such a pod would have another MAC address after each restart, unless it
-// requests one.
+// A port with addresses can use no others, so a proxy with a floating address requests none, and xdsd hold adds the
+// replica's own ones. Without requested addresses the MAC address would change with each restart, so the pod requests
+// that.
 func (in *Input) ovnAttachment(component string, meta metav1.ObjectMeta, plugin map[string]any, i instance) (*unstructured.Unstructured, network, error) {
 	config := maps.Clone(plugin)
 	for _, key := range []string{"subnets", "excludeSubnets", "reservedSubnets", "infrastructureSubnets", "allowPersistentIPs"} {
@@ -121,14 +120,14 @@ func (in *Input) ovnAttachment(component string, meta metav1.ObjectMeta, plugin 
 	}
 	config["name"], config["netAttachDefName"] = meta.Namespace+"-"+meta.Name, meta.Namespace+"/"+meta.Name
 	if plugin["physicalNetworkName"] == nil {
-		config["physicalNetworkName"] = plugin["name"] // which is its default
+		config["physicalNetworkName"] = plugin["name"] // the default
 	}
 	text, err := json.Marshal(config)
 	if err != nil {
 		return nil, network{}, fmt.Errorf("encoding the network of %s: %w", i.name, err)
 	}
 	n := network{Name: meta.Name, Namespace: meta.Namespace, Interface: vlanDevice}
-	if component == v1alpha1.ComponentProxy && in.floats() {
+	if component == v1alpha1.ComponentProxy && in.hasFloatingAddress() {
 		n.MAC = hardwareAddress(i.addresses[0])
 	} else {
 		n.IPs = in.prefixes(i)
@@ -136,7 +135,7 @@ func (in *Input) ovnAttachment(component string, meta metav1.ObjectMeta, plugin 
 	return networkAttachmentDefinition(meta, string(text)), n, nil
 }
 
-// prefixes are an instance's addresses with the lengths of their subnets' prefixes.
+// prefixes returns a replica's addresses with the prefix lengths of their subnets.
 func (in *Input) prefixes(i instance) []string {
 	var list []string
 	for _, a := range i.addresses {
@@ -145,8 +144,8 @@ func (in *Input) prefixes(i instance) []string {
 	return list
 }
 
-// hardwareAddress is the MAC address that OVN-Kubernetes gives a port with this address
-// (pkg/util.IPAddrToHWAddr), so it is as unique on the VLAN as the address.
+// hardwareAddress returns the MAC address that OVN-Kubernetes gives a port with this address
+// (pkg/util.IPAddrToHWAddr), so that it is unique on the VLAN if the address is.
 func hardwareAddress(a netip.Addr) string {
 	end := a.AsSlice()
 	if a.Is6() {
@@ -156,7 +155,8 @@ func hardwareAddress(a netip.Addr) string {
 	return net.HardwareAddr{0x0a, 0x58, end[0], end[1], end[2], end[3]}.String()
 }
 
-// staticIPAM gives an instance its addresses, with the gateway that sbr makes a route of.
+// staticIPAM returns the ipam field with a replica's addresses, and the gateway, from which the plugin sbr creates a
+// default route.
 func (in *Input) staticIPAM(i instance) map[string]any {
 	networks := in.networks()
 	gateway, err := netip.ParseAddr(in.Infra.Spec.NetworkConfig.Gateway)
@@ -171,7 +171,7 @@ func (in *Input) staticIPAM(i instance) map[string]any {
 	return map[string]any{"type": "static", "addresses": addresses}
 }
 
-// networks are the VLAN's subnets. Those that cannot be read are reported by the model.
+// networks returns the VLAN's subnets. Invalid ones are left out; the model reports them.
 func (in *Input) networks() []netip.Prefix {
 	var all []netip.Prefix
 	config := in.Infra.Spec.NetworkConfig
@@ -187,7 +187,7 @@ func (in *Input) networks() []netip.Prefix {
 	return all
 }
 
-// configOf is the configuration in a NetworkAttachmentDefinition.
+// configOf returns the CNI configuration of a NetworkAttachmentDefinition.
 func configOf(nad *unstructured.Unstructured) string {
 	config, _, _ := unstructured.NestedString(nad.Object, "spec", "config")
 	return config

@@ -18,7 +18,7 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// dhcp is a coredhcp for each instance. They share one set of leases.
+// dhcp returns a StatefulSet with coredhcp for each replica. All replicas use the same Lease objects.
 func dhcp(in *Input) ([]runtime.Object, error) {
 	const component = v1alpha1.ComponentDHCP
 	spec := in.Infra.Spec.InfraComponents.DHCP
@@ -26,23 +26,23 @@ func dhcp(in *Input) ([]runtime.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	machines := in.machines()
-	readable := machines
+	vmNamespace := in.vmNamespace()
+	readable := vmNamespace
 	if in.ControlPlane == "" {
-		readable = "" // there can be no Role in a namespace that is yet to come
+		readable = "" // a Role needs an existing namespace
 	}
 	rules := []rule{
-		{readable, rbacv1.PolicyRule{APIGroups: []string{"kubevirt.io"}, Resources: []string{"virtualmachineinstances", "virtualmachines"}, Verbs: read}},
+		{readable, rbacv1.PolicyRule{APIGroups: []string{"kubevirt.io"}, Resources: []string{"virtualmachineinstances", "virtualmachines"}, Verbs: readVerbs}},
 		{in.Infra.Namespace, rbacv1.PolicyRule{
 			APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "list", "watch", "create", "update", "delete"},
 		}},
 	}
-	if readable != "" { // not in all namespaces: those of others are none of its business
+	if readable != "" { // coredhcp must not create events in the namespaces of others
 		rules = append(rules, rule{readable, rbacv1.PolicyRule{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create"}}})
 	}
 	list := in.rights(component, rules...)
 	for _, i := range instances {
-		text, err := in.dhcpConfig(i, machines)
+		text, err := in.dhcpConfig(i, vmNamespace)
 		if err != nil {
 			return nil, err
 		}
@@ -52,10 +52,10 @@ func dhcp(in *Input) ([]runtime.Object, error) {
 			return nil, err
 		}
 		set, err := in.statefulSet(workload{
-			component: component, instance: i, network: network, config: with(config, configOf(nad)), port: 67,
+			component: component, instance: i, network: network, config: withNetwork(config, configOf(nad)), port: 67,
 			spec: corev1.PodSpec{
 				Affinity: in.spread(component, len(instances)),
-				Containers: []corev1.Container{confined(corev1.Container{
+				Containers: []corev1.Container{restrictedContainer(corev1.Container{
 					Name: "coredhcp", Image: cmp.Or(spec.Image, in.Images.Oooi),
 					Command: []string{"/coredhcp", "--config", "/etc/coredhcp/config.yml", "--http", "$(POD_IP):9903"},
 					Env:     []corev1.EnvVar{podIP},
@@ -63,8 +63,8 @@ func dhcp(in *Input) ([]runtime.Object, error) {
 						{Name: "dhcp", ContainerPort: 67, Protocol: corev1.ProtocolUDP},
 						{Name: v1alpha1.PortHealth, ContainerPort: 9903, Protocol: corev1.ProtocolTCP},
 					},
-					ReadinessProbe: probe("/readyz", v1alpha1.PortHealth, 2),
-					LivenessProbe:  probe("/healthz", v1alpha1.PortHealth, 10),
+					ReadinessProbe: httpProbe("/readyz", v1alpha1.PortHealth, 2),
+					LivenessProbe:  httpProbe("/healthz", v1alpha1.PortHealth, 10),
 					Resources:      resources(spec.Resources, "20m", "64Mi"),
 					VolumeMounts: []corev1.VolumeMount{
 						{Name: "config", MountPath: "/etc/coredhcp", ReadOnly: true}, {Name: "state", MountPath: "/var/lib/coredhcp"}, tokenMount,
@@ -78,28 +78,28 @@ func dhcp(in *Input) ([]runtime.Object, error) {
 		}
 		list = append(list, configMap(in.meta(component, i.name), config), nad, set)
 	}
-	return append(list, in.disruption(component, len(instances))...), nil
+	return append(list, in.disruptionBudget(component, len(instances))...), nil
 }
 
-// machines is the namespace of the virtual machines, as far as it can be told; empty for all.
-func (in *Input) machines() string {
+// vmNamespace returns the namespace of the VMs; empty for all namespaces, if it is unknown.
+func (in *Input) vmNamespace() string {
 	if in.MachineNamespace == "" && in.ControlPlane == "" && in.HostedCluster.Name != "" {
 		return model.ControlPlaneNamespace(in.HostedCluster.Namespace, in.HostedCluster.Name)
 	}
 	return cmp.Or(in.MachineNamespace, in.ControlPlane)
 }
 
-// dhcpConfig is the configuration of one instance, in CoreDHCP's format.
-func (in *Input) dhcpConfig(i instance, machines string) (string, error) {
+// dhcpConfig returns the configuration of one replica, in CoreDHCP's YAML format.
+func (in *Input) dhcpConfig(i instance, vmNamespace string) (string, error) {
 	subnet, err := netip.ParsePrefix(in.Infra.Spec.NetworkConfig.CIDR)
 	if err != nil || !subnet.Addr().Is4() {
-		return "", fmt.Errorf("spec.networkConfig.cidr: DHCP takes an IPv4 network, not %q: set infraComponents.dhcp.enabled to false, or put the IPv4 network there", in.Infra.Spec.NetworkConfig.CIDR)
+		return "", fmt.Errorf("spec.networkConfig.cidr: %q is not an IPv4 network, which DHCP requires; specify an IPv4 network, or set infraComponents.dhcp.enabled to false", in.Infra.Spec.NetworkConfig.CIDR)
 	}
-	who, err := in.clients(machines)
+	clients, err := in.clientArguments(vmNamespace)
 	if err != nil {
 		return "", err
 	}
-	leases, err := in.leases(i, subnet.Masked())
+	leases, err := in.leaseArguments(i, subnet.Masked())
 	if err != nil {
 		return "", err
 	}
@@ -108,7 +108,7 @@ func (in *Input) dhcpConfig(i instance, machines string) (string, error) {
 		return "", err
 	}
 	plugins := []map[string]string{
-		{"kubevirt": who}, {"leasedb": leases},
+		{"kubevirt": clients}, {"leasedb": leases},
 		{"netmask": net.IP(net.CIDRMask(subnet.Bits(), 32)).String()}, {"router": in.Infra.Spec.NetworkConfig.Gateway},
 	}
 	if servers := in.resolvers(); servers != "" {
@@ -122,11 +122,11 @@ func (in *Input) dhcpConfig(i instance, machines string) (string, error) {
 	return string(text), nil
 }
 
-// clients says whom the server serves, in the words of plugin kubevirt.
-func (in *Input) clients(machines string) (string, error) {
+// clientArguments returns the arguments of the plugin kubevirt, which select the VMs that the server serves.
+func (in *Input) clientArguments(vmNamespace string) (string, error) {
 	words := []string{"network=" + in.Infra.Spec.NetworkConfig.NetworkAttachment(in.Infra.Namespace).String()}
-	if machines != "" {
-		words = append(words, "namespace="+machines)
+	if vmNamespace != "" {
+		words = append(words, "namespace="+vmNamespace)
 	}
 	words = append(words, "snapshot=/var/lib/coredhcp/machines.json")
 	switch selector := in.Infra.Spec.InfraComponents.DHCP.VMSelector; {
@@ -140,14 +140,14 @@ func (in *Input) clients(machines string) (string, error) {
 		}
 	case in.cluster() != nil && in.cluster().InfraID != "":
 		words = append(words, "infra-id="+in.cluster().InfraID)
-	case machines == "":
-		return "", fmt.Errorf("spec.hostedClusterRef: DHCP has to know whose virtual machines it serves: name the hosted cluster, or set infraComponents.dhcp.vmSelector")
+	case vmNamespace == "":
+		return "", fmt.Errorf("spec.hostedClusterRef: required to select the VMs that DHCP serves; name the HostedCluster, or set infraComponents.dhcp.vmSelector")
 	}
 	return strings.Join(words, " "), nil
 }
 
-// leases says which addresses there are, in the words of plugin leasedb.
-func (in *Input) leases(i instance, subnet netip.Prefix) (string, error) {
+// leaseArguments returns the arguments of the plugin leasedb.
+func (in *Input) leaseArguments(i instance, subnet netip.Prefix) (string, error) {
 	spec := in.Infra.Spec.InfraComponents.DHCP
 	lease, err := spec.LeaseDuration()
 	if err != nil {
@@ -167,15 +167,16 @@ func (in *Input) leases(i instance, subnet netip.Prefix) (string, error) {
 		}
 		words = append(words, fmt.Sprintf("exclude=%s-%s", r.First, r.Last))
 	}
-	for _, a := range in.protected(i, subnet) {
+	for _, a := range in.protectedAddresses(i, subnet) {
 		words = append(words, "protected="+a.String())
 	}
 	return strings.Join(append(words, "server="+i.addresses[0].String(), "lease="+lease.String()), " "), nil
 }
 
-// protected are the addresses of the subnet that no machine may get, whatever is reserved for it: the gateway's, and those of
-// our servers beside the instance itself.
-func (in *Input) protected(i instance, subnet netip.Prefix) []netip.Addr {
+// protectedAddresses returns the addresses of the subnet that must never be leased, even if they are reserved for a
+// VM: the gateway and the Infra's servers, except the replica's own first address, which the argument server
+// contains.
+func (in *Input) protectedAddresses(i instance, subnet netip.Prefix) []netip.Addr {
 	spec := in.Infra.Spec
 	texts := []string{spec.NetworkConfig.Gateway}
 	add := func(list []v1alpha1.Instance) {
@@ -205,7 +206,7 @@ func (in *Input) protected(i instance, subnet netip.Prefix) []netip.Addr {
 	return list
 }
 
-// resolvers are what clients ask for names: our DNS where it runs, so that nobody goes past it.
+// resolvers returns the DNS servers for clients: the Infra's DNS if it is enabled, otherwise the upstream resolvers.
 func (in *Input) resolvers() string {
 	dns := in.Infra.Spec.InfraComponents.DNS
 	if !dns.IsEnabled() {
@@ -218,26 +219,26 @@ func (in *Input) resolvers() string {
 	return strings.Join(list, " ")
 }
 
-// named are the names of options that plugin options knows, beside those of its own.
-var named = map[string]string{
+// optionNames maps names of options in an Infra to those of the plugin options, where these differ.
+var optionNames = map[string]string{
 	"ntp-servers": "ntp", "domain-name": "domain", "domain-search": "search", "interface-mtu": "mtu", "broadcast-address": "broadcast",
 	"host-name": "hostname", "classless-routes": "routes", "renew-timer": "t1", "rebind-timer": "t2",
 }
 
-// dhcpOptions are spec.infraComponents.dhcp.options, in the words of plugin options.
+// dhcpOptions returns spec.infraComponents.dhcp.options as arguments of the plugin options.
 func (in *Input) dhcpOptions() (string, error) {
 	var words []string
 	for i, o := range in.Infra.Spec.InfraComponents.DHCP.Options {
 		if strings.ContainsAny(o.Value, " \t\n") {
-			return "", fmt.Errorf("spec.infraComponents.dhcp.options[%d]: white space in %q, which CoreDHCP cannot carry: give its code, and hex:... for its value", i, o.Value)
+			return "", fmt.Errorf("spec.infraComponents.dhcp.options[%d]: CoreDHCP does not support white space in the value %q; specify the option by code, with a value hex:...", i, o.Value)
 		}
 		switch {
 		case o.Code != nil && strings.Contains(o.Value, ":"):
 			words = append(words, fmt.Sprintf("option=%d:%s", *o.Code, o.Value))
 		case o.Code != nil:
-			return "", fmt.Errorf("spec.infraComponents.dhcp.options[%d]: the value of option %d needs its type in front, such as ip:%s", i, *o.Code, o.Value)
+			return "", fmt.Errorf("spec.infraComponents.dhcp.options[%d]: the value of option %d requires a type prefix, such as ip:%s", i, *o.Code, o.Value)
 		default:
-			words = append(words, cmp.Or(named[o.Name], o.Name)+"="+o.Value)
+			words = append(words, cmp.Or(optionNames[o.Name], o.Name)+"="+o.Value)
 		}
 	}
 	return strings.Join(words, " "), nil

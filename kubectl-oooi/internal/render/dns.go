@@ -14,7 +14,7 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// dns is a CoreDNS for each instance, with a server block for each side.
+// dns returns a StatefulSet with CoreDNS for each replica.
 func dns(in *Input) ([]runtime.Object, error) {
 	spec := in.Infra.Spec.InfraComponents.DNS
 	instances, err := in.instances(v1alpha1.ComponentDNS, spec.EffectiveInstances())
@@ -36,13 +36,12 @@ func dns(in *Input) ([]runtime.Object, error) {
 			return nil, err
 		}
 		set, err := in.statefulSet(workload{
-			component: component, instance: i, network: network, config: with(config, configOf(nad)), port: 53,
+			component: component, instance: i, network: network, config: withNetwork(config, configOf(nad)), port: 53,
 			spec: corev1.PodSpec{
-				// Not the cluster's DNS: that may forward to us, and a name that nobody knows would
-				// go round for ever.
+				// Not the cluster DNS: it may forward to this DNS, so that unknown names would loop.
 				DNSPolicy: corev1.DNSDefault,
 				Affinity:  in.spread(component, len(instances)),
-				Containers: []corev1.Container{confined(corev1.Container{
+				Containers: []corev1.Container{restrictedContainer(corev1.Container{
 					Name: "coredns", Image: cmp.Or(spec.Image, in.Images.Oooi), Command: []string{"/coredns", "-conf", "/etc/coredns/Corefile"},
 					Env: []corev1.EnvVar{podIP},
 					Ports: []corev1.ContainerPort{
@@ -52,8 +51,8 @@ func dns(in *Input) ([]runtime.Object, error) {
 						{Name: "live", ContainerPort: 8080, Protocol: corev1.ProtocolTCP},
 						{Name: "metrics", ContainerPort: 9153, Protocol: corev1.ProtocolTCP},
 					},
-					ReadinessProbe: probe("/ready", v1alpha1.PortHealth, 2),
-					LivenessProbe:  probe("/health", "live", 10),
+					ReadinessProbe: httpProbe("/ready", v1alpha1.PortHealth, 2),
+					LivenessProbe:  httpProbe("/health", "live", 10),
 					Resources:      resources(spec.Resources, "50m", "64Mi"),
 					VolumeMounts: []corev1.VolumeMount{
 						{Name: "config", MountPath: "/etc/coredns", ReadOnly: true}, {Name: "state", MountPath: "/var/lib/coredns"}, tokenMount,
@@ -67,11 +66,11 @@ func dns(in *Input) ([]runtime.Object, error) {
 		}
 		list = append(list, nad, set)
 	}
-	return append(list, in.disruption(component, len(instances))...), nil
+	return append(list, in.disruptionBudget(component, len(instances))...), nil
 }
 
-// corefile has a server block for the VLAN and one for the pod network, told apart by the
-// interface that a query comes in by.
+// corefile returns the Corefile. It has a server block for each view, bound to the interface on the VLAN and to that
+// in the pod network.
 func (in *Input) corefile() string {
 	var b strings.Builder
 	upstream := "/etc/resolv.conf"
@@ -86,7 +85,7 @@ func (in *Input) corefile() string {
 		}
 		b.WriteString("    prometheus {$POD_IP}:9153\n")
 		if view == "vlan" {
-			// Names of the management cluster's Services are nobody's business here.
+			// VMs must not resolve names of Services of the management cluster.
 			b.WriteString("    template IN ANY cluster.local {\n        rcode REFUSED\n    }\n")
 		}
 		fmt.Fprintf(&b, "    hcpviews%s {\n        infra %s\n", zones, in.key())
@@ -104,9 +103,9 @@ func (in *Input) corefile() string {
 	return b.String()
 }
 
-// zones are the domains of the hosted cluster and its hostnames outside of them, each with a space
-// in front. What lies outside is answered before the objects are read, so a hostname does not
-// take its siblings with it. None is known: all names wait for the objects.
+// zones returns the domains of the hosted cluster and its hostnames outside of them, each with a leading space.
+// CoreDNS answers names in a zone only after it has read the objects, so a hostname is a zone of its own, without its
+// siblings. Without zones, all names wait for the objects.
 func (in *Input) zones() string {
 	c := in.cluster()
 	if c == nil {
@@ -134,7 +133,7 @@ func (in *Input) zones() string {
 	return " " + strings.Join(zones, " ")
 }
 
-// generatedHosts are the hosts that OpenShift gives to HyperShift's Routes, which may be made
+// generatedHosts returns the hostnames that OpenShift generates for HyperShift's Routes, because these may be created
 // after the Corefile.
 func (in *Input) generatedHosts() []string {
 	var hosts []string

@@ -1,4 +1,4 @@
-// Package render says which objects an Infra, or a ProxyServer that stands alone, amounts to:
-// the workloads that serve it, their configuration and their rights. It is pure: equal input
-// makes equal objects, in the same order, and nothing is asked.
+// Package render renders the objects that setup applies for an Infra or a standalone ProxyServer: workloads, their
+// configuration and their rights. It is pure: it makes no requests, and equal input gives equal objects in the same
+// order.
 package render

@@ -14,18 +14,19 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// holderPort is where the process that holds the floating address tells how it is.
+// holderPort serves health, metrics and state of xdsd hold.
 const (
 	holderPort     = 9906
 	holderPortName = "holder"
 )
 
-// floats reports whether the proxy's address moves between instances, which have others of their
-// own.
-func (in *Input) floats() bool { return len(in.Infra.Spec.InfraComponents.Proxy.Instances) > 0 }
+// hasFloatingAddress reports whether the proxy has several replicas, between which its address moves.
+func (in *Input) hasFloatingAddress() bool {
+	return len(in.Infra.Spec.InfraComponents.Proxy.Instances) > 0
+}
 
-// floating are the addresses that move: all by which clients are to reach the proxy.
-func (in *Input) floating() []string {
+// floatingAddresses returns the addresses at which clients reach the proxy, which move together.
+func (in *Input) floatingAddresses() []string {
 	var list []string
 	for _, a := range in.Infra.Spec.InfraComponents.Proxy.ServerIPs() {
 		list = append(list, string(a))
@@ -33,10 +34,10 @@ func (in *Input) floating() []string {
 	return list
 }
 
-// FloatingLease names the Lease that says which instance of the proxy has its address.
+// FloatingLease returns the name of the Lease whose holder is the proxy replica with the floating address.
 func FloatingLease(infra *v1alpha1.Infra) string { return infra.Name + "-proxy-address" }
 
-// floatingLease is that Lease, with nothing in it: who holds the address says so.
+// floatingLease returns that Lease without a spec, which xdsd hold writes.
 func (in *Input) floatingLease() *unstructured.Unstructured {
 	meta := in.meta(v1alpha1.ComponentProxy, FloatingLease(in.Infra))
 	u := &unstructured.Unstructured{}
@@ -47,26 +48,26 @@ func (in *Input) floatingLease() *unstructured.Unstructured {
 	return u
 }
 
-// floatingRules are what the process that holds the address needs, and on OpenShift what its pod
-// does.
+// floatingRules returns the rights of xdsd hold, and on OpenShift the right to use the SecurityContextConstraints of
+// its pod.
 func (in *Input) floatingRules() []rule {
-	here := func(resource, group string, names []string, verbs ...string) rule {
+	newRule := func(resource, group string, names []string, verbs ...string) rule {
 		return rule{in.Infra.Namespace, rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, ResourceNames: names, Verbs: verbs}}
 	}
-	rules := []rule{here("leases", "coordination.k8s.io", []string{FloatingLease(in.Infra)}, "get", "watch", "update")}
+	rules := []rule{newRule("leases", "coordination.k8s.io", []string{FloatingLease(in.Infra)}, "get", "watch", "update")}
 	if in.OpenShift {
-		rules = append(rules, here("securitycontextconstraints", "security.openshift.io", []string{in.constraints()}, "use"))
+		rules = append(rules, newRule("securitycontextconstraints", "security.openshift.io", []string{in.constraints()}, "use"))
 	}
 	return rules
 }
 
-// holder has the address at one of the instances, one whose Envoy is ready: while an xdsd is away
-// its Envoy goes on, and so do the connections by it. It is the one container with a capability, and
-// runs as root: Linux gives no capability that is added to anybody else. It has no other of root's.
+// holder returns the container with xdsd hold. It checks whether Envoy is ready, not xdsd serve, because Envoy and
+// its connections continue while xdsd serve restarts. It is the only container with capabilities, and runs as root,
+// because Linux gives added capabilities only to root. All other capabilities are dropped.
 func (in *Input) holder(oooi string, i instance, others []instance) corev1.Container {
 	command := []string{
 		"/xdsd", "hold", "--lease", in.Infra.Namespace + "/" + FloatingLease(in.Infra), "--identity", "$(POD_NAME)", "--device", vlanDevice,
-		"--address", strings.Join(in.floating(), ","), "--ready", "http://127.0.0.1:9901/ready",
+		"--address", strings.Join(in.floatingAddresses(), ","), "--ready", "http://127.0.0.1:9901/ready",
 		"--http", "$(POD_IP):9906", "--state", "/var/lib/xdsd/holder.json",
 	}
 	if witnesses := in.witnesses(i, others); len(witnesses) > 0 {
@@ -78,10 +79,10 @@ func (in *Input) holder(oooi string, i instance, others []instance) corev1.Conta
 			command = append(command, "--gateway", gateway.String())
 		}
 	}
-	c := confined(corev1.Container{
+	c := restrictedContainer(corev1.Container{
 		Name: "holder", Image: oooi, Env: []corev1.EnvVar{podIP, podName}, Command: command,
 		Ports:          []corev1.ContainerPort{{Name: holderPortName, ContainerPort: holderPort, Protocol: corev1.ProtocolTCP}},
-		ReadinessProbe: probe("/readyz", holderPortName, 2), LivenessProbe: probe("/healthz", holderPortName, 10),
+		ReadinessProbe: httpProbe("/readyz", holderPortName, 2), LivenessProbe: httpProbe("/healthz", holderPortName, 10),
 		Resources:    resources(nil, "10m", "32Mi"),
 		VolumeMounts: []corev1.VolumeMount{{Name: "holder", MountPath: "/var/lib/xdsd"}, tokenMount},
 	})
@@ -90,7 +91,7 @@ func (in *Input) holder(oooi string, i instance, others []instance) corev1.Conta
 	return c
 }
 
-// gatewayOf is the VLAN's gateway if one of an instance's addresses is in its subnet; else invalid.
+// gatewayOf returns the VLAN's gateway if an address of the replica is in its subnet; otherwise the zero Addr.
 func (in *Input) gatewayOf(i instance) netip.Addr {
 	gateway, err := v1alpha1.ParseAddress(in.Infra.Spec.NetworkConfig.Gateway)
 	if err != nil || !slices.ContainsFunc(i.addresses, func(a netip.Addr) bool { return prefixOf(a, in.networks()).Contains(gateway) }) {
@@ -99,8 +100,8 @@ func (in *Input) gatewayOf(i instance) netip.Addr {
 	return gateway
 }
 
-// witnesses are others on the VLAN, which an instance hears unless it is cut off: the gateway, the
-// other instances, DNS and DHCP.
+// witnesses returns the addresses that a replica probes to detect that it is cut off from the VLAN: the gateway, the
+// other replicas, DNS and DHCP.
 func (in *Input) witnesses(self instance, others []instance) []string {
 	var list []string
 	add := func(text string) {
@@ -128,8 +129,8 @@ func (in *Input) witnesses(self instance, others []instance) []string {
 	return list
 }
 
-// sources are the instance's own addresses, one a family, that connections to applications leave
-// from: the floating one is somewhere else, or soon may be.
+// sources returns a replica's own addresses, at most one of each family, as source addresses of connections to apps
+// on the VLAN. The floating address is not used, because it may move to another replica.
 func sources(addresses []netip.Addr) []string {
 	var list []string
 	for _, six := range []bool{false, true} {
@@ -140,11 +141,11 @@ func sources(addresses []netip.Addr) []string {
 	return list
 }
 
-// constraints names the SecurityContextConstraints of the proxy's pods, where they need their own.
+// constraints returns the name of the SecurityContextConstraints for proxies with a floating address.
 func (in *Input) constraints() string { return roleName(in.Infra, v1alpha1.ComponentProxy) }
 
-// securityContextConstraints are restricted-v2 with what holder takes: two capabilities, and a user
-// of its choice. The pod has its other users from its own spec.
+// securityContextConstraints returns restricted-v2 with what the container holder requires: two capabilities and any
+// user. The users of the other containers are set in the pod spec.
 func (in *Input) securityContextConstraints() *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{
 		"allowHostDirVolumePlugin": false, "allowHostIPC": false, "allowHostNetwork": false, "allowHostPID": false, "allowHostPorts": false,

@@ -10,47 +10,45 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// Input is what objects are made of.
+// Input is the input of Objects.
 type Input struct {
-	// Infra has its defaults, Written has what its author wrote; nil where there is none, and
-	// Infra but says for a ProxyServer that is alone what an Infra says for others.
+	// Infra has defaults, Written is the same as its author wrote it. For a standalone ProxyServer, Written is nil
+	// and Infra is derived from the ProxyServer.
 	Infra   *v1alpha1.Infra
 	Written *unstructured.Unstructured
-	// ProxyServer is that of the Infra, as its author wrote it; nil for the one that has
-	// nothing but the reference.
+	// ProxyServer is the Infra's, as its author wrote it; nil to render the default one.
 	ProxyServer *unstructured.Unstructured
-	// ProxySpec is that of ProxyServer. What the Infra says as well wins.
+	// ProxySpec is the spec of ProxyServer, with defaults. Fields of the Infra take precedence.
 	ProxySpec v1alpha1.ProxyServerSpec
-	// HostedCluster is the Infra's; empty where it is not known.
+	// HostedCluster is the Infra's; empty if it is unknown.
 	HostedCluster types.NamespacedName
-	// ControlPlane is the namespace of the control plane; empty while there is none, or it is
-	// not known. Then rights are for all namespaces.
+	// ControlPlane is the namespace of the control plane; empty if it does not exist or is unknown. Then rights are
+	// granted in all namespaces.
 	ControlPlane string
-	// MachineNamespace is where the virtual machines run, if not beside the control plane.
+	// MachineNamespace is the namespace of the VMs, if it is not the control plane's.
 	MachineNamespace string
-	// Snapshot is what is known of names and ports.
+	// Snapshot is the model of names and ports.
 	Snapshot *model.Snapshot
-	// Attachment is the CNI configuration in the virtual machines'
-	// NetworkAttachmentDefinition.
+	// Attachment is the CNI configuration in the VMs' NetworkAttachmentDefinition.
 	Attachment string
-	// OwnAttachment: that one is ours to make.
+	// OwnAttachment is set if setup creates or created the VMs' NetworkAttachmentDefinition.
 	OwnAttachment bool
-	// OpenShift: a SecurityContextConstraint gives pods their user.
+	// OpenShift is set if SecurityContextConstraints select the user of pods.
 	OpenShift bool
 	// Management are the domains of the management cluster, sorted.
 	Management []string
 	Images     Images
 }
 
-// Images are those that workloads run from, unless the Infra names another.
+// Images are the images of workloads, unless the Infra specifies others.
 type Images struct {
-	// Oooi has coredns, coredhcp and xdsd.
+	// Oooi contains coredns, coredhcp and xdsd.
 	Oooi string
-	// Envoy is Envoy's, 1.31 or later.
+	// Envoy contains Envoy 1.31 or later.
 	Envoy string
 }
 
-// cluster is the hosted cluster as the model knows it; nil where it does not.
+// cluster returns the hosted cluster of the Infra in the model; nil if the model has none.
 func (in *Input) cluster() *model.Cluster {
 	if i := in.Snapshot.Infra(in.key()); i != nil {
 		return i.Cluster
@@ -58,17 +56,17 @@ func (in *Input) cluster() *model.Cluster {
 	return nil
 }
 
-// alone reports whether a ProxyServer is all there is.
-func (in *Input) alone() bool { return in.Written == nil }
+// standalone reports whether the input is a ProxyServer without an Infra.
+func (in *Input) standalone() bool { return in.Written == nil }
 
-// name is that of one of the Infra's parts.
+// name returns the name of an object of a component, for example "demo-dns".
 func (in *Input) name(part string) string { return in.Infra.Name + "-" + part }
 
-// key is the Infra's.
+// key returns the key of the Infra in the model, "namespace/name".
 func (in *Input) key() string { return in.Infra.Namespace + "/" + in.Infra.Name }
 
-// prefixOf is an address with the length of the network that it is in; with that of the whole
-// address where it is in none.
+// prefixOf returns an address with the prefix length of the network that contains it; with its full length if none
+// does.
 func prefixOf(address netip.Addr, networks []netip.Prefix) netip.Prefix {
 	for _, n := range networks {
 		if n.Contains(address) {

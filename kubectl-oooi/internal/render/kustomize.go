@@ -17,14 +17,14 @@ import (
 	"github.com/densityops/oooi/manifests"
 )
 
-// image is how the manifests name ours.
+// image is the name of oooi's image in the manifests.
 const image = "ghcr.io/densityops/oooi"
 
-// overlay is the folder of the overlay in the file system that it is built in.
+// overlay is the directory of the overlay in the in-memory file system.
 const overlay = "overlay"
 
-// Overlay returns the files of a kustomization, by name, that has everything: what there is once
-// in a management cluster, from folders, and the objects.
+// Overlay returns the files of a kustomization, by name, with the objects, the resources of directories such as
+// BaseDir, and the image to use.
 func Overlay(objects []*unstructured.Unstructured, images Images, folders ...string) (map[string][]byte, error) {
 	k := types.Kustomization{
 		TypeMeta:  types.TypeMeta{APIVersion: types.KustomizationVersion, Kind: types.KustomizationKind},
@@ -50,7 +50,7 @@ func Overlay(objects []*unstructured.Unstructured, images Images, folders ...str
 	return files, nil
 }
 
-// split takes an image apart.
+// split splits an image reference.
 func split(image string) (repository, tag, digest string) {
 	repository, digest, _ = strings.Cut(image, "@")
 	if slash, colon := strings.LastIndex(repository, "/"), strings.LastIndex(repository, ":"); colon > slash {
@@ -59,8 +59,7 @@ func split(image string) (repository, tag, digest string) {
 	return repository, tag, digest
 }
 
-// Build returns the objects of an overlay as kustomize makes them, in its order, and as the
-// YAML that it prints.
+// Build runs kustomize on the files of an overlay, and returns the objects in its order, and its output as YAML.
 func Build(files map[string][]byte) ([]*unstructured.Unstructured, []byte, error) {
 	disk := filesys.MakeFsInMemory()
 	var errs []error
@@ -76,7 +75,7 @@ func Build(files map[string][]byte) ([]*unstructured.Unstructured, []byte, error
 		errs = append(errs, disk.WriteFile(path.Join("/manifests", overlay, name), text))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, nil, fmt.Errorf("laying out the kustomization: %w", err)
+		return nil, nil, fmt.Errorf("writing the kustomization: %w", err)
 	}
 	result, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(disk, "/manifests/"+overlay)
 	if err != nil {
@@ -101,10 +100,10 @@ func Build(files map[string][]byte) ([]*unstructured.Unstructured, []byte, error
 	return all, text, nil
 }
 
-// Folders with what there is once in a management cluster, as an overlay built by Build names them.
+// Directories with the objects that exist once per management cluster, relative to the overlay's directory.
 const (
-	// BaseOf has what every Infra needs.
-	BaseOf = "../base"
-	// VirtualIngressOf has xdsd ingress, which stands alone but for the API and the namespace.
-	VirtualIngressOf = "../ingress/controller"
+	// BaseDir has the CRDs and control, which every Infra needs.
+	BaseDir = "../base"
+	// VirtualIngressDir has xdsd ingress, which needs only the CRDs and the namespace of BaseDir.
+	VirtualIngressDir = "../ingress/controller"
 )

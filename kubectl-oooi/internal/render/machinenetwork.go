@@ -10,21 +10,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// MachineNetwork is a VLAN by the means of a CNI plugin, from which a NetworkAttachmentDefinition
-// for virtual machines is made.
+// A MachineNetwork describes the NetworkAttachmentDefinition of the VMs that setup creates with --make-network.
 type MachineNetwork struct {
-	// Kind is one of bridge, macvlan and localnet.
+	// Kind is bridge, macvlan or localnet.
 	Kind string
-	// Device is the node's bridge, the node's interface, or the name by which OVN-Kubernetes has
-	// a physical network in its bridge mappings.
+	// Device is the node's bridge, the node's interface, or the name of a physical network in the bridge mappings of
+	// OVN-Kubernetes.
 	Device string
-	// VLAN is the tag that frames have on the Device; 0 for none.
+	// VLAN is the tag of frames on the Device; 0 for none.
 	VLAN int
 	// MTU is in bytes; 0 for the plugin's default.
 	MTU int
 }
 
-// kinds of networks that can be made.
+// Kinds of networks.
 const (
 	bridgeNetwork   = "bridge"
 	macvlanNetwork  = "macvlan"
@@ -37,16 +36,16 @@ func ParseMachineNetwork(text string) (*MachineNetwork, error) {
 	for i, part := range strings.Split(text, ",") {
 		key, value, ok := strings.Cut(part, "=")
 		if !ok || value == "" {
-			return nil, fmt.Errorf("%q: want KIND=DEVICE, such as bridge=br-vlan100, and behind it vlan=ID or mtu=BYTES", part)
+			return nil, fmt.Errorf("%q: want KIND=DEVICE, such as bridge=br-vlan100, optionally followed by ,vlan=ID and ,mtu=BYTES", part)
 		}
 		var err error
 		switch {
 		case i == 0 && slices.Contains([]string{bridgeNetwork, macvlanNetwork, localnetNetwork}, key):
 			n.Kind, n.Device = key, value
 		case i == 0:
-			return nil, fmt.Errorf("%q: no kind of network that can be made: want bridge, macvlan or localnet", key)
+			return nil, fmt.Errorf("%q: unsupported kind of network: want bridge, macvlan or localnet", key)
 		case key == "vlan" && n.Kind == macvlanNetwork:
-			return nil, fmt.Errorf("vlan=%s: macvlan adds no tag: name the node's interface that does, such as %s.%s", value, n.Device, value)
+			return nil, fmt.Errorf("vlan=%s: macvlan adds no tag; specify the node's VLAN interface, such as %s.%s", value, n.Device, value)
 		case key == "vlan":
 			n.VLAN, err = number(value, 1, 4094)
 		case key == "mtu":
@@ -69,8 +68,8 @@ func number(text string, least, most int) (int, error) {
 	return n, nil
 }
 
-// Config is the CNI configuration of the network by that name. It gives no addresses: those are
-// DHCP's to give.
+// Config returns the CNI configuration of a network with that name. It has no IPAM, because the Infra's DHCP server
+// assigns the addresses.
 func (n *MachineNetwork) Config(nad types.NamespacedName) (string, error) {
 	config := map[string]any{"cniVersion": "0.3.1", "name": nad.Name}
 	vlan := "vlan"
@@ -80,7 +79,7 @@ func (n *MachineNetwork) Config(nad types.NamespacedName) (string, error) {
 	case macvlanNetwork:
 		config["type"], config["master"], config["mode"] = "macvlan", n.Device, "bridge"
 	default:
-		// A logical network that two namespaces name is one: it is named like the place.
+		// OVN-Kubernetes treats networks of the same name as one, so the name contains the namespace.
 		config["type"], config["topology"], config["name"] = ovnOverlay, "localnet", nad.Namespace+"-"+nad.Name
 		config["physicalNetworkName"], config["netAttachDefName"], vlan = n.Device, nad.String(), "vlanID"
 	}
@@ -97,5 +96,5 @@ func (n *MachineNetwork) Config(nad types.NamespacedName) (string, error) {
 	return string(text), nil
 }
 
-// ForMachines reports whether KubeVirt can put machines on it, as HyperShift has it do.
+// ForMachines reports whether VMs can use the network with the bridge binding that HyperShift configures in KubeVirt.
 func (n *MachineNetwork) ForMachines() bool { return n.Kind != macvlanNetwork }

@@ -8,7 +8,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
-func TestNetworksForMachines(t *testing.T) {
+func TestMachineNetworkConfig(t *testing.T) {
 	nad := types.NamespacedName{Namespace: "clusters", Name: "vlan100"}
 	for text, want := range map[string]string{
 		"bridge=br-vlan100":                 `{"bridge":"br-vlan100","cniVersion":"0.3.1","name":"vlan100","type":"bridge"}`,
@@ -27,7 +27,7 @@ func TestNetworksForMachines(t *testing.T) {
 			t.Errorf("%s: got %s (%v), want %s", text, got, err, want)
 		}
 		if ipam, err := render.IPAM(got); ipam != "" || err != nil {
-			t.Errorf("%s gives addresses by %q (%v)", text, ipam, err)
+			t.Errorf("%s: the configuration assigns addresses by %q (%v)", text, ipam, err)
 		}
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// networkPolicies close every port of our pods in the pod network that is not for others. They
-// say nothing about the VLAN: a NetworkPolicy is about a pod's first interface. Nor do they say
-// what our pods may connect to: no selector names the API server's address.
+// networkPolicies returns a NetworkPolicy for each component, which admits only the ports that others use. The
+// policies apply to the pod network, not to the VLAN, because a NetworkPolicy applies to a pod's first interface.
+// They do not restrict egress, because no selector matches the address of the API server.
 func networkPolicies(in *Input) ([]runtime.Object, error) {
 	var list []runtime.Object
 	spec := &in.Infra.Spec.InfraComponents
@@ -22,7 +22,7 @@ func networkPolicies(in *Input) ([]runtime.Object, error) {
 			serves = append(serves, policyPort(p.Protocol, p.Port))
 		}
 		observed := []int32{9901, 9902}
-		if in.floats() {
+		if in.hasFloatingAddress() {
 			observed = append(observed, holderPort)
 		}
 		list = append(list, in.networkPolicy(v1alpha1.ComponentProxy, observed, serves...))
@@ -32,14 +32,13 @@ func networkPolicies(in *Input) ([]runtime.Object, error) {
 			policyPort(corev1.ProtocolUDP, 53), policyPort(corev1.ProtocolTCP, 53)))
 	}
 	if spec.DHCP.IsEnabled() {
-		list = append(list, in.networkPolicy(v1alpha1.ComponentDHCP, []int32{9903})) // it serves the VLAN alone
+		list = append(list, in.networkPolicy(v1alpha1.ComponentDHCP, []int32{9903})) // it serves only the VLAN
 	}
 	return list, nil
 }
 
-// networkPolicy opens to pods the ports by which a component is observed, health and metrics, and
-// to everybody those on which it serves: who asks for names or connects may run in the network of
-// a node, which no selector names either.
+// networkPolicy admits all pods to the observed ports, with health and metrics, and all sources to the served ports:
+// clients may run in the network of a node, which no selector matches either.
 func (in *Input) networkPolicy(component string, observed []int32, serves ...networkingv1.NetworkPolicyPort) runtime.Object {
 	anyPod := networkingv1.NetworkPolicyPeer{NamespaceSelector: &metav1.LabelSelector{}}
 	rule := networkingv1.NetworkPolicyIngressRule{From: []networkingv1.NetworkPolicyPeer{anyPod}}
@@ -47,7 +46,7 @@ func (in *Input) networkPolicy(component string, observed []int32, serves ...net
 		rule.Ports = append(rule.Ports, policyPort(corev1.ProtocolTCP, port))
 	}
 	rules := []networkingv1.NetworkPolicyIngressRule{rule}
-	if len(serves) > 0 { // a rule without ports would open them all
+	if len(serves) > 0 { // a rule without ports would admit all ports
 		rules = append(rules, networkingv1.NetworkPolicyIngressRule{Ports: serves})
 	}
 	return &networkingv1.NetworkPolicy{

@@ -23,16 +23,17 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// pod is one end of a connection. A node has none.
+// A pod is the source or destination of a connection. The source is nil for a process in a node's network.
 type pod struct {
 	namespace string
 	labels    map[string]string
 }
 
-// policies are those of a cluster in which namespaces have no label but their name.
+// policies are the NetworkPolicies of a cluster in which namespaces have only the label with their name.
 type policies []networkingv1.NetworkPolicy
 
-// admit reports whether a connection comes in. What our policies do not use fails the test.
+// admit reports whether the policies admit a connection. It fails the test if a policy uses a feature that is not
+// evaluated here.
 func (all policies) admit(t *testing.T, from, to *pod, protocol corev1.Protocol, port int32) bool {
 	t.Helper()
 	isolated := false
@@ -59,7 +60,7 @@ func admitsPeer(t *testing.T, policy *networkingv1.NetworkPolicy, peers []networ
 			t.Fatalf("%s: ipBlock, which is not evaluated here", policy.Name)
 		}
 		switch {
-		case from == nil: // no selector selects a node
+		case from == nil: // no selector matches a node
 		case p.NamespaceSelector == nil && from.namespace != policy.Namespace:
 		case p.NamespaceSelector != nil && !matches(t, p.NamespaceSelector, map[string]string{corev1.LabelMetadataName: from.namespace}):
 		case p.PodSelector != nil && !matches(t, p.PodSelector, from.labels):
@@ -92,27 +93,27 @@ func matches(t *testing.T, selector *metav1.LabelSelector, set map[string]string
 	return s.Matches(labels.Set(set))
 }
 
-// TestTheEvaluator has each rule of NetworkPolicies that the other tests rely on.
-func TestTheEvaluator(t *testing.T) {
+// TestPolicyEvaluation checks the evaluation of NetworkPolicies on which the other tests rely.
+func TestPolicyEvaluation(t *testing.T) {
 	web := &pod{"shop", map[string]string{"app": "web"}}
 	for _, tc := range []struct {
 		name, spec string
 		from       *pod
 		want       bool
 	}{
-		{"what no policy selects takes everything", "{podSelector: {matchLabels: {app: db}}, policyTypes: [Ingress]}", web, true},
-		{"a policy about egress isolates nobody", "{podSelector: {}, policyTypes: [Egress]}", web, true},
-		{"without a rule nothing comes in", "{podSelector: {}, policyTypes: [Ingress]}", web, false},
-		{"an empty rule takes everything", "{podSelector: {}, policyTypes: [Ingress], ingress: [{}]}", nil, true},
+		{"a pod that no policy selects", "{podSelector: {matchLabels: {app: db}}, policyTypes: [Ingress]}", web, true},
+		{"a policy for egress", "{podSelector: {}, policyTypes: [Egress]}", web, true},
+		{"no rule", "{podSelector: {}, policyTypes: [Ingress]}", web, false},
+		{"an empty rule", "{podSelector: {}, policyTypes: [Ingress], ingress: [{}]}", nil, true},
 		{"another port", "{podSelector: {}, policyTypes: [Ingress], ingress: [{ports: [{protocol: TCP, port: 81}]}]}", web, false},
 		{"another protocol", "{podSelector: {}, policyTypes: [Ingress], ingress: [{ports: [{protocol: UDP, port: 80}]}]}", web, false},
 		{"the port", "{podSelector: {}, policyTypes: [Ingress], ingress: [{ports: [{protocol: TCP, port: 80}]}]}", nil, true},
 		{"pods of the same namespace", "{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [{podSelector: {}}]}]}", web, true},
-		{"pods of another one", "{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [{podSelector: {}}]}]}", &pod{namespace: "bank"}, false},
+		{"pods of another namespace", "{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [{podSelector: {}}]}]}", &pod{namespace: "bank"}, false},
 		{"pods of all namespaces", "{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [{namespaceSelector: {}}]}]}", &pod{namespace: "bank"}, true},
-		{"a node is no pod", "{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [{namespaceSelector: {}}]}]}", nil, false},
-		{"namespace and pod", "{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: shop}}, podSelector: {matchLabels: {app: web}}}]}]}", web, true},
-		{"namespace, and another pod", "{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: shop}}, podSelector: {matchLabels: {app: db}}}]}]}", web, false},
+		{"a node", "{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [{namespaceSelector: {}}]}]}", nil, false},
+		{"namespace and pod selected", "{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: shop}}, podSelector: {matchLabels: {app: web}}}]}]}", web, true},
+		{"namespace selected, pod not", "{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: shop}}, podSelector: {matchLabels: {app: db}}}]}]}", web, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			policy := networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}}
@@ -124,13 +125,13 @@ func TestTheEvaluator(t *testing.T) {
 				t.Errorf("admitted: %t", got)
 			}
 			if !(policies{policy}).admit(t, tc.from, &pod{"bank", to.labels}, corev1.ProtocolTCP, 80) {
-				t.Error("it is of another namespace, and closes a port")
+				t.Error("a policy of another namespace closes a port")
 			}
 		})
 	}
 }
 
-// example is what setup makes of manifests/examples/demo.
+// example returns the objects that setup renders for manifests/examples/demo.
 func example(t *testing.T) []*unstructured.Unstructured {
 	t.Helper()
 	root, err := lab.Root()
@@ -150,7 +151,7 @@ func example(t *testing.T) []*unstructured.Unstructured {
 	return plan.Objects
 }
 
-// all returns the objects of a type.
+// all returns the objects of a kind. It fails the test if there is none.
 func all[T any](t *testing.T, objects []*unstructured.Unstructured, kind string) []T {
 	t.Helper()
 	var list []T
@@ -170,8 +171,8 @@ func all[T any](t *testing.T, objects []*unstructured.Unstructured, kind string)
 	return list
 }
 
-// ours are the pods of the example, by component.
-func ours(t *testing.T, objects []*unstructured.Unstructured) map[string]corev1.PodTemplateSpec {
+// podTemplates returns the pod templates of the example, by component.
+func podTemplates(t *testing.T, objects []*unstructured.Unstructured) map[string]corev1.PodTemplateSpec {
 	t.Helper()
 	pods := map[string]corev1.PodTemplateSpec{}
 	for _, d := range all[appsv1.Deployment](t, objects, "Deployment") {
@@ -183,13 +184,13 @@ func ours(t *testing.T, objects []*unstructured.Unstructured) map[string]corev1.
 		pods[s.Spec.Template.Labels["app.kubernetes.io/component"]] = s.Spec.Template
 	}
 	if got := slices.Sorted(maps.Keys(pods)); !slices.Equal(got, []string{"control", "dhcp", "dns", "proxy"}) {
-		t.Fatalf("pods of %q", got)
+		t.Fatalf("the example has pods of %q", got)
 	}
 	return pods
 }
 
-// open are the ports by which a pod can be reached, among those that policies name and one, 1, that
-// none does and that stands for all others.
+// open returns the ports of a pod that a source can reach. It checks the ports that policies name, and port 1 for all
+// others.
 func (all policies) open(t *testing.T, from, to *pod, protocol corev1.Protocol) []int32 {
 	t.Helper()
 	candidates := []int32{1}
@@ -204,12 +205,12 @@ func (all policies) open(t *testing.T, from, to *pod, protocol corev1.Protocol) 
 	return slices.DeleteFunc(slices.Compact(candidates), func(port int32) bool { return !all.admit(t, from, to, protocol, port) })
 }
 
-// TestWhoReachesWhat looks at all ports of all our pods. Whatever is not named here is closed: DHCP's
-// and those that Envoy's administration or its configuration might ever be on among them.
-func TestWhoReachesWhat(t *testing.T) {
+// TestReachablePorts checks all ports of all pods. Ports that it does not list are closed, among them DHCP's and
+// those of Envoy's admin interface.
+func TestReachablePorts(t *testing.T) {
 	objects := example(t)
 	policies := policies(all[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy"))
-	pods := ours(t, objects)
+	pods := podTemplates(t, objects)
 	anyPod := &pod{"clusters-other", map[string]string{"app": "tenant"}}
 	for component, want := range map[string]struct{ podTCP, podUDP, nodeTCP, nodeUDP []int32 }{
 		"dns":     {podTCP: []int32{53, 8080, 8181, 9153}, podUDP: []int32{53}, nodeTCP: []int32{53}, nodeUDP: []int32{53}},
@@ -220,7 +221,7 @@ func TestWhoReachesWhat(t *testing.T) {
 		to := &pod{pods[component].Namespace, pods[component].Labels}
 		for _, c := range []struct {
 			from     *pod
-			who      string
+			source   string
 			protocol corev1.Protocol
 			want     []int32
 		}{
@@ -229,24 +230,24 @@ func TestWhoReachesWhat(t *testing.T) {
 			{anyPod, "a pod", corev1.ProtocolSCTP, nil}, {nil, "a node", corev1.ProtocolSCTP, nil},
 		} {
 			if got := policies.open(t, c.from, to, c.protocol); !slices.Equal(got, c.want) {
-				t.Errorf("%s: %s reaches %s ports %v, want %v", component, c.who, c.protocol, got, c.want)
+				t.Errorf("%s: %s reaches %s ports %v, want %v", component, c.source, c.protocol, got, c.want)
 			}
 		}
 	}
 }
 
-// TestWhatPodsOfferIsOpen compares the policies with the pods and Services that they are for: what
-// is probed or read must be reachable for pods, what a Service leads to for everybody.
-func TestWhatPodsOfferIsOpen(t *testing.T) {
+// TestOfferedPortsAreAdmitted compares the policies with pods and Services: other pods must reach each container
+// port, and all sources each port of a Service.
+func TestOfferedPortsAreAdmitted(t *testing.T) {
 	objects := example(t)
 	policies := policies(all[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy"))
-	pods := ours(t, objects)
+	pods := podTemplates(t, objects)
 	prometheus := &pod{"monitoring", map[string]string{"app": "prometheus"}}
 	for component, template := range pods {
 		for _, c := range template.Spec.Containers {
 			for _, p := range c.Ports {
 				if p.Name == "dhcp" {
-					continue // on the VLAN
+					continue // served on the VLAN
 				}
 				if !policies.admit(t, prometheus, &pod{template.Namespace, template.Labels}, cmp.Or(p.Protocol, corev1.ProtocolTCP), p.ContainerPort) {
 					t.Errorf("%s: port %s of container %s is closed to pods", component, p.Name, c.Name)
@@ -264,77 +265,77 @@ func TestWhatPodsOfferIsOpen(t *testing.T) {
 	}
 }
 
-// TestPoliciesAreAboutOurPodsAlone has other pods stand where ours are: nothing is taken from them.
-func TestPoliciesAreAboutOurPodsAlone(t *testing.T) {
+// TestPoliciesSelectOnlyOurPods checks that the policies do not select other pods in the same namespaces.
+func TestPoliciesSelectOnlyOurPods(t *testing.T) {
 	objects := example(t)
 	policies := policies(all[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy"))
-	for component, template := range ours(t, objects) {
+	for component, template := range podTemplates(t, objects) {
 		another := maps.Clone(template.Labels)
 		another["hostedcluster.densityops.com/infra"] = "another"
 		if component == "control" {
 			another = map[string]string{"app.kubernetes.io/part-of": "oooi"}
 		}
 		if !policies.admit(t, nil, &pod{template.Namespace, another}, corev1.ProtocolTCP, 12345) {
-			t.Errorf("%s: a pod with labels %v is closed", component, another)
+			t.Errorf("%s: the policies select a pod with the labels %v", component, another)
 		}
 	}
 }
 
-// TestTheProxyIsAdmittedToTheControlPlane is the other direction: pods there are isolated by
-// HyperShift, and by ours the proxy reaches what it leads to; nobody else does, and nothing else.
-func TestTheProxyIsAdmittedToTheControlPlane(t *testing.T) {
+// TestProxyIsAdmittedToControlPlane checks the policy in the control plane's namespace: it admits only the proxy, and
+// only to the ports of its backends.
+func TestProxyIsAdmittedToControlPlane(t *testing.T) {
 	objects := example(t)
 	policies := policies(all[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy"))
-	pods := ours(t, objects)
+	pods := podTemplates(t, objects)
 	oauth := &pod{"clusters-demo", map[string]string{"app": "oauth-openshift"}}
 	proxy := &pod{pods["proxy"].Namespace, pods["proxy"].Labels}
 	if got, want := policies.open(t, proxy, oauth, corev1.ProtocolTCP), []int32{6443, 8091, 8443, 9443}; !slices.Equal(got, want) {
 		t.Errorf("the proxy reaches ports %v, want %v", got, want)
 	}
-	for who, from := range map[string]*pod{
-		"a node": nil, "the same labels in another namespace": {"elsewhere", proxy.labels}, "DNS": {pods["dns"].Namespace, pods["dns"].Labels},
+	for source, from := range map[string]*pod{
+		"a node": nil, "the same labels in another namespace": {"other", proxy.labels}, "DNS": {pods["dns"].Namespace, pods["dns"].Labels},
 	} {
 		if got := policies.open(t, from, oauth, corev1.ProtocolTCP); len(got) > 0 {
-			t.Errorf("%s reaches ports %v", who, got)
+			t.Errorf("%s reaches ports %v", source, got)
 		}
 	}
 }
 
-// TestHyperShiftsPoliciesLetTheProxyInByOursAlone has the policies that HyperShift makes for a
-// control plane, and the Service ports' pods that it runs there.
-func TestHyperShiftsPoliciesLetTheProxyInByOursAlone(t *testing.T) {
+// TestHyperShiftPoliciesExcludeTheProxy has the policies that HyperShift creates for a control plane, and pods that
+// it runs there: the proxy reaches them only with the policy that setup creates.
+func TestHyperShiftPoliciesExcludeTheProxy(t *testing.T) {
 	objects := example(t)
-	ours := policies(all[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy"))
+	setupPolicies := policies(all[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy"))
 	template := all[appsv1.StatefulSet](t, objects, "StatefulSet")
 	at := slices.IndexFunc(template, func(s appsv1.StatefulSet) bool { return s.Name == "demo-proxy" })
 	proxy := &pod{template[at].Namespace, template[at].Spec.Template.Labels}
-	var theirs policies
+	var hypershiftPolicies policies
 	stream, err := lab.ParseYAML([]byte(lab.HostedCluster{Namespace: "clusters", Name: "demo"}.NetworkPolicies()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs = append(theirs, all[networkingv1.NetworkPolicy](t, stream, "NetworkPolicy")...)
-	if len(theirs) != 4 {
-		t.Fatalf("HyperShift has %d policies", len(theirs))
+	hypershiftPolicies = append(hypershiftPolicies, all[networkingv1.NetworkPolicy](t, stream, "NetworkPolicy")...)
+	if len(hypershiftPolicies) != 4 {
+		t.Fatalf("HyperShift has %d policies", len(hypershiftPolicies))
 	}
 	for _, tc := range []struct {
 		app  string
 		port int32
-		// open: HyperShift takes it from everywhere.
+		// open is set if HyperShift's policies admit all sources.
 		open bool
 	}{{"kube-apiserver", 6443, true}, {"kube-apiserver", 8091, false}, {"oauth-openshift", 6443, false}, {"ignition-server-proxy", 8443, false}} {
 		to := &pod{"clusters-demo", map[string]string{"app": tc.app}}
-		if got := theirs.admit(t, proxy, to, corev1.ProtocolTCP, tc.port); got != tc.open {
-			t.Errorf("without ours, the proxy reaches %s:%d: %t", tc.app, tc.port, got)
+		if got := hypershiftPolicies.admit(t, proxy, to, corev1.ProtocolTCP, tc.port); got != tc.open {
+			t.Errorf("without the policy of setup, the proxy reaches %s:%d: %t", tc.app, tc.port, got)
 		}
-		if !append(slices.Clone(theirs), ours...).admit(t, proxy, to, corev1.ProtocolTCP, tc.port) {
+		if !append(slices.Clone(hypershiftPolicies), setupPolicies...).admit(t, proxy, to, corev1.ProtocolTCP, tc.port) {
 			t.Errorf("the proxy does not reach %s:%d", tc.app, tc.port)
 		}
 	}
 }
 
-// TestAProxyAloneIsOpenWhereItServes has no Infra, by which others tell their pods apart.
-func TestAProxyAloneIsOpenWhereItServes(t *testing.T) {
+// TestStandaloneProxyPorts checks the policy of a standalone proxy, whose pods have no label of an Infra.
+func TestStandaloneProxyPorts(t *testing.T) {
 	known, err := setup.ReadFiles([]string{"-"}, strings.NewReader(`
 apiVersion: hostedcluster.densityops.com/v1alpha1
 kind: ProxyServer

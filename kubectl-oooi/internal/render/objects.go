@@ -15,31 +15,31 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// Names that several files speak of.
+// Names that several files use.
 const (
-	// SystemNamespace is where control runs.
+	// SystemNamespace is the namespace of control.
 	SystemNamespace = "oooi-system"
 	// ControlName is the name of control's workload and ServiceAccount.
 	ControlName = "oooi-control"
-	// partOf is the value of app.kubernetes.io/part-of on everything that is ours.
+	// partOf is the value of app.kubernetes.io/part-of on all rendered objects.
 	partOf = "oooi"
 )
 
-// longestName leaves room for what the StatefulSet controller adds to a label: a dash and a hash.
+// longestName is the maximum length of a StatefulSet's name: the StatefulSet controller appends a dash and a hash of
+// 10 characters to it for a label value, which has at most 63.
 const longestName = 63 - 11
 
-// Objects returns the Infra and everything that serves it, in an order in which they can be
-// applied.
+// Objects returns the Infra and the objects of its components, in an order in which they can be applied.
 func Objects(in *Input) ([]*unstructured.Unstructured, error) {
 	if len(in.name("proxy")) > longestName {
-		return nil, fmt.Errorf("metadata.name: %s is longer than %d characters, and names of pods are made of it", in.Infra.Name, longestName-len("-proxy"))
+		return nil, fmt.Errorf("metadata.name: %s is longer than %d characters; names of pods contain it", in.Infra.Name, longestName-len("-proxy"))
 	}
 	var list []runtime.Object
-	if !in.alone() {
+	if !in.standalone() {
 		list = append(list, in.Written)
 	}
 	if in.OwnAttachment {
-		list = append(list, in.machineAttachment())
+		list = append(list, in.vmAttachment())
 	}
 	spec := &in.Infra.Spec
 	for _, c := range []struct {
@@ -64,7 +64,7 @@ func Objects(in *Input) ([]*unstructured.Unstructured, error) {
 	return finish(in, list)
 }
 
-// finish labels the objects, and leaves out what is not ours to say.
+// finish converts, labels, annotates and sorts the objects.
 func finish(in *Input, list []runtime.Object) ([]*unstructured.Unstructured, error) {
 	all := make([]*unstructured.Unstructured, 0, len(list))
 	for _, o := range list {
@@ -79,7 +79,7 @@ func finish(in *Input, list []runtime.Object) ([]*unstructured.Unstructured, err
 		labels[v1alpha1.LabelManagedBy] = v1alpha1.ManagedBy
 		u.SetLabels(labels)
 		if u.GetKind() != "Infra" && u.GetKind() != "ProxyServer" {
-			// An owner in another namespace has no label that is long enough.
+			// An annotation, because "namespace/name" is not a valid label value and may be too long for one.
 			annotations := u.GetAnnotations()
 			if annotations == nil {
 				annotations = map[string]string{}
@@ -93,7 +93,7 @@ func finish(in *Input, list []runtime.Object) ([]*unstructured.Unstructured, err
 	return all, nil
 }
 
-// order is such that nothing comes before what it needs.
+// order returns the rank of an object by its kind, so that objects come after those that they need.
 func order(u *unstructured.Unstructured) int {
 	kinds := []string{
 		"Namespace", "CustomResourceDefinition", "SecurityContextConstraints", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding",
@@ -110,7 +110,7 @@ func toUnstructured(o runtime.Object) (*unstructured.Unstructured, error) {
 	if o.GetObjectKind().GroupVersionKind().Empty() {
 		kinds, _, err := clientgoscheme.Scheme.ObjectKinds(o)
 		if err != nil {
-			return nil, fmt.Errorf("naming the kind of %T: %w", o, err)
+			return nil, fmt.Errorf("determining the kind of %T: %w", o, err)
 		}
 		o.GetObjectKind().SetGroupVersionKind(kinds[0])
 	}
@@ -125,18 +125,18 @@ func toUnstructured(o runtime.Object) (*unstructured.Unstructured, error) {
 	return u, nil
 }
 
-// meta is that of an object in the Infra's namespace.
+// meta returns the metadata of an object in the Infra's namespace.
 func (in *Input) meta(component, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: in.Infra.Namespace, Name: name, Labels: in.labels(component)}
 }
 
-// labels are those by which control finds the pods of a component.
+// labels returns the labels of a component's objects. Control finds the pods of a component by them.
 func (in *Input) labels(component string) map[string]string {
 	labels := map[string]string{
 		"app.kubernetes.io/part-of": partOf,
 		v1alpha1.LabelComponent:     component,
 	}
-	if !in.alone() {
+	if !in.standalone() {
 		labels[v1alpha1.LabelInfra] = in.Infra.Name
 	}
 	if component == v1alpha1.ComponentProxy {
@@ -145,7 +145,7 @@ func (in *Input) labels(component string) map[string]string {
 	return labels
 }
 
-// proxyServerName is that of the ProxyServer that the Infra's proxy serves.
+// proxyServerName returns the name of the Infra's ProxyServer.
 func (in *Input) proxyServerName() string {
 	if in.ProxyServer != nil {
 		return in.ProxyServer.GetName()
@@ -174,5 +174,7 @@ func networkAttachmentDefinition(meta metav1.ObjectMeta, config string) *unstruc
 	return u
 }
 
-// suffix makes an address part of a name.
-func suffix(address string) string { return strings.NewReplacer(".", "-", ":", "-").Replace(address) }
+// nameSuffix converts an address to a part of a name.
+func nameSuffix(address string) string {
+	return strings.NewReplacer(".", "-", ":", "-").Replace(address)
+}

@@ -20,43 +20,43 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// vlanDevice is the interface on the VLAN in our pods, podDevice that in the pod network.
+// Names of the interfaces in the pods of an Infra.
 const (
-	vlanDevice = "net1"
-	podDevice  = "eth0"
+	vlanDevice = "net1" // on the VLAN
+	podDevice  = "eth0" // in the pod network
 )
 
-// nobody runs our containers where no SecurityContextConstraint chooses a user.
-const nobody = 65532
+// nonRootUser is the UID and GID of containers, unless SecurityContextConstraints select them.
+const nonRootUser = 65532
 
-// requiredSCC is the annotation by which a pod asks OpenShift for one SecurityContextConstraint,
-// by name, so that no other with a higher priority changes it. Every pod of ours fits into
-// restrictedSCC, which every ServiceAccount may use.
+// requiredSCC is the annotation by which a pod requires one SecurityContextConstraints of OpenShift, so that no other
+// with a higher priority is selected. Pods without capabilities comply with restrictedSCC, which every ServiceAccount
+// may use.
 const (
 	requiredSCC   = "openshift.io/required-scc"
 	restrictedSCC = "restricted-v2"
 )
 
-// instance is one pod with the addresses that it alone has on the VLAN.
+// An instance is one replica of a component, with VLAN addresses that no other pod has.
 type instance struct {
 	name      string
 	addresses []netip.Addr
 }
 
-// instances names the pods of a component. One that is alone has the component's name; one of
-// several is named by its address, so that it keeps it when others come and go.
+// instances returns the replicas of a component. A single one has the component's name. The names of several contain
+// their address, so that they do not change when other replicas are added or removed.
 func (in *Input) instances(component string, list []v1alpha1.Instance) ([]instance, error) {
 	if len(list) == 0 {
-		return nil, fmt.Errorf("spec.infraComponents.%s.serverIP: an address on the VLAN is needed", component)
+		return nil, fmt.Errorf("spec.infraComponents.%s.serverIP: an address on the VLAN is required", component)
 	}
 	var all []instance
 	for _, i := range list {
 		one := instance{name: in.name(component)}
 		if len(list) > 1 {
-			one.name += "-" + suffix(string(i.IP))
+			one.name += "-" + nameSuffix(string(i.IP))
 		}
 		if len(one.name) > longestName {
-			return nil, fmt.Errorf("metadata.name: %s makes names of pods that are longer than %d characters", in.Infra.Name, longestName)
+			return nil, fmt.Errorf("metadata.name: %s is too long: the names of pods, which contain it, are longer than %d characters", in.Infra.Name, longestName)
 		}
 		for _, text := range append([]v1alpha1.IP{i.IP}, i.AdditionalIPs...) {
 			address, err := v1alpha1.ParseAddress(string(text))
@@ -70,7 +70,7 @@ func (in *Input) instances(component string, list []v1alpha1.Instance) ([]instan
 	return all, nil
 }
 
-// network is an element of Multus' annotation k8s.v1.cni.cncf.io/networks.
+// network is an element of the annotation k8s.v1.cni.cncf.io/networks, which Multus reads.
 type network struct {
 	Name      string   `json:"name"`
 	Namespace string   `json:"namespace"`
@@ -79,15 +79,16 @@ type network struct {
 	MAC       string   `json:"mac,omitempty"`
 }
 
-// workload is a StatefulSet of one pod: at most one ever has its address.
+// A workload is the input of statefulSet: a StatefulSet of one pod, so that at most one pod has its addresses at any
+// time.
 type workload struct {
 	component string
 	instance  instance
 	network   network
-	config    map[string]string // what the pod is to be replaced for when it changes
+	config    map[string]string // the pod is replaced when this changes
 	spec      corev1.PodSpec
-	port      int64 // the lowest that the pod listens on
-	// privileged: one of its containers has capabilities, and a user of its own.
+	port      int64 // the lowest port that the pod listens on
+	// privileged is set if a container has capabilities and runs as root.
 	privileged bool
 }
 
@@ -119,11 +120,11 @@ func (in *Input) statefulSet(w workload) (*appsv1.StatefulSet, error) {
 			annotations[requiredSCC] = in.constraints()
 		}
 	} else {
-		spec.SecurityContext.RunAsGroup = new(int64(nobody))
-		spec.SecurityContext.FSGroup = new(int64(nobody))
+		spec.SecurityContext.RunAsGroup = new(int64(nonRootUser))
+		spec.SecurityContext.FSGroup = new(int64(nonRootUser))
 	}
-	if !in.OpenShift || w.privileged { // else restrictedSCC gives it one
-		spec.SecurityContext.RunAsUser = new(int64(nobody))
+	if !in.OpenShift || w.privileged { // otherwise OpenShift selects the user
+		spec.SecurityContext.RunAsUser = new(int64(nonRootUser))
 	}
 	return &appsv1.StatefulSet{
 		ObjectMeta: in.meta(w.component, w.instance.name),
@@ -139,7 +140,7 @@ func (in *Input) statefulSet(w workload) (*appsv1.StatefulSet, error) {
 	}, nil
 }
 
-// hash tells one configuration from another.
+// hash returns a digest of a configuration. It is an annotation of the pod template, so that a change replaces the pod.
 func hash(config map[string]string) string {
 	sum := sha256.New()
 	for _, key := range slices.Sorted(maps.Keys(config)) {
@@ -148,31 +149,32 @@ func hash(config map[string]string) string {
 	return hex.EncodeToString(sum.Sum(nil))[:16]
 }
 
-// with adds the pod's network to its configuration.
-func with(config map[string]string, network string) map[string]string {
+// withNetwork returns a configuration with the pod's network added.
+func withNetwork(config map[string]string, network string) map[string]string {
 	all := maps.Clone(config)
 	all["network"] = network
 	return all
 }
 
-// alive asks for a connection.
-func alive(port string) *corev1.Probe {
+// tcpProbe connects to a named port.
+func tcpProbe(port string) *corev1.Probe {
 	return &corev1.Probe{
 		ProbeHandler:  corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromString(port)}},
 		PeriodSeconds: 10, TimeoutSeconds: 3, FailureThreshold: 3,
 	}
 }
 
-// started waits until a port is open, for a day: Envoy opens its ports once it has its first
-// configuration, and a restart would not bring that any sooner.
-func started(port string) *corev1.Probe {
-	p := alive(port)
+// startupProbe waits for at most a day until a port is open. Envoy opens its ports when it receives its first
+// configuration, and a restart would not help.
+func startupProbe(port string) *corev1.Probe {
+	p := tcpProbe(port)
 	p.PeriodSeconds, p.FailureThreshold = 2, 43200
 	return p
 }
 
-// confined is what every container of ours is.
-func confined(c corev1.Container) corev1.Container {
+// restrictedContainer returns c with the security context that Pod Security "restricted" requires, and a read-only
+// root file system.
+func restrictedContainer(c corev1.Container) corev1.Container {
 	c.SecurityContext = &corev1.SecurityContext{
 		AllowPrivilegeEscalation: new(false),
 		ReadOnlyRootFilesystem:   new(true),
@@ -182,13 +184,13 @@ func confined(c corev1.Container) corev1.Container {
 	return c
 }
 
-// podIP is the pod's address in the pod network, for what is not to be seen on the VLAN.
+// podIP is the pod's address in the pod network, for listeners that must not be reachable on the VLAN.
 var podIP = corev1.EnvVar{Name: "POD_IP", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "status.podIP"}}}
 
 var podName = corev1.EnvVar{Name: "POD_NAME", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.name"}}}
 
-// probe asks a page on a named port.
-func probe(path, port string, period int32) *corev1.Probe {
+// httpProbe requests a page on a named port.
+func httpProbe(path, port string, period int32) *corev1.Probe {
 	return &corev1.Probe{
 		ProbeHandler:     corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromString(port)}},
 		PeriodSeconds:    period,
@@ -197,7 +199,7 @@ func probe(path, port string, period int32) *corev1.Probe {
 	}
 }
 
-// resources are what a container asks for, unless the Infra says otherwise.
+// resources returns the resources that the Infra specifies, or requests of CPU and memory.
 func resources(given *corev1.ResourceRequirements, cpu, memory string) corev1.ResourceRequirements {
 	if given != nil {
 		return *given
@@ -221,9 +223,9 @@ func configVolume(name string) corev1.Volume {
 	}}}
 }
 
-// tokenVolume is what the API server mounts into every container of a pod; ours goes into the
-// one that needs it. Its token ends after an hour: of one that is asked for with the 3607 seconds
-// of the API server's own, most clusters make one for a year.
+// tokenVolume returns the volume that the API server mounts into every container of a pod by default, so that it can
+// be mounted only into the container that needs it. The token expires after an hour. With the default of 3607 seconds
+// most clusters issue one that is valid for a year.
 func tokenVolume() corev1.Volume {
 	return corev1.Volume{Name: "token", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
 		{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", ExpirationSeconds: new(int64(3600))}},
@@ -238,8 +240,8 @@ func tokenVolume() corev1.Volume {
 
 var tokenMount = corev1.VolumeMount{Name: "token", MountPath: "/var/run/secrets/kubernetes.io/serviceaccount", ReadOnly: true}
 
-// disruption keeps all but one of several instances.
-func (in *Input) disruption(component string, instances int) []runtime.Object {
+// disruptionBudget returns a PodDisruptionBudget that allows one unavailable replica; nil for a single replica.
+func (in *Input) disruptionBudget(component string, instances int) []runtime.Object {
 	if instances < 2 {
 		return nil
 	}
@@ -251,7 +253,7 @@ func (in *Input) disruption(component string, instances int) []runtime.Object {
 	}}
 }
 
-// spread keeps instances on different nodes, and lets them start where there is but one.
+// spread prefers different nodes for the replicas of a component; nil for a single replica.
 func (in *Input) spread(component string, instances int) *corev1.Affinity {
 	if instances < 2 {
 		return nil

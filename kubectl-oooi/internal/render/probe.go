@@ -14,27 +14,26 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// ComponentProbe labels what looks at a VLAN for a moment.
+// ComponentProbe is the component label of the Job and the network of a probe.
 const ComponentProbe = "probe"
 
-// ProbeDevice is the probe's interface on the VLAN.
+// ProbeDevice is the name of the probe's interface on the VLAN.
 const ProbeDevice = vlanDevice
 
-// Probe is a Job whose pod looks at the VLAN from an address of its own.
+// A Probe is a Job that runs xdsd probe on the VLAN, with a VLAN address of its own.
 type Probe struct {
 	Name    string
 	Address netip.Addr
-	// Arguments are those of 'xdsd probe'.
+	// Arguments are the arguments of xdsd probe.
 	Arguments []string
-	// Like is a pod of the Infra's: it runs from the same image, on nodes of the same kind.
+	// Like is the spec of a pod of the Infra, whose pull secrets, node selector and tolerations the probe uses.
 	Like  *corev1.PodSpec
 	Image string
-	// Deadline is for how long it may run, from the start, and Leftover for how long it is there
-	// afterwards if nobody takes it away.
+	// Deadline is the maximum run time of the Job. Leftover is how long a finished Job exists if it is not deleted.
 	Deadline, Leftover time.Duration
 }
 
-// Objects are the Job, and its network, which the Job is to own.
+// Objects returns the Job and its network. The caller sets the Job as the owner of the network.
 func (p *Probe) Objects(in *Input) (*batchv1.Job, *unstructured.Unstructured, error) {
 	nad, n, err := in.attachment(ComponentProbe, instance{name: p.Name, addresses: []netip.Addr{p.Address}})
 	if err != nil {
@@ -52,7 +51,7 @@ func (p *Probe) Objects(in *Input) (*batchv1.Job, *unstructured.Unstructured, er
 	if in.OpenShift {
 		annotations[requiredSCC] = restrictedSCC
 	} else {
-		security.RunAsUser, security.RunAsGroup = new(int64(nobody)), new(int64(nobody))
+		security.RunAsUser, security.RunAsGroup = new(int64(nonRootUser)), new(int64(nonRootUser))
 	}
 	meta := in.meta(ComponentProbe, p.Name)
 	meta.Labels[v1alpha1.LabelManagedBy] = v1alpha1.ManagedBy
@@ -68,7 +67,7 @@ func (p *Probe) Objects(in *Input) (*batchv1.Job, *unstructured.Unstructured, er
 					RestartPolicy: corev1.RestartPolicyNever, AutomountServiceAccountToken: new(false), TerminationGracePeriodSeconds: new(int64(1)),
 					EnableServiceLinks: new(false), SecurityContext: security, DNSPolicy: corev1.DNSDefault,
 					ImagePullSecrets: p.Like.ImagePullSecrets, NodeSelector: p.Like.NodeSelector, Tolerations: p.Like.Tolerations,
-					Containers: []corev1.Container{confined(corev1.Container{
+					Containers: []corev1.Container{restrictedContainer(corev1.Container{
 						Name: ComponentProbe, Image: p.Image, Command: append([]string{"/xdsd", "probe"}, p.Arguments...), Resources: resources(nil, "10m", "32Mi"),
 					})},
 				},

@@ -18,7 +18,7 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// proxy is an Envoy for each instance, with an xdsd beside it.
+// proxy returns a StatefulSet with Envoy and xdsd serve for each replica.
 func proxy(in *Input) ([]runtime.Object, error) {
 	const component = v1alpha1.ComponentProxy
 	spec := in.Infra.Spec.InfraComponents.Proxy
@@ -29,7 +29,7 @@ func proxy(in *Input) ([]runtime.Object, error) {
 	server := in.proxyServer()
 	list := []runtime.Object{server}
 	rules := in.proxyRules(server)
-	if in.floats() {
+	if in.hasFloatingAddress() {
 		rules = append(rules, in.floatingRules()...)
 		list = append(list, in.floatingLease())
 		if in.OpenShift {
@@ -39,7 +39,7 @@ func proxy(in *Input) ([]runtime.Object, error) {
 	list = append(list, in.rights(component, rules...)...)
 	list = append(list, service(in.meta(component, in.name(component)), in.labels(component), in.proxyPorts(server)...))
 	if in.ControlPlane != "" {
-		list = append(list, in.admission())
+		list = append(list, in.controlPlanePolicy())
 	}
 	for _, i := range instances {
 		nad, network, err := in.attachment(component, i)
@@ -48,18 +48,17 @@ func proxy(in *Input) ([]runtime.Object, error) {
 		}
 		set, err := in.statefulSet(workload{
 			component: component, instance: i, network: network, port: 80, config: map[string]string{"network": configOf(nad)},
-			spec: in.proxyPod(server, i, instances), privileged: in.floats(),
+			spec: in.proxyPod(server, i, instances), privileged: in.hasFloatingAddress(),
 		})
 		if err != nil {
 			return nil, err
 		}
 		list = append(list, nad, set)
 	}
-	return append(list, in.disruption(component, len(instances))...), nil
+	return append(list, in.disruptionBudget(component, len(instances))...), nil
 }
 
-// proxyServer is the Infra's ProxyServer: the one that is given, else one with no routes of
-// its own.
+// proxyServer returns the Infra's ProxyServer, or a default one without backends.
 func (in *Input) proxyServer() *unstructured.Unstructured {
 	if in.ProxyServer != nil {
 		return in.ProxyServer
@@ -67,17 +66,17 @@ func (in *Input) proxyServer() *unstructured.Unstructured {
 	return proxyServerOf(in.Infra)
 }
 
-// OwnProxyServer is the ProxyServer of an Infra whose author has written none, with defaults.
+// OwnProxyServer returns the default ProxyServer of an Infra, with defaults set.
 func OwnProxyServer(infra *v1alpha1.Infra) *v1alpha1.ProxyServer {
 	server, ok := objects.Decode[v1alpha1.ProxyServer](proxyServerOf(infra)).(*v1alpha1.ProxyServer)
 	if !ok {
-		panic("a ProxyServer of our own cannot be decoded") // it is text and names
+		panic("decoding the default ProxyServer failed") // impossible: all fields are strings
 	}
 	server.Default()
 	return server
 }
 
-// proxyServerOf is the same as it is applied, without defaults.
+// proxyServerOf returns the default ProxyServer of an Infra as it is applied, without defaults set.
 func proxyServerOf(infra *v1alpha1.Infra) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
 		"infraRef":      map[string]any{"name": infra.Name},
@@ -89,25 +88,26 @@ func proxyServerOf(infra *v1alpha1.Infra) *unstructured.Unstructured {
 	return u
 }
 
+// proxyRules returns the rights of xdsd serve.
 func (in *Input) proxyRules(server *unstructured.Unstructured) []rule {
-	here := func(resource string, verbs ...string) rule {
+	newRule := func(resource string, verbs ...string) rule {
 		return rule{server.GetNamespace(), rbacv1.PolicyRule{
 			APIGroups: []string{v1alpha1.GroupName}, Resources: []string{resource}, ResourceNames: []string{server.GetName()}, Verbs: verbs,
 		}}
 	}
-	rules := []rule{here("proxyservers/status", "patch"), here("proxyservers", read...)}
-	endpoints := rbacv1.PolicyRule{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: read}
-	if !in.alone() {
+	rules := []rule{newRule("proxyservers/status", "patch"), newRule("proxyservers", readVerbs...)}
+	endpoints := rbacv1.PolicyRule{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: readVerbs}
+	if !in.standalone() {
 		rules = slices.Concat(in.readRules(), rules, []rule{{in.ControlPlane, endpoints}})
 	}
-	services := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"services"}, Verbs: read}
+	services := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"services"}, Verbs: readVerbs}
 	for _, namespace := range in.backendNamespaces() {
 		rules = append(rules, rule{namespace, services}, rule{namespace, endpoints})
 	}
 	return rules
 }
 
-// backendNamespaces are those of backends beside the control plane.
+// backendNamespaces returns the namespaces of the ProxyServer's backends, other than the control plane's.
 func (in *Input) backendNamespaces() []string {
 	var list []string
 	for _, b := range in.ProxySpec.Backends {
@@ -119,10 +119,11 @@ func (in *Input) backendNamespaces() []string {
 	return slices.Compact(list)
 }
 
-// proxyPorts are those that the proxy listens on, and those that every control plane has.
+// proxyPorts returns the ports of the proxy's Service: those of its listeners and apps ingress, and those of every
+// control plane.
 func (in *Input) proxyPorts(server *unstructured.Unstructured) []corev1.ServicePort {
 	var numbers []int32
-	if !in.alone() {
+	if !in.standalone() {
 		numbers = append(numbers, 443, 6443)
 	}
 	if apps := in.Infra.Spec.AppsIngress; apps.IsEnabled() {
@@ -145,7 +146,8 @@ func (in *Input) proxyPorts(server *unstructured.Unstructured) []corev1.ServiceP
 	return ports
 }
 
-// proxyPod runs Envoy from what xdsd bootstrap writes, and xdsd, which share sockets.
+// proxyPod returns the pod spec: Envoy with the configuration that xdsd bootstrap writes, and xdsd serve, which share
+// Unix sockets.
 func (in *Input) proxyPod(server *unstructured.Unstructured, i instance, all []instance) corev1.PodSpec {
 	spec := in.Infra.Spec.InfraComponents.Proxy
 	key := server.GetNamespace() + "/" + server.GetName()
@@ -156,57 +158,56 @@ func (in *Input) proxyPod(server *unstructured.Unstructured, i instance, all []i
 		addresses = append(addresses, a.String())
 	}
 	serve := []string{"/xdsd", "serve", "--proxy-server", key}
-	if !in.alone() {
+	if !in.standalone() {
 		serve = append(serve, "--infra", in.key())
 	}
 	serve = append(serve, "--pod", "$(POD_NAME)", "--http", "$(POD_IP):9902",
 		"--bind", strings.Join(append(addresses, "$(POD_IP)"), ","), "--snapshot", "/var/lib/xdsd/proxy.json")
-	if in.floats() {
-		serve = append(serve, "--floating", strings.Join(in.floating(), ","), "--source", strings.Join(sources(i.addresses), ","))
+	if in.hasFloatingAddress() {
+		serve = append(serve, "--floating", strings.Join(in.floatingAddresses(), ","), "--source", strings.Join(sources(i.addresses), ","))
 	}
 	hosted := in.HostedCluster.Name != "" && in.ControlPlane != ""
 	if hosted {
 		serve = append(serve, "--hosted-cluster", in.HostedCluster.String())
 	}
-	if others := in.backendNamespaces(); len(others) > 0 && (hosted || in.alone()) {
+	if others := in.backendNamespaces(); len(others) > 0 && (hosted || in.standalone()) {
 		serve = append(serve, "--namespace", strings.Join(others, ","))
 	}
 	policy, resolvers := in.podDNS()
 	pod := corev1.PodSpec{
 		DNSPolicy: policy, DNSConfig: resolvers,
 		Affinity: in.spread(v1alpha1.ComponentProxy, len(all)),
-		InitContainers: []corev1.Container{confined(corev1.Container{
+		InitContainers: []corev1.Container{restrictedContainer(corev1.Container{
 			Name: "bootstrap", Image: oooi, Env: []corev1.EnvVar{podIP, podName},
 			Command:      []string{"/xdsd", "bootstrap", "--proxy-server", key, "--node-id", "$(POD_NAME)", "--metrics-address", "$(POD_IP),127.0.0.1", "--file", "/run/envoy/envoy.yaml"},
 			VolumeMounts: sockets, Resources: resources(nil, "10m", "32Mi"),
 		})},
 		Containers: []corev1.Container{
-			confined(corev1.Container{
+			restrictedContainer(corev1.Container{
 				Name: "envoy", Image: cmp.Or(spec.ProxyImage, in.ProxySpec.ProxyImage, in.Images.Envoy),
-				// Not the image's entrypoint, which changes the owner of /dev/stdout and fails.
+				// The image's entrypoint would fail: it changes the owner of /dev/stdout.
 				Command:        []string{"envoy", "-c", "/run/envoy/envoy.yaml", "--disable-hot-restart", "--drain-time-s", "30"},
 				Ports:          []corev1.ContainerPort{{Name: "envoy", ContainerPort: 9901, Protocol: corev1.ProtocolTCP}},
-				ReadinessProbe: probe("/ready", "envoy", 2), LivenessProbe: alive("envoy"), StartupProbe: started("envoy"),
+				ReadinessProbe: httpProbe("/ready", "envoy", 2), LivenessProbe: tcpProbe("envoy"), StartupProbe: startupProbe("envoy"),
 				Resources: resources(spec.Resources, "100m", "128Mi"), VolumeMounts: sockets,
 			}),
-			confined(corev1.Container{
+			restrictedContainer(corev1.Container{
 				Name: "xdsd", Image: oooi, Env: []corev1.EnvVar{podIP, podName}, Command: serve,
 				Ports:          []corev1.ContainerPort{{Name: v1alpha1.PortHealth, ContainerPort: 9902, Protocol: corev1.ProtocolTCP}},
-				ReadinessProbe: probe("/readyz", v1alpha1.PortHealth, 2), LivenessProbe: probe("/healthz", v1alpha1.PortHealth, 10),
+				ReadinessProbe: httpProbe("/readyz", v1alpha1.PortHealth, 2), LivenessProbe: httpProbe("/healthz", v1alpha1.PortHealth, 10),
 				Resources: resources(nil, "50m", "64Mi"), VolumeMounts: append(slices.Clone(sockets), corev1.VolumeMount{Name: "state", MountPath: "/var/lib/xdsd"}, tokenMount),
 			}),
 		},
 		Volumes: []corev1.Volume{emptyDir("xdsd", true), emptyDir("envoy", true), emptyDir("state", false), tokenVolume()},
 	}
-	if in.floats() {
+	if in.hasFloatingAddress() {
 		pod.Containers = append(pod.Containers, in.holder(oooi, i, all))
 		pod.Volumes = append(pod.Volumes, emptyDir("holder", false))
 	}
 	return pod
 }
 
-// podDNS is what the pod asks for names: the cluster's DNS, unless the ProxyServer says
-// otherwise.
+// podDNS returns the DNS settings of the pod: the cluster DNS, unless the ProxyServer specifies DNS servers.
 func (in *Input) podDNS() (corev1.DNSPolicy, *corev1.PodDNSConfig) {
 	servers := in.ProxySpec.NetworkConfig.DNS
 	if len(servers) == 0 {
@@ -215,9 +216,9 @@ func (in *Input) podDNS() (corev1.DNSPolicy, *corev1.PodDNSConfig) {
 	return corev1.DNSNone, &corev1.PodDNSConfig{Nameservers: servers}
 }
 
-// admission lets the proxy's pods connect to the control plane, whose NetworkPolicies admit
-// HyperShift's own router alone. Policies add up: nothing is taken from anybody.
-func (in *Input) admission() runtime.Object {
+// controlPlanePolicy returns a NetworkPolicy that admits the proxy's pods to the control plane, where HyperShift's
+// policies admit only its own router. NetworkPolicies are additive, so it restricts nothing.
+func (in *Input) controlPlanePolicy() runtime.Object {
 	var ports []networkingv1.NetworkPolicyPort
 	for _, n := range []int32{6443, 8091, 8443, 9443} { // API server and OAuth, konnectivity, ignition, metrics proxy
 		ports = append(ports, policyPort(corev1.ProtocolTCP, n))

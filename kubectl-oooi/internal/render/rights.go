@@ -14,17 +14,16 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// read is what a daemon needs that follows objects: none is ever asked for by itself.
-var read = []string{"list", "watch"}
+// readVerbs are the verbs of a daemon that watches objects. It never gets a single object.
+var readVerbs = []string{"list", "watch"}
 
-// rule is a right in a namespace; in all of them where that is not known yet.
+// A rule is a right in a namespace, or in all namespaces if namespace is empty.
 type rule struct {
 	namespace string
 	rbacv1.PolicyRule
 }
 
-// rights are the ServiceAccount of a component with a Role for each namespace that it has to
-// do with.
+// rights returns the ServiceAccount of a component, with a Role and a RoleBinding for each namespace of the rules.
 func (in *Input) rights(component string, rules ...rule) []runtime.Object {
 	meta := in.meta(component, in.name(component))
 	subject := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: meta.Namespace, Name: meta.Name}
@@ -32,58 +31,60 @@ func (in *Input) rights(component string, rules ...rule) []runtime.Object {
 	return append([]runtime.Object{account}, in.grant(component, subject, rules)...)
 }
 
-// grant gives a subject rights, by a Role in each namespace.
+// grant returns a Role and a RoleBinding for each namespace of the rules, or a ClusterRole and its binding for all
+// namespaces.
 func (in *Input) grant(component string, subject rbacv1.Subject, rules []rule) []runtime.Object {
-	// Roles in other namespaces than the Infra's stand beside those of other Infras.
+	// The name contains the Infra's, because Roles in other namespaces are beside those of other Infras.
 	name := roleName(in.Infra, component)
 	slices.SortStableFunc(rules, func(a, b rule) int { return cmp.Compare(a.namespace, b.namespace) })
 	var list []runtime.Object
 	for len(rules) > 0 {
 		namespace := rules[0].namespace
-		var here []rbacv1.PolicyRule
+		var policyRules []rbacv1.PolicyRule
 		for len(rules) > 0 && rules[0].namespace == namespace {
-			here, rules = append(here, rules[0].PolicyRule), rules[1:]
+			policyRules, rules = append(policyRules, rules[0].PolicyRule), rules[1:]
 		}
 		meta := metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: in.labels(component)}
 		if namespace == "" {
 			list = append(list,
-				&rbacv1.ClusterRole{ObjectMeta: meta, Rules: here},
+				&rbacv1.ClusterRole{ObjectMeta: meta, Rules: policyRules},
 				&rbacv1.ClusterRoleBinding{ObjectMeta: meta, Subjects: []rbacv1.Subject{subject}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}})
 			continue
 		}
 		list = append(list,
-			&rbacv1.Role{ObjectMeta: meta, Rules: here},
+			&rbacv1.Role{ObjectMeta: meta, Rules: policyRules},
 			&rbacv1.RoleBinding{ObjectMeta: meta, Subjects: []rbacv1.Subject{subject}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name}})
 	}
 	return list
 }
 
+// roleName returns the name of the Roles and ClusterRoles of an Infra's component.
 func roleName(infra *v1alpha1.Infra, component string) string {
 	return strings.Join([]string{partOf, infra.Namespace, infra.Name, component}, "-")
 }
 
-// controlPart stands in names for control.
+// controlPart is control's part in names of Roles.
 const controlPart = "control"
 
-// ControlRole names the Roles by which control looks after the applications of an Infra.
+// ControlRole returns the name of the Roles that control needs for apps ingress of an Infra.
 func ControlRole(infra *v1alpha1.Infra) string { return roleName(infra, controlPart) }
 
-// readRules are what the model takes, for this one Infra.
+// readRules returns the rights to read the objects that the model needs for this Infra.
 func (in *Input) readRules() []rule {
 	hosted, plane := in.HostedCluster, in.ControlPlane
-	clusters := rbacv1.PolicyRule{APIGroups: []string{"hypershift.openshift.io"}, Resources: []string{"hostedclusters"}, Verbs: read}
+	clusters := rbacv1.PolicyRule{APIGroups: []string{"hypershift.openshift.io"}, Resources: []string{"hostedclusters"}, Verbs: readVerbs}
 	if hosted.Name == "" || plane == "" {
-		hosted.Namespace, plane = "", "" // any may become the Infra's
+		hosted.Namespace, plane = "", "" // any HostedCluster may become the Infra's
 	} else {
 		clusters.ResourceNames = []string{hosted.Name}
 	}
-	services := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"services"}, Verbs: read}
+	services := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"services"}, Verbs: readVerbs}
 	rules := []rule{
 		{hosted.Namespace, clusters},
-		{plane, rbacv1.PolicyRule{APIGroups: []string{"route.openshift.io"}, Resources: []string{"routes"}, Verbs: read}},
+		{plane, rbacv1.PolicyRule{APIGroups: []string{"route.openshift.io"}, Resources: []string{"routes"}, Verbs: readVerbs}},
 		{plane, services},
 	}
-	infras := rbacv1.PolicyRule{APIGroups: []string{v1alpha1.GroupName}, Resources: []string{"infras"}, Verbs: read}
+	infras := rbacv1.PolicyRule{APIGroups: []string{v1alpha1.GroupName}, Resources: []string{"infras"}, Verbs: readVerbs}
 	if plane == "" {
 		rules = append(rules, rule{"", infras})
 	} else {
@@ -92,26 +93,25 @@ func (in *Input) readRules() []rule {
 	}
 	if in.Infra.Spec.AppsIngress.IsEnabled() {
 		rules = append(rules, rule{in.Infra.Namespace, rbacv1.PolicyRule{
-			APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{in.readerSecret()}, Verbs: read,
+			APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{in.readerSecret()}, Verbs: readVerbs,
 		}})
 	}
 	return rules
 }
 
-// readerSecret is the Secret that control keeps for DNS and proxy.
+// readerSecret returns the name of the Secret with the kubeconfig that control creates for DNS and proxy.
 func (in *Input) readerSecret() string {
 	_, name, _ := strings.Cut(model.ReaderSecret(model.Ref{Kind: "Infra", Namespace: in.Infra.Namespace, Name: in.Infra.Name}), "/")
 	return name
 }
 
-// controlRights are what control needs for the applications of this Infra, beside its own
-// ClusterRole.
+// controlRights returns the Roles that control needs for apps ingress of this Infra, in addition to its ClusterRole.
 func controlRights(in *Input) ([]runtime.Object, error) {
 	apps := in.Infra.Spec.AppsIngress
 	if !apps.IsEnabled() || cmp.Or(apps.Source, v1alpha1.AppsIngressSourceHostedService) != v1alpha1.AppsIngressSourceHostedService {
 		return nil, nil
 	}
-	// Followed by the model, and asked for when it is used.
+	// Control watches the admin kubeconfig for the model, and gets it to connect.
 	admin := rule{in.Infra.Namespace, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "watch"}}}
 	switch c := in.cluster(); {
 	case apps.KubeconfigSecretRef != nil:
@@ -120,12 +120,13 @@ func controlRights(in *Input) ([]runtime.Object, error) {
 		namespace, name, _ := strings.Cut(c.Kubeconfig, "/")
 		admin.namespace, admin.ResourceNames = namespace, []string{name}
 	case in.HostedCluster.Name != "":
-		// As HyperShift names it; the HostedCluster will say so.
+		// HyperShift's name for it, until the HostedCluster's status contains it.
 		admin.namespace, admin.ResourceNames = in.HostedCluster.Namespace, []string{in.HostedCluster.Name + "-admin-kubeconfig"}
 	default:
-		return nil, nil // setup says so
+		return nil, nil // setup prints a warning
 	}
-	// It is made by applying it, and who applies is asked for the right to create it by its name.
+	// Control applies the Secret, and the API server requires create for the name of an applied object that does not
+	// exist.
 	reader := rule{in.Infra.Namespace, rbacv1.PolicyRule{
 		APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{in.readerSecret()}, Verbs: []string{"get", "create", "patch", "delete"},
 	}}

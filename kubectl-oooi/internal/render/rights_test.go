@@ -18,9 +18,9 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// granted are the rights of every ServiceAccount in the example, as rows of a table: who, where,
-// what, and which verbs.
-func granted(t *testing.T, objects []*unstructured.Unstructured) []string {
+// grantedRights returns the rights of each ServiceAccount in the example as rows of a Markdown table: ServiceAccount,
+// namespace, resources and verbs.
+func grantedRights(t *testing.T, objects []*unstructured.Unstructured) []string {
 	t.Helper()
 	type role struct{ kind, namespace, name string }
 	rules := map[role][]rbacv1.PolicyRule{}
@@ -52,7 +52,7 @@ func granted(t *testing.T, objects []*unstructured.Unstructured) []string {
 		grant("all namespaces", role{b.RoleRef.Kind, "", b.RoleRef.Name}, b.Subjects)
 	}
 	for unbound := range rules {
-		t.Errorf("%v is bound to nobody", unbound)
+		t.Errorf("%v has no binding", unbound)
 	}
 	var table []string
 	for _, key := range slices.Sorted(maps.Keys(rows)) {
@@ -62,23 +62,23 @@ func granted(t *testing.T, objects []*unstructured.Unstructured) []string {
 	return table
 }
 
-// TestTheDocumentsListEveryRight compares the table in docs/reference/rights.md with the Roles of the example.
-func TestTheDocumentsListEveryRight(t *testing.T) {
+// TestRightsTableIsComplete compares the table in docs/reference/rights.md with the Roles of the example.
+func TestRightsTableIsComplete(t *testing.T) {
 	text := lab.ReadFile(t, "docs", "reference", "rights.md")
 	_, rest, _ := strings.Cut(string(text), "\n| ServiceAccount | namespace | resources | verbs |\n|---|---|---|---|\n")
 	documented, _, _ := strings.Cut(rest, "\n\n")
-	if want := strings.Join(granted(t, example(t)), "\n"); documented != want {
+	if want := strings.Join(grantedRights(t, example(t)), "\n"); documented != want {
 		t.Errorf("docs/reference/rights.md has\n%s\nsetup grants\n%s", documented, want)
 	}
 }
 
-// TestTheDocumentsNameTestsThatExist looks for the tests that documents name.
-func TestTheDocumentsNameTestsThatExist(t *testing.T) {
+// TestDocumentedTestsExist checks that the tests that documents name exist.
+func TestDocumentedTestsExist(t *testing.T) {
 	root, err := lab.Root()
 	if err != nil {
 		t.Fatal(err)
 	}
-	exist := map[string]bool{}
+	exists := map[string]bool{}
 	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() && strings.HasPrefix(entry.Name(), ".") {
@@ -89,7 +89,7 @@ func TestTheDocumentsNameTestsThatExist(t *testing.T) {
 		}
 		text, err := os.ReadFile(path)
 		for _, found := range declared.FindAllSubmatch(text, -1) {
-			exist[string(found[1])] = true
+			exists[string(found[1])] = true
 		}
 		return err
 	})
@@ -109,8 +109,8 @@ func TestTheDocumentsNameTestsThatExist(t *testing.T) {
 			t.Errorf("docs/%s names no test", name)
 		}
 		for _, found := range named {
-			if !exist[string(found[1])] {
-				t.Errorf("docs/%s names %s, which there is not", name, found[1])
+			if !exists[string(found[1])] {
+				t.Errorf("docs/%s names %s, which does not exist", name, found[1])
 			}
 		}
 	}

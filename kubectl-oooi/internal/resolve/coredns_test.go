@@ -24,12 +24,12 @@ import (
 	_ "github.com/densityops/oooi/plugins/hcpviews"
 )
 
-// TestCoreDNSAnswersTheSame holds what is said of names against CoreDNS with our plugins, for
-// every name of the model's own test data and of ours, its parents, and names below it.
-func TestCoreDNSAnswersTheSame(t *testing.T) {
+// TestCoreDNSGivesTheSameAnswers compares the answers with those of CoreDNS with our plugins, for every name in the
+// test data of the model and of this package, its parents, and names below and beside it.
+func TestCoreDNSGivesTheSameAnswers(t *testing.T) {
 	dnsserver.Quiet = true
-	stock := dnsserver.Directives
-	if err := dnsserver.SetDirectives(slices.Insert(slices.Clone(stock), slices.Index(stock, "cache"), "hcpviews", "hcpapps")); err != nil {
+	directives := dnsserver.Directives
+	if err := dnsserver.SetDirectives(slices.Insert(slices.Clone(directives), slices.Index(directives, "cache"), "hcpviews", "hcpapps")); err != nil {
 		t.Fatal(err)
 	}
 	folders, err := filepath.Glob("../../../internal/model/testdata/*")
@@ -47,15 +47,14 @@ func TestCoreDNSAnswersTheSame(t *testing.T) {
 			}
 			snapshot := model.Build(objects, resolve.Options())
 			compare(t, objects, snapshot.Pod, serve(t, dir, "view pod"), resolve.Query{View: resolve.Pod})
-			if len(snapshot.VLANs) == 1 { // we are on that then, wherever we are
+			if len(snapshot.VLANs) == 1 { // the VLAN is 127.0.0.0/8, so this client is on it
 				compare(t, objects, snapshot.VLANs[0].View, serve(t, dir, "view vlan 127.0.0.0/8"), resolve.Query{View: resolve.VLAN})
 			}
 		})
 	}
 }
 
-// serve starts CoreDNS with the manifests, and returns its address. What it passes on comes back
-// as NOTZONE.
+// serve starts CoreDNS with the manifests, and returns its address. It answers NOTZONE where it would forward a query.
 func serve(t *testing.T, dir, view string) string {
 	t.Helper()
 	corefile := fmt.Sprintf(".:0 {\n bind 127.0.0.1\n hcpviews {\n manifests %s\n %s\n }\n hcpapps\n template IN ANY . {\n rcode NOTZONE\n }\n}", dir, view)
@@ -72,30 +71,31 @@ func serve(t *testing.T, dir, view string) string {
 	return instance.Servers()[0].LocalAddr().String()
 }
 
+// compare compares the answers of a server with those of the query q in a view.
 func compare(t *testing.T, objects *model.Objects, view *model.View, server string, q resolve.Query) {
 	t.Helper()
 	counts := map[resolve.Result]int{}
-	for _, name := range askable(view) {
+	for _, name := range testNames(view) {
 		q.Name = name
-		report, err := resolve.Ask(objects, q)
+		report, err := resolve.Answer(objects, q)
 		if err != nil || len(report.Views) != 1 {
 			t.Fatal(report, err)
 		}
-		said := report.Views[0]
-		result, addresses := ask(t, server, name)
-		if said.Result != result || !slices.Equal(said.Addresses, addresses) {
-			t.Errorf("%s, %s: CoreDNS says %s %v, resolve %s %v", q.View, name, result, addresses, said.Result, said.Addresses)
+		got := report.Views[0]
+		result, addresses := lookup(t, server, name)
+		if got.Result != result || !slices.Equal(got.Addresses, addresses) {
+			t.Errorf("%s, %s: CoreDNS answers %s %v, resolve %s %v", q.View, name, result, addresses, got.Result, got.Addresses)
 		}
-		if said.Result == resolve.Answered && (said.Cluster == nil || len(said.NameFrom) == 0 || len(said.AddressFrom) == 0) {
-			t.Errorf("%s, %s: it does not say why: %+v", q.View, name, said)
+		if got.Result == resolve.Answered && (got.Cluster == nil || len(got.NameFrom) == 0 || len(got.AddressFrom) == 0) {
+			t.Errorf("%s, %s: a source is missing: %+v", q.View, name, got)
 		}
-		counts[said.Result]++
+		counts[got.Result]++
 	}
 	t.Logf("%s: %v", q.View, counts)
 }
 
-// askable are names to ask for.
-func askable(view *model.View) []string {
+// testNames returns the names of a view, their parents, and names below and beside them.
+func testNames(view *model.View) []string {
 	var all []string
 	add := func(name string) {
 		all = append(all, "x."+name, "a.b."+name)
@@ -119,7 +119,8 @@ func askable(view *model.View) []string {
 	return slices.Compact(all)
 }
 
-func ask(t *testing.T, server, name string) (resolve.Result, []netip.Addr) {
+// lookup queries A and AAAA records of a name.
+func lookup(t *testing.T, server, name string) (resolve.Result, []netip.Addr) {
 	t.Helper()
 	var addresses []netip.Addr
 	for _, kind := range []uint16{dns.TypeA, dns.TypeAAAA} {

@@ -8,32 +8,33 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// node is a name that exists in a view.
+// A node is a name that exists in a view.
 type node struct {
-	name *model.Name
-	app  *model.App // that the name is, or below which everything is an application's
-	// foreign: the name exists, and our DNS passes it on.
-	foreign bool
-	zone    string
+	name *model.Name // of the control plane; nil for none
+	app  *model.App  // an apps name, or an apps domain with all names below it; nil for none
+	// forwarded means that the name exists, but DNS forwards queries for it.
+	forwarded bool
+	zone      string
 }
 
-// names is every name that exists in a view. It says of each what CoreDNS with hcpviews and
-// hcpapps does, which a test holds it to: parents of a name exist, and nothing exists below a name
-// that does not, save applications.
-type names struct {
+// A nameTree has every name that exists in a view, with what CoreDNS with the plugins hcpviews and hcpapps does for
+// it: the parents of a name exist, and no name exists below one that does not, except apps names.
+// TestCoreDNSGivesTheSameAnswers compares both.
+type nameTree struct {
 	nodes map[string]*node
 	zones map[string]model.Zone
 }
 
-func namesOf(v *model.View) *names {
-	n := &names{nodes: map[string]*node{}, zones: map[string]model.Zone{}}
+// newNameTree builds the tree of a view.
+func newNameTree(v *model.View) *nameTree {
+	n := &nameTree{nodes: map[string]*node{}, zones: map[string]model.Zone{}}
 	for _, z := range v.Zones {
 		n.zones[z.Origin] = z
 	}
 	apps := slices.SortedStableFunc(slices.Values(v.Apps), func(a, b model.App) int { return cmp.Compare(len(a.Name), len(b.Name)) })
-	var servers []model.Name // of apps domains that are zones
+	var servers []model.Name // name servers of the apps domains that are zones
 	for _, a := range apps {
-		// An apps domain that lies in no zone is one itself.
+		// An apps domain outside of all zones is a zone itself.
 		if _, ok := n.zoneOf(a.Name); !ok && a.Served {
 			n.zones[a.Name] = model.Zone{Origin: a.Name, Cluster: a.Cluster, Domain: a.Domain}
 			servers = append(servers, model.Name{Name: a.NameServer(), Target: &model.Target{Cluster: *a.Cluster, Addresses: a.NameServers}})
@@ -50,11 +51,11 @@ func namesOf(v *model.View) *names {
 	for i := range apps {
 		at := n.add(apps[i].Name)
 		if at == nil || at.name != nil && !apps[i].Subtree {
-			continue // the control plane's name wins
+			continue // the control-plane name takes precedence
 		}
 		at.app = &apps[i]
-		at.foreign = !apps[i].Subtree && !apps[i].Served
-		if apps[i].Subtree && apps[i].Served { // the wildcard exists, and nothing is below it
+		at.forwarded = !apps[i].Subtree && !apps[i].Served
+		if apps[i].Subtree && apps[i].Served { // the wildcard exists, without names below it
 			wildcard := apps[i]
 			wildcard.Subtree = false
 			n.nodes["*."+apps[i].Name] = &node{zone: at.zone, app: &wildcard}
@@ -63,13 +64,13 @@ func namesOf(v *model.View) *names {
 	return n
 }
 
-// add makes a name exist, with its parents in the zone; nil for a name in no zone.
-func (n *names) add(name string) *node {
+// add adds a name and its parents in the zone, and returns its node. It returns nil if no zone contains the name.
+func (n *nameTree) add(name string) *node {
 	zone, ok := n.zoneOf(name)
 	if !ok {
 		return nil
 	}
-	if zone.Origin == name { // a zone in another one: what is between them exists
+	if zone.Origin == name { // the names between this zone and an enclosing one exist, too
 		n.add(parent(name))
 	}
 	for at := name; len(at) >= len(zone.Origin); at = parent(at) {
@@ -80,8 +81,8 @@ func (n *names) add(name string) *node {
 	return n.nodes[name]
 }
 
-// zoneOf is the innermost zone that a name lies in.
-func (n *names) zoneOf(name string) (model.Zone, bool) {
+// zoneOf returns the innermost zone that contains a name.
+func (n *nameTree) zoneOf(name string) (model.Zone, bool) {
 	for at := name; at != ""; at = parent(at) {
 		if z, ok := n.zones[at]; ok {
 			return z, true
@@ -90,8 +91,9 @@ func (n *names) zoneOf(name string) (model.Zone, bool) {
 	return model.Zone{}, false
 }
 
-// find returns a name, or the longest of its parents that exists; nil for none.
-func (n *names) find(name string) (at *node, exact bool) {
+// find returns the node of a name, or else of its closest parent that exists; nil for none. exact reports whether it
+// is the name.
+func (n *nameTree) find(name string) (at *node, exact bool) {
 	for here := name; here != ""; here = parent(here) {
 		if at := n.nodes[here]; at != nil {
 			return at, here == name
@@ -100,7 +102,7 @@ func (n *names) find(name string) (at *node, exact bool) {
 	return nil, false
 }
 
-// parent drops the first label.
+// parent returns a name without its first label.
 func parent(name string) string {
 	_, rest, _ := strings.Cut(name, ".")
 	return rest

@@ -9,48 +9,48 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// Query is what is asked.
+// A Query selects a name and the views in which to answer it.
 type Query struct {
 	Name string
-	// View is pod or vlan; empty for both.
+	// View is Pod or VLAN; empty for both.
 	View string
-	// VLAN is one VLAN, "namespace/name"; empty for all.
+	// VLAN is the NetworkAttachmentDefinition of one VLAN, as "namespace/name"; empty for all VLANs.
 	VLAN string
-	// Source is a client, whose view is asked for; invalid for none.
+	// Source is the address of a client, which selects its view; the zero Addr for none.
 	Source netip.Addr
 }
 
-// ParseName reads the name to ask for.
+// ParseName returns a name in lower case and without the final dot.
 func ParseName(text string) (string, error) {
 	name := strings.ToLower(strings.TrimSuffix(text, "."))
-	bad := name == "" || len(name) > 253 || strings.ContainsAny(name, "/:@ \t\n")
+	invalid := name == "" || len(name) > 253 || strings.ContainsAny(name, "/:@ \t\n")
 	for label := range strings.SplitSeq(name, ".") {
-		bad = bad || label == "" || len(label) > 63
+		invalid = invalid || label == "" || len(label) > 63
 	}
-	if bad {
+	if invalid {
 		return "", fmt.Errorf("NAME %q: want a host name, such as api.demo.example.com", text)
 	}
 	return name, nil
 }
 
-// Check finds out whether the words fit together.
+// Check returns an error if the fields are invalid or exclude each other.
 func (q *Query) Check() error {
 	switch {
 	case q.View != "" && q.View != Pod && q.View != VLAN:
 		return fmt.Errorf("--view %q: want %s or %s", q.View, VLAN, Pod)
 	case q.VLAN != "" && q.View == Pod:
-		return fmt.Errorf("--vlan %s: pods are on no VLAN; leave --view or --vlan out", q.VLAN)
+		return fmt.Errorf("--vlan %s: pods are on no VLAN; remove --view or --vlan", q.VLAN)
 	case q.Source.IsValid() && (q.View != "" || q.VLAN != ""):
-		return fmt.Errorf("--source %s: it says which view; leave --view and --vlan out", q.Source)
+		return fmt.Errorf("--source and --view or --vlan are mutually exclusive: %s selects the view", q.Source)
 	default:
 		return nil
 	}
 }
 
-// wanted are the VLANs that are asked for, and whether pods' view is.
-func (q *Query) wanted(s *model.Snapshot) (vlans []*model.VLAN, pod bool, err error) {
+// selectViews returns the VLANs that the query selects, and whether it selects the pod view.
+func (q *Query) selectViews(s *model.Snapshot) (vlans []*model.VLAN, pod bool, err error) {
 	if q.Source.IsValid() {
-		vlans = around(s.VLANs, q.Source)
+		vlans = vlansWith(s.VLANs, q.Source)
 		return vlans, len(vlans) == 0, nil
 	}
 	if q.VLAN != "" {
@@ -60,7 +60,7 @@ func (q *Query) wanted(s *model.Snapshot) (vlans []*model.VLAN, pod bool, err er
 			for i, v := range s.VLANs {
 				names[i] = v.Name
 			}
-			return nil, false, fmt.Errorf("--vlan %s: no Infra is on it; there are: %s", q.VLAN, strings.Join(names, ", "))
+			return nil, false, fmt.Errorf("--vlan %s: no Infra uses this network; the networks are: %s", q.VLAN, strings.Join(names, ", "))
 		}
 		return s.VLANs[at : at+1], false, nil
 	}
@@ -70,9 +70,9 @@ func (q *Query) wanted(s *model.Snapshot) (vlans []*model.VLAN, pod bool, err er
 	return vlans, q.View != VLAN, nil
 }
 
-// around are the VLANs with the longest of the prefixes that hold an address: several where they
-// have the same, which an address does not tell apart.
-func around(vlans []*model.VLAN, address netip.Addr) []*model.VLAN {
+// vlansWith returns the VLANs whose subnet has the longest prefix that contains an address. These are several if
+// VLANs use the same subnet.
+func vlansWith(vlans []*model.VLAN, address netip.Addr) []*model.VLAN {
 	var found []*model.VLAN
 	longest := -1
 	for _, v := range vlans {

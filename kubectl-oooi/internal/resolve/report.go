@@ -1,4 +1,4 @@
-// Package resolve says what DNS answers for a name, to whom, and why.
+// Package resolve computes from objects how DNS answers a name in each view, and which fields the answer comes from.
 package resolve
 
 import (
@@ -10,28 +10,28 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/routes"
 )
 
-// Report is what is answered for one name.
+// A Report has the answers for one name.
 type Report struct {
 	metav1.TypeMeta `json:",inline"`
 
 	Name  string `json:"name"`
 	Views []View `json:"views"`
-	// Problems are those that have to do with the name.
+	// Problems are the problems of the model that affect the name.
 	Problems []model.Problem `json:"problems,omitempty"`
 }
 
-// Result is what an answer amounts to.
+// A Result is the kind of an answer.
 type Result string
 
 // The results.
 const (
-	// Answered: there are addresses.
+	// Answered means that DNS answers with addresses.
 	Answered Result = "Answered"
-	// NoAddress: the name exists, and has no address (NODATA).
+	// NoAddress means that the name exists and has no address (NODATA).
 	NoAddress Result = "NoAddress"
-	// NotFound: the name does not exist (NXDOMAIN).
+	// NotFound means that the name does not exist (NXDOMAIN).
 	NotFound Result = "NotFound"
-	// PassedOn: the name is the upstream's to answer.
+	// PassedOn means that DNS forwards the query to the upstream resolvers.
 	PassedOn Result = "PassedOn"
 )
 
@@ -41,30 +41,30 @@ const (
 	VLAN = "vlan"
 )
 
-// View is the answer to one kind of client.
+// A View is the answer in one view.
 type View struct {
-	// View is pod or vlan.
+	// View is Pod or VLAN.
 	View string `json:"view"`
-	// VLAN is the NetworkAttachmentDefinition of a VLAN, "namespace/name".
+	// VLAN is the NetworkAttachmentDefinition of the VLAN, as "namespace/name"; empty in the pod view.
 	VLAN  string         `json:"vlan,omitempty"`
 	CIDRs []netip.Prefix `json:"cidrs,omitempty"`
 
 	Result    Result       `json:"result"`
 	Addresses []netip.Addr `json:"addresses,omitempty"`
-	// Cluster is whose name it is.
+	// Cluster is the hosted cluster that the name belongs to; nil for none.
 	Cluster *model.Ref `json:"cluster,omitempty"`
-	// NameFrom says why the name is known, AddressFrom why it has these addresses.
+	// NameFrom has the fields that define the name, AddressFrom those that define its addresses.
 	NameFrom    []Source `json:"nameFrom,omitempty"`
 	AddressFrom []Source `json:"addressFrom,omitempty"`
-	// Why says in a sentence what else there is to say.
+	// Why is the reason if there are no addresses.
 	Why string `json:"why,omitempty"`
-	// Ports are where the proxy leads connections, if its are the addresses.
+	// Ports are the proxy's routes for the name, if the addresses are those of the proxy.
 	Ports []Port `json:"ports,omitempty"`
-	// Upstream has the resolvers that the name is passed on to; empty for those of the node.
+	// Upstream has the resolvers that DNS forwards the query to; empty for those of the node.
 	Upstream []string `json:"upstream,omitempty"`
 }
 
-// Source is what in an object says so.
+// A Source is a field of an object.
 type Source struct {
 	Object model.Ref `json:"object"`
 	Field  string    `json:"field"`
@@ -73,7 +73,7 @@ type Source struct {
 // String returns "field of Kind namespace/name".
 func (s Source) String() string { return s.Field + " of " + s.Object.String() }
 
-// Port is where one port of a proxy leads.
+// A Port is the route of the name on one port of a proxy.
 type Port struct {
 	ProxyServer string        `json:"proxyServer"`
 	Port        int32         `json:"port"`

@@ -9,15 +9,15 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/routes"
 )
 
-// sourceOf is what says that a control plane has a name.
-func sourceOf(c *model.Cluster, e model.Endpoint) Source {
+// nameSource returns the field that defines the name of an endpoint.
+func nameSource(c *model.Cluster, e model.Endpoint) Source {
 	if route, ok := strings.CutPrefix(e.Source, "Route "); ok {
 		return Source{Object: model.Ref{Kind: "Route", Namespace: c.ControlPlaneNamespace, Name: route}, Field: "spec.host"}
 	}
 	return Source{Object: c.Ref, Field: e.Source}
 }
 
-// appSource is what says that a name is an application's.
+// appSource returns the field that defines the apps domain of a name.
 func (r *resolver) appSource(app *model.App) Source {
 	if !app.Subtree {
 		return Source{Object: *app.Cluster, Field: "convention"}
@@ -43,10 +43,10 @@ func (r *resolver) appSource(app *model.App) Source {
 	return Source{Object: *app.Cluster, Field: "the apps domain"}
 }
 
-// proxies are what says where the proxies of a cluster are reached.
-func (r *resolver) proxies(ref model.Ref, out *View) []Source {
+// proxyAddressSources returns the fields that define the addresses of the proxies of a cluster in a view.
+func (r *resolver) proxyAddressSources(ref model.Ref, out *View) []Source {
 	var list []Source
-	for _, i := range r.serving(ref, out) {
+	for _, i := range r.servingInfras(ref, out) {
 		switch {
 		case i.Proxy == nil:
 		case out.View == VLAN:
@@ -54,27 +54,27 @@ func (r *resolver) proxies(ref model.Ref, out *View) []Source {
 		case i.Proxy.Service == "":
 			list = appendNew(list, Source{Object: i.Ref, Field: "spec.infraComponents.proxy.internalProxyService"})
 		default:
-			list = appendNew(list, Source{Object: service(i.Proxy.Service), Field: "spec.clusterIPs"})
+			list = appendNew(list, Source{Object: serviceRef(i.Proxy.Service), Field: "spec.clusterIPs"})
 		}
 	}
 	return list
 }
 
-// servers are what says where the DNS servers of a cluster are reached.
-func (r *resolver) servers(ref model.Ref, out *View) []Source {
+// dnsAddressSources returns the fields that define the addresses of the DNS servers of a cluster in a view.
+func (r *resolver) dnsAddressSources(ref model.Ref, out *View) []Source {
 	var list []Source
-	for _, i := range r.serving(ref, out) {
+	for _, i := range r.servingInfras(ref, out) {
 		if out.View == VLAN {
 			list = appendNew(list, Source{Object: i.Ref, Field: "spec.infraComponents.dns"})
 		} else {
-			list = appendNew(list, Source{Object: service(i.Key() + "-" + v1alpha1.ComponentDNS), Field: "spec.clusterIPs"})
+			list = appendNew(list, Source{Object: serviceRef(i.Key() + "-" + v1alpha1.ComponentDNS), Field: "spec.clusterIPs"})
 		}
 	}
 	return list
 }
 
-// loadBalancer is what says where applications are reached.
-func (r *resolver) loadBalancer(apps *model.Apps) []Source {
+// appsAddressSources returns the fields that define the apps address.
+func (r *resolver) appsAddressSources(apps *model.Apps) []Source {
 	if apps.Infra == nil {
 		return nil
 	}
@@ -86,9 +86,9 @@ func (r *resolver) loadBalancer(apps *model.Apps) []Source {
 		return []Source{{Object: infra, Field: "spec.appsIngress.source (MirroredService)"}}
 	case model.AppsStatus:
 		list := []Source{{Object: infra, Field: "status.appsIngress.externalIPs"}}
-		if is := r.spec(infra).Status.AppsIngress; is != nil && is.ServiceName != "" {
+		if status := r.infraObject(infra).Status.AppsIngress; status != nil && status.ServiceName != "" {
 			list = append(list, Source{
-				Object: model.Ref{Kind: "Service", Namespace: is.ServiceNamespace, Name: is.ServiceName},
+				Object: model.Ref{Kind: "Service", Namespace: status.ServiceNamespace, Name: status.ServiceName},
 				Field:  "status.loadBalancer, in the hosted cluster,",
 			})
 		}
@@ -98,14 +98,14 @@ func (r *resolver) loadBalancer(apps *model.Apps) []Source {
 	}
 }
 
-// ports are where the proxies of a cluster lead connections for the name.
+// ports returns the routes for the name of the proxies that serve a cluster in a view.
 func (r *resolver) ports(ref model.Ref, out *View) []Port {
 	var list []Port
 	for _, p := range r.ProxyServers {
-		if p.Infra == nil || !slices.ContainsFunc(r.serving(ref, out), func(i *model.Infra) bool { return i.Ref == *p.Infra }) {
+		if p.Infra == nil || !slices.ContainsFunc(r.servingInfras(ref, out), func(i *model.Infra) bool { return i.Ref == *p.Infra }) {
 			continue
 		}
-		report := routes.Make(p, r.objects)
+		report := routes.NewReport(p, r.objects)
 		for i := range report.Listeners {
 			l := &report.Listeners[i]
 			if t := l.Find(r.name); t != nil {
@@ -116,7 +116,8 @@ func (r *resolver) ports(ref model.Ref, out *View) []Port {
 	return list
 }
 
-func service(key string) model.Ref {
+// serviceRef returns a reference to the Service with the key "namespace/name".
+func serviceRef(key string) model.Ref {
 	namespace, name, _ := strings.Cut(key, "/")
 	return model.Ref{Kind: "Service", Namespace: namespace, Name: name}
 }

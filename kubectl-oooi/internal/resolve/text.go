@@ -8,7 +8,8 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
 
-// Text writes the report for people. Problems are not in it, which go elsewhere.
+// Text writes the report in a readable form, without its problems. VLANs on which the name belongs to no cluster are
+// summarized if there are several.
 func Text(w io.Writer, r *Report) error {
 	if _, err := fmt.Fprintln(w, r.Name); err != nil {
 		return fmt.Errorf("printing: %w", err)
@@ -17,22 +18,23 @@ func Text(w io.Writer, r *Report) error {
 	for i := range r.Views {
 		v := &r.Views[i]
 		if others > 1 && v.isOther() {
-			continue // all in one, below
+			continue // summarized below
 		}
 		if err := v.write(w, v.title()); err != nil {
 			return err
 		}
 	}
 	if others > 1 {
-		other := View{Result: PassedOn, Why: "no hosted cluster of these has the name"}
+		other := View{Result: PassedOn, Why: "no hosted cluster of these views has the name"}
 		return other.write(w, fmt.Sprintf("%d other VLANs", others))
 	}
 	return nil
 }
 
-// isOther reports whether a VLAN has nothing to do with the name.
+// isOther reports whether this is a VLAN on which the name belongs to no hosted cluster.
 func (v *View) isOther() bool { return v.View == VLAN && v.Result == PassedOn && v.Cluster == nil }
 
+// others returns the number of views for which isOther is true.
 func (r *Report) others() int {
 	n := 0
 	for i := range r.Views {
@@ -100,10 +102,10 @@ func (v *View) answer() string {
 	}
 	switch {
 	case len(v.Upstream) > 0:
-		return "passed on to " + strings.Join(v.Upstream, ", ")
+		return "forwarded to " + strings.Join(v.Upstream, ", ")
 	case v.View == VLAN || v.Cluster != nil:
-		return "passed on to the resolvers of the node that DNS runs on"
+		return "forwarded to the resolvers of the node that DNS runs on"
 	default:
-		return "passed on to the upstream"
+		return "forwarded to the upstream resolvers"
 	}
 }

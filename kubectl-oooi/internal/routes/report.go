@@ -1,4 +1,4 @@
-// Package routes says where a proxy sends connections.
+// Package routes builds and prints reports of the routes of proxies.
 package routes
 
 import (
@@ -11,60 +11,60 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
 
-// Report is what the proxy of one ProxyServer listens on, and where connections go.
+// A Report has the listeners and routes of the proxy of one ProxyServer.
 type Report struct {
 	metav1.TypeMeta `json:",inline"`
 
 	Metadata output.Metadata `json:"metadata"`
-	// Infra and HostedCluster are those that routes come from, "namespace/name"; empty for none.
+	// Infra and HostedCluster are the objects that define the routes, as "namespace/name"; empty for none.
 	Infra         string       `json:"infra,omitempty"`
 	HostedCluster string       `json:"hostedCluster,omitempty"`
 	Addresses     []netip.Addr `json:"addresses"`
 	Listeners     []Listener   `json:"listeners"`
 }
 
-// How connections of a listener are told apart.
+// Values of Listener.By.
 const (
 	BySNI  = "SNI"
 	ByHost = "Host"
 )
 
-// Listener is one port.
+// A Listener is one port of the proxy.
 type Listener struct {
 	Port int32 `json:"port"`
-	// By is SNI or Host.
+	// By is the name that selects a route: BySNI (TLS) or ByHost (HTTP).
 	By     string  `json:"by"`
 	Routes []Route `json:"routes"`
-	// Default is where everything goes that no route takes; nil: it is closed.
+	// Default is the target of connections that no route matches; nil if they are closed.
 	Default *Target `json:"default,omitempty"`
-	// Plain is where that goes of it which is not TLS, where there is no Default.
+	// Plain is the target of connections that are not TLS if Default is nil; nil if they are closed.
 	Plain *Target `json:"plain,omitempty"`
 }
 
-// Route leads one name to a target.
+// A Route sends the connections for one name to a target.
 type Route struct {
-	// Host is a name, or "*." and a domain for every name below that.
+	// Host is a name, or "*." and a domain for all names below the domain.
 	Host   string `json:"host"`
 	Target Target `json:"target"`
-	// Source is what in Owner says so.
+	// Source is the field of Owner that defines the route.
 	Source string    `json:"source"`
 	Owner  model.Ref `json:"owner"`
 }
 
-// Target is where connections go to.
+// A Target is the destination of connections.
 type Target struct {
-	// Service is "namespace/name", Port its port by number or name.
+	// Service is "namespace/name", Port the number or name of its port.
 	Service string `json:"service,omitempty"`
 	Port    string `json:"port,omitempty"`
-	// Addresses stand in the place of a Service.
+	// Addresses are used instead of a Service.
 	Addresses []netip.AddrPort `json:"addresses,omitempty"`
-	// FromVLAN: connections leave from the proxy's address on the VLAN.
+	// FromVLAN means that the proxy connects from its VLAN address.
 	FromVLAN bool `json:"fromVLAN,omitempty"`
-	// Missing says why there is nothing to connect to.
+	// Missing is the reason why the target cannot be reached; empty if it can.
 	Missing string `json:"missing,omitempty"`
 }
 
-// String names the target in a few words.
+// String returns a short description of the target; it may be nil.
 func (t *Target) String() string {
 	switch {
 	case t == nil:
@@ -84,8 +84,8 @@ func (t *Target) String() string {
 	}
 }
 
-// Make makes the report of one proxy. Of its backends the objects say which ports they name.
-func Make(p *model.ProxyServer, objects *model.Objects) *Report {
+// NewReport returns the report of one proxy. The ports of its backends are read from the ProxyServer in objects.
+func NewReport(p *model.ProxyServer, objects *model.Objects) *Report {
 	r := &Report{
 		TypeMeta: metav1.TypeMeta{APIVersion: output.APIVersion, Kind: "ProxyRoutes"},
 		Metadata: output.Metadata{Name: p.Name, Namespace: p.Namespace}, Addresses: p.VLAN,
@@ -117,7 +117,8 @@ func Make(p *model.ProxyServer, objects *model.Objects) *Report {
 	return r
 }
 
-// target is where an upstream leads. Its name has the port, save that of a backend.
+// target returns the target of an upstream. The port is in the name of the upstream, except for a backend, whose port
+// is passed.
 func target(u *model.Upstream, port string) *Target {
 	if after, ok := strings.CutPrefix(u.Name, u.Service+"/"); ok && u.Service != "" {
 		port = after
@@ -125,7 +126,7 @@ func target(u *model.Upstream, port string) *Target {
 	return &Target{Service: u.Service, Port: port, Addresses: u.Addresses, FromVLAN: u.FromVLAN, Missing: u.Missing}
 }
 
-// backendPort is the port that a ProxyServer's backend names.
+// backendPort returns the targetPort of a backend of a ProxyServer; empty if there is no such backend.
 func backendPort(p *model.ProxyServer, backend string, objects *model.Objects) string {
 	for _, server := range objects.ProxyServers {
 		if backend == "" || server.Namespace != p.Namespace || server.Name != p.Name {
@@ -140,8 +141,8 @@ func backendPort(p *model.ProxyServer, backend string, objects *model.Objects) s
 	return ""
 }
 
-// Find returns where the routes of a listener send connections for a name: by the name itself,
-// else by the longest domain that it is in. It is nil for a name that no route takes.
+// Find returns the target of a name: of the route with this name, else of the wildcard route with the longest domain.
+// It returns nil if no route matches.
 func (l *Listener) Find(name string) *Target {
 	var found *Route
 	for i := range l.Routes {

@@ -10,8 +10,8 @@ import (
 	"github.com/densityops/oooi/test/golden"
 )
 
-// TestTheModelsProxies shows the proxies of the model's own test data.
-func TestTheModelsProxies(t *testing.T) {
+// TestTable prints the proxies in the test data of the model.
+func TestTable(t *testing.T) {
 	options := model.Options{Apps: &model.AppsOptions{}, Proxies: true}
 	for _, name := range []string{"proxy-infra", "proxy-backends", "proxy-nodeport"} {
 		objects, err := watch.ReadManifests("../../../internal/model/testdata/"+name, options)
@@ -20,7 +20,7 @@ func TestTheModelsProxies(t *testing.T) {
 		}
 		var list []*routes.Report
 		for _, p := range model.Build(objects, options).ProxyServers {
-			list = append(list, routes.Make(p, objects))
+			list = append(list, routes.NewReport(p, objects))
 		}
 		var b strings.Builder
 		if err := routes.Table(&b, list, routes.Columns{Namespace: true, Wide: true}); err != nil {
@@ -30,7 +30,7 @@ func TestTheModelsProxies(t *testing.T) {
 	}
 }
 
-func TestTheLongestNameTakesAConnection(t *testing.T) {
+func TestFindPrefersTheLongestName(t *testing.T) {
 	l := routes.Listener{}
 	for _, host := range []string{"*.example.com", "*.apps.example.com", "api.apps.example.com", "example.org"} {
 		l.Routes = append(l.Routes, routes.Route{Host: host, Target: routes.Target{Service: host}})
@@ -41,7 +41,7 @@ func TestTheLongestNameTakesAConnection(t *testing.T) {
 	} {
 		got := l.Find(name)
 		if got == nil != (want == "") || got != nil && got.Service != want {
-			t.Errorf("%s goes to %v, want %q", name, got, want)
+			t.Errorf("Find(%q) = %v, want %q", name, got, want)
 		}
 	}
 }

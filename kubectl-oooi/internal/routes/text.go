@@ -7,12 +7,12 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
 
-// Columns says which columns a table has beside the usual ones.
+// Columns selects the additional columns of a table.
 type Columns struct {
 	Namespace, Wide, NoTitles bool
 }
 
-// Table writes a line for each route.
+// Table writes a table with a row for each route, including the default routes of each listener.
 func Table(w io.Writer, reports []*Report, columns Columns) error {
 	t := &output.Table{Titles: []string{"PROXYSERVER", "PORT", "BY", "NAME", "TARGET", "SOURCE"}}
 	if columns.Wide {
@@ -50,6 +50,7 @@ func Table(w io.Writer, reports []*Report, columns Columns) error {
 	return t.Write(w)
 }
 
+// problem returns why a target cannot be reached; empty if it can.
 func problem(t *Target) string {
 	if t == nil {
 		return ""

@@ -8,26 +8,25 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// space is a subnet of IPv4, and what of it is taken.
-type space struct {
+// A subnet is an IPv4 network with the addresses in use.
+type subnet struct {
 	network netip.Prefix
 	taken   []v1alpha1.AddressRange
 }
 
-// take takes an address; one elsewhere is no matter.
-func (s *space) take(address netip.Addr) {
-	s.takeRange(v1alpha1.AddressRange{First: address, Last: address})
+// reserve marks an address as used. Addresses outside of the network have no effect.
+func (s *subnet) reserve(address netip.Addr) {
+	s.reserveRange(v1alpha1.AddressRange{First: address, Last: address})
 }
 
-func (s *space) takeRange(r v1alpha1.AddressRange) {
+func (s *subnet) reserveRange(r v1alpha1.AddressRange) {
 	if r.First.IsValid() && r.First.Is4() {
 		s.taken = append(s.taken, r)
 	}
 }
 
-// free are the gaps, the lowest first, without the addresses of the network itself and of
-// broadcasts.
-func (s *space) free() []v1alpha1.AddressRange {
+// free returns the ranges of unused addresses, the lowest first, without the network address and the broadcast address.
+func (s *subnet) free() []v1alpha1.AddressRange {
 	taken := slices.Clone(s.taken)
 	slices.SortFunc(taken, func(a, b v1alpha1.AddressRange) int { return a.First.Compare(b.First) })
 	last := broadcast(s.network).Prev()
@@ -47,22 +46,22 @@ func (s *space) free() []v1alpha1.AddressRange {
 	return gaps
 }
 
-// next takes the lowest free address.
-func (s *space) next() (netip.Addr, error) {
+// next reserves and returns the lowest free address.
+func (s *subnet) next() (netip.Addr, error) {
 	gaps := s.free()
 	if len(gaps) == 0 {
 		return netip.Addr{}, fmt.Errorf("no free address in %s", s.network)
 	}
-	s.take(gaps[0].First)
+	s.reserve(gaps[0].First)
 	return gaps[0].First, nil
 }
 
-// largest is the largest gap, the lowest of several.
-func (s *space) largest() (v1alpha1.AddressRange, error) {
+// largest returns the largest free range; of several equally large ones, the lowest.
+func (s *subnet) largest() (v1alpha1.AddressRange, error) {
 	var best v1alpha1.AddressRange
 	size := uint32(0)
 	for _, gap := range s.free() {
-		if n := number(gap.Last) - number(gap.First) + 1; n > size {
+		if n := toUint32(gap.Last) - toUint32(gap.First) + 1; n > size {
 			best, size = gap, n
 		}
 	}
@@ -72,7 +71,7 @@ func (s *space) largest() (v1alpha1.AddressRange, error) {
 	return best, nil
 }
 
-// broadcast is the highest address of a network.
+// broadcast returns the highest address of an IPv4 network.
 func broadcast(n netip.Prefix) netip.Addr {
 	bytes := n.Masked().Addr().As4()
 	for i := range 32 - n.Bits() {
@@ -88,7 +87,7 @@ func lower(a, b netip.Addr) netip.Addr {
 	return a
 }
 
-func number(a netip.Addr) uint32 {
+func toUint32(a netip.Addr) uint32 {
 	b := a.As4()
 	return uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
 }

@@ -20,43 +20,43 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 )
 
-// owned refuses a plan with objects that exist and that setup has not created, unless Adopt allows them. What Helm
-// has installed of the base is left to it; a namespace that somebody else has created is used as it is.
-func (a *Applier) owned(ctx context.Context, p *Plan) error {
+// checkOwnership returns an error for each object of a plan that exists and was not created by setup, unless Adopt is
+// set. It marks shared objects of a Helm release, and namespaces that setup did not create, as unmanaged.
+func (a *Applier) checkOwnership(ctx context.Context, p *Plan) error {
 	known, err := inventory.Load(ctx, a.Client, types.NamespacedName{Namespace: p.Infra.Namespace, Name: p.Infra.Name})
 	if err != nil {
 		return err
 	}
 	a.releases = map[string]int{}
 	objects := slices.DeleteFunc(slices.Clone(p.Objects), func(o *unstructured.Unstructured) bool {
-		return o.GetKind() == "Infra" || o.GetKind() == "ProxyServer" || slices.Contains(p.Kept, o.GetKind()) // which the user asks setup to apply
+		return o.GetKind() == "Infra" || o.GetKind() == "ProxyServer" || slices.Contains(p.Kept, o.GetKind()) // the user asks setup to apply these
 	})
-	there := make([]*unstructured.Unstructured, len(objects))
+	existing := make([]*unstructured.Unstructured, len(objects))
 	group, each := errgroup.WithContext(ctx)
 	group.SetLimit(atOnce)
 	for i, o := range objects {
 		group.Go(func() (err error) {
-			there[i], err = a.current(each, o)
+			existing[i], err = a.current(each, o)
 			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return err //nolint:wrapcheck // it is current's
+		return err //nolint:wrapcheck // current wraps it
 	}
 	var errs []error
 	for i, o := range objects {
-		live := there[i]
+		live := existing[i]
 		if live == nil {
 			continue
 		}
-		why := foreign(o, live, known)
+		why := notOwnedReason(o, live, known)
 		switch release := live.GetAnnotations()[helmRelease]; {
 		case release != "" && p.shared(o):
 			a.releases[live.GetAnnotations()[helmNamespace]+"/"+release]++
-			a.left = append(a.left, inventory.Of(o))
-		case why == "" || o.GetKind() == "Namespace" && live.GetDeletionTimestamp() != nil: // it is created anew
+			a.unmanaged = append(a.unmanaged, inventory.Of(o))
+		case why == "" || o.GetKind() == "Namespace" && live.GetDeletionTimestamp() != nil: // stage waits for its deletion and creates it
 		case o.GetKind() == "Namespace":
-			a.left = append(a.left, inventory.Of(o))
+			a.unmanaged = append(a.unmanaged, inventory.Of(o))
 		case !a.Adopt:
 			errs = append(errs, fmt.Errorf("%s exists and %s: delete or rename it, or take it over with --adopt; teardown then deletes it", inventory.Of(o), why))
 		}
@@ -67,9 +67,9 @@ func (a *Applier) owned(ctx context.Context, p *Plan) error {
 	return nil
 }
 
-// foreign says why an object in the cluster is not one that setup has created in the place of want; empty for
-// one that it has, or that somebody has applied out of what setup prints.
-func foreign(want, live *unstructured.Unstructured, known []inventory.Entry) string {
+// notOwnedReason returns why setup does not own the object live that exists in place of want. It is empty for an object
+// that setup created, or that was applied from the output of setup.
+func notOwnedReason(want, live *unstructured.Unstructured, known []inventory.Entry) string {
 	ours, theirs := want.GetAnnotations()[v1alpha1.AnnotationInfra], live.GetAnnotations()[v1alpha1.AnnotationInfra]
 	switch {
 	case slices.ContainsFunc(known, func(e inventory.Entry) bool { return e.Same(inventory.Of(want)) && e.UID == live.GetUID() }):
@@ -79,15 +79,15 @@ func foreign(want, live *unstructured.Unstructured, known []inventory.Entry) str
 	case live.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy:
 		return ""
 	case want.GetKind() != "Namespace" && slices.ContainsFunc(live.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool { return f.Manager == Manager }):
-		return "" // somebody has taken our label off
+		return "" // setup applied it, and its label was removed since
 	default:
 		return "was not created by setup"
 	}
 }
 
-// inhabitant says why a namespace of ours must not be deleted: an object of others is in it, or may be; empty for
-// none.
-func inhabitant(ctx context.Context, c client.Client, namespace string) (string, error) {
+// namespaceKeepReason returns why a namespace that setup created must not be deleted: it contains an object that setup
+// does not manage, or listing these is forbidden. It is empty otherwise.
+func namespaceKeepReason(ctx context.Context, c client.Client, namespace string) (string, error) {
 	for _, kind := range []schema.GroupVersionKind{
 		appsv1.SchemeGroupVersion.WithKind("Deployment"), appsv1.SchemeGroupVersion.WithKind("StatefulSet"), appsv1.SchemeGroupVersion.WithKind("DaemonSet"),
 		corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"), corev1.SchemeGroupVersion.WithKind("Service"),
@@ -112,7 +112,7 @@ func inhabitant(ctx context.Context, c client.Client, namespace string) (string,
 	return "", nil
 }
 
-// inEachNamespace is what Kubernetes and OpenShift create in every namespace.
+// inEachNamespace lists objects that Kubernetes and OpenShift create in every namespace, as "Kind name".
 var inEachNamespace = []string{
 	"ConfigMap kube-root-ca.crt", "ConfigMap openshift-service-ca.crt", "ServiceAccount default", "ServiceAccount builder", "ServiceAccount deployer",
 }

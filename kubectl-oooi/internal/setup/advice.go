@@ -10,8 +10,8 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// Advice says what is left for others to do: what HyperShift must be told, or has been told
-// wrongly, and how pods of the management cluster get the names.
+// Advice returns what the user has to do after setup: the spec.services block for a HostedCluster that does not exist
+// yet, or the entries of spec.services that nodes on the VLAN cannot reach. It is empty if there is nothing to do.
 func Advice(k *Known, p *Plan) string {
 	var b strings.Builder
 	cluster := p.cluster()
@@ -22,9 +22,9 @@ func Advice(k *Known, p *Plan) string {
 		}
 	}
 	switch {
-	case p.Alone:
+	case p.Standalone:
 	case hosted == nil && cluster != nil && len(cluster.Domains) > 0:
-		fmt.Fprintf(&b, "\nSet spec.services of the HostedCluster to:\n%s", publishing(cluster.Domains[0]))
+		fmt.Fprintf(&b, "\nSet spec.services of the HostedCluster to:\n%s", servicePublishing(cluster.Domains[0]))
 	case hosted == nil:
 		b.WriteString("\nThe HostedCluster does not exist yet. Run setup again after creating it.\n")
 	default:
@@ -37,7 +37,8 @@ func Advice(k *Known, p *Plan) string {
 	return b.String()
 }
 
-// Domains are those of the hosted cluster that is set up.
+// Domains returns the domains that the cluster DNS must forward to the Infra's DNS; nil if DNS is disabled or the
+// hosted cluster is unknown.
 func (p *Plan) Domains() []string {
 	c := p.cluster()
 	if c == nil || !p.Infra.Spec.InfraComponents.DNS.IsEnabled() {
@@ -59,8 +60,8 @@ func (p *Plan) cluster() *model.Cluster {
 	return nil
 }
 
-// publishing are the four services that HyperShift publishes, all under the cluster's domain.
-func publishing(domain string) string {
+// servicePublishing returns the entries of spec.services for the four services that HyperShift publishes, as YAML.
+func servicePublishing(domain string) string {
 	return fmt.Sprintf(`  - service: APIServer
     servicePublishingStrategy: {type: LoadBalancer, loadBalancer: {hostname: api.%[1]s}}
   - service: OAuthServer
@@ -72,14 +73,13 @@ func publishing(domain string) string {
 `, domain)
 }
 
-// Unreachable says why nodes on the VLAN do not reach a service that is published like this;
-// empty where they do.
+// Unreachable returns why nodes on the VLAN cannot reach a service with this publishing strategy; empty if they can.
 func Unreachable(s objects.ServicePublishing) string {
 	switch strategy := s.Strategy; {
 	case strategy.Type == "LoadBalancer" && (strategy.LoadBalancer == nil || strategy.LoadBalancer.Hostname == ""):
-		return "a LoadBalancer without a hostname is dialled by its address in the management cluster, which the VLAN does not reach: it needs loadBalancer.hostname, and cannot be changed once it is set"
+		return "nodes connect to the address of the load balancer in the management cluster, which the VLAN does not reach; loadBalancer.hostname is required, and cannot be changed later"
 	case strategy.Type == "NodePort" && strategy.NodePort != nil && isAddress(strategy.NodePort.Address):
-		return "a NodePort at an address is dialled by that address, which the VLAN does not reach: nodePort.address has to be a name"
+		return "nodes connect to nodePort.address, which the VLAN does not reach; nodePort.address must be a hostname"
 	}
 	return ""
 }

@@ -25,48 +25,48 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
-// Manager is the field manager of what setup applies.
+// Manager is the field manager of objects that setup applies.
 const Manager = "kubectl-oooi"
 
 // Applier applies plans to a cluster.
 type Applier struct {
 	Client client.Client
-	// Out has a line for every object that changes.
+	// Out receives a line for each object that changes, and for what Apply waits for.
 	Out io.Writer
-	// Force takes over fields that somebody else has set.
+	// Force takes over fields of other field managers, and removes fields that they added to pods.
 	Force bool
-	// Adopt takes over objects that setup has not created.
+	// Adopt takes over objects that setup did not create.
 	Adopt bool
-	// DryRun has the cluster check everything, and changes nothing that stays.
+	// DryRun submits all objects as a dry run. Namespaces and CRDs that it creates for that are deleted again.
 	DryRun bool
-	// Changes are what a dry run has found.
+	// Changes is the result of a dry run.
 	Changes []ObjectChange
-	// OneByOne waits for every component that changes before the next one changes. Else only a
-	// component that works is waited for.
+	// OneByOne waits for each component that changes before the next one changes. Without it, Apply waits only for
+	// components that had a ready pod.
 	OneByOne bool
-	// AllowDowngrade replaces what a newer version of the plugin has applied.
+	// AllowDowngrade replaces objects that a newer version of the plugin applied.
 	AllowDowngrade bool
-	// Remember is what the next setup keeps; nil for nothing.
+	// Remember is stored for the next setup; nil stores nothing.
 	Remember *Remembered
 
-	left     []inventory.Entry                              // what somebody else has installed and looks after
-	foreseen map[inventory.Entry]*unstructured.Unstructured // objects as the API server would have them, by bare
-	releases map[string]int                                 // of Helm, "namespace/name", with the number of objects in it
+	unmanaged []inventory.Entry                              // objects of a Helm release or of other owners, which are left unchanged
+	predicted map[inventory.Entry]*unstructured.Unstructured // results of dry runs, by entryWithoutUID
+	releases  map[string]int                                 // number of objects by Helm release, "namespace/name"
 }
 
-// leaves reports whether an object stays as it is, if it is there.
-func (a *Applier) leaves(p *Plan, o *unstructured.Unstructured) bool {
-	return slices.Contains(p.Kept, o.GetKind()) || slices.ContainsFunc(a.left, inventory.Of(o).Same)
+// keepsExisting reports whether an object of the plan is left unchanged if it exists.
+func (a *Applier) keepsExisting(p *Plan, o *unstructured.Unstructured) bool {
+	return slices.Contains(p.Kept, o.GetKind()) || slices.ContainsFunc(a.unmanaged, inventory.Of(o).Same)
 }
 
-// Apply checks every object on the server, then applies all, and removes what a plan before had
-// and this one has not. When it is refused or interrupted before the first object is applied,
-// nothing is left behind.
+// Apply submits every object to the API server as a dry run, then applies all, and deletes objects of the inventory
+// that the plan does not contain. If a check fails or is interrupted, it deletes the namespaces and CRDs that it
+// created for the checks, and restores the CRDs that it updated.
 func (a *Applier) Apply(ctx context.Context, p *Plan) error {
-	if err := a.stamp(ctx, p); err != nil {
+	if err := a.stampVersion(ctx, p); err != nil {
 		return err
 	}
-	if err := a.owned(ctx, p); err != nil {
+	if err := a.checkOwnership(ctx, p); err != nil {
 		return err
 	}
 	staged, err := a.stage(ctx, p)
@@ -98,43 +98,44 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 		return err
 	}
 	var wanted []inventory.Entry
-	for _, o := range p.own() {
+	for _, o := range p.infraObjects() {
 		wanted = append(wanted, inventory.Of(o))
 	}
-	gone := slices.DeleteFunc(slices.Clone(before), func(e inventory.Entry) bool { return slices.ContainsFunc(wanted, e.Same) })
-	// First of all, so that an interrupted run is known of. What is there keeps its UID.
+	obsolete := slices.DeleteFunc(slices.Clone(before), func(e inventory.Entry) bool { return slices.ContainsFunc(wanted, e.Same) })
+	// The inventory is saved before the first object is applied, so that teardown finds the objects of an interrupted
+	// setup. Entries of objects that exist keep their UIDs.
 	for i, e := range wanted {
 		if at := slices.IndexFunc(before, e.Same); at >= 0 {
 			wanted[i] = before[at]
 		}
 	}
-	if err := inventory.Save(ctx, a.Client, infra, slices.Concat(wanted, gone), Manager); err != nil {
+	if err := inventory.Save(ctx, a.Client, infra, slices.Concat(wanted, obsolete), Manager); err != nil {
 		return err
 	}
 	if err := a.rememberFirst(ctx, infra); err != nil {
 		return err
 	}
-	if err := a.holderLast(ctx, p); err != nil {
+	if err := a.moveHolderLast(ctx, p); err != nil {
 		return err
 	}
-	steps, err := rollout.steps(ctx, gone)
+	steps, err := rollout.steps(ctx, obsolete)
 	if err != nil {
 		return err
 	}
 	if err := rollout.roll(ctx, steps); err != nil {
 		return err
 	}
-	// Control cleans up after applications that are not wanted any more by rights that go now.
-	if slices.ContainsFunc(gone, func(e inventory.Entry) bool { return e.Kind == "Role" && e.Name == render.ControlRole(p.Infra) }) {
-		if err := cleaned(ctx, a.Client, a.Out, infra); err != nil {
+	// Control needs this Role to clean up after apps ingress was disabled, so wait for that before the Role is deleted.
+	if slices.ContainsFunc(obsolete, func(e inventory.Entry) bool { return e.Kind == "Role" && e.Name == render.ControlRole(p.Infra) }) {
+		if err := waitForCleanup(ctx, a.Client, a.Out, infra); err != nil {
 			return err
 		}
 	}
-	if err := a.prune(ctx, gone, infra); err != nil {
+	if err := a.prune(ctx, obsolete, infra); err != nil {
 		return err
 	}
 	wanted = wanted[:0]
-	for _, o := range p.own() {
+	for _, o := range p.infraObjects() {
 		wanted = append(wanted, inventory.Of(o))
 	}
 	if err := inventory.Save(ctx, a.Client, infra, wanted, Manager); err != nil {
@@ -143,8 +144,8 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 	return a.remember(ctx, infra)
 }
 
-// own are the objects that belong to the Infra; the others there are once in a cluster.
-func (p *Plan) own() []*unstructured.Unstructured {
+// infraObjects returns the objects of the Infra, without those that all Infras of a cluster share.
+func (p *Plan) infraObjects() []*unstructured.Unstructured {
 	var list []*unstructured.Unstructured
 	for _, o := range p.Objects {
 		if !p.shared(o) {
@@ -154,19 +155,20 @@ func (p *Plan) own() []*unstructured.Unstructured {
 	return list
 }
 
-// shared objects are those of the base.
+// shared reports whether an object exists once per cluster: CRDs, control, its namespace, and xdsd ingress.
 func (p *Plan) shared(o *unstructured.Unstructured) bool {
 	ours := o.GetKind() == "Infra" || o.GetKind() == "ProxyServer"
 	return !ours && o.GetAnnotations()[v1alpha1.AnnotationInfra] != keyOf(p.Infra)
 }
 
-// helmRelease is on every object that Helm has made, and helmNamespace.
+// Annotations that Helm sets on each object of a release.
 const (
 	helmRelease   = "meta.helm.sh/release-name"
 	helmNamespace = "meta.helm.sh/release-namespace"
 )
 
-// reportHelm says what Helm has installed of the base, which is left to it: the two would set it back and forth.
+// reportHelm prints the Helm releases whose objects are left unchanged. If setup applied them too, setup and Helm would
+// overwrite each other's changes.
 func (a *Applier) reportHelm() error {
 	for _, release := range slices.Sorted(maps.Keys(a.releases)) {
 		if _, err := fmt.Fprintf(a.Out, "%[2]d objects of control are managed by Helm release %[1]s and left unchanged; upgrade the release together with kubectl-oooi\n", release, a.releases[release]); err != nil {
@@ -176,13 +178,13 @@ func (a *Applier) reportHelm() error {
 	return nil
 }
 
-// staging is what stage has changed, for unstage to take back.
+// staging is what stage changed, for unstage to revert.
 type staging struct {
 	created  []inventory.Entry            // namespaces and CRDs that did not exist
 	previous []*unstructured.Unstructured // CRDs that were updated, as they were before
 }
 
-// stage applies what other objects are checked against: namespaces and CRDs. A dry run only creates those that do not exist.
+// stage applies namespaces and CRDs, without which dry runs of other objects fail. A dry run only creates missing ones.
 func (a *Applier) stage(ctx context.Context, p *Plan) (staging, error) {
 	var staged staging
 	for _, o := range append([]*unstructured.Unstructured{namespaceOf(p)}, p.Objects...) {
@@ -193,7 +195,7 @@ func (a *Applier) stage(ctx context.Context, p *Plan) (staging, error) {
 		before.SetGroupVersionKind(o.GroupVersionKind())
 		err := a.Client.Get(ctx, client.ObjectKey{Name: o.GetName()}, before)
 		if err == nil && before.GetDeletionTimestamp() != nil {
-			if err = a.gone(ctx, inventory.Of(before)); err == nil {
+			if err = a.waitForDeletion(ctx, inventory.Of(before)); err == nil {
 				err = apierrors.NewNotFound(schema.GroupResource{}, o.GetName())
 			}
 		}
@@ -215,17 +217,17 @@ func (a *Applier) stage(ctx context.Context, p *Plan) (staging, error) {
 			staged.previous = append(staged.previous, restorable(o, before))
 		}
 		if o.GetKind() == "CustomResourceDefinition" {
-			if err := a.established(ctx, applied); err != nil {
+			if err := a.waitEstablished(ctx, applied); err != nil {
 				return staged, err
 			}
 		}
-		a.foresee(o, applied)
+		a.predict(o, applied)
 	}
 	return staged, nil
 }
 
-// restorable is what to apply in place of o to restore an object's previous spec, and its previous values of o's labels
-// and annotations.
+// restorable returns the object to apply in place of o to restore an object's previous spec, and its previous values
+// of o's labels and annotations.
 func restorable(o, before *unstructured.Unstructured) *unstructured.Unstructured {
 	previous := func(keys, values map[string]string) map[string]string {
 		kept := map[string]string{}
@@ -244,7 +246,7 @@ func restorable(o, before *unstructured.Unstructured) *unstructured.Unstructured
 	return u
 }
 
-// namespaceOf is the Infra's namespace, which may be missing in a new cluster.
+// namespaceOf returns the Infra's namespace, which may not exist in a new cluster.
 func namespaceOf(p *Plan) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
@@ -252,8 +254,8 @@ func namespaceOf(p *Plan) *unstructured.Unstructured {
 	return u
 }
 
-// established waits until the API server serves what a CRD defines.
-func (a *Applier) established(ctx context.Context, crd *unstructured.Unstructured) error {
+// waitEstablished waits for at most 30 seconds until a CRD has the condition Established.
+func (a *Applier) waitEstablished(ctx context.Context, crd *unstructured.Unstructured) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	for {
@@ -284,7 +286,7 @@ func (a *Applier) unstage(ctx context.Context, staged staging) error {
 		if e.Kind == "CustomResourceDefinition" && a.inUse(ctx, e) {
 			continue
 		}
-		if _, err := e.Remove(ctx, a.Client); err != nil {
+		if _, err := e.Delete(ctx, a.Client); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -297,8 +299,8 @@ func (a *Applier) unstage(ctx context.Context, staged staging) error {
 	return errors.Join(errs...)
 }
 
-// inUse reports whether there are objects of a CRD that was just made: somebody else's, who was
-// as quick. They would go with it.
+// inUse reports whether objects of a CRD exist, or may exist. Another client may have created some since the CRD was
+// created, and they would be deleted with it.
 func (a *Applier) inUse(ctx context.Context, e inventory.Entry) bool {
 	crd := e.Object()
 	if err := a.Client.Get(ctx, client.ObjectKeyFromObject(crd), crd); err != nil {
@@ -313,23 +315,23 @@ func (a *Applier) inUse(ctx context.Context, e inventory.Entry) bool {
 	return err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) || len(list.Items) > 0
 }
 
-// foresee notes how the API server would have an object, or has it.
-func (a *Applier) foresee(o, as *unstructured.Unstructured) {
-	if a.foreseen == nil {
-		a.foreseen = map[inventory.Entry]*unstructured.Unstructured{}
+// predict records the result of a dry run of o, or the object itself if it was applied.
+func (a *Applier) predict(o, as *unstructured.Unstructured) {
+	if a.predicted == nil {
+		a.predicted = map[inventory.Entry]*unstructured.Unstructured{}
 	}
-	a.foreseen[bare(o)] = as
+	a.predicted[entryWithoutUID(o)] = as
 }
 
-// atOnce is how many requests are under way at a time while nothing is changed.
+// atOnce is the number of concurrent requests while setup changes nothing.
 const atOnce = 10
 
-// preflight has the API server check every object as it would be applied.
+// preflight submits each object to the API server as a dry run, and records the results. The error lists all refusals.
 func (a *Applier) preflight(ctx context.Context, p *Plan) error {
 	var owner, others []*unstructured.Unstructured
 	for _, o := range p.Objects {
 		switch {
-		case o.GetKind() == "Namespace" || o.GetKind() == "CustomResourceDefinition" || a.leaves(p, o):
+		case o.GetKind() == "Namespace" || o.GetKind() == "CustomResourceDefinition" || a.keepsExisting(p, o):
 		case p.isOwner(o):
 			owner = append(owner, o)
 		default:
@@ -337,15 +339,15 @@ func (a *Applier) preflight(ctx context.Context, p *Plan) error {
 		}
 	}
 	var errs []error
-	for _, objects := range [][]*unstructured.Unstructured{owner, others} { // whose owner is known then, if it is there
-		foreseen, refused := make([]*unstructured.Unstructured, len(objects)), make([]error, len(objects))
+	for _, objects := range [][]*unstructured.Unstructured{owner, others} { // the owner first: if it exists, the others refer to its UID
+		predicted, refused := make([]*unstructured.Unstructured, len(objects)), make([]error, len(objects))
 		var group errgroup.Group
 		group.SetLimit(atOnce)
 		for i, o := range objects {
 			group.Go(func() error {
 				p.setOwner(o)
-				foreseen[i] = o.DeepCopy()
-				if err := a.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(foreseen[i]), append(a.owner(), client.DryRunAll)...); err != nil {
+				predicted[i] = o.DeepCopy()
+				if err := a.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(predicted[i]), append(a.owner(), client.DryRunAll)...); err != nil {
 					refused[i] = a.explain(o, err)
 				}
 				return nil
@@ -357,11 +359,11 @@ func (a *Applier) preflight(ctx context.Context, p *Plan) error {
 			if refused[i] != nil {
 				continue
 			}
-			a.foresee(o, foreseen[i])
-			if foreseen[i].GetResourceVersion() != "" { // it is there
-				p.knowOwner(o, foreseen[i])
+			a.predict(o, predicted[i])
+			if predicted[i].GetResourceVersion() != "" { // the object exists
+				p.recordOwnerUID(o, predicted[i])
 			}
-			errs = append(errs, a.reportForeign(foreseen[i]))
+			errs = append(errs, a.reportForeign(predicted[i]))
 		}
 		if ctx.Err() != nil {
 			break
@@ -373,9 +375,8 @@ func (a *Applier) preflight(ctx context.Context, p *Plan) error {
 	return nil
 }
 
-// apply applies one object, unless it is kept as it is, and takes its identity down in it.
-//
-// It reports whether that replaces pods.
+// apply applies one object, unless it matches already or is kept, and sets its UID. It reports whether that changes
+// the spec of an existing StatefulSet.
 func (a *Applier) apply(ctx context.Context, o *unstructured.Unstructured, kept bool) (bool, error) {
 	before := &unstructured.Unstructured{}
 	before.SetGroupVersionKind(o.GroupVersionKind())
@@ -383,9 +384,9 @@ func (a *Applier) apply(ctx context.Context, o *unstructured.Unstructured, kept 
 	if client.IgnoreNotFound(err) != nil {
 		return false, fmt.Errorf("reading %s: %w", inventory.Of(o), err)
 	}
-	foreseen, checked := a.foreseen[bare(o)]
-	asIs := err == nil && checked && equality.Semantic.DeepEqual(foreseen.Object, before.Object) &&
-		equality.Semantic.DeepEqual(o.GetOwnerReferences(), before.GetOwnerReferences()) // of an owner that was not there yet it was not foreseen
+	predicted, checked := a.predicted[entryWithoutUID(o)]
+	asIs := err == nil && checked && equality.Semantic.DeepEqual(predicted.Object, before.Object) &&
+		equality.Semantic.DeepEqual(o.GetOwnerReferences(), before.GetOwnerReferences()) // the dry run had no owner references if the owner did not exist
 	if asIs || err == nil && kept {
 		o.SetUID(before.GetUID())
 		return false, nil
@@ -413,20 +414,20 @@ func (a *Applier) apply(ctx context.Context, o *unstructured.Unstructured, kept 
 	return o.GetKind() == "StatefulSet" && before.GetGeneration() != 0 && before.GetGeneration() != made.GetGeneration(), err
 }
 
-// retire ends workloads, and waits until their pods are gone.
-func (a *Applier) retire(ctx context.Context, gone []inventory.Entry) error {
-	for _, e := range gone {
+// retire deletes the StatefulSets among the entries, and waits until their pods have ended.
+func (a *Applier) retire(ctx context.Context, obsolete []inventory.Entry) error {
+	for _, e := range obsolete {
 		if e.Kind != "StatefulSet" {
 			continue
 		}
-		removed, err := e.Remove(ctx, a.Client)
+		removed, err := e.Delete(ctx, a.Client)
 		if err != nil {
 			return err
 		}
 		if !removed {
 			continue
 		}
-		if err := a.gone(ctx, e); err != nil {
+		if err := a.waitForDeletion(ctx, e); err != nil {
 			return err
 		}
 		if _, err := fmt.Fprintf(a.Out, "%s deleted\n", e); err != nil {
@@ -436,16 +437,16 @@ func (a *Applier) retire(ctx context.Context, gone []inventory.Entry) error {
 	return nil
 }
 
-// gone waits until an object that is being deleted is gone, for others to take its place.
-func (a *Applier) gone(ctx context.Context, e inventory.Entry) error {
+// waitForDeletion waits for at most 2 minutes until an object does not exist any more.
+func (a *Applier) waitForDeletion(ctx context.Context, e inventory.Entry) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	return e.Gone(ctx, a.Client)
+	return e.WaitForDeletion(ctx, a.Client)
 }
 
-// prune removes the rest of what is not wanted any more.
-func (a *Applier) prune(ctx context.Context, gone []inventory.Entry, infra types.NamespacedName) error {
-	for _, e := range slices.Backward(gone) {
+// prune deletes obsolete objects. A network for VMs that another Infra or a VM uses is kept, without oooi's labels.
+func (a *Applier) prune(ctx context.Context, obsolete []inventory.Entry, infra types.NamespacedName) error {
+	for _, e := range slices.Backward(obsolete) {
 		user, err := networkUser(ctx, a.Client, e, infra)
 		if err != nil {
 			return err
@@ -459,7 +460,7 @@ func (a *Applier) prune(ctx context.Context, gone []inventory.Entry, infra types
 			}
 			continue
 		}
-		removed, err := e.Remove(ctx, a.Client)
+		removed, err := e.Delete(ctx, a.Client)
 		if err != nil {
 			return err
 		}
@@ -480,7 +481,7 @@ func (a *Applier) owner() []client.ApplyOption {
 	return options
 }
 
-// explain says what an API server has against an object, and what to do about it.
+// explain adds the object to an error of the API server, and the remedy if there is one.
 func (a *Applier) explain(o *unstructured.Unstructured, err error) error {
 	what := inventory.Of(o).String()
 	switch {

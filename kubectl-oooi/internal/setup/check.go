@@ -25,19 +25,17 @@ import (
 	infrastatus "github.com/densityops/oooi/kubectl-oooi/internal/status"
 )
 
-// componentCheck labels the pods that check what setup is about to roll out.
+// componentCheck is the component label of Jobs and pods that check a change before it is rolled out.
 const componentCheck = "check"
 
-// How long a check may take, how long its pods are there if nobody is left to delete them, and how
-// long deleting them may take.
 const (
-	checkDeadline = 90 * time.Second
-	checkLeftover = time.Minute
-	checkCleanup  = 15 * time.Second
+	checkDeadline = 90 * time.Second // for all checks together
+	checkTTL      = time.Minute      // of a finished Job that setup could not delete
+	checkCleanup  = 15 * time.Second // for the deletion of a Job
 )
 
-// checkCommands are what containers run in a check, by their names: they read their configuration,
-// and end. Others run as they are.
+// checkCommands are the commands of containers in a check, by container name: the program validates its
+// configuration, or only starts, and exits. Other containers keep their command.
 var checkCommands = map[string][]string{
 	"coredns":  {"/coredns", "-check", "-conf", "/etc/coredns/Corefile"},
 	"coredhcp": {"/coredhcp", "--check", "--config", "/etc/coredhcp/config.yml"},
@@ -48,8 +46,8 @@ var checkCommands = map[string][]string{
 	"ingress":  {"/xdsd", "--help"},
 }
 
-// prepare finds out what would change, and checks it before anything does. A component that a setup
-// before has left unfinished, and that this one refuses to change, gets back what it had.
+// prepare determines which workloads change, and checks them. If a check fails and an earlier setup left a component
+// unfinished, prepare restores the previous objects of that component.
 func (a *Applier) prepare(ctx context.Context, p *Plan) (*rollout, error) {
 	r, err := a.newRollout(ctx, p)
 	if err != nil {
@@ -70,13 +68,13 @@ func (a *Applier) prepare(ctx context.Context, p *Plan) (*rollout, error) {
 	return nil, errors.Join(err, fmt.Errorf("%s, which an earlier setup left unfinished, was rolled back", r.unfinished.Component))
 }
 
-// overQuota finds a ResourceQuota that has less than is used: a pod that is replaced would not be
-// admitted again.
+// overQuota returns an error if a ResourceQuota of the namespace allows less than is used: the API server would not
+// admit a replacement of any pod.
 func (r *rollout) overQuota(ctx context.Context, namespace string) error {
 	var list corev1.ResourceQuotaList
 	if err := r.Client.List(ctx, &list, client.InNamespace(namespace)); err != nil {
 		if apierrors.IsForbidden(err) {
-			return nil // the pods of the check meet it as well
+			return nil // the quota would also refuse the pods of the check
 		}
 		return fmt.Errorf("listing the ResourceQuotas of namespace %s: %w", namespace, err)
 	}
@@ -87,7 +85,7 @@ func (r *rollout) overQuota(ctx context.Context, namespace string) error {
 			what := strings.TrimPrefix(string(name), "count/")
 			ofPods := slices.Contains([]string{"pods", "cpu", "memory"}, what) || strings.HasPrefix(what, "requests.") || strings.HasPrefix(what, "limits.")
 			if ofPods && used.Cmp(hard) > 0 {
-				return fmt.Errorf("ResourceQuota %s/%s has %s of %s, and %s are used: a pod that is replaced would not be admitted again; raise it, and run setup again",
+				return fmt.Errorf("ResourceQuota %s/%s allows %s of %s, and %s are used, so that a replacement pod would not be admitted; raise the quota, and run setup again",
 					quota.Namespace, quota.Name, hard.String(), name, used.String())
 			}
 		}
@@ -97,7 +95,7 @@ func (r *rollout) overQuota(ctx context.Context, namespace string) error {
 
 // podTemplate returns the pod template of a StatefulSet or Deployment.
 func podTemplate(o *unstructured.Unstructured) (*corev1.PodTemplateSpec, error) {
-	// What is read of a StatefulSet here is the same in a Deployment.
+	// spec.template has the same type in a Deployment.
 	like := &appsv1.StatefulSet{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, like); err != nil {
 		return nil, fmt.Errorf("reading the pod template of %s: %w", inventory.Of(o), err)
@@ -105,9 +103,9 @@ func podTemplate(o *unstructured.Unstructured) (*corev1.PodTemplateSpec, error) 
 	return &like.Spec.Template, nil
 }
 
-// admit asks the API server by a dry run whether it admits a pod of the workload. A policy, a webhook or
-// a Pod Security level may be newer than the running pods: it would refuse the previous pods as well,
-// so that a rollback does not help.
+// admit creates a pod of the workload as a dry run, and returns an error if the API server refuses it. A policy, a
+// webhook or a Pod Security level that is newer than the running pods would refuse the previous pods too, so a
+// rollback would not help.
 func (r *rollout) admit(ctx context.Context, o *unstructured.Unstructured) error {
 	template, err := podTemplate(o)
 	if err != nil {
@@ -120,26 +118,26 @@ func (r *rollout) admit(ctx context.Context, o *unstructured.Unstructured) error
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
-		return fmt.Errorf("checking %s: %w", inventory.Of(o), ended(ctx))
+		return fmt.Errorf("checking %s: %w", inventory.Of(o), contextError(ctx))
 	case slices.ContainsFunc(undecided, func(text string) bool { return strings.Contains(err.Error(), text) }):
 		return nil
 	}
 	return fmt.Errorf("checking %s: the API server refuses its pods: %w", inventory.Of(o), err)
 }
 
-// undecided are texts of errors by which a dry run of a pod does not tell whether a workload's pod
-// would be admitted.
+// undecided are substrings of errors after which it is unknown whether the API server would admit a pod of the
+// workload.
 var undecided = []string{
 	"cannot create resource",           // RBAC: the user may not create pods
-	"exceeded quota",                   // the pod takes the place of another one; overQuota looks at that
+	"exceeded quota",                   // the workload's pod replaces another one; overQuota checks that
 	"does not support dry run",         // a webhook with side effects
-	"error looking up service account", // which setup is about to create
+	"error looking up service account", // setup creates it later
 }
 
-// check runs a pod for every workload whose pods are to be replaced and that works: with the new
-// images, where the old pod is, on the new network, though without an address there. The programs
-// check their new configuration. Nothing is replaced where one of them fails; where the pods cannot
-// run for other reasons setup goes on with a warning, since it can roll back.
+// check runs a pod for each workload that has a ready pod and whose pods will be replaced. The pod has the new images
+// and validates the new configuration, if possible on the node of the present pod. It is attached to the new network
+// without an address, because that is in use. An error means that a check failed. A check that cannot run is only a
+// warning, because setup can roll back.
 func (r *rollout) check(ctx context.Context) error {
 	var checks []*podCheck
 	defer func() {
@@ -147,17 +145,17 @@ func (r *rollout) check(ctx context.Context) error {
 			c.remove(ctx)
 		}
 	}()
-	admitted := map[string]bool{} // namespaces whose quotas were checked
+	checkedQuotas := map[string]bool{} // by namespace
 	for _, o := range r.plan.Objects {
-		after := r.foreseen[bare(o)]
-		if !isWorkload(o) || r.leaves(r.plan, o) || after == nil || !r.works(o) || r.live[bare(o)].GetGeneration() == after.GetGeneration() {
+		after := r.predicted[entryWithoutUID(o)]
+		if !isWorkload(o) || r.keepsExisting(r.plan, o) || after == nil || !r.works(o) || r.live[entryWithoutUID(o)].GetGeneration() == after.GetGeneration() {
 			continue
 		}
-		if !admitted[o.GetNamespace()] {
+		if !checkedQuotas[o.GetNamespace()] {
 			if err := r.overQuota(ctx, o.GetNamespace()); err != nil {
 				return err
 			}
-			admitted[o.GetNamespace()] = true
+			checkedQuotas[o.GetNamespace()] = true
 		}
 		if err := r.admit(ctx, o); err != nil {
 			return err
@@ -166,7 +164,7 @@ func (r *rollout) check(ctx context.Context) error {
 		checks = append(checks, c)
 		if err := c.start(ctx, r.plan); err != nil {
 			if ctx.Err() != nil {
-				return fmt.Errorf("checking %s: %w", inventory.Of(o), ended(ctx))
+				return fmt.Errorf("checking %s: %w", inventory.Of(o), contextError(ctx))
 			}
 			if err := c.warn(err); err != nil {
 				return err
@@ -213,17 +211,17 @@ func (r *rollout) check(ctx context.Context) error {
 	return errors.Join(append(slices.Clone(errs), err)...)
 }
 
-// podCheck is the check of one workload.
+// A podCheck is the check of one workload, with a Job in the workload's namespace.
 type podCheck struct {
 	*Applier
 
 	workload *unstructured.Unstructured
 	job      *batchv1.Job
-	since    time.Time // when it was seen to be stuck
+	since    time.Time // when the pod was first found to be stuck; zero while it is not
 	done     bool
 }
 
-// skippedError is of a check that could not be made.
+// A skippedError means that a check could not run, so its result is unknown.
 type skippedError struct{ why string }
 
 func (s *skippedError) Error() string { return s.why }
@@ -233,7 +231,7 @@ func (c *podCheck) warn(err error) error {
 	return out
 }
 
-// start creates the Job, and what its pod needs, which goes with it.
+// start creates the Job, and copies of the ConfigMaps and the network that its pod needs. The Job owns the copies.
 func (c *podCheck) start(ctx context.Context, p *Plan) error {
 	namespace, name := c.workload.GetNamespace(), c.workload.GetName()+"-check-"+rand.String(5)
 	template, err := podTemplate(c.workload)
@@ -245,17 +243,17 @@ func (c *podCheck) start(ctx context.Context, p *Plan) error {
 	spec := &template.Spec
 	spec.RestartPolicy = corev1.RestartPolicyNever
 	spec.TerminationGracePeriodSeconds = new(int64(1))
-	if err := c.place(ctx, spec); err != nil {
+	if err := c.preferNode(ctx, spec); err != nil {
 		return err
 	}
 	for i := range spec.Containers {
-		quiet(&spec.Containers[i])
+		stripContainer(&spec.Containers[i])
 		if command := checkCommands[spec.Containers[i].Name]; command != nil {
 			spec.Containers[i].Command = command
 		}
 	}
 	for i := range spec.InitContainers {
-		quiet(&spec.InitContainers[i])
+		stripContainer(&spec.InitContainers[i])
 	}
 	var needs []*unstructured.Unstructured
 	for i := range spec.Volumes {
@@ -279,7 +277,7 @@ func (c *podCheck) start(ctx context.Context, p *Plan) error {
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},
 		Spec: batchv1.JobSpec{
 			BackoffLimit: new(int32(0)), ActiveDeadlineSeconds: new(int64(2 * checkDeadline / time.Second)),
-			TTLSecondsAfterFinished: new(int32(checkLeftover / time.Second)), Template: *template,
+			TTLSecondsAfterFinished: new(int32(checkTTL / time.Second)), Template: *template,
 		},
 	}
 	if err := c.Client.Create(ctx, c.job, client.FieldOwner(Manager)); err != nil {
@@ -296,7 +294,7 @@ func (c *podCheck) start(ctx context.Context, p *Plan) error {
 	return nil
 }
 
-// find is an object of the plan; nil for none.
+// find returns an object of the plan; nil if it has none of that name.
 func (p *Plan) find(kind, namespace, name string) *unstructured.Unstructured {
 	at := slices.IndexFunc(p.Objects, func(o *unstructured.Unstructured) bool {
 		return o.GetKind() == kind && o.GetNamespace() == namespace && o.GetName() == name
@@ -307,23 +305,23 @@ func (p *Plan) find(kind, namespace, name string) *unstructured.Unstructured {
 	return p.Objects[at]
 }
 
-// copyAs is a copy of an object under another name, without anything by which it would be taken for
-// one of the Infra's.
+// copyAs returns a copy of an object with another name, without the annotations that identify objects of an Infra.
 func copyAs(o *unstructured.Unstructured, name string) *unstructured.Unstructured {
-	c := appliable(o)
+	c := withoutServerFields(o)
 	c.SetName(name)
 	c.SetAnnotations(nil)
 	return c
 }
 
-// quiet takes from a container what only one that serves has.
-func quiet(c *corev1.Container) {
+// stripContainer removes probes, ports and resources: the container serves nothing, and the present pods use the
+// resources.
+func stripContainer(c *corev1.Container) {
 	c.ReadinessProbe, c.LivenessProbe, c.StartupProbe, c.Ports = nil, nil, nil, nil
 	c.Resources = corev1.ResourceRequirements{}
 }
 
-// place prefers the node of the pod that is to be replaced.
-func (c *podCheck) place(ctx context.Context, spec *corev1.PodSpec) error {
+// preferNode sets a preferred affinity to the node of the pod that will be replaced.
+func (c *podCheck) preferNode(ctx context.Context, spec *corev1.PodSpec) error {
 	pods, err := podsOf(ctx, c.Client, c.workload)
 	if err != nil {
 		return err
@@ -339,8 +337,8 @@ func (c *podCheck) place(ctx context.Context, spec *corev1.PodSpec) error {
 	return nil
 }
 
-// network is the workload's NetworkAttachmentDefinition without addresses: those are in use. It is nil
-// for a workload that is on the pod network alone.
+// network returns a copy of the workload's NetworkAttachmentDefinition without addresses, because these are in use, and
+// refers to it in the template. It returns nil for a workload that is only on the pod network.
 func (c *podCheck) network(p *Plan, template *corev1.PodTemplateSpec, name string) (*unstructured.Unstructured, error) {
 	const annotation = "k8s.v1.cni.cncf.io/networks"
 	if template.Annotations[annotation] == "" {
@@ -362,7 +360,7 @@ func (c *podCheck) network(p *Plan, template *corev1.PodTemplateSpec, name strin
 		return nil, fmt.Errorf("reading spec.config of %s: %w", inventory.Of(nad), err)
 	}
 	if plugins, ok := config["plugins"].([]any); ok {
-		plugins = slices.DeleteFunc(plugins, func(p any) bool { // which needs an address
+		plugins = slices.DeleteFunc(plugins, func(p any) bool { // sbr needs an address
 			plugin, ok := p.(map[string]any)
 			return ok && plugin["type"] == "sbr"
 		})
@@ -393,7 +391,7 @@ func (c *podCheck) network(p *Plan, template *corev1.PodTemplateSpec, name strin
 	return o, nil
 }
 
-// missing is empty once the pod has ended well.
+// missing returns what the check waits for, and an empty string when the pod has succeeded.
 func (c *podCheck) missing(ctx context.Context) (string, error) {
 	var pods corev1.PodList
 	if err := c.Client.List(ctx, &pods, client.InNamespace(c.job.Namespace), client.MatchingLabels{batchv1.JobNameLabel: c.job.Name}); err != nil {
@@ -413,11 +411,11 @@ func (c *podCheck) missing(ctx context.Context) (string, error) {
 		if end == nil || end.ExitCode == 0 {
 			continue
 		}
-		said := strings.TrimSpace(end.Message)
-		if strings.Contains(said, "flag provided but not defined") || strings.Contains(said, "unknown flag") {
+		output := strings.TrimSpace(end.Message)
+		if strings.Contains(output, "flag provided but not defined") || strings.Contains(output, "unknown flag") {
 			return "", &skippedError{"the image of container " + s.Name + " does not support this check"}
 		}
-		failed = append(failed, fmt.Sprintf("container %s, image %s, ended with %d: %s", s.Name, s.Image, end.ExitCode, said))
+		failed = append(failed, fmt.Sprintf("container %s, image %s, ended with %d: %s", s.Name, s.Image, end.ExitCode, output))
 	}
 	switch {
 	case len(failed) > 0:
@@ -425,10 +423,10 @@ func (c *podCheck) missing(ctx context.Context) (string, error) {
 	case pod.Status.Phase == corev1.PodSucceeded:
 		return "", nil
 	}
-	why, event := waiter.describe(ctx, pod, infrastatus.Unready(pod))
+	why, event := waiter.describe(ctx, pod, infrastatus.UnreadyReason(pod))
 	grace := graceOf(pod, event)
 	for _, condition := range pod.Status.Conditions {
-		// The pod of the workload takes the place of another one.
+		// The replaced pod of the workload frees a place on its node.
 		if condition.Type == corev1.PodScheduled && condition.Reason == corev1.PodReasonUnschedulable && strings.Contains(condition.Message, "Too many pods") {
 			return "", &skippedError{condition.Message}
 		}
@@ -444,7 +442,7 @@ func (c *podCheck) missing(ctx context.Context) (string, error) {
 	return why, nil
 }
 
-// remove deletes the Job with everything that belongs to it. What is left goes by itself.
+// remove deletes the Job and the objects that it owns. If that fails, it prints a warning: the Job expires.
 func (c *podCheck) remove(ctx context.Context) {
 	if c.job == nil {
 		return
@@ -452,6 +450,6 @@ func (c *podCheck) remove(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkCleanup)
 	defer cancel()
 	if err := client.IgnoreNotFound(c.Client.Delete(ctx, c.job, client.PropagationPolicy(metav1.DeletePropagationBackground))); err != nil {
-		fmt.Fprintf(c.Out, "Warning: deleting Job %s/%s, which expires within %s: %v\n", c.job.Namespace, c.job.Name, 2*checkDeadline+checkLeftover, err)
+		fmt.Fprintf(c.Out, "Warning: deleting Job %s/%s, which expires within %s: %v\n", c.job.Namespace, c.job.Name, 2*checkDeadline+checkTTL, err)
 	}
 }

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 	lab.Main(m, &management)
 }
 
-// site is a management cluster with a hosted one. Nothing of ours is installed.
+// A site is a management cluster with a hosted cluster and its control plane's namespace, in which setup has not run.
 type site struct {
 	*cmdtest.Site
 }

@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ClusterDNS has the management cluster's DNS forward the hosted cluster's domains to ours, so
-// that pods resolve them. It is somebody else's object, of which our entry alone is touched.
+// ClusterDNS configures the cluster DNS to forward the hosted cluster's domains to the Infra's DNS, so that pods of the
+// management cluster resolve them. It changes only the entry of this Infra.
 type ClusterDNS struct {
 	Client client.Client
 	Infra  types.NamespacedName
@@ -28,42 +28,42 @@ type ClusterDNS struct {
 
 var operatorDNS = schema.GroupVersionKind{Group: "operator.openshift.io", Version: "v1", Kind: "DNS"}
 
-// coreConfig is where CoreDNS has its Corefile in Kubernetes as kubeadm and others install it.
+// coreConfig is the ConfigMap with the Corefile of clusters that kubeadm and similar tools install.
 var coreConfig = client.ObjectKey{Namespace: "kube-system", Name: "coredns"}
 
-// Change is what was done to the cluster's DNS.
+// Change is the result of an update of the cluster DNS.
 type Change struct {
-	Made bool
-	// Unseen tells that its CoreDNS goes by the change only when it has been restarted, as plugin
-	// reload is not in its Corefile.
-	Unseen bool
+	Changed bool
+	// NeedsRestart is set if the Corefile lacks the plugin reload, so that CoreDNS reads the change only when it
+	// restarts.
+	NeedsRestart bool
 }
 
-// Report says what the cluster's DNS does now, if that is new, and what is left to do.
+// Report prints what the cluster DNS does now, and whether it must be restarted. It prints nothing without a change.
 func (c Change) Report(w io.Writer, does string) error {
-	if !c.Made {
+	if !c.Changed {
 		return nil
 	}
-	if c.Unseen {
-		does += fmt.Sprintf(", once its pods are restarted: the Corefile in ConfigMap %s has no plugin reload; 'kubectl -n %s rollout restart deployment %s' does that",
+	if c.NeedsRestart {
+		does += fmt.Sprintf(", once its pods are restarted: the Corefile in ConfigMap %s has no plugin reload; run 'kubectl -n %s rollout restart deployment %s'",
 			coreConfig, coreConfig.Namespace, coreConfig.Name)
 	}
 	_, err := fmt.Fprintln(w, "the cluster's DNS", does)
 	return err
 }
 
-// entry is the name of our server in OpenShift's DNS.
+// entry returns the name of the Infra's server in dns.operator/default of OpenShift.
 func (d *ClusterDNS) entry() string { return "oooi-" + d.Infra.Namespace + "-" + d.Infra.Name }
 
-// Forward adds our entry, or corrects it.
+// Forward adds the Infra's entry, or updates it.
 func (d *ClusterDNS) Forward(ctx context.Context, domains, addresses []string) (Change, error) {
 	if len(domains) == 0 || len(addresses) == 0 {
 		return Change{}, errors.New("nothing to forward yet: the domain or the address of DNS is unknown")
 	}
 	return d.edit(ctx, func(servers []any) []any {
 		server := map[string]any{
-			"name": d.entry(), "zones": anys(domains),
-			"forwardPlugin": map[string]any{"upstreams": anys(addresses), "policy": "Random"},
+			"name": d.entry(), "zones": toAnySlice(domains),
+			"forwardPlugin": map[string]any{"upstreams": toAnySlice(addresses), "policy": "Random"},
 		}
 		at := slices.IndexFunc(servers, d.ours)
 		if at < 0 {
@@ -75,18 +75,18 @@ func (d *ClusterDNS) Forward(ctx context.Context, domains, addresses []string) (
 				old[key] = value
 				continue
 			}
-			plugin, _ := old[key].(map[string]any) // what an administrator has added there stays
+			plugin, _ := old[key].(map[string]any) // keep fields that an administrator added
 			if plugin == nil {
 				plugin = map[string]any{"policy": "Random"}
 			}
-			plugin["upstreams"] = anys(addresses)
+			plugin["upstreams"] = toAnySlice(addresses)
 			old[key] = plugin
 		}
 		return servers
 	}, block(d.Infra, domains, addresses))
 }
 
-// Withdraw takes our entry out, if there is one.
+// Withdraw removes the Infra's entry, if it exists.
 func (d *ClusterDNS) Withdraw(ctx context.Context) (Change, error) {
 	return d.edit(ctx, func(servers []any) []any { return slices.DeleteFunc(servers, d.ours) }, "")
 }
@@ -96,8 +96,8 @@ func (d *ClusterDNS) ours(server any) bool {
 	return ok && s["name"] == d.entry()
 }
 
-// edit changes OpenShift's DNS, or where there is none the Corefile of Kubernetes. It reads,
-// changes and writes what it has read: applying the list of servers would erase all others'.
+// edit changes dns.operator/default of OpenShift, or the Corefile on other clusters. It updates what it has read,
+// because the list of servers is atomic: server-side apply would delete the servers of others.
 func (d *ClusterDNS) edit(ctx context.Context, servers func([]any) []any, corefile string) (change Change, err error) {
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		u := &unstructured.Unstructured{}
@@ -120,13 +120,14 @@ func (d *ClusterDNS) edit(ctx context.Context, servers func([]any) []any, corefi
 		} else if err := unstructured.SetNestedSlice(u.Object, list, "spec", "servers"); err != nil {
 			return fmt.Errorf("changing the servers of the cluster's DNS: %w", err)
 		}
-		change.Made, err = d.update(ctx, before, u)
+		change.Changed, err = d.update(ctx, before, u)
 		return err
 	})
 	return change, err
 }
 
-// update writes an object that differs from what it was, if nobody else has changed it since.
+// update updates an object if it differs from before. It returns a conflict if the object has changed since it was
+// read.
 func (d *ClusterDNS) update(ctx context.Context, before, now client.Object) (bool, error) {
 	if fmt.Sprint(before) == fmt.Sprint(now) {
 		return false, nil
@@ -137,8 +138,7 @@ func (d *ClusterDNS) update(ctx context.Context, before, now client.Object) (boo
 	return true, nil
 }
 
-// editCorefile puts our server block, between two marks, at the end of the Corefile; or takes it
-// out, if the block is empty.
+// editCorefile replaces the Infra's server block at the end of the Corefile, or removes it if block is empty.
 func (d *ClusterDNS) editCorefile(ctx context.Context, block string) (Change, error) {
 	m := &corev1.ConfigMap{}
 	if err := d.Client.Get(ctx, coreConfig, m); err != nil {
@@ -165,10 +165,10 @@ func (d *ClusterDNS) editCorefile(ctx context.Context, block string) (Change, er
 	}
 	m.Data["Corefile"] = text
 	made, err := d.update(ctx, before, m)
-	return Change{Made: made, Unseen: made && !reloads(text)}, err
+	return Change{Changed: made, NeedsRestart: made && !reloads(text)}, err
 }
 
-// reloads reports whether a CoreDNS looks at its Corefile again.
+// reloads reports whether a Corefile has the plugin reload.
 func reloads(corefile string) bool {
 	for line := range strings.Lines(corefile) {
 		if words := strings.Fields(line); len(words) > 0 && words[0] == "reload" {
@@ -178,18 +178,18 @@ func reloads(corefile string) bool {
 	return false
 }
 
-// marks are around our block.
+// marks returns the comments that enclose the Infra's server block.
 func marks(infra types.NamespacedName) (begin, end string) {
 	return fmt.Sprintf("# begin of oooi %s\n", infra), fmt.Sprintf("# end of oooi %s\n", infra)
 }
 
-// block is the server block by which a CoreDNS forwards to ours.
+// block returns the server block that forwards the domains to the Infra's DNS, with its marks.
 func block(infra types.NamespacedName, domains, addresses []string) string {
 	begin, end := marks(infra)
 	return fmt.Sprintf("%s%s {\n    errors\n    cache 30\n    forward . %s\n}\n%s", begin, strings.Join(domains, " "), strings.Join(addresses, " "), end)
 }
 
-// Addresses are those of our DNS for pods.
+// Addresses returns the cluster IPs of the Infra's DNS Service.
 func (d *ClusterDNS) Addresses(ctx context.Context) ([]string, error) {
 	s := &corev1.Service{}
 	key := client.ObjectKey{Namespace: d.Infra.Namespace, Name: d.Infra.Name + "-dns"}
@@ -199,7 +199,7 @@ func (d *ClusterDNS) Addresses(ctx context.Context) ([]string, error) {
 	return slices.DeleteFunc(slices.Clone(s.Spec.ClusterIPs), func(a string) bool { return net.ParseIP(a) == nil }), nil
 }
 
-func anys(list []string) []any {
+func toAnySlice(list []string) []any {
 	all := make([]any, len(list))
 	for i, s := range list {
 		all[i] = s
@@ -207,16 +207,16 @@ func anys(list []string) []any {
 	return all
 }
 
-// ClusterResolvers are the Services at which the management cluster's DNS is asked: none of them may be an
-// upstream of ours.
+// ClusterResolvers returns the Services of the cluster DNS. None of them may be an upstream resolver of an Infra.
 func ClusterResolvers() []types.NamespacedName {
 	return []types.NamespacedName{
 		{Namespace: "kube-system", Name: "kube-dns"}, {Namespace: "kube-system", Name: "coredns"}, {Namespace: "openshift-dns", Name: "dns-default"},
 	}
 }
 
-// cycle finds an upstream that may forward to us: a name that nobody knows would go round.
-func (d *discovery) cycle() error {
+// resolverLoop returns an error if an upstream resolver is the cluster DNS, which may forward to the Infra's DNS:
+// unknown names would loop.
+func (d *discovery) resolverLoop() error {
 	for _, key := range ClusterResolvers() {
 		s := &corev1.Service{}
 		if err := d.client.Get(d.ctx, key, s); err != nil {

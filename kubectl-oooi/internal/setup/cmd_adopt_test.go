@@ -14,12 +14,12 @@ import (
 
 func TestSetupAdoptsOnlyOnRequest(t *testing.T) {
 	s := newSite(t)
-	s.Setup() // the CRDs, whose installation would be in the comparison below
-	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 {
-		t.Fatal(said)
+	s.Setup() // installs the CRDs, which would otherwise differ in the comparison below
+	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 {
+		t.Fatal(stderr)
 	}
 	theirs := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "demo-dns"}}
-	if err := s.Client.Create(t.Context(), theirs, client.FieldOwner("somebody")); err != nil {
+	if err := s.Client.Create(t.Context(), theirs, client.FieldOwner("another-manager")); err != nil {
 		t.Fatal(err)
 	}
 	what := "ServiceAccount " + s.Namespace + "/demo-dns"
@@ -28,27 +28,27 @@ func TestSetupAdoptsOnlyOnRequest(t *testing.T) {
 	s.Apply(fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: demo-dns, namespace: %[1]s, labels: {app.kubernetes.io/managed-by: oooi}, annotations: {hostedcluster.densityops.com/infra: %[1]s/other}}}", s.Namespace))
 	s.Refused("error: ConfigMap " + s.Namespace + "/demo-dns exists and belongs to Infra " + s.Namespace + "/other: delete or rename it")
 
-	if said := s.Setup("--adopt", "--force-conflicts"); !strings.Contains(said, what+" configured") {
-		t.Errorf("setup --adopt said\n%s", said)
+	if stderr := s.Setup("--adopt", "--force-conflicts"); !strings.Contains(stderr, what+" configured") {
+		t.Errorf("setup --adopt did not adopt the object:\n%s", stderr)
 	}
-	if said := s.Setup(); said != "" {
-		t.Errorf("the second time, without --adopt, setup says %s", said)
+	if stderr := s.Setup(); stderr != "" {
+		t.Errorf("setup without --adopt changed objects after the adoption:\n%s", stderr)
 	}
-	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(said, what+" deleted") {
-		t.Errorf("teardown ended with %d and said\n%s", code, said)
+	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(stderr, what+" deleted") {
+		t.Errorf("teardown exited with %d, stderr\n%s", code, stderr)
 	}
-	s.System() // it was adopted, too
+	s.WaitForSystemNamespace() // setup --adopt also adopted the namespace, so teardown deleted it
 }
 
-func TestSetupLeavesTheNamespaceOfOthers(t *testing.T) {
+func TestSystemNamespaceOfOthersIsKept(t *testing.T) {
 	s := newSite(t)
 	key := types.NamespacedName{Name: "oooi-system"}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: key.Name}}
-	s.System() // as if setup had not created it
+	s.WaitForSystemNamespace() // created without setup
 	if err := s.Client.Patch(t.Context(), namespace, client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": {"app.kubernetes.io/managed-by": null}}}`))); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // for the next test it is somebody else's
+	t.Cleanup(func() { // other tests expect a namespace that setup did not create
 		namespace.SetResourceVersion("")
 		if err := s.Client.Patch(s.AfterTest(), namespace, client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": {"app.kubernetes.io/managed-by": null}}}`))); err != nil {
 			t.Error(err)
@@ -58,14 +58,14 @@ func TestSetupLeavesTheNamespaceOfOthers(t *testing.T) {
 	if err := s.Client.Get(t.Context(), key, namespace); err != nil || namespace.Labels["app.kubernetes.io/managed-by"] != "" {
 		t.Errorf("the namespace has the labels %v: %v", namespace.Labels, err)
 	}
-	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(said, "Namespace oooi-system is kept: setup did not create it\n") || !strings.Contains(said, "Deployment oooi-system/oooi-control deleted") {
-		t.Errorf("teardown ended with %d and said\n%s", code, said)
+	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(stderr, "Namespace oooi-system is kept: setup did not create it\n") || !strings.Contains(stderr, "Deployment oooi-system/oooi-control deleted") {
+		t.Errorf("teardown exited with %d, stderr\n%s", code, stderr)
 	}
 	if err := s.Client.Get(t.Context(), key, namespace); err != nil || namespace.DeletionTimestamp != nil {
 		t.Errorf("the namespace is being deleted: %v", err)
 	}
 
-	// A release before this one labelled any namespace of that name: what others have in it keeps it.
+	// An earlier release labelled any namespace of this name. Teardown keeps it because of the objects of others in it.
 	if err := s.Client.Patch(t.Context(), namespace, client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": {"app.kubernetes.io/managed-by": "oooi"}}}`))); err != nil {
 		t.Fatal(err)
 	}
@@ -80,8 +80,8 @@ func TestSetupLeavesTheNamespaceOfOthers(t *testing.T) {
 	if err := s.Client.Create(t.Context(), operator); err != nil {
 		t.Fatal(err)
 	}
-	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(said, "Namespace oooi-system is kept: Deployment oooi-system/oooi-controller-manager exists in it and is not managed by setup\n") {
-		t.Errorf("teardown ended with %d and said\n%s", code, said)
+	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(stderr, "Namespace oooi-system is kept: Deployment oooi-system/oooi-controller-manager exists in it and is not managed by setup\n") {
+		t.Errorf("teardown exited with %d, stderr\n%s", code, stderr)
 	}
 	if err := s.Client.Delete(t.Context(), operator); err != nil {
 		t.Error(err)

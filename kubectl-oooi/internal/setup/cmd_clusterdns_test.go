@@ -11,9 +11,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestOthersForwardersSurvive has an administrator's entries in OpenShift's DNS, whose list of
-// servers is atomic.
-func TestOthersForwardersSurvive(t *testing.T) {
+// TestOtherForwardersAreKept adds an entry of an administrator to dns.operator/default, whose list of servers is
+// atomic.
+func TestOtherForwardersAreKept(t *testing.T) {
 	s := newSite(t)
 	s.Apply(`
 apiVersion: operator.openshift.io/v1
@@ -40,32 +40,32 @@ spec:
 			t.Error(err)
 		}
 	})
-	if said := s.Setup("--cluster-dns=patch"); !strings.Contains(said, "the cluster's DNS forwards demo."+s.Namespace+".example.com") {
-		t.Error(said)
+	if stderr := s.Setup("--cluster-dns=patch"); !strings.Contains(stderr, "the cluster's DNS forwards demo."+s.Namespace+".example.com") {
+		t.Error(stderr)
 	}
 	servers, _, err := unstructured.NestedSlice(get().Object, "spec", "servers")
 	if err != nil || len(servers) != 2 {
 		t.Fatalf("%v, %v", servers, err)
 	}
-	was, _, _ := unstructured.NestedSlice(before.Object, "spec", "servers")
-	if !reflect.DeepEqual(servers[0], was[0]) {
-		t.Errorf("theirs is %v", servers[0])
+	serversBefore, _, _ := unstructured.NestedSlice(before.Object, "spec", "servers")
+	if !reflect.DeepEqual(servers[0], serversBefore[0]) {
+		t.Errorf("the administrator's server is %v, want %v", servers[0], serversBefore[0])
 	}
 	version := get().GetResourceVersion()
-	if said := s.Setup("--cluster-dns=patch"); said != "" || get().GetResourceVersion() != version {
-		t.Errorf("the second time: %s", said)
+	if stderr := s.Setup("--cluster-dns=patch"); stderr != "" || get().GetResourceVersion() != version {
+		t.Errorf("a second setup changed the cluster DNS: %s", stderr)
 	}
-	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(said, "no longer forwards to oooi") {
-		t.Errorf("%d: %s", code, said)
+	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(stderr, "no longer forwards to oooi") {
+		t.Errorf("teardown exited with %d, stderr %s", code, stderr)
 	}
 	if after := get(); !reflect.DeepEqual(after.Object["spec"], before.Object["spec"]) {
-		t.Errorf("it was %v and is %v", before.Object["spec"], after.Object["spec"])
+		t.Errorf("the spec was %v and is %v after teardown", before.Object["spec"], after.Object["spec"])
 	}
 }
 
-func TestTheCorefileOfKubernetesIsChangedOnRequestAlone(t *testing.T) {
+func TestCorefileIsPatchedOnlyOnRequest(t *testing.T) {
 	s := newSite(t)
-	const reload = "    reload # as kubeadm has it\n"
+	const reload = "    reload # as kubeadm writes it\n"
 	const theirs = ".:53 {\n    errors\n    forward . /etc/resolv.conf\n" + reload + "}\n"
 	const restart = "kubectl -n kube-system rollout restart deployment coredns"
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "coredns"}, Data: map[string]string{"Corefile": theirs}}
@@ -88,30 +88,30 @@ func TestTheCorefileOfKubernetesIsChangedOnRequestAlone(t *testing.T) {
 	if !strings.Contains(out, "forward demo."+s.Namespace+".example.com in its DNS to 10.") || corefile() != theirs {
 		t.Errorf("%s%s", out, corefile())
 	}
-	if said := s.Setup("--cluster-dns=patch"); strings.Contains(said, restart) {
-		t.Error(said)
+	if stderr := s.Setup("--cluster-dns=patch"); strings.Contains(stderr, restart) {
+		t.Error(stderr)
 	}
 	if got := corefile(); !strings.HasPrefix(got, theirs+"# begin of oooi "+s.Namespace+"/demo\ndemo."+s.Namespace+".example.com {\n") {
 		t.Error(got)
 	}
 	version := m.ResourceVersion
 	if s.Setup("--cluster-dns=patch"); corefile() == "" || m.ResourceVersion != version {
-		t.Error("the second time it is changed again")
+		t.Error("a second setup changed the Corefile")
 	}
-	// A CoreDNS that does not look at its Corefile again.
+	// A Corefile without the plugin reload: CoreDNS must be restarted.
 	m.Data["Corefile"] = strings.Replace(theirs, reload, "", 1)
 	if err := s.Client.Update(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
-	if said := s.Setup("--cluster-dns=patch"); !strings.Contains(said, restart) {
-		t.Error(said)
+	if stderr := s.Setup("--cluster-dns=patch"); !strings.Contains(stderr, restart) {
+		t.Error(stderr)
 	}
-	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(said, restart) || corefile() != strings.Replace(theirs, reload, "", 1) {
-		t.Errorf("%d: %s%s", code, said, corefile())
+	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(stderr, restart) || corefile() != strings.Replace(theirs, reload, "", 1) {
+		t.Errorf("teardown exited with %d, stderr %s; the Corefile is\n%s", code, stderr, corefile())
 	}
 }
 
-func TestTheClustersDNSIsNoUpstream(t *testing.T) {
+func TestClusterDNSIsRefusedAsUpstream(t *testing.T) {
 	s := newSite(t)
 	dns := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-dns"},

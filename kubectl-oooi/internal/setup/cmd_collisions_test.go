@@ -14,20 +14,20 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
-// apps has addresses for applications in an Infra.
+// apps is a replacement for the line infraComponents of an Infra that also enables apps ingress, with an address range.
 const apps = "  appsIngress: {enabled: true, metallb: {ipAddressPoolRange: %s, loadBalancerClass: example.com/metallb}}\n  infraComponents:"
 
 func TestSetupRefusesCollisions(t *testing.T) {
 	s := newSite(t)
 	good := s.Infra
-	for _, tc := range []struct{ name, old, new, says string }{
+	for _, tc := range []struct{ name, old, new, message string }{
 		{"network address", "dns: {serverIP: 192.0.2.3}", "dns: {serverIP: 192.0.2.0}", "error: InvalidAddress: spec.infraComponents.dns: 192.0.2.0 is the network address of 192.0.2.0/24: use another address"},
 		{"broadcast address", "proxy: {serverIP: 192.0.2.4}", "proxy: {serverIP: 192.0.2.255}", "error: InvalidAddress: spec.infraComponents.proxy: 192.0.2.255 is the broadcast address of 192.0.2.0/24: use another address"},
 		{"range over the gateway", "rangeStart: 192.0.2.10", "exclude: [192.0.2.2-192.0.2.4], rangeStart: 192.0.2.1", "holds 192.0.2.1, which is spec.networkConfig.gateway: exclude it"},
 		{"range over a component", "rangeStart: 192.0.2.10", "rangeStart: 192.0.2.4", "holds 192.0.2.4, which is spec.infraComponents.proxy: exclude it"},
 		{"range over an upstream resolver", "203.0.113.53", "192.0.2.53", "holds 192.0.2.53, which is spec.networkConfig.dnsServers: exclude it"},
-		{"range over the addresses of applications", "  infraComponents:", fmt.Sprintf(apps, "192.0.2.90-192.0.2.110"), "holds 192.0.2.90-192.0.2.99, which is spec.appsIngress.metallb.ipAddressPoolRange: exclude it"},
-		{"applications on KubeVirt without a class", "  infraComponents:", "  appsIngress: {enabled: true, metallb: {install: true}}\n  infraComponents:", "error: ControllerConflict: spec.appsIngress: on KubeVirt"},
+		{"range over apps addresses", "  infraComponents:", fmt.Sprintf(apps, "192.0.2.90-192.0.2.110"), "holds 192.0.2.90-192.0.2.99, which is spec.appsIngress.metallb.ipAddressPoolRange: exclude it"},
+		{"apps ingress on KubeVirt without a load balancer class", "  infraComponents:", "  appsIngress: {enabled: true, metallb: {install: true}}\n  infraComponents:", "error: ControllerConflict: spec.appsIngress: on KubeVirt"},
 		{"our own DNS as upstream resolver", "203.0.113.53", "192.0.2.3", "spec.networkConfig.dnsServers: 192.0.2.3 is spec.infraComponents.dns: name a resolver that is not part of this Infra"},
 		{"a hostname as upstream resolver", "203.0.113.53", "dns.example.com", `spec.networkConfig.dnsServers: "dns.example.com" is not an IP address`},
 		{"an unknown hosted cluster", "hostedClusterRef: {name: demo", "hostedClusterRef: {name: nope", "error: HostedClusterNotFound: HostedCluster " + s.Namespace + "/nope does not exist: correct spec.hostedClusterRef, create the HostedCluster first, or set spec.infraComponents.dns.clusterName"},
@@ -41,15 +41,15 @@ func TestSetupRefusesCollisions(t *testing.T) {
 			t.Fatalf("%s: nothing was changed", tc.name)
 		}
 		t.Log(tc.name)
-		s.Refused(tc.says)
-		if out, said, code := s.Run("setup", "-f", "FILE", "--dry-run=server"); code != 1 || !strings.Contains(said, tc.says) || out != "" {
-			t.Errorf("%s: a dry run ended with %d, said %s and printed %s", tc.name, code, said, out)
+		s.Refused(tc.message)
+		if out, stderr, code := s.Run("setup", "-f", "FILE", "--dry-run=server"); code != 1 || !strings.Contains(stderr, tc.message) || out != "" {
+			t.Errorf("%s: a dry run exited with %d, stderr %s, stdout %s", tc.name, code, stderr, out)
 		}
 	}
 	s.Infra = good
 	s.Refused(fmt.Sprintf(`error: the namespace from the provided object %q does not match the namespace "elsewhere": Infra demo. You must pass '--namespace=%[1]s' to perform this operation`, s.Namespace), "-n", "elsewhere")
-	if out, said, code := s.Run("setup", "demo", "-n", s.Namespace, "--hosted-cluster", "nope", "--network", "vlan100", "--cidr", "192.0.2.0/24", "--gateway", "192.0.2.1"); code != 1 || out != "" || !strings.HasPrefix(said, "error: --hosted-cluster: HostedCluster "+s.Namespace+"/nope does not exist") {
-		t.Errorf("an unknown --hosted-cluster: setup ended with %d, said %s and printed %s", code, said, out)
+	if out, stderr, code := s.Run("setup", "demo", "-n", s.Namespace, "--hosted-cluster", "nope", "--network", "vlan100", "--cidr", "192.0.2.0/24", "--gateway", "192.0.2.1"); code != 1 || out != "" || !strings.HasPrefix(stderr, "error: --hosted-cluster: HostedCluster "+s.Namespace+"/nope does not exist") {
+		t.Errorf("an unknown --hosted-cluster: setup exited with %d, stderr %s, stdout %s", code, stderr, out)
 	}
 }
 
@@ -83,13 +83,13 @@ func TestSetupRefusesToMoveAnAddressBetweenComponents(t *testing.T) {
 	s := newSite(t)
 	s.Setup()
 	good := s.Infra
-	const says = "StatefulSet demo-dns uses 192.0.2.3 until it is replaced, and StatefulSet demo-proxy would start with the same address before that; assign a free address to demo-dns"
+	const message = "StatefulSet demo-dns uses 192.0.2.3 until it is replaced, and StatefulSet demo-proxy would start with the same address before that; assign a free address to demo-dns"
 	s.Infra = strings.NewReplacer("192.0.2.3}", "192.0.2.4}", "192.0.2.4}", "192.0.2.3}").Replace(good)
-	s.Refused(says)
+	s.Refused(message)
 	s.Infra = strings.NewReplacer("192.0.2.3}", "192.0.2.5}", "192.0.2.4}", "192.0.2.3}").Replace(good)
-	s.Refused(says)
+	s.Refused(message)
 
-	// One after the other it is allowed, once no pod has the address any more.
+	// In two setups the move is allowed, once no pod has the address any more.
 	s.Infra = strings.Replace(good, "192.0.2.3}", "192.0.2.5}", 1)
 	s.Setup()
 	pod := s.podOf("demo-dns")
@@ -106,7 +106,7 @@ func TestSetupRefusesToMoveAnAddressBetweenComponents(t *testing.T) {
 	annotate("null")
 	s.Setup()
 
-	// A workload that setup removes first gives its address away.
+	// The address of a StatefulSet that setup deletes can be used at once.
 	s.Infra = strings.Replace(strings.Replace(s.Infra, "dhcp: {", "dhcp: {enabled: false, ", 1), "192.0.2.5}", "192.0.2.2}", 1)
 	s.Setup()
 	nad := &unstructured.Unstructured{}
@@ -119,7 +119,7 @@ func TestSetupRefusesToMoveAnAddressBetweenComponents(t *testing.T) {
 	}
 }
 
-// podOf returns the pod of a StatefulSet, once the controller has made it.
+// podOf waits for the pod of a StatefulSet and returns it.
 func (s *site) podOf(set string) *corev1.Pod {
 	s.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {

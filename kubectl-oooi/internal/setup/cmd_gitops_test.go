@@ -17,7 +17,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
-// printed is what --dry-run=client prints for the site.
+// printed returns the objects that --dry-run=client prints for the site.
 func (s *site) printed() []*unstructured.Unstructured {
 	s.Helper()
 	infra := s.Infra
@@ -33,9 +33,9 @@ kind: NetworkAttachmentDefinition
 metadata: {name: vlan100, namespace: %[1]s}
 spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "bridge": "br-vlan100"}'}
 `, s.Namespace)
-	out, said, code := s.Run("setup", "-f", "FILE", "--dry-run=client")
+	out, stderr, code := s.Run("setup", "-f", "FILE", "--dry-run=client")
 	if code != 0 {
-		s.Fatal(said)
+		s.Fatal(stderr)
 	}
 	var all []*unstructured.Unstructured
 	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(out), 4096)
@@ -48,7 +48,7 @@ spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "br
 	}
 }
 
-// sync applies objects as a GitOps tool does: CRDs and namespaces first.
+// sync applies objects as a GitOps tool does: CRDs and namespaces first, and with retries.
 func (s *site) sync(objects []*unstructured.Unstructured) {
 	s.Helper()
 	first := func(u *unstructured.Unstructured) bool {
@@ -72,7 +72,7 @@ func (s *site) sync(objects []*unstructured.Unstructured) {
 	}
 }
 
-func TestWhatOthersApplyIsTornDown(t *testing.T) {
+func TestTeardownDeletesObjectsOfAGitOpsTool(t *testing.T) {
 	s := newSite(t)
 	objects := s.printed()
 	s.sync(objects)
@@ -87,15 +87,15 @@ func TestWhatOthersApplyIsTornDown(t *testing.T) {
 		}
 	}
 
-	// Setup finds nothing to change in the pods, and no conflict.
-	said := s.Setup()
-	if strings.Contains(said, "created") || strings.Contains(said, "removed") {
-		t.Errorf("setup said\n%s", said)
+	// Setup takes over the objects without conflicts, and changes no pod.
+	stderr := s.Setup()
+	if strings.Contains(stderr, "created") || strings.Contains(stderr, "removed") {
+		t.Errorf("setup printed\n%s", stderr)
 	}
 	templates := func() (all []string) {
 		for _, o := range s.Everything() {
 			if strings.HasPrefix(o, "StatefulSet ") {
-				all = append(all, o) // with its generation
+				all = append(all, o) // contains the generation
 			}
 		}
 		return all
@@ -107,8 +107,8 @@ func TestWhatOthersApplyIsTornDown(t *testing.T) {
 	if err := s.Client.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "demo-oooi-inventory"}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 {
-		t.Fatalf("teardown ended with %d: %s", code, said)
+	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 {
+		t.Fatalf("teardown exited with %d, stderr %s", code, stderr)
 	}
 	for _, o := range s.Everything() {
 		if strings.Contains(o, "demo-") && strings.Contains(o, s.Namespace) && !strings.HasPrefix(o, "Namespace ") {
@@ -117,7 +117,7 @@ func TestWhatOthersApplyIsTornDown(t *testing.T) {
 	}
 }
 
-func TestWorkloadsWithoutTheirInfraAreFound(t *testing.T) {
+func TestWorkloadsWithoutTheirInfraAreReported(t *testing.T) {
 	s := newSite(t)
 	s.sync(s.printed())
 	infra := &unstructured.Unstructured{}
@@ -127,7 +127,7 @@ func TestWorkloadsWithoutTheirInfraAreFound(t *testing.T) {
 	if err := s.Client.Delete(t.Context(), infra); err != nil {
 		t.Fatal(err)
 	}
-	says := fmt.Sprintf("Warning: Infra %[1]s/demo does not exist, but its pods may still use addresses on the VLAN: StatefulSet %[1]s/demo-dhcp, StatefulSet %[1]s/demo-dns, StatefulSet %[1]s/demo-proxy; run 'kubectl oooi teardown demo -n %[1]s', or apply the Infra again\n", s.Namespace)
+	warning := fmt.Sprintf("Warning: Infra %[1]s/demo does not exist, but its pods may still use addresses on the VLAN: StatefulSet %[1]s/demo-dhcp, StatefulSet %[1]s/demo-dns, StatefulSet %[1]s/demo-proxy; run 'kubectl oooi teardown demo -n %[1]s', or apply the Infra again\n", s.Namespace)
 	for _, tc := range []struct {
 		line []string
 		code int
@@ -135,15 +135,15 @@ func TestWorkloadsWithoutTheirInfraAreFound(t *testing.T) {
 		{[]string{"doctor", "-n", s.Namespace}, 2}, {[]string{"doctor", "-n", s.Namespace, "--fail-on", "never"}, 0}, {[]string{"doctor", "demo", "-n", s.Namespace}, 1},
 		{[]string{"status", "-n", s.Namespace}, 0}, {[]string{"status", "demo", "-n", s.Namespace}, 1},
 	} {
-		if _, said, code := s.Run(tc.line...); code != tc.code || !strings.Contains(said, says) {
-			t.Errorf("%q ended with %d, want %d, and said %s", tc.line, code, tc.code, said)
+		if _, stderr, code := s.Run(tc.line...); code != tc.code || !strings.Contains(stderr, warning) {
+			t.Errorf("%q exited with %d, want %d, stderr %s", tc.line, code, tc.code, stderr)
 		}
 	}
-	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(said, "StatefulSet "+s.Namespace+"/demo-dns deleted") {
-		t.Errorf("teardown ended with %d and said %s", code, said)
+	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(stderr, "StatefulSet "+s.Namespace+"/demo-dns deleted") {
+		t.Errorf("teardown exited with %d, stderr %s", code, stderr)
 	}
-	if _, said, code := s.Run("doctor", "-n", s.Namespace); code != 1 || !strings.Contains(said, "no Infra found in namespace") || strings.Contains(said, "demo") {
-		t.Errorf("after teardown doctor ended with %d and said %s", code, said)
+	if _, stderr, code := s.Run("doctor", "-n", s.Namespace); code != 1 || !strings.Contains(stderr, "no Infra found in namespace") || strings.Contains(stderr, "demo") {
+		t.Errorf("after teardown doctor exited with %d, stderr %s", code, stderr)
 	}
 }
 
@@ -157,17 +157,17 @@ func TestDeletingTheInfraDeletesItsWorkloads(t *testing.T) {
 	if err := s.Client.Delete(t.Context(), infra, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
 		t.Fatal(err)
 	}
-	gone := []string{"StatefulSet", "NetworkAttachmentDefinition", "ConfigMap", "Service", "NetworkPolicy", "ProxyServer"}
+	ownedKinds := []string{"StatefulSet", "NetworkAttachmentDefinition", "ConfigMap", "Service", "NetworkPolicy", "ProxyServer"}
 	for end := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
 		left := slices.DeleteFunc(s.Everything(), func(o string) bool {
 			kind, rest, _ := strings.Cut(o, " ")
-			return !slices.Contains(gone, kind) || !strings.HasPrefix(rest, s.Namespace+"/demo") || strings.Contains(o, "oooi-inventory")
+			return !slices.Contains(ownedKinds, kind) || !strings.HasPrefix(rest, s.Namespace+"/demo") || strings.Contains(o, "oooi-inventory")
 		})
 		if len(left) == 0 {
 			break
 		}
 		if time.Now().After(end) {
-			t.Fatalf("there is still\n%s", strings.Join(left, "\n"))
+			t.Fatalf("not deleted:\n%s", strings.Join(left, "\n"))
 		}
 	}
 	vlan := &unstructured.Unstructured{}
@@ -175,11 +175,11 @@ func TestDeletingTheInfraDeletesItsWorkloads(t *testing.T) {
 	if err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: "vlan100"}, vlan); err != nil {
 		t.Error(err)
 	}
-	if _, said, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(said, "Role "+s.Namespace+"-demo/") {
-		t.Errorf("teardown of the rest ended with %d and said %s", code, said)
+	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(stderr, "Role "+s.Namespace+"-demo/") {
+		t.Errorf("teardown of the remaining objects exited with %d, stderr %s", code, stderr)
 	}
 	err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: "demo-oooi-inventory"}, &corev1.ConfigMap{})
 	if !apierrors.IsNotFound(err) {
-		t.Errorf("the inventory is left: %v", err)
+		t.Errorf("the inventory still exists: %v", err)
 	}
 }

@@ -11,42 +11,42 @@ func TestSetupAgainChangesNothing(t *testing.T) {
 	s := newSite(t)
 	first := s.Setup()
 	for _, what := range []string{"Namespace oooi-system", "StatefulSet " + s.Namespace + "/demo-dns created", "NetworkPolicy " + s.Namespace + "-demo/"} {
-		if !strings.Contains(first, what) && !strings.Contains(what, "oooi-system") { // which another test may have made
-			t.Errorf("nothing is said of %s:\n%s", what, first)
+		if !strings.Contains(first, what) && !strings.Contains(what, "oooi-system") { // another test may have created it
+			t.Errorf("setup did not print %s:\n%s", what, first)
 		}
 	}
 	before := s.Everything()
-	if said := s.Setup(); said != "" {
-		t.Errorf("the second time it says %s", said)
+	if stderr := s.Setup(); stderr != "" {
+		t.Errorf("a second setup printed %s", stderr)
 	}
 	s.Unchanged(before)
 }
 
-func TestOnlyWhatChangesIsTouched(t *testing.T) {
+func TestOnlyChangedObjectsAreApplied(t *testing.T) {
 	s := newSite(t)
 	s.Setup()
 	in := func(format string) string { return strings.ReplaceAll(format, "NS", s.Namespace) }
 	for _, tc := range []struct{ what, old, new, want string }{
 		{"the range", "192.0.2.99", "192.0.2.89", in("Infra NS/demo configured\nConfigMap NS/demo-dhcp configured\nStatefulSet NS/demo-dhcp configured\n")},
 		{"the proxy's address", "192.0.2.4", "192.0.2.5", in("Infra NS/demo configured\nProxyServer NS/demo configured\nNetworkAttachmentDefinition NS/demo-proxy configured\nStatefulSet NS/demo-proxy configured\n" +
-			"ConfigMap NS/demo-dhcp configured\nStatefulSet NS/demo-dhcp configured\n")}, // DHCP never leases it
+			"ConfigMap NS/demo-dhcp configured\nStatefulSet NS/demo-dhcp configured\n")}, // DHCP has it as a protected address
 		{"an image", "serverIP: 192.0.2.3", "serverIP: 192.0.2.3, image: example.com/dns:1", in("Infra NS/demo configured\nStatefulSet NS/demo-dns configured\n")},
 	} {
 		s.Infra = strings.ReplaceAll(s.Infra, tc.old, tc.new)
-		if said := s.Setup(); said != tc.want {
-			t.Errorf("%s: it says\n%s\nwant\n%s", tc.what, said, tc.want)
+		if stderr := s.Setup(); stderr != tc.want {
+			t.Errorf("changing %s printed\n%s\nwant\n%s", tc.what, stderr, tc.want)
 		}
 	}
 	s.Infra = strings.ReplaceAll(s.Infra, "dhcp: {", "dhcp: {enabled: false, ")
-	said := s.Setup()
-	for line := range strings.Lines(said) {
+	stderr := s.Setup()
+	for line := range strings.Lines(stderr) {
 		if !strings.Contains(line, "demo-dhcp") && !strings.Contains(line, "-dhcp deleted") && line != in("Infra NS/demo configured\n") {
-			t.Errorf("without DHCP: %s", line)
+			t.Errorf("disabling DHCP printed %s", line)
 		}
 	}
 	for _, o := range s.Everything() {
 		if strings.Contains(o, "demo-dhcp") || strings.Contains(o, "-demo-dhcp") {
-			t.Errorf("it is still there: %s", o)
+			t.Errorf("not deleted after disabling DHCP: %s", o)
 		}
 	}
 }
@@ -54,23 +54,23 @@ func TestOnlyWhatChangesIsTouched(t *testing.T) {
 func TestSetupRefuses(t *testing.T) {
 	s := newSite(t)
 	good := s.Infra
-	for _, tc := range []struct{ name, old, new, says string }{
-		{"a range outside", "rangeEnd: 192.0.2.99", "rangeEnd: 192.0.3.99", "InvalidRange"},
-		{"an address outside", "serverIP: 192.0.2.4", "serverIP: 198.51.100.4", "spec.infraComponents.proxy: 198.51.100.4 is not in [192.0.2.0/24]"},
-		{"an address twice", "serverIP: 192.0.2.4", "serverIP: 192.0.2.3", "AddressConflict"},
+	for _, tc := range []struct{ name, old, new, message string }{
+		{"a range outside of the subnet", "rangeEnd: 192.0.2.99", "rangeEnd: 192.0.3.99", "InvalidRange"},
+		{"an address outside of the subnet", "serverIP: 192.0.2.4", "serverIP: 198.51.100.4", "spec.infraComponents.proxy: 198.51.100.4 is not in [192.0.2.0/24]"},
+		{"a duplicate address", "serverIP: 192.0.2.4", "serverIP: 192.0.2.3", "AddressConflict"},
 		{"no network", "networkAttachmentDefinition: vlan100", "networkAttachmentDefinition: vlan101", "NetworkAttachmentDefinition " + s.Namespace + "/vlan101 does not exist"},
-		{"a typing error", "rangeEnd", "rangeend", `unknown field "spec.infraComponents.dhcp.rangeend"`},
-		{"no address", "proxy: {serverIP: 192.0.2.4}", "proxy: {}", "spec.infraComponents.proxy.serverIP: an address on the VLAN is needed"},
-		{"what the API server refuses", "gateway: 192.0.2.1", "gateway: somewhere", "must be an IPv4 or IPv6 address"},
-		{"an image that is none", "proxy: {serverIP: 192.0.2.4}", "proxy: {serverIP: 192.0.2.4, image: 'quay.io/Some Image:1'}", `spec.infraComponents.proxy.image: invalid image reference "quay.io/Some Image:1"`},
-		{"proxies with one address", "proxy: {serverIP: 192.0.2.4}", "proxy: {serverIP: 192.0.2.4, instances: [{ip: 192.0.2.5}, {ip: 192.0.2.4}]}", "192.0.2.4 is the floating address"},
+		{"an unknown field", "rangeEnd", "rangeend", `unknown field "spec.infraComponents.dhcp.rangeend"`},
+		{"no address", "proxy: {serverIP: 192.0.2.4}", "proxy: {}", "spec.infraComponents.proxy.serverIP: an address on the VLAN is required"},
+		{"a value that the API server refuses", "gateway: 192.0.2.1", "gateway: somewhere", "must be an IPv4 or IPv6 address"},
+		{"an invalid image reference", "proxy: {serverIP: 192.0.2.4}", "proxy: {serverIP: 192.0.2.4, image: 'quay.io/Some Image:1'}", `spec.infraComponents.proxy.image: invalid image reference "quay.io/Some Image:1"`},
+		{"a replica with the floating address", "proxy: {serverIP: 192.0.2.4}", "proxy: {serverIP: 192.0.2.4, instances: [{ip: 192.0.2.5}, {ip: 192.0.2.4}]}", "192.0.2.4 is the floating address"},
 	} {
 		s.Infra = strings.ReplaceAll(good, tc.old, tc.new)
 		if s.Infra == good {
 			t.Fatalf("%s: nothing was changed", tc.name)
 		}
 		t.Log(tc.name)
-		s.Refused(tc.says)
+		s.Refused(tc.message)
 	}
 	s.Infra = good
 	s.Refused("error: not done within --timeout 1ns: ", "--timeout", "1ns")
@@ -78,7 +78,7 @@ func TestSetupRefuses(t *testing.T) {
 	s.Refused(`error: --output "yaml": only yaml is supported, with --dry-run=client`, "-o", "yaml")
 }
 
-func TestTheInstanceWithTheAddressIsReplacedLast(t *testing.T) {
+func TestReplicaWithFloatingAddressIsReplacedLast(t *testing.T) {
 	s := newSite(t)
 	s.Infra = strings.Replace(s.Infra, "proxy: {serverIP: 192.0.2.4}", "proxy: {serverIP: 192.0.2.4, instances: [{ip: 192.0.2.5}, {ip: 192.0.2.6}, {ip: 192.0.2.7}]}", 1)
 	s.Setup()
@@ -88,19 +88,19 @@ kind: Lease
 metadata: {name: demo-proxy-address, namespace: %s}
 spec: {holderIdentity: demo-proxy-192-0-2-5-0, leaseDurationSeconds: 10}
 `, s.Namespace))
-	said := s.Setup("--image", "registry.example.com/oooi:next")
+	stderr := s.Setup("--image", "registry.example.com/oooi:next")
 	var order []string
-	for line := range strings.Lines(said) {
+	for line := range strings.Lines(stderr) {
 		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "StatefulSet "+s.Namespace+"/demo-proxy-192-0-2-"); ok {
 			order = append(order, name)
 		}
 	}
 	if want := []string{"6 configured", "7 configured", "5 configured"}; !slices.Equal(order, want) {
-		t.Errorf("setup with another image replaces %q, want %q:\n%s", order, want, said)
+		t.Errorf("setup with another image replaces %q, want %q:\n%s", order, want, stderr)
 	}
 }
 
-func TestTheFloatingAddressTakesARightThatPodSecurityHas(t *testing.T) {
+func TestFloatingAddressIsRefusedByPodSecurity(t *testing.T) {
 	s := newSite(t)
 	s.Infra = strings.Replace(s.Infra, "proxy: {serverIP: 192.0.2.4}", "proxy: {serverIP: 192.0.2.4, instances: [{ip: 192.0.2.5}, {ip: 192.0.2.6}]}", 1)
 	for _, level := range []string{"restricted", "baseline"} {

@@ -20,16 +20,16 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
-// holder is what has an address on the VLAN before a change.
+// A holder has an address on the VLAN before a change.
 type holder struct {
-	sets []string // StatefulSets among which the address moves, or the one that has it
+	sets []string // the StatefulSet that has the address, or those between which it moves
 	what string   // for messages
 }
 
-// holders reads which of the Infra's workloads have which address now: by the Infra as it is in the cluster,
-// and by what Multus has given its pods, which may be those of an Infra before that.
+// holders reads the present VLAN addresses of the Infra's workloads: from the Infra in the cluster, and from the
+// network status of its pods, which may still have addresses of an earlier spec.
 func (d *discovery) holders() error {
-	if d.known.alone() {
+	if d.known.standalone() {
 		return nil
 	}
 	infra := d.known.Infra
@@ -41,7 +41,7 @@ func (d *discovery) holders() error {
 	default:
 		before.Default()
 		for address, sets := range render.Addresses(before) {
-			d.known.holders = append(d.known.holders, held{address, holder{sets, "StatefulSet " + strings.Join(sets, " or ")}})
+			d.known.holders = append(d.known.holders, heldAddress{address, holder{sets, "StatefulSet " + strings.Join(sets, " or ")}})
 		}
 	}
 	var pods corev1.PodList
@@ -57,50 +57,50 @@ func (d *discovery) holders() error {
 		}
 		addresses, err := read.PodAddresses(pod)
 		if err != nil {
-			continue // it has none yet
+			continue // Multus has not attached it yet
 		}
 		for _, address := range addresses {
-			d.known.holders = append(d.known.holders, held{address, holder{[]string{set}, "pod " + pod.Name}})
+			d.known.holders = append(d.known.holders, heldAddress{address, holder{[]string{set}, "pod " + pod.Name}})
 		}
 	}
 	return nil
 }
 
-// held is an address with its holder.
-type held struct {
+// A heldAddress is a VLAN address and its holder.
+type heldAddress struct {
 	address netip.Addr
 	by      holder
 }
 
-// moved returns an error for each address that goes from one workload to another while both stay. A pod
-// starts with it before the other has ended: two pods would have it.
-func (k *Known) moved() []error {
-	if k.alone() {
+// movedAddresses returns an error for each address that moves from one workload to another, if both are kept: the new
+// pod would start before the old one ends, so that two pods use the address.
+func (k *Known) movedAddresses() []error {
+	if k.standalone() {
 		return nil
 	}
 	after := render.Addresses(k.Infra)
-	stays := func(set string) bool {
+	kept := func(set string) bool {
 		return slices.ContainsFunc(slices.Collect(maps.Values(after)), func(sets []string) bool { return slices.Contains(sets, set) })
 	}
-	var against []string
+	var conflicts []string
 	for _, h := range k.holders {
 		sets, wanted := after[h.address]
-		if wanted && !slices.ContainsFunc(h.by.sets, func(set string) bool { return slices.Contains(sets, set) }) && slices.ContainsFunc(h.by.sets, stays) {
-			against = append(against, fmt.Sprintf("%s uses %s until it is replaced, and StatefulSet %s would start with the same address before that; assign a free address to %s, run setup, then assign this one to %s",
+		if wanted && !slices.ContainsFunc(h.by.sets, func(set string) bool { return slices.Contains(sets, set) }) && slices.ContainsFunc(h.by.sets, kept) {
+			conflicts = append(conflicts, fmt.Sprintf("%s uses %s until it is replaced, and StatefulSet %s would start with the same address before that; assign a free address to %s, run setup, then assign this one to %s",
 				h.by.what, h.address, strings.Join(sets, " or "), strings.Join(h.by.sets, " or "), strings.Join(sets, " or ")))
 		}
 	}
-	slices.Sort(against)
+	slices.Sort(conflicts)
 	var errs []error
-	for _, text := range slices.Compact(against) {
+	for _, text := range slices.Compact(conflicts) {
 		errs = append(errs, errors.New("spec.infraComponents: "+text))
 	}
 	return errs
 }
 
-// loneProxies are other ProxyServers without an Infra, which may be on the same VLAN. Who may not list them
-// in all namespaces sees those of the Infra's.
-func (d *discovery) loneProxies() error {
+// standaloneProxies reads the other ProxyServers without an Infra, which may be on the same VLAN. Without the right
+// to list them in all namespaces it reads those in the Infra's namespace.
+func (d *discovery) standaloneProxies() error {
 	servers, err := d.list(read.ProxyServerKind, "")
 	if apierrors.IsForbidden(err) {
 		servers, err = d.list(read.ProxyServerKind, d.known.Infra.Namespace)
@@ -117,8 +117,8 @@ func (d *discovery) loneProxies() error {
 	return nil
 }
 
-// InNamespace refuses files whose Infra and ProxyServer are not in one namespace, or not in that of the flag
-// --namespace; empty for no flag.
+// InNamespace returns an error if the Infra and the ProxyServer of the files are in different namespaces, or in
+// another one than the flag --namespace gives. flag is empty if the flag is not given.
 func (k *Known) InNamespace(flag string) error {
 	namespace := ""
 	for _, o := range []*unstructured.Unstructured{k.Written, k.WrittenProxyServer} {
@@ -136,22 +136,22 @@ func (k *Known) InNamespace(flag string) error {
 	return nil
 }
 
-// unknownHostedCluster refuses an Infra whose hosted cluster is not there, unless the Infra itself says which
-// names to serve meanwhile. Where the reference has the namespace that it has by default, one of that name in
-// the Infra's own namespace is what its author meant.
+// unknownHostedCluster returns an error for an Infra whose HostedCluster does not exist, unless the Infra defines the
+// names to serve until it does. That exception does not apply if the reference has the default namespace and a
+// HostedCluster of that name is in the Infra's own namespace: then the user most likely omitted the namespace.
 func (k *Known) unknownHostedCluster(snapshot *model.Snapshot, problem model.Problem) error {
-	named := k.named()
+	named := k.hostedClusterRef()
 	if named.Name == "" {
 		return nil
 	}
-	meant := slices.ContainsFunc(k.Objects.HostedClusters, func(hc *objects.HostedCluster) bool {
+	namespaceOmitted := slices.ContainsFunc(k.Objects.HostedClusters, func(hc *objects.HostedCluster) bool {
 		return named.Namespace == v1alpha1.DefaultHostedClusterNamespace && hc.Namespace == k.Infra.Namespace && hc.Name == named.Name
 	})
-	if i := snapshot.Infra(keyOf(k.Infra)); !meant && i != nil && i.Cluster != nil {
+	if i := snapshot.Infra(keyOf(k.Infra)); !namespaceOmitted && i != nil && i.Cluster != nil {
 		return nil
 	}
 	remedy := ""
-	if !meant {
+	if !namespaceOmitted {
 		remedy = ": correct spec.hostedClusterRef, create the HostedCluster first, or set spec.infraComponents.dns.clusterName and baseDomain to serve its names before it exists"
 	}
 	return fmt.Errorf("%s: %s%s", problem.Reason, problem.Message, remedy)

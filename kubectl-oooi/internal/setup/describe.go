@@ -18,8 +18,8 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
-// Description says of an Infra in flags what a file would. What it leaves open is looked for in
-// the cluster, and chosen.
+// A Description is an Infra that flags describe. FillFromInfra, Find and Choose set the fields that no flag gives, in
+// this order.
 type Description struct {
 	Infra types.NamespacedName
 	// HostedCluster and Network are "namespace/name", or a name in the Infra's namespace.
@@ -30,13 +30,13 @@ type Description struct {
 	Upstream                []string
 }
 
-// describe adds the Infra that is described to what is known.
+// describe sets the Infra of k to the described one.
 func (d *Description) describe(k *Known) error {
 	infra, err := d.build()
 	if err != nil {
 		return err
 	}
-	// As a file would have it: without what says nothing.
+	// Through JSON, so that empty fields are omitted as in a file.
 	raw, err := json.Marshal(infra)
 	if err != nil {
 		return fmt.Errorf("encoding the Infra: %w", err)
@@ -46,7 +46,7 @@ func (d *Description) describe(k *Known) error {
 		return fmt.Errorf("decoding the Infra: %w", err)
 	}
 	infra.Default()
-	k.Infra, k.Written = infra, written(u)
+	k.Infra, k.Written = infra, manifestOf(u)
 	return nil
 }
 
@@ -61,7 +61,7 @@ func (d *Description) build() (*v1alpha1.Infra, error) {
 			return nil, fmt.Errorf("--%s: %s", f.flag, f.what)
 		}
 	}
-	hosted, network := d.named(d.HostedCluster), d.named(d.Network)
+	hosted, network := d.parseRef(d.HostedCluster), d.parseRef(d.Network)
 	infra := &v1alpha1.Infra{}
 	infra.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("Infra"))
 	infra.Namespace, infra.Name = d.Infra.Namespace, d.Infra.Name
@@ -84,17 +84,17 @@ func (d *Description) build() (*v1alpha1.Infra, error) {
 	return infra, nil
 }
 
-// named reads "namespace/name", or a name in the Infra's namespace.
-func (d *Description) named(text string) types.NamespacedName {
+// parseRef parses "namespace/name", or a name in the Infra's namespace.
+func (d *Description) parseRef(text string) types.NamespacedName {
 	if namespace, name, ok := strings.Cut(text, "/"); ok {
 		return types.NamespacedName{Namespace: namespace, Name: name}
 	}
 	return types.NamespacedName{Namespace: d.Infra.Namespace, Name: text}
 }
 
-// Remember fills what is left open from the Infra of that name, if it is in the cluster. One
-// that says more than flags can is refused: the rest would be lost.
-func (d *Description) Remember(ctx context.Context, c client.Client) error {
+// FillFromInfra sets the fields that no flag gives to those of the Infra of this name, if it exists. It returns an
+// error if the Infra has fields that no flag describes, because they would be lost.
+func (d *Description) FillFromInfra(ctx context.Context, c client.Client) error {
 	r := &read.Reader{Client: c}
 	infra, err := r.Infra(ctx, d.Infra.Namespace, d.Infra.Name)
 	if apierrors.IsNotFound(err) || errors.Is(err, read.ErrNotServed) {
@@ -140,8 +140,8 @@ func (d *Description) Remember(ctx context.Context, c client.Client) error {
 	return nil
 }
 
-// Choose fills in the addresses that are left open: the lowest that are free, and for machines
-// the largest range of the rest.
+// Choose sets the addresses that are still empty: those of DHCP, DNS and the proxy to the lowest free ones, and the
+// range of the VMs to the largest free range of the rest. taken are addresses in use on the network.
 func (d *Description) Choose(taken []v1alpha1.AddressRange) error {
 	network, err := netip.ParsePrefix(d.CIDR)
 	if err != nil {
@@ -151,14 +151,14 @@ func (d *Description) Choose(taken []v1alpha1.AddressRange) error {
 		flag  string
 		value *string
 	}{{"dhcp-ip", &d.DHCP}, {"dns-ip", &d.DNS}, {"proxy-ip", &d.Proxy}}
-	s := &space{network: network, taken: taken}
+	s := &subnet{network: network, taken: taken}
 	for _, text := range append([]string{d.Gateway, d.DHCP, d.DNS, d.Proxy}, d.Upstream...) {
 		if address, err := v1alpha1.ParseAddress(text); err == nil {
-			s.take(address)
+			s.reserve(address)
 		}
 	}
 	if r, err := v1alpha1.ParseAddressRange(d.Range); err == nil {
-		s.takeRange(r)
+		s.reserveRange(r)
 	}
 	for _, o := range open {
 		if *o.value != "" {
@@ -187,8 +187,8 @@ func (d *Description) Choose(taken []v1alpha1.AddressRange) error {
 	return nil
 }
 
-// String says what is described, chosen or not.
+// String returns all fields on one line.
 func (d *Description) String() string {
 	return fmt.Sprintf("Infra %s: hosted cluster %s; network %s, %s, gateway %s; DHCP %s, DNS %s, proxy %s, VMs %s",
-		d.Infra, d.named(d.HostedCluster), d.named(d.Network), d.CIDR, d.Gateway, d.DHCP, d.DNS, d.Proxy, d.Range)
+		d.Infra, d.parseRef(d.HostedCluster), d.parseRef(d.Network), d.CIDR, d.Gateway, d.DHCP, d.DNS, d.Proxy, d.Range)
 }

@@ -22,17 +22,19 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
-// kinds that setup reads.
+// Kinds that only setup reads.
 var (
-	// clusterNetworks are VLANs that OVN-Kubernetes makes read.AttachmentKind of.
+	// clusterNetworks are networks for which OVN-Kubernetes creates a NetworkAttachmentDefinition in each selected
+	// namespace.
 	clusterNetworks = schema.GroupVersionKind{Group: "k8s.ovn.org", Version: "v1", Kind: "ClusterUserDefinedNetwork"}
 	constraints     = schema.GroupVersionKind{Group: "security.openshift.io", Version: "v1", Kind: "SecurityContextConstraints"}
 )
 
-// Discover adds what a cluster knows to what is known. What files say wins.
+// Discover adds objects and properties of the cluster to those that were read from files. Objects in files take
+// precedence.
 func (k *Known) Discover(ctx context.Context, c client.Client) error {
 	d := &discovery{ctx: ctx, client: c, known: k}
-	for _, step := range []func() error{d.infra, d.management, d.hosted, d.others, d.proxyServer, d.loneProxies, d.holders, d.attachment, d.podSecurity, d.controlPlane, d.backends, d.predecessor, d.cycle} {
+	for _, step := range []func() error{d.infra, d.management, d.hostedClusters, d.otherInfras, d.proxyServer, d.standaloneProxies, d.holders, d.attachment, d.podSecurity, d.controlPlane, d.backends, d.earlierOperator, d.resolverLoop} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -41,12 +43,13 @@ func (k *Known) Discover(ctx context.Context, c client.Client) error {
 }
 
 type discovery struct {
-	ctx    context.Context //nolint:containedctx // one discovery is one call
+	ctx    context.Context //nolint:containedctx // a discovery lives for one call
 	client client.Client
 	known  *Known
 }
 
-// list returns the objects of a kind, none where the cluster does not serve it.
+// list returns the objects of a kind in a namespace, or in all namespaces if it is empty. It returns none if the
+// cluster does not serve the kind.
 func (d *discovery) list(kind schema.GroupVersionKind, namespace string) ([]*unstructured.Unstructured, error) {
 	var list []*unstructured.Unstructured
 	r := &read.Reader{Client: d.client}
@@ -57,7 +60,7 @@ func (d *discovery) list(kind schema.GroupVersionKind, namespace string) ([]*uns
 	return list, err
 }
 
-// infra is the one that a ProxyServer names, where no file has it.
+// infra reads the Infra that the ProxyServer names, unless a file contains it.
 func (d *discovery) infra() error {
 	if d.known.Infra != nil {
 		return nil
@@ -67,24 +70,24 @@ func (d *discovery) infra() error {
 	u.SetGroupVersionKind(read.InfraKind)
 	err := d.client.Get(d.ctx, client.ObjectKey{Namespace: server.Namespace, Name: server.Spec.InfraRef.Name}, u)
 	if err != nil {
-		return fmt.Errorf("ProxyServer %s/%s, spec.infraRef: Infra %s is in none of the files, and reading it failed: %w", server.Namespace, server.Name, server.Spec.InfraRef.Name, err)
+		return fmt.Errorf("ProxyServer %s/%s, spec.infraRef: Infra %s is not in the files, and reading it from the cluster failed: %w", server.Namespace, server.Name, server.Spec.InfraRef.Name, err)
 	}
 	infra, ok := objects.Decode[v1alpha1.Infra](u).(*v1alpha1.Infra)
 	if !ok {
 		return fmt.Errorf("the Infra %s/%s cannot be decoded", u.GetNamespace(), u.GetName())
 	}
 	infra.Default()
-	d.known.Infra, d.known.Written, d.known.Kept = infra, written(u), append(d.known.Kept, u.GetKind())
+	d.known.Infra, d.known.Written, d.known.Kept = infra, manifestOf(u), append(d.known.Kept, u.GetKind())
 	return nil
 }
 
-// hosted finds hosted clusters: all, or where these may not be listed the one that is named.
-func (d *discovery) hosted() error {
+// hostedClusters reads all HostedClusters, or without the right to list them the one that the Infra names.
+func (d *discovery) hostedClusters() error {
 	if len(d.known.Objects.HostedClusters) > 0 {
 		return nil
 	}
 	list, err := d.list(read.HostedClusterKind, "")
-	if named := d.known.named(); apierrors.IsForbidden(err) && named.Name != "" {
+	if named := d.known.hostedClusterRef(); apierrors.IsForbidden(err) && named.Name != "" {
 		u := &unstructured.Unstructured{}
 		u.SetGroupVersionKind(read.HostedClusterKind)
 		switch err = d.client.Get(d.ctx, named, u); {
@@ -100,15 +103,15 @@ func (d *discovery) hosted() error {
 		return err
 	}
 	for _, u := range list {
-		if err := d.known.take(objects.Decode[objects.HostedCluster](u)); err != nil {
+		if err := d.known.addToModel(objects.Decode[objects.HostedCluster](u)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// others are the Infras that may be on the same VLAN.
-func (d *discovery) others() error {
+// otherInfras reads the Infras of all namespaces, which may be on the same VLAN.
+func (d *discovery) otherInfras() error {
 	infras, err := d.list(read.InfraKind, "")
 	if err != nil && !apierrors.IsForbidden(err) {
 		return err
@@ -119,14 +122,14 @@ func (d *discovery) others() error {
 		case !ok:
 		case keyOf(other) != keyOf(d.known.Infra):
 			d.known.Objects.Infras = append(d.known.Objects.Infras, other)
-		case d.known.alone():
+		case d.known.standalone():
 			return fmt.Errorf("Infra %s exists and its proxy has the name of this ProxyServer; rename the ProxyServer, or set its spec.infraRef to that Infra", keyOf(other)) //nolint:staticcheck // a kind begins with a capital
 		}
 	}
 	return nil
 }
 
-// proxyServer is the Infra's, where no file has it.
+// proxyServer reads the ProxyServer of the Infra, unless a file contains it.
 func (d *discovery) proxyServer() error {
 	if d.known.ProxyServer != nil {
 		return nil
@@ -145,14 +148,14 @@ func (d *discovery) proxyServer() error {
 		switch {
 		case server.Name == d.known.Infra.Name && !named:
 			return fmt.Errorf("ProxyServer %s/%s has the name of the Infra and does not belong to it; rename the Infra, or set spec.infraRef of the ProxyServer to it", server.Namespace, server.Name)
-		case named && (server.Name != d.known.Infra.Name || d.known.saysMore(server)):
-			d.known.ProxyServer, d.known.WrittenProxyServer = server, written(u)
+		case named && (server.Name != d.known.Infra.Name || d.known.hasCustomSpec(server)):
+			d.known.ProxyServer, d.known.WrittenProxyServer = server, manifestOf(u)
 		}
 	}
-	return d.known.sameAddress()
+	return d.known.updateServerIP()
 }
 
-// attachment is the virtual machines' network.
+// attachment reads the NetworkAttachmentDefinition of the VMs.
 func (d *discovery) attachment() error {
 	key := d.known.Infra.Spec.NetworkConfig.NetworkAttachment(d.known.Infra.Namespace)
 	if _, ok := d.known.Attachments[key.String()]; ok {
@@ -164,7 +167,7 @@ func (d *discovery) attachment() error {
 	case meta.IsNoMatchError(err):
 		return fmt.Errorf("the cluster does not serve NetworkAttachmentDefinitions; install Multus")
 	case apierrors.IsNotFound(err):
-		return d.elsewhere(key.Name) // the plan says so
+		return d.suggestNetworks(key.Name) // Make returns the error
 	case err != nil:
 		return fmt.Errorf("reading NetworkAttachmentDefinition %s: %w", key, err)
 	}
@@ -177,16 +180,16 @@ func (d *discovery) attachment() error {
 	return nil
 }
 
-// elsewhere looks for a network of the same name: in other namespaces, and as one that
-// OVN-Kubernetes makes in the namespaces that it selects. Who may not look gets no hint.
-func (d *discovery) elsewhere(name string) error {
+// suggestNetworks adds a hint for each network of the same name in another namespace, and for a
+// ClusterUserDefinedNetwork from which OVN-Kubernetes creates one. Without the right to list them there is no hint.
+func (d *discovery) suggestNetworks(name string) error {
 	networks, err := d.list(read.AttachmentKind, "")
 	if err != nil && !apierrors.IsForbidden(err) {
 		return err
 	}
 	for _, u := range networks {
 		if u.GetName() == name {
-			d.known.Elsewhere += fmt.Sprintf("; there is a %s/%s", u.GetNamespace(), name)
+			d.known.NetworkHint += fmt.Sprintf("; NetworkAttachmentDefinition %s/%s exists", u.GetNamespace(), name)
 		}
 	}
 	selecting, err := d.list(clusterNetworks, "")
@@ -195,13 +198,13 @@ func (d *discovery) elsewhere(name string) error {
 	}
 	for _, u := range selecting {
 		if u.GetName() == name {
-			d.known.Elsewhere += fmt.Sprintf("; ClusterUserDefinedNetwork %s creates it in the namespaces selected by its spec.namespaceSelector", name)
+			d.known.NetworkHint += fmt.Sprintf("; ClusterUserDefinedNetwork %s creates it in the namespaces selected by its spec.namespaceSelector", name)
 		}
 	}
 	return nil
 }
 
-// podSecurity reads what the Infra's namespace enforces, where it may be read.
+// podSecurity reads the Pod Security level that the Infra's namespace enforces, if it exists and may be read.
 func (d *discovery) podSecurity() error {
 	namespace := &corev1.Namespace{}
 	err := d.client.Get(d.ctx, client.ObjectKey{Name: d.known.Infra.Namespace}, namespace)
@@ -212,7 +215,7 @@ func (d *discovery) podSecurity() error {
 	return nil
 }
 
-// controlPlane reads what is in the control plane's namespace, and what kind of cluster it is in.
+// controlPlane detects OpenShift, and reads Routes and Services in the control plane's namespace.
 func (d *discovery) controlPlane() error {
 	if !d.known.OpenShift {
 		_, err := d.client.RESTMapper().RESTMapping(constraints.GroupKind(), constraints.Version)
@@ -231,12 +234,12 @@ func (d *discovery) controlPlane() error {
 	}
 	d.known.ControlPlane = true
 	return errors.Join(
-		d.takeAll(read.RouteKind, namespace, objects.Decode[objects.Route]),
-		d.takeAll(read.ServiceKind, namespace, objects.Decode[objects.LabelledService]),
+		d.addAll(read.RouteKind, namespace, objects.Decode[objects.Route]),
+		d.addAll(read.ServiceKind, namespace, objects.Decode[objects.LabelledService]),
 	)
 }
 
-// backends reads the Services that the ProxyServer connects to beside the control plane's.
+// backends reads the Services in the namespaces of the ProxyServer's backends, other than the control plane's.
 func (d *discovery) backends() error {
 	if d.known.ProxyServer == nil {
 		return nil
@@ -247,31 +250,31 @@ func (d *discovery) backends() error {
 			continue
 		}
 		seen = append(seen, b.TargetNamespace)
-		if err := d.takeAll(read.ServiceKind, b.TargetNamespace, objects.Decode[objects.LabelledService]); err != nil {
+		if err := d.addAll(read.ServiceKind, b.TargetNamespace, objects.Decode[objects.LabelledService]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// takeAll takes all objects of a kind in a namespace.
-func (d *discovery) takeAll(kind schema.GroupVersionKind, namespace string, decode func(*unstructured.Unstructured) objects.Object) error {
+// addAll adds all objects of a kind in a namespace to the model.
+func (d *discovery) addAll(kind schema.GroupVersionKind, namespace string, decode func(*unstructured.Unstructured) objects.Object) error {
 	list, err := d.list(kind, namespace)
 	for _, u := range list {
-		err = errors.Join(err, d.known.take(decode(u)))
+		err = errors.Join(err, d.known.addToModel(decode(u)))
 	}
 	return err
 }
 
-// predecessor looks for what the operator that came before has made: workloads, which hold the
-// addresses, and Services of our names, which go when its CRDs do.
-func (d *discovery) predecessor() error {
+// earlierOperator returns an error if objects of the earlier operator exist: workloads, which may use addresses of
+// the VLAN, and Services with the names that setup uses, which are deleted together with that operator's CRDs.
+func (d *discovery) earlierOperator() error {
 	infra := d.known.Infra
-	var theirs []string
+	var found []string
 	for _, component := range []string{v1alpha1.ComponentDHCP, v1alpha1.ComponentDNS, v1alpha1.ComponentProxy} {
 		name := infra.Name + "-" + component
 		for kind, names := range map[schema.GroupVersionKind][]string{
-			appsv1.SchemeGroupVersion.WithKind("Deployment"): {name, name + "-" + component}, // of newer and of older releases
+			appsv1.SchemeGroupVersion.WithKind("Deployment"): {name, name + "-" + component}, // of its newer and older releases
 			read.ServiceKind: {name},
 		} {
 			for _, name := range names {
@@ -284,20 +287,20 @@ func (d *discovery) predecessor() error {
 					return fmt.Errorf("looking for objects of the earlier operator: %w", err)
 				case kind == read.ServiceKind && !OwnedByOperator(u) || u.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy:
 				default:
-					theirs = append(theirs, fmt.Sprintf("%s %s/%s", kind.Kind, infra.Namespace, name))
+					found = append(found, fmt.Sprintf("%s %s/%s", kind.Kind, infra.Namespace, name))
 				}
 			}
 		}
 	}
-	if len(theirs) == 0 {
+	if len(found) == 0 {
 		return nil
 	}
-	slices.Sort(theirs)
-	return fmt.Errorf("objects of the earlier operator may use addresses of this VLAN: %s; stop that operator, and delete its DHCPServer, DNSServer and ProxyServer with their dependents (docs/how-to/migrate.md)", strings.Join(theirs, ", "))
+	slices.Sort(found)
+	return fmt.Errorf("objects of the earlier operator may use addresses of this VLAN: %s; stop that operator, and delete its DHCPServer, DNSServer and ProxyServer with their dependents (docs/how-to/migrate.md)", strings.Join(found, ", "))
 }
 
-// OwnedByOperator reports whether an object belongs to one of the old operator's kinds, and is not ours: a ProxyServer
-// without an Infra owns its workloads.
+// OwnedByOperator reports whether the owner of an object is of one of the earlier operator's kinds, and setup does not
+// manage the object. The label decides, because a standalone ProxyServer owns the workloads that setup creates for it.
 func OwnedByOperator(u *unstructured.Unstructured) bool {
 	return u.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy && slices.ContainsFunc(u.GetOwnerReferences(), func(o metav1.OwnerReference) bool {
 		return strings.HasPrefix(o.APIVersion, v1alpha1.GroupName+"/") && slices.Contains([]string{"DHCPServer", "DNSServer", "ProxyServer"}, o.Kind)

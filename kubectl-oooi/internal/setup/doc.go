@@ -1,4 +1,4 @@
-// Package setup brings an Infra to work: it reads what is wanted, finds out what it needs to
-// know, refuses what cannot work before anything is touched, applies the objects, and waits
-// until names are answered and connections carried.
+// Package setup deploys an Infra or a standalone ProxyServer, and deletes it: it reads files and the cluster, refuses
+// input that cannot work before it changes an object of the Infra, applies the objects, and waits until each
+// component works.
 package setup

@@ -21,10 +21,10 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// exampleImages are those in the example's overlay.
+// exampleImages are the images in the overlays of the examples.
 var exampleImages = render.Images{Oooi: "ghcr.io/densityops/oooi:latest", Envoy: "docker.io/envoyproxy/envoy:distroless-v1.40.0"}
 
-// example is the plan of manifests/examples/demo.
+// example returns the plan of manifests/examples/demo, and that directory.
 func example(t *testing.T) (plan *Plan, folder string) {
 	t.Helper()
 	folder = exampleFolder(t)
@@ -44,7 +44,7 @@ func exampleFiles(folder string) []string {
 	return []string{filepath.Join(folder, "infra.yaml"), filepath.Join(folder, "cluster.yaml")}
 }
 
-// exampleKnown is what the files of manifests/examples/demo say.
+// exampleKnown returns the input from the files of manifests/examples/demo.
 func exampleKnown(t *testing.T) *Known {
 	t.Helper()
 	return knownOf(t, exampleFiles(exampleFolder(t))...)
@@ -59,7 +59,7 @@ func knownOf(t *testing.T, files ...string) *Known {
 	return known
 }
 
-// planOf is the plan of files, for a cluster that has the control plane's namespace.
+// planOf returns the plan of files, for a cluster in which the control plane's namespace exists.
 func planOf(t *testing.T, files ...string) *Plan {
 	t.Helper()
 	known := knownOf(t, files...)
@@ -71,9 +71,9 @@ func planOf(t *testing.T, files ...string) *Plan {
 	return plan
 }
 
-// TestTheExamplesAreWhatSetupRenders compares the overlays, file by file, and what kustomize makes
-// of them, byte by byte.
-func TestTheExamplesAreWhatSetupRenders(t *testing.T) {
+// TestExamplesMatchRenderedObjects compares the overlays of the examples with the rendered ones, and the output of
+// kustomize with that of setup.
+func TestExamplesMatchRenderedObjects(t *testing.T) {
 	for name, file := range map[string]string{"demo": "infra.yaml", "edge": "proxyserver.yaml", "several": "infra.yaml"} {
 		t.Run(name, func(t *testing.T) {
 			folder := filepath.Join(filepath.Dir(exampleFolder(t)), name)
@@ -89,7 +89,7 @@ func TestTheExamplesAreWhatSetupRenders(t *testing.T) {
 			plan := render()
 			checkOverlay(t, plan, folder)
 			if !bytes.Equal(render().YAML, plan.YAML) {
-				t.Error("the second time it is something else")
+				t.Error("rendering again gives other objects")
 			}
 		})
 	}
@@ -101,8 +101,8 @@ func checkOverlay(t *testing.T, plan *Plan, folder string) {
 	overlay := filepath.Join(folder, "overlay")
 	for _, name := range slices.Sorted(maps.Keys(plan.Overlay)) {
 		text := plan.Overlay[name]
-		if name == "kustomization.yaml" { // which stands one folder deeper than it is built in
-			text = bytes.ReplaceAll(text, []byte(render.BaseOf), []byte("../../../base"))
+		if name == "kustomization.yaml" { // the example is in a deeper directory than the overlay in Build
+			text = bytes.ReplaceAll(text, []byte(render.BaseDir), []byte("../../../base"))
 		}
 		golden.Check(t, filepath.Join(overlay, name), string(text))
 	}
@@ -112,7 +112,7 @@ func checkOverlay(t *testing.T, plan *Plan, folder string) {
 	}
 	for _, e := range entries {
 		if _, ok := plan.Overlay[e.Name()]; !ok {
-			t.Errorf("%s is not of setup: remove it", e.Name())
+			t.Errorf("setup does not render %s; delete it", e.Name())
 		}
 	}
 	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), overlay)
@@ -124,12 +124,12 @@ func checkOverlay(t *testing.T, plan *Plan, folder string) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(text, plan.YAML) {
-		t.Error("kustomize makes something else of the overlay than setup prints")
+		t.Error("the output of kustomize for the overlay differs from that of setup")
 	}
 }
 
-// TestTheDaemonsTakeTheirConfiguration starts each binary far enough to read what is rendered.
-func TestTheDaemonsTakeTheirConfiguration(t *testing.T) {
+// TestDaemonsAcceptRenderedConfiguration runs coredhcp --check and CoreDNS with the rendered configuration.
+func TestDaemonsAcceptRenderedConfiguration(t *testing.T) {
 	plan, folder := example(t)
 	dir := t.TempDir()
 	config := func(name, key string) string {
@@ -146,13 +146,14 @@ func TestTheDaemonsTakeTheirConfiguration(t *testing.T) {
 				return path
 			}
 		}
-		t.Fatalf("there is no ConfigMap %s", name)
+		t.Fatalf("the plan has no ConfigMap %s", name)
 		return ""
 	}
 	if out, err := exec.CommandContext(t.Context(), lab.Binary(t, "coredhcp"), "--config", config("demo-dhcp", "config.yml"), "--check").CombinedOutput(); err != nil {
 		t.Errorf("coredhcp: %v: %s", err, out)
 	}
-	// CoreDNS has no check: it is started, on loopback, with the example's objects from a folder.
+	// CoreDNS runs on loopback addresses, and reads the example's objects from a directory, so that it can answer a
+	// query.
 	path := config("demo-dns", "Corefile")
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -185,7 +186,7 @@ func TestTheDaemonsTakeTheirConfiguration(t *testing.T) {
 	client := dns.Client{Timeout: 5 * time.Second}
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		reply, _, err := client.ExchangeContext(t.Context(), new(dns.Msg).SetQuestion("api.demo.example.com.", dns.TypeA), fmt.Sprintf("127.0.0.2:%d", ports.Numbers[0]))
-		if err == nil && reply.Rcode == dns.RcodeSuccess && reply.Authoritative { // there is no Service, so no address
+		if err == nil && reply.Rcode == dns.RcodeSuccess && reply.Authoritative { // without address: the example has no Service of the proxy
 			break
 		}
 		if time.Now().After(end) {

@@ -14,47 +14,48 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
-// Known is what setup knows: out of files first, then out of the cluster.
+// Known is the input of a plan: objects that ReadFiles reads from files, and what Discover adds from the cluster.
 type Known struct {
 	Infra *v1alpha1.Infra
-	// Written is the Infra without defaults; nil where a ProxyServer is alone.
+	// Written is the Infra without defaults; nil for a standalone ProxyServer.
 	Written *unstructured.Unstructured
-	// ProxyServer is the Infra's; nil for none yet.
+	// ProxyServer is the Infra's, or the standalone one; nil if neither files nor the cluster have one with fields of
+	// its own. WrittenProxyServer is the same without defaults.
 	ProxyServer        *v1alpha1.ProxyServer
 	WrittenProxyServer *unstructured.Unstructured
-	// Kept are the kinds of those two that are in the cluster and in no file: they stay as they
-	// are, and whoever has set their fields keeps them.
+	// Kept are the kinds of those two that exist in the cluster and are in no file. They are not applied, so that
+	// their field managers keep their fields.
 	Kept []string
-	// Objects are all others that names and ports are computed from.
+	// Objects are the other objects from which the model computes names and ports.
 	Objects model.Objects
-	// Attachments are CNI configurations, by namespace and name.
+	// Attachments are the CNI configurations of NetworkAttachmentDefinitions, by "namespace/name".
 	Attachments map[string]string
-	// MakeNetwork is the virtual machines' network that is to be made; nil for none.
+	// MakeNetwork is the VMs' network to create; nil to use an existing one.
 	MakeNetwork *render.MachineNetwork
-	// ownNetwork: setup has made the one that there is.
+	// ownNetwork is set if setup created the VMs' network for this Infra.
 	ownNetwork bool
-	// Elsewhere says where there is something by the name of the network that is missing.
-	Elsewhere string
+	// NetworkHint is appended to the error for a missing network: where networks of the same name exist.
+	NetworkHint string
 	// PodSecurity is the level that the Infra's namespace enforces; empty for none.
 	PodSecurity string
-	// ControlPlane reports whether the control plane's namespace is there.
+	// ControlPlane is set if the control plane's namespace exists.
 	ControlPlane bool
 	OpenShift    bool
-	// Management are the domains of the management cluster; empty where it is no OpenShift.
+	// Management are the domains of the management cluster; empty unless it is OpenShift.
 	Management []string
-	// holders are the addresses that the Infra's workloads have before the change.
-	holders []held
-	// VirtualIngress is to be there as well, once in the cluster.
+	// holders are the addresses of the Infra's workloads before the change.
+	holders []heldAddress
+	// VirtualIngress also deploys the VirtualIngress controller, once per cluster.
 	VirtualIngress bool
 }
 
-// ReadFiles reads YAML or JSON documents out of files; "-" is in. Objects without a namespace are
-// in the given one. Flags may describe the Infra that is in none of the files.
+// ReadFiles reads YAML or JSON documents from files; the name "-" reads in. Objects without a namespace get the given
+// one. described is an Infra that flags describe; nil if a file contains the Infra or a standalone ProxyServer.
 func ReadFiles(names []string, in io.Reader, namespace string, described *Description) (*Known, error) {
 	k := &Known{Attachments: map[string]string{}}
 	all, err := documents.Read(names, in)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it is ours
+		return nil, err //nolint:wrapcheck // documents wraps it
 	}
 	for _, o := range all {
 		if o.GetNamespace() == "" {
@@ -73,13 +74,13 @@ func ReadFiles(names []string, in io.Reader, namespace string, described *Descri
 	case k.Infra == nil && k.ProxyServer == nil:
 		return nil, errors.New("the files contain neither an Infra nor a ProxyServer")
 	case k.Infra == nil && k.ProxyServer.Spec.InfraRef == nil:
-		err := k.standAlone()
+		err := k.deriveInfra()
 		return k, err
 	}
 	return k, nil
 }
 
-// add takes one object.
+// add adds one object of a file. It returns an error for kinds that setup does not read.
 func (k *Known) add(u *documents.Object) error {
 	switch kind := u.GroupVersionKind().GroupKind(); kind.String() {
 	case "Infra." + v1alpha1.GroupName:
@@ -95,7 +96,7 @@ func (k *Known) add(u *documents.Object) error {
 		}
 		infra.Namespace = u.GetNamespace()
 		infra.Default()
-		k.Infra, k.Written = infra, written(u.Unstructured)
+		k.Infra, k.Written = infra, manifestOf(u.Unstructured)
 	case "ProxyServer." + v1alpha1.GroupName:
 		server := &v1alpha1.ProxyServer{}
 		if err := u.Strict(server); err != nil {
@@ -106,13 +107,13 @@ func (k *Known) add(u *documents.Object) error {
 		}
 		server.Namespace = u.GetNamespace()
 		server.Default()
-		k.ProxyServer, k.WrittenProxyServer = server, written(u.Unstructured)
+		k.ProxyServer, k.WrittenProxyServer = server, manifestOf(u.Unstructured)
 	case "HostedCluster.hypershift.openshift.io":
-		return k.take(objects.Decode[objects.HostedCluster](u.Unstructured))
+		return k.addToModel(objects.Decode[objects.HostedCluster](u.Unstructured))
 	case "Route.route.openshift.io":
-		return k.take(objects.Decode[objects.Route](u.Unstructured))
+		return k.addToModel(objects.Decode[objects.Route](u.Unstructured))
 	case "Service":
-		return k.take(objects.Decode[objects.LabelledService](u.Unstructured))
+		return k.addToModel(objects.Decode[objects.LabelledService](u.Unstructured))
 	case "NetworkAttachmentDefinition.k8s.cni.cncf.io":
 		config, _, err := unstructured.NestedString(u.Object, "spec", "config")
 		if err != nil {
@@ -125,8 +126,8 @@ func (k *Known) add(u *documents.Object) error {
 	return nil
 }
 
-// take keeps an object for the model.
-func (k *Known) take(o objects.Object) error {
+// addToModel adds an object to those of the model. It returns an error for an object that could not be decoded.
+func (k *Known) addToModel(o objects.Object) error {
 	if broken, ok := o.(*objects.Broken); ok {
 		return fmt.Errorf("%s %s: %s", broken.Kind, broken.Name, broken.Error)
 	}
@@ -134,8 +135,8 @@ func (k *Known) take(o objects.Object) error {
 	return nil
 }
 
-// written is an object without what an API server has added, if it comes out of one.
-func written(u *unstructured.Unstructured) *unstructured.Unstructured {
+// manifestOf returns the fields of an object that its author wrote: name, labels, annotations and spec.
+func manifestOf(u *unstructured.Unstructured) *unstructured.Unstructured {
 	clean := &unstructured.Unstructured{Object: map[string]any{"apiVersion": u.GetAPIVersion(), "kind": u.GetKind(), "spec": u.Object["spec"]}}
 	clean.SetNamespace(u.GetNamespace())
 	clean.SetName(u.GetName())

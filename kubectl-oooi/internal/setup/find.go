@@ -19,9 +19,9 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
-// Find fills what is left open with what the cluster has, where there is but one: the hosted
-// cluster, the network that its NodePools put machines on, and that network's subnet by another
-// Infra. It returns what of the network is spoken for.
+// Find sets the values that no flag gives from the cluster: the only HostedCluster, the only network of its
+// NodePools, and the subnet and gateway of another Infra on that network. It returns the addresses that Infras and
+// VMs on the network use.
 func (d *Description) Find(ctx context.Context, c client.Client, warn func(string)) ([]v1alpha1.AddressRange, error) {
 	r := &read.Reader{Client: c, Namespace: d.Infra.Namespace, Warn: warn}
 	if d.HostedCluster == "" {
@@ -37,7 +37,7 @@ func (d *Description) Find(ctx context.Context, c client.Client, warn func(strin
 		return nil, err
 	}
 	if d.Network == "" && d.HostedCluster != "" {
-		networks, err := d.machineNetworks(ctx, r)
+		networks, err := d.vmNetworks(ctx, r)
 		if err != nil {
 			return nil, err
 		}
@@ -51,34 +51,35 @@ func (d *Description) Find(ctx context.Context, c client.Client, warn func(strin
 		return nil, err
 	}
 	err = each(ctx, r, read.MachineKind, "", func(u *unstructured.Unstructured) {
-		for _, a := range read.MachineAddresses(u, d.named(d.Network).String()) {
+		for _, a := range read.MachineAddresses(u, d.parseRef(d.Network).String()) {
 			taken = append(taken, v1alpha1.AddressRange{First: a, Last: a})
 		}
 	})
 	return taken, err
 }
 
-// hostedClusterExists refuses a name that is no hosted cluster's: flags say nothing that could be served
-// without one. Who may not read it is not refused here.
+// hostedClusterExists returns an error if the HostedCluster does not exist: unlike a file, flags cannot describe
+// names to serve before it does. It returns no error without the right to read the HostedCluster, or if HyperShift is
+// not installed.
 func (d *Description) hostedClusterExists(ctx context.Context, c client.Client) error {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(read.HostedClusterKind)
-	err := c.Get(ctx, d.named(d.HostedCluster), u)
+	err := c.Get(ctx, d.parseRef(d.HostedCluster), u)
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("--hosted-cluster: HostedCluster %s does not exist; create it first, or specify another one", d.named(d.HostedCluster))
+		return fmt.Errorf("--hosted-cluster: HostedCluster %s does not exist; create it first, or specify another one", d.parseRef(d.HostedCluster))
 	}
 	if err != nil && !meta.IsNoMatchError(err) && !apierrors.IsForbidden(err) {
-		return fmt.Errorf("reading HostedCluster %s: %w", d.named(d.HostedCluster), err)
+		return fmt.Errorf("reading HostedCluster %s: %w", d.parseRef(d.HostedCluster), err)
 	}
 	return nil
 }
 
-// each is Reader.In, which finds nothing of what is not served, or may not be listed: that is
-// told.
-func each(ctx context.Context, r *read.Reader, kind schema.GroupVersionKind, namespace string, take func(*unstructured.Unstructured)) error {
-	err := r.In(ctx, kind, namespace, take)
+// each calls visit for each object of a kind in a namespace. It finds no objects of a kind that the API server does not
+// serve or that must not be listed; for the latter it prints a warning.
+func each(ctx context.Context, r *read.Reader, kind schema.GroupVersionKind, namespace string, visit func(*unstructured.Unstructured)) error {
+	err := r.In(ctx, kind, namespace, visit)
 	if apierrors.IsForbidden(err) {
-		r.Warn(err.Error() + ": their content is unknown")
+		r.Warn(err.Error() + "; ignoring these objects")
 		return nil
 	}
 	if errors.Is(err, read.ErrNotServed) {
@@ -87,9 +88,9 @@ func each(ctx context.Context, r *read.Reader, kind schema.GroupVersionKind, nam
 	return err
 }
 
-// machineNetworks are those that the hosted cluster's NodePools put machines on.
-func (d *Description) machineNetworks(ctx context.Context, r *read.Reader) ([]string, error) {
-	hosted := d.named(d.HostedCluster)
+// vmNetworks returns the additional networks of the hosted cluster's NodePools, sorted and without duplicates.
+func (d *Description) vmNetworks(ctx context.Context, r *read.Reader) ([]string, error) {
+	hosted := d.parseRef(d.HostedCluster)
 	var networks []string
 	err := each(ctx, r, read.NodePoolKind, hosted.Namespace, func(u *unstructured.Unstructured) {
 		if cluster, _, _ := unstructured.NestedString(u.Object, "spec", "clusterName"); cluster != hosted.Name {
@@ -108,7 +109,8 @@ func (d *Description) machineNetworks(ctx context.Context, r *read.Reader) ([]st
 	return slices.Compact(networks), err
 }
 
-// infras are the other Infras on the network: what they have of it, and its subnet.
+// infras returns the addresses that other Infras on the network use, and sets the subnet and the gateway to theirs if
+// no flag gives them.
 func (d *Description) infras(ctx context.Context, r *read.Reader) ([]v1alpha1.AddressRange, error) {
 	all := &model.Objects{}
 	err := each(ctx, r, read.InfraKind, "", func(u *unstructured.Unstructured) {
@@ -121,7 +123,7 @@ func (d *Description) infras(ctx context.Context, r *read.Reader) ([]v1alpha1.Ad
 	}
 	var taken []v1alpha1.AddressRange
 	for _, i := range model.Build(all, model.Options{}).Infras {
-		if i.VLAN != d.named(d.Network).String() {
+		if i.VLAN != d.parseRef(d.Network).String() {
 			continue
 		}
 		taken = append(taken, i.Taken()...)

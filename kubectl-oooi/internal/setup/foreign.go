@@ -21,32 +21,32 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 )
 
-// podSpec is where a workload has its pods. Only what is below it can keep them from working;
-// kubectl rollout restart writes beside it.
+// podSpec is the path of a workload's pod spec. Fields outside of it are not reported: kubectl rollout restart, for
+// example, sets an annotation of the template.
 var podSpec = fieldpath.MakePathOrDie("spec", "template", "spec")
 
-// Foreign is what one field manager has set in the pods of a workload, and setup has not.
-type Foreign struct {
+// ManagerFields are the fields of a workload's pod spec that one other field manager set.
+type ManagerFields struct {
 	Manager string
 	At      time.Time
-	// Fields are paths in the notation of managed fields, such as
-	// .spec.template.spec.containers[name="dns"].env. What is below one is not named again.
+	// Fields are paths in the notation of managed fields, such as .spec.template.spec.containers[name="dns"].env. No
+	// path is below another one.
 	Fields []string
-	// Applied says that the manager keeps the fields by server-side apply, and would set them again.
+	// Applied is set if the manager uses server-side apply, so that it would set the fields again.
 	Applied bool
 
 	paths []fieldpath.Path
 }
 
-// String says what was set, by whom and when.
-func (f Foreign) String() string {
+// String returns the fields, the manager and the time.
+func (f ManagerFields) String() string {
 	return fmt.Sprintf("%s set by %q at %s", strings.Join(f.Fields, ", "), f.Manager, f.At.UTC().Format(time.RFC3339))
 }
 
-// ForeignFields are the fields of a workload's pods that somebody else has set, of a workload that
-// setup has applied. Server-side apply leaves them as they are. Where want is given, which is what
-// setup would apply, fields that it has are none of them: somebody may have set them back.
-func ForeignFields(o, want *unstructured.Unstructured) []Foreign {
+// ForeignFields returns the fields of o's pod spec that other field managers set and setup does not. Server-side
+// apply does not remove them. It returns nil if o is not a workload, or not one that setup applied. If want, the
+// rendered object, is not nil, fields that it has are left out: another manager may have restored them.
+func ForeignFields(o, want *unstructured.Unstructured) []ManagerFields {
 	if !isWorkload(o) {
 		return nil
 	}
@@ -64,18 +64,18 @@ func ForeignFields(o, want *unstructured.Unstructured) []Foreign {
 	if ours.Empty() {
 		return nil
 	}
-	var list []Foreign
+	var list []ManagerFields
 	for _, f := range others {
-		one := Foreign{Manager: f.Manager, Applied: f.Operation == metav1.ManagedFieldsOperationApply, paths: topmost(podFields(f), ours)}
+		one := ManagerFields{Manager: f.Manager, Applied: f.Operation == metav1.ManagedFieldsOperationApply, paths: topmost(podFields(f), ours)}
 		if f.Time != nil {
 			one.At = f.Time.Time
 		}
 		if want != nil {
 			one.paths = slices.DeleteFunc(one.paths, func(p fieldpath.Path) bool {
-				if last := p[len(p)-1].FieldName; last != nil && *last == "image" { // which want may not know
+				if last := p[len(p)-1].FieldName; last != nil && *last == "image" { // doctor may not know the images that setup would use
 					p = p[:len(p)-1]
 				}
-				return has(want.Object, append(podSpec.Copy(), p...))
+				return hasField(want.Object, append(podSpec.Copy(), p...))
 			})
 		}
 		for _, p := range one.paths {
@@ -88,11 +88,11 @@ func ForeignFields(o, want *unstructured.Unstructured) []Foreign {
 	return list
 }
 
-// podFields are the fields of pods that a manager has set.
+// podFields returns the fields of the pod spec that a manager owns.
 func podFields(f metav1.ManagedFieldsEntry) *fieldpath.Set {
 	set := fieldpath.NewSet()
 	if f.FieldsV1 == nil || set.FromJSON(bytes.NewReader(f.FieldsV1.GetRawBytes())) != nil {
-		return fieldpath.NewSet() // the API server writes no others
+		return fieldpath.NewSet() // not written by an API server
 	}
 	for _, element := range podSpec {
 		set = set.WithPrefix(element)
@@ -100,14 +100,13 @@ func podFields(f metav1.ManagedFieldsEntry) *fieldpath.Set {
 	return set
 }
 
-// topmost are the paths of a set that have nothing of ours in or below them, without those that are
-// below another.
+// topmost returns the paths of set that contain no path of ours, without those that are below another one.
 func topmost(set, ours *fieldpath.Set) []fieldpath.Path {
 	var list, own []fieldpath.Path
 	ours.Iterate(func(p fieldpath.Path) { own = append(own, p.Copy()) })
 	set.Iterate(func(p fieldpath.Path) {
-		under := func(prefix fieldpath.Path) bool { return below(p, prefix) }
-		if slices.ContainsFunc(list, under) || slices.ContainsFunc(own, func(q fieldpath.Path) bool { return below(q, p) }) {
+		under := func(prefix fieldpath.Path) bool { return hasPrefix(p, prefix) }
+		if slices.ContainsFunc(list, under) || slices.ContainsFunc(own, func(q fieldpath.Path) bool { return hasPrefix(q, p) }) {
 			return
 		}
 		list = append(list, p.Copy())
@@ -115,17 +114,17 @@ func topmost(set, ours *fieldpath.Set) []fieldpath.Path {
 	return list
 }
 
-func below(p, prefix fieldpath.Path) bool {
+func hasPrefix(p, prefix fieldpath.Path) bool {
 	return len(p) >= len(prefix) && p[:len(prefix)].Equals(prefix)
 }
 
-// without removes a field from an object or a list, and what is empty then.
-func without(from any, p fieldpath.Path) any {
-	remove := func(child any) (any, bool) { // false: nothing is left of it
+// removeField removes a field from an object or a list, and parents that become empty.
+func removeField(from any, p fieldpath.Path) any {
+	remove := func(child any) (any, bool) { // false if the child is to be removed
 		if len(p) == 1 {
 			return nil, false
 		}
-		child = without(child, p[1:])
+		child = removeField(child, p[1:])
 		switch c := child.(type) {
 		case map[string]any:
 			return child, len(c) > 0
@@ -139,20 +138,20 @@ func without(from any, p fieldpath.Path) any {
 		if p[0].FieldName == nil {
 			break
 		}
-		if child, there := v[*p[0].FieldName]; there {
-			if left, some := remove(child); some {
-				v[*p[0].FieldName] = left
+		if child, ok := v[*p[0].FieldName]; ok {
+			if rest, ok := remove(child); ok {
+				v[*p[0].FieldName] = rest
 			} else {
 				delete(v, *p[0].FieldName)
 			}
 		}
 	case []any:
-		at := slices.IndexFunc(v, func(item any) bool { return isItem(p[0], item) })
+		at := slices.IndexFunc(v, func(item any) bool { return matchesItem(p[0], item) })
 		if at < 0 {
 			break
 		}
-		if left, some := remove(v[at]); some {
-			v[at] = left
+		if rest, ok := remove(v[at]); ok {
+			v[at] = rest
 		} else {
 			return slices.Delete(v, at, at+1)
 		}
@@ -160,8 +159,8 @@ func without(from any, p fieldpath.Path) any {
 	return from
 }
 
-// has reports whether there is a field in an object or a list.
-func has(in any, p fieldpath.Path) bool {
+// hasField reports whether an object or a list has a field.
+func hasField(in any, p fieldpath.Path) bool {
 	if len(p) == 0 {
 		return true
 	}
@@ -170,17 +169,17 @@ func has(in any, p fieldpath.Path) bool {
 		if p[0].FieldName == nil {
 			return false
 		}
-		child, there := v[*p[0].FieldName]
-		return there && has(child, p[1:])
+		child, ok := v[*p[0].FieldName]
+		return ok && hasField(child, p[1:])
 	case []any:
-		at := slices.IndexFunc(v, func(item any) bool { return isItem(p[0], item) })
-		return at >= 0 && has(v[at], p[1:])
+		at := slices.IndexFunc(v, func(item any) bool { return matchesItem(p[0], item) })
+		return at >= 0 && hasField(v[at], p[1:])
 	}
 	return false
 }
 
-// isItem reports whether an element of a path means an item of a list.
-func isItem(e fieldpath.PathElement, item any) bool {
+// matchesItem reports whether an element of a path identifies an item of a list, by key or by value.
+func matchesItem(e fieldpath.PathElement, item any) bool {
 	switch {
 	case e.Key != nil:
 		fields, _ := item.(map[string]any)
@@ -193,8 +192,8 @@ func isItem(e fieldpath.PathElement, item any) bool {
 	return false
 }
 
-// reportForeign says what others have set in the pods of an object that was applied in a dry run.
-// With Force it takes that out of the object.
+// reportForeign prints the fields of other managers in the pod spec of o, the result of a dry run. With Force it
+// removes from o those that apply will remove, and increments its generation, so that o is the state after apply.
 func (a *Applier) reportForeign(o *unstructured.Unstructured) error {
 	for _, f := range ForeignFields(o, nil) {
 		then := "is kept; use --force-conflicts to remove it"
@@ -204,7 +203,7 @@ func (a *Applier) reportForeign(o *unstructured.Unstructured) error {
 		case a.Force:
 			then = "is removed"
 			for _, p := range f.paths {
-				without(o.Object, append(podSpec.Copy(), p...))
+				removeField(o.Object, append(podSpec.Copy(), p...))
 			}
 			o.SetGeneration(o.GetGeneration() + 1)
 		}
@@ -215,16 +214,17 @@ func (a *Applier) reportForeign(o *unstructured.Unstructured) error {
 	return nil
 }
 
-// claimForeign makes setup the manager of what others have set in the pods of an object, so that the
-// next apply removes it in the same revision as it changes the rest.
+// claimForeign makes setup the manager of fields that others set in the pod spec of a workload, so that the next
+// apply removes them in the same revision as it changes the rest. Fields of managers that use server-side apply are
+// not claimed.
 func (a *Applier) claimForeign(ctx context.Context, o *unstructured.Unstructured) error {
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		there, err := a.current(ctx, o)
-		if err != nil || there == nil {
+		live, err := a.current(ctx, o)
+		if err != nil || live == nil {
 			return err
 		}
 		managers := sets.New[string]()
-		for _, f := range ForeignFields(there, nil) {
+		for _, f := range ForeignFields(live, nil) {
 			if !f.Applied {
 				managers.Insert(f.Manager)
 			}
@@ -232,11 +232,11 @@ func (a *Applier) claimForeign(ctx context.Context, o *unstructured.Unstructured
 		if managers.Len() == 0 {
 			return nil
 		}
-		patch, err := csaupgrade.UpgradeManagedFieldsPatch(there, managers, Manager)
+		patch, err := csaupgrade.UpgradeManagedFieldsPatch(live, managers, Manager)
 		if err != nil || patch == nil {
-			return err //nolint:wrapcheck // below
+			return err //nolint:wrapcheck // wrapped below
 		}
-		return a.Client.Patch(ctx, there, client.RawPatch(types.JSONPatchType, patch), client.FieldOwner(Manager)) //nolint:wrapcheck // below
+		return a.Client.Patch(ctx, live, client.RawPatch(types.JSONPatchType, patch), client.FieldOwner(Manager)) //nolint:wrapcheck // wrapped below
 	})
 	if err != nil {
 		return fmt.Errorf("taking over the fields of %s: %w", inventory.Of(o), err)

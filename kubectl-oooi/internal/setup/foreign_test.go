@@ -11,9 +11,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestWhatOthersAddToPodsIsNamed has somebody add to pods what setup does not set, which is no
-// conflict, and take away what it does set.
-func TestWhatOthersAddToPodsIsNamed(t *testing.T) {
+// TestFieldsOfOtherManagersAreReported has kubectl edit add fields to pods that setup does not set, which is not a
+// conflict, and remove one.
+func TestFieldsOfOtherManagersAreReported(t *testing.T) {
 	s := newSite(t)
 	s.Setup()
 	set := func() *appsv1.StatefulSet {
@@ -40,47 +40,47 @@ func TestWhatOthersAddToPodsIsNamed(t *testing.T) {
 		fmt.Sprintf(`StatefulSet %s/demo-dns: .spec.template.spec.`, s.Namespace), `.containers[name="more"]`,
 		fmt.Sprintf(`.containers[name=%q].env`, container), ".hostAliases", ".tolerations", `set by "kubectl-edit" at `,
 	}
-	said := s.Setup()
+	stderr := s.Setup()
 	for _, want := range append(named, "is kept; use --force-conflicts to remove it") {
-		if !strings.Contains(said, want) {
-			t.Errorf("no %s in %s", want, said)
+		if !strings.Contains(stderr, want) {
+			t.Errorf("want %s in %s", want, stderr)
 		}
 	}
 	for _, no := range []string{"restartedAt", ".value", ".image"} {
-		if strings.Contains(said, no) {
-			t.Errorf("%s is in %s", no, said)
+		if strings.Contains(stderr, no) {
+			t.Errorf("unwanted %s in %s", no, stderr)
 		}
 	}
 	if now := set().Spec.Template.Spec; len(now.Containers) != len(before.Spec.Template.Spec.Containers)+1 || len(now.Tolerations) == 0 || len(now.Containers[0].Args) != len(before.Spec.Template.Spec.Containers[0].Args) {
-		t.Errorf("without --force-conflicts it has %+v", now)
+		t.Errorf("setup without --force-conflicts changed the pod spec to %+v", now)
 	}
-	if out, said, code := s.Run("diff", "-f", "FILE", "--force-conflicts"); code != 1 || !strings.Contains(out, "HTTPS_PROXY") || !strings.Contains(out, "hostAliases") || !strings.Contains(said, "Restarts: pod "+s.Namespace+"/demo-dns-0") {
-		t.Errorf("diff ended with %d, said %s and printed %s", code, said, out)
+	if out, stderr, code := s.Run("diff", "-f", "FILE", "--force-conflicts"); code != 1 || !strings.Contains(out, "HTTPS_PROXY") || !strings.Contains(out, "hostAliases") || !strings.Contains(stderr, "Restarts: pod "+s.Namespace+"/demo-dns-0") {
+		t.Errorf("diff exited with %d, stderr %s, stdout %s", code, stderr, out)
 	}
-	if _, said, _ := s.Run("setup", "-f", "FILE", "--force-conflicts", "--dry-run=server"); !strings.Contains(said, "is removed") || len(set().Spec.Template.Spec.Tolerations) == 0 {
-		t.Errorf("a dry run said %s", said)
+	if _, stderr, _ := s.Run("setup", "-f", "FILE", "--force-conflicts", "--dry-run=server"); !strings.Contains(stderr, "is removed") || len(set().Spec.Template.Spec.Tolerations) == 0 {
+		t.Errorf("a dry run removed the fields, or did not report them: %s", stderr)
 	}
 	generation := set().Generation
-	said = s.Setup("--force-conflicts")
+	stderr = s.Setup("--force-conflicts")
 	for _, want := range append(named, "is removed", "StatefulSet "+s.Namespace+"/demo-dns configured") {
-		if !strings.Contains(said, want) {
-			t.Errorf("no %s in %s", want, said)
+		if !strings.Contains(stderr, want) {
+			t.Errorf("want %s in %s", want, stderr)
 		}
 	}
 	now := set()
 	if !equality.Semantic.DeepEqual(now.Spec.Template.Spec, before.Spec.Template.Spec) {
-		t.Errorf("it has %+v, had %+v", now.Spec.Template.Spec, before.Spec.Template.Spec)
+		t.Errorf("the pod spec is %+v, want %+v", now.Spec.Template.Spec, before.Spec.Template.Spec)
 	}
 	if now.Generation != generation+1 {
-		t.Errorf("it took %d revisions", now.Generation-generation)
+		t.Errorf("setup --force-conflicts created %d revisions, want 1", now.Generation-generation)
 	}
-	if said := s.Setup(); strings.Contains(said, "demo-dns") {
-		t.Errorf("a setup more says %s", said)
+	if stderr := s.Setup(); strings.Contains(stderr, "demo-dns") {
+		t.Errorf("a second setup printed %s", stderr)
 	}
 }
 
-// TestWhatOthersApplyToPodsStays has a field that another manager keeps, and would set again.
-func TestWhatOthersApplyToPodsStays(t *testing.T) {
+// TestAppliedFieldsOfOtherManagersAreKept sets a field by server-side apply, so that its manager would set it again.
+func TestAppliedFieldsOfOtherManagersAreKept(t *testing.T) {
 	s := newSite(t)
 	s.Setup()
 	o := fmt.Sprintf(`{"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"namespace": %q, "name": "demo-dns"}, "spec": {"template": {"spec": {"priorityClassName": "system-node-critical"}}}}`, s.Namespace)
@@ -89,11 +89,11 @@ func TestWhatOthersApplyToPodsStays(t *testing.T) {
 	if err := s.Client.Patch(t.Context(), set, client.RawPatch(types.ApplyPatchType, []byte(o)), client.FieldOwner("argocd-controller")); err != nil {
 		t.Fatal(err)
 	}
-	said := s.Setup("--force-conflicts")
-	if want := `is kept; remove it from the configuration that argocd-controller applies`; !strings.Contains(said, ".spec.template.spec.priorityClassName set by") || !strings.Contains(said, want) {
-		t.Errorf("no %s in %s", want, said)
+	stderr := s.Setup("--force-conflicts")
+	if want := `is kept; remove it from the configuration that argocd-controller applies`; !strings.Contains(stderr, ".spec.template.spec.priorityClassName set by") || !strings.Contains(stderr, want) {
+		t.Errorf("want %s in %s", want, stderr)
 	}
 	if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(set), set); err != nil || set.Spec.Template.Spec.PriorityClassName == "" {
-		t.Errorf("it is gone, %v", err)
+		t.Errorf("the field was removed: %v", err)
 	}
 }

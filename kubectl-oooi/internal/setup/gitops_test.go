@@ -16,12 +16,13 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 )
 
-// healthState is a state of an Infra or ProxyServer of generation 2, and its health.
+// A healthState is a state of an Infra or ProxyServer of generation 2, and the health that GitOps tools should report
+// for it.
 type healthState struct {
 	name       string
 	observed   int    // generation; 0 for an object without a status
 	ready      string // empty for an object without the condition
-	inProgress bool   // to Flux
+	inProgress bool   // in Flux
 	argo       string // status in Argo CD
 }
 
@@ -138,7 +139,7 @@ func TestArgoCDHealthCheck(t *testing.T) {
 	}
 }
 
-// luaValue converts what a JSON object consists of.
+// luaValue converts a value of a JSON object to Lua.
 func luaValue(vm *lua.LState, value any) lua.LValue {
 	switch value := value.(type) {
 	case map[string]any:
@@ -162,20 +163,20 @@ func luaValue(vm *lua.LState, value any) lua.LValue {
 	}
 }
 
-// TestTeardownLooksForEveryKind compares the kinds that teardown looks for with those that are rendered, and their order.
-func TestTeardownLooksForEveryKind(t *testing.T) {
+// TestTeardownSearchesEveryKind compares the kinds that teardown searches with the rendered ones, and their order.
+func TestTeardownSearchesEveryKind(t *testing.T) {
 	plan, _ := example(t)
 	last := 0
-	for _, o := range plan.own() {
+	for _, o := range plan.infraObjects() {
 		if o.GetKind() == "Infra" {
 			continue
 		}
 		at := slices.IndexFunc(inventory.Kinds, func(k schema.GroupVersionKind) bool { return k == o.GroupVersionKind() })
 		switch {
 		case at < 0:
-			t.Errorf("teardown does not look for %s", o.GroupVersionKind())
+			t.Errorf("teardown does not search for %s", o.GroupVersionKind())
 		case at < last:
-			t.Errorf("%s is applied after a %s, and teardown deletes it after that", inventory.Of(o), inventory.Kinds[last].Kind)
+			t.Errorf("%s is applied after a %s, and also deleted after it", inventory.Of(o), inventory.Kinds[last].Kind)
 		default:
 			last = at
 		}

@@ -16,21 +16,22 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 )
 
-// journal is what a component was before setup changed it. It is in the cluster while the
-// component changes, so that the next setup can restore it after this one was killed.
+// A journal has the previous objects of a component. It is stored in the cluster while the component changes, so that
+// the next setup can restore them if this one is killed.
 type journal struct {
 	Component string `json:"component"`
-	// Before are the objects as they were, in the order in which they are applied.
+	// Before are the previous objects, in the order in which they are applied.
 	Before []map[string]any `json:"before,omitempty"`
-	// Absent are those that did not exist.
+	// Absent are the objects that did not exist.
 	Absent []inventory.Entry `json:"absent,omitempty"`
 }
 
-// journalKey is where the journal is, in the ConfigMap with the inventory.
+// journalKey is the key of the journal in the inventory's ConfigMap.
 const journalKey = "rollout.yaml"
 
+// loadJournal returns the journal that an earlier setup left; nil if there is none.
 func loadJournal(ctx context.Context, c client.Client, infra types.NamespacedName) (*journal, error) {
-	text, err := keptText(ctx, c, infra, journalKey)
+	text, err := readInventoryKey(ctx, c, infra, journalKey)
 	if err != nil || text == "" {
 		return nil, err
 	}
@@ -41,46 +42,46 @@ func loadJournal(ctx context.Context, c client.Client, infra types.NamespacedNam
 	return j, nil
 }
 
-// drop removes the journal from the cluster.
-func (j *journal) drop(ctx context.Context, c client.Client, infra types.NamespacedName) error {
-	return keepText(ctx, c, infra, journalKey, "")
+// remove deletes the journal from the cluster.
+func (j *journal) remove(ctx context.Context, c client.Client, infra types.NamespacedName) error {
+	return writeInventoryKey(ctx, c, infra, journalKey, "")
 }
 
-// find is an object of the journal; nil for none.
+// find returns an object of the journal; nil if it has none, or if j is nil.
 func (j *journal) find(e inventory.Entry) *unstructured.Unstructured {
 	if j == nil {
 		return nil
 	}
 	for _, fields := range j.Before {
-		if o := (&unstructured.Unstructured{Object: fields}); bare(o).Same(e) {
+		if o := (&unstructured.Unstructured{Object: fields}); entryWithoutUID(o).Same(e) {
 			return o
 		}
 	}
 	return nil
 }
 
-// note writes down what a step is about to change. What an unfinished rollout has noted of the
-// same objects stands: nobody has proven what is there now.
-func (r *rollout) note(ctx context.Context, s step) (*journal, error) {
+// record stores the journal of a step before its objects change. Objects in the journal of an unfinished rollout are
+// taken from there, because it is unknown whether their present state works.
+func (r *rollout) record(ctx context.Context, s step) (*journal, error) {
 	j := &journal{Component: s.component}
 	add := func(o *unstructured.Unstructured) error {
-		if noted := r.unfinished.find(bare(o)); noted != nil {
-			j.Before = append(j.Before, noted.Object)
+		if recorded := r.unfinished.find(entryWithoutUID(o)); recorded != nil {
+			j.Before = append(j.Before, recorded.Object)
 			return nil
 		}
-		there, err := r.current(ctx, o)
+		live, err := r.current(ctx, o)
 		if err != nil {
 			return err
 		}
-		if there == nil || r.unfinished != nil && slices.ContainsFunc(r.unfinished.Absent, bare(o).Same) {
-			j.Absent = append(j.Absent, bare(o))
+		if live == nil || r.unfinished != nil && slices.ContainsFunc(r.unfinished.Absent, entryWithoutUID(o).Same) {
+			j.Absent = append(j.Absent, entryWithoutUID(o))
 			return nil
 		}
-		j.Before = append(j.Before, appliable(there).Object)
+		j.Before = append(j.Before, withoutServerFields(live).Object)
 		return nil
 	}
 	for _, o := range s.objects {
-		if kind := o.GetKind(); r.leaves(r.plan, o) || kind == "Namespace" || kind == "CustomResourceDefinition" {
+		if kind := o.GetKind(); r.keepsExisting(r.plan, o) || kind == "Namespace" || kind == "CustomResourceDefinition" {
 			continue
 		}
 		if err := add(o); err != nil {
@@ -96,11 +97,12 @@ func (r *rollout) note(ctx context.Context, s step) (*journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encoding the journal of %s: %w", s.component, err)
 	}
-	return j, keepText(ctx, r.Client, r.infra, journalKey, string(text))
+	return j, writeInventoryKey(ctx, r.Client, r.infra, journalKey, string(text))
 }
 
-// appliable is an object without what the API server and controllers write into it.
-func appliable(o *unstructured.Unstructured) *unstructured.Unstructured {
+// withoutServerFields returns a copy of an object without fields that the API server and controllers set, so that it
+// can be applied.
+func withoutServerFields(o *unstructured.Unstructured) *unstructured.Unstructured {
 	c := o.DeepCopy()
 	delete(c.Object, "status")
 	for _, field := range []string{"managedFields", "uid", "resourceVersion", "generation", "creationTimestamp", "selfLink"} {
@@ -111,28 +113,29 @@ func appliable(o *unstructured.Unstructured) *unstructured.Unstructured {
 	return c
 }
 
-// normal is an object as it is read from YAML, with the same types of numbers.
-func normal(o *unstructured.Unstructured) map[string]any {
+// normalized returns the fields of an object with the types that decoding JSON gives, so that numbers compare equal.
+func normalized(o *unstructured.Unstructured) map[string]any {
 	fields := map[string]any{}
 	text, err := json.Marshal(o.Object)
 	if err == nil {
 		err = json.Unmarshal(text, &fields)
 	}
 	if err != nil {
-		return nil // it came from JSON
+		return nil // impossible: the object was decoded from JSON
 	}
 	return fields
 }
 
-// restore puts everything back to what the journal has, and with wait waits until it is ready.
+// restore applies the previous objects of a journal, and then deletes the journal. It waits until the workloads are
+// ready, or without wait only until no pod blocks their rollout.
 func (r *rollout) restore(ctx context.Context, j *journal, wait bool) error {
 	for _, e := range j.Absent {
 		if e.Kind != "StatefulSet" {
-			continue // nobody else has its address
+			continue // only a StatefulSet occupies an address that a previous workload needs
 		}
-		removed, err := e.Remove(ctx, r.Client)
+		removed, err := e.Delete(ctx, r.Client)
 		if err == nil && removed {
-			err = r.gone(ctx, e)
+			err = r.waitForDeletion(ctx, e)
 		}
 		if err != nil {
 			return err
@@ -145,20 +148,20 @@ func (r *rollout) restore(ctx context.Context, j *journal, wait bool) error {
 	var workloads []*unstructured.Unstructured
 	for _, fields := range j.Before {
 		o := &unstructured.Unstructured{Object: fields}
-		if there, err := r.current(ctx, o); err != nil {
+		if live, err := r.current(ctx, o); err != nil {
 			return err
-		} else if there != nil && equality.Semantic.DeepEqual(normal(appliable(there)), normal(o)) {
+		} else if live != nil && equality.Semantic.DeepEqual(normalized(withoutServerFields(live)), normalized(o)) {
 			if isWorkload(o) {
 				workloads = append(workloads, o)
 			}
-			continue // which leaves its fields to their managers
+			continue // applying it would take over fields of other managers
 		}
 		made := o.DeepCopy()
 		if err := r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(made), client.FieldOwner(Manager), client.ForceOwnership); err != nil {
 			return r.explain(o, err)
 		}
 		if at := slices.IndexFunc(entries, inventory.Of(made).Same); at >= 0 {
-			entries[at].UID = made.GetUID() // one that was retired is another now
+			entries[at].UID = made.GetUID() // a retired object was created again
 		}
 		if isWorkload(o) {
 			workloads = append(workloads, o)
@@ -169,14 +172,14 @@ func (r *rollout) restore(ctx context.Context, j *journal, wait bool) error {
 	}
 	var errs []error
 	for _, o := range workloads {
-		until := r.ready
+		until := r.waitReady
 		if !wait {
-			until = r.replaced
+			until = r.waitUnblocked
 		}
 		errs = append(errs, until(ctx, o))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	return j.drop(ctx, r.Client, r.infra)
+	return j.remove(ctx, r.Client, r.infra)
 }

@@ -19,18 +19,18 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// A lock that is not renewed for lockDuration is that of a setup that was killed. It is renewed every
-// lockRenewal.
+// A setup renews its Lease every lockRenewal. A Lease that is not renewed for lockDuration belongs to a setup that
+// was killed.
 const (
 	lockDuration = 10 * time.Second
 	lockRenewal  = 2 * time.Second
 )
 
-// errLockLost is why a setup ends whose lock another has taken: it must not touch anything any more.
+// errLockLost ends a setup after another one has taken over its Lease: two setups must not change the same objects.
 var errLockLost = errors.New("another setup of this Infra has taken over")
 
-// lock keeps other setups of the Infra away, by a Lease, until the function that it returns is called.
-// The context ends when the lock is lost. Who may not write Leases goes on without.
+// lock acquires a Lease that excludes other setups of the Infra, until the returned function is called. The returned
+// context ends when the Lease is lost. Without the right to create Leases, lock prints a warning and setup continues.
 func (a *Applier) lock(ctx context.Context, p *Plan) (context.Context, func(), error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -45,78 +45,79 @@ func (a *Applier) lock(ctx context.Context, p *Plan) (context.Context, func(), e
 			RenewTime: new(metav1.NowMicro()),
 		},
 	}
-	seen := &sighting{}
-	free := false
+	observation := &lockObservation{}
+	noLock := false
 	err = poll(ctx, a.Out, func(ctx context.Context) (string, error) {
 		switch err := a.Client.Create(ctx, lease.DeepCopy()); {
 		case err == nil:
 			return "", nil
 		case apierrors.IsForbidden(err):
-			free = true
+			noLock = true
 			_, err := fmt.Fprintf(a.Out, "Warning: other setups of Infra %s are not locked out: %v\n", keyOf(p.Infra), err)
 			return "", err
 		case !apierrors.IsAlreadyExists(err):
 			return "", fmt.Errorf("locking Infra %s: %w", keyOf(p.Infra), err)
 		}
-		return a.takeOver(ctx, lease, seen)
+		return a.takeOver(ctx, lease, observation)
 	})
-	if err != nil || free {
+	if err != nil || noLock {
 		return ctx, func() {}, err
 	}
-	held, lose := context.WithCancelCause(ctx)
+	lockContext, cancel := context.WithCancelCause(ctx)
 	renewing, stop := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		if err := a.renew(renewing, lease); err != nil {
-			lose(err)
+			cancel(err)
 		}
 	}()
-	return held, func() {
+	return lockContext, func() {
 		stop()
 		<-done
-		lose(nil)
+		cancel(nil)
 		a.unlock(ctx, lease)
 	}, nil
 }
 
-// sighting is since when a lock has not been renewed, as far as was seen without a gap.
-type sighting struct {
-	version     string
-	since, last time.Time
+// A lockObservation records for how long a Lease has had the same resourceVersion. A gap of more than lockRenewal
+// between two reads restarts it.
+type lockObservation struct {
+	version     string    // resourceVersion
+	since, last time.Time // of the first and the last read of this version
 }
 
-// takeOver deletes the lock of a setup that was killed. It returns what is waited for otherwise.
-func (a *Applier) takeOver(ctx context.Context, own *coordinationv1.Lease, seen *sighting) (string, error) {
-	there := &coordinationv1.Lease{}
-	err := a.Client.Get(ctx, client.ObjectKeyFromObject(own), there)
+// takeOver deletes the Lease of a setup that was killed. It returns what lock waits for, for poll.
+func (a *Applier) takeOver(ctx context.Context, own *coordinationv1.Lease, observation *lockObservation) (string, error) {
+	existing := &coordinationv1.Lease{}
+	err := a.Client.Get(ctx, client.ObjectKeyFromObject(own), existing)
 	if apierrors.IsNotFound(err) {
-		return "its lock", nil // which is free now
+		return "the lock of the Infra", nil // released; poll tries again
 	}
 	if err != nil {
 		return "", fmt.Errorf("reading Lease %s/%s: %w", own.Namespace, own.Name, err)
 	}
 	holder := ""
-	if there.Spec.HolderIdentity != nil {
-		holder = *there.Spec.HolderIdentity
+	if existing.Spec.HolderIdentity != nil {
+		holder = *existing.Spec.HolderIdentity
 	}
 	now := time.Now()
-	if there.ResourceVersion != seen.version || now.Sub(seen.last) > lockRenewal { // an API server that was away has let nobody renew
-		seen.version, seen.since = there.ResourceVersion, now
+	if existing.ResourceVersion != observation.version || now.Sub(observation.last) > lockRenewal { // after an outage of the API server the holder could not renew
+		observation.version, observation.since = existing.ResourceVersion, now
 	}
-	seen.last = now
-	if now.Sub(seen.since) < lockDuration && !dead(holder) {
-		return "another setup of the Infra to finish: " + describe(holder), nil
+	observation.last = now
+	if now.Sub(observation.since) < lockDuration && !holderEnded(holder) {
+		return "another setup of the Infra to finish: " + describeHolder(holder), nil
 	}
-	err = a.Client.Delete(ctx, there, client.Preconditions{UID: &there.UID, ResourceVersion: &there.ResourceVersion})
+	err = a.Client.Delete(ctx, existing, client.Preconditions{UID: &existing.UID, ResourceVersion: &existing.ResourceVersion})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return "", fmt.Errorf("deleting Lease %s/%s of a setup that was killed: %w", own.Namespace, own.Name, err)
 	}
 	return "the lock of a setup that was killed", nil
 }
 
-// describe is a holder for people.
-func describe(holder string) string {
+// describeHolder formats a holder identity as "process PID on HOST".
+func describeHolder(holder string) string {
 	words := strings.Fields(holder)
 	if len(words) < 2 {
 		return holder
@@ -124,21 +125,21 @@ func describe(holder string) string {
 	return "process " + words[1] + " on " + words[0]
 }
 
-// dead reports whether a holder was a process of this machine that is not there any more.
-func dead(holder string) bool {
+// holderEnded reports whether a holder is a process of this host that has ended.
+func holderEnded(holder string) bool {
 	var host string
-	var number int
-	if _, err := fmt.Sscanf(holder, "%s %d", &host, &number); err != nil || runtime.GOOS == "windows" {
+	var pid int
+	if _, err := fmt.Sscanf(holder, "%s %d", &host, &pid); err != nil || runtime.GOOS == "windows" {
 		return false
 	}
 	if name, err := os.Hostname(); err != nil || name != host {
 		return false
 	}
-	process, err := os.FindProcess(number)
+	process, err := os.FindProcess(pid)
 	return err != nil || errors.Is(process.Signal(syscall.Signal(0)), os.ErrProcessDone)
 }
 
-// renew renews the lock until the context ends, and returns an error if it is lost.
+// renew renews the Lease until the context ends. It returns an error if the Lease is lost or cannot be renewed.
 func (a *Applier) renew(ctx context.Context, own *coordinationv1.Lease) error {
 	for {
 		select {
@@ -146,17 +147,17 @@ func (a *Applier) renew(ctx context.Context, own *coordinationv1.Lease) error {
 			return nil
 		case <-time.After(lockRenewal):
 		}
-		there := &coordinationv1.Lease{}
-		err := a.Client.Get(ctx, client.ObjectKeyFromObject(own), there)
-		if err == nil && (there.Spec.HolderIdentity == nil || *there.Spec.HolderIdentity != *own.Spec.HolderIdentity) || apierrors.IsNotFound(err) {
+		existing := &coordinationv1.Lease{}
+		err := a.Client.Get(ctx, client.ObjectKeyFromObject(own), existing)
+		if err == nil && (existing.Spec.HolderIdentity == nil || *existing.Spec.HolderIdentity != *own.Spec.HolderIdentity) || apierrors.IsNotFound(err) {
 			return errLockLost
 		}
 		if err == nil {
-			there.Spec.RenewTime = new(metav1.NowMicro())
-			err = a.Client.Update(ctx, there)
+			existing.Spec.RenewTime = new(metav1.NowMicro())
+			err = a.Client.Update(ctx, existing)
 		}
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			continue // look who has it
+			continue // read the holder again
 		}
 		if err != nil && ctx.Err() == nil {
 			return fmt.Errorf("renewing Lease %s/%s: %w", own.Namespace, own.Name, err)
@@ -164,14 +165,14 @@ func (a *Applier) renew(ctx context.Context, own *coordinationv1.Lease) error {
 	}
 }
 
-// unlock lets others go on. A lock that is left lapses.
+// unlock deletes the Lease. If that fails, it prints a warning: the Lease expires.
 func (a *Applier) unlock(ctx context.Context, own *coordinationv1.Lease) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lockDuration)
 	defer cancel()
-	there := &coordinationv1.Lease{}
-	err := a.Client.Get(ctx, client.ObjectKeyFromObject(own), there)
-	if err == nil && there.Spec.HolderIdentity != nil && *there.Spec.HolderIdentity == *own.Spec.HolderIdentity {
-		err = a.Client.Delete(ctx, there, client.Preconditions{UID: &there.UID})
+	existing := &coordinationv1.Lease{}
+	err := a.Client.Get(ctx, client.ObjectKeyFromObject(own), existing)
+	if err == nil && existing.Spec.HolderIdentity != nil && *existing.Spec.HolderIdentity == *own.Spec.HolderIdentity {
+		err = a.Client.Delete(ctx, existing, client.Preconditions{UID: &existing.UID})
 	}
 	if client.IgnoreNotFound(err) != nil {
 		fmt.Fprintf(a.Out, "Warning: deleting Lease %s/%s, which expires in %s: %v\n", own.Namespace, own.Name, lockDuration, err)

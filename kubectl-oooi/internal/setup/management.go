@@ -11,14 +11,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// clusterDomains are where OpenShift keeps the domains of its own names.
+// clusterDomains are the fields of config.openshift.io objects with the domains of an OpenShift cluster.
 var clusterDomains = []struct {
 	kind   string
 	fields []string
 }{{"DNS", []string{"baseDomain"}}, {"Ingress", []string{"domain", "appsDomain"}}}
 
-// management reads the domains of the management cluster. Who may not read them, and a cluster
-// that is no OpenShift, have none.
+// management reads the domains of the management cluster. It finds none without the right to read them, or if the
+// cluster is not OpenShift.
 func (d *discovery) management() error {
 	for _, from := range clusterDomains {
 		u := &unstructured.Unstructured{}

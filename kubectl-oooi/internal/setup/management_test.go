@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// configs are the objects of config.openshift.io by kind: a spec, or an error.
+// configs is a client with the objects of config.openshift.io, by kind: their spec, or the error of reading them.
 type configs struct {
 	client.Client
 	kinds map[string]any
@@ -47,8 +47,8 @@ func TestManagementDomains(t *testing.T) {
 			[]string{"apps.mgmt.example.com", "mgmt.example.com", "shops.example.org"}, false},
 		{"plain Kubernetes", map[string]any{"DNS": &meta.NoKindMatchError{}, "Ingress": &meta.NoKindMatchError{}}, nil, false},
 		{"no right to read", map[string]any{"DNS": forbidden, "Ingress": forbidden}, nil, false},
-		{"nothing there", nil, nil, false},
-		{"an API server that fails", map[string]any{"DNS": errors.New("away")}, nil, true},
+		{"no objects", nil, nil, false},
+		{"a failing API server", map[string]any{"DNS": errors.New("internal error")}, nil, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			known := &Known{}
@@ -72,7 +72,7 @@ func TestCorefileHasTheManagementDomains(t *testing.T) {
 	}
 	for _, host := range []string{"ignition-server", "konnectivity-server", "oauth"} {
 		if host += "-clusters-demo.apps.mgmt.example.org"; !strings.Contains(string(plan.YAML), " "+host) {
-			t.Errorf("%s, which OpenShift may yet generate, is in no zone", host)
+			t.Errorf("no zone contains %s, which OpenShift may generate later", host)
 		}
 	}
 	if n := strings.Count(string(plan.YAML), "management apps.mgmt.example.org mgmt.example.org\n"); n != 2 {
@@ -80,9 +80,9 @@ func TestCorefileHasTheManagementDomains(t *testing.T) {
 	}
 }
 
-// TestZonesAreNoWiderThanTheNames keeps what is beside a hosted cluster's hostname out of the zones:
-// it would be answered with SERVFAIL before the objects are read.
-func TestZonesAreNoWiderThanTheNames(t *testing.T) {
+// TestZonesExcludeSiblingsOfHostnames checks that a hostname of the hosted cluster is a zone of its own. Names in a
+// zone are answered with SERVFAIL before the objects are read, and names beside the hostname must not be.
+func TestZonesExcludeSiblingsOfHostnames(t *testing.T) {
 	known := exampleKnown(t)
 	known.ControlPlane = true
 	known.Objects.HostedClusters[0].Spec.KubeAPIServerDNSName = "api-demo.example.com"

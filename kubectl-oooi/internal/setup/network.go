@@ -18,8 +18,8 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
-// networkUser says who needs the virtual machines' network that setup has made for an Infra;
-// empty for nobody else, and for what is no such network.
+// networkUser returns why a network that setup created for the VMs of an Infra must be kept: another Infra or a VM
+// uses it, or listing these is forbidden. It is empty if nothing uses the network, and for all other objects.
 func networkUser(ctx context.Context, c client.Client, e inventory.Entry, infra types.NamespacedName) (string, error) {
 	if e.Kind != read.AttachmentKind.Kind {
 		return "", nil
@@ -56,7 +56,7 @@ func networkUser(ctx context.Context, c client.Client, e inventory.Entry, infra 
 			user = fmt.Sprintf("listing %s objects, which may use it, is forbidden", use.kind.Kind)
 		case errors.Is(err, read.ErrNotServed):
 		case err != nil:
-			return "", err //nolint:wrapcheck // it is ours
+			return "", err //nolint:wrapcheck // read wraps it
 		}
 		if user != "" {
 			return user, nil
@@ -65,7 +65,7 @@ func networkUser(ctx context.Context, c client.Client, e inventory.Entry, infra 
 	return "", nil
 }
 
-// handOver takes our marks off a network that stays: it is its users' from now on.
+// handOver removes oooi's labels and annotation from a network that is kept, so that setup does not manage it any more.
 func handOver(ctx context.Context, c client.Client, e inventory.Entry) error {
 	marks := fmt.Appendf(nil, `{"metadata": {"labels": {%q: null, %q: null, %q: null, "app.kubernetes.io/part-of": null}, "annotations": {%q: null}}}`,
 		v1alpha1.LabelManagedBy, v1alpha1.LabelInfra, v1alpha1.LabelComponent, v1alpha1.AnnotationInfra)

@@ -13,12 +13,12 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// TestOVNKubernetesAdmitsOurPods renders a site on networks as an administrator writes them and as a
-// ClusterUserDefinedNetwork makes them.
+// TestOVNKubernetesAdmitsOurPods renders the example on networks of OVN-Kubernetes, as an administrator writes them
+// and as OVN-Kubernetes creates them for a ClusterUserDefinedNetwork. The admission is modelled by lab.PortOf.
 func TestOVNKubernetesAdmitsOurPods(t *testing.T) {
 	const several = "proxy: {serverIP: 192.168.100.4, instances: [{ip: 192.168.100.5}, {ip: 192.168.100.6}, {ip: 192.168.100.7}]}"
 	for _, network := range []struct{ name, config string }{
-		{"by hand", `{"cniVersion": "0.3.1", "name": "physnet", "netAttachDefName": "clusters/vlan100", "type": "ovn-k8s-cni-overlay", "topology": "localnet", "vlanID": 100}`},
+		{"of an administrator", `{"cniVersion": "0.3.1", "name": "physnet", "netAttachDefName": "clusters/vlan100", "type": "ovn-k8s-cni-overlay", "topology": "localnet", "vlanID": 100}`},
 		{"of a ClusterUserDefinedNetwork", `{"cniVersion": "1.0.0", "name": "cluster_udn_vlan100", "netAttachDefName": "clusters/vlan100", "role": "secondary", "topology": "localnet", "type": "ovn-k8s-cni-overlay", "physicalNetworkName": "physnet", "vlanID": 100}`},
 		{"with settings that need subnets", `{"cniVersion": "1.0.0", "name": "physnet", "netAttachDefName": "clusters/vlan100", "topology": "localnet", "type": "ovn-k8s-cni-overlay", "vlanID": 100, "excludeSubnets": "192.168.100.0/29", "allowPersistentIPs": true}`},
 	} {
@@ -30,7 +30,8 @@ func TestOVNKubernetesAdmitsOurPods(t *testing.T) {
 	}
 }
 
-// checkOVN renders the example on a network, with other proxies than its own unless that is empty.
+// checkOVN renders the example on a network, and checks that OVN-Kubernetes admits its pods. proxies replaces the
+// proxy of the example, unless it is empty.
 func checkOVN(t *testing.T, network, proxies string) {
 	t.Helper()
 	root, err := lab.Root()
@@ -78,7 +79,7 @@ func checkOVN(t *testing.T, network, proxies string) {
 		if _, err := lab.PortOf(definitions[s.Namespace+"/"+s.Name], s); err != nil {
 			t.Errorf("%s: OVN-Kubernetes refuses %+v on %s: %v", set.Name, s, definitions[s.Namespace+"/"+s.Name], err)
 		}
-		// An address that the port has, or that hold adds to a port that may use any.
+		// The pod's addresses: those of the port, or those that xdsd hold adds to a port without port security.
 		own := s.IPs
 		for _, c := range set.Spec.Template.Spec.Containers {
 			if c.Name == "holder" {
@@ -104,26 +105,27 @@ func checkOVN(t *testing.T, network, proxies string) {
 	}
 }
 
-// TestOVNKubernetesRefuses holds the model of its admission against what it is known to refuse.
-func TestOVNKubernetesRefuses(t *testing.T) {
+// TestOVNKubernetesRefusesInvalidNetworks checks that the model of the admission refuses what OVN-Kubernetes is known
+// to refuse.
+func TestOVNKubernetesRefusesInvalidNetworks(t *testing.T) {
 	const base = `"cniVersion": "0.3.1", "name": "physnet", "netAttachDefName": "a/b", "type": "ovn-k8s-cni-overlay", "topology": "localnet"`
 	request := lab.NetworkSelection{Namespace: "a", Name: "b", IPs: []string{"192.0.2.2/24"}}
 	if _, err := lab.PortOf("{"+base+"}", request); err != nil {
 		t.Error(err)
 	}
 	for name, definition := range map[string]string{
-		"addresses with subnets":   "{" + base + `, "subnets": "192.0.2.0/24"}`,
-		"a chain of plugins":       `{"cniVersion": "0.3.1", "name": "physnet", "plugins": [{` + base + `}, {"type": "sbr"}]}`,
-		"an IPAM plugin":           "{" + base + `, "ipam": {"type": "static"}}`,
-		"the name of another":      "{" + strings.ReplaceAll(base, "a/b", "a/c") + "}",
-		"its own name for the pod": "{" + strings.ReplaceAll(base, "physnet", "ovn-kubernetes") + "}",
+		"addresses on a network with subnets":             "{" + base + `, "subnets": "192.0.2.0/24"}`,
+		"a chain of plugins":                              `{"cniVersion": "0.3.1", "name": "physnet", "plugins": [{` + base + `}, {"type": "sbr"}]}`,
+		"an IPAM plugin":                                  "{" + base + `, "ipam": {"type": "static"}}`,
+		"the name of another NetworkAttachmentDefinition": "{" + strings.ReplaceAll(base, "a/b", "a/c") + "}",
+		"the name of the default network":                 "{" + strings.ReplaceAll(base, "physnet", "ovn-kubernetes") + "}",
 	} {
 		if _, err := lab.PortOf(definition, request); err == nil {
-			t.Errorf("%s: it is admitted", name)
+			t.Errorf("%s: admitted", name)
 		}
 	}
 	request.IPs = []string{"192.0.2.2"}
 	if _, err := lab.PortOf("{"+base+"}", request); err == nil {
-		t.Error("an address without the length of its prefix is admitted")
+		t.Error("an address without prefix length: admitted")
 	}
 }

@@ -10,12 +10,12 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
-// setOwner makes the Infra the owner of an object that is applied after it in its namespace, so that deleting the
-// Infra deletes its workloads. What is applied before it is rights, which control needs to clean up; the virtual
-// machines' network has other users.
+// setOwner sets the Infra as the owner of an object, so that deleting the Infra deletes its workloads. It sets no
+// owner for objects in other namespaces, for Roles, which control needs to clean up, and for the VMs' network, which
+// others may use.
 func (p *Plan) setOwner(o *unstructured.Unstructured) {
 	at := slices.IndexFunc(p.Objects, func(other *unstructured.Unstructured) bool { return p.isOwner(other) && other.GetUID() != "" })
-	if at < 0 || p.Objects[at] == o || p.shared(o) || o.GetNamespace() != p.Infra.Namespace || !slices.Contains(belongings, o.GetKind()) ||
+	if at < 0 || p.Objects[at] == o || p.shared(o) || o.GetNamespace() != p.Infra.Namespace || !slices.Contains(ownedKinds, o.GetKind()) ||
 		o.GetLabels()[v1alpha1.LabelComponent] == render.NetworkComponent {
 		return
 	}
@@ -23,16 +23,17 @@ func (p *Plan) setOwner(o *unstructured.Unstructured) {
 	o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: owner.GetAPIVersion(), Kind: owner.GetKind(), Name: owner.GetName(), UID: owner.GetUID()}})
 }
 
-// knowOwner takes down the identity of an object that is there and owns what is applied after it.
-func (p *Plan) knowOwner(o, live *unstructured.Unstructured) {
+// recordOwnerUID sets the UID of the owner, if o is the owner and exists, for setOwner.
+func (p *Plan) recordOwnerUID(o, live *unstructured.Unstructured) {
 	if live != nil && p.isOwner(o) {
 		o.SetUID(live.GetUID())
 	}
 }
 
+// isOwner reports whether an object is the owner of the plan's objects: the Infra or the standalone ProxyServer.
 func (p *Plan) isOwner(o *unstructured.Unstructured) bool {
-	return o.GetKind() == "Infra" || p.Alone && o.GetKind() == "ProxyServer"
+	return o.GetKind() == "Infra" || p.Standalone && o.GetKind() == "ProxyServer"
 }
 
-// belongings are the kinds of objects that an Infra owns.
-var belongings = []string{"ProxyServer", "NetworkAttachmentDefinition", "Lease", "ConfigMap", "Service", "NetworkPolicy", "PodDisruptionBudget", "StatefulSet"}
+// ownedKinds are the kinds of objects that an Infra owns.
+var ownedKinds = []string{"ProxyServer", "NetworkAttachmentDefinition", "Lease", "ConfigMap", "Service", "NetworkPolicy", "PodDisruptionBudget", "StatefulSet"}

@@ -15,47 +15,46 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
-// Plan is what is to be applied, and what there is to say about it.
+// A Plan has the objects that setup applies for an Infra.
 type Plan struct {
 	Infra *v1alpha1.Infra
-	// Alone: there is a ProxyServer of the Infra's name, and no Infra.
-	Alone bool
-	// Kept are kinds of objects that stay as they are in the cluster.
+	// Standalone is set for a ProxyServer without an Infra. Infra is then derived from it, and not applied.
+	Standalone bool
+	// Kept are the kinds of objects that are left unchanged.
 	Kept []string
-	// Objects are in the order in which kustomize has them, YAML as it prints them.
+	// Objects are in the order of kustomize, and YAML is its output.
 	Objects []*unstructured.Unstructured
 	YAML    []byte
-	// Overlay is the kustomization that they are built from, by the names of files in a folder
-	// beside base.
+	// Overlay has the files of the kustomization that the objects are built from, by name.
 	Overlay map[string][]byte
-	// Warnings do not stand in the way.
+	// Warnings are problems that do not prevent setup.
 	Warnings []string
-	// Snapshot is what is known of names.
+	// Snapshot is the model of names and routes.
 	Snapshot *model.Snapshot
-	// HostedCluster is the Infra's; empty while it is not known.
+	// HostedCluster is the Infra's; empty while it is unknown.
 	HostedCluster types.NamespacedName
 }
 
-// Make checks what is known and renders it. An error has every reason against it, each on a line.
+// Make validates the input and renders the objects. The error lists all problems, one on each line.
 func Make(k *Known, images render.Images) (*Plan, error) {
 	snapshot := k.snapshot()
-	p := &Plan{Infra: k.Infra, Alone: k.alone(), Kept: k.Kept, Snapshot: snapshot}
-	against := k.faults(snapshot, p)
+	p := &Plan{Infra: k.Infra, Standalone: k.standalone(), Kept: k.Kept, Snapshot: snapshot}
+	errs := k.checkProblems(snapshot, p)
 	p.Warnings = append(p.Warnings, k.withoutOperatorImages()...)
-	against = append(against, k.wrongImages(images)...)
+	errs = append(errs, k.invalidImages(images)...)
 	in, err := k.input(snapshot, images)
 	if err != nil {
-		return nil, errors.Join(append(against, err)...)
+		return nil, errors.Join(append(errs, err)...)
 	}
 	p.HostedCluster = in.HostedCluster
 	p.Warnings = append(p.Warnings, k.warnings(in)...)
 	rendered, err := render.Objects(in)
-	if against = append(against, err); errors.Join(against...) != nil {
-		return nil, errors.Join(against...)
+	if errs = append(errs, err); errors.Join(errs...) != nil {
+		return nil, errors.Join(errs...)
 	}
-	folders := []string{render.BaseOf}
+	folders := []string{render.BaseDir}
 	if k.VirtualIngress {
-		folders = append(folders, render.VirtualIngressOf)
+		folders = append(folders, render.VirtualIngressDir)
 	}
 	if p.Overlay, err = render.Overlay(rendered, images, folders...); err != nil {
 		return nil, err
@@ -64,11 +63,11 @@ func Make(k *Known, images render.Images) (*Plan, error) {
 	return p, err
 }
 
-// snapshot is the model of what is known. The Infra's ProxyServer is in it, also where it is yet
-// to be made, since its ports are.
+// snapshot returns the model of the known objects. It includes the Infra's ProxyServer even if that does not exist
+// yet, because its listeners determine the ports of the proxy.
 func (k *Known) snapshot() *model.Snapshot {
 	all := k.Objects
-	if !k.alone() {
+	if !k.standalone() {
 		all.Infras = append(slices.Clone(all.Infras), k.Infra)
 	}
 	server := k.ProxyServer
@@ -81,38 +80,39 @@ func (k *Known) snapshot() *model.Snapshot {
 	return model.Build(&all, model.Options{Proxies: true, Names: model.NameRules{Management: k.Management}})
 }
 
-// fatal are the problems with an Infra that setup does not go past: what they name would not
-// work, or would take from others.
-var fatal = []model.Reason{
+// fatalReasons are the reasons of problems for which setup refuses an Infra: the Infra would not work, or would
+// disturb others.
+var fatalReasons = []model.Reason{
 	model.ReasonInvalidAddress, model.ReasonInvalidRange, model.ReasonAddressConflict, model.ReasonHostedClusterAmbiguous, model.ReasonConsentMissing,
 	model.ReasonInvalidName, model.ReasonUndecodable, model.ReasonControllerConflict,
 }
 
-// expected are problems that setup itself ends.
-var expected = []model.Reason{model.ReasonProxyServiceMissing, model.ReasonKubeconfigMissing, model.ReasonAddressNotAssigned}
+// expectedReasons are the reasons of problems that setup, or control after it, resolves.
+var expectedReasons = []model.Reason{model.ReasonProxyServiceMissing, model.ReasonKubeconfigMissing, model.ReasonAddressNotAssigned}
 
-// faults are the model's problems with what is set up.
-func (k *Known) faults(snapshot *model.Snapshot, p *Plan) []error {
+// checkProblems returns an error for each problem of the model with the Infra for which setup refuses it. It adds a
+// warning to p for each other problem that setup does not resolve.
+func (k *Known) checkProblems(snapshot *model.Snapshot, p *Plan) []error {
 	kind := "Infra"
-	if k.alone() {
+	if k.standalone() {
 		kind = "ProxyServer"
 	}
-	var against []error
+	var errs []error
 	for _, problem := range snapshot.Problems {
 		switch {
 		case problem.Object.Kind != kind || problem.Object.Key() != keyOf(k.Infra):
-		case slices.Contains(fatal, problem.Reason):
-			against = append(against, fmt.Errorf("%s: %s", problem.Reason, problem.Message))
+		case slices.Contains(fatalReasons, problem.Reason):
+			errs = append(errs, fmt.Errorf("%s: %s", problem.Reason, problem.Message))
 		case problem.Reason == model.ReasonHostedClusterNotFound && k.unknownHostedCluster(snapshot, problem) != nil:
-			against = append(against, k.unknownHostedCluster(snapshot, problem))
-		case !slices.Contains(expected, problem.Reason):
+			errs = append(errs, k.unknownHostedCluster(snapshot, problem))
+		case !slices.Contains(expectedReasons, problem.Reason):
 			p.Warnings = append(p.Warnings, fmt.Sprintf("%s: %s", problem.Reason, problem.Message))
 		}
 	}
-	return append(against, k.moved()...)
+	return append(errs, k.movedAddresses()...)
 }
 
-// input is what rendering takes.
+// input returns the input of render. It returns an error for input that cannot be rendered or would not work.
 func (k *Known) input(snapshot *model.Snapshot, images render.Images) (*render.Input, error) {
 	in := &render.Input{
 		Infra: k.Infra, Written: k.Written, ProxyServer: k.WrittenProxyServer, Snapshot: snapshot, Images: images, OpenShift: k.OpenShift,
@@ -121,7 +121,7 @@ func (k *Known) input(snapshot *model.Snapshot, images render.Images) (*render.I
 	if k.ProxyServer != nil {
 		in.ProxySpec = k.ProxyServer.Spec
 	}
-	if err := k.ownAddresses(); err != nil {
+	if err := k.checkInstanceAddresses(); err != nil {
 		return nil, err
 	}
 	in.HostedCluster = k.hostedCluster(snapshot)
@@ -139,22 +139,23 @@ func (k *Known) input(snapshot *model.Snapshot, images render.Images) (*render.I
 	return in, k.attach(in)
 }
 
-// attach adds the virtual machines' network.
+// attach sets the configuration of the VMs' network. It returns an error if the network does not exist or assigns
+// addresses.
 func (k *Known) attach(in *render.Input) error {
 	nad := k.Infra.Spec.NetworkConfig.NetworkAttachment(k.Infra.Namespace)
-	config, there := k.Attachments[nad.String()]
+	config, exists := k.Attachments[nad.String()]
 	in.Attachment, in.OwnAttachment = config, k.ownNetwork
 	switch {
-	case k.MakeNetwork != nil && there && !k.ownNetwork:
+	case k.MakeNetwork != nil && exists && !k.ownNetwork:
 		return fmt.Errorf("NetworkAttachmentDefinition %s exists and was not created by setup for this Infra; omit --make-network to use it as it is", nad)
 	case k.MakeNetwork != nil:
 		var err error
 		if in.Attachment, err = k.MakeNetwork.Config(nad); err != nil {
-			return err //nolint:wrapcheck // it is ours
+			return err //nolint:wrapcheck // render wraps it
 		}
 		in.OwnAttachment = true
-	case !there:
-		return fmt.Errorf("spec.networkConfig: NetworkAttachmentDefinition %s does not exist; create it, let setup create it (--make-network), or specify it as NAMESPACE/NAME%s", nad, k.Elsewhere)
+	case !exists:
+		return fmt.Errorf("spec.networkConfig: NetworkAttachmentDefinition %s does not exist; create it, let setup create it (--make-network), or specify it as NAMESPACE/NAME%s", nad, k.NetworkHint)
 	}
 	ipam, err := render.IPAM(in.Attachment)
 	if err != nil {
@@ -166,8 +167,8 @@ func (k *Known) attach(in *render.Input) error {
 	return nil
 }
 
-// ownAddresses finds an instance of the proxy whose address is the one that moves.
-func (k *Known) ownAddresses() error {
+// checkInstanceAddresses returns an error if the address of a proxy replica is the floating address.
+func (k *Known) checkInstanceAddresses() error {
 	proxy := k.Infra.Spec.InfraComponents.Proxy
 	if !proxy.IsEnabled() {
 		return nil
@@ -182,16 +183,16 @@ func (k *Known) ownAddresses() error {
 	return nil
 }
 
-// hostedCluster is the Infra's: the one that the model finds, else the one that is named.
+// hostedCluster returns the HostedCluster that the model finds for the Infra, else the one that the Infra names.
 func (k *Known) hostedCluster(snapshot *model.Snapshot) types.NamespacedName {
 	if i := snapshot.Infra(keyOf(k.Infra)); i != nil && i.Cluster != nil && i.Cluster.Kind == "HostedCluster" {
 		return types.NamespacedName{Namespace: i.Cluster.Namespace, Name: i.Cluster.Name}
 	}
-	return k.named()
+	return k.hostedClusterRef()
 }
 
-// named is the hosted cluster that the Infra names.
-func (k *Known) named() types.NamespacedName {
+// hostedClusterRef returns the HostedCluster that the Infra names; empty if it names none.
+func (k *Known) hostedClusterRef() types.NamespacedName {
 	ref := k.Infra.Spec.NamedHostedCluster()
 	if !ref.IsSet() {
 		return types.NamespacedName{}
@@ -199,8 +200,8 @@ func (k *Known) named() types.NamespacedName {
 	return ref.NamespacedName()
 }
 
-// controlPlane is the namespace of the control plane, whether or not it is there: that of the
-// hosted cluster, else the one that the Infra names; empty where nothing is known.
+// controlPlane returns the namespace of the control plane, whether or not it exists: the hosted cluster's, else the
+// one that the Infra names. It is empty if neither is known.
 func (k *Known) controlPlane(snapshot *model.Snapshot) string {
 	if i := snapshot.Infra(keyOf(k.Infra)); i != nil && i.Cluster != nil && i.Cluster.ControlPlaneNamespace != "" {
 		return i.Cluster.ControlPlaneNamespace
@@ -208,40 +209,40 @@ func (k *Known) controlPlane(snapshot *model.Snapshot) string {
 	if p := k.Infra.Spec.InfraComponents.Proxy; p != nil && p.ControlPlaneNamespace != "" {
 		return p.ControlPlaneNamespace
 	}
-	if named := k.named(); named.Name != "" {
+	if named := k.hostedClusterRef(); named.Name != "" {
 		return model.ControlPlaneNamespace(named.Namespace, named.Name)
 	}
 	return ""
 }
 
-// withoutOperatorImages leaves images of the old operator out of the Infra as it is rendered, and
-// says which.
+// withoutOperatorImages clears images of the earlier operator in the Infra, and returns a warning for each.
 func (k *Known) withoutOperatorImages() []string {
 	components := &k.Infra.Spec.InfraComponents
-	var said []string
-	leave := func(component string, image *string) {
+	var lines []string
+	ignoreImage := func(component string, image *string) {
 		if strings.Contains(*image, operatorImage) {
-			said = append(said, fmt.Sprintf("spec.infraComponents.%s.image, %s, is ignored: it is an image of the earlier operator, without the required programs", component, *image))
+			lines = append(lines, fmt.Sprintf("spec.infraComponents.%s.image, %s, is ignored: it is an image of the earlier operator, without the required programs", component, *image))
 			*image = ""
 		}
 	}
 	if components.DHCP != nil {
-		leave(v1alpha1.ComponentDHCP, &components.DHCP.Image)
+		ignoreImage(v1alpha1.ComponentDHCP, &components.DHCP.Image)
 	}
 	if components.DNS != nil {
-		leave(v1alpha1.ComponentDNS, &components.DNS.Image)
+		ignoreImage(v1alpha1.ComponentDNS, &components.DNS.Image)
 	}
-	return said
+	return lines
 }
 
-// operatorImage is in the name of every image that the old operator is published as.
+// operatorImage is part of the name of each image of the earlier operator.
 const operatorImage = "cldmnky/oooi"
 
-// keyOf names an Infra as the model does.
+// keyOf returns "namespace/name", the key of an Infra in the model.
 func keyOf(i *v1alpha1.Infra) string { return i.Namespace + "/" + i.Name }
 
-// ignored says which fields of the old operator's are set, but to its defaults, and have no effect.
-func (k *Known) ignored() []string {
+// ignoredFields returns a warning for each field of the earlier operator that is set, not to its default, and has no
+// effect.
+func (k *Known) ignoredFields() []string {
 	var list []string
 	add := func(set bool, kind, key, field, why string) {
 		if set {
@@ -249,7 +250,7 @@ func (k *Known) ignored() []string {
 		}
 	}
 	const manager = "it configures the earlier operator"
-	if p := k.Infra.Spec.InfraComponents.Proxy; p != nil && !k.alone() {
+	if p := k.Infra.Spec.InfraComponents.Proxy; p != nil && !k.standalone() {
 		add(p.ManagerImage != "", "Infra", keyOf(k.Infra), "infraComponents.proxy.managerImage", manager)
 	}
 	if p := k.ProxyServer; p != nil {
@@ -261,17 +262,17 @@ func (k *Known) ignored() []string {
 	return list
 }
 
-// warnings are about what will not be as one might expect.
+// warnings returns warnings about input that is valid, but may not have the expected effect.
 func (k *Known) warnings(in *render.Input) []string {
 	var list []string
-	if in.ControlPlane == "" && !k.alone() {
+	if in.ControlPlane == "" && !k.standalone() {
 		list = append(list, "the hosted control plane does not exist yet; its names are served when it does. Until setup runs again, DNS and proxy can read Services and Routes in all namespaces, and no NetworkPolicy admits the proxy to the control plane")
 	}
 	if k.MakeNetwork != nil && !k.MakeNetwork.ForMachines() {
 		list = append(list, "VMs that KubeVirt bridges to macvlan receive no packets: macvlan delivers only to its own MAC address. Connect VMs to the VLAN by a bridge or OVN-Kubernetes; pods can use macvlan")
 	}
 	spec := &k.Infra.Spec
-	list = append(list, k.ignored()...)
+	list = append(list, k.ignoredFields()...)
 	if spec.AppsIngress.IsEnabled() && (spec.AppsIngress.MetalLB == nil || spec.AppsIngress.MetalLB.AddressPoolName == "") && cmp.Or(spec.AppsIngress.Source, v1alpha1.AppsIngressSourceHostedService) == v1alpha1.AppsIngressSourceHostedService {
 		list = append(list, "spec.appsIngress.metallb.addressPoolName is empty; MetalLB selects a pool with autoAssign")
 	}

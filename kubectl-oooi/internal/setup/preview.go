@@ -15,7 +15,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 )
 
-// Verb says what applying a plan does to an object, in kubectl's words.
+// A Verb is what applying a plan does to an object, as kubectl prints it.
 type Verb string
 
 // Verbs of an ObjectChange.
@@ -26,23 +26,24 @@ const (
 	Deleted    Verb = "deleted"
 )
 
-// ObjectChange is what applying a plan does to one object.
+// An ObjectChange is what applying a plan does to one object.
 type ObjectChange struct {
 	inventory.Entry
 	Verb Verb
-	// Live is the object as it is in the cluster, nil for none, and Merged as it would be, nil for a deleted one.
+	// Live is the present object, nil for a created one. Merged is the object after the change, nil for a deleted one.
 	Live, Merged *unstructured.Unstructured
-	// Restarts names the pods that end, to start with another configuration or not at all.
+	// Restarts names the pods that the change replaces or deletes.
 	Restarts []string
 }
 
 // Preview returns what applying a plan does to each object, in the order in which it is applied, and then what it
-// deletes. It writes nothing: an object of a kind or in a namespace that does not exist yet is as the plan has it.
+// deletes. It changes nothing in the cluster. Objects whose kind or namespace does not exist yet are returned as
+// rendered, without the API server's defaults.
 func (a *Applier) Preview(ctx context.Context, p *Plan) ([]ObjectChange, error) {
-	if err := a.stamp(ctx, p); err != nil {
+	if err := a.stampVersion(ctx, p); err != nil {
 		return nil, err
 	}
-	if err := a.owned(ctx, p); err != nil {
+	if err := a.checkOwnership(ctx, p); err != nil {
 		return nil, err
 	}
 	if err := a.reportHelm(); err != nil {
@@ -51,7 +52,7 @@ func (a *Applier) Preview(ctx context.Context, p *Plan) ([]ObjectChange, error) 
 	return a.changes(ctx, p, staging{})
 }
 
-// changes is Preview for a plan that was checked. Those that were staged for the check are created.
+// changes is Preview for a plan that was checked. Objects that stage created for the check count as created.
 func (a *Applier) changes(ctx context.Context, p *Plan, staged staging) ([]ObjectChange, error) {
 	var all []ObjectChange
 	for _, o := range p.Objects {
@@ -64,10 +65,10 @@ func (a *Applier) changes(ctx context.Context, p *Plan, staged staging) ([]Objec
 		}
 		change := ObjectChange{Entry: inventory.Of(o), Verb: Created, Live: live}
 		p.setOwner(o)
-		if change.Merged, err = a.merged(ctx, o, live, a.leaves(p, o)); err != nil {
+		if change.Merged, err = a.merged(ctx, o, live, a.keepsExisting(p, o)); err != nil {
 			return nil, err
 		}
-		p.knowOwner(o, live)
+		p.recordOwnerUID(o, live)
 		switch {
 		case live == nil:
 		case sameContent(live, change.Merged):
@@ -82,18 +83,18 @@ func (a *Applier) changes(ctx context.Context, p *Plan, staged staging) ([]Objec
 	return append(all, deleted...), err
 }
 
-// merged is an object as the API server would have it.
+// merged returns an object as it would be after apply: from the preflight, or by a dry run.
 func (a *Applier) merged(ctx context.Context, o, live *unstructured.Unstructured, kept bool) (*unstructured.Unstructured, error) {
 	if kept && live != nil {
 		return live, nil
 	}
-	if foreseen, ok := a.foreseen[bare(o)]; ok {
-		return foreseen, nil
+	if predicted, ok := a.predicted[entryWithoutUID(o)]; ok {
+		return predicted, nil
 	}
 	made := o.DeepCopy()
 	err := a.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(made), append(a.owner(), client.DryRunAll)...)
 	if live == nil && (apierrors.IsNotFound(err) || meta.IsNoMatchError(err)) {
-		return o, nil // its kind or its namespace is yet to be created
+		return o, nil // its kind or its namespace does not exist yet
 	}
 	if err != nil {
 		return nil, a.explain(o, err)
@@ -101,7 +102,7 @@ func (a *Applier) merged(ctx context.Context, o, live *unstructured.Unstructured
 	return made, a.reportForeign(made)
 }
 
-// sameContent reports whether two states of an object differ in nothing but who has set it.
+// sameContent reports whether two states of an object are equal, apart from managed fields and resourceVersion.
 func sameContent(a, b *unstructured.Unstructured) bool {
 	strip := func(u *unstructured.Unstructured) *unstructured.Unstructured {
 		u = u.DeepCopy()
@@ -112,7 +113,7 @@ func sameContent(a, b *unstructured.Unstructured) bool {
 	return equality.Semantic.DeepEqual(strip(a).Object, strip(b).Object)
 }
 
-// restarts names the pods that a change of a workload replaces.
+// restarts returns the names of the pods that a change of a workload replaces.
 func restarts(live, merged *unstructured.Unstructured) []string {
 	template := func(u *unstructured.Unstructured) any {
 		t, _, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "template")
@@ -124,7 +125,7 @@ func restarts(live, merged *unstructured.Unstructured) []string {
 	return pods(live)
 }
 
-// pods names the pods of a workload.
+// pods returns the names of a workload's pods; for a Deployment, one text for all of them.
 func pods(workload *unstructured.Unstructured) []string {
 	switch workload.GetKind() {
 	case "Deployment":
@@ -144,7 +145,7 @@ func pods(workload *unstructured.Unstructured) []string {
 	}
 }
 
-// deleted is what the inventory lists and the plan does not have, in the order in which it is deleted.
+// deleted returns the objects that the inventory lists and the plan does not contain, in the order of their deletion.
 func (a *Applier) deleted(ctx context.Context, p *Plan) ([]ObjectChange, error) {
 	infra := types.NamespacedName{Namespace: p.Infra.Namespace, Name: p.Infra.Name}
 	before, err := inventory.Load(ctx, a.Client, infra)

@@ -10,22 +10,22 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
-// saysMore reports whether a ProxyServer has anything that setup would not have written: routes
-// of its own, an image. That has to stay.
-func (k *Known) saysMore(server *v1alpha1.ProxyServer) bool {
+// hasCustomSpec reports whether a ProxyServer has fields that setup does not render, such as backends or an image.
+// Setup keeps these.
+func (k *Known) hasCustomSpec(server *v1alpha1.ProxyServer) bool {
 	own := render.OwnProxyServer(k.Infra)
 	own.Spec.NetworkConfig.ServerIP = server.Spec.NetworkConfig.ServerIP
 	return !equality.Semantic.DeepEqual(own.Spec, server.Spec)
 }
 
-// sameAddress gives the ProxyServer in the cluster the Infra's address, which may be another by
-// now. Else it is kept.
-func (k *Known) sameAddress() error {
+// updateServerIP sets the address of a ProxyServer from the cluster to the Infra's if they differ. Otherwise it marks
+// the ProxyServer as kept.
+func (k *Known) updateServerIP() error {
 	proxy := k.Infra.Spec.InfraComponents.Proxy
 	if k.ProxyServer == nil {
 		return nil
 	}
-	if proxy == nil || proxy.ServerIP == "" || same(proxy.ServerIP, k.ProxyServer.Spec.NetworkConfig.ServerIP) {
+	if proxy == nil || proxy.ServerIP == "" || sameAddress(proxy.ServerIP, k.ProxyServer.Spec.NetworkConfig.ServerIP) {
 		k.Kept = append(k.Kept, k.WrittenProxyServer.GetKind())
 		return nil
 	}
@@ -36,8 +36,8 @@ func (k *Known) sameAddress() error {
 	return nil
 }
 
-// same reports whether two texts are the same address, with or without a length.
-func same(a, b string) bool {
+// sameAddress reports whether two texts are the same address, with or without a prefix length.
+func sameAddress(a, b string) bool {
 	one, err1 := v1alpha1.ParseAddress(a)
 	other, err2 := v1alpha1.ParseAddress(b)
 	return err1 == nil && err2 == nil && one == other

@@ -24,23 +24,22 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
-// Remembered is what the last setup of an Infra that succeeded was told by flags, and what it
-// used for the others.
+// Remembered has the values of the remembered flags in the last successful setup of an Infra, given or default. It is
+// the contents of rememberedKey.
 type Remembered struct {
-	// Version is that of the plugin, as "v1.2.3"; empty where it has none.
+	// Version is the plugin's, as "v1.2.3"; empty for a build without a version.
 	Version string `json:"version,omitempty"`
-	// Image and EnvoyImage are those that workloads run from, unless the Infra names another.
+	// Image and EnvoyImage are the images of workloads, unless the Infra specifies others.
 	Image      string `json:"image,omitempty"`
 	EnvoyImage string `json:"envoyImage,omitempty"`
-	// Given are the names of the flags that were given. Their values are kept, also by a plugin
-	// with other defaults.
+	// Given are the names of the flags that were given. Their values are kept, also by a plugin with other defaults.
 	Given []string `json:"given,omitempty"`
 	// OpenShift and ClusterDNS are the values of --openshift and --cluster-dns, if given.
 	OpenShift  string `json:"openshift,omitempty"`
 	ClusterDNS string `json:"clusterDNS,omitempty"`
 }
 
-// VersionOf is that of the plugin that set up an Infra, or a ProxyServer alone; empty where it is not known.
+// VersionOf returns the version of the plugin that set up an Infra or a standalone ProxyServer; empty if it is unknown.
 func VersionOf(ctx context.Context, c client.Client, infra types.NamespacedName) (string, error) {
 	r, err := recall(ctx, c, infra)
 	if r == nil || err != nil {
@@ -49,15 +48,15 @@ func VersionOf(ctx context.Context, c client.Client, infra types.NamespacedName)
 	return r.Version, nil
 }
 
-// Images are those that workloads run from.
+// Images returns the images of workloads.
 func (r *Remembered) Images() render.Images { return render.Images{Oooi: r.Image, Envoy: r.EnvoyImage} }
 
-// rememberedKey is where Remembered is, in the ConfigMap with the inventory.
+// rememberedKey is the key of Remembered in the inventory's ConfigMap.
 const rememberedKey = "setup.yaml"
 
-// recall reads what is remembered of an Infra, nil for nothing.
+// recall returns the remembered flags of an Infra; nil if there are none.
 func recall(ctx context.Context, c client.Client, infra types.NamespacedName) (*Remembered, error) {
-	text, err := keptText(ctx, c, infra, rememberedKey)
+	text, err := readInventoryKey(ctx, c, infra, rememberedKey)
 	if err != nil || text == "" {
 		return nil, err
 	}
@@ -68,8 +67,8 @@ func recall(ctx context.Context, c client.Client, infra types.NamespacedName) (*
 	return r, nil
 }
 
-// keptText is the text under a key of the ConfigMap with the inventory; empty for none.
-func keptText(ctx context.Context, c client.Client, infra types.NamespacedName, key string) (string, error) {
+// readInventoryKey returns the value of a key in the inventory's ConfigMap; empty if it does not exist.
+func readInventoryKey(ctx context.Context, c client.Client, infra types.NamespacedName, key string) (string, error) {
 	m := &corev1.ConfigMap{}
 	err := c.Get(ctx, inventory.Name(infra), m)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -78,10 +77,10 @@ func keptText(ctx context.Context, c client.Client, infra types.NamespacedName, 
 	return m.Data[key], nil
 }
 
-// keepText writes, or with an empty text removes, a key of the ConfigMap with the inventory. The
-// inventory itself is applied by another field manager, which leaves the key as it is.
-func keepText(ctx context.Context, c client.Client, infra types.NamespacedName, key, text string) error {
-	before, err := keptText(ctx, c, infra, key)
+// writeInventoryKey sets a key in the inventory's ConfigMap, or removes it if text is empty. Each key has its own
+// field manager, so that applying the inventory does not remove the others.
+func writeInventoryKey(ctx context.Context, c client.Client, infra types.NamespacedName, key, text string) error {
+	before, err := readInventoryKey(ctx, c, infra, key)
 	if err != nil || before == text {
 		return err
 	}
@@ -101,7 +100,7 @@ func keepText(ctx context.Context, c client.Client, infra types.NamespacedName, 
 	return nil
 }
 
-// remember keeps what this setup was told.
+// remember stores the flags of this setup.
 func (a *Applier) remember(ctx context.Context, infra types.NamespacedName) error {
 	if a.Remember == nil {
 		return nil
@@ -110,11 +109,11 @@ func (a *Applier) remember(ctx context.Context, infra types.NamespacedName) erro
 	if err != nil {
 		return fmt.Errorf("encoding remembered flags: %w", err)
 	}
-	return keepText(ctx, a.Client, infra, rememberedKey, string(text))
+	return writeInventoryKey(ctx, a.Client, infra, rememberedKey, string(text))
 }
 
-// rememberFirst does so at the beginning where nothing is remembered: a first setup that is
-// interrupted is finished with its own images by the next.
+// rememberFirst stores the flags of an Infra's first setup before objects are applied, so that the next setup
+// continues an interrupted one with the same images.
 func (a *Applier) rememberFirst(ctx context.Context, infra types.NamespacedName) error {
 	before, err := recall(ctx, a.Client, infra)
 	if err != nil || before != nil {
@@ -123,9 +122,9 @@ func (a *Applier) rememberFirst(ctx context.Context, infra types.NamespacedName)
 	return a.remember(ctx, infra)
 }
 
-// running returns the images that an Infra's workloads run from, without those that the Infra
-// names itself; empty ones where nothing runs.
-func running(ctx context.Context, c client.Client, infra *v1alpha1.Infra) (render.Images, error) {
+// runningImages returns the images of an Infra's StatefulSets, without those that the Infra specifies. They are empty
+// if it has no StatefulSet.
+func runningImages(ctx context.Context, c client.Client, infra *v1alpha1.Infra) (render.Images, error) {
 	list := &appsv1.StatefulSetList{}
 	if err := c.List(ctx, list, client.InNamespace(infra.Namespace), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}); err != nil {
 		return render.Images{}, fmt.Errorf("listing StatefulSets in namespace %s: %w", infra.Namespace, err)
@@ -168,15 +167,15 @@ const (
 	FlagClusterDNS = "cluster-dns"
 )
 
-// Recall returns what setup remembers of an Infra, nil for nothing. For an Infra that was set up
-// before setup remembered anything, that is the images of its workloads. For a new Infra it is the
-// image of control, which all Infras of the cluster share.
+// Recall returns the remembered flags of an Infra; nil if there are none. For an Infra that a version without
+// remembered flags set up, they are the images of its workloads. For a new Infra, the image is that of control, which
+// all Infras share.
 func Recall(ctx context.Context, c client.Client, infra *v1alpha1.Infra, defaults render.Images) (*Remembered, error) {
 	r, err := recall(ctx, c, types.NamespacedName{Namespace: infra.Namespace, Name: infra.Name})
 	if err != nil || r != nil {
 		return r, err
 	}
-	images, err := running(ctx, c, infra)
+	images, err := runningImages(ctx, c, infra)
 	if err == nil && images == (render.Images{}) {
 		images.Oooi, err = controlImage(ctx, c)
 	}
@@ -185,15 +184,14 @@ func Recall(ctx context.Context, c client.Client, infra *v1alpha1.Infra, default
 	}
 	r = &Remembered{Image: cmp.Or(images.Oooi, defaults.Oooi), EnvoyImage: cmp.Or(images.Envoy, defaults.Envoy)}
 	for _, i := range []struct{ flag, image, release string }{{FlagImage, r.Image, defaults.Oooi}, {FlagEnvoyImage, r.EnvoyImage, defaults.Envoy}} {
-		if repository(i.image) != repository(i.release) { // else it is another release's
+		if repository(i.image) != repository(i.release) { // otherwise it is the default of another release
 			r.Given = append(r.Given, i.flag)
 		}
 	}
 	return r, nil
 }
 
-// controlImage returns the image of the control that setup deployed; empty without one, or without
-// the right to read it.
+// controlImage returns the image of control, if setup deployed it; empty otherwise, or without the right to read it.
 func controlImage(ctx context.Context, c client.Client) (string, error) {
 	control := &appsv1.Deployment{}
 	err := c.Get(ctx, client.ObjectKey{Namespace: render.SystemNamespace, Name: render.ControlName}, control)
@@ -208,7 +206,7 @@ func controlImage(ctx context.Context, c client.Client) (string, error) {
 	return control.Spec.Template.Spec.Containers[0].Image, nil
 }
 
-// repository is an image without its tag and digest.
+// repository returns an image reference without tag and digest.
 func repository(image string) string {
 	named, err := reference.ParseDockerRef(image)
 	if err != nil {
@@ -217,11 +215,10 @@ func repository(image string) string {
 	return named.Name()
 }
 
-// Settle decides by what flags say now, by name, what is remembered of the setup before, and
-// which images this version of the plugin uses. An empty value, "auto" and "print" forget. It
-// returns what to use and to remember, and says in lines what it keeps or changes without being
-// told.
-func Settle(given map[string]string, before *Remembered, defaults render.Images) (*Remembered, []string) {
+// ResolveFlags returns the flags to use and to remember, from the given flags by name, those of the previous setup,
+// and the default images of this version of the plugin. The values "", "auto" and "print" reset a flag. It also
+// returns a line for each flag that is not given and whose value is kept or changes.
+func ResolveFlags(given map[string]string, before *Remembered, defaults render.Images) (*Remembered, []string) {
 	now := &Remembered{}
 	var lines []string
 	for _, f := range []struct {
@@ -237,10 +234,10 @@ func Settle(given map[string]string, before *Remembered, defaults render.Images)
 	} {
 		value := f.of(now)
 		*value = f.fallback
-		told, ok := given[f.flag]
+		flagValue, ok := given[f.flag]
 		switch {
-		case ok && told != "" && told != f.forget:
-			*value, now.Given = told, append(now.Given, f.flag)
+		case ok && flagValue != "" && flagValue != f.forget:
+			*value, now.Given = flagValue, append(now.Given, f.flag)
 		case ok || before == nil:
 		case slices.Contains(before.Given, f.flag):
 			*value, now.Given = *f.of(before), append(now.Given, f.flag)
@@ -252,19 +249,17 @@ func Settle(given map[string]string, before *Remembered, defaults render.Images)
 	return now, lines
 }
 
-// AnnotationVersion is on what there is once in a cluster, the CRDs and control: the version of
-// the plugin that has applied it.
+// AnnotationVersion, on CRDs and control, is the version of the plugin that applied them.
 const AnnotationVersion = v1alpha1.GroupName + "/setup-version"
 
-// older reports whether one version of the plugin is older than another. Builds that have no
-// version are older than none.
+// older reports whether version a of the plugin is older than b. It is false if one of them is not a version.
 func older(a, b string) bool {
 	one, err1 := version.ParseSemantic(a)
 	other, err2 := version.ParseSemantic(b)
 	return err1 == nil && err2 == nil && one.LessThan(other)
 }
 
-// version is the plugin's.
+// version returns the plugin's version; empty if it is unknown.
 func (a *Applier) version() string {
 	if a.Remember == nil {
 		return ""
@@ -272,33 +267,33 @@ func (a *Applier) version() string {
 	return a.Remember.Version
 }
 
-// stamp writes the plugin's version on what there is once in a cluster, and refuses to replace
-// what a newer one has applied.
-func (a *Applier) stamp(ctx context.Context, p *Plan) error {
+// stampVersion sets AnnotationVersion on the plan's shared CRDs and Deployments. It returns an error if a newer
+// version of the plugin applied them, or set up the Infra, unless AllowDowngrade is set.
+func (a *Applier) stampVersion(ctx context.Context, p *Plan) error {
 	newest := ""
 	for _, o := range p.Objects {
 		if kind := o.GetKind(); kind != "CustomResourceDefinition" && kind != "Deployment" || !p.shared(o) {
 			continue
 		}
-		there := &unstructured.Unstructured{}
-		there.SetGroupVersionKind(o.GroupVersionKind())
-		if err := client.IgnoreNotFound(a.Client.Get(ctx, client.ObjectKeyFromObject(o), there)); err != nil {
+		live := &unstructured.Unstructured{}
+		live.SetGroupVersionKind(o.GroupVersionKind())
+		if err := client.IgnoreNotFound(a.Client.Get(ctx, client.ObjectKeyFromObject(o), live)); err != nil {
 			return fmt.Errorf("reading %s: %w", inventory.Of(o), err)
 		}
-		was := there.GetAnnotations()[AnnotationVersion]
-		if older(a.version(), was) && there.GetAnnotations()[helmRelease] == "" && (newest == "" || older(newest, was)) {
-			newest = was
+		appliedVersion := live.GetAnnotations()[AnnotationVersion]
+		if older(a.version(), appliedVersion) && live.GetAnnotations()[helmRelease] == "" && (newest == "" || older(newest, appliedVersion)) {
+			newest = appliedVersion
 		}
-		mark := was
+		newVersion := appliedVersion
 		if _, err := version.ParseSemantic(a.version()); err == nil {
-			mark = a.version()
+			newVersion = a.version()
 		}
-		if mark != "" {
+		if newVersion != "" {
 			annotations := o.GetAnnotations()
 			if annotations == nil {
 				annotations = map[string]string{}
 			}
-			annotations[AnnotationVersion] = mark
+			annotations[AnnotationVersion] = newVersion
 			o.SetAnnotations(annotations)
 		}
 	}

@@ -18,52 +18,51 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 )
 
-// componentControl is the step with what there is once in a cluster.
+// componentControl is the name of the step with the objects that all Infras of a cluster share.
 const componentControl = "control"
 
 // rolloutOrder is the order in which components change.
 //
-// Control is first: it serves no client, its Deployment keeps the old pods until the new ones are
-// ready, and it judges the others. Then each component follows the one that it sends clients to:
-// DHCP tells them the address of DNS, and DNS that of the proxy.
+// Control is first: it serves no client, its Deployment keeps the old pods until the new ones are ready, and it
+// reports whether the other components work. Then each component follows the one to which it directs clients: DNS to
+// the proxy, and DHCP to DNS.
 var rolloutOrder = []string{componentControl, v1alpha1.ComponentProxy, v1alpha1.ComponentDNS, v1alpha1.ComponentDHCP}
 
-// How long a component may take until it is proven, and how long it may take to roll it back,
-// which goes on when the time of the command is over.
 const (
-	proofDeadline    = 2 * time.Minute
-	rollbackDeadline = 2 * time.Minute
-	interruptedFor   = 15 * time.Second
+	componentDeadline = 2 * time.Minute  // for a changed component to work
+	rollbackDeadline  = 2 * time.Minute  // for a rollback, which may exceed --timeout
+	interruptDeadline = 15 * time.Second // for a rollback after Ctrl-C or SIGTERM
 )
 
-// step is what changes at once: all components up to the next one that has pods replaced.
+// A step has the objects that change together: those of one component whose pods are replaced, and of the components
+// before it whose pods are not. The last step may have no component.
 type step struct {
 	component string
 	objects   []*unstructured.Unstructured
-	// replaced are the workloads among them that get other pods.
+	// replaced are the workloads among them whose pods are replaced.
 	replaced []*unstructured.Unstructured
-	// retired are workloads of the component that others take the place of.
+	// retired are obsolete StatefulSets, which are deleted before the objects are applied.
 	retired []inventory.Entry
 }
 
-// rollout changes one component after the other.
+// A rollout changes one component after the other.
 type rollout struct {
 	*Applier
 
 	plan *Plan
-	// live are the workloads as they were before, nil for those that were not there.
+	// live are the workloads before the change, nil for those that did not exist.
 	live map[inventory.Entry]*unstructured.Unstructured
-	// journal is what a rollout before has left unfinished; nil for nothing.
+	// unfinished is the journal of an earlier rollout that was killed; nil if there is none.
 	unfinished *journal
-	// proven were the components before, as far as control knew.
-	proven map[string]bool
-	infra  types.NamespacedName
-	// changed are the components that were replaced and proven.
+	// workedBefore has the components that control reported to work before the change.
+	workedBefore map[string]bool
+	infra        types.NamespacedName
+	// changed are the components that were changed and work.
 	changed []string
 }
 
-// bare is an entry without the UID.
-func bare(o *unstructured.Unstructured) inventory.Entry {
+// entryWithoutUID returns the inventory entry of an object without its UID.
+func entryWithoutUID(o *unstructured.Unstructured) inventory.Entry {
 	e := inventory.Of(o)
 	e.UID = ""
 	return e
@@ -73,8 +72,7 @@ func isWorkload(o *unstructured.Unstructured) bool {
 	return o.GetKind() == "StatefulSet" || o.GetKind() == "Deployment"
 }
 
-// componentOf is the component that an object belongs to; empty for the Infra and what else all
-// components have in common.
+// componentOf returns the component that an object belongs to; empty for the Infra and other objects of all components.
 func (p *Plan) componentOf(o *unstructured.Unstructured) string {
 	label := o.GetLabels()[v1alpha1.LabelComponent]
 	switch {
@@ -88,21 +86,22 @@ func (p *Plan) componentOf(o *unstructured.Unstructured) string {
 	return ""
 }
 
-// newRollout finds out what would change. The API server has been asked already.
+// newRollout reads the state before the change: the workloads, an unfinished journal, and which components work. It
+// is called after the preflight.
 func (a *Applier) newRollout(ctx context.Context, p *Plan) (*rollout, error) {
 	r := &rollout{
-		Applier: a, plan: p, live: map[inventory.Entry]*unstructured.Unstructured{}, proven: map[string]bool{},
+		Applier: a, plan: p, live: map[inventory.Entry]*unstructured.Unstructured{}, workedBefore: map[string]bool{},
 		infra: types.NamespacedName{Namespace: p.Infra.Namespace, Name: p.Infra.Name},
 	}
 	for _, o := range p.Objects {
-		if !isWorkload(o) || a.leaves(p, o) {
+		if !isWorkload(o) || a.keepsExisting(p, o) {
 			continue
 		}
-		there, err := a.current(ctx, o)
+		live, err := a.current(ctx, o)
 		if err != nil {
 			return nil, err
 		}
-		r.live[bare(o)] = there
+		r.live[entryWithoutUID(o)] = live
 	}
 	var err error
 	r.unfinished, err = loadJournal(ctx, a.Client, r.infra)
@@ -111,55 +110,55 @@ func (a *Applier) newRollout(ctx context.Context, p *Plan) (*rollout, error) {
 	}
 	if !r.isNew() {
 		for _, component := range rolloutOrder[1:] {
-			why, err := r.unproven(ctx, component)
-			r.proven[component] = err == nil && why == ""
+			why, err := r.componentProblem(ctx, component)
+			r.workedBefore[component] = err == nil && why == ""
 		}
 	}
 	return r, ctx.Err()
 }
 
-// current reads an object as it is in the cluster; nil for none.
+// current returns the present state of an object; nil if the object or its kind does not exist.
 func (a *Applier) current(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	there := &unstructured.Unstructured{}
-	there.SetGroupVersionKind(o.GroupVersionKind())
-	err := a.Client.Get(ctx, client.ObjectKeyFromObject(o), there)
+	live := &unstructured.Unstructured{}
+	live.SetGroupVersionKind(o.GroupVersionKind())
+	err := a.Client.Get(ctx, client.ObjectKeyFromObject(o), live)
 	switch {
 	case apierrors.IsNotFound(err) || meta.IsNoMatchError(err):
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("reading %s: %w", inventory.Of(o), err)
 	default:
-		return there, nil
+		return live, nil
 	}
 }
 
-// isNew reports whether the Infra has no workload yet: then nothing of it can break.
+// isNew reports whether the Infra has no workload yet, so that no working component can break.
 func (r *rollout) isNew() bool {
-	for _, o := range r.plan.own() {
-		if r.live[bare(o)] != nil {
+	for _, o := range r.plan.infraObjects() {
+		if r.live[entryWithoutUID(o)] != nil {
 			return false
 		}
 	}
 	return true
 }
 
-// works reports whether a workload had a pod that was ready.
+// works reports whether a workload had a ready pod before the change.
 func (r *rollout) works(o *unstructured.Unstructured) bool {
-	there := r.live[bare(o)]
-	if there == nil {
+	live := r.live[entryWithoutUID(o)]
+	if live == nil {
 		return false
 	}
-	ready, _, _ := unstructured.NestedInt64(there.Object, "status", "readyReplicas")
+	ready, _, _ := unstructured.NestedInt64(live.Object, "status", "readyReplicas")
 	return ready > 0
 }
 
-// replaces reports whether a workload gets other pods that have to be waited for. Without --wait
-// these are only those that replace pods which work.
+// replaces reports whether setup has to wait for new pods of a workload. With --wait=false it waits only if the
+// workload had a ready pod.
 func (r *rollout) replaces(o *unstructured.Unstructured) bool {
-	if !isWorkload(o) || r.leaves(r.plan, o) {
+	if !isWorkload(o) || r.keepsExisting(r.plan, o) {
 		return false
 	}
-	before, after := r.live[bare(o)], r.foreseen[bare(o)]
+	before, after := r.live[entryWithoutUID(o)], r.predicted[entryWithoutUID(o)]
 	switch {
 	case before == nil:
 		return r.OneByOne && !r.isNew()
@@ -169,28 +168,28 @@ func (r *rollout) replaces(o *unstructured.Unstructured) bool {
 	return r.OneByOne || r.works(o)
 }
 
-// steps are what changes at once, in order.
-func (r *rollout) steps(ctx context.Context, gone []inventory.Entry) ([]step, error) {
+// steps returns the steps of the rollout, in order.
+func (r *rollout) steps(ctx context.Context, obsolete []inventory.Entry) ([]step, error) {
 	groups := map[string][]*unstructured.Unstructured{}
 	for _, o := range r.plan.Objects {
 		component := r.plan.componentOf(o)
 		groups[component] = append(groups[component], o)
 	}
 	retired := map[string][]inventory.Entry{}
-	for _, e := range gone {
+	for _, e := range obsolete {
 		if e.Kind != "StatefulSet" {
 			continue
 		}
-		there, err := r.current(ctx, e.Object())
+		live, err := r.current(ctx, e.Object())
 		if err != nil {
 			return nil, err
 		}
-		if there == nil {
+		if live == nil {
 			continue
 		}
-		component := there.GetLabels()[v1alpha1.LabelComponent]
+		component := live.GetLabels()[v1alpha1.LabelComponent]
 		if len(groups[component]) == 0 || component == "" {
-			component = "" // that is not wanted any more, whose address another may have
+			component = "" // not in the plan any more; another component may use its address
 		}
 		retired[component] = append(retired[component], e)
 	}
@@ -198,7 +197,7 @@ func (r *rollout) steps(ctx context.Context, gone []inventory.Entry) ([]step, er
 	now := step{retired: retired[""]}
 	for i, component := range rolloutOrder {
 		objects := groups[component]
-		if i == 1 { // the Infra's own begin
+		if i == 1 { // before the first component of the Infra
 			objects = append(slices.Clone(groups[""]), objects...)
 		}
 		now.objects = append(now.objects, objects...)
@@ -217,8 +216,8 @@ func (r *rollout) steps(ctx context.Context, gone []inventory.Entry) ([]step, er
 	return append(list, now), nil
 }
 
-// roll changes one component after the other, each once the one before is proven. One that does
-// not come up gets its pods of before.
+// roll changes one component after the other, each after the previous one works. It rolls back a component that does
+// not work.
 func (r *rollout) roll(ctx context.Context, steps []step) error {
 	for i, s := range steps {
 		if len(s.replaced) == 0 {
@@ -227,20 +226,20 @@ func (r *rollout) roll(ctx context.Context, steps []step) error {
 			}
 			continue
 		}
-		j, err := r.note(ctx, s)
+		j, err := r.record(ctx, s)
 		if err != nil {
 			return err
 		}
-		deadline, cancel := context.WithTimeout(ctx, proofDeadline)
+		deadline, cancel := context.WithTimeout(ctx, componentDeadline)
 		err = r.change(deadline, s)
 		if err == nil {
-			err = r.prove(deadline, s)
+			err = r.verify(deadline, s)
 		}
 		cancel()
 		if err != nil {
 			return r.rollBack(ctx, s, j, steps[i+1:], err)
 		}
-		if err := j.drop(ctx, r.Client, r.infra); err != nil {
+		if err := j.remove(ctx, r.Client, r.infra); err != nil {
 			return err
 		}
 		r.changed = append(r.changed, s.component)
@@ -248,20 +247,20 @@ func (r *rollout) roll(ctx context.Context, steps []step) error {
 	return nil
 }
 
-// change applies what belongs to a step. Of several instances each is ready before the next is
-// replaced.
+// change applies the objects of a step. It waits for each replaced workload before it changes the next one, so that
+// the other replicas of a component serve.
 func (r *rollout) change(ctx context.Context, s step) error {
-	// An address must not be held by two.
+	// No two pods may have the same address.
 	if err := r.retire(ctx, s.retired); err != nil {
 		return err
 	}
 	for _, o := range s.objects {
 		r.plan.setOwner(o)
-		if _, err := r.apply(ctx, o, r.leaves(r.plan, o)); err != nil {
+		if _, err := r.apply(ctx, o, r.keepsExisting(r.plan, o)); err != nil {
 			return err
 		}
 		if slices.Contains(s.replaced, o) {
-			if err := r.settled(ctx, o); err != nil {
+			if err := r.waitStable(ctx, o); err != nil {
 				return err
 			}
 		}
@@ -269,45 +268,45 @@ func (r *rollout) change(ctx context.Context, s step) error {
 	return nil
 }
 
-// settled waits until a workload is ready and its containers have stopped restarting.
-func (r *rollout) settled(ctx context.Context, o *unstructured.Unstructured) error {
+// waitStable waits until a workload is ready and its containers have stopped restarting.
+func (r *rollout) waitStable(ctx context.Context, o *unstructured.Unstructured) error {
 	w := &watch{Applier: r.Applier, workload: o}
-	return poll(ctx, r.Out, w.unsettled)
+	return poll(ctx, r.Out, w.missingOrUnstable)
 }
 
-// ready waits until a workload has the pods that it is to have, all of them ready.
-func (r *rollout) ready(ctx context.Context, o *unstructured.Unstructured) error {
+// waitReady waits until all pods of a workload's new revision are ready.
+func (r *rollout) waitReady(ctx context.Context, o *unstructured.Unstructured) error {
 	w := &watch{Applier: r.Applier, workload: o}
 	return poll(ctx, r.Out, w.missing)
 }
 
-// replaced waits until no pod keeps a workload from replacing its pods.
-func (r *rollout) replaced(ctx context.Context, o *unstructured.Unstructured) error {
+// waitUnblocked waits until no pod of an earlier revision blocks the rollout of a workload.
+func (r *rollout) waitUnblocked(ctx context.Context, o *unstructured.Unstructured) error {
 	return poll(ctx, r.Out, func(ctx context.Context) (string, error) {
-		u, err := look(ctx, r.Client, o)
+		u, err := readWorkload(ctx, r.Client, o)
 		if err != nil || u.missing == "" {
 			return "", err
 		}
-		if u.seen && !slices.ContainsFunc(u.pods, u.wedgedBy) {
+		if u.observed && !slices.ContainsFunc(u.pods, u.blockedBy) {
 			return "", nil
 		}
-		return inventory.Of(o).String() + ": " + u.missing, u.unwedge(ctx, r.Client, r.Out)
+		return inventory.Of(o).String() + ": " + u.missing, u.deleteBlockingPods(ctx, r.Client, r.Out)
 	})
 }
 
-// prove waits until control has found the component of a step to work, if it did before, and its
-// pods are still ready then.
-func (r *rollout) prove(ctx context.Context, s step) error {
-	if s.component != componentControl && !r.proven[s.component] || r.isNew() {
+// verify waits until control reports that the component of a step works, and its pods are still ready. It returns at
+// once if the component did not work before the change.
+func (r *rollout) verify(ctx context.Context, s step) error {
+	if s.component != componentControl && !r.workedBefore[s.component] || r.isNew() {
 		return nil
 	}
 	var watches []*watch
 	for _, o := range s.replaced {
 		watches = append(watches, &watch{Applier: r.Applier, workload: o})
 	}
-	since := &renewals{client: r.Client, more: 1}
+	since := &renewals{client: r.Client, remaining: 1}
 	if s.component == componentControl {
-		since.more++ // it may be another leader, which has to judge all Infras
+		since.remaining++ // the new pods may elect another leader, which first reconciles all Infras
 	}
 	err := poll(ctx, r.Out, func(ctx context.Context) (string, error) {
 		for _, w := range watches {
@@ -316,7 +315,7 @@ func (r *rollout) prove(ctx context.Context, s step) error {
 			}
 		}
 		if s.component != componentControl {
-			if why, err := r.unproven(ctx, s.component); err != nil || why != "" {
+			if why, err := r.componentProblem(ctx, s.component); err != nil || why != "" {
 				return why, err
 			}
 		}
@@ -328,7 +327,8 @@ func (r *rollout) prove(ctx context.Context, s step) error {
 	return err
 }
 
-// rollBack puts a component back to what it was, and says what became of the others.
+// rollBack restores the previous objects of a step's component, unless its previous state did not work either. It
+// returns an error with the reason why, and with the components that were and were not changed.
 func (r *rollout) rollBack(ctx context.Context, s step, j *journal, rest []step, why error) error {
 	failed := s.component
 	if errors.Is(context.Cause(ctx), errLockLost) {
@@ -340,7 +340,7 @@ func (r *rollout) rollBack(ctx context.Context, s step, j *journal, rest []step,
 	}
 	within, interrupted := rollbackDeadline, errors.Is(ctx.Err(), context.Canceled)
 	if interrupted {
-		within = interruptedFor
+		within = interruptDeadline
 	}
 	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
 	defer cancel()
@@ -357,7 +357,7 @@ func (r *rollout) rollBack(ctx context.Context, s step, j *journal, rest []step,
 	return errors.Join(fmt.Errorf("%s: %w", failed, why), r.outcome(failed+" is rolled back", rest, then))
 }
 
-// outcome says which components were changed and which were not, and what to do then.
+// outcome returns an error that lists the changed and the unchanged components, and the remedy.
 func (r *rollout) outcome(failed string, rest []step, then string) error {
 	var words []string
 	if failed != "" {

@@ -10,7 +10,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
-func TestSettle(t *testing.T) {
+func TestResolveFlags(t *testing.T) {
 	release := render.Images{Oooi: "example.com/oooi:v2", Envoy: "example.com/envoy:v2"}
 	given := &Remembered{Version: "v1.0.0", Image: "mirror/oooi:1", EnvoyImage: "example.com/envoy:v1", Given: []string{FlagImage, FlagClusterDNS}, ClusterDNS: "patch"}
 	for _, tc := range []struct {
@@ -18,7 +18,7 @@ func TestSettle(t *testing.T) {
 		given  map[string]string
 		before *Remembered
 		want   Remembered
-		says   []string
+		lines  []string
 	}{
 		{name: "first", want: Remembered{Image: release.Oooi, EnvoyImage: release.Envoy}},
 		{
@@ -28,7 +28,7 @@ func TestSettle(t *testing.T) {
 		{
 			name: "kept, and a newer default", before: given,
 			want: Remembered{Image: "mirror/oooi:1", EnvoyImage: release.Envoy, ClusterDNS: "patch", Given: []string{FlagImage, FlagClusterDNS}},
-			says: []string{
+			lines: []string{
 				"--image mirror/oooi:1 is kept from the previous setup; --image= resets it",
 				"--envoy-image changes from example.com/envoy:v1 to example.com/envoy:v2, the default of this version of kubectl-oooi",
 				"--cluster-dns patch is kept from the previous setup; --cluster-dns=print resets it",
@@ -39,17 +39,17 @@ func TestSettle(t *testing.T) {
 			want: Remembered{Image: release.Oooi, EnvoyImage: "mirror/envoy:1", Given: []string{FlagEnvoyImage}},
 		},
 	} {
-		now, says := Settle(tc.given, tc.before, release)
+		now, lines := ResolveFlags(tc.given, tc.before, release)
 		if diff := cmp.Diff(&tc.want, now); diff != "" {
-			t.Errorf("%s: remembers (-want +got)\n%s", tc.name, diff)
+			t.Errorf("%s: remembered flags (-want +got)\n%s", tc.name, diff)
 		}
-		if diff := cmp.Diff(tc.says, says); diff != "" {
-			t.Errorf("%s: says (-want +got)\n%s", tc.name, diff)
+		if diff := cmp.Diff(tc.lines, lines); diff != "" {
+			t.Errorf("%s: lines (-want +got)\n%s", tc.name, diff)
 		}
 	}
 }
 
-func TestVersionsAreCompared(t *testing.T) {
+func TestOlder(t *testing.T) {
 	for _, tc := range []struct {
 		a, b  string
 		older bool
@@ -59,12 +59,12 @@ func TestVersionsAreCompared(t *testing.T) {
 		{"v0.0.0-20260101000000-aaaaaaaaaaaa", "v0.0.0-20260201000000-bbbbbbbbbbbb+dirty", true},
 	} {
 		if got := older(tc.a, tc.b); got != tc.older {
-			t.Errorf("%s is older than %s: %t", tc.a, tc.b, got)
+			t.Errorf("older(%q, %q) = %t", tc.a, tc.b, got)
 		}
 	}
 }
 
-func TestWhatWaitingDoesNotHelp(t *testing.T) {
+func TestGraceOfPods(t *testing.T) {
 	waiting := func(reason string, restarts int32) *corev1.Pod {
 		return &corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{
 			{RestartCount: restarts, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}},
@@ -76,35 +76,35 @@ func TestWhatWaitingDoesNotHelp(t *testing.T) {
 		event *corev1.Event
 		want  time.Duration
 	}{
-		{"starts", waiting("ContainerCreating", 0), nil, -1},
-		{"probes fail", &corev1.Pod{}, &corev1.Event{Reason: "Unhealthy"}, -1},
-		{"no image", waiting("ImagePullBackOff", 0), nil, 15 * time.Second},
-		{"no name of an image", waiting("InvalidImageName", 0), nil, 0},
-		{"ended once", waiting("CrashLoopBackOff", 1), nil, 15 * time.Second},
-		{"ended twice", waiting("CrashLoopBackOff", 2), nil, 5 * time.Second},
-		{"ended twice, and runs", &corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{RestartCount: 2}}}}, nil, 5 * time.Second},
-		{"ended twice, and is ready", &corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{RestartCount: 2, Ready: true}}}}, nil, -1},
-		{"no such program", waiting("RunContainerError", 0), nil, 15 * time.Second},
-		{"no node", &corev1.Pod{Status: corev1.PodStatus{Conditions: []corev1.PodCondition{
+		{"starting", waiting("ContainerCreating", 0), nil, -1},
+		{"failing probes", &corev1.Pod{}, &corev1.Event{Reason: "Unhealthy"}, -1},
+		{"an image that cannot be pulled", waiting("ImagePullBackOff", 0), nil, 15 * time.Second},
+		{"an invalid image name", waiting("InvalidImageName", 0), nil, 0},
+		{"restarted once", waiting("CrashLoopBackOff", 1), nil, 15 * time.Second},
+		{"restarted twice", waiting("CrashLoopBackOff", 2), nil, 5 * time.Second},
+		{"restarted twice, and running", &corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{RestartCount: 2}}}}, nil, 5 * time.Second},
+		{"restarted twice, and ready", &corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{RestartCount: 2, Ready: true}}}}, nil, -1},
+		{"a program that does not exist", waiting("RunContainerError", 0), nil, 15 * time.Second},
+		{"not scheduled", &corev1.Pod{Status: corev1.PodStatus{Conditions: []corev1.PodCondition{
 			{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable},
 		}}}, &corev1.Event{Reason: "FailedScheduling"}, 20 * time.Second},
-		{"no network at first", &corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{
+		{"no network at first, then running", &corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{
 			{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}},
 		}}}, &corev1.Event{Reason: "FailedCreatePodSandBox"}, -1},
 		{"no network", waiting("ContainerCreating", 0), &corev1.Event{Reason: "FailedCreatePodSandBox"}, 20 * time.Second},
 	} {
 		if got := graceOf(tc.pod, tc.event); got != tc.want {
-			t.Errorf("%s: it has %s, want %s", tc.name, got, tc.want)
+			t.Errorf("%s: the grace period is %s, want %s", tc.name, got, tc.want)
 		}
 	}
 }
 
-func TestLinesAreBrief(t *testing.T) {
+func TestShortenProgress(t *testing.T) {
 	const image = `StatefulSet a/b: pod b-0: container c: ImagePullBackOff: Back-off pulling image "x": ErrImagePull: and so on`
-	if got := brief(image); got != "StatefulSet a/b: pod b-0: container c: ImagePullBackOff" {
-		t.Errorf("a line has %q", got)
+	if got := shorten(image); got != "StatefulSet a/b: pod b-0: container c: ImagePullBackOff" {
+		t.Errorf("shortened to %q", got)
 	}
-	if brief("pod b-0: c: CrashLoopBackOff: back-off 10s restarting") != brief("pod b-0: c: CrashLoopBackOff: back-off 20s restarting") {
-		t.Error("a countdown is said again and again")
+	if shorten("pod b-0: c: CrashLoopBackOff: back-off 10s restarting") != shorten("pod b-0: c: CrashLoopBackOff: back-off 20s restarting") {
+		t.Error("messages that differ only in the countdown are not shortened to the same text")
 	}
 }

@@ -20,35 +20,36 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
-// Teardown takes away what setup has made for an Infra.
+// Teardown deletes an Infra and everything that setup created for it. Plan must be called before DryRun and Run.
 type Teardown struct {
 	Client client.Client
-	// Out has a line for every object that goes.
+	// Out receives a line for each deleted object.
 	Out   io.Writer
 	Infra types.NamespacedName
-	// Leases takes away who has which address, too.
+	// Leases also deletes DHCP leases.
 	Leases bool
-	// CRDs takes away our APIs, too, with the last Infra. That of VirtualIngresses stays while there
-	// are any: their Ingresses would go with them.
+	// CRDs also deletes the CRDs, with the last Infra. The one of VirtualIngress is kept while VirtualIngresses
+	// exist, because their Ingresses would be deleted with them.
 	CRDs bool
-	// VirtualIngress takes away what keeps Ingresses for VirtualIngresses, and has CRDs take these, too.
+	// VirtualIngress also deletes the VirtualIngress controller, and with CRDs all VirtualIngresses.
 	VirtualIngress bool
-	// Stays has a line for everything that is left, and for what could not be looked for, once there is a plan.
-	Stays []string
+	// Notes has a line for each object that is kept, with the reason, and for each kind that could not be searched
+	// for. Plan sets it.
+	Notes []string
 
 	own, shared, crds []inventory.Entry
 	kept              []inventory.Entry
-	apps              bool // control has something to clean up in the hosted cluster
-	ingress           bool // what keeps Ingresses stays
+	apps              bool // control has to clean up apps ingress in the hosted cluster
+	keepsIngress      bool // the VirtualIngress controller is kept
 }
 
-// Plan finds out what is to go, in the order in which it goes.
+// Plan returns the objects to delete, in the order of their deletion.
 func (t *Teardown) Plan(ctx context.Context) ([]inventory.Entry, error) {
 	own, err := inventory.Load(ctx, t.Client, t.Infra)
 	if err != nil {
 		return nil, err
 	}
-	warn := func(text string) { t.Stays = append(t.Stays, "Warning: "+text) }
+	warn := func(text string) { t.Notes = append(t.Notes, "Warning: "+text) }
 	found, err := inventory.Find(ctx, t.Client, t.Infra, namespacesOf(t.Infra.Namespace, own), warn)
 	if err != nil {
 		return nil, err
@@ -60,7 +61,7 @@ func (t *Teardown) Plan(ctx context.Context) ([]inventory.Entry, error) {
 	}
 	if infra != nil {
 		t.apps, _, _ = unstructured.NestedBool(infra.Object, "spec", "appsIngress", "enabled")
-		// First of all: while it is there, control makes anew what belongs to it.
+		// The Infra is deleted first (own is reversed below): while it exists, control would create its objects again.
 		self := inventory.Of(infra)
 		own = append(slices.DeleteFunc(own, self.Same), self)
 	}
@@ -75,7 +76,7 @@ func (t *Teardown) Plan(ctx context.Context) ([]inventory.Entry, error) {
 		own = append(given, own...)
 	}
 	slices.Reverse(own)
-	if t.own, err = t.unused(ctx, own); err != nil {
+	if t.own, err = t.deletable(ctx, own); err != nil {
 		return nil, err
 	}
 	last, err := t.last(ctx)
@@ -93,7 +94,7 @@ func (t *Teardown) Plan(ctx context.Context) ([]inventory.Entry, error) {
 	return slices.Concat(t.own, t.shared, t.crds), nil
 }
 
-// namespacesOf are the Infra's namespace and those of an inventory.
+// namespacesOf returns the Infra's namespace and those of the entries, sorted and without duplicates.
 func namespacesOf(infra string, list []inventory.Entry) []string {
 	namespaces := []string{infra}
 	for _, e := range list {
@@ -105,8 +106,8 @@ func namespacesOf(infra string, list []inventory.Entry) []string {
 	return slices.Compact(namespaces)
 }
 
-// unused leaves out what others need.
-func (t *Teardown) unused(ctx context.Context, own []inventory.Entry) ([]inventory.Entry, error) {
+// deletable returns the entries without networks that others use. It adds a note for each of these.
+func (t *Teardown) deletable(ctx context.Context, own []inventory.Entry) ([]inventory.Entry, error) {
 	var list []inventory.Entry
 	for _, e := range own {
 		user, err := networkUser(ctx, t.Client, e, t.Infra)
@@ -118,11 +119,12 @@ func (t *Teardown) unused(ctx context.Context, own []inventory.Entry) ([]invento
 			continue
 		}
 		t.kept = append(t.kept, e)
-		t.Stays = append(t.Stays, fmt.Sprintf("%s is kept, and no longer managed by setup: %s", e, user))
+		t.Notes = append(t.Notes, fmt.Sprintf("%s is kept, and no longer managed by setup: %s", e, user))
 	}
 	return list, nil
 }
 
+// infra returns the Infra; nil if it or its kind does not exist.
 func (t *Teardown) infra(ctx context.Context) (*unstructured.Unstructured, error) {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("Infra"))
@@ -136,7 +138,7 @@ func (t *Teardown) infra(ctx context.Context) (*unstructured.Unstructured, error
 	return u, nil
 }
 
-// leases are those of the Infra's pool.
+// leases returns the Lease objects of the Infra's DHCP pool.
 func (t *Teardown) leases(ctx context.Context) ([]inventory.Entry, error) {
 	var all []inventory.Entry
 	r := &read.Reader{Client: t.Client}
@@ -148,7 +150,7 @@ func (t *Teardown) leases(ctx context.Context) ([]inventory.Entry, error) {
 	return all, err
 }
 
-// last reports whether there is no other Infra, nor a ProxyServer of its own.
+// last reports whether no Infra and no ProxyServer exists that Run does not delete.
 func (t *Teardown) last(ctx context.Context) (bool, error) {
 	for _, kind := range []string{"Infra", "ProxyServer"} {
 		list := &unstructured.UnstructuredList{}
@@ -169,45 +171,45 @@ func (t *Teardown) last(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// base is what there is once in a cluster.
+// base adds the objects that all Infras of a cluster share to those to delete.
 func (t *Teardown) base(ctx context.Context) error {
-	objects, err := folder(render.BaseOf)
+	objects, err := objectsIn(render.BaseDir)
 	if err != nil {
 		return err
 	}
-	others := t.ingress // somebody else has installed a part, or a part stays
+	keepNamespace := t.keepsIngress // set if an object is kept that may be in the namespace
 	for _, o := range slices.Backward(objects) {
-		u, err := t.read(ctx, o)
+		u, err := t.get(ctx, o)
 		if err != nil {
 			return err
 		}
 		switch {
 		case u == nil:
 		case u.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy:
-			others = true
+			keepNamespace = true
 			if u.GetKind() == "Namespace" {
-				t.Stays = append(t.Stays, fmt.Sprintf("%s is kept: setup did not create it", inventory.Of(u)))
+				t.Notes = append(t.Notes, fmt.Sprintf("%s is kept: setup did not create it", inventory.Of(u)))
 			}
-		case u.GetKind() == "Namespace" && others: // it would go with it
+		case u.GetKind() == "Namespace" && keepNamespace: // deleting it would delete the kept object
 		case u.GetKind() == "Namespace":
-			inhabitant, err := inhabitant(ctx, t.Client, u.GetName())
+			reason, err := namespaceKeepReason(ctx, t.Client, u.GetName())
 			if err != nil {
 				return err
 			}
-			if inhabitant != "" {
-				t.Stays = append(t.Stays, fmt.Sprintf("%s is kept: %s", inventory.Of(u), inhabitant))
+			if reason != "" {
+				t.Notes = append(t.Notes, fmt.Sprintf("%s is kept: %s", inventory.Of(u), reason))
 				continue
 			}
 			t.shared = append(t.shared, inventory.Of(u))
 		case u.GetKind() != "CustomResourceDefinition":
 			t.shared = append(t.shared, inventory.Of(u))
 		case t.CRDs:
-			used, err := t.used(ctx, u)
+			keep, err := t.crdKept(ctx, u)
 			if err != nil {
 				return err
 			}
-			if used {
-				t.Stays = append(t.Stays, fmt.Sprintf("%s is kept: VirtualIngresses exist, and their Ingresses would be deleted with them; use --virtual-ingress to delete them", inventory.Of(u)))
+			if keep {
+				t.Notes = append(t.Notes, fmt.Sprintf("%s is kept: VirtualIngresses exist, and their Ingresses would be deleted with them; use --virtual-ingress to delete them", inventory.Of(u)))
 				continue
 			}
 			t.crds = append(t.crds, inventory.Of(u))
@@ -216,9 +218,9 @@ func (t *Teardown) base(ctx context.Context) error {
 	return nil
 }
 
-// folder has the objects of one of render's folders.
-func folder(of string) ([]*unstructured.Unstructured, error) {
-	files, err := render.Overlay(nil, render.Images{}, of)
+// objectsIn returns the objects of a directory of manifests: render.BaseDir or render.VirtualIngressDir.
+func objectsIn(dir string) ([]*unstructured.Unstructured, error) {
+	files, err := render.Overlay(nil, render.Images{}, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -226,20 +228,21 @@ func folder(of string) ([]*unstructured.Unstructured, error) {
 	return objects, err
 }
 
-// DryRun has the API server check each deletion, and deletes nothing.
+// DryRun submits each deletion to the API server as a dry run.
 func (t *Teardown) DryRun(ctx context.Context) error {
 	for _, e := range slices.Concat(t.own, t.shared, t.crds) {
-		if _, err := e.Remove(ctx, t.Client, client.DryRunAll); err != nil {
+		if _, err := e.Delete(ctx, t.Client, client.DryRunAll); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Run takes it all away.
+// Run removes the Infra's entry from the cluster DNS, deletes the objects of the plan, and waits until they are
+// deleted.
 func (t *Teardown) Run(ctx context.Context) error {
 	change, err := (&ClusterDNS{Client: t.Client, Infra: t.Infra}).Withdraw(ctx)
-	if err != nil && !apierrors.IsForbidden(err) { // who may not read it has not changed it
+	if err != nil && !apierrors.IsForbidden(err) { // without this right setup cannot have added an entry
 		return err
 	}
 	if err := change.Report(t.Out, "no longer forwards to oooi"); err != nil {
@@ -250,7 +253,7 @@ func (t *Teardown) Run(ctx context.Context) error {
 			return err
 		}
 		if i == 0 && t.apps && e.Kind == "Infra" {
-			if err := cleaned(ctx, t.Client, t.Out, t.Infra); err != nil {
+			if err := waitForCleanup(ctx, t.Client, t.Out, t.Infra); err != nil {
 				return err
 			}
 		}
@@ -269,15 +272,16 @@ func (t *Teardown) Run(ctx context.Context) error {
 		}
 	}
 	for _, e := range slices.Concat(t.own, t.shared, t.crds) {
-		if err := e.Gone(ctx, t.Client); err != nil && !meta.IsNoMatchError(err) {
+		if err := e.WaitForDeletion(ctx, t.Client); err != nil && !meta.IsNoMatchError(err) {
 			return err
 		}
 	}
 	return nil
 }
 
+// remove deletes an object, and prints it if it existed.
 func (t *Teardown) remove(ctx context.Context, e inventory.Entry) error {
-	removed, err := e.Remove(ctx, t.Client)
+	removed, err := e.Delete(ctx, t.Client)
 	if err != nil || !removed {
 		return err
 	}

@@ -16,15 +16,15 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
-// virtualIngress finds what keeps Ingresses for VirtualIngresses, which no Infra needs: it goes where
-// that is asked for, and else stays with its namespace, whoever has installed it.
+// virtualIngress adds the VirtualIngress controller to the objects to delete, if VirtualIngress is set and setup
+// created it. Otherwise the controller is kept, with its namespace: it does not depend on an Infra.
 func (t *Teardown) virtualIngress(ctx context.Context, last bool) error {
-	objects, err := folder(render.VirtualIngressOf)
+	objects, err := objectsIn(render.VirtualIngressDir)
 	if err != nil {
 		return err
 	}
 	for _, o := range slices.Backward(objects) {
-		u, err := t.read(ctx, o)
+		u, err := t.get(ctx, o)
 		if err != nil {
 			return err
 		}
@@ -34,46 +34,46 @@ func (t *Teardown) virtualIngress(ctx context.Context, last bool) error {
 		case t.VirtualIngress && u.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy:
 			t.shared = append(t.shared, inventory.Of(u))
 		case o.GetKind() == "Deployment":
-			t.ingress = true
+			t.keepsIngress = true
 			if last {
-				t.Stays = append(t.Stays, fmt.Sprintf("%s and its namespace are kept: %s", inventory.Of(u), t.whyItStays()))
+				t.Notes = append(t.Notes, fmt.Sprintf("%s and its namespace are kept: %s", inventory.Of(u), t.keepReason()))
 			}
 		}
-		if o.GetKind() != "Deployment" || t.ingress {
+		if o.GetKind() != "Deployment" || t.keepsIngress {
 			continue
 		}
-		// The Lease by which it has led is nobody's else.
+		// The Lease of its leader election is not part of the manifests.
 		lease := &unstructured.Unstructured{}
 		lease.SetGroupVersionKind(coordinationv1.SchemeGroupVersion.WithKind("Lease"))
 		lease.SetNamespace(u.GetNamespace())
 		lease.SetName(u.GetName())
-		if lease, err = t.read(ctx, lease); err != nil {
+		if lease, err = t.get(ctx, lease); err != nil {
 			return err
 		}
 		if lease != nil {
 			t.shared = append(t.shared, inventory.Of(lease))
 		}
 	}
-	if !t.VirtualIngress || t.ingress || t.CRDs && last {
+	if !t.VirtualIngress || t.keepsIngress || t.CRDs && last {
 		return nil
 	}
 	list, err := t.virtualIngresses(ctx)
 	if err == nil && len(list) > 0 {
-		t.Stays = append(t.Stays, fmt.Sprintf("VirtualIngress %s/%s and all others are kept with their Ingresses, which are no longer reconciled", list[0].GetNamespace(), list[0].GetName()))
+		t.Notes = append(t.Notes, fmt.Sprintf("VirtualIngress %s/%s and all others are kept with their Ingresses, which are no longer reconciled", list[0].GetNamespace(), list[0].GetName()))
 	}
 	return err
 }
 
-// whyItStays says what could be done about it.
-func (t *Teardown) whyItStays() string {
+// keepReason returns why the VirtualIngress controller is kept, or how to delete it.
+func (t *Teardown) keepReason() string {
 	if t.VirtualIngress {
 		return "setup did not create it; it may belong to Helm"
 	}
 	return "use --virtual-ingress to delete it"
 }
 
-// used reports whether a CRD is that of VirtualIngresses, there are any, and they are to stay.
-func (t *Teardown) used(ctx context.Context, crd *unstructured.Unstructured) (bool, error) {
+// crdKept reports whether a CRD is that of VirtualIngress, VirtualIngresses exist, and they must not be deleted.
+func (t *Teardown) crdKept(ctx context.Context, crd *unstructured.Unstructured) (bool, error) {
 	if kind, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "kind"); kind != "VirtualIngress" || t.VirtualIngress {
 		return false, nil
 	}
@@ -81,7 +81,7 @@ func (t *Teardown) used(ctx context.Context, crd *unstructured.Unstructured) (bo
 	return len(list) > 0, err
 }
 
-// virtualIngresses has one, if there is any.
+// virtualIngresses returns one VirtualIngress, if any exists.
 func (t *Teardown) virtualIngresses(ctx context.Context) ([]unstructured.Unstructured, error) {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("VirtualIngress"))
@@ -95,8 +95,8 @@ func (t *Teardown) virtualIngresses(ctx context.Context) ([]unstructured.Unstruc
 	return list.Items, nil
 }
 
-// read reads an object as it is in the cluster; nil for none.
-func (t *Teardown) read(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+// get returns the present state of an object; nil if it does not exist.
+func (t *Teardown) get(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(o.GroupVersionKind())
 	err := t.Client.Get(ctx, client.ObjectKeyFromObject(o), u)

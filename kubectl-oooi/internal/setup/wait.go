@@ -20,16 +20,15 @@ import (
 	infrastatus "github.com/densityops/oooi/kubectl-oooi/internal/status"
 )
 
-// Waiter waits until a plan works.
+// Waiter waits until all components of a plan work.
 type Waiter struct {
 	Client client.Client
-	// Out has a line whenever what is waited for changes.
+	// Out receives a line whenever the component or pod that Wait waits for changes.
 	Out io.Writer
 }
 
-// Wait returns when every workload is there and control has found every component to work:
-// names answered in each view, DHCP ready, Envoy's configuration acknowledged. Applications
-// are not waited for, whose address others give.
+// Wait waits until all pods are ready and control reports that DNS answers in each view, DHCP is ready, and Envoy has
+// acknowledged its configuration. It does not wait for apps ingress, whose address another component assigns.
 func (w *Waiter) Wait(ctx context.Context, p *Plan) error {
 	started := time.Now()
 	err := poll(ctx, w.Out, func(ctx context.Context) (string, error) {
@@ -43,39 +42,40 @@ func (w *Waiter) Wait(ctx context.Context, p *Plan) error {
 	return err
 }
 
-// missing says what does not work yet.
+// missing returns a text for each workload that is not ready, and for the Infra or ProxyServer if control does not
+// report that it works. It deletes pods that block a rollout.
 func (w *Waiter) missing(ctx context.Context, p *Plan) ([]string, error) {
 	var list []string
 	for _, o := range p.Objects {
 		if !isWorkload(o) {
 			continue
 		}
-		u, err := look(ctx, w.Client, o)
+		u, err := readWorkload(ctx, w.Client, o)
 		if err != nil {
 			return nil, err
 		}
 		if u.missing == "" {
 			continue
 		}
-		if err := u.unwedge(ctx, w.Client, w.Out); err != nil {
+		if err := u.deleteBlockingPods(ctx, w.Client, w.Out); err != nil {
 			return nil, err
 		}
 		list = append(list, fmt.Sprintf("%s: %s", inventory.Of(o), cmp.Or(w.pods(ctx, u), u.missing)))
 	}
-	judged := w.infra
-	if p.Alone {
-		judged = w.proxyServer
+	check := w.infra
+	if p.Standalone {
+		check = w.proxyServer
 	}
-	more, err := judged(ctx, p)
+	more, err := check(ctx, p)
 	return append(list, more...), err
 }
 
-// pods says what keeps the pods of a workload from being ready.
+// pods returns why the pods of a workload are not ready.
 func (w *Waiter) pods(ctx context.Context, u *workload) string {
 	var list []string
 	for i := range u.pods {
 		pod := &u.pods[i]
-		why := infrastatus.Unready(pod)
+		why := infrastatus.UnreadyReason(pod)
 		if why == "" {
 			continue
 		}
@@ -85,7 +85,7 @@ func (w *Waiter) pods(ctx context.Context, u *workload) string {
 	return strings.Join(list, "; ")
 }
 
-// describe says why a pod is not ready, with its last warning, which it returns as well; nil for none.
+// describe returns why a pod is not ready, with the text of its last warning event, and the event; nil if it has none.
 func (w *Waiter) describe(ctx context.Context, pod *corev1.Pod, why string) (string, *corev1.Event) {
 	text := "pod " + pod.Name + ": " + why
 	event := w.event(ctx, pod.Namespace, pod.UID)
@@ -95,8 +95,8 @@ func (w *Waiter) describe(ctx context.Context, pod *corev1.Pod, why string) (str
 	return text, event
 }
 
-// event is the last warning about an object, which says what a pod that does not start waits for:
-// an image, a network. Who may not read events does without.
+// event returns the last warning event of an object: for a pod that does not start, the image or network that it
+// waits for. It returns nil if the object has none, or if listing events fails.
 func (w *Waiter) event(ctx context.Context, namespace string, uid types.UID) *corev1.Event {
 	var list corev1.EventList
 	if err := w.Client.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{"involvedObject.uid": string(uid)}); err != nil {
@@ -111,7 +111,7 @@ func (w *Waiter) event(ctx context.Context, namespace string, uid types.UID) *co
 	return last
 }
 
-// infra says what of the Infra control does not find to work.
+// infra returns what control reports not to work in the Infra; nil if all components work.
 func (w *Waiter) infra(ctx context.Context, p *Plan) ([]string, error) {
 	r := &read.Reader{Client: w.Client}
 	infra, err := r.Infra(ctx, p.Infra.Namespace, p.Infra.Name)
@@ -131,7 +131,7 @@ func (w *Waiter) infra(ctx context.Context, p *Plan) ([]string, error) {
 	return []string{"the Infra to be ready: " + ready.Reason + ": " + ready.Message}, nil
 }
 
-// proxyServer says what of a ProxyServer that is alone control does not find to work.
+// proxyServer returns what control reports not to work in the standalone ProxyServer; nil if it works.
 func (w *Waiter) proxyServer(ctx context.Context, p *Plan) ([]string, error) {
 	r := &read.Reader{Client: w.Client}
 	server, err := r.ProxyServer(ctx, p.Infra.Namespace, p.Infra.Name)
@@ -149,8 +149,8 @@ func (w *Waiter) proxyServer(ctx context.Context, p *Plan) ([]string, error) {
 	}
 }
 
-// works reports whether every component of an Infra does, whatever its applications; and, where
-// there is a hosted cluster, whether its names are served.
+// works reports whether every enabled component of an Infra works, and if it has a hosted cluster, whether its names
+// are served. It ignores apps ingress.
 func works(i *v1alpha1.Infra, hosted bool) bool {
 	components, is := i.Spec.InfraComponents, i.Status.ComponentStatus
 	if is == nil {

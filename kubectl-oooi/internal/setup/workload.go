@@ -17,19 +17,20 @@ import (
 	infrastatus "github.com/densityops/oooi/kubectl-oooi/internal/status"
 )
 
-// A workload is a StatefulSet or Deployment as it is at one moment.
+// A workload is the state of a StatefulSet or Deployment at one moment.
 type workload struct {
 	*unstructured.Unstructured
 
-	// missing says what the workload lacks, in the words of kstatus; empty where nothing is missing, and there are no pods then.
+	// missing is the message of kstatus for a workload that is not rolled out; empty for one that is. Then pods is
+	// empty, too.
 	missing string
-	// seen: its controller knows of the last change.
-	seen bool
-	pods []corev1.Pod
+	// observed is set if the status refers to the current generation.
+	observed bool
+	pods     []corev1.Pod
 }
 
-// look reads a workload, and its pods if it lacks something.
-func look(ctx context.Context, c client.Client, o *unstructured.Unstructured) (*workload, error) {
+// readWorkload reads a workload, and its pods if it is not rolled out.
+func readWorkload(ctx context.Context, c client.Client, o *unstructured.Unstructured) (*workload, error) {
 	w := &workload{Unstructured: &unstructured.Unstructured{}}
 	w.SetGroupVersionKind(o.GroupVersionKind())
 	if err := c.Get(ctx, client.ObjectKeyFromObject(o), w.Unstructured); err != nil {
@@ -47,35 +48,36 @@ func look(ctx context.Context, c client.Client, o *unstructured.Unstructured) (*
 	if err != nil {
 		return nil, fmt.Errorf("reading the status of %s: %w", inventory.Of(o), err)
 	}
-	w.seen = observed >= w.GetGeneration()
+	w.observed = observed >= w.GetGeneration()
 	w.pods, err = podsOf(ctx, c, w.Unstructured)
 	return w, err
 }
 
-// replaces reports whether a StatefulSet's controller is to replace a pod, which is of an earlier revision.
+// replaces reports whether a pod is of another revision than the StatefulSet's, so that its controller will replace it.
 func (w *workload) replaces(pod *corev1.Pod) bool {
 	revision, _, _ := unstructured.NestedString(w.Object, "status", "updateRevision")
 	return revision != "" && w.GetKind() == "StatefulSet" && metav1.IsControlledBy(pod, w) && pod.Labels[appsv1.ControllerRevisionHashLabelKey] != revision
 }
 
-// wedgedBy reports whether a StatefulSet's controller waits for a pod to become ready before it replaces it.
-func (w *workload) wedgedBy(pod corev1.Pod) bool {
-	return pod.DeletionTimestamp == nil && w.replaces(&pod) && infrastatus.Unready(&pod) != ""
+// blockedBy reports whether a pod blocks the rollout: the StatefulSet controller waits until it is ready before it
+// replaces it.
+func (w *workload) blockedBy(pod corev1.Pod) bool {
+	return pod.DeletionTimestamp == nil && w.replaces(&pod) && infrastatus.UnreadyReason(&pod) != ""
 }
 
-// unwedge deletes the pods that keep a StatefulSet from being rolled out.
-func (w *workload) unwedge(ctx context.Context, c client.Client, out io.Writer) error {
-	if !w.seen {
+// deleteBlockingPods deletes the pods that block the rollout of a StatefulSet.
+func (w *workload) deleteBlockingPods(ctx context.Context, c client.Client, out io.Writer) error {
+	if !w.observed {
 		return nil
 	}
 	for i := range w.pods {
 		pod := &w.pods[i]
-		if !w.wedgedBy(*pod) {
+		if !w.blockedBy(*pod) {
 			continue
 		}
 		err := c.Delete(ctx, pod, client.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion})
 		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-			continue // it has changed: look again
+			continue // the pod has changed; the next call checks it again
 		}
 		if err != nil {
 			return fmt.Errorf("deleting Pod %s/%s, which blocks the rollout of %s: %w", pod.Namespace, pod.Name, inventory.Of(w.Unstructured), err)
@@ -87,7 +89,7 @@ func (w *workload) unwedge(ctx context.Context, c client.Client, out io.Writer) 
 	return nil
 }
 
-// podsOf are the pods of a workload.
+// podsOf returns the pods of a workload.
 func podsOf(ctx context.Context, c client.Client, workload *unstructured.Unstructured) ([]corev1.Pod, error) {
 	labels, _, err := unstructured.NestedStringMap(workload.Object, "spec", "selector", "matchLabels")
 	if err != nil {

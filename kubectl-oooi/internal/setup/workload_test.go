@@ -16,26 +16,26 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
 
-// TestAPodOfBeforeAChangeDoesNotCountAgainstIt: the pod of a change that did not work is still
-// there when the change is taken back.
-func TestAPodOfBeforeAChangeDoesNotCountAgainstIt(t *testing.T) {
+// TestPodsOfAnEarlierRevisionAreNotStuck has a pod that does not become ready, of the present revision and of the one
+// before: in a rollback, the pod of the failed change still exists.
+func TestPodsOfAnEarlierRevisionAreNotStuck(t *testing.T) {
 	const before, after = "demo-dns-1", "demo-dns-2"
 	for _, tc := range []struct {
 		name           string
-		seen           int64  // the generation that the controller has seen
+		observed       int64  // the generation that the controller has observed
 		update, pod    string // revisions
 		stuck, deleted bool
 	}{
-		{name: "its controller has yet to look", seen: 1, update: before, pod: before},
-		{name: "its controller replaces it", seen: 2, update: after, pod: before, deleted: true},
-		{name: "it is of the change", seen: 2, update: after, pod: after, stuck: true},
+		{name: "of the revision before, not yet observed", observed: 1, update: before, pod: before},
+		{name: "of the revision before", observed: 2, update: after, pod: before, deleted: true},
+		{name: "of the present revision", observed: 2, update: after, pod: after, stuck: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			one, labels := int32(1), map[string]string{"app": "dns"}
 			set := &appsv1.StatefulSet{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: "demo-dns", UID: "set", Generation: 2},
 				Spec:       appsv1.StatefulSetSpec{Replicas: &one, Selector: &metav1.LabelSelector{MatchLabels: labels}},
-				Status:     appsv1.StatefulSetStatus{ObservedGeneration: tc.seen, Replicas: 1, UpdateRevision: tc.update},
+				Status:     appsv1.StatefulSetStatus{ObservedGeneration: tc.observed, Replicas: 1, UpdateRevision: tc.update},
 			}
 			pod := &corev1.Pod{
 				ObjectMeta: metav1.ObjectMeta{
@@ -60,19 +60,19 @@ func TestAPodOfBeforeAChangeDoesNotCountAgainstIt(t *testing.T) {
 			w := &watch{Applier: &Applier{Client: c, Out: &out}, workload: o}
 			text, err := missingFor(ctx, w, time.Hour)
 			if stuck := err != nil; stuck != tc.stuck || text == "" {
-				t.Errorf("it lacks %q, and the error is %v", text, err)
+				t.Errorf("missing %q, error %v; want stuck: %t", text, err, tc.stuck)
 			}
-			gone := apierrors.IsNotFound(c.Get(ctx, client.ObjectKeyFromObject(pod), &corev1.Pod{}))
-			if gone != tc.deleted {
-				t.Errorf("deleted: %t, want %t\n%s", gone, tc.deleted, &out)
+			deleted := apierrors.IsNotFound(c.Get(ctx, client.ObjectKeyFromObject(pod), &corev1.Pod{}))
+			if deleted != tc.deleted {
+				t.Errorf("deleted: %t, want %t\n%s", deleted, tc.deleted, &out)
 			}
 		})
 	}
 }
 
-// TestARestartedContainerHasToStayReady: one that exceeds its memory limit can be ready each time
-// for some seconds.
-func TestARestartedContainerHasToStayReady(t *testing.T) {
+// TestRestartedContainerMustStayReady restarts a ready container: one that exceeds its memory limit can be ready for
+// some seconds each time it starts.
+func TestRestartedContainerMustStayReady(t *testing.T) {
 	one, labels := int32(1), map[string]string{"app": "dns"}
 	set := &appsv1.StatefulSet{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"},
@@ -94,23 +94,23 @@ func TestARestartedContainerHasToStayReady(t *testing.T) {
 	}
 	var out strings.Builder
 	w := &watch{Applier: &Applier{Client: c, Out: &out}, workload: &unstructured.Unstructured{Object: fields}}
-	unsettled := func(want string) {
+	expectMissing := func(want string) {
 		t.Helper()
-		if text, err := w.unsettled(ctx); err != nil || text != want {
-			t.Errorf("it lacks %q, want %q, and the error is %v", text, want, err)
+		if text, err := w.missingOrUnstable(ctx); err != nil || text != want {
+			t.Errorf("missing %q, want %q, error %v", text, want, err)
 		}
 	}
-	unsettled("")
+	expectMissing("")
 	pod.Status.ContainerStatuses[0].RestartCount = 1
 	if err := c.Status().Update(ctx, pod); err != nil {
 		t.Fatal(err)
 	}
-	unsettled("StatefulSet clusters/demo-dns: pod demo-dns-0: container coredns to stay ready for 20s after a restart")
-	w.ready = w.ready.Add(-settleTime)
-	unsettled("")
+	expectMissing("StatefulSet clusters/demo-dns: pod demo-dns-0: container coredns to stay ready for 20s after a restart")
+	w.ready = w.ready.Add(-stableTime)
+	expectMissing("")
 }
 
-// missingFor is what is missing when everything that is stuck has been so for some time.
+// missingFor returns what is missing after everything that is stuck has been stuck for the given time.
 func missingFor(ctx context.Context, w *watch, long time.Duration) (string, error) {
 	if text, err := w.missing(ctx); err != nil {
 		return text, err

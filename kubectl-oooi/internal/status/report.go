@@ -1,4 +1,4 @@
-// Package status says how Infras fare.
+// Package status builds and prints reports of the status of Infras.
 package status
 
 import (
@@ -16,59 +16,59 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
 
-// Report is how one Infra fares.
+// A Report is the status of one Infra.
 type Report struct {
 	metav1.TypeMeta `json:",inline"`
 
 	Metadata output.Metadata `json:"metadata"`
-	// HostedCluster is "namespace/name"; empty while none is bound.
+	// HostedCluster is "namespace/name"; empty if none is bound.
 	HostedCluster string `json:"hostedCluster,omitempty"`
-	// Network is the NetworkAttachmentDefinition of the virtual machines, "namespace/name".
+	// Network is the NetworkAttachmentDefinition of the VMs, as "namespace/name".
 	Network string   `json:"network"`
 	CIDRs   []string `json:"cidrs"`
-	// Ready sums up. It is unknown while control has not looked at the present spec.
+	// Ready is the condition Ready. Its status is Unknown while control has not observed the current generation.
 	Ready Summary `json:"ready"`
-	// Components are DHCP, DNS and the proxy.
+	// Components has DHCP, DNS and the proxy, in this order.
 	Components []Component `json:"components"`
-	// ProxyServers are those that take their routes from the Infra.
+	// ProxyServers has the ProxyServers whose infraRef names the Infra.
 	ProxyServers []ProxyServer `json:"proxyServers,omitempty"`
-	// FloatingAddress is the proxy's, where it moves between instances.
+	// FloatingAddress is the address of the proxy that moves between its replicas; nil for a single replica.
 	FloatingAddress *FloatingAddress `json:"floatingAddress,omitempty"`
-	// Applications is nil where nothing is asked for.
+	// Applications is nil if spec.appsIngress is disabled.
 	Applications *Applications `json:"applications,omitempty"`
-	// Conditions are all that the status has, Ready first and the others by their type.
+	// Conditions has all conditions of the status: Ready, then the others sorted by type.
 	Conditions []metav1.Condition `json:"conditions"`
 
 	created time.Time
 }
 
-// Summary is a condition in short.
+// A Summary is a condition without its times and generation.
 type Summary struct {
 	Status  metav1.ConditionStatus `json:"status"`
 	Reason  string                 `json:"reason"`
 	Message string                 `json:"message,omitempty"`
 }
 
-// Component is one service on the VLAN.
+// A Component is one service on the VLAN.
 type Component struct {
 	Name    string `json:"name"`
 	Enabled bool   `json:"enabled"`
-	// Ready is what control has found when it asked the service.
+	// Ready is the result of control's last check of the service; empty if the component is disabled.
 	Ready     metav1.ConditionStatus `json:"ready,omitempty"`
 	Addresses []string               `json:"addresses,omitempty"`
 	Pods      []Pod                  `json:"pods,omitempty"`
 }
 
-// Pod is one that runs a component.
+// A Pod runs a component.
 type Pod struct {
 	Name  string `json:"name"`
 	Ready bool   `json:"ready"`
 	Node  string `json:"node,omitempty"`
-	// Reason says why it is not ready.
+	// Reason is why the pod is not ready.
 	Reason string `json:"reason,omitempty"`
 }
 
-// ProxyServer is what the replicas of a proxy say of themselves.
+// A ProxyServer is the status that the replicas of a proxy have written.
 type ProxyServer struct {
 	Name       string                   `json:"name"`
 	Generation int64                    `json:"generation"`
@@ -76,20 +76,20 @@ type ProxyServer struct {
 	Replicas   []v1alpha1.ReplicaStatus `json:"replicas,omitempty"`
 }
 
-// FloatingAddress is who has the address that moves, as its Lease says. While the API server is
-// away it may move without the Lease.
+// A FloatingAddress is the state of the floating address according to its Lease. While the API server is unavailable
+// the address may move without an update of the Lease.
 type FloatingAddress struct {
 	Addresses []string `json:"addresses"`
-	// Holder is a pod; empty for nobody.
+	// Holder is the pod that holds the address; empty if none does.
 	Holder string `json:"holder,omitempty"`
-	// Since is when it took the address, Renewed when it said last that it still has it.
+	// Since is when the pod acquired the Lease, Renewed when it last renewed it.
 	Since   *metav1.MicroTime `json:"since,omitempty"`
 	Renewed *metav1.MicroTime `json:"renewed,omitempty"`
-	// Moves is how often another took it.
+	// Moves counts the changes of the holder.
 	Moves int32 `json:"moves"`
 }
 
-// Applications is how the hosted cluster's applications are reached.
+// Applications is the status of the apps address.
 type Applications struct {
 	Phase     v1alpha1.AppsIngressPhase  `json:"phase,omitempty"`
 	Addresses []string                   `json:"addresses,omitempty"`
@@ -99,29 +99,29 @@ type Applications struct {
 	LastSync  *metav1.Time               `json:"lastSyncTime,omitempty"`
 }
 
-// Objects are what a report is made of.
+// Objects has the objects that a report is built from.
 type Objects struct {
 	Infra *v1alpha1.Infra
-	// Serves is the hosted cluster; nil for none.
+	// Serves is the hosted cluster that the Infra serves; nil for none.
 	Serves *model.Ref
-	// Pods and ProxyServers may be others' as well.
+	// Pods and ProxyServers may include those of other Infras.
 	Pods         []*corev1.Pod
 	ProxyServers []*v1alpha1.ProxyServer
-	// Floating is the Lease of the proxy's address; nil for none.
+	// Floating is the Lease of the floating address; nil for none.
 	Floating *coordinationv1.Lease
 }
 
-// Make makes the report of one Infra.
-func Make(in Objects) *Report {
+// NewReport returns the report of one Infra.
+func NewReport(in Objects) *Report {
 	infra := in.Infra
-	spec, is := &infra.Spec, &infra.Status
+	spec, status := &infra.Spec, &infra.Status
 	r := &Report{
 		TypeMeta:   metav1.TypeMeta{APIVersion: output.APIVersion, Kind: "InfraStatus"},
 		Metadata:   output.Metadata{Name: infra.Name, Namespace: infra.Namespace},
 		Network:    spec.NetworkConfig.NetworkAttachment(infra.Namespace).String(),
 		CIDRs:      []string{spec.NetworkConfig.CIDR},
 		Ready:      ready(infra),
-		Conditions: append([]metav1.Condition{}, is.Conditions...),
+		Conditions: append([]metav1.Condition{}, status.Conditions...),
 		created:    infra.CreationTimestamp.Time,
 	}
 	for _, cidr := range spec.NetworkConfig.AdditionalCIDRs {
@@ -147,11 +147,12 @@ func Make(in Objects) *Report {
 		r.FloatingAddress = floating(addresses(proxy.ServerIPs(), nil), in.Floating)
 	}
 	if spec.AppsIngress.IsEnabled() {
-		r.Applications = applications(is.AppsIngress)
+		r.Applications = applications(status.AppsIngress)
 	}
 	return r
 }
 
+// floating returns the floating address with the holder of its Lease, if there is one.
 func floating(addresses []string, lease *coordinationv1.Lease) *FloatingAddress {
 	f := &FloatingAddress{Addresses: addresses}
 	if lease == nil {
@@ -169,6 +170,7 @@ func floating(addresses []string, lease *coordinationv1.Lease) *FloatingAddress 
 	return f
 }
 
+// boolOrder compares two booleans: true is before false.
 func boolOrder(a, b bool) int {
 	switch {
 	case a == b:
@@ -180,8 +182,7 @@ func boolOrder(a, b bool) int {
 	}
 }
 
-// ready is the condition of that name, where it is about the present spec: an old "True" says
-// nothing.
+// ready returns the condition Ready. Its status is Unknown if the status is not of the current generation.
 func ready(infra *v1alpha1.Infra) Summary {
 	found := meta.FindStatusCondition(infra.Status.Conditions, v1alpha1.ConditionReady)
 	if found != nil && infra.Status.ObservedGeneration == infra.Generation {
@@ -189,21 +190,22 @@ func ready(infra *v1alpha1.Infra) Summary {
 	}
 	return Summary{
 		Status: metav1.ConditionUnknown, Reason: "NotObserved",
-		Message: "control has not looked at the Infra as it is now: is xdsd control running?",
+		Message: "xdsd control has not observed the current generation of the Infra; check that it is running",
 	}
 }
 
+// components returns DHCP, DNS and the proxy, with their pods.
 func components(in Objects) []Component {
 	spec := &in.Infra.Spec.InfraComponents
-	is := in.Infra.Status.ComponentStatus
-	if is == nil {
-		is = &v1alpha1.ComponentStatus{}
+	status := in.Infra.Status.ComponentStatus
+	if status == nil {
+		status = &v1alpha1.ComponentStatus{}
 	}
-	known := in.Infra.Status.ComponentStatus != nil && in.Infra.Status.ObservedGeneration == in.Infra.Generation
+	current := in.Infra.Status.ComponentStatus != nil && in.Infra.Status.ObservedGeneration == in.Infra.Generation
 	list := []Component{
-		{Name: v1alpha1.ComponentDHCP, Enabled: spec.DHCP.IsEnabled(), Ready: statusOf(is.DHCPReady, known), Addresses: addresses(nil, spec.DHCP.EffectiveInstances())},
-		{Name: v1alpha1.ComponentDNS, Enabled: spec.DNS.IsEnabled(), Ready: statusOf(is.DNSReady, known), Addresses: addresses(nil, spec.DNS.EffectiveInstances())},
-		{Name: v1alpha1.ComponentProxy, Enabled: spec.Proxy.IsEnabled(), Ready: statusOf(is.ProxyReady, known), Addresses: addresses(spec.Proxy.ServerIPs(), spec.Proxy.EffectiveInstances())},
+		{Name: v1alpha1.ComponentDHCP, Enabled: spec.DHCP.IsEnabled(), Ready: statusOf(status.DHCPReady, current), Addresses: addresses(nil, spec.DHCP.EffectiveInstances())},
+		{Name: v1alpha1.ComponentDNS, Enabled: spec.DNS.IsEnabled(), Ready: statusOf(status.DNSReady, current), Addresses: addresses(nil, spec.DNS.EffectiveInstances())},
+		{Name: v1alpha1.ComponentProxy, Enabled: spec.Proxy.IsEnabled(), Ready: statusOf(status.ProxyReady, current), Addresses: addresses(spec.Proxy.ServerIPs(), spec.Proxy.EffectiveInstances())},
 	}
 	for i := range list {
 		if !list[i].Enabled {
@@ -214,9 +216,10 @@ func components(in Objects) []Component {
 	return list
 }
 
-func statusOf(ready, known bool) metav1.ConditionStatus {
+// statusOf returns the status of a condition; Unknown if it is not of the current generation.
+func statusOf(ready, current bool) metav1.ConditionStatus {
 	switch {
-	case !known:
+	case !current:
 		return metav1.ConditionUnknown
 	case ready:
 		return metav1.ConditionTrue
@@ -225,7 +228,7 @@ func statusOf(ready, known bool) metav1.ConditionStatus {
 	}
 }
 
-// addresses are those that clients are to use, then those of single instances.
+// addresses returns the addresses that clients use, followed by those of the single replicas, without duplicates.
 func addresses(shared []v1alpha1.IP, instances []v1alpha1.Instance) []string {
 	var list []string
 	add := func(ip v1alpha1.IP) {
@@ -255,16 +258,16 @@ func proxyServer(server *v1alpha1.ProxyServer) ProxyServer {
 	return p
 }
 
-func applications(is *v1alpha1.AppsIngressStatus) *Applications {
-	if is == nil {
+func applications(status *v1alpha1.AppsIngressStatus) *Applications {
+	if status == nil {
 		return &Applications{}
 	}
-	a := &Applications{Phase: is.Phase, Addresses: is.ExternalIPs, Reason: is.Reason, Message: is.Message, LastSync: is.LastSyncTime}
-	if len(a.Addresses) == 0 && is.ExternalIP != "" {
-		a.Addresses = []string{is.ExternalIP}
+	a := &Applications{Phase: status.Phase, Addresses: status.ExternalIPs, Reason: status.Reason, Message: status.Message, LastSync: status.LastSyncTime}
+	if len(a.Addresses) == 0 && status.ExternalIP != "" {
+		a.Addresses = []string{status.ExternalIP}
 	}
-	if is.ServiceName != "" {
-		a.Service = is.ServiceNamespace + "/" + is.ServiceName
+	if status.ServiceName != "" {
+		a.Service = status.ServiceNamespace + "/" + status.ServiceName
 	}
 	return a
 }

@@ -24,7 +24,7 @@ func decode[T any](t *testing.T, text string) T {
 	return o
 }
 
-// An Infra with everything that a report can tell of.
+// troubled is an Infra with everything that a report shows.
 const troubled = `
 metadata: {name: green, namespace: clusters, generation: 3}
 spec:
@@ -59,7 +59,7 @@ const proxies = `
   spec: {infraRef: {name: green}, networkConfig: {serverIP: 192.0.2.4}}
 `
 
-const machines = `
+const podList = `
 - metadata: {name: green-dns-0, namespace: clusters, labels: &dns {hostedcluster.densityops.com/infra: green, app.kubernetes.io/component: dns}}
   status: {phase: Pending, conditions: [{type: PodScheduled, status: "False", message: no node has the VLAN}]}
 - metadata: {name: green-dhcp-1, namespace: clusters, labels: &dhcp {hostedcluster.densityops.com/infra: green, app.kubernetes.io/component: dhcp}}
@@ -74,11 +74,11 @@ const machines = `
 - {metadata: {name: theirs, namespace: other, labels: *dns}}
 `
 
-func TestEverythingIsTold(t *testing.T) {
+func TestReport(t *testing.T) {
 	infra := decode[v1alpha1.Infra](t, troubled)
-	servers, pods := decode[[]*v1alpha1.ProxyServer](t, proxies), decode[[]*corev1.Pod](t, machines)
+	servers, pods := decode[[]*v1alpha1.ProxyServer](t, proxies), decode[[]*corev1.Pod](t, podList)
 	lease := decode[coordinationv1.Lease](t, `spec: {holderIdentity: green-proxy-192-0-2-7-0, acquireTime: "2026-01-02T03:04:05.000000Z", renewTime: "2026-01-02T03:05:06.000000Z", leaseTransitions: 3}`)
-	report := Make(Objects{Infra: &infra, Serves: &model.Ref{Kind: "HostedCluster", Namespace: "clusters", Name: "green"}, Pods: pods, ProxyServers: servers, Floating: &lease})
+	report := NewReport(Objects{Infra: &infra, Serves: &model.Ref{Kind: "HostedCluster", Namespace: "clusters", Name: "green"}, Pods: pods, ProxyServers: servers, Floating: &lease})
 	var b strings.Builder
 	if err := Describe(&b, report); err != nil {
 		t.Fatal(err)
@@ -90,37 +90,37 @@ func TestEverythingIsTold(t *testing.T) {
 	golden.Check(t, "testdata/troubled.golden", b.String())
 }
 
-func TestAnAddressThatNobodyHas(t *testing.T) {
+func TestFloatingAddressWithoutHolder(t *testing.T) {
 	infra := decode[v1alpha1.Infra](t, troubled)
 	released := decode[coordinationv1.Lease](t, `spec: {holderIdentity: "", acquireTime: "2026-01-02T03:04:05.000000Z", leaseTransitions: 3}`)
 	for _, lease := range []*coordinationv1.Lease{nil, &released} {
-		if got, want := Make(Objects{Infra: &infra, Floating: lease}).FloatingAddress.String(), "192.0.2.4, 2001:db8::4, which nobody has"; got != want {
+		if got, want := NewReport(Objects{Infra: &infra, Floating: lease}).FloatingAddress.String(), "192.0.2.4, 2001:db8::4, held by no pod"; got != want {
 			t.Errorf("%v: %q, want %q", lease, got, want)
 		}
 	}
 }
 
-func TestReadyIsAboutThePresentSpec(t *testing.T) {
+func TestReadyIsOfTheCurrentGeneration(t *testing.T) {
 	const ready = "{type: Ready, status: \"True\", reason: Ready, message: '', lastTransitionTime: null}"
 	for _, tc := range []struct {
 		name, status string
 		want         metav1.ConditionStatus
 		dns          metav1.ConditionStatus
 	}{
-		{"it is", "{observedGeneration: 2, componentStatus: {dnsReady: true, dhcpReady: false, proxyReady: false}, conditions: [" + ready + "]}", metav1.ConditionTrue, metav1.ConditionTrue},
-		{"it was", "{observedGeneration: 1, componentStatus: {dnsReady: true, dhcpReady: false, proxyReady: false}, conditions: [" + ready + "]}", metav1.ConditionUnknown, metav1.ConditionUnknown},
-		{"there is no condition", "{observedGeneration: 2}", metav1.ConditionUnknown, metav1.ConditionUnknown},
-		{"there is no status", "{}", metav1.ConditionUnknown, metav1.ConditionUnknown},
+		{"current generation", "{observedGeneration: 2, componentStatus: {dnsReady: true, dhcpReady: false, proxyReady: false}, conditions: [" + ready + "]}", metav1.ConditionTrue, metav1.ConditionTrue},
+		{"previous generation", "{observedGeneration: 1, componentStatus: {dnsReady: true, dhcpReady: false, proxyReady: false}, conditions: [" + ready + "]}", metav1.ConditionUnknown, metav1.ConditionUnknown},
+		{"no condition", "{observedGeneration: 2}", metav1.ConditionUnknown, metav1.ConditionUnknown},
+		{"no status", "{}", metav1.ConditionUnknown, metav1.ConditionUnknown},
 	} {
 		infra := decode[v1alpha1.Infra](t, "metadata: {name: a, namespace: b, generation: 2}\nspec: {networkConfig: {}, infraComponents: {dns: {}}}\nstatus: "+tc.status)
-		r := Make(Objects{Infra: &infra})
+		r := NewReport(Objects{Infra: &infra})
 		if r.Ready.Status != tc.want || r.Components[1].Ready != tc.dns {
 			t.Errorf("%s: Ready is %s and DNS %s", tc.name, r.Ready.Status, r.Components[1].Ready)
 		}
 	}
 }
 
-func TestApplicationsInOneWord(t *testing.T) {
+func TestApplicationsString(t *testing.T) {
 	for _, tc := range []struct {
 		spec, status, want string
 	}{
@@ -132,24 +132,24 @@ func TestApplicationsInOneWord(t *testing.T) {
 		{"{enabled: false}", "{appsIngress: {phase: Ready, externalIP: 192.0.2.1}}", "Disabled"},
 	} {
 		infra := decode[v1alpha1.Infra](t, "metadata: {name: a, namespace: b}\nspec: {networkConfig: {}, appsIngress: "+tc.spec+"}\nstatus: "+tc.status)
-		if got := Make(Objects{Infra: &infra}).Applications.String(); got != tc.want {
+		if got := NewReport(Objects{Infra: &infra}).Applications.String(); got != tc.want {
 			t.Errorf("%s with %s: %q, want %q", tc.spec, tc.status, got, tc.want)
 		}
 	}
 }
 
-func TestUnreadySaysHowAContainerEnded(t *testing.T) {
+func TestUnreadyReason(t *testing.T) {
 	const conditions = "conditions: [{type: Ready, status: 'False'}, {type: ContainersReady, status: 'False', message: 'containers with unready status: [coredns]'}]"
 	const oom = "lastState: {terminated: {exitCode: 137, reason: OOMKilled, message: 'maxprocs: 2'}}"
 	for _, tc := range []struct{ name, containers, want string }{
-		{"it waits to be started again", "[{name: coredns, restartCount: 2, state: {waiting: {reason: CrashLoopBackOff, message: back-off 10s}}, " + oom + "}]", "container coredns ended with 137 (OOMKilled): maxprocs: 2, and is started again"},
-		{"it runs again", "[{name: coredns, restartCount: 2, state: {running: {}}, " + oom + "}]", "container coredns ended with 137 (OOMKilled): maxprocs: 2, and is started again"},
-		{"it has ended", "[{name: coredns, state: {terminated: {exitCode: 1, reason: Error, message: bad}}}]", "container coredns ended with 1: bad"},
-		{"another one had ended, and is ready", "[{name: envoy, ready: true, restartCount: 1, state: {running: {}}, " + oom + "}, {name: coredns, state: {running: {}}}]", "containers with unready status: [coredns]"},
-		{"it cannot be started", "[{name: coredns, state: {waiting: {reason: ErrImagePull, message: none}}}]", "container coredns: ErrImagePull: none"},
+		{"waiting to restart", "[{name: coredns, restartCount: 2, state: {waiting: {reason: CrashLoopBackOff, message: back-off 10s}}, " + oom + "}]", "container coredns exited with 137 (OOMKilled): maxprocs: 2, restarting"},
+		{"restarted", "[{name: coredns, restartCount: 2, state: {running: {}}, " + oom + "}]", "container coredns exited with 137 (OOMKilled): maxprocs: 2, restarting"},
+		{"exited", "[{name: coredns, state: {terminated: {exitCode: 1, reason: Error, message: bad}}}]", "container coredns exited with 1: bad"},
+		{"another container restarted and is ready", "[{name: envoy, ready: true, restartCount: 1, state: {running: {}}, " + oom + "}, {name: coredns, state: {running: {}}}]", "containers with unready status: [coredns]"},
+		{"cannot start", "[{name: coredns, state: {waiting: {reason: ErrImagePull, message: none}}}]", "container coredns: ErrImagePull: none"},
 	} {
 		pod := decode[corev1.Pod](t, "status: {phase: Running, "+conditions+", containerStatuses: "+tc.containers+"}")
-		if got := Unready(&pod); got != tc.want {
+		if got := UnreadyReason(&pod); got != tc.want {
 			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
 		}
 	}

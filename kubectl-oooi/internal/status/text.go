@@ -14,14 +14,14 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
 
-// Columns says which columns a table has beside the usual ones.
+// Columns selects the additional columns of a table.
 type Columns struct {
 	Namespace, Wide, NoTitles bool
-	// Now is the time that ages are told at; zero for a table without them.
+	// Now is the time that ages are relative to; zero for a table without ages.
 	Now time.Time
 }
 
-// Table writes a line for each Infra.
+// Table writes a table with a row for each Infra.
 func Table(w io.Writer, reports []*Report, columns Columns) error {
 	t := &output.Table{Titles: []string{"NAME", "HOSTEDCLUSTER", "DHCP", "DNS", "PROXY", "APPS", "READY", "REASON"}}
 	if !columns.Now.IsZero() {
@@ -66,7 +66,7 @@ func (c *Component) state() string {
 	return string(c.Ready)
 }
 
-// String returns the addresses, and what is to be known of them.
+// String returns the addresses, or the phase if there are none. It adds the phase if it is not Ready.
 func (a *Applications) String() string {
 	switch {
 	case a == nil:
@@ -80,7 +80,7 @@ func (a *Applications) String() string {
 	}
 }
 
-// Describe writes everything about one Infra.
+// Describe writes all details of one Infra.
 func Describe(w io.Writer, r *Report) error {
 	head := &output.Table{}
 	head.Add("Name:", r.Metadata.Name)
@@ -114,23 +114,23 @@ func Describe(w io.Writer, r *Report) error {
 	return nil
 }
 
-// String says who has the address.
+// String returns the addresses and their holder.
 func (f *FloatingAddress) String() string {
 	addresses := strings.Join(f.Addresses, ", ")
 	if f.Holder == "" {
-		return addresses + ", which nobody has"
+		return addresses + ", held by no pod"
 	}
-	text := addresses + " is at " + f.Holder
+	text := addresses + ", held by " + f.Holder
 	if f.Since != nil {
 		text += " since " + f.Since.UTC().Format(time.RFC3339)
 	}
 	if f.Renewed != nil {
-		text += ", last confirmed " + f.Renewed.UTC().Format(time.RFC3339)
+		text += ", last renewed " + f.Renewed.UTC().Format(time.RFC3339)
 	}
-	return fmt.Sprintf("%s; it has moved %d times", text, f.Moves)
+	return fmt.Sprintf("%s; moved %d times", text, f.Moves)
 }
 
-// componentTable has a line for each pod, and one for a component that has none.
+// componentTable returns a table with a row for each pod, and for each component without pods.
 func (r *Report) componentTable() *output.Table {
 	t := &output.Table{Titles: []string{"NAME", "READY", "ADDRESS", "POD", "NODE", "POD-READY", "REASON"}}
 	for i := range r.Components {
@@ -146,8 +146,7 @@ func (r *Report) componentTable() *output.Table {
 	return t
 }
 
-// proxyTable has a line for each replica, and one for a ProxyServer of which none has said
-// anything.
+// proxyTable returns a table with a row for each replica, and for each ProxyServer without replicas in its status.
 func (r *Report) proxyTable() *output.Table {
 	t := &output.Table{Titles: []string{"PROXYSERVER", "REPLICA", "GENERATION", "CONFIGURATION", "LISTENERS"}}
 	for _, p := range r.ProxyServers {
@@ -166,7 +165,7 @@ func (r *Report) proxyTable() *output.Table {
 func configuration(r *v1alpha1.ReplicaStatus) string {
 	switch {
 	case r.NACK != "":
-		return fmt.Sprintf("%s refused: %s", r.Version, r.NACK)
+		return fmt.Sprintf("%s rejected: %s", r.Version, r.NACK)
 	case r.Version == "":
 		return "not sent"
 	case r.Version != r.Acknowledged:
@@ -177,18 +176,18 @@ func configuration(r *v1alpha1.ReplicaStatus) string {
 }
 
 func listeners(r *v1alpha1.ReplicaStatus) string {
-	var good, bad []string
+	var ready, parts []string
 	for _, l := range r.Listeners {
 		if port := strconv.Itoa(int(l.Port)); l.Ready {
-			good = append(good, port)
+			ready = append(ready, port)
 		} else {
-			bad = append(bad, strings.TrimSuffix(port+" not ready: "+l.Reason, ": "))
+			parts = append(parts, strings.TrimSuffix(port+" not ready: "+l.Reason, ": "))
 		}
 	}
-	if len(good) > 0 {
-		bad = append([]string{strings.Join(good, ",") + " ready"}, bad...)
+	if len(ready) > 0 {
+		parts = append([]string{strings.Join(ready, ",") + " ready"}, parts...)
 	}
-	return strings.Join(bad, "; ")
+	return strings.Join(parts, "; ")
 }
 
 func (r *Report) applicationTable() *output.Table {

@@ -11,16 +11,16 @@ import (
 
 const ingressFolder = "../virtual-ingress"
 
-// TestIngressGenerated fails while the chart is not what its sources say.
+// TestIngressGenerated checks that the generated files of the chart are up to date.
 func TestIngressGenerated(t *testing.T) {
 	files, err := ingressChart(manifests)
 	if err != nil {
 		t.Fatal(err)
 	}
-	fresh(t, ingressFolder, files)
+	checkGenerated(t, ingressFolder, files)
 }
 
-// TestIngressREADME holds the table of values against values.yaml.
+// TestIngressREADME checks that the README has all values.
 func TestIngressREADME(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(ingressFolder, "README.md"))
 	if err != nil {
@@ -44,7 +44,7 @@ func TestIngressREADME(t *testing.T) {
 		}
 		for _, name := range names {
 			if !strings.Contains(string(text), "`"+name+"`") {
-				t.Errorf("the README says nothing of %s", name)
+				t.Errorf("the README does not have the value %s", name)
 			}
 		}
 	}

@@ -24,22 +24,22 @@ const (
 	folder    = "../oooi"
 )
 
-// TestGenerated fails while the chart is not what its sources say.
+// TestGenerated checks that the generated files of the chart are up to date.
 func TestGenerated(t *testing.T) {
 	files, err := chart(manifests)
 	if err != nil {
 		t.Fatal(err)
 	}
-	fresh(t, folder, files)
+	checkGenerated(t, folder, files)
 }
 
-// fresh compares a folder with what is generated.
-func fresh(t *testing.T, folder string, files map[string][]byte) {
+// checkGenerated compares a chart's folder with the generated files.
+func checkGenerated(t *testing.T, folder string, files map[string][]byte) {
 	t.Helper()
 	for name, want := range files {
 		got, err := os.ReadFile(filepath.Join(folder, name))
 		if err != nil || !bytes.Equal(got, want) {
-			t.Errorf("%s is stale: make generate (%v)\n%s", name, err, cmp.Diff(string(want), string(got)))
+			t.Errorf("%s is stale; run make generate (%v)\n%s", name, err, cmp.Diff(string(want), string(got)))
 		}
 	}
 	for _, generated := range []string{"crds", "templates"} {
@@ -49,15 +49,16 @@ func fresh(t *testing.T, folder string, files map[string][]byte) {
 		}
 		for _, e := range entries {
 			if files[generated+"/"+e.Name()] == nil {
-				t.Errorf("%s/%s is generated from nothing any more: make generate", generated, e.Name())
+				t.Errorf("%s/%s is no longer generated; run make generate", generated, e.Name())
 			}
 		}
 	}
 }
 
-// objects are by kind and name.
+// objects has the decoded objects by "KIND [NAMESPACE] NAME".
 type objects map[string]map[string]any
 
+// add adds the objects of a YAML text.
 func (o objects) add(t *testing.T, text []byte) {
 	t.Helper()
 	for _, document := range regexp.MustCompile(`(?m)^---$`).Split(string(text), -1) {
@@ -66,7 +67,7 @@ func (o objects) add(t *testing.T, text []byte) {
 			t.Fatalf("%v in\n%s", err, document)
 		}
 		if object == nil {
-			continue // nothing but comments
+			continue // only comments
 		}
 		meta, _ := object["metadata"].(map[string]any)
 		key, _ := object["kind"].(string)
@@ -76,22 +77,22 @@ func (o objects) add(t *testing.T, text []byte) {
 			}
 		}
 		if o[key] != nil {
-			t.Errorf("%s is there twice", key)
+			t.Errorf("duplicate %s", key)
 		}
 		o[key] = object
 	}
 }
 
-// render does what 'helm template --include-crds' does with templates as plain as ours: Helm, too,
-// has Go's text/template, values as JSON has them, and encoding/json behind toJson. As a library it
-// takes minutes to build.
+// render renders the chart as 'helm template --include-crds' would. It does not use Helm as a library, which takes
+// minutes to build: for our simple templates Helm also uses text/template, values as decoded from JSON, and
+// encoding/json for toJson.
 func render(t *testing.T, changes map[string]any) objects {
 	t.Helper()
 	values := defaults(t)
 	for key, value := range changes {
 		if inner, ok := value.(map[string]any); ok && len(inner) > 0 && key != "nodeSelector" {
-			known, _ := values[key].(map[string]any)
-			maps.Copy(known, inner)
+			merged, _ := values[key].(map[string]any)
+			maps.Copy(merged, inner)
 			continue
 		}
 		values[key] = value
@@ -129,6 +130,7 @@ func toJSON(v any) (string, error) {
 	return string(text), err
 }
 
+// defaults returns the values in values.yaml.
 func defaults(t *testing.T) map[string]any {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(folder, "values.yaml"))
@@ -142,7 +144,7 @@ func defaults(t *testing.T) map[string]any {
 	return values
 }
 
-// base is what kustomize makes of manifests/base.
+// base returns the objects that kustomize builds from manifests/base.
 func base(t *testing.T) objects {
 	t.Helper()
 	built, err := build(filepath.Join(manifests, "base"))
@@ -160,15 +162,15 @@ func base(t *testing.T) objects {
 	return all
 }
 
-func TestDefaultsAreTheBase(t *testing.T) {
+func TestDefaultsRenderTheBase(t *testing.T) {
 	if diff := cmp.Diff(base(t), render(t, nil)); diff != "" {
-		t.Errorf("the chart renders something else than kustomize (-kustomize +chart):\n%s", diff)
+		t.Errorf("the chart differs from the output of kustomize (-kustomize +chart):\n%s", diff)
 	}
 }
 
 const deploymentKey = "Deployment oooi-system oooi-control"
 
-// TestValues changes each value, and sees that it alone has changed.
+// TestValues sets each value, and checks that only the corresponding field changes.
 func TestValues(t *testing.T) {
 	monitors := []string{"PodMonitor oooi-system oooi-daemons", "PodMonitor oooi-system oooi-dns", "PodMonitor oooi-system oooi-envoy"}
 	on := func(change func(spec, pod, container map[string]any)) func(objects) {
@@ -222,7 +224,7 @@ func TestValues(t *testing.T) {
 	})
 }
 
-// TestSchema reads values.schema.json as the API server does those of CRDs.
+// TestSchema validates values against values.schema.json with the validator that the API server uses for CRDs.
 func TestSchema(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(folder, "values.schema.json"))
 	if err != nil {
@@ -243,11 +245,11 @@ func TestSchema(t *testing.T) {
 	}
 	values := defaults(t)
 	if result := validator.Validate(values); !result.IsValid() {
-		t.Errorf("the defaults are refused: %v", result.Errors)
+		t.Errorf("the defaults are invalid: %v", result.Errors)
 	}
 	for key := range values {
 		if _, ok := v1.Properties[key]; !ok {
-			t.Errorf("the schema does not know %s", key)
+			t.Errorf("the schema does not have %s", key)
 		}
 	}
 	for key, wrong := range map[string]any{
@@ -257,12 +259,12 @@ func TestSchema(t *testing.T) {
 		changed := defaults(t)
 		changed[key] = wrong
 		if validator.Validate(changed).IsValid() {
-			t.Errorf("%s: %v is taken", key, wrong)
+			t.Errorf("%s: %v is accepted", key, wrong)
 		}
 	}
 }
 
-// TestREADME holds the table of values against values.yaml.
+// TestREADME checks that the README has all values.
 func TestREADME(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(folder, "README.md"))
 	if err != nil {
@@ -278,7 +280,7 @@ func TestREADME(t *testing.T) {
 		}
 		for _, name := range names {
 			if !strings.Contains(string(text), "`"+name+"`") {
-				t.Errorf("the README says nothing of %s", name)
+				t.Errorf("the README does not have the value %s", name)
 			}
 		}
 	}

@@ -6,10 +6,10 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Kind says what an answer amounts to. Metrics are labelled with it.
+// Kind is the kind of an answer, a label of metrics.
 type Kind uint8
 
-// The kinds of answer that a node gives.
+// Kinds of answers of a node.
 const (
 	Success Kind = iota
 	NoData
@@ -18,7 +18,7 @@ const (
 	kinds
 )
 
-// Kinds yields every kind.
+// Kinds yields all kinds.
 func Kinds() iter.Seq[Kind] {
 	return func(yield func(Kind) bool) {
 		for k := range kinds {
@@ -29,15 +29,14 @@ func Kinds() iter.Seq[Kind] {
 	}
 }
 
-// String returns the kind in one word.
+// String returns the kind as the value of the label answer.
 func (k Kind) String() string {
 	return [kinds]string{"success", "nodata", "nxdomain", "refused"}[k]
 }
 
-// Answer fills in the reply m for qname, which is this node's name in the client's
-// spelling, and qtype. A type that the name does not have is NODATA, whatever an
-// upstream might know: an address hint from there would break the split horizon.
-// The records are the caller's own.
+// Answer fills in the reply m to a query for this node. qname is the node's name in the client's spelling. A type
+// that the name does not have is NODATA, also if an upstream has it: an address hint from there, as in an HTTPS
+// record, would bypass the view. The records are not shared with the tree or other replies.
 func (n *Node) Answer(m *dns.Msg, qname string, qtype uint16) Kind {
 	m.Authoritative = true
 	switch {
@@ -64,8 +63,8 @@ func (n *Node) Answer(m *dns.Msg, qname string, qtype uint16) Kind {
 	return Success
 }
 
-// authority is the zone that a type of the node belongs to: DS is the parent's side of a
-// cut (RFC 4035 section 3.1.4.1).
+// authority returns the zone that is authoritative for a type of the node. DS belongs to the parent's side of a
+// zone cut (RFC 4035, section 3.1.4.1).
 func (n *Node) authority(qtype uint16) *Zone {
 	if n.Apex && qtype == dns.TypeDS && n.Zone.parent != nil {
 		return n.Zone.parent
@@ -73,10 +72,10 @@ func (n *Node) authority(qtype uint16) *Zone {
 	return n.Zone
 }
 
-// recordsA makes the A records of the node under a spelling of its name.
+// recordsA returns the A records of the node, with the given spelling of its name.
 func (n *Node) recordsA(qname string) []dns.RR {
 	switch {
-	case n.lone:
+	case n.hasSingleA:
 		return oneA(qname, n.Zone.ttls[n.Part], n.a)
 	case n.addresses == nil:
 		return nil
@@ -85,7 +84,7 @@ func (n *Node) recordsA(qname string) []dns.RR {
 	}
 }
 
-// recordsAAAA makes the AAAA records.
+// recordsAAAA returns the AAAA records of the node, with the given spelling of its name.
 func (n *Node) recordsAAAA(qname string) []dns.RR {
 	if n.addresses == nil {
 		return nil
@@ -93,8 +92,7 @@ func (n *Node) recordsAAAA(qname string) []dns.RR {
 	return addressesAAAA(qname, n.Zone.ttls[n.Part], *n.addresses)
 }
 
-// Deny fills in the reply m for a name of which this node is the closest encloser
-// and below which nothing else exists.
+// Deny fills in the reply m to a query for a name that does not exist and whose closest encloser is this node.
 func (n *Node) Deny(m *dns.Msg, qtype uint16) Kind {
 	m.Authoritative = true
 	if qtype == dns.TypeAXFR || qtype == dns.TypeIXFR {
@@ -107,7 +105,7 @@ func (n *Node) Deny(m *dns.Msg, qtype uint16) Kind {
 	return NXDomain
 }
 
-// minimalANY is the answer of RFC 8482 section 4.2.
+// minimalANY returns the answer to ANY of RFC 8482, section 4.2.
 func minimalANY(qname string) []dns.RR {
 	return []dns.RR{&dns.HINFO{
 		Hdr: dns.RR_Header{Name: qname, Rrtype: dns.TypeHINFO, Class: dns.ClassINET, Ttl: NegativeTTL},

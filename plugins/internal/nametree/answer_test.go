@@ -14,19 +14,19 @@ import (
 )
 
 const (
-	outerSOA = "a.example.com.\t5\tIN\tSOA\tns.dns.a.example.com. hostmaster.a.example.com. 1 7200 1800 86400 5"
-	innerSOA = "b.c.a.example.com.\t5\tIN\tSOA\tns.dns.b.c.a.example.com. hostmaster.b.c.a.example.com. 1 7200 1800 86400 5"
-	loneSOA  = "api.example.net.\t5\tIN\tSOA\tns.dns.a.example.com. hostmaster.a.example.com. 1 7200 1800 86400 5"
+	outerSOA    = "a.example.com.\t5\tIN\tSOA\tns.dns.a.example.com. hostmaster.a.example.com. 1 7200 1800 86400 5"
+	innerSOA    = "b.c.a.example.com.\t5\tIN\tSOA\tns.dns.b.c.a.example.com. hostmaster.b.c.a.example.com. 1 7200 1800 86400 5"
+	hostnameSOA = "api.example.net.\t5\tIN\tSOA\tns.dns.a.example.com. hostmaster.a.example.com. 1 7200 1800 86400 5"
 )
 
-// ask looks a name up and answers it as a plugin would.
-func ask(tb testing.TB, t *Tree, qname string, qtype uint16) (*dns.Msg, Kind) {
+// query looks up a name and answers it, as a plugin does.
+func query(tb testing.TB, t *Tree, qname string, qtype uint16) (*dns.Msg, Kind) {
 	tb.Helper()
 	m := new(dns.Msg)
 	node, exact := t.Lookup(qname)
 	switch {
 	case node == nil:
-		tb.Fatalf("%s is in no zone", qname)
+		tb.Fatalf("no zone contains %s", qname)
 		return nil, 0
 	case exact:
 		return m, node.Answer(m, qname, qtype)
@@ -35,7 +35,7 @@ func ask(tb testing.TB, t *Tree, qname string, qtype uint16) (*dns.Msg, Kind) {
 	}
 }
 
-// lines renders a reply: its header, then a record a line under its section's name.
+// lines formats a reply: its header, then one record a line, prefixed with the section.
 func lines(m *dns.Msg) []string {
 	list := []string{dns.RcodeToString[m.Rcode]}
 	if m.Authoritative {
@@ -87,7 +87,7 @@ func TestAnswer(t *testing.T) {
 			"NOERROR AA", "answer a.example.com.\t30\tIN\tNS\tns.dns.a.example.com.",
 			"additional ns.dns.a.example.com.\t30\tIN\tA\t192.0.2.2", "additional ns.dns.a.example.com.\t30\tIN\tAAAA\t2001:db8::2",
 		}},
-		{"NS whose server has no address yet", "b.c.a.example.com.", dns.TypeNS, Success, []string{
+		{"NS whose name server has no address yet", "b.c.a.example.com.", dns.TypeNS, Success, []string{
 			"NOERROR AA", "answer b.c.a.example.com.\t30\tIN\tNS\tns.dns.b.c.a.example.com.",
 		}},
 		{"NS of a name that is no apex", "api.a.example.com.", dns.TypeNS, NoData, []string{"NOERROR AA", "authority " + outerSOA}},
@@ -96,27 +96,27 @@ func TestAnswer(t *testing.T) {
 		}},
 
 		{"another type in the inner zone", "api.b.c.a.example.com.", dns.TypeTXT, NoData, []string{"NOERROR AA", "authority " + innerSOA}},
-		{"DS of the inner zone, which is the outer one's to have", "b.c.a.example.com.", dns.TypeDS, NoData, []string{"NOERROR AA", "authority " + outerSOA}},
-		{"DS of the outer zone, whose parent is elsewhere", "a.example.com.", dns.TypeDS, NoData, []string{"NOERROR AA", "authority " + outerSOA}},
+		{"DS of the inner zone, for which the outer zone is authoritative", "b.c.a.example.com.", dns.TypeDS, NoData, []string{"NOERROR AA", "authority " + outerSOA}},
+		{"DS of the outer zone, whose parent is not in the tree", "a.example.com.", dns.TypeDS, NoData, []string{"NOERROR AA", "authority " + outerSOA}},
 		{"another type between the zones", "c.a.example.com.", dns.TypeTXT, NoData, []string{"NOERROR AA", "authority " + outerSOA}},
-		{"A of a lone hostname", "api.example.net.", dns.TypeA, Success, []string{
+		{"A of a hostname zone", "api.example.net.", dns.TypeA, Success, []string{
 			"NOERROR AA", "answer api.example.net.\t30\tIN\tA\t192.0.2.3",
 		}},
-		{"NS of a lone hostname, whose server is elsewhere", "api.example.net.", dns.TypeNS, Success, []string{
+		{"NS of a hostname zone, whose name server is in another zone", "api.example.net.", dns.TypeNS, Success, []string{
 			"NOERROR AA", "answer api.example.net.\t30\tIN\tNS\tns.dns.a.example.com.",
 			"additional ns.dns.a.example.com.\t30\tIN\tA\t192.0.2.2", "additional ns.dns.a.example.com.\t30\tIN\tAAAA\t2001:db8::2",
 		}},
-		{"another type of a lone hostname", "api.example.net.", dns.TypeHTTPS, NoData, []string{"NOERROR AA", "authority " + loneSOA}},
+		{"another type of a hostname zone", "api.example.net.", dns.TypeHTTPS, NoData, []string{"NOERROR AA", "authority " + hostnameSOA}},
 
 		{"unknown name", "nope.a.example.com.", dns.TypeA, NXDomain, []string{"NXDOMAIN AA", "authority " + outerSOA}},
 		{"unknown name in the inner zone", "nope.b.c.a.example.com.", dns.TypeA, NXDomain, []string{"NXDOMAIN AA", "authority " + innerSOA}},
 		{"unknown name between the zones", "nope.c.a.example.com.", dns.TypeA, NXDomain, []string{"NXDOMAIN AA", "authority " + outerSOA}},
-		{"below a lone hostname", "www.api.example.net.", dns.TypeA, NXDomain, []string{"NXDOMAIN AA", "authority " + loneSOA}},
+		{"below a hostname zone", "www.api.example.net.", dns.TypeA, NXDomain, []string{"NXDOMAIN AA", "authority " + hostnameSOA}},
 		{"zone transfer", "a.example.com.", dns.TypeAXFR, Refused, []string{"REFUSED"}},
 		{"zone transfer of an unknown name", "nope.a.example.com.", dns.TypeIXFR, Refused, []string{"REFUSED"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			m, kind := ask(t, tree, tc.qname, tc.qtype)
+			m, kind := query(t, tree, tc.qname, tc.qtype)
 			if kind != tc.kind {
 				t.Errorf("kind is %s, want %s", kind, tc.kind)
 			}
@@ -127,8 +127,8 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// TestEveryType asks for every type there is: what a name does not have is NODATA
-// or NXDOMAIN with its zone's SOA, never silence and never an upstream's answer.
+// TestEveryType queries every type. A type that a name does not have is NODATA or NXDOMAIN with the SOA of the
+// zone, and is never passed to an upstream.
 func TestEveryType(t *testing.T) {
 	tree := treeOf(t, nested)
 	refused := map[uint16]Kind{dns.TypeAXFR: Refused, dns.TypeIXFR: Refused}
@@ -139,7 +139,7 @@ func TestEveryType(t *testing.T) {
 	}{
 		{"name", "api.a.example.com.", NoData, map[uint16]Kind{dns.TypeA: Success, dns.TypeAAAA: Success, dns.TypeANY: Success}},
 		{"apex", "a.example.com.", NoData, map[uint16]Kind{dns.TypeSOA: Success, dns.TypeNS: Success, dns.TypeANY: Success}},
-		{"lone hostname", "api.example.net.", NoData, map[uint16]Kind{
+		{"hostname zone", "api.example.net.", NoData, map[uint16]Kind{
 			dns.TypeA: Success, dns.TypeSOA: Success, dns.TypeNS: Success, dns.TypeANY: Success,
 		}},
 		{"empty non-terminal", "z.a.example.com.", NoData, map[uint16]Kind{dns.TypeANY: Success}},
@@ -153,7 +153,7 @@ func TestEveryType(t *testing.T) {
 						want = kind
 					}
 				}
-				m, kind := ask(t, tree, tc.qname, qtype)
+				m, kind := query(t, tree, tc.qname, qtype)
 				if kind != want {
 					t.Errorf("%s is %s, want %s", text, kind, want)
 				}
@@ -181,15 +181,15 @@ func TestTTLs(t *testing.T) {
 				{Name: "a.example.com.", Qtype: dns.TypeSOA}, {Name: "a.example.com.", Qtype: dns.TypeNS},
 				{Name: "api.a.example.com.", Qtype: dns.TypeTXT}, {Name: "nope.a.example.com.", Qtype: dns.TypeA},
 			} {
-				m, _ := ask(t, tree, q.Name, q.Qtype)
+				m, _ := query(t, tree, q.Name, q.Qtype)
 				for _, rr := range slices.Concat(m.Answer, m.Extra) {
 					if rr.Header().Ttl != tc.ttl {
-						t.Errorf("%s: want TTL %d", rr, tc.ttl)
+						t.Errorf("%s: TTL is not %d", rr, tc.ttl)
 					}
 				}
 				for _, rr := range m.Ns {
 					if rr.Header().Ttl != tc.negative {
-						t.Errorf("%s: want TTL %d", rr, tc.negative)
+						t.Errorf("%s: TTL is not %d", rr, tc.negative)
 					}
 				}
 			}
@@ -200,7 +200,7 @@ func TestTTLs(t *testing.T) {
 func TestSerial(t *testing.T) {
 	tree := New(viewOf(t, nested), TTLs{ControlPlane: 30}, 4294967295)
 	for _, qtype := range []uint16{dns.TypeSOA, dns.TypeTXT} {
-		m, _ := ask(t, tree, "a.example.com.", qtype)
+		m, _ := query(t, tree, "a.example.com.", qtype)
 		soa, ok := slices.Concat(m.Answer, m.Ns)[0].(*dns.SOA)
 		if !ok || soa.Serial != 4294967295 {
 			t.Errorf("%s has no SOA with the serial", m)
@@ -208,40 +208,39 @@ func TestSerial(t *testing.T) {
 	}
 }
 
-// spoil does to a reply what the plugins in front of us may do: they append to its
-// sections and cut them.
-func spoil(m *dns.Msg) {
+// modify changes a reply as plugins in front of ours may: it appends to the sections and truncates them.
+func modify(m *dns.Msg) {
 	for _, section := range []*[]dns.RR{&m.Answer, &m.Ns, &m.Extra} {
-		*section = append(*section, &dns.TXT{Hdr: dns.RR_Header{Name: "spoilt.", Rrtype: dns.TypeTXT}})
+		*section = append(*section, &dns.TXT{Hdr: dns.RR_Header{Name: "modified.", Rrtype: dns.TypeTXT}})
 		*section = append((*section)[:0:len(*section)-1], *section...)
 	}
 	m.Rcode, m.Authoritative = dns.RcodeServerFailure, false
 }
 
-// TestRepliesShareNothingThatGrows appends to one reply and reads the next.
-func TestRepliesShareNothingThatGrows(t *testing.T) {
+// TestRepliesAreIndependent modifies one reply and compares others with the original.
+func TestRepliesAreIndependent(t *testing.T) {
 	tree := treeOf(t, nested)
 	for _, q := range []dns.Question{
 		{Name: "api.a.example.com.", Qtype: dns.TypeA}, {Name: "api.a.example.com.", Qtype: dns.TypeAAAA},
 		{Name: "a.example.com.", Qtype: dns.TypeSOA}, {Name: "a.example.com.", Qtype: dns.TypeNS},
 		{Name: "api.a.example.com.", Qtype: dns.TypeTXT}, {Name: "nope.a.example.com.", Qtype: dns.TypeA},
 	} {
-		first, _ := ask(t, tree, q.Name, q.Qtype)
-		second, _ := ask(t, tree, q.Name, q.Qtype)
+		first, _ := query(t, tree, q.Name, q.Qtype)
+		second, _ := query(t, tree, q.Name, q.Qtype)
 		want := lines(second)
-		spoil(first)
+		modify(first)
 		if diff := cmp.Diff(want, lines(second)); diff != "" {
-			t.Errorf("%s %s: what was done to one reply shows in another:\n%s", q.Name, dns.TypeToString[q.Qtype], diff)
+			t.Errorf("%s %s: a modification of one reply changed another:\n%s", q.Name, dns.TypeToString[q.Qtype], diff)
 		}
-		third, _ := ask(t, tree, q.Name, q.Qtype)
+		third, _ := query(t, tree, q.Name, q.Qtype)
 		if diff := cmp.Diff(want, lines(third)); diff != "" {
-			t.Errorf("%s %s: what was done to a reply shows in the next:\n%s", q.Name, dns.TypeToString[q.Qtype], diff)
+			t.Errorf("%s %s: a modification of a reply changed the next:\n%s", q.Name, dns.TypeToString[q.Qtype], diff)
 		}
 	}
 }
 
-// TestManyAddresses asks for names with any number of addresses of each family: all
-// of them come back, and what is done to one reply stays out of the next.
+// TestManyAddresses queries names with several addresses of each family. All addresses are in the reply, and a
+// modification of one reply does not change the next.
 func TestManyAddresses(t *testing.T) {
 	for n := range 12 {
 		target := &model.Target{}
@@ -258,35 +257,35 @@ func TestManyAddresses(t *testing.T) {
 		tree := New(&model.View{Zones: []model.Zone{{Origin: "a.example.com", Domain: "a.example.com"}}, Names: names}, TTLs{ControlPlane: 30}, 1)
 		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
 			for range 2 {
-				m, _ := ask(t, tree, "api.a.example.com.", qtype)
+				m, _ := query(t, tree, "api.a.example.com.", qtype)
 				if len(m.Answer) != want[qtype] {
 					t.Fatalf("%d addresses: %d of type %s, want %d", n, len(m.Answer), dns.TypeToString[qtype], want[qtype])
 				}
-				spoil(m)
+				modify(m)
 			}
 		}
-		if m, _ := ask(t, tree, "a.example.com.", dns.TypeNS); len(m.Extra) != n {
+		if m, _ := query(t, tree, "a.example.com.", dns.TypeNS); len(m.Extra) != n {
 			t.Fatalf("%d records of glue, want %d", len(m.Extra), n)
 		}
 	}
 }
 
-func TestRecordsAreTheCallersOwn(t *testing.T) {
+func TestRecordsAreCopies(t *testing.T) {
 	tree := treeOf(t, nested)
-	want, _ := ask(t, tree, "api.a.example.com.", dns.TypeA)
+	want, _ := query(t, tree, "api.a.example.com.", dns.TypeA)
 	before := lines(want)
 
-	m, _ := ask(t, tree, "api.a.example.com.", dns.TypeA)
+	m, _ := query(t, tree, "api.a.example.com.", dns.TypeA)
 	for _, rr := range m.Answer {
 		a, ok := rr.(*dns.A)
 		if !ok {
-			t.Fatalf("%s is no A record", rr)
+			t.Fatalf("%s is not an A record", rr)
 		}
-		a.A[0], a.Hdr.Ttl, a.Hdr.Name = 203, 1, "spoilt."
+		a.A[0], a.Hdr.Ttl, a.Hdr.Name = 203, 1, "modified."
 	}
-	after, _ := ask(t, tree, "api.a.example.com.", dns.TypeA)
+	after, _ := query(t, tree, "api.a.example.com.", dns.TypeA)
 	if diff := cmp.Diff(before, lines(after)); diff != "" {
-		t.Errorf("a change to a reply reached the tree:\n%s", diff)
+		t.Errorf("a modification of a reply changed the tree:\n%s", diff)
 	}
 }
 
@@ -298,7 +297,7 @@ func TestAnswersAllocateOnce(t *testing.T) {
 	}{
 		{"lower case", "x.y.z.a.example.com.", dns.TypeA},
 		{"mixed case", "X.y.z.a.example.com.", dns.TypeA},
-		{"one address of several families", "ns.dns.a.example.com.", dns.TypeAAAA},
+		{"one address of each family", "ns.dns.a.example.com.", dns.TypeAAAA},
 		{"another type", "X.y.z.a.example.com.", dns.TypeTXT},
 		{"unknown name", "Nope.a.example.com.", dns.TypeA},
 	} {
@@ -313,7 +312,7 @@ func TestAnswersAllocateOnce(t *testing.T) {
 					node.Deny(m, tc.qtype)
 				}
 			})
-			if n != 1 { // the slice and the record are one
+			if n != 1 { // slice and record are allocated together
 				t.Errorf("%v allocations, want 1", n)
 			}
 		})
@@ -324,7 +323,7 @@ func TestRepliesPack(t *testing.T) {
 	tree := treeOf(t, nested)
 	for _, qname := range []string{"api.a.example.com.", "A.Example.com.", "nope.a.example.com.", strings.Repeat(`\255`, 63) + ".a.example.com."} {
 		for qtype := range dns.TypeToString {
-			m, _ := ask(t, tree, qname, qtype)
+			m, _ := query(t, tree, qname, qtype)
 			if _, err := m.Pack(); err != nil {
 				t.Errorf("%s %s: %v", qname, dns.TypeToString[qtype], err)
 			}

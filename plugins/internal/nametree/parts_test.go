@@ -8,9 +8,9 @@ import (
 	"github.com/miekg/dns"
 )
 
-// parted has names of both parts: an apps domain inside the cluster domain, one
-// outside of it, and control-plane names in both.
-const parted = `
+// bothParts is a view with an apps domain inside the cluster domain, one outside of it, and control-plane names in
+// both.
+const bothParts = `
 	zone a.example.com
 	zone oauth.apps.example.net of a.example.com
 	name api.a.example.com 192.0.2.3
@@ -23,8 +23,8 @@ const parted = `
 	app console.a.example.com at 192.0.2.100
 	app api.a.example.com at 192.0.2.100`
 
-// told says what a plugin for one part tells a client that asks for an address.
-func told(t *Tree, part Part, qname string) string {
+// answerFor returns the answer of the plugin for one part to a query for A.
+func answerFor(t *Tree, part Part, qname string) string {
 	n, exact := t.Lookup(qname)
 	node, deny := n.Answers(part, exact)
 	m := new(dns.Msg)
@@ -45,12 +45,12 @@ func TestPartsShareATree(t *testing.T) {
 	const zone, passed = "a.example.com.", "passed on"
 	for _, tc := range []struct {
 		name, qname string
-		// what each plugin says when both are there, and when it is alone
+		// answers of each plugin, if both are configured and if it is the only one
 		control, apps, controlAlone, appsAlone string
 	}{
 		{"control-plane name", "api.a.example.com.", "192.0.2.3", passed, "192.0.2.3", passed},
 		{"control-plane name in the apps domain", "oauth.apps.a.example.com.", "192.0.2.3", passed, "192.0.2.3", passed},
-		{"below it", "x.oauth.apps.a.example.com.", "NXDOMAIN in " + zone, passed, "NXDOMAIN in " + zone, passed},
+		{"name below it", "x.oauth.apps.a.example.com.", "NXDOMAIN in " + zone, passed, "NXDOMAIN in " + zone, passed},
 		{"unknown name of the cluster domain", "nope.a.example.com.", "NXDOMAIN in " + zone, passed, "NXDOMAIN in " + zone, passed},
 		{"cluster domain", "a.example.com.", "NODATA in " + zone, passed, "NODATA in " + zone, passed},
 
@@ -62,17 +62,17 @@ func TestPartsShareATree(t *testing.T) {
 		{"application in capitals", "SHOP.Apps.a.example.com.", passed, "192.0.2.100", passed, "192.0.2.100"},
 		{"label with an escaped dot", `a\.b.apps.a.example.com.`, passed, "192.0.2.100", passed, "192.0.2.100"},
 		{"parent of a control-plane name in the apps domain", "deep.apps.a.example.com.", "NODATA in " + zone, passed, "NODATA in " + zone, "NODATA in apps.a.example.com."},
-		{"its other children, which the wildcard does not reach", "y.deep.apps.a.example.com.", "NXDOMAIN in " + zone, passed, "NXDOMAIN in " + zone, "NXDOMAIN in apps.a.example.com."},
+		{"another child of it, which the wildcard does not match", "y.deep.apps.a.example.com.", "NXDOMAIN in " + zone, passed, "NXDOMAIN in " + zone, "NXDOMAIN in apps.a.example.com."},
 
 		{"console outside of the apps domain", "console.a.example.com.", passed, "192.0.2.100", passed, "192.0.2.100"},
-		{"below it", "x.console.a.example.com.", passed, "NXDOMAIN in " + zone, passed, "NXDOMAIN in console.a.example.com."},
+		{"name below it", "x.console.a.example.com.", passed, "NXDOMAIN in " + zone, passed, "NXDOMAIN in console.a.example.com."},
 
 		{"apps domain outside of the cluster domain", "apps.example.net.", passed, "NODATA in apps.example.net.", passed, "NODATA in apps.example.net."},
-		{"application there", "shop.apps.example.net.", passed, "192.0.2.100", passed, "192.0.2.100"},
-		{"control-plane name there", "oauth.apps.example.net.", "192.0.2.3", passed, "192.0.2.3", passed},
-		{"below that", "x.oauth.apps.example.net.", "NXDOMAIN in oauth.apps.example.net.", passed, "NXDOMAIN in oauth.apps.example.net.", passed},
+		{"application in it", "shop.apps.example.net.", passed, "192.0.2.100", passed, "192.0.2.100"},
+		{"control-plane name in it", "oauth.apps.example.net.", "192.0.2.3", passed, "192.0.2.3", passed},
+		{"name below that", "x.oauth.apps.example.net.", "NXDOMAIN in oauth.apps.example.net.", passed, "NXDOMAIN in oauth.apps.example.net.", passed},
 		{"parent of that apps domain", "example.net.", passed, passed, passed, passed},
-		{"nobody's name", "www.example.org.", passed, passed, passed, passed},
+		{"name of no hosted cluster", "www.example.org.", passed, passed, passed, passed},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for _, plugins := range []struct {
@@ -81,15 +81,15 @@ func TestPartsShareATree(t *testing.T) {
 				control, apps string
 			}{
 				{"both", TTLs{ControlPlane: 30, Apps: 30}, tc.control, tc.apps},
-				{"control plane alone", TTLs{ControlPlane: 30}, tc.controlAlone, passed},
-				{"applications alone", TTLs{Apps: 30}, passed, tc.appsAlone},
+				{"hcpviews only", TTLs{ControlPlane: 30}, tc.controlAlone, passed},
+				{"hcpapps only", TTLs{Apps: 30}, passed, tc.appsAlone},
 			} {
-				tree := New(viewOf(t, parted), plugins.ttls, 1)
-				if got := told(tree, ControlPlane, tc.qname); got != plugins.control {
-					t.Errorf("%s: the control plane's plugin says %q, want %q", plugins.name, got, plugins.control)
+				tree := New(viewOf(t, bothParts), plugins.ttls, 1)
+				if got := answerFor(tree, ControlPlane, tc.qname); got != plugins.control {
+					t.Errorf("%s: hcpviews answers %q, want %q", plugins.name, got, plugins.control)
 				}
-				if got := told(tree, Apps, tc.qname); got != plugins.apps {
-					t.Errorf("%s: the applications' plugin says %q, want %q", plugins.name, got, plugins.apps)
+				if got := answerFor(tree, Apps, tc.qname); got != plugins.apps {
+					t.Errorf("%s: hcpapps answers %q, want %q", plugins.name, got, plugins.apps)
 				}
 			}
 		})
@@ -97,13 +97,13 @@ func TestPartsShareATree(t *testing.T) {
 }
 
 func TestOnlyOnePartAnswersAName(t *testing.T) {
-	tree := New(viewOf(t, parted), TTLs{ControlPlane: 30, Apps: 30}, 1)
+	tree := New(viewOf(t, bothParts), TTLs{ControlPlane: 30, Apps: 30}, 1)
 	for name := range tree.nodes {
 		name += "."
 		for _, qname := range []string{name, "x." + name, "y.x." + name} {
-			control, apps := told(tree, ControlPlane, qname), told(tree, Apps, qname)
+			control, apps := answerFor(tree, ControlPlane, qname), answerFor(tree, Apps, qname)
 			if (control == "passed on") == (apps == "passed on") {
-				t.Errorf("%s: the control plane's plugin says %q, the applications' %q", qname, control, apps)
+				t.Errorf("%s: hcpviews answers %q, hcpapps %q", qname, control, apps)
 			}
 		}
 	}
@@ -112,22 +112,22 @@ func TestOnlyOnePartAnswersAName(t *testing.T) {
 func TestApplicationsWithoutAnAddress(t *testing.T) {
 	for _, tc := range []struct{ name, facts, want string }{
 		{"not known yet", "apps apps.a.example.com at", "NODATA in a.example.com."},
-		{"nobody serves them", "apps apps.a.example.com", "passed on"},
+		{"not served", "apps apps.a.example.com", "passed on"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tree := New(viewOf(t, "zone a.example.com\n"+tc.facts), TTLs{ControlPlane: 30, Apps: 30}, 1)
-			if got := told(tree, Apps, "shop.apps.a.example.com."); got != tc.want {
+			if got := answerFor(tree, Apps, "shop.apps.a.example.com."); got != tc.want {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
-			if got := told(tree, ControlPlane, "shop.apps.a.example.com."); got != "passed on" {
-				t.Errorf("the control plane's plugin says %q", got)
+			if got := answerFor(tree, ControlPlane, "shop.apps.a.example.com."); got != "passed on" {
+				t.Errorf("hcpviews answers %q", got)
 			}
 		})
 	}
 }
 
-// TestNameServersResolve asks each plugin, alone and beside the other, for the name servers of
-// its zones: a resolver that primes a stub zone asks for them.
+// TestNameServersResolve queries the name servers of each plugin's zones, as a resolver does that primes a stub
+// zone.
 func TestNameServersResolve(t *testing.T) {
 	const known, unknown = "ns 192.0.2.2 2001:db8::2", "ns"
 	own := []netip.Addr{netip.MustParseAddr("192.0.2.9")}
@@ -137,18 +137,18 @@ func TestNameServersResolve(t *testing.T) {
 		own           []netip.Addr
 		origin, want  string
 	}{
-		{"hcpapps alone", known, TTLs{Apps: 30}, nil, "apps.a.example.com.", "192.0.2.2"},
-		{"hcpapps alone, a name outside the apps domain", known, TTLs{Apps: 30}, nil, "console.a.example.com.", "192.0.2.2"},
-		{"an apps domain outside the cluster domain", known, TTLs{ControlPlane: 30, Apps: 30}, nil, "apps.example.net.", "192.0.2.2"},
+		{"hcpapps only", known, TTLs{Apps: 30}, nil, "apps.a.example.com.", "192.0.2.2"},
+		{"hcpapps only, a name outside of the apps domain", known, TTLs{Apps: 30}, nil, "console.a.example.com.", "192.0.2.2"},
+		{"an apps domain outside of the cluster domain", known, TTLs{ControlPlane: 30, Apps: 30}, nil, "apps.example.net.", "192.0.2.2"},
 		{"no address is known", unknown, TTLs{Apps: 30}, nil, "apps.a.example.com.", "NODATA in apps.a.example.com."},
 		{"the server's own address", unknown, TTLs{Apps: 30}, own, "apps.a.example.com.", "192.0.2.9"},
 		{"an Infra's address before the server's own", known, TTLs{Apps: 30}, own, "apps.a.example.com.", "192.0.2.2"},
 		{"hcpviews, the server's own address", unknown, TTLs{ControlPlane: 30}, own, "a.example.com.", "192.0.2.9"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			facts := parted
+			facts := bothParts
 			if tc.servers == unknown {
-				facts = strings.Replace(parted, "ns.dns.a.example.com 192.0.2.2", "ns.dns.a.example.com", 1)
+				facts = strings.Replace(bothParts, "ns.dns.a.example.com 192.0.2.2", "ns.dns.a.example.com", 1)
 			}
 			view := viewOf(t, facts)
 			for i := range view.Apps {
@@ -163,7 +163,7 @@ func TestNameServersResolve(t *testing.T) {
 			}
 			apex, exact := tree.Lookup(tc.origin)
 			if !exact || !apex.Apex {
-				t.Fatalf("%s is no zone", tc.origin)
+				t.Fatalf("%s is not a zone", tc.origin)
 			}
 			m := new(dns.Msg)
 			apex.Answer(m, tc.origin, dns.TypeNS)
@@ -171,7 +171,7 @@ func TestNameServersResolve(t *testing.T) {
 			if !ok {
 				t.Fatal(m)
 			}
-			if got := told(tree, part, ns.Ns); got != tc.want {
+			if got := answerFor(tree, part, ns.Ns); got != tc.want {
 				t.Errorf("%s: got %q, want %q", ns.Ns, got, tc.want)
 			}
 			if resolves := !strings.HasPrefix(tc.want, "NODATA"); resolves != (len(m.Extra) > 0) {
@@ -182,7 +182,7 @@ func TestNameServersResolve(t *testing.T) {
 }
 
 func TestEachPartHasItsTTL(t *testing.T) {
-	tree := New(viewOf(t, parted), TTLs{ControlPlane: 7, Apps: 9}, 1)
+	tree := New(viewOf(t, bothParts), TTLs{ControlPlane: 7, Apps: 9}, 1)
 	for qname, want := range map[string]uint32{"api.a.example.com.": 7, "console.a.example.com.": 9, "shop.apps.a.example.com.": 9, "shop.apps.example.net.": 9} {
 		n, exact := tree.Lookup(qname)
 		for _, part := range []Part{ControlPlane, Apps} {
@@ -198,8 +198,8 @@ func TestEachPartHasItsTTL(t *testing.T) {
 	}
 }
 
-func TestWildcardAnswersUnderTheNameAsked(t *testing.T) {
-	tree := New(viewOf(t, parted), TTLs{Apps: 30}, 1)
+func TestWildcardAnswersHaveTheQueriedName(t *testing.T) {
+	tree := New(viewOf(t, bothParts), TTLs{Apps: 30}, 1)
 	n, exact := tree.Lookup("Shop.apps.a.example.com.")
 	node, _ := n.Answers(Apps, exact)
 	for qtype, want := range map[uint16]string{
@@ -210,10 +210,10 @@ func TestWildcardAnswersUnderTheNameAsked(t *testing.T) {
 		if node.Answer(m, "Shop.apps.a.example.com.", qtype); len(m.Answer) != 1 || m.Answer[0].String() != want {
 			t.Errorf("got %v, want %s", m.Answer, want)
 		}
-		spoil(m)
+		modify(m)
 		again := new(dns.Msg)
 		if node.Answer(again, "other.apps.a.example.com.", qtype); again.Answer[0].Header().Name != "other.apps.a.example.com." {
-			t.Errorf("the next one is told %v", again.Answer)
+			t.Errorf("the next query is answered with %v", again.Answer)
 		}
 	}
 }

@@ -10,46 +10,46 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// NegativeTTL is for how many seconds a negative answer may be cached (RFC 2308).
-// It is short because installers ask for names before they exist.
+// NegativeTTL is the time that a negative answer may be cached (RFC 2308), in seconds. It is short because
+// installers query names before they exist.
 const NegativeTTL = 5
 
-// SOA timers for secondaries, which there are none of: what others use.
+// SOA timers with customary values. They are for secondaries, which do not exist.
 const (
 	soaRefresh = 7200
 	soaRetry   = 1800
 	soaExpire  = 86400
 )
 
-// Zone is what the records of a zone's apex, and of the names in it, are made of.
+// A Zone contains what the records of its apex, and of the names in it, are built from.
 type Zone struct {
-	// What every query needs comes first: it is one cache line then.
+	// Fields that every query reads come first, in one cache line.
 	ttls    [Apps + 1]uint32
-	part    Part // whose the zone is
+	part    Part // the part that the zone belongs to
 	tallies [Apps][kinds]atomic.Pointer[Tally]
 
-	// Origin is the zone's name, lower-case and with a trailing dot.
+	// Origin is the zone's name, in lower case and with a trailing dot.
 	Origin string
 
 	server string // the name server
-	mbox   string // who is responsible
+	mbox   string // the responsible mailbox
 	serial uint32
-	glue   []netip.Addr // the addresses of the server
-	parent *Zone        // the zone around this one, if it is in the tree
+	glue   []netip.Addr // addresses of the name server
+	parent *Zone        // the enclosing zone; nil if it is not in the tree
 }
 
-// Tally counts one kind of a zone's answers for one server.
+// A Tally is a cached counter of one kind of a zone's answers at one server.
 type Tally struct {
-	// Server is the server.
+	// Server is the address of the server block, as in the label server.
 	Server string
-	// Generation is which generation of counters this one belongs to.
+	// Generation is the generation of series that the counter belongs to.
 	Generation uint64
-	// Counter counts.
+	// Counter is the counter of the series.
 	Counter interface{ Inc() }
 }
 
-// Tally is where a part's counter of one kind of the zone's answers is kept, so that
-// it need not be looked up for each answer.
+// Tally returns where a part's counter of one kind of the zone's answers is cached, which saves a look-up by labels
+// for each answer.
 func (z *Zone) Tally(part Part, kind Kind) *atomic.Pointer[Tally] { return &z.tallies[part-1][kind] }
 
 func newZone(z model.Zone, part Part, ttls TTLs, serial uint32) *Zone {
@@ -63,14 +63,14 @@ func newZone(z model.Zone, part Part, ttls TTLs, serial uint32) *Zone {
 	return zone
 }
 
-// ttl is the TTL of the zone's own records.
+// ttl returns the TTL of the zone's own records.
 func (z *Zone) ttl() uint32 { return z.ttls[z.part] }
 
 func header(owner string, rrtype uint16, ttl uint32) dns.RR_Header {
 	return dns.RR_Header{Name: owner, Rrtype: rrtype, Class: dns.ClassINET, Ttl: ttl}
 }
 
-// soa is the zone's SOA record under the given spelling of its name.
+// soa returns the zone's SOA record, with the given spelling of its name.
 func (z *Zone) soa(owner string, ttl uint32) []dns.RR {
 	one := &struct { // one allocation
 		rrs [1]dns.RR
@@ -83,21 +83,20 @@ func (z *Zone) soa(owner string, ttl uint32) []dns.RR {
 	return one.rrs[:]
 }
 
-// negative is the SOA record of a negative answer.
+// negative returns the SOA record of a negative answer.
 func (z *Zone) negative() []dns.RR { return z.soa(z.Origin, min(z.ttl(), NegativeTTL)) }
 
-// ns is the zone's NS record under the given spelling of its name.
+// ns returns the zone's NS record, with the given spelling of its name.
 func (z *Zone) ns(owner string) []dns.RR {
 	return []dns.RR{&dns.NS{Hdr: header(owner, dns.TypeNS, z.ttl()), Ns: z.server}}
 }
 
-// additional are the addresses of the name server.
+// additional returns the address records of the name server.
 func (z *Zone) additional() []dns.RR {
 	return append(addressesA(z.server, z.ttl(), z.glue), addressesAAAA(z.server, z.ttl(), z.glue)...)
 }
 
-// oneA makes the A record of a name with one address, which nearly every answer is, in
-// one allocation.
+// oneA returns the A record of a name with one IPv4 address, which most answers are, with one allocation.
 func oneA(owner string, ttl uint32, address [4]byte) []dns.RR {
 	one := &struct {
 		rrs [1]dns.RR
@@ -108,7 +107,7 @@ func oneA(owner string, ttl uint32, address [4]byte) []dns.RR {
 	return one.rrs[:]
 }
 
-// addressesA makes the A records of a name.
+// addressesA returns the A records of a name.
 func addressesA(owner string, ttl uint32, addresses []netip.Addr) []dns.RR {
 	var rrs []dns.RR
 	for _, address := range addresses {
@@ -119,7 +118,7 @@ func addressesA(owner string, ttl uint32, addresses []netip.Addr) []dns.RR {
 	return rrs
 }
 
-// addressesAAAA makes the AAAA records of a name; a single one in one allocation.
+// addressesAAAA returns the AAAA records of a name. If it is one record, it needs one allocation.
 func addressesAAAA(owner string, ttl uint32, addresses []netip.Addr) []dns.RR {
 	var rrs []dns.RR
 	for i, address := range addresses {

@@ -1,9 +1,8 @@
-// Package nametree turns a view of the model into the DNS names that answer it.
+// Package nametree builds the tree of DNS names of a view of the model, and answers queries from it.
 //
-// A Tree is immutable. It holds names, not records: a thousand clusters are many
-// names with few addresses, and what a query needs is to be in the CPU's caches.
-// Existence follows RFC 4592 and RFC 8020: parents of a name exist (empty
-// non-terminals), and nothing exists below a name that does not.
+// A Tree is immutable. It holds names instead of records, so that the data of a query fits into the CPU's caches: a
+// thousand clusters have many names but few addresses. Names exist as in RFC 4592 and RFC 8020: parents of a name
+// exist as empty non-terminals, and nothing exists below a name that does not.
 package nametree
 
 import (
@@ -17,64 +16,63 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// Part is a kind of names. Each is answered by a plugin of its own, and both share
-// one tree, so that each knows where the other's names begin.
+// A Part is a kind of names. Each part is answered by its own plugin. Both share one tree, so that each knows which
+// names belong to the other.
 type Part uint8
 
-// The parts of a tree.
+// Parts of a tree.
 const (
-	// ControlPlane are the names of control planes, and the cluster domains.
+	// ControlPlane is the part of the control planes' names and the cluster domains.
 	ControlPlane Part = 1 << iota
-	// Apps are the names of applications.
+	// Apps is the part of the application names.
 	Apps
 )
 
-// Tree is every name of one view.
+// A Tree contains all names of one view.
 type Tree struct {
-	nodes map[string]*Node // by name, lower-case and without a trailing dot
-	zones map[string]*Zone // by origin, in the same way
-	slab  []Node           // room for the next nodes
+	nodes map[string]*Node // by name, in lower case and without a trailing dot
+	zones map[string]*Zone // by origin, spelled as in nodes
+	slab  []Node           // capacity for new nodes
 }
 
-// Node is a name that exists.
+// A Node is a name that exists.
 type Node struct {
-	// Zone is the zone that the name lies in.
+	// Zone is the zone that contains the name.
 	Zone *Zone
-	// Wildcard answers for every name below that does not exist by itself.
+	// Wildcard answers for all names below the node that do not exist themselves.
 	Wildcard *Node
-	// Part is the part that answers for the name; 0 for a name that exists elsewhere.
+	// Part is the part that answers for the name, or 0 if it belongs to a part that the tree does not serve.
 	Part Part
-	// Apex: the name is its zone's origin.
+	// Apex is set if the name is its zone's origin.
 	Apex bool
-	// Open: the name is an apps domain. What does not exist below it is an
-	// application's: the Wildcard's, or, without one, not known to this tree.
-	Open bool
+	// AppsDomain is set if the name is an apps domain. A name below it that does not exist belongs to Wildcard or,
+	// without one, to a plugin that this tree does not serve.
+	AppsDomain bool
 
-	named     bool          // the view gives it addresses, though there may be none yet
-	lone      bool          // one of them is IPv4: a
-	a         [4]byte       // here, because every cache line counts that a query needs
-	addresses *[]netip.Addr // nil for none
+	named      bool          // a name of the view, possibly without an address yet
+	hasSingleA bool          // exactly one address is IPv4: a
+	a          [4]byte       // stored here to save a cache line
+	addresses  *[]netip.Addr // nil for none
 }
 
-// resolvesTo gives the node its addresses.
-func (n *Node) resolvesTo(addresses *[]netip.Addr) {
-	n.addresses, n.lone = addresses, false
+// setAddresses sets the addresses of the node.
+func (n *Node) setAddresses(addresses *[]netip.Addr) {
+	n.addresses, n.hasSingleA = addresses, false
 	first := slices.IndexFunc(*addresses, netip.Addr.Is4)
 	if first < 0 {
 		return
 	}
 	n.a = (*addresses)[first].As4()
-	n.lone = !slices.ContainsFunc((*addresses)[first+1:], netip.Addr.Is4)
+	n.hasSingleA = !slices.ContainsFunc((*addresses)[first+1:], netip.Addr.Is4)
 }
 
-// TTLs are the parts that a tree answers for, each with the TTL of its records in
-// seconds.
+// TTLs maps the parts that a tree answers for to the TTLs of their records, in seconds.
 type TTLs map[Part]uint32
 
-// New builds the tree of a view. Zones get the given serial. The server's own addresses are
-// those of every name server that the view has no address for.
+// New builds the tree of a view. All zones get the given serial. Name servers without an address in the view get
+// own, the addresses of this server.
 func New(view *model.View, ttls TTLs, serial uint32, own ...netip.Addr) *Tree {
-	// Each zone brings an empty non-terminal or two.
+	// Each zone adds about two empty non-terminals.
 	size := len(view.Names) + len(view.Apps) + 2*len(view.Zones)
 	t := &Tree{nodes: make(map[string]*Node, size), zones: make(map[string]*Zone, len(view.Zones)), slab: make([]Node, 0, size)}
 	_, control := ttls[ControlPlane]
@@ -85,9 +83,9 @@ func New(view *model.View, ttls TTLs, serial uint32, own ...netip.Addr) *Tree {
 		}
 	}
 	apps := outermostFirst(view.Apps)
-	var zones []*model.App // that are zones of their own
+	var zones []*model.App // zones of their own
 	for i := range apps {
-		// An apps domain is one only where no other zone has it.
+		// An apps domain is a zone only if no other zone contains it.
 		if a := &apps[i]; served && a.Served && t.nodes[a.Name] == nil && t.enclosing(a.Name) == nil {
 			t.addZone(model.Zone{Origin: a.Name, Cluster: a.Cluster, Domain: a.Domain}, Apps, ttls, serial)
 			t.zones[a.Name].server = dns.Fqdn(a.NameServer())
@@ -105,37 +103,36 @@ func New(view *model.View, ttls TTLs, serial uint32, own ...netip.Addr) *Tree {
 	}
 	for _, a := range zones {
 		if server := t.add(a.NameServer()); !server.named {
-			server.resolvesTo(&a.NameServers)
+			server.setAddresses(&a.NameServers)
 		}
 		t.addGlue(a.Name, a.NameServer(), own)
 	}
 	for _, z := range view.Zones {
-		t.add(z.Origin) // a zone inside another: the parents between them exist
+		t.add(z.Origin) // names between a zone and its enclosing zone exist
 		t.addGlue(z.Origin, z.NameServer(), own)
 	}
 	t.slab = nil
 	return t
 }
 
-// addGlue gives a zone the addresses of its name server, and that one the server's own where
-// it has none.
+// addGlue sets the glue of a zone to the addresses of its name server, or to own if the name server has none.
 func (t *Tree) addGlue(origin, name string, own []netip.Addr) {
 	apex, server := t.nodes[origin], t.nodes[name]
 	if apex == nil || server == nil || server.addresses == nil {
 		return
 	}
 	if len(*server.addresses) == 0 && len(own) > 0 {
-		server.resolvesTo(&own)
+		server.setAddresses(&own)
 	}
 	apex.Zone.glue = *server.addresses
 }
 
-// outermostFirst orders apps domains so that one inside another comes after it.
+// outermostFirst sorts apps domains so that each one precedes those inside it.
 func outermostFirst(apps []model.App) []model.App {
 	return slices.SortedStableFunc(slices.Values(apps), func(a, b model.App) int { return cmp.Compare(len(a.Name), len(b.Name)) })
 }
 
-// Zones returns the zones of the tree, in no order.
+// Zones returns the zones of the tree, in any order.
 func (t *Tree) Zones() []*Zone {
 	list := make([]*Zone, 0, len(t.zones))
 	for _, z := range t.zones {
@@ -144,8 +141,8 @@ func (t *Tree) Zones() []*Zone {
 	return list
 }
 
-// node returns a new node of the tree.
-func (t *Tree) node(n Node) *Node {
+// newNode allocates a node of the tree.
+func (t *Tree) newNode(n Node) *Node {
 	if len(t.slab) == cap(t.slab) {
 		t.slab = make([]Node, 0, 8)
 	}
@@ -156,11 +153,11 @@ func (t *Tree) node(n Node) *Node {
 func (t *Tree) addZone(z model.Zone, part Part, ttls TTLs, serial uint32) {
 	zone := newZone(z, part, ttls, serial)
 	t.zones[z.Origin] = zone
-	t.nodes[z.Origin] = t.node(Node{Apex: true, Part: part, Zone: zone})
+	t.nodes[z.Origin] = t.newNode(Node{Apex: true, Part: part, Zone: zone})
 }
 
-// addName adds a control plane's name. Where control planes are not answered for, it
-// still keeps a wildcard from answering in its place.
+// addName adds a control-plane name. If the tree does not serve control planes, the node still prevents a wildcard
+// from answering the name.
 func (t *Tree) addName(n model.Name, served bool) {
 	node := t.add(n.Name)
 	if node == nil {
@@ -172,53 +169,53 @@ func (t *Tree) addName(n model.Name, served bool) {
 		return
 	}
 	node.Part = ControlPlane
-	node.resolvesTo(&n.Addresses)
+	node.setAddresses(&n.Addresses)
 }
 
-// addApp adds a name of applications.
+// addApp adds an application name or an apps domain.
 func (t *Tree) addApp(a *model.App, served bool) {
 	node := t.add(a.Name)
 	switch {
 	case node == nil:
 	case a.Subtree:
-		node.Open = true
+		node.AppsDomain = true
 		if served {
-			node.Wildcard = t.node(Node{Part: Apps, Zone: node.Zone})
-			node.Wildcard.resolvesTo(&a.Addresses)
-			t.nodes["*."+a.Name] = node.Wildcard // it exists, so nothing answers below it (RFC 4592 section 2.2.1)
+			node.Wildcard = t.newNode(Node{Part: Apps, Zone: node.Zone})
+			node.Wildcard.setAddresses(&a.Addresses)
+			t.nodes["*."+a.Name] = node.Wildcard // the wildcard exists, so names below it do not (RFC 4592, section 2.2.1)
 		}
-	case node.named: // the control plane's name wins
+	case node.named: // the control-plane name takes precedence
 	case served:
 		node.Part = Apps
-		node.resolvesTo(&a.Addresses)
+		node.setAddresses(&a.Addresses)
 	default:
 		node.Part = 0
 	}
 }
 
-// add makes name and the empty non-terminals between it and the zone that it lies
-// in. It returns nil for a name in no zone of the tree.
+// add returns the node of name. It creates the node and the empty non-terminals between it and its zone. It returns
+// nil for a name that is in no zone of the tree.
 func (t *Tree) add(name string) *Node {
 	node := t.nodes[name]
 	zone := t.enclosing(name)
 	if zone == nil {
-		return node // an outermost apex, or nothing
+		return node // an apex without an enclosing zone, or nil
 	}
 	if node == nil {
-		node = t.node(Node{Part: zone.part, Zone: zone})
+		node = t.newNode(Node{Part: zone.part, Zone: zone})
 		t.nodes[name] = node
 	}
 	for parent := parentOf(name); len(parent) >= len(zone.Origin); parent = parentOf(parent) {
 		if t.nodes[parent] != nil {
-			break // and so do all between it and the zone
+			break // all parents up to the zone exist too
 		}
-		t.nodes[parent] = t.node(Node{Part: zone.part, Zone: zone})
+		t.nodes[parent] = t.newNode(Node{Part: zone.part, Zone: zone})
 	}
 	return node
 }
 
-// enclosing returns the zone that a name, not being an apex itself, lies in. For
-// an apex it is the zone around its own.
+// enclosing returns the zone that contains the parent of name: for an apex the enclosing zone, for another name its
+// own zone.
 func (t *Tree) enclosing(name string) *Zone {
 	for parent := parentOf(name); parent != ""; parent = parentOf(parent) {
 		if z := t.zones[parent]; z != nil {
@@ -228,16 +225,15 @@ func (t *Tree) enclosing(name string) *Zone {
 	return nil
 }
 
-// parentOf drops the first label; "" above a top-level domain.
+// parentOf returns name without its first label, or "" for a top-level domain.
 func parentOf(name string) string {
 	_, parent, _ := strings.Cut(name, ".")
 	return parent
 }
 
-// Lookup returns the node of qname, which is fully qualified, or else of its closest
-// encloser (RFC 4592 section 3.3.1): the longest of its parents that exists. Case does
-// not matter. It returns nil for a name in no zone of the tree. Only a look-up of a
-// name longer than 256 bytes allocates.
+// Lookup returns the node of qname and true, or its closest encloser (RFC 4592, section 3.3.1), the longest
+// existing parent, and false. It returns nil if qname is in no zone of the tree or not fully qualified. Case does
+// not matter. Only names longer than 256 bytes cause an allocation.
 func (t *Tree) Lookup(qname string) (node *Node, exact bool) {
 	relative, qualified := strings.CutSuffix(qname, ".")
 	if !qualified {
@@ -253,16 +249,16 @@ func (t *Tree) Lookup(qname string) (node *Node, exact bool) {
 	return nil, false
 }
 
-// Answers returns the node that answers for a look-up's result, which may be the
-// wildcard of a closest encloser; deny is set where the answer is that the name does not
-// exist. It returns nil where the name is another part's, or nobody's.
+// Answers returns the node that answers for the result of a look-up, which may be the wildcard of a closest
+// encloser. If deny is true, the answer is that the name does not exist. Answers returns nil if the name belongs to
+// another part or to a plugin that the tree does not serve.
 func (n *Node) Answers(part Part, exact bool) (node *Node, deny bool) {
 	switch {
 	case n == nil:
 		return nil, false
 	case !exact && n.Wildcard != nil:
 		n, exact = n.Wildcard, true
-	case !exact && n.Open:
+	case !exact && n.AppsDomain:
 		return nil, false
 	}
 	if n.Part != part {

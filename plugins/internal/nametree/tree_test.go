@@ -11,8 +11,8 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// The view of most tests: two clusters of which one has its domain inside the
-// other's, and a hostname outside of both.
+// nested is the view of most tests: two clusters, one with its domain inside the other's, and a hostname outside of
+// both.
 const nested = `
 	zone a.example.com
 	zone b.c.a.example.com
@@ -29,9 +29,8 @@ const nested = `
 	apps apps.a.example.com
 	app console.a.example.com`
 
-// viewOf reads a view, a fact a line: "zone ORIGIN [of DOMAIN]", "name NAME
-// ADDRESS ...", "apps DOMAIN" and "app NAME". An "at ADDRESS ..." behind the last two
-// says that applications are served, with or without an address.
+// viewOf parses a view with one item a line: "zone ORIGIN [of DOMAIN]", "name NAME ADDRESS ...", "apps DOMAIN" or
+// "app NAME". The last two are served if followed by "at ADDRESS ...", with or without an address.
 func viewOf(tb testing.TB, text string) *model.View {
 	tb.Helper()
 	v := &model.View{}
@@ -56,7 +55,7 @@ func viewOf(tb testing.TB, text string) *model.View {
 			}
 			v.Apps = append(v.Apps, a)
 		default:
-			tb.Fatalf("no such fact: %q", line)
+			tb.Fatalf("invalid line %q", line)
 		}
 	}
 	return v
@@ -67,9 +66,9 @@ func treeOf(tb testing.TB, text string) *Tree {
 	return New(viewOf(tb, text), TTLs{ControlPlane: 30}, 1)
 }
 
-// found says what a look-up has found, such as "api.a.example.com." for a name
-// that exists and "below api.a.example.com." for one that does not.
-func found(t *Tree, qname string) string {
+// lookup describes the result of a look-up: "api.a.example.com." for a name that exists, "below api.a.example.com."
+// for one that does not.
+func lookup(t *Tree, qname string) string {
 	node, exact := t.Lookup(qname)
 	if node == nil {
 		return "nothing"
@@ -81,7 +80,7 @@ func found(t *Tree, qname string) string {
 			return "below " + name + "."
 		}
 	}
-	return "a node of no tree"
+	return "a node outside of the tree"
 }
 
 func TestLookup(t *testing.T) {
@@ -95,7 +94,7 @@ func TestLookup(t *testing.T) {
 		{"empty non-terminal", "z.a.example.com.", "z.a.example.com.", "a.example.com."},
 		{"empty non-terminal below another", "y.z.a.example.com.", "y.z.a.example.com.", "a.example.com."},
 		{"below an empty non-terminal", "nope.y.z.a.example.com.", "below y.z.a.example.com.", "a.example.com."},
-		{"below a name that ends a branch", "nope.x.y.z.a.example.com.", "below x.y.z.a.example.com.", "a.example.com."},
+		{"below a name without children", "nope.x.y.z.a.example.com.", "below x.y.z.a.example.com.", "a.example.com."},
 		{"a name below a name", "below.api.a.example.com.", "below.api.a.example.com.", "a.example.com."},
 		{"beside a name below a name", "nope.api.a.example.com.", "below api.a.example.com.", "a.example.com."},
 		{"below a name below a name", "nope.below.api.a.example.com.", "below below.api.a.example.com.", "a.example.com."},
@@ -106,42 +105,42 @@ func TestLookup(t *testing.T) {
 		{"empty non-terminal in the inner zone", "dns.b.c.a.example.com.", "dns.b.c.a.example.com.", "b.c.a.example.com."},
 		{"parent between the zones", "c.a.example.com.", "c.a.example.com.", "a.example.com."},
 		{"unknown name between the zones", "nope.c.a.example.com.", "below c.a.example.com.", "a.example.com."},
-		{"name of the outer zone's, beside the inner one's", "bb.c.a.example.com.", "below c.a.example.com.", "a.example.com."},
+		{"name of the outer zone, beside the inner zone", "bb.c.a.example.com.", "below c.a.example.com.", "a.example.com."},
 
 		{"hostname that is a zone of its own", "api.example.net.", "api.example.net.", "api.example.net."},
-		{"below a lone hostname", "www.api.example.net.", "below api.example.net.", "api.example.net."},
-		{"sibling of a lone hostname", "www.example.net.", "nothing", ""},
-		{"parent of a lone hostname", "example.net.", "nothing", ""},
+		{"below a hostname zone", "www.api.example.net.", "below api.example.net.", "api.example.net."},
+		{"sibling of a hostname zone", "www.example.net.", "nothing", ""},
+		{"parent of a hostname zone", "example.net.", "nothing", ""},
 
 		{"apps domain", "apps.a.example.com.", "apps.a.example.com.", "a.example.com."},
 		{"application", "shop.apps.a.example.com.", "below apps.a.example.com.", "a.example.com."},
-		{"name that the apps ingress answers", "console.a.example.com.", "console.a.example.com.", "a.example.com."},
+		{"application name outside of the apps domain", "console.a.example.com.", "console.a.example.com.", "a.example.com."},
 
 		{"parent of a zone", "example.com.", "nothing", ""},
 		{"top-level domain", "com.", "nothing", ""},
 		{"root", ".", "nothing", ""},
-		{"no name at all", "", "nothing", ""},
+		{"empty name", "", "nothing", ""},
 		{"name that is not fully qualified", "api.a.example.com", "nothing", ""},
-		{"label that is longer by a letter", "api.a.example.comm", "nothing", ""},
-		{"suffix of letters that is none of labels", "aa.example.com.", "nothing", ""},
-		{"label that ends as a name begins", "xapi.a.example.com.", "below a.example.com.", "a.example.com."},
+		{"last label longer by a letter", "api.a.example.comm", "nothing", ""},
+		{"suffix that does not begin at a label", "aa.example.com.", "nothing", ""},
+		{"label with a known label as its suffix", "xapi.a.example.com.", "below a.example.com.", "a.example.com."},
 
 		{"escaped dot inside a label", `nope\.api.a.example.com.`, "below a.example.com.", "a.example.com."},
-		{"escaped dot in place of the last one", `x\.a.example.com.`, "nothing", ""},
+		{"escaped dot before the zone", `x\.a.example.com.`, "nothing", ""},
 		{"escaped backslash before a dot", `x\\.a.example.com.`, "below a.example.com.", "a.example.com."},
 		{"escaped backslash before an escaped dot", `x\\\.a.example.com.`, "nothing", ""},
 		{"escaped byte", `\000\255.api.a.example.com.`, "below api.a.example.com.", "a.example.com."},
-		{"label of nothing but dots", `\.\.\..a.example.com.`, "below a.example.com.", "a.example.com."},
+		{"label of escaped dots", `\.\.\..a.example.com.`, "below a.example.com.", "a.example.com."},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := found(tree, tc.qname); got != tc.want {
+			if got := lookup(tree, tc.qname); got != tc.want {
 				t.Errorf("%s is %s, want %s", tc.qname, got, tc.want)
 			}
 			if node, _ := tree.Lookup(tc.qname); node != nil && node.Zone.Origin != tc.zone {
 				t.Errorf("%s is in zone %s, want %s", tc.qname, node.Zone.Origin, tc.zone)
 			}
-			if upper := strings.ToUpper(tc.qname); found(tree, upper) != tc.want {
-				t.Errorf("%s is %s, want %s", upper, found(tree, upper), tc.want)
+			if upper := strings.ToUpper(tc.qname); lookup(tree, upper) != tc.want {
+				t.Errorf("%s is %s, want %s", upper, lookup(tree, upper), tc.want)
 			}
 		})
 	}
@@ -159,7 +158,7 @@ func TestApexes(t *testing.T) {
 	}
 }
 
-func TestApplicationsAreMarked(t *testing.T) {
+func TestAppsDomainsAndUnservedNames(t *testing.T) {
 	tree := treeOf(t, `
 		zone a.example.com
 		name api.a.example.com 192.0.2.3
@@ -171,12 +170,12 @@ func TestApplicationsAreMarked(t *testing.T) {
 		apps apps.example.org`)
 	for _, tc := range []struct {
 		name, qname     string
-		apps, elsewhere bool
+		apps, notServed bool
 	}{
 		{"apps domain", "apps.a.example.com.", true, false},
-		{"control-plane name inside of it", "oauth.apps.a.example.com.", false, false},
-		{"application outside of it", "console.a.example.com.", false, true},
-		{"application that is a control-plane name", "api.a.example.com.", false, false},
+		{"control-plane name inside of the apps domain", "oauth.apps.a.example.com.", false, false},
+		{"application outside of the apps domain", "console.a.example.com.", false, true},
+		{"application name that is also a control-plane name", "api.a.example.com.", false, false},
 		{"cluster domain", "a.example.com.", false, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -184,14 +183,14 @@ func TestApplicationsAreMarked(t *testing.T) {
 			if !exact {
 				t.Fatalf("%s does not exist", tc.qname)
 			}
-			if node.Open != tc.apps || (node.Part == 0) != tc.elsewhere {
-				t.Errorf("apps %t, elsewhere %t; want %t, %t", node.Open, node.Part == 0, tc.apps, tc.elsewhere)
+			if node.AppsDomain != tc.apps || (node.Part == 0) != tc.notServed {
+				t.Errorf("apps domain %t, not served %t; want %t, %t", node.AppsDomain, node.Part == 0, tc.apps, tc.notServed)
 			}
 		})
 	}
 	for _, qname := range []string{"console.example.org.", "apps.example.org."} {
-		if got := found(tree, qname); got != "nothing" {
-			t.Errorf("%s, which is in no zone, is %s", qname, got)
+		if got := lookup(tree, qname); got != "nothing" {
+			t.Errorf("%s is in no zone, but its look-up finds %s", qname, got)
 		}
 	}
 }
@@ -202,7 +201,7 @@ func TestLookupOfLongNames(t *testing.T) {
 	if len(long) != 255 {
 		t.Fatalf("the name has %d bytes", len(long))
 	}
-	long = long[2:] // 253: the longest there is
+	long = long[2:] // 253 bytes, the maximum
 	tree := treeOf(t, fmt.Sprintf("zone a.example.com\nname %s 192.0.2.3", long))
 	escaped := strings.Repeat(strings.Repeat(`\255`, 63)+".", 3)
 	for _, tc := range []struct{ name, qname, want string }{
@@ -214,7 +213,7 @@ func TestLookupOfLongNames(t *testing.T) {
 		{"every byte escaped, in no zone", escaped + "example.com.", "nothing"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := found(tree, tc.qname); got != tc.want {
+			if got := lookup(tree, tc.qname); got != tc.want {
 				t.Errorf("%d bytes: got %s, want %s", len(tc.qname), got, tc.want)
 			}
 		})
@@ -240,8 +239,8 @@ func TestLookupDoesNotAllocate(t *testing.T) {
 	}
 }
 
-func TestZonesInAnyOrderMakeOneTree(t *testing.T) {
-	// The parents between a zone and the one around it exist whichever came first.
+func TestOrderOfZonesDoesNotMatter(t *testing.T) {
+	// Names between a zone and its enclosing zone exist in any order of the zones.
 	for _, text := range []string{
 		"zone a.example.com\nzone b.c.a.example.com\nzone d.b.c.a.example.com",
 		"zone d.b.c.a.example.com\nzone b.c.a.example.com\nzone a.example.com",
@@ -251,7 +250,7 @@ func TestZonesInAnyOrderMakeOneTree(t *testing.T) {
 			"c.a.example.com.": "a.example.com.", "b.c.a.example.com.": "b.c.a.example.com.", "d.b.c.a.example.com.": "d.b.c.a.example.com.",
 		} {
 			if node, exact := tree.Lookup(qname); !exact || node.Zone.Origin != zone {
-				t.Errorf("%s is %s, want it to exist in %s", qname, found(tree, qname), zone)
+				t.Errorf("%s is %s, want it to exist in %s", qname, lookup(tree, qname), zone)
 			}
 		}
 	}
@@ -259,7 +258,7 @@ func TestZonesInAnyOrderMakeOneTree(t *testing.T) {
 
 func TestEmptyView(t *testing.T) {
 	tree := New(&model.View{}, TTLs{ControlPlane: 30}, 1)
-	if got := found(tree, "a.example.com."); got != "nothing" || len(tree.Zones()) != 0 {
+	if got := lookup(tree, "a.example.com."); got != "nothing" || len(tree.Zones()) != 0 {
 		t.Errorf("an empty view has %d zones and %s", len(tree.Zones()), got)
 	}
 }
@@ -293,7 +292,7 @@ func TestWithinDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// FuzzWithin compares Within with what it stands in for.
+// FuzzWithin compares Within with dns.IsSubDomain.
 func FuzzWithin(f *testing.F) {
 	f.Add([]byte("\x03api\x01a\x07example\x03com\x00"), []byte("\x01A\x07exAmple\x03com\x00"))
 	f.Add([]byte("\x03x.a\x03com\x00"), []byte("\x01a\x03com\x00"))

@@ -4,9 +4,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Within reports whether qname is zone or lies below it, label by label. Case does
-// not matter in qname; zone is lower-case and has its trailing dot. It is
-// dns.IsSubDomain without its allocations.
+// Within reports whether qname equals zone or is a name below it. Case does not matter in qname; zone must be in
+// lower case, with a trailing dot. Within is dns.IsSubDomain without its allocations.
 func Within(qname, zone string) bool {
 	if zone == "." {
 		return true
@@ -19,7 +18,7 @@ func Within(qname, zone string) bool {
 	return false
 }
 
-// equalLower reports whether s in lower case is lower. Both have one length.
+// equalLower reports whether s equals lower, ignoring the case of s. Both must have the same length.
 func equalLower(s, lower string) bool {
 	for i := range len(s) {
 		if toLower(s[i]) != lower[i] {

@@ -14,33 +14,36 @@ import (
 	"github.com/insomniacslk/dhcp/iana"
 )
 
-// Boot is the boot file of some clients that boot over the network.
+// A Boot is the boot file of one kind of network boot client.
 type Boot struct {
-	// client is what they are called in the configuration.
+	// client is the name of the client in the configuration.
 	client string
-	// archs are their architectures (option 93); none for iPXE, which says so in its user class.
+	// archs are the client's architectures (option 93). It is empty for iPXE, which is identified by its user
+	// class.
 	archs []iana.Arch
-	// Server has the file, by TFTP; not valid for a URL.
+	// Server is the TFTP server. It is not valid if File is a URL.
 	Server netip.Addr
-	// File is its path there, or the URL.
+	// File is the path on the TFTP server, or the URL.
 	File string
 }
 
-// The classes of clients (option 60), which go on after a colon, and what iPXE calls itself (option 77).
+// Vendor classes of clients (option 60), optionally followed by a colon and more text, and the user class of iPXE
+// (option 77).
 const (
 	classPXE  = "PXEClient"
 	classHTTP = "HTTPClient"
 	userIPXE  = "iPXE"
 )
 
-// clientIPXE is iPXE in the configuration, whatever its architecture.
+// clientIPXE is the name of iPXE in the configuration, for any architecture.
 const clientIPXE = "ipxe"
 
-// bootClients are the names of clients with their architectures: RFC 4578, and IANA's registry of processor architecture types.
+// bootClients maps names of clients to their architectures, from RFC 4578 and IANA's registry of processor
+// architecture types.
 var bootClients = map[string][]iana.Arch{
 	"bios":         {iana.INTEL_X86PC},
 	"uefi-x86":     {iana.EFI_IA32},
-	"uefi-x64":     {iana.EFI_X86_64, iana.EFI_BC}, // RFC 4578 had them the other way round
+	"uefi-x64":     {iana.EFI_X86_64, iana.EFI_BC}, // RFC 4578 has the two numbers swapped
 	"uefi-arm32":   {iana.EFI_ARM32},
 	"uefi-arm64":   {iana.EFI_ARM64},
 	"uefi-riscv64": {iana.EFI_RISCV64},
@@ -52,16 +55,16 @@ var bootClients = map[string][]iana.Arch{
 	clientIPXE:     nil,
 }
 
-// overHTTP are the architectures of clients that load a URL themselves.
-var overHTTP = []iana.Arch{
+// httpArchs are the architectures of clients that load a URL themselves.
+var httpArchs = []iana.Arch{
 	iana.EFI_X86_HTTP, iana.EFI_X86_64_HTTP, iana.EFI_BC_HTTP, iana.EFI_ARM32_HTTP, iana.EFI_ARM64_HTTP, iana.INTEL_X86PC_HTTP,
 	iana.UBOOT_ARM32_HTTP, iana.UBOOT_ARM64_HTTP, iana.EFI_RISCV32_HTTP, iana.EFI_RISCV64_HTTP, iana.EFI_RISCV128_HTTP,
 }
 
-// mostFile is what the field for a boot file's name holds, with a zero behind it.
-const mostFile = 127
+// maxFile is the length of the field for the boot file name, without the terminating zero.
+const maxFile = 127
 
-// parseBoot reads CLIENT:URL.
+// parseBoot parses CLIENT:URL.
 func parseBoot(text string) (Boot, error) {
 	client, location, ok := strings.Cut(text, ":")
 	if !ok {
@@ -80,33 +83,33 @@ func parseBoot(text string) (Boot, error) {
 	if err != nil || u.Host == "" || strings.Trim(u.Path, "/") == "" {
 		return Boot{}, fmt.Errorf("%q is not a URL with a host and a path", location)
 	}
-	loads := b.ipxe() || b.http()
+	loadsURL := b.ipxe() || b.http()
 	switch {
 	case u.Scheme == "http" || u.Scheme == "https":
-		if !loads {
+		if !loadsURL {
 			return Boot{}, fmt.Errorf("%s loads its file by TFTP: want tftp://ADDRESS/PATH", client)
 		}
 	case u.Scheme != "tftp" || b.http():
-		return Boot{}, fmt.Errorf("%q: want http or https, or tftp where the client is not one of HTTP", u.Scheme)
-	case !loads:
+		return Boot{}, fmt.Errorf("unsupported scheme %q: want http or https, or tftp for clients other than HTTP", u.Scheme)
+	case !loadsURL:
 		if b.Server, err = netip.ParseAddr(u.Host); err != nil || !b.Server.Is4() {
-			return Boot{}, fmt.Errorf("%q is not an IPv4 address, and firmware resolves no names", u.Host)
+			return Boot{}, fmt.Errorf("%q is not an IPv4 address; firmware does not resolve names", u.Host)
 		}
 		b.File = strings.TrimPrefix(u.Path, "/")
 	}
-	if len(b.File) > mostFile {
-		return Boot{}, fmt.Errorf("%q is longer than %d bytes, which many clients do not take", b.File, mostFile)
+	if len(b.File) > maxFile {
+		return Boot{}, fmt.Errorf("%q is longer than %d bytes, the limit of many clients", b.File, maxFile)
 	}
 	return b, nil
 }
 
 func (b *Boot) ipxe() bool { return b.client == clientIPXE }
 
-// http reports whether the clients load a URL themselves.
-func (b *Boot) http() bool { return len(b.archs) > 0 && slices.Contains(overHTTP, b.archs[0]) }
+// http reports whether the client loads a URL itself.
+func (b *Boot) http() bool { return len(b.archs) > 0 && slices.Contains(httpArchs, b.archs[0]) }
 
-// BootFor returns the boot file of a client; nil where it does not boot over the network, or none was written for it. iPXE's
-// counts before that of its architecture.
+// BootFor returns the boot file of a client, or nil if the client does not boot over the network or none is
+// configured for it. The boot file of iPXE precedes that of the architecture.
 func (s Set) BootFor(req *dhcpv4.DHCPv4) *Boot {
 	if len(s.Boot) == 0 {
 		return nil
@@ -127,7 +130,7 @@ func (s Set) BootFor(req *dhcpv4.DHCPv4) *Boot {
 	return found
 }
 
-// Answer puts a boot file into a response.
+// Answer sets the boot file in a response.
 func (b *Boot) Answer(req, resp *dhcpv4.DHCPv4) {
 	resp.BootFileName = b.File
 	resp.UpdateOption(dhcpv4.OptBootFileName(b.File))
@@ -138,7 +141,7 @@ func (b *Boot) Answer(req, resp *dhcpv4.DHCPv4) {
 			resp.UpdateOption(dhcpv4.OptTFTPServerName(b.Server.String()))
 		}
 	case b.http():
-		// It takes no answer without it: UEFI 2.10, section 24.7.
+		// HTTP boot clients ignore responses without this class: UEFI 2.10, section 24.7.
 		resp.UpdateOption(dhcpv4.OptClassIdentifier(classHTTP))
 	}
 }

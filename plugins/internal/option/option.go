@@ -1,5 +1,5 @@
-// Package option reads DHCPv4 options as people write them: in a configuration for
-// everybody, in an annotation for one machine.
+// Package option parses DHCPv4 options as users write them: in the configuration for all clients, in an annotation
+// for one VM.
 package option
 
 import (
@@ -15,20 +15,19 @@ import (
 	"github.com/insomniacslk/dhcp/rfc1035label"
 )
 
-// Set is what was written.
+// A Set contains parsed options.
 type Set struct {
-	// Options are answered to who asks for them, or asks for nothing in particular.
+	// Options are sent to clients that request them, and to clients without a parameter request list.
 	Options dhcpv4.Options
-	// Forced are answered to everybody.
+	// Forced are sent to all clients.
 	Forced dhcpv4.Options
-	// Boot are boot files, each for some of those who boot over the network.
+	// Boot contains the boot files, at most one for each kind of client.
 	Boot []Boot
 }
 
-// Parse reads words of the form key=value. Keys are hostname, domain, mtu, broadcast, ntp,
-// t1, t2, search and routes; and option and force, whose value is code:type:value, and boot with client:URL. A key is
-// there once at most, option and force as often as there are options, boot as often as there are clients, and nothing is
-// given twice. The error names the word.
+// Parse parses words of the form key=value. Keys are hostname, domain, mtu, broadcast, ntp, t1, t2, search and
+// routes; option and force with the value code:type:value; and boot with client:URL. Each option may occur once,
+// and boot once for each client. Errors name the word.
 func Parse(words []string) (Set, error) {
 	s := Set{Options: dhcpv4.Options{}, Forced: dhcpv4.Options{}}
 	for _, word := range words {
@@ -42,7 +41,7 @@ func Parse(words []string) (Set, error) {
 				return Set{}, fmt.Errorf("%s: %w", word, err)
 			}
 			if slices.ContainsFunc(s.Boot, func(other Boot) bool { return other.client == b.client }) {
-				return Set{}, fmt.Errorf("%s: the client %s is there twice", word, b.client)
+				return Set{}, fmt.Errorf("%s: duplicate client %s", word, b.client)
 			}
 			s.Boot = append(s.Boot, b)
 			continue
@@ -52,9 +51,9 @@ func Parse(words []string) (Set, error) {
 			return Set{}, fmt.Errorf("%s: %w", word, err)
 		}
 		if code := o.Code.Code(); s.Options.Has(o.Code) || s.Forced.Has(o.Code) {
-			return Set{}, fmt.Errorf("%s: option %d is there twice", word, code)
+			return Set{}, fmt.Errorf("%s: duplicate option %d", word, code)
 		}
-		// Clients take renewal times that they have not asked for, and many never ask.
+		// Clients accept renewal times that they have not requested, and many never request them.
 		if key == "force" || key == "t1" || key == "t2" {
 			s.Forced.Update(o)
 		} else {
@@ -68,7 +67,7 @@ func Parse(words []string) (Set, error) {
 	return s, nil
 }
 
-// Seconds returns the value of an option that is a number of seconds; zero for none.
+// Seconds returns the value of an option that is a number of seconds, or 0 without it.
 func Seconds(options dhcpv4.Options, code dhcpv4.OptionCode) time.Duration {
 	var d dhcpv4.Duration
 	if err := d.FromBytes(options.Get(code)); err != nil {
@@ -77,17 +76,17 @@ func Seconds(options dhcpv4.Options, code dhcpv4.OptionCode) time.Duration {
 	return time.Duration(d)
 }
 
-// All returns both kinds in one.
+// All returns Options and Forced in one set.
 func (s Set) All() dhcpv4.Options {
 	all := maps.Clone(s.Options)
 	maps.Copy(all, s.Forced)
 	return all
 }
 
-// leastMTU is of RFC 2132, section 5.1.
-const leastMTU = 68
+// minMTU is the minimum of RFC 2132, section 5.1.
+const minMTU = 68
 
-// keys are the keys that have a name of their own.
+// keys maps keys to their options and types.
 var keys = map[string]struct {
 	code dhcpv4.OptionCode
 	kind string
@@ -103,30 +102,30 @@ var keys = map[string]struct {
 	"routes":    {dhcpv4.OptionClasslessStaticRoute, "routes"},
 }
 
-// parse reads one word.
+// parse parses one word.
 func parse(key, value string) (dhcpv4.Option, error) {
 	if key == "option" || key == "force" {
-		return typed(value)
+		return parseTyped(value)
 	}
 	word, ok := keys[key]
 	if !ok {
 		return dhcpv4.Option{}, fmt.Errorf("unknown key %q", key)
 	}
-	if mtu, err := strconv.ParseUint(value, 0, 16); key == "mtu" && err == nil && mtu < leastMTU {
-		return dhcpv4.Option{}, fmt.Errorf("an MTU is at least %d", leastMTU)
+	if mtu, err := strconv.ParseUint(value, 0, 16); key == "mtu" && err == nil && mtu < minMTU {
+		return dhcpv4.Option{}, fmt.Errorf("the MTU must be at least %d", minMTU)
 	}
 	return encode(word.code, word.kind, value)
 }
 
-// ours are the options that the protocol itself, or another plugin alone, decides on.
-var ours = map[uint64]string{
-	0: "padding", 50: "the client's", 51: "set by leasedb or lease_time", 52: "decided on by the server", 53: "the type of the message",
-	54: "the server's own", 55: "the client's", 56: "decided on by the server", 57: "the client's", 61: "the client's",
-	82: "the relay agent's", 255: "the end",
+// reservedOptions are the options that the protocol or another plugin sets, each with the reason.
+var reservedOptions = map[uint64]string{
+	0: "padding", 50: "sent by clients only", 51: "set by leasedb or lease_time", 52: "set by the server", 53: "the message type",
+	54: "set by the server", 55: "sent by clients only", 56: "set by the server", 57: "sent by clients only", 61: "the client identifier",
+	82: "set by relay agents", 255: "the end marker",
 }
 
-// typed reads code:type:value.
-func typed(text string) (dhcpv4.Option, error) {
+// parseTyped parses code:type:value.
+func parseTyped(text string) (dhcpv4.Option, error) {
 	number, rest, _ := strings.Cut(text, ":")
 	kind, value, ok := strings.Cut(rest, ":")
 	if !ok {
@@ -136,13 +135,13 @@ func typed(text string) (dhcpv4.Option, error) {
 	if err != nil {
 		return dhcpv4.Option{}, fmt.Errorf("the code %q is not a number from 1 to 254", number)
 	}
-	if why, ok := ours[code]; ok {
+	if why, ok := reservedOptions[code]; ok {
 		return dhcpv4.Option{}, fmt.Errorf("option %d is %s", code, why)
 	}
 	return encode(dhcpv4.GenericOptionCode(code), kind, value)
 }
 
-// encode makes an option of a text by its type.
+// encode parses a value of the given type.
 func encode(code dhcpv4.OptionCode, kind, text string) (dhcpv4.Option, error) {
 	parser, ok := parsers[kind]
 	if !ok {

@@ -16,7 +16,7 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 )
 
-// parsers are the types of values, by name.
+// parsers maps the names of value types to their parsers.
 var parsers = map[string]func(string) (dhcpv4.OptionValue, error){
 	"bool":     boolean,
 	"duration": duration,
@@ -32,16 +32,16 @@ var parsers = map[string]func(string) (dhcpv4.OptionValue, error){
 	"uint32":   number(32),
 }
 
-// Types returns the names of the types of values.
+// Types returns the names of the value types, separated by commas.
 func Types() string { return strings.Join(slices.Sorted(maps.Keys(parsers)), ", ") }
 
-// raw is an option's value as it is sent.
+// raw is an encoded option value.
 type raw []byte
 
-// ToBytes is dhcpv4.OptionValue's.
+// ToBytes implements dhcpv4.OptionValue.
 func (r raw) ToBytes() []byte { return r }
 
-// String is dhcpv4.OptionValue's.
+// String implements dhcpv4.OptionValue.
 func (r raw) String() string { return hex.EncodeToString(r) }
 
 func boolean(text string) (dhcpv4.OptionValue, error) {
@@ -60,7 +60,7 @@ func duration(text string) (dhcpv4.OptionValue, error) {
 		return nil, fmt.Errorf("%q is not a duration such as 30m", text)
 	}
 	if d < time.Second || d%time.Second != 0 || d/time.Second > math.MaxUint32 {
-		return nil, fmt.Errorf("%q is not a number of whole seconds from 1s on", text)
+		return nil, fmt.Errorf("%q is not a whole number of seconds, at least 1s", text)
 	}
 	return dhcpv4.Duration(d), nil
 }
@@ -110,7 +110,7 @@ func number(bits int) func(string) (dhcpv4.OptionValue, error) {
 	}
 }
 
-// routes reads PREFIX>GATEWAY,... (RFC 3442). A gateway of 0.0.0.0 is the link itself.
+// routes parses NETWORK>GATEWAY,... (RFC 3442). The gateway 0.0.0.0 means that the network is on the link.
 func routes(text string) (dhcpv4.OptionValue, error) {
 	var list dhcpv4.Routes
 	for one := range strings.SplitSeq(text, ",") {

@@ -16,23 +16,23 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// Block is a plugin's block of a Corefile, as written.
+// A Block is a plugin's parsed block of a Corefile.
 type Block struct {
 	Handler
 
 	Config Config
-	// TTL is that of answers, in seconds.
+	// TTL is the TTL of answers, in seconds.
 	TTL uint32
 }
 
-// Limits of the TTL, in seconds.
+// Default and maximum of the property ttl, in seconds.
 const (
 	defaultTTL = 30
 	maxTTL     = 3600
 )
 
-// ParseBlock reads the block of the plugin that h is for. Words that the plugins do not share
-// are handed to own, if there is one, which reports whether it knew the word.
+// ParseBlock parses the block of the plugin that h describes. It passes properties that the plugins do not
+// share to own, which may be nil, and which reports whether it knows the property.
 func ParseBlock(c *caddy.Controller, h Handler, own func(*caddy.Controller) (bool, error)) (*Block, error) {
 	b := &Block{Handler: h, TTL: defaultTTL}
 	for i := 0; c.Next(); i++ {
@@ -88,7 +88,7 @@ func (b *Block) parseProperty(c *caddy.Controller, own func(*caddy.Controller) (
 	return nil
 }
 
-// checkZones refuses what CoreDNS would silently leave out or never match.
+// checkZones returns an error for zones that CoreDNS would silently ignore or never match.
 func checkZones(c *caddy.Controller, args []string) error {
 	for _, arg := range args {
 		zones := plugin.Host(arg).NormalizeExact()
@@ -99,31 +99,29 @@ func checkZones(c *caddy.Controller, args []string) error {
 	return nil
 }
 
-// blockSource is the key under which a Corefile's instance keeps the source of a
-// server block.
+// blockSource is the key of a server block's Source in the storage of the CoreDNS instance.
 type blockSource struct{ *dnsserver.Config }
 
-// shared returns the source of the plugin before this one in its server block, if
-// this one has no words of its own about source and views.
-func (b *Block) shared(c *caddy.Controller) (*Source, bool) {
+// sharedSource returns the Source of the plugin before this one in the server block, and whether this plugin
+// uses it: it does if its block configures neither a source nor views.
+func (b *Block) sharedSource(c *caddy.Controller) (*Source, bool) {
 	source, ok := c.Get(blockSource{dnsserver.GetConfig(c)}).(*Source)
-	return source, ok && b.Config.bare()
+	return source, ok && b.Config.usesSharedSource()
 }
 
-// Scope is what the block narrows its view to, by words of its own or by those of
-// the plugin whose source it shares.
+// Scope returns the scope that the block configures, or that of the plugin whose source it shares.
 func (b *Block) Scope(c *caddy.Controller) model.Scope {
-	if source, ok := b.shared(c); ok {
+	if source, ok := b.sharedSource(c); ok {
 		return source.config.Source.Scope
 	}
 	return b.Config.Source.Scope
 }
 
-// Add makes the plugin part of its server block.
+// Add adds the plugin to its server block.
 func (b *Block) Add(c *caddy.Controller) {
 	config := dnsserver.GetConfig(c)
-	source, sharing := b.shared(c)
-	if !sharing {
+	source, shared := b.sharedSource(c)
+	if !shared {
 		b.Config.Bound = boundAddresses(config.ListenHosts)
 		source = NewSource(b.Config, NewLogger(b.Plugin))
 		c.Set(blockSource{config}, source)
@@ -136,7 +134,7 @@ func (b *Block) Add(c *caddy.Controller) {
 		}
 		return nil
 	})
-	if !sharing {
+	if !shared {
 		source.Hook(c, b.Plugin)
 	}
 	config.AddPlugin(func(next plugin.Handler) plugin.Handler {
@@ -145,7 +143,8 @@ func (b *Block) Add(c *caddy.Controller) {
 	})
 }
 
-// boundAddresses are the addresses of a bind directive at which other hosts reach the server.
+// boundAddresses returns the addresses in hosts, those of a bind directive, at which other hosts can reach the
+// server.
 func boundAddresses(hosts []string) []netip.Addr {
 	var list []netip.Addr
 	for _, host := range hosts {
@@ -157,14 +156,14 @@ func boundAddresses(hosts []string) []netip.Addr {
 	return list
 }
 
-// ErrBehindCache says what is wrong with a build that could mix views up.
-var ErrBehindCache = errors.New("the cache plugin comes first in this build and does not tell views apart: " +
-	"order this plugin before cache in plugin.cfg, or give each view a server block of its own with 'view NAME'")
+// ErrBehindCache is the error for a build whose plugin order would let the cache mix views.
+var ErrBehindCache = errors.New("the cache plugin runs before this plugin in this build and does not distinguish views: " +
+	"move this plugin before cache in plugin.cfg, or use one server block per view with 'view NAME'")
 
-// checkCache refuses a server block whose cache would hand one view's answers to
+// checkCache returns an error for a server block whose cache would return one view's answers to the clients of
 // another.
 func checkCache(config *dnsserver.Config, name string, cfg *Config) error {
-	if !cfg.Several() || config.Handler("cache") == nil {
+	if !cfg.AnswersDiffer() || config.Handler("cache") == nil {
 		return nil
 	}
 	if !slices.Contains(dnsserver.Directives, name) {
@@ -176,7 +175,7 @@ func checkCache(config *dnsserver.Config, name string, cfg *Config) error {
 	return nil
 }
 
-// behindCache reports whether the build orders the cache plugin before the one of that name.
+// behindCache reports whether the build orders the cache plugin before the named plugin.
 func behindCache(name string) bool {
 	return slices.Index(dnsserver.Directives, name) > slices.Index(dnsserver.Directives, "cache")
 }

@@ -9,31 +9,31 @@ import (
 	"github.com/densityops/oooi/plugins/internal/nametree"
 )
 
-// clients finds the view of a client by the longest prefix that holds its address.
+// clients maps a client to its view by the longest prefix that contains its address.
 type clients struct {
-	byPrefix map[netip.Prefix]*Sight
-	bits     [2][]int // prefix lengths in use, longest first, of IPv4 and IPv6
-	others   *Sight   // what everybody else sees; nil for nothing
-	// routed: others are told from clients on a VLAN by their address, so they see nothing with
-	// a link-local one, which every network has.
+	byPrefix map[netip.Prefix]*ClientView
+	bits     [2][]int    // prefix lengths in use, longest first, of IPv4 and IPv6
+	others   *ClientView // the view of all other clients; nil for none
+	// routed is set if other clients are distinguished from those on a VLAN by their address only. Link-local
+	// addresses exist on every network, so clients with one get no view then.
 	routed bool
 }
 
-// Sight is what one kind of client sees.
-type Sight struct {
-	// View is the view's name.
-	View string
-	// Tree are the names.
+// A ClientView is what one kind of client sees.
+type ClientView struct {
+	// Name is the view's name.
+	Name string
+	// Tree contains the names of the view.
 	Tree *nametree.Tree
 
-	passed [nametree.Apps]atomic.Pointer[nametree.Tally] // counts what is passed on, by part
+	passed [nametree.Apps]atomic.Pointer[nametree.Tally] // cached counters of passed queries, by part
 }
 
-func (c *clients) add(prefix netip.Prefix, s *Sight) {
+func (c *clients) add(prefix netip.Prefix, v *ClientView) {
 	if c.byPrefix == nil {
-		c.byPrefix = map[netip.Prefix]*Sight{}
+		c.byPrefix = map[netip.Prefix]*ClientView{}
 	}
-	c.byPrefix[prefix] = s
+	c.byPrefix[prefix] = v
 	lengths := &c.bits[familyOf(prefix.Addr())]
 	if !slices.Contains(*lengths, prefix.Bits()) {
 		*lengths = append(*lengths, prefix.Bits())
@@ -41,9 +41,9 @@ func (c *clients) add(prefix netip.Prefix, s *Sight) {
 	}
 }
 
-// find returns what a client sees, nil when it is to see nothing. A query without
-// a sender, which some plugin made up, sees nothing where addresses matter.
-func (c *clients) find(client netip.Addr) *Sight {
+// find returns the view of a client, or nil if the client gets none. A query without a source address, which a
+// plugin created, gets none if views depend on addresses.
+func (c *clients) find(client netip.Addr) *ClientView {
 	if !client.IsValid() && len(c.byPrefix) > 0 {
 		return nil
 	}
@@ -53,8 +53,8 @@ func (c *clients) find(client netip.Addr) *Sight {
 			if err != nil {
 				continue
 			}
-			if s, ok := c.byPrefix[prefix]; ok {
-				return s
+			if v, ok := c.byPrefix[prefix]; ok {
+				return v
 			}
 		}
 		if c.routed && client.IsLinkLocalUnicast() {
@@ -71,8 +71,8 @@ func familyOf(a netip.Addr) int {
 	return 1
 }
 
-// ClientAddr returns the address of a query's sender without allocating; invalid
-// where there is none, as in a query that a plugin made up.
+// ClientAddr returns the address of a query's sender without allocating. The result is invalid if the query has no
+// sender, because a plugin created it.
 func ClientAddr(remote net.Addr) netip.Addr {
 	switch a := remote.(type) {
 	case *net.UDPAddr:

@@ -26,36 +26,36 @@ func TestClientsAreFoundByTheLongestPrefix(t *testing.T) {
 		{"2001:db8:1::8", "2001:db8:1::/48"},
 		{"2001:db8:1::7", "2001:db8:1::7/128"},
 	}
-	for range 10 { // in whatever order they are added
+	for range 10 { // in any order
 		rand.Shuffle(len(networks), func(i, j int) { networks[i], networks[j] = networks[j], networks[i] })
 		var c clients
 		for _, network := range networks {
-			c.add(netip.MustParsePrefix(network), &Sight{View: network})
+			c.add(netip.MustParsePrefix(network), &ClientView{Name: network})
 		}
 		for _, tc := range tests {
-			if got := c.find(netip.MustParseAddr(tc.client)); got == nil || got.View != tc.want {
-				t.Errorf("%s is %+v, want %s; added: %v", tc.client, got, tc.want, networks)
+			if got := c.find(netip.MustParseAddr(tc.client)); got == nil || got.Name != tc.want {
+				t.Errorf("client %s gets view %+v, want %s; order: %v", tc.client, got, tc.want, networks)
 			}
 		}
 	}
 }
 
-func TestClientsOfNoNetwork(t *testing.T) {
-	lab, others := &Sight{View: "lab"}, &Sight{View: "others"}
+func TestClientsOutsideOfTheNetworks(t *testing.T) {
+	lab, others := &ClientView{Name: "lab"}, &ClientView{Name: "others"}
 	lan := netip.MustParsePrefix("192.0.2.0/24")
 	for _, tc := range []struct {
 		name   string
-		lan    bool // the clients of a network are told apart
-		others *Sight
+		lan    bool // clients of a network have a view
+		others *ClientView
 		client netip.Addr
-		want   *Sight
+		want   *ClientView
 	}{
-		{"another network, and others see nothing", true, nil, netip.MustParseAddr("198.51.100.1"), nil},
-		{"another network, and others see something", true, others, netip.MustParseAddr("198.51.100.1"), others},
+		{"another network, others have no view", true, nil, netip.MustParseAddr("198.51.100.1"), nil},
+		{"another network, others have a view", true, others, netip.MustParseAddr("198.51.100.1"), others},
 		{"another family", true, others, netip.MustParseAddr("2001:db8::1"), others},
-		{"no address where addresses matter", true, others, netip.Addr{}, nil},
-		{"no address where none matters", false, others, netip.Addr{}, others},
-		{"no address, and nobody sees anything", false, nil, netip.Addr{}, nil},
+		{"no address, views depend on addresses", true, others, netip.Addr{}, nil},
+		{"no address, views do not depend on addresses", false, others, netip.Addr{}, others},
+		{"no address, no views", false, nil, netip.Addr{}, nil},
 		{"link-local", true, others, netip.MustParseAddr("fe80::1"), nil},
 		{"link-local IPv4", false, others, netip.MustParseAddr("169.254.1.1"), nil},
 	} {
@@ -71,15 +71,15 @@ func TestClientsOfNoNetwork(t *testing.T) {
 	}
 }
 
-func TestRefusedNetworkIsNotAnyOtherView(t *testing.T) {
-	c := clients{others: &Sight{View: "others"}}
+func TestRefusedNetworkGetsNoView(t *testing.T) {
+	c := clients{others: &ClientView{Name: "others"}}
 	c.add(netip.MustParsePrefix("192.0.2.0/24"), nil)
 	if got := c.find(netip.MustParseAddr("192.0.2.1")); got != nil {
-		t.Errorf("a client that is to see nothing sees %+v", got)
+		t.Errorf("a client of a refused network gets view %+v", got)
 	}
 }
 
-// textAddr is an address of no type that we know.
+// textAddr is a net.Addr of a type that ClientAddr does not handle specially.
 type textAddr string
 
 func (textAddr) Network() string  { return "text" }
@@ -104,11 +104,11 @@ func TestClientAddr(t *testing.T) {
 		{"another type, IPv4-mapped", textAddr("[::ffff:192.0.2.1]:53"), "192.0.2.1"},
 		{"another type without a port", textAddr("192.0.2.1"), ""},
 		{"Unix socket", &net.UnixAddr{Name: "/run/dns.sock", Net: "unixgram"}, ""},
-		{"query that a plugin made up, TCP", &net.TCPAddr{}, ""},
-		{"query that a plugin made up, UDP", &net.UDPAddr{}, ""},
-		{"address that is none", &net.UDPAddr{IP: net.IP{1, 2, 3}}, ""},
-		{"pointer to nothing", (*net.UDPAddr)(nil), ""},
-		{"nothing", nil, ""},
+		{"query created by a plugin, TCP", &net.TCPAddr{}, ""},
+		{"query created by a plugin, UDP", &net.UDPAddr{}, ""},
+		{"invalid address", &net.UDPAddr{IP: net.IP{1, 2, 3}}, ""},
+		{"nil pointer", (*net.UDPAddr)(nil), ""},
+		{"nil", nil, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := ClientAddr(tc.remote)
@@ -120,18 +120,18 @@ func TestClientAddr(t *testing.T) {
 }
 
 func TestFindingAClientDoesNotAllocate(t *testing.T) {
-	c := clients{others: &Sight{}, routed: true}
+	c := clients{others: &ClientView{}, routed: true}
 	for _, network := range []string{"192.0.2.0/24", "192.0.2.0/25", "10.0.0.0/8", "2001:db8::/32", "fe80::/10"} {
-		c.add(netip.MustParsePrefix(network), &Sight{})
+		c.add(netip.MustParsePrefix(network), &ClientView{})
 	}
 	for name, remote := range map[string]net.Addr{
-		"UDP":          &net.UDPAddr{IP: net.IP{192, 0, 2, 1}},
-		"TCP":          &net.TCPAddr{IP: net.IP{192, 0, 2, 200}},
-		"IPv4-mapped":  &net.UDPAddr{IP: net.ParseIP("10.0.0.1")},
-		"IPv6":         &net.UDPAddr{IP: net.ParseIP("2001:db8::1")},
-		"zone":         &net.TCPAddr{IP: net.ParseIP("fe80::1"), Zone: "eth0"},
-		"no network's": &net.UDPAddr{IP: net.ParseIP("203.0.113.1")},
-		"no address":   &net.TCPAddr{},
+		"UDP":         &net.UDPAddr{IP: net.IP{192, 0, 2, 1}},
+		"TCP":         &net.TCPAddr{IP: net.IP{192, 0, 2, 200}},
+		"IPv4-mapped": &net.UDPAddr{IP: net.ParseIP("10.0.0.1")},
+		"IPv6":        &net.UDPAddr{IP: net.ParseIP("2001:db8::1")},
+		"zone":        &net.TCPAddr{IP: net.ParseIP("fe80::1"), Zone: "eth0"},
+		"other":       &net.UDPAddr{IP: net.ParseIP("203.0.113.1")},
+		"no address":  &net.TCPAddr{},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if n := testing.AllocsPerRun(100, func() { c.find(ClientAddr(remote)) }); n != 0 {

@@ -1,5 +1,5 @@
-// Package views is what hcpviews and hcpapps share: the words of their Corefile
-// blocks, the stores behind them, and which client sees which names.
+// Package views implements what hcpviews and hcpapps share: the properties of their Corefile blocks, the stores
+// they read from, and the mapping of clients to views.
 package views
 
 import (
@@ -17,48 +17,46 @@ import (
 	"github.com/densityops/oooi/internal/watch"
 )
 
-// The views that need no addresses: Infra objects give them.
+// Views whose clients and addresses come from Infra objects.
 const (
-	// VLAN is what the virtual machines of a hosted cluster see.
+	// VLAN is the view of the VMs of a hosted cluster.
 	VLAN = "vlan"
-	// Pod is what cluster DNS and pods see.
+	// Pod is the view of the cluster DNS and of pods.
 	Pod = "pod"
 )
 
-// Config is what a Corefile block says of its source and its views.
+// Config is the configuration of source and views in a Corefile block.
 type Config struct {
-	// Source says what to follow.
+	// Source is the configuration of the store.
 	Source watch.Config
-	// Views are the clients told apart by address, in the order written. Empty, with
-	// Block empty too: as the Infra objects say.
+	// Views are the views that clients get by address, in the order of the Corefile. If both Views and Block
+	// are empty, Infra objects define the views.
 	Views []View
-	// Block is the view of every client of the server block; empty for none.
+	// Block is the view of all clients of the server block, or empty.
 	Block string
-	// Answers says, by view, what names resolve to there in place of what Infras say.
+	// Answers maps a view to what names resolve to in it, instead of the addresses from Infras.
 	Answers map[string]Answer
-	// Bound is where the server block listens, as far as it names addresses.
+	// Bound contains the addresses in the bind directive of the server block.
 	Bound []netip.Addr
 }
 
-// View is a view with the addresses of its clients.
+// A View is a view and the networks of its clients.
 type View struct {
 	Name  string
 	CIDRs []netip.Prefix
 }
 
-// Answer is what control-plane names resolve to in a view: addresses, or those of
-// a Service.
+// An Answer is what control-plane names resolve to in a view: addresses, or the cluster IPs of a Service.
 type Answer struct {
 	Addresses []netip.Addr
-	// Service is "namespace/name"; empty when Addresses are given.
+	// Service is "namespace/name", or empty if Addresses are set.
 	Service string
 }
 
-// Parse reads the property that c stands on, if it is one of the words that the
-// plugins share, and reports whether it was.
+// Parse parses the current property of c if the plugins share it, and reports whether they do.
 func (cfg *Config) Parse(c *caddy.Controller) (bool, error) {
 	var parse func([]string) error
-	var path *string // what the property sets, if that is a path
+	var path *string // the field that the property sets, if it is a path
 	switch c.Val() {
 	case "kubeconfig":
 		path, parse = &cfg.Source.Kubeconfig, cfg.parseKubeconfig
@@ -95,7 +93,7 @@ func (cfg *Config) Parse(c *caddy.Controller) (bool, error) {
 func (cfg *Config) parseKubeconfig(args []string) error {
 	switch {
 	case cfg.Source.Kubeconfig != "":
-		return fmt.Errorf("given twice")
+		return fmt.Errorf("specified twice")
 	case len(args) == 0 || len(args) > 2:
 		return fmt.Errorf("want FILE [CONTEXT], have %d arguments", len(args))
 	case len(args) == 2:
@@ -108,7 +106,7 @@ func (cfg *Config) parseKubeconfig(args []string) error {
 func onePath(path *string) func([]string) error {
 	return func(args []string) error {
 		if *path != "" {
-			return fmt.Errorf("given twice")
+			return fmt.Errorf("specified twice")
 		}
 		if len(args) != 1 {
 			return fmt.Errorf("want one path, have %d arguments", len(args))
@@ -131,7 +129,7 @@ func objectNames(list *[]string) func([]string) error {
 				*list = append(*list, arg)
 			}
 		}
-		slices.Sort(*list) // one order, so that equal scopes share one store
+		slices.Sort(*list) // equal scopes in any order share one store
 		return nil
 	}
 }
@@ -169,11 +167,11 @@ func (cfg *Config) parseView(args []string) error {
 	}
 	view := View{Name: args[0]}
 	if cfg.Block == view.Name || slices.ContainsFunc(cfg.Views, func(v View) bool { return v.Name == view.Name }) {
-		return fmt.Errorf("view %s is given twice", view.Name)
+		return fmt.Errorf("duplicate view %s", view.Name)
 	}
 	if len(args) == 1 {
 		if cfg.Block != "" {
-			return fmt.Errorf("the block is view %s already, so it cannot be view %s too", cfg.Block, view.Name)
+			return fmt.Errorf("view %s already applies to the whole block; remove view %s", cfg.Block, view.Name)
 		}
 		cfg.Block = view.Name
 		return nil
@@ -185,7 +183,7 @@ func (cfg *Config) parseView(args []string) error {
 		}
 		for _, other := range cfg.Views {
 			if slices.Contains(other.CIDRs, prefix) {
-				return fmt.Errorf("%s is in view %s already", prefix, other.Name)
+				return fmt.Errorf("%s is already in view %s", prefix, other.Name)
 			}
 		}
 		view.CIDRs = append(view.CIDRs, prefix)
@@ -194,7 +192,7 @@ func (cfg *Config) parseView(args []string) error {
 	return nil
 }
 
-// parsePrefix reads a network, or an address as the network of that address alone.
+// parsePrefix parses a network, or an address as a network of that single address.
 func parsePrefix(s string) (netip.Prefix, error) {
 	if address, err := netip.ParseAddr(s); err == nil {
 		return address.Unmap().Prefix(address.Unmap().BitLen())
@@ -204,7 +202,7 @@ func parsePrefix(s string) (netip.Prefix, error) {
 		return prefix, fmt.Errorf("%q is not a network such as 192.0.2.0/24", s)
 	}
 	if prefix.Addr().Is4In6() {
-		return prefix, fmt.Errorf("%q writes an IPv4 network as IPv6, which no client is in", s)
+		return prefix, fmt.Errorf("%q is an IPv4-mapped network, which matches no client; write it as IPv4", s)
 	}
 	return prefix.Masked(), nil
 }
@@ -215,7 +213,7 @@ func (cfg *Config) parseAnswer(args []string) error {
 	}
 	name, args := args[0], args[1:]
 	if _, ok := cfg.Answers[name]; ok {
-		return fmt.Errorf("view %s has an answer already", name)
+		return fmt.Errorf("view %s already has an answer", name)
 	}
 	var answer Answer
 	if args[0] == "service" {
@@ -244,18 +242,18 @@ func (cfg *Config) parseAnswer(args []string) error {
 	return nil
 }
 
-// Check finds what no single property shows.
+// Check validates the properties in combination.
 func (cfg *Config) Check() error {
 	if cfg.Source.Kubeconfig != "" && cfg.Source.Manifests != "" {
-		return fmt.Errorf("kubeconfig and manifests exclude each other: read an API server or a folder")
+		return fmt.Errorf("kubeconfig and manifests are mutually exclusive")
 	}
 	if cfg.Block != "" && len(cfg.Views) > 0 {
-		return fmt.Errorf("view %s makes the whole block one view; give it its clients' CIDRs, or drop view %s", cfg.Block, cfg.Views[0].Name)
+		return fmt.Errorf("view %s applies to the whole block; add the CIDRs of its clients, or remove view %s", cfg.Block, cfg.Views[0].Name)
 	}
 	names := cfg.viewNames()
 	for name := range cfg.Answers {
 		if !slices.Contains(names, name) {
-			return fmt.Errorf("answer %s: there is no view %s; the block has %s", name, name, strings.Join(names, " and "))
+			return fmt.Errorf("answer %s: unknown view %s; the block has %s", name, name, strings.Join(names, " and "))
 		}
 	}
 	scope := cfg.Source.Scope
@@ -263,11 +261,11 @@ func (cfg *Config) Check() error {
 		_, answered := cfg.Answers[name]
 		switch {
 		case answered && name == VLAN && cfg.Block == "" && len(cfg.Views) == 0:
-			return fmt.Errorf("answer %s: say who is on the VLAN, with 'view %s' for the whole block or 'view %s CIDR'", name, VLAN, VLAN)
+			return fmt.Errorf("answer %s: select the clients on the VLAN with 'view %s' for the whole block or 'view %s CIDR'", name, VLAN, VLAN)
 		case answered && name != Pod && len(scope.Infras)+len(scope.HostedClusters) == 0:
-			return fmt.Errorf("answer %s: say whose names that view shows, with hostedcluster NAMESPACE/NAME or infra NAMESPACE/NAME", name)
+			return fmt.Errorf("answer %s: select the hosted clusters of the view with hostedcluster NAMESPACE/NAME or infra NAMESPACE/NAME", name)
 		case !answered && len(scope.HostedClusters) > 0 && len(scope.Infras) == 0:
-			return fmt.Errorf("view %s has no addresses: with hostedcluster alone no Infra is read, so name its Infra with infra NAMESPACE/NAME, or add 'answer %s ADDRESS'", name, name)
+			return fmt.Errorf("view %s has no addresses: hostedcluster alone reads no Infra; add infra NAMESPACE/NAME or 'answer %s ADDRESS'", name, name)
 		case !answered && name != Pod && name != VLAN:
 			return fmt.Errorf("view %s has no addresses: add 'answer %s ADDRESS', or call it %s or %s", name, name, VLAN, Pod)
 		}
@@ -275,14 +273,14 @@ func (cfg *Config) Check() error {
 	return nil
 }
 
-// bare reports whether the block says nothing of source and views.
-func (cfg *Config) bare() bool {
+// usesSharedSource reports whether the block configures neither a source nor views.
+func (cfg *Config) usesSharedSource() bool {
 	source := cfg.Source
 	source.Apps = nil
 	return reflect.DeepEqual(source, watch.Config{}) && cfg.Block == "" && len(cfg.Views)+len(cfg.Answers) == 0
 }
 
-// viewNames are the views of the block.
+// viewNames returns the names of the block's views.
 func (cfg *Config) viewNames() []string {
 	switch {
 	case cfg.Block != "":
@@ -298,17 +296,17 @@ func (cfg *Config) viewNames() []string {
 	}
 }
 
-// podsAlone reports whether the block says who pods are and not who is on a VLAN: the Infras
-// say that then.
-func (cfg *Config) podsAlone() bool {
+// definesOnlyPods reports whether the block assigns CIDRs to view pod and none to view vlan. The clients of
+// view vlan are those of the Infras then.
+func (cfg *Config) definesOnlyPods() bool {
 	named := func(name string) bool {
 		return slices.ContainsFunc(cfg.Views, func(v View) bool { return v.Name == name })
 	}
 	return named(Pod) && !named(VLAN)
 }
 
-// Several reports whether clients of the block can see different answers.
-func (cfg *Config) Several() bool {
+// AnswersDiffer reports whether two clients of the block can get different answers for one name.
+func (cfg *Config) AnswersDiffer() bool {
 	return cfg.Block == "" || cfg.Block == VLAN && cfg.Answers[VLAN].empty()
 }
 

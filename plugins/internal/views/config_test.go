@@ -14,17 +14,16 @@ import (
 	"github.com/densityops/oooi/internal/watch"
 )
 
-// read reads the properties of a block in a server block with the given root, and
-// checks the whole.
-func read(root, properties string) (*Config, error) {
+// parseConfig parses and checks the properties of a block in a server block with the given root.
+func parseConfig(root, properties string) (*Config, error) {
 	c := caddy.NewTestController("dns", "oooi {\n"+properties+"\n}")
 	dnsserver.GetConfig(c).Root = root
 	cfg := &Config{}
 	for c.Next() {
 		for c.NextBlock() {
-			if ours, err := cfg.Parse(c); err != nil {
+			if shared, err := cfg.Parse(c); err != nil {
 				return nil, err
-			} else if !ours {
+			} else if !shared {
 				return nil, fmt.Errorf("%s is not a shared property", c.Val())
 			}
 		}
@@ -32,10 +31,10 @@ func read(root, properties string) (*Config, error) {
 	return cfg, cfg.Check()
 }
 
-// config is read for blocks that are known to be right.
+// config parses the properties of a valid block.
 func config(tb testing.TB, properties string) *Config {
 	tb.Helper()
-	cfg, err := read("", properties)
+	cfg, err := parseConfig("", properties)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -76,7 +75,7 @@ func TestParse(t *testing.T) {
 				Infras: []string{"a/a", "b/b", "c/c"}, HostedClusters: []string{"clusters/one", "clusters/two"},
 			}},
 		}},
-		{"which names may be published", "management mgmt.example.com Apps.mgmt.example.com.\ndomains example.com", Config{
+		{"rules for published names", "management mgmt.example.com Apps.mgmt.example.com.\ndomains example.com", Config{
 			Source: watch.Config{Names: model.NameRules{Management: []string{"apps.mgmt.example.com", "mgmt.example.com"}, Allowed: []string{"example.com"}}},
 		}},
 		{"a view for the block", "view vlan", Config{Block: VLAN}},
@@ -84,7 +83,7 @@ func TestParse(t *testing.T) {
 			{Name: VLAN, CIDRs: prefixes("192.0.2.0/24", "2001:db8::/64")},
 			{Name: Pod, CIDRs: prefixes("10.0.0.0/8")},
 		}}},
-		{"networks as people write them", "view pod 10.1.2.3/8 192.0.2.7 2001:db8::7 ::ffff:192.0.2.8 2001:DB8:1::9/48 0.0.0.0/0", Config{
+		{"networks in other spellings", "view pod 10.1.2.3/8 192.0.2.7 2001:db8::7 ::ffff:192.0.2.8 2001:DB8:1::9/48 0.0.0.0/0", Config{
 			Views: []View{{Name: Pod, CIDRs: prefixes(
 				"10.0.0.0/8", "192.0.2.7/32", "2001:db8::7/128", "192.0.2.8/32", "2001:db8:1::/48", "0.0.0.0/0",
 			)}},
@@ -94,13 +93,13 @@ func TestParse(t *testing.T) {
 			Block:   "lab",
 			Answers: map[string]Answer{"lab": {Addresses: addrs("192.0.2.3", "2001:db8::3", "192.0.2.4")}},
 		}},
-		{"an address is answered once", "view pod\nanswer pod 192.0.2.3 192.0.2.4 192.0.2.3 ::ffff:192.0.2.4", Config{
+		{"duplicate addresses", "view pod\nanswer pod 192.0.2.3 192.0.2.4 192.0.2.3 ::ffff:192.0.2.4", Config{
 			Block: Pod, Answers: map[string]Answer{Pod: {Addresses: addrs("192.0.2.3", "192.0.2.4")}},
 		}},
 		{"answer by Service, before its view", "answer pod service clusters/proxy\nview pod 10.0.0.0/8", Config{
 			Views: []View{{Name: Pod, CIDRs: prefixes("10.0.0.0/8")}}, Answers: map[string]Answer{Pod: {Service: "clusters/proxy"}},
 		}},
-		{"answer for pods, views as the Infras say", "answer pod 192.0.2.3", Config{
+		{"answer for pods, views from Infras", "answer pod 192.0.2.3", Config{
 			Answers: map[string]Answer{Pod: {Addresses: addrs("192.0.2.3")}},
 		}},
 		{"answer for VLANs with an Infra in scope", "infra a/a\nview vlan 192.0.2.0/24\nanswer vlan 192.0.2.3", Config{
@@ -110,7 +109,7 @@ func TestParse(t *testing.T) {
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := read("", tc.properties)
+			got, err := parseConfig("", tc.properties)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -121,43 +120,43 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestParseNamesThePlaceAndTheRemedy(t *testing.T) {
+func TestParseErrorsNameLineAndRemedy(t *testing.T) {
 	const place = "Testfile:2 - Error during parsing: "
 	for _, tc := range []struct{ name, properties, want string }{
-		{"kubeconfig of nothing", "kubeconfig", "kubeconfig: want FILE [CONTEXT], have 0 arguments"},
-		{"kubeconfig of too much", "kubeconfig a b c", "kubeconfig: want FILE [CONTEXT], have 3 arguments"},
-		{"manifests of nothing", "manifests", "manifests: want one path, have 0 arguments"},
-		{"manifests of two", "manifests a b", "manifests: want one path, have 2 arguments"},
-		{"snapshot of nothing", "snapshot", "snapshot: want one path, have 0 arguments"},
-		{"snapshot of two", "snapshot a b", "snapshot: want one path, have 2 arguments"},
-		{"infra of nothing", "infra", "infra: want NAMESPACE/NAME, once or more"},
+		{"kubeconfig without arguments", "kubeconfig", "kubeconfig: want FILE [CONTEXT], have 0 arguments"},
+		{"kubeconfig with too many arguments", "kubeconfig a b c", "kubeconfig: want FILE [CONTEXT], have 3 arguments"},
+		{"manifests without arguments", "manifests", "manifests: want one path, have 0 arguments"},
+		{"manifests with two arguments", "manifests a b", "manifests: want one path, have 2 arguments"},
+		{"snapshot without arguments", "snapshot", "snapshot: want one path, have 0 arguments"},
+		{"snapshot with two arguments", "snapshot a b", "snapshot: want one path, have 2 arguments"},
+		{"infra without arguments", "infra", "infra: want NAMESPACE/NAME, once or more"},
 		{"infra without a namespace", "infra a/a blue", `infra: "blue" is not NAMESPACE/NAME`},
 		{"infra with an empty namespace", "infra /blue", `infra: "/blue" is not NAMESPACE/NAME`},
 		{"infra with an empty name", "infra clusters/", `infra: "clusters/" is not NAMESPACE/NAME`},
 		{"infra with too many parts", "infra clusters/blue/1", `infra: "clusters/blue/1" is not NAMESPACE/NAME`},
-		{"hostedcluster of nothing", "hostedcluster", "hostedcluster: want NAMESPACE/NAME, once or more"},
+		{"hostedcluster without arguments", "hostedcluster", "hostedcluster: want NAMESPACE/NAME, once or more"},
 		{"hostedcluster without a namespace", "hostedcluster blue", `hostedcluster: "blue" is not NAMESPACE/NAME`},
-		{"management of nothing", "management", "management: want DOMAIN, once or more"},
-		{"management of a wildcard", "management *.apps.example.com", `management: "*.apps.example.com" is not a domain`},
-		{"domains of an address", "domains 192.0.2.0/24", `domains: "192.0.2.0/24" is not a domain`},
-		{"domains of the root", "domains .", `domains: "." is not a domain`},
-		{"view of nothing", "view", "view: want NAME [CIDR ...]"},
-		{"view of no network", "view lab 192.0.2.0/33", `view: "192.0.2.0/33" is not a network such as 192.0.2.0/24`},
-		{"view of a name", "view lab vlan10", `view: "vlan10" is not a network such as 192.0.2.0/24`},
-		{"view of an IPv4 network written as IPv6", "view lab ::ffff:192.0.2.0/120",
-			`view: "::ffff:192.0.2.0/120" writes an IPv4 network as IPv6, which no client is in`},
-		{"answer of nothing", "answer", "answer: want NAME ADDRESS, or NAME service NAMESPACE/NAME"},
+		{"management without arguments", "management", "management: want DOMAIN, once or more"},
+		{"management with a wildcard", "management *.apps.example.com", `management: "*.apps.example.com" is not a domain`},
+		{"domains with an address", "domains 192.0.2.0/24", `domains: "192.0.2.0/24" is not a domain`},
+		{"domains with the root", "domains .", `domains: "." is not a domain`},
+		{"view without arguments", "view", "view: want NAME [CIDR ...]"},
+		{"view with an invalid network", "view lab 192.0.2.0/33", `view: "192.0.2.0/33" is not a network such as 192.0.2.0/24`},
+		{"view with a name", "view lab vlan10", `view: "vlan10" is not a network such as 192.0.2.0/24`},
+		{"view with an IPv4-mapped network", "view lab ::ffff:192.0.2.0/120",
+			`view: "::ffff:192.0.2.0/120" is an IPv4-mapped network, which matches no client; write it as IPv4`},
+		{"answer without arguments", "answer", "answer: want NAME ADDRESS, or NAME service NAMESPACE/NAME"},
 		{"answer without an address", "answer lab", "answer: want NAME ADDRESS, or NAME service NAMESPACE/NAME"},
-		{"answer of a name", "answer lab proxy.example.com", `answer: "proxy.example.com" is not an IP address`},
-		{"answer of a network", "answer lab 192.0.2.0/24", `answer: "192.0.2.0/24" is not an IP address`},
-		{"answer of an address with a zone", "answer lab fe80::1%eth0", `answer: "fe80::1%eth0" is not an IP address`},
-		{"answer of no address", "answer lab 192.0.2.1 0.0.0.0", `answer: "0.0.0.0" is not an IP address`},
-		{"answer of a Service that is not named", "answer lab service", "answer: want NAME service NAMESPACE/NAME"},
-		{"answer of two Services", "answer lab service a/a b/b", "answer: want NAME service NAMESPACE/NAME"},
-		{"answer of a Service without a namespace", "answer lab service proxy", `answer: "proxy" is not NAMESPACE/NAME`},
+		{"answer with a name", "answer lab proxy.example.com", `answer: "proxy.example.com" is not an IP address`},
+		{"answer with a network", "answer lab 192.0.2.0/24", `answer: "192.0.2.0/24" is not an IP address`},
+		{"answer with an IPv6 zone", "answer lab fe80::1%eth0", `answer: "fe80::1%eth0" is not an IP address`},
+		{"answer with the unspecified address", "answer lab 192.0.2.1 0.0.0.0", `answer: "0.0.0.0" is not an IP address`},
+		{"answer with service but no name", "answer lab service", "answer: want NAME service NAMESPACE/NAME"},
+		{"answer with two Services", "answer lab service a/a b/b", "answer: want NAME service NAMESPACE/NAME"},
+		{"answer with a Service without a namespace", "answer lab service proxy", `answer: "proxy" is not NAMESPACE/NAME`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			_, err := read("", tc.properties)
+			_, err := parseConfig("", tc.properties)
 			if err == nil || err.Error() != place+tc.want {
 				t.Errorf("error is %v\nwant %s", err, place+tc.want)
 			}
@@ -165,23 +164,23 @@ func TestParseNamesThePlaceAndTheRemedy(t *testing.T) {
 	}
 }
 
-func TestParseRefusesWhatIsGivenTwice(t *testing.T) {
+func TestParseRejectsDuplicates(t *testing.T) {
 	const place = "Testfile:3 - Error during parsing: "
 	for _, tc := range []struct{ properties, want string }{
-		{"kubeconfig a\nkubeconfig b", "kubeconfig: given twice"},
-		{"manifests a\nmanifests b", "manifests: given twice"},
-		{"snapshot a\nsnapshot b", "snapshot: given twice"},
-		{"view lab\nview lab", "view: view lab is given twice"},
-		{"view lab\nview lab 192.0.2.0/24", "view: view lab is given twice"},
-		{"view lab 192.0.2.0/24\nview lab", "view: view lab is given twice"},
-		{"view lab 192.0.2.0/24\nview lab 198.51.100.0/24", "view: view lab is given twice"},
-		{"view vlan\nview pod", "view: the block is view vlan already, so it cannot be view pod too"},
-		{"view vlan 192.0.2.0/24\nview pod 10.0.0.0/8 192.0.2.77/24", "view: 192.0.2.0/24 is in view vlan already"},
-		{"view vlan 192.0.2.7\nview pod 192.0.2.7/32", "view: 192.0.2.7/32 is in view vlan already"},
-		{"answer lab 192.0.2.1\nanswer lab service a/a", "answer: view lab has an answer already"},
+		{"kubeconfig a\nkubeconfig b", "kubeconfig: specified twice"},
+		{"manifests a\nmanifests b", "manifests: specified twice"},
+		{"snapshot a\nsnapshot b", "snapshot: specified twice"},
+		{"view lab\nview lab", "view: duplicate view lab"},
+		{"view lab\nview lab 192.0.2.0/24", "view: duplicate view lab"},
+		{"view lab 192.0.2.0/24\nview lab", "view: duplicate view lab"},
+		{"view lab 192.0.2.0/24\nview lab 198.51.100.0/24", "view: duplicate view lab"},
+		{"view vlan\nview pod", "view: view vlan already applies to the whole block; remove view pod"},
+		{"view vlan 192.0.2.0/24\nview pod 10.0.0.0/8 192.0.2.77/24", "view: 192.0.2.0/24 is already in view vlan"},
+		{"view vlan 192.0.2.7\nview pod 192.0.2.7/32", "view: 192.0.2.7/32 is already in view vlan"},
+		{"answer lab 192.0.2.1\nanswer lab service a/a", "answer: view lab already has an answer"},
 	} {
 		t.Run(tc.properties, func(t *testing.T) {
-			_, err := read("", tc.properties)
+			_, err := parseConfig("", tc.properties)
 			if err == nil || err.Error() != place+tc.want {
 				t.Errorf("error is %v\nwant %s", err, place+tc.want)
 			}
@@ -189,31 +188,31 @@ func TestParseRefusesWhatIsGivenTwice(t *testing.T) {
 	}
 }
 
-func TestCheckNamesTheRemedy(t *testing.T) {
+func TestCheckErrorsNameTheRemedy(t *testing.T) {
 	for _, tc := range []struct{ name, properties, want string }{
 		{"two sources", "kubeconfig a\nmanifests b",
-			"kubeconfig and manifests exclude each other: read an API server or a folder"},
+			"kubeconfig and manifests are mutually exclusive"},
 		{"a view for the block and one by address", "view vlan\nview pod 10.0.0.0/8",
-			"view vlan makes the whole block one view; give it its clients' CIDRs, or drop view pod"},
+			"view vlan applies to the whole block; add the CIDRs of its clients, or remove view pod"},
 		{"a view by address and one for the block", "view pod 10.0.0.0/8\nview vlan",
-			"view vlan makes the whole block one view; give it its clients' CIDRs, or drop view pod"},
-		{"answer for a view of no block", "answer lab 192.0.2.1", "answer lab: there is no view lab; the block has vlan and pod"},
+			"view vlan applies to the whole block; add the CIDRs of its clients, or remove view pod"},
+		{"answer for a view that is not defined", "answer lab 192.0.2.1", "answer lab: unknown view lab; the block has vlan and pod"},
 		{"answer for another view than the block's", "view vlan\nanswer pod 192.0.2.1",
-			"answer pod: there is no view pod; the block has vlan"},
+			"answer pod: unknown view pod; the block has vlan"},
 		{"answer for none of the views by address", "view vlan 192.0.2.0/24\nview lab 10.0.0.0/8\nanswer pod 192.0.2.1",
-			"answer pod: there is no view pod; the block has vlan and lab"},
-		{"answer for everybody's names", "view lab\nanswer lab 192.0.2.1",
-			"answer lab: say whose names that view shows, with hostedcluster NAMESPACE/NAME or infra NAMESPACE/NAME"},
-		{"answer for everybody's names on a VLAN", "view vlan 192.0.2.0/24\nanswer vlan 192.0.2.1",
-			"answer vlan: say whose names that view shows, with hostedcluster NAMESPACE/NAME or infra NAMESPACE/NAME"},
+			"answer pod: unknown view pod; the block has vlan and lab"},
+		{"answer without a hosted cluster", "view lab\nanswer lab 192.0.2.1",
+			"answer lab: select the hosted clusters of the view with hostedcluster NAMESPACE/NAME or infra NAMESPACE/NAME"},
+		{"answer without a hosted cluster on a VLAN", "view vlan 192.0.2.0/24\nanswer vlan 192.0.2.1",
+			"answer vlan: select the hosted clusters of the view with hostedcluster NAMESPACE/NAME or infra NAMESPACE/NAME"},
 		{"view without addresses", "view lab", "view lab has no addresses: add 'answer lab ADDRESS', or call it vlan or pod"},
 		{"view by address without addresses", "view pod 10.0.0.0/8\nview lab 192.0.2.0/24",
 			"view lab has no addresses: add 'answer lab ADDRESS', or call it vlan or pod"},
-		{"answer for VLANs that nothing tells apart", "infra a/a\nanswer vlan 192.0.2.1",
-			"answer vlan: say who is on the VLAN, with 'view vlan' for the whole block or 'view vlan CIDR'"},
+		{"answer for view vlan without clients", "infra a/a\nanswer vlan 192.0.2.1",
+			"answer vlan: select the clients on the VLAN with 'view vlan' for the whole block or 'view vlan CIDR'"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			_, err := read("", tc.properties)
+			_, err := parseConfig("", tc.properties)
 			if err == nil || err.Error() != tc.want {
 				t.Errorf("error is %v\nwant %s", err, tc.want)
 			}
@@ -221,15 +220,15 @@ func TestCheckNamesTheRemedy(t *testing.T) {
 	}
 }
 
-func TestParsePassesOverOtherWords(t *testing.T) {
+func TestParseIgnoresUnknownProperties(t *testing.T) {
 	c := caddy.NewTestController("dns", "oooi {\n ttl 30\n}")
 	c.Next()
 	c.NextBlock()
-	if ours, err := (&Config{}).Parse(c); ours || err != nil {
-		t.Errorf("ttl is taken (%t) or refused (%v)", ours, err)
+	if shared, err := (&Config{}).Parse(c); shared || err != nil {
+		t.Errorf("Parse of ttl returned (%t, %v), want (false, nil)", shared, err)
 	}
 	if c.Val() != "ttl" {
-		t.Errorf("the parser moved on to %q", c.Val())
+		t.Errorf("the parser advanced to %q", c.Val())
 	}
 }
 
@@ -237,12 +236,12 @@ func TestPathsAreRelativeToTheRoot(t *testing.T) {
 	for _, tc := range []struct{ name, root, properties, kubeconfig, manifests, file string }{
 		{"no root", "", "manifests m\nsnapshot s", "", "m", "s"},
 		{"absolute root", "/etc/coredns", "manifests m\nsnapshot ../s", "", "/etc/coredns/m", "/etc/s"},
-		{"relative root, with more properties behind", "conf", "manifests m\nsnapshot s\ninfra a/a\nview pod", "", "conf/m", "conf/s"},
+		{"relative root, followed by more properties", "conf", "manifests m\nsnapshot s\ninfra a/a\nview pod", "", "conf/m", "conf/s"},
 		{"absolute paths", "/etc/coredns", "kubeconfig /k\nsnapshot /var/s", "/k", "", "/var/s"},
 		{"the pod's own service account has no path", "/etc/coredns", "infra a/a", "", "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			cfg, err := read(tc.root, tc.properties)
+			cfg, err := parseConfig(tc.root, tc.properties)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -254,22 +253,22 @@ func TestPathsAreRelativeToTheRoot(t *testing.T) {
 	}
 }
 
-func TestSeveral(t *testing.T) {
+func TestAnswersDiffer(t *testing.T) {
 	for _, tc := range []struct {
 		name, properties string
 		want             bool
 	}{
-		{"as the Infras say", "", true},
+		{"views from Infras", "", true},
 		{"by address", "view vlan 192.0.2.0/24\nview pod 10.0.0.0/8", true},
-		{"by address, refusing the rest", "view pod 10.0.0.0/8", true},
+		{"by address, others refused", "view pod 10.0.0.0/8", true},
 		{"pods", "view pod", false},
 		{"VLANs, each with its own names", "view vlan", true},
 		{"VLANs with one answer", "infra a/a\nview vlan\nanswer vlan 192.0.2.1", false},
 		{"VLANs with one answer by Service", "infra a/a\nview vlan\nanswer vlan service a/a-proxy", false},
-		{"a view of one's own", "infra a/a\nview lab\nanswer lab 192.0.2.1", false},
+		{"a custom view", "infra a/a\nview lab\nanswer lab 192.0.2.1", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := config(t, tc.properties).Several(); got != tc.want {
+			if got := config(t, tc.properties).AnswersDiffer(); got != tc.want {
 				t.Errorf("got %t", got)
 			}
 		})
@@ -284,7 +283,7 @@ func TestBoundAddresses(t *testing.T) {
 	}{
 		{"unbound", []string{""}, "[]"},
 		{"one of each family, once", []string{"192.0.2.2", "2001:db8::2", "192.0.2.2"}, "[192.0.2.2 2001:db8::2]"},
-		{"what no other host reaches", []string{"127.0.0.1", "::1", "fe80::1%eth0", "0.0.0.0"}, "[]"},
+		{"addresses that other hosts cannot reach", []string{"127.0.0.1", "::1", "fe80::1%eth0", "0.0.0.0"}, "[]"},
 	} {
 		if got := fmt.Sprint(boundAddresses(tc.hosts)); got != tc.want {
 			t.Errorf("%s: got %s, want %s", tc.name, got, tc.want)

@@ -14,26 +14,26 @@ import (
 	"github.com/densityops/oooi/plugins/internal/nametree"
 )
 
-// Handler answers one part of the names of a server block. It implements
-// plugin.Handler, metadata.Provider, ready.Readiness and cache.ZoneBypasser.
+// A Handler answers one part of the names of a server block. It implements plugin.Handler, metadata.Provider,
+// ready.Readiness and cache.ZoneBypasser.
 type Handler struct {
 	Next plugin.Handler
 	Fall fall.F
-	// Zones bound what is answered, lower-case and with a trailing dot.
+	// Zones are the zones that the handler answers, in lower case and with a trailing dot.
 	Zones []string
-	// Plugin is the name of the plugin.
+	// Plugin is the plugin's name.
 	Plugin string
-	// Part is what the plugin answers.
+	// Part is the part of the names that the plugin answers.
 	Part nametree.Part
-	// Tables gives what to answer from at the moment.
+	// Tables returns the current table.
 	Tables Tables
-	// BehindCache: the build orders the cache plugin before this one.
+	// BehindCache is set if the build orders the cache plugin before this one.
 	BehindCache bool
-	// Requests counts the queries.
+	// Requests counts queries.
 	Requests *Requests
 }
 
-// Tables gives what a server block answers from at the moment, nil for nothing yet.
+// Tables returns the table that a server block answers from, or nil before the first snapshot.
 type Tables interface {
 	Table() *Table
 }
@@ -46,18 +46,18 @@ func (h *Handler) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg
 	}
 	table := h.Tables.Table()
 	if table == nil {
-		h.Requests.other(metrics.WithServer(ctx), "", servfail)
+		h.Requests.countWithoutZone(metrics.WithServer(ctx), "", servfail)
 		return reply(w, failure(r, dns.RcodeServerFailure, dns.ExtendedErrorCodeNotReady))
 	}
-	sight := table.Sight(ClientAddr(w.RemoteAddr()))
-	if sight == nil {
-		h.Requests.other(metrics.WithServer(ctx), "", nametree.Refused.String())
+	view := table.ClientView(ClientAddr(w.RemoteAddr()))
+	if view == nil {
+		h.Requests.countWithoutZone(metrics.WithServer(ctx), "", nametree.Refused.String())
 		return reply(w, failure(r, dns.RcodeRefused, dns.ExtendedErrorCodeProhibited))
 	}
-	found, exact := sight.Tree.Lookup(q.Name)
+	found, exact := view.Tree.Lookup(q.Name)
 	node, deny := found.Answers(h.Part, exact)
 	if node == nil || deny && h.Fall.Through(q.Name) {
-		h.Requests.passedOn(metrics.WithServer(ctx), sight, h.Part)
+		h.Requests.countPassed(metrics.WithServer(ctx), view, h.Part)
 		return plugin.NextOrFailure(h.Plugin, h.Next, ctx, w, r)
 	}
 	m := new(dns.Msg)
@@ -68,11 +68,11 @@ func (h *Handler) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg
 	} else {
 		kind = node.Answer(m, q.Name, q.Qtype)
 	}
-	h.Requests.answered(metrics.WithServer(ctx), sight.View, node.Zone, h.Part, kind)
+	h.Requests.countAnswer(metrics.WithServer(ctx), view.Name, node.Zone, h.Part, kind)
 	return reply(w, m)
 }
 
-// serves reports whether a name lies in the zones of the block.
+// serves reports whether a name is in the zones of the block.
 func (h *Handler) serves(qname string) bool {
 	for _, zone := range h.Zones {
 		if nametree.Within(qname, zone) {
@@ -82,8 +82,7 @@ func (h *Handler) serves(qname string) bool {
 	return false
 }
 
-// failure is a reply without an answer that says why (RFC 8914), if the client
-// understands EDNS.
+// failure returns a reply without records. If the client supports EDNS, the reply has an extended error (RFC 8914).
 func failure(r *dns.Msg, rcode int, reason uint16) *dns.Msg {
 	m := new(dns.Msg)
 	m.SetRcode(r, rcode)
@@ -95,8 +94,8 @@ func failure(r *dns.Msg, rcode int, reason uint16) *dns.Msg {
 	return m
 }
 
-// reply writes m. The server is told of success whatever the rcode: the reply is
-// on its way.
+// reply writes m. It returns dns.RcodeSuccess whatever the rcode of m, so that the server does not write
+// another reply.
 func reply(w dns.ResponseWriter, m *dns.Msg) (int, error) {
 	if err := w.WriteMsg(m); err != nil {
 		return dns.RcodeServerFailure, err
@@ -107,14 +106,13 @@ func reply(w dns.ResponseWriter, m *dns.Msg) (int, error) {
 // Name implements plugin.Handler.
 func (h *Handler) Name() string { return h.Plugin }
 
-// Ready implements ready.Readiness: this block and all others have something to answer
-// from, whatever its age.
+// Ready implements ready.Readiness. It returns true when this block has a table and every store has a snapshot
+// of any age.
 func (h *Handler) Ready() bool { return h.Tables.Table() != nil && Ready() }
 
-// CacheBypassZones implements cache.ZoneBypasser, for builds that order a cache
-// before us: the cache does not know views. The root is left out, because it would
-// switch the cache off for all names. A cache behind us sees nothing but what is passed
-// on, and keeps that.
+// CacheBypassZones implements cache.ZoneBypasser, for builds that order the cache, which does not distinguish
+// views, before this plugin. It omits the root zone, which would disable the cache for all names. A cache
+// behind this plugin stores only passed queries, so it needs no bypass.
 func (h *Handler) CacheBypassZones() []string {
 	if !h.BehindCache {
 		return nil
@@ -128,8 +126,8 @@ func (h *Handler) CacheBypassZones() []string {
 	return zones
 }
 
-// Metadata implements metadata.Provider: <plugin>/view is the name of the client's
-// view, empty for a client that has none.
+// Metadata implements metadata.Provider. <plugin>/view is the name of the client's view, empty for a client
+// without one.
 func (h *Handler) Metadata(ctx context.Context, state request.Request) context.Context {
 	remote := state.W.RemoteAddr()
 	metadata.SetValueFunc(ctx, h.Plugin+"/view", func() string {
@@ -137,11 +135,11 @@ func (h *Handler) Metadata(ctx context.Context, state request.Request) context.C
 		if table == nil {
 			return ""
 		}
-		sight := table.Sight(ClientAddr(remote))
-		if sight == nil {
+		view := table.ClientView(ClientAddr(remote))
+		if view == nil {
 			return ""
 		}
-		return sight.View
+		return view.Name
 	})
 	return ctx
 }

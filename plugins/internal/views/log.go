@@ -9,22 +9,21 @@ import (
 	clog "github.com/coredns/coredns/plugin/pkg/log"
 )
 
-// NewLogger returns a structured logger that writes through CoreDNS's own, under
-// the name of a plugin.
+// NewLogger returns a structured logger that writes to CoreDNS's log under the name of a plugin.
 func NewLogger(plugin string) *slog.Logger {
 	return slog.New(logHandler{log: clog.NewWithPlugin(plugin)})
 }
 
-// logHandler turns records into lines of CoreDNS's log: the message, then key=value.
+// A logHandler formats records as lines of CoreDNS's log: the message, then key=value pairs.
 type logHandler struct {
 	log   clog.P
 	attrs string
 }
 
-// Enabled is slog.Handler's. CoreDNS's own switch for debug lines decides later.
+// Enabled implements slog.Handler. CoreDNS itself filters debug lines, by the debug plugin.
 func (h logHandler) Enabled(context.Context, slog.Level) bool { return true }
 
-// Handle is slog.Handler's.
+// Handle implements slog.Handler.
 func (h logHandler) Handle(_ context.Context, r slog.Record) error {
 	var line strings.Builder
 	line.WriteString(r.Message)
@@ -48,19 +47,18 @@ func (h logHandler) Handle(_ context.Context, r slog.Record) error {
 
 func format(a slog.Attr) string {
 	value := a.Value.String()
-	if value == "" || strings.ContainsFunc(value, breaksLine) {
+	if value == "" || strings.ContainsFunc(value, needsQuotes) {
 		value = strconv.Quote(value)
 	}
 	return " " + a.Key + "=" + value
 }
 
-// breaksLine reports whether a reader of key=value would stumble over c, or a
-// terminal obey it.
-func breaksLine(c rune) bool {
+// needsQuotes reports whether c would make a key=value pair ambiguous, or is a control character of a terminal.
+func needsQuotes(c rune) bool {
 	return c == ' ' || c == '"' || c == '=' || !strconv.IsPrint(c)
 }
 
-// WithAttrs is slog.Handler's.
+// WithAttrs implements slog.Handler.
 func (h logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	for _, a := range attrs {
 		h.attrs += format(a)
@@ -68,5 +66,5 @@ func (h logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return h
 }
 
-// WithGroup is slog.Handler's. The lines are flat.
+// WithGroup implements slog.Handler. Groups are ignored.
 func (h logHandler) WithGroup(string) slog.Handler { return h }

@@ -10,7 +10,7 @@ import (
 	clog "github.com/coredns/coredns/plugin/pkg/log"
 )
 
-// capture returns what CoreDNS's log gets, without the time.
+// capture returns a buffer with the output of CoreDNS's log, without time.
 func capture(t *testing.T, debug bool) *bytes.Buffer {
 	t.Helper()
 	var buf bytes.Buffer
@@ -34,10 +34,10 @@ func TestLogLines(t *testing.T) {
 		log  func(*slog.Logger)
 		want string
 	}{
-		{"message alone", func(l *slog.Logger) { l.Info("synced") }, "[INFO] plugin/hcpviews: synced\n"},
+		{"message without attributes", func(l *slog.Logger) { l.Info("synced") }, "[INFO] plugin/hcpviews: synced\n"},
 		{"error", func(l *slog.Logger) { l.Error("watch failed", "err", errors.New("forbidden")) },
 			"[ERROR] plugin/hcpviews: watch failed err=forbidden\n"},
-		{"warning", func(l *slog.Logger) { l.Warn("odd", "n", 1) }, "[WARNING] plugin/hcpviews: odd n=1\n"},
+		{"warning", func(l *slog.Logger) { l.Warn("retrying", "n", 1) }, "[WARNING] plugin/hcpviews: retrying n=1\n"},
 		{"debug", func(l *slog.Logger) { l.Debug("detail") }, "[DEBUG] plugin/hcpviews: detail\n"},
 		{"several keys", func(l *slog.Logger) { l.Info("synced", "clusters", 2, "infras", 3) },
 			"[INFO] plugin/hcpviews: synced clusters=2 infras=3\n"},
@@ -47,12 +47,12 @@ func TestLogLines(t *testing.T) {
 			"[INFO] plugin/hcpviews: m a=1 b=2\n"},
 		{"values with spaces are quoted", func(l *slog.Logger) { l.Info("m", "object", "Infra clusters/blue") },
 			"[INFO] plugin/hcpviews: m object=\"Infra clusters/blue\"\n"},
-		{"so are values that would end the line or a quotation", func(l *slog.Logger) { l.Info("m", "a", "x\ny", "b", `"`, "c", "k=v", "d", "x\ty") },
+		{"values with line breaks, quotes or equal signs are quoted", func(l *slog.Logger) { l.Info("m", "a", "x\ny", "b", `"`, "c", "k=v", "d", "x\ty") },
 			"[INFO] plugin/hcpviews: m a=\"x\\ny\" b=\"\\\"\" c=\"k=v\" d=\"x\\ty\"\n"},
-		{"and values that would move a terminal's cursor", func(l *slog.Logger) { l.Info("m", "a", "x\ry", "b", "\x1b[2J", "c", "x\u2028y") },
+		{"values with control characters are quoted", func(l *slog.Logger) { l.Info("m", "a", "x\ry", "b", "\x1b[2J", "c", "x\u2028y") },
 			"[INFO] plugin/hcpviews: m a=\"x\\ry\" b=\"\\x1b[2J\" c=\"x\\u2028y\"\n"},
-		{"an empty value shows", func(l *slog.Logger) { l.Info("m", "a", "", "b", 1) }, "[INFO] plugin/hcpviews: m a=\"\" b=1\n"},
-		{"percent signs are no verbs", func(l *slog.Logger) { l.Info("100%s", "a", "%d") }, "[INFO] plugin/hcpviews: 100%s a=%d\n"},
+		{"empty values are quoted", func(l *slog.Logger) { l.Info("m", "a", "", "b", 1) }, "[INFO] plugin/hcpviews: m a=\"\" b=1\n"},
+		{"percent signs are not formatted", func(l *slog.Logger) { l.Info("100%s", "a", "%d") }, "[INFO] plugin/hcpviews: 100%s a=%d\n"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			buf := capture(t, true)

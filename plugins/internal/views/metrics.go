@@ -5,16 +5,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics are exported once for the process, whichever plugins use the stores.
+// Metrics of the stores. They are registered once per process, because plugins share the stores.
 var (
 	syncedDesc = prometheus.NewDesc(prometheus.BuildFQName(plugin.Namespace, "oooi", "synced"),
-		"Whether the store's snapshot was made from its source (1) or there is none yet but what a file kept (0).",
+		"1 if the objects were read from the source, 0 if answers come from the snapshot file or no objects are known.",
 		[]string{"source"}, nil)
 	ageDesc = prometheus.NewDesc(prometheus.BuildFQName(plugin.Namespace, "oooi", "snapshot_age_seconds"),
-		"For how long the source has not been followed without a gap: 0 while every watch is connected.",
+		"Time since the source was last followed without a gap, 0 while every watch is connected.",
 		[]string{"source"}, nil)
 	buildsDesc = prometheus.NewDesc(prometheus.BuildFQName(plugin.Namespace, "oooi", "snapshots_total"),
-		"Number of snapshots made from the source.", []string{"source"}, nil)
+		"Number of snapshots computed from the objects.", []string{"source"}, nil)
 	clustersDesc = prometheus.NewDesc(prometheus.BuildFQName(plugin.Namespace, "oooi", "hosted_clusters"),
 		"Number of hosted clusters in the snapshot.", []string{"source"}, nil)
 	problemsDesc = prometheus.NewDesc(prometheus.BuildFQName(plugin.Namespace, "oooi", "problems"),
@@ -23,17 +23,17 @@ var (
 
 func init() { prometheus.MustRegister(collector{}) }
 
-// collector reads the stores in use when it is asked.
+// collector collects the metrics of the running stores.
 type collector struct{}
 
-// Describe is prometheus.Collector's.
+// Describe implements prometheus.Collector.
 func (collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{syncedDesc, ageDesc, buildsDesc, clustersDesc, problemsDesc} {
 		ch <- d
 	}
 }
 
-// Collect is prometheus.Collector's.
+// Collect implements prometheus.Collector.
 func (collector) Collect(ch chan<- prometheus.Metric) {
 	for _, s := range shared.running() {
 		gauge := func(d *prometheus.Desc, value float64, labels ...string) {

@@ -15,17 +15,17 @@ import (
 	"github.com/densityops/oooi/internal/watch"
 )
 
-// The heads of the metrics, each with a place for its samples.
+// exposition is the expected output, with one verb for the samples of each metric.
 const exposition = `
 # HELP coredns_oooi_hosted_clusters Number of hosted clusters in the snapshot.
 # TYPE coredns_oooi_hosted_clusters gauge
 %s# HELP coredns_oooi_problems Number of faults found in the objects, by reason.
 # TYPE coredns_oooi_problems gauge
-%s# HELP coredns_oooi_snapshot_age_seconds For how long the source has not been followed without a gap: 0 while every watch is connected.
+%s# HELP coredns_oooi_snapshot_age_seconds Time since the source was last followed without a gap, 0 while every watch is connected.
 # TYPE coredns_oooi_snapshot_age_seconds gauge
-%s# HELP coredns_oooi_snapshots_total Number of snapshots made from the source.
+%s# HELP coredns_oooi_snapshots_total Number of snapshots computed from the objects.
 # TYPE coredns_oooi_snapshots_total counter
-%s# HELP coredns_oooi_synced Whether the store's snapshot was made from its source (1) or there is none yet but what a file kept (0).
+%s# HELP coredns_oooi_synced 1 if the objects were read from the source, 0 if answers come from the snapshot file or no objects are known.
 # TYPE coredns_oooi_synced gauge
 %s`
 
@@ -37,15 +37,15 @@ func expectMetrics(t *testing.T, clusters, problems, age, snapshots, synced stri
 	}
 }
 
-func TestMetricsOfNoStore(t *testing.T) {
+func TestMetricsWithoutAStore(t *testing.T) {
 	if n := testutil.CollectAndCount(collector{}); n != 0 {
-		t.Errorf("%d samples of no store", n)
+		t.Errorf("%d samples without a store, want none", n)
 	}
 }
 
 func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		first, second := take(t, shared, folder), take(t, shared, folder) // two server blocks
+		first, second := acquire(t, shared, folder), acquire(t, shared, folder) // two server blocks
 		defer shared.release(first)
 		defer shared.release(second)
 		awaitSnapshot(t, first)
@@ -59,18 +59,17 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
-// TestMetricsTellStoresApart is about a scrape as a whole: two samples with the
-// same labels make it fail.
-func TestMetricsTellStoresApart(t *testing.T) {
+// TestMetricsDistinguishStores checks that no two samples have the same labels, which would fail the whole scrape.
+func TestMetricsDistinguishStores(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, config := range []watch.Config{
 			{}, {Scope: model.Scope{Infras: []string{"clusters/blue"}}}, {Scope: model.Scope{HostedClusters: []string{"clusters/blue"}}},
 			{Scope: model.Scope{HostedClusters: []string{"clusters/blue"}, Infras: []string{"clusters/blue"}}},
-			{Apps: &model.AppsOptions{}}, // hcpapps beside hcpviews, in a block of its own
+			{Apps: &model.AppsOptions{}}, // hcpapps in a block of its own
 			{Apps: &model.AppsOptions{Sources: []model.AppsSource{model.AppsStatus}, Allow: prefixes("192.0.2.0/24")}},
 		} {
 			config.Manifests = "testdata/manifests"
-			l := take(t, shared, config)
+			l := acquire(t, shared, config)
 			defer shared.release(l)
 			awaitSnapshot(t, l)
 		}
@@ -92,7 +91,7 @@ coredns_oooi_hosted_clusters{source="testdata/manifests infra clusters/blue"} 1
 
 func TestMetricsOfAStoreWithoutASnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := take(t, shared, watch.Config{Manifests: "testdata/missing"})
+		l := acquire(t, shared, watch.Config{Manifests: "testdata/missing"})
 		defer shared.release(l)
 		time.Sleep(time.Minute)
 		expectMetrics(t, "", "",
@@ -103,16 +102,16 @@ func TestMetricsOfAStoreWithoutASnapshot(t *testing.T) {
 	})
 }
 
-func TestMetricsOfAStoreThatAnswersFromItsFile(t *testing.T) {
+func TestMetricsOfAStoreWithASnapshotFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		t.Chdir(t.TempDir()) // for labels that are known beforehand
+		t.Chdir(t.TempDir()) // the working directory is not part of the labels
 		if err := os.Mkdir("manifests", 0o700); err != nil {
 			t.Fatal(err)
 		}
 		config := watch.Config{Manifests: "manifests", File: "snapshot.json"}
-		l := take(t, shared, config)
+		l := acquire(t, shared, config)
 		awaitSnapshot(t, l)
-		shared.release(l) // the file is written at the end
+		shared.release(l) // writes the snapshot file
 		if err := os.Remove("manifests"); err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +120,7 @@ func TestMetricsOfAStoreThatAnswersFromItsFile(t *testing.T) {
 		}
 
 		time.Sleep(90 * time.Second)
-		l = take(t, shared, config)
+		l = acquire(t, shared, config)
 		defer shared.release(l)
 		awaitSnapshot(t, l)
 		expectMetrics(t,
@@ -133,9 +132,9 @@ func TestMetricsOfAStoreThatAnswersFromItsFile(t *testing.T) {
 	})
 }
 
-func TestMetricsHaveGoodNames(t *testing.T) {
+func TestMetricNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := take(t, shared, folder)
+		l := acquire(t, shared, folder)
 		defer shared.release(l)
 		awaitSnapshot(t, l)
 		problems, err := testutil.CollectAndLint(collector{})

@@ -11,18 +11,17 @@ import (
 	"github.com/densityops/oooi/plugins/internal/nametree"
 )
 
-// Requests counts a plugin's queries by server, view, zone and what became of them.
-// The series of a zone end with the zone.
+// Requests counts a plugin's queries by server, view, zone and answer. The series of a zone are deleted with
+// the zone.
 type Requests struct {
 	*prometheus.CounterVec
 
-	// generation changes whenever series are dropped: whoever kept a counter must look
-	// it up again.
+	// generation increases whenever series are deleted. Cached counters of an earlier generation are invalid.
 	generation atomic.Uint64
-	servers    sync.Map // the servers counted for, by address
+	servers    sync.Map // servers that have series, by address
 }
 
-// NewRequests makes the counters of the plugin of that name and registers them.
+// NewRequests creates and registers the counters of the named plugin.
 func NewRequests(name string) *Requests {
 	r := newRequests(name)
 	prometheus.MustRegister(r.CounterVec)
@@ -34,41 +33,41 @@ func newRequests(name string) *Requests {
 		Namespace: plugin.Namespace,
 		Subsystem: name,
 		Name:      "requests_total",
-		Help:      "Number of queries, by the client's view, the zone and what became of them: success, nodata, nxdomain, refused, servfail, passed.",
+		Help:      "Number of queries by view, zone and answer (success, nodata, nxdomain, refused, servfail, passed).",
 	}, []string{"server", "view", "zone", "answer"})}
 }
 
-// What becomes of a query that no zone answers, beside being refused.
+// Values of the label answer for queries that no zone answers, besides "refused".
 const (
-	servfail = "servfail" // nothing known yet
-	passed   = "passed"   // not ours: the next plugin answers
+	servfail = "servfail" // no objects are known yet
+	passed   = "passed"   // passed to the next plugin
 )
 
-// other counts a query that no zone answers, and that is not passed on either.
-func (r *Requests) other(server, view, answer string) {
+// countWithoutZone counts a query that no zone answers and that is not passed to the next plugin.
+func (r *Requests) countWithoutZone(server, view, answer string) {
 	r.WithLabelValues(server, view, "", answer).Inc()
 }
 
-// answered counts an answer out of a zone.
-func (r *Requests) answered(server, view string, zone *nametree.Zone, part nametree.Part, kind nametree.Kind) {
-	kept := zone.Tally(part, kind)
-	if !r.count(kept, server) {
-		r.keep(kept, server, view, zone.Origin, kind.String())
+// countAnswer counts an answer from a zone.
+func (r *Requests) countAnswer(server, view string, zone *nametree.Zone, part nametree.Part, kind nametree.Kind) {
+	cached := zone.Tally(part, kind)
+	if !r.countCached(cached, server) {
+		r.countAndCache(cached, server, view, zone.Origin, kind.String())
 	}
 }
 
-// passedOn counts a query of a client that sees s, which the next plugin answers.
-func (r *Requests) passedOn(server string, s *Sight, part nametree.Part) {
-	kept := &s.passed[part-1]
-	if !r.count(kept, server) {
-		r.keep(kept, server, s.View, "", passed)
+// countPassed counts a query of a client of view v that is passed to the next plugin.
+func (r *Requests) countPassed(server string, v *ClientView, part nametree.Part) {
+	cached := &v.passed[part-1]
+	if !r.countCached(cached, server) {
+		r.countAndCache(cached, server, v.Name, "", passed)
 	}
 }
 
-// count counts by a counter that was kept: finding one by its labels costs more than
-// finding the answer. It reports whether there is one for the server.
-func (r *Requests) count(kept *atomic.Pointer[nametree.Tally], server string) bool {
-	tally := kept.Load()
+// countCached increments a cached counter, because a look-up by labels costs more than the answer. It reports
+// whether the counter is valid and belongs to the server.
+func (r *Requests) countCached(cached *atomic.Pointer[nametree.Tally], server string) bool {
+	tally := cached.Load()
 	if tally == nil || tally.Server != server || tally.Generation != r.generation.Load() {
 		return false
 	}
@@ -76,23 +75,23 @@ func (r *Requests) count(kept *atomic.Pointer[nametree.Tally], server string) bo
 	return true
 }
 
-// keep finds a counter by its labels, keeps it and counts.
-func (r *Requests) keep(kept *atomic.Pointer[nametree.Tally], server, view, zone, answer string) {
+// countAndCache looks a counter up by its labels, caches it and increments it.
+func (r *Requests) countAndCache(cached *atomic.Pointer[nametree.Tally], server, view, zone, answer string) {
 	r.servers.Store(server, true)
-	generation := r.generation.Load() // before the counter: what is dropped meanwhile is found out
+	generation := r.generation.Load() // read first: a series that is deleted meanwhile invalidates the counter
 	tally := &nametree.Tally{Server: server, Generation: generation, Counter: r.WithLabelValues(server, view, zone, answer)}
-	kept.Store(tally)
+	cached.Store(tally)
 	tally.Counter.Inc()
 }
 
-// drop ends the series of zones that a view has no more.
-func (r *Requests) drop(gone map[zoneInView]bool) {
-	if len(gone) == 0 {
+// drop deletes the series of removed zones.
+func (r *Requests) drop(removed map[zoneInView]bool) {
+	if len(removed) == 0 {
 		return
 	}
-	// One series at a time, for deleting by a part of the labels would go through all.
+	// Delete each series by all of its labels: deletion by some of them would scan all series.
 	for server := range r.servers.Range {
-		for z := range gone {
+		for z := range removed {
 			for kind := range nametree.Kinds() {
 				r.Delete(prometheus.Labels{"server": fmt.Sprint(server), "view": z.view, "zone": z.origin, "answer": kind.String()})
 			}
@@ -101,11 +100,11 @@ func (r *Requests) drop(gone map[zoneInView]bool) {
 	r.generation.Add(1)
 }
 
-// Reset ends all series.
+// Reset deletes all series.
 func (r *Requests) Reset() {
 	r.CounterVec.Reset()
 	r.generation.Add(1)
 }
 
-// zoneInView is a zone as one view has it.
+// A zoneInView identifies a zone in a view.
 type zoneInView struct{ view, origin string }

@@ -11,13 +11,13 @@ import (
 
 const server = "dns://127.0.0.1:53"
 
-func TestSeriesOfAZoneEndWithIt(t *testing.T) {
+func TestSeriesAreDeletedWithTheirZone(t *testing.T) {
 	r := newRequests("test")
 	cfg := config(t, "view pod")
 	table := cfg.newTable(model.Build(twoVLANs(), model.Options{}), controlPlane, 1, nil)
 	count := func(cluster string) {
 		node, _ := table.clients.others.Tree.Lookup("api." + cluster + ".example.com.")
-		r.answered(server, Pod, node.Zone, nametree.ControlPlane, nametree.Success)
+		r.countAnswer(server, Pod, node.Zone, nametree.ControlPlane, nametree.Success)
 	}
 	value := func(cluster string) float64 {
 		return testutil.ToFloat64(r.WithLabelValues(server, Pod, cluster+".example.com.", nametree.Success.String()))
@@ -26,28 +26,28 @@ func TestSeriesOfAZoneEndWithIt(t *testing.T) {
 		count("blue")
 		count("green")
 	}
-	r.other(server, Pod, passed)
+	r.countWithoutZone(server, Pod, passed)
 
 	r.drop(map[zoneInView]bool{{Pod, "blue.example.com."}: true, {VLAN, "green.example.com."}: true})
 	if n := testutil.CollectAndCount(r); n != 2 {
-		t.Errorf("%d series are left, want green's and that of no zone", n)
+		t.Errorf("%d series are left, want 2: that of green and that without a zone", n)
 	}
-	// What a zone has kept is not lost to a series that is gone, nor begun anew.
+	// The cached counter of a deleted series is not used again, and those of other series keep their values.
 	count("blue")
 	count("green")
 	if blue, green := value("blue"), value("green"); blue != 1 || green != 3 {
-		t.Errorf("blue is counted %v times, green %v; want 1 and 3", blue, green)
+		t.Errorf("blue has the count %v, green %v; want 1 and 3", blue, green)
 	}
 }
 
-func TestServersAreCountedApart(t *testing.T) {
+func TestServersHaveTheirOwnSeries(t *testing.T) {
 	r := newRequests("test")
 	table := config(t, "view pod").newTable(model.Build(twoVLANs(), model.Options{}), controlPlane, 1, nil)
 	node, _ := table.clients.others.Tree.Lookup("api.blue.example.com.")
 	for _, s := range []string{server, "dns://127.0.0.2:53", server} {
-		r.answered(s, Pod, node.Zone, nametree.ControlPlane, nametree.Success)
+		r.countAnswer(s, Pod, node.Zone, nametree.ControlPlane, nametree.Success)
 	}
 	if n := testutil.ToFloat64(r.WithLabelValues(server, Pod, "blue.example.com.", "success")); n != 2 {
-		t.Errorf("the first server is counted %v times, want 2", n)
+		t.Errorf("the first server has the count %v, want 2", n)
 	}
 }

@@ -10,40 +10,39 @@ import (
 	"github.com/densityops/oooi/internal/watch"
 )
 
-// shared are the stores of this process. Server blocks and successive loads of the
-// Corefile that follow the same thing use one store, so that a reload lists
-// nothing again. It is global because CoreDNS gives plugins no other place that
-// outlives a reload.
+// shared contains the stores of this process. Server blocks and successive loads of the Corefile with the same
+// configuration use one store, so a reload does not list the objects again. It is global because CoreDNS offers
+// plugins no other state that survives a reload.
 var shared = &registry{stores: map[string]*sharedStore{}, leases: map[*lease]bool{}}
 
 type registry struct {
 	mu     sync.Mutex
 	stores map[string]*sharedStore
-	leases map[*lease]bool // true: taken before the last reload began
-	reload bool            // one has begun and has neither failed nor ended what was before it
+	leases map[*lease]bool // true: acquired before the last reload began
+	reload bool            // a reload began, and neither failed nor released a lease of the previous Corefile
 }
 
-// sharedStore is a running store and the leases on it.
+// A sharedStore is a running store with the number of leases on it.
 type sharedStore struct {
 	*watch.Store
-	name  string // its configuration, in words
-	users int
+	name  string // of its configuration, for metrics
+	users int    // number of leases
 	stop  func()
 }
 
-// lease is one server block's hold on a store.
+// A lease is a server block's reference to a store.
 type lease struct {
 	key    string
 	store  *sharedStore
-	cancel func() // ends the subscription
+	cancel func() // cancels the subscription
 }
 
-// acquire returns a lease on the store of a configuration, which it starts if it
-// does not run yet. Until the release, changed is called after every new snapshot.
+// acquire returns a lease on the store with the given configuration, and starts the store if it does not run.
+// The store calls changed after every new snapshot, until the lease is released.
 func (r *registry) acquire(config watch.Config, log *slog.Logger, changed func()) (*lease, error) {
 	key, err := json.Marshal(config)
 	if err != nil {
-		return nil, fmt.Errorf("naming the store: %w", err)
+		return nil, fmt.Errorf("encoding the store's configuration: %w", err)
 	}
 	l := &lease{key: string(key)}
 	r.mu.Lock()
@@ -63,7 +62,7 @@ func (r *registry) acquire(config watch.Config, log *slog.Logger, changed func()
 	return l, nil
 }
 
-// start runs a store until its stop is called, which returns when all of it has ended.
+// start runs a store until its stop is called, which returns when the store has stopped.
 func start(store *watch.Store, name string) *sharedStore {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -74,14 +73,15 @@ func start(store *watch.Store, name string) *sharedStore {
 	return &sharedStore{Store: store, name: name, stop: func() { cancel(); <-done }}
 }
 
-// release gives a lease back; the last one stops the store. Releasing twice is allowed.
+// release releases a lease, and stops the store with the last one. A second release of the same lease has no
+// effect.
 func (r *registry) release(l *lease) {
 	r.mu.Lock()
 	old, held := r.leases[l]
 	delete(r.leases, l)
 	last := false
 	if old {
-		r.reload = false // CoreDNS shuts down what was before once the reload has succeeded
+		r.reload = false // CoreDNS shuts the previous instance down after a successful reload
 	}
 	if held {
 		l.cancel()
@@ -97,7 +97,7 @@ func (r *registry) release(l *lease) {
 	}
 }
 
-// reloading notes that what is leased now belongs to the Corefile in use.
+// reloading marks the current leases as those of the Corefile in use.
 func (r *registry) reloading() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -107,10 +107,9 @@ func (r *registry) reloading() {
 	}
 }
 
-// reloadFailed releases what the new Corefile leased before it failed: CoreDNS
-// drops such a half-started instance without telling its plugins. A reload can
-// fail before it is announced to us, in another plugin's hands; then everything
-// leased is still in use.
+// reloadFailed releases the leases of a new Corefile that failed: CoreDNS discards the half-started instance
+// without notifying its plugins. A reload can also fail in another plugin before reloading is called; all
+// leases remain in use then.
 func (r *registry) reloadFailed() {
 	var orphans []*lease
 	r.mu.Lock()
@@ -126,7 +125,7 @@ func (r *registry) reloadFailed() {
 	}
 }
 
-// running returns the stores in use.
+// running returns the running stores.
 func (r *registry) running() []*sharedStore {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -137,10 +136,9 @@ func (r *registry) running() []*sharedStore {
 	return list
 }
 
-// Ready reports whether stores are in use and each has a snapshot. The ready plugin keeps
-// one entry for all server blocks, so it is told about all of them. It asks as soon as it
-// has started, which is before the blocks take their stores, and believes the first yes
-// for ever: without a store the answer is no.
+// Ready reports whether stores run and each of them has a snapshot. The ready plugin keeps one entry for all
+// server blocks, so the result covers all of them. It first asks before the blocks have acquired their stores
+// and stops asking after the first true, so the result without a store is false.
 func Ready() bool {
 	running := shared.running()
 	for _, s := range running {

@@ -23,8 +23,8 @@ func newRegistry() *registry {
 	return &registry{stores: map[string]*sharedStore{}, leases: map[*lease]bool{}}
 }
 
-// take acquires a lease that must be there to be had.
-func take(t *testing.T, r *registry, config watch.Config) *lease {
+// acquire acquires a lease and fails the test on an error.
+func acquire(t *testing.T, r *registry, config watch.Config) *lease {
 	t.Helper()
 	l, err := r.acquire(config, discard, func() {})
 	if err != nil {
@@ -33,18 +33,18 @@ func take(t *testing.T, r *registry, config watch.Config) *lease {
 	return l
 }
 
-// The tests of this file run in a bubble (testing/synctest), which fails a test
-// that leaves a goroutine behind. Time in it passes as soon as everybody waits.
+// The tests of this file run in a bubble (testing/synctest), which fails a test that leaves a goroutine behind. Its
+// time advances as soon as all goroutines are blocked.
 
 var folder = watch.Config{Manifests: "testdata/manifests"}
 
-// awaitSnapshot returns once every goroutine of the bubble waits for time to pass.
+// awaitSnapshot waits until every goroutine of the bubble is blocked, and returns the snapshot.
 func awaitSnapshot(t *testing.T, l *lease) *model.Snapshot {
 	t.Helper()
 	synctest.Wait()
 	s := l.store.Snapshot()
 	if s == nil {
-		t.Fatal("there is no snapshot")
+		t.Fatal("the store has no snapshot")
 	}
 	return s
 }
@@ -54,7 +54,7 @@ func TestEqualConfigsShareOneStore(t *testing.T) {
 		r := newRegistry()
 		config := folder
 		config.Scope.Infras = []string{"clusters/blue"}
-		first, second := take(t, r, config), take(t, r, watch.Config{
+		first, second := acquire(t, r, config), acquire(t, r, watch.Config{
 			Manifests: "testdata/manifests", Scope: model.Scope{Infras: []string{"clusters/blue"}},
 		})
 		if first.store != second.store || len(r.running()) != 1 {
@@ -63,13 +63,13 @@ func TestEqualConfigsShareOneStore(t *testing.T) {
 		awaitSnapshot(t, first)
 
 		r.release(first)
-		r.release(first) // the second time means nothing
+		r.release(first) // no effect
 		if got := r.running(); len(got) != 1 || got[0] != second.store {
-			t.Fatal("the store does not outlive the first of its two leases")
+			t.Fatal("the store stopped with the first of its two leases")
 		}
 		r.release(second)
 		if len(r.running()) != 0 {
-			t.Error("the store outlives its last lease")
+			t.Error("the store still runs after the release of its last lease")
 		}
 	})
 }
@@ -92,7 +92,7 @@ func TestDifferentConfigsDoNotShareAStore(t *testing.T) {
 		}
 		names := map[string]bool{}
 		for _, config := range configs {
-			l := take(t, r, config)
+			l := acquire(t, r, config)
 			defer r.release(l)
 			names[l.store.name] = true
 		}
@@ -110,7 +110,7 @@ func TestStoreThatCannotBeOpenedIsNotKept(t *testing.T) {
 	config := watch.Config{Kubeconfig: filepath.Join(t.TempDir(), "missing")}
 	for range 2 {
 		if _, err := r.acquire(config, discard, func() {}); err == nil {
-			t.Fatal("a kubeconfig that does not exist is opened")
+			t.Fatal("opened a kubeconfig that does not exist")
 		}
 	}
 	if len(r.stores)+len(r.leases) != 0 {
@@ -122,22 +122,22 @@ func TestReload(t *testing.T) {
 	other := watch.Config{Manifests: "testdata"}
 	for _, tc := range []struct {
 		name string
-		// reload is what happens between the first load, which has one lease on
-		// folder, and the check. It returns the leases that are in use then.
+		// reload runs after the first load, which has one lease on folder. It returns the leases that are in use
+		// afterwards.
 		reload func(t *testing.T, r *registry, loaded *lease) []*lease
 	}{
 		{"that succeeds", func(t *testing.T, r *registry, loaded *lease) []*lease {
 			r.reloading()
-			next := take(t, r, folder)
+			next := acquire(t, r, folder)
 			r.release(loaded)
 			return []*lease{next}
 		}},
 		{"that succeeds, twice", func(t *testing.T, r *registry, loaded *lease) []*lease {
 			r.reloading()
-			second := take(t, r, folder)
+			second := acquire(t, r, folder)
 			r.release(loaded)
 			r.reloading()
-			third := take(t, r, folder)
+			third := acquire(t, r, folder)
 			r.release(second)
 			return []*lease{third}
 		}},
@@ -148,57 +148,57 @@ func TestReload(t *testing.T) {
 		}},
 		{"that fails with a lease on the same store", func(t *testing.T, r *registry, loaded *lease) []*lease {
 			r.reloading()
-			take(t, r, folder)
+			acquire(t, r, folder)
 			r.reloadFailed()
 			return []*lease{loaded}
 		}},
 		{"that fails with a lease on another store", func(t *testing.T, r *registry, loaded *lease) []*lease {
 			r.reloading()
-			take(t, r, folder)
-			take(t, r, other)
+			acquire(t, r, folder)
+			acquire(t, r, other)
 			r.reloadFailed()
 			return []*lease{loaded}
 		}},
-		{"that fails, of several server blocks, each of which says so", func(t *testing.T, r *registry, loaded *lease) []*lease {
+		{"that fails with several server blocks", func(t *testing.T, r *registry, loaded *lease) []*lease {
 			r.reloading()
 			r.reloading()
-			take(t, r, other)
+			acquire(t, r, other)
 			r.reloadFailed()
 			r.reloadFailed()
 			return []*lease{loaded}
 		}},
 		{"that succeeds after one that failed", func(t *testing.T, r *registry, loaded *lease) []*lease {
 			r.reloading()
-			take(t, r, other)
+			acquire(t, r, other)
 			r.reloadFailed()
 			r.reloading()
-			next := take(t, r, folder)
+			next := acquire(t, r, folder)
 			r.release(loaded)
 			return []*lease{next}
 		}},
 		{"that fails after one that succeeded", func(t *testing.T, r *registry, loaded *lease) []*lease {
 			r.reloading()
-			next := take(t, r, folder)
+			next := acquire(t, r, folder)
 			r.release(loaded)
 			r.reloading()
-			take(t, r, other)
+			acquire(t, r, other)
 			r.reloadFailed()
 			return []*lease{next}
 		}},
-		{"that fails in another plugin's hands, before we hear of it", func(_ *testing.T, r *registry, loaded *lease) []*lease {
+		{"that fails in another plugin before reloading is called", func(_ *testing.T, r *registry, loaded *lease) []*lease {
 			r.reloadFailed()
 			return []*lease{loaded}
 		}},
-		{"that fails before we hear of it, after one that succeeded", func(t *testing.T, r *registry, loaded *lease) []*lease {
+		{"that fails before reloading is called, after one that succeeded", func(t *testing.T, r *registry, loaded *lease) []*lease {
 			r.reloading()
-			next := take(t, r, folder)
+			next := acquire(t, r, folder)
 			r.release(loaded)
 			r.reloadFailed()
 			return []*lease{next}
 		}},
-		{"that fails before we hear of it, after one that failed", func(t *testing.T, r *registry, loaded *lease) []*lease {
+		{"that fails before reloading is called, after one that failed", func(t *testing.T, r *registry, loaded *lease) []*lease {
 			r.reloading()
-			take(t, r, other)
+			acquire(t, r, other)
 			r.reloadFailed()
 			r.reloadFailed()
 			return []*lease{loaded}
@@ -207,7 +207,7 @@ func TestReload(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRegistry()
-				loaded := take(t, r, folder)
+				loaded := acquire(t, r, folder)
 				awaitSnapshot(t, loaded)
 				used := tc.reload(t, r, loaded)
 				defer func() {
@@ -219,50 +219,50 @@ func TestReload(t *testing.T) {
 					t.Errorf("%d leases are held, want %d", len(r.leases), len(used))
 				}
 				if got := r.running(); len(got) != 1 || got[0] != loaded.store {
-					t.Errorf("the store of the first load is not the one that runs: %d run", len(got))
+					t.Errorf("%d stores run, want only that of the first load", len(got))
 				}
 				awaitSnapshot(t, used[0])
 				if n := used[0].store.Status().Builds; n != 1 {
-					t.Errorf("the folder was read %d times", n)
+					t.Errorf("the folder was read %d times, want once", n)
 				}
 			})
 		})
 	}
 }
 
-func TestChangesReachEveryLeaseUntilItsRelease(t *testing.T) {
+func TestChangesNotifyEveryLeaseUntilItsRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		r := newRegistry()
-		var told []string
+		var notified []string
 		subscribe := func(name string) *lease {
-			l, err := r.acquire(watch.Config{Manifests: dir}, discard, func() { told = append(told, name) })
+			l, err := r.acquire(watch.Config{Manifests: dir}, discard, func() { notified = append(notified, name) })
 			if err != nil {
 				t.Fatal(err)
 			}
 			return l
 		}
-		// after notes who hears of the next change.
-		after := func(file string) []string {
+		// notifiedAfter adds a file and returns the names of the notified leases.
+		notifiedAfter := func(file string) []string {
 			synctest.Wait()
-			told = nil
+			notified = nil
 			copyManifest(t, filepath.Join(dir, file))
 			time.Sleep(time.Second)
 			synctest.Wait()
-			slices.Sort(told)
-			return told
+			slices.Sort(notified)
+			return notified
 		}
 		first, second := subscribe("first"), subscribe("second")
-		if got := after("one.yaml"); !slices.Equal(got, []string{"first", "second"}) {
-			t.Errorf("the first change reached %v", got)
+		if got := notifiedAfter("one.yaml"); !slices.Equal(got, []string{"first", "second"}) {
+			t.Errorf("the first change notified %v", got)
 		}
 		r.release(first)
-		if got := after("two.yaml"); !slices.Equal(got, []string{"second"}) {
-			t.Errorf("the second change reached %v", got)
+		if got := notifiedAfter("two.yaml"); !slices.Equal(got, []string{"second"}) {
+			t.Errorf("the second change notified %v", got)
 		}
 		r.release(second)
-		if got := after("three.yaml"); len(got) != 0 {
-			t.Errorf("the third change reached %v", got)
+		if got := notifiedAfter("three.yaml"); len(got) != 0 {
+			t.Errorf("the third change notified %v", got)
 		}
 	})
 }
@@ -278,18 +278,18 @@ func copyManifest(t *testing.T, to string) {
 	}
 }
 
-func TestReadyMeansEveryStoreHasASnapshot(t *testing.T) {
+func TestReadyRequiresASnapshotOfEveryStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		if Ready() {
-			t.Error("ready before any block has taken its store")
+			t.Error("ready before any block has acquired its store")
 		}
 		dir := filepath.Join(t.TempDir(), "later")
-		there, later := take(t, shared, folder), take(t, shared, watch.Config{Manifests: dir})
-		defer shared.release(there)
+		ready, later := acquire(t, shared, folder), acquire(t, shared, watch.Config{Manifests: dir})
+		defer shared.release(ready)
 		defer shared.release(later)
-		awaitSnapshot(t, there)
+		awaitSnapshot(t, ready)
 		if Ready() {
-			t.Error("ready though one store has nothing")
+			t.Error("ready although one store has no snapshot")
 		}
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
@@ -297,19 +297,18 @@ func TestReadyMeansEveryStoreHasASnapshot(t *testing.T) {
 		time.Sleep(time.Second)
 		awaitSnapshot(t, later)
 		if !Ready() {
-			t.Error("not ready though both stores have a snapshot")
+			t.Error("not ready although both stores have a snapshot")
 		}
 	})
 }
 
-// TestStoreOfAnAPIServerEndsWithItsLease is outside of a bubble: sockets do not
-// know its time.
-func TestStoreOfAnAPIServerEndsWithItsLease(t *testing.T) {
-	asked := make(chan struct{}, 100)
+// TestStoreOfAnAPIServerStopsWithItsLease runs outside of a bubble, because sockets do not use its time.
+func TestStoreOfAnAPIServerStopsWithItsLease(t *testing.T) {
+	requested := make(chan struct{}, 100)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusForbidden)
 		select {
-		case asked <- struct{}{}:
+		case requested <- struct{}{}:
 		default:
 		}
 	}))
@@ -322,9 +321,9 @@ func TestStoreOfAnAPIServerEndsWithItsLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newRegistry()
-	l := take(t, r, watch.Config{Kubeconfig: kubeconfig})
+	l := acquire(t, r, watch.Config{Kubeconfig: kubeconfig})
 	for range 4 { // one for each resource
-		<-asked
+		<-requested
 	}
 	r.release(l)
 	for deadline := time.Now().Add(10 * time.Second); ; runtime.Gosched() {

@@ -12,37 +12,36 @@ import (
 	"github.com/densityops/oooi/plugins/internal/nametree"
 )
 
-// startupWait is for how long a server waits for its first snapshots during a reload: the
-// old one answers meanwhile. A server that starts does not listen before the wait is over,
-// so firstWait is short: a client asks another server on SERVFAIL, and waits on silence.
+// Maximum time to wait for the first snapshots. During a reload the old server answers meanwhile. At the first
+// start the server does not listen before the wait ends, so firstStartWait is short: after SERVFAIL clients try
+// another server at once, but without an answer they wait for a timeout.
 const (
-	startupWait = 5 * time.Second
-	firstWait   = 500 * time.Millisecond
+	reloadWait     = 5 * time.Second
+	firstStartWait = 500 * time.Millisecond
 )
 
-// Source is what one server block answers from: the table of its views, kept true
-// while the block runs.
+// A Source maintains the table that one server block answers from.
 type Source struct {
 	config Config
 	ttls   nametree.TTLs
 	log    *slog.Logger
-	// requests count what is answered from here.
+	// requests are the counters of the plugins that answer from this source.
 	requests []*Requests
 
 	table   atomic.Pointer[Table]
-	changed chan struct{} // has something after a change; read by wait alone
+	changed chan struct{} // receives after a change; only wait reads it
 
 	mu     sync.Mutex
 	lease  *lease
 	serial uint32
 }
 
-// NewSource returns the source of a server block. Nothing runs before Hook or Start.
+// NewSource returns the source of a server block. Hook or Start starts it.
 func NewSource(config Config, log *slog.Logger) *Source {
 	return &Source{config: config, ttls: nametree.TTLs{}, log: log, changed: make(chan struct{}, 1)}
 }
 
-// Serve makes a plugin's block answer from the source. Call it before the source starts.
+// Serve connects a plugin's block to the source. It must be called before the source starts.
 func (s *Source) Serve(b *Block) {
 	s.ttls[b.Part] = b.TTL
 	if b.Requests != nil {
@@ -54,8 +53,7 @@ func (s *Source) Serve(b *Block) {
 	b.Tables = s
 }
 
-// Hook starts and stops the source with the server of a Corefile, in the name of a
-// plugin.
+// Hook starts and stops the source with the server of a Corefile. Errors name the given plugin.
 func (s *Source) Hook(c *caddy.Controller, name string) {
 	load, ok := c.Get(startupKey{}).(*startup)
 	if !ok {
@@ -84,27 +82,25 @@ func (s *Source) Hook(c *caddy.Controller, name string) {
 	})
 }
 
-// startup is the start of one load of a Corefile. All its sources begin before the
-// first of them waits: while no API server answers, many server blocks are to wait
-// no longer than one before they answer anything.
+// A startup is the start of one load of a Corefile. All of its sources start before the first one waits, so
+// that without an API server many server blocks wait no longer than one.
 type startup struct {
 	sources  []*Source
-	first    bool      // no server answers meanwhile
-	deadline time.Time // of the wait; zero before the start
+	first    bool      // first start: no other server answers meanwhile
+	deadline time.Time // end of the wait; zero before the start
 }
 
-// startupKey is the key under which a Corefile's instance keeps its startup.
+// startupKey is the key of the startup in the storage of the CoreDNS instance.
 type startupKey struct{}
 
-// start makes all sources begin, the first time it is called, and waits for the first
-// snapshot of one of them.
+// start starts all sources on its first call, and waits for the first snapshot of s.
 func (u *startup) start(s *Source) error {
 	if u.deadline.IsZero() {
-		patience := startupWait
+		timeout := reloadWait
 		if u.first {
-			patience = firstWait
+			timeout = firstStartWait
 		}
-		u.deadline = time.Now().Add(patience)
+		u.deadline = time.Now().Add(timeout)
 		for _, s := range u.sources {
 			if err := s.begin(); err != nil {
 				return err
@@ -115,13 +111,13 @@ func (u *startup) start(s *Source) error {
 	return nil
 }
 
-// Start starts the source outside of a Corefile, in tests of the plugins. It waits for
-// the first snapshot, for startupWait at most; none by then is not an error.
+// Start starts the source without a Corefile, for tests of the plugins. It waits at most reloadWait for the
+// first snapshot, and returns no error if there is none by then.
 func (s *Source) Start() error {
 	return (&startup{sources: []*Source{s}}).start(s)
 }
 
-// begin acquires the store.
+// begin acquires the store, without waiting for a snapshot.
 func (s *Source) begin() error {
 	l, err := shared.acquire(s.config.Source, s.log, func() {
 		s.update()
@@ -140,22 +136,22 @@ func (s *Source) begin() error {
 	return nil
 }
 
-// wait returns when there is a snapshot, or at the deadline.
+// wait waits for the first snapshot until the deadline.
 func (s *Source) wait(deadline time.Time) {
-	over := time.NewTimer(time.Until(deadline))
-	defer over.Stop()
+	timer := time.NewTimer(time.Until(deadline))
+	defer timer.Stop()
 	for s.Table() == nil {
 		select {
 		case <-s.changed:
 			s.update()
-		case <-over.C:
-			s.log.Warn("not synced yet: answering SERVFAIL until it is")
+		case <-timer.C:
+			s.log.Warn("objects are not read yet; answering SERVFAIL until they are")
 			return
 		}
 	}
 }
 
-// Stop ends the source.
+// Stop releases the store. The last table remains.
 func (s *Source) Stop() error {
 	s.mu.Lock()
 	l := s.lease
@@ -167,7 +163,7 @@ func (s *Source) Stop() error {
 	return nil
 }
 
-// update makes the table of the store's present snapshot.
+// update builds the table of the store's current snapshot.
 func (s *Source) update() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,20 +174,19 @@ func (s *Source) update() {
 	if snapshot == nil {
 		return
 	}
-	// A serial is the time of the last change, and greater than the one before even
-	// twice in a second (RFC 1982 arithmetic).
+	// The serial is the time of the last change. It increases even if two changes occur in one second (RFC 1982).
 	s.serial = max(s.serial+1, uint32(time.Now().Unix())) //nolint:gosec // wraps in 2106, as serials do
-	before := s.table.Load()
-	table := s.config.newTable(snapshot, s.ttls, s.serial, before)
+	previous := s.table.Load()
+	table := s.config.newTable(snapshot, s.ttls, s.serial, previous)
 	s.table.Store(table)
-	if before == nil {
+	if previous == nil {
 		return
 	}
-	gone := table.gone(before)
+	removed := table.removedZones(previous)
 	for _, requests := range s.requests {
-		requests.drop(gone)
+		requests.drop(removed)
 	}
 }
 
-// Table returns what the block answers from, nil when nothing is known yet.
+// Table returns the current table, or nil before the first snapshot.
 func (s *Source) Table() *Table { return s.table.Load() }

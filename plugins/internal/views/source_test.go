@@ -14,7 +14,7 @@ import (
 	"github.com/densityops/oooi/plugins/internal/nametree"
 )
 
-func sourceOf(t *testing.T, properties string) *Source {
+func newTestSource(t *testing.T, properties string) *Source {
 	t.Helper()
 	s := NewSource(*config(t, properties), discard)
 	s.Serve(&Block{Handler: Handler{Part: nametree.ControlPlane}, TTL: controlPlane[nametree.ControlPlane]})
@@ -37,42 +37,42 @@ func stopSource(t *testing.T, s *Source) {
 
 func TestSourceAnswersFromStartToStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := sourceOf(t, "manifests testdata/manifests")
+		s := newTestSource(t, "manifests testdata/manifests")
 		if s.Table() != nil {
-			t.Error("there is a table before the start")
+			t.Error("the source has a table before its start")
 		}
 		startSource(t, s)
-		if got := sees(s.Table(), "192.0.2.77", "blue"); got != "vlan 192.0.2.3" {
-			t.Errorf("a client on the VLAN sees %q", got)
+		if got := answerFor(s.Table(), "192.0.2.77", "blue"); got != "vlan 192.0.2.3" {
+			t.Errorf("a client on the VLAN gets %q", got)
 		}
 		stopSource(t, s)
-		stopSource(t, s) // the second time means nothing
-		if got := sees(s.Table(), "192.0.2.77", "blue"); got != "vlan 192.0.2.3" {
-			t.Errorf("a query that was under way at the stop sees %q", got)
+		stopSource(t, s) // no effect
+		if got := answerFor(s.Table(), "192.0.2.77", "blue"); got != "vlan 192.0.2.3" {
+			t.Errorf("a query in flight during the stop gets %q", got)
 		}
 		if len(shared.running()) != 0 {
-			t.Error("the store outlives its source")
+			t.Error("the store still runs after its source stopped")
 		}
 	})
 }
 
-func TestSourceThatNeverStartedStops(t *testing.T) {
-	stopSource(t, sourceOf(t, "manifests testdata/manifests"))
+func TestStopBeforeStart(t *testing.T) {
+	stopSource(t, newTestSource(t, "manifests testdata/manifests"))
 }
 
 func TestSourcesWithEqualConfigsShareAStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		vlan, pod := sourceOf(t, "manifests testdata/manifests\nview vlan"), sourceOf(t, "manifests testdata/manifests\nview pod")
+		vlan, pod := newTestSource(t, "manifests testdata/manifests\nview vlan"), newTestSource(t, "manifests testdata/manifests\nview pod")
 		startSource(t, vlan)
 		startSource(t, pod)
 		if n := len(shared.running()); n != 1 {
 			t.Errorf("%d stores run, want one for both blocks", n)
 		}
-		if got := sees(vlan.Table(), "192.0.2.77", "blue"); got != "vlan 192.0.2.3" {
-			t.Errorf("the one block answers %q", got)
+		if got := answerFor(vlan.Table(), "192.0.2.77", "blue"); got != "vlan 192.0.2.3" {
+			t.Errorf("block vlan answers %q", got)
 		}
-		if got := sees(pod.Table(), "192.0.2.77", "blue"); got != "pod 10.96.0.10" {
-			t.Errorf("the other block answers %q", got)
+		if got := answerFor(pod.Table(), "192.0.2.77", "blue"); got != "pod 10.96.0.10" {
+			t.Errorf("block pod answers %q", got)
 		}
 		stopSource(t, vlan)
 		stopSource(t, pod)
@@ -83,31 +83,31 @@ func TestSourceWaitsForItsFirstSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "later")
 		go func() {
-			time.Sleep(startupWait / 2)
+			time.Sleep(reloadWait / 2)
 			if err := os.Mkdir(dir, 0o700); err != nil {
 				t.Error(err)
 			}
 		}()
-		s := sourceOf(t, "manifests "+dir)
+		s := newTestSource(t, "manifests "+dir)
 		startSource(t, s)
 		if s.Table() == nil {
-			t.Error("the source started without the snapshot that was to be had")
+			t.Error("the source started without waiting for the snapshot")
 		}
 		stopSource(t, s)
 	})
 }
 
-func TestSourceStartsWithoutASnapshotInTheEnd(t *testing.T) {
+func TestSourceStartsWithoutASnapshotAfterTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "much-later")
-		s := sourceOf(t, "manifests "+dir)
+		s := newTestSource(t, "manifests "+dir)
 		before := time.Now()
 		startSource(t, s)
-		if waited := time.Since(before); waited != startupWait {
-			t.Errorf("the start took %s, want %s", waited, startupWait)
+		if waited := time.Since(before); waited != reloadWait {
+			t.Errorf("the start took %s, want %s", waited, reloadWait)
 		}
 		if s.Table() != nil {
-			t.Error("there is a table of nothing")
+			t.Error("the source has a table without a snapshot")
 		}
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
@@ -115,30 +115,30 @@ func TestSourceStartsWithoutASnapshotInTheEnd(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if s.Table() == nil {
-			t.Error("what appeared after the start goes unnoticed")
+			t.Error("a snapshot after the start does not create a table")
 		}
 		stopSource(t, s)
 	})
 }
 
-func TestSourcesOfOneCorefileWaitTogether(t *testing.T) {
+func TestSourcesOfOneCorefileShareOneWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, first := range []bool{false, true} {
-			waitTogether(t, first)
+			checkCommonWait(t, first)
 		}
 	})
 }
 
-func waitTogether(t *testing.T, first bool) {
+func checkCommonWait(t *testing.T, first bool) {
 	t.Helper()
 	before := time.Now()
 	load := &startup{first: first}
-	want := startupWait
-	if first { // nobody answers meanwhile
-		want = firstWait
+	want := reloadWait
+	if first {
+		want = firstStartWait
 	}
 	for _, name := range []string{"one", "two", "three"} {
-		load.sources = append(load.sources, sourceOf(t, "manifests "+filepath.Join(t.TempDir(), name)))
+		load.sources = append(load.sources, newTestSource(t, "manifests "+filepath.Join(t.TempDir(), name)))
 	}
 	for _, s := range load.sources {
 		if err := load.start(s); err != nil {
@@ -154,14 +154,14 @@ func waitTogether(t *testing.T, first bool) {
 	}
 }
 
-func TestSourceFollowsChangesUnderAGrowingSerial(t *testing.T) {
+func TestSerialIncreasesWithChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		s := sourceOf(t, "manifests "+dir)
+		s := newTestSource(t, "manifests "+dir)
 		startSource(t, s)
 		defer stopSource(t, s)
-		if got := sees(s.Table(), "192.0.2.77", "blue"); got != "pod nothing" {
-			t.Errorf("in an empty folder: %q", got)
+		if got := answerFor(s.Table(), "192.0.2.77", "blue"); got != "pod nothing" {
+			t.Errorf("an empty folder gives %q", got)
 		}
 		time.Sleep(time.Minute)
 		copyManifest(t, filepath.Join(dir, "blue.yaml"))
@@ -169,36 +169,36 @@ func TestSourceFollowsChangesUnderAGrowingSerial(t *testing.T) {
 		synctest.Wait()
 		first := serial(t, s)
 		if now := uint32(time.Now().Unix()); first > now || first < now-1 {
-			t.Errorf("the serial is %d at %d", first, now)
+			t.Errorf("the serial is %d at time %d", first, now)
 		}
 		s.update()
 		if got := serial(t, s); got != first {
-			t.Errorf("without a change the serial %d is %d", first, got)
+			t.Errorf("the serial changed from %d to %d without a change of the objects", first, got)
 		}
-		// Twice in one second: the serial grows though the time does not.
+		// Two changes in one second: the serial increases although the time does not.
 		for range 2 {
-			s.table.Store(nil) // so that nothing is what it was
+			s.table.Store(nil) // no tree is reused
 			s.update()
 		}
 		if got := serial(t, s); got <= first+1 {
-			t.Errorf("after two more changes the serial %d is %d", first, got)
+			t.Errorf("after two more changes the serial is %[2]d, it was %[1]d", first, got)
 		}
 	})
 }
 
 func serial(t *testing.T, s *Source) uint32 {
 	t.Helper()
-	node, _ := s.Table().Sight(addrs("192.0.2.77")[0]).Tree.Lookup("blue.example.com.")
+	node, _ := s.Table().ClientView(addrs("192.0.2.77")[0]).Tree.Lookup("blue.example.com.")
 	m := new(dns.Msg)
 	node.Answer(m, "blue.example.com.", dns.TypeSOA)
 	soa, ok := m.Answer[0].(*dns.SOA)
 	if !ok {
-		t.Fatalf("%s is no SOA", m.Answer[0])
+		t.Fatalf("%s is not a SOA record", m.Answer[0])
 	}
 	return soa.Serial
 }
 
-func TestStartSaysWhatCannotBeOpened(t *testing.T) {
+func TestStartReturnsErrorsOfTheStore(t *testing.T) {
 	s := NewSource(Config{Source: watch.Config{Kubeconfig: filepath.Join(t.TempDir(), "missing")}}, discard)
 	if err := s.Start(); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the error is %v", err)
@@ -206,5 +206,5 @@ func TestStartSaysWhatCannotBeOpened(t *testing.T) {
 	stopSource(t, s)
 }
 
-// controlPlane are the parts of a block with hcpviews alone.
+// controlPlane are the TTLs of a server block with hcpviews only.
 var controlPlane = nametree.TTLs{nametree.ControlPlane: 30}

@@ -7,36 +7,34 @@ import (
 	"github.com/densityops/oooi/plugins/internal/nametree"
 )
 
-// Table is what each client of a server block sees, made from one snapshot. It is
-// immutable.
+// A Table maps the clients of a server block to their views. It is immutable and built from one snapshot.
 type Table struct {
 	clients clients
-	sights  map[*model.View]*Sight
+	views   map[*model.View]*ClientView
 }
 
-// Sight returns what a client sees. It returns nil for a client that is to be
-// refused: none of the views is its own.
-func (t *Table) Sight(client netip.Addr) *Sight { return t.clients.find(client) }
+// ClientView returns the view of a client, or nil if the client has none and is to be refused.
+func (t *Table) ClientView(client netip.Addr) *ClientView { return t.clients.find(client) }
 
-// newTable applies the views of a block to a snapshot. What is in the table before, if
-// there is one, and has not changed since is in the new one as well.
-func (cfg *Config) newTable(snapshot *model.Snapshot, ttls nametree.TTLs, serial uint32, before *Table) *Table {
+// newTable applies the views of a block to a snapshot. It reuses the unchanged views of the previous table,
+// which may be nil.
+func (cfg *Config) newTable(snapshot *model.Snapshot, ttls nametree.TTLs, serial uint32, previous *Table) *Table {
 	b := tableBuilder{
-		cfg: cfg, snapshot: snapshot, ttls: ttls, serial: serial, before: before,
-		table: &Table{sights: map[*model.View]*Sight{}},
+		cfg: cfg, snapshot: snapshot, ttls: ttls, serial: serial, previous: previous,
+		table: &Table{views: map[*model.View]*ClientView{}},
 	}
-	if before == nil {
-		b.before = &Table{}
+	if previous == nil {
+		b.previous = &Table{}
 	}
 	switch {
 	case cfg.Block != "":
-		if s := b.fixed(cfg.Block); s != nil {
-			b.table.clients.others = s
+		if cv := b.commonView(cfg.Block); cv != nil {
+			b.table.clients.others = cv
 		} else {
 			b.addVLANs(everywhere)
 		}
 	case len(cfg.Views) > 0:
-		if cfg.podsAlone() {
+		if cfg.definesOnlyPods() {
 			b.addVLANs(everywhere)
 		}
 		for _, v := range cfg.Views {
@@ -44,12 +42,12 @@ func (cfg *Config) newTable(snapshot *model.Snapshot, ttls nametree.TTLs, serial
 		}
 	default:
 		b.addVLANs(everywhere)
-		b.table.clients.others, b.table.clients.routed = b.fixed(Pod), true
+		b.table.clients.others, b.table.clients.routed = b.commonView(Pod), true
 	}
 	return b.table
 }
 
-// everywhere holds the address of every client.
+// everywhere contains all addresses.
 var everywhere = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
 
 type tableBuilder struct {
@@ -58,28 +56,27 @@ type tableBuilder struct {
 	table    *Table
 	ttls     nametree.TTLs
 	serial   uint32
-	before   *Table
-	vlans    []vlanSight
+	previous *Table
+	vlans    []vlanView
 }
 
-// sight shows a view of the model under a name.
-func (b *tableBuilder) sight(name string, v *model.View) *Sight {
-	s := b.before.sights[v]
-	if s == nil || s.View != name {
-		s = &Sight{View: name, Tree: nametree.New(v, b.ttls, b.serial, b.cfg.Bound...)}
+// clientView returns the ClientView of a view of the model, under the given name.
+func (b *tableBuilder) clientView(name string, v *model.View) *ClientView {
+	cv := b.previous.views[v]
+	if cv == nil || cv.Name != name {
+		cv = &ClientView{Name: name, Tree: nametree.New(v, b.ttls, b.serial, b.cfg.Bound...)}
 	}
-	b.table.sights[v] = s
-	return s
+	b.table.views[v] = cv
+	return cv
 }
 
-type vlanSight struct {
+type vlanView struct {
 	*model.VLAN
-	sight *Sight
+	clientView *ClientView
 }
 
-// fixed returns what every client of the view sees, or nil when that depends on
-// the client's VLAN.
-func (b *tableBuilder) fixed(view string) *Sight {
+// commonView returns what all clients of the named view see, or nil if that depends on the client's VLAN.
+func (b *tableBuilder) commonView(view string) *ClientView {
 	answer, answered := b.cfg.Answers[view]
 	switch {
 	case answered:
@@ -92,48 +89,47 @@ func (b *tableBuilder) fixed(view string) *Sight {
 			own := model.Answer{Served: true, Addresses: addresses}
 			publications[i] = model.Publication{Cluster: c, ControlPlane: own, Apps: c.AppsAnswer()}
 			if view == Pod && c.Apps != nil {
-				publications[i].Apps = own // as in the view that it stands in for
+				publications[i].Apps = own // as in the pod view that the answer replaces
 			}
 		}
-		return b.sight(view, model.NewView(publications, b.before.viewNamed(view)))
+		return b.clientView(view, model.NewView(publications, b.previous.viewNamed(view)))
 	case view == Pod:
-		return b.sight(view, b.snapshot.Pod)
+		return b.clientView(view, b.snapshot.Pod)
 	default:
 		return nil
 	}
 }
 
-// addView shows a view to the clients in its CIDRs.
+// addView assigns the named view to the clients in its CIDRs.
 func (b *tableBuilder) addView(v View) {
-	s := b.fixed(v.Name)
-	if s == nil {
+	cv := b.commonView(v.Name)
+	if cv == nil {
 		b.addVLANs(v.CIDRs)
 		return
 	}
 	for _, cidr := range v.CIDRs {
-		b.table.clients.add(cidr, s)
+		b.table.clients.add(cidr, cv)
 	}
 }
 
-// addVLANs shows each VLAN its own names, as far as its clients lie in the CIDRs
-// given. A CIDR that no VLAN claims is that of the only VLAN, if there is but one;
-// otherwise its clients see nothing, rather than a guess.
+// addVLANs assigns the view of each VLAN to its clients within the given CIDRs. A CIDR that overlaps no VLAN
+// belongs to the only VLAN if there is exactly one; otherwise its clients get no view.
 func (b *tableBuilder) addVLANs(cidrs []netip.Prefix) {
-	vlans := b.vlanSights()
+	vlans := b.vlanViews()
 	owner := map[netip.Prefix]*model.VLAN{}
-	add := func(cidr netip.Prefix, v vlanSight) {
+	add := func(cidr netip.Prefix, v vlanView) {
 		if first := owner[cidr]; first != nil && first != v.VLAN {
-			b.table.clients.add(cidr, nil) // two VLANs with one CIDR: an address tells nothing
+			b.table.clients.add(cidr, nil) // two VLANs share the CIDR, so the address identifies neither
 			return
 		}
 		owner[cidr] = v.VLAN
-		b.table.clients.add(cidr, v.sight)
+		b.table.clients.add(cidr, v.clientView)
 	}
 	for _, v := range vlans {
 		for _, own := range v.CIDRs {
 			for _, cidr := range cidrs {
 				if cidr.Overlaps(own) {
-					add(longer(cidr, own), v)
+					add(longerPrefix(cidr, own), v)
 				}
 			}
 		}
@@ -148,40 +144,40 @@ func (b *tableBuilder) addVLANs(cidrs []netip.Prefix) {
 	}
 }
 
-// vlanSights makes the tree of each VLAN, once.
-func (b *tableBuilder) vlanSights() []vlanSight {
+// vlanViews returns the views of all VLANs, which it builds once.
+func (b *tableBuilder) vlanViews() []vlanView {
 	if b.vlans == nil {
 		for _, v := range b.snapshot.VLANs {
-			b.vlans = append(b.vlans, vlanSight{v, b.sight(VLAN, v.View)})
+			b.vlans = append(b.vlans, vlanView{v, b.clientView(VLAN, v.View)})
 		}
 	}
 	return b.vlans
 }
 
-// viewNamed returns the view that the table shows under a name, if there is just one.
+// viewNamed returns the view of the model that the table has under a name, or nil if it has none or several.
 func (t *Table) viewNamed(name string) *model.View {
 	var found *model.View
-	for v, s := range t.sights {
-		if s.View == name && found != nil {
+	for v, cv := range t.views {
+		if cv.Name == name && found != nil {
 			return nil
 		}
-		if s.View == name {
+		if cv.Name == name {
 			found = v
 		}
 	}
 	return found
 }
 
-// gone returns the zones that the table before had and this one has not, by view.
-func (t *Table) gone(before *Table) map[zoneInView]bool {
+// removedZones returns the zones that the previous table has and this one does not.
+func (t *Table) removedZones(previous *Table) map[zoneInView]bool {
 	zones := map[zoneInView]bool{}
-	note := func(in, notIn *Table, gone bool) {
-		for v, s := range in.sights {
-			if notIn.sights[v] == s {
-				continue // and so are its zones
+	note := func(in, notIn *Table, removed bool) {
+		for v, cv := range in.views {
+			if notIn.views[v] == cv {
+				continue // the zones are unchanged too
 			}
-			for _, z := range s.Tree.Zones() {
-				if key := (zoneInView{s.View, z.Origin}); gone {
+			for _, z := range cv.Tree.Zones() {
+				if key := (zoneInView{cv.Name, z.Origin}); removed {
 					zones[key] = true
 				} else {
 					delete(zones, key)
@@ -189,13 +185,13 @@ func (t *Table) gone(before *Table) map[zoneInView]bool {
 			}
 		}
 	}
-	note(before, t, true)
-	note(t, before, false)
+	note(previous, t, true)
+	note(t, previous, false)
 	return zones
 }
 
-// longer returns the smaller of two networks of which one holds the other.
-func longer(a, b netip.Prefix) netip.Prefix {
+// longerPrefix returns the smaller of two networks of which one contains the other.
+func longerPrefix(a, b netip.Prefix) netip.Prefix {
 	if a.Bits() > b.Bits() {
 		return a
 	}

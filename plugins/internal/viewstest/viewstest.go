@@ -1,5 +1,4 @@
-// Package viewstest runs a plugin's handler in the style of CoreDNS's own tests, with
-// clients of several views.
+// Package viewstest tests a plugin's handler as CoreDNS tests its plugins, with clients of several views.
 package viewstest
 
 import (
@@ -16,10 +15,10 @@ import (
 	"github.com/densityops/oooi/plugins/internal/views"
 )
 
-// Passed is the rcode of names that are passed on: one that we never give.
+// Passed is the rcode of Upstream's replies. Our plugins never return it.
 const Passed = dns.RcodeNotZone
 
-// Upstream stands for the plugin behind ours.
+// Upstream returns a handler that takes the place of the next plugin.
 func Upstream() plugin.Handler {
 	return plugin.HandlerFunc(func(_ context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
 		m := new(dns.Msg)
@@ -28,7 +27,7 @@ func Upstream() plugin.Handler {
 	})
 }
 
-// Start parses a Corefile block, reads its manifests, and puts Upstream behind it.
+// Start returns the handler of a Corefile block, with its manifests loaded and Upstream as the next plugin.
 func Start(tb testing.TB, corefile string, parse func(*caddy.Controller) (*views.Block, error)) *views.Handler {
 	tb.Helper()
 	c := caddy.NewTestController("dns", corefile)
@@ -51,8 +50,8 @@ func Start(tb testing.TB, corefile string, parse func(*caddy.Controller) (*views
 	return &block.Handler
 }
 
-// Ask asks one question of a case from a client, as a subtest, and compares the whole
-// answer. Serials count as 1: they are the time of the last change.
+// Ask sends the query of a case from a client, in a subtest, and compares the whole reply. Serials are compared as
+// 1, because they are times.
 func Ask(t *testing.T, h plugin.Handler, name, client string, tc test.Case) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {

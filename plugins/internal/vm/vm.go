@@ -1,7 +1,6 @@
-// Package vm is what the DHCP plugins of one process tell each other about virtual
-// machines. CoreDHCP hands its plugins a packet and nothing beside it, so that who is
-// behind a MAC address is asked here: the plugin kubevirt provides the answers, leasedb
-// asks.
+// Package vm is the interface between the DHCP plugins of a process that is about VMs. CoreDHCP passes only a
+// packet from plugin to plugin, so the plugin kubevirt provides a Directory here, and leasedb and options look up
+// the VM of a MAC address in it.
 package vm
 
 import (
@@ -14,20 +13,18 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 )
 
-// Interface is one network interface of one virtual machine: what an address is bound
-// to, whatever becomes of the MAC address.
+// An Interface identifies a network interface of a VM. Addresses are bound to it, whatever its MAC address is.
 type Interface struct {
-	// Namespace and VM name the VirtualMachine, or the VirtualMachineInstance where none
-	// stands behind it.
+	// Namespace and VM identify the VirtualMachine, or the VirtualMachineInstance if no VirtualMachine controls it.
 	Namespace, VM string
-	// Name is the interface's in the machine's specification.
+	// Name is the name of the interface in the VM's spec.
 	Name string
 }
 
 // String returns "namespace/vm/name".
 func (i Interface) String() string { return i.Namespace + "/" + i.VM + "/" + i.Name }
 
-// ParseInterface is the inverse of String.
+// ParseInterface parses the format of String.
 func ParseInterface(s string) (Interface, error) {
 	parts := strings.Split(s, "/")
 	if len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" {
@@ -36,49 +33,51 @@ func ParseInterface(s string) (Interface, error) {
 	return Interface{Namespace: parts[0], VM: parts[1], Name: parts[2]}, nil
 }
 
-// Client is the owner of a MAC address.
+// A Client is the VM interface that has a MAC address.
 type Client struct {
 	Interface
-	// Hostname is the name that the machine's node must have.
+	// Hostname is the name that the VM's node must have.
 	Hostname string
-	// Reserved are the addresses that the machine is to have, one a family; none for any.
+	// Reserved contains the addresses reserved for the interface, at most one per address family.
 	Reserved []netip.Addr
-	// Options are answered to this machine in place of everybody's.
+	// Options are the DHCP options of this VM. They override those of the configuration.
 	Options dhcpv4.Options
 }
 
-// Directory knows the machines on the process's network. All methods are quick and safe for
-// concurrent use, and none asks a server.
+// A Directory contains the VMs on the network of this process. Its methods return quickly, contact no server and
+// are safe for concurrent use. They return the last known state, which during an outage of the API server can be
+// old.
 type Directory interface {
-	// Lookup returns who has a MAC address, as far as is known, be it from before an
-	// outage.
+	// Lookup returns the client that has a MAC address.
 	Lookup(mac net.HardwareAddr) (Client, bool)
-	// Clients returns the interfaces that have a MAC address and are served, as far as is known, in any order.
+	// Clients returns the served interfaces that have a MAC address, in any order.
 	Clients() []Client
-	// ReservedFor returns the interface that an address is reserved for, as far as is known; of several the oldest machine's.
+	// ReservedFor returns the interface that an address is reserved for. If several have it, it is that of the
+	// oldest VM.
 	ReservedFor(addr netip.Addr) (Interface, bool)
-	// Reservations returns the interfaces that an address is reserved for, in any order, some more than once.
+	// Reservations returns the interfaces with reservations, in any order, once for each reserved address.
 	Reservations() []Client
-	// Refused is told which reservations cannot be honoured and why, each time all of them. It tells people.
-	Refused(map[Interface]string)
-	// Exists reports whether a machine still has the interface, as far as is known.
+	// ReportRefused publishes all reservations that cannot be honoured, each with the reason. It replaces those of
+	// the previous call.
+	ReportRefused(map[Interface]string)
+	// Exists reports whether a VM still has the interface.
 	Exists(Interface) bool
-	// Synced reports whether everything is seen as it is now: only then does it mean
-	// something that a machine is not there.
+	// Synced reports whether the known VMs are current. Only then does the absence of a VM mean that it does not
+	// exist.
 	Synced() bool
-	// Subscribe calls f with each interface whose machine was seen to be deleted, from the
-	// goroutine that saw it. The returned function ends it.
+	// Subscribe calls f with each interface of a VM whose deletion was observed, in the goroutine that observed it.
+	// The returned function cancels the subscription.
 	Subscribe(f func(Interface)) (cancel func())
 }
 
-// provided is the process's: CoreDHCP sets up plugins in their order and gives them no other
-// place to meet.
+// provided is the Directory of the process. It is global because CoreDHCP offers plugins no other way to share
+// state.
 var provided atomic.Pointer[Directory]
 
-// Provide makes a directory the process's.
+// Provide sets the Directory of the process.
 func Provide(d Directory) { provided.Store(&d) }
 
-// Provided returns the process's directory; nil where no plugin provides one.
+// Provided returns the Directory of the process, or nil if no plugin provides one.
 func Provided() Directory {
 	if d := provided.Load(); d != nil {
 		return *d

@@ -1,5 +1,5 @@
-// Command coredns is the CoreDNS that the benchmark measures: our plugins, the
-// stock ones that answer the same kind of question, and a floor to compare with.
+// Command coredns is the CoreDNS that the benchmark measures, with oooi's plugins, the stock plugins that answer the
+// same kind of query, and noop, which does nothing, as a lower bound.
 package main
 
 import (
@@ -22,12 +22,12 @@ import (
 	_ "github.com/densityops/oooi/plugins/hcpviews"
 )
 
-// ours are the plugins of oooi, as corednsbuild orders them, and behind them the floor.
-var ours = []string{"hcpviews", "hcpapps", "noop"}
+// plugins are the plugins of oooi in the order of corednsbuild, followed by noop.
+var plugins = []string{"hcpviews", "hcpapps", "noop"}
 
 func main() {
 	stock := dnsserver.Directives
-	if err := dnsserver.SetDirectives(slices.Insert(slices.Clone(stock), slices.Index(stock, "cache"), ours...)); err != nil {
+	if err := dnsserver.SetDirectives(slices.Insert(slices.Clone(stock), slices.Index(stock, "cache"), plugins...)); err != nil {
 		fmt.Fprintln(os.Stderr, "ordering the plugins:", err)
 		os.Exit(1)
 	}

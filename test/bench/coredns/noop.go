@@ -12,14 +12,14 @@ import (
 
 func init() { plugin.Register("noop", setupNoop) }
 
-// noop answers every query for an address with one record that it has: the least
-// that a plugin can do for an answer. Nothing is looked up, not even the name.
+// noop answers every A query with the same record, without any lookup: the least work that a plugin can do for an
+// answer.
 type noop struct {
 	next   plugin.Handler
 	answer []dns.RR
 }
 
-// setupNoop reads "noop RECORD", the record in the form of a zone file's.
+// setupNoop parses "noop RECORD", where RECORD has the syntax of zone files.
 func setupNoop(c *caddy.Controller) error {
 	c.Next()
 	args := c.RemainingArgs()

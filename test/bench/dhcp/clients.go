@@ -11,17 +11,17 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 )
 
-// MaxClients is how many there may be of virtual machines and of clients that renew.
+// MaxClients is the maximum number of VMs, and of clients that renew.
 const MaxClients = 1 << 16
 
-// client is the number of one. perfdhcp counts its clients in the same way.
+// client is the number of a DHCP client, from 0. Its MAC address derives from the number as in perfdhcp.
 type client int
 
 func (c client) mac() net.HardwareAddr {
 	return net.HardwareAddr{0x02, 0, 0, byte(c >> 16), byte(c >> 8), byte(c)}
 }
 
-// packet makes one as a relay agent passes it on. Its transaction is the client's number.
+// packet returns a packet of the client as forwarded by a relay agent. Its transaction ID is the client's number.
 func (c client) packet(kind dhcpv4.MessageType) *dhcpv4.DHCPv4 {
 	p := &dhcpv4.DHCPv4{
 		OpCode: dhcpv4.OpcodeBootRequest, HWType: 1, HopCount: 1, ClientHWAddr: c.mac(),
@@ -36,7 +36,7 @@ func (c client) packet(kind dhcpv4.MessageType) *dhcpv4.DHCPv4 {
 
 func (c client) discover() *dhcpv4.DHCPv4 { return c.packet(dhcpv4.MessageTypeDiscover) }
 
-// request takes an offer.
+// request returns a DHCPREQUEST that accepts an offer.
 func (c client) request(offer *dhcpv4.DHCPv4) *dhcpv4.DHCPv4 {
 	p := c.packet(dhcpv4.MessageTypeRequest)
 	p.UpdateOption(dhcpv4.OptRequestedIPAddress(offer.YourIPAddr))
@@ -44,7 +44,7 @@ func (c client) request(offer *dhcpv4.DHCPv4) *dhcpv4.DHCPv4 {
 	return p
 }
 
-// renewal asks for an address that the client has.
+// renewal returns a DHCPREQUEST that renews the client's address.
 func (c client) renewal(address net.IP) *dhcpv4.DHCPv4 {
 	p := c.packet(dhcpv4.MessageTypeRequest)
 	p.ClientIPAddr = address
@@ -53,19 +53,19 @@ func (c client) renewal(address net.IP) *dhcpv4.DHCPv4 {
 
 var serverPort = &net.UDPAddr{IP: net.ParseIP(serverAddress), Port: dhcpv4.ServerPort}
 
-// send sends a packet to the server. That nobody listens yet is no error.
+// send sends a packet to the server. It ignores ECONNREFUSED, because the server may not listen yet.
 func send(conn *net.UDPConn, p *dhcpv4.DHCPv4) error {
 	_, err := conn.WriteToUDP(p.ToBytes(), serverPort)
 	if err != nil && !errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Errorf("asking the server: %w", err)
+		return fmt.Errorf("sending to the server: %w", err)
 	}
 	return nil
 }
 
-// receive returns the next answer, and nil where none comes in time.
+// receive returns the next packet, or nil if none arrives until the given time.
 func receive(conn *net.UDPConn, until time.Time) (*dhcpv4.DHCPv4, error) {
 	if err := conn.SetReadDeadline(until); err != nil {
-		return nil, fmt.Errorf("waiting for an answer: %w", err)
+		return nil, fmt.Errorf("waiting for a reply: %w", err)
 	}
 	var buffer [1500]byte
 	n, _, err := conn.ReadFromUDP(buffer[:])
@@ -73,26 +73,26 @@ func receive(conn *net.UDPConn, until time.Time) (*dhcpv4.DHCPv4, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("waiting for an answer: %w", err)
+		return nil, fmt.Errorf("waiting for a reply: %w", err)
 	}
 	p, err := dhcpv4.FromBytes(buffer[:n])
 	if err != nil {
-		return nil, fmt.Errorf("reading an answer: %w", err)
+		return nil, fmt.Errorf("parsing a reply: %w", err)
 	}
 	return p, nil
 }
 
-// lease has the first n clients get an address each, some at a time.
+// lease leases an address for each of the first n clients, and returns the addresses by client.
 func lease(conn *net.UDPConn, n int) ([]net.IP, error) {
 	const (
-		atOnce   = 32
-		patience = 500 * time.Millisecond
-		deadline = time.Minute
+		maxConcurrent = 32
+		timeout       = 500 * time.Millisecond // of one attempt
+		deadline      = time.Minute            // of all
 	)
 	addresses := make([]net.IP, n)
 	began := time.Now()
 	for first := 0; first < n; {
-		last := min(n, first+atOnce)
+		last := min(n, first+maxConcurrent)
 		missing := 0
 		for c := first; c < last; c++ {
 			if addresses[c] != nil {
@@ -110,14 +110,14 @@ func lease(conn *net.UDPConn, n int) ([]net.IP, error) {
 		if time.Since(began) > deadline {
 			return nil, fmt.Errorf("client %d of %d has no address after %s", first, n, deadline)
 		}
-		if err := collect(conn, addresses, missing, time.Now().Add(patience)); err != nil {
+		if err := collect(conn, addresses, missing, time.Now().Add(timeout)); err != nil {
 			return nil, err
 		}
 	}
 	return addresses, nil
 }
 
-// collect takes offers, until as many addresses as are missing are there.
+// collect accepts offers and sets addresses from ACKs, until it has set as many as are missing.
 func collect(conn *net.UDPConn, addresses []net.IP, missing int, until time.Time) error {
 	for missing > 0 {
 		p, err := receive(conn, until)
@@ -137,7 +137,7 @@ func collect(conn *net.UDPConn, addresses []net.IP, missing int, until time.Time
 			addresses[c] = p.YourIPAddr
 			missing--
 		default:
-			return fmt.Errorf("client %d is told %s", c, p.Summary())
+			return fmt.Errorf("client %d got %s", c, p.Summary())
 		}
 	}
 	return nil

@@ -1,8 +1,7 @@
-// Package dhcp measures coredhcp beside other DHCP servers against the targets of
-// docs/reference/measurements.md: how many new clients a second each serves without a loss, how many
-// renewals, and what CPU time one takes.
+// Package dhcp compares coredhcp with other DHCP servers and with the targets in docs/reference/measurements.md: new
+// clients and renewals per second without loss, and CPU time for each.
 //
-// It runs in a network namespace; the clients are behind a relay agent in another.
+// It runs in its own network namespace; the clients are behind a relay agent in another one.
 package dhcp
 
 import (
@@ -18,29 +17,29 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// Options say how much is measured.
+// Options configure a run.
 type Options struct {
-	Rounds   int           // in each, every server has one try
-	Load     time.Duration // of a try
-	Machines int           // virtual machines in the API server
-	Renewing int           // clients that renew
+	Rounds   int           // maximum number of rounds, in each of which every server has one try
+	Load     time.Duration // duration of the load of a try
+	Machines int           // number of VMs in the API server
+	Renewing int           // number of clients that renew
 	Progress func(format string, args ...any)
 }
 
-// Ranges are the networks that Run needs: benchmarks' addresses.
+// Ranges are the networks that Run needs. They are reserved for benchmarks (RFC 2544).
 var Ranges = []string{"198.18.0.0/15"}
 
-// The peers, where Debian has them, which is in no user's PATH.
+// Paths of the other programs in Debian, which are not in a user's PATH.
 const (
 	perfdhcp = "/usr/sbin/perfdhcp"
 	kea      = "/usr/sbin/kea-dhcp4"
 	dnsmasq  = "/usr/sbin/dnsmasq"
 )
 
-// Missing returns an error that names the programs that are not there.
+// Missing returns an error that names all programs that are not installed.
 func Missing() error { return measure.Need(perfdhcp, kea, dnsmasq) }
 
-// Prepare builds and fetches what Run takes: there is no way to in a network namespace.
+// Prepare builds and downloads what Run needs, which is not possible in a network namespace.
 func Prepare(ctx context.Context) error { return measure.Prepare(ctx, "./coredhcpbuild", crds...) }
 
 // bench is one run.
@@ -50,7 +49,7 @@ type bench struct {
 
 	lan    *lan
 	report report
-	tries  int // so far
+	tries  int // number of tries so far
 }
 
 // Run measures everything and writes the tables to out.
@@ -77,9 +76,9 @@ func Run(ctx context.Context, opts Options, out io.Writer) (err error) {
 	return err
 }
 
-// measure searches every server's limit, with each kind of load.
+// measure finds the limit of each server with each kind of load.
 func (b *bench) measure(ctx context.Context) error {
-	b.Progress("filling the API server: %d virtual machines", b.Machines)
+	b.Progress("filling the API server: %d VMs", b.Machines)
 	if err := fill(ctx, b.Management, b.Machines); err != nil {
 		return err
 	}
@@ -97,8 +96,8 @@ func (b *bench) measure(ctx context.Context) error {
 	return nil
 }
 
-// limits tries one server after the other, in each round with other loads, so that what else
-// the machine does meets all alike.
+// limits finds the limit of each server with one kind of load. The servers take turns, and each round begins with
+// another one, so that other load affects all alike.
 func (b *bench) limits(ctx context.Context, k kind, servers []server) ([]limit, error) {
 	limits := make([]limit, len(servers))
 	for i, s := range servers {
@@ -115,14 +114,14 @@ func (b *bench) limits(ctx context.Context, k kind, servers []server) ([]limit, 
 			if err != nil {
 				return nil, fmt.Errorf("%s at %.0f/s: %w", l.server.name, rate, err)
 			}
-			l.search.take(r)
+			l.search.add(r)
 			b.Progress("%s, %s: %s", k, l.server.name, r)
 		}
 	}
 	return limits, nil
 }
 
-// try starts a server with nothing in its store, loads it and ends it.
+// try starts a server with an empty store, loads it at a rate, and stops it.
 func (b *bench) try(ctx context.Context, k kind, s server, rate float64) (result, error) {
 	const deadline = 2 * time.Minute
 	ctx, cancel := context.WithTimeout(ctx, deadline)
@@ -130,9 +129,9 @@ func (b *bench) try(ctx context.Context, k kind, s server, rate float64) (result
 	b.tries++
 	dir := filepath.Join(b.Dir, fmt.Sprint("try", b.tries))
 	if err := os.Mkdir(dir, 0o700); err != nil {
-		return result{}, fmt.Errorf("making a server's folder: %w", err)
+		return result{}, fmt.Errorf("creating a server's folder: %w", err)
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // all goes with b.Dir
+	defer func() { _ = os.RemoveAll(dir) }() // otherwise b.Close deletes it
 	p, err := s.start(ctx, dir)
 	if err != nil {
 		return result{}, err
@@ -141,7 +140,7 @@ func (b *bench) try(ctx context.Context, k kind, s server, rate float64) (result
 	if err := b.lan.await(ctx, p); err != nil {
 		return result{}, err
 	}
-	o, err := watchOthers()
+	o, err := newOtherLoad()
 	if err != nil {
 		return result{}, err
 	}
@@ -150,22 +149,22 @@ func (b *bench) try(ctx context.Context, k kind, s server, rate float64) (result
 		err = p.Alive()
 	}
 	if err == nil {
-		r.others, err = o.share()
+		r.otherLoad, err = o.share()
 	}
 	if err != nil {
-		return result{}, p.Blame(err)
+		return result{}, p.WithLog(err)
 	}
 	return r, nil
 }
 
-// load has clients ask.
+// load loads a server with one kind of load at a rate per second.
 func (b *bench) load(ctx context.Context, k kind, s server, p *measure.Process, rate float64) (result, error) {
 	if k == renewals {
 		return b.renew(ctx, s, p, rate)
 	}
 	clients := max(100, int(rate*b.Load.Seconds()))
 	if s.clients > 0 {
-		clients = max(1, min(clients, s.clients-spare(rate)))
+		clients = max(1, min(clients, s.clients-extraClients(rate)))
 	}
 	return b.lan.perfdhcp(ctx, p, rate, clients)
 }

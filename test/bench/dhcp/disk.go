@@ -13,18 +13,17 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// disk is where the servers write.
+// A disk is the file system that the servers write to.
 type disk struct {
 	dir    string        // a folder on it
-	system string        // of files
-	sync   time.Duration // of an fsync, the median
+	system string        // type of the file system
+	sync   time.Duration // median duration of an fsync
 }
 
-// memory reports whether there is no disk under it, and an fsync costs nothing.
+// memory returns whether the file system is in memory, so that an fsync costs nothing.
 func (d disk) memory() bool { return d.system == "tmpfs" }
 
-// findDisk finds a disk where there is one: temporary files often are in memory, this
-// repository seldom is.
+// findDisk returns the file system of temporary files or, if that is in memory, of this repository.
 func findDisk() (d disk, err error) {
 	d.dir = os.TempDir()
 	if d.system, err = fileSystem(d.dir); err != nil {
@@ -37,7 +36,7 @@ func findDisk() (d disk, err error) {
 		}
 		d.dir = filepath.Join(root, ".lab")
 		if err := os.MkdirAll(d.dir, 0o750); err != nil {
-			return disk{}, fmt.Errorf("making a work folder: %w", err)
+			return disk{}, fmt.Errorf("creating a work folder: %w", err)
 		}
 		if d.system, err = fileSystem(d.dir); err != nil {
 			return disk{}, err
@@ -47,11 +46,11 @@ func findDisk() (d disk, err error) {
 	return d, err
 }
 
-// fileSystem names what a folder is in.
+// fileSystem returns the type of a folder's file system.
 func fileSystem(path string) (string, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(path, &s); err != nil {
-		return "", fmt.Errorf("looking at the file system of %s: %w", path, err)
+		return "", fmt.Errorf("reading the file system of %s: %w", path, err)
 	}
 	names := map[int64]string{
 		unix.EXT4_SUPER_MAGIC: "ext4", unix.XFS_SUPER_MAGIC: "xfs", unix.BTRFS_SUPER_MAGIC: "btrfs",
@@ -63,7 +62,7 @@ func fileSystem(path string) (string, error) {
 	return fmt.Sprintf("a file system of type %#x", s.Type), nil
 }
 
-// syncTime is how long it takes until a block is on the disk.
+// syncTime returns the median time to write a block and fsync it.
 func syncTime(dir string) (median time.Duration, err error) {
 	file, err := os.CreateTemp(dir, "oooi-bench-")
 	if err != nil {

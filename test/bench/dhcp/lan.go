@@ -14,20 +14,20 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// The server's end of the link is in the network namespace that we are in; the other end,
-// with the relay agent's address, is in one of the clients'.
+// The server's end of the veth is in this process's network namespace. The other end, with the relay agent's address,
+// is in the clients' one.
 const (
 	device        = "vlan0"
 	serverAddress = "10.255.0.2"
 	relayAddress  = "10.255.0.3"
 	prefix        = "/8"
-	// What the servers give, as many as leasedb takes.
+	// The range of addresses to lease has the maximum size of leasedb.
 	network      = "10.0.0.0/8"
 	firstAddress = "10.0.0.1"
 	lastAddress  = "10.15.255.255"
 )
 
-// lan is the clients' network namespace.
+// A lan is the clients' network namespace.
 type lan struct{ *lab.Namespace }
 
 func newLAN() (*lan, error) {
@@ -44,39 +44,39 @@ func newLAN() (*lan, error) {
 	return &lan{n}, nil
 }
 
-// relay opens a relay agent's socket.
+// relay opens the relay agent's socket.
 func (l *lan) relay(ctx context.Context) (conn *net.UDPConn, err error) {
 	err = l.Do(func() error {
 		address := net.JoinHostPort(relayAddress, strconv.Itoa(dhcpv4.ServerPort))
 		packets, err := new(net.ListenConfig).ListenPacket(ctx, "udp4", address)
 		if err != nil {
-			return fmt.Errorf("opening a relay agent's socket: %w", err)
+			return fmt.Errorf("opening the relay agent's socket: %w", err)
 		}
 		var ok bool
 		if conn, ok = packets.(*net.UDPConn); !ok {
-			return fmt.Errorf("a UDP socket is a %T", packets)
+			return fmt.Errorf("unexpected type %T of a UDP socket", packets)
 		}
 		const buffer = 4 << 20
-		_ = conn.SetReadBuffer(buffer) // what there is will do
+		_ = conn.SetReadBuffer(buffer) // optional
 		return nil
 	})
 	return conn, err
 }
 
-// await returns when a server offers the first client an address.
+// await waits until the server offers client 0 an address.
 func (l *lan) await(ctx context.Context, p *measure.Process) (err error) {
 	conn, err := l.relay(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	const patience = 100 * time.Millisecond
+	const timeout = 100 * time.Millisecond
 	return p.Await(ctx, func(context.Context) error {
 		if err := send(conn, client(0).discover()); err != nil {
 			return err
 		}
-		answer, err := receive(conn, time.Now().Add(patience))
-		if err == nil && (answer == nil || answer.MessageType() != dhcpv4.MessageTypeOffer) {
+		reply, err := receive(conn, time.Now().Add(timeout))
+		if err == nil && (reply == nil || reply.MessageType() != dhcpv4.MessageTypeOffer) {
 			err = errors.New("no offer")
 		}
 		return err

@@ -16,8 +16,8 @@ import (
 	"github.com/densityops/oooi/test/bench/measure"
 )
 
-// renew has clients renew in turn. perfdhcp can have them do so only beside at least as many
-// exchanges of four packets, which would be most of what is measured then.
+// renew makes clients renew in turn. perfdhcp is not used, because it can send renewals only together with at least as
+// many four-way exchanges, which would dominate the result.
 func (b *bench) renew(ctx context.Context, s server, p *measure.Process, rate float64) (r result, err error) {
 	conn, err := b.lan.relay(ctx)
 	if err != nil {
@@ -32,15 +32,15 @@ func (b *bench) renew(ctx context.Context, s server, p *measure.Process, rate fl
 	if err != nil {
 		return result{}, err
 	}
-	f := &fleet{conn: conn, batches: ipv4.NewPacketConn(conn), addresses: addresses}
+	w := &renewer{conn: conn, batches: ipv4.NewPacketConn(conn), addresses: addresses}
 	for c, address := range addresses {
-		f.packets = append(f.packets, client(c).renewal(address).ToBytes())
+		w.packets = append(w.packets, client(c).renewal(address).ToBytes())
 	}
 	before, err := measure.ProcessTime(p.PID())
 	if err != nil {
 		return result{}, err
 	}
-	if r, err = f.run(rate, b.Load); err != nil {
+	if r, err = w.run(rate, b.Load); err != nil {
 		return result{}, err
 	}
 	after, err := measure.ProcessTime(p.PID())
@@ -51,50 +51,50 @@ func (b *bench) renew(ctx context.Context, s server, p *measure.Process, rate fl
 	return r, nil
 }
 
-// fleet is clients that have an address each.
-type fleet struct {
+// A renewer renews the addresses of clients.
+type renewer struct {
 	conn      *net.UDPConn
 	batches   *ipv4.PacketConn
-	addresses []net.IP
-	packets   [][]byte
-	sent      []time.Time // when each is due, by transaction
+	addresses []net.IP    // by client
+	packets   [][]byte    // DHCPREQUESTs by client
+	due       []time.Time // when each renewal is sent, by transaction ID less firstTransaction
 }
 
 const (
-	// batch is how many packets a system call takes.
+	// batch is the number of packets per system call.
 	batch = 64
-	// smallest is what the fixed part of a packet takes.
-	smallest = 240
-	// transaction is where a packet has its number.
-	transaction = 4
-	// firstTransaction is above those by which the addresses came.
+	// fixedSize is the size of the fixed part of a DHCP packet.
+	fixedSize = 240
+	// transactionOffset is the offset of the transaction ID in a packet.
+	transactionOffset = 4
+	// firstTransaction is greater than the transaction IDs with which the addresses were leased.
 	firstTransaction = 1 << 30
 )
 
-// run sends renewals at a rate, for a time, and waits for their answers.
-func (f *fleet) run(rate float64, load time.Duration) (result, error) {
+// run sends renewals at a rate per second for the duration load, and waits for the replies.
+func (w *renewer) run(rate float64, load time.Duration) (result, error) {
 	n := int(rate * load.Seconds())
-	f.sent = make([]time.Time, n)
-	type answers struct {
+	w.due = make([]time.Time, n)
+	type replies struct {
 		r    result
 		last time.Time
 		err  error
 	}
-	received := make(chan answers, 1)
+	received := make(chan replies, 1)
 	began := time.Now()
-	for i := range f.sent {
-		f.sent[i] = began.Add(time.Duration(float64(i) / rate * float64(time.Second)))
+	for i := range w.due {
+		w.due[i] = began.Add(time.Duration(float64(i) / rate * float64(time.Second)))
 	}
-	if err := f.conn.SetReadDeadline(began.Add(load + 10*straggling)); err != nil {
+	if err := w.conn.SetReadDeadline(began.Add(load + 10*finalWait)); err != nil {
 		return result{}, fmt.Errorf("waiting for renewals: %w", err)
 	}
 	go func() {
-		r, last, err := f.receive()
-		received <- answers{r, last, err}
+		r, last, err := w.receive()
+		received <- replies{r, last, err}
 	}()
-	err := f.send()
+	err := w.send()
 	if err == nil {
-		err = f.conn.SetReadDeadline(time.Now().Add(straggling))
+		err = w.conn.SetReadDeadline(time.Now().Add(finalWait))
 	}
 	a := <-received
 	if err := errors.Join(err, a.err); err != nil {
@@ -107,19 +107,19 @@ func (f *fleet) run(rate float64, load time.Duration) (result, error) {
 	return a.r, nil
 }
 
-// send sends every packet when it is due.
-func (f *fleet) send() error {
+// send sends each renewal when it is due.
+func (w *renewer) send() error {
 	messages := make([]ipv4.Message, 0, batch)
-	for next := 0; next < len(f.sent); {
+	for next := 0; next < len(w.due); {
 		now := time.Now()
 		messages = messages[:0]
-		for ; next < len(f.sent) && len(messages) < batch && !f.sent[next].After(now); next++ {
-			data := bytes.Clone(f.packets[next%len(f.packets)])
-			binary.BigEndian.PutUint32(data[transaction:], uint32(firstTransaction+next))
+		for ; next < len(w.due) && len(messages) < batch && !w.due[next].After(now); next++ {
+			data := bytes.Clone(w.packets[next%len(w.packets)])
+			binary.BigEndian.PutUint32(data[transactionOffset:], uint32(firstTransaction+next))
 			messages = append(messages, ipv4.Message{Buffers: [][]byte{data}, Addr: serverPort})
 		}
 		for rest := messages; len(rest) > 0; {
-			n, err := f.batches.WriteBatch(rest, 0)
+			n, err := w.batches.WriteBatch(rest, 0)
 			if err != nil {
 				return fmt.Errorf("sending renewals: %w", err)
 			}
@@ -132,17 +132,17 @@ func (f *fleet) send() error {
 	return nil
 }
 
-// receive takes the answers until the last one is there, or the read deadline.
-func (f *fleet) receive() (r result, last time.Time, err error) {
-	r.asked = len(f.sent)
-	answered := make([]bool, len(f.sent))
+// receive receives replies until all have arrived or the read deadline passes. It returns the time of the last reply.
+func (w *renewer) receive() (r result, last time.Time, err error) {
+	r.started = len(w.due)
+	answered := make([]bool, len(w.due))
 	messages := make([]ipv4.Message, batch)
 	for i := range messages {
 		messages[i].Buffers = [][]byte{make([]byte, 1500)}
 	}
 	var delays time.Duration
-	for r.done < r.asked {
-		n, err := f.batches.ReadBatch(messages, 0)
+	for r.done < r.started {
+		n, err := w.batches.ReadBatch(messages, 0)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			break
 		}
@@ -152,42 +152,42 @@ func (f *fleet) receive() (r result, last time.Time, err error) {
 		last = time.Now()
 		for _, m := range messages[:n] {
 			data := m.Buffers[0][:m.N]
-			if len(data) < smallest {
+			if len(data) < fixedSize {
 				continue
 			}
-			i := int(binary.BigEndian.Uint32(data[transaction:])) - firstTransaction
-			if i < 0 || i >= len(f.sent) || answered[i] {
-				continue // an answer to what was asked before
+			i := int(binary.BigEndian.Uint32(data[transactionOffset:])) - firstTransaction
+			if i < 0 || i >= len(w.due) || answered[i] {
+				continue // a reply to an earlier exchange, or a duplicate
 			}
-			if err := f.check(i, data); err != nil {
+			if err := w.check(i, data); err != nil {
 				return result{}, last, err
 			}
 			answered[i] = true
 			r.done++
-			delays += last.Sub(f.sent[i])
+			delays += last.Sub(w.due[i])
 		}
 	}
 	r.delay = delays / time.Duration(max(1, r.done))
 	return r, last, nil
 }
 
-// check fails if an answer gives another address than the one asked for, or none. Every so
-// often it reads the whole packet: to do so for each would take the time from the server.
-func (f *fleet) check(i int, data []byte) error {
+// check returns an error unless a reply has the client's address. It parses only every 64th packet completely, to leave
+// the CPU time to the server.
+func (w *renewer) check(i int, data []byte) error {
 	const yourAddress, every = 16, 64
-	want := f.addresses[i%len(f.addresses)].To4()
+	want := w.addresses[i%len(w.addresses)].To4()
 	if !bytes.Equal(data[yourAddress:yourAddress+net.IPv4len], want) {
-		return fmt.Errorf("a renewal of %s is answered with %s", want, net.IP(data[yourAddress:yourAddress+net.IPv4len]))
+		return fmt.Errorf("the reply to a renewal of %s has the address %s", want, net.IP(data[yourAddress:yourAddress+net.IPv4len]))
 	}
 	if i%every > 0 {
 		return nil
 	}
 	p, err := dhcpv4.FromBytes(data)
 	if err != nil {
-		return fmt.Errorf("reading a renewal: %w", err)
+		return fmt.Errorf("parsing the reply to a renewal: %w", err)
 	}
 	if p.MessageType() != dhcpv4.MessageTypeAck {
-		return fmt.Errorf("a renewal of %s is answered with %s", want, p.Summary())
+		return fmt.Errorf("the reply to a renewal of %s is %s", want, p.Summary())
 	}
 	return nil
 }

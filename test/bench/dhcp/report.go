@@ -9,13 +9,13 @@ import (
 	"github.com/densityops/oooi/test/bench/measure"
 )
 
-// table is what every server can do with one kind of load.
+// A table has the limits of all servers with one kind of load.
 type table struct {
 	kind   kind
 	limits []limit
 }
 
-// report is everything that was measured.
+// A report has all results.
 type report struct {
 	Options
 	disk   disk
@@ -25,12 +25,12 @@ type report struct {
 // markdown returns the tables.
 func (r report) markdown() string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "\n%d CPUs, %s/%s, %s. The stores are on %s, where an fsync takes %.2f ms", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH,
+	fmt.Fprintf(&out, "\n%d CPUs, %s/%s, %s. The stores are on %s, on which an fsync takes %.2f ms", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH,
 		runtime.Version(), r.disk.system, r.disk.sync.Seconds()*1e3)
 	if r.disk.memory() {
-		out.WriteString(": **no disk, so nothing is said about a file**")
+		out.WriteString(": **no disk, so results of servers that write files are meaningless**")
 	}
-	fmt.Fprintf(&out, ".\nAt most %d tries of %s a server and load.\n", r.Rounds, r.Load)
+	fmt.Fprintf(&out, ".\nAt most %d tries of %s per server and kind of load.\n", r.Rounds, r.Load)
 	for _, t := range r.tables {
 		t.write(&out)
 	}
@@ -38,20 +38,20 @@ func (r report) markdown() string {
 }
 
 func (t table) write(out *strings.Builder) {
-	title := "New clients a second: DISCOVER, OFFER, REQUEST, ACK"
+	title := "New clients per second: DISCOVER, OFFER, REQUEST, ACK"
 	if t.kind == renewals {
-		title = "Renewals a second: REQUEST, ACK"
+		title = "Renewals per second: REQUEST, ACK"
 	}
 	fmt.Fprintf(out, `
 ### %s
 
-| server | store | lossless | too much at | lost there | an answer takes | CPU each | else ran | tries | target | |
+| server | store | lossless | lossy | loss | response time | CPU per exchange | other load | tries | target | |
 |---|---|--:|--:|--:|--:|--:|--:|--:|---|---|
 `, title)
 	for _, l := range t.limits {
 		s := l.search
 		if s.best.offered == 0 {
-			fmt.Fprintf(out, "| %s | %s | none found | %.0f | %.2f %% | | | %.0f %% | %d | %s |\n", l.server.name, l.server.stack, s.high, 100*s.worst.lost(), 100*s.worst.others, s.attempted, t.goal(l))
+			fmt.Fprintf(out, "| %s | %s | not found | %.0f | %.2f %% | | | %.0f %% | %d | %s |\n", l.server.name, l.server.stack, s.high, 100*s.worst.lost(), 100*s.worst.otherLoad, s.attempted, t.goal(l))
 			continue
 		}
 		high, lost := "not found", ""
@@ -59,11 +59,11 @@ func (t table) write(out *strings.Builder) {
 			high, lost = fmt.Sprintf("%.0f", s.high), fmt.Sprintf("%.2f %%", 100*s.worst.lost())
 		}
 		fmt.Fprintf(out, "| %s | %s | %.0f | %s | %s | %.2f ms | %s | %.0f %% | %d | %s |\n", l.server.name, l.server.stack, s.best.rate, high, lost,
-			s.best.delay.Seconds()*1e3, measure.Microseconds(s.best.cpu), 100*s.best.others, s.attempted, t.goal(l))
+			s.best.delay.Seconds()*1e3, measure.Microseconds(s.best.cpu), 100*s.best.otherLoad, s.attempted, t.goal(l))
 	}
 }
 
-// goal is the last two columns.
+// goal returns the last two cells of a row: the target, and whether it is met.
 func (t table) goal(l limit) string {
 	g, ok := l.server.goal[t.kind]
 	if !ok {
@@ -76,15 +76,15 @@ func (t table) goal(l limit) string {
 	if other < 0 {
 		return "|"
 	}
-	rival := t.limits[other].search
-	if rival.disturbed() {
+	compared := t.limits[other].search
+	if compared.disturbed() {
 		return fmt.Sprintf("> %s | %s", g.beat, unknown)
 	}
-	return fmt.Sprintf("> %s | %s", g.beat, verdict(l.search.best.rate > rival.best.rate, l.search.disturbed()))
+	return fmt.Sprintf("> %s | %s", g.beat, verdict(l.search.best.rate > compared.best.rate, l.search.disturbed()))
 }
 
-// unknown is said of a target where what was too much may have been so for the machine.
-const unknown = "unknown: much else ran"
+// unknown is the verdict if losses may have been caused by other load.
+const unknown = "unknown: other load"
 
 func verdict(met, disturbed bool) string {
 	if !met && disturbed {

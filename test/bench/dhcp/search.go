@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// kind is one of load.
+// A kind is a kind of load.
 type kind string
 
 const (
@@ -17,72 +17,73 @@ const (
 var kinds = []kind{newClients, renewals}
 
 const (
-	// One of so many questions may stay unanswered, and all may take that much longer than
-	// the clients did: what a server only queues it does not keep up with.
+	// A server keeps up with a rate if at most one of oneLostOf exchanges fails, and its own rate is at most maxLag
+	// lower: a server that only queues requests does not keep up.
 	oneLostOf = 1000
-	behind    = 0.05
-	// Steps between rates: the first, the largest one down, and where the search ends.
+	maxLag    = 0.05
+	// Ratios of consecutive rates: upwards at first, downwards at most, and at the end of the search.
 	firstStep = 1.4
 	maxStep   = 4.0
 	lastStep  = 1.04
 )
 
-// result is that of a try.
+// A result is the result of a try.
 type result struct {
-	offered float64       // a second
-	rate    float64       // that came to their end, a second
-	asked   int           // exchanges that were begun
-	done    int           // and came to their end
-	delay   time.Duration // from a question to its answer, the mean
-	cpu     time.Duration // of the server, for one exchange
-	others  float64       // what other programs took meanwhile, of one CPU
+	offered   float64       // exchanges started per second
+	rate      float64       // exchanges completed per second
+	started   int           // number of exchanges started
+	done      int           // number of exchanges completed
+	delay     time.Duration // mean time from a request to its reply
+	cpu       time.Duration // the server's CPU time per exchange
+	otherLoad float64       // CPU use of other programs, in CPUs
 }
 
-func (r result) lost() float64 { return 1 - float64(r.done)/float64(r.asked) }
+// lost returns the share of exchanges that were not completed.
+func (r result) lost() float64 { return 1 - float64(r.done)/float64(r.started) }
 
-// kept reports whether a server kept up.
-func (r result) kept() bool {
-	return (r.asked-r.done)*oneLostOf <= r.asked && r.rate >= (1-behind)*r.offered
+// keptUp returns whether the server kept up with the offered rate.
+func (r result) keptUp() bool {
+	return (r.started-r.done)*oneLostOf <= r.started && r.rate >= (1-maxLag)*r.offered
 }
 
-// String is for the progress.
+// String formats the result for progress messages.
 func (r result) String() string {
-	verdict := "too much"
-	if r.kept() {
-		verdict = "kept up"
+	verdict := "lossy"
+	if r.keptUp() {
+		verdict = "lossless"
 	}
-	return fmt.Sprintf("%.0f/s offered, %.0f/s done, %.2f %% lost, %.2f ms, %.1f us of CPU each, else ran %.0f %%: %s",
-		r.offered, r.rate, 100*r.lost(), r.delay.Seconds()*1e3, r.cpu.Seconds()*1e6, 100*r.others, verdict)
+	return fmt.Sprintf("%.0f/s offered, %.0f/s done, %.2f %% lost, %.2f ms, %.1f us of CPU per exchange, other load %.0f %%: %s",
+		r.offered, r.rate, 100*r.lost(), r.delay.Seconds()*1e3, r.cpu.Seconds()*1e6, 100*r.otherLoad, verdict)
 }
 
-// search finds the highest rate at which a server keeps up. One bad try may be the machine's
-// fault; what is too much is so twice.
+// A search finds the highest lossless rate of a server. A rate counts as lossy only after two tries, because the
+// machine may have disturbed one.
 type search struct {
-	next      float64 // to try
-	high      float64 // that is too much; 0 while there is none
-	best      result  // that was kept
-	worst     result  // of those that were too much the slowest; for the report
-	failed    bool    // the last try, of next
-	attempted int
-	again     int // tries that may be made again because much else ran
+	next      float64 // next rate to try
+	high      float64 // lowest rate known to be lossy; 0 if there is none
+	best      result  // lossless result with the highest rate
+	worst     result  // result at high
+	failed    bool    // the last try at next was lossy
+	attempted int     // number of tries
+	repeats   int     // how many more lossy tries may be ignored because of other load
 }
 
-// mostOthers is how much of one CPU others may take in a try that says that it was too much.
-const mostOthers = 0.25
+// maxOtherLoad is the CPU use of other programs, in CPUs, up to which a lossy try counts.
+const maxOtherLoad = 0.25
 
-func newSearch(guess float64, again int) search { return search{next: guess, again: again} }
+func newSearch(guess float64, repeats int) search { return search{next: guess, repeats: repeats} }
 
-// take takes the result of a try at next.
-func (s *search) take(r result) {
+// add adds the result of a try at next, and sets the next rate.
+func (s *search) add(r result) {
 	s.attempted++
-	if r.kept() {
+	if r.keptUp() {
 		s.failed = false
 		if r.offered > s.best.offered {
 			s.best = r
 		}
 	} else {
-		if r.others > mostOthers && s.again > 0 {
-			s.again--
+		if r.otherLoad > maxOtherLoad && s.repeats > 0 {
+			s.repeats--
 			return
 		}
 		if !s.failed {
@@ -95,22 +96,22 @@ func (s *search) take(r result) {
 	switch {
 	case s.high == 0:
 		s.next = s.best.offered * firstStep
-	case s.best.offered == 0: // what came to its end says how far it is
+	case s.best.offered == 0: // the rate of completed exchanges is an estimate of the limit
 		s.next = max(min(s.high/firstStep, r.rate), s.high/maxStep)
 	default:
 		s.next = math.Sqrt(s.best.offered * s.high)
 	}
 }
 
-// disturbed reports whether it was perhaps the machine for which it was too much.
-func (s *search) disturbed() bool { return s.high > 0 && s.worst.others > mostOthers }
+// disturbed returns whether other load may have caused the losses at high.
+func (s *search) disturbed() bool { return s.high > 0 && s.worst.otherLoad > maxOtherLoad }
 
-// done reports whether the limit is known.
+// done returns whether the limit is known precisely enough.
 func (s *search) done() bool {
 	return s.high > 0 && s.best.offered > 0 && s.high/s.best.offered < lastStep
 }
 
-// limit is what a server can do.
+// A limit is the search for a server's highest lossless rate.
 type limit struct {
 	server server
 	search search

@@ -12,37 +12,37 @@ import (
 	"github.com/densityops/oooi/test/bench/measure"
 )
 
-// server is one of those that are compared.
+// A server is one of the compared servers.
 type server struct {
 	name  string
-	stack string // what is behind the answers
-	// start starts it with an empty store in a folder.
+	stack string // the store, for the report
+	// start starts the server with an empty store in dir.
 	start func(ctx context.Context, dir string) (*measure.Process, error)
-	// guess is where the search begins.
+	// guess is the rate at which the search begins.
 	guess map[kind]float64
-	// clients is how many it knows; 0 where it serves everybody.
+	// clients is the number of clients that it serves; 0 if it serves all.
 	clients int
-	// renewing is how many renew; 0 for as many as of all.
+	// renewing is the maximum number of clients that renew; 0 means Options.Renewing.
 	renewing int
-	// goal is what is asked of it.
+	// goal is its target, if it has one.
 	goal map[kind]goal
 }
 
-// goal is a target: a rate that has to be reached, or a server that has to be beaten.
+// A goal is a target: a minimum rate, or the name of a server that must be slower.
 type goal struct {
 	rate float64
 	beat string
 }
 
-// The names of servers that are compared by name.
+// Names of servers that code refers to.
 const (
-	nameBolt     = "coredhcp, leasedb in a file"
-	nameKeaQuick = "Kea, without persistence"
+	nameBolt      = "coredhcp, leasedb in a file"
+	nameKeaMemory = "Kea, without persistence"
 )
 
 func (b *bench) servers() ([]server, error) {
-	// Debian's AppArmor profiles, where they are in force, keep programs in their places from
-	// any other folder. They do not know the programs elsewhere.
+	// Debian's AppArmor profiles confine the programs by their paths, and deny access to the work folder. Copies at
+	// other paths are not confined.
 	peers := map[string]string{}
 	for _, path := range []string{kea, dnsmasq} {
 		to := filepath.Join(b.Dir, filepath.Base(path))
@@ -58,27 +58,27 @@ func (b *bench) servers() ([]server, error) {
 			start: func(ctx context.Context, dir string) (*measure.Process, error) {
 				return coredhcp(ctx, dir, "", file(dir))
 			},
-			goal: map[kind]goal{newClients: {rate: 6000}, renewals: {beat: nameKeaQuick}},
+			goal: map[kind]goal{newClients: {rate: 6000}, renewals: {beat: nameKeaMemory}},
 		},
 		{
 			name: "coredhcp, leasedb in Lease objects", stack: "API server and etcd, which does not fsync", guess: map[kind]float64{newClients: 1000, renewals: 15000},
 			start: func(ctx context.Context, dir string) (*measure.Process, error) {
-				own := filepath.Base(dir) // a namespace, so that it reads no other try's
+				own := filepath.Base(dir) // a namespace for this try, without the Leases of others
 				if err := b.Management.ApplyYAML(ctx, []byte("{apiVersion: v1, kind: Namespace, metadata: {name: "+own+"}}")); err != nil {
 					return nil, err
 				}
 				return coredhcp(ctx, dir, "", "store=kubernetes namespace="+own+" pool=bench kubeconfig="+b.Management.Kubeconfig())
 			},
-			goal: map[kind]goal{newClients: {rate: 1000}, renewals: {beat: nameKeaQuick}},
+			goal: map[kind]goal{newClients: {rate: 1000}, renewals: {beat: nameKeaMemory}},
 		},
 		{
-			name: "coredhcp, kubevirt and leasedb in a file", stack: fmt.Sprintf("%d machines; fsync before the ACK", b.Machines), guess: map[kind]float64{newClients: 5000, renewals: 15000},
+			name: "coredhcp, kubevirt and leasedb in a file", stack: fmt.Sprintf("%d VMs; fsync before the ACK", b.Machines), guess: map[kind]float64{newClients: 5000, renewals: 15000},
 			start: func(ctx context.Context, dir string) (*measure.Process, error) {
-				who := fmt.Sprintf("  - kubevirt: network=%s namespace=%s kubeconfig=%s\n", attachment, namespace, b.Management.Kubeconfig())
-				return coredhcp(ctx, dir, who, file(dir))
+				kubevirt := fmt.Sprintf("  - kubevirt: network=%s namespace=%s kubeconfig=%s\n", attachment, namespace, b.Management.Kubeconfig())
+				return coredhcp(ctx, dir, kubevirt, file(dir))
 			},
 			clients: b.Machines, renewing: b.Machines,
-			goal: map[kind]goal{newClients: {rate: 6000}, renewals: {beat: nameKeaQuick}},
+			goal: map[kind]goal{newClients: {rate: 6000}, renewals: {beat: nameKeaMemory}},
 		},
 		{
 			name: "Kea, with persistence", stack: "memfile, persist", guess: map[kind]float64{newClients: 4000, renewals: 8000},
@@ -87,7 +87,7 @@ func (b *bench) servers() ([]server, error) {
 			},
 		},
 		{
-			name: nameKeaQuick, stack: "memfile, no persist", guess: map[kind]float64{newClients: 7000, renewals: 12000},
+			name: nameKeaMemory, stack: "memfile, no persist", guess: map[kind]float64{newClients: 7000, renewals: 12000},
 			start: func(ctx context.Context, dir string) (*measure.Process, error) {
 				return startKea(ctx, peers[kea], dir, false)
 			},
@@ -101,17 +101,17 @@ func (b *bench) servers() ([]server, error) {
 	}, nil
 }
 
-// run starts a server in its folder, where what it says is kept.
+// run starts a server in its folder, which also gets its log.
 func run(ctx context.Context, name, dir string, env []string, command string, args ...string) (*measure.Process, error) {
 	cmd := exec.CommandContext(ctx, command, args...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
 	return measure.Start(name, filepath.Join(dir, "log"), cmd)
 }
 
-// coredhcp starts it with leasedb, behind another plugin where that is not empty.
-func coredhcp(ctx context.Context, dir, before, store string) (*measure.Process, error) {
+// coredhcp starts coredhcp with leasedb and the given store. plugins has the lines of plugins before it, or is empty.
+func coredhcp(ctx context.Context, dir, plugins, store string) (*measure.Process, error) {
 	config := filepath.Join(dir, "config.yml")
-	text := "server4:\n  listen: [\"%" + device + "\"]\n  plugins:\n" + before +
+	text := "server4:\n  listen: [\"%" + device + "\"]\n  plugins:\n" + plugins +
 		"  - leasedb: " + strings.Join([]string{store, "cidr=" + network, "range=" + firstAddress + "-" + lastAddress, "server=" + serverAddress}, " ") + `
   - netmask: 255.0.0.0
   - router: 10.255.0.1
@@ -154,7 +154,7 @@ func copyProgram(from, to string) (err error) {
 	if err != nil {
 		return fmt.Errorf("copying a program: %w", err)
 	}
-	defer func() { _ = source.Close() }() // it was only read
+	defer func() { _ = source.Close() }() // opened for reading only
 	target, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o700)
 	if err != nil {
 		return fmt.Errorf("copying a program: %w", err)

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AllowedCPUs returns the CPUs that this process may use.
+// AllowedCPUs returns the CPUs that this process may use, ascending.
 func AllowedCPUs() ([]int, error) {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -25,9 +25,9 @@ func AllowedCPUs() ([]int, error) {
 	return nil, errors.New("finding CPUs: /proc/self/status has no Cpus_allowed_list")
 }
 
-// Apart returns a CPU for what is measured and one for what loads it: the first and the last,
-// which are the least likely to be one core. Both are nil where there is but one.
-func Apart() (measured, load *int, err error) {
+// SeparateCPUs returns a CPU for the measured process and one for its load: the first and the last allowed one, which
+// are the least likely to share a core. Both are nil if only one CPU is allowed.
+func SeparateCPUs() (measured, load *int, err error) {
 	cpus, err := AllowedCPUs()
 	if err != nil || len(cpus) < 2 {
 		return nil, nil, err
@@ -35,7 +35,7 @@ func Apart() (measured, load *int, err error) {
 	return &cpus[0], &cpus[len(cpus)-1], nil
 }
 
-// parseCPUs reads a list such as "0-1,4".
+// parseCPUs parses a list such as "0-1,4".
 func parseCPUs(text string) ([]int, error) {
 	var cpus []int
 	for part := range strings.SplitSeq(text, ",") {
@@ -58,19 +58,17 @@ func parseCPUs(text string) ([]int, error) {
 	return cpus, nil
 }
 
-// clockTick is the unit of /proc/stat, on all platforms that Go has.
+// clockTick is the unit of /proc/stat, on all platforms that Go supports.
 const clockTick = 10 * time.Millisecond
 
-// MachineTime returns for how long all CPUs together were busy, or taken by the host
-// of a virtual machine.
+// MachineTime returns how long all CPUs together were busy since boot, including steal time.
 func MachineTime() (time.Duration, error) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
 		return 0, fmt.Errorf("reading the machine's CPU time: %w", err)
 	}
 	first, _, _ := strings.Cut(string(text), "\n")
-	// cpu user nice system idle iowait irq softirq steal guest guest_nice; what guests
-	// use is in user already.
+	// cpu user nice system idle iowait irq softirq steal guest guest_nice; user includes guest.
 	fields := strings.Fields(first)
 	if len(fields) < 9 || fields[0] != "cpu" {
 		return 0, fmt.Errorf("reading the machine's CPU time: /proc/stat begins with %q", first)
@@ -89,9 +87,8 @@ func MachineTime() (time.Duration, error) {
 	return busy, nil
 }
 
-// ProcessTime returns the CPU time that a process has used so far, to the nanosecond: the
-// kernel has a clock for each process, whose number is made from the process's (see
-// clock_getcpuclockid(3)).
+// ProcessTime returns the CPU time that a process has used, in nanoseconds, from the process's CPU clock, whose ID
+// derives from the PID (see clock_getcpuclockid(3)).
 func ProcessTime(pid int) (time.Duration, error) {
 	const allThreads = 2
 	var now unix.Timespec

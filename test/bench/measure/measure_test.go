@@ -18,7 +18,7 @@ func TestEstimate(t *testing.T) {
 		{values[:1], 0, 0, 0, 0},
 		{[]float64{3, 1}, 2, 1, 3, 0.5},
 		{[]float64{3, 1, 2}, 2, 1, 3, 0.75},
-		{values, 5.5, 2, 9, 0.9614}, // the third from either end
+		{values, 5.5, 2, 9, 0.9614}, // the third lowest and the third highest value
 	} {
 		e := EstimateOf(tc.values)
 		if e.Median != tc.median || e.Low != tc.low || e.High != tc.high || e.Confidence < tc.confidence || e.Confidence > tc.confidence+0.001 {
@@ -42,6 +42,6 @@ func TestParseCPUs(t *testing.T) {
 		t.Errorf("%v, %v", got, err)
 	}
 	if _, err := parseCPUs("all"); err == nil {
-		t.Error("no error for a list that is none")
+		t.Error("no error for an invalid list")
 	}
 }

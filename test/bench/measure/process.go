@@ -12,25 +12,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startDeadline bounds a process's start, its reading of all objects included.
+// startDeadline limits the start of a process, until it has read all objects.
 const startDeadline = 2 * time.Minute
 
-// A Process is one that is measured. It ends with us.
+// A Process is a measured process. It is killed when this process ends.
 type Process struct {
 	name  string
 	cmd   *exec.Cmd
 	log   string
-	ended chan struct{} // closed when it has ended, with err set
+	ended chan struct{} // closed when the process has ended and err is set
 	err   error
 }
 
-// Start starts a command. What it says is kept in a file, log.
+// Start starts a command, and writes its output to the file log.
 func Start(name, log string, cmd *exec.Cmd) (*Process, error) {
 	file, err := os.Create(log)
 	if err != nil {
-		return nil, fmt.Errorf("making a log: %w", err)
+		return nil, fmt.Errorf("creating a log: %w", err)
 	}
-	defer func() { _ = file.Close() }() // the process has it, too
+	defer func() { _ = file.Close() }() // the process keeps it open
 	cmd.Stdout, cmd.Stderr = file, file
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
@@ -44,7 +44,7 @@ func Start(name, log string, cmd *exec.Cmd) (*Process, error) {
 	return p, nil
 }
 
-// Pinned is a command on one CPU, or on all where that is nil.
+// Pinned returns a command that runs on one CPU, or on all if cpu is nil.
 func Pinned(ctx context.Context, cpu *int, name string, args ...string) *exec.Cmd {
 	if cpu != nil {
 		args = append([]string{"-c", strconv.Itoa(*cpu), name}, args...)
@@ -53,10 +53,10 @@ func Pinned(ctx context.Context, cpu *int, name string, args ...string) *exec.Cm
 	return exec.CommandContext(ctx, name, args...)
 }
 
-// PID is the process's number.
+// PID returns the process ID.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Alive fails if the process has ended.
+// Alive returns an error if the process has ended.
 func (p *Process) Alive() error {
 	select {
 	case <-p.ended:
@@ -66,7 +66,7 @@ func (p *Process) Alive() error {
 	}
 }
 
-// Await returns when something succeeds that the process is to do once it has started.
+// Await repeats try until it succeeds. It returns an error if the process ends, or startDeadline passes.
 func (p *Process) Await(ctx context.Context, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, startDeadline)
 	defer cancel()
@@ -77,34 +77,33 @@ func (p *Process) Await(ctx context.Context, try func(context.Context) error) er
 		}
 		select {
 		case <-p.ended:
-			return p.Blame(fmt.Errorf("%s ended: %w", p.name, p.err))
+			return p.WithLog(fmt.Errorf("%s ended: %w", p.name, p.err))
 		case <-ctx.Done():
-			return p.Blame(fmt.Errorf("waiting for %s: %w; last: %w", p.name, ctx.Err(), err))
+			return p.WithLog(fmt.Errorf("waiting for %s: %w; last error: %w", p.name, ctx.Err(), err))
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
 
-// Blame adds the end of what the process has said to an error.
-func (p *Process) Blame(err error) error {
-	said, readErr := os.ReadFile(p.log)
+// WithLog returns err with the last 4000 bytes of the process's log.
+func (p *Process) WithLog(err error) error {
+	log, readErr := os.ReadFile(p.log)
 	if readErr != nil {
 		return fmt.Errorf("%w; %w", err, readErr)
 	}
-	const enough = 4000
-	return fmt.Errorf("%w; it said:\n%s", err, said[max(0, len(said)-enough):])
+	const maxLog = 4000
+	return fmt.Errorf("%w; log:\n%s", err, log[max(0, len(log)-maxLog):])
 }
 
-// Stop ends the process and waits for it.
+// Stop kills the process and waits until it has ended.
 func (p *Process) Stop() {
 	if err := p.cmd.Process.Kill(); err == nil {
 		<-p.ended
 	}
 }
 
-// Pause sleeps in the kernel. Go's own timers wake a process that has nothing else to do
-// by the millisecond.
+// Pause sleeps by nanosleep(2). Go's timers have a resolution of a millisecond in an otherwise idle process.
 func Pause(d time.Duration) {
 	request := unix.NsecToTimespec(int64(d))
-	_ = unix.Nanosleep(&request, nil) // a signal that ends it early does no harm
+	_ = unix.Nanosleep(&request, nil) // a signal may end it early
 }

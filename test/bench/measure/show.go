@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Verdict says whether a target is met.
+// Verdict returns "met" or "**missed**".
 func Verdict(met bool) string {
 	if met {
 		return "met"
@@ -14,16 +14,16 @@ func Verdict(met bool) string {
 	return "**missed**"
 }
 
-// Megabytes shows a number of bytes.
+// Megabytes formats a number of bytes in MB (2^20 bytes), without the unit.
 func Megabytes(n int) string { return fmt.Sprintf("%.1f", float64(n)/(1<<20)) }
 
-// Milliseconds shows a time without its unit.
+// Milliseconds formats a duration in milliseconds, without the unit.
 func Milliseconds(d time.Duration) string { return fmt.Sprintf("%.1f", d.Seconds()*1e3) }
 
-// Microseconds shows a time with its unit.
+// Microseconds formats a duration in microseconds, with the unit.
 func Microseconds(d time.Duration) string { return fmt.Sprintf("%.1f us", d.Seconds()*1e6) }
 
-// Rows returns the first three cells of each row in tables, for tests: what the row is of.
+// Rows returns the first three cells of each row in Markdown tables, as "A | B | C". They identify the row in tests.
 func Rows(tables string) []string {
 	var rows []string
 	for line := range strings.Lines(tables) {

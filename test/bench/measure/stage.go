@@ -13,44 +13,43 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// Need returns an error that names the programs that are not there.
+// Need returns an error that names all programs that are not installed.
 func Need(programs ...string) error {
 	var all []error
 	for _, program := range programs {
 		if _, err := exec.LookPath(program); err != nil {
-			all = append(all, fmt.Errorf("%s is missing; get it with: sudo make deps", filepath.Base(program)))
+			all = append(all, fmt.Errorf("%s is not installed; install it with: sudo make deps", filepath.Base(program)))
 		}
 	}
 	return errors.Join(all...)
 }
 
-// binary is an environment variable with the path of the binary that is measured.
-const binary = "OOOI_BENCH_BINARY"
+// binaryVariable is the environment variable with the path of the measured binary.
+const binaryVariable = "OOOI_BENCH_BINARY"
 
-// Prepare builds the binary that is measured, as make build does, and fetches what a Stage
-// and these CRDs take: there is no way to in a network namespace.
+// Prepare builds the measured binary as make build does, and downloads the programs and CRDs of a Stage, which is not
+// possible in a network namespace.
 func Prepare(ctx context.Context, pkg string, crds ...lab.CRDSet) error {
-	path, noBinary := lab.BuildStatic(ctx, pkg)
-	_, noAssets := lab.FindAssets(ctx, nil, "etcd", "kube-apiserver")
-	_, noCRDs := lab.CRDs(ctx, crds...)
-	return errors.Join(noBinary, noAssets, noCRDs, os.Setenv(binary, path))
+	path, buildErr := lab.BuildStatic(ctx, pkg)
+	_, assetsErr := lab.FindAssets(ctx, nil, "etcd", "kube-apiserver")
+	_, crdsErr := lab.CRDs(ctx, crds...)
+	return errors.Join(buildErr, assetsErr, crdsErr, os.Setenv(binaryVariable, path))
 }
 
-// Binary is the path of what Prepare built, in this process or the one that started it.
-func Binary() string { return os.Getenv(binary) }
+// Binary returns the path of the binary that Prepare built, in this process or its parent.
+func Binary() string { return os.Getenv(binaryVariable) }
 
-// A Stage is what a benchmark takes place on.
+// A Stage is a work folder and an API server, as every benchmark needs.
 type Stage struct {
-	Dir        string // for everything that is written
+	Dir        string // work folder, deleted by Close
 	Management *lab.ControlPlane
 }
 
-// NewStage makes a folder in another one, by default that of temporary files, and starts an
-// API server.
+// NewStage creates a work folder in parent, by default in the folder of temporary files, and starts an API server.
 func NewStage(ctx context.Context, parent string, config lab.Config) (*Stage, error) {
 	dir, err := os.MkdirTemp(parent, "oooi-bench-")
 	if err != nil {
-		return nil, fmt.Errorf("making a work folder: %w", err)
+		return nil, fmt.Errorf("creating a work folder: %w", err)
 	}
 	config.Name, config.Dir = "bench", filepath.Join(dir, "management")
 	management, err := lab.Start(ctx, config)
@@ -60,10 +59,11 @@ func NewStage(ctx context.Context, parent string, config lab.Config) (*Stage, er
 	return &Stage{dir, management}, nil
 }
 
-// Close stops the API server, and removes the folder.
+// Close stops the API server and deletes the work folder.
 func (s *Stage) Close() error { return errors.Join(s.Management.Stop(), os.RemoveAll(s.Dir)) }
 
-// Fill makes objects in the API server, by their numbers, several at once.
+// Fill calls create for each number in [from, to), several at once. After an error it makes no further calls and
+// returns that error.
 func Fill(ctx context.Context, from, to int, create func(ctx context.Context, number int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

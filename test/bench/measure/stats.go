@@ -1,4 +1,4 @@
-// Package measure is what the benchmarks share: statistics, CPUs, and how numbers are shown.
+// Package measure has the common parts of the benchmarks: processes, CPU times, an API server, statistics and formats.
 package measure
 
 import (
@@ -7,21 +7,20 @@ import (
 	"slices"
 )
 
-// Estimate is the median of some measurements with the interval that holds the
-// true median with the confidence given.
+// An Estimate is the median of measurements, and the interval from Low to High that contains the true median with the
+// given confidence.
 type Estimate struct {
 	Median, Low, High float64
 	Confidence        float64
 }
 
-// wanted is the confidence that an interval has at least, if there are six
-// measurements or more; with fewer no interval has it.
-const wanted = 0.95
+// minConfidence is the minimum confidence of an interval of six or more measurements. With fewer, no interval has it.
+const minConfidence = 0.95
 
-// EstimateOf uses order statistics, which assume nothing of the distribution: the
-// k-th smallest and the k-th largest of n independent values have the median
-// between them unless fewer than k lie on one side of it, and each lies on either
-// side like a coin.
+// EstimateOf returns the median and the smallest interval with minConfidence. It uses order statistics, which need no
+// assumption about the distribution: the true median lies between the k-th smallest and the k-th largest of n
+// independent values unless fewer than k of them are on one side of it, and each value is on either side with
+// probability 1/2.
 func EstimateOf(values []float64) Estimate {
 	sorted := slices.Sorted(slices.Values(values))
 	n := len(sorted)
@@ -31,16 +30,16 @@ func EstimateOf(values []float64) Estimate {
 		all *= 2
 	}
 	for k := 1; k <= (n+1)/2; k++ {
-		fewer += combinations / all // P(less than k heads)
+		fewer += combinations / all // probability that fewer than k values are on one side
 		combinations *= float64(n-k+1) / float64(k)
-		if confidence := 1 - 2*fewer; k == 1 || confidence >= wanted {
+		if confidence := 1 - 2*fewer; k == 1 || confidence >= minConfidence {
 			e.Low, e.High, e.Confidence = sorted[k-1], sorted[n-k], max(0, confidence)
 		}
 	}
 	return e
 }
 
-// Quantile returns the smallest value that at least the fraction q of all do not exceed.
+// Quantile returns the smallest value such that at least the fraction q of all values do not exceed it.
 func Quantile[T cmp.Ordered](values []T, q float64) T {
 	sorted := slices.Sorted(slices.Values(values))
 	rank := int(q * float64(len(sorted)))
@@ -50,5 +49,5 @@ func Quantile[T cmp.Ordered](values []T, q float64) T {
 	return sorted[max(rank, 1)-1]
 }
 
-// String is the median with its interval.
+// String returns the median and the interval: "MEDIAN (LOW-HIGH)".
 func (e Estimate) String() string { return fmt.Sprintf("%.3f (%.3f-%.3f)", e.Median, e.Low, e.High) }

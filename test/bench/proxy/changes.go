@@ -13,29 +13,28 @@ import (
 )
 
 const (
-	// changeGap is the longest pause between two changes. Some fall into the time for which
-	// changes are gathered, others come after a quiet while.
-	changeGap = 60 * time.Millisecond
-	// changeDeadline bounds the wait for one change, and for all routes to be there.
+	// maxChangePause is the longest pause between two changes. Pauses are random, so that some changes fall into the
+	// time in which xdsd collects changes, and others do not.
+	maxChangePause = 60 * time.Millisecond
+	// changeDeadline limits the wait for one change, and for all routes.
 	changeDeadline = 2 * time.Minute
-	// pollPause is between two connections that ask whether something is there. While a
-	// host is added, they would take Envoy's time for longer.
+	// pollPause is the pause between two connections that check for a change. hostPollPause is longer, because an added
+	// host takes longer, and the connections use Envoy's CPU time meanwhile.
 	pollPause     = time.Millisecond
 	hostPollPause = 5 * time.Millisecond
 )
 
-// delays are the times from a change in the API server to the first connection that
-// follows it, one for each change.
+// delays are the times from each change in the API server to the first connection that follows it.
 type delays struct {
 	routes int
-	what   kind
-	sent   []time.Duration // from when the request was sent
-	reply  []time.Duration // from when the writer knew that it was taken
-	cpu    time.Duration   // of xdsd, for one change
-	envoy  time.Duration   // of Envoy, with the connections that ask
+	kind   kind
+	sent   []time.Duration // since the request was sent
+	reply  []time.Duration // since the API server's reply
+	cpu    time.Duration   // xdsd's CPU time per change
+	envoy  time.Duration   // Envoy's CPU time per change, including the connections that check for it
 }
 
-// kind is one of change.
+// A kind is a kind of change.
 type kind string
 
 const (
@@ -43,11 +42,11 @@ const (
 	hostAdded     kind = "a host is added"
 )
 
-// measureChanges makes changes one at a time and follows each into a connection. The
-// processes may use every CPU.
+// measureChanges makes changes one at a time, and measures the delay until a connection follows each. xdsd and Envoy
+// may use every CPU.
 func (b *bench) measureChanges(ctx context.Context, envoy *lab.Envoy, n int) error {
 	changes := b.Changes
-	if n > targetRoutes { // each takes longer
+	if n > targetRoutes { // changes take longer with more routes
 		changes = max(1, changes/3)
 	}
 	random := rand.New(rand.NewPCG(3, 4))
@@ -60,15 +59,14 @@ func (b *bench) measureChanges(ctx context.Context, envoy *lab.Envoy, n int) err
 	if err != nil {
 		return err
 	}
-	for r, elsewhere := range moved {
-		if elsewhere {
+	for r, isMoved := range moved {
+		if isMoved {
 			if err := b.objects.move(ctx, r, false); err != nil {
 				return err
 			}
 		}
 	}
-	// A host that is added leads to a Service that others lead to as well: what is added
-	// is a filter chain.
+	// An added host has the Service of an existing one, so that only a filter chain is added.
 	added := func(i int) route { return route(MaxRoutes + i) }
 	err = b.follow(ctx, envoy, n, changes, hostAdded, func(i int) (change, error) {
 		to := route(random.IntN(n))
@@ -82,29 +80,29 @@ func (b *bench) measureChanges(ctx context.Context, envoy *lab.Envoy, n int) err
 			return err
 		}
 	}
-	// All is as it was when the first of them is the API server's again.
-	h, err := hello(added(changes - 1).host())
+	// All hosts are removed when the last one leads to the API server again.
+	h, err := clientHello(added(changes - 1).host())
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, changeDeadline)
 	defer cancel()
-	return until(ctx, hostPollPause, func() error { return expect(ctx, port443(envoyAddress), h, kas) })
+	return retry(ctx, hostPollPause, func() error { return expect(ctx, port443(envoyAddress), h, kas) })
 }
 
-// change leads a host to an endpoint.
+// A change routes a host to an endpoint.
 type change struct {
-	host string
-	to   netip.Addr
-	poll time.Duration
-	make func(context.Context) error
+	host  string
+	to    netip.Addr
+	poll  time.Duration // pause between two connections that check for it
+	apply func(context.Context) error
 }
 
-// follow makes changes, and takes down how long each took.
-func (b *bench) follow(ctx context.Context, envoy *lab.Envoy, n, changes int, what kind, next func(i int) (change, error)) error {
-	b.Progress("%d routes: %s, %d times", n, what, changes)
+// follow applies changes and adds the delays of all of them to the report.
+func (b *bench) follow(ctx context.Context, envoy *lab.Envoy, n, changes int, kind kind, next func(i int) (change, error)) error {
+	b.Progress("%d routes: %s, %d times", n, kind, changes)
 	random := rand.New(rand.NewPCG(5, 6))
-	d := delays{routes: n, what: what}
+	d := delays{routes: n, kind: kind}
 	before, err := processTimes(b.xdsd.PID(), envoy.PID())
 	if err != nil {
 		return err
@@ -115,9 +113,9 @@ func (b *bench) follow(ctx context.Context, envoy *lab.Envoy, n, changes int, wh
 			return err
 		}
 		if err := d.follow(ctx, c); err != nil {
-			return fmt.Errorf("%s, %s: %w", what, c.host, err)
+			return fmt.Errorf("%s, %s: %w", kind, c.host, err)
 		}
-		time.Sleep(time.Duration(random.Int64N(int64(changeGap))))
+		time.Sleep(time.Duration(random.Int64N(int64(maxChangePause))))
 	}
 	after, err := processTimes(b.xdsd.PID(), envoy.PID())
 	if err != nil {
@@ -125,7 +123,7 @@ func (b *bench) follow(ctx context.Context, envoy *lab.Envoy, n, changes int, wh
 	}
 	d.cpu, d.envoy = (after[0]-before[0])/time.Duration(changes), (after[1]-before[1])/time.Duration(changes)
 	b.report.delays = append(b.report.delays, d)
-	b.Progress("p50 %s ms, p99 %s ms; CPU of xdsd %s ms, of Envoy %s ms each", measure.Milliseconds(measure.Quantile(d.reply, 0.5)),
+	b.Progress("p50 %s ms, p99 %s ms; CPU per change: xdsd %s ms, Envoy %s ms", measure.Milliseconds(measure.Quantile(d.reply, 0.5)),
 		measure.Milliseconds(measure.Quantile(d.reply, 0.99)), measure.Milliseconds(d.cpu), measure.Milliseconds(d.envoy))
 	return nil
 }
@@ -137,10 +135,11 @@ func processTimes(xdsd, envoy int) (times [2]time.Duration, err error) {
 	return times, err
 }
 
+// follow applies a change and adds its delay.
 func (d *delays) follow(ctx context.Context, c change) error {
 	ctx, cancel := context.WithTimeout(ctx, changeDeadline)
 	defer cancel()
-	h, err := hello(c.host)
+	h, err := clientHello(c.host)
 	if err != nil {
 		return err
 	}
@@ -150,11 +149,11 @@ func (d *delays) follow(ctx context.Context, c change) error {
 	}
 	arrived := make(chan arrival, 1)
 	go func() {
-		err := until(ctx, c.poll, func() error { return expect(ctx, port443(envoyAddress), h, c.to) })
+		err := retry(ctx, c.poll, func() error { return expect(ctx, port443(envoyAddress), h, c.to) })
 		arrived <- arrival{time.Now(), err}
 	}()
 	sent := time.Now()
-	err = c.make(ctx)
+	err = c.apply(ctx)
 	replied := time.Now()
 	if err != nil {
 		cancel()
@@ -170,13 +169,13 @@ func (d *delays) follow(ctx context.Context, c change) error {
 	return nil
 }
 
-// starts are the times from Envoy's start until every route leads to its endpoint.
+// starts are the times from Envoy's start until every route works.
 type starts struct {
 	routes int
 	took   []time.Duration
 }
 
-// measureStarts kills Envoy and starts it again, beside an xdsd that has everything.
+// measureStarts kills Envoy and starts it again repeatedly, while xdsd runs and has all routes.
 func (b *bench) measureStarts(ctx context.Context, envoy *lab.Envoy, n int) error {
 	b.Progress("%d routes: starting Envoy %d times", n, b.Starts)
 	s := starts{routes: n}

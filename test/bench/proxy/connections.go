@@ -16,12 +16,11 @@ import (
 	"github.com/densityops/oooi/test/bench/measure"
 )
 
-// connectionDeadline bounds one connection.
+// connectionDeadline limits one connection.
 const connectionDeadline = 10 * time.Second
 
-// backend takes connections at every address and says, once a client has said anything,
-// which one it is. It does no TLS: neither proxy does, and what the ends of a connection
-// do would take the time from both.
+// A backend accepts connections at all addresses, and replies to a client's first bytes with the address. It does not
+// use TLS: neither proxy terminates it, and the ends of a connection would take CPU time from both.
 type backend struct {
 	listener net.Listener
 	done     sync.WaitGroup
@@ -45,14 +44,15 @@ func startBackend(ctx context.Context) (*backend, error) {
 	return b, nil
 }
 
-// greet says the address of a connection's end here, and closes after the client has.
+// greet waits for the client's first bytes, sends the connection's local address, and closes the connection after the
+// client has.
 func greet(conn net.Conn) {
 	defer func() { _ = conn.Close() }()
 	if err := conn.SetDeadline(time.Now().Add(connectionDeadline)); err != nil {
 		return
 	}
 	var buffer [2048]byte
-	if _, err := conn.Read(buffer[:]); err != nil { // a probe, which says nothing
+	if _, err := conn.Read(buffer[:]); err != nil { // a health check, which sends nothing
 		return
 	}
 	address, ok := conn.LocalAddr().(*net.TCPAddr)
@@ -64,23 +64,23 @@ func greet(conn net.Conn) {
 	}
 }
 
-// close ends the backend; connections end with their clients.
+// close stops accepting connections, and waits until all clients have closed theirs.
 func (b *backend) close() {
 	_ = b.listener.Close()
 	b.done.Wait()
 }
 
-// hello is a ClientHello as Go's TLS sends it.
-func hello(host string) ([]byte, error) {
+// clientHello returns the ClientHello of Go's TLS client for a host.
+func clientHello(host string) ([]byte, error) {
 	c := &capture{}
 	_ = tls.Client(c, &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}).Handshake() //nolint:noctx // it ends with the first write
 	if c.first == nil {
-		return nil, fmt.Errorf("there is no ClientHello for %s", host)
+		return nil, fmt.Errorf("no ClientHello for %s", host)
 	}
 	return c.first, nil
 }
 
-// capture keeps what is written first, and fails.
+// A capture is a connection that keeps the first written bytes. All writes fail.
 type capture struct {
 	net.Conn
 	first []byte
@@ -90,11 +90,11 @@ func (c *capture) Write(p []byte) (int, error) {
 	if c.first == nil {
 		c.first = bytes.Clone(p)
 	}
-	return 0, errors.New("that was all")
+	return 0, errors.New("captured")
 }
 
-// ask connects to a proxy, says hello, and returns which endpoint answers.
-func ask(ctx context.Context, address string, hello []byte) (endpoint netip.Addr, err error) {
+// connect connects to a proxy, sends a ClientHello, and returns the address of the endpoint that replies.
+func connect(ctx context.Context, address string, hello []byte) (endpoint netip.Addr, err error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp4", address)
 	if err != nil {
 		return netip.Addr{}, err
@@ -118,37 +118,36 @@ func ask(ctx context.Context, address string, hello []byte) (endpoint netip.Addr
 	return netip.ParseAddr(string(bytes.TrimSpace(buffer[:n])))
 }
 
-// expect is ask for an endpoint.
+// expect connects to a proxy and returns an error unless the endpoint want replies.
 func expect(ctx context.Context, address string, hello []byte, want netip.Addr) error {
-	got, err := ask(ctx, address, hello)
+	got, err := connect(ctx, address, hello)
 	if err == nil && got != want {
-		err = fmt.Errorf("%s answers, and not %s", got, want)
+		err = fmt.Errorf("reply from endpoint %s, want %s", got, want)
 	}
 	return err
 }
 
-// port443 is where a proxy is asked.
 func port443(host string) string { return net.JoinHostPort(host, "443") }
 
-// awaitAll waits until each of the first n routes leads to its endpoint, and returns
-// since when, as far as one can see who asks for one after the other.
+// awaitAll waits until each of the first n routes works. It tries them one after the other, and returns the time at
+// which the last one that it had to wait for worked.
 func awaitAll(ctx context.Context, host string, n int) (since time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, changeDeadline)
 	defer cancel()
 	since = time.Now()
 	for i := n - 1; i >= 0; i-- {
 		r, waited := route(i), false
-		h, err := hello(r.host())
+		h, err := clientHello(r.host())
 		if err != nil {
 			return since, err
 		}
-		err = until(ctx, pollPause, func() error {
+		err = retry(ctx, pollPause, func() error {
 			err := expect(ctx, port443(host), h, r.endpoint(false))
 			waited = waited || err != nil
 			return err
 		})
 		if err != nil {
-			return since, fmt.Errorf("asking for %s at %s: %w", r.host(), host, err)
+			return since, fmt.Errorf("connecting to %s at %s: %w", r.host(), host, err)
 		}
 		if waited {
 			since = time.Now()
@@ -157,13 +156,13 @@ func awaitAll(ctx context.Context, host string, n int) (since time.Time, err err
 	return since, nil
 }
 
-// until tries until it succeeds, with a pause between.
-func until(ctx context.Context, between time.Duration, try func() error) error {
+// retry repeats try until it succeeds or the context ends, and returns the last error.
+func retry(ctx context.Context, pause time.Duration, try func() error) error {
 	for {
 		err := try()
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		measure.Pause(between)
+		measure.Pause(pause)
 	}
 }

@@ -12,18 +12,18 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// cost is a line of a Go benchmark: what one change costs within xdsd.
+// A cost is a result of a Go benchmark: the cost of one change in xdsd.
 type cost struct {
-	name   string // BenchmarkPush/OneEndpoint/clusters=1000
+	name   string // such as BenchmarkPush/OneEndpoint/clusters=1000
 	took   time.Duration
-	bytes  int // allocated
+	bytes  int // allocated bytes
 	allocs int
-	wire   int // bytes of the responses; 0 where it has none
+	wire   int // bytes of the responses; 0 if it reports none
 }
 
-// goBenchmarks runs those of translating, and of serving what changed to a client.
+// goBenchmarks runs xdsd's Go benchmarks of pushing a change to a client.
 func goBenchmarks(ctx context.Context, opts Options) ([]cost, error) {
-	opts.Progress("running Go benchmarks: from the model to an Envoy's hands")
+	opts.Progress("running Go benchmarks: from a change of the model until a client has received it")
 	root, err := lab.Root()
 	if err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func goBenchmarks(ctx context.Context, opts Options) ([]cost, error) {
 	return parseCosts(string(out))
 }
 
-// parseCosts reads what go test -bench prints.
+// parseCosts parses the output of go test -bench.
 func parseCosts(text string) ([]cost, error) {
 	var list []cost
 	lines := bufio.NewScanner(strings.NewReader(text))
@@ -47,13 +47,13 @@ func parseCosts(text string) ([]cost, error) {
 			continue
 		}
 		c := cost{name: fields[0]}
-		if i := strings.LastIndexByte(c.name, '-'); i > 0 { // how many CPUs there are
+		if i := strings.LastIndexByte(c.name, '-'); i > 0 { // the suffix is GOMAXPROCS
 			c.name = c.name[:i]
 		}
 		for i := 2; i+1 < len(fields); i += 2 {
 			value, err := strconv.ParseFloat(fields[i], 64)
 			if err != nil {
-				return nil, fmt.Errorf("reading %q of a benchmark: %w", lines.Text(), err)
+				return nil, fmt.Errorf("parsing benchmark result %q: %w", lines.Text(), err)
 			}
 			switch fields[i+1] {
 			case "ns/op":
@@ -69,7 +69,7 @@ func parseCosts(text string) ([]cost, error) {
 		list = append(list, c)
 	}
 	if len(list) == 0 {
-		return nil, fmt.Errorf("no benchmark in %q", text)
+		return nil, fmt.Errorf("no benchmark results in %q", text)
 	}
 	return list, nil
 }

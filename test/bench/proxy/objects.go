@@ -17,37 +17,36 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// One hosted cluster has all routes: each has a host, of a Route, and a Service with
-// one endpoint. Each endpoint has an address of its own, at which the one backend says
-// that address.
+// One hosted cluster has all routes. Each route has a Route with a host, and a Service with one endpoint. The endpoints
+// have different addresses, and the backend replies with the address of the connection.
 const (
 	cluster   = "bench"
 	namespace = "clusters-" + cluster
 	domain    = cluster + ".lab.example.com"
-	// perNetwork is how many addresses of a /24 are used.
+	// perNetwork is the number of addresses that are used of each /24.
 	perNetwork = 250
 
-	envoyAddress = "198.18.0.3"
-	rivalAddress = "198.18.0.4"
-	backendPort  = 9443
+	envoyAddress   = "198.18.0.3"
+	haproxyAddress = "198.18.0.4"
+	backendPort    = 9443
 )
 
-// MaxRoutes is how many there are addresses for.
+// MaxRoutes is the number of routes for which there are addresses.
 const MaxRoutes = 100 * perNetwork
 
-// kas is the API server's endpoint, to which every name leads that no Route has.
+// kas is the endpoint of kube-apiserver, to which all names without a Route are routed.
 var kas = netip.MustParseAddr("198.18.1.1")
 
-// route is the number of one.
+// route is the number of a route, from 0.
 type route int
 
 func (r route) name() string { return fmt.Sprintf("r%05d", int(r)) }
 func (r route) host() string { return r.name() + "-" + cluster + ".apps.mgmt.example.com" }
 
-// endpoint is the address of the route's Service, and elsewhere one to which it may move.
-func (r route) endpoint(elsewhere bool) netip.Addr {
+// endpoint returns the address of the Service's endpoint, before or after it has moved.
+func (r route) endpoint(moved bool) netip.Addr {
 	second := byte(18)
-	if elsewhere {
+	if moved {
 		second = 19
 	}
 	return netip.AddrFrom4([4]byte{198, second, byte(16 + int(r)/perNetwork), byte(1 + int(r)%perNetwork)})
@@ -59,7 +58,8 @@ var (
 	routeResource   = schema.GroupVersionResource{Group: "route.openshift.io", Version: "v1", Resource: "routes"}
 )
 
-const fixed = `
+// baseObjects are the namespaces, the Infra and the ProxyServer.
+const baseObjects = `
 apiVersion: v1
 kind: Namespace
 metadata: {name: clusters}
@@ -84,7 +84,7 @@ spec:
   networkConfig: {serverIP: ` + envoyAddress + `}
 `
 
-// hostedCluster publishes all its services by names of its own.
+// hostedCluster publishes all services except the API server by Routes with their own hostnames.
 var hostedCluster = lab.HostedCluster{
 	Namespace: "clusters", Name: cluster, BaseDomain: "lab.example.com",
 	Publishing: map[string]string{
@@ -94,20 +94,20 @@ var hostedCluster = lab.HostedCluster{
 	More: "  infraID: " + cluster + "-x7k2p",
 }
 
-// objects are what is in the API server.
+// objects creates and changes the objects in the API server.
 type objects struct {
 	client dynamic.Interface
 	routes int
 }
 
-// newObjects makes the hosted cluster, without a Route.
+// newObjects creates the hosted cluster, without Routes.
 func newObjects(ctx context.Context, management *lab.ControlPlane) (*objects, error) {
-	if err := management.ApplyYAML(ctx, []byte(fixed+"---"+hostedCluster.YAML())); err != nil {
+	if err := management.ApplyYAML(ctx, []byte(baseObjects+"---"+hostedCluster.YAML())); err != nil {
 		return nil, err
 	}
 	client, err := dynamic.NewForConfig(management.RESTConfig())
 	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
+		return nil, fmt.Errorf("creating a client: %w", err)
 	}
 	o := &objects{client: client}
 	if err := o.service(ctx, "kube-apiserver", 6443, kas); err != nil {
@@ -116,7 +116,7 @@ func newObjects(ctx context.Context, management *lab.ControlPlane) (*objects, er
 	return o, nil
 }
 
-// grow makes Routes, each with its Service, until there are n.
+// grow creates Routes, each with its Service, until there are n.
 func (o *objects) grow(ctx context.Context, n int) error {
 	err := measure.Fill(ctx, o.routes, n, func(ctx context.Context, number int) error {
 		r := route(number)
@@ -129,7 +129,8 @@ func (o *objects) grow(ctx context.Context, n int) error {
 	return err
 }
 
-// service makes a Service, without an address of its own: that takes the API server longest.
+// service creates a Service with one endpoint. The Service is headless, because allocating a cluster IP would take the
+// API server the most time.
 func (o *objects) service(ctx context.Context, name string, port int, at netip.Addr) error {
 	err := o.create(ctx, serviceResource, fmt.Sprintf(
 		`{"apiVersion":"v1","kind":"Service","metadata":{"name":%q},"spec":{"clusterIP":"None","ports":[{"port":%d}]}}`, name, port))
@@ -145,13 +146,13 @@ func endpoints(at netip.Addr) string {
 	return fmt.Sprintf(`"endpoints":[{"addresses":[%q],"conditions":{"ready":true}}]`, at)
 }
 
-// add leads the host of one route to the Service of another.
+// add creates a Route with the host of one route and the Service of another.
 func (o *objects) add(ctx context.Context, host, service route) error {
 	return o.create(ctx, routeResource, fmt.Sprintf(`{"apiVersion":"route.openshift.io/v1","kind":"Route","metadata":{"name":%q},
 		"spec":{"host":%q,"to":{"kind":"Service","name":%q,"weight":100}}}`, host.name(), host.host(), service.name()))
 }
 
-// remove takes a Route away.
+// remove deletes a Route.
 func (o *objects) remove(ctx context.Context, r route) error {
 	err := o.client.Resource(routeResource).Namespace(namespace).Delete(ctx, r.name(), metav1.DeleteOptions{})
 	if err != nil {
@@ -160,9 +161,9 @@ func (o *objects) remove(ctx context.Context, r route) error {
 	return nil
 }
 
-// move gives the Service of a route another endpoint.
-func (o *objects) move(ctx context.Context, r route, elsewhere bool) error {
-	patch := []byte("{" + endpoints(r.endpoint(elsewhere)) + "}")
+// move changes the endpoint of a route's Service.
+func (o *objects) move(ctx context.Context, r route, moved bool) error {
+	patch := []byte("{" + endpoints(r.endpoint(moved)) + "}")
 	_, err := o.client.Resource(sliceResource).Namespace(namespace).Patch(ctx, r.name(), types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
 		return fmt.Errorf("changing an EndpointSlice: %w", err)
@@ -170,14 +171,15 @@ func (o *objects) move(ctx context.Context, r route, elsewhere bool) error {
 	return nil
 }
 
+// create creates an object, and ignores that it exists.
 func (o *objects) create(ctx context.Context, resource schema.GroupVersionResource, text string) error {
 	object := &unstructured.Unstructured{}
 	if err := json.Unmarshal([]byte(text), &object.Object); err != nil {
-		return fmt.Errorf("making an object of %s: %w", text, err)
+		return fmt.Errorf("decoding %s: %w", text, err)
 	}
 	_, err := o.client.Resource(resource).Namespace(namespace).Create(ctx, object, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("creating one of %s: %w", resource.Resource, err)
+		return fmt.Errorf("creating an object of %s: %w", resource.Resource, err)
 	}
 	return nil
 }

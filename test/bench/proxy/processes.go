@@ -17,12 +17,12 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// start starts a process that is measured.
+// start starts a measured process, on the given CPU or on all if cpu is nil.
 func (b *bench) start(ctx context.Context, name string, cpu *int, command string, args ...string) (*measure.Process, error) {
 	return measure.Start(name, filepath.Join(b.Dir, name+".log"), measure.Pinned(ctx, cpu, command, args...))
 }
 
-// startXdsd runs xdsd as it is beside an Envoy.
+// startXdsd starts xdsd serve and waits until it is ready.
 func (b *bench) startXdsd(ctx context.Context) (*measure.Process, error) {
 	const state, self = "127.0.0.1:9902", "clusters/" + cluster
 	p, err := b.start(ctx, "xdsd", nil, measure.Binary(), "serve", "--kubeconfig", b.Management.Kubeconfig(),
@@ -55,7 +55,7 @@ func (b *bench) startXdsd(ctx context.Context) (*measure.Process, error) {
 	return p, nil
 }
 
-// startEnvoy runs Envoy with what xdsd prints, on the CPU given with one thread, or on all.
+// startEnvoy starts Envoy with the output of xdsd bootstrap: with one thread on the given CPU, or on all if cpu is nil.
 func (b *bench) startEnvoy(ctx context.Context, cpu *int) (*lab.Envoy, error) {
 	flags := []string{
 		"bootstrap", "--proxy-server", "clusters/" + cluster, "--node-id", "bench",
@@ -81,8 +81,8 @@ func (b *bench) startEnvoy(ctx context.Context, cpu *int) (*lab.Envoy, error) {
 	return lab.StartEnvoy(ctx, config)
 }
 
-// moveSelf has this process run on one CPU, or on all with nil, and returns the way back.
-func moveSelf(cpu *int) (back func() error, err error) {
+// pinSelf pins this process to one CPU. It does nothing if cpu is nil. restore undoes it.
+func pinSelf(cpu *int) (restore func() error, err error) {
 	if cpu == nil {
 		return func() error { return nil }, nil
 	}
@@ -90,11 +90,11 @@ func moveSelf(cpu *int) (back func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return func() error { return runOn(all) }, runOn([]int{*cpu})
+	return func() error { return setAffinity(all) }, setAffinity([]int{*cpu})
 }
 
-// runOn sets the CPUs of every thread; those to come have their makers'.
-func runOn(cpus []int) error {
+// setAffinity sets the CPUs of all threads. New threads inherit them.
+func setAffinity(cpus []int) error {
 	var set unix.CPUSet
 	for _, cpu := range cpus {
 		set.Set(cpu)
@@ -109,7 +109,7 @@ func runOn(cpus []int) error {
 			err = unix.SchedSetaffinity(id, &set)
 		}
 		if err != nil && !errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("choosing CPUs: %w", err)
+			return fmt.Errorf("setting the CPU affinity: %w", err)
 		}
 	}
 	return nil

@@ -1,9 +1,9 @@
-// Package proxy measures xdsd with the real Envoy against the targets of
-// docs/reference/measurements.md: what a change costs xdsd, how soon a connection follows a change in
-// a real API server, how long an Envoy takes to start with everything, and how
-// Envoy with our configuration does beside HAProxy in the same job.
+// Package proxy measures xdsd with the real Envoy, and compares the results with the targets in
+// docs/reference/measurements.md: the cost of a change in xdsd, the delay from a change in a real API server to the
+// first connection that follows it, the time that Envoy takes to start with all routes, and connections per second of
+// Envoy compared with HAProxy.
 //
-// It runs in a network namespace, in which all addresses of Ranges are its own.
+// It runs in its own network namespace, which has all addresses of Ranges.
 package proxy
 
 import (
@@ -18,24 +18,24 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// Options say how much is measured.
+// Options configure a run.
 type Options struct {
-	Sizes    []int         // routes in the API server, ascending
-	Changes  int           // of each kind, at each size
-	Starts   int           // of Envoy, at the largest size
-	Rounds   int           // of a comparison; each runs either side once
-	Slice    time.Duration // for how long a side runs in a round
-	GoBench  string        // -benchtime of the Go benchmarks; empty to leave them out
+	Sizes    []int         // numbers of routes in the API server, ascending
+	Changes  int           // number of changes of each kind, at each size
+	Starts   int           // number of starts of Envoy, at the largest size
+	Rounds   int           // rounds of each comparison; each has one slice of either side
+	Slice    time.Duration // duration of a slice
+	GoBench  string        // -benchtime of the Go benchmarks; empty to skip them
 	Progress func(format string, args ...any)
 }
 
-// Ranges are the networks that Run needs: benchmarks' addresses.
+// Ranges are the networks that Run needs. They are reserved for benchmarks (RFC 2544).
 var Ranges = []string{"198.18.0.0/15"}
 
-// Prepare builds and fetches what Run takes: there is no way to in a network namespace.
+// Prepare builds and downloads what Run needs, which is not possible in a network namespace.
 func Prepare(ctx context.Context) error {
-	_, noEnvoy := lab.InstallEnvoy(ctx, nil)
-	return errors.Join(noEnvoy, measure.Prepare(ctx, "./xdsd", crds...))
+	_, envoyErr := lab.InstallEnvoy(ctx, nil)
+	return errors.Join(envoyErr, measure.Prepare(ctx, "./xdsd", crds...))
 }
 
 var crds = []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.Oooi}
@@ -45,11 +45,10 @@ type bench struct {
 	Options
 	*measure.Stage
 
-	envoy  string // the binary
+	envoy  string // path of the binary
 	report report
 
-	// The CPU of the proxies that are compared, and that of who loads them. Without pinning
-	// both are nil.
+	// proxyCPU is the CPU of the compared proxies, loadCPU that of the load. Both are nil if only one CPU is available.
 	proxyCPU, loadCPU *int
 
 	objects *objects
@@ -66,7 +65,7 @@ func Run(ctx context.Context, opts Options, out io.Writer) (err error) {
 	if b.envoy, err = lab.InstallEnvoy(ctx, opts.Progress); err != nil {
 		return err
 	}
-	if b.proxyCPU, b.loadCPU, err = measure.Apart(); err != nil {
+	if b.proxyCPU, b.loadCPU, err = measure.SeparateCPUs(); err != nil {
 		return err
 	}
 	if err := tuneNetwork(); err != nil {
@@ -92,8 +91,7 @@ func Run(ctx context.Context, opts Options, out io.Writer) (err error) {
 	return err
 }
 
-// measure runs the stages: changes at each size, and at the largest the start of Envoy and
-// the comparison.
+// measure fills the API server to each size and runs measureSize.
 func (b *bench) measure(ctx context.Context) (err error) {
 	if err := b.Management.InstallCRDs(ctx, crds...); err != nil {
 		return err
@@ -102,7 +100,7 @@ func (b *bench) measure(ctx context.Context) (err error) {
 		return err
 	}
 	for i, n := range b.Sizes {
-		b.Progress("filling the API server: %d Routes with a Service each", n)
+		b.Progress("filling the API server: %d Routes and Services", n)
 		if err := b.objects.grow(ctx, n); err != nil {
 			return err
 		}
@@ -113,8 +111,8 @@ func (b *bench) measure(ctx context.Context) (err error) {
 	return nil
 }
 
-// measureSize measures with n routes: changes at every size, the comparison at the first,
-// the start at the last.
+// measureSize measures changes with n routes, at the first size also compares Envoy with HAProxy, and at the last size
+// also measures the start of Envoy.
 func (b *bench) measureSize(ctx context.Context, n int, first, last bool) (err error) {
 	if b.xdsd, err = b.startXdsd(ctx); err != nil {
 		return err
@@ -124,7 +122,7 @@ func (b *bench) measureSize(ctx context.Context, n int, first, last bool) (err e
 	if err != nil {
 		return err
 	}
-	defer func() { _ = envoy.Stop() }() // it has served its purpose
+	defer func() { _ = envoy.Stop() }() // for early returns
 	if _, err := awaitAll(ctx, envoyAddress, n); err != nil {
 		return err
 	}
@@ -140,18 +138,18 @@ func (b *bench) measureSize(ctx context.Context, n int, first, last bool) (err e
 		return err
 	}
 	if first {
-		return b.compareRival(ctx, n)
+		return b.compareHAProxy(ctx, n)
 	}
 	return nil
 }
 
-// tuneNetwork makes room for the ends of many short connections.
+// tuneNetwork configures the network namespace for many short connections.
 func tuneNetwork() error {
 	for name, value := range map[string]string{
 		"ip_local_port_range": "1024 65535", "tcp_tw_reuse": "1", "tcp_max_tw_buckets": "8192",
 	} {
 		if err := os.WriteFile("/proc/sys/net/ipv4/"+name, []byte(value), 0o600); err != nil {
-			return fmt.Errorf("setting up the network: %w", err)
+			return fmt.Errorf("configuring the network: %w", err)
 		}
 	}
 	return nil

@@ -19,8 +19,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// TestBench runs the whole at a tiny size. Every connection is checked on the way; the
-// numbers mean nothing.
+// TestBench runs the whole benchmark at a tiny size. It checks all connections and the rows of the tables; the numbers
+// are meaningless.
 func TestBench(t *testing.T) {
 	lab.NeedLong(t)
 	network.Need(t)
@@ -39,14 +39,14 @@ func TestBench(t *testing.T) {
 	}
 	for _, want := range []string{"| 6 | 2 |", "| 3 | 32 |", "| 3 | 1 |"} {
 		if !strings.Contains(out.String(), "\n"+want) {
-			t.Errorf("no row that begins with %q in\n%s", want, out.String())
+			t.Errorf("no row with the prefix %q in\n%s", want, out.String())
 		}
 	}
 }
 
-func TestReportTellsWhatIsMissed(t *testing.T) {
-	delay := func(routes int, what kind, d time.Duration) report {
-		return report{delays: []delays{{routes: routes, what: what, sent: []time.Duration{d}, reply: []time.Duration{d}}}}
+func TestReportShowsMissedTargets(t *testing.T) {
+	delay := func(routes int, kind kind, d time.Duration) report {
+		return report{delays: []delays{{routes: routes, kind: kind, sent: []time.Duration{d}, reply: []time.Duration{d}}}}
 	}
 	start := func(routes int, d time.Duration) report {
 		return report{starts: []starts{{routes: routes, took: []time.Duration{d}}}}
@@ -56,17 +56,17 @@ func TestReportTellsWhatIsMissed(t *testing.T) {
 		report report
 		missed bool
 	}{
-		{"an endpoint soon", delay(1000, endpointMoved, 49*time.Millisecond), false},
-		{"an endpoint late", delay(1000, endpointMoved, 50*time.Millisecond), true},
-		{"a host soon", delay(1000, hostAdded, 149*time.Millisecond), false},
-		{"a host late", delay(1000, hostAdded, 150*time.Millisecond), true},
-		{"no target for that size", delay(5000, hostAdded, time.Minute), false},
-		{"a quick start", start(5000, 1499*time.Millisecond), false},
-		{"a slow start", start(5000, 1500*time.Millisecond), true},
-		{"a slow start of fewer", start(1000, time.Minute), false},
-		{"little work", report{costs: []cost{{name: "BenchmarkPush/OneEndpoint/clusters=1000", took: 1999 * time.Microsecond, wire: 999}}}, false},
-		{"much work", report{costs: []cost{{name: "BenchmarkPush/OneEndpoint/clusters=1000", took: 2 * time.Millisecond, wire: 1}}}, true},
-		{"much on the wire", report{costs: []cost{{name: "BenchmarkPush/OneEndpoint/clusters=1000", wire: 1000}}}, true},
+		{"endpoint: delay below the target", delay(1000, endpointMoved, 49*time.Millisecond), false},
+		{"endpoint: delay at the target", delay(1000, endpointMoved, 50*time.Millisecond), true},
+		{"host: delay below the target", delay(1000, hostAdded, 149*time.Millisecond), false},
+		{"host: delay at the target", delay(1000, hostAdded, 150*time.Millisecond), true},
+		{"host: no target for that size", delay(5000, hostAdded, time.Minute), false},
+		{"start below the target", start(5000, 1499*time.Millisecond), false},
+		{"start at the target", start(5000, 1500*time.Millisecond), true},
+		{"start: no target for that size", start(1000, time.Minute), false},
+		{"time and bytes below the target", report{costs: []cost{{name: "BenchmarkPush/OneEndpoint/clusters=1000", took: 1999 * time.Microsecond, wire: 999}}}, false},
+		{"time at the target", report{costs: []cost{{name: "BenchmarkPush/OneEndpoint/clusters=1000", took: 2 * time.Millisecond, wire: 1}}}, true},
+		{"bytes at the target", report{costs: []cost{{name: "BenchmarkPush/OneEndpoint/clusters=1000", wire: 1000}}}, true},
 	} {
 		text := tc.report.markdown()
 		if missed := strings.Contains(text, "missed"); missed != tc.missed {
@@ -85,6 +85,6 @@ PASS
 		t.Errorf("%+v, %v; want %+v", got, err, want)
 	}
 	if _, err := parseCosts("PASS"); err == nil {
-		t.Error("no error where there is no benchmark")
+		t.Error("no error for output without a benchmark")
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/densityops/oooi/test/bench/measure"
 )
 
-// The targets.
+// Targets.
 const (
 	targetEndpointCPU   = 2 * time.Millisecond // of xdsd, at targetRoutes
 	targetEndpointWire  = 1000                 // bytes, at targetRoutes
@@ -19,7 +19,7 @@ const (
 	targetStartRoutes   = 5000
 )
 
-// report is everything that was measured.
+// A report has all results.
 type report struct {
 	Options
 	costs       []cost
@@ -34,7 +34,7 @@ func (r report) markdown() string {
 	r.costTable(&out)
 	r.delayTable(&out)
 	r.startTable(&out)
-	r.rivalTable(&out)
+	r.comparisonTable(&out)
 	return out.String()
 }
 
@@ -43,20 +43,20 @@ func (r report) costTable(out *strings.Builder) {
 		return
 	}
 	out.WriteString(`
-### xdsd: from the model to a client's hands, both ends in one process
+### xdsd: from a change of the model until a client has received it, both in one process
 
 | change | clusters | time | allocated | allocations | on the wire, bytes | target | |
 |---|--:|--:|--:|--:|--:|---|---|
 `)
 	for _, c := range r.costs {
-		_, what, _ := strings.Cut(c.name, "/")
-		what, clusters, _ := strings.Cut(what, "/clusters=")
+		_, change, _ := strings.Cut(c.name, "/")
+		change, clusters, _ := strings.Cut(change, "/clusters=")
 		goal, result := "", ""
-		if what == "OneEndpoint" && clusters == fmt.Sprint(targetRoutes) {
+		if change == "OneEndpoint" && clusters == fmt.Sprint(targetRoutes) {
 			goal = fmt.Sprintf("< %s ms, < %d bytes", measure.Milliseconds(targetEndpointCPU), targetEndpointWire)
 			result = measure.Verdict(c.took < targetEndpointCPU && c.wire < targetEndpointWire)
 		}
-		fmt.Fprintf(out, "| %s | %s | %s ms | %.2f MB | %d | %d | %s | %s |\n", what, clusters,
+		fmt.Fprintf(out, "| %s | %s | %s ms | %.2f MB | %d | %d | %s | %s |\n", change, clusters,
 			fmt.Sprintf("%.3f", c.took.Seconds()*1e3), float64(c.bytes)/(1<<20), c.allocs, c.wire, goal, result)
 	}
 }
@@ -73,14 +73,14 @@ func (r report) delayTable(out *strings.Builder) {
 		if limit := d.limit(); d.routes == targetRoutes {
 			goal, result = "p99 < "+measure.Milliseconds(limit), measure.Verdict(measure.Quantile(d.reply, 0.99) < limit)
 		}
-		fmt.Fprintf(out, "| %d | %s | %d | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", d.routes, d.what, len(d.reply), measure.Milliseconds(d.cpu), measure.Milliseconds(d.envoy),
+		fmt.Fprintf(out, "| %d | %s | %d | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", d.routes, d.kind, len(d.reply), measure.Milliseconds(d.cpu), measure.Milliseconds(d.envoy),
 			measure.Milliseconds(measure.Quantile(d.reply, 0.5)), measure.Milliseconds(measure.Quantile(d.reply, 0.99)), measure.Milliseconds(measure.Quantile(d.reply, 1)),
 			measure.Milliseconds(measure.Quantile(d.sent, 0.5)), measure.Milliseconds(measure.Quantile(d.sent, 0.99)), goal, result)
 	}
 }
 
 func (d delays) limit() time.Duration {
-	if d.what == hostAdded {
+	if d.kind == hostAdded {
 		return targetHostDelay
 	}
 	return targetEndpointDelay
@@ -88,7 +88,7 @@ func (d delays) limit() time.Duration {
 
 func (r report) startTable(out *strings.Builder) {
 	out.WriteString(`
-### From Envoy's start until every route leads to its endpoint, ms
+### From Envoy's start until every route works, ms
 
 | routes | starts | median | longest | target | |
 |--:|--:|--:|--:|---|---|
@@ -103,11 +103,11 @@ func (r report) startTable(out *strings.Builder) {
 	}
 }
 
-func (r report) rivalTable(out *strings.Builder) {
+func (r report) comparisonTable(out *strings.Builder) {
 	fmt.Fprintf(out, `
-### Envoy beside HAProxy: connections by SNI, one thread on one CPU each, %d rounds of %s a side
+### Envoy and HAProxy: connections by SNI, one thread on one CPU each, %d rounds of %s per side
 
-| routes | clients | connections/s | HAProxy | ratio | CPU each | HAProxy | ratio | latency | HAProxy | ratio |
+| routes | clients | connections/s | HAProxy | ratio | CPU per connection | HAProxy | ratio | latency | HAProxy | ratio |
 |--:|--:|--:|--:|---|--:|--:|---|--:|--:|---|
 `, r.Rounds, r.Slice)
 	for _, c := range r.comparisons {
@@ -117,8 +117,8 @@ func (r report) rivalTable(out *strings.Builder) {
 	}
 	if len(r.comparisons) > 0 {
 		fmt.Fprintf(out, `
-Medians of all rounds. A ratio above 1 is in favour of Envoy; behind it, the interval that holds the true median with
-a confidence of %.1f %%.
+Medians of all rounds. A ratio above 1 is in favour of Envoy; in parentheses, the interval that contains the true median
+with a confidence of %.1f %%.
 `, 100*r.comparisons[0].rateRatio.Confidence)
 	}
 }

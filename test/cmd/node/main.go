@@ -1,8 +1,8 @@
-// Command node runs a node of the lab on a machine of its own, for a control plane on another:
+// Command node runs a node of the lab in a virtual machine, for a control plane outside of it:
 //
 //	node -control-plane DIR -name NAME -bridge VLAN [IMAGE ...]
 //
-// It writes "ready" when Pods can run there, and runs until it is told to end.
+// It prints "ready" when pods can run on the node, and runs until it receives SIGINT or SIGTERM.
 package main
 
 import (
@@ -20,10 +20,10 @@ import (
 )
 
 func main() {
-	runtime.LockOSThread() // the kernel ends children with the thread that started them
-	dir := flag.String("control-plane", "", "copy of the control plane's folder, which is called management")
+	runtime.LockOSThread() // the kernel kills children when the thread that started them ends (Pdeathsig)
+	dir := flag.String("control-plane", "", "copy of the folder of the control plane \"management\"")
 	name := flag.String("name", "node1", "name of the Node")
-	bridge := flag.String("bridge", "", "bridge of the VLAN that the node is on")
+	bridge := flag.String("bridge", "", "bridge of the node's VLAN")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, *dir, *name, *bridge, flag.Args())
@@ -35,12 +35,12 @@ func main() {
 }
 
 func run(ctx context.Context, dir, name, bridge string, images []string) (err error) {
-	// The machine is the network.
-	inside, yes, _ := strings.Cut(lab.InsideNetwork(), "=")
-	if err := os.Setenv(inside, yes); err != nil {
+	// The virtual machine has a network of its own, so the lab needs no network namespace.
+	variable, value, _ := strings.Cut(lab.InsideNetwork(), "=")
+	if err := os.Setenv(variable, value); err != nil {
 		return err
 	}
-	// The node's check wants to know that Pods get scheduled, and by whom.
+	// StartNode checks that the control plane schedules pods, so this one must have the same components.
 	cp, err := lab.Attach(lab.Config{Name: "management", Dir: dir, ControllerManager: true, Scheduler: true})
 	if err != nil {
 		return err

@@ -1,5 +1,5 @@
-// Command pause does nothing until it is told to end: it keeps the namespaces of a Pod of the
-// test lab's node.
+// Command pause waits for SIGINT or SIGTERM. It is the sandbox container of pods on the lab's node, which holds their
+// namespaces.
 package main
 
 import (

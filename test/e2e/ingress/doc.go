@@ -1,4 +1,4 @@
-// Package e2eingress tests the Ingresses of VirtualIngresses with the programs that they are for,
-// a real ingress controller and cert-manager: make e2e-ingress. Both take minutes to build and no
-// other test needs them, so its tests have a build tag, the one of test/e2e.
+// Package e2eingress tests generated Ingresses with a real ingress controller, Contour, and with
+// cert-manager: make e2e-ingress. Both take minutes to build and only these tests need them, so the tests
+// have the build tag of test/e2e.
 package e2eingress

@@ -23,8 +23,8 @@ import (
 // nodePort is the port of every backend.
 const nodePort = 30080
 
-// startServer starts a backend, which answers requests with its name, and echoes at /echo what is
-// written to a WebSocket, after its name.
+// startServer starts a backend that answers requests with its name. At /echo it echoes WebSocket messages
+// after its name.
 func startServer(t *testing.T, address, name string) {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", net.JoinHostPort(address, strconv.Itoa(nodePort)))
@@ -48,25 +48,25 @@ func startServer(t *testing.T, address, name string) {
 	t.Cleanup(server.Close)
 }
 
-// browser is a client of one host, which trusts one certificate.
+// browser is an HTTP client for one host.
 type browser struct {
 	host string
 	tls  *tls.Config
 	http *http.Client
 }
 
-// newBrowser trusts the authorities in PEM, and nobody else.
+// newBrowser returns a browser that only trusts the authorities in PEM.
 func newBrowser(t *testing.T, host string, authorities []byte) *browser {
 	t.Helper()
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(authorities) {
-		t.Fatalf("there is no certificate in %q", authorities)
+		t.Fatalf("no certificate in %q", authorities)
 	}
 	b := &browser{host: host, tls: &tls.Config{RootCAs: roots, ServerName: host, MinVersion: tls.VersionTLS12}}
 	b.http = &http.Client{
 		Timeout: 5 * time.Second,
 		Transport: &http.Transport{
-			// The host has no record in any DNS.
+			// No DNS resolves the host.
 			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 				_, port, err := net.SplitHostPort(address)
 				if err != nil {
@@ -82,7 +82,7 @@ func newBrowser(t *testing.T, host string, authorities []byte) *browser {
 	return b
 }
 
-// answer is one to a request.
+// answer is the response to a request.
 type answer struct {
 	status         int
 	location, body string
@@ -103,19 +103,19 @@ func (b *browser) get(ctx context.Context, scheme string) (answer, error) {
 	return answer{response.StatusCode, response.Header.Get("Location"), string(body)}, err
 }
 
-// serves says what is amiss unless a backend serves the host by HTTPS.
-func (b *browser) serves(ctx context.Context, backend string) error {
+// checkServes returns an error unless a backend serves the host by HTTPS.
+func (b *browser) checkServes(ctx context.Context, backend string) error {
 	got, err := b.get(ctx, "https")
 	if err != nil {
 		return err
 	}
 	if got.status != http.StatusOK || got.body != backend {
-		return fmt.Errorf("it answers %+v", got)
+		return fmt.Errorf("response %+v", got)
 	}
 	return nil
 }
 
-// webSocket opens one.
+// webSocket opens a WebSocket.
 func (b *browser) webSocket(ctx context.Context, path string) (*websocket.Conn, error) {
 	config, err := websocket.NewConfig("wss://"+b.host+path, "https://"+b.host)
 	if err != nil {
@@ -135,8 +135,8 @@ func (b *browser) webSocket(ctx context.Context, path string) (*websocket.Conn, 
 	return nil, errors.Join(err, raw.Close())
 }
 
-// echoes says what is amiss unless a backend echoes over a WebSocket.
-func (b *browser) echoes(ctx context.Context, backend string) error {
+// checkEchoes returns an error unless a backend echoes over a WebSocket.
+func (b *browser) checkEchoes(ctx context.Context, backend string) error {
 	conn, err := b.webSocket(ctx, "/echo")
 	if err != nil {
 		return err
@@ -151,26 +151,26 @@ func (b *browser) echoes(ctx context.Context, backend string) error {
 			return err
 		}
 		if got != backend+" "+text {
-			return fmt.Errorf("%d bytes came back as %.40q", len(text), got)
+			return fmt.Errorf("echo of %d bytes is %.40q", len(text), got)
 		}
 	}
 	return nil
 }
 
-// watch requests the root of the host by HTTPS again and again. What it returns stops that, and
-// returns the longest time in which no backend answered.
+// watch requests the root of the host by HTTPS continually until stop is called, which returns the longest
+// time without a successful response.
 func (b *browser) watch(t *testing.T) (stop func() time.Duration) {
 	ctx, cancel := context.WithCancel(t.Context())
 	longest := make(chan time.Duration, 1)
 	go func() {
-		var most time.Duration
+		var maximum time.Duration
 		last := time.Now()
 		for ; ctx.Err() == nil; time.Sleep(2 * time.Millisecond) {
 			if got, err := b.get(ctx, "https"); err == nil && got.status == http.StatusOK {
-				most, last = max(most, time.Since(last)), time.Now()
+				maximum, last = max(maximum, time.Since(last)), time.Now()
 			}
 		}
-		longest <- max(most, time.Since(last))
+		longest <- max(maximum, time.Since(last))
 	}()
 	return func() time.Duration {
 		cancel()

@@ -10,17 +10,17 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// TestContourServesIt goes the whole way, from a VirtualIngress whose Service is known by labels to
-// a request that Contour's Envoy takes there, with the certificate that cert-manager issued, before
-// and after the Service comes back under another name.
-func TestContourServesIt(t *testing.T) {
+// TestContourServesTheIngress sends requests through Contour's Envoy, with the certificate that cert-manager
+// issued, to the Service that a VirtualIngress selects by labels, before and after the Service is recreated
+// under another name.
+func TestContourServesTheIngress(t *testing.T) {
 	network.Need(t)
 	cp := cluster.Get(t)
 	startAll(t, cp)
 	for _, c := range []struct {
 		mode, host    string
 		before, after string // addresses of the backends
-		same          bool   // what the Ingress names
+		same          bool   // the Ingress does not change
 	}{
 		{mode: "Direct", host: "direct.example.com", before: "198.18.1.1", after: "198.18.1.2"},
 		{mode: "Alias", host: "alias.example.com", before: "198.18.2.1", after: "198.18.2.1", same: true},
@@ -35,11 +35,11 @@ func TestContourServesIt(t *testing.T) {
 			s.mirror("a-first", c.before)
 			alias := s.awaitService("a-first").Alias
 			secret := s.awaitSecret()
-			s.isIssuedForTheIngress()
+			s.checkCertificateOwner()
 			b := newBrowser(t, c.host, secret.Data["ca.crt"])
-			await(t, "Contour to serve the Ingress", func() error { return b.serves(t.Context(), "at "+c.before) })
-			await(t, "Contour to serve its WebSocket", func() error { return b.echoes(t.Context(), "at "+c.before) })
-			contourKeepsToTheAnnotations(t, b)
+			await(t, "Contour to serve the Ingress", func() error { return b.checkServes(t.Context(), "at "+c.before) })
+			await(t, "Contour to serve the WebSocket", func() error { return b.checkEchoes(t.Context(), "at "+c.before) })
+			checkAnnotations(t, b)
 
 			generation := s.ingress().Generation
 			var clusterIP string
@@ -48,35 +48,35 @@ func TestContourServesIt(t *testing.T) {
 				clusterIP, endpoints = s.service(alias).Spec.ClusterIP, s.endpoints(alias)
 			}
 			stop := b.watch(t)
-			s.unmirror("a-first")
+			s.removeMirrored("a-first")
 			s.mirror("a-second", c.after)
-			again := s.awaitService("a-second").Alias
-			await(t, "Contour to follow the Service", func() error { return b.serves(t.Context(), "at "+c.after) })
-			t.Logf("the longest time without service: %s", stop())
-			await(t, "its WebSocket to work", func() error { return b.echoes(t.Context(), "at "+c.after) })
+			current := s.awaitService("a-second").Alias
+			await(t, "Contour to serve the new Service", func() error { return b.checkServes(t.Context(), "at "+c.after) })
+			t.Logf("longest time without service: %s", stop())
+			await(t, "Contour to serve the WebSocket of the new Service", func() error { return b.checkEchoes(t.Context(), "at "+c.after) })
 
-			if again != alias {
-				t.Errorf("the alias is %q now, and was %q", again, alias)
+			if current != alias {
+				t.Errorf("alias is %q, was %q", current, alias)
 			}
 			if now := s.ingress().Generation; (now == generation) != c.same {
-				t.Errorf("the Ingress's generation is %d, and was %d", now, generation)
+				t.Errorf("generation of the Ingress is %d, was %d", now, generation)
 			}
 			if !c.same {
 				return
 			}
 			if now := s.service(alias).Spec.ClusterIP; now != clusterIP || now == "" {
-				t.Errorf("the alias has the address %q now, and had %q", now, clusterIP)
+				t.Errorf("ClusterIP of the alias is %q, was %q", now, clusterIP)
 			}
 			if now := s.endpoints(alias); !slices.Equal(now, endpoints) || len(now) != 1 {
-				t.Errorf("the alias has the endpoints %q now, and had %q", now, endpoints)
+				t.Errorf("endpoints of the alias are %q, were %q", now, endpoints)
 			}
 		})
 	}
 }
 
-// isIssuedForTheIngress checks that the certificate is there on account of the generated Ingress's
-// annotation.
-func (s *site) isIssuedForTheIngress() {
+// checkCertificateOwner checks that cert-manager created the certificate for the annotation of the generated
+// Ingress.
+func (s *site) checkCertificateOwner() {
 	s.t.Helper()
 	certificate := &unstructured.Unstructured{}
 	certificate.SetAPIVersion("cert-manager.io/v1")
@@ -86,12 +86,12 @@ func (s *site) isIssuedForTheIngress() {
 	}
 	owners := certificate.GetOwnerReferences()
 	if len(owners) != 1 || owners[0].Kind != "Ingress" || owners[0].UID != s.ingress().UID {
-		s.t.Errorf("the certificate is owned by %+v", owners)
+		s.t.Errorf("owners of the certificate: %+v", owners)
 	}
 }
 
-// contourKeepsToTheAnnotations tries what would be another way without the kept annotations.
-func contourKeepsToTheAnnotations(t *testing.T, b *browser) {
+// checkAnnotations checks behaviour that depends on annotations that the generated Ingress keeps.
+func checkAnnotations(t *testing.T, b *browser) {
 	t.Helper()
 	got, err := b.get(t.Context(), "http")
 	if err != nil {
@@ -102,6 +102,6 @@ func contourKeepsToTheAnnotations(t *testing.T, b *browser) {
 	}
 	if conn, err := b.webSocket(t.Context(), "/"); err == nil {
 		_ = conn.Close()
-		t.Error("there is a WebSocket where the annotation names none")
+		t.Error("a WebSocket opens at a path that the annotation does not name")
 	}
 }

@@ -16,24 +16,23 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// entry is where Envoy listens, at the ports of HTTP and HTTPS.
+// entry is the address of Envoy's HTTP and HTTPS listeners.
 const entry = "198.18.0.1"
 
 var cluster = lab.Shared{
 	Config: lab.Config{Name: "cluster", ControllerManager: true, CRDs: []lab.CRDSet{lab.Oooi, lab.Contour, lab.CertManager}},
 }
 
-// network has the entry's address, and the backends', which are in 198.18.1.0/24 and
-// 198.18.2.0/24.
+// network has the addresses of the entry, and of the backends in 198.18.1.0/24 and 198.18.2.0/24.
 var network = lab.Network{
 	Ranges:  []string{"198.18.0.0/16"},
 	Build:   []string{"xdsd"},
 	Sources: []string{"api", "internal", "xdsd", "manifests", "test/programs"},
 	Prepare: func(ctx context.Context) error {
-		_, contour := lab.BuildContour(ctx, nil)
-		_, certManager := lab.BuildCertManager(ctx, nil)
-		_, envoy := lab.FindEnvoy(ctx, nil)
-		return errors.Join(contour, certManager, envoy)
+		_, contourErr := lab.BuildContour(ctx, nil)
+		_, certManagerErr := lab.BuildCertManager(ctx, nil)
+		_, envoyErr := lab.FindEnvoy(ctx, nil)
+		return errors.Join(contourErr, certManagerErr, envoyErr)
 	},
 }
 
@@ -44,8 +43,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// startAll starts everything that makes an Ingress out of a VirtualIngress and serves it. All of it
-// ends with the test.
+// startAll starts xdsd ingress, cert-manager and Contour, until the test ends.
 func startAll(t *testing.T, cp *lab.ControlPlane) {
 	t.Helper()
 	startXDSD(t, cp)
@@ -53,7 +51,7 @@ func startAll(t *testing.T, cp *lab.ControlPlane) {
 	startContour(t, cp)
 }
 
-// startXDSD starts our controller with the rights of its manifest.
+// startXDSD starts xdsd ingress with the rights of its manifest.
 func startXDSD(t *testing.T, cp *lab.ControlPlane) {
 	t.Helper()
 	root, err := lab.Root()
@@ -66,7 +64,7 @@ func startXDSD(t *testing.T, cp *lab.ControlPlane) {
 		"--kubeconfig", accountKubeconfig(t, cp, "oooi-system:oooi-ingress"), "--namespace", "oooi-system")
 }
 
-// startCertManager starts cert-manager with a ClusterIssuer whose certificates sign themselves.
+// startCertManager starts cert-manager with a ClusterIssuer of self-signed certificates.
 func startCertManager(t *testing.T, cp *lab.ControlPlane) {
 	t.Helper()
 	binary, err := lab.BuildCertManager(t.Context(), t.Logf)
@@ -77,8 +75,7 @@ func startCertManager(t *testing.T, cp *lab.ControlPlane) {
 	apply(t, cp, "{apiVersion: cert-manager.io/v1, kind: ClusterIssuer, metadata: {name: lab}, spec: {selfSigned: {}}}")
 }
 
-// startContour starts Contour with the rights of its own manifests, and the Envoy that it
-// configures.
+// startContour starts Contour with the rights of its own manifests, and an Envoy that it configures.
 func startContour(t *testing.T, cp *lab.ControlPlane) {
 	t.Helper()
 	source, err := lab.ModuleDir(t.Context(), "github.com/projectcontour/contour")
@@ -121,7 +118,8 @@ func startDaemon(t *testing.T, name, binary string, args ...string) {
 	lab.NewDaemon(t, name, func() *exec.Cmd { return exec.Command(binary, args...) }).Start(t)
 }
 
-// accountKubeconfig is that of a ServiceAccount, whose namespace stands before its name.
+// accountKubeconfig returns the path of a kubeconfig with the rights of a ServiceAccount, given as
+// "namespace:name".
 func accountKubeconfig(t *testing.T, cp *lab.ControlPlane, account string) string {
 	t.Helper()
 	file, err := cp.UserKubeconfig("system:serviceaccount:"+account, "system:serviceaccounts")
@@ -147,11 +145,11 @@ func applyFile(t *testing.T, cp *lab.ControlPlane, path string) {
 	apply(t, cp, string(text))
 }
 
-// await waits until a function finds nothing amiss.
-func await(t *testing.T, what string, amiss func() error) {
+// await is lab.Await for a check that returns an error.
+func await(t *testing.T, what string, check func() error) {
 	t.Helper()
 	lab.Await(t, what, func() string {
-		if err := amiss(); err != nil {
+		if err := check(); err != nil {
 			return err.Error()
 		}
 		return ""

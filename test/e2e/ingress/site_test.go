@@ -16,7 +16,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// site is a namespace with a VirtualIngress named web and what it is made of.
+// site is a namespace with a VirtualIngress called web and its objects.
 type site struct {
 	t         *testing.T
 	cp        *lab.ControlPlane
@@ -49,8 +49,7 @@ func (s *site) get(name string, into client.Object) error {
 	return s.client.Get(s.t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, into)
 }
 
-// virtualIngress makes it, for a host. The annotations are cert-manager's and Contour's, and no
-// business of ours.
+// virtualIngress creates the VirtualIngress for a host, with annotations of cert-manager and Contour.
 func (s *site) virtualIngress(host, mode string) {
 	s.t.Helper()
 	const service = `{service: {matchLabels: {` + tenantLabels + `}, port: {number: 80}}}`
@@ -76,10 +75,10 @@ spec:
 `, host, mode, service)
 }
 
-// tenantLabels are those by which a mirrored Service of a hosted cluster is known.
+// tenantLabels are the labels that identify a mirrored Service of a hosted cluster.
 const tenantLabels = "cluster.x-k8s.io/cluster-name: demo-x7k2p, cluster.x-k8s.io/tenant-service-name: frontend, cluster.x-k8s.io/tenant-service-namespace: shop"
 
-// mirror makes a Service as that of a hosted cluster is mirrored, with an endpoint.
+// mirror creates a Service and an EndpointSlice like the mirrored ones of a hosted cluster.
 func (s *site) mirror(name, address string) {
 	s.t.Helper()
 	s.apply(`
@@ -97,8 +96,8 @@ ports: [{name: http, port: %[4]d, protocol: TCP}]
 `, name, address, tenantLabels, nodePort)
 }
 
-// unmirror deletes what mirror made.
-func (s *site) unmirror(name string) {
+// removeMirrored deletes the objects of mirror.
+func (s *site) removeMirrored(name string) {
 	s.t.Helper()
 	service, slice := &corev1.Service{}, &discoveryv1.EndpointSlice{}
 	service.Name, slice.Name = name, name+"-x"
@@ -110,19 +109,19 @@ func (s *site) unmirror(name string) {
 	}
 }
 
-// awaitService waits until the VirtualIngress is ready with a Service, and the Ingress has its
-// address, and returns its backend.
+// awaitService waits until the VirtualIngress is ready with a Service and its status has the entry's address,
+// and returns the backend in its status.
 func (s *site) awaitService(name string) v1alpha1.VirtualIngressBackendStatus {
 	s.t.Helper()
 	var backend v1alpha1.VirtualIngressBackendStatus
-	await(s.t, "the VirtualIngress to have the Service "+name, func() error {
+	await(s.t, "the VirtualIngress to resolve to Service "+name, func() error {
 		v := &v1alpha1.VirtualIngress{}
 		if err := s.get("web", v); err != nil {
 			return err
 		}
 		if len(v.Status.Backends) != 1 || v.Status.Backends[0].Service != name || !meta.IsStatusConditionTrue(v.Status.Conditions, v1alpha1.ConditionReady) ||
 			len(v.Status.LoadBalancer.Ingress) != 1 || v.Status.LoadBalancer.Ingress[0].IP != entry {
-			return fmt.Errorf("its status is %+v", v.Status)
+			return fmt.Errorf("status is %+v", v.Status)
 		}
 		backend = v.Status.Backends[0]
 		return nil
@@ -160,7 +159,7 @@ func (s *site) service(name string) *corev1.Service {
 	return o
 }
 
-// endpoints are the addresses of a Service, with their ports.
+// endpoints returns the addresses of a Service's endpoints with their ports.
 func (s *site) endpoints(service string) []string {
 	s.t.Helper()
 	list := &discoveryv1.EndpointSliceList{}

@@ -14,8 +14,8 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// TestNamesAndConnectionsFollowTheAddress has a changed address go from MetalLB through the Service in
-// the hosted cluster to CoreDNS and Envoy.
+// TestNamesAndConnectionsFollowTheAddress checks that a changed address reaches CoreDNS and Envoy, from
+// MetalLB through the Service in the hosted cluster.
 func TestNamesAndConnectionsFollowTheAddress(t *testing.T) {
 	d := newDataPlane(t, `192.0.2.200/32, "2001:db8::200/128"`)
 	for _, address := range []string{"192.0.2.200", "192.0.2.210"} {
@@ -46,12 +46,12 @@ func TestNamesAndConnectionsFollowTheAddress(t *testing.T) {
 	d.Await(tenant.Ready, "", "", "192.0.2.200")
 }
 
-// outage is how long the hosted API server is down. The full length exceeds the timeouts of watches and
+// outage is for how long the hosted API server is down. At full length it exceeds the timeouts of watches and
 // requests, and control's longest retry interval.
 var outage = lab.Length(5*time.Second, 2*time.Minute)
 
-// TestTheLastAddressStaysWhileTheHostedClusterIsAway restarts CoreDNS, xdsd serve and Envoy during the outage.
-func TestTheLastAddressStaysWhileTheHostedClusterIsAway(t *testing.T) {
+// TestLastAddressIsKeptDuringAHostedClusterOutage restarts CoreDNS, xdsd serve and Envoy during the outage.
+func TestLastAddressIsKeptDuringAHostedClusterOutage(t *testing.T) {
 	d := newDataPlane(t, "192.0.2.200/32")
 	for _, address := range []string{"192.0.2.200", "192.0.2.210"} {
 		d.backend(address)
@@ -101,22 +101,22 @@ func TestTheLastAddressStaysWhileTheHostedClusterIsAway(t *testing.T) {
 	d.awaitAddress(time.Now(), "192.0.2.210", "NOERROR")
 }
 
-// TestWhatIsTakenBackIsNotAnswered disables apps ingress, and deletes the Infra.
-func TestWhatIsTakenBackIsNotAnswered(t *testing.T) {
+// TestRemovedAppsNamesAreNotAnswered disables apps ingress, and then deletes the Infra.
+func TestRemovedAppsNamesAreNotAnswered(t *testing.T) {
 	d := newDataPlane(t, "192.0.2.200/32")
 	d.backend("192.0.2.200")
-	gone := func(connectError string) {
+	awaitRemoval := func(connectError string) {
 		t.Helper()
 		lab.Await(t, "the apps names to be removed", func() string {
-			for what, is := range map[string]string{
+			for what, got := range map[string]string{
 				"VMs": d.resolve(t.Context(), vm, dns.TypeA), "pods": d.resolve(t.Context(), pod, dns.TypeA),
 			} {
-				if is != "NXDOMAIN" {
-					return "A for " + what + " is " + is
+				if got != "NXDOMAIN" {
+					return "A for " + what + " is " + got
 				}
 			}
-			if is := d.connect(t.Context(), proxy); !strings.Contains(is, connectError) {
-				return "TLS is " + is
+			if got := d.connect(t.Context(), proxy); !strings.Contains(got, connectError) {
+				return "TLS is " + got
 			}
 			return ""
 		})
@@ -124,11 +124,11 @@ func TestWhatIsTakenBackIsNotAnswered(t *testing.T) {
 	d.ApplyInfra(tenant.AppsIngress(""))
 	d.awaitAddress(time.Now(), "192.0.2.200", "NOERROR")
 	d.ApplyInfra("{enabled: false}")
-	gone("handshake") // like other names of the cluster they are routed to the API server, which has no backend
+	awaitRemoval("handshake") // the names are now routed to the API server like other names of the cluster, and that has no backend
 	d.ApplyInfra(tenant.AppsIngress(""))
 	d.awaitAddress(time.Now(), "192.0.2.200", "NOERROR")
 	if err := d.Client.Delete(t.Context(), &v1alpha1.Infra{ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: "demo"}}); err != nil {
 		t.Fatal(err)
 	}
-	gone("refused") // without an Infra the proxy has no listener
+	awaitRemoval("refused") // without an Infra the proxy has no listener
 }

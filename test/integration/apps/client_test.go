@@ -51,12 +51,12 @@ func (d *dataPlane) connect(ctx context.Context, through string) string {
 	return name
 }
 
-// differences returns what differs from these apps addresses: VMs resolve the apps names to them and
-// pods to the proxy, and connections of both reach the backend at v4. It calls matched, unless that is
-// nil, with each check that does not differ.
+// differences compares the data plane with these apps addresses: VMs resolve the apps names to them and pods
+// to the proxy, and connections of both reach the backend at v4. It returns a description of the differences,
+// and calls matched, unless that is nil, with each check that succeeds.
 func (d *dataPlane) differences(ctx context.Context, v4, v6 string, matched func(what string)) string {
 	var differences []string
-	for _, q := range []struct{ what, is, want string }{
+	for _, q := range []struct{ what, got, want string }{
 		{"A for VMs", d.resolve(ctx, vm, dns.TypeA), v4},
 		{"AAAA for VMs", d.resolve(ctx, vm, dns.TypeAAAA), v6},
 		{"A for pods", d.resolve(ctx, pod, dns.TypeA), serviceIP},
@@ -64,8 +64,8 @@ func (d *dataPlane) differences(ctx context.Context, v4, v6 string, matched func
 		{"TLS from VMs", d.connect(ctx, proxy), v4},
 		{"TLS from pods", d.connect(ctx, serviceIP), v4},
 	} {
-		if q.is != q.want {
-			differences = append(differences, q.what+" is "+q.is)
+		if q.got != q.want {
+			differences = append(differences, q.what+" is "+q.got)
 		} else if matched != nil {
 			matched(q.what)
 		}
@@ -73,8 +73,8 @@ func (d *dataPlane) differences(ctx context.Context, v4, v6 string, matched func
 	return strings.Join(differences, ", ")
 }
 
-// awaitAddress waits until nothing differs from these apps addresses, and logs how long each check took
-// to match since a time.
+// awaitAddress waits until there are no differences from these apps addresses, and logs the time from since
+// until each check succeeded.
 func (d *dataPlane) awaitAddress(since time.Time, v4, v6 string) {
 	d.Helper()
 	took := make(map[string]time.Duration)

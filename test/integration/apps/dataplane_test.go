@@ -28,8 +28,8 @@ const (
 	serviceIP = "127.96.0.90"
 )
 
-// dataPlane is a tenant with what serves its apps: CoreDNS, and xdsd serve with its Envoy. They run as
-// a user that may not read the admin kubeconfig.
+// dataPlane is a tenant whose apps are served by CoreDNS, xdsd serve and Envoy. These run as a user that may
+// not read the admin kubeconfig.
 type dataPlane struct {
 	*tenant.Tenant
 
@@ -39,7 +39,7 @@ type dataPlane struct {
 	envoy   *lab.Envoy
 }
 
-// dataPlaneObjects are the RBAC objects of CoreDNS and xdsd serve, and what xdsd serve reads.
+// dataPlaneObjects are the RBAC objects of CoreDNS and xdsd serve, and the objects of the proxy.
 const dataPlaneObjects = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -106,7 +106,7 @@ func newDataPlane(t *testing.T, pool string) *dataPlane {
 	d := &dataPlane{Tenant: tenants.NewTenantWithMetalLB(t, pool), ca: lab.NewCA(t)}
 	tenant.Apply(t, d.Management, fmt.Sprintf(dataPlaneObjects, d.Namespace, serviceIP))
 	t.Cleanup(func() { // the next test needs its cluster IP
-		ctx, cancel := context.WithTimeout(context.Background(), lab.Patience)
+		ctx, cancel := context.WithTimeout(context.Background(), lab.WaitTimeout)
 		defer cancel()
 		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: "demo-proxy"}}
 		if err := d.Client.Delete(ctx, service); err != nil {

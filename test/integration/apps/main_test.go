@@ -1,6 +1,6 @@
-// Package apps_test tests apps ingress end to end with the built binaries: xdsd control and the real
-// MetalLB publish an apps address, CoreDNS resolves the apps names to it, and xdsd serve and the real
-// Envoy forward connections. It also has control follow many hosted clusters.
+// Package apps_test tests apps ingress end to end with the built binaries: xdsd control and the real MetalLB
+// publish an apps address, CoreDNS resolves the apps names to it, and xdsd serve and the real Envoy forward
+// connections. It also tests control with many hosted clusters.
 package apps_test
 
 import (
@@ -29,9 +29,9 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// prepare fetches Envoy, and builds MetalLB.
+// prepare downloads Envoy and builds MetalLB.
 func prepare(ctx context.Context) error {
-	_, noEnvoy := lab.FindEnvoy(ctx, nil)
-	_, noMetalLB := lab.BuildMetalLB(ctx, nil)
-	return errors.Join(noEnvoy, noMetalLB)
+	_, envoyErr := lab.FindEnvoy(ctx, nil)
+	_, metallbErr := lab.BuildMetalLB(ctx, nil)
+	return errors.Join(envoyErr, metallbErr)
 }

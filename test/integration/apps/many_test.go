@@ -19,12 +19,12 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// many is the number of hosted clusters of one xdsd control. All have the same API server, each by a
-// cluster IP of its own.
+// many is the number of hosted clusters of one xdsd control. All share one API server, each with a cluster IP
+// of its own.
 var many = lab.Length(40, 200)
 
-// perCluster is the maximum number of goroutines for a hosted cluster: those of two watches, of its
-// Service and its Secret, and of the connection to its API server.
+// perCluster is the maximum number of goroutines per hosted cluster: those of the watches of its Service and
+// its Secret, and of the connection to its API server.
 const perCluster = 20
 
 func TestManyHostedClusters(t *testing.T) {
@@ -64,14 +64,14 @@ subjects: [{kind: ServiceAccount, name: oooi-control, namespace: oooi-system}]
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), lab.Patience)
+		ctx, cancel := context.WithTimeout(context.Background(), lab.WaitTimeout)
 		defer cancel()
 		if err := f.Client.DeleteAllOf(ctx, &v1alpha1.Infra{}, client.InNamespace(f.Namespace)); err != nil {
 			t.Error(err)
 		}
 	})
-	// The first one is dead. It must not delay the others.
-	lab.Await(t, "all but the dead one to be ready", func() string {
+	// The first hosted cluster does not respond, and must not delay the others.
+	lab.Await(t, "all but the unreachable one to be ready", func() string {
 		list := &v1alpha1.InfraList{}
 		if err := f.Client.List(t.Context(), list, client.InNamespace(f.Namespace)); err != nil {
 			t.Fatal(err)
@@ -96,21 +96,21 @@ subjects: [{kind: ServiceAccount, name: oooi-control, namespace: oooi-system}]
 		before["go_goroutines"], after["go_goroutines"], before["process_open_fds"], after["process_open_fds"],
 		before["process_resident_memory_bytes"]/1e6, after["process_resident_memory_bytes"]/1e6)
 	if each := (after["go_goroutines"] - before["go_goroutines"]) / float64(many); each > perCluster || each <= 0 {
-		t.Errorf("each hosted cluster has %.1f goroutines", each)
+		t.Errorf("%.1f goroutines per hosted cluster", each)
 	}
 	if each := (after["process_open_fds"] - before["process_open_fds"]) / float64(many); each > 4 {
-		t.Errorf("each hosted cluster has %.1f open files", each)
+		t.Errorf("%.1f open files per hosted cluster", each)
 	}
 }
 
-// fleet is many hosted clusters in one namespace, with one hosted API server and its admin kubeconfig.
+// fleet is many hosted clusters in one namespace that share one API server and its admin kubeconfig.
 type fleet struct{ *tenant.Tenant }
 
-// apply applies the objects of hosted cluster number i: HostedCluster, API server's Service and Infra.
-// Nothing listens on the port of a dead one.
-func (f *fleet) apply(ctx context.Context, i int, port string, dead bool) error {
+// apply applies the objects of hosted cluster number i: HostedCluster, Service of the API server and Infra.
+// The Service's port of an unreachable one is closed.
+func (f *fleet) apply(ctx context.Context, i int, port string, unreachable bool) error {
 	name := fmt.Sprintf("c%d", i)
-	if dead {
+	if unreachable {
 		port = "1"
 	}
 	yaml := lab.HostedCluster{Namespace: f.Namespace, Name: name, BaseDomain: f.Namespace + ".example.com"}.YAML() + fmt.Sprintf(`
@@ -162,7 +162,7 @@ func (f *fleet) assignAddresses() {
 func metrics(t *testing.T, r *tenant.Replica) map[string]float64 {
 	t.Helper()
 	all := map[string]float64{}
-	lab.Await(t, "its metrics", func() string {
+	lab.Await(t, "metrics of control", func() string {
 		_, body := r.Get(t, "/metrics")
 		for lines := bufio.NewScanner(strings.NewReader(string(body))); lines.Scan(); {
 			name, value, found := strings.Cut(lines.Text(), " ")
@@ -171,7 +171,7 @@ func metrics(t *testing.T, r *tenant.Replica) map[string]float64 {
 			}
 		}
 		if all["go_goroutines"] == 0 {
-			return fmt.Sprintf("the page has none: %.500q", body)
+			return fmt.Sprintf("no metrics in %.500q", body)
 		}
 		return ""
 	})

@@ -15,7 +15,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-func TestApplicationsFromNothingToAnAddressAndBack(t *testing.T) {
+func TestAppsIngressLifecycle(t *testing.T) {
 	n := tenants.NewTenant(t, lab.New(t, lab.Config{Name: "hosted", Address: tenant.HostedAddress, ServerNames: []string{tenant.HostedName}, ServiceCIDR: "172.31.0.0/16"}))
 	control := tenants.NewReplica(t, n.Management, "control")
 	control.Start(t)
@@ -32,32 +32,32 @@ func TestApplicationsFromNothingToAnAddressAndBack(t *testing.T) {
 	n.ApplyPool("192.0.2.200/32")
 	n.Await(tenant.Ready, "", "", "192.0.2.200")
 	if s := n.State(); s.ServiceName != "demo-apps" || s.ServiceNamespace != "openshift-ingress" || s.ExternalIP != "192.0.2.200" || s.LastSyncTime == nil {
-		t.Errorf("the state is %+v", s)
+		t.Errorf("status.appsIngress is %+v", s)
 	}
 
 	n.ApplyPool("192.0.2.210/32")
 	n.Await(tenant.Ready, "", "", "192.0.2.210")
 
 	n.ApplyInfra("{enabled: false}")
-	lab.Await(t, "the Service to go", func() string {
+	lab.Await(t, "the Service to be deleted", func() string {
 		err := n.Guest.Get(t.Context(), tenant.ServiceKey(), &corev1.Service{})
 		if apierrors.IsNotFound(err) {
 			return ""
 		}
-		return "it is there"
+		return "it still exists"
 	})
-	lab.Await(t, "the state to go", func() string {
+	lab.Await(t, "status.appsIngress to be removed", func() string {
 		if n.State() == nil {
 			return ""
 		}
-		return "it is there"
+		return "it still exists"
 	})
 	for _, o := range []client.Object{&corev1.ServiceAccount{}, &rbacv1.Role{}, &rbacv1.RoleBinding{}} {
 		if err := n.Guest.Get(t.Context(), client.ObjectKey{Namespace: "openshift-ingress", Name: "demo-apps-reader"}, o); !apierrors.IsNotFound(err) {
 			t.Errorf("%T of the reader: %v", o, err)
 		}
 	}
-	lab.Await(t, "the reader's Secret to go", func() string {
+	lab.Await(t, "the reader's Secret to be deleted", func() string {
 		if err := n.Client.Get(t.Context(), n.Key("demo-apps-reader"), &corev1.Secret{}); !apierrors.IsNotFound(err) {
 			return fmt.Sprint(err)
 		}
@@ -67,13 +67,13 @@ func TestApplicationsFromNothingToAnAddressAndBack(t *testing.T) {
 		"Ready  192.0.2.200", "Ready  192.0.2.210", "none")
 }
 
-func TestAddressesComeAndGo(t *testing.T) {
+func TestWithdrawnAddress(t *testing.T) {
 	n := tenants.NewTenantWithMetalLB(t, "192.0.2.200/32")
 	tenants.NewReplica(t, n.Management, "control").Start(t)
 	n.ApplyInfra(tenant.AppsIngress(""))
 	n.Await(tenant.Ready, "", "", "192.0.2.200")
 
-	// MetalLB is gone, and somebody takes the address away.
+	// The address is withdrawn while MetalLB does not run.
 	if err := n.Hosted.KillMetalLB(); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestAddressesComeAndGo(t *testing.T) {
 	n.AssignAddresses("192.0.2.200")
 	n.Await(tenant.Ready, "", "", "192.0.2.200")
 
-	// A control that was not there meanwhile knows the last good one from the status.
+	// The address is withdrawn again: control knows the last valid one from the status.
 	n.AssignAddresses()
 	n.Await(tenant.Degraded, v1alpha1.AppsIngressAddressWithdrawn, "", "192.0.2.200")
 	n.AwaitHistory("none", "Pending AddressNotAssigned", "Ready  192.0.2.200",
@@ -93,7 +93,7 @@ func TestPoolWithoutAFreeAddress(t *testing.T) {
 	n := tenants.NewTenantWithMetalLB(t, "192.0.2.200/32")
 	tenants.NewReplica(t, n.Management, "control").Start(t)
 	tenant.Apply(t, n.Hosted, "apiVersion: v1\nkind: Service\nmetadata: {name: greedy, namespace: openshift-ingress}\nspec: {type: LoadBalancer, loadBalancerClass: "+tenant.Class+", ports: [{port: 80}]}\n")
-	lab.Await(t, "the other Service to have the only address", func() string {
+	lab.Await(t, "the other Service to get the only address", func() string {
 		s := &corev1.Service{}
 		if err := n.Guest.Get(t.Context(), client.ObjectKey{Namespace: "openshift-ingress", Name: "greedy"}, s); err != nil {
 			t.Fatal(err)
@@ -101,7 +101,7 @@ func TestPoolWithoutAFreeAddress(t *testing.T) {
 		if len(s.Status.LoadBalancer.Ingress) == 1 {
 			return ""
 		}
-		return "it has none"
+		return "no address"
 	})
 	n.ApplyInfra(tenant.AppsIngress(""))
 	n.Await(tenant.Degraded, v1alpha1.AppsIngressPoolExhausted, "no free address in IPAddressPool vlan")
@@ -109,7 +109,7 @@ func TestPoolWithoutAFreeAddress(t *testing.T) {
 	n.Await(tenant.Ready, "", "", "192.0.2.201")
 }
 
-func TestNobodyAssignsUntilTheDeadline(t *testing.T) {
+func TestAddressDeadline(t *testing.T) {
 	n := tenants.NewTenant(t, tenants.Hosted.Get(t))
 	deletePool(n)
 	n.ApplyPool("192.0.2.200/32")
@@ -118,12 +118,12 @@ func TestNobodyAssignsUntilTheDeadline(t *testing.T) {
 	n.Await(tenant.Pending, v1alpha1.AppsIngressAddressNotAssigned, "check that MetalLB runs with --lb-class="+tenant.Class)
 	n.Await(tenant.Degraded, v1alpha1.AppsIngressAddressNotAssigned, "check that MetalLB runs with --lb-class="+tenant.Class)
 	n.ApplyInfra("{enabled: true, addressDeadline: 3s, metallb: {addressPoolName: other, loadBalancerClass: " + tenant.Class + "}}")
-	n.Await(tenant.Degraded, v1alpha1.AppsIngressPoolMissing, "IPAddressPool other does not exist in the hosted cluster; there are vlan")
+	n.Await(tenant.Degraded, v1alpha1.AppsIngressPoolMissing, "IPAddressPool other does not exist in the hosted cluster; existing pools: vlan")
 }
 
-// TestTheServicesNamespaceIsTheHostedClusters has a namespace of the management cluster in the Infra, as
-// the plans of the operator before had it.
-func TestTheServicesNamespaceIsTheHostedClusters(t *testing.T) {
+// TestServiceNamespaceIsOfTheHostedCluster tests an Infra that names a namespace of the management cluster,
+// as with the earlier operator.
+func TestServiceNamespaceIsOfTheHostedCluster(t *testing.T) {
 	n := tenants.NewTenantWithMetalLB(t, "192.0.2.200/32")
 	tenants.NewReplica(t, n.Management, "control").Start(t)
 	n.ApplyInfra(tenant.AppsIngress(", service: {namespace: clusters-demo}"))
@@ -149,19 +149,19 @@ func TestOtherSources(t *testing.T) {
 	n.ApplyInfra("{enabled: true, source: MirroredService}")
 	n.Await(tenant.Degraded, v1alpha1.AppsIngressAddressWithdrawn, "the management cluster has no Service", "192.0.2.77", "2001:db8::77")
 	if err := n.Guest.Get(t.Context(), tenant.ServiceKey(), &corev1.Service{}); !apierrors.IsNotFound(err) {
-		t.Errorf("a Service in the hosted cluster that nobody wants: %v", err)
+		t.Errorf("Service of another source still exists in the hosted cluster: %v", err)
 	}
-	// On KubeVirt a Service without a class has two masters.
+	// On KubeVirt two controllers would handle a Service without a class.
 	n.ApplyInfra("{enabled: true}")
 	n.Await(tenant.Degraded, v1alpha1.AppsIngressControllerConflict, "metallb.loadBalancerClass", "192.0.2.77", "2001:db8::77")
 }
 
-func TestTheServiceIsKeptAsItShouldBe(t *testing.T) {
+func TestServiceIsReconciled(t *testing.T) {
 	n := tenants.NewTenantWithMetalLB(t, "192.0.2.200/32")
 	tenants.NewReplica(t, n.Management, "control").Start(t)
 	n.ApplyInfra(tenant.AppsIngress(", ports: {https: 8443}, service: {annotations: {example.com/a: b}, externalTrafficPolicy: Local}"))
 	n.Await(tenant.Ready, "", "", "192.0.2.200")
-	asWanted := func() string {
+	check := func() string {
 		s := n.Service()
 		if s.Spec.Selector["ingresscontroller.operator.openshift.io/deployment-ingresscontroller"] == "default" && len(s.Spec.Selector) == 1 &&
 			len(s.Spec.Ports) == 2 && s.Spec.Ports[0].Port == 80 && s.Spec.Ports[1].Port == 8443 && s.Spec.Ports[1].TargetPort.StrVal == "https" &&
@@ -171,21 +171,21 @@ func TestTheServiceIsKeptAsItShouldBe(t *testing.T) {
 		}
 		return fmt.Sprintf("%+v %+v", s.Annotations, s.Spec)
 	}
-	if why := asWanted(); why != "" {
-		t.Error(why)
+	if problem := check(); problem != "" {
+		t.Error(problem)
 	}
 
-	// Drift, by somebody who means well.
+	// Another client changes the Service.
 	s := n.Service()
 	s.Spec.Selector = map[string]string{"app": "mine"}
 	s.Spec.Ports[1].Port = 443
 	delete(s.Annotations, "metallb.io/address-pool")
-	if err := n.Guest.Update(t.Context(), s, client.FieldOwner("somebody")); err != nil {
+	if err := n.Guest.Update(t.Context(), s, client.FieldOwner("other-client")); err != nil {
 		t.Fatal(err)
 	}
-	lab.Await(t, "the Service to be as wanted again", asWanted)
+	lab.Await(t, "the Service to be corrected", check)
 
-	// Deleted, and made anew.
+	// A deleted Service is created again.
 	uid := n.Service().UID
 	if err := n.Guest.Delete(t.Context(), n.Service()); err != nil {
 		t.Fatal(err)
@@ -193,15 +193,15 @@ func TestTheServiceIsKeptAsItShouldBe(t *testing.T) {
 	lab.Await(t, "a new Service", func() string {
 		s := &corev1.Service{}
 		if err := n.Guest.Get(t.Context(), tenant.ServiceKey(), s); err != nil || s.UID == uid {
-			return fmt.Sprintf("it is %s, %v", s.UID, err)
+			return fmt.Sprintf("UID %s, error %v", s.UID, err)
 		}
 		return ""
 	})
 	n.Await(tenant.Ready, "", "", "192.0.2.200")
 
-	// Another name: the old one goes.
+	// A Service with another name replaces the old one.
 	n.ApplyInfra(tenant.AppsIngress(", service: {name: web}"))
-	lab.Await(t, "the old Service to go", func() string {
+	lab.Await(t, "the old Service to be deleted", func() string {
 		if err := n.Guest.Get(t.Context(), tenant.ServiceKey(), &corev1.Service{}); !apierrors.IsNotFound(err) {
 			return fmt.Sprint(err)
 		}
@@ -209,11 +209,11 @@ func TestTheServiceIsKeptAsItShouldBe(t *testing.T) {
 	})
 	n.Await(tenant.Ready, "", "", "192.0.2.200")
 	if s := n.State(); s.ServiceName != "web" {
-		t.Errorf("the state names %s", s.ServiceName)
+		t.Errorf("status.appsIngress has serviceName %s", s.ServiceName)
 	}
 }
 
-func TestAServiceOfSomebodyElseIsLeftAlone(t *testing.T) {
+func TestForeignServiceIsNotChanged(t *testing.T) {
 	n := tenants.NewTenantWithMetalLB(t, "192.0.2.200/32")
 	tenant.Apply(t, n.Hosted, "apiVersion: v1\nkind: Service\nmetadata: {name: demo-apps, namespace: openshift-ingress}\nspec: {ports: [{port: 8080}]}\n")
 	before := n.Service().ResourceVersion
@@ -221,16 +221,16 @@ func TestAServiceOfSomebodyElseIsLeftAlone(t *testing.T) {
 	n.ApplyInfra(tenant.AppsIngress(""))
 	n.Await(tenant.Degraded, v1alpha1.AppsIngressServiceForeign, "hand it over with the annotation hostedcluster.densityops.com/infra: "+n.Namespace+"/demo")
 	n.ApplyInfra("{enabled: false}")
-	lab.Await(t, "the state to go", func() string {
+	lab.Await(t, "status.appsIngress to be removed", func() string {
 		if s := n.State(); s != nil {
 			return fmt.Sprintf("%+v", s)
 		}
 		return ""
 	})
 	if after := n.Service().ResourceVersion; after != before {
-		t.Errorf("it was touched: %s, %s", before, after)
+		t.Errorf("the foreign Service was changed: resourceVersion %s, was %s", after, before)
 	}
-	// Handed over, it is ours.
+	// With the annotation control adopts it.
 	s := n.Service()
 	s.Annotations = map[string]string{"hostedcluster.densityops.com/infra": n.Namespace + "/demo"}
 	if err := n.Guest.Update(t.Context(), s); err != nil {
@@ -240,10 +240,11 @@ func TestAServiceOfSomebodyElseIsLeftAlone(t *testing.T) {
 	n.Await(tenant.Ready, "", "", "192.0.2.200")
 }
 
-// A tenant owns his cluster, and with it the Service's status.
-func TestWhatATenantSaysIsNotBelieved(t *testing.T) {
+// TestAddressesOutsideTheAllowedRangeAreRejected sets addresses in the Service's status, which the owner of
+// the hosted cluster can do.
+func TestAddressesOutsideTheAllowedRangeAreRejected(t *testing.T) {
 	n := tenants.NewTenant(t, tenants.Hosted.Get(t))
-	deletePool(n) // of which MetalLB, that does not run here, may have said that it is full
+	deletePool(n) // its status may still say that it is full, because MetalLB does not run here
 	n.ApplyPool("192.0.2.96/29")
 	tenants.NewReplica(t, n.Management, "control").Start(t)
 	n.ApplyInfra(tenant.AppsIngress(""))
@@ -258,7 +259,7 @@ func TestWhatATenantSaysIsNotBelieved(t *testing.T) {
 	n.Await(tenant.Degraded, v1alpha1.AppsIngressAddressNotAllowed, "169.254.169.254", "192.0.2.99")
 }
 
-// deletePool deletes MetalLB's pool, and with it what its status says.
+// deletePool deletes MetalLB's pool and with it the pool's status.
 func deletePool(n *tenant.Tenant) {
 	n.Helper()
 	pool := &unstructured.Unstructured{}

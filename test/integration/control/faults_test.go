@@ -20,16 +20,15 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// TestKubeconfigsThatAreNotFollowed puts in place of the administrator's kubeconfig what an
-// attacker, or a mistake, could put there. Control names each, keeps the address, and
-// comes back without a restart.
-func TestKubeconfigsThatAreNotFollowed(t *testing.T) {
+// TestRejectedKubeconfigs replaces the admin kubeconfig by ones that an attacker, or a mistake, could put
+// there. Control reports each one, keeps the address, and recovers without a restart.
+func TestRejectedKubeconfigs(t *testing.T) {
 	n := tenants.NewTenantWithMetalLB(t, "192.0.2.200/32")
 	tenants.NewReplica(t, n.Management, "control").Start(t)
 	n.ApplyInfra(tenant.AppsIngress(""))
 	n.Await(tenant.Ready, "", "", "192.0.2.200")
 	good := n.AdminKubeconfig()
-	changed := func(change func(*clientcmdapi.Config)) []byte {
+	edit := func(change func(*clientcmdapi.Config)) []byte {
 		config, err := clientcmd.Load(good)
 		if err != nil {
 			t.Fatal(err)
@@ -41,33 +40,33 @@ func TestKubeconfigsThatAreNotFollowed(t *testing.T) {
 		}
 		return data
 	}
-	user := func(change func(*clientcmdapi.AuthInfo)) []byte {
-		return changed(func(c *clientcmdapi.Config) {
+	editUser := func(change func(*clientcmdapi.AuthInfo)) []byte {
+		return edit(func(c *clientcmdapi.Config) {
 			for _, u := range c.AuthInfos {
 				change(u)
 			}
 		})
 	}
-	cluster := func(change func(*clientcmdapi.Cluster)) []byte {
-		return changed(func(c *clientcmdapi.Config) {
+	editCluster := func(change func(*clientcmdapi.Cluster)) []byte {
+		return edit(func(c *clientcmdapi.Config) {
 			for _, u := range c.Clusters {
 				change(u)
 			}
 		})
 	}
-	stranger, err := n.Hosted.UserKubeconfig("stranger")
+	unprivilegedPath, err := n.Hosted.UserKubeconfig("unprivileged")
 	if err != nil {
 		t.Fatal(err)
 	}
-	powerless, err := clientcmd.LoadFromFile(stranger)
+	unprivilegedConfig, err := clientcmd.LoadFromFile(unprivilegedPath)
 	if err != nil {
 		t.Fatal(err)
 	}
-	nobody, err := clientcmd.Write(*powerless)
+	unprivileged, err := clientcmd.Write(*unprivilegedConfig)
 	if err != nil {
 		t.Fatal(err)
 	}
-	nobody = bytes.ReplaceAll(nobody, []byte(n.Hosted.ServerURL()), []byte("https://"+tenant.HostedName+":6443"))
+	unprivileged = bytes.ReplaceAll(unprivileged, []byte(n.Hosted.ServerURL()), []byte("https://"+tenant.HostedName+":6443"))
 	const rejected, missing = v1alpha1.AppsIngressKubeconfigRejected, v1alpha1.AppsIngressKubeconfigMissing
 	for _, tc := range []struct {
 		name    string
@@ -75,30 +74,31 @@ func TestKubeconfigsThatAreNotFollowed(t *testing.T) {
 		reason  v1alpha1.AppsIngressReason
 		message string
 	}{
-		{"a command", user(func(u *clientcmdapi.AuthInfo) {
+		{"exec", editUser(func(u *clientcmdapi.AuthInfo) {
 			u.Exec = &clientcmdapi.ExecConfig{Command: "/bin/true", APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: clientcmdapi.NeverExecInteractiveMode}
 		}), rejected, "exec"},
-		{"an auth provider", user(func(u *clientcmdapi.AuthInfo) { u.AuthProvider = &clientcmdapi.AuthProviderConfig{Name: "oidc"} }), rejected, "auth-provider"},
-		{"a file", user(func(u *clientcmdapi.AuthInfo) { u.TokenFile = "/etc/passwd" }), rejected, "tokenFile"},
-		{"somebody else", user(func(u *clientcmdapi.AuthInfo) { u.Impersonate = "root" }), rejected, "as"},
-		{"a proxy", cluster(func(c *clientcmdapi.Cluster) { c.ProxyURL = "http://192.0.2.66" }), rejected, "proxy-url"},
-		{"no check of the server", cluster(func(c *clientcmdapi.Cluster) { c.InsecureSkipTLSVerify, c.CertificateAuthorityData = true, nil }), rejected, "insecure-skip-tls-verify"},
-		{"nonsense", []byte("]["), rejected, "invalid kubeconfig"},
-		{"nothing", nil, missing, "has no key"},
-		{"another authority", cluster(func(c *clientcmdapi.Cluster) { c.CertificateAuthorityData = tenants.Management.Get(t).CA() }), v1alpha1.AppsIngressHostedClusterUnreachable, "certificate"},
-		{"somebody without rights", nobody, v1alpha1.AppsIngressHostedClusterForbidden, "stranger"},
+		{"auth-provider", editUser(func(u *clientcmdapi.AuthInfo) { u.AuthProvider = &clientcmdapi.AuthProviderConfig{Name: "oidc"} }), rejected, "auth-provider"},
+		{"tokenFile", editUser(func(u *clientcmdapi.AuthInfo) { u.TokenFile = "/etc/passwd" }), rejected, "tokenFile"},
+		{"impersonation", editUser(func(u *clientcmdapi.AuthInfo) { u.Impersonate = "root" }), rejected, "as"},
+		{"proxy-url", editCluster(func(c *clientcmdapi.Cluster) { c.ProxyURL = "http://192.0.2.66" }), rejected, "proxy-url"},
+		{"insecure-skip-tls-verify", editCluster(func(c *clientcmdapi.Cluster) { c.InsecureSkipTLSVerify, c.CertificateAuthorityData = true, nil }), rejected, "insecure-skip-tls-verify"},
+		{"invalid YAML", []byte("]["), rejected, "invalid kubeconfig"},
+		{"no data", nil, missing, "has no key"},
+		{"other CA", editCluster(func(c *clientcmdapi.Cluster) { c.CertificateAuthorityData = tenants.Management.Get(t).CA() }), v1alpha1.AppsIngressHostedClusterUnreachable, "certificate"},
+		{"user without rights", unprivileged, v1alpha1.AppsIngressHostedClusterForbidden, "unprivileged"},
 	} {
 		n.WriteKubeconfig(tc.data)
 		t.Log(tc.name)
 		n.Await(tenant.Degraded, tc.reason, tc.message, "192.0.2.200")
 		if strings.Contains(n.State().Message, "BEGIN") {
-			t.Errorf("%s: the message shows keys: %s", tc.name, n.State().Message)
+			t.Errorf("%s: the message contains keys: %s", tc.name, n.State().Message)
 		}
 	}
-	// By URL it is the kubeconfig's host that counts: nobody is there, or nothing comes back.
+	// With dial: URL control connects to the kubeconfig's host: one refuses connections, the other drops
+	// packets.
 	n.ApplyInfra(tenant.AppsIngress(", dial: URL"))
 	for _, host := range []string{"127.255.255.253", "203.0.113.7"} {
-		n.WriteKubeconfig(cluster(func(c *clientcmdapi.Cluster) { c.Server = "https://" + host + ":6443" }))
+		n.WriteKubeconfig(editCluster(func(c *clientcmdapi.Cluster) { c.Server = "https://" + host + ":6443" }))
 		n.Await(tenant.Degraded, v1alpha1.AppsIngressHostedClusterUnreachable, host, "192.0.2.200")
 	}
 	n.WriteKubeconfig(good)
@@ -112,7 +112,7 @@ func TestKubeconfigsThatAreNotFollowed(t *testing.T) {
 	n.Await(tenant.Ready, "", "", "192.0.2.200")
 }
 
-func TestTheHostedClusterIsAway(t *testing.T) {
+func TestHostedClusterOutage(t *testing.T) {
 	n := tenants.NewTenantWithMetalLB(t, "192.0.2.200/32")
 	control := tenants.NewReplica(t, n.Management, "control")
 	control.Start(t)
@@ -123,13 +123,13 @@ func TestTheHostedClusterIsAway(t *testing.T) {
 	}
 	n.Await(tenant.Degraded, v1alpha1.AppsIngressHostedClusterUnreachable, "cannot be reached", "192.0.2.200")
 
-	// Control itself, restarted meanwhile, knows no more than the status says.
+	// After a restart meanwhile, control knows the last address only from the status.
 	control.Kill(t)
 	control.Start(t)
 	control.AwaitReady(t)
 	n.Await(tenant.Degraded, v1alpha1.AppsIngressHostedClusterUnreachable, "cannot be reached", "192.0.2.200")
 
-	// It comes back with another certificate, of the same authority.
+	// The API server starts with another certificate of the same CA.
 	if err := n.Hosted.RenewCertificate(); err != nil {
 		t.Fatal(err)
 	}
@@ -139,8 +139,7 @@ func TestTheHostedClusterIsAway(t *testing.T) {
 	n.Await(tenant.Ready, "", "", "192.0.2.200")
 }
 
-// TestReaderCanDoNothingElse tries everything that the hosted cluster serves with the
-// reader's credentials.
+// TestReaderCanDoNothingElse checks the reader's rights on every resource that the hosted cluster serves.
 func TestReaderCanDoNothingElse(t *testing.T) {
 	n := tenants.NewTenantWithMetalLB(t, "192.0.2.200/32")
 	tenants.NewReplica(t, n.Management, "control").Start(t)
@@ -153,7 +152,7 @@ func TestReaderCanDoNothingElse(t *testing.T) {
 		namespace                   string
 		allowed                     bool
 	}{
-		{"get", "", "services", "demo-apps", "openshift-ingress", false}, // who follows it has no use for that
+		{"get", "", "services", "demo-apps", "openshift-ingress", false}, // the daemons only list and watch
 		{"list", "", "services", "demo-apps", "openshift-ingress", true},
 		{"watch", "", "services", "demo-apps", "openshift-ingress", true},
 		{"update", "", "services", "demo-apps", "openshift-ingress", false},
@@ -185,45 +184,46 @@ func TestReaderCanDoNothingElse(t *testing.T) {
 		}
 	}
 	if tried < 500 {
-		t.Errorf("only %d rights were tried", tried)
+		t.Errorf("only %d rights were checked", tried)
 	}
 
-	// Revoked, it is made anew.
+	// Deleted credentials are created again.
 	before := readerSecret(n).ResourceVersion
 	if err := n.Guest.Delete(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "openshift-ingress", Name: "demo-apps-reader"}}); err != nil {
 		t.Fatal(err)
 	}
-	n.ApplyInfra(tenant.AppsIngress(", service: {annotations: {example.com/nudge: now}}"))
+	n.ApplyInfra(tenant.AppsIngress(", service: {annotations: {example.com/reconcile: now}}"))
 	lab.Await(t, "new credentials", func() string {
 		if s := readerSecret(n); s.ResourceVersion == before {
-			return "they are the old ones"
+			return "the Secret has not changed"
 		}
 		return ""
 	})
-	lab.Await(t, "them to work", func() string {
+	lab.Await(t, "the new credentials to be valid", func() string {
 		if !allowed(n, readerClient(n), "watch", "", "services", "openshift-ingress", "demo-apps") {
-			return "they do not"
+			return "watch is denied"
 		}
 		return ""
 	})
 }
 
-// TestNothingHangsOnDeletion deletes what can be deleted; nothing waits for us.
-func TestNothingHangsOnDeletion(t *testing.T) {
-	gone := func(n *tenant.Tenant) string {
+// TestDeletionIsNotBlocked deletes objects in several ways. Nothing waits for control, because there are no
+// finalizers.
+func TestDeletionIsNotBlocked(t *testing.T) {
+	checkRemoved := func(n *tenant.Tenant) string {
 		if err := n.Guest.Get(n.Context(), tenant.ServiceKey(), &corev1.Service{}); !apierrors.IsNotFound(err) {
 			return fmt.Sprintf("the Service: %v", err)
 		}
 		return ""
 	}
-	remove := func(n *tenant.Tenant) {
+	deleteInfra := func(n *tenant.Tenant) {
 		n.Helper()
 		infra := &v1alpha1.Infra{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "demo"}}
 		if err := n.Client.Delete(n.Context(), infra); err != nil {
 			n.Fatal(err)
 		}
 		if err := n.Client.Get(n.Context(), n.Key("demo"), infra); !apierrors.IsNotFound(err) {
-			n.Errorf("the Infra is still there: %v", err)
+			n.Errorf("the Infra still exists: %v", err)
 		}
 	}
 	t.Run("an Infra", func(t *testing.T) {
@@ -231,22 +231,22 @@ func TestNothingHangsOnDeletion(t *testing.T) {
 		tenants.NewReplica(t, n.Management, "control").Start(t)
 		n.ApplyInfra(tenant.AppsIngress(""))
 		n.Await(tenant.Ready, "", "", "192.0.2.200")
-		remove(n)
-		lab.Await(t, "what is in the hosted cluster to go", func() string { return gone(n) })
+		deleteInfra(n)
+		lab.Await(t, "the objects in the hosted cluster to be deleted", func() string { return checkRemoved(n) })
 	})
-	t.Run("an Infra while nobody looks", func(t *testing.T) {
+	t.Run("an Infra while control is down", func(t *testing.T) {
 		n := tenants.NewTenantWithMetalLB(t, "192.0.2.200/32")
 		control := tenants.NewReplica(t, n.Management, "control")
 		control.Start(t)
 		n.ApplyInfra(tenant.AppsIngress(""))
 		n.Await(tenant.Ready, "", "", "192.0.2.200")
 		control.Kill(t)
-		remove(n)
-		if gone(n) == "" {
-			t.Fatal("it is gone by itself")
+		deleteInfra(n)
+		if checkRemoved(n) == "" {
+			t.Fatal("the Service was deleted without control")
 		}
 		control.Start(t)
-		lab.Await(t, "the sweep", func() string { return gone(n) })
+		lab.Await(t, "the orphaned objects to be deleted", func() string { return checkRemoved(n) })
 	})
 	t.Run("the namespace", func(t *testing.T) {
 		n := tenants.NewTenantWithMetalLB(t, "192.0.2.200/32")
@@ -257,14 +257,14 @@ func TestNothingHangsOnDeletion(t *testing.T) {
 		if err := n.Client.Delete(t.Context(), namespace); err != nil {
 			t.Fatal(err)
 		}
-		lab.Await(t, "the namespace to be gone, with everything in it", func() string {
+		lab.Await(t, "the namespace and everything in it to be deleted", func() string {
 			if err := n.Client.Get(t.Context(), client.ObjectKeyFromObject(namespace), namespace); !apierrors.IsNotFound(err) {
 				return fmt.Sprintf("%v %+v", err, namespace.Status.Conditions)
 			}
 			return ""
 		})
-		// The hosted cluster goes with its HostedCluster, which was in there: whether what was
-		// ours in it went before is of no consequence.
+		// HyperShift deletes the hosted cluster with its HostedCluster, so it does not matter whether control
+		// deletes its objects there first.
 	})
 	t.Run("a HostedCluster", func(t *testing.T) {
 		n := tenants.NewTenantWithMetalLB(t, "192.0.2.200/32")

@@ -13,14 +13,14 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// The Operator Lifecycle Manager and MetalLB's operator do not run here: the test writes
-// what they would, and starts MetalLB when the operator would have.
+// TestMetalLBIsInstalledAndAssignsTheAddress simulates the Operator Lifecycle Manager and MetalLB's operator,
+// which do not run here: it writes their objects and statuses, and starts MetalLB.
 func TestMetalLBIsInstalledAndAssignsTheAddress(t *testing.T) {
 	n := tenants.NewTenant(t, lab.New(t, lab.Config{Name: "hosted", Address: tenant.HostedAddress, ServerNames: []string{tenant.HostedName}, ServiceCIDR: "172.31.0.0/16", CRDs: []lab.CRDSet{lab.OLM}}))
 	tenants.NewReplica(t, n.Management, "control").Start(t)
 	n.ApplyInfra(`{enabled: true, metallb: {install: true, ipAddressPoolRange: "192.0.2.200-192.0.2.209", loadBalancerClass: ` + tenant.Class + `}}`)
 	n.Await(tenant.Pending, v1alpha1.AppsIngressMetalLBMissing, "looks for metallb-operator of Subscription metallb-system/metallb-operator-sub")
-	n.Service() // which waits for MetalLB
+	n.Service() // it exists, and waits for MetalLB
 
 	tenant.Apply(t, n.Hosted, `
 apiVersion: operators.coreos.com/v1alpha1
@@ -54,7 +54,7 @@ status: {lastUpdated: 2026-01-01T00:00:00Z, currentCSV: metallb-operator.v4.20.0
 		return o
 	}
 	operand := metallb("MetalLB", "metallb")
-	lab.Await(t, "a MetalLB for the operator", func() string {
+	lab.Await(t, "the MetalLB object of the operator", func() string {
 		if err := n.Guest.Get(t.Context(), client.ObjectKeyFromObject(operand), operand); err != nil {
 			return err.Error()
 		}
@@ -62,21 +62,21 @@ status: {lastUpdated: 2026-01-01T00:00:00Z, currentCSV: metallb-operator.v4.20.0
 	})
 	got, _, err := unstructured.NestedString(operand.Object, "spec", "loadBalancerClass")
 	if err != nil || got != tenant.Class {
-		t.Fatalf("MetalLB is to handle class %q, %v", got, err)
+		t.Fatalf("loadBalancerClass %q, error %v, want %q", got, err, tenant.Class)
 	}
 	if err := n.Hosted.StartMetalLB(t.Context(), lab.MetalLBConfig{LoadBalancerClass: got}); err != nil {
 		t.Fatal(err)
 	}
 	n.Await(tenant.Ready, "", "", "192.0.2.200")
 
-	// What is installed stays when the applications no longer need it: others may.
+	// The installation stays when apps ingress is disabled, because others may use it.
 	n.ApplyInfra("{enabled: false}")
-	lab.Await(t, "the Service to go", func() string {
+	lab.Await(t, "the Service to be deleted", func() string {
 		err := n.Guest.Get(t.Context(), tenant.ServiceKey(), &corev1.Service{})
 		if apierrors.IsNotFound(err) {
 			return ""
 		}
-		return "it is there"
+		return "it still exists"
 	})
 	for _, o := range []*unstructured.Unstructured{operand, metallb("IPAddressPool", "oooi"), metallb("L2Advertisement", "oooi")} {
 		if err := n.Guest.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil || o.GetDeletionTimestamp() != nil {

@@ -37,19 +37,19 @@ func TestOneReplicaWritesAndAnotherTakesOver(t *testing.T) {
 	tenant.Apply(t, cp, infraOf(namespace, "203.0.113.3"))
 	awaitNetwork(t, c, namespace, metav1.ConditionFalse)
 
-	// The one that was killed comes back and waits.
+	// The killed replica starts again, and does not lead.
 	replicas[leader].Start(t)
 	replicas[leader].AwaitReady(t)
 	if leads(t, replicas[leader]) || !leads(t, replicas[1-leader]) {
-		t.Error("who comes back takes the lead")
+		t.Error("the restarted replica leads")
 	}
 
-	// Who ends in peace gives up the lead at once.
+	// A replica that is terminated releases the Lease immediately.
 	replicas[1-leader].Terminate(t)
 	awaitLeader(t, replicas[leader:leader+1])
 }
 
-// leads returns whether the replica leads; false while it does not answer.
+// leads reports whether the replica leads. It returns false if the replica does not respond.
 func leads(t *testing.T, r *tenant.Replica) bool {
 	t.Helper()
 	var state struct {
@@ -66,7 +66,7 @@ func leads(t *testing.T, r *tenant.Replica) bool {
 // awaitLeader waits until exactly one of the replicas leads.
 func awaitLeader(t *testing.T, replicas []*tenant.Replica) (leader int) {
 	t.Helper()
-	lab.Await(t, "one to lead", func() string {
+	lab.Await(t, "one replica to lead", func() string {
 		var leaders []int
 		for i, r := range replicas {
 			if leads(t, r) {
@@ -82,7 +82,7 @@ func awaitLeader(t *testing.T, replicas []*tenant.Replica) (leader int) {
 	return leader
 }
 
-// infraOf is an Infra whose proxy has an address.
+// infraOf returns an Infra whose proxy has an address.
 func infraOf(namespace, address string) string {
 	return fmt.Sprintf(`
 apiVersion: hostedcluster.densityops.com/v1alpha1
@@ -94,7 +94,7 @@ spec:
 `, namespace, address)
 }
 
-// awaitNetwork waits for the verdict on the addresses of the Infra that is there now.
+// awaitNetwork waits for the condition NetworkValid of the Infra's current generation.
 func awaitNetwork(t *testing.T, c client.Client, namespace string, want metav1.ConditionStatus) {
 	t.Helper()
 	lab.Await(t, fmt.Sprintf("NetworkValid=%s", want), func() string {
@@ -104,7 +104,7 @@ func awaitNetwork(t *testing.T, c client.Client, namespace string, want metav1.C
 		}
 		valid := meta.FindStatusCondition(infra.Status.Conditions, v1alpha1.ConditionNetworkValid)
 		if valid == nil || valid.Status != want || valid.ObservedGeneration != infra.Generation {
-			return fmt.Sprintf("it is %+v", valid)
+			return fmt.Sprintf("condition is %+v", valid)
 		}
 		return ""
 	})

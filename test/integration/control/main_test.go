@@ -1,5 +1,4 @@
-// Package control_test tests xdsd control as its users run it: the built binary, with the
-// rights of its manifest, on a real API server.
+// Package control_test tests the built xdsd control with the rights of its manifest on real API servers.
 package control_test
 
 import (
@@ -12,12 +11,12 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// network has a range that drops every packet. The VLAN's addresses are only read and written here.
+// network has a range that drops every packet. The VLAN's addresses are only data here.
 var network = lab.Network{
-	Holes:   []string{"203.0.113.0/24"},
-	Build:   []string{"xdsd"},
-	Sources: []string{"api", "internal", "xdsd", "manifests"},
-	Prepare: prepare,
+	Blackholes: []string{"203.0.113.0/24"},
+	Build:      []string{"xdsd"},
+	Sources:    []string{"api", "internal", "xdsd", "manifests"},
+	Prepare:    prepare,
 }
 
 var tenants = tenant.NewLab(&network)
@@ -28,9 +27,9 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// prepare builds MetalLB, and fetches the CRDs that tests install in a hosted cluster that runs.
+// prepare builds MetalLB, and downloads the CRDs that tests install in a running hosted cluster.
 func prepare(ctx context.Context) error {
-	_, noMetalLB := lab.BuildMetalLB(ctx, nil)
-	_, noCRDs := lab.CRDs(ctx, lab.MetalLB, lab.MetalLBOperator, lab.OLM)
-	return errors.Join(noMetalLB, noCRDs)
+	_, metallbErr := lab.BuildMetalLB(ctx, nil)
+	_, crdsErr := lab.CRDs(ctx, lab.MetalLB, lab.MetalLBOperator, lab.OLM)
+	return errors.Join(metallbErr, crdsErr)
 }

@@ -27,7 +27,7 @@ func readerSecret(n *tenant.Tenant) *corev1.Secret {
 	return secret
 }
 
-// readerClient returns a client of the hosted cluster with the credentials in that Secret.
+// readerClient returns a client of the hosted cluster with the credentials of the reader's Secret.
 func readerClient(n *tenant.Tenant) kubernetes.Interface {
 	n.Helper()
 	config, err := clientcmd.RESTConfigFromKubeConfig(readerSecret(n).Data["kubeconfig"])
@@ -44,7 +44,7 @@ func readerClient(n *tenant.Tenant) kubernetes.Interface {
 	return client
 }
 
-// allowed asks the hosted cluster whether the client may do something there.
+// allowed reports whether the hosted cluster authorizes the client for a request.
 func allowed(n *tenant.Tenant, client kubernetes.Interface, verb, group, resource, namespace, name string) bool {
 	n.Helper()
 	resource, sub, _ := strings.Cut(resource, "/")
@@ -59,7 +59,7 @@ func allowed(n *tenant.Tenant, client kubernetes.Interface, verb, group, resourc
 
 type resource struct{ group, name string }
 
-// servedResources returns every resource that the hosted cluster serves, subresources too.
+// servedResources returns all resources and subresources that the hosted cluster serves.
 func servedResources(n *tenant.Tenant) []resource {
 	n.Helper()
 	config := rest.CopyConfig(n.Hosted.RESTConfig())

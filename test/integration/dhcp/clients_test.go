@@ -13,7 +13,8 @@ import (
 
 const mac1, mac2, mac3 = "02:00:00:00:00:01", "02:00:00:00:00:02", "02:00:00:00:00:03"
 
-// first returns the first of some variables that is set: clients call them differently.
+// first returns the value of the first variable that is set. The clients use different names for the same
+// option.
 func (e event) first(keys ...string) string {
 	for _, key := range keys {
 		if e[key] != "" {
@@ -23,8 +24,8 @@ func (e event) first(keys ...string) string {
 	return ""
 }
 
-// TestRealClientsLearnWhatTheyAsk boots a machine with each client.
-func TestRealClientsLearnWhatTheyAsk(t *testing.T) {
+// TestRealClientsGetTheirOptions boots a machine with each client.
+func TestRealClientsGetTheirOptions(t *testing.T) {
 	s, c := newSite(t), newCluster(t)
 	srv := c.serve(t, s)
 	for _, tc := range []struct {
@@ -38,10 +39,10 @@ func TestRealClientsLearnWhatTheyAsk(t *testing.T) {
 		{"dhcpcd", mac3, (*machine).dhcpcd, []string{"--noarp"}, "10.0.0.0/8 192.0.2.9 0.0.0.0/0 192.0.2.1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c.run(t, srv, "worker-"+tc.name, tc.mac, "")
+			c.startVM(t, srv, "worker-"+tc.name, tc.mac, "")
 			m := s.newMachine(t, tc.mac)
-			m.client(t, tc.command(m, t, tc.args...)...)
-			e := m.told(t, 0, "BOUND", "bound")
+			m.startClient(t, tc.command(m, t, tc.args...)...)
+			e := m.awaitEvent(t, 0, "BOUND", "bound")
 			for _, want := range []struct{ what, got, want string }{
 				{"host name", e.first("new_host_name", "hostname"), "worker-" + tc.name},
 				{"domain", e.first("new_domain_name", "domain"), "demo.example.com"},
@@ -53,22 +54,22 @@ func TestRealClientsLearnWhatTheyAsk(t *testing.T) {
 				{"lease", e.first("new_dhcp_lease_time", "lease"), "3600"},
 			} {
 				if want.what == "router" && want.got == "" && tc.name == "dhcpcd" {
-					continue // it ignores option 3, since there are routes
+					continue // it ignores option 3 if option 121 is present
 				}
 				if want.got != want.want {
-					t.Errorf("the %s is %q, want %q in %v", want.what, want.got, want.want, e)
+					t.Errorf("%s %q, want %q in %v", want.what, want.got, want.want, e)
 				}
 			}
 			if a := m.address(t); !strings.HasPrefix(a, "192.0.2.1") {
-				t.Errorf("the address is %q", a)
+				t.Errorf("address %q", a)
 			}
 		})
 	}
 }
 
-// TestRealClientsReadWhatIsPutElsewhere has more options than a client takes that does not say how much it takes: some are
-// where the names of a boot file and of a server would be.
-func TestRealClientsReadWhatIsPutElsewhere(t *testing.T) {
+// TestRealClientsReadOverloadedOptions serves more options than fit into a reply to a client that sends no
+// maximum message size, so that some are in the fields sname and file (RFC 2131, option overload).
+func TestRealClientsReadOverloadedOptions(t *testing.T) {
 	s, c := newSite(t), newCluster(t)
 	var routes, dhclient, others []string
 	for i := range 25 {
@@ -90,122 +91,122 @@ func TestRealClientsReadWhatIsPutElsewhere(t *testing.T) {
 		{"udhcpc", mac2, (*machine).udhcpc, []string{"-O", "search"}, strings.Join(others, " ") + " 0.0.0.0/0 192.0.2.1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c.run(t, srv, "worker-"+tc.name, tc.mac, "")
+			c.startVM(t, srv, "worker-"+tc.name, tc.mac, "")
 			m := s.newMachine(t, tc.mac)
-			m.client(t, tc.command(m, t, tc.args...)...)
-			e := m.told(t, 0, "BOUND", "bound")
+			m.startClient(t, tc.command(m, t, tc.args...)...)
+			e := m.awaitEvent(t, 0, "BOUND", "bound")
 			if got := e.first("new_classless_routes", "staticroutes"); got != tc.routes {
-				t.Errorf("the routes are %q, want %q", got, tc.routes)
+				t.Errorf("routes %q, want %q", got, tc.routes)
 			}
 			if e.first("new_domain_name", "domain") != "demo.example.com" || e.first("new_host_name", "hostname") != "worker-"+tc.name {
-				t.Errorf("it is told %v", e)
+				t.Errorf("options %v", e)
 			}
 			got := strings.Fields(strings.ReplaceAll(e.first("new_domain_search", "search"), ". ", " "))
 			if len(got) != len(search) || strings.TrimSuffix(got[2], ".") != search[2] {
-				t.Errorf("the search list is %q", got)
+				t.Errorf("search list %q", got)
 			}
 			offer := func() *dhcpv4.DHCPv4 {
 				w := s.newMachine(t, tc.mac).dial(t, 68)
-				return w.ask(t, w.packet(t, dhcpv4.MessageTypeDiscover), broadcast)
+				return w.exchange(t, w.packet(t, dhcpv4.MessageTypeDiscover), broadcast)
 			}()
 			if !offer.Options.Has(dhcpv4.OptionOptionOverload) {
-				t.Errorf("all is in one place: %s", offer.Summary())
+				t.Errorf("no option overload: %s", offer.Summary())
 			}
 		})
 	}
 }
 
-// TestALifeWithDhclient goes through the states of RFC 2131, figure 5.
-func TestALifeWithDhclient(t *testing.T) {
+// TestDhclientLifecycle takes dhclient through the states of RFC 2131, figure 5.
+func TestDhclientLifecycle(t *testing.T) {
 	s, _, srv := newWorker(t, "")
 	m := s.newMachine(t, mac1)
 
-	client := m.client(t, m.dhclient(t)...)
-	address := m.told(t, 0, "BOUND")["new_ip_address"]
+	client := m.startClient(t, m.dhclient(t)...)
+	address := m.awaitEvent(t, 0, "BOUND")["new_ip_address"]
 	n := len(m.events(t))
-	if e := m.told(t, n, "RENEW"); e["new_ip_address"] != address {
-		t.Errorf("after renewal it is %v", e)
+	if e := m.awaitEvent(t, n, "RENEW"); e["new_ip_address"] != address {
+		t.Errorf("event after the renewal: %v", e)
 	}
 	if lines := client.Log.Lines("DHCPREQUEST for "+address, "to 192.0.2.2 port 67"); len(lines) == 0 {
-		t.Error("it was not renewed by unicast")
+		t.Error("dhclient sent no unicast DHCPREQUEST")
 	}
 	if lines := srv.Log.Lines("request=REQUEST answer=ACK", "to="+address+":68"); len(lines) == 0 {
-		t.Error("the renewal was not answered by unicast")
+		t.Error("the server did not reply to the renewal by unicast")
 	}
 
-	// A server that can be reached by broadcast alone.
+	// Unicast to the server fails now, so that dhclient must rebind by broadcast.
 	m.Run(t, "ip", "neighbour", "replace", "192.0.2.2", "lladdr", "02:00:00:00:ff:ff", "nud", "permanent", "dev", "eth0")
-	lab.Poll(t, "it to ask whoever hears it", func() bool {
-		return len(client.Log.Lines("DHCPREQUEST for "+address, "to 255.255.255.255 port 67")) == 2 // one was the first
+	lab.Poll(t, "a broadcast DHCPREQUEST", func() bool {
+		return len(client.Log.Lines("DHCPREQUEST for "+address, "to 255.255.255.255 port 67")) == 2 // one of them is of the first lease
 	})
 	n = len(m.events(t))
-	if e := m.told(t, n-1, "REBIND", "RENEW"); e["new_ip_address"] != address {
-		t.Errorf("after rebinding it is %v", e)
+	if e := m.awaitEvent(t, n-1, "REBIND", "RENEW"); e["new_ip_address"] != address {
+		t.Errorf("event after rebinding: %v", e)
 	}
 
 	client.Kill(t)
 	m.Run(t, "ip", "address", "flush", "dev", "eth0")
 	n = len(m.events(t))
-	client = m.client(t, m.dhclient(t)...)
-	if e := m.told(t, n, "REBOOT"); e["new_ip_address"] != address {
-		t.Errorf("after a reboot it is %v", e)
+	client = m.startClient(t, m.dhclient(t)...)
+	if e := m.awaitEvent(t, n, "REBOOT"); e["new_ip_address"] != address {
+		t.Errorf("event after a reboot: %v", e)
 	}
 	if client.Log.Lines("DHCPDISCOVER") != nil {
-		t.Error("it asked for an address anew")
+		t.Error("dhclient sent a DHCPDISCOVER after a reboot")
 	}
 	client.Kill(t)
 
 	m.Run(t, m.dhclient(t, "-r")...)
-	srv.released(t)
+	srv.awaitRelease(t)
 	if m.address(t) != "" {
-		t.Errorf("after the release it has %s", m.address(t))
+		t.Errorf("after the release the interface has %s", m.address(t))
 	}
 	n = len(m.events(t))
-	m.client(t, m.dhclient(t)...)
-	if e := m.told(t, n, "BOUND"); e["new_ip_address"] != address {
-		t.Errorf("after the release it gets %v, not %s", e, address)
+	m.startClient(t, m.dhclient(t)...)
+	if e := m.awaitEvent(t, n, "BOUND"); e["new_ip_address"] != address {
+		t.Errorf("lease after the release: %v, want address %s", e, address)
 	}
 }
 
 func TestUdhcpcRenewsAndReleases(t *testing.T) {
 	s, _, srv := newWorker(t, "")
 	m := s.newMachine(t, mac1)
-	client := m.client(t, m.udhcpc(t)...)
-	address := m.told(t, 0, "bound")["ip"]
+	client := m.startClient(t, m.udhcpc(t)...)
+	address := m.awaitEvent(t, 0, "bound")["ip"]
 	n := len(m.events(t))
 	client.Signal(t, syscall.SIGUSR1)
-	if e := m.told(t, n, "renew", "bound"); e["ip"] != address {
-		t.Errorf("after renewal it is %v", e)
+	if e := m.awaitEvent(t, n, "renew", "bound"); e["ip"] != address {
+		t.Errorf("event after the renewal: %v", e)
 	}
 	client.Signal(t, syscall.SIGUSR2)
-	srv.released(t)
+	srv.awaitRelease(t)
 }
 
-// TestAnAddressThatSomebodyHasIsDeclined has a stranger take the address that a machine had before it was started again.
-func TestAnAddressThatSomebodyHasIsDeclined(t *testing.T) {
+// TestAddressInUseIsDeclined restarts the client of a machine whose address another host uses meanwhile.
+func TestAddressInUseIsDeclined(t *testing.T) {
 	s, _, srv := newWorker(t, `annotations: {hostedcluster.densityops.com/dhcp-addresses: 192.0.2.150}`)
 	m := s.newMachine(t, mac1)
-	client := m.client(t, m.udhcpc(t, "-a")...)
-	if e := m.told(t, 0, "bound"); e["ip"] != "192.0.2.150" {
-		t.Fatalf("it has %v", e)
+	client := m.startClient(t, m.udhcpc(t, "-a")...)
+	if e := m.awaitEvent(t, 0, "bound"); e["ip"] != "192.0.2.150" {
+		t.Fatalf("lease %v", e)
 	}
 	client.Kill(t)
 	m.Run(t, "ip", "address", "flush", "dev", "eth0")
 	stranger := s.newMachine(t, mac2)
 	stranger.Run(t, "ip", "address", "add", "192.0.2.150/24", "dev", "eth0")
 	n := len(m.events(t))
-	m.client(t, m.udhcpc(t, "-a")...)
+	m.startClient(t, m.udhcpc(t, "-a")...)
 	lab.Poll(t, "the address to be declined", func() bool { return srv.metric(t, `coredhcp_dhcp4_received_total{type="DECLINE"}`) >= 1 })
-	if e := m.told(t, n, "bound"); e["ip"] == "192.0.2.150" || e["ip"] == "" {
-		t.Errorf("it has %v", e)
+	if e := m.awaitEvent(t, n, "bound"); e["ip"] == "192.0.2.150" || e["ip"] == "" {
+		t.Errorf("lease %v", e)
 	}
-	if lines := srv.Log.Lines("in use by somebody else", "address=192.0.2.150", "user="+mac2); len(lines) != 1 {
-		t.Errorf("the log says %q", lines)
+	if lines := srv.Log.Lines("a client declined its address", "address=192.0.2.150", "user="+mac2); len(lines) != 1 {
+		t.Errorf("log lines about the conflict: %q", lines)
 	}
 }
 
-// TestAMachineFromElsewhereIsToldSo boots a machine with a lease of another network.
-func TestAMachineFromElsewhereIsToldSo(t *testing.T) {
+// TestLeaseOfAnotherNetworkIsRefused boots a machine that has a lease of another network.
+func TestLeaseOfAnotherNetworkIsRefused(t *testing.T) {
 	s, _, _ := newWorker(t, "")
 	m := s.newMachine(t, mac1)
 	m.write(t, "leases", `lease {
@@ -220,44 +221,44 @@ func TestAMachineFromElsewhereIsToldSo(t *testing.T) {
   expire 4 2037/01/01 00:00:00;
 }
 `)
-	client := m.client(t, m.dhclient(t)...)
-	if e := m.told(t, 0, "BOUND"); !strings.HasPrefix(e["new_ip_address"], "192.0.2.1") {
-		t.Errorf("it has %v", e)
+	client := m.startClient(t, m.dhclient(t)...)
+	if e := m.awaitEvent(t, 0, "BOUND"); !strings.HasPrefix(e["new_ip_address"], "192.0.2.1") {
+		t.Errorf("lease %v", e)
 	}
 	if client.Log.Lines("DHCPNAK from 192.0.2.2") == nil {
-		t.Error("it was not told that its address is of another network")
+		t.Error("dhclient received no DHCPNAK")
 	}
 }
 
-// TestAMachineWithANewMACHasItsAddress stops a machine and starts it with another MAC address.
-func TestAMachineWithANewMACHasItsAddress(t *testing.T) {
+// TestVMKeepsItsAddressWithANewMAC stops a VM and starts it with another MAC address.
+func TestVMKeepsItsAddressWithANewMAC(t *testing.T) {
 	s, c, srv := newWorker(t, "")
 	before := s.newMachine(t, mac1)
-	client := before.client(t, before.dhclient(t)...)
-	address := before.told(t, 0, "BOUND")["new_ip_address"]
+	client := before.startClient(t, before.dhclient(t)...)
+	address := before.awaitEvent(t, 0, "BOUND")["new_ip_address"]
 	client.Kill(t)
 	before.Run(t, "ip", "link", "set", "eth0", "down")
-	c.stop(t, "worker", mac1)
-	srv.knows(t, mac1, "nobody")
-	c.run(t, srv, "worker", mac2, "")
+	c.stopVM(t, "worker", mac1)
+	srv.awaitClient(t, mac1, "")
+	c.startVM(t, srv, "worker", mac2, "")
 	after := s.newMachine(t, mac2)
-	after.client(t, after.dhclient(t)...)
-	if e := after.told(t, 0, "BOUND"); e["new_ip_address"] != address {
-		t.Errorf("it had %s and has %v", address, e)
+	after.startClient(t, after.dhclient(t)...)
+	if e := after.awaitEvent(t, 0, "BOUND"); e["new_ip_address"] != address {
+		t.Errorf("address was %s, lease is now %v", address, e)
 	}
 }
 
-// TestAMachineIsServedAsSoonAsItIsKnown starts the client first. The machine has an address
-// and options of its own.
-func TestAMachineIsServedAsSoonAsItIsKnown(t *testing.T) {
+// TestVMIsServedAsSoonAsItExists starts the client before the VirtualMachineInstance exists, which has an
+// address and options of its own.
+func TestVMIsServedAsSoonAsItExists(t *testing.T) {
 	s, c := newSite(t), newCluster(t)
 	srv := c.serve(t, s)
 	m := s.newMachine(t, mac1)
-	m.client(t, m.dhclient(t)...)
-	lab.Poll(t, "a stranger to be met with silence", func() bool { return srv.metric(t, "coredhcp_kubevirt_unknown_total") > 0 })
-	c.run(t, srv, "worker", mac1, `annotations: {hostedcluster.densityops.com/dhcp-addresses: "other=192.0.2.160,192.0.2.150", hostedcluster.densityops.com/dhcp-options: "mtu=9000 hostname=chosen"}`)
-	e := m.told(t, 0, "BOUND")
+	m.startClient(t, m.dhclient(t)...)
+	lab.Poll(t, "a packet of an unknown client", func() bool { return srv.metric(t, "coredhcp_kubevirt_unknown_total") > 0 })
+	c.startVM(t, srv, "worker", mac1, `annotations: {hostedcluster.densityops.com/dhcp-addresses: "other=192.0.2.160,192.0.2.150", hostedcluster.densityops.com/dhcp-options: "mtu=9000 hostname=chosen"}`)
+	e := m.awaitEvent(t, 0, "BOUND")
 	if e["new_ip_address"] != "192.0.2.150" || e["new_interface_mtu"] != "9000" || e["new_host_name"] != "chosen" || e["new_domain_name"] != "demo.example.com" {
-		t.Errorf("it is told %v", e)
+		t.Errorf("options %v", e)
 	}
 }

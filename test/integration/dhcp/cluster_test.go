@@ -8,7 +8,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// cluster is a hosted cluster's namespace on the API server.
+// cluster is the namespace of a hosted cluster's control plane in the management cluster.
 type cluster struct {
 	cp        *lab.ControlPlane
 	namespace string
@@ -27,16 +27,16 @@ func (c *cluster) apply(t *testing.T, yaml string) {
 	}
 }
 
-// run makes a virtual machine run, with a MAC address and further metadata, and waits until
-// the server knows it.
-func (c *cluster) run(t *testing.T, srv *server, name, mac, metadata string) {
+// startVM creates a VirtualMachine and its running instance, with further metadata, and waits until the
+// server knows the instance.
+func (c *cluster) startVM(t *testing.T, srv *server, name, mac, metadata string) {
 	t.Helper()
-	c.apply(t, c.machine(name)+c.instance(name, mac, "kubevirt.io/test", metadata))
-	srv.knows(t, mac, c.interfaceOf(name))
+	c.apply(t, c.virtualMachine(name)+c.instance(name, mac, "kubevirt.io/test", metadata))
+	srv.awaitClient(t, mac, c.interfaceOf(name))
 }
 
-// stop ends what run made run; the machine stays.
-func (c *cluster) stop(t *testing.T, name, mac string) {
+// stopVM deletes the instance; the VirtualMachine stays.
+func (c *cluster) stopVM(t *testing.T, name, mac string) {
 	t.Helper()
 	if err := c.cp.DeleteYAML(t.Context(), []byte(c.instance(name, mac, "kubevirt.io/test", ""))); err != nil {
 		t.Fatal(err)
@@ -44,12 +44,12 @@ func (c *cluster) stop(t *testing.T, name, mac string) {
 	c.apply(t, c.instance(name, mac, "", ""))
 }
 
-func (c *cluster) machine(name string) string {
+func (c *cluster) virtualMachine(name string) string {
 	return fmt.Sprintf("apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: %s, namespace: %s}\n---\n", name, c.namespace)
 }
 
-// instance is one that the real CRD accepts. Its finalizer is there until KubeVirt has ended
-// it.
+// instance returns a VirtualMachineInstance that the real CRD accepts. The finalizer stands for KubeVirt's,
+// which KubeVirt removes when the instance has ended.
 func (c *cluster) instance(name, mac, finalizer, metadata string) string {
 	if metadata != "" {
 		metadata = ", " + metadata
@@ -66,11 +66,11 @@ spec:
 `, name, c.namespace, mac, finalizer, metadata)
 }
 
-// interfaceOf is what a machine's interface is called.
+// interfaceOf returns the name that the server gives to the VM's interface.
 func (c *cluster) interfaceOf(name string) string { return c.namespace + "/" + name + "/vlan" }
 
-// plugins are those of a VLAN's server: who asks, which address, and what else it is told.
-// More are words for the plugin leasedb.
+// plugins returns the plugins of a VLAN's server with an address. more are further arguments of the plugin
+// leasedb.
 func (c *cluster) plugins(address string, more ...string) []string {
 	return []string{
 		"kubevirt network=clusters/vlan namespace=" + c.namespace + " kubeconfig=DIR/kubeconfig snapshot=DIR/machines.json",
@@ -82,13 +82,13 @@ func (c *cluster) plugins(address string, more ...string) []string {
 	}
 }
 
-// serve starts the server of a site for the cluster.
+// serve starts the cluster's server on a site's VLAN, with the default address and plugins.
 func (c *cluster) serve(t *testing.T, s *site) *server {
 	t.Helper()
 	return c.serveAt(t, s, "192.0.2.2", c.plugins("192.0.2.2")...)
 }
 
-// serveAt starts one with an address and plugins of its own.
+// serveAt is serve with another address and other plugins.
 func (c *cluster) serveAt(t *testing.T, s *site, address string, plugins ...string) *server {
 	t.Helper()
 	srv := s.newServer(t, address, plugins...)
@@ -97,12 +97,12 @@ func (c *cluster) serveAt(t *testing.T, s *site, address string, plugins ...stri
 	return srv
 }
 
-// newWorker is a site with the server of a cluster that runs a virtual machine, worker, with
-// mac1 and further metadata. It has asked for nothing yet.
+// newWorker returns a site with the server of a cluster, and a running VM called worker with mac1 and further
+// metadata. The VM has no lease yet.
 func newWorker(t *testing.T, metadata string) (*site, *cluster, *server) {
 	t.Helper()
 	s, c := newSite(t), newCluster(t)
 	srv := c.serve(t, s)
-	c.run(t, srv, "worker", mac1, metadata)
+	c.startVM(t, srv, "worker", mac1, metadata)
 	return s, c, srv
 }

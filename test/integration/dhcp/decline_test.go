@@ -9,9 +9,10 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// TestAFloodOfDeclinesTakesAQuarterAtMost has one host go by many names, get an address for each, and decline all of
-// them. One that has an address keeps it meanwhile, and one that comes late gets one. So it is after a restart.
-func TestAFloodOfDeclinesTakesAQuarterAtMost(t *testing.T) {
+// TestDeclineFloodQuarantinesAQuarterAtMost has one host lease an address for each of many MAC addresses, and
+// decline them all. A client with a lease keeps its address meanwhile and after a restart, and a new client
+// still gets one.
+func TestDeclineFloodQuarantinesAQuarterAtMost(t *testing.T) {
 	const addresses = 2500
 	flood := lab.Length(800, 2000)
 	s := newSite(t)
@@ -26,43 +27,43 @@ func TestAFloodOfDeclinesTakesAQuarterAtMost(t *testing.T) {
 	state := func(state string) float64 {
 		return srv.metric(t, `coredhcp_leasedb_addresses{family="ipv4",pool="default",state="`+state+`"}`)
 	}
-	keeps := func() {
+	checkRenewal := func() {
 		t.Helper()
-		ack := victim.ask(t, victim.packet(t, dhcpv4.MessageTypeRequest, dhcpv4.WithClientIP(address)), broadcast)
+		ack := victim.exchange(t, victim.packet(t, dhcpv4.MessageTypeRequest, dhcpv4.WithClientIP(address)), broadcast)
 		if ack.MessageType() != dhcpv4.MessageTypeAck || !ack.YourIPAddr.Equal(address) {
-			t.Fatalf("it had %s and is told %s", address, ack.Summary())
+			t.Fatalf("renewing %s: %s", address, ack.Summary())
 		}
 	}
 	for i := range declines {
-		client := &wire{m: &machine{mac: net.HardwareAddr{2, 9, 0, 0, byte(i >> 8), byte(i)}}, conn: host.conn}
+		client := &rawClient{m: &machine{mac: net.HardwareAddr{2, 9, 0, 0, byte(i >> 8), byte(i)}}, conn: host.conn}
 		ack := client.lease(t)
 		declines[i] = client.packet(t, dhcpv4.MessageTypeDecline, dhcpv4.WithOption(dhcpv4.OptRequestedIPAddress(ack.YourIPAddr)),
 			dhcpv4.WithOption(dhcpv4.OptServerIdentifier(ack.ServerIdentifier()))).ToBytes()
 		if i%50 != 49 && i != flood-1 {
 			continue
 		}
-		for _, data := range declines[i/50*50 : i+1] { // shortly after their ACKs, at once
+		for _, data := range declines[i/50*50 : i+1] { // soon after their ACKs, because late DECLINEs are ignored
 			host.send(t, data, broadcast)
 		}
-		keeps()
+		checkRenewal()
 	}
-	lab.Poll(t, "all to be heard", func() bool {
+	lab.Poll(t, "all DECLINEs to be processed", func() bool {
 		return srv.metric(t, `coredhcp_dhcp4_received_total{type="DECLINE"}`) == float64(flood) && srv.metric(t, "coredhcp_dhcp4_in_flight") == 0
 	})
 	quarantined := state("quarantined")
 	if quarantined < addresses/5 || quarantined > addresses/4+1 {
-		t.Errorf("of %d addresses %v are in quarantine", addresses, quarantined)
+		t.Errorf("%v of %d addresses are quarantined, want a quarter at most", quarantined, addresses)
 	}
 	if n := srv.metric(t, `coredhcp_leasedb_silences_total{family="ipv4",pool="default",reason="too-many"}`); n != float64(flood)-quarantined {
-		t.Errorf("%v declines were too many", n)
+		t.Errorf("%v DECLINEs were ignored as too many, want %v", n, float64(flood)-quarantined)
 	}
 
 	srv.Kill(t)
 	srv.start(t)
 	if n := state("quarantined"); n != quarantined {
-		t.Errorf("after a restart %v addresses are in quarantine, of %v", n, quarantined)
+		t.Errorf("after a restart %v addresses are quarantined, want %v", n, quarantined)
 	}
-	keeps()
+	checkRenewal()
 	late := s.newMachine(t, mac3).dial(t, 68).lease(t)
 	for _, data := range declines {
 		p, err := dhcpv4.FromBytes(data)
@@ -70,47 +71,48 @@ func TestAFloodOfDeclinesTakesAQuarterAtMost(t *testing.T) {
 			t.Fatal(err)
 		}
 		if late.YourIPAddr.Equal(p.RequestedIPAddress()) {
-			t.Errorf("the last one got %s, which was declined", late.YourIPAddr)
+			t.Errorf("the new client got %s, which was declined", late.YourIPAddr)
 		}
 	}
 }
 
-// TestAForgedDeclineTakesNothing has another host decline a machine's address, in its name: at once, when it may, and later.
-func TestAForgedDeclineTakesNothing(t *testing.T) {
+// TestForgedDeclinesAreIgnored sends DECLINEs from another host with a machine's MAC address: soon after the
+// lease, later, and after the forger has made the server acknowledge the address again.
+func TestForgedDeclinesAreIgnored(t *testing.T) {
 	s, c := newSite(t), newCluster(t)
 	plugins := c.plugins("192.0.2.2")
-	plugins[5] = "options mtu=1400" // without renewals after two seconds
+	plugins[5] = "options mtu=1400" // without the default t1 of 2 seconds
 	srv := c.serveAt(t, s, "192.0.2.2", plugins...)
-	c.run(t, srv, "worker", mac1, "")
+	c.startVM(t, srv, "worker", mac1, "")
 	victim := s.newMachine(t, mac1)
-	victim.client(t, victim.dhclient(t)...)
-	address := net.ParseIP(victim.told(t, 0, "BOUND")["new_ip_address"]).To4()
-	forger := &wire{m: &machine{mac: victim.mac}, conn: s.newMachine(t, mac2).dial(t, 68).conn}
+	victim.startClient(t, victim.dhclient(t)...)
+	address := net.ParseIP(victim.awaitEvent(t, 0, "BOUND")["new_ip_address"]).To4()
+	forger := &rawClient{m: &machine{mac: victim.mac}, conn: s.newMachine(t, mac2).dial(t, 68).conn}
 	forged := func() *dhcpv4.DHCPv4 {
 		return forger.packet(t, dhcpv4.MessageTypeDecline, dhcpv4.WithOption(dhcpv4.OptRequestedIPAddress(address)),
 			dhcpv4.WithOption(dhcpv4.OptServerIdentifier(net.IPv4(192, 0, 2, 2))))
 	}
 	for _, reason := range []string{"not-in-use", "late-decline"} {
 		forger.send(t, forged().ToBytes(), broadcast)
-		lab.Poll(t, "the DECLINE not to be believed: "+reason, func() bool {
+		lab.Poll(t, "the DECLINE to be ignored: "+reason, func() bool {
 			return srv.metric(t, `coredhcp_leasedb_silences_total{family="ipv4",pool="default",reason="`+reason+`"}`) == 1
 		})
 	}
-	// Whoever makes the server acknowledge the address first, in the machine's name, gets no further.
-	ack := forger.ask(t, forger.rebooting(t, address), broadcast)
+	// The forger makes the server acknowledge the address again, in the machine's name.
+	ack := forger.exchange(t, forger.rebooting(t, address), broadcast)
 	if ack.MessageType() != dhcpv4.MessageTypeAck {
-		t.Fatalf("it is told %s", ack.Summary())
+		t.Fatalf("reply %s", ack.Summary())
 	}
 	forger.send(t, forged().ToBytes(), broadcast)
-	lab.Poll(t, "the next one not to be believed", func() bool {
+	lab.Poll(t, "the next DECLINE to be ignored", func() bool {
 		return srv.metric(t, `coredhcp_leasedb_silences_total{family="ipv4",pool="default",reason="not-in-use"}`) == 2
 	})
 	if n := srv.metric(t, `coredhcp_leasedb_addresses{family="ipv4",pool="default",state="quarantined"}`); n != 0 {
-		t.Errorf("%v addresses are in quarantine", n)
+		t.Errorf("%v addresses are quarantined", n)
 	}
 	n := len(victim.events(t))
-	victim.client(t, victim.dhclient(t)...)
-	if e := victim.told(t, n, "BOUND", "REBOOT"); e["new_ip_address"] != address.String() {
-		t.Errorf("started again it has %v, not %s", e, address)
+	victim.startClient(t, victim.dhclient(t)...)
+	if e := victim.awaitEvent(t, n, "BOUND", "REBOOT"); e["new_ip_address"] != address.String() {
+		t.Errorf("lease after a restart: %v, want address %s", e, address)
 	}
 }

@@ -7,15 +7,16 @@ import (
 	"testing"
 )
 
-// running is an instance with addresses in its status.
-func (c *cluster) running(name, mac string, addresses ...string) string {
+// runningInstance returns an instance with addresses in its status.
+func (c *cluster) runningInstance(name, mac string, addresses ...string) string {
 	return strings.TrimSuffix(c.instance(name, mac, "kubevirt.io/test", ""), "---\n") + fmt.Sprintf(
 		"status: {interfaces: [{name: vlan, mac: %q, ipAddress: %s, ipAddresses: [%s], infoSource: \"domain, guest-agent\"}]}\n---\n",
 		mac, addresses[0], strings.Join(addresses, ", "))
 }
 
-// TestLeasesAreRebuiltFromWhatMachinesHave starts coredhcp with an empty store on a network where machines have addresses.
-func TestLeasesAreRebuiltFromWhatMachinesHave(t *testing.T) {
+// TestImportOfAddressesInUse imports the addresses of running instances into an empty store, and then serves
+// them.
+func TestImportOfAddressesInUse(t *testing.T) {
 	for _, tc := range []struct {
 		name, store string
 	}{
@@ -24,8 +25,8 @@ func TestLeasesAreRebuiltFromWhatMachinesHave(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s, c := newSite(t), newCluster(t)
-			c.apply(t, c.machine("worker-0")+c.running("worker-0", mac1, "192.0.2.150", "fe80::1", "192.0.2.151")+
-				c.running("worker-1", mac2, "198.51.100.7")+c.running("worker-2", mac3, "192.0.2.150", "192.0.2.160"))
+			c.apply(t, c.virtualMachine("worker-0")+c.runningInstance("worker-0", mac1, "192.0.2.150", "fe80::1", "192.0.2.151")+
+				c.runningInstance("worker-1", mac2, "198.51.100.7")+c.runningInstance("worker-2", mac3, "192.0.2.150", "192.0.2.160"))
 			plugins := c.plugins("192.0.2.2")
 			plugins[1] = strings.Replace(plugins[1], "store=bolt file=DIR/leases.db", strings.ReplaceAll(tc.store, "NS", c.namespace), 1)
 			srv := s.newServer(t, "192.0.2.2", plugins...)
@@ -38,37 +39,37 @@ func TestLeasesAreRebuiltFromWhatMachinesHave(t *testing.T) {
 				return fields
 			}
 			want := []string{
-				"ADDRESS MACHINE INTERFACE MAC RESULT",
+				"ADDRESS VM INTERFACE MAC RESULT",
 				"192.0.2.150 NS/worker-0 vlan " + mac1 + " new",
-				"192.0.2.151 NS/worker-0 vlan " + mac1 + " left out: the interface has another address, 192.0.2.150",
-				"198.51.100.7 NS/worker-1 vlan " + mac2 + " left out: not an address that this pool gives",
-				"192.0.2.150 NS/worker-2 vlan " + mac3 + " left out: the address is bound to another",
+				"192.0.2.151 NS/worker-0 vlan " + mac1 + " skipped: the interface has another address, 192.0.2.150",
+				"198.51.100.7 NS/worker-1 vlan " + mac2 + " skipped: not in the ranges of the pool",
+				"192.0.2.150 NS/worker-2 vlan " + mac3 + " skipped: the address is bound to another client",
 				"192.0.2.160 NS/worker-2 vlan " + mac3 + " new",
-				"server4: 2 to be written, with --write, 0 there already, 3 left out",
+				"server4: 2 new (use --write to write them), 0 existing, 3 skipped",
 			}
 			check := func(out string) {
 				t.Helper()
 				if got := lines(out); strings.Join(got, "\n") != strings.Join(want, "\n") {
-					t.Errorf("it says\n%s", out)
+					t.Errorf("output\n%s", out)
 				}
 			}
 			check(srv.Run(t, command...))
-			want[6] = "server4: 2 written, 0 there already, 3 left out"
+			want[6] = "server4: 2 written, 0 existing, 3 skipped"
 			check(srv.Run(t, append(command, "--write")...))
-			want[1], want[5] = strings.Replace(want[1], "new", "there already", 1), strings.Replace(want[5], "new", "there already", 1)
-			want[6] = "server4: 0 written, 2 there already, 3 left out"
+			want[1], want[5] = strings.Replace(want[1], "new", "exists", 1), strings.Replace(want[5], "new", "exists", 1)
+			want[6] = "server4: 0 written, 2 existing, 3 skipped"
 			check(srv.Run(t, append(command, "--write")...))
 
 			srv.start(t)
 			for mac, address := range map[string]string{mac1: "192.0.2.150", mac3: "192.0.2.160"} {
 				if ack := s.newMachine(t, mac).dial(t, 68).lease(t); ack.YourIPAddr.String() != address {
-					t.Errorf("%s had %s and has %s", mac, address, ack.YourIPAddr)
+					t.Errorf("%s leases %s, want %s", mac, ack.YourIPAddr, address)
 				}
 			}
-			if strings.Contains(tc.store, "bolt") { // the file is the server's
+			if strings.Contains(tc.store, "bolt") { // the server has locked the file
 				out, err := srv.Command(t.Context(), command...).CombinedOutput()
 				if err == nil || !strings.Contains(string(out), "is in use by another process") {
-					t.Errorf("beside the server: %v: %s", err, out)
+					t.Errorf("import while the server runs: %v: %s", err, out)
 				}
 			}
 		})

@@ -1,6 +1,6 @@
-// Package dhcp_test tests coredhcp as its users run it: the built binary, without any
-// capability, in a network namespace with an interface on a VLAN and one to a real API
-// server, and real DHCP clients on that VLAN, each in a namespace of its own.
+// Package dhcp_test tests the built coredhcp binary without capabilities, in a network namespace with one
+// interface on a VLAN and one to a real API server. Real DHCP clients on the VLAN each run in a network
+// namespace of their own.
 package dhcp_test
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// apiAddress is the API server's, which every server's namespace has a route to.
+// apiAddress is the API server's address, to which every server's namespace has a route.
 const apiAddress = "198.18.255.1"
 
 var network = lab.Network{
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// prepare looks for what the tests start.
+// prepare checks that the programs are installed.
 func prepare(context.Context) error {
 	return lab.FindTools("ip", "nsenter", "setpriv", "dhclient", "busybox", "dhcpcd", networkd, networkManager, "nmcli", "dbus-daemon")
 }

@@ -11,8 +11,8 @@ import (
 
 const networkd = "/lib/systemd/systemd-networkd"
 
-// networkdScript starts systemd-networkd with a /run of its own, where it reads its configuration and writes its leases. A
-// /sys that cannot be written to tells it that there is no udev to wait for.
+// networkdScript starts systemd-networkd with its own /run, which has its configuration and its leases. With
+// a read-only /sys it does not wait for udev.
 const networkdScript = `#!/bin/sh
 set -e
 mount -t tmpfs none /run
@@ -34,10 +34,10 @@ X
 SYSTEMD_LOG_TARGET=console exec ` + networkd + `
 `
 
-// networkd starts systemd-networkd, and waits for its lease.
+// networkd starts systemd-networkd and waits for a lease.
 func (m *machine) networkd(t *testing.T) (client *lab.Daemon, lease event) {
 	t.Helper()
-	client = m.client(t, "unshare", "--mount", m.write(t, "networkd", strings.ReplaceAll(networkdScript, "DIR", m.Dir)))
+	client = m.startClient(t, "unshare", "--mount", m.write(t, "networkd", strings.ReplaceAll(networkdScript, "DIR", m.Dir)))
 	lab.Poll(t, "a lease", func() bool {
 		lease = m.networkdLease(t)
 		return lease != nil
@@ -45,7 +45,7 @@ func (m *machine) networkd(t *testing.T) (client *lab.Daemon, lease event) {
 	return client, lease
 }
 
-// networkdLease is what systemd-networkd writes down of its lease; nil while it has none.
+// networkdLease returns the lease that systemd-networkd has written to a file; nil if there is none.
 func (m *machine) networkdLease(t *testing.T) event {
 	t.Helper()
 	paths, err := filepath.Glob(m.file("netif/leases/*"))
@@ -55,7 +55,7 @@ func (m *machine) networkdLease(t *testing.T) event {
 	for _, path := range paths {
 		data, err := os.ReadFile(path)
 		if err != nil {
-			continue // just replaced
+			continue // networkd has just replaced it
 		}
 		e := event{}
 		for line := range strings.Lines(string(data)) {
@@ -69,8 +69,8 @@ func (m *machine) networkdLease(t *testing.T) event {
 	return nil
 }
 
-// TestALifeWithNetworkd has a client that identifies itself by a DUID.
-func TestALifeWithNetworkd(t *testing.T) {
+// TestNetworkdLifecycle tests a client that identifies itself by a DUID.
+func TestNetworkdLifecycle(t *testing.T) {
 	s, _, srv := newWorker(t, "")
 	m := s.newMachine(t, mac1)
 	client, e := m.networkd(t)
@@ -83,19 +83,19 @@ func TestALifeWithNetworkd(t *testing.T) {
 		}
 	}
 	address := e["ADDRESS"]
-	lab.Poll(t, "the interface to have it", func() bool { return m.address(t) == address })
+	lab.Poll(t, "the interface to have the address", func() bool { return m.address(t) == address })
 	for to, by := range map[string]string{"10.0.0.0/8": "192.0.2.9", "default": "192.0.2.1"} {
 		lab.Poll(t, "a route to "+to, func() bool { return strings.Contains(m.Run(t, "ip", "route", "show", to), "via "+by+" ") })
 	}
-	lab.Poll(t, "it to be renewed", func() bool { return len(srv.Log.Lines("request=REQUEST answer=ACK", "to="+address+":68")) > 0 })
+	lab.Poll(t, "the lease to be renewed", func() bool { return len(srv.Log.Lines("request=REQUEST answer=ACK", "to="+address+":68")) > 0 })
 
 	client.Terminate(t)
-	srv.released(t)
+	srv.awaitRelease(t)
 	m.Run(t, "ip", "address", "flush", "dev", "eth0")
 	if err := os.RemoveAll(m.file("netif")); err != nil {
 		t.Fatal(err)
 	}
-	if _, again := m.networkd(t); again["ADDRESS"] != address {
-		t.Errorf("it had %s and has %v", address, again)
+	if _, next := m.networkd(t); next["ADDRESS"] != address {
+		t.Errorf("address was %s, lease is now %v", address, next)
 	}
 }

@@ -10,8 +10,8 @@ import (
 
 const networkManager = "/usr/sbin/NetworkManager"
 
-// networkManagerScript starts NetworkManager, which is the DHCP client of RHCOS, with a D-Bus, a /run and a host name of its
-// own. A /sys that cannot be written to tells it that there is no udev to wait for. It uses its own DHCP client, as on RHCOS.
+// networkManagerScript starts NetworkManager, the DHCP client of RHCOS, with its own D-Bus, /run and host
+// name. With a read-only /sys it does not wait for udev. As on RHCOS it uses its internal DHCP client.
 const networkManagerScript = `#!/bin/sh
 set -e
 mount -t tmpfs none /run
@@ -54,22 +54,22 @@ echo $$ > DIR/nm.pid
 exec ` + networkManager + ` --debug --config /run/nm.conf --config-dir /run/none
 `
 
-// networkManager starts NetworkManager, and waits for its lease, of which it returns the options.
+// networkManager starts NetworkManager, waits for a lease, and returns the lease's options.
 func (m *machine) networkManager(t *testing.T) (client *lab.Daemon, lease event) {
 	t.Helper()
 	if err := os.RemoveAll(m.file("nm.pid")); err != nil {
 		t.Fatal(err)
 	}
-	client = m.client(t, "unshare", "--mount", "--uts", m.write(t, "networkmanager", strings.ReplaceAll(networkManagerScript, "DIR", m.Dir)))
+	client = m.startClient(t, "unshare", "--mount", "--uts", m.write(t, "networkmanager", strings.ReplaceAll(networkManagerScript, "DIR", m.Dir)))
 	lab.Poll(t, "NetworkManager to start", func() bool {
 		_, err := os.Stat(m.file("nm.pid"))
 		return err == nil
 	})
 	lab.Poll(t, "NetworkManager to be connected", func() bool {
-		return strings.HasPrefix(m.besideNetworkManager(t, "nmcli -g GENERAL.STATE device show eth0 || true"), "100 ")
+		return strings.HasPrefix(m.inNetworkManagersMounts(t, "nmcli -g GENERAL.STATE device show eth0 || true"), "100 ")
 	})
 	lease = event{}
-	for line := range strings.Lines(m.besideNetworkManager(t, "nmcli -f DHCP4 device show eth0")) {
+	for line := range strings.Lines(m.inNetworkManagersMounts(t, "nmcli -f DHCP4 device show eth0")) {
 		_, option, _ := strings.Cut(line, ":")
 		key, value, _ := strings.Cut(option, " = ")
 		lease[strings.TrimSpace(key)] = strings.TrimSpace(value)
@@ -77,8 +77,9 @@ func (m *machine) networkManager(t *testing.T) (client *lab.Daemon, lease event)
 	return client, lease
 }
 
-// besideNetworkManager runs a shell command where NetworkManager runs, and returns what it prints.
-func (m *machine) besideNetworkManager(t *testing.T, command string) string {
+// inNetworkManagersMounts runs a shell command in NetworkManager's mount and UTS namespaces, and returns its
+// output.
+func (m *machine) inNetworkManagersMounts(t *testing.T, command string) string {
 	t.Helper()
 	pid, err := os.ReadFile(m.file("nm.pid"))
 	if err != nil {
@@ -87,14 +88,14 @@ func (m *machine) besideNetworkManager(t *testing.T, command string) string {
 	return m.Run(t, "nsenter", "--target="+strings.TrimSpace(string(pid)), "--mount", "--uts", "sh", "-c", command)
 }
 
-// TestALifeWithNetworkManager has the DHCP client of RHCOS boot, renew its lease and boot again, with the leases that it has
-// kept and without.
-func TestALifeWithNetworkManager(t *testing.T) {
+// TestNetworkManagerLifecycle boots the DHCP client of RHCOS, waits for a renewal and boots it again, with
+// and without the leases that it has stored.
+func TestNetworkManagerLifecycle(t *testing.T) {
 	s, c := newSite(t), newCluster(t)
 	plugins := c.plugins("192.0.2.2")
 	plugins[len(plugins)-1] += " ntp=192.0.2.7"
 	srv := c.serveAt(t, s, "192.0.2.2", plugins...)
-	c.run(t, srv, "worker", mac1, "")
+	c.startVM(t, srv, "worker", mac1, "")
 	m := s.newMachine(t, mac1)
 	client, e := m.networkManager(t)
 	for key, want := range map[string]string{
@@ -108,7 +109,7 @@ func TestALifeWithNetworkManager(t *testing.T) {
 	}
 	address := e["ip_address"]
 	if got := m.address(t); got != address || !strings.HasPrefix(address, "192.0.2.1") {
-		t.Errorf("the interface has the address %q, the lease is of %q", got, address)
+		t.Errorf("the interface has address %q, the lease %q", got, address)
 	}
 	for command, want := range map[string]string{
 		"hostname":                            "worker\n",
@@ -117,29 +118,29 @@ func TestALifeWithNetworkManager(t *testing.T) {
 		"ip route show default":               "via 192.0.2.1 ",
 		"cat /run/NetworkManager/resolv.conf": "search demo.example.com\nnameserver 192.0.2.53\n",
 	} {
-		lab.Await(t, "what NetworkManager sets", func() string {
-			if got := m.besideNetworkManager(t, command); !strings.Contains(got, want) {
-				return command + " prints " + got
+		lab.Await(t, "NetworkManager to apply the lease", func() string {
+			if got := m.inNetworkManagersMounts(t, command); !strings.Contains(got, want) {
+				return command + ": " + got
 			}
 			return ""
 		})
 	}
 	lab.Poll(t, "the lease to be renewed", func() bool { return len(srv.Log.Lines("request=REQUEST answer=ACK", "to="+address+":68")) > 0 })
 
-	for _, keeps := range []bool{true, false} {
+	for _, keepLeases := range []bool{true, false} {
 		client.Kill(t)
 		m.Run(t, "ip", "address", "flush", "dev", "eth0")
-		if !keeps {
+		if !keepLeases {
 			if err := os.RemoveAll(m.file("nm")); err != nil {
 				t.Fatal(err)
 			}
 		}
 		discovers := len(srv.Log.Lines("request=DISCOVER"))
 		if client, e = m.networkManager(t); e["ip_address"] != address {
-			t.Errorf("it had %s, and after a reboot (it keeps its lease: %t) %v", address, keeps, e)
+			t.Errorf("after a reboot, with stored leases %t: lease %v, want address %s", keepLeases, e, address)
 		}
-		if asked := len(srv.Log.Lines("request=DISCOVER")) > discovers; asked == keeps {
-			t.Errorf("after a reboot it asks for an address anew: %t (it keeps its lease: %t)", asked, keeps)
+		if discovered := len(srv.Log.Lines("request=DISCOVER")) > discovers; discovered == keepLeases {
+			t.Errorf("after a reboot, with stored leases %t: DHCPDISCOVER sent: %t", keepLeases, discovered)
 		}
 	}
 }

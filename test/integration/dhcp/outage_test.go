@@ -12,31 +12,32 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// boundSite is one with a machine that has an address, and one that has none yet.
-type boundSite struct {
+// siteWithLease is a site with two machines: leased has a lease, and late has none.
+type siteWithLease struct {
 	name    string
 	srv     *server
-	bound   *machine
+	leased  *machine
 	address string
-	late    *wire
+	late    *rawClient
 }
 
-// newBoundSite has a server with a store, which is a lease file if none is given.
-func newBoundSite(t *testing.T, name, store string) *boundSite {
+// newSiteWithLease returns a site whose server has a store, given as arguments of leasedb; by default a lease
+// file. It waits until the server's snapshot files contain the machines.
+func newSiteWithLease(t *testing.T, name, store string) *siteWithLease {
 	t.Helper()
 	s, c := newSite(t), newCluster(t)
 	plugins := c.plugins("192.0.2.2")
 	if store != "" {
 		plugins[1] = strings.ReplaceAll(store, "NS", c.namespace)
 	}
-	b := &boundSite{name: name, srv: c.serveAt(t, s, "192.0.2.2", plugins...)}
-	c.run(t, b.srv, "worker", mac1, "")
-	c.run(t, b.srv, "late", mac2, "")
-	b.bound = s.newMachine(t, mac1)
-	b.bound.client(t, b.bound.dhclient(t)...)
-	b.address = b.bound.told(t, 0, "BOUND")["new_ip_address"]
+	b := &siteWithLease{name: name, srv: c.serveAt(t, s, "192.0.2.2", plugins...)}
+	c.startVM(t, b.srv, "worker", mac1, "")
+	c.startVM(t, b.srv, "late", mac2, "")
+	b.leased = s.newMachine(t, mac1)
+	b.leased.startClient(t, b.leased.dhclient(t)...)
+	b.address = b.leased.awaitEvent(t, 0, "BOUND")["new_ip_address"]
 	b.late = s.newMachine(t, mac2).dial(t, 68)
-	b.stays(t)
+	b.awaitRenewal(t)
 	lab.Poll(t, "the snapshots to be written", func() bool {
 		for _, file := range []string{"machines.json", "leases.json"} {
 			if file == "leases.json" && store == "" {
@@ -51,39 +52,40 @@ func newBoundSite(t *testing.T, name, store string) *boundSite {
 	return b
 }
 
-// stays waits until the machine has renewed its lease.
-func (b *boundSite) stays(t *testing.T) {
+// awaitRenewal waits until the machine has renewed its lease.
+func (b *siteWithLease) awaitRenewal(t *testing.T) {
 	t.Helper()
-	n := len(b.bound.events(t))
-	if e := b.bound.told(t, n, "RENEW", "REBIND"); e["new_ip_address"] != b.address {
-		t.Errorf("%s: it had %s and has %v", b.name, b.address, e)
+	n := len(b.leased.events(t))
+	if e := b.leased.awaitEvent(t, n, "RENEW", "REBIND"); e["new_ip_address"] != b.address {
+		t.Errorf("%s: address was %s, lease is now %v", b.name, b.address, e)
 	}
 }
 
-// TestBoundMachinesOutliveTheAPIServer takes the API server away, and then coredhcp as well.
-func TestBoundMachinesOutliveTheAPIServer(t *testing.T) {
-	sites := []*boundSite{
-		newBoundSite(t, "with a lease file", ""),
-		newBoundSite(t, "with Lease objects",
+// TestRenewalsDuringAnAPIServerOutage checks that existing leases are renewed, and no new ones given, while
+// the API server is down, also after a restart of coredhcp.
+func TestRenewalsDuringAnAPIServerOutage(t *testing.T) {
+	sites := []*siteWithLease{
+		newSiteWithLease(t, "with a lease file", ""),
+		newSiteWithLease(t, "with Lease objects",
 			"leasedb store=kubernetes namespace=NS pool=NS.infra kubeconfig=DIR/kubeconfig snapshot=DIR/leases.json cidr=192.0.2.0/24 range=192.0.2.100-192.0.2.199 lease=1h server=192.0.2.2"),
 	}
-	away := lab.StartOutage(t, management.Get(t))
+	outage := lab.StartOutage(t, management.Get(t))
 	for _, b := range sites {
 		lab.Poll(t, "the outage to be noticed", func() bool { return !b.srv.state(t).Kubevirt.Synced })
-		b.stays(t)
-		b.late.silence(t, b.srv, "silent", b.late.packet(t, dhcpv4.MessageTypeDiscover).ToBytes())
+		b.awaitRenewal(t)
+		b.late.expectNoReply(t, b.srv, "silent", b.late.packet(t, dhcpv4.MessageTypeDiscover).ToBytes())
 		b.srv.Kill(t)
 		b.srv.start(t)
 		if st := b.srv.state(t); st.Kubevirt.Synced || st.Kubevirt.AsOf.IsZero() {
-			t.Errorf("%s: without an API server its state is %+v", b.name, st)
+			t.Errorf("%s: state without an API server: %+v", b.name, st)
 		}
-		b.stays(t)
-		b.late.silence(t, b.srv, "silent", b.late.packet(t, dhcpv4.MessageTypeDiscover).ToBytes())
+		b.awaitRenewal(t)
+		b.late.expectNoReply(t, b.srv, "silent", b.late.packet(t, dhcpv4.MessageTypeDiscover).ToBytes())
 	}
-	away.End(t)
+	outage.End(t)
 	for _, b := range sites {
-		lab.Poll(t, "the API server to be followed again", func() bool { return b.srv.state(t).Kubevirt.Synced })
-		b.stays(t)
+		lab.Poll(t, "coredhcp to be in sync with the API server", func() bool { return b.srv.state(t).Kubevirt.Synced })
+		b.awaitRenewal(t)
 		lab.Poll(t, "the other machine to get an offer", func() bool {
 			p := b.late.packet(t, dhcpv4.MessageTypeDiscover)
 			b.late.send(t, p.ToBytes(), broadcast)
@@ -93,35 +95,36 @@ func TestBoundMachinesOutliveTheAPIServer(t *testing.T) {
 	}
 }
 
-// TestNotReadyBeforeAnythingIsKnown starts without API server and snapshot.
-func TestNotReadyBeforeAnythingIsKnown(t *testing.T) {
+// TestNotReadyWithoutAPIServerAndSnapshot starts coredhcp while the API server is down and no snapshot file
+// exists.
+func TestNotReadyWithoutAPIServerAndSnapshot(t *testing.T) {
 	s, c := newSite(t), newCluster(t)
 	srv := s.newServer(t, "192.0.2.2", c.plugins("192.0.2.2")...)
 	srv.kubeconfig(t, c.cp)
-	away := lab.StartOutage(t, c.cp)
+	outage := lab.StartOutage(t, c.cp)
 	srv.Start(t)
-	lab.Poll(t, "coredhcp to say that it is not ready", func() bool {
+	lab.Poll(t, "coredhcp to report that it is not ready", func() bool {
 		status, body, err := srv.get(t, "/readyz")
 		return err == nil && status == http.StatusServiceUnavailable && strings.Contains(body, "kubevirt: VMs are not read yet")
 	})
 	w := s.newMachine(t, mac1).dial(t, 68)
-	w.silence(t, srv, "silent", w.rebooting(t, []byte{198, 51, 100, 9}).ToBytes())
-	away.End(t)
-	srv.ready(t)
+	w.expectNoReply(t, srv, "silent", w.rebooting(t, []byte{198, 51, 100, 9}).ToBytes())
+	outage.End(t)
+	srv.awaitReady(t)
 }
 
-// TestItEndsWhenToldTo ends coredhcp as a kubelet does.
-func TestItEndsWhenToldTo(t *testing.T) {
+// TestGracefulShutdown terminates coredhcp as a kubelet does, and starts it again.
+func TestGracefulShutdown(t *testing.T) {
 	s, c, srv := newWorker(t, "")
 	address := s.newMachine(t, mac1).dial(t, 68).lease(t).YourIPAddr
 
 	srv.Terminate(t)
 	if lines := srv.Log.Lines("level=ERROR"); len(lines) > 0 {
-		t.Errorf("it ended with %q", lines)
+		t.Errorf("errors logged: %q", lines)
 	}
 	srv.start(t)
-	srv.knows(t, mac1, c.interfaceOf("worker"))
-	if again := s.newMachine(t, mac1).dial(t, 68).lease(t).YourIPAddr; !again.Equal(address) {
-		t.Errorf("it had %s and has %s", address, again)
+	srv.awaitClient(t, mac1, c.interfaceOf("worker"))
+	if next := s.newMachine(t, mac1).dial(t, 68).lease(t).YourIPAddr; !next.Equal(address) {
+		t.Errorf("leases %s after the restart, want %s", next, address)
 	}
 }

@@ -15,16 +15,16 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// wire sends and receives what no client would.
-type wire struct {
+// rawClient sends and receives arbitrary DHCP packets on a machine.
+type rawClient struct {
 	m    *machine
 	conn *net.UDPConn
 }
 
-// dial opens a machine's client port, or another.
-func (m *machine) dial(t *testing.T, port int) *wire {
+// dial opens a UDP port of the machine: 68 for a client, 67 for a relay agent.
+func (m *machine) dial(t *testing.T, port int) *rawClient {
 	t.Helper()
-	w := &wire{m: m}
+	w := &rawClient{m: m}
 	err := m.Do(func() error {
 		config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
 			control := c.Control(func(fd uintptr) { err = dhcpv4.BindToInterface(int(fd), "eth0") })
@@ -36,7 +36,7 @@ func (m *machine) dial(t *testing.T, port int) *wire {
 		}
 		var ok bool
 		if w.conn, ok = conn.(*net.UDPConn); !ok {
-			return fmt.Errorf("a %T", conn)
+			return fmt.Errorf("unexpected type %T", conn)
 		}
 		return nil
 	})
@@ -49,8 +49,8 @@ func (m *machine) dial(t *testing.T, port int) *wire {
 
 var broadcast = net.IPv4bcast
 
-// packet makes a packet of the machine.
-func (w *wire) packet(t *testing.T, kind dhcpv4.MessageType, mods ...dhcpv4.Modifier) *dhcpv4.DHCPv4 {
+// packet returns a packet with the machine's MAC address.
+func (w *rawClient) packet(t *testing.T, kind dhcpv4.MessageType, mods ...dhcpv4.Modifier) *dhcpv4.DHCPv4 {
 	t.Helper()
 	mods = append([]dhcpv4.Modifier{dhcpv4.WithMessageType(kind), dhcpv4.WithHwAddr(w.m.mac)}, mods...)
 	p, err := dhcpv4.New(mods...)
@@ -60,18 +60,18 @@ func (w *wire) packet(t *testing.T, kind dhcpv4.MessageType, mods ...dhcpv4.Modi
 	return p
 }
 
-func (w *wire) send(t *testing.T, data []byte, to net.IP) {
+func (w *rawClient) send(t *testing.T, data []byte, to net.IP) {
 	t.Helper()
 	if _, err := w.conn.WriteToUDP(data, &net.UDPAddr{IP: to, Port: dhcpv4.ServerPort}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// receive returns the next answer to a packet, and nil where none comes in time.
-func (w *wire) receive(t *testing.T, to *dhcpv4.DHCPv4, patience time.Duration) (answer *dhcpv4.DHCPv4, from *net.UDPAddr, size int) {
+// receive returns the next reply to a packet, its sender and its size, or nil if none arrives within timeout.
+func (w *rawClient) receive(t *testing.T, to *dhcpv4.DHCPv4, timeout time.Duration) (reply *dhcpv4.DHCPv4, from *net.UDPAddr, size int) {
 	t.Helper()
 	buffer := make([]byte, 1<<16)
-	if err := w.conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := w.conn.SetReadDeadline(time.Now().Add(timeout)); err != nil {
 		t.Fatal(err)
 	}
 	for {
@@ -88,22 +88,23 @@ func (w *wire) receive(t *testing.T, to *dhcpv4.DHCPv4, patience time.Duration) 
 	}
 }
 
-// ask sends a packet and returns its answer.
-func (w *wire) ask(t *testing.T, p *dhcpv4.DHCPv4, to net.IP) *dhcpv4.DHCPv4 {
+// exchange sends a packet and returns the reply.
+func (w *rawClient) exchange(t *testing.T, p *dhcpv4.DHCPv4, to net.IP) *dhcpv4.DHCPv4 {
 	t.Helper()
 	w.send(t, p.ToBytes(), to)
-	answer, from, size := w.receive(t, p, lab.Patience)
-	if answer == nil {
+	reply, from, size := w.receive(t, p, lab.WaitTimeout)
+	if reply == nil {
 		t.Fatalf("no answer to %s", p.Summary())
 	}
-	if from.Port != dhcpv4.ServerPort || !from.IP.Equal(answer.ServerIdentifier()) || size < 300 {
-		t.Errorf("%d bytes come from %s, and option 54 is %s", size, from, answer.ServerIdentifier())
+	if from.Port != dhcpv4.ServerPort || !from.IP.Equal(reply.ServerIdentifier()) || size < 300 {
+		t.Errorf("reply of %d bytes from %s, option 54 is %s", size, from, reply.ServerIdentifier())
 	}
-	return answer
+	return reply
 }
 
-// silence sends what gets no answer, and waits until the server has decided so.
-func (w *wire) silence(t *testing.T, srv *server, reason string, data []byte) {
+// expectNoReply sends a packet, waits until the server has counted it as dropped for reason, and checks that
+// there is no reply.
+func (w *rawClient) expectNoReply(t *testing.T, srv *server, reason string, data []byte) {
 	t.Helper()
 	series := `coredhcp_dhcp4_dropped_total{reason="` + reason + `"}`
 	before := srv.metric(t, series)
@@ -113,38 +114,38 @@ func (w *wire) silence(t *testing.T, srv *server, reason string, data []byte) {
 	if p, err := dhcpv4.FromBytes(data); err == nil {
 		id = *p
 	}
-	// What was sent has arrived before the packet was counted.
-	if answer, _, _ := w.receive(t, &id, 50*time.Millisecond); answer != nil {
-		t.Errorf("an answer: %s", answer.Summary())
+	// The server counts a packet after it has sent a reply.
+	if reply, _, _ := w.receive(t, &id, 50*time.Millisecond); reply != nil {
+		t.Errorf("unexpected reply: %s", reply.Summary())
 	}
 }
 
-// lease goes through DISCOVER and REQUEST.
-func (w *wire) lease(t *testing.T) *dhcpv4.DHCPv4 {
+// lease sends DISCOVER and REQUEST, and returns the ACK.
+func (w *rawClient) lease(t *testing.T) *dhcpv4.DHCPv4 {
 	t.Helper()
-	offer := w.ask(t, w.packet(t, dhcpv4.MessageTypeDiscover), broadcast)
+	offer := w.exchange(t, w.packet(t, dhcpv4.MessageTypeDiscover), broadcast)
 	if offer.MessageType() != dhcpv4.MessageTypeOffer {
 		t.Fatalf("no offer: %s", offer.Summary())
 	}
-	ack := w.ask(t, w.selecting(t, offer.YourIPAddr, offer.ServerIdentifier()), broadcast)
+	ack := w.exchange(t, w.selecting(t, offer.YourIPAddr, offer.ServerIdentifier()), broadcast)
 	if ack.MessageType() != dhcpv4.MessageTypeAck || !ack.YourIPAddr.Equal(offer.YourIPAddr) {
 		t.Fatalf("no acknowledgement: %s", ack.Summary())
 	}
 	return ack
 }
 
-func (w *wire) selecting(t *testing.T, address, server net.IP) *dhcpv4.DHCPv4 {
+func (w *rawClient) selecting(t *testing.T, address, server net.IP) *dhcpv4.DHCPv4 {
 	t.Helper()
 	return w.packet(t, dhcpv4.MessageTypeRequest,
 		dhcpv4.WithOption(dhcpv4.OptRequestedIPAddress(address)), dhcpv4.WithOption(dhcpv4.OptServerIdentifier(server)))
 }
 
-func (w *wire) rebooting(t *testing.T, address net.IP) *dhcpv4.DHCPv4 {
+func (w *rawClient) rebooting(t *testing.T, address net.IP) *dhcpv4.DHCPv4 {
 	t.Helper()
 	return w.packet(t, dhcpv4.MessageTypeRequest, dhcpv4.WithOption(dhcpv4.OptRequestedIPAddress(address)))
 }
 
-func TestWhoIsMetWithSilence(t *testing.T) {
+func TestDroppedPackets(t *testing.T) {
 	s, _, srv := newWorker(t, "")
 	known, stranger := s.newMachine(t, mac1).dial(t, 68), s.newMachine(t, mac2).dial(t, 68)
 	address := known.lease(t).YourIPAddr
@@ -152,80 +153,80 @@ func TestWhoIsMetWithSilence(t *testing.T) {
 
 	for _, tc := range []struct {
 		name, reason string
-		w            *wire
+		w            *rawClient
 		packet       *dhcpv4.DHCPv4
 	}{
-		{"a stranger that asks", "silent", stranger, stranger.packet(t, dhcpv4.MessageTypeDiscover)},
-		{"a stranger with an address of elsewhere", "silent", stranger, stranger.rebooting(t, net.IPv4(198, 51, 100, 9))},
-		{"a stranger with another's address", "silent", stranger, stranger.rebooting(t, address)},
-		{"a stranger with another's client identifier", "silent", stranger, stranger.packet(t, dhcpv4.MessageTypeDiscover,
+		{"DISCOVER of an unknown client", "silent", stranger, stranger.packet(t, dhcpv4.MessageTypeDiscover)},
+		{"REQUEST of an unknown client for an address of another network", "silent", stranger, stranger.rebooting(t, net.IPv4(198, 51, 100, 9))},
+		{"REQUEST of an unknown client for another client's address", "silent", stranger, stranger.rebooting(t, address)},
+		{"DISCOVER of an unknown client with another client's identifier", "silent", stranger, stranger.packet(t, dhcpv4.MessageTypeDiscover,
 			dhcpv4.WithOption(dhcpv4.OptClientIdentifier(append([]byte{1}, known.m.mac...))))},
-		{"who has chosen another server", "silent", known, known.selecting(t, address, other)},
-		{"a message of no client", "type", known, known.packet(t, dhcpv4.MessageTypeOffer)},
-		{"an answer", "not_a_request", known, known.packet(t, dhcpv4.MessageTypeDiscover, func(p *dhcpv4.DHCPv4) { p.OpCode = dhcpv4.OpcodeBootReply })},
-		{"other hardware", "hardware", known, known.packet(t, dhcpv4.MessageTypeDiscover, func(p *dhcpv4.DHCPv4) { p.ClientHWAddr = p.ClientHWAddr[:4] })},
+		{"REQUEST to another server", "silent", known, known.selecting(t, address, other)},
+		{"message type of a server", "type", known, known.packet(t, dhcpv4.MessageTypeOffer)},
+		{"BOOTREPLY", "not_a_request", known, known.packet(t, dhcpv4.MessageTypeDiscover, func(p *dhcpv4.DHCPv4) { p.OpCode = dhcpv4.OpcodeBootReply })},
+		{"hardware address of four bytes", "hardware", known, known.packet(t, dhcpv4.MessageTypeDiscover, func(p *dhcpv4.DHCPv4) { p.ClientHWAddr = p.ClientHWAddr[:4] })},
 	} {
-		t.Run(tc.name, func(t *testing.T) { tc.w.silence(t, srv, tc.reason, tc.packet.ToBytes()) })
+		t.Run(tc.name, func(t *testing.T) { tc.w.expectNoReply(t, srv, tc.reason, tc.packet.ToBytes()) })
 	}
-	t.Run("noise", func(t *testing.T) {
+	t.Run("truncated packets", func(t *testing.T) {
 		whole := known.packet(t, dhcpv4.MessageTypeDiscover).ToBytes()
 		for _, size := range []int{0, 1, 27, 236, 243} {
-			known.silence(t, srv, "malformed", whole[:size])
+			known.expectNoReply(t, srv, "malformed", whole[:size])
 		}
 	})
 	if n := srv.metric(t, "coredhcp_kubevirt_unknown_total"); n != 4 {
-		t.Errorf("%v packets were of strangers", n)
+		t.Errorf("%v packets of unknown clients, want 4", n)
 	}
-	if again := known.lease(t); !again.YourIPAddr.Equal(address) {
-		t.Errorf("it had %s and has %s", address, again.YourIPAddr)
+	if next := known.lease(t); !next.YourIPAddr.Equal(address) {
+		t.Errorf("leases %s, want %s", next.YourIPAddr, address)
 	}
 }
 
-func TestWhoIsRefused(t *testing.T) {
+func TestRefusedRequests(t *testing.T) {
 	s, c := newSite(t), newCluster(t)
 	srv := c.serve(t, s)
-	c.run(t, srv, "a", mac1, "")
-	c.run(t, srv, "b", mac2, "")
+	c.startVM(t, srv, "a", mac1, "")
+	c.startVM(t, srv, "b", mac2, "")
 	a, b := s.newMachine(t, mac1).dial(t, 68), s.newMachine(t, mac2).dial(t, 68)
 	address := a.lease(t).YourIPAddr
 	b.lease(t)
 	for name, p := range map[string]*dhcpv4.DHCPv4{
-		"another's address after a reboot": b.rebooting(t, address),
-		"an address of another network":    b.rebooting(t, net.IPv4(198, 51, 100, 9)),
-		"another's address at renewal":     b.packet(t, dhcpv4.MessageTypeRequest, dhcpv4.WithClientIP(address)),
+		"address of another client after a reboot": b.rebooting(t, address),
+		"address of another network":               b.rebooting(t, net.IPv4(198, 51, 100, 9)),
+		"address of another client at renewal":     b.packet(t, dhcpv4.MessageTypeRequest, dhcpv4.WithClientIP(address)),
 	} {
 		t.Run(name, func(t *testing.T) {
-			nak := b.ask(t, p, broadcast)
+			nak := b.exchange(t, p, broadcast)
 			if nak.MessageType() != dhcpv4.MessageTypeNak || !nak.YourIPAddr.IsUnspecified() || nak.Options.Has(dhcpv4.OptionRouter) || nak.Options.Has(dhcpv4.OptionHostName) {
-				t.Errorf("it is told %s", nak.Summary())
+				t.Errorf("reply %s", nak.Summary())
 			}
 		})
 	}
 }
 
-func TestInformIsAnsweredWithOptionsAlone(t *testing.T) {
+func TestInformReturnsOnlyOptions(t *testing.T) {
 	s, _, _ := newWorker(t, "")
 	m := s.newMachine(t, mac1)
 	m.Run(t, "ip", "address", "add", "192.0.2.77/24", "dev", "eth0")
 	w := m.dial(t, 68)
-	for name, to := range map[string]net.IP{"to all": broadcast, "to the server": net.IPv4(192, 0, 2, 2)} {
+	for name, to := range map[string]net.IP{"broadcast": broadcast, "unicast": net.IPv4(192, 0, 2, 2)} {
 		t.Run(name, func(t *testing.T) {
-			ack := w.ask(t, w.packet(t, dhcpv4.MessageTypeInform, dhcpv4.WithClientIP(net.IPv4(192, 0, 2, 77))), to)
+			ack := w.exchange(t, w.packet(t, dhcpv4.MessageTypeInform, dhcpv4.WithClientIP(net.IPv4(192, 0, 2, 77))), to)
 			if ack.MessageType() != dhcpv4.MessageTypeAck || !ack.YourIPAddr.IsUnspecified() || len(ack.DNS()) != 1 ||
 				ack.Options.Has(dhcpv4.OptionIPAddressLeaseTime) || ack.Options.Has(dhcpv4.OptionRenewTimeValue) {
-				t.Errorf("it is told %s", ack.Summary())
+				t.Errorf("reply %s", ack.Summary())
 			}
 		})
 	}
 }
 
-// TestRelayAgents has one ask for a machine on a network that the server is not on.
+// TestRelayAgents relays packets of a machine on a network that the server is not connected to.
 func TestRelayAgents(t *testing.T) {
 	s, c := newSite(t), newCluster(t)
 	plugins := c.plugins("192.0.2.2")
 	plugins[1] = "leasedb store=bolt file=DIR/leases.db cidr=198.51.100.0/24 range=198.51.100.10-198.51.100.20 server=192.0.2.2 relayed=true"
 	srv := c.serveAt(t, s, "192.0.2.2", plugins...)
-	c.run(t, srv, "worker", mac1, "")
+	c.startVM(t, srv, "worker", mac1, "")
 	srv.Run(t, "ip", "route", "add", "198.51.100.0/24", "via", "192.0.2.3")
 
 	agent := s.newMachine(t, mac3)
@@ -240,22 +241,22 @@ func TestRelayAgents(t *testing.T) {
 		dhcpv4.WithOption(dhcpv4.OptRelayAgentInfo(dhcpv4.OptGeneric(dhcpv4.GenericOptionCode(1), []byte("port 7")))),
 	}
 	server := net.IPv4(192, 0, 2, 2)
-	offer := behind.ask(t, behind.packet(t, dhcpv4.MessageTypeDiscover, relayed...), server)
+	offer := behind.exchange(t, behind.packet(t, dhcpv4.MessageTypeDiscover, relayed...), server)
 	if !offer.GatewayIPAddr.Equal(net.IPv4(198, 51, 100, 1)) || offer.RelayAgentInfo() == nil || string(offer.RelayAgentInfo().Get(dhcpv4.GenericOptionCode(1))) != "port 7" {
-		t.Errorf("the agent is told %s", offer.Summary())
+		t.Errorf("reply to the agent: %s", offer.Summary())
 	}
 	p := behind.selecting(t, offer.YourIPAddr, server)
 	for _, mod := range relayed {
 		mod(p)
 	}
-	if ack := behind.ask(t, p, server); ack.MessageType() != dhcpv4.MessageTypeAck || !(&net.IPNet{IP: net.IPv4(198, 51, 100, 0), Mask: net.CIDRMask(24, 32)}).Contains(ack.YourIPAddr) {
-		t.Errorf("the agent is told %s", ack.Summary())
+	if ack := behind.exchange(t, p, server); ack.MessageType() != dhcpv4.MessageTypeAck || !(&net.IPNet{IP: net.IPv4(198, 51, 100, 0), Mask: net.CIDRMask(24, 32)}).Contains(ack.YourIPAddr) {
+		t.Errorf("reply to the agent: %s", ack.Summary())
 	}
 	wrong := behind.rebooting(t, net.IPv4(203, 0, 113, 9))
 	for _, mod := range relayed {
 		mod(wrong)
 	}
-	if nak := behind.ask(t, wrong, server); nak.MessageType() != dhcpv4.MessageTypeNak || !nak.IsBroadcast() {
-		t.Errorf("the agent is told %s", nak.Summary())
+	if nak := behind.exchange(t, wrong, server); nak.MessageType() != dhcpv4.MessageTypeNak || !nak.IsBroadcast() {
+		t.Errorf("reply to the agent: %s", nak.Summary())
 	}
 }

@@ -9,8 +9,9 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// TestAnAddressThatSomebodyHasIsNotOffered has a stranger sit on one address of two. The client, dhclient, would not look.
-func TestAnAddressThatSomebodyHasIsNotOffered(t *testing.T) {
+// TestAddressInUseIsNotOffered lets another host use one of two addresses. dhclient does not check whether an
+// address is in use.
+func TestAddressInUseIsNotOffered(t *testing.T) {
 	s, c := newSite(t), newCluster(t)
 	stranger := s.newMachine(t, mac2)
 	stranger.Run(t, "ip", "address", "add", "192.0.2.100/24", "dev", "eth0")
@@ -18,22 +19,22 @@ func TestAnAddressThatSomebodyHasIsNotOffered(t *testing.T) {
 	plugins[1] = strings.Replace(plugins[1], "range=192.0.2.100-192.0.2.199", "range=192.0.2.100-192.0.2.101", 1)
 	srv := c.serveAt(t, s, "192.0.2.2", plugins...)
 	const labels = `{family="ipv4",pool="default"}`
-	lab.Poll(t, "both addresses to be looked at", func() bool {
+	lab.Poll(t, "both addresses to be probed", func() bool {
 		return srv.metric(t, "coredhcp_leasedb_in_use_total"+labels) == 1 &&
 			srv.metric(t, `coredhcp_leasedb_addresses{family="ipv4",pool="default",state="unused"}`) == 1
 	})
 	if lines := srv.Log.Lines("is in use", "address=192.0.2.100", "mac="+mac2); len(lines) != 1 {
-		t.Errorf("the log says %q", lines)
+		t.Errorf("log lines about the address: %q", lines)
 	}
 	for name, mac := range map[string]string{"worker": mac1, "late": mac3} {
-		c.run(t, srv, name, mac, "")
+		c.startVM(t, srv, name, mac, "")
 	}
 	m := s.newMachine(t, mac1)
-	m.client(t, m.dhclient(t)...)
-	if e := m.told(t, 0, "BOUND"); e["new_ip_address"] != "192.0.2.101" {
-		t.Errorf("it has %v", e)
+	m.startClient(t, m.dhclient(t)...)
+	if e := m.awaitEvent(t, 0, "BOUND"); e["new_ip_address"] != "192.0.2.101" {
+		t.Errorf("lease %v", e)
 	}
-	// Nor is it given for want of another.
+	// It is not offered either when no other address is free.
 	late := s.newMachine(t, mac3).dial(t, 68)
-	late.silence(t, srv, "silent", late.packet(t, dhcpv4.MessageTypeDiscover).ToBytes())
+	late.expectNoReply(t, srv, "silent", late.packet(t, dhcpv4.MessageTypeDiscover).ToBytes())
 }

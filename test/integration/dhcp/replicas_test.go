@@ -12,47 +12,47 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// leases is the plugin for a replica of a pool on the API server.
-func (c *cluster) leases(address string) string {
+// leasedbPlugin returns the plugin leasedb for a replica with a pool of Lease objects.
+func (c *cluster) leasedbPlugin(address string) string {
 	return strings.ReplaceAll("leasedb store=kubernetes namespace=NS pool=NS.infra kubeconfig=DIR/kubeconfig snapshot=DIR/leases.json "+
 		"cidr=192.0.2.0/24 range=192.0.2.100-192.0.2.249 lease=1h server="+address, "NS", c.namespace)
 }
 
-// TestTwoReplicasShareAVLAN boots many machines at once with two servers, one of which is
-// killed in the middle. Nobody gets another's address, and everybody gets one.
+// TestTwoReplicasShareAVLAN boots many machines at once with two servers, one of which is killed meanwhile.
+// Every machine gets an address, and no two get the same.
 func TestTwoReplicasShareAVLAN(t *testing.T) {
 	s, c := newSite(t), newCluster(t)
 	const machines = 100
 	var yaml strings.Builder
-	clients := make([]*booting, machines)
+	clients := make([]*dhcpClient, machines)
 	for i := range clients {
-		clients[i] = &booting{mac: net.HardwareAddr{2, 0, 0, 0, 1, byte(i)}}
+		clients[i] = &dhcpClient{mac: net.HardwareAddr{2, 0, 0, 0, 1, byte(i)}}
 		name := fmt.Sprintf("worker-%d", i)
-		yaml.WriteString(c.machine(name) + c.instance(name, clients[i].mac.String(), "kubevirt.io/test", ""))
+		yaml.WriteString(c.virtualMachine(name) + c.instance(name, clients[i].mac.String(), "kubevirt.io/test", ""))
 	}
 	c.apply(t, yaml.String())
 	var servers []*server
 	for _, address := range []string{"192.0.2.2", "192.0.2.3"} {
 		plugins := c.plugins(address)
-		plugins[1] = c.leases(address)
+		plugins[1] = c.leasedbPlugin(address)
 		srv := c.serveAt(t, s, address, plugins...)
-		lab.Poll(t, "all machines to be known", func() bool { return len(srv.state(t).Kubevirt.Clients) == machines })
+		lab.Poll(t, "all VMs to be known", func() bool { return len(srv.state(t).Kubevirt.Clients) == machines })
 		servers = append(servers, srv)
 	}
 
 	w := s.newMachine(t, mac3).dial(t, 68)
 	killed := false
 	for start := time.Now(); ; {
-		if time.Since(start) > lab.Patience {
-			t.Fatalf("%d of %d machines have an address", bound(clients), machines)
+		if time.Since(start) > lab.WaitTimeout {
+			t.Fatalf("%d of %d clients have a lease", bound(clients), machines)
 		}
 		for i, b := range clients {
-			b.ask(t, w, byte(i))
+			b.send(t, w, byte(i))
 		}
 		w.deliver(t, clients)
 		n := bound(clients)
 		if n > machines/3 && !killed {
-			t.Logf("a replica is killed when %d machines have an address", n)
+			t.Logf("killing a replica when %d clients have a lease", n)
 			servers[0].Kill(t)
 			killed = true
 		}
@@ -65,35 +65,35 @@ func TestTwoReplicasShareAVLAN(t *testing.T) {
 	for _, b := range clients {
 		address := b.ack.YourIPAddr.String()
 		if other, taken := owners[address]; taken {
-			t.Errorf("%s is %s's and %s's", address, other, b.mac)
+			t.Errorf("%s is leased to both %s and %s", address, other, b.mac)
 		}
 		owners[address] = b.mac.String()
 		servedBy[b.ack.ServerIdentifier().String()]++
 	}
 	t.Logf("served by: %v", servedBy)
 
-	// The replica that is left renews for those of the other, and knows all of them.
+	// The remaining replica renews leases of the killed one.
 	for i, b := range clients {
 		req, err := dhcpv4.New(dhcpv4.WithMessageType(dhcpv4.MessageTypeRequest), dhcpv4.WithHwAddr(b.mac), dhcpv4.WithClientIP(b.ack.YourIPAddr))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ack := w.ask(t, req, broadcast); ack.MessageType() != dhcpv4.MessageTypeAck || !ack.YourIPAddr.Equal(b.ack.YourIPAddr) {
-			t.Errorf("client %d had %s and is told %s", i, b.ack.YourIPAddr, ack.Summary())
+		if ack := w.exchange(t, req, broadcast); ack.MessageType() != dhcpv4.MessageTypeAck || !ack.YourIPAddr.Equal(b.ack.YourIPAddr) {
+			t.Errorf("client %d renews %s: %s", i, b.ack.YourIPAddr, ack.Summary())
 		}
 	}
 }
 
-// booting is a client on its way to an address.
-type booting struct {
-	mac   net.HardwareAddr
-	offer *dhcpv4.DHCPv4
-	ack   *dhcpv4.DHCPv4
-	tries int
-	asked time.Time
+// dhcpClient is a client that requests an address.
+type dhcpClient struct {
+	mac    net.HardwareAddr
+	offer  *dhcpv4.DHCPv4
+	ack    *dhcpv4.DHCPv4
+	tries  int
+	sentAt time.Time
 }
 
-func bound(clients []*booting) (n int) {
+func bound(clients []*dhcpClient) (n int) {
 	for _, b := range clients {
 		if b.ack != nil {
 			n++
@@ -102,18 +102,18 @@ func bound(clients []*booting) (n int) {
 	return n
 }
 
-// again is for how long a client waits before it asks again.
-const again = 500 * time.Millisecond
+// retryInterval is the time after which a client sends again.
+const retryInterval = 500 * time.Millisecond
 
-// ask sends what the client has to say next, if it is time to.
-func (b *booting) ask(t *testing.T, w *wire, id byte) {
+// send sends the client's next DISCOVER or REQUEST, unless it has a lease or retryInterval has not passed.
+func (b *dhcpClient) send(t *testing.T, w *rawClient, id byte) {
 	t.Helper()
-	if b.ack != nil || time.Since(b.asked) < again {
+	if b.ack != nil || time.Since(b.sentAt) < retryInterval {
 		return
 	}
-	b.asked = time.Now()
+	b.sentAt = time.Now()
 	b.tries++
-	if b.tries%3 == 0 { // its server may be gone
+	if b.tries%3 == 0 { // the server of the offer may have been killed
 		b.offer = nil
 	}
 	mods := []dhcpv4.Modifier{dhcpv4.WithHwAddr(b.mac), dhcpv4.WithTransactionID(dhcpv4.TransactionID{9, 9, 9, id})}
@@ -131,8 +131,9 @@ func (b *booting) ask(t *testing.T, w *wire, id byte) {
 	w.send(t, p.ToBytes(), broadcast)
 }
 
-// deliver hands the answers that are there to their clients. Who has an offer asks at once.
-func (w *wire) deliver(t *testing.T, clients []*booting) {
+// deliver passes received replies to their clients. A client with a new offer sends its REQUEST at the next
+// send.
+func (w *rawClient) deliver(t *testing.T, clients []*dhcpClient) {
 	t.Helper()
 	buffer := make([]byte, 2048)
 	for {
@@ -145,28 +146,29 @@ func (w *wire) deliver(t *testing.T, clients []*booting) {
 		}
 		p, err := dhcpv4.FromBytes(buffer[:n])
 		if err != nil || int(p.TransactionID[3]) >= len(clients) {
-			t.Fatalf("an answer to nobody: %v", err)
+			t.Fatalf("reply for no client: %v", err)
 		}
 		b := clients[p.TransactionID[3]]
 		switch p.MessageType() {
 		case dhcpv4.MessageTypeOffer:
 			if b.offer == nil {
-				b.offer, b.asked = p, time.Time{}
+				b.offer, b.sentAt = p, time.Time{}
 			}
 		case dhcpv4.MessageTypeAck:
 			if b.ack == nil {
 				b.ack = p
 			}
 		case dhcpv4.MessageTypeNak:
-			b.offer, b.asked = nil, time.Time{}
+			b.offer, b.sentAt = nil, time.Time{}
 		default:
 			t.Errorf("%s", p.Summary())
 		}
 	}
 }
 
-// TestTwoInfrasOnAVLANServeTheirOwn has a server for each of two hosted clusters.
-func TestTwoInfrasOnAVLANServeTheirOwn(t *testing.T) {
+// TestTwoInfrasOnOneVLAN checks that on a VLAN with the servers of two hosted clusters each server serves
+// only its own VMs.
+func TestTwoInfrasOnOneVLAN(t *testing.T) {
 	s := newSite(t)
 	var owners []*cluster
 	for i, part := range []string{"range=192.0.2.100-192.0.2.149", "range=192.0.2.150-192.0.2.199"} {
@@ -177,20 +179,20 @@ func TestTwoInfrasOnAVLANServeTheirOwn(t *testing.T) {
 		plugins[1] = strings.Replace(plugins[1], "range=192.0.2.100-192.0.2.199", part, 1)
 		srv := c.serveAt(t, s, address, plugins...)
 		mac := []string{mac1, mac2}[i]
-		c.run(t, srv, "worker", mac, "")
+		c.startVM(t, srv, "worker", mac, "")
 	}
 	for i, mac := range []string{mac1, mac2} {
 		m := s.newMachine(t, mac)
-		m.client(t, m.dhclient(t)...)
-		if e := m.told(t, 0, "BOUND"); e["new_dhcp_server_identifier"] != fmt.Sprintf("192.0.2.%d", i+2) {
-			t.Errorf("the machine of %s is served %v", owners[i].namespace, e)
+		m.startClient(t, m.dhclient(t)...)
+		if e := m.awaitEvent(t, 0, "BOUND"); e["new_dhcp_server_identifier"] != fmt.Sprintf("192.0.2.%d", i+2) {
+			t.Errorf("lease of the VM of %s: %v", owners[i].namespace, e)
 		}
 	}
 }
 
-// TestAFloodLeavesTheOthersServed has a stranger send packets of random clients, and a
-// machine asks meanwhile.
-func TestAFloodLeavesTheOthersServed(t *testing.T) {
+// TestVMsAreServedDuringAFlood has an unknown host send packets of random clients while a VM requests and
+// renews a lease.
+func TestVMsAreServedDuringAFlood(t *testing.T) {
 	s, _, srv := newWorker(t, "")
 	stranger := s.newMachine(t, mac2).dial(t, 68)
 	const packets = 20_000
@@ -212,11 +214,11 @@ func TestAFloodLeavesTheOthersServed(t *testing.T) {
 		}
 	}()
 	m := s.newMachine(t, mac1)
-	m.client(t, m.dhclient(t)...)
-	m.told(t, 0, "BOUND")
+	m.startClient(t, m.dhclient(t)...)
+	m.awaitEvent(t, 0, "BOUND")
 	<-flooded
-	m.told(t, len(m.events(t)), "RENEW")
+	m.awaitEvent(t, len(m.events(t)), "RENEW")
 	if n := srv.metric(t, "coredhcp_kubevirt_unknown_total"); n < packets/10 {
-		t.Errorf("of %d packets %v arrived: that was no flood", packets, n)
+		t.Errorf("only %[2]v of %[1]d packets arrived, too few for a flood", packets, n)
 	}
 }

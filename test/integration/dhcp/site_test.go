@@ -15,8 +15,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// site is a VLAN with what is on it. Its network is 192.0.2.0/24 for every test: nothing
-// leads from one to another.
+// site is a VLAN. Each test has its own, with the network 192.0.2.0/24.
 type site struct{ bridge string }
 
 var sites atomic.Int32
@@ -28,8 +27,8 @@ func newSite(t *testing.T) *site {
 	return &site{bridge: fmt.Sprintf("vlan%d", sites.Add(1))}
 }
 
-// needRoot skips a test where coredhcp cannot run as nobody: the root of a namespace of users
-// has no other user.
+// needRoot skips a test, or fails it in CI, if coredhcp cannot run as an unprivileged user: root of a user
+// namespace has no other users.
 func needRoot(t *testing.T) {
 	t.Helper()
 	out, err := exec.Command("setpriv", "--reuid=65534", "--clear-groups", "true").CombinedOutput()
@@ -37,39 +36,41 @@ func needRoot(t *testing.T) {
 		return
 	}
 	if os.Getenv("CI") != "" {
-		t.Fatalf("%s needs root, to run coredhcp as nobody: %v: %s", t.Name(), err, out)
+		t.Fatalf("%s needs root to run coredhcp as an unprivileged user: %v: %s", t.Name(), err, out)
 	}
-	t.Skipf("%s needs root, to run coredhcp as nobody: %v: %s", t.Name(), err, out)
+	t.Skipf("%s needs root to run coredhcp as an unprivileged user: %v: %s", t.Name(), err, out)
 }
 
-// server is a coredhcp in a namespace as a pod's: net1 on the VLAN, eth0 elsewhere.
+// server is a coredhcp in a network namespace like a pod's: net1 is on the VLAN, eth0 leads to the API
+// server.
 type server struct {
 	*lab.Daemon
 	*lab.Namespace
 
-	dir    string // which coredhcp may write to
+	dir    string // writable for coredhcp
 	http   string
 	binary string
 }
 
 var uplinks atomic.Int32
 
-// newServer starts a coredhcp with an address on the VLAN and these plugins.
+// newServer returns a coredhcp that is not started, with an address on the VLAN and plugins. In the plugins'
+// arguments DIR stands for the server's folder.
 func (s *site) newServer(t *testing.T, address string, plugins ...string) *server {
 	t.Helper()
 	n := lab.NewNamespace(t)
 	up := uplinks.Add(1)
-	here, there := fmt.Sprintf("10.88.%d.1", up), fmt.Sprintf("10.88.%d.2", up)
+	hostAddress, podAddress := fmt.Sprintf("10.88.%d.1", up), fmt.Sprintf("10.88.%d.2", up)
 	err := errors.Join(
 		lab.Cable(lab.End{Bridge: s.bridge}, lab.End{In: n, Device: "net1", Addresses: []string{address + "/24"}}),
-		lab.Cable(lab.End{Addresses: []string{here + "/24"}}, lab.End{In: n, Device: "eth0", Addresses: []string{there + "/24"}}))
+		lab.Cable(lab.End{Addresses: []string{hostAddress + "/24"}}, lab.End{In: n, Device: "eth0", Addresses: []string{podAddress + "/24"}}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.Run(t, "ip", "route", "add", "default", "via", here)
+	n.Run(t, "ip", "route", "add", "default", "via", hostAddress)
 	n.Run(t, "sh", "-c", "echo 67 > /proc/sys/net/ipv4/ip_unprivileged_port_start")
 
-	srv := &server{Namespace: n, dir: lab.TempDir(t), http: there + ":9903", binary: network.Binary(t, "coredhcp")}
+	srv := &server{Namespace: n, dir: lab.TempDir(t), http: podAddress + ":9903", binary: network.Binary(t, "coredhcp")}
 	if err := os.Chmod(srv.dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
@@ -78,14 +79,14 @@ func (s *site) newServer(t *testing.T, address string, plugins ...string) *serve
 	return srv
 }
 
-// command starts coredhcp, after it was written down what it may do.
+// command returns the command of coredhcp, which first prints its capabilities.
 func (s *server) command() *exec.Cmd {
 	return s.Command(context.Background(), append(unprivileged(), "sh", "-c", "grep Cap /proc/self/status; exec \"$0\" \"$@\"",
 		s.binary, "--config", filepath.Join(s.dir, "config.yml"), "--http", s.http, "--log-level", "debug")...)
 }
 
-// unprivileged is the command that runs another as nobody, without a capability and no way to
-// one.
+// unprivileged returns a command prefix that runs a command as user 65534, without capabilities or a way to
+// gain any.
 func unprivileged() []string {
 	return []string{"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all",
 		"--no-new-privs", "--pdeathsig=KILL"}
@@ -102,7 +103,7 @@ func (s *server) configure(t *testing.T, plugins ...string) {
 	s.write(t, "config.yml", text)
 }
 
-// write writes a file that coredhcp may read.
+// write writes a file that coredhcp can read, and returns its path.
 func (s *server) write(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(s.dir, name)
@@ -112,17 +113,17 @@ func (s *server) write(t *testing.T, name, text string) string {
 	return path
 }
 
-// start starts the server and waits until it is ready.
+// start starts the server, waits until it is ready and checks that it has no capabilities.
 func (s *server) start(t *testing.T) {
 	t.Helper()
 	s.Start(t)
-	s.ready(t)
+	s.awaitReady(t)
 	if caps := s.Log.Lines("CapEff:"); len(caps) != 1 || strings.Fields(caps[0])[1] != strings.Repeat("0", 16) {
 		t.Fatalf("coredhcp has capabilities: %q", caps)
 	}
 }
 
-// kubeconfig copies the administrator's for coredhcp to read.
+// kubeconfig copies the administrator's kubeconfig to the server's folder.
 func (s *server) kubeconfig(t *testing.T, cp *lab.ControlPlane) string {
 	t.Helper()
 	data, err := os.ReadFile(cp.Kubeconfig())
@@ -132,14 +133,14 @@ func (s *server) kubeconfig(t *testing.T, cp *lab.ControlPlane) string {
 	return s.write(t, "kubeconfig", string(data))
 }
 
-// machine is one of the clients on the VLAN.
+// machine is a host on the VLAN that runs a DHCP client.
 type machine struct {
 	*lab.Machine
 
 	mac net.HardwareAddr
 }
 
-// newMachine plugs in a machine with a MAC address.
+// newMachine creates a machine with a MAC address on the VLAN.
 func (s *site) newMachine(t *testing.T, mac string) *machine {
 	t.Helper()
 	address, err := net.ParseMAC(mac)

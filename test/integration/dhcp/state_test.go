@@ -13,14 +13,14 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// get reads a page of the server.
+// get requests a path of the server's HTTP endpoint.
 func (s *server) get(t *testing.T, path string) (status int, body string, err error) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.http+path, http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
-	request.Close = true // the server may be gone the next time
+	request.Close = true // the server may be restarted between requests
 	client := &http.Client{Timeout: 5 * time.Second}
 	response, err := client.Do(request)
 	if err != nil {
@@ -31,8 +31,8 @@ func (s *server) get(t *testing.T, path string) (status int, body string, err er
 	return response.StatusCode, string(data), err
 }
 
-// ready waits until the server is.
-func (s *server) ready(t *testing.T) {
+// awaitReady waits until the server is ready.
+func (s *server) awaitReady(t *testing.T) {
 	t.Helper()
 	lab.Poll(t, "coredhcp to be ready", func() bool {
 		status, _, err := s.get(t, "/readyz")
@@ -40,7 +40,7 @@ func (s *server) ready(t *testing.T) {
 	})
 }
 
-// state is what of /state matters here.
+// state has the fields of /state that the tests use.
 type state struct {
 	Ready    bool     `json:"ready"`
 	Waiting  []string `json:"waiting"`
@@ -69,20 +69,21 @@ func (s *server) state(t *testing.T) (st state) {
 	return st
 }
 
-// knows waits until the server knows who has a MAC address.
-func (s *server) knows(t *testing.T, mac, as string) {
+// awaitClient waits until the server knows the client with a MAC address by the name of its interface, or
+// until it does not know it if the name is "".
+func (s *server) awaitClient(t *testing.T, mac, as string) {
 	t.Helper()
-	lab.Poll(t, mac+" to be "+as, func() bool {
+	lab.Poll(t, mac+" to be client "+strconv.Quote(as), func() bool {
 		for _, c := range s.state(t).Kubevirt.Clients {
 			if c.MAC == mac {
 				return c.Interface == as
 			}
 		}
-		return as == "nobody"
+		return as == ""
 	})
 }
 
-// metric returns the value of a series; zero where it is not there.
+// metric returns the value of a series, or 0 if it does not exist.
 func (s *server) metric(t *testing.T, series string) float64 {
 	t.Helper()
 	_, text, err := s.get(t, "/metrics")
@@ -103,8 +104,8 @@ func (s *server) metric(t *testing.T, series string) float64 {
 	return 0
 }
 
-// released waits until a client has released its address.
-func (s *server) released(t *testing.T) {
+// awaitRelease waits until the server has received a RELEASE.
+func (s *server) awaitRelease(t *testing.T) {
 	t.Helper()
-	lab.Poll(t, "the release to arrive", func() bool { return s.metric(t, `coredhcp_dhcp4_received_total{type="RELEASE"}`) == 1 })
+	lab.Poll(t, "the RELEASE to arrive", func() bool { return s.metric(t, `coredhcp_dhcp4_received_total{type="RELEASE"}`) == 1 })
 }

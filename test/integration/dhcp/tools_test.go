@@ -12,8 +12,8 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// hook is the script that the clients run: it writes down what they were told, and gives the
-// interface its address as their own scripts do. They call their variables differently.
+// hook is the script that the clients run. It appends the client's environment to a file, and configures the
+// interface's address as the clients' own scripts do. Clients use different variable names.
 const hook = `#!/bin/sh
 reason=${reason:-$1}
 ip=${new_ip_address:-$ip}
@@ -45,10 +45,10 @@ func (m *machine) script(t *testing.T) string {
 	return m.write(t, "hook", strings.Replace(hook, "LOG", m.file("events"), 1))
 }
 
-// event is what a client told the hook.
+// event is the environment of one run of the hook.
 type event map[string]string
 
-// events returns what the clients told the hook so far.
+// events returns the events so far.
 func (m *machine) events(t *testing.T) []event {
 	t.Helper()
 	data, err := os.ReadFile(m.file("events"))
@@ -57,7 +57,7 @@ func (m *machine) events(t *testing.T) []event {
 	}
 	blocks := strings.Split(string(data), "\n.\n")
 	var list []event
-	for _, block := range blocks[:len(blocks)-1] { // the last may be half written
+	for _, block := range blocks[:len(blocks)-1] { // the last one may be written only partly
 		e := event{}
 		for line := range strings.SplitSeq(block, "\n") {
 			if key, value, ok := strings.Cut(line, "="); ok && e[key] == "" {
@@ -69,12 +69,11 @@ func (m *machine) events(t *testing.T) []event {
 	return list
 }
 
-// told waits until a client tells the hook something for one of these reasons, after the
-// events that there were before, and returns what.
-func (m *machine) told(t *testing.T, after int, reasons ...string) (e event) {
+// awaitEvent waits for an event with one of these reasons after the first n events, and returns it.
+func (m *machine) awaitEvent(t *testing.T, n int, reasons ...string) (e event) {
 	t.Helper()
-	lab.Poll(t, "the client to say "+strings.Join(reasons, " or "), func() bool {
-		for _, e = range m.events(t)[after:] {
+	lab.Poll(t, "an event "+strings.Join(reasons, " or "), func() bool {
+		for _, e = range m.events(t)[n:] {
 			if slices.Contains(reasons, e["reason"]) {
 				return true
 			}
@@ -84,8 +83,8 @@ func (m *machine) told(t *testing.T, after int, reasons ...string) (e event) {
 	return e
 }
 
-// client starts a DHCP client, which runs until it is killed, or the test ends.
-func (m *machine) client(t *testing.T, args ...string) *lab.Daemon {
+// startClient starts a DHCP client that runs until it is killed or the test ends.
+func (m *machine) startClient(t *testing.T, args ...string) *lab.Daemon {
 	t.Helper()
 	c := lab.NewDaemon(t, args[0], func() *exec.Cmd { return m.Command(context.Background(), args...) })
 	c.Start(t)
@@ -102,7 +101,7 @@ reboot 5;
 request subnet-mask, broadcast-address, routers, domain-name, domain-name-servers, host-name, interface-mtu, domain-search, classless-routes;
 `
 
-// dhclient is the command line of ISC's client, in the foreground.
+// dhclient returns the command line of ISC dhclient in the foreground.
 func (m *machine) dhclient(t *testing.T, more ...string) []string {
 	t.Helper()
 	conf := m.write(t, "dhclient.conf", dhclientConf)
@@ -110,23 +109,23 @@ func (m *machine) dhclient(t *testing.T, more ...string) []string {
 	return append(append(args, more...), "eth0")
 }
 
-// udhcpc is the command line of BusyBox's client.
+// udhcpc returns the command line of BusyBox's udhcpc.
 func (m *machine) udhcpc(t *testing.T, more ...string) []string {
 	t.Helper()
 	args := []string{"busybox", "udhcpc", "-f", "-i", "eth0", "-s", m.script(t), "-t", "10", "-T", "1", "-A", "1", "-O", "mtu", "-O", "staticroutes"}
 	return append(args, more...)
 }
 
-// dhcpcd is the command line of dhcpcd, whose folders are fixed: it gets some of its own.
+// dhcpcd returns the command line of dhcpcd with private folders, because their paths are compiled in.
 func (m *machine) dhcpcd(t *testing.T, more ...string) []string {
 	t.Helper()
 	conf := m.write(t, "dhcpcd.conf", "option domain_name_servers, domain_name, host_name, interface_mtu, classless_static_routes\nnoipv4ll\n")
-	private := "mount -t tmpfs none /run && mkdir -p /run/dhcpcd && mount -t tmpfs none /var/lib/dhcpcd; \"$@\" & wait" // not exec: with this shell all end
+	private := "mount -t tmpfs none /run && mkdir -p /run/dhcpcd && mount -t tmpfs none /var/lib/dhcpcd; \"$@\" & wait" // no exec: when this shell ends, all processes of its PID namespace do
 	args := []string{"unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", private, "dhcpcd", "dhcpcd", "-4", "-B", "-d", "--nodev", "-f", conf, "-c", m.script(t)}
 	return append(append(args, more...), "eth0")
 }
 
-// address is the interface's; empty where it has none.
+// address returns the interface's IPv4 address, or "" if it has none.
 func (m *machine) address(t *testing.T) string {
 	t.Helper()
 	fields := strings.Fields(m.Run(t, "ip", "-4", "-o", "address", "show", "dev", "eth0", "scope", "global"))

@@ -19,16 +19,16 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// counter stands before an API server and counts the requests that read lists.
-type counter struct {
+// countingProxy is a proxy to an API server that counts list and watch requests.
+type countingProxy struct {
 	kubeconfig string
 
 	mu       sync.Mutex
 	requests map[string]int // "list services", "watch secrets", ...
 }
 
-// newCounter starts one that makes its requests by a configuration, whoever asks.
-func newCounter(t *testing.T, config *rest.Config) *counter {
+// newCountingProxy starts a proxy that sends all requests with the credentials of config.
+func newCountingProxy(t *testing.T, config *rest.Config) *countingProxy {
 	t.Helper()
 	target, err := url.Parse(config.Host)
 	if err != nil {
@@ -38,11 +38,11 @@ func newCounter(t *testing.T, config *rest.Config) *counter {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &counter{requests: map[string]int{}}
+	n := &countingProxy{requests: map[string]int{}}
 	proxy := &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		Transport:     transport,
-		FlushInterval: -1, // a watch is a response that never ends
+		FlushInterval: -1, // a watch is a response without an end
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		verb := "list"
@@ -62,28 +62,28 @@ func newCounter(t *testing.T, config *rest.Config) *counter {
 	return n
 }
 
-// count returns how many requests of a kind there were.
-func (n *counter) count(request string) int {
+// count returns the number of requests such as "list services".
+func (n *countingProxy) count(request string) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.requests[request]
 }
 
 // String lists the requests so far.
-func (n *counter) String() string {
+func (n *countingProxy) String() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	var words []string
+	var counts []string
 	for _, request := range slices.Sorted(maps.Keys(n.requests)) {
-		words = append(words, fmt.Sprintf("%d %s", n.requests[request], request))
+		counts = append(counts, fmt.Sprintf("%d %s", n.requests[request], request))
 	}
-	return strings.Join(words, ", ")
+	return strings.Join(counts, ", ")
 }
 
-// watches are the open watches of an API server, by resource.
+// watches are the numbers of open watches of an API server by resource.
 type watches map[string]int
 
-// watchesOf returns the open watches of resources that our stores watch.
+// watchesOf returns the open watches of the resources that this project's stores watch.
 func watchesOf(t *testing.T, cp *lab.ControlPlane) watches {
 	t.Helper()
 	client, err := rest.HTTPClientFor(cp.RESTConfig())
@@ -102,8 +102,9 @@ func watchesOf(t *testing.T, cp *lab.ControlPlane) watches {
 	return open
 }
 
-// settledWatches waits until those of processes that were killed have ended.
-func settledWatches(t *testing.T, cp *lab.ControlPlane) watches {
+// stableWatches returns the open watches when their numbers have not changed for a second, because the
+// watches of killed processes close after a delay.
+func stableWatches(t *testing.T, cp *lab.ControlPlane) watches {
 	t.Helper()
 	open := watchesOf(t, cp)
 	for since := time.Now(); time.Since(since) < time.Second; time.Sleep(100 * time.Millisecond) {
@@ -114,13 +115,13 @@ func settledWatches(t *testing.T, cp *lab.ControlPlane) watches {
 	return open
 }
 
-// since returns how many more there are than before.
+// since returns the changes of w since before, by resource.
 func (w watches) since(before watches) watches {
-	more := watches{}
+	changes := watches{}
 	for resource, n := range w {
 		if n != before[resource] {
-			more[resource] = n - before[resource]
+			changes[resource] = n - before[resource]
 		}
 	}
-	return more
+	return changes
 }

@@ -17,44 +17,44 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// coredns is a process with a Corefile. It can be killed and started again.
+// coredns is a coredns process with a Corefile. It can be killed and restarted.
 type coredns struct {
 	*lab.Daemon
 
-	path     string // of the Corefile
-	words    map[string]string
-	port     int
-	ready    string // URLs of its plugins
-	metrics  string
-	profiles string
+	path      string // path of the Corefile
+	variables map[string]string
+	port      int
+	ready     string // URLs of its plugins ready, prometheus and pprof
+	metrics   string
+	profiles  string
 }
 
-// newCoreDNS writes a Corefile, in which $DNS, $READY, $METRICS and $PPROF stand for
-// ports and other words for what the test says. The process ends with the test.
-func newCoreDNS(t *testing.T, corefile string, words map[string]string) *coredns {
+// newCoreDNS writes a Corefile and returns a coredns that is not started. In the Corefile, $DNS, $READY,
+// $METRICS and $PPROF are replaced by ports, and other variables by the values in variables.
+func newCoreDNS(t *testing.T, corefile string, variables map[string]string) *coredns {
 	t.Helper()
 	ports := freePorts(t, 4)
 	c := &coredns{
 		path: filepath.Join(t.TempDir(), "Corefile"),
 		port: ports[0],
-		words: map[string]string{
+		variables: map[string]string{
 			"DNS": strconv.Itoa(ports[0]), "READY": strconv.Itoa(ports[1]), "METRICS": strconv.Itoa(ports[2]), "PPROF": strconv.Itoa(ports[3]),
 		},
 	}
-	maps.Copy(c.words, words)
-	c.ready = "http://127.0.0.1:" + c.words["READY"] + "/ready"
-	c.metrics = "http://127.0.0.1:" + c.words["METRICS"] + "/metrics"
-	c.profiles = "http://127.0.0.1:" + c.words["PPROF"] + "/debug/pprof/"
+	maps.Copy(c.variables, variables)
+	c.ready = "http://127.0.0.1:" + c.variables["READY"] + "/ready"
+	c.metrics = "http://127.0.0.1:" + c.variables["METRICS"] + "/metrics"
+	c.profiles = "http://127.0.0.1:" + c.variables["PPROF"] + "/debug/pprof/"
 	c.configure(t, corefile)
 	executable := network.Binary(t, "coredns")
 	c.Daemon = lab.NewDaemon(t, "coredns -conf "+c.path, func() *exec.Cmd { return exec.Command(executable, "-conf", c.path) })
 	return c
 }
 
-// startCoreDNS starts a new one.
-func startCoreDNS(t *testing.T, corefile string, words map[string]string) *coredns {
+// startCoreDNS is newCoreDNS for a process that is started.
+func startCoreDNS(t *testing.T, corefile string, variables map[string]string) *coredns {
 	t.Helper()
-	c := newCoreDNS(t, corefile, words)
+	c := newCoreDNS(t, corefile, variables)
 	c.Start(t)
 	return c
 }
@@ -62,10 +62,10 @@ func startCoreDNS(t *testing.T, corefile string, words map[string]string) *cored
 // configure replaces the Corefile.
 func (c *coredns) configure(t *testing.T, corefile string) {
 	t.Helper()
-	text := os.Expand(corefile, func(word string) string {
-		value, ok := c.words[word]
+	text := os.Expand(corefile, func(variable string) string {
+		value, ok := c.variables[variable]
 		if !ok {
-			t.Fatalf("the Corefile has $%s, which nothing is said about", word)
+			t.Fatalf("unknown variable $%s in the Corefile", variable)
 		}
 		return value
 	})
@@ -74,27 +74,26 @@ func (c *coredns) configure(t *testing.T, corefile string) {
 	}
 }
 
-// reload has the process read its Corefile again, and returns the error that it reports.
+// reload makes the process reload its Corefile, and returns the error that it logs.
 func (c *coredns) reload(t *testing.T) error {
 	t.Helper()
 	from := c.Log.Len()
 	c.Signal(t, syscall.SIGUSR1)
 	for start := time.Now(); ; time.Sleep(time.Millisecond) {
-		said := c.Log.Since(from)
-		if strings.Contains(said, "Reloading complete\n") {
+		log := c.Log.Since(from)
+		if strings.Contains(log, "Reloading complete\n") {
 			return nil
 		}
-		if _, failure, ok := strings.Cut(said, "[ERROR] SIGUSR1: "); ok && strings.HasSuffix(failure, "\n") {
+		if _, failure, ok := strings.Cut(log, "[ERROR] SIGUSR1: "); ok && strings.HasSuffix(failure, "\n") {
 			return errors.New(strings.TrimSpace(failure))
 		}
-		if time.Since(start) > lab.Patience {
-			t.Fatalf("no end to a reload:\n%s", said)
+		if time.Since(start) > lab.WaitTimeout {
+			t.Fatalf("reload did not finish:\n%s", log)
 		}
 	}
 }
 
-// metric returns the sum of a metric's series that have all of these labels, each
-// written name="value".
+// metric returns the sum of a metric's series that have all of labels, each in the form name="value".
 func (c *coredns) metric(t *testing.T, name string, labels ...string) float64 {
 	t.Helper()
 	status, page := get(t, http.DefaultClient, c.metrics)
@@ -104,7 +103,7 @@ func (c *coredns) metric(t *testing.T, name string, labels ...string) float64 {
 	return sum(t, page, name, labels...)
 }
 
-// isReady asks the ready plugin.
+// isReady requests the readiness endpoint.
 func (c *coredns) isReady(t *testing.T) bool {
 	t.Helper()
 	status, body := get(t, http.DefaultClient, c.ready)
@@ -119,14 +118,14 @@ func (c *coredns) isReady(t *testing.T) bool {
 	}
 }
 
-// get reads a page.
+// get requests a URL.
 func get(t *testing.T, client *http.Client, url string) (status int, body string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
-	request.Close = true // whoever answers may be gone the next time
+	request.Close = true // the server may be restarted between requests
 	response, err := client.Do(request)
 	if err != nil {
 		t.Fatal(err)
@@ -139,17 +138,17 @@ func get(t *testing.T, client *http.Client, url string) (status int, body string
 	return response.StatusCode, string(data)
 }
 
-// sum adds up the series of a metric on a page, as coredns.metric does.
+// sum returns the sum of a metric's series on a page, like coredns.metric.
 func sum(t *testing.T, page, name string, labels ...string) float64 {
 	t.Helper()
 	total := 0.0
 	for line := range strings.Lines(page) {
 		series, value, _ := strings.Cut(strings.TrimSpace(line), "} ")
-		bare, _, labelled := strings.Cut(series, "{")
+		base, _, labelled := strings.Cut(series, "{")
 		if !labelled {
-			bare, value, _ = strings.Cut(series, " ")
+			base, value, _ = strings.Cut(series, " ")
 		}
-		if bare != name || !containsAll(series, labels) {
+		if base != name || !containsAll(series, labels) {
 			continue
 		}
 		number, err := strconv.ParseFloat(value, 64)
@@ -161,16 +160,16 @@ func sum(t *testing.T, page, name string, labels ...string) float64 {
 	return total
 }
 
-func containsAll(s string, words []string) bool {
-	for _, word := range words {
-		if !strings.Contains(s, word) {
+func containsAll(s string, substrings []string) bool {
+	for _, substring := range substrings {
+		if !strings.Contains(s, substring) {
 			return false
 		}
 	}
 	return true
 }
 
-// freePorts finds ports that are a test's own until its end.
+// freePorts reserves ports until the end of the test.
 func freePorts(t *testing.T, n int) []int {
 	t.Helper()
 	ports, err := lab.ReservePorts(t.Context(), "127.0.0.1", n)
@@ -181,7 +180,7 @@ func freePorts(t *testing.T, n int) []int {
 	return ports.Numbers
 }
 
-// repeated returns the warnings and errors that are there more than once.
+// repeated returns the warnings and errors that were logged more than once, with their counts.
 func repeated(o *lab.Output) map[string]int {
 	counts := map[string]int{}
 	for line := range strings.Lines(o.String()) {

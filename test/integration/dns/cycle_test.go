@@ -9,9 +9,9 @@ import (
 	"github.com/miekg/dns"
 )
 
-// tenant is the Corefile of one hosted cluster's DNS: a block for its VLAN, which
-// passes on to resolvers that are named, and one for pods, which passes on to nobody.
-const tenant = `.:$DNS {
+// tenantCorefile is the Corefile of one hosted cluster's DNS: a block for its VLAN, which forwards to the
+// upstream resolvers, and one for pods, which does not forward.
+const tenantCorefile = `.:$DNS {
 		bind $VLAN
 		errors
 		prometheus 127.0.0.1:$METRICS
@@ -22,7 +22,7 @@ const tenant = `.:$DNS {
 		}
 		hcpapps $TENANT.$DOMAIN
 		cache
-		forward . $SITE
+		forward . $UPSTREAM
 	}
 	.:$DNS {
 		bind $POD
@@ -37,8 +37,8 @@ const tenant = `.:$DNS {
 		cache
 	}`
 
-// clusterDNS is a stock CoreDNS that forwards the tenants' zones back to their DNS.
-const clusterDNS = `blue.$DOMAIN:$DNS {
+// clusterDNSCorefile is that of a stock CoreDNS that forwards the tenants' zones to the tenants' DNS.
+const clusterDNSCorefile = `blue.$DOMAIN:$DNS {
 		bind 127.0.0.1
 		prometheus 127.0.0.1:$METRICS
 		forward . $BLUE
@@ -53,27 +53,27 @@ const clusterDNS = `blue.$DOMAIN:$DNS {
 	.:$DNS {
 		bind 127.0.0.1
 		prometheus 127.0.0.1:$METRICS
-		forward . $SITE
+		forward . $UPSTREAM
 		cache
 	}`
 
-func TestClusterDNSThatForwardsBackMakesNoCycle(t *testing.T) {
+func TestNoForwardingLoopWithClusterDNS(t *testing.T) {
 	cp := management.Get(t)
 	blue, green := blue, green
 	blue.apps = "{enabled: true, source: Static, addresses: [192.0.2.100]}"
-	green.apps = "{enabled: false}" // so the names of its applications are passed on
+	green.apps = "{enabled: false}" // so that its apps names are forwarded
 	apply(t, cp, blue.yaml()+green.yaml())
-	site := newSite(t)
+	upstream := newUpstreamResolver(t)
 	const blueVLAN, bluePod, greenVLAN, greenPod = "127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5"
 	start := func(name, vlan, pods string) *coredns {
 		t.Helper()
-		return startCoreDNS(t, tenant, map[string]string{
-			"DOMAIN": domain, "KUBECONFIG": cp.Kubeconfig(), "SITE": site.address, "TENANT": name, "VLAN": vlan, "POD": pods,
+		return startCoreDNS(t, tenantCorefile, map[string]string{
+			"DOMAIN": domain, "KUBECONFIG": cp.Kubeconfig(), "UPSTREAM": upstream.address, "TENANT": name, "VLAN": vlan, "POD": pods,
 		})
 	}
 	ofBlue, ofGreen := start("blue", blueVLAN, bluePod), start("green", greenVLAN, greenPod)
-	central := startCoreDNS(t, clusterDNS, map[string]string{
-		"DOMAIN": domain, "SITE": site.address,
+	central := startCoreDNS(t, clusterDNSCorefile, map[string]string{
+		"DOMAIN": domain, "UPSTREAM": upstream.address,
 		"BLUE": bluePod + ":" + strconv.Itoa(ofBlue.port), "GREEN": greenPod + ":" + strconv.Itoa(ofGreen.port),
 	})
 	ofBlue.await(t, question{from: blueVM, to: blueVLAN, name: "api.blue." + domain, want: blue.proxy})
@@ -87,31 +87,32 @@ func TestClusterDNSThatForwardsBackMakesNoCycle(t *testing.T) {
 	for _, tc := range []struct {
 		server *coredns
 		question
-		hops string // queries that reach blue's DNS, green's, cluster DNS and the site
+		hops string // number of queries to blue's DNS, green's, cluster DNS and the upstream resolver
 	}{
-		// From a VLAN: what is not the tenant's own goes to the site, once, and to nobody else.
+		// From a VLAN: names of other zones are forwarded to the upstream resolver, once, and to no other
+		// server.
 		{ofBlue, question{from: blueVM, to: blueVLAN, name: "typo.blue." + domain, want: nxDomain}, "1 0 0 0"},
-		{ofBlue, question{from: blueVM, to: blueVLAN, name: "other." + domain, want: elsewhere}, "1 0 0 1"},
-		{ofBlue, question{from: blueVM, to: blueVLAN, name: "www.example.org", want: elsewhere}, "1 0 0 1"},
-		{ofBlue, question{from: blueVM, to: blueVLAN, name: "oauth.green." + domain, want: elsewhere}, "1 0 0 1"},
-		{ofBlue, question{from: blueVM, to: blueVLAN, name: "typo.green." + domain, want: elsewhere}, "1 0 0 1"},
-		{ofGreen, question{from: greenVM, to: greenVLAN, name: "oauth.blue." + domain, want: elsewhere}, "0 1 0 1"},
-		{ofGreen, question{from: greenVM, to: greenVLAN, name: "shop.apps.blue." + domain, want: elsewhere}, "0 1 0 1"},
-		{ofGreen, question{from: greenVM, to: greenVLAN, name: "shop.apps.green." + domain, want: elsewhere}, "0 1 0 1"},
+		{ofBlue, question{from: blueVM, to: blueVLAN, name: "other." + domain, want: upstreamAnswer}, "1 0 0 1"},
+		{ofBlue, question{from: blueVM, to: blueVLAN, name: "www.example.org", want: upstreamAnswer}, "1 0 0 1"},
+		{ofBlue, question{from: blueVM, to: blueVLAN, name: "oauth.green." + domain, want: upstreamAnswer}, "1 0 0 1"},
+		{ofBlue, question{from: blueVM, to: blueVLAN, name: "typo.green." + domain, want: upstreamAnswer}, "1 0 0 1"},
+		{ofGreen, question{from: greenVM, to: greenVLAN, name: "oauth.blue." + domain, want: upstreamAnswer}, "0 1 0 1"},
+		{ofGreen, question{from: greenVM, to: greenVLAN, name: "shop.apps.blue." + domain, want: upstreamAnswer}, "0 1 0 1"},
+		{ofGreen, question{from: greenVM, to: greenVLAN, name: "shop.apps.green." + domain, want: upstreamAnswer}, "0 1 0 1"},
 		{ofGreen, question{from: greenVM, to: greenVLAN, name: "typo.green." + domain, want: nxDomain}, "0 1 0 0"},
 
-		// From a pod, by way of cluster DNS: a tenant's zone ends at that tenant's DNS.
+		// From a pod through cluster DNS: a tenant's zone ends at that tenant's DNS.
 		{central, question{from: pod, name: "oauth.blue." + domain, want: blue.pod}, "1 0 1 0"},
 		{central, question{from: pod, name: "oauth.green." + domain, want: green.pod}, "0 1 1 0"},
 		{central, question{from: pod, name: "shop.apps.blue." + domain, want: blue.pod}, "1 0 1 0"},
 		{central, question{from: pod, name: "shop.apps.green." + domain, want: servFail}, "0 1 1 0"},
 		{central, question{from: pod, name: "typo.blue." + domain, want: nxDomain}, "1 0 1 0"},
 		{central, question{from: pod, name: "a.typo.green." + domain, want: nxDomain}, "0 1 1 0"},
-		{central, question{from: pod, name: "another." + domain, want: elsewhere}, "0 0 1 1"},
-		{central, question{from: pod, name: "www.example.com", want: elsewhere}, "0 0 1 1"},
+		{central, question{from: pod, name: "another." + domain, want: upstreamAnswer}, "0 0 1 1"},
+		{central, question{from: pod, name: "www.example.com", want: upstreamAnswer}, "0 0 1 1"},
 		{central, question{from: pod, name: "typo.blue." + domain, qtype: dns.TypeHTTPS, want: nxDomain}, "1 0 1 0"},
 
-		// From a pod that asks a tenant's DNS for what is not that tenant's: nothing, at once.
+		// From a pod that queries a tenant's DNS for names of other zones: an immediate failure.
 		{ofBlue, question{from: pod, to: bluePod, name: "api.green." + domain, want: servFail}, "1 0 0 0"},
 		{ofBlue, question{from: pod, to: bluePod, name: "api.green." + domain, qtype: dns.TypeAAAA, want: servFail}, "1 0 0 0"},
 		{ofGreen, question{from: pod, to: greenPod, name: "api.blue." + domain, want: servFail}, "0 1 0 0"},
@@ -122,21 +123,21 @@ func TestClusterDNSThatForwardsBackMakesNoCycle(t *testing.T) {
 			for _, s := range servers {
 				counts = append(counts, int(s.metric(t, "coredns_dns_requests_total")))
 			}
-			return append(counts, site.total())
+			return append(counts, upstream.total())
 		}
 		before := count()
 		tc.server.expect(t, tc.question)
 		hops := func() string {
-			words := make([]string, 0, len(before))
+			counts := make([]string, 0, len(before))
 			for i, n := range count() {
-				words = append(words, strconv.Itoa(n-before[i]))
+				counts = append(counts, strconv.Itoa(n-before[i]))
 			}
-			return strings.Join(words, " ")
+			return strings.Join(counts, " ")
 		}
-		// A server counts a query after it has answered it.
+		// A server counts a query after it has sent the reply.
 		for deadline := time.Now().Add(5 * time.Second); hops() != tc.hops; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
-				t.Errorf("%s: the queries at blue's DNS, green's, cluster DNS and the site are %s, want %s", tc.question, hops(), tc.hops)
+				t.Errorf("%s: queries at blue's DNS, green's, cluster DNS and the upstream resolver: %s, want %s", tc.question, hops(), tc.hops)
 				break
 			}
 		}

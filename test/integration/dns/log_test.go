@@ -9,8 +9,8 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// lister may list everything, and watch nothing.
-const lister = `
+// listerYAML lets the user lister list all objects, but watch none.
+const listerYAML = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: lister}
@@ -24,10 +24,10 @@ subjects: [{kind: User, name: lister, apiGroup: rbac.authorization.k8s.io}]
 `
 
 func TestDeniedWatchesAreLoggedOnceNotPerAttempt(t *testing.T) {
-	const attempts = 4 // to watch each resource; the waits in between grow
+	const attempts = 4 // to watch each resource, with growing backoff
 	cp := management.Get(t)
-	apply(t, cp, lister)
-	for name, user := range map[string]string{"a user without rights": "nobody", "a user who may but list": "lister"} {
+	apply(t, cp, listerYAML)
+	for name, user := range map[string]string{"a user without rights": "unprivileged", "a user who may only list": "lister"} {
 		t.Run(name, func(t *testing.T) {
 			path, err := cp.UserKubeconfig(user)
 			if err != nil {
@@ -37,14 +37,14 @@ func TestDeniedWatchesAreLoggedOnceNotPerAttempt(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			api := newCounter(t, config)
+			api := newCountingProxy(t, config)
 			c := startCoreDNS(t, ".:$DNS {\n bind 127.0.0.1\n hcpviews {\n kubeconfig $KUBECONFIG\n }\n}",
 				map[string]string{"KUBECONFIG": api.kubeconfig})
 			for _, resource := range []string{"hostedclusters", "infras", "routes", "services"} {
 				lab.Poll(t, "attempts to watch "+resource, func() bool { return api.count("watch "+resource) >= attempts })
 				lines := c.Log.Lines("resource="+resource, "watch")
 				if len(lines) != 1 || !strings.Contains(lines[0], "cannot watch") {
-					t.Errorf("%d lines about %s, want one that says what is not allowed:\n%s", len(lines), resource, strings.Join(lines, ""))
+					t.Errorf("%d lines about %s, want one about the denied request:\n%s", len(lines), resource, strings.Join(lines, ""))
 				}
 			}
 		})

@@ -1,5 +1,5 @@
-// Package dns_test tests the coredns binary as its users run it: a process with a
-// Corefile, real API servers, and clients on loopback that stand on VLANs and in pods.
+// Package dns_test tests the coredns binary with real API servers. Clients use loopback addresses that stand
+// for VMs on VLANs and for pods.
 package dns_test
 
 import (
@@ -9,12 +9,12 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// The hosted cluster's API server listens on a loopback address that is also a
-// cluster IP of the management cluster, so that its Service can be dialled.
+// hostedAddress is the hosted API server's address. It is a loopback address, so that the server can listen
+// on it, and a cluster IP of the management cluster, so that its Service can be dialed.
 const hostedAddress = "127.96.0.77"
 
 var (
-	// network is for the binary, and for ports that nobody else takes: the tests need no other.
+	// network provides the binary and exclusive ports; the tests use only loopback addresses.
 	network = lab.Network{
 		Build:   []string{"coredns"},
 		Sources: []string{"api", "internal", "plugins", "corednsbuild"},

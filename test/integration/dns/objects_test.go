@@ -23,14 +23,14 @@ const domain = "lab.example.com"
 // cluster is a hosted cluster with its Infra and the Service of its proxy.
 type cluster struct {
 	name  string
-	net   string // the first three numbers of the VLAN's addresses
-	proxy string // on the VLAN
+	net   string // first three octets of the VLAN's addresses
+	proxy string // the proxy's address on the VLAN
 	pod   string // the proxy's cluster IP
 	apps  string // spec.appsIngress of the Infra
 }
 
-// The hosted clusters of most tests. The applications of blue have a Service in a
-// real hosted cluster, those of green an address that is given.
+// The hosted clusters of most tests. The apps address of blue comes from a Service in a real hosted cluster,
+// that of green is static.
 var (
 	blue = cluster{
 		name: "blue", net: "127.50.0", proxy: "127.50.0.3", pod: "127.96.1.50",
@@ -42,8 +42,8 @@ var (
 	}
 )
 
-// Addresses of applications, which lie on no VLAN of the tests: those are on loopback,
-// which is never believed of a load balancer.
+// Apps addresses. They are not on the tests' VLANs, because load balancer addresses in loopback networks are
+// rejected.
 const (
 	blueApps     = "192.0.2.200"
 	blueAppsNext = "192.0.2.201"
@@ -76,11 +76,11 @@ spec: {host: %[3]s, to: {kind: Service, name: ignition-server-proxy, weight: 100
 `, c.name, c.pod, c.routeHost())
 }
 
-// routeHost is the name of a Route, outside of the cluster's own domain.
+// routeHost returns the host of a Route, outside of the cluster's own domain.
 func (c cluster) routeHost() string { return "ignition-" + c.name + ".apps.management.example.com" }
 
-// hostedCluster is the HostedCluster, which the real CRD accepts. Its API server has
-// the name api.<apiDomain>; more are further lines of the spec.
+// hostedCluster returns a HostedCluster that the real CRD accepts. Its API server's name is api.<apiDomain>;
+// more are further lines of the spec.
 func (c cluster) hostedCluster(apiDomain, more string) string {
 	return lab.HostedCluster{Namespace: "clusters", Name: c.name, BaseDomain: domain, API: "api." + apiDomain, More: more}.YAML()
 }
@@ -104,7 +104,7 @@ func apply(t *testing.T, cp *lab.ControlPlane, yaml string) {
 	t.Helper()
 	update(t, cp, yaml)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), lab.Patience) // the test's own is over
+		ctx, cancel := context.WithTimeout(context.Background(), lab.WaitTimeout) // the test's context is done
 		defer cancel()
 		objects, err := lab.ParseYAML([]byte(yaml))
 		if err != nil {
@@ -112,7 +112,7 @@ func apply(t *testing.T, cp *lab.ControlPlane, yaml string) {
 		}
 		for _, object := range objects {
 			if object.GetKind() == "Namespace" {
-				continue // nobody would empty it
+				continue // no controller would empty it
 			}
 			if err := cp.Delete(ctx, object); err != nil {
 				t.Error(err)
@@ -121,7 +121,8 @@ func apply(t *testing.T, cp *lab.ControlPlane, yaml string) {
 	})
 }
 
-// update applies objects that are there already, or that another call deletes.
+// update applies objects without deleting them at the end: they exist already, or another call of apply
+// deletes them.
 func update(t *testing.T, cp *lab.ControlPlane, yaml string) {
 	t.Helper()
 	if err := cp.ApplyYAML(t.Context(), []byte(yaml)); err != nil {
@@ -129,9 +130,9 @@ func update(t *testing.T, cp *lab.ControlPlane, yaml string) {
 	}
 }
 
-// withHosted gives blue its hosted cluster: an API server with the applications'
-// Service, and in the management cluster what leads there.
-func withHosted(t *testing.T, cp *lab.ControlPlane) *lab.ControlPlane {
+// addHostedCluster adds the hosted cluster of blue: an API server with the apps Service, and in the
+// management cluster the Service and the kubeconfig with which coredns reads it.
+func addHostedCluster(t *testing.T, cp *lab.ControlPlane) *lab.ControlPlane {
 	t.Helper()
 	guest := hosted.Get(t)
 	update(t, guest, `
@@ -174,7 +175,7 @@ spec: {clusterIP: %s, ports: [{port: %s}]}
 	return guest
 }
 
-// assignApps gives blue's applications an address, as a load balancer would.
+// assignApps sets the address of blue's apps Service, as a load balancer does.
 func assignApps(t *testing.T, guest *lab.ControlPlane, address string) {
 	t.Helper()
 	err := guest.ApplyStatusYAML(t.Context(), []byte(`
@@ -188,8 +189,8 @@ status: {loadBalancer: {ingress: [{ip: `+address+`}]}}
 	}
 }
 
-// readerKubeconfig may read that Service. It has the API server's public name, which
-// nothing resolves here, as HyperShift writes it.
+// readerKubeconfig returns a kubeconfig that may only read the apps Service. As HyperShift writes it, it has
+// the API server's public name, which nothing resolves here.
 func readerKubeconfig(t *testing.T, guest *lab.ControlPlane) string {
 	t.Helper()
 	path, err := guest.UserKubeconfig("reader")
@@ -215,7 +216,7 @@ func readerSecret(infra, kubeconfig string) string {
 		infra, strings.ReplaceAll(kubeconfig, "\n", "\n    "))
 }
 
-// kubeconfigFor writes an administrator's kubeconfig with another server.
+// kubeconfigFor writes a kubeconfig without credentials for a server, and returns its path.
 func kubeconfigFor(t *testing.T, server string) string {
 	t.Helper()
 	path := t.TempDir() + "/kubeconfig"
@@ -232,7 +233,7 @@ contexts: [{name: test, context: {cluster: test}}]
 	return path
 }
 
-// touch changes an object in the namespace clusters in nothing that matters.
+// touch changes an object in the namespace clusters without effect on any answer.
 func touch(t *testing.T, cp *lab.ControlPlane, resource schema.GroupVersionResource, name string, n int) {
 	t.Helper()
 	client, err := dynamic.NewForConfig(cp.RESTConfig())

@@ -9,8 +9,9 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// everyKind asks, from every view, for control-plane and apps names, known and unknown.
-func everyKind() []question {
+// everyKindOfQuestion returns questions from every view for control-plane names and apps names, known and
+// unknown.
+func everyKindOfQuestion() []question {
 	return []question{
 		{from: blueVM, name: "api.blue." + domain, want: blue.proxy},
 		{from: blueVM, name: "api-int.blue." + domain, want: blue.proxy},
@@ -22,28 +23,28 @@ func everyKind() []question {
 		{from: blueVM, name: "typo-#.blue." + domain, want: nxDomain},
 		{from: blueVM, name: "api.blue." + domain, qtype: dns.TypeHTTPS, want: noData},
 		{from: blueVM, name: "shop.apps.blue." + domain, qtype: dns.TypeAAAA, want: noData},
-		{from: blueVM, name: "api.green." + domain, want: elsewhere},
-		{from: blueVM, name: "shop-#.apps.green." + domain, want: elsewhere},
-		{from: blueVM, name: "www-#.example.org", want: elsewhere},
+		{from: blueVM, name: "api.green." + domain, want: upstreamAnswer},
+		{from: blueVM, name: "shop-#.apps.green." + domain, want: upstreamAnswer},
+		{from: blueVM, name: "www-#.example.org", want: upstreamAnswer},
 		{from: greenVM, name: "api.green." + domain, want: green.proxy},
 		{from: greenVM, name: green.routeHost(), want: green.proxy},
 		{from: greenVM, name: "shop-#.apps.green." + domain, want: greenApps},
 		{from: greenVM, name: "typo-#.green." + domain, want: nxDomain},
-		{from: greenVM, name: "api.blue." + domain, want: elsewhere},
+		{from: greenVM, name: "api.blue." + domain, want: upstreamAnswer},
 		{from: pod, name: "api.blue." + domain, want: blue.pod},
 		{from: pod, name: blue.routeHost(), want: blue.pod},
 		{from: pod, name: "shop-#.apps.blue." + domain, want: blue.pod},
 		{from: pod, name: "typo-#.blue." + domain, want: nxDomain},
 		{from: pod, name: "api.green." + domain, want: green.pod},
 		{from: pod, name: "shop-#.apps.green." + domain, want: green.pod},
-		{from: pod, name: "www.example.org", want: elsewhere},
+		{from: pod, name: "www.example.org", want: upstreamAnswer},
 	}
 }
 
-func TestNothingIsAnsweredWronglyWhileTheAPIServersAreAway(t *testing.T) {
+func TestAnswersAreCorrectDuringAPIServerOutages(t *testing.T) {
 	cp := management.Get(t)
 	apply(t, cp, blue.yaml()+green.yaml())
-	guest := withHosted(t, cp)
+	guest := addHostedCluster(t, cp)
 	c := startCoreDNS(t, `.:$DNS {
 		bind 127.0.0.1
 		errors
@@ -53,56 +54,55 @@ func TestNothingIsAnsweredWronglyWhileTheAPIServersAreAway(t *testing.T) {
 		}
 		hcpapps
 		cache
-		forward . $SITE
-	}`, map[string]string{"KUBECONFIG": cp.Kubeconfig(), "SITE": newSite(t).address})
-	questions := everyKind()
+		forward . $UPSTREAM
+	}`, map[string]string{"KUBECONFIG": cp.Kubeconfig(), "UPSTREAM": newUpstreamResolver(t).address})
+	questions := everyKindOfQuestion()
 	c.await(t, questions...)
 	age := func() float64 { return c.metric(t, "coredns_oooi_snapshot_age_seconds") }
-	lab.Poll(t, "an age of 0", func() bool { return age() == 0 })
+	lab.Poll(t, "a snapshot age of 0", func() bool { return age() == 0 })
 
 	load := startLoad(t, c, questions)
-	askMore := func(seconds int) { // waits until so many seconds' worth of questions more were asked
+	askMore := func(seconds int) { // waits until the load has sent the queries of that many seconds
 		t.Helper()
 		target := load.asked() + seconds*loadRate
-		lab.Poll(t, "the load to go on", func() bool { return load.asked() >= target })
+		lab.Poll(t, "the load to continue", func() bool { return load.asked() >= target })
 	}
 	problems := func() float64 { return c.metric(t, "coredns_oooi_problems") }
 	askMore(1)
 
-	away := lab.StartOutage(t, cp)
-	lab.Poll(t, "the outage to show in the age", func() bool { return age() > 0 })
-	early := age()
+	outage := lab.StartOutage(t, cp)
+	lab.Poll(t, "the outage to show in the snapshot age", func() bool { return age() > 0 })
+	ageBefore := age()
 	askMore(2)
 	if n := problems(); n != 0 {
-		t.Errorf("the management cluster's outage makes %.0f problems of hosted clusters", n)
+		t.Errorf("%.0f problems during the management cluster's outage", n)
 	}
-	guestAway := lab.StartOutage(t, guest)
+	hostedOutage := lab.StartOutage(t, guest)
 	lab.Poll(t, "the outage of the hosted cluster to show", func() bool {
 		return c.metric(t, "coredns_oooi_problems", `reason="HostedClusterUnreachable"`) == 1
 	})
 	askMore(2)
-	if late := age(); late < early+1 {
-		t.Errorf("the age was %.3f s, and after thousands of questions more %.3f s", early, late)
+	if ageAfter := age(); ageAfter < ageBefore+1 {
+		t.Errorf("the snapshot age was %.3f s, and seconds later %.3f s", ageBefore, ageAfter)
 	}
 	if n := c.metric(t, "coredns_oooi_hosted_clusters"); n != 2 {
-		t.Errorf("%.0f hosted clusters are known during the outage", n)
+		t.Errorf("%.0f hosted clusters during the outage, want 2", n)
 	}
-	guestAway.End(t)
-	away.End(t)
-	lab.Poll(t, "an age of 0 again", func() bool { return age() == 0 })
+	hostedOutage.End(t)
+	outage.End(t)
+	lab.Poll(t, "a snapshot age of 0 again", func() bool { return age() == 0 })
 
-	// What changes from now on is answered: objects that are new, one that was there, and
-	// one in the hosted cluster.
-	fresh := cluster{name: "fresh", net: "127.70.0", proxy: "127.70.0.3", pod: "127.96.1.70", apps: "{enabled: false}"}
-	apply(t, cp, fresh.yaml())
+	// Changes after the outages are served: new objects, a changed one, and one in the hosted cluster.
+	added := cluster{name: "added", net: "127.70.0", proxy: "127.70.0.3", pod: "127.96.1.70", apps: "{enabled: false}"}
+	apply(t, cp, added.yaml())
 	update(t, cp, blue.hostedCluster("blue."+domain, "  kubeAPIServerDNSName: custom.example.net"))
 	changed := time.Now()
 	c.await(t,
-		question{from: "127.70.0.10", name: "api.fresh." + domain, want: fresh.proxy},
-		question{from: pod, name: "api.fresh." + domain, want: fresh.pod},
+		question{from: "127.70.0.10", name: "api.added." + domain, want: added.proxy},
+		question{from: pod, name: "api.added." + domain, want: added.pod},
 		question{from: blueVM, name: "custom.example.net", want: blue.proxy},
 	)
-	t.Logf("the changes after the outage are answered %s after the last was made", time.Since(changed).Round(time.Millisecond))
+	t.Logf("changes after the outage are served %s after the last one", time.Since(changed).Round(time.Millisecond))
 	load.stop(t)
 	assignApps(t, guest, blueAppsNext)
 	c.await(t, question{from: blueVM, name: "shop.apps.blue." + domain, want: blueAppsNext})

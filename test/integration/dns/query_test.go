@@ -19,14 +19,14 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// Clients. The VLANs of the tests are on loopback.
+// Client addresses. The tests' VLANs are loopback networks.
 const (
 	blueVM  = "127.50.0.10"
 	greenVM = "127.60.0.10"
 	pod     = "127.0.0.1"
 )
 
-// Answers that are not addresses.
+// Expected results of questions other than addresses.
 const (
 	noData   = "NOERROR"
 	nxDomain = "NXDOMAIN"
@@ -34,17 +34,17 @@ const (
 	refused  = "REFUSED"
 )
 
-// answerTimeout is for how long a client waits. No answer by then is a wrong one.
+// answerTimeout bounds each query. A missing reply counts as a wrong answer.
 const answerTimeout = 10 * time.Second
 
-// question is what a client asks, and what it is to be told: addresses, or an rcode.
+// question is a query of a client, with the expected answer: addresses, or the rcode.
 type question struct {
-	from string // the client's address
-	name string // in which a # stands for a number that differs every time
+	from string // source address
+	name string // each # is replaced by a unique number
 	want string
 
-	to    string // the listener; 127.0.0.1 if empty
-	qtype uint16 // A if 0
+	to    string // address of the listener; default 127.0.0.1
+	qtype uint16 // default A
 }
 
 func (q question) String() string {
@@ -72,8 +72,8 @@ func (q question) message() *dns.Msg {
 	return new(dns.Msg).SetQuestion(dns.Fqdn(name), q.rrtype())
 }
 
-// said is what a reply says, in a question's words.
-func said(reply *dns.Msg) string {
+// answerText returns the answer of a reply in the format of question.want.
+func answerText(reply *dns.Msg) string {
 	var addresses []string
 	for _, rr := range reply.Answer {
 		addresses = append(addresses, dns.Field(rr, 1))
@@ -85,7 +85,7 @@ func said(reply *dns.Msg) string {
 	return strings.Join(addresses, " ")
 }
 
-// connect opens a socket from one address to the server at another.
+// connect opens a UDP socket from one address to the server at another.
 func connect(from, to string, port int) (*dns.Conn, error) {
 	dialer := net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(from)}, Timeout: answerTimeout}
 	conn, err := dialer.Dial("udp", net.JoinHostPort(to, strconv.Itoa(port)))
@@ -95,7 +95,7 @@ func connect(from, to string, port int) (*dns.Conn, error) {
 	return &dns.Conn{Conn: conn}, nil
 }
 
-// exchange sends a message as the client of a question would.
+// exchange sends a message as the client of a question.
 func (c *coredns) exchange(ctx context.Context, q question, m *dns.Msg) (*dns.Msg, error) {
 	conn, err := connect(q.from, q.listener(), c.port)
 	if err != nil {
@@ -107,41 +107,41 @@ func (c *coredns) exchange(ctx context.Context, q question, m *dns.Msg) (*dns.Ms
 	return reply, err
 }
 
-// ask returns what the server says, or why it says nothing.
+// ask returns the answer to a question, or the error text if there is no reply.
 func (c *coredns) ask(t *testing.T, q question) string {
 	t.Helper()
 	reply, err := c.exchange(t.Context(), q, q.message())
 	if err != nil {
 		return err.Error()
 	}
-	return said(reply)
+	return answerText(reply)
 }
 
-// expect asks questions once.
+// expect asks each question once.
 func (c *coredns) expect(t *testing.T, questions ...question) {
 	t.Helper()
 	for _, q := range questions {
 		if got := c.ask(t, q); got != q.want {
-			t.Errorf("%s is %s, want %s", q, got, q.want)
+			t.Errorf("%s: got %s, want %s", q, got, q.want)
 		}
 	}
 }
 
-// await asks questions until they are answered rightly.
+// await asks each question until the answer is the expected one.
 func (c *coredns) await(t *testing.T, questions ...question) {
 	t.Helper()
 	for _, q := range questions {
 		got := ""
 		for start := time.Now(); got != q.want; time.Sleep(10 * time.Millisecond) {
-			if time.Since(start) > lab.Patience {
-				t.Fatalf("%s is still %s, want %s", q, got, q.want)
+			if time.Since(start) > lab.WaitTimeout {
+				t.Fatalf("%s: answer is still %s, want %s", q, got, q.want)
 			}
 			got = c.ask(t, q)
 		}
 	}
 }
 
-// load asks questions at a steady rate, from several sockets at once, until it is stopped.
+// load asks questions at a constant rate from several sockets until it is stopped.
 type load struct {
 	cancel  context.CancelFunc
 	started time.Time
@@ -155,12 +155,12 @@ type load struct {
 
 const (
 	loadWorkers = 8
-	loadRate    = 1300 // queries a second, of all workers
+	loadRate    = 1300 // queries per second of all workers
 	loadWanted  = 1000
-	loadTooLow  = 500 // below this the machine cannot run the test
+	loadTooLow  = 500 // the test fails at a lower rate
 )
 
-// startLoad starts asking. Each worker begins at another question.
+// startLoad starts the workers, each with a different first question.
 func startLoad(t *testing.T, c *coredns, questions []question) *load {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -181,7 +181,7 @@ func (l *load) work(ctx context.Context, c *coredns, questions []question, first
 	}()
 	client := dns.Client{Timeout: answerTimeout}
 	for n := 0; ctx.Err() == nil; n++ {
-		// Behind the schedule, it catches up.
+		// A worker that is behind schedule does not sleep.
 		if early := time.Until(l.started.Add(time.Duration(n) * loadWorkers * time.Second / loadRate)); early > 0 {
 			time.Sleep(early)
 		}
@@ -190,40 +190,40 @@ func (l *load) work(ctx context.Context, c *coredns, questions []question, first
 		if conns[key] == nil {
 			conn, err := connect(q.from, q.listener(), c.port)
 			if err != nil {
-				l.note(q, 0, err.Error())
+				l.record(q, 0, err.Error())
 				continue
 			}
 			conns[key] = conn
 		}
 		reply, took, err := client.ExchangeWithConnContext(ctx, q.message(), conns[key])
 		switch {
-		case errors.Is(ctx.Err(), context.Canceled): // the answer was not waited for
+		case errors.Is(ctx.Err(), context.Canceled): // the query was canceled
 		case err != nil:
-			l.note(q, took, err.Error())
+			l.record(q, took, err.Error())
 		default:
-			l.note(q, took, said(reply))
+			l.record(q, took, answerText(reply))
 		}
 	}
 }
 
-func (l *load) note(q question, took time.Duration, got string) {
+func (l *load) record(q question, took time.Duration, got string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.count++
 	l.slowest = max(l.slowest, took)
 	if got != q.want {
-		l.wrong[fmt.Sprintf("%s is %s, want %s", q, got, q.want)]++
+		l.wrong[fmt.Sprintf("%s: got %s, want %s", q, got, q.want)]++
 	}
 }
 
-// asked returns how many questions were asked.
+// asked returns the number of questions so far.
 func (l *load) asked() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.count
 }
 
-// stop ends the load, and fails the test for every wrong answer.
+// stop stops the load, and fails the test for every wrong answer.
 func (l *load) stop(t *testing.T) {
 	t.Helper()
 	elapsed := time.Since(l.started)
@@ -231,15 +231,15 @@ func (l *load) stop(t *testing.T) {
 	l.cancel()
 	l.group.Wait()
 	rate := float64(count) / elapsed.Seconds()
-	t.Logf("%d questions in %.1f s: %.0f a second, %d wrong, the slowest answer after %s",
+	t.Logf("%d queries in %.1f s: %.0f per second, %d kinds of wrong answers, slowest answer after %s",
 		count, elapsed.Seconds(), rate, len(l.wrong), l.slowest.Round(time.Microsecond))
 	for _, what := range slices.Sorted(maps.Keys(l.wrong)) {
 		t.Errorf("%d times: %s", l.wrong[what], what)
 	}
 	switch {
 	case rate < loadTooLow:
-		t.Fatalf("only %.0f queries a second were asked: the machine is too slow or too busy for this test", rate)
+		t.Fatalf("only %.0f queries per second: this machine is too slow or too busy for the test", rate)
 	case rate < loadWanted:
-		t.Logf("fewer than the %d queries a second that this test is about: the machine is busy", loadWanted)
+		t.Logf("fewer than %d queries per second, this machine is busy", loadWanted)
 	}
 }

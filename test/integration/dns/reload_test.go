@@ -16,8 +16,8 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// reloaded is a Corefile with two views, of which every reload changes the TTL.
-const reloaded = `.:$DNS {
+// reloadCorefile is a format of a Corefile with two views. Every reload changes its TTL.
+const reloadCorefile = `.:$DNS {
 		bind 127.0.0.2
 		prometheus 127.0.0.1:$METRICS
 		ready 127.0.0.1:$READY
@@ -29,7 +29,7 @@ const reloaded = `.:$DNS {
 		}
 		hcpapps $DOMAIN
 		cache
-		forward . $SITE
+		forward . $UPSTREAM
 	}
 	.:$DNS {
 		bind 127.0.0.1
@@ -43,40 +43,40 @@ const reloaded = `.:$DNS {
 	%[2]s`
 
 func TestReloadsLeakNothingAndListNothingAgain(t *testing.T) {
-	settled, all := lab.Length(50, 100), lab.Length(200, 1000) // reloads
+	warmup, all := lab.Length(50, 100), lab.Length(200, 1000) // numbers of reloads
 	const brokenEvery = 10
 	cp := management.Get(t)
 	apply(t, cp, blue.yaml()+green.yaml())
-	guest := withHosted(t, cp)
-	api := newCounter(t, cp.RESTConfig())
-	before, guestBefore := settledWatches(t, cp), settledWatches(t, guest)
-	corefile := func(ttl int, blocks, words string) string { return fmt.Sprintf(reloaded, ttl, blocks, words) }
+	guest := addHostedCluster(t, cp)
+	api := newCountingProxy(t, cp.RESTConfig())
+	before, guestBefore := stableWatches(t, cp), stableWatches(t, guest)
+	corefile := func(ttl int, blocks, plugin string) string { return fmt.Sprintf(reloadCorefile, ttl, blocks, plugin) }
 	c := startCoreDNS(t, corefile(3000, "", ""), map[string]string{
-		"DOMAIN": domain, "KUBECONFIG": api.kubeconfig, "SITE": newSite(t).address,
-		"GONE": filepath.Join(t.TempDir(), "kubeconfig"),
+		"DOMAIN": domain, "KUBECONFIG": api.kubeconfig, "UPSTREAM": newUpstreamResolver(t).address,
+		"MISSING": filepath.Join(t.TempDir(), "kubeconfig"),
 	})
 	questions := []question{
 		{from: blueVM, to: "127.0.0.2", name: "api.blue." + domain, want: blue.proxy},
 		{from: blueVM, to: "127.0.0.2", name: "shop.apps.blue." + domain, want: blueApps},
-		{from: blueVM, to: "127.0.0.2", name: "www.example.org", want: elsewhere},
+		{from: blueVM, to: "127.0.0.2", name: "www.example.org", want: upstreamAnswer},
 		{from: pod, name: "api.blue." + domain, want: blue.pod},
 	}
 	c.await(t, questions...)
-	ours := watches{"hostedclusters": 1, "infras": 1, "routes": 1, "services": 1, "secrets": 1}
-	lab.Poll(t, "one watch of everything, for both blocks", func() bool { return maps.Equal(watchesOf(t, cp).since(before), ours) })
-	asked := api.String()
+	openWatches := watches{"hostedclusters": 1, "infras": 1, "routes": 1, "services": 1, "secrets": 1}
+	lab.Poll(t, "one watch of each resource for both blocks", func() bool { return maps.Equal(watchesOf(t, cp).since(before), openWatches) })
+	requests := api.String()
 
-	block := func(address, words string) string {
-		return ".:$DNS {\n bind " + address + "\n hcpviews {\n kubeconfig " + words + "\n }\n hcpapps\n}"
+	block := func(address, properties string) string {
+		return ".:$DNS {\n bind " + address + "\n hcpviews {\n kubeconfig " + properties + "\n }\n hcpapps\n}"
 	}
-	broken := map[string]string{ // by what the error says
+	broken := map[string]string{ // by a part of the error
 		"unknown property 'no-such-word'": block("127.0.0.3", "$KUBECONFIG\n no-such-word"),
-		"no such file or directory":       block("127.0.0.3", "$GONE"),       // after other blocks have started
+		"no such file or directory":       block("127.0.0.3", "$MISSING"),    // after other blocks have started
 		"cannot assign requested address": block("192.0.2.1", "$KUBECONFIG"), // after all of them have
 	}
-	load := func(ttl int, words string) {
+	load := func(ttl int, plugin string) {
 		t.Helper()
-		c.configure(t, corefile(ttl, "", words))
+		c.configure(t, corefile(ttl, "", plugin))
 		if err := c.reload(t); err != nil {
 			t.Fatalf("reload %d: %v", ttl, err)
 		}
@@ -89,10 +89,10 @@ func TestReloadsLeakNothingAndListNothingAgain(t *testing.T) {
 		for says, blocks := range broken {
 			c.configure(t, corefile(3600, blocks, ""))
 			if err := c.reload(t); err == nil || !strings.Contains(err.Error(), says) {
-				t.Fatalf("a Corefile that is broken: error %v, want %q", err, says)
+				t.Fatalf("reload of a broken Corefile: error %v, want %q", err, says)
 			}
 			if got := c.ttl(t, questions[0]); got != ttl {
-				t.Fatalf("after a reload that failed the TTL is %d, want %d as before", got, ttl)
+				t.Fatalf("after a failed reload the TTL is %d, want %d", got, ttl)
 			}
 		}
 	}
@@ -105,28 +105,28 @@ func TestReloadsLeakNothingAndListNothingAgain(t *testing.T) {
 				fail(n)
 			}
 		}
-		// That plugin is there for the moment only: it leaks by itself when a reload fails.
+		// The plugin pprof is loaded only for the measurement, because it leaks when a reload fails.
 		load(to, "pprof 127.0.0.1:$PPROF")
 		u := c.usage(t)
-		t.Logf("%.0f s, %d reloads, %d more that failed: %v", time.Since(started).Seconds(), to, to/brokenEvery*len(broken), u)
+		t.Logf("%.0f s, %d reloads, %d failed reloads: %v", time.Since(started).Seconds(), to, to/brokenEvery*len(broken), u)
 		return u
 	}
-	early := reload(1, settled)
-	reload(settled+1, all)
-	// Of some hundred reloads a leak is seen by what a configuration takes, of a thousand by less.
-	lab.Await(t, "no more to be in use than after the first reloads", func() string { return c.usage(t).beyond(early, lab.Length(0.25, 0.05)) })
+	early := reload(1, warmup)
+	reload(warmup+1, all)
+	// Some hundred reloads detect a leak of a whole configuration each; a thousand detect smaller ones.
+	lab.Await(t, "resource usage as after the first reloads", func() string { return c.usage(t).beyond(early, lab.Length(0.25, 0.05)) })
 	c.expect(t, questions...)
-	if got := watchesOf(t, cp).since(before); !maps.Equal(got, ours) {
-		t.Errorf("%v watches are open, want %v", got, ours)
+	if got := watchesOf(t, cp).since(before); !maps.Equal(got, openWatches) {
+		t.Errorf("%v watches are open, want %v", got, openWatches)
 	}
 	if got := watchesOf(t, guest).since(guestBefore); !maps.Equal(got, watches{"services": 1}) {
-		t.Errorf("%v watches are open in the hosted cluster, want one of its Service", got)
+		t.Errorf("%v watches are open in the hosted cluster, want one of services", got)
 	}
-	if now := api.String(); now != asked {
-		t.Errorf("the reloads made requests: %s before, %s after", asked, now)
+	if now := api.String(); now != requests {
+		t.Errorf("reloads sent requests: %s before, %s after", requests, now)
 	}
 	if !c.isReady(t) {
-		t.Error("it is not ready")
+		t.Error("not ready after the reloads")
 	}
 }
 
@@ -138,23 +138,24 @@ func (c *coredns) ttl(t *testing.T, q question) int {
 		t.Fatal(err)
 	}
 	if len(reply.Answer) == 0 {
-		t.Fatalf("%s is %s", q, dns.RcodeToString[reply.Rcode])
+		t.Fatalf("%s: no answer, rcode %s", q, dns.RcodeToString[reply.Rcode])
 	}
 	return int(reply.Answer[0].Header().Ttl)
 }
 
-// usage is what a process holds on to.
+// usage is the resource usage of a process.
 type usage struct{ heap, goroutines, files float64 }
 
 func (u usage) String() string {
 	return fmt.Sprintf("heap %.0f kB, %.0f goroutines, %.0f open files", u.heap/1024, u.goroutines, u.files)
 }
 
-// usage measures what is in use once it is all that is left.
+// usage measures the resource usage. It returns minimums of several samples, because connections and
+// finalizers end with a delay.
 func (c *coredns) usage(t *testing.T) usage {
 	t.Helper()
 	least := usage{math.Inf(1), math.Inf(1), math.Inf(1)}
-	for range 20 { // connections and finalizers need a moment to end
+	for range 20 { // until connections and finalizers have ended
 		status, profile := get(t, http.DefaultClient, c.profiles+"heap?gc=1&debug=1")
 		if status != http.StatusOK {
 			t.Fatalf("%s: status %d: %s", c.profiles, status, profile)
@@ -163,13 +164,13 @@ func (c *coredns) usage(t *testing.T) usage {
 		text, _, _ := strings.Cut(rest, "\n")
 		heap, err := strconv.ParseFloat(text, 64)
 		if err != nil {
-			t.Fatalf("the heap profile says no HeapAlloc: %v", err)
+			t.Fatalf("no HeapAlloc in the heap profile: %v", err)
 		}
 		least.heap = min(least.heap, heap)
 		time.Sleep(20 * time.Millisecond)
 	}
-	// Not in between: what compresses the metrics is half a megabyte that lives on for two
-	// collections.
+	// Metrics are read after the heap, because compressing them allocates half a megabyte that survives two
+	// garbage collections.
 	for range 20 {
 		least.goroutines = min(least.goroutines, c.metric(t, "go_goroutines"))
 		least.files = min(least.files, c.metric(t, "process_open_fds"))
@@ -178,7 +179,7 @@ func (c *coredns) usage(t *testing.T) usage {
 	return least
 }
 
-// beyond says what of u is more than before by more than a share of it; empty if nothing is.
+// beyond returns a description of a resource of which u uses more than before by more than share, or "".
 func (u usage) beyond(before usage, share float64) string {
 	for what, pair := range map[string][2]float64{
 		"heap": {before.heap, u.heap}, "goroutines": {before.goroutines, u.goroutines}, "files": {before.files, u.files},

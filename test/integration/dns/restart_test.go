@@ -11,9 +11,8 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// restarted is a Corefile as it is in a pod on the VLAN: a listener for each view, and
-// the zones listed.
-const restarted = `.:$DNS {
+// restartCorefile is the Corefile of a pod on the VLAN, with a listener for each view and explicit zones.
+const restartCorefile = `.:$DNS {
 		bind 127.0.0.2
 		errors
 		ready 127.0.0.1:$READY
@@ -26,7 +25,7 @@ const restarted = `.:$DNS {
 		}
 		hcpapps $DOMAIN
 		cache
-		forward . $SITE
+		forward . $UPSTREAM
 	}
 	.:$DNS {
 		bind 127.0.0.1
@@ -39,18 +38,18 @@ const restarted = `.:$DNS {
 			$SNAPSHOT
 		}
 		hcpapps $DOMAIN
-		forward . $SITE
+		forward . $UPSTREAM
 	}`
 
-func TestRestartWhileTheAPIServerIsAway(t *testing.T) {
+func TestRestartDuringAnAPIServerOutage(t *testing.T) {
 	cp := management.Get(t)
 	apply(t, cp, blue.yaml())
-	withHosted(t, cp)
-	site := newSite(t)
-	words := func(snapshot string) map[string]string {
-		return map[string]string{"DOMAIN": domain, "KUBECONFIG": cp.Kubeconfig(), "SITE": site.address, "SNAPSHOT": snapshot}
+	addHostedCluster(t, cp)
+	upstream := newUpstreamResolver(t)
+	variables := func(snapshot string) map[string]string {
+		return map[string]string{"DOMAIN": domain, "KUBECONFIG": cp.Kubeconfig(), "UPSTREAM": upstream.address, "SNAPSHOT": snapshot}
 	}
-	inside := func(vlan, pods, vlanApps, podApps, unknown string) []question {
+	questions := func(vlan, pods, vlanApps, podApps, unknown string) []question {
 		return []question{
 			{from: blueVM, to: "127.0.0.2", name: "api.blue." + domain, want: vlan},
 			{from: blueVM, to: "127.0.0.2", name: "shop.apps.blue." + domain, want: vlanApps},
@@ -60,74 +59,74 @@ func TestRestartWhileTheAPIServerIsAway(t *testing.T) {
 			{from: pod, name: "typo.blue." + domain, want: unknown},
 		}
 	}
-	known := inside(blue.proxy, blue.pod, blueApps, blue.pod, nxDomain)
-	outside := []question{
-		{from: blueVM, to: "127.0.0.2", name: "www.example.org", want: elsewhere},
-		{from: pod, name: "www.example.org", want: elsewhere},
+	known := questions(blue.proxy, blue.pod, blueApps, blue.pod, nxDomain)
+	upstreamQuestions := []question{
+		{from: blueVM, to: "127.0.0.2", name: "www.example.org", want: upstreamAnswer},
+		{from: pod, name: "www.example.org", want: upstreamAnswer},
 	}
 	file := filepath.Join(t.TempDir(), "snapshot.json")
-	keeper := startCoreDNS(t, restarted, words("snapshot "+file))
-	keeper.await(t, known...)
-	lab.Poll(t, "the snapshot file to hold what is answered", func() bool {
+	withSnapshot := startCoreDNS(t, restartCorefile, variables("snapshot "+file))
+	withSnapshot.await(t, known...)
+	lab.Poll(t, "the snapshot file to contain the apps address", func() bool {
 		data, err := os.ReadFile(file)
 		return err == nil && strings.Contains(string(data), blueApps)
 	})
 	if data, err := os.ReadFile(file); err != nil || strings.Contains(string(data), "client-key-data") {
-		t.Errorf("the snapshot file holds credentials, or cannot be read: %v", err)
+		t.Errorf("the snapshot file contains credentials, or cannot be read: %v", err)
 	}
 
-	away := lab.StartOutage(t, cp)
-	keeper.Kill(t)
-	forgetful := startCoreDNS(t, restarted, words(""))
-	keeper.Start(t)
+	outage := lab.StartOutage(t, cp)
+	withSnapshot.Kill(t)
+	withoutSnapshot := startCoreDNS(t, restartCorefile, variables(""))
+	withSnapshot.Start(t)
 
-	keeper.await(t, known...)
-	keeper.expect(t, outside...)
-	if !keeper.isReady(t) {
-		t.Error("with something to answer from, it is not ready")
+	withSnapshot.await(t, known...)
+	withSnapshot.expect(t, upstreamQuestions...)
+	if !withSnapshot.isReady(t) {
+		t.Error("not ready with a snapshot")
 	}
-	if synced := keeper.metric(t, "coredns_oooi_synced"); synced != 0 {
-		t.Errorf("from the file, coredns_oooi_synced is %.0f", synced)
+	if synced := withSnapshot.metric(t, "coredns_oooi_synced"); synced != 0 {
+		t.Errorf("with data of the snapshot file, coredns_oooi_synced is %.0f", synced)
 	}
-	if age := keeper.metric(t, "coredns_oooi_snapshot_age_seconds"); age <= 0 {
-		t.Errorf("from the file, the age is %.3f s", age)
+	if age := withSnapshot.metric(t, "coredns_oooi_snapshot_age_seconds"); age <= 0 {
+		t.Errorf("with data of the snapshot file, its age is %.3f s", age)
 	}
 
-	forgetful.await(t, inside(servFail, servFail, servFail, servFail, servFail)...)
-	forgetful.expect(t, outside...)
-	if forgetful.isReady(t) {
-		t.Error("without anything to answer from, it is ready")
+	withoutSnapshot.await(t, questions(servFail, servFail, servFail, servFail, servFail)...)
+	withoutSnapshot.expect(t, upstreamQuestions...)
+	if withoutSnapshot.isReady(t) {
+		t.Error("ready without a snapshot")
 	}
-	for _, q := range inside("", "", "", "", "") {
-		reasons := forgetful.extendedErrors(t, q)
+	for _, q := range questions("", "", "", "", "") {
+		reasons := withoutSnapshot.extendedErrors(t, q)
 		if len(reasons) != 1 || reasons[0] != dns.ExtendedErrorCodeNotReady {
-			t.Errorf("%s has the extended errors %v, want %d", q, reasons, dns.ExtendedErrorCodeNotReady)
+			t.Errorf("%s: extended errors %v, want %d", q, reasons, dns.ExtendedErrorCodeNotReady)
 		}
 	}
 	for _, q := range known {
-		if n := site.count(q.name); n > 0 {
-			t.Errorf("%s was asked of the site %d times: it was forwarded while it was not known", q.name, n)
+		if n := upstream.count(q.name); n > 0 {
+			t.Errorf("%s was forwarded %d times", q.name, n)
 		}
 	}
 
-	away.End(t)
+	outage.End(t)
 	moved := blue
 	moved.proxy = "127.50.0.33"
 	update(t, cp, moved.infra())
-	for _, c := range []*coredns{keeper, forgetful} {
-		c.await(t, inside(moved.proxy, blue.pod, blueApps, blue.pod, nxDomain)...)
-		c.expect(t, outside...)
+	for _, c := range []*coredns{withSnapshot, withoutSnapshot} {
+		c.await(t, questions(moved.proxy, blue.pod, blueApps, blue.pod, nxDomain)...)
+		c.expect(t, upstreamQuestions...)
 		if !c.isReady(t) {
-			t.Error("with the API server back, it is not ready")
+			t.Error("not ready after the outage")
 		}
-		lab.Poll(t, "the store to be live", func() bool {
+		lab.Poll(t, "the store to be in sync", func() bool {
 			return c.metric(t, "coredns_oooi_synced") == 1 && c.metric(t, "coredns_oooi_snapshot_age_seconds") == 0
 		})
 	}
 }
 
-// extendedErrors asks with EDNS and returns the extended error codes (RFC 8914); it
-// fails the test when there are any without EDNS.
+// extendedErrors asks a question with EDNS and returns the extended error codes of the reply (RFC 8914). It
+// also checks that the reply to a query without EDNS has no OPT record.
 func (c *coredns) extendedErrors(t *testing.T, q question) []uint16 {
 	t.Helper()
 	plain, err := c.exchange(t.Context(), q, q.message())
@@ -135,7 +134,7 @@ func (c *coredns) extendedErrors(t *testing.T, q question) []uint16 {
 		t.Fatal(err)
 	}
 	if plain.IsEdns0() != nil {
-		t.Errorf("%s: a query without EDNS has a reply with it", q)
+		t.Errorf("%s: reply with EDNS to a query without it", q)
 	}
 	reply, err := c.exchange(t.Context(), q, q.message().SetEdns0(dns.DefaultMsgSize, false))
 	if err != nil {
@@ -143,7 +142,7 @@ func (c *coredns) extendedErrors(t *testing.T, q question) []uint16 {
 	}
 	opt := reply.IsEdns0()
 	if opt == nil {
-		t.Fatalf("%s: a query with EDNS has a reply without it", q)
+		t.Fatalf("%s: reply without EDNS to a query with it", q)
 	}
 	var codes []uint16
 	for _, option := range opt.Option {

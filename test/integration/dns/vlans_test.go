@@ -5,9 +5,8 @@ import (
 	"testing"
 )
 
-// overlapping are two VLANs with one CIDR, as their owners chose them. Only the
-// listener tells their clients apart.
-const overlapping = `.:$DNS {
+// overlappingCorefile serves two VLANs with the same CIDR. Only the listener distinguishes their clients.
+const overlappingCorefile = `.:$DNS {
 		bind 127.0.0.2
 		errors
 		prometheus 127.0.0.1:$METRICS
@@ -18,7 +17,7 @@ const overlapping = `.:$DNS {
 		}
 		hcpapps $DOMAIN
 		cache
-		forward . $SITE
+		forward . $UPSTREAM
 	}
 	.:$DNS {
 		bind 127.0.0.3
@@ -31,7 +30,7 @@ const overlapping = `.:$DNS {
 		}
 		hcpapps $DOMAIN
 		cache
-		forward . $SITE
+		forward . $UPSTREAM
 	}
 	.:$DNS {
 		bind 127.0.0.1
@@ -46,7 +45,7 @@ const overlapping = `.:$DNS {
 		cache
 	}`
 
-func TestVLANsWithOneCIDRAreToldApartByTheirListeners(t *testing.T) {
+func TestVLANsWithOneCIDRAreDistinguishedByListener(t *testing.T) {
 	const vm, stranger = "127.50.0.10", "127.60.0.10"
 	cp := management.Get(t)
 	blue, green := blue, green
@@ -54,21 +53,21 @@ func TestVLANsWithOneCIDRAreToldApartByTheirListeners(t *testing.T) {
 	blue.apps = "{enabled: true, source: Static, addresses: [192.0.2.100]}"
 	green.apps = "{enabled: true, source: Static, addresses: [192.0.2.101]}"
 	apply(t, cp, blue.yaml()+green.yaml())
-	before := settledWatches(t, cp)
-	c := startCoreDNS(t, overlapping, map[string]string{
-		"DOMAIN": domain, "KUBECONFIG": cp.Kubeconfig(), "SITE": newSite(t).address,
+	before := stableWatches(t, cp)
+	c := startCoreDNS(t, overlappingCorefile, map[string]string{
+		"DOMAIN": domain, "KUBECONFIG": cp.Kubeconfig(), "UPSTREAM": newUpstreamResolver(t).address,
 	})
 	questions := []question{
 		{from: vm, to: "127.0.0.2", name: "api.blue." + domain, want: blue.proxy},
 		{from: vm, to: "127.0.0.2", name: "shop.apps.blue." + domain, want: "192.0.2.100"},
 		{from: vm, to: "127.0.0.2", name: "typo.blue." + domain, want: nxDomain},
-		{from: vm, to: "127.0.0.2", name: "api.green." + domain, want: elsewhere},
-		{from: vm, to: "127.0.0.2", name: "shop.apps.green." + domain, want: elsewhere},
+		{from: vm, to: "127.0.0.2", name: "api.green." + domain, want: upstreamAnswer},
+		{from: vm, to: "127.0.0.2", name: "shop.apps.green." + domain, want: upstreamAnswer},
 		{from: vm, to: "127.0.0.3", name: "api.green." + domain, want: green.proxy},
 		{from: vm, to: "127.0.0.3", name: "shop.apps.green." + domain, want: "192.0.2.101"},
 		{from: vm, to: "127.0.0.3", name: "typo.green." + domain, want: nxDomain},
-		{from: vm, to: "127.0.0.3", name: "api.blue." + domain, want: elsewhere},
-		{from: vm, to: "127.0.0.3", name: "shop.apps.blue." + domain, want: elsewhere},
+		{from: vm, to: "127.0.0.3", name: "api.blue." + domain, want: upstreamAnswer},
+		{from: vm, to: "127.0.0.3", name: "shop.apps.blue." + domain, want: upstreamAnswer},
 		{from: pod, to: "127.0.0.1", name: "api.blue." + domain, want: blue.pod},
 		{from: pod, to: "127.0.0.1", name: "shop.apps.blue." + domain, want: blue.pod},
 		{from: vm, to: "127.0.0.1", name: "api.blue." + domain, want: blue.pod},
@@ -76,22 +75,22 @@ func TestVLANsWithOneCIDRAreToldApartByTheirListeners(t *testing.T) {
 		{from: stranger, to: "127.0.0.3", name: "api.green." + domain, want: refused},
 	}
 	c.await(t, questions...)
-	for range 2 { // whatever the caches have by now
+	for range 2 { // from the caches as well
 		c.expect(t, questions...)
 	}
 
-	// Three blocks with two plugins each, and two stores: one for each Infra.
+	// Three blocks with two plugins each share two stores, one for each Infra.
 	if n := c.metric(t, "coredns_oooi_synced"); n != 2 {
 		t.Errorf("%.0f stores are in use, want 2", n)
 	}
 	if n := c.metric(t, "coredns_oooi_synced", "infra clusters/blue"); n != 1 {
 		t.Errorf("%.0f stores are in use for the blocks of one Infra, want 1", n)
 	}
-	ours := watches{"hostedclusters": 2, "infras": 2, "routes": 2, "services": 2}
-	if got := watchesOf(t, cp).since(before); !maps.Equal(got, ours) {
-		t.Errorf("%v watches are open, want %v", got, ours)
+	openWatches := watches{"hostedclusters": 2, "infras": 2, "routes": 2, "services": 2}
+	if got := watchesOf(t, cp).since(before); !maps.Equal(got, openWatches) {
+		t.Errorf("%v watches are open, want %v", got, openWatches)
 	}
-	// Neither Infra's block sees the other Infra, so nothing overlaps in it.
+	// The blocks of an Infra do not read the other Infra, so there is no overlap.
 	if n := c.metric(t, "coredns_oooi_problems"); n != 0 {
 		t.Errorf("%.0f problems", n)
 	}
@@ -103,8 +102,7 @@ func TestVLANsWithOneCIDRAreToldApartByTheirListeners(t *testing.T) {
 	c.expect(t, question{from: vm, to: "127.0.0.2", name: "api.blue." + domain, want: blue.proxy})
 }
 
-// Without listeners of their own, clients whose address tells nothing are refused,
-// rather than shown a guess.
+// TestVLANsWithOneCIDRAndOneListenerAreRefused checks that clients whose view is ambiguous are refused.
 func TestVLANsWithOneCIDRAndOneListenerAreRefused(t *testing.T) {
 	cp := management.Get(t)
 	blue, green := blue, green
@@ -127,6 +125,6 @@ func TestVLANsWithOneCIDRAndOneListenerAreRefused(t *testing.T) {
 		question{from: blueVM, name: "api.green." + domain, want: refused},
 	)
 	if n := c.metric(t, "coredns_oooi_problems", `reason="VLANOverlap"`); n == 0 {
-		t.Error("nothing says why")
+		t.Error("the overlap is not reported")
 	}
 }

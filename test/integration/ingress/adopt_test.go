@@ -14,15 +14,15 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// TestWhatHasLostItsOwnerIsAdopted makes a VirtualIngress anew whose generated objects were left
-// without an owner, as a restore from a backup leaves them. The test takes the owners away itself: the
-// garbage collector, asked to orphan, deletes what it has not heard of yet.
-func TestWhatHasLostItsOwnerIsAdopted(t *testing.T) {
+// TestOrphanedObjectsAreAdopted recreates a VirtualIngress whose generated objects have no owner, as after a
+// restore from a backup. The test removes the owner references itself, because deletion with orphan
+// propagation deletes objects that the garbage collector has not observed yet.
+func TestOrphanedObjectsAreAdopted(t *testing.T) {
 	cp := cluster.Get(t)
 	r := start(t, cp)
 	s := newSite(t, cp)
 	s.mirrored("first", "app: web", "198.51.100.7")
-	v := virtualOf("web", "app: web", "name: http", "  backendMode: Alias")
+	v := virtualIngressYAML("web", "app: web", "name: http", "  backendMode: Alias")
 	s.apply(v)
 	s.awaitReason("web", v1alpha1.ReasonResolved)
 	alias := s.alias("web", "first")
@@ -35,26 +35,26 @@ func TestWhatHasLostItsOwnerIsAdopted(t *testing.T) {
 		}
 	}
 	s.remove(s.virtual("web"))
-	// Meanwhile the Service goes away: its addresses may be somebody else's by now.
+	// The Service is deleted meanwhile, so its addresses may belong to another Service by now.
 	s.removeService("first")
 	r.Start(t)
 	r.awaitLead(t)
 	s.apply(v)
-	await(t, "the copied endpoints to be gone", func() string { return strings.Join(s.endpoints(alias), " ") })
+	await(t, "the copied endpoints to be deleted", func() string { return strings.Join(s.endpoints(alias), " ") })
 	s.mirrored("second", "app: web", "198.51.100.8")
 	s.awaitReason("web", v1alpha1.ReasonResolved)
 	s.awaitEndpoints(alias, "198.51.100.8:30080 http")
 	if now := s.ingress("web-generated"); now.UID != before.UID {
-		t.Error("the Ingress was made anew")
+		t.Error("the Ingress was recreated")
 	}
 	for _, o := range s.generated(alias) {
 		if owner := metav1.GetControllerOf(o); owner == nil || owner.UID != s.virtual("web").UID {
-			t.Errorf("%T %s has the owner %v", o, o.GetName(), owner)
+			t.Errorf("%T %s has owner %v", o, o.GetName(), owner)
 		}
 	}
 }
 
-// generated are the Ingress and the alias of the VirtualIngress web, and the alias's endpoints.
+// generated returns the Ingress and the alias of the VirtualIngress web, and the alias's EndpointSlices.
 func (s *site) generated(alias string) []client.Object {
 	s.t.Helper()
 	list := &discoveryv1.EndpointSliceList{}
@@ -68,32 +68,33 @@ func (s *site) generated(alias string) []client.Object {
 	return all
 }
 
-// TestWhatIsNotOursIsNotAdopted has Ingresses of the name whose signs are not all those of ours.
-func TestWhatIsNotOursIsNotAdopted(t *testing.T) {
+// TestForeignIngressIsNotAdopted checks that an Ingress with the generated name is not adopted unless it has
+// all marks of a generated one.
+func TestForeignIngressIsNotAdopted(t *testing.T) {
 	cp := cluster.Get(t)
 	start(t, cp)
 	for _, tc := range []struct{ name, metadata string }{
-		{"no sign", `{"metadata":{"annotations":null,"ownerReferences":null}}`},
-		{"made of another one", `{"metadata":{"annotations":{"hostedcluster.densityops.com/virtualingress":"else/web"},"ownerReferences":null}}`},
+		{"no annotations", `{"metadata":{"annotations":null,"ownerReferences":null}}`},
+		{"annotation of another VirtualIngress", `{"metadata":{"annotations":{"hostedcluster.densityops.com/virtualingress":"else/web"},"ownerReferences":null}}`},
 		{"no hash", `{"metadata":{"annotations":{"hostedcluster.densityops.com/spec-hash":null},"ownerReferences":null}}`},
 		{"another owner", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"kube-root-ca.crt","uid":"UID","controller":true}]}}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newSite(t, cp)
 			s.service("first", "app: web", "{port: 80}")
-			s.apply(virtualOf("web", "app: web", "number: 80", ""))
+			s.apply(virtualIngressYAML("web", "app: web", "number: 80", ""))
 			s.awaitReason("web", v1alpha1.ReasonResolved)
 			owner := &corev1.ConfigMap{}
 			await(t, "an owner", func() string {
-				if s.there(owner, "kube-root-ca.crt") == "" {
-					return "there is none"
+				if s.checkAbsent(owner, "kube-root-ca.crt") == "" {
+					return "ConfigMap kube-root-ca.crt does not exist yet"
 				}
 				return ""
 			})
 			s.patch(&networkingv1.Ingress{}, "web-generated", strings.Replace(tc.metadata, "UID", string(owner.UID), 1))
 			s.awaitReason("web", v1alpha1.ReasonConflict)
 			if i := s.ingress("web-generated"); metav1.GetControllerOf(i) != nil && metav1.GetControllerOf(i).Kind == "VirtualIngress" {
-				t.Errorf("it was adopted: %+v", i.ObjectMeta)
+				t.Errorf("the Ingress was adopted: %+v", i.ObjectMeta)
 			}
 		})
 	}

@@ -17,15 +17,14 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// alias returns the name of a VirtualIngress's first alias when the Service it stands for is as
-// wanted.
+// alias waits until the first alias of a VirtualIngress stands for a Service, and returns the alias's name.
 func (s *site) alias(name, service string) string {
 	s.t.Helper()
 	var alias string
 	await(s.t, "the alias of "+service, func() string {
 		v := s.virtual(name)
 		if len(v.Status.Backends) == 0 || v.Status.Backends[0].Service != service {
-			return fmt.Sprintf("the status is %+v", v.Status)
+			return fmt.Sprintf("status is %+v", v.Status)
 		}
 		alias = v.Status.Backends[0].Alias
 		return ""
@@ -42,7 +41,7 @@ func (s *site) getService(name string) *corev1.Service {
 	return o
 }
 
-// endpoints are the addresses of a Service's EndpointSlices, each with its port.
+// endpoints returns the addresses in a Service's EndpointSlices, each as "address:port name".
 func (s *site) endpoints(service string) []string {
 	s.t.Helper()
 	list := &discoveryv1.EndpointSliceList{}
@@ -65,13 +64,14 @@ func (s *site) awaitEndpoints(service string, want ...string) {
 	s.t.Helper()
 	await(s.t, "the endpoints of "+service, func() string {
 		if got := s.endpoints(service); !slices.Equal(got, want) {
-			return fmt.Sprintf("they are %q, not %q", got, want)
+			return fmt.Sprintf("got %q, want %q", got, want)
 		}
 		return ""
 	})
 }
 
-// node makes a node of the namespace's name, for its pods: without one they have no endpoints.
+// node creates a Ready node with the name of the namespace for its pods. Pods without a node have no
+// endpoints.
 func (s *site) node() {
 	s.t.Helper()
 	n := &corev1.Node{}
@@ -93,7 +93,7 @@ func (s *site) node() {
 	}
 }
 
-// pod makes a pod that has an address, as a kubelet would say.
+// pod creates a ready pod with an address, and sets its status as a kubelet does.
 func (s *site) pod(name, labels, address string) {
 	s.t.Helper()
 	s.node()
@@ -111,8 +111,8 @@ func (s *site) pod(name, labels, address string) {
 	}
 }
 
-// mirrored makes a Service that selects no pods, and endpoints for it, as KubeVirt's cloud
-// controller does.
+// mirrored creates a Service without a selector and an EndpointSlice for it, as KubeVirt's cloud controller
+// manager does.
 func (s *site) mirrored(name, labels, address string) {
 	s.t.Helper()
 	s.apply(fmt.Sprintf("{apiVersion: v1, kind: Service, metadata: {name: %s, labels: {%s}}, spec: {ports: [{name: http, port: 80, targetPort: 30080}]}}", name, labels))
@@ -131,7 +131,7 @@ ports: [{name: http, port: 30080, protocol: TCP}]
 `, service, address))
 }
 
-func TestAnAliasKeepsItsAddress(t *testing.T) {
+func TestAliasKeepsItsAddress(t *testing.T) {
 	cp := cluster.Get(t)
 	start(t, cp)
 	s := newSite(t, cp)
@@ -140,33 +140,33 @@ func TestAnAliasKeepsItsAddress(t *testing.T) {
 		s.apply(fmt.Sprintf("{apiVersion: v1, kind: Service, metadata: {name: %s, labels: {app: web}}, spec: {type: LoadBalancer, selector: {vm: guest}, ports: [{name: http, port: 80, targetPort: serve}]}}", name))
 	}
 	service("a-first")
-	s.apply(virtualOf("web", "app: web", "name: http", "  backendMode: Alias"))
+	s.apply(virtualIngressYAML("web", "app: web", "name: http", "  backendMode: Alias"))
 	alias := s.alias("web", "a-first")
 	s.awaitBackend("web-generated", alias)
 	before := s.getService(alias)
 	if before.Spec.Type != corev1.ServiceTypeClusterIP || before.Spec.Ports[0].TargetPort.String() != "serve" || before.Annotations[v1alpha1.AnnotationAliasOf] != s.namespace+"/a-first" {
-		t.Errorf("the alias is %+v", before)
+		t.Errorf("alias is %+v", before)
 	}
 	s.awaitEndpoints(alias, "198.51.100.1:8080 http")
 	generation := s.ingress("web-generated").Generation
 
 	s.removeService("a-first")
 	s.awaitReason("web", v1alpha1.ReasonNoMatchingService)
-	s.awaitEndpoints(alias, "198.51.100.1:8080 http") // the pods are what they were
+	s.awaitEndpoints(alias, "198.51.100.1:8080 http") // the pods have not changed
 	service("a-second")
-	if again := s.alias("web", "a-second"); again != alias {
-		t.Errorf("the alias is %s now, and was %s", again, alias)
+	if current := s.alias("web", "a-second"); current != alias {
+		t.Errorf("alias is %s, was %s", current, alias)
 	}
 	s.awaitReason("web", v1alpha1.ReasonResolved)
 	after := s.getService(alias)
 	if after.Spec.ClusterIP != before.Spec.ClusterIP || after.UID != before.UID || after.Annotations[v1alpha1.AnnotationAliasOf] != s.namespace+"/a-second" {
-		t.Errorf("the alias was %+v and is %+v", before, after)
+		t.Errorf("alias was %+v, is %+v", before, after)
 	}
 	if now := s.ingress("web-generated").Generation; now != generation {
-		t.Errorf("the Ingress's spec has changed: generation %d, and was %d", now, generation)
+		t.Errorf("the Ingress's spec has changed: generation %d, was %d", now, generation)
 	}
 
-	// Selectors do not find aliases, however they are labelled.
+	// Selectors do not match aliases, whatever labels these have.
 	labelled := after.DeepCopy()
 	labelled.Labels = map[string]string{"app": "web"}
 	if err := s.client.Update(t.Context(), labelled); err != nil {
@@ -174,62 +174,63 @@ func TestAnAliasKeepsItsAddress(t *testing.T) {
 	}
 	s.service("other", "app: web", "{name: http, port: 80}")
 	if message := s.awaitReason("web", v1alpha1.ReasonMultipleMatches); strings.Contains(message, alias) {
-		t.Errorf("the alias is taken for a Service: %s", message)
+		t.Errorf("an alias matched the selector: %s", message)
 	}
 	s.removeService("other")
 	s.awaitReason("web", v1alpha1.ReasonResolved)
 
-	// Back to names, and the alias is gone.
-	s.apply(virtualOf("web", "app: web", "name: http", "  backendMode: Direct"))
+	// In Direct mode the alias is deleted.
+	s.apply(virtualIngressYAML("web", "app: web", "name: http", "  backendMode: Direct"))
 	s.awaitBackend("web-generated", "a-second")
-	await(t, "the alias to be gone", func() string { return s.there(&corev1.Service{}, alias) })
+	await(t, "the alias to be deleted", func() string { return s.checkAbsent(&corev1.Service{}, alias) })
 }
 
-// there says that an object is there.
-func (s *site) there(o client.Object, name string) string {
+// checkAbsent returns "" if an object does not exist.
+func (s *site) checkAbsent(o client.Object, name string) string {
 	s.t.Helper()
 	err := s.client.Get(s.t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, o)
 	if client.IgnoreNotFound(err) != nil {
 		s.t.Fatal(err)
 	}
 	if err == nil {
-		return name + " is there"
+		return name + " exists"
 	}
 	return ""
 }
 
-func TestAnAliasOfAServiceWithoutPods(t *testing.T) {
+func TestAliasOfAServiceWithoutSelector(t *testing.T) {
 	cp := cluster.Get(t)
 	start(t, cp)
 	s := newSite(t, cp)
 	s.mirrored("a-first", "app: web", "198.51.100.7")
-	s.apply(virtualOf("web", "app: web", "number: 80", "  backendMode: Alias"))
+	s.apply(virtualIngressYAML("web", "app: web", "number: 80", "  backendMode: Alias"))
 	alias := s.alias("web", "a-first")
 	s.awaitEndpoints(alias, "198.51.100.7:30080 http")
 	address := s.getService(alias).Spec.ClusterIP
 
-	// Endpoints move, come and go.
+	// Changed endpoints are copied.
 	s.slice("a-first", "198.51.100.8")
 	s.awaitEndpoints(alias, "198.51.100.8:30080 http")
 
-	// Somebody deletes the copy.
+	// A deleted copy is created again.
 	if err := s.client.DeleteAllOf(t.Context(), &discoveryv1.EndpointSlice{}, client.InNamespace(s.namespace), client.MatchingLabels{discoveryv1.LabelServiceName: alias}); err != nil {
 		t.Fatal(err)
 	}
 	s.awaitEndpoints(alias, "198.51.100.8:30080 http")
 
-	// Where the original is gone, its addresses may be somebody else's.
+	// Without the original Service its endpoints are removed, because their addresses may belong to another
+	// Service by now.
 	s.removeService("a-first")
 	slice := &discoveryv1.EndpointSlice{}
 	slice.Name = "a-first-x"
-	if s.there(slice, "a-first-x") != "" {
+	if s.checkAbsent(slice, "a-first-x") != "" {
 		s.remove(slice)
 	}
 	s.awaitEndpoints(alias)
 	s.mirrored("a-second", "app: web", "198.51.100.9")
 	s.awaitEndpoints(alias, "198.51.100.9:30080 http")
 
-	// One that selects pods takes its place, and back.
+	// A Service with a selector replaces it, and then one without a selector again.
 	s.pod("one", "vm: guest", "198.51.100.1")
 	s.removeService("a-second")
 	s.apply("{apiVersion: v1, kind: Service, metadata: {name: a-third, labels: {app: web}}, spec: {selector: {vm: guest}, ports: [{name: http, port: 80, targetPort: serve}]}}")
@@ -239,22 +240,22 @@ func TestAnAliasOfAServiceWithoutPods(t *testing.T) {
 	s.mirrored("a-fourth", "app: web", "198.51.100.10")
 	s.awaitEndpoints(alias, "198.51.100.10:30080 http")
 	if now := s.getService(alias).Spec.ClusterIP; now != address {
-		t.Errorf("the alias had %s and has %s", address, now)
+		t.Errorf("ClusterIP of the alias was %s, is %s", address, now)
 	}
 }
 
-func TestAnAliasOfAnotherNamespaceTakesConsent(t *testing.T) {
+func TestAliasOfAnotherNamespaceNeedsConsent(t *testing.T) {
 	cp := cluster.Get(t)
 	apply(t, cp, manifest(t, "cross-namespace/rbac.yaml"))
 	start(t, cp, "--cross-namespace")
 	s, guests := newSite(t, cp), newSite(t, cp)
 	guests.pod("one", "vm: guest", "198.51.100.1")
 	guests.apply("{apiVersion: v1, kind: Service, metadata: {name: a-first, labels: {app: web}}, spec: {selector: {vm: guest}, ports: [{name: http, port: 80, targetPort: serve}]}}")
-	s.apply(strings.Replace(virtualOf("web", "app: web", "number: 80", "  backendMode: Alias"), "service: {", "service: {namespace: "+guests.namespace+", ", 1))
+	s.apply(strings.Replace(virtualIngressYAML("web", "app: web", "number: 80", "  backendMode: Alias"), "service: {", "service: {namespace: "+guests.namespace+", ", 1))
 	if message := s.awaitReason("web", v1alpha1.ReasonConsentMissing); !strings.Contains(message, "allow-aliases-from: "+s.namespace) {
-		t.Errorf("it says %s", message)
+		t.Errorf("message %q", message)
 	}
-	consent := func(text string) {
+	setConsent := func(text string) {
 		patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%s}}}`, v1alpha1.AnnotationAllowAliases, text))
 		ns := &corev1.Namespace{}
 		ns.Name = guests.namespace
@@ -262,41 +263,41 @@ func TestAnAliasOfAnotherNamespaceTakesConsent(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	consent(fmt.Sprintf("%q", "elsewhere, "+s.namespace))
+	setConsent(fmt.Sprintf("%q", "other, "+s.namespace))
 	alias := s.alias("web", "a-first")
 	s.awaitEndpoints(alias, "198.51.100.1:8080 http")
 	s.awaitBackend("web-generated", alias)
 	guests.pod("two", "vm: guest", "198.51.100.2")
 	s.awaitEndpoints(alias, "198.51.100.1:8080 http", "198.51.100.2:8080 http")
 
-	// Consent that is taken back, takes the endpoints along.
-	consent("null")
+	// Without consent the endpoints are removed.
+	setConsent("null")
 	s.awaitReason("web", v1alpha1.ReasonConsentMissing)
 	s.awaitEndpoints(alias)
-	consent(`"*"`)
+	setConsent(`"*"`)
 	s.awaitEndpoints(alias, "198.51.100.1:8080 http", "198.51.100.2:8080 http")
 }
 
-func TestWhatIsNotServedIsSaid(t *testing.T) {
+func TestDisabledAliasesAreReported(t *testing.T) {
 	cp := cluster.Get(t)
 	start(t, cp, "--aliases=false")
 	s := newSite(t, cp)
 	s.service("first", "app: web", "{port: 80}")
-	s.apply(virtualOf("web", "app: web", "number: 80", "  backendMode: Alias"))
+	s.apply(virtualIngressYAML("web", "app: web", "number: 80", "  backendMode: Alias"))
 	if message := s.awaitReason("web", v1alpha1.ReasonUnsupported); !strings.Contains(message, "--aliases=false") {
-		t.Errorf("it says %s", message)
+		t.Errorf("message %q", message)
 	}
-	s.apply(virtualOf("plain", "app: web", "number: 80", ""))
+	s.apply(virtualIngressYAML("plain", "app: web", "number: 80", ""))
 	s.awaitReason("plain", v1alpha1.ReasonResolved)
 }
 
-func TestAnExternalNameHasNoAlias(t *testing.T) {
+func TestExternalNameHasNoAlias(t *testing.T) {
 	cp := cluster.Get(t)
 	start(t, cp)
 	s := newSite(t, cp)
 	s.apply("{apiVersion: v1, kind: Service, metadata: {name: out, labels: {app: web}}, spec: {type: ExternalName, externalName: a.example.com, ports: [{port: 80}]}}")
-	s.apply(virtualOf("web", "app: web", "number: 80", "  backendMode: Alias"))
+	s.apply(virtualIngressYAML("web", "app: web", "number: 80", "  backendMode: Alias"))
 	if message := s.awaitReason("web", v1alpha1.ReasonUnsupported); !strings.Contains(message, "ExternalName") {
-		t.Errorf("it says %s", message)
+		t.Errorf("message %q", message)
 	}
 }

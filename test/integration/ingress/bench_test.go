@@ -19,8 +19,8 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// BenchmarkRecreation has mirrored Services made anew under other names, one after the other among
-// 500 of them, and times from the API server's reply until a watch has the Ingress that follows.
+// BenchmarkRecreation recreates mirrored Services under other names, one after the other among 500, and
+// measures the time from the API server's reply until a watch reports the updated Ingress.
 //
 //	go test -run xxx -bench Recreation -benchtime 500x ./test/integration/ingress
 func BenchmarkRecreation(b *testing.B) {
@@ -32,8 +32,8 @@ func BenchmarkRecreation(b *testing.B) {
 	report(b, "", times)
 }
 
-// BenchmarkAliasRecreation is the same with aliases: until a watch has the alias that stands for
-// the new Service.
+// BenchmarkAliasRecreation is BenchmarkRecreation with aliases: it measures the time until a watch reports
+// the alias that stands for the new Service.
 func BenchmarkAliasRecreation(b *testing.B) {
 	f := newFleet(b, 500, 500, true)
 	f.start(b)
@@ -43,15 +43,16 @@ func BenchmarkAliasRecreation(b *testing.B) {
 	report(b, "", times)
 }
 
-// BenchmarkFleet has 5,000 Services and 1,000 VirtualIngresses: what they take in memory, how soon all
-// are served from cold, how soon one is followed among so many, and 1,000 at once.
+// BenchmarkFleet measures 5,000 Services and 1,000 VirtualIngresses: the daemon's memory, the time of a start
+// until all Ingresses exist, and the time until an Ingress is updated after one Service was recreated, or
+// 1,000 at once.
 //
 //	go test -run xxx -bench Fleet -benchtime 1000x -timeout 60m ./test/integration/ingress
 func BenchmarkFleet(b *testing.B) {
 	f := newFleet(b, 5000, 1000, false)
 	f.start(b)
 	full := f.resident(b)
-	b.ResetTimer() // which forgets what was reported before
+	b.ResetTimer() // deletes metrics that were reported before
 	report(b, "one-", f.recreate(b, b.N))
 	b.StopTimer()
 	b.ReportMetric(f.cold.Seconds(), "cold-s")
@@ -61,7 +62,7 @@ func BenchmarkFleet(b *testing.B) {
 	b.ReportMetric(f.resident(b), "after-MB")
 }
 
-// report reports the middle and the tail of times in milliseconds.
+// report reports the median and the 99th percentile of times in milliseconds.
 func report(b *testing.B, prefix string, times []time.Duration) {
 	b.Helper()
 	slices.Sort(times)
@@ -72,7 +73,7 @@ func report(b *testing.B, prefix string, times []time.Duration) {
 	b.ReportMetric(at(0.99), prefix+"p99-ms")
 }
 
-// fleet is many of both.
+// fleet is many Services and VirtualIngresses.
 type fleet struct {
 	*site
 
@@ -83,12 +84,12 @@ type fleet struct {
 	cold     time.Duration
 	empty    float64
 	mu       sync.Mutex
-	expected map[string]chan time.Time // by the Service that an Ingress or an alias is to lead to
+	expected map[string]chan time.Time // by the Service that an Ingress or an alias will lead to
 }
 
 const labelsOf = "cluster.x-k8s.io/cluster-name"
 
-// newFleet makes Services of one hosted cluster, and a VirtualIngress for each of the first.
+// newFleet creates Services of one hosted cluster, and a VirtualIngress for each of the first virtual ones.
 func newFleet(b *testing.B, services, virtual int, aliases bool) *fleet {
 	b.Helper()
 	cp := lab.New(b, lab.Config{Name: "bench", CRDs: []lab.CRDSet{lab.Oooi}})
@@ -123,13 +124,13 @@ func newFleet(b *testing.B, services, virtual int, aliases bool) *fleet {
 	return f
 }
 
-// create makes the Service of a number.
+// create creates Service number i.
 func (f *fleet) create(b *testing.B, name string, i int) {
 	b.Helper()
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: name, Labels: map[string]string{
 		labelsOf: "demo", "cluster.x-k8s.io/tenant-service-name": strconv.Itoa(i), "cluster.x-k8s.io/tenant-service-namespace": "shop",
 	}}, Spec: corev1.ServiceSpec{
-		ClusterIP: corev1.ClusterIPNone, // a headless one: there are fewer addresses than Services
+		ClusterIP: corev1.ClusterIPNone, // headless, because there are fewer ClusterIPs than Services
 		Selector:  map[string]string{"vm": "guest"}, Ports: []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromInt32(30080)}},
 	}}
 	if err := f.client.Create(b.Context(), s); err != nil {
@@ -137,13 +138,13 @@ func (f *fleet) create(b *testing.B, name string, i int) {
 	}
 }
 
-// start starts the daemon, and waits until all are served.
+// start starts the daemon, and waits until all VirtualIngresses are resolved.
 func (f *fleet) start(b *testing.B) {
 	b.Helper()
 	f.watch(b)
 	began := time.Now()
 	f.replica.Start(b)
-	await(b, "all Ingresses", func() string {
+	await(b, "all VirtualIngresses to be resolved", func() string {
 		resolved := 0
 		for _, v := range f.replica.state(b).VirtualIngresses {
 			if len(v.Status.Conditions) > 0 && v.Status.Conditions[0].Reason == v1alpha1.ReasonResolved {
@@ -151,14 +152,15 @@ func (f *fleet) start(b *testing.B) {
 			}
 		}
 		if resolved < f.virtual {
-			return fmt.Sprintf("there are %d of %d", resolved, f.virtual)
+			return fmt.Sprintf("%d of %d are resolved", resolved, f.virtual)
 		}
 		return ""
 	})
 	f.cold = time.Since(began)
 }
 
-// watch tells those who expect it that something leads to a Service.
+// watch watches Ingresses or aliases, and sends the time to the channel of expect when one leads to a
+// Service.
 func (f *fleet) watch(b *testing.B) {
 	b.Helper()
 	c, err := client.NewWithWatch(f.cp.RESTConfig(), client.Options{})
@@ -196,7 +198,7 @@ func (f *fleet) watch(b *testing.B) {
 	}()
 }
 
-// expect has a channel told when something leads to a Service.
+// expect returns a channel that receives the time at which an Ingress or alias leads to a Service.
 func (f *fleet) expect(name string) chan time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -205,9 +207,9 @@ func (f *fleet) expect(name string) chan time.Time {
 	return ch
 }
 
-// renew makes a Service anew under another name, and returns when the API server had replied, and
-// who is told when it is followed.
-func (f *fleet) renew(b *testing.B, i, round int) (time.Time, chan time.Time) {
+// recreateService recreates a Service under another name. It returns the time of the API server's reply, and
+// the channel of expect.
+func (f *fleet) recreateService(b *testing.B, i, round int) (time.Time, chan time.Time) {
 	b.Helper()
 	f.removeService(f.current[i])
 	f.current[i] = fmt.Sprintf("a-%d-%d", i, round)
@@ -220,7 +222,7 @@ func (f *fleet) recreate(b *testing.B, n int) []time.Duration {
 	b.Helper()
 	var times []time.Duration
 	for k := range n {
-		at, ch := f.renew(b, k%f.virtual, 1+k/f.virtual)
+		at, ch := f.recreateService(b, k%f.virtual, 1+k/f.virtual)
 		times = append(times, f.await(b, at, ch))
 	}
 	return times
@@ -229,24 +231,24 @@ func (f *fleet) recreate(b *testing.B, n int) []time.Duration {
 func (f *fleet) await(b *testing.B, at time.Time, ch chan time.Time) time.Duration {
 	b.Helper()
 	select {
-	case followed := <-ch:
-		return max(0, followed.Sub(at)) // the watch may be quicker than the reply
-	case <-time.After(lab.Patience):
-		b.Fatal("a Service is not followed")
+	case updated := <-ch:
+		return max(0, updated.Sub(at)) // the watch may be faster than the reply
+	case <-time.After(lab.WaitTimeout):
+		b.Fatal("no Ingress or alias leads to the Service")
 		return 0
 	}
 }
 
-// burst makes all Services anew as fast as the API server takes it.
+// burst recreates all Services as fast as the API server accepts requests.
 func (f *fleet) burst(b *testing.B) []time.Duration {
 	b.Helper()
-	type one struct {
+	type pending struct {
 		at time.Time
 		ch chan time.Time
 	}
-	all := make([]one, f.virtual)
+	all := make([]pending, f.virtual)
 	for i := range all {
-		all[i].at, all[i].ch = f.renew(b, i, 1_000_000)
+		all[i].at, all[i].ch = f.recreateService(b, i, 1_000_000)
 	}
 	var times []time.Duration
 	for _, o := range all {
@@ -255,7 +257,7 @@ func (f *fleet) burst(b *testing.B) []time.Duration {
 	return times
 }
 
-// resident is the daemon's memory in MB.
+// resident returns the daemon's resident memory in MB.
 func (f *fleet) resident(b *testing.B) float64 {
 	b.Helper()
 	bytes, err := strconv.ParseFloat(f.replica.metric(b, "process_resident_memory_bytes"), 64)

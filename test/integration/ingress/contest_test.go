@@ -14,36 +14,36 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// TestTwoManagersDoNotChaseEachOther has one that puts back its own idea of the Ingress whenever
-// that changes, as fast as it can, and counts what comes of it.
-func TestTwoManagersDoNotChaseEachOther(t *testing.T) {
+// TestContestedIngressIsUpdatedWithBackoff runs a second manager that reverts every change of the Ingress as
+// fast as it can, and counts its updates.
+func TestContestedIngressIsUpdatedWithBackoff(t *testing.T) {
 	cp := cluster.Get(t)
 	start(t, cp)
 	s := newSite(t, cp)
 	s.service("first", "app: web", "{port: 80}")
-	s.apply(virtualOf("web", "app: web", "number: 80", ""))
+	s.apply(virtualIngressYAML("web", "app: web", "number: 80", ""))
 	s.awaitReason("web", v1alpha1.ReasonResolved)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan int)
 	go func() { ended <- contend(ctx, t, s) }()
-	if message := s.awaitReason("web", v1alpha1.ReasonContested); !strings.HasPrefix(message, "somebody keeps changing Ingress web-generated") {
-		t.Errorf("it says %s", message)
+	if message := s.awaitReason("web", v1alpha1.ReasonContested); !strings.HasPrefix(message, "another client keeps changing Ingress web-generated") {
+		t.Errorf("message %q", message)
 	}
-	const lasting = 8 * time.Second
-	time.Sleep(lasting)
+	const duration = 8 * time.Second
+	time.Sleep(duration)
 	cancel()
-	// At once, and after 1, 2 and 4 seconds; whoever is quick may see one more begin.
+	// The daemon updates immediately and after 1, 2 and 4 seconds. The count may include one more update.
 	if changes := <-ended; changes < 2 || changes > 6 {
-		t.Errorf("in %s the other one had to put its own back %d times", lasting, changes)
+		t.Errorf("in %s the other manager reverted %d updates", duration, changes)
 	}
-	// It gives up, and the Ingress is put right in the end.
+	// When the other manager stops, the Ingress is corrected.
 	s.awaitBackend("web-generated", "first")
 	s.awaitReason("web", v1alpha1.ReasonResolved)
 }
 
-// contend keeps the Ingress leading to a Service of its own, and returns how often it had to see to
-// that.
+// contend changes the Ingress to another Service whenever it leads to a different one, and returns the number
+// of its updates.
 func contend(ctx context.Context, t *testing.T, s *site) (times int) {
 	c, err := client.NewWithWatch(s.cp.RESTConfig(), client.Options{})
 	if err != nil {
@@ -77,9 +77,9 @@ func contend(ctx context.Context, t *testing.T, s *site) (times int) {
 	}
 }
 
-// TestARestartedContainerLeadsAtOnce kills a replica that has the name and the UID of its pod, and
-// starts it again: nobody else may have its Lease.
-func TestARestartedContainerLeadsAtOnce(t *testing.T) {
+// TestRestartedContainerLeadsImmediately kills and restarts a replica whose identity is the name and the UID
+// of its pod, so that only it can renew the Lease.
+func TestRestartedContainerLeadsImmediately(t *testing.T) {
 	cp := cluster.Get(t)
 	install(t, cp)
 	r := newReplica(t, cp, "one", account("oooi-system"), "--lease-duration", "60s", "--identity", "oooi-ingress-7d4b9_6a1f")
@@ -90,22 +90,22 @@ func TestARestartedContainerLeadsAtOnce(t *testing.T) {
 	began := time.Now()
 	r.awaitLead(t)
 	if took := time.Since(began); took > 30*time.Second {
-		t.Errorf("it led again after %s", took)
+		t.Errorf("the replica led again after %s", took)
 	}
-	// Another pod waits, also one of the same name.
+	// A replica with another pod UID waits for the Lease to expire, even with the same pod name.
 	other := newReplica(t, cp, "other", account("oooi-system"), "--lease-duration", "60s", "--identity", "oooi-ingress-7d4b9_0c2e")
 	other.Start(t)
-	await(t, "the other one to be ready", func() string {
+	await(t, "the other replica to be ready", func() string {
 		if status, _ := other.get(t, "/readyz"); status != 200 {
-			return "it is not"
+			return "not ready"
 		}
 		return ""
 	})
 	time.Sleep(3 * time.Second)
 	if other.state(t).Leads {
-		t.Error("the other one leads as well")
+		t.Error("two replicas lead")
 	}
-	// One that ends gives up the Lease.
+	// A replica that is terminated releases the Lease.
 	r.Terminate(t)
 	other.awaitLead(t)
 	other.Terminate(t)
@@ -120,21 +120,21 @@ func TestAnotherReplicaTakesOver(t *testing.T) {
 	one.Start(t)
 	one.awaitLead(t)
 	two.Start(t)
-	await(t, "the second to be ready", func() string {
+	await(t, "the second replica to be ready", func() string {
 		if status, _ := two.get(t, "/readyz"); status != 200 || two.state(t).Leads {
-			return "it is not, or leads"
+			return "not ready, or leading"
 		}
 		return ""
 	})
 	s.service("first", "app: web", "{port: 80}")
-	s.apply(virtualOf("web", "app: web", "number: 80", ""))
+	s.apply(virtualIngressYAML("web", "app: web", "number: 80", ""))
 	s.awaitBackend("web-generated", "first")
 	one.Kill(t)
 	s.removeService("first")
 	s.service("second", "app: web", "{port: 80}")
 	two.awaitLead(t)
 	s.awaitBackend("web-generated", "second")
-	// Who ends in peace gives up the lead at once.
+	// A replica that is terminated releases the Lease immediately.
 	one.Start(t)
 	two.Terminate(t)
 	one.awaitLead(t)

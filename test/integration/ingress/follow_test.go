@@ -20,8 +20,9 @@ import (
 
 const frontend = "cluster.x-k8s.io/cluster-name: demo-x7k2p, cluster.x-k8s.io/tenant-service-name: frontend, cluster.x-k8s.io/tenant-service-namespace: shop"
 
-// TestTheExampleBecomesItsIngress is the wish, word for word.
-func TestTheExampleBecomesItsIngress(t *testing.T) {
+// TestExampleVirtualIngress checks that testdata/example.yaml generates the equivalent Ingress, field by
+// field.
+func TestExampleVirtualIngress(t *testing.T) {
 	cp := cluster.Get(t)
 	start(t, cp)
 	s := newSite(t, cp)
@@ -37,20 +38,20 @@ func TestTheExampleBecomesItsIngress(t *testing.T) {
 	u.SetFinalizers(nil)
 	strict := client.WithFieldValidation(s.client, metav1.FieldValidationStrict)
 	if err := strict.Create(t.Context(), u); err != nil {
-		t.Fatalf("the API server refuses the example: %v", err)
+		t.Fatalf("the API server rejects the example: %v", err)
 	}
 	s.awaitReason("shop", v1alpha1.ReasonNoMatchingService)
 	s.service("a1b2c3d4", frontend, "{name: http, port: 80}")
 	s.awaitReason("shop", v1alpha1.ReasonResolved)
 
-	// The same text, as an Ingress that names the Service.
+	// The same YAML, as an Ingress that names the Service.
 	want := &networkingv1.Ingress{}
 	plain := strings.NewReplacer("hostedcluster.densityops.com/v1alpha1", "networking.k8s.io/v1", "kind: VirtualIngress", "kind: Ingress").Replace(string(text))
 	var fields map[string]any
 	if err := yaml.Unmarshal([]byte(plain), &fields); err != nil {
 		t.Fatal(err)
 	}
-	nameIt(fields, "a1b2c3d4")
+	setServiceName(fields, "a1b2c3d4")
 	named, err := yaml.Marshal(fields)
 	if err != nil {
 		t.Fatal(err)
@@ -71,27 +72,27 @@ func TestTheExampleBecomesItsIngress(t *testing.T) {
 	if diff := cmp.Diff(owners, got.OwnerReferences); diff != "" {
 		t.Errorf("owners (-want +got):\n%s", diff)
 	}
-	said := map[string]string{}
+	ownAnnotations := map[string]string{}
 	for key, value := range got.Annotations {
-		if name, ours := strings.CutPrefix(key, v1alpha1.GroupName+"/"); ours {
-			said[name] = value
+		if name, own := strings.CutPrefix(key, v1alpha1.GroupName+"/"); own {
+			ownAnnotations[name] = value
 			delete(got.Annotations, key)
 		}
 	}
-	if said["virtualingress"] != s.namespace+"/shop" || said["resolution"] != "Resolved" || said["spec-hash"] == "" || len(said) != 3 {
-		t.Errorf("the Ingress says of itself %v", said)
+	if ownAnnotations["virtualingress"] != s.namespace+"/shop" || ownAnnotations["resolution"] != "Resolved" || ownAnnotations["spec-hash"] == "" || len(ownAnnotations) != 3 {
+		t.Errorf("the Ingress has annotations %v", ownAnnotations)
 	}
-	// What the API server fills in.
+	// Ignore fields that the API server sets.
 	got.TypeMeta = want.TypeMeta
 	got.UID, got.ResourceVersion, got.Generation, got.CreationTimestamp, got.ManagedFields = "", "", 0, metav1.Time{}, nil
 	got.OwnerReferences = nil
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("the Ingress is another one (-want +got):\n%s", diff)
+		t.Errorf("Ingress (-want +got):\n%s", diff)
 	}
 }
 
-// nameIt puts a Service's name in the place of labels.
-func nameIt(value any, name string) {
+// setServiceName replaces every matchLabels by a Service's name.
+func setServiceName(value any, name string) {
 	switch value := value.(type) {
 	case map[string]any:
 		if _, has := value["matchLabels"]; has {
@@ -99,52 +100,52 @@ func nameIt(value any, name string) {
 			value["name"] = name
 		}
 		for _, v := range value {
-			nameIt(v, name)
+			setServiceName(v, name)
 		}
 	case []any:
 		for _, v := range value {
-			nameIt(v, name)
+			setServiceName(v, name)
 		}
 	}
 }
 
-func TestAServiceIsFollowed(t *testing.T) {
+func TestIngressFollowsTheService(t *testing.T) {
 	cp := cluster.Get(t)
 	r := start(t, cp)
 	s := newSite(t, cp)
-	s.apply(virtualOf("web", "app: web, tier: front", "name: http", ""))
-	if message := s.awaitReason("web", v1alpha1.ReasonNoMatchingService); message != "no Service in "+s.namespace+" has the labels app=web,tier=front; there is no Ingress yet" {
-		t.Errorf("it says %s", message)
+	s.apply(virtualIngressYAML("web", "app: web, tier: front", "name: http", ""))
+	if message := s.awaitReason("web", v1alpha1.ReasonNoMatchingService); message != "no Service in "+s.namespace+" has the labels app=web,tier=front; the Ingress does not exist yet" {
+		t.Errorf("message %q", message)
 	}
 	if s.ingress("web-generated") != nil {
-		t.Error("there is an Ingress to nowhere")
+		t.Error("an Ingress without a Service was created")
 	}
-	await(t, "it to be counted", func() string {
+	await(t, "the metric of unresolved VirtualIngresses", func() string {
 		return differs(r.metric(t, `xdsd_virtual_ingress_unresolved{reason="NoMatchingService"}`), "1")
 	})
 	s.service("first", "app: web, tier: front", "{name: http, port: 80}")
 	s.awaitBackend("web-generated", "first")
 	s.awaitReason("web", v1alpha1.ReasonResolved)
 	if v := s.virtual("web"); v.Status.IngressName != "web-generated" || len(v.Status.Backends) != 1 || v.Status.Backends[0].Service != "first" {
-		t.Errorf("the status is %+v", v.Status)
+		t.Errorf("status is %+v", v.Status)
 	}
 
 	t.Run("recreated under another name", func(t *testing.T) {
 		s.removeService("first")
-		if message := s.awaitReason("web", v1alpha1.ReasonNoMatchingService); !strings.HasSuffix(message, "the Ingress names the last one that was good") {
-			t.Errorf("it says %s", message)
+		if message := s.awaitReason("web", v1alpha1.ReasonNoMatchingService); !strings.HasSuffix(message, "the Ingress names the last valid Service") {
+			t.Errorf("message %q", message)
 		}
 		if got := s.backend("web-generated"); got != "first" {
-			t.Errorf("the Ingress names %q meanwhile", got)
+			t.Errorf("the Ingress names %q meanwhile, want first", got)
 		}
-		await(t, "the Ingress to say so", func() string {
+		await(t, "the Ingress's resolution annotation", func() string {
 			return differs(s.ingress("web-generated").Annotations[v1alpha1.AnnotationResolution], "NoMatchingService")
 		})
 		s.service("second", "app: web, tier: front", "{name: http, port: 80}")
 		s.awaitBackend("web-generated", "second")
 		s.awaitReason("web", v1alpha1.ReasonResolved)
 	})
-	t.Run("labels moved to another one", func(*testing.T) {
+	t.Run("labels moved to another Service", func(*testing.T) {
 		s.service("third", "app: other", "{name: http, port: 80}")
 		s.service("second", "app: other", "{name: http, port: 80}")
 		s.awaitReason("web", v1alpha1.ReasonNoMatchingService)
@@ -155,41 +156,41 @@ func TestAServiceIsFollowed(t *testing.T) {
 	t.Run("port renamed", func(t *testing.T) {
 		s.service("third", "app: web, tier: front", "{name: web, port: 80}")
 		if message := s.awaitReason("web", v1alpha1.ReasonPortNotFound); !strings.HasPrefix(message, `Service third has no port http: it has ["80 web"]`) {
-			t.Errorf("it says %s", message)
+			t.Errorf("message %q", message)
 		}
 		if got := s.backend("web-generated"); got != "third" {
 			t.Errorf("the Ingress names %q", got)
 		}
-		s.apply(virtualOf("web", "app: web, tier: front", "name: web", ""))
+		s.apply(virtualIngressYAML("web", "app: web, tier: front", "name: web", ""))
 		s.awaitReason("web", v1alpha1.ReasonResolved)
 		if port := s.ingress("web-generated").Spec.Rules[0].HTTP.Paths[0].Backend.Service.Port.Name; port != "web" {
-			t.Errorf("the port is %s", port)
+			t.Errorf("port is %s, want web", port)
 		}
 	})
-	t.Run("two of them", func(t *testing.T) {
+	t.Run("two matches", func(t *testing.T) {
 		s.service("fourth", "app: web, tier: front", "{name: web, port: 80}")
 		message := s.awaitReason("web", v1alpha1.ReasonMultipleMatches)
-		if !strings.Contains(message, "third, fourth: say which") && !strings.Contains(message, "fourth, third: say which") {
-			t.Errorf("it says %s", message)
+		if !strings.Contains(message, "third, fourth: set onMultiple") && !strings.Contains(message, "fourth, third: set onMultiple") {
+			t.Errorf("message %q", message)
 		}
 		if got := s.backend("web-generated"); got != "third" {
-			t.Errorf("the Ingress names %q, and not the one that it had", got)
+			t.Errorf("the Ingress names %q, want third as before", got)
 		}
 		s.removeService("third")
 		s.awaitBackend("web-generated", "fourth")
 		s.awaitReason("web", v1alpha1.ReasonResolved)
 	})
-	await(t, "Events of both objects", func() string { return s.lacksEvents("VirtualIngress/web", "Ingress/web-generated") })
+	await(t, "Events of both objects", func() string { return s.missingEvents("VirtualIngress/web", "Ingress/web-generated") })
 	if got := r.metric(t, "xdsd_virtual_ingress_latency_seconds_count"); got == "" || got == "0" {
-		t.Errorf("latencies counted are %q", got)
+		t.Errorf("%q latencies were counted", got)
 	}
 	if got := r.metric(t, `controller_runtime_reconcile_total{controller="virtualingress",result="success"}`); got == "" || got == "0" {
-		t.Errorf("reconciles counted are %q", got)
+		t.Errorf("%q reconciles were counted", got)
 	}
 }
 
-// lacksEvents says of which objects there is no Event.
-func (s *site) lacksEvents(objects ...string) string {
+// missingEvents returns which of the objects has no Event, or "".
+func (s *site) missingEvents(objects ...string) string {
 	list := &corev1.EventList{}
 	if err := s.client.List(s.t.Context(), list, client.InNamespace(s.namespace)); err != nil {
 		s.t.Fatal(err)
@@ -200,7 +201,7 @@ func (s *site) lacksEvents(objects ...string) string {
 	}
 	for _, o := range objects {
 		if !have[o] {
-			return "there is none of " + o
+			return "no Event of " + o
 		}
 	}
 	return ""
@@ -208,133 +209,133 @@ func (s *site) lacksEvents(objects ...string) string {
 
 func differs(got, want string) string {
 	if got != want {
-		return "it is " + got + ", not " + want
+		return "got " + got + ", want " + want
 	}
 	return ""
 }
 
-func TestPoliciesForSeveral(t *testing.T) {
+func TestOnMultiplePolicies(t *testing.T) {
 	cp := cluster.Get(t)
 	start(t, cp)
 	s := newSite(t, cp)
 	s.service("z-old", "app: web", "{port: 80}")
-	time.Sleep(1100 * time.Millisecond) // a creation timestamp has seconds
+	time.Sleep(1100 * time.Millisecond) // creation timestamps have a resolution of seconds
 	s.service("a-new", "app: web", "{port: 80}")
-	s.apply(virtualOf("fail", "app: web", "number: 80", ""))
-	s.apply(virtualOf("newest", "app: web", "number: 80", "  onMultiple: Newest"))
-	s.apply(virtualOf("oldest", "app: web", "number: 80", "  onMultiple: Oldest"))
+	s.apply(virtualIngressYAML("fail", "app: web", "number: 80", ""))
+	s.apply(virtualIngressYAML("newest", "app: web", "number: 80", "  onMultiple: Newest"))
+	s.apply(virtualIngressYAML("oldest", "app: web", "number: 80", "  onMultiple: Oldest"))
 	s.awaitBackend("newest-generated", "a-new")
 	s.awaitBackend("oldest-generated", "z-old")
 	s.awaitReason("newest", v1alpha1.ReasonResolved)
 	s.awaitReason("oldest", v1alpha1.ReasonResolved)
-	if message := s.awaitReason("fail", v1alpha1.ReasonMultipleMatches); !strings.Contains(message, "z-old, a-new") || !strings.HasSuffix(message, "there is no Ingress yet") {
-		t.Errorf("it says %s", message)
+	if message := s.awaitReason("fail", v1alpha1.ReasonMultipleMatches); !strings.Contains(message, "z-old, a-new") || !strings.HasSuffix(message, "the Ingress does not exist yet") {
+		t.Errorf("message %q", message)
 	}
 	if s.ingress("fail-generated") != nil {
-		t.Error("one was guessed")
+		t.Error("an Ingress was created although two Services match")
 	}
 }
 
-func TestNoMatchMayDeleteTheIngress(t *testing.T) {
+func TestOnNoMatchDelete(t *testing.T) {
 	cp := cluster.Get(t)
 	start(t, cp)
 	s := newSite(t, cp)
 	s.service("first", "app: web", "{port: 80}")
-	s.apply(virtualOf("web", "app: web", "number: 80", "  onNoMatch: Delete"))
+	s.apply(virtualIngressYAML("web", "app: web", "number: 80", "  onNoMatch: Delete"))
 	s.awaitBackend("web-generated", "first")
 	s.removeService("first")
 	s.awaitBackend("web-generated", "")
-	if message := s.awaitReason("web", v1alpha1.ReasonNoMatchingService); !strings.HasSuffix(message, "there is no Ingress meanwhile") {
-		t.Errorf("it says %s", message)
+	if message := s.awaitReason("web", v1alpha1.ReasonNoMatchingService); !strings.HasSuffix(message, "the Ingress is deleted until a Service matches") {
+		t.Errorf("message %q", message)
 	}
 	s.service("second", "app: web", "{port: 80}")
 	s.awaitBackend("web-generated", "second")
 }
 
-// TestOneBrokenObjectLeavesOthersAlone has objects of every fault beside good ones.
-func TestOneBrokenObjectLeavesOthersAlone(t *testing.T) {
+// TestBrokenObjectsDoNotAffectOthers applies VirtualIngresses with each kind of fault beside a valid one.
+func TestBrokenObjectsDoNotAffectOthers(t *testing.T) {
 	cp := cluster.Get(t)
 	start(t, cp)
 	s := newSite(t, cp)
 	s.apply(`{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: taken-generated}, spec: {defaultBackend: {service: {name: theirs, port: {number: 80}}}}}`)
 	s.service("first", "app: web", "{port: 80}")
-	s.apply(virtualOf("taken", "app: web", "number: 80", ""))
-	s.apply(strings.Replace(virtualOf("rejected", "app: web", "number: 80", ""), "path: /,", "path: /a//b,", 1))
-	s.apply(virtualOf("good", "app: web", "number: 80", ""))
+	s.apply(virtualIngressYAML("taken", "app: web", "number: 80", ""))
+	s.apply(strings.Replace(virtualIngressYAML("rejected", "app: web", "number: 80", ""), "path: /,", "path: /a//b,", 1))
+	s.apply(virtualIngressYAML("good", "app: web", "number: 80", ""))
 	s.awaitReason("good", v1alpha1.ReasonResolved)
-	if message := s.awaitReason("taken", v1alpha1.ReasonConflict); !strings.HasPrefix(message, "Ingress taken-generated is there already") {
-		t.Errorf("it says %s", message)
+	if message := s.awaitReason("taken", v1alpha1.ReasonConflict); !strings.HasPrefix(message, "Ingress taken-generated already exists") {
+		t.Errorf("message %q", message)
 	}
 	if message := s.awaitReason("rejected", v1alpha1.ReasonRejected); !strings.Contains(message, "spec.rules[0].http.paths[0].path") {
-		t.Errorf("it says %s", message)
+		t.Errorf("message %q", message)
 	}
 	foreign := s.ingress("taken-generated")
 	if foreign.Spec.DefaultBackend == nil || len(foreign.OwnerReferences) > 0 || len(foreign.Spec.Rules) > 0 {
-		t.Errorf("somebody else's Ingress was touched: %+v", foreign)
+		t.Errorf("the foreign Ingress was changed: %+v", foreign)
 	}
-	// When it goes away, its name is free.
+	// When the foreign Ingress is deleted, its name is free.
 	s.remove(foreign)
 	s.awaitBackend("taken-generated", "first")
 	s.awaitReason("taken", v1alpha1.ReasonResolved)
 }
 
-func TestADeletedVirtualIngressTakesItsIngressAlong(t *testing.T) {
+func TestDeletedVirtualIngress(t *testing.T) {
 	cp := cluster.Get(t)
 	start(t, cp)
 	s := newSite(t, cp)
 	s.service("first", "app: web", "{port: 80}")
-	s.apply(virtualOf("web", "app: web", "number: 80", ""))
+	s.apply(virtualIngressYAML("web", "app: web", "number: 80", ""))
 	s.awaitBackend("web-generated", "first")
 	v := s.virtual("web")
 	s.remove(v)
 	s.awaitBackend("web-generated", "")
 
-	// One of the same name has an Ingress of its own.
-	s.apply(virtualOf("web", "app: web", "number: 80", ""))
+	// A new VirtualIngress of the same name has an Ingress of its own.
+	s.apply(virtualIngressYAML("web", "app: web", "number: 80", ""))
 	s.awaitBackend("web-generated", "first")
 	owners := s.ingress("web-generated").OwnerReferences
 	if len(owners) != 1 || owners[0].UID == v.UID || owners[0].UID != s.virtual("web").UID {
-		t.Errorf("owners are %+v", owners)
+		t.Errorf("owners of the new Ingress: %+v", owners)
 	}
 
-	// Under another suffix it moves.
-	s.apply(virtualOf("web", "app: web", "number: 80", "  suffix: \"\""))
+	// Another suffix renames the Ingress.
+	s.apply(virtualIngressYAML("web", "app: web", "number: 80", "  suffix: \"\""))
 	s.awaitBackend("web", "first")
 	s.awaitBackend("web-generated", "")
 }
 
-func TestWhatIsTakenOutGoesFromTheIngress(t *testing.T) {
+func TestRemovedFieldsAreRemovedFromTheIngress(t *testing.T) {
 	cp := cluster.Get(t)
 	start(t, cp)
 	s := newSite(t, cp)
 	s.service("first", "app: web", "{port: 80}")
-	with := strings.Replace(virtualOf("web", "app: web", "number: 80", "  ingressClassName: nginx\n  tls: [{hosts: [a.example.com], secretName: a}]"), "{name: web}", "{name: web, annotations: {a.example.com/x: one, b.example.com/y: two}}", 1)
+	with := strings.Replace(virtualIngressYAML("web", "app: web", "number: 80", "  ingressClassName: nginx\n  tls: [{hosts: [a.example.com], secretName: a}]"), "{name: web}", "{name: web, annotations: {a.example.com/x: one, b.example.com/y: two}}", 1)
 	s.apply(with)
 	s.awaitBackend("web-generated", "first")
 
-	// What others add to it, stays.
+	// Annotations of other managers are kept.
 	s.apply(`{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: web-generated, annotations: {theirs.example.com/z: three}}}`)
-	without := strings.Replace(virtualOf("web", "app: web", "number: 80", ""), "{name: web}", "{name: web, annotations: {a.example.com/x: one}}", 1)
+	without := strings.Replace(virtualIngressYAML("web", "app: web", "number: 80", ""), "{name: web}", "{name: web, annotations: {a.example.com/x: one}}", 1)
 	s.apply(without)
-	await(t, "the Ingress to follow", func() string {
+	await(t, "the Ingress to be updated", func() string {
 		i := s.ingress("web-generated")
 		if i.Annotations["b.example.com/y"] != "" || i.Spec.IngressClassName != nil || len(i.Spec.TLS) > 0 {
-			return "it has what is gone"
+			return "removed fields remain"
 		}
 		return ""
 	})
 	if i := s.ingress("web-generated"); i.Annotations["a.example.com/x"] != "one" || i.Annotations["theirs.example.com/z"] != "three" {
-		t.Errorf("annotations are %v", i.Annotations)
+		t.Errorf("annotations %v", i.Annotations)
 	}
 }
 
-// TestAnOutageOfTheAPIServer has Services change while nobody can see it.
-func TestAnOutageOfTheAPIServer(t *testing.T) {
+// TestAPIServerOutage checks readiness without the API server, and that changes after the outage are served.
+func TestAPIServerOutage(t *testing.T) {
 	cp := lab.New(t, lab.Config{Name: "outage", ControllerManager: true, CRDs: []lab.CRDSet{lab.Oooi}})
 	r := start(t, cp, "--lease-duration", "60s")
 	s := newSite(t, cp)
 	s.service("first", "app: web", "{port: 80}")
-	s.apply(virtualOf("web", "app: web", "number: 80", ""))
+	s.apply(virtualIngressYAML("web", "app: web", "number: 80", ""))
 	s.awaitBackend("web-generated", "first")
 	if err := cp.KillAPIServer(); err != nil {
 		t.Fatal(err)
@@ -351,28 +352,28 @@ func TestAnOutageOfTheAPIServer(t *testing.T) {
 	s.awaitReason("web", v1alpha1.ReasonResolved)
 }
 
-// TestTheLastGoodServiceOutlivesARestart has several match before and after.
-func TestTheLastGoodServiceOutlivesARestart(t *testing.T) {
+// TestLastServiceIsKeptAcrossARestart restarts the daemon while two Services match.
+func TestLastServiceIsKeptAcrossARestart(t *testing.T) {
 	cp := cluster.Get(t)
 	r := start(t, cp)
 	s := newSite(t, cp)
 	s.service("z-first", "app: web", "{port: 80}")
-	s.apply(virtualOf("web", "app: web", "number: 80", ""))
+	s.apply(virtualIngressYAML("web", "app: web", "number: 80", ""))
 	s.awaitReason("web", v1alpha1.ReasonResolved)
 	s.service("a-second", "app: web", "{port: 80}")
 	s.awaitReason("web", v1alpha1.ReasonMultipleMatches)
 	r.Terminate(t)
-	s.apply(virtualOf("web", "app: web", "number: 80", "  ingressClassName: other"))
+	s.apply(virtualIngressYAML("web", "app: web", "number: 80", "  ingressClassName: other"))
 	r.Start(t)
 	r.awaitLead(t)
-	await(t, "the change to be followed", func() string {
+	await(t, "the Ingress to be updated", func() string {
 		i := s.ingress("web-generated")
 		if i.Spec.IngressClassName == nil {
-			return "it is not"
+			return "the Ingress has no class"
 		}
 		return ""
 	})
 	if got := s.backend("web-generated"); got != "z-first" {
-		t.Errorf("the Ingress names %s", got)
+		t.Errorf("the Ingress names %s, want z-first", got)
 	}
 }

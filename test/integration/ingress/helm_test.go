@@ -20,7 +20,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// helm runs the command helm on the chart, and returns what it prints.
+// helm runs helm and returns its output. The argument CHART stands for the chart's folder.
 func helm(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	binary, err := lab.BuildHelm(t.Context(), t.Logf)
@@ -40,7 +40,7 @@ func helm(t *testing.T, args ...string) (string, error) {
 	return string(out), err
 }
 
-// rendered are the objects that helm template makes, by kind and name.
+// rendered returns the objects of helm template by "kind namespace/name".
 func rendered(t *testing.T, args ...string) map[string]map[string]any {
 	t.Helper()
 	out, err := helm(t, append([]string{"template", "release", "CHART", "--kube-version", "1.36.0"}, args...)...)
@@ -51,23 +51,23 @@ func rendered(t *testing.T, args ...string) map[string]map[string]any {
 	if err != nil {
 		t.Fatalf("%v in\n%s", err, out)
 	}
-	return byName(t, objects)
+	return byKey(t, objects)
 }
 
-func byName(t *testing.T, objects []*unstructured.Unstructured) map[string]map[string]any {
+func byKey(t *testing.T, objects []*unstructured.Unstructured) map[string]map[string]any {
 	t.Helper()
 	all := map[string]map[string]any{}
 	for _, o := range objects {
 		key := fmt.Sprintf("%s %s/%s", o.GetKind(), o.GetNamespace(), o.GetName())
 		if all[key] != nil {
-			t.Errorf("%s is there twice", key)
+			t.Errorf("duplicate object %s", key)
 		}
 		all[key] = o.Object
 	}
 	return all
 }
 
-// kustomized are the objects that kustomize makes of a folder of manifests/ingress.
+// kustomized returns the objects of a kustomization in manifests/ingress by "kind namespace/name".
 func kustomized(t *testing.T, folder string) map[string]map[string]any {
 	t.Helper()
 	root, err := lab.Root()
@@ -86,10 +86,10 @@ func kustomized(t *testing.T, folder string) map[string]map[string]any {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return byName(t, objects)
+	return byKey(t, objects)
 }
 
-// containerOf is the only container of a Deployment.
+// containerOf returns the only container of a Deployment.
 func containerOf(deployment map[string]any) map[string]any {
 	containers, _, _ := unstructured.NestedFieldNoCopy(deployment, "spec", "template", "spec", "containers")
 	list, _ := containers.([]any)
@@ -99,23 +99,23 @@ func containerOf(deployment map[string]any) map[string]any {
 
 const deploymentKey = "Deployment oooi-system/oooi-ingress"
 
-func TestTheChartIsTheKustomization(t *testing.T) {
+func TestChartEqualsKustomization(t *testing.T) {
 	chart := rendered(t, "--namespace", "oooi-system", "--include-crds")
 	container := containerOf(chart[deploymentKey])
 	if args, _ := container["args"].([]any); len(args) > 0 {
-		t.Errorf("by default there are flags: %v", args)
+		t.Errorf("unexpected default flags: %v", args)
 	}
 	delete(container, "args")
 	want := kustomized(t, ".")
 	for key, o := range chart {
-		if strings.HasPrefix(key, "CustomResourceDefinition ") { // kustomize labels it
+		if strings.HasPrefix(key, "CustomResourceDefinition ") { // kustomize adds labels
 			unstructured.RemoveNestedField(o, "metadata", "labels")
 			unstructured.RemoveNestedField(want[key], "metadata", "labels")
 		}
 	}
-	delete(want, "Namespace /oooi-system") // which is Helm's to make
+	delete(want, "Namespace /oooi-system") // Helm creates the namespace
 	if diff := cmp.Diff(want, chart); diff != "" {
-		t.Errorf("the chart renders something else than kustomize (-kustomize +chart):\n%s", diff)
+		t.Errorf("chart and kustomization differ (-kustomize +chart):\n%s", diff)
 	}
 }
 
@@ -149,13 +149,13 @@ func TestValuesOfTheChart(t *testing.T) {
 		all := rendered(t, "--namespace", "web", "--set", "rbac.clusterWide=false", "--set", "namespaces={web,shop}")
 		for key := range all {
 			if strings.HasPrefix(key, "ClusterRole") {
-				t.Errorf("there is %s", key)
+				t.Errorf("unexpected %s", key)
 			}
 		}
 		for _, namespace := range []string{"web", "shop"} {
 			for _, name := range []string{"oooi-ingress-objects", "oooi-ingress-aliases"} {
 				if all["Role "+namespace+"/"+name] == nil || all["RoleBinding "+namespace+"/"+name] == nil {
-					t.Errorf("there is no %s in %s", name, namespace)
+					t.Errorf("no %s in %s", name, namespace)
 				}
 			}
 		}
@@ -163,42 +163,42 @@ func TestValuesOfTheChart(t *testing.T) {
 	t.Run("without aliases", func(t *testing.T) {
 		for key := range rendered(t, append(in, "--set", "aliases=false")...) {
 			if strings.Contains(key, "aliases") {
-				t.Errorf("there is %s", key)
+				t.Errorf("unexpected %s", key)
 			}
 		}
 	})
-	t.Run("other people's rights", func(t *testing.T) {
+	t.Run("without RBAC objects", func(t *testing.T) {
 		for key := range rendered(t, append(in, "--set", "rbac.create=false")...) {
 			if strings.Contains(key, "Role") {
-				t.Errorf("there is %s", key)
+				t.Errorf("unexpected %s", key)
 			}
 		}
 	})
 	t.Run("metrics", func(t *testing.T) {
 		if rendered(t, append(in, "--set", "podMonitor.enabled=true")...)["PodMonitor oooi-system/oooi-ingress"] == nil {
-			t.Error("there is no PodMonitor")
+			t.Error("no PodMonitor")
 		}
 	})
-	for _, wrong := range []string{
+	for _, invalid := range []string{
 		"image=", "replicas=-1", "replicaCount=2", "rbac.clusterWide=false", "aliases=maybe", "onMultiple=Any", "onNoMatch=Guess",
 		"suffix=-", "namespaces={A}", "log.level=loud", "drop={a\\,b}", "podMonitor.enable=true",
 	} {
-		t.Run("refused: "+wrong, func(t *testing.T) {
-			if out, err := helm(t, "template", "release", "CHART", "--kube-version", "1.36.0", "--set", wrong); err == nil || !strings.Contains(out, "values don't meet the specifications of the schema") {
+		t.Run("invalid: "+invalid, func(t *testing.T) {
+			if out, err := helm(t, "template", "release", "CHART", "--kube-version", "1.36.0", "--set", invalid); err == nil || !strings.Contains(out, "values don't meet the specifications of the schema") {
 				t.Errorf("%v: %s", err, out)
 			}
 		})
 	}
 	if out, err := helm(t, "template", "release", "CHART", "--kube-version", "1.36.0", "--set", "aliases=false,crossNamespace=true"); err == nil {
-		t.Errorf("taken: %s", out)
+		t.Errorf("helm accepts crossNamespace without aliases: %s", out)
 	}
 	if out, err := helm(t, "template", "release", "CHART", "--kube-version", "1.29.0"); err == nil {
-		t.Errorf("taken for Kubernetes 1.29: %s", out)
+		t.Errorf("helm accepts Kubernetes 1.29: %s", out)
 	}
 }
 
-// TestHelmInstallsAndRemoves has the daemon run with the rights of a release, in namespaces of its
-// own, and what becomes of its Ingresses when that goes.
+// TestHelmInstallsAndRemoves runs the daemon with the rights of a namespaced release, and checks that its
+// Ingresses outlive the release.
 func TestHelmInstallsAndRemoves(t *testing.T) {
 	cp := lab.New(t, lab.Config{Name: "helm", ControllerManager: true})
 	s := newSite(t, cp)
@@ -217,18 +217,18 @@ func TestHelmInstallsAndRemoves(t *testing.T) {
 	r.awaitLead(t)
 	s.service("first", "app: web", "{port: 80}")
 	s.mirrored("guest", "app: guest", "198.51.100.7")
-	s.apply(virtualOf("web", "app: web", "number: 80", ""))
-	s.apply(virtualOf("guest", "app: guest", "number: 80", "  backendMode: Alias"))
+	s.apply(virtualIngressYAML("web", "app: web", "number: 80", ""))
+	s.apply(virtualIngressYAML("guest", "app: guest", "number: 80", "  backendMode: Alias"))
 	s.awaitBackend("web-generated", "first")
 	s.awaitEndpoints(s.alias("guest", "guest"), "198.51.100.7:30080 http")
 	other.service("first", "app: web", "{port: 80}")
-	other.apply(virtualOf("web", "app: web", "number: 80", ""))
+	other.apply(virtualIngressYAML("web", "app: web", "number: 80", ""))
 
 	run("upgrade", "web", "CHART", "--set", "suffix=-ingress", "--reuse-values")
 	r.Terminate(t)
 	deployed = s.getDeployment("oooi-ingress")
 	if !slices.Contains(flags(deployed), "--suffix=-ingress") {
-		t.Errorf("the flags are %q", flags(deployed))
+		t.Errorf("flags %q after the upgrade", flags(deployed))
 	}
 	r = newReplica(t, cp, "upgraded", account(s.namespace), append([]string{"--namespace", s.namespace}, flags(deployed)...)...)
 	r.Start(t)
@@ -236,7 +236,7 @@ func TestHelmInstallsAndRemoves(t *testing.T) {
 	s.awaitBackend("web-ingress", "first")
 	s.awaitBackend("web-generated", "")
 	if other.ingress("web-generated") != nil || other.ingress("web-ingress") != nil {
-		t.Error("an Ingress was made in a namespace that is not listed")
+		t.Error("an Ingress was created in a namespace that is not listed")
 	}
 	r.Terminate(t)
 
@@ -246,12 +246,12 @@ func TestHelmInstallsAndRemoves(t *testing.T) {
 			t.Fatal(err)
 		}
 		if text := fmt.Sprint(list); strings.Contains(text, "oooi-ingress") {
-			t.Errorf("left is %s", text)
+			t.Errorf("not deleted: %s", text)
 		}
 	}
-	// What was made stays, and so do the objects it is made of.
+	// Generated Ingresses and VirtualIngresses stay.
 	if s.backend("web-ingress") != "first" || s.virtual("web").Status.Conditions[0].Reason != v1alpha1.ReasonResolved {
-		t.Error("the Ingress went with the release")
+		t.Error("the Ingress was deleted with the release")
 	}
 }
 
@@ -278,10 +278,10 @@ func (s *site) getDeployment(name string) corev1.Container {
 	return c
 }
 
-// flags are those that a Deployment gives the daemon, beside --http.
+// flags returns the flags of the daemon in a Deployment.
 func flags(c corev1.Container) []string {
 	if !slices.Equal(c.Command, []string{"/xdsd", "ingress", "--http", "$(POD_IP):9905", "--identity", "$(POD_NAME)_$(POD_UID)"}) {
-		panic(fmt.Sprintf("another command: %q", c.Command))
+		panic(fmt.Sprintf("unexpected command %q", c.Command))
 	}
 	return c.Args
 }

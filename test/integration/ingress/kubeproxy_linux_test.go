@@ -20,8 +20,8 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// The network of a node: the test's own is the node, with two guests that listen there, and pod is
-// another one, which reaches cluster IPs by way of the node alone.
+// The test's own network stands for a node with two guests. A pod is another network namespace, which reaches
+// cluster IPs only through the node.
 const (
 	podNetwork = "203.0.113.0/24"
 	nodeIP     = "203.0.113.1"
@@ -43,19 +43,19 @@ clientConnection: {kubeconfig: %s}
 conntrack: {maxPerCore: 0}
 `
 
-// pod is where a client of cluster IPs is.
+// pod is the network namespace of a client of cluster IPs.
 type pod struct{ at *lab.Namespace }
 
-// newPod makes the node's network, with the real kube-proxy, and a pod.
+// newPod sets up the node's network with the real kube-proxy, and a pod.
 func newPod(t *testing.T, s *site) pod {
 	t.Helper()
 	network.Need(t)
 	if _, err := exec.LookPath("nft"); err != nil {
-		say := t.Skipf
+		report := t.Skipf
 		if os.Getenv("CI") != "" {
-			say = t.Fatalf
+			report = t.Fatalf
 		}
-		say("kube-proxy needs it: %v; make deps installs it", err)
+		report("kube-proxy needs nft: %v; make deps installs it", err)
 	}
 	p := pod{lab.NewNamespace(t)}
 	err := lab.Cable(
@@ -66,7 +66,8 @@ func newPod(t *testing.T, s *site) pod {
 		t.Fatal(err)
 	}
 	p.at.Run(t, "ip", "route", "add", "default", "via", nodeIP)
-	// What kube-proxy refuses, it refuses on the way through to somewhere.
+	// kube-proxy rejects connections to Services without endpoints in the forward hook, so the node needs a
+	// route for them.
 	(*lab.Namespace)(nil).Run(t, "ip", "route", "add", "default", "via", podIP)
 	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o600); err != nil {
 		t.Fatal(err)
@@ -76,10 +77,10 @@ func newPod(t *testing.T, s *site) pod {
 	return p
 }
 
-// startKubeProxy starts it on the namespace's node, until the test ends.
+// startKubeProxy starts kube-proxy for the namespace's node, until the test ends.
 func (s *site) startKubeProxy() {
 	s.t.Helper()
-	// It asks its Node for the address.
+	// kube-proxy reads its address from the Node.
 	node := &corev1.Node{}
 	node.Name = s.namespace
 	patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"status":{"addresses":[{"type":"InternalIP","address":%q}]}}`, nodeIP))
@@ -101,12 +102,13 @@ func (s *site) startKubeProxy() {
 	lab.NewDaemon(s.t, "kube-proxy", func() *exec.Cmd { return assets.Command("kube-proxy", "--config="+config) }).Start(s.t)
 }
 
-// dial connects from the pod, and returns who says to be there.
+// dial connects from the pod to port 80, and returns the name of the backend that responds.
 func (p pod) dial(ctx context.Context, address string) (conn net.Conn, name string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	err = p.at.Do(func() (err error) {
-		// Of one family: the search for the better of two would leave this thread.
+		// Only IPv4, because Happy Eyeballs would dial in another goroutine and thus outside of the
+		// namespace.
 		conn, err = new(net.Dialer).DialContext(ctx, "tcp4", net.JoinHostPort(address, "80"))
 		return err
 	})
@@ -120,21 +122,21 @@ func (p pod) dial(ctx context.Context, address string) (conn net.Conn, name stri
 	return conn, name, nil
 }
 
-// reaches is empty where the guest answers at an address.
-func (p pod) reaches(ctx context.Context, address string) string {
+// checkGuestResponds returns "" if the guest responds at an address.
+func (p pod) checkGuestResponds(ctx context.Context, address string) string {
 	conn, name, err := p.dial(ctx, address)
 	if err != nil {
 		return err.Error()
 	}
 	_ = conn.Close()
 	if name != "guest" {
-		return name + " answers"
+		return name + " responds"
 	}
 	return ""
 }
 
-// watch connects again and again, until stop returns how many connections there have been, and the
-// longest time in which none came about.
+// watch connects continually until stop is called, which returns the number of connections and the longest
+// time without one. The test fails if a connection reaches another backend.
 func (p pod) watch(t *testing.T, address string) (stop func() (connections int, outage time.Duration)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -163,7 +165,7 @@ func (p pod) watch(t *testing.T, address string) (stop func() (connections int, 
 			if name != "guest" {
 				r.stranger = name
 			}
-			// What was begun after the last one had come about, and came about at once, is no outage.
+			// A connection that was started and established after the previous one is not an outage.
 			r.outage = max(r.outage, began.Sub(last))
 			r.connections++
 			last = time.Now()
@@ -177,16 +179,16 @@ func (p pod) watch(t *testing.T, address string) (stop func() (connections int, 
 		cancel()
 		r := <-done
 		if r.stranger != "" {
-			t.Errorf("%s has answered", r.stranger)
+			t.Errorf("%s responded", r.stranger)
 		}
 		return r.connections, r.outage
 	}
 }
 
-// TestClientsOfAnAliasReachTheSameGuest has a client in a pod connect to the cluster IP of an alias by
-// way of the real kube-proxy, while the Service behind it, whose endpoints the cloud controller
-// writes, is made anew under other names.
-func TestClientsOfAnAliasReachTheSameGuest(t *testing.T) {
+// TestAliasClientsReachTheSameGuest connects from a pod to the cluster IP of an alias through the real
+// kube-proxy, while the Service behind the alias, whose endpoints the cloud controller manager writes, is
+// recreated under other names.
+func TestAliasClientsReachTheSameGuest(t *testing.T) {
 	cp := cluster.Get(t)
 	start(t, cp)
 	s := newSite(t, cp)
@@ -195,39 +197,39 @@ func TestClientsOfAnAliasReachTheSameGuest(t *testing.T) {
 	lab.TCPBackend(t, strangerIP+":30080", "stranger")
 	s.mirrored("a-stranger", "app: other", strangerIP)
 	s.mirrored("a-first", "app: web", guestIP)
-	s.apply(virtualOf("web", "app: web", "number: 80", "  backendMode: Alias"))
+	s.apply(virtualIngressYAML("web", "app: web", "number: 80", "  backendMode: Alias"))
 	alias := s.alias("web", "a-first")
 	address := s.getService(alias).Spec.ClusterIP
-	await(t, "the guest to be reached", func() string { return p.reaches(t.Context(), address) })
+	await(t, "the guest to respond", func() string { return p.checkGuestResponds(t.Context(), address) })
 	endpoints := s.endpoints(alias)
 
-	// A connection that is there, stays.
+	// An established connection survives.
 	conn, _, err := p.dial(t.Context(), address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	echoes := func() {
+	checkEcho := func() {
 		t.Helper()
-		if err := conn.SetDeadline(time.Now().Add(lab.Patience)); err != nil {
+		if err := conn.SetDeadline(time.Now().Add(lab.WaitTimeout)); err != nil {
 			t.Fatal(err)
 		}
 		for _, step := range []func([]byte) (int, error){conn.Write, conn.Read} {
 			if _, err := step([]byte("x")); err != nil {
-				t.Errorf("the connection of before is lost: %v", err)
+				t.Errorf("the established connection failed: %v", err)
 			}
 		}
 	}
-	echoes()
+	checkEcho()
 
-	// Without a Service behind it, an alias leads nowhere, and says so at once.
-	s.unmirror("a-first")
+	// Without a Service behind it, an alias rejects connections.
+	s.removeMirrored("a-first")
 	await(t, "connections to be refused", func() string {
 		conn, name, err := p.dial(t.Context(), address)
 		switch {
 		case err == nil:
 			_ = conn.Close()
-			return name + " answers"
+			return name + " responds"
 		case !errors.Is(err, syscall.ECONNREFUSED):
 			return err.Error()
 		default:
@@ -235,35 +237,35 @@ func TestClientsOfAnAliasReachTheSameGuest(t *testing.T) {
 		}
 	})
 	s.mirrored("a-second", "app: web", guestIP)
-	await(t, "the guest to be reached again", func() string { return p.reaches(t.Context(), address) })
-	echoes()
+	await(t, "the guest to respond again", func() string { return p.checkGuestResponds(t.Context(), address) })
+	checkEcho()
 
-	// How long nobody gets through, when the new one comes at once.
+	// Measure the outage when the new Service is created immediately.
 	for round := range 5 {
 		before, after := fmt.Sprintf("a-round-%d", round-1), fmt.Sprintf("a-round-%d", round)
 		if round == 0 {
 			before = "a-second"
 		}
 		stop := p.watch(t, address)
-		s.unmirror(before)
+		s.removeMirrored(before)
 		s.mirrored(after, "app: web", guestIP)
-		if again := s.alias("web", after); again != alias {
-			t.Errorf("the alias is %s now, and was %s", again, alias)
+		if current := s.alias("web", after); current != alias {
+			t.Errorf("alias is %s, was %s", current, alias)
 		}
 		s.awaitReason("web", v1alpha1.ReasonResolved)
-		await(t, "the guest to be reached again", func() string { return p.reaches(t.Context(), address) })
+		await(t, "the guest to respond again", func() string { return p.checkGuestResponds(t.Context(), address) })
 		connections, outage := stop()
-		t.Logf("%d connections from the pod while %s took the place of %s; none for %s at most", connections, after, before, outage.Round(time.Millisecond))
+		t.Logf("%d connections from the pod while %s replaced %s; longest time without one: %s", connections, after, before, outage.Round(time.Millisecond))
 	}
-	echoes()
+	checkEcho()
 	if now := s.getService(alias).Spec.ClusterIP; now != address {
-		t.Errorf("the alias had %s and has %s", address, now)
+		t.Errorf("ClusterIP of the alias was %s, is %s", address, now)
 	}
 	s.awaitEndpoints(alias, endpoints...)
 }
 
-// unmirror deletes what mirrored has made.
-func (s *site) unmirror(name string) {
+// removeMirrored deletes the objects of mirrored.
+func (s *site) removeMirrored(name string) {
 	s.t.Helper()
 	s.removeService(name)
 	slice := &discoveryv1.EndpointSlice{}

@@ -1,5 +1,5 @@
-// Package ingress_test tests xdsd ingress as its users run it: the built binary, with the rights of
-// its manifest, on a real API server with the real controller manager.
+// Package ingress_test tests the built xdsd ingress with the rights of its manifest, on a real API server
+// with the real controller manager.
 package ingress_test
 
 import (
@@ -25,8 +25,8 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// cluster is one whose API server does not stream lists, as older ones do not. Daemons list there, and
-// watch; of one that does they only watch, and fall back on lists when that fails.
+// cluster has an API server without streaming lists (WatchList), like older ones. The daemon then uses list
+// and watch; with WatchList it uses only watch, and list as a fallback.
 var cluster = lab.Shared{
 	Config: lab.Config{Name: "cluster", ControllerManager: true, Audit: true, APIServerFlags: []string{"--feature-gates=WatchList=false"}, CRDs: []lab.CRDSet{lab.Oooi}},
 }
@@ -35,9 +35,9 @@ var network = lab.Network{
 	Build:   []string{"xdsd"},
 	Sources: []string{"api", "internal", "xdsd", "manifests"},
 	Prepare: func(ctx context.Context) error {
-		_, helm := lab.BuildHelm(ctx, nil)
-		_, kubeProxy := lab.FindAssets(ctx, nil, "kube-proxy")
-		return errors.Join(helm, kubeProxy)
+		_, helmErr := lab.BuildHelm(ctx, nil)
+		_, kubeProxyErr := lab.FindAssets(ctx, nil, "kube-proxy")
+		return errors.Join(helmErr, kubeProxyErr)
 	},
 }
 
@@ -48,19 +48,19 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// account is the user name of a ServiceAccount that the manifests make.
+// account returns the user name of the ServiceAccount in the manifests.
 func account(namespace string) string {
 	return "system:serviceaccount:" + namespace + ":oooi-ingress"
 }
 
-// replica is one xdsd ingress.
+// replica is an xdsd ingress process.
 type replica struct {
 	*lab.Daemon
 
 	http string
 }
 
-// newReplica is one with the rights of its ServiceAccount.
+// newReplica returns a replica that is not started, with the rights of a user.
 func newReplica(t testing.TB, cp *lab.ControlPlane, name, user string, args ...string) *replica {
 	t.Helper()
 	kubeconfig, err := cp.UserKubeconfig(user, "system:serviceaccounts")
@@ -80,8 +80,7 @@ func newReplica(t testing.TB, cp *lab.ControlPlane, name, user string, args ...s
 	return r
 }
 
-// start installs the rights and starts one replica, which leads when this returns. It ends with the
-// test.
+// start installs the RBAC objects, and starts a replica that leads. It is terminated when the test ends.
 func start(t testing.TB, cp *lab.ControlPlane, args ...string) *replica {
 	t.Helper()
 	install(t, cp)
@@ -89,7 +88,7 @@ func start(t testing.TB, cp *lab.ControlPlane, args ...string) *replica {
 	r.Start(t)
 	t.Cleanup(func() {
 		if !t.Failed() {
-			r.Terminate(t) // gives up the lead, for the next test's
+			r.Terminate(t) // releases the Lease for the next test
 		}
 	})
 	r.awaitLead(t)
@@ -106,20 +105,20 @@ func (r *replica) awaitLead(t testing.TB) {
 	})
 }
 
-// install applies what there is once in a cluster.
+// install applies the objects that exist once in a cluster.
 func install(t testing.TB, cp *lab.ControlPlane) {
 	t.Helper()
 	apply(t, cp, "apiVersion: v1\nkind: Namespace\nmetadata: {name: oooi-system}\n---\n"+manifest(t, "controller/rbac.yaml"))
 }
 
-// manifest reads a file of manifests/ingress.
+// manifest returns a file of manifests/ingress.
 func manifest(t testing.TB, name string) string {
 	t.Helper()
 	text := lab.ReadFile(t, "manifests", "ingress", name)
 	return string(text)
 }
 
-// state is what /state says; the zero value while it does not answer.
+// state has the fields of /state that the tests use.
 type state struct {
 	Leads, Synced    bool
 	Services         int
@@ -129,6 +128,7 @@ type state struct {
 	}
 }
 
+// state returns the replica's state, or the zero value if the replica does not respond.
 func (r *replica) state(t testing.TB) state {
 	t.Helper()
 	var s state
@@ -140,7 +140,7 @@ func (r *replica) state(t testing.TB) state {
 	return s
 }
 
-// metric is the value of a line of /metrics.
+// metric returns the value of a series in /metrics, or "" if it does not exist.
 func (r *replica) metric(t testing.TB, line string) string {
 	t.Helper()
 	_, body := r.get(t, "/metrics")
@@ -152,16 +152,16 @@ func (r *replica) metric(t testing.TB, line string) string {
 	return ""
 }
 
-// get asks the replica for something; 0 and nil while it does not answer.
+// get requests a path of the replica. It returns 0 and nil if the replica does not respond.
 func (r *replica) get(t testing.TB, path string) (status int, body []byte) {
 	t.Helper()
 	return lab.Get(t, "http://"+r.http+path)
 }
 
-// await waits until a function finds nothing amiss.
-func await(t testing.TB, what string, amiss func() string) {
+// await is lab.Await.
+func await(t testing.TB, what string, check func() string) {
 	t.Helper()
-	lab.Await(t, what, amiss)
+	lab.Await(t, what, check)
 }
 
 func apply(t testing.TB, cp *lab.ControlPlane, yaml string) {
@@ -171,7 +171,7 @@ func apply(t testing.TB, cp *lab.ControlPlane, yaml string) {
 	}
 }
 
-// site is a namespace with its objects.
+// site is a namespace with objects of a test.
 type site struct {
 	t         testing.TB
 	cp        *lab.ControlPlane
@@ -182,7 +182,7 @@ type site struct {
 func newSite(t testing.TB, cp *lab.ControlPlane) *site {
 	t.Helper()
 	s := &site{t, cp, cp.Client(t), cp.Namespace(t)}
-	t.Cleanup(func() { // hosts are not in the way of the next test until the namespace is gone
+	t.Cleanup(func() { // until the namespace is deleted its VirtualIngresses would claim hosts of the next test
 		if err := s.client.DeleteAllOf(context.Background(), &v1alpha1.VirtualIngress{}, client.InNamespace(s.namespace)); err != nil {
 			t.Error(err)
 		}
@@ -205,13 +205,13 @@ func (s *site) apply(yaml string) {
 	}
 }
 
-// service makes a Service that has labels.
+// service creates or updates a Service with labels and ports.
 func (s *site) service(name, labels, ports string) {
 	s.t.Helper()
 	s.apply(fmt.Sprintf("{apiVersion: v1, kind: Service, metadata: {name: %s, labels: {%s}}, spec: {selector: {pod: %s}, ports: [%s]}}", name, labels, name, ports))
 }
 
-// remove deletes an object and waits until it is gone.
+// remove deletes an object.
 func (s *site) remove(object client.Object) {
 	s.t.Helper()
 	object.SetNamespace(s.namespace)
@@ -227,7 +227,7 @@ func (s *site) removeService(name string) {
 	s.remove(o)
 }
 
-// ingress returns an Ingress, nil for none.
+// ingress returns an Ingress, or nil if it does not exist.
 func (s *site) ingress(name string) *networkingv1.Ingress {
 	s.t.Helper()
 	i := &networkingv1.Ingress{}
@@ -241,7 +241,8 @@ func (s *site) ingress(name string) *networkingv1.Ingress {
 	return i
 }
 
-// backend is the Service that the first path of an Ingress leads to; empty without an Ingress.
+// backend returns the Service that the first path of an Ingress leads to, or "" if the Ingress does not
+// exist.
 func (s *site) backend(name string) string {
 	s.t.Helper()
 	if i := s.ingress(name); i != nil {
@@ -254,7 +255,7 @@ func (s *site) awaitBackend(name, want string) {
 	s.t.Helper()
 	await(s.t, "Ingress "+name+" to name "+want, func() string {
 		if got := s.backend(name); got != want {
-			return fmt.Sprintf("it names %q", got)
+			return fmt.Sprintf("the Ingress names %q", got)
 		}
 		return ""
 	})
@@ -270,7 +271,7 @@ func (s *site) virtual(name string) *v1alpha1.VirtualIngress {
 	return v
 }
 
-// awaitReason waits for the reason of the condition Ready of what there is now, and returns its
+// awaitReason waits until the condition Ready of the current generation has a reason, and returns its
 // message.
 func (s *site) awaitReason(name, want string) (message string) {
 	s.t.Helper()
@@ -278,7 +279,7 @@ func (s *site) awaitReason(name, want string) (message string) {
 		v := s.virtual(name)
 		ready := meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionReady)
 		if ready == nil || ready.Reason != want || ready.ObservedGeneration != v.Generation || (ready.Status == "True") != (want == v1alpha1.ReasonResolved) {
-			return fmt.Sprintf("it is %+v", ready)
+			return fmt.Sprintf("condition is %+v", ready)
 		}
 		message = ready.Message
 		return ""
@@ -286,8 +287,8 @@ func (s *site) awaitReason(name, want string) (message string) {
 	return message
 }
 
-// virtualOf is a VirtualIngress with one path, to the Service with the label.
-func virtualOf(name, label, port, fields string) string {
+// virtualIngressYAML returns a VirtualIngress with one path, to the Service that has label.
+func virtualIngressYAML(name, label, port, fields string) string {
 	return fmt.Sprintf(`
 apiVersion: hostedcluster.densityops.com/v1alpha1
 kind: VirtualIngress

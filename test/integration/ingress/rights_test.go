@@ -15,41 +15,41 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// use is what the daemon asked for: a resource, with its group and subresource, and a verb.
-type use struct{ group, resource, verb string }
+// right is a verb on a resource, including its subresource, in an API group.
+type right struct{ group, resource, verb string }
 
-// TestItHasTheRightsThatItUses reads what the API server wrote down of all the tests before this
-// one, which is the last: nothing was asked for in vain, and, if all have run, every right was used.
-func TestItHasTheRightsThatItUses(t *testing.T) {
-	used := usesOf(t, cluster.Get(t), account("oooi-system"))
+// TestGrantedRightsAreUsed reads the API server's audit log of all previous tests; it must be the last one.
+// Every request must have been granted and, if all tests have run, every granted right must have been used.
+func TestGrantedRightsAreUsed(t *testing.T) {
+	used := requestsOf(t, cluster.Get(t), account("oooi-system"))
 	granted := grants(t, "controller/rbac.yaml", "cross-namespace/rbac.yaml")
 	for u := range used {
 		if !granted[u] {
-			t.Errorf("it asks for %v, and may not", u)
+			t.Errorf("%v was requested, but is not granted", u)
 		}
 	}
 	if flag.Lookup("test.run").Value.String() != "" {
 		return
 	}
-	// OpenShift asks for the first; the second is for an Event that repeats itself.
-	delete(granted, use{"discovery.k8s.io", "endpointslices/restricted", "create"})
-	delete(granted, use{"events.k8s.io", "events", "patch"})
+	// OpenShift requires the first; the second is for repeated Events.
+	delete(granted, right{"discovery.k8s.io", "endpointslices/restricted", "create"})
+	delete(granted, right{"events.k8s.io", "events", "patch"})
 	for u := range granted {
 		if !used[u] {
-			t.Errorf("nothing asked for %v", u)
+			t.Errorf("%v is granted, but was not requested", u)
 		}
 	}
 }
 
-// usesOf are the requests for objects that a user has made.
-func usesOf(t *testing.T, cp *lab.ControlPlane, user string) map[use]bool {
+// requestsOf returns the rights that a user's requests needed.
+func requestsOf(t *testing.T, cp *lab.ControlPlane, user string) map[right]bool {
 	t.Helper()
 	f, err := os.Open(cp.AuditLog())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = f.Close() }()
-	all := map[use]bool{}
+	all := map[right]bool{}
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
@@ -65,9 +65,9 @@ func usesOf(t *testing.T, cp *lab.ControlPlane, user string) map[use]bool {
 		if e.User.Username != user || e.ObjectRef.Resource == "" {
 			continue
 		}
-		u := use{e.ObjectRef.APIGroup, strings.Trim(e.ObjectRef.Resource+"/"+e.ObjectRef.Subresource, "/"), e.Verb}
+		u := right{e.ObjectRef.APIGroup, strings.Trim(e.ObjectRef.Resource+"/"+e.ObjectRef.Subresource, "/"), e.Verb}
 		all[u] = true
-		if u.verb == "patch" && e.ResponseStatus.Code == http.StatusCreated { // an apply, which takes both rights
+		if u.verb == "patch" && e.ResponseStatus.Code == http.StatusCreated { // server-side apply that created the object needs both
 			u.verb = "create"
 			all[u] = true
 		}
@@ -78,10 +78,10 @@ func usesOf(t *testing.T, cp *lab.ControlPlane, user string) map[use]bool {
 	return all
 }
 
-// grants are the rights in files of manifests/ingress.
-func grants(t *testing.T, files ...string) map[use]bool {
+// grants returns the rights in files of manifests/ingress.
+func grants(t *testing.T, files ...string) map[right]bool {
 	t.Helper()
-	all := map[use]bool{}
+	all := map[right]bool{}
 	for _, file := range files {
 		objects, err := lab.ParseYAML([]byte(manifest(t, file)))
 		if err != nil {
@@ -99,7 +99,7 @@ func grants(t *testing.T, files ...string) map[use]bool {
 			for _, rule := range role.Rules {
 				for _, resource := range rule.Resources {
 					for _, verb := range rule.Verbs {
-						all[use{rule.APIGroups[0], resource, verb}] = true
+						all[right{rule.APIGroups[0], resource, verb}] = true
 					}
 				}
 			}

@@ -1,3 +1,3 @@
-// Package manifests_test holds what is under manifests against the code: alerts and dashboard
-// against the metrics that are registered, PodMonitors against the pods that are rendered.
+// Package manifests_test checks the files in manifests/monitoring against the code: alerts and dashboard
+// against the registered metrics, and PodMonitors against the rendered pods.
 package manifests_test

@@ -16,16 +16,16 @@ import (
 	"testing"
 )
 
-// root is the repository's.
+// root is the path of the repository's root folder.
 const root = "../../.."
 
-// registered are the metrics that the source makes, by name, with their labels. Reading the source
-// finds those too that a daemon shows only after something has gone wrong.
+// registered returns the labels of each metric that the source registers, by the metric's name. It reads the
+// source and not a running daemon, because many metrics appear only after a failure.
 func registered(t *testing.T) map[string][]string {
 	t.Helper()
 	s := &source{packages: map[string]*pkg{}, called: map[string][]callSite{}, metrics: map[string][]string{}}
 	for _, folder := range []string{"coredhcpbuild", "internal", "plugins", "xdsd"} {
-		s.read(t, filepath.Join(root, folder), true)
+		s.parse(t, filepath.Join(root, folder), true)
 	}
 	for module, folder := range map[string][]string{
 		"github.com/coredns/coredns":     {"plugin/metrics/vars"},
@@ -36,7 +36,7 @@ func registered(t *testing.T) map[string][]string {
 			t.Fatalf("finding %s: %v", module, err)
 		}
 		for _, f := range folder {
-			s.read(t, filepath.Join(strings.TrimSpace(string(out)), f), false)
+			s.parse(t, filepath.Join(strings.TrimSpace(string(out)), f), false)
 		}
 	}
 	s.index()
@@ -48,21 +48,21 @@ func registered(t *testing.T) map[string][]string {
 	return s.metrics
 }
 
-// source is Go code, of which strings are evaluated as far as metrics need it.
+// source is parsed Go code, in which string expressions are evaluated as far as metrics need it.
 type source struct {
 	packages map[string]*pkg // by folder
 	called   map[string][]callSite
 	metrics  map[string][]string
 }
 
-// callSite is a call of a function, in another one.
+// callSite is a function call, and the function that contains it.
 type callSite struct {
 	in   *pkg
 	from *function
 	call *ast.CallExpr
 }
 
-// index finds the calls, by the name of the function that is called.
+// index records all calls by the name of the called function.
 func (s *source) index() {
 	for _, p := range s.packages {
 		for _, f := range p.functions {
@@ -83,21 +83,21 @@ type pkg struct {
 	functions []*function
 }
 
-// function is a function, or what stands outside of any: that has no name.
+// function is a function, or code outside of any function, which has no name.
 type function struct {
 	name   string
 	params *ast.FieldList
 	body   ast.Node
 }
 
-// scope is where an expression stands: its package, and what the parameters are.
+// scope is the context of an expression: its package, and the known values of parameters.
 type scope struct {
 	*pkg
 	strings map[string]string
 	lists   map[string][]string
 }
 
-func (s *source) read(t *testing.T, folder string, deep bool) {
+func (s *source) parse(t *testing.T, folder string, deep bool) {
 	t.Helper()
 	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
 		switch {
@@ -152,7 +152,8 @@ func (p *pkg) add(file *ast.File) {
 	})
 }
 
-// constructor takes down the metric that a call makes, for every way in which its function is called.
+// constructor records the metric that a call creates, once for each way in which the enclosing function is
+// called.
 func (s *source) constructor(c callSite) {
 	name, labels := metric(c.call)
 	if name == nil {
@@ -166,7 +167,8 @@ func (s *source) constructor(c callSite) {
 	}
 }
 
-// metric tells a call that makes a metric, by the shape of client_golang's functions.
+// metric returns the name and the labels of the metric that a call creates, or nil if the call does not have
+// the shape of client_golang's constructors.
 func metric(call *ast.CallExpr) (name, labels ast.Expr) {
 	_, called := names(call.Fun)
 	if !strings.HasPrefix(called, "New") || len(call.Args) == 0 {
@@ -198,7 +200,7 @@ func metric(call *ast.CallExpr) (name, labels ast.Expr) {
 	return &ast.CallExpr{Fun: ast.NewIdent("BuildFQName"), Args: []ast.Expr{fields["Namespace"], fields["Subsystem"], fields["Name"]}}, labels
 }
 
-// calls are the scopes that a function is called with.
+// calls returns the scopes with which a function is called.
 func (s *source) calls(p *pkg, f *function, depth int) []scope {
 	var all []scope
 	if f.name == "" || f.params == nil || depth > 2 {
@@ -216,7 +218,7 @@ func (s *source) calls(p *pkg, f *function, depth int) []scope {
 	return all
 }
 
-// bind gives parameters their values, as far as those are known.
+// bind returns a scope with the values of parameters, as far as they are known.
 func (in scope) bind(params *ast.FieldList, args []ast.Expr) scope {
 	bound := scope{strings: map[string]string{}, lists: map[string][]string{}}
 	i := 0
@@ -242,7 +244,7 @@ func (in scope) bind(params *ast.FieldList, args []ast.Expr) scope {
 	return bound
 }
 
-// text evaluates a string.
+// text evaluates a string expression.
 func (in scope) text(e ast.Expr) (string, bool) {
 	switch e := e.(type) {
 	case nil:
@@ -280,7 +282,7 @@ func (in scope) text(e ast.Expr) (string, bool) {
 	return "", false
 }
 
-// list evaluates a list of strings.
+// list evaluates an expression of a list of strings.
 func (in scope) list(e ast.Expr) ([]string, bool) {
 	switch e := e.(type) {
 	case *ast.Ident:
@@ -314,7 +316,7 @@ func (in scope) list(e ast.Expr) ([]string, bool) {
 	return nil, false
 }
 
-// names takes package.Name or Name apart.
+// names splits package.Name, or Name without a package.
 func names(e ast.Expr) (pkg, name string) {
 	switch e := e.(type) {
 	case *ast.Ident:
@@ -326,8 +328,8 @@ func names(e ast.Expr) (pkg, name string) {
 	return "", ""
 }
 
-// envoys are the metrics of an Envoy that runs with our bootstrap, in testdata as Envoy itself
-// wrote them, with their labels. Those that the bootstrap leaves out by now are left out here, too.
+// envoys returns the labels of each metric of an Envoy with this project's bootstrap. testdata has Envoy's
+// own output; metrics that the current bootstrap excludes are excluded here, too.
 func envoys(t *testing.T) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile("testdata/envoy-metrics.txt")
@@ -364,10 +366,11 @@ func envoys(t *testing.T) map[string][]string {
 	return all
 }
 
-// known are all metrics that alerts and dashboard may use. They are found once for all tests.
+// known returns the labels of each metric that alerts and dashboard may use. They are collected once for all
+// tests.
 func known(t *testing.T) map[string][]string {
 	t.Helper()
-	once.Do(func() { metrics = find(t) })
+	once.Do(func() { metrics = collect(t) })
 	return metrics
 }
 
@@ -376,19 +379,19 @@ var (
 	metrics map[string][]string
 )
 
-func find(t *testing.T) map[string][]string {
+func collect(t *testing.T) map[string][]string {
 	t.Helper()
 	all := registered(t)
-	for _, must := range []string{ // of each way to make one: the reading itself may fail
+	for _, expected := range []string{ // one for each way to create a metric, to test the parser itself
 		"coredns_oooi_problems", "coredns_hcpviews_requests_total", "coredns_hcpapps_requests_total", "coredns_dns_requests_total",
 		"xdsd_problems", "xdsd_ready", "xdsd_ads_nacks_total", "xdsd_ads_ack_seconds", "coredhcp_dhcp4_dropped_total", "coredhcp_dhcp4_in_flight",
 		"coredhcp_kubevirt_synced", "coredhcp_leasedb_addresses", "coredhcp_leasedb_store_seconds", "leader_election_master_status",
 	} {
-		if _, ok := all[must]; !ok {
-			t.Errorf("%s was not found in the source; found %q", must, slices.Sorted(maps.Keys(all)))
+		if _, ok := all[expected]; !ok {
+			t.Errorf("%s was not found in the source; found %q", expected, slices.Sorted(maps.Keys(all)))
 		}
 	}
 	maps.Copy(all, envoys(t))
-	all["up"] = nil // Prometheus' own
+	all["up"] = nil // created by Prometheus
 	return all
 }

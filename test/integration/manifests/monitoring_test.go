@@ -64,7 +64,7 @@ func alerts(t *testing.T) []rule {
 	return all
 }
 
-// TestRuleObject keeps rules.yaml what alerts.yaml is.
+// TestRuleObject checks that rules.yaml has the rules of alerts.yaml.
 func TestRuleObject(t *testing.T) {
 	const head = `# alerts.yaml as an object of the Prometheus operator, written by: go test ./test/integration/manifests -update
 apiVersion: monitoring.coreos.com/v1
@@ -99,14 +99,14 @@ spec:
 	}
 }
 
-// TestAlertsFire runs the alerts' own tests, and sees that each alert has one.
+// TestAlertsFire runs the unit tests of the alerts, and checks that every alert has one in which it fires.
 func TestAlertsFire(t *testing.T) {
 	promtool(t, monitoring, "check", "rules", "alerts.yaml")
 	promtool(t, monitoring, "test", "rules", "alerts_test.yaml")
 	text := string(read(t, monitoring+"/alerts_test.yaml"))
 	for _, r := range alerts(t) {
 		if !strings.Contains(text, `{labels: 'ALERTS{alertname="`+r.Alert+`",alertstate="firing",`) {
-			t.Errorf("%s: no test sees it fire", r.Alert)
+			t.Errorf("%s: no test in which it fires", r.Alert)
 		}
 	}
 }
@@ -116,14 +116,14 @@ var (
 	grouped   = regexp.MustCompile(`\bby \(([^)]*)\)`)
 )
 
-// TestAlertsSayWhatToDo holds every alert to its form, and to documents that exist.
-func TestAlertsSayWhatToDo(t *testing.T) {
+// TestAlertsAreComplete checks each alert's name, labels, annotations and runbook.
+func TestAlertsAreComplete(t *testing.T) {
 	metrics := known(t)
 	runbook := string(read(t, root+"/docs/reference/alerts.md"))
 	seen := map[string]bool{}
 	for _, r := range alerts(t) {
 		if seen[r.Alert] || !strings.HasPrefix(r.Alert, "Oooi") {
-			t.Errorf("%s: a name that is used twice, or not ours", r.Alert)
+			t.Errorf("%s: duplicate name, or no prefix Oooi", r.Alert)
 		}
 		seen[r.Alert] = true
 		if s := r.Labels["severity"]; s != "warning" && s != "critical" {
@@ -139,12 +139,12 @@ func TestAlertsSayWhatToDo(t *testing.T) {
 		if !strings.Contains(runbook, "\n### "+r.Alert+"\n") {
 			t.Errorf("%s: docs/reference/alerts.md has no heading for it", r.Alert)
 		}
-		uses(t, r.Alert, r.Expr, metrics)
+		checkExpression(t, r.Alert, r.Expr, metrics)
 		for _, text := range r.Annotations {
 			for _, m := range reference.FindAllStringSubmatch(text, -1) {
 				for _, by := range grouped.FindAllStringSubmatch(r.Expr, -1) {
 					if !slices.Contains(strings.Split(by[1], ", "), m[1]) {
-						t.Errorf("%s: its text speaks of label %s, which %s leaves out", r.Alert, m[1], by[0])
+						t.Errorf("%s: the text uses label %s, which %s removes", r.Alert, m[1], by[0])
 					}
 				}
 			}
@@ -152,12 +152,12 @@ func TestAlertsSayWhatToDo(t *testing.T) {
 	}
 	for _, m := range regexp.MustCompile(`(?m)^### (Oooi\w+)$`).FindAllStringSubmatch(runbook, -1) {
 		if !seen[m[1]] {
-			t.Errorf("docs/reference/alerts.md explains %s, which is no alert", m[1])
+			t.Errorf("docs/reference/alerts.md has a heading for %s, which is not an alert", m[1])
 		}
 	}
 }
 
-// targets are the labels that Prometheus adds to what it reads from our pods.
+// targets are the labels that Prometheus adds to metrics of the pods.
 var targets = []string{"namespace", "pod", "container", "job", "instance", "endpoint", "app_kubernetes_io_component", "hostedcluster_densityops_com_infra"}
 
 var (
@@ -169,9 +169,9 @@ var (
 	word     = regexp.MustCompile(`[a-zA-Z_:][\w:]*(\s*\()?`)
 )
 
-// uses reports metrics that nobody makes, and labels that they do not have. That the expression is
-// one at all is for promtool to say.
-func uses(t *testing.T, who, expr string, metrics map[string][]string) {
+// checkExpression reports metrics that do not exist, and labels that they do not have. promtool checks the
+// syntax.
+func checkExpression(t *testing.T, subject, expr string, metrics map[string][]string) {
 	t.Helper()
 	labelsOf := func(name string) ([]string, bool) {
 		if of, ok := metrics[name]; ok {
@@ -192,7 +192,7 @@ func uses(t *testing.T, who, expr string, metrics map[string][]string) {
 		of, _ := labelsOf(s[1])
 		for _, m := range matcher.FindAllStringSubmatch(s[2], -1) {
 			if !slices.Contains(of, m[1]) && !slices.Contains(targets, m[1]) {
-				t.Errorf("%s: %s has no label %s, but %q", who, s[1], m[1], of)
+				t.Errorf("%s: %s has no label %s, but %q", subject, s[1], m[1], of)
 			}
 		}
 	}
@@ -205,24 +205,24 @@ func uses(t *testing.T, who, expr string, metrics map[string][]string) {
 		}
 		of, ok := labelsOf(w)
 		if !ok {
-			t.Errorf("%s: no code makes metric %s", who, w)
+			t.Errorf("%s: no code registers metric %s", subject, w)
 		}
 		all = append(all, of...)
 		found++
 	}
 	if found == 0 {
-		t.Errorf("%s: no metric in %q", who, expr)
+		t.Errorf("%s: no metric in %q", subject, expr)
 	}
 	for _, c := range clause.FindAllStringSubmatch(expr, -1) {
 		for label := range strings.SplitSeq(c[2], ",") {
 			if label = strings.TrimSpace(label); label != "" && !slices.Contains(all, label) {
-				t.Errorf("%s: %s (%s): no metric in it has label %s", who, c[1], c[2], label)
+				t.Errorf("%s: %s (%s): no metric in it has label %s", subject, c[1], c[2], label)
 			}
 		}
 	}
 }
 
-// TestDashboard sees that every panel asks for what there is.
+// TestDashboard checks the layout of the dashboard, and the queries of every panel.
 func TestDashboard(t *testing.T) {
 	type target struct {
 		Expr string `json:"expr"`
@@ -247,7 +247,7 @@ func TestDashboard(t *testing.T) {
 	var rules []map[string]string
 	for _, p := range d.Panels {
 		if ids[p.ID] || places[[2]int{p.GridPos.X, p.GridPos.Y}] || p.GridPos.X+p.GridPos.W > 24 {
-			t.Errorf("%s: id or place is another panel's", p.Title)
+			t.Errorf("%s: id or position is used by another panel", p.Title)
 		}
 		ids[p.ID], places[[2]int{p.GridPos.X, p.GridPos.Y}] = true, true
 		if p.Type == "row" {
@@ -258,8 +258,8 @@ func TestDashboard(t *testing.T) {
 			t.Errorf("%s: no query, or no description", p.Title)
 		}
 		for _, q := range p.Targets {
-			uses(t, p.Title, q.Expr, metrics)
-			// As Grafana replaces them.
+			checkExpression(t, p.Title, q.Expr, metrics)
+			// Replace variables like Grafana.
 			expr := strings.NewReplacer("$__rate_interval", "5m", "$namespace", ".*").Replace(q.Expr)
 			rules = append(rules, map[string]string{"record": "dashboard", "expr": expr})
 		}
@@ -267,9 +267,9 @@ func TestDashboard(t *testing.T) {
 	if want := []string{"DNS", "DHCP", "Proxy", "State"}; d.UID != "oooi" || !slices.Equal(rows, want) {
 		t.Errorf("dashboard %q with rows %q, want %q", d.UID, rows, want)
 	}
-	// One file of rules has promtool read all expressions at once.
+	// With one file of rules promtool checks all expressions in one run.
 	for i := range rules {
-		rules[i]["record"] += strings.Repeat(":x", i+1) // no two alike
+		rules[i]["record"] += strings.Repeat(":x", i+1) // unique names
 	}
 	text, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "dashboard", "rules": rules}}})
 	if err != nil {
@@ -282,7 +282,7 @@ func TestDashboard(t *testing.T) {
 	promtool(t, folder, "check", "rules", "dashboard.yaml")
 }
 
-// podMonitor is what of one we look at.
+// podMonitor has the fields of a PodMonitor that the test uses.
 type podMonitor struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -295,8 +295,8 @@ type podMonitor struct {
 	} `json:"spec"`
 }
 
-// TestPodMonitors asks for each container's metrics in the pods that setup renders for the example,
-// and in control's: by which page and port they are read.
+// TestPodMonitors checks that PodMonitors select the port and path of each container with metrics, in the
+// pods that setup renders for the example and in control's.
 func TestPodMonitors(t *testing.T) {
 	var monitors []podMonitor
 	for _, text := range documents(read(t, monitoring+"/podmonitor.yaml")) {
@@ -348,13 +348,13 @@ func TestPodMonitors(t *testing.T) {
 		"control control health/metrics", "dhcp coredhcp health/metrics", "dns coredns metrics/metrics",
 		"proxy envoy envoy/stats/prometheus", "proxy xdsd health/metrics",
 	}
-	if read := slices.Sorted(maps.Keys(got)); !slices.Equal(read, want) {
-		t.Errorf("read from the pods: %q, want %q", read, want)
+	if scraped := slices.Sorted(maps.Keys(got)); !slices.Equal(scraped, want) {
+		t.Errorf("scraped from the pods: %q, want %q", scraped, want)
 	}
-	up := "oooi-(dns|daemons|envoy)" // in alerts and dashboard
+	jobs := "oooi-(dns|daemons|envoy)" // in alerts and dashboard
 	for _, m := range monitors {
-		if !regexp.MustCompile("^" + up + "$").MatchString(m.Name) {
-			t.Errorf("alerts do not look at the targets of %s", m.Name)
+		if !regexp.MustCompile("^" + jobs + "$").MatchString(m.Name) {
+			t.Errorf("alerts do not match the targets of %s", m.Name)
 		}
 	}
 }
@@ -363,7 +363,7 @@ func documents(text []byte) [][]byte { return bytes.Split(text, []byte("\n---\n"
 
 // TestDocumentedKustomizations builds the kustomizations of docs/how-to/monitor.md.
 func TestDocumentedKustomizations(t *testing.T) {
-	folder := t.TempDir() // below which nothing may be named by an absolute path
+	folder := t.TempDir() // kustomizations in it use only relative paths
 	if err := os.CopyFS(folder, os.DirFS(root+"/manifests")); err != nil {
 		t.Fatal(err)
 	}
@@ -373,7 +373,7 @@ func TestDocumentedKustomizations(t *testing.T) {
 		if !strings.Contains(m[1], "kind: Kustomization") {
 			continue
 		}
-		overlay, err := os.MkdirTemp(folder, "overlay") //nolint:usetesting // it refers to folders beside it
+		overlay, err := os.MkdirTemp(folder, "overlay") //nolint:usetesting // the overlay refers to folders beside it
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -413,7 +413,8 @@ func TestDocumentedKustomizations(t *testing.T) {
 	}
 }
 
-// checkRules expects all alerts, except in the namespace of an Infra the one about control.
+// checkRules checks that a PrometheusRule has all alerts. In the namespace of an Infra OooiControlAbsent is
+// missing, because control does not run there.
 func checkRules(t *testing.T, namespace, object string) {
 	t.Helper()
 	var built struct {
@@ -438,7 +439,7 @@ func checkRules(t *testing.T, namespace, object string) {
 	}
 }
 
-// TestMetricsReference expects docs/reference/metrics.md to have a row for each metric, with its labels.
+// TestMetricsReference checks that docs/reference/metrics.md has a row for each metric, with its labels.
 func TestMetricsReference(t *testing.T) {
 	page := string(read(t, root+"/docs/reference/metrics.md"))
 	rows := map[string][]string{}
@@ -450,8 +451,8 @@ func TestMetricsReference(t *testing.T) {
 	}
 	metrics := known(t)
 	for name, labels := range metrics {
-		ours := slices.ContainsFunc([]string{"coredns_oooi_", "coredns_hcp", "coredhcp_", "xdsd_", "envoy_"}, func(p string) bool { return strings.HasPrefix(name, p) })
-		if documented, ok := rows[name]; ours && (!ok || !slices.Equal(slices.Sorted(slices.Values(labels)), slices.Sorted(slices.Values(documented)))) {
+		own := slices.ContainsFunc([]string{"coredns_oooi_", "coredns_hcp", "coredhcp_", "xdsd_", "envoy_"}, func(p string) bool { return strings.HasPrefix(name, p) })
+		if documented, ok := rows[name]; own && (!ok || !slices.Equal(slices.Sorted(slices.Values(labels)), slices.Sorted(slices.Values(documented)))) {
 			t.Errorf("docs/reference/metrics.md has no row for %s with labels %q", name, labels)
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// promtool runs Prometheus' own tool, in a folder. Building it takes minutes, so it is Debian's,
-// taken out of its package: to install that would start a server.
+// promtool runs Prometheus' promtool in a folder. Building it takes minutes, so it is extracted from the
+// Debian package; installing that would start a server.
 func promtool(t *testing.T, folder string, args ...string) {
 	t.Helper()
 	tool, err := findPromtool(t)

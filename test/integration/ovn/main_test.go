@@ -1,5 +1,5 @@
-// Package ovn_test runs our daemons on OVN nodes whose ports are configured as OVN-Kubernetes does for
-// pods on a localnet, from the objects that kubectl oooi setup renders.
+// Package ovn_test runs the daemons on OVN nodes, with ports that are configured like those of pods on an
+// OVN-Kubernetes localnet. The pods are those that kubectl oooi setup renders.
 package ovn_test
 
 import (
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 }
 
 func prepare(ctx context.Context) error {
-	_, noOVN := lab.FindOVN(ctx, nil)
-	_, noEnvoy := lab.FindEnvoy(ctx, nil)
-	return errors.Join(noOVN, noEnvoy, lab.FindTools("ip", "nsenter", "setpriv", "unshare", "busybox"))
+	_, ovnErr := lab.FindOVN(ctx, nil)
+	_, envoyErr := lab.FindEnvoy(ctx, nil)
+	return errors.Join(ovnErr, envoyErr, lab.FindTools("ip", "nsenter", "setpriv", "unshare", "busybox"))
 }

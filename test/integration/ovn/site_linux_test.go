@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	machines = `{"cniVersion": "1.0.0", "name": "cluster_udn_vlan100", "netAttachDefName": "NS/vlan100", "role": "secondary", "topology": "localnet", "type": "ovn-k8s-cni-overlay", "physicalNetworkName": "physnet", "vlanID": 100}`
-	infra    = `
+	vmNetwork = `{"cniVersion": "1.0.0", "name": "cluster_udn_vlan100", "netAttachDefName": "NS/vlan100", "role": "secondary", "topology": "localnet", "type": "ovn-k8s-cni-overlay", "physicalNetworkName": "physnet", "vlanID": 100}`
+	infra     = `
 apiVersion: hostedcluster.densityops.com/v1alpha1
 kind: Infra
 metadata: {name: demo, namespace: NS}
@@ -48,7 +48,7 @@ spec:
 apiVersion: k8s.cni.cncf.io/v1
 kind: NetworkAttachmentDefinition
 metadata: {name: vlan100, namespace: NS}
-spec: {config: 'MACHINES'}
+spec: {config: 'VM_NETWORK'}
 ---
 `
 )
@@ -58,20 +58,20 @@ const (
 	api    = "api." + domain
 )
 
-// endpoints are the control plane's names with their ports.
+// endpoints are the ports of the control-plane names.
 var endpoints = map[string]uint16{api: 6443, "oauth." + domain: 443, "ignition." + domain: 443}
 
-// A site is a hosted cluster, what setup renders for its VLAN, and two nodes to run it on.
+// A site is a hosted cluster, with the objects that setup renders for its VLAN, and two OVN nodes.
 type site struct {
 	*testing.T
 
 	cp          *lab.ControlPlane
 	kube        kubernetes.Interface
-	ca          *lab.CA // of the hosted control plane
+	ca          *lab.CA // CA of the hosted control plane
 	ovn         *lab.OVN
 	namespace   string
 	programs    map[string]string
-	definitions map[string]string // the configurations of NetworkAttachmentDefinitions, by namespace/name
+	definitions map[string]string // configurations of NetworkAttachmentDefinitions by namespace/name
 	templates   map[string]corev1.PodTemplateSpec
 	pods        int
 }
@@ -109,7 +109,7 @@ func (s *site) apply(yaml string) {
 	}
 }
 
-// controlPlane is servers with certificates for the hosted cluster's names.
+// controlPlane starts servers with certificates for the control-plane names.
 func (s *site) controlPlane(cluster lab.HostedCluster) {
 	s.Helper()
 	s.apply(cluster.Backend("kube-apiserver", 6443, s.ca.TLSBackend(s, "198.18.0.81:6443", api).Addr(), "") +
@@ -117,11 +117,11 @@ func (s *site) controlPlane(cluster lab.HostedCluster) {
 		cluster.Backend("ignition-server-proxy", 443, s.ca.TLSBackend(s, "198.18.0.83:8443", "ignition."+domain).Addr(), ""))
 }
 
-// render applies what kubectl oooi prints.
+// render applies the objects that kubectl oooi setup prints.
 func (s *site) render(cluster lab.HostedCluster) {
 	s.Helper()
-	definition := strings.ReplaceAll(machines, "NS", s.namespace)
-	text := cluster.YAML() + strings.NewReplacer("MACHINES", definition, "NS", s.namespace).Replace(infra)
+	definition := strings.ReplaceAll(vmNetwork, "NS", s.namespace)
+	text := cluster.YAML() + strings.NewReplacer("VM_NETWORK", definition, "NS", s.namespace).Replace(infra)
 	file := filepath.Join(s.TempDir(), "infra.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		s.Fatal(err)
@@ -154,7 +154,7 @@ data: {ca.crt: %s}
 	for _, o := range objects {
 		switch o.GetKind() {
 		case "CustomResourceDefinition":
-			continue // all tests share them
+			continue // shared by all tests
 		case "NetworkAttachmentDefinition":
 			s.definitions[o.GetNamespace()+"/"+o.GetName()], _, _ = unstructured.NestedString(o.Object, "spec", "config")
 		case "StatefulSet":
@@ -170,7 +170,7 @@ data: {ca.crt: %s}
 	}
 }
 
-// selection is the network that a pod asks for.
+// selection returns the network selection of a rendered pod.
 func (s *site) selection(name string) lab.NetworkSelection {
 	s.Helper()
 	selection, err := lab.NetworkSelectionOf(s.templates[name].Annotations)
@@ -180,7 +180,7 @@ func (s *site) selection(name string) lab.NetworkSelection {
 	return selection
 }
 
-// A pod is the one of a StatefulSet, on a node.
+// A pod is the pod of a StatefulSet on a node.
 type pod struct {
 	*lab.Namespace
 	*lab.Pod
@@ -188,8 +188,7 @@ type pod struct {
 	node, mac string
 }
 
-// newPod runs a pod, with an interface on the VLAN and one in the pod network, by which its default
-// route leads.
+// newPod starts a pod with an interface on the VLAN, and one in the pod network, which has its default route.
 func (s *site) newPod(name, node string, selection lab.NetworkSelection) *pod {
 	s.Helper()
 	s.pods++
@@ -216,19 +215,19 @@ func (s *site) newPod(name, node string, selection lab.NetworkSelection) *pod {
 	return p
 }
 
-// attach does what OVN-Kubernetes does, or fails the test where that would refuse the pod. It returns
-// the interface's MAC address.
+// attach attaches a namespace to a node's port like OVN-Kubernetes, and returns the interface's MAC address.
+// The test fails if OVN-Kubernetes would reject the pod.
 func (s *site) attach(to *lab.Namespace, node string, selection lab.NetworkSelection) (mac string) {
 	s.Helper()
 	port, err := lab.PortOf(s.definitions[selection.Namespace+"/"+selection.Name], selection)
 	if err != nil {
-		s.Fatalf("OVN-Kubernetes refuses %+v: %v", selection, err)
+		s.Fatalf("OVN-Kubernetes rejects %+v: %v", selection, err)
 	}
 	s.ovn.Node(node).Attach(s, to, port)
 	return port.MAC
 }
 
-// newVM is a VM of the hosted cluster on a node, whose interface net1 has no address.
+// newVM creates a VM of the hosted cluster on a node. Its interface net1 has no address.
 func (s *site) newVM(name, node, mac string) *lab.Machine {
 	s.Helper()
 	s.apply(fmt.Sprintf(`
@@ -244,33 +243,33 @@ spec:
 	return vm
 }
 
-// A client connects to the proxy, by IPv4 from one of its addresses; the zero one is any.
+// A client connects to the proxy. from is its source address for IPv4; the zero value is any.
 type client struct {
 	*lab.Namespace
 
 	from netip.Addr
 }
 
-// newRouter is the VLAN's router, on a switch beside the nodes, with a client behind it.
+// newRouter creates the VLAN's router, on a switch beside the nodes, and returns a client behind it.
 func (s *site) newRouter() client {
 	s.Helper()
-	router, beyond := lab.NewNamespace(s), netip.MustParseAddr("198.51.100.7")
+	router, behind := lab.NewNamespace(s), netip.MustParseAddr("198.51.100.7")
 	s.ovn.Access(s, router)
 	for _, a := range []string{"192.0.2.1/24", "2001:db8::1/64"} {
 		router.Run(s, "ip", "address", "add", a, "dev", "net1", "nodad")
 	}
-	router.Run(s, "ip", "address", "add", beyond.String(), "dev", "lo")
-	return client{router, beyond}
+	router.Run(s, "ip", "address", "add", behind.String(), "dev", "lo")
+	return client{router, behind}
 }
 
-// udhcpcHook gives the interface its address, and prints the lease in dhclient's words.
+// udhcpcHook configures the interface's address, and prints the lease with dhclient's variable names.
 const udhcpcHook = `#!/bin/sh
 [ "$1" = bound ] || exit 0
 ip address add "$ip/$mask" dev "$interface"
 echo "ip_address=$ip subnet_mask=$subnet routers=$router domain_name_servers=$dns"
 `
 
-// udhcpc gets a VM its lease by BusyBox's client.
+// udhcpc gets a lease with BusyBox's udhcpc.
 func udhcpc(t *testing.T, vm *lab.Machine) map[string]string {
 	t.Helper()
 	hook := filepath.Join(vm.Dir, "hook")
@@ -285,13 +284,13 @@ func udhcpc(t *testing.T, vm *lab.Machine) map[string]string {
 	return lease
 }
 
-// dhclient does by ISC's client, which goes on to renew it.
+// dhclient gets a lease with ISC dhclient, which continues to renew it.
 func dhclient(t *testing.T, vm *lab.Machine) map[string]string {
 	t.Helper()
 	return vm.DHCP(t)
 }
 
-// resolve returns the one address that a DNS server has for a name, as a client is told; else why not.
+// resolve returns the only address that a DNS server returns for a name, or else the rcode or the error.
 func (c client) resolve(t *testing.T, server, name string, kind uint16) (address string) {
 	t.Helper()
 	err := c.Do(func() error {
@@ -315,9 +314,9 @@ func (c client) resolve(t *testing.T, server, name string, kind uint16) (address
 	return address
 }
 
-// reach returns the name that the server behind an address says after a TLS handshake in which its
-// certificate was verified for a name; else why not.
-func (c client) reach(t *testing.T, ca *lab.CA, to netip.AddrPort, name string) (says string) {
+// reach does a TLS handshake with an address, verifies the certificate for a name, and returns the name of
+// the backend or the error.
+func (c client) reach(t *testing.T, ca *lab.CA, to netip.AddrPort, name string) (backend string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
@@ -329,15 +328,15 @@ func (c client) reach(t *testing.T, ca *lab.CA, to netip.AddrPort, name string) 
 	if err != nil {
 		return err.Error()
 	}
-	conn, says, err := ca.Handshake(ctx, raw, name)
+	conn, backend, err := ca.Handshake(ctx, raw, name)
 	if err != nil {
 		return err.Error()
 	}
 	_ = conn.Close()
-	return says
+	return backend
 }
 
-// neighbour returns the MAC address that a client has for another address on the VLAN.
+// neighbour returns the MAC address in a client's neighbour entry for an address on the VLAN.
 func (c client) neighbour(t *testing.T, of netip.Addr) string {
 	t.Helper()
 	_, rest, _ := strings.Cut(c.Run(t, "ip", "neighbour", "show", of.String(), "dev", "net1"), "lladdr ")

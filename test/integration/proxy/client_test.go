@@ -18,41 +18,41 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// patience is how long one connection may take.
-const patience = 30 * time.Second
+// dialTimeout bounds a connection with its handshake, and each exchange on it.
+const dialTimeout = 30 * time.Second
 
-// hello is how a client begins.
+// hello describes the ClientHello of a connection.
 type hello struct {
-	sni    string // empty for none
-	verify string // name that the certificate is to have, where that is not sni
-	large  bool   // 15 KiB of it
-	halves bool   // a second apart
+	sni    string // empty for no SNI
+	verify string // name to verify in the certificate, if not sni
+	large  bool   // a ClientHello of 15 KiB
+	split  bool   // send the ClientHello in two parts, a second apart
 }
 
-// dial connects to an address, does a handshake that verifies the backend's
-// certificate, and returns the name that the backend says: proof of which one it is.
+// dial connects to an address, does a TLS handshake that verifies the backend's certificate, and returns the
+// name that the backend sends.
 func (s *site) dial(ctx context.Context, address string, h hello) (conn *tls.Conn, name string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	raw, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return nil, "", err
 	}
-	first := &firstWrite{Conn: raw, halves: h.halves}
+	first := &firstWrite{Conn: raw, split: h.split}
 	verify := h.verify
 	if verify == "" {
 		verify = h.sni
 	}
 	config := &tls.Config{
 		ServerName: h.sni, MinVersion: tls.VersionTLS12,
-		InsecureSkipVerify: true, // for what is sent need not be what is verified
+		InsecureSkipVerify: true, // VerifyConnection verifies, because the verified name may differ from the SNI
 		VerifyConnection: func(state tls.ConnectionState) error {
 			_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: s.ca.Roots(), DNSName: verify})
 			return err
 		},
 	}
 	if h.large {
-		// The rest is a key share of ML-KEM and so on. It has to fit into one TLS record.
+		// The rest are key shares, such as that of ML-KEM. Everything must fit into one TLS record.
 		for i := range 56 {
 			config.NextProtos = append(config.NextProtos, fmt.Sprintf("%0250d", i))
 		}
@@ -70,7 +70,7 @@ func (s *site) dial(ctx context.Context, address string, h hello) (conn *tls.Con
 	return conn, name, nil
 }
 
-// reach is dial to a port of the proxy for who wants to know no more than the name.
+// reach connects to a port of the proxy and returns only the backend's name.
 func (s *site) reach(t *testing.T, port int, h hello) (string, error) {
 	t.Helper()
 	conn, name, err := s.dial(t.Context(), s.at(3, port), h)
@@ -80,7 +80,7 @@ func (s *site) reach(t *testing.T, port int, h hello) (string, error) {
 	return name, conn.Close()
 }
 
-// await waits until the backend of a name is this one.
+// await waits until a connection reaches a backend.
 func (s *site) await(t *testing.T, port int, h hello, want string) {
 	t.Helper()
 	var last string
@@ -96,12 +96,12 @@ func (s *site) await(t *testing.T, port int, h hello, want string) {
 	})
 }
 
-// firstWrite looks at what is written first, the ClientHello, and sends it in two
-// parts, a second apart, if it is to.
+// firstWrite records the size of the first write, which is the ClientHello, and optionally sends it in two
+// parts, a second apart.
 type firstWrite struct {
 	net.Conn
-	halves bool
-	size   int
+	split bool
+	size  int
 }
 
 func (c *firstWrite) Write(p []byte) (int, error) {
@@ -109,22 +109,22 @@ func (c *firstWrite) Write(p []byte) (int, error) {
 		return c.Conn.Write(p)
 	}
 	c.size = len(p)
-	if !c.halves {
+	if !c.split {
 		return c.Conn.Write(p)
 	}
 	n, err := c.Conn.Write(p[:len(p)/2])
 	if err != nil {
 		return n, err
 	}
-	time.Sleep(time.Second) // that is the test
+	time.Sleep(time.Second) // the delay under test
 	m, err := c.Conn.Write(p[len(p)/2:])
 	return n + m, err
 }
 
-// apiServer is a backend for TLS and, as a test needs to see who it reaches without,
-// plain TCP: to each connection it says its name.
+// apiServer is a backend for TLS and plain TCP, so that tests can see connections without TLS. It sends its
+// name on each connection, and records the requested names.
 type apiServer struct {
-	asked chan string // names that clients asked for
+	asked chan string // SNIs of connections
 }
 
 func newAPIServer(t *testing.T, s *site, address string, names ...string) *apiServer {
@@ -135,7 +135,7 @@ func newAPIServer(t *testing.T, s *site, address string, names ...string) *apiSe
 		GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
 			select {
 			case a.asked <- h.ServerName:
-			default: // nobody looks
+			default: // no test reads them
 			}
 			return nil, nil
 		},
@@ -154,7 +154,7 @@ func newAPIServer(t *testing.T, s *site, address string, names ...string) *apiSe
 			go func() {
 				defer func() { _ = conn.Close() }()
 				in := bufio.NewReader(conn)
-				first, err := in.Peek(1) // whoever connects without TLS is to speak first
+				first, err := in.Peek(1) // clients without TLS must send first
 				if err != nil {
 					return
 				}
@@ -172,7 +172,7 @@ func newAPIServer(t *testing.T, s *site, address string, names ...string) *apiSe
 	return a
 }
 
-// names returns who was asked for since the last time.
+// names returns the SNIs of connections since the last call.
 func (a *apiServer) names() []string {
 	var list []string
 	for {
@@ -192,8 +192,7 @@ type buffered struct {
 
 func (b *buffered) Read(p []byte) (int, error) { return b.in.Read(p) }
 
-// stream is a connection that ticks: each tick is sent, and has to come back before the
-// next one is.
+// stream is a connection that sends a number of ticks: each must be echoed before the next is sent.
 type stream struct {
 	what  string
 	conn  net.Conn
@@ -211,18 +210,18 @@ func (st *stream) close() {
 	_ = st.conn.Close()
 }
 
-// tick starts a stream to a name, which is at this backend.
-func (s *site) tick(t *testing.T, port int, h hello, want string) *stream {
+// startStream starts a stream to a name that leads to a backend.
+func (s *site) startStream(t *testing.T, port int, h hello, want string) *stream {
 	t.Helper()
-	st := s.tryTick(t, port, h, want)
+	st := s.tryStartStream(t, port, h, want)
 	if st == nil {
 		t.Fatalf("%s on port %d does not lead to %s", h.sni, port, want)
 	}
 	return st
 }
 
-// tryTick is tick where the name may be at another backend: then there is none.
-func (s *site) tryTick(t *testing.T, port int, h hello, want string) *stream {
+// tryStartStream is startStream, but returns nil if the connection reaches another backend.
+func (s *site) tryStartStream(t *testing.T, port int, h hello, want string) *stream {
 	t.Helper()
 	conn, name, err := s.dial(t.Context(), s.at(3, port), h)
 	if err != nil {
@@ -243,7 +242,7 @@ func (st *stream) run() error {
 	for !st.stop.Load() {
 		n := st.ticks.Load()
 		binary.BigEndian.PutUint64(sent[:], uint64(n))
-		if err := st.conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		if err := st.conn.SetDeadline(time.Now().Add(dialTimeout)); err != nil {
 			return err
 		}
 		if _, err := st.conn.Write(sent[:]); err != nil {
@@ -253,52 +252,52 @@ func (st *stream) run() error {
 			return fmt.Errorf("tick %d: %w", n, err)
 		}
 		if got != sent {
-			return fmt.Errorf("tick %d came back as %d", n, binary.BigEndian.Uint64(got[:]))
+			return fmt.Errorf("tick %d was echoed as %d", n, binary.BigEndian.Uint64(got[:]))
 		}
 		st.ticks.Add(1)
-		time.Sleep(time.Millisecond) // as other tests want to run, too
+		time.Sleep(time.Millisecond) // leaves processor time for other tests
 	}
 	return nil
 }
 
-// more waits for further ticks.
-func (st *stream) more(t *testing.T, n int64) {
+// awaitTicks waits for n further ticks.
+func (st *stream) awaitTicks(t *testing.T, n int64) {
 	t.Helper()
 	target := st.ticks.Load() + n
 	lab.Poll(t, fmt.Sprintf("%d more ticks of %s", n, st.what), func() bool {
 		select {
 		case err := <-st.done:
-			t.Fatalf("the stream to %s broke: %v", st.what, err)
+			t.Fatalf("stream to %s failed: %v", st.what, err)
 		default:
 		}
 		return st.ticks.Load() >= target
 	})
 }
 
-// end sees to it that no tick was lost.
+// end waits for one more tick, stops the stream and checks that no tick was lost.
 func (st *stream) end(t *testing.T) {
 	t.Helper()
-	st.more(t, 1)
-	st.finish(t)
+	st.awaitTicks(t, 1)
+	st.stopAndCheck(t)
 	t.Logf("%d ticks of %s, none lost", st.ticks.Load(), st.what)
 }
 
-func (st *stream) finish(t *testing.T) {
+func (st *stream) stopAndCheck(t *testing.T) {
 	t.Helper()
 	st.stop.Store(true)
 	if err := <-st.done; err != nil {
-		t.Errorf("the stream to %s broke: %v", st.what, err)
+		t.Errorf("stream to %s failed: %v", st.what, err)
 	}
 }
 
-// broken waits for the end of a stream, which is to come by itself within a time.
-func (st *stream) broken(t *testing.T, within time.Duration) {
+// awaitClose waits until the proxy closes the stream, and fails the test if that takes longer than within.
+func (st *stream) awaitClose(t *testing.T, within time.Duration) {
 	t.Helper()
 	started := time.Now()
 	select {
 	case err := <-st.done:
-		t.Logf("the stream to %s was closed after %s: %v", st.what, time.Since(started).Round(time.Millisecond), err)
+		t.Logf("stream to %s was closed after %s: %v", st.what, time.Since(started).Round(time.Millisecond), err)
 	case <-time.After(within):
-		t.Errorf("the stream to %s is not closed within %s", st.what, within)
+		t.Errorf("stream to %s was not closed within %s", st.what, within)
 	}
 }

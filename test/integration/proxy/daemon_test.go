@@ -12,15 +12,15 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// daemon is an xdsd serve. It can be killed and started again.
+// daemon is an xdsd serve process. It can be killed and restarted.
 type daemon struct {
 	*lab.Daemon
 
 	args []string
-	http string // host:port of its state
+	http string // host:port of its HTTP endpoint
 }
 
-// newDaemon ends with the test.
+// newDaemon returns a daemon that is not started.
 func newDaemon(t *testing.T, http string, args ...string) *daemon {
 	t.Helper()
 	d := &daemon{args: append([]string{"serve", "--http", http}, args...), http: http}
@@ -28,7 +28,7 @@ func newDaemon(t *testing.T, http string, args ...string) *daemon {
 	return d
 }
 
-// state is what of /state matters here.
+// state has the fields of /state that the tests use.
 type state struct {
 	Store struct {
 		At    time.Time `json:"at"`
@@ -45,11 +45,10 @@ type state struct {
 	Problems []model.Problem `json:"problems"`
 }
 
-// follows reports whether the API server is followed without a gap until now.
-func (s state) follows() bool { return !s.Store.Since.IsZero() && !s.Store.Since.Before(s.Store.At) }
+// inSync reports whether the daemon has watched the API server without interruption until now.
+func (s state) inSync() bool { return !s.Store.Since.IsZero() && !s.Store.Since.Before(s.Store.At) }
 
-// state returns the state, and as what it was written. Before the daemon answers at all
-// there is none.
+// state returns the state, parsed and as text. Both are empty if the daemon does not respond.
 func (d *daemon) state(t *testing.T) (s state, text string) {
 	t.Helper()
 	_, text, err := d.get(t, "/state")
@@ -62,14 +61,14 @@ func (d *daemon) state(t *testing.T) (s state, text string) {
 	return s, text
 }
 
-// get reads a page of the daemon.
+// get requests a path of the daemon's HTTP endpoint.
 func (d *daemon) get(t *testing.T, path string) (status int, body string, err error) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+d.http+path, http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
-	request.Close = true // the daemon may be gone the next time
+	request.Close = true // the daemon may be restarted between requests
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return 0, "", err
@@ -79,8 +78,8 @@ func (d *daemon) get(t *testing.T, path string) (status int, body string, err er
 	return response.StatusCode, string(data), err
 }
 
-// current waits until an Envoy has acknowledged everything.
-func (d *daemon) current(t *testing.T) {
+// awaitCurrent waits until the only Envoy has acknowledged its current configuration.
+func (d *daemon) awaitCurrent(t *testing.T) {
 	t.Helper()
 	lab.Poll(t, "Envoy to acknowledge everything", func() bool {
 		s, _ := d.state(t)

@@ -11,16 +11,16 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// TestThePodNetworksAddressIsClosedToTheVLAN: a VM that sends packets for a pod's address in the pod
-// network to the pod's interface on the VLAN gets no connection to health, metrics and state. Linux
-// takes packets for any of its addresses by any of its interfaces.
-func TestThePodNetworksAddressIsClosedToTheVLAN(t *testing.T) {
+// TestPodNetworkEndpointsAreUnreachableFromTheVLAN checks that a VM that sends packets for a pod's address in
+// the pod network to the pod's VLAN interface cannot connect to health, metrics and state. By default Linux
+// accepts packets for any of its addresses on any interface.
+func TestPodNetworkEndpointsAreUnreachableFromTheVLAN(t *testing.T) {
 	s := newSite(t)
-	p := build(t, s, false)
+	p := buildTopology(t, s, false)
 	s.update(t, s.objects())
 	s.xdsd.Start(t)
 	var config lab.EnvoyConfig
-	err := p.pod.Do(func() error { // which looks for the interface
+	err := p.pod.Do(func() error { // bootstrap looks up the interface
 		config = s.bootstrap(t, 0, s.dir, "10.77.0.2,127.0.0.1")
 		return nil
 	})
@@ -28,7 +28,7 @@ func TestThePodNetworksAddressIsClosedToTheVLAN(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.envoy = lab.NewEnvoy(t, p.pod.inside(t, config))
-	s.xdsd.current(t)
+	s.xdsd.awaitCurrent(t)
 	at := func(port uint16) netip.AddrPort { return netip.AddrPortFrom(netip.MustParseAddr("10.77.0.2"), port) }
 	envoy, daemon, unbound := at(9901), at(9902), at(8080)
 	err = p.pod.Do(func() error {
@@ -58,21 +58,21 @@ func TestThePodNetworksAddressIsClosedToTheVLAN(t *testing.T) {
 	}
 	for _, to := range []netip.AddrPort{envoy, daemon} {
 		if !connects(p.node, to) {
-			t.Errorf("the node does not reach %s", to)
+			t.Errorf("the node cannot connect to %s", to)
 		}
 	}
 	if !connects(p.pod, netip.MustParseAddrPort("127.0.0.1:9901")) {
-		t.Error("other containers of the pod do not reach Envoy")
+		t.Error("other containers of the pod cannot connect to Envoy")
 	}
-	for _, route := range []string{"via " + p.proxy.String(), "dev vlan"} { // the second one asks by ARP
+	for _, route := range []string{"via " + p.proxy.String(), "dev vlan"} { // the second one resolves the address by ARP
 		t.Run(route, func(t *testing.T) {
 			p.gateway.ip(t, "route replace 10.77.0.2 %s", route)
 			if !connects(p.gateway, unbound) {
-				t.Fatal("the VLAN does not reach a socket that is not bound to an interface: this test shows nothing")
+				t.Fatal("the VLAN cannot connect to a socket without a bound interface, so this test proves nothing")
 			}
 			for _, to := range []netip.AddrPort{envoy, daemon} {
 				if connects(p.gateway, to) {
-					t.Errorf("the VLAN reaches %s", to)
+					t.Errorf("the VLAN can connect to %s", to)
 				}
 			}
 		})

@@ -13,20 +13,20 @@ import (
 	"testing"
 )
 
-func TestOnTheVLANOnlyTheServicePortsListen(t *testing.T) {
+func TestOnlyServicePortsListenOnTheVLAN(t *testing.T) {
 	s := newSite(t)
 	before := listeners(t)
 	s.controlPlane(t)
 	s.start(t)
-	var vlan, elsewhere []string
+	var vlan, loopback []string
 	for _, l := range listeners(t) {
 		switch address := l.Addr(); {
 		case address.IsUnspecified():
-			t.Errorf("%s listens on every address, those of the VLAN too", l)
+			t.Errorf("%s listens on all addresses, including those of the VLAN", l)
 		case address == netip.MustParseAddr(s.ip(3)), address == netip.MustParseAddr(s.net6+"3"):
 			vlan = append(vlan, l.String())
 		case address.IsLoopback() && !slices.Contains(before, l):
-			elsewhere = append(elsewhere, l.String())
+			loopback = append(loopback, l.String())
 		}
 	}
 	var want []string
@@ -35,14 +35,14 @@ func TestOnTheVLANOnlyTheServicePortsListen(t *testing.T) {
 	}
 	slices.Sort(vlan)
 	slices.Sort(want)
-	// An Envoy has a socket for each of its threads.
+	// Envoy has a socket for each of its threads.
 	if got := slices.Compact(vlan); !slices.Equal(got, want) {
-		t.Errorf("on the VLAN there are %q, and not %q", got, want)
+		t.Errorf("listeners on the VLAN: %q, want %q", got, want)
 	}
-	t.Logf("elsewhere there are %q", elsewhere)
+	t.Logf("listeners on loopback: %q", loopback)
 }
 
-func TestNobodyElseCanOpenTheSockets(t *testing.T) {
+func TestSocketsAreAccessibleToTheOwnerOnly(t *testing.T) {
 	s := newSite(t)
 	s.controlPlane(t)
 	s.start(t)
@@ -52,12 +52,12 @@ func TestNobodyElseCanOpenTheSockets(t *testing.T) {
 			t.Fatal(err)
 		}
 		if info.Mode() != fs.ModeSocket|0o600 {
-			t.Errorf("%s has the mode %s", name, info.Mode())
+			t.Errorf("%s has mode %s", name, info.Mode())
 		}
 	}
 }
 
-// listeners are the addresses on which anybody listens: the network is ours alone.
+// listeners returns all addresses in the network namespace on which a process listens.
 func listeners(t *testing.T) []netip.AddrPort {
 	t.Helper()
 	var list []netip.AddrPort
@@ -82,18 +82,18 @@ func listeners(t *testing.T) []netip.AddrPort {
 	return list
 }
 
-// kernelAddress reads an address as the kernel prints it: 32-bit words, each with its
-// last byte first.
+// kernelAddress parses an address of /proc/net/tcp: 32-bit words in hexadecimal, each with its least
+// significant byte first.
 func kernelAddress(text string) (netip.AddrPort, error) {
 	words, number, _ := strings.Cut(text, ":")
 	address, err := hex.DecodeString(words)
-	port, err2 := strconv.ParseUint(number, 16, 16)
+	port, portErr := strconv.ParseUint(number, 16, 16)
 	for word := range slices.Chunk(address, 4) {
 		slices.Reverse(word)
 	}
 	ip, ok := netip.AddrFromSlice(address)
 	if !ok {
-		return netip.AddrPort{}, errors.Join(errors.New("no address"), err, err2)
+		return netip.AddrPort{}, errors.Join(errors.New("no address"), err, portErr)
 	}
-	return netip.AddrPortFrom(ip.Unmap(), uint16(port)), errors.Join(err, err2)
+	return netip.AddrPortFrom(ip.Unmap(), uint16(port)), errors.Join(err, portErr)
 }

@@ -18,12 +18,12 @@ func TestManyConnectionsOnOneRoute(t *testing.T) {
 	h := hello{sni: "shop.apps." + s.domain}
 	streams, failures := make(chan *stream, n), make(chan string, n)
 	started := time.Now()
-	// A busy machine would not get to all handshakes in the time that Envoy gives each.
-	atOnce := make(chan struct{}, 100)
+	// Limited, because a busy machine does not complete all handshakes within Envoy's timeout.
+	limit := make(chan struct{}, 100)
 	for range n {
 		go func() {
-			atOnce <- struct{}{}
-			defer func() { <-atOnce }()
+			limit <- struct{}{}
+			defer func() { <-limit }()
 			conn, name, err := s.dial(t.Context(), s.at(3, 443), h)
 			if err != nil || name != "apps" {
 				failures <- fmt.Sprintf("%s leads to %q: %v", h.sni, name, err)
@@ -39,16 +39,16 @@ func TestManyConnectionsOnOneRoute(t *testing.T) {
 		select {
 		case st := <-streams:
 			open = append(open, st)
-		case why := <-failures:
-			t.Error(why)
+		case failure := <-failures:
+			t.Error(failure)
 		}
 	}
 	t.Logf("%d of %d connections are open after %s", len(open), n, time.Since(started).Round(time.Millisecond))
-	// All at once, and each of them passes on what it is told.
+	// All streams run at the same time, and each must echo.
 	for _, st := range open {
 		go func() { st.done <- st.run() }()
 	}
-	lab.Poll(t, "each connection to tick", func() bool {
+	lab.Poll(t, "ticks on each connection", func() bool {
 		return !slices.ContainsFunc(open, func(st *stream) bool { return st.ticks.Load() < 3 })
 	})
 	stats, err := s.envoy.Stats(t.Context())
@@ -62,12 +62,12 @@ func TestManyConnectionsOnOneRoute(t *testing.T) {
 		}
 	}
 	if active < n {
-		t.Errorf("Envoy counts %d connections to the applications", active)
+		t.Errorf("Envoy counts %d connections to the apps, want %d", active, n)
 	}
 	for _, st := range open {
 		st.stop.Store(true)
 	}
 	for _, st := range open {
-		st.finish(t)
+		st.stopAndCheck(t)
 	}
 }

@@ -20,7 +20,7 @@ func TestLogLevelFollowsTheInfra(t *testing.T) {
 	s.start(t)
 	s.awaitLevel(t, "warning")
 	pid := s.envoy.PID()
-	stream := s.tick(t, 443, hello{sni: "api." + s.domain}, "kube-apiserver")
+	stream := s.startStream(t, 443, hello{sni: "api." + s.domain}, "kube-apiserver")
 	s.infra.proxy = ", logLevel: error"
 	s.update(t, s.infraYAML())
 	s.awaitLevel(t, "error")
@@ -29,17 +29,17 @@ func TestLogLevelFollowsTheInfra(t *testing.T) {
 		t.Error("Envoy was restarted")
 	}
 
-	// What somebody has turned up by hand is left alone by changes of other things.
+	// Other changes keep a level that was set manually.
 	if _, err := s.envoy.Post(t.Context(), "/logging?admin=debug"); err != nil {
 		t.Fatal(err)
 	}
 	s.update(t, s.route("more", "registry"))
 	s.await(t, 443, hello{sni: s.routeHost("more"), verify: s.routeHost("registry")}, "registry")
 	if levels := s.levels(t); !slices.Equal(levels, []string{"debug", "error"}) {
-		t.Errorf("after a change of a Route, Envoy's levels are %q", levels)
+		t.Errorf("after a change of a Route Envoy's log levels are %q", levels)
 	}
 
-	// An Envoy that comes back has those of its command line.
+	// A restarted Envoy gets the level of its command line, and then that of the Infra.
 	if err := s.envoy.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func TestLogLevelFollowsTheInfra(t *testing.T) {
 	s.awaitLevel(t, "error")
 }
 
-// report has xdsd look after the Envoy that it is beside: its status and its log level.
+// report enables the features of xdsd that need its own Envoy: the replica's status and the log level.
 func (s *site) report() {
 	s.xdsd.args = append(s.xdsd.args, "--pod", filepath.Base(s.dir), "--admin-socket", filepath.Join(s.dir, "admin.sock"))
 }
@@ -59,7 +59,7 @@ func (s *site) awaitLevel(t *testing.T, want string) {
 	lab.Poll(t, "Envoy's log level to be "+want, func() bool { return slices.Equal(s.levels(t), []string{want}) })
 }
 
-// levels are those that Envoy's loggers have, each once.
+// levels returns the distinct levels of Envoy's loggers.
 func (s *site) levels(t *testing.T) []string {
 	t.Helper()
 	body, err := s.envoy.Post(t.Context(), "/logging")
@@ -76,30 +76,30 @@ func (s *site) levels(t *testing.T) []string {
 	return slices.Compact(levels)
 }
 
-func TestAccessLogIsChangedLiveAndEndsConnections(t *testing.T) {
+func TestChangedAccessLogClosesConnections(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.controlPlane(t)
 	s.xdsd.Start(t)
 	config := s.bootstrap(t, 0, s.dir, strings.TrimSuffix(s.xdsd.http, ":9902"))
-	// Envoy's drain time, which the test would wait for.
-	at := slices.Index(config.Args, "--drain-time-s")
-	if at < 0 {
-		t.Fatalf("xdsd's arguments for Envoy have no drain time: %q", config.Args)
+	// The test waits for the drain time.
+	flag := slices.Index(config.Args, "--drain-time-s")
+	if flag < 0 {
+		t.Fatalf("no --drain-time-s in xdsd's arguments for Envoy: %q", config.Args)
 	}
-	config.Args[at+1] = "2"
+	config.Args[flag+1] = "2"
 	s.envoy = lab.NewEnvoy(t, config)
-	s.xdsd.current(t)
+	s.xdsd.awaitCurrent(t)
 	h := hello{sni: "oauth." + s.domain}
 	for _, on := range []bool{true, false} {
 		streams := []*stream{
-			s.tick(t, 443, h, "oauth-openshift"),
-			s.tick(t, 8091, hello{sni: "konnectivity." + s.domain}, "konnectivity-server"),
+			s.startStream(t, 443, h, "oauth-openshift"),
+			s.startStream(t, 8091, hello{sni: "konnectivity." + s.domain}, "konnectivity-server"),
 		}
 		s.infra.proxy = fmt.Sprintf(", accessLog: %t", on)
 		s.update(t, s.infraYAML())
 		for _, st := range streams {
-			st.broken(t, lab.Patience)
+			st.awaitClose(t, lab.WaitTimeout)
 		}
 		s.await(t, 443, h, "oauth-openshift")
 		dump, err := s.envoy.Get(t.Context(), "/config_dump?resource=dynamic_listeners")
@@ -107,10 +107,10 @@ func TestAccessLogIsChangedLiveAndEndsConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 		if strings.Contains(string(dump), "envoy.access_loggers.stdout") != on {
-			t.Errorf("with accessLog: %t, Envoy has the listeners %s", on, dump)
+			t.Errorf("with accessLog: %t Envoy has listeners %s", on, dump)
 		}
 		if on {
-			lab.Poll(t, "a line for a connection", func() bool { return strings.Contains(s.envoy.Logs(), `"sni":"`+h.sni) })
+			lab.Poll(t, "an access log entry", func() bool { return strings.Contains(s.envoy.Logs(), `"sni":"`+h.sni) })
 		}
 	}
 }

@@ -1,6 +1,5 @@
-// Package proxy_test tests xdsd as its users run it: the built binary, with what it
-// reads from a real API server, the real Envoy that it drives, clients that ask for
-// names, and backends with certificates of their own that say who they are.
+// Package proxy_test tests the built xdsd with a real API server and a real Envoy. Clients connect by name,
+// and backends have certificates of their own and send their names.
 package proxy_test
 
 import (
@@ -11,8 +10,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// Each site has a /24 of the one range and a /48 of the other: benchmarks' and
-// documentation's addresses, which no other machine has.
+// network has a /24 of the benchmarking range and a /48 of the documentation range for each site.
 var network = lab.Network{
 	Ranges:  []string{"198.18.0.0/15", "2001:db8::/32"},
 	Build:   []string{"xdsd"},

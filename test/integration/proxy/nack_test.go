@@ -14,7 +14,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-func TestWhatEnvoyRefusesIsToldAndStopsNothingElse(t *testing.T) {
+func TestRejectedResourcesAreReportedAndDoNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.controlPlane(t)
@@ -23,10 +23,10 @@ func TestWhatEnvoyRefusesIsToldAndStopsNothingElse(t *testing.T) {
 	good := s.ca.TLSBackend(t, s.at(21, 443), "good", in("good"), in("better"), in("taken"))
 	s.update(t, service("apps-"+s.name, "good", 443, good.Addr()))
 	s.start(t)
-	stream := s.tick(t, 443, hello{sni: in("oauth")}, "oauth-openshift")
-	lab.Poll(t, "a replica that has everything", func() bool { r := s.replica(t); return r.Acknowledged != "" && r.Acknowledged == r.Version })
+	stream := s.startStream(t, 443, hello{sni: in("oauth")}, "oauth-openshift")
+	lab.Poll(t, "the replica to acknowledge everything", func() bool { r := s.replica(t); return r.Acknowledged != "" && r.Acknowledged == r.Version })
 
-	// Somebody else has the port, which only Envoy can know.
+	// Another process uses the port, which only Envoy can detect.
 	other, err := new(net.ListenConfig).Listen(t.Context(), "tcp", s.at(3, 7443))
 	if err != nil {
 		t.Fatal(err)
@@ -36,41 +36,41 @@ func TestWhatEnvoyRefusesIsToldAndStopsNothingElse(t *testing.T) {
 	s.update(t, s.proxyServer(taken, s.backend("good", in("good"), "good", "")))
 	s.await(t, 443, hello{sni: in("good")}, "good")
 	owner := fmt.Sprintf("listener port-7443 of ProxyServer clusters/%s spec.backends[0] taken: ", s.name)
-	lab.Poll(t, "the refusal in the status", func() bool {
+	lab.Poll(t, "the NACK in the status", func() bool {
 		nack := s.replica(t).NACK
 		return strings.HasPrefix(nack, owner) && strings.Contains(nack, "Address already in use")
 	})
 	nacked := s.replica(t)
 	if nacked.Acknowledged == nacked.Version {
-		t.Errorf("the replica says that it has everything: %+v", nacked)
+		t.Errorf("the replica's status has no pending version: %+v", nacked)
 	}
-	if n := s.refusals(t); n == 0 {
-		t.Error("no metric counts the refusal")
+	if n := s.nacks(t); n == 0 {
+		t.Error("the metric does not count the NACK")
 	}
 	if n := len(s.xdsd.Log.Lines("level=WARN", "port-7443", "Address already in use")); n != 1 {
-		t.Errorf("the refusal is logged %d times", n)
+		t.Errorf("the NACK is logged %d times, want once", n)
 	}
 
-	// All else goes on, listeners too, and is told apart from what is still refused.
+	// Other changes are served, listeners too, and the NACK stays reported.
 	for round := range 3 {
-		more := in(fmt.Sprintf("more%d", round))
-		s.ca.TLSBackend(t, s.at(31+round, 443), "more", more)
+		added := in(fmt.Sprintf("more%d", round))
+		s.ca.TLSBackend(t, s.at(31+round, 443), "more", added)
 		s.update(t, service("apps-"+s.name, fmt.Sprint("more", round), 443, addrPort(s.at(31+round, 443)))+
-			s.proxyServer(taken, s.backend("more", more, fmt.Sprint("more", round), "")))
-		s.await(t, 443, hello{sni: more}, "more")
+			s.proxyServer(taken, s.backend("more", added, fmt.Sprint("more", round), "")))
+		s.await(t, 443, hello{sni: added}, "more")
 	}
 	if nack := s.replica(t).NACK; !strings.HasPrefix(nack, owner) {
-		t.Errorf("after other changes the refusal is %q", nack)
+		t.Errorf("after other changes the NACK is %q", nack)
 	}
 
-	// Once the port is free, Envoy takes it, and nobody speaks of it any more.
+	// Once the port is free, Envoy accepts the listener and the NACK disappears.
 	if err := other.Close(); err != nil {
 		t.Fatal(err)
 	}
 	s.update(t, s.proxyServer(taken, s.backend("better", in("better"), "good", "")))
 	s.await(t, 7443, hello{sni: in("taken")}, "good")
 	s.await(t, 443, hello{sni: in("better")}, "good")
-	lab.Poll(t, "the refusal to go from the status", func() bool {
+	lab.Poll(t, "the NACK to disappear from the status", func() bool {
 		r := s.replica(t)
 		return r.NACK == "" && r.Acknowledged == r.Version
 	})
@@ -78,7 +78,7 @@ func TestWhatEnvoyRefusesIsToldAndStopsNothingElse(t *testing.T) {
 	s.check(t)
 }
 
-// replica is the entry of the Envoy in the status of the ProxyServer.
+// replica returns the Envoy's entry in the status of the ProxyServer.
 func (s *site) replica(t *testing.T) v1alpha1.ReplicaStatus {
 	t.Helper()
 	client, err := dynamic.NewForConfig(s.cp.RESTConfig())
@@ -103,8 +103,8 @@ func (s *site) replica(t *testing.T) v1alpha1.ReplicaStatus {
 	return status.Replicas[0]
 }
 
-// refusals is how many of listeners the metrics count.
-func (s *site) refusals(t *testing.T) int {
+// nacks returns the number of rejected listener updates in the metrics.
+func (s *site) nacks(t *testing.T) int {
 	t.Helper()
 	_, text, err := s.xdsd.get(t, "/metrics")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// A namespace is a network namespace beside ours, as a pod or a router has it.
+// A namespace is a network namespace, like that of a pod or a router.
 type namespace struct{ *lab.Namespace }
 
 func newNamespace(t *testing.T) namespace {
@@ -18,20 +18,20 @@ func newNamespace(t *testing.T) namespace {
 	return namespace{lab.NewNamespace(t)}
 }
 
-// ip runs the ip command inside.
+// ip runs the command ip in the namespace.
 func (n namespace) ip(t *testing.T, format string, args ...any) {
 	t.Helper()
 	n.Run(t, append([]string{"ip"}, strings.Fields(fmt.Sprintf(format, args...))...)...)
 }
 
-// forward has it pass on what is not for itself, as a router does.
+// forward enables IP forwarding.
 func (n namespace) forward(t *testing.T) {
 	t.Helper()
 	n.Run(t, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward && echo 1 > /proc/sys/net/ipv6/conf/all/forwarding")
 }
 
-// inside has an Envoy start in the namespace. Files, and with them Unix sockets, it
-// shares with us.
+// inside returns a configuration with which Envoy starts in the namespace. It uses the files of this process,
+// and with them its Unix sockets.
 func (n namespace) inside(t *testing.T, config lab.EnvoyConfig) lab.EnvoyConfig {
 	t.Helper()
 	binary, err := lab.FindEnvoy(t.Context(), t.Logf)

@@ -12,56 +12,56 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-func TestConnectionsOutliveXdsdAndTheAPIServer(t *testing.T) {
+func TestConnectionsSurviveOutages(t *testing.T) {
 	s := newSite(t)
 	s.controlPlane(t)
 	s.xdsd.args = append(s.xdsd.args, "--snapshot", filepath.Join(s.dir, "snapshot"))
 	s.start(t)
 	extra := s.ca.TLSBackend(t, s.at(21, 443), "extra", "extra."+s.domain, "later."+s.domain)
 	streams := []*stream{
-		s.tick(t, 6443, hello{sni: "api." + s.domain}, "kube-apiserver"),
-		s.tick(t, 443, hello{sni: "shop.apps." + s.domain}, "apps"),
-		s.tick(t, 8091, hello{sni: "konnectivity." + s.domain}, "konnectivity-server"),
+		s.startStream(t, 6443, hello{sni: "api." + s.domain}, "kube-apiserver"),
+		s.startStream(t, 443, hello{sni: "shop.apps." + s.domain}, "apps"),
+		s.startStream(t, 8091, hello{sni: "konnectivity." + s.domain}, "konnectivity-server"),
 	}
-	goOn := func() {
+	awaitStreams := func() {
 		t.Helper()
 		for _, st := range streams {
-			st.more(t, 100)
+			st.awaitTicks(t, 100)
 		}
 	}
-	goOn()
+	awaitStreams()
 
 	s.xdsd.Kill(t)
-	goOn()
+	awaitStreams()
 	s.check(t)
 	s.xdsd.Start(t)
-	s.xdsd.current(t)
-	goOn()
+	s.xdsd.awaitCurrent(t)
+	awaitStreams()
 	s.check(t)
 	s.update(t, service("apps-"+s.name, "extra", 443, extra.Addr())+s.proxyServer(s.backend("extra", "extra."+s.domain, "extra", "")))
 	s.await(t, 443, hello{sni: "extra." + s.domain}, "extra")
-	goOn()
+	awaitStreams()
 
-	away := lab.StartOutage(t, s.cp)
-	lab.Poll(t, "the outage to be noticed", func() bool {
+	outage := lab.StartOutage(t, s.cp)
+	lab.Poll(t, "xdsd to detect the outage", func() bool {
 		state, _ := s.xdsd.state(t)
-		return !state.follows()
+		return !state.inSync()
 	})
-	goOn()
+	awaitStreams()
 	s.check(t)
-	lost := s.lost(t)
+	empty := s.startEmptyXdsd(t)
 
-	// Without the API server xdsd comes back with what it knew.
+	// xdsd restarts without the API server, from its snapshot file.
 	s.xdsd.Kill(t)
 	s.xdsd.Start(t)
-	s.xdsd.current(t)
-	goOn()
+	s.xdsd.awaitCurrent(t)
+	awaitStreams()
 	s.check(t)
 	for _, st := range streams {
 		st.end(t)
 	}
 
-	// Envoy, too, comes back with everything: it has only what xdsd has.
+	// A restarted Envoy gets everything from xdsd.
 	s.xdsd.Kill(t)
 	if err := s.envoy.Kill(); err != nil {
 		t.Fatal(err)
@@ -70,31 +70,30 @@ func TestConnectionsOutliveXdsdAndTheAPIServer(t *testing.T) {
 	if err := s.envoy.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s.xdsd.current(t)
+	s.xdsd.awaitCurrent(t)
 	s.check(t)
 	s.await(t, 443, hello{sni: "extra." + s.domain}, "extra")
 
-	lost.stays(t)
-	after := s.tick(t, 443, hello{sni: "oauth." + s.domain}, "oauth-openshift")
-	away.End(t)
-	lab.Poll(t, "xdsd to follow the API server again", func() bool {
+	empty.checkUnready(t)
+	after := s.startStream(t, 443, hello{sni: "oauth." + s.domain}, "oauth-openshift")
+	outage.End(t)
+	lab.Poll(t, "xdsd to be in sync with the API server", func() bool {
 		state, _ := s.xdsd.state(t)
-		return state.follows()
+		return state.inSync()
 	})
 	s.update(t, s.proxyServer(s.backend("later", "later."+s.domain, "extra", "")))
 	s.await(t, 443, hello{sni: "later." + s.domain}, "extra")
 	after.end(t)
-	lost.recovers(t)
+	empty.checkRecovery(t)
 }
 
-// lost is an xdsd that was started while there was no API server, with no file of what
-// was known, and its Envoy.
-type lost struct {
+// emptyXdsd is an xdsd, with its Envoy, that was started without an API server and without a snapshot file.
+type emptyXdsd struct {
 	*site
 }
 
-// lost starts one, for the same ProxyServer on other addresses.
-func (s *site) lost(t *testing.T) lost {
+// startEmptyXdsd starts an emptyXdsd for the same ProxyServer on other addresses.
+func (s *site) startEmptyXdsd(t *testing.T) emptyXdsd {
 	t.Helper()
 	l := *s
 	l.dir = lab.TempDir(t)
@@ -104,32 +103,32 @@ func (s *site) lost(t *testing.T) lost {
 	config := l.bootstrap(t, 0, l.dir, "127.0.100.1")
 	config.Unready = true
 	l.envoy = lab.NewEnvoy(t, config)
-	return lost{&l}
+	return emptyXdsd{&l}
 }
 
-// stays checks that nothing is served, and that nobody is told otherwise, for longer
-// than Envoy usually waits for a first answer.
-func (l lost) stays(t *testing.T) {
+// checkUnready checks that xdsd and Envoy report that they are not ready, and listen on no service port, for
+// longer than Envoy usually waits for an initial response.
+func (l emptyXdsd) checkUnready(t *testing.T) {
 	t.Helper()
-	lab.Poll(t, "more time to pass than Envoy usually waits", func() bool { return l.uptime(t) > 16*time.Second })
+	lab.Poll(t, "Envoy to run longer than its usual initial fetch timeout", func() bool { return l.uptime(t) > 16*time.Second })
 	if status, body, err := l.xdsd.get(t, "/readyz"); err != nil || status != http.StatusServiceUnavailable {
-		t.Errorf("xdsd is ready, with nothing to serve: status %d, %v: %s", status, err, body)
+		t.Errorf("xdsd is ready without configuration: status %d, %v: %s", status, err, body)
 	}
 	if _, err := l.envoy.Get(t.Context(), "/ready"); err == nil {
-		t.Error("Envoy is ready, with nothing to serve")
+		t.Error("Envoy is ready without configuration")
 	}
 	for _, port := range []int{80, 443, 6443, 8091} {
 		for _, address := range []string{l.at(3, port), l.at6(3, port)} {
-			if conn, err := net.DialTimeout("tcp", address, patience); err == nil {
+			if conn, err := net.DialTimeout("tcp", address, dialTimeout); err == nil {
 				_ = conn.Close()
-				t.Errorf("Envoy listens on %s, with nothing to serve", address)
+				t.Errorf("Envoy listens on %s without configuration", address)
 			}
 		}
 	}
 }
 
-// recovers checks that it only waited.
-func (l lost) recovers(t *testing.T) {
+// checkRecovery checks that both serve when the API server is back.
+func (l emptyXdsd) checkRecovery(t *testing.T) {
 	t.Helper()
 	if err := l.envoy.Ready(t.Context()); err != nil {
 		t.Fatal(err)
@@ -137,8 +136,8 @@ func (l lost) recovers(t *testing.T) {
 	l.await(t, 443, hello{sni: "oauth." + l.domain}, "oauth-openshift")
 }
 
-// uptime is Envoy's.
-func (l lost) uptime(t *testing.T) time.Duration {
+// uptime returns the uptime of Envoy.
+func (l emptyXdsd) uptime(t *testing.T) time.Duration {
 	t.Helper()
 	body, err := l.envoy.Get(t.Context(), "/server_info")
 	if err != nil {

@@ -11,22 +11,22 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// plan is where the machines of a test of policy routing are:
+// topology is the network of a test of policy routing:
 //
 //	pool - gateway - VLAN - net1 pod eth0 - node
 //
-// The pod's default route leads to the node, which knows nothing of the pool.
-type plan struct {
+// The pod's default route leads to the node, which has no route to the pool.
+type topology struct {
 	pod, node, gateway, pool namespace
-	proxy, router            netip.Addr // on the VLAN
-	app                      netip.Addr // in the pool
-	flag                     string     // of ip, for the family
+	proxy, router            netip.Addr // addresses on the VLAN
+	app                      netip.Addr // address in the pool
+	flag                     string     // option of ip that selects the IP family
 }
 
-// build lays the cables for one family of addresses.
-func build(t *testing.T, s *site, six bool) *plan {
+// buildTopology connects the namespaces for one IP family.
+func buildTopology(t *testing.T, s *site, six bool) *topology {
 	t.Helper()
-	p := &plan{pod: newNamespace(t), node: newNamespace(t), gateway: newNamespace(t), pool: newNamespace(t)}
+	p := &topology{pod: newNamespace(t), node: newNamespace(t), gateway: newNamespace(t), pool: newNamespace(t)}
 	vlan, pods, outside, bits, other := s.net+".%d", "10.77.0.%d", "203.0.113.%d", 24, s.net6+"3"
 	p.flag = "-4"
 	if six {
@@ -39,12 +39,12 @@ func build(t *testing.T, s *site, six bool) *plan {
 	end := func(n namespace, device string, addresses []string) lab.End {
 		return lab.End{In: n.Namespace, Device: device, Addresses: addresses}
 	}
-	// All addresses of the proxy are on the VLAN's interface, of the other family too: there
-	// is a listener on each.
-	both := append(on(p.proxy), other)
+	// All addresses of the proxy are on the VLAN interface, also that of the other family, because there is a
+	// listener on each.
+	vlanAddresses := append(on(p.proxy), other)
 	for _, cable := range [][2]lab.End{
 		{end(p.pod, "eth0", on(at(pods, 2))), end(p.node, "pod", on(at(pods, 1)))},
-		{end(p.pod, "net1", both), end(p.gateway, "vlan", on(p.router))},
+		{end(p.pod, "net1", vlanAddresses), end(p.gateway, "vlan", on(p.router))},
 		{end(p.gateway, "pool", on(at(outside, 1))), end(p.pool, "net0", on(p.app))},
 	} {
 		if err := lab.Cable(cable[0], cable[1]); err != nil {
@@ -57,14 +57,14 @@ func build(t *testing.T, s *site, six bool) *plan {
 	return p
 }
 
-// rule has what leaves from the proxy's address on the VLAN go by the VLAN's gateway.
-func (p *plan) rule(t *testing.T, action string) {
+// rule adds or deletes the rule that routes packets from the proxy's VLAN address through the VLAN's gateway.
+func (p *topology) rule(t *testing.T, action string) {
 	t.Helper()
 	p.pod.ip(t, "%s rule %s from %s lookup 100", p.flag, action, p.proxy)
 }
 
-// application answers in the pool, with the address that a connection comes from.
-func (p *plan) application(t *testing.T, s *site, host string) {
+// application starts a server in the pool that sends the source address of each connection.
+func (p *topology) application(t *testing.T, s *site, host string) {
 	t.Helper()
 	config := &tls.Config{Certificates: []tls.Certificate{s.ca.Certificate(t, host)}, MinVersion: tls.VersionTLS12}
 	var l net.Listener
@@ -96,8 +96,9 @@ func (p *plan) application(t *testing.T, s *site, host string) {
 	}()
 }
 
-// reach asks the proxy for a name from the VLAN's gateway, as any machine there.
-func (p *plan) reach(t *testing.T, s *site, host string) (from string, err error) {
+// reach connects to the proxy from the VLAN's gateway, like a VM, and returns the source address that the
+// application sees.
+func (p *topology) reach(t *testing.T, s *site, host string) (from string, err error) {
 	t.Helper()
 	err = p.gateway.Do(func() error {
 		var conn *tls.Conn
@@ -124,7 +125,7 @@ func TestPoolsBeyondTheVLANNeedPolicyRouting(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			s := newSite(t)
-			p := build(t, s, test.six)
+			p := buildTopology(t, s, test.six)
 			s.infra.proxy = ", connectTimeout: 1s"
 			s.infra.apps = fmt.Sprintf("{enabled: true, source: Static, addresses: [%q]}", p.app)
 			host := "shop.apps." + s.domain
@@ -135,32 +136,32 @@ func TestPoolsBeyondTheVLANNeedPolicyRouting(t *testing.T) {
 			}
 			s.xdsd.Start(t)
 			s.envoy = lab.NewEnvoy(t, p.pod.inside(t, s.bootstrap(t, 0, s.dir, "127.0.0.1")))
-			s.xdsd.current(t)
+			s.xdsd.awaitCurrent(t)
 
-			// The gateway's route is there throughout, in a table that nothing leads to yet.
+			// The route through the gateway exists from the start, in a table that no rule selects yet.
 			p.pod.ip(t, "%s route add default via %s dev net1 table 100", p.flag, p.router)
-			unreached := func(when string) {
+			awaitUnreachable := func(when string) {
 				t.Helper()
 				var last error
-				lab.Poll(t, "the application not to be reached "+when, func() bool {
+				lab.Poll(t, "the application to be unreachable "+when, func() bool {
 					_, last = p.reach(t, s, host)
 					return last != nil
 				})
 				t.Logf("%s: %v", when, last)
 			}
-			unreached("before there is a rule")
+			awaitUnreachable("before the rule exists")
 			p.rule(t, "add")
 			var from string
-			lab.Poll(t, "the application to be reached", func() bool {
+			lab.Poll(t, "the application to be reachable", func() bool {
 				var err error
 				from, err = p.reach(t, s, host)
 				return err == nil
 			})
 			if from != p.proxy.String() {
-				t.Errorf("the application sees a connection from %s, and not from %s", from, p.proxy)
+				t.Errorf("the application sees a connection from %s, want %s", from, p.proxy)
 			}
 			p.rule(t, "del")
-			unreached("without the rule")
+			awaitUnreachable("without the rule")
 		})
 	}
 }

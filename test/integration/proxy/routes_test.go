@@ -16,8 +16,8 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// controlPlane starts the backends of a hosted cluster, each with a certificate for its
-// own names alone, and makes their Services and Routes.
+// controlPlane starts the backends of a hosted cluster, each with a certificate only for its own names, and
+// creates their Services and Routes.
 func (s *site) controlPlane(t *testing.T) *apiServer {
 	t.Helper()
 	under := func(labels ...string) []string {
@@ -46,11 +46,11 @@ func (s *site) controlPlane(t *testing.T) *apiServer {
 		s.route("ignition-server", "ignition-server-proxy")+
 		s.route("metrics-proxy", "metrics-proxy")+
 		s.route("registry", "registry")+
-		s.route("orphan", "gone"))
+		s.route("orphan", "missing"))
 	return kas
 }
 
-// row is a line of the route table: who says this on that port gets to that backend.
+// row is a line of the route table: a connection with this ClientHello to that port reaches the backend want.
 type row struct {
 	name string
 	port int
@@ -58,22 +58,22 @@ type row struct {
 	want string
 }
 
-// table is the route table of a hosted cluster.
+// table returns the route table of a hosted cluster.
 func (s *site) table() []row {
 	in := func(label string) hello { return hello{sni: label + "." + s.domain} }
-	// What has no name of its own there is the API server's, by whatever name.
-	unknown, none := hello{sni: "who.example.org", verify: "kubernetes"}, hello{verify: "kubernetes"}
+	// Unknown names lead to the API server.
+	unknown, none := hello{sni: "unknown.example.org", verify: "kubernetes"}, hello{verify: "kubernetes"}
 	const kas, oauth, ignition, konnectivity = "kube-apiserver", "oauth-openshift", "ignition-server-proxy", "konnectivity-server"
 	return []row{
 		{"the API server", 6443, in("api"), kas},
-		{"the API server inside", 6443, in("api-int"), kas},
+		{"the internal name of the API server", 6443, in("api-int"), kas},
 		{"the API server on the port of Routes", 443, in("api"), kas},
-		{"the API server inside on the port of Routes", 443, in("api-int"), kas},
+		{"the internal name of the API server on the port of Routes", 443, in("api-int"), kas},
 		{"the API server by its cluster name", 443, hello{sni: "kubernetes.default.svc"}, kas},
 		{"the API server by its cluster name on its own port", 6443, hello{sni: "kubernetes.default.svc"}, kas},
 		{"OAuth", 443, in("oauth"), oauth},
 		{"OAuth on the API server's port", 6443, in("oauth"), oauth},
-		{"OAuth within the applications' domain", 443, in("oauth-openshift.apps"), oauth},
+		{"OAuth within the apps domain", 443, in("oauth-openshift.apps"), oauth},
 		{"ignition", 443, in("ignition"), ignition},
 		{"ignition by its Route", 443, hello{sni: s.routeHost("ignition-server")}, ignition},
 		{"konnectivity", 8091, in("konnectivity"), konnectivity},
@@ -85,25 +85,25 @@ func (s *site) table() []row {
 		{"the console", 443, in("console-openshift-console"), "apps"},
 		{"an unknown name", 443, unknown, kas},
 		{"an unknown name on the API server's port", 6443, unknown, kas},
-		{"an unknown name on konnectivity's port", 8091, hello{sni: "who.example.org", verify: "konnectivity." + s.domain}, konnectivity},
-		{"the applications' domain itself", 443, hello{sni: "apps." + s.domain, verify: "kubernetes"}, kas},
+		{"an unknown name on konnectivity's port", 8091, hello{sni: "unknown.example.org", verify: "konnectivity." + s.domain}, konnectivity},
+		{"the apps domain itself", 443, hello{sni: "apps." + s.domain, verify: "kubernetes"}, kas},
 		{"no name", 443, none, kas},
 		{"no name on the API server's port", 6443, none, kas},
-		{"an address of IPv6 for a name", 443, hello{sni: "2001:db8::1", verify: "kubernetes"}, kas}, // which no client sends
+		{"an address of IPv6 for a name", 443, hello{sni: "2001:db8::1", verify: "kubernetes"}, kas}, // invalid as SNI (RFC 6066)
 		{"upper case", 443, hello{sni: strings.ToUpper(s.routeHost("registry"))}, "registry"},
 		{"upper case below a wildcard", 443, hello{sni: strings.ToUpper("shop.apps." + s.domain)}, "apps"},
-		{"a ClientHello in two halves, a second apart", 443, hello{sni: s.routeHost("registry"), halves: true}, "registry"},
+		{"a ClientHello in two halves, a second apart", 443, hello{sni: s.routeHost("registry"), split: true}, "registry"},
 		{"a ClientHello of 15 KiB", 443, hello{sni: s.routeHost("registry"), large: true}, "registry"},
-		{"a ClientHello of 15 KiB in two halves", 443, hello{sni: "oauth." + s.domain, large: true, halves: true}, oauth},
+		{"a ClientHello of 15 KiB in two halves", 443, hello{sni: "oauth." + s.domain, large: true, split: true}, oauth},
 	}
 }
 
-// check goes through the whole route table.
+// check checks the whole route table.
 func (s *site) check(t *testing.T) {
 	t.Helper()
 	for _, r := range s.table() {
 		if name, err := s.reach(t, r.port, r.hello); err != nil || name != r.want {
-			t.Errorf("%s (%q on port %d) leads to %q, not %s: %v", r.name, r.sni, r.port, name, r.want, err)
+			t.Errorf("%s (%q on port %d) leads to %q, want %s: %v", r.name, r.sni, r.port, name, r.want, err)
 		}
 	}
 }
@@ -121,7 +121,7 @@ func TestEachNameLeadsToItsBackend(t *testing.T) {
 				}
 				defer func() { _ = conn.Close() }()
 				if name != r.want {
-					t.Errorf("%s leads to %s, not %s", address, name, r.want)
+					t.Errorf("%s leads to %s, want %s", address, name, r.want)
 				}
 			}
 		})
@@ -148,21 +148,21 @@ func TestEachNameLeadsToItsBackend(t *testing.T) {
 			if name, err := s.reach(t, 443, hello{sni: host, verify: "kubernetes"}); err == nil {
 				t.Errorf("%s leads to %s", host, name)
 			} else if !errors.Is(err, io.EOF) && !strings.Contains(err.Error(), "reset") {
-				t.Errorf("it is not closed: %v", err)
+				t.Errorf("the connection is not closed: %v", err)
 			}
 		}
 		if asked := kas.names(); slices.Contains(asked, host) {
-			t.Errorf("the API server was asked for %q", asked)
+			t.Errorf("the API server received connections for %q", asked)
 		}
 	})
-	t.Run("a certificate of somebody else", func(t *testing.T) {
+	t.Run("a certificate of another backend", func(t *testing.T) {
 		if name, err := s.reach(t, 443, hello{sni: "oauth." + s.domain, verify: "api." + s.domain}); err == nil {
-			t.Errorf("%s passes for the API server", name)
+			t.Errorf("the certificate of %s is accepted for the API server", name)
 		}
 	})
 }
 
-func TestRequestsOnPort80LeadToTheApplications(t *testing.T) {
+func TestRequestsOnPort80LeadToTheApps(t *testing.T) {
 	s := newSite(t)
 	s.controlPlane(t)
 	s.start(t)
@@ -176,12 +176,12 @@ func TestRequestsOnPort80LeadToTheApplications(t *testing.T) {
 		{"with another port", "shop.apps." + s.domain + ":8080", http.StatusOK},
 		{"upper case", "SHOP.apps." + s.domain, http.StatusOK},
 		{"the console", "console-openshift-console." + s.domain, http.StatusOK},
-		{"the applications' domain itself", "apps." + s.domain, http.StatusNotFound},
+		{"the apps domain itself", "apps." + s.domain, http.StatusNotFound},
 		{"the API server", "api." + s.domain, http.StatusNotFound},
-		{"an unknown host", "who.example.org", http.StatusNotFound},
+		{"an unknown host", "unknown.example.org", http.StatusNotFound},
 		{"an address", s.ip(3), http.StatusNotFound},
-		{"two Host headers", "who.example.org\r\nHost: shop.apps." + s.domain, http.StatusBadRequest},
-		{"two names in a Host header", "who.example.org,shop.apps." + s.domain, http.StatusBadRequest},
+		{"two Host headers", "unknown.example.org\r\nHost: shop.apps." + s.domain, http.StatusBadRequest},
+		{"two names in a Host header", "unknown.example.org,shop.apps." + s.domain, http.StatusBadRequest},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			for _, address := range []string{s.at(3, 80), s.at6(3, 80)} {
@@ -189,9 +189,9 @@ func TestRequestsOnPort80LeadToTheApplications(t *testing.T) {
 				if status != test.want {
 					t.Fatalf("%s: status %d: %s", address, status, body)
 				}
-				wanted := fmt.Sprintf("apps-http\nGET\n%s\n/path\n", strings.Split(test.host, ":")[0])
-				if status == http.StatusOK && body != wanted {
-					t.Errorf("%s: %q, not %q", address, body, wanted)
+				want := fmt.Sprintf("apps-http\nGET\n%s\n/path\n", strings.Split(test.host, ":")[0])
+				if status == http.StatusOK && body != want {
+					t.Errorf("%s: %q, want %q", address, body, want)
 				}
 			}
 		})
@@ -204,8 +204,8 @@ func TestRequestsOnPort80LeadToTheApplications(t *testing.T) {
 	})
 }
 
-// request makes a request and returns the answer. With an upgrade it says ping and
-// returns what it then hears.
+// request sends an HTTP request and returns the response. With an upgrade it sends "ping", and returns the
+// data that follows.
 func request(t *testing.T, address, host, upgrade string) (status int, body string) {
 	t.Helper()
 	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
@@ -213,7 +213,7 @@ func request(t *testing.T, address, host, upgrade string) (status int, body stri
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(dialTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	extra := ""

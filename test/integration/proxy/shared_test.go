@@ -11,14 +11,14 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// tenant is a ProxyServer on a port of its own: the tenants share a host.
+// tenant is a ProxyServer on a port of its own. The tenants share an xdsd.
 type tenant struct {
 	*site
 	port    int
-	backend string // its certificate is valid for all names under the domain
+	backend string // its certificate is valid for all names in the domain
 }
 
-// object is the ProxyServer, with these names under its domain.
+// object returns the ProxyServer with backends for labels in its domain.
 func (n *tenant) object(labels ...string) string {
 	var backends []string
 	for _, label := range labels {
@@ -27,7 +27,7 @@ func (n *tenant) object(labels ...string) string {
 	return strings.Replace(n.proxyServer(backends...), "infraRef: {name: "+n.name+"}", "", 1)
 }
 
-func (n *tenant) reaches(t *testing.T, label string) {
+func (n *tenant) awaitBackend(t *testing.T, label string) {
 	t.Helper()
 	n.await(t, n.port, hello{sni: label + "." + n.domain}, n.backend)
 }
@@ -60,23 +60,23 @@ func TestOneXdsdServesEachEnvoyItsOwnProxyServer(t *testing.T) {
 		return slices.Sorted(maps.Keys(found))
 	}
 	for _, n := range tenants {
-		n.reaches(t, "one")
+		n.awaitBackend(t, "one")
 		if got, want := listeners(n), []string{"metrics", fmt.Sprint("port-", n.port)}; !slices.Equal(got, want) {
-			t.Errorf("the Envoy of %s has the listeners %q, want %q", n.name, got, want)
+			t.Errorf("the Envoy of %s has listeners %q, want %q", n.name, got, want)
 		}
 	}
 
 	one, two := tenants[0], tenants[1]
-	st := two.tick(t, two.port, hello{sni: "one." + two.domain}, two.backend)
+	st := two.startStream(t, two.port, hello{sni: "one." + two.domain}, two.backend)
 	one.update(t, one.object("one", "two"))
-	one.reaches(t, "two")
+	one.awaitBackend(t, "two")
 	one.remove(t, one.object("one", "two"))
-	lab.Poll(t, "the deleted ProxyServer to be served no longer", func() bool {
+	lab.Poll(t, "xdsd to stop serving the deleted ProxyServer", func() bool {
 		state, _ := xdsd.state(t)
 		return len(state.ProxyServers) == 1 && state.ProxyServers[0].Name == two.name
 	})
 	two.update(t, two.object("one", "two"))
-	two.reaches(t, "two")
-	st.more(t, 100)
+	two.awaitBackend(t, "two")
+	st.awaitTicks(t, 100)
 	st.end(t)
 }

@@ -13,20 +13,20 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// site is a hosted cluster with its VLAN, whose addresses are those of the test alone,
-// and the proxy on it: an xdsd with its Envoy.
+// site is a hosted cluster with a VLAN, whose addresses are unique to the test, and its proxy: an xdsd and
+// its Envoy.
 type site struct {
 	cp     *lab.ControlPlane
 	ca     *lab.CA
 	name   string
 	domain string
-	net    string // the first three numbers of the VLAN's addresses
+	net    string // first three octets of the VLAN's addresses
 	net6   string
 	infra  struct {
 		proxy string // further fields of infraComponents.proxy
 		apps  string // spec.appsIngress
 	}
-	dir   string // of the sockets
+	dir   string // folder of the sockets
 	xdsd  *daemon
 	envoy *lab.Envoy
 }
@@ -47,20 +47,19 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// ip is an address on the VLAN: the gateway is 1, the proxy 3, backends are from 11 on,
-// and applications from 40 on.
+// ip returns an address on the VLAN: host 1 is the gateway, 3 the proxy, backends start at 11 and apps at 40.
 func (s *site) ip(host int) string { return fmt.Sprintf("%s.%d", s.net, host) }
 
-// at is an address and port on the VLAN.
+// at returns an address and port on the VLAN.
 func (s *site) at(host, port int) string { return fmt.Sprintf("%s.%d:%d", s.net, host, port) }
 
 // at6 is at for IPv6.
 func (s *site) at6(host, port int) string { return fmt.Sprintf("[%s%d]:%d", s.net6, host, port) }
 
-// namespace is the hosted control plane's.
+// namespace returns the namespace of the hosted control plane.
 func (s *site) namespace() string { return "clusters-" + s.name }
 
-// routeHost is the host of a Route, outside of the cluster's own domain.
+// routeHost returns the host of a Route, outside of the cluster's own domain.
 func (s *site) routeHost(route string) string { return route + "-" + s.name + ".apps.mgmt.example.com" }
 
 func (s *site) serveFlags(socket string) []string {
@@ -71,34 +70,34 @@ func (s *site) serveFlags(socket string) []string {
 	}
 }
 
-// start starts xdsd, and an Envoy with what xdsd prints for it.
+// start starts xdsd, and an Envoy with the bootstrap configuration that xdsd prints.
 func (s *site) start(t *testing.T) {
 	t.Helper()
 	s.startWith(t, 0)
 }
 
-// startWith is start where Envoy's file descriptors are limited; 0 for the limit of this process.
+// startWith is start with a limit of Envoy's file descriptors; 0 for the limit of this process.
 func (s *site) startWith(t *testing.T, descriptors int) {
 	t.Helper()
 	s.xdsd.Start(t)
 	s.envoy = lab.NewEnvoy(t, s.bootstrap(t, descriptors, s.dir, strings.TrimSuffix(s.xdsd.http, ":9902")))
-	s.xdsd.current(t)
+	s.xdsd.awaitCurrent(t)
 }
 
-// bootstrap has xdsd print what Envoy starts with.
+// bootstrap returns the configuration of the site's Envoy.
 func (s *site) bootstrap(t *testing.T, descriptors int, dir, metrics string) lab.EnvoyConfig {
 	t.Helper()
 	return limitedBootstrap(t, descriptors, "--proxy-server", "clusters/"+s.name, "--node-id", filepath.Base(dir), "--metrics-address", metrics,
 		"--socket", filepath.Join(dir, "xds.sock"), "--admin-socket", filepath.Join(dir, "admin.sock"))
 }
 
-// bootstrap is what Envoy starts with, given these flags.
+// bootstrap returns the configuration that xdsd bootstrap prints with flags.
 func bootstrap(t *testing.T, flags ...string) lab.EnvoyConfig {
 	t.Helper()
 	return limitedBootstrap(t, 0, flags...)
 }
 
-// limitedBootstrap is bootstrap where file descriptors are limited; 0 for the limit of this process.
+// limitedBootstrap is bootstrap with a limit of file descriptors; 0 for the limit of this process.
 func limitedBootstrap(t *testing.T, descriptors int, flags ...string) lab.EnvoyConfig {
 	t.Helper()
 	args := append([]string{"bootstrap"}, flags...)
@@ -119,8 +118,7 @@ func limitedBootstrap(t *testing.T, descriptors int, flags ...string) lab.EnvoyC
 	}
 }
 
-// objects are the hosted cluster with its Infra and its ProxyServer; its control plane
-// is apart.
+// objects returns the hosted cluster with its Infra and its ProxyServer, without a control plane.
 func (s *site) objects() string {
 	return namespaces("clusters", s.namespace(), "apps-"+s.name) + s.hostedCluster() + s.infraYAML() + s.proxyServer()
 }
@@ -133,7 +131,7 @@ func namespaces(names ...string) string {
 	return b.String()
 }
 
-// hostedCluster is the HostedCluster, which the real CRD accepts.
+// hostedCluster returns a HostedCluster that the real CRD accepts.
 func (s *site) hostedCluster() string {
 	return lab.HostedCluster{
 		Namespace: "clusters", Name: s.name, BaseDomain: "lab.example.com", API: "api." + s.domain,
@@ -159,7 +157,7 @@ spec:
 `, s.name, s.net, s.net6, s.infra.proxy, s.infra.apps)
 }
 
-// proxyServer has these backends, one a line, beside the routes of the Infra.
+// proxyServer returns a ProxyServer with these backends in addition to the Infra's routes.
 func (s *site) proxyServer(backends ...string) string {
 	list := "[]"
 	if len(backends) > 0 {
@@ -177,19 +175,19 @@ spec:
 `, s.name, s.ip(3), list)
 }
 
-// backend is an entry of spec.backends. More are further fields.
+// backend returns an entry of spec.backends. more are further fields.
 func (s *site) backend(name, host, service, more string) string {
 	return fmt.Sprintf("{name: %s, hostname: %q, port: 443, targetService: %s, targetPort: 443, targetNamespace: apps-%s, protocol: TLS%s}",
 		name, host, service, s.name, more)
 }
 
-// service is a Service with its endpoints, which all have one port.
+// service returns a Service and its endpoints, which must have the same port.
 func service(namespace, name string, port int, targets ...netip.AddrPort) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: %s, namespace: %s}\nspec: {ports: [{port: %d}]}\n---\n",
 		name, namespace, port) + endpoints(namespace, name, targets...)
 }
 
-// endpoints is the EndpointSlice of a Service.
+// endpoints returns the EndpointSlice of a Service.
 func endpoints(namespace, name string, targets ...netip.AddrPort) string {
 	family, port, list := "IPv4", 1, ""
 	for _, target := range targets {
@@ -213,7 +211,7 @@ endpoints:%[5]s
 `, name, namespace, family, port, list)
 }
 
-// route is a Route of the hosted control plane.
+// route returns a Route of the hosted control plane.
 func (s *site) route(name, service string) string {
 	return fmt.Sprintf("apiVersion: route.openshift.io/v1\nkind: Route\nmetadata: {name: %s, namespace: %s}\nspec: {host: %s, to: {kind: Service, name: %s, weight: 100}}\n---\n",
 		name, s.namespace(), s.routeHost(name), service)
@@ -235,7 +233,7 @@ func (s *site) remove(t *testing.T, yaml string) {
 	}
 }
 
-// named gives the port of an EndpointSlice a name.
+// named returns an EndpointSlice with a name for its port.
 func named(slice, port string) string {
 	return strings.Replace(slice, `name: ""`, fmt.Sprintf("name: %q", port), 1)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// right is one thing that may be done, or was: to one object where it has a name, in all
-// namespaces where it has none.
+// right is a verb on a resource, granted or used. It is for one object if it has a name, and for all
+// namespaces if it has no namespace.
 type right struct {
 	verb, group, resource, namespace, name string
 }
@@ -24,19 +24,19 @@ func (r right) String() string {
 		text += " " + r.name
 	}
 	if r.namespace == "" {
-		return text + " anywhere"
+		return text + " in all namespaces"
 	}
 	return text + " in " + r.namespace
 }
 
-// covers reports whether a right allows what was asked for.
-func (r right) covers(asked right) bool {
-	return r.verb == asked.verb && r.group == asked.group && r.resource == asked.resource &&
-		(r.namespace == "" || r.namespace == asked.namespace) && (r.name == "" || r.name == asked.name)
+// covers reports whether a right allows a request.
+func (r right) covers(request right) bool {
+	return r.verb == request.verb && r.group == request.group && r.resource == request.resource &&
+		(r.namespace == "" || r.namespace == request.namespace) && (r.name == "" || r.name == request.name)
 }
 
-// refused is what an API server tells who has not the right, in Kubernetes' words.
-func (r right) refused() string {
+// deniedMessage returns the part of the API server's error message to a user without the right.
+func (r right) deniedMessage() string {
 	text := fmt.Sprintf("cannot %s resource %q in API group %q", r.verb, r.resource, r.group)
 	if r.namespace != "" {
 		text += fmt.Sprintf(" in the namespace %q", r.namespace)
@@ -44,10 +44,10 @@ func (r right) refused() string {
 	return text
 }
 
-// requests are what a user has asked an API server for.
+// requests are the requests of a user to an API server.
 type requests struct {
-	made    map[right]bool // and answered
-	refused map[right]bool // and not answered later: the API server learns of a Role after it has stored it
+	allowed map[right]bool // allowed requests
+	denied  map[right]bool // denied requests that were not allowed later: the authorizer learns of a Role only after it has been stored
 }
 
 // requestsOf reads the audit log of a control plane.
@@ -57,8 +57,8 @@ func requestsOf(t *testing.T, cp *lab.ControlPlane, user string) requests {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log = log[:bytes.LastIndexByte(log, '\n')+1] // the last line may be being written
-	r := requests{made: map[right]bool{}, refused: map[right]bool{}}
+	log = log[:bytes.LastIndexByte(log, '\n')+1] // the last line may be incomplete
+	r := requests{allowed: map[right]bool{}, denied: map[right]bool{}}
 	for line := range bytes.Lines(log) {
 		var event struct {
 			Verb string
@@ -72,26 +72,27 @@ func requestsOf(t *testing.T, cp *lab.ControlPlane, user string) requests {
 			Annotations    map[string]string
 		}
 		if err := json.Unmarshal(line, &event); err != nil {
-			t.Fatalf("the audit log has a line that cannot be read: %v\n%s", err, line)
+			t.Fatalf("parsing a line of the audit log: %v\n%s", err, line)
 		}
 		ref := event.ObjectRef
-		if event.User.Username != user || ref == nil { // what everybody may read, such as which APIs there are
+		if event.User.Username != user || ref == nil { // non-resource requests, such as discovery, are allowed to all users
 			continue
 		}
-		asked := right{event.Verb, ref.APIGroup, ref.Resource, ref.Namespace, ref.Name}
+		request := right{event.Verb, ref.APIGroup, ref.Resource, ref.Namespace, ref.Name}
 		if ref.Subresource != "" {
-			asked.resource += "/" + ref.Subresource
+			request.resource += "/" + ref.Subresource
 		}
 		if event.ResponseStatus.Code == http.StatusForbidden {
-			r.refused[asked] = true
+			r.denied[request] = true
 			continue
 		}
-		r.made[asked] = true
-		delete(r.refused, asked)
-		// Who applies what is not there needs the right to create it, of which nothing is said.
+		r.allowed[request] = true
+		delete(r.denied, request)
+		// Server-side apply of a new object also needs the right to create it, which the audit event does not
+		// show.
 		if event.Verb == "patch" && event.ResponseStatus.Code == http.StatusCreated {
-			asked.verb = "create"
-			r.made[asked] = true
+			request.verb = "create"
+			r.allowed[request] = true
 		}
 	}
 	return r

@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// account is a ServiceAccount with what is granted to it.
+// account is a ServiceAccount whose rights are tested.
 type account struct {
 	kube            kubernetes.Interface
 	namespace, name string
@@ -25,10 +25,10 @@ type role struct {
 	rules           []rbacv1.PolicyRule
 }
 
-// roles are those that are bound to the account by itself, not as one of a group.
+// roles returns the roles that are bound to the account itself, not to one of its groups.
 func (a account) roles(t *testing.T) []role {
 	t.Helper()
-	ours := func(subjects []rbacv1.Subject) bool {
+	bound := func(subjects []rbacv1.Subject) bool {
 		return slices.ContainsFunc(subjects, func(s rbacv1.Subject) bool {
 			return s.Kind == rbacv1.ServiceAccountKind && s.Namespace == a.namespace && s.Name == a.name || s.Name == a.user()
 		})
@@ -40,11 +40,11 @@ func (a account) roles(t *testing.T) []role {
 		t.Fatal(err)
 	}
 	for _, b := range bindings.Items {
-		if !ours(b.Subjects) {
+		if !bound(b.Subjects) {
 			continue
 		}
 		if b.RoleRef.Kind != "Role" {
-			t.Fatalf("RoleBinding %s/%s gives %s a %s, which this test does not read", b.Namespace, b.Name, a.user(), b.RoleRef.Kind)
+			t.Fatalf("RoleBinding %s/%s binds %s to a %s, which this test does not support", b.Namespace, b.Name, a.user(), b.RoleRef.Kind)
 		}
 		r, err := rbac.Roles(b.Namespace).Get(t.Context(), b.RoleRef.Name, metav1.GetOptions{})
 		if err != nil {
@@ -57,7 +57,7 @@ func (a account) roles(t *testing.T) []role {
 		t.Fatal(err)
 	}
 	for _, b := range clusterBindings.Items {
-		if !ours(b.Subjects) {
+		if !bound(b.Subjects) {
 			continue
 		}
 		r, err := rbac.ClusterRoles().Get(t.Context(), b.RoleRef.Name, metav1.GetOptions{})
@@ -72,13 +72,13 @@ func (a account) roles(t *testing.T) []role {
 	return all
 }
 
-// rights takes the rules of a role apart.
+// rights returns the rights in the rules of a role.
 func (r role) rights(t *testing.T) []right {
 	t.Helper()
 	var all []right
 	for _, rule := range r.rules {
 		if len(rule.NonResourceURLs) > 0 {
-			t.Errorf("role %s/%s grants %v, which this test does not judge", r.namespace, r.name, rule.NonResourceURLs)
+			t.Errorf("role %s/%s grants %v, which this test does not support", r.namespace, r.name, rule.NonResourceURLs)
 		}
 		names := rule.ResourceNames
 		if len(names) == 0 {
@@ -89,7 +89,7 @@ func (r role) rights(t *testing.T) []right {
 				for _, name := range names {
 					for _, verb := range rule.Verbs {
 						if group == rbacv1.APIGroupAll || resource == rbacv1.ResourceAll || verb == rbacv1.VerbAll {
-							t.Errorf("role %s/%s grants what it does not name: %+v", r.namespace, r.name, rule)
+							t.Errorf("role %s/%s has a wildcard: %+v", r.namespace, r.name, rule)
 						}
 						all = append(all, right{verb, group, resource, r.namespace, name})
 					}
@@ -100,7 +100,7 @@ func (r role) rights(t *testing.T) []right {
 	return all
 }
 
-// granted is everything that the account may do, once each.
+// granted returns all rights of the account without duplicates.
 func (a account) granted(t *testing.T) []right {
 	t.Helper()
 	var all []right
@@ -113,36 +113,37 @@ func (a account) granted(t *testing.T) []right {
 	return slices.Compact(all)
 }
 
-// takeAway takes one right from the account, and returns what gives it back.
-func (a account) takeAway(t *testing.T, taken right) (giveBack func()) {
+// revoke removes a right from the account's roles, and returns a function that restores it. Both wait until
+// the authorizer has observed the change.
+func (a account) revoke(t *testing.T, revoked right) (restore func()) {
 	t.Helper()
 	var before []role
 	for _, r := range a.roles(t) {
 		rights := r.rights(t)
-		if !slices.Contains(rights, taken) {
+		if !slices.Contains(rights, revoked) {
 			continue
 		}
 		before = append(before, r)
-		less := role{namespace: r.namespace, name: r.name}
+		reduced := role{namespace: r.namespace, name: r.name}
 		for _, kept := range rights {
-			if kept == taken {
+			if kept == revoked {
 				continue
 			}
 			rule := rbacv1.PolicyRule{Verbs: []string{kept.verb}, APIGroups: []string{kept.group}, Resources: []string{kept.resource}}
 			if kept.name != "" {
 				rule.ResourceNames = []string{kept.name}
 			}
-			less.rules = append(less.rules, rule)
+			reduced.rules = append(reduced.rules, rule)
 		}
-		a.write(t, less)
+		a.write(t, reduced)
 	}
-	a.awaitReview(t, taken, false)
+	a.awaitAuthorization(t, revoked, false)
 	return func() {
 		t.Helper()
 		for _, r := range before {
 			a.write(t, r)
 		}
-		a.awaitReview(t, taken, true)
+		a.awaitAuthorization(t, revoked, true)
 	}
 }
 
@@ -171,11 +172,11 @@ func (a account) write(t *testing.T, r role) {
 	}
 }
 
-// awaitReview waits until the API server's authorizer has seen a change.
-func (a account) awaitReview(t *testing.T, r right, want bool) {
+// awaitAuthorization waits until the API server's authorizer allows or denies a right.
+func (a account) awaitAuthorization(t *testing.T, r right, want bool) {
 	t.Helper()
 	resource, sub, _ := strings.Cut(r.resource, "/")
-	await(t, "the API server to know what may be done", func() string {
+	await(t, "the authorizer to observe the change", func() string {
 		review, err := a.kube.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: a.user(), ResourceAttributes: &authorizationv1.ResourceAttributes{
 				Verb: r.verb, Group: r.group, Resource: resource, Subresource: sub, Namespace: r.namespace, Name: r.name,
@@ -185,7 +186,7 @@ func (a account) awaitReview(t *testing.T, r right, want bool) {
 			t.Fatal(err)
 		}
 		if review.Status.Allowed != want {
-			return r.String() + " is as before"
+			return r.String() + " has not changed"
 		}
 		return ""
 	})

@@ -1,7 +1,7 @@
-// Package rights_test proves that what kubectl oooi setup deploys may do what it has to, and
-// nothing else: each daemon runs from its binary, as its pod is made by a real controller
-// manager, with the token of its ServiceAccount, and the API server writes down each request.
-// What is granted is then compared with what was asked for, and taken away piece by piece.
+// Package rights_test checks that the daemons that kubectl oooi setup deploys have exactly the rights that
+// they need. Each daemon runs from its binary, with the pod spec that a real controller manager creates and
+// the token of its ServiceAccount, against API servers with audit logs. The tests compare granted rights with
+// requests, and then revoke each right in turn.
 package rights_test
 
 import (
@@ -16,17 +16,17 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// hostedAddress is where the hosted cluster's API server listens: a cluster IP of the management
-// cluster, so that its Service can be dialled.
+// hostedAddress is the address of the hosted API server. It is a cluster IP of the management cluster, so
+// that its Service can be dialed.
 const hostedAddress = "10.96.0.77"
 
-// older is an API server that does not stream lists. Daemons list there, and watch; of one that
-// does they only watch, and fall back on lists when that fails.
-const older = "--feature-gates=WatchList=false"
+// withoutWatchList is a flag with which the API server does not stream lists, like older ones. Daemons then
+// use list and watch; otherwise they use only watch, and list as a fallback.
+const withoutWatchList = "--feature-gates=WatchList=false"
 
 var management = lab.Shared{
 	Config: lab.Config{
-		Name: "management", ServiceCIDR: "10.96.0.0/16", ControllerManager: true, Audit: true, APIServerFlags: []string{older},
+		Name: "management", ServiceCIDR: "10.96.0.0/16", ControllerManager: true, Audit: true, APIServerFlags: []string{withoutWatchList},
 		CRDs: []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.NetworkAttachmentDefinition, lab.KubeVirt, lab.KubeVirtMachines},
 	},
 }
@@ -34,7 +34,7 @@ var management = lab.Shared{
 var hosted = lab.Shared{
 	Config: lab.Config{
 		Name: "hosted", Address: hostedAddress, ServerNames: []string{"api.demo.example.com"}, ServiceCIDR: "172.31.0.0/16",
-		Audit: true, APIServerFlags: []string{older},
+		Audit: true, APIServerFlags: []string{withoutWatchList},
 		CRDs: []lab.CRDSet{lab.MetalLB},
 	},
 }
@@ -54,14 +54,14 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// prepare looks for what the tests start beside control planes.
+// prepare downloads Envoy, and checks that the other programs are installed.
 func prepare(ctx context.Context) error {
 	_, err := lab.FindEnvoy(ctx, nil)
 	return errors.Join(err, lab.FindTools("ip", "unshare", "chroot", "nsenter", "dhclient", "busybox"))
 }
 
-// await waits until a function finds nothing amiss.
-func await(t *testing.T, what string, amiss func() string) {
+// await is lab.Await.
+func await(t *testing.T, what string, check func() string) {
 	t.Helper()
-	lab.Await(t, what, amiss)
+	lab.Await(t, what, check)
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// pod is one that runs, and what it has said last of its readiness.
+// pod is a running Pod with its last readiness.
 type pod struct {
 	*lab.Pod
 
 	status corev1.ConditionStatus
 }
 
-// pods waits for the Pods that the controllers have made for a component.
+// pods waits until controllers have created n Pods of a component, and returns them.
 func (s *site) pods(namespace, component string, n int) []corev1.Pod {
 	s.Helper()
 	var found []corev1.Pod
@@ -29,7 +29,7 @@ func (s *site) pods(namespace, component string, n int) []corev1.Pod {
 		}
 		found = slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
 		if len(found) != n {
-			return fmt.Sprintf("there are %d", len(found))
+			return fmt.Sprintf("%d exist", len(found))
 		}
 		return ""
 	})
@@ -43,19 +43,19 @@ func (s *site) start(of *corev1.Pod, ip string) *pod {
 	return &pod{runner.Start(s.T, of, ip), corev1.ConditionTrue}
 }
 
-// ready has the Pod's status say whether it is, as its node would.
-func (p *pod) ready(t *testing.T, status corev1.ConditionStatus) {
+// setReady sets the Pod's condition Ready, as its node would.
+func (p *pod) setReady(t *testing.T, status corev1.ConditionStatus) {
 	t.Helper()
 	p.SetReady(t, status)
 	p.status = status
 }
 
-// turn has it say the opposite.
-func (p *pod) turn(t *testing.T) {
+// toggleReady inverts the Pod's condition Ready.
+func (p *pod) toggleReady(t *testing.T) {
 	t.Helper()
 	if p.status == corev1.ConditionTrue {
-		p.ready(t, corev1.ConditionFalse)
+		p.setReady(t, corev1.ConditionFalse)
 	} else {
-		p.ready(t, corev1.ConditionTrue)
+		p.setReady(t, corev1.ConditionTrue)
 	}
 }

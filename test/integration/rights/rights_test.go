@@ -17,7 +17,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// deployed is the site with everything running.
+// deployed is a site with running daemons.
 type deployed struct {
 	*site
 
@@ -25,30 +25,30 @@ type deployed struct {
 	workers                   [2]*lab.Machine
 }
 
-// TestRights runs everything once, so that each right is used, and looks into the audit log. Then it
-// takes each right away by itself.
+// TestRights makes the daemons use each of their rights, and compares the audit log with the granted rights.
+// Then it revokes each right in turn.
 func TestRights(t *testing.T) {
 	d := &deployed{site: newSite(t)}
-	d.work()
-	if d.sufficient(); t.Failed() {
+	d.exercise()
+	if d.checkAllRights(); t.Failed() {
 		return
 	}
-	d.necessary()
-	d.early()
+	d.revokeEach()
+	d.checkInfraWithoutHostedCluster()
 }
 
-// work has every daemon do all that it does in a lifetime.
-func (d *deployed) work() {
-	// DHCP: an address that a machine has left behind, one that nobody could use for a while, and one
-	// whose Lease has lost its labels, so that it is found when it is in the way.
+// exercise makes every daemon use all of its features.
+func (d *deployed) exercise() {
+	// DHCP: an abandoned address of a machine, a declined one, and one whose Lease has no labels, so that
+	// DHCP finds it only by a conflict.
 	yesterday := time.Now().Add(-24 * time.Hour)
 	d.lease("192.0.2.30", "bound", "clusters-demo/worker-1/vlan", "", yesterday)
 	d.lease("192.0.2.31", "bound", "clusters-demo/worker-1/vlan", "", yesterday.Add(time.Hour))
 	d.lease("192.0.2.32", "declined", "declined", `leasedb.densityops.com/expires: "2026-01-02T03:16:00Z"`, yesterday)
-	d.stray("192.0.2.40", "clusters-demo/worker-2/vlan")
+	d.unlabelledLease("192.0.2.40", "clusters-demo/worker-2/vlan")
 	d.machine("worker-1", "02:00:00:00:00:01", "")
 	d.machine("worker-2", "02:00:00:00:00:02", "hostedcluster.densityops.com/dhcp-addresses: 192.0.2.40")
-	// A reservation that is not honoured, of which DHCP makes an Event.
+	// DHCP creates an Event about a rejected reservation.
 	d.machine("worker-9", "02:00:00:00:00:09", "hostedcluster.densityops.com/dhcp-addresses: 192.0.2.1")
 
 	controls := d.pods("oooi-system", "control", 2)
@@ -56,51 +56,51 @@ func (d *deployed) work() {
 	d.proxy = d.start(&d.pods("clusters", "proxy", 1)[0], proxyPod)
 	d.dns = d.start(&d.pods("clusters", "dns", 1)[0], dnsPod)
 	d.dhcp = d.start(&d.pods("clusters", "dhcp", 1)[0], dhcpPod)
-	d.assign()
+	d.assignAppsAddress()
 	d.awaitReady()
-	d.answers()
+	d.checkDNS()
 
 	for i, want := range []string{"192.0.2.31", "192.0.2.40"} {
 		d.workers[i] = lab.NewMachine(d.T, vlanDevice, fmt.Sprintf("02:00:00:00:00:%02d", i+1))
 		if lease := d.workers[i].DHCP(d.T); lease["ip_address"] != want {
-			d.Errorf("worker-%d has not the address %s: %v", i+1, want, lease)
+			d.Errorf("worker-%d: want address %s, lease %v", i+1, want, lease)
 		}
 	}
 
-	// Another replica takes over, and tells of what happens: one Event for two conditions that turn.
+	// Another replica takes over, and creates one Event for two conditions that change.
 	d.control = d.start(&controls[1], controlPod2)
-	first.Run["control"].Terminate(d.T)
-	d.dns.ready(d.T, corev1.ConditionFalse)
+	first.Containers["control"].Terminate(d.T)
+	d.dns.setReady(d.T, corev1.ConditionFalse)
 	d.awaitFalse()
-	d.dns.ready(d.T, corev1.ConditionTrue)
+	d.dns.setReady(d.T, corev1.ConditionTrue)
 	d.awaitReady()
 
-	// The reader's credentials are made anew when its account is another one.
-	before := d.reader()
+	// The reader's credentials are created again when its ServiceAccount has another UID.
+	before := d.readerSecret()
 	if err := d.guestKube.CoreV1().ServiceAccounts("openshift-ingress").Delete(d.Context(), "demo-apps-reader", metav1.DeleteOptions{}); err != nil {
 		d.Fatal(err)
 	}
-	d.change(func(i *v1alpha1.Infra) { i.Spec.AppsIngress.AddressDeadline = "1m" })
+	d.updateInfra(func(i *v1alpha1.Infra) { i.Spec.AppsIngress.AddressDeadline = "1m" })
 	await(d.T, "new credentials", func() string {
-		if now := d.reader(); now == nil || now.ResourceVersion == before.ResourceVersion {
-			return "they are as before"
+		if now := d.readerSecret(); now == nil || now.ResourceVersion == before.ResourceVersion {
+			return "the Secret has not changed"
 		}
 		return ""
 	})
-	// They go with the applications, and come back with them.
-	d.change(func(i *v1alpha1.Infra) { i.Spec.AppsIngress.Enabled = false })
-	await(d.T, "the credentials to go", func() string {
-		if d.reader() != nil {
-			return "they are there"
+	// They are deleted when apps ingress is disabled, and created again when it is enabled.
+	d.updateInfra(func(i *v1alpha1.Infra) { i.Spec.AppsIngress.Enabled = false })
+	await(d.T, "the credentials to be deleted", func() string {
+		if d.readerSecret() != nil {
+			return "they still exist"
 		}
 		return ""
 	})
-	d.change(func(i *v1alpha1.Infra) { i.Spec.AppsIngress.Enabled = true })
-	d.assign()
+	d.updateInfra(func(i *v1alpha1.Infra) { i.Spec.AppsIngress.Enabled = true })
+	d.assignAppsAddress()
 	d.awaitReady()
-	d.answers()
+	d.checkDNS()
 
-	// The proxy's pod is lost, and the controller makes another.
+	// The proxy's pod is deleted, and the StatefulSet controller creates another.
 	d.proxy.Kill(d.T)
 	if err := d.kube.CoreV1().Pods("clusters").Delete(d.Context(), d.proxy.Name, metav1.DeleteOptions{}); err != nil {
 		d.Fatal(err)
@@ -115,21 +115,21 @@ func (d *deployed) work() {
 			d.Fatal(err)
 		}
 		if !slices.ContainsFunc(list.Items, func(e eventsv1.Event) bool { return e.Regarding.Name == "worker-9" && e.Reason == "ReservationRefused" }) {
-			return fmt.Sprintf("there are %d others", len(list.Items))
+			return fmt.Sprintf("none among %d Events", len(list.Items))
 		}
 		return ""
 	})
-	await(d.T, "the address that was left behind to be released", func() string {
+	await(d.T, "the abandoned address to be released", func() string {
 		if state := d.leaseState("192.0.2.30"); state != "released" {
-			return "it is " + state
+			return "state " + state
 		}
 		return ""
 	})
-	await(d.T, "what is over to be collected", func() string { return d.leaseState("192.0.2.32") })
+	await(d.T, "the expired quarantine to be deleted", func() string { return d.leaseState("192.0.2.32") })
 }
 
-// earlyInfra is one whose hosted cluster is yet to come.
-const earlyInfra = `
+// infraWithoutHostedCluster is an Infra whose hosted cluster does not exist yet.
+const infraWithoutHostedCluster = `
 apiVersion: hostedcluster.densityops.com/v1alpha1
 kind: Infra
 metadata: {name: early, namespace: clusters}
@@ -142,14 +142,14 @@ spec:
     proxy: {serverIP: 192.0.3.5, instances: [{ip: 192.0.3.4}]}
 `
 
-// early sets up an Infra before there is its control plane. Then rights are for all namespaces,
-// since there can be no Role in one that is yet to come; its daemons have to get along with them. Its
-// proxy has an address that floats, and a Lease that says where.
-func (d *deployed) early() {
+// checkInfraWithoutHostedCluster sets up an Infra before its hosted control plane exists. Its daemons then
+// have rights in all namespaces, because no Role can be created in a namespace that does not exist, and must
+// work with these. Its proxy has a floating address and a Lease.
+func (d *deployed) checkInfraWithoutHostedCluster() {
 	for _, p := range []*pod{d.proxy, d.dns, d.dhcp} {
 		p.Kill(d.T)
 	}
-	d.setup(earlyInfra)
+	d.setup(infraWithoutHostedCluster)
 	for _, x := range []struct{ component, ip, ready string }{
 		{"proxy", proxyPod, ":9902/readyz"}, {"dns", dnsPod, ":8181/ready"}, {"dhcp", dhcpPod, ":9903/readyz"},
 	} {
@@ -162,95 +162,95 @@ func (d *deployed) early() {
 			return ""
 		})
 		of := account{d.kube, "clusters", "early-" + x.component}
-		floats := func(g right) bool { return g.name == "early-proxy-address" }
-		holds := func() string {
+		isAddressLease := func(g right) bool { return g.name == "early-proxy-address" }
+		checkHolding := func() string {
 			if _, metrics := get(d.T, "http://"+x.ip+":9906/metrics"); !strings.Contains(metrics, "\nxdsd_hold_leased 1\n") {
 				return metrics
 			}
 			return ""
 		}
 		if x.component == "proxy" {
-			await(d.T, "the address to be held", holds)
+			await(d.T, "the proxy to hold the address", checkHolding)
 		}
-		d.judge(of, d.management, func(g right) bool { return g.namespace == "" || floats(g) })
+		d.checkRights(of, d.management, func(g right) bool { return g.namespace == "" || isAddressLease(g) })
 		if x.component == "proxy" {
 			d.Run("holder", func(t *testing.T) {
-				xdsds := slices.DeleteFunc(of.granted(t), floats)
-				(&trial{account: of, pod: p, container: "holder", ready: "http://" + x.ip + ":9906/readyz", others: xdsds}).run(t)
+				serveRights := slices.DeleteFunc(of.granted(t), isAddressLease)
+				(&removalTest{account: of, pod: p, container: "holder", ready: "http://" + x.ip + ":9906/readyz", others: serveRights}).run(t)
 			})
-			await(d.T, "the address to be held again", holds)
+			await(d.T, "the proxy to hold the address again", checkHolding)
 		}
 	}
 }
 
-// answers checks what DNS says to machines: of the control plane, and of the applications.
-func (d *deployed) answers() {
+// checkDNS waits until DNS resolves a control-plane name and an apps name for VMs.
+func (d *deployed) checkDNS() {
 	d.Helper()
 	for name, want := range map[string]string{"api." + domain: "192.0.2.4", "shop.apps." + domain: "192.0.2.200"} {
-		await(d.T, name+" to be answered", func() string {
+		await(d.T, name+" to resolve to "+want, func() string {
 			if got := d.dig(name); got != want {
-				return "it is " + got
+				return "answer " + got
 			}
 			return ""
 		})
 	}
 }
 
-// awaitFalse waits until control says that something does not work.
+// awaitFalse waits until the Infra's condition Ready is False.
 func (d *deployed) awaitFalse() {
 	d.Helper()
-	await(d.T, "the Infra not to be ready", func() string {
-		for _, c := range d.theInfra().Status.Conditions {
+	await(d.T, "the Infra's condition Ready to be False", func() string {
+		for _, c := range d.getInfra().Status.Conditions {
 			if c.Type == v1alpha1.ConditionReady && c.Status == metav1.ConditionFalse {
 				return ""
 			}
 		}
-		return "it is"
+		return "it is not False"
 	})
 }
 
-// The accounts that setup has made, and the reader's in the hosted cluster.
+// accounts returns the ServiceAccounts of setup, and that of the reader in the hosted cluster.
 func (d *deployed) accounts() (control, dns, dhcp, proxy, reader account) {
 	return account{d.kube, "oooi-system", "oooi-control"}, account{d.kube, "clusters", "demo-dns"},
 		account{d.kube, "clusters", "demo-dhcp"}, account{d.kube, "clusters", "demo-proxy"},
 		account{d.guestKube, "openshift-ingress", "demo-apps-reader"}
 }
 
-// sufficient compares what is granted with what was asked for.
-func (d *deployed) sufficient() {
+// checkAllRights compares granted rights and requests of all accounts.
+func (d *deployed) checkAllRights() {
 	control, dns, dhcp, proxy, reader := d.accounts()
 	for _, a := range []account{control, dns, dhcp, proxy, reader} {
 		cp := d.management
 		if a == reader {
 			cp = d.hosted
 		}
-		d.judge(a, cp, func(right) bool { return true })
+		d.checkRights(a, cp, func(right) bool { return true })
 	}
 }
 
-// judge compares what an account has requested with what it is granted, and waits until it has used
-// some of its rights: a daemon that starts with a snapshot file is ready before it has read anything.
-func (d *deployed) judge(a account, cp *lab.ControlPlane, used func(right) bool) {
+// checkRights compares an account's requests with its granted rights, and waits until the rights that used
+// selects have been used: a daemon that starts with a snapshot file is ready before it has read any object.
+func (d *deployed) checkRights(a account, cp *lab.ControlPlane, used func(right) bool) {
 	d.Helper()
 	granted := a.granted(d.T)
-	var asked requests
+	var sent requests
 	await(d.T, a.user()+" to use its rights", func() string {
-		asked = requestsOf(d.T, cp, a.user())
+		sent = requestsOf(d.T, cp, a.user())
 		var unused []string
 		for _, g := range granted {
-			if used(g) && !slices.ContainsFunc(slices.Collect(maps.Keys(asked.made)), g.covers) {
+			if used(g) && !slices.ContainsFunc(slices.Collect(maps.Keys(sent.allowed)), g.covers) {
 				unused = append(unused, g.String())
 			}
 		}
 		return strings.Join(unused, "; ")
 	})
-	d.Logf("%s has %d rights and made %d different requests", a.user(), len(granted), len(asked.made))
-	for r := range asked.refused {
-		d.Errorf("%s was refused: %s", a.user(), r)
+	d.Logf("%s has %d rights and made %d different requests", a.user(), len(granted), len(sent.allowed))
+	for r := range sent.denied {
+		d.Errorf("%s was denied: %s", a.user(), r)
 	}
-	for r := range asked.made {
+	for r := range sent.allowed {
 		if !slices.ContainsFunc(granted, func(g right) bool { return g.covers(r) }) {
-			d.Errorf("%s may do what setup has not granted: %s", a.user(), r)
+			d.Errorf("%s was allowed a request that setup does not grant: %s", a.user(), r)
 		}
 	}
 }

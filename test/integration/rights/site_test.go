@@ -26,13 +26,13 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// The interfaces of a pod: on the VLAN, and in the pod network. Here all pods have the same.
+// The interfaces of a pod on the VLAN and in the pod network. Here all pods share them.
 const (
 	vlanDevice = "net1"
 	podDevice  = "eth0"
 )
 
-// addresses of the pods in the pod network.
+// Addresses of the pods in the pod network.
 const (
 	proxyPod    = "198.19.0.11"
 	dnsPod      = "198.19.0.12"
@@ -43,7 +43,7 @@ const (
 
 const domain = "demo.example.com"
 
-// infra is what a user writes.
+// infra is the Infra that is set up.
 const infra = `
 apiVersion: hostedcluster.densityops.com/v1alpha1
 kind: Infra
@@ -58,7 +58,7 @@ spec:
   appsIngress: {enabled: true, metallb: {addressPoolName: vlan, loadBalancerClass: metallb.io/vlan}}
 `
 
-// site is a management cluster with a hosted one, and what setup has made there.
+// site is a management cluster and a hosted one, with the objects that setup creates.
 type site struct {
 	*testing.T
 
@@ -106,7 +106,7 @@ spec: {addresses: [192.0.2.200/32]}
 			"OAuthServer": lab.PublishedRoute("oauth." + domain), "Konnectivity": lab.PublishedRoute("konnectivity." + domain), "Ignition": lab.PublishedRoute("ignition." + domain),
 		},
 	}
-	s.apply(s.management, before+cluster.YAML())
+	s.apply(s.management, prerequisites+cluster.YAML())
 	s.controlPlane(cluster)
 	s.setup(infra)
 	return s
@@ -128,9 +128,8 @@ func (s *site) apply(cp *lab.ControlPlane, yaml string) {
 	}
 }
 
-// before is there before anybody sets up anything: namespaces, the network, machines, and Leases
-// of a time before this one.
-const before = `
+// prerequisites are the namespaces and the VMs' network, which exist before setup runs.
+const prerequisites = `
 apiVersion: v1
 kind: Namespace
 metadata: {name: clusters}
@@ -146,8 +145,8 @@ spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "br
 ---
 `
 
-// controlPlane publishes the hosted cluster's API server, and stand-ins for what else is in its
-// control plane.
+// controlPlane publishes the hosted cluster's API server, and stand-ins for the other servers of its control
+// plane.
 func (s *site) controlPlane(cluster lab.HostedCluster) {
 	s.Helper()
 	server, err := url.Parse(s.hosted.ServerURL())
@@ -161,8 +160,8 @@ func (s *site) controlPlane(cluster lab.HostedCluster) {
 		cluster.Backend("ignition-server-proxy", 443, ca.TLSBackend(s.T, "198.18.0.83:8443", "ignition."+domain).Addr(), "")+
 		cluster.Backend("konnectivity-server", 8091, ca.TLSBackend(s.T, "198.18.0.84:8091", "konnectivity."+domain).Addr(), ""))
 
-	// The administrator's kubeconfig has the public name, which nothing resolves here.
-	if err := cluster.HandOver(s.Context(), s.management, s.hosted); err != nil {
+	// The admin kubeconfig has the public name, which nothing resolves here.
+	if err := cluster.PublishKubeconfig(s.Context(), s.management, s.hosted); err != nil {
 		s.Fatal(err)
 	}
 }
@@ -181,7 +180,7 @@ func (s *site) setup(infra string) {
 	}
 }
 
-// machine makes a virtual machine run, with a MAC address and annotations.
+// machine creates a running VM with a MAC address and annotations.
 func (s *site) machine(name, mac, annotations string) {
 	s.Helper()
 	s.apply(s.management, fmt.Sprintf("apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: %s, namespace: clusters-demo}\n", name))
@@ -206,7 +205,7 @@ spec:
 `, name, mac, annotations, vm.GetUID()))
 }
 
-// lease makes one as a server would have left it.
+// lease creates a Lease as an earlier DHCP server would have.
 func (s *site) lease(address, state, holder, annotations string, used time.Time) {
 	s.Helper()
 	s.apply(s.management, fmt.Sprintf(`
@@ -221,8 +220,8 @@ spec: {holderIdentity: %s, leaseDurationSeconds: 3600, renewTime: %q}
 `, address, state, annotations, holder, used.UTC().Format("2006-01-02T15:04:05.000000Z")))
 }
 
-// stray makes a Lease that has lost its labels, so that no server sees it before it is in its way.
-func (s *site) stray(address, holder string) {
+// unlabelledLease creates a Lease without labels, which DHCP servers do not list and only find by a conflict.
+func (s *site) unlabelledLease(address, holder string) {
 	s.Helper()
 	yaml := fmt.Sprintf("apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: clusters.demo.%s, namespace: clusters}\nspec: {holderIdentity: %s, renewTime: %q}\n",
 		address, holder, "2026-01-02T03:04:05.000000Z")
@@ -232,7 +231,7 @@ func (s *site) stray(address, holder string) {
 	s.apply(s.management, yaml)
 }
 
-// leaseState is the state that a Lease's label tells; empty of one that is not there.
+// leaseState returns the state in the label of a Lease, or "" if the Lease does not exist.
 func (s *site) leaseState(address string) string {
 	s.Helper()
 	lease, err := s.kube.CoordinationV1().Leases("clusters").Get(s.Context(), "clusters.demo."+address, metav1.GetOptions{})
@@ -245,8 +244,8 @@ func (s *site) leaseState(address string) string {
 	return lease.Labels["leasedb.densityops.com/state"]
 }
 
-// theInfra reads it.
-func (s *site) theInfra() *v1alpha1.Infra {
+// getInfra returns the Infra.
+func (s *site) getInfra() *v1alpha1.Infra {
 	s.Helper()
 	o := &v1alpha1.Infra{}
 	if err := s.client.Get(s.Context(), client.ObjectKey{Namespace: "clusters", Name: "demo"}, o); err != nil {
@@ -255,24 +254,24 @@ func (s *site) theInfra() *v1alpha1.Infra {
 	return o
 }
 
-// change changes the Infra as its owner would.
-func (s *site) change(f func(*v1alpha1.Infra)) {
+// updateInfra changes the Infra's spec.
+func (s *site) updateInfra(f func(*v1alpha1.Infra)) {
 	s.Helper()
-	await(s.T, "the Infra to take a change", func() string {
-		o := s.theInfra()
+	await(s.T, "the Infra to be updated", func() string {
+		o := s.getInfra()
 		f(o)
 		if err := s.client.Update(s.Context(), o); err != nil {
-			return err.Error() // a conflict, say
+			return err.Error() // a conflict, for example
 		}
 		return ""
 	})
 }
 
-// awaitReady waits until control says that everything works, of the Infra as it is now.
+// awaitReady waits until the condition Ready of the Infra's current generation is True.
 func (s *site) awaitReady() {
 	s.Helper()
 	await(s.T, "the Infra to be ready", func() string {
-		o := s.theInfra()
+		o := s.getInfra()
 		c := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionReady)
 		if c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == o.Generation {
 			return ""
@@ -281,10 +280,10 @@ func (s *site) awaitReady() {
 	})
 }
 
-// assign gives the applications' Service its address, as MetalLB would.
-func (s *site) assign() {
+// assignAppsAddress sets the address of the apps Service, as MetalLB does.
+func (s *site) assignAppsAddress() {
 	s.Helper()
-	await(s.T, "the applications' Service to take an address", func() string {
+	await(s.T, "the apps Service to be updated", func() string {
 		o := &corev1.Service{}
 		if err := s.guest.Get(s.Context(), client.ObjectKey{Namespace: "openshift-ingress", Name: "demo-apps"}, o); err != nil {
 			return err.Error()
@@ -297,8 +296,8 @@ func (s *site) assign() {
 	})
 }
 
-// reader is the Secret with the reader's credentials; nil while there is none.
-func (s *site) reader() *corev1.Secret {
+// readerSecret returns the Secret with the reader's credentials, or nil if it does not exist.
+func (s *site) readerSecret() *corev1.Secret {
 	s.Helper()
 	o := &corev1.Secret{}
 	err := s.client.Get(s.Context(), client.ObjectKey{Namespace: "clusters", Name: "demo-apps-reader"}, o)
@@ -311,7 +310,8 @@ func (s *site) reader() *corev1.Secret {
 	return o
 }
 
-// dig asks our DNS on the VLAN, and returns the address that it is told, or the rcode.
+// dig queries the DNS server on the VLAN, and returns the addresses in the answer, or the rcode if there are
+// none.
 func (s *site) dig(name string) string {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), 5*time.Second)

@@ -19,7 +19,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// ingressPod is where xdsd ingress is asked for its health.
+// ingressPod is the address of the pod of xdsd ingress.
 const ingressPod = "198.19.1.11"
 
 // ingressSite is a namespace with VirtualIngresses, and xdsd ingress as its manifests deploy it.
@@ -28,31 +28,31 @@ type ingressSite struct {
 
 	namespace string
 	daemon    *pod
-	made      *int // so that each object has a name of its own
+	created   *int // counter for unique names
 }
 
-// TestRightsOfVirtualIngress takes each right of xdsd ingress away by itself. That each is used is for
-// test/integration/ingress to say, which has it do everything.
+// TestRightsOfVirtualIngress revokes each right of xdsd ingress in turn. That all granted rights are used is
+// checked in test/integration/ingress.
 func TestRightsOfVirtualIngress(t *testing.T) {
 	network.Need(t)
-	s := &ingressSite{site: &site{T: t, management: management.Get(t), image: map[string]string{"/xdsd": network.Binary(t, "xdsd")}}, made: new(int)}
+	s := &ingressSite{site: &site{T: t, management: management.Get(t), image: map[string]string{"/xdsd": network.Binary(t, "xdsd")}}, created: new(int)}
 	s.client, s.kube = clients(t, s.management)
 	lab.SharedInterfaces(t, map[string][]string{"eth1": {ingressPod}})
-	s.apply(s.management, s.everything())
+	s.apply(s.management, s.manifests())
 	s.namespace = s.management.Namespace(t)
 	s.daemon = s.start(&s.pods("oooi-system", "ingress", 2)[0], ingressPod)
 	s.virtual("steady", "Alias", s.mirrored("steady"))
-	s.virtual("turning", "Alias", s.mirrored("turning"))
-	s.virtual("blinker", "Direct", s.mirrored("blinker"))
-	s.virtual("fleeting", "Direct\n  onNoMatch: Delete", s.mirrored("fleeting"))
-	for _, name := range []string{"steady", "turning", "blinker", "fleeting"} {
-		await(t, name+" to be resolved", func() string { return s.resolved(name) })
+	s.virtual("alias", "Alias", s.mirrored("alias"))
+	s.virtual("ambiguous", "Direct", s.mirrored("ambiguous"))
+	s.virtual("deleting", "Direct\n  onNoMatch: Delete", s.mirrored("deleting"))
+	for _, name := range []string{"steady", "alias", "ambiguous", "deleting"} {
+		await(t, name+" to be resolved", func() string { return s.checkResolved(name) })
 	}
-	s.trial().run(t)
+	s.removalTest().run(t)
 }
 
-// everything is what kustomize makes of manifests/ingress with the component for other namespaces.
-func (s *ingressSite) everything() string {
+// manifests returns the objects of manifests/ingress with the component for other namespaces.
+func (s *ingressSite) manifests() string {
 	s.Helper()
 	root, err := lab.Root()
 	if err != nil {
@@ -82,7 +82,8 @@ func (s *ingressSite) everything() string {
 	return string(text)
 }
 
-// mirrored makes a Service for a label, whose endpoints somebody else writes, and returns the label.
+// mirrored creates a Service with a label and without a selector, and an EndpointSlice for it, and returns
+// the label.
 func (s *ingressSite) mirrored(label string) string {
 	s.Helper()
 	s.apply(s.management, fmt.Sprintf(`
@@ -101,7 +102,7 @@ ports: [{name: http, port: 30080, protocol: TCP}]
 	return label
 }
 
-// virtual makes a VirtualIngress for the Service of a label.
+// virtual creates a VirtualIngress for the Service with a label.
 func (s *ingressSite) virtual(name, mode, label string) {
 	s.Helper()
 	s.apply(s.management, fmt.Sprintf(`
@@ -114,22 +115,23 @@ spec:
 `, name, s.namespace, mode, label))
 }
 
-// another makes a VirtualIngress that there has not been, with its Service.
-func (s *ingressSite) another(mode string) func(*testing.T) {
+// addVirtualIngress returns a function that creates a new VirtualIngress and its Service.
+func (s *ingressSite) addVirtualIngress(mode string) func(*testing.T) {
 	return func(t *testing.T) {
 		t.Helper()
 		x := s.in(t)
-		*s.made++
-		name := fmt.Sprintf("another-%d", *s.made)
+		*s.created++
+		name := fmt.Sprintf("another-%d", *s.created)
 		x.virtual(name, mode, x.mirrored(name))
 	}
 }
 
-// several makes one more Service for the label of the VirtualIngress blinker, which says so.
-func (s *ingressSite) several() {
+// addMatch creates one more Service that matches the VirtualIngress ambiguous, which then reports another
+// number of matches.
+func (s *ingressSite) addMatch() {
 	s.Helper()
-	*s.made++
-	s.apply(s.management, fmt.Sprintf("{apiVersion: v1, kind: Service, metadata: {name: a-blinker-%d, namespace: %s, labels: {app: blinker}}, spec: {ports: [{port: 80}]}}", *s.made, s.namespace))
+	*s.created++
+	s.apply(s.management, fmt.Sprintf("{apiVersion: v1, kind: Service, metadata: {name: a-ambiguous-%d, namespace: %s, labels: {app: ambiguous}}, spec: {ports: [{port: 80}]}}", *s.created, s.namespace))
 }
 
 // delete deletes an object of the namespace.
@@ -142,15 +144,15 @@ func (s *ingressSite) delete(t *testing.T, o client.Object, name string) {
 	}
 }
 
-// service is one to be deleted.
+// service returns an empty Service, to delete one by name.
 func service() client.Object {
 	o := &metav1.PartialObjectMetadata{}
 	o.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Service"))
 	return o
 }
 
-// resolved is empty where a VirtualIngress is.
-func (s *ingressSite) resolved(name string) string {
+// checkResolved returns "" if a VirtualIngress is resolved.
+func (s *ingressSite) checkResolved(name string) string {
 	s.Helper()
 	if ready := s.ready(name); ready == nil || ready.Reason != v1alpha1.ReasonResolved {
 		return fmt.Sprintf("%+v", ready)
@@ -158,7 +160,7 @@ func (s *ingressSite) resolved(name string) string {
 	return ""
 }
 
-// ready is the condition of a VirtualIngress; nil while there is none.
+// ready returns the condition Ready of a VirtualIngress, or nil if it has none.
 func (s *ingressSite) ready(name string) *metav1.Condition {
 	s.Helper()
 	return meta.FindStatusCondition(s.read(name).Status.Conditions, v1alpha1.ConditionReady)
@@ -173,39 +175,40 @@ func (s *ingressSite) read(name string) *v1alpha1.VirtualIngress {
 	return v
 }
 
-// saysSo looks for a missing right where the owner of a VirtualIngress does: in the conditions.
-func (s *ingressSite) saysSo(missing right) func(*testing.T) string {
+// checkConditions returns a check for the API server's message about a missing right in the conditions of
+// VirtualIngresses.
+func (s *ingressSite) checkConditions(missing right) func(*testing.T) string {
 	return func(t *testing.T) string {
 		t.Helper()
 		list := &v1alpha1.VirtualIngressList{}
 		if err := s.client.List(t.Context(), list, client.InNamespace(s.namespace)); err != nil {
 			t.Fatal(err)
 		}
-		why := "there is no VirtualIngress"
+		problem := "no VirtualIngress is rejected"
 		for i := range list.Items {
 			ready := meta.FindStatusCondition(list.Items[i].Status.Conditions, v1alpha1.ConditionReady)
 			if ready == nil || ready.Reason != v1alpha1.ReasonRejected {
 				continue
 			}
-			if why = saysRefused(ready.Message, missing); why == "" {
+			if problem = checkDenied(ready.Message, missing); problem == "" {
 				return ""
 			}
 		}
-		return why
+		return problem
 	}
 }
 
-func (s *ingressSite) trial() *trial {
+func (s *ingressSite) removalTest() *removalTest {
 	ingresses := func(verb string) right { return right{verb, "networking.k8s.io", "ingresses", "", ""} }
 	services := func(verb string) right { return right{verb, "", "services", "", ""} }
 	slices := func(verb string) right { return right{verb, "discovery.k8s.io", "endpointslices", "", ""} }
 	events := func(verb string) right { return right{verb, "events.k8s.io", "events", "", ""} }
 	endpoints := right{"delete", "", "endpoints", "", ""}
-	direct, alias := s.another("Direct"), s.another("Alias")
-	x := &trial{
+	direct, alias := s.addVirtualIngress("Direct"), s.addVirtualIngress("Alias")
+	x := &removalTest{
 		account: account{s.kube, "oooi-system", "oooi-ingress"}, pod: s.daemon, container: "ingress",
 		ready: "http://" + ingressPod + ":9905/readyz", needs: []string{"virtualingresses", "ingresses", "services", "endpointslices", "namespaces"},
-		stopped: func(t *testing.T) { // nobody waits for who was killed
+		stopped: func(t *testing.T) { // so that the new process does not wait for the Lease of the killed one
 			err := s.kube.CoordinationV1().Leases("oooi-system").Delete(t.Context(), "oooi-ingress", metav1.DeleteOptions{})
 			if client.IgnoreNotFound(err) != nil {
 				t.Fatal(err)
@@ -215,12 +218,12 @@ func (s *ingressSite) trial() *trial {
 			{"patch", v1alpha1.GroupName, "virtualingresses/status", "", ""}: direct,
 			events("create"): direct,
 			ingresses("get"): direct, ingresses("create"): direct, ingresses("patch"): direct,
-			ingresses("delete"): func(t *testing.T) { s.delete(t, service(), "a-fleeting") },
+			ingresses("delete"): func(t *testing.T) { s.delete(t, service(), "a-deleting") },
 			services("get"):     alias, services("create"): alias, services("patch"): alias,
-			services("delete"): func(t *testing.T) { s.in(t).virtual("turning", "Direct", "turning") },
+			services("delete"): func(t *testing.T) { s.in(t).virtual("alias", "Direct", "alias") },
 			slices("get"):      alias, slices("create"): alias, slices("patch"): alias,
 			slices("delete"): func(t *testing.T) { s.delete(t, &discoveryv1.EndpointSlice{}, "a-steady-x") },
-			// As those that are left when an alias has selected pods.
+			// Such Endpoints remain of an alias that used to select pods.
 			endpoints: func(t *testing.T) {
 				x := s.in(t)
 				x.apply(s.management, fmt.Sprintf("{apiVersion: v1, kind: Endpoints, metadata: {name: %s, namespace: %s}, subsets: [{addresses: [{ip: 198.51.100.9}], ports: [{name: http, port: 30080}]}]}",
@@ -228,30 +231,30 @@ func (s *ingressSite) trial() *trial {
 			},
 		},
 		signs: map[right]func(*testing.T) string{
-			// One Event tells of what is said twice of an object as it is: where it is known that its
-			// status was written only after the next thing to say.
+			// Repeated messages about one object are one Event whose count is patched. That happens if the
+			// message repeats before the daemon observes its own status update.
 			events("patch"): func(t *testing.T) string {
 				x := s.in(t)
 				for range 5 {
-					x.several()
+					x.addMatch()
 				}
-				return saysRefused(s.daemon.Run["ingress"].Log.String(), events("patch"))
+				return checkDenied(s.daemon.Containers["ingress"].Log.String(), events("patch"))
 			},
 		},
-		// OpenShift's asks for it.
+		// only checked by OpenShift
 		others: []right{{"create", "discovery.k8s.io", "endpointslices/restricted", "", ""}},
 	}
 	for r := range maps.Keys(x.after) {
 		if r != events("create") && r.resource != "virtualingresses/status" {
-			x.signs[r] = s.saysSo(r)
+			x.signs[r] = s.checkConditions(r)
 		}
 	}
 	return x
 }
 
-// in is the same for another test.
+// in returns a copy for another test.
 func (s *ingressSite) in(t *testing.T) *ingressSite {
-	there, of := *s, *s.site
-	of.T, there.site = t, &of
-	return &there
+	copied, of := *s, *s.site
+	of.T, copied.site = t, &of
+	return &copied
 }

@@ -21,13 +21,13 @@ const (
 	askEvery  = 50 * time.Millisecond
 )
 
-// A client is a machine on the near side of the VLAN. It connects to the proxy all the time, and
-// asks all the time who has its address.
+// A client is a machine on the near side of the VLAN. It connects to the proxy, and sends ARP requests for
+// the floating address, at a constant rate.
 type client struct {
-	trunk string // the cable to the far side
+	trunk string // the cable between near and far side
 
 	machine *lab.Namespace
-	conn    *packet.Conn // for ARP
+	conn    *packet.Conn // ARP socket
 	mac     net.HardwareAddr
 
 	mu      sync.Mutex
@@ -39,7 +39,7 @@ type client struct {
 type dial struct {
 	at   time.Time
 	done bool
-	by   string // empty where there was no answer
+	by   string // name of the replica; empty if there was no answer
 }
 
 type answer struct {
@@ -54,12 +54,13 @@ func newClient(t *testing.T, trunk, near, far string) *client {
 	if err := lab.Cable(lab.End{Bridge: near}, lab.End{In: c.machine, Device: "eth0", MAC: c.mac.String(), Addresses: []string{"192.0.2.100/24", "2001:db8::100/64"}}); err != nil {
 		t.Fatal(err)
 	}
-	// Somebody is on the far side, too, who is heard there.
+	// A host on the far side sends ARP requests, because a replica that hears no other host considers itself
+	// cut off.
 	other := lab.NewNamespace(t)
 	if err := lab.Cable(lab.End{Bridge: far}, lab.End{In: other, Device: "eth0", Addresses: []string{"192.0.2.101/24"}}); err != nil {
 		t.Fatal(err)
 	}
-	chatter := lab.NewDaemon(t, "the machine on the far side", func() *exec.Cmd {
+	chatter := lab.NewDaemon(t, "the host on the far side", func() *exec.Cmd {
 		return other.Command(context.Background(), "busybox", "arping", "-I", "eth0", "-q", "192.0.2.102")
 	})
 	chatter.Start(t)
@@ -76,7 +77,7 @@ func newClient(t *testing.T, trunk, near, far string) *client {
 	return c
 }
 
-// start has the client do so until the test ends.
+// start starts connections and ARP requests, until the test ends.
 func (c *client) start(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -105,8 +106,8 @@ func (c *client) start(t *testing.T) {
 	})
 }
 
-// dial makes a connection and reads who is there. It does not wait for a second packet, of which
-// the kernel sends the first after a second.
+// dial connects and reads the replica's name. It gives up before the kernel retransmits the SYN after a
+// second.
 func (c *client) dial(ctx context.Context) {
 	c.mu.Lock()
 	n := len(c.dials)
@@ -120,7 +121,8 @@ func (c *client) dial(ctx context.Context) {
 	c.dials[n].done, c.dials[n].by = true, by
 }
 
-// frame is an ARP request for the floating address.
+// frame returns an ARP request (1) or reply (2) for the floating address, from a MAC address and a sender IP
+// address.
 func frame(operation byte, by net.HardwareAddr, sender netip.Addr) []byte {
 	from, at := sender.As4(), floating.As4()
 	f := append([]byte{0, 1, 8, 0, 6, 4, 0, operation}, by...)
@@ -139,7 +141,7 @@ func (c *client) ask() {
 	c.send(frame(1, c.mac, netip.IPv4Unspecified()))
 }
 
-// read takes down who answers; announcements are none.
+// read records replies to this client's requests, but not announcements.
 func (c *client) read() {
 	buffer := make([]byte, 128)
 	for {
@@ -155,14 +157,14 @@ func (c *client) read() {
 	}
 }
 
-// answering returns the MAC addresses that answered the last questions, so many.
-func (c *client) answering(questions int) []string {
+// answeringMACs returns the MAC addresses that replied to the last n ARP requests.
+func (c *client) answeringMACs(n int) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.asks) < questions {
+	if len(c.asks) < n {
 		return nil
 	}
-	since := c.asks[len(c.asks)-questions]
+	since := c.asks[len(c.asks)-n]
 	var macs []string
 	for _, a := range slices.Backward(c.answers) {
 		if a.at.Before(since) {
@@ -174,8 +176,8 @@ func (c *client) answering(questions int) []string {
 	return slices.Compact(macs)
 }
 
-// doubled is for how long more than one MAC address answered since then.
-func (c *client) doubled(since time.Time) time.Duration {
+// timeWithTwoHolders returns for how long since a time more than one MAC address replied.
+func (c *client) timeWithTwoHolders(since time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var total time.Duration
@@ -201,15 +203,15 @@ func (c *client) doubled(since time.Time) time.Duration {
 	return total
 }
 
-// without is for how long there was no service since then: from each question without an answer
-// to the next one that has one, added up. It waits until there is service now.
-func (c *client) without(t *testing.T, since time.Time) time.Duration {
+// timeWithoutService returns for how long since a time there was no service: the times from each failed
+// connection to the next successful one. It waits until connections succeed again.
+func (c *client) timeWithoutService(t *testing.T, since time.Time) time.Duration {
 	t.Helper()
-	const enough = 20 // connections in a row
-	lab.Poll(t, "connections to get through again", func() bool {
+	const enough = 20 // successful connections in a row
+	lab.Poll(t, "connections to succeed again", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		got := 0
+		succeeded := 0
 		for _, d := range slices.Backward(c.dials) {
 			switch {
 			case !d.done:
@@ -217,7 +219,7 @@ func (c *client) without(t *testing.T, since time.Time) time.Duration {
 			case d.by == "" || d.at.Before(since):
 				return false
 			}
-			if got++; got == enough {
+			if succeeded++; succeeded == enough {
 				return true
 			}
 		}

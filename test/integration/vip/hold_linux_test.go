@@ -19,7 +19,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// lease is as setup makes it.
+// lease returns the Lease that setup creates.
 func lease(namespace string) *coordinationv1.Lease {
 	return &coordinationv1.Lease{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"},
@@ -27,10 +27,10 @@ func lease(namespace string) *coordinationv1.Lease {
 	}
 }
 
-// TestIPv6MovesToo asks by IPv6 who is there, before and after.
-func TestIPv6MovesToo(t *testing.T) {
+// TestIPv6AddressMoves connects to the IPv6 address before and after a failover.
+func TestIPv6AddressMoves(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, ours, 2)
+	s := newSite(t, xdsdHold, 2)
 	holder := s.holder(t)
 	by6 := func() (name string) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -45,66 +45,66 @@ func TestIPv6MovesToo(t *testing.T) {
 		})
 		return name
 	}
-	lab.Poll(t, holder.name+" to be there by IPv6", func() bool { return by6() == holder.name })
+	lab.Poll(t, holder.name+" to respond by IPv6", func() bool { return by6() == holder.name })
 	other := s.others(holder)[0]
 	from := time.Now()
-	cutOff(t, s, holder)
-	lab.Poll(t, other.name+" to be there by IPv6", func() bool { return by6() == other.name })
-	t.Logf("by IPv6 the other one is there after %s", time.Since(from).Round(10*time.Millisecond))
+	powerOff(t, s, holder)
+	lab.Poll(t, other.name+" to respond by IPv6", func() bool { return by6() == other.name })
+	t.Logf("the other replica responds by IPv6 after %s", time.Since(from).Round(10*time.Millisecond))
 }
 
-// TestWithThree has two compete for the address of a lost one while the API server is away.
-func TestWithThree(t *testing.T) {
-	s := newSite(t, ours, 3)
+// TestThreeReplicas lets two replicas compete for the address of a failed one while the API server is down.
+func TestThreeReplicas(t *testing.T) {
+	s := newSite(t, xdsdHold, 3)
 	holder := s.holder(t)
-	s.known(t)
+	s.awaitPeers(t)
 	outage := lab.StartOutage(t, s.cp)
 	from := time.Now()
-	mend := cutOff(t, s, holder)
-	lab.Poll(t, "another instance to answer", func() bool {
-		macs := s.answering(4)
+	repair := powerOff(t, s, holder)
+	lab.Poll(t, "another replica to answer", func() bool {
+		macs := s.answeringMACs(4)
 		return len(macs) == 1 && macs[0] != holder.mac
 	})
-	without := s.without(t, from)
+	noService := s.timeWithoutService(t, from)
 	now := s.holder(t)
-	t.Logf("%.1f seconds without service; two answered for %s", without.Seconds(), s.doubled(from))
+	t.Logf("%.1f seconds without service; two replicas answered for %s", noService.Seconds(), s.timeWithTwoHolders(from))
 	outage.End(t)
-	mend()
-	if after := s.settled(t); after != now {
-		t.Errorf("it moved from %s to %s", now.name, after.name)
+	repair()
+	if after := s.awaitSingleHolder(t); after != now {
+		t.Errorf("the address moved from %s to %s", now.name, after.name)
 	}
 }
 
-// TestARestartedOneKnowsItsPeers restarts a standby while the API server is away, and takes the
-// holder away.
-func TestARestartedOneKnowsItsPeers(t *testing.T) {
-	s := newSite(t, ours, 2)
+// TestRestartedReplicaKnowsItsPeers restarts a standby replica while the API server is down, and then fails
+// the holder.
+func TestRestartedReplicaKnowsItsPeers(t *testing.T) {
+	s := newSite(t, xdsdHold, 2)
 	holder := s.holder(t)
-	s.known(t)
+	s.awaitPeers(t)
 	other := s.others(holder)[0]
 	lab.StartOutage(t, s.cp)
 	other.Kill(t)
 	other.Start(t)
 	if peers := other.state(t).Peers; peers[holder.mac] != holder.name {
-		t.Errorf("it knows %v", peers)
+		t.Errorf("the restarted replica knows %v", peers)
 	}
-	cutOff(t, s, holder)
-	lab.Poll(t, other.name+" to answer", func() bool { return slices.Equal(s.answering(4), []string{other.mac}) })
+	powerOff(t, s, holder)
+	lab.Poll(t, other.name+" to answer", func() bool { return slices.Equal(s.answeringMACs(4), []string{other.mac}) })
 
-	// A damaged file costs this knowledge, not the start.
+	// A corrupt state file is discarded, and does not prevent a start.
 	other.Kill(t)
 	state := filepath.Join(other.dir, "state.json")
 	if err := os.WriteFile(state, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	other.Start(t)
-	lab.Poll(t, "the file to be set aside", func() bool {
-		aside, err := os.ReadFile(state + ".unusable")
-		return err == nil && string(aside) == "{"
+	lab.Poll(t, "the state file to be renamed", func() bool {
+		discarded, err := os.ReadFile(state + ".unusable")
+		return err == nil && string(discarded) == "{"
 	})
 }
 
-// A tenant is somebody on the VLAN who claims what is not his.
+// A tenant is a host on the VLAN that claims an address that is not its own.
 type tenant struct{ conn *packet.Conn }
 
 const tenantMAC = "02:00:00:00:06:66"
@@ -131,8 +131,8 @@ func newTenant(t *testing.T, s *site) *tenant {
 	return n
 }
 
-// claim claims the floating address for a MAC address for some time, a hundred times a second,
-// in each way in which that can be said.
+// claim claims the floating address for a MAC address during d, a hundred times a second, by ARP requests and
+// replies.
 func (n *tenant) claim(t *testing.T, text string, d time.Duration) {
 	t.Helper()
 	by, err := net.ParseMAC(text)
@@ -148,23 +148,23 @@ func (n *tenant) claim(t *testing.T, text string, d time.Duration) {
 	}
 }
 
-// TestATenantClaimsTheAddress shows what that comes to: his neighbours believe him while he goes
-// on, as they would of any address; no instance does while there is a Lease.
+// TestATenantClaimsTheAddress shows the effect of forged claims: neighbours believe them until they stop, as
+// for any address; no replica yields while it has the Lease.
 func TestATenantClaimsTheAddress(t *testing.T) {
-	s := newSite(t, ours, 2)
+	s := newSite(t, xdsdHold, 2)
 	holder := s.holder(t)
-	s.known(t)
-	bad := newTenant(t, s)
-	const long = 4 * time.Second
+	s.awaitPeers(t)
+	attacker := newTenant(t, s)
+	const duration = 4 * time.Second
 	for _, tc := range []struct{ name, mac, counted string }{
-		{"as himself", tenantMAC, "stranger"},
-		{"as the other instance", s.others(holder)[0].mac, "peer"},
+		{"with its own MAC address", tenantMAC, "stranger"},
+		{"with the MAC address of the other replica", s.others(holder)[0].mac, "peer"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			before := holder.state(t)
-			bad.claim(t, tc.mac, long)
+			attacker.claim(t, tc.mac, duration)
 			stopped := time.Now()
-			s.without(t, stopped)
+			s.timeWithoutService(t, stopped)
 			after := holder.state(t)
 			if !after.Holding || !after.Leased || after.Conflicts[tc.counted] == before.Conflicts[tc.counted] {
 				t.Errorf("before %+v, after %+v", before, after)
@@ -172,38 +172,38 @@ func TestATenantClaimsTheAddress(t *testing.T) {
 			if lines := holder.Log.Lines("releasing the address"); len(lines) > 0 {
 				t.Errorf("%v", lines)
 			}
-			t.Logf("service is back %.1f seconds after he stopped", s.without(t, stopped).Seconds())
+			t.Logf("service resumed %.1f seconds after the claims stopped", s.timeWithoutService(t, stopped).Seconds())
 		})
 	}
 	outage := lab.StartOutage(t, s.cp)
-	lab.Poll(t, "the Lease to be over", func() bool { return !holder.state(t).Leased })
-	t.Run("as himself, while the API server is away", func(t *testing.T) {
-		bad.claim(t, tenantMAC, long)
+	lab.Poll(t, "the Lease to expire", func() bool { return !holder.state(t).Leased })
+	t.Run("with its own MAC address, API server down", func(t *testing.T) {
+		attacker.claim(t, tenantMAC, duration)
 		if !holder.state(t).Holding {
-			t.Error("the holder believes the tenant")
+			t.Error("the holder released the address")
 		}
 		if now := s.holder(t); now != holder {
-			t.Errorf("it moved from %s to %s", holder.name, now.name)
+			t.Errorf("the address moved from %s to %s", holder.name, now.name)
 		}
 	})
-	t.Run("as the other instance, while the API server is away", func(t *testing.T) {
-		bad.claim(t, s.others(holder)[0].mac, long)
+	t.Run("with the MAC address of the other replica, API server down", func(t *testing.T) {
+		attacker.claim(t, s.others(holder)[0].mac, duration)
 		stopped := time.Now()
-		without := s.without(t, stopped)
-		t.Logf("service is back %.1f seconds after he stopped; %s has the address", without.Seconds(), s.holder(t).name)
+		noService := s.timeWithoutService(t, stopped)
+		t.Logf("service resumed %.1f seconds after the claims stopped; %s has the address", noService.Seconds(), s.holder(t).name)
 	})
 	outage.End(t)
-	s.settled(t)
+	s.awaitSingleHolder(t)
 }
 
-// TestPages reads what an instance says of itself.
-func TestPages(t *testing.T) {
+// TestHTTPEndpoints reads metrics, readiness and state of a replica, and checks its capabilities.
+func TestHTTPEndpoints(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, ours, 2)
-	holder := s.settled(t)
+	s := newSite(t, xdsdHold, 2)
+	holder := s.awaitSingleHolder(t)
 	for _, want := range []string{"xdsd_hold_holding 1", "xdsd_hold_leased 1", "xdsd_hold_transitions_total 1", `xdsd_hold_conflicts_total{by="peer"} 0`, "xdsd_hold_proxy_ready 1", "xdsd_hold_interface_up 1", "xdsd_hold_lease_reachable 1"} {
 		if !strings.Contains(holder.page(t, "metrics"), "\n"+want+"\n") {
-			t.Errorf("%s is not among the metrics", want)
+			t.Errorf("no metric %s", want)
 		}
 	}
 	for _, page := range []string{"readyz", "state"} {
@@ -212,6 +212,6 @@ func TestPages(t *testing.T) {
 		}
 	}
 	if caps := holder.Run(t, "sh", "-c", "grep CapEff /proc/$(ss -Hltnp sport = :9906 | sed 's/.*pid=\\([0-9]*\\).*/\\1/')/status"); !strings.Contains(caps, "0000000000003000") {
-		t.Errorf("its capabilities are %s", caps) // 12 is NET_ADMIN, 13 is NET_RAW
+		t.Errorf("capabilities %s", caps) // bit 12 is NET_ADMIN, bit 13 is NET_RAW
 	}
 }

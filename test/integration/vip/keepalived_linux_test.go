@@ -20,13 +20,14 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-var withPeer = flag.Bool("keepalived", false, "have keepalived hold the address as well, and compare")
+var compareKeepalived = flag.Bool("keepalived", false, "run the tests with keepalived, for comparison")
 
 const keepalivedPath = "/usr/sbin/keepalived"
 
-// keepalived is set up as OpenShift has it for its own addresses: every instance as a backup with
-// the same priority, so that a holder stays, and a script that asks whether the proxy is ready.
-var keepalived = kind{name: "keepalived", command: func(tb testing.TB, _ *site, i *instance) *exec.Cmd {
+// keepalived is keepalived, configured as OpenShift does for its own addresses: every replica is a backup
+// with the same priority, so that the address does not move back, and a script checks whether the proxy is
+// ready.
+var keepalived = implementation{name: "keepalived", command: func(tb testing.TB, _ *site, i *replica) *exec.Cmd {
 	tb.Helper()
 	config := filepath.Join(i.dir, "keepalived.conf")
 	text := fmt.Sprintf(`global_defs {
@@ -61,17 +62,16 @@ vrrp_instance proxy {
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		tb.Fatal(err)
 	}
-	for _, file := range []string{"pid", "vrrp"} { // of a container that is gone
+	for _, file := range []string{"pid", "vrrp"} { // left by a killed process
 		if err := os.RemoveAll(filepath.Join(i.dir, file)); err != nil {
 			tb.Fatal(err)
 		}
 	}
-	// In a namespace of processes, so that all of them are killed at once, for which unshare takes
-	// SYS_ADMIN.
+	// A PID namespace, so that all processes are killed together. unshare needs SYS_ADMIN for it.
 	return i.Command(context.Background(), "setpriv", "--no-new-privs", "--bounding-set", "-all,+net_admin,+net_raw,+setuid,+setgid,+sys_admin",
 		"unshare", "--pid", "--fork", "--kill-child", keepalivedPath, "--dont-fork", "--log-console", "--vrrp",
 		"--use-file", config, "--pid", filepath.Join(i.dir, "pid"), "--vrrp_pid", filepath.Join(i.dir, "vrrp"))
-}, end: func(tb testing.TB, i *instance) {
+}, end: func(tb testing.TB, i *replica) {
 	tb.Helper()
 	pids, err := exec.Command("pgrep", "--oldest", "--exact", "--full", keepalivedPath+" .* "+filepath.Join(i.dir, "pid")+" .*").Output()
 	if err != nil {
@@ -87,10 +87,10 @@ vrrp_instance proxy {
 	i.Terminate(tb)
 }}
 
-// TestATenantTakesTheAddressFromKeepalived sends an advertisement of a higher priority once a second.
-func TestATenantTakesTheAddressFromKeepalived(t *testing.T) {
-	if !*withPeer {
-		t.Skip("-keepalived is not given")
+// TestKeepalivedYieldsToATenant sends an advertisement with a higher priority once a second.
+func TestKeepalivedYieldsToATenant(t *testing.T) {
+	if !*compareKeepalived {
+		t.Skip("needs the flag -keepalived")
 	}
 	s := newSite(t, keepalived, 2)
 	s.holder(t)
@@ -116,7 +116,8 @@ func TestATenantTakesTheAddressFromKeepalived(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	// RFC 3768, 5.1: version and type, identifier, priority, one address, no password, each second.
+	// RFC 3768, 5.1: version and type, virtual router ID, priority, one address, no authentication, interval
+	// of one second.
 	virtual := floating.As4()
 	packet := append([]byte{2<<4 | 1, 51, 254, 1, 0, 1, 0, 0}, virtual[:]...)
 	packet = append(packet, make([]byte, 8)...)
@@ -133,5 +134,5 @@ func TestATenantTakesTheAddressFromKeepalived(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 	}
-	t.Logf("%d packets, one a second: %.1f seconds without service", times, s.without(t, from).Seconds())
+	t.Logf("%d packets, one a second: %.1f seconds without service", times, s.timeWithoutService(t, from).Seconds())
 }

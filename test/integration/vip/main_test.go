@@ -1,6 +1,6 @@
-// Package vip_test tests xdsd hold as a pod runs it: the built binary in a network namespace
-// with the two capabilities that it is given, on a VLAN with others of its kind, machines and a
-// tenant, with a Lease in a real API server; and keepalived in its place.
+// Package vip_test tests the built xdsd hold in network namespaces, with only the capabilities of its
+// container, on a VLAN with other replicas, machines and a tenant, and with a Lease in a real API server. For
+// comparison it can run keepalived instead.
 package vip_test
 
 import (

@@ -10,56 +10,56 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// TestOwnAddresses is a network that gives instances no addresses: they add their own, answer
-// clients behind the VLAN's router from there, and have all that again after the interface was down.
+// TestOwnAddresses tests a network that assigns no addresses to replicas: they add their own, answer clients
+// behind the VLAN's router from them, and restore everything after the interface was down.
 func TestOwnAddresses(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, oursOnOVN, 2)
+	s := newSite(t, xdsdHoldOwn, 2)
 	holder := s.holder(t)
-	s.known(t)
-	beyond := netip.MustParseAddr("198.51.100.7")
+	s.awaitPeers(t)
+	behind := netip.MustParseAddr("198.51.100.7")
 	router := lab.NewNamespace(t)
 	bridge := "near-" + holder.port[len(holder.port)-6:]
 	err := lab.Cable(lab.End{Device: "r" + holder.port, Bridge: bridge}, lab.End{In: router, Device: "eth0", Addresses: []string{gateway.String() + "/24"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	router.Run(t, "ip", "address", "add", beyond.String()+"/32", "dev", "lo")
-	reached := func(a netip.Addr) (by string) {
+	router.Run(t, "ip", "address", "add", behind.String()+"/32", "dev", "lo")
+	connectedTo := func(a netip.Addr) (by string) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
-		by, _ = router.Greeting(ctx, beyond, netip.AddrPortFrom(a, port))
+		by, _ = router.Greeting(ctx, behind, netip.AddrPortFrom(a, port))
 		return by
 	}
-	everywhere := func(t *testing.T) {
+	awaitAllAddresses := func(t *testing.T) {
 		t.Helper()
-		lab.Poll(t, "a client beyond the router to reach all addresses", func() bool {
+		lab.Poll(t, "a client behind the router to reach all addresses", func() bool {
 			holder = s.holder(t)
-			for _, i := range s.instances {
-				if own := netip.MustParsePrefix(i.own[0]).Addr(); reached(own) != i.name {
+			for _, i := range s.replicas {
+				if own := netip.MustParsePrefix(i.own[0]).Addr(); connectedTo(own) != i.name {
 					return false
 				}
 			}
-			return reached(floating) == holder.name
+			return connectedTo(floating) == holder.name
 		})
 	}
-	everywhere(t)
-	for _, i := range s.instances {
+	awaitAllAddresses(t)
+	for _, i := range s.replicas {
 		i.Run(t, "ip", "address", "flush", "dev", "net1", "scope", "global")
 		i.Run(t, "ip", "link", "set", "net1", "down")
 		i.Run(t, "ip", "link", "set", "net1", "up")
 	}
-	everywhere(t)
-	for _, i := range s.instances {
+	awaitAllAddresses(t)
+	for _, i := range s.replicas {
 		for _, family := range []string{"-4", "-6"} {
-			if rules := i.Run(t, "ip", family, "rule"); strings.Count(rules, " lookup 100") != 2 { // its own and the floating one
-				t.Errorf("%s has the rules\n%s", i.name, rules)
+			if rules := i.Run(t, "ip", family, "rule"); strings.Count(rules, " lookup 100") != 2 { // one for its own and one for the floating address
+				t.Errorf("%s has rules\n%s", i.name, rules)
 			}
 		}
 	}
-	was := holder
-	was.Kill(t)
-	lab.Poll(t, "the other to answer", func() bool { return s.holder(t) != was })
-	was.Start(t)
-	everywhere(t)
+	previous := holder
+	previous.Kill(t)
+	lab.Poll(t, "the other replica to answer", func() bool { return s.holder(t) != previous })
+	previous.Start(t)
+	awaitAllAddresses(t)
 }

@@ -18,58 +18,60 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// The addresses that float, and where the proxy is at them.
+// The floating addresses, and the VLAN's gateway.
 var (
 	floating  = netip.MustParseAddr("192.0.2.4")
 	floating6 = netip.MustParseAddr("2001:db8::4")
 	gateway   = netip.MustParseAddr("192.0.2.1")
 )
 
+// port is the port of the proxy.
 const (
 	port = 6443
 )
 
 var sites atomic.Int32
 
-// A site is a VLAN with instances of a proxy, and a management network with an API server.
+// A site is a VLAN with proxy replicas, and a management network with an API server.
 type site struct {
 	*client
 
-	kind      kind
-	cp        *lab.ControlPlane
-	number    int32 // of the site, which the addresses of its management network have
-	namespace string
-	config    string // a kubeconfig with the rights that an instance has
-	instances []*instance
+	implementation implementation
+	cp             *lab.ControlPlane
+	number         int32 // unique number, which is part of the management network's addresses
+	namespace      string
+	config         string // path of a kubeconfig with the rights of a replica
+	replicas       []*replica
 }
 
-// An instance is a pod: a proxy, which says its name, and what holds the address beside it.
-type instance struct {
+// A replica is a network namespace like that of a pod, with a proxy that sends its name, and the process that
+// holds the address.
+type replica struct {
 	*lab.Namespace
 	*lab.Daemon
 
 	name, mac string
-	own       []string // its addresses on the VLAN, with the lengths of their prefixes
-	port      string   // its cable's end at the bridge
-	uplink    string   // its cable's end in the management network
-	dir       string   // of its files
+	own       []string // its addresses on the VLAN with prefix lengths
+	port      string   // interface of its cable at the bridge
+	uplink    string   // interface of its cable in the management network
+	dir       string   // folder for its files
 	notReady  atomic.Bool
 }
 
-// A kind is what holds the address: ours, or its peer.
-type kind struct {
+// An implementation is a program that holds the address: xdsd hold or keepalived.
+type implementation struct {
 	name string
-	// bare instances get no address on the VLAN from the network.
-	bare    bool
-	command func(tb testing.TB, s *site, i *instance) *exec.Cmd
-	end     func(tb testing.TB, i *instance)
+	// noAddresses is set if the network assigns no addresses on the VLAN.
+	noAddresses bool
+	command     func(tb testing.TB, s *site, i *replica) *exec.Cmd
+	end         func(tb testing.TB, i *replica)
 }
 
-// newSite has so many instances on a VLAN, the last one on the far side of a trunk.
-func newSite(t *testing.T, k kind, instances int) *site {
+// newSite starts replicas on a VLAN, the last one on the far side of the trunk, and a client.
+func newSite(t *testing.T, k implementation, replicas int) *site {
 	t.Helper()
 	network.Need(t)
-	s := &site{kind: k, cp: management.Get(t), number: sites.Add(1)}
+	s := &site{implementation: k, cp: management.Get(t), number: sites.Add(1)}
 	s.namespace = s.cp.Namespace(t)
 	s.allow(t)
 	id := strings.ToLower(s.namespace[len(s.namespace)-6:])
@@ -77,22 +79,22 @@ func newSite(t *testing.T, k kind, instances int) *site {
 	if err := lab.Cable(lab.End{Device: trunk, Bridge: near}, lab.End{Bridge: far}); err != nil {
 		t.Fatal(err)
 	}
-	for n := range instances {
+	for n := range replicas {
 		bridge := near
-		if n == instances-1 {
+		if n == replicas-1 {
 			bridge = far
 		}
-		s.instances = append(s.instances, s.newInstance(t, n, bridge))
+		s.replicas = append(s.replicas, s.newReplica(t, n, bridge))
 	}
 	s.client = newClient(t, trunk, near, far)
-	for _, i := range s.instances {
+	for _, i := range s.replicas {
 		i.Start(t)
 	}
 	s.start(t)
 	return s
 }
 
-// allow makes a user with the rights of an instance.
+// allow creates a user with the rights of a replica, and the Lease.
 func (s *site) allow(t *testing.T) {
 	t.Helper()
 	user := "hold-" + s.namespace
@@ -114,21 +116,21 @@ func (s *site) allow(t *testing.T) {
 	}
 }
 
-func (s *site) newInstance(t *testing.T, n int, bridge string) *instance {
+func (s *site) newReplica(t *testing.T, n int, bridge string) *replica {
 	t.Helper()
-	i := &instance{
+	i := &replica{
 		Namespace: lab.NewNamespace(t), dir: lab.TempDir(t), name: fmt.Sprintf("proxy-%c", 'a'+n), mac: fmt.Sprintf("02:00:00:00:00:%02x", 0x11+n),
 	}
 	id := bridge[strings.LastIndex(bridge, "-")+1:]
 	i.port, i.uplink = fmt.Sprintf("p%d-%s", n, id), fmt.Sprintf("u%d-%s", n, id)
 	i.own = []string{fmt.Sprintf("192.0.2.%d/24", 11+n), fmt.Sprintf("2001:db8::%d/64", 11+n)}
 	uplink := fmt.Sprintf("10.%d.%d", s.number, n)
-	given := i.own
-	if s.kind.bare {
-		given = nil
+	assigned := i.own
+	if s.implementation.noAddresses {
+		assigned = nil
 	}
 	for _, cable := range [][2]lab.End{
-		{{Device: i.port, Bridge: bridge}, {In: i.Namespace, Device: "net1", MAC: i.mac, Addresses: given}},
+		{{Device: i.port, Bridge: bridge}, {In: i.Namespace, Device: "net1", MAC: i.mac, Addresses: assigned}},
 		{{Device: i.uplink, Addresses: []string{uplink + ".1/24"}}, {In: i.Namespace, Device: "eth0", Addresses: []string{uplink + ".2/24"}}},
 	} {
 		if err := lab.Cable(cable[0], cable[1]); err != nil {
@@ -143,23 +145,24 @@ func (s *site) newInstance(t *testing.T, n int, bridge string) *instance {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i.Daemon = lab.NewDaemon(t, i.name, func() *exec.Cmd { return s.kind.command(t, s, i) })
+	i.Daemon = lab.NewDaemon(t, i.name, func() *exec.Cmd { return s.implementation.command(t, s, i) })
 	return i
 }
 
-// ours is xdsd hold, as root with two capabilities.
-var ours = kind{name: "xdsd hold", command: func(tb testing.TB, s *site, i *instance) *exec.Cmd {
+// xdsdHold is xdsd hold, as root with two capabilities.
+var xdsdHold = implementation{name: "xdsd hold", command: func(tb testing.TB, s *site, i *replica) *exec.Cmd {
 	tb.Helper()
 	return hold(tb, s, i)
 }, end: terminate}
 
-// oursOnOVN is the same where the network gives instances no addresses, as OVN-Kubernetes does.
-var oursOnOVN = kind{name: "xdsd hold --own", bare: true, command: func(tb testing.TB, s *site, i *instance) *exec.Cmd {
+// xdsdHoldOwn is xdsd hold on a network that assigns no addresses, like OVN-Kubernetes with a pod that
+// requests none.
+var xdsdHoldOwn = implementation{name: "xdsd hold --own", noAddresses: true, command: func(tb testing.TB, s *site, i *replica) *exec.Cmd {
 	tb.Helper()
 	return hold(tb, s, i, "--own", strings.Join(i.own, ","), "--gateway", gateway.String())
 }, end: terminate}
 
-func hold(tb testing.TB, s *site, i *instance, args ...string) *exec.Cmd {
+func hold(tb testing.TB, s *site, i *replica, args ...string) *exec.Cmd {
 	tb.Helper()
 	return i.Command(context.Background(), lab.HolderCommand(append([]string{
 		network.Binary(tb, "xdsd"), "hold", "--kubeconfig", s.config, "--lease", s.namespace + "/proxy", "--identity", i.name,
@@ -167,10 +170,10 @@ func hold(tb testing.TB, s *site, i *instance, args ...string) *exec.Cmd {
 	}, args...)...)...)
 }
 
-func terminate(tb testing.TB, i *instance) { tb.Helper(); i.Terminate(tb) }
+func terminate(tb testing.TB, i *replica) { tb.Helper(); i.Terminate(tb) }
 
-// state asks an instance of ours what it thinks.
-func (i *instance) state(t *testing.T) (state struct {
+// state returns the state of a replica of xdsd hold.
+func (i *replica) state(t *testing.T) (state struct {
 	Holding, Leased bool
 	LeaseHolder     string
 	Peers           map[string]string
@@ -184,8 +187,8 @@ func (i *instance) state(t *testing.T) (state struct {
 	return state
 }
 
-// page reads one of an instance of ours, which may have been started this moment.
-func (i *instance) page(t *testing.T, name string) (text string) {
+// page returns a page of a replica of xdsd hold, which may just be starting.
+func (i *replica) page(t *testing.T, name string) (text string) {
 	t.Helper()
 	lab.Poll(t, i.name+" to answer", func() bool {
 		got, err := i.Command(t.Context(), "curl", "-sS", "--max-time", "5", "http://127.0.0.1:9906/"+name).Output()
@@ -195,40 +198,39 @@ func (i *instance) page(t *testing.T, name string) (text string) {
 	return text
 }
 
-// holder is whose the address is by what the network says, when one instance has had it for a
-// moment.
-func (s *site) holder(t *testing.T) *instance {
+// holder waits until only one replica has answered the last ARP requests, and returns it.
+func (s *site) holder(t *testing.T) *replica {
 	t.Helper()
-	var found *instance
-	lab.Poll(t, "one instance to answer for the address", func() bool {
-		macs := s.answering(20)
+	var found *replica
+	lab.Poll(t, "one replica to answer for the address", func() bool {
+		macs := s.answeringMACs(20)
 		if len(macs) != 1 {
 			return false
 		}
-		n := slices.IndexFunc(s.instances, func(i *instance) bool { return i.mac == macs[0] })
+		n := slices.IndexFunc(s.replicas, func(i *replica) bool { return i.mac == macs[0] })
 		if n < 0 {
 			return false
 		}
-		found = s.instances[n]
+		found = s.replicas[n]
 		return true
 	})
 	return found
 }
 
-// others are all instances but one.
-func (s *site) others(but *instance) []*instance {
-	return slices.DeleteFunc(slices.Clone(s.instances), func(i *instance) bool { return i == but })
+// others returns all replicas but one.
+func (s *site) others(but *replica) []*replica {
+	return slices.DeleteFunc(slices.Clone(s.replicas), func(i *replica) bool { return i == but })
 }
 
-// known waits until each instance of ours knows all others.
-func (s *site) known(t *testing.T) {
+// awaitPeers waits until each replica of xdsd hold knows all others.
+func (s *site) awaitPeers(t *testing.T) {
 	t.Helper()
-	lab.Poll(t, "all to know each other", func() bool {
-		return !slices.ContainsFunc(s.instances, func(i *instance) bool { return len(i.state(t).Peers) != len(s.instances)-1 })
+	lab.Poll(t, "all replicas to know each other", func() bool {
+		return !slices.ContainsFunc(s.replicas, func(i *replica) bool { return len(i.state(t).Peers) != len(s.replicas)-1 })
 	})
 }
 
-// link sets a cable's end in the test's network up or down.
+// link sets an interface in the test's network up or down.
 func link(t *testing.T, device, state string) {
 	t.Helper()
 	(*lab.Namespace)(nil).Run(t, "ip", "link", "set", device, state)

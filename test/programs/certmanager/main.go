@@ -1,6 +1,6 @@
-// Command certmanager is cert-manager's controller, as far as it issues self-signed certificates for
-// Ingresses: cert-manager's own main package is a module that cannot be downloaded. It runs until it
-// is killed.
+// Command certmanager is cert-manager's controller with the parts that issue self-signed certificates for
+// Ingresses. cert-manager's own main package is in a module that cannot be downloaded. The command runs until
+// it is killed.
 //
 //	certmanager --kubeconfig FILE
 package main
@@ -28,8 +28,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// controllers are those that take part in such a certificate, by the names by which they register
-// themselves.
+// controllers are the registered names of the controllers that issue such a certificate.
 var controllers = []string{
 	shim.ControllerName, clusterissuers.ControllerName, trigger.ControllerName, keymanager.ControllerName,
 	requestmanager.ControllerName, approver.ControllerName, selfsigned.CRControllerName, issuing.ControllerName,
@@ -44,10 +43,10 @@ func main() {
 	os.Exit(1)
 }
 
-// run runs the controllers, and returns when one of them has ended.
+// run runs the controllers, and returns when one of them ends.
 func run(ctx context.Context, kubeconfig string) error {
 	if kubeconfig == "" {
-		return errors.New("name a kubeconfig file with --kubeconfig")
+		return errors.New("--kubeconfig is required")
 	}
 	factory, err := controller.NewContextFactory(ctx, controller.ContextOptions{
 		Kubeconfig:         kubeconfig,
@@ -66,18 +65,18 @@ func run(ctx context.Context, kubeconfig string) error {
 	for _, name := range controllers {
 		c, err := controller.Known()[name](factory)
 		if err != nil {
-			return fmt.Errorf("making the controller %s: %w", name, err)
+			return fmt.Errorf("creating controller %s: %w", name, err)
 		}
 		running.Go(func() error {
 			if err := c.Run(2, ctx); err != nil {
-				return fmt.Errorf("running the controller %s: %w", name, err)
+				return fmt.Errorf("running controller %s: %w", name, err)
 			}
-			return fmt.Errorf("the controller %s has ended", name)
+			return fmt.Errorf("controller %s has ended", name)
 		})
 	}
-	all, err := factory.Build() // its informers are those of every controller
+	all, err := factory.Build() // its informers are shared by all controllers
 	if err != nil {
-		return fmt.Errorf("making the informers: %w", err)
+		return fmt.Errorf("creating informers: %w", err)
 	}
 	all.SharedInformerFactory.Start(ctx.Done())
 	all.KubeSharedInformerFactory.Start(ctx.Done())

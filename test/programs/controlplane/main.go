@@ -1,8 +1,8 @@
-// Command controlplane is etcd and every Kubernetes component in one binary,
-// so that the test lab links the large code they share once.
+// Command controlplane contains etcd and all Kubernetes components in one binary, so that the lab links their
+// shared code only once.
 //
-// The component is the name the binary is called by (a link or copy named
-// kube-apiserver, say), else the first argument.
+// The component is the name by which the binary is called, for example through a link called kube-apiserver,
+// or else the first argument.
 package main
 
 import (
@@ -24,8 +24,7 @@ import (
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
-// components has the entry point of each. They read os.Args and return the
-// exit code.
+// components are the entry points of the components. They read os.Args and return the exit code.
 var components = map[string]func() int{
 	"etcd":                    func() int { etcdmain.Main(os.Args); return 0 },
 	"kube-apiserver":          func() int { return cli.Run(apiserver.NewAPIServerCommand()) },

@@ -19,10 +19,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// allotted is what a namespace may look like.
-var allotted = Namespace{FirstUser: 1000690000, LastUser: 1000699999, Level: "s0:c26,c15"}
+// testNamespace is an example of a namespace.
+var testNamespace = Namespace{FirstUser: 1000690000, LastUser: 1000699999, Level: "s0:c26,c15"}
 
-// constraint is one that OpenShift comes with.
+// constraint returns constraints that OpenShift ships.
 func constraint(t *testing.T, name string) *securityv1.SecurityContextConstraints {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", name+".yaml"))
@@ -36,8 +36,8 @@ func constraint(t *testing.T, name string) *securityv1.SecurityContextConstraint
 	return c
 }
 
-// pods are those that setup prints for the example, and for a proxy alone, and that of the virtual
-// ingress, by name.
+// pods returns the pods that setup prints for the example and for a standalone ProxyServer, and that of xdsd
+// ingress, by workload name.
 func pods(t *testing.T, openshift string) map[string]*corev1.PodTemplateSpec {
 	t.Helper()
 	const example = "manifests/examples/demo/"
@@ -54,12 +54,12 @@ func pods(t *testing.T, openshift string) map[string]*corev1.PodTemplateSpec {
 	return all
 }
 
-// printed are the pods that setup prints. The constraints that it makes are added to those given.
+// printed returns the pods that setup prints, and adds the constraints that it prints to constraints.
 func printed(t *testing.T, constraints map[string]*securityv1.SecurityContextConstraints, flags ...string) map[string]*corev1.PodTemplateSpec {
 	t.Helper()
 	args := []string{"run"}
 	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
-		args = append(args, "-race") // as the other tests have compiled it already
+		args = append(args, "-race") // the build cache already has the packages with -race
 	}
 	cmd := exec.CommandContext(t.Context(), "go", slices.Concat(args, []string{"./kubectl-oooi", "setup", "--dry-run=client"}, flags)...)
 	cmd.Dir = filepath.Join("..", "..", "..")
@@ -72,7 +72,7 @@ func printed(t *testing.T, constraints map[string]*securityv1.SecurityContextCon
 	return podsIn(t, constraints, text)
 }
 
-// podsIn are the pods of objects in YAML, whose constraints are added to those given.
+// podsIn returns the pods of the objects in YAML, and adds their SecurityContextConstraints to constraints.
 func podsIn(t *testing.T, constraints map[string]*securityv1.SecurityContextConstraints, text []byte) map[string]*corev1.PodTemplateSpec {
 	t.Helper()
 	all := map[string]*corev1.PodTemplateSpec{}
@@ -107,7 +107,7 @@ func podsIn(t *testing.T, constraints map[string]*securityv1.SecurityContextCons
 			err, pod = yaml.UnmarshalStrict(document, deployment), &deployment.Spec.Template
 		default:
 			if head.Spec["template"] != nil || head.Spec["containers"] != nil {
-				t.Errorf("%s %s has pods, which are not looked at", head.Kind, head.Metadata.Name)
+				t.Errorf("%s %s has pods, which this test does not evaluate", head.Kind, head.Metadata.Name)
 			}
 			continue
 		}
@@ -119,24 +119,24 @@ func podsIn(t *testing.T, constraints map[string]*securityv1.SecurityContextCons
 	return all
 }
 
-func refusals(t *testing.T, c *securityv1.SecurityContextConstraints, pod *corev1.PodTemplateSpec) string {
+func violations(t *testing.T, c *securityv1.SecurityContextConstraints, pod *corev1.PodTemplateSpec) string {
 	t.Helper()
-	list, err := Refusals(c, allotted, pod)
+	list, err := Violations(c, testNamespace, pod)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return strings.Join(list, "; ")
 }
 
-// insecure is what Pod Security has against a pod in a namespace that enforces restricted.
-func insecure(t *testing.T, pod *corev1.PodTemplateSpec) string {
+// podSecurityViolations returns the violations of the Pod Security level restricted by a pod.
+func podSecurityViolations(t *testing.T, pod *corev1.PodTemplateSpec) string {
 	t.Helper()
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var reasons []string
-	for _, version := range []api.Version{api.LatestVersion(), api.MajorMinorVersion(1, 30)} { // the oldest that we support
+	for _, version := range []api.Version{api.LatestVersion(), api.MajorMinorVersion(1, 30)} { // the oldest supported version
 		result := policy.AggregateCheckResults(evaluator.EvaluatePod(api.LevelVersion{Level: api.LevelRestricted, Version: version}, &pod.ObjectMeta, &pod.Spec))
 		if !result.Allowed {
 			reasons = append(reasons, version.String()+": "+result.ForbiddenDetail())
@@ -145,67 +145,67 @@ func insecure(t *testing.T, pod *corev1.PodTemplateSpec) string {
 	return strings.Join(reasons, "; ")
 }
 
-// TestOpenShiftAdmitsOurPods has each pod be admitted by the constraint that it asks for by name,
-// and by no wider one: every change that needs more is refused by it. The same change is admitted
-// where the constraint is widened by what it needs, so that nothing else refuses it.
-func TestOpenShiftAdmitsOurPods(t *testing.T) {
+// TestOpenShiftAdmitsPods checks that each pod is admitted by the constraints that it requires, and that
+// these reject every change that needs more. With the constraints widened by exactly that, the change must be
+// admitted, so that it is rejected for no other reason.
+func TestOpenShiftAdmitsPods(t *testing.T) {
 	for name, pod := range pods(t, "true") {
 		required := pod.Annotations[securityv1.RequiredSCCAnnotation]
 		if required != "restricted-v2" {
-			t.Errorf("%s asks for %q", name, required)
+			t.Errorf("%s requires %q, want restricted-v2", name, required)
 			continue
 		}
 		c := constraint(t, required)
-		if why := refusals(t, c, pod); why != "" {
-			t.Errorf("%s: %s", name, why)
+		if reasons := violations(t, c, pod); reasons != "" {
+			t.Errorf("%s: %s", name, reasons)
 		}
-		if why := insecure(t, pod); why != "" {
-			t.Errorf("%s: Pod Security: %s", name, why)
+		if reasons := podSecurityViolations(t, pod); reasons != "" {
+			t.Errorf("%s: Pod Security: %s", name, reasons)
 		}
 		for _, change := range changes() {
 			t.Run(name+"/"+change.name, func(t *testing.T) {
 				changed, wide := pod.DeepCopy(), c.DeepCopy()
 				change.pod(changed)
-				if why := refusals(t, c, changed); !strings.HasPrefix(why, change.refused) || (why == "") != (change.refused == "") {
-					t.Errorf("restricted-v2 says %q, want %q", why, change.refused)
+				if reasons := violations(t, c, changed); !strings.HasPrefix(reasons, change.refused) || (reasons == "") != (change.refused == "") {
+					t.Errorf("violations of restricted-v2: %q, want %q", reasons, change.refused)
 				}
 				if change.widen != nil {
 					change.widen(wide)
-					if why := refusals(t, wide, changed); why != "" {
-						t.Errorf("a wider one says %q", why)
+					if reasons := violations(t, wide, changed); reasons != "" {
+						t.Errorf("violations of the wider constraints: %q", reasons)
 					}
 				}
-				if why := insecure(t, changed); (why != "") != change.insecure {
-					t.Errorf("Pod Security says %q", why)
+				if reasons := podSecurityViolations(t, changed); (reasons != "") != change.insecure {
+					t.Errorf("violations of Pod Security: %q", reasons)
 				}
 			})
 		}
 	}
 }
 
-// TestPodSecurityAdmitsOurPods is about Kubernetes that is not OpenShift. There our pods name their
-// user, which restricted-v2 would refuse: hence --openshift.
-func TestPodSecurityAdmitsOurPods(t *testing.T) {
+// TestPodSecurityAdmitsPods checks the pods for Kubernetes without OpenShift. There they set a user ID, which
+// restricted-v2 rejects; that is why setup has --openshift.
+func TestPodSecurityAdmitsPods(t *testing.T) {
 	c := constraint(t, "restricted-v2")
 	for name, pod := range pods(t, "false") {
-		if why := insecure(t, pod); why != "" {
-			t.Errorf("%s: %s", name, why)
+		if reasons := podSecurityViolations(t, pod); reasons != "" {
+			t.Errorf("%s: %s", name, reasons)
 		}
-		why := refusals(t, c, pod)
-		if want := name != "oooi-control" && name != "oooi-ingress"; strings.Contains(why, "65532 is not in 1000690000-1000699999") != want {
-			t.Errorf("%s: restricted-v2 says %q", name, why)
+		reasons := violations(t, c, pod)
+		if want := name != "oooi-control" && name != "oooi-ingress"; strings.Contains(reasons, "65532 is not in 1000690000-1000699999") != want {
+			t.Errorf("%s: violations of restricted-v2: %q", name, reasons)
 		}
 	}
 }
 
-// TestOurContainersAreConfined is about what neither asks for: no container can write to its image,
-// and a token, for an hour, is in those that ask the API server alone. The 3607 seconds of the
-// API server's own tokens would be a year.
-func TestOurContainersAreConfined(t *testing.T) {
-	var holders []string
+// TestContainersAreConfined checks what neither OpenShift nor Pod Security requires: no container can write
+// to its image, and only containers that use the API server have a token, which is valid for an hour. The API
+// server would extend a token with 3607 seconds, the value of automatically mounted ones, to a year.
+func TestContainersAreConfined(t *testing.T) {
+	var withToken []string
 	for name, pod := range pods(t, "true") {
 		if pod.Spec.AutomountServiceAccountToken == nil || *pod.Spec.AutomountServiceAccountToken {
-			t.Errorf("%s: a token is mounted by itself", name)
+			t.Errorf("%s: automountServiceAccountToken is not false", name)
 		}
 		tokens := map[string]bool{}
 		for _, v := range pod.Spec.Volumes {
@@ -218,23 +218,23 @@ func TestOurContainersAreConfined(t *testing.T) {
 				}
 				tokens[v.Name] = true
 				if seconds := s.ServiceAccountToken.ExpirationSeconds; seconds == nil || *seconds != 3600 {
-					t.Errorf("%s: a token for %v seconds", name, seconds)
+					t.Errorf("%s: token with expirationSeconds %v", name, seconds)
 				}
 			}
 		}
 		for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 			if !is(c.SecurityContext.ReadOnlyRootFilesystem, true) {
-				t.Errorf("%s: %s may write to its image", name, c.Name)
+				t.Errorf("%s: container %s can write to its image", name, c.Name)
 			}
 			for _, m := range c.VolumeMounts {
 				if tokens[m.Name] {
-					holders = append(holders, c.Name)
+					withToken = append(withToken, c.Name)
 				}
 			}
 		}
 	}
-	slices.Sort(holders)
-	if want := []string{"control", "coredhcp", "coredns", "ingress", "xdsd", "xdsd"}; !slices.Equal(holders, want) {
-		t.Errorf("a token is in %q, want %q", holders, want)
+	slices.Sort(withToken)
+	if want := []string{"control", "coredhcp", "coredns", "ingress", "xdsd", "xdsd"}; !slices.Equal(withToken, want) {
+		t.Errorf("containers with a token: %q, want %q", withToken, want)
 	}
 }

@@ -1,9 +1,9 @@
-// Package scc says what a SecurityContextConstraints of OpenShift has against a pod.
+// Package scc evaluates pods against a SecurityContextConstraints of OpenShift.
 //
-// OpenShift's own admission comes with all of Kubernetes, and is not used here. This is
-// what it does for the fields that our pods and restricted-v2 have: values that a pod leaves open
-// are chosen so that they fit, those that it sets are compared. Everything else is refused, be it
-// harmless or not, so that no field of a pod and none of a constraint is passed over.
+// OpenShift's own admission plugin depends on all of Kubernetes and is not used. This package implements it
+// for the fields that this project's pods and restricted-v2 use: fields that a pod leaves open are assumed to
+// get values that fit, those that it sets are compared. Every other field is reported as a violation,
+// harmless or not, so that no field of a pod or of a constraint is ignored.
 package scc
 
 import (
@@ -18,19 +18,20 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Namespace is what OpenShift has allotted to a namespace: annotations openshift.io/sa.scc.*.
+// Namespace has the values that OpenShift has allocated to a namespace (annotations openshift.io/sa.scc.*).
 type Namespace struct {
-	// FirstUser and LastUser are its user IDs. The first is the group of volumes as well.
+	// FirstUser and LastUser are the range of user IDs. FirstUser is also the group of volumes.
 	FirstUser, LastUser int64
-	// Level is its SELinux level.
+	// Level is the SELinux level.
 	Level string
 }
 
-// Refusals are the reasons against a pod, each with the field; none if it is admitted.
-func Refusals(constraints *securityv1.SecurityContextConstraints, namespace Namespace, pod *corev1.PodTemplateSpec) ([]string, error) {
+// Violations returns the reasons for which constraints reject a pod, each with the field. It is empty if the
+// pod is admitted.
+func Violations(constraints *securityv1.SecurityContextConstraints, namespace Namespace, pod *corev1.PodTemplateSpec) ([]string, error) {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(pod)
 	if err != nil {
-		return nil, fmt.Errorf("looking for the fields of the pod: %w", err)
+		return nil, fmt.Errorf("converting the pod: %w", err)
 	}
 	r := &review{scc: constraints, namespace: namespace}
 	r.constraints()
@@ -45,34 +46,34 @@ type review struct {
 	reasons   []string
 }
 
-func (r *review) refuse(field, format string, args ...any) {
+func (r *review) report(field, format string, args ...any) {
 	r.reasons = append(r.reasons, field+": "+fmt.Sprintf(format, args...))
 }
 
-// refuseIf refuses a field that is true.
-func (r *review) refuseIf(set bool, field string) {
+// reportIf reports a field that must not be set.
+func (r *review) reportIf(set bool, field string) {
 	if set {
-		r.refuse(field, "not allowed")
+		r.report(field, "not allowed")
 	}
 }
 
-// only refuses the fields that are not among these.
+// only reports the fields of an object that are not in known, which is separated by spaces.
 func (r *review) only(path string, object any, known string) {
 	fields, _ := object.(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if !slices.Contains(strings.Fields(known), name) {
-			r.refuse(path+"."+name, "not evaluated")
+			r.report(path+"."+name, "not evaluated")
 		}
 	}
 }
 
-// fields refuses what is not looked at, and is not known to be of no concern.
+// fields reports fields of a pod that are neither evaluated nor known to be irrelevant.
 func (r *review) fields(pod map[string]any) {
 	meta, _ := pod["metadata"].(map[string]any)
 	annotations, _ := meta["annotations"].(map[string]any)
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		if strings.Contains(key, "security.alpha.kubernetes.io") || strings.Contains(key, "security.beta.kubernetes.io") {
-			r.refuse("metadata.annotations", "%s is not evaluated", key) // by which seccomp and AppArmor were once set
+			r.report("metadata.annotations", "%s is not evaluated", key) // these annotations used to configure seccomp and AppArmor
 		}
 	}
 	spec, _ := pod["spec"].(map[string]any)
@@ -96,7 +97,7 @@ func (r *review) fields(pod map[string]any) {
 	}
 }
 
-// volume compares the kind of a volume, which is the name of its only other field.
+// volume evaluates the type of a volume, which is the name of its only other field.
 func (r *review) volume(path string, volume any) {
 	fields, _ := volume.(map[string]any)
 	for kind := range fields {
@@ -104,11 +105,11 @@ func (r *review) volume(path string, volume any) {
 		if kind == "hostPath" {
 			allowed = allowed && r.scc.AllowHostDirVolumePlugin
 		}
-		r.refuseIf(kind != "name" && !allowed, path+"."+kind)
+		r.reportIf(kind != "name" && !allowed, path+"."+kind)
 	}
 }
 
-// constraints refuses what is asked for by means that are not evaluated.
+// constraints reports fields of the constraints that are set but not evaluated.
 func (r *review) constraints() {
 	for field, set := range map[string]bool{
 		"defaultAddCapabilities":          len(r.scc.DefaultAddCapabilities) > 0,
@@ -117,16 +118,16 @@ func (r *review) constraints() {
 		"userNamespaceLevel":              cmp.Or(r.scc.UserNamespaceLevel, securityv1.NamespaceLevelAllowHost) != securityv1.NamespaceLevelAllowHost,
 	} {
 		if set {
-			r.refuse("SecurityContextConstraints."+field, "not evaluated")
+			r.report("SecurityContextConstraints."+field, "not evaluated")
 		}
 	}
 }
 
 func (r *review) pod(pod *corev1.PodTemplateSpec) {
 	spec := &pod.Spec
-	r.refuseIf(spec.HostNetwork && !r.scc.AllowHostNetwork, "spec.hostNetwork")
-	r.refuseIf(spec.HostPID && !r.scc.AllowHostPID, "spec.hostPID")
-	r.refuseIf(spec.HostIPC && !r.scc.AllowHostIPC, "spec.hostIPC")
+	r.reportIf(spec.HostNetwork && !r.scc.AllowHostNetwork, "spec.hostNetwork")
+	r.reportIf(spec.HostPID && !r.scc.AllowHostPID, "spec.hostPID")
+	r.reportIf(spec.HostIPC && !r.scc.AllowHostIPC, "spec.hostIPC")
 	context := spec.SecurityContext
 	if context == nil {
 		context = &corev1.PodSecurityContext{}
@@ -150,51 +151,49 @@ func (r *review) pod(pod *corev1.PodTemplateSpec) {
 	}
 }
 
-// groups compares the groups that a pod sets. The constraint's own come from the namespace where
-// it has no range.
+// groups evaluates the groups that a pod sets. Without ranges the constraints use the namespace's group.
 func (r *review) groups(field, strategy string, ranges []securityv1.IDRange, groups []int64) {
 	if strategy == "RunAsAny" {
 		return
 	}
 	if strategy != "MustRunAs" {
-		r.refuse("SecurityContextConstraints."+field, "%q is not evaluated", strategy)
+		r.report("SecurityContextConstraints."+field, "%q is not evaluated", strategy)
 	}
 	if len(ranges) == 0 {
 		ranges = []securityv1.IDRange{{Min: r.namespace.FirstUser, Max: r.namespace.FirstUser}}
 	}
 	for _, g := range groups {
 		if !slices.ContainsFunc(ranges, func(of securityv1.IDRange) bool { return of.Min <= g && g <= of.Max }) {
-			r.refuse("spec.securityContext."+field, "%d is in none of %v", g, ranges)
+			r.report("spec.securityContext."+field, "%d is in none of %v", g, ranges)
 		}
 	}
 }
 
-// safe are the sysctls that every release admits without a word in the constraint. They are those
-// that the kubelet has counted as safe since Kubernetes 1.22; OpenShift has had the same since 4.9,
-// and more by now.
-const safe = "kernel.shm_rmid_forced net.ipv4.ip_local_port_range net.ipv4.tcp_syncookies net.ipv4.ping_group_range net.ipv4.ip_unprivileged_port_start"
+// safeSysctls are the sysctls that every release admits without AllowedUnsafeSysctls. They are the kubelet's
+// safe sysctls of Kubernetes 1.22; OpenShift has the same since 4.9, and later releases have more.
+const safeSysctls = "kernel.shm_rmid_forced net.ipv4.ip_local_port_range net.ipv4.tcp_syncookies net.ipv4.ping_group_range net.ipv4.ip_unprivileged_port_start"
 
 func (r *review) sysctl(path, name string) {
 	matches := func(pattern string) bool {
 		prefix, wild := strings.CutSuffix(pattern, "*")
 		return name == pattern || wild && strings.HasPrefix(name, prefix)
 	}
-	allowed := slices.Contains(strings.Fields(safe), name) || slices.ContainsFunc(r.scc.AllowedUnsafeSysctls, matches)
-	r.refuseIf(!allowed || slices.ContainsFunc(r.scc.ForbiddenSysctls, matches), path+" "+name)
+	allowed := slices.Contains(strings.Fields(safeSysctls), name) || slices.ContainsFunc(r.scc.AllowedUnsafeSysctls, matches)
+	r.reportIf(!allowed || slices.ContainsFunc(r.scc.ForbiddenSysctls, matches), path+" "+name)
 }
 
 func (r *review) container(path string, pod *corev1.PodSecurityContext, c *corev1.Container) {
 	for i, p := range c.Ports {
-		r.refuseIf(p.HostPort > 0 && !r.scc.AllowHostPorts, fmt.Sprintf("%s.ports[%d].hostPort", path, i))
+		r.reportIf(p.HostPort > 0 && !r.scc.AllowHostPorts, fmt.Sprintf("%s.ports[%d].hostPort", path, i))
 	}
 	context := c.SecurityContext
 	if context == nil {
 		context = &corev1.SecurityContext{}
 	}
 	path += ".securityContext"
-	r.refuseIf(is(context.Privileged, true) && !r.scc.AllowPrivilegedContainer, path+".privileged")
-	r.refuseIf(is(context.AllowPrivilegeEscalation, true) && is(r.scc.AllowPrivilegeEscalation, false), path+".allowPrivilegeEscalation")
-	r.refuseIf(is(context.ReadOnlyRootFilesystem, false) && r.scc.ReadOnlyRootFilesystem, path+".readOnlyRootFilesystem")
+	r.reportIf(is(context.Privileged, true) && !r.scc.AllowPrivilegedContainer, path+".privileged")
+	r.reportIf(is(context.AllowPrivilegeEscalation, true) && is(r.scc.AllowPrivilegeEscalation, false), path+".allowPrivilegeEscalation")
+	r.reportIf(is(context.ReadOnlyRootFilesystem, false) && r.scc.ReadOnlyRootFilesystem, path+".readOnlyRootFilesystem")
 	if context.Capabilities != nil {
 		r.capabilities(path+".capabilities.add", context.Capabilities.Add)
 	}
@@ -203,11 +202,11 @@ func (r *review) container(path string, pod *corev1.PodSecurityContext, c *corev
 	r.seccomp(path+".seccompProfile", cmp.Or(context.SeccompProfile, pod.SeccompProfile))
 }
 
-// capabilities compares those that are added. Those that have to be dropped are dropped for the pod.
+// capabilities evaluates added capabilities. Admission drops RequiredDropCapabilities itself.
 func (r *review) capabilities(path string, add []corev1.Capability) {
 	for _, capability := range add {
 		allowed := slices.Contains(r.scc.AllowedCapabilities, securityv1.AllowAllCapabilities) || slices.Contains(r.scc.AllowedCapabilities, capability)
-		r.refuseIf(!allowed, path+" "+string(capability))
+		r.reportIf(!allowed, path+" "+string(capability))
 	}
 }
 
@@ -217,13 +216,13 @@ func (r *review) user(path string, user *int64) {
 	case securityv1.RunAsUserStrategyMustRunAsRange:
 		first, last := r.namespace.FirstUser, r.namespace.LastUser
 		if strategy.UIDRangeMin != nil || strategy.UIDRangeMax != nil {
-			r.refuse("SecurityContextConstraints.runAsUser", "a range of its own is not evaluated")
+			r.report("SecurityContextConstraints.runAsUser", "a range of its own is not evaluated")
 		}
 		if user != nil && (*user < first || *user > last) {
-			r.refuse(path, "%d is not in %d-%d", *user, first, last)
+			r.report(path, "%d is not in %d-%d", *user, first, last)
 		}
 	default:
-		r.refuse("SecurityContextConstraints.runAsUser", "%q is not evaluated", strategy.Type)
+		r.report("SecurityContextConstraints.runAsUser", "%q is not evaluated", strategy.Type)
 	}
 }
 
@@ -231,15 +230,15 @@ func (r *review) seLinux(path string, options *corev1.SELinuxOptions) {
 	switch strategy := r.scc.SELinuxContext; {
 	case strategy.Type == securityv1.SELinuxStrategyRunAsAny:
 	case strategy.Type != securityv1.SELinuxStrategyMustRunAs || strategy.SELinuxOptions != nil:
-		r.refuse("SecurityContextConstraints.seLinuxContext", "%v is not evaluated", strategy)
+		r.report("SecurityContextConstraints.seLinuxContext", "%v is not evaluated", strategy)
 	case options != nil && *options != corev1.SELinuxOptions{Level: r.namespace.Level}:
-		r.refuse(path, "%v is not the level %s alone", options, r.namespace.Level)
+		r.report(path, "%v is not the level %s alone", options, r.namespace.Level)
 	}
 }
 
 func (r *review) seccomp(path string, profile *corev1.SeccompProfile) {
 	if profile == nil || slices.Contains(r.scc.SeccompProfiles, "*") {
-		return // the first of the constraint's
+		return // the pod gets the first profile of the constraints
 	}
 	var name string
 	switch profile.Type {
@@ -249,7 +248,7 @@ func (r *review) seccomp(path string, profile *corev1.SeccompProfile) {
 		name = "unconfined"
 	}
 	if name == "" || !slices.Contains(r.scc.SeccompProfiles, name) {
-		r.refuse(path, "%s is not among %q", profile.Type, r.scc.SeccompProfiles)
+		r.report(path, "%s is not among %q", profile.Type, r.scc.SeccompProfiles)
 	}
 }
 

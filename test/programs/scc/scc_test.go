@@ -9,19 +9,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// change makes a pod another one.
+// change modifies a pod.
 type change struct {
 	name string
 	pod  func(*corev1.PodTemplateSpec)
-	// refused is how the reason begins; empty: it is admitted.
+	// refused is the beginning of the violations; empty if the pod is admitted.
 	refused string
-	// widen is the least that has to be added for the pod to be admitted.
+	// widen adds the least to the constraints with which they admit the pod.
 	widen func(*securityv1.SecurityContextConstraints)
-	// insecure: Pod Security refuses it as well.
+	// insecure is set if Pod Security rejects the change as well.
 	insecure bool
 }
 
-// changes are what a pod of ours must not become, and some that are others' business.
+// changes returns changes to pods that restricted-v2 or Pod Security must reject, and some that are admitted.
 func changes() []change {
 	type template = corev1.PodTemplateSpec
 	type constraints = securityv1.SecurityContextConstraints
@@ -33,7 +33,7 @@ func changes() []change {
 			container + "privileged: ", func(c *constraints) { c.AllowPrivilegedContainer = true }, true,
 		},
 		{
-			"privileged at first", func(p *template) {
+			"privileged init container", func(p *template) {
 				p.Spec.InitContainers = append([]corev1.Container{{Name: "first", SecurityContext: &corev1.SecurityContext{Privileged: new(true)}}}, p.Spec.InitContainers...)
 			},
 			"spec.initContainers[0].securityContext.privileged: ", func(c *constraints) { c.AllowPrivilegedContainer = true }, true,
@@ -47,9 +47,9 @@ func changes() []change {
 			container + "capabilities.add NET_RAW: ", func(c *constraints) { c.AllowedCapabilities = []corev1.Capability{"*"} }, true,
 		},
 		{"NET_BIND_SERVICE", func(p *template) { first(p).Capabilities.Add = []corev1.Capability{"NET_BIND_SERVICE"} }, "", nil, false},
-		{"keeping the runtime's capabilities", func(p *template) { first(p).Capabilities = nil }, "", nil, true},
+		{"default capabilities of the runtime", func(p *template) { first(p).Capabilities = nil }, "", nil, true},
 		{
-			"gaining privileges", func(p *template) { first(p).AllowPrivilegeEscalation = new(true) },
+			"privilege escalation", func(p *template) { first(p).AllowPrivilegeEscalation = new(true) },
 			container + "allowPrivilegeEscalation: ", func(c *constraints) { c.AllowPrivilegeEscalation = nil }, true,
 		},
 		{
@@ -61,28 +61,28 @@ func changes() []change {
 			container + "runAsUser: 0 ", func(c *constraints) { c.RunAsUser.Type = securityv1.RunAsUserStrategyRunAsAny }, true,
 		},
 		{
-			"another namespace's user", func(p *template) { first(p).RunAsUser = new(int64(1000700000)) },
+			"user of another namespace", func(p *template) { first(p).RunAsUser = new(int64(1000700000)) },
 			container + "runAsUser: 1000700000 ", func(c *constraints) { c.RunAsUser.Type = securityv1.RunAsUserStrategyRunAsAny }, false,
 		},
-		{"the namespace's own user", func(p *template) { first(p).RunAsUser = new(int64(1000690001)) }, "", nil, false},
-		{"whoever the image says", func(p *template) { p.Spec.SecurityContext.RunAsNonRoot = nil }, "", nil, true},
+		{"user of the namespace", func(p *template) { first(p).RunAsUser = new(int64(1000690001)) }, "", nil, false},
+		{"user of the image", func(p *template) { p.Spec.SecurityContext.RunAsNonRoot = nil }, "", nil, true},
 		{
-			"root's group", func(p *template) { p.Spec.SecurityContext.FSGroup = new(int64(0)) },
+			"group of root", func(p *template) { p.Spec.SecurityContext.FSGroup = new(int64(0)) },
 			"spec.securityContext.fsGroup: 0 ", func(c *constraints) { c.FSGroup.Type = securityv1.FSGroupStrategyRunAsAny }, false,
 		},
-		{"the namespace's own group", func(p *template) { p.Spec.SecurityContext.FSGroup = new(int64(1000690000)) }, "", nil, false},
+		{"group of the namespace", func(p *template) { p.Spec.SecurityContext.FSGroup = new(int64(1000690000)) }, "", nil, false},
 		{
-			"the node's network", func(p *template) { p.Spec.HostNetwork = true },
+			"network of the node", func(p *template) { p.Spec.HostNetwork = true },
 			"spec.hostNetwork: ", func(c *constraints) { c.AllowHostNetwork = true }, true,
 		},
-		{"the node's processes", func(p *template) { p.Spec.HostPID = true }, "spec.hostPID: ", func(c *constraints) { c.AllowHostPID = true }, true},
-		{"the node's IPC", func(p *template) { p.Spec.HostIPC = true }, "spec.hostIPC: ", func(c *constraints) { c.AllowHostIPC = true }, true},
+		{"processes of the node", func(p *template) { p.Spec.HostPID = true }, "spec.hostPID: ", func(c *constraints) { c.AllowHostPID = true }, true},
+		{"IPC of the node", func(p *template) { p.Spec.HostIPC = true }, "spec.hostIPC: ", func(c *constraints) { c.AllowHostIPC = true }, true},
 		{
-			"a port of the node", func(p *template) { p.Spec.Containers[0].Ports[0].HostPort = 5353 },
+			"port of the node", func(p *template) { p.Spec.Containers[0].Ports[0].HostPort = 5353 },
 			"spec.containers[0].ports[0].hostPort: ", func(c *constraints) { c.AllowHostPorts = true }, true,
 		},
 		{
-			"a folder of the node", func(p *template) {
+			"hostPath volume", func(p *template) {
 				p.Spec.Volumes = append([]corev1.Volume{{Name: "run", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/run"}}}}, p.Spec.Volumes...)
 			},
 			"spec.volumes[0].hostPath: ", func(c *constraints) {
@@ -90,13 +90,13 @@ func changes() []change {
 			}, true,
 		},
 		{
-			"a share", func(p *template) {
+			"NFS volume", func(p *template) {
 				p.Spec.Volumes = append([]corev1.Volume{{Name: "nfs", VolumeSource: corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "nas", Path: "/"}}}}, p.Spec.Volumes...)
 			},
 			"spec.volumes[0].nfs: ", func(c *constraints) { c.Volumes = []securityv1.FSType{securityv1.FSTypeAll} }, true,
 		},
 		{
-			"an unsafe sysctl", func(p *template) {
+			"unsafe sysctl", func(p *template) {
 				p.Spec.SecurityContext.Sysctls = []corev1.Sysctl{{Name: "net.core.somaxconn", Value: "1024"}}
 			},
 			"spec.securityContext.sysctls[0] net.core.somaxconn: ", func(c *constraints) { c.AllowedUnsafeSysctls = []string{"net.core.*"} }, true,
@@ -115,11 +115,11 @@ func changes() []change {
 			"another SELinux type", func(p *template) { first(p).SELinuxOptions = &corev1.SELinuxOptions{Type: "spc_t"} },
 			container + "seLinuxOptions: ", func(c *constraints) { c.SELinuxContext.Type = securityv1.SELinuxStrategyRunAsAny }, true,
 		},
-		{"the namespace's own level", func(p *template) { first(p).SELinuxOptions = &corev1.SELinuxOptions{Level: allotted.Level} }, "", nil, false},
-		{"processes that see each other", func(p *template) { p.Spec.ShareProcessNamespace = new(true) }, "spec.shareProcessNamespace: not evaluated", nil, false},
-		{"a group", func(p *template) { p.Spec.SecurityContext.RunAsGroup = new(int64(0)) }, "spec.securityContext.runAsGroup: not evaluated", nil, false},
-		{"a hook", func(p *template) { p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{} }, "spec.containers[0].lifecycle: not evaluated", nil, false},
-		{"all of /proc", func(p *template) { first(p).ProcMount = new(corev1.UnmaskedProcMount) }, container + "procMount: not evaluated", nil, true},
+		{"SELinux level of the namespace", func(p *template) { first(p).SELinuxOptions = &corev1.SELinuxOptions{Level: testNamespace.Level} }, "", nil, false},
+		{"shared process namespace", func(p *template) { p.Spec.ShareProcessNamespace = new(true) }, "spec.shareProcessNamespace: not evaluated", nil, false},
+		{"runAsGroup", func(p *template) { p.Spec.SecurityContext.RunAsGroup = new(int64(0)) }, "spec.securityContext.runAsGroup: not evaluated", nil, false},
+		{"lifecycle hook", func(p *template) { p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{} }, "spec.containers[0].lifecycle: not evaluated", nil, false},
+		{"unmasked /proc", func(p *template) { first(p).ProcMount = new(corev1.UnmaskedProcMount) }, container + "procMount: not evaluated", nil, true},
 		{
 			"seccomp by annotation", func(p *template) {
 				p.Annotations["container.seccomp.security.alpha.kubernetes.io/coredns"] = "unconfined"
@@ -129,14 +129,14 @@ func changes() []change {
 	}
 }
 
-// TestWhatIsNotEvaluatedIsRefused has constraints that other ones of OpenShift's have.
-func TestWhatIsNotEvaluatedIsRefused(t *testing.T) {
+// TestUnevaluatedConstraintsAreReported sets fields that other constraints of OpenShift have.
+func TestUnevaluatedConstraintsAreReported(t *testing.T) {
 	pod := &corev1.PodTemplateSpec{Spec: corev1.PodSpec{
 		SecurityContext: &corev1.PodSecurityContext{Sysctls: []corev1.Sysctl{{Name: "net.ipv4.ip_unprivileged_port_start", Value: "53"}}},
 		Containers:      []corev1.Container{{Name: "one", SecurityContext: &corev1.SecurityContext{ReadOnlyRootFilesystem: new(false)}}},
 	}}
-	if why := refusals(t, constraint(t, "restricted-v2"), pod); why != "" {
-		t.Errorf("as it is: %s", why)
+	if reasons := violations(t, constraint(t, "restricted-v2"), pod); reasons != "" {
+		t.Errorf("without changes: %s", reasons)
 	}
 	for field, set := range map[string]func(*securityv1.SecurityContextConstraints){
 		"defaultAddCapabilities": func(c *securityv1.SecurityContextConstraints) {
@@ -163,16 +163,16 @@ func TestWhatIsNotEvaluatedIsRefused(t *testing.T) {
 	} {
 		c := constraint(t, "restricted-v2")
 		set(c)
-		if refusals(t, c, pod) == "" {
+		if violations(t, c, pod) == "" {
 			t.Errorf("%s: admitted", field)
 		}
 	}
 }
 
-// TestEveryFieldIsKnown fails when a constraint gets another field, which could then be passed over.
+// TestEveryFieldIsKnown fails if SecurityContextConstraints gets a new field, because it would be ignored.
 func TestEveryFieldIsKnown(t *testing.T) {
-	const known = " metadata priority users groups" + // which of several is taken, by whom
-		" requiredDropCapabilities" + // dropped for the pod
+	const known = " metadata priority users groups" + // select one of several constraints
+		" requiredDropCapabilities" + // dropped by admission
 		" allowPrivilegedContainer defaultAddCapabilities allowedCapabilities allowHostDirVolumePlugin volumes allowedFlexVolumes" +
 		" allowHostNetwork allowHostPorts allowHostPID allowHostIPC userNamespaceLevel defaultAllowPrivilegeEscalation" +
 		" allowPrivilegeEscalation seLinuxContext runAsUser supplementalGroups fsGroup readOnlyRootFilesystem seccompProfiles" +

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// benchEnvoy subscribes to everything in r and acknowledges responses, without
-// looking into them.
+// benchEnvoy connects a client that subscribes to all clusters and listeners and to the endpoints of names. next
+// returns the next response, after acknowledging it without decoding the resources.
 func benchEnvoy(b *testing.B, s *Server, names []string) (next func() *discoveryv3.DeltaDiscoveryResponse) {
 	b.Helper()
 	conn, _ := serve(b, s)
@@ -42,12 +42,13 @@ func benchEnvoy(b *testing.B, s *Server, names []string) (next func() *discovery
 	return next
 }
 
-// From the change to the response in the client's hands; its allocations are in it.
+// BenchmarkEndpointChange measures from the change until the client has received the response, and includes the
+// client's allocations.
 func BenchmarkEndpointChange(b *testing.B) {
 	for _, n := range []int{10, 100, 1000} {
 		b.Run(fmt.Sprint("clusters=", n), func(b *testing.B) {
 			s := newServer(b, Options{})
-			r, names := many(n)
+			r, names := manyClusters(n)
 			for _, name := range names {
 				setEndpoints(b, s, endpoints(name, "10.0.0.1"))
 			}
@@ -69,7 +70,7 @@ func BenchmarkFilterChainChange(b *testing.B) {
 	for _, n := range []int{10, 100, 1000} {
 		b.Run(fmt.Sprint("routes=", n), func(b *testing.B) {
 			s := newServer(b, Options{})
-			r, names := many(n)
+			r, names := manyClusters(n)
 			set(b, s, tenant, r)
 			next := benchEnvoy(b, s, names)
 			variants := []*listenerv3.Listener{
@@ -89,7 +90,7 @@ func BenchmarkFilterChainChange(b *testing.B) {
 
 func BenchmarkEqualSet(b *testing.B) {
 	s := newServer(b, Options{})
-	r, _ := many(1000)
+	r, _ := manyClusters(1000)
 	set(b, s, tenant, r)
 	b.ReportAllocs()
 	for b.Loop() {

@@ -1,12 +1,10 @@
-// Package ads serves configuration to Envoy by delta ADS. It knows listeners,
-// clusters, route configurations and endpoints, and nothing of what they are for.
+// Package ads serves listeners, clusters, route configurations and endpoints to Envoys over delta ADS.
 //
-// A proxy is all Envoys of one node.cluster, "namespace/name". Each has a cache of
-// its own: a snapshot of listeners, clusters and routes, and beside it a linear
-// cache of endpoints, so that a changed endpoint costs neither a snapshot nor a hash
-// of everything. Endpoints are handed over once, by name, and reach the proxies
-// whose clusters name them; no proxy can ask for another's.
+// A proxy is the set of all Envoys with the same node.cluster, "namespace/name". Each proxy has a snapshot cache of
+// listeners, clusters and routes, and a linear cache of endpoints, so that a change of one endpoint neither builds a
+// snapshot nor hashes all resources. Endpoints are set once by name, and are sent to the proxies whose clusters
+// reference that name. A proxy cannot request the endpoints of another one.
 //
-// Every resource is versioned by its content. An Envoy that comes back, to this
-// process or to its successor, is sent what it does not have.
+// The version of a resource is a hash of its content. An Envoy that reconnects, to this process or to a restarted one,
+// is sent only the resources that differ from those it has.
 package ads

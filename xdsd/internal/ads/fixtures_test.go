@@ -49,7 +49,7 @@ func clusters(names ...string) []*clusterv3.Cluster {
 	return all
 }
 
-func packed(m proto.Message) *anypb.Any {
+func mustAny(m proto.Message) *anypb.Any {
 	a, err := anypb.New(m)
 	if err != nil {
 		panic(err)
@@ -63,7 +63,7 @@ func address(host string, port uint32) *corev3.Address {
 	}}}
 }
 
-// listener passes each host on to the cluster of that name.
+// listener returns a listener that routes the SNI HOST.example.com to the cluster HOST, for each host.
 func listener(name string, port uint32, hosts ...string) *listenerv3.Listener {
 	l := &listenerv3.Listener{Name: name, Address: address("127.0.0.1", port)}
 	for _, host := range hosts {
@@ -72,7 +72,7 @@ func listener(name string, port uint32, hosts ...string) *listenerv3.Listener {
 			FilterChainMatch: &listenerv3.FilterChainMatch{ServerNames: []string{host + ".example.com"}},
 			Filters: []*listenerv3.Filter{{
 				Name: "tcp",
-				ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: packed(&tcpv3.TcpProxy{
+				ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: mustAny(&tcpv3.TcpProxy{
 					StatPrefix: host, ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: host},
 				})},
 			}},
@@ -86,7 +86,7 @@ func httpListener(name string, port uint32, route string) *listenerv3.Listener {
 		Name: name, Address: address("127.0.0.1", port),
 		FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{{
 			Name: "http",
-			ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: packed(&hcmv3.HttpConnectionManager{
+			ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: mustAny(&hcmv3.HttpConnectionManager{
 				StatPrefix: name,
 				RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{
 					RouteConfigName: route, ConfigSource: adsSource,
@@ -114,8 +114,8 @@ func endpoints(name string, hosts ...string) *endpointv3.ClusterLoadAssignment {
 	return &endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: []*endpointv3.LocalityLbEndpoints{locality}}
 }
 
-// base is a set with two of each.
-func base() Resources {
+// baseResources returns two clusters and two routes, with the listeners that use them.
+func baseResources() Resources {
 	return Resources{
 		Listeners: []*listenerv3.Listener{
 			listener("tls", 443, "a", "b"), httpListener("http", 80, "r1"), httpListener("http2", 81, "r2"),
@@ -125,20 +125,20 @@ func base() Resources {
 	}
 }
 
-// give is how long a test waits for something that must come.
-const give = 20 * time.Second
+// waitTimeout is how long a test waits for an expected event.
+const waitTimeout = 20 * time.Second
 
-func within(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), give)
+func timeoutContext(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+func discardLogger() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func newServer(t testing.TB, options Options) *Server {
 	if options.Log == nil {
-		options.Log = quiet()
+		options.Log = discardLogger()
 	}
 	s, err := New(options)
 	if err != nil {
@@ -163,9 +163,9 @@ func setEndpoints(t testing.TB, s *Server, all ...*endpointv3.ClusterLoadAssignm
 	}
 }
 
-// socket is a path short enough for a socket.
-func socket(t testing.TB) string {
-	dir, err := os.MkdirTemp("", "ads") //nolint:usetesting // t.TempDir has the test's name, and 108 bytes are soon full
+// socketPath returns a path that is short enough for a Unix socket.
+func socketPath(t testing.TB) string {
+	dir, err := os.MkdirTemp("", "ads") //nolint:usetesting // t.TempDir contains the test's name; a socket's path has at most 108 bytes
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,10 +173,10 @@ func socket(t testing.TB) string {
 	return filepath.Join(dir, "s")
 }
 
-// serve serves until the test ends or stop is called, and returns a connection.
+// serve starts s, which runs until the test ends or stop is called, and returns a connection to it.
 func serve(t testing.TB, s *Server) (conn *grpc.ClientConn, stop func()) {
 	t.Helper()
-	path := socket(t)
+	path := socketPath(t)
 	l, err := ListenUnix(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
@@ -190,7 +190,7 @@ func serve(t testing.TB, s *Server) (conn *grpc.ClientConn, stop func()) {
 	return conn, stop
 }
 
-// background runs f until the test ends or stop is called; f must return nil.
+// background runs f until the test ends or stop is called. The test fails if f returns an error.
 func background(t testing.TB, f func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -210,7 +210,7 @@ func connect(t testing.TB, conn grpc.ClientConnInterface, options adstest.Option
 	if options.ID == "" {
 		options.ID = "envoy-0"
 	}
-	c, err := adstest.Connect(within(t), conn, options)
+	c, err := adstest.Connect(timeoutContext(t), conn, options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,34 +218,34 @@ func connect(t testing.TB, conn grpc.ClientConnInterface, options adstest.Option
 	return c
 }
 
-func await(t testing.TB, c *adstest.Client, good func(*adstest.View) bool) *adstest.View {
+func await(t testing.TB, c *adstest.Client, condition func(*adstest.View) bool) *adstest.View {
 	t.Helper()
-	view, err := c.Await(within(t), good)
+	view, err := c.Await(timeoutContext(t), condition)
 	if err != nil {
 		t.Fatalf("%v; responses so far:\n%s", err, lines(view.Responses))
 	}
 	return view
 }
 
-// awaitProxy waits until the state of a proxy is good.
-func awaitProxy(t testing.TB, s *Server, name string, good func(Proxy) bool) Proxy {
+// awaitProxy waits until a proxy exists and condition returns true for its state.
+func awaitProxy(t testing.TB, s *Server, name string, condition func(Proxy) bool) Proxy {
 	t.Helper()
-	ctx := within(t)
+	ctx := timeoutContext(t)
 	changed, cancel := s.Subscribe()
 	defer cancel()
 	for {
-		if p, ok := s.ProxyState(name); ok && good(p) {
+		if p, ok := s.ProxyState(name); ok && condition(p) {
 			return p
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			t.Fatalf("never good: %+v", s.State())
+			t.Fatalf("timed out waiting for %s: %+v", name, s.State())
 		}
 	}
 }
 
-// current says that n Envoys are connected and have it all.
+// current returns a condition: exactly n Envoys are connected, and each has acknowledged all current resources.
 func current(n int) func(Proxy) bool {
 	return func(p Proxy) bool {
 		return len(p.Envoys) == n && !slices.ContainsFunc(p.Envoys, func(e Envoy) bool {
@@ -254,7 +254,7 @@ func current(n int) func(Proxy) bool {
 	}
 }
 
-// lines are responses in words: "cluster a b -c".
+// lines formats responses, one per line: "cluster a b -c", where "-" marks a removed resource.
 func lines(responses []adstest.Response) string {
 	var s string
 	for _, r := range responses {
@@ -265,15 +265,16 @@ func lines(responses []adstest.Response) string {
 		for _, name := range r.Removed {
 			s += " -" + name
 		}
-		if r.Refused {
-			s += " refused"
+		if r.Rejected {
+			s += " rejected"
 		}
 		s += "\n"
 	}
 	return s
 }
 
-func many(n int) (r Resources, names []string) {
+// manyClusters returns n clusters and a listener with a filter chain for each, and the names of the clusters.
+func manyClusters(n int) (r Resources, names []string) {
 	for i := range n {
 		names = append(names, fmt.Sprintf("c%05d", i))
 	}

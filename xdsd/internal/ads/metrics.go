@@ -9,35 +9,35 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	pushesDesc = desc("pushes_total", "Snapshots made of a proxy's listeners, clusters and routes.", "proxy")
-	nacksDesc  = desc("nacks_total", "Responses that an Envoy refused, by type of resource.", "proxy", "type")
+	pushesDesc = desc("pushes_total", "Snapshots of a proxy's listeners, clusters and routes.", "proxy")
+	nacksDesc  = desc("nacks_total", "Responses that an Envoy rejected, by resource type.", "proxy", "type")
 
 	streamsDesc   = desc("streams", "Connected Envoys.", "proxy")
-	resourcesDesc = desc("resources", "Resources served, by type.", "proxy", "type")
-	endpointsDesc = desc("endpoints", "Endpoints handed over, of all proxies.")
+	resourcesDesc = desc("resources", "Resources served, by resource type.", "proxy", "type")
+	endpointsDesc = desc("endpoints", "Endpoints served, of all proxies.")
 )
 
-// newLatency has no label for the proxy: a histogram is many series.
+// newLatency returns the histogram of acknowledgement latencies. It has no label for the proxy, because each label
+// value adds a series for every bucket.
 func newLatency() *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: namespace, Subsystem: subsystem, Name: "ack_seconds",
-		Help:    "From a response to its acknowledgement, by type of resource.",
-		Buckets: prometheus.ExponentialBuckets(0.001, 2, 15), // to 16 s: clusters are acknowledged when warm
+		Help:    "Time from a response to its acknowledgement, by resource type.",
+		Buckets: prometheus.ExponentialBuckets(0.001, 2, 15), // up to 16 s: Envoy acknowledges clusters once they are warm
 	}, []string{"type"})
 }
 
-// collector reads a Server when it is asked, so that the series of a proxy go when
-// the proxy goes.
+// collector reads the state of a Server at each scrape, so that the series of a proxy end when it is deleted.
 type collector struct{ *Server }
 
-// Describe is prometheus.Collector's.
+// Describe implements prometheus.Collector.
 func (collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{pushesDesc, nacksDesc, streamsDesc, resourcesDesc, endpointsDesc} {
 		ch <- d
 	}
 }
 
-// Collect is prometheus.Collector's.
+// Collect implements prometheus.Collector.
 func (c collector) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, value int, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(value), labels...)
@@ -50,7 +50,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(endpointsDesc, c.endpoints)
 	for name, p := range c.proxies {
 		if p.config == nil {
-			continue // named by nobody but its peer
+			continue // an Envoy connected, but Set was never called: clients must not create series
 		}
 		counter(pushesDesc, p.pushes, name)
 		gauge(streamsDesc, len(p.streams), name)

@@ -15,12 +15,12 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/ads/adstest"
 )
 
-func TestMetricsFollowTheirProxy(t *testing.T) {
+func TestMetricsEndWithTheirProxy(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	s := newServer(t, Options{Registerer: registry})
 	conn, _ := serve(t, s)
 	setEndpoints(t, s, endpoints("a", "10.0.0.1", "10.0.0.2"), endpoints("elsewhere", "10.0.0.3"))
-	set(t, s, tenant, base())
+	set(t, s, tenant, baseResources())
 	connect(t, conn, adstest.Options{Cluster: tenant, Reject: func(r *discoveryv3.DeltaDiscoveryResponse) string {
 		if r.GetTypeUrl() == resource.ListenerType {
 			return "no"
@@ -34,16 +34,16 @@ func TestMetricsFollowTheirProxy(t *testing.T) {
 	})
 	names := []string{"xdsd_ads_endpoints", "xdsd_ads_nacks_total", "xdsd_ads_pushes_total", "xdsd_ads_resources", "xdsd_ads_streams"}
 	want := `
-# HELP xdsd_ads_endpoints Endpoints handed over, of all proxies.
+# HELP xdsd_ads_endpoints Endpoints served, of all proxies.
 # TYPE xdsd_ads_endpoints gauge
 xdsd_ads_endpoints 3
-# HELP xdsd_ads_nacks_total Responses that an Envoy refused, by type of resource.
+# HELP xdsd_ads_nacks_total Responses that an Envoy rejected, by resource type.
 # TYPE xdsd_ads_nacks_total counter
 xdsd_ads_nacks_total{proxy="ns/one",type="listener"} 1
-# HELP xdsd_ads_pushes_total Snapshots made of a proxy's listeners, clusters and routes.
+# HELP xdsd_ads_pushes_total Snapshots of a proxy's listeners, clusters and routes.
 # TYPE xdsd_ads_pushes_total counter
 xdsd_ads_pushes_total{proxy="ns/one"} 1
-# HELP xdsd_ads_resources Resources served, by type.
+# HELP xdsd_ads_resources Resources served, by resource type.
 # TYPE xdsd_ads_resources gauge
 xdsd_ads_resources{proxy="ns/one",type="cluster"} 2
 xdsd_ads_resources{proxy="ns/one",type="endpoint"} 2
@@ -61,7 +61,7 @@ xdsd_ads_streams{proxy="ns/one"} 1
 	}
 	s.Delete(tenant)
 	want = `
-# HELP xdsd_ads_endpoints Endpoints handed over, of all proxies.
+# HELP xdsd_ads_endpoints Endpoints served, of all proxies.
 # TYPE xdsd_ads_endpoints gauge
 xdsd_ads_endpoints 3
 `
@@ -69,16 +69,16 @@ xdsd_ads_endpoints 3
 		t.Error(err)
 	}
 	if _, err := New(Options{Registerer: registry}); err == nil {
-		t.Error("registered twice")
+		t.Error("registering the same metrics again did not fail")
 	}
 }
 
-func TestRefusalIsLoggedOncePerText(t *testing.T) {
+func TestNACKIsLoggedOncePerMessage(t *testing.T) {
 	var log bytes.Buffer
 	s := newServer(t, Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	conn, stop := serve(t, s)
 	texts := map[string]string{"1": "bad", "2": "bad", "3": "worse", "4": strings.Repeat("é", maxDetail), "5": ""}
-	r := base()
+	r := baseResources()
 	set(t, s, tenant, r)
 	client := connect(t, conn, adstest.Options{Cluster: tenant, Reject: func(r *discoveryv3.DeltaDiscoveryResponse) string {
 		for _, m := range r.GetResources() {
@@ -91,7 +91,7 @@ func TestRefusalIsLoggedOncePerText(t *testing.T) {
 	awaitProxy(t, s, tenant, current(1))
 	for i := range len(texts) {
 		name := fmt.Sprint(i + 1)
-		r.Listeners = append(base().Listeners, listener(name, 1))
+		r.Listeners = append(baseResources().Listeners, listener(name, 1))
 		set(t, s, tenant, r)
 		p := awaitProxy(t, s, tenant, func(p Proxy) bool {
 			s.mu.Lock()
@@ -99,13 +99,13 @@ func TestRefusalIsLoggedOncePerText(t *testing.T) {
 			return s.proxies[tenant].nacks[resource.ListenerType] == uint64(i+1) || texts[name] == "" && current(1)(p)
 		})
 		if n := p.Envoys[0].LastNACK; len(n.Message) > maxDetail {
-			t.Errorf("%d bytes of a message are kept", len(n.Message))
+			t.Errorf("a NACK's message has %d bytes, want at most %d", len(n.Message), maxDetail)
 		}
 	}
 	client.Close()
 	stop()
-	if n := strings.Count(log.String(), "envoy refused configuration"); n != 3 {
-		t.Errorf("%d refusals in the log, want 3:\n%s", n, log.String())
+	if n := strings.Count(log.String(), "envoy rejected configuration"); n != 3 {
+		t.Errorf("%d NACKs in the log, want 3:\n%s", n, log.String())
 	}
 	for _, text := range []string{"envoy connected", "envoy disconnected", "node=envoy-0", "proxy=ns/one"} {
 		if !strings.Contains(log.String(), text) {

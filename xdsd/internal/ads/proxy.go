@@ -17,9 +17,8 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 )
 
-// proxy is what is served to all Envoys of one node.cluster. Its fields are written
-// with Server.update and Server.mu held, so either is enough to read them, but for
-// streams, nacks and logged, which are Server.mu's alone.
+// proxy holds the resources of all Envoys with the same node.cluster. Its fields are written with both Server.update
+// and Server.mu held, so that holding either is enough to read them. Server.mu alone guards streams, nacks and logged.
 type proxy struct {
 	name string
 
@@ -27,45 +26,44 @@ type proxy struct {
 	snapshots cache.SnapshotCache
 	endpoints *cache.LinearCache
 
-	config   *config            // the latest Set; nil before the first
-	retained map[string]retired // clusters that config no longer has
-	assigned map[string]string  // what is in endpoints: version by name
+	config   *config                    // of the latest Set; nil before the first
+	retained map[string]retainedCluster // clusters that config no longer has
+	assigned map[string]string          // versions of the assignments in endpoints, by name
 	pushes   uint64
 
 	streams map[*stream]struct{}
-	nacks   map[string]uint64 // by type
-	logged  map[string]string // the text that was last logged, by type
+	nacks   map[string]uint64 // by type URL
+	logged  map[string]string // the NACK message that was last logged, by type URL
 
-	// Read by the caches while they hold their own locks.
+	// The caches read these while they hold their own locks.
 	served  atomic.Pointer[snapshot]
-	updates atomic.Uint64 // of endpoints; the linear cache counts the same way
+	updates atomic.Uint64 // updates of endpoints; equal to the linear cache's version
 }
 
-// retired is a cluster that is served until connections had time to move.
-type retired struct {
+// A retainedCluster was removed from the configuration, and is served until the listeners that used it have drained.
+type retainedCluster struct {
 	message   types.Resource
 	version   string
 	endpoints string
 	until     time.Time
 }
 
-// oneNode files everything under one key: a proxy's cache holds that proxy only,
-// whatever its Envoys call themselves.
+// oneNode maps all nodes to the same key: each proxy has its own cache, and all its Envoys get the same resources.
 type oneNode struct{}
 
-// ID is cache.NodeHash's.
+// ID implements cache.NodeHash.
 func (oneNode) ID(*corev3.Node) string { return "" }
 
 func newProxy(name string, logger *slog.Logger) *proxy {
-	complain := log.LoggerFuncs{
+	cacheLogger := log.LoggerFuncs{
 		WarnFunc:  func(format string, args ...any) { logger.Warn(fmt.Sprintf(format, args...), "proxy", name) },
 		ErrorFunc: func(format string, args ...any) { logger.Error(fmt.Sprintf(format, args...), "proxy", name) },
 	}
 	p := &proxy{
 		name:      name,
-		snapshots: cache.NewSnapshotCache(true, oneNode{}, complain),
-		endpoints: cache.NewLinearCache(resource.EndpointType, cache.WithLogger(complain)),
-		retained:  map[string]retired{},
+		snapshots: cache.NewSnapshotCache(true, oneNode{}, cacheLogger),
+		endpoints: cache.NewLinearCache(resource.EndpointType, cache.WithLogger(cacheLogger)),
+		retained:  map[string]retainedCluster{},
 		assigned:  map[string]string{},
 		streams:   map[*stream]struct{}{},
 		nacks:     map[string]uint64{},
@@ -83,8 +81,7 @@ func newProxy(name string, logger *slog.Logger) *proxy {
 	return p
 }
 
-// typeVersion is the version of all resources of a type that are served now, as
-// responses carry it.
+// typeVersion returns the current version of a type, which responses carry as system_version_info.
 func (p *proxy) typeVersion(typeURL string) string {
 	if typeURL == resource.EndpointType {
 		return strconv.FormatUint(p.updates.Load(), 10)
@@ -95,12 +92,12 @@ func (p *proxy) typeVersion(typeURL string) string {
 	return ""
 }
 
-// retire keeps the clusters that next lacks until the given time.
-func (p *proxy) retire(next *config, until time.Time) {
+// retainRemoved retains the clusters that next no longer has until the given time.
+func (p *proxy) retainRemoved(next *config, until time.Time) {
 	if p.config != nil {
 		for name, m := range p.config.clusters.resources {
 			if c, ok := m.(*clusterv3.Cluster); ok && next.clusters.resources[name] == nil {
-				p.retained[name] = retired{m, p.config.clusters.versions[name], endpointsOf(c), until}
+				p.retained[name] = retainedCluster{m, p.config.clusters.versions[name], endpointsOf(c), until}
 			}
 		}
 	}
@@ -109,7 +106,7 @@ func (p *proxy) retire(next *config, until time.Time) {
 	}
 }
 
-// snapshot joins config and the retained clusters.
+// snapshot returns a snapshot of config and the retained clusters.
 func (p *proxy) snapshot() *snapshot {
 	s := &snapshot{config: p.config, clusters: p.config.clusters}
 	if len(p.retained) == 0 {
@@ -123,8 +120,8 @@ func (p *proxy) snapshot() *snapshot {
 	return s
 }
 
-// names are the assignments that served clusters ask for.
-func (p *proxy) names() map[string]bool {
+// assignmentNames returns the names of the assignments that the served clusters reference.
+func (p *proxy) assignmentNames() map[string]bool {
 	names := maps.Clone(p.config.endpoints)
 	for _, c := range p.retained {
 		if c.endpoints != "" {
@@ -134,7 +131,7 @@ func (p *proxy) names() map[string]bool {
 	return names
 }
 
-// update changes assignments. Streams that watch them are sent what changed.
+// update sets and removes assignments in the linear cache, which sends the changes to the streams that watch them.
 func (p *proxy) update(set map[string]assignment, remove []string) error {
 	if len(set) == 0 && len(remove) == 0 {
 		return nil
@@ -150,14 +147,15 @@ func (p *proxy) update(set map[string]assignment, remove []string) error {
 	return nil
 }
 
-// none is an assignment without endpoints: Envoy waits for one before it uses a
-// cluster, so that there must always be one.
-func none(name string) (assignment, error) {
+// emptyAssignment returns an assignment without endpoints. Envoy keeps an EDS cluster in warming state until it
+// receives an assignment, so every cluster needs one.
+func emptyAssignment(name string) (assignment, error) {
 	return newAssignment(name, &endpointv3.ClusterLoadAssignment{ClusterName: name})
 }
 
-// affected picks what a change of endpoints means for this proxy.
-func (p *proxy) affected(changed map[string]assignment, removed []string) (map[string]assignment, error) {
+// affectedAssignments returns the assignments that this proxy must be sent after a change of endpoints: the changed
+// ones that its clusters reference, and an empty one for each that was removed.
+func (p *proxy) affectedAssignments(changed map[string]assignment, removed []string) (map[string]assignment, error) {
 	var u map[string]assignment
 	add := func(name string, a assignment) {
 		if u == nil {
@@ -174,7 +172,7 @@ func (p *proxy) affected(changed map[string]assignment, removed []string) (map[s
 		if p.config == nil || !p.config.endpoints[name] {
 			continue
 		}
-		a, err := none(name)
+		a, err := emptyAssignment(name)
 		if err != nil {
 			return nil, err
 		}

@@ -17,16 +17,15 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 )
 
-// Resources are what one proxy is to have, in any order. Their messages belong to
-// the Server once they were handed over and must not be changed.
+// Resources are the listeners, clusters and route configurations of one proxy, in any order. The Server keeps the
+// messages; the caller must not change them after Set.
 type Resources struct {
 	Listeners []*listenerv3.Listener
 	Clusters  []*clusterv3.Cluster
 	Routes    []*routev3.RouteConfiguration
 }
 
-// kind is the word for a served type in metrics, states and messages; empty for a
-// type that is not served.
+// kind returns the name of a served type in metrics, /state and messages, or "" for a type that is not served.
 func kind(typeURL string) string {
 	switch typeURL {
 	case resource.ListenerType:
@@ -41,9 +40,9 @@ func kind(typeURL string) string {
 	return ""
 }
 
-// collection is all resources of one type, by name. It is immutable.
+// A collection holds all resources of one type, by name. It is immutable.
 type collection struct {
-	version   string // of the names and versions below
+	version   string // hash of all names and versions
 	resources map[string]types.Resource
 	versions  map[string]string
 }
@@ -56,18 +55,18 @@ func newCollection(resources map[string]types.Resource, versions map[string]stri
 	return collection{version: digest(h.Sum(nil)), resources: resources, versions: versions}
 }
 
-// digest is 128 bits, enough to tell versions apart and short enough for a status.
+// digest returns the first 128 bits of a hash in hex: unique enough for a version, and short enough for a status.
 func digest(sum []byte) string { return hex.EncodeToString(sum[:16]) }
 
-// config is a checked set of resources. It is immutable.
+// A config is a validated set of resources. It is immutable.
 type config struct {
 	version                     string
 	listeners, clusters, routes collection
-	endpoints                   map[string]bool // the assignments that clusters name
+	endpoints                   map[string]bool // names of the assignments that clusters reference
 }
 
-// newConfig checks resources and hashes them. What old has, too, is not checked
-// again; where they are equal, the result is old.
+// newConfig validates and hashes resources. It does not validate those again that old has with the same version, and
+// returns old if all are equal.
 func newConfig(old *config, r Resources) (*config, error) {
 	if old == nil {
 		old = &config{}
@@ -97,7 +96,7 @@ func newConfig(old *config, r Resources) (*config, error) {
 	return &c, nil
 }
 
-// message is what the generated types of all served kinds have in common.
+// message is implemented by the generated types of all served resources.
 type message interface {
 	types.Resource
 	ValidateAll() error
@@ -117,7 +116,7 @@ func collect[M interface {
 			continue
 		}
 		if _, twice := resources[name]; twice {
-			errs = append(errs, fmt.Errorf("%s %q is there twice", kind, name))
+			errs = append(errs, fmt.Errorf("duplicate %s %q", kind, name))
 			continue
 		}
 		version, err := versionOf(m)
@@ -140,8 +139,8 @@ func collect[M interface {
 	return newCollection(resources, versions), nil
 }
 
-// versionOf is the version that the caches of go-control-plane put on the wire:
-// what we hold against an acknowledgement must be the same.
+// versionOf returns the version of a resource. It must equal the one that go-control-plane's caches send, because
+// acknowledged versions are compared with it.
 func versionOf(m types.Resource) (string, error) {
 	wire, err := cache.MarshalResource(m)
 	if err != nil {
@@ -150,8 +149,7 @@ func versionOf(m types.Resource) (string, error) {
 	return cache.HashResource(wire), nil
 }
 
-// endpointsOf names the assignment that an EDS cluster asks for; empty for clusters
-// of other types.
+// endpointsOf returns the name of the assignment that an EDS cluster references, or "" for other types of clusters.
 func endpointsOf(c *clusterv3.Cluster) string {
 	if c.GetType() != clusterv3.Cluster_EDS {
 		return ""
@@ -162,8 +160,8 @@ func endpointsOf(c *clusterv3.Cluster) string {
 	return c.GetName()
 }
 
-// checkRoutes holds routes against the listeners that name them. A listener whose
-// routes never come stays in Envoy's antechamber, and its predecessor in service.
+// checkRoutes returns an error unless listeners reference exactly the route configurations of c. A listener whose
+// routes are never sent stays in Envoy's warming state, and the previous listener stays active.
 func (c *config) checkRoutes() error {
 	named := map[string]bool{}
 	var errs []error
@@ -174,28 +172,28 @@ func (c *config) checkRoutes() error {
 		for _, route := range slices.Sorted(maps.Keys(references[resource.RouteType])) {
 			named[route] = true
 			if _, ok := c.routes.resources[route]; !ok {
-				errs = append(errs, fmt.Errorf("listener %q names route configuration %q, which is missing", name, route))
+				errs = append(errs, fmt.Errorf("listener %q references route configuration %q, which does not exist", name, route))
 			}
 		}
 	}
 	for _, route := range slices.Sorted(maps.Keys(c.routes.resources)) {
 		if !named[route] {
-			errs = append(errs, fmt.Errorf("route configuration %q is named by no listener", route))
+			errs = append(errs, fmt.Errorf("route configuration %q is not referenced by any listener", route))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// assignment is the checked endpoints of one name.
+// An assignment is a validated ClusterLoadAssignment.
 type assignment struct {
 	message *endpointv3.ClusterLoadAssignment
 	version string
-	count   int // endpoints in it
+	count   int // number of endpoints
 }
 
 func newAssignment(name string, m *endpointv3.ClusterLoadAssignment) (assignment, error) {
 	if m.GetClusterName() != name {
-		return assignment{}, fmt.Errorf("endpoints %q are called %q in the message", name, m.GetClusterName())
+		return assignment{}, fmt.Errorf("endpoints %q: the message has cluster_name %q", name, m.GetClusterName())
 	}
 	if err := m.ValidateAll(); err != nil {
 		return assignment{}, fmt.Errorf("endpoints %q: %w", name, err)
@@ -211,8 +209,8 @@ func newAssignment(name string, m *endpointv3.ClusterLoadAssignment) (assignment
 	return a, nil
 }
 
-// snapshot is what the snapshot cache of a proxy serves: a config's listeners and
-// routes, and its clusters with those that are retained. It is immutable.
+// A snapshot is what a proxy's snapshot cache serves: the listeners, routes and clusters of a config, and the retained
+// clusters. It implements cache.ResourceSnapshot and is immutable.
 type snapshot struct {
 	config   *config
 	clusters collection
@@ -230,22 +228,22 @@ func (s *snapshot) collection(typeURL string) collection {
 	return collection{}
 }
 
-// GetVersion is cache.ResourceSnapshot's.
+// GetVersion implements cache.ResourceSnapshot.
 func (s *snapshot) GetVersion(typeURL string) string { return s.collection(typeURL).version }
 
-// GetResources is cache.ResourceSnapshot's.
+// GetResources implements cache.ResourceSnapshot.
 func (s *snapshot) GetResources(typeURL string) map[string]types.Resource {
 	return s.collection(typeURL).resources
 }
 
-// GetVersionMap is cache.ResourceSnapshot's.
+// GetVersionMap implements cache.ResourceSnapshot.
 func (s *snapshot) GetVersionMap(typeURL string) map[string]string {
 	return s.collection(typeURL).versions
 }
 
-// ConstructVersionMap is cache.ResourceSnapshot's; the versions are there already.
+// ConstructVersionMap implements cache.ResourceSnapshot. It does nothing: newConfig has computed the versions.
 func (s *snapshot) ConstructVersionMap() error { return nil }
 
-// GetResourcesAndTTL is cache.ResourceSnapshot's, for state of the world alone,
-// which is not served.
+// GetResourcesAndTTL implements cache.ResourceSnapshot. Only the state-of-the-world protocol uses it, which is not
+// served.
 func (s *snapshot) GetResourcesAndTTL(string) map[string]types.ResourceWithTTL { return nil }

@@ -12,20 +12,19 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
-// Serve serves ADS on a Unix socket. Peers are not authenticated: whoever can open the
-// socket gets the configuration of any proxy. Serve closes the listener, and returns
-// when the context ends and everything that it started has stopped. It returns nil
-// unless the listener fails.
+// Serve serves ADS on a Unix socket until the context ends, and returns after all streams and goroutines have ended.
+// It closes l. Clients are not authenticated: a process that can open the socket can read the configuration of every
+// proxy. It returns an error if l is not a Unix socket or fails.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if network := l.Addr().Network(); network != "unix" {
 		_ = l.Close()
 		return fmt.Errorf("serving ADS on %s %s: only Unix sockets are supported", network, l.Addr())
 	}
 	server := grpc.NewServer(
-		// Both ends find out that the other is gone; Envoy may ping this often.
+		// Both sides detect a lost peer. Envoy may send pings every 15 s, also without a stream.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 60 * time.Second, Timeout: 20 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 15 * time.Second, PermitWithoutStream: true}),
-		grpc.MaxConcurrentStreams(100), // on one connection, where Envoy has one
+		grpc.MaxConcurrentStreams(100), // per connection; an Envoy opens one stream
 		grpc.ConnectionTimeout(20*time.Second),
 		grpc.WaitForHandlers(true),
 	)
@@ -35,8 +34,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	var wait sync.WaitGroup
 	defer wait.Wait()
 	defer cancel()
-	wait.Go(func() { s.expireUntil(ctx) })
-	// Stop and not GracefulStop: a stream ends when Envoy ends it, which is never.
+	wait.Go(func() { s.runExpiry(ctx) })
+	// Stop, not GracefulStop: Envoy keeps its stream open for as long as it runs.
 	wait.Go(func() { <-ctx.Done(); server.Stop() })
 
 	s.log.Info("serving ADS", "socket", l.Addr().String())

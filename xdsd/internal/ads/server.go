@@ -15,37 +15,35 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Options are what a Server may be told; the zero value will do.
+// Options configure a Server. All fields are optional.
 type Options struct {
-	// Log is where to; nil for slog's default.
+	// Log is the logger; nil means slog.Default().
 	Log *slog.Logger
-	// Registerer gets the metrics; nil for none.
+	// Registerer registers the metrics; nil means none.
 	Registerer prometheus.Registerer
-	// Retain is for how long a removed cluster is still served, so that the
-	// listeners that named it are gone before it is; 0 for 30 s.
+	// Retain is how long a removed cluster is still served, so that Envoy removes the listeners that use it first.
+	// 0 means 30 s.
 	Retain time.Duration
 }
 
-// Server holds the configuration of proxies and serves it. All methods are safe for
-// concurrent use.
+// A Server holds the configuration of all proxies and serves it. All methods are safe for concurrent use.
 type Server struct {
 	log     *slog.Logger
 	retain  time.Duration
 	latency *prometheus.HistogramVec
 
-	// update is held by whoever changes configuration, and taken before mu. Caches
-	// are changed under update alone, since they call back.
+	// update serializes changes of the configuration and is locked before mu. Caches are changed with update held and
+	// mu released, because they call functions that lock mu.
 	update      sync.Mutex
-	assignments map[string]assignment // all endpoints that we were given; update's
+	assignments map[string]assignment // all endpoints that were set, by name; guarded by update
 
 	mu          sync.Mutex
 	proxies     map[string]*proxy
-	endpoints   int // in all assignments
+	endpoints   int // number of endpoints in all assignments
 	subscribers map[chan struct{}]struct{}
 }
 
-// New makes a Server that serves nothing yet. It fails if its metrics are
-// registered already.
+// New returns a Server without configuration. It returns an error if its metrics are already registered.
 func New(options Options) (*Server, error) {
 	s := &Server{
 		log: options.Log, retain: options.Retain,
@@ -70,17 +68,14 @@ func New(options Options) (*Server, error) {
 	return s, nil
 }
 
-// Set makes resources the configuration of a proxy, named as its Envoys name their
-// node.cluster: "namespace/name". Resources that are no different from those before
-// are not sent, and an equal set does nothing at all.
+// Set replaces the configuration of a proxy. The name is the node.cluster of its Envoys, "namespace/name". Only
+// resources that differ from the previous ones are sent; a call with equal resources has no effect.
 //
-// A set with an invalid resource is refused whole, and the one before stays: the
-// error names every resource at fault. What is packed into an Any is not looked at;
-// it has to be validated before it is packed.
+// If a resource is invalid, Set keeps the previous configuration and returns an error that names every invalid
+// resource. It does not validate messages inside an Any; the caller must do so before packing them.
 //
-// A cluster that is no longer in the set is served for another Options.Retain.
-// Endpoints come by UpdateEndpoints: hand over new ones before Set, and remove old
-// ones after it. A cluster whose endpoints nobody handed over has none.
+// A cluster that is not in r is served for Options.Retain more. Call UpdateEndpoints to add endpoints before Set, and
+// to remove endpoints after it. A cluster whose endpoints were never set has none.
 func (s *Server) Set(name string, r Resources) error {
 	if err := checkName(name); err != nil {
 		return err
@@ -94,14 +89,14 @@ func (s *Server) Set(name string, r Resources) error {
 	}
 	next, err := newConfig(old, r)
 	if err != nil {
-		return fmt.Errorf("refused the configuration of %s: %w", name, err)
+		return fmt.Errorf("invalid configuration of %s: %w", name, err)
 	}
 	if next == old {
 		return nil
 	}
 	s.mu.Lock()
-	p := s.obtain(name)
-	p.retire(next, time.Now().Add(s.retain))
+	p := s.getOrCreate(name)
+	p.retainRemoved(next, time.Now().Add(s.retain))
 	p.config = next
 	s.mu.Unlock()
 	s.log.Info("configuration changed", "proxy", name, "version", next.version,
@@ -109,12 +104,12 @@ func (s *Server) Set(name string, r Resources) error {
 	return s.push(context.Background(), p)
 }
 
-// push brings the caches of a proxy up to its config: what is new before what needs
-// it, what is gone after. The context must not end: it would only bound a send, for
-// which there is always room, and what is not sent is lost.
+// push updates the caches of a proxy to its config. It adds assignments before the clusters that reference them, and
+// removes them after. The context must not end: SetSnapshot would drop the response that it is about to send to a
+// watch, and such sends never block.
 func (s *Server) push(ctx context.Context, p *proxy) error {
-	names := p.names()
-	added, gone := map[string]assignment{}, []string(nil)
+	names := p.assignmentNames()
+	added, removed := map[string]assignment{}, []string(nil)
 	for name := range names {
 		if _, ok := p.assigned[name]; ok {
 			continue
@@ -122,7 +117,7 @@ func (s *Server) push(ctx context.Context, p *proxy) error {
 		a, ok := s.assignments[name]
 		if !ok {
 			var err error
-			if a, err = none(name); err != nil {
+			if a, err = emptyAssignment(name); err != nil {
 				return err
 			}
 		}
@@ -130,7 +125,7 @@ func (s *Server) push(ctx context.Context, p *proxy) error {
 	}
 	for name := range p.assigned {
 		if !names[name] {
-			gone = append(gone, name)
+			removed = append(removed, name)
 		}
 	}
 	next := p.snapshot()
@@ -138,7 +133,7 @@ func (s *Server) push(ctx context.Context, p *proxy) error {
 	for name, a := range added {
 		p.assigned[name] = a.version
 	}
-	for _, name := range gone {
+	for _, name := range removed {
 		delete(p.assigned, name)
 	}
 	p.pushes++
@@ -152,11 +147,11 @@ func (s *Server) push(ctx context.Context, p *proxy) error {
 	if err := p.snapshots.SetSnapshot(ctx, "", next); err != nil {
 		return fmt.Errorf("serving %s: %w", p.name, err)
 	}
-	return p.update(nil, gone)
+	return p.update(nil, removed)
 }
 
-// Delete forgets a proxy. Its Envoys are disconnected and keep what they have; when
-// they come back they are sent nothing until there is a Set.
+// Delete deletes a proxy and disconnects its Envoys. They keep their configuration; when they reconnect, nothing is
+// sent until the next Set.
 func (s *Server) Delete(name string) {
 	s.update.Lock()
 	defer s.update.Unlock()
@@ -172,18 +167,17 @@ func (s *Server) Delete(name string) {
 	s.notify()
 }
 
-// SetEndpoints is UpdateEndpoints for one name.
+// SetEndpoints calls UpdateEndpoints for one name.
 func (s *Server) SetEndpoints(name string, m *endpointv3.ClusterLoadAssignment) error {
 	return s.UpdateEndpoints(map[string]*endpointv3.ClusterLoadAssignment{name: m}, nil)
 }
 
-// UpdateEndpoints sets and removes endpoints by the name that EDS clusters ask for:
-// their eds_cluster_config.service_name, or else their own. A proxy has those that
-// its clusters name, and no others. A cluster of the current set whose endpoints are
-// removed has none from then on; one that is merely retained keeps what it had.
+// UpdateEndpoints sets and removes endpoints by the name that EDS clusters reference: their
+// eds_cluster_config.service_name, or their own name. A proxy is sent only the endpoints that its clusters reference.
+// A current cluster whose endpoints are removed is sent an empty assignment; a retained one keeps its endpoints.
 //
-// Invalid endpoints are refused and the old ones stay; the error names them. The
-// others are served. The messages must not be changed afterwards.
+// Invalid endpoints are skipped, the previous ones of that name stay, and the error names them. The caller must not
+// change the messages afterwards.
 func (s *Server) UpdateEndpoints(set map[string]*endpointv3.ClusterLoadAssignment, remove []string) error {
 	s.update.Lock()
 	defer s.update.Unlock()
@@ -193,7 +187,7 @@ func (s *Server) UpdateEndpoints(set map[string]*endpointv3.ClusterLoadAssignmen
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		a, err := newAssignment(name, set[name])
 		if err != nil {
-			errs = append(errs, fmt.Errorf("refused: %w", err))
+			errs = append(errs, fmt.Errorf("invalid %w", err))
 			continue
 		}
 		if old, ok := s.assignments[name]; !ok || old.version != a.version {
@@ -208,21 +202,21 @@ func (s *Server) UpdateEndpoints(set map[string]*endpointv3.ClusterLoadAssignmen
 	if len(changed) == 0 && len(remove) == 0 {
 		return errors.Join(errs...)
 	}
-	more := 0
+	delta := 0
 	for name, a := range changed {
-		more += a.count - s.assignments[name].count
+		delta += a.count - s.assignments[name].count
 		s.assignments[name] = a
 	}
 	for _, name := range remove {
-		more -= s.assignments[name].count
+		delta -= s.assignments[name].count
 		delete(s.assignments, name)
 	}
 
 	s.mu.Lock()
-	s.endpoints += more
+	s.endpoints += delta
 	updates := map[*proxy]map[string]assignment{}
 	for _, p := range s.proxies {
-		u, err := p.affected(changed, remove)
+		u, err := p.affectedAssignments(changed, remove)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -241,8 +235,8 @@ func (s *Server) UpdateEndpoints(set map[string]*endpointv3.ClusterLoadAssignmen
 	return errors.Join(errs...)
 }
 
-// expire drops the retained clusters whose time is over and says when to come back;
-// zero for never.
+// expire removes the retained clusters whose time has passed. It returns when the next one expires, or the zero time
+// if no cluster is retained.
 func (s *Server) expire(ctx context.Context, now time.Time) time.Time {
 	s.update.Lock()
 	defer s.update.Unlock()
@@ -266,14 +260,14 @@ func (s *Server) expire(ctx context.Context, now time.Time) time.Time {
 	s.mu.Unlock()
 	for _, p := range expired {
 		if err := s.push(ctx, p); err != nil {
-			s.log.Error("cannot drop removed clusters", "proxy", p.name, "err", err)
+			s.log.Error("cannot remove expired clusters", "proxy", p.name, "err", err)
 		}
 	}
 	return next
 }
 
-// expireUntil calls expire when it is due, until the context ends.
-func (s *Server) expireUntil(ctx context.Context) {
+// runExpiry calls expire whenever a retained cluster expires, until the context ends.
+func (s *Server) runExpiry(ctx context.Context) {
 	changed, cancel := s.Subscribe()
 	defer cancel()
 	for {
@@ -290,9 +284,8 @@ func (s *Server) expireUntil(ctx context.Context) {
 	}
 }
 
-// Subscribe returns a channel that has a value when State may say something new, and
-// a function that ends the subscription. Changes are not counted: one value stands
-// for all since the last was taken.
+// Subscribe returns a channel that receives a value after State may have changed, and a function that cancels the
+// subscription. Changes are coalesced: one value stands for all changes since the last receive.
 func (s *Server) Subscribe() (changed <-chan struct{}, cancel func()) {
 	c := make(chan struct{}, 1)
 	s.mu.Lock()
@@ -316,15 +309,15 @@ func (s *Server) notify() {
 	}
 }
 
-// proxy is one that exists, or nil.
+// proxy returns the proxy of that name, or nil.
 func (s *Server) proxy(name string) *proxy {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.proxies[name]
 }
 
-// obtain finds or makes a proxy. The caller holds mu.
-func (s *Server) obtain(name string) *proxy {
+// getOrCreate returns the proxy of that name, and creates it if it does not exist. The caller holds mu.
+func (s *Server) getOrCreate(name string) *proxy {
 	p := s.proxies[name]
 	if p == nil {
 		p = newProxy(name, s.log)
@@ -336,7 +329,7 @@ func (s *Server) obtain(name string) *proxy {
 func checkName(name string) error {
 	namespace, rest, ok := strings.Cut(name, "/")
 	if !ok || namespace == "" || rest == "" || strings.Contains(rest, "/") || len(name) > maxName {
-		return fmt.Errorf("a proxy is called namespace/name, not %q", name)
+		return fmt.Errorf("invalid proxy name %q: expected namespace/name", name)
 	}
 	return nil
 }

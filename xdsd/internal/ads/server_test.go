@@ -28,7 +28,7 @@ func TestNothingIsSentBeforeTheFirstSet(t *testing.T) {
 	conn, _ := serve(t, s)
 	setEndpoints(t, s, endpoints("a", "10.0.0.1"))
 	c := connect(t, conn, adstest.Options{Cluster: tenant})
-	// All requests have been seen; one more asks for endpoints that exist.
+	// Subscribe to endpoints that exist, although no cluster references them.
 	if err := c.Subscribe(resource.EndpointType, []string{"a"}, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func TestNothingIsSentBeforeTheFirstSet(t *testing.T) {
 	}
 }
 
-// sortedByKind gives responses that may overtake each other one order.
+// sortedByKind sorts responses by type, because the order in which responses of different types arrive varies.
 func sortedByKind(responses []adstest.Response) []adstest.Response {
 	var sorted []adstest.Response
 	for _, typeURL := range []string{resource.ClusterType, resource.ListenerType, resource.RouteType, resource.EndpointType} {
@@ -54,7 +54,7 @@ func sortedByKind(responses []adstest.Response) []adstest.Response {
 	return sorted
 }
 
-func TestOnlyWhatChangedIsSent(t *testing.T) {
+func TestOnlyChangedResourcesAreSent(t *testing.T) {
 	tests := []struct {
 		name   string
 		change func(*Resources)
@@ -67,7 +67,7 @@ func TestOnlyWhatChangedIsSent(t *testing.T) {
 		}, ""},
 		{"cluster added", func(r *Resources) { r.Clusters = append(r.Clusters, clusters("c")...) }, "cluster c\nendpoint c\n"},
 		{
-			// Envoy makes the cluster anew and needs its endpoints again, unasked.
+			// Envoy replaces the cluster and needs its endpoints again, although it does not request them.
 			"cluster changed", func(r *Resources) { r.Clusters[0] = cluster("a", time.Minute) }, "cluster a\nendpoint a\n",
 		},
 		{"cluster removed", func(r *Resources) { r.Clusters = r.Clusters[1:] }, "cluster -a\n"},
@@ -88,16 +88,16 @@ func TestOnlyWhatChangedIsSent(t *testing.T) {
 			s := newServer(t, Options{Retain: time.Nanosecond})
 			conn, _ := serve(t, s)
 			setEndpoints(t, s, endpoints("a", "10.0.0.1"))
-			set(t, s, tenant, base())
+			set(t, s, tenant, baseResources())
 			c := connect(t, conn, adstest.Options{Cluster: tenant})
 			before := awaitProxy(t, s, tenant, current(1))
 			seen := len(c.View().Responses)
 
-			r := base()
+			r := baseResources()
 			test.change(&r)
 			set(t, s, tenant, r)
 			awaitProxy(t, s, tenant, func(p Proxy) bool { return current(1)(p) && len(p.Retained) == 0 })
-			// The last of what was due has come when a marker has that follows it.
+			// Responses of a type arrive in order: when the markers have arrived, so have all responses before them.
 			r.Clusters = append(r.Clusters, &clusterv3.Cluster{Name: "marker"})
 			r.Listeners = append(r.Listeners, listener("marker", 1))
 			set(t, s, tenant, r)
@@ -106,13 +106,13 @@ func TestOnlyWhatChangedIsSent(t *testing.T) {
 			})
 			got := lines(sortedByKind(view.Responses[seen:]))
 			got = strings.Replace(strings.Replace(got, "cluster marker\n", "", 1), "listener marker\n", "", 1)
-			// Endpoints that go with their cluster are news only to who still asks for them.
+			// The removal of endpoints with their cluster is sent only if the client is still subscribed to them.
 			got = strings.Replace(got, "endpoint -a\n", "", 1)
 			if diff := cmp.Diff(sortLines(test.want), sortLines(got)); diff != "" {
 				t.Errorf("on the wire (-want +got):\n%s", diff)
 			}
 			if after, _ := s.ProxyState(tenant); test.want == "" && after.Pushes != before.Pushes+1 {
-				t.Errorf("%d snapshots were made of an equal set", after.Pushes-before.Pushes-1)
+				t.Errorf("%d snapshots of equal resources", after.Pushes-before.Pushes-1)
 			}
 		})
 	}
@@ -122,10 +122,10 @@ func sortLines(s string) []string {
 	return strings.Split(strings.TrimSuffix(s, "\n"), "\n")
 }
 
-func TestEndpointChangeIsOneSmallResource(t *testing.T) {
+func TestEndpointChangeSendsOneResource(t *testing.T) {
 	s := newServer(t, Options{})
 	conn, _ := serve(t, s)
-	r, names := many(200)
+	r, names := manyClusters(200)
 	for _, name := range names {
 		setEndpoints(t, s, endpoints(name, "10.0.0.1"))
 	}
@@ -145,7 +145,7 @@ func TestEndpointChangeIsOneSmallResource(t *testing.T) {
 		t.Errorf("%d bytes on the wire", n)
 	}
 	if before.Pushes != after.Pushes || before.Version != after.Version {
-		t.Errorf("the change of an endpoint made a snapshot: %+v, before: %+v", after, before)
+		t.Errorf("an endpoint change caused a snapshot: %+v, before: %+v", after, before)
 	}
 	var got endpointv3.ClusterLoadAssignment
 	if err := view.Unmarshal(resource.EndpointType, names[7], &got); err != nil || !proto.Equal(&got, changed) {
@@ -170,7 +170,7 @@ func TestRemovedEndpointsLeaveAnEmptyAssignment(t *testing.T) {
 	}
 	awaitProxy(t, s, tenant, current(1))
 	if got := hosts(t, c.View(), "a"); got != 0 {
-		t.Errorf("%d endpoints are left", got)
+		t.Errorf("%d endpoints after their removal", got)
 	}
 }
 
@@ -186,7 +186,7 @@ func hosts(t *testing.T, v *adstest.View, name string) (n int) {
 	return n
 }
 
-func TestInvalidSetsAreRefusedByName(t *testing.T) {
+func TestInvalidResourcesAreNamedInTheError(t *testing.T) {
 	tests := []struct {
 		name   string
 		change func(*Resources)
@@ -196,32 +196,32 @@ func TestInvalidSetsAreRefusedByName(t *testing.T) {
 		{"bad port", func(r *Resources) { r.Listeners[0] = listener("tls", 70000) }, `listener "tls"`},
 		{"bad route", func(r *Resources) { r.Routes[1].VirtualHosts[0].Domains = nil }, `route configuration "r2"`},
 		{"no name", func(r *Resources) { r.Clusters[0].Name = "" }, "cluster has no name"},
-		{"the same name twice", func(r *Resources) { r.Clusters = append(r.Clusters, clusters("b")...) }, `cluster "b" is there twice`},
-		{"missing route", func(r *Resources) { r.Routes = r.Routes[1:] }, `listener "http" names route configuration "r1", which is missing`},
-		{"route that nobody names", func(r *Resources) { r.Routes = append(r.Routes, route("r3")) }, `"r3" is named by no listener`},
+		{"duplicate name", func(r *Resources) { r.Clusters = append(r.Clusters, clusters("b")...) }, `duplicate cluster "b"`},
+		{"missing route", func(r *Resources) { r.Routes = r.Routes[1:] }, `listener "http" references route configuration "r1", which does not exist`},
+		{"unreferenced route", func(r *Resources) { r.Routes = append(r.Routes, route("r3")) }, `"r3" is not referenced by any listener`},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			s := newServer(t, Options{})
-			bad := base()
+			bad := baseResources()
 			test.change(&bad)
 			if err := s.Set(tenant, bad); err == nil || len(s.State()) != 0 {
-				t.Errorf("as the first set: %v, %+v", err, s.State())
+				t.Errorf("as the first configuration: %v, %+v", err, s.State())
 			}
-			set(t, s, tenant, base())
+			set(t, s, tenant, baseResources())
 			before := s.State()
 			err := s.Set(tenant, bad)
 			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), tenant) {
 				t.Errorf("got %v, want %s", err, test.want)
 			}
 			if diff := cmp.Diff(before, s.State()); diff != "" {
-				t.Errorf("a refused set left traces:\n%s", diff)
+				t.Errorf("an invalid configuration changed the state:\n%s", diff)
 			}
 		})
 	}
 	for _, name := range []string{"", "one", "/one", "ns/", "ns/one/two", "ns/" + strings.Repeat("x", maxName)} {
-		if err := newServer(t, Options{}).Set(name, base()); err == nil {
-			t.Errorf("a proxy may be called %q", name)
+		if err := newServer(t, Options{}).Set(name, baseResources()); err == nil {
+			t.Errorf("the proxy name %q was accepted", name)
 		}
 	}
 }
@@ -245,7 +245,7 @@ func TestInvalidEndpointsDoNotStopTheOthers(t *testing.T) {
 func TestRemovedClustersAreRetained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, Options{Retain: 10 * time.Second})
-		go s.expireUntil(t.Context())
+		go s.runExpiry(t.Context())
 		retained := func(want ...string) {
 			t.Helper()
 			synctest.Wait()
@@ -254,18 +254,18 @@ func TestRemovedClustersAreRetained(t *testing.T) {
 				t.Errorf("at %v, retained (-want +got):\n%s", time.Now().Second(), diff)
 			}
 			if n := p.Resources["cluster"]; n != p.Resources["endpoint"] {
-				t.Errorf("%d clusters have %d assignments", n, p.Resources["endpoint"])
+				t.Errorf("%d clusters, but %d assignments", n, p.Resources["endpoint"])
 			}
 		}
 		setEndpoints(t, s, endpoints("a", "10.0.0.1"))
 		set(t, s, tenant, Resources{Clusters: clusters("a", "b", "c")})
 		retained()
 		set(t, s, tenant, Resources{Clusters: clusters("b", "c")})
-		// What is retained keeps its endpoints: connections may still begin.
+		// A retained cluster keeps its endpoints: listeners that still use it may accept connections.
 		if err := s.UpdateEndpoints(nil, []string{"a"}); err != nil {
 			t.Fatal(err)
 		}
-		empty, err := none("a")
+		empty, err := emptyAssignment("a")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -278,7 +278,7 @@ func TestRemovedClustersAreRetained(t *testing.T) {
 		retained("a", "b")
 		time.Sleep(4 * time.Second)
 		retained("b")
-		set(t, s, tenant, Resources{Clusters: clusters("b", "c")}) // back in time
+		set(t, s, tenant, Resources{Clusters: clusters("b", "c")}) // b is added again before it expires
 		retained()
 		set(t, s, tenant, Resources{})
 		retained("b", "c")
@@ -287,18 +287,18 @@ func TestRemovedClustersAreRetained(t *testing.T) {
 	})
 }
 
-func TestListenersGoBeforeTheirClusters(t *testing.T) {
+func TestListenersAreRemovedBeforeTheirClusters(t *testing.T) {
 	s := newServer(t, Options{Retain: time.Hour})
 	conn, _ := serve(t, s)
-	set(t, s, tenant, base())
+	set(t, s, tenant, baseResources())
 	c := connect(t, conn, adstest.Options{Cluster: tenant})
 	awaitProxy(t, s, tenant, current(1))
-	r := base()
+	r := baseResources()
 	r.Listeners, r.Clusters = r.Listeners[1:], nil
 	set(t, s, tenant, r)
 	awaitProxy(t, s, tenant, current(1))
 	if got := c.View().Names(resource.ClusterType); len(got) != 2 {
-		t.Errorf("without listeners that name them, the clusters are %v", got)
+		t.Errorf("after the removal of the listeners, the clusters are %v, want both", got)
 	}
 	s.expire(t.Context(), time.Now().Add(time.Hour))
 	await(t, c, func(v *adstest.View) bool { return len(v.Names(resource.ClusterType)) == 0 })
@@ -308,7 +308,7 @@ func TestListenersGoBeforeTheirClusters(t *testing.T) {
 func TestNACK(t *testing.T) {
 	s := newServer(t, Options{})
 	conn, _ := serve(t, s)
-	set(t, s, tenant, base())
+	set(t, s, tenant, baseResources())
 	c := connect(t, conn, adstest.Options{Cluster: tenant, Reject: func(r *discoveryv3.DeltaDiscoveryResponse) string {
 		for _, m := range r.GetResources() {
 			var l listenerv3.Listener
@@ -321,8 +321,8 @@ func TestNACK(t *testing.T) {
 	good := awaitProxy(t, s, tenant, current(1))
 	seen := len(c.View().Responses)
 
-	// Two listeners change, and the response with both is refused.
-	r := base()
+	// Two listeners change, and the client rejects the response with both.
+	r := baseResources()
 	r.Listeners[0] = listener("tls", 666, "a", "b")
 	r.Listeners = append(r.Listeners, listener("more", 444, "a"))
 	set(t, s, tenant, r)
@@ -332,45 +332,45 @@ func TestNACK(t *testing.T) {
 		t.Errorf("recorded %+v", n)
 	}
 	if e.Current || e.Version != good.Version {
-		t.Errorf("after a refusal: %+v", e)
+		t.Errorf("after a NACK: %+v", e)
 	}
 
-	// Routes and endpoints go on, and the refused response is not sent again.
+	// Routes and endpoints are still sent, and the rejected response is not sent again.
 	r.Routes[0] = route("r1", "z.example.com")
 	set(t, s, tenant, r)
 	setEndpoints(t, s, endpoints("a", "10.0.0.1"))
 	awaitProxy(t, s, tenant, func(p Proxy) bool {
 		return p.Envoys[0].Types["route"].Current && p.Envoys[0].Types["endpoint"].Current
 	})
-	want := "listener more tls refused\nroute r1\nendpoint a\n"
+	want := "listener more tls rejected\nroute r1\nendpoint a\n"
 	if got := lines(sortedByKind(c.View().Responses[seen:])); got != want {
 		t.Errorf("sent:\n%swant:\n%s", got, want)
 	}
 
-	// The next good version takes along what was refused with the bad one.
+	// The next version, which is valid, includes the resources that were rejected together with the invalid one.
 	seen = len(c.View().Responses)
 	r.Listeners[0] = listener("tls", 443, "a")
 	set(t, s, tenant, r)
 	p = awaitProxy(t, s, tenant, current(1))
 	if n := p.Envoys[0].LastNACK; p.Envoys[0].Types["listener"].NACK != nil || n == nil {
-		t.Errorf("after mending: %+v", p.Envoys[0])
+		t.Errorf("after the valid version: %+v", p.Envoys[0])
 	}
 	if got, want := lines(c.View().Responses[seen:]), "listener more tls\n"; got != want {
 		t.Errorf("sent:\n%swant:\n%s", got, want)
 	}
 }
 
-func TestChangeThatOvertakesARefusal(t *testing.T) {
+func TestChangeBeforeNACK(t *testing.T) {
 	s := newServer(t, Options{})
 	conn, _ := serve(t, s)
-	set(t, s, tenant, base())
-	got, mended := make(chan struct{}), make(chan struct{})
+	set(t, s, tenant, baseResources())
+	received, fixed := make(chan struct{}), make(chan struct{})
 	c := connect(t, conn, adstest.Options{Cluster: tenant, Reject: func(r *discoveryv3.DeltaDiscoveryResponse) string {
 		for _, m := range r.GetResources() {
 			var l listenerv3.Listener
 			if m.GetName() == "bad" && m.GetResource().UnmarshalTo(&l) == nil && len(l.GetFilterChains()) == 0 {
-				close(got)
-				<-mended
+				close(received)
+				<-fixed
 				return "no"
 			}
 		}
@@ -378,24 +378,24 @@ func TestChangeThatOvertakesARefusal(t *testing.T) {
 	}})
 	awaitProxy(t, s, tenant, current(1))
 	seen := len(c.View().Responses)
-	r := base()
-	r.Listeners = append(r.Listeners, listener("bad", 1), listener("innocent", 2))
+	r := baseResources()
+	r.Listeners = append(r.Listeners, listener("bad", 1), listener("valid", 2))
 	set(t, s, tenant, r)
-	<-got
-	r.Listeners = append(base().Listeners, listener("bad", 1, "a"), listener("innocent", 2))
+	<-received
+	r.Listeners = append(baseResources().Listeners, listener("bad", 1, "a"), listener("valid", 2))
 	set(t, s, tenant, r)
-	close(mended)
+	close(fixed)
 	awaitProxy(t, s, tenant, current(1))
-	want := "listener bad innocent refused\nlistener bad innocent\n"
+	want := "listener bad valid rejected\nlistener bad valid\n"
 	if got := lines(c.View().Responses[seen:]); got != want {
 		t.Errorf("sent:\n%swant:\n%s", got, want)
 	}
 }
 
-func TestRefusedResourceThatIsRemovedIsRemoved(t *testing.T) {
+func TestRejectedResourceIsRemoved(t *testing.T) {
 	s := newServer(t, Options{})
 	conn, _ := serve(t, s)
-	set(t, s, tenant, base())
+	set(t, s, tenant, baseResources())
 	c := connect(t, conn, adstest.Options{Cluster: tenant, Reject: func(r *discoveryv3.DeltaDiscoveryResponse) string {
 		for _, m := range r.GetResources() {
 			if m.GetName() == "bad" {
@@ -405,11 +405,11 @@ func TestRefusedResourceThatIsRemovedIsRemoved(t *testing.T) {
 		return ""
 	}})
 	awaitProxy(t, s, tenant, current(1))
-	r := base()
+	r := baseResources()
 	r.Listeners = append(r.Listeners, listener("bad", 1))
 	set(t, s, tenant, r)
 	awaitProxy(t, s, tenant, func(p Proxy) bool { return p.Envoys[0].LastNACK != nil })
-	set(t, s, tenant, base())
+	set(t, s, tenant, baseResources())
 	awaitProxy(t, s, tenant, current(1))
 	responses := c.View().Responses
 	if got, want := lines(responses[len(responses)-1:]), "listener -bad\n"; got != want {
@@ -417,10 +417,10 @@ func TestRefusedResourceThatIsRemovedIsRemoved(t *testing.T) {
 	}
 }
 
-func TestEnvoysOfOneProxyAreTrackedApart(t *testing.T) {
+func TestEnvoysOfOneProxyHaveSeparateState(t *testing.T) {
 	s := newServer(t, Options{})
 	conn, _ := serve(t, s)
-	set(t, s, tenant, base())
+	set(t, s, tenant, baseResources())
 	one := connect(t, conn, adstest.Options{Cluster: tenant, ID: "envoy-1"})
 	two := connect(t, conn, adstest.Options{Cluster: tenant, ID: "envoy-2", Reject: func(r *discoveryv3.DeltaDiscoveryResponse) string {
 		for _, m := range r.GetResources() {
@@ -434,7 +434,7 @@ func TestEnvoysOfOneProxyAreTrackedApart(t *testing.T) {
 	if diff := cmp.Diff(one.View().Names(resource.ListenerType), two.View().Names(resource.ListenerType)); diff != "" {
 		t.Error(diff)
 	}
-	r := base()
+	r := baseResources()
 	r.Clusters = append(r.Clusters, clusters("c")...)
 	set(t, s, tenant, r)
 	p := awaitProxy(t, s, tenant, func(p Proxy) bool { return p.Envoys[0].Current && p.Envoys[1].LastNACK != nil })
@@ -446,14 +446,14 @@ func TestEnvoysOfOneProxyAreTrackedApart(t *testing.T) {
 	}
 	two.Close()
 	awaitProxy(t, s, tenant, current(1))
-	// The younger of two with one name speaks for both.
+	// Of two streams with the same ID, only the newer one is reported.
 	connect(t, conn, adstest.Options{Cluster: tenant, ID: "envoy-1"})
 	awaitProxy(t, s, tenant, current(1))
-	awaitMetric(t, s, 2)
+	awaitStreams(t, s, 2)
 }
 
-// awaitMetric waits until n streams are connected.
-func awaitMetric(t *testing.T, s *Server, n int) {
+// awaitStreams waits until n streams of the tenant's proxy are connected.
+func awaitStreams(t *testing.T, s *Server, n int) {
 	t.Helper()
 	awaitProxy(t, s, tenant, func(Proxy) bool {
 		s.mu.Lock()
@@ -462,7 +462,7 @@ func awaitMetric(t *testing.T, s *Server, n int) {
 	})
 }
 
-func TestProxiesDoNotSeeEachOther(t *testing.T) {
+func TestProxiesAreIsolated(t *testing.T) {
 	s := newServer(t, Options{})
 	conn, _ := serve(t, s)
 	setEndpoints(t, s, endpoints("mine", "10.0.0.1"), endpoints("shared", "10.0.0.2"), endpoints("theirs", "10.0.0.3"))
@@ -478,7 +478,7 @@ func TestProxiesDoNotSeeEachOther(t *testing.T) {
 		}
 	}
 	setEndpoints(t, s, endpoints("theirs", "10.0.0.4"), endpoints("shared", "10.0.0.5"))
-	// A set of listeners that follows the requests shows that they were answered.
+	// The Envoy is current only after the requests before this Set were handled as well.
 	set(t, s, tenant, Resources{Clusters: clusters("mine", "shared", "last"), Listeners: []*listenerv3.Listener{listener("l1", 443), listener("last", 1)}})
 	awaitProxy(t, s, tenant, current(1))
 	view := c.View()
@@ -497,20 +497,20 @@ func TestProxiesDoNotSeeEachOther(t *testing.T) {
 	}
 }
 
-func TestWhoComesBackIsSentWhatItLacks(t *testing.T) {
+func TestReconnectedEnvoyIsSentOnlyDifferences(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		change func(*Resources)
 		want   string
 	}{
-		// Envoy waits for an answer about all listeners and clusters, if an empty one.
+		// Envoy waits for a response to its wildcard requests for listeners and clusters, even if it is empty.
 		{"nothing", func(*Resources) {}, "cluster\nlistener\n"},
 		{"one cluster", func(r *Resources) { r.Clusters[1] = cluster("b", time.Minute) }, "cluster b\nlistener\nendpoint b\n"},
-		{"a cluster that is gone", func(r *Resources) { r.Clusters = r.Clusters[1:] }, "cluster -a\nlistener\nendpoint -a\n"},
+		{"a removed cluster", func(r *Resources) { r.Clusters = r.Clusters[1:] }, "cluster -a\nlistener\nendpoint -a\n"},
 		{"one route", func(r *Resources) { r.Routes[1] = route("r2") }, "cluster\nlistener\nroute r2\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := base()
+			r := baseResources()
 			var before *adstest.View
 			start := func() (*Server, *adstest.Client, func()) {
 				s := newServer(t, Options{})
@@ -534,31 +534,31 @@ func TestWhoComesBackIsSentWhatItLacks(t *testing.T) {
 				t.Errorf("sent:\n%swant:\n%s", got, test.want)
 			}
 			if test.name == "nothing" && p.Version != version {
-				t.Errorf("an equal set has version %s here and had %s", p.Version, version)
+				t.Errorf("equal resources have version %s after a restart, and had %s before", p.Version, version)
 			}
 		})
 	}
 }
 
-func TestDeletedProxyIsForgotten(t *testing.T) {
+func TestDeleteDisconnectsEnvoys(t *testing.T) {
 	s := newServer(t, Options{})
 	conn, _ := serve(t, s)
-	set(t, s, tenant, base())
+	set(t, s, tenant, baseResources())
 	c := connect(t, conn, adstest.Options{Cluster: tenant})
 	awaitProxy(t, s, tenant, current(1))
 	s.Delete(tenant)
 	s.Delete("ns/unknown")
-	view, err := c.Await(within(t), func(*adstest.View) bool { return false })
+	view, err := c.Await(timeoutContext(t), func(*adstest.View) bool { return false })
 	if status.Code(err) != codes.Unavailable {
 		t.Fatalf("the stream ended with %v", err)
 	}
 	if len(s.State()) != 0 {
-		t.Errorf("left: %+v", s.State())
+		t.Errorf("state after deleting the only proxy: %+v", s.State())
 	}
-	// It comes back and keeps what it has until there is a set again.
+	// The client reconnects, and nothing is sent to it until the next Set.
 	c = connect(t, conn, adstest.Options{Cluster: tenant, Resume: view})
 	awaitProxy(t, s, tenant, func(p Proxy) bool { return len(p.Envoys) == 1 && p.Version == "" })
-	r := base()
+	r := baseResources()
 	r.Clusters = append(r.Clusters, clusters("c")...)
 	set(t, s, tenant, r)
 	view = await(t, c, func(v *adstest.View) bool { return len(v.Responses) == 3 })
@@ -567,7 +567,7 @@ func TestDeletedProxyIsForgotten(t *testing.T) {
 	}
 }
 
-func TestProxyThatNobodySetGoesWithItsEnvoy(t *testing.T) {
+func TestProxyWithoutSetIsDeletedWithItsLastEnvoy(t *testing.T) {
 	s := newServer(t, Options{})
 	conn, _ := serve(t, s)
 	c := connect(t, conn, adstest.Options{Cluster: "ns/ghost"})
@@ -580,7 +580,7 @@ func TestProxyThatNobodySetGoesWithItsEnvoy(t *testing.T) {
 	}
 }
 
-func TestRequestsThatAreRefused(t *testing.T) {
+func TestInvalidRequestsAreRejected(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		options adstest.Options
@@ -588,7 +588,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		want    codes.Code
 	}{
 		{"no namespace in node.cluster", adstest.Options{Cluster: "one"}, nil, codes.InvalidArgument},
-		{"an endless node.id", adstest.Options{Cluster: tenant, ID: strings.Repeat("x", maxName+1)}, nil, codes.InvalidArgument},
+		{"node.id is too long", adstest.Options{Cluster: tenant, ID: strings.Repeat("x", maxName+1)}, nil, codes.InvalidArgument},
 		{"no node.cluster", adstest.Options{}, nil, codes.InvalidArgument},
 		{"all endpoints", adstest.Options{Cluster: tenant}, &discoveryv3.DeltaDiscoveryRequest{
 			TypeUrl: resource.EndpointType, ResourceNamesSubscribe: []string{"*"},
@@ -612,7 +612,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if _, err := c.Await(within(t), func(*adstest.View) bool { return false }); status.Code(err) != test.want {
+			if _, err := c.Await(timeoutContext(t), func(*adstest.View) bool { return false }); status.Code(err) != test.want {
 				t.Errorf("got %v, want %v", err, test.want)
 			}
 		})

@@ -9,46 +9,45 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 )
 
-// NACK is Envoy's refusal of a response.
+// A NACK is a response that Envoy rejected.
 type NACK struct {
 	// Type is listener, cluster, route or endpoint.
 	Type string `json:"type"`
-	// Version is the type version that was refused.
+	// Version is the type's version in the rejected response.
 	Version string `json:"version"`
-	// Message is Envoy's, cut at 4 KiB.
+	// Message is Envoy's error message, truncated to 4 KiB.
 	Message string `json:"message"`
-	// Time is when we heard of it.
+	// Time is when the NACK was received.
 	Time time.Time `json:"time"`
 }
 
-// Type is where one Envoy stands with one type of resource.
+// Type is the state of one resource type on one Envoy.
 type Type struct {
-	// Sent and Acked are the type's versions that were last sent and acknowledged. For
-	// listeners, clusters and routes they are hashes; for endpoints they count.
+	// Sent and Acked are the versions that were last sent and last acknowledged. They are hashes for listeners,
+	// clusters and routes, and a counter for endpoints.
 	Sent  string `json:"sent,omitempty"`
 	Acked string `json:"acked,omitempty"`
-	// Current says that everything wanted is acknowledged.
+	// Current is true if the Envoy has acknowledged all current resources of the type.
 	Current bool `json:"current"`
-	// NACK is a refusal that nothing has mended yet.
+	// NACK is the last rejected response, until its resources are acknowledged or unsubscribed.
 	NACK *NACK `json:"nack,omitempty"`
 }
 
-// Envoy is a connected Envoy.
+// Envoy is the state of a connected Envoy.
 type Envoy struct {
-	// ID is its node.id. Where two streams have one, the younger is shown: the other is
-	// the remains of a connection that has not timed out.
+	// ID is its node.id. If two streams have the same ID, only the newer one is reported: the older belongs to a
+	// connection that has not timed out yet.
 	ID string `json:"id"`
-	// Connected is since when.
+	// Connected is when the Envoy connected.
 	Connected time.Time `json:"connected"`
-	// Version is of the last Set whose listeners, clusters and routes were all
-	// acknowledged; empty for none since it connected.
+	// Version is that of the last Set whose listeners, clusters and routes were all acknowledged. It is empty if there
+	// was none since the Envoy connected.
 	Version string `json:"version,omitempty"`
-	// Current says that it has acknowledged all of the latest Set, and the endpoints
-	// as they are now.
+	// Current is true if the Envoy has acknowledged all resources of the latest Set, and the current endpoints.
 	Current bool `json:"current"`
-	// Types are by listener, cluster, route and endpoint.
+	// Types has the keys listener, cluster, route and endpoint, if the Envoy has requested that type.
 	Types map[string]Type `json:"types"`
-	// LastNACK is the last refusal since it connected, mended or not.
+	// LastNACK is the last rejected response since the Envoy connected, whether or not a later one was accepted.
 	LastNACK *NACK `json:"lastNACK,omitempty"`
 }
 
@@ -56,21 +55,20 @@ type Envoy struct {
 type Proxy struct {
 	// Name is namespace/name.
 	Name string `json:"name"`
-	// Version is of the latest Set: a hash over it, and so the same for equal sets in
-	// any process. Empty before the first Set.
+	// Version is a hash of the resources of the latest Set, which is the same for equal resources in any process. It is
+	// empty before the first Set.
 	Version string `json:"version,omitempty"`
-	// Resources counts what is served, by listener, cluster, route and endpoint.
+	// Resources has the number of served resources by listener, cluster, route and endpoint.
 	Resources map[string]int `json:"resources"`
-	// Retained names removed clusters that are still served, in order.
+	// Retained has the sorted names of removed clusters that are still served.
 	Retained []string `json:"retained,omitempty"`
-	// Pushes counts the snapshots that were made.
+	// Pushes is the number of snapshots that were served.
 	Pushes uint64 `json:"pushes"`
-	// Envoys are those that are connected, by ID.
+	// Envoys are the connected Envoys, sorted by ID.
 	Envoys []Envoy `json:"envoys"`
 }
 
-// State says where every proxy stands, by name: those that were Set and those that
-// have an Envoy connected.
+// State returns the state of every proxy that was Set or has a connected Envoy, sorted by name.
 func (s *Server) State() []Proxy {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,7 +79,7 @@ func (s *Server) State() []Proxy {
 	return state
 }
 
-// ProxyState is State of one proxy, and whether there is one.
+// ProxyState returns the state of one proxy, and whether it exists.
 func (s *Server) ProxyState(name string) (Proxy, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,20 +98,20 @@ func (p *proxy) state() Proxy {
 	if p.config != nil {
 		state.Version = p.config.version
 	}
-	youngest := map[string]*stream{}
+	newest := map[string]*stream{}
 	for st := range p.streams {
-		if old := youngest[st.id]; old == nil || old.connected.Before(st.connected) {
-			youngest[st.id] = st
+		if old := newest[st.id]; old == nil || old.connected.Before(st.connected) {
+			newest[st.id] = st
 		}
 	}
-	for _, st := range youngest {
+	for _, st := range newest {
 		state.Envoys = append(state.Envoys, st.state())
 	}
 	slices.SortFunc(state.Envoys, func(a, b Envoy) int { return cmp.Compare(a.ID, b.ID) })
 	return state
 }
 
-// count counts what is served.
+// count returns the number of served resources by kind, or an empty map before the first Set.
 func (p *proxy) count() map[string]int {
 	if p.config == nil {
 		return map[string]int{}
@@ -129,10 +127,10 @@ func (p *proxy) count() map[string]int {
 func (st *stream) state() Envoy {
 	state := Envoy{
 		ID: st.id, Connected: st.connected, Version: st.version, Current: true,
-		Types: map[string]Type{}, LastNACK: st.last,
+		Types: map[string]Type{}, LastNACK: st.lastNACK,
 	}
 	for _, typeURL := range []string{resource.ListenerType, resource.ClusterType, resource.RouteType, resource.EndpointType} {
-		current := st.holds(typeURL)
+		current := st.isCurrent(typeURL)
 		state.Current = state.Current && current
 		if t := st.types[typeURL]; t != nil {
 			state.Types[kind(typeURL)] = Type{Sent: t.sent, Acked: t.acked, Current: current, NACK: t.nack}

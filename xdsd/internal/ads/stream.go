@@ -19,52 +19,51 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// maxName bounds names that peers make up and we keep; Kubernetes' are at most 253 bytes.
+// maxName is the maximum length in bytes of names that clients send. Names in Kubernetes have at most 253 bytes.
 const maxName = 512
 
 var errDeleted = errors.New("this proxy was deleted")
 
-// service is the ADS of a Server.
+// service implements the gRPC service of a Server.
 type service struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	server *Server
 }
 
-// DeltaAggregatedResources is discoveryv3.AggregatedDiscoveryServiceServer's.
+// DeltaAggregatedResources implements discoveryv3.AggregatedDiscoveryServiceServer.
 func (s *service) DeltaAggregatedResources(grpcStream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
 	ctx, cancel := context.WithCancelCause(grpcStream.Context())
 	defer cancel(nil)
 	st := &stream{
-		server: s.server, end: cancel, types: map[string]*track{},
-		warm: map[string]struct{}{}, ask: make(chan struct{}, 1),
+		server: s.server, end: cancel, types: map[string]*typeState{},
+		warming: map[string]struct{}{}, endpointsNext: make(chan struct{}, 1),
 	}
-	// A server of its own for each stream: callbacks and watches need not be told
-	// which stream they are about.
+	// Each stream has its own delta server, so that callbacks and watches know their stream.
 	byName := deltav3.DeactivateLegacyWildcardForTypes([]string{resource.RouteType, resource.EndpointType})
-	err := deltav3.NewServer(ctx, st, st, byName).DeltaStreamHandler(receive(grpcStream, st.ask), resource.AnyType)
+	err := deltav3.NewServer(ctx, st, st, byName).DeltaStreamHandler(newRequestStream(grpcStream, st.endpointsNext), resource.AnyType)
 	if cause := context.Cause(ctx); errors.Is(cause, errDeleted) {
 		return status.Error(codes.Unavailable, cause.Error())
 	}
 	return err
 }
 
-// stream is a connected Envoy. It is the callbacks and the cache of the library's
-// server, which calls from one goroutine.
+// A stream is the connection of one Envoy. It implements the callbacks and the cache of go-control-plane's delta
+// server, which calls them from one goroutine.
 type stream struct {
 	server *Server
 	end    context.CancelCauseFunc
 
-	// proxy and id are set by the first request, under Server.mu, and stay.
-	proxy *proxy
-	id    string
-	ask   chan struct{} // has a value when endpoints are to be asked for
+	// The first request sets proxy and id with Server.mu held; they do not change afterwards.
+	proxy         *proxy
+	id            string
+	endpointsNext chan struct{} // receives a value when a request for endpoints must be inserted, see requestStream
 
-	// The rest is guarded by Server.mu.
+	// Server.mu guards all fields below.
 	connected time.Time
-	types     map[string]*track
-	version   string // of the last config that was acknowledged whole
-	last      *NACK
-	warm      map[string]struct{} // assignments to send again
+	types     map[string]*typeState // by type URL
+	version   string                // of the last config of which all listeners, clusters and routes were acknowledged
+	lastNACK  *NACK
+	warming   map[string]struct{} // assignments that warming clusters wait for, to be sent again
 }
 
 var (
@@ -72,11 +71,11 @@ var (
 	_ cache.ConfigWatcher = (*stream)(nil)
 )
 
-// OnDeltaStreamOpen is deltav3.Callbacks'. Nothing is known before the first request.
+// OnDeltaStreamOpen implements deltav3.Callbacks. The node is unknown until the first request.
 func (st *stream) OnDeltaStreamOpen(context.Context, int64, string) error { return nil }
 
-// OnStreamDeltaRequest is deltav3.Callbacks': it refuses what must not be served and
-// notes what the request tells.
+// OnStreamDeltaRequest implements deltav3.Callbacks. It returns an error, which ends the stream, for an invalid
+// request, and otherwise records the ACK or NACK.
 func (st *stream) OnStreamDeltaRequest(_ int64, r *discoveryv3.DeltaDiscoveryRequest) error {
 	first := st.proxy == nil
 	if err := st.checkNode(r.GetNode()); err != nil {
@@ -87,31 +86,31 @@ func (st *stream) OnStreamDeltaRequest(_ int64, r *discoveryv3.DeltaDiscoveryReq
 	case resource.ListenerType, resource.ClusterType:
 	case resource.RouteType, resource.EndpointType:
 		if slices.Contains(r.GetResourceNamesSubscribe(), "*") {
-			return status.Errorf(codes.InvalidArgument, "%s resources are asked for by name", kind(typeURL))
+			return status.Errorf(codes.InvalidArgument, "%s resources must be requested by name", kind(typeURL))
 		}
 	default:
-		return status.Errorf(codes.InvalidArgument, "no resources of type %q are served", typeURL)
+		return status.Errorf(codes.InvalidArgument, "unsupported resource type %q", typeURL)
 	}
 	if first {
 		st.server.connect(st, r.GetNode())
 	}
-	if st.server.note(st, r) || first {
+	if st.server.recordRequest(st, r) || first {
 		st.server.notify()
 	}
-	if st.overdue(typeURL) {
-		return status.Errorf(codes.ResourceExhausted, "%d %s responses are unanswered", maxFlight, kind(typeURL))
+	if st.tooManyPending(typeURL) {
+		return status.Errorf(codes.ResourceExhausted, "%d %s responses were not acknowledged", maxPending, kind(typeURL))
 	}
 	return nil
 }
 
-func (st *stream) overdue(typeURL string) bool {
+func (st *stream) tooManyPending(typeURL string) bool {
 	st.server.mu.Lock()
 	defer st.server.mu.Unlock()
-	return len(st.types[typeURL].flight) >= maxFlight
+	return len(st.types[typeURL].pending) >= maxPending
 }
 
-// checkNode validates the node of the first request, and that later requests have the
-// same. Envoy may leave it out of those.
+// checkNode validates the node of the first request, and returns an error if a later request has another one. Envoy
+// may omit the node in later requests.
 func (st *stream) checkNode(node *corev3.Node) error {
 	if st.proxy != nil {
 		if node != nil && (node.GetCluster() != st.proxy.name || node.GetId() != st.id) {
@@ -123,38 +122,38 @@ func (st *stream) checkNode(node *corev3.Node) error {
 		return status.Errorf(codes.InvalidArgument, "node.cluster: %v", err)
 	}
 	if n := len(node.GetId()); n == 0 || n > maxName {
-		return status.Errorf(codes.InvalidArgument, "node.id has %d bytes", n)
+		return status.Errorf(codes.InvalidArgument, "node.id has %d bytes, expected 1 to %d", n, maxName)
 	}
 	return nil
 }
 
-// OnStreamDeltaResponse is deltav3.Callbacks'.
+// OnStreamDeltaResponse implements deltav3.Callbacks. It records the response as pending.
 func (st *stream) OnStreamDeltaResponse(_ int64, r *discoveryv3.DeltaDiscoveryRequest, response *discoveryv3.DeltaDiscoveryResponse) {
 	st.server.mu.Lock()
 	defer st.server.mu.Unlock()
-	f := newSending(response, time.Now())
+	f := newPendingResponse(response, time.Now())
 	switch r.GetTypeUrl() {
 	case resource.ClusterType:
 		if served := st.proxy.served.Load(); served != nil {
 			for _, name := range assignmentsOf(served.clusters.resources, f.changes) {
-				st.warm[name] = struct{}{}
+				st.warming[name] = struct{}{}
 			}
 		}
-		if len(st.warm) > 0 && st.types[resource.EndpointType] != nil {
+		if len(st.warming) > 0 && st.types[resource.EndpointType] != nil {
 			select {
-			case st.ask <- struct{}{}:
+			case st.endpointsNext <- struct{}{}:
 			default:
 			}
 		}
 	case resource.EndpointType:
 		for name := range f.changes {
-			delete(st.warm, name)
+			delete(st.warming, name)
 		}
 	}
 	st.types[r.GetTypeUrl()].send(response.GetNonce(), f)
 }
 
-// OnDeltaStreamClosed is deltav3.Callbacks'.
+// OnDeltaStreamClosed implements deltav3.Callbacks.
 func (st *stream) OnDeltaStreamClosed(int64, *corev3.Node) {
 	if st.proxy == nil {
 		return
@@ -163,68 +162,68 @@ func (st *stream) OnDeltaStreamClosed(int64, *corev3.Node) {
 	st.server.notify()
 }
 
-// CreateWatch is cache.ConfigWatcher's, for state of the world, which is not served.
+// CreateWatch implements cache.ConfigWatcher for the state-of-the-world protocol, which is not supported.
 func (st *stream) CreateWatch(*cache.Request, cache.Subscription, chan cache.Response) (func(), error) {
 	return nil, status.Error(codes.Unimplemented, "only delta ADS is served")
 }
 
-// CreateDeltaWatch is cache.ConfigWatcher's.
+// CreateDeltaWatch implements cache.ConfigWatcher.
 func (st *stream) CreateDeltaWatch(r *cache.DeltaRequest, sub cache.Subscription, responses chan cache.DeltaResponse) (func(), error) {
 	st.server.mu.Lock()
 	t := st.types[r.GetTypeUrl()]
-	view := subscription{Subscription: sub, proxy: st.proxy, typeURL: r.GetTypeUrl(), again: t.again, refused: t.refused}
+	watched := subscription{Subscription: sub, proxy: st.proxy, typeURL: r.GetTypeUrl(), resend: t.resend, rejectedVersion: t.rejectedVersion}
 	if r.GetTypeUrl() == resource.EndpointType {
-		// What was never sent comes anyway, when it is asked for.
-		maps.DeleteFunc(st.warm, func(name string, _ struct{}) bool {
+		// The cache sends assignments that this stream was never sent anyway, once Envoy subscribes to them.
+		maps.DeleteFunc(st.warming, func(name string, _ struct{}) bool {
 			_, sent := sub.ReturnedResources()[name]
 			return !sent
 		})
-		view.warm = maps.Clone(st.warm)
+		watched.warming = maps.Clone(st.warming)
 	}
 	st.server.mu.Unlock()
-	return st.proxy.caches.CreateDeltaWatch(r, view, responses)
+	return st.proxy.caches.CreateDeltaWatch(r, watched, responses)
 }
 
-// subscription is the library's, but for the names that have to be sent again: to
-// the caches they have no version. It is immutable, since a parked watch is read by
-// whoever changes configuration.
+// A subscription is go-control-plane's, except that resources which must be sent again have an empty version, so that
+// the caches consider them outdated. It is immutable, because goroutines that change the configuration read the
+// subscriptions of open watches.
 type subscription struct {
 	cache.Subscription
-	proxy   *proxy
-	typeURL string
-	again   map[string]struct{}
-	refused string
-	warm    map[string]struct{}
+	proxy           *proxy
+	typeURL         string
+	resend          map[string]struct{}
+	rejectedVersion string
+	warming         map[string]struct{}
 }
 
-// ReturnedResources is cache.Subscription's.
+// ReturnedResources implements cache.Subscription.
 func (s subscription) ReturnedResources() map[string]string {
 	known := s.Subscription.ReturnedResources()
 	if s.typeURL == resource.EndpointType && s.proxy.updates.Load() == 0 {
-		// Nothing was set. To the linear cache everything would be gone that the Envoy has
-		// from before; the snapshot cache waits by itself.
+		// No endpoints were set yet. The linear cache would tell a reconnected Envoy to remove all assignments that it
+		// has. The snapshot cache needs no such exception: it waits for the first snapshot.
 		return map[string]string{}
 	}
-	repeat := len(s.again) > 0 && s.proxy.typeVersion(s.typeURL) != s.refused
-	if !repeat && len(s.warm) == 0 {
+	repeat := len(s.resend) > 0 && s.proxy.typeVersion(s.typeURL) != s.rejectedVersion
+	if !repeat && len(s.warming) == 0 {
 		return known
 	}
 	known = maps.Clone(known)
 	if repeat {
-		for name := range s.again {
+		for name := range s.resend {
 			known[name] = ""
 		}
 	}
-	for name := range s.warm {
+	for name := range s.warming {
 		known[name] = ""
 	}
 	return known
 }
 
-// assignmentsOf names the endpoints of clusters that a response changes. Envoy makes
-// such a cluster anew and waits for its endpoints, but if it is subscribed to them
-// already it does not ask. Unless they come, it neither uses the cluster nor answers
-// for initial_fetch_timeout, 15 s, and then falls back on those it had.
+// assignmentsOf returns the names of the assignments of all clusters that a response changes. Envoy replaces such a
+// cluster, and the new one waits in warming state for its assignment. If Envoy is already subscribed to the assignment,
+// it does not request it again. Unless it is sent anyway, Envoy neither uses the cluster nor acknowledges the response
+// for initial_fetch_timeout (15 s), and then uses the assignment it had.
 func assignmentsOf(clusters map[string]types.Resource, changes map[string]string) []string {
 	var names []string
 	for cluster := range changes {
@@ -235,26 +234,27 @@ func assignmentsOf(clusters map[string]types.Resource, changes map[string]string
 	return names
 }
 
-// requests are what an Envoy sends, and requests for endpoints put in as if it had.
-type requests struct {
+// A requestStream is a gRPC stream into which empty requests for endpoints are inserted. They make the delta server
+// open a new watch, which sends the assignments of warming clusters.
+type requestStream struct {
 	discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer
-	received <-chan received
-	warm     <-chan struct{}
+	received      <-chan receivedRequest
+	endpointsNext <-chan struct{}
 }
 
-type received struct {
+type receivedRequest struct {
 	request *discoveryv3.DeltaDiscoveryRequest
 	err     error
 }
 
-// receive begins to read a stream, until it ends.
-func receive(from discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer, warm <-chan struct{}) *requests {
-	c := make(chan received)
+// newRequestStream returns a requestStream. Its goroutine reads from the gRPC stream until that ends.
+func newRequestStream(from discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer, endpointsNext <-chan struct{}) *requestStream {
+	c := make(chan receivedRequest)
 	go func() {
 		for {
 			r, err := from.Recv()
 			select {
-			case c <- received{r, err}:
+			case c <- receivedRequest{r, err}:
 			case <-from.Context().Done():
 				return
 			}
@@ -263,13 +263,13 @@ func receive(from discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResource
 			}
 		}
 	}()
-	return &requests{from, c, warm}
+	return &requestStream{from, c, endpointsNext}
 }
 
-// Recv is grpc.ServerStream's, typed.
-func (r *requests) Recv() (*discoveryv3.DeltaDiscoveryRequest, error) {
+// Recv returns the next request: an inserted one, or the one that Envoy sent.
+func (r *requestStream) Recv() (*discoveryv3.DeltaDiscoveryRequest, error) {
 	select {
-	case <-r.warm:
+	case <-r.endpointsNext:
 		return &discoveryv3.DeltaDiscoveryRequest{TypeUrl: resource.EndpointType}, nil
 	case next := <-r.received:
 		return next.request, next.err
@@ -278,10 +278,10 @@ func (r *requests) Recv() (*discoveryv3.DeltaDiscoveryRequest, error) {
 	}
 }
 
-// connect makes a stream one of its proxy's.
+// connect adds a stream to its proxy, which it creates if necessary.
 func (s *Server) connect(st *stream, node *corev3.Node) {
 	s.mu.Lock()
-	st.proxy, st.id, st.connected = s.obtain(node.GetCluster()), node.GetId(), time.Now()
+	st.proxy, st.id, st.connected = s.getOrCreate(node.GetCluster()), node.GetId(), time.Now()
 	st.proxy.streams[st] = struct{}{}
 	s.mu.Unlock()
 	s.log.Info("envoy connected", "proxy", st.proxy.name, "node", st.id)
@@ -292,32 +292,32 @@ func (s *Server) disconnect(st *stream) {
 	p := st.proxy
 	delete(p.streams, st)
 	if p.config == nil && len(p.streams) == 0 && s.proxies[p.name] == p {
-		delete(s.proxies, p.name) // nobody's but the peer's word
+		delete(s.proxies, p.name) // never Set; it existed only because a client named it
 	}
 	s.mu.Unlock()
 	s.log.Info("envoy disconnected", "proxy", p.name, "node", st.id)
 }
 
-// note keeps what a request says about earlier responses, and returns whether it
-// said anything.
-func (s *Server) note(st *stream, r *discoveryv3.DeltaDiscoveryRequest) bool {
+// recordRequest records the ACK, NACK and unsubscribed names of a request. It returns whether the state of the stream
+// changed.
+func (s *Server) recordRequest(st *stream, r *discoveryv3.DeltaDiscoveryRequest) bool {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	typeURL := r.GetTypeUrl()
 	t := st.types[typeURL]
 	if t == nil {
-		t = newTrack(r.GetInitialResourceVersions())
+		t = newTypeState(r.GetInitialResourceVersions())
 		st.types[typeURL] = t
 	}
 	t.unsubscribe(r.GetResourceNamesUnsubscribe())
-	f, answers := t.flight[r.GetResponseNonce()]
+	f, answers := t.pending[r.GetResponseNonce()]
 	if answers {
-		delete(t.flight, r.GetResponseNonce())
+		delete(t.pending, r.GetResponseNonce())
 		if detail := r.GetErrorDetail(); detail != nil {
 			t.reject(f, NACK{Type: kind(typeURL), Version: f.version, Message: strings.TrimSpace(detail.GetMessage()), Time: now})
-			st.last = t.nack
-			s.complain(st, typeURL, t.nack)
+			st.lastNACK = t.nack
+			s.recordNACK(st, typeURL, t.nack)
 		} else {
 			t.ack(f)
 			s.latency.WithLabelValues(kind(typeURL)).Observe(now.Sub(f.at).Seconds())
@@ -326,47 +326,46 @@ func (s *Server) note(st *stream, r *discoveryv3.DeltaDiscoveryRequest) bool {
 			}
 		}
 	}
-	if c := st.proxy.config; c != nil && typeURL != resource.EndpointType && st.version != c.version && st.hasConfig() {
+	if c := st.proxy.config; c != nil && typeURL != resource.EndpointType && st.version != c.version && st.configAcknowledged() {
 		st.version = c.version
 		return true
 	}
 	return answers
 }
 
-// complain counts a refusal, and logs it unless the last one of the proxy and type
-// said the same. The caller holds mu.
-func (s *Server) complain(st *stream, typeURL string, n *NACK) {
+// recordNACK counts a NACK, and logs it unless the last one of the same proxy and type had the same message. The caller
+// holds mu.
+func (s *Server) recordNACK(st *stream, typeURL string, n *NACK) {
 	p := st.proxy
 	p.nacks[typeURL]++
 	if p.logged[typeURL] == n.Message {
 		return
 	}
 	p.logged[typeURL] = n.Message
-	s.log.Warn("envoy refused configuration", "proxy", p.name, "node", st.id, "type", kind(typeURL), "version", n.Version, "err", n.Message)
+	s.log.Warn("envoy rejected configuration", "proxy", p.name, "node", st.id, "type", kind(typeURL), "version", n.Version, "err", n.Message)
 }
 
-// holds says whether the Envoy has acknowledged what the latest Set wants of a type.
-// The caller holds Server.mu.
-func (st *stream) holds(typeURL string) bool {
+// isCurrent returns whether the Envoy has acknowledged all current resources of a type. The caller holds Server.mu.
+func (st *stream) isCurrent(typeURL string) bool {
 	c, t := st.proxy.config, st.types[typeURL]
 	if c == nil {
 		return false
 	}
 	switch typeURL {
 	case resource.ListenerType:
-		return t.holds(c.listeners.versions, true)
-	case resource.ClusterType: // those that are retained are neither here nor there
-		return t != nil && t.holds(c.clusters.versions, false)
+		return t.acknowledged(c.listeners.versions, true)
+	case resource.ClusterType: // retained clusters do not matter
+		return t != nil && t.acknowledged(c.clusters.versions, false)
 	case resource.RouteType:
-		return t.holds(c.routes.versions, false)
+		return t.acknowledged(c.routes.versions, false)
 	}
 	want := make(map[string]string, len(c.endpoints))
 	for name := range c.endpoints {
 		want[name] = st.proxy.assigned[name]
 	}
-	return len(st.warm) == 0 && t.holds(want, false)
+	return len(st.warming) == 0 && t.acknowledged(want, false)
 }
 
-func (st *stream) hasConfig() bool {
-	return st.holds(resource.ListenerType) && st.holds(resource.ClusterType) && st.holds(resource.RouteType)
+func (st *stream) configAcknowledged() bool {
+	return st.isCurrent(resource.ListenerType) && st.isCurrent(resource.ClusterType) && st.isCurrent(resource.RouteType)
 }

@@ -16,7 +16,7 @@ import (
 func TestSocketIsPrivate(t *testing.T) {
 	old := syscall.Umask(0)
 	defer syscall.Umask(old)
-	path := socket(t)
+	path := socketPath(t)
 	l, err := ListenUnix(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
@@ -32,11 +32,11 @@ func TestSocketIsPrivate(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := os.Lstat(path); err == nil {
-		t.Error("the socket outlives its listener")
+		t.Error("the socket exists after its listener was closed")
 	}
 }
 
-func TestSocketThatIsThere(t *testing.T) {
+func TestExistingSocket(t *testing.T) {
 	bind := func(t *testing.T, path string) *net.UnixListener {
 		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 		if err != nil {
@@ -49,30 +49,30 @@ func TestSocketThatIsThere(t *testing.T) {
 		make func(*testing.T, string)
 		want string // in the error; empty for none
 	}{
-		{"of a dead process", func(t *testing.T, path string) {
+		{"stale socket", func(t *testing.T, path string) {
 			l := bind(t, path)
 			l.SetUnlinkOnClose(false)
 			if err := l.Close(); err != nil {
 				t.Fatal(err)
 			}
 		}, ""},
-		{"of a live process", func(t *testing.T, path string) {
+		{"socket in use", func(t *testing.T, path string) {
 			l := bind(t, path)
 			t.Cleanup(func() { _ = l.Close() })
-		}, "another process serves"},
-		{"a file", func(t *testing.T, path string) {
+		}, "another process listens"},
+		{"regular file", func(t *testing.T, path string) {
 			if err := os.WriteFile(path, nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
-		}, "no socket"},
-		{"a link to elsewhere", func(t *testing.T, path string) {
+		}, "not a socket"},
+		{"symbolic link", func(t *testing.T, path string) {
 			if err := os.Symlink("/dev/null", path); err != nil {
 				t.Fatal(err)
 			}
-		}, "no socket"},
+		}, "not a socket"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			path := socket(t)
+			path := socketPath(t)
 			test.make(t, path)
 			l, err := ListenUnix(t.Context(), path)
 			if err == nil {
@@ -82,13 +82,13 @@ func TestSocketThatIsThere(t *testing.T) {
 				t.Errorf("got %v, want %q", err, test.want)
 			}
 			if _, err := os.Lstat(path); test.want != "" && err != nil {
-				t.Errorf("what was there is gone: %v", err)
+				t.Errorf("the existing file was removed: %v", err)
 			}
 		})
 	}
 }
 
-func TestTCPIsRefused(t *testing.T) {
+func TestTCPIsRejected(t *testing.T) {
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +99,7 @@ func TestTCPIsRefused(t *testing.T) {
 }
 
 func TestListenerThatFailsIsReported(t *testing.T) {
-	l, err := ListenUnix(t.Context(), socket(t))
+	l, err := ListenUnix(t.Context(), socketPath(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,14 +107,14 @@ func TestListenerThatFailsIsReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := newServer(t, Options{}).Serve(t.Context(), l); err == nil {
-		t.Error("nothing is said of a closed listener")
+		t.Error("serving on a closed listener returned no error")
 	}
 }
 
-func TestShutdownEndsEverything(t *testing.T) {
+func TestShutdownClosesStreamsAndStopsGoroutines(t *testing.T) {
 	before := runtime.NumGoroutine()
 	s := newServer(t, Options{})
-	set(t, s, tenant, base())
+	set(t, s, tenant, baseResources())
 	conn, stop := serve(t, s)
 	var all []*adstest.Client
 	for _, id := range []string{"a", "b"} {
@@ -123,17 +123,17 @@ func TestShutdownEndsEverything(t *testing.T) {
 	awaitProxy(t, s, tenant, current(len(all)))
 	stop()
 	if p, _ := s.ProxyState(tenant); len(p.Envoys) != 0 {
-		t.Errorf("connected after the end: %+v", p.Envoys)
+		t.Errorf("connected after shutdown: %+v", p.Envoys)
 	}
 	for _, c := range all {
-		if _, err := c.Await(within(t), func(*adstest.View) bool { return false }); err == nil {
-			t.Error("a stream outlives the server")
+		if _, err := c.Await(timeoutContext(t), func(*adstest.View) bool { return false }); err == nil {
+			t.Error("a stream is open after shutdown")
 		}
 		c.Close()
 	}
 	_ = conn.Close()
-	// The runtime says nothing when a goroutine ends, so that this can only be polled.
-	for deadline := time.Now().Add(give); runtime.NumGoroutine() > before; runtime.Gosched() {
+	// Goroutines may end a little later. The runtime does not report it, so poll their number.
+	for deadline := time.Now().Add(waitTimeout); runtime.NumGoroutine() > before; runtime.Gosched() {
 		if time.Now().After(deadline) {
 			stacks := make([]byte, 1<<20)
 			t.Fatalf("%d goroutines, before: %d\n%s", runtime.NumGoroutine(), before, stacks[:runtime.Stack(stacks, true)])

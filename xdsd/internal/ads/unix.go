@@ -13,19 +13,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ListenUnix listens on a Unix socket that only this process's user can open. The
-// socket of a process that is gone is replaced; that of one that lives is an error,
-// as is a file of any other kind. Closing the listener removes the socket.
+// ListenUnix listens on a Unix socket with mode 0600. It replaces a socket on which no process listens any more, and
+// returns an error if another process listens on it, or if path is not a socket. Closing the listener removes the
+// socket.
 func ListenUnix(ctx context.Context, path string) (net.Listener, error) {
 	unlock, err := lockDirectory(filepath.Dir(path))
 	if err != nil {
 		return nil, fmt.Errorf("listening on %s: %w", path, err)
 	}
 	defer unlock()
-	if err := clearSocket(ctx, path); err != nil {
+	if err := removeStaleSocket(ctx, path); err != nil {
 		return nil, fmt.Errorf("listening on %s: %w", path, err)
 	}
-	config := net.ListenConfig{Control: private}
+	config := net.ListenConfig{Control: setPrivateMode}
 	l, err := config.Listen(ctx, "unix", path)
 	if err != nil {
 		return nil, fmt.Errorf("listening on %s: %w", path, err)
@@ -33,8 +33,8 @@ func ListenUnix(ctx context.Context, path string) (net.Listener, error) {
 	return l, nil
 }
 
-// lockDirectory keeps two processes that start at once from taking each other's
-// socket for that of the dead.
+// lockDirectory locks the directory of the socket, so that two processes that start at the same time do not remove each
+// other's socket between bind and listen. The caller must call unlock.
 func lockDirectory(path string) (unlock func(), err error) {
 	dir, err := os.Open(path)
 	if err != nil {
@@ -53,8 +53,9 @@ func lockDirectory(path string) (unlock func(), err error) {
 	return func() { _ = dir.Close() }, nil
 }
 
-// clearSocket removes a socket that nobody listens on.
-func clearSocket(ctx context.Context, path string) error {
+// removeStaleSocket removes a socket on which no process listens. It returns an error if a process may be listening, or
+// if path is not a socket, and nil if path does not exist.
+func removeStaleSocket(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -62,23 +63,23 @@ func clearSocket(ctx context.Context, path string) error {
 	case err != nil:
 		return err
 	case info.Mode().Type() != fs.ModeSocket:
-		return errors.New("there is a file, and it is no socket")
+		return errors.New("file exists and is not a socket")
 	}
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unix", path)
 	switch {
 	case err == nil:
 		_ = conn.Close()
-		return errors.New("another process serves on this socket")
-	case !errors.Is(err, syscall.ECONNREFUSED): // say, its backlog is full
-		return fmt.Errorf("another process may serve on this socket: %w", err)
+		return errors.New("another process listens on this socket")
+	case !errors.Is(err, syscall.ECONNREFUSED): // for example EAGAIN, if its backlog is full
+		return fmt.Errorf("another process may be listening on this socket: %w", err)
 	}
 	return os.Remove(path)
 }
 
-// private sets the mode before the socket has a name: Linux gives the file the
-// socket's own, less the umask. At no time can others open it.
-func private(_, _ string, conn syscall.RawConn) error {
+// setPrivateMode sets the socket's mode before bind. Linux creates the file with the mode of the socket, less the
+// umask, so that no other user can open it at any time.
+func setPrivateMode(_, _ string, conn syscall.RawConn) error {
 	var err error
 	if e := conn.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o600) }); e != nil {
 		return e

@@ -19,15 +19,15 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/message"
 )
 
-// The names of the static resources. Those of xdsd have a slash.
+// Names of the static resources. They cannot conflict with those of xdsd: its clusters have a slash in their names, and
+// its listeners are named port-N.
 const (
 	serverCluster   = "xdsd"
 	adminCluster    = "admin"
 	metricsListener = "metrics"
 )
 
-// Bootstrap returns the configuration. An error names the fields of Config that
-// are wrong.
+// Bootstrap returns the bootstrap configuration. The error names every invalid field of c.
 func (c Config) Bootstrap() (*bootstrapv3.Bootstrap, error) {
 	c = c.withDefaults()
 	if err := c.validate(); err != nil {
@@ -40,10 +40,10 @@ func (c Config) Bootstrap() (*bootstrapv3.Bootstrap, error) {
 		DynamicResources: dynamicResources(),
 		StaticResources: &bootstrapv3.Bootstrap_StaticResources{
 			Listeners: []*listenerv3.Listener{c.metrics(&p)},
-			Clusters:  []*clusterv3.Cluster{toServer(c.ServerSocket, &p), toAdmin(c.AdminSocket)},
+			Clusters:  []*clusterv3.Cluster{xdsdCluster(c.ServerSocket, &p), adminSocketCluster(c.AdminSocket)},
 		},
-		OverloadManager: c.overload(&p),
-		LayeredRuntime:  c.reserve(),
+		OverloadManager: c.overloadManager(&p),
+		LayeredRuntime:  c.listenerLimits(),
 		StatsConfig:     stats(),
 	}
 	if err := p.check(b); err != nil {
@@ -54,8 +54,8 @@ func (c Config) Bootstrap() (*bootstrapv3.Bootstrap, error) {
 
 func (c Config) admin() *bootstrapv3.Admin {
 	return &bootstrapv3.Admin{
-		Address: pipe(c.AdminSocket, 0o600), // by default the umask decides
-		// Asked for stats and readiness when the limit is reached, too.
+		Address: pipe(c.AdminSocket, 0o600), // without a mode, the umask would decide
+		// Stats and readiness must be available when the connection limit is reached.
 		IgnoreGlobalConnLimit: true,
 	}
 }
@@ -65,23 +65,19 @@ func dynamicResources() *bootstrapv3.Bootstrap_DynamicResources {
 		return &corev3.ConfigSource{
 			ResourceApiVersion:    corev3.ApiVersion_V3,
 			ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
-			// For ever: after the default of 15s, Envoy would say that it is
-			// ready with nothing to serve.
+			// No timeout: after the default of 15 s, Envoy would become ready without any listener.
 			InitialFetchTimeout: durationpb.New(0),
 		}
 	}
 	return &bootstrapv3.Bootstrap_DynamicResources{
 		AdsConfig: &corev3.ApiConfigSource{
-			// Of a change, only what has changed is sent.
-			ApiType:             corev3.ApiConfigSource_DELTA_GRPC,
-			TransportApiVersion: corev3.ApiVersion_V3,
-			// It is the same in all the requests of a stream.
+			ApiType:                   corev3.ApiConfigSource_DELTA_GRPC,
+			TransportApiVersion:       corev3.ApiVersion_V3,
 			SetNodeOnFirstMessageOnly: true,
 			GrpcServices: []*corev3.GrpcService{{
 				TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{
 					ClusterName: serverCluster,
-					// By default up to 30s, for which changes would wait after
-					// xdsd has come back.
+					// The default is up to 30 s, by which changes would be delayed after a restart of xdsd.
 					RetryPolicy: &corev3.RetryPolicy{RetryBackOff: &corev3.BackoffStrategy{
 						BaseInterval: durationpb.New(200 * time.Millisecond),
 						MaxInterval:  durationpb.New(5 * time.Second),
@@ -94,8 +90,8 @@ func dynamicResources() *bootstrapv3.Bootstrap_DynamicResources {
 	}
 }
 
-// toServer is how Envoy reaches xdsd.
-func toServer(socket string, p *packer) *clusterv3.Cluster {
+// xdsdCluster returns the cluster of the ADS server, xdsd serve.
+func xdsdCluster(socket string, p *packer) *clusterv3.Cluster {
 	return &clusterv3.Cluster{
 		Name:                 serverCluster,
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
@@ -107,8 +103,8 @@ func toServer(socket string, p *packer) *clusterv3.Cluster {
 					ExplicitHttpConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig{
 						ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_Http2ProtocolOptions{
 							Http2ProtocolOptions: &corev3.Http2ProtocolOptions{
-								// There is none by default: an xdsd that went
-								// without a word would be waited for in vain.
+								// Without keepalive, the default, Envoy would not detect an xdsd that
+								// hangs, and would not reconnect.
 								ConnectionKeepalive: &corev3.KeepaliveSettings{
 									Interval: durationpb.New(30 * time.Second),
 									Timeout:  durationpb.New(10 * time.Second),
@@ -121,8 +117,8 @@ func toServer(socket string, p *packer) *clusterv3.Cluster {
 	}
 }
 
-// toAdmin is how the metrics listener reaches the admin interface.
-func toAdmin(socket string) *clusterv3.Cluster {
+// adminSocketCluster returns the cluster to which the metrics listener forwards requests.
+func adminSocketCluster(socket string) *clusterv3.Cluster {
 	return &clusterv3.Cluster{
 		Name:                 adminCluster,
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
@@ -141,8 +137,8 @@ func assignment(cluster string, address *corev3.Address) *endpointv3.ClusterLoad
 	}
 }
 
-// overload sets limits, of which Envoy has none by default.
-func (c Config) overload(p *packer) *overloadv3.OverloadManager {
+// overloadManager limits connections and memory. Envoy has no such limits by default.
+func (c Config) overloadManager(p *packer) *overloadv3.OverloadManager {
 	o := &overloadv3.OverloadManager{ResourceMonitors: []*overloadv3.ResourceMonitor{
 		p.monitor("envoy.resource_monitors.global_downstream_max_connections",
 			&downstreamv3.DownstreamConnectionsConfig{MaxActiveDownstreamConnections: int64(c.MaxConnections - c.reservedFor(message.Reserved...))}),
@@ -151,7 +147,7 @@ func (c Config) overload(p *packer) *overloadv3.OverloadManager {
 		return o
 	}
 	const heap = "envoy.resource_monitors.fixed_heap"
-	above := func(action string, share float64) *overloadv3.OverloadAction {
+	actionAbove := func(action string, share float64) *overloadv3.OverloadAction {
 		return &overloadv3.OverloadAction{Name: action, Triggers: []*overloadv3.Trigger{{
 			Name:         heap,
 			TriggerOneof: &overloadv3.Trigger_Threshold{Threshold: &overloadv3.ThresholdTrigger{Value: share}},
@@ -159,23 +155,23 @@ func (c Config) overload(p *packer) *overloadv3.OverloadManager {
 	}
 	o.ResourceMonitors = append(o.ResourceMonitors, p.monitor(heap, &heapv3.FixedHeapConfig{MaxHeapSizeBytes: c.MaxHeapBytes}))
 	o.Actions = []*overloadv3.OverloadAction{
-		above("envoy.overload_actions.shrink_heap", 0.90),
-		above("envoy.overload_actions.stop_accepting_connections", 0.95),
+		actionAbove("envoy.overload_actions.shrink_heap", 0.90),
+		actionAbove("envoy.overload_actions.stop_accepting_connections", 0.95),
 	}
 	return o
 }
 
-// reservedFor returns how many of the connections only clients of some ports may have.
+// reservedFor returns how many of MaxConnections are reserved for clients of the given ports.
 func (c Config) reservedFor(ports ...message.Reservation) uint32 {
 	var sum uint32
 	for _, r := range ports {
-		sum += uint32(uint64(c.MaxConnections) * r.Percent / 100) //nolint:gosec // a part of it
+		sum += uint32(uint64(c.MaxConnections) * r.Percent / 100) //nolint:gosec // less than MaxConnections
 	}
 	return sum
 }
 
-// reserve limits the listeners to which the global limit does not apply.
-func (c Config) reserve() *bootstrapv3.LayeredRuntime {
+// listenerLimits sets connection limits of the reserved ports, whose listeners ignore the global limit.
+func (c Config) listenerLimits() *bootstrapv3.LayeredRuntime {
 	fields := map[string]*structpb.Value{}
 	for _, r := range message.Reserved {
 		fields["envoy.resource_limits.listener."+message.ListenerName(r.Port)+".connection_limit"] = structpb.NewNumberValue(float64(c.reservedFor(r)))

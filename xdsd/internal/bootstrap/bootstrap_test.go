@@ -19,7 +19,8 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/bootstrap"
 )
 
-func sidecar() bootstrap.Config {
+// baseConfig returns a Config with defaults.
+func baseConfig() bootstrap.Config {
 	return bootstrap.Config{
 		NodeID:      "vlan50-proxy-0",
 		ProxyServer: types.NamespacedName{Namespace: "infra", Name: "vlan50"},
@@ -34,32 +35,32 @@ func addresses(texts ...string) []netip.Addr {
 	return found
 }
 
-// goldens are the configurations with a golden file, by its name.
-func goldens() map[string]bootstrap.Config {
-	dualStack := sidecar()
+// goldenConfigs returns the configurations that have a golden file, by its name.
+func goldenConfigs() map[string]bootstrap.Config {
+	dualStack := baseConfig()
 	dualStack.MetricsAddresses = addresses("10.128.0.7", "fd01::7")
 	dualStack.MetricsPort = 19901
-	limited := sidecar()
+	limited := baseConfig()
 	limited.ServerSocket = "/run/other/ads.sock"
 	limited.AdminSocket = "/run/other/admin.sock"
 	limited.MaxConnections = 1000
 	limited.MaxHeapBytes = 512 << 20
 	return map[string]bootstrap.Config{
-		"sidecar":    sidecar(),
+		"sidecar":    baseConfig(),
 		"dual-stack": dualStack,
 		"limited":    limited,
 	}
 }
 
 func TestGolden(t *testing.T) {
-	for name, config := range goldens() {
+	for name, config := range goldenConfigs() {
 		t.Run(name, func(t *testing.T) {
-			golden.Check(t, filepath.Join("testdata", name+".yaml"), string(yamlOf(t, config)))
+			golden.Check(t, filepath.Join("testdata", name+".yaml"), string(renderYAML(t, config)))
 		})
 	}
 }
 
-func yamlOf(t *testing.T, config bootstrap.Config) []byte {
+func renderYAML(t *testing.T, config bootstrap.Config) []byte {
 	t.Helper()
 	b, err := config.Bootstrap()
 	if err != nil {
@@ -72,9 +73,9 @@ func yamlOf(t *testing.T, config bootstrap.Config) []byte {
 	return data
 }
 
-func TestRenderingIsTheSameEveryTime(t *testing.T) {
-	config := goldens()["dual-stack"]
-	first := yamlOf(t, config)
+func TestRenderingIsDeterministic(t *testing.T) {
+	config := goldenConfigs()["dual-stack"]
+	first := renderYAML(t, config)
 	var firstJSON []byte
 	for range 20 {
 		b, err := config.Bootstrap()
@@ -88,8 +89,8 @@ func TestRenderingIsTheSameEveryTime(t *testing.T) {
 		if firstJSON == nil {
 			firstJSON = data
 		}
-		if !bytes.Equal(data, firstJSON) || !bytes.Equal(yamlOf(t, config), first) {
-			t.Fatal("it varies")
+		if !bytes.Equal(data, firstJSON) || !bytes.Equal(renderYAML(t, config), first) {
+			t.Fatal("renderings of the same configuration differ")
 		}
 	}
 	back, err := yaml.JSONToYAML(firstJSON)
@@ -97,12 +98,12 @@ func TestRenderingIsTheSameEveryTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(first), string(back)); diff != "" {
-		t.Errorf("JSON says otherwise than YAML (-yaml +json)\n%s", diff)
+		t.Errorf("JSON differs from YAML (-yaml +json)\n%s", diff)
 	}
 }
 
-func TestEnvoyTakesTheGoldenFiles(t *testing.T) {
-	for name := range goldens() {
+func TestEnvoyAcceptsTheGoldenFiles(t *testing.T) {
+	for name := range goldenConfigs() {
 		t.Run(name, func(t *testing.T) {
 			data, err := os.ReadFile(filepath.Join("testdata", name+".yaml"))
 			if err != nil {
@@ -115,16 +116,16 @@ func TestEnvoyTakesTheGoldenFiles(t *testing.T) {
 	}
 }
 
-func TestBadConfig(t *testing.T) {
+func TestInvalidConfig(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*bootstrap.Config)
 		want   []string
 	}{
-		"nothing given": {
+		"empty": {
 			func(c *bootstrap.Config) { *c = bootstrap.Config{} },
 			[]string{"NodeID: required", "ProxyServer.Namespace: \"\"", "ProxyServer.Name: \"\""},
 		},
-		"names that are none": {
+		"invalid names": {
 			func(c *bootstrap.Config) { c.ProxyServer = types.NamespacedName{Namespace: "a.b", Name: "c/d"} },
 			[]string{`ProxyServer.Namespace: "a.b"`, `ProxyServer.Name: "c/d"`},
 		},
@@ -132,25 +133,25 @@ func TestBadConfig(t *testing.T) {
 			func(c *bootstrap.Config) { c.ServerSocket = "ads.sock" },
 			[]string{`ServerSocket: "ads.sock": must be an absolute path`},
 		},
-		"abstract socket, which everyone may open": {
+		"abstract socket, which any user can open": {
 			func(c *bootstrap.Config) { c.AdminSocket = "@admin" },
 			[]string{`AdminSocket: "@admin": must be an absolute path`},
 		},
-		"socket with too long a path": {
+		"path of the socket is too long": {
 			func(c *bootstrap.Config) { c.AdminSocket = "/" + strings.Repeat("x", 107) },
 			[]string{"AdminSocket: /xxx", "longer than 107 bytes"},
 		},
-		"one socket for two": {
+		"equal sockets": {
 			func(c *bootstrap.Config) { c.AdminSocket = bootstrap.DefaultServerSocket },
-			[]string{"AdminSocket: /run/xdsd/ads.sock is xdsd's"},
+			[]string{"AdminSocket: /run/xdsd/ads.sock is the same as ServerSocket"},
 		},
-		"metrics at addresses that are none": {
+		"invalid metrics addresses": {
 			func(c *bootstrap.Config) {
 				c.MetricsAddresses = append(addresses("fe80::1%eth0", "::ffff:10.0.0.1", "224.0.0.1", "10.0.0.1", "10.0.0.1"), netip.Addr{})
 			},
 			[]string{
-				"MetricsAddresses[0]: fe80::1%eth0: neither zone", "MetricsAddresses[1]: ::ffff:10.0.0.1", "MetricsAddresses[2]: 224.0.0.1",
-				"MetricsAddresses[4]: 10.0.0.1 is there twice", "MetricsAddresses[5]: no address",
+				"MetricsAddresses[0]: fe80::1%eth0: must not have a zone", "MetricsAddresses[1]: ::ffff:10.0.0.1", "MetricsAddresses[2]: 224.0.0.1",
+				"MetricsAddresses[4]: duplicate address 10.0.0.1", "MetricsAddresses[5]: invalid address",
 			},
 		},
 		"drain time": {
@@ -159,7 +160,7 @@ func TestBadConfig(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			config := sidecar()
+			config := baseConfig()
 			test.change(&config)
 			_, bootstrapErr := config.Bootstrap()
 			_, argsErr := config.Args()
@@ -182,10 +183,10 @@ func TestArgs(t *testing.T) {
 		config bootstrap.Config
 		want   []string
 	}{
-		"only what is always right": {sidecar(), []string{"--disable-hot-restart"}},
+		"defaults": {baseConfig(), []string{"--disable-hot-restart"}},
 		"drain time": {
 			func() bootstrap.Config {
-				c := sidecar()
+				c := baseConfig()
 				c.DrainTime = 10 * time.Minute
 				return c
 			}(),
@@ -200,7 +201,7 @@ func TestArgs(t *testing.T) {
 			if !slices.Equal(got, test.want) {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
-			if err := lab.ValidateEnvoy(t.Context(), yamlOf(t, test.config), got...); err != nil {
+			if err := lab.ValidateEnvoy(t.Context(), renderYAML(t, test.config), got...); err != nil {
 				t.Error(err)
 			}
 		})

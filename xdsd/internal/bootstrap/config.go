@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// What an empty field of Config means.
+// Defaults of Config.
 const (
 	DefaultServerSocket   = "/run/xdsd/ads.sock"
 	DefaultAdminSocket    = "/run/envoy/admin.sock"
@@ -23,38 +23,36 @@ const (
 	DefaultMaxConnections = 50_000
 )
 
-// Config says what Envoy starts with.
+// Config is the input of Bootstrap and Args. Empty fields have the defaults above.
 type Config struct {
-	// NodeID tells this Envoy from others of the same ProxyServer: the name of
-	// its pod.
+	// NodeID is the node.id of this Envoy, unique among those of the ProxyServer: the name of its pod. Required.
 	NodeID string
-	// ProxyServer is whose configuration this Envoy gets; namespace/name is its
-	// node.cluster.
+	// ProxyServer is the ProxyServer whose configuration this Envoy gets. Its namespace/name is the node.cluster.
+	// Required.
 	ProxyServer types.NamespacedName
 	// ServerSocket is the path of the Unix socket of xdsd serve.
 	ServerSocket string
-	// AdminSocket is the path of the admin interface.
+	// AdminSocket is the path of the Unix socket of the admin interface.
 	AdminSocket string
-	// MetricsAddresses are where GET /ready and GET /stats/prometheus are
-	// answered: the pod's addresses and loopback. The default is 127.0.0.1. An
-	// unspecified address is every one of its family, those on VLANs too.
+	// MetricsAddresses are the addresses that serve GET /ready and GET /stats/prometheus: the pod's addresses and
+	// loopback. The default is 127.0.0.1. An unspecified address stands for all addresses of its family, including
+	// those on VLANs.
 	MetricsAddresses []netip.Addr
-	// MetricsDevices are the network interfaces that connections to MetricsAddresses have to
-	// arrive by; none for any.
+	// MetricsDevices has the network interface that serves an address of MetricsAddresses; without an entry, all
+	// interfaces do.
 	MetricsDevices map[netip.Addr]string
 	MetricsPort    uint16
-	// MaxConnections limits the connections of all clients together. The default is
-	// DefaultMaxConnections, or what Descriptors allow if that is less.
+	// MaxConnections limits the connections of all clients together. The default is DefaultMaxConnections, or what
+	// Descriptors allow if that is less.
 	MaxConnections uint32
-	// Descriptors is the limit of file descriptors of Envoy's process (RLIMIT_NOFILE, the hard
-	// limit, to which Envoy raises its own); 0 if it is not known.
+	// Descriptors is the hard limit of file descriptors (RLIMIT_NOFILE) of Envoy's process, to which Envoy raises its
+	// soft limit; 0 if it is unknown.
 	Descriptors uint64
-	// MaxHeapBytes, unless 0, is the memory that Envoy keeps within, by giving
-	// back what it does not use and then by taking no more connections.
+	// MaxHeapBytes is Envoy's memory limit; 0 means none. Envoy releases unused memory above 90 % of it, and accepts no
+	// connections above 95 %.
 	MaxHeapBytes uint64
-	// DrainTime is for how long the connections of a filter chain that was
-	// changed or removed live on, in whole seconds; 0 for Envoy's default. It is
-	// an argument; see Args.
+	// DrainTime is how long connections of a changed or removed filter chain stay open, in whole seconds; 0 means
+	// Envoy's default. It is part of Args, not of Bootstrap.
 	DrainTime time.Duration
 }
 
@@ -65,13 +63,13 @@ func (c Config) withDefaults() Config {
 		c.MetricsAddresses = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}
 	}
 	c.MetricsPort = cmp.Or(c.MetricsPort, DefaultMetricsPort)
-	c.MaxConnections = cmp.Or(c.MaxConnections, min(DefaultMaxConnections, c.affordable()))
+	c.MaxConnections = cmp.Or(c.MaxConnections, min(DefaultMaxConnections, c.descriptorLimit()))
 	return c
 }
 
-// affordable returns how many connections of clients the file descriptors suffice for. Each takes one, and one
-// for its upstream. Envoy crashes when it has none left.
-func (c Config) affordable() uint32 {
+// descriptorLimit returns for how many client connections the file descriptors suffice. Each connection needs two: one
+// for the client and one for the upstream. Envoy crashes when it has none left.
+func (c Config) descriptorLimit() uint32 {
 	if c.Descriptors == 0 {
 		return math.MaxUint32
 	}
@@ -79,67 +77,67 @@ func (c Config) affordable() uint32 {
 	return uint32(min(math.MaxUint32, (c.Descriptors-min(own, c.Descriptors))/2))
 }
 
-// validate names everything wrong with a Config that has its defaults.
+// validate returns an error that names every invalid field of a Config to which the defaults were applied.
 func (c Config) validate() error {
 	var errs []error
-	wrong := func(field, format string, args ...any) {
+	report := func(field, format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%s: "+format, append([]any{field}, args...)...))
 	}
 	if c.NodeID == "" {
-		wrong("NodeID", "required")
+		report("NodeID", "required")
 	}
 	for _, problem := range validation.IsDNS1123Label(c.ProxyServer.Namespace) {
-		wrong("ProxyServer.Namespace", "%q: %s", c.ProxyServer.Namespace, problem)
+		report("ProxyServer.Namespace", "%q: %s", c.ProxyServer.Namespace, problem)
 	}
 	for _, problem := range validation.IsDNS1123Subdomain(c.ProxyServer.Name) {
-		wrong("ProxyServer.Name", "%q: %s", c.ProxyServer.Name, problem)
+		report("ProxyServer.Name", "%q: %s", c.ProxyServer.Name, problem)
 	}
-	validateSocket("ServerSocket", c.ServerSocket, wrong)
-	validateSocket("AdminSocket", c.AdminSocket, wrong)
+	validateSocket("ServerSocket", c.ServerSocket, report)
+	validateSocket("AdminSocket", c.AdminSocket, report)
 	if c.AdminSocket == c.ServerSocket {
-		wrong("AdminSocket", "%s is xdsd's", c.AdminSocket)
+		report("AdminSocket", "%s is the same as ServerSocket", c.AdminSocket)
 	}
 	for i, a := range c.MetricsAddresses {
 		field := fmt.Sprintf("MetricsAddresses[%d]", i)
 		switch {
 		case !a.IsValid():
-			wrong(field, "no address")
+			report(field, "invalid address")
 		case a.Zone() != "" || a.Is4In6() || a.IsMulticast():
-			wrong(field, "%s: neither zone, nor IPv4 in IPv6, nor multicast will do", a)
+			report(field, "%s: must not have a zone, be IPv4-mapped or be multicast", a)
 		case slices.Contains(c.MetricsAddresses[:i], a):
-			wrong(field, "%s is there twice", a)
+			report(field, "duplicate address %s", a)
 		}
 	}
-	if can := c.affordable(); c.MaxConnections > can || can == 0 {
-		wrong("MaxConnections", "%d needs more file descriptors than the limit of %d allows: set it to at most %d, or raise the limit", c.MaxConnections, c.Descriptors, can)
+	if limit := c.descriptorLimit(); c.MaxConnections > limit || limit == 0 {
+		report("MaxConnections", "%d needs more file descriptors than the limit of %d allows: set it to at most %d, or raise the limit", c.MaxConnections, c.Descriptors, limit)
 	}
 	if c.DrainTime < 0 || c.DrainTime%time.Second != 0 {
-		wrong("DrainTime", "%s: must be whole seconds", c.DrainTime)
+		report("DrainTime", "%s: must be whole seconds", c.DrainTime)
 	}
 	return errors.Join(errs...)
 }
 
 type reporter func(field, format string, args ...any)
 
-// maxSocketPath is what fits into a sockaddr_un, with its final 0.
+// maxSocketPath is the maximum length of a path in a sockaddr_un (108 bytes), without the terminating zero.
 const maxSocketPath = 107
 
-func validateSocket(field, path string, wrong reporter) {
+func validateSocket(field, path string, report reporter) {
 	switch {
 	case !filepath.IsAbs(path) || filepath.Clean(path) != path:
-		wrong(field, "%q: must be an absolute path without detours", path)
+		report(field, "%q: must be an absolute path without . or .. elements, repeated or trailing slashes", path)
 	case len(path) > maxSocketPath:
-		wrong(field, "%s: longer than %d bytes", path, maxSocketPath)
+		report(field, "%s: longer than %d bytes", path, maxSocketPath)
 	}
 }
 
-// Args returns Envoy's arguments but for the path of the bootstrap file.
+// Args returns Envoy's command-line arguments, except the path of the bootstrap file.
 func (c Config) Args() ([]string, error) {
 	if err := c.withDefaults().validate(); err != nil {
 		return nil, fmt.Errorf("arguments of Envoy: %w", err)
 	}
-	// A pod is replaced and never hot restarted: no shared memory to make room
-	// for, and no sockets that two Envoys of one network namespace share.
+	// Pods are replaced instead of hot restarted. This also avoids the shared memory and the sockets of hot restart,
+	// which would conflict between two Envoys in one network namespace.
 	args := []string{"--disable-hot-restart"}
 	if c.DrainTime != 0 {
 		args = append(args, "--drain-time-s", strconv.FormatInt(int64(c.DrainTime/time.Second), 10))

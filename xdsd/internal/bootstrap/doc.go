@@ -1,13 +1,9 @@
-// Package bootstrap makes the configuration that Envoy starts with: who it is,
-// where its xdsd is, its admin interface, its metrics and its limits. All the
-// rest comes from xdsd. It does no I/O.
+// Package bootstrap generates Envoy's bootstrap configuration: its node, the ADS cluster, the admin interface, the
+// metrics listener and limits. Envoy gets everything else from xdsd. The package does no I/O.
 //
-// Envoy's admin interface can end the process and shows everything, so it is a
-// Unix socket that its own user alone may open. A listener on the pod network
-// passes on the two requests that others need: GET /ready and GET
-// /stats/prometheus.
+// Envoy's admin interface can stop the process and shows its whole configuration. It is therefore a Unix socket that
+// only Envoy's user can open. A listener on the pod network forwards only GET /ready and GET /stats/prometheus.
 //
-// Envoy is not ready, and that listener takes no connection, until xdsd has
-// given it clusters and listeners once. A readiness probe may thus ask for
-// /ready; a liveness probe that does so kills an Envoy which waits for xdsd.
+// Envoy is not ready, and the metrics listener accepts no connections, until xdsd has sent clusters and listeners once.
+// Readiness probes can therefore use /ready. Liveness probes must not: they would kill an Envoy that waits for xdsd.
 package bootstrap

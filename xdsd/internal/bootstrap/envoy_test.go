@@ -33,24 +33,25 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/bootstrap"
 )
 
-// loopback returns an address that nobody else is likely to use.
-func loopback() netip.Addr {
+// randomLoopback returns a random address in 127.0.0.0/8, which other tests are unlikely to use.
+func randomLoopback() netip.Addr {
 	octet := func() byte { return byte(1 + rand.IntN(254)) }
 	return netip.AddrFrom4([4]byte{127, octet(), octet(), octet()})
 }
 
-// local is a sidecar that can run here.
-func local(t *testing.T) bootstrap.Config {
+// localConfig returns a Config for an Envoy that the test runs: with sockets in a temporary folder and a loopback
+// address.
+func localConfig(t *testing.T) bootstrap.Config {
 	t.Helper()
-	c := sidecar()
+	c := baseConfig()
 	dir := lab.TempDir(t)
 	c.ServerSocket = filepath.Join(dir, "ads.sock")
 	c.AdminSocket = filepath.Join(dir, "admin.sock")
-	c.MetricsAddresses = []netip.Addr{loopback()}
+	c.MetricsAddresses = []netip.Addr{randomLoopback()}
 	return c
 }
 
-// start starts Envoy, without waiting for it to be ready.
+// start starts Envoy and does not wait until it is ready.
 func start(t *testing.T, config bootstrap.Config) *lab.Envoy {
 	t.Helper()
 	args, err := config.Args()
@@ -58,61 +59,61 @@ func start(t *testing.T, config bootstrap.Config) *lab.Envoy {
 		t.Fatal(err)
 	}
 	args = append(args, "--concurrency", "2")
-	return lab.NewEnvoy(t, lab.EnvoyConfig{Bootstrap: yamlOf(t, config), Args: args, Unready: true})
+	return lab.NewEnvoy(t, lab.EnvoyConfig{Bootstrap: renderYAML(t, config), Args: args, Unready: true})
 }
 
-func ready(t *testing.T, envoy *lab.Envoy) {
+func waitReady(t *testing.T, envoy *lab.Envoy) {
 	t.Helper()
 	if err := envoy.Ready(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func metricsAt(config bootstrap.Config) string {
+func metricsAddress(config bootstrap.Config) string {
 	return netip.AddrPortFrom(config.MetricsAddresses[0], bootstrap.DefaultMetricsPort).String()
 }
 
-func TestReadyOnceServed(t *testing.T) {
-	config := local(t)
+func TestEnvoyIsReadyAfterItsFirstConfiguration(t *testing.T) {
+	config := localConfig(t)
 	envoy := start(t, config)
 	if _, err := envoy.Get(t.Context(), "/ready"); err == nil || !strings.Contains(err.Error(), "503") {
 		t.Errorf("without xdsd, /ready: %v", err)
 	}
-	if conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", metricsAt(config)); err == nil {
+	if conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", metricsAddress(config)); err == nil {
 		_ = conn.Close()
-		t.Error("without xdsd, the metrics listener takes connections")
+		t.Error("without xdsd, the metrics listener accepts connections")
 	}
 
 	s := serve(t, listen(t, "unix", config.ServerSocket), nil)
-	if got, want := s.next(t), (node{"vlan50-proxy-0", "infra/vlan50"}); got != want {
+	if got, want := s.nextStream(t), (node{"vlan50-proxy-0", "infra/vlan50"}); got != want {
 		t.Errorf("got node %+v, want %+v", got, want)
 	}
-	ready(t, envoy)
+	waitReady(t, envoy)
 
 	if err := errors.Join(envoy.Kill(), envoy.Start(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	s.next(t)
-	ready(t, envoy)
+	s.nextStream(t)
+	waitReady(t, envoy)
 }
 
-// request writes one to the metrics listener as it is, and returns the first
-// response.
+// request sends raw to the metrics listener and returns the first response.
 func request(t *testing.T, config bootstrap.Config, raw string) (code int, body string) {
 	t.Helper()
-	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", metricsAt(config))
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", metricsAddress(config))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	defer context.AfterFunc(soon(t), func() { _ = conn.Close() })()
+	defer context.AfterFunc(timeoutContext(t), func() { _ = conn.Close() })()
 	if _, err := io.WriteString(conn, raw); err != nil {
 		t.Fatal(err)
 	}
-	return response(t, bufio.NewReader(conn), raw)
+	return readResponse(t, bufio.NewReader(conn), raw)
 }
 
-func response(t *testing.T, from *bufio.Reader, raw string) (code int, body string) {
+// readResponse reads the response to raw.
+func readResponse(t *testing.T, from *bufio.Reader, raw string) (code int, body string) {
 	t.Helper()
 	method, _, _ := strings.Cut(raw, " ")
 	resp, err := http.ReadResponse(from, &http.Request{Method: method})
@@ -128,28 +129,29 @@ func response(t *testing.T, from *bufio.Reader, raw string) (code int, body stri
 	return resp.StatusCode, string(data)
 }
 
-func simple(method, target string, headers ...string) string {
+// rawRequest returns an HTTP/1.1 request with a Host header and the given ones. After an empty header follows the body.
+func rawRequest(method, target string, headers ...string) string {
 	return method + " " + target + " HTTP/1.1\r\nHost: envoy\r\n" + strings.Join(append(headers, "\r\n"), "\r\n")
 }
 
-func TestMetricsListenerPassesOnTwoRequests(t *testing.T) {
-	config := local(t)
+func TestMetricsListenerForwardsOnlyTwoRequests(t *testing.T) {
+	config := localConfig(t)
 	serve(t, listen(t, "unix", config.ServerSocket), nil)
 	envoy := start(t, config)
-	ready(t, envoy)
+	waitReady(t, envoy)
 	pid := envoy.PID()
 
-	if code, body := request(t, config, simple("GET", "/ready")); code != http.StatusOK || body != "LIVE\n" {
+	if code, body := request(t, config, rawRequest("GET", "/ready")); code != http.StatusOK || body != "LIVE\n" {
 		t.Errorf("/ready: %d %q", code, body)
 	}
-	if code, body := request(t, config, simple("GET", "/stats/prometheus")); code != http.StatusOK || !strings.Contains(body, "\nenvoy_server_live{} 1\n") {
+	if code, body := request(t, config, rawRequest("GET", "/stats/prometheus")); code != http.StatusOK || !strings.Contains(body, "\nenvoy_server_live{} 1\n") {
 		t.Errorf("/stats/prometheus: %d %q", code, body)
 	}
 
 	paths := adminPaths(t, envoy)
 	for _, known := range []string{"/quitquitquit", "/config_dump", "/logging", "/drain_listeners", "/runtime_modify", "/certs", "/stats", "/clusters"} {
 		if !slices.Contains(paths, known) {
-			t.Errorf("no %s in what /help lists: %q", known, paths)
+			t.Errorf("/help does not list %s: %q", known, paths)
 		}
 	}
 	for _, path := range append(paths, "/", "", "/favicon.ico") {
@@ -159,14 +161,14 @@ func TestMetricsListenerPassesOnTwoRequests(t *testing.T) {
 		for _, method := range []string{"GET", "POST", "PUT", "HEAD"} {
 			for _, target := range []string{path, path + "?x", "http://envoy" + path, "/ready/.." + path, "/stats/prometheus/../.." + path} {
 				if strings.HasPrefix(target, "/") || strings.HasPrefix(target, "http") {
-					refused(t, config, simple(method, target, "Content-Length: 0"))
+					checkRejected(t, config, rawRequest(method, target, "Content-Length: 0"))
 				}
 			}
 		}
 	}
 	for _, path := range []string{"/ready", "/stats/prometheus"} {
 		for _, method := range []string{"POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "get", "QUERY"} {
-			refused(t, config, simple(method, path, "Content-Length: 0"))
+			checkRejected(t, config, rawRequest(method, path, "Content-Length: 0"))
 		}
 		for _, target := range []string{
 			path + "?", path + "?filter=.*", path + "?usedonly&text_readouts", path + "%3fusedonly", path + "#x", path + "?/../config_dump",
@@ -175,8 +177,8 @@ func TestMetricsListenerPassesOnTwoRequests(t *testing.T) {
 			path + "\\..\\quitquitquit", path + "%5c..%5cquitquitquit", path + "/..;/quitquitquit",
 			strings.ToUpper(path), "%2f" + path[1:], "/%72eady", "http://envoy" + path + "?x", "http://envoy/x/.." + path, "//envoy" + path,
 		} {
-			refused(t, config, simple("GET", target))
-			refused(t, config, simple("POST", target, "Content-Length: 0"))
+			checkRejected(t, config, rawRequest("GET", target))
+			checkRejected(t, config, rawRequest("POST", target, "Content-Length: 0"))
 		}
 	}
 	for _, raw := range []string{
@@ -185,66 +187,65 @@ func TestMetricsListenerPassesOnTwoRequests(t *testing.T) {
 		"OPTIONS * HTTP/1.1\r\nHost: envoy\r\n\r\n",
 		"GET * HTTP/1.1\r\nHost: envoy\r\n\r\n",
 		"GET /ready HTTP/1.0\r\n\r\n",
-		"GET /ready HTTP/1.1\r\n\r\n", // no host
+		"GET /ready HTTP/1.1\r\n\r\n", // no Host header
 		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00",
-		simple("GET", "/ready", "Connection: Upgrade", "Upgrade: websocket"),
-		simple("GET", "/ready", "Content-Length: 5", "Transfer-Encoding: chunked", "", "0", "", "POST /quitquitquit HTTP/1.1", "Host: envoy"),
-		simple("GET", "/config_dump", "X-Envoy-Original-Path: /ready", "X-Forwarded-For: 127.0.0.1", "X-Envoy-Internal: true"),
-		simple("POST", "/ready", "X-HTTP-Method-Override: GET", "Content-Length: 0"),
+		rawRequest("GET", "/ready", "Connection: Upgrade", "Upgrade: websocket"),
+		rawRequest("GET", "/ready", "Content-Length: 5", "Transfer-Encoding: chunked", "", "0", "", "POST /quitquitquit HTTP/1.1", "Host: envoy"),
+		rawRequest("GET", "/config_dump", "X-Envoy-Original-Path: /ready", "X-Forwarded-For: 127.0.0.1", "X-Envoy-Internal: true"),
+		rawRequest("POST", "/ready", "X-HTTP-Method-Override: GET", "Content-Length: 0"),
 	} {
-		refused(t, config, raw)
+		checkRejected(t, config, raw)
 	}
 
-	// What is passed on is still no more than what was asked for.
+	// These are forwarded, as a plain GET /ready.
 	for _, raw := range []string{
-		simple("GET", "http://envoy/ready"),
-		simple("GET", "/ready", "X-Envoy-Original-Path: /config_dump", "X-Original-URL: /quitquitquit", "X-Rewrite-URL: /quitquitquit", "X-HTTP-Method-Override: POST"),
-		simple("GET", "/ready", "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA"),
-		simple("GET", "/ready", "Content-Length: 49", "", "POST /quitquitquit HTTP/1.1\r\nHost: envoy\r\nA: bc\r\n"),
+		rawRequest("GET", "http://envoy/ready"),
+		rawRequest("GET", "/ready", "X-Envoy-Original-Path: /config_dump", "X-Original-URL: /quitquitquit", "X-Rewrite-URL: /quitquitquit", "X-HTTP-Method-Override: POST"),
+		rawRequest("GET", "/ready", "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA"),
+		rawRequest("GET", "/ready", "Content-Length: 49", "", "POST /quitquitquit HTTP/1.1\r\nHost: envoy\r\nA: bc\r\n"),
 	} {
 		if code, body := request(t, config, raw); code != http.StatusOK || body != "LIVE\n" {
 			t.Errorf("%q: %d %q", raw, code, body)
 		}
 	}
-	pipelined(t, config)
+	checkPipelining(t, config)
 
 	if got := envoy.PID(); got != pid {
-		t.Errorf("Envoy was process %d and is %d", pid, got)
+		t.Errorf("Envoy restarted: its PID was %d and is %d", pid, got)
 	}
-	ready(t, envoy)
+	waitReady(t, envoy)
 }
 
-// refused is to say: answered by the listener itself.
-func refused(t *testing.T, config bootstrap.Config, raw string) {
+// checkRejected checks that the metrics listener itself answers a request with an error.
+func checkRejected(t *testing.T, config bootstrap.Config, raw string) {
 	t.Helper()
 	if code, body := request(t, config, raw); code < 400 || code > 499 || body != "" && body != "Bad Request" && body != "Upgrade Required" {
 		t.Errorf("%q: %d %.200q", raw, code, body)
 	}
 }
 
-// pipelined is a second request behind one that is passed on.
-func pipelined(t *testing.T, config bootstrap.Config) {
+// checkPipelining checks that a request pipelined after a permitted one is rejected.
+func checkPipelining(t *testing.T, config bootstrap.Config) {
 	t.Helper()
-	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", metricsAt(config))
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", metricsAddress(config))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	defer context.AfterFunc(soon(t), func() { _ = conn.Close() })()
-	requests := []string{simple("GET", "/ready"), simple("POST", "/quitquitquit", "Content-Length: 0"), simple("GET", "/ready")}
+	defer context.AfterFunc(timeoutContext(t), func() { _ = conn.Close() })()
+	requests := []string{rawRequest("GET", "/ready"), rawRequest("POST", "/quitquitquit", "Content-Length: 0"), rawRequest("GET", "/ready")}
 	if _, err := io.WriteString(conn, strings.Join(requests, "")); err != nil {
 		t.Fatal(err)
 	}
 	in := bufio.NewReader(conn)
 	for i, want := range []int{http.StatusOK, http.StatusNotFound, http.StatusOK} {
-		if code, body := response(t, in, requests[i]); code != want {
+		if code, body := readResponse(t, in, requests[i]); code != want {
 			t.Errorf("pipelined %q: %d %q", requests[i], code, body)
 		}
 	}
 }
 
-// helpLine is one of a path in what /help shows; those of parameters are
-// further to the right.
+// helpLine matches a line of /help with a path. Lines with parameters are indented further.
 var helpLine = regexp.MustCompile(`(?m)^  (/\S*)`)
 
 func adminPaths(t *testing.T, envoy *lab.Envoy) []string {
@@ -260,15 +261,15 @@ func adminPaths(t *testing.T, envoy *lab.Envoy) []string {
 	return paths
 }
 
-func TestNothingElseListens(t *testing.T) {
-	config := local(t)
+func TestEnvoyListensOnlyOnItsAddresses(t *testing.T) {
+	config := localConfig(t)
 	serve(t, listen(t, "unix", config.ServerSocket), nil)
 	envoy := start(t, config)
-	ready(t, envoy)
+	waitReady(t, envoy)
 
-	want := []string{"tcp " + metricsAt(config), "unix " + config.AdminSocket}
-	if got := listening(t, envoy.PID()); !slices.Equal(got, want) {
-		t.Errorf("Envoy listens at %q, want %q", got, want)
+	want := []string{"tcp " + metricsAddress(config), "unix " + config.AdminSocket}
+	if got := listeningSockets(t, envoy.PID()); !slices.Equal(got, want) {
+		t.Errorf("Envoy listens on %q, want %q", got, want)
 	}
 	info, err := os.Stat(config.AdminSocket)
 	if err != nil {
@@ -279,18 +280,18 @@ func TestNothingElseListens(t *testing.T) {
 	}
 }
 
-func TestMetricsAtBothFamilies(t *testing.T) {
+func TestMetricsOnIPv4AndIPv6(t *testing.T) {
 	probe := listen(t, "tcp", "[::1]:0")
 	port := netip.MustParseAddrPort(probe.Addr().String()).Port()
 	if err := probe.Close(); err != nil {
 		t.Fatal(err)
 	}
-	config := local(t)
+	config := localConfig(t)
 	config.MetricsAddresses = append(config.MetricsAddresses, netip.IPv6Loopback())
 	config.MetricsPort = port
 	serve(t, listen(t, "unix", config.ServerSocket), nil)
 	envoy := start(t, config)
-	ready(t, envoy)
+	waitReady(t, envoy)
 	for _, a := range config.MetricsAddresses {
 		url := "http://" + netip.AddrPortFrom(a, port).String() + "/ready"
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
@@ -309,8 +310,8 @@ func TestMetricsAtBothFamilies(t *testing.T) {
 	}
 }
 
-// clients is a listener such as xdsd has, that leads to a backend.
-func clients(t *testing.T, to *lab.Backend) map[string][]*discoveryv3.Resource {
+// proxyResources returns a listener "clients" and a cluster, which forward connections to a backend.
+func proxyResources(t *testing.T, to *lab.Backend) map[string][]*discoveryv3.Resource {
 	t.Helper()
 	cluster := resource(t, "infra/backend", &clusterv3.Cluster{
 		Name:                 "infra/backend",
@@ -331,7 +332,7 @@ func clients(t *testing.T, to *lab.Backend) map[string][]*discoveryv3.Resource {
 	}
 	l := &listenerv3.Listener{
 		Name:    "clients",
-		Address: socketAddress(netip.AddrPortFrom(loopback(), 0)),
+		Address: socketAddress(netip.AddrPortFrom(randomLoopback(), 0)),
 		FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{{
 			Name:       "envoy.filters.network.tcp_proxy",
 			ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: proxy},
@@ -350,13 +351,13 @@ func socketAddress(a netip.AddrPort) *corev3.Address {
 	}}}
 }
 
-func TestLimitSparesTheMetrics(t *testing.T) {
-	config := local(t)
+func TestMetricsAreServedAtTheConnectionLimit(t *testing.T) {
+	config := localConfig(t)
 	config.MaxConnections = 1
 	backend := lab.TCPBackend(t, "127.0.0.1:0", "backend")
-	serve(t, listen(t, "unix", config.ServerSocket), clients(t, backend))
+	serve(t, listen(t, "unix", config.ServerSocket), proxyResources(t, backend))
 	envoy := start(t, config)
-	ready(t, envoy)
+	waitReady(t, envoy)
 	listeners, err := envoy.Listeners(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -367,7 +368,7 @@ func TestLimitSparesTheMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = first.Close() }()
-	if name, err := lab.Greeting(soon(t), first); err != nil || name != "backend" {
+	if name, err := lab.Greeting(timeoutContext(t), first); err != nil || name != "backend" {
 		t.Fatalf("first connection: %q, %v", name, err)
 	}
 	second, err := new(net.Dialer).DialContext(t.Context(), "tcp", at)
@@ -375,14 +376,14 @@ func TestLimitSparesTheMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = second.Close() }()
-	if name, err := lab.Greeting(soon(t), second); err == nil {
-		t.Errorf("one connection too many got to %s", name)
+	if name, err := lab.Greeting(timeoutContext(t), second); err == nil {
+		t.Errorf("a connection above the limit reached %s", name)
 	}
 
-	if code, body := request(t, config, simple("GET", "/ready")); code != http.StatusOK {
+	if code, body := request(t, config, rawRequest("GET", "/ready")); code != http.StatusOK {
 		t.Errorf("/ready at the limit: %d %q", code, body)
 	}
-	code, body := request(t, config, simple("GET", "/stats/prometheus"))
+	code, body := request(t, config, rawRequest("GET", "/stats/prometheus"))
 	if code != http.StatusOK {
 		t.Errorf("/stats/prometheus at the limit: %d %q", code, body)
 	}
@@ -411,17 +412,17 @@ func TestLimitSparesTheMetrics(t *testing.T) {
 	}
 }
 
-// Nor can clients of the metrics listener have all of Envoy's descriptors.
+// TestMetricsConnectionsAreLimited checks that clients of the metrics listener cannot use up Envoy's file descriptors.
 func TestMetricsConnectionsAreLimited(t *testing.T) {
-	config := local(t)
+	config := localConfig(t)
 	serve(t, listen(t, "unix", config.ServerSocket), nil)
 	envoy := start(t, config)
-	ready(t, envoy)
+	waitReady(t, envoy)
 	const limit = 128
 	closed := make(chan struct{}, limit+1)
 	var conns []net.Conn
 	for range limit + 1 {
-		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", metricsAt(config))
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", metricsAddress(config))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -434,18 +435,18 @@ func TestMetricsConnectionsAreLimited(t *testing.T) {
 	}
 	select {
 	case <-closed:
-	case <-soon(t).Done():
-		t.Errorf("all of %d connections are open", limit+1)
+	case <-timeoutContext(t).Done():
+		t.Errorf("all %d connections are open, want at most %d", limit+1, limit)
 	}
 	for _, conn := range conns {
 		_ = conn.Close()
 	}
-	for ctx := soon(t); ; {
-		conn, err := new(net.Dialer).DialContext(ctx, "tcp", metricsAt(config))
+	for ctx := timeoutContext(t); ; {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", metricsAddress(config))
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = io.WriteString(conn, simple("GET", "/ready"))
+		_, err = io.WriteString(conn, rawRequest("GET", "/ready"))
 		if err == nil {
 			_, err = http.ReadResponse(bufio.NewReader(conn), nil) //nolint:bodyclose // closed with its connection
 		}
@@ -454,53 +455,53 @@ func TestMetricsConnectionsAreLimited(t *testing.T) {
 			break
 		}
 		if ctx.Err() != nil {
-			t.Fatalf("after the others have gone: %v", err)
+			t.Fatalf("after all other connections were closed: %v", err)
 		}
 	}
 }
 
-func TestHeapLimitSparesTheMetrics(t *testing.T) {
-	config := local(t)
-	config.MaxHeapBytes = 1 // so that any memory is too much
+func TestMetricsAreServedAtTheHeapLimit(t *testing.T) {
+	config := localConfig(t)
+	config.MaxHeapBytes = 1 // always exceeded
 	serve(t, listen(t, "unix", config.ServerSocket), nil)
 	envoy := start(t, config)
-	ready(t, envoy)
-	stat(t, envoy, "overload.envoy.overload_actions.stop_accepting_connections.active", 1)
-	if code, body := request(t, config, simple("GET", "/ready")); code != http.StatusOK {
-		t.Errorf("/ready out of memory: %d %q", code, body)
+	waitReady(t, envoy)
+	awaitStat(t, envoy, "overload.envoy.overload_actions.stop_accepting_connections.active", 1)
+	if code, body := request(t, config, rawRequest("GET", "/ready")); code != http.StatusOK {
+		t.Errorf("/ready above the heap limit: %d %q", code, body)
 	}
 }
 
-// soon bounds what would else wait for ever.
-func soon(t *testing.T) context.Context {
+// timeoutContext returns a context that ends after a minute or with the test.
+func timeoutContext(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// stat waits until a stat is no less than that.
-func stat(t *testing.T, envoy *lab.Envoy, name string, least uint64) {
+// awaitStat waits until a stat is at least minimum.
+func awaitStat(t *testing.T, envoy *lab.Envoy, name string, minimum uint64) {
 	t.Helper()
-	ctx := soon(t)
+	ctx := timeoutContext(t)
 	for {
 		stats, err := envoy.Stats(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if stats[name] >= least {
+		if stats[name] >= minimum {
 			return
 		}
 		select {
 		case <-time.After(20 * time.Millisecond):
 		case <-ctx.Done():
-			t.Fatalf("%s is %d", name, stats[name])
+			t.Fatalf("%s is %d, want at least %d", name, stats[name], minimum)
 		}
 	}
 }
 
-// listening returns where a process listens, sorted.
-func listening(t *testing.T, pid int) []string {
+// listeningSockets returns the sorted addresses on which a process listens, as "FAMILY ADDRESS".
+func listeningSockets(t *testing.T, pid int) []string {
 	t.Helper()
 	proc := fmt.Sprintf("/proc/%d", pid)
 	inodes := map[string]bool{}
@@ -511,7 +512,7 @@ func listening(t *testing.T, pid int) []string {
 	for _, d := range descriptors {
 		target, err := os.Readlink(filepath.Join(proc, "fd", d.Name()))
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOENT) {
-			continue // closed since
+			continue // closed after ReadDir
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -549,8 +550,8 @@ func listening(t *testing.T, pid int) []string {
 	return slices.Compact(found)
 }
 
-// procAddress reads an address as /proc/net/tcp has it: 32-bit words in the
-// machine's order, which is little-endian wherever this runs.
+// procAddress parses an address of /proc/net/tcp: hexadecimal 32-bit words in the host's byte order, which is
+// little-endian on all platforms that run these tests.
 func procAddress(t *testing.T, text string) string {
 	t.Helper()
 	host, port, _ := strings.Cut(text, ":")
@@ -568,7 +569,7 @@ func procAddress(t *testing.T, text string) string {
 	}
 	a, ok := netip.AddrFromSlice(ip)
 	if !ok {
-		t.Fatalf("%s is no address", text)
+		t.Fatalf("invalid address %s", text)
 	}
 	return netip.AddrPortFrom(a, uint16(n)).String()
 }

@@ -19,26 +19,27 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/message"
 )
 
-// maxMetricsConnections is enough for probes and a few Prometheus servers.
+// maxMetricsConnections limits connections to the metrics listener. It suffices for probes and a few Prometheus
+// servers.
 const maxMetricsConnections = 128
 
-// metrics is the listener on the pod network.
+// metrics returns the metrics listener, which is on the pod network.
 func (c Config) metrics(p *packer) *listenerv3.Listener {
 	l := &listenerv3.Listener{
 		Name:          metricsListener,
 		Address:       message.Address(c.MetricsAddresses[0].String(), c.MetricsPort),
 		SocketOptions: c.metricsSocket(c.MetricsAddresses[0]),
 		FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{
-			// Nothing else limits this listener; see below.
+			// The only limit of this listener: it ignores the global one, see below.
 			p.filter("envoy.filters.network.connection_limit", &limitv3.ConnectionLimit{
 				StatPrefix:     metricsListener,
 				MaxConnections: wrapperspb.UInt64(maxMetricsConnections),
 			}),
 			p.filter("envoy.filters.network.http_connection_manager", manager(p)),
 		}}},
-		// 1 MiB by default, for a request of two lines.
+		// The default is 1 MiB; requests here have a few lines.
 		PerConnectionBufferLimitBytes: wrapperspb.UInt32(32 << 10),
-		// An Envoy with too many clients must not look dead, nor go dark.
+		// Probes must succeed and metrics must be available when Envoy has too many clients or too little memory.
 		IgnoreGlobalConnLimit: true,
 		BypassOverloadManager: true,
 	}
@@ -51,7 +52,8 @@ func (c Config) metrics(p *packer) *listenerv3.Listener {
 	return l
 }
 
-// metricsSocket keeps an address of the pod network from clients on other networks of the pod.
+// metricsSocket returns options that bind an address's socket to its device, so that clients on other networks of the
+// pod cannot connect to it.
 func (c Config) metricsSocket(a netip.Addr) []*corev3.SocketOption {
 	if device := c.MetricsDevices[a]; device != "" {
 		return []*corev3.SocketOption{message.BindToDevice(device)}
@@ -62,25 +64,25 @@ func (c Config) metricsSocket(a netip.Addr) []*corev3.SocketOption {
 func manager(p *packer) *hcmv3.HttpConnectionManager {
 	return &hcmv3.HttpConnectionManager{
 		StatPrefix: metricsListener,
-		// The default is to guess; one protocol has fewer surprises.
+		// The default detects the protocol; HTTP/1 is all that probes and Prometheus need.
 		CodecType: hcmv3.HttpConnectionManager_HTTP1,
-		// Believe no header about who the client is or how it is to be served.
+		// Do not trust the client's X-Forwarded-For and X-Envoy headers.
 		UseRemoteAddress: wrapperspb.Bool(true),
-		// What is matched must be what the admin interface gets, so nothing is
-		// normalized in between. These are the defaults, pinned.
+		// The admin interface must get exactly the path that was matched, so it must not be normalized. These are
+		// Envoy's defaults, set explicitly.
 		NormalizePath:                wrapperspb.Bool(false),
 		PathWithEscapedSlashesAction: hcmv3.HttpConnectionManager_KEEP_UNCHANGED,
-		// No limit by default, for clients that never finish a request.
+		// By default, a client that never completes a request is never disconnected.
 		RequestHeadersTimeout: durationpb.New(10 * time.Second),
 		CommonHttpProtocolOptions: &corev3.HttpProtocolOptions{
-			IdleTimeout: durationpb.New(5 * time.Minute), // 1h by default
+			IdleTimeout: durationpb.New(5 * time.Minute), // the default is 1 h
 		},
 		RouteSpecifier: &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: &routev3.RouteConfiguration{
 			Name: metricsListener,
 			VirtualHosts: []*routev3.VirtualHost{{
 				Name:    metricsListener,
 				Domains: []string{"*"},
-				Routes:  []*routev3.Route{get("/stats/prometheus"), get("/ready")}, // all else is not found
+				Routes:  []*routev3.Route{get("/stats/prometheus"), get("/ready")}, // 404 for all others
 			}},
 		}},
 		HttpFilters: []*hcmv3.HttpFilter{{
@@ -90,11 +92,10 @@ func manager(p *packer) *hcmv3.HttpConnectionManager {
 	}
 }
 
-// get passes on GET requests for exactly this. A path matcher ignores the query
-// string, with which one may have regular expressions run over all stats; the
-// pseudo-header has it.
+// get returns a route for GET requests whose path and query string are exactly path. A path matcher ignores the query
+// string, by which clients could run regular expressions over all stats; the pseudo-header :path contains it.
 func get(path string) *routev3.Route {
-	is := func(header, value string) *routev3.HeaderMatcher {
+	exact := func(header, value string) *routev3.HeaderMatcher {
 		return &routev3.HeaderMatcher{
 			Name: header,
 			HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{
@@ -105,7 +106,7 @@ func get(path string) *routev3.Route {
 	return &routev3.Route{
 		Match: &routev3.RouteMatch{
 			PathSpecifier: &routev3.RouteMatch_Path{Path: path},
-			Headers:       []*routev3.HeaderMatcher{is(":method", http.MethodGet), is(":path", path)},
+			Headers:       []*routev3.HeaderMatcher{exact(":method", http.MethodGet), exact(":path", path)},
 		},
 		Action: &routev3.Route_Route{Route: &routev3.RouteAction{
 			ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: adminCluster},
@@ -113,10 +114,9 @@ func get(path string) *routev3.Route {
 	}
 }
 
-// stats leaves out most of the hundred or so that Envoy has for each cluster by
-// default. With 5,000 clusters Envoy then starts in 1.3 s and not 4 s, has 210
-// MB and not 320 MB, and shows Prometheus 3 MB in 0.2 s and not 91 MB in a
-// minute. What a cluster keeps says whether it carries traffic, and can.
+// stats excludes most of the about 100 stats that Envoy has for each cluster by default. The remaining ones show
+// whether a cluster has traffic and healthy endpoints. With 5,000 clusters, Envoy then starts in 1.3 s instead of 4 s,
+// uses 210 MB instead of 320 MB, and serves Prometheus 3 MB in 0.2 s instead of 91 MB in a minute.
 func stats() *metricsv3.StatsConfig {
 	prefix := func(s string) *matcherv3.StringMatcher {
 		return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: s}}
@@ -127,7 +127,7 @@ func stats() *metricsv3.StatsConfig {
 	return &metricsv3.StatsConfig{StatsMatcher: &metricsv3.StatsMatcher{
 		StatsMatcher: &metricsv3.StatsMatcher_InclusionList{InclusionList: &matcherv3.ListStringMatcher{
 			Patterns: []*matcherv3.StringMatcher{
-				// One of each, or one a listener.
+				// Stats of the process and of each listener.
 				prefix("cluster_manager."),
 				prefix("control_plane."),
 				prefix("listener."),
@@ -135,7 +135,7 @@ func stats() *metricsv3.StatsConfig {
 				prefix("overload."),
 				prefix("server."),
 				prefix("tls_inspector."),
-				// One a cluster.
+				// Stats of each cluster.
 				suffix(".membership_healthy"),
 				suffix(".membership_total"),
 				suffix(".upstream_cx_active"),

@@ -16,10 +16,9 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/message"
 )
 
-// YAML renders a configuration as Envoy reads it. The same one is always the
-// same text.
+// YAML renders a message as Envoy reads it. Equal messages have equal text.
 func YAML(m proto.Message) ([]byte, error) {
-	// protojson varies its spaces on purpose; this sorts as well.
+	// protojson varies its whitespace on purpose. The conversion to YAML removes that and sorts keys.
 	data, err := toJSON(m)
 	if err != nil {
 		return nil, err
@@ -30,7 +29,7 @@ func YAML(m proto.Message) ([]byte, error) {
 	return data, nil
 }
 
-// JSON is YAML's twin.
+// JSON renders a message as YAML does, but as indented JSON.
 func JSON(m proto.Message) ([]byte, error) {
 	data, err := YAML(m)
 	if err != nil {
@@ -55,7 +54,7 @@ func toJSON(m proto.Message) ([]byte, error) {
 	return data, nil
 }
 
-// A packer packs messages and keeps what is wrong with them.
+// A packer packs messages into Any and collects validation errors.
 type packer struct{ errs []error }
 
 func (p *packer) pack(m message.Validated) *anypb.Any {
@@ -64,7 +63,7 @@ func (p *packer) pack(m message.Validated) *anypb.Any {
 	return packed
 }
 
-// check is for the outermost message, when all within it are packed.
+// check validates the outermost message and returns all errors. Call it after all messages inside m were packed.
 func (p *packer) check(m message.Validated) error {
 	return errors.Join(append(p.errs, m.ValidateAll())...)
 }

@@ -11,22 +11,22 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// node is that of a stream's first request.
+// node identifies an Envoy, as in the first request of a stream.
 type node struct{ id, cluster string }
 
-// server is the least that Envoy takes for an xdsd: it answers what is first
-// asked for a type with all there is of it.
-type server struct {
+// adsServer is a minimal ADS server. It answers the first request for each type of a stream with all its resources of
+// that type.
+type adsServer struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
-	resources map[string][]*discoveryv3.Resource // by type
-	streams   chan node                          // all that began
+	resources map[string][]*discoveryv3.Resource // by type URL
+	streams   chan node                          // receives the node of each new stream
 }
 
-// serve starts a server at the listener, until the test ends.
-func serve(t *testing.T, listener net.Listener, resources map[string][]*discoveryv3.Resource) *server {
+// serve runs an adsServer on the listener until the test ends.
+func serve(t *testing.T, listener net.Listener, resources map[string][]*discoveryv3.Resource) *adsServer {
 	t.Helper()
 	g := grpc.NewServer()
-	s := &server{resources: resources, streams: make(chan node, 100)}
+	s := &adsServer{resources: resources, streams: make(chan node, 100)}
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, s)
 	done := make(chan error, 1)
 	go func() { done <- g.Serve(listener) }()
@@ -39,7 +39,7 @@ func serve(t *testing.T, listener net.Listener, resources map[string][]*discover
 	return s
 }
 
-func (s *server) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+func (s *adsServer) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
 	answered := map[string]bool{}
 	for {
 		req, err := stream.Recv()
@@ -50,7 +50,7 @@ func (s *server) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscovery
 			s.streams <- node{req.GetNode().GetId(), req.GetNode().GetCluster()}
 		}
 		if answered[req.GetTypeUrl()] {
-			continue // an acknowledgement
+			continue // an ACK
 		}
 		answered[req.GetTypeUrl()] = true
 		if err := stream.Send(&discoveryv3.DeltaDiscoveryResponse{
@@ -64,19 +64,19 @@ func (s *server) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscovery
 	}
 }
 
-// next waits for a client.
-func (s *server) next(t *testing.T) node {
+// nextStream waits until an Envoy opens a stream, and returns its node.
+func (s *adsServer) nextStream(t *testing.T) node {
 	t.Helper()
 	select {
-	case began := <-s.streams:
-		return began
-	case <-soon(t).Done():
-		t.Fatal("no client came")
+	case n := <-s.streams:
+		return n
+	case <-timeoutContext(t).Done():
+		t.Fatal("no Envoy connected")
 		return node{}
 	}
 }
 
-// resource wraps what a server has to give.
+// resource returns message as a delta xDS resource.
 func resource(t *testing.T, name string, message proto.Message) *discoveryv3.Resource {
 	t.Helper()
 	packed, err := anypb.New(message)
@@ -92,6 +92,6 @@ func listen(t *testing.T, network, address string) net.Listener {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = l.Close() }) // by then the server may have
+	t.Cleanup(func() { _ = l.Close() }) // fails if the server has closed it already
 	return l
 }

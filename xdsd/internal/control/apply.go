@@ -11,29 +11,29 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/report"
 )
 
-// manager is the field manager of what control writes.
-const manager = "xdsd-control"
+// fieldManager is the field manager of objects that control writes.
+const fieldManager = "xdsd-control"
 
-// announce tells, as Events of the object, which conditions have changed.
-func announce(recorder events.EventRecorder, object runtime.Object, before, after []metav1.Condition) {
+// recordEvents records an Event of the object for each condition that has changed.
+func recordEvents(recorder events.EventRecorder, object runtime.Object, before, after []metav1.Condition) {
 	for _, c := range after {
-		was := meta.FindStatusCondition(before, c.Type)
+		old := meta.FindStatusCondition(before, c.Type)
 		switch {
-		case was == nil && (c.Status == metav1.ConditionUnknown || good(c) && c.Type == v1alpha1.ConditionAppsDomainMismatch):
-			continue // nothing has happened yet
-		case was != nil && was.Status == c.Status && was.Reason == c.Reason:
+		case old == nil && (c.Status == metav1.ConditionUnknown || isDesired(c) && c.Type == v1alpha1.ConditionAppsDomainMismatch):
+			continue // no Event for an initial value
+		case old != nil && old.Status == c.Status && old.Reason == c.Reason:
 			continue
 		}
 		kind := corev1.EventTypeWarning
-		if good(c) {
+		if isDesired(c) {
 			kind = corev1.EventTypeNormal
 		}
 		recorder.Eventf(object, nil, kind, c.Reason, "Observe", "%s", report.Note(c.Type+": "+c.Message))
 	}
 }
 
-// good reports whether a condition is as one would have it.
-func good(c metav1.Condition) bool {
+// isDesired reports whether a condition has the status of a healthy object.
+func isDesired(c metav1.Condition) bool {
 	if c.Type == v1alpha1.ConditionAppsDomainMismatch {
 		return c.Status == metav1.ConditionFalse
 	}

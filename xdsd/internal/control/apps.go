@@ -15,36 +15,36 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/report"
 )
 
-// appsManager is the field manager of Infra.status.appsIngress.
-const appsManager = manager + "-apps"
+// appsFieldManager is the field manager of Infra.status.appsIngress.
+const appsFieldManager = fieldManager + "-apps"
 
-// appsReconciler keeps Infra.status.appsIngress. It speaks to the management cluster alone,
-// so that no hosted cluster keeps it waiting.
+// appsReconciler writes Infra.status.appsIngress. It uses only the API of the management cluster, so that an
+// unresponsive hosted cluster does not block it.
 type appsReconciler struct {
 	client   client.Client
-	known    *knowledge
-	said     *verdicts
+	indexes  *indexCache
+	metrics  *statusMetrics
 	outcomes *outcomes
 
-	mu    sync.Mutex
-	since map[client.ObjectKey]time.Time // when an Infra was first seen without an address
+	mu           sync.Mutex
+	waitingSince map[client.ObjectKey]time.Time // when an Infra was first seen without an address
 }
 
 func (r *appsReconciler) register(m ctrl.Manager) error {
-	r.since = map[client.ObjectKey]time.Time{}
+	r.waitingSince = map[client.ObjectKey]time.Time{}
 	err := ctrl.NewControllerManagedBy(m).Named("apps").
 		For(&v1alpha1.Infra{}).
-		WatchesRawSource(changesOf(r.known, infraMeanings)).
+		WatchesRawSource(snapshotChanges(r.indexes, infraFingerprints)).
 		WatchesRawSource(r.outcomes.source()).
-		WithOptions(controller.Options{MaxConcurrentReconciles: parallel}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrentReconciles}).
 		Complete(r)
 	if err != nil {
-		return fmt.Errorf("setting up the controller of applications: %w", err)
+		return fmt.Errorf("setting up the controller of the apps ingress: %w", err)
 	}
 	return nil
 }
 
-// Reconcile is reconcile.Reconciler's.
+// Reconcile implements reconcile.Reconciler.
 func (r *appsReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, reconcileTimeout)
 	defer cancel()
@@ -58,24 +58,24 @@ func (r *appsReconciler) Reconcile(ctx context.Context, request ctrl.Request) (c
 		if object.Status.AppsIngress == nil {
 			return ctrl.Result{}, nil
 		}
-		return ctrl.Result{}, report.Status(ctx, r.client, "Infra", request.NamespacedName, struct{}{}, appsManager)
+		return ctrl.Result{}, report.Status(ctx, r.client, "Infra", request.NamespacedName, struct{}{}, appsFieldManager)
 	}
-	x := r.known.now()
+	x := r.indexes.current()
 	if x == nil {
-		return ctrl.Result{}, nil // what changes that comes here again
+		return ctrl.Result{}, nil // the first snapshot enqueues the object again
 	}
 	i := x.infras[request.String()]
 	if i == nil || !i.WantsApps() {
-		return ctrl.Result{}, nil // the same: of two watches one is ahead
+		return ctrl.Result{}, nil // the store is behind this cache; its next snapshot enqueues the Infra again
 	}
 	f := &appsFacts{object: object, problems: x.problemsOf(i), outcome: r.outcomes.get(request.NamespacedName), now: time.Now()}
 	if i.Cluster != nil && i.Cluster.Kind == "HostedCluster" {
 		f.cluster = i.Cluster
 	}
-	f.since, f.synced = r.waitsSince(request.NamespacedName, f), r.synced(f)
+	f.waitingSince, f.synced = r.waitStart(request.NamespacedName, f), r.synced(f)
 	status, next := appsStatus(f)
-	r.said.setApps(request.NamespacedName, status)
-	result := ctrl.Result{RequeueAfter: syncEvery}
+	r.metrics.setApps(request.NamespacedName, status)
+	result := ctrl.Result{RequeueAfter: syncInterval}
 	if !next.IsZero() {
 		result.RequeueAfter = max(next.Sub(f.now), time.Millisecond)
 	}
@@ -84,15 +84,15 @@ func (r *appsReconciler) Reconcile(ctx context.Context, request ctrl.Request) (c
 	}
 	err := report.Status(ctx, r.client, "Infra", request.NamespacedName, struct {
 		AppsIngress *v1alpha1.AppsIngressStatus `json:"appsIngress"`
-	}{status}, appsManager)
+	}{status}, appsFieldManager)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	return result, nil
 }
 
-// synced is when the source of the addresses was last current: now, where nothing is in
-// the way.
+// synced returns when the source of the addresses was last read: now, minus the age of the snapshot. It returns the
+// zero time if the source is not read.
 func (r *appsReconciler) synced(f *appsFacts) time.Time {
 	if f.cluster == nil || f.cluster.Apps == nil {
 		return time.Time{}
@@ -100,37 +100,37 @@ func (r *appsReconciler) synced(f *appsFacts) time.Time {
 	if f.source() == v1alpha1.AppsIngressSourceHostedService && !f.cluster.Apps.Followed {
 		return time.Time{}
 	}
-	return f.now.Add(-r.known.store.Status().Age())
+	return f.now.Add(-r.indexes.store.Status().Age())
 }
 
-// waitsSince is when waiting for an address began: when the Service was made, else when the
-// Infra was first seen without one.
-func (r *appsReconciler) waitsSince(key client.ObjectKey, f *appsFacts) time.Time {
+// waitStart returns when waiting for an address began: when the Service was created or, if that is unknown or
+// later, when the Infra was first seen without an address.
+func (r *appsReconciler) waitStart(key client.ObjectKey, f *appsFacts) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if f.cluster != nil && f.cluster.Apps != nil && len(f.cluster.Apps.Addresses) > 0 {
-		delete(r.since, key)
+		delete(r.waitingSince, key)
 		return f.now
 	}
-	if r.since[key].IsZero() {
-		r.since[key] = f.now
+	if r.waitingSince[key].IsZero() {
+		r.waitingSince[key] = f.now
 	}
-	if created := f.outcome.created; !created.IsZero() && created.Before(r.since[key]) {
+	if created := f.outcome.created; !created.IsZero() && created.Before(r.waitingSince[key]) {
 		return created
 	}
-	return r.since[key]
+	return r.waitingSince[key]
 }
 
 func (r *appsReconciler) forget(key client.ObjectKey) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.since, key)
-	r.said.setApps(key, nil)
+	delete(r.waitingSince, key)
+	r.metrics.setApps(key, nil)
 }
 
-// wantsHosted reports whether an Infra is the one that has its hosted cluster's
-// applications looked after.
-func wantsHosted(object *v1alpha1.Infra, i *model.Infra) bool {
+// managesAppsService reports whether control creates the apps Service for an Infra: appsIngress is enabled with
+// source HostedService, and the model selected this Infra among those of the hosted cluster.
+func managesAppsService(object *v1alpha1.Infra, i *model.Infra) bool {
 	apps := object.Spec.AppsIngress
 	return object.DeletionTimestamp == nil && apps.IsEnabled() && (apps.Source == "" || apps.Source == v1alpha1.AppsIngressSourceHostedService) &&
 		i != nil && i.Cluster != nil && i.Cluster.Kind == "HostedCluster" && i.Cluster.Apps != nil &&

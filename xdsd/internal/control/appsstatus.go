@@ -15,47 +15,48 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/guest"
 )
 
-// appsFacts is what the state of an Infra's applications is judged by.
+// appsFacts are the inputs of appsStatus.
 type appsFacts struct {
 	object *v1alpha1.Infra
-	// cluster is the hosted cluster; nil while there is none.
+	// cluster is the hosted cluster, or nil if the Infra is not bound to one.
 	cluster *model.Cluster
-	// problems are those of the Infra.
+	// problems are the model's problems of the Infra and of its hosted cluster.
 	problems []model.Problem
-	// outcome is what came of the last look into the hosted cluster.
+	// outcome is the result of the last reconciliation in the hosted cluster.
 	outcome outcome
-	// synced is when what the addresses come from was last known to be current.
+	// synced is when the source of the addresses was last read; zero if it is not read.
 	synced time.Time
-	// since is when waiting for the first address began.
-	since time.Time
-	now   time.Time
+	// waitingSince is when waiting for the first address began.
+	waitingSince time.Time
+	now          time.Time
 }
 
-// outcome is what came of making a hosted cluster as it is to be.
+// outcome is the result of reconciling the objects in a hosted cluster.
 type outcome struct {
-	// fault is what went wrong; nil for nothing.
+	// fault is why the reconciliation failed, or why the Service has no usable address; nil for no fault.
 	fault *guest.Fault
-	// created is when the Service was made; zero where it is not known.
+	// created is when the Service was created; zero if unknown.
 	created time.Time
 }
 
-// syncEvery is how old lastSyncTime may become while all is well: a newer one by itself is
-// no reason to write.
-const syncEvery = 5 * time.Minute
+// syncInterval is the interval at which lastSyncTime is written while no other field changes.
+const syncInterval = 5 * time.Minute
 
-// waiting are the reasons that time may mend while a cluster comes up.
-var waiting = []v1alpha1.AppsIngressReason{
+// transientReasons may resolve by themselves while a cluster starts. They are Pending until the address deadline,
+// all others are Degraded at once.
+var transientReasons = []v1alpha1.AppsIngressReason{
 	v1alpha1.AppsIngressKubeconfigMissing, v1alpha1.AppsIngressHostedClusterUnreachable, v1alpha1.AppsIngressMetalLBMissing,
 	v1alpha1.AppsIngressPoolMissing, v1alpha1.AppsIngressAddressNotAssigned, v1alpha1.AppsIngressNotAnnounced,
 }
 
-// unassigned are the reasons for which there is no address.
-var unassigned = []v1alpha1.AppsIngressReason{
+// noAddressReasons imply that the Service has no address.
+var noAddressReasons = []v1alpha1.AppsIngressReason{
 	v1alpha1.AppsIngressMetalLBMissing, v1alpha1.AppsIngressPoolMissing, v1alpha1.AppsIngressPoolExhausted, v1alpha1.AppsIngressAddressNotAssigned,
 }
 
-// order is that in which several reasons are told: what explains others comes first.
-var order = []v1alpha1.AppsIngressReason{
+// reasonPriority orders reasons by priority. Only the first fault is reported, so that causes precede their
+// effects.
+var reasonPriority = []v1alpha1.AppsIngressReason{
 	v1alpha1.AppsIngressKubeconfigMissing, v1alpha1.AppsIngressKubeconfigRejected, v1alpha1.AppsIngressHostedClusterUnreachable,
 	v1alpha1.AppsIngressHostedClusterForbidden, v1alpha1.AppsIngressInstallFailed, v1alpha1.AppsIngressServiceForeign,
 	v1alpha1.AppsIngressServiceRejected, v1alpha1.AppsIngressControllerConflict, v1alpha1.AppsIngressAddressNotAllowed,
@@ -63,8 +64,8 @@ var order = []v1alpha1.AppsIngressReason{
 	v1alpha1.AppsIngressPoolExhausted, v1alpha1.AppsIngressAddressNotAssigned, v1alpha1.AppsIngressNotAnnounced,
 }
 
-// appsStatus is the state of the applications of an Infra that has appsIngress enabled. The
-// second value is when time alone changes it; zero for never.
+// appsStatus returns the status of an Infra that has appsIngress enabled, and when it changes by the passage of
+// time; zero for never.
 func appsStatus(f *appsFacts) (status *v1alpha1.AppsIngressStatus, next time.Time) {
 	before := f.object.Status.AppsIngress
 	if before == nil {
@@ -86,9 +87,9 @@ func appsStatus(f *appsFacts) (status *v1alpha1.AppsIngressStatus, next time.Tim
 	switch {
 	case fault == nil:
 		status.Phase = v1alpha1.AppsIngressReady
-	case slices.Contains(waiting, fault.Reason) && before.Phase != v1alpha1.AppsIngressDegraded && len(status.ExternalIPs) == 0:
+	case slices.Contains(transientReasons, fault.Reason) && before.Phase != v1alpha1.AppsIngressDegraded && len(status.ExternalIPs) == 0:
 		status.Phase = v1alpha1.AppsIngressPending
-		if end := f.since.Add(f.deadline()); f.now.Before(end) {
+		if end := f.waitingSince.Add(f.deadline()); f.now.Before(end) {
 			next = end
 		} else {
 			status.Phase = v1alpha1.AppsIngressDegraded
@@ -103,15 +104,15 @@ func appsStatus(f *appsFacts) (status *v1alpha1.AppsIngressStatus, next time.Tim
 	return status, next
 }
 
-// sync moves lastSyncTime where something else has changed, or where it has become old.
+// sync sets lastSyncTime if another field has changed, or if it is older than syncInterval.
 func (f *appsFacts) sync(before, status *v1alpha1.AppsIngressStatus) {
 	if f.synced.IsZero() || before.LastSyncTime != nil && !f.synced.After(before.LastSyncTime.Time) {
 		return
 	}
 	same := *before
 	same.LastSyncTime = status.LastSyncTime
-	if before.LastSyncTime == nil || f.synced.Sub(before.LastSyncTime.Time) >= syncEvery || !equalStatus(&same, status) {
-		now := metav1.NewTime(f.synced.Truncate(time.Second)) // as it is written
+	if before.LastSyncTime == nil || f.synced.Sub(before.LastSyncTime.Time) >= syncInterval || !equalStatus(&same, status) {
+		now := metav1.NewTime(f.synced.Truncate(time.Second)) // the API has a resolution of seconds
 		status.LastSyncTime = &now
 	}
 }
@@ -126,7 +127,7 @@ func (f *appsFacts) source() v1alpha1.AppsIngressSource {
 	return cmp.Or(f.object.Spec.AppsIngress.Source, v1alpha1.AppsIngressSourceHostedService)
 }
 
-// service is where the address comes from.
+// service returns the Service that the addresses come from; zero unless the source is HostedService.
 func (f *appsFacts) service() types.NamespacedName {
 	if f.cluster == nil || f.source() != v1alpha1.AppsIngressSourceHostedService {
 		return types.NamespacedName{}
@@ -137,29 +138,29 @@ func (f *appsFacts) service() types.NamespacedName {
 func (f *appsFacts) deadline() time.Duration {
 	text := cmp.Or(f.object.Spec.AppsIngress.AddressDeadline, v1alpha1.DefaultAddressDeadline)
 	d, err := time.ParseDuration(string(text))
-	if err != nil { // which the CRD refuses
+	if err != nil { // excluded by the CRD's validation
 		return 0
 	}
 	return d
 }
 
-// fault is the one to be told; nil when the addresses are as they should be.
+// fault returns the fault to report, or nil if the addresses are current.
 func (f *appsFacts) fault() *guest.Fault {
 	if f.cluster == nil {
-		return &guest.Fault{Reason: v1alpha1.AppsIngressKubeconfigMissing, Message: cmp.Or(f.unbound(), "the Infra has no hosted cluster")}
+		return &guest.Fault{Reason: v1alpha1.AppsIngressKubeconfigMissing, Message: cmp.Or(f.unboundMessage(), "the Infra has no hosted cluster")}
 	}
 	if f.cluster.Apps == nil {
 		return &guest.Fault{Reason: v1alpha1.AppsIngressAddressNotAssigned, Message: f.cluster.String() + " has no apps domain: set spec.dns.baseDomain of the HostedCluster"}
 	}
-	// Of one rank, what the look into the cluster found comes first: it says more.
+	// Of two faults with the same reason, the outcome's comes first, because its message is more specific.
 	var faults []*guest.Fault
 	hosted := f.source() == v1alpha1.AppsIngressSourceHostedService
-	assigned := f.cluster.Apps.Source == model.AppsHosted // since the last look, it may be
-	if fault := f.outcome.fault; hosted && fault != nil && (!assigned || !slices.Contains(unassigned, fault.Reason)) {
+	assigned := f.cluster.Apps.Source == model.AppsHosted // an address may have been assigned since the outcome was recorded
+	if fault := f.outcome.fault; hosted && fault != nil && (!assigned || !slices.Contains(noAddressReasons, fault.Reason)) {
 		faults = append(faults, fault)
 	}
 	for _, p := range f.problems {
-		if reason := v1alpha1.AppsIngressReason(p.Reason); slices.Contains(order, reason) {
+		if reason := v1alpha1.AppsIngressReason(p.Reason); slices.Contains(reasonPriority, reason) {
 			faults = append(faults, &guest.Fault{Reason: reason, Message: p.Message})
 		}
 	}
@@ -170,13 +171,13 @@ func (f *appsFacts) fault() *guest.Fault {
 		return nil
 	}
 	slices.SortStableFunc(faults, func(a, b *guest.Fault) int {
-		return slices.Index(order, a.Reason) - slices.Index(order, b.Reason)
+		return slices.Index(reasonPriority, a.Reason) - slices.Index(reasonPriority, b.Reason)
 	})
 	return faults[0]
 }
 
-// unbound says why there is no cluster.
-func (f *appsFacts) unbound() string {
+// unboundMessage returns why the Infra has no hosted cluster; empty if unknown.
+func (f *appsFacts) unboundMessage() string {
 	var list []string
 	for _, p := range f.problems {
 		if p.Reason == model.ReasonHostedClusterNotFound || p.Reason == model.ReasonHostedClusterAmbiguous || p.Reason == model.ReasonConsentMissing {
@@ -186,10 +187,10 @@ func (f *appsFacts) unbound() string {
 	return strings.Join(list, "; ")
 }
 
-// String is for logs.
+// String returns the reason and the message.
 func (o outcome) String() string {
 	if o.fault == nil {
-		return "as wanted"
+		return "no fault"
 	}
 	return fmt.Sprintf("%s: %s", o.fault.Reason, o.fault.Message)
 }

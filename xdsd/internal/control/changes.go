@@ -17,23 +17,23 @@ import (
 	"github.com/densityops/oooi/internal/watch"
 )
 
-// queue is the work of one controller.
+// queue is the work queue of a controller.
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// changesOf has those objects reconciled whose meaning has changed from one snapshot to the
-// next. What an object means is a comparable value, by "namespace/name".
-func changesOf(known *knowledge, meanings func(*index) map[string]any) source.Source {
+// snapshotChanges returns a source that enqueues the objects whose fingerprint differs between two snapshots. A
+// fingerprint is a comparable value, by "namespace/name" of the object.
+func snapshotChanges(indexes *indexCache, fingerprints func(*index) map[string]any) source.Source {
 	return source.Func(func(ctx context.Context, q queue) error {
 		var mu sync.Mutex
 		before := map[string]any{}
-		tell := func() {
+		enqueue := func() {
 			mu.Lock()
 			defer mu.Unlock()
-			x := known.now()
+			x := indexes.current()
 			if x == nil {
 				return
 			}
-			now := meanings(x)
+			now := fingerprints(x)
 			for key, value := range now {
 				if old, known := before[key]; !known || old != value {
 					q.Add(requestOf(key))
@@ -46,8 +46,8 @@ func changesOf(known *knowledge, meanings func(*index) map[string]any) source.So
 			}
 			before = now
 		}
-		context.AfterFunc(ctx, known.store.Subscribe(tell))
-		tell()
+		context.AfterFunc(ctx, indexes.store.Subscribe(enqueue))
+		enqueue()
 		return nil
 	})
 }
@@ -57,38 +57,38 @@ func requestOf(key string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
 }
 
-// knowledge is the model as it is now, with an index made once for each snapshot.
-type knowledge struct {
+// indexCache holds the index of the current snapshot, so that controllers share it.
+type indexCache struct {
 	store *watch.Store
 	last  atomic.Pointer[index]
 }
 
-// now returns the present index; nil while nothing is known.
-func (k *knowledge) now() *index {
-	s := k.store.Snapshot()
+// current returns the index of the current snapshot, or nil before the first one.
+func (c *indexCache) current() *index {
+	s := c.store.Snapshot()
 	if s == nil {
 		return nil
 	}
-	if x := k.last.Load(); x != nil && x.Snapshot == s {
+	if x := c.last.Load(); x != nil && x.Snapshot == s {
 		return x
 	}
-	x := indexOf(s)
-	k.last.Store(x)
+	x := newIndex(s)
+	c.last.Store(x)
 	return x
 }
 
-// index finds things in a snapshot.
+// index looks up objects of a snapshot.
 type index struct {
 	*model.Snapshot
 
 	infras   map[string]*model.Infra
 	proxies  map[string]*model.ProxyServer
 	problems map[model.Ref][]model.Problem
-	// What Infras mean is asked for by several controllers.
-	infraMeanings func() map[string]any
+	// infraFingerprints computes its result once, because several controllers use it.
+	infraFingerprints func() map[string]any
 }
 
-func indexOf(s *model.Snapshot) *index {
+func newIndex(s *model.Snapshot) *index {
 	x := &index{
 		Snapshot: s, infras: make(map[string]*model.Infra, len(s.Infras)),
 		proxies: make(map[string]*model.ProxyServer, len(s.ProxyServers)), problems: map[model.Ref][]model.Problem{},
@@ -102,11 +102,11 @@ func indexOf(s *model.Snapshot) *index {
 	for _, p := range s.Problems {
 		x.problems[p.Object] = append(x.problems[p.Object], p)
 	}
-	x.infraMeanings = sync.OnceValue(x.meaningsOfInfras)
+	x.infraFingerprints = sync.OnceValue(x.computeInfraFingerprints)
 	return x
 }
 
-// problemsOf are an Infra's, and those of the hosted cluster that it serves.
+// problemsOf returns the problems of an Infra and of its hosted cluster.
 func (x *index) problemsOf(i *model.Infra) []model.Problem {
 	problems := x.problems[i.Ref]
 	if i.Cluster != nil && i.Cluster.Ref != i.Ref {
@@ -115,8 +115,9 @@ func (x *index) problemsOf(i *model.Infra) []model.Problem {
 	return problems
 }
 
-// proxyMeanings tells proxies apart: one that is what it was is the same pointer.
-func proxyMeanings(x *index) map[string]any {
+// proxyFingerprints returns the fingerprints of ProxyServers. Snapshots share objects that have not changed, so
+// that a pointer identifies their content.
+func proxyFingerprints(x *index) map[string]any {
 	all := make(map[string]any, len(x.proxies))
 	for key, p := range x.proxies {
 		service, address := x.proxyService(p)
@@ -125,11 +126,11 @@ func proxyMeanings(x *index) map[string]any {
 	return all
 }
 
-// infraMeanings tells Infras apart.
-func infraMeanings(x *index) map[string]any { return x.infraMeanings() }
+// infraFingerprints returns the fingerprints of Infras.
+func infraFingerprints(x *index) map[string]any { return x.infraFingerprints() }
 
-// meaningsOfInfras are those parts of the model that the status of an Infra is made of.
-func (x *index) meaningsOfInfras() map[string]any {
+// computeInfraFingerprints combines the parts of the model that the status of an Infra depends on.
+func (x *index) computeInfraFingerprints() map[string]any {
 	all := make(map[string]any, len(x.infras))
 	for key, i := range x.infras {
 		proxy := ""
@@ -141,7 +142,8 @@ func (x *index) meaningsOfInfras() map[string]any {
 	return all
 }
 
-// proxyService is the Service in front of a proxy, "namespace/name", and its address.
+// proxyService returns the Service in front of a proxy, as "namespace/name", and its first cluster IP; empty if
+// unknown.
 func (x *index) proxyService(p *model.ProxyServer) (service, address string) {
 	if p.Infra != nil {
 		i := x.infras[p.Infra.Key()]

@@ -27,45 +27,41 @@ import (
 )
 
 const (
-	// parallel is how many objects of a kind are looked after at once.
-	parallel = 16
-	// reconcileTimeout bounds one look after one object.
+	// maxConcurrentReconciles limits each controller that uses only the management cluster.
+	maxConcurrentReconciles = 16
+	// reconcileTimeout bounds the reconciliation of one object.
 	reconcileTimeout = 30 * time.Second
-	// requests to the management cluster at once, at most: a write or two for each object
-	// that has changed.
+	// clientQPS and clientBurst limit requests to the management cluster. A changed object takes one or two writes.
 	clientQPS, clientBurst = 100, 200
-	// name is the Lease's, and the source of Events.
+	// name is the name of the Lease, and the reporting controller of Events.
 	name = "oooi-control"
 )
 
-// Options say how control runs.
+// Options configure the controllers.
 type Options struct {
-	// Config is the management cluster's.
+	// Config is the client configuration of the management cluster.
 	Config *rest.Config
-	// Store is the model, which follows the same cluster. The caller runs it.
+	// Store holds the model of the same cluster. The caller runs it.
 	Store *watch.Store
-	// Namespace holds the Lease of the leader.
+	// Namespace is the namespace of the leader election Lease.
 	Namespace string
-	// Identity is what holds the Lease; see leader.Options.
+	// Identity is the holder identity in the Lease; see leader.Options.
 	Identity string
-	// LeaseDuration is after how long another one may lead when the leader is silent.
+	// LeaseDuration is the time without renewal after which another replica may lead.
 	LeaseDuration time.Duration
-	// ProbeInterval is how often the daemons of an Infra are asked how they are, give or
-	// take a tenth.
+	// ProbeInterval is the interval of probes of an Infra's DNS and DHCP servers, plus or minus a tenth.
 	ProbeInterval time.Duration
-	// HeartbeatInterval is how often heartbeats of proxies are looked at; 0 for
+	// HeartbeatInterval is the interval at which heartbeats of proxy replicas are counted; 0 for
 	// serve.HeartbeatInterval. A replica that misses three is not ready.
 	HeartbeatInterval time.Duration
-	// Remains gets what is left in hosted clusters.
-	Remains *Remains
-	// Registerer gets the metrics.
+	// Leftovers receives the objects that could not be deleted in hosted clusters.
+	Leftovers  *Leftovers
 	Registerer prometheus.Registerer
-	// Log is where it says what it does.
-	Log *slog.Logger
+	Log        *slog.Logger
 }
 
-// New makes a manager whose Start keeps the status of all Infras and ProxyServers while
-// it leads, and fails when it has lost its lead.
+// New returns a manager whose Start reconciles all Infras and ProxyServers while this replica leads. Start returns
+// an error when the Lease is lost.
 func New(o Options) (ctrl.Manager, error) {
 	ours, err := labels.NewRequirement(v1alpha1.LabelComponent, selection.In, []string{v1alpha1.ComponentDHCP, v1alpha1.ComponentDNS, v1alpha1.ComponentProxy})
 	if err != nil {
@@ -77,37 +73,37 @@ func New(o Options) (ctrl.Manager, error) {
 		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
 			&corev1.Pod{}: {Label: labels.NewSelector().Add(*ours), Transform: trimPod},
 		}, DefaultTransform: cache.TransformStripManagedFields()},
-		// Names of controllers are unique in a process, which may hold several in tests.
+		// Controller names are unique per process, but tests run several managers in one process.
 		Controller: config.Controller{SkipNameValidation: new(true)},
 	})
 	if err != nil {
 		return nil, err
 	}
 	recorder := m.GetEventRecorder(name)
-	known, said := &knowledge{store: o.Store}, newVerdicts()
-	if err := o.Registerer.Register(said); err != nil {
+	indexes, metrics := &indexCache{store: o.Store}, newStatusMetrics()
+	if err := o.Registerer.Register(metrics); err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
-	proxies := &proxyReconciler{client: m.GetClient(), live: m.GetAPIReader(), known: known, said: said, recorder: recorder, beats: newHeartbeats(m.GetAPIReader(), cmp.Or(o.HeartbeatInterval, serve.HeartbeatInterval))}
+	proxies := &proxyReconciler{client: m.GetClient(), live: m.GetAPIReader(), indexes: indexes, metrics: metrics, recorder: recorder, heartbeats: newHeartbeats(m.GetAPIReader(), cmp.Or(o.HeartbeatInterval, serve.HeartbeatInterval))}
 	if err := proxies.register(m); err != nil {
 		return nil, err
 	}
-	infras := &infraReconciler{client: m.GetClient(), known: known, said: said, recorder: recorder, probe: newProber(), every: o.ProbeInterval}
+	infras := &infraReconciler{client: m.GetClient(), indexes: indexes, metrics: metrics, recorder: recorder, probe: newProber(), probeInterval: o.ProbeInterval}
 	if err := infras.register(m); err != nil {
 		return nil, err
 	}
-	came := &outcomes{}
-	apps := &appsReconciler{client: m.GetClient(), known: known, said: said, outcomes: came}
+	guestOutcomes := &outcomes{}
+	apps := &appsReconciler{client: m.GetClient(), indexes: indexes, metrics: metrics, outcomes: guestOutcomes}
 	if err := apps.register(m); err != nil {
 		return nil, err
 	}
 	connect, err := guest.NewConnector()
 	if err != nil {
-		return nil, fmt.Errorf("preparing for hosted clusters: %w", err)
+		return nil, fmt.Errorf("creating clients for hosted clusters: %w", err)
 	}
 	hosted := &guestReconciler{
-		client: m.GetClient(), live: m.GetAPIReader(), known: known, outcomes: came,
-		guests: &guests{live: m.GetAPIReader(), connect: connect}, remains: o.Remains, log: o.Log,
+		client: m.GetClient(), live: m.GetAPIReader(), indexes: indexes, outcomes: guestOutcomes,
+		conns: &guestConns{live: m.GetAPIReader(), connect: connect}, leftovers: o.Leftovers, log: o.Log,
 	}
 	if err := hosted.register(m); err != nil {
 		return nil, err
@@ -118,7 +114,7 @@ func New(o Options) (ctrl.Manager, error) {
 	return m, nil
 }
 
-// trimPod leaves of a pod what is read of it.
+// trimPod reduces a pod to the fields that the controllers read.
 func trimPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {
@@ -137,10 +133,10 @@ func trimPod(object any) (any, error) {
 	return trimmed, nil
 }
 
-// Run starts a manager and returns when it has ended.
+// Run starts a manager and returns when it has stopped.
 func Run(ctx context.Context, m ctrl.Manager) error {
 	if err := m.Start(ctx); err != nil {
-		return fmt.Errorf("keeping status: %w", err)
+		return fmt.Errorf("running the controllers: %w", err)
 	}
 	return nil
 }

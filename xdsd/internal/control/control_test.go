@@ -40,7 +40,7 @@ var management = lab.Shared{
 
 func TestMain(m *testing.M) { lab.Main(m, &management) }
 
-// site is a namespace with what control looks after.
+// site is a namespace of the management cluster with the objects of one test.
 type site struct {
 	*testing.T
 
@@ -51,7 +51,7 @@ type site struct {
 	registry  *prometheus.Registry
 }
 
-// newSite starts control with its own rights and no others.
+// newSite returns a site with control's RBAC applied. Control does not run yet.
 func newSite(t *testing.T) *site {
 	s := &site{T: t, cp: management.Get(t), log: &lab.Output{}, registry: prometheus.NewRegistry()}
 	s.namespace = s.cp.Namespace(t)
@@ -72,8 +72,8 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// run runs a replica until the returned function is called, or the test ends.
-func (s *site) run() (stop func()) {
+// startControl runs a replica with the rights of its ServiceAccount until stop is called or the test ends.
+func (s *site) startControl() (stop func()) {
 	s.Helper()
 	kubeconfig, err := s.cp.UserKubeconfig("system:serviceaccount:oooi-system:oooi-control", "system:serviceaccounts")
 	if err != nil {
@@ -89,7 +89,7 @@ func (s *site) run() (stop func()) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	m, err := control.New(control.Options{Config: rest, Store: store, Namespace: "oooi-system", Remains: &control.Remains{}, LeaseDuration: 4 * time.Second, ProbeInterval: time.Second / 2, HeartbeatInterval: time.Second, Registerer: s.registry, Log: log})
+	m, err := control.New(control.Options{Config: rest, Store: store, Namespace: "oooi-system", Leftovers: &control.Leftovers{}, LeaseDuration: 4 * time.Second, ProbeInterval: time.Second / 2, HeartbeatInterval: time.Second, Registerer: s.registry, Log: log})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -113,8 +113,8 @@ func (s *site) apply(yaml string) {
 	}
 }
 
-// cluster is a hosted cluster with an Infra and its proxy.
-func (s *site) cluster(components string) {
+// applyCluster creates a HostedCluster, an Infra with the components, and its ProxyServer.
+func (s *site) applyCluster(components string) {
 	s.Helper()
 	s.apply(lab.HostedCluster{Namespace: s.namespace, Name: "demo", BaseDomain: s.namespace + ".example.com"}.YAML() + fmt.Sprintf(`
 apiVersion: hostedcluster.densityops.com/v1alpha1
@@ -146,7 +146,7 @@ kind: Service
 metadata: {name: kube-apiserver, namespace: %[1]s-demo}
 spec: {ports: [{port: 6443}]}
 `, s.namespace, components))
-	s.Cleanup(func() { // others' names are not in the way of the next test
+	s.Cleanup(func() { // their names must not conflict with those of the next test
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Context()), 30*time.Second)
 		defer cancel()
 		for _, o := range []client.Object{&v1alpha1.ProxyServer{}, &v1alpha1.Infra{}} {
@@ -157,8 +157,8 @@ spec: {ports: [{port: 6443}]}
 	})
 }
 
-// pod makes a pod of a component, as it is while it starts.
-func (s *site) pod(name, component, ports string) {
+// applyPod creates a pod of a component, which is not ready.
+func (s *site) applyPod(name, component, ports string) {
 	s.Helper()
 	s.apply(fmt.Sprintf(`
 apiVersion: v1
@@ -172,8 +172,8 @@ spec: {serviceAccountName: default, automountServiceAccountToken: false, contain
 `, s.namespace, name, component, map[bool]string{true: "proxyserver", false: "other"}[component == "proxy"], ports))
 }
 
-// ready says of a pod what a kubelet would.
-func (s *site) ready(name, ip string) {
+// setPodReady sets the status of a pod as a kubelet does.
+func (s *site) setPodReady(name, ip string) {
 	s.Helper()
 	pod := &corev1.Pod{}
 	if err := s.client.Get(s.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, pod); err != nil {
@@ -186,8 +186,8 @@ func (s *site) ready(name, ip string) {
 	}
 }
 
-// report applies the entry of a replica as that replica does.
-func (s *site) report(pod, fields string) {
+// applyReplicaStatus applies a replica's entry in the status as that replica does.
+func (s *site) applyReplicaStatus(pod, fields string) {
 	s.Helper()
 	patch := fmt.Sprintf(`{"apiVersion": "hostedcluster.densityops.com/v1alpha1", "kind": "ProxyServer", "metadata": {"name": "demo", "namespace": %q}, "status": {"replicas": [{"pod": %q, %s}]}}`,
 		s.namespace, pod, fields)
@@ -199,14 +199,14 @@ func (s *site) report(pod, fields string) {
 	}
 }
 
-const healthy = `"observedGeneration": 1, "version": "v1", "acknowledged": "v1", "listeners": [{"port": 443, "ready": true}, {"port": 6443, "ready": true}],
+const healthyReplica = `"observedGeneration": 1, "version": "v1", "acknowledged": "v1", "listeners": [{"port": 443, "ready": true}, {"port": 6443, "ready": true}],
 	"backends": [{"name": "api", "endpoints": 2, "healthy": 2}]`
 
-// condition waits for a condition of an object.
-func (s *site) condition(object client.Object, kind string, status metav1.ConditionStatus, reason, message string) {
+// waitForCondition waits for a condition of the object named demo.
+func (s *site) waitForCondition(object client.Object, kind string, status metav1.ConditionStatus, reason, message string) {
 	s.Helper()
 	name := fmt.Sprintf("%T %s=%s %s", object, kind, status, reason)
-	s.await(name, func() string {
+	s.waitFor(name, func() string {
 		conditions := s.conditions(object)
 		c := meta.FindStatusCondition(conditions, kind)
 		if c != nil && c.Status == status && c.Reason == reason && strings.Contains(c.Message, message) && c.ObservedGeneration == object.GetGeneration() {
@@ -232,44 +232,44 @@ func (s *site) conditions(object client.Object) []metav1.Condition {
 	}
 }
 
-// await waits until a function finds nothing amiss.
-func (s *site) await(what string, amiss func() string) {
+// waitFor calls check until it returns no problem.
+func (s *site) waitFor(what string, check func() string) {
 	s.Helper()
-	for end := time.Now().Add(lab.Patience); ; time.Sleep(50 * time.Millisecond) {
-		why := amiss()
-		if why == "" {
+	for end := time.Now().Add(lab.WaitTimeout); ; time.Sleep(50 * time.Millisecond) {
+		problem := check()
+		if problem == "" {
 			return
 		}
 		if time.Now().After(end) {
-			s.Fatalf("waiting for %s: %s\n%s", what, why, s.log)
+			s.Fatalf("waiting for %s: %s\n%s", what, problem, s.log)
 		}
 	}
 }
 
 func TestProxyServerIsReadyWhenItsReplicasAre(t *testing.T) {
 	s := newSite(t)
-	s.cluster("proxy: {serverIP: 192.0.2.3}")
-	s.run()
+	s.applyCluster("proxy: {serverIP: 192.0.2.3}")
+	s.startControl()
 	proxy, ready, valid := &v1alpha1.ProxyServer{}, v1alpha1.ConditionReady, v1alpha1.ConditionConfigurationValid
 
-	s.condition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonNoReplica, "kubectl oooi setup")
-	s.pod("demo-proxy-0", "proxy", "")
-	s.condition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonReplicaNotReady, "demo-proxy-0")
-	s.ready("demo-proxy-0", "10.0.0.1")
-	s.condition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonReplicaSilent, "--pod")
-	s.report("demo-proxy-0", `"observedGeneration": 1, "version": "v1", "acknowledged": "v0"`)
-	s.condition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonNotAcknowledged, "demo-proxy-0")
-	s.condition(proxy, valid, metav1.ConditionUnknown, v1alpha1.ReasonNotAcknowledged, "")
-	s.report("demo-proxy-0", strings.Replace(healthy, `"port": 443, "ready": true`, `"port": 443, "ready": false, "reason": "handshake failed"`, 1))
-	s.condition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonListenerNotReady, "port 443: handshake failed")
-	s.report("demo-proxy-0", healthy)
-	s.condition(proxy, ready, metav1.ConditionTrue, v1alpha1.ReasonDeploymentReady, "demo-proxy-0")
-	s.condition(proxy, valid, metav1.ConditionTrue, v1alpha1.ReasonConfigApplied, "")
-	s.report("demo-proxy-0", healthy+`, "heartbeatTime": "2026-01-01T00:00:00Z"`)
-	s.condition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonReplicaSilent, "demo-proxy-0 last reported at 2026-01-01T00:00:00Z")
-	s.report("demo-proxy-0", healthy+`, "heartbeatTime": "2026-01-01T00:00:09Z"`)
-	s.condition(proxy, ready, metav1.ConditionTrue, v1alpha1.ReasonDeploymentReady, "demo-proxy-0")
-	s.report("demo-proxy-0", healthy)
+	s.waitForCondition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonNoReplica, "kubectl oooi setup")
+	s.applyPod("demo-proxy-0", "proxy", "")
+	s.waitForCondition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonReplicaNotReady, "demo-proxy-0")
+	s.setPodReady("demo-proxy-0", "10.0.0.1")
+	s.waitForCondition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonReplicaSilent, "--pod")
+	s.applyReplicaStatus("demo-proxy-0", `"observedGeneration": 1, "version": "v1", "acknowledged": "v0"`)
+	s.waitForCondition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonNotAcknowledged, "demo-proxy-0")
+	s.waitForCondition(proxy, valid, metav1.ConditionUnknown, v1alpha1.ReasonNotAcknowledged, "")
+	s.applyReplicaStatus("demo-proxy-0", strings.Replace(healthyReplica, `"port": 443, "ready": true`, `"port": 443, "ready": false, "reason": "handshake failed"`, 1))
+	s.waitForCondition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonListenerNotReady, "port 443: handshake failed")
+	s.applyReplicaStatus("demo-proxy-0", healthyReplica)
+	s.waitForCondition(proxy, ready, metav1.ConditionTrue, v1alpha1.ReasonDeploymentReady, "demo-proxy-0")
+	s.waitForCondition(proxy, valid, metav1.ConditionTrue, v1alpha1.ReasonConfigApplied, "")
+	s.applyReplicaStatus("demo-proxy-0", healthyReplica+`, "heartbeatTime": "2026-01-01T00:00:00Z"`)
+	s.waitForCondition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonReplicaSilent, "demo-proxy-0 last reported at 2026-01-01T00:00:00Z")
+	s.applyReplicaStatus("demo-proxy-0", healthyReplica+`, "heartbeatTime": "2026-01-01T00:00:09Z"`)
+	s.waitForCondition(proxy, ready, metav1.ConditionTrue, v1alpha1.ReasonDeploymentReady, "demo-proxy-0")
+	s.applyReplicaStatus("demo-proxy-0", healthyReplica)
 
 	service := &corev1.Service{}
 	if err := s.client.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "demo-proxy"}, service); err != nil {
@@ -278,26 +278,28 @@ func TestProxyServerIsReadyWhenItsReplicasAre(t *testing.T) {
 	status := proxy.Status
 	if status.ServiceIP != service.Spec.ClusterIP || status.ServiceName != "demo-proxy" || status.DeploymentName != "demo-proxy" ||
 		status.ObservedGeneration != proxy.Generation || status.BackendCount < 1 {
-		t.Errorf("the status is %+v, of a Service with %s", status, service.Spec.ClusterIP)
+		t.Errorf("got status %+v with a Service that has %s", status, service.Spec.ClusterIP)
 	}
 
-	s.pod("demo-proxy-1", "proxy", "")
-	s.ready("demo-proxy-1", "10.0.0.2")
-	s.report("demo-proxy-1", strings.Replace(healthy, `"acknowledged": "v1"`, `"acknowledged": "v0", "nack": "listener: chain clusters/demo: no"`, 1))
-	s.condition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonConfigRejected, "chain clusters/demo: no")
-	s.condition(proxy, valid, metav1.ConditionFalse, v1alpha1.ReasonConfigRejected, "demo-proxy-1")
-	s.await("an Event that names what was refused", func() string { return s.event("ProxyServer", v1alpha1.ReasonConfigRejected, "chain clusters/demo: no") })
+	s.applyPod("demo-proxy-1", "proxy", "")
+	s.setPodReady("demo-proxy-1", "10.0.0.2")
+	s.applyReplicaStatus("demo-proxy-1", strings.Replace(healthyReplica, `"acknowledged": "v1"`, `"acknowledged": "v0", "nack": "listener: chain clusters/demo: no"`, 1))
+	s.waitForCondition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonConfigRejected, "chain clusters/demo: no")
+	s.waitForCondition(proxy, valid, metav1.ConditionFalse, v1alpha1.ReasonConfigRejected, "demo-proxy-1")
+	s.waitFor("an Event that names the rejected resource", func() string {
+		return s.checkEvent("ProxyServer", v1alpha1.ReasonConfigRejected, "chain clusters/demo: no")
+	})
 
 	if n := testutil.CollectAndCount(s.registry, "xdsd_ready"); n != 2 {
-		t.Errorf("%d objects have a metric", n)
+		t.Errorf("got metrics of %d objects, want 2", n)
 	}
 
-	// A pod that is gone takes its entry, and with it its verdict.
+	// The entry of a deleted pod is deleted, and no longer affects the conditions.
 	if err := s.client.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "demo-proxy-1"}}, client.GracePeriodSeconds(0)); err != nil {
 		t.Fatal(err)
 	}
-	s.condition(proxy, ready, metav1.ConditionTrue, v1alpha1.ReasonDeploymentReady, "demo-proxy-0")
-	s.await("the entry to be gone", func() string { // a pod that is going has one
+	s.waitForCondition(proxy, ready, metav1.ConditionTrue, v1alpha1.ReasonDeploymentReady, "demo-proxy-0")
+	s.waitFor("the entry to be deleted", func() string { // a pod that is being deleted keeps its entry
 		s.conditions(proxy)
 		if len(proxy.Status.Replicas) != 1 {
 			return fmt.Sprintf("%+v", proxy.Status.Replicas)
@@ -305,21 +307,22 @@ func TestProxyServerIsReadyWhenItsReplicasAre(t *testing.T) {
 		return ""
 	})
 
-	// A spec that the replica has not seen is not served, whatever it says.
+	// A replica that has not observed the current generation makes the ProxyServer not ready, whatever else it
+	// reports.
 	before := proxy.DeepCopy()
 	proxy.Spec.Backends = []v1alpha1.ProxyBackend{{Name: "late", Hostname: "api.demo." + s.namespace + ".example.com", Port: 6443, TargetService: "other", TargetNamespace: s.namespace}}
 	proxy.Spec.Backends[0].TargetPort.IntVal = 443
 	if err := s.client.Patch(t.Context(), proxy, client.MergeFrom(before)); err != nil {
 		t.Fatal(err)
 	}
-	s.condition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonReplicaBehind, "has observed generation 1, not 2")
-	s.report("demo-proxy-0", strings.Replace(healthy, `"observedGeneration": 1`, `"observedGeneration": 2`, 1))
-	s.condition(proxy, ready, metav1.ConditionTrue, v1alpha1.ReasonDeploymentReady, "")
-	s.condition(proxy, valid, metav1.ConditionFalse, string(model.ReasonNameConflict), "spec.backends[0] late")
+	s.waitForCondition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonReplicaBehind, "has observed generation 1, not 2")
+	s.applyReplicaStatus("demo-proxy-0", strings.Replace(healthyReplica, `"observedGeneration": 1`, `"observedGeneration": 2`, 1))
+	s.waitForCondition(proxy, ready, metav1.ConditionTrue, v1alpha1.ReasonDeploymentReady, "")
+	s.waitForCondition(proxy, valid, metav1.ConditionFalse, string(model.ReasonNameConflict), "spec.backends[0] late")
 }
 
-// event returns nothing when there is an Event of this kind.
-func (s *site) event(kind, reason, note string) string {
+// checkEvent returns an empty string if such an Event exists, otherwise all Events.
+func (s *site) checkEvent(kind, reason, note string) string {
 	s.Helper()
 	var list eventsv1.EventList
 	if err := s.client.List(s.Context(), &list, client.InNamespace(s.namespace)); err != nil {
@@ -335,58 +338,58 @@ func (s *site) event(kind, reason, note string) string {
 	return strings.Join(all, "\n")
 }
 
-func TestInfraIsReadyWhenItsPartsAnswer(t *testing.T) {
+func TestInfraIsReadyWhenItsComponentsAre(t *testing.T) {
 	s := newSite(t)
-	s.cluster("dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.120}, dns: {serverIP: 192.0.2.2}, proxy: {serverIP: 192.0.2.3}")
-	s.run()
+	s.applyCluster("dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.120}, dns: {serverIP: 192.0.2.2}, proxy: {serverIP: 192.0.2.3}")
+	s.startControl()
 	infra, ready := &v1alpha1.Infra{}, v1alpha1.ConditionReady
-	s.condition(infra, v1alpha1.ConditionHostedClusterBound, metav1.ConditionTrue, "Bound", "HostedCluster "+s.namespace+"/demo")
-	s.condition(infra, v1alpha1.ConditionNetworkValid, metav1.ConditionTrue, "Valid", "")
-	s.condition(infra, v1alpha1.ConditionNamesServed, metav1.ConditionFalse, "DNSNotReady", "1 of 1 replicas have no pod")
-	s.condition(infra, ready, metav1.ConditionFalse, "DNSNotReady", "DHCP: 1 of 1 replicas have no pod")
+	s.waitForCondition(infra, v1alpha1.ConditionHostedClusterBound, metav1.ConditionTrue, "Bound", "HostedCluster "+s.namespace+"/demo")
+	s.waitForCondition(infra, v1alpha1.ConditionNetworkValid, metav1.ConditionTrue, "Valid", "")
+	s.waitForCondition(infra, v1alpha1.ConditionNamesServed, metav1.ConditionFalse, "DNSNotReady", "1 of 1 replicas have no pod")
+	s.waitForCondition(infra, ready, metav1.ConditionFalse, "DNSNotReady", "DHCP: 1 of 1 replicas have no pod")
 
-	server := newAnswers(t)
-	dhcp := newReadiness(t)
-	s.pod("demo-dns-0", "dns", "{name: dns, containerPort: "+server.port+", protocol: UDP}")
-	s.ready("demo-dns-0", "127.0.0.1")
-	s.condition(infra, v1alpha1.ConditionNamesServed, metav1.ConditionFalse, "DNSNotReady", "SERVFAIL")
+	server := newDNSServer(t)
+	dhcp := newReadyServer(t)
+	s.applyPod("demo-dns-0", "dns", "{name: dns, containerPort: "+server.port+", protocol: UDP}")
+	s.setPodReady("demo-dns-0", "127.0.0.1")
+	s.waitForCondition(infra, v1alpha1.ConditionNamesServed, metav1.ConditionFalse, "DNSNotReady", "SERVFAIL")
 	service := &corev1.Service{}
 	if err := s.client.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "demo-proxy"}, service); err != nil {
 		t.Fatal(err)
 	}
-	server.says("10.9.9.9")
-	s.condition(infra, v1alpha1.ConditionNamesServed, metav1.ConditionFalse, "DNSNotReady", "answer [10.9.9.9], want ["+service.Spec.ClusterIP+"]")
-	server.says(service.Spec.ClusterIP)
-	s.condition(infra, v1alpha1.ConditionNamesServed, metav1.ConditionTrue, "Served", "")
+	server.setAddress("10.9.9.9")
+	s.waitForCondition(infra, v1alpha1.ConditionNamesServed, metav1.ConditionFalse, "DNSNotReady", "answer [10.9.9.9], want ["+service.Spec.ClusterIP+"]")
+	server.setAddress(service.Spec.ClusterIP)
+	s.waitForCondition(infra, v1alpha1.ConditionNamesServed, metav1.ConditionTrue, "Served", "")
 
-	s.pod("demo-dhcp-0", "dhcp", "{name: health, containerPort: "+dhcp.port+"}")
-	s.ready("demo-dhcp-0", "127.0.0.1")
-	s.condition(infra, ready, metav1.ConditionFalse, "DHCPNotReady", "is not ready: not synced")
+	s.applyPod("demo-dhcp-0", "dhcp", "{name: health, containerPort: "+dhcp.port+"}")
+	s.setPodReady("demo-dhcp-0", "127.0.0.1")
+	s.waitForCondition(infra, ready, metav1.ConditionFalse, "DHCPNotReady", "is not ready: not synced")
 	dhcp.ready.Store(true)
-	s.condition(infra, ready, metav1.ConditionFalse, "ProxyNotReady", "ProxyServer demo: no pod")
-	s.pod("demo-proxy-0", "proxy", "")
-	s.ready("demo-proxy-0", "10.0.0.1")
-	s.report("demo-proxy-0", healthy)
-	s.condition(infra, ready, metav1.ConditionTrue, "Ready", "")
+	s.waitForCondition(infra, ready, metav1.ConditionFalse, "ProxyNotReady", "ProxyServer demo: no pod")
+	s.applyPod("demo-proxy-0", "proxy", "")
+	s.setPodReady("demo-proxy-0", "10.0.0.1")
+	s.applyReplicaStatus("demo-proxy-0", healthyReplica)
+	s.waitForCondition(infra, ready, metav1.ConditionTrue, "Ready", "")
 	if c := infra.Status.ComponentStatus; c == nil || !c.DHCPReady || !c.DNSReady || !c.ProxyReady {
-		t.Errorf("components are %+v", c)
+		t.Errorf("got components %+v", c)
 	}
-	s.await("an Event", func() string { return s.event("Infra", "Ready", "Ready: all enabled components") })
+	s.waitFor("an Event", func() string { return s.checkEvent("Infra", "Ready", "Ready: all enabled components") })
 
 	dhcp.ready.Store(false)
-	s.condition(infra, ready, metav1.ConditionFalse, "DHCPNotReady", "")
+	s.waitForCondition(infra, ready, metav1.ConditionFalse, "DHCPNotReady", "")
 	if c := infra.Status.ComponentStatus; c.DHCPReady || !c.DNSReady {
-		t.Errorf("components are %+v", c)
+		t.Errorf("got components %+v", c)
 	}
 }
 
-// answers is a DNS server that says one thing.
-type answers struct {
-	port string
-	says func(address string)
+// dnsServer answers each query with one address, and with SERVFAIL until setAddress is called.
+type dnsServer struct {
+	port       string
+	setAddress func(address string)
 }
 
-func newAnswers(t *testing.T) *answers {
+func newDNSServer(t *testing.T) *dnsServer {
 	t.Helper()
 	conn, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
 	if err != nil {
@@ -399,32 +402,32 @@ func newAnswers(t *testing.T) *answers {
 			m = new(dns.Msg).SetReply(r)
 			m.Answer = []dns.RR{&dns.A{Hdr: dns.RR_Header{Name: r.Question[0].Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 30}, A: net.ParseIP(*a)}}
 		}
-		_ = w.WriteMsg(m) // a client that is gone asks again
+		_ = w.WriteMsg(m) // clients retry after a failed write
 	})}
-	ended := make(chan struct{})
+	done := make(chan struct{})
 	go func() {
-		defer close(ended)
-		_ = server.ActivateAndServe() // ends with Shutdown
+		defer close(done)
+		_ = server.ActivateAndServe() // returns after Shutdown
 	}()
 	t.Cleanup(func() {
 		if err := server.Shutdown(); err != nil {
 			t.Error(err)
 		}
-		<-ended
+		<-done
 	})
-	port := conn.LocalAddr().(*net.UDPAddr).Port //nolint:errcheck // what else would it be
-	return &answers{port: strconv.Itoa(port), says: func(a string) { address.Store(&a) }}
+	port := conn.LocalAddr().(*net.UDPAddr).Port //nolint:errcheck // always a UDPAddr
+	return &dnsServer{port: strconv.Itoa(port), setAddress: func(a string) { address.Store(&a) }}
 }
 
-// readiness is a daemon's /readyz.
-type readiness struct {
+// readyServer serves /readyz of a daemon.
+type readyServer struct {
 	port  string
 	ready atomic.Bool
 }
 
-func newReadiness(t *testing.T) *readiness {
+func newReadyServer(t *testing.T) *readyServer {
 	t.Helper()
-	r := &readiness{}
+	r := &readyServer{}
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -434,17 +437,17 @@ func newReadiness(t *testing.T) *readiness {
 			http.Error(w, "not synced", http.StatusServiceUnavailable)
 		}
 	})}
-	ended := make(chan struct{})
+	done := make(chan struct{})
 	go func() {
-		defer close(ended)
-		_ = server.Serve(l) // ends with Close
+		defer close(done)
+		_ = server.Serve(l) // returns after Close
 	}()
 	t.Cleanup(func() {
 		if err := server.Close(); err != nil {
 			t.Error(err)
 		}
-		<-ended
+		<-done
 	})
-	r.port = strconv.Itoa(l.Addr().(*net.TCPAddr).Port) //nolint:errcheck // what else would it be
+	r.port = strconv.Itoa(l.Addr().(*net.TCPAddr).Port) //nolint:errcheck // always a TCPAddr
 	return r
 }

@@ -1,6 +1,6 @@
-// Package control keeps the status of Infras and ProxyServers true: one leader in a
-// management cluster sums up what the replicas report and what it finds out by asking.
+// Package control writes the status of Infras and ProxyServers, from the reports of replicas and from probes, and
+// maintains the apps ingress in hosted clusters. One replica leads in a management cluster.
 //
-// The verdicts are pure functions (proxystatus.go, infrastatus.go); the reconcilers
-// gather what they judge and write what they say.
+// Statuses are computed by pure functions (appsstatus.go, infrastatus.go, proxystatus.go). The reconcilers gather
+// their inputs and write their results.
 package control

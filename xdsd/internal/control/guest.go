@@ -20,30 +20,29 @@ import (
 )
 
 const (
-	// guestsAtOnce is how many hosted clusters are spoken to at once. One that does not
-	// answer is not spoken to: the store knows of it.
-	guestsAtOnce = 32
-	// guestTimeout bounds what is done in one hosted cluster at a time.
+	// guestConcurrency limits the number of hosted clusters reconciled at a time. Unreachable clusters are not
+	// reconciled, because the store detects them.
+	guestConcurrency = 32
+	// guestTimeout bounds one reconciliation in a hosted cluster.
 	guestTimeout = 45 * time.Second
-	// lookEvery is how often a cluster without an address is asked why, and lookSeldom how
-	// often one is gone over in which all is well.
-	lookEvery, lookSeldom = 15 * time.Second, 10 * time.Minute
-	// announceWithin is how long a speaker may take to say that it announces an address.
-	announceWithin = 30 * time.Second
-	// firstRetry and lastRetry bound the wait after something went wrong.
+	// checkInterval is the interval of checks of a hosted cluster with a fault, and resyncInterval of one without.
+	checkInterval, resyncInterval = 15 * time.Second, 10 * time.Minute
+	// announceTimeout is how long a speaker may take to announce a new address before it is a fault.
+	announceTimeout = 30 * time.Second
+	// firstRetry and lastRetry bound the backoff after failures.
 	firstRetry, lastRetry = time.Second, 2 * time.Minute
 )
 
-// guestReconciler makes hosted clusters as Infras want them.
+// guestReconciler applies and deletes the objects of Infras in hosted clusters.
 type guestReconciler struct {
-	client   client.Client // of the management cluster
-	live     client.Reader
-	known    *knowledge
-	outcomes *outcomes
-	guests   *guests
-	remains  *Remains
-	retry    workqueue.TypedRateLimiter[client.ObjectKey]
-	log      *slog.Logger
+	client    client.Client // of the management cluster
+	live      client.Reader
+	indexes   *indexCache
+	outcomes  *outcomes
+	conns     *guestConns
+	leftovers *Leftovers
+	retry     workqueue.TypedRateLimiter[client.ObjectKey]
+	log       *slog.Logger
 }
 
 func newRetry() workqueue.TypedRateLimiter[client.ObjectKey] {
@@ -54,8 +53,8 @@ func (r *guestReconciler) register(m ctrl.Manager) error {
 	r.retry = newRetry()
 	err := ctrl.NewControllerManagedBy(m).Named("guest").
 		For(&v1alpha1.Infra{}).
-		WatchesRawSource(changesOf(r.known, infraMeanings)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: guestsAtOnce}).
+		WatchesRawSource(snapshotChanges(r.indexes, infraFingerprints)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: guestConcurrency}).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("setting up the controller of hosted clusters: %w", err)
@@ -63,8 +62,8 @@ func (r *guestReconciler) register(m ctrl.Manager) error {
 	return nil
 }
 
-// Reconcile is reconcile.Reconciler's. What goes wrong in a hosted cluster is an outcome
-// and tried again, later and later; it is no error of ours.
+// Reconcile implements reconcile.Reconciler. A failure in a hosted cluster is recorded as an outcome and retried
+// with backoff; only other errors are returned.
 func (r *guestReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, guestTimeout)
 	defer cancel()
@@ -74,150 +73,152 @@ func (r *guestReconciler) Reconcile(ctx context.Context, request ctrl.Request) (
 	if client.IgnoreNotFound(err) != nil {
 		return ctrl.Result{}, fmt.Errorf("reading Infra %s: %w", key, err)
 	}
-	x := r.known.now()
+	x := r.indexes.current()
 	if x == nil {
-		return ctrl.Result{}, nil // what changes that comes here again
+		return ctrl.Result{}, nil // the first snapshot enqueues the object again
 	}
 	i := x.infras[key.String()]
-	if err != nil || !wantsHosted(object, i) {
-		return r.leave(ctx, key)
+	if err != nil || !managesAppsService(object, i) {
+		return r.cleanUp(ctx, key)
 	}
-	if !r.leaveOthers(ctx, key, i.Cluster) {
-		return r.later(key), nil
+	if !r.cleanUpOthers(ctx, key, i.Cluster) {
+		return r.retryLater(key), nil
 	}
-	if !i.Cluster.Apps.Followed { // the store says why, and when that changes
+	if !i.Cluster.Apps.Followed { // the model reports the reason as a problem, and its next change enqueues the Infra
 		r.outcomes.set(key, outcome{created: r.outcomes.get(key).created})
 		return ctrl.Result{}, nil
 	}
 	return r.ensure(ctx, object, i.Cluster)
 }
 
-// ensure makes the hosted cluster as it is to be, and takes down what came of it.
+// ensure applies the objects in the hosted cluster and records the outcome.
 func (r *guestReconciler) ensure(ctx context.Context, object *v1alpha1.Infra, cluster *model.Cluster) (ctrl.Result, error) {
 	key := client.ObjectKeyFromObject(object)
-	r.remains.note(key.String(), cluster.Key(), nil) // it is wanted again
-	g, err := r.guests.of(ctx, key, cluster)
+	r.leftovers.record(key.String(), cluster.Key(), nil) // objects in this cluster are not leftovers
+	g, err := r.conns.get(ctx, key, cluster)
 	if err != nil {
-		return r.failed(key, outcome{}, err)
+		return r.recordFault(key, outcome{}, err)
 	}
 	w := &guest.Wanted{
 		Infra: key, Apps: object.Spec.AppsIngress, Service: object.Spec.AppsIngress.ServiceKey(cluster.Name),
 	}
 	var installing *guest.Fault
-	if !w.Apps.LacksClass(cluster.Platform) { // else MetalLB would be what conflicts
+	if !w.Apps.LacksClass(cluster.Platform) { // without a class, MetalLB and the cloud controller would both write the Service's status
 		installing = g.cluster.EnsureMetalLB(ctx, w)
 	}
-	service, err := g.cluster.EnsureService(ctx, w) // meanwhile, and MetalLB finds it
+	service, err := g.cluster.EnsureService(ctx, w) // also while MetalLB is being installed: it assigns an address once it runs
 	if err != nil {
-		return r.failed(key, r.outcomes.get(key), err)
+		return r.recordFault(key, r.outcomes.get(key), err)
 	}
-	now := outcome{created: service.CreationTimestamp.Time}
-	due, err := r.ensureReader(ctx, object, g, w)
+	result := outcome{created: service.CreationTimestamp.Time}
+	renewal, err := r.ensureReader(ctx, object, g, w)
 	if err != nil {
-		return r.failed(key, now, err)
+		return r.recordFault(key, result, err)
 	}
-	if g.service != w.Service { // another name than before, or nobody knows
-		removed, err := g.cluster.Remove(ctx, func(infra string, o client.Object) bool { return infra == key.String() && !w.Kept(o) })
-		r.tell(key, removed)
+	if g.service != w.Service { // the name has changed, or this process has not ensured the Service before
+		removed, err := g.cluster.Remove(ctx, func(infra string, o client.Object) bool { return infra == key.String() && !w.Includes(o) })
+		r.logRemoved(key, removed)
 		if err != nil {
-			return r.failed(key, now, err)
+			return r.recordFault(key, result, err)
 		}
 		g.service = w.Service
 	}
 	r.retry.Forget(key)
-	again := min(lookSeldom, max(time.Until(due), time.Second))
-	now.fault, again = r.look(ctx, g, w, service, again)
+	requeueAfter := min(resyncInterval, max(time.Until(renewal), time.Second))
+	result.fault, requeueAfter = r.check(ctx, g, w, service, requeueAfter)
 	if installing != nil {
-		// The cause of there being no address; of nobody announcing it only where it failed.
-		if now.fault != nil && (g.addressed.IsZero() || installing.Reason == v1alpha1.AppsIngressInstallFailed) {
-			now.fault = installing
+		// An unfinished installation explains a missing address; a missing announcement only if the installation
+		// failed.
+		if result.fault != nil && (g.addressSince.IsZero() || installing.Reason == v1alpha1.AppsIngressInstallFailed) {
+			result.fault = installing
 		}
-		again = min(again, lookEvery)
+		requeueAfter = min(requeueAfter, checkInterval)
 	}
-	r.outcomes.set(key, now)
-	return ctrl.Result{RequeueAfter: wait.Jitter(again*9/10, 0.2)}, nil
+	r.outcomes.set(key, result)
+	return ctrl.Result{RequeueAfter: wait.Jitter(requeueAfter*9/10, 0.2)}, nil
 }
 
-// look finds out why there is no address, or why nobody hears of it.
-func (r *guestReconciler) look(ctx context.Context, g *guestOf, w *guest.Wanted, service *corev1.Service, otherwise time.Duration) (*guest.Fault, time.Duration) {
+// check returns why the Service has no usable address, or nil, and when to check again: after resync if there is no
+// fault.
+func (r *guestReconciler) check(ctx context.Context, g *guestConn, w *guest.Wanted, service *corev1.Service, resync time.Duration) (*guest.Fault, time.Duration) {
 	if len(service.Status.LoadBalancer.Ingress) == 0 {
-		g.addressed = time.Time{}
-		return g.cluster.Unassigned(ctx, w, service), lookEvery
+		g.addressSince = time.Time{}
+		return g.cluster.AddressFault(ctx, w, service), checkInterval
 	}
-	if g.addressed.IsZero() {
-		g.addressed = time.Now()
+	if g.addressSince.IsZero() {
+		g.addressSince = time.Now()
 	}
-	if fault := g.cluster.Unselected(ctx, w); fault != nil {
-		return fault, lookEvery
+	if fault := g.cluster.SelectorFault(ctx, w); fault != nil {
+		return fault, checkInterval
 	}
-	fault := g.cluster.Unannounced(ctx, w)
+	fault := g.cluster.AnnouncementFault(ctx, w)
 	switch {
 	case fault == nil:
-		return nil, otherwise
-	case time.Since(g.addressed) < announceWithin:
-		return nil, announceWithin - time.Since(g.addressed) + time.Second
+		return nil, resync
+	case time.Since(g.addressSince) < announceTimeout:
+		return nil, announceTimeout - time.Since(g.addressSince) + time.Second
 	default:
-		return fault, lookEvery
+		return fault, checkInterval
 	}
 }
 
-// failed takes down a fault, and tries again later.
-func (r *guestReconciler) failed(key client.ObjectKey, now outcome, err error) (ctrl.Result, error) {
-	if !errors.As(err, &now.fault) {
+// recordFault records a guest.Fault as the outcome and retries with backoff. It returns any other error.
+func (r *guestReconciler) recordFault(key client.ObjectKey, result outcome, err error) (ctrl.Result, error) {
+	if !errors.As(err, &result.fault) {
 		return ctrl.Result{}, err
 	}
-	r.outcomes.set(key, now)
-	return r.later(key), nil
+	r.outcomes.set(key, result)
+	return r.retryLater(key), nil
 }
 
-// later is after a wait that grows each time, and is never quite the same for two.
-func (r *guestReconciler) later(key client.ObjectKey) ctrl.Result {
+// retryLater requeues with exponential backoff and jitter.
+func (r *guestReconciler) retryLater(key client.ObjectKey) ctrl.Result {
 	return ctrl.Result{RequeueAfter: wait.Jitter(r.retry.When(key), 0.2)}
 }
 
-func (r *guestReconciler) tell(key client.ObjectKey, removed []string) {
+func (r *guestReconciler) logRemoved(key client.ObjectKey, removed []string) {
 	for _, what := range removed {
-		r.log.Info("removed from the hosted cluster", "infra", key.String(), "object", what)
+		r.log.Info("deleted from the hosted cluster", "infra", key.String(), "object", what)
 	}
 }
 
-// leave takes away what an Infra has in any hosted cluster.
-func (r *guestReconciler) leave(ctx context.Context, key client.ObjectKey) (ctrl.Result, error) {
-	if !r.leaveOthers(ctx, key, nil) {
-		return r.later(key), nil
+// cleanUp deletes the objects of an Infra in all hosted clusters, and the reader's Secret.
+func (r *guestReconciler) cleanUp(ctx context.Context, key client.ObjectKey) (ctrl.Result, error) {
+	if !r.cleanUpOthers(ctx, key, nil) {
+		return r.retryLater(key), nil
 	}
 	r.retry.Forget(key)
 	r.outcomes.forget(key)
 	return ctrl.Result{}, r.removeReader(ctx, key)
 }
 
-// leaveOthers takes away what an Infra has in hosted clusters other than the one that is
-// its own, and reports whether that is done.
-func (r *guestReconciler) leaveOthers(ctx context.Context, key client.ObjectKey, own *model.Cluster) bool {
+// cleanUpOthers deletes the objects of an Infra in all hosted clusters but own, which may be nil. It reports
+// whether all are deleted.
+func (r *guestReconciler) cleanUpOthers(ctx context.Context, key client.ObjectKey, own *model.Cluster) bool {
 	done := true
-	for _, g := range r.guests.others(key, own) {
-		if !r.exists(g) { // and what was in it is gone with it
-			r.remains.note(key.String(), g.of.Key(), nil)
-			r.guests.drop(key, g)
+	for _, g := range r.conns.others(key, own) {
+		if !r.exists(g) { // its objects were deleted with it
+			r.leftovers.record(key.String(), g.ref.Key(), nil)
+			r.conns.drop(key, g)
 			continue
 		}
 		removed, err := g.cluster.Remove(ctx, func(infra string, _ client.Object) bool { return infra == key.String() })
-		r.tell(key, removed)
-		r.remains.note(key.String(), g.of.Key(), err)
+		r.logRemoved(key, removed)
+		r.leftovers.record(key.String(), g.ref.Key(), err)
 		if err != nil {
-			r.log.Error("objects of the Infra remain in the hosted cluster", "infra", key.String(), "hostedcluster", g.of.Key(), "err", err)
+			r.log.Error("objects of the Infra remain in the hosted cluster", "infra", key.String(), "hostedcluster", g.ref.Key(), "err", err)
 			done = false
 			continue
 		}
-		r.guests.drop(key, g)
+		r.conns.drop(key, g)
 	}
 	return done
 }
 
-// exists reports whether a hosted cluster is still there.
-func (r *guestReconciler) exists(g *guestOf) bool {
-	for _, c := range r.known.now().Clusters {
-		if c.Ref == g.of && c.UID == g.uid {
+// exists reports whether the hosted cluster of a connection still exists.
+func (r *guestReconciler) exists(g *guestConn) bool {
+	for _, c := range r.indexes.current().Clusters {
+		if c.Ref == g.ref && c.UID == g.uid {
 			return true
 		}
 	}

@@ -7,23 +7,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestFaultsAreRetriedLaterAndLater: the wait doubles up to two minutes, for each Infra by itself.
-func TestFaultsAreRetriedLaterAndLater(t *testing.T) {
+// TestFaultsAreRetriedWithBackoff checks that the wait doubles up to two minutes, for each Infra separately.
+func TestFaultsAreRetriedWithBackoff(t *testing.T) {
 	r := &guestReconciler{retry: newRetry()}
 	key := client.ObjectKey{Namespace: "clusters", Name: "demo"}
 	want := firstRetry
 	for range 12 {
-		got := r.later(key).RequeueAfter
+		got := r.retryLater(key).RequeueAfter
 		if got < want || got > want+want/5 {
-			t.Errorf("waits %s, want %s or up to a fifth more", got, want)
+			t.Errorf("got wait %s, want %s or up to a fifth more", got, want)
 		}
 		want = min(2*want, lastRetry)
 	}
-	if got := r.later(client.ObjectKey{Namespace: "clusters", Name: "other"}).RequeueAfter; got > 2*time.Second {
-		t.Errorf("another Infra waits %s", got)
+	if got := r.retryLater(client.ObjectKey{Namespace: "clusters", Name: "other"}).RequeueAfter; got > 2*time.Second {
+		t.Errorf("got wait %s of another Infra", got)
 	}
 	r.retry.Forget(key)
-	if got := r.later(key).RequeueAfter; got > 2*time.Second {
-		t.Errorf("after a success it waits %s", got)
+	if got := r.retryLater(key).RequeueAfter; got > 2*time.Second {
+		t.Errorf("got wait %s after a success", got)
 	}
 }

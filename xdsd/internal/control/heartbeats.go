@@ -14,66 +14,65 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// maxMissed is how many heartbeats in a row a replica may miss.
+// maxMissed is the number of consecutive missed heartbeats that makes a replica silent.
 const maxMissed = 3
 
-// heartbeats finds replicas that have stopped reporting.
+// heartbeats detects replicas that have stopped reporting.
 //
-// It compares a heartbeat only with the one before, since clocks differ between nodes; and counts
-// only what it has read from the API server itself, so that an outage of the API server, in which no
-// replica can report, does not make them all silent. Safe for concurrent use with different objects,
-// which is how a controller reconciles.
+// It compares a heartbeat only with the previous one of the same replica, because clocks differ between nodes. It
+// counts only what it has read from the API server itself: during an outage of the API server no replica can
+// report, and all of them would become silent. It is safe for concurrent use with different ProxyServers.
 type heartbeats struct {
 	live     client.Reader
-	interval time.Duration // between two looks at a ProxyServer
+	interval time.Duration // between two counted reads of a ProxyServer
 
-	mu   sync.Mutex
-	seen map[client.ObjectKey]*beats
+	mu      sync.Mutex
+	byProxy map[client.ObjectKey]*replicaHeartbeats
 }
 
-// beats are the heartbeats of a ProxyServer's replicas, by pod.
-type beats struct {
-	looked time.Time
-	last   map[string]metav1.Time
-	missed map[string]int
+// replicaHeartbeats are the heartbeats of a ProxyServer's replicas, by pod.
+type replicaHeartbeats struct {
+	counted time.Time
+	last    map[string]metav1.Time
+	missed  map[string]int
 }
 
 func newHeartbeats(live client.Reader, interval time.Duration) *heartbeats {
-	return &heartbeats{live: live, interval: interval, seen: map[client.ObjectKey]*beats{}}
+	return &heartbeats{live: live, interval: interval, byProxy: map[client.ObjectKey]*replicaHeartbeats{}}
 }
 
-// forget drops what is known of a ProxyServer that is gone.
+// forget removes a deleted ProxyServer.
 func (h *heartbeats) forget(key client.ObjectKey) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.seen, key)
+	delete(h.byProxy, key)
 }
 
-func (h *heartbeats) of(key client.ObjectKey) *beats {
+func (h *heartbeats) of(key client.ObjectKey) *replicaHeartbeats {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.seen[key] == nil {
-		h.seen[key] = &beats{}
+	if h.byProxy[key] == nil {
+		h.byProxy[key] = &replicaHeartbeats{}
 	}
-	return h.seen[key]
+	return h.byProxy[key]
 }
 
-// silent returns the pods of a ProxyServer whose replicas have missed too many heartbeats, with an
-// error as far as is known from before. A replica of an older version, which has none, is not judged.
+// silent returns the pods of a ProxyServer whose replicas have missed maxMissed heartbeats; with an error, those
+// known from the previous call. Replicas of versions without heartbeats are never silent.
 func (h *heartbeats) silent(ctx context.Context, key client.ObjectKey, now time.Time) (map[string]bool, error) {
 	b := h.of(key)
-	due := now.Sub(b.looked) >= h.interval
-	if due || len(b.silent()) > 0 { // which may be back
+	due := now.Sub(b.counted) >= h.interval
+	if due || len(b.silent()) > 0 { // silent replicas may report again at any time
 		object := &v1alpha1.ProxyServer{}
 		if err := h.live.Get(ctx, key, object); err != nil && !apierrors.IsNotFound(err) {
 			return b.silent(), fmt.Errorf("reading the heartbeats of replicas: %w", err)
 		}
-		b.look(object, now, h.interval)
+		b.record(object, now, h.interval)
 	}
 	return b.silent(), nil
 }
 
-func (b *beats) silent() map[string]bool {
+func (b *replicaHeartbeats) silent() map[string]bool {
 	list := map[string]bool{}
 	for pod, missed := range b.missed {
 		if missed >= maxMissed {
@@ -83,9 +82,9 @@ func (b *beats) silent() map[string]bool {
 	return list
 }
 
-// look records heartbeats. One that has not changed for an interval is missed.
-func (b *beats) look(p *v1alpha1.ProxyServer, now time.Time, interval time.Duration) {
-	due := now.Sub(b.looked) >= interval
+// record records the heartbeats of p. Once per interval, a heartbeat that has not changed is counted as missed.
+func (b *replicaHeartbeats) record(p *v1alpha1.ProxyServer, now time.Time, interval time.Duration) {
+	due := now.Sub(b.counted) >= interval
 	ready := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReady)
 	wasSilent := ready != nil && ready.Reason == v1alpha1.ReasonReplicaSilent
 	last, missed := map[string]metav1.Time{}, map[string]int{}
@@ -97,7 +96,7 @@ func (b *beats) look(p *v1alpha1.ProxyServer, now time.Time, interval time.Durat
 		before, known := b.last[r.Pod]
 		switch {
 		case !known && wasSilent && now.Sub(r.HeartbeatTime.Time) > maxMissed*interval:
-			missed[r.Pod] = maxMissed // the leader before has counted
+			missed[r.Pod] = maxMissed // counted by the previous leader
 		case known && before.Equal(&r.HeartbeatTime):
 			missed[r.Pod] = b.missed[r.Pod]
 			if due {
@@ -107,6 +106,6 @@ func (b *beats) look(p *v1alpha1.ProxyServer, now time.Time, interval time.Durat
 	}
 	b.last, b.missed = last, missed
 	if due {
-		b.looked = now
+		b.counted = now
 	}
 }

@@ -19,20 +19,20 @@ import (
 )
 
 func TestReplicasThatStopReportingAreSilent(t *testing.T) {
-	const away = -1 // the API server does not answer
+	const unavailable = -1 // the API server is unavailable
 	for _, tc := range []struct {
 		name string
-		// heartbeats of replicas a and b at each look, in minutes; 0 for none.
-		a, b []int
-		was  string // reason of Ready at the beginning
-		want []string
+		// heartbeats of replicas a and b at each check, in minutes; 0 for none
+		a, b        []int
+		readyReason string // reason of the condition Ready before the first check
+		want        []string
 	}{
 		{name: "both report", a: []int{1, 2, 3, 4, 5}, b: []int{9, 8, 7, 6, 5}, want: []string{"", "", "", "", ""}},
-		{name: "one stops, and reports again", a: []int{1, 1, 1, 1, 2}, b: []int{1, 2, 3, 4, 5}, want: []string{"", "", "", "a", ""}},
-		{name: "one is of a version without heartbeats", a: []int{0, 0, 0, 0, 0}, b: []int{1, 2, 3, 4, 5}, want: []string{"", "", "", "", ""}},
-		{name: "the API server is away", a: []int{1, away, away, away, 1, 2}, b: []int{1, away, away, away, 1, 2}, want: []string{"", "error", "error", "error", "", ""}},
-		{name: "another leader has found one silent", a: []int{-99, -99, 3}, b: []int{1, 2, 3}, was: v1alpha1.ReasonReplicaSilent, want: []string{"a", "a", ""}},
-		{name: "another leader has found both to report", a: []int{-99, -99, -99, -99}, b: []int{1, 2, 3, 4}, was: v1alpha1.ReasonDeploymentReady, want: []string{"", "", "", "a"}},
+		{name: "one stops and reports again", a: []int{1, 1, 1, 1, 2}, b: []int{1, 2, 3, 4, 5}, want: []string{"", "", "", "a", ""}},
+		{name: "one has a version without heartbeats", a: []int{0, 0, 0, 0, 0}, b: []int{1, 2, 3, 4, 5}, want: []string{"", "", "", "", ""}},
+		{name: "the API server is unavailable", a: []int{1, unavailable, unavailable, unavailable, 1, 2}, b: []int{1, unavailable, unavailable, unavailable, 1, 2}, want: []string{"", "error", "error", "error", "", ""}},
+		{name: "one was silent under the previous leader", a: []int{-99, -99, 3}, b: []int{1, 2, 3}, readyReason: v1alpha1.ReasonReplicaSilent, want: []string{"a", "a", ""}},
+		{name: "both reported under the previous leader", a: []int{-99, -99, -99, -99}, b: []int{1, 2, 3, 4}, readyReason: v1alpha1.ReasonDeploymentReady, want: []string{"", "", "", "a"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			scheme := runtime.NewScheme()
@@ -41,14 +41,14 @@ func TestReplicasThatStopReportingAreSilent(t *testing.T) {
 			}
 			start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 			object := &v1alpha1.ProxyServer{ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: "demo"}}
-			if tc.was != "" {
-				object.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: tc.was}}
+			if tc.readyReason != "" {
+				object.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: tc.readyReason}}
 			}
 			outage := false
 			c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(object).WithStatusSubresource(object).WithInterceptorFuncs(interceptor.Funcs{
 				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
 					if outage {
-						return errors.New("away")
+						return errors.New("unavailable")
 					}
 					return c.Get(ctx, key, o, options...)
 				},
@@ -56,7 +56,7 @@ func TestReplicasThatStopReportingAreSilent(t *testing.T) {
 			h := newHeartbeats(c, time.Minute)
 			key := client.ObjectKeyFromObject(object)
 			for i, want := range tc.want {
-				outage = tc.a[i] == away
+				outage = tc.a[i] == unavailable
 				object.Status.Replicas = nil
 				for pod, minute := range map[string]int{"a": tc.a[i], "b": tc.b[i]} {
 					r := v1alpha1.ReplicaStatus{Pod: pod}
@@ -75,10 +75,10 @@ func TestReplicasThatStopReportingAreSilent(t *testing.T) {
 					got = "error"
 				}
 				if got != want {
-					t.Errorf("look %d: silent is %q, want %q", i, got, want)
+					t.Errorf("check %d: silent is %q, want %q", i, got, want)
 				}
 				if again, err := h.silent(t.Context(), key, now.Add(time.Second)); err == nil && len(again) != len(silent) {
-					t.Errorf("look %d: a second look a second later counts", i)
+					t.Errorf("check %d: another check a second later is counted", i)
 				}
 			}
 		})

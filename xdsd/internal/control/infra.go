@@ -22,14 +22,14 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/report"
 )
 
-// infraReconciler keeps the status of Infras.
+// infraReconciler writes the status of Infras.
 type infraReconciler struct {
-	client   client.Client
-	known    *knowledge
-	said     *verdicts
-	recorder events.EventRecorder
-	probe    *prober
-	every    time.Duration // how often the parts are asked, give or take a tenth
+	client        client.Client
+	indexes       *indexCache
+	metrics       *statusMetrics
+	recorder      events.EventRecorder
+	probe         *prober
+	probeInterval time.Duration // plus or minus a tenth
 }
 
 func (r *infraReconciler) register(m ctrl.Manager) error {
@@ -37,8 +37,8 @@ func (r *infraReconciler) register(m ctrl.Manager) error {
 		For(&v1alpha1.Infra{}).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(byLabel(v1alpha1.LabelInfra))).
 		Watches(&v1alpha1.ProxyServer{}, handler.EnqueueRequestsFromMapFunc(infraOfProxy)).
-		WatchesRawSource(changesOf(r.known, infraMeanings)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: parallel}).
+		WatchesRawSource(snapshotChanges(r.indexes, infraFingerprints)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrentReconciles}).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("setting up the controller of Infras: %w", err)
@@ -54,55 +54,55 @@ func infraOfProxy(_ context.Context, object client.Object) []ctrl.Request {
 	return []ctrl.Request{{NamespacedName: client.ObjectKey{Namespace: p.Namespace, Name: p.Spec.InfraRef.Name}}}
 }
 
-// Reconcile is reconcile.Reconciler's.
+// Reconcile implements reconcile.Reconciler.
 func (r *infraReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, reconcileTimeout)
 	defer cancel()
 	object := &v1alpha1.Infra{}
 	if err := r.client.Get(ctx, request.NamespacedName, object); err != nil {
-		r.said.setReady("Infra", request.NamespacedName, nil)
+		r.metrics.setReady("Infra", request.NamespacedName, nil)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	x := r.known.now()
+	x := r.indexes.current()
 	if x == nil {
-		return ctrl.Result{}, nil // what changes that comes here again
+		return ctrl.Result{}, nil // the first snapshot enqueues the object again
 	}
 	f := &infraFacts{object: object, infra: x.infras[request.String()]}
 	if f.infra != nil {
 		f.problems = x.problemsOf(f.infra)
-	} else { // it may be what cannot be read
+	} else { // a problem may be the reason why the model does not contain the Infra
 		f.problems = x.problems[model.Ref{Kind: "Infra", Namespace: object.Namespace, Name: object.Name}]
 	}
-	if err := r.look(ctx, f); err != nil {
+	if err := r.probeComponents(ctx, f); err != nil {
 		return ctrl.Result{}, err
 	}
 	if err := r.write(ctx, f); err != nil {
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{RequeueAfter: wait.Jitter(r.every*9/10, 0.2)}, nil
+	return ctrl.Result{RequeueAfter: wait.Jitter(r.probeInterval*9/10, 0.2)}, nil
 }
 
-// look finds out how the components fare.
-func (r *infraReconciler) look(ctx context.Context, f *infraFacts) error {
+// probeComponents probes the enabled components and records their faults in f.
+func (r *infraReconciler) probeComponents(ctx context.Context, f *infraFacts) error {
 	components := &f.object.Spec.InfraComponents
 	if f.dhcp.enabled = components.DHCP.IsEnabled(); f.dhcp.enabled {
 		pods, err := r.pods(ctx, f, v1alpha1.ComponentDHCP)
 		if err != nil {
 			return err
 		}
-		f.dhcp.fault = ask(pods, len(components.DHCP.EffectiveInstances()), func(pod *corev1.Pod) error { return r.probe.askReady(ctx, pod) })
+		f.dhcp.fault = probePods(pods, len(components.DHCP.EffectiveInstances()), func(pod *corev1.Pod) error { return r.probe.checkReady(ctx, pod) })
 	}
 	if f.dns.enabled = components.DNS.IsEnabled(); f.dns.enabled {
 		pods, err := r.pods(ctx, f, v1alpha1.ComponentDNS)
 		if err != nil {
 			return err
 		}
-		q, ok := questionOf(f.infra)
-		f.dns.fault = ask(pods, len(components.DNS.EffectiveInstances()), func(pod *corev1.Pod) error {
+		q, ok := dnsQueryOf(f.infra)
+		f.dns.fault = probePods(pods, len(components.DNS.EffectiveInstances()), func(pod *corev1.Pod) error {
 			if !ok {
 				return fmt.Errorf("has no name to query: the control plane is unknown")
 			}
-			return r.probe.askDNS(ctx, pod, q)
+			return r.probe.queryDNS(ctx, pod, q)
 		})
 	}
 	if f.proxy.enabled = components.Proxy.IsEnabled(); f.proxy.enabled {
@@ -119,27 +119,28 @@ func (r *infraReconciler) pods(ctx context.Context, f *infraFacts, component str
 	return podsOf(ctx, r.client, f.object.Namespace, client.MatchingLabels{v1alpha1.LabelInfra: f.object.Name, v1alpha1.LabelComponent: component})
 }
 
-// ask puts a question to each pod, and says who is missing or what is wrong.
-func ask(pods []corev1.Pod, instances int, question func(*corev1.Pod) error) string {
-	answers := make(chan string, len(pods))
+// probePods probes all pods at once. It returns their faults and the number of missing pods as one text; empty if
+// there are none.
+func probePods(pods []corev1.Pod, instances int, probe func(*corev1.Pod) error) string {
+	results := make(chan string, len(pods))
 	for i := range pods {
 		go func(pod *corev1.Pod) {
-			why := unready(pod)
-			if why == "" {
-				if err := question(pod); err != nil {
-					why = err.Error()
+			fault := unreadyReason(pod)
+			if fault == "" {
+				if err := probe(pod); err != nil {
+					fault = err.Error()
 				}
 			}
-			if why != "" {
-				why = "pod " + pod.Name + ": " + why
+			if fault != "" {
+				fault = "pod " + pod.Name + ": " + fault
 			}
-			answers <- why
+			results <- fault
 		}(&pods[i])
 	}
 	var faults []string
 	for range pods {
-		if why := <-answers; why != "" {
-			faults = append(faults, why)
+		if fault := <-results; fault != "" {
+			faults = append(faults, fault)
 		}
 	}
 	if missing := max(instances, 1) - len(pods); missing > 0 {
@@ -149,20 +150,20 @@ func ask(pods []corev1.Pod, instances int, question func(*corev1.Pod) error) str
 	return strings.Join(faults, "; ")
 }
 
-// questionOf is one that tells whether DNS knows what the model knows: the first name of
-// the control plane, as pods see it.
-func questionOf(i *model.Infra) (question, bool) {
+// dnsQueryOf returns a query that tells whether DNS serves the current model: the first name of the control plane,
+// which resolves to the cluster IPs of the proxy's Service in the view of pods.
+func dnsQueryOf(i *model.Infra) (dnsQuery, bool) {
 	if i == nil || i.Cluster == nil || len(i.Cluster.Hostnames) == 0 {
-		return question{}, false
+		return dnsQuery{}, false
 	}
-	q := question{name: i.Cluster.Hostnames[0].Name}
+	q := dnsQuery{name: i.Cluster.Hostnames[0].Name}
 	if i.Proxy != nil {
 		q.want = i.Proxy.ClusterIPs
 	}
 	return q, true
 }
 
-// proxyFault says why the proxy does not work, by what its ProxyServers say.
+// proxyFault returns why the ProxyServers of an Infra are not ready; empty if they are.
 func (r *infraReconciler) proxyFault(ctx context.Context, infra *v1alpha1.Infra) (string, error) {
 	var list v1alpha1.ProxyServerList
 	if err := r.client.List(ctx, &list, client.InNamespace(infra.Namespace)); err != nil {
@@ -191,17 +192,17 @@ func (r *infraReconciler) proxyFault(ctx context.Context, infra *v1alpha1.Infra)
 	return strings.Join(faults, "; "), nil
 }
 
-// write applies the status if it is another one than before.
+// write applies the status if it has changed, and records Events of changed conditions.
 func (r *infraReconciler) write(ctx context.Context, f *infraFacts) error {
 	before, now := f.object.Status, infraStatus(f)
-	r.said.setReady("Infra", client.ObjectKeyFromObject(f.object), now.Conditions)
-	before.AppsIngress, now.AppsIngress = nil, nil // another controller's
+	r.metrics.setReady("Infra", client.ObjectKeyFromObject(f.object), now.Conditions)
+	before.AppsIngress, now.AppsIngress = nil, nil // written by appsReconciler
 	if reflect.DeepEqual(before, now) {
 		return nil
 	}
-	if err := report.Status(ctx, r.client, "Infra", client.ObjectKeyFromObject(f.object), now, manager); err != nil {
+	if err := report.Status(ctx, r.client, "Infra", client.ObjectKeyFromObject(f.object), now, fieldManager); err != nil {
 		return err
 	}
-	announce(r.recorder, f.object, before.Conditions, now.Conditions)
+	recordEvents(r.recorder, f.object, before.Conditions, now.Conditions)
 	return nil
 }

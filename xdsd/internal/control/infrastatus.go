@@ -12,27 +12,27 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// infraFacts is what the status of an Infra is judged by.
+// infraFacts are the inputs of infraStatus.
 type infraFacts struct {
 	object *v1alpha1.Infra
-	// infra is what the object amounts to; nil while that is not known.
+	// infra is the Infra in the model, or nil if the model does not contain it.
 	infra *model.Infra
-	// problems are those of the object, and of the cluster that it serves.
+	// problems are the model's problems of the Infra and of its hosted cluster.
 	problems []model.Problem
-	// dhcp, dns and proxy say how the components fare.
+	// dhcp, dns and proxy are the states of the components.
 	dhcp, dns, proxy component
 }
 
-// component is how one part of an Infra fares.
+// component is the state of a component of an Infra.
 type component struct {
 	enabled bool
-	// fault says why it does not work; empty when it does.
+	// fault is why the component does not work; empty if it works.
 	fault string
 }
 
 func (c component) ready() bool { return c.enabled && c.fault == "" }
 
-// infraStatus sums up what is known of an Infra. The apps address is left as it is.
+// infraStatus returns the status of an Infra. It leaves appsIngress unchanged.
 func infraStatus(f *infraFacts) v1alpha1.InfraStatus {
 	status := *f.object.Status.DeepCopy()
 	status.ObservedGeneration = f.object.Generation
@@ -44,8 +44,8 @@ func infraStatus(f *infraFacts) v1alpha1.InfraStatus {
 	return status
 }
 
-// found are the problems with one of the reasons.
-func (f *infraFacts) found(reasons ...model.Reason) []model.Problem {
+// problemsWith returns the problems with one of the reasons.
+func (f *infraFacts) problemsWith(reasons ...model.Reason) []model.Problem {
 	var list []model.Problem
 	for _, p := range f.problems {
 		if slices.Contains(reasons, p.Reason) {
@@ -55,8 +55,8 @@ func (f *infraFacts) found(reasons ...model.Reason) []model.Problem {
 	return list
 }
 
-// without is a condition that is true unless there are problems.
-func without(kind string, problems []model.Problem, reason, message string) metav1.Condition {
+// problemCondition returns a condition that is false if there are problems, otherwise true.
+func problemCondition(kind string, problems []model.Problem, reason, message string) metav1.Condition {
 	if len(problems) > 0 {
 		return condition(kind, metav1.ConditionFalse, string(problems[0].Reason), "%s", messages(problems))
 	}
@@ -64,36 +64,37 @@ func without(kind string, problems []model.Problem, reason, message string) meta
 }
 
 func (f *infraFacts) bound() metav1.Condition {
-	problems := f.found(model.ReasonHostedClusterNotFound, model.ReasonHostedClusterAmbiguous, model.ReasonConsentMissing)
+	problems := f.problemsWith(model.ReasonHostedClusterNotFound, model.ReasonHostedClusterAmbiguous, model.ReasonConsentMissing)
 	message := ""
 	if f.infra != nil && f.infra.Serves != nil {
 		message = f.infra.Serves.String()
 	}
-	return without(v1alpha1.ConditionHostedClusterBound, problems, "Bound", message)
+	return problemCondition(v1alpha1.ConditionHostedClusterBound, problems, "Bound", message)
 }
 
 func (f *infraFacts) network() metav1.Condition {
-	return without(v1alpha1.ConditionNetworkValid,
-		f.found(model.ReasonInvalidAddress, model.ReasonInvalidRange, model.ReasonAddressConflict, model.ReasonVLANOverlap, model.ReasonVLANMismatch),
+	return problemCondition(v1alpha1.ConditionNetworkValid,
+		f.problemsWith(model.ReasonInvalidAddress, model.ReasonInvalidRange, model.ReasonAddressConflict, model.ReasonVLANOverlap, model.ReasonVLANMismatch),
 		"Valid", "addresses and ranges are consistent")
 }
 
-// names is true when the control plane's names have answers, in both views.
+// names returns the condition NamesServed, which is true if the names of the control plane are known and DNS
+// answers.
 func (f *infraFacts) names() metav1.Condition {
 	kind := v1alpha1.ConditionNamesServed
-	problems := f.found(model.ReasonProxyDisabled, model.ReasonProxyServiceMissing, model.ReasonNoBaseDomain, model.ReasonInvalidName, model.ReasonNameConflict, model.ReasonNameNotAllowed)
+	problems := f.problemsWith(model.ReasonProxyDisabled, model.ReasonProxyServiceMissing, model.ReasonNoBaseDomain, model.ReasonInvalidName, model.ReasonNameConflict, model.ReasonNameNotAllowed)
 	switch {
 	case len(problems) > 0:
-		return without(kind, problems, "", "")
+		return problemCondition(kind, problems, "", "")
 	case f.infra == nil || f.infra.Cluster == nil || len(f.infra.Cluster.Hostnames) == 0:
-		return condition(kind, metav1.ConditionFalse, "NoNames", "the control plane is unknown, and no names are served")
+		return condition(kind, metav1.ConditionFalse, "NoNames", "the control plane is unknown, so no names are served")
 	case f.dns.enabled && f.dns.fault != "":
 		return condition(kind, metav1.ConditionFalse, "DNSNotReady", "%s", f.dns.fault)
 	}
 	return condition(kind, metav1.ConditionTrue, "Served", "%d names of %s", len(f.infra.Cluster.Hostnames), f.infra.Cluster.Ref)
 }
 
-// apps says what the applications' state says.
+// apps returns the condition AppsIngressReady, which corresponds to status.appsIngress.
 func (f *infraFacts) apps() metav1.Condition {
 	kind, state := v1alpha1.ConditionAppsIngressReady, f.object.Status.AppsIngress
 	switch {
@@ -109,22 +110,22 @@ func (f *infraFacts) apps() metav1.Condition {
 
 func (f *infraFacts) appsDomain() metav1.Condition {
 	kind := v1alpha1.ConditionAppsDomainMismatch
-	if problems := f.found(model.ReasonAppsDomainMismatch); len(problems) > 0 {
+	if problems := f.problemsWith(model.ReasonAppsDomainMismatch); len(problems) > 0 {
 		return condition(kind, metav1.ConditionTrue, string(problems[0].Reason), "%s", messages(problems))
 	}
 	return condition(kind, metav1.ConditionFalse, "Matches", "")
 }
 
-// ready is true when everything that is asked for works.
+// ready returns the condition Ready, which is true if all enabled components work.
 func (f *infraFacts) ready(conditions []metav1.Condition) metav1.Condition {
 	kind := v1alpha1.ConditionReady
 	var faults []string
 	first := ""
 	for _, c := range conditions {
-		asked := c.Type != v1alpha1.ConditionReady && c.Type != v1alpha1.ConditionAppsDomainMismatch &&
+		required := c.Type != v1alpha1.ConditionReady && c.Type != v1alpha1.ConditionAppsDomainMismatch &&
 			(c.Type != v1alpha1.ConditionAppsIngressReady || f.object.Spec.AppsIngress.IsEnabled()) &&
 			(c.Type != v1alpha1.ConditionNamesServed || f.dns.enabled || f.proxy.enabled)
-		if asked && c.Status != metav1.ConditionTrue {
+		if required && c.Status != metav1.ConditionTrue {
 			first = cmp.Or(first, c.Reason)
 			faults = append(faults, fmt.Sprintf("%s: %s", c.Type, c.Message))
 		}

@@ -9,14 +9,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// outcomes are those of the hosted clusters, by Infra. Who follows them is told of changes.
+// outcomes are the outcomes in hosted clusters, by Infra. It is safe for concurrent use.
 type outcomes struct {
 	mu      sync.Mutex
 	byInfra map[client.ObjectKey]outcome
 	changed func(client.ObjectKey)
 }
 
-// source has an Infra reconciled whose outcome has changed.
+// source returns a source that enqueues an Infra when its outcome changes.
 func (o *outcomes) source() source.Source {
 	return source.Func(func(_ context.Context, q queue) error {
 		o.mu.Lock()

@@ -18,10 +18,10 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// probeTimeout bounds one question to one pod.
+// probeTimeout bounds one probe of a pod.
 const probeTimeout = 3 * time.Second
 
-// prober asks pods at their address in the pod network.
+// prober probes pods at their address in the pod network.
 type prober struct {
 	dns  *dns.Client
 	http *http.Client
@@ -32,12 +32,12 @@ func newProber() *prober {
 		dns: &dns.Client{Net: "udp", Timeout: probeTimeout},
 		http: &http.Client{
 			Timeout:   probeTimeout,
-			Transport: &http.Transport{DisableKeepAlives: true}, // a pod is asked seldom, and no proxy stands between
+			Transport: &http.Transport{DisableKeepAlives: true}, // probes are rare; Proxy is unset, because pods are reached directly
 		},
 	}
 }
 
-// address is where a pod is to be asked.
+// address returns the host and port of a named container port.
 func address(pod *corev1.Pod, port string) (string, error) {
 	if pod.Status.PodIP == "" {
 		return "", fmt.Errorf("has no address yet")
@@ -52,15 +52,16 @@ func address(pod *corev1.Pod, port string) (string, error) {
 	return "", fmt.Errorf("has no container port named %q", port)
 }
 
-// question is what a DNS server is asked, and the answer that it ought to have; none
-// where any answer but a failure will do.
-type question struct {
+// dnsQuery is a name to query, and the addresses expected in the answer. Without addresses, any answer with RCODE
+// NOERROR is accepted.
+type dnsQuery struct {
 	name string
 	want []netip.Addr
 }
 
-// askDNS asks a pod for the addresses of a name in its view of pods.
-func (p *prober) askDNS(ctx context.Context, pod *corev1.Pod, q question) error {
+// queryDNS queries a pod and compares its answer. Because the query arrives from the pod network, the answer is
+// that of the view of pods.
+func (p *prober) queryDNS(ctx context.Context, pod *corev1.Pod, q dnsQuery) error {
 	at, err := address(pod, v1alpha1.PortDNS)
 	if err != nil {
 		return err
@@ -104,8 +105,8 @@ func appendAddr(list []netip.Addr, ip net.IP) []netip.Addr {
 	return list
 }
 
-// askReady asks a pod whether it is ready.
-func (p *prober) askReady(ctx context.Context, pod *corev1.Pod) error {
+// checkReady requests /readyz of a pod.
+func (p *prober) checkReady(ctx context.Context, pod *corev1.Pod) error {
 	at, err := address(pod, v1alpha1.PortHealth)
 	if err != nil {
 		return err
@@ -122,7 +123,7 @@ func (p *prober) askReady(ctx context.Context, pod *corev1.Pod) error {
 	if response.StatusCode == http.StatusOK {
 		return nil
 	}
-	const enough = 200
-	says, _ := io.ReadAll(io.LimitReader(response.Body, enough)) // as much as there is
-	return fmt.Errorf("is not ready: %s", strings.TrimSpace(string(says)))
+	const maxBody = 200
+	body, _ := io.ReadAll(io.LimitReader(response.Body, maxBody)) // a partial body is sufficient
+	return fmt.Errorf("is not ready: %s", strings.TrimSpace(string(body)))
 }

@@ -21,22 +21,22 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/serve"
 )
 
-// proxyReconciler keeps the status of ProxyServers.
+// proxyReconciler writes the status of ProxyServers.
 type proxyReconciler struct {
-	client   client.Client
-	live     client.Reader // asks the API server itself
-	known    *knowledge
-	said     *verdicts
-	recorder events.EventRecorder
-	beats    *heartbeats
+	client     client.Client
+	live       client.Reader // reads from the API server instead of the cache
+	indexes    *indexCache
+	metrics    *statusMetrics
+	recorder   events.EventRecorder
+	heartbeats *heartbeats
 }
 
 func (r *proxyReconciler) register(m ctrl.Manager) error {
 	err := ctrl.NewControllerManagedBy(m).Named("proxyserver").
 		For(&v1alpha1.ProxyServer{}).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(byLabel(v1alpha1.LabelProxyServer))).
-		WatchesRawSource(changesOf(r.known, proxyMeanings)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: parallel}).
+		WatchesRawSource(snapshotChanges(r.indexes, proxyFingerprints)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrentReconciles}).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("setting up the controller of ProxyServers: %w", err)
@@ -44,7 +44,7 @@ func (r *proxyReconciler) register(m ctrl.Manager) error {
 	return nil
 }
 
-// byLabel has the object reconciled that a pod's label names.
+// byLabel maps a pod to the object that its label names.
 func byLabel(label string) handler.MapFunc {
 	return func(_ context.Context, pod client.Object) []ctrl.Request {
 		name := pod.GetLabels()[label]
@@ -55,21 +55,21 @@ func byLabel(label string) handler.MapFunc {
 	}
 }
 
-// Reconcile is reconcile.Reconciler's.
+// Reconcile implements reconcile.Reconciler.
 func (r *proxyReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, reconcileTimeout)
 	defer cancel()
 	object := &v1alpha1.ProxyServer{}
 	if err := r.client.Get(ctx, request.NamespacedName, object); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.beats.forget(request.NamespacedName)
+			r.heartbeats.forget(request.NamespacedName)
 		}
-		r.said.setReady("ProxyServer", request.NamespacedName, nil)
+		r.metrics.setReady("ProxyServer", request.NamespacedName, nil)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	x := r.known.now()
+	x := r.indexes.current()
 	if x == nil {
-		return ctrl.Result{}, nil // what changes that comes here again
+		return ctrl.Result{}, nil // the first snapshot enqueues the object again
 	}
 	f := &proxyFacts{object: object, proxy: x.proxies[request.String()]}
 	if f.proxy != nil {
@@ -83,11 +83,11 @@ func (r *proxyReconciler) Reconcile(ctx context.Context, request ctrl.Request) (
 	if err := r.prune(ctx, f); err != nil {
 		return ctrl.Result{}, err
 	}
-	f.silent, err = r.beats.silent(ctx, request.NamespacedName, time.Now())
-	return ctrl.Result{RequeueAfter: r.beats.interval}, errors.Join(r.write(ctx, f), err)
+	f.silent, err = r.heartbeats.silent(ctx, request.NamespacedName, time.Now())
+	return ctrl.Result{RequeueAfter: r.heartbeats.interval}, errors.Join(r.write(ctx, f), err)
 }
 
-// podsOf are the pods with the labels, without those that are going or have ended.
+// podsOf returns the pods with the labels, except those that are being deleted or have terminated.
 func podsOf(ctx context.Context, c client.Reader, namespace string, labels client.MatchingLabels) ([]corev1.Pod, error) {
 	var list corev1.PodList
 	if err := c.List(ctx, &list, client.InNamespace(namespace), labels); err != nil {
@@ -102,20 +102,20 @@ func podsOf(ctx context.Context, c client.Reader, namespace string, labels clien
 	return pods, nil
 }
 
-// prune takes away the entries of replicas whose pods are gone.
+// prune deletes the status entries of replicas whose pods do not exist.
 func (r *proxyReconciler) prune(ctx context.Context, f *proxyFacts) error {
-	there := map[string]bool{}
+	present := map[string]bool{}
 	for _, pod := range f.pods {
-		there[pod.Name] = true
+		present[pod.Name] = true
 	}
 	kept := f.object.Status.Replicas[:0:0]
 	for _, replica := range f.object.Status.Replicas {
-		if !there[replica.Pod] {
-			gone, err := r.gone(ctx, client.ObjectKey{Namespace: f.object.Namespace, Name: replica.Pod})
+		if !present[replica.Pod] {
+			deleted, err := r.podDeleted(ctx, client.ObjectKey{Namespace: f.object.Namespace, Name: replica.Pod})
 			if err != nil {
 				return err
 			}
-			if gone {
+			if deleted {
 				err := report.Status(ctx, r.client, "ProxyServer", client.ObjectKeyFromObject(f.object), struct{}{}, serve.ReplicaManager(replica.Pod))
 				if err != nil {
 					return fmt.Errorf("deleting the entry of %s: %w", replica.Pod, err)
@@ -129,9 +129,9 @@ func (r *proxyReconciler) prune(ctx context.Context, f *proxyFacts) error {
 	return nil
 }
 
-// gone reports whether a pod is not there. What is cached may be behind a pod that has
-// just started, and its entry would be lost until it has something new to say.
-func (r *proxyReconciler) gone(ctx context.Context, key client.ObjectKey) (bool, error) {
+// podDeleted reports whether a pod does not exist. It reads from the API server, because the cache may not contain
+// a pod that has just started: its entry would be missing until the replica has something new to report.
+func (r *proxyReconciler) podDeleted(ctx context.Context, key client.ObjectKey) (bool, error) {
 	pod := &metav1.PartialObjectMetadata{}
 	pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
 	err := r.live.Get(ctx, key, pod)
@@ -144,17 +144,17 @@ func (r *proxyReconciler) gone(ctx context.Context, key client.ObjectKey) (bool,
 	return false, nil
 }
 
-// write applies the status if it is another one than before.
+// write applies the status if it has changed, and records Events of changed conditions.
 func (r *proxyReconciler) write(ctx context.Context, f *proxyFacts) error {
 	before, now := f.object.Status, proxyStatus(f)
 	now.Replicas, before.Replicas = nil, nil
-	r.said.setReady("ProxyServer", client.ObjectKeyFromObject(f.object), now.Conditions)
+	r.metrics.setReady("ProxyServer", client.ObjectKeyFromObject(f.object), now.Conditions)
 	if reflect.DeepEqual(before, now) {
 		return nil
 	}
-	if err := report.Status(ctx, r.client, "ProxyServer", client.ObjectKeyFromObject(f.object), now, manager); err != nil {
+	if err := report.Status(ctx, r.client, "ProxyServer", client.ObjectKeyFromObject(f.object), now, fieldManager); err != nil {
 		return err
 	}
-	announce(r.recorder, f.object, before.Conditions, now.Conditions)
+	recordEvents(r.recorder, f.object, before.Conditions, now.Conditions)
 	return nil
 }

@@ -16,45 +16,44 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// proxyFacts is what the status of a ProxyServer is judged by.
+// proxyFacts are the inputs of proxyStatus.
 type proxyFacts struct {
 	object *v1alpha1.ProxyServer
-	// proxy is what the object amounts to; nil while that is not known.
+	// proxy is the ProxyServer in the model, or nil if the model does not contain it.
 	proxy *model.ProxyServer
-	// problems are those of the object.
+	// problems are the model's problems of the ProxyServer.
 	problems []model.Problem
-	// pods are those that are to run the proxy, without those that are going.
+	// pods are the pods of the proxy, except those that are being deleted or have terminated.
 	pods []corev1.Pod
-	// silent are the pods whose replicas no longer report.
+	// silent are the pods whose replicas have stopped reporting.
 	silent map[string]bool
-	// service is the Service in front of the proxy, "namespace/name", and its address.
+	// service is the Service in front of the proxy, as "namespace/name", and serviceIP its cluster IP.
 	service, serviceIP string
 }
 
-// proxyStatus sums up what is known of a ProxyServer. Replicas are left as they are: each
-// is its own to write.
+// proxyStatus returns the status of a ProxyServer. It sorts replicas but does not change them, because each replica
+// writes its own entry.
 func proxyStatus(f *proxyFacts) v1alpha1.ProxyServerStatus {
 	status := *f.object.Status.DeepCopy()
 	status.ObservedGeneration = f.object.Generation
 	slices.SortFunc(status.Replicas, func(a, b v1alpha1.ReplicaStatus) int { return cmp.Compare(a.Pod, b.Pod) })
-	status.DeploymentName = workload(f.pods)
+	status.DeploymentName = workloadName(f.pods)
 	_, status.ServiceName, _ = strings.Cut(f.service, "/")
 	status.ServiceIP = f.serviceIP
 	status.Backends = f.backends()
-	status.BackendCount = f.routed()
+	status.BackendCount = f.resolvedBackends()
 	for _, c := range []metav1.Condition{f.ready(), f.configurationValid()} {
 		setCondition(&status.Conditions, c, f.object.Generation)
 	}
 	return status
 }
 
-// setCondition sets a condition as it is judged to be; a change of its status is a
-// transition.
+// setCondition sets a condition of a generation, with its message truncated to the API's maximum length.
 func setCondition(list *[]metav1.Condition, c metav1.Condition, generation int64) {
 	c.ObservedGeneration = generation
-	const longest = 32768 // of a message, in the API
-	if len(c.Message) > longest {
-		c.Message = strings.ToValidUTF8(c.Message[:longest-3], "") + "..."
+	const maxLength = 32768 // of a condition's message in the API
+	if len(c.Message) > maxLength {
+		c.Message = strings.ToValidUTF8(c.Message[:maxLength-3], "") + "..."
 	}
 	meta.SetStatusCondition(list, c)
 }
@@ -63,40 +62,40 @@ func condition(kind string, status metav1.ConditionStatus, reason, format string
 	return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// ready is true when every replica has acknowledged what it was sent, and carries
-// connections.
+// ready returns the condition Ready, which is true if every replica has acknowledged its configuration and all its
+// listeners accept connections.
 func (f *proxyFacts) ready() metav1.Condition {
-	not := func(reason, format string, args ...any) metav1.Condition {
+	notReady := func(reason, format string, args ...any) metav1.Condition {
 		return condition(v1alpha1.ConditionReady, metav1.ConditionFalse, reason, format, args...)
 	}
 	if f.proxy == nil {
-		return not(v1alpha1.ReasonReplicaBehind, "not checked yet")
+		return notReady(v1alpha1.ReasonReplicaBehind, "not checked yet")
 	}
 	if len(f.pods) == 0 {
-		return not(v1alpha1.ReasonNoReplica, "no pod with the labels %s=%s and %s=%s runs this proxy: run kubectl oooi setup",
+		return notReady(v1alpha1.ReasonNoReplica, "no pod with the labels %s=%s and %s=%s runs this proxy: run kubectl oooi setup",
 			v1alpha1.LabelProxyServer, f.object.Name, v1alpha1.LabelComponent, v1alpha1.ComponentProxy)
 	}
 	reported := map[string]*v1alpha1.ReplicaStatus{}
 	for _, pod := range f.pods {
-		if why := unready(&pod); why != "" {
-			return not(v1alpha1.ReasonReplicaNotReady, "pod %s is not ready: %s", pod.Name, why)
+		if why := unreadyReason(&pod); why != "" {
+			return notReady(v1alpha1.ReasonReplicaNotReady, "pod %s is not ready: %s", pod.Name, why)
 		}
 		at := slices.IndexFunc(f.object.Status.Replicas, func(r v1alpha1.ReplicaStatus) bool { return r.Pod == pod.Name })
 		if at < 0 {
-			return not(v1alpha1.ReasonReplicaSilent, "pod %s is ready but has not reported: xdsd serve requires --pod and the right to patch proxyservers/status", pod.Name)
+			return notReady(v1alpha1.ReasonReplicaSilent, "pod %s is ready but has not reported: xdsd serve requires --pod and the right to patch proxyservers/status", pod.Name)
 		}
 		reported[pod.Name] = &f.object.Status.Replicas[at]
 		if f.silent[pod.Name] {
-			return not(v1alpha1.ReasonReplicaSilent, "pod %s last reported at %s: xdsd has lost the connection to the API server or the right to patch proxyservers/status; see its log",
+			return notReady(v1alpha1.ReasonReplicaSilent, "pod %s last reported at %s: xdsd has lost the connection to the API server or the right to patch proxyservers/status; see its log",
 				pod.Name, reported[pod.Name].HeartbeatTime.UTC().Format(time.RFC3339))
 		}
 	}
-	for _, judge := range []func(*v1alpha1.ReplicaStatus) (reason, message string){
-		f.judgeGeneration, judgeNACK, judgeAcknowledged, judgeListeners,
+	for _, check := range []func(*v1alpha1.ReplicaStatus) (reason, message string){
+		f.checkGeneration, checkNACK, checkAcknowledged, checkListeners,
 	} {
 		for _, pod := range slices.Sorted(maps.Keys(reported)) {
-			if reason, message := judge(reported[pod]); reason != "" {
-				return not(reason, "%s: %s", pod, message)
+			if reason, message := check(reported[pod]); reason != "" {
+				return notReady(reason, "%s: %s", pod, message)
 			}
 		}
 	}
@@ -104,21 +103,21 @@ func (f *proxyFacts) ready() metav1.Condition {
 		"every Envoy has acknowledged its configuration, and handshakes through every listener succeed: %s", strings.Join(slices.Sorted(maps.Keys(reported)), ", "))
 }
 
-func (f *proxyFacts) judgeGeneration(r *v1alpha1.ReplicaStatus) (reason, message string) {
+func (f *proxyFacts) checkGeneration(r *v1alpha1.ReplicaStatus) (reason, message string) {
 	if r.ObservedGeneration >= f.object.Generation {
 		return "", ""
 	}
 	return v1alpha1.ReasonReplicaBehind, fmt.Sprintf("has observed generation %d, not %d: it is late, or has lost the connection to the API server", r.ObservedGeneration, f.object.Generation)
 }
 
-func judgeNACK(r *v1alpha1.ReplicaStatus) (reason, message string) {
+func checkNACK(r *v1alpha1.ReplicaStatus) (reason, message string) {
 	if r.NACK == "" {
 		return "", ""
 	}
 	return v1alpha1.ReasonConfigRejected, "Envoy rejected its configuration and keeps the previous one: " + r.NACK
 }
 
-func judgeAcknowledged(r *v1alpha1.ReplicaStatus) (reason, message string) {
+func checkAcknowledged(r *v1alpha1.ReplicaStatus) (reason, message string) {
 	switch {
 	case r.Version == "":
 		return v1alpha1.ReasonNotAcknowledged, "has no configuration yet"
@@ -130,7 +129,7 @@ func judgeAcknowledged(r *v1alpha1.ReplicaStatus) (reason, message string) {
 	return "", ""
 }
 
-func judgeListeners(r *v1alpha1.ReplicaStatus) (reason, message string) {
+func checkListeners(r *v1alpha1.ReplicaStatus) (reason, message string) {
 	var faults []string
 	for _, l := range r.Listeners {
 		if !l.Ready {
@@ -146,14 +145,14 @@ func judgeListeners(r *v1alpha1.ReplicaStatus) (reason, message string) {
 	return "", ""
 }
 
-// unready says why a pod is not ready; empty when it is.
-func unready(pod *corev1.Pod) string {
+// unreadyReason returns why a pod is not ready; empty if it is ready.
+func unreadyReason(pod *corev1.Pod) string {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
 			return ""
 		}
 	}
-	for _, c := range pod.Status.Conditions { // unschedulable, say
+	for _, c := range pod.Status.Conditions { // such as PodScheduled
 		if c.Status != corev1.ConditionTrue && c.Message != "" {
 			return c.Message
 		}
@@ -161,12 +160,12 @@ func unready(pod *corev1.Pod) string {
 	return "it is " + string(cmp.Or(pod.Status.Phase, corev1.PodPending))
 }
 
-// configurationValid is false when an Envoy refused something, or when part of the object
-// is left out.
+// configurationValid returns the condition ConfigurationValid, which is false if an Envoy has rejected its
+// configuration or the object has problems.
 func (f *proxyFacts) configurationValid() metav1.Condition {
 	kind := v1alpha1.ConditionConfigurationValid
 	for _, r := range f.object.Status.Replicas {
-		if reason, message := judgeNACK(&r); reason != "" {
+		if reason, message := checkNACK(&r); reason != "" {
 			return condition(kind, metav1.ConditionFalse, reason, "%s: %s", r.Pod, message)
 		}
 	}
@@ -174,7 +173,7 @@ func (f *proxyFacts) configurationValid() metav1.Condition {
 		return condition(kind, metav1.ConditionFalse, string(f.problems[0].Reason), "%s", messages(f.problems))
 	}
 	for _, r := range f.object.Status.Replicas {
-		if reason, message := judgeAcknowledged(&r); reason != "" {
+		if reason, message := checkAcknowledged(&r); reason != "" {
 			return condition(kind, metav1.ConditionUnknown, reason, "%s: %s", r.Pod, message)
 		}
 	}
@@ -192,8 +191,8 @@ func messages(problems []model.Problem) string {
 	return strings.Join(list, "; ")
 }
 
-// routed counts the backends that there is something behind.
-func (f *proxyFacts) routed() int32 {
+// resolvedBackends returns the number of backends whose Service or address exists.
+func (f *proxyFacts) resolvedBackends() int32 {
 	if f.proxy == nil {
 		return f.object.Status.BackendCount
 	}
@@ -206,8 +205,8 @@ func (f *proxyFacts) routed() int32 {
 	return n
 }
 
-// backends is what all replicas say of each backend: the most endpoints that one knows, and
-// the fewest that one connects to, with its reason.
+// backends merges the reports of all replicas: for each backend the highest number of endpoints, and the lowest
+// number of healthy endpoints with its reason.
 func (f *proxyFacts) backends() []v1alpha1.BackendStatus {
 	if f.proxy == nil {
 		return f.object.Status.Backends
@@ -217,9 +216,9 @@ func (f *proxyFacts) backends() []v1alpha1.BackendStatus {
 		b := v1alpha1.BackendStatus{Name: cmp.Or(u.Backend, u.Name), Reason: cmp.Or(u.Missing, "no replica has reported its listeners yet")}
 		reports := 0
 		for _, r := range f.object.Status.Replicas {
-			for _, one := range r.Backends {
-				if one.Name == b.Name {
-					b = worse(b, one, reports == 0)
+			for _, reported := range r.Backends {
+				if reported.Name == b.Name {
+					b = mergeBackend(b, reported, reports == 0)
 					reports++
 				}
 			}
@@ -230,20 +229,20 @@ func (f *proxyFacts) backends() []v1alpha1.BackendStatus {
 	return slices.CompactFunc(list, func(a, b v1alpha1.BackendStatus) bool { return a.Name == b.Name })
 }
 
-// worse adds what one replica says of a backend to what others said.
-func worse(sum, one v1alpha1.BackendStatus, first bool) v1alpha1.BackendStatus {
+// mergeBackend merges the report of another replica into sum. The first report replaces sum.
+func mergeBackend(sum, reported v1alpha1.BackendStatus, first bool) v1alpha1.BackendStatus {
 	if first {
-		return one
+		return reported
 	}
-	if one.Healthy < sum.Healthy || sum.Reason == "" {
-		sum.Reason = cmp.Or(one.Reason, sum.Reason)
+	if reported.Healthy < sum.Healthy || sum.Reason == "" {
+		sum.Reason = cmp.Or(reported.Reason, sum.Reason)
 	}
-	sum.Healthy, sum.Endpoints = min(sum.Healthy, one.Healthy), max(sum.Endpoints, one.Endpoints)
+	sum.Healthy, sum.Endpoints = min(sum.Healthy, reported.Healthy), max(sum.Endpoints, reported.Endpoints)
 	return sum
 }
 
-// workload is the name of what keeps the pods.
-func workload(pods []corev1.Pod) string {
+// workloadName returns the name of the pods' controller.
+func workloadName(pods []corev1.Pod) string {
 	for _, pod := range pods {
 		if owner := metav1.GetControllerOf(&pod); owner != nil {
 			return owner.Name

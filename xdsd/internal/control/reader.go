@@ -17,19 +17,19 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/guest"
 )
 
-// Annotations of the reader's Secret, by which is told when it is due.
+// Annotations of the reader's Secret that determine when it is renewed.
 const (
 	annotationIssued  = v1alpha1.GroupName + "/issued"
 	annotationExpires = v1alpha1.GroupName + "/expires"
 	annotationAccount = v1alpha1.GroupName + "/serviceaccount-uid"
 )
 
-// ensureReader keeps the Secret with the reader's credentials, beside the Infra, and returns
-// when they are due to be made anew.
-func (r *guestReconciler) ensureReader(ctx context.Context, object *v1alpha1.Infra, g *guestOf, w *guest.Wanted) (due time.Time, err error) {
+// ensureReader applies the Secret with the reader's kubeconfig in the Infra's namespace, and returns when to renew
+// it.
+func (r *guestReconciler) ensureReader(ctx context.Context, object *v1alpha1.Infra, g *guestConn, w *guest.Wanted) (due time.Time, err error) {
 	account, err := g.cluster.EnsureReader(ctx, w)
 	if err != nil {
-		return due, err //nolint:wrapcheck // a fault says what was done
+		return due, err //nolint:wrapcheck // a Fault describes what failed
 	}
 	key := readerKey(client.ObjectKeyFromObject(object))
 	secret := &corev1.Secret{}
@@ -37,31 +37,31 @@ func (r *guestReconciler) ensureReader(ctx context.Context, object *v1alpha1.Inf
 		return due, fmt.Errorf("reading Secret %s: %w", key, err)
 	}
 	now := time.Now()
-	due = guest.Due(timeOf(secret, annotationIssued), timeOf(secret, annotationExpires))
+	due = guest.RenewalTime(annotationTime(secret, annotationIssued), annotationTime(secret, annotationExpires))
 	if now.Before(due) && secret.Annotations[annotationAccount] == string(account) && g.cluster.Accepts(ctx, w, secret.Data[v1alpha1.DefaultKubeconfigKey]) {
 		return due, nil
 	}
 	reader, err := g.cluster.NewReader(ctx, w, account, now)
 	if err != nil {
-		return due, err //nolint:wrapcheck // the same
+		return due, err //nolint:wrapcheck // a Fault describes what failed
 	}
-	made := corev1ac.Secret(key.Name, key.Namespace).WithType(corev1.SecretTypeOpaque).
+	desired := corev1ac.Secret(key.Name, key.Namespace).WithType(corev1.SecretTypeOpaque).
 		WithLabels(map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}).
 		WithAnnotations(map[string]string{
 			annotationAccount: string(reader.Account), annotationIssued: reader.Issued.UTC().Format(time.RFC3339), annotationExpires: reader.Expires.UTC().Format(time.RFC3339),
 		}).
-		// It goes with the Infra, by the garbage collector.
+		// The garbage collector deletes the Secret with the Infra.
 		WithOwnerReferences(metav1ac.OwnerReference().WithAPIVersion(v1alpha1.SchemeGroupVersion.String()).WithKind("Infra").WithName(object.Name).WithUID(object.UID)).
 		WithData(map[string][]byte{v1alpha1.DefaultKubeconfigKey: reader.Kubeconfig})
-	if err := r.client.Apply(ctx, made, client.FieldOwner(manager), client.ForceOwnership); err != nil {
+	if err := r.client.Apply(ctx, desired, client.FieldOwner(fieldManager), client.ForceOwnership); err != nil {
 		return due, fmt.Errorf("applying Secret %s: %w", key, err)
 	}
 	r.log.Info("created new credentials for the reader", "infra", object.Namespace+"/"+object.Name, "secret", key.String(), "expires", reader.Expires)
-	return guest.Due(reader.Issued, reader.Expires), nil
+	return guest.RenewalTime(reader.Issued, reader.Expires), nil
 }
 
-// timeOf is a time out of an annotation; the zero time is due.
-func timeOf(secret *corev1.Secret, annotation string) time.Time {
+// annotationTime parses a time in an annotation. It returns the zero time, which is always due, if there is none.
+func annotationTime(secret *corev1.Secret, annotation string) time.Time {
 	t, err := time.Parse(time.RFC3339, secret.Annotations[annotation])
 	if err != nil {
 		return time.Time{}
@@ -74,17 +74,17 @@ func readerKey(infra client.ObjectKey) client.ObjectKey {
 	return client.ObjectKey{Namespace: namespace, Name: name}
 }
 
-// removeReader deletes the Secret with the reader's credentials, if it is ours.
+// removeReader deletes the Secret with the reader's kubeconfig, if control has created it.
 func (r *guestReconciler) removeReader(ctx context.Context, infra client.ObjectKey) error {
 	key := readerKey(infra)
 	secret := &corev1.Secret{}
 	err := r.live.Get(ctx, key, secret)
 	switch {
-	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // nobody grants it where there is none
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // setup grants the right only for Infras with appsIngress
 		return nil
 	case err != nil:
 		return fmt.Errorf("reading Secret %s: %w", key, err)
-	case secret.Annotations[annotationAccount] == "": // somebody else's
+	case secret.Annotations[annotationAccount] == "": // created by another client
 		return nil
 	}
 	if err := client.IgnoreNotFound(r.client.Delete(ctx, secret, client.Preconditions{UID: &secret.UID})); err != nil {

@@ -5,21 +5,21 @@ import (
 	"github.com/densityops/oooi/internal/watch"
 )
 
-// State is what /state shows. It holds no secret.
+// State is the content of /state. It contains no secrets.
 type State struct {
-	// Leads: this replica is the one that writes.
+	// Leads reports whether this replica leads.
 	Leads bool `json:"leads"`
-	// Store is how the objects are followed.
+	// Store is the state of the watches.
 	Store watch.Status `json:"store"`
-	// Remains are what is left in hosted clusters, of the replica that leads.
-	Remains []Remain `json:"remains"`
-	// Snapshot is what they mean.
+	// Remains are the leftovers in hosted clusters, which only the leader knows.
+	Remains []Leftover `json:"remains"`
+	// Snapshot is the current model.
 	Snapshot *model.Snapshot `json:"snapshot,omitempty"`
 }
 
-// StateOf returns what is known now. The channel is closed when this replica leads.
-func StateOf(store *watch.Store, elected <-chan struct{}, remains *Remains) State {
-	s := State{Store: store.Status(), Remains: remains.List(), Snapshot: store.Snapshot()}
+// StateOf returns the current state. The channel is closed when this replica leads.
+func StateOf(store *watch.Store, elected <-chan struct{}, leftovers *Leftovers) State {
+	s := State{Store: store.Status(), Remains: leftovers.List(), Snapshot: store.Snapshot()}
 	select {
 	case <-elected:
 		s.Leads = true

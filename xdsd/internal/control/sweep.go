@@ -17,30 +17,29 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/guest"
 )
 
-// sweepAtOnce is how many hosted clusters are swept at once.
-const sweepAtOnce = 8
+// sweepConcurrency limits the number of hosted clusters swept at a time.
+const sweepConcurrency = 8
 
-// sweep goes over all hosted clusters once, when a replica begins to lead, and takes away what
-// belongs to Infras that want nothing there any more: there is no finalizer that would have
-// made their deletion wait for us. A hosted cluster in which that fails is gone over again, later
-// and later.
+// sweep deletes objects of Infras that no longer need them in all hosted clusters, once when a replica begins to
+// lead: without a finalizer, an Infra can be deleted while no replica runs. Hosted clusters in which that fails are
+// retried with backoff.
 func (r *guestReconciler) sweep(ctx context.Context) error {
-	for r.known.now() == nil || !r.known.store.Status().Synced {
+	for r.indexes.current() == nil || !r.indexes.store.Status().Synced {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(time.Second):
 		}
 	}
-	var open []model.Ref
-	for _, c := range r.known.now().Clusters {
+	var pending []model.Ref
+	for _, c := range r.indexes.current().Clusters {
 		if c.Kind == "HostedCluster" {
-			open = append(open, c.Ref)
+			pending = append(pending, c.Ref)
 		}
 	}
 	delays := wait.Backoff{Duration: firstRetry, Factor: 2, Jitter: 0.2, Cap: lastRetry, Steps: math.MaxInt32}
 	for {
-		if open = r.sweepAll(ctx, open); len(open) == 0 {
+		if pending = r.sweepAll(ctx, pending); len(pending) == 0 {
 			return nil
 		}
 		select {
@@ -51,10 +50,10 @@ func (r *guestReconciler) sweep(ctx context.Context) error {
 	}
 }
 
-// sweepAll returns the clusters in which it has failed.
+// sweepAll returns the clusters in which the sweep failed.
 func (r *guestReconciler) sweepAll(ctx context.Context, clusters []model.Ref) []model.Ref {
 	var group errgroup.Group
-	group.SetLimit(sweepAtOnce)
+	group.SetLimit(sweepConcurrency)
 	swept := make([]bool, len(clusters))
 	for i, ref := range clusters {
 		group.Go(func() error {
@@ -62,26 +61,27 @@ func (r *guestReconciler) sweepAll(ctx context.Context, clusters []model.Ref) []
 			return nil
 		})
 	}
-	_ = group.Wait() // which is nil
-	var open []model.Ref
+	_ = group.Wait() // always nil
+	var pending []model.Ref
 	for i, ref := range clusters {
 		if !swept[i] {
-			open = append(open, ref)
+			pending = append(pending, ref)
 		}
 	}
-	return open
+	return pending
 }
 
-// sweepOne reports whether there is nothing left to do in a cluster, or no way to.
+// sweepOne sweeps a cluster. It reports false if it must be retried; a cluster that does not exist or whose
+// kubeconfig may not be read is not retried.
 func (r *guestReconciler) sweepOne(ctx context.Context, ref model.Ref) bool {
-	x := r.known.now()
+	x := r.indexes.current()
 	at := slices.IndexFunc(x.Clusters, func(c *model.Cluster) bool { return c.Ref == ref })
-	if at < 0 || x.Clusters[at].Kubeconfig == "" || x.Clusters[at].APIServer == "" { // it is gone, or has never been
-		r.remains.note("", ref.Key(), nil)
+	if at < 0 || x.Clusters[at].Kubeconfig == "" || x.Clusters[at].APIServer == "" { // deleted, or not published yet
+		r.leftovers.record("", ref.Key(), nil)
 		return true
 	}
 	err := r.sweepCluster(ctx, x.Clusters[at])
-	r.remains.note("", ref.Key(), err)
+	r.leftovers.record("", ref.Key(), err)
 	if err != nil {
 		r.log.Info("not swept", "hostedcluster", ref.Key(), "err", err)
 	}
@@ -95,34 +95,34 @@ func (r *guestReconciler) sweepCluster(ctx context.Context, c *model.Cluster) er
 	if c.Apps != nil && c.Apps.Hosted != nil {
 		access = c.Apps.Hosted
 	}
-	data, err := r.guests.kubeconfig(ctx, access)
+	data, err := r.conns.kubeconfig(ctx, access)
 	var missing *guest.Fault
 	switch {
-	case errors.As(err, &missing): // as it should be where control was never given a right to the Secret
+	case errors.As(err, &missing): // expected if control has no right to the Secret
 		r.log.Debug("not swept", "hostedcluster", c.Key(), "err", err)
 		return nil
-	case err != nil: // the API server did not answer: retry
+	case err != nil: // the API server did not answer
 		return err
 	}
-	cluster, err := r.guests.connect.Connect(data, access.Dial)
+	cluster, err := r.conns.connect.Connect(data, access.Dial)
 	if err != nil {
 		return fmt.Errorf("the kubeconfig in Secret %s cannot be used: %w", access.Secret, err)
 	}
 	defer cluster.Close()
-	removed, err := cluster.Remove(ctx, func(infra string, _ client.Object) bool { return !r.wants(ctx, infra, c) })
+	removed, err := cluster.Remove(ctx, func(infra string, _ client.Object) bool { return !r.needsObjects(ctx, infra, c) })
 	for _, what := range removed {
 		r.log.Info("deleted objects of Infras that no longer exist", "hostedcluster", c.Key(), "object", what)
 	}
-	return err //nolint:wrapcheck // it is ours
+	return err //nolint:wrapcheck // it describes what failed
 }
 
-// wants reports whether an Infra, "namespace/name", has its applications in a cluster; if in
-// doubt it does.
-func (r *guestReconciler) wants(ctx context.Context, infra string, c *model.Cluster) bool {
+// needsObjects reports whether an Infra, as "namespace/name", needs its objects in a cluster. If that is unknown,
+// it reports true.
+func (r *guestReconciler) needsObjects(ctx context.Context, infra string, c *model.Cluster) bool {
 	object := &v1alpha1.Infra{}
 	if err := r.client.Get(ctx, requestOf(infra).NamespacedName, object); err != nil {
 		return client.IgnoreNotFound(err) != nil
 	}
-	i := r.known.now().infras[infra]
-	return i == nil || wantsHosted(object, i) && i.Cluster.Ref == c.Ref
+	i := r.indexes.current().infras[infra]
+	return i == nil || managesAppsService(object, i) && i.Cluster.Ref == c.Ref
 }

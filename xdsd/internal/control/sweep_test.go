@@ -12,18 +12,19 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// secrets answers every request for a Secret with an error.
-type secrets struct {
+// secretErrors is a reader that answers every request with an error.
+type secretErrors struct {
 	client.Reader
 	err error
 }
 
-func (s secrets) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+func (s secretErrors) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
 	return s.err
 }
 
-// TestSweepRetriesWhatIsNotARefusal: a cluster counts as swept only if control has no way into it.
-func TestSweepRetriesWhatIsNotARefusal(t *testing.T) {
+// TestSweepRetriesUnlessAccessIsMissing checks that a cluster counts as swept only if its kubeconfig does not exist
+// or may not be read.
+func TestSweepRetriesUnlessAccessIsMissing(t *testing.T) {
 	resource := corev1.Resource("secrets")
 	for _, tc := range []struct {
 		name  string
@@ -37,7 +38,7 @@ func TestSweepRetriesWhatIsNotARefusal(t *testing.T) {
 		{"deadline", context.DeadlineExceeded, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			r := &guestReconciler{guests: &guests{live: secrets{err: tc.err}}, log: slog.New(slog.DiscardHandler)}
+			r := &guestReconciler{conns: &guestConns{live: secretErrors{err: tc.err}}, log: slog.New(slog.DiscardHandler)}
 			err := r.sweepCluster(t.Context(), &model.Cluster{Kubeconfig: "clusters/demo-admin", APIServer: "192.0.2.1:6443"})
 			if retry := err != nil; retry != tc.retry {
 				t.Errorf("retry %t, want %t: %v", retry, tc.retry, err)

@@ -15,24 +15,24 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/message"
 )
 
-// noLimit stands for no limit of connections. Envoy's default is 1,024, which a large
-// hosted cluster has.
+// noLimit is the connection limit of upstreams without a limit. Envoy's default of 1,024 is too low: a large hosted
+// cluster has more connections to its API server.
 const noLimit = 1 << 20
 
-// cluster makes an upstream. Its endpoints come apart from it, so that a change of
-// them does not touch it.
+// cluster returns the cluster of an upstream. It gets its endpoints by EDS, so that a change of endpoints does not
+// change the cluster.
 func (t *translator) cluster(u *model.Upstream) *clusterv3.Cluster {
 	limit := wrapperspb.UInt32(uint32(cmp.Or(u.MaxConnections, noLimit))) //nolint:gosec // the API allows no negative limit
 	c := &clusterv3.Cluster{
 		Name:                 u.Name,
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
-		EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: overADS(), ServiceName: u.Name},
+		EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: adsSource(), ServiceName: u.Name},
 		ConnectTimeout:       durationpb.New(u.ConnectTimeout),
-		// Connections live for hours: what counts is how many an endpoint has.
+		// Connections last for hours, so round robin would leave endpoints unbalanced after a restart.
 		LbPolicy:                      clusterv3.Cluster_LEAST_REQUEST,
 		PerConnectionBufferLimitBytes: wrapperspb.UInt32(bufferLimit),
 		CircuitBreakers: &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{
-			MaxConnections: limit, MaxPendingRequests: limit, MaxRequests: limit, // each counts for TCP, the last for HTTP
+			MaxConnections: limit, MaxPendingRequests: limit, MaxRequests: limit, // TCP is subject to all three, HTTP to MaxRequests
 		}}},
 		UpstreamConnectionOptions: &clusterv3.UpstreamConnectionOptions{TcpKeepalive: &corev3.TcpKeepalive{
 			KeepaliveProbes:   wrapperspb.UInt32(keepAliveProbes),
@@ -40,30 +40,29 @@ func (t *translator) cluster(u *model.Upstream) *clusterv3.Cluster {
 			KeepaliveInterval: wrapperspb.UInt32(keepAliveInterval),
 		}},
 		CommonLbConfig: &clusterv3.Cluster_CommonLbConfig{
-			// An endpoint that is known to be dead is not used because others are, too; where all
-			// are, or have only just come and are not probed yet, each is tried.
+			// Use an unhealthy endpoint only if all are unhealthy or not probed yet. With the default of 50 %, Envoy
+			// would ignore health as soon as half of them are unhealthy.
 			HealthyPanicThreshold: &typev3.Percent{Value: 1},
-			// What the first probe says of a new endpoint counts at once. By default it waits for
-			// a second, during which a Service whose endpoints were all replaced has none.
+			// Use a new endpoint as soon as its first probe succeeds. By default Envoy waits for a second, during which
+			// a Service whose endpoints were all replaced has none.
 			UpdateMergeWindow: durationpb.New(0),
 		},
-		// Connections that fail are news sooner than the next probe is.
+		// Failed connections reveal a failed endpoint before the next probe does.
 		OutlierDetection: &clusterv3.OutlierDetection{
 			SplitExternalLocalOriginErrors: true,
 			ConsecutiveLocalOriginFailure:  wrapperspb.UInt32(2),
 			Interval:                       durationpb.New(time.Second),
 			BaseEjectionTime:               durationpb.New(5 * time.Second),
 			MaxEjectionTime:                durationpb.New(30 * time.Second),
-			MaxEjectionPercent:             wrapperspb.UInt32(50), // the only endpoint stays in use
-			// What an application behind TCP or HTTP answers is its own affair.
+			MaxEjectionPercent:             wrapperspb.UInt32(50), // never eject the only endpoint
+			// HTTP errors of the application do not eject its endpoint.
 			EnforcingConsecutive_5Xx:               wrapperspb.UInt32(0),
 			EnforcingConsecutiveGatewayFailure:     wrapperspb.UInt32(0),
 			EnforcingSuccessRate:                   wrapperspb.UInt32(0),
 			EnforcingLocalOriginSuccessRate:        wrapperspb.UInt32(0),
 			EnforcingConsecutiveLocalOriginFailure: wrapperspb.UInt32(100),
 		},
-		// Of the two reasons to drop an endpoint, that it is gone from the API counts even
-		// where it answers probes.
+		// Remove an endpoint that is no longer in EDS even if it still answers probes.
 		IgnoreHealthOnHostRemoval: true,
 	}
 	if name := statName(u.Name); name != u.Name {
@@ -71,7 +70,7 @@ func (t *translator) cluster(u *model.Upstream) *clusterv3.Cluster {
 	}
 	if check := u.HealthCheck; check != nil {
 		c.HealthChecks = []*corev3.HealthCheck{healthCheck(check)}
-		c.CloseConnectionsOnHostHealthFailure = true // else sessions hang for as long as TCP has patience
+		c.CloseConnectionsOnHostHealthFailure = true // otherwise sessions hang until TCP times out
 	}
 	if u.FromVLAN {
 		c.UpstreamBindConfig = t.bindConfig()
@@ -83,7 +82,7 @@ func healthCheck(check *model.HealthCheck) *corev3.HealthCheck {
 	return &corev3.HealthCheck{
 		Timeout:  durationpb.New(check.Timeout),
 		Interval: durationpb.New(check.Interval),
-		// Envoy waits a minute where a cluster has had no connection yet.
+		// The default is one minute for clusters that have had no connection yet.
 		NoTrafficInterval:  durationpb.New(check.Interval),
 		UnhealthyThreshold: wrapperspb.UInt32(uint32(check.UnhealthyAfter)), //nolint:gosec // the API allows no negative number
 		HealthyThreshold:   wrapperspb.UInt32(uint32(check.HealthyAfter)),   //nolint:gosec // the API allows no negative number
@@ -91,8 +90,8 @@ func healthCheck(check *model.HealthCheck) *corev3.HealthCheck {
 	}
 }
 
-// bindConfig makes connections leave from the VLAN: the address of a load balancer is
-// reached there, and answers must not come back by another way.
+// bindConfig returns a BindConfig that makes connections leave from the VLAN address and interface. The apps address is
+// on the VLAN, and replies must not arrive on another interface.
 func (t *translator) bindConfig() *corev3.BindConfig {
 	sources := byFamily(t.options.Source)
 	if len(sources) == 0 {
@@ -108,5 +107,5 @@ func (t *translator) bindConfig() *corev3.BindConfig {
 	return c
 }
 
-// statName is a name for statistics: Envoy takes a dot for the end of it.
+// statName returns a name for stats, without dots and colons: Envoy separates the parts of a stat's name by dots.
 func statName(name string) string { return strings.NewReplacer(".", "_", ":", "_").Replace(name) }

@@ -1,7 +1,6 @@
-// Package envoy says in Envoy's words what a proxy of the model is to do.
+// Package envoy translates a ProxyServer of the model into Envoy resources.
 //
-// It is a pure function of the model: Translate makes listeners, routes and clusters,
-// Endpoints what a cluster connects to. Everything is sorted and every message is
-// checked, so that equal input gives equal bytes and Envoy has nothing to refuse. What
-// differs from Envoy's defaults says why.
+// It is a pure function of the model: Translate returns listeners, routes and clusters, Endpoints returns the endpoints
+// of a cluster. All lists are sorted, so that equal input gives equal bytes, and every message is validated, so that
+// Envoy does not reject it. Comments give the reason for each value that differs from Envoy's default.
 package envoy

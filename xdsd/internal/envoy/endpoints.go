@@ -13,9 +13,8 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/message"
 )
 
-// Endpoints returns what an upstream connects to, under its name: its addresses, or the
-// endpoints of its Service, given its EndpointSlices. Without any it is an assignment that
-// is empty.
+// Endpoints returns the assignment of an upstream, under its name: its addresses if it is on the VLAN, otherwise the
+// endpoints in list, the EndpointSlices of its Service. The assignment is empty if there are none.
 func Endpoints(u *model.Upstream, list []*objects.EndpointSlice) *endpointv3.ClusterLoadAssignment {
 	targets := u.Addresses
 	if !u.FromVLAN {
@@ -40,10 +39,10 @@ func Endpoints(u *model.Upstream, list []*objects.EndpointSlice) *endpointv3.Clu
 	return out
 }
 
-// targetsOf returns the endpoints that are ready, on the port of a name. Where none is,
-// those that are on their way out and still serve have to do, as kube-proxy has it.
+// targetsOf returns the ready endpoints on the named port. If none is ready, it returns those that are terminating but
+// still serving, as kube-proxy does.
 func targetsOf(list []*objects.EndpointSlice, portName string) []netip.AddrPort {
-	var ready, leaving []netip.AddrPort
+	var ready, terminating []netip.AddrPort
 	for _, slice := range list {
 		port, ok := portOf(slice, portName)
 		if !ok || slice.AddressType == discoveryv1.AddressTypeFQDN {
@@ -53,7 +52,7 @@ func targetsOf(list []*objects.EndpointSlice, portName string) []netip.AddrPort 
 			if len(e.Addresses) == 0 {
 				continue
 			}
-			address, err := netip.ParseAddr(e.Addresses[0]) // all of them are the same endpoint
+			address, err := netip.ParseAddr(e.Addresses[0]) // discovery/v1: further addresses are equivalent
 			if err != nil {
 				continue
 			}
@@ -61,17 +60,17 @@ func targetsOf(list []*objects.EndpointSlice, portName string) []netip.AddrPort 
 			case e.Conditions.IsReady():
 				ready = append(ready, target)
 			case e.Conditions.IsServing():
-				leaving = append(leaving, target)
+				terminating = append(terminating, target)
 			}
 		}
 	}
 	if len(ready) == 0 {
-		return leaving
+		return terminating
 	}
 	return ready
 }
 
-// portOf returns the endpoints' own port that a Service's port of that name leads to.
+// portOf returns the TCP port number of the named port in a slice, and whether it exists.
 func portOf(slice *objects.EndpointSlice, name string) (uint16, bool) {
 	for _, p := range slice.Ports {
 		if p.Name == name && p.Port != nil && *p.Port > 0 && *p.Port < 1<<16 && (p.Protocol == "" || p.Protocol == corev1.ProtocolTCP) {

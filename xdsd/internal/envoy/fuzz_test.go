@@ -9,9 +9,8 @@ import (
 	"github.com/densityops/oooi/internal/watch"
 )
 
-// FuzzTranslate translates whatever a file can hold. The model has checked it, so that
-// every error is ours; and what Envoy refuses a whole listener for must not occur: two
-// chains of one name or of one match.
+// FuzzTranslate translates any manifest. The model validates it, so that every error of Translate is a bug. A listener
+// must not have two filter chains with the same name or match, for which Envoy would reject it.
 func FuzzTranslate(f *testing.F) {
 	files, err := filepath.Glob("../../../internal/model/testdata/proxy-*/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -62,7 +61,7 @@ func FuzzTranslate(f *testing.F) {
 				for _, chain := range l.GetFilterChains() {
 					for _, key := range []string{"name " + chain.GetName(), "match " + chain.GetFilterChainMatch().String()} {
 						if seen[key] {
-							t.Errorf("%s has twice the %s", l.GetName(), key)
+							t.Errorf("%s has two filter chains with the %s", l.GetName(), key)
 						}
 						seen[key] = true
 					}

@@ -24,11 +24,11 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/bootstrap"
 )
 
-// folders are the model's own test cases.
-const folders = "../../../internal/model/testdata/proxy-*[^n]"
+// testCases matches the folders of the model's test cases.
+const testCases = "../../../internal/model/testdata/proxy-*[^n]"
 
-// read returns the proxies of a folder, and its objects.
-func read(t *testing.T, dir string) ([]*model.ProxyServer, *model.Objects) {
+// readProxies returns the proxies in a folder of manifests, and its objects.
+func readProxies(t *testing.T, dir string) ([]*model.ProxyServer, *model.Objects) {
 	t.Helper()
 	options := model.Options{Apps: &model.AppsOptions{}, Proxies: true}
 	in, err := watch.ReadManifests(dir, options)
@@ -38,8 +38,7 @@ func read(t *testing.T, dir string) ([]*model.ProxyServer, *model.Objects) {
 	return model.Build(in, options).ProxyServers, in
 }
 
-// translated is a proxy in Envoy's words.
-func translated(t *testing.T, p *model.ProxyServer, options Options) ads.Resources {
+func mustTranslate(t *testing.T, p *model.ProxyServer, options Options) ads.Resources {
 	t.Helper()
 	resources, err := Translate(p, options)
 	if err != nil {
@@ -49,16 +48,16 @@ func translated(t *testing.T, p *model.ProxyServer, options Options) ads.Resourc
 }
 
 func TestGolden(t *testing.T) {
-	dirs, err := filepath.Glob(folders)
+	dirs, err := filepath.Glob(testCases)
 	if err != nil || len(dirs) == 0 {
 		t.Fatalf("no test cases: %v", err)
 	}
 	for _, dir := range dirs {
-		proxies, in := read(t, dir)
+		proxies, in := readProxies(t, dir)
 		for _, p := range proxies {
 			name := strings.TrimPrefix(filepath.Base(dir), "proxy-") + "-" + p.Name
 			t.Run(name, func(t *testing.T) {
-				resources := translated(t, p, Options{})
+				resources := mustTranslate(t, p, Options{})
 				golden.Check(t, filepath.Join("testdata", name+".yaml"), render(t, p, resources, in))
 				validate(t, p, resources)
 			})
@@ -66,7 +65,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// render writes everything down that an Envoy would be sent.
+// render returns the YAML of all resources that would be sent to Envoy, each with its kind and name.
 func render(t *testing.T, p *model.ProxyServer, r ads.Resources, in *model.Objects) string {
 	t.Helper()
 	var b strings.Builder
@@ -96,8 +95,8 @@ func slicesOf(in *model.Objects, service string) []*objects.EndpointSlice {
 	return slices.DeleteFunc(slices.Clone(in.EndpointSlices), func(s *objects.EndpointSlice) bool { return s.Service() != service })
 }
 
-// validate has the real Envoy check the resources, as static ones: how else they come
-// makes no difference to what is right.
+// validate runs Envoy's validation on the listeners and clusters, as static resources of its bootstrap configuration.
+// Envoy validates those like resources from ADS.
 func validate(t *testing.T, p *model.ProxyServer, r ads.Resources) {
 	t.Helper()
 	namespace, name, _ := strings.Cut(p.Key(), "/")
@@ -107,13 +106,13 @@ func validate(t *testing.T, p *model.ProxyServer, r ads.Resources) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	whole, ok := proto.Clone(b).(*bootstrapv3.Bootstrap)
+	static, ok := proto.Clone(b).(*bootstrapv3.Bootstrap)
 	if !ok {
-		t.Fatal("no bootstrap")
+		t.Fatal("proto.Clone returned another type")
 	}
-	whole.StaticResources.Listeners = append(whole.StaticResources.Listeners, r.Listeners...)
-	whole.StaticResources.Clusters = append(whole.StaticResources.Clusters, r.Clusters...)
-	text, err := bootstrap.YAML(whole)
+	static.StaticResources.Listeners = append(static.StaticResources.Listeners, r.Listeners...)
+	static.StaticResources.Clusters = append(static.StaticResources.Clusters, r.Clusters...)
+	text, err := bootstrap.YAML(static)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,17 +121,17 @@ func validate(t *testing.T, p *model.ProxyServer, r ads.Resources) {
 	}
 }
 
-// TestEqualProxiesMakeEqualBytes translates the same objects again, read in another
-// order: a difference would end connections for nothing.
-func TestEqualProxiesMakeEqualBytes(t *testing.T) {
-	proxies, in := read(t, "../../../internal/model/testdata/proxy-infra")
+// TestTranslationIsDeterministic translates the same objects in another order. Any difference would close connections
+// needlessly.
+func TestTranslationIsDeterministic(t *testing.T) {
+	proxies, in := readProxies(t, "../../../internal/model/testdata/proxy-infra")
 	slices.Reverse(in.Services)
 	slices.Reverse(in.Routes)
 	slices.Reverse(in.EndpointSlices)
 	options := model.Options{Apps: &model.AppsOptions{}, Proxies: true}
 	again := model.Build(in, options).ProxyServers
 	for i, p := range proxies {
-		first, second := render(t, p, translated(t, p, Options{}), in), render(t, again[i], translated(t, again[i], Options{}), in)
+		first, second := render(t, p, mustTranslate(t, p, Options{}), in), render(t, again[i], mustTranslate(t, again[i], Options{}), in)
 		if diff := cmp.Diff(first, second); diff != "" {
 			t.Errorf("%s differs:\n%s", p.Ref, diff)
 		}
@@ -140,13 +139,13 @@ func TestEqualProxiesMakeEqualBytes(t *testing.T) {
 }
 
 func TestOptions(t *testing.T) {
-	proxies, _ := read(t, "../../../internal/model/testdata/proxy-infra")
+	proxies, _ := readProxies(t, "../../../internal/model/testdata/proxy-infra")
 	options := Options{
 		Bind:   []netip.Addr{netip.MustParseAddr("127.0.5.1")},
 		Source: []netip.Addr{netip.MustParseAddr("fd00:50::7"), netip.MustParseAddr("192.168.50.7"), netip.MustParseAddr("192.168.50.8")},
 		Device: "net1",
 	}
-	resources := translated(t, proxies[0], options)
+	resources := mustTranslate(t, proxies[0], options)
 	for _, l := range resources.Listeners {
 		if got := l.GetAddress().GetSocketAddress().GetAddress(); got != "127.0.5.1" || len(l.GetAdditionalAddresses()) != 0 {
 			t.Errorf("%s listens on %s and %v", l.GetName(), got, l.GetAdditionalAddresses())
@@ -155,36 +154,36 @@ func TestOptions(t *testing.T) {
 	for _, c := range resources.Clusters {
 		bind := c.GetUpstreamBindConfig()
 		if fromVLAN := strings.Contains(c.GetName(), "/apps-http"); fromVLAN != (bind != nil) {
-			t.Errorf("%s leaves from %v", c.GetName(), bind)
+			t.Errorf("%s has bind config %v", c.GetName(), bind)
 		}
 		if bind == nil {
 			continue
 		}
 		if got := bind.GetSourceAddress().GetAddress(); got != "192.168.50.7" {
-			t.Errorf("%s leaves from %s", c.GetName(), got)
+			t.Errorf("%s has source address %s", c.GetName(), got)
 		}
 		if extra := bind.GetExtraSourceAddresses(); len(extra) != 1 || extra[0].GetAddress().GetAddress() != "fd00:50::7" {
-			t.Errorf("%s leaves from %v as well", c.GetName(), extra)
+			t.Errorf("%s has extra source addresses %v", c.GetName(), extra)
 		}
 		if o := bind.GetSocketOptions(); len(o) != 1 || string(o[0].GetBufValue()) != "net1\x00" || o[0].GetState() != corev3.SocketOption_STATE_PREBIND {
-			t.Errorf("%s leaves by %v", c.GetName(), o)
+			t.Errorf("%s has socket options %v", c.GetName(), o)
 		}
 	}
 	validate(t, proxies[0], resources)
 }
 
-// TestChainsStandAlone adds a route: every chain of before is what it was, and so are
-// the rest of the listener and all clusters.
-func TestChainsStandAlone(t *testing.T) {
-	proxies, _ := read(t, "../../../internal/model/testdata/proxy-backends")
+// TestNewRouteChangesNothingElse adds a route. All existing filter chains, the other fields of the listener and all
+// clusters must stay the same.
+func TestNewRouteChangesNothingElse(t *testing.T) {
+	proxies, _ := readProxies(t, "../../../internal/model/testdata/proxy-backends")
 	p := proxies[slices.IndexFunc(proxies, func(p *model.ProxyServer) bool { return p.Name == "own" })]
-	before := translated(t, p, Options{})
-	more := *p
-	more.Listeners = slices.Clone(p.Listeners)
+	before := mustTranslate(t, p, Options{})
+	changed := *p
+	changed.Listeners = slices.Clone(p.Listeners)
 	l := *p.Listeners[0]
 	l.Routes = append([]model.Route{{Host: "0.example.com", Upstream: p.Upstreams[0].Name, Owner: p.Ref}}, l.Routes...)
-	more.Listeners[0] = &l
-	after := translated(t, &more, Options{})
+	changed.Listeners[0] = &l
+	after := mustTranslate(t, &changed, Options{})
 
 	chains := map[string]*listenerv3.FilterChain{}
 	for _, c := range after.Listeners[0].GetFilterChains() {
@@ -197,21 +196,21 @@ func TestChainsStandAlone(t *testing.T) {
 		delete(chains, c.GetName())
 	}
 	if len(chains) != 1 {
-		t.Errorf("%d chains are new", len(chains))
+		t.Errorf("%d new filter chains, want 1", len(chains))
 	}
 	before.Listeners[0].FilterChains, after.Listeners[0].FilterChains = nil, nil
 	if !proto.Equal(before.Listeners[0], after.Listeners[0]) {
-		t.Error("the rest of the listener has changed")
+		t.Error("other fields of the listener have changed")
 	}
 	if !slices.EqualFunc(before.Clusters, after.Clusters, func(a, b *clusterv3.Cluster) bool { return proto.Equal(a, b) }) {
 		t.Error("clusters have changed")
 	}
 }
 
-func TestAddressesThatFloatAreListenedOnWhereverTheyAre(t *testing.T) {
-	proxies, _ := read(t, "../../../internal/model/testdata/proxy-infra")
+func TestFloatingAddressesUseFreebind(t *testing.T) {
+	proxies, _ := readProxies(t, "../../../internal/model/testdata/proxy-infra")
 	own, floating := netip.MustParseAddr("192.0.2.11"), netip.MustParseAddr("192.0.2.4")
-	resources := translated(t, proxies[0], Options{Bind: []netip.Addr{own}, Floating: []netip.Addr{floating}})
+	resources := mustTranslate(t, proxies[0], Options{Bind: []netip.Addr{own}, Floating: []netip.Addr{floating}})
 	for _, l := range resources.Listeners {
 		var also []string
 		for _, a := range l.GetAdditionalAddresses() {
@@ -222,9 +221,9 @@ func TestAddressesThatFloatAreListenedOnWhereverTheyAre(t *testing.T) {
 		}
 	}
 	validate(t, proxies[0], resources)
-	for _, l := range translated(t, proxies[0], Options{Bind: []netip.Addr{own}}).Listeners {
+	for _, l := range mustTranslate(t, proxies[0], Options{Bind: []netip.Addr{own}}).Listeners {
 		if l.GetFreebind() != nil {
-			t.Errorf("%s takes addresses that are not there for granted", l.GetName())
+			t.Errorf("%s has freebind, although no address is floating", l.GetName())
 		}
 	}
 }

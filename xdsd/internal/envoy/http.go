@@ -17,28 +17,28 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/message"
 )
 
-// httpChain tells requests apart by Host. Which host leads where comes apart from the
-// listener, so that a change of it does not touch connections.
+// httpChain returns the filter chain of a listener that routes requests by Host. Its routes are sent by RDS, so that a
+// change of them does not close connections.
 func (t *translator) httpChain(l *model.Listener) *listenerv3.FilterChain {
 	name := message.ListenerName(l.Port)
 	hcm := &hcmv3.HttpConnectionManager{
 		StatPrefix: name,
 		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{
-			ConfigSource: overADS(), RouteConfigName: name,
+			ConfigSource: adsSource(), RouteConfigName: name,
 		}},
 		HttpFilters: []*hcmv3.HttpFilter{{
 			Name:       "envoy.filters.http.router",
 			ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: t.wrap("router", &routerv3.Router{SuppressEnvoyHeaders: true})},
 		}},
 		UpgradeConfigs: []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: "websocket"}},
-		// The client's address is the connection's, not what a header makes up.
+		// The client's address is that of the connection, not the one in X-Forwarded-For.
 		UseRemoteAddress:           wrapperspb.Bool(true),
 		GenerateRequestId:          wrapperspb.Bool(false),
 		ServerHeaderTransformation: hcmv3.HttpConnectionManager_PASS_THROUGH,
 		RequestHeadersTimeout:      durationpb.New(helloTimeout),
 		StripPortMode:              &hcmv3.HttpConnectionManager_StripAnyHostPort{StripAnyHostPort: true},
 		CommonHttpProtocolOptions:  &corev3.HttpProtocolOptions{IdleTimeout: durationpb.New(httpIdleTimeout)},
-		StreamIdleTimeout:          durationpb.New(0), // the route's counts
+		StreamIdleTimeout:          durationpb.New(0), // the route's IdleTimeout applies
 		HttpProtocolOptions:        &corev3.Http1ProtocolOptions{AcceptHttp_10: true},
 		AccessLog:                  t.accessLog("request", &name),
 	}
@@ -48,25 +48,25 @@ func (t *translator) httpChain(l *model.Listener) *listenerv3.FilterChain {
 	}}}
 }
 
-// httpIdleTimeout closes connections that carry no request. Envoy's default of an hour lets a client that sends
-// nothing hold its connections for that long.
+// httpIdleTimeout closes connections without a request. With Envoy's default, a client that sends nothing could keep
+// its connections open for an hour.
 const httpIdleTimeout = 2 * time.Minute
 
-// routeConfiguration leads hosts to upstreams. Any other host is not found.
+// routeConfiguration returns the routes of an HTTP listener, by Host. Envoy answers 404 for any other host.
 func (t *translator) routeConfiguration(l *model.Listener) *routev3.RouteConfiguration {
 	out := &routev3.RouteConfiguration{
 		Name: message.ListenerName(l.Port),
-		// A cluster may come after the routes that name it.
+		// A cluster may arrive after the routes that reference it.
 		ValidateClusters: wrapperspb.Bool(false),
 	}
 	for _, r := range l.Routes {
 		out.VirtualHosts = append(out.VirtualHosts, &routev3.VirtualHost{
 			Name: r.Owner.String() + " " + r.Host, Domains: []string{r.Host},
-			Routes: []*routev3.Route{severalHosts(), {
+			Routes: []*routev3.Route{rejectSeveralHosts(), {
 				Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
 				Action: &routev3.Route_Route{Route: &routev3.RouteAction{
 					ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: r.Upstream},
-					// Downloads, and websockets, take as long as they take.
+					// Downloads and WebSockets have no maximum duration.
 					Timeout:     durationpb.New(0),
 					IdleTimeout: durationpb.New(t.upstreams[r.Upstream].IdleTimeout),
 				}},
@@ -76,9 +76,9 @@ func (t *translator) routeConfiguration(l *model.Listener) *routev3.RouteConfigu
 	return out
 }
 
-// severalHosts rejects a request with more than one Host header (RFC 9112 section 3.2).
-// Envoy joins their values with a comma, and a wildcard would match the last of them.
-func severalHosts() *routev3.Route {
+// rejectSeveralHosts returns a route that answers 400 to a request with more than one Host header (RFC 9112 section
+// 3.2). Envoy joins their values with a comma, and a wildcard would match the last of them.
+func rejectSeveralHosts() *routev3.Route {
 	return &routev3.Route{
 		Match: &routev3.RouteMatch{
 			PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"},

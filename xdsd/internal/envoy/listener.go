@@ -20,27 +20,25 @@ import (
 )
 
 const (
-	// bufferLimit bounds, in bytes, what Envoy holds of each direction of a connection.
-	// With the default of 1 MiB a few slow readers are a lot of memory.
+	// bufferLimit is the number of bytes that Envoy buffers per direction of a connection. With the default of 1 MiB, a
+	// few slow readers use much memory.
 	bufferLimit = 32 << 10
-	// helloTimeout is for how long a client may take for its TLS handshake to say which
-	// name it wants; Envoy's default.
+	// helloTimeout is how long Envoy waits for a client's ClientHello, which has the SNI. It is Envoy's default.
 	helloTimeout = 15 * time.Second
-	// silenceTimeout replaces helloTimeout on a port without a default, where a backend may
-	// take connections without TLS: a client of a protocol in which the server speaks first
-	// waits this long. A ClientHello that was lost twice arrives after 3 s (RFC 6298).
-	silenceTimeout = 4 * time.Second
-	// connectAttempts is how many endpoints are tried for one connection; the default is 1.
+	// serverFirstTimeout replaces helloTimeout on a port without a default, where a backend may accept connections
+	// without TLS: clients of a protocol in which the server speaks first wait this long. A ClientHello that was lost
+	// twice arrives after 3 s (RFC 6298).
+	serverFirstTimeout = 4 * time.Second
+	// connectAttempts is how many endpoints Envoy tries for one connection; the default is 1.
 	connectAttempts = 3
-	// Between attempts there is a wait, which doubles.
-	retryFirst, retryCap = 50 * time.Millisecond, time.Second
+	// The backoff between attempts doubles from retryBase up to retryMax.
+	retryBase, retryMax = 50 * time.Millisecond, time.Second
 )
 
-// listener makes the listener of one port. Envoy puts a change into place without a
-// disturbance if it is of filter chains alone, and each chain lives on for as long as
-// it stays byte for byte the same: so there is a chain for each name.
+// listener returns the listener of one port, with a filter chain for each name. If only filter chains of a listener
+// change, Envoy updates it in place: connections of chains that are byte for byte the same stay open.
 func (t *translator) listener(l *model.Listener) *listenerv3.Listener {
-	port := uint16(l.Port) //nolint:gosec // the model has checked ports
+	port := uint16(l.Port) //nolint:gosec // the model validates ports
 	out := &listenerv3.Listener{
 		Name:                          message.ListenerName(l.Port),
 		Address:                       message.Address(t.options.Bind[0].String(), port),
@@ -66,17 +64,17 @@ func (t *translator) listener(l *model.Listener) *listenerv3.Listener {
 		Name:       "envoy.filters.listener.tls_inspector",
 		ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: t.wrap("TLS inspector", &tlsinspectorv3.TlsInspector{})},
 	}}
-	// These must not depend on the ProxyServer's backends: Envoy replaces a listener whose own
-	// fields change, and closes all of its connections after the drain time.
+	// These fields must not depend on the ProxyServer's backends: Envoy replaces a listener if anything but its filter
+	// chains changes, and closes all its connections after the drain time.
 	out.ListenerFiltersTimeout = durationpb.New(helloTimeout)
 	if l.Default == "" {
-		out.ListenerFiltersTimeout = durationpb.New(silenceTimeout)
+		out.ListenerFiltersTimeout = durationpb.New(serverFirstTimeout)
 		out.ContinueOnListenerFiltersTimeout = true
 	}
 	out.FilterChains = append(out.FilterChains, t.sentinel())
 	for _, r := range l.Routes {
 		out.FilterChains = append(out.FilterChains, t.chain(
-			// Envoy's errors name the chain, and so the object that is to blame.
+			// Envoy's errors contain the chain's name, and so the object that caused them.
 			r.Owner.String()+" "+r.Host,
 			&listenerv3.FilterChainMatch{TransportProtocol: "tls", ServerNames: []string{r.Host}}, r.Upstream))
 	}
@@ -89,32 +87,32 @@ func (t *translator) listener(l *model.Listener) *listenerv3.Listener {
 	return out
 }
 
-// sentinelName is a name that nobody can have (RFC 6761 section 6.4).
+// sentinelName is a name that cannot exist (RFC 6761 section 6.4).
 const sentinelName = "sentinel.invalid"
 
-// sentinel is a chain that is always there: a listener that had none, and gets one,
-// would be made anew.
+// sentinel returns a filter chain that every TLS listener has. Envoy would replace a listener without filter chains
+// when it gets its first one.
 func (t *translator) sentinel() *listenerv3.FilterChain {
 	return &listenerv3.FilterChain{
 		Name:             "sentinel",
 		FilterChainMatch: &listenerv3.FilterChainMatch{TransportProtocol: "tls", ServerNames: []string{sentinelName}},
 		Filters: []*listenerv3.Filter{{
-			Name:       "envoy.filters.network.direct_response", // with nothing, and closes
+			Name:       "envoy.filters.network.direct_response", // sends nothing and closes the connection
 			ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: t.wrap("sentinel", &directv3.Config{})},
 		}},
 	}
 }
 
-// chain passes connections on as they are.
+// chain returns a filter chain that forwards TCP connections to an upstream, without terminating TLS.
 func (t *translator) chain(name string, match *listenerv3.FilterChainMatch, upstream string) *listenerv3.FilterChain {
 	u := t.upstreams[upstream]
 	tcp := &tcpproxyv3.TcpProxy{
 		StatPrefix:       statName(upstream),
 		ClusterSpecifier: &tcpproxyv3.TcpProxy_Cluster{Cluster: upstream},
-		// The default of an hour would end watches of the API server and konnectivity's tunnels.
+		// Envoy's default of an hour would close watches of the API server and konnectivity tunnels.
 		IdleTimeout:        durationpb.New(u.IdleTimeout),
 		MaxConnectAttempts: wrapperspb.UInt32(connectAttempts),
-		BackoffOptions:     &corev3.BackoffStrategy{BaseInterval: durationpb.New(retryFirst), MaxInterval: durationpb.New(retryCap)},
+		BackoffOptions:     &corev3.BackoffStrategy{BaseInterval: durationpb.New(retryBase), MaxInterval: durationpb.New(retryMax)},
 		AccessLog:          t.accessLog("connection", &name),
 	}
 	return &listenerv3.FilterChain{
@@ -126,13 +124,13 @@ func (t *translator) chain(name string, match *listenerv3.FilterChainMatch, upst
 	}
 }
 
-// keepAlive finds out within minutes that a client is gone without a word: a virtual
-// machine that was killed ends no connection.
+// keepAlive returns socket options that detect a lost client within about two minutes: a VM that is killed does not
+// close its connections.
 func keepAlive() []*corev3.SocketOption {
 	const solSocket, soKeepAlive, ipprotoTCP, tcpKeepIdle, tcpKeepInterval, tcpKeepCount = 1, 9, 6, 4, 5, 6
-	option := func(what string, level, name, value int64) *corev3.SocketOption {
+	option := func(description string, level, name, value int64) *corev3.SocketOption {
 		return &corev3.SocketOption{
-			Description: what, Level: level, Name: name, Value: &corev3.SocketOption_IntValue{IntValue: value},
+			Description: description, Level: level, Name: name, Value: &corev3.SocketOption_IntValue{IntValue: value},
 			State: corev3.SocketOption_STATE_LISTENING,
 		}
 	}
@@ -144,17 +142,18 @@ func keepAlive() []*corev3.SocketOption {
 	}
 }
 
-// Keepalive of connections on either side: seconds of silence before the first probe,
-// seconds between two, and how many may go unanswered.
+// TCP keepalive of client and upstream connections: seconds of idle time before the first probe, seconds between
+// probes, and the number of unanswered probes after which the connection is closed.
 const (
 	keepAliveIdle     = 60
 	keepAliveInterval = 20
 	keepAliveProbes   = 3
 )
 
-// accessLog writes a line for each connection when it ends, if that is asked for. The
-// listener's own log has those that no chain took.
-func (t *translator) accessLog(what string, chain *string) []*accesslogv3.AccessLog {
+// accessLog returns an access log with one line for each connection or request when it ends, or nil if the proxy has no
+// access log. kind is the value of the field log. chain is the filter chain; if it is nil, the log is the listener's,
+// and has only connections that match no filter chain.
+func (t *translator) accessLog(kind string, chain *string) []*accesslogv3.AccessLog {
 	if !t.proxy.AccessLog {
 		return nil
 	}
@@ -167,7 +166,7 @@ func (t *translator) accessLog(what string, chain *string) []*accesslogv3.Access
 	} {
 		fields[name] = structpb.NewStringValue(command)
 	}
-	fields["log"] = structpb.NewStringValue(what)
+	fields["log"] = structpb.NewStringValue(kind)
 	if chain != nil {
 		fields["chain"] = structpb.NewStringValue(*chain)
 	}

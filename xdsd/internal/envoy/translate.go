@@ -15,25 +15,22 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/message"
 )
 
-// Options are what one Envoy differs in from another of the same ProxyServer, or a
-// test from both.
+// Options are the settings in which the Envoys of one ProxyServer may differ.
 type Options struct {
-	// Bind are the addresses to listen on. The default is every address of IPv4, and every
-	// one of IPv6 where the proxy has one on the VLAN: a node may have no IPv6 at all, and
-	// then Envoy would refuse the listener.
+	// Bind are the addresses to listen on. The default is 0.0.0.0, and :: if the proxy has an IPv6 address on the VLAN:
+	// on a node without IPv6, Envoy would reject the listener.
 	Bind []netip.Addr
-	// Floating are further ones, which Envoy listens on whether or not it has them: they come
-	// and go.
+	// Floating are further listen addresses, which the host may or may not have at any time.
 	Floating []netip.Addr
-	// Source are the addresses, one a family, that connections to applications leave
-	// from. The default is the proxy's on the VLAN.
+	// Source are the source addresses of connections to apps, one per family. The default is the proxy's VLAN
+	// addresses.
 	Source []netip.Addr
-	// Device is the interface that they leave by; empty for what the routes say.
+	// Device is the network interface of connections to apps; empty means that routing decides.
 	Device string
 }
 
-// Translate returns what a proxy's Envoys are to have. An error names what Envoy would
-// refuse, which is a fault of this package: the model has checked everything in it.
+// Translate returns the listeners, routes and clusters of a proxy. An error means that Envoy would reject a resource.
+// It is a bug of this package, because the model validates all of its input.
 func Translate(p *model.ProxyServer, options Options) (ads.Resources, error) {
 	t := translator{proxy: p, options: options, upstreams: map[string]*model.Upstream{}}
 	if len(options.Bind) == 0 {
@@ -59,7 +56,7 @@ func Translate(p *model.ProxyServer, options Options) (ads.Resources, error) {
 	return out, errors.Join(t.errs...)
 }
 
-// translator translates one proxy.
+// A translator translates one proxy.
 type translator struct {
 	proxy     *model.ProxyServer
 	options   Options
@@ -67,17 +64,17 @@ type translator struct {
 	errs      []error
 }
 
-// wrap packs a message, and takes down what is wrong with it.
-func (t *translator) wrap(what string, m message.Validated) *anypb.Any {
+// wrap packs a message into an Any and records validation errors. name describes the message in errors.
+func (t *translator) wrap(name string, m message.Validated) *anypb.Any {
 	packed, err := message.Pack(m)
 	if err != nil {
-		t.errs = append(t.errs, fmt.Errorf("%s of %s: %w", what, t.proxy.Ref, err))
+		t.errs = append(t.errs, fmt.Errorf("%s of %s: %w", name, t.proxy.Ref, err))
 	}
 	return packed
 }
 
-// overADS says that a resource comes by the stream that everything comes by.
-func overADS() *corev3.ConfigSource {
+// adsSource returns the ConfigSource of resources that are sent on the ADS stream.
+func adsSource() *corev3.ConfigSource {
 	return &corev3.ConfigSource{
 		ResourceApiVersion:    corev3.ApiVersion_V3,
 		ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},

@@ -16,18 +16,17 @@ import (
 // requestTimeout bounds one request to a hosted cluster.
 const requestTimeout = 10 * time.Second
 
-// Cluster is a hosted cluster, as an administrator's kubeconfig reaches it.
+// Cluster is a client of a hosted cluster, with the credentials of an admin kubeconfig.
 type Cluster struct {
 	client client.Client
 	config *rest.Config
 	http   *http.Client
 }
 
-// Connector makes clients of hosted clusters, which share what is the same for all. It is
-// safe for concurrent use.
+// Connector creates clients of hosted clusters, which share a scheme. It is safe for concurrent use.
 type Connector struct{ scheme *runtime.Scheme }
 
-// NewConnector makes a Connector.
+// NewConnector returns a Connector.
 func NewConnector() (*Connector, error) {
 	scheme := runtime.NewScheme()
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {
@@ -36,24 +35,24 @@ func NewConnector() (*Connector, error) {
 	return &Connector{scheme}, nil
 }
 
-// Connect makes a client of a kubeconfig that somebody else wrote, of which the allowed
-// parts alone are used. It connects to an address in place of the URL's host, which
-// stays the TLS server name; with an empty one, to the host. Nothing is sent yet. The
-// caller closes it.
+// Connect returns a client for a kubeconfig. Because other clients can write the kubeconfig, only the fields that
+// kubeconfig.Restricted permits are used. The client connects to the address dial, with the URL's host as TLS
+// server name; if dial is empty, it connects to the host. Connect sends no request. The caller must close the
+// client.
 func (o *Connector) Connect(data []byte, dial string) (*Cluster, error) {
 	config, err := kubeconfig.Restricted(data)
 	if err != nil {
 		return nil, err
 	}
 	config.Timeout, config.UserAgent = requestTimeout, "oooi"
-	config.QPS, config.Burst = 20, 40 // one look is a dozen requests
+	config.QPS, config.Burst = 20, 40 // one reconciliation takes about a dozen requests
 	kubeconfig.SetDial(config, dial)
 	c := &Cluster{config: config}
 	if c.http, err = rest.HTTPClientFor(config); err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
+		return nil, fmt.Errorf("creating a client: %w", err)
 	}
 	if c.client, err = client.New(config, client.Options{HTTPClient: c.http, Scheme: o.scheme}); err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
+		return nil, fmt.Errorf("creating a client: %w", err)
 	}
 	return c, nil
 }

@@ -1,4 +1,4 @@
-// Package guest keeps what an Infra needs inside its hosted cluster: the LoadBalancer Service
-// of the applications, a reader that may see that Service and nothing else, and MetalLB
-// where it is asked for. It takes nothing over from others, and takes away only its own.
+// Package guest maintains the objects of an Infra in its hosted cluster: the LoadBalancer Service of the apps
+// ingress, a ServiceAccount (the reader) that may read only this Service and, on request, MetalLB. It never changes
+// or deletes objects that other clients created.
 package guest

@@ -21,13 +21,13 @@ import (
 )
 
 const (
-	// metallbNamespace is where the operator and MetalLB are installed.
+	// metallbNamespace is the namespace of the operator and of MetalLB.
 	metallbNamespace = "metallb-system"
-	// metallbName is the only name of a MetalLB object that the operator heeds.
+	// metallbName is the only name of a MetalLB object that the operator reconciles.
 	metallbName = "metallb"
 )
 
-// Kinds that have no Go types here.
+// Kinds without Go types in this module's dependencies.
 var (
 	kindNamespace       = schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}
 	kindMetalLB         = schema.GroupVersionKind{Group: metallbGroup, Version: "v1beta1", Kind: "MetalLB"}
@@ -35,42 +35,42 @@ var (
 	kindL2Advertisement = schema.GroupVersionKind{Group: metallbGroup, Version: "v1beta1", Kind: "L2Advertisement"}
 )
 
-// EnsureMetalLB installs MetalLB by the Operator Lifecycle Manager where that is asked for,
-// with the pool that the apps address comes from, and its advertisement. It waits
-// for nothing: a Fault of reason MetalLBMissing names the step that is under way, and the
-// caller comes again. What others have made is left as it is, and counts as made.
+// EnsureMetalLB installs MetalLB with the Operator Lifecycle Manager if the Infra requests it, and applies the pool
+// of the apps address and its advertisement. It does not wait: while a step is in progress, it returns a Fault with
+// reason MetalLBMissing that names the step, and must be called again. Objects that other clients created are used
+// unchanged.
 func (c *Cluster) EnsureMetalLB(ctx context.Context, w *Wanted) *Fault {
 	if !w.Apps.MetalLB.ShouldInstall() {
 		return nil
 	}
-	there, err := c.findMetalLB(ctx)
+	existing, err := c.findMetalLB(ctx)
 	switch {
 	case err != nil:
 		return installFault(err, "looking for MetalLB")
-	case there.isOthers():
-		return c.joinMetalLB(ctx, w, there)
-	case !there.olm:
+	case existing.isForeign():
+		return c.useForeignMetalLB(ctx, w, existing)
+	case !existing.olm:
 		return installFailed("the hosted cluster has no Operator Lifecycle Manager (%s is not served): install it, or install MetalLB manually and remove metallb.install", olmGroup)
 	}
-	if fault := c.ensureOperator(ctx, w, there.subscription); fault != nil {
+	if fault := c.ensureOperator(ctx, w, existing.subscription); fault != nil {
 		return fault
 	}
 	spec := map[string]any{}
 	if class := w.Apps.MetalLB.LoadBalancerClass; class != "" {
 		spec["loadBalancerClass"] = class
 	}
-	metallb, fault := c.ensure(ctx, w, own(w, kindMetalLB, metallbNamespace, metallbName, spec))
+	metallb, fault := c.ensure(ctx, w, desired(w, kindMetalLB, metallbNamespace, metallbName, spec))
 	if fault != nil {
 		return fault
 	}
 	if fault := c.ensurePool(ctx, w, metallbNamespace); fault != nil {
 		return fault
 	}
-	return running(metallb)
+	return metallbFault(metallb)
 }
 
-// own is an object as it is to be. It has no spec where that is nil.
-func own(w *Wanted, kind schema.GroupVersionKind, namespace, name string, spec map[string]any) *unstructured.Unstructured {
+// desired returns an object with our labels and annotations. Without a spec the object has none.
+func desired(w *Wanted, kind schema.GroupVersionKind, namespace, name string, spec map[string]any) *unstructured.Unstructured {
 	o := object(kind, namespace, name)
 	o.SetLabels(w.labels())
 	o.SetAnnotations(w.annotations())
@@ -88,34 +88,34 @@ func object(kind schema.GroupVersionKind, namespace, name string) *unstructured.
 	return o
 }
 
-// ensure applies an object unless it is there and not the Infra's. It returns the object
-// as it was found; nil where it was not there.
+// ensure applies an object, unless it exists and does not belong to the Infra. It returns the object as it was
+// before, or nil if it did not exist.
 func (c *Cluster) ensure(ctx context.Context, w *Wanted, wanted *unstructured.Unstructured) (*unstructured.Unstructured, *Fault) {
 	what := describe(wanted)
-	there := object(wanted.GroupVersionKind(), "", "")
-	err := c.client.Get(ctx, client.ObjectKeyFromObject(wanted), there)
+	existing := object(wanted.GroupVersionKind(), "", "")
+	err := c.client.Get(ctx, client.ObjectKeyFromObject(wanted), existing)
 	switch {
-	case apierrors.IsNotFound(err): // its kind may not be served either, which applying tells
-		there = nil
+	case apierrors.IsNotFound(err): // Apply reports whether the API is served
+		existing = nil
 	case err != nil:
 		return nil, installFault(err, "reading "+what)
-	case there.GetDeletionTimestamp() != nil:
-		return there, installing("%s is being deleted, and will be created again", what)
-	case there.GetAnnotations()[v1alpha1.AnnotationInfra] != w.Infra.String():
-		return there, nil
+	case existing.GetDeletionTimestamp() != nil:
+		return existing, installing("%s is being deleted, and will be created again", what)
+	case existing.GetAnnotations()[v1alpha1.AnnotationInfra] != w.Infra.String():
+		return existing, nil
 	}
 	if err := c.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(wanted), client.FieldOwner(fieldManager), client.ForceOwnership); err != nil {
-		return there, installFault(err, "applying "+what)
+		return existing, installFault(err, "applying "+what)
 	}
-	return there, nil
+	return existing, nil
 }
 
-// isOurs reports whether an object was made for an Infra, whichever that is.
+// isOurs reports whether an object was created for an Infra, of any name.
 func isOurs(o client.Object) bool { return o.GetAnnotations()[v1alpha1.AnnotationInfra] != "" }
 
-// running says what MetalLB's operator says of MetalLB; nil when it runs, and where the
-// operator has not said anything yet.
-func running(metallb *unstructured.Unstructured) *Fault {
+// metallbFault returns why MetalLB does not run according to its operator, or nil if it runs or the operator has
+// not reported yet.
+func metallbFault(metallb *unstructured.Unstructured) *Fault {
 	if metallb == nil {
 		return nil
 	}
@@ -127,15 +127,15 @@ func running(metallb *unstructured.Unstructured) *Fault {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(metallb.Object, &status); err != nil {
 		return installFailed("reading the status of %s: %v", describe(metallb), err)
 	}
-	said := status.Status.Conditions
-	if meta.IsStatusConditionTrue(said, "Available") {
+	conditions := status.Status.Conditions
+	if meta.IsStatusConditionTrue(conditions, "Available") {
 		return nil
 	}
-	if c := meta.FindStatusCondition(said, "Degraded"); c != nil && c.Status == metav1.ConditionTrue {
-		return installFailed("%s is degraded: %s", describe(metallb), because(c.Reason, c.Message))
+	if c := meta.FindStatusCondition(conditions, "Degraded"); c != nil && c.Status == metav1.ConditionTrue {
+		return installFailed("%s is degraded: %s", describe(metallb), reasonAndMessage(c.Reason, c.Message))
 	}
-	if c := meta.FindStatusCondition(said, "Progressing"); c != nil && c.Status == metav1.ConditionTrue {
-		return installing("%s is not available yet: %s; see the pods of namespace %s in the hosted cluster", describe(metallb), because(c.Reason, c.Message), metallb.GetNamespace())
+	if c := meta.FindStatusCondition(conditions, "Progressing"); c != nil && c.Status == metav1.ConditionTrue {
+		return installing("%s is not available yet: %s; see the pods of namespace %s in the hosted cluster", describe(metallb), reasonAndMessage(c.Reason, c.Message), metallb.GetNamespace())
 	}
 	return nil
 }
@@ -148,8 +148,8 @@ func describe(o client.Object) string {
 	return kind + " " + types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}.String()
 }
 
-// because joins a reason and a message, either of which may be missing.
-func because(reason, message string) string {
+// reasonAndMessage joins a reason and a message, either of which may be empty.
+func reasonAndMessage(reason, message string) string {
 	switch {
 	case message == "":
 		return reason
@@ -160,7 +160,7 @@ func because(reason, message string) string {
 	}
 }
 
-// installing is the fault of an installation that is under way.
+// installing returns a Fault for an installation in progress.
 func installing(format string, args ...any) *Fault {
 	return &Fault{v1alpha1.AppsIngressMetalLBMissing, "MetalLB is being installed: " + fmt.Sprintf(format, args...)}
 }
@@ -169,22 +169,22 @@ func installFailed(format string, args ...any) *Fault {
 	return &Fault{v1alpha1.AppsIngressInstallFailed, "MetalLB cannot be installed: " + fmt.Sprintf(format, args...)}
 }
 
-// installFault says what an error of a hosted cluster's API server means to an installation.
-func installFault(err error, doing string) *Fault {
+// installFault converts an error of a hosted cluster's API server during an installation.
+func installFault(err error, action string) *Fault {
 	var status apierrors.APIStatus
 	refused := errors.As(err, &status) && status.Status().Code >= http.StatusBadRequest && status.Status().Code < http.StatusInternalServerError &&
 		!apierrors.IsUnauthorized(err) && !apierrors.IsTimeout(err) && !apierrors.IsTooManyRequests(err)
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return installing("%s: the namespace is being deleted, and will be created again", doing)
+		return installing("%s: the namespace is being deleted, and will be created again", action)
 	case apierrors.IsNotFound(err) && status.Status().Details != nil && status.Status().Details.Kind == "namespaces":
-		return installFailed("%s: %v: create the namespace", doing, err)
-	case isMissing(err): // CRDs come with the operator
-		return installing("%s: its API is not served yet; see the CustomResourceDefinitions of %s in the hosted cluster", doing, metallbGroup)
+		return installFailed("%s: %v: create the namespace", action, err)
+	case isMissing(err): // the operator's package contains the CRDs
+		return installing("%s: its API is not served yet; see the CustomResourceDefinitions of %s in the hosted cluster", action, metallbGroup)
 	case apierrors.IsInternalError(err) && strings.Contains(err.Error(), "failed calling webhook"):
-		return installing("%s: MetalLB's webhook does not answer yet; see the pods of namespace %s in the hosted cluster: %v", doing, metallbNamespace, err)
+		return installing("%s: MetalLB's webhook does not answer yet; see the pods of namespace %s in the hosted cluster: %v", action, metallbNamespace, err)
 	case refused:
-		return installFailed("%s: %v", doing, err)
+		return installFailed("%s: %v", action, err)
 	}
-	return fault(err, doing)
+	return apiFault(err, action)
 }

@@ -20,7 +20,7 @@ import (
 const (
 	// olmGroup is the API group of the Operator Lifecycle Manager.
 	olmGroup = "operators.coreos.com"
-	// operatorPackage is the operator's name in the catalogs.
+	// operatorPackage is the name of the operator's package in catalogs.
 	operatorPackage   = "metallb-operator"
 	operatorGroupName = "metallb-operator"
 	subscriptionName  = "metallb-operator-sub"
@@ -30,15 +30,15 @@ var (
 	kindOperatorGroup = schema.GroupVersionKind{Group: olmGroup, Version: "v1", Kind: "OperatorGroup"}
 	kindSubscription  = schema.GroupVersionKind{Group: olmGroup, Version: "v1alpha1", Kind: "Subscription"}
 	kindInstallPlan   = schema.GroupVersionKind{Group: olmGroup, Version: "v1alpha1", Kind: "InstallPlan"}
-	kindVersion       = schema.GroupVersionKind{Group: olmGroup, Version: "v1alpha1", Kind: "ClusterServiceVersion"}
+	kindCSV           = schema.GroupVersionKind{Group: olmGroup, Version: "v1alpha1", Kind: "ClusterServiceVersion"}
 )
 
-// failures are the conditions of a Subscription that keep an operator from being installed.
-var failures = []string{"ResolutionFailed", "BundleUnpackFailed", "InstallPlanFailed", catalogsUnhealthy}
+// subscriptionFailures are the conditions of a Subscription that prevent the installation of an operator.
+var subscriptionFailures = []string{"ResolutionFailed", "BundleUnpackFailed", "InstallPlanFailed", catalogsUnhealthy}
 
 const catalogsUnhealthy = "CatalogSourcesUnhealthy"
 
-// olmObject is what is read of a Subscription, an InstallPlan or a ClusterServiceVersion.
+// olmObject has the fields that are read of Subscriptions, InstallPlans and ClusterServiceVersions.
 type olmObject struct {
 	Spec struct {
 		Name            string `json:"name"`
@@ -55,7 +55,7 @@ type olmObject struct {
 		InstallPlanRef struct {
 			Name string `json:"name"`
 		} `json:"installPlanRef"`
-		// Phase, Reason and Message are those of the last two; the first has a reason, too.
+		// Phase, Reason and Message are those of InstallPlans and ClusterServiceVersions.
 		Phase      string         `json:"phase"`
 		Reason     string         `json:"reason"`
 		Message    string         `json:"message"`
@@ -72,38 +72,38 @@ type olmCondition struct {
 
 func olmOf(u *unstructured.Unstructured) (*olmObject, error) {
 	o := &olmObject{}
-	return o, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, o) //nolint:wrapcheck // the caller knows what was read
+	return o, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, o) //nolint:wrapcheck // callers name the object
 }
 
-// ensureOperator has the operator installed. Subscription is the one that there is, nil for
-// none.
+// ensureOperator applies the objects that install the operator. subscription is the existing Subscription to it, or
+// nil.
 func (c *Cluster) ensureOperator(ctx context.Context, w *Wanted, subscription *unstructured.Unstructured) *Fault {
-	if _, fault := c.ensure(ctx, w, own(w, kindNamespace, "", metallbNamespace, nil)); fault != nil {
+	if _, fault := c.ensure(ctx, w, desired(w, kindNamespace, "", metallbNamespace, nil)); fault != nil {
 		return fault
 	}
 	groups, err := c.listKind(ctx, kindOperatorGroup, client.InNamespace(metallbNamespace))
 	if err != nil {
 		return installFault(err, "listing OperatorGroups")
 	}
-	// Two in a namespace, and OLM installs nothing there.
+	// OLM installs nothing in a namespace with two OperatorGroups.
 	if !slices.ContainsFunc(groups, func(g unstructured.Unstructured) bool { return !isOurs(&g) }) {
-		if _, fault := c.ensure(ctx, w, own(w, kindOperatorGroup, metallbNamespace, operatorGroupName, map[string]any{})); fault != nil {
+		if _, fault := c.ensure(ctx, w, desired(w, kindOperatorGroup, metallbNamespace, operatorGroupName, map[string]any{})); fault != nil {
 			return fault
 		}
 	}
 	if subscription == nil || subscription.GetNamespace() == metallbNamespace && subscription.GetName() == subscriptionName {
-		there, fault := c.ensure(ctx, w, w.subscription())
+		existing, fault := c.ensure(ctx, w, w.subscription())
 		switch {
 		case fault != nil:
 			return fault
-		case there != nil && !isOurs(there): // else it would have been found
-			return installFailed("%s exists and does not select %s; delete it", describe(there), operatorPackage)
-		case there == nil:
-			there = w.subscription()
+		case existing != nil && !isOurs(existing): // a Subscription to another package: findMetalLB returns any Subscription to the operator
+			return installFailed("%s exists and does not select %s; delete it", describe(existing), operatorPackage)
+		case existing == nil:
+			existing = w.subscription()
 		}
-		subscription = there
+		subscription = existing
 	}
-	return c.operator(ctx, subscription)
+	return c.operatorFault(ctx, subscription)
 }
 
 func (w *Wanted) subscription() *unstructured.Unstructured {
@@ -120,25 +120,25 @@ func (w *Wanted) subscription() *unstructured.Unstructured {
 	if olm.StartingCSV != "" {
 		spec["startingCSV"] = olm.StartingCSV
 	}
-	return own(w, kindSubscription, metallbNamespace, subscriptionName, spec)
+	return desired(w, kindSubscription, metallbNamespace, subscriptionName, spec)
 }
 
-// operator says what keeps a Subscription's operator from running; nil when it runs.
-func (c *Cluster) operator(ctx context.Context, subscription *unstructured.Unstructured) *Fault {
+// operatorFault returns why the operator of a Subscription does not run, or nil if it runs.
+func (c *Cluster) operatorFault(ctx context.Context, subscription *unstructured.Unstructured) *Fault {
 	s, err := olmOf(subscription)
 	if err != nil {
 		return installFailed("reading %s: %v", describe(subscription), err)
 	}
 	namespace := subscription.GetNamespace()
-	see := func(kind schema.GroupVersionKind, name string) string {
+	seeHint := func(kind schema.GroupVersionKind, name string) string {
 		return "see `kubectl -n " + namespace + " describe " + strings.ToLower(kind.Kind) + "." + kind.Group + "/" + name + "` in the hosted cluster"
 	}
-	// The version that is installed, and the one that is to be: after the first time, one
-	// runs while the other is not there yet.
-	var version *olmObject
-	versionName := ""
+	// The installed version, and the one to be installed. During an upgrade the first one runs, while the second
+	// one may not exist yet.
+	var csv *olmObject
+	csvName := ""
 	for _, name := range slices.Compact([]string{s.Status.InstalledCSV, s.Status.CurrentCSV}) {
-		v, err := c.readOLM(ctx, kindVersion, namespace, name)
+		v, err := c.readOLM(ctx, kindCSV, namespace, name)
 		switch {
 		case err != nil:
 			return installFault(err, "reading ClusterServiceVersion "+namespace+"/"+name)
@@ -147,17 +147,17 @@ func (c *Cluster) operator(ctx context.Context, subscription *unstructured.Unstr
 		case v.Status.Phase == "Succeeded":
 			return nil
 		}
-		version, versionName = v, name
+		csv, csvName = v, name
 	}
-	if version != nil && version.Status.Phase == "Failed" {
-		return installFailed("ClusterServiceVersion %s/%s failed: %s", namespace, versionName, because(version.Status.Reason, version.Status.Message))
+	if csv != nil && csv.Status.Phase == "Failed" {
+		return installFailed("ClusterServiceVersion %s/%s failed: %s", namespace, csvName, reasonAndMessage(csv.Status.Reason, csv.Status.Message))
 	}
-	for _, failure := range failures {
+	for _, failure := range subscriptionFailures {
 		// Once a version is found, other catalogs no longer matter.
 		if i := slices.IndexFunc(s.Status.Conditions, func(c olmCondition) bool { return c.Type == failure && c.Status == corev1.ConditionTrue }); i >= 0 &&
 			(failure != catalogsUnhealthy || s.Status.CurrentCSV == "") {
-			said := s.Status.Conditions[i]
-			return installFailed("%s: %s: %s", describe(subscription), failure, because(said.Reason, said.Message))
+			condition := s.Status.Conditions[i]
+			return installFailed("%s: %s: %s", describe(subscription), failure, reasonAndMessage(condition.Reason, condition.Message))
 		}
 	}
 	planName := s.Status.InstallPlanRef.Name
@@ -166,33 +166,33 @@ func (c *Cluster) operator(ctx context.Context, subscription *unstructured.Unstr
 	case err != nil:
 		return installFault(err, "reading InstallPlan "+namespace+"/"+planName)
 	case plan != nil && plan.Status.Phase == "Failed":
-		return installFailed("InstallPlan %s/%s failed: %s", namespace, planName, plan.failure())
+		return installFailed("InstallPlan %s/%s failed: %s", namespace, planName, plan.failureMessage())
 	case plan != nil && plan.Spec.Approval == "Manual" && !plan.Spec.Approved:
 		return installing("InstallPlan %[1]s/%[2]s waits for approval: `kubectl -n %[1]s patch installplan.%[3]s/%[2]s --type merge -p '{\"spec\":{\"approved\":true}}'` in the hosted cluster",
 			namespace, planName, olmGroup)
-	case version != nil:
-		return installing("ClusterServiceVersion %s/%s is %s and not Succeeded yet%s; %s", namespace, versionName, cmp.Or(version.Status.Phase, "new"),
-			quoted(version.Status.Message), see(kindVersion, versionName))
+	case csv != nil:
+		return installing("ClusterServiceVersion %s/%s is %s and not Succeeded yet%s; %s", namespace, csvName, cmp.Or(csv.Status.Phase, "new"),
+			messageSuffix(csv.Status.Message), seeHint(kindCSV, csvName))
 	case plan != nil:
-		return installing("InstallPlan %s/%s is %s and not Complete yet; %s", namespace, planName, cmp.Or(plan.Status.Phase, "new"), see(kindInstallPlan, planName))
+		return installing("InstallPlan %s/%s is %s and not Complete yet; %s", namespace, planName, cmp.Or(plan.Status.Phase, "new"), seeHint(kindInstallPlan, planName))
 	case s.Status.CurrentCSV != "":
-		return installing("%s found %s, which does not exist yet; %s", describe(subscription), s.Status.CurrentCSV, see(kindSubscription, subscription.GetName()))
+		return installing("%s found %s, which does not exist yet; %s", describe(subscription), s.Status.CurrentCSV, seeHint(kindSubscription, subscription.GetName()))
 	}
 	return installing("the Operator Lifecycle Manager looks for %s of %s in channel %s of catalog %s/%s; %s", s.Spec.Name, describe(subscription),
-		s.Spec.Channel, s.Spec.SourceNamespace, s.Spec.Source, see(kindSubscription, subscription.GetName()))
+		s.Spec.Channel, s.Spec.SourceNamespace, s.Spec.Source, seeHint(kindSubscription, subscription.GetName()))
 }
 
-// failure is why an InstallPlan failed.
-func (o *olmObject) failure() string {
+// failureMessage returns why an InstallPlan failed.
+func (o *olmObject) failureMessage() string {
 	for _, c := range o.Status.Conditions {
 		if c.Status == corev1.ConditionFalse {
-			return because(c.Reason, c.Message)
+			return reasonAndMessage(c.Reason, c.Message)
 		}
 	}
 	return o.Status.Message
 }
 
-// readOLM reads an object of OLM's; nil where it is not there, or has no name yet.
+// readOLM returns an object of OLM, or nil if it does not exist or has no name yet.
 func (c *Cluster) readOLM(ctx context.Context, kind schema.GroupVersionKind, namespace, name string) (*olmObject, error) {
 	if name == "" {
 		return nil, nil
@@ -202,7 +202,7 @@ func (c *Cluster) readOLM(ctx context.Context, kind schema.GroupVersionKind, nam
 		if apierrors.IsNotFound(err) {
 			return nil, nil
 		}
-		return nil, err //nolint:wrapcheck // the caller looks at what it is
+		return nil, err //nolint:wrapcheck // callers inspect the error
 	}
 	return olmOf(u)
 }

@@ -18,13 +18,12 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// defaultPoolName is that of the IPAddressPool that is made where none is named.
+// defaultPoolName is the name of the IPAddressPool if the Infra sets none.
 const defaultPoolName = "oooi"
 
 var kindBGPAdvertisement = schema.GroupVersionKind{Group: metallbGroup, Version: "v1beta1", Kind: "BGPAdvertisement"}
 
-// ensurePool makes the pool that the apps address comes from, and its
-// advertisement, in the namespace of MetalLB.
+// ensurePool applies the pool of the apps address and its advertisement, in the namespace of MetalLB.
 func (c *Cluster) ensurePool(ctx context.Context, w *Wanted, namespace string) *Fault {
 	m := w.Apps.MetalLB
 	pools, err := c.listKind(ctx, kindPool, client.InNamespace(namespace))
@@ -40,28 +39,28 @@ func (c *Cluster) ensurePool(ctx context.Context, w *Wanted, namespace string) *
 	case len(addresses) == 0 && exists:
 		return c.ensureAdvertisement(ctx, w, pools, namespace, name)
 	case len(addresses) == 0 && m.AddressPoolName == "" && len(pools) > 0:
-		return nil // MetalLB chooses among them, and how they are announced is their owner's
+		return nil // MetalLB chooses an existing pool, whose owner also announces it
 	case len(addresses) == 0:
 		return installFailed("IPAddressPool %s/%s does not exist, and its addresses are unknown; set metallb.ipAddressPoolRange, or create the pool", namespace, name)
 	}
-	pool := own(w, kindPool, namespace, name, map[string]any{"addresses": addresses})
+	pool := desired(w, kindPool, namespace, name, map[string]any{"addresses": addresses})
 	if _, fault := c.ensure(ctx, w, pool); fault != nil {
 		return fault
 	}
 	return c.ensureAdvertisement(ctx, w, append(pools, *pool), namespace, name)
 }
 
-// poolAddresses are ranges as MetalLB writes them: it knows no single addresses.
+// poolAddresses returns ranges in the format of MetalLB, which has no single addresses.
 func poolAddresses(ranges *v1alpha1.AddressRanges) ([]any, error) {
 	elements, err := ranges.Elements()
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it says what is wrong with which value
+		return nil, err //nolint:wrapcheck // it names the invalid value
 	}
 	var list []any
 	for _, element := range elements {
 		r, err := v1alpha1.ParseAddressRange(element)
 		if err != nil {
-			return nil, err //nolint:wrapcheck // the same
+			return nil, err //nolint:wrapcheck // it names the invalid value
 		}
 		switch {
 		case strings.Contains(element, "/"):
@@ -75,8 +74,8 @@ func poolAddresses(ranges *v1alpha1.AddressRanges) ([]any, error) {
 	return list, nil
 }
 
-// ensureAdvertisement makes the L2Advertisement of a pool. Where no name is asked for, one
-// of somebody else that announces the pool will do, of whatever kind.
+// ensureAdvertisement applies the L2Advertisement of a pool. If the Infra sets no name, an advertisement of any
+// kind by another client is sufficient.
 func (c *Cluster) ensureAdvertisement(ctx context.Context, w *Wanted, pools []unstructured.Unstructured, namespace, pool string) *Fault {
 	name := w.Apps.MetalLB.L2AdvertisementName
 	if name == "" {
@@ -90,11 +89,11 @@ func (c *Cluster) ensureAdvertisement(ctx context.Context, w *Wanted, pools []un
 			return nil
 		}
 	}
-	_, fault := c.ensure(ctx, w, own(w, kindL2Advertisement, namespace, name, map[string]any{"ipAddressPools": []any{pool}}))
+	_, fault := c.ensure(ctx, w, desired(w, kindL2Advertisement, namespace, name, map[string]any{"ipAddressPools": []any{pool}}))
 	return fault
 }
 
-// isAnnounced reports whether somebody else's advertisement is for a pool.
+// isAnnounced reports whether an advertisement of another client covers a pool.
 func (c *Cluster) isAnnounced(ctx context.Context, pool *unstructured.Unstructured) (bool, error) {
 	for _, kind := range []schema.GroupVersionKind{kindL2Advertisement, kindBGPAdvertisement} {
 		list, err := c.listKind(ctx, kind, client.InNamespace(pool.GetNamespace()))
@@ -117,8 +116,7 @@ func (c *Cluster) isAnnounced(ctx context.Context, pool *unstructured.Unstructur
 	return false, nil
 }
 
-// announces reports whether an advertisement is for a pool: it names it or selects it, or
-// says nothing of pools, which means all.
+// announces reports whether an advertisement covers a pool: by name, by labels, or because it restricts no pools.
 func announces(advertisement, pool *unstructured.Unstructured) (bool, error) {
 	a := struct {
 		Spec struct {

@@ -15,14 +15,13 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// goneEvery is how often is looked whether something is gone.
-const goneEvery = 200 * time.Millisecond
+// deletionPollInterval is the interval of reads while waiting for a deletion.
+const deletionPollInterval = 200 * time.Millisecond
 
-// RemoveMetalLB deletes what EnsureMetalLB has made, for whichever Infra, in reverse order,
-// and the version that the operator was installed in. It returns what it has deleted, and
-// stops at what it cannot delete: the operator has to outlive MetalLB, to clean up after
-// it. MetalLB's CRDs stay, as with every operator, and so does the namespace while others
-// have something in it.
+// RemoveMetalLB deletes the objects of EnsureMetalLB, of all Infras, in reverse order, and the operator's
+// ClusterServiceVersions. It returns the deleted objects. It stops at the first object that cannot be deleted: the
+// operator must outlive MetalLB, to clean up after it. MetalLB's CRDs stay, as is usual with OLM, and so does a
+// namespace with objects of other clients.
 func (c *Cluster) RemoveMetalLB(ctx context.Context) ([]string, error) {
 	var removed []string
 	for _, kind := range []schema.GroupVersionKind{kindL2Advertisement, kindPool, kindMetalLB, kindSubscription, kindOperatorGroup, kindNamespace} {
@@ -31,14 +30,14 @@ func (c *Cluster) RemoveMetalLB(ctx context.Context) ([]string, error) {
 			continue
 		}
 		if err != nil {
-			return removed, fault(err, "listing objects of kind "+kind.Kind)
+			return removed, apiFault(err, "listing objects of kind "+kind.Kind)
 		}
 		for i := range list {
 			o := &list[i]
 			if !isOurs(o) {
 				continue
 			}
-			more, err := c.removeOne(ctx, o)
+			more, err := c.removeObject(ctx, o)
 			removed = append(removed, more...)
 			if err != nil {
 				return removed, err
@@ -48,18 +47,20 @@ func (c *Cluster) RemoveMetalLB(ctx context.Context) ([]string, error) {
 	return removed, nil
 }
 
-// removeOne deletes an object of ours, and what is to go before or with it.
-func (c *Cluster) removeOne(ctx context.Context, o *unstructured.Unstructured) ([]string, error) {
+// removeObject deletes one of our objects, and before a Subscription its ClusterServiceVersions. It waits until a
+// MetalLB is deleted.
+func (c *Cluster) removeObject(ctx context.Context, o *unstructured.Unstructured) ([]string, error) {
 	var removed []string
 	switch o.GroupVersionKind() {
 	case kindNamespace:
-		kept, err := c.holdsOthers(ctx, o.GetName())
-		if err != nil || kept {
+		foreign, err := c.hasForeignObjects(ctx, o.GetName())
+		if err != nil || foreign {
 			return nil, err
 		}
 	case kindSubscription:
-		// Before the Subscription, which knows its name: another attempt finds it still.
-		versions, err := c.removeVersions(ctx, o)
+		// The Subscription has the names of its ClusterServiceVersions. It is deleted last, so that a retry still
+		// finds them.
+		versions, err := c.removeCSVs(ctx, o)
 		removed = versions
 		if err != nil {
 			return removed, err
@@ -73,19 +74,19 @@ func (c *Cluster) removeOne(ctx context.Context, o *unstructured.Unstructured) (
 		return removed, err
 	}
 	key := client.ObjectKeyFromObject(o)
-	err = wait.PollUntilContextCancel(ctx, goneEvery, true, func(ctx context.Context) (bool, error) {
+	err = wait.PollUntilContextCancel(ctx, deletionPollInterval, true, func(ctx context.Context) (bool, error) {
 		err := c.client.Get(ctx, key, object(kindMetalLB, "", ""))
 		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
 	})
 	if err != nil {
-		return removed, fmt.Errorf("waiting for %s to be gone, before its operator is removed: %w", describe(o), err)
+		return removed, fmt.Errorf("waiting for the deletion of %s, before its operator is deleted: %w", describe(o), err)
 	}
 	return removed, nil
 }
 
-// removeVersions deletes the ClusterServiceVersions of a Subscription, which OLM keeps when
-// the Subscription goes.
-func (c *Cluster) removeVersions(ctx context.Context, subscription *unstructured.Unstructured) ([]string, error) {
+// removeCSVs deletes the ClusterServiceVersions of a Subscription, which OLM keeps when the Subscription is
+// deleted.
+func (c *Cluster) removeCSVs(ctx context.Context, subscription *unstructured.Unstructured) ([]string, error) {
 	s, err := olmOf(subscription)
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", describe(subscription), err)
@@ -95,7 +96,7 @@ func (c *Cluster) removeVersions(ctx context.Context, subscription *unstructured
 		if name == "" {
 			continue
 		}
-		version := object(kindVersion, subscription.GetNamespace(), name)
+		version := object(kindCSV, subscription.GetNamespace(), name)
 		deleted, err := c.delete(ctx, version)
 		if deleted {
 			removed = append(removed, describe(version))
@@ -107,8 +108,8 @@ func (c *Cluster) removeVersions(ctx context.Context, subscription *unstructured
 	return removed, nil
 }
 
-// delete deletes an object, and only the one that was read where it was, and reports
-// whether that was to be done.
+// delete deletes an object, provided that it has the same UID if it was read before. It reports false if the object
+// did not exist or was being deleted already.
 func (c *Cluster) delete(ctx context.Context, o *unstructured.Unstructured) (bool, error) {
 	if o.GetDeletionTimestamp() != nil {
 		return false, nil
@@ -121,33 +122,33 @@ func (c *Cluster) delete(ctx context.Context, o *unstructured.Unstructured) (boo
 	case isMissing(err):
 		return false, nil
 	case err != nil:
-		return false, fault(err, "deleting "+describe(o))
+		return false, apiFault(err, "deleting "+describe(o))
 	}
 	return true, nil
 }
 
-// holdsOthers reports whether a namespace holds what others have made. Most of what is in
-// it belongs to the operator, or comes with every namespace: these are the kinds that tell.
-func (c *Cluster) holdsOthers(ctx context.Context, namespace string) (bool, error) {
-	made := []schema.GroupVersionKind{kindSubscription, kindOperatorGroup, kindMetalLB, kindPool, kindL2Advertisement, kindBGPAdvertisement}
+// hasForeignObjects reports whether a namespace contains objects of other clients. It checks only kinds that
+// neither the operator nor Kubernetes creates by itself, and workloads.
+func (c *Cluster) hasForeignObjects(ctx context.Context, namespace string) (bool, error) {
+	resources := []schema.GroupVersionKind{kindSubscription, kindOperatorGroup, kindMetalLB, kindPool, kindL2Advertisement, kindBGPAdvertisement}
 	for version, kinds := range map[string][]string{"v1beta1": {"BFDProfile", "Community"}, "v1beta2": {"BGPPeer"}} {
 		for _, kind := range kinds {
-			made = append(made, schema.GroupVersionKind{Group: metallbGroup, Version: version, Kind: kind})
+			resources = append(resources, schema.GroupVersionKind{Group: metallbGroup, Version: version, Kind: kind})
 		}
 	}
 	workloads := []schema.GroupVersionKind{{Version: "v1", Kind: "Pod"}}
 	for _, kind := range []string{"Deployment", "DaemonSet", "StatefulSet"} {
 		workloads = append(workloads, schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: kind})
 	}
-	for _, kind := range slices.Concat(made, workloads) {
+	for _, kind := range slices.Concat(resources, workloads) {
 		list, err := c.listKind(ctx, kind, client.InNamespace(namespace))
 		if isMissing(err) {
 			continue
 		}
 		if err != nil {
-			return false, fault(err, "listing objects of kind "+kind.Kind)
+			return false, apiFault(err, "listing objects of kind "+kind.Kind)
 		}
-		// The operator's and MetalLB's own are owned by what was deleted before.
+		// Workloads of the operator and of MetalLB are owned by objects that were deleted before.
 		if slices.ContainsFunc(list, func(o unstructured.Unstructured) bool {
 			return o.GetDeletionTimestamp() == nil && (len(o.GetOwnerReferences()) == 0 || !slices.Contains(workloads, kind))
 		}) {

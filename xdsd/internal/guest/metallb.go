@@ -20,17 +20,17 @@ import (
 
 const metallbGroup = "metallb.io"
 
-// Unassigned says why the Service has no address.
-func (c *Cluster) Unassigned(ctx context.Context, w *Wanted, service *corev1.Service) *Fault {
+// AddressFault returns why the Service has no address.
+func (c *Cluster) AddressFault(ctx context.Context, w *Wanted, service *corev1.Service) *Fault {
 	pools, err := c.list(ctx, "v1beta1", "IPAddressPool", "")
 	switch {
 	case isMissing(err):
 		return &Fault{v1alpha1.AppsIngressMetalLBMissing, fmt.Sprintf(
 			"Service %s has no address, and the hosted cluster has no MetalLB (%s is not served): install it there, set metallb.install, or use source MirroredService or Static", w.Service, metallbGroup)}
-	case apierrors.IsForbidden(err): // the user need not be allowed to look
+	case apierrors.IsForbidden(err): // the kubeconfig's user need not have the right to list pools
 		pools = nil
 	case err != nil:
-		return fault(err, "listing IPAddressPools")
+		return apiFault(err, "listing IPAddressPools")
 	case len(pools) == 0:
 		return &Fault{v1alpha1.AppsIngressPoolMissing, "the hosted cluster has no IPAddressPool; create one with addresses of the VLAN"}
 	}
@@ -39,11 +39,11 @@ func (c *Cluster) Unassigned(ctx context.Context, w *Wanted, service *corev1.Ser
 		name = w.Apps.MetalLB.AddressPoolName
 	}
 	if err == nil && name != "" && !slices.ContainsFunc(pools, func(p unstructured.Unstructured) bool { return p.GetName() == name }) {
-		return &Fault{v1alpha1.AppsIngressPoolMissing, fmt.Sprintf("IPAddressPool %s does not exist in the hosted cluster; there are %s", name, names(pools))}
+		return &Fault{v1alpha1.AppsIngressPoolMissing, fmt.Sprintf("IPAddressPool %s does not exist in the hosted cluster; existing pools: %s", name, poolNames(pools))}
 	}
-	said := c.lastWarning(ctx, service)
-	if strings.Contains(said, "no available IPs") || exhausted(pools, name) {
-		return &Fault{v1alpha1.AppsIngressPoolExhausted, fmt.Sprintf("no free address in %s; extend it%s", poolWords(pools, name), quoted(said))}
+	warning := c.lastWarning(ctx, service)
+	if strings.Contains(warning, "no available IPs") || exhausted(pools, name) {
+		return &Fault{v1alpha1.AppsIngressPoolExhausted, fmt.Sprintf("no free address in %s; extend it%s", describePools(pools, name), messageSuffix(warning))}
 	}
 	hint := "check that MetalLB's controller and speaker run"
 	if class := ptr.Deref(service.Spec.LoadBalancerClass, ""); class != "" {
@@ -51,25 +51,25 @@ func (c *Cluster) Unassigned(ctx context.Context, w *Wanted, service *corev1.Ser
 	} else if name == "" {
 		hint = "check that a pool with autoAssign exists"
 	}
-	return &Fault{v1alpha1.AppsIngressAddressNotAssigned, fmt.Sprintf("Service %s has no address yet: %s%s", w.Service, hint, quoted(said))}
+	return &Fault{v1alpha1.AppsIngressAddressNotAssigned, fmt.Sprintf("Service %s has no address yet: %s%s", w.Service, hint, messageSuffix(warning))}
 }
 
-// Unannounced says why nobody on the network learns of the Service's address; nil when
-// somebody announces it, or when MetalLB does not tell.
-func (c *Cluster) Unannounced(ctx context.Context, w *Wanted) *Fault {
+// AnnouncementFault returns a Fault if MetalLB reports no node that announces the Service's address. It returns nil
+// if a node announces it, or if MetalLB does not report this.
+func (c *Cluster) AnnouncementFault(ctx context.Context, w *Wanted) *Fault {
 	ours := client.MatchingLabels{"metallb.io/service-name": w.Service.Name, "metallb.io/service-namespace": w.Service.Namespace}
-	told := false
+	reported := false
 	for _, kind := range []string{"ServiceL2Status", "ServiceBGPStatus"} {
 		list, err := c.list(ctx, "v1beta1", kind, "", ours)
 		if err != nil {
-			continue // an older MetalLB, or no right to look: then there is nothing to say
+			continue // not served by an older MetalLB, or no right to list
 		}
 		if len(list) > 0 {
 			return nil
 		}
-		told = true
+		reported = true
 	}
-	if !told {
+	if !reported {
 		return nil
 	}
 	advertisement := "an L2Advertisement"
@@ -80,21 +80,20 @@ func (c *Cluster) Unannounced(ctx context.Context, w *Wanted) *Fault {
 		"no node announces the address of Service %s: %s must select the pool, and a speaker must run on a node with the VLAN", w.Service, advertisement)}
 }
 
-// list lists MetalLB's objects of a kind.
 func (c *Cluster) list(ctx context.Context, version, kind, namespace string, options ...client.ListOption) ([]unstructured.Unstructured, error) {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(schema.GroupVersionKind{Group: metallbGroup, Version: version, Kind: kind + "List"})
 	if err := c.client.List(ctx, list, append(options, client.InNamespace(namespace))...); err != nil {
-		return nil, err //nolint:wrapcheck // the caller looks at what it is
+		return nil, err //nolint:wrapcheck // callers inspect the error
 	}
 	return list.Items, nil
 }
 
-// isMissing reports whether an error means that an API is not served.
+// isMissing reports whether an error means that an API is not served, or that an object does not exist.
 func isMissing(err error) bool { return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) }
 
-// exhausted reports whether the pool, or every pool where none is named, says that nothing
-// is left. Before 0.15 MetalLB does not say.
+// exhausted reports whether the named pool, or every pool if name is empty, has no free address. MetalLB reports
+// this since 0.15.
 func exhausted(pools []unstructured.Unstructured, name string) bool {
 	full := false
 	for _, p := range pools {
@@ -116,7 +115,7 @@ func exhausted(pools []unstructured.Unstructured, name string) bool {
 	return full
 }
 
-func names(pools []unstructured.Unstructured) string {
+func poolNames(pools []unstructured.Unstructured) string {
 	list := make([]string, len(pools))
 	for i, p := range pools {
 		list[i] = p.GetName()
@@ -125,34 +124,34 @@ func names(pools []unstructured.Unstructured) string {
 	return strings.Join(list, ", ")
 }
 
-func poolWords(pools []unstructured.Unstructured, name string) string {
+func describePools(pools []unstructured.Unstructured, name string) string {
 	if name != "" {
 		return "IPAddressPool " + name
 	}
-	return "the IPAddressPools " + names(pools)
+	return "the IPAddressPools " + poolNames(pools)
 }
 
-func quoted(said string) string {
-	if said == "" {
+func messageSuffix(message string) string {
+	if message == "" {
 		return ""
 	}
-	return fmt.Sprintf(" (it says %q)", said)
+	return fmt.Sprintf(" (message: %q)", message)
 }
 
-// lastWarning is what was said last about the Service by who looks after it.
+// lastWarning returns the message of the latest warning Event about the Service.
 func (c *Cluster) lastWarning(ctx context.Context, service *corev1.Service) string {
 	events := &corev1.EventList{}
 	err := c.client.List(ctx, events, client.InNamespace(service.Namespace), client.MatchingFields{
 		"involvedObject.kind": "Service", "involvedObject.name": service.Name, "type": corev1.EventTypeWarning,
 	})
 	if err != nil {
-		return "" // a help that may be missing
+		return "" // the warning is additional information only
 	}
-	said, when := "", metav1.Time{}
+	message, when := "", metav1.Time{}
 	for _, e := range events.Items {
 		if e.InvolvedObject.UID == service.UID && !e.LastTimestamp.Before(&when) {
-			said, when = e.Message, e.LastTimestamp
+			message, when = e.Message, e.LastTimestamp
 		}
 	}
-	return said
+	return message
 }

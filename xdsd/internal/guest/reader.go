@@ -20,35 +20,34 @@ import (
 	"github.com/densityops/oooi/internal/kubeconfig"
 )
 
-// tokenLifetime is what is asked for; an API server may grant less.
+// tokenLifetime is the requested lifetime of a token; the API server may grant less.
 const tokenLifetime = 24 * time.Hour
 
-// Reader is the credentials of the one who may see the applications' Service, and nothing
-// else.
+// Reader has the credentials of the reader, a ServiceAccount that may read only the apps Service.
 type Reader struct {
-	// Kubeconfig has the server and the CA of the administrator's, and a token.
+	// Kubeconfig has the server and the CA of the admin kubeconfig, and a token.
 	Kubeconfig []byte
-	// Account is the UID of the ServiceAccount, which a token dies with.
+	// Account is the UID of the ServiceAccount. The token is invalid once it is deleted.
 	Account types.UID
-	// Issued and Expires are when the token was made and when it ends.
+	// Issued and Expires are when the token was requested and when it expires.
 	Issued, Expires time.Time
 }
 
-// Due is when a token is to be replaced: when two thirds of its time are over.
-func Due(issued, expires time.Time) time.Time { return issued.Add(expires.Sub(issued) * 2 / 3) }
+// RenewalTime returns when to renew a token: after two thirds of its lifetime.
+func RenewalTime(issued, expires time.Time) time.Time { return issued.Add(expires.Sub(issued) * 2 / 3) }
 
 // readerName is the name of the reader's ServiceAccount, Role and RoleBinding.
 func (w *Wanted) readerName() string { return w.Service.Name + "-reader" }
 
-// EnsureReader applies the reader's ServiceAccount, Role and RoleBinding, and returns the
-// UID of the first.
+// EnsureReader applies the reader's ServiceAccount, Role and RoleBinding, and returns the UID of the
+// ServiceAccount.
 func (c *Cluster) EnsureReader(ctx context.Context, w *Wanted) (types.UID, error) {
 	name, namespace := w.readerName(), w.Service.Namespace
 	account := &corev1.ServiceAccount{}
 	key := types.NamespacedName{Namespace: namespace, Name: name}
 	switch err := c.client.Get(ctx, key, account); {
 	case client.IgnoreNotFound(err) != nil:
-		return "", fault(err, "reading ServiceAccount "+key.String())
+		return "", apiFault(err, "reading ServiceAccount "+key.String())
 	case err == nil && account.Annotations[v1alpha1.AnnotationInfra] != w.Infra.String():
 		return "", &Fault{v1alpha1.AppsIngressServiceForeign, fmt.Sprintf("ServiceAccount %s exists and is not managed by oooi; delete it, or set another spec.appsIngress.service.name", key)}
 	}
@@ -74,23 +73,23 @@ func (c *Cluster) EnsureReader(ctx context.Context, w *Wanted) (types.UID, error
 		}},
 	} {
 		if err := object.apply(); err != nil {
-			return "", fault(err, "applying the reader's "+object.what+" "+key.String())
+			return "", apiFault(err, "applying the reader's "+object.what+" "+key.String())
 		}
 	}
 	if err := c.client.Get(ctx, key, account); err != nil {
-		return "", fault(err, "reading ServiceAccount "+key.String())
+		return "", apiFault(err, "reading ServiceAccount "+key.String())
 	}
 	return account.UID, nil
 }
 
-// NewReader makes a token for the reader, which EnsureReader has made.
+// NewReader requests a token for the reader, after EnsureReader.
 func (c *Cluster) NewReader(ctx context.Context, w *Wanted, account types.UID, now time.Time) (*Reader, error) {
 	seconds := int64(tokenLifetime / time.Second)
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
 	owner := &corev1.ServiceAccount{}
 	owner.Namespace, owner.Name = w.Service.Namespace, w.readerName()
 	if err := c.client.SubResource("token").Create(ctx, owner, request); err != nil {
-		return nil, fault(err, "requesting the reader's token")
+		return nil, apiFault(err, "requesting the reader's token")
 	}
 	config := clientcmdapi.NewConfig()
 	config.Clusters["hosted"] = &clientcmdapi.Cluster{Server: c.config.Host, CertificateAuthorityData: c.config.CAData}
@@ -104,7 +103,8 @@ func (c *Cluster) NewReader(ctx context.Context, w *Wanted, account types.UID, n
 	return &Reader{Kubeconfig: data, Account: account, Issued: now, Expires: request.Status.ExpirationTimestamp.Time}, nil
 }
 
-// Accepts reports whether a reader's kubeconfig still leads to this cluster, as the reader. Where that cannot be told, it is taken to be good.
+// Accepts reports whether a kubeconfig of the reader still connects to this cluster and authenticates as the
+// reader. If the token cannot be reviewed, it reports true.
 func (c *Cluster) Accepts(ctx context.Context, w *Wanted, data []byte) bool {
 	config, err := kubeconfig.Restricted(data)
 	if err != nil || config.Host != c.config.Host || !bytes.Equal(config.CAData, c.config.CAData) {

@@ -13,8 +13,9 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/guest"
 )
 
-// TestAServiceThatTheHostedClusterRefuses asks a real API server, which refuses by policies, and for a field that cannot change.
-func TestAServiceThatTheHostedClusterRefuses(t *testing.T) {
+// TestRejectedServiceIsReported checks rejections by a real API server: by admission policies, and of a change to
+// an immutable field.
+func TestRejectedServiceIsReported(t *testing.T) {
 	h := newHosted(t)
 	h.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: openshift-ingress}")
 	h.wanted.Service = types.NamespacedName{Namespace: "openshift-ingress", Name: "demo-apps"}
@@ -31,7 +32,7 @@ kind: ValidatingAdmissionPolicyBinding
 metadata: {name: no-load-balancers}
 spec: {policyName: no-load-balancers, validationActions: [Deny]}
 `
-	refused := func(name string, words ...string) {
+	wantRejected := func(name string, words ...string) {
 		t.Helper()
 		last := ""
 		defer func() {
@@ -39,7 +40,7 @@ spec: {policyName: no-load-balancers, validationActions: [Deny]}
 				t.Logf("%s: %s", name, last)
 			}
 		}()
-		h.await(name, func() bool {
+		h.waitFor(name, func() bool {
 			_, err := h.cluster.EnsureService(t.Context(), h.wanted)
 			var fault *guest.Fault
 			if !errors.As(err, &fault) || fault.Reason != v1alpha1.AppsIngressServiceRejected {
@@ -53,13 +54,13 @@ spec: {policyName: no-load-balancers, validationActions: [Deny]}
 	for _, reason := range []string{"Invalid", "Forbidden"} {
 		with := strings.ReplaceAll(policy, "REASON", reason)
 		h.apply(with)
-		refused("a policy with the reason "+reason, "applying Service openshift-ingress/demo-apps", "no load balancers here")
+		wantRejected("a policy with the reason "+reason, "applying Service openshift-ingress/demo-apps", "no load balancers here")
 		h.delete(with)
 	}
-	h.await("the Service", func() bool {
+	h.waitFor("the Service", func() bool {
 		_, err := h.cluster.EnsureService(t.Context(), h.wanted)
 		return err == nil
 	})
 	h.wanted.Apps.MetalLB.LoadBalancerClass = "metallb.io/other"
-	refused("another class", `has the load balancer class "metallb.io/vlan", which cannot be changed to "metallb.io/other": delete the Service`)
+	wantRejected("another class", `has the load balancer class "metallb.io/vlan", which cannot be changed to "metallb.io/other": delete the Service`)
 }

@@ -6,23 +6,23 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// Wanted is what one Infra wants in its hosted cluster.
+// Wanted is what an Infra requires in its hosted cluster.
 type Wanted struct {
-	// Infra is who wants it.
+	// Infra is the Infra's namespace and name.
 	Infra types.NamespacedName
-	// Apps is its appsIngress.
+	// Apps is spec.appsIngress of the Infra.
 	Apps *v1alpha1.AppsIngress
-	// Service is the applications' Service.
+	// Service is the namespace and name of the apps Service.
 	Service types.NamespacedName
 }
 
-// fieldManager is who applies in a hosted cluster.
+// fieldManager is the field manager of objects in hosted clusters.
 const fieldManager = v1alpha1.ManagedBy
 
 // defaultSelector selects the pods of OpenShift's default router.
 var defaultSelector = map[string]string{"ingresscontroller.operator.openshift.io/deployment-ingresscontroller": "default"}
 
-// selector is that of the Service.
+// selector returns the selector of the Service.
 func (w *Wanted) selector() map[string]string {
 	if in := w.Apps.Service; in != nil && len(in.Selector) > 0 {
 		return in.Selector
@@ -38,11 +38,11 @@ func (w *Wanted) annotations() map[string]string {
 	return map[string]string{v1alpha1.AnnotationInfra: w.Infra.String()}
 }
 
-// Fault is why something is not as wanted. The zero Fault is none.
-type Fault struct { //nolint:errname // it is what a status shows, and an error on the way there
+// Fault is a reason and a message for status.appsIngress.
+type Fault struct { //nolint:errname // mainly part of a status, and only returned as an error
 	Reason  v1alpha1.AppsIngressReason
 	Message string
 }
 
-// Error is error's.
+// Error implements error.
 func (f *Fault) Error() string { return string(f.Reason) + ": " + f.Message }

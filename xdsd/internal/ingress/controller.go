@@ -25,49 +25,47 @@ import (
 )
 
 const (
-	// parallel is how many VirtualIngresses are looked after at once.
-	parallel = 16
-	// reconcileTimeout bounds one look after one of them.
+	// maxConcurrentReconciles limits the number of VirtualIngresses reconciled at a time.
+	maxConcurrentReconciles = 16
+	// reconcileTimeout bounds the reconciliation of a VirtualIngress.
 	reconcileTimeout = 30 * time.Second
-	// requests to the API server at once, at most: a change takes two writes and an Event.
+	// clientQPS and clientBurst limit requests to the API server. A change takes two writes and an Event.
 	clientQPS, clientBurst = 500, 1000
-	// retryFirst and retryMost bound the wait after something has failed.
-	retryFirst, retryMost = 50 * time.Millisecond, time.Minute
-	// kindRetry is the wait until a kind that the API server does not know yet is asked for again.
+	// firstRetry and lastRetry bound the backoff after failures.
+	firstRetry, lastRetry = 50 * time.Millisecond, time.Minute
+	// kindRetry is the wait before another attempt to watch a kind that the API server does not serve yet.
 	kindRetry = 5 * time.Second
-	// name is the Lease's, and the source of Events.
+	// name is the name of the Lease, and the reporting controller of Events.
 	name = "oooi-ingress"
 )
 
-// Options say how the controller runs.
+// Options configure a Controller.
 type Options struct {
-	// Config is the cluster's.
+	// Config is the client configuration of the cluster.
 	Config *rest.Config
-	// Namespaces are those whose objects are seen; none for all.
+	// Namespaces are the watched namespaces; empty for all.
 	Namespaces []string
-	// Namespace holds the Lease of the leader.
+	// Namespace is the namespace of the leader election Lease.
 	Namespace string
-	// Identity is what holds the Lease; see leader.Options.
+	// Identity is the holder identity in the Lease; see leader.Options.
 	Identity string
-	// LeaseDuration is after how long another one may lead when the leader is silent.
+	// LeaseDuration is the time without renewal after which another replica may lead.
 	LeaseDuration time.Duration
-	// Policy is what happens where a VirtualIngress does not say.
-	Policy Policy
-	// Registerer gets the metrics.
+	// Policy has the defaults of VirtualIngresses.
+	Policy     Policy
 	Registerer prometheus.Registerer
-	// Log is where it says what it does.
-	Log *slog.Logger
+	Log        *slog.Logger
 }
 
-// Controller keeps an Ingress for each VirtualIngress. Its methods may be called concurrently.
+// Controller maintains an Ingress for each VirtualIngress. It is safe for concurrent use.
 type Controller struct {
 	manager    ctrl.Manager
 	reconciler *reconciler
-	reads      []client.Object // one of each kind that is watched
+	kinds      []client.Object // an object of each watched kind
 	synced     atomic.Bool
 }
 
-// New makes a controller. The context is for making it.
+// New returns a Controller. ctx bounds only the call.
 func New(ctx context.Context, o Options) (*Controller, error) {
 	m, err := leader.New(leader.Options{
 		Config: o.Config, QPS: clientQPS, Burst: clientBurst,
@@ -84,19 +82,19 @@ func New(ctx context.Context, o Options) (*Controller, error) {
 		&corev1.Service{}:            {ownerIndex, byOwner},
 		&discoveryv1.EndpointSlice{}: {serviceIndex, byService},
 	} {
-		if _, slices := object.(*discoveryv1.EndpointSlice); slices && !o.Policy.Aliases {
-			continue // nobody may be allowed to read them
+		if _, isSlice := object.(*discoveryv1.EndpointSlice); isSlice && !o.Policy.Aliases {
+			continue // the right to read them may be missing
 		}
 		if err := m.GetFieldIndexer().IndexField(ctx, object, index.name, index.by); err != nil {
 			return nil, fmt.Errorf("indexing %T: %w", object, err)
 		}
 	}
-	c := &Controller{manager: m, reads: kinds(o.Policy), reconciler: &reconciler{
+	c := &Controller{manager: m, kinds: kinds(o.Policy), reconciler: &reconciler{
 		client: m.GetClient(), policy: o.Policy, directory: newDirectory(), recorder: m.GetEventRecorder(name),
-		writer: &writer{client: m.GetClient(), live: m.GetAPIReader(), guard: newGuard()},
-		known:  newKnowledge(m.Elected()),
+		writer:   &writer{client: m.GetClient(), live: m.GetAPIReader(), guard: newGuard()},
+		statuses: newStatusCache(m.Elected()),
 	}}
-	if err := o.Registerer.Register(c.reconciler.known); err != nil {
+	if err := o.Registerer.Register(c.reconciler.statuses); err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
 	if err := c.register(o); err != nil {
@@ -105,9 +103,9 @@ func New(ctx context.Context, o Options) (*Controller, error) {
 	return c, nil
 }
 
-// Indexes of what is cached.
+// Indexes of the cache.
 const (
-	ownerIndex   = "controller"   // by the uid of the controlling owner
+	ownerIndex   = "controller"   // generated objects by the UID of their owner
 	serviceIndex = "service-name" // EndpointSlices by their Service
 )
 
@@ -123,7 +121,8 @@ func byService(object client.Object) []string {
 	return []string{object.GetLabels()[discoveryv1.LabelServiceName]}
 }
 
-// cacheOptions say what is kept in memory: of other people's objects, next to nothing.
+// cacheOptions limits the cache to the watched namespaces, and objects of other clients to the fields that are
+// read.
 func cacheOptions(o Options) cache.Options {
 	options := cache.Options{DefaultTransform: cache.TransformStripManagedFields()}
 	if len(o.Namespaces) > 0 {
@@ -141,15 +140,15 @@ func cacheOptions(o Options) cache.Options {
 	return options
 }
 
-// Who else keeps EndpointSlices, as these say.
+// Controllers of Kubernetes that manage EndpointSlices, as in the label endpointslice.kubernetes.io/managed-by.
 const (
-	// endpointSliceController keeps those of Services that select pods.
+	// endpointSliceController manages the EndpointSlices of Services with a selector.
 	endpointSliceController = "endpointslice-controller.k8s.io"
-	// mirroringController keeps those of other Services that have Endpoints.
+	// mirroringController copies Endpoints of Services without a selector to EndpointSlices.
 	mirroringController = "endpointslicemirroring-controller.k8s.io"
 )
 
-// kinds has one object of each kind that register has watched.
+// kinds returns an object of each kind that register watches.
 func kinds(p Policy) []client.Object {
 	list := []client.Object{&v1alpha1.VirtualIngress{}, &corev1.Service{}, &networkingv1.Ingress{}}
 	if p.Aliases {
@@ -161,7 +160,7 @@ func kinds(p Policy) []client.Object {
 	return list
 }
 
-// register has the controller see what it has to.
+// register registers the reconciler and its watches with the manager.
 func (c *Controller) register(o Options) error {
 	r := c.reconciler
 	b := ctrl.NewControllerManagedBy(c.manager).Named("virtualingress").
@@ -169,9 +168,9 @@ func (c *Controller) register(o Options) error {
 		Watches(&corev1.Service{}, r.onService()).
 		Watches(&networkingv1.Ingress{}, r.onGenerated("Ingress")).
 		WithOptions(controller.Options{
-			MaxConcurrentReconciles: parallel, EnableWarmup: new(true),
-			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](retryFirst, retryMost),
-			// Names of controllers are unique in a process, which may hold several in tests.
+			MaxConcurrentReconciles: maxConcurrentReconciles, EnableWarmup: new(true),
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](firstRetry, lastRetry),
+			// Controller names are unique per process, but tests run several controllers in one process.
 			SkipNameValidation: new(true),
 		})
 	if o.Policy.Aliases {
@@ -180,35 +179,35 @@ func (c *Controller) register(o Options) error {
 			b = b.Watches(&corev1.Namespace{}, r.onNamespace(), builder.OnlyMetadata)
 		}
 	}
-	return b.Complete(r) //nolint:wrapcheck // the caller says what it was
+	return b.Complete(r) //nolint:wrapcheck // New wraps the error
 }
 
-// Run keeps Ingresses until the context ends, and fails when it has lost its lead.
+// Run reconciles until ctx is done. It returns an error when the Lease is lost.
 func (c *Controller) Run(ctx context.Context) error {
-	watched := make(chan struct{})
+	synced := make(chan struct{})
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
-		defer close(watched)
+		defer close(synced)
 		c.synced.Store(c.sync(ctx))
 	}()
 	err := c.manager.Start(ctx)
 	cancel()
-	<-watched
+	<-synced
 	if err != nil {
 		return fmt.Errorf("reconciling Ingresses: %w", err)
 	}
 	return nil
 }
 
-// sync waits until everything has been read, and reports whether it has. The cache by itself waits
-// for those kinds alone that somebody has asked it for by then.
+// sync waits until all kinds have been read, and reports whether they have. WaitForCacheSync alone waits only for
+// informers that already exist.
 func (c *Controller) sync(ctx context.Context) bool {
-	for _, object := range c.reads {
+	for _, object := range c.kinds {
 		for {
 			if _, err := c.manager.GetCache().GetInformer(ctx, object); err == nil {
 				break
 			}
-			select { // a kind that is not there yet
+			select { // the kind is not served yet
 			case <-ctx.Done():
 				return false
 			case <-time.After(kindRetry):
@@ -218,7 +217,7 @@ func (c *Controller) sync(ctx context.Context) bool {
 	return c.manager.GetCache().WaitForCacheSync(ctx)
 }
 
-// trimService leaves of a Service what is read of it.
+// trimService reduces a Service to the fields that are read.
 func trimService(object any) (any, error) {
 	s, ok := object.(*corev1.Service)
 	if !ok {
@@ -238,7 +237,7 @@ func trimService(object any) (any, error) {
 	return t, nil
 }
 
-// trimIngress leaves of an Ingress that is somebody else's that it is there.
+// trimIngress reduces an Ingress of another client to its identity and owners.
 func trimIngress(object any) (any, error) {
 	i, ok := object.(*networkingv1.Ingress)
 	if !ok {
@@ -250,8 +249,8 @@ func trimIngress(object any) (any, error) {
 	return &networkingv1.Ingress{ObjectMeta: trimMeta(i)}, nil
 }
 
-// trimEndpointSlice leaves out what is not mirrored: the endpoints of Services that select pods,
-// unless it is for other namespaces.
+// trimEndpointSlice returns a transform that removes what is not mirrored: all endpoints of Services with a
+// selector, unless crossNamespace is set, and references and hints of other endpoints.
 func trimEndpointSlice(crossNamespace bool) func(any) (any, error) {
 	return func(object any) (any, error) {
 		s, ok := object.(*discoveryv1.EndpointSlice)

@@ -16,47 +16,46 @@ import (
 	"github.com/densityops/oooi/internal/selector"
 )
 
-// directory knows the Services by their labels, and which VirtualIngress a Service matters to.
-// Both are found by one pair of a label's key and value in a namespace, the one that the fewest
-// share. Its methods may be called concurrently.
+// directory finds Services by labels, and the VirtualIngresses that a Service affects. Both are indexed by one
+// label in a namespace. Of several labels the one with the fewest entries is used. It is safe for concurrent use.
 type directory struct {
-	mu       sync.RWMutex
-	services map[types.NamespacedName]*corev1.Service
-	byPair   map[pair]map[types.NamespacedName]*corev1.Service
-	askers   map[types.NamespacedName]*asker
-	asked    map[pair]map[types.NamespacedName]bool                 // VirtualIngresses, by a pair of each source
-	making   map[generated]map[types.NamespacedName]bool            // VirtualIngresses, by what they make
-	mirrored map[types.NamespacedName]map[types.NamespacedName]bool // VirtualIngresses, by the Service whose endpoints they mirror
-	consents map[string]string                                      // annotations of namespaces
-	claims   map[types.NamespacedName]*claim
-	byHost   map[string]map[types.NamespacedName]*claim
+	mu            sync.RWMutex
+	services      map[types.NamespacedName]*corev1.Service
+	servicesByKey map[indexKey]map[types.NamespacedName]*corev1.Service
+	entries       map[types.NamespacedName]*entry
+	bySource      map[indexKey]map[types.NamespacedName]bool             // VirtualIngresses by one index key of each source
+	byGenerated   map[generated]map[types.NamespacedName]bool            // VirtualIngresses by generated object
+	mirrored      map[types.NamespacedName]map[types.NamespacedName]bool // VirtualIngresses by the Service whose endpoints they mirror
+	consents      map[string]string                                      // annotation by namespace
+	claims        map[types.NamespacedName]*claim
+	byHost        map[string]map[types.NamespacedName]*claim
 }
 
-// pair is a label in a namespace; without a key, a name.
-type pair struct{ namespace, key, value string }
+// indexKey is a label in a namespace. If key is empty, value is the name of a Service.
+type indexKey struct{ namespace, key, value string }
 
-// generated is an object that a VirtualIngress makes.
+// generated identifies an object that is generated from a VirtualIngress.
 type generated struct {
 	kind string
 	key  types.NamespacedName
 }
 
-// asker is what the directory knows of a VirtualIngress.
-type asker struct {
-	sources  []source
-	pairs    []pair // of each source
-	makes    []generated
-	mirrored []types.NamespacedName
+// entry is the directory's entry of a VirtualIngress.
+type entry struct {
+	sources   []source
+	keys      []indexKey // one of each source
+	generated []generated
+	mirrored  []types.NamespacedName
 }
 
-// claim are the hosts of a VirtualIngress.
+// claim has the hosts that a VirtualIngress requests.
 type claim struct {
-	hosts   []string // each once, in the order of the spec
-	class   string   // of the Ingress; empty for the cluster's default one, which is not known here
+	hosts   []string // unique, in the order of the spec
+	class   string   // Ingress class; empty for the cluster's default, which is unknown here
 	created time.Time
 }
 
-// claimOf is what a VirtualIngress claims.
+// claimOf returns the claim of a VirtualIngress.
 func claimOf(v *v1alpha1.VirtualIngress) *claim {
 	c := &claim{created: v.CreationTimestamp.Time, class: v.Annotations[annotationIngressClass]}
 	if v.Spec.IngressClassName != nil {
@@ -70,15 +69,15 @@ func claimOf(v *v1alpha1.VirtualIngress) *claim {
 	return c
 }
 
-// annotationIngressClass names the class where older Ingress controllers look for it.
+// annotationIngressClass is the annotation that preceded spec.ingressClassName.
 const annotationIngressClass = "kubernetes.io/ingress.class"
 
 func newDirectory() *directory {
 	return &directory{
-		services: map[types.NamespacedName]*corev1.Service{}, byPair: map[pair]map[types.NamespacedName]*corev1.Service{},
-		askers: map[types.NamespacedName]*asker{}, asked: map[pair]map[types.NamespacedName]bool{},
-		making:   map[generated]map[types.NamespacedName]bool{},
-		mirrored: map[types.NamespacedName]map[types.NamespacedName]bool{}, consents: map[string]string{},
+		services: map[types.NamespacedName]*corev1.Service{}, servicesByKey: map[indexKey]map[types.NamespacedName]*corev1.Service{},
+		entries: map[types.NamespacedName]*entry{}, bySource: map[indexKey]map[types.NamespacedName]bool{},
+		byGenerated: map[generated]map[types.NamespacedName]bool{},
+		mirrored:    map[types.NamespacedName]map[types.NamespacedName]bool{}, consents: map[string]string{},
 		claims: map[types.NamespacedName]*claim{}, byHost: map[string]map[types.NamespacedName]*claim{},
 	}
 }
@@ -90,7 +89,7 @@ func keyOf(object interface {
 	return types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
 }
 
-// put files a thing under a key of a map of maps.
+// put sets m[key][inner] and creates the inner map if necessary.
 func put[K, L comparable, V any](m map[K]map[L]V, key K, inner L, value V) {
 	if m[key] == nil {
 		m[key] = map[L]V{}
@@ -98,7 +97,7 @@ func put[K, L comparable, V any](m map[K]map[L]V, key K, inner L, value V) {
 	m[key][inner] = value
 }
 
-// drop takes it away again, and the inner map with the last one.
+// drop deletes m[key][inner], and the inner map if it is empty.
 func drop[K, L comparable, V any](m map[K]map[L]V, key K, inner L) {
 	delete(m[key], inner)
 	if len(m[key]) == 0 {
@@ -106,129 +105,129 @@ func drop[K, L comparable, V any](m map[K]map[L]V, key K, inner L) {
 	}
 }
 
-// setService takes in a Service as it is now, nil for none, and returns the VirtualIngresses to
-// which the difference matters: those that ask for the labels it has or had.
-func (d *directory) setService(key types.NamespacedName, now *corev1.Service) []types.NamespacedName {
+// setService stores a Service, or deletes it if current is nil. It returns the VirtualIngresses that select the
+// Service before or after the change, or none if no relevant field has changed.
+func (d *directory) setService(key types.NamespacedName, current *corev1.Service) []types.NamespacedName {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	was := d.services[key]
-	if was != nil && now != nil && sameService(was, now) {
-		d.services[key] = now // its owner may be another one
-		for label, value := range now.Labels {
-			put(d.byPair, pair{key.Namespace, label, value}, key, now)
+	old := d.services[key]
+	if old != nil && current != nil && sameService(old, current) {
+		d.services[key] = current // other fields may have changed, such as the owner
+		for label, value := range current.Labels {
+			put(d.servicesByKey, indexKey{key.Namespace, label, value}, key, current)
 		}
 		return nil
 	}
 	found := map[types.NamespacedName]bool{}
-	if was != nil {
-		for label, value := range was.Labels {
-			drop(d.byPair, pair{key.Namespace, label, value}, key)
+	if old != nil {
+		for label, value := range old.Labels {
+			drop(d.servicesByKey, indexKey{key.Namespace, label, value}, key)
 		}
-		d.findAskers(key, was.Labels, found)
+		d.addSelecting(key, old.Labels, found)
 	}
-	if now == nil {
+	if current == nil {
 		delete(d.services, key)
 	} else {
-		d.services[key] = now
-		for label, value := range now.Labels {
-			put(d.byPair, pair{key.Namespace, label, value}, key, now)
+		d.services[key] = current
+		for label, value := range current.Labels {
+			put(d.servicesByKey, indexKey{key.Namespace, label, value}, key, current)
 		}
-		d.findAskers(key, now.Labels, found)
+		d.addSelecting(key, current.Labels, found)
 	}
 	return slices.Collect(maps.Keys(found))
 }
 
-// sameService reports whether nothing is different that counts here.
+// sameService reports whether all relevant fields of two versions of a Service are equal.
 func sameService(a, b *corev1.Service) bool {
 	return a.UID == b.UID && maps.Equal(a.Labels, b.Labels) && a.DeletionTimestamp.Equal(b.DeletionTimestamp) && reflect.DeepEqual(a.Spec, b.Spec)
 }
 
-// findAskers adds who asks for such a Service.
-func (d *directory) findAskers(key types.NamespacedName, labels map[string]string, found map[types.NamespacedName]bool) {
-	look := func(p pair) {
-		for v := range d.asked[p] {
-			if !found[v] && slices.ContainsFunc(d.askers[v].sources, func(s source) bool { return s.matches(key, labels) }) {
+// addSelecting adds the VirtualIngresses that select a Service with these labels to found.
+func (d *directory) addSelecting(key types.NamespacedName, labels map[string]string, found map[types.NamespacedName]bool) {
+	add := func(p indexKey) {
+		for v := range d.bySource[p] {
+			if !found[v] && slices.ContainsFunc(d.entries[v].sources, func(s source) bool { return s.matches(key, labels) }) {
 				found[v] = true
 			}
 		}
 	}
-	look(pair{namespace: key.Namespace, value: key.Name})
+	add(indexKey{namespace: key.Namespace, value: key.Name})
 	for label, value := range labels {
-		look(pair{key.Namespace, label, value})
+		add(indexKey{key.Namespace, label, value})
 	}
 }
 
-// setAsker takes in what a VirtualIngress asks for and makes.
-func (d *directory) setAsker(v types.NamespacedName, sources []source, makes []generated) {
+// setEntry stores the sources and the generated objects of a VirtualIngress.
+func (d *directory) setEntry(v types.NamespacedName, sources []source, generated []generated) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var mirrored []types.NamespacedName
-	if was := d.askers[v]; was != nil {
-		mirrored = was.mirrored
+	if old := d.entries[v]; old != nil {
+		mirrored = old.mirrored
 	}
-	d.removeAsker(v)
-	a := &asker{sources: sources, makes: makes, mirrored: mirrored}
+	d.removeEntry(v)
+	e := &entry{sources: sources, generated: generated, mirrored: mirrored}
 	for _, s := range sources {
-		p := pair{namespace: s.namespace, value: s.name}
+		p := indexKey{namespace: s.namespace, value: s.name}
 		if s.name == "" {
-			p = rarest(d.asked, s)
+			p = mostSelective(d.bySource, s)
 		}
-		a.pairs = append(a.pairs, p)
-		put(d.asked, p, v, true)
+		e.keys = append(e.keys, p)
+		put(d.bySource, p, v, true)
 	}
-	for _, g := range makes {
-		put(d.making, g, v, true)
+	for _, g := range generated {
+		put(d.byGenerated, g, v, true)
 	}
 	for _, s := range mirrored {
 		put(d.mirrored, s, v, true)
 	}
-	d.askers[v] = a
+	d.entries[v] = e
 }
 
-// rarest is the pair of a source's labels that the fewest are filed under.
-func rarest[V any](by map[pair]map[types.NamespacedName]V, s source) pair {
-	var best pair
+// mostSelective returns the index key of the source's label that has the fewest entries.
+func mostSelective[V any](by map[indexKey]map[types.NamespacedName]V, s source) indexKey {
+	var best indexKey
 	for label, value := range s.labels {
-		p := pair{s.namespace, label, value}
-		if best == (pair{}) || len(by[p]) < len(by[best]) {
+		p := indexKey{s.namespace, label, value}
+		if best == (indexKey{}) || len(by[p]) < len(by[best]) {
 			best = p
 		}
 	}
 	return best
 }
 
-// forget takes away what is known of a VirtualIngress.
+// forget removes a VirtualIngress.
 func (d *directory) forget(v types.NamespacedName) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.removeAsker(v)
+	d.removeEntry(v)
 }
 
-// removeAsker needs d.mu held.
-func (d *directory) removeAsker(v types.NamespacedName) {
-	a := d.askers[v]
-	if a == nil {
+// removeEntry requires d.mu.
+func (d *directory) removeEntry(v types.NamespacedName) {
+	e := d.entries[v]
+	if e == nil {
 		return
 	}
-	for _, p := range a.pairs {
-		drop(d.asked, p, v)
+	for _, p := range e.keys {
+		drop(d.bySource, p, v)
 	}
-	for _, g := range a.makes {
-		drop(d.making, g, v)
+	for _, g := range e.generated {
+		drop(d.byGenerated, g, v)
 	}
-	for _, s := range a.mirrored {
+	for _, s := range e.mirrored {
 		drop(d.mirrored, s, v)
 	}
-	delete(d.askers, v)
+	delete(d.entries, v)
 }
 
-// setClaim takes in what a VirtualIngress claims, nil for nothing any more, and returns those of other
-// namespaces to which the difference may matter.
-func (d *directory) setClaim(v types.NamespacedName, now *claim) []types.NamespacedName {
+// setClaim stores the claim of a VirtualIngress, or deletes it if current is nil. It returns the VirtualIngresses
+// of other namespaces with a host of the old or the current claim.
+func (d *directory) setClaim(v types.NamespacedName, current *claim) []types.NamespacedName {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	was := d.claims[v]
-	if reflect.DeepEqual(was, now) {
+	old := d.claims[v]
+	if reflect.DeepEqual(old, current) {
 		return nil
 	}
 	rivals := map[types.NamespacedName]bool{}
@@ -241,46 +240,46 @@ func (d *directory) setClaim(v types.NamespacedName, now *claim) []types.Namespa
 			}
 		}
 	}
-	if was != nil {
-		for _, host := range was.hosts {
+	if old != nil {
+		for _, host := range old.hosts {
 			drop(d.byHost, host, v)
 		}
-		find(was.hosts)
+		find(old.hosts)
 		delete(d.claims, v)
 	}
-	if now != nil {
-		for _, host := range now.hosts {
-			put(d.byHost, host, v, now)
+	if current != nil {
+		for _, host := range current.hosts {
+			put(d.byHost, host, v, current)
 		}
-		find(now.hosts)
-		d.claims[v] = now
+		find(current.hosts)
+		d.claims[v] = current
 	}
 	return slices.Collect(maps.Keys(rivals))
 }
 
-// claimedOf are the hosts of a VirtualIngress that one of another namespace has.
-func (d *directory) claimedOf(v types.NamespacedName) []claimed {
+// hostConflicts returns the hosts of a VirtualIngress that a VirtualIngress of another namespace holds.
+func (d *directory) hostConflicts(v types.NamespacedName) []hostConflict {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	mine := d.claims[v]
-	if mine == nil {
+	requested := d.claims[v]
+	if requested == nil {
 		return nil
 	}
-	var list []claimed
-	for _, host := range mine.hosts {
+	var list []hostConflict
+	for _, host := range requested.hosts {
 		if holder := holderOf(d.byHost[host], v); holder != v {
-			list = append(list, claimed{host, holder})
+			list = append(list, hostConflict{host, holder})
 		}
 	}
 	return list
 }
 
-// holderOf returns the VirtualIngress that keeps one of those that claim a host from having it; that
-// one itself for none. The older one has it, of two that are as old the first by name. Those of one
-// namespace share it, and those of two classes do not get in each other's way.
-func holderOf(claims map[types.NamespacedName]*claim, of types.NamespacedName) types.NamespacedName {
-	type one struct{ namespace, class string }
-	holders := map[one]types.NamespacedName{}
+// holderOf returns the VirtualIngress that prevents claimant from getting a host, or claimant itself if none does.
+// The oldest claimant holds the host; of two of the same age, the first by name. Claimants of one namespace share a
+// host, and so do those with different classes.
+func holderOf(claims map[types.NamespacedName]*claim, claimant types.NamespacedName) types.NamespacedName {
+	type scope struct{ namespace, class string }
+	holders := map[scope]types.NamespacedName{}
 	oldest := slices.SortedFunc(maps.Keys(claims), func(a, b types.NamespacedName) int {
 		return cmp.Or(claims[a].created.Compare(claims[b].created), strings.Compare(a.String(), b.String()))
 	})
@@ -291,49 +290,50 @@ func holderOf(claims map[types.NamespacedName]*claim, of types.NamespacedName) t
 				holder = by
 			}
 		}
-		if v == of {
+		if v == claimant {
 			return holder
 		}
-		if o := (one{v.Namespace, class}); holder == v && holders[o] == (types.NamespacedName{}) {
-			holders[o] = v
+		if s := (scope{v.Namespace, class}); holder == v && holders[s] == (types.NamespacedName{}) {
+			holders[s] = v
 		}
 	}
-	return of
+	return claimant
 }
 
-// setMirrored takes in whose endpoints a VirtualIngress mirrors.
+// setMirrored stores the Services whose endpoints a VirtualIngress mirrors.
 func (d *directory) setMirrored(v types.NamespacedName, services []types.NamespacedName) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	a := d.askers[v]
-	if a == nil {
+	e := d.entries[v]
+	if e == nil {
 		return
 	}
-	for _, s := range a.mirrored {
+	for _, s := range e.mirrored {
 		drop(d.mirrored, s, v)
 	}
-	a.mirrored = services
+	e.mirrored = services
 	for _, s := range services {
 		put(d.mirrored, s, v, true)
 	}
 }
 
-// mirrorsOf are the VirtualIngresses that mirror a Service's endpoints.
-func (d *directory) mirrorsOf(service types.NamespacedName) []types.NamespacedName {
+// mirroringOf returns the VirtualIngresses that mirror the endpoints of a Service.
+func (d *directory) mirroringOf(service types.NamespacedName) []types.NamespacedName {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	return slices.Collect(maps.Keys(d.mirrored[service]))
 }
 
-// makersOf are the VirtualIngresses that make an object of this kind and name, or would.
-func (d *directory) makersOf(kind string, key types.NamespacedName) []types.NamespacedName {
+// generatorsOf returns the VirtualIngresses that generate an object of this kind and name, whether it exists or
+// not.
+func (d *directory) generatorsOf(kind string, key types.NamespacedName) []types.NamespacedName {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	return slices.Collect(maps.Keys(d.making[generated{kind, key}]))
+	return slices.Collect(maps.Keys(d.byGenerated[generated{kind, key}]))
 }
 
-// setConsent takes in a namespace's annotation, and returns the VirtualIngresses of other
-// namespaces that ask for Services there, if it is another one.
+// setConsent stores the consent annotation of a namespace. If it has changed, setConsent returns the
+// VirtualIngresses of other namespaces that select Services in this one.
 func (d *directory) setConsent(namespace, annotation string) []types.NamespacedName {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -345,15 +345,15 @@ func (d *directory) setConsent(namespace, annotation string) []types.NamespacedN
 		d.consents[namespace] = annotation
 	}
 	var list []types.NamespacedName
-	for v, a := range d.askers {
-		if v.Namespace != namespace && slices.ContainsFunc(a.sources, func(s source) bool { return s.namespace == namespace }) {
+	for v, e := range d.entries {
+		if v.Namespace != namespace && slices.ContainsFunc(e.sources, func(s source) bool { return s.namespace == namespace }) {
 			list = append(list, v)
 		}
 	}
 	return list
 }
 
-// allows reports whether a namespace lets another one have aliases of its Services.
+// allows reports whether a namespace permits aliases of its Services in the namespace other.
 func (d *directory) allows(namespace, other string) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -365,21 +365,21 @@ func (d *directory) allows(namespace, other string) bool {
 	return false
 }
 
-// find returns the Services that a source may mean, in no order. What is generated here is none
-// of them, nor is what is being deleted.
+// find returns the Services that a source selects, in no particular order, without generated ones and those that
+// are being deleted.
 func (d *directory) find(s source) []*corev1.Service {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	if s.name != "" {
-		if one := d.services[types.NamespacedName{Namespace: s.namespace, Name: s.name}]; one != nil && eligible(one) {
-			return []*corev1.Service{one}
+		if service := d.services[types.NamespacedName{Namespace: s.namespace, Name: s.name}]; service != nil && eligible(service) {
+			return []*corev1.Service{service}
 		}
 		return nil
 	}
 	var list []*corev1.Service
-	for _, one := range d.byPair[rarest(d.byPair, s)] {
-		if selector.Matches(one.Labels, s.labels) && eligible(one) {
-			list = append(list, one)
+	for _, service := range d.servicesByKey[mostSelective(d.servicesByKey, s)] {
+		if selector.Matches(service.Labels, s.labels) && eligible(service) {
+			list = append(list, service)
 		}
 	}
 	return list
@@ -387,14 +387,14 @@ func (d *directory) find(s source) []*corev1.Service {
 
 func eligible(s *corev1.Service) bool { return s.DeletionTimestamp == nil && !isGenerated(s) }
 
-// service returns a Service, generated or not; nil for none. It must not be changed.
+// service returns a Service, generated or not, or nil. Callers must not modify it.
 func (d *directory) service(key types.NamespacedName) *corev1.Service {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	return d.services[key]
 }
 
-// size is how many Services there are.
+// size returns the number of Services.
 func (d *directory) size() int {
 	d.mu.RLock()
 	defer d.mu.RUnlock()

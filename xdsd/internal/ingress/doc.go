@@ -1,7 +1,7 @@
-// Package ingress keeps an Ingress for each VirtualIngress: the same, with the names of
-// Services where the VirtualIngress has labels; on request also a Service of a fixed name, an
-// alias, with the endpoints of the one that was found.
+// Package ingress maintains an Ingress for each VirtualIngress: a copy with the names of Services in place of
+// labels. On request it also maintains aliases: Services with a fixed name and the endpoints of the selected
+// Service.
 //
-// What an object amounts to is a pure function (resolve.go, translate.go, alias.go) of it and
-// of the directory, which knows Services by their labels. The reconciler writes what that says.
+// The generated objects are a pure function (resolve.go, translate.go, alias.go) of a VirtualIngress and of the
+// directory, which indexes Services by labels. The reconciler writes them.
 package ingress

@@ -16,43 +16,44 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// queue is the work of the controller.
+// queue is the work queue of the controller.
 type queue = workqueue.TypedRateLimitingInterface[ctrl.Request]
 
-// changes calls a function with each object before and after a change; nil where there was none,
-// or is none any more. It says who has to be looked after.
-func changes(found func(was, is client.Object) []types.NamespacedName) handler.EventHandler {
-	tell := func(q queue, was, is client.Object) {
-		for _, key := range found(was, is) {
+// onChange returns a handler that calls affected with an object before and after each change, and enqueues the
+// VirtualIngresses that it returns. The object is nil before its creation and after its deletion.
+func onChange(affected func(before, after client.Object) []types.NamespacedName) handler.EventHandler {
+	enqueue := func(q queue, before, after client.Object) {
+		for _, key := range affected(before, after) {
 			q.Add(ctrl.Request{NamespacedName: key})
 		}
 	}
 	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { tell(q, nil, e.Object) },
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { tell(q, e.ObjectOld, e.ObjectNew) },
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { tell(q, e.Object, nil) },
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { enqueue(q, nil, e.Object) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { enqueue(q, e.ObjectOld, e.ObjectNew) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { enqueue(q, e.Object, nil) },
 	}
 }
 
-// onVirtualIngress files what a VirtualIngress asks for.
+// onVirtualIngress updates the directory, and enqueues a VirtualIngress and those with a conflicting host.
 func (r *reconciler) onVirtualIngress() handler.EventHandler {
-	return changes(func(was, is client.Object) []types.NamespacedName {
-		v, ok := is.(*v1alpha1.VirtualIngress)
+	return onChange(func(before, after client.Object) []types.NamespacedName {
+		v, ok := after.(*v1alpha1.VirtualIngress)
 		if !ok {
-			r.directory.forget(keyOf(was))
-			return append(r.directory.setClaim(keyOf(was), nil), keyOf(was))
+			r.directory.forget(keyOf(before))
+			return append(r.directory.setClaim(keyOf(before), nil), keyOf(before))
 		}
-		if was != nil && was.GetUID() == is.GetUID() && was.GetGeneration() == is.GetGeneration() &&
-			maps.Equal(was.GetLabels(), is.GetLabels()) && maps.Equal(was.GetAnnotations(), is.GetAnnotations()) {
-			return nil // its status is what we write
+		if before != nil && before.GetUID() == after.GetUID() && before.GetGeneration() == after.GetGeneration() &&
+			maps.Equal(before.GetLabels(), after.GetLabels()) && maps.Equal(before.GetAnnotations(), after.GetAnnotations()) {
+			return nil // no relevant field has changed; this controller writes the status
 		}
-		r.directory.setAsker(keyOf(v), sourcesOf(v), r.makes(v))
+		r.directory.setEntry(keyOf(v), sourcesOf(v), r.generatedObjects(v))
 		return append(r.directory.setClaim(keyOf(v), claimOf(v)), keyOf(v))
 	})
 }
 
-// makes are the objects that are made of a VirtualIngress, by names that do not change.
-func (r *reconciler) makes(v *v1alpha1.VirtualIngress) []generated {
+// generatedObjects returns the Ingress and the aliases of a VirtualIngress. Their names do not depend on the
+// selected Services.
+func (r *reconciler) generatedObjects(v *v1alpha1.VirtualIngress) []generated {
 	list := []generated{{"Ingress", types.NamespacedName{Namespace: v.Namespace, Name: ingressName(v, r.policy)}}}
 	if v.Spec.BackendMode == v1alpha1.BackendModeAlias {
 		for _, s := range sourcesOf(v) {
@@ -62,69 +63,69 @@ func (r *reconciler) makes(v *v1alpha1.VirtualIngress) []generated {
 	return list
 }
 
-// onService has those looked after who ask for the labels that a Service has or had, and who make
-// it.
+// onService updates the directory, and enqueues the VirtualIngresses that select or generate a Service before or
+// after the change.
 func (r *reconciler) onService() handler.EventHandler {
-	return changes(func(was, is client.Object) []types.NamespacedName {
-		s, _ := is.(*corev1.Service)
-		object := is
+	return onChange(func(before, after client.Object) []types.NamespacedName {
+		s, _ := after.(*corev1.Service)
+		object := after
 		if s == nil {
-			object = was
+			object = before
 		}
 		list := r.directory.setService(keyOf(object), s)
 		for _, key := range list {
-			r.known.seen(key)
+			r.statuses.noteChange(key)
 		}
-		return append(list, r.makersOf("Service", was, is)...)
+		return append(list, r.generatorsOf("Service", before, after)...)
 	})
 }
 
-// onGenerated has those looked after who make an object of this kind.
+// onGenerated enqueues the VirtualIngresses that generate an object of this kind.
 func (r *reconciler) onGenerated(kind string) handler.EventHandler {
-	return changes(func(was, is client.Object) []types.NamespacedName { return r.makersOf(kind, was, is) })
+	return onChange(func(before, after client.Object) []types.NamespacedName { return r.generatorsOf(kind, before, after) })
 }
 
-// makersOf are those who make an object or would, and who own it. What becomes of somebody else's
-// while it is there does not matter.
-func (r *reconciler) makersOf(kind string, was, is client.Object) []types.NamespacedName {
-	object := is
-	if is == nil {
-		object = was
+// generatorsOf returns the VirtualIngresses that own an object or generate one of its name. An update of an object
+// of another client affects none.
+func (r *reconciler) generatorsOf(kind string, before, after client.Object) []types.NamespacedName {
+	object := after
+	if after == nil {
+		object = before
 	}
-	if maker, made := makerOf(object); made {
-		return append(r.directory.makersOf(kind, keyOf(object)), maker)
+	if generator, ok := generatorOf(object); ok {
+		return append(r.directory.generatorsOf(kind, keyOf(object)), generator)
 	}
-	if was != nil && is != nil && !isGenerated(was) {
+	if before != nil && after != nil && !isGenerated(before) {
 		return nil
 	}
-	return r.directory.makersOf(kind, keyOf(object))
+	return r.directory.generatorsOf(kind, keyOf(object))
 }
 
-// onEndpointSlice has those looked after who mirror it, and whose mirror it is.
+// onEndpointSlice enqueues the VirtualIngresses that mirror an EndpointSlice, own it, or generate its Service.
 func (r *reconciler) onEndpointSlice() handler.EventHandler {
-	return changes(func(was, is client.Object) []types.NamespacedName {
+	return onChange(func(before, after client.Object) []types.NamespacedName {
 		var list []types.NamespacedName
-		for _, object := range []client.Object{was, is} {
+		for _, object := range []client.Object{before, after} {
 			if object == nil {
 				continue
 			}
-			if maker, made := makerOf(object); made {
-				list = append(list, maker)
+			if generator, ok := generatorOf(object); ok {
+				list = append(list, generator)
 				continue
 			}
 			service := types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetLabels()[discoveryv1.LabelServiceName]}
-			list = append(append(list, r.directory.mirrorsOf(service)...), r.directory.makersOf("Service", service)...)
+			list = append(append(list, r.directory.mirroringOf(service)...), r.directory.generatorsOf("Service", service)...)
 		}
 		return list
 	})
 }
 
-// onNamespace files a namespace's consent.
+// onNamespace stores the consent of a namespace.
 func (r *reconciler) onNamespace() handler.EventHandler {
-	return changes(func(was, is client.Object) []types.NamespacedName {
-		if is == nil {
-			return r.directory.setConsent(was.GetName(), "")
+	return onChange(func(before, after client.Object) []types.NamespacedName {
+		if after == nil {
+			return r.directory.setConsent(before.GetName(), "")
 		}
-		return r.directory.setConsent(is.GetName(), is.GetAnnotations()[v1alpha1.AnnotationAllowAliases])
+		return r.directory.setConsent(after.GetName(), after.GetAnnotations()[v1alpha1.AnnotationAllowAliases])
 	})
 }

@@ -19,8 +19,8 @@ import (
 
 var defaults = Policy{OnMultiple: v1alpha1.OnMultipleFail, OnNoMatch: v1alpha1.OnNoMatchKeep, Suffix: v1alpha1.DefaultIngressSuffix, Aliases: true, CrossNamespace: true}
 
-// read files the Services and Namespaces of a file in a directory, and returns its VirtualIngresses.
-func read(t testing.TB, text string) (*directory, []*v1alpha1.VirtualIngress) {
+// load returns a directory with the Services and Namespaces of a YAML text, and its VirtualIngresses.
+func load(t testing.TB, text string) (*directory, []*v1alpha1.VirtualIngress) {
 	t.Helper()
 	d := newDirectory()
 	var all []*v1alpha1.VirtualIngress
@@ -42,7 +42,7 @@ func read(t testing.TB, text string) (*directory, []*v1alpha1.VirtualIngress) {
 			d.setService(keyOf(s), s)
 		case "Namespace":
 			d.setConsent(o.GetName(), o.GetAnnotations()[v1alpha1.AnnotationAllowAliases])
-		case kind:
+		case kindVirtualIngress:
 			v := &v1alpha1.VirtualIngress{}
 			if err := yaml.UnmarshalStrict(data, v); err != nil {
 				t.Fatal(err)
@@ -54,7 +54,7 @@ func read(t testing.TB, text string) (*directory, []*v1alpha1.VirtualIngress) {
 	return d, all
 }
 
-// TestGolden writes down what objects of all sorts amount to.
+// TestGolden compares resolutions and generated objects with golden files.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -67,7 +67,7 @@ func TestGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d, all := read(t, string(text))
+			d, all := load(t, string(text))
 			var out strings.Builder
 			for _, v := range all {
 				describe(t, &out, v, resolve(v, defaults, d))
@@ -77,13 +77,13 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestTheExampleIsWhatComesOut compares the Ingress of manifests/examples/virtual-ingress.
-func TestTheExampleIsWhatComesOut(t *testing.T) {
+// TestExampleIngressIsCurrent compares the generated Ingress with that in manifests/examples/virtual-ingress.
+func TestExampleIngressIsCurrent(t *testing.T) {
 	const folder = "manifests/examples/virtual-ingress"
 	text := slices.Concat(lab.ReadFile(t, folder, "virtualingress.yaml"), []byte("---\n"), lab.ReadFile(t, folder, "cluster.yaml"))
-	d, all := read(t, string(text))
+	d, all := load(t, string(text))
 	if len(all) != 1 {
-		t.Fatalf("there are %d VirtualIngresses", len(all))
+		t.Fatalf("got %d VirtualIngresses, want 1", len(all))
 	}
 	r := resolve(all[0], defaults, d)
 	if !r.complete() {
@@ -97,10 +97,10 @@ func TestTheExampleIsWhatComesOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden.Check(t, filepath.Join("..", "..", "..", folder, "ingress.yaml"), "# What comes out: what 'xdsd ingress' makes of virtualingress.yaml.\n"+string(ingress))
+	golden.Check(t, filepath.Join("..", "..", "..", folder, "ingress.yaml"), "# The Ingress that 'xdsd ingress' generates from virtualingress.yaml.\n"+string(ingress))
 }
 
-// describe writes what a VirtualIngress amounts to.
+// describe writes the resolution of a VirtualIngress and its generated objects.
 func describe(t *testing.T, out *strings.Builder, v *v1alpha1.VirtualIngress, r *resolution) {
 	t.Helper()
 	reason, message := r.fault()
@@ -109,7 +109,7 @@ func describe(t *testing.T, out *strings.Builder, v *v1alpha1.VirtualIngress, r 
 	for _, b := range r.backends {
 		fmt.Fprintf(out, "#   %s: Service %q, alias %q, %s\n", b.source.key(), b.inUse, b.alias, b.reason)
 		if b.alias != "" && b.service != nil {
-			objects = append(objects, alias(v, b))
+			objects = append(objects, aliasService(v, b))
 		}
 	}
 	if r.complete() && !r.remove {
@@ -124,14 +124,14 @@ func describe(t *testing.T, out *strings.Builder, v *v1alpha1.VirtualIngress, r 
 	}
 }
 
-// FuzzPairsAreFoundHoweverTheyAreFiled compares the directory with looking at everything.
-func FuzzPairsAreFoundHoweverTheyAreFiled(f *testing.F) {
+// FuzzDirectory compares the results of the directory with those of a search through all objects.
+func FuzzDirectory(f *testing.F) {
 	f.Add([]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12})
 	f.Add([]byte("services come and go, and so do those who ask for them"))
 	f.Fuzz(func(t *testing.T, ops []byte) {
 		d := newDirectory()
 		services := map[types.NamespacedName]*corev1.Service{}
-		askers := map[types.NamespacedName]source{}
+		entries := map[types.NamespacedName]source{}
 		labels := func(b byte) map[string]string {
 			all := map[string]string{}
 			for i, key := range []string{"a", "b", "c"} {
@@ -152,7 +152,7 @@ func FuzzPairsAreFoundHoweverTheyAreFiled(f *testing.F) {
 				}
 				got := d.setService(key, now)
 				want := map[types.NamespacedName]bool{}
-				for v, s := range askers {
+				for v, s := range entries {
 					was := services[key]
 					before, after := was != nil && s.matches(key, was.Labels), now != nil && s.matches(key, now.Labels)
 					if (before || after) && (was == nil || now == nil || !sameService(was, now)) {
@@ -160,7 +160,7 @@ func FuzzPairsAreFoundHoweverTheyAreFiled(f *testing.F) {
 					}
 				}
 				if len(got) != len(want) || slices.ContainsFunc(got, func(v types.NamespacedName) bool { return !want[v] }) {
-					t.Fatalf("told are %v, not %v", got, want)
+					t.Fatalf("got affected VirtualIngresses %v, want %v", got, want)
 				}
 				if delete(services, key); now != nil {
 					services[key] = now
@@ -170,13 +170,13 @@ func FuzzPairsAreFoundHoweverTheyAreFiled(f *testing.F) {
 				if ops[i]&4 != 0 {
 					s = source{namespace: key.Namespace, name: key.Name}
 				}
-				d.setAsker(key, []source{s}, nil)
-				askers[key] = s
+				d.setEntry(key, []source{s}, nil)
+				entries[key] = s
 			case 3:
 				d.forget(key)
-				delete(askers, key)
+				delete(entries, key)
 			}
-			for _, s := range askers {
+			for _, s := range entries {
 				count := 0
 				for key, one := range services {
 					if s.matches(key, one.Labels) {
@@ -184,18 +184,18 @@ func FuzzPairsAreFoundHoweverTheyAreFiled(f *testing.F) {
 					}
 				}
 				if found := d.find(s); len(found) != count {
-					t.Fatalf("found are %d, not %d", len(found), count)
+					t.Fatalf("found %d Services, want %d", len(found), count)
 				}
 			}
 		}
 		for key := range services {
 			d.setService(key, nil)
 		}
-		for key := range askers {
+		for key := range entries {
 			d.forget(key)
 		}
-		if len(d.byPair)+len(d.asked)+len(d.services)+len(d.askers) > 0 {
-			t.Fatal("something is left behind")
+		if len(d.servicesByKey)+len(d.bySource)+len(d.services)+len(d.entries) > 0 {
+			t.Fatal("entries remain after everything was removed")
 		}
 	})
 }

@@ -25,98 +25,98 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/report"
 )
 
-// rejectedWait is after how long is tried again what the API server has refused, which may be for
-// a webhook's sake, and what was somebody else's.
+// rejectedWait is the wait before retrying an object that the API server has rejected, possibly because of a
+// webhook, or that belongs to another client.
 const rejectedWait = 15 * time.Second
 
-// reconciler keeps what is made of VirtualIngresses.
+// reconciler reconciles VirtualIngresses.
 type reconciler struct {
 	client    client.Client
 	policy    Policy
 	directory *directory
 	writer    *writer
-	known     *knowledge
+	statuses  *statusCache
 	recorder  events.EventRecorder
 }
 
-// Reconcile is reconcile.Reconciler's.
+// Reconcile implements reconcile.Reconciler.
 func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, reconcileTimeout)
 	defer cancel()
 	v := &v1alpha1.VirtualIngress{}
 	if err := r.client.Get(ctx, request.NamespacedName, v); err != nil {
-		r.known.forget(request.NamespacedName)
+		r.statuses.forget(request.NamespacedName)
 		r.writer.guard.forget(request.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if v.DeletionTimestamp != nil {
-		return ctrl.Result{}, nil // what is made of it goes with it
+		return ctrl.Result{}, nil // the garbage collector deletes the generated objects
 	}
 	stored := *v.Status.DeepCopy()
-	if last, ok := r.known.last(v); ok {
+	if last, ok := r.statuses.get(v); ok {
 		v.Status = last
 	}
-	arrived := r.known.arrived(request.NamespacedName)
-	work := &work{reconciler: r, v: v, resolution: resolve(v, r.policy, r.directory)}
-	err := work.do(ctx)
-	reason, message := work.verdict(err)
-	if err != nil && reason == "" { // nothing that anybody has to know of: it is tried again
-		if !arrived.IsZero() {
-			r.known.seen(request.NamespacedName)
+	changedAt := r.statuses.takeChange(request.NamespacedName)
+	w := &reconciliation{reconciler: r, v: v, resolution: resolve(v, r.policy, r.directory)}
+	err := w.run(ctx)
+	reason, message := w.ready(err)
+	if err != nil && reason == "" { // not caused by the VirtualIngress: retry, and keep the status
+		if !changedAt.IsZero() {
+			r.statuses.noteChange(request.NamespacedName)
 		}
 		return ctrl.Result{}, err
 	}
-	if work.wrote && !arrived.IsZero() {
-		r.known.latency.Observe(time.Since(arrived).Seconds())
+	if w.wrote && !changedAt.IsZero() {
+		r.statuses.latency.Observe(time.Since(changedAt).Seconds())
 	}
-	status := work.status(reason, message)
-	if err := r.say(ctx, v, stored, status, work.ingress); err != nil {
+	status := w.status(reason, message)
+	if err := r.writeStatus(ctx, v, stored, status, w.ingress); err != nil {
 		return ctrl.Result{}, err
 	}
 	switch reason {
 	case v1alpha1.ReasonRejected, v1alpha1.ReasonConflict:
 		return ctrl.Result{RequeueAfter: rejectedWait}, nil
 	case v1alpha1.ReasonContested:
-		return ctrl.Result{RequeueAfter: contested(err)}, nil
+		return ctrl.Result{RequeueAfter: contestedWait(err)}, nil
 	}
 	return ctrl.Result{}, nil
 }
 
-// work is one look after one VirtualIngress.
-type work struct {
+// reconciliation is one reconciliation of a VirtualIngress.
+type reconciliation struct {
 	*reconciler
 	*resolution
 
 	v *v1alpha1.VirtualIngress
-	// found is the Ingress of the name, whoever's it is; nil for none.
-	found *networkingv1.Ingress
-	// ingress is the same, if it is generated; nil for none.
+	// existing is the Ingress with the generated name, of any owner; nil if there is none.
+	existing *networkingv1.Ingress
+	// ingress is existing if it is generated from the VirtualIngress; otherwise nil.
 	ingress *networkingv1.Ingress
-	// there: there is an Ingress now.
-	there bool
-	// wrote: the Ingress or an alias has been written.
+	// exists reports whether the generated Ingress exists.
+	exists bool
+	// wrote reports whether the Ingress or an alias was written.
 	wrote bool
 }
 
-// do writes what is made of the VirtualIngress: the aliases first, and what is not wanted any
-// more last, so that the Ingress never names what is not there.
-func (w *work) do(ctx context.Context) error {
+// run applies the generated objects. It begins with the aliases and deletes unneeded objects last, so that the
+// Ingress never names a Service that does not exist.
+func (w *reconciliation) run(ctx context.Context) error {
 	owned := &networkingv1.IngressList{}
-	if err := w.client.List(ctx, owned, w.ours()...); err != nil {
+	if err := w.client.List(ctx, owned, w.ownedOptions()...); err != nil {
 		return fmt.Errorf("listing Ingresses: %w", err)
 	}
 	name := ingressName(w.v, w.policy)
-	is := &networkingv1.Ingress{}
-	switch err := w.client.Get(ctx, types.NamespacedName{Namespace: w.v.Namespace, Name: name}, is); {
+	current := &networkingv1.Ingress{}
+	switch err := w.client.Get(ctx, types.NamespacedName{Namespace: w.v.Namespace, Name: name}, current); {
 	case err == nil:
-		w.found = is
+		w.existing = current
 	case !apierrors.IsNotFound(err):
-		return fmt.Errorf("looking for the Ingress: %w", err)
+		return fmt.Errorf("reading the Ingress: %w", err)
 	}
-	if w.found != nil && madeOf(w.found, w.v) {
-		w.ingress, w.there = w.found, true
+	if w.existing != nil && isGeneratedFrom(w.existing, w.v) {
+		w.ingress, w.exists = w.existing, true
 	}
-	if err := w.aliases(ctx); err != nil {
+	if err := w.applyAliases(ctx); err != nil {
 		return err
 	}
 	switch {
@@ -126,11 +126,11 @@ func (w *work) do(ctx context.Context) error {
 				return err
 			}
 		}
-		w.there = false
-	case !w.complete(), w.withheld():
-		return nil // what there is, stays
+		w.exists = false
+	case !w.complete(), w.hostWithheld():
+		return nil // existing objects stay
 	default:
-		if err := w.write(ctx); err != nil {
+		if err := w.applyIngress(ctx); err != nil {
 			return err
 		}
 	}
@@ -144,37 +144,37 @@ func (w *work) do(ctx context.Context) error {
 	return w.prune(ctx)
 }
 
-// withheld reports whether the Ingress would get a host that is another's. One that it has from
-// before it keeps, so that nothing that works is taken down.
-func (w *work) withheld() bool {
-	return slices.ContainsFunc(w.claimed, func(c claimed) bool {
+// hostWithheld reports whether the Ingress would get a host that another VirtualIngress holds. An Ingress that
+// already has the host keeps it, so that a host in use is never removed.
+func (w *reconciliation) hostWithheld() bool {
+	return slices.ContainsFunc(w.conflicts, func(c hostConflict) bool {
 		return w.ingress == nil || !slices.ContainsFunc(w.ingress.Spec.Rules, func(r networkingv1.IngressRule) bool { return r.Host == c.host })
 	})
 }
 
-// ours are the options by which what is made of the VirtualIngress is listed. It is not copied, and
-// must not be changed.
-func (w *work) ours() []client.ListOption {
+// ownedOptions returns the options that list objects generated from the VirtualIngress. The results are not copied,
+// and must not be modified.
+func (w *reconciliation) ownedOptions() []client.ListOption {
 	return []client.ListOption{client.InNamespace(w.v.Namespace), client.MatchingFields{ownerIndex: string(w.v.UID)}, client.UnsafeDisableDeepCopy}
 }
 
-// write has the Ingress be as it ought to.
-func (w *work) write(ctx context.Context) error {
+// applyIngress applies the Ingress.
+func (w *reconciliation) applyIngress(ctx context.Context) error {
 	reason, _ := w.fault()
 	want := translate(w.v, w.policy, w.resolution, cmp.Or(reason, v1alpha1.ReasonResolved))
-	var is client.Object
-	if w.found != nil {
-		is = w.found
+	var current client.Object
+	if w.existing != nil {
+		current = w.existing
 	}
-	wrote, err := w.writer.apply(ctx, w.v, want, is)
+	wrote, err := w.writer.apply(ctx, w.v, want, current)
 	w.wrote = w.wrote || wrote
-	w.there = w.there || err == nil
+	w.exists = w.exists || err == nil
 	return err
 }
 
-// verdict is the reason of the condition Ready, with its message. It is empty for a fault that is
-// none of the object's.
-func (w *work) verdict(err error) (reason, message string) {
+// ready returns the reason and the message of the condition Ready. The reason is empty for an error that the
+// VirtualIngress does not cause.
+func (w *reconciliation) ready(err error) (reason, message string) {
 	reason, message = w.fault()
 	switch {
 	case err == nil && reason == "":
@@ -183,71 +183,71 @@ func (w *work) verdict(err error) (reason, message string) {
 		return reason, message + "; " + w.consequence()
 	case isConflict(err):
 		return v1alpha1.ReasonConflict, err.Error()
-	case contested(err) > 0:
+	case contestedWait(err) > 0:
 		return v1alpha1.ReasonContested, err.Error()
-	case refused(err):
+	case isRejected(err):
 		return v1alpha1.ReasonRejected, err.Error()
 	}
 	return "", ""
 }
 
-// summary says what the Ingress names.
-func (w *work) summary() string {
-	text := "Ingress " + ingressName(w.v, w.policy) + " is as wanted"
+// summary returns which Services the Ingress names.
+func (w *reconciliation) summary() string {
+	text := "Ingress " + ingressName(w.v, w.policy) + " is as specified"
 	if len(w.backends) == 0 {
 		return text
 	}
 	list := make([]string, len(w.backends))
 	for i, b := range w.backends {
-		list[i] = b.source.text() + " is Service " + b.inUse
+		list[i] = b.source.text() + " resolves to Service " + b.inUse
 		if b.alias != "" {
-			list[i] += ", by its alias " + b.alias
+			list[i] += " with alias " + b.alias
 		}
 	}
 	return text + ": " + strings.Join(list, "; ")
 }
 
-// consequence says what becomes of the Ingress while a Service is missing.
-func (w *work) consequence() string {
+// consequence returns what a fault means for the Ingress.
+func (w *reconciliation) consequence() string {
 	switch {
 	case w.remove:
-		return "there is no Ingress meanwhile"
-	case len(w.claimed) > 0 && w.complete() && !w.withheld():
-		return "the Ingress has the host from before, and keeps it"
-	case w.complete() && !w.withheld():
-		return "the Ingress names the last one that was good"
-	case w.there:
-		return "the Ingress stays as it was"
+		return "the Ingress is deleted until a Service matches"
+	case len(w.conflicts) > 0 && w.complete() && !w.hostWithheld():
+		return "the Ingress already has the host, and keeps it"
+	case w.complete() && !w.hostWithheld():
+		return "the Ingress names the last valid Service"
+	case w.exists:
+		return "the existing Ingress is not changed"
 	}
-	return "there is no Ingress yet"
+	return "the Ingress does not exist yet"
 }
 
-// status is what there is to say of the VirtualIngress.
-func (w *work) status(reason, message string) v1alpha1.VirtualIngressStatus {
+// status returns the status of the VirtualIngress.
+func (w *reconciliation) status(reason, message string) v1alpha1.VirtualIngressStatus {
 	s := v1alpha1.VirtualIngressStatus{ObservedGeneration: w.v.Generation, Conditions: slices.Clone(w.v.Status.Conditions)}
 	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: w.v.Generation}
 	if reason == v1alpha1.ReasonResolved {
 		ready.Status = metav1.ConditionTrue
 	}
 	meta.SetStatusCondition(&s.Conditions, ready)
-	if w.there {
+	if w.exists {
 		s.IngressName = ingressName(w.v, w.policy)
 	}
 	for _, b := range w.backends {
-		one := v1alpha1.VirtualIngressBackendStatus{Selector: b.source.text(), Service: b.inUse, Alias: b.alias, Reason: b.reason, Message: b.message}
+		backend := v1alpha1.VirtualIngressBackendStatus{Selector: b.source.text(), Service: b.inUse, Alias: b.alias, Reason: b.reason, Message: b.message}
 		if b.source.namespace != w.v.Namespace {
-			one.Namespace = b.source.namespace
+			backend.Namespace = b.source.namespace
 		}
-		s.Backends = append(s.Backends, one)
+		s.Backends = append(s.Backends, backend)
 	}
-	if w.there && w.ingress != nil {
-		s.LoadBalancer = reached(w.ingress)
+	if w.exists && w.ingress != nil {
+		s.LoadBalancer = loadBalancerOf(w.ingress)
 	}
 	return s
 }
 
-// reached is where an Ingress is reached.
-func reached(i *networkingv1.Ingress) v1alpha1.VirtualIngressLoadBalancer {
+// loadBalancerOf returns the addresses in the status of an Ingress.
+func loadBalancerOf(i *networkingv1.Ingress) v1alpha1.VirtualIngressLoadBalancer {
 	var out v1alpha1.VirtualIngressLoadBalancer
 	for _, in := range i.Status.LoadBalancer.Ingress {
 		a := v1alpha1.VirtualIngressAddress{IP: in.IP, Hostname: in.Hostname}
@@ -259,16 +259,16 @@ func reached(i *networkingv1.Ingress) v1alpha1.VirtualIngressLoadBalancer {
 	return out
 }
 
-// say writes the status if it is another one than is stored, and tells what has changed in Events,
-// of the VirtualIngress and of its Ingress.
-func (r *reconciler) say(ctx context.Context, v *v1alpha1.VirtualIngress, stored, status v1alpha1.VirtualIngressStatus, ingress *networkingv1.Ingress) error {
+// writeStatus writes the status if it differs from the stored one. If the condition Ready has changed, it records
+// Events of the VirtualIngress and of its Ingress.
+func (r *reconciler) writeStatus(ctx context.Context, v *v1alpha1.VirtualIngress, stored, status v1alpha1.VirtualIngressStatus, ingress *networkingv1.Ingress) error {
 	before := meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionReady)
 	if !reflect.DeepEqual(stored, status) {
-		if err := report.Status(ctx, r.client, kind, keyOf(v), status, manager); err != nil {
-			return err //nolint:wrapcheck // it says what it was
+		if err := report.Status(ctx, r.client, kindVirtualIngress, keyOf(v), status, fieldManager); err != nil {
+			return err //nolint:wrapcheck // it names the object
 		}
 	}
-	r.known.say(v, status)
+	r.statuses.set(v, status)
 	now := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
 	if before != nil && before.Reason == now.Reason && before.Message == now.Message {
 		return nil
@@ -280,90 +280,90 @@ func (r *reconciler) say(ctx context.Context, v *v1alpha1.VirtualIngress, stored
 	note := report.Note(now.Message)
 	r.recorder.Eventf(v, nil, level, now.Reason, "Resolve", "%s", note)
 	if ingress != nil {
-		of := ingress.DeepCopy()
-		of.TypeMeta = metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "Ingress"}
-		r.recorder.Eventf(of, v, level, now.Reason, "Resolve", "%s", note)
+		regarding := ingress.DeepCopy()
+		regarding.TypeMeta = metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "Ingress"}
+		r.recorder.Eventf(regarding, v, level, now.Reason, "Resolve", "%s", note)
 	}
 	return nil
 }
 
-// aliases has the Services of fixed names and their endpoints be as they ought to.
-func (w *work) aliases(ctx context.Context) error {
+// applyAliases applies the aliases and their endpoints.
+func (w *reconciliation) applyAliases(ctx context.Context) error {
 	var mirrored []types.NamespacedName
 	for _, b := range w.backends {
 		if b.alias != "" && b.inUse != "" {
 			mirrored = append(mirrored, types.NamespacedName{Namespace: b.source.namespace, Name: b.inUse})
 		}
 	}
-	w.directory.setMirrored(keyOf(w.v), mirrored) // before their endpoints are read, so that no change is missed
+	w.directory.setMirrored(keyOf(w.v), mirrored) // before reading endpoints, so that no change is missed
 	var faults []error
 	for _, b := range w.backends {
 		if b.alias != "" && w.policy.Aliases {
-			faults = append(faults, w.alias(ctx, b))
+			faults = append(faults, w.applyAlias(ctx, b))
 		}
 	}
 	return errors.Join(faults...)
 }
 
-// alias has one Service of a fixed name be as it ought to, and its endpoints.
-func (w *work) alias(ctx context.Context, b *backend) error {
-	is := w.directory.service(types.NamespacedName{Namespace: w.v.Namespace, Name: b.alias})
-	selects := is != nil && len(is.Spec.Selector) > 0
+// applyAlias applies an alias and its endpoints.
+func (w *reconciliation) applyAlias(ctx context.Context, b *backend) error {
+	current := w.directory.service(types.NamespacedName{Namespace: w.v.Namespace, Name: b.alias})
+	hasSelector := current != nil && len(current.Spec.Selector) > 0
 	if b.service != nil {
-		var live client.Object
-		if is != nil {
-			live = is
+		var object client.Object
+		if current != nil {
+			object = current
 		}
-		want := alias(w.v, b)
-		wrote, err := w.writer.apply(ctx, w.v, want, live)
+		want := aliasService(w.v, b)
+		wrote, err := w.writer.apply(ctx, w.v, want, object)
 		if err != nil {
 			return err
 		}
 		w.wrote = w.wrote || wrote
-		selects = len(want.Spec.Selector) > 0
+		hasSelector = len(want.Spec.Selector) > 0
 	}
-	return w.mirror(ctx, b, selects)
+	return w.mirrorEndpoints(ctx, b, hasSelector)
 }
 
-// mirror copies the endpoints of the Service in use, for an alias that does not select pods. Where
-// that Service is gone, so are its endpoints: their addresses may be somebody else's by now. Nobody
-// else deletes the endpoints of a Service that has selected pods before.
-func (w *work) mirror(ctx context.Context, b *backend, selects bool) error {
-	there, err := w.slices(ctx, w.v.Namespace, b.alias)
+// mirrorEndpoints copies the EndpointSlices of the Service in use to an alias without a selector. If that Service
+// does not exist, it deletes the copies, because addresses of pods are reused. It also deletes EndpointSlices that
+// Kubernetes' controllers created while the alias had a selector: these controllers do not delete them.
+func (w *reconciliation) mirrorEndpoints(ctx context.Context, b *backend, hasSelector bool) error {
+	existing, err := w.endpointSlices(ctx, w.v.Namespace, b.alias)
 	if err != nil {
 		return err
 	}
-	known := map[string]*discoveryv1.EndpointSlice{}
-	for i := range there {
-		by := there[i].Labels[discoveryv1.LabelManagedBy]
+	copies := map[string]*discoveryv1.EndpointSlice{}
+	for i := range existing {
+		managedBy := existing[i].Labels[discoveryv1.LabelManagedBy]
 		switch {
-		case madeOf(&there[i], w.v), !selects && by == endpointSliceController:
-			known[there[i].Name] = &there[i]
-		case !selects && by == mirroringController: // of the Endpoints that were made of the pods, and are left as well
+		case isGeneratedFrom(&existing[i], w.v), !hasSelector && managedBy == endpointSliceController:
+			copies[existing[i].Name] = &existing[i]
+		case !hasSelector && managedBy == mirroringController: // mirrored from Endpoints, which Kubernetes does not delete either
 			if err := w.removeEndpoints(ctx, b.alias); err != nil {
 				return err
 			}
 		}
 	}
-	if !selects && b.inUse != "" {
-		originals, err := w.slices(ctx, b.source.namespace, b.inUse)
+	if !hasSelector && b.inUse != "" {
+		originals, err := w.endpointSlices(ctx, b.source.namespace, b.inUse)
 		if err != nil {
 			return err
 		}
 		for i := range originals {
-			want := mirror(w.v, b.alias, &originals[i])
-			var is client.Object
-			if k := known[want.Name]; k != nil {
-				is = k
+			want := mirrorSlice(w.v, b.alias, &originals[i])
+			var current client.Object
+			if k := copies[want.Name]; k != nil {
+				current = k
 			}
-			if _, err := w.writer.apply(ctx, w.v, want, is); err != nil {
+			if _, err := w.writer.apply(ctx, w.v, want, current); err != nil {
 				return err
 			}
-			delete(known, want.Name)
+			delete(copies, want.Name)
 		}
 	}
-	for _, one := range known {
-		if err := w.writer.remove(ctx, one); err != nil {
+	for _, stale := range copies {
+		if err := w.writer.remove(ctx, stale); err != nil {
 			return err
 		}
 	}
@@ -371,18 +371,18 @@ func (w *work) mirror(ctx context.Context, b *backend, selects bool) error {
 }
 
 // removeEndpoints deletes the Endpoints of an alias.
-func (w *work) removeEndpoints(ctx context.Context, alias string) error {
+func (w *reconciliation) removeEndpoints(ctx context.Context, alias string) error {
 	endpoints := &metav1.PartialObjectMetadata{}
 	endpoints.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Endpoints"))
 	endpoints.Namespace, endpoints.Name = w.v.Namespace, alias
 	if err := client.IgnoreNotFound(w.client.Delete(ctx, endpoints)); err != nil {
-		return fmt.Errorf("deleting the former Endpoints of %s: %w", alias, err)
+		return fmt.Errorf("deleting the previous Endpoints of %s: %w", alias, err)
 	}
 	return nil
 }
 
-// slices are the EndpointSlices of a Service.
-func (w *work) slices(ctx context.Context, namespace, service string) ([]discoveryv1.EndpointSlice, error) {
+// endpointSlices returns the EndpointSlices of a Service. They are not copied, and must not be modified.
+func (w *reconciliation) endpointSlices(ctx context.Context, namespace, service string) ([]discoveryv1.EndpointSlice, error) {
 	list := &discoveryv1.EndpointSliceList{}
 	if err := w.client.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{serviceIndex: service}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing the endpoints of %s/%s: %w", namespace, service, err)
@@ -390,13 +390,13 @@ func (w *work) slices(ctx context.Context, namespace, service string) ([]discove
 	return list.Items, nil
 }
 
-// prune deletes the aliases that are not wanted any more, and their endpoints.
-func (w *work) prune(ctx context.Context) error {
+// prune deletes the aliases that are no longer needed, and their EndpointSlices.
+func (w *reconciliation) prune(ctx context.Context) error {
 	if !w.policy.Aliases {
 		return nil
 	}
 	owned := &corev1.ServiceList{}
-	if err := w.client.List(ctx, owned, w.ours()...); err != nil {
+	if err := w.client.List(ctx, owned, w.ownedOptions()...); err != nil {
 		return fmt.Errorf("listing aliases: %w", err)
 	}
 	for i := range owned.Items {
@@ -404,12 +404,12 @@ func (w *work) prune(ctx context.Context) error {
 		if slices.ContainsFunc(w.backends, func(b *backend) bool { return b.alias == s.Name }) {
 			continue
 		}
-		mirrors, err := w.slices(ctx, s.Namespace, s.Name)
+		mirrors, err := w.endpointSlices(ctx, s.Namespace, s.Name)
 		if err != nil {
 			return err
 		}
 		for j := range mirrors {
-			if madeOf(&mirrors[j], w.v) {
+			if isGeneratedFrom(&mirrors[j], w.v) {
 				if err := w.writer.remove(ctx, &mirrors[j]); err != nil {
 					return err
 				}

@@ -14,25 +14,25 @@ import (
 	"github.com/densityops/oooi/internal/selector"
 )
 
-// Policy is what happens where a VirtualIngress does not say.
+// Policy has the defaults of VirtualIngresses, and the features that they may use.
 type Policy struct {
-	// OnMultiple says what to do when several Services have a backend's labels.
+	// OnMultiple is the default of spec.onMultiple.
 	OnMultiple v1alpha1.OnMultiple
-	// OnNoMatch says what becomes of the Ingress when none has.
+	// OnNoMatch is the default of spec.onNoMatch.
 	OnNoMatch v1alpha1.OnNoMatch
-	// Suffix is what the Ingress is named after the VirtualIngress's name.
+	// Suffix is the default of spec.suffix.
 	Suffix string
-	// Aliases: backendMode Alias is served.
+	// Aliases permits backendMode Alias.
 	Aliases bool
-	// CrossNamespace: it is for Services of other namespaces that consent, too.
+	// CrossNamespace permits aliases of Services in other namespaces that consent.
 	CrossNamespace bool
-	// SharedHosts: VirtualIngresses of several namespaces may have the same host.
+	// SharedHosts permits a host in VirtualIngresses of several namespaces.
 	SharedHosts bool
-	// Drop are keys of annotations and labels that the Ingress does not get, beside Tracking.
+	// Drop has keys of annotations and labels that are not copied to the Ingress, in addition to Tracking.
 	Drop []string
 }
 
-// of is the policy for a VirtualIngress.
+// of returns the policy of a VirtualIngress.
 func (p Policy) of(v *v1alpha1.VirtualIngress) Policy {
 	p.OnMultiple = cmp.Or(v.Spec.OnMultiple, p.OnMultiple)
 	p.OnNoMatch = cmp.Or(v.Spec.OnNoMatch, p.OnNoMatch)
@@ -42,34 +42,34 @@ func (p Policy) of(v *v1alpha1.VirtualIngress) Policy {
 	return p
 }
 
-// resolution is what the sources of a VirtualIngress amount to.
+// resolution is the result of resolving the sources of a VirtualIngress.
 type resolution struct {
 	backends []*backend
-	// remove: there is to be no Ingress.
+	// remove reports that the Ingress must be deleted.
 	remove bool
-	// claimed are the hosts that are those of VirtualIngresses of other namespaces.
-	claimed []claimed
+	// conflicts are the hosts that VirtualIngresses of other namespaces hold.
+	conflicts []hostConflict
 }
 
-// backend is what a source amounts to.
+// backend is the resolution of a source.
 type backend struct {
 	source source
-	// service is the Service that was found and has what is asked of it; nil for none.
+	// service is the selected Service if it is usable, otherwise nil.
 	service *corev1.Service
-	// inUse is its name, or that of the last one; empty for none yet.
+	// inUse is the name of the selected Service or, without one, of the previous one; empty if there is neither.
 	inUse string
-	// alias is the name of the Service that stands for it; empty where it is named itself.
+	// alias is the name of the alias; empty without backendMode Alias.
 	alias           string
 	reason, message string
 }
 
-// claimed is a host that is that of another VirtualIngress.
-type claimed struct {
+// hostConflict is a host that another VirtualIngress holds.
+type hostConflict struct {
 	host string
 	by   types.NamespacedName
 }
 
-// name is what the Ingress calls the Service; empty while there is none.
+// name returns the name of the Service in the Ingress; empty if there is none.
 func (b *backend) name() string {
 	if b.alias != "" && b.inUse != "" {
 		return b.alias
@@ -77,11 +77,11 @@ func (b *backend) name() string {
 	return b.inUse
 }
 
-// fault is what is wrong: with a host, or with the first backend where something is.
+// fault returns the first fault: a host conflict, or that of the first backend with one.
 func (r *resolution) fault() (reason, message string) {
-	if len(r.claimed) > 0 {
-		c := r.claimed[0]
-		return v1alpha1.ReasonHostClaimed, fmt.Sprintf("host %s is that of VirtualIngress %s of another namespace, which is older", c.host, c.by)
+	if len(r.conflicts) > 0 {
+		c := r.conflicts[0]
+		return v1alpha1.ReasonHostClaimed, fmt.Sprintf("host %s belongs to VirtualIngress %s, which requested it first", c.host, c.by)
 	}
 	for _, b := range r.backends {
 		if b.reason != "" {
@@ -91,13 +91,13 @@ func (r *resolution) fault() (reason, message string) {
 	return "", ""
 }
 
-// complete reports whether each backend has a Service to be named.
+// complete reports whether each backend has a Service for the Ingress.
 func (r *resolution) complete() bool {
 	return !slices.ContainsFunc(r.backends, func(b *backend) bool { return b.name() == "" })
 }
 
-// resolve finds the Services of a VirtualIngress. Those that its status has stay in use where
-// none is found.
+// resolve resolves the sources of a VirtualIngress. If no Service is found, the one in the status stays in use, as
+// far as the policy permits.
 func resolve(v *v1alpha1.VirtualIngress, p Policy, d *directory) *resolution {
 	p = p.of(v)
 	r := &resolution{}
@@ -107,7 +107,7 @@ func resolve(v *v1alpha1.VirtualIngress, p Policy, d *directory) *resolution {
 			b.alias = aliasName(v, s, p.Suffix)
 		}
 		last := lastService(v, s)
-		b.service, b.reason, b.message = look(v, s, p, d, last)
+		b.service, b.reason, b.message = findService(v, s, p, d, last)
 		switch {
 		case b.service != nil:
 			b.inUse = b.service.Name
@@ -119,12 +119,12 @@ func resolve(v *v1alpha1.VirtualIngress, p Policy, d *directory) *resolution {
 		r.backends = append(r.backends, b)
 	}
 	if !p.SharedHosts {
-		r.claimed = d.claimedOf(keyOf(v))
+		r.conflicts = d.hostConflicts(keyOf(v))
 	}
 	return r
 }
 
-// lastService is the Service that a source had by the status; empty for none.
+// lastService returns the Service of a source in the status; empty if there is none.
 func lastService(v *v1alpha1.VirtualIngress, s source) string {
 	for _, b := range v.Status.Backends {
 		if b.Selector == s.text() && cmp.Or(b.Namespace, v.Namespace) == s.namespace {
@@ -134,24 +134,24 @@ func lastService(v *v1alpha1.VirtualIngress, s source) string {
 	return ""
 }
 
-// look finds the Service of a source, and says what is wrong.
-func look(v *v1alpha1.VirtualIngress, s source, p Policy, d *directory, last string) (found *corev1.Service, reason, message string) {
+// findService returns the Service that a source selects, or nil, and the reason and message of a fault.
+func findService(v *v1alpha1.VirtualIngress, s source, p Policy, d *directory, last string) (found *corev1.Service, reason, message string) {
 	alias := v.Spec.BackendMode == v1alpha1.BackendModeAlias
 	switch {
 	case alias && !p.Aliases:
 		return nil, v1alpha1.ReasonUnsupported, "backendMode Alias is not permitted: the controller runs with --aliases=false"
 	case s.namespace != v.Namespace && !alias:
-		return nil, v1alpha1.ReasonUnsupported, "a Service of namespace " + s.namespace + " needs backendMode Alias"
+		return nil, v1alpha1.ReasonUnsupported, "a Service of namespace " + s.namespace + " requires backendMode Alias"
 	case s.namespace != v.Namespace && !p.CrossNamespace:
 		return nil, v1alpha1.ReasonUnsupported, "Services of other namespaces are not permitted: the controller runs without --cross-namespace"
 	case s.namespace != v.Namespace && !d.allows(s.namespace, v.Namespace):
-		return nil, v1alpha1.ReasonConsentMissing, fmt.Sprintf("namespace %s does not let %s have its Services: whoever may, annotates it with %s: %s",
+		return nil, v1alpha1.ReasonConsentMissing, fmt.Sprintf("namespace %s does not permit aliases of its Services in namespace %s; annotate it with %s: %s",
 			s.namespace, v.Namespace, v1alpha1.AnnotationAllowAliases, v.Namespace)
 	}
 	all := d.find(s)
 	if s.name != "" {
 		if len(all) == 0 {
-			return nil, v1alpha1.ReasonNoMatchingService, fmt.Sprintf("there is no Service %s in %s", s.name, s.namespace)
+			return nil, v1alpha1.ReasonNoMatchingService, fmt.Sprintf("no Service in %s has the name %s", s.namespace, s.name)
 		}
 		found = all[0]
 	} else {
@@ -169,7 +169,7 @@ func look(v *v1alpha1.VirtualIngress, s source, p Policy, d *directory, last str
 		return nil, reason, message
 	}
 	if alias && found.Spec.Type == corev1.ServiceTypeExternalName {
-		return nil, v1alpha1.ReasonUnsupported, "Service " + found.Name + " is an ExternalName, which is a name and has no endpoints: an alias of it could lead anywhere"
+		return nil, v1alpha1.ReasonUnsupported, "Service " + found.Name + " has type ExternalName and no endpoints: an alias of it could point anywhere"
 	}
 	if missing := missingPort(v, s, found); missing != "" {
 		return nil, v1alpha1.ReasonPortNotFound, missing
@@ -177,7 +177,7 @@ func look(v *v1alpha1.VirtualIngress, s source, p Policy, d *directory, last str
 	return found, reason, message
 }
 
-// missingPort names a port that is asked of a source and that its Service does not have.
+// missingPort returns a message if a backend with this source uses a port that the Service does not have.
 func missingPort(v *v1alpha1.VirtualIngress, s source, service *corev1.Service) (message string) {
 	eachBackend(v, func(b *v1alpha1.VirtualIngressBackend) {
 		of, ok := sourceOf(v, b)

@@ -7,15 +7,14 @@ import (
 	"github.com/densityops/oooi/internal/selector"
 )
 
-// source is one way in which a VirtualIngress tells of a Service that has to be looked for: by
-// labels, or by name where it gets an alias.
+// source selects a Service for a VirtualIngress: by labels, or by name in another namespace.
 type source struct {
 	namespace string
-	name      string            // empty where there are labels
-	labels    map[string]string // nil where there is a name
+	name      string            // empty if labels are set
+	labels    map[string]string // nil if name is set
 }
 
-// text are the labels, or the name.
+// text returns the labels or the name.
 func (s source) text() string {
 	if s.name != "" {
 		return s.name
@@ -23,10 +22,10 @@ func (s source) text() string {
 	return selector.Text(s.labels)
 }
 
-// key tells sources apart. No name and no label has a space.
+// key identifies a source. Neither names nor labels contain spaces.
 func (s source) key() string { return s.namespace + " " + s.text() }
 
-// matches reports whether a Service is one that the source may mean.
+// matches reports whether the source selects a Service with this key and these labels.
 func (s source) matches(key types.NamespacedName, labels map[string]string) bool {
 	if s.namespace != key.Namespace {
 		return false
@@ -37,8 +36,8 @@ func (s source) matches(key types.NamespacedName, labels map[string]string) bool
 	return selector.Matches(labels, s.labels)
 }
 
-// sourceOf returns the source that a backend names, and false for one that stays as it is
-// written: no Service, or one of this namespace by its name.
+// sourceOf returns the source of a backend, and false if the backend is copied unchanged: it has no Service, or
+// names one of its own namespace.
 func sourceOf(v *v1alpha1.VirtualIngress, b *v1alpha1.VirtualIngressBackend) (source, bool) {
 	in := b.Service
 	if in == nil {
@@ -57,7 +56,7 @@ func sourceOf(v *v1alpha1.VirtualIngress, b *v1alpha1.VirtualIngressBackend) (so
 	return s, s.labels != nil || s.namespace != v.Namespace
 }
 
-// eachBackend calls a function with every backend, in the order of the spec.
+// eachBackend calls do for every backend, in the order of the spec.
 func eachBackend(v *v1alpha1.VirtualIngress, do func(*v1alpha1.VirtualIngressBackend)) {
 	if v.Spec.DefaultBackend != nil {
 		do(v.Spec.DefaultBackend)
@@ -71,7 +70,7 @@ func eachBackend(v *v1alpha1.VirtualIngress, do func(*v1alpha1.VirtualIngressBac
 	}
 }
 
-// sourcesOf are the sources of a VirtualIngress, each once, in the order of the spec.
+// sourcesOf returns the unique sources of a VirtualIngress, in the order of the spec.
 func sourcesOf(v *v1alpha1.VirtualIngress) []source {
 	var list []source
 	seen := map[string]bool{}

@@ -12,9 +12,9 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// Tracking are the keys of annotations and labels by which tools know again what they have made:
-// on an Ingress that they have not made they would prune it, or fight over it. A key that ends
-// with a slash is every key that begins so; one with a value counts with that value only.
+// Tracking returns the annotations and labels by which tools track objects that they have created. If the Ingress
+// had them, these tools would prune or revert it. An entry that ends with a slash matches all keys with this
+// prefix, and an entry with a value only this value.
 func Tracking() []string {
 	return []string{
 		corev1.LastAppliedConfigAnnotation,
@@ -27,8 +27,8 @@ func Tracking() []string {
 	}
 }
 
-// kept are the annotations or labels that the Ingress gets.
-func kept(all map[string]string, drop []string) map[string]string {
+// copiedMetadata returns the annotations or labels that are copied to the Ingress.
+func copiedMetadata(all map[string]string, drop []string) map[string]string {
 	list := map[string]string{}
 	for key, value := range all {
 		if !slices.ContainsFunc(drop, func(rule string) bool {
@@ -40,52 +40,52 @@ func kept(all map[string]string, drop []string) map[string]string {
 	return list
 }
 
-// ingressName is the name of the Ingress that is made of a VirtualIngress.
+// ingressName returns the name of the Ingress of a VirtualIngress.
 func ingressName(v *v1alpha1.VirtualIngress, p Policy) string { return v.Name + p.of(v).Suffix }
 
-// ownerOf is the reference by which what is made of a VirtualIngress goes when that goes. It
-// holds nothing up, for which one would need a right over the VirtualIngress's finalizers.
+// ownerOf returns the owner reference by which the garbage collector deletes generated objects with the
+// VirtualIngress. It does not set blockOwnerDeletion, which would require a right on the VirtualIngress's
+// finalizers.
 func ownerOf(v *v1alpha1.VirtualIngress) metav1.OwnerReference {
 	return metav1.OwnerReference{
-		APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: kind, Name: v.Name, UID: v.UID, Controller: new(true),
+		APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: kindVirtualIngress, Name: v.Name, UID: v.UID, Controller: new(true),
 	}
 }
 
-// kind is that of what we are about.
-const kind = "VirtualIngress"
+const kindVirtualIngress = "VirtualIngress"
 
-// makerOf returns the VirtualIngress that an object is made of, and false for an object that is
-// somebody else's. One without a controlling owner, as a restore from a backup leaves it, still has
-// the annotations of what was made.
-func makerOf(object metav1.Object) (types.NamespacedName, bool) {
-	maker := types.NamespacedName{Namespace: object.GetNamespace()}
+// generatorOf returns the VirtualIngress that an object is generated from, and false for an object of another
+// client. An object that has lost its controlling owner, for example by a restore from a backup, is recognized by
+// its annotations.
+func generatorOf(object metav1.Object) (types.NamespacedName, bool) {
+	generator := types.NamespacedName{Namespace: object.GetNamespace()}
 	if owner := metav1.GetControllerOf(object); owner != nil {
-		maker.Name = owner.Name
-		return maker, owner.Kind == kind && strings.HasPrefix(owner.APIVersion, v1alpha1.GroupName+"/")
+		generator.Name = owner.Name
+		return generator, owner.Kind == kindVirtualIngress && strings.HasPrefix(owner.APIVersion, v1alpha1.GroupName+"/")
 	}
 	all := object.GetAnnotations()
 	name, here := strings.CutPrefix(all[v1alpha1.AnnotationVirtualIngress], object.GetNamespace()+"/")
-	maker.Name = name
-	return maker, here && name != "" && all[v1alpha1.AnnotationSpecHash] != ""
+	generator.Name = name
+	return generator, here && name != "" && all[v1alpha1.AnnotationSpecHash] != ""
 }
 
-// isGenerated reports whether an object is made of a VirtualIngress.
+// isGenerated reports whether an object is generated from a VirtualIngress.
 func isGenerated(object metav1.Object) bool {
-	_, made := makerOf(object)
-	return made
+	_, ok := generatorOf(object)
+	return ok
 }
 
-// madeOf reports whether an object is made of this VirtualIngress: it is its owner, or the object
-// has lost its owner.
-func madeOf(object metav1.Object, v *v1alpha1.VirtualIngress) bool {
+// isGeneratedFrom reports whether an object is generated from v: v is its controlling owner, or the object has lost
+// its owner.
+func isGeneratedFrom(object metav1.Object, v *v1alpha1.VirtualIngress) bool {
 	if metav1.GetControllerOf(object) != nil {
 		return metav1.IsControlledBy(object, v)
 	}
-	maker, made := makerOf(object)
-	return made && maker == keyOf(v)
+	generator, ok := generatorOf(object)
+	return ok && generator == keyOf(v)
 }
 
-// translate makes the Ingress of a VirtualIngress all of whose backends have a Service.
+// translate returns the Ingress of a VirtualIngress. Each of its backends must have a Service.
 func translate(v *v1alpha1.VirtualIngress, p Policy, r *resolution, reason string) *networkingv1.Ingress {
 	drop := append(Tracking(), p.Drop...)
 	t := translator{v: v, names: map[string]string{}}
@@ -96,7 +96,7 @@ func translate(v *v1alpha1.VirtualIngress, p Policy, r *resolution, reason strin
 		TypeMeta: metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "Ingress"},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: v.Namespace, Name: ingressName(v, p),
-			Annotations: kept(v.Annotations, drop), Labels: kept(v.Labels, drop),
+			Annotations: copiedMetadata(v.Annotations, drop), Labels: copiedMetadata(v.Labels, drop),
 			OwnerReferences: []metav1.OwnerReference{ownerOf(v)},
 		},
 		Spec: networkingv1.IngressSpec{IngressClassName: v.Spec.IngressClassName},
@@ -115,10 +115,10 @@ func translate(v *v1alpha1.VirtualIngress, p Policy, r *resolution, reason strin
 	return out
 }
 
-// translator puts the names of Services in the place of sources.
+// translator replaces sources by the names of Services.
 type translator struct {
 	v     *v1alpha1.VirtualIngress
-	names map[string]string // by the key of the source
+	names map[string]string // by key of the source
 }
 
 func (t translator) rule(in *v1alpha1.VirtualIngressRule) networkingv1.IngressRule {
@@ -143,7 +143,7 @@ func (t translator) backend(in *v1alpha1.VirtualIngressBackend) networkingv1.Ing
 		}}
 	}
 	if in.Service == nil {
-		return networkingv1.IngressBackend{} // the API server refuses it, as it has refused the VirtualIngress
+		return networkingv1.IngressBackend{} // excluded by the CRD's validation, and rejected by the API server
 	}
 	name := in.Service.Name
 	if s, ok := sourceOf(t.v, in); ok {

@@ -23,19 +23,18 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// manager is the field manager of what is written here, and the value by which EndpointSlices
-// say who keeps them.
-const manager = "xdsd-ingress"
+// fieldManager is the field manager of generated objects, and their value of the label
+// endpointslice.kubernetes.io/managed-by.
+const fieldManager = "xdsd-ingress"
 
-// conflictError says that an object of the name is somebody else's.
+// conflictError means that an object with the generated name belongs to another client.
 type conflictError struct{ what string }
 
 func (e *conflictError) Error() string {
-	return e.what + " is there already, and not made of this VirtualIngress: delete or rename it, or choose another spec.suffix"
+	return e.what + " already exists and is not managed by this VirtualIngress: delete or rename it, or set another spec.suffix"
 }
 
-// contestedError says that somebody else keeps changing an object, so that it is put right again
-// only after a while.
+// contestedError means that another client keeps changing an object, so that it is corrected only after a delay.
 type contestedError struct {
 	what   string
 	fields []string
@@ -43,21 +42,21 @@ type contestedError struct {
 }
 
 func (e *contestedError) Error() string {
-	return fmt.Sprintf("somebody keeps changing %s (%s): it is put right again in %s", e.what, strings.Join(e.fields, ", "), e.after.Round(time.Second))
+	return fmt.Sprintf("another client keeps changing %s (%s): it will be corrected in %s", e.what, strings.Join(e.fields, ", "), e.after.Round(time.Second))
 }
 
-// writer applies what is made of a VirtualIngress.
+// writer applies and deletes generated objects.
 type writer struct {
 	client client.Client
-	live   client.Reader // asks the API server itself
+	live   client.Reader // reads from the API server instead of the cache
 	guard  *guard
 }
 
-// apply has an object be as it ought to, and reports whether it had to write. Is is the object as
-// it is known to be; nil for none. It touches no object that is somebody else's.
-func (w *writer) apply(ctx context.Context, v *v1alpha1.VirtualIngress, want, is client.Object) (wrote bool, err error) {
+// apply applies an object, and reports whether it wrote. current is the object in the cache, or nil. apply never
+// changes objects of other clients.
+func (w *writer) apply(ctx context.Context, v *v1alpha1.VirtualIngress, want, current client.Object) (wrote bool, err error) {
 	what := want.GetObjectKind().GroupVersionKind().Kind + " " + want.GetName()
-	if is != nil && !madeOf(is, v) {
+	if current != nil && !isGeneratedFrom(current, v) {
 		return false, &conflictError{what}
 	}
 	fields, err := fieldsOf(want)
@@ -66,49 +65,49 @@ func (w *writer) apply(ctx context.Context, v *v1alpha1.VirtualIngress, want, is
 	}
 	hash := fields.GetAnnotations()[v1alpha1.AnnotationSpecHash]
 	g := generated{want.GetObjectKind().GroupVersionKind().Kind, keyOf(want)}
-	if is == nil {
-		// What is cached may be behind, and an apply would make somebody else's object ours.
-		there := &metav1.PartialObjectMetadata{}
-		there.SetGroupVersionKind(want.GetObjectKind().GroupVersionKind())
-		switch err := w.live.Get(ctx, keyOf(want), there); {
-		case err == nil && !madeOf(there, v):
+	if current == nil {
+		// The cache may be behind, and Apply would take over an object of another client.
+		existing := &metav1.PartialObjectMetadata{}
+		existing.SetGroupVersionKind(want.GetObjectKind().GroupVersionKind())
+		switch err := w.live.Get(ctx, keyOf(want), existing); {
+		case err == nil && !isGeneratedFrom(existing, v):
 			return false, &conflictError{what}
 		case client.IgnoreNotFound(err) != nil:
-			return false, fmt.Errorf("looking for %s: %w", what, err)
+			return false, fmt.Errorf("reading %s: %w", what, err)
 		}
 	}
-	var passed []string // versions that are older than what is written
-	if is != nil {
-		patch, differing, err := compare(is, fields)
+	var olderVersions []string // resource versions older than the result
+	if current != nil {
+		patch, differing, err := compare(current, fields)
 		if err != nil {
 			return false, fmt.Errorf("comparing %s: %w", what, err)
 		}
 		if len(differing) == 0 {
 			return false, nil
 		}
-		fields.SetUID(is.GetUID()) // not another one that has come in its place
-		switch wait, behind := w.guard.ask(g, hash, is.GetResourceVersion()); {
+		fields.SetUID(current.GetUID()) // fail if the object was replaced by another one of the same name
+		switch wait, behind := w.guard.check(g, hash, current.GetResourceVersion()); {
 		case behind:
-			return false, nil // the event of what was written comes
+			return false, nil // the cache has not received the last write yet
 		case wait > 0:
 			return false, &contestedError{what, differing, wait}
 		}
-		passed = append(passed, is.GetResourceVersion())
-		if hasNull(patch) { // before the apply, which may be invalid with what is there
-			corrected, err := w.correct(ctx, want, is, patch)
+		olderVersions = append(olderVersions, current.GetResourceVersion())
+		if hasNull(patch) { // before Apply, because its result may be invalid with these fields
+			corrected, err := w.correct(ctx, want, current, patch)
 			if err != nil {
 				return false, err
 			}
-			passed = append(passed, corrected.GetResourceVersion())
+			olderVersions = append(olderVersions, corrected.GetResourceVersion())
 		}
 	}
 	applied := fields.DeepCopy()
-	if err := w.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), client.FieldOwner(manager), client.ForceOwnership); err != nil {
+	if err := w.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), client.FieldOwner(fieldManager), client.ForceOwnership); err != nil {
 		return false, fmt.Errorf("applying %s: %w", what, err)
 	}
 	patch, differing, err := w.compareStored(applied, fields)
-	if err == nil && len(patch) > 0 { // items that others have added to a list
-		passed = append(passed, applied.GetResourceVersion())
+	if err == nil && len(patch) > 0 { // items that other clients have added to a list
+		olderVersions = append(olderVersions, applied.GetResourceVersion())
 		if applied, err = w.correct(ctx, want, applied, patch); err == nil {
 			_, differing, err = w.compareStored(applied, fields)
 		}
@@ -116,18 +115,18 @@ func (w *writer) apply(ctx context.Context, v *v1alpha1.VirtualIngress, want, is
 	if err != nil {
 		return true, fmt.Errorf("correcting %s: %w", what, err)
 	}
-	w.guard.wrote(g, keyOf(v), hash, slices.DeleteFunc(passed, func(version string) bool { return version == applied.GetResourceVersion() }))
-	if len(differing) > 0 { // a webhook's doing
+	w.guard.recordWrite(g, keyOf(v), hash, slices.DeleteFunc(olderVersions, func(version string) bool { return version == applied.GetResourceVersion() }))
+	if len(differing) > 0 { // changed by a webhook
 		return true, &contestedError{what, differing, contestedFirst}
 	}
 	return true, nil
 }
 
-// correct makes fields of an object as wanted that an apply leaves as they are, since somebody else
-// has set them, and returns it as it is then. Its metadata are the apply's.
-func (w *writer) correct(ctx context.Context, want, is client.Object, patch map[string]any) (*unstructured.Unstructured, error) {
+// correct patches the fields that Apply does not change because other clients have set them, and returns the
+// result. It leaves metadata to Apply.
+func (w *writer) correct(ctx context.Context, want, current client.Object, patch map[string]any) (*unstructured.Unstructured, error) {
 	patch = maps.Clone(patch)
-	patch["metadata"] = map[string]any{"uid": is.GetUID(), "resourceVersion": is.GetResourceVersion()}
+	patch["metadata"] = map[string]any{"uid": current.GetUID(), "resourceVersion": current.GetResourceVersion()}
 	text, err := json.Marshal(patch)
 	if err != nil {
 		return nil, fmt.Errorf("encoding a patch: %w", err)
@@ -136,26 +135,25 @@ func (w *writer) correct(ctx context.Context, want, is client.Object, patch map[
 	object.SetGroupVersionKind(want.GetObjectKind().GroupVersionKind())
 	object.SetNamespace(want.GetNamespace())
 	object.SetName(want.GetName())
-	if err := w.client.Patch(ctx, object, client.RawPatch(types.MergePatchType, text), client.FieldOwner(manager)); err != nil {
+	if err := w.client.Patch(ctx, object, client.RawPatch(types.MergePatchType, text), client.FieldOwner(fieldManager)); err != nil {
 		return nil, fmt.Errorf("patching %s %s: %w", object.GetKind(), object.GetName(), err)
 	}
 	return object, nil
 }
 
-// compareStored is compare for an object as the API server returns it, which may have fields of
-// newer versions of Kubernetes.
-func (w *writer) compareStored(is, want *unstructured.Unstructured) (patch map[string]any, differing []string, err error) {
-	object, err := w.client.Scheme().New(is.GroupVersionKind())
+// compareStored compares an object as the API server returned it, without fields of newer versions of Kubernetes.
+func (w *writer) compareStored(current, want *unstructured.Unstructured) (patch map[string]any, differing []string, err error) {
+	object, err := w.client.Scheme().New(current.GroupVersionKind())
 	if err != nil {
-		return nil, nil, err //nolint:wrapcheck // the caller says what it is
+		return nil, nil, err //nolint:wrapcheck // callers wrap the error
 	}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(is.Object, object); err != nil {
-		return nil, nil, err //nolint:wrapcheck // the same
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(current.Object, object); err != nil {
+		return nil, nil, err //nolint:wrapcheck // callers wrap the error
 	}
 	return compare(object, want)
 }
 
-// remove deletes an object, as it is known to be.
+// remove deletes an object, provided that it has not changed.
 func (w *writer) remove(ctx context.Context, object client.Object) error {
 	uid, version := object.GetUID(), object.GetResourceVersion()
 	err := w.client.Delete(ctx, object, client.Preconditions{UID: &uid, ResourceVersion: &version}, client.PropagationPolicy(metav1.DeletePropagationBackground))
@@ -165,19 +163,19 @@ func (w *writer) remove(ctx context.Context, object client.Object) error {
 	return nil
 }
 
-// fieldsOf is an object as it is applied, with a hash of itself: what nobody wants any more
-// differs in that alone.
+// fieldsOf returns the fields to apply, with their hash in an annotation. Metadata that is no longer wanted differs
+// from metadata of other clients only by this hash.
 func fieldsOf(object client.Object) (*unstructured.Unstructured, error) {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // the caller says what it is
+		return nil, err //nolint:wrapcheck // callers wrap the error
 	}
 	u := &unstructured.Unstructured{Object: fields}
 	unstructured.RemoveNestedField(fields, "status")
 	unstructured.RemoveNestedField(fields, "metadata", "creationTimestamp")
 	text, err := json.Marshal(fields)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // the same
+		return nil, err //nolint:wrapcheck // callers wrap the error
 	}
 	annotations := u.GetAnnotations()
 	annotations[v1alpha1.AnnotationSpecHash] = digest(string(text))
@@ -185,24 +183,24 @@ func fieldsOf(object client.Object) (*unstructured.Unstructured, error) {
 	return u, nil
 }
 
-// compare returns the JSON merge patch that makes an object as wanted, but for its metadata, and the
-// paths of all fields that differ, sorted.
-func compare(is runtime.Object, want *unstructured.Unstructured) (patch map[string]any, differing []string, err error) {
-	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(is)
+// compare returns the JSON merge patch that turns an object into the wanted one, without its metadata, and the
+// sorted paths of all fields that differ.
+func compare(current runtime.Object, want *unstructured.Unstructured) (patch map[string]any, differing []string, err error) {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(current)
 	if err != nil {
-		return nil, nil, err //nolint:wrapcheck // the caller says what it is
+		return nil, nil, err //nolint:wrapcheck // callers wrap the error
 	}
 	wanted := maps.Clone(want.Object)
-	delete(wanted, "apiVersion") // the cache has them not
+	delete(wanted, "apiVersion") // unset in cached objects
 	delete(wanted, "kind")
 	metadata := maps.Clone(asMap(wanted["metadata"]))
-	delete(metadata, "ownerReferences") // others may be added
+	delete(metadata, "ownerReferences") // compared below, because other clients may add owners
 	wanted["metadata"] = metadata
-	patch = correction("", fields, wanted, &differing)
+	patch = mergePatch("", fields, wanted, &differing)
 	owners, _, _ := unstructured.NestedSlice(fields, "metadata", "ownerReferences")
 	wantedOwners, _, _ := unstructured.NestedSlice(want.Object, "metadata", "ownerReferences")
 	for _, owner := range wantedOwners {
-		if !slices.ContainsFunc(owners, func(is any) bool { return same(is, owner) }) {
+		if !slices.ContainsFunc(owners, func(existing any) bool { return same(existing, owner) }) {
 			differing = append(differing, "metadata.ownerReferences")
 		}
 	}
@@ -211,24 +209,24 @@ func compare(is runtime.Object, want *unstructured.Unstructured) (patch map[stri
 	return patch, differing, nil
 }
 
-// correction is the JSON merge patch that makes a map as wanted. It adds the paths of the fields that
-// differ to a list.
-func correction(path string, is, want map[string]any, differing *[]string) map[string]any {
+// mergePatch returns the JSON merge patch (RFC 7396) that turns a map into the wanted one. It appends the paths
+// of the fields that differ to differing.
+func mergePatch(path string, current, want map[string]any, differing *[]string) map[string]any {
 	patch := map[string]any{}
-	for key, value := range is {
+	for key, value := range current {
 		if _, wanted := want[key]; !wanted && !empty(value) && !othersMaySet(path+key) {
 			patch[key] = nil
 			*differing = append(*differing, path+key)
 		}
 	}
 	for key, value := range want {
-		if value, nested := value.(map[string]any); nested && is[key] != nil {
-			if part := correction(path+key+".", asMap(is[key]), value, differing); len(part) > 0 {
+		if value, nested := value.(map[string]any); nested && current[key] != nil {
+			if part := mergePatch(path+key+".", asMap(current[key]), value, differing); len(part) > 0 {
 				patch[key] = part
 			}
 			continue
 		}
-		if !same(is[key], value) {
+		if !same(current[key], value) {
 			patch[key] = value
 			*differing = append(*differing, path+key)
 		}
@@ -236,23 +234,23 @@ func correction(path string, is, want map[string]any, differing *[]string) map[s
 	return patch
 }
 
-// othersMaySet reports whether a field, by its path, may have any value where none is wanted.
+// othersMaySet reports whether other clients may set a field that is not wanted.
 func othersMaySet(path string) bool {
 	switch path {
 	case "apiVersion", "kind", "status", "spec.clusterIP", "spec.clusterIPs", "spec.ipFamilies":
 		return true
-	case "spec.ingressClassName": // the cluster's default one, which the API server sets at creation and never again
+	case "spec.ingressClassName": // removing the default class would leave none, because the API server sets it at creation only
 		return true
 	}
 	return strings.HasPrefix(path, "metadata.")
 }
 
-// same reports whether two values are the same. Nothing and what is empty are.
-func same(is, want any) bool {
+// same reports whether two values are equal. An unset value equals an empty one.
+func same(current, want any) bool {
 	switch want := want.(type) {
 	case map[string]any:
-		m, ok := is.(map[string]any)
-		if !ok && is != nil {
+		m, ok := current.(map[string]any)
+		if !ok && current != nil {
 			return false
 		}
 		for key := range m {
@@ -267,14 +265,14 @@ func same(is, want any) bool {
 		}
 		return true
 	case []any:
-		list, ok := is.([]any)
-		return (ok || is == nil) && slices.EqualFunc(list, want, same)
+		list, ok := current.([]any)
+		return (ok || current == nil) && slices.EqualFunc(list, want, same)
 	default:
-		return empty(is) && empty(want) || reflect.DeepEqual(is, want)
+		return empty(current) && empty(want) || reflect.DeepEqual(current, want)
 	}
 }
 
-// empty reports whether a value is what a field has that is not set.
+// empty reports whether a value is that of an unset field.
 func empty(value any) bool {
 	switch value := value.(type) {
 	case map[string]any:
@@ -301,98 +299,99 @@ func asMap(value any) map[string]any {
 	return m
 }
 
-// How long an object is left alone that somebody keeps changing: the first change is put right at
-// once.
+// Bounds of the delay before an object that another client keeps changing is corrected again. The first change is
+// corrected at once.
 const (
 	contestedFirst = time.Second
 	contestedMost  = 5 * time.Minute
 )
 
-// guard keeps two who want an object otherwise from chasing each other.
+// guard delays corrections of objects that another client keeps changing, so that the two clients do not overwrite
+// each other continuously.
 type guard struct {
 	mu      sync.Mutex
-	known   map[generated]*guarded
+	objects map[generated]*guardedObject
 	backoff workqueue.TypedRateLimiter[generated]
 	now     func() time.Time
 }
 
-// guarded is what is known of an object that was written.
-type guarded struct {
-	of     types.NamespacedName // the VirtualIngress
-	hash   string               // of what was written last
-	before []string             // resource versions of before
-	next   time.Time            // when it may be put right again
+// guardedObject is the state of a written object.
+type guardedObject struct {
+	of            types.NamespacedName // the VirtualIngress
+	hash          string               // of the last write
+	olderVersions []string             // resource versions older than the last write
+	next          time.Time            // when the next correction is due
 }
 
 func newGuard() *guard {
 	return &guard{
-		known:   map[generated]*guarded{},
+		objects: map[generated]*guardedObject{},
 		backoff: workqueue.NewTypedItemExponentialFailureRateLimiter[generated](contestedFirst, contestedMost),
 		now:     time.Now,
 	}
 }
 
-// ask says for how long an object is to be left alone, that is not as it was written, or whether
-// only what is known of it is behind.
-func (x *guard) ask(g generated, hash, version string) (wait time.Duration, behind bool) {
+// check returns how long to wait before correcting an object that differs from the wanted one. behind reports that
+// its version is older than the last write.
+func (x *guard) check(g generated, hash, version string) (wait time.Duration, behind bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	k := x.known[g]
-	if k == nil || k.hash != hash { // it is to be something else now
+	k := x.objects[g]
+	if k == nil || k.hash != hash { // not written before, or something else is wanted now
 		return 0, false
 	}
-	if slices.Contains(k.before, version) {
+	if slices.Contains(k.olderVersions, version) {
 		return 0, true
 	}
 	now := x.now()
 	if now.Before(k.next) {
 		return k.next.Sub(now), false
 	}
-	if now.After(k.next.Add(contestedMost)) { // that was another time
+	if now.After(k.next.Add(contestedMost)) { // the earlier conflict is over
 		x.backoff.Forget(g)
 	}
 	k.next = now.Add(x.backoff.When(g))
 	return 0, false
 }
 
-// wrote takes down what was written, and which resource versions are older.
-func (x *guard) wrote(g generated, of types.NamespacedName, hash string, before []string) {
+// recordWrite records the hash of a written object, and older resource versions.
+func (x *guard) recordWrite(g generated, of types.NamespacedName, hash string, olderVersions []string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	k := x.known[g]
+	k := x.objects[g]
 	if k == nil {
-		k = &guarded{}
-		x.known[g] = k
+		k = &guardedObject{}
+		x.objects[g] = k
 	}
-	k.of, k.hash, k.before = of, hash, before
+	k.of, k.hash, k.olderVersions = of, hash, olderVersions
 }
 
-// forget takes away what is known of the objects of a VirtualIngress that is gone.
+// forget removes the objects of a deleted VirtualIngress.
 func (x *guard) forget(v types.NamespacedName) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for g, k := range x.known {
+	for g, k := range x.objects {
 		if k.of == v {
-			delete(x.known, g)
+			delete(x.objects, g)
 			x.backoff.Forget(g)
 		}
 	}
 }
 
-// refused reports whether the API server will never take an object as it is.
-func refused(err error) bool {
+// isRejected reports whether the API server rejects an object, so that a retry with the same fields fails.
+func isRejected(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err)
 }
 
-// isConflict reports whether something is somebody else's.
+// isConflict reports whether an object belongs to another client.
 func isConflict(err error) bool {
-	_, is := errors.AsType[*conflictError](err)
-	return is
+	_, ok := errors.AsType[*conflictError](err)
+	return ok
 }
 
-// contested returns for how long to leave something alone; 0 for none of that.
-func contested(err error) time.Duration {
-	if c, is := errors.AsType[*contestedError](err); is {
+// contestedWait returns the delay of a contestedError, or 0 for other errors.
+func contestedWait(err error) time.Duration {
+	if c, ok := errors.AsType[*contestedError](err); ok {
 		return c.after
 	}
 	return 0

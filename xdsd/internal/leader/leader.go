@@ -1,4 +1,4 @@
-// Package leader makes the managers of the controllers in xdsd, of whose replicas one leads.
+// Package leader creates the managers of xdsd's controllers, of which one replica leads.
 package leader
 
 import (
@@ -24,29 +24,27 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// Options say what a manager is like.
+// Options configure a manager.
 type Options struct {
-	// Config is the cluster's. QPS and Burst are how many requests go there in a second, and at
-	// once.
+	// Config is the client configuration of the cluster. QPS and Burst limit its requests.
 	Config *rest.Config
 	QPS    float32
 	Burst  int
-	// Name is the Lease's, and Namespace holds it.
+	// Name and Namespace are those of the Lease.
 	Name, Namespace string
-	// Identity is what holds the Lease. A process takes over a Lease of its own identity at once, so that
-	// no two processes may have one at the same time. Empty: one that no other process ever has.
+	// Identity is the holder identity in the Lease. It must be unique among running processes, because a process
+	// takes over a Lease with its own identity at once. If it is empty, controller-runtime generates a unique one.
 	Identity string
-	// LeaseDuration is after how long another one may lead when the leader is silent.
+	// LeaseDuration is the time without renewal after which another replica may lead.
 	LeaseDuration time.Duration
-	// Cache and Controller are controller-runtime's.
+	// Cache and Controller are passed to controller-runtime.
 	Cache      cache.Options
 	Controller config.Controller
-	// Log is where it says what it does.
-	Log *slog.Logger
+	Log        *slog.Logger
 }
 
-// New makes a manager that knows the kinds of Kubernetes and ours. Its Start returns an error when
-// it has lost its lead. It serves no metrics: the daemon does.
+// New returns a manager whose scheme contains the types of Kubernetes and of api/v1alpha1. Its Start returns an
+// error when the Lease is lost. It serves no metrics, because the daemons do.
 func New(o Options) (ctrl.Manager, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
@@ -57,7 +55,7 @@ func New(o Options) (ctrl.Manager, error) {
 	restConfig := rest.CopyConfig(o.Config)
 	restConfig.QPS, restConfig.Burst = o.QPS, o.Burst
 	renew, retry := o.LeaseDuration*2/3, o.LeaseDuration/8
-	var lock resourcelock.Interface // nil for controller-runtime's own
+	var lock resourcelock.Interface // nil for controller-runtime's own lock
 	if o.Identity != "" {
 		var err error
 		if lock, err = newLock(o, restConfig, scheme, renew); err != nil {
@@ -78,27 +76,27 @@ func New(o Options) (ctrl.Manager, error) {
 	return m, nil
 }
 
-// newLock makes the Lease's lock for an identity that was given.
+// newLock returns a lock on the Lease with the identity of the options.
 func newLock(o Options, restConfig *rest.Config, scheme *runtime.Scheme, renew time.Duration) (resourcelock.Interface, error) {
 	c := rest.AddUserAgent(restConfig, "leader-election")
-	c.Timeout = max(renew/2, time.Second) // a request that hangs must not cost the lead
+	c.Timeout = max(renew/2, time.Second) // a request without a reply must not use up the renew deadline
 	clients, err := kubernetes.NewForConfig(c)
 	if err != nil {
 		return nil, fmt.Errorf("creating a client for the Lease: %w", err)
 	}
-	events := record.NewBroadcaster() // as long as the process
+	events := record.NewBroadcaster() // never shut down: it is needed as long as the process runs
 	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: clients.CoreV1().Events("")})
 	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, o.Namespace, o.Name, clients.CoreV1(), clients.CoordinationV1(), resourcelock.ResourceLockConfig{
 		Identity: o.Identity, EventRecorder: events.NewRecorder(scheme, corev1.EventSource{Component: o.Identity}),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("making the Lease lock: %w", err)
+		return nil, fmt.Errorf("creating the Lease lock: %w", err)
 	}
 	return lock, nil
 }
 
-// CheckIdentity says what is wrong with an identity. One with a variable that nobody has filled in would be
-// that of every pod.
+// CheckIdentity returns an error if an identity contains a variable reference that Kubernetes has not expanded: it
+// would be the same in every pod.
 func CheckIdentity(identity string) error {
 	if strings.Contains(identity, "$(") {
 		return fmt.Errorf("%q has a variable that is not set: every pod would have the same identity", identity)

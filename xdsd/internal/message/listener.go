@@ -2,17 +2,16 @@ package message
 
 import "fmt"
 
-// ListenerName is the name of the listener on a port. It is also that of its route
-// configuration, if it has one.
+// ListenerName returns the name of the listener on a port, which is also that of its route configuration.
 func ListenerName(port int32) string { return fmt.Sprintf("port-%d", port) }
 
-// A Reservation is the share of a proxy's connections that only the clients of one port may have.
+// A Reservation is the share of a proxy's connection limit that only clients of one port may use.
 type Reservation struct {
 	Port    int32
 	Percent uint64
 }
 
-// Reserved are the ports that nodes need to join and to stay: other ports share what is left, so that clients of
-// theirs cannot take the last connection. Their listeners ignore the global limit and have one of their own, which
-// the bootstrap configuration sets by their names.
+// Reserved are the reservations of the ports that nodes need to join and to stay connected. Other ports share the
+// remaining connections, so that their clients cannot use the last one. Listeners of these ports ignore the global
+// limit and have their own, which the bootstrap configuration sets by listener name.
 var Reserved = []Reservation{{Port: 6443, Percent: 35}, {Port: 8091, Percent: 15}}

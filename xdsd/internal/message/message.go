@@ -1,4 +1,5 @@
-// Package message has what every configuration of Envoy is put together with.
+// Package message provides helpers for messages of Envoy's API, which the bootstrap configuration and xDS resources
+// share.
 package message
 
 import (
@@ -9,33 +10,32 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// Validated is what the generated validators are methods of.
+// Validated is a message with the methods that protoc-gen-validate generates.
 type Validated interface {
 	proto.Message
 	ValidateAll() error
 }
 
-// Pack checks a message and wraps it. Nobody can check it afterwards: the validation of a
-// message does not look into those that are wrapped in it. The same message makes the same
-// bytes; the order in maps would else differ from one time to the next. The result is
-// usable, if wrong, also with an error.
+// Pack validates a message and packs it into an Any. It validates first, because validation of an outer message
+// does not descend into an Any. Equal messages give equal bytes: without the option Deterministic, the order of map
+// entries varies. The result is usable even with an error of the validation.
 func Pack(m Validated) (*anypb.Any, error) {
 	packed := new(anypb.Any)
 	err := anypb.MarshalFrom(packed, m, proto.MarshalOptions{Deterministic: true})
 	return packed, errors.Join(m.ValidateAll(), err)
 }
 
-// SocketAddress is a host, by address or by name, and a port.
+// SocketAddress returns the address of a host, which is an IP address or a name, and a port.
 func SocketAddress(host string, port uint16) *corev3.SocketAddress {
 	return &corev3.SocketAddress{Address: host, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(port)}}
 }
 
-// Address is SocketAddress where a pipe could be, too.
+// Address returns a SocketAddress where the API also accepts a pipe.
 func Address(host string, port uint16) *corev3.Address {
 	return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: SocketAddress(host, port)}}
 }
 
-// BindToDevice has a socket send and receive by one network interface (SO_BINDTODEVICE).
+// BindToDevice returns the socket option SO_BINDTODEVICE, which restricts a socket to one network interface.
 func BindToDevice(device string) *corev3.SocketOption {
 	const solSocket, soBindToDevice = 1, 25
 	return &corev3.SocketOption{

@@ -15,31 +15,31 @@ import (
 	"github.com/densityops/oooi/internal/probe"
 )
 
-// listenFor is how long DHCP servers have to make an offer, some of which look for three seconds
-// whether an address is somebody's. askEvery is how often they are asked meanwhile, since nobody
-// repeats what is lost.
 const (
-	listenFor = 6 * time.Second
-	askEvery  = 2 * time.Second
+	// offerTimeout is how long to wait for offers. Some DHCP servers first probe for three seconds whether the address
+	// is in use.
+	offerTimeout = 6 * time.Second
+	// discoverInterval is the interval at which DHCPDISCOVER is repeated, because packets can be lost.
+	discoverInterval = 2 * time.Second
 )
 
-// discover asks all DHCP servers on a device what they offer: to the device's own MAC address and to
-// others. Nothing is requested.
+// discover returns the offers of all DHCP servers on a device, to the device's own MAC address and to others, in this
+// order. It requests no address.
 func discover(ctx context.Context, device string, others []net.HardwareAddr) []probe.Discovery {
-	interfaces, err := net.InterfaceByName(device)
+	iface, err := net.InterfaceByName(device)
 	if err != nil {
 		return []probe.Discovery{{Error: fmt.Sprintf("interface %s: %v", device, err)}}
 	}
-	clients := append([]net.HardwareAddr{interfaces.HardwareAddr}, others...)
+	clients := append([]net.HardwareAddr{iface.HardwareAddr}, others...)
 	list := make([]probe.Discovery, len(clients))
-	questions := make([]*dhcpv4.DHCPv4, len(clients))
+	discovers := make([]*dhcpv4.DHCPv4, len(clients))
 	for i, mac := range clients {
 		list[i].MAC = mac.String()
-		if questions[i], err = dhcpv4.NewDiscovery(mac, dhcpv4.WithBroadcast(true)); err != nil {
+		if discovers[i], err = dhcpv4.NewDiscovery(mac, dhcpv4.WithBroadcast(true)); err != nil {
 			list[i].Error = err.Error()
 		}
 	}
-	if err := offers(ctx, device, questions, list); err != nil {
+	if err := collectOffers(ctx, device, discovers, list); err != nil {
 		for i := range list {
 			list[i].Error = err.Error()
 		}
@@ -47,9 +47,10 @@ func discover(ctx context.Context, device string, others []net.HardwareAddr) []p
 	return list
 }
 
-// offers sends questions, and adds each offer to the client that it is made to.
-func offers(ctx context.Context, device string, questions []*dhcpv4.DHCPv4, list []probe.Discovery) error {
-	ctx, cancel := context.WithTimeout(ctx, listenFor)
+// collectOffers sends discovers until offerTimeout, and adds the offers to the elements of list with the same index. It
+// skips elements of discovers that are nil.
+func collectOffers(ctx context.Context, device string, discovers []*dhcpv4.DHCPv4, list []probe.Discovery) error {
+	ctx, cancel := context.WithTimeout(ctx, offerTimeout)
 	defer cancel()
 	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
 		control := c.Control(func(fd uintptr) { err = dhcpv4.BindToInterface(int(fd), device) })
@@ -59,29 +60,29 @@ func offers(ctx context.Context, device string, questions []*dhcpv4.DHCPv4, list
 	if err != nil {
 		return fmt.Errorf("listening for offers on %s: %w", device, err)
 	}
-	defer func() { _ = conn.Close() }() // nothing is left to send
+	defer func() { _ = conn.Close() }() // UDP has no data left to flush
 	end, _ := ctx.Deadline()
-	for again := time.Now(); time.Now().Before(end) && ctx.Err() == nil; {
-		if !time.Now().Before(again) {
-			for _, q := range questions {
-				if q == nil {
+	for next := time.Now(); time.Now().Before(end) && ctx.Err() == nil; {
+		if !time.Now().Before(next) {
+			for _, d := range discovers {
+				if d == nil {
 					continue
 				}
-				if _, err := conn.WriteTo(q.ToBytes(), &net.UDPAddr{IP: net.IPv4bcast, Port: dhcpv4.ServerPort}); err != nil {
-					return fmt.Errorf("asking DHCP servers on %s: %w", device, err)
+				if _, err := conn.WriteTo(d.ToBytes(), &net.UDPAddr{IP: net.IPv4bcast, Port: dhcpv4.ServerPort}); err != nil {
+					return fmt.Errorf("sending DHCPDISCOVER on %s: %w", device, err)
 				}
 			}
-			again = again.Add(askEvery)
+			next = next.Add(discoverInterval)
 		}
-		if err := receive(conn, earlier(again, end), questions, list); err != nil {
+		if err := receive(conn, earlier(next, end), discovers, list); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// receive takes what comes until a time.
-func receive(conn net.PacketConn, until time.Time, questions []*dhcpv4.DHCPv4, list []probe.Discovery) error {
+// receive adds the offers that arrive before until to list.
+func receive(conn net.PacketConn, until time.Time, discovers []*dhcpv4.DHCPv4, list []probe.Discovery) error {
 	if err := conn.SetReadDeadline(until); err != nil {
 		return fmt.Errorf("listening for offers: %w", err)
 	}
@@ -91,23 +92,23 @@ func receive(conn net.PacketConn, until time.Time, questions []*dhcpv4.DHCPv4, l
 		switch {
 		case errors.Is(err, syscall.ENETDOWN):
 			return fmt.Errorf("listening for offers: %w", err)
-		case err != nil: // it is time
-			return nil //nolint:nilerr // silence is an answer
+		case err != nil: // the deadline
+			return nil //nolint:nilerr // no offer is a valid result
 		}
 		packet, err := dhcpv4.FromBytes(buffer[:n])
 		if err != nil || packet.MessageType() != dhcpv4.MessageTypeOffer {
 			continue
 		}
-		for i, q := range questions {
-			if q != nil && q.TransactionID == packet.TransactionID {
-				add(&list[i], packet, from)
+		for i, d := range discovers {
+			if d != nil && d.TransactionID == packet.TransactionID {
+				addOffer(&list[i], packet, from)
 			}
 		}
 	}
 }
 
-// add adds an offer, unless its server has made one before.
-func add(d *probe.Discovery, packet *dhcpv4.DHCPv4, from net.Addr) {
+// addOffer adds an offer, unless d already has one of the same server.
+func addOffer(d *probe.Discovery, packet *dhcpv4.DHCPv4, from net.Addr) {
 	o := probe.Offer{Address: addr(packet.YourIPAddr), Server: addr(packet.ServerIdentifier())}
 	if sender, ok := from.(*net.UDPAddr); ok && !o.Server.IsValid() {
 		o.Server = addr(sender.IP)

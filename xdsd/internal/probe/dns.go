@@ -12,14 +12,14 @@ import (
 	"github.com/densityops/oooi/internal/probe"
 )
 
-// resolve asks a DNS server for a name.
+// resolve queries the server of a for its name, and sets the other fields of a.
 func (s source) resolve(ctx context.Context, a *probe.Answer) {
-	question := new(dns.Msg).SetQuestion(dns.Fqdn(a.Name), dns.TypeA)
-	client := &dns.Client{Net: a.Network, Timeout: patience, Dialer: s.dialer(a.Network, a.Server)}
+	query := new(dns.Msg).SetQuestion(dns.Fqdn(a.Name), dns.TypeA)
+	client := &dns.Client{Net: a.Network, Timeout: timeout, Dialer: s.dialer(a.Network, a.Server)}
 	var answer *dns.Msg
 	var err error
-	for try := 0; try < tries && (try == 0 || err != nil) && ctx.Err() == nil; try++ {
-		answer, _, err = client.ExchangeContext(ctx, question, net.JoinHostPort(a.Server.String(), "53"))
+	for attempt := 0; attempt < attempts && (attempt == 0 || err != nil) && ctx.Err() == nil; attempt++ {
+		answer, _, err = client.ExchangeContext(ctx, query, net.JoinHostPort(a.Server.String(), "53"))
 	}
 	switch {
 	case err != nil:

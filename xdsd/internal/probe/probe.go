@@ -1,5 +1,4 @@
-// Package probe looks at a VLAN as a machine there does: it asks for names and addresses, and
-// connects. It takes nothing that is offered, and needs no capability.
+// Package probe tests DNS, DHCP and TLS from a VLAN, as a VM uses them. It leases no address and needs no capability.
 package probe
 
 import (
@@ -12,38 +11,37 @@ import (
 	"github.com/densityops/oooi/internal/probe"
 )
 
-// Plan is what to ask.
+// A Plan lists what to test.
 type Plan struct {
-	// Servers are DNS servers, each of which is asked for all Names.
+	// Servers are DNS servers, each of which is queried for all Names.
 	Servers []netip.Addr
 	Names   []string
-	// Device is the network interface to look from: everything that is asked leaves from its
-	// address. Empty for wherever the routes lead.
+	// Device is the network interface whose address is the source of all requests. Empty means that routing decides.
 	Device string
-	// DHCP has the DHCP servers asked that are on the device, for its own MAC address, which
-	// they need not know, and for each of MACs.
+	// DHCP is whether to request offers from the DHCP servers on the device: for its own MAC address, which they need
+	// not know, and for each of MACs.
 	DHCP bool
 	MACs []net.HardwareAddr
-	// Targets are where to do TLS handshakes.
+	// Targets are the servers for TLS handshakes.
 	Targets []Target
 }
 
-// Target is a name with the address and port that it is to be reached at.
+// A Target is a server name, and the address and port to connect to.
 type Target struct {
 	Name    string
 	Address netip.AddrPort
 }
 
-// How long an answer may take, and how often a question is asked before there is none.
 const (
-	patience = 2 * time.Second
-	tries    = 2
-	// atOnce is how many connections there are at a time.
-	atOnce = 8
+	// timeout is the time to wait for a connection or a DNS answer, attempts how often a DNS query is sent.
+	timeout  = 2 * time.Second
+	attempts = 2
+	// maxConcurrent is the maximum number of DNS queries and TLS handshakes at a time.
+	maxConcurrent = 8
 )
 
-// Ask asks everything at once. What is not answered is in the report. It is safe for concurrent
-// use, but for one device.
+// Ask runs all tests concurrently and returns the report, in which each failed test has an error. Two calls with DHCP
+// on the same device must not run at the same time.
 func (p *Plan) Ask(ctx context.Context) *probe.Report {
 	r := &probe.Report{}
 	var all sync.WaitGroup
@@ -51,12 +49,12 @@ func (p *Plan) Ask(ctx context.Context) *probe.Report {
 		all.Go(func() { r.DHCP = discover(ctx, p.Device, p.MACs) })
 	}
 	from := sourceOf(p.Device)
-	places := make(chan struct{}, atOnce)
-	start := func(ask func()) {
+	semaphore := make(chan struct{}, maxConcurrent)
+	start := func(test func()) {
 		all.Go(func() {
-			places <- struct{}{}
-			defer func() { <-places }()
-			ask()
+			semaphore <- struct{}{}
+			defer func() { <-semaphore }()
+			test()
 		})
 	}
 	for _, server := range p.Servers {
@@ -74,17 +72,17 @@ func (p *Plan) Ask(ctx context.Context) *probe.Report {
 		r.TLS = append(r.TLS, probe.Handshake{Name: t.Name, Address: t.Address})
 	}
 	for i := range r.TLS {
-		start(func() { from.shake(ctx, &r.TLS[i]) })
+		start(func() { from.handshake(ctx, &r.TLS[i]) })
 	}
 	all.Wait()
 	return r
 }
 
-// source is the addresses that sockets leave from, by family; none for any.
+// A source has the source addresses of connections by family; nil means any.
 type source struct{ v4, v6 net.IP }
 
-// sourceOf is a device's. By the routes alone, packets to its network need not leave from it: where
-// a pod has several, a rule sends on what comes from each.
+// sourceOf returns the addresses of a device. In a pod with several networks, routing rules select the interface by the
+// source address, so that packets without one may leave through another interface.
 func sourceOf(device string) (s source) {
 	i, err := net.InterfaceByName(device)
 	if err != nil {
@@ -107,13 +105,13 @@ func sourceOf(device string) (s source) {
 	return s
 }
 
-// dialer leaves from the source to a destination of its family.
+// dialer returns a dialer to a destination that uses the source address of the same family.
 func (s source) dialer(network string, to netip.Addr) *net.Dialer {
 	ip := s.v6
 	if to.Is4() {
 		ip = s.v4
 	}
-	d := &net.Dialer{Timeout: patience}
+	d := &net.Dialer{Timeout: timeout}
 	switch {
 	case ip == nil:
 	case network == "udp":

@@ -20,7 +20,7 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/probe"
 )
 
-// network has the servers' addresses, and room for a VLAN.
+// network is the network namespace of the tests, with the servers' addresses.
 var network = lab.Network{
 	Ranges: []string{"192.0.2.0/24"}, Build: []string{"xdsd"}, Sources: []string{"xdsd", "internal"},
 }
@@ -31,7 +31,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// serveDNS answers every name with two addresses, by one transport.
+// serveDNS starts a DNS server on one transport. It answers NXDOMAIN for names that begin with "no.", and two addresses
+// for all others.
 func serveDNS(t *testing.T, address, transport string) {
 	t.Helper()
 	started := make(chan struct{})
@@ -59,7 +60,7 @@ func TestDNSAndTLS(t *testing.T) {
 	plain := lab.TCPBackend(t, "192.0.2.82:443", "plain")
 	plan := &probe.Plan{
 		Servers: []netip.Addr{netip.MustParseAddr("192.0.2.53")}, Names: []string{"yes.example.com", "no.example.com"},
-		Targets: []probe.Target{{Name: "good.example.com", Address: server.Addr()}, {Name: "bad.example.com", Address: server.Addr()}, {Name: "plain", Address: plain.Addr()}, {Name: "nobody", Address: netip.MustParseAddrPort("192.0.2.83:443")}},
+		Targets: []probe.Target{{Name: "good.example.com", Address: server.Addr()}, {Name: "bad.example.com", Address: server.Addr()}, {Name: "plain", Address: plain.Addr()}, {Name: "closed", Address: netip.MustParseAddrPort("192.0.2.83:443")}},
 	}
 	got := plan.Ask(t.Context())
 	at := netip.MustParseAddr("192.0.2.53")
@@ -75,7 +76,7 @@ func TestDNSAndTLS(t *testing.T) {
 		TLS: []report.Handshake{
 			certified("good.example.com", true), certified("bad.example.com", false),
 			{Name: "plain", Address: plain.Addr(), Connected: true, Error: "tls: first record does not look like a TLS handshake"},
-			{Name: "nobody", Address: netip.MustParseAddrPort("192.0.2.83:443"), Error: "dial tcp 192.0.2.83:443: connect: connection refused"},
+			{Name: "closed", Address: netip.MustParseAddrPort("192.0.2.83:443"), Error: "dial tcp 192.0.2.83:443: connect: connection refused"},
 		},
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}), cmpopts.IgnoreFields(report.Handshake{}, "NotBefore", "NotAfter")); diff != "" {
@@ -86,16 +87,16 @@ func TestDNSAndTLS(t *testing.T) {
 	}
 }
 
-// TestDHCP asks two servers on a VLAN, neither of which gives anything away.
+// TestDHCP requests offers from two DHCP servers on a VLAN.
 func TestDHCP(t *testing.T) {
 	network.Need(t)
-	us := lab.NewMachine(t, "vlan", "02:00:00:00:00:01")
-	us.Run(t, "ip", "address", "add", "198.18.9.9/24", "dev", "eth0")
+	vm := lab.NewMachine(t, "vlan", "02:00:00:00:00:01")
+	vm.Run(t, "ip", "address", "add", "198.18.9.9/24", "dev", "eth0")
 	for _, n := range []string{"2", "3"} {
 		serveDHCP(t, n)
 	}
 	const mac = "02:00:00:00:00:07"
-	out := us.Run(t, network.Binary(t, "xdsd"), "probe", "--device=eth0", "--dhcp", "--dhcp-mac="+mac)
+	out := vm.Run(t, network.Binary(t, "xdsd"), "probe", "--device=eth0", "--dhcp", "--dhcp-mac="+mac)
 	got := &report.Report{}
 	if err := json.Unmarshal([]byte(out), got); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -118,11 +119,11 @@ func TestDHCP(t *testing.T) {
 		}
 	}
 	if got := (&probe.Plan{Device: "nonesuch", DHCP: true}).Ask(t.Context()); len(got.DHCP) != 1 || !strings.Contains(got.DHCP[0].Error, "nonesuch") {
-		t.Errorf("on an interface that is not there: %+v", got)
+		t.Errorf("on a missing interface: %+v", got)
 	}
 }
 
-// serveDHCP is a machine that gives addresses.
+// serveDHCP starts a DHCP server in its own network namespace on the VLAN. n is the last part of its addresses.
 func serveDHCP(t *testing.T, n string) {
 	t.Helper()
 	m := lab.NewMachine(t, "vlan", "02:00:00:00:01:0"+n)
@@ -139,6 +140,6 @@ func serveDHCP(t *testing.T, n string) {
 	}
 	t.Cleanup(func() {
 		cancel()
-		_ = cmd.Wait() // it was killed, and says so
+		_ = cmd.Wait() // returns an error, because the process was killed
 	})
 }

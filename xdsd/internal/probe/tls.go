@@ -8,18 +8,18 @@ import (
 	"github.com/densityops/oooi/internal/probe"
 )
 
-// shake connects, and does a handshake.
-func (s source) shake(ctx context.Context, h *probe.Handshake) {
-	ctx, cancel := context.WithTimeout(ctx, tries*patience)
+// handshake makes a TLS handshake with the name and address of h, and sets the other fields of h.
+func (s source) handshake(ctx context.Context, h *probe.Handshake) {
+	ctx, cancel := context.WithTimeout(ctx, attempts*timeout)
 	defer cancel()
 	raw, err := s.dialer("tcp", h.Address.Addr()).DialContext(ctx, "tcp", h.Address.String())
 	if err != nil {
 		h.Error = err.Error()
 		return
 	}
-	defer func() { _ = raw.Close() }() // nothing was sent that matters
+	defer func() { _ = raw.Close() }() // no data was sent
 	h.Connected = true
-	config := &tls.Config{ServerName: h.Name, NextProtos: []string{"h2", "http/1.1"}, InsecureSkipVerify: true, MinVersion: tls.VersionTLS10} //nolint:gosec // nothing is sent; what the certificate says is what is asked
+	config := &tls.Config{ServerName: h.Name, NextProtos: []string{"h2", "http/1.1"}, InsecureSkipVerify: true, MinVersion: tls.VersionTLS10} //nolint:gosec // no data is sent, and the report shows the certificate whether or not it is valid
 	conn := tls.Client(raw, config)
 	if err := conn.HandshakeContext(ctx); err != nil {
 		h.Error = err.Error()

@@ -1,5 +1,4 @@
-// Package report is how the controllers in xdsd tell what they found: in the status of objects,
-// and in Events.
+// Package report writes the results of xdsd's controllers to statuses and Events.
 package report
 
 import (
@@ -14,9 +13,9 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// Status writes a status as one field manager's, and leaves alone what is others'. An
-// object that is gone meanwhile needs none.
-func Status(ctx context.Context, c client.Client, kind string, key client.ObjectKey, status any, as string) error {
+// Status applies a status with a field manager, which leaves the fields of other managers unchanged. If the object
+// does not exist, it does nothing.
+func Status(ctx context.Context, c client.Client, kind string, key client.ObjectKey, status any, fieldManager string) error {
 	data, err := json.Marshal(status)
 	if err != nil {
 		return fmt.Errorf("encoding the status of %s %s: %w", kind, key, err)
@@ -30,18 +29,18 @@ func Status(ctx context.Context, c client.Client, kind string, key client.Object
 		"metadata": map[string]any{"namespace": key.Namespace, "name": key.Name},
 		"status":   fields,
 	}}
-	err = c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(as), client.ForceOwnership)
+	err = c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(fieldManager), client.ForceOwnership)
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("applying the status of %s %s: %w", kind, key, err)
 	}
 	return nil
 }
 
-// Note is a text as long as the note of an Event may be.
+// Note truncates a text to the maximum length of an Event's note.
 func Note(text string) string {
-	const longest = 1000 // in the API: 1024
-	if len(text) > longest {
-		text = strings.ToValidUTF8(text[:longest], "") + "..."
+	const maxLength = 1000 // the API permits 1024
+	if len(text) > maxLength {
+		text = strings.ToValidUTF8(text[:maxLength], "") + "..."
 	}
 	return text
 }

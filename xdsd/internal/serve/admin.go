@@ -15,13 +15,13 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// Admin is Envoy's admin interface, a Unix socket.
+// Admin is a client of Envoy's admin interface.
 type Admin struct{ client *http.Client }
 
-// adminTimeout bounds one request.
+// adminTimeout limits one request.
 const adminTimeout = 5 * time.Second
 
-// NewAdmin asks at a socket.
+// NewAdmin returns a client of the admin interface on a Unix socket.
 func NewAdmin(socket string) *Admin {
 	return &Admin{&http.Client{Timeout: adminTimeout, Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -31,13 +31,13 @@ func NewAdmin(socket string) *Admin {
 	}}}
 }
 
-// Healthy returns how many endpoints of each cluster Envoy connects to.
+// Healthy returns the number of endpoints that Envoy considers healthy, by cluster.
 func (a *Admin) Healthy(ctx context.Context) (map[string]int32, error) {
-	body, err := a.ask(ctx, http.MethodGet, "/clusters?format=json")
+	body, err := a.request(ctx, http.MethodGet, "/clusters?format=json")
 	if err != nil {
 		return nil, fmt.Errorf("reading the health of endpoints from Envoy: %w", err)
 	}
-	// The part of envoy.admin.v3.Clusters that says so.
+	// The fields of envoy.admin.v3.Clusters that are used here.
 	var all struct {
 		Statuses []struct {
 			Name  string `json:"name"`
@@ -51,7 +51,7 @@ func (a *Admin) Healthy(ctx context.Context) (map[string]int32, error) {
 		} `json:"cluster_statuses"`
 	}
 	if err := json.Unmarshal(body, &all); err != nil {
-		return nil, fmt.Errorf("reading what Envoy says of endpoints: %w", err)
+		return nil, fmt.Errorf("decoding the health of endpoints from Envoy: %w", err)
 	}
 	healthy := map[string]int32{}
 	for _, c := range all.Statuses {
@@ -65,29 +65,29 @@ func (a *Admin) Healthy(ctx context.Context) (map[string]int32, error) {
 	return healthy, nil
 }
 
-// SetLogLevel has each of Envoy's loggers write from a level on, and tells whether any
-// did not.
+// SetLogLevel sets the level of all of Envoy's loggers, and returns whether any had another one.
 func (a *Admin) SetLogLevel(ctx context.Context, level v1alpha1.LogLevel) (changed bool, err error) {
-	body, err := a.ask(ctx, http.MethodPost, "/logging") // which only lists
+	body, err := a.request(ctx, http.MethodPost, "/logging") // without parameters, it only lists the levels
 	if err != nil {
 		return false, fmt.Errorf("reading Envoy's log level: %w", err)
 	}
 	for line := range strings.Lines(string(body)) {
-		// "active loggers:", and for each "  name: level"
-		if _, now, ok := strings.Cut(strings.TrimSpace(line), ": "); ok && now != string(level) {
+		// "active loggers:", then "  NAME: LEVEL" for each logger
+		if _, current, ok := strings.Cut(strings.TrimSpace(line), ": "); ok && current != string(level) {
 			changed = true
 		}
 	}
 	if !changed {
 		return false, nil
 	}
-	if _, err := a.ask(ctx, http.MethodPost, "/logging?level="+url.QueryEscape(string(level))); err != nil {
+	if _, err := a.request(ctx, http.MethodPost, "/logging?level="+url.QueryEscape(string(level))); err != nil {
 		return false, fmt.Errorf("setting Envoy's log level to %s: %w", level, err)
 	}
 	return true, nil
 }
 
-func (a *Admin) ask(ctx context.Context, method, path string) ([]byte, error) {
+// request returns the body of a response with status 200, and an error for any other status.
+func (a *Admin) request(ctx context.Context, method, path string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, method, "http://envoy"+path, http.NoBody)
 	if err != nil {
 		return nil, err

@@ -16,8 +16,7 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/envoy"
 )
 
-// hostedCluster is one cluster with what its proxy needs: a control plane of three
-// Services with an endpoint each.
+// hostedCluster is a HostedCluster with its Infra and ProxyServer.
 const hostedCluster = `
 {"apiVersion": "hypershift.openshift.io/v1beta1", "kind": "HostedCluster", "metadata": {"namespace": "clusters", "name": "%[1]s"}, "spec": {"dns": {"baseDomain": "bench.example.com"}}}
 {"apiVersion": "hostedcluster.densityops.com/v1alpha1", "kind": "Infra", "metadata": {"namespace": "clusters", "name": "%[1]s"}, "spec": {
@@ -27,15 +26,15 @@ const hostedCluster = `
  "infraRef": {"name": "%[1]s"}, "networkConfig": {"serverIP": "192.0.2.3"}}}
 `
 
+// controlPlaneService is a Service of a control plane with one endpoint.
 const controlPlaneService = `
 {"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "clusters-%[1]s", "name": "%[2]s"}, "spec": {"clusterIP": "10.96.0.9", "ports": [{"name": "https", "port": %[3]d}]}}
 {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": {"namespace": "clusters-%[1]s", "name": "%[2]s-a", "labels": {"kubernetes.io/service-name": "%[2]s"}},
  "addressType": "IPv4", "ports": [{"name": "https", "port": %[3]d, "protocol": "TCP"}], "endpoints": [{"addresses": ["10.128.0.1"]}]}
 `
 
-// BenchmarkFeeder measures what a change costs in an xdsd for many proxies, from the
-// model to the ADS server: a snapshot from which one proxy is another one, all endpoints read
-// again, and one Service's endpoints.
+// BenchmarkFeeder measures the cost of a change from the model to the ADS server, in an xdsd that serves many proxies:
+// a change of one proxy, reading all endpoints again, and a change of one Service's endpoints.
 func BenchmarkFeeder(b *testing.B) {
 	for _, n := range []int{10, 100, 1000} {
 		dir := b.TempDir()

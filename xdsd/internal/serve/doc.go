@@ -1,3 +1,3 @@
-// Package serve keeps the configuration of Envoys true: it follows the model and the
-// endpoints of Services, translates what changed and hands it to the ADS server.
+// Package serve implements xdsd serve: it watches the model and the endpoints of Services, translates what changed and
+// updates the ADS server, reports the state of its replica, and sets Envoy's log level.
 package serve

@@ -14,90 +14,89 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/envoy"
 )
 
-// Feeder feeds an ADS server from a store.
+// A Feeder updates an ADS server with the proxies and endpoints of a store.
 type Feeder struct {
 	store   *watch.Store
 	server  *ads.Server
 	options envoy.Options
 	log     *slog.Logger
-	wake    chan struct{}
+	changed chan struct{} // receives a value after a change of the fields below
 
-	mu       sync.Mutex
-	snapshot bool            // there is a new one
-	services map[string]bool // whose endpoints have changed; "" for any
+	mu              sync.Mutex
+	snapshotChanged bool
+	services        map[string]bool // Services whose endpoints have changed; "" means all
 
-	// What Run alone uses.
-	live      bool                         // what was fed last was made from the API server
+	// The fields below are used only by Run.
+	synced    bool                         // the last snapshot came from the API server, not from the snapshot file
 	upstreams map[string][]*model.Upstream // by Service
-	proxies   map[string]fed               // what is served
-	endpoints map[string]bool              // names of what was handed over
+	proxies   map[string]servedProxy       // by namespace/name
+	endpoints map[string]bool              // names of the upstreams of all served proxies
 }
 
-// fed is a proxy as it was handed over last.
-type fed struct {
+// A servedProxy is the last state of a proxy that was passed to the ADS server.
+type servedProxy struct {
 	*model.ProxyServer
-	wrong string // why it is not what is served
+	failure string // why the ADS server still serves the previous state; empty if it does not
 }
 
-// NewFeeder makes a Feeder. The options are for all proxies.
+// NewFeeder returns a Feeder. The options apply to all proxies.
 func NewFeeder(store *watch.Store, server *ads.Server, options envoy.Options, log *slog.Logger) *Feeder {
 	return &Feeder{
-		store: store, server: server, options: options, log: log, wake: make(chan struct{}, 1),
-		services: map[string]bool{}, proxies: map[string]fed{}, endpoints: map[string]bool{},
+		store: store, server: server, options: options, log: log, changed: make(chan struct{}, 1),
+		services: map[string]bool{}, proxies: map[string]servedProxy{}, endpoints: map[string]bool{},
 	}
 }
 
-// Run feeds the server until the context ends. What the store knows from its file is
-// served at once, and until it knows anything nothing is: an empty configuration would
-// end every connection.
+// Run updates the server until the context ends. It serves the content of the snapshot file immediately. Without a
+// snapshot it serves nothing, because an empty configuration would close all connections.
 func (f *Feeder) Run(ctx context.Context) {
-	defer f.store.Subscribe(f.noteSnapshot)()
-	defer f.store.SubscribeEndpoints(f.noteEndpoints)()
-	f.noteSnapshot()
+	defer f.store.Subscribe(f.onSnapshot)()
+	defer f.store.SubscribeEndpoints(f.onEndpoints)()
+	f.onSnapshot()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-f.wake:
+		case <-f.changed:
 		}
 		f.mu.Lock()
-		snapshot, services := f.snapshot, f.services
-		f.snapshot, f.services = false, map[string]bool{}
+		snapshotChanged, services := f.snapshotChanged, f.services
+		f.snapshotChanged, f.services = false, map[string]bool{}
 		f.mu.Unlock()
-		if snapshot || services[""] {
-			live := f.store.Status().Synced
-			f.feed(f.store.Snapshot(), services[""] || live != f.live) //nolint:contextcheck // what is handed over is whole, also while we end
-			f.live = live
+		if snapshotChanged || services[""] {
+			synced := f.store.Status().Synced
+			f.feed(f.store.Snapshot(), services[""] || synced != f.synced) //nolint:contextcheck // an update is completed even if the context ends meanwhile
+			f.synced = synced
 		}
 		f.feedEndpoints(services)
 	}
 }
 
-func (f *Feeder) noteSnapshot() {
+// onSnapshot makes Run read the store's snapshot.
+func (f *Feeder) onSnapshot() {
 	f.mu.Lock()
-	f.snapshot = true
+	f.snapshotChanged = true
 	f.mu.Unlock()
-	f.rouse()
+	f.notify()
 }
 
-// noteEndpoints takes down that the endpoints of a Service have changed, or with "" any.
-func (f *Feeder) noteEndpoints(service string) {
+// onEndpoints makes Run read the endpoints of a Service, or of all Services if service is empty.
+func (f *Feeder) onEndpoints(service string) {
 	f.mu.Lock()
 	f.services[service] = true
 	f.mu.Unlock()
-	f.rouse()
+	f.notify()
 }
 
-func (f *Feeder) rouse() {
+func (f *Feeder) notify() {
 	select {
-	case f.wake <- struct{}{}:
+	case f.changed <- struct{}{}:
 	default:
 	}
 }
 
-// feed hands over what is new in a snapshot: endpoints before the clusters that need them,
-// and what is gone last. With all, endpoints are read again that nothing else is new about.
-// One proxy's fault keeps nothing from the others.
+// feed passes the changes of a snapshot to the server: first endpoints, then the clusters that use them, and removals
+// last. If all is true, it also reads the endpoints of unchanged proxies. An invalid proxy does not affect the others.
 func (f *Feeder) feed(s *model.Snapshot, all bool) {
 	if s == nil {
 		return
@@ -106,32 +105,32 @@ func (f *Feeder) feed(s *model.Snapshot, all bool) {
 	endpoints := map[string]*endpointv3.ClusterLoadAssignment{}
 	names := map[string]bool{}
 	for _, p := range s.ProxyServers {
-		same := f.proxies[p.Key()].ProxyServer == p
+		unchanged := f.proxies[p.Key()].ProxyServer == p
 		for _, u := range p.Upstreams {
 			if u.Service != "" {
 				upstreams[u.Service] = append(upstreams[u.Service], u)
 			}
 			names[u.Name] = true
-			if (all || !same) && endpoints[u.Name] == nil { // else another proxy has it, too
+			if (all || !unchanged) && endpoints[u.Name] == nil { // proxies can share an upstream
 				endpoints[u.Name] = f.endpointsOf(u)
 			}
 		}
 	}
 	f.upstreams = upstreams
 	if err := f.server.UpdateEndpoints(endpoints, nil); err != nil {
-		f.log.Error("endpoints are not served", "err", err)
+		f.log.Error("cannot update endpoints", "err", err)
 	}
-	gone := maps.Clone(f.proxies)
+	deleted := maps.Clone(f.proxies)
 	for _, p := range s.ProxyServers {
-		delete(gone, p.Key())
+		delete(deleted, p.Key())
 		if f.proxies[p.Key()].ProxyServer != p {
 			f.feedProxy(p)
 		}
 	}
-	for name := range gone {
+	for name := range deleted {
 		f.server.Delete(name)
 		delete(f.proxies, name)
-		f.log.Info("proxy is gone", "proxy", name)
+		f.log.Info("proxy deleted", "proxy", name)
 	}
 	var removed []string
 	for name := range f.endpoints {
@@ -141,24 +140,24 @@ func (f *Feeder) feed(s *model.Snapshot, all bool) {
 	}
 	f.endpoints = names
 	if err := f.server.UpdateEndpoints(nil, removed); err != nil {
-		f.log.Error("endpoints are not removed", "err", err)
+		f.log.Error("cannot remove endpoints", "err", err)
 	}
 }
 
-// feedProxy hands over one proxy. What cannot be served is logged when that is news,
-// and the configuration of before stays.
+// feedProxy passes one proxy to the server. If it is invalid, the server keeps the previous configuration, and the
+// error is logged unless it is the same as before.
 func (f *Feeder) feedProxy(p *model.ProxyServer) {
 	resources, err := envoy.Translate(p, f.options)
 	if err == nil {
 		err = f.server.Set(p.Key(), resources)
 	}
-	wrong := ""
+	failure := ""
 	if err != nil {
-		wrong = err.Error()
+		failure = err.Error()
 	}
-	before := f.proxies[p.Key()]
-	f.proxies[p.Key()] = fed{p, wrong}
-	if wrong != "" && wrong != before.wrong {
+	previous := f.proxies[p.Key()]
+	f.proxies[p.Key()] = servedProxy{p, failure}
+	if failure != "" && failure != previous.failure {
 		f.log.Error("invalid configuration; keeping the previous one", "proxy", p.Key(), "err", err)
 	}
 	for _, l := range p.Listeners {
@@ -168,7 +167,7 @@ func (f *Feeder) feedProxy(p *model.ProxyServer) {
 	}
 }
 
-// feedEndpoints hands over the endpoints of some Services.
+// feedEndpoints passes the endpoints of some Services to the server.
 func (f *Feeder) feedEndpoints(services map[string]bool) {
 	set := map[string]*endpointv3.ClusterLoadAssignment{}
 	for service := range services {
@@ -180,7 +179,7 @@ func (f *Feeder) feedEndpoints(services map[string]bool) {
 		return
 	}
 	if err := f.server.UpdateEndpoints(set, nil); err != nil {
-		f.log.Error("endpoints are not served", "err", err)
+		f.log.Error("cannot update endpoints", "err", err)
 	}
 }
 

@@ -11,19 +11,19 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/ads"
 )
 
-// State is what /state shows: the proxies as the daemon sees them. It holds no secret.
+// State is the response of /state. It contains no secrets.
 type State struct {
-	// Store is how the objects are followed.
+	// Store is the state of the watches.
 	Store watch.Status `json:"store"`
 	// ProxyServers are the proxies with their routes.
 	ProxyServers []*model.ProxyServer `json:"proxyServers"`
-	// Served is what each Envoy has acknowledged.
+	// Served has what each Envoy was sent and has acknowledged.
 	Served []ads.Proxy `json:"served"`
 	// Problems are the faults found in the objects.
 	Problems []model.Problem `json:"problems"`
 }
 
-// StateOf returns what is known now.
+// StateOf returns the current state.
 func StateOf(store *watch.Store, server *ads.Server) State {
 	state := State{Store: store.Status(), Served: server.State()}
 	if s := store.Snapshot(); s != nil {
@@ -32,9 +32,9 @@ func StateOf(store *watch.Store, server *ads.Server) State {
 	return state
 }
 
-// Handler serves /healthz, /readyz, /metrics and, with what the function returns, /state. It is ready
-// with a configuration, whatever its age, unless open reports that Envoy has not opened a single port.
-// One closed port of several is in the status of the ProxyServer: clients of the others keep the pod.
+// Handler serves /healthz, /readyz, /metrics and /state, the result of state. /readyz returns 200 if there is a
+// configuration of any age, unless open returns false: Envoy accepts connections on no port. If only some ports are
+// closed, the pod stays ready for clients of the others, and the status of the ProxyServer shows the closed ones.
 func Handler(store *watch.Store, open func() bool, state func() any, gatherer prometheus.Gatherer) http.Handler {
 	ready := func() (bool, any) {
 		if store.Snapshot() != nil && !open() {

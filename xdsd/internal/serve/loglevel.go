@@ -10,30 +10,31 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/ads"
 )
 
-// LogLevels sets the log level of an Envoy to what its ProxyServer says, when either is
-// new. What somebody sets at the admin interface meanwhile, to look into something, stays.
+// LogLevels sets the log level of an Envoy to that of its ProxyServer, whenever the level changes or the Envoy
+// connects. Between those events, levels that a user sets at the admin interface stay.
 type LogLevels struct {
 	// Pod is the node.id of the Envoy.
 	Pod string
 	// Proxy is the ProxyServer, "namespace/name".
 	Proxy string
-	// Admin is the Envoy's.
+	// Admin is the Envoy's admin interface.
 	Admin *Admin
-	// Store has the level, and ADS knows when an Envoy has connected.
+	// Store has the ProxyServer's log level, and ADS has the time at which the Envoy connected.
 	Store *watch.Store
 	ADS   *ads.Server
-	// Log is where faults go, once each.
+	// Log gets each error once.
 	Log *slog.Logger
 
-	done    setting // what was applied last
-	failure string  // why the last one was not
+	applied levelSetting // last setting that was applied
+	failure string       // last error; empty after a success
 }
 
-// levelRetry is how soon a level is set again that could not be.
-const levelRetry = 10 * time.Second
+// levelRetryInterval is the interval at which a failed setting is retried.
+const levelRetryInterval = 10 * time.Second
 
-// setting is a level, and the connection of the Envoy that has it.
-type setting struct {
+// A levelSetting is a log level of an Envoy with a certain connection. After a restart of Envoy its connection differs,
+// so that the level is set again.
+type levelSetting struct {
 	connected time.Time
 	level     v1alpha1.LogLevel
 }
@@ -49,11 +50,11 @@ func (l *LogLevels) Run(ctx context.Context) {
 		default:
 		}
 	})()
-	retry := time.NewTicker(levelRetry)
+	retry := time.NewTicker(levelRetryInterval)
 	defer retry.Stop()
 	for {
-		if want := l.wanted(); want != l.done && want.level != "" && !want.connected.IsZero() {
-			l.apply(ctx, want)
+		if desired := l.desired(); desired != l.applied && desired.level != "" && !desired.connected.IsZero() {
+			l.apply(ctx, desired)
 		}
 		select {
 		case <-ctx.Done():
@@ -65,26 +66,27 @@ func (l *LogLevels) Run(ctx context.Context) {
 	}
 }
 
-// wanted is the level as it is to be; without an Envoy, or a ProxyServer, part of it is zero.
-func (l *LogLevels) wanted() setting {
-	var want setting
+// desired returns the setting that should be applied. Its level is empty if the ProxyServer does not exist, and its
+// time is zero if the Envoy is not connected.
+func (l *LogLevels) desired() levelSetting {
+	var desired levelSetting
 	if s := l.Store.Snapshot(); s != nil {
 		if p := s.ProxyServer(l.Proxy); p != nil {
-			want.level = p.LogLevel
+			desired.level = p.LogLevel
 		}
 	}
 	served, _ := l.ADS.ProxyState(l.Proxy)
 	for _, e := range served.Envoys {
 		if e.ID == l.Pod {
-			want.connected = e.Connected
+			desired.connected = e.Connected
 		}
 	}
-	return want
+	return desired
 }
 
-func (l *LogLevels) apply(ctx context.Context, want setting) {
-	log := l.Log.With("proxy", l.Proxy, "node", l.Pod, "level", string(want.level))
-	changed, err := l.Admin.SetLogLevel(ctx, want.level)
+func (l *LogLevels) apply(ctx context.Context, desired levelSetting) {
+	log := l.Log.With("proxy", l.Proxy, "node", l.Pod, "level", string(desired.level))
+	changed, err := l.Admin.SetLogLevel(ctx, desired.level)
 	if ctx.Err() != nil {
 		return
 	}
@@ -98,5 +100,5 @@ func (l *LogLevels) apply(ctx context.Context, want setting) {
 	if changed {
 		log.Info("Envoy's log level set")
 	}
-	l.done, l.failure = want, ""
+	l.applied, l.failure = desired, ""
 }

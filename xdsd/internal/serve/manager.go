@@ -5,14 +5,14 @@ import (
 	"encoding/hex"
 )
 
-// ReplicaManager is the field manager of one replica's entry in ProxyServer.status.replicas.
-// Whoever applies nothing in that name takes the entry away.
+// ReplicaManager returns the field manager of one replica's entry in ProxyServer.status.replicas. Applying an empty
+// status with this field manager removes the entry.
 func ReplicaManager(pod string) string {
-	const longest = 128 // in the API
+	const maxLength = 128 // of a field manager, enforced by the API server
 	name := "xdsd-serve-" + pod
-	if len(name) <= longest {
+	if len(name) <= maxLength {
 		return name
 	}
 	sum := sha256.Sum256([]byte(pod))
-	return name[:longest-9] + "-" + hex.EncodeToString(sum[:4])
+	return name[:maxLength-9] + "-" + hex.EncodeToString(sum[:4])
 }

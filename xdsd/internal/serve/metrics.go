@@ -21,20 +21,20 @@ var (
 	unresolvedDesc = desc("unresolved_upstreams", "Upstreams of a proxy without a target, because their Service or address does not exist.", "proxy")
 )
 
-// Collector shows a store's state as metrics. It reads the store when it is asked, so
-// that the series of a proxy go when the proxy goes.
+// Collector returns a collector of a store's state. It reads the store at each scrape, so that the series of a proxy
+// end when the proxy is deleted.
 func Collector(store *watch.Store) prometheus.Collector { return collector{store} }
 
 type collector struct{ store *watch.Store }
 
-// Describe is prometheus.Collector's.
+// Describe implements prometheus.Collector.
 func (collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{syncedDesc, ageDesc, buildsDesc, problemsDesc, listenersDesc, routesDesc, unresolvedDesc} {
 		ch <- d
 	}
 }
 
-// Collect is prometheus.Collector's.
+// Collect implements prometheus.Collector.
 func (c collector) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)

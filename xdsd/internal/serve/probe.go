@@ -17,32 +17,31 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// probeTimeout bounds one handshake.
+// probeTimeout limits the probe of one listener.
 const probeTimeout = 3 * time.Second
 
-// notListening begins the reason of a port that refuses connections.
+// notListening is the prefix of the reason of a port that does not accept connections.
 const notListening = "does not listen"
 
-// Probe does a handshake through each listener of a proxy at an address of this host, as
-// a client would: it is what a proxy is for, and says more than that Envoy listens. Not so
-// through one that has applications alone: these run on nodes that boot by the proxy, so
-// it has to be well before them.
+// Probe connects to each listener of a proxy at an address of this host, and makes a TLS handshake or an HTTP request
+// through it to a backend. That shows that the proxy works, not only that Envoy listens. A listener with apps routes
+// only must just accept connections: the apps run on nodes that need the proxy to boot.
 func Probe(ctx context.Context, p *model.ProxyServer, at netip.Addr) []v1alpha1.ListenerStatus {
-	leads := map[string]bool{} // to somewhere in the management cluster, as far as is known
+	probeable := map[string]bool{} // whether an upstream exists and is in the management cluster, by its name
 	for _, u := range p.Upstreams {
-		leads[u.Name] = u.Missing == "" && !u.FromVLAN
+		probeable[u.Name] = u.Missing == "" && !u.FromVLAN
 	}
 	list := make([]v1alpha1.ListenerStatus, len(p.Listeners))
 	for i, l := range p.Listeners {
 		list[i] = v1alpha1.ListenerStatus{Port: l.Port, Ready: true}
-		if err := probe(ctx, p, l, leads, at); err != nil {
+		if err := probe(ctx, p, l, probeable, at); err != nil {
 			list[i].Ready, list[i].Reason = false, err.Error()
 		}
 	}
 	return list
 }
 
-func probe(ctx context.Context, p *model.ProxyServer, l *model.Listener, leads map[string]bool, at netip.Addr) error {
+func probe(ctx context.Context, p *model.ProxyServer, l *model.Listener, probeable map[string]bool, at netip.Addr) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(at.String(), strconv.Itoa(int(l.Port))))
@@ -50,12 +49,12 @@ func probe(ctx context.Context, p *model.ProxyServer, l *model.Listener, leads m
 		return fmt.Errorf("%s: %w", notListening, err)
 	}
 	defer func() { _ = conn.Close() }()
-	host, found := probedHost(l, leads)
-	if !found && applications(p, l) {
+	host, found := probeHost(l, probeable)
+	if !found && hasAppsRoute(p, l) {
 		return nil
 	}
 	if !found {
-		return fmt.Errorf("no route leads to a Service or an address that exists")
+		return fmt.Errorf("no route has a Service that exists")
 	}
 	if deadline, ok := ctx.Deadline(); ok {
 		if err := conn.SetDeadline(deadline); err != nil {
@@ -66,10 +65,9 @@ func probe(ctx context.Context, p *model.ProxyServer, l *model.Listener, leads m
 		return probeHTTP(ctx, conn, host)
 	}
 	if host == "" {
-		return nil // what answers a connection without TLS is not known
+		return nil // without TLS, the protocol of the backend is unknown
 	}
-	// Whose certificate it is matters to the clients, who check it; here it matters that
-	// somebody has one.
+	// The handshake shows that the backend is reachable. Clients verify its certificate; here any certificate suffices.
 	client := tls.Client(conn, &tls.Config{ServerName: host, InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}) //nolint:gosec // see above
 	if err := client.HandshakeContext(ctx); err != nil {
 		return fmt.Errorf("handshake for %s: %w", host, err)
@@ -77,19 +75,19 @@ func probe(ctx context.Context, p *model.ProxyServer, l *model.Listener, leads m
 	return nil
 }
 
-// applications reports whether a listener has a route to an application.
-func applications(p *model.ProxyServer, l *model.Listener) bool {
+// hasAppsRoute returns whether a listener has a route to the apps address.
+func hasAppsRoute(p *model.ProxyServer, l *model.Listener) bool {
 	return slices.ContainsFunc(l.Routes, func(r model.Route) bool {
 		return slices.ContainsFunc(p.Upstreams, func(u *model.Upstream) bool { return u.Name == r.Upstream && u.FromVLAN })
 	})
 }
 
-// probedHost returns the name to try a listener with: that of the first route whose backend
-// speaks TLS, so that it is the same every time. It is empty if no route has one; found
-// reports whether any route leads somewhere.
-func probedHost(l *model.Listener, leads map[string]bool) (host string, found bool) {
+// probeHost returns the name with which to probe a listener: that of the first route with a probeable upstream that
+// uses TLS, so that it is the same each time. It is empty if no route has one; found is true if the listener has any
+// probeable upstream.
+func probeHost(l *model.Listener, probeable map[string]bool) (host string, found bool) {
 	for _, r := range l.Routes {
-		if !leads[r.Upstream] {
+		if !probeable[r.Upstream] {
 			continue
 		}
 		if r.Plain {
@@ -101,11 +99,11 @@ func probedHost(l *model.Listener, leads map[string]bool) (host string, found bo
 		}
 		return r.Host, true
 	}
-	return "", found || leads[l.Default] || leads[l.Plain]
+	return "", found || probeable[l.Default] || probeable[l.Plain]
 }
 
-// probeHTTP asks for something: whatever the answer is, one that is not the proxy's own
-// excuse has come through it.
+// probeHTTP sends a HEAD request. Any response but 503, with which Envoy answers if it cannot reach the backend, shows
+// that the listener works.
 func probeHTTP(ctx context.Context, conn net.Conn, host string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodHead, "http://"+host+"/", http.NoBody)
 	if err != nil {

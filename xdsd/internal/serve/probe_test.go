@@ -13,15 +13,16 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/serve"
 )
 
-// TestProbeDoesNotDependOnApplications has a server that knows the control plane's name alone.
-func TestProbeDoesNotDependOnApplications(t *testing.T) {
+// TestProbeDoesNotDependOnApps probes listeners with apps routes, whose server has a certificate for a control-plane
+// name only.
+func TestProbeDoesNotDependOnApps(t *testing.T) {
 	ca := lab.NewCA(t)
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var mu sync.Mutex
-	var asked []string
+	var requested []string // SNI of each connection
 	var done sync.WaitGroup
 	t.Cleanup(func() {
 		_ = l.Close()
@@ -37,7 +38,7 @@ func TestProbeDoesNotDependOnApplications(t *testing.T) {
 			server := tls.Server(conn, &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
 				mu.Lock()
 				defer mu.Unlock()
-				asked = append(asked, h.ServerName)
+				requested = append(requested, h.ServerName)
 				return &certificate, nil
 			}})
 			_ = server.HandshakeContext(t.Context())
@@ -51,24 +52,24 @@ func TestProbeDoesNotDependOnApplications(t *testing.T) {
 	at := netip.MustParseAddr("127.0.0.1")
 
 	both := serve.Probe(t.Context(), &model.ProxyServer{Upstreams: upstreams, Listeners: []*model.Listener{{Port: port, Routes: []model.Route{apps, oauth}}}}, at)
-	if len(both) != 1 || !both[0].Ready || !slices.Equal(asked, []string{"oauth.demo.example.com"}) {
-		t.Errorf("%+v, asked for %v", both, asked)
+	if len(both) != 1 || !both[0].Ready || !slices.Equal(requested, []string{"oauth.demo.example.com"}) {
+		t.Errorf("apps and OAuth routes: %+v, requested names %v", both, requested)
 	}
-	alone := serve.Probe(t.Context(), &model.ProxyServer{Upstreams: upstreams, Listeners: []*model.Listener{{Port: port, Routes: []model.Route{apps}}}}, at)
-	if len(alone) != 1 || !alone[0].Ready {
-		t.Errorf("%+v", alone)
+	appsOnly := serve.Probe(t.Context(), &model.ProxyServer{Upstreams: upstreams, Listeners: []*model.Listener{{Port: port, Routes: []model.Route{apps}}}}, at)
+	if len(appsOnly) != 1 || !appsOnly[0].Ready {
+		t.Errorf("apps route only: %+v", appsOnly)
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
 	closed := serve.Probe(t.Context(), &model.ProxyServer{Upstreams: upstreams, Listeners: []*model.Listener{{Port: port, HTTP: true, Routes: []model.Route{apps}}}}, at)
 	if len(closed) != 1 || closed[0].Ready {
-		t.Errorf("what does not listen: %+v", closed)
+		t.Errorf("closed port: %+v", closed)
 	}
 }
 
-// TestProbeSpeaksTheProtocolOfTheBackend connects through a listener to a server that does not speak TLS.
-func TestProbeSpeaksTheProtocolOfTheBackend(t *testing.T) {
+// TestProbeUsesTheProtocolOfTheBackend probes a backend without TLS, by a route with TLS and one without.
+func TestProbeUsesTheProtocolOfTheBackend(t *testing.T) {
 	plain := lab.TCPBackend(t, "127.0.0.1:0", "plain")
 	for _, tc := range []struct {
 		name  string

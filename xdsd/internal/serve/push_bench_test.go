@@ -23,8 +23,8 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/envoy"
 )
 
-// pushed is a proxy with n routes, each to an upstream of its own.
-func pushed(n int) *model.ProxyServer {
+// proxyWithRoutes returns a proxy with n routes, each with its own upstream.
+func proxyWithRoutes(n int) *model.ProxyServer {
 	owner := model.Ref{Kind: "Infra", Namespace: "clusters", Name: "bench"}
 	p := &model.ProxyServer{Ref: model.Ref{Kind: "ProxyServer", Namespace: "clusters", Name: "bench"}}
 	l := &model.Listener{Port: 443}
@@ -41,8 +41,8 @@ func pushed(n int) *model.ProxyServer {
 	return p
 }
 
-// translated hands a proxy over as a Feeder does.
-func translated(b *testing.B, server *ads.Server, p *model.ProxyServer) {
+// setProxy translates a proxy and passes it to the server, as a Feeder does.
+func setProxy(b *testing.B, server *ads.Server, p *model.ProxyServer) {
 	b.Helper()
 	resources, err := envoy.Translate(p, envoy.Options{})
 	if err != nil {
@@ -53,13 +53,13 @@ func translated(b *testing.B, server *ads.Server, p *model.ProxyServer) {
 	}
 }
 
-// pushClient takes what it is sent and acknowledges it, without looking into it.
+// pushClient is an ADS client that acknowledges all responses without decoding the resources.
 type pushClient struct {
 	stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
 	bytes  int // received so far
 }
 
-// connectPush asks for everything, and returns when it is there.
+// connectPush returns a client that has received all resources of a proxy.
 func connectPush(ctx context.Context, b *testing.B, conn *grpc.ClientConn, p *model.ProxyServer) *pushClient {
 	b.Helper()
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
@@ -98,11 +98,11 @@ func (c *pushClient) receive(b *testing.B) {
 	c.send(b, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: r.GetTypeUrl(), ResponseNonce: r.GetNonce()})
 }
 
-// BenchmarkPush measures a change from the model until an Envoy's end of the stream has it:
-// all of a proxy, a host more, and an endpoint. Both ends are in it.
+// BenchmarkPush measures the time from a change of the model until the client has received it: a whole proxy, one more
+// host, and one endpoint. The results include the client.
 func BenchmarkPush(b *testing.B) {
 	for _, n := range []int{10, 100, 1000} {
-		p := pushed(n)
+		p := proxyWithRoutes(n)
 		endpoints := map[string]*endpointv3.ClusterLoadAssignment{}
 		for _, u := range p.Upstreams {
 			endpoints[u.Name] = envoy.Endpoints(u, nil)
@@ -116,7 +116,7 @@ func BenchmarkPush(b *testing.B) {
 				if err := server.UpdateEndpoints(endpoints, nil); err != nil {
 					b.Fatal(err)
 				}
-				translated(b, server, p)
+				setProxy(b, server, p)
 				size = connectPush(ctx, b, conn, p).bytes
 				_ = conn.Close()
 				cancel()
@@ -127,31 +127,31 @@ func BenchmarkPush(b *testing.B) {
 		if err := server.UpdateEndpoints(endpoints, nil); err != nil {
 			b.Fatal(err)
 		}
-		translated(b, server, p)
+		setProxy(b, server, p)
 		c := connectPush(b.Context(), b, conn, p)
-		more := *p
-		more.Listeners = []*model.Listener{{Port: 443, Routes: append(p.Listeners[0].Routes[:n:n], model.Route{Host: "zz.example.com", Upstream: p.Upstreams[0].Name})}}
+		withHost := *p
+		withHost.Listeners = []*model.Listener{{Port: 443, Routes: append(p.Listeners[0].Routes[:n:n], model.Route{Host: "zz.example.com", Upstream: p.Upstreams[0].Name})}}
 		b.Run(fmt.Sprintf("OneHost/clusters=%d", n), func(b *testing.B) {
 			b.ReportAllocs()
 			before, loops := c.bytes, 0
 			for b.Loop() {
-				translated(b, server, []*model.ProxyServer{&more, p}[loops%2])
+				setProxy(b, server, []*model.ProxyServer{&withHost, p}[loops%2])
 				c.receive(b)
 				loops++
 			}
 			b.ReportMetric(float64(c.bytes-before)/float64(loops), "wire-B/op")
-			if loops%2 == 1 { // as it was
-				translated(b, server, p)
+			if loops%2 == 1 { // restore p for the next benchmark
+				setProxy(b, server, p)
 				c.receive(b)
 			}
 		})
-		moved := *p.Upstreams[0]
-		moved.Addresses = []netip.AddrPort{netip.MustParseAddrPort("10.128.0.2:8443")}
+		otherEndpoint := *p.Upstreams[0]
+		otherEndpoint.Addresses = []netip.AddrPort{netip.MustParseAddrPort("10.128.0.2:8443")}
 		b.Run(fmt.Sprintf("OneEndpoint/clusters=%d", n), func(b *testing.B) {
 			b.ReportAllocs()
 			before, loops := c.bytes, 0
 			for b.Loop() {
-				u := []*model.Upstream{&moved, p.Upstreams[0]}[loops%2]
+				u := []*model.Upstream{&otherEndpoint, p.Upstreams[0]}[loops%2]
 				if err := server.SetEndpoints(u.Name, envoy.Endpoints(u, nil)); err != nil {
 					b.Fatal(err)
 				}
@@ -160,7 +160,7 @@ func BenchmarkPush(b *testing.B) {
 			}
 			b.ReportMetric(float64(c.bytes-before)/float64(loops), "wire-B/op")
 			if loops%2 == 1 {
-				if err := server.SetEndpoints(moved.Name, endpoints[moved.Name]); err != nil {
+				if err := server.SetEndpoints(otherEndpoint.Name, endpoints[otherEndpoint.Name]); err != nil {
 					b.Fatal(err)
 				}
 				c.receive(b)
@@ -170,7 +170,7 @@ func BenchmarkPush(b *testing.B) {
 	}
 }
 
-// pushServer is an ADS server on a socket of its own.
+// pushServer starts an ADS server on a new socket, and returns it with a connection to it.
 func pushServer(ctx context.Context, b *testing.B) (*ads.Server, *grpc.ClientConn) {
 	b.Helper()
 	server, err := ads.New(ads.Options{Log: slog.New(slog.DiscardHandler)})

@@ -56,7 +56,7 @@ endpoints: [{addresses: [%s]}]
 `
 )
 
-// site is a store on a folder, with an ADS server that it feeds.
+// A site is a store that reads a folder, an ADS server that a Feeder updates from it, and a client.
 type site struct {
 	dir    string
 	store  *watch.Store
@@ -64,7 +64,7 @@ type site struct {
 	client *adstest.Client
 }
 
-// newSite runs all of it until the test ends.
+// newSite starts a site, which runs until the test ends.
 func newSite(t *testing.T, config watch.Config) *site {
 	t.Helper()
 	config.Proxies, config.Apps = true, &model.AppsOptions{}
@@ -108,7 +108,7 @@ func newSite(t *testing.T, config watch.Config) *site {
 	return &site{config.Manifests, store, server, client}
 }
 
-// write puts a manifest into the site's folder; an empty one takes it out.
+// write replaces a manifest in dir atomically, or deletes it if text is empty.
 func write(t *testing.T, dir, name, text string) {
 	t.Helper()
 	path := filepath.Join(dir, name)
@@ -126,20 +126,20 @@ func write(t *testing.T, dir, name, text string) {
 	}
 }
 
-// await returns when the client's view is as wanted.
-func (s *site) await(t *testing.T, what string, good func(*adstest.View) bool) *adstest.View {
+// await waits until condition returns true for the client's view. what describes it in the error.
+func (s *site) await(t *testing.T, what string, condition func(*adstest.View) bool) *adstest.View {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), lab.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), lab.WaitTimeout)
 	defer cancel()
-	view, err := s.client.Await(ctx, good)
+	view, err := s.client.Await(ctx, condition)
 	if err != nil {
-		t.Fatalf("waiting for %s: %v; there is %v", what, err, view.Resources)
+		t.Fatalf("waiting for %s: %v; the client has %v", what, err, view.Resources)
 	}
 	return view
 }
 
-// connectsTo are the endpoints that the client has under a name.
-func connectsTo(v *adstest.View, name string) []string {
+// endpointsOf returns the endpoints of a name in the client's view, as address:port.
+func endpointsOf(v *adstest.View, name string) []string {
 	assignment := &endpointv3.ClusterLoadAssignment{}
 	if err := v.Unmarshal(resource.EndpointType, name, assignment); err != nil {
 		return nil
@@ -164,24 +164,24 @@ func TestFeederFollowsTheStore(t *testing.T) {
 	s.await(t, "the proxy", func(v *adstest.View) bool {
 		return slices.Equal(v.Names(resource.ListenerType), []string{"port-443"}) &&
 			slices.Equal(v.Names(resource.ClusterType), []string{"proxy/proxies/own/gone", "proxy/proxies/own/web"}) &&
-			slices.Equal(connectsTo(v, "proxy/proxies/own/web"), []string{"10.128.0.1:8443"})
+			slices.Equal(endpointsOf(v, "proxy/proxies/own/web"), []string{"10.128.0.1:8443"})
 	})
 	before, _ := s.server.ProxyState("proxies/own")
 	write(t, dir, "slice.yaml", fmt.Sprintf(slice, "10.128.0.2"))
 	s.await(t, "the other endpoint", func(v *adstest.View) bool {
-		return slices.Equal(connectsTo(v, "proxy/proxies/own/web"), []string{"10.128.0.2:8443"})
+		return slices.Equal(endpointsOf(v, "proxy/proxies/own/web"), []string{"10.128.0.2:8443"})
 	})
 	if after, _ := s.server.ProxyState("proxies/own"); after.Pushes != before.Pushes {
-		t.Errorf("a change of endpoints made %d snapshots", after.Pushes-before.Pushes)
+		t.Errorf("a change of endpoints caused %d snapshots", after.Pushes-before.Pushes)
 	}
-	write(t, dir, "service.yaml", "") // its route stays, and leads nowhere
+	write(t, dir, "service.yaml", "") // its route stays, without endpoints
 	s.await(t, "no endpoint", func(v *adstest.View) bool {
-		return len(v.Names(resource.ListenerType)) == 1 && len(connectsTo(v, "proxy/proxies/own/web")) == 0
+		return len(v.Names(resource.ListenerType)) == 1 && len(endpointsOf(v, "proxy/proxies/own/web")) == 0
 	})
 	write(t, dir, "proxy.yaml", "")
-	ctx, cancel := context.WithTimeout(t.Context(), lab.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), lab.WaitTimeout)
 	defer cancel()
-	// Envoy keeps what it has, and asks again: a proxy that was deleted by mistake goes on.
+	// Envoy keeps its configuration and reconnects, so that a proxy that was deleted by mistake continues to work.
 	_, err := s.client.Await(ctx, func(*adstest.View) bool { return false })
 	if err == nil || !strings.Contains(err.Error(), "this proxy was deleted") {
 		t.Errorf("the stream of a deleted proxy ended with %v", err)
@@ -191,31 +191,31 @@ func TestFeederFollowsTheStore(t *testing.T) {
 	}
 }
 
-func TestFeederServesWhatTheFileKept(t *testing.T) {
+func TestFeederServesTheSnapshotFile(t *testing.T) {
 	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "snapshot.json")
 	write(t, dir, "all.yaml", strings.Join([]string{proxyServer, service, fmt.Sprintf(slice, "10.128.0.1")}, "---"))
 	config := watch.Config{Manifests: dir, File: file}
-	t.Run("before", func(t *testing.T) { // the file is written at the end
+	t.Run("before", func(t *testing.T) { // the snapshot file is written by the end of this sub-test
 		newSite(t, config).await(t, "the proxy", func(v *adstest.View) bool { return len(v.Names(resource.ListenerType)) == 1 })
 	})
 	config.Manifests = filepath.Join(dir, "missing")
 	s := newSite(t, config)
-	s.await(t, "the proxy as it was", func(v *adstest.View) bool {
-		return len(v.Names(resource.ListenerType)) == 1 && slices.Equal(connectsTo(v, "proxy/proxies/own/web"), []string{"10.128.0.1:8443"})
+	s.await(t, "the proxy of the snapshot file", func(v *adstest.View) bool {
+		return len(v.Names(resource.ListenerType)) == 1 && slices.Equal(endpointsOf(v, "proxy/proxies/own/web"), []string{"10.128.0.1:8443"})
 	})
 	if status := s.store.Status(); status.Synced {
-		t.Error("what a file kept counts as synced")
+		t.Error("the store is synced, although its snapshot comes from the file")
 	}
 }
 
-func TestNothingIsServedBeforeAnythingIsKnown(t *testing.T) {
+func TestNothingIsServedWithoutASnapshot(t *testing.T) {
 	s := newSite(t, watch.Config{Manifests: filepath.Join(t.TempDir(), "missing")})
 	h := Handler(s.store, func() bool { return true }, func() any { return StateOf(s.store, s.server) }, prometheus.NewRegistry())
 	if code, _ := get(h, "/readyz"); code != http.StatusServiceUnavailable {
-		t.Errorf("readyz says %d", code)
+		t.Errorf("/readyz: %d", code)
 	}
 	if code, _ := get(h, "/healthz"); code != http.StatusOK {
-		t.Errorf("healthz says %d", code)
+		t.Errorf("/healthz: %d", code)
 	}
 	if view := s.client.View(); len(view.Resources) != 0 {
 		t.Errorf("the client was sent %v", view.Resources)
@@ -243,10 +243,10 @@ func TestHandlerShowsTheState(t *testing.T) {
 		t.Fatalf("%d %v: %s", code, err, body)
 	}
 	if len(state.ProxyServers) != 1 || len(state.Served) != 1 || len(state.Served[0].Envoys) != 1 || len(state.Problems) != 1 {
-		t.Errorf("the state is %s", body)
+		t.Errorf("/state: %s", body)
 	}
 	if code, body := get(h, "/readyz"); code != http.StatusOK || !strings.Contains(body, `"synced": true`) {
-		t.Errorf("readyz says %d %s", code, body)
+		t.Errorf("/readyz: %d %s", code, body)
 	}
 	for path, want := range map[string]int{"/": http.StatusNotFound, "/metrics": http.StatusOK, "/debug/pprof/": http.StatusNotFound} {
 		if code, _ := get(h, path); code != want {

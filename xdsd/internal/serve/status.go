@@ -25,58 +25,58 @@ import (
 )
 
 const (
-	// probeEvery is how often the listeners are tried.
-	probeEvery = 10 * time.Second
-	// reportGap is the shortest time between two reports: a change of endpoints is not
-	// acknowledged for a moment, which is no news.
-	reportGap = time.Second
-	// applyTimeout bounds one report.
+	// probeInterval is the interval at which the listeners are probed.
+	probeInterval = 10 * time.Second
+	// minReportInterval is the minimum time between two reports. Without it, every change of endpoints would cause two:
+	// one before and one after Envoy acknowledges it.
+	minReportInterval = time.Second
+	// applyTimeout limits one report.
 	applyTimeout = 10 * time.Second
-	// HeartbeatInterval is how often a replica reports when nothing has changed.
+	// HeartbeatInterval is the interval at which a replica reports if nothing has changed.
 	HeartbeatInterval = time.Minute
 )
 
-// Reporter keeps the entry of one replica in ProxyServer.status.replicas: what its Envoy
-// has acknowledged, and whether connections get through it.
+// A Reporter writes the entry of one replica in ProxyServer.status.replicas: the configuration that its Envoy has
+// acknowledged, and the state of its listeners and backends.
 type Reporter struct {
 	// Pod is the replica's name, and its Envoy's node.id.
 	Pod string
 	// Proxy is the ProxyServer, "namespace/name".
 	Proxy string
-	// At is where the listeners are tried.
+	// At is the address at which the listeners are probed.
 	At netip.Addr
-	// Admin is Envoy's; nil for none.
+	// Admin is Envoy's admin interface; nil means that all endpoints are reported as healthy.
 	Admin *Admin
 	// Client writes the status.
 	Client dynamic.Interface
-	// Store and ADS are what is reported on.
+	// Store and ADS have the state that is reported.
 	Store *watch.Store
 	ADS   *ads.Server
-	// Log is where faults go, once each.
+	// Log gets each error once.
 	Log *slog.Logger
 
-	reported *v1alpha1.ReplicaStatus // without the heartbeat; nil before the first report
+	reported *v1alpha1.ReplicaStatus // last report, without the heartbeat; nil before the first one
 	written  time.Time               // when it was written
-	failure  string                  // why the last one failed
-	closed   atomic.Bool             // Envoy has opened no port
+	failure  string                  // last error; empty after a success
+	closed   atomic.Bool             // Envoy accepts connections on no port
 }
 
-// Open reports whether Envoy has opened a port of the proxy, or has not been tried yet. Safe for
-// concurrent use; true for nil.
+// Open returns whether Envoy accepts connections on any port of the proxy. It is true before the first probe, and for a
+// nil Reporter. It is safe for concurrent use.
 func (r *Reporter) Open() bool { return r == nil || !r.closed.Load() }
 
 // Run reports until the context ends.
 func (r *Reporter) Run(ctx context.Context) {
 	changed, cancel := r.ADS.Subscribe()
 	defer cancel()
-	tick := time.NewTicker(probeEvery)
+	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
 	for {
 		r.report(ctx)
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(reportGap):
+		case <-time.After(minReportInterval):
 		}
 		select {
 		case <-ctx.Done():
@@ -87,22 +87,22 @@ func (r *Reporter) Run(ctx context.Context) {
 	}
 }
 
-// report writes the entry if it has changed, or the next heartbeat is due.
+// report writes the entry if it has changed or the heartbeat is due.
 func (r *Reporter) report(ctx context.Context) {
 	p := r.proxy()
-	if p == nil { // nothing is known of it yet, or any more
+	if p == nil { // there is no snapshot yet, or the ProxyServer was deleted
 		return
 	}
-	now := r.status(ctx, p)
-	r.closed.Store(len(now.Listeners) > 0 && !slices.ContainsFunc(now.Listeners, func(l v1alpha1.ListenerStatus) bool {
+	current := r.status(ctx, p)
+	r.closed.Store(len(current.Listeners) > 0 && !slices.ContainsFunc(current.Listeners, func(l v1alpha1.ListenerStatus) bool {
 		return l.Ready || !strings.HasPrefix(l.Reason, notListening)
 	}))
-	if r.reported != nil && reflect.DeepEqual(*r.reported, now) && time.Since(r.written) < HeartbeatInterval {
+	if r.reported != nil && reflect.DeepEqual(*r.reported, current) && time.Since(r.written) < HeartbeatInterval {
 		return
 	}
-	alive := now
-	alive.HeartbeatTime = metav1.Now()
-	err := r.apply(ctx, p, alive)
+	entry := current
+	entry.HeartbeatTime = metav1.Now()
+	err := r.apply(ctx, p, entry)
 	if ctx.Err() != nil {
 		return
 	}
@@ -110,7 +110,7 @@ func (r *Reporter) report(ctx context.Context) {
 		if r.failure != "" {
 			r.Log.Info("writing the proxy's status recovered", "proxy", r.Proxy)
 		}
-		r.reported, r.written, r.failure = &now, alive.HeartbeatTime.Time, ""
+		r.reported, r.written, r.failure = &current, entry.HeartbeatTime.Time, ""
 		return
 	}
 	if r.failure != err.Error() {
@@ -120,7 +120,7 @@ func (r *Reporter) report(ctx context.Context) {
 	r.failure = err.Error()
 }
 
-// status is the replica's entry as it is now.
+// status returns the replica's current entry, without the heartbeat.
 func (r *Reporter) status(ctx context.Context, p *model.ProxyServer) v1alpha1.ReplicaStatus {
 	entry := v1alpha1.ReplicaStatus{Pod: r.Pod, ObservedGeneration: p.Generation}
 	served, _ := r.ADS.ProxyState(r.Proxy)
@@ -132,7 +132,7 @@ func (r *Reporter) status(ctx context.Context, p *model.ProxyServer) v1alpha1.Re
 		entry.Acknowledged = e.Version
 		for _, kind := range []string{"listener", "cluster", "route", "endpoint"} {
 			if nack := e.Types[kind].NACK; nack != nil && entry.NACK == "" {
-				entry.NACK = refusal(p, kind, nack.Message)
+				entry.NACK = nackMessage(p, kind, nack.Message)
 			}
 		}
 	}
@@ -148,18 +148,18 @@ func (r *Reporter) proxy() *model.ProxyServer {
 	return nil
 }
 
-// backends counts endpoints. Without Envoy's word all of them count as healthy.
+// backends returns the number of endpoints and of healthy endpoints of each upstream.
 func (r *Reporter) backends(ctx context.Context, p *model.ProxyServer) []v1alpha1.BackendStatus {
 	var healthy map[string]int32
-	var asked error
+	var healthErr error
 	if r.Admin != nil {
-		healthy, asked = r.Admin.Healthy(ctx)
+		healthy, healthErr = r.Admin.Healthy(ctx)
 	}
 	list := make([]v1alpha1.BackendStatus, len(p.Upstreams))
 	for i, u := range p.Upstreams {
 		b := v1alpha1.BackendStatus{Name: cmp.Or(u.Backend, u.Name), Reason: u.Missing}
 		for _, locality := range envoy.Endpoints(u, r.Store.EndpointSlices(u.Service)).GetEndpoints() {
-			b.Endpoints += int32(len(locality.GetLbEndpoints())) //nolint:gosec // far fewer
+			b.Endpoints += int32(len(locality.GetLbEndpoints())) //nolint:gosec // cannot overflow
 		}
 		b.Healthy = b.Endpoints
 		if r.Admin != nil {
@@ -168,11 +168,11 @@ func (r *Reporter) backends(ctx context.Context, p *model.ProxyServer) []v1alpha
 		switch {
 		case b.Reason != "":
 		case b.Endpoints == 0:
-			b.Reason = "Service " + u.Service + " has no endpoint that is ready"
-		case asked != nil:
-			b.Reason = asked.Error()
+			b.Reason = "Service " + u.Service + " has no ready endpoint"
+		case healthErr != nil:
+			b.Reason = healthErr.Error()
 		case b.Healthy == 0:
-			b.Reason = "no endpoint answers"
+			b.Reason = "no endpoint is healthy"
 		}
 		list[i] = b
 	}
@@ -181,8 +181,8 @@ func (r *Reporter) backends(ctx context.Context, p *model.ProxyServer) []v1alpha
 
 var proxyServerResource = v1alpha1.SchemeGroupVersion.WithResource("proxyservers")
 
-// apply writes the entry, and that alone: other replicas have theirs, and the rest of the
-// status is the controller's.
+// apply writes the entry by server-side apply, and no other field of the status: other replicas write their entries,
+// and xdsd control writes the rest.
 func (r *Reporter) apply(ctx context.Context, p *model.ProxyServer, entry v1alpha1.ReplicaStatus) error {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
@@ -199,7 +199,7 @@ func (r *Reporter) apply(ctx context.Context, p *model.ProxyServer, entry v1alph
 		"metadata": map[string]any{"namespace": p.Namespace, "name": p.Name},
 		"status":   map[string]any{"replicas": []any{fields}},
 	}}
-	// Each replica is a manager of its own, so that one's entry is not the other's to drop.
+	// Each replica has its own field manager, so that it does not remove the entries of the others.
 	_, err = r.Client.Resource(proxyServerResource).Namespace(p.Namespace).ApplyStatus(ctx, p.Name, object,
 		metav1.ApplyOptions{FieldManager: ReplicaManager(r.Pod), Force: true})
 	if err != nil {

@@ -27,10 +27,8 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/serve"
 )
 
-// reported is a ProxyServer on a port that needs no rights: its object is in the API
-// server, and what stands behind it, on loopback addresses that no API server allows
-// for endpoints, in a folder.
-const reported = `
+// proxyServer is a ProxyServer with an unprivileged port. The API server and the folder of manifests both have it.
+const proxyServer = `
 apiVersion: hostedcluster.densityops.com/v1alpha1
 kind: ProxyServer
 metadata: {name: own, namespace: proxies}
@@ -41,7 +39,9 @@ spec:
   - {name: gone, hostname: gone.example.com, port: 18443, targetService: gone, targetPort: https, targetNamespace: apps, protocol: TLS}
 `
 
-const behind = `
+// backendObjects are the Service and EndpointSlice of backend web. Only the folder has them: the API server rejects
+// loopback addresses of endpoints.
+const backendObjects = `
 ---
 apiVersion: v1
 kind: Service
@@ -56,14 +56,14 @@ ports: [{name: https, port: %d, protocol: TCP}]
 endpoints: [{addresses: [%s]}]
 `
 
-func TestReplicaReportsWhatItsEnvoyHas(t *testing.T) {
+func TestReplicaReportsTheStateOfItsEnvoy(t *testing.T) {
 	management := lab.New(t, lab.Config{Name: "management", CRDs: []lab.CRDSet{lab.Oooi}})
-	if err := management.ApplyYAML(t.Context(), []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: proxies}\n---\n"+reported)); err != nil {
+	if err := management.ApplyYAML(t.Context(), []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: proxies}\n---\n"+proxyServer)); err != nil {
 		t.Fatal(err)
 	}
 	backend := lab.NewCA(t).TLSBackend(t, "127.0.21.2:0", "web.example.com")
 	dir := t.TempDir()
-	manifest := reported + fmt.Sprintf(behind, backend.Addr().Port(), backend.Addr().Addr())
+	manifest := proxyServer + fmt.Sprintf(backendObjects, backend.Addr().Port(), backend.Addr().Addr())
 	if err := os.WriteFile(filepath.Join(dir, "all.yaml"), []byte(manifest), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestReplicaReportsWhatItsEnvoyHas(t *testing.T) {
 			Client: client(t, kubeconfig), Store: store, ADS: server, Log: logger,
 		}
 	}
-	stranger, err := management.UserKubeconfig("stranger")
+	unprivileged, err := management.UserKubeconfig("stranger")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,8 +101,8 @@ func TestReplicaReportsWhatItsEnvoyHas(t *testing.T) {
 		func(ctx context.Context) { _ = server.Serve(ctx, l) }, // ends with the context
 		serve.NewFeeder(store, server, envoy.Options{Bind: []netip.Addr{bind}}, logger).Run,
 		first.Run,
-		reporter("envoy-1", management.Kubeconfig()).Run, // whose Envoy never comes
-		reporter("envoy-2", stranger).Run,
+		reporter("envoy-1", management.Kubeconfig()).Run, // its Envoy never connects
+		reporter("envoy-2", unprivileged).Run,
 	)
 	proxies := client(t, management.Kubeconfig())
 	await(t, proxies, "the replica to report without Envoy", func(replicas map[string]v1alpha1.ReplicaStatus) bool {
@@ -110,7 +110,7 @@ func TestReplicaReportsWhatItsEnvoyHas(t *testing.T) {
 		return len(r.Listeners) == 1 && strings.Contains(r.Listeners[0].Reason, "does not listen")
 	})
 	if first.Open() {
-		t.Error("the replica is ready without an Envoy")
+		t.Error("Open returns true without an Envoy")
 	}
 	config := bootstrap.Config{NodeID: "envoy-0", AdminSocket: admin, MetricsPort: 19901, ServerSocket: filepath.Join(sockets, "ads.sock")}
 	config.ProxyServer.Namespace, config.ProxyServer.Name = "proxies", "own"
@@ -134,19 +134,19 @@ func TestReplicaReportsWhatItsEnvoyHas(t *testing.T) {
 		return replicas["envoy-1"].Version != "" && replicas["envoy-1"].Acknowledged == "" && replicas["envoy-0"].Acknowledged != ""
 	})
 	if !first.Open() {
-		t.Error("the replica is not ready with its port open")
+		t.Error("Open returns false while the port accepts connections")
 	}
 	backend.Close()
 	await(t, proxies, "the loss of the backend", func(replicas map[string]v1alpha1.ReplicaStatus) bool {
 		r := replicas["envoy-0"]
-		return healthy(r, "web") == 0 && reason(r, "web") == "no endpoint answers" &&
+		return healthy(r, "web") == 0 && reason(r, "web") == "no endpoint is healthy" &&
 			len(r.Listeners) == 1 && !r.Listeners[0].Ready && strings.Contains(r.Listeners[0].Reason, "handshake for web.example.com")
 	})
 	if !first.Open() {
-		t.Error("the replica is not ready since its backend has failed")
+		t.Error("Open returns false after the backend failed")
 	}
 	if n := strings.Count(log.String(), "writing the proxy's status failed"); n != 1 {
-		t.Errorf("that a user may not write is logged %d times, want once:\n%s", n, log)
+		t.Errorf("the forbidden write was logged %d times, want once:\n%s", n, log)
 	}
 }
 
@@ -168,10 +168,10 @@ func reason(r v1alpha1.ReplicaStatus, name string) string {
 	return "no such backend"
 }
 
-// await reads the status until it is as wanted.
-func await(t *testing.T, c dynamic.Interface, what string, good func(map[string]v1alpha1.ReplicaStatus) bool) {
+// await reads the status until condition returns true for the replicas' entries, by pod. what describes the condition.
+func await(t *testing.T, c dynamic.Interface, what string, condition func(map[string]v1alpha1.ReplicaStatus) bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), lab.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), lab.WaitTimeout)
 	defer cancel()
 	for {
 		u, err := c.Resource(v1alpha1.SchemeGroupVersion.WithResource("proxyservers")).Namespace("proxies").Get(ctx, "own", metav1.GetOptions{})
@@ -190,7 +190,7 @@ func await(t *testing.T, c dynamic.Interface, what string, good func(map[string]
 		for _, r := range status.Replicas {
 			replicas[r.Pod] = r
 		}
-		if good(replicas) {
+		if condition(replicas) {
 			return
 		}
 		select {

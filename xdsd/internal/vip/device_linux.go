@@ -17,20 +17,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// device is the interface on the VLAN.
+// A device is the network interface on the VLAN.
 type device struct {
 	name      string
 	link      netlink.Link
 	self      mac
-	addresses []netip.Addr
-	own       own
-	lifetime  time.Duration // of an address that is not confirmed
+	addresses []netip.Addr // floating addresses
+	own       ownAddresses
+	lifetime  time.Duration // after which the kernel removes a floating address that is not confirmed
 
-	arp, nd *packet.Conn // nd is nil where no address is of IPv6
+	arp, nd *packet.Conn // nd is nil if no floating address is IPv6
 }
 
-// openDevice finds the interface and opens its sockets, for which it takes CAP_NET_RAW.
-func openDevice(name string, addresses []netip.Addr, own own, lifetime time.Duration) (*device, error) {
+// openDevice finds the interface and opens its sockets. It requires CAP_NET_RAW.
+func openDevice(name string, addresses []netip.Addr, own ownAddresses, lifetime time.Duration) (*device, error) {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
 		return nil, fmt.Errorf("finding interface %s: %w", name, err)
@@ -41,7 +41,7 @@ func openDevice(name string, addresses []netip.Addr, own own, lifetime time.Dura
 	}
 	d := &device{name: name, link: link, self: mac(hardware), addresses: addresses, own: own, lifetime: lifetime}
 	i := &net.Interface{Index: link.Attrs().Index, Name: name, MTU: link.Attrs().MTU, HardwareAddr: hardware}
-	// Each socket is for both families of messages, so that nobody who is heard is missed.
+	// The sockets receive requests as well as replies: any frame shows that the VLAN is connected.
 	d.arp, err = packet.Listen(i, packet.Datagram, unix.ETH_P_ARP, nil)
 	if err != nil {
 		return nil, fmt.Errorf("listening for ARP on %s: %w; the container needs the capability NET_RAW", name, err)
@@ -68,7 +68,7 @@ func (d *device) has6() bool {
 	return false
 }
 
-// ndFilter lets solicitations and advertisements in, and nothing else of IPv6.
+// ndFilter accepts only neighbour solicitations and advertisements.
 var ndFilter = []bpf.Instruction{
 	bpf.LoadAbsolute{Off: 6, Size: 1},
 	bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: protocolICMPv6, SkipTrue: 4},
@@ -87,9 +87,9 @@ func (d *device) close() error {
 	return err
 }
 
-// listen sends what is heard until the device is closed. An interface that goes down ends
-// nothing: it may come up again.
-func (d *device) listen(ctx context.Context, send func(heard)) error {
+// receive passes received frames to send until the device is closed. It continues after the interface went down,
+// because it may come up again.
+func (d *device) receive(ctx context.Context, send func(parsedFrame)) error {
 	var all sync.WaitGroup
 	failures := make([]error, 2)
 	for n, conn := range []*packet.Conn{d.arp, d.nd} {
@@ -114,11 +114,11 @@ func (d *device) listen(ctx context.Context, send func(heard)) error {
 					continue
 				}
 				if conn == d.arp {
-					if h, ok := parseARP(buffer[:size]); ok {
-						send(h)
+					if f, ok := parseARP(buffer[:size]); ok {
+						send(f)
 					}
-				} else if h, ok := parseND(buffer[:size], mac(sender.HardwareAddr)); ok {
-					send(h)
+				} else if f, ok := parseND(buffer[:size], mac(sender.HardwareAddr)); ok {
+					send(f)
 				}
 			}
 		})
@@ -127,7 +127,7 @@ func (d *device) listen(ctx context.Context, send func(heard)) error {
 	return errors.Join(failures...)
 }
 
-// probe asks the network who has addresses.
+// probe sends an ARP probe or neighbour solicitation for each address.
 func (d *device) probe(addresses []netip.Addr) error {
 	var err error
 	for _, a := range addresses {
@@ -141,7 +141,7 @@ func (d *device) probe(addresses []netip.Addr) error {
 	return err
 }
 
-// announce tells the network that the addresses are ours.
+// announce sends announcements of the floating addresses. leased is whether this replica has the Lease.
 func (d *device) announce(leased bool) error {
 	var err error
 	for _, a := range d.addresses {
@@ -159,7 +159,7 @@ func (d *device) announce(leased bool) error {
 func write(conn *packet.Conn, frame []byte, to mac) error {
 	_, err := conn.WriteTo(frame, &packet.Addr{HardwareAddr: to[:]})
 	if errors.Is(err, unix.ENETDOWN) || errors.Is(err, unix.ENXIO) {
-		return nil // there is nobody to tell
+		return nil // the interface is down
 	}
 	if err != nil {
 		return fmt.Errorf("sending: %w", err)
@@ -167,7 +167,7 @@ func write(conn *packet.Conn, frame []byte, to mac) error {
 	return nil
 }
 
-// up reports whether the interface has a carrier.
+// up returns whether the interface is up and has a carrier.
 func (d *device) up() (bool, error) {
 	i, err := net.InterfaceByIndex(d.link.Attrs().Index)
 	if err != nil {
@@ -176,9 +176,9 @@ func (d *device) up() (bool, error) {
 	return i.Flags&net.FlagUp != 0 && i.Flags&net.FlagRunning != 0, nil
 }
 
-// netlinkAddress is an address as we add it. The kernel removes it by itself unless it is
-// confirmed, so that nobody has it for whom nobody decides. It is good for nothing but to be
-// connected to: no connection of ours leaves from it.
+// netlinkAddress returns a floating address for netlink. Its lifetime makes the kernel remove it if this process does
+// not confirm it, so that a process that was killed does not keep it. It has no prefix route and a preferred lifetime
+// of 0, so that no connection of the pod leaves from it.
 func (d *device) netlinkAddress(a netip.Addr) *netlink.Addr {
 	return &netlink.Addr{
 		IPNet:    ipNet(netip.PrefixFrom(a, a.BitLen())),
@@ -187,8 +187,7 @@ func (d *device) netlinkAddress(a netip.Addr) *netlink.Addr {
 	}
 }
 
-// confirm adds the addresses, or has the kernel keep them for another lifetime, for which it
-// takes CAP_NET_ADMIN.
+// confirm adds the floating addresses, or restarts their lifetime. It requires CAP_NET_ADMIN.
 func (d *device) confirm() error {
 	for _, a := range d.addresses {
 		if err := netlink.AddrReplace(d.link, d.netlinkAddress(a)); err != nil {
@@ -198,7 +197,7 @@ func (d *device) confirm() error {
 	return nil
 }
 
-// remove removes the addresses.
+// remove removes the floating addresses.
 func (d *device) remove() error {
 	var all error
 	for _, a := range d.addresses {
@@ -210,16 +209,16 @@ func (d *device) remove() error {
 	return all
 }
 
-// has reports whether an address is there, as a former process left it.
-func (d *device) has() (bool, error) {
+// hasAddress returns whether the interface has a floating address, which a previous process has added.
+func (d *device) hasAddress() (bool, error) {
 	list, err := netlink.AddrList(d.link, netlink.FAMILY_ALL)
 	if err != nil {
 		return false, fmt.Errorf("listing the addresses of %s: %w", d.name, err)
 	}
-	for _, there := range list {
-		if a, ok := netip.AddrFromSlice(there.IP); ok {
-			for _, ours := range d.addresses {
-				if a.Unmap() == ours {
+	for _, configured := range list {
+		if a, ok := netip.AddrFromSlice(configured.IP); ok {
+			for _, floating := range d.addresses {
+				if a.Unmap() == floating {
 					return true, nil
 				}
 			}

@@ -10,10 +10,10 @@ import (
 // mac is the hardware address of an Ethernet interface.
 type mac [6]byte
 
-// String is the usual notation.
+// String returns the address as six hexadecimal numbers with colons.
 func (m mac) String() string { return net.HardwareAddr(m[:]).String() }
 
-// parseMAC reads the usual notation.
+// parseMAC parses a MAC address of six bytes.
 func parseMAC(text string) (mac, bool) {
 	parsed, err := net.ParseMAC(text)
 	if err != nil || len(parsed) != len(mac{}) {
@@ -22,32 +22,32 @@ func parseMAC(text string) (mac, bool) {
 	return mac(parsed), true
 }
 
-// before reports whether the first of two hardware addresses is the lower one.
-func (m mac) before(other mac) bool { return bytes.Compare(m[:], other[:]) < 0 }
+// less returns whether m is lower than other.
+func (m mac) less(other mac) bool { return bytes.Compare(m[:], other[:]) < 0 }
 
 var (
 	broadcast = mac{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 	allNodes  = mac{0x33, 0x33, 0, 0, 0, 1}
 )
 
-// heard is what a frame on the network tells.
-type heard struct {
-	// By is who sent it, as it says itself.
-	By mac
-	// Address is the one that the sender says is its own; invalid for a frame that says of none.
+// A parsedFrame is the content of a received ARP or neighbour discovery frame.
+type parsedFrame struct {
+	// Sender is the sender's MAC address, according to the frame. It is not authenticated.
+	Sender mac
+	// Address is the address that the sender claims to have; invalid if the frame claims none.
 	Address netip.Addr
-	// Leased is whether it is an announcement by who has the Lease.
+	// Leased is whether the frame is an announcement by the holder of the Lease.
 	Leased bool
 }
 
-// Words of ARP (RFC 826).
+// Constants of ARP (RFC 826).
 const (
 	arpSize    = 28
 	arpRequest = 1
 	arpReply   = 2
 )
 
-// arpHeader is Ethernet and IPv4.
+// arpHeader is the start of an ARP packet for Ethernet and IPv4, without the last byte, which is the operation.
 var arpHeader = []byte{0, 1, 8, 0, 6, 4, 0}
 
 func arp(operation byte, by mac, sender netip.Addr, to mac, target netip.Addr) []byte {
@@ -60,12 +60,13 @@ func arp(operation byte, by mac, sender netip.Addr, to mac, target netip.Addr) [
 	return append(frame, at[:]...)
 }
 
-// arpProbe asks who has an address without saying anything of one's own (RFC 5227, 2.1.1).
+// arpProbe returns an ARP probe: a request without a sender address, which does not change neighbour caches (RFC 5227,
+// 2.1.1).
 func arpProbe(by mac, address netip.Addr) []byte {
 	return arp(arpRequest, by, netip.IPv4Unspecified(), mac{}, address)
 }
 
-// arpAnnouncements say that an address is one's own (RFC 5227, 2.3).
+// arpAnnouncements returns the ARP announcement of an address (RFC 5227, 2.3), and with leased also a gratuitous reply.
 func arpAnnouncements(by mac, address netip.Addr, leased bool) [][]byte {
 	frames := [][]byte{arp(arpRequest, by, address, mac{}, address)}
 	if leased {
@@ -74,46 +75,46 @@ func arpAnnouncements(by mac, address netip.Addr, leased bool) [][]byte {
 	return frames
 }
 
-// parseARP reads an ARP packet without its Ethernet header.
-func parseARP(frame []byte) (heard, bool) {
+// parseARP parses an ARP packet without its Ethernet header. It returns false for other packets.
+func parseARP(frame []byte) (parsedFrame, bool) {
 	if len(frame) < arpSize || !bytes.Equal(frame[:7], arpHeader) {
-		return heard{}, false
+		return parsedFrame{}, false
 	}
-	h := heard{By: mac(frame[8:14])}
+	f := parsedFrame{Sender: mac(frame[8:14])}
 	sender, target := netip.AddrFrom4([4]byte(frame[14:18])), netip.AddrFrom4([4]byte(frame[24:28]))
 	if sender.IsUnspecified() {
-		return h, true
+		return f, true
 	}
-	h.Address = sender
-	h.Leased = frame[7] == arpReply && sender == target
-	return h, true
+	f.Address = sender
+	f.Leased = frame[7] == arpReply && sender == target
+	return f, true
 }
 
-// Words of neighbour discovery (RFC 4861).
+// Constants of neighbour discovery (RFC 4861).
 const (
 	ipv6HeaderSize    = 40
 	protocolICMPv6    = 58
 	solicitation      = 135
 	advertisement     = 136
-	ndSize            = 24 // of both, before the options
+	ndSize            = 24 // of solicitation and advertisement, before the options
 	override          = 0x20
 	optionSourceMAC   = 1
 	optionTargetMAC   = 2
-	optionExperiment  = 253 // RFC 4727: ignored by who does not know it (RFC 4861, 4.6)
+	optionExperiment  = 253 // RFC 4727; other hosts ignore unknown options (RFC 4861, 4.6)
 	ndHopLimit        = 255
 	optionUnit        = 8
 	checksumInPayload = 2
 )
 
-// leasedOption says that the sender has the Lease.
+// leasedOption is the option of announcements by the holder of the Lease.
 var leasedOption = []byte{optionExperiment, 1, 'o', 'o', 'o', 'i', 0, 0}
 
-// packetV6 puts an IPv6 header before an ICMPv6 message, and its checksum into it.
+// packetV6 returns an IPv6 packet with an ICMPv6 message, whose checksum it sets.
 func packetV6(from, to netip.Addr, message []byte) []byte {
 	source, destination := from.As16(), to.As16()
 	packet := make([]byte, ipv6HeaderSize, ipv6HeaderSize+len(message))
 	packet[0] = 6 << 4
-	binary.BigEndian.PutUint16(packet[4:], uint16(len(message))) //nolint:gosec // some dozens
+	binary.BigEndian.PutUint16(packet[4:], uint16(len(message))) //nolint:gosec // messages here have less than 100 bytes
 	packet[6], packet[7] = protocolICMPv6, ndHopLimit
 	copy(packet[8:], source[:])
 	copy(packet[24:], destination[:])
@@ -122,10 +123,10 @@ func packetV6(from, to netip.Addr, message []byte) []byte {
 	return packet
 }
 
-// checksum is that of an ICMPv6 message whose own field is zero (RFC 4443, 2.3).
+// checksum returns the checksum of a packet's ICMPv6 message, whose checksum field must be zero (RFC 4443, 2.3).
 func checksum(packet []byte) uint16 {
 	message := packet[ipv6HeaderSize:]
-	sum := uint32(len(message)) + protocolICMPv6 //nolint:gosec // some dozens
+	sum := uint32(len(message)) + protocolICMPv6 //nolint:gosec // messages here have less than 100 bytes
 	for _, part := range [][]byte{packet[8:ipv6HeaderSize], message} {
 		for i := 0; i+1 < len(part); i += 2 {
 			sum += uint32(binary.BigEndian.Uint16(part[i:]))
@@ -137,21 +138,22 @@ func checksum(packet []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// solicitedNode returns the group in which the owner of an address listens for solicitations.
+// solicitedNode returns the solicited-node multicast address of an address, and its MAC address (RFC 4291, 2.7.1).
 func solicitedNode(address netip.Addr) (netip.Addr, mac) {
 	a := address.As16()
 	group := [16]byte{0: 0xff, 1: 0x02, 11: 1, 12: 0xff, 13: a[13], 14: a[14], 15: a[15]}
 	return netip.AddrFrom16(group), mac{0x33, 0x33, 0xff, a[13], a[14], a[15]}
 }
 
-// ndProbe asks who has an address without saying anything of one's own (RFC 4862, 5.4.2).
+// ndProbe returns a neighbour solicitation for an address from the unspecified address, as for duplicate address
+// detection (RFC 4862, 5.4.2), and the MAC address to send it to.
 func ndProbe(address netip.Addr) (packet []byte, to mac) {
 	group, to := solicitedNode(address)
 	a := address.As16()
 	return packetV6(netip.IPv6Unspecified(), group, append([]byte{solicitation, 0, 0, 0, 0, 0, 0, 0}, a[:]...)), to
 }
 
-// ndAnnouncement says that an address is one's own (RFC 4861, 7.2.6).
+// ndAnnouncement returns an unsolicited neighbour advertisement of an address (RFC 4861, 7.2.6).
 func ndAnnouncement(by mac, address netip.Addr, leased bool) []byte {
 	a := address.As16()
 	message := append([]byte{advertisement, 0, 0, 0, override, 0, 0, 0}, a[:]...)
@@ -162,37 +164,37 @@ func ndAnnouncement(by mac, address netip.Addr, leased bool) []byte {
 	return packetV6(address, netip.IPv6LinkLocalAllNodes(), message)
 }
 
-// parseND reads a solicitation or an advertisement without its Ethernet header, which came from
-// a hardware address.
-func parseND(packet []byte, from mac) (heard, bool) {
+// parseND parses a neighbour solicitation or advertisement without its Ethernet header, whose source is from. It
+// returns false for other packets.
+func parseND(packet []byte, from mac) (parsedFrame, bool) {
 	if len(packet) < ipv6HeaderSize+ndSize || packet[0]>>4 != 6 || packet[6] != protocolICMPv6 || packet[7] != ndHopLimit {
-		return heard{}, false
+		return parsedFrame{}, false
 	}
-	h := heard{By: from}
+	f := parsedFrame{Sender: from}
 	message := packet[ipv6HeaderSize:]
-	var about byte
+	var macOption byte
 	switch message[0] {
 	case advertisement:
-		h.Address, about = netip.AddrFrom16([16]byte(message[8:24])), optionTargetMAC
+		f.Address, macOption = netip.AddrFrom16([16]byte(message[8:24])), optionTargetMAC
 	case solicitation:
 		if source := netip.AddrFrom16([16]byte(packet[8:24])); !source.IsUnspecified() {
-			h.Address, about = source, optionSourceMAC
+			f.Address, macOption = source, optionSourceMAC
 		}
 	default:
-		return heard{}, false
+		return parsedFrame{}, false
 	}
 	for options := message[ndSize:]; len(options) >= optionUnit; {
 		size := int(options[1]) * optionUnit
 		if size == 0 || size > len(options) {
-			return heard{}, false
+			return parsedFrame{}, false
 		}
 		switch {
-		case about != 0 && options[0] == about:
-			h.By = mac(options[2:8])
+		case macOption != 0 && options[0] == macOption:
+			f.Sender = mac(options[2:8])
 		case message[0] == advertisement && bytes.Equal(options[:size], leasedOption):
-			h.Leased = true
+			f.Leased = true
 		}
 		options = options[size:]
 	}
-	return h, true
+	return f, true
 }

@@ -17,92 +17,93 @@ import (
 	"github.com/densityops/oooi/internal/atomicfile"
 )
 
-// Timing is how fast things go.
+// Timing has the timing parameters, which are flags of xdsd hold.
 type Timing struct {
-	// LeaseDuration is duration of the Lease: another replica can take it when its holder has not renewed it for this long, by the
-	// clock of who waits. Whole seconds.
+	// LeaseDuration is the duration of the Lease: another replica can acquire it if it has seen no renewal for this
+	// long. Whole seconds.
 	LeaseDuration time.Duration
-	// RenewInterval is how often its holder renews the Lease.
+	// RenewInterval is the interval at which the holder renews the Lease.
 	RenewInterval time.Duration
-	// ProbeInterval is how often the network is asked who has the address.
+	// ProbeInterval is the interval at which the VLAN is probed for the address.
 	ProbeInterval time.Duration
-	// Patience is for how long nobody may answer before another instance takes over.
+	// Patience is the time without an answer for the address after which another replica takes over.
 	Patience time.Duration
-	// Alone is how much longer where the API server is away, too.
+	// Alone is the additional time while the API server is away.
 	Alone time.Duration
-	// Lifetime is for how long the kernel keeps the address when we do not confirm it, because
-	// we were killed or are stuck. Whole seconds.
+	// Lifetime is the time after which the kernel removes the address if this process, killed or hanging, does not
+	// confirm it. Whole seconds.
 	Lifetime time.Duration
-	// Linger is for how long who ends keeps an address that no peer has claimed yet.
+	// Linger is the maximum time that a terminating replica keeps the address until a peer claims it.
 	Linger time.Duration
 }
 
-// Options say what to hold.
+// Options configure a Holder.
 type Options struct {
 	Timing
 
-	// Identity is this instance's name, which no other has: its pod's.
+	// Identity is the unique name of this replica: its pod's name.
 	Identity string
-	// Device is the interface on the VLAN.
+	// Device is the network interface on the VLAN.
 	Device string
-	// Addresses are those that float, together.
+	// Addresses are the floating addresses, which move together.
 	Addresses []netip.Addr
-	// Own are this instance's own addresses, with the lengths of their prefixes, which it adds to the
-	// interface itself: for a network that gives it none. Gateways are those of their subnets.
+	// Own are this replica's own addresses, with prefix length, which it adds to the interface if the network
+	// configures none. Gateways are the gateways in their subnets.
 	Own      []netip.Prefix
 	Gateways []netip.Addr
-	// Witnesses are addresses of others on the VLAN. Who hears nobody there takes itself for cut
-	// off, and takes no address from anybody.
+	// Witnesses are addresses of other hosts on the VLAN, which are probed as well. A replica that receives no frame
+	// considers itself isolated, and claims nothing.
 	Witnesses []netip.Addr
-	// ReadyURLs are asked whether the proxy is ready: each has to answer with 200.
+	// ReadyURLs are requested to determine whether the proxy is ready: each must return 200. Without any, it is ready.
 	ReadyURLs []string
-	// Lease is its name, Leases the client for its namespace.
+	// Lease is the name of the Lease, Leases the client for its namespace.
 	Lease  string
 	Leases coordinationclient.LeaseInterface
-	// File keeps who the other instances are, across a restart; empty for none.
+	// File is the state file, which keeps the peers' MAC addresses across restarts; empty means none.
 	File string
-	// Log is where what happens goes.
+	// Log is the logger.
 	Log *slog.Logger
 }
 
-// Holder holds addresses by turns with others.
+// A Holder adds the floating addresses to this replica's interface while this replica holds them, and removes them
+// otherwise.
 type Holder struct {
 	Options
 
-	mu      sync.Mutex // guards machine and failure
-	machine *machine
-	failure string // why the API server did not do what it was asked
+	mu      sync.Mutex // guards machine and failure; Run, the only writer of machine, reads it without mu
+	machine *stateMachine
+	failure string // last error of a request to the API server; empty after a success
 
-	device *device
-	lease  *leaseClient
-	kept   map[string]mac // what the file has
+	device     *device
+	lease      *leaseClient
+	savedPeers map[string]mac // content of the state file
 }
 
-// requestDeadline bounds one request to the API server.
+// requestDeadline is the timeout of one request to the API server.
 const requestDeadline = 2 * time.Second
 
-// New opens the device. The caller runs the holder once, which closes it.
+// New opens the device and reads the state file. The caller must call Run once, which closes the device.
 func New(o Options) (*Holder, error) {
-	d, err := openDevice(o.Device, o.Addresses, own{o.Own, o.Gateways}, o.Lifetime)
+	d, err := openDevice(o.Device, o.Addresses, ownAddresses{o.Own, o.Gateways}, o.Lifetime)
 	if err != nil {
 		return nil, err
 	}
 	h := &Holder{
 		Options: o, device: d,
 		lease: &leaseClient{client: o.Leases, name: o.Lease, identity: o.Identity, self: d.self, duration: o.LeaseDuration, requestDeadline: requestDeadline},
-		machine: &machine{
+		machine: &stateMachine{
 			Timing: o.Timing, identity: o.Identity, self: d.self, addresses: o.Addresses,
 			ready: len(o.ReadyURLs) == 0, conflicts: map[string]int{"peer": 0, "stranger": 0},
 		},
 	}
-	if err := errors.Join(d.configureOwn(), d.route(), h.recall()); err != nil {
+	if err := errors.Join(d.configureOwn(), d.routeReplies(), h.restore()); err != nil {
 		return nil, errors.Join(err, d.close())
 	}
 	return h, nil
 }
 
-// recall reads the file, and looks whether the address is there.
-func (h *Holder) recall() error {
+// restore continues from a previous process: it reads the state file, and adopts the address if the interface has it.
+func (h *Holder) restore() error {
 	if h.File != "" {
 		data, err := atomicfile.Read(h.File)
 		var texts map[string]string
@@ -113,30 +114,30 @@ func (h *Holder) recall() error {
 			atomicfile.SetAside(h.Log, h.File, err)
 			texts = nil
 		}
-		h.kept = map[string]mac{}
+		h.savedPeers = map[string]mac{}
 		for name, text := range texts {
 			if address, ok := parseMAC(text); ok {
-				h.kept[name] = address
+				h.savedPeers[name] = address
 			}
 		}
-		if len(h.kept) > 0 {
-			h.machine.recall(h.kept)
+		if len(h.savedPeers) > 0 {
+			h.machine.restorePeers(h.savedPeers)
 		}
 	}
-	there, err := h.device.has()
+	has, err := h.device.hasAddress()
 	if err != nil {
 		return err
 	}
-	if there {
-		h.machine.adopt(time.Now())
+	if has {
+		h.machine.adoptAddress(time.Now())
 		h.Log.Info("the address is configured by a previous process", "addresses", h.Addresses)
 	}
 	return nil
 }
 
-// keep writes who the other instances are, if that has changed.
-func (h *Holder) keep(macs map[string]mac) {
-	if h.File == "" || maps.Equal(macs, h.kept) {
+// savePeers writes the replicas' MAC addresses to the state file if they have changed.
+func (h *Holder) savePeers(macs map[string]mac) {
+	if h.File == "" || maps.Equal(macs, h.savedPeers) {
 		return
 	}
 	texts := map[string]string{}
@@ -151,95 +152,95 @@ func (h *Holder) keep(macs map[string]mac) {
 		h.Log.Warn("writing the peer state file failed", "err", err)
 		return
 	}
-	h.kept = maps.Clone(macs)
+	h.savedPeers = maps.Clone(macs)
 }
 
-// Run holds the address by turns until the context ends, or something fails that nothing here
-// can mend. It leaves no address behind.
+// Run takes part in holding the address until the context ends or an unrecoverable error occurs. It removes the address
+// before it returns.
 func (h *Holder) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, h.device.remove()) }()
-	inner, cancel := context.WithCancel(context.WithoutCancel(ctx)) // who ends has a few words to say
+	inner, cancel := context.WithCancel(context.WithoutCancel(ctx)) // to hand over the address after ctx has ended
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer func() { err = errors.Join(err, h.device.close()) }()
 	defer cancel()
 
-	frames, changes, readiness, outcomes, failed := make(chan heard, 64), make(chan news), make(chan bool), make(chan outcome, 1), make(chan error, 1)
+	frames, leaseEvents, readiness, results, failed := make(chan parsedFrame, 64), make(chan leaseEvent), make(chan bool), make(chan requestResult, 1), make(chan error, 1)
 	all.Go(func() {
-		failed <- h.device.listen(inner, func(f heard) { send(inner, frames, f) })
+		failed <- h.device.receive(inner, func(f parsedFrame) { send(inner, frames, f) })
 	})
-	all.Go(func() { h.lease.follow(inner, func(n news) { send(inner, changes, n) }) })
+	all.Go(func() { h.lease.watch(inner, func(e leaseEvent) { send(inner, leaseEvents, e) }) })
 	if len(h.ReadyURLs) > 0 {
 		all.Go(func() {
 			checkReady(inner, h.ReadyURLs, h.ProbeInterval, func(ready bool) { send(inner, readiness, ready) })
 		})
 	}
-	busy := false // with a request
-	perform := func(do todo) error {
-		if do.ask != nothing && !busy {
-			busy = true
-			decided := h.machine.lease
-			all.Go(func() { outcomes <- h.lease.do(inner, do.ask, decided) })
+	requestPending := false
+	perform := func(do actions) error {
+		if do.request != noRequest && !requestPending {
+			requestPending = true
+			observed := h.machine.lease
+			all.Go(func() { results <- h.lease.do(inner, do.request, observed) })
 		}
 		return h.perform(do)
 	}
 	tick := time.NewTicker(h.ProbeInterval)
 	defer tick.Stop()
-	ending := ctx.Done()
+	running := ctx.Done() // nil while terminating
 	var linger <-chan time.Time
 	for {
-		var do todo
+		var do actions
 		ticked := false
 		select {
-		case <-ending:
-			ending, linger = nil, time.After(h.Linger)
-			h.change(func(m *machine, _ time.Time) todo { m.ending = true; return todo{} })
+		case <-running:
+			running, linger = nil, time.After(h.Linger)
+			h.update(func(m *stateMachine, _ time.Time) actions { m.terminating = true; return actions{} })
 		case <-linger:
 			return nil
 		case err := <-failed:
 			return err
 		case f := <-frames:
-			do = h.change(func(m *machine, now time.Time) todo { return m.hear(now, f) })
-		case n := <-changes:
-			h.note(n.err)
-			h.change(func(m *machine, now time.Time) todo {
-				m.follow(now, n.following)
-				if n.lease != nil {
-					m.see(now, n.asked, *n.lease)
+			do = h.update(func(m *stateMachine, now time.Time) actions { return m.handleFrame(now, f) })
+		case e := <-leaseEvents:
+			h.setFailure(e.err)
+			h.update(func(m *stateMachine, now time.Time) actions {
+				m.setWatching(now, e.watching)
+				if e.lease != nil {
+					m.setLease(now, e.readAt, *e.lease)
 				}
-				return todo{}
+				return actions{}
 			})
 		case ready := <-readiness:
-			h.Log.Info("the proxy's readiness", "ready", ready)
-			h.change(func(m *machine, now time.Time) todo { m.setReady(now, ready); return todo{} })
-		case o := <-outcomes:
-			busy = false
-			h.note(o.err)
-			do = h.change(func(m *machine, now time.Time) todo { return m.done(now, o) })
+			h.Log.Info("the proxy's readiness changed", "ready", ready)
+			h.update(func(m *stateMachine, now time.Time) actions { m.setReady(now, ready); return actions{} })
+		case r := <-results:
+			requestPending = false
+			h.setFailure(r.err)
+			do = h.update(func(m *stateMachine, now time.Time) actions { return m.handleResult(now, r) })
 		case <-tick.C:
 			ticked = true
 		}
 		if ticked {
-			if err := h.beat(); err != nil {
+			if err := h.tick(); err != nil {
 				return err
 			}
 		}
 		if err := perform(do); err != nil {
 			return err
 		}
-		do = h.change((*machine).decide)
+		do = h.update((*stateMachine).decide)
 		do.announce = do.announce && (ticked || do.claim)
 		if err := perform(do); err != nil {
 			return err
 		}
-		h.keep(h.machine.lease.macs)
-		if ending == nil && !busy && h.done() {
+		h.savePeers(h.machine.lease.macs)
+		if running == nil && !requestPending && h.handedOver() {
 			return nil
 		}
 	}
 }
 
-// send sends unless the context ends.
+// send sends a value, or returns without sending it when the context ends.
 func send[T any](ctx context.Context, to chan<- T, value T) {
 	select {
 	case to <- value:
@@ -247,28 +248,27 @@ func send[T any](ctx context.Context, to chan<- T, value T) {
 	}
 }
 
-// change asks the machine.
-func (h *Holder) change(of func(*machine, time.Time) todo) todo {
+// update calls a method of the state machine with mu held, and returns its actions.
+func (h *Holder) update(method func(*stateMachine, time.Time) actions) actions {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return of(h.machine, time.Now())
+	return method(h.machine, time.Now())
 }
 
-// done reports whether there is nothing left to do for who ends: nobody is waited for that could
-// take over.
-func (h *Holder) done() bool {
+// handedOver returns whether a terminating replica need not wait any longer: it has released the Lease, and a peer has
+// claimed the address or there is no peer; or the API server is away.
+func (h *Holder) handedOver() bool {
 	m := h.machine
-	return m.lease.holder != m.identity && (!m.holding || len(m.peers()) == 0) || m.failed
+	return m.lease.holder != m.identity && (!m.holding || len(m.peers()) == 0) || m.apiFailed
 }
 
-// beat is what is done all the time: looking at the interface, asking the network who has the
-// address, and keeping it.
-func (h *Holder) beat() error {
+// tick reads the state of the interface, confirms the addresses and probes the VLAN.
+func (h *Holder) tick() error {
 	up, err := h.device.up()
 	if err != nil {
 		return err
 	}
-	h.change(func(m *machine, now time.Time) todo { m.setUp(now, up); return todo{} })
+	h.update(func(m *stateMachine, now time.Time) actions { m.setUp(now, up); return actions{} })
 	if !up {
 		return nil
 	}
@@ -286,15 +286,15 @@ func (h *Holder) beat() error {
 	return nil
 }
 
-// perform does what was decided, requests excepted.
-func (h *Holder) perform(do todo) error {
+// perform carries out actions, except requests.
+func (h *Holder) perform(do actions) error {
 	var err error
 	switch {
 	case do.claim:
-		h.Log.Info("holding the address", "addresses", h.Addresses, "because", do.why)
+		h.Log.Info("holding the address", "addresses", h.Addresses, "because", do.reason)
 		err = h.device.confirm()
 	case do.drop:
-		h.Log.Info("releasing the address", "addresses", h.Addresses, "because", do.why)
+		h.Log.Info("releasing the address", "addresses", h.Addresses, "because", do.reason)
 		err = h.device.remove()
 	}
 	if err != nil {
@@ -308,8 +308,8 @@ func (h *Holder) perform(do todo) error {
 	return nil
 }
 
-// note logs why the API server does not do what it was asked, once.
-func (h *Holder) note(err error) {
+// setFailure records the result of a request to the API server, and logs when requests begin to fail or succeed again.
+func (h *Holder) setFailure(err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()

@@ -19,21 +19,21 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// macPrefix begins the annotations of the Lease by which instances know each other: the rest is
-// an instance's name, the value its MAC address on the VLAN.
+// macPrefix is the prefix of the Lease's annotations by which replicas recognize each other on the VLAN: the key is a
+// replica's name, the value its MAC address.
 const macPrefix = "mac." + v1alpha1.GroupName + "/"
 
-// record is what a Lease says.
-type record struct {
-	holder      string // empty for nobody
-	renewed     string // when, by the holder's clock: only whether it changes matters
+// A leaseRecord is the content of a Lease.
+type leaseRecord struct {
+	holder      string // empty if it has no holder
+	renewed     string // time by the holder's clock; it is only compared for equality
 	transitions int32
-	version     uint64
-	macs        map[string]mac // of instances, by name
+	version     uint64         // resourceVersion
+	macs        map[string]mac // MAC addresses of replicas, by name
 }
 
-func recordOf(l *coordinationv1.Lease) record {
-	r := record{macs: map[string]mac{}}
+func newLeaseRecord(l *coordinationv1.Lease) leaseRecord {
+	r := leaseRecord{macs: map[string]mac{}}
 	if l.Spec.HolderIdentity != nil {
 		r.holder = *l.Spec.HolderIdentity
 	}
@@ -43,7 +43,7 @@ func recordOf(l *coordinationv1.Lease) record {
 	if l.Spec.LeaseTransitions != nil {
 		r.transitions = *l.Spec.LeaseTransitions
 	}
-	r.version, _ = strconv.ParseUint(l.ResourceVersion, 10, 64) // as API servers make them; else no news is late
+	r.version, _ = strconv.ParseUint(l.ResourceVersion, 10, 64) // 0 if it is no number: then no record counts as older
 	for key, value := range l.Annotations {
 		if name, ok := strings.CutPrefix(key, macPrefix); ok {
 			if address, ok := parseMAC(value); ok {
@@ -54,7 +54,7 @@ func recordOf(l *coordinationv1.Lease) record {
 	return r
 }
 
-// leaseClient changes the Lease.
+// A leaseClient reads, watches and updates the Lease.
 type leaseClient struct {
 	client          coordinationclient.LeaseInterface
 	name, identity  string
@@ -63,68 +63,70 @@ type leaseClient struct {
 	requestDeadline time.Duration
 
 	mu   sync.Mutex
-	last *coordinationv1.Lease // as it was read or written last; nil before
+	last *coordinationv1.Lease // as last read or written; nil before the first read
 }
 
-// errTaken says that somebody else was faster.
-var errTaken = errors.New("another replica has the Lease")
+// errLeaseHeld is the error of a request that was not granted because this replica does not have the Lease.
+var errLeaseHeld = errors.New("another replica has the Lease")
 
-// do makes a request, decided on what the Lease was.
-func (c *leaseClient) do(ctx context.Context, r request, decided record) outcome {
-	o := outcome{request: r, started: time.Now()}
+// do carries out a request. observed is the record on which the request was decided.
+func (c *leaseClient) do(ctx context.Context, r request, observed leaseRecord) requestResult {
+	res := requestResult{request: r, started: time.Now()}
 	ctx, cancel := context.WithTimeout(ctx, c.requestDeadline)
 	defer cancel()
-	lease, err := c.change(ctx, r == take, func(l *coordinationv1.Lease) error { return c.edit(l, r, decided, o.started) })
+	lease, err := c.update(ctx, r == acquire, func(l *coordinationv1.Lease) error { return c.modify(l, r, observed, res.started) })
 	switch {
-	case errors.Is(err, errTaken):
-		o.lease = recordOf(lease)
+	case errors.Is(err, errLeaseHeld):
+		res.lease = newLeaseRecord(lease)
 	case err != nil:
-		o.err = err
+		res.err = err
 	default:
-		o.lease, o.granted = recordOf(lease), true
+		res.lease, res.granted = newLeaseRecord(lease), true
 	}
-	return o
+	return res
 }
 
-// edit does to a Lease what a request is for.
-func (c *leaseClient) edit(l *coordinationv1.Lease, r request, decided record, at time.Time) error {
-	now := recordOf(l)
-	mine := now.holder == c.identity
+// modify applies a request to a Lease. For renew, it returns errLeaseHeld unless this replica is the holder. For acquire,
+// it returns errLeaseHeld if another replica has acquired or renewed the Lease since observed.
+func (c *leaseClient) modify(l *coordinationv1.Lease, r request, observed leaseRecord, at time.Time) error {
+	current := newLeaseRecord(l)
+	isHolder := current.holder == c.identity
 	switch r {
-	case take:
-		if !mine && now.holder != "" && (now.holder != decided.holder || now.renewed != decided.renewed) {
-			return errTaken
+	case acquire:
+		if !isHolder && current.holder != "" && (current.holder != observed.holder || current.renewed != observed.renewed) {
+			return errLeaseHeld
 		}
-		c.hold(l, at, !mine)
+		c.setHolder(l, at, !isHolder)
 	case renew:
-		if !mine {
-			return errTaken
+		if !isHolder {
+			return errLeaseHeld
 		}
-		c.hold(l, at, false)
+		c.setHolder(l, at, false)
 	case release:
-		if mine {
+		if isHolder {
 			l.Spec.HolderIdentity = nil
 		}
-	case register, nothing:
+	case register, noRequest:
 	}
 	metav1.SetMetaDataAnnotation(&l.ObjectMeta, macPrefix+c.identity, c.self.String())
 	return nil
 }
 
-// hold makes the Lease ours, anew or as it was.
-func (c *leaseClient) hold(l *coordinationv1.Lease, at time.Time, anew bool) {
+// setHolder makes this replica the holder of the Lease and renews it. transition is whether it was not the holder
+// before.
+func (c *leaseClient) setHolder(l *coordinationv1.Lease, at time.Time, transition bool) {
 	now := metav1.NewMicroTime(at)
 	l.Spec.HolderIdentity, l.Spec.RenewTime = &c.identity, &now
 	l.Spec.LeaseDurationSeconds = new(int32(c.duration / time.Second)) //nolint:gosec // seconds to minutes
-	if anew {
+	if transition {
 		l.Spec.AcquireTime = &now
-		l.Spec.LeaseTransitions = new(recordOf(l).transitions + 1)
+		l.Spec.LeaseTransitions = new(newLeaseRecord(l).transitions + 1)
 	}
 }
 
-// change writes the Lease, provided that nobody else does between. With fresh, it is read before
-// in any case. With errTaken it returns what there is.
-func (c *leaseClient) change(ctx context.Context, fresh bool, change func(*coordinationv1.Lease) error) (*coordinationv1.Lease, error) {
+// update changes and writes the Lease, and retries after a conflict. It uses the last known Lease, or if fresh is true
+// reads it first. If change returns an error for the current Lease, update returns that Lease and the error.
+func (c *leaseClient) update(ctx context.Context, fresh bool, change func(*coordinationv1.Lease) error) (*coordinationv1.Lease, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
@@ -137,7 +139,7 @@ func (c *leaseClient) change(ctx context.Context, fresh bool, change func(*coord
 		}
 		next := c.last.DeepCopy()
 		if err := change(next); err != nil {
-			if !fresh { // it may be so no longer
+			if !fresh { // c.last may be outdated
 				fresh = true
 				continue
 			}
@@ -156,7 +158,7 @@ func (c *leaseClient) change(ctx context.Context, fresh bool, change func(*coord
 	}
 }
 
-// read reads the Lease, which is made if it is not there.
+// read returns the Lease, and creates it if it does not exist.
 func (c *leaseClient) read(ctx context.Context) (*coordinationv1.Lease, error) {
 	l, err := c.client.Get(ctx, c.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -171,67 +173,66 @@ func (c *leaseClient) read(ctx context.Context) (*coordinationv1.Lease, error) {
 	return l, nil
 }
 
-// news is of the Lease.
-type news struct {
-	following bool
-	lease     *record   // nil for nothing new of it
-	asked     time.Time // when the Lease was asked for; zero for a change
-	err       error     // why it is not followed
+// A leaseEvent is a new state of the Lease, or of the watch of it.
+type leaseEvent struct {
+	watching bool
+	lease    *leaseRecord // nil if the watch failed
+	readAt   time.Time    // when the read that returned lease was started; zero if lease comes from the watch
+	err      error        // why the watch failed
 }
 
 const (
-	// watchFor is for how long the API server is asked to send changes in one request: who is cut
-	// off from it finds out by then.
-	watchFor = 30 * time.Second
-	// watchGap is the time between two such requests where one failed.
-	watchGap = time.Second
+	// watchTimeout is the timeout of one watch request, by which a lost connection to the API server is detected.
+	watchTimeout = 30 * time.Second
+	// watchRetryInterval is the time before the watch is retried after an error.
+	watchRetryInterval = time.Second
 )
 
-// follow sends news until the context ends.
-func (c *leaseClient) follow(ctx context.Context, send func(news)) {
+// watch reads and watches the Lease, and sends events until the context ends.
+func (c *leaseClient) watch(ctx context.Context, send func(leaseEvent)) {
 	for ctx.Err() == nil {
-		err := c.followOnce(ctx, send)
+		err := c.watchOnce(ctx, send)
 		if ctx.Err() != nil {
 			return
 		}
 		if err != nil {
-			send(news{err: err})
+			send(leaseEvent{err: err})
 			select {
 			case <-ctx.Done():
-			case <-time.After(watchGap):
+			case <-time.After(watchRetryInterval):
 			}
 		}
 	}
 }
 
-// followOnce sends news for as long as the API server sends changes.
-func (c *leaseClient) followOnce(ctx context.Context, send func(news)) error {
-	ctx, cancel := context.WithTimeout(ctx, watchFor+2*c.requestDeadline)
+// watchOnce reads the Lease and sends events until one watch request ends.
+func (c *leaseClient) watchOnce(ctx context.Context, send func(leaseEvent)) error {
+	ctx, cancel := context.WithTimeout(ctx, watchTimeout+2*c.requestDeadline)
 	defer cancel()
-	asked := time.Now()
-	reading, done := context.WithTimeout(ctx, c.requestDeadline)
-	l, err := c.read(reading)
-	done()
+	readAt := time.Now()
+	readCtx, cancelRead := context.WithTimeout(ctx, c.requestDeadline)
+	l, err := c.read(readCtx)
+	cancelRead()
 	if err != nil {
 		return err
 	}
-	seconds := int64(watchFor / time.Second)
+	seconds := int64(watchTimeout / time.Second)
 	changes, err := c.client.Watch(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, c.name).String(), ResourceVersion: l.ResourceVersion, TimeoutSeconds: &seconds,
 	})
 	if err != nil {
-		return fmt.Errorf("following Lease %s: %w", c.name, err)
+		return fmt.Errorf("watching Lease %s: %w", c.name, err)
 	}
 	defer changes.Stop()
-	now := recordOf(l)
-	send(news{following: true, lease: &now, asked: asked})
+	current := newLeaseRecord(l)
+	send(leaseEvent{watching: true, lease: &current, readAt: readAt})
 	for change := range changes.ResultChan() {
 		l, ok := change.Object.(*coordinationv1.Lease)
 		if !ok || change.Type == watch.Deleted {
-			return nil // expired, or deleted: read it again
+			return nil // the watch failed or the Lease was deleted: read it again
 		}
-		now := recordOf(l)
-		send(news{following: true, lease: &now})
+		current := newLeaseRecord(l)
+		send(leaseEvent{watching: true, lease: &current})
 	}
 	return nil
 }

@@ -10,27 +10,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownTable is the routing table for packets that leave from addresses of own. It belongs to the
-// pod's network namespace, where CNI's plugin sbr, which uses such tables as well, has not run.
+// ownTable is the routing table for packets from own addresses, in the pod's network namespace. It cannot conflict with
+// tables of the CNI plugin sbr, which is not used on networks that configure no addresses.
 const ownTable = 100
 
-// ownPriority is the priority of the rules that lead there. With the next free one, which is the
-// default, the kernel would accept the same rule again and again.
+// ownPriority is the priority of the rules that select ownTable. Without a priority, the kernel would use the next free
+// one and add the same rule again each time.
 const ownPriority = 1000
 
-// own is what the network does not configure: the instance's own addresses on the VLAN, and the
-// gateways by which replies to clients beyond the VLAN leave.
-type own struct {
+// ownAddresses are the replica's own addresses on a VLAN that configures none, and the gateways for replies to clients
+// beyond the VLAN.
+type ownAddresses struct {
 	addresses []netip.Prefix
 	gateways  []netip.Addr
 }
 
-// configureOwn adds the instance's own addresses, and routes what leaves from them by the VLAN. It
-// takes CAP_NET_ADMIN. It is done again and again: an interface that goes down loses its routes,
-// and its addresses of IPv6.
+// configureOwn adds the replica's own addresses, and routes packets from them by the VLAN. It is repeated, because an
+// interface that goes down loses its routes and IPv6 addresses. It requires CAP_NET_ADMIN.
 func (d *device) configureOwn() error {
 	for _, p := range d.own.addresses {
-		// No duplicate address detection: for a second or two nothing could listen on the address.
+		// Without NODAD, no socket could listen on the address until duplicate address detection ends, after 1 to 2
+		// seconds.
 		address := &netlink.Addr{IPNet: ipNet(p), Flags: unix.IFA_F_NODAD}
 		if err := netlink.AddrReplace(d.link, address); err != nil {
 			return fmt.Errorf("adding %s to %s: %w; the container needs the capability NET_ADMIN", p, d.name, err)
@@ -42,7 +42,7 @@ func (d *device) configureOwn() error {
 	return nil
 }
 
-// routeOwn fills the table that packets from an address are routed by.
+// routeOwn adds the rule that selects ownTable for packets from an address, and the routes of the table.
 func (d *device) routeOwn(p netip.Prefix) error {
 	rule := ruleFrom(p.Addr(), ownTable)
 	rule.Priority = ownPriority

@@ -7,28 +7,28 @@ import (
 )
 
 const (
-	// readyTimeout bounds one question.
+	// readyTimeout limits one request.
 	readyTimeout = time.Second
-	// readyTimes is how often in a row it has to be answered in a new way.
-	readyTimes = 2
+	// readyThreshold is the number of equal results in a row after which a change counts.
+	readyThreshold = 2
 )
 
-// checkReady asks URLs whether the proxy is ready, and reports when that changes, until the
-// context ends. Before the first report it is not.
-func checkReady(ctx context.Context, urls []string, every time.Duration, report func(bool)) {
+// checkReady requests the URLs every interval until the context ends, and reports each change of the proxy's readiness.
+// The proxy counts as not ready before the first report.
+func checkReady(ctx context.Context, urls []string, interval time.Duration, report func(bool)) {
 	client := &http.Client{Timeout: readyTimeout}
 	defer client.CloseIdleConnections()
-	tick := time.NewTicker(every)
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
-	was, times := false, 0
+	ready, differing := false, 0 // last report, and number of results since that differ from it
 	for {
-		times++
-		if askReady(ctx, client, urls) == was {
-			times = 0
+		differing++
+		if allReady(ctx, client, urls) == ready {
+			differing = 0
 		}
-		if times == readyTimes {
-			was, times = !was, 0
-			report(was)
+		if differing == readyThreshold {
+			ready, differing = !ready, 0
+			report(ready)
 		}
 		select {
 		case <-ctx.Done():
@@ -38,7 +38,8 @@ func checkReady(ctx context.Context, urls []string, every time.Duration, report 
 	}
 }
 
-func askReady(ctx context.Context, client *http.Client, urls []string) bool {
+// allReady returns whether all URLs return 200.
+func allReady(ctx context.Context, client *http.Client, urls []string) bool {
 	for _, url := range urls {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 		if err != nil {

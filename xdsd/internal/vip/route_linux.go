@@ -10,11 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// route has answers from the addresses leave as those from the interface's own addresses do. Where
-// these have a routing table of theirs, as CNI's plugin sbr gives them by a rule for each, so do
-// ours: by the main table they would leave by the network of the pods. The rules stay, and mean
-// nothing while the addresses are elsewhere. It takes CAP_NET_ADMIN.
-func (d *device) route() error {
+// routeReplies makes replies from floating addresses use the routing table of the interface's own addresses, if a rule
+// selects one for these, as the CNI plugin sbr adds. By the main table, replies would leave through the pod network.
+// The rules stay; they have no effect while the addresses are on another replica. It requires CAP_NET_ADMIN.
+func (d *device) routeReplies() error {
 	own, err := netlink.AddrList(d.link, netlink.FAMILY_ALL)
 	if err != nil {
 		return fmt.Errorf("listing the addresses of %s: %w", d.name, err)
@@ -23,21 +22,21 @@ func (d *device) route() error {
 	if err != nil {
 		return fmt.Errorf("listing the routing rules: %w", err)
 	}
-	from := map[netip.Addr]int{} // the table of an address
+	tables := map[netip.Addr]int{} // routing tables by source address
 	for i := range rules {
 		if src := rules[i].Src; src != nil {
 			if a, ok := netip.AddrFromSlice(src.IP); ok {
-				from[a.Unmap()] = rules[i].Table
+				tables[a.Unmap()] = rules[i].Table
 			}
 		}
 	}
 	for _, a := range d.addresses {
-		if from[a] != 0 {
-			continue // of a former process
+		if tables[a] != 0 {
+			continue // a previous process has added the rule
 		}
-		for _, there := range own {
-			other, _ := netip.AddrFromSlice(there.IP)
-			table := from[other.Unmap()]
+		for _, configured := range own {
+			other, _ := netip.AddrFromSlice(configured.IP)
+			table := tables[other.Unmap()]
 			if table == 0 || other.Unmap().Is4() != a.Is4() {
 				continue
 			}
@@ -50,7 +49,7 @@ func (d *device) route() error {
 	return nil
 }
 
-// ruleFrom is a rule by which packets from an address are routed by a table.
+// ruleFrom returns a rule that selects a routing table for packets from an address.
 func ruleFrom(a netip.Addr, table int) *netlink.Rule {
 	rule := netlink.NewRule()
 	rule.Family, rule.Table, rule.Src = unix.AF_INET, table, ipNet(netip.PrefixFrom(a, a.BitLen()))
@@ -60,7 +59,7 @@ func ruleFrom(a netip.Addr, table int) *netlink.Rule {
 	return rule
 }
 
-// ipNet is a prefix, or an address with the length of one, as netlink takes it.
+// ipNet converts a prefix for netlink.
 func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }

@@ -14,139 +14,149 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// simulation is machines on a network that can be cut in two, with a Lease on an API server that
-// can be out of reach of each. The rules are the real ones; clock, network and server are not.
-// Requests, their replies and changes of the Lease take time, a different one for each machine.
+// A simulation has several replicas with the real state machine, and a simulated clock, VLAN and API server. The VLAN
+// can be partitioned in two sides, and the API server can be unreachable for some replicas. Requests, replies and watch
+// events have random latencies.
 type simulation struct {
-	now    time.Time
-	random *rand.Rand
-	lease  *coordinationv1.Lease
-	backup *coordinationv1.Lease
-	all    []*simulated
-	events []event // that are still to come, in no order
-	log    []string
+	now      time.Time
+	random   *rand.Rand
+	lease    *coordinationv1.Lease
+	backup   *coordinationv1.Lease
+	replicas []*replica
+	events   []event // future events, unsorted
+	log      []string
 }
 
-// event is something on its way.
+// An event calls a function at a future time.
 type event struct {
-	at time.Time
-	do func()
+	at  time.Time
+	run func()
 }
 
-type simulated struct {
-	*machine
+// A replica is a simulated replica of the proxy.
+type replica struct {
+	*stateMachine
 
-	client  *leaseClient
-	running bool
-	side    int  // of the VLAN
-	api     bool // within reach
-	has     bool // the address
-	expires time.Time
-	nextAt  time.Time // of its ticker
-	busy    bool      // with a request
-	process int       // which of its processes runs: news for another gets lost
-	watched string    // version of the Lease of which it has been told, or is about to be
-	newsAt  time.Time // when it is told of the last one: changes come in order
+	client         *leaseClient
+	running        bool
+	side           int       // side of the VLAN, 0 or 1
+	apiReachable   bool      // it can reach the API server
+	hasAddress     bool      // the kernel has the address, also after the process ended
+	expires        time.Time // when the kernel removes the address
+	nextTick       time.Time
+	requestPending bool
+	process        int       // number of the current process; events for previous ones are dropped
+	watchedVersion string    // resourceVersion of the last watch event that was scheduled; empty while it does not watch
+	watchEventAt   time.Time // when the last scheduled watch event arrives; later ones arrive after it
 }
 
 const step = 10 * time.Millisecond
 
-func newSimulation(seed uint64, instances int) *simulation {
+func newSimulation(seed uint64, replicas int) *simulation {
 	s := &simulation{now: start, random: rand.New(rand.NewPCG(seed, 1)), lease: &coordinationv1.Lease{}}
 	s.lease.ResourceVersion = "1"
-	for n := range instances {
-		i := &simulated{api: true}
+	for n := range replicas {
+		i := &replica{apiReachable: true}
 		i.client = &leaseClient{identity: fmt.Sprint("proxy-", n), self: mac{2, 0, 0, 0, 0, byte(n + 1)}, duration: testTiming.LeaseDuration}
-		s.all = append(s.all, i)
+		s.replicas = append(s.replicas, i)
 		s.start(i, nil)
 	}
 	return s
 }
 
-// start starts a process, which may have been there before.
-func (s *simulation) start(i *simulated, macs map[string]mac) {
-	i.machine = &machine{Timing: testTiming, identity: i.client.identity, self: i.client.self, addresses: []netip.Addr{test4}, ready: true, conflicts: map[string]int{}}
-	i.running, i.busy, i.watched = true, false, ""
+// start starts a replica's process. macs is the content of its state file, and nil if it has none.
+func (s *simulation) start(i *replica, macs map[string]mac) {
+	i.stateMachine = &stateMachine{Timing: testTiming, identity: i.client.identity, self: i.client.self, addresses: []netip.Addr{test4}, ready: true, conflicts: map[string]int{}}
+	i.running, i.requestPending, i.watchedVersion = true, false, ""
 	i.process++
 	if macs != nil {
-		i.recall(macs)
+		i.restorePeers(macs)
 	}
-	if i.has {
-		i.adopt(s.now)
+	if i.hasAddress {
+		i.adoptAddress(s.now)
 	}
-	i.nextAt = s.now.Add(time.Duration(s.random.IntN(500)) * time.Millisecond)
+	i.nextTick = s.now.Add(time.Duration(s.random.IntN(500)) * time.Millisecond)
 }
 
-func (s *simulation) hear(from *simulated, h heard, by func(*simulated) bool) {
-	for _, i := range s.all {
-		if i != from && i.running && i.up && i.side == from.side && from.up && by(i) {
-			s.perform(i, i.hear(s.now, h))
+// broadcast delivers a frame to the other running replicas on the same side of the VLAN for which receives returns
+// true.
+func (s *simulation) broadcast(from *replica, f parsedFrame, receives func(*replica) bool) {
+	for _, i := range s.replicas {
+		if i != from && i.running && i.up && i.side == from.side && from.up && receives(i) {
+			s.perform(i, i.handleFrame(s.now, f))
 		}
 	}
 }
 
-func everybody(*simulated) bool { return true }
+func everyReplica(*replica) bool { return true }
 
-func (s *simulation) perform(i *simulated, do todo) {
+// perform carries out a replica's actions.
+func (s *simulation) perform(i *replica, do actions) {
 	switch {
 	case do.claim:
-		s.note("%s claims: %s", i.identity, do.why)
-		i.has, i.expires = true, s.now.Add(i.Lifetime)
+		s.logf("%s claims: %s", i.identity, do.reason)
+		i.hasAddress, i.expires = true, s.now.Add(i.Lifetime)
 	case do.drop:
-		s.note("%s drops: %s", i.identity, do.why)
-		i.has = false
+		s.logf("%s drops: %s", i.identity, do.reason)
+		i.hasAddress = false
 	}
 	if do.announce {
-		s.hear(i, heard{By: i.self, Address: test4, Leased: i.leased(s.now)}, everybody)
+		s.broadcast(i, parsedFrame{Sender: i.self, Address: test4, Leased: i.leased(s.now)}, everyReplica)
 	}
-	if do.ask != nothing && !i.busy {
-		s.request(i, do.ask)
+	if do.request != noRequest && !i.requestPending {
+		s.request(i, do.request)
 	}
 }
 
-// request is carried out by the API server after a while, and answered after another. It fails where
-// the API server is out of reach, be it for the reply, when the Lease is written nevertheless.
-func (s *simulation) request(i *simulated, r request) {
-	i.busy = true
-	o, decided := outcome{request: r, started: s.now}, i.lease
+// request makes the API server carry out a request after one latency, and the reply arrive after another. If the API
+// server is unreachable or the reply is lost, the replica gets an error after requestDeadline; in the second case the
+// Lease was written nevertheless.
+func (s *simulation) request(i *replica, r request) {
+	i.requestPending = true
+	result, observed := requestResult{request: r, started: s.now}, i.lease
 	s.after(i, s.latency(), func() {
-		if !i.api {
-			s.after(i, requestDeadline, func() { s.answer(i, outcome{request: r, started: o.started, err: fmt.Errorf("out of reach")}) })
+		if !i.apiReachable {
+			s.after(i, requestDeadline, func() {
+				s.reply(i, requestResult{request: r, started: result.started, err: fmt.Errorf("unreachable")})
+			})
 			return
 		}
 		next := s.lease.DeepCopy()
-		if err := i.client.edit(next, r, decided, o.started); err == nil {
-			o.granted = true
+		if err := i.client.modify(next, r, observed, result.started); err == nil {
+			result.granted = true
 			s.write(next)
 		}
-		o.lease = recordOf(s.lease)
-		s.note("%s asks for %s: %t", i.identity, r, o.granted)
+		result.lease = newLeaseRecord(s.lease)
+		s.logf("%s requests %s, granted: %t", i.identity, r, result.granted)
 		if s.random.IntN(50) == 0 {
-			s.note("the reply to %s gets lost", i.identity)
-			s.after(i, requestDeadline, func() { s.answer(i, outcome{request: r, started: o.started, err: fmt.Errorf("no reply")}) })
+			s.logf("the reply to %s is lost", i.identity)
+			s.after(i, requestDeadline, func() {
+				s.reply(i, requestResult{request: r, started: result.started, err: fmt.Errorf("no reply")})
+			})
 			return
 		}
-		s.after(i, s.latency(), func() { s.answer(i, o) })
+		s.after(i, s.latency(), func() { s.reply(i, result) })
 	})
 }
 
-func (s *simulation) answer(i *simulated, o outcome) {
-	i.busy = false
-	if o.err != nil && !i.api {
-		i.follow(s.now, false)
-		i.watched = ""
+// reply delivers the result of a request to a replica.
+func (s *simulation) reply(i *replica, result requestResult) {
+	i.requestPending = false
+	if result.err != nil && !i.apiReachable {
+		i.setWatching(s.now, false)
+		i.watchedVersion = ""
 	}
-	s.perform(i, i.done(s.now, o))
+	s.perform(i, i.handleResult(s.now, result))
 }
 
-// write makes a Lease the one that the API server has.
+// write replaces the Lease on the API server and increments its version.
 func (s *simulation) write(next *coordinationv1.Lease) {
 	version, _ := strconv.Atoi(s.lease.ResourceVersion)
 	next.ResourceVersion = strconv.Itoa(version + 1)
 	s.lease = next
 }
 
-// latency is that of half a request, or of the news of a change.
+// latency returns a random latency of a request, a reply or a watch event.
 func (s *simulation) latency() time.Duration {
 	if s.random.IntN(10) == 0 {
 		return time.Duration(s.random.IntN(1500)) * time.Millisecond
@@ -154,63 +164,63 @@ func (s *simulation) latency() time.Duration {
 	return time.Duration(s.random.IntN(50)) * time.Millisecond
 }
 
-// after has something happen to a process later, if it is still there.
-func (s *simulation) after(i *simulated, d time.Duration, do func()) {
+// after calls a function after a delay, if the replica's current process still runs then.
+func (s *simulation) after(i *replica, d time.Duration, run func()) {
 	process := i.process
 	s.events = append(s.events, event{s.now.Add(d), func() {
 		if i.running && i.process == process {
-			do()
+			run()
 		}
 	}})
 }
 
-// happen has everything happen that is due.
-func (s *simulation) happen() {
-	for n := 0; n < len(s.events); n++ { // more may come
+// runEvents runs all events that are due. Events can add events.
+func (s *simulation) runEvents() {
+	for n := 0; n < len(s.events); n++ {
 		if e := s.events[n]; !s.now.Before(e.at) {
 			s.events = slices.Delete(s.events, n, n+1)
 			n--
-			e.do()
+			e.run()
 		}
 	}
 }
 
-// follow has news of the Lease be on its way to those that follow it.
-func (s *simulation) follow(i *simulated) {
-	if !i.api || i.watched == s.lease.ResourceVersion {
+// watchLease schedules a watch event for a replica if the Lease has changed.
+func (s *simulation) watchLease(i *replica) {
+	if !i.apiReachable || i.watchedVersion == s.lease.ResourceVersion {
 		return
 	}
-	asked := time.Time{}
-	if i.watched == "" {
-		asked = s.now
+	readAt := time.Time{}
+	if i.watchedVersion == "" {
+		readAt = s.now
 	}
-	i.watched = s.lease.ResourceVersion
-	i.newsAt = latest(i.newsAt, s.now.Add(s.latency()))
-	r := recordOf(s.lease)
-	s.after(i, i.newsAt.Sub(s.now), func() {
-		i.follow(s.now, true)
-		i.see(s.now, asked, r)
+	i.watchedVersion = s.lease.ResourceVersion
+	i.watchEventAt = latest(i.watchEventAt, s.now.Add(s.latency()))
+	r := newLeaseRecord(s.lease)
+	s.after(i, i.watchEventAt.Sub(s.now), func() {
+		i.setWatching(s.now, true)
+		i.setLease(s.now, readAt, r)
 	})
 }
 
-// step lets time go on.
+// step advances the clock by one step.
 func (s *simulation) step() {
 	s.now = s.now.Add(step)
-	s.happen()
-	for _, i := range s.all {
-		if i.has && s.now.After(i.expires) {
-			i.has = false // the kernel's doing
+	s.runEvents()
+	for _, i := range s.replicas {
+		if i.hasAddress && s.now.After(i.expires) {
+			i.hasAddress = false // removed by the kernel
 		}
 		if !i.running {
 			continue
 		}
-		s.follow(i)
-		ticked := !s.now.Before(i.nextAt)
+		s.watchLease(i)
+		ticked := !s.now.Before(i.nextTick)
 		if ticked {
-			i.nextAt = s.now.Add(i.ProbeInterval)
+			i.nextTick = s.now.Add(i.ProbeInterval)
 			i.setUp(s.now, true)
 			if i.holding {
-				i.has, i.expires = true, s.now.Add(i.Lifetime)
+				i.hasAddress, i.expires = true, s.now.Add(i.Lifetime)
 			}
 			s.probe(i)
 		}
@@ -220,84 +230,85 @@ func (s *simulation) step() {
 	}
 }
 
-// probe asks who has the address. Kernels answer, and a machine talks on either side.
-func (s *simulation) probe(i *simulated) {
-	s.perform(i, i.hear(s.now, heard{By: tenantMAC}))
-	s.hear(i, heard{By: i.self}, everybody)
-	for _, other := range s.all {
-		if other != i && other.has && other.side == i.side && (other.up || !other.running) {
-			s.perform(i, i.hear(s.now, heard{By: other.self, Address: test4}))
+// probe delivers a replica's probe and the replies of the kernels that have the address. Each side also has a VM, whose
+// frames show replicas that they are not isolated.
+func (s *simulation) probe(i *replica) {
+	s.perform(i, i.handleFrame(s.now, parsedFrame{Sender: tenantMAC}))
+	s.broadcast(i, parsedFrame{Sender: i.self}, everyReplica)
+	for _, other := range s.replicas {
+		if other != i && other.hasAddress && other.side == i.side && (other.up || !other.running) {
+			s.perform(i, i.handleFrame(s.now, parsedFrame{Sender: other.self, Address: test4}))
 		}
 	}
 }
 
-func (s *simulation) note(format string, args ...any) {
+func (s *simulation) logf(format string, args ...any) {
 	s.log = append(s.log, fmt.Sprintf("%6.2f ", s.now.Sub(start).Seconds())+fmt.Sprintf(format, args...))
 }
 
-// doubled reports whether two on one side of the VLAN have the address.
-func (s *simulation) doubled() bool {
+// duplicated returns whether two replicas on the same side of the VLAN have the address.
+func (s *simulation) duplicated() bool {
 	sides := map[int]int{}
-	for _, i := range s.all {
-		if i.has {
+	for _, i := range s.replicas {
+		if i.hasAddress {
 			sides[i.side]++
 		}
 	}
 	return sides[0] > 1 || sides[1] > 1
 }
 
-// befall has something happen.
-func (s *simulation) befall() {
-	i := s.all[s.random.IntN(len(s.all))]
+// injectFault causes or ends a random fault.
+func (s *simulation) injectFault() {
+	i := s.replicas[s.random.IntN(len(s.replicas))]
 	if s.backup == nil || s.random.IntN(4) == 0 {
 		s.backup = s.lease.DeepCopy()
 	}
 	switch s.random.IntN(9) {
 	case 0:
-		i.api = !i.api
-		s.note("%s reaches the API server: %t", i.identity, i.api)
+		i.apiReachable = !i.apiReachable
+		s.logf("%s reaches the API server: %t", i.identity, i.apiReachable)
 	case 1:
 		away := s.random.IntN(2) == 0
-		for _, i := range s.all {
-			i.api = !away
+		for _, i := range s.replicas {
+			i.apiReachable = !away
 		}
-		s.note("the API server is away: %t", away)
+		s.logf("the API server is away: %t", away)
 	case 2:
 		i.side = 1 - i.side
-		s.note("%s is on side %d", i.identity, i.side)
+		s.logf("%s is on side %d", i.identity, i.side)
 	case 3, 4:
 		if i.running {
 			i.running = false
-			s.note("%s is killed", i.identity)
+			s.logf("%s is killed", i.identity)
 		} else {
 			s.start(i, i.lease.macs)
-			s.note("%s is started", i.identity)
+			s.logf("%s is started", i.identity)
 		}
 	case 5, 6:
 		i.setReady(s.now, !i.ready)
-		s.note("%s is ready: %t", i.identity, i.ready)
+		s.logf("%s is ready: %t", i.identity, i.ready)
 	case 7:
-		s.note("etcd is restored from a backup of version %s", s.backup.ResourceVersion)
+		s.logf("etcd is restored from a backup of version %s", s.backup.ResourceVersion)
 		s.lease = s.backup.DeepCopy()
-		for _, i := range s.all { // the API server starts again, which ends what is under way
-			i.watched = ""
+		for _, i := range s.replicas { // the restart of the API server ends all watches
+			i.watchedVersion = ""
 		}
 	case 8:
-		name := "proxy-" + fmt.Sprint(s.random.IntN(len(s.all)))
-		s.note("a tenant claims the address with the MAC address of %s", name)
-		for _, victim := range s.all {
+		name := "proxy-" + fmt.Sprint(s.random.IntN(len(s.replicas)))
+		s.logf("a tenant claims the address with the MAC address of %s", name)
+		for _, victim := range s.replicas {
 			if address := victim.lease.macs[name]; victim.running && victim.side == i.side && address != victim.self {
-				s.perform(victim, victim.hear(s.now, heard{By: address, Address: test4, Leased: s.random.IntN(2) == 0}))
+				s.perform(victim, victim.handleFrame(s.now, parsedFrame{Sender: address, Address: test4, Leased: s.random.IntN(2) == 0}))
 			}
 		}
 	}
 }
 
-// mend has everything be well.
-func (s *simulation) mend() {
-	s.note("all is well")
-	for _, i := range s.all {
-		i.api, i.side = true, 0
+// endFaults ends all faults.
+func (s *simulation) endFaults() {
+	s.logf("all faults end")
+	for _, i := range s.replicas {
+		i.apiReachable, i.side = true, 0
 		if !i.running {
 			s.start(i, i.lease.macs)
 		}
@@ -307,22 +318,21 @@ func (s *simulation) mend() {
 	}
 }
 
-// run runs for some time, and returns for how long at once two had the address on one side.
+// run runs the simulation for d. It returns the longest time for which two replicas on the same side had the address.
 func (s *simulation) run(d time.Duration) (longest time.Duration) {
-	var doubled time.Duration
+	var current time.Duration
 	for end := s.now.Add(d); s.now.Before(end); {
 		s.step()
-		if doubled += step; !s.doubled() {
-			doubled = 0
+		if current += step; !s.duplicated() {
+			current = 0
 		}
-		longest = max(longest, doubled)
+		longest = max(longest, current)
 	}
 	return longest
 }
 
-// TestOneHolderWhateverHappens has a hundred things befall some instances, and looks that two
-// never have the address for longer than a holder takes its Lease for its own, and that exactly
-// one has it when all is well again.
+// TestOneHolderWhateverHappens injects a hundred random faults. Two replicas must never have the address for longer
+// than a holder considers the Lease its own, and exactly one must have it after all faults have ended.
 func TestOneHolderWhateverHappens(t *testing.T) {
 	var worst time.Duration
 	for seed := range lab.Length[uint64](40, 150) {
@@ -331,39 +341,39 @@ func TestOneHolderWhateverHappens(t *testing.T) {
 			longest := s.run(time.Duration(s.random.IntN(12000)) * time.Millisecond)
 			worst = max(worst, longest)
 			if longest > testTiming.LeaseDuration+testTiming.ProbeInterval {
-				t.Fatalf("seed %d: two had it for %s\n%s", seed, longest, s.tail())
+				t.Fatalf("seed %d: two replicas had the address for %s\n%s", seed, longest, s.tail())
 			}
-			s.befall()
+			s.injectFault()
 		}
-		s.mend()
+		s.endFaults()
 		if longest := s.run(30 * time.Second); longest > testTiming.LeaseDuration+testTiming.ProbeInterval {
-			t.Fatalf("seed %d: two had it for %s\n%s", seed, longest, s.tail())
+			t.Fatalf("seed %d: two replicas had the address for %s\n%s", seed, longest, s.tail())
 		}
 		transitions := s.transitions()
 		for range 1000 {
 			s.step()
 			holders := 0
-			for _, i := range s.all {
-				if i.has && i.holding && i.leased(s.now) {
+			for _, i := range s.replicas {
+				if i.hasAddress && i.holding && i.leased(s.now) {
 					holders++
 				}
 			}
-			if holders != 1 || s.doubled() || s.transitions() != transitions {
-				t.Fatalf("seed %d: %d hold the address with the Lease, two have it: %t, it moved: %t\n%s",
-					seed, holders, s.doubled(), s.transitions() != transitions, s.tail())
+			if holders != 1 || s.duplicated() || s.transitions() != transitions {
+				t.Fatalf("seed %d: %d replicas have the address and the Lease, two have the address: %t, it moved: %t\n%s",
+					seed, holders, s.duplicated(), s.transitions() != transitions, s.tail())
 			}
 		}
 	}
-	t.Logf("two had the address for %s at most", worst)
+	t.Logf("two replicas had the address for %s at most", worst)
 }
 
-// TestKilledHolder kills the holder among three and among four again and again. Those that stay never
-// both take the address.
+// TestKilledHolder kills the holder of three and four replicas repeatedly. The other replicas must never have the
+// address at the same time.
 func TestKilledHolder(t *testing.T) {
-	for _, instances := range []int{3, 4} {
-		t.Run(fmt.Sprint(instances), func(t *testing.T) {
+	for _, replicas := range []int{3, 4} {
+		t.Run(fmt.Sprint(replicas), func(t *testing.T) {
 			for seed := range lab.Length[uint64](50, 200) {
-				s := newSimulation(seed, instances)
+				s := newSimulation(seed, replicas)
 				for range 4 {
 					s.run(30 * time.Second)
 					holder := s.holder()
@@ -371,36 +381,38 @@ func TestKilledHolder(t *testing.T) {
 						t.Fatalf("seed %d: no replica holds the address\n%s", seed, s.tail())
 					}
 					holder.running = false
-					s.note("%s is killed", holder.identity)
+					s.logf("%s is killed", holder.identity)
 					if longest := s.run(20 * time.Second); longest > 0 {
-						t.Fatalf("seed %d: two had it for %s\n%s", seed, longest, s.tail())
+						t.Fatalf("seed %d: two replicas had the address for %s\n%s", seed, longest, s.tail())
 					}
 					s.start(holder, holder.lease.macs)
-					s.note("%s is started", holder.identity)
+					s.logf("%s is started", holder.identity)
 				}
 			}
 		})
 	}
 }
 
-// holder is the one that holds the address, if there is one.
-func (s *simulation) holder() *simulated {
-	for _, i := range s.all {
-		if i.has && i.holding {
+// holder returns the replica that holds the address, or nil.
+func (s *simulation) holder() *replica {
+	for _, i := range s.replicas {
+		if i.hasAddress && i.holding {
 			return i
 		}
 	}
 	return nil
 }
 
+// transitions returns the sum of the transitions of all replicas.
 func (s *simulation) transitions() int {
 	n := 0
-	for _, i := range s.all {
+	for _, i := range s.replicas {
 		n += i.transitions
 	}
 	return n
 }
 
+// tail returns the last 60 lines of the log.
 func (s *simulation) tail() string {
 	text := ""
 	for _, line := range s.log[max(0, len(s.log)-60):] {

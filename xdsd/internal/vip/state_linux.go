@@ -8,39 +8,39 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// State is what /state shows.
+// State is the response of /state.
 type State struct {
-	// Identity is this instance's name, MAC its address on the VLAN.
+	// Identity is this replica's name, MAC its MAC address on the VLAN.
 	Identity string `json:"identity"`
 	MAC      string `json:"mac"`
-	// Own are the addresses that the instance has added for itself.
+	// Own are the replica's own addresses, if it has added them itself.
 	Own []netip.Prefix `json:"own,omitempty"`
-	// Addresses are those that float; Holding says whether they are here, since Since, or the
-	// start where nothing has changed yet.
+	// Addresses are the floating addresses. Holding is whether this replica has them, and Since when that last changed;
+	// zero if it has not changed since the start.
 	Addresses []netip.Addr `json:"addresses"`
 	Holding   bool         `json:"holding"`
 	Since     time.Time    `json:"since,omitzero"`
-	// Transitions is how often they came or went.
+	// Transitions is how often the addresses were added or removed here.
 	Transitions int `json:"transitions"`
-	// Up is whether the interface has a carrier, Ready whether the proxy is.
+	// Up is whether the interface has a carrier, Ready whether the proxy is ready.
 	Up    bool `json:"up"`
 	Ready bool `json:"ready"`
-	// LeaseHolder is whose the Lease is, as far as is known; Leased says that it is ours for sure.
+	// LeaseHolder is the last known holder of the Lease. Leased is whether it is certainly this replica.
 	LeaseHolder string `json:"leaseHolder"`
 	Leased      bool   `json:"leased"`
-	// Peers are the other instances by their MAC addresses.
+	// Peers are the names of the other replicas by their MAC addresses.
 	Peers map[string]string `json:"peers"`
-	// AnsweredBy is the peer that answered for the address last, Answered when.
+	// AnsweredBy is the peer that last answered for the address, Answered when it did.
 	AnsweredBy string    `json:"answeredBy,omitempty"`
 	Answered   time.Time `json:"answered,omitzero"`
-	// Conflicts counts the claims of others heard while the address was here, by who it was:
-	// peer or stranger.
+	// Conflicts counts the claims of other hosts that were received while the address was here. The keys are peer and
+	// stranger.
 	Conflicts map[string]int `json:"conflicts"`
-	// Failure is why the Lease is out of reach; empty where it is not.
+	// Failure is why the Lease cannot be read or written; empty if it can.
 	Failure string `json:"failure,omitempty"`
 }
 
-// State returns what is so now.
+// State returns the current state. It is safe for concurrent use.
 func (h *Holder) State() State {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -48,7 +48,7 @@ func (h *Holder) State() State {
 	s := State{
 		Identity: m.identity, MAC: m.self.String(), Own: h.Own, Addresses: h.Addresses, Holding: m.holding, Since: m.since, Transitions: m.transitions,
 		Up: m.up, Ready: m.ready, LeaseHolder: m.lease.holder, Leased: m.leased(time.Now()),
-		Peers: map[string]string{}, Answered: m.answered, Conflicts: maps.Clone(m.conflicts), Failure: h.failure,
+		Peers: map[string]string{}, Answered: m.answeredAt, Conflicts: maps.Clone(m.conflicts), Failure: h.failure,
 	}
 	for address, name := range m.peers() {
 		s.Peers[address.String()] = name
@@ -59,11 +59,11 @@ func (h *Holder) State() State {
 	return s
 }
 
-// Ready reports whether this instance could hold the address: it is on the network, and knows
-// who the others are.
+// Ready returns whether this replica can hold the address, and the current state: its interface has a carrier, and it
+// knows its peers, from the Lease or the state file. It is safe for concurrent use.
 func (h *Holder) Ready() (bool, any) {
 	h.mu.Lock()
-	ready := h.machine.up && h.machine.known
+	ready := h.machine.up && h.machine.leaseKnown
 	h.mu.Unlock()
 	return ready, h.State()
 }
@@ -83,35 +83,35 @@ var (
 	upDesc          = desc("interface_up", "Whether the interface on the VLAN has a carrier.")
 )
 
-// Describe is prometheus.Collector's.
+// Describe implements prometheus.Collector.
 func (*Holder) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{holdingDesc, sinceDesc, transitionsDesc, conflictsDesc, leasedDesc, reachableDesc, readyDesc, upDesc} {
 		ch <- d
 	}
 }
 
-// Collect is prometheus.Collector's.
+// Collect implements prometheus.Collector.
 func (h *Holder) Collect(ch chan<- prometheus.Metric) {
 	s := h.State()
-	is := func(d *prometheus.Desc, so bool) {
+	boolGauge := func(d *prometheus.Desc, b bool) {
 		value := 0.0
-		if so {
+		if b {
 			value = 1
 		}
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value)
 	}
-	is(holdingDesc, s.Holding)
-	is(leasedDesc, s.Leased)
-	is(reachableDesc, s.Failure == "")
-	is(readyDesc, s.Ready)
-	is(upDesc, s.Up)
+	boolGauge(holdingDesc, s.Holding)
+	boolGauge(leasedDesc, s.Leased)
+	boolGauge(reachableDesc, s.Failure == "")
+	boolGauge(readyDesc, s.Ready)
+	boolGauge(upDesc, s.Up)
 	since := 0.0
 	if !s.Since.IsZero() {
 		since = float64(s.Since.UnixMilli()) / 1000
 	}
 	ch <- prometheus.MustNewConstMetric(sinceDesc, prometheus.GaugeValue, since)
 	ch <- prometheus.MustNewConstMetric(transitionsDesc, prometheus.CounterValue, float64(s.Transitions))
-	for who, n := range s.Conflicts {
-		ch <- prometheus.MustNewConstMetric(conflictsDesc, prometheus.CounterValue, float64(n), who)
+	for by, n := range s.Conflicts {
+		ch <- prometheus.MustNewConstMetric(conflictsDesc, prometheus.CounterValue, float64(n), by)
 	}
 }

@@ -1,4 +1,4 @@
-// Command mutant prints what doctor finds in bundles with one check after the other switched off.
+// Command mutant prints what doctor finds in bundles with its checks disabled one at a time.
 package main
 
 import (

@@ -9,7 +9,7 @@ import (
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
 )
 
-// BenchmarkPut: new bindings, 128 callers at a time, each on disk before the next.
+// BenchmarkPut measures durable writes of new bindings by 128 concurrent callers.
 func BenchmarkPut(b *testing.B) {
 	s, err := Open(filepath.Join(b.TempDir(), "leases.db"), "bench")
 	if err != nil {
@@ -23,7 +23,7 @@ func BenchmarkPut(b *testing.B) {
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
 			n := next.Add(1)
-			// Scattered, as a hash scatters them.
+			// Scattered, as addresses chosen by a hash are.
 			a := netip.AddrFrom4([4]byte{10, byte(n * 37), byte(n >> 8), byte(n)})
 			if _, err := s.Put(b.Context(), store.Binding{Addr: a, Holder: "mac:01020000000001", Used: used}); err != nil {
 				b.Error(err)

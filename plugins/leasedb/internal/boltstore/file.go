@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// lockTimeout is how long another process may take to let go of the file.
+	// lockTimeout is the time to wait for another process to close the file.
 	lockTimeout = 5 * time.Second
-	// batchDelay is how long a commit waits for others to join it.
+	// batchDelay is the time that a commit waits for other writes to join it.
 	batchDelay = time.Millisecond
 )
 
-// files are the open files of the process, which IPv4 and IPv6 may share: a second open would
-// wait for the first one's lock forever.
+// files are the open files of the process. Pools can share a file: a second open would wait for the lock of the
+// first one.
 type files struct {
 	mu   sync.Mutex
 	open map[string]*file
@@ -34,13 +34,13 @@ type files struct {
 type file struct {
 	db    *bolt.DB
 	users int
-	// suspect: a head was damaged, so that the last write may be missing.
+	// suspect is set if a meta page was damaged, so that the last write may be missing.
 	suspect bool
 }
 
 var shared = files{open: map[string]*file{}}
 
-// acquire opens a file, or shares it.
+// acquire returns an open file, and opens it if it is not open.
 func (f *files) acquire(path string) (*file, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -52,7 +52,7 @@ func (f *files) acquire(path string) (*file, error) {
 	if err != nil {
 		return nil, err
 	}
-	open := &file{db: db, users: 1, suspect: !headsWhole(path, db.Info().PageSize)}
+	open := &file{db: db, users: 1, suspect: !metaPagesValid(path, db.Info().PageSize)}
 	f.open[path] = open
 	return open, nil
 }
@@ -79,53 +79,55 @@ func openFile(path string) (*bolt.DB, error) {
 	case err == nil:
 		return db, nil
 	case errors.Is(err, bolterrors.ErrTimeout):
-		return nil, fmt.Errorf("lease file %s is in use by another process: end that one, or name a file of its own to each", path)
+		return nil, fmt.Errorf("lease file %s is in use by another process; stop it, or configure one file per process", path)
 	default:
-		return nil, openFailed(path, err)
+		return nil, openError(path, err)
 	}
 }
 
-// openFailed tells a file that is damaged from one that cannot be reached: whoever moves that away loses all leases.
-func openFailed(path string, err error) error {
+// openError distinguishes a damaged file from one that cannot be accessed: moving the latter away would lose all
+// leases.
+func openError(path string, err error) error {
 	var errno syscall.Errno
 	if !errors.As(err, &errno) {
-		return damaged(path, err)
+		return damagedError(path, err)
 	}
-	remedy := "see the kernel's log and the volume; the file may be in order"
+	remedy := "check the kernel's log and the volume; the file may be intact"
 	switch errno {
 	case syscall.ENOENT, syscall.ENOTDIR, syscall.EACCES, syscall.EPERM:
-		remedy = "its folder must exist and be writable"
+		remedy = "the directory must exist and be writable"
 	case syscall.EISDIR:
-		remedy = "it is a folder: name a file in it"
+		remedy = "it is a directory; set the path of a file"
 	case syscall.EROFS:
-		remedy = "the file system is read-only: mount it writable, or name a file on another"
+		remedy = "the file system is read-only; mount it writable, or set a file on another one"
 	case syscall.ENOSPC, syscall.EDQUOT:
-		remedy = "the disk is full: make room"
+		remedy = "the disk is full; free space"
 	case syscall.EMFILE, syscall.ENFILE:
 		remedy = "raise the limit of open files"
 	}
 	return fmt.Errorf("opening lease file %s: %w: %s", path, err, remedy)
 }
 
-// damaged says what to do about a file that must not be served from.
-func damaged(path string, err error) error {
-	return fmt.Errorf("lease file %s is damaged: %w: restore it from a backup, or move it away and import the addresses that the machines have (coredhcp import)", path, err)
+// damagedError adds the remedy for a file that must not be used.
+func damagedError(path string, err error) error {
+	return fmt.Errorf("lease file %s is damaged: %w: restore it from a backup, or move it and import the addresses of the VMs (coredhcp import)", path, err)
 }
 
-// openChecked opens a file and reads all its pages.
+// openChecked opens a file and checks all its pages and records.
 func openChecked(path string) (db *bolt.DB, err error) {
-	err = guard(func() error {
+	err = recoverPanics(func() error {
 		if db, err = bolt.Open(path, 0o600, &bolt.Options{Timeout: lockTimeout, FreelistType: bolt.FreelistMapType}); err != nil {
-			return err //nolint:wrapcheck // the caller does
+			return err //nolint:wrapcheck // wrapped by the caller
 		}
 		db.MaxBatchDelay = batchDelay
 		err := db.View(func(tx *bolt.Tx) error {
-			// Check reads pages from a goroutine of its own, which nothing guards.
-			if err := errors.Join(sizes(tx), walk(tx)); err != nil {
+			// Checks of our own come first: tx.Check reads pages in a goroutine of its own, where recoverPanics has
+			// no effect.
+			if err := errors.Join(checkPages(tx), checkRecords(tx)); err != nil {
 				return err
 			}
 			var first error
-			for err := range tx.Check() { // to the last: it reads pages until then
+			for err := range tx.Check() { // all of them: the goroutine reads pages until the channel is closed
 				first = cmp.Or(first, err)
 			}
 			return first
@@ -136,14 +138,14 @@ func openChecked(path string) (db *bolt.DB, err error) {
 		return nil
 	})
 	if err != nil {
-		return nil, err // after a panic it stays open: closing would trip over the same page
+		return nil, err // after a panic the file stays open: Close would panic at the same page
 	}
 	return db, nil
 }
 
-// headsWhole reports whether both heads of a file have their checksums. Of a file with one bbolt goes on with that, which
-// may be a transaction older than the other.
-func headsWhole(path string, pageSize int) bool {
+// metaPagesValid reports whether both meta pages of a file have a valid checksum. bbolt opens a file with one valid
+// meta page, which may be that of the older transaction.
+func metaPagesValid(path string, pageSize int) bool {
 	const pageHeader, sumAt, sumSize = 16, 56, 8
 	f, err := os.Open(path)
 	if err != nil {
@@ -156,7 +158,7 @@ func headsWhole(path string, pageSize int) bool {
 			return false
 		}
 		sum := fnv.New64a()
-		_, _ = sum.Write(head[:sumAt]) // it cannot fail
+		_, _ = sum.Write(head[:sumAt]) // never returns an error
 		if sum.Sum64() != binary.NativeEndian.Uint64(head[sumAt:]) {
 			return false
 		}
@@ -164,11 +166,11 @@ func headsWhole(path string, pageSize int) bool {
 	return true
 }
 
-// sizes checks that no page reaches beyond the end, and that each has all its records.
-func sizes(tx *bolt.Tx) error {
+// checkPages checks that no page extends beyond the end of the file, and that each page has all its records.
+func checkPages(tx *bolt.Tx) error {
 	f, err := os.Open(tx.DB().Path())
 	if err != nil {
-		return err //nolint:wrapcheck // the caller does
+		return err //nolint:wrapcheck // wrapped by the caller
 	}
 	defer func() { _ = f.Close() }()
 	pageSize := tx.DB().Info().PageSize
@@ -176,12 +178,12 @@ func sizes(tx *bolt.Tx) error {
 	for id := 0; id < end; id++ {
 		page, err := tx.Page(id)
 		if err != nil {
-			return err //nolint:wrapcheck // the caller does
+			return err //nolint:wrapcheck // wrapped by the caller
 		}
 		if page.Type == "free" {
 			continue
 		}
-		if err := complete(f, id*pageSize, page.Type, page.Count); err != nil {
+		if err := checkPage(f, id*pageSize, page.Type, page.Count); err != nil {
 			return err
 		}
 		if id += page.OverflowCount; id >= end {
@@ -191,35 +193,37 @@ func sizes(tx *bolt.Tx) error {
 	return nil
 }
 
-// complete checks that a page has as many records as there were when it was written: behind their list is the first of them.
-func complete(f io.ReaderAt, at int, kind string, count int) error {
+// checkPage checks that a page has as many records as when it was written: the first record must follow the list of
+// records.
+func checkPage(f io.ReaderAt, at int, kind string, count int) error {
 	const pageHeader, element, leafPosition = 16, 16, 4
 	first := make([]byte, element)
 	if count == 0 || kind != "leaf" && kind != "branch" {
 		return nil
 	}
 	if _, err := f.ReadAt(first, int64(at+pageHeader)); err != nil {
-		return err //nolint:wrapcheck // the caller does
+		return err //nolint:wrapcheck // wrapped by the caller
 	}
 	if kind == "leaf" {
 		first = first[leafPosition:]
 	}
-	if binary.NativeEndian.Uint32(first) != uint32(element*count) { //nolint:gosec // it has 16 bits
+	if binary.NativeEndian.Uint32(first) != uint32(element*count) { //nolint:gosec // count has 16 bits
 		return errPages
 	}
 	return nil
 }
 
-// walk reads all records of all pools, and finds each by its key, which reads the keys on the way to it.
-func walk(tx *bolt.Tx) error {
-	return tx.ForEach(func(name []byte, bucket *bolt.Bucket) error { //nolint:wrapcheck // the caller does
+// checkRecords decodes all records of all pools. It also looks each one up by its key, which reads the branch
+// pages.
+func checkRecords(tx *bolt.Tx) error {
+	return tx.ForEach(func(name []byte, bucket *bolt.Bucket) error { //nolint:wrapcheck // wrapped by the caller
 		if bytes.Equal(name, marksBucket) {
-			return bucket.ForEach(func(key, record []byte) error { //nolint:wrapcheck // decodeMark's
+			return bucket.ForEach(func(key, record []byte) error { //nolint:wrapcheck // errors of decodeMark
 				_, err := decodeMark(key, record)
 				return err
 			})
 		}
-		return bucket.ForEach(func(key, record []byte) error { //nolint:wrapcheck // decode's
+		return bucket.ForEach(func(key, record []byte) error { //nolint:wrapcheck // errors of decode
 			if _, err := decode(key, record); err != nil {
 				return err
 			}

@@ -13,7 +13,7 @@ import (
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
 )
 
-// A record is the checksum of key and value, which bbolt itself does not keep, and the value.
+// A record is the checksum of key and value, which bbolt does not store, followed by the value.
 const sumSize = 4
 
 func encode(b store.Binding) ([]byte, error) {
@@ -28,23 +28,23 @@ func encode(b store.Binding) ([]byte, error) {
 
 func decode(key, record []byte) (store.Binding, error) {
 	addr, ok := netip.AddrFromSlice(key)
-	if !ok { // in a damaged file its bytes may lie outside of it
-		return store.Binding{}, fmt.Errorf("a key of %d bytes is no address", len(key))
+	if !ok { // do not print the key: in a damaged file it may refer to memory outside of the file
+		return store.Binding{}, fmt.Errorf("a key of %d bytes is not an address", len(key))
 	}
 	if len(record) < sumSize || binary.BigEndian.Uint32(record) != checksum(key, record[sumSize:]) {
-		return store.Binding{}, fmt.Errorf("the record of %v does not have its checksum", addr)
+		return store.Binding{}, fmt.Errorf("the record of %v has an invalid checksum", addr)
 	}
 	var b store.Binding
 	if err := json.Unmarshal(record[sumSize:], &b); err != nil {
 		return store.Binding{}, fmt.Errorf("decoding the record of %v: %w", addr, err)
 	}
 	if b.Addr != addr || b.Holder == "" || b.Revision == 0 {
-		return store.Binding{}, fmt.Errorf("the record of %v is not complete", addr)
+		return store.Binding{}, fmt.Errorf("the record of %v is incomplete", addr)
 	}
 	return b, nil
 }
 
-// marksBucket has the newest time of each pool, by the name of its bucket.
+// marksBucket contains the last mark of each pool, by the name of the pool's bucket.
 var marksBucket = []byte("marks")
 
 func encodeMark(key []byte, at time.Time) []byte {
@@ -53,22 +53,22 @@ func encodeMark(key []byte, at time.Time) []byte {
 	return append(record, value...)
 }
 
-// decodeMark is the inverse of encodeMark; zero where there is none.
+// decodeMark is the inverse of encodeMark. It returns the zero time if record is nil.
 func decodeMark(key, record []byte) (time.Time, error) {
 	if record == nil {
 		return time.Time{}, nil
 	}
 	if len(record) < sumSize || len(record) > maxMark || binary.BigEndian.Uint32(record) != checksum(key, record[sumSize:]) {
-		return time.Time{}, errors.New("the newest time does not have its checksum")
+		return time.Time{}, errors.New("the mark has an invalid checksum")
 	}
 	at, err := time.Parse(time.RFC3339Nano, string(record[sumSize:]))
 	if err != nil {
-		return time.Time{}, fmt.Errorf("decoding the newest time: %w", err)
+		return time.Time{}, fmt.Errorf("decoding the mark: %w", err)
 	}
 	return at, nil
 }
 
-// maxMark is longer than any.
+// maxMark is an upper limit for the length of an encoded mark.
 const maxMark = 64
 
 func checksum(key, value []byte) uint32 {
@@ -76,10 +76,11 @@ func checksum(key, value []byte) uint32 {
 	return crc32.Update(crc32.Checksum(key, table), table, value)
 }
 
-var errPages = errors.New("its pages are inconsistent")
+var errPages = errors.New("database pages are inconsistent")
 
-// guard calls a function that reads pages of the file. In a damaged one bbolt panics, or memory is read that is not there.
-func guard(f func() error) (err error) {
+// recoverPanics calls a function that reads pages of the file, and converts panics to errors. In a damaged file,
+// bbolt panics or accesses unmapped memory.
+func recoverPanics(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil {

@@ -1,5 +1,5 @@
-// Package boltstore keeps bindings in one bbolt file. A write is on disk when Put returns; writes
-// that come at the same time share an fsync.
+// Package boltstore stores bindings in a bbolt file. A write is durable when Put returns; concurrent writes share
+// an fsync.
 package boltstore
 
 import (
@@ -15,22 +15,22 @@ import (
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
 )
 
-// Store is a store.Store in a bbolt file. One process at a time can have it open.
+// Store is a store.Store in a bbolt file. Only one process at a time can open the file.
 type Store struct {
 	db      *bolt.DB
 	path    string
 	bucket  []byte
 	suspect bool
-	mark    time.Time // as of Open
+	mark    time.Time // read by Open
 }
 
-// Open opens or makes the file, waits a few seconds for another process to let go of it, and reads every
-// record. A damaged file is an error that names it: serving from less than what was promised
-// would give addresses twice. Pools do not see each other's bindings.
+// Open opens or creates the file and checks all its records. It waits a few seconds if another process has the file
+// open. A damaged file is an error: with a part of the bindings, addresses would be leased twice. Each pool has its
+// own bindings in the file.
 func Open(path, pool string) (*Store, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
-		return nil, fmt.Errorf("naming the lease file: %w", err)
+		return nil, fmt.Errorf("resolving the path of the lease file: %w", err)
 	}
 	file, err := shared.acquire(path)
 	if err != nil {
@@ -38,16 +38,16 @@ func Open(path, pool string) (*Store, error) {
 	}
 	db := file.db
 	s := &Store{db: db, path: path, bucket: []byte("pool/" + pool), suspect: file.suspect}
-	err = guard(func() error {
-		return db.Update(func(tx *bolt.Tx) error { //nolint:wrapcheck // below
+	err = recoverPanics(func() error {
+		return db.Update(func(tx *bolt.Tx) error { //nolint:wrapcheck // wrapped below
 			_, err := tx.CreateBucketIfNotExists(s.bucket)
-			return err //nolint:wrapcheck // below
+			return err //nolint:wrapcheck // wrapped below
 		})
 	})
 	if err != nil {
-		err = openFailed(path, err)
+		err = openError(path, err)
 	} else if err = s.read(); err != nil {
-		err = damaged(path, err)
+		err = damagedError(path, err)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -55,13 +55,13 @@ func Open(path, pool string) (*Store, error) {
 	return s, nil
 }
 
-// read reads everything once.
+// read decodes the pool's records and its mark.
 func (s *Store) read() error {
 	if _, _, err := s.all(); err != nil {
 		return err
 	}
-	return guard(func() error {
-		return s.db.View(func(tx *bolt.Tx) (err error) { //nolint:wrapcheck // Open does
+	return recoverPanics(func() error {
+		return s.db.View(func(tx *bolt.Tx) (err error) { //nolint:wrapcheck // wrapped by Open
 			if marks := tx.Bucket(marksBucket); marks != nil {
 				s.mark, err = decodeMark(s.bucket, marks.Get(s.bucket))
 			}
@@ -70,29 +70,30 @@ func (s *Store) read() error {
 	})
 }
 
-// Mark is store.Marker's.
+// Mark implements store.Marker.
 func (s *Store) Mark() time.Time { return s.mark }
 
-// SetMark is store.Marker's.
+// SetMark implements store.Marker.
 func (s *Store) SetMark(at time.Time) error {
 	err := s.db.Batch(func(tx *bolt.Tx) error {
-		return guard(func() error {
+		return recoverPanics(func() error {
 			marks, err := tx.CreateBucketIfNotExists(marksBucket)
 			if err != nil {
-				return err //nolint:wrapcheck // below
+				return err //nolint:wrapcheck // wrapped below
 			}
-			return marks.Put(s.bucket, encodeMark(s.bucket, at)) //nolint:wrapcheck // below
+			return marks.Put(s.bucket, encodeMark(s.bucket, at)) //nolint:wrapcheck // wrapped below
 		})
 	})
 	if err != nil {
-		return fmt.Errorf("writing the time to lease file %s: %w", s.path, err)
+		return fmt.Errorf("writing the mark to lease file %s: %w", s.path, err)
 	}
 	return nil
 }
 
-// Run is store.Store's: nobody else writes to the file.
+// Run implements store.Store. After the first list it has nothing to report, because no other process writes to the
+// file.
 func (s *Store) Run(ctx context.Context, sink store.Sink) {
-	if all, revision, err := s.all(); err == nil { // Open has seen that they can be read
+	if all, revision, err := s.all(); err == nil { // Open has checked all records
 		sink.Replace(all, revision)
 	}
 	<-ctx.Done()
@@ -110,41 +111,41 @@ func (s *Store) all() (all []store.Binding, revision uint64, err error) {
 	return all, revision, err
 }
 
-// view reads from the pool's bucket.
+// view reads the pool's bucket.
 func (s *Store) view(f func(*bolt.Bucket) error) error {
-	return guard(func() error {
-		return s.db.View(func(tx *bolt.Tx) error { return f(tx.Bucket(s.bucket)) }) //nolint:wrapcheck // the callers do
+	return recoverPanics(func() error {
+		return s.db.View(func(tx *bolt.Tx) error { return f(tx.Bucket(s.bucket)) }) //nolint:wrapcheck // wrapped by the callers
 	})
 }
 
-// Put is store.Store's.
+// Put implements store.Store.
 func (s *Store) Put(_ context.Context, b store.Binding) (store.Binding, error) {
 	written := b
-	err := s.swap(b, func(bucket *bolt.Bucket) error {
+	err := s.compareAndSwap(b, func(bucket *bolt.Bucket) error {
 		revision, err := bucket.NextSequence()
 		if err != nil {
-			return err //nolint:wrapcheck // swap does
+			return err //nolint:wrapcheck // wrapped by compareAndSwap
 		}
 		written.Revision = revision
 		record, err := encode(written)
 		if err != nil {
 			return err
 		}
-		return bucket.Put(b.Addr.AsSlice(), record) //nolint:wrapcheck // swap does
+		return bucket.Put(b.Addr.AsSlice(), record) //nolint:wrapcheck // wrapped by compareAndSwap
 	})
 	return written, err
 }
 
-// Delete is store.Store's.
+// Delete implements store.Store.
 func (s *Store) Delete(_ context.Context, b store.Binding) error {
-	return s.swap(b, func(bucket *bolt.Bucket) error { return bucket.Delete(b.Addr.AsSlice()) })
+	return s.compareAndSwap(b, func(bucket *bolt.Bucket) error { return bucket.Delete(b.Addr.AsSlice()) })
 }
 
-// swap makes a change if what is there has b's revision. It can be called with the change more than once.
-func (s *Store) swap(b store.Binding, change func(*bolt.Bucket) error) error {
+// compareAndSwap applies a change if the stored binding has the revision of b. It may call change more than once.
+func (s *Store) compareAndSwap(b store.Binding, change func(*bolt.Bucket) error) error {
 	conflict := false
 	err := s.db.Batch(func(tx *bolt.Tx) error {
-		return guard(func() error {
+		return recoverPanics(func() error {
 			bucket := tx.Bucket(s.bucket)
 			var found uint64
 			if record := bucket.Get(b.Addr.AsSlice()); record != nil {
@@ -155,7 +156,7 @@ func (s *Store) swap(b store.Binding, change func(*bolt.Bucket) error) error {
 				found = before.Revision
 			}
 			if conflict = found != b.Revision; conflict {
-				return nil // an error would undo the whole batch
+				return nil // an error would roll back the whole batch
 			}
 			return change(bucket)
 		})
@@ -169,7 +170,7 @@ func (s *Store) swap(b store.Binding, change func(*bolt.Bucket) error) error {
 	return nil
 }
 
-// Get is store.Store's.
+// Get implements store.Store.
 func (s *Store) Get(_ context.Context, addr netip.Addr) (b store.Binding, err error) {
 	err = s.view(func(bucket *bolt.Bucket) error {
 		record := bucket.Get(addr.AsSlice())
@@ -185,16 +186,16 @@ func (s *Store) Get(_ context.Context, addr netip.Addr) (b store.Binding, err er
 	return b, nil
 }
 
-// Suspect says why the file may lack what was written last; empty where it does not.
+// Suspect returns the reason why the last write to the file may be missing, or "".
 func (s *Store) Suspect() string {
 	if s.suspect {
-		return "one of the two heads of lease file " + s.path + " was damaged"
+		return "one of the two meta pages of lease file " + s.path + " was damaged"
 	}
 	return ""
 }
 
-// Synced is store.Store's.
+// Synced implements store.Store.
 func (s *Store) Synced() bool { return true }
 
-// Close is store.Store's.
+// Close implements store.Store.
 func (s *Store) Close() error { return shared.release(s.path) }

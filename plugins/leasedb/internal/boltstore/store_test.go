@@ -22,11 +22,11 @@ import (
 func TestContract(t *testing.T) {
 	leasetest.Contract(t, func(t *testing.T, ipv6 bool) store.Store {
 		t.Helper()
-		return opened(t, filepath.Join(t.TempDir(), "leases.db"), fmt.Sprint("test/", ipv6))
+		return openStore(t, filepath.Join(t.TempDir(), "leases.db"), fmt.Sprint("test/", ipv6))
 	})
 }
 
-func opened(t *testing.T, path, pool string) *Store {
+func openStore(t *testing.T, path, pool string) *Store {
 	t.Helper()
 	s, err := Open(path, pool)
 	if err != nil {
@@ -56,7 +56,7 @@ var (
 
 func TestPoolsShareAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "leases.db")
-	one, two := opened(t, path, "net/ipv4"), opened(t, path, "net/ipv6")
+	one, two := openStore(t, path, "net/ipv4"), openStore(t, path, "net/ipv6")
 	if _, err := one.Put(t.Context(), store.Binding{Addr: addr, Holder: "mac:1", Used: used}); err != nil {
 		t.Fatal(err)
 	}
@@ -68,8 +68,8 @@ func TestPoolsShareAFile(t *testing.T) {
 	}
 }
 
-// filled makes a file with bindings in it and returns its content.
-func filled(t *testing.T, path string) []byte {
+// createFile creates a file with 190 bindings and returns its content.
+func createFile(t *testing.T, path string) []byte {
 	t.Helper()
 	s, err := Open(path, "test")
 	if err != nil {
@@ -91,18 +91,18 @@ func filled(t *testing.T, path string) []byte {
 }
 
 func TestDamagedFileIsRefused(t *testing.T) {
-	content := filled(t, filepath.Join(t.TempDir(), "whole.db"))
+	content := createFile(t, filepath.Join(t.TempDir(), "whole.db"))
 	tests := map[string]func([]byte) []byte{
-		"no database":     func([]byte) []byte { return []byte(strings.Repeat("this is no database\n", 1000)) },
-		"cut off":         func(c []byte) []byte { return c[:len(c)/2] },
-		"cut to one page": func(c []byte) []byte { return c[:4096] },
-		"a record's byte": func(c []byte) []byte {
+		"no database": func([]byte) []byte { return []byte(strings.Repeat("this is no database\n", 1000)) },
+		"truncated":   func(c []byte) []byte { return c[:len(c)/2] },
+		"one page":    func(c []byte) []byte { return c[:4096] },
+		"byte of a record": func(c []byte) []byte {
 			return bytes.ReplaceAll(c, []byte("mac:020000000001"), []byte("mac:020000000002"))
 		},
-		"pages of zeros":      func(c []byte) []byte { clear(c[2*4096:]); return c },
-		"both heads":          func(c []byte) []byte { clear(c[:2*4096]); return c },
-		"a page of nonsense":  func(c []byte) []byte { copy(c[len(c)/4096/2*4096:], bytes.Repeat([]byte{0xa5}, 4096)); return c },
-		"all pages, nonsense": func(c []byte) []byte { copy(c[2*4096:], bytes.Repeat([]byte{0xff}, len(c))); return c },
+		"zero pages":        func(c []byte) []byte { clear(c[2*4096:]); return c },
+		"both meta pages":   func(c []byte) []byte { clear(c[:2*4096]); return c },
+		"one invalid page":  func(c []byte) []byte { copy(c[len(c)/4096/2*4096:], bytes.Repeat([]byte{0xa5}, 4096)); return c },
+		"all pages invalid": func(c []byte) []byte { copy(c[2*4096:], bytes.Repeat([]byte{0xff}, len(c))); return c },
 	}
 	for name, damage := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -112,28 +112,29 @@ func TestDamagedFileIsRefused(t *testing.T) {
 			}
 			s, err := Open(path, "test")
 			if err == nil {
-				// Damage to a page that nothing points to is none.
-				if n := read(t, s).Len(); name != "a page of nonsense" || n != 190 {
-					t.Errorf("it was opened, with %d bindings", n)
+				// The invalid page is not referenced, so the file is intact.
+				if n := read(t, s).Len(); name != "one invalid page" || n != 190 {
+					t.Errorf("the file was opened, with %d bindings", n)
 				}
 				return
 			}
 			for _, word := range []string{path, "damaged", "import"} {
 				if !strings.Contains(err.Error(), word) {
-					t.Errorf("error %q does not say %q", err, word)
+					t.Errorf("error %q does not contain %q", err, word)
 				}
 			}
 		})
 	}
 }
 
-// TestFlippedBits damages a file by one bit at a time. The file is named, or works; whatever happens the process does not end.
+// TestFlippedBits flips one bit of a file. Open must either return an error that names the file or return a working
+// store; the process must not crash.
 func TestFlippedBits(t *testing.T) {
-	content := filled(t, filepath.Join(t.TempDir(), "whole.db"))
-	chance := rand.New(rand.NewPCG(1, 2)) // the same each time
+	content := createFile(t, filepath.Join(t.TempDir(), "whole.db"))
+	rng := rand.New(rand.NewPCG(1, 2)) // reproducible
 	refused, served, suspect := 0, 0, 0
 	for n := range lab.Length(200, 5_000) {
-		bit := 8*4096*chance.IntN(len(content)/4096) + chance.IntN(8*600) // what describes a page is at its beginning
+		bit := 8*4096*rng.IntN(len(content)/4096) + rng.IntN(8*600) // near the beginning, where the page header is
 		damaged := bytes.Clone(content)
 		damaged[bit/8] ^= 1 << (bit % 8)
 		path := filepath.Join(t.TempDir(), "leases.db")
@@ -152,8 +153,8 @@ func TestFlippedBits(t *testing.T) {
 		if s.Suspect() != "" {
 			suspect++
 		}
-		if got := read(t, s).Len(); got != 190 && got != 0 && s.Suspect() == "" { // another pool's name has an empty pool
-			t.Errorf("flip %d of bit %d: %d bindings are left", n, bit, got)
+		if got := read(t, s).Len(); got != 190 && got != 0 && s.Suspect() == "" { // a changed pool name gives an empty pool
+			t.Errorf("flip %d of bit %d: %d bindings", n, bit, got)
 		}
 		for a := netip.MustParseAddr("192.0.2.198"); a != netip.MustParseAddr("192.0.2.202"); a = a.Next() {
 			b, err := s.Get(t.Context(), a)
@@ -170,15 +171,15 @@ func TestFlippedBits(t *testing.T) {
 		}
 	}
 	if refused == 0 || served == suspect || suspect == 0 {
-		t.Errorf("%d files are refused, %d are served, %d of them although they are suspect", refused, served, suspect)
+		t.Errorf("%d files were refused, %d opened, %d of them suspect", refused, served, suspect)
 	}
 }
 
-// TestDamageWhileServing has records change behind the server's back.
+// TestDamageWhileServing changes records of an open file.
 func TestDamageWhileServing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "leases.db")
-	content := filled(t, path)
-	s := opened(t, path, "test")
+	content := createFile(t, path)
+	s := openStore(t, path, "test")
 	if err := os.WriteFile(path, bytes.ReplaceAll(content, []byte("mac:020000000001"), []byte("mac:020000000002")), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -196,17 +197,18 @@ func TestDamageWhileServing(t *testing.T) {
 	}
 }
 
-// TestFileThatCannotBeOpened has faults that are none of the file's content: moving the file away would lose the leases.
-func TestFileThatCannotBeOpened(t *testing.T) {
+// TestOpenErrors covers causes other than a damaged file. Their errors must not suggest to move the file, which
+// would lose the leases.
+func TestOpenErrors(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for name, tt := range map[string]struct{ path, want string }{
-		"no folder":           {filepath.Join(dir, "missing", "leases.db"), "must exist and be writable"},
-		"a folder":            {dir, "it is a folder: name a file in it"},
-		"a file for a folder": {filepath.Join(file, "leases.db"), "must exist and be writable"},
+		"no directory":        {filepath.Join(dir, "missing", "leases.db"), "must exist and be writable"},
+		"a directory":         {dir, "it is a directory; set the path of a file"},
+		"a file as directory": {filepath.Join(file, "leases.db"), "must exist and be writable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Open(tt.path, "test")
@@ -220,12 +222,12 @@ func TestFileThatCannotBeOpened(t *testing.T) {
 		syscall.ENOSPC: "the disk is full",
 		syscall.EDQUOT: "the disk is full",
 		syscall.EACCES: "must exist and be writable",
-		syscall.EIO:    "see the kernel's log",
+		syscall.EIO:    "check the kernel's log",
 		syscall.EMFILE: "too many open files",
 	} {
-		err := openFailed("/leases.db", &os.PathError{Op: "open", Path: "/leases.db", Err: errno})
+		err := openError("/leases.db", &os.PathError{Op: "open", Path: "/leases.db", Err: errno})
 		if !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "damaged") || !errors.Is(err, errno) {
-			t.Errorf("%v becomes %v", errno, err)
+			t.Errorf("the error for %v is %v", errno, err)
 		}
 	}
 }

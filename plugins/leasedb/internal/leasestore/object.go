@@ -20,9 +20,8 @@ import (
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
 )
 
-// Labels of a Lease, for selecting and for kubectl's columns. Everything that is written costs the API server time,
-// so that nothing is written twice: the address is in the name, and an annotation is there only where a label cannot
-// spell its text. Then it has the label's key.
+// Labels of a Lease, for selectors and the columns of kubectl. An annotation with the key of a label contains the
+// text that the label cannot represent; it is omitted if the label has the whole text, to keep writes small.
 const (
 	keyPool     = "leasedb.densityops.com/pool"
 	keyFamily   = "leasedb.densityops.com/family"
@@ -30,21 +29,21 @@ const (
 	keyVM       = "leasedb.densityops.com/vm"
 	keyMAC      = "leasedb.densityops.com/mac"
 	keyHostname = "leasedb.densityops.com/hostname"
-	// keyExpires is an annotation's alone.
+	// keyExpires is only an annotation.
 	keyExpires = "leasedb.densityops.com/expires"
 )
 
-// The states that a label tells.
+// Values of keyState.
 const (
 	stateBound    = "bound"
 	stateReleased = "released"
 	stateDeclined = "declined"
 )
 
-// maxLabel is how long a label's value can be.
+// maxLabel is the maximum length of a label's value.
 const maxLabel = 63
 
-// name returns the Lease's name for an address: dots are fine in names, colons are not.
+// name returns the name of the Lease of an address. Names can contain dots, but no colons.
 func name(pool string, addr netip.Addr) string {
 	return pool + "." + dashed(addr.StringExpanded())
 }
@@ -59,7 +58,7 @@ func address(pool, lease string) (netip.Addr, error) {
 	return addr, nil
 }
 
-// dashed and its inverse are for texts with colons, which neither names nor labels can have.
+// dashed and its inverse colons convert texts with colons, which are not valid in names and labels.
 func dashed(s string) string { return strings.ReplaceAll(s, ":", "-") }
 func colons(s string) string { return strings.ReplaceAll(s, "-", ":") }
 
@@ -72,7 +71,8 @@ func family(addr netip.Addr) string {
 
 var notInLabels = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
 
-// label makes a label's value out of any text, one that still differs where it had to be cut.
+// label converts a text to a valid label value. A text that is too long is truncated and gets a hash as suffix, so
+// that different texts remain different.
 func label(s string) string {
 	value := strings.Trim(notInLabels.ReplaceAllString(s, "-"), "-_.")
 	if len(value) <= maxLabel {
@@ -82,7 +82,7 @@ func label(s string) string {
 	return value[:maxLabel-13] + "-" + hex.EncodeToString(sum[:6])
 }
 
-// object makes the Lease of a binding.
+// object returns the Lease of a binding.
 func object(pool string, lease time.Duration, b store.Binding) *coordinationv1.Lease {
 	seconds := min(max(int64(lease/time.Second), 1), math.MaxInt32)
 	o := &coordinationv1.Lease{
@@ -140,9 +140,9 @@ func binding(pool string, o *coordinationv1.Lease) (store.Binding, error) {
 	case err != nil:
 		return store.Binding{}, err
 	case o.Spec.HolderIdentity == nil || *o.Spec.HolderIdentity == "":
-		return store.Binding{}, errors.New("it has no holderIdentity")
+		return store.Binding{}, errors.New("holderIdentity is missing")
 	case o.Spec.RenewTime == nil:
-		return store.Binding{}, errors.New("it has no renewTime")
+		return store.Binding{}, errors.New("renewTime is missing")
 	}
 	revision, err := revisionOf(o.ResourceVersion)
 	if err != nil {
@@ -165,12 +165,12 @@ func binding(pool string, o *coordinationv1.Lease) (store.Binding, error) {
 		b.Expires = b.Expires.UTC()
 	}
 	if b.Holder == store.Declined && b.Expires.IsZero() {
-		return store.Binding{}, errors.New("it is declined without an end")
+		return store.Binding{}, errors.New("the holder is declined, but the expiry is missing")
 	}
 	return b, nil
 }
 
-// revisionOf reads a resource version, a number that grows with every write to the API server.
+// revisionOf parses a resource version, a number that increases with every write to the API server.
 func revisionOf(version string) (uint64, error) {
 	revision, err := strconv.ParseUint(version, 10, 64)
 	if err != nil || revision == 0 {

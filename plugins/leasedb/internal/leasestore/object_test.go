@@ -13,29 +13,29 @@ import (
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
 )
 
-func TestLabelsAreValidAndTellApart(t *testing.T) {
+func TestLabelsAreValidAndUnique(t *testing.T) {
 	long := strings.Repeat("x", 100)
 	seen := map[string]string{}
 	for _, text := range []string{"worker-0", "02:00:00:00:00:01", "clusters.demo", long + "1", long + "2", "ümläut", "...", "", strings.Repeat("-", 100)} {
 		value := label(text)
 		if problems := validation.IsValidLabelValue(value); len(problems) > 0 {
-			t.Errorf("%q became %q: %v", text, value, problems)
+			t.Errorf("the label of %q is %q: %v", text, value, problems)
 		}
 		if other, twice := seen[value]; twice && value != "" {
-			t.Errorf("%q and %q both became %q", text, other, value)
+			t.Errorf("%q and %q both have the label %q", text, other, value)
 		}
 		seen[value] = text
 	}
 }
 
-func TestNamesAreValid(t *testing.T) {
+func TestNamesAreValidAndInvertible(t *testing.T) {
 	for _, text := range []string{"192.0.2.10", "2001:db8::1", "::"} {
 		addr := netip.MustParseAddr(text)
 		if problems := validation.IsDNS1123Subdomain(name("clusters.demo", addr)); len(problems) > 0 {
 			t.Errorf("%s: %v", text, problems)
 		}
 		if got, err := address("clusters.demo", name("clusters.demo", addr)); err != nil || got != addr {
-			t.Errorf("%s became %v, %v", text, got, err)
+			t.Errorf("the name of %s is parsed as %v, %v", text, got, err)
 		}
 	}
 	for _, lease := range []string{
@@ -43,18 +43,18 @@ func TestNamesAreValid(t *testing.T) {
 		"clusters.demo.192.0.2.10.x", "clusters.demo.fe80-0000-0000-0000-0000-0000-0000-0001%eth0",
 	} {
 		if got, err := address("clusters.demo", lease); err == nil {
-			t.Errorf("%q became %v", lease, got)
+			t.Errorf("%q is parsed as %v", lease, got)
 		}
 	}
 }
 
-// TestNothingIsWrittenTwice has a Lease as it nearly always is: without an annotation.
-func TestNothingIsWrittenTwice(t *testing.T) {
+// TestUsualLeaseHasNoAnnotations checks that labels represent a usual binding completely.
+func TestUsualLeaseHasNoAnnotations(t *testing.T) {
 	o := object("clusters.demo", time.Hour, store.Binding{
 		Addr: netip.MustParseAddr("192.0.2.10"), Holder: "demo/worker-0/vlan", MAC: "02:00:00:00:00:01", Hostname: "worker-0", Used: time.Now(),
 	})
 	if len(o.Annotations) != 0 {
-		t.Errorf("it has the annotations %v", o.Annotations)
+		t.Errorf("the annotations are %v, want none", o.Annotations)
 	}
 }
 
@@ -84,7 +84,7 @@ func FuzzBinding(f *testing.F) {
 		}
 		again, err := binding("p", object("p", time.Hour, b))
 		if err != nil || again.Addr != b.Addr || again.Holder != b.Holder || !again.Expires.Equal(b.Expires) {
-			t.Errorf("%+v became %+v, %v", b, again, err)
+			t.Errorf("%+v is encoded and decoded as %+v, %v", b, again, err)
 		}
 	})
 }

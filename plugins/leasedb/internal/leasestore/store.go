@@ -1,5 +1,5 @@
-// Package leasestore keeps bindings as coordination.k8s.io/v1 Lease objects, one for each address, so that
-// replicas share them, `kubectl get leases` shows them, and no volume is needed.
+// Package leasestore stores bindings as coordination.k8s.io/v1 Lease objects, one for each address. Replicas share
+// them, `kubectl get leases` shows them, and they need no volume.
 package leasestore
 
 import (
@@ -23,22 +23,23 @@ import (
 )
 
 const (
-	// inFlight is how many requests go to the API server at a time. It and its etcd take less time for each of many that
-	// come together; but many more would wait there for longer than a client does, if it is slow.
-	inFlight = 64
-	// lostFor is how long the watch may be away before what it told counts as old: an API
-	// server ends each watch every few minutes.
-	lostFor = 5 * time.Second
+	// maxInFlight is the maximum number of concurrent requests to the API server. Concurrent requests cost the
+	// server and its etcd less time each, but at a slow server more requests than this would wait longer than a
+	// client does.
+	maxInFlight = 64
+	// maxWatchGap is the maximum time between two connections of the watch that still counts as synced: API servers
+	// close every watch after some minutes.
+	maxWatchGap = 5 * time.Second
 )
 
-// Config says where the Leases are.
+// Config is the configuration of a Store.
 type Config struct {
 	REST *rest.Config
-	// Namespace is theirs; Pool begins each one's name, and sets them apart from other pools'.
+	// Namespace is the namespace of the Leases. Their names begin with Pool, which distinguishes pools.
 	Namespace, Pool string
-	// IPv6 is the address family.
+	// IPv6 selects the address family.
 	IPv6 bool
-	// Lease is written as their duration, for people.
+	// Lease is the lease time, written to the Leases for information only.
 	Lease time.Duration
 	Log   *slog.Logger
 }
@@ -55,35 +56,35 @@ type Store struct {
 	listed    bool
 	connected bool
 	lost      time.Time
-	failure   string // what the watch last failed with
+	failure   string // last error of the watch; empty while it is connected
 }
 
-// Open makes a Store. No request is made before Run.
+// Open returns a Store. It sends no request before Run.
 func Open(c Config) (*Store, error) {
 	config := rest.CopyConfig(c.REST)
-	config.QPS = -1 // inFlight is the limit
+	config.QPS = -1 // limited by maxInFlight instead
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	config.ContentType = runtime.ContentTypeProtobuf
 	leases, err := client.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("creating a client for %s: %w", config.Host, err)
 	}
-	return &Store{Config: c, client: leases.Leases(c.Namespace), requests: make(chan struct{}, inFlight)}, nil
+	return &Store{Config: c, client: leases.Leases(c.Namespace), requests: make(chan struct{}, maxInFlight)}, nil
 }
 
-// turn waits until a request may be made.
-func (s *Store) turn(ctx context.Context) (done func(), err error) {
+// acquireSlot waits until a request may be sent. The caller must call done after the request.
+func (s *Store) acquireSlot(ctx context.Context) (done func(), err error) {
 	select {
 	case s.requests <- struct{}{}:
 		return func() { <-s.requests }, nil
 	case <-ctx.Done():
-		return nil, fmt.Errorf("waiting for %d earlier requests to the API server: %w", inFlight, ctx.Err())
+		return nil, fmt.Errorf("waiting for %d earlier requests to the API server: %w", maxInFlight, ctx.Err())
 	}
 }
 
-// Put is store.Store's. A Lease that exists is replaced only if its UID and resource version are the binding's.
+// Put implements store.Store. It updates a Lease only if UID and resource version are those of the binding.
 func (s *Store) Put(ctx context.Context, b store.Binding) (store.Binding, error) {
-	done, err := s.turn(ctx)
+	done, err := s.acquireSlot(ctx)
 	if err != nil {
 		return store.Binding{}, err
 	}
@@ -104,9 +105,9 @@ func (s *Store) Put(ctx context.Context, b store.Binding) (store.Binding, error)
 	}
 }
 
-// Get is store.Store's.
+// Get implements store.Store.
 func (s *Store) Get(ctx context.Context, addr netip.Addr) (store.Binding, error) {
-	done, err := s.turn(ctx)
+	done, err := s.acquireSlot(ctx)
 	if err != nil {
 		return store.Binding{}, err
 	}
@@ -122,15 +123,15 @@ func (s *Store) Get(ctx context.Context, addr netip.Addr) (store.Binding, error)
 	}
 }
 
-// Delete is store.Store's.
+// Delete implements store.Store.
 func (s *Store) Delete(ctx context.Context, b store.Binding) error {
-	done, err := s.turn(ctx)
+	done, err := s.acquireSlot(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
-	exactly := &metav1.Preconditions{UID: new(types.UID(b.UID)), ResourceVersion: new(strconv.FormatUint(b.Revision, 10))}
-	err = s.client.Delete(ctx, name(s.Pool, b.Addr), metav1.DeleteOptions{Preconditions: exactly})
+	preconditions := &metav1.Preconditions{UID: new(types.UID(b.UID)), ResourceVersion: new(strconv.FormatUint(b.Revision, 10))}
+	err = s.client.Delete(ctx, name(s.Pool, b.Addr), metav1.DeleteOptions{Preconditions: preconditions})
 	switch {
 	case err == nil, apierrors.IsNotFound(err):
 		return nil
@@ -149,19 +150,19 @@ func (s *Store) binding(o *coordinationv1.Lease) (store.Binding, error) {
 	return b, nil
 }
 
-// Synced is store.Store's.
+// Synced implements store.Store.
 func (s *Store) Synced() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.listed && (s.connected || time.Since(s.lost) < lostFor)
+	return s.listed && (s.connected || time.Since(s.lost) < maxWatchGap)
 }
 
-// Failure is why the Leases cannot be watched; empty while they are.
+// Failure returns the last error of the watch, or "" while it is connected.
 func (s *Store) Failure() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.failure
 }
 
-// Close is store.Store's.
+// Close implements store.Store.
 func (s *Store) Close() error { return nil }

@@ -36,8 +36,8 @@ func open(t *testing.T, namespace, pool string, ipv6 bool) *leasestore.Store {
 	return s
 }
 
-// follow runs a store until the test ends.
-func follow(t *testing.T, s *leasestore.Store) *leasetest.Sink {
+// run runs a store until the end of the test, and returns once it is synced.
+func run(t *testing.T, s *leasestore.Store) *leasetest.Sink {
 	t.Helper()
 	sink := &leasetest.Sink{}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -69,43 +69,43 @@ func TestContract(t *testing.T) {
 	})
 }
 
-func TestReplicasHearOfEachOther(t *testing.T) {
+func TestReplicasSeeEachOthersWrites(t *testing.T) {
 	ns := plane.Get(t).Namespace(t)
 	one, two := open(t, ns, "clusters.demo", false), open(t, ns, "clusters.demo", false)
 	before := put(t, one, store.Binding{Addr: addr.Next(), Holder: "demo/old/vlan", Used: used})
-	sink := follow(t, two)
+	sink := run(t, two)
 	if got := sink.Holder(addr.Next()); got != "demo/old/vlan" {
-		t.Errorf("from before: %q", got)
+		t.Errorf("the holder of an existing binding is %q", got)
 	}
 	b := put(t, one, store.Binding{Addr: addr, Holder: "demo/a/vlan", Used: used})
 	leasetest.Await(t, "a new binding", func() bool { return sink.Holder(addr) == "demo/a/vlan" })
 	b.Holder = "demo/b/vlan"
 	b = put(t, one, b)
 	leasetest.Await(t, "another holder", func() bool { return sink.Holder(addr) == "demo/b/vlan" })
-	for _, gone := range []store.Binding{b, before} {
-		if err := one.Delete(t.Context(), gone); err != nil {
+	for _, deleted := range []store.Binding{b, before} {
+		if err := one.Delete(t.Context(), deleted); err != nil {
 			t.Fatal(err)
 		}
 	}
 	leasetest.Await(t, "the deletions", func() bool { return sink.Len() == 0 })
 }
 
-func TestPoolsAndFamiliesAreApart(t *testing.T) {
+func TestPoolsAndFamiliesAreSeparate(t *testing.T) {
 	ns := plane.Get(t).Namespace(t)
 	v6 := netip.MustParseAddr("2001:db8::10")
 	mine, other, six := open(t, ns, "clusters.demo", false), open(t, ns, "clusters.other", false), open(t, ns, "clusters.demo", true)
 	put(t, other, store.Binding{Addr: addr, Holder: "demo/other/vlan", Used: used})
 	put(t, six, store.Binding{Addr: v6, Holder: "demo/six/vlan", Used: used})
 	put(t, mine, store.Binding{Addr: addr, Holder: "demo/mine/vlan", Used: used})
-	if sink := follow(t, mine); sink.Len() != 1 || sink.Holder(addr) != "demo/mine/vlan" {
+	if sink := run(t, mine); sink.Len() != 1 || sink.Holder(addr) != "demo/mine/vlan" {
 		t.Errorf("IPv4 sees %d bindings", sink.Len())
 	}
-	if sink := follow(t, six); sink.Len() != 1 || sink.Holder(v6) != "demo/six/vlan" {
+	if sink := run(t, six); sink.Len() != 1 || sink.Holder(v6) != "demo/six/vlan" {
 		t.Errorf("IPv6 sees %d bindings", sink.Len())
 	}
 }
 
-func TestLeasesReadWell(t *testing.T) {
+func TestLeasesInKubectl(t *testing.T) {
 	cp := plane.Get(t)
 	ns := cp.Namespace(t)
 	s := open(t, ns, "clusters.demo", false)
@@ -133,7 +133,7 @@ func TestLeasesReadWell(t *testing.T) {
 	}
 }
 
-func TestLeaseOfSomebodyElse(t *testing.T) {
+func TestForeignLease(t *testing.T) {
 	cp := plane.Get(t)
 	ns := cp.Namespace(t)
 	err := cp.ApplyYAML(t.Context(), []byte(`
@@ -148,11 +148,11 @@ metadata:
 		t.Fatal(err)
 	}
 	s := open(t, ns, "clusters.demo", false)
-	if sink := follow(t, s); sink.Len() != 0 {
-		t.Errorf("it was taken for a binding: %d", sink.Len())
+	if sink := run(t, s); sink.Len() != 0 {
+		t.Errorf("a foreign Lease was read as a binding: %d", sink.Len())
 	}
 	if _, err := s.Put(t.Context(), store.Binding{Addr: addr, Holder: "demo/a/vlan", Used: used}); err == nil {
-		t.Error("it was overwritten")
+		t.Error("a foreign Lease was overwritten")
 	}
 	if _, err := s.Get(t.Context(), addr); !errors.Is(err, store.ErrUnusable) {
 		t.Errorf("got %v", err)
@@ -162,7 +162,7 @@ metadata:
 func TestWithoutRights(t *testing.T) {
 	cp := plane.Get(t)
 	ns := cp.Namespace(t)
-	path, err := cp.UserKubeconfig("nobody")
+	path, err := cp.UserKubeconfig("unprivileged")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,11 +179,11 @@ func TestWithoutRights(t *testing.T) {
 	group.Go(func() { s.Run(ctx, &leasetest.Sink{}) })
 	defer group.Wait()
 	defer cancel()
-	leasetest.Await(t, "the refusal to be reported", func() bool { return s.Failure() != "" })
+	leasetest.Await(t, "the error to be reported", func() bool { return s.Failure() != "" })
 	if s.Synced() {
-		t.Error("it passes for synced")
+		t.Error("the store is synced")
 	}
 	if _, err := s.Put(t.Context(), store.Binding{Addr: addr, Holder: "demo/a/vlan", Used: used}); err == nil {
-		t.Error("it was written")
+		t.Error("a binding was written")
 	}
 }

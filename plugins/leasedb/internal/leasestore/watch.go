@@ -26,10 +26,10 @@ const (
 	retryCap   = 3 * time.Second
 )
 
-// Run is store.Store's: it follows the pool's Leases.
+// Run implements store.Store. It watches the pool's Leases.
 func (s *Store) Run(ctx context.Context, sink store.Sink) {
 	s.sink = sink
-	quiet := logr.Discard() // note reports what fails, once
+	quiet := logr.Discard() // recordResult logs errors once
 	backoff := &wait.Backoff{Duration: retryFirst, Factor: 2, Jitter: 0.5, Steps: 20, Cap: retryCap}
 	r := cache.NewReflectorWithOptions(s.listerWatcher(), &coordinationv1.Lease{}, (*events)(s), cache.ReflectorOptions{
 		Name: "leases of pool " + s.Pool, Logger: &quiet, Backoff: backoff,
@@ -38,31 +38,31 @@ func (s *Store) Run(ctx context.Context, sink store.Sink) {
 }
 
 func (s *Store) listerWatcher() *cache.ListWatch {
-	of := labels.Set{keyPool: label(s.Pool), keyFamily: "ipv4"}
+	set := labels.Set{keyPool: label(s.Pool), keyFamily: "ipv4"}
 	if s.IPv6 {
-		of[keyFamily] = "ipv6"
+		set[keyFamily] = "ipv6"
 	}
-	selector := of.String()
+	selector := set.String()
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.LabelSelector = selector
 			list, err := s.client.List(ctx, o)
 			if err != nil {
-				s.note(ctx, "listing", err)
+				s.recordResult(ctx, "listing", err)
 			}
-			return list, err //nolint:wrapcheck // the reflector looks at it
+			return list, err //nolint:wrapcheck // the reflector inspects the error
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
 			o.LabelSelector = selector
 			w, err := s.client.Watch(ctx, o)
 			if err == nil && reflect.TypeOf(w) == reflect.TypeOf(apiwatch.NewEmptyWatch()) {
-				err = errNoAnswer // the client tells so of a connection that failed
+				err = errNoAnswer // client-go returns an empty watch if the connection failed
 			}
-			if o.SendInitialEvents == nil || !apierrors.IsInvalid(err) { // an older server: the reflector lists instead
-				s.note(ctx, "watching", err)
+			if o.SendInitialEvents == nil || !apierrors.IsInvalid(err) { // else the server is older, and the reflector lists instead
+				s.recordResult(ctx, "watching", err)
 			}
 			if err != nil {
-				return nil, err //nolint:wrapcheck // the reflector looks at it
+				return nil, err //nolint:wrapcheck // the reflector inspects the error
 			}
 			return stream{w, s}, nil
 		},
@@ -71,14 +71,14 @@ func (s *Store) listerWatcher() *cache.ListWatch {
 
 var errNoAnswer = errors.New("the connection timed out or was closed before the API server answered")
 
-// stream is an open watch. The reflector stops each one, also when the server has ended it.
+// A stream is an open watch. The reflector calls Stop for each one, also after the server has closed it.
 type stream struct {
 	apiwatch.Interface
 
 	store *Store
 }
 
-// Stop is apiwatch.Interface's.
+// Stop implements apiwatch.Interface.
 func (w stream) Stop() {
 	w.Interface.Stop()
 	w.store.mu.Lock()
@@ -88,8 +88,8 @@ func (w stream) Stop() {
 	}
 }
 
-// note takes down how an attempt went, and logs what is news.
-func (s *Store) note(ctx context.Context, verb string, err error) {
+// recordResult records the result of a list or watch request, and logs when the watch fails or recovers.
+func (s *Store) recordResult(ctx context.Context, verb string, err error) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -102,41 +102,41 @@ func (s *Store) note(ctx context.Context, verb string, err error) {
 	s.mu.Unlock()
 	switch {
 	case err == nil && before != "":
-		s.Log.Info("the watch of Leases is back")
+		s.Log.Info("watch of Leases restored")
 	case err != nil && before == "":
-		s.Log.Error("the watch of Leases failed: clients that have an address keep it, new ones wait", "err", err, "remedy", remedy(err))
+		s.Log.Error("watch of Leases failed; clients keep their addresses, new clients get none", "err", err, "remedy", remedy(err))
 	}
 }
 
 func remedy(err error) string {
 	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
-		return "grant get, list, watch, create, update and delete of leases.coordination.k8s.io"
+		return "grant get, list, watch, create, update and delete for leases.coordination.k8s.io"
 	}
 	return "check the connection to the API server"
 }
 
-// events passes on what the reflector tells.
+// events implements cache.ReflectorStore, and passes changes to the sink.
 type events Store
 
 func (e *events) store() *Store { return (*Store)(e) }
 
-// decode returns the binding of an object. A Lease of our labels that is no binding is somebody's mistake: it
-// is logged, and its name keeps its address from being given out.
+// decode returns the binding of an object. A Lease with our labels that is not a valid binding is a mistake of a
+// user. It is logged, and its address is not leased, because the name of the Lease is taken.
 func (e *events) decode(obj any) (store.Binding, bool) {
 	o, ok := obj.(*coordinationv1.Lease)
 	if !ok {
-		e.Log.Error("the watch of Leases delivered something else", "type", fmt.Sprintf("%T", obj))
+		e.Log.Error("unexpected object in the watch of Leases", "type", fmt.Sprintf("%T", obj))
 		return store.Binding{}, false
 	}
 	b, err := e.store().binding(o)
 	if err != nil {
-		e.Log.Error("a Lease is not used; delete it, or correct it", "err", err)
+		e.Log.Error("ignoring an invalid Lease; correct or delete it", "err", err)
 		return store.Binding{}, false
 	}
 	return b, true
 }
 
-// Add is cache.ReflectorStore's.
+// Add implements cache.ReflectorStore.
 func (e *events) Add(obj any) error {
 	if b, ok := e.decode(obj); ok {
 		e.sink.Set(b)
@@ -144,10 +144,10 @@ func (e *events) Add(obj any) error {
 	return nil
 }
 
-// Update is cache.ReflectorStore's.
+// Update implements cache.ReflectorStore.
 func (e *events) Update(obj any) error { return e.Add(obj) }
 
-// Delete is cache.ReflectorStore's.
+// Delete implements cache.ReflectorStore.
 func (e *events) Delete(obj any) error {
 	if b, ok := e.decode(obj); ok {
 		e.sink.Remove(b.Addr, b.Revision)
@@ -155,7 +155,7 @@ func (e *events) Delete(obj any) error {
 	return nil
 }
 
-// Replace is cache.ReflectorStore's.
+// Replace implements cache.ReflectorStore.
 func (e *events) Replace(list []any, version string) error {
 	revision, err := revisionOf(version)
 	if err != nil {
@@ -174,5 +174,5 @@ func (e *events) Replace(list []any, version string) error {
 	return nil
 }
 
-// Resync is cache.ReflectorStore's; there is nothing to do again.
+// Resync implements cache.ReflectorStore. It does nothing.
 func (e *events) Resync() error { return nil }

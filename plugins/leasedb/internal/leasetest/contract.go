@@ -14,16 +14,16 @@ import (
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
 )
 
-// Contract tests what every store has to keep. open returns an empty one of IPv4 or IPv6.
+// Contract tests the contract of store.Store. open must return an empty store for IPv4 or IPv6.
 func Contract(t *testing.T, open func(t *testing.T, ipv6 bool) store.Store) {
-	t.Run("compare and swap", func(t *testing.T) { swap(t, open(t, false)) })
-	t.Run("one of many wins", func(t *testing.T) { race(t, open(t, false)) })
-	t.Run("every field comes back", func(t *testing.T) { roundTrip(t, open) })
+	t.Run("compare and swap", func(t *testing.T) { testCompareAndSwap(t, open(t, false)) })
+	t.Run("one of many concurrent writes succeeds", func(t *testing.T) { testConcurrentWrites(t, open(t, false)) })
+	t.Run("all fields are stored", func(t *testing.T) { testRoundTrip(t, open) })
 }
 
 var used = time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
 
-func swap(t *testing.T, s store.Store) {
+func testCompareAndSwap(t *testing.T, s store.Store) {
 	ctx := t.Context()
 	addr := netip.MustParseAddr("192.0.2.10")
 	wantErr := func(step string, got, want error) {
@@ -33,7 +33,7 @@ func swap(t *testing.T, s store.Store) {
 		}
 	}
 	_, err := s.Get(ctx, addr)
-	wantErr("reading nothing", err, store.ErrNotFound)
+	wantErr("reading without a binding", err, store.ErrNotFound)
 	first, err := s.Put(ctx, store.Binding{Addr: addr, Holder: "demo/a/vlan", Used: used})
 	wantErr("creating", err, nil)
 	_, err = s.Put(ctx, store.Binding{Addr: addr, Holder: "demo/b/vlan", Used: used})
@@ -43,35 +43,35 @@ func swap(t *testing.T, s store.Store) {
 	second, err := s.Put(ctx, next)
 	wantErr("replacing", err, nil)
 	if second.Revision <= first.Revision {
-		t.Errorf("revision %d follows %d", second.Revision, first.Revision)
+		t.Errorf("the revision is %d after %d", second.Revision, first.Revision)
 	}
-	thief := first
-	thief.Holder = "demo/b/vlan"
-	_, err = s.Put(ctx, thief)
-	wantErr("replacing what is not there any more", err, store.ErrConflict)
-	wantErr("deleting what is not there any more", s.Delete(ctx, first), store.ErrConflict)
+	outdated := first
+	outdated.Holder = "demo/b/vlan"
+	_, err = s.Put(ctx, outdated)
+	wantErr("replacing an outdated binding", err, store.ErrConflict)
+	wantErr("deleting an outdated binding", s.Delete(ctx, first), store.ErrConflict)
 	got, err := s.Get(ctx, addr)
 	wantErr("reading", err, nil)
 	if diff := cmp.Diff(second, got, compareAddrs); diff != "" {
-		t.Errorf("written and read differ:\n%s", diff)
+		t.Errorf("written and read bindings differ:\n%s", diff)
 	}
 	wantErr("deleting", s.Delete(ctx, second), nil)
 	_, err = s.Get(ctx, addr)
-	wantErr("reading what was deleted", err, store.ErrNotFound)
+	wantErr("reading a deleted binding", err, store.ErrNotFound)
 	_, err = s.Put(ctx, second)
-	wantErr("replacing what was deleted", err, store.ErrConflict)
+	wantErr("replacing a deleted binding", err, store.ErrConflict)
 	again, err := s.Put(ctx, store.Binding{Addr: addr, Holder: "demo/b/vlan", Used: used})
-	wantErr("creating what was deleted", err, nil)
+	wantErr("creating a deleted binding", err, nil)
 	_, err = s.Put(ctx, second)
-	wantErr("replacing what was deleted and created", err, store.ErrConflict)
+	wantErr("replacing a binding that was deleted and created", err, store.ErrConflict)
 	if again.Revision <= second.Revision {
-		t.Errorf("revision %d follows %d", again.Revision, second.Revision)
+		t.Errorf("the revision is %d after %d", again.Revision, second.Revision)
 	}
 }
 
 var compareAddrs = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 
-func race(t *testing.T, s store.Store) {
+func testConcurrentWrites(t *testing.T, s store.Store) {
 	addr := netip.MustParseAddr("192.0.2.11")
 	var won atomic.Int64
 	var group sync.WaitGroup
@@ -87,18 +87,18 @@ func race(t *testing.T, s store.Store) {
 	}
 	group.Wait()
 	if won.Load() != 1 {
-		t.Errorf("%d won", won.Load())
+		t.Errorf("%d writes succeeded, want 1", won.Load())
 	}
 }
 
-func roundTrip(t *testing.T, open func(t *testing.T, ipv6 bool) store.Store) {
+func testRoundTrip(t *testing.T, open func(t *testing.T, ipv6 bool) store.Store) {
 	bindings := map[string]store.Binding{
-		"a machine's":  {Holder: "demo/worker-0/vlan", MAC: "02:00:00:00:00:01", Hostname: "worker-0", Used: used},
+		"VM":           {Holder: "demo/worker-0/vlan", MAC: "02:00:00:00:00:01", Hostname: "worker-0", Used: used},
 		"released":     {Holder: "demo/worker-0/vlan", Released: true, Used: used},
-		"an ordinary":  {Holder: "id:01020000000001", MAC: "02:00:00:00:00:01", Used: used, Expires: used.Add(time.Hour)},
+		"ordinary":     {Holder: "id:01020000000001", MAC: "02:00:00:00:00:01", Used: used, Expires: used.Add(time.Hour)},
 		"declined":     {Holder: store.Declined, Used: used, Expires: used.Add(time.Minute)},
-		"a long name":  {Holder: "demo/" + long + "/vlan", Hostname: long, Used: used},
-		"strange ones": {Holder: "id:00", MAC: "00:11:22:33:44:55:66:77", Hostname: "-._", Used: used},
+		"long name":    {Holder: "demo/" + long + "/vlan", Hostname: long, Used: used},
+		"unusual text": {Holder: "id:00", MAC: "00:11:22:33:44:55:66:77", Hostname: "-._", Used: used},
 	}
 	for family, addr := range map[string]netip.Addr{"ipv4": netip.MustParseAddr("192.0.2.9"), "ipv6": netip.MustParseAddr("2001:db8::1:0:9")} {
 		s := open(t, addr.Is6())
@@ -127,15 +127,15 @@ func roundTrip(t *testing.T, open func(t *testing.T, ipv6 bool) store.Store) {
 	}
 }
 
-const long = "a-machine-whose-name-is-as-long-as-the-api-server-lets-it-be-and-that-is-longer-than-any-label-s-value-may-be"
+const long = "a-virtual-machine-whose-name-is-valid-for-the-api-server-but-longer-than-the-value-of-a-label-is-allowed-to-be"
 
-// Sink keeps what a store tells.
+// A Sink is a store.Sink that keeps the bindings.
 type Sink struct {
 	mu       sync.Mutex
 	bindings map[netip.Addr]store.Binding
 }
 
-// Replace is store.Sink's, as are the next.
+// Replace implements store.Sink.
 func (s *Sink) Replace(all []store.Binding, _ uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,28 +145,28 @@ func (s *Sink) Replace(all []store.Binding, _ uint64) {
 	}
 }
 
-// Set keeps one.
+// Set implements store.Sink.
 func (s *Sink) Set(b store.Binding) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.bindings[b.Addr] = b
 }
 
-// Remove forgets one.
+// Remove implements store.Sink.
 func (s *Sink) Remove(addr netip.Addr, _ uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.bindings, addr)
 }
 
-// Holder returns who has an address; empty for nobody.
+// Holder returns the holder of an address, or "".
 func (s *Sink) Holder(addr netip.Addr) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.bindings[addr].Holder
 }
 
-// Len returns how many bindings there are; -1 before all were told.
+// Len returns the number of bindings, or -1 before the first list.
 func (s *Sink) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,12 +176,12 @@ func (s *Sink) Len() int {
 	return len(s.bindings)
 }
 
-// Await waits until something is so.
+// Await waits until done returns true, and fails the test after a minute.
 func Await(tb testing.TB, what string, done func() bool) {
 	tb.Helper()
 	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			tb.Fatalf("waited a minute for %s", what)
+			tb.Fatalf("timed out waiting for %s", what)
 		}
 	}
 }

@@ -1,5 +1,5 @@
-// Package leasetest is for tests: a log of who was promised which address for how long, and a
-// checker that no address was promised twice at a time.
+// Package leasetest contains helpers for tests: a contract test of stores, and a log of granted leases that detects
+// addresses leased to two holders at a time.
 package leasetest
 
 import (
@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// Log is what clients were told. Its methods are safe for concurrent use.
+// A Log contains the leases that clients were granted. Its methods are safe for concurrent use.
 type Log struct {
 	mu      sync.Mutex
 	records map[netip.Addr][]Interval
 }
 
-// Interval is a time in which a holder may use an address.
+// An Interval is a time in which a holder may use an address.
 type Interval struct {
 	Holder     string
 	From, Till time.Time
 }
 
-// Granted notes an ACK: the holder may use the address until the lease's end.
+// Granted records an ACK: the holder may use the address until the end of the lease.
 func (l *Log) Granted(addr netip.Addr, holder string, at time.Time, lease time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -32,7 +32,7 @@ func (l *Log) Granted(addr netip.Addr, holder string, at time.Time, lease time.D
 	l.records[addr] = append(l.records[addr], Interval{holder, at, at.Add(lease)})
 }
 
-// GaveUp notes that a holder uses an address no more, whatever it was promised.
+// GaveUp records that a holder stopped using an address before the end of its lease.
 func (l *Log) GaveUp(addr netip.Addr, holder string, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -43,7 +43,7 @@ func (l *Log) GaveUp(addr netip.Addr, holder string, at time.Time) {
 	}
 }
 
-// Holders returns how many holders ever had an address.
+// Holders returns the number of holders that had an address at any time.
 func (l *Log) Holders() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -56,18 +56,18 @@ func (l *Log) Holders() int {
 	return len(names)
 }
 
-// Check returns an error for the first two holders that had one address at a time.
+// Check returns an error for the first address that two holders had at the same time.
 func (l *Log) Check() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for addr, records := range l.records {
 		records = slices.Clone(records)
 		slices.SortStableFunc(records, func(a, b Interval) int { return a.From.Compare(b.From) })
-		last := map[string]time.Time{} // by holder, until when it may use the address
+		last := map[string]time.Time{} // end of the lease, by holder
 		for _, r := range records {
 			for holder, till := range last {
 				if holder != r.Holder && till.After(r.From) {
-					return fmt.Errorf("%v is %s's from %s, though it is %s's until %s",
+					return fmt.Errorf("%v was leased to %s from %s, but to %s until %s",
 						addr, r.Holder, r.From.Format(time.TimeOnly), holder, till.Format(time.TimeOnly))
 				}
 			}

@@ -8,7 +8,7 @@ import (
 	"github.com/densityops/oooi/plugins/leasedb/internal/leasetest"
 )
 
-func TestCheckFindsWhatOverlaps(t *testing.T) {
+func TestCheckDetectsOverlaps(t *testing.T) {
 	at := func(minutes int) time.Time { return time.Unix(0, 0).Add(time.Duration(minutes) * time.Minute) }
 	addr, other := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 	hour := time.Hour
@@ -16,7 +16,7 @@ func TestCheckFindsWhatOverlaps(t *testing.T) {
 		fill    func(*leasetest.Log)
 		overlap bool
 	}{
-		"nobody": {func(*leasetest.Log) {}, false},
+		"empty": {func(*leasetest.Log) {}, false},
 		"one after the other": {func(l *leasetest.Log) {
 			l.Granted(addr, "a", at(0), hour)
 			l.Granted(addr, "b", at(60), hour)
@@ -29,26 +29,26 @@ func TestCheckFindsWhatOverlaps(t *testing.T) {
 			l.Granted(addr, "a", at(0), hour)
 			l.Granted(other, "b", at(0), hour)
 		}, false},
-		"given up before": {func(l *leasetest.Log) {
+		"given up": {func(l *leasetest.Log) {
 			l.Granted(addr, "a", at(0), hour)
 			l.GaveUp(addr, "a", at(10))
 			l.Granted(addr, "b", at(10), hour)
 		}, false},
-		"a seeded duplicate": {func(l *leasetest.Log) {
+		"duplicate": {func(l *leasetest.Log) {
 			l.Granted(addr, "a", at(0), hour)
 			l.Granted(addr, "b", at(59), hour)
 		}, true},
-		"a duplicate behind a renewal": {func(l *leasetest.Log) {
+		"duplicate after a renewal": {func(l *leasetest.Log) {
 			l.Granted(addr, "a", at(0), hour)
 			l.Granted(addr, "a", at(30), hour)
 			l.Granted(addr, "a", at(31), time.Minute)
 			l.Granted(addr, "b", at(70), hour)
 		}, true},
-		"noted in another order": {func(l *leasetest.Log) {
+		"duplicate, recorded in another order": {func(l *leasetest.Log) {
 			l.Granted(addr, "b", at(59), hour)
 			l.Granted(addr, "a", at(0), hour)
 		}, true},
-		"given up by somebody else": {func(l *leasetest.Log) {
+		"duplicate, given up by another holder": {func(l *leasetest.Log) {
 			l.Granted(addr, "a", at(0), hour)
 			l.GaveUp(addr, "c", at(10))
 			l.Granted(addr, "b", at(10), hour)

@@ -1,5 +1,5 @@
-// Package neighbour finds out which addresses of a network are in use, without any privilege: the kernel asks for the
-// hardware address of whom a datagram is for, and shows everybody who asks what it was told.
+// Package neighbour finds out which addresses of a network are in use, without privileges: the kernel resolves the
+// destination of a datagram by ARP, and any process can read its neighbor table.
 package neighbour
 
 import (
@@ -11,74 +11,74 @@ import (
 	"time"
 )
 
-// Use is what is known of an address.
+// Use is the state of an address.
 type Use int
 
-// The uses.
+// States of an address.
 const (
-	// Unknown: what the kernel was told is from before, and who told it may have gone. It asks again in a while.
+	// Unknown means that the kernel's entry is stale. It probes the neighbor again after some time.
 	Unknown Use = iota
-	// Free: nobody answers for it.
+	// Free means that no host answers for the address.
 	Free
-	// Used: somebody has just answered.
+	// Used means that a host has just answered for the address.
 	Used
 )
 
-// Found is what was found out about an address, with who uses it.
-type Found struct {
+// A Result is the result of a probe, with the MAC address of the host that answered.
+type Result struct {
 	Use Use
 	MAC net.HardwareAddr
 }
 
 const (
-	// discard is the port of RFC 863. Nobody is to understand the datagram.
-	discard = 9
-	// patience is for how long an answer may take. The kernel asks three times, a second apart.
-	patience = 1500 * time.Millisecond
-	// step is how often answers are looked for meanwhile.
-	step = 100 * time.Millisecond
+	// discardPort is the port of the discard protocol (RFC 863): the datagram needs no reply.
+	discardPort = 9
+	// timeout is the time to wait for answers. The kernel sends three ARP requests at intervals of a second.
+	timeout = 1500 * time.Millisecond
+	// pollInterval is the time between reads of the neighbor table.
+	pollInterval = 100 * time.Millisecond
 )
 
-// Look finds out who uses some IPv4 addresses. It takes a moment where somebody answers for each, and 1.5 s otherwise. Of
-// addresses on networks that this host is not on it returns nothing.
-func Look(ctx context.Context, addrs []netip.Addr) (map[netip.Addr]Found, error) {
+// Probe finds out which IPv4 addresses are in use. It returns early once hosts have answered for all addresses, and
+// otherwise after 1.5 s. The result omits addresses that are not on a network of this host.
+func Probe(ctx context.Context, addrs []netip.Addr) (map[netip.Addr]Result, error) {
 	conn, err := new(net.ListenConfig).ListenPacket(ctx, "udp4", ":0")
 	if err != nil {
-		return nil, fmt.Errorf("looking for neighbours: %w", err)
+		return nil, fmt.Errorf("probing neighbors: %w", err)
 	}
 	for _, a := range addrs {
-		// What fails is of a network that no route leads to.
-		_, _ = conn.WriteTo([]byte{0}, net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, discard)))
+		// Errors are ignored: the address has no route, and remains without a result.
+		_, _ = conn.WriteTo([]byte{0}, net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, discardPort)))
 	}
-	found, err := read(ctx, addrs)
+	found, err := waitForAnswers(ctx, addrs)
 	if err := errors.Join(err, conn.Close()); err != nil {
-		return nil, fmt.Errorf("looking for neighbours: %w", err)
+		return nil, fmt.Errorf("probing neighbors: %w", err)
 	}
 	return found, nil
 }
 
-// read reads the kernel's table until it is known who uses each of the addresses that are in it, or patience ends.
-func read(ctx context.Context, addrs []netip.Addr) (map[netip.Addr]Found, error) {
-	tick := time.NewTicker(step)
+// waitForAnswers polls the neighbor table until every address in it is resolved, or until the timeout.
+func waitForAnswers(ctx context.Context, addrs []netip.Addr) (map[netip.Addr]Result, error) {
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for started := time.Now(); ; {
 		table, err := table()
 		if err != nil {
 			return nil, err
 		}
-		found, waiting := map[netip.Addr]Found{}, false
+		found, waiting := map[netip.Addr]Result{}, false
 		for _, a := range addrs {
 			if f, ok := table[a]; ok {
 				found[a] = f
 				waiting = waiting || f.Use != Used
 			}
 		}
-		if !waiting || time.Since(started) >= patience {
+		if !waiting || time.Since(started) >= timeout {
 			return found, nil
 		}
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err() //nolint:wrapcheck // Look does
+			return nil, ctx.Err() //nolint:wrapcheck // wrapped by Probe
 		case <-tick.C:
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// entry is a struct ndmsg with attributes, as the kernel writes it.
+// entry returns a struct ndmsg with attributes, as the kernel encodes it.
 func entry(state uint16, attributes ...[]byte) []byte {
 	head := make([]byte, unix.SizeofNdMsg)
 	binary.NativeEndian.PutUint16(head[8:], state)
@@ -25,7 +25,7 @@ func attribute(kind uint16, value ...byte) []byte {
 	return data
 }
 
-func TestWhatTheKernelTells(t *testing.T) {
+func TestParse(t *testing.T) {
 	addr, mac := attribute(unix.NDA_DST, 192, 0, 2, 7), attribute(unix.NDA_LLADDR, 2, 0, 0, 0, 0, 7)
 	for _, tc := range []struct {
 		name string
@@ -34,15 +34,15 @@ func TestWhatTheKernelTells(t *testing.T) {
 		mac  string
 		ok   bool
 	}{
-		{"who has just answered", entry(unix.NUD_REACHABLE, mac, addr), Used, "02:00:00:00:00:07", true},
-		{"nobody yet", entry(unix.NUD_INCOMPLETE, addr), Free, "", true},
-		{"nobody after all", entry(unix.NUD_FAILED, attribute(unix.NDA_PROBES, 3, 0, 0, 0), addr), Free, "", true},
-		{"who has answered before", entry(unix.NUD_STALE, addr, mac), Unknown, "02:00:00:00:00:07", true},
-		{"who is being asked again", entry(unix.NUD_PROBE, addr, mac), Unknown, "02:00:00:00:00:07", true},
+		{"reachable", entry(unix.NUD_REACHABLE, mac, addr), Used, "02:00:00:00:00:07", true},
+		{"incomplete", entry(unix.NUD_INCOMPLETE, addr), Free, "", true},
+		{"failed", entry(unix.NUD_FAILED, attribute(unix.NDA_PROBES, 3, 0, 0, 0), addr), Free, "", true},
+		{"stale", entry(unix.NUD_STALE, addr, mac), Unknown, "02:00:00:00:00:07", true},
+		{"probing", entry(unix.NUD_PROBE, addr, mac), Unknown, "02:00:00:00:00:07", true},
 		{"no address", entry(unix.NUD_REACHABLE, mac), Used, "02:00:00:00:00:07", false},
-		{"half a message", entry(unix.NUD_REACHABLE)[:7], Unknown, "", false},
-		{"an attribute that is cut off", append(entry(unix.NUD_REACHABLE, addr), attribute(unix.NDA_LLADDR, 2, 0)[:5]...), Used, "", true},
-		{"an attribute of no length", entry(unix.NUD_REACHABLE, addr, make([]byte, 8)), Used, "", true},
+		{"truncated message", entry(unix.NUD_REACHABLE)[:7], Unknown, "", false},
+		{"truncated attribute", append(entry(unix.NUD_REACHABLE, addr), attribute(unix.NDA_LLADDR, 2, 0)[:5]...), Used, "", true},
+		{"attribute of length zero", entry(unix.NUD_REACHABLE, addr, make([]byte, 8)), Used, "", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			a, found, ok := parse(tc.data)
@@ -53,9 +53,9 @@ func TestWhatTheKernelTells(t *testing.T) {
 	}
 }
 
-// TestAnAddressOfAnotherNetworkIsNotFound looks where nobody is asked for a hardware address.
-func TestAnAddressOfAnotherNetworkIsNotFound(t *testing.T) {
-	found, err := Look(t.Context(), []netip.Addr{netip.MustParseAddr("127.0.0.1")})
+// TestProbeOfAnotherNetwork probes loopback, which has no neighbors.
+func TestProbeOfAnotherNetwork(t *testing.T) {
+	found, err := Probe(t.Context(), []netip.Addr{netip.MustParseAddr("127.0.0.1")})
 	if err != nil || len(found) != 0 {
 		t.Errorf("got %v, %v", found, err)
 	}

@@ -9,17 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// table reads the kernel's table of IPv4 neighbours.
-func table() (map[netip.Addr]Found, error) {
+// table returns the kernel's table of IPv4 neighbors.
+func table() (map[netip.Addr]Result, error) {
 	data, err := syscall.NetlinkRIB(unix.RTM_GETNEIGH, unix.AF_INET)
 	if err != nil {
-		return nil, fmt.Errorf("reading the table of neighbours: %w", err)
+		return nil, fmt.Errorf("reading the neighbor table: %w", err)
 	}
 	messages, err := syscall.ParseNetlinkMessage(data)
 	if err != nil {
-		return nil, fmt.Errorf("reading the table of neighbours: %w", err)
+		return nil, fmt.Errorf("reading the neighbor table: %w", err)
 	}
-	all := map[netip.Addr]Found{}
+	all := map[netip.Addr]Result{}
 	for _, m := range messages {
 		if m.Header.Type == unix.RTM_NEWNEIGH {
 			if addr, found, ok := parse(m.Data); ok {
@@ -30,8 +30,8 @@ func table() (map[netip.Addr]Found, error) {
 	return all, nil
 }
 
-// parse reads a struct ndmsg and the attributes behind it.
-func parse(data []byte) (addr netip.Addr, found Found, ok bool) {
+// parse decodes a struct ndmsg and its attributes (rtnetlink(7)).
+func parse(data []byte) (addr netip.Addr, found Result, ok bool) {
 	const stateAt, attributeHead, align = 8, 4, 4
 	if len(data) < unix.SizeofNdMsg {
 		return addr, found, false

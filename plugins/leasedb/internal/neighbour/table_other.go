@@ -7,6 +7,6 @@ import (
 	"net/netip"
 )
 
-func table() (map[netip.Addr]Found, error) {
-	return nil, errors.New("reading the table of neighbours: it is read on Linux alone")
+func table() (map[netip.Addr]Result, error) {
+	return nil, errors.New("reading the neighbor table is supported on Linux only")
 }

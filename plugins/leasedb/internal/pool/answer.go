@@ -11,66 +11,65 @@ import (
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
 )
 
-// Verdict is what becomes of a message.
+// Verdict is the kind of an Answer.
 type Verdict int
 
-// The verdicts.
 const (
-	// Silent: no answer. Another server may have one, or the client asks again.
+	// Silent means no reply. Another server may reply, or the client retries.
 	Silent Verdict = iota
-	// Grant: the client has, or is offered, the address.
+	// Grant means that the address is offered or acknowledged.
 	Grant
-	// Refuse: the client must not use the address.
+	// Refuse means that the client must not use the address.
 	Refuse
 )
 
-// Answer is what a client is told.
+// An Answer is the result of a message.
 type Answer struct {
 	Verdict Verdict
 	Addr    netip.Addr
-	// Lease is for how long the address is granted.
+	// Lease is the lease time.
 	Lease time.Duration
-	// Reason is why there is no grant.
+	// Reason is why the address is not granted.
 	Reason Reason
 }
 
-// Reason is why a client is refused or met with silence; a metric has it as a label.
+// Reason is why a client is refused or gets no reply, a label of metrics.
 type Reason string
 
-// Reasons that a pool has.
+// Reasons of a pool and of the plugin.
 const (
-	ReasonNotSynced   Reason = "not-synced"       // the store or the directory is not (yet) known as it is now
-	ReasonExhausted   Reason = "exhausted"        // no address is left
-	ReasonInProgress  Reason = "in-progress"      // an earlier message of the client, or for the address, is being worked on
-	ReasonStore       Reason = "store-failed"     // a write failed, or nobody knows whether it did
-	ReasonTaken       Reason = "taken"            // the address is another client's, or not one to give
+	ReasonNotSynced   Reason = "not-synced"       // the store or the directory is not synced
+	ReasonExhausted   Reason = "exhausted"        // no address is free
+	ReasonInProgress  Reason = "in-progress"      // an earlier message of the client, or for the address, is being handled
+	ReasonStore       Reason = "store-failed"     // a write failed, or its result is unknown
+	ReasonTaken       Reason = "taken"            // the address belongs to another client, or may not be leased
 	ReasonMismatch    Reason = "other-address"    // the client has another address
-	ReasonNoBinding   Reason = "no-binding"       // the client has no address, so nothing can be said of it
+	ReasonNoBinding   Reason = "no-binding"       // the client has no binding
 	ReasonWrongNet    Reason = "wrong-network"    // the address is not in the network
-	ReasonNotYours    Reason = "not-the-clients"  // a client gives up what it does not have
+	ReasonNotYours    Reason = "not-the-clients"  // a client releases or declines an address that it does not have
 	ReasonTooMany     Reason = "too-many"         // a client declines too often
-	ReasonLate        Reason = "late-decline"     // a client declines what it was not given just now
-	ReasonNotInUse    Reason = "not-in-use"       // a client declines what nobody else was found to use
-	ReasonMachine     Reason = "machine-exists"   // a machine's address is not given up while the machine exists
-	ReasonOtherServer Reason = "other-server"     // the client has chosen another server
-	ReasonDone        Reason = "nothing-to-say"   // the message has no answer
+	ReasonLate        Reason = "late-decline"     // a client declines too long after an ACK
+	ReasonNotInUse    Reason = "not-in-use"       // a client declines an address that no other host was found to use
+	ReasonVMExists    Reason = "machine-exists"   // the address of a VM is not released while the VM exists
+	ReasonOtherServer Reason = "other-server"     // the client selected another server
+	ReasonDone        Reason = "nothing-to-say"   // the message needs no reply
 	ReasonUnknown     Reason = "unknown-client"   // the directory does not know the client
-	ReasonMalformed   Reason = "malformed"        // the message lacks what its type must have
-	ReasonDisregarded Reason = "not-for-a-server" // the message is of no type that a server answers
+	ReasonMalformed   Reason = "malformed"        // the message lacks a required field
+	ReasonDisregarded Reason = "not-for-a-server" // the message type is not for a server
 )
 
 func silent(r Reason) Answer { return Answer{Verdict: Silent, Reason: r} }
 func refuse(r Reason) Answer { return Answer{Verdict: Refuse, Reason: r} }
 
-// Discover offers a client an address and keeps it for a minute. Nothing is written.
-// wanted is what the client would like, if valid. RFC 2131, section 4.3.1.
+// Discover offers an address to a client and holds it for a minute, without a write. wanted is the address that the
+// client requests, if valid. RFC 2131, section 4.3.1.
 func (p *Pool) Discover(c Client, wanted netip.Addr) Answer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.expireHolds()
 	cur, ready := p.current(c.Holder), p.ready()
-	if cur != nil && p.inForce(c, cur) && (!ready || !p.moves(c, cur)) {
-		p.seen(c, cur)
+	if cur != nil && p.inForce(c, cur) && (!ready || !p.mustMove(c, cur)) {
+		p.recordContact(c, cur)
 		if lease := p.remaining(cur); lease > 0 {
 			return Answer{Verdict: Grant, Addr: cur.binding.Addr, Lease: lease}
 		}
@@ -87,40 +86,40 @@ func (p *Pool) Discover(c Client, wanted netip.Addr) Answer {
 	}
 	p.hold(c, addr)
 	if p.rebuilding {
-		return p.offerUnused(c, addr)
+		return p.offerProbed(c, addr)
 	}
 	return Answer{Verdict: Grant, Addr: addr, Lease: p.Lease}
 }
 
-// offerUnused offers a client the address that is kept for it, or another one, after a look who uses it.
-func (p *Pool) offerUnused(c Client, addr netip.Addr) Answer {
-	for range mostLooks {
+// offerProbed probes the address that is held for a client, and offers it, or else another one that is not in use.
+func (p *Pool) offerProbed(c Client, addr netip.Addr) Answer {
+	for range maxProbesPerMessage {
 		e := p.entries[addr]
-		if e.looked {
+		if e.probed {
 			return Answer{Verdict: Grant, Addr: addr, Lease: p.Lease}
 		}
 		if e.writing {
 			return silent(ReasonInProgress)
 		}
-		found, outcome := p.lookAt(addr)
+		found, outcome := p.probeAddress(addr)
 		if e = p.entries[addr]; e == nil || e.heldBy != c.Holder {
-			return silent(ReasonInProgress) // an answer to another of its messages was faster, or the store
+			return silent(ReasonInProgress) // taken meanwhile, by another message of the client or a change in the store
 		}
 		now := p.Clock.Now()
 		switch mac := found.MAC.String(); {
-		case outcome == lookBusy:
+		case outcome == probeBusy:
 			return silent(ReasonInProgress)
-		case outcome == lookBlind, found.Use == neighbour.Free, mac == c.MAC, !p.knows(found.MAC) && p.quarantined() > p.Ranges.Size()/4:
-			// One host that answers for all must not keep all from everybody.
-			e.looked = true
+		case outcome == probeImpossible, found.Use == neighbour.Free, mac == c.MAC, !p.isKnownMAC(found.MAC) && p.quarantined() > p.Ranges.Size()/4:
+			// A host that answers for all addresses must not block all of them.
+			e.probed = true
 			return Answer{Verdict: Grant, Addr: addr, Lease: p.Lease}
 		case found.Use == neighbour.Used:
 			p.unhold(addr)
-			p.keepFrom(addr, mac, now)
-		default: // the kernel asks again; it knows in a moment
+			p.quarantineInUse(addr, mac, now)
+		default: // the kernel's entry is stale; it probes the host again
 			p.unhold(addr)
 			e := p.entry(addr)
-			e.avoid, e.user = now.Add(holdFor), mac
+			e.avoidUntil, e.user = now.Add(holdFor), mac
 		}
 		if addr = p.choose(c, netip.Addr{}); !addr.IsValid() {
 			p.warnExhausted()
@@ -128,11 +127,11 @@ func (p *Pool) offerUnused(c Client, addr netip.Addr) Answer {
 		}
 		p.hold(c, addr)
 	}
-	return silent(ReasonInProgress) // the next message goes on
+	return silent(ReasonInProgress) // continued with the next message
 }
 
-// knows reports whether a MAC address is a machine's.
-func (p *Pool) knows(mac net.HardwareAddr) bool {
+// isKnownMAC reports whether a MAC address belongs to a VM.
+func (p *Pool) isKnownMAC(mac net.HardwareAddr) bool {
 	if p.Directory == nil {
 		return false
 	}
@@ -140,19 +139,19 @@ func (p *Pool) knows(mac net.HardwareAddr) bool {
 	return ok
 }
 
-// moves reports whether a client is to go to the address that is reserved for it.
-func (p *Pool) moves(c Client, cur *entry) bool {
-	return c.Reserved.IsValid() && c.Reserved != cur.binding.Addr && p.permitted(c, c.Reserved) && p.open(c, c.Reserved)
+// mustMove reports whether a client must move to the address that is reserved for it.
+func (p *Pool) mustMove(c Client, cur *entry) bool {
+	return c.Reserved.IsValid() && c.Reserved != cur.binding.Addr && p.permitted(c, c.Reserved) && p.available(c, c.Reserved)
 }
 
-// Select gives a client the address that it chose out of offers. RFC 2131, section 4.3.2, SELECTING.
+// Select handles a REQUEST that selects an offer (RFC 2131, section 4.3.2, SELECTING).
 func (p *Pool) Select(ctx context.Context, c Client, addr netip.Addr) Answer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.noteAck(c, p.selects(ctx, c, addr))
+	return p.recordAck(c, p.selectLocked(ctx, c, addr))
 }
 
-func (p *Pool) selects(ctx context.Context, c Client, addr netip.Addr) Answer {
+func (p *Pool) selectLocked(ctx context.Context, c Client, addr netip.Addr) Answer {
 	p.expireHolds()
 	if cur := p.current(c.Holder); cur != nil && cur.binding.Addr == addr && p.inForce(c, cur) {
 		return p.confirm(ctx, c, cur)
@@ -164,38 +163,38 @@ func (p *Pool) selects(ctx context.Context, c Client, addr netip.Addr) Answer {
 	switch {
 	case !p.permitted(c, addr):
 		return refuse(ReasonTaken)
-	case cur != nil && p.inForce(c, cur) && h.held != addr && !p.has(c, addr):
-		return refuse(ReasonMismatch) // it is offered no other, and must not collect them
+	case cur != nil && p.inForce(c, cur) && h.held != addr && !p.hasBinding(c, addr):
+		return refuse(ReasonMismatch) // it was offered no other address, and must not collect addresses
 	default:
 		return p.bind(ctx, c, addr)
 	}
 }
 
-// Verify answers a client that has an address from before it was started: INIT-REBOOT of RFC 2131,
-// section 4.3.2. A client that is not known to have any is refused only if the directory knows its
-// machine; such a machine gets the address that it uses if nobody else has it.
+// Verify handles a REQUEST of a client that restarts with an address (RFC 2131, section 4.3.2, INIT-REBOOT). A
+// client without a binding is refused only if it is a VM that the directory knows; such a VM gets the address that
+// it uses, if that is free.
 func (p *Pool) Verify(ctx context.Context, c Client, addr netip.Addr) Answer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.noteAck(c, p.verify(ctx, c, addr))
+	return p.recordAck(c, p.verify(ctx, c, addr))
 }
 
-// Renew answers a client that uses an address, as Verify does: RENEWING and REBINDING. Such a client has checked the
-// address before, so that it has no reason to decline it any more.
+// Renew handles a REQUEST of a client that uses an address (RENEWING and REBINDING), as Verify does. The client has
+// checked the address before, so a DECLINE is not accepted afterwards.
 func (p *Pool) Renew(ctx context.Context, c Client, addr netip.Addr) Answer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	a := p.verify(ctx, c, addr)
 	if e := p.entries[addr]; a.Verdict == Grant && e != nil {
-		e.acked = zero
+		e.ackedAt = zero
 	}
 	return a
 }
 
-// noteAck records when a client was told to use an address. It checks the address then, and may decline it.
-func (p *Pool) noteAck(c Client, a Answer) Answer {
+// recordAck records the time of an ACK. The client checks the address afterwards, and may decline it.
+func (p *Pool) recordAck(c Client, a Answer) Answer {
 	if e := p.entries[a.Addr]; a.Verdict == Grant && e != nil && e.binding.Holder == c.Holder {
-		e.acked = p.Clock.Now()
+		e.ackedAt = p.Clock.Now()
 	}
 	return a
 }
@@ -209,40 +208,40 @@ func (p *Pool) verify(ctx context.Context, c Client, addr netip.Addr) Answer {
 	switch {
 	case !p.ready():
 		return silent(ReasonNotSynced)
-	case !c.Machine && cur == nil:
+	case !c.VM && cur == nil:
 		return silent(ReasonNoBinding)
 	case !p.CIDR.Contains(addr):
 		return refuse(ReasonWrongNet)
-	case p.has(c, addr): // an older binding of its own that it uses after all becomes its newest
+	case p.hasBinding(c, addr): // the client uses an older binding, which becomes its newest
 		return p.bind(ctx, c, addr)
 	case cur != nil && p.inForce(c, cur):
 		return refuse(ReasonMismatch)
-	case !p.permitted(c, addr), cur != nil && cur.binding.Addr != addr && !c.Machine:
+	case !p.permitted(c, addr), cur != nil && cur.binding.Addr != addr && !c.VM:
 		return refuse(ReasonTaken)
 	default:
 		return p.bind(ctx, c, addr)
 	}
 }
 
-// has reports whether an address is the client's by any of its bindings, be it not the newest.
-func (p *Pool) has(c Client, addr netip.Addr) bool {
+// hasBinding reports whether a client has a binding of an address in force, possibly not its newest.
+func (p *Pool) hasBinding(c Client, addr netip.Addr) bool {
 	e := p.entries[addr]
 	return e != nil && e.binding.Holder == c.Holder && p.inForce(c, e)
 }
 
-// confirm answers the holder of a binding that is in force: without a write for a machine, and for an
-// ordinary lease that is young or cannot be written.
+// confirm grants a binding in force. It writes nothing for a VM, and for an ordinary lease if the lease is young or
+// cannot be written.
 func (p *Pool) confirm(ctx context.Context, c Client, e *entry) Answer {
-	p.seen(c, e)
+	p.recordContact(c, e)
 	left := p.remaining(e)
-	if e.binding.Expires.IsZero() || left > p.Lease-p.Lease/young || e.writing || !p.ready() {
+	if e.binding.Expires.IsZero() || left > p.Lease-p.Lease/youngPart || e.writing || !p.ready() {
 		if left <= 0 {
 			return silent(ReasonNotSynced)
 		}
 		return Answer{Verdict: Grant, Addr: e.binding.Addr, Lease: left}
 	}
 	answer := p.bind(ctx, c, e.binding.Addr)
-	// What was promised before still holds where nothing newer could be written.
+	// If the write fails, the time that was granted before is still valid.
 	if answer.Verdict != Grant && p.inForce(c, e) && e.binding.Holder == c.Holder {
 		if left := p.remaining(e); left > 0 {
 			return Answer{Verdict: Grant, Addr: e.binding.Addr, Lease: left}
@@ -251,7 +250,7 @@ func (p *Pool) confirm(ctx context.Context, c Client, e *entry) Answer {
 	return answer
 }
 
-// remaining is what a client can be promised of a binding in force, in whole seconds.
+// remaining returns the lease time that can be granted for a binding in force, in whole seconds.
 func (p *Pool) remaining(e *entry) time.Duration {
 	if e.binding.Expires.IsZero() {
 		return p.Lease
@@ -259,15 +258,15 @@ func (p *Pool) remaining(e *entry) time.Duration {
 	return min(e.binding.Expires.Sub(p.Clock.Now()).Truncate(time.Second), p.Lease)
 }
 
-// seen takes down that the holder of a binding is there.
-func (p *Pool) seen(c Client, e *entry) {
-	e.gone, e.missing, e.describe, e.confirmed = zero, zero, nil, true
+// recordContact records that the holder of a binding was in contact.
+func (p *Pool) recordContact(c Client, e *entry) {
+	e.deletedAt, e.missingSince, e.newDescription, e.confirmed = zero, zero, nil, true
 	if b := e.binding; b.MAC != c.MAC || b.Hostname != c.Hostname {
-		e.describe = &c
+		e.newDescription = &c
 	}
 }
 
-// bind writes a binding and answers by what came of it. The lock is not held meanwhile.
+// bind writes a binding and returns the answer. It unlocks p.mu during the write.
 func (p *Pool) bind(ctx context.Context, c Client, addr netip.Addr) Answer {
 	if h := p.holders[c.Holder]; h != nil && h.writing {
 		return silent(ReasonInProgress)
@@ -275,15 +274,15 @@ func (p *Pool) bind(ctx context.Context, c Client, addr netip.Addr) Answer {
 	if e := p.entries[addr]; e != nil && e.writing {
 		return silent(ReasonInProgress)
 	}
-	if !p.open(c, addr) {
+	if !p.available(c, addr) {
 		return refuse(ReasonTaken)
 	}
 	e, h := p.entry(addr), p.holder(c.Holder)
 	e.writing, h.writing = true, true
 	defer func() {
 		e.writing, h.writing = false, false
-		p.tidy(addr)
-		p.tidyHolder(c.Holder)
+		p.removeIfEmpty(addr)
+		p.removeHolderIfEmpty(c.Holder)
 	}()
 	b, err := p.put(ctx, p.binding(c, e.binding, addr))
 	if errors.Is(err, store.ErrConflict) {
@@ -294,47 +293,47 @@ func (p *Pool) bind(ctx context.Context, c Client, addr netip.Addr) Answer {
 	}
 	switch {
 	case errors.Is(err, store.ErrConflict):
-		return silent(ReasonInProgress) // a replica is at it, too
+		return silent(ReasonInProgress) // another replica is writing the binding too
 	case err != nil:
 		p.warnFailed(addr, c, err)
 		return silent(ReasonStore)
 	}
 	p.apply(b)
 	if e.binding.Holder != c.Holder {
-		return refuse(ReasonTaken) // reclaimed in the moment between
+		return refuse(ReasonTaken) // leased to another client in the meantime
 	}
-	e.avoid, e.user = zero, "" // it was the client that used it
+	e.avoidUntil, e.user = zero, "" // the host that used the address is the client
 	if h.held.IsValid() && h.held != addr {
 		p.unhold(h.held)
 	}
 	return Answer{Verdict: Grant, Addr: addr, Lease: p.Lease}
 }
 
-// binding is what is written for a client, in place of what is there.
+// binding returns the new binding of a client, which replaces before.
 func (p *Pool) binding(c Client, before store.Binding, addr netip.Addr) store.Binding {
 	now := p.Clock.Now().UTC().Truncate(time.Microsecond)
 	b := store.Binding{Addr: addr, Holder: c.Holder, MAC: c.MAC, Hostname: c.Hostname, Used: now, UID: before.UID, Revision: before.Revision}
 	if cur := p.current(c.Holder); cur != nil && !cur.binding.Used.Before(now) {
 		b.Used = cur.binding.Used.Add(time.Microsecond) // another replica's clock is ahead
 	}
-	if !c.Machine {
+	if !c.VM {
 		b.Expires = now.Add(p.Lease)
 	}
 	return b
 }
 
-// put writes without the lock.
+// put writes a binding. It unlocks p.mu meanwhile.
 func (p *Pool) put(ctx context.Context, b store.Binding) (store.Binding, error) {
 	p.mu.Unlock()
 	defer p.mu.Lock()
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	return p.Store.Put(ctx, b) //nolint:wrapcheck // it is logged where it is handled
+	return p.Store.Put(ctx, b) //nolint:wrapcheck // logged by the callers
 }
 
-// reread finds out what somebody else has just written. Without a reason in the answer the client can
-// have the address: a replica wrote it for the same client, or nobody has it any more. It is then written
-// again, so that it is the client's newest on all replicas.
+// reread loads the binding that another writer has just stored. If the answer has no reason, the client can have
+// the address: another replica wrote it for this client, or it is free again. The caller then writes it again, so
+// that it becomes the client's newest binding on all replicas.
 func (p *Pool) reread(ctx context.Context, c Client, addr netip.Addr) Answer {
 	p.mu.Unlock()
 	bounded, cancel := context.WithTimeout(ctx, writeTimeout)
@@ -347,14 +346,14 @@ func (p *Pool) reread(ctx context.Context, c Client, addr netip.Addr) Answer {
 		p.drop(addr)
 		return Answer{}
 	case errors.Is(err, store.ErrUnusable):
-		e.avoid, e.user = p.Clock.Now().Add(unusableFor), ""
-		p.Log.Error("an address cannot be given out", "address", addr, "err", err)
+		e.avoidUntil, e.user = p.Clock.Now().Add(unusableFor), ""
+		p.Log.Error("address cannot be leased; its stored object is not a valid binding", "address", addr, "err", err)
 		return refuse(ReasonTaken)
 	case err != nil:
 		return silent(ReasonStore)
 	}
 	p.apply(b)
-	if e.binding.Holder != c.Holder && !p.over(e) {
+	if e.binding.Holder != c.Holder && !p.ended(e) {
 		return refuse(ReasonTaken)
 	}
 	return Answer{}

@@ -4,7 +4,7 @@ import "math/bits"
 
 const wordBits = 64
 
-// bitmap says which of a number of things are taken.
+// A bitmap contains the numbers below size that are taken.
 type bitmap struct {
 	words []uint64
 	size  int
@@ -27,7 +27,8 @@ func (b *bitmap) set(i int, taken bool) {
 	}
 }
 
-// free returns the first that is not taken at or after a start, going round; false where all are.
+// free returns the first number at or after start that is not taken, and continues at 0. It returns false if all
+// are taken.
 func (b *bitmap) free(start int) (int, bool) {
 	if b.taken == b.size {
 		return 0, false

@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// relistEvery is how often addresses to reclaim are looked for, at most.
-const relistEvery = time.Second
+// relistInterval is the minimum time between two searches for reclaimable addresses.
+const relistInterval = time.Second
 
 var zero time.Time
 
-// choose finds an address for a client that has none, and that is reserved for nobody else: what is reserved for it, what
-// it had, what it asks for, one that nobody was found to use, a free one where the hash of its identity points to (so that replicas
-// choose the same), what nobody needs any more, and at last what was offered longest ago to a client that has not come back. Not
-// valid: there is none.
+// choose returns an address for a client without a binding in force, or an invalid address if none is left. It
+// prefers, in this order: the reserved address, the previous address, the wanted address, a probed free address, a
+// free address by hash of the client's identity (so that replicas choose the same), an address whose binding has
+// ended, and the address that was offered longest ago and not requested.
 func (p *Pool) choose(c Client, wanted netip.Addr) netip.Addr {
 	candidates := []netip.Addr{c.Reserved}
 	if e := p.current(c.Holder); e != nil {
 		candidates = append(candidates, e.binding.Addr)
 	}
 	for _, a := range append(candidates, wanted) {
-		if a.IsValid() && p.permitted(c, a) && p.open(c, a) {
+		if a.IsValid() && p.permitted(c, a) && p.available(c, a) {
 			return a
 		}
 	}
@@ -30,11 +30,11 @@ func (p *Pool) choose(c Client, wanted netip.Addr) netip.Addr {
 		return a
 	}
 	start := fnv.New64a()
-	_, _ = start.Write([]byte(c.Holder))                 // it cannot fail
-	from := int(start.Sum64() % uint64(p.Ranges.Size())) //nolint:gosec // a remainder of an int
+	_, _ = start.Write([]byte(c.Holder))                 // never returns an error
+	from := int(start.Sum64() % uint64(p.Ranges.Size())) //nolint:gosec // less than an int
 	for range p.Ranges.Size() - p.taken.taken {
 		i, _ := p.taken.free(from)
-		if a := p.Ranges.Addr(i); !p.anothers(c, a) {
+		if a := p.Ranges.Addr(i); !p.reservedForOther(c, a) {
 			return a
 		}
 		from = (i + 1) % p.Ranges.Size()
@@ -47,7 +47,7 @@ func (p *Pool) choose(c Client, wanted netip.Addr) netip.Addr {
 		p.holds = p.holds[1:]
 		if e := p.entries[oldest.addr]; e != nil && e.heldTill.Equal(oldest.until) && !e.writing {
 			p.unhold(oldest.addr)
-			if p.permitted(c, oldest.addr) && p.open(c, oldest.addr) {
+			if p.permitted(c, oldest.addr) && p.available(c, oldest.addr) {
 				return oldest.addr
 			}
 		}
@@ -55,17 +55,17 @@ func (p *Pool) choose(c Client, wanted netip.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// reclaim finds the longest unused address whose binding is over.
+// reclaim returns the address that has been unused longest of those whose bindings have ended.
 func (p *Pool) reclaim(c Client) netip.Addr {
 	for range 2 {
 		for len(p.reclaimable) > 0 {
 			a := p.reclaimable[0]
 			p.reclaimable = p.reclaimable[1:]
-			if p.open(c, a) {
+			if p.available(c, a) {
 				return a
 			}
 		}
-		if now := p.Clock.Now(); now.Sub(p.relisted) < relistEvery {
+		if now := p.Clock.Now(); now.Sub(p.relisted) < relistInterval {
 			break
 		}
 		p.relist()
@@ -77,7 +77,7 @@ func (p *Pool) relist() {
 	p.relisted = p.Clock.Now()
 	p.reclaimable = p.reclaimable[:0]
 	for a, e := range p.entries {
-		if _, ok := p.Ranges.Number(a); ok && e.binding.Holder != "" && p.over(e) && e.heldBy == "" {
+		if _, ok := p.Ranges.Number(a); ok && e.binding.Holder != "" && p.ended(e) && e.heldBy == "" {
 			p.reclaimable = append(p.reclaimable, a)
 		}
 	}
@@ -89,7 +89,7 @@ func (p *Pool) relist() {
 	})
 }
 
-// hold keeps an address for a client that was offered it.
+// hold reserves an offered address for a client.
 func (p *Pool) hold(c Client, a netip.Addr) {
 	h := p.holder(c.Holder)
 	if h.held.IsValid() && h.held != a {
@@ -98,18 +98,18 @@ func (p *Pool) hold(c Client, a netip.Addr) {
 	}
 	e, now := p.entry(a), p.Clock.Now()
 	if e.heldBy == c.Holder && e.heldTill.Sub(now) > holdFor/2 {
-		return // a flood of one client's must not fill the list
+		return // a flood of messages from one client must not fill the list
 	}
 	if e.heldBy != "" && e.heldBy != c.Holder {
 		p.unhold(a)
 		e = p.entry(a)
 	}
-	e.looked = e.looked && e.heldBy == c.Holder
+	e.probed = e.probed && e.heldBy == c.Holder
 	e.heldBy, e.heldTill, h.held = c.Holder, now.Add(holdFor), a
 	p.holds = append(p.holds, hold{a, e.heldTill})
 }
 
-// expireHolds ends the offers whose time is over.
+// expireHolds removes expired offers.
 func (p *Pool) expireHolds() {
 	now := p.Clock.Now()
 	for len(p.holds) > 0 && !p.holds[0].until.After(now) {

@@ -12,30 +12,30 @@ import (
 )
 
 const (
-	// collectEvery is how often bindings are looked through.
-	collectEvery = 10 * time.Second
-	// warnEvery is how often the log says the same of one client after the other.
-	warnEvery = time.Minute
-	// writesPerCollect bounds the writes that keep one round from its end.
+	// collectInterval is the time between two runs of Collect.
+	collectInterval = 10 * time.Second
+	// warnInterval is the minimum time between two log messages about the same fault of different clients.
+	warnInterval = time.Minute
+	// writesPerCollect limits the writes of one run.
 	writesPerCollect = 1000
-	// markEvery is how often the store keeps the time.
-	markEvery = time.Minute
-	// leastJump is by how much the system clock must change at once.
-	leastJump = 10 * time.Second
+	// markInterval is the time between two marks of the store.
+	markInterval = time.Minute
+	// minJump is the minimum sudden change of the system clock that counts as a jump.
+	minJump = 10 * time.Second
 )
 
-// Run follows the store and the directory, and releases what nobody has any more, until the context ends.
+// Run watches the store and the directory, and releases addresses of deleted VMs, until ctx is done.
 func (p *Pool) Run(ctx context.Context) {
 	if p.Directory != nil {
-		defer p.Directory.Subscribe(p.noteDeleted)()
+		defer p.Directory.Subscribe(p.recordDeletion)()
 	}
 	var group sync.WaitGroup
 	defer group.Wait()
 	group.Go(func() { p.Store.Run(ctx, p) })
-	if p.Neighbours != nil && p.Ahead > 0 {
-		group.Go(func() { p.look(ctx) })
+	if p.Probe != nil && p.Ahead > 0 {
+		group.Go(func() { p.probeLoop(ctx) })
 	}
-	tick := p.Clock.NewTicker(collectEvery)
+	tick := p.Clock.NewTicker(collectInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -47,69 +47,68 @@ func (p *Pool) Run(ctx context.Context) {
 	}
 }
 
-// noteDeleted takes down that a machine was seen to go.
-func (p *Pool) noteDeleted(i vm.Interface) {
-	p.seenMu.Lock()
-	defer p.seenMu.Unlock()
+// recordDeletion records the deletion of a VM interface.
+func (p *Pool) recordDeletion(i vm.Interface) {
+	p.deletedMu.Lock()
+	defer p.deletedMu.Unlock()
 	p.deleted[i.String()] = p.Clock.Now()
 }
 
-// markDeleted takes over what noteDeleted took down.
-func (p *Pool) markDeleted() {
-	p.seenMu.Lock()
-	seen := p.deleted
+// applyDeletions applies the recorded deletions to the entries.
+func (p *Pool) applyDeletions() {
+	p.deletedMu.Lock()
+	deleted := p.deleted
 	p.deleted = map[string]time.Time{}
-	p.seenMu.Unlock()
-	for name, at := range seen {
+	p.deletedMu.Unlock()
+	for name, at := range deleted {
 		if h := p.holders[name]; h != nil {
 			for _, a := range h.addrs {
-				p.entries[a].gone = at
+				p.entries[a].deletedAt = at
 			}
 		}
 	}
 }
 
-// Collect releases the addresses of machines that are gone, and deletes what was released long ago. Run
-// calls it again and again.
+// Collect releases the addresses of deleted VMs and deletes old released bindings. Run calls it periodically.
 func (p *Pool) Collect(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.Clock.Now()
-	// Nobody looked while the process stood still.
-	unbroken := now.Sub(p.lastCollect) < 3*collectEvery
+	// No run happened while the process was suspended.
+	uninterrupted := now.Sub(p.lastCollect) < 3*collectInterval
 	p.lastCollect = now
 	p.expireHolds()
 	p.expireDeclines(now)
 	p.checkClock(now)
 	p.checkRebuilt(now)
 	p.checkReservations(now)
-	p.markDeleted()
-	due := p.due(now, unbroken)
+	p.applyDeletions()
+	due := p.due(now, uninterrupted)
 	if !p.loaded || !p.Store.Synced() {
 		return
 	}
 	for _, a := range due[:min(len(due), writesPerCollect)] {
-		e := p.entries[a] // it can be another's by now
+		e := p.entries[a] // may have changed since due
 		if e == nil || e.writing || ctx.Err() != nil {
 			continue
 		}
 		switch b := e.binding; {
-		case p.stale(b, now), !b.Released && p.gone(e, now):
-			p.Log.Info("releasing an address", "address", a, "holder", b.Holder)
+		case p.superseded(b, now), !b.Released && p.machineDeleted(e, now):
+			p.Log.Info("releasing address", "address", a, "holder", b.Holder)
 			p.release(ctx, e)
-		case p.forgettable(e, now) && e.heldBy == "":
+		case p.deletable(e, now) && e.heldBy == "":
 			p.delete(ctx, e)
-		case e.describe != nil:
-			c := *e.describe
-			e.describe = nil
+		case e.newDescription != nil:
+			c := *e.newDescription
+			e.newDescription = nil
 			b.MAC, b.Hostname = c.MAC, c.Hostname
-			p.write(ctx, e, b, "a client's new MAC address could not be written down")
+			p.write(ctx, e, b, "cannot write the new MAC address of a client")
 		}
 	}
 }
 
-// checkRebuilt says that the store was found empty although there are machines, and notices when every machine that is there
-// has a binding, or has had the time to renew what it was promised before.
+// checkRebuilt logs once that bindings may be missing, and ends the probing of offered addresses when every known
+// VM has a binding, or when all clients have had the time to renew.
 func (p *Pool) checkRebuilt(now time.Time) {
 	if !p.rebuilding {
 		return
@@ -125,23 +124,22 @@ func (p *Pool) checkRebuilt(now time.Time) {
 	switch {
 	case known && unbound == 0, now.Sub(p.loadedAt) >= p.Lease:
 		p.rebuilding = false
-		if p.saidRebuilding {
-			p.Log.Info("machines have renewed their addresses; they are given out without a look again")
+		if p.rebuildingLogged {
+			p.Log.Info("VMs have renewed their addresses; addresses are offered without probes again")
 		}
-	case p.saidRebuilding, p.Suspect == "" && unbound == 0:
+	case p.rebuildingLogged, p.Suspect == "" && unbound == 0:
 	default:
-		p.saidRebuilding = true
+		p.rebuildingLogged = true
 		reason := p.Suspect
 		if reason == "" {
-			reason = "the store has no bindings, although there are machines on the network"
+			reason = "the store has no bindings although the network has VMs"
 		}
-		p.Log.Warn("bindings may be missing; each address is looked at before it is offered", "reason", reason, "machines", unbound, "until", "all have a binding, or "+p.Lease.String()+" have passed",
-			"remedy", "if the network is not new: mount the volume of the lease file, restore it, or run coredhcp import")
+		p.Log.Warn("bindings may be missing; each address is probed before it is offered", "reason", reason, "vms", unbound, "until", "all VMs have a binding, or "+p.Lease.String()+" have passed",
+			"remedy", "unless the network is new, mount the volume of the lease file, restore the file, or run coredhcp import")
 	}
 }
 
-// Rebuilding says why bindings may be missing, so that each address is looked at before it is offered; empty where none
-// are.
+// Rebuilding returns the reason why bindings may be missing and each address is probed before it is offered, or "".
 func (p *Pool) Rebuilding() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -150,42 +148,42 @@ func (p *Pool) Rebuilding() string {
 		return ""
 	case p.Suspect != "":
 		return p.Suspect
-	case !p.saidRebuilding:
+	case !p.rebuildingLogged:
 		return ""
 	default:
-		return "the store had no bindings, although there are machines on the network"
+		return "the store had no bindings although the network has VMs"
 	}
 }
 
-// checkClock notices jumps of the system clock, and has the store keep the time. Leases go on by the pool's own clock, which
-// never jumps.
+// checkClock detects jumps of the system clock, and writes the mark of the store. Leases use the pool's own clock,
+// which does not jump.
 func (p *Pool) checkClock(now time.Time) {
 	if p.Wall != nil {
 		offset := p.Wall().Round(0).Sub(now.Round(0))
-		if by := offset - p.offset; by.Abs() >= leastJump {
+		if by := offset - p.offset; by.Abs() >= minJump {
 			p.jumps++
 			p.offset = offset
-			p.Log.Warn("the system clock has jumped; no lease ends earlier or later for it", "by", by.Round(time.Second), "ahead", offset.Round(time.Second))
+			p.Log.Warn("the system clock jumped; leases are not affected", "by", by.Round(time.Second), "ahead", offset.Round(time.Second))
 		}
 	}
-	if p.Marker == nil || !p.loaded || now.Sub(p.marked) < markEvery {
+	if p.Marker == nil || !p.loaded || now.Sub(p.marked) < markInterval {
 		return
 	}
 	p.marked = now
 	p.mu.Unlock()
 	err := p.Marker.SetMark(now)
 	p.mu.Lock()
-	if err != nil && p.warn(&p.lastFailed) {
-		p.Log.Error("the time could not be written; bindings may fail to be, too", "err", err)
+	if err != nil && p.shouldWarn(&p.lastFailedWrite) {
+		p.Log.Error("cannot write the mark; writes of bindings may fail too", "err", err)
 	}
 }
 
-// due marks machines that are missing, and lists the addresses of which there is something to write.
-func (p *Pool) due(now time.Time, unbroken bool) []netip.Addr {
+// due updates which VMs are missing, and returns the addresses whose bindings must be written.
+func (p *Pool) due(now time.Time, uninterrupted bool) []netip.Addr {
 	var due []netip.Addr
 	synced := p.Directory != nil && p.Directory.Synced()
 	for a, e := range p.entries {
-		p.tidy(a)
+		p.removeIfEmpty(a)
 		if e.binding.Holder == "" {
 			continue
 		}
@@ -193,61 +191,61 @@ func (p *Pool) due(now time.Time, unbroken bool) []netip.Addr {
 			exists := p.Directory.Exists(i)
 			switch {
 			case exists:
-				e.gone, e.missing = zero, zero
-			case !synced || !unbroken:
-				e.missing = zero
+				e.deletedAt, e.missingSince = zero, zero
+			case !synced || !uninterrupted:
+				e.missingSince = zero
 			}
-			if synced && !exists && e.missing.IsZero() {
-				e.missing = now
+			if synced && !exists && e.missingSince.IsZero() {
+				e.missingSince = now
 			}
 		}
-		if p.gone(e, now) || p.stale(e.binding, now) || p.forgettable(e, now) || e.describe != nil {
+		if p.machineDeleted(e, now) || p.superseded(e.binding, now) || p.deletable(e, now) || e.newDescription != nil {
 			due = append(due, a)
 		}
 	}
-	// The oldest first: they are also the first to be given to others.
+	// The oldest bindings come first, because their addresses are also the first to be reclaimed.
 	slices.SortFunc(due, func(a, b netip.Addr) int { return p.entries[a].binding.Used.Compare(p.entries[b].binding.Used) })
 	return due
 }
 
-// gone reports whether the machine behind a binding is known to exist no more.
-func (p *Pool) gone(e *entry, now time.Time) bool {
+// machineDeleted reports whether the VM of a binding is known to be deleted.
+func (p *Pool) machineDeleted(e *entry, now time.Time) bool {
 	return !e.binding.Released &&
-		(!e.gone.IsZero() && now.Sub(e.gone) >= goneFor || !e.missing.IsZero() && now.Sub(e.missing) >= p.Lease+missingFor)
+		(!e.deletedAt.IsZero() && now.Sub(e.deletedAt) >= deletedFor || !e.missingSince.IsZero() && now.Sub(e.missingSince) >= p.Lease+missingFor)
 }
 
-// stale reports whether a machine has long had a newer binding: this one was left behind when it moved, or
-// when it asked two replicas at a time.
-func (p *Pool) stale(b store.Binding, now time.Time) bool {
+// superseded reports whether a VM has had a newer binding for long: this one remained when the VM moved to another
+// address, or when it asked two replicas at once.
+func (p *Pool) superseded(b store.Binding, now time.Time) bool {
 	if b.Released || !b.Expires.IsZero() || b.Holder == "" {
 		return false
 	}
 	newest := p.current(b.Holder)
-	// The clock may be wrong after a restart, and the machine use the older one: then it renews that.
+	// After a restart with a wrong clock the VM may use the older binding; it renews that one then.
 	known := newest.confirmed || now.Sub(p.loadedAt) >= p.Lease+missingFor
 	return newest.binding.Addr != b.Addr && known && now.Sub(newest.binding.Used) >= p.Lease+missingFor
 }
 
-// forgettable reports whether a binding has long been over.
-func (p *Pool) forgettable(e *entry, now time.Time) bool {
+// deletable reports whether a binding ended long ago.
+func (p *Pool) deletable(e *entry, now time.Time) bool {
 	switch b := e.binding; {
 	case b.Holder == store.Declined:
-		return p.over(e)
+		return p.ended(e)
 	case b.Released:
 		return now.Sub(b.Used) >= affinityFor
 	default:
-		return p.over(e) && now.Sub(b.Expires) >= affinityFor
+		return p.ended(e) && now.Sub(b.Expires) >= affinityFor
 	}
 }
 
-// delete deletes a binding that is over.
+// delete deletes a binding that has ended.
 func (p *Pool) delete(ctx context.Context, e *entry) {
 	b := e.binding
 	e.writing = true
 	err := p.deleteUnlocked(ctx, b)
 	e.writing = false
 	if err != nil {
-		p.Log.Warn("a binding that is over could not be deleted", "address", b.Addr, "err", err)
+		p.Log.Warn("cannot delete an ended binding", "address", b.Addr, "err", err)
 		return
 	}
 	if e.binding.Revision == b.Revision && e.binding.UID == b.UID {
@@ -260,7 +258,7 @@ func (p *Pool) deleteUnlocked(ctx context.Context, b store.Binding) error {
 	defer p.mu.Lock()
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	return p.Store.Delete(ctx, b) //nolint:wrapcheck // it is logged where it is handled
+	return p.Store.Delete(ctx, b) //nolint:wrapcheck // logged by the caller
 }
 
 func (p *Pool) expireDeclines(now time.Time) {
@@ -271,25 +269,25 @@ func (p *Pool) expireDeclines(now time.Time) {
 	}
 }
 
-// warnExhausted makes an exhausted pool loud, but not too loud.
+// warnExhausted counts a client without an address, and logs it at most once per warnInterval.
 func (p *Pool) warnExhausted() {
 	p.exhausted++
-	if p.warn(&p.lastWarned) {
-		p.Log.Error("no address is left: widen the ranges, or find out who has them", "addresses", p.Ranges.Size())
+	if p.shouldWarn(&p.lastExhausted) {
+		p.Log.Error("no address is left; extend the ranges, or check which clients have addresses", "addresses", p.Ranges.Size())
 	}
 }
 
-// warnFailed reports the first of many writes that fail; a metric counts all.
+// warnFailed logs a failed write, at most once per warnInterval. A metric counts all.
 func (p *Pool) warnFailed(addr netip.Addr, c Client, err error) {
-	if p.warn(&p.lastFailed) {
-		p.Log.Error("a binding could not be written, and others may follow; the client asks again", "address", addr, "holder", c.Holder, "err", err)
+	if p.shouldWarn(&p.lastFailedWrite) {
+		p.Log.Error("cannot write a binding; the client retries", "address", addr, "holder", c.Holder, "err", err)
 	}
 }
 
-// warn reports whether the log is to say something again, which it said at last.
-func (p *Pool) warn(last *time.Time) bool {
+// shouldWarn reports whether a warning is due that was last logged at last, and updates last.
+func (p *Pool) shouldWarn(last *time.Time) bool {
 	now := p.Clock.Now()
-	if now.Sub(*last) < warnEvery {
+	if now.Sub(*last) < warnInterval {
 		return false
 	}
 	*last = now

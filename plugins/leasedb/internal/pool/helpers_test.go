@@ -24,43 +24,43 @@ import (
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
 )
 
-// faulty is a store that can be away, as an API server can, and counts what is written.
-type faulty struct {
+// faultyStore is a store that can be unavailable, like an API server, and counts writes.
+type faultyStore struct {
 	store.Store
 
-	away    atomic.Bool
-	failing atomic.Bool // though it does not know
-	writes  atomic.Int64
-	// meanwhile, if set, happens while a write is on its way.
-	meanwhile func()
+	unavailable atomic.Bool
+	failing     atomic.Bool // writes fail although Synced is true
+	writes      atomic.Int64
+	// duringWrite, if set, is called during each write.
+	duringWrite func()
 }
 
-var errAway = errors.New("the store is away")
+var errUnavailable = errors.New("the store is unavailable")
 
-func (s *faulty) Synced() bool { return !s.away.Load() }
+func (s *faultyStore) Synced() bool { return !s.unavailable.Load() }
 
-func (s *faulty) Put(ctx context.Context, b store.Binding) (store.Binding, error) {
-	if s.away.Load() || s.failing.Load() {
-		return store.Binding{}, errAway
+func (s *faultyStore) Put(ctx context.Context, b store.Binding) (store.Binding, error) {
+	if s.unavailable.Load() || s.failing.Load() {
+		return store.Binding{}, errUnavailable
 	}
-	if s.meanwhile != nil {
-		s.meanwhile()
+	if s.duringWrite != nil {
+		s.duringWrite()
 	}
 	s.writes.Add(1)
 	return s.Store.Put(ctx, b)
 }
 
-func (s *faulty) Delete(ctx context.Context, b store.Binding) error {
-	if s.away.Load() {
-		return errAway
+func (s *faultyStore) Delete(ctx context.Context, b store.Binding) error {
+	if s.unavailable.Load() {
+		return errUnavailable
 	}
 	return s.Store.Delete(ctx, b)
 }
 
-// directory knows the machines that a test makes.
+// A directory contains the VMs of a test.
 type directory struct {
 	mu           sync.Mutex
-	machines     map[vm.Interface]bool
+	vms          map[vm.Interface]bool
 	reserved     map[netip.Addr]vm.Interface
 	reservations []vm.Client
 	refused      map[vm.Interface]string
@@ -68,7 +68,7 @@ type directory struct {
 	deleted      []func(vm.Interface)
 }
 
-// Lookup knows who has a MAC address of the form 02:00:00:00:01:xx; which machine it is, is the plugin's business.
+// Lookup knows MAC addresses of the form 02:00:00:00:01:xx. The pool does not use which VM they belong to.
 func (d *directory) Lookup(mac net.HardwareAddr) (vm.Client, bool) {
 	return vm.Client{}, len(mac) == 6 && mac[4] == 1
 }
@@ -77,7 +77,7 @@ func (d *directory) Clients() []vm.Client {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var list []vm.Client
-	for i := range d.machines {
+	for i := range d.vms {
 		list = append(list, vm.Client{Interface: i})
 	}
 	return list
@@ -90,7 +90,7 @@ func (d *directory) ReservedFor(addr netip.Addr) (vm.Interface, bool) {
 	return i, ok
 }
 
-// reserve reserves an address for a machine, which exists from now on.
+// reserve adds a VM and reserves an address for it.
 func (d *directory) reserve(name string, addr netip.Addr) pool.Client {
 	c := d.boot(name)
 	c.Reserved = addr
@@ -99,9 +99,9 @@ func (d *directory) reserve(name string, addr netip.Addr) pool.Client {
 	if d.reserved == nil {
 		d.reserved = map[netip.Addr]vm.Interface{}
 	}
-	d.reservations = append(d.reservations, vm.Client{Interface: face(name), Reserved: []netip.Addr{addr}})
+	d.reservations = append(d.reservations, vm.Client{Interface: nicOf(name), Reserved: []netip.Addr{addr}})
 	if _, taken := d.reserved[addr]; !taken {
-		d.reserved[addr] = face(name)
+		d.reserved[addr] = nicOf(name)
 	}
 	return c
 }
@@ -112,7 +112,7 @@ func (d *directory) Reservations() []vm.Client {
 	return d.reservations
 }
 
-func (d *directory) Refused(all map[vm.Interface]string) {
+func (d *directory) ReportRefused(all map[vm.Interface]string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.refused = all
@@ -121,7 +121,7 @@ func (d *directory) Refused(all map[vm.Interface]string) {
 func (d *directory) Exists(i vm.Interface) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.machines[i]
+	return d.vms[i]
 }
 
 func (d *directory) Synced() bool {
@@ -143,37 +143,37 @@ func (d *directory) setSynced(synced bool) {
 	d.unsynced = !synced
 }
 
-func face(name string) vm.Interface { return vm.Interface{Namespace: "demo", VM: name, Name: "vlan"} }
+func nicOf(name string) vm.Interface { return vm.Interface{Namespace: "demo", VM: name, Name: "vlan"} }
 
-// boot makes a machine known.
+// boot adds a VM.
 func (d *directory) boot(name string) pool.Client {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.machines[face(name)] = true
-	return pool.Client{Holder: face(name).String(), Machine: true, MAC: "02:00:00:00:00:01", Hostname: name}
+	d.vms[nicOf(name)] = true
+	return pool.Client{Holder: nicOf(name).String(), VM: true, MAC: "02:00:00:00:00:01", Hostname: name}
 }
 
-// remove deletes a machine, seen or not.
-func (d *directory) remove(name string, seen bool) {
+// remove deletes a VM. observed is set if the directory observes the deletion.
+func (d *directory) remove(name string, observed bool) {
 	d.mu.Lock()
-	delete(d.machines, face(name))
+	delete(d.vms, nicOf(name))
 	subscribers := d.deleted
 	d.mu.Unlock()
 	for _, f := range subscribers {
-		if seen {
-			f(face(name))
+		if observed {
+			f(nicOf(name))
 		}
 	}
 }
 
-// bench is a pool with what is around it.
-type bench struct {
+// A harness is a pool with its store, clock and directory.
+type harness struct {
 	*pool.Pool
 
 	t         *testing.T
 	path      string
 	clock     *clocktesting.FakeClock
-	store     *faulty
+	store     *faultyStore
 	bolt      *boltstore.Store
 	directory *directory
 	granted   *leasetest.Log
@@ -201,20 +201,20 @@ func ranges(text string) pool.Ranges {
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// machines makes a bench whose pool serves the machines of a directory, ordinary one that serves everybody.
-func machines(t *testing.T, options ...option) *bench {
+// newVMHarness returns a pool with a directory of VMs, newOrdinaryHarness one without a directory.
+func newVMHarness(t *testing.T, options ...option) *harness {
 	t.Helper()
-	return newBench(t, &directory{machines: map[vm.Interface]bool{}}, options)
+	return newBench(t, &directory{vms: map[vm.Interface]bool{}}, options)
 }
 
-func ordinary(t *testing.T, options ...option) *bench {
+func newOrdinaryHarness(t *testing.T, options ...option) *harness {
 	t.Helper()
 	return newBench(t, nil, options)
 }
 
-func newBench(t *testing.T, d *directory, options []option) *bench {
+func newBench(t *testing.T, d *directory, options []option) *harness {
 	t.Helper()
-	b := &bench{
+	b := &harness{
 		t: t, path: filepath.Join(t.TempDir(), "leases.db"), clock: clocktesting.NewFakeClock(start), directory: d,
 		granted: &leasetest.Log{}, log: &bytes.Buffer{}, stop: func() {},
 	}
@@ -228,15 +228,15 @@ func newBench(t *testing.T, d *directory, options []option) *bench {
 	return b
 }
 
-// open starts the pool over what the file holds, after ending the one before.
-func (b *bench) open(options ...option) {
+// open stops the pool and starts it again with the same lease file.
+func (b *harness) open(options ...option) {
 	b.t.Helper()
 	b.stop()
 	bolt, err := boltstore.Open(b.path, "test")
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.store, b.bolt = &faulty{Store: bolt}, bolt
+	b.store, b.bolt = &faultyStore{Store: bolt}, bolt
 	b.Pool = pool.New(b.config(options...))
 	b.load()
 	b.stop = func() {
@@ -246,9 +246,9 @@ func (b *bench) open(options ...option) {
 	}
 }
 
-func (b *bench) config(options ...option) pool.Config {
+func (b *harness) config(options ...option) pool.Config {
 	c := pool.Config{
-		Ranges: ranges("192.0.2.10-192.0.2.19"), CIDR: netip.MustParsePrefix("192.0.0.0/16"), Own: []pool.Range{{First: netip.MustParseAddr("192.0.2.2"), Last: netip.MustParseAddr("192.0.2.2")}},
+		Ranges: ranges("192.0.2.10-192.0.2.19"), CIDR: netip.MustParsePrefix("192.0.0.0/16"), Protected: []pool.Range{{First: netip.MustParseAddr("192.0.2.2"), Last: netip.MustParseAddr("192.0.2.2")}},
 		Lease: time.Hour, Quarantine: 10 * time.Minute, Store: b.store, Marker: b.bolt, Clock: b.clock, Log: slog.New(slog.NewTextHandler(b.log, nil)),
 	}
 	if b.directory != nil {
@@ -260,52 +260,52 @@ func (b *bench) config(options ...option) pool.Config {
 	return c
 }
 
-// load tells the pool what the store holds, and subscribes to the directory as Run does.
-func (b *bench) load() {
+// load passes the content of the store to the pool, and subscribes to the directory as Run does.
+func (b *harness) load() {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	b.Run(ended)
 }
 
-// pass lets time go by, with the collector at work.
-func (b *bench) pass(d time.Duration) {
+// advance advances the clock and runs Collect meanwhile.
+func (b *harness) advance(d time.Duration) {
 	for end := b.clock.Now().Add(d); b.clock.Now().Before(end); {
 		b.clock.Step(min(10*time.Second, end.Sub(b.clock.Now())))
 		b.Collect(b.t.Context())
 	}
 }
 
-// note takes down what a client was told.
-func (b *bench) note(c pool.Client, a pool.Answer) pool.Answer {
+// recordGrant records a grant and returns it.
+func (b *harness) recordGrant(c pool.Client, a pool.Answer) pool.Answer {
 	if a.Verdict == pool.Grant {
 		b.granted.Granted(a.Addr, c.Holder, b.clock.Now(), a.Lease)
 	}
 	return a
 }
 
-// dora is a client that gets an address.
-func (b *bench) dora(c pool.Client) netip.Addr {
+// dora runs DISCOVER and SELECTING, and returns the leased address.
+func (b *harness) dora(c pool.Client) netip.Addr {
 	b.t.Helper()
 	offer := b.Discover(c, netip.Addr{})
 	if offer.Verdict != pool.Grant {
 		b.t.Fatalf("%s: no offer: %s", c.Holder, offer.Reason)
 	}
-	ack := b.note(c, b.Select(b.t.Context(), c, offer.Addr))
+	ack := b.recordGrant(c, b.Select(b.t.Context(), c, offer.Addr))
 	if ack.Verdict != pool.Grant || ack.Addr != offer.Addr {
 		b.t.Fatalf("%s: no ACK of %v: %+v", c.Holder, offer.Addr, ack)
 	}
 	return ack.Addr
 }
 
-func (b *bench) verify(c pool.Client, addr netip.Addr) pool.Answer {
-	return b.note(c, b.Verify(b.t.Context(), c, addr))
+func (b *harness) verify(c pool.Client, addr netip.Addr) pool.Answer {
+	return b.recordGrant(c, b.Verify(b.t.Context(), c, addr))
 }
 
-// wantVerdict fails unless the answer is this one.
+// wantVerdict checks verdict and reason of an answer.
 func wantVerdict(t *testing.T, got pool.Answer, verdict pool.Verdict, why pool.Reason) {
 	t.Helper()
 	if got.Verdict != verdict || got.Reason != why {
-		t.Errorf("got verdict %d because of %q, want %d because of %q", got.Verdict, got.Reason, verdict, why)
+		t.Errorf("got verdict %d with reason %q, want %d with reason %q", got.Verdict, got.Reason, verdict, why)
 	}
 }
 
@@ -313,7 +313,7 @@ func client(name string) pool.Client {
 	return pool.Client{Holder: "mac:" + name, MAC: "02:00:00:00:00:02"}
 }
 
-func (b *bench) logged(text string) int { return strings.Count(b.log.String(), text) }
+func (b *harness) logCount(text string) int { return strings.Count(b.log.String(), text) }
 
 func names(prefix string, n int) []string {
 	list := make([]string, n)

@@ -8,13 +8,13 @@ import (
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
 )
 
-// Replace is store.Sink's. Bindings that were written after the list was made stay.
+// Replace implements store.Sink. Bindings that are newer than the list remain.
 func (p *Pool) Replace(all []store.Binding, revision uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	listed := make(map[netip.Addr]bool, len(all))
 	if !p.loaded {
-		p.setMark(all)
+		p.loadMark(all)
 	}
 	for _, b := range all {
 		listed[b.Addr] = true
@@ -28,15 +28,15 @@ func (p *Pool) Replace(all []store.Binding, revision uint64) {
 	if !p.loaded {
 		p.loaded, p.loadedAt = true, p.Clock.Now()
 		p.rebuilding = p.Suspect != "" || p.Directory != nil && len(all) == 0
-		p.reportDropped()
+		p.logOutOfRange()
 	}
 	if p.rebuilding && p.Suspect == "" && len(all) > 0 {
-		p.rebuilding = false // a snapshot file lacked what the store has
+		p.rebuilding = false // the snapshot file was empty, but the store is not
 	}
 }
 
-// setMark finds the newest time that the store knows of.
-func (p *Pool) setMark(all []store.Binding) {
+// loadMark sets the mark to the newest time in the store.
+func (p *Pool) loadMark(all []store.Binding) {
 	if p.Marker != nil {
 		p.mark = p.Marker.Mark()
 	}
@@ -47,14 +47,14 @@ func (p *Pool) setMark(all []store.Binding) {
 	}
 }
 
-// Set is store.Sink's.
+// Set implements store.Sink.
 func (p *Pool) Set(b store.Binding) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.apply(b)
 }
 
-// Remove is store.Sink's.
+// Remove implements store.Sink.
 func (p *Pool) Remove(addr netip.Addr, revision uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -63,7 +63,7 @@ func (p *Pool) Remove(addr netip.Addr, revision uint64) {
 	}
 }
 
-// apply takes in a binding as it is in the store, unless something newer is known.
+// apply updates an entry with a stored binding, unless it has a newer one.
 func (p *Pool) apply(b store.Binding) {
 	if !p.CIDR.Contains(b.Addr) {
 		return
@@ -76,12 +76,12 @@ func (p *Pool) apply(b store.Binding) {
 	e.binding = b
 	p.changes++
 	if before.Holder != b.Holder || !before.Expires.Equal(b.Expires) {
-		e.guard = p.guarded(b)
+		e.minEnd = p.minimumEnd(b)
 	}
 	if before.Holder != b.Holder || before.Released && !b.Released {
-		e.bound, e.acked, e.doubted, e.confirmed = zero, zero, false, p.loaded
+		e.boundAt, e.ackedAt, e.unconfirmedDecline, e.confirmed = zero, zero, false, p.loaded
 		if p.loaded {
-			e.bound, e.acked = p.Clock.Now(), p.Clock.Now()
+			e.boundAt, e.ackedAt = p.Clock.Now(), p.Clock.Now()
 		}
 	}
 	if before.Holder != b.Holder {
@@ -91,42 +91,42 @@ func (p *Pool) apply(b store.Binding) {
 		h := p.holder(b.Holder)
 		h.addrs = append(h.addrs, b.Addr)
 	}
-	if e.heldBy != "" && !p.over(e) {
-		p.unhold(b.Addr) // it has become the client's, or somebody else's
+	if e.heldBy != "" && !p.ended(e) {
+		p.unhold(b.Addr) // the offer has become a binding, of this or another client
 	}
 }
 
-// drop forgets an address's binding.
+// drop removes the binding of an address.
 func (p *Pool) drop(addr netip.Addr) {
 	e := p.entries[addr]
 	p.unbind(addr, e.binding.Holder)
 	e.binding = store.Binding{}
 	p.changes++
-	p.tidy(addr)
+	p.removeIfEmpty(addr)
 }
 
 func (p *Pool) unbind(addr netip.Addr, name string) {
 	e := p.entries[addr]
-	e.gone, e.missing, e.describe = zero, zero, nil
+	e.deletedAt, e.missingSince, e.newDescription = zero, zero, nil
 	if h := p.holders[name]; h != nil {
 		h.addrs = slices.DeleteFunc(h.addrs, func(a netip.Addr) bool { return a == addr })
-		p.tidyHolder(name)
+		p.removeHolderIfEmpty(name)
 	}
 }
 
-// unhold ends an offer.
+// unhold removes the offer of an address.
 func (p *Pool) unhold(addr netip.Addr) {
 	e := p.entries[addr]
 	if h := p.holders[e.heldBy]; h != nil && h.held == addr {
 		h.held = netip.Addr{}
-		p.tidyHolder(e.heldBy)
+		p.removeHolderIfEmpty(e.heldBy)
 	}
-	e.heldBy, e.heldTill, e.looked = "", zero, false
-	p.tidy(addr)
+	e.heldBy, e.heldTill, e.probed = "", zero, false
+	p.removeIfEmpty(addr)
 }
 
-// current returns the binding in force of a client: the newest. There can be older ones where
-// it asked two replicas at a time, or moved.
+// current returns the entry with the newest binding of a holder, or nil. The holder has older ones if it asked two
+// replicas at once, or moved.
 func (p *Pool) current(name string) *entry {
 	var newest *entry
 	h := p.holders[name]
@@ -141,7 +141,7 @@ func (p *Pool) current(name string) *entry {
 	return newest
 }
 
-// newer puts bindings that hold before those that are released, and then goes by time.
+// newer reports whether a precedes b: bindings in force precede released ones, then the newer one precedes.
 func newer(a, b store.Binding) bool {
 	if a.Released != b.Released {
 		return b.Released
@@ -152,28 +152,28 @@ func newer(a, b store.Binding) bool {
 	return b.Addr.Less(a.Addr)
 }
 
-// owns reports whether an address is one that no client ever gets.
-func (p *Pool) owns(a netip.Addr) bool {
-	return slices.ContainsFunc(p.Own, func(r Range) bool { return r.Contains(a) })
+// isProtected reports whether an address is never leased.
+func (p *Pool) isProtected(a netip.Addr) bool {
+	return slices.ContainsFunc(p.Protected, func(r Range) bool { return r.Contains(a) })
 }
 
-// permitted reports whether an address is one that a client may have at all.
+// permitted reports whether a client may have an address at all.
 func (p *Pool) permitted(c Client, a netip.Addr) bool {
-	if p.owns(a) || !p.CIDR.Contains(a) {
+	if p.isProtected(a) || !p.CIDR.Contains(a) {
 		return false
 	}
 	_, ok := p.Ranges.Number(a)
 	return ok || a == c.Reserved
 }
 
-// inForce reports whether a binding entitles its client to the address now.
+// inForce reports whether a binding currently entitles the client to its address.
 func (p *Pool) inForce(c Client, e *entry) bool {
 	b, now := e.binding, p.Clock.Now()
 	return !b.Released && p.permitted(c, b.Addr) && !e.avoided(c, now) && (b.Expires.IsZero() || b.Expires.After(now))
 }
 
-// anothers reports whether an address is reserved for a machine other than the client.
-func (p *Pool) anothers(c Client, a netip.Addr) bool {
+// reservedForOther reports whether an address is reserved for another VM.
+func (p *Pool) reservedForOther(c Client, a netip.Addr) bool {
 	if p.Directory == nil {
 		return false
 	}
@@ -181,9 +181,9 @@ func (p *Pool) anothers(c Client, a netip.Addr) bool {
 	return reserved && owner.String() != c.Holder
 }
 
-// open reports whether a client can be given an address that is not in force as its own.
-func (p *Pool) open(c Client, a netip.Addr) bool {
-	if p.anothers(c, a) {
+// available reports whether an address can be leased to a client that has no binding of it in force.
+func (p *Pool) available(c Client, a netip.Addr) bool {
+	if p.reservedForOther(c, a) {
 		return false
 	}
 	e := p.entries[a]
@@ -194,23 +194,24 @@ func (p *Pool) open(c Client, a netip.Addr) bool {
 	if e.writing || e.avoided(c, now) || e.heldBy != "" && e.heldBy != c.Holder && e.heldTill.After(now) {
 		return false
 	}
-	return e.binding.Holder == "" || e.binding.Holder == c.Holder || p.over(e)
+	return e.binding.Holder == "" || e.binding.Holder == c.Holder || p.ended(e)
 }
 
-// avoided reports whether an address is kept from a client: not from one that was found to use it.
+// avoided reports whether a client must not have the address now. A host that was found to use the address may have
+// it.
 func (e *entry) avoided(c Client, now time.Time) bool {
-	return e.avoid.After(now) && (e.user == "" || e.user != c.MAC)
+	return e.avoidUntil.After(now) && (e.user == "" || e.user != c.MAC)
 }
 
-// over reports whether anybody can have the address of an entry with a binding.
-func (p *Pool) over(e *entry) bool {
+// ended reports whether the binding of an entry has ended, so that any client can have the address.
+func (p *Pool) ended(e *entry) bool {
 	b := e.binding
 	if b.Released {
 		return true
 	}
 	end := b.Expires
-	if e.guard.After(end) {
-		end = e.guard
+	if e.minEnd.After(end) {
+		end = e.minEnd
 	}
 	if b.Holder != store.Declined {
 		end = end.Add(grace)
@@ -218,10 +219,11 @@ func (p *Pool) over(e *entry) bool {
 	return !b.Expires.IsZero() && end.Before(p.Clock.Now())
 }
 
-// guarded returns until when a binding with an end holds at least, whatever the clocks of those say who wrote it: what it
-// promised holds from when it is told of, and of one from before this process what was left of it when the store was last
-// written to. How long ago that was is nothing that a clock can be trusted with.
-func (p *Pool) guarded(b store.Binding) time.Time {
+// minimumEnd returns the time until which an expiring binding is valid at least, whatever the clock of the replica
+// that wrote it. A new binding is valid for its lease time from now on. One that was stored before this process
+// started is valid for what remained at the last write to the store, because no clock reliably shows how long ago
+// that was.
+func (p *Pool) minimumEnd(b store.Binding) time.Time {
 	left := b.Expires.Sub(b.Used)
 	if !p.loaded {
 		left = b.Expires.Sub(p.mark)
@@ -232,15 +234,15 @@ func (p *Pool) guarded(b store.Binding) time.Time {
 	return p.Clock.Now().Add(left)
 }
 
-// reportDropped says which bindings the configuration no longer covers.
-func (p *Pool) reportDropped() {
+// logOutOfRange logs the bindings that the configuration no longer covers.
+func (p *Pool) logOutOfRange() {
 	for addr, e := range p.entries {
 		b := e.binding
-		if b.Holder == "" || b.Holder == store.Declined || p.over(e) {
+		if b.Holder == "" || b.Holder == store.Declined || p.ended(e) {
 			continue
 		}
 		if _, ok := p.Ranges.Number(addr); !ok {
-			p.Log.Warn("a binding is outside of the ranges and in force only where the address is reserved for its holder; otherwise the client is moved when it next asks",
+			p.Log.Warn("a binding is outside of the ranges; unless the address is reserved for its holder, the client gets another address at its next request",
 				"address", addr, "holder", b.Holder)
 		}
 	}

@@ -10,39 +10,39 @@ import (
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
 )
 
-func TestOrdinaryLeaseIsNeverPromisedPastItsEnd(t *testing.T) {
-	b := ordinary(t)
+func TestLeaseTimeDoesNotExceedTheStoredEnd(t *testing.T) {
+	b := newOrdinaryHarness(t)
 	c := client("a")
 	addr := b.dora(c)
 	written := b.store.writes.Load()
 
 	b.clock.Step(10 * time.Minute)
 	if a := b.verify(c, addr); a.Lease != 50*time.Minute || b.store.writes.Load() != written {
-		t.Errorf("while it is young: %s after %d writes", a.Lease, b.store.writes.Load()-written)
+		t.Errorf("early renewal: %s after %d writes", a.Lease, b.store.writes.Load()-written)
 	}
 	b.clock.Step(20 * time.Minute)
 	if a := b.verify(c, addr); a.Lease != time.Hour || b.store.writes.Load() != written+1 {
-		t.Errorf("at half its time: %s after %d writes", a.Lease, b.store.writes.Load()-written)
+		t.Errorf("renewal at half of the lease time: %s after %d writes", a.Lease, b.store.writes.Load()-written)
 	}
-	b.store.away.Store(true)
+	b.store.unavailable.Store(true)
 	b.clock.Step(45 * time.Minute)
 	if a := b.verify(c, addr); a.Verdict != pool.Grant || a.Lease != 15*time.Minute {
 		t.Errorf("during an outage: %+v", a)
 	}
 	b.clock.Step(15 * time.Minute)
 	wantVerdict(t, b.verify(c, addr), pool.Silent, pool.ReasonNotSynced)
-	b.store.away.Store(false)
+	b.store.unavailable.Store(false)
 	if a := b.verify(c, addr); a.Verdict != pool.Grant || a.Lease != time.Hour {
-		t.Errorf("after the outage, while nobody else has it: %+v", a)
+		t.Errorf("after the outage, while the address is free: %+v", a)
 	}
 }
 
-func TestPromiseHoldsWhereAWriteFails(t *testing.T) {
-	b := ordinary(t)
+func TestGrantedLeaseStaysValidIfAWriteFails(t *testing.T) {
+	b := newOrdinaryHarness(t)
 	c := client("a")
 	addr := b.dora(c)
 	b.clock.Step(30 * time.Minute)
-	b.store.meanwhile = func() { b.store.away.Store(true) } // it was there a moment ago
+	b.store.duringWrite = func() { b.store.unavailable.Store(true) } // unavailable during the write
 	if err := b.store.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -52,8 +52,8 @@ func TestPromiseHoldsWhereAWriteFails(t *testing.T) {
 	}
 }
 
-func TestFailedWriteIsNoPromise(t *testing.T) {
-	b := ordinary(t)
+func TestFailedWriteGrantsNothing(t *testing.T) {
+	b := newOrdinaryHarness(t)
 	for i, name := range names("client-", 5) {
 		offer := b.Discover(client(name), netip.Addr{})
 		b.store.failing.Store(true)
@@ -62,21 +62,21 @@ func TestFailedWriteIsNoPromise(t *testing.T) {
 		if s := b.Stats(); s.Bound != i {
 			t.Errorf("after %d failures: %+v", i+1, s)
 		}
-		if a := b.note(client(name), b.Select(t.Context(), client(name), offer.Addr)); a.Verdict != pool.Grant {
-			t.Errorf("asked again: %+v", a)
+		if a := b.recordGrant(client(name), b.Select(t.Context(), client(name), offer.Addr)); a.Verdict != pool.Grant {
+			t.Errorf("after a retry: %+v", a)
 		}
 	}
-	if n := b.logged("could not be written"); n != 1 {
-		t.Errorf("logged %d times in a minute", n)
+	if n := b.logCount("cannot write a binding"); n != 1 {
+		t.Errorf("logged %d times in a minute, want once", n)
 	}
 }
 
-func TestExpiredLeaseGoesToOthersAfterAGrace(t *testing.T) {
-	b := ordinary(t, withRange("192.0.2.10-192.0.2.10"))
+func TestExpiredLeaseIsReusedAfterTheGracePeriod(t *testing.T) {
+	b := newOrdinaryHarness(t, withRange("192.0.2.10-192.0.2.10"))
 	addr := b.dora(client("a"))
-	b.pass(time.Hour + 30*time.Second)
+	b.advance(time.Hour + 30*time.Second)
 	wantVerdict(t, b.Discover(client("b"), netip.Addr{}), pool.Silent, pool.ReasonExhausted)
-	b.pass(time.Minute)
+	b.advance(time.Minute)
 	if got := b.dora(client("b")); got != addr {
 		t.Errorf("got %v", got)
 	}
@@ -84,11 +84,11 @@ func TestExpiredLeaseGoesToOthersAfterAGrace(t *testing.T) {
 }
 
 func TestReleasedLease(t *testing.T) {
-	b := ordinary(t)
+	b := newOrdinaryHarness(t)
 	a := client("a")
 	addr := b.dora(a)
 	if why := b.Release(t.Context(), client("b"), addr); why != pool.ReasonNotYours {
-		t.Errorf("by somebody else: %s", why)
+		t.Errorf("by another client: %s", why)
 	}
 	if why := b.Release(t.Context(), a, addr); why != pool.ReasonDone {
 		t.Errorf("got %s", why)
@@ -99,40 +99,40 @@ func TestReleasedLease(t *testing.T) {
 	}
 	for _, name := range names("other-", 9) {
 		if got := b.dora(client(name)); got == addr {
-			t.Errorf("%s got it although others were free", name)
+			t.Errorf("%s got the released address although others were free", name)
 		}
 	}
 	if got := b.dora(a); got != addr {
-		t.Errorf("had %v, is given %v", addr, got)
+		t.Errorf("had %v, got %v", addr, got)
 	}
 }
 
-func TestOldBindingsAreForgotten(t *testing.T) {
-	b := ordinary(t)
+func TestOldBindingsAreDeleted(t *testing.T) {
+	b := newOrdinaryHarness(t)
 	b.dora(client("expired"))
 	addr := b.dora(client("released"))
 	b.Release(t.Context(), client("released"), addr)
-	b.pass(23 * time.Hour)
+	b.advance(23 * time.Hour)
 	if s := b.Stats(); s.Released != 2 {
 		t.Errorf("after 23 hours: %+v", s)
 	}
-	b.pass(3 * time.Hour)
+	b.advance(3 * time.Hour)
 	if s := b.Stats(); s.Released != 0 || len(b.Bindings()) != 0 {
 		t.Errorf("after 26 hours: %+v", s)
 	}
 	b.open()
 	if n := len(b.Bindings()); n != 0 {
-		t.Errorf("the file still holds %d", n)
+		t.Errorf("the file has %d bindings", n)
 	}
 }
 
 func TestUnknownClientsAreNeverRefused(t *testing.T) {
-	b := ordinary(t)
+	b := newOrdinaryHarness(t)
 	addr := b.dora(client("a"))
 	for name, wanted := range map[string]string{
-		"another's": addr.String(), "a free one": "192.0.2.18", "none of ours": "192.0.200.1", "another network's": "198.51.100.1",
+		"of another client": addr.String(), "free": "192.0.2.18", "outside of the ranges": "192.0.200.1", "of another network": "198.51.100.1",
 	} {
-		if a := b.verify(client("stranger"), netip.MustParseAddr(wanted)); a.Verdict != pool.Silent {
+		if a := b.verify(client("unknown"), netip.MustParseAddr(wanted)); a.Verdict != pool.Silent {
 			t.Errorf("%s: %+v", name, a)
 		}
 	}
@@ -146,41 +146,41 @@ func TestUnknownClientsAreNeverRefused(t *testing.T) {
 }
 
 func TestSelect(t *testing.T) {
-	b := ordinary(t)
+	b := newOrdinaryHarness(t)
 	offer := b.Discover(client("a"), netip.Addr{})
 	wantVerdict(t, b.Select(t.Context(), client("b"), offer.Addr), pool.Refuse, pool.ReasonTaken)
 	wantVerdict(t, b.Select(t.Context(), client("b"), netip.MustParseAddr("192.0.2.2")), pool.Refuse, pool.ReasonTaken)
 	b.Forget(client("a"))
-	if a := b.note(client("b"), b.Select(t.Context(), client("b"), offer.Addr)); a.Verdict != pool.Grant {
-		t.Errorf("after its client chose another server: %+v", a)
+	if a := b.recordGrant(client("b"), b.Select(t.Context(), client("b"), offer.Addr)); a.Verdict != pool.Grant {
+		t.Errorf("after the first client selected another server: %+v", a)
 	}
 	wantVerdict(t, b.Select(t.Context(), client("a"), offer.Addr), pool.Refuse, pool.ReasonTaken)
 }
 
 func TestWantedAddressIsOfferedIfFree(t *testing.T) {
-	b := ordinary(t)
+	b := newOrdinaryHarness(t)
 	wanted := netip.MustParseAddr("192.0.2.14")
 	if a := b.Discover(client("a"), wanted); a.Addr != wanted {
 		t.Errorf("offered %v", a.Addr)
 	}
 	for _, not := range []netip.Addr{wanted, netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("192.0.7.7")} {
 		if a := b.Discover(client("b"), not); a.Addr == not || a.Verdict != pool.Grant {
-			t.Errorf("wants %v: %+v", not, a)
+			t.Errorf("requested %v: %+v", not, a)
 		}
 	}
 }
 
 func TestFloodOfDiscovers(t *testing.T) {
-	b := ordinary(t)
+	b := newOrdinaryHarness(t)
 	known := b.dora(client("known"))
 	for i := range 20_000 {
 		if a := b.Discover(client(fmt.Sprint("random-", i)), netip.Addr{}); a.Verdict != pool.Grant {
-			t.Fatalf("flooded after %d: %s", i, a.Reason)
+			t.Fatalf("no offer after %d messages: %s", i, a.Reason)
 		}
 		if i%2_000 == 0 {
 			b.dora(client(fmt.Sprint("honest-", i/4_000)))
 			if a := b.verify(client("known"), known); a.Verdict != pool.Grant {
-				t.Fatalf("a client that has an address: %+v", a)
+				t.Fatalf("a client with an address: %+v", a)
 			}
 		}
 	}
@@ -189,8 +189,8 @@ func TestFloodOfDiscovers(t *testing.T) {
 	}
 }
 
-func TestExhaustionIsLoud(t *testing.T) {
-	b := ordinary(t, withRange("192.0.2.10-192.0.2.11"))
+func TestExhaustionIsLogged(t *testing.T) {
+	b := newOrdinaryHarness(t, withRange("192.0.2.10-192.0.2.11"))
 	b.dora(client("a"))
 	b.dora(client("b"))
 	for i := range 100 {
@@ -199,31 +199,31 @@ func TestExhaustionIsLoud(t *testing.T) {
 	if s := b.Stats(); s.Exhausted != 100 || s.Free != 0 {
 		t.Errorf("got %+v", s)
 	}
-	if n := b.logged("no address is left"); n != 1 {
-		t.Errorf("logged %d times", n)
+	if n := b.logCount("no address is left"); n != 1 {
+		t.Errorf("logged %d times, want once", n)
 	}
 	b.clock.Step(time.Minute)
 	b.Discover(client("c"), netip.Addr{})
-	if n := b.logged("no address is left"); n != 2 {
+	if n := b.logCount("no address is left"); n != 2 {
 		t.Errorf("a minute later: logged %d times", n)
 	}
 }
 
 func TestOtherRangesAfterARestart(t *testing.T) {
-	b := machines(t)
+	b := newVMHarness(t)
 	addrs := map[string]netip.Addr{}
 	for _, name := range names("worker-", 10) {
 		addrs[name] = b.dora(b.directory.boot(name))
 	}
 	b.open(withRange("192.0.2.15-192.0.2.34"))
-	if n := b.logged("outside of the ranges"); n != 5 {
-		t.Errorf("%d dropped bindings were logged, want 5", n)
+	if n := b.logCount("outside of the ranges"); n != 5 {
+		t.Errorf("%d bindings outside of the ranges were logged, want 5", n)
 	}
 	for name, addr := range addrs {
 		c := b.directory.boot(name)
 		if _, kept := b.Ranges.Number(addr); kept {
 			if a := b.verify(c, addr); a.Verdict != pool.Grant {
-				t.Errorf("%s, which is still inside: %+v", addr, a)
+				t.Errorf("%s, inside of the new ranges: %+v", addr, a)
 			}
 			continue
 		}
@@ -235,65 +235,66 @@ func TestOtherRangesAfterARestart(t *testing.T) {
 	}
 }
 
-// TestClockThatIsSetForward has the clock jump while the server does not run, so that nothing tells it how much time has
-// passed: no address is given twice within what its client was promised.
-func TestClockThatIsSetForward(t *testing.T) {
-	b := ordinary(t, withRange("192.0.2.10-192.0.2.11"))
-	b.dora(client("gone"))
-	b.pass(50 * time.Minute)
+// TestClockSetForwardDuringARestart sets the clock forward while the server does not run, so that it cannot measure
+// the elapsed time. No address may be leased twice within the granted time.
+func TestClockSetForwardDuringARestart(t *testing.T) {
+	b := newOrdinaryHarness(t, withRange("192.0.2.10-192.0.2.11"))
+	b.dora(client("previous"))
+	b.advance(50 * time.Minute)
 	addr := b.dora(client("a"))
-	b.pass(20 * time.Minute) // the first lease has ended, and so the file knows
+	b.advance(20 * time.Minute) // the first lease expires, which the file shows
 	b.granted.GaveUp(addr, client("a").Holder, b.clock.Now())
 
 	b.clock.Step(2 * time.Hour)
 	b.open(withRange("192.0.2.10-192.0.2.11"))
 	if got := b.dora(client("b")); got == addr {
-		t.Fatalf("%v is given twice", got)
+		t.Fatalf("%v is leased twice", got)
 	}
 	wantVerdict(t, b.Discover(client("c"), netip.Addr{}), pool.Silent, pool.ReasonExhausted)
 	if s := b.Stats(); s.Bound != 2 {
 		t.Errorf("got %+v", s)
 	}
 	if a := b.verify(client("a"), addr); a.Verdict != pool.Grant || a.Lease != time.Hour {
-		t.Errorf("its client renews: %+v", a)
+		t.Errorf("renewal of the client: %+v", a)
 	}
-	b.pass(time.Hour + 2*time.Minute)
+	b.advance(time.Hour + 2*time.Minute)
 	if got := b.dora(client("c")); !got.IsValid() {
-		t.Error("it is kept for ever")
+		t.Error("the address is never reused")
 	}
 }
 
-// TestNewsOfAnotherClock has a replica whose clock is two hours behind: what it promises holds for an hour from when it is told.
-func TestNewsOfAnotherClock(t *testing.T) {
-	b := ordinary(t, withRange("192.0.2.10-192.0.2.10"))
+// TestReplicaWithAnotherClock covers a binding of a replica whose clock is two hours behind: it is valid for an
+// hour from its arrival.
+func TestReplicaWithAnotherClock(t *testing.T) {
+	b := newOrdinaryHarness(t, withRange("192.0.2.10-192.0.2.10"))
 	behind := b.clock.Now().Add(-2 * time.Hour)
 	b.Set(store.Binding{Addr: netip.MustParseAddr("192.0.2.10"), Holder: "mac:other", Used: behind, Expires: behind.Add(time.Hour), Revision: 7})
 	wantVerdict(t, b.Discover(client("a"), netip.Addr{}), pool.Silent, pool.ReasonExhausted)
-	b.pass(time.Hour + 2*time.Minute)
+	b.advance(time.Hour + 2*time.Minute)
 	if a := b.Discover(client("a"), netip.Addr{}); a.Verdict != pool.Grant {
 		t.Errorf("got %+v", a)
 	}
 }
 
-func TestClockThatJumpsIsLoud(t *testing.T) {
+func TestClockJumpIsLogged(t *testing.T) {
 	var ahead time.Duration
-	b := ordinary(t, func(c *pool.Config) { c.Wall = func() time.Time { return c.Clock.Now().Add(ahead) } })
+	b := newOrdinaryHarness(t, func(c *pool.Config) { c.Wall = func() time.Time { return c.Clock.Now().Add(ahead) } })
 	addr := b.dora(client("a"))
-	b.pass(time.Minute)
+	b.advance(time.Minute)
 	if s := b.Stats(); s.ClockJumps != 0 {
-		t.Errorf("it did not jump: %+v", s)
+		t.Errorf("a jump was counted: %+v", s)
 	}
 	ahead = 2 * time.Hour
-	b.pass(20 * time.Second)
-	if s := b.Stats(); s.ClockJumps != 1 || s.ClockOffset != 7200 || b.logged("clock") != 1 {
+	b.advance(20 * time.Second)
+	if s := b.Stats(); s.ClockJumps != 1 || s.ClockOffset != 7200 || b.logCount("clock") != 1 {
 		t.Errorf("got %+v\n%s", s, b.log)
 	}
 	if a := b.Discover(client("b"), addr); a.Addr == addr {
-		t.Error("it is given twice")
+		t.Errorf("%v is leased twice", addr)
 	}
-	for _, l := range b.Leases() { // for people, by the clock that they have
+	for _, l := range b.Leases() { // shown to users by the system clock
 		if want := start.Add(3 * time.Hour); l.Expires.Sub(want).Abs() > time.Minute {
-			t.Errorf("it ends at %s, not at %s", l.Expires, want)
+			t.Errorf("the lease ends at %s, want %s", l.Expires, want)
 		}
 	}
 }

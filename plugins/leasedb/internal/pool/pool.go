@@ -1,6 +1,6 @@
-// Package pool decides which client has which address. It knows no packet: the plugin turns
-// messages into its calls. What it promises is in a store before
-// it says so; what the store holds it knows, so that a client that has an address needs no store.
+// Package pool assigns addresses to clients, independently of packets: the plugin translates messages to its
+// methods. It writes each binding to a store before it grants it, and keeps all bindings in memory, so a client
+// with an address is answered without the store.
 package pool
 
 import (
@@ -19,132 +19,137 @@ import (
 )
 
 const (
-	// holdFor is how long an offer is kept for its client.
+	// holdFor is the time for which an offer is held.
 	holdFor = time.Minute
-	// goneFor is how long ago a machine's deletion must have been seen before its address is released.
-	goneFor = time.Minute
-	// missingFor is how much longer than a lease a synced directory must have lacked a machine whose
-	// deletion nobody saw.
+	// deletedFor is the time from the observed deletion of a VM to the release of its address.
+	deletedFor = time.Minute
+	// missingFor is the time, in addition to the lease time, for which a synced directory must lack a VM before its
+	// address is released, if the deletion was not observed.
 	missingFor = 10 * time.Minute
-	// grace is how long after its end an ordinary lease is left alone: clocks differ.
+	// grace is the time after the end of an ordinary lease in which the address is not reused, because clocks
+	// differ.
 	grace = time.Minute
-	// affinityFor is how long a released address is remembered as its holder's.
+	// affinityFor is the time for which a released address is remembered for its previous holder.
 	affinityFor = 24 * time.Hour
-	// declinesPerClient is how many addresses one client can have quarantined in the time of a quarantine.
+	// declinesPerClient is the maximum number of addresses of one client in quarantine.
 	declinesPerClient = 3
-	// declineFor is how long after an ACK its client can decline the address. Checking it takes seconds (RFC 5227).
+	// declineFor is the time after an ACK in which a DECLINE is accepted. A client needs some seconds to check an
+	// address (RFC 5227).
 	declineFor = 30 * time.Second
-	// unusableFor is how long an address is left alone whose place in the store something else has.
+	// unusableFor is the time for which an address is not leased if its stored object is not a valid binding.
 	unusableFor = 10 * time.Minute
-	// writeTimeout bounds a write: the client asks again after 4 seconds.
+	// writeTimeout is the timeout of a write. Clients retry after 4 seconds.
 	writeTimeout = 3 * time.Second
-	// young is the part of an ordinary lease in which it is confirmed as it stands, without a write.
-	young = 4
+	// youngPart is the divisor of the lease time: in the first quarter of an ordinary lease, a renewal writes
+	// nothing.
+	youngPart = 4
 )
 
-// Config says what a Pool gives to whom.
+// Config is the configuration of a Pool.
 type Config struct {
-	// Ranges are what it chooses from, CIDR is the network that they are in.
+	// Ranges contains the addresses to lease, CIDR is their network.
 	Ranges Ranges
 	CIDR   netip.Prefix
-	// Own are addresses of the network that no client ever gets, reserved or not; Ranges have none of them.
-	Own []Range
-	// Lease is what a client is promised at a time; Quarantine, for how long a declined address is not given out.
+	// Protected are addresses of the network that are never leased, not even by a reservation. Ranges does not
+	// contain them.
+	Protected []Range
+	// Lease is the lease time. Quarantine is the time for which a declined address is not leased.
 	Lease, Quarantine time.Duration
 	Store             store.Store
-	// Directory knows the machines; nil for ordinary leases to everybody.
+	// Directory contains the VMs; nil for ordinary leases.
 	Directory vm.Directory
-	// Neighbours finds out who uses addresses; nil where nobody can. Ahead is how many free ones are looked at ahead of need.
-	Neighbours func(context.Context, []netip.Addr) (map[netip.Addr]neighbour.Found, error)
-	Ahead      int
-	// Clock never jumps. Wall is the system's, which may; nil for none.
+	// Probe finds out which addresses are in use; nil if it cannot. Ahead is the number of free addresses to probe
+	// in advance.
+	Probe func(context.Context, []netip.Addr) (map[netip.Addr]neighbour.Result, error)
+	Ahead int
+	// Clock must not jump. Wall is the system clock, which may jump; nil to ignore it.
 	Clock clock.WithTicker
 	Wall  func() time.Time
-	// Suspect says why the store may lack bindings; empty where it does not.
+	// Suspect is the reason why the store may lack bindings, or empty.
 	Suspect string
-	// Marker keeps the time; nil for a store that cannot.
+	// Marker stores the mark; nil if the store cannot.
 	Marker store.Marker
 	Log    *slog.Logger
 }
 
-// Client is who asks.
+// A Client is the sender of a message.
 type Client struct {
-	// Holder is the client's identity as bindings have it.
+	// Holder is the identity of the client in bindings.
 	Holder string
-	// Machine: the identity is a machine's interface, and lasts as long as that.
-	Machine bool
-	// MAC and Hostname are written down for people.
+	// VM is set if the client is a VM interface. Its bindings last as long as the VM.
+	VM bool
+	// MAC and Hostname are stored for users.
 	MAC, Hostname string
-	// Reserved is the address that the client is to have; not valid for any.
+	// Reserved is the address reserved for the client; invalid for none.
 	Reserved netip.Addr
 }
 
-// Pool keeps the bindings of one network and address family. All methods are safe for concurrent use.
+// A Pool contains the bindings of one network and address family. Its methods are safe for concurrent use.
 type Pool struct {
 	Config
 
 	mu      sync.Mutex
 	entries map[netip.Addr]*entry
 	holders map[string]*holder
-	taken   bitmap // addresses of the ranges that have an entry
-	holds   []hold // in the order of their end; some are over already
-	// reclaimable are addresses that others had and have no more, the longest unused first, as of relisted.
-	reclaimable    []netip.Addr
-	relisted       time.Time
-	declines       map[string][]time.Time
-	unused         []unused // free addresses that were looked at, the first of them first
-	looked         int      // the number of the address to look at next
-	loaded         bool     // the store's content was told once
-	loadedAt       time.Time
-	mark           time.Time     // the newest time that the store knew of when it was loaded
-	marked         time.Time     // when the store was told the time
-	jumps          uint64        // of the system clock
-	offset         time.Duration // by which the system clock is ahead
-	changes        uint64        // of bindings
-	exhausted      uint64
-	inUse          uint64 // addresses that were found in use
-	lastCollect    time.Time
-	lastWarned     time.Time // that no address is left
-	lastFailed     time.Time // that a write failed, in the log
-	lastLooked     time.Time // that addresses cannot be looked at
-	lastDoubted    time.Time // that a DECLINE is not believed
-	looking        int       // how many looks clients wait for
-	batch          *batch    // the look that is about to be made
-	saidRebuilding bool
-	rebuilding     bool // the store was empty, and machines may have addresses that it should know
+	taken   bitmap // addresses of the ranges with an entry
+	holds   []hold // by expiry; some may have ended
+	// reclaimable are addresses whose bindings have ended, the longest unused first, as of relisted.
+	reclaimable        []netip.Addr
+	relisted           time.Time
+	declines           map[string][]time.Time
+	unused             []unused // probed free addresses, the oldest first
+	nextProbe          int      // number of the next address to probe
+	loaded             bool     // the first list of the store or the snapshot file was received
+	loadedAt           time.Time
+	mark               time.Time     // newest time in the store when it was loaded
+	marked             time.Time     // time of the last mark
+	jumps              uint64        // number of jumps of the system clock
+	offset             time.Duration // of the system clock relative to Clock
+	changes            uint64        // number of changes of bindings
+	exhausted          uint64
+	inUse              uint64 // number of free addresses that were found in use
+	lastCollect        time.Time
+	lastExhausted      time.Time // last log message that no address is left
+	lastFailedWrite    time.Time // last log message of a failed write
+	lastFailedProbe    time.Time // last log message of a failed probe
+	lastIgnoredDecline time.Time // last log message of an ignored DECLINE
+	pendingProbes      int       // number of probes that clients wait for
+	batch              *batch    // the next probe
+	rebuildingLogged   bool
+	rebuilding         bool // bindings may be missing; addresses are probed before they are offered
 
-	// Of its own, so that who tells of a deletion never waits for who asks about machines.
-	seenMu  sync.Mutex
-	deleted map[string]time.Time // by holder, when its machine was seen to go
+	// A separate mutex, so that recordDeletion does not wait for a call of the directory that holds mu.
+	deletedMu sync.Mutex
+	deleted   map[string]time.Time // time of the observed deletion, by holder
 }
 
-// entry is what is known of an address; addresses without any are free.
+// An entry is the state of an address. Addresses without an entry are free.
 type entry struct {
-	binding  store.Binding // without Holder: none
-	heldBy   string        // who was offered it, until heldTill
-	heldTill time.Time
-	avoid    time.Time // declined by a client, or found in use; until then
-	user     string    // the MAC address of whom it was found in use by, who may have it; empty for nobody
-	writing  bool      // a write is on its way
-	gone     time.Time // when the holder was seen to be deleted
-	missing  time.Time // since when the directory lacks it
-	// bound is when the binding was seen to become its holder's; zero where it was there before this process.
-	bound time.Time
-	// guard is until when a binding with an end holds at least.
-	guard time.Time
-	// acked is when the holder was last told to use the address without using it already; zero after a DECLINE.
-	acked     time.Time
-	confirmed bool // the holder has asked for it since this process began
-	doubted   bool // the holder has declined it, and nobody was found to use it
-	looked    bool // nobody was found to use it since it is kept for heldBy
-	// describe is set where the client goes by another MAC or hostname than is written down.
-	describe *Client
+	binding      store.Binding // none if Holder is empty
+	heldBy       string        // holder that it is offered to, until heldTill
+	heldTill     time.Time
+	avoidUntil   time.Time // not leased until then: declined, found in use, or not usable
+	user         string    // MAC address that was found to use it and may lease it; empty for none
+	writing      bool      // a write is in flight
+	deletedAt    time.Time // when the deletion of the holder was observed
+	missingSince time.Time // since when the directory lacks the holder
+	// boundAt is when the holder got the binding; zero if the binding is older than this process.
+	boundAt time.Time
+	// minEnd is the time until which an expiring binding is valid at least.
+	minEnd time.Time
+	// ackedAt is the time of the last ACK to the holder; zero after a renewal or a DECLINE.
+	ackedAt            time.Time
+	confirmed          bool // the holder was in contact since this process started
+	unconfirmedDecline bool // the holder has declined it, but no host was found to use it
+	probed             bool // a probe for heldBy found no other host
+	// newDescription is set if MAC address or hostname of the client differ from the stored ones.
+	newDescription *Client
 }
 
-// holder is what is known of a client.
+// A holder is the state of a client.
 type holder struct {
-	addrs   []netip.Addr // of its bindings
-	held    netip.Addr   // what it was offered
+	addrs   []netip.Addr // addresses of its bindings
+	held    netip.Addr   // the offered address
 	writing bool
 }
 
@@ -153,22 +158,22 @@ type hold struct {
 	until time.Time
 }
 
-// New makes a Pool, which knows nothing until Run.
+// New returns a Pool. It is empty until Run.
 func New(c Config) *Pool {
 	return &Pool{
 		Config:  c,
 		entries: map[netip.Addr]*entry{}, holders: map[string]*holder{}, taken: newBitmap(c.Ranges.Size()),
 		declines: map[string][]time.Time{}, deleted: map[string]time.Time{},
-		looked: rand.IntN(c.Ranges.Size()), //nolint:gosec // replicas are to look at different addresses; nothing secret
+		nextProbe: rand.IntN(c.Ranges.Size()), //nolint:gosec // not secret: replicas should probe different addresses
 	}
 }
 
-// ready reports whether everything is known that a new binding or a refusal depends on.
+// ready reports whether store and directory are synced, which new bindings and refusals require.
 func (p *Pool) ready() bool {
 	return p.loaded && p.Store.Synced() && (p.Directory == nil || p.Directory.Synced())
 }
 
-// entry returns an address's entry, made if need be.
+// entry returns the entry of an address, and adds it if it does not exist.
 func (p *Pool) entry(a netip.Addr) *entry {
 	e := p.entries[a]
 	if e == nil {
@@ -181,10 +186,10 @@ func (p *Pool) entry(a netip.Addr) *entry {
 	return e
 }
 
-// tidy forgets an address of which nothing is left to know.
-func (p *Pool) tidy(a netip.Addr) {
+// removeIfEmpty removes an entry without state.
+func (p *Pool) removeIfEmpty(a netip.Addr) {
 	e := p.entries[a]
-	if e == nil || e.binding.Holder != "" || e.heldBy != "" || e.writing || e.avoid.After(p.Clock.Now()) {
+	if e == nil || e.binding.Holder != "" || e.heldBy != "" || e.writing || e.avoidUntil.After(p.Clock.Now()) {
 		return
 	}
 	delete(p.entries, a)
@@ -202,7 +207,7 @@ func (p *Pool) holder(name string) *holder {
 	return h
 }
 
-func (p *Pool) tidyHolder(name string) {
+func (p *Pool) removeHolderIfEmpty(name string) {
 	if h := p.holders[name]; h != nil && len(h.addrs) == 0 && !h.held.IsValid() && !h.writing {
 		delete(p.holders, name)
 	}

@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// maxSize is how many addresses the ranges of a pool can have: its bitmap is searched whole when
-// nearly all are taken.
+// maxSize is the maximum number of addresses of a pool: its bitmap is searched linearly when most of them are
+// taken.
 const maxSize = 1 << 20
 
-// Range is an inclusive range of addresses.
+// A Range is an inclusive range of addresses.
 type Range struct{ First, Last netip.Addr }
 
-// ParseRange reads "FIRST-LAST" or "ADDRESS".
+// ParseRange parses "FIRST-LAST" or "ADDRESS".
 func ParseRange(s string) (Range, error) {
 	first, last, two := strings.Cut(s, "-")
 	if !two {
@@ -34,7 +34,7 @@ func ParseRange(s string) (Range, error) {
 	case r.First.Zone() != "" || r.Last.Zone() != "":
 		return Range{}, fmt.Errorf("%q has a zone", s)
 	case r.First.Is4() != r.Last.Is4():
-		return Range{}, errors.New("its ends are of two address families")
+		return Range{}, errors.New("first and last address are of different address families")
 	case r.Last.Less(r.First):
 		return Range{}, fmt.Errorf("%v comes after %v", r.First, r.Last)
 	}
@@ -47,7 +47,7 @@ func (r Range) String() string { return r.First.String() + "-" + r.Last.String()
 // Contains reports whether an address is in the range.
 func (r Range) Contains(a netip.Addr) bool { return !a.Less(r.First) && !r.Last.Less(a) }
 
-// Ranges numbers the addresses of several ranges without those excluded, from 0.
+// Ranges numbers the addresses of several ranges from 0, without excluded ones.
 type Ranges struct {
 	parts []part // ascending
 	size  int
@@ -56,10 +56,11 @@ type Ranges struct {
 type part struct {
 	Range
 
-	from int // the number of First
+	from int // number of First
 }
 
-// NewRanges makes Ranges of disjoint ranges, all of one family and together of at most 2^20 addresses.
+// NewRanges returns the addresses of ranges without excluded. The ranges must be disjoint and of one address
+// family, and contain at most 2^20 addresses.
 func NewRanges(ranges, excluded []Range) (Ranges, error) {
 	ranges, excluded = slices.Clone(ranges), slices.Clone(excluded)
 	byFirst := func(a, b Range) int { return a.First.Compare(b.First) }
@@ -82,7 +83,7 @@ func NewRanges(ranges, excluded []Range) (Ranges, error) {
 			if r.First.Less(x.First) {
 				all.add(Range{r.First, x.First.Prev()})
 			}
-			r.First = x.Last.Next() // not valid after the last address there is
+			r.First = x.Last.Next() // invalid after the last address of the family
 			if !r.First.IsValid() || r.Last.Less(r.First) {
 				r = Range{}
 				break
@@ -93,7 +94,7 @@ func NewRanges(ranges, excluded []Range) (Ranges, error) {
 		}
 	}
 	if all.size == 0 {
-		return Ranges{}, errors.New("the ranges have no address that is not excluded")
+		return Ranges{}, errors.New("all addresses of the ranges are excluded")
 	}
 	if all.size > maxSize {
 		return Ranges{}, fmt.Errorf("the ranges have %d addresses, more than %d", all.size, maxSize)
@@ -101,15 +102,15 @@ func NewRanges(ranges, excluded []Range) (Ranges, error) {
 	return all, nil
 }
 
-func (r *Ranges) add(one Range) {
-	r.parts = append(r.parts, part{one, r.size})
-	r.size += int(low(one.Last)-low(one.First)) + 1 //nolint:gosec // NewRanges has bounded it
+func (r *Ranges) add(added Range) {
+	r.parts = append(r.parts, part{added, r.size})
+	r.size += int(low(added.Last)-low(added.First)) + 1 //nolint:gosec // limited by NewRanges
 }
 
-// Size is how many addresses there are.
+// Size returns the number of addresses.
 func (r Ranges) Size() int { return r.size }
 
-// Number returns an address's number, and whether it is in the ranges.
+// Number returns the number of an address, and whether it is in the ranges.
 func (r Ranges) Number(a netip.Addr) (int, bool) {
 	i, found := slices.BinarySearchFunc(r.parts, a, func(p part, a netip.Addr) int { return p.First.Compare(a) })
 	if !found {
@@ -118,7 +119,7 @@ func (r Ranges) Number(a netip.Addr) (int, bool) {
 	if i < 0 || !r.parts[i].Contains(a) {
 		return 0, false
 	}
-	return r.parts[i].from + int(low(a)-low(r.parts[i].First)), true //nolint:gosec // NewRanges has bounded it
+	return r.parts[i].from + int(low(a)-low(r.parts[i].First)), true //nolint:gosec // limited by NewRanges
 }
 
 // Addr is the inverse of Number.
@@ -129,7 +130,7 @@ func (r Ranges) Addr(number int) netip.Addr {
 	}
 	p := r.parts[i]
 	bytes := p.First.As16()
-	binary.BigEndian.PutUint64(bytes[8:], low(p.First)+uint64(number-p.from)) //nolint:gosec // number is not below from
+	binary.BigEndian.PutUint64(bytes[8:], low(p.First)+uint64(number-p.from)) //nolint:gosec // number is at least from
 	a := netip.AddrFrom16(bytes)
 	if p.First.Is4() {
 		return a.Unmap()

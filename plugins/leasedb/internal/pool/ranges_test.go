@@ -22,23 +22,23 @@ func parseAll(t *testing.T, texts string) []Range {
 func TestRanges(t *testing.T) {
 	tests := map[string]struct {
 		ranges, excluded string
-		want             string // the addresses, or
+		want             string // the addresses, or err
 		err              string
 	}{
-		"one":                      {"192.0.2.1-192.0.2.3", "", "192.0.2.1 192.0.2.2 192.0.2.3", ""},
-		"in any order":             {"192.0.2.9 192.0.2.1-192.0.2.2", "", "192.0.2.1 192.0.2.2 192.0.2.9", ""},
-		"across a byte":            {"192.0.2.254-192.0.3.1", "", "192.0.2.254 192.0.2.255 192.0.3.0 192.0.3.1", ""},
-		"a hole":                   {"192.0.2.1-192.0.2.4", "192.0.2.2-192.0.2.3", "192.0.2.1 192.0.2.4", ""},
-		"holes at the ends":        {"192.0.2.1-192.0.2.4", "192.0.2.4 192.0.2.0-192.0.2.1", "192.0.2.2 192.0.2.3", ""},
-		"holes that overlap":       {"192.0.2.1-192.0.2.9", "192.0.2.2-192.0.2.6 192.0.2.4-192.0.2.8", "192.0.2.1 192.0.2.9", ""},
-		"one range excluded":       {"192.0.2.1-192.0.2.4 192.0.2.8", "192.0.2.1-192.0.2.7", "192.0.2.8", ""},
-		"the last address":         {"255.255.255.254-255.255.255.255", "255.255.255.255", "255.255.255.254", ""},
-		"IPv6":                     {"2001:db8::ffff-2001:db8::1:1", "2001:db8::1:0", "2001:db8::ffff 2001:db8::1:1", ""},
-		"ranges that overlap":      {"192.0.2.1-192.0.2.4 192.0.2.4", "", "", "overlap"},
-		"nothing left":             {"192.0.2.1", "192.0.2.0-192.0.2.9", "", "excluded"},
-		"too many":                 {"10.0.0.0-10.255.255.255", "", "", "more than"},
-		"too many together":        {"10.0.0.0-10.15.255.255 10.16.0.0", "", "", "more than"},
-		"more than can be counted": {"2001:db8::-2001:db8:1::", "", "", "more than"},
+		"one range":              {"192.0.2.1-192.0.2.3", "", "192.0.2.1 192.0.2.2 192.0.2.3", ""},
+		"in any order":           {"192.0.2.9 192.0.2.1-192.0.2.2", "", "192.0.2.1 192.0.2.2 192.0.2.9", ""},
+		"across a byte":          {"192.0.2.254-192.0.3.1", "", "192.0.2.254 192.0.2.255 192.0.3.0 192.0.3.1", ""},
+		"exclusion":              {"192.0.2.1-192.0.2.4", "192.0.2.2-192.0.2.3", "192.0.2.1 192.0.2.4", ""},
+		"exclusions at the ends": {"192.0.2.1-192.0.2.4", "192.0.2.4 192.0.2.0-192.0.2.1", "192.0.2.2 192.0.2.3", ""},
+		"overlapping exclusions": {"192.0.2.1-192.0.2.9", "192.0.2.2-192.0.2.6 192.0.2.4-192.0.2.8", "192.0.2.1 192.0.2.9", ""},
+		"one range excluded":     {"192.0.2.1-192.0.2.4 192.0.2.8", "192.0.2.1-192.0.2.7", "192.0.2.8", ""},
+		"the last address":       {"255.255.255.254-255.255.255.255", "255.255.255.255", "255.255.255.254", ""},
+		"IPv6":                   {"2001:db8::ffff-2001:db8::1:1", "2001:db8::1:0", "2001:db8::ffff 2001:db8::1:1", ""},
+		"overlapping ranges":     {"192.0.2.1-192.0.2.4 192.0.2.4", "", "", "overlap"},
+		"everything excluded":    {"192.0.2.1", "192.0.2.0-192.0.2.9", "", "excluded"},
+		"too many":               {"10.0.0.0-10.255.255.255", "", "", "more than"},
+		"too many together":      {"10.0.0.0-10.15.255.255 10.16.0.0", "", "", "more than"},
+		"more than 64 bits":      {"2001:db8::-2001:db8:1::", "", "", "more than"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestRanges(t *testing.T) {
 				}
 				for _, beside := range []netip.Addr{a.Prev(), a.Next()} {
 					if n, ok := all.Number(beside); ok && all.Addr(n) != beside {
-						t.Errorf("%v is taken for %v", beside, all.Addr(n))
+						t.Errorf("the number of %v is that of %v", beside, all.Addr(n))
 					}
 				}
 			}
@@ -76,13 +76,13 @@ func TestBitmap(t *testing.T) {
 			start := (i * 7) % size
 			n, ok := b.free(start)
 			if !ok || n >= size {
-				t.Fatalf("size %d: %d, %v although %d are free", size, n, ok, size-i)
+				t.Fatalf("size %d: got %d, %v although %d are free", size, n, ok, size-i)
 			}
 			b.set(n, true)
-			b.set(n, true) // twice is once
+			b.set(n, true) // no effect
 		}
 		if n, ok := b.free(0); ok {
-			t.Errorf("size %d: %d is free of none", size, n)
+			t.Errorf("size %d: %d is free, want none", size, n)
 		}
 		b.set(size/2, false)
 		if n, ok := b.free(size - 1); !ok || n != size/2 {
@@ -102,14 +102,14 @@ func FuzzParseRange(f *testing.F) {
 		}
 		again, err := ParseRange(r.String())
 		if err != nil || again != r {
-			t.Fatalf("%q became %v and then %v, %v", text, r, again, err)
+			t.Fatalf("%q is parsed as %v, and its string as %v, %v", text, r, again, err)
 		}
 		all, err := NewRanges([]Range{r}, nil)
 		if err != nil {
 			return
 		}
 		if all.Addr(0) != r.First || all.Addr(all.Size()-1) != r.Last {
-			t.Errorf("%v runs from %v to %v", r, all.Addr(0), all.Addr(all.Size()-1))
+			t.Errorf("the addresses of %v are %v to %v", r, all.Addr(0), all.Addr(all.Size()-1))
 		}
 	})
 }

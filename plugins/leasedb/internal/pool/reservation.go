@@ -9,7 +9,7 @@ import (
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
 )
 
-// checkReservations tells the directory which reservations cannot be honoured, whether their machines ask or not.
+// checkReservations reports the reservations that cannot be honoured to the directory.
 func (p *Pool) checkReservations(now time.Time) {
 	if p.Directory == nil || !p.ready() {
 		return
@@ -22,33 +22,33 @@ func (p *Pool) checkReservations(now time.Time) {
 			}
 		}
 	}
-	p.Directory.Refused(refused)
+	p.Directory.ReportRefused(refused)
 }
 
-// refusal says why a machine cannot have an address that is reserved for it; empty where it can, or has it.
+// refusal returns the reason why a VM cannot have an address that is reserved for it, or "".
 func (p *Pool) refusal(c vm.Client, a netip.Addr, now time.Time) string {
 	if !a.Is4() {
 		return "DHCPv6 is not served"
 	}
 	if !p.CIDR.Contains(a) {
-		return fmt.Sprintf("it is not in the network %v", p.CIDR)
+		return fmt.Sprintf("the address is outside of the network %v", p.CIDR)
 	}
-	if p.owns(a) {
-		return "it belongs to the network itself, its gateway or a server"
+	if p.isProtected(a) {
+		return "the address belongs to the network itself, its gateway or a server"
 	}
 	if owner, ok := p.Directory.ReservedFor(a); ok && owner != c.Interface {
-		return fmt.Sprintf("it is reserved for %v, too, which comes first", owner)
+		return fmt.Sprintf("the address is also reserved for %v, which takes precedence", owner)
 	}
 	e := p.entries[a]
 	switch {
 	case e == nil, e.binding.Holder == c.String():
 		return ""
-	case e.avoid.After(now) && e.user != "":
-		return "it is in use by " + e.user
-	case e.binding.Holder == store.Declined && !p.over(e), e.avoid.After(now):
-		return "a client found it in use by another host"
-	case e.binding.Holder != "" && !p.over(e):
-		return "it is bound to " + e.binding.Holder
+	case e.avoidUntil.After(now) && e.user != "":
+		return "the address is in use by " + e.user
+	case e.binding.Holder == store.Declined && !p.ended(e), e.avoidUntil.After(now):
+		return "a client found the address in use by another host"
+	case e.binding.Holder != "" && !p.ended(e):
+		return "the address is bound to " + e.binding.Holder
 	default:
 		return ""
 	}

@@ -8,30 +8,32 @@ import (
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
 )
 
-// Stats counts the addresses of a pool.
+// Stats contains the numbers of addresses by state.
 type Stats struct {
-	// Size is how many there are in the ranges; Free is how many of them can be given to a new client now.
+	// Size is the number of addresses in the ranges. Free is the number of those that a new client could get.
 	Size int `json:"size"`
 	Free int `json:"free"`
-	// Bound are in force, Released have a former holder only, Held were offered, Quarantined were declined or found in use.
+	// Bound are in force, Released have only a previous holder, Held are offered, Quarantined were declined or
+	// found in use.
 	Bound       int `json:"bound"`
 	Released    int `json:"released"`
 	Held        int `json:"held"`
 	Quarantined int `json:"quarantined"`
-	// Unused are free ones that were looked at: nobody used them. InUse is how many were found in use.
+	// Unused are free addresses that a probe has verified. InUse counts free addresses that a probe found in use.
 	Unused int    `json:"unused"`
 	InUse  uint64 `json:"inUse"`
-	// Exhausted is how many clients were turned away because no address was left.
+	// Exhausted counts clients that got no offer because no address was left.
 	Exhausted uint64 `json:"exhausted"`
-	// ClockJumps is how often the system clock jumped; ClockOffset is how many seconds it is ahead of the pool's own.
+	// ClockJumps counts jumps of the system clock. ClockOffset is the system clock minus the pool's clock, in
+	// seconds.
 	ClockJumps  uint64  `json:"clockJumps"`
 	ClockOffset float64 `json:"clockOffsetSeconds"`
-	// Loaded: the store's content, be it of a snapshot, is known. Synced: it is known as it is now.
+	// Loaded is set if bindings are known, from the store or the snapshot file. Synced is set if they are current.
 	Loaded bool `json:"loaded"`
 	Synced bool `json:"synced"`
 }
 
-// Stats counts.
+// Stats returns the current numbers.
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -47,12 +49,12 @@ func (p *Pool) Stats() Stats {
 		switch {
 		case e.heldBy != "":
 			s.Held++
-		case inRange && b.Holder != "" && p.over(e) && !e.writing && !e.avoid.After(p.Clock.Now()):
+		case inRange && b.Holder != "" && p.ended(e) && !e.writing && !e.avoidUntil.After(p.Clock.Now()):
 			s.Free++
 		}
 		switch {
 		case b.Holder == "" || b.Holder == store.Declined:
-		case p.over(e):
+		case p.ended(e):
 			s.Released++
 		default:
 			s.Bound++
@@ -61,14 +63,14 @@ func (p *Pool) Stats() Stats {
 	return s
 }
 
-// Loaded reports whether the store's content, be it of a snapshot, is known.
+// Loaded reports whether bindings are known, from the store or the snapshot file.
 func (p *Pool) Loaded() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.loaded
 }
 
-// Lease is a binding as people see it.
+// A Lease is a binding as shown to users.
 type Lease struct {
 	Addr     netip.Addr `json:"address"`
 	Holder   string     `json:"holder"`
@@ -80,7 +82,7 @@ type Lease struct {
 	Used    time.Time `json:"written"`
 }
 
-// Leases lists the bindings by address.
+// Leases returns the bindings, sorted by address.
 func (p *Pool) Leases() []Lease {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -97,7 +99,7 @@ func (p *Pool) Leases() []Lease {
 		switch {
 		case b.Holder == store.Declined:
 			l.State = "declined"
-		case p.over(e):
+		case p.ended(e):
 			l.State = "released"
 		}
 		leases = append(leases, l)
@@ -106,7 +108,7 @@ func (p *Pool) Leases() []Lease {
 	return leases
 }
 
-// Bindings returns all bindings as they are in the store, as far as is known.
+// Bindings returns the last known bindings of the store.
 func (p *Pool) Bindings() []store.Binding {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,7 +121,7 @@ func (p *Pool) Bindings() []store.Binding {
 	return all
 }
 
-// Changes counts the changes of bindings so far.
+// Changes returns the number of changes of bindings so far.
 func (p *Pool) Changes() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()

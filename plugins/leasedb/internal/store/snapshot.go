@@ -8,10 +8,10 @@ import (
 	"github.com/densityops/oooi/internal/atomicfile"
 )
 
-// snapshotVersion is of the file's layout.
+// snapshotVersion is the version of the file format.
 const snapshotVersion = 1
 
-// Snapshot is what a replica knew, kept in a file for a restart while its store is away.
+// A Snapshot is a copy of a replica's bindings in a file, for a restart while the store is unavailable.
 type Snapshot struct {
 	Version  int       `json:"version"`
 	Pool     string    `json:"pool"`
@@ -20,8 +20,8 @@ type Snapshot struct {
 	Bindings []Binding `json:"bindings"`
 }
 
-// ReadSnapshot reads a pool's snapshot file. A file that is damaged, of another pool or of another version is an
-// error; one that does not exist yet is os.ErrNotExist.
+// ReadSnapshot reads the snapshot file of a pool. A file that is damaged, of another pool or of another version is
+// an error. If it does not exist, the error is os.ErrNotExist.
 func ReadSnapshot(path, pool string) (Snapshot, error) {
 	data, err := atomicfile.Read(path)
 	if err != nil {
@@ -29,7 +29,7 @@ func ReadSnapshot(path, pool string) (Snapshot, error) {
 	}
 	s, err := decodeSnapshot(data)
 	if err == nil && s.Pool != pool {
-		err = fmt.Errorf("it is of pool %q, not %q", s.Pool, pool)
+		err = fmt.Errorf("the file belongs to pool %q, not to pool %q", s.Pool, pool)
 	}
 	return s, err
 }
@@ -37,20 +37,20 @@ func ReadSnapshot(path, pool string) (Snapshot, error) {
 func decodeSnapshot(data []byte) (Snapshot, error) {
 	var s Snapshot
 	if err := json.Unmarshal(data, &s); err != nil {
-		return Snapshot{}, fmt.Errorf("decoding it: %w", err)
+		return Snapshot{}, fmt.Errorf("decoding the snapshot: %w", err)
 	}
 	if s.Version != snapshotVersion {
 		return Snapshot{}, fmt.Errorf("unsupported version %d, want %d", s.Version, snapshotVersion)
 	}
 	for _, b := range s.Bindings {
 		if !b.Addr.IsValid() || b.Holder == "" {
-			return Snapshot{}, fmt.Errorf("it has a binding of %v to %q", b.Addr, b.Holder)
+			return Snapshot{}, fmt.Errorf("invalid binding of %v to %q", b.Addr, b.Holder)
 		}
 	}
 	return s, nil
 }
 
-// WriteSnapshot replaces the file as a whole: a reader finds the old one or the new.
+// WriteSnapshot replaces the file atomically.
 func WriteSnapshot(path string, s Snapshot) error {
 	s.Version = snapshotVersion
 	data, err := json.Marshal(s)

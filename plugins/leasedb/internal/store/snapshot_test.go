@@ -21,12 +21,12 @@ func snapshot() store.Snapshot {
 	}}
 }
 
-func TestSnapshotComesBack(t *testing.T) {
+func TestSnapshotRoundTrip(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "snapshot.json")
 	if _, err := store.ReadSnapshot(path, "net/ipv4"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("before there is any: %v", err)
+		t.Errorf("without a file: %v", err)
 	}
-	for range 2 { // the second in place of the first
+	for range 2 { // the second write replaces the first file
 		if err := store.WriteSnapshot(path, snapshot()); err != nil {
 			t.Fatal(err)
 		}
@@ -39,13 +39,13 @@ func TestSnapshotComesBack(t *testing.T) {
 	}
 	files, err := os.ReadDir(filepath.Dir(path))
 	if err != nil || len(files) != 1 {
-		t.Errorf("left behind: %v, %v", files, err)
+		t.Errorf("the directory contains %v, %v; want one file", files, err)
 	}
 }
 
-func TestSnapshotThatIsNotUsed(t *testing.T) {
+func TestInvalidSnapshots(t *testing.T) {
 	tests := map[string]string{
-		`{"version":1,"pool":"other/ipv4"}`:                                 "of pool",
+		`{"version":1,"pool":"other/ipv4"}`:                                 "pool \"other/ipv4\"",
 		`{"version":9,"pool":"net/ipv4"}`:                                   "version 9",
 		`{"version":1,"pool":"net/ipv4","bindings":[{"addr":"192.0.2.1"}]}`: "binding",
 		`{"version":1,"pool":"net/ipv4","bindings":[{"holder":"a"}]}`:       "binding",
@@ -62,7 +62,7 @@ func TestSnapshotThatIsNotUsed(t *testing.T) {
 		}
 	}
 	if err := store.WriteSnapshot(filepath.Join(t.TempDir(), "missing", "x"), snapshot()); err == nil {
-		t.Error("written into a folder that is not there")
+		t.Error("writing to a directory that does not exist is no error")
 	}
 }
 
@@ -79,7 +79,7 @@ func FuzzReadSnapshot(f *testing.F) {
 		}
 		for _, b := range s.Bindings {
 			if !b.Addr.IsValid() || b.Holder == "" {
-				t.Errorf("it has %+v", b)
+				t.Errorf("invalid binding %+v", b)
 			}
 		}
 	})

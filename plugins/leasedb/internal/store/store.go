@@ -1,5 +1,5 @@
-// Package store says what leasedb needs of a place that keeps bindings: reads all of them
-// once, hears of what others write, and writes one at a time by compare-and-swap.
+// Package store defines the interface between leasedb and a store of bindings: it lists all bindings once, reports
+// changes by other writers, and writes single bindings by compare-and-swap.
 package store
 
 import (
@@ -9,71 +9,73 @@ import (
 	"time"
 )
 
-// Declined is the holder of an address that a client found to be in use by somebody else.
+// Declined is the holder of an address that a client has declined because another host uses it.
 const Declined = "declined"
 
-// Binding is one address and whose it is.
+// A Binding assigns an address to a holder.
 type Binding struct {
 	Addr netip.Addr `json:"addr"`
-	// Holder is "namespace/vm/interface" of a machine, "id:HEX" or "mac:HEX" of a client
-	// without such an identity, or Declined.
+	// Holder is "namespace/vm/interface" of a VM, "id:HEX" or "mac:HEX" of another client, or Declined.
 	Holder string `json:"holder"`
-	// MAC and Hostname describe the holder to people; nothing depends on them.
+	// MAC and Hostname describe the holder for users. They have no effect.
 	MAC      string `json:"mac,omitempty"`
 	Hostname string `json:"hostname,omitempty"`
-	// Expires is when the binding ends; zero where it lasts as long as the machine.
+	// Expires is the end of the binding. It is zero if the binding lasts as long as the VM.
 	Expires time.Time `json:"expires,omitzero"`
-	// Used is when the binding was last written, to the microsecond: the newest of a
-	// holder's bindings is the one in force.
+	// Used is the time of the last write, with a resolution of a microsecond. The newest binding of a holder is in
+	// force.
 	Used time.Time `json:"used"`
-	// Released: the holder has the address no more, but gets it back while nobody else
-	// needed it.
+	// Released is set if the binding has ended. The holder gets the address again if no other client has needed it.
 	Released bool `json:"released,omitempty"`
 
-	// UID and Revision tell what a write replaces; both zero: nothing. Revisions of one store only grow.
+	// UID and Revision identify the stored binding that a write replaces. Both are zero to create one. Revisions of
+	// a store only increase.
 	UID      string `json:"uid,omitempty"`
 	Revision uint64 `json:"revision"`
 }
 
-// Sink is told what a store holds. Its methods may be called concurrently, and with news
-// that is older than what a write returned.
+// A Sink receives the content of a store. Its methods may be called concurrently, and with changes that are older
+// than the result of a write.
 type Sink interface {
-	// Replace tells all that there is as of a revision.
+	// Replace receives all bindings as of a revision.
 	Replace(all []Binding, revision uint64)
-	// Set tells of one binding that was written.
+	// Set receives a binding that was written.
 	Set(Binding)
-	// Remove tells of one binding that was deleted, with the revision of that.
+	// Remove receives the deletion of a binding, with the revision of the deletion.
 	Remove(addr netip.Addr, revision uint64)
 }
 
-// Store keeps the bindings of one pool and address family. All methods are safe for concurrent use.
+// A Store stores the bindings of one pool and address family. Its methods are safe for concurrent use.
 type Store interface {
-	// Run tells the sink everything, then what changes, until the context ends.
+	// Run passes all bindings and then all changes to the sink, until ctx is done.
 	Run(ctx context.Context, sink Sink)
-	// Put writes a binding in place of the one with its UID and Revision and returns it with its
-	// new ones, once it is durable. The error is ErrConflict where something else is there.
+	// Put replaces the binding with the UID and Revision of b. When the new binding is durable, Put returns it with
+	// its new UID and Revision. The error is ErrConflict if the stored binding is another one.
 	Put(ctx context.Context, b Binding) (Binding, error)
-	// Get reads one binding; ErrNotFound where there is none, ErrUnusable where something else is in its place.
+	// Get returns a binding. The error is ErrNotFound if there is none, and ErrUnusable if the stored object is not
+	// a valid binding.
 	Get(ctx context.Context, addr netip.Addr) (Binding, error)
-	// Delete deletes exactly the binding with this UID and Revision, else ErrConflict.
+	// Delete deletes the binding with the UID and Revision of b. The error is ErrConflict if the stored binding is
+	// another one.
 	Delete(ctx context.Context, b Binding) error
-	// Synced reports whether the sink knows everything as it is now, and a write is worth trying.
+	// Synced reports whether the sink has the current content of the store, so that writes are likely to succeed.
 	Synced() bool
-	// Close ends what Open began; Run must have returned.
+	// Close releases the resources of the store. Run must have returned.
 	Close() error
 }
 
-// Marker is a Store that keeps a pool's newest time, so that a restart knows what had ended before.
+// A Marker is a Store that also stores the newest time of a pool. After a restart it shows which leases had expired
+// before.
 type Marker interface {
-	// Mark returns the time that was set last; zero for none.
+	// Mark returns the stored time, or the zero time.
 	Mark() time.Time
-	// SetMark keeps a time.
+	// SetMark stores a time.
 	SetMark(at time.Time) error
 }
 
-// What a write can meet.
+// Errors of a Store.
 var (
 	ErrConflict = errors.New("the address has another binding in the store")
 	ErrNotFound = errors.New("the address has no binding in the store")
-	ErrUnusable = errors.New("what the store has for the address is no binding")
+	ErrUnusable = errors.New("the stored object of the address is not a valid binding")
 )

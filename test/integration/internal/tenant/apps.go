@@ -12,8 +12,8 @@ import (
 // Class is the load balancer class that MetalLB handles in the hosted cluster.
 const Class = "metallb.io/vlan"
 
-// AppsIngress returns an enabled appsIngress in YAML's flow style, with the pool of ApplyPool and
-// Class. Other fields are added to it; they start with a comma.
+// AppsIngress returns an enabled appsIngress in YAML's flow style, with Class and the pool of ApplyPool.
+// fields are appended and must start with a comma.
 func AppsIngress(fields string) string {
 	return "{enabled: true, metallb: {addressPoolName: vlan, loadBalancerClass: " + Class + "}" + fields + "}"
 }
@@ -56,7 +56,7 @@ func (n *Tenant) Service() *corev1.Service {
 }
 
 // AssignAddresses sets the addresses in the status of the apps Service, as a load balancer does, or
-// none. It waits for the Service, for at most lab.Patience.
+// none. It waits for the Service, for at most lab.WaitTimeout.
 func (n *Tenant) AssignAddresses(addresses ...string) {
 	n.Helper()
 	lab.Await(n.T, "the Service's status to be updated", func() string {

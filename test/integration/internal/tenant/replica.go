@@ -51,8 +51,8 @@ func (l *Lab) NewReplica(t *testing.T, cp *lab.ControlPlane, name string, args .
 		"control", "--kubeconfig", kubeconfig, "--namespace", "oooi-system", "--http", r.http, "--identity", name,
 		"--probe-interval", "500ms",
 	}, args...)
-	t.Cleanup(func() { // a killed replica does not release it, and the next test's would wait until it expires
-		ctx, cancel := context.WithTimeout(context.Background(), lab.Patience)
+	t.Cleanup(func() { // a killed replica does not release the Lease, and the next test's replica would wait until it expires
+		ctx, cancel := context.WithTimeout(context.Background(), lab.WaitTimeout)
 		defer cancel()
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "oooi-system", Name: "oooi-control"}}
 		if err := cp.Delete(ctx, lease); err != nil {
@@ -60,7 +60,7 @@ func (l *Lab) NewReplica(t *testing.T, cp *lab.ControlPlane, name string, args .
 		}
 	})
 	r.Daemon = lab.NewDaemon(t, name, func() *exec.Cmd {
-		return exec.Command(l.Network.Binary(t, "xdsd"), args...) //nolint:noctx // the Daemon ends it
+		return exec.Command(l.Network.Binary(t, "xdsd"), args...) //nolint:noctx // the Daemon kills it
 	})
 	return r
 }
@@ -84,7 +84,7 @@ func (r *Replica) Get(t *testing.T, path string) (status int, body []byte) {
 	return lab.Get(t, "http://"+r.http+path)
 }
 
-// AwaitReady waits until the replica is ready. The test fails if that takes longer than lab.Patience.
+// AwaitReady waits until the replica is ready. The test fails if that takes longer than lab.WaitTimeout.
 func (r *Replica) AwaitReady(t *testing.T) {
 	t.Helper()
 	lab.Await(t, "control to be ready", func() string {

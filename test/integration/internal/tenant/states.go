@@ -32,7 +32,7 @@ func (n *Tenant) State() *v1alpha1.AppsIngressStatus {
 }
 
 // Await waits until status.appsIngress has the phase, the reason, a message that contains message, and
-// exactly these addresses in this order. The test fails if that takes longer than lab.Patience.
+// exactly these addresses in this order. The test fails if that takes longer than lab.WaitTimeout.
 func (n *Tenant) Await(phase v1alpha1.AppsIngressPhase, reason v1alpha1.AppsIngressReason, message string, addresses ...string) {
 	n.Helper()
 	lab.Await(n.T, fmt.Sprintf("%s %s %v", phase, reason, addresses), func() string {
@@ -52,7 +52,7 @@ func (n *Tenant) AwaitHistory(states ...string) {
 	want := strings.Join(states, "\n")
 	lab.Await(n.T, "the states to be\n"+want, func() string {
 		if got := n.history.String(); got != want {
-			return "they are\n" + got
+			return "got\n" + got
 		}
 		return ""
 	})
@@ -112,13 +112,13 @@ func (n *Tenant) watchStates() *history {
 		cancel()
 		<-ended
 		if n.Failed() {
-			n.Logf("the states were\n%s", h)
+			n.Logf("states of status.appsIngress:\n%s", h)
 		}
 	})
 	return h
 }
 
-// stateText returns a state as AwaitHistory takes it.
+// stateText returns a state in the format of AwaitHistory.
 func stateText(s *v1alpha1.AppsIngressStatus) string {
 	if s == nil {
 		return "none"

@@ -31,10 +31,9 @@ type Tenant struct {
 	history *history
 }
 
-// NewTenant returns a tenant whose API server is that of a cluster, which has to listen on
-// HostedAddress. The Infra's appsIngress is disabled. xdsd control is installed and does not run.
-// When the test ends, what the tenant has in both clusters is deleted, for the next test that uses
-// them.
+// NewTenant returns a tenant whose API server is that of hosted, which must listen on HostedAddress. The
+// Infra's appsIngress is disabled. xdsd control is installed, but not started. When the test ends, the
+// tenant's objects in both clusters are deleted, because the next test uses the same clusters.
 func (l *Lab) NewTenant(t *testing.T, hosted *lab.ControlPlane) *Tenant {
 	t.Helper()
 	management := l.Management.Get(t)
@@ -103,7 +102,7 @@ func (n *Tenant) createAPIServerService() {
 	}
 	Apply(n.T, n.Management, fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: kube-apiserver, namespace: %s-demo}\nspec: {clusterIP: %s, ports: [{port: %s}]}\n", n.Namespace, server.Hostname(), server.Port()))
 	n.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), lab.Patience)
+		ctx, cancel := context.WithTimeout(context.Background(), lab.WaitTimeout)
 		defer cancel()
 		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace + "-demo", Name: "kube-apiserver"}}
 		if err := client.IgnoreNotFound(n.Client.Delete(ctx, service)); err != nil {
@@ -151,7 +150,7 @@ func (n *Tenant) publishKubeconfig() {
 // clean deletes the Infra and the HostedCluster, and everything that control creates in the hosted
 // cluster.
 func (n *Tenant) clean() {
-	ctx, cancel := context.WithTimeout(context.Background(), lab.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), lab.WaitTimeout)
 	defer cancel()
 	hc := &unstructured.Unstructured{}
 	hc.SetAPIVersion("hypershift.openshift.io/v1beta1")

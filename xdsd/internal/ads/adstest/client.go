@@ -1,4 +1,4 @@
-// Package adstest is a client of ADS that asks as Envoy does, for tests.
+// Package adstest provides a delta ADS client for tests that sends requests and acknowledgements in Envoy's order.
 package adstest
 
 import (
@@ -23,44 +23,45 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Options say who a Client is.
+// Options configure a Client.
 type Options struct {
-	// Cluster and ID are the node's.
+	// Cluster and ID are the node.cluster and node.id.
 	Cluster, ID string
-	// Reject refuses a response with a text; nil or an empty text accepts it. It is
-	// called from the Client's goroutine.
+	// Reject returns the message of the NACK with which the Client answers a response, or "" to accept the response.
+	// The Client's goroutine calls it. If it is nil, all responses are accepted.
 	Reject func(*discoveryv3.DeltaDiscoveryResponse) string
-	// Resume is what an earlier Client had, for one that comes back; nil for none.
+	// Resume is the View of an earlier Client whose resources this one starts with, as an Envoy that reconnects does;
+	// nil means none.
 	Resume *View
 }
 
-// Response is one that was received.
+// A Response is a response that was received.
 type Response struct {
-	Type    string
-	Names   []string // in order
-	Removed []string // in order
-	Bytes   int      // on the wire, without gRPC's frame
-	Refused bool
+	Type     string
+	Names    []string // sorted
+	Removed  []string // sorted
+	Bytes    int      // size of the message, without gRPC's frame
+	Rejected bool     // answered with a NACK
 }
 
-// View is what a Client has. It is a copy.
+// A View is a copy of the state of a Client.
 type View struct {
-	// Resources are by type and name.
+	// Resources are by type URL and name.
 	Resources map[string]map[string]*discoveryv3.Resource
-	// Responses are all that were received, in order.
+	// Responses are all responses, in the order in which they were received.
 	Responses []Response
-	// Err is why the stream ended; nil while it lives.
+	// Err is the error that ended the stream; nil while the stream is open.
 	Err error
 }
 
-// Names are the resources of a type, in order.
+// Names returns the sorted names of the resources of a type.
 func (v *View) Names(typeURL string) []string { return slices.Sorted(maps.Keys(v.Resources[typeURL])) }
 
-// Unmarshal fills m with a resource.
+// Unmarshal decodes a resource into m.
 func (v *View) Unmarshal(typeURL, name string, m proto.Message) error {
 	r := v.Resources[typeURL][name]
 	if r == nil {
-		return fmt.Errorf("there is no %s %q", typeURL, name)
+		return fmt.Errorf("%s %q not found", typeURL, name)
 	}
 	return r.GetResource().UnmarshalTo(m)
 }
@@ -73,28 +74,28 @@ func (v *View) clone() *View {
 	return c
 }
 
-// Client asks for all clusters and listeners, then for the endpoints and routes that
-// they name, and answers every response: one with clusters only when the endpoints of
-// each have come, as Envoy does. All methods are safe for concurrent use.
+// A Client requests all clusters and listeners, and the endpoints and routes that they reference. It answers every
+// response; like Envoy, it answers one with clusters only after the endpoints of each have arrived. All methods are
+// safe for concurrent use.
 type Client struct {
 	options Options
 	stream  discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
 	cancel  context.CancelFunc
 	done    chan struct{}
 
-	sending sync.Mutex // a stream takes one sender
+	sending sync.Mutex // a gRPC stream permits one sender at a time
 
-	// Of the receiving goroutine alone.
-	warming map[string]bool                      // endpoints that new and changed clusters wait for
-	held    []*discoveryv3.DeltaDiscoveryRequest // answers until then
+	// Used only by the receiving goroutine.
+	warming map[string]bool                      // names of endpoints that new and changed clusters wait for
+	delayed []*discoveryv3.DeltaDiscoveryRequest // answers that are sent when warming is empty
 
 	mu         sync.Mutex
 	view       *View
-	subscribed map[string]map[string]bool // by type; routes and endpoints
-	changed    chan struct{}              // closed at each change of view
+	subscribed map[string]map[string]bool // names by type URL, for routes and endpoints
+	changed    chan struct{}              // closed and replaced at each change of view
 }
 
-// Connect opens a stream, which lives until Close or until the context ends.
+// Connect opens a stream, which ends with Close or with the context.
 func Connect(ctx context.Context, conn grpc.ClientConnInterface, options Options) (*Client, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
@@ -120,8 +121,8 @@ func Connect(ctx context.Context, conn grpc.ClientConnInterface, options Options
 	return c, nil
 }
 
-// start sends the first requests, in Envoy's order: those for all of a type, and
-// after a reconnection those for what is named already.
+// start sends the first requests in Envoy's order: wildcard requests for clusters and listeners and, after a
+// reconnection, requests for the endpoints and routes that the known clusters and listeners reference.
 func (c *Client) start() error {
 	for _, typeURL := range []string{resource.ClusterType, resource.EndpointType, resource.ListenerType, resource.RouteType} {
 		r := &discoveryv3.DeltaDiscoveryRequest{
@@ -132,7 +133,7 @@ func (c *Client) start() error {
 			r.InitialResourceVersions[name] = m.GetVersion()
 		}
 		if subscribed := c.subscribed[typeURL]; subscribed != nil {
-			r.ResourceNamesSubscribe = c.named(typeURL)
+			r.ResourceNamesSubscribe = c.referenced(typeURL)
 			if len(r.ResourceNamesSubscribe) == 0 {
 				continue
 			}
@@ -147,15 +148,15 @@ func (c *Client) start() error {
 	return nil
 }
 
-// Subscribe asks for more names of a type, and for no longer some others.
-func (c *Client) Subscribe(typeURL string, names, notNames []string) error {
+// Subscribe subscribes to and unsubscribes from names of a type.
+func (c *Client) Subscribe(typeURL string, subscribe, unsubscribe []string) error {
 	return c.send(&discoveryv3.DeltaDiscoveryRequest{
 		Node:    &corev3.Node{Cluster: c.options.Cluster, Id: c.options.ID},
-		TypeUrl: typeURL, ResourceNamesSubscribe: names, ResourceNamesUnsubscribe: notNames,
+		TypeUrl: typeURL, ResourceNamesSubscribe: subscribe, ResourceNamesUnsubscribe: unsubscribe,
 	})
 }
 
-// Send sends a request as it is.
+// Send sends a request without changes.
 func (c *Client) Send(r *discoveryv3.DeltaDiscoveryRequest) error { return c.send(r) }
 
 // Close ends the stream and waits until it has ended.
@@ -164,21 +165,21 @@ func (c *Client) Close() {
 	<-c.done
 }
 
-// View is what the Client has now.
+// View returns the current state of the Client.
 func (c *Client) View() *View {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.view.clone()
 }
 
-// Await returns the first view that good is content with, or the last one and an
-// error when the context or the stream ends.
-func (c *Client) Await(ctx context.Context, good func(*View) bool) (*View, error) {
+// Await waits until condition returns true for a View and returns that View. If the context or the stream ends first,
+// it returns the last View and an error.
+func (c *Client) Await(ctx context.Context, condition func(*View) bool) (*View, error) {
 	for {
 		c.mu.Lock()
 		view, changed := c.view.clone(), c.changed
 		c.mu.Unlock()
-		if good(view) {
+		if condition(view) {
 			return view, nil
 		}
 		if view.Err != nil {
@@ -195,7 +196,7 @@ func (c *Client) Await(ctx context.Context, good func(*View) bool) (*View, error
 func (c *Client) send(r *discoveryv3.DeltaDiscoveryRequest) error {
 	c.sending.Lock()
 	defer c.sending.Unlock()
-	// At the end of a stream Recv says why.
+	// If the stream has ended, Send returns io.EOF and Recv returns the reason.
 	if err := c.stream.Send(r); err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("sending a request: %w", err)
 	}
@@ -224,8 +225,8 @@ func (c *Client) change(f func(*View)) {
 	c.changed = make(chan struct{})
 }
 
-// handle shows a response, answers it and asks for what it names. Who sees the
-// answer on the server finds the response in View.
+// handle adds a response to the view, answers it and subscribes to the names that it references. It changes the view
+// before it answers: a test that sees the answer at the server finds the response in View.
 func (c *Client) handle(r *discoveryv3.DeltaDiscoveryResponse) error {
 	answer := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: r.GetTypeUrl(), ResponseNonce: r.GetNonce()}
 	response := Response{Type: r.GetTypeUrl(), Removed: slices.Sorted(slices.Values(r.GetRemovedResources())), Bytes: proto.Size(r)}
@@ -236,12 +237,12 @@ func (c *Client) handle(r *discoveryv3.DeltaDiscoveryResponse) error {
 	if c.options.Reject != nil {
 		if text := c.options.Reject(r); text != "" {
 			answer.ErrorDetail = &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: text}
-			response.Refused = true
+			response.Rejected = true
 		}
 	}
 	c.change(func(v *View) {
 		v.Responses = append(v.Responses, response)
-		if response.Refused {
+		if response.Rejected {
 			return
 		}
 		resources := v.Resources[r.GetTypeUrl()]
@@ -258,41 +259,41 @@ func (c *Client) handle(r *discoveryv3.DeltaDiscoveryResponse) error {
 	})
 	switch r.GetTypeUrl() {
 	case resource.ClusterType:
-		if !response.Refused {
+		if !response.Rejected {
 			maps.Copy(c.warming, references(r.GetResources(), &clusterv3.Cluster{})[resource.EndpointType])
-			c.held = append(c.held, answer)
+			c.delayed = append(c.delayed, answer)
 		} else if err := c.send(answer); err != nil {
 			return err
 		}
-		if err := c.follow(resource.EndpointType); err != nil {
+		if err := c.updateSubscription(resource.EndpointType); err != nil {
 			return err
 		}
-		return c.warm(nil)
+		return c.endpointsReceived(nil)
 	case resource.EndpointType:
 		if err := c.send(answer); err != nil {
 			return err
 		}
-		return c.warm(response.Names)
+		return c.endpointsReceived(response.Names)
 	case resource.ListenerType:
 		if err := c.send(answer); err != nil {
 			return err
 		}
-		return c.follow(resource.RouteType)
+		return c.updateSubscription(resource.RouteType)
 	}
 	return c.send(answer)
 }
 
-// warm sends the answers that are held when no cluster waits for endpoints any more.
-func (c *Client) warm(names []string) error {
+// endpointsReceived sends the delayed answers if no cluster waits for endpoints other than names.
+func (c *Client) endpointsReceived(names []string) error {
 	for _, name := range names {
 		delete(c.warming, name)
 	}
 	if len(c.warming) > 0 {
 		return nil
 	}
-	held := c.held
-	c.held = nil
-	for _, answer := range held {
+	delayed := c.delayed
+	c.delayed = nil
+	for _, answer := range delayed {
 		if err := c.send(answer); err != nil {
 			return err
 		}
@@ -300,43 +301,42 @@ func (c *Client) warm(names []string) error {
 	return nil
 }
 
-// follow brings the subscription of a type up to the names that are in use.
-func (c *Client) follow(typeURL string) error {
+// updateSubscription subscribes to the names of a type that are referenced, and unsubscribes from all others.
+func (c *Client) updateSubscription(typeURL string) error {
 	c.mu.Lock()
 	subscribed := c.subscribed[typeURL]
-	var more, less []string
-	named := map[string]bool{}
-	for _, name := range c.named(typeURL) {
-		named[name] = true
+	var subscribe, unsubscribe []string
+	referenced := map[string]bool{}
+	for _, name := range c.referenced(typeURL) {
+		referenced[name] = true
 		if !subscribed[name] {
-			more = append(more, name)
+			subscribe = append(subscribe, name)
 			subscribed[name] = true
 		}
 	}
 	for name := range subscribed {
-		if !named[name] {
-			less = append(less, name)
+		if !referenced[name] {
+			unsubscribe = append(unsubscribe, name)
 			delete(subscribed, name)
 			delete(c.view.Resources[typeURL], name)
 		}
 	}
 	c.mu.Unlock()
-	if len(more) == 0 && len(less) == 0 {
+	if len(subscribe) == 0 && len(unsubscribe) == 0 {
 		return nil
 	}
-	return c.Subscribe(typeURL, more, less)
+	return c.Subscribe(typeURL, subscribe, unsubscribe)
 }
 
-// named are the routes that listeners name, or the endpoints that clusters do.
-func (c *Client) named(typeURL string) []string {
+// referenced returns the sorted names of the routes that listeners reference, or of the endpoints that clusters do.
+func (c *Client) referenced(typeURL string) []string {
 	if typeURL == resource.RouteType {
 		return slices.Sorted(maps.Keys(references(slices.Collect(maps.Values(c.view.Resources[resource.ListenerType])), &listenerv3.Listener{})[typeURL]))
 	}
 	return slices.Sorted(maps.Keys(references(slices.Collect(maps.Values(c.view.Resources[resource.ClusterType])), &clusterv3.Cluster{})[typeURL]))
 }
 
-// references are the names in resources, which are all of kind's type, by the type
-// of what is named.
+// references returns the names that resources reference, by type URL. All resources have kind's type.
 func references(resources []*discoveryv3.Resource, kind proto.Message) map[string]map[string]bool {
 	all := map[string]types.ResourceWithTTL{}
 	for _, r := range resources {

@@ -1,0 +1,33 @@
+package watch
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/objects"
+)
+
+// TestAccessDataChangesDuringAnAttempt changes the access data of a hosted cluster before the result of the
+// previous attempt is stored. It is meant for the race detector.
+func TestAccessDataChangesDuringAnAttempt(t *testing.T) {
+	h := newHostedServices(nil, slog.New(slog.DiscardHandler))
+	h.changed = func() {}
+	for i := range 200 {
+		h.follow(t.Context(), &model.Snapshot{Clusters: []*model.Cluster{{
+			Ref:  model.Ref{Kind: "HostedCluster", Namespace: "clusters", Name: "demo"},
+			Apps: &model.Apps{Hosted: &model.HostedAccess{Key: fmt.Sprint(i)}},
+		}}})
+	}
+	h.wait()
+	list := h.list()
+	if len(list) != 1 {
+		t.Fatalf("got %d Services, want 1", len(list))
+	}
+	s, ok := list[0].(*objects.AppsService)
+	if !ok || s.Fault.Reason != string(v1alpha1.AppsIngressKubeconfigMissing) {
+		t.Errorf("Service is %+v", list[0])
+	}
+}

@@ -1,0 +1,327 @@
+package setup_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+func TestTeardownLeavesNothing(t *testing.T) {
+	s := newSite(t)
+	s.DeleteSystemNamespace()
+	before := slices.DeleteFunc(s.Everything(), func(o string) bool { // without shared objects that earlier tests created
+		return strings.Contains(o, "oooi-") || strings.HasPrefix(o, "CustomResourceDefinition") && strings.Contains(o, "hostedcluster.densityops.com")
+	})
+	s.Setup()
+	out, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--dry-run=client")
+	if code != 0 || !strings.HasPrefix(out, "Infra "+s.Namespace+"/demo\n") || !strings.Contains(out, "StatefulSet "+s.Namespace+"/demo-dns\n") {
+		t.Errorf("teardown --dry-run=client exited with %d, stdout\n%s\nstderr %s", code, out, stderr)
+	}
+	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace); code != 1 || !strings.Contains(stderr, "--yes") {
+		t.Errorf("teardown without --yes exited with %d, stderr %s", code, stderr)
+	}
+	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes", "--timeout", "1ns"); code != 1 || !strings.Contains(stderr, "error: not done within --timeout 1ns: ") {
+		t.Errorf("teardown --timeout 1ns exited with %d, stderr %s", code, stderr)
+	}
+	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes", "--crds"); code != 0 {
+		t.Fatalf("teardown exited with %d, stderr %s", code, stderr)
+	}
+	s.Unchanged(before)
+	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 1 || !strings.Contains(stderr, "Infra "+s.Namespace+"/demo does not exist") {
+		t.Errorf("a second teardown exited with %d, stderr %s", code, stderr)
+	}
+	s.WaitForSystemNamespace()
+}
+
+// TestTeardownDryRun checks that a dry run deletes nothing, and that only --dry-run=server checks the user's rights.
+func TestTeardownDryRun(t *testing.T) {
+	s := newSite(t)
+	s.Setup()
+	s.Apply(strings.ReplaceAll(`
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: USER}
+rules: [{apiGroups: ["*"], resources: ["*"], verbs: [get, list]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: USER}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: USER}
+subjects: [{kind: User, name: USER, apiGroup: rbac.authorization.k8s.io}]
+`, "USER", "reader-"+s.Namespace))
+	reader, err := s.ControlPlane.UserKubeconfig("reader-" + s.Namespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := s.Everything()
+	admin := s.Kubeconfig
+	for _, tc := range []struct {
+		flag, kubeconfig string
+		code             int
+		message          string
+	}{
+		{"--dry-run=client", admin, 0, ""},
+		{"--dry-run=server", admin, 0, ""},
+		{"--dry-run=client", reader, 0, ""},
+		{"--dry-run=server", reader, 1, "deleting Infra " + s.Namespace + "/demo: "},
+		{"--dry-run=yes", admin, 1, `--dry-run "yes": want none, client or server`},
+		{"--dry-run", admin, 1, "flag needs an argument: --dry-run"},
+	} {
+		s.Kubeconfig = tc.kubeconfig
+		out, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, tc.flag)
+		if code != tc.code || !strings.Contains(stderr, tc.message) || code == 0 && !strings.HasPrefix(out, "Infra "+s.Namespace+"/demo\n") {
+			t.Errorf("teardown %s exited with %d, stderr %q, stdout\n%s", tc.flag, code, stderr, out)
+		}
+	}
+	s.Unchanged(before)
+}
+
+func TestTeardownKeepsLeasesOfAnotherInfra(t *testing.T) {
+	s := newSite(t)
+	s.Setup()
+	lease := func(infra string) string {
+		return fmt.Sprintf(`
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata: {name: %[1]s.%[2]s.192.0.2.10, namespace: %[1]s, labels: {leasedb.densityops.com/pool: %[1]s.%[2]s}}
+spec: {holderIdentity: %[1]s/vm/default, renewTime: "2026-01-02T03:04:05.000000Z"}
+`, s.Namespace, infra)
+	}
+	s.Apply(lease("demo") + "---" + lease("demo.east"))
+	out, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--dry-run=client", "--leases")
+	if code != 0 || !strings.Contains(out, "Lease "+s.Namespace+"/"+s.Namespace+".demo.192.0.2.10\n") || strings.Contains(out, "demo.east") {
+		t.Errorf("teardown exited with %d, stderr %s, stdout\n%s", code, stderr, out)
+	}
+}
+
+func TestObjectsOfAHelmReleaseAreUnchanged(t *testing.T) {
+	s := newSite(t)
+	s.Setup()
+	control := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "oooi-system", Name: "oooi-control"}}
+	asHelm := []byte(`{"metadata": {"labels": {"app.kubernetes.io/managed-by": "Helm"}, "annotations": {"meta.helm.sh/release-name": "oooi", "meta.helm.sh/release-namespace": "oooi-system"}}}`)
+	if err := s.Client.Patch(t.Context(), control, client.RawPatch(types.MergePatchType, asHelm), client.FieldOwner("helm")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Client.Delete(s.AfterTest(), control); err != nil {
+			t.Error(err)
+		}
+	})
+	stderr := s.Setup("--image", "registry.example.com/oooi:next")
+	if !strings.Contains(stderr, "1 objects of control are managed by Helm release oooi-system/oooi and left unchanged") || !strings.Contains(stderr, "StatefulSet "+s.Namespace+"/demo-dns configured") || strings.Contains(stderr, "oooi-control configured") {
+		t.Errorf("setup printed\n%s", stderr)
+	}
+	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || strings.Contains(stderr, "Deployment oooi-system/oooi-control") {
+		t.Errorf("teardown exited with %d, stderr\n%s", code, stderr)
+	}
+}
+
+func TestTeardownKeepsObjectsOfOthers(t *testing.T) {
+	s := newSite(t)
+	s.Setup()
+	// Another client replaces one of the objects by one of the same name.
+	theirs := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "demo-dns"}}
+	if err := s.Client.Delete(t.Context(), theirs); err != nil {
+		t.Fatal(err)
+	}
+	theirs.Data = map[string]string{"mine": "yes"}
+	theirs.ResourceVersion = ""
+	if err := s.Client.Create(t.Context(), theirs); err != nil {
+		t.Fatal(err)
+	}
+	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes", "--crds"); code != 0 {
+		t.Fatalf("teardown exited with %d, stderr %s", code, stderr)
+	}
+	if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(theirs), theirs); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestControlCleansUpBeforeItsRoleIsDeleted disables apps ingress. Control, which the test acts for, deletes its
+// objects in the hosted cluster, and the reader's Secret last, with the rights of a Role that setup deletes
+// afterwards.
+func TestControlCleansUpBeforeItsRoleIsDeleted(t *testing.T) {
+	s := newSite(t)
+	without := s.Infra
+	s.Infra = strings.Replace(s.Infra, "  infraComponents:", "  appsIngress: {enabled: true, hostedClusterRef: {name: demo, namespace: "+s.Namespace+"}, metallb: {loadBalancerClass: example.com/metallb}}\n  infraComponents:", 1)
+	s.Setup()
+	s.Apply("apiVersion: v1\nkind: Secret\nmetadata: {name: demo-apps-reader, namespace: " + s.Namespace + "}\n")
+	role := &rbacv1.Role{}
+	role.Namespace, role.Name = s.Namespace, "oooi-"+s.Namespace+"-demo-control"
+	roleExists := func() bool {
+		err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(role), role)
+		if client.IgnoreNotFound(err) != nil {
+			t.Error(err)
+		}
+		return err == nil
+	}
+	if !roleExists() {
+		t.Fatal("control has no Role")
+	}
+	s.Infra = without
+	stderr := make(chan string)
+	go func() {
+		_, all, _ := s.Run("setup", "-f", "FILE", "--wait=false")
+		stderr <- all
+	}()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) { // until setup has updated the Infra
+		infra := &unstructured.Unstructured{}
+		infra.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("Infra"))
+		if err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: "demo"}, infra); err != nil {
+			t.Fatal(err)
+		}
+		if enabled, _, _ := unstructured.NestedBool(infra.Object, "spec", "appsIngress", "enabled"); !enabled {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("setup has not updated the Infra")
+		}
+	}
+	time.Sleep(time.Second) // enough for setup to delete the Role if it did not wait
+	if !roleExists() {
+		t.Error("setup deleted the Role before control cleaned up")
+	}
+	if err := s.Client.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "demo-apps-reader"}}); err != nil {
+		t.Fatal(err)
+	}
+	if stderr := <-stderr; !strings.Contains(stderr, "Role "+s.Namespace+"/"+role.Name+" deleted") || roleExists() {
+		t.Errorf("the Role was not deleted; stderr %s", stderr)
+	}
+}
+
+func TestConflictsAreReported(t *testing.T) {
+	s := newSite(t)
+	s.Setup()
+	// Another manager changes a field that setup sets.
+	service := &corev1.Service{}
+	key := client.ObjectKey{Namespace: s.Namespace, Name: "demo-dns"}
+	if err := s.Client.Get(t.Context(), key, service); err != nil {
+		t.Fatal(err)
+	}
+	service.Spec.Ports[0].TargetPort = intstr.FromInt32(5353)
+	if err := s.Client.Update(t.Context(), service, client.FieldOwner("another-manager")); err != nil {
+		t.Fatal(err)
+	}
+	before := s.Everything()
+	_, stderr, code := s.Run("setup", "-f", "FILE", "--wait=false")
+	for _, want := range []string{`"another-manager"`, "targetPort", "--force-conflicts", "nothing was applied"} {
+		if code != 1 || !strings.Contains(stderr, want) {
+			t.Errorf("setup exited with %d, want 1; stderr %s, want %s", code, stderr, want)
+		}
+	}
+	s.Unchanged(before)
+	if stderr := s.Setup("--force-conflicts"); !strings.Contains(stderr, "Service "+s.Namespace+"/demo-dns configured") {
+		t.Error(stderr)
+	}
+}
+
+func TestARefusedSetupRestoresTheCRDs(t *testing.T) {
+	s := newSite(t)
+	s.Setup()
+	// Restore the CRD of an earlier version, and cause a conflict.
+	get := func() *unstructured.Unstructured {
+		t.Helper()
+		crd := &unstructured.Unstructured{}
+		crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+		if err := s.Client.Get(t.Context(), client.ObjectKey{Name: "infras.hostedcluster.densityops.com"}, crd); err != nil {
+			t.Fatal(err)
+		}
+		return crd
+	}
+	current := get()
+	earlier := &unstructured.Unstructured{Object: map[string]any{"spec": current.DeepCopy().Object["spec"]}}
+	earlier.SetGroupVersionKind(current.GroupVersionKind())
+	earlier.SetName(current.GetName())
+	earlier.SetAnnotations(map[string]string{"controller-gen.kubebuilder.io/version": "v0.0.1"})
+	earlier.Object["spec"].(map[string]any)["versions"].([]any)[0].(map[string]any)["additionalPrinterColumns"] = []any{}
+	if err := s.Client.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(earlier), client.FieldOwner("kubectl-oooi")); err != nil {
+		t.Fatal(err)
+	}
+	earlier = get()
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "demo-dns"}}
+	retarget := client.RawPatch(types.JSONPatchType, []byte(`[{"op": "replace", "path": "/spec/ports/0/targetPort", "value": 5353}]`))
+	if err := s.Client.Patch(t.Context(), service, retarget, client.FieldOwner("another-manager")); err != nil {
+		t.Fatal(err)
+	}
+	if _, stderr, code := s.Run("setup", "-f", "FILE", "--wait=false", "--force-conflicts=false"); code != 1 || !strings.Contains(stderr, "nothing was applied") {
+		t.Fatalf("setup exited with %d, stderr %s", code, stderr)
+	}
+	restored := get()
+	if !equality.Semantic.DeepEqual(restored.Object["spec"], earlier.Object["spec"]) || !maps.Equal(restored.GetAnnotations(), earlier.GetAnnotations()) {
+		t.Errorf("the refused setup changed the CRD from\n%v to\n%v", earlier.Object, restored.Object)
+	}
+	s.Setup("--force-conflicts")
+	if updated := get(); !equality.Semantic.DeepEqual(updated.Object["spec"], current.Object["spec"]) {
+		t.Errorf("setup left the CRD as %v", updated.Object)
+	}
+}
+
+func TestEarlierOperatorIsRefused(t *testing.T) {
+	s := newSite(t)
+	labels := map[string]string{"app": "dns"}
+	old := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "demo-dns"},
+		Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "dns", Image: "example.com/dns:1"}}},
+		}},
+	}
+	if err := s.Client.Create(t.Context(), old); err != nil {
+		t.Fatal(err)
+	}
+	_, stderr, code := s.Run("setup", "-f", "FILE", "--wait=false")
+	if code != 1 || !strings.Contains(stderr, "objects of the earlier operator may use addresses of this VLAN: Deployment "+s.Namespace+"/demo-dns;") {
+		t.Errorf("setup exited with %d, stderr %s", code, stderr)
+	}
+	if sets := slices.DeleteFunc(s.Everything(), func(o string) bool { return !strings.Contains(o, "StatefulSet") }); len(sets) > 0 {
+		t.Errorf("setup created %s", sets)
+	}
+}
+
+func TestUserWithoutRights(t *testing.T) {
+	s := newSite(t)
+	kubeconfig, err := s.ControlPlane.UserKubeconfig("unprivileged")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Kubeconfig = kubeconfig
+	before := s.Everything()
+	_, stderr, code := s.Run("setup", "-f", "FILE", "--wait=false")
+	if code != 1 || !strings.Contains(stderr, `User "unprivileged" cannot`) {
+		t.Errorf("setup exited with %d, stderr %s", code, stderr)
+	}
+	s.Unchanged(before)
+}
+
+func TestInfraBeforeItsHostedCluster(t *testing.T) {
+	s := newSite(t)
+	s.Infra = strings.ReplaceAll(s.Infra, "hostedClusterRef: {name: demo,", "hostedClusterRef: {name: later,")
+	s.Infra = strings.ReplaceAll(s.Infra, "dns: {serverIP", "dns: {clusterName: later, baseDomain: example.com, serverIP")
+	out, stderr, code := s.Run("setup", "-f", "FILE", "--wait=false")
+	if code != 0 || !strings.Contains(stderr, "Warning: the hosted control plane does not exist yet") || !strings.Contains(stderr, "ClusterRole oooi-"+s.Namespace+"-demo-dns created") {
+		t.Errorf("setup exited with %d, stderr %s", code, stderr)
+	}
+	if !strings.Contains(out, "loadBalancer: {hostname: api.later.example.com}") {
+		t.Errorf("setup printed %s", out)
+	}
+	// The HostedCluster appears, and setup narrows the rights.
+	s.Apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: " + s.Namespace + "-later}\n")
+	if stderr := s.Setup(); !strings.Contains(stderr, "ClusterRole oooi-"+s.Namespace+"-demo-dns deleted") || !strings.Contains(stderr, "Role "+s.Namespace+"-later/oooi-"+s.Namespace+"-demo-dns created") {
+		t.Error(stderr)
+	}
+}

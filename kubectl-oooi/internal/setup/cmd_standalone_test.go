@@ -1,0 +1,153 @@
+package setup_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const edge = `
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: ProxyServer
+metadata: {name: edge, namespace: NS}
+spec:
+  networkConfig: {serverIP: 192.0.2.7/24, gateway: 192.0.2.1, networkAttachmentName: vlan100, dns: [203.0.113.53]}
+  image: example.com/oooi:1
+  backends:
+  - {name: registry, hostname: registry.example.com, port: 5000, targetService: registry, targetNamespace: NS-demo, targetPort: 5000}
+`
+
+const registry = `
+apiVersion: v1
+kind: Service
+metadata: {name: registry, namespace: %s}
+spec: {ports: [{port: 5000}]}
+`
+
+func TestStandaloneProxy(t *testing.T) {
+	s := newSite(t)
+	s.Setup() // an Infra, which the standalone proxy must not change
+	s.Apply(fmt.Sprintf(registry, s.Namespace+"-demo"))
+	before := s.Everything()
+	s.Infra = strings.ReplaceAll(edge, "NS", s.Namespace)
+	stderr := s.Setup()
+	for _, what := range []string{"ProxyServer NS/edge", "StatefulSet NS/edge-proxy", "Service NS/edge-proxy", "Role NS-demo/oooi-NS-edge-proxy"} {
+		if what = strings.ReplaceAll(what, "NS", s.Namespace); !strings.Contains(stderr, what+" created\n") {
+			t.Errorf("setup did not print %s:\n%s", what, stderr)
+		}
+	}
+	for line := range strings.Lines(stderr) {
+		if !strings.Contains(line, "edge") {
+			t.Errorf("setup changed an object that is not the proxy's: %s", line)
+		}
+	}
+	if stderr := s.Setup(); stderr != "" {
+		t.Errorf("a second setup printed %s", stderr)
+	}
+	_, stderr, code := s.Run("setup", "-f", "FILE", "--dry-run=client", "-n", s.Namespace)
+	if code != 1 || !strings.Contains(stderr, "NetworkAttachmentDefinition "+s.Namespace+"/vlan100 does not exist") {
+		t.Errorf("without the network, setup exited with %d, stderr %s", code, stderr)
+	}
+	s.Infra += "---" + fmt.Sprintf(registry, s.Namespace+"-demo") + "---\n" + strings.ReplaceAll(`
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {name: vlan100, namespace: NS}
+spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "bridge": "br-vlan100"}'}
+`, "NS", s.Namespace)
+	out, stderr, code := s.Run("setup", "-f", "FILE", "--dry-run=client", "-o", "yaml", "-n", s.Namespace)
+	for _, want := range []string{"- --namespace\n        - " + s.Namespace + "-demo\n", "nameservers:\n        - 203.0.113.53\n", "image: example.com/oooi:1", "port: 5000"} {
+		if code != 0 || !strings.Contains(out, want) {
+			t.Errorf("setup exited with %d, stderr %s; want %q in\n%s", code, stderr, want, out)
+		}
+	}
+	if strings.Contains(out, "\nkind: Infra\n") || strings.Contains(out, "hostedcluster.densityops.com/infra: edge") || strings.Contains(out, "- --infra\n") {
+		t.Errorf("the output contains an Infra, or refers to one:\n%s", out)
+	}
+	if _, stderr, code := s.Run("teardown", "edge", "-n", s.Namespace, "--yes"); code != 0 {
+		t.Errorf("teardown exited with %d, stderr %s", code, stderr)
+	}
+	s.Unchanged(before)
+}
+
+func TestStandaloneProxyIsRefused(t *testing.T) {
+	s := newSite(t)
+	s.Setup()
+	good := strings.ReplaceAll(edge, "NS", s.Namespace)
+	for _, tc := range []struct{ name, old, new, message string }{
+		{"no prefix length", "192.0.2.7/24", "192.0.2.7", `spec.networkConfig.serverIP "192.0.2.7": a prefix length is required without an Infra`},
+		{"no network", "networkAttachmentName: vlan100, ", "", "spec.networkConfig.networkAttachmentName"},
+		{"a gateway outside of the subnet", "gateway: 192.0.2.1", "gateway: 198.51.100.1", "198.51.100.1 is not an address in 192.0.2.0/24"},
+		{"an Infra of the same name", "name: edge", "name: demo", "Infra " + s.Namespace + "/demo exists and its proxy has the name of this ProxyServer"},
+		{"an Infra that does not exist", "  image:", "  infraRef: {name: other}\n  image:", "Infra other is not in the files"},
+		{"an unknown field", "  backends:\n", "  x:\n", `unknown field "spec.x"`},
+	} {
+		s.Infra = strings.ReplaceAll(good, tc.old, tc.new)
+		t.Log(tc.name)
+		s.Refused(tc.message)
+	}
+}
+
+// TestProxyServerOfAnInfraIsKept sets up an Infra whose ProxyServer has backends, from both files and from each of
+// them.
+func TestProxyServerOfAnInfraIsKept(t *testing.T) {
+	s := newSite(t)
+	infra := s.Infra
+	server := strings.ReplaceAll(strings.ReplaceAll(edge, "name: edge", "name: demo"), "NS", s.Namespace)
+	server = strings.ReplaceAll(server, "192.0.2.7", "192.0.2.4")
+	server = strings.Replace(server, "  image:", "  infraRef: {name: demo}\n  image:", 1)
+	s.Apply(fmt.Sprintf(registry, s.Namespace+"-demo"))
+	s.Infra = infra + "---" + server
+	s.Setup()
+	before := s.Everything()
+	s.Infra = infra
+	if stderr := s.Setup(); stderr != "" {
+		t.Errorf("without the ProxyServer's file setup printed %s", stderr)
+	}
+	s.Infra = server
+	if stderr := s.Setup(); stderr != "" {
+		t.Errorf("without the Infra's file setup printed %s", stderr)
+	}
+	s.Unchanged(before)
+	s.Infra = strings.ReplaceAll(infra, "192.0.2.4", "192.0.2.5")
+	stderr := s.Setup()
+	if changed := strings.Split(strings.TrimSpace(stderr), "\n"); !slices.Contains(changed, "ProxyServer "+s.Namespace+"/demo configured") || strings.Contains(stderr, "removed") {
+		t.Errorf("with another address setup printed %s", stderr)
+	}
+}
+
+// TestIgnoredFieldsAreReported sets fields of the earlier operator, which existing objects may have.
+func TestIgnoredFieldsAreReported(t *testing.T) {
+	s := newSite(t)
+	standalone := strings.Replace(strings.ReplaceAll(edge, "NS", s.Namespace), "  image:", "  managerImage: example.com/old:1\n  xdsPort: 18001\n  port: 8443\n  image:", 1)
+	beside := strings.Replace(strings.Replace(standalone, "name: edge", "name: demo", 1), "  image:", "  infraRef: {name: demo}\n  image:", 1)
+	infra := strings.Replace(s.Infra, "proxy: {", "proxy: {managerImage: example.com/old:1, ", 1)
+	defaults := strings.NewReplacer("xdsPort: 18001", "xdsPort: 18000", "port: 8443", "port: 443", "  managerImage: example.com/old:1\n", "").Replace(standalone)
+	for _, tc := range []struct {
+		name, file string
+		want       []string
+	}{
+		{"a standalone proxy", standalone, []string{
+			"ProxyServer NS/edge: spec.managerImage is ignored", "ProxyServer NS/edge: spec.port is ignored", "ProxyServer NS/edge: spec.xdsPort is ignored",
+		}},
+		{"an Infra and its ProxyServer", infra + "---" + beside, []string{
+			"Infra NS/demo: spec.infraComponents.proxy.managerImage is ignored",
+			"ProxyServer NS/demo: spec.managerImage is ignored", "ProxyServer NS/demo: spec.port is ignored", "ProxyServer NS/demo: spec.xdsPort is ignored",
+		}},
+		{"the defaults of the earlier operator's API", defaults, nil},
+	} {
+		s.Infra = tc.file
+		_, stderr, code := s.Run("setup", "-f", "FILE", "--dry-run=server")
+		if code != 0 {
+			t.Errorf("%s: setup exited with %d, stderr %s", tc.name, code, stderr)
+		}
+		if strings.Count(stderr, " is ignored: ") != len(tc.want) {
+			t.Errorf("%s: setup did not print %d warnings: %s", tc.name, len(tc.want), stderr)
+		}
+		for _, want := range tc.want {
+			if want = "Warning: " + strings.ReplaceAll(want, "NS", s.Namespace) + ": "; !strings.Contains(stderr, want) {
+				t.Errorf("%s: want %q in %s", tc.name, want, stderr)
+			}
+		}
+	}
+}

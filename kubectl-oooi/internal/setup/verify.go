@@ -1,0 +1,290 @@
+package setup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
+	infrastatus "github.com/densityops/oooi/kubectl-oooi/internal/status"
+)
+
+// pollInterval is the time between two checks of what setup waits for.
+const pollInterval = 300 * time.Millisecond
+
+// poll calls missing until it returns an empty string or an error, or the context ends. It prints what is missing,
+// shortened, whenever that changes. Errors of requests that exceed the deadline of the context are not returned.
+func poll(ctx context.Context, out io.Writer, missing func(context.Context) (string, error)) error {
+	last, printed := "", ""
+	for {
+		now, err := missing(ctx)
+		switch {
+		case errors.Is(err, context.DeadlineExceeded): // the context has ended, or ends before the next answer
+		case err != nil && ctx.Err() == nil:
+			return err
+		case err == nil && now == "":
+			return nil
+		case err == nil:
+			if line := shorten(now); line != printed {
+				if _, err := fmt.Fprintln(out, "waiting for", line); err != nil {
+					return fmt.Errorf("printing progress: %w", err)
+				}
+				printed = line
+			}
+			last = now
+		}
+		select {
+		case <-ctx.Done():
+			if last == "" {
+				return contextError(ctx)
+			}
+			return fmt.Errorf("waiting for %s: %w", last, contextError(ctx))
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+// contextError returns why a context ended.
+func contextError(ctx context.Context) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return errors.New("timed out")
+	}
+	return context.Cause(ctx)
+}
+
+// shorten returns the first line of a progress message, without details that change often, such as the countdown of a
+// back-off, and at most 160 characters of it. Errors contain the whole message.
+func shorten(text string) string {
+	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
+	text, _, _ = strings.Cut(text, ": failed to pull")
+	text, _, _ = strings.Cut(text, ": Back-off ")
+	text, _, _ = strings.Cut(text, ": back-off ")
+	text, _, _ = strings.Cut(text, " (")
+	const longest = 160
+	if runes := []rune(text); len(runes) > longest {
+		text = string(runes[:longest]) + "..."
+	}
+	return text
+}
+
+// A watch observes one workload while its pods are replaced.
+type watch struct {
+	*Applier
+
+	workload *unstructured.Unstructured
+	stuck    map[types.UID]time.Time // since when a pod, or the workload itself, is stuck
+	ready    time.Time               // since when the workload is ready; zero while it is not ready
+}
+
+// stableTime is how long a workload with a restarted container must stay ready. A container that exceeds its memory
+// limit can be ready for some seconds each time it starts.
+const stableTime = 20 * time.Second
+
+// errStuck means that waiting longer does not help.
+var errStuck = errors.New("does not become ready")
+
+// missing returns why a workload is not rolled out yet, and an empty string once all pods of the new revision are
+// ready. It deletes pods of an earlier revision that are not ready, and returns errStuck if waiting longer does not
+// help.
+func (w *watch) missing(ctx context.Context) (string, error) {
+	u, err := readWorkload(ctx, w.Client, w.workload)
+	if err != nil || u.missing == "" {
+		return "", err
+	}
+	text := inventory.Of(w.workload).String() + ": " + u.missing
+	if !u.observed {
+		return text, nil // the status and the pods are those before the change
+	}
+	if err := u.deleteBlockingPods(ctx, w.Client, w.Out); err != nil {
+		return "", err
+	}
+	waiter := &Waiter{Client: w.Client}
+	if len(u.pods) == 0 && u.GetKind() == "StatefulSet" {
+		event := waiter.event(ctx, u.GetNamespace(), u.GetUID())
+		if event != nil && strings.HasPrefix(event.Reason, "FailedCreate") {
+			text += " (" + strings.TrimSpace(event.Message) + ")"
+			return text, w.checkStuck(u.GetUID(), text, 15*time.Second)
+		}
+	}
+	alive := map[types.UID]bool{u.GetUID(): len(u.pods) == 0}
+	var notReady []string
+	for i := range u.pods {
+		pod := &u.pods[i]
+		why := infrastatus.UnreadyReason(pod)
+		if why == "" || pod.DeletionTimestamp != nil || u.replaces(pod) {
+			continue
+		}
+		one, event := waiter.describe(ctx, pod, why)
+		notReady = append(notReady, one)
+		text = inventory.Of(w.workload).String() + ": " + strings.Join(notReady, "; ")
+		grace := graceOf(pod, event)
+		if grace < 0 {
+			continue
+		}
+		alive[pod.UID] = true
+		if err := w.checkStuck(pod.UID, text, grace); err != nil {
+			return text, err
+		}
+	}
+	for uid := range w.stuck {
+		if !alive[uid] {
+			delete(w.stuck, uid)
+		}
+	}
+	return text, nil
+}
+
+// missingOrUnstable returns what is missing, or which restarted container has not been ready for stableTime.
+func (w *watch) missingOrUnstable(ctx context.Context) (string, error) {
+	if text, err := w.missing(ctx); err != nil || text != "" {
+		w.ready = time.Time{}
+		return text, err
+	}
+	if w.ready.IsZero() {
+		w.ready = time.Now()
+	}
+	if time.Since(w.ready) >= stableTime {
+		return "", nil
+	}
+	pods, err := podsOf(ctx, w.Client, w.workload)
+	if err != nil {
+		return "", err
+	}
+	for _, pod := range pods {
+		for _, c := range pod.Status.ContainerStatuses {
+			if c.RestartCount > 0 && pod.DeletionTimestamp == nil {
+				return fmt.Sprintf("%s: pod %s: container %s to stay ready for %s after a restart", inventory.Of(w.workload), pod.Name, c.Name, stableTime), nil
+			}
+		}
+	}
+	return "", nil
+}
+
+// checkStuck returns errStuck if the pod or workload with this UID has been stuck for the grace period.
+func (w *watch) checkStuck(uid types.UID, text string, grace time.Duration) error {
+	if w.stuck == nil {
+		w.stuck = map[types.UID]time.Time{}
+	}
+	since, ok := w.stuck[uid]
+	if !ok {
+		since = time.Now()
+		w.stuck[uid] = since
+	}
+	if time.Since(since) < grace {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", errStuck, text)
+}
+
+// graceOf returns how long a pod may stay in its present state before it counts as stuck; negative if waiting may
+// help. The kubelet retries to pull an image, and to start a container, after ten seconds.
+func graceOf(pod *corev1.Pod, event *corev1.Event) time.Duration {
+	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if c.RestartCount > 1 && !c.Ready {
+			return 5 * time.Second // also while it runs, because it may end again; a Deployment may replace the pod within this time
+		}
+		if c.State.Waiting == nil {
+			continue
+		}
+		switch c.State.Waiting.Reason {
+		case "InvalidImageName", "ErrImageNeverPull":
+			return 0
+		case "ErrImagePull", "ImagePullBackOff", "RegistryUnavailable":
+			return 15 * time.Second
+		case "CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
+			return 15 * time.Second
+		}
+	}
+	started := slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses), func(c corev1.ContainerStatus) bool {
+		return c.State.Waiting == nil
+	})
+	// The kubelet retries, so the event may be older than a container that has started since.
+	if event != nil && !started && slices.Contains([]string{"FailedCreatePodSandBox", "FailedMount"}, event.Reason) {
+		return 20 * time.Second
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Reason == corev1.PodReasonUnschedulable {
+			return 20 * time.Second
+		}
+	}
+	return -1
+}
+
+// componentProblem returns why control does not report that a component works; empty if it does.
+func (r *rollout) componentProblem(ctx context.Context, component string) (string, error) {
+	reader := &read.Reader{Client: r.Client}
+	if r.plan.Standalone {
+		if component != v1alpha1.ComponentProxy {
+			return "", nil
+		}
+		missing, err := (&Waiter{Client: r.Client}).proxyServer(ctx, r.plan)
+		return strings.Join(missing, "; "), err
+	}
+	infra, err := reader.Infra(ctx, r.infra.Namespace, r.infra.Name)
+	if err != nil {
+		return "", err
+	}
+	if infra.Status.ObservedGeneration != infra.Generation || infra.Status.ComponentStatus == nil {
+		return "control to reconcile the Infra", nil
+	}
+	is := infra.Status.ComponentStatus
+	if map[string]bool{v1alpha1.ComponentDHCP: is.DHCPReady, v1alpha1.ComponentDNS: is.DNSReady, v1alpha1.ComponentProxy: is.ProxyReady}[component] {
+		return "", nil
+	}
+	why := ""
+	if ready := meta.FindStatusCondition(infra.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
+		why = ": " + ready.Message
+	}
+	return "control to report that " + component + " works" + why, nil
+}
+
+// renewals waits until the leader of control has reconciled after a change. The leader renews its Lease every two
+// seconds, and a new leader reconciles all Infras before it renews for the second time.
+type renewals struct {
+	client    client.Client
+	remaining int // renewals to wait for after the first observed one; negative when done
+	last      string
+	// forbidden is set without the right to read the Lease. Setup then does not wait for renewals.
+	forbidden bool
+}
+
+// missing returns what is missing, and an empty string once the Lease was renewed often enough.
+func (r *renewals) missing(ctx context.Context) (string, error) {
+	if r.remaining < 0 || r.forbidden {
+		return "", nil
+	}
+	reader := &read.Reader{Client: r.client}
+	lease, err := reader.Lease(ctx, render.SystemNamespace, render.ControlName)
+	if apierrors.IsForbidden(err) {
+		r.forbidden = true
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	now := ""
+	if lease != nil && lease.Spec.HolderIdentity != nil && lease.Spec.RenewTime != nil {
+		now = *lease.Spec.HolderIdentity + lease.Spec.RenewTime.String()
+	}
+	if now != r.last {
+		r.last, r.remaining = now, r.remaining-1
+	}
+	if r.remaining < 0 {
+		return "", nil
+	}
+	return "control to reconcile the change", nil
+}

@@ -1,0 +1,120 @@
+package ingress_test
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+// patch applies a JSON merge patch to an object as another field manager.
+func (s *site) patch(o client.Object, name, json string) {
+	s.t.Helper()
+	o.SetNamespace(s.namespace)
+	o.SetName(name)
+	if err := s.client.Patch(s.t.Context(), o, client.RawPatch(types.MergePatchType, []byte(json)), client.FieldOwner("other-client")); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// TestFieldsAddedByHandAreRemoved adds fields that the VirtualIngress leaves empty.
+func TestFieldsAddedByHandAreRemoved(t *testing.T) {
+	cp := cluster.Get(t)
+	start(t, cp)
+	const meta = `"metadata":{"annotations":{"theirs.example.com/a":"b"},"labels":{"theirs":"c"},"finalizers":["theirs.example.com/hold"]},`
+	for _, tc := range []struct{ name, kind, spec string }{
+		{"a default backend of an Ingress", "Ingress", `{"defaultBackend":{"service":{"name":"theirs","port":{"number":80}}}}`},
+		{"certificates of an Ingress", "Ingress", `{"tls":[{"hosts":["web.example.com"],"secretName":"theirs"}]}`},
+		{"another rule of an Ingress", "Ingress", `{"rules":[{"host":"web.example.com"},{"host":"theirs.example.com"}]}`},
+		{"a selector of an alias", "Service", `{"selector":{"app":"theirs"}}`},
+		{"a further label of an alias's selector", "Selecting", `{"selector":{"app":"theirs"}}`},
+		{"external addresses of an alias", "Service", `{"externalIPs":["192.0.2.1"]}`},
+		{"a port of an alias", "Service", `{"ports":[{"name":"http","port":80,"targetPort":30080},{"name":"theirs","port":81}]}`},
+		{"session affinity of an alias", "Service", `{"sessionAffinity":"ClientIP"}`},
+		{"traffic policy of an alias", "Service", `{"internalTrafficPolicy":"Local"}`},
+		{"another type of an alias", "Service", `{"type":"LoadBalancer","loadBalancerClass":"example.com/theirs","loadBalancerSourceRanges":["192.0.2.0/24"],"externalTrafficPolicy":"Local"}`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newSite(t, cp)
+			if tc.kind == "Selecting" {
+				s.service("first", "app: web", "{name: http, port: 80, targetPort: 30080}")
+			} else {
+				s.mirrored("first", "app: web", "198.51.100.7")
+			}
+			s.apply(virtualIngressYAML("web", "app: web", "name: http", "  backendMode: Alias"))
+			s.awaitReason("web", v1alpha1.ReasonResolved)
+			var object client.Object = &networkingv1.Ingress{}
+			name := "web-generated"
+			spec := func() any { return s.ingress(name).Spec }
+			if tc.kind != "Ingress" {
+				object, name = &corev1.Service{}, s.alias("web", "first")
+				spec = func() any { return s.getService(name).Spec }
+			}
+			before := spec()
+			s.patch(object, name, `{`+meta+`"spec":`+tc.spec+`}`)
+			await(t, "the change to be reverted", func() string {
+				if now := spec(); !reflect.DeepEqual(now, before) {
+					return fmt.Sprintf("spec is %+v, was %+v", now, before)
+				}
+				return ""
+			})
+			s.awaitReason("web", v1alpha1.ReasonResolved)
+			if err := s.client.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
+				t.Fatal(err)
+			}
+			if object.GetAnnotations()["theirs.example.com/a"] != "b" || object.GetLabels()["theirs"] != "c" || len(object.GetFinalizers()) != 1 {
+				t.Errorf("metadata of other managers was removed: %+v", object)
+			}
+			s.patch(object, name, `{"metadata":{"finalizers":null}}`)
+		})
+	}
+}
+
+// TestFieldAddedByAnAdmissionPolicyIsReported tests an admission policy that adds a field again whenever it
+// is removed.
+func TestFieldAddedByAnAdmissionPolicyIsReported(t *testing.T) {
+	cp := cluster.Get(t)
+	start(t, cp)
+	s := newSite(t, cp)
+	s.service("first", "app: web", "{port: 80}")
+	apply(t, cp, fmt.Sprintf(`
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: %[1]s}
+spec:
+  failurePolicy: Fail
+  reinvocationPolicy: Never
+  matchConstraints:
+    resourceRules: [{apiGroups: [networking.k8s.io], apiVersions: [v1], resources: [ingresses], operations: [CREATE, UPDATE]}]
+    namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %[1]s}}
+  mutations:
+  - patchType: JSONPatch
+    jsonPatch:
+      expression: '[JSONPatch{op: "add", path: "/spec/defaultBackend", value: Object.spec.defaultBackend{service: Object.spec.defaultBackend.service{name: "theirs", port: Object.spec.defaultBackend.service.port{number: 80}}}}]'
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: %[1]s}
+spec: {policyName: %[1]s}
+`, s.namespace))
+	await(t, "the policy to be in force", func() string {
+		s.apply(`{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: probe}, spec: {rules: [{host: a.example.com}]}}`)
+		probe := s.ingress("probe")
+		s.remove(probe)
+		if probe.Spec.DefaultBackend == nil {
+			return "the policy does not apply yet"
+		}
+		return ""
+	})
+	s.apply(virtualIngressYAML("web", "app: web", "number: 80", ""))
+	if message := s.awaitReason("web", v1alpha1.ReasonContested); !strings.Contains(message, "spec.defaultBackend") {
+		t.Errorf("message %q", message)
+	}
+}

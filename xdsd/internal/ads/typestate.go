@@ -1,0 +1,136 @@
+package ads
+
+import (
+	"maps"
+	"strings"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+)
+
+const (
+	// maxPending is the maximum number of responses of one type without ACK or NACK. Envoy answers each response before
+	// it sends another request.
+	maxPending = 32
+	// maxDetail is the maximum number of bytes kept of a NACK's message.
+	maxDetail = 4096
+)
+
+// typeState is the state of one resource type on one Envoy, according to its requests.
+type typeState struct {
+	sent, acked string                     // system versions of the last response and the last acknowledged one
+	known       map[string]string          // acknowledged version by name
+	pending     map[string]pendingResponse // by nonce
+	nack        *NACK                      // nil if resend is empty
+
+	// resend has the names of the resources in rejected responses. At least one of them is invalid; Envoy may or may
+	// not have applied the others, and go-control-plane considers all of them delivered. They are sent again with the
+	// next change of the type, but not as long as its version is rejectedVersion. Open watches read the map: replace
+	// it, do not modify it.
+	resend          map[string]struct{}
+	rejectedVersion string
+}
+
+// A pendingResponse was sent, and neither acknowledged nor rejected yet.
+type pendingResponse struct {
+	version string
+	changes map[string]string // version by name; "" for a removal
+	at      time.Time
+}
+
+func newTypeState(initial map[string]string) *typeState {
+	t := &typeState{known: maps.Clone(initial), pending: map[string]pendingResponse{}}
+	if t.known == nil {
+		t.known = map[string]string{}
+	}
+	return t
+}
+
+func newPendingResponse(r *discoveryv3.DeltaDiscoveryResponse, now time.Time) pendingResponse {
+	f := pendingResponse{version: r.GetSystemVersionInfo(), changes: map[string]string{}, at: now}
+	for _, m := range r.GetResources() {
+		f.changes[m.GetName()] = m.GetVersion()
+	}
+	for _, name := range r.GetRemovedResources() {
+		f.changes[name] = ""
+	}
+	return f
+}
+
+func (t *typeState) send(nonce string, f pendingResponse) {
+	t.sent = f.version
+	t.pending[nonce] = f
+}
+
+func (t *typeState) ack(f pendingResponse) {
+	resend := maps.Clone(t.resend)
+	for name, version := range f.changes {
+		if version == "" {
+			delete(t.known, name)
+		} else {
+			t.known[name] = version
+		}
+		delete(resend, name)
+	}
+	t.acked = f.version
+	t.setResend(resend)
+}
+
+func (t *typeState) reject(f pendingResponse, nack NACK) {
+	resend := maps.Clone(t.resend)
+	if resend == nil {
+		resend = map[string]struct{}{}
+	}
+	for name := range f.changes {
+		resend[name] = struct{}{}
+	}
+	if len(nack.Message) > maxDetail {
+		nack.Message = strings.ToValidUTF8(nack.Message[:maxDetail], "")
+	}
+	t.resend, t.rejectedVersion, t.nack = resend, f.version, &nack
+}
+
+func (t *typeState) unsubscribe(names []string) {
+	if len(names) == 0 {
+		return
+	}
+	resend := maps.Clone(t.resend)
+	for _, name := range names {
+		delete(t.known, name)
+		delete(resend, name)
+	}
+	t.setResend(resend)
+}
+
+func (t *typeState) setResend(resend map[string]struct{}) {
+	t.resend = resend
+	if len(resend) == 0 {
+		t.nack = nil
+	}
+}
+
+// acknowledged returns whether Envoy has acknowledged all versions in want, by name, and no pending response changes
+// them. If exactly is true, Envoy must have no other resources and no pending response.
+func (t *typeState) acknowledged(want map[string]string, exactly bool) bool {
+	if t == nil {
+		// Envoy has not requested this type. It requests routes and endpoints only when a listener or cluster
+		// references them.
+		return len(want) == 0 && !exactly
+	}
+	if len(t.resend) > 0 || exactly && (len(t.known) != len(want) || len(t.pending) > 0) {
+		return false
+	}
+	for name, version := range want {
+		if t.known[name] != version {
+			return false
+		}
+	}
+	for _, f := range t.pending {
+		for name := range f.changes {
+			if _, ok := want[name]; ok {
+				return false
+			}
+		}
+	}
+	return true
+}

@@ -1,0 +1,52 @@
+package control
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+)
+
+// A Leftover records that objects that an Infra no longer needs could not be deleted in a hosted cluster yet.
+type Leftover struct {
+	// Infra is "namespace/name"; empty for all Infras that no longer exist.
+	Infra string `json:"infra,omitempty"`
+	// HostedCluster is "namespace/name".
+	HostedCluster string `json:"hostedCluster"`
+	// Error is the error of the last attempt.
+	Error string `json:"error"`
+}
+
+// Leftovers are all known leftovers. The zero value is ready for use, and safe for concurrent use.
+type Leftovers struct {
+	mu  sync.Mutex
+	all map[[2]string]string
+}
+
+// record records the result of deleting objects. Without an error it removes the Leftover.
+func (r *Leftovers) record(infra, hostedCluster string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := [2]string{infra, hostedCluster}
+	if err == nil {
+		delete(r.all, key)
+		return
+	}
+	if r.all == nil {
+		r.all = map[[2]string]string{}
+	}
+	r.all[key] = err.Error()
+}
+
+// List returns the leftovers sorted by hosted cluster and Infra.
+func (r *Leftovers) List() []Leftover {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := make([]Leftover, 0, len(r.all))
+	for key, err := range r.all {
+		list = append(list, Leftover{key[0], key[1], err})
+	}
+	slices.SortFunc(list, func(a, b Leftover) int {
+		return cmp.Or(cmp.Compare(a.HostedCluster, b.HostedCluster), cmp.Compare(a.Infra, b.Infra))
+	})
+	return list
+}
