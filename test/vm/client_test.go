@@ -34,7 +34,7 @@ func TestWorkerBoots(t *testing.T) {
 	if before == boot {
 		t.Error("the VM has not rebooted")
 	}
-	renewals := func() int { return len(s.coredhcp.Log.Lines("request=REQUEST answer=ACK", workerMAC)) }
+	renewals := func() int { return len(s.coredhcp.Log.Lines("request=REQUEST reply=ACK", workerMAC)) }
 	vm.Migrate(t, lab.NIC{Bridge: otherHostBridge, MAC: workerMAC})
 	fetch("after a migration")
 	if after := vm.Run(t, "cat /proc/sys/kernel/random/boot_id"); after != before {

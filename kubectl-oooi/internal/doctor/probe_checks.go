@@ -104,7 +104,7 @@ func (s *Site) vlanRemedy(component string) string {
 		render.ProbeDevice, s.Infra.Namespace, v1alpha1.LabelInfra, s.Infra.Name, v1alpha1.LabelComponent, component)
 }
 
-// checkDNSServers finds DNS servers that answer no query by UDP or by TCP.
+// checkDNSServers finds DNS servers that answer no query over UDP or over TCP.
 func (v *probeData) checkDNSServers() []Finding {
 	var findings []Finding
 	for _, server := range v.plan.dnsServers {
@@ -120,7 +120,7 @@ func (v *probeData) checkDNSServers() []Finding {
 				}
 			}
 			if len(failures) > 0 && len(failures) == asked {
-				findings = append(findings, failed(v.ref(), v.vlanRemedy(v1alpha1.ComponentDNS), "DNS server %s does not answer on the VLAN by %s", server, strings.ToUpper(network)).because(failures[0].Name+": "+failures[0].Error))
+				findings = append(findings, failed(v.ref(), v.vlanRemedy(v1alpha1.ComponentDNS), "DNS server %s does not answer on the VLAN over %s", server, strings.ToUpper(network)).because(failures[0].Name+": "+failures[0].Error))
 			}
 		}
 	}
@@ -140,7 +140,7 @@ func (v *probeData) checkDNSAnswers() []Finding {
 				answer = strings.TrimSuffix(fmt.Sprintf("%s %s", a.Rcode, joinAddresses(a.Addresses)), " ")
 			}
 			findings = append(findings, failed(v.ref(), "'kubectl oooi resolve "+want.name+"' shows the expected answer; see the log of DNS",
-				"DNS server %s has an unexpected answer for %s by %s: %s", a.Server, want.name, strings.ToUpper(a.Network), answer).because("wanted "+joinAddresses(want.addresses)))
+				"DNS server %s has an unexpected answer for %s over %s: %s", a.Server, want.name, strings.ToUpper(a.Network), answer).because("wanted "+joinAddresses(want.addresses)))
 		}
 	}
 	return findings
@@ -200,7 +200,7 @@ func (v *probeData) dhcpError() string {
 func (v *probeData) checkOffers() []Finding {
 	machine := v.plan.machine
 	if why := v.dhcpError(); why != "" {
-		v.Site.unanswered = append(v.Site.unanswered, "DHCP could not be probed: "+why)
+		v.unanswered = append(v.unanswered, "DHCP could not be probed: "+why)
 		return nil
 	}
 	own, _ := v.dhcpServers()
@@ -222,7 +222,7 @@ func (v *probeData) checkOffers() []Finding {
 // checkOtherServers finds DHCP servers on the VLAN that are not ours.
 func (v *probeData) checkOtherServers() []Finding {
 	if why := v.dhcpError(); why != "" {
-		v.Site.unanswered = append(v.Site.unanswered, "DHCP could not be probed: "+why)
+		v.unanswered = append(v.unanswered, "DHCP could not be probed: "+why)
 		return nil
 	}
 	own, others := v.dhcpServers()

@@ -23,10 +23,10 @@ func TestSetupRefusesCollisions(t *testing.T) {
 	for _, tc := range []struct{ name, old, new, message string }{
 		{"network address", "dns: {serverIP: 192.0.2.3}", "dns: {serverIP: 192.0.2.0}", "error: InvalidAddress: spec.infraComponents.dns: 192.0.2.0 is the network address of 192.0.2.0/24: use another address"},
 		{"broadcast address", "proxy: {serverIP: 192.0.2.4}", "proxy: {serverIP: 192.0.2.255}", "error: InvalidAddress: spec.infraComponents.proxy: 192.0.2.255 is the broadcast address of 192.0.2.0/24: use another address"},
-		{"range over the gateway", "rangeStart: 192.0.2.10", "exclude: [192.0.2.2-192.0.2.4], rangeStart: 192.0.2.1", "holds 192.0.2.1, which is spec.networkConfig.gateway: exclude it"},
-		{"range over a component", "rangeStart: 192.0.2.10", "rangeStart: 192.0.2.4", "holds 192.0.2.4, which is spec.infraComponents.proxy: exclude it"},
-		{"range over an upstream resolver", "203.0.113.53", "192.0.2.53", "holds 192.0.2.53, which is spec.networkConfig.dnsServers: exclude it"},
-		{"range over apps addresses", "  infraComponents:", fmt.Sprintf(apps, "192.0.2.90-192.0.2.110"), "holds 192.0.2.90-192.0.2.99, which is spec.appsIngress.metallb.ipAddressPoolRange: exclude it"},
+		{"range over the gateway", "rangeStart: 192.0.2.10", "exclude: [192.0.2.2-192.0.2.4], rangeStart: 192.0.2.1", "contains 192.0.2.1, which is spec.networkConfig.gateway: exclude it"},
+		{"range over a component", "rangeStart: 192.0.2.10", "rangeStart: 192.0.2.4", "contains 192.0.2.4, which is spec.infraComponents.proxy: exclude it"},
+		{"range over an upstream resolver", "203.0.113.53", "192.0.2.53", "contains 192.0.2.53, which is spec.networkConfig.dnsServers: exclude it"},
+		{"range over apps addresses", "  infraComponents:", fmt.Sprintf(apps, "192.0.2.90-192.0.2.110"), "contains 192.0.2.90-192.0.2.99, which is spec.appsIngress.metallb.ipAddressPoolRange: exclude it"},
 		{"apps ingress on KubeVirt without a load balancer class", "  infraComponents:", "  appsIngress: {enabled: true, metallb: {install: true}}\n  infraComponents:", "error: ControllerConflict: spec.appsIngress: on KubeVirt"},
 		{"our own DNS as upstream resolver", "203.0.113.53", "192.0.2.3", "spec.networkConfig.dnsServers: 192.0.2.3 is spec.infraComponents.dns: name a resolver that is not part of this Infra"},
 		{"a hostname as upstream resolver", "203.0.113.53", "dns.example.com", `spec.networkConfig.dnsServers: "dns.example.com" is not an IP address`},
@@ -89,7 +89,7 @@ func TestSetupRefusesToMoveAnAddressBetweenComponents(t *testing.T) {
 	s.Infra = strings.NewReplacer("192.0.2.3}", "192.0.2.5}", "192.0.2.4}", "192.0.2.3}").Replace(good)
 	s.Refused(message)
 
-	// In two setups the move is allowed, once no pod has the address any more.
+	// In two setups the move is allowed, once no pod has the address.
 	s.Infra = strings.Replace(good, "192.0.2.3}", "192.0.2.5}", 1)
 	s.Setup()
 	pod := s.podOf("demo-dns")
@@ -106,7 +106,7 @@ func TestSetupRefusesToMoveAnAddressBetweenComponents(t *testing.T) {
 	annotate("null")
 	s.Setup()
 
-	// The address of a StatefulSet that setup deletes can be used at once.
+	// The address of a StatefulSet that setup deletes can be used immediately.
 	s.Infra = strings.Replace(strings.Replace(s.Infra, "dhcp: {", "dhcp: {enabled: false, ", 1), "192.0.2.5}", "192.0.2.2}", 1)
 	s.Setup()
 	nad := &unstructured.Unstructured{}

@@ -249,7 +249,14 @@ func TestARefusedSetupRestoresTheCRDs(t *testing.T) {
 	earlier.SetGroupVersionKind(current.GroupVersionKind())
 	earlier.SetName(current.GetName())
 	earlier.SetAnnotations(map[string]string{"controller-gen.kubebuilder.io/version": "v0.0.1"})
-	earlier.Object["spec"].(map[string]any)["versions"].([]any)[0].(map[string]any)["additionalPrinterColumns"] = []any{}
+	versions, _, err := unstructured.NestedSlice(earlier.Object, "spec", "versions")
+	if err != nil {
+		t.Fatal(err)
+	}
+	delete(versions[0].(map[string]any), "additionalPrinterColumns") //nolint:forcetypeassert // a panic is a failure
+	if err := unstructured.SetNestedSlice(earlier.Object, versions, "spec", "versions"); err != nil {
+		t.Fatal(err)
+	}
 	if err := s.Client.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(earlier), client.FieldOwner("kubectl-oooi")); err != nil {
 		t.Fatal(err)
 	}

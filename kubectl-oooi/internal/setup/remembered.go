@@ -32,7 +32,7 @@ type Remembered struct {
 	// Image and EnvoyImage are the images of workloads, unless the Infra specifies others.
 	Image      string `json:"image,omitempty"`
 	EnvoyImage string `json:"envoyImage,omitempty"`
-	// Given are the names of the flags that were given. Their values are kept, also by a plugin with other defaults.
+	// Given are the names of the flags that were given. Their values are kept, even by a plugin with other defaults.
 	Given []string `json:"given,omitempty"`
 	// OpenShift and ClusterDNS are the values of --openshift and --cluster-dns, if given.
 	OpenShift  string `json:"openshift,omitempty"`
@@ -249,7 +249,7 @@ func ResolveFlags(given map[string]string, before *Remembered, defaults render.I
 	return now, lines
 }
 
-// AnnotationVersion, on CRDs and control, is the version of the plugin that applied them.
+// AnnotationVersion is set on CRDs and control: the version of the plugin that applied them.
 const AnnotationVersion = v1alpha1.GroupName + "/setup-version"
 
 // older reports whether version a of the plugin is older than b. It is false if one of them is not a version.

@@ -130,7 +130,7 @@ func TestDhclientLifecycle(t *testing.T) {
 	if lines := client.Log.Lines("DHCPREQUEST for "+address, "to 192.0.2.2 port 67"); len(lines) == 0 {
 		t.Error("dhclient sent no unicast DHCPREQUEST")
 	}
-	if lines := srv.Log.Lines("request=REQUEST answer=ACK", "to="+address+":68"); len(lines) == 0 {
+	if lines := srv.Log.Lines("request=REQUEST reply=ACK", "to="+address+":68"); len(lines) == 0 {
 		t.Error("the server did not reply to the renewal by unicast")
 	}
 
@@ -182,7 +182,7 @@ func TestUdhcpcRenewsAndReleases(t *testing.T) {
 	srv.awaitRelease(t)
 }
 
-// TestAddressInUseIsDeclined restarts the client of a machine whose address another host uses meanwhile.
+// TestAddressInUseIsDeclined restarts the client of a machine after another host has taken its address.
 func TestAddressInUseIsDeclined(t *testing.T) {
 	s, _, srv := newWorker(t, `annotations: {hostedcluster.densityops.com/dhcp-addresses: 192.0.2.150}`)
 	m := s.newMachine(t, mac1)

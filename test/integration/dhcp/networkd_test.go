@@ -87,7 +87,7 @@ func TestNetworkdLifecycle(t *testing.T) {
 	for to, by := range map[string]string{"10.0.0.0/8": "192.0.2.9", "default": "192.0.2.1"} {
 		lab.Poll(t, "a route to "+to, func() bool { return strings.Contains(m.Run(t, "ip", "route", "show", to), "via "+by+" ") })
 	}
-	lab.Poll(t, "the lease to be renewed", func() bool { return len(srv.Log.Lines("request=REQUEST answer=ACK", "to="+address+":68")) > 0 })
+	lab.Poll(t, "the lease to be renewed", func() bool { return len(srv.Log.Lines("request=REQUEST reply=ACK", "to="+address+":68")) > 0 })
 
 	client.Terminate(t)
 	srv.awaitRelease(t)

@@ -125,7 +125,7 @@ func TestNetworkManagerLifecycle(t *testing.T) {
 			return ""
 		})
 	}
-	lab.Poll(t, "the lease to be renewed", func() bool { return len(srv.Log.Lines("request=REQUEST answer=ACK", "to="+address+":68")) > 0 })
+	lab.Poll(t, "the lease to be renewed", func() bool { return len(srv.Log.Lines("request=REQUEST reply=ACK", "to="+address+":68")) > 0 })
 
 	for _, keepLeases := range []bool{true, false} {
 		client.Kill(t)

@@ -18,8 +18,8 @@ func (c *cluster) leasedbPlugin(address string) string {
 		"cidr=192.0.2.0/24 range=192.0.2.100-192.0.2.249 lease=1h server="+address, "NS", c.namespace)
 }
 
-// TestTwoReplicasShareAVLAN boots many machines at once with two servers, one of which is killed meanwhile.
-// Every machine gets an address, and no two get the same.
+// TestTwoReplicasShareAVLAN boots many machines at the same time with two servers, one of which is killed
+// during the boots. Every machine gets an address, and no two get the same.
 func TestTwoReplicasShareAVLAN(t *testing.T) {
 	s, c := newSite(t), newCluster(t)
 	const machines = 100

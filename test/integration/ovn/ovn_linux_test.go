@@ -43,7 +43,7 @@ func (s *site) newProxy(host int, node string, change func(*lab.NetworkSelection
 // floatingCount returns how many of the floating addresses the replica has on its interface.
 func (p *proxy) floatingCount(t *testing.T) (n int) {
 	t.Helper()
-	addresses := p.Namespace.Run(t, "ip", "-brief", "address", "show", "dev", "net1")
+	addresses := p.Run(t, "ip", "-brief", "address", "show", "dev", "net1")
 	for _, a := range floating {
 		n += strings.Count(addresses, netip.PrefixFrom(a, a.BitLen()).String())
 	}

@@ -197,7 +197,7 @@ func (s *site) newPod(name, node string, selection lab.NetworkSelection) *pod {
 	if err := lab.Cable(lab.End{Addresses: []string{router + "/24"}}, lab.End{In: p.Namespace, Device: "eth0", Addresses: []string{ip + "/24"}}); err != nil {
 		s.Fatal(err)
 	}
-	p.Namespace.Run(s, "ip", "route", "add", "default", "via", router)
+	p.Run(s, "ip", "route", "add", "default", "via", router)
 	p.mac = s.attach(p.Namespace, node, selection)
 	template := s.templates[name]
 	object := &corev1.Pod{ObjectMeta: *template.ObjectMeta.DeepCopy(), Spec: template.Spec}

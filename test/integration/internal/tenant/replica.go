@@ -36,10 +36,9 @@ type Replica struct {
 	http string
 }
 
-// NewReplica returns a replica that runs with the rights of control's ServiceAccount, which
-// InstallControl creates. It does not start it. The name is also the identity that holds the Lease,
-// so a replica that is restarted leads at once. When the test ends, the replica stops and the Lease is
-// deleted.
+// NewReplica returns a replica that runs with the rights of control's ServiceAccount, which InstallControl
+// creates. It does not start it. The name is also the identity that holds the Lease, so a replica that is
+// restarted leads immediately. When the test ends, the replica stops and the Lease is deleted.
 func (l *Lab) NewReplica(t *testing.T, cp *lab.ControlPlane, name string, args ...string) *Replica {
 	t.Helper()
 	kubeconfig, err := cp.UserKubeconfig("system:serviceaccount:oooi-system:oooi-control", "system:serviceaccounts")
