@@ -11,7 +11,7 @@ import (
 const flagTentative = 0x40
 
 // waitForDAD waits until no IPv6 address in table, a file such as /proc/net/if_inet6, is tentative, or until the
-// timeout. The bind plugin binds every address of an interface, also the link-local one, which in a new pod is
+// timeout. The bind plugin binds every address of an interface, including the link-local one, which in a new pod is
 // tentative for more than a second. CoreDNS would fail to bind it and exit, and the kubelet would restart it with
 // increasing back-off.
 func waitForDAD(table string, timeout time.Duration) {

@@ -65,7 +65,7 @@ func newControlCommand() *cobra.Command {
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's ServiceAccount)")
 	flags.StringVar(&f.context, "context", "", "context of the kubeconfig (default: its current context)")
 	flags.StringVar(&f.namespace, "namespace", ownNamespace(), "namespace of the leader election Lease")
-	flags.StringVar(&f.identity, "identity", "", "unique holder identity in the Lease; with the pod's name and UID a restarted leader continues at once (default: random)")
+	flags.StringVar(&f.identity, "identity", "", "unique holder identity in the Lease; with the pod's name and UID a restarted leader continues immediately (default: random)")
 	flags.DurationVar(&f.leaseDuration, "lease-duration", 15*time.Second, "duration of the Lease: another replica leads when the leader has not renewed it for this long")
 	flags.DurationVar(&f.probeInterval, "probe-interval", 10*time.Second, "interval of probes of the DNS and DHCP servers of an Infra")
 	flags.StringVar(&f.http, "http", "127.0.0.1:9904", "listen address of /healthz, /readyz, /metrics and /state")

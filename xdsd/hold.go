@@ -43,7 +43,7 @@ func newHoldCommand() *cobra.Command {
 		Use:   "hold",
 		Short: "Keep a floating address on one replica of a proxy",
 		Long: "hold keeps a floating VLAN address on exactly one proxy replica whose Envoy is ready, and moves it when that\n" +
-			"replica fails. A Lease selects the replica; while the API server is away, probes of the VLAN do.\n\n" +
+			"replica fails. A Lease selects the replica; while the API server is unavailable, probes of the VLAN do.\n\n" +
 			"It requires the capabilities NET_ADMIN and NET_RAW, and no other privilege.",
 		Example: "  # in the pod of each replica, with Envoy\n" +
 			"  xdsd hold --lease clusters/demo-proxy-address --identity demo-proxy-192-0-2-5-0 --device net1 --address 192.0.2.4 --ready http://127.0.0.1:9901/ready",
@@ -77,7 +77,7 @@ func newHoldCommand() *cobra.Command {
 	flags.DurationVar(&f.timing.RenewInterval, "renew-interval", 3*time.Second, "interval of renewals of the Lease")
 	flags.DurationVar(&f.timing.ProbeInterval, "probe-interval", 500*time.Millisecond, "interval of probes of the address on the VLAN and of --ready")
 	flags.DurationVar(&f.timing.Patience, "patience", 2*time.Second, "time without a reply from the address before another replica takes over")
-	flags.DurationVar(&f.timing.Alone, "alone", time.Second, "additional time while the API server is away")
+	flags.DurationVar(&f.timing.Alone, "alone", time.Second, "additional time while the API server is unavailable")
 	flags.DurationVar(&f.timing.Lifetime, "address-lifetime", 4*time.Second, "lifetime of the address in the kernel, if this process ends or hangs")
 	flags.DurationVar(&f.timing.Linger, "linger", 3*time.Second, "maximum time that a terminating replica waits for another one to take over")
 	flags.StringVar(&f.file, "state", "", "file that stores the peers across restarts; empty for none")

@@ -31,7 +31,7 @@ func newProbeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "probe",
 		Short: "Probe a VLAN from the position of a VM",
-		Long: "probe queries DNS servers, requests DHCP offers without accepting them, and connects by TLS. It prints the results as\n" +
+		Long: "probe queries DNS servers, requests DHCP offers without accepting them, and connects over TLS. It prints the results as\n" +
 			"JSON. 'kubectl oooi doctor --probe' runs it on the VLAN and evaluates the results.\n\n" +
 			"It listens on the DHCP client port 68, which requires no capability if the sysctl\n" +
 			"net.ipv4.ip_unprivileged_port_start is 68 or less.",

@@ -43,7 +43,7 @@ func newServeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve and update Envoy's configuration",
-		Example: "  # beside Envoy, in a pod\n" +
+		Example: "  # next to Envoy, in a pod\n" +
 			"  xdsd serve --proxy-server clusters/demo --infra clusters/demo --hosted-cluster clusters/demo",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -7,9 +7,9 @@ import (
 // IsEnabled reports whether apps names are served and routed.
 func (a *AppsIngress) IsEnabled() bool { return a != nil && a.Enabled }
 
-// LacksClass reports whether the apps Service needs a load balancer class and has none, on a platform in
-// HyperShift's spelling. On KubeVirt the cloud controller writes the status of every Service without a class,
-// as MetalLB does.
+// LacksClass reports whether the apps Service needs a load balancer class and has none. platform is the
+// platform type of the HostedCluster. On KubeVirt, both the cloud controller and MetalLB would write the
+// status of a Service without a class.
 func (a *AppsIngress) LacksClass(platform string) bool {
 	hosted := a.IsEnabled() && (a.Source == "" || a.Source == AppsIngressSourceHostedService)
 	return hosted && platform == "KubeVirt" && (a.MetalLB == nil || a.MetalLB.LoadBalancerClass == "")

@@ -30,7 +30,7 @@ type InfraDHCP struct {
 	// +kubebuilder:default=true
 	Enabled *bool `json:"enabled,omitempty"`
 
-	// ServerIP is the address of a single replica, in place of instances. It may have a prefix length. Rolls
+	// ServerIP is the address of a single replica, instead of instances. It may have a prefix length. Rolls
 	// DHCP.
 	// +optional
 	ServerIP string `json:"serverIP,omitempty"`
@@ -136,7 +136,7 @@ type InfraDNS struct {
 	// +kubebuilder:default=true
 	Enabled *bool `json:"enabled,omitempty"`
 
-	// ServerIP is the address of a single replica, in place of instances. It may have a prefix length. Rolls
+	// ServerIP is the address of a single replica, instead of instances. It may have a prefix length. Rolls
 	// DNS.
 	// +optional
 	ServerIP string `json:"serverIP,omitempty"`

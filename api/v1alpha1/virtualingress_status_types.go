@@ -19,7 +19,7 @@ const (
 	// ReasonConsentMissing: the Service's namespace does not consent to aliases in the VirtualIngress's
 	// namespace.
 	ReasonConsentMissing = "ConsentMissing"
-	// ReasonUnsupported: the feature is disabled by a flag of the controller, or is not supported at all.
+	// ReasonUnsupported: the feature is disabled by a flag of the controller, or is not supported.
 	ReasonUnsupported = "Unsupported"
 	// ReasonHostClaimed: a VirtualIngress of another namespace has the host.
 	ReasonHostClaimed = "HostClaimed"

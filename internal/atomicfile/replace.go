@@ -1,4 +1,4 @@
-// Package atomicfile reads and replaces state files. Replacement is atomic, also in a crash: a reader finds
+// Package atomicfile reads and replaces state files. Replacement is atomic, even in a crash: a reader finds
 // either the old content or the new.
 package atomicfile
 

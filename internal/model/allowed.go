@@ -77,8 +77,8 @@ func (a *addressFilter) rejectReason(address netip.Addr) string {
 	return ""
 }
 
-// networksOf returns the networks of a cluster's VLANs, also those that are listed only in Infras of other
-// clusters.
+// networksOf returns the networks of a cluster's VLANs, including those that are listed only in Infras of
+// other clusters.
 func (f *appsFinder) networksOf(c *draft) []netip.Prefix {
 	var list []netip.Prefix
 	for _, i := range f.infras {

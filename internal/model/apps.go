@@ -80,7 +80,7 @@ type Apps struct {
 	Addresses []netip.Addr `json:"addresses"`
 	// Source is the source of the addresses.
 	Source AppsSource `json:"source,omitempty"`
-	// Withdrawn reports whether the source has no address any more, and Addresses are the last ones.
+	// Withdrawn reports whether the source no longer has an address; Addresses are then the last ones.
 	Withdrawn bool `json:"withdrawn,omitempty"`
 	// Hosted is how the Service in the hosted cluster is watched; nil if it is not.
 	Hosted *HostedAccess `json:"hosted,omitempty"`
@@ -112,7 +112,7 @@ type HostedAccess struct {
 	Service string `json:"service,omitempty"`
 	// Selector selects the Service by labels.
 	Selector map[string]string `json:"selector,omitempty"`
-	// Revisions makes every revision of the Service a change, also if no field that we read differs.
+	// Revisions makes every revision of the Service a change, even if no field that we read differs.
 	Revisions bool `json:"revisions,omitempty"`
 }
 
@@ -152,8 +152,8 @@ func (s *Snapshot) LastGood() map[string][]netip.Addr {
 	return kept
 }
 
-// ReaderSecret returns the Secret beside the Infra, "namespace/name", with the credentials that may only read
-// the apps Service in the hosted cluster.
+// ReaderSecret returns the Secret in the Infra's namespace, as "namespace/name", with the credentials that
+// may only read the apps Service in the hosted cluster.
 func ReaderSecret(infra Ref) string { return infra.Namespace + "/" + infra.Name + "-apps-reader" }
 
 // addApps sets the apps addresses of each cluster with an apps domain.
@@ -342,7 +342,7 @@ func (f *appsFinder) lookUpService(a appsQuery, s *objects.Service, relation str
 func (f *appsFinder) reportMissing(a appsQuery, state string) {
 	if len(a.lastGood) > 0 {
 		a.apps.Withdrawn = true
-		f.found.add(a.problemRef, ReasonAddressWithdrawn, "%s any more; the last address stays in use", state)
+		f.found.add(a.problemRef, ReasonAddressWithdrawn, "%s; the last address stays in use", state)
 		return
 	}
 	f.found.add(a.problemRef, ReasonAddressNotAssigned, "%s", state)

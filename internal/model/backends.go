@@ -22,24 +22,24 @@ func (p *proxyBuilder) addBackends() {
 func (p *proxyBuilder) addBackend(in *v1alpha1.ProxyBackend, source string) {
 	ref := p.out.Ref
 	if in.Protocol == v1alpha1.ProtocolUDP {
-		p.found.add(ref, ReasonUnsupported, "%s: protocol UDP is not proxied: left out", source)
+		p.found.add(ref, ReasonUnsupported, "%s: protocol UDP is not proxied: ignored", source)
 		return
 	}
 	if !isPort(in.Port) {
-		p.found.add(ref, ReasonInvalidAddress, "%s: %d is not a port: left out", source, in.Port)
+		p.found.add(ref, ReasonInvalidAddress, "%s: %d is not a port: ignored", source, in.Port)
 		return
 	}
 	if user := podPorts[in.Port]; user != "" {
-		p.found.add(ref, ReasonNameConflict, "%s: port %d is used in the proxy's own pod by %s: left out", source, in.Port, user)
+		p.found.add(ref, ReasonNameConflict, "%s: port %d is used in the proxy's own pod by %s: ignored", source, in.Port, user)
 		return
 	}
 	if l := p.listeners[in.Port]; l != nil && l.http {
-		p.found.add(ref, ReasonNameConflict, "%s: port %d carries HTTP of apps: left out", source, in.Port)
+		p.found.add(ref, ReasonNameConflict, "%s: port %d serves HTTP of apps: ignored", source, in.Port)
 		return
 	}
 	u := p.backendUpstream(in, source)
 	if p.upstreams[u.Name] != nil {
-		p.found.add(ref, ReasonNameConflict, "%s: another backend has this name: left out", source)
+		p.found.add(ref, ReasonNameConflict, "%s: another backend has this name: ignored", source)
 		return
 	}
 	isPlain := cmp.Or(in.Protocol, v1alpha1.ProtocolTCP) == v1alpha1.ProtocolTCP

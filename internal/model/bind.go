@@ -45,9 +45,9 @@ func (b *builder) bind(in *v1alpha1.Infra, ref Ref, infraDomain string) *draft {
 	return nil
 }
 
-// namespaceHint returns a hint, for the message that the HostedCluster want does not exist, that one with its
-// name exists in the Infra's own namespace; "" if none does. A reference without a namespace means the
-// namespace clusters.
+// namespaceHint returns a hint for the message that HostedCluster want does not exist: a HostedCluster of
+// that name exists in the Infra's own namespace. It returns "" if none does. A reference without a namespace
+// means the namespace clusters.
 func (b *builder) namespaceHint(in *v1alpha1.Infra, want Ref) string {
 	other := b.byKey[in.Namespace+"/"+want.Name]
 	if other == nil {

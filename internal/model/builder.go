@@ -9,9 +9,9 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// Builder builds a sequence of snapshots. Objects do not change once they are in a snapshot, so that the
-// Builder parses each only once. Successive snapshots share Clusters and Views that are equal: a reader can
-// compare their pointers to find out whether they changed. A Builder is not safe for concurrent use.
+// Builder builds a sequence of snapshots. Objects do not change once they are in a snapshot, so the Builder
+// parses each only once. Successive snapshots share Clusters and Views that are equal: a reader can compare
+// their pointers to find out whether they changed. A Builder is not safe for concurrent use.
 type Builder struct {
 	options      Options
 	parsed       map[*objects.HostedCluster]*parsedCluster
@@ -51,7 +51,7 @@ func (b *Builder) Build(in *Objects) *Snapshot {
 
 // builder builds one snapshot.
 type builder struct {
-	previous     *Builder // has the previous snapshot and what was parsed for it
+	previous     *Builder // has the previous snapshot and the objects parsed for it
 	parsed       map[*objects.HostedCluster]*parsedCluster
 	parsedInfras map[*v1alpha1.Infra]*parsedInfra
 	services     map[string][]netip.Addr // cluster IPs, by "namespace/name"
@@ -166,7 +166,7 @@ func (b *builder) addInfra(claim *clusterClaim) {
 	infra.Cluster, infra.Serves = cluster.Cluster, &cluster.Ref
 	cluster.infras = append(cluster.infras, infra)
 	if infra.apps.LacksClass(cluster.Platform) {
-		b.found.add(infra.Ref, ReasonControllerConflict, "spec.appsIngress: on KubeVirt the cloud controller writes the status of every Service without a class, beside MetalLB: "+
+		b.found.add(infra.Ref, ReasonControllerConflict, "spec.appsIngress: on KubeVirt the cloud controller writes the status of every Service without a class, in addition to MetalLB: "+
 			"set metallb.loadBalancerClass and run MetalLB with that --lb-class, or use source MirroredService or Static")
 	}
 	cluster.addInfraDomains(in, infra.Ref, infraDomain, &b.found)

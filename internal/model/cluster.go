@@ -13,7 +13,7 @@ import (
 // placeholder for it.
 type Cluster struct {
 	Ref
-	// UID distinguishes the cluster from others that had its name.
+	// UID distinguishes the cluster from earlier ones of the same name.
 	UID string `json:"uid,omitempty"`
 	// Created is the creation time. Of two clusters that claim a name, the older one gets it.
 	Created time.Time `json:"created"`

@@ -37,7 +37,7 @@ const (
 	ReasonDomainMismatch Reason = "DomainMismatch"
 	// ReasonInvalidAddress: an address or CIDR in the object is invalid.
 	ReasonInvalidAddress Reason = "InvalidAddress"
-	// ReasonInvalidRange: a range of DHCP is invalid.
+	// ReasonInvalidRange: a DHCP range is invalid.
 	ReasonInvalidRange Reason = "InvalidRange"
 	// ReasonAddressConflict: an address on the VLAN is used twice.
 	ReasonAddressConflict Reason = "AddressConflict"

@@ -262,7 +262,7 @@ func (p *proxyBuilder) route(port int32, r Route) {
 	case !ok:
 		l.routes[r.Host] = r
 	case taken.Upstream != r.Upstream:
-		p.found.add(r.Owner, ReasonNameConflict, "%s: %s on port %d already leads to %s (%s of %s)",
+		p.found.add(r.Owner, ReasonNameConflict, "%s: %s on port %d is already routed to %s (%s of %s)",
 			r.Source, r.Host, port, taken.Upstream, taken.Source, taken.Owner)
 	}
 }

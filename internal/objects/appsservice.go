@@ -4,14 +4,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// AppsService is what was last read of the apps Service in a hosted cluster. Its metadata has the namespace
-// and name of the HostedCluster.
+// AppsService is the last known state of the apps Service in a hosted cluster. Its metadata has the
+// namespace and name of the HostedCluster.
 type AppsService struct {
 	metav1.ObjectMeta `json:"metadata"`
 
 	// Service is the Service as last read; nil if it does not exist.
 	Service *Service `json:"service,omitempty"`
-	// Read reports whether the Service was ever read or found to be missing.
+	// Read reports whether the Service has been read, or found to be missing, at least once.
 	Read bool `json:"read,omitempty"`
 	// Fault is why the Service cannot be watched now; empty if it is watched.
 	Fault Fault `json:"fault,omitzero"`

@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	// directoryPoll is the interval at which a folder is read. Polling works with every kind of folder, also
-	// with the swapped symbolic links of a mounted ConfigMap.
+	// directoryPoll is the interval at which a folder is read. Polling works with every kind of folder,
+	// including the swapped symbolic links of a mounted ConfigMap.
 	directoryPoll = 500 * time.Millisecond
 	// maxManifest is the size in bytes of the largest file that is read.
 	maxManifest = 64 << 20

@@ -26,7 +26,7 @@ type Following struct {
 	// deleted, or with nil after a list. Get reports whether the object exists.
 	Changed func(objects.Object)
 	// Failed, if set, is called after every list and watch request, with nil if it succeeded, and errors are
-	// not logged. If the API server does not serve the resource, its objects are kept then.
+	// not logged. With Failed, objects are kept if the API server does not serve the resource.
 	Failed func(error)
 }
 

@@ -38,7 +38,7 @@ func newHostedServices(management dynamic.Interface, log *slog.Logger) *hostedSe
 	return &hostedServices{management: management, log: log, services: map[string]*hostedService{}}
 }
 
-// follow starts and stops watches as the snapshot requires. What was read of a Service is kept if only its
+// follow starts and stops watches as the snapshot requires. The state of a Service is kept if only its
 // access data changed.
 func (h *hostedServices) follow(ctx context.Context, snapshot *model.Snapshot) {
 	h.mu.Lock()
@@ -77,7 +77,7 @@ func (h *hostedServices) follow(ctx context.Context, snapshot *model.Snapshot) {
 // wait returns when all watches have ended.
 func (h *hostedServices) wait() { h.group.Wait() }
 
-// list returns what was read in every hosted cluster, as AppsServices.
+// list returns the state of the apps Service in every hosted cluster.
 func (h *hostedServices) list() []objects.Object {
 	h.mu.Lock()
 	services := slices.Collect(maps.Values(h.services))
@@ -102,7 +102,7 @@ type hostedService struct {
 	state serviceState
 }
 
-// serviceState is what was read of a Service, and the faults of the steps to read it.
+// serviceState is the last known state of a Service, and the faults of the steps to read it.
 type serviceState struct {
 	service *objects.Service
 	read    bool
@@ -263,7 +263,7 @@ func (m *hostedService) serviceWatcher(data []byte) (*watcher, error) {
 	kubeconfig.SetDial(config, m.access.Dial)
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
+		return nil, fmt.Errorf("creating a client: %w", err)
 	}
 	namespace, name, _ := strings.Cut(m.access.Service, "/")
 	decode := decodeService
@@ -284,7 +284,7 @@ func (m *hostedService) serviceWatcher(data []byte) (*watcher, error) {
 		case err == nil:
 			m.clearFault(readService)
 		case apierrors.IsForbidden(err):
-			m.setFault(readService, v1alpha1.AppsIngressHostedClusterForbidden, "the API server of %s denies the Service: %v", m.cluster, err)
+			m.setFault(readService, v1alpha1.AppsIngressHostedClusterForbidden, "the API server of %s denies access to the Service: %v", m.cluster, err)
 		case apierrors.IsUnauthorized(err):
 			m.setFault(readService, v1alpha1.AppsIngressKubeconfigRejected, "the API server of %s rejects the credentials in Secret %s: renew them", m.cluster, m.access.Secret)
 		default:

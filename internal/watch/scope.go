@@ -37,7 +37,7 @@ func backendNamespaces(s model.Scope) []objectKey {
 }
 
 // keysToWatch returns what to watch of a resource: everything, unless the scope is closed. If the scope lists
-// ProxyServers, only these are watched, so that no right to read others is needed.
+// ProxyServers, only these are watched, so no right to read others is needed.
 func (r resource) keysToWatch(s model.Scope) []objectKey {
 	if listed := r.kind == "ProxyServer" && len(s.ProxyServers) > 0; !s.Closed() && !listed {
 		return []objectKey{{}}

@@ -28,7 +28,7 @@ type source interface {
 	status() []ResourceStatus
 	// follow watches what a snapshot requires in addition, while run is running.
 	follow(*model.Snapshot)
-	// wait returns when all that follow started has ended. follow must not be called after it.
+	// wait returns when everything that follow started has ended. follow must not be called after it.
 	wait()
 }
 

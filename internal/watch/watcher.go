@@ -52,8 +52,8 @@ type watcher struct {
 	// it is not empty.
 	labels   map[string]string
 	selector string
-	// onAttempt, if set, is called with the result of every attempt, nil for success. Errors are not logged
-	// then.
+	// onAttempt, if set, is called with the result of every attempt, nil for success. With onAttempt,
+	// errors are not logged.
 	onAttempt func(error)
 
 	mu    sync.Mutex
@@ -136,7 +136,7 @@ var emptyWatch = reflect.TypeOf(apiwatch.NewEmptyWatch())
 
 var errNoAnswer = errors.New("the connection timed out or was closed before the API server answered")
 
-// openWatch is an open watch. The reflector stops every watch, also one that the API server closed.
+// openWatch is an open watch. The reflector stops every watch, even one that the API server closed.
 type openWatch struct {
 	apiwatch.Interface
 

@@ -161,7 +161,7 @@ func TestDirectoryFollowsAnAPIServer(t *testing.T) {
 	apply(t, cp, vmi(ns, "w1", macB, "demo", vmUID))
 	await(t, "the VM to start with another MAC address", func() bool { return vmOf(t, d.directory, macB) == "w1" })
 
-	// A refused reservation creates one Event, also if both replicas report it repeatedly.
+	// A refused reservation creates one Event, even if both replicas report it repeatedly.
 	const note = "the reservation of 192.0.2.1 is not honoured"
 	for range 2 {
 		d.ReportRefused(map[vm.Interface]string{nic: note})

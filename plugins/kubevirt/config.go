@@ -28,7 +28,7 @@ type config struct {
 const argumentNames = "network, namespace, infra-id, selector, kubeconfig, context, snapshot"
 
 // parse parses the arguments. CoreDHCP splits them at white space, which a selector may contain: words after
-// selector= that are no known argument belong to the selector.
+// selector= that are not known arguments belong to the selector.
 func parse(args []string) (config, error) {
 	values := map[string]string{}
 	var last string

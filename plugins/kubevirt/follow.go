@@ -20,7 +20,7 @@ import (
 )
 
 // gap is the maximum time between two connections of a watch that still counts as current: API servers close every
-// watch after some minutes, and clients reopen it at once.
+// watch after some minutes, and clients reopen it immediately.
 const gap = 10 * time.Second
 
 // An apiFollower watches the resources of an API server for a directory, and creates Events.

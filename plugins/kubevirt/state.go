@@ -120,7 +120,7 @@ func desc(name, help string) *prometheus.Desc {
 }
 
 var (
-	syncedDesc     = desc("synced", "1 if the known VMs are current, 0 if they are only those known earlier.")
+	syncedDesc     = desc("synced", "1 if the known VMs are current, 0 if they may be out of date.")
 	ageDesc        = desc("snapshot_age_seconds", "Age of the known VMs while they come from the snapshot file, otherwise 0.")
 	clientsDesc    = desc("clients", "MAC addresses of VM interfaces on the network.")
 	machinesDesc   = desc("machines", "VMs in the scope, running or not, on this network or not.")

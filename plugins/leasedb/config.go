@@ -58,7 +58,7 @@ var (
 	}
 )
 
-// poolName matches what is valid before an address in an object's name.
+// poolName matches a pool name: a valid prefix of the name of a Lease object.
 var poolName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,198}[a-z0-9])?$`)
 
 // parse parses the arguments, which CoreDHCP has split at white space.

@@ -46,11 +46,11 @@ var (
 // readTimeout is the timeout for reading the existing bindings.
 const readTimeout = 30 * time.Second
 
-// Import creates bindings for addresses that VMs already have, of a network that another server has served, or
-// after the loss of a lease file. args are the plugin's arguments. Of several addresses of an interface, it binds
-// the first possible one. Without write it only returns what it would do. A lease file must not be open in a server
-// meanwhile; Lease objects can be imported at any time. An error is one of the store; bindings written before it
-// remain.
+// Import creates bindings for addresses that VMs already have: when another server has served the network, or after a
+// lease file was lost. args are the plugin's arguments. If an interface has several addresses, Import binds the first
+// one that can be leased. Without write it only returns the result that it would have. A lease file must not be open
+// in a server during the import; Lease objects can be imported at any time. If Import returns an error, the bindings
+// that it has written before remain.
 func Import(ctx context.Context, args []string, write bool, assignments []Assignment) (result []Imported, err error) {
 	c, err := parse(args)
 	if err != nil {
@@ -79,7 +79,7 @@ func Import(ctx context.Context, args []string, write bool, assignments []Assign
 			_, err := s.Put(ctx, b)
 			switch {
 			case errors.Is(err, store.ErrConflict):
-				imported.Err = errOthers // a server has written a binding meanwhile
+				imported.Err = errOthers // a server has written a binding in the meantime
 			case err != nil:
 				return result, fmt.Errorf("leasedb: importing %v: %w", a.Addr, err)
 			}

@@ -37,7 +37,7 @@ var (
 	}, []string{"operation"})
 	storeErrorsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "store_errors_total",
-		Help: "Failed operations of the store, by operation. \"conflict\" counts writes that another replica's write preceded.",
+		Help: "Failed operations of the store, by operation. \"conflict\" counts writes that were rejected because another replica wrote first.",
 	}, []string{"operation"})
 
 	addressesDesc = desc("addresses", "Addresses by state: bound, released, held (offered), quarantined, free, and unused (free ones that a probe has verified).", "state")

@@ -25,8 +25,8 @@ type State struct {
 	// write of the snapshot file. They are empty if it succeeded.
 	WriteFailure    string `json:"writeFailure,omitempty"`
 	SnapshotFailure string `json:"snapshotFailure,omitempty"`
-	// Rebuilding is the reason why bindings may be missing; each address is probed before it is offered then. Empty
-	// otherwise.
+	// Rebuilding is the reason why bindings may be missing, in which case each address is probed before it is
+	// offered; empty otherwise.
 	Rebuilding string `json:"rebuilding,omitempty"`
 
 	Addresses pool.Stats   `json:"addresses"`

@@ -13,7 +13,7 @@ import (
 )
 
 // isolatedEnv is the environment variable of a demo that runs in a network namespace of its own. There, pods and load
-// balancers can have addresses that are no loopback addresses, which API servers reject, and no traffic leaves the
+// balancers can have addresses that are not loopback addresses, which API servers reject, and no traffic leaves the
 // host.
 const isolatedEnv = "OOOI_DEMO_ISOLATED"
 

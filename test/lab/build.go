@@ -15,7 +15,7 @@ import (
 )
 
 // buildOnce calls build for a file in the lab's folder, unless the file was built from the same sum.
-// Concurrent calls, also from other processes, build it once.
+// Concurrent calls, including those of other processes, build it once.
 func buildOnce(ctx context.Context, binary, sum string, limit time.Duration, logf Logf, build func(context.Context) error) error {
 	if upToDate(binary, sum) {
 		return nil
@@ -50,8 +50,8 @@ func upToDate(binary, sum string) bool {
 	return err == nil
 }
 
-// goBuild builds a main package in the folder source, and reports progress meanwhile. It uses the flags of
-// the Makefile, so that both share the build cache.
+// goBuild builds a main package in the folder source, and reports progress. It uses the flags of the
+// Makefile, so that both share the build cache.
 func goBuild(ctx context.Context, source, binary string, logf Logf, args ...string) error {
 	scratch := binary + ".new"
 	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"build", "-mod=readonly", "-buildvcs=false", "-trimpath", "-o", scratch}, args)...)

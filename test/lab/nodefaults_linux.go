@@ -15,8 +15,8 @@ func (n *Node) KillContainer(ctx context.Context, id string) error {
 }
 
 // Reboot powers the node off and on again. Its memory is lost, so all its containers must be started again.
-// Reboot returns when containerd, kubelet and kube-proxy run; the status of the Node does not change
-// meanwhile.
+// Reboot returns when containerd, kubelet and kube-proxy run; the status of the Node does not change during
+// the reboot.
 func (n *Node) Reboot(ctx context.Context) error {
 	if err := n.reboot(ctx); err != nil {
 		return fmt.Errorf("rebooting node %s: %w", n.config.Name, err)

@@ -32,7 +32,7 @@ type program struct {
 }
 
 // Build returns the path of the binary that contains etcd and all Kubernetes components. It builds the binary
-// if it is missing or out of date; concurrent calls, also from other processes, build it once.
+// if it is missing or out of date; concurrent calls, including those of other processes, build it once.
 func Build(ctx context.Context, logf Logf) (string, error) {
 	return program{name: "controlplane", what: "etcd and the components of Kubernetes", pkg: "./controlplane"}.build(ctx, logf)
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// timeout is the time to wait for what is immediate on an idle host.
+// timeout is the time to wait for events that are immediate on an idle host.
 const timeout = 30 * time.Second
 
 // request returns a packet of the client with the given last byte of the MAC address.

@@ -20,7 +20,7 @@ import (
 )
 
 // A Client retries requests while the API server does not answer, until their context ends. Until the API server has
-// answered once, an unanswered request is an error at once. It is safe for concurrent use.
+// answered once, an unanswered request fails immediately. It is safe for concurrent use.
 type Client struct {
 	client.Client
 

@@ -326,7 +326,7 @@ func (c *command) printDiagnoses(f *doctorFlags, list []*doctor.Diagnosis, names
 	return f.output.Print(c.Out, report, objects)
 }
 
-// exitStatus returns an exitError if --fail-on or --strict let the diagnoses fail the command, else nil.
+// exitStatus returns an exitError if the command fails because of --fail-on or --strict, else nil.
 func (f *doctorFlags) exitStatus(list []*doctor.Diagnosis) error {
 	var found, open int
 	for _, d := range list {

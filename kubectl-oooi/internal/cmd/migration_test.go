@@ -168,7 +168,7 @@ func newOperatorSite(t *testing.T) *operatorSite {
 			s.create("manager", fmt.Sprintf("{kind: %s, metadata: {name: %s, namespace: clusters}, %s}", kind, name, text), owner)
 		}
 	}
-	// The controller manager starts last, so that its garbage collector discovers the operator's kinds at once.
+	// The controller manager starts last, so that its garbage collector discovers the operator's kinds immediately.
 	if err := cp.StartControllerManager(t.Context()); err != nil {
 		t.Fatal(err)
 	}

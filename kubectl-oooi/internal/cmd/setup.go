@@ -384,7 +384,7 @@ func (c *command) retryingClient() (client.Client, error) {
 	return to.client, nil
 }
 
-// client returns a client that fails at once if the API server does not answer.
+// client returns a client that fails immediately if the API server does not answer.
 func (c *command) client() (client.Client, error) {
 	to, err := c.connect()
 	if err != nil {
@@ -395,7 +395,7 @@ func (c *command) client() (client.Client, error) {
 
 // printPlan prints the objects as YAML for --dry-run=client.
 func (c *command) printPlan(known *setup.Known, images render.Images) error {
-	known.ControlPlane = true // files cannot tell; assume that its namespace exists
+	known.ControlPlane = true // unknown from files; assume that its namespace exists
 	plan, err := setup.Make(known, images)
 	if err != nil {
 		return err

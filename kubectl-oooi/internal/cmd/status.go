@@ -122,8 +122,8 @@ func (c *command) watchStatus(ctx context.Context, f *statusFlags, r *read.Reade
 	}
 }
 
-// interruptedExit returns the exit code of the signal if a signal ended the context, else err: a command that runs
-// until it is interrupted prints no error then.
+// interruptedExit returns the exit code of the signal if a signal ended the context, else err. A command that runs
+// until it is interrupted prints no error when it is.
 func interruptedExit(ctx context.Context, err error) error {
 	if interrupted, ok := errors.AsType[InterruptedError](context.Cause(ctx)); ok {
 		return exitError(interrupted.Code())

@@ -32,7 +32,7 @@ func (c *command) teardown() *cobra.Command {
 		Short: "Delete an Infra and everything setup created for it",
 		Long: "Delete an Infra and everything setup created for it, by its inventory and by labels. Wait until control has cleaned up\n" +
 			"in the hosted cluster. Objects that another Infra needs are kept, and so are DHCP leases, CustomResourceDefinitions and\n" +
-			"MetalLB: a VM has its address again when setup runs again.",
+			"MetalLB: VMs get the same addresses when setup runs again.",
 		Example:           "  # print what would be deleted\n  kubectl oooi teardown demo --dry-run=client\n\n  # delete without confirmation, with leases and CustomResourceDefinitions\n  kubectl oooi teardown demo --yes --leases --crds",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: c.completeProxies,
@@ -42,7 +42,7 @@ func (c *command) teardown() *cobra.Command {
 	flags.BoolVarP(&f.yes, "yes", "y", false, "Do not ask for confirmation")
 	f.choices = append(f.choices, addDryRun(cmd, &f.dryRun, "If client, print the objects that would be deleted, without deleting them. If server, also submit the requests without persisting them."))
 	flags.BoolVar(&f.leases, "leases", false, "Also delete DHCP leases")
-	flags.BoolVar(&f.crds, "crds", false, "Also delete the CustomResourceDefinitions, with the last Infra; the one of VirtualIngress is kept while VirtualIngresses exist")
+	flags.BoolVar(&f.crds, "crds", false, "Also delete the CustomResourceDefinitions, with the last Infra; that of VirtualIngress is kept while VirtualIngresses exist")
 	flags.BoolVar(&f.ingress, "virtual-ingress", false, "Also delete the VirtualIngress controller, and with --crds all VirtualIngresses and their Ingresses")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "Maximum time to wait")
 	return cmd

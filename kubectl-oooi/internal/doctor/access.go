@@ -20,7 +20,7 @@ type Review struct {
 	Right
 
 	Allowed bool `json:"allowed,omitempty"`
-	// Refused is why the review was not requested or failed; Allowed means nothing then.
+	// Refused is why the review was not requested or failed; empty if Allowed is valid.
 	Refused string `json:"refused,omitempty"`
 }
 

@@ -242,7 +242,7 @@ func checkNetworkType(s *Site) []Finding {
 	return findings
 }
 
-// leftoverChecks returns the checks of objects whose owner does not exist any more.
+// leftoverChecks returns the checks of objects whose owner no longer exists.
 func leftoverChecks() []Check {
 	return []Check{
 		{

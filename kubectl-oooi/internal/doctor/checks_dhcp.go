@@ -154,7 +154,7 @@ func checkFreeAddresses(s *Site) []Finding {
 	case size.Sign() == 0 || full.Cmp(limit) < 0:
 		return nil
 	case big.NewInt(taken).Cmp(size) >= 0:
-		return []Finding{failed(s.ref(), remedy, "all %d addresses are leased: new VMs get none", taken)}
+		return []Finding{failed(s.ref(), remedy, "all %d addresses are leased: new VMs get no address", taken)}
 	default:
 		return []Finding{warned(s.ref(), remedy, "%d of %s addresses are leased", taken, size)}
 	}

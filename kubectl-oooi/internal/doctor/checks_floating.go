@@ -111,7 +111,7 @@ func checkAddressMoves(s *Site) []Finding {
 		}
 		if n := i.value.Conflicts["stranger"]; n > 0 {
 			findings = append(findings, warned(podRef(i.pod), "find the host by its MAC address in the log of container 'holder', and remove the address from it",
-				"a host that is no proxy replica has claimed the floating address %s %d times", joinAddresses(i.value.Addresses), n))
+				"a host that is not a proxy replica has claimed the floating address %s %d times", joinAddresses(i.value.Addresses), n))
 		}
 	}
 	slices.SortStableFunc(findings, func(a, b Finding) int { return strings.Compare(a.Object.Name, b.Object.Name) })

@@ -82,7 +82,8 @@ func (c *Collector) Collect(ctx context.Context, namespace, name string) (*Facts
 	return g.facts, names, c.collectAnswers(ctx, g, names)
 }
 
-// places returns the places of all objects that the checks read, as far as the facts collected so far tell.
+// places returns the places of all objects that the checks read, as far as they are known from the facts collected so
+// far.
 func (c *Collector) places(g *collection, names []string) []place {
 	var places []place
 	for _, infra := range names {

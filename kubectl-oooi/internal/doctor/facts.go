@@ -12,8 +12,8 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// Facts are the data that checks read, as of one time. They are immutable once they are complete, and safe for
-// concurrent use then.
+// Facts are the data that checks read, as of one time. Once complete, they are immutable and safe for
+// concurrent use.
 type Facts struct {
 	Taken   time.Time
 	objects map[Kind][]*unstructured.Unstructured

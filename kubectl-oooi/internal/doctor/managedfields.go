@@ -61,7 +61,7 @@ func managedPath(path []string) []string {
 }
 
 // lastEditor returns the manager other than setup that last set a field of an object that setup applied. It
-// returns nil if setup owns the field, or if managed fields do not tell.
+// returns nil if setup owns the field, or if the managed fields do not show the manager.
 func lastEditor(u *unstructured.Unstructured, path ...string) *metav1.ManagedFieldsEntry {
 	var last *metav1.ManagedFieldsEntry
 	applied := false
@@ -117,7 +117,7 @@ func timeOf(f metav1.ManagedFieldsEntry) time.Time {
 }
 
 // changedSince returns who changed a source after setup applied an object, as a sentence. It is empty if
-// nothing changed since, or if managed fields do not tell.
+// nothing changed since, or if the managed fields do not show it.
 func changedSince(source, applied *unstructured.Unstructured) string {
 	var since time.Time
 	for _, f := range applied.GetManagedFields() {

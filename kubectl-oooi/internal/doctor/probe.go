@@ -234,8 +234,8 @@ func (p *Prober) readReport(ctx context.Context, pod *corev1.Pod) (*probe.Report
 	return r, nil
 }
 
-// remove deletes an object and waits until it does not exist any more, also if ctx has ended. The pods of a Job
-// are deleted before it.
+// remove deletes an object and waits until it no longer exists, even if ctx has ended. The pods of a Job are
+// deleted before it.
 func (p *Prober) remove(ctx context.Context, o client.Object) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeCleanup)
 	defer cancel()

@@ -45,8 +45,8 @@ func (o *Object) Strict(into any) error {
 	return errors.Join(append(unknown, err)...)
 }
 
-// Read reads the YAML or JSON documents of files and URLs; the name Stdin reads in. It returns the items of a list in
-// place of the list. An error contains the file and the number of the document.
+// Read reads the YAML or JSON documents of files and URLs; the name Stdin reads in. It returns the items of a list
+// instead of the list. An error contains the file and the number of the document.
 func Read(names []string, in io.Reader) ([]*Object, error) {
 	var all []*Object
 	for _, name := range names {

@@ -85,7 +85,7 @@ func Owns(u *unstructured.Unstructured) bool {
 	return u.GetKind() == read.InfraKind.Kind || !hasInfraRef
 }
 
-// Orphans returns the StatefulSets whose Infra does not exist any more, by that Infra: their pods still have
+// Orphans returns the StatefulSets whose Infra no longer exists, by that Infra: their pods still have
 // addresses on its VLAN. An empty namespace means all namespaces.
 func Orphans(ctx context.Context, c client.Client, namespace string) (map[types.NamespacedName][]Entry, error) {
 	r := &read.Reader{Client: c}

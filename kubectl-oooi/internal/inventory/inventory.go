@@ -136,7 +136,7 @@ func (e Entry) Delete(ctx context.Context, c client.Client, options ...client.De
 	return true, nil
 }
 
-// WaitForDeletion waits until the object does not exist any more, or another one has its name, or the context ends.
+// WaitForDeletion waits until the object no longer exists, another object has its name, or the context ends.
 func (e Entry) WaitForDeletion(ctx context.Context, c client.Client) error {
 	u := e.Object()
 	for {

@@ -45,7 +45,7 @@ type Lease struct {
 	// VM is "namespace/name" of the VM, Interface its interface; empty for other clients.
 	VM        string `json:"vm,omitempty"`
 	Interface string `json:"interface,omitempty"`
-	// Client identifies a client that is no VM of KubeVirt.
+	// Client identifies a client that is not a KubeVirt VM.
 	Client   string `json:"client,omitempty"`
 	MAC      string `json:"mac,omitempty"`
 	Hostname string `json:"hostname,omitempty"`

@@ -26,7 +26,8 @@ type Reader struct {
 	Client client.Client
 	// Namespace is searched without the right to list all namespaces.
 	Namespace string
-	// Warn is called if objects are left out because of missing rights, so that they do not seem not to exist.
+	// Warn is called if objects are omitted because of missing rights, so that the user does not conclude that they
+	// do not exist.
 	Warn func(string)
 }
 

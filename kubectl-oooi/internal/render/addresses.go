@@ -7,7 +7,7 @@ import (
 )
 
 // Addresses returns the StatefulSets of an Infra by their VLAN address: one StatefulSet, or for the floating address
-// all between which it moves. Invalid addresses are left out.
+// all between which it moves. Invalid addresses are omitted.
 func Addresses(infra *v1alpha1.Infra) map[netip.Addr][]string {
 	in := &Input{Infra: infra}
 	all := map[netip.Addr][]string{}

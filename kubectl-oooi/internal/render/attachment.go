@@ -61,7 +61,7 @@ func (in *Input) vmAttachment() *unstructured.Unstructured {
 }
 
 // attachment returns the NetworkAttachmentDefinition of a pod on the VLAN, and the element of the pod's annotation
-// that selects it. It is derived from the VMs' one, assigns the replica's addresses, and routes packets from these
+// that selects it. It is derived from that of the VMs, assigns the replica's addresses, and routes packets from these
 // addresses to the VLAN.
 func (in *Input) attachment(component string, i instance) (*unstructured.Unstructured, network, error) {
 	plugins, err := pluginsOf(in.Attachment)
@@ -112,7 +112,7 @@ func (in *Input) onOVN() bool { return IsOVN(in.Attachment) }
 //
 // A port with addresses can use no others, so a proxy with a floating address requests none, and xdsd hold adds the
 // replica's own ones. Without requested addresses the MAC address would change with each restart, so the pod requests
-// that.
+// a MAC address.
 func (in *Input) ovnAttachment(component string, meta metav1.ObjectMeta, plugin map[string]any, i instance) (*unstructured.Unstructured, network, error) {
 	config := maps.Clone(plugin)
 	for _, key := range []string{"subnets", "excludeSubnets", "reservedSubnets", "infrastructureSubnets", "allowPersistentIPs"} {
@@ -171,7 +171,7 @@ func (in *Input) staticIPAM(i instance) map[string]any {
 	return map[string]any{"type": "static", "addresses": addresses}
 }
 
-// networks returns the VLAN's subnets. Invalid ones are left out; the model reports them.
+// networks returns the VLAN's subnets. Invalid ones are omitted; the model reports them.
 func (in *Input) networks() []netip.Prefix {
 	var all []netip.Prefix
 	config := in.Infra.Spec.NetworkConfig

@@ -34,7 +34,7 @@ func (in *Input) rights(component string, rules ...rule) []runtime.Object {
 // grant returns a Role and a RoleBinding for each namespace of the rules, or a ClusterRole and its binding for all
 // namespaces.
 func (in *Input) grant(component string, subject rbacv1.Subject, rules []rule) []runtime.Object {
-	// The name contains the Infra's, because Roles in other namespaces are beside those of other Infras.
+	// The name contains the Infra's, because several Infras may have Roles in one namespace.
 	name := roleName(in.Infra, component)
 	slices.SortStableFunc(rules, func(a, b rule) int { return cmp.Compare(a.namespace, b.namespace) })
 	var list []runtime.Object

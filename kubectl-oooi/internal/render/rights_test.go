@@ -72,7 +72,7 @@ func TestRightsTableIsComplete(t *testing.T) {
 	}
 }
 
-// TestDocumentedTestsExist checks that the tests that documents name exist.
+// TestDocumentedTestsExist checks that the tests named in the documents exist.
 func TestDocumentedTestsExist(t *testing.T) {
 	root, err := lab.Root()
 	if err != nil {

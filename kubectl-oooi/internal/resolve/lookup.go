@@ -17,8 +17,8 @@ type node struct {
 	zone      string
 }
 
-// A nameTree has every name that exists in a view, with what CoreDNS with the plugins hcpviews and hcpapps does for
-// it: the parents of a name exist, and no name exists below one that does not, except apps names.
+// A nameTree has every name that exists in a view. It resolves names as CoreDNS with the plugins hcpviews and hcpapps
+// does: the parents of a name exist, and no name exists below one that does not, except apps names.
 // TestCoreDNSGivesTheSameAnswers compares both.
 type nameTree struct {
 	nodes map[string]*node

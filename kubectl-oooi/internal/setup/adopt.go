@@ -100,7 +100,7 @@ func namespaceKeepReason(ctx context.Context, c client.Client, namespace string)
 			return "listing " + kind.Kind + ", which may exist in it", nil
 		}
 		if err != nil {
-			return "", fmt.Errorf("looking for objects of others in namespace %s: %w", namespace, err)
+			return "", fmt.Errorf("listing the objects in namespace %s: %w", namespace, err)
 		}
 		for i := range list.Items {
 			o := &list.Items[i]

@@ -437,7 +437,7 @@ func (a *Applier) retire(ctx context.Context, obsolete []inventory.Entry) error 
 	return nil
 }
 
-// waitForDeletion waits for at most 2 minutes until an object does not exist any more.
+// waitForDeletion waits for at most 2 minutes until an object no longer exists.
 func (a *Applier) waitForDeletion(ctx context.Context, e inventory.Entry) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()

@@ -85,7 +85,7 @@ func (r *rollout) overQuota(ctx context.Context, namespace string) error {
 			what := strings.TrimPrefix(string(name), "count/")
 			ofPods := slices.Contains([]string{"pods", "cpu", "memory"}, what) || strings.HasPrefix(what, "requests.") || strings.HasPrefix(what, "limits.")
 			if ofPods && used.Cmp(hard) > 0 {
-				return fmt.Errorf("ResourceQuota %s/%s allows %s of %s, and %s are used, so that a replacement pod would not be admitted; raise the quota, and run setup again",
+				return fmt.Errorf("ResourceQuota %s/%s allows %s of %s, and %s are used, so a replacement pod would not be admitted; raise the quota, and run setup again",
 					quota.Namespace, quota.Name, hard.String(), name, used.String())
 			}
 		}

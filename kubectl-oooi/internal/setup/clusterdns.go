@@ -96,8 +96,8 @@ func (d *ClusterDNS) ours(server any) bool {
 	return ok && s["name"] == d.entry()
 }
 
-// edit changes dns.operator/default of OpenShift, or the Corefile on other clusters. It updates what it has read,
-// because the list of servers is atomic: server-side apply would delete the servers of others.
+// edit changes dns.operator/default of OpenShift, or the Corefile on other clusters. It updates the object that it
+// has read, because the list of servers is atomic: server-side apply would delete the servers of others.
 func (d *ClusterDNS) edit(ctx context.Context, servers func([]any) []any, corefile string) (change Change, err error) {
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		u := &unstructured.Unstructured{}

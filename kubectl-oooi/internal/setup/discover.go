@@ -43,7 +43,7 @@ func (k *Known) Discover(ctx context.Context, c client.Client) error {
 }
 
 type discovery struct {
-	ctx    context.Context //nolint:containedctx // a discovery lives for one call
+	ctx    context.Context //nolint:containedctx // a discovery is used for one call only
 	client client.Client
 	known  *Known
 }

@@ -120,7 +120,7 @@ func hasPrefix(p, prefix fieldpath.Path) bool {
 
 // removeField removes a field from an object or a list, and parents that become empty.
 func removeField(from any, p fieldpath.Path) any {
-	remove := func(child any) (any, bool) { // false if the child is to be removed
+	remove := func(child any) (any, bool) { // false if the child must be removed
 		if len(p) == 1 {
 			return nil, false
 		}

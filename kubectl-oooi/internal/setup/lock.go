@@ -53,7 +53,7 @@ func (a *Applier) lock(ctx context.Context, p *Plan) (context.Context, func(), e
 			return "", nil
 		case apierrors.IsForbidden(err):
 			noLock = true
-			_, err := fmt.Fprintf(a.Out, "Warning: other setups of Infra %s are not locked out: %v\n", keyOf(p.Infra), err)
+			_, err := fmt.Fprintf(a.Out, "Warning: Infra %s is not locked against other setups: %v\n", keyOf(p.Infra), err)
 			return "", err
 		case !apierrors.IsAlreadyExists(err):
 			return "", fmt.Errorf("locking Infra %s: %w", keyOf(p.Infra), err)

@@ -65,7 +65,7 @@ func networkUser(ctx context.Context, c client.Client, e inventory.Entry, infra 
 	return "", nil
 }
 
-// handOver removes oooi's labels and annotation from a network that is kept, so that setup does not manage it any more.
+// handOver removes oooi's labels and annotation from a network that is kept, so that setup no longer manages it.
 func handOver(ctx context.Context, c client.Client, e inventory.Entry) error {
 	marks := fmt.Appendf(nil, `{"metadata": {"labels": {%q: null, %q: null, %q: null, "app.kubernetes.io/part-of": null}, "annotations": {%q: null}}}`,
 		v1alpha1.LabelManagedBy, v1alpha1.LabelInfra, v1alpha1.LabelComponent, v1alpha1.AnnotationInfra)

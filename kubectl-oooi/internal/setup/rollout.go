@@ -189,7 +189,7 @@ func (r *rollout) steps(ctx context.Context, obsolete []inventory.Entry) ([]step
 		}
 		component := live.GetLabels()[v1alpha1.LabelComponent]
 		if len(groups[component]) == 0 || component == "" {
-			component = "" // not in the plan any more; another component may use its address
+			component = "" // no longer in the plan; another component may use its address
 		}
 		retired[component] = append(retired[component], e)
 	}
@@ -294,8 +294,8 @@ func (r *rollout) waitUnblocked(ctx context.Context, o *unstructured.Unstructure
 	})
 }
 
-// verify waits until control reports that the component of a step works, and its pods are still ready. It returns at
-// once if the component did not work before the change.
+// verify waits until control reports that the component of a step works, and its pods are still ready. It returns
+// immediately if the component did not work before the change.
 func (r *rollout) verify(ctx context.Context, s step) error {
 	if s.component != componentControl && !r.workedBefore[s.component] || r.isNew() {
 		return nil

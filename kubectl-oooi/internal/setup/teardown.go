@@ -66,7 +66,7 @@ func (t *Teardown) Plan(ctx context.Context) ([]inventory.Entry, error) {
 		own = append(slices.DeleteFunc(own, self.Same), self)
 	}
 	if len(own) == 0 {
-		return nil, fmt.Errorf("Infra %s does not exist, and there are no objects that setup created for it", t.Infra) //nolint:staticcheck // a kind begins with a capital
+		return nil, fmt.Errorf("Infra %s does not exist, and no objects that setup created for it were found", t.Infra) //nolint:staticcheck // a kind begins with a capital
 	}
 	if t.Leases {
 		given, err := t.leases(ctx)

@@ -21,8 +21,8 @@ import (
 type workload struct {
 	*unstructured.Unstructured
 
-	// missing is the message of kstatus for a workload that is not rolled out; empty for one that is. Then pods is
-	// empty, too.
+	// missing is the message of kstatus for a workload that is not rolled out; empty for one that is, for which pods
+	// is empty, too.
 	missing string
 	// observed is set if the status refers to the current generation.
 	observed bool

@@ -37,7 +37,7 @@ spec:
 status:
   observedGeneration: 3
   componentStatus: {dhcpReady: true, dnsReady: false, proxyReady: false}
-  appsIngress: {phase: Degraded, reason: AddressWithdrawn, message: the Service has none any more, externalIPs: [192.0.2.200, "2001:db8::200"], serviceName: green-apps, serviceNamespace: openshift-ingress}
+  appsIngress: {phase: Degraded, reason: AddressWithdrawn, message: the Service has no address, externalIPs: [192.0.2.200, "2001:db8::200"], serviceName: green-apps, serviceNamespace: openshift-ingress}
   conditions:
   - {type: NamesServed, status: "False", reason: NoAnswer, message: "two\nlines", lastTransitionTime: "2026-01-02T03:04:05Z"}
   - {type: Ready, status: "False", reason: NoAnswer, message: DNS does not answer, lastTransitionTime: "2026-01-02T03:04:05Z"}

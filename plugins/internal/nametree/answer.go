@@ -35,7 +35,7 @@ func (k Kind) String() string {
 }
 
 // Answer fills in the reply m to a query for this node. qname is the node's name in the client's spelling. A type
-// that the name does not have is NODATA, also if an upstream has it: an address hint from there, as in an HTTPS
+// that the name does not have is NODATA, even if an upstream has it: an address hint from there, as in an HTTPS
 // record, would bypass the view. The records are not shared with the tree or other replies.
 func (n *Node) Answer(m *dns.Msg, qname string, qtype uint16) Kind {
 	m.Authoritative = true

@@ -16,8 +16,8 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// A Part is a kind of names. Each part is answered by its own plugin. Both share one tree, so that each knows which
-// names belong to the other.
+// A Part is a set of names that one plugin answers. The parts share one tree, so that each plugin knows which names
+// belong to the other.
 type Part uint8
 
 // Parts of a tree.

@@ -14,8 +14,9 @@ type clients struct {
 	byPrefix map[netip.Prefix]*ClientView
 	bits     [2][]int    // prefix lengths in use, longest first, of IPv4 and IPv6
 	others   *ClientView // the view of all other clients; nil for none
-	// routed is set if other clients are distinguished from those on a VLAN by their address only. Link-local
-	// addresses exist on every network, so clients with one get no view then.
+	// routed is set if other clients are distinguished from those on a VLAN by their address only. In that
+	// case, clients with a link-local address get no view, because link-local addresses exist on every
+	// network.
 	routed bool
 }
 

@@ -296,8 +296,8 @@ func (cfg *Config) viewNames() []string {
 	}
 }
 
-// definesOnlyPods reports whether the block assigns CIDRs to view pod and none to view vlan. The clients of
-// view vlan are those of the Infras then.
+// definesOnlyPods reports whether the block assigns CIDRs to view pod and none to view vlan. If so, the
+// clients of view vlan are those of the Infras.
 func (cfg *Config) definesOnlyPods() bool {
 	named := func(name string) bool {
 		return slices.ContainsFunc(cfg.Views, func(v View) bool { return v.Name == name })

@@ -11,7 +11,7 @@ var (
 		"1 if the objects were read from the source, 0 if answers come from the snapshot file or no objects are known.",
 		[]string{"source"}, nil)
 	ageDesc = prometheus.NewDesc(prometheus.BuildFQName(plugin.Namespace, "oooi", "snapshot_age_seconds"),
-		"Time since the source was last followed without a gap, 0 while every watch is connected.",
+		"Time since the objects were last known to be current, 0 while every watch is connected.",
 		[]string{"source"}, nil)
 	buildsDesc = prometheus.NewDesc(prometheus.BuildFQName(plugin.Namespace, "oooi", "snapshots_total"),
 		"Number of snapshots computed from the objects.", []string{"source"}, nil)

@@ -21,7 +21,7 @@ const exposition = `
 # TYPE coredns_oooi_hosted_clusters gauge
 %s# HELP coredns_oooi_problems Number of faults found in the objects, by reason.
 # TYPE coredns_oooi_problems gauge
-%s# HELP coredns_oooi_snapshot_age_seconds Time since the source was last followed without a gap, 0 while every watch is connected.
+%s# HELP coredns_oooi_snapshot_age_seconds Time since the objects were last known to be current, 0 while every watch is connected.
 # TYPE coredns_oooi_snapshot_age_seconds gauge
 %s# HELP coredns_oooi_snapshots_total Number of snapshots computed from the objects.
 # TYPE coredns_oooi_snapshots_total counter

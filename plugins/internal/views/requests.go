@@ -78,7 +78,7 @@ func (r *Requests) countCached(cached *atomic.Pointer[nametree.Tally], server st
 // countAndCache looks a counter up by its labels, caches it and increments it.
 func (r *Requests) countAndCache(cached *atomic.Pointer[nametree.Tally], server, view, zone, answer string) {
 	r.servers.Store(server, true)
-	generation := r.generation.Load() // read first: a series that is deleted meanwhile invalidates the counter
+	generation := r.generation.Load() // read first, so that the deletion of a series after it invalidates the counter
 	tally := &nametree.Tally{Server: server, Generation: generation, Counter: r.WithLabelValues(server, view, zone, answer)}
 	cached.Store(tally)
 	tally.Counter.Inc()

@@ -108,8 +108,8 @@ func (r *registry) reloading() {
 }
 
 // reloadFailed releases the leases of a new Corefile that failed: CoreDNS discards the half-started instance
-// without notifying its plugins. A reload can also fail in another plugin before reloading is called; all
-// leases remain in use then.
+// without notifying its plugins. If a reload fails in another plugin before reloading is called, all leases
+// remain in use.
 func (r *registry) reloadFailed() {
 	var orphans []*lease
 	r.mu.Lock()

@@ -12,9 +12,9 @@ import (
 	"github.com/densityops/oooi/plugins/internal/nametree"
 )
 
-// Maximum time to wait for the first snapshots. During a reload the old server answers meanwhile. At the first
-// start the server does not listen before the wait ends, so firstStartWait is short: after SERVFAIL clients try
-// another server at once, but without an answer they wait for a timeout.
+// Maximum time to wait for the first snapshots. During a reload, the old server answers in the meantime. At the
+// first start, the server does not listen before the wait ends, so firstStartWait is short: after SERVFAIL,
+// clients try another server immediately, but without an answer they wait for a timeout.
 const (
 	reloadWait     = 5 * time.Second
 	firstStartWait = 500 * time.Millisecond
@@ -86,7 +86,7 @@ func (s *Source) Hook(c *caddy.Controller, name string) {
 // that without an API server many server blocks wait no longer than one.
 type startup struct {
 	sources  []*Source
-	first    bool      // first start: no other server answers meanwhile
+	first    bool      // first start: no other server answers
 	deadline time.Time // end of the wait; zero before the start
 }
 

@@ -13,7 +13,7 @@ type Table struct {
 	views   map[*model.View]*ClientView
 }
 
-// ClientView returns the view of a client, or nil if the client has none and is to be refused.
+// ClientView returns the view of a client, or nil if the client has none and must be refused.
 func (t *Table) ClientView(client netip.Addr) *ClientView { return t.clients.find(client) }
 
 // newTable applies the views of a block to a snapshot. It reuses the unchanged views of the previous table,

@@ -1,6 +1,6 @@
-// Package vm is the interface between the DHCP plugins of a process that is about VMs. CoreDHCP passes only a
-// packet from plugin to plugin, so the plugin kubevirt provides a Directory here, and leasedb and options look up
-// the VM of a MAC address in it.
+// Package vm is the interface through which the DHCP plugins of a process share information about VMs. CoreDHCP
+// passes only a packet from plugin to plugin, so the plugin kubevirt provides a Directory here, and leasedb and
+// options look up the VM of a MAC address in it.
 package vm
 
 import (
@@ -52,7 +52,7 @@ type Directory interface {
 	Lookup(mac net.HardwareAddr) (Client, bool)
 	// Clients returns the served interfaces that have a MAC address, in any order.
 	Clients() []Client
-	// ReservedFor returns the interface that an address is reserved for. If several have it, it is that of the
+	// ReservedFor returns the interface that an address is reserved for. If several do, it returns that of the
 	// oldest VM.
 	ReservedFor(addr netip.Addr) (Interface, bool)
 	// Reservations returns the interfaces with reservations, in any order, once for each reserved address.

@@ -19,7 +19,7 @@ const (
 	// changeDeadline limits the wait for one change, and for all routes.
 	changeDeadline = 2 * time.Minute
 	// pollPause is the pause between two connections that check for a change. hostPollPause is longer, because an added
-	// host takes longer, and the connections use Envoy's CPU time meanwhile.
+	// host takes longer, and the connections use Envoy's CPU time.
 	pollPause     = time.Millisecond
 	hostPollPause = 5 * time.Millisecond
 )

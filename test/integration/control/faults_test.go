@@ -123,7 +123,7 @@ func TestHostedClusterOutage(t *testing.T) {
 	}
 	n.Await(tenant.Degraded, v1alpha1.AppsIngressHostedClusterUnreachable, "cannot be reached", "192.0.2.200")
 
-	// After a restart meanwhile, control knows the last address only from the status.
+	// After a restart during the outage, control knows the last address only from the status.
 	control.Kill(t)
 	control.Start(t)
 	control.AwaitReady(t)

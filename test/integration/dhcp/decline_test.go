@@ -9,9 +9,9 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// TestDeclineFloodQuarantinesAQuarterAtMost has one host lease an address for each of many MAC addresses, and
-// decline them all. A client with a lease keeps its address meanwhile and after a restart, and a new client
-// still gets one.
+// TestDeclineFloodQuarantinesAQuarterAtMost leases an address to each of many MAC addresses of one host,
+// which declines them all. A client with a lease keeps its address during the flood and after a restart, and
+// a new client still gets one.
 func TestDeclineFloodQuarantinesAQuarterAtMost(t *testing.T) {
 	const addresses = 2500
 	flood := lab.Length(800, 2000)

@@ -190,7 +190,7 @@ func TestTwoInfrasOnOneVLAN(t *testing.T) {
 	}
 }
 
-// TestVMsAreServedDuringAFlood has an unknown host send packets of random clients while a VM requests and
+// TestVMsAreServedDuringAFlood sends packets of random clients from an unknown host while a VM requests and
 // renews a lease.
 func TestVMsAreServedDuringAFlood(t *testing.T) {
 	s, _, srv := newWorker(t, "")

@@ -35,7 +35,7 @@ func TestOrphanedObjectsAreAdopted(t *testing.T) {
 		}
 	}
 	s.remove(s.virtual("web"))
-	// The Service is deleted meanwhile, so its addresses may belong to another Service by now.
+	// The Service is deleted while the controller does not run, so its addresses may belong to another Service.
 	s.removeService("first")
 	r.Start(t)
 	r.awaitLead(t)

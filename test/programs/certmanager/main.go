@@ -28,7 +28,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// controllers are the registered names of the controllers that issue such a certificate.
+// controllers are the registered names of the controllers that issue self-signed certificates for Ingresses.
 var controllers = []string{
 	shim.ControllerName, clusterissuers.ControllerName, trigger.ControllerName, keymanager.ControllerName,
 	requestmanager.ControllerName, approver.ControllerName, selfsigned.CRControllerName, issuing.ControllerName,

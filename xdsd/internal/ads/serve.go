@@ -21,7 +21,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		return fmt.Errorf("serving ADS on %s %s: only Unix sockets are supported", network, l.Addr())
 	}
 	server := grpc.NewServer(
-		// Both sides detect a lost peer. Envoy may send pings every 15 s, also without a stream.
+		// Both sides detect a lost peer. Envoy may send pings every 15 s, even without a stream.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 60 * time.Second, Timeout: 20 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 15 * time.Second, PermitWithoutStream: true}),
 		grpc.MaxConcurrentStreams(100), // per connection; an Envoy opens one stream

@@ -13,9 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ListenUnix listens on a Unix socket with mode 0600. It replaces a socket on which no process listens any more, and
-// returns an error if another process listens on it, or if path is not a socket. Closing the listener removes the
-// socket.
+// ListenUnix listens on a Unix socket with mode 0600. It replaces a socket on which no process listens, and returns
+// an error if another process listens on it, or if path is not a socket. Closing the listener removes the socket.
 func ListenUnix(ctx context.Context, path string) (net.Listener, error) {
 	unlock, err := lockDirectory(filepath.Dir(path))
 	if err != nil {

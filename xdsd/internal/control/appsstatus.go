@@ -42,8 +42,8 @@ type outcome struct {
 // syncInterval is the interval at which lastSyncTime is written while no other field changes.
 const syncInterval = 5 * time.Minute
 
-// transientReasons may resolve by themselves while a cluster starts. They are Pending until the address deadline,
-// all others are Degraded at once.
+// transientReasons may resolve by themselves while a cluster starts. They are Pending until the address deadline; all
+// others are Degraded immediately.
 var transientReasons = []v1alpha1.AppsIngressReason{
 	v1alpha1.AppsIngressKubeconfigMissing, v1alpha1.AppsIngressHostedClusterUnreachable, v1alpha1.AppsIngressMetalLBMissing,
 	v1alpha1.AppsIngressPoolMissing, v1alpha1.AppsIngressAddressNotAssigned, v1alpha1.AppsIngressNotAnnounced,

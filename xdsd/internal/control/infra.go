@@ -119,8 +119,8 @@ func (r *infraReconciler) pods(ctx context.Context, f *infraFacts, component str
 	return podsOf(ctx, r.client, f.object.Namespace, client.MatchingLabels{v1alpha1.LabelInfra: f.object.Name, v1alpha1.LabelComponent: component})
 }
 
-// probePods probes all pods at once. It returns their faults and the number of missing pods as one text; empty if
-// there are none.
+// probePods probes all pods concurrently. It returns their faults and the number of missing pods as one text; empty
+// if there are none.
 func probePods(pods []corev1.Pod, instances int, probe func(*corev1.Pod) error) string {
 	results := make(chan string, len(pods))
 	for i := range pods {
@@ -150,7 +150,7 @@ func probePods(pods []corev1.Pod, instances int, probe func(*corev1.Pod) error) 
 	return strings.Join(faults, "; ")
 }
 
-// dnsQueryOf returns a query that tells whether DNS serves the current model: the first name of the control plane,
+// dnsQueryOf returns a query that shows whether DNS serves the current model: the first name of the control plane,
 // which resolves to the cluster IPs of the proxy's Service in the view of pods.
 func dnsQueryOf(i *model.Infra) (dnsQuery, bool) {
 	if i == nil || i.Cluster == nil || len(i.Cluster.Hostnames) == 0 {

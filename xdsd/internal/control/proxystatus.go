@@ -107,7 +107,7 @@ func (f *proxyFacts) checkGeneration(r *v1alpha1.ReplicaStatus) (reason, message
 	if r.ObservedGeneration >= f.object.Generation {
 		return "", ""
 	}
-	return v1alpha1.ReasonReplicaBehind, fmt.Sprintf("has observed generation %d, not %d: it is late, or has lost the connection to the API server", r.ObservedGeneration, f.object.Generation)
+	return v1alpha1.ReasonReplicaBehind, fmt.Sprintf("has observed generation %d, not %d: it lags behind, or has lost the connection to the API server", r.ObservedGeneration, f.object.Generation)
 }
 
 func checkNACK(r *v1alpha1.ReplicaStatus) (reason, message string) {

@@ -83,7 +83,7 @@ func (r *guestReconciler) sweepOne(ctx context.Context, ref model.Ref) bool {
 	err := r.sweepCluster(ctx, x.Clusters[at])
 	r.leftovers.record("", ref.Key(), err)
 	if err != nil {
-		r.log.Info("not swept", "hostedcluster", ref.Key(), "err", err)
+		r.log.Info("cleaning up a hosted cluster failed; retrying", "hostedcluster", ref.Key(), "err", err)
 	}
 	return err == nil
 }
@@ -99,7 +99,7 @@ func (r *guestReconciler) sweepCluster(ctx context.Context, c *model.Cluster) er
 	var missing *guest.Fault
 	switch {
 	case errors.As(err, &missing): // expected if control has no right to the Secret
-		r.log.Debug("not swept", "hostedcluster", c.Key(), "err", err)
+		r.log.Debug("skipping the cleanup of a hosted cluster", "hostedcluster", c.Key(), "err", err)
 		return nil
 	case err != nil: // the API server did not answer
 		return err

@@ -17,8 +17,8 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/message"
 )
 
-// httpChain returns the filter chain of a listener that routes requests by Host. Its routes are sent by RDS, so that a
-// change of them does not close connections.
+// httpChain returns the filter chain of a listener that routes requests by Host. Its routes are sent over RDS, so that
+// a change of them does not close connections.
 func (t *translator) httpChain(l *model.Listener) *listenerv3.FilterChain {
 	name := message.ListenerName(l.Port)
 	hcm := &hcmv3.HttpConnectionManager{

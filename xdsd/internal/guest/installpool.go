@@ -125,7 +125,7 @@ func announces(advertisement, pool *unstructured.Unstructured) (bool, error) {
 		} `json:"spec"`
 	}{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(advertisement.Object, &a); err != nil {
-		return false, fmt.Errorf("reading which pools it is for: %w", err)
+		return false, fmt.Errorf("reading the pools that it advertises: %w", err)
 	}
 	if len(a.Spec.Names) == 0 && len(a.Spec.Selectors) == 0 || slices.Contains(a.Spec.Names, pool.GetName()) {
 		return true, nil
@@ -133,7 +133,7 @@ func announces(advertisement, pool *unstructured.Unstructured) (bool, error) {
 	for _, s := range a.Spec.Selectors {
 		selector, err := metav1.LabelSelectorAsSelector(&s)
 		if err != nil {
-			return false, fmt.Errorf("reading which pools it is for: %w", err)
+			return false, fmt.Errorf("reading the pools that it advertises: %w", err)
 		}
 		if selector.Matches(labels.Set(pool.GetLabels())) {
 			return true, nil

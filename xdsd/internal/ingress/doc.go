@@ -1,4 +1,4 @@
-// Package ingress maintains an Ingress for each VirtualIngress: a copy with the names of Services in place of
+// Package ingress maintains an Ingress for each VirtualIngress: a copy with the names of Services instead of
 // labels. On request it also maintains aliases: Services with a fixed name and the endpoints of the selected
 // Service.
 //

@@ -300,7 +300,7 @@ func asMap(value any) map[string]any {
 }
 
 // Bounds of the delay before an object that another client keeps changing is corrected again. The first change is
-// corrected at once.
+// corrected immediately.
 const (
 	contestedFirst = time.Second
 	contestedMost  = 5 * time.Minute

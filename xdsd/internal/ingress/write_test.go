@@ -127,7 +127,7 @@ func TestGuardDelaysCorrections(t *testing.T) {
 	x.recordWrite(g, of, "one", []string{"1"})
 	check("one", "1", 0, true)  // the cache has not received the write
 	check("two", "1", 0, false) // something else is wanted
-	check("one", "3", 0, false) // the first change of another client is corrected at once
+	check("one", "3", 0, false) // the first change of another client is corrected immediately
 	x.recordWrite(g, of, "one", []string{"3"})
 	check("one", "5", time.Second, false)
 	now = now.Add(time.Second)

@@ -33,7 +33,8 @@ type Options struct {
 	// Name and Namespace are those of the Lease.
 	Name, Namespace string
 	// Identity is the holder identity in the Lease. It must be unique among running processes, because a process
-	// takes over a Lease with its own identity at once. If it is empty, controller-runtime generates a unique one.
+	// takes over a Lease with its own identity immediately. If it is empty, controller-runtime generates a unique
+	// one.
 	Identity string
 	// LeaseDuration is the time without renewal after which another replica may lead.
 	LeaseDuration time.Duration

@@ -65,7 +65,7 @@ func (f *Feeder) Run(ctx context.Context) {
 		f.mu.Unlock()
 		if snapshotChanged || services[""] {
 			synced := f.store.Status().Synced
-			f.feed(f.store.Snapshot(), services[""] || synced != f.synced) //nolint:contextcheck // an update is completed even if the context ends meanwhile
+			f.feed(f.store.Snapshot(), services[""] || synced != f.synced) //nolint:contextcheck // an update is completed even if the context ends during it
 			f.synced = synced
 		}
 		f.feedEndpoints(services)

@@ -28,7 +28,7 @@ type Timing struct {
 	ProbeInterval time.Duration
 	// Patience is the time without an answer for the address after which another replica takes over.
 	Patience time.Duration
-	// Alone is the additional time while the API server is away.
+	// Alone is the additional time while the API server is unavailable.
 	Alone time.Duration
 	// Lifetime is the time after which the kernel removes the address if this process, killed or hanging, does not
 	// confirm it. Whole seconds.
@@ -256,7 +256,7 @@ func (h *Holder) update(method func(*stateMachine, time.Time) actions) actions {
 }
 
 // handedOver returns whether a terminating replica need not wait any longer: it has released the Lease, and a peer has
-// claimed the address or there is no peer; or the API server is away.
+// claimed the address or there is no peer; or the API server is unavailable.
 func (h *Holder) handedOver() bool {
 	m := h.machine
 	return m.lease.holder != m.identity && (!m.holding || len(m.peers()) == 0) || m.apiFailed

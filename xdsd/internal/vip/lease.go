@@ -43,7 +43,7 @@ func newLeaseRecord(l *coordinationv1.Lease) leaseRecord {
 	if l.Spec.LeaseTransitions != nil {
 		r.transitions = *l.Spec.LeaseTransitions
 	}
-	r.version, _ = strconv.ParseUint(l.ResourceVersion, 10, 64) // 0 if it is no number: then no record counts as older
+	r.version, _ = strconv.ParseUint(l.ResourceVersion, 10, 64) // 0 if it is not a number: then no record counts as older
 	for key, value := range l.Annotations {
 		if name, ok := strings.CutPrefix(key, macPrefix); ok {
 			if address, ok := parseMAC(value); ok {

@@ -25,8 +25,8 @@ type ownAddresses struct {
 	gateways  []netip.Addr
 }
 
-// configureOwn adds the replica's own addresses, and routes packets from them by the VLAN. It is repeated, because an
-// interface that goes down loses its routes and IPv6 addresses. It requires CAP_NET_ADMIN.
+// configureOwn adds the replica's own addresses, and routes packets from them through the VLAN. It is repeated,
+// because an interface that goes down loses its routes and IPv6 addresses. It requires CAP_NET_ADMIN.
 func (d *device) configureOwn() error {
 	for _, p := range d.own.addresses {
 		// Without NODAD, no socket could listen on the address until duplicate address detection ends, after 1 to 2

@@ -11,7 +11,7 @@ import (
 )
 
 // routeReplies makes replies from floating addresses use the routing table of the interface's own addresses, if a rule
-// selects one for these, as the CNI plugin sbr adds. By the main table, replies would leave through the pod network.
+// selects one for these, as the CNI plugin sbr adds. With the main table, replies would leave through the pod network.
 // The rules stay; they have no effect while the addresses are on another replica. It requires CAP_NET_ADMIN.
 func (d *device) routeReplies() error {
 	own, err := netlink.AddrList(d.link, netlink.FAMILY_ALL)
@@ -41,7 +41,7 @@ func (d *device) routeReplies() error {
 				continue
 			}
 			if err := netlink.RuleAdd(ruleFrom(a, table)); err != nil && !errors.Is(err, unix.EEXIST) {
-				return fmt.Errorf("routing replies from %s by table %d: %w; the container needs the capability NET_ADMIN", a, table, err)
+				return fmt.Errorf("routing replies from %s through table %d: %w; the container needs the capability NET_ADMIN", a, table, err)
 			}
 			break
 		}

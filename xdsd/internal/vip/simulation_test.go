@@ -41,7 +41,7 @@ type replica struct {
 	running        bool
 	side           int       // side of the VLAN, 0 or 1
 	apiReachable   bool      // it can reach the API server
-	hasAddress     bool      // the kernel has the address, also after the process ended
+	hasAddress     bool      // the kernel has the address, even after the process has ended
 	expires        time.Time // when the kernel removes the address
 	nextTick       time.Time
 	requestPending bool
@@ -272,7 +272,7 @@ func (s *simulation) injectFault() {
 		for _, i := range s.replicas {
 			i.apiReachable = !away
 		}
-		s.logf("the API server is away: %t", away)
+		s.logf("the API server is unavailable: %t", away)
 	case 2:
 		i.side = 1 - i.side
 		s.logf("%s is on side %d", i.identity, i.side)

@@ -70,7 +70,7 @@ type stateMachine struct {
 	nextRequestAt  time.Time   // no request to the API server before this time
 	renewAt        time.Time   // when to renew the Lease
 	apiFailed      bool        // the last request to the API server failed
-	droppedUnready bool        // the address was dropped because the proxy was not ready and the API server was away
+	droppedUnready bool        // the address was dropped because the proxy was not ready and the API server was unavailable
 
 	answeredAt    time.Time // when a peer last answered for the address
 	answeredBy    mac
@@ -166,7 +166,7 @@ func (m *stateMachine) decideStandby(now time.Time) actions {
 		do.request = m.ifDue(now, acquire) // also registers
 	}
 	if m.apiFailed && m.addressUnanswered(now) && m.unansweredFor(now) >= m.Patience+m.claimDelay() {
-		return m.claim(now, "no host answers for the address, and the API server is away")
+		return m.claim(now, "no host answers for the address, and the API server is unavailable")
 	}
 	return do
 }
@@ -187,8 +187,8 @@ func (m *stateMachine) leaseAvailable(now time.Time) bool {
 }
 
 // claimDelay returns how long a replica waits, in addition to Patience, before it claims an unanswered address while
-// the API server is away. Replicas with a lower MAC address and ready ones wait less, so that two do not claim it at
-// once.
+// the API server is unavailable. Replicas with a lower MAC address and ready ones wait less, so that two do not claim
+// it at the same time.
 func (m *stateMachine) claimDelay() time.Duration {
 	lower := 0
 	for peer := range m.peers() {

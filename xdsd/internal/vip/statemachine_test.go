@@ -30,7 +30,7 @@ func standbyMachine() *stateMachine {
 	return m
 }
 
-// holderMachine returns a standbyMachine that has claimed the address, with the Lease or, while the API server is away,
+// holderMachine returns a standbyMachine that has claimed the address, with the Lease or, while the API server is unavailable,
 // without it, and the time of the claim.
 func holderMachine(leased bool) (*stateMachine, time.Time) {
 	m, now := standbyMachine(), start.Add(time.Minute)
@@ -114,7 +114,7 @@ func TestDecideHolder(t *testing.T) {
 			m.lease.holder, m.leasedUntil = "higher", time.Time{}
 			m.answeredAt, m.answeredBy = m.since, higherMAC
 		}, actions{drop: true, reason: "higher has the Lease"}},
-		{"not ready, and the API server is away", func(m *stateMachine) { m.ready, m.leasedUntil, m.apiFailed = false, time.Time{}, true },
+		{"not ready, and the API server is unavailable", func(m *stateMachine) { m.ready, m.leasedUntil, m.apiFailed = false, time.Time{}, true },
 			actions{drop: true, reason: "the proxy is not ready, and another replica's may be"}},
 		{"the same, and it has dropped the address before", func(m *stateMachine) {
 			m.ready, m.leasedUntil, m.apiFailed, m.droppedUnready = false, time.Time{}, true, true
@@ -160,13 +160,13 @@ func TestDecideStandby(t *testing.T) {
 		{"the address was dropped while it had the Lease", time.Second, func(m *stateMachine, now time.Time) {
 			m.lease.holder, m.leasedUntil = "middle", now.Add(time.Second)
 		}, release, false},
-		{"the API server is away: acquire the Lease first", 3 * time.Second, away, acquire, false},
-		{"the API server is away: before the delay", 5500 * time.Millisecond, away, acquire, false},
-		{"the API server is away: after the delay", 6 * time.Second, away, acquire, true},
-		{"the API server is away, not ready: before the delay", 15 * time.Second, func(m *stateMachine, now time.Time) { away(m, now); m.setReady(start, false) }, noRequest, false},
-		{"the API server is away, not ready: after the delay", 17 * time.Second, func(m *stateMachine, now time.Time) { away(m, now); m.setReady(start, false) }, noRequest, true},
-		{"the API server is away, no frame is received", long, func(m *stateMachine, now time.Time) { away(m, now); m.lastFrameAt = now.Add(-long) }, noRequest, false},
-		{"the API server is away, the Lease was never read", long, func(m *stateMachine, now time.Time) { away(m, now); m.leaseKnown = false; m.lease.macs = nil }, register, false},
+		{"the API server is unavailable: acquire the Lease first", 3 * time.Second, away, acquire, false},
+		{"the API server is unavailable: before the delay", 5500 * time.Millisecond, away, acquire, false},
+		{"the API server is unavailable: after the delay", 6 * time.Second, away, acquire, true},
+		{"the API server is unavailable, not ready: before the delay", 15 * time.Second, func(m *stateMachine, now time.Time) { away(m, now); m.setReady(start, false) }, noRequest, false},
+		{"the API server is unavailable, not ready: after the delay", 17 * time.Second, func(m *stateMachine, now time.Time) { away(m, now); m.setReady(start, false) }, noRequest, true},
+		{"the API server is unavailable, no frame is received", long, func(m *stateMachine, now time.Time) { away(m, now); m.lastFrameAt = now.Add(-long) }, noRequest, false},
+		{"the API server is unavailable, the Lease was never read", long, func(m *stateMachine, now time.Time) { away(m, now); m.leaseKnown = false; m.lease.macs = nil }, register, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			m, now := standbyMachine(), start.Add(time.Hour)
@@ -183,7 +183,7 @@ func TestDecideStandby(t *testing.T) {
 	}
 }
 
-// TestUnreadyHolderDropsTheAddressOnce drops the address of an unready holder while the API server is away. No peer
+// TestUnreadyHolderDropsTheAddressOnce drops the address of an unready holder while the API server is unavailable. No peer
 // claims it, so the replica claims it again after its delay, and then keeps it.
 func TestUnreadyHolderDropsTheAddressOnce(t *testing.T) {
 	m, now := holderMachine(false)

@@ -59,11 +59,11 @@ func decodeMark(key, record []byte) (time.Time, error) {
 		return time.Time{}, nil
 	}
 	if len(record) < sumSize || len(record) > maxMark || binary.BigEndian.Uint32(record) != checksum(key, record[sumSize:]) {
-		return time.Time{}, errors.New("the mark has an invalid checksum")
+		return time.Time{}, errors.New("the time mark has an invalid checksum")
 	}
 	at, err := time.Parse(time.RFC3339Nano, string(record[sumSize:]))
 	if err != nil {
-		return time.Time{}, fmt.Errorf("decoding the mark: %w", err)
+		return time.Time{}, fmt.Errorf("decoding the time mark: %w", err)
 	}
 	return at, nil
 }

@@ -85,7 +85,7 @@ func (s *Store) SetMark(at time.Time) error {
 		})
 	})
 	if err != nil {
-		return fmt.Errorf("writing the mark to lease file %s: %w", s.path, err)
+		return fmt.Errorf("writing the time mark to lease file %s: %w", s.path, err)
 	}
 	return nil
 }

@@ -71,7 +71,7 @@ func (s *Store) listerWatcher() *cache.ListWatch {
 
 var errNoAnswer = errors.New("the connection timed out or was closed before the API server answered")
 
-// A stream is an open watch. The reflector calls Stop for each one, also after the server has closed it.
+// A stream is an open watch. The reflector calls Stop for each one, even after the server has closed it.
 type stream struct {
 	apiwatch.Interface
 

@@ -103,7 +103,7 @@ func (p *Pool) offerProbed(c Client, addr netip.Addr) Answer {
 		}
 		found, outcome := p.probeAddress(addr)
 		if e = p.entries[addr]; e == nil || e.heldBy != c.Holder {
-			return silent(ReasonInProgress) // taken meanwhile, by another message of the client or a change in the store
+			return silent(ReasonInProgress) // taken in the meantime, by another message of the client or a change in the store
 		}
 		now := p.Clock.Now()
 		switch mac := found.MAC.String(); {
@@ -322,7 +322,7 @@ func (p *Pool) binding(c Client, before store.Binding, addr netip.Addr) store.Bi
 	return b
 }
 
-// put writes a binding. It unlocks p.mu meanwhile.
+// put writes a binding. It unlocks p.mu during the write.
 func (p *Pool) put(ctx context.Context, b store.Binding) (store.Binding, error) {
 	p.mu.Unlock()
 	defer p.mu.Lock()

@@ -155,8 +155,8 @@ func (p *Pool) Rebuilding() string {
 	}
 }
 
-// checkClock detects jumps of the system clock, and writes the mark of the store. Leases use the pool's own clock,
-// which does not jump.
+// checkClock detects jumps of the system clock, and writes the time mark to the store. Leases use the pool's own
+// clock, which does not jump.
 func (p *Pool) checkClock(now time.Time) {
 	if p.Wall != nil {
 		offset := p.Wall().Round(0).Sub(now.Round(0))
@@ -174,7 +174,7 @@ func (p *Pool) checkClock(now time.Time) {
 	err := p.Marker.SetMark(now)
 	p.mu.Lock()
 	if err != nil && p.shouldWarn(&p.lastFailedWrite) {
-		p.Log.Error("cannot write the mark; writes of bindings may fail too", "err", err)
+		p.Log.Error("cannot write the time mark; writes of bindings may fail, too", "err", err)
 	}
 }
 
@@ -221,7 +221,7 @@ func (p *Pool) superseded(b store.Binding, now time.Time) bool {
 		return false
 	}
 	newest := p.current(b.Holder)
-	// After a restart with a wrong clock the VM may use the older binding; it renews that one then.
+	// After a restart with a wrong clock, the VM may use the older binding, and then renews it.
 	known := newest.confirmed || now.Sub(p.loadedAt) >= p.Lease+missingFor
 	return newest.binding.Addr != b.Addr && known && now.Sub(newest.binding.Used) >= p.Lease+missingFor
 }

@@ -85,7 +85,7 @@ func TestFloodOfDeclines(t *testing.T) {
 	})
 }
 
-// TestAcceptedDeclines covers DECLINEs in the name of a VM, which any host on the network can send.
+// TestAcceptedDeclines covers DECLINEs of a VM, which any host on the network can forge.
 func TestAcceptedDeclines(t *testing.T) {
 	type act func(b *harness, l *lan, c pool.Client, addr netip.Addr)
 	wait := func(d time.Duration) act {

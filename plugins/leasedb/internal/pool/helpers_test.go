@@ -267,7 +267,7 @@ func (b *harness) load() {
 	b.Run(ended)
 }
 
-// advance advances the clock and runs Collect meanwhile.
+// advance advances the clock in steps of at most ten seconds, and runs Collect after each.
 func (b *harness) advance(d time.Duration) {
 	for end := b.clock.Now().Add(d); b.clock.Now().Before(end); {
 		b.clock.Step(min(10*time.Second, end.Sub(b.clock.Now())))

@@ -157,7 +157,7 @@ func (p *Pool) isProtected(a netip.Addr) bool {
 	return slices.ContainsFunc(p.Protected, func(r Range) bool { return r.Contains(a) })
 }
 
-// permitted reports whether a client may have an address at all.
+// permitted reports whether a client may have the address, whether or not it is free.
 func (p *Pool) permitted(c Client, a netip.Addr) bool {
 	if p.isProtected(a) || !p.CIDR.Contains(a) {
 		return false
@@ -219,10 +219,9 @@ func (p *Pool) ended(e *entry) bool {
 	return !b.Expires.IsZero() && end.Before(p.Clock.Now())
 }
 
-// minimumEnd returns the time until which an expiring binding is valid at least, whatever the clock of the replica
-// that wrote it. A new binding is valid for its lease time from now on. One that was stored before this process
-// started is valid for what remained at the last write to the store, because no clock reliably shows how long ago
-// that was.
+// minimumEnd returns the earliest time at which an expiring binding may end, whatever the clock of the replica that
+// wrote it. A new binding is valid for its lease time from now on. One that was stored before this process started is
+// valid for what remained at the last write to the store, because no clock reliably shows how long ago that was.
 func (p *Pool) minimumEnd(b store.Binding) time.Time {
 	left := b.Expires.Sub(b.Used)
 	if !p.loaded {

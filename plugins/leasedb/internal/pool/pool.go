@@ -67,7 +67,7 @@ type Config struct {
 	Wall  func() time.Time
 	// Suspect is the reason why the store may lack bindings, or empty.
 	Suspect string
-	// Marker stores the mark; nil if the store cannot.
+	// Marker stores the time mark; nil if the store cannot store one.
 	Marker store.Marker
 	Log    *slog.Logger
 }
@@ -135,7 +135,7 @@ type entry struct {
 	missingSince time.Time // since when the directory lacks the holder
 	// boundAt is when the holder got the binding; zero if the binding is older than this process.
 	boundAt time.Time
-	// minEnd is the time until which an expiring binding is valid at least.
+	// minEnd is the earliest time at which an expiring binding may end.
 	minEnd time.Time
 	// ackedAt is the time of the last ACK to the holder; zero after a renewal or a DECLINE.
 	ackedAt            time.Time

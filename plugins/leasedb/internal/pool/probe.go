@@ -87,14 +87,14 @@ func (p *Pool) ProbeFree(ctx context.Context) {
 		switch f := found[a]; {
 		case f.Use == neighbour.Free:
 			p.unused = append(p.unused, unused{a, now.Add(unusedFor)})
-		case f.Use == neighbour.Used && limit > 0 && p.vacant(a, now): // else a client has leased it meanwhile
+		case f.Use == neighbour.Used && limit > 0 && p.vacant(a, now): // otherwise a client has leased it in the meantime
 			limit--
 			p.quarantineInUse(a, f.MAC.String(), now)
 		}
 	}
 }
 
-// probeAddress probes one address. It unlocks p.mu meanwhile. Probes for several clients are combined.
+// probeAddress probes one address. It unlocks p.mu during the probe. Probes for several clients are combined.
 func (p *Pool) probeAddress(a netip.Addr) (neighbour.Result, probeOutcome) {
 	switch {
 	case p.Probe == nil:

@@ -44,8 +44,8 @@ func (p *Pool) release(ctx context.Context, e *entry) {
 	p.write(ctx, e, b, "cannot release an address")
 }
 
-// write replaces a binding whose holder does not wait for the write. It logs a failure; the previous binding
-// remains then.
+// write replaces a binding whose holder does not wait for the write. If the write fails, it logs the
+// failure, and the previous binding remains.
 func (p *Pool) write(ctx context.Context, e *entry, b store.Binding, failure string) {
 	e.writing = true
 	written, err := p.put(ctx, b)
@@ -62,10 +62,9 @@ func (p *Pool) write(ctx context.Context, e *entry, b store.Binding, failure str
 // quarantines it. ours is set if the client selected this server, which then writes the quarantine; other replicas
 // only keep it in memory.
 //
-// Any host on the network can send a DECLINE in the name of a client. Decline accepts it only for a short time
-// after an ACK to a client that did not use the address before, once for each ACK, and if another host answers for
-// the address. If that cannot be determined, or no host answers, it accepts only an address that is new to the
-// client, see inUseByOther.
+// Any host on the network can forge a DECLINE of a client. Decline accepts it only for a short time after an ACK to a
+// client that did not use the address before, once for each ACK, and if another host answers for the address. If that
+// cannot be determined, or no host answers, it accepts only an address that is new to the client, see inUseByOther.
 func (p *Pool) Decline(ctx context.Context, c Client, addr netip.Addr, ours bool) Reason {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -86,7 +85,7 @@ func (p *Pool) Decline(ctx context.Context, c Client, addr netip.Addr, ours bool
 		return ReasonTooMany
 	}
 	e.ackedAt = zero
-	e.writing = true                  // the entry must not change meanwhile
+	e.writing = true                  // the entry must not change during the probe
 	user, why := p.inUseByOther(c, e) //nolint:contextcheck // several clients share a probe
 	e.writing = false
 	switch {
@@ -95,7 +94,7 @@ func (p *Pool) Decline(ctx context.Context, c Client, addr netip.Addr, ours bool
 		return ReasonDone
 	case why != "":
 		return why
-	case p.quarantined() > p.Ranges.Size()/4: // by other clients meanwhile
+	case p.quarantined() > p.Ranges.Size()/4: // by other clients, during the probe
 		return ReasonTooMany
 	}
 	now = p.Clock.Now()

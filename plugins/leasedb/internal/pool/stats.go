@@ -33,7 +33,7 @@ type Stats struct {
 	Synced bool `json:"synced"`
 }
 
-// Stats returns the current numbers.
+// Stats returns the current statistics.
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
