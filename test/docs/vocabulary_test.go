@@ -1,7 +1,12 @@
 package docs_test
 
 import (
+	"io/fs"
+	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -26,6 +31,8 @@ var discouraged = []struct {
 	{regexp.MustCompile(`(?i)\b(sites?'s?|site) resolvers\b`), "upstream resolvers"},
 	{regexp.MustCompile(`(?i)\bapplications' address`), "apps address"},
 	{regexp.MustCompile(`(?i)\binstances? of (DNS|DHCP|the proxy|ours|xdsd|control)\b`), "replica"},
+	{regexp.MustCompile(`(?i)\b(is|are) to be\b|\b(hear|hears|heard) of\b|\bwho (has|asks|is)\b|\bwhat became of\b`), "say which component does what"},
+	{regexp.MustCompile(`(?i)\bany more\b|\bnow and then\b|, also (if|in|one)\b`), "no longer, sometimes, even"},
 	{regexp.MustCompile(`(?i)\bworker machines?\b|\bvirtual machines? on the VLAN\b`), "VM"},
 }
 
@@ -42,5 +49,32 @@ func TestVocabulary(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestVocabularyOfManifests looks for discouraged phrases in manifests, charts, alerts and the dashboard.
+func TestVocabularyOfManifests(t *testing.T) {
+	manifests := os.DirFS(filepath.Join("..", "..", "manifests"))
+	err := fs.WalkDir(manifests, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !slices.Contains([]string{".yaml", ".json", ".tpl"}, filepath.Ext(name)) {
+			return err
+		}
+		text, err := fs.ReadFile(manifests, name)
+		if err != nil {
+			return err
+		}
+		number := 0
+		for line := range strings.Lines(string(text)) {
+			number++
+			for _, d := range discouraged {
+				if found := d.phrase.FindString(line); found != "" {
+					t.Errorf("manifests/%s:%d: %q: %s", name, number, found, d.write)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
