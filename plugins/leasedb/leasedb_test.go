@@ -141,7 +141,7 @@ coredhcp_leasedb_addresses{family="ipv4",pool="default",state="unused"} 0
 	if n, err := testutil.GatherAndCount(registry, "coredhcp_leasedb_store_seconds"); err != nil || n == 0 {
 		t.Errorf("the store's operations are not measured: %d, %v", n, err)
 	}
-	silences := testutil.ToFloat64(silencesTotal.WithLabelValues("nothing-to-say", "default", "ipv4"))
+	silences := testutil.ToFloat64(silencesTotal.WithLabelValues("no_reply_needed", "default", "ipv4"))
 	req := message(dhcpv4.MessageTypeRelease, mac(1), dhcpv4.WithClientIP(states[0].Leases[0].Addr.AsSlice()))
 	resp, err := dhcpv4.NewReplyFromRequest(req)
 	if err != nil {
@@ -150,7 +150,7 @@ coredhcp_leasedb_addresses{family="ipv4",pool="default",state="unused"} 0
 	if resp, stop := handle(req, resp); resp != nil || !stop {
 		t.Errorf("RELEASE is answered with %v", resp)
 	}
-	if got := testutil.ToFloat64(silencesTotal.WithLabelValues("nothing-to-say", "default", "ipv4")); got != silences+1 {
+	if got := testutil.ToFloat64(silencesTotal.WithLabelValues("no_reply_needed", "default", "ipv4")); got != silences+1 {
 		t.Errorf("counted %v messages without a reply, want 1", got-silences)
 	}
 	shutdown(t)

@@ -54,7 +54,7 @@ func TestDeclineFloodQuarantinesAQuarterAtMost(t *testing.T) {
 	if quarantined < addresses/5 || quarantined > addresses/4+1 {
 		t.Errorf("%v of %d addresses are quarantined, want a quarter at most", quarantined, addresses)
 	}
-	if n := srv.metric(t, `coredhcp_leasedb_silences_total{family="ipv4",pool="default",reason="too-many"}`); n != float64(flood)-quarantined {
+	if n := srv.metric(t, `coredhcp_leasedb_silences_total{family="ipv4",pool="default",reason="too_many_declines"}`); n != float64(flood)-quarantined {
 		t.Errorf("%v DECLINEs were ignored as too many, want %v", n, float64(flood)-quarantined)
 	}
 
@@ -92,7 +92,7 @@ func TestForgedDeclinesAreIgnored(t *testing.T) {
 		return forger.packet(t, dhcpv4.MessageTypeDecline, dhcpv4.WithOption(dhcpv4.OptRequestedIPAddress(address)),
 			dhcpv4.WithOption(dhcpv4.OptServerIdentifier(net.IPv4(192, 0, 2, 2))))
 	}
-	for _, reason := range []string{"not-in-use", "late-decline"} {
+	for _, reason := range []string{"not_in_use", "late_decline"} {
 		forger.send(t, forged().ToBytes(), broadcast)
 		lab.Poll(t, "the DECLINE to be ignored: "+reason, func() bool {
 			return srv.metric(t, `coredhcp_leasedb_silences_total{family="ipv4",pool="default",reason="`+reason+`"}`) == 1
@@ -105,7 +105,7 @@ func TestForgedDeclinesAreIgnored(t *testing.T) {
 	}
 	forger.send(t, forged().ToBytes(), broadcast)
 	lab.Poll(t, "the next DECLINE to be ignored", func() bool {
-		return srv.metric(t, `coredhcp_leasedb_silences_total{family="ipv4",pool="default",reason="not-in-use"}`) == 2
+		return srv.metric(t, `coredhcp_leasedb_silences_total{family="ipv4",pool="default",reason="not_in_use"}`) == 2
 	})
 	if n := srv.metric(t, `coredhcp_leasedb_addresses{family="ipv4",pool="default",state="quarantined"}`); n != 0 {
 		t.Errorf("%v addresses are quarantined", n)

@@ -38,24 +38,24 @@ type Reason string
 
 // Reasons of a pool and of the plugin.
 const (
-	ReasonNotSynced   Reason = "not-synced"       // the store or the directory is not synced
-	ReasonExhausted   Reason = "exhausted"        // no address is free
-	ReasonInProgress  Reason = "in-progress"      // an earlier message of the client, or for the address, is being handled
-	ReasonStore       Reason = "store-failed"     // a write failed, or its result is unknown
-	ReasonTaken       Reason = "taken"            // the address belongs to another client, or may not be leased
-	ReasonMismatch    Reason = "other-address"    // the client has another address
-	ReasonNoBinding   Reason = "no-binding"       // the client has no binding
-	ReasonWrongNet    Reason = "wrong-network"    // the address is not in the network
-	ReasonNotYours    Reason = "not-the-clients"  // a client releases or declines an address that it does not have
-	ReasonTooMany     Reason = "too-many"         // a client declines too often
-	ReasonLate        Reason = "late-decline"     // a client declines too long after an ACK
-	ReasonNotInUse    Reason = "not-in-use"       // a client declines an address that no other host was found to use
-	ReasonVMExists    Reason = "machine-exists"   // the address of a VM is not released while the VM exists
-	ReasonOtherServer Reason = "other-server"     // the client selected another server
-	ReasonDone        Reason = "nothing-to-say"   // the message needs no reply
-	ReasonUnknown     Reason = "unknown-client"   // the directory does not know the client
-	ReasonMalformed   Reason = "malformed"        // the message lacks a required field
-	ReasonDisregarded Reason = "not-for-a-server" // the message type is not for a server
+	ReasonNotSynced   Reason = "not_synced"        // the store or the directory is not synced
+	ReasonExhausted   Reason = "exhausted"         // no address is free
+	ReasonInProgress  Reason = "in_progress"       // an earlier message of the client, or for the address, is being handled
+	ReasonStore       Reason = "store_failed"      // a write failed, or its result is unknown
+	ReasonTaken       Reason = "taken"             // the address belongs to another client, or may not be leased
+	ReasonMismatch    Reason = "other_address"     // the client has another address
+	ReasonNoBinding   Reason = "no_binding"        // the client has no binding
+	ReasonWrongNet    Reason = "wrong_network"     // the address is not in the network
+	ReasonNotYours    Reason = "not_its_address"   // a client releases or declines an address that it does not have
+	ReasonTooMany     Reason = "too_many_declines" // a client declines too often
+	ReasonLate        Reason = "late_decline"      // a client declines too long after an ACK
+	ReasonNotInUse    Reason = "not_in_use"        // a client declines an address that no other host was found to use
+	ReasonVMExists    Reason = "vm_exists"         // the address of a VM is not released while the VM exists
+	ReasonOtherServer Reason = "other_server"      // the client selected another server
+	ReasonDone        Reason = "no_reply_needed"   // the message needs no reply
+	ReasonUnknown     Reason = "unknown_client"    // the directory does not know the client
+	ReasonMalformed   Reason = "malformed"         // the message lacks a required field
+	ReasonDisregarded Reason = "unexpected_type"   // the message type is not for a server
 )
 
 func silent(r Reason) Answer { return Answer{Verdict: Silent, Reason: r} }
