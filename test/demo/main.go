@@ -46,8 +46,11 @@ func main() {
 	flag.StringVar(&o.coredhcp, "coredhcp", "bin/coredhcp", "path of the coredhcp binary (make build)")
 	flag.StringVar(&o.oooi, "kubectl-oooi", "bin/kubectl-oooi", "path of the kubectl-oooi binary (make build)")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
-	err := start(ctx, o)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	// Writing to a closed output is an error then, and does not end the demo before it has cleaned up. SIGPIPE itself is
+	// no reason to end: a connection that its peer has closed also raises it.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	err := start(ctx, o, &standardOutput{os.Stdout, stop})
 	interrupted := ctx.Err() != nil
 	stop()
 	var code exitError
@@ -65,12 +68,12 @@ func main() {
 
 // start runs the demo in a network namespace of its own. If it cannot create one, it runs on loopback, without proxy
 // and DHCP.
-func start(ctx context.Context, o options) error {
+func start(ctx context.Context, o options, out io.Writer) error {
 	if isolated() {
 		if err := lab.SetUpNetwork(o.mode.networks()); err != nil {
 			return err
 		}
-		return run(ctx, o, os.Stdout)
+		return run(ctx, o, out)
 	}
 	if err := o.mode.choose(); err != nil {
 		return err
@@ -86,8 +89,22 @@ func start(ctx context.Context, o options) error {
 		return fmt.Errorf("creating a network namespace: %w", err)
 	default:
 		o.leftOut = err
-		return run(ctx, o, os.Stdout)
+		return run(ctx, o, out)
 	}
+}
+
+// A standardOutput stops the demo if it cannot be written to, for example because the reader of a pipe has exited.
+type standardOutput struct {
+	io.Writer
+	stop func()
+}
+
+func (o *standardOutput) Write(p []byte) (int, error) {
+	n, err := o.Writer.Write(p)
+	if err != nil {
+		o.stop()
+	}
+	return n, err //nolint:wrapcheck // it is an io.Writer
 }
 
 // interactive reports whether stdin and stdout are terminals.
