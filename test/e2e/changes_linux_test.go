@@ -183,7 +183,8 @@ func clusterFaults(s *site) []change {
 	}
 }
 
-// interruptions returns runs of setup that are interrupted, or during which something else happens.
+// interruptions returns runs of setup that are interrupted, or during which the API server is killed or
+// another setup runs.
 func interruptions(s *site, v *serviceMonitor) []change {
 	changes := []change{
 		{name: "DNS that ends", run: s.expectFailure(infraWithoutMemory, []string{"dns is rolled back"}), rolledOut: []string{"dns"}},
@@ -256,7 +257,7 @@ func interruptions(s *site, v *serviceMonitor) []change {
 	return changes
 }
 
-// otherImage returns the name of oooiImage that DNS does not use currently.
+// otherImage returns the one of oooiImage and secondImage that DNS does not use now.
 func (s *site) otherImage(t *testing.T) string {
 	t.Helper()
 	set, err := kube(t, s.cp).AppsV1().StatefulSets("clusters").Get(t.Context(), "demo-dns", metav1.GetOptions{})

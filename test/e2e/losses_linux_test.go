@@ -49,7 +49,7 @@ type loss struct {
 // proxyPair is the holder of the address and the other proxy replica, before a loss.
 type proxyPair struct{ holder, other *corev1.Pod }
 
-// losses returns all losses, in an order in which each one leaves what the next one needs.
+// losses returns all losses, ordered so that each one leaves the state that the next one requires.
 func (c *twoNodes) losses(v *serviceMonitor) []loss {
 	kill := func(which func(*testing.T, *proxyPair) *corev1.Pod) func(*testing.T, *proxyPair) {
 		return func(t *testing.T, p *proxyPair) {
@@ -80,8 +80,8 @@ func (c *twoNodes) losses(v *serviceMonitor) []loss {
 	}
 	off := func(ctx context.Context, n *lab.Node) error { return n.PowerOff(ctx) }
 	on := func(ctx context.Context, n *lab.Node) error { return n.PowerOn(ctx) }
-	// In a normal run longer than the control plane takes to mark a node NotReady; in a soak longer than the
-	// 5 minutes after which it evicts the node's Pods.
+	// short is longer than the control plane takes to mark a node NotReady. long, for a soak, is longer than
+	// the 5 minutes after which it evicts the node's Pods.
 	const short, long = 20 * time.Second, 7 * time.Minute
 	images := 1
 	return []loss{
@@ -190,7 +190,7 @@ func TestTwoNodes(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	header := []string{"names of one", "names of either", "leases renewed", "addresses offered", "connections", "two answer", "connection through the holder", "through the other"}
+	header := []string{"one DNS server", "both DNS servers", "leases renewed", "addresses offered", "connections", "two holders", "connection through the holder", "through the other"}
 	t.Logf("seconds without service:\n%s", table(header, v.rows))
 }
 

@@ -221,7 +221,7 @@ func (c *twoNodes) tryEvict(t *testing.T, pod *corev1.Pod, how metav1.DeleteOpti
 	})
 }
 
-// drain evicts this project's Pods from a node. While one replica of a component is away, a
+// drain evicts this project's Pods from a node. While one replica of a component is unavailable, a
 // PodDisruptionBudget must prevent the eviction of the other.
 func (c *twoNodes) drain(t *testing.T, n *lab.Node) {
 	t.Helper()
