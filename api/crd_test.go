@@ -127,8 +127,8 @@ func validateCRD(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) fi
 	return validation.ValidateCustomResourceDefinition(t.Context(), &internal)
 }
 
-// emulateKubernetes makes CEL rules compile as an API server of that release compiles new rules, which is
-// with the functions of the release before it. It is reset when the test ends.
+// emulateKubernetes makes CEL rules compile as on an API server of the release. In new rules, such a server
+// permits the functions of the release before it. The setting is restored when the test ends.
 func emulateKubernetes(t *testing.T, release string) {
 	t.Helper()
 	effective, _ := compatibility.DefaultComponentGlobalsRegistry.ComponentGlobalsOrRegister(

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Folders of the generated files, relative to this one.
+// Folders of the generated files, relative to the folder of this test.
 const (
 	crdDir   = "../manifests/crds"
 	typesDir = "v1alpha1"

@@ -162,8 +162,9 @@ infraComponents: {dhcp: {enabled: false}, dns: {enabled: false}, proxy: {enabled
 	}
 }
 
-// TestReplicasAndControllerShareTheStatus checks that no applier removes another's fields: every proxy
-// replica applies its own entry of status.replicas, and the controller applies the rest of the status.
+// TestReplicasAndControllerShareTheStatus checks that no field manager removes the fields of another one:
+// every proxy replica applies its own entry of status.replicas, and the controller applies the rest of the
+// status.
 func TestReplicasAndControllerShareTheStatus(t *testing.T) {
 	createAndGet(t, minimalObject(t, "ProxyServer", "shared-status", ""))
 	apply := func(manager string, status v1alpha1.ProxyServerStatus) {

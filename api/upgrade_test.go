@@ -14,8 +14,8 @@ import (
 )
 
 // TestStoredObjectsSurviveCRDReplacement replaces the CRDs of the earlier operator while etcd holds its
-// objects. These must stay readable and their status writable, or no condition could report what is wrong
-// with them.
+// objects. The objects must stay readable and their status writable. Otherwise no condition could report
+// their faults.
 func TestStoredObjectsSurviveCRDReplacement(t *testing.T) {
 	cp := lab.New(t, lab.Config{Name: "upgrade"})
 	client, err := dynamic.NewForConfig(cp.RESTConfig())

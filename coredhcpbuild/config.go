@@ -29,7 +29,8 @@ type configuration struct {
 	lines []int
 }
 
-// load reads and checks a configuration file. What CoreDHCP would silently ignore is an error that names the line.
+// load reads and checks a configuration file. It returns an error, which names the line, for anything that CoreDHCP
+// would silently ignore.
 func load(path string) (*configuration, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -41,7 +41,7 @@ func readiness(ctx context.Context) (waiting []string) {
 	return waiting
 }
 
-// warnings describes faults that do not prevent answers.
+// warnings returns messages about faults that do not prevent answers.
 func warnings() []string { return append(leasedb.Warnings(), kubevirt.Warnings()...) }
 
 // httpHandler serves /healthz, /readyz, /metrics and /state. Once ctx is done, the server is not ready.

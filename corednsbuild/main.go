@@ -36,7 +36,7 @@ func main() {
 	if serves() {
 		waitForDAD("/proc/net/if_inet6", 5*time.Second)
 		if err := neighbours.Announce(context.Background()); err != nil {
-			fmt.Fprintln(os.Stderr, err) // not fatal: neighbours learn the address later
+			fmt.Fprintln(os.Stderr, err) // not fatal: neighbour caches expire
 		}
 	}
 	coremain.Run()

@@ -35,7 +35,7 @@ func newBootstrapCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bootstrap",
 		Short: "Print the bootstrap configuration of Envoy",
-		Example: "  # start Envoy with xdsd serve in one pod\n" +
+		Example: "  # start Envoy in the pod of xdsd serve\n" +
 			"  xdsd bootstrap --proxy-server clusters/demo --node-id demo-proxy-0 > envoy.yaml\n" +
 			"  envoy -c envoy.yaml $(xdsd bootstrap --proxy-server clusters/demo --node-id demo-proxy-0 --args)",
 		Args: cobra.NoArgs,

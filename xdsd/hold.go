@@ -77,7 +77,7 @@ func newHoldCommand() *cobra.Command {
 	flags.DurationVar(&f.timing.RenewInterval, "renew-interval", 3*time.Second, "interval of renewals of the Lease")
 	flags.DurationVar(&f.timing.ProbeInterval, "probe-interval", 500*time.Millisecond, "interval of probes of the address on the VLAN and of --ready")
 	flags.DurationVar(&f.timing.Patience, "patience", 2*time.Second, "time without a reply from the address before another replica takes over")
-	flags.DurationVar(&f.timing.Alone, "alone", time.Second, "additional time while the API server is unavailable")
+	flags.DurationVar(&f.timing.Alone, "alone", time.Second, "time added to --patience while the API server is unavailable")
 	flags.DurationVar(&f.timing.Lifetime, "address-lifetime", 4*time.Second, "lifetime of the address in the kernel, if this process ends or hangs")
 	flags.DurationVar(&f.timing.Linger, "linger", 3*time.Second, "maximum time that a terminating replica waits for another one to take over")
 	flags.StringVar(&f.file, "state", "", "file that stores the peers across restarts; empty for none")
@@ -167,7 +167,7 @@ func prefixes(texts []string) ([]netip.Prefix, error) {
 	return list, nil
 }
 
-// run takes part in holding the floating address until ctx is done.
+// run runs a Holder until ctx is done.
 func (f *holdFlags) run(ctx context.Context, o vip.Options) error {
 	config, err := watch.RESTConfig(watch.Config{Kubeconfig: f.kubeconfig, Context: f.context})
 	if err != nil {

@@ -26,8 +26,8 @@ func main() {
 func newCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "xdsd",
-		Short: "Configure Envoy as SNI proxy for VLANs of hosted clusters",
-		Long: "xdsd translates HostedClusters, Infras and ProxyServers to Envoy's configuration, live.\n\n" +
+		Short: "Configure Envoy as an SNI proxy on the VLANs of hosted clusters",
+		Long: "xdsd translates HostedClusters, Infras and ProxyServers to Envoy's configuration, and updates it without a restart.\n\n" +
 			"Each flag can also be set by an environment variable: --proxy-server as XDSD_PROXY_SERVER.",
 		SilenceUsage:  true,
 		SilenceErrors: true,

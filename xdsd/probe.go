@@ -42,7 +42,7 @@ func newProbeCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.servers, "dns", nil, "addresses of DNS servers to query")
 	flags.StringSliceVar(&f.names, "name", nil, "names to query")
-	flags.StringVar(&f.device, "device", "", "network interface to use (default: by the routes)")
+	flags.StringVar(&f.device, "device", "", "network interface to use (default: as routed)")
 	flags.BoolVar(&f.dhcp, "dhcp", false, "request offers of DHCP servers on --device for its MAC address")
 	flags.StringSliceVar(&f.macs, "dhcp-mac", nil, "additional MAC addresses to request offers for")
 	flags.StringSliceVar(&f.targets, "tls", nil, "TLS targets, as NAME@ADDRESS:PORT")

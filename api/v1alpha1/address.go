@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// ParseAddress parses the address in a field of the earlier operator's API, where it may have a prefix
-// length. The prefix length is checked and ignored, because that of the network is used.
+// ParseAddress parses an address with an optional prefix length, such as "192.0.2.2/24". It checks the prefix
+// length and ignores it: the prefix length of the network is used. An IPv4-mapped IPv6 address is returned as
+// IPv4. An address with a zone is an error.
 func ParseAddress(text string) (netip.Addr, error) {
 	address, prefixLength, found := strings.Cut(strings.TrimSpace(text), "/")
 	if found {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A Duration keeps its text. metav1.Duration would change 90s to 1m30s, and an invalid one would make the
-// object undecodable.
+// A Duration keeps its text as written: metav1.Duration would change 90s to 1m30s, and an invalid value would
+// make the whole object undecodable.
 
 // Parse returns d as a time.Duration. It returns an error if d is empty, negative or not a Go duration.
 func (d Duration) Parse() (time.Duration, error) {

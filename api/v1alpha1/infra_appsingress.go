@@ -15,7 +15,8 @@ func (a *AppsIngress) LacksClass(platform string) bool {
 	return hosted && platform == "KubeVirt" && (a.MetalLB == nil || a.MetalLB.LoadBalancerClass == "")
 }
 
-// ShouldInstall reports whether to install MetalLB: install if set, else its alias autoInstall, else false.
+// ShouldInstall reports whether to install MetalLB: the value of install or, if unset, of its alias
+// autoInstall. It is false if neither is set, or if m is nil.
 func (m *AppsIngressMetalLB) ShouldInstall() bool {
 	switch {
 	case m == nil:

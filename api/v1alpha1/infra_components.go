@@ -18,8 +18,8 @@ func (p *InfraProxy) IsEnabled() bool { return p != nil && trueOrUnset(p.Enabled
 // trueOrUnset reports whether b is nil or true.
 func trueOrUnset(b *bool) bool { return b == nil || *b }
 
-// EffectiveInstances returns the DHCP replicas with their addresses. Without instances, this is one replica
-// at serverIP without its prefix length; none if serverIP is empty.
+// EffectiveInstances returns the DHCP replicas with their addresses: instances or, if empty, one replica at
+// serverIP without its prefix length. It returns none if serverIP is empty too.
 func (d *InfraDHCP) EffectiveInstances() []Instance {
 	if d == nil {
 		return nil
@@ -27,8 +27,8 @@ func (d *InfraDHCP) EffectiveInstances() []Instance {
 	return effectiveInstances(d.Instances, d.ServerIP, nil)
 }
 
-// EffectiveInstances returns the DNS replicas with their addresses. Without instances, this is one replica at
-// serverIP without its prefix length; none if serverIP is empty.
+// EffectiveInstances returns the DNS replicas with their addresses: instances or, if empty, one replica at
+// serverIP without its prefix length. It returns none if serverIP is empty too.
 func (d *InfraDNS) EffectiveInstances() []Instance {
 	if d == nil {
 		return nil
@@ -36,8 +36,8 @@ func (d *InfraDNS) EffectiveInstances() []Instance {
 	return effectiveInstances(d.Instances, d.ServerIP, nil)
 }
 
-// EffectiveInstances returns the proxy replicas with the addresses that do not move between them. Without
-// instances, this is one replica with serverIP and additionalServerIPs; none if serverIP is empty.
+// EffectiveInstances returns the proxy replicas with their own addresses, without floating ones: instances
+// or, if empty, one replica at serverIP and additionalServerIPs. It returns none if serverIP is empty too.
 func (p *InfraProxy) EffectiveInstances() []Instance {
 	if p == nil {
 		return nil
@@ -90,8 +90,8 @@ func (d *InfraDHCP) LeaseDuration() (time.Duration, error) {
 	return lease, nil
 }
 
-// EffectiveRanges returns the ranges of the pool, of which rangeStart and rangeEnd are the first. If only one
-// of these is set, the other end of that range is empty.
+// EffectiveRanges returns the ranges of the pool: rangeStart to rangeEnd, without prefix lengths, then
+// ranges. If only one of rangeStart and rangeEnd is set, the other end of the first range is empty.
 func (d *InfraDHCP) EffectiveRanges() []DHCPRange {
 	if d == nil {
 		return nil

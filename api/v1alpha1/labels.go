@@ -16,7 +16,7 @@ const (
 // Label and annotation of objects that oooi creates in a hosted cluster, and of the Secrets with credentials
 // for it.
 const (
-	// LabelManagedBy has the value ManagedBy on objects of oooi.
+	// LabelManagedBy has the value ManagedBy on objects that oooi creates.
 	LabelManagedBy = "app.kubernetes.io/managed-by"
 	ManagedBy      = "oooi"
 

@@ -30,7 +30,7 @@ func networkAttachment(name, namespace, ownNamespace string) types.NamespacedNam
 }
 
 // NamedHostedCluster returns the Infra's reference to its hosted cluster: spec.hostedClusterRef, else
-// appsIngress.hostedClusterRef. IsSet of the result is false if neither is set.
+// appsIngress.hostedClusterRef. The result may be nil; its IsSet reports whether either is set.
 func (s *InfraSpec) NamedHostedCluster() *HostedClusterReference {
 	if !s.HostedClusterRef.IsSet() && s.AppsIngress != nil {
 		return s.AppsIngress.HostedClusterRef
@@ -38,8 +38,8 @@ func (s *InfraSpec) NamedHostedCluster() *HostedClusterReference {
 	return s.HostedClusterRef
 }
 
-// IsSet reports whether r refers to a HostedCluster. The earlier operator wrote references with an empty
-// name.
+// IsSet reports whether r refers to a HostedCluster. r may be nil. The earlier operator wrote references with
+// an empty name, which are not set.
 func (r *HostedClusterReference) IsSet() bool {
 	return r != nil && r.Name != ""
 }

@@ -9,9 +9,10 @@ import (
 // AnnotationDHCPAddresses is the annotation of a VirtualMachineInstance with its DHCP reservations.
 const AnnotationDHCPAddresses = GroupName + "/dhcp-addresses"
 
-// ReservedAddresses returns the addresses that AnnotationDHCPAddresses, "[INTERFACE=]ADDRESS,...", reserves
-// for the interface nic, at most one of each family. An address without an interface applies to all
-// interfaces of the VM that have none of their own. Errors name the annotation and the invalid part.
+// ReservedAddresses parses the value of AnnotationDHCPAddresses, "[INTERFACE=]ADDRESS,...", and returns the
+// addresses that it reserves for the interface nic, at most one of each family. An address without INTERFACE
+// applies to every interface of the VM without an address of the same family. Errors name the annotation and
+// the invalid part.
 func ReservedAddresses(annotation, nic string) ([]netip.Addr, error) {
 	var general, own []netip.Addr
 	for element := range strings.SplitSeq(annotation, ",") {

@@ -31,8 +31,8 @@ func Read(path string) ([]byte, error) {
 const unusableSuffix = ".unusable"
 
 // SetAside renames a file with unusable content to PATH.unusable, replacing an earlier one, so that it can be
-// examined. It logs both names and the reason. A file that could not be read (why is an fs.PathError) is not
-// renamed.
+// examined. It logs both names and the reason. If the file could not be read (why is an fs.PathError), or
+// cannot be renamed, it only logs the reason.
 func SetAside(log *slog.Logger, path string, why error) {
 	if _, unreadable := errors.AsType[*fs.PathError](why); unreadable {
 		log.Error("cannot read the file; continuing without it", "file", path, "err", why)

@@ -9,8 +9,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// FromEnvironment sets each flag that was not given on the command line from its environment variable:
-// --log-level from PREFIX_LOG_LEVEL. It returns the first error; it does not set help and version.
+// FromEnvironment sets each flag that was not given on the command line from its environment variable, if
+// that is set: --log-level from PREFIX_LOG_LEVEL. It ignores --help and --version. It stops at the first
+// invalid value and returns an error that names the variable.
 func FromEnvironment(flags *pflag.FlagSet, prefix string, lookup func(string) (string, bool)) error {
 	var firstErr error
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -27,7 +28,7 @@ func FromEnvironment(flags *pflag.FlagSet, prefix string, lookup func(string) (s
 }
 
 // NewLogger returns a logger for the values of --log-format (text or json) and --log-level (debug, info, warn
-// or error).
+// or error). Any other value is an error.
 func NewLogger(to io.Writer, format, level string) (*slog.Logger, error) {
 	var threshold slog.Level
 	if err := threshold.UnmarshalText([]byte(level)); err != nil {

@@ -14,8 +14,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Handler returns a handler for /healthz, /readyz, /metrics and /state. ready returns whether the daemon is
-// ready and the body of /readyz; state returns the body of /state. Both bodies are encoded as JSON.
+// Handler returns a handler for /healthz, /readyz, /metrics and /state. ready reports whether the daemon is
+// ready, and returns the body of /readyz; state returns the body of /state. Both bodies are encoded as JSON.
+// Requests call ready and state concurrently.
 func Handler(ready func() (bool, any), state func() any, gatherer prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
@@ -43,7 +44,8 @@ func writeJSON(w http.ResponseWriter, status int, value any) {
 // shutdownWait is how long ServeHTTP waits for pending requests on shutdown.
 const shutdownWait = 5 * time.Second
 
-// ServeHTTP serves a handler on l until the context ends, and then waits for pending requests.
+// ServeHTTP serves a handler on l until the context ends, waits at most 5 s for pending requests, and returns
+// nil. If serving fails before that, it returns an error.
 func ServeHTTP(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger) error {
 	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
 	log.Info("serving health, metrics and state", "address", l.Addr().String())

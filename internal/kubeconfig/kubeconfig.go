@@ -13,10 +13,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Restricted returns a client configuration for the current context of a kubeconfig. It only uses the server,
-// the CA data, and the client certificate or token data. Other settings that change the identity, the target
-// or the path of a request are errors, which name them; the rest (namespace, extensions, disable-compression)
-// is ignored. Errors never contain a password or a token.
+// Restricted returns a client configuration for the current context of a kubeconfig. It uses only the server,
+// the CA data, and the client certificate or token data. Any other setting that changes the identity, the
+// target or the path of a request is an error that names it; the rest (namespace, extensions,
+// disable-compression) is ignored. Errors never contain a password or a token.
 func Restricted(data []byte) (*rest.Config, error) {
 	file, err := clientcmd.Load(data)
 	if err != nil { // the error of a duplicate name quotes the whole user, with its key

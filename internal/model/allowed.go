@@ -13,8 +13,8 @@ import (
 // cluster could make names resolve to, and the proxy connect to, any address.
 type addressFilter struct {
 	ranges []v1alpha1.AddressRange
-	// assigned are the addresses of the gateway and of our components, of which the proxy would be its own
-	// upstream.
+	// assigned are the addresses of the gateway and of our components. The proxy would connect to itself if an
+	// apps address were one of them.
 	assigned map[netip.Addr]bool
 	// networks are the networks of the cluster's VLANs.
 	networks []netip.Prefix

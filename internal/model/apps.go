@@ -31,7 +31,7 @@ const (
 	AppsLastGood AppsSource = "last known good"
 )
 
-// AppsOptions configure where apps addresses are read. Unset options are taken from each Infra. Without
+// AppsOptions configure the sources of apps addresses. Unset options are taken from each Infra. Without
 // Sources, a hosted cluster whose Infras do not enable appsIngress has no apps addresses.
 type AppsOptions struct {
 	// Sources are tried in this order, for every hosted cluster in scope. The first one with an address is
@@ -80,9 +80,9 @@ type Apps struct {
 	Addresses []netip.Addr `json:"addresses"`
 	// Source is the source of the addresses.
 	Source AppsSource `json:"source,omitempty"`
-	// Withdrawn reports whether the source no longer has an address; Addresses are then the last ones.
+	// Withdrawn is set if the source no longer has an address. Addresses are then the last known ones.
 	Withdrawn bool `json:"withdrawn,omitempty"`
-	// Hosted is how the Service in the hosted cluster is watched; nil if it is not.
+	// Hosted has the parameters for watching the Service in the hosted cluster; nil if it is not watched.
 	Hosted *HostedAccess `json:"hosted,omitempty"`
 	// Followed reports whether the Service in the hosted cluster was read, or found to be missing, and is
 	// watched without a fault.
@@ -100,19 +100,19 @@ func (a *Apps) equal(o *Apps) bool {
 	return a.Source == o.Source && a.Withdrawn == o.Withdrawn && a.Followed == o.Followed && equalPointers(a.Infra, o.Infra) && a.Revision == o.Revision && slices.Equal(a.Addresses, o.Addresses) && a.Hosted.equal(o.Hosted)
 }
 
-// HostedAccess is how to watch the apps Service in a hosted cluster.
+// HostedAccess has the parameters for watching the apps Service in a hosted cluster.
 type HostedAccess struct {
 	// Secret is the Secret with the kubeconfig, "namespace/name".
 	Secret string `json:"secret"`
 	// Key is the key of the kubeconfig in the Secret.
 	Key string `json:"key"`
-	// Dial is the "host:port" to connect to instead of the kubeconfig's server; empty for the latter.
+	// Dial is the "host:port" to connect to; empty for the server in the kubeconfig.
 	Dial string `json:"dial,omitempty"`
 	// Service is the Service, "namespace/name"; empty with a Selector.
 	Service string `json:"service,omitempty"`
 	// Selector selects the Service by labels.
 	Selector map[string]string `json:"selector,omitempty"`
-	// Revisions makes every revision of the Service a change, even if no field that we read differs.
+	// Revisions is set if every revision of the Service counts as a change, even if no field in use differs.
 	Revisions bool `json:"revisions,omitempty"`
 }
 
@@ -124,6 +124,7 @@ func (a *HostedAccess) equal(o *HostedAccess) bool {
 }
 
 // AppsAnswer returns what the cluster's apps names resolve to for clients that can reach the apps addresses.
+// The answer is not served if apps are not enabled.
 func (c *Cluster) AppsAnswer() Answer {
 	if c.Apps == nil {
 		return Answer{}
@@ -131,8 +132,8 @@ func (c *Cluster) AppsAnswer() Answer {
 	return Answer{Served: true, Addresses: c.Apps.Addresses}
 }
 
-// identity returns the cluster's key and UID, so that a cluster does not inherit the addresses of a deleted
-// one with the same name.
+// identity returns the cluster's key and UID. With the UID, a cluster does not inherit the addresses of a
+// deleted one with the same name.
 func (c *Cluster) identity() string {
 	if c.UID == "" { // an object in a file may have no UID
 		return c.Key()
@@ -140,8 +141,9 @@ func (c *Cluster) identity() string {
 	return c.Key() + " " + c.UID
 }
 
-// LastGood returns the apps addresses of each hosted cluster, by identity, for the Objects of the next
-// snapshot. Addresses stay until they are replaced or until the cluster's apps are no longer served.
+// LastGood returns the apps addresses of each hosted cluster, keyed by the cluster's key and UID, for
+// Objects.LastGood of the next snapshot. The addresses of a cluster are kept until its apps are no longer
+// served.
 func (s *Snapshot) LastGood() map[string][]netip.Addr {
 	kept := map[string][]netip.Addr{}
 	for _, c := range s.Clusters {
@@ -234,8 +236,8 @@ type appsQuery struct {
 	lastGood   []netip.Addr   // accepted addresses of the previous snapshot
 }
 
-// isPlaceholder reports whether the cluster stands for a HostedCluster that does not exist yet. Nothing can
-// be watched in it, and its key, the Infra's, may be that of another HostedCluster.
+// isPlaceholder reports whether the cluster is derived from an Infra, because its HostedCluster does not
+// exist yet. Nothing can be watched in it, and its key, the Infra's, may be that of another HostedCluster.
 func (c *Cluster) isPlaceholder() bool { return c.Kind != "HostedCluster" }
 
 // appsInfra returns the Infra that configures a cluster's apps: the first that enables appsIngress, or nil.
@@ -284,8 +286,8 @@ func (f *appsFinder) lookUp(source AppsSource, a appsQuery) []netip.Addr {
 	return nil
 }
 
-// lookUpStatic returns the addresses in the Infra's spec, without those that no host can have. They are not
-// filtered otherwise.
+// lookUpStatic returns the addresses in the Infra's spec. It omits and reports addresses that no host can
+// have; all others are accepted, whatever their network.
 func (f *appsFinder) lookUpStatic(a appsQuery) []netip.Addr {
 	return slices.DeleteFunc(a.infra.addresses("appsIngress.addresses", a.infra.apps.Addresses, &f.found), func(address netip.Addr) bool {
 		what := reservedAddress(address, a.filter.networks)
@@ -328,7 +330,8 @@ func (f *appsFinder) lookUpMirrored(a appsQuery) []netip.Addr {
 	return nil
 }
 
-// lookUpService returns the accepted addresses of a Service. relation is the Service's relation to the cluster, for messages.
+// lookUpService returns the accepted addresses of a Service. relation describes the Service's relation to the
+// cluster, for messages.
 func (f *appsFinder) lookUpService(a appsQuery, s *objects.Service, relation string) []netip.Addr {
 	what := "Service " + s.Namespace + "/" + s.Name + " " + relation
 	texts := s.LoadBalancerIPs()
@@ -390,7 +393,7 @@ func (f *appsFinder) serviceName(c *Cluster, infra *Infra) string {
 	return apps.ServiceKey(c.Name).String()
 }
 
-// access returns how to watch the apps Service in the hosted cluster.
+// access returns the parameters for watching the apps Service in the hosted cluster.
 func (f *appsFinder) access(c *draft, infra *Infra) *HostedAccess {
 	a := &HostedAccess{Secret: f.options.Credentials, Key: v1alpha1.DefaultKubeconfigKey, Selector: f.options.Selector}
 	if len(a.Selector) == 0 {
@@ -448,7 +451,7 @@ const (
 	labelTenantNamespace = "cluster.x-k8s.io/tenant-service-namespace"
 )
 
-// MirroredLabels returns the keys of the labels by which a mirrored Service is found, whatever its name.
+// MirroredLabels returns the keys of the labels that identify a mirrored Service.
 func MirroredLabels() []string { return []string{labelCluster, labelTenantName, labelTenantNamespace} }
 
 // findMirrored returns the Service in the management cluster that mirrors the apps Service, or nil. If there

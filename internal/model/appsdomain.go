@@ -12,16 +12,16 @@ type appsDomain struct {
 	name    string
 }
 
-// refuseAppsDomains decides which apps domains are not served in the view. A HostedCluster can set any domain as its apps
-// domain, and the wildcard in it answers for every name below it that has no owner in the view. An apps domain outside of
+// refuseAppsDomains decides which apps domains are not served in the view. A HostedCluster can set any domain as its
+// apps domain, whose wildcard answers for every name below it that has no owner in the view. An apps domain outside of
 // its cluster's own domains is therefore refused if it
 //
 //   - is in another cluster's domain, or contains one;
 //   - contains its own cluster's domain, because other clusters' domains are likely to be siblings of that;
 //   - contains a hostname or an apps domain of an older cluster, or is in an apps domain of an older cluster.
 //
-// Age decides where the other name can be chosen as freely as the apps domain. Otherwise the owner of a cluster could
-// disable another cluster's apps by adding a hostname.
+// The last rule compares ages, because hostnames and apps domains can be set freely: without it, the owner of a cluster
+// could disable another cluster's apps by adding a hostname.
 func (b *viewBuilder) refuseAppsDomains(ordered []Publication) {
 	domains := map[string]*Cluster{}
 	for _, p := range ordered {
@@ -51,9 +51,9 @@ func (b *viewBuilder) refuseAppsDomains(ordered []Publication) {
 	b.refuseNested(ordered, outside)
 }
 
-// isOutside reports whether an apps domain is outside of all cluster domains and contains none of its own
-// cluster's. It refuses an apps domain in another cluster's domain, and one that contains its own cluster's
-// domain.
+// isOutside reports whether the rules for apps domains outside of their cluster's own domains apply further to d. As a
+// side effect, it refuses d if d is in another cluster's domain, or contains its own cluster's domain; the result is
+// then false.
 func (b *viewBuilder) isOutside(d appsDomain, domains map[string]*Cluster) bool {
 	c := d.cluster
 	for at := range nameAndParents(d.name) {

@@ -137,8 +137,8 @@ func (p *proxyBuilder) selectService(upstream string, in *v1alpha1.ProxyBackend)
 	return name, reason, choice.Message
 }
 
-// LastServices returns the Services that backends selected by labels, by upstream, for the Objects of the
-// next snapshot.
+// LastServices returns the Services, "namespace/name", that backends selected by labels, keyed by upstream
+// name, for Objects.LastServices of the next snapshot.
 func (s *Snapshot) LastServices() map[string]string {
 	found := map[string]string{}
 	for _, p := range s.ProxyServers {

@@ -10,8 +10,8 @@ import (
 )
 
 // Builder builds a sequence of snapshots. Objects do not change once they are in a snapshot, so the Builder
-// parses each only once. Successive snapshots share Clusters and Views that are equal: a reader can compare
-// their pointers to find out whether they changed. A Builder is not safe for concurrent use.
+// parses each only once. Equal Clusters and Views are shared between successive snapshots, so that a reader
+// can detect changes by comparing pointers. A Builder is not safe for concurrent use.
 type Builder struct {
 	options      Options
 	parsed       map[*objects.HostedCluster]*parsedCluster
@@ -64,7 +64,7 @@ type builder struct {
 	byKey                 map[string]*draft
 	byNamespace, byDomain map[string][]*draft
 	infras                []*Infra
-	lastServices          map[string]string  // that backends selected by labels
+	lastServices          map[string]string  // Services that backends selected by labels in the previous snapshot, by upstream
 	claims                map[string][]claim // by VLAN, "namespace/name"
 	found                 problems
 }

@@ -48,8 +48,8 @@ func TestProxiesThatDifferAreNotEqual(t *testing.T) {
 	checkEqual(t, newValue, func(a, b *ProxyServer) bool { return a.equal(b) }, 37)
 }
 
-// TestRecreatedClusterInheritsNoAppsAddress recreates a hosted cluster whose apps had an address, under the
-// same name: another host may have that address now.
+// TestRecreatedClusterInheritsNoAppsAddress recreates a hosted cluster, whose apps had an address, under the
+// same name. The new cluster must not get that address, which another host may have now.
 func TestRecreatedClusterInheritsNoAppsAddress(t *testing.T) {
 	infra := &v1alpha1.Infra{ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: "demo"}}
 	infra.Spec.HostedClusterRef = &v1alpha1.HostedClusterReference{Namespace: "clusters", Name: "demo"}

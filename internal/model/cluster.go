@@ -9,8 +9,8 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// Cluster is a hosted cluster: a HostedCluster, or an Infra whose HostedCluster does not exist yet, as a
-// placeholder for it.
+// Cluster is a hosted cluster. It is derived from a HostedCluster or, as a placeholder until that exists,
+// from an Infra.
 type Cluster struct {
 	Ref
 	// UID distinguishes the cluster from earlier ones of the same name.
@@ -89,8 +89,8 @@ func ControlPlaneNamespace(namespace, name string) string {
 	return namespace + "-" + strings.ReplaceAll(name, ".", "-")
 }
 
-// clusterOf parses a HostedCluster. Without a valid base domain, the cluster has no domains, and only the
-// names in the object: until HyperShift has set one, the cluster domain would be "<name>.".
+// clusterOf parses a HostedCluster. Until HyperShift has set a valid base domain, the cluster has no domains,
+// and only the names in the object: its cluster domain would be "<name>.".
 func clusterOf(hc *objects.HostedCluster, routes []*objects.Route, allocated nodePorts, found *problems) *draft {
 	c := &draft{Cluster: &Cluster{
 		Ref:                   Ref{Kind: "HostedCluster", Namespace: hc.Namespace, Name: hc.Name},
@@ -172,9 +172,9 @@ const consoleHost = "console-openshift-console"
 // oauthHost is the first label of the OAuth server's name under an apps domain.
 const oauthHost = "oauth-openshift"
 
-// appsDomains returns the apps domains like HyperShift's support/globalconfig.IngressDomain, but both of them
-// if both are configured: the hosted cluster's default Routes use one, and its ingress configuration has the
-// other. Without a cluster domain, only configured ones are returned.
+// appsDomains returns the apps domains as HyperShift's support/globalconfig.IngressDomain does, except that
+// it returns both domains if both are configured: the hosted cluster's default Routes use one, and its
+// ingress configuration has the other. Without a cluster domain, only configured ones are returned.
 func appsDomains(hc *objects.HostedCluster, ref Ref, domain string, found *problems) []string {
 	var domains []string
 	if cfg := hc.Spec.Configuration; cfg != nil && cfg.Ingress != nil {

@@ -104,8 +104,8 @@ func apiPort(hc *objects.HostedCluster, allocated nodePorts) int32 {
 }
 
 // strategyEndpoint returns the hostname of a publishing strategy, "" if it has none, and the port that
-// clients connect to. For a NodePort that is the allocated port, else the configured one, 0 if there is
-// neither.
+// clients connect to. For a NodePort this is the allocated port, else the configured one; 0 if neither is
+// known.
 func strategyEndpoint(s objects.PublishingStrategy, loadBalancerPort, allocated int32) (host string, port int32) {
 	switch {
 	case s.Type == "LoadBalancer":

@@ -46,8 +46,8 @@ func (i *Infra) Gateway() netip.Addr { return i.gateway }
 // WantsApps reports whether appsIngress is enabled.
 func (i *Infra) WantsApps() bool { return i.apps.IsEnabled() }
 
-// Taken returns the ranges of the VLAN's addresses that are in use: the gateway, our components, upstream
-// resolvers, apps, and the DHCP pool.
+// Taken returns the ranges of VLAN addresses that the Infra uses or reserves: the gateway, our components,
+// upstream resolvers, apps, and the DHCP pool. They are unsorted and may overlap.
 func (i *Infra) Taken() []v1alpha1.AddressRange {
 	taken := slices.Clone(i.ranges)
 	for _, r := range i.appsRanges {
@@ -67,7 +67,8 @@ type Proxy struct {
 	VLAN []netip.Addr `json:"vlan"`
 	// Service is the proxy's Service, "namespace/name"; empty if the Infra has an address instead.
 	Service string `json:"service,omitempty"`
-	// ClusterIPs are the Service's cluster IPs, empty until it exists; or the address in the Infra.
+	// ClusterIPs are the Service's cluster IPs, empty until it exists. If the Infra has an address instead of
+	// a Service, they are that address.
 	ClusterIPs []netip.Addr `json:"clusterIPs"`
 }
 

@@ -14,9 +14,9 @@ const (
 	maxLabel = 63
 )
 
-// cleanName returns a domain name in lower case and without a trailing dot. It returns an error if a label is
-// not as in RFC 1123, apart from underscores, or the name is a wildcard. It rejects names under "invalid"
-// (RFC 6761 section 6.4), because the proxy uses one of them itself.
+// cleanName returns a domain name in lower case and without a trailing dot. It returns an error if a label
+// does not conform to RFC 1123 (underscores are allowed), or if the name is a wildcard. It rejects names
+// under "invalid" (RFC 6761 section 6.4), because the proxy uses such a name internally.
 func cleanName(s string) (string, error) {
 	name := strings.TrimSuffix(s, ".")
 	if name == "" || len(name) > maxName {

@@ -48,8 +48,8 @@ func (i *Infra) checkNetwork(spec *v1alpha1.InfraSpec, found *problems) {
 	}
 }
 
-// reservedAddress describes an address that no host in the subnets can have, such as "network address of
-// 192.0.2.0/24". It returns "" for other addresses.
+// reservedAddress describes an address that cannot be assigned to a host in the subnets, such as "network
+// address of 192.0.2.0/24". It returns "" for other addresses.
 func reservedAddress(address netip.Addr, subnets []netip.Prefix) string {
 	for _, subnet := range subnets {
 		if !subnet.Contains(address) || subnet.Bits() >= address.BitLen()-1 {
@@ -145,8 +145,8 @@ func (i *Infra) inNetwork(address netip.Addr) bool {
 	return slices.ContainsFunc(i.CIDRs, func(p netip.Prefix) bool { return p.Contains(address.Unmap()) })
 }
 
-// assignedAddresses returns the addresses of the gateway and of the components, in the order of the spec. The
-// floating address of the proxy is one of them.
+// assignedAddresses returns the addresses of the gateway and of the components, including the proxy's
+// floating address, in the order of the spec.
 func assignedAddresses(spec *v1alpha1.InfraSpec) []assignedAddress {
 	var uses []assignedAddress
 	add := func(field string, text v1alpha1.IP) {
@@ -305,8 +305,8 @@ func (c claim) conflicts(o claim) bool {
 	}
 }
 
-// checkSubnets reports Infras of a VLAN that have no subnet in common. One of them is probably on another
-// VLAN than its spec says, and its clients see the names of the other's cluster.
+// checkSubnets reports Infras of a VLAN that have no subnet in common. Probably one of them is on another
+// VLAN than its spec says; its clients would see the names of the other Infra's cluster.
 func (v *VLAN) checkSubnets(found *problems) {
 	report := func(a, b *Infra, family string) {
 		found.add(a.Ref, ReasonVLANMismatch, "%s names the same network %s with other %s subnets, so both count as one VLAN and share its names: correct networkAttachmentDefinition, or list the subnets of both in additionalCIDRs",

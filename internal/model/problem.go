@@ -12,7 +12,7 @@ import (
 // findings are keyed by it.
 type Reason string
 
-// All reasons. No problem is fatal: it only affects the part of the object that it is about.
+// All reasons. A problem is never fatal: it affects only the part of the object that it describes.
 const (
 	// ReasonUndecodable: the object cannot be decoded.
 	ReasonUndecodable Reason = "Undecodable"

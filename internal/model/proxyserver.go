@@ -16,11 +16,11 @@ type ProxyServer struct {
 	Ref
 	// Generation is the metadata.generation of the ProxyServer.
 	Generation int64 `json:"generation,omitempty"`
-	// Infra is the Infra whose routes it has; nil for none.
+	// Infra is the Infra that routes are derived from; nil for none.
 	Infra *Ref `json:"infra,omitempty"`
 	// Cluster is the hosted cluster that the Infra serves; nil for none.
 	Cluster *Ref `json:"cluster,omitempty"`
-	// VLAN are its addresses on the VLAN, the source addresses of connections to apps.
+	// VLAN are the proxy's addresses on the VLAN: the source addresses of connections to apps.
 	VLAN []netip.Addr `json:"vlan"`
 	// Listeners are sorted by port.
 	Listeners []*Listener `json:"listeners"`
@@ -168,11 +168,11 @@ type listenerBuilder struct {
 	routes map[string]Route
 	// api is the upstream of the port's API server; "" if it has none.
 	api string
-	// defaults are candidates for the default upstream. They become it if there is no API server and all are
-	// the same.
+	// defaults are candidates for the default upstream, which is used if the port has no API server and all
+	// candidates are the same.
 	defaults []string
-	// plaintext are candidates for the upstream of connections without TLS. They become it if there is no
-	// default and all are the same.
+	// plaintext are candidates for the upstream of connections without TLS, which is used if the port has no
+	// default and all candidates are the same.
 	plaintext []string
 }
 

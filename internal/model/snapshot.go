@@ -9,8 +9,8 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// Objects is the input of a Snapshot. It can be encoded as JSON and decoded without a loss, because the
-// snapshot file contains it.
+// Objects is the input of a Snapshot. Encoding it as JSON and decoding it loses nothing, because the snapshot
+// file contains it.
 type Objects struct {
 	HostedClusters []*objects.HostedCluster `json:"hostedClusters,omitempty"`
 	Infras         []*v1alpha1.Infra        `json:"infras,omitempty"`
@@ -23,13 +23,14 @@ type Objects struct {
 	Broken         []*objects.Broken        `json:"broken,omitempty"`
 	// AppsServices are the apps Services in hosted clusters.
 	AppsServices []*objects.AppsService `json:"appsServices,omitempty"`
-	// LastGood is the result of LastGood of the previous Snapshot.
+	// LastGood is the result of Snapshot.LastGood of the previous snapshot; nil for none.
 	LastGood map[string][]netip.Addr `json:"lastGood,omitempty"`
-	// LastServices is the result of LastServices of the previous Snapshot.
+	// LastServices is the result of Snapshot.LastServices of the previous snapshot; nil for none.
 	LastServices map[string]string `json:"lastServices,omitempty"`
 }
 
-// Add appends objects to the fields of their types. It ignores other types.
+// Add appends each object to the list of its type; a LabelledService is added as a Service. It ignores other
+// types.
 func (o *Objects) Add(list ...objects.Object) {
 	for _, one := range list {
 		switch one := one.(type) {
@@ -68,7 +69,7 @@ type Options struct {
 
 // Scope limits a Snapshot to the listed objects, each "namespace/name". If both Infras and HostedClusters are
 // empty, all objects are in scope. With Infras only, the hosted clusters are those that these Infras serve;
-// with HostedClusters only, there are no Infras.
+// with HostedClusters only, no Infra is in scope.
 type Scope struct {
 	Infras         []string
 	HostedClusters []string

@@ -10,8 +10,8 @@ import (
 type View struct {
 	Zones []Zone `json:"zones"`
 	Names []Name `json:"names"`
-	// Apps are the apps names. Those in a zone of the view exist even if they are not served, because names
-	// below them do not belong to the control plane.
+	// Apps are the apps names, including those that are not served: in a zone of the view, these and the names
+	// below them are forwarded, because they do not belong to the control plane.
 	Apps []App `json:"apps,omitempty"`
 
 	from      []Publication // the input, oldest cluster first
@@ -23,8 +23,8 @@ type View struct {
 type Zone struct {
 	Origin  string `json:"origin"`
 	Cluster *Ref   `json:"cluster"`
-	// Domain is the cluster domain that the name of the zone's name server is in; the zone itself, if its
-	// cluster has no domain.
+	// Domain is the domain of the zone's name server: the cluster domain, or the zone itself if its cluster
+	// has none.
 	Domain string `json:"domain"`
 }
 
@@ -48,7 +48,7 @@ type Target struct {
 type App struct {
 	Name    string `json:"name"`
 	Cluster *Ref   `json:"cluster"`
-	// Domain is the cluster domain; the name itself, if the cluster has none.
+	// Domain is the cluster domain, or the name itself if the cluster has none.
 	Domain string `json:"domain"`
 	// Subtree reports whether the name is an apps domain, so that all names below it are apps names.
 	Subtree bool `json:"subtree"`
@@ -90,8 +90,8 @@ func (a Answer) equal(o Answer) bool {
 	return a.Served == o.Served && slices.Equal(a.Addresses, o.Addresses)
 }
 
-// NewView returns the view with the publications. A name that several clusters claim belongs to the oldest.
-// If previous, which may be nil, has the same publications, it is returned.
+// NewView returns the view of the publications. A name that several clusters claim belongs to the oldest. If
+// previous, which may be nil, has the same publications, NewView returns previous.
 func NewView(publications []Publication, previous *View) *View {
 	ordered := slices.Clone(publications)
 	slices.SortStableFunc(ordered, func(a, c Publication) int { return compareAge(a.Cluster, c.Cluster) })

@@ -11,8 +11,9 @@ import (
 
 // Announce makes the hosts on each network update their ARP caches with the MAC address that our IPv4
 // addresses now have. Otherwise hosts that cached a previous pod's MAC address would use it for half a minute
-// or longer. It needs no capability: it sends a packet to another address of the network, so that the kernel
-// broadcasts an ARP request, with which hosts update their entry of the sender (RFC 826).
+// or longer. Announce needs no capability: it sends a packet to another address of the network, so that the
+// kernel broadcasts an ARP request, from which hosts update their entry of the sender (RFC 826). After an
+// error it continues with the other addresses, and returns all errors.
 func Announce(ctx context.Context) error {
 	interfaces, err := net.Interfaces()
 	if err != nil {

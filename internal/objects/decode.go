@@ -55,7 +55,7 @@ func Decode[T any, P pointerTo[T]](u *unstructured.Unstructured) Object {
 	}
 }
 
-// trim removes metadata that the model does not read, so that changes of it do not make the object differ.
+// trim removes metadata that the model does not read, so that a change of it is not a change of the object.
 func trim(o metav1.Object) {
 	o.SetGenerateName("")
 	o.SetSelfLink("")

@@ -50,8 +50,8 @@ type EndpointConditions struct {
 // (discovery/v1, EndpointConditions.Ready).
 func (c EndpointConditions) IsReady() bool { return c.Ready == nil || *c.Ready }
 
-// IsServing reports whether the endpoint accepts connections, even if it is terminating. A nil condition is
-// that of IsReady (discovery/v1, EndpointConditions.Serving).
+// IsServing reports whether the endpoint accepts connections, even if it is terminating. If the condition is
+// nil, IsReady decides (discovery/v1, EndpointConditions.Serving).
 func (c EndpointConditions) IsServing() bool {
 	if c.Serving == nil {
 		return c.IsReady()

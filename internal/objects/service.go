@@ -21,7 +21,7 @@ type Service struct {
 // keepsLabels returns true for load balancers, the only Services that are selected by labels.
 func (s *Service) keepsLabels() bool { return s.Spec.Type == corev1.ServiceTypeLoadBalancer }
 
-// LabelledService is a Service that keeps its labels whatever its type, for selection by labels.
+// LabelledService is a Service of any type that keeps its labels, for selection by labels.
 type LabelledService struct{ Service }
 
 func (s *LabelledService) keepsLabels() bool { return true }

@@ -8,7 +8,8 @@ import (
 
 // Report is the result of probing a VLAN from one pod.
 type Report struct {
-	// DNS has one answer for each server, name and transport.
+	// DNS has one answer for each server and name over UDP, and one for each server and the first name over
+	// TCP.
 	DNS []Answer `json:"dns,omitempty"`
 	// DHCP has the offers for each client MAC address.
 	DHCP []Discovery `json:"dhcp,omitempty"`

@@ -12,8 +12,8 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// Matches reports whether has contains all labels of want. It is false for an empty want, which would match
-// every Service of a namespace.
+// Matches reports whether the labels in has include all labels of want. It is false for an empty want, which
+// would match every Service of a namespace.
 func Matches(has, want map[string]string) bool {
 	for key, value := range want {
 		if got, ok := has[key]; !ok || got != value {
@@ -52,8 +52,9 @@ type Choice[S metav1.Object] struct {
 	Message string
 }
 
-// Choose selects one of the Services of a namespace that have the labels. If there are several and the policy
-// is OnMultipleFail, it selects the one with the name last.
+// Choose selects one of the Services in found, which must be all Services of the namespace with the labels.
+// If there are several and the policy is OnMultipleFail, it returns the fault Several, with the Service named
+// last if that is one of them.
 func Choose[S metav1.Object](found []S, namespace string, labels map[string]string, policy v1alpha1.OnMultiple, last string) Choice[S] {
 	if len(found) == 0 {
 		return Choice[S]{Fault: NoMatch, Message: fmt.Sprintf("no Service in %s has the labels %s", namespace, Text(labels))}

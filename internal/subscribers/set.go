@@ -7,14 +7,14 @@ import (
 	"sync"
 )
 
-// Set is a set of callbacks. The zero value is empty. It is safe for concurrent use.
+// Set is a set of callbacks. The zero value is an empty set. It is safe for concurrent use.
 type Set[F any] struct {
 	mu     sync.Mutex
 	byID   map[int]F
 	nextID int
 }
 
-// Add adds a callback. cancel removes it.
+// Add adds a callback. cancel removes it; further calls of cancel have no effect.
 func (s *Set[F]) Add(f F) (cancel func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -31,7 +31,7 @@ func (s *Set[F]) Add(f F) (cancel func()) {
 	}
 }
 
-// List returns the callbacks, in no order. They must be called without a lock.
+// List returns a copy of the set, in no order. The caller must hold no lock that a callback acquires.
 func (s *Set[F]) List() []F {
 	s.mu.Lock()
 	defer s.mu.Unlock()

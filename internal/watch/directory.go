@@ -77,8 +77,8 @@ func newDirectorySource(dir string, options model.Options, log *slog.Logger) *di
 	return &directorySource{dir: dir, log: log.With("directory", dir), resources: resources, files: map[string]*manifest{}}
 }
 
-// ReadManifests reads the objects for a snapshot with the options from a folder, once. Files that cannot be
-// read are among the broken objects; an error means that the folder itself cannot be read.
+// ReadManifests reads a folder once, and returns the objects that a snapshot with the options needs. Files
+// that cannot be read are among the broken objects; an error means that the folder itself cannot be read.
 func ReadManifests(dir string, options model.Options) (*model.Objects, error) {
 	s := newDirectorySource(dir, options, slog.New(slog.DiscardHandler))
 	s.refresh()
@@ -254,8 +254,8 @@ func (s *directorySource) objects() (*model.Objects, bool) {
 	return collect(all), s.read
 }
 
-// merge returns the objects of all files, and the duplicates that are ignored. The first file by path takes
-// precedence.
+// merge returns the objects of all files, and the duplicates that are ignored: the first file, ordered by
+// path, takes precedence.
 func (s *directorySource) merge() (all []objects.Object, differing map[duplicate]bool) {
 	type location struct {
 		path   string
@@ -300,8 +300,8 @@ func (s *directorySource) logDuplicates() {
 	s.duplicates = differing
 }
 
-// kindOf returns the kind of an object. That of a broken object differs from its own kind, so that it is
-// never a duplicate of a decoded one.
+// kindOf returns the kind of an object. All broken objects have a kind of their own, so that they are never
+// duplicates of decoded ones.
 func kindOf(o objects.Object) string {
 	if broken, ok := o.(*objects.Broken); ok {
 		return "broken " + broken.Kind

@@ -25,8 +25,8 @@ type Following struct {
 	// Changed is called after every change, one call at a time: with the object that was added, changed or
 	// deleted, or with nil after a list. Get reports whether the object exists.
 	Changed func(objects.Object)
-	// Failed, if set, is called after every list and watch request, with nil if it succeeded, and errors are
-	// not logged. With Failed, objects are kept if the API server does not serve the resource.
+	// Failed, if set, is called with the result of every list and watch request, nil for success. Errors are
+	// then not logged, and objects are kept if the API server does not serve the resource.
 	Failed func(error)
 }
 
@@ -44,7 +44,7 @@ func NewFollower(client dynamic.Interface, f Following, log *slog.Logger) *Follo
 // Run watches the resource until the context ends.
 func (f *Follower) Run(ctx context.Context) { f.watcher.run(ctx) }
 
-// Get returns an object as last seen, and whether it exists.
+// Get returns the last known state of an object, and whether the object exists.
 func (f *Follower) Get(namespace, name string) (objects.Object, bool) {
 	f.watcher.table.mu.Lock()
 	defer f.watcher.table.mu.Unlock()
@@ -55,8 +55,8 @@ func (f *Follower) Get(namespace, name string) (objects.Object, bool) {
 // List returns all objects, in no order, and whether the first list was completed.
 func (f *Follower) List() ([]objects.Object, bool) { return f.watcher.table.list() }
 
-// Current reports whether the objects are up to date: the watch is connected, or was less than gap ago, which
-// allows for the time between two watches.
+// Current reports whether the objects are up to date: all were listed, and the watch is connected or was
+// connected less than gap ago. gap allows for the time between two watch requests.
 func (f *Follower) Current(gap time.Duration) bool {
 	f.watcher.table.mu.Lock()
 	synced := f.watcher.table.synced

@@ -298,7 +298,7 @@ func decodeService(u *unstructured.Unstructured) objects.Object {
 	return objects.Decode[objects.Service](u)
 }
 
-// decodeRevision decodes a Service with its resourceVersion, which makes every revision a change.
+// decodeRevision decodes a Service with its resourceVersion, so that every revision counts as a change.
 func decodeRevision(u *unstructured.Unstructured) objects.Object {
 	o := decodeService(u)
 	if s, ok := o.(*objects.Service); ok {

@@ -17,8 +17,9 @@ import (
 
 // source is a source of objects.
 type source interface {
-	// run follows the source until the context ends. It calls changed after every change, and endpoints after
-	// a change of an EndpointSlice, with nil after changes of any number of them.
+	// run watches the source until the context ends. It calls changed when the snapshot may change, and
+	// endpoints after a change of an EndpointSlice: with that slice, or with nil if any number of them may
+	// have changed.
 	run(ctx context.Context, changed func(), endpoints func(*objects.EndpointSlice))
 	// objects returns the objects, and whether every resource was listed.
 	objects() (*model.Objects, bool)
@@ -26,7 +27,8 @@ type source interface {
 	endpointSlices(service string) []*objects.EndpointSlice
 	// status returns the state of each watch.
 	status() []ResourceStatus
-	// follow watches what a snapshot requires in addition, while run is running.
+	// follow starts and stops the additional watches that a snapshot requires. run must have been called; it
+	// ends them.
 	follow(*model.Snapshot)
 	// wait returns when everything that follow started has ended. follow must not be called after it.
 	wait()

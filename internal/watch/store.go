@@ -24,11 +24,11 @@ import (
 	"github.com/densityops/oooi/internal/subscribers"
 )
 
-// rebuildInterval is the minimum time between two snapshots, in which changes are gathered. The first change
-// after a longer time is served immediately.
+// rebuildInterval is the minimum time between two snapshots. Changes within this time are combined; the first
+// change after a longer pause builds a snapshot immediately.
 const rebuildInterval = 20 * time.Millisecond
 
-// Config configures a Store. Stores with equal Configs can be shared.
+// Config configures a Store. Users with equal Configs can share one Store.
 type Config struct {
 	// Kubeconfig is a kubeconfig file; empty for the pod's own service account.
 	Kubeconfig string
@@ -52,7 +52,8 @@ func (c Config) options() model.Options {
 	return model.Options{Scope: c.Scope, Apps: c.Apps, Proxies: c.Proxies, Names: c.Names}
 }
 
-// String returns the source, "in-cluster", a kubeconfig file or a folder, and the scope, in one line.
+// String describes the Config in one line: the source ("in-cluster", a kubeconfig file or a folder), the
+// scope of hosted clusters and Infras, and the options that are set.
 func (c Config) String() string {
 	words := []string{cmp.Or(c.Manifests, c.Kubeconfig, "in-cluster")}
 	if c.Context != "" {
@@ -79,7 +80,7 @@ func (c Config) String() string {
 	return strings.Join(words, " ")
 }
 
-// Store follows the objects of a Config and keeps the snapshot of them. It is safe for concurrent use.
+// Store watches the objects of a Config and keeps their snapshot up to date. It is safe for concurrent use.
 type Store struct {
 	config Config
 	log    *slog.Logger
@@ -103,7 +104,7 @@ type Store struct {
 }
 
 // Open returns a Store. It reads the snapshot file, if it exists, and does not connect to the API server
-// until Run.
+// until Run. An unusable snapshot file is not an error; an unusable kubeconfig is.
 func Open(config Config, log *slog.Logger) (*Store, error) {
 	s := &Store{
 		config: config, log: log, dirty: make(chan struct{}, 1),
@@ -124,7 +125,8 @@ func Open(config Config, log *slog.Logger) (*Store, error) {
 	return s, nil
 }
 
-// RESTConfig returns the client configuration of a Config's kubeconfig, or of the pod's service account.
+// RESTConfig returns the client configuration of a Config's kubeconfig and context or, without a kubeconfig,
+// of the pod's service account. It has a connect timeout.
 func RESTConfig(config Config) (*rest.Config, error) {
 	if config.Kubeconfig == "" {
 		client, err := rest.InClusterConfig()
@@ -168,7 +170,8 @@ func (s *Store) load() {
 	s.log.Info("answering from the snapshot file until synced", "file", s.config.File, "written", saved.Written.Format(time.RFC3339))
 }
 
-// Run follows the objects until the context ends.
+// Run watches the objects until the context ends. When it returns, all watches have ended and the snapshot
+// file is written. It must be called only once.
 func (s *Store) Run(ctx context.Context) {
 	var group sync.WaitGroup
 	group.Go(func() { s.source.run(ctx, s.markDirty, s.notifyEndpoints) })
@@ -199,7 +202,7 @@ func (s *Store) markDirty() {
 }
 
 // notifyEndpoints calls the subscribers with the Service of a changed EndpointSlice, or with "" if slice is
-// nil, which means any number of changes.
+// nil, so that those of any Service may have changed.
 func (s *Store) notifyEndpoints(slice *objects.EndpointSlice) {
 	s.mu.Lock()
 	fromSource := s.fromSource
@@ -236,7 +239,8 @@ func (s *Store) objectsForFile() *model.Objects {
 	return &all
 }
 
-// EndpointSlices returns the EndpointSlices of a Service, "namespace/name", in no order.
+// EndpointSlices returns the EndpointSlices of a Service, "namespace/name", in no order. Until all resources
+// have been listed, they are those of the snapshot file.
 func (s *Store) EndpointSlices(service string) []*objects.EndpointSlice {
 	s.mu.Lock()
 	fromSource, kept := s.fromSource, s.objects
@@ -250,9 +254,9 @@ func (s *Store) EndpointSlices(service string) []*objects.EndpointSlice {
 	return slices.DeleteFunc(slices.Clone(kept.EndpointSlices), func(o *objects.EndpointSlice) bool { return o.Service() != service })
 }
 
-// SubscribeEndpoints calls f with each Service whose EndpointSlices changed, or with "" if any may have
-// changed. Calls are made by the goroutine that read the change, so f must be fast. cancel ends the
-// subscription; a call may still be running when it returns.
+// SubscribeEndpoints calls f with each Service, "namespace/name", whose EndpointSlices changed, or with "" if
+// those of any Service may have changed. The goroutine that read the change calls f, so f must be fast.
+// cancel ends the subscription; a call may still be running when it returns.
 func (s *Store) SubscribeEndpoints(f func(service string)) (cancel func()) {
 	return s.endpoints.Add(f)
 }
@@ -306,8 +310,8 @@ func (s *Store) logProblems(now *model.Snapshot) {
 // Snapshot returns the current snapshot, or nil if there is none yet.
 func (s *Store) Snapshot() *model.Snapshot { return s.snapshot.Load() }
 
-// Subscribe calls f after every new snapshot, one call at a time. Calls are made by the goroutine that builds
-// snapshots, so f must be fast. cancel ends the subscription; a call may still be running when it returns.
+// Subscribe calls f after every new snapshot, one call at a time. The goroutine that builds snapshots calls
+// f, so f must be fast. cancel ends the subscription; a call may still be running when it returns.
 func (s *Store) Subscribe(f func()) (cancel func()) {
 	return s.subscribers.Add(f)
 }
@@ -318,8 +322,8 @@ type Status struct {
 	At time.Time `json:"at"`
 	// Synced reports whether the snapshot was built from the source itself.
 	Synced bool `json:"synced"`
-	// Since is the time for which the snapshot is known to be current: At if all watches are connected, zero
-	// if there is no snapshot.
+	// Since is the last time at which the snapshot was known to be current: At while all watches are
+	// connected, zero if there is no snapshot.
 	Since time.Time `json:"since,omitzero"`
 	// Builds is the number of snapshots built from the source.
 	Builds int `json:"builds"`
@@ -327,7 +331,7 @@ type Status struct {
 	Resources []ResourceStatus `json:"resources"`
 }
 
-// Age returns the age of the data in use: 0 while every watch is connected.
+// Age returns the age of the data in use. It is 0 while every watch is connected, or if there is no snapshot.
 func (s Status) Age() time.Duration {
 	if s.Since.IsZero() {
 		return 0

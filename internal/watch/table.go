@@ -34,7 +34,7 @@ func newTable(decode func(*unstructured.Unstructured) objects.Object, changed fu
 	return &table{decode: decode, changed: changed, items: map[string]objects.Object{}, groups: map[string]map[string]objects.Object{}}
 }
 
-// Transformer makes the reflector reduce objects while it streams the first list.
+// Transformer returns the transform with which the reflector reduces objects while it streams the first list.
 func (t *table) Transformer() cache.TransformFunc {
 	return func(obj any) (any, error) { return t.object(obj) }
 }

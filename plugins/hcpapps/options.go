@@ -12,10 +12,10 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// options are the properties that hcpviews does not have.
+// options are the properties of the Corefile block that only hcpapps has.
 type options struct{ model.AppsOptions }
 
-// parse parses the current property of c if it is one of these, and reports whether it is.
+// parse parses the current property of c, and reports whether it is one of the options.
 func (o *options) parse(c *caddy.Controller) (bool, error) {
 	var parse func([]string) error
 	switch c.Val() {

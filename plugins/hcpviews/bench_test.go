@@ -52,7 +52,7 @@ var costs = []struct {
 	{"PassedOn", greenClient, "api.blue.example.com.", 0},
 }
 
-// corefiles bound the answered names in two ways: by the server block, and by the zones of the plugin.
+// corefiles limit the answered names in two ways: by the server block, and by the zones of the plugin.
 var corefiles = map[string]string{
 	"":      "hcpviews {\n manifests testdata/manifests\n}",
 	"Zones": "hcpviews example.org example.net example.com {\n manifests testdata/manifests\n}",

@@ -29,7 +29,7 @@ type ReportedInterface struct {
 }
 
 // Addresses lists the interfaces that report addresses, sorted by namespace, VM and interface. args are the
-// plugin's arguments. It reads the API server directly.
+// plugin's arguments. It reads the API server, whether or not the plugin runs.
 func Addresses(ctx context.Context, args ...string) ([]ReportedInterface, error) {
 	c, err := parse(args)
 	if err != nil {

@@ -286,8 +286,8 @@ func (d *directory) undeclare(at key, observed bool) {
 	d.notify(deleted)
 }
 
-// removeIfUnused removes a VM without a VirtualMachine and instances. It returns the interfaces of the VM if the
-// deletion was observed.
+// removeIfUnused removes a VM that has neither a VirtualMachine nor instances. If the deletion was observed, it returns
+// the interfaces of the VM.
 func (d *directory) removeIfUnused(at key, observed bool) []vm.Interface {
 	m := d.vms[at]
 	if m == nil || m.declared || len(m.running) > 0 {

@@ -13,7 +13,8 @@ type claim struct {
 	instance *instance
 }
 
-// compareClaims orders claims by precedence: those of running instances first, then by age.
+// compareClaims orders claims by precedence: those of instances that have ended come last, then the older one
+// precedes.
 func compareClaims(a, b claim) int {
 	final := func(c claim) int {
 		if c.instance.Final {
@@ -31,7 +32,7 @@ func compareClaims(a, b claim) int {
 }
 
 // An index maps the bytes of a MAC address or a reserved address to the claims on it, in order of precedence.
-// Several claims are duplicates.
+// If there are several claims, the address is a duplicate.
 type index map[string][]claim
 
 func (x index) add(key string, c claim) {

@@ -53,7 +53,7 @@ func (i *instance) GetName() string                   { return i.Name }
 func (i *instance) GetUID() types.UID                 { return i.UID }
 func (i *instance) GetCreationTimestamp() metav1.Time { return i.Created }
 
-// owner returns the name of the VM: that of the VirtualMachine, or of the instance if there is none.
+// owner returns the name of the VirtualMachine that controls the instance, or that of the instance if none does.
 func (i *instance) owner() string {
 	if i.Machine != "" {
 		return i.Machine

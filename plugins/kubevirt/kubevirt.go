@@ -27,7 +27,7 @@ var process struct {
 	ended     chan struct{}
 }
 
-// Check validates the plugin's arguments without contacting a server.
+// Check validates the plugin's arguments, including the kubeconfig that they name, without contacting a server.
 func Check(args ...string) error {
 	c, err := parse(args)
 	if err != nil {
@@ -97,8 +97,8 @@ func (d *directory) run(ctx context.Context) {
 	group.Wait()
 }
 
-// Shutdown stops the plugin and writes the snapshot file. It returns when this is finished or ctx is done. The
-// known VMs remain available to packets that are still being handled.
+// Shutdown stops the plugin and waits until it has written the snapshot file. It returns an error if ctx is done
+// before. The known VMs remain available to packets that are still being handled.
 func Shutdown(ctx context.Context) error {
 	process.mu.Lock()
 	cancel, ended := process.cancel, process.ended

@@ -26,7 +26,7 @@ type State struct {
 	Watches []watch.ResourceStatus `json:"watches"`
 	// Clients are the served interfaces, sorted by MAC address.
 	Clients []Client `json:"clients"`
-	// Duplicates maps each MAC address of several interfaces to these interfaces.
+	// Duplicates maps each MAC address that several interfaces have to these interfaces.
 	Duplicates map[string][]string `json:"duplicates,omitempty"`
 	// Problems contains errors in annotations and reasons of refused reservations, by instance.
 	Problems map[string]string `json:"problems,omitempty"`
@@ -54,7 +54,7 @@ func Ready() bool {
 	return d == nil || d.ready()
 }
 
-// Warnings describes faults that do not prevent answers, for users.
+// Warnings returns messages for users about faults that do not prevent replies; nil if there are none.
 func Warnings() []string {
 	d := processDirectory()
 	if d == nil {

@@ -48,9 +48,9 @@ const readTimeout = 30 * time.Second
 
 // Import creates bindings for addresses that VMs already have: when another server has served the network, or after a
 // lease file was lost. args are the plugin's arguments. If an interface has several addresses, Import binds the first
-// one that can be leased. Without write it only returns the result that it would have. A lease file must not be open
-// in a server during the import; Lease objects can be imported at any time. If Import returns an error, the bindings
-// that it has written before remain.
+// one that can be leased. If write is false, Import writes nothing and returns the results that it would have. A lease
+// file must not be open in a server during the import; Lease objects can be imported at any time. If Import returns an
+// error, the bindings that it has written before remain, and result contains them.
 func Import(ctx context.Context, args []string, write bool, assignments []Assignment) (result []Imported, err error) {
 	c, err := parse(args)
 	if err != nil {

@@ -34,8 +34,8 @@ func Check(args ...string) error {
 	return err
 }
 
-// Network returns the network of the clients, and a function that reports whether an address is in the ranges, so
-// that it can be leased to a client without a reservation.
+// Network returns the network of the clients, and a function that reports whether an address is in the ranges: only
+// such an address can be leased to a client without a reservation. args are the plugin's arguments.
 func Network(args ...string) (cidr netip.Prefix, leases func(netip.Addr) bool, err error) {
 	c, err := parse(args)
 	if err != nil {
@@ -47,7 +47,8 @@ func Network(args ...string) (cidr netip.Prefix, leases func(netip.Addr) bool, e
 	}, nil
 }
 
-// Protect adds addresses to the arguments that must not be leased to any client, not even by a reservation.
+// Protect returns a copy of the plugin's arguments in which addrs are protected, so that they are leased to no client,
+// not even by a reservation.
 func Protect(args []string, addrs []netip.Addr) []string {
 	args = slices.Clone(args)
 	for _, a := range addrs {
@@ -89,8 +90,8 @@ func start(args []string) (*instance, error) {
 	return i, nil
 }
 
-// Shutdown stops all pools: it finishes pending writes, writes the snapshot files and closes the stores. It returns
-// when this is done or ctx is done. Later messages get no reply.
+// Shutdown stops all pools: it finishes pending writes, writes the snapshot files and closes the stores. It returns the
+// first error; if ctx is done before a pool has stopped, that is an error. Later messages get no reply.
 func Shutdown(ctx context.Context) error {
 	process.mu.Lock()
 	instances := process.instances

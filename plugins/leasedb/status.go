@@ -22,7 +22,7 @@ type State struct {
 	// Failure is the error of the watch of the store; empty while it is connected.
 	Failure string `json:"failure,omitempty"`
 	// WriteFailure is the time and error of the last write to the store, SnapshotFailure the error of the last
-	// write of the snapshot file. They are empty if it succeeded.
+	// write of the snapshot file. They are empty if that write succeeded.
 	WriteFailure    string `json:"writeFailure,omitempty"`
 	SnapshotFailure string `json:"snapshotFailure,omitempty"`
 	// Rebuilding is the reason why bindings may be missing, in which case each address is probed before it is
@@ -54,7 +54,8 @@ func Status() []State {
 	return states
 }
 
-// Warnings describes faults that do not prevent answers to known clients, for users.
+// Warnings returns messages for users about faults that do not prevent replies to known clients; nil if there
+// are none.
 func Warnings() []string {
 	var list []string
 	add := func(i *instance, what, why string) {

@@ -35,7 +35,7 @@ const (
 	maxLost = 0.01
 )
 
-// A round has a sample of either side.
+// A round has a sample of each side.
 type round [2]sample
 
 // otherLoad returns the CPU use of other programs, in CPUs.

@@ -28,7 +28,7 @@ import (
 
 // options are the flags.
 type options struct {
-	rounds  int           // rounds of each comparison; each has one slice of either side
+	rounds  int           // rounds of each comparison; each measures both sides for one slice
 	slice   time.Duration // duration of a slice
 	sizes   []int         // numbers of hosted clusters in the API server, ascending
 	direct  int           // number of hosted clusters in a folder of manifests; 0 for none

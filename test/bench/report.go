@@ -26,7 +26,7 @@ const (
 	targetClusters = 1000
 )
 
-// met returns whether a ratio meets the target.
+// met reports whether a ratio meets the target.
 func (t target) met(ratio float64) bool {
 	switch t {
 	case targetFloor:

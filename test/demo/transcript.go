@@ -107,7 +107,7 @@ func (t *transcript) show(ctx context.Context, c *clusters) error {
 	return t.showChanges(ctx, c)
 }
 
-// step is query without the answers.
+// step is query, without returning the answer section.
 func (t *transcript) step(ctx context.Context, source, name, qtype string, w want) error {
 	_, err := t.query(ctx, source, name, qtype, w)
 	return err

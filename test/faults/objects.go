@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Kinds that prevent pods from being created, or report that.
+// Kinds of objects that prevent the creation of pods, or report that it failed.
 var (
 	quotaKind = schema.GroupVersionKind{Version: "v1", Kind: "ResourceQuota"}
 	eventKind = schema.GroupVersionKind{Version: "v1", Kind: "Event"}

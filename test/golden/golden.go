@@ -12,7 +12,8 @@ import (
 
 var update = flag.Bool("update", false, "update the golden files")
 
-// Check compares got with a golden file. With -update it writes the file first; 'make golden' does so for all packages.
+// Check fails the test if got differs from the content of a golden file. With -update it writes the file
+// first; 'make golden' does so for all packages.
 func Check(tb testing.TB, file, got string) {
 	tb.Helper()
 	if *update {

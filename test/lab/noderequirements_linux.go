@@ -14,7 +14,7 @@ import (
 // cniPlugins are the plugins of the CNI project that a node has in addition to Multus.
 var cniPlugins = []string{"bridge", "host-local", "loopback", "ptp", "sbr", "static"}
 
-// cniPluginDir returns the folder in which the distribution installs them.
+// cniPluginDir returns the folder in which the distribution installs cniPlugins.
 func cniPluginDir() string {
 	dirs := []string{"/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"}
 	i := slices.IndexFunc(dirs, func(dir string) bool {
@@ -24,7 +24,8 @@ func cniPluginDir() string {
 	return dirs[max(i, 0)]
 }
 
-// NodeMissing returns what this host lacks for StartNode, and which of more, which are commands, it lacks.
+// NodeMissing returns the requirements of StartNode that this host lacks, and which of the additional
+// commands in more.
 func NodeMissing(more ...string) []string {
 	var missing []string
 	if !isMachineRoot() {

@@ -32,8 +32,8 @@ func (cp *ControlPlane) await(ctx context.Context, what string, try func(context
 	return await(ctx, what, cp.failure, cp.Logs, try)
 }
 
-// await is the method for other owners of processes. failure returns an error if a process has exited, and
-// logs returns the ends of the processes' logs.
+// await is ControlPlane.await for other owners of processes. failure returns an error if a process has
+// exited, and logs returns the ends of the processes' logs.
 func await(ctx context.Context, what string, failure func() error, logs func() string, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()

@@ -254,8 +254,8 @@ func (vm *VM) Run(tb testing.TB, command string) string {
 	return out
 }
 
-// Await runs a shell command in the VM every 2 seconds until satisfies returns true for its output, and
-// returns that output.
+// Await runs a shell command in the VM every 2 seconds until it succeeds and satisfies returns true for its
+// output, and returns that output. The test fails after VMTimeout.
 func (vm *VM) Await(tb testing.TB, command string, satisfies func(string) bool) string {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), VMTimeout)

@@ -88,8 +88,8 @@ func (q *queue) inFlight() int {
 	return q.total
 }
 
-// close makes push drop all packets, and returns a channel that is closed when all earlier packets have been
-// handled.
+// close stops the queue: push drops all later packets. The returned channel is closed when all earlier packets have
+// been handled.
 func (q *queue) close() <-chan struct{} {
 	done := make(chan struct{})
 	q.mu.Lock()

@@ -19,17 +19,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Options are the options of a Server.
+// Options configure a Server.
 type Options struct {
 	// Listen contains the listen addresses. The zone is the network device; without one the server listens on all
 	// devices.
 	Listen []net.UDPAddr
 	// Handlers are the plugins in order.
 	Handlers []handler.Handler4
-	// Limit is the maximum number of packets in the plugins or waiting. Further packets are dropped, and clients
-	// retry.
+	// Limit is the maximum number of packets that are being handled or waiting. Further packets are dropped; their
+	// clients retry.
 	Limit int
-	// Drain is the maximum time at shutdown to reply to packets that were read.
+	// Drain is the maximum time at shutdown to reply to packets that have been read.
 	Drain time.Duration
 	Log   *slog.Logger
 	// Registerer is where the metrics are registered.
@@ -52,7 +52,8 @@ type packet struct {
 	device int // index of the network device that received it
 }
 
-// Listen opens the sockets. Packets are not read before Run.
+// Listen opens the sockets and registers the metrics. It reads no packets before Run. The caller must call Run or
+// Close.
 func Listen(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{options: o}
 	s.queue = newQueue(o.Limit, s.serve)
@@ -73,8 +74,8 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-// Run serves until ctx is done, and then replies to packets that were read, for at most Options.Drain. It returns
-// an error if a socket fails, for example because its device was removed.
+// Run serves until ctx is done, replies to packets that have been read, for at most Options.Drain, and closes the
+// sockets. It returns an error if a socket fails, for example because its device was removed.
 func (s *Server) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

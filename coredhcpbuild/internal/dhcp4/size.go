@@ -25,9 +25,9 @@ const (
 var essentialOptions = []uint8{53, 54, 51, 61, 1, 3, 6, 58, 59}
 
 // fit returns a reply that does not exceed the client's maximum message size, and the options that it omits. If
-// necessary, it moves options to the unused fields for server name and boot file, and puts each option into the
-// smallest of these that has room, to leave the others to longer options. The order is: essential options, then
-// those that the client requested, in its order, then all others.
+// necessary, it moves options to the unused fields for server name and boot file. It puts each option into the smallest
+// field that has room, which leaves the others to longer options. Essential options come first, then those that the
+// client requested, in its order, then all others.
 func fit(req, resp *dhcpv4.DHCPv4) (fitting *dhcpv4.DHCPv4, omitted []uint8) {
 	agent := dhcpv4.OptionRelayAgentInformation.Code() // removed by the relay agent (RFC 3046, section 2.1)
 	room := maxBytes(req) - fixedSize

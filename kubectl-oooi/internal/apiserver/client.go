@@ -1,4 +1,5 @@
-// Package apiserver retries requests while the API server restarts, and makes errors of requests readable.
+// Package apiserver has a Kubernetes client that retries requests while the API server restarts, and shortens the
+// errors of requests.
 package apiserver
 
 import (
@@ -24,7 +25,7 @@ import (
 type Client struct {
 	client.Client
 
-	// Waiting is called once for each outage, with its error, before the first retry. It may be nil.
+	// Waiting is called with the error before the first retry, once for each outage. It may be nil.
 	Waiting func(error)
 	// Once disables retries.
 	Once bool
@@ -42,7 +43,7 @@ func (c *Client) do(ctx context.Context, request func() error) error {
 	for reported := false; ; {
 		err := request()
 		if err != nil && (ctx.Err() != nil || rateLimited(err) || errors.Is(err, context.DeadlineExceeded)) {
-			return Error(ctx, err) // the request was not sent, or had no time to be answered
+			return Error(ctx, err) // the context ended, or the rate limiter refused the request
 		}
 		down := transient(err)
 		if !down {
@@ -91,15 +92,16 @@ func rateLimited(err error) bool {
 	return strings.Contains(err.Error(), "client rate limiter Wait returned an error")
 }
 
-// Error returns an error of a request without the URL, with the host instead. Errors of the client's rate limiter,
-// and of requests that the context ended, become those of the context.
+// Error replaces the URL in an error of a request by the host of the API server. If ctx ended the request, or the
+// client's rate limiter refused it because of the deadline of ctx, Error returns the error of ctx instead. All other
+// errors, and nil, are returned unchanged.
 func Error(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
 	if rateLimited(err) {
 		if ctx.Err() == nil {
-			return context.DeadlineExceeded // the limiter refuses early
+			return context.DeadlineExceeded // the limiter refuses before the deadline
 		}
 		return ctx.Err()
 	}
@@ -161,12 +163,12 @@ func (c *Client) Delete(ctx context.Context, o client.Object, options ...client.
 	return c.do(ctx, func() error { return c.Client.Delete(ctx, o, options...) })
 }
 
-// Update implements client.Writer.
+// Update implements client.Writer. It may return Conflict for an object that it updated, if the response was lost.
 func (c *Client) Update(ctx context.Context, o client.Object, options ...client.UpdateOption) error {
 	return c.do(ctx, func() error { return c.Client.Update(ctx, o, options...) })
 }
 
-// Patch implements client.Writer.
+// Patch implements client.Writer. If the response was lost, it sends a patch again that was already applied.
 func (c *Client) Patch(ctx context.Context, o client.Object, patch client.Patch, options ...client.PatchOption) error {
 	return c.do(ctx, func() error { return c.Client.Patch(ctx, o, patch, options...) })
 }

@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// DeleteSystemNamespace deletes the namespace oooi-system, and does not wait: setup waits until the namespace is
-// deleted, and creates its own.
+// DeleteSystemNamespace starts the deletion of the namespace oooi-system, and does not wait for it. Setup waits until
+// the namespace is deleted, and creates it again.
 func (s *Site) DeleteSystemNamespace() {
 	s.Helper()
 	system := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "oooi-system"}}

@@ -79,8 +79,8 @@ func Install(ctx context.Context, cp *lab.ControlPlane) error {
 	return cp.StartControllerManager(ctx)
 }
 
-// SystemNamespace is the namespace of control without the label of setup, so that teardown keeps it. Its deletion
-// would take five seconds in each test.
+// SystemNamespace is the manifest of control's namespace, without the label of setup, so that teardown keeps the
+// namespace. Deleting it would take five seconds in each test.
 const SystemNamespace = "{apiVersion: v1, kind: Namespace, metadata: {name: oooi-system}}"
 
 // NewEmpty returns a site without a hosted cluster and without an Infra.

@@ -18,12 +18,14 @@ import (
 type Result struct {
 	// Objects has the Infras, each followed by its ProxyServer, the standalone ProxyServers and the VirtualIngresses.
 	Objects []*unstructured.Unstructured
-	// Warnings describe each change, with file, object and field.
+	// Warnings has a line for each problem of the conversion, such as a field that was dropped, with file, object and
+	// field.
 	Warnings []string
 }
 
 // Files converts the objects in files; the name "-" stands for in. Objects without a namespace are treated as objects
-// of the given namespace, but are printed without one. The error joins all errors, one on each line.
+// of the given namespace, but are printed without one. If an object cannot be converted, or there is none to convert,
+// the Result is nil and the error has all errors, one on each line.
 func Files(names []string, in io.Reader, namespace string) (*Result, error) {
 	all, err := documents.Read(names, in)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/resolve"
 )
 
-// modelObjects returns the objects from which the model computes the names and routes of an Infra when the cluster
-// has nothing else.
+// modelObjects returns the objects from which the model computes the names and routes of an Infra, as in a cluster
+// without other objects.
 func modelObjects(s *infraGroup, infra *v1alpha1.Infra) *model.Objects {
 	known := infra.DeepCopy()
 	components := &known.Spec.InfraComponents

@@ -8,8 +8,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Print writes the objects as YAML documents, or in the format json as one object, which is a List if there are
-// several.
+// Print writes the objects: in the format "json" as one object, which is a List if there are several, and in any
+// other format as YAML documents.
 func (r *Result) Print(w io.Writer, format string) error {
 	if format == "json" {
 		var out any = r.Objects[0].Object

@@ -108,8 +108,8 @@ func (c *converter) standaloneProxyServer(o *object) {
 	c.result.Objects = append(c.result.Objects, u)
 }
 
-// addPrefixLength adds a prefix length to the address of a ProxyServer that names no Infra, whose network would have
-// it.
+// addPrefixLength adds a prefix length to the address of a ProxyServer without an Infra; for others, the network of
+// the Infra defines the prefix length.
 func (c *converter) addPrefixLength(o *object, f fields) {
 	path := []string{"spec", "networkConfig", "serverIP"}
 	if _, named := f.text("spec", "infraRef", "name"); named {

@@ -112,7 +112,7 @@ func accessChecks() []Check {
 			var findings []Finding
 			for _, user := range users {
 				namespace, name, _ := strings.Cut(strings.TrimPrefix(user, "system:serviceaccount:"), ":")
-				f := failed(model.Ref{Kind: "ServiceAccount", Namespace: namespace, Name: name}, "run 'kubectl oooi setup' with the Infra's file to grant it"+restartNote(pods)+"; 'kubectl auth can-i --as="+user+"' checks one",
+				f := failed(model.Ref{Kind: "ServiceAccount", Namespace: namespace, Name: name}, "run 'kubectl oooi setup' with the Infra's file to grant it"+restartNote(pods)+"; to test one right: kubectl auth can-i VERB RESOURCE --as="+user,
 					"it is not allowed to %s", lacks[user][0])
 				if more := lacks[user][1:]; len(more) > 0 {
 					f.Message += fmt.Sprintf(", and %d more", len(more))

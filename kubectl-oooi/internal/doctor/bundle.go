@@ -257,8 +257,8 @@ func (f *Facts) loadReviews(r io.Reader) error {
 	return nil
 }
 
-// Infras returns the Infras of a namespace, of all if it is empty, as "namespace/name". A name selects the
-// Infras of that name.
+// Infras returns the Infras of a namespace as "namespace/name"; an empty namespace means all namespaces, and an
+// empty name all names.
 func (f *Facts) Infras(namespace, name string) []string {
 	var names []string
 	for _, u := range f.list(infras, namespace) {

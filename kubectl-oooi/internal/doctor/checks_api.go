@@ -39,7 +39,7 @@ func apiChecks() []Check {
 			if len(reasons) == 0 {
 				return nil
 			}
-			f := warned(s.ref(), "ask an administrator to bind ClusterRole "+RoleName+" to you (docs/reference/doctor.md); checks that need the missing rights are skipped, and --strict counts them",
+			f := warned(s.ref(), "ask an administrator to bind ClusterRole "+RoleName+" to you (docs/reference/doctor.md); checks that need the missing rights are skipped, and count as inconclusive with --strict",
 				"%d kinds of objects cannot be read: %s", len(reasons), reasons[0])
 			return []Finding{f.because(reasons[1:]...)}
 		},

@@ -23,7 +23,7 @@ import (
 func clusterChecks() []Check {
 	return []Check{
 		{
-			Code: "OOOI-POD-006", Title: "pods with one image run one build", Needs: []string{"OOOI-POD-001"}, Reads: slices.Concat(in(AtInfra, pods), in(AtSystem, pods)),
+			Code: "OOOI-POD-006", Title: "pods with the same image name run the same build", Needs: []string{"OOOI-POD-001"}, Reads: slices.Concat(in(AtInfra, pods), in(AtSystem, pods)),
 			Run: checkBuilds,
 		},
 		{
@@ -77,9 +77,9 @@ func checkAdmission(s *Site) []Finding {
 func remedyFor(message string) string {
 	switch {
 	case strings.Contains(message, "security context constraint"):
-		return "every ServiceAccount can use restricted-v2, which our pods require: docs/reference/openshift.md"
+		return "compare the pod with 'kubectl oooi diff', and check that its ServiceAccount can use the SecurityContextConstraints that it requires: docs/reference/openshift.md"
 	case strings.Contains(message, "PodSecurity"):
-		return "our pods comply with level restricted and set the safe sysctl net.ipv4.ip_unprivileged_port_start; check for another policy"
+		return "compare the pod with 'kubectl oooi diff': rendered pods comply with level restricted, except proxies with a floating address, which require privileged"
 	case strings.Contains(message, "quota"):
 		return "raise the ResourceQuota of the namespace"
 	default:

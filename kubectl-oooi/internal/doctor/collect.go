@@ -48,13 +48,13 @@ func (c *Collector) Collect(ctx context.Context, namespace, name string) (*Facts
 	var names []string
 	if name != "" {
 		if _, err := r.Infra(ctx, namespace, name); err != nil {
-			return nil, nil, err //nolint:wrapcheck // it is ours
+			return nil, nil, err //nolint:wrapcheck // error of an internal package
 		}
 		names = append(names, namespace+"/"+name)
 	} else {
 		list, err := r.Infras(ctx, namespace)
 		if err != nil {
-			return nil, nil, err //nolint:wrapcheck // it is ours
+			return nil, nil, err //nolint:wrapcheck // error of an internal package
 		}
 		for _, i := range list {
 			names = append(names, i.Namespace+"/"+i.Name)
@@ -155,7 +155,7 @@ func (c *Collector) collectAnswers(ctx context.Context, g *collection, names []s
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return fmt.Errorf("reading the pages and rights of our pods: %w", err)
+		return fmt.Errorf("reading the HTTP endpoints of our pods and the rights of ServiceAccounts: %w", err)
 	}
 	return nil
 }
@@ -285,7 +285,7 @@ func (g *collection) collectPlace(ctx context.Context, p place) {
 
 func (g *collection) list(ctx context.Context, p place, take func(*unstructured.Unstructured), more ...client.ListOption) error {
 	r := &read.Reader{Client: g.client}
-	return r.In(ctx, p.kind, p.namespace, take, more...) //nolint:wrapcheck // it is ours
+	return r.In(ctx, p.kind, p.namespace, take, more...) //nolint:wrapcheck // error of an internal package
 }
 
 // named reads objects by name and ignores those that do not exist. It returns read.ErrNotServed if the API

@@ -81,7 +81,7 @@ func proxyDaemonChecks() []Check {
 			Run: checkConnectionLimits,
 		},
 		{
-			Code: "OOOI-PRX-014", Title: "the proxy's timeouts suit watches and konnectivity", Needs: []string{"OOOI-PRX-001"}, Reads: slices.Concat(in(AtInfra, infras, proxyServers), in(AtControlPlane, services, routes)),
+			Code: "OOOI-PRX-014", Title: "the proxy's timeouts are long enough for watches and konnectivity", Needs: []string{"OOOI-PRX-001"}, Reads: slices.Concat(in(AtInfra, infras, proxyServers), in(AtControlPlane, services, routes)),
 			NotApplicable: disabled(v1alpha1.ComponentProxy),
 			Run:           checkTimeouts,
 		},
@@ -210,7 +210,7 @@ func checkListeners(s *Site) []Finding {
 	const draining = 1 // envoy.admin.v3.ServerInfo.State
 	var findings []Finding
 	for _, e := range s.metrics(envoyMetrics) {
-		remedy := fmt.Sprintf("see Envoy's log: kubectl -n %s logs %s -c envoy; delete the pod to open them again", e.pod.Namespace, e.pod.Name)
+		remedy := fmt.Sprintf("see Envoy's log: kubectl -n %s logs %s -c envoy; delete the pod to restart it", e.pod.Namespace, e.pod.Name)
 		active, warming := e.value.sum("envoy_listener_manager_total_listeners_active"), e.value.sum("envoy_listener_manager_total_listeners_warming")
 		const statsListener = 1 // the listener that serves the metrics
 		switch n, known := want[e.pod.Name]; {

@@ -50,9 +50,10 @@ type Prober struct {
 	Address netip.Addr
 }
 
-// Probe probes the VLAN of an Infra, "namespace/name", and adds the result to the facts. A failed probe is
-// recorded in the facts; an error means that ctx has ended. Probe deletes everything that it creates. If it is
-// killed, the objects expire after at most probeDeadline and probeLeftover.
+// Probe probes the VLAN of an Infra, "namespace/name", and adds the result to the facts; it does nothing if the
+// facts do not contain the Infra. A failed probe is recorded in the facts; an error means that ctx has ended.
+// Probe deletes everything that it creates. If the process is killed, the objects expire after at most
+// probeDeadline and probeLeftover. Probe may be called concurrently for several Infras.
 func (p *Prober) Probe(ctx context.Context, facts *Facts, infra string) error {
 	site := NewSite(facts, infra)
 	if site == nil {
@@ -105,7 +106,7 @@ func (p *Prober) runPod(ctx context.Context, s *Site) (report *probe.Report, err
 		Deadline: probeDeadline, Leftover: probeLeftover,
 	}).Objects(s.input())
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it is ours
+		return nil, err //nolint:wrapcheck // error of an internal package
 	}
 	// If doctor is killed, the garbage collector deletes the Job with the Infra.
 	job.OwnerReferences = []metav1.OwnerReference{{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Infra", Name: s.Infra.Name, UID: s.Infra.UID}}

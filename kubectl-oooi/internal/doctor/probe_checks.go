@@ -212,7 +212,7 @@ func (v *probeData) checkOffers() []Finding {
 		case at < 0:
 			findings = append(findings, failed(v.ref(), v.vlanRemedy(v1alpha1.ComponentDHCP), "DHCP server %s does not offer %[3]s to %[2]s", server, machine.VM, machine.Address))
 		case offers[at].Address != machine.Address:
-			findings = append(findings, failed(leaseRef(machine), "see the log of DHCP: two writers of one lease, or an edited Lease",
+			findings = append(findings, failed(leaseRef(machine), "check in the log of DHCP whether two servers write the Lease, and in its managed fields whether another client edited it",
 				"DHCP server %s offers %s to %s, whose lease is %s", server, offers[at].Address, machine.VM, machine.Address))
 		}
 	}

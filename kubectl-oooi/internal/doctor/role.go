@@ -13,7 +13,8 @@ import (
 // RoleName is the name of the ClusterRole that Role returns.
 const RoleName = "oooi-doctor"
 
-// Role returns a ClusterRole with exactly the rights that the checks use. It grants no right to Secrets.
+// Role returns a ClusterRole with exactly the rights that the Reads of the checks need. It grants no right to
+// Secrets.
 func Role(checks []Check) *rbacv1.ClusterRole {
 	role := &rbacv1.ClusterRole{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},

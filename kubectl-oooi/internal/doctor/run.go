@@ -19,7 +19,7 @@ const (
 	Warned  Status = "warn"
 	Failed  Status = "fail"
 	Skipped Status = "skip"
-	// Broken means that the check itself failed: it panicked, or read what it had not declared.
+	// Broken means that the check itself failed: it panicked, or read data that it does not declare.
 	Broken Status = "error"
 )
 

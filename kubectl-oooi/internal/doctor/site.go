@@ -71,7 +71,8 @@ func (s *Site) proxyModels() []*model.ProxyServer {
 	return list
 }
 
-// NewSite returns the site of an Infra, "namespace/name", nil if the facts do not contain the Infra.
+// NewSite returns the site of an Infra, "namespace/name"; nil if the facts do not contain the Infra, or it cannot
+// be decoded.
 func NewSite(facts *Facts, infra string) *Site {
 	s := &Site{facts: facts, Snapshot: facts.model()}
 	for _, u := range facts.list(infras, "") {

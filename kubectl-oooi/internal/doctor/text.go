@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// Show writes a diagnosis as text: findings and inconclusive checks, or all checks if whole is true.
+// Show writes a diagnosis as text. If whole is false, it omits checks that passed or were skipped, except
+// inconclusive ones, and shows the most severe results first.
 func (d *Diagnosis) Show(w io.Writer, whole bool) error {
 	var b strings.Builder
 	about := "Infra " + d.Metadata.Namespace + "/" + d.Metadata.Name

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// An Object is a Kubernetes object and where it was read.
+// An Object is a Kubernetes object, with the file and the document that it was read from.
 type Object struct {
 	*unstructured.Unstructured
 
@@ -45,8 +45,8 @@ func (o *Object) Strict(into any) error {
 	return errors.Join(append(unknown, err)...)
 }
 
-// Read reads the YAML or JSON documents of files and URLs; the name Stdin reads in. It returns the items of a list
-// instead of the list. An error contains the file and the number of the document.
+// Read reads the YAML or JSON documents of files and URLs; the name Stdin stands for in. A list is replaced by its
+// items. An error names the file and, if a document is invalid, its number.
 func Read(names []string, in io.Reader) ([]*Object, error) {
 	var all []*Object
 	for _, name := range names {

@@ -15,8 +15,9 @@ import (
 // Stdin is the name of standard input.
 const Stdin = "-"
 
-// Expand replaces the names of directories by those of the YAML and JSON files in them, as kubectl does; with
-// recursive also in their subdirectories. Names of files, URLs and Stdin are returned unchanged.
+// Expand replaces the names of directories by those of the YAML and JSON files in them, as kubectl does; if recursive
+// is set, also of those in their subdirectories. Names of files, URLs and Stdin are returned unchanged. It returns an
+// error for a file that does not exist, and for a directory without such files.
 func Expand(names []string, recursive bool) ([]string, error) {
 	var all []string
 	for _, name := range names {

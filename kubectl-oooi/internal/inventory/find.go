@@ -37,9 +37,9 @@ var Kinds = []schema.GroupVersionKind{
 
 var statefulSets = schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "StatefulSet"}
 
-// Find returns the objects of an Infra in the order of Kinds. It finds them by labels and annotations, so also those
-// that a GitOps tool applied. Without the right to list a kind in all namespaces it calls warn, and searches the
-// given namespaces.
+// Find returns the objects of an Infra or a standalone ProxyServer, in the order of Kinds. It finds them by labels
+// and annotations, and so also finds objects that a GitOps tool applied. If listing a kind in all namespaces is
+// forbidden, it calls warn and searches only the given namespaces in which listing is allowed.
 func Find(ctx context.Context, c client.Client, infra types.NamespacedName, namespaces []string, warn func(string)) ([]Entry, error) {
 	r := &read.Reader{Client: c}
 	var all []Entry
@@ -79,14 +79,15 @@ func owner(u *unstructured.Unstructured) string {
 	return u.GetNamespace() + "/" + name
 }
 
-// Owns reports whether setup creates objects for an Infra or ProxyServer: an Infra, or a ProxyServer without an Infra.
+// Owns reports whether setup deploys an Infra or ProxyServer as a whole, with workloads of its own: every Infra, and
+// a ProxyServer without spec.infraRef.
 func Owns(u *unstructured.Unstructured) bool {
 	_, hasInfraRef, _ := unstructured.NestedMap(u.Object, "spec", "infraRef")
 	return u.GetKind() == read.InfraKind.Kind || !hasInfraRef
 }
 
-// Orphans returns the StatefulSets whose Infra no longer exists, by that Infra: their pods still have
-// addresses on its VLAN. An empty namespace means all namespaces.
+// Orphans returns the StatefulSets of Infras and standalone ProxyServers that no longer exist, by the name of the
+// Infra or ProxyServer. Their pods still have addresses on the VLAN. An empty namespace means all namespaces.
 func Orphans(ctx context.Context, c client.Client, namespace string) (map[types.NamespacedName][]Entry, error) {
 	r := &read.Reader{Client: c}
 	exists := map[string]bool{}

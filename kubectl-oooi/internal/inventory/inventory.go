@@ -1,5 +1,5 @@
 // Package inventory stores the list of the objects that setup created for an Infra, and finds and deletes these
-// objects. Others of the same name are not deleted.
+// objects. It does not delete objects of the same name that setup did not create.
 package inventory
 
 import (
@@ -81,7 +81,8 @@ func Load(ctx context.Context, c client.Client, infra types.NamespacedName) ([]E
 	return list, nil
 }
 
-// Save replaces the inventory of an Infra. Other keys of the ConfigMap are kept.
+// Save replaces the inventory of an Infra by server-side apply as the field manager. Other keys of the ConfigMap are
+// kept.
 func Save(ctx context.Context, c client.Client, infra types.NamespacedName, list []Entry, manager string) error {
 	text, err := yaml.Marshal(list)
 	if err != nil {
@@ -98,7 +99,7 @@ func Save(ctx context.Context, c client.Client, infra types.NamespacedName, list
 	return nil
 }
 
-// Drop deletes the ConfigMap with the inventory of an Infra.
+// Drop deletes the ConfigMap with the inventory of an Infra, if it exists.
 func Drop(ctx context.Context, c client.Client, infra types.NamespacedName) error {
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: Name(infra).Namespace, Name: Name(infra).Name}}
 	if err := client.IgnoreNotFound(c.Delete(ctx, m)); err != nil {
@@ -107,9 +108,9 @@ func Drop(ctx context.Context, c client.Client, infra types.NamespacedName) erro
 	return nil
 }
 
-// Delete deletes the object of an entry, if it has the same UID, or for an entry without a UID if setup manages it.
-// It reports whether it did. The pods of a workload are deleted with it; objects that an Infra or ProxyServer owns
-// are not.
+// Delete deletes the object of an entry, if the object has the UID of the entry or, for an entry without a UID, the
+// label of setup. It reports whether it deleted the object, and does not wait until the object no longer exists. Pods
+// of a workload are deleted with the workload; objects that an Infra or a ProxyServer owns are kept.
 func (e Entry) Delete(ctx context.Context, c client.Client, options ...client.DeleteOption) (bool, error) {
 	u := e.Object()
 	if err := c.Get(ctx, client.ObjectKeyFromObject(u), u); err != nil {
@@ -136,7 +137,8 @@ func (e Entry) Delete(ctx context.Context, c client.Client, options ...client.De
 	return true, nil
 }
 
-// WaitForDeletion waits until the object no longer exists, another object has its name, or the context ends.
+// WaitForDeletion waits until the object no longer exists, or has another UID than the entry. It retries after
+// errors, and returns an error when the context ends.
 func (e Entry) WaitForDeletion(ctx context.Context, c client.Client) error {
 	u := e.Object()
 	for {

@@ -49,14 +49,14 @@ type Lease struct {
 	Client   string `json:"client,omitempty"`
 	MAC      string `json:"mac,omitempty"`
 	Hostname string `json:"hostname,omitempty"`
-	// Since is when the address was leased, or its state changed.
+	// Since is when the address was leased, its state changed or, for a lease that expires, it was last renewed.
 	Since time.Time `json:"since"`
 	// Expires is when the lease expires; zero if it lasts as long as the VM.
 	Expires time.Time `json:"expires,omitzero"`
 }
 
-// Read decodes a Lease object. A bound lease that expired before now has the state expired. Read returns nil without
-// an error for a Lease that is in the pool of no Infra.
+// Read decodes a Lease object. A bound lease that expired before now gets the state expired. Read returns nil without
+// an error for a Lease whose name is not that of a DHCP lease of an Infra.
 func Read(o *coordinationv1.Lease, now time.Time) (*Lease, error) {
 	infra, address, ok := ParseName(o.Namespace, o.Name)
 	if !ok {

@@ -19,8 +19,8 @@ type Mutant struct {
 	Found []string `json:"found,omitempty"`
 }
 
-// Bundles returns the mutants of bundles that doctor --save wrote, as a JSON object of lists by the names of the
-// bundles. Each bundle must have one Infra with the name demo.
+// Bundles returns, for each bundle that doctor --save wrote, its mutants: a JSON object that maps the name of a
+// bundle to a list. Each bundle must have one Infra with the name demo.
 func Bundles(names []string) ([]byte, error) {
 	all := map[string][]Mutant{}
 	for _, name := range names {

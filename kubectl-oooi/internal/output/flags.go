@@ -80,17 +80,17 @@ func (f *Flags) Check() error {
 	return nil
 }
 
-// Text reports whether the output is a table or another text, rather than one of kubectl's formats.
+// Text reports whether the output is a table or another text. If not, the command must call Print.
 func (f *Flags) Text() bool {
 	template := *f.print.TemplatePrinterFlags.TemplateArgument
 	return *f.print.OutputFormat == "" && template == "" || f.Wide()
 }
 
-// Wide reports whether tables have all columns.
+// Wide reports whether the output format is wide, in which tables have all columns.
 func (f *Flags) Wide() bool { return f.wide && *f.print.OutputFormat == "wide" }
 
-// Print prints a report in one of kubectl's formats. The format name prints the names of objects instead, which are
-// the objects that the report is about.
+// Print prints a report in one of kubectl's formats. In the format name it prints the names of objects, which are
+// those that the report is about. Text must be false.
 func (f *Flags) Print(w io.Writer, report any, objects []*unstructured.Unstructured) error {
 	printer, err := f.print.ToPrinter()
 	if err != nil {
@@ -118,7 +118,7 @@ func (f *Flags) Print(w io.Writer, report any, objects []*unstructured.Unstructu
 	return nil
 }
 
-// Object returns an object with only a name, for the format name.
+// Object returns an object with only apiVersion, kind, namespace and name, for Print in the format name.
 func Object(apiVersion, kind, namespace, name string) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	u.SetAPIVersion(apiVersion)

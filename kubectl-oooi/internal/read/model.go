@@ -35,8 +35,8 @@ func (r *Reader) Model(ctx context.Context) (*model.Objects, error) {
 	return all, nil
 }
 
-// HostedClusters adds the HostedClusters to all. Without the right to list all, it reads those in namespaces that
-// Infras name.
+// HostedClusters adds the HostedClusters to all. If listing those of all namespaces is forbidden, it reads those in
+// the namespaces that the Infras in all name. If HyperShift is not installed, it warns and adds none.
 func (r *Reader) HostedClusters(ctx context.Context, all *model.Objects) error {
 	err := r.addAll(ctx, all, HostedClusterKind, objects.Decode[objects.HostedCluster], hostedNamespaces(all))
 	if errors.Is(err, ErrNotServed) {

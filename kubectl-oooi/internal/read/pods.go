@@ -12,7 +12,7 @@ import (
 )
 
 // PodAddresses returns the addresses of a pod on networks other than the pod network, from the annotation in which
-// Multus reports them. It returns an error if the annotation does not exist.
+// Multus reports them. It returns an error if the annotation does not exist or is invalid.
 func PodAddresses(p *corev1.Pod) ([]netip.Addr, error) {
 	const annotation = "k8s.v1.cni.cncf.io/network-status"
 	text, ok := p.Annotations[annotation]

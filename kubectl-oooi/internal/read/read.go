@@ -24,15 +24,15 @@ var ErrNotServed = errors.New("the cluster does not serve it")
 // A Reader reads objects from the API server.
 type Reader struct {
 	Client client.Client
-	// Namespace is searched without the right to list all namespaces.
+	// Namespace is the namespace to read if listing all namespaces is forbidden.
 	Namespace string
 	// Warn is called if objects are omitted because of missing rights, so that the user does not conclude that they
 	// do not exist.
 	Warn func(string)
 }
 
-// In calls take for each object of a kind in a namespace, or in all namespaces if it is empty. The error is
-// ErrNotServed if the API server does not serve the kind.
+// In calls take for each object of a kind in a namespace, or in all namespaces if it is empty. The error wraps
+// ErrNotServed if the API server does not serve the kind. Take may have been called before an error.
 func (r *Reader) In(ctx context.Context, kind schema.GroupVersionKind, namespace string, take func(*unstructured.Unstructured), more ...client.ListOption) error {
 	for next := ""; ; {
 		list := &unstructured.UnstructuredList{}
@@ -53,7 +53,7 @@ func (r *Reader) In(ctx context.Context, kind schema.GroupVersionKind, namespace
 	}
 }
 
-// inAllNamespaces is In for all namespaces. Without the right for that, it warns and reads the given namespaces.
+// inAllNamespaces is In for all namespaces. If listing these is forbidden, it warns and reads the given namespaces.
 func (r *Reader) inAllNamespaces(ctx context.Context, kind schema.GroupVersionKind, namespaces []string, take func(*unstructured.Unstructured)) error {
 	err := r.In(ctx, kind, "", take)
 	if !apierrors.IsForbidden(err) {

@@ -17,18 +17,20 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// Infras returns the Infras of a namespace, or of all namespaces if it is empty, without defaults.
+// Infras returns the Infras of a namespace, or of all namespaces if it is empty, without defaults. If objects cannot
+// be decoded, it returns both the others and an error.
 func (r *Reader) Infras(ctx context.Context, namespace string) ([]*v1alpha1.Infra, error) {
 	infras, err := list[v1alpha1.Infra](ctx, r, InfraKind, namespace)
 	return infras, suggestSetup(err)
 }
 
-// Infra returns one Infra.
+// Infra returns one Infra, without defaults. The error wraps ErrNotServed if the CRD is not installed, and NotFound
+// if the Infra does not exist.
 func (r *Reader) Infra(ctx context.Context, namespace, name string) (*v1alpha1.Infra, error) {
 	return get[v1alpha1.Infra](ctx, r, InfraKind, namespace, name)
 }
 
-// ProxyServer returns one ProxyServer, with its status.
+// ProxyServer returns one ProxyServer, without defaults. Its errors are those of Infra.
 func (r *Reader) ProxyServer(ctx context.Context, namespace, name string) (*v1alpha1.ProxyServer, error) {
 	return get[v1alpha1.ProxyServer](ctx, r, ProxyServerKind, namespace, name)
 }
@@ -55,12 +57,13 @@ func (r *Reader) Lease(ctx context.Context, namespace, name string) (*coordinati
 	return lease, err
 }
 
-// ProxyServers returns the ProxyServers of a namespace, or of all namespaces if it is empty, with their status.
+// ProxyServers returns the ProxyServers of a namespace, or of all namespaces if it is empty, without defaults. If
+// objects cannot be decoded, it returns both the others and an error.
 func (r *Reader) ProxyServers(ctx context.Context, namespace string) ([]*v1alpha1.ProxyServer, error) {
 	return list[v1alpha1.ProxyServer](ctx, r, ProxyServerKind, namespace)
 }
 
-// Pods returns the pods of Infras in a namespace, or in all namespaces if it is empty.
+// Pods returns the pods with the label of an Infra in a namespace, or in all namespaces if it is empty.
 func (r *Reader) Pods(ctx context.Context, namespace string) ([]*corev1.Pod, error) {
 	return list[corev1.Pod](ctx, r, corev1.SchemeGroupVersion.WithKind("Pod"), namespace, client.HasLabels{v1alpha1.LabelInfra})
 }
@@ -70,7 +73,7 @@ func (r *Reader) Leases(ctx context.Context, namespace, label string) ([]*coordi
 	return list[coordinationv1.Lease](ctx, r, coordinationv1.SchemeGroupVersion.WithKind("Lease"), namespace, client.HasLabels{label})
 }
 
-// list returns the objects that can be decoded. The error joins those of the others.
+// list returns the objects that can be decoded. The error joins the errors of listing and of decoding.
 func list[T any](ctx context.Context, r *Reader, kind schema.GroupVersionKind, namespace string, more ...client.ListOption) ([]*T, error) {
 	var list []*T
 	var broken error

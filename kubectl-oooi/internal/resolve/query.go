@@ -20,7 +20,7 @@ type Query struct {
 	Source netip.Addr
 }
 
-// ParseName returns a name in lower case and without the final dot.
+// ParseName returns a host name in lower case and without the final dot, or an error if text is not a host name.
 func ParseName(text string) (string, error) {
 	name := strings.ToLower(strings.TrimSuffix(text, "."))
 	invalid := name == "" || len(name) > 253 || strings.ContainsAny(name, "/:@ \t\n")
@@ -33,7 +33,7 @@ func ParseName(text string) (string, error) {
 	return name, nil
 }
 
-// Check returns an error if the fields are invalid or exclude each other.
+// Check returns an error if a field is invalid, or if fields are mutually exclusive.
 func (q *Query) Check() error {
 	switch {
 	case q.View != "" && q.View != Pod && q.View != VLAN:

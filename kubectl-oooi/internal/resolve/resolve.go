@@ -12,7 +12,8 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
 
-// Options returns the options of the snapshot that Answer uses; objects must be read with the same.
+// Options returns the model options that Answer uses. Objects that are read from manifests must be read with these
+// options.
 func Options() model.Options { return model.Options{Apps: &model.AppsOptions{}, Proxies: true} }
 
 // A resolver answers one name from a snapshot and the objects that it was built from.
@@ -23,8 +24,8 @@ type resolver struct {
 	name    string
 }
 
-// Answer returns the answers to a query, computed from objects. It returns an error if no Infra is on the VLAN of the
-// query.
+// Answer computes the answers to a query from objects. q.Name must be in the form that ParseName returns. Answer
+// returns an error if no Infra is on q.VLAN.
 func Answer(objects *model.Objects, q Query) (*Report, error) {
 	r := &resolver{Snapshot: model.Build(objects, Options()), objects: objects, name: q.Name}
 	vlans, pod, err := q.selectViews(r.Snapshot)

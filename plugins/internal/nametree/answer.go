@@ -6,7 +6,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Kind is the kind of an answer, a label of metrics.
+// Kind is the kind of an answer. It is the value of the label answer of metrics.
 type Kind uint8
 
 // Kinds of answers of a node.
@@ -18,7 +18,7 @@ const (
 	kinds
 )
 
-// Kinds yields all kinds.
+// Kinds yields every Kind.
 func Kinds() iter.Seq[Kind] {
 	return func(yield func(Kind) bool) {
 		for k := range kinds {
@@ -34,9 +34,10 @@ func (k Kind) String() string {
 	return [kinds]string{"success", "nodata", "nxdomain", "refused"}[k]
 }
 
-// Answer fills in the reply m to a query for this node. qname is the node's name in the client's spelling. A type
-// that the name does not have is NODATA, even if an upstream has it: an address hint from there, as in an HTTPS
-// record, would bypass the view. The records are not shared with the tree or other replies.
+// Answer fills in the reply m to a query for this node, and returns the kind of the answer. qname is the node's name in
+// the client's spelling. The answer to a type that the name does not have is NODATA, even if an upstream has that type:
+// an address hint from there, as in an HTTPS record, would bypass the view. The records are not shared with the tree or
+// other replies.
 func (n *Node) Answer(m *dns.Msg, qname string, qtype uint16) Kind {
 	m.Authoritative = true
 	switch {
@@ -92,7 +93,8 @@ func (n *Node) recordsAAAA(qname string) []dns.RR {
 	return addressesAAAA(qname, n.Zone.ttls[n.Part], *n.addresses)
 }
 
-// Deny fills in the reply m to a query for a name that does not exist and whose closest encloser is this node.
+// Deny fills in the reply m to a query for a name that does not exist and whose closest encloser is this node, and
+// returns the kind of the answer.
 func (n *Node) Deny(m *dns.Msg, qtype uint16) Kind {
 	m.Authoritative = true
 	if qtype == dns.TypeAXFR || qtype == dns.TypeIXFR {

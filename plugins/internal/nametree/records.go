@@ -21,7 +21,7 @@ const (
 	soaExpire  = 86400
 )
 
-// A Zone contains what the records of its apex, and of the names in it, are built from.
+// A Zone contains the data for the records of its apex and of the names in it.
 type Zone struct {
 	// Fields that every query reads come first, in one cache line.
 	ttls    [Apps + 1]uint32
@@ -48,7 +48,7 @@ type Tally struct {
 	Counter interface{ Inc() }
 }
 
-// Tally returns where a part's counter of one kind of the zone's answers is cached, which saves a look-up by labels
+// Tally returns the cached counter of one kind of a part's answers from the zone. The cache saves a look-up by labels
 // for each answer.
 func (z *Zone) Tally(part Part, kind Kind) *atomic.Pointer[Tally] { return &z.tallies[part-1][kind] }
 

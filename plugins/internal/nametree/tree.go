@@ -69,8 +69,8 @@ func (n *Node) setAddresses(addresses *[]netip.Addr) {
 // TTLs maps the parts that a tree answers for to the TTLs of their records, in seconds.
 type TTLs map[Part]uint32
 
-// New builds the tree of a view. All zones get the given serial. Name servers without an address in the view get
-// own, the addresses of this server.
+// New builds the tree of a view. It answers for the parts in ttls. All zones get the given serial. The addresses of
+// name servers without an address in the view are own, those of this server.
 func New(view *model.View, ttls TTLs, serial uint32, own ...netip.Addr) *Tree {
 	// Each zone adds about two empty non-terminals.
 	size := len(view.Names) + len(view.Apps) + 2*len(view.Zones)
@@ -231,9 +231,9 @@ func parentOf(name string) string {
 	return parent
 }
 
-// Lookup returns the node of qname and true, or its closest encloser (RFC 4592, section 3.3.1), the longest
-// existing parent, and false. It returns nil if qname is in no zone of the tree or not fully qualified. Case does
-// not matter. Only names longer than 256 bytes cause an allocation.
+// Lookup returns the node of qname and true. If qname does not exist, it returns its closest encloser (RFC 4592,
+// section 3.3.1), the longest existing parent, and false. The node is nil if qname is in no zone of the tree or not
+// fully qualified. Case does not matter. Only names longer than 256 bytes cause an allocation.
 func (t *Tree) Lookup(qname string) (node *Node, exact bool) {
 	relative, qualified := strings.CutSuffix(qname, ".")
 	if !qualified {
@@ -249,9 +249,9 @@ func (t *Tree) Lookup(qname string) (node *Node, exact bool) {
 	return nil, false
 }
 
-// Answers returns the node that answers for the result of a look-up, which may be the wildcard of a closest
-// encloser. If deny is true, the answer is that the name does not exist. Answers returns nil if the name belongs to
-// another part or to a plugin that the tree does not serve.
+// Answers returns the node that answers for n and exact, the result of Lookup: n itself or, if the name does not exist,
+// possibly the wildcard of n. If deny is true, the answer is that the name does not exist. The node is nil if n is nil,
+// or if the name belongs to another part or to a plugin that the tree does not serve.
 func (n *Node) Answers(part Part, exact bool) (node *Node, deny bool) {
 	switch {
 	case n == nil:

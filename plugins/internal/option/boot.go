@@ -108,8 +108,8 @@ func (b *Boot) ipxe() bool { return b.client == clientIPXE }
 // http reports whether the client loads a URL itself.
 func (b *Boot) http() bool { return len(b.archs) > 0 && slices.Contains(httpArchs, b.archs[0]) }
 
-// BootFor returns the boot file of a client, or nil if the client does not boot over the network or none is
-// configured for it. The boot file of iPXE precedes that of the architecture.
+// BootFor returns the boot file of a client, or nil if the client does not boot over the network or none is configured
+// for it. iPXE's boot file takes precedence over that of the architecture.
 func (s Set) BootFor(req *dhcpv4.DHCPv4) *Boot {
 	if len(s.Boot) == 0 {
 		return nil
@@ -130,7 +130,8 @@ func (s Set) BootFor(req *dhcpv4.DHCPv4) *Boot {
 	return found
 }
 
-// Answer sets the boot file in a response.
+// Answer sets the boot file in resp, and the options that the client in req needs to load it: the TFTP server, or the
+// vendor class of HTTP boot.
 func (b *Boot) Answer(req, resp *dhcpv4.DHCPv4) {
 	resp.BootFileName = b.File
 	resp.UpdateOption(dhcpv4.OptBootFileName(b.File))

@@ -67,7 +67,8 @@ func Parse(words []string) (Set, error) {
 	return s, nil
 }
 
-// Seconds returns the value of an option that is a number of seconds, or 0 without it.
+// Seconds returns the duration in an option whose value is a number of seconds. It returns 0 if the option is absent or
+// invalid.
 func Seconds(options dhcpv4.Options, code dhcpv4.OptionCode) time.Duration {
 	var d dhcpv4.Duration
 	if err := d.FromBytes(options.Get(code)); err != nil {
@@ -76,7 +77,7 @@ func Seconds(options dhcpv4.Options, code dhcpv4.OptionCode) time.Duration {
 	return time.Duration(d)
 }
 
-// All returns Options and Forced in one set.
+// All returns Options and Forced in one new map.
 func (s Set) All() dhcpv4.Options {
 	all := maps.Clone(s.Options)
 	maps.Copy(all, s.Forced)

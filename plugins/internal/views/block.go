@@ -31,8 +31,8 @@ const (
 	maxTTL     = 3600
 )
 
-// ParseBlock parses the block of the plugin that h describes. It passes properties that the plugins do not
-// share to own, which may be nil, and which reports whether it knows the property.
+// ParseBlock parses the Corefile block of the plugin that h describes. It calls own, if not nil, for each
+// property that the plugins do not share; own reports whether it knows the property.
 func ParseBlock(c *caddy.Controller, h Handler, own func(*caddy.Controller) (bool, error)) (*Block, error) {
 	b := &Block{Handler: h, TTL: defaultTTL}
 	for i := 0; c.Next(); i++ {
@@ -102,14 +102,15 @@ func checkZones(c *caddy.Controller, args []string) error {
 // blockSource is the key of a server block's Source in the storage of the CoreDNS instance.
 type blockSource struct{ *dnsserver.Config }
 
-// sharedSource returns the Source of the plugin before this one in the server block, and whether this plugin
-// uses it: it does if its block configures neither a source nor views.
+// sharedSource returns the Source of the previous plugin in the server block, nil if there is none, and
+// whether this plugin uses it. It does so if its block configures neither a source nor views.
 func (b *Block) sharedSource(c *caddy.Controller) (*Source, bool) {
 	source, ok := c.Get(blockSource{dnsserver.GetConfig(c)}).(*Source)
 	return source, ok && b.Config.usesSharedSource()
 }
 
-// Scope returns the scope that the block configures, or that of the plugin whose source it shares.
+// Scope returns the scope that the block configures or, if it shares the source of another plugin in the
+// server block, the scope of that source.
 func (b *Block) Scope(c *caddy.Controller) model.Scope {
 	if source, ok := b.sharedSource(c); ok {
 		return source.config.Source.Scope
@@ -117,7 +118,7 @@ func (b *Block) Scope(c *caddy.Controller) model.Scope {
 	return b.Config.Source.Scope
 }
 
-// Add adds the plugin to its server block.
+// Add adds the plugin to its server block. The source starts and stops with the server.
 func (b *Block) Add(c *caddy.Controller) {
 	config := dnsserver.GetConfig(c)
 	source, shared := b.sharedSource(c)

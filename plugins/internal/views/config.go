@@ -29,12 +29,12 @@ const (
 type Config struct {
 	// Source is the configuration of the store.
 	Source watch.Config
-	// Views are the views that clients get by address, in the order of the Corefile. If both Views and Block
-	// are empty, Infra objects define the views.
+	// Views are the views that clients get by their address, in the order of the Corefile. If both Views and
+	// Block are empty, Infra objects define the views.
 	Views []View
 	// Block is the view of all clients of the server block, or empty.
 	Block string
-	// Answers maps a view to what names resolve to in it, instead of the addresses from Infras.
+	// Answers maps a view to the addresses that names resolve to in it, which replace those from Infras.
 	Answers map[string]Answer
 	// Bound contains the addresses in the bind directive of the server block.
 	Bound []netip.Addr

@@ -25,7 +25,7 @@ type Handler struct {
 	Plugin string
 	// Part is the part of the names that the plugin answers.
 	Part nametree.Part
-	// Tables returns the current table.
+	// Tables provides the current table.
 	Tables Tables
 	// BehindCache is set if the build orders the cache plugin before this one.
 	BehindCache bool
@@ -33,7 +33,7 @@ type Handler struct {
 	Requests *Requests
 }
 
-// Tables returns the table that a server block answers from, or nil before the first snapshot.
+// Tables provides the table that a server block answers from. Table returns nil before the first snapshot.
 type Tables interface {
 	Table() *Table
 }
@@ -94,8 +94,7 @@ func failure(r *dns.Msg, rcode int, reason uint16) *dns.Msg {
 	return m
 }
 
-// reply writes m. It returns dns.RcodeSuccess whatever the rcode of m, so that the server does not write
-// another reply.
+// reply writes m. It always returns dns.RcodeSuccess, so that the server does not write another reply.
 func reply(w dns.ResponseWriter, m *dns.Msg) (int, error) {
 	if err := w.WriteMsg(m); err != nil {
 		return dns.RcodeServerFailure, err

@@ -37,8 +37,8 @@ type lease struct {
 	cancel func() // cancels the subscription
 }
 
-// acquire returns a lease on the store with the given configuration, and starts the store if it does not run.
-// The store calls changed after every new snapshot, until the lease is released.
+// acquire returns a lease on the store with the given configuration, and starts the store if it is not
+// running. The store calls changed after every new snapshot, until the lease is released.
 func (r *registry) acquire(config watch.Config, log *slog.Logger, changed func()) (*lease, error) {
 	key, err := json.Marshal(config)
 	if err != nil {
@@ -136,9 +136,9 @@ func (r *registry) running() []*sharedStore {
 	return list
 }
 
-// Ready reports whether stores run and each of them has a snapshot. The ready plugin keeps one entry for all
-// server blocks, so the result covers all of them. It first asks before the blocks have acquired their stores
-// and stops asking after the first true, so the result without a store is false.
+// Ready reports whether at least one store runs, and every running store has a snapshot. The ready plugin
+// keeps one entry for all server blocks, so the result covers all of them. It first asks before the blocks
+// have acquired their stores, and stops asking after the first true, so the result without a store is false.
 func Ready() bool {
 	running := shared.running()
 	for _, s := range running {

@@ -53,7 +53,7 @@ func (s *Source) Serve(b *Block) {
 	b.Tables = s
 }
 
-// Hook starts and stops the source with the server of a Corefile. Errors name the given plugin.
+// Hook makes the source start and stop with the server of a Corefile. Errors contain the name of the plugin.
 func (s *Source) Hook(c *caddy.Controller, name string) {
 	load, ok := c.Get(startupKey{}).(*startup)
 	if !ok {
@@ -111,8 +111,8 @@ func (u *startup) start(s *Source) error {
 	return nil
 }
 
-// Start starts the source without a Corefile, for tests of the plugins. It waits at most reloadWait for the
-// first snapshot, and returns no error if there is none by then.
+// Start starts the source without a Corefile, for tests of the plugins. It waits a limited time for the first
+// snapshot; it is not an error if there is none by then.
 func (s *Source) Start() error {
 	return (&startup{sources: []*Source{s}}).start(s)
 }
@@ -151,7 +151,8 @@ func (s *Source) wait(deadline time.Time) {
 	}
 }
 
-// Stop releases the store. The last table remains.
+// Stop releases the store. The last table stays in use. Stop always returns nil, and a second call has no
+// effect.
 func (s *Source) Stop() error {
 	s.mu.Lock()
 	l := s.lease

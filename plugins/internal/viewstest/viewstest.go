@@ -18,7 +18,7 @@ import (
 // Passed is the rcode of Upstream's replies. Our plugins never return it.
 const Passed = dns.RcodeNotZone
 
-// Upstream returns a handler that takes the place of the next plugin.
+// Upstream returns a handler that takes the place of the next plugin. It replies to every query with the rcode Passed.
 func Upstream() plugin.Handler {
 	return plugin.HandlerFunc(func(_ context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
 		m := new(dns.Msg)
@@ -27,7 +27,8 @@ func Upstream() plugin.Handler {
 	})
 }
 
-// Start returns the handler of a Corefile block, with its manifests loaded and Upstream as the next plugin.
+// Start returns the handler of a Corefile block, with its manifests loaded and Upstream as the next plugin. The handler
+// works until the test ends.
 func Start(tb testing.TB, corefile string, parse func(*caddy.Controller) (*views.Block, error)) *views.Handler {
 	tb.Helper()
 	c := caddy.NewTestController("dns", corefile)
@@ -50,8 +51,8 @@ func Start(tb testing.TB, corefile string, parse func(*caddy.Controller) (*views
 	return &block.Handler
 }
 
-// Ask sends the query of a case from a client, in a subtest, and compares the whole reply. Serials are compared as
-// 1, because they are times.
+// Ask sends the query of a case from a client, in a subtest, and compares the whole reply. Before the comparison it
+// sets the serial of SOA records, which is a time, to 1.
 func Ask(t *testing.T, h plugin.Handler, name, client string, tc test.Case) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {

@@ -1,6 +1,6 @@
-// Package vm is the interface through which the DHCP plugins of a process share information about VMs. CoreDHCP
-// passes only a packet from plugin to plugin, so the plugin kubevirt provides a Directory here, and leasedb and
-// options look up the VM of a MAC address in it.
+// Package vm is the interface through which the DHCP plugins of a process share information about VMs.
+// CoreDHCP passes only packets between plugins, so the plugin kubevirt provides a Directory here, in which
+// leasedb and options look up the VM of a MAC address.
 package vm
 
 import (
@@ -13,7 +13,8 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 )
 
-// An Interface identifies a network interface of a VM. Addresses are bound to it, whatever its MAC address is.
+// An Interface identifies a network interface of a VM. Addresses are bound to the interface, independently of
+// its MAC address.
 type Interface struct {
 	// Namespace and VM identify the VirtualMachine, or the VirtualMachineInstance if no VirtualMachine controls it.
 	Namespace, VM string
@@ -44,16 +45,16 @@ type Client struct {
 	Options dhcpv4.Options
 }
 
-// A Directory contains the VMs on the network of this process. Its methods return quickly, contact no server and
-// are safe for concurrent use. They return the last known state, which during an outage of the API server can be
-// old.
+// A Directory contains the VMs on the network of this process. Its methods return quickly, contact no server
+// and are safe for concurrent use. They return the last known state, which may be outdated during an outage
+// of the API server.
 type Directory interface {
-	// Lookup returns the client that has a MAC address.
+	// Lookup returns the client that has a MAC address, and whether there is one.
 	Lookup(mac net.HardwareAddr) (Client, bool)
 	// Clients returns the served interfaces that have a MAC address, in any order.
 	Clients() []Client
-	// ReservedFor returns the interface that an address is reserved for. If several do, it returns that of the
-	// oldest VM.
+	// ReservedFor returns the interface that an address is reserved for, and whether there is one. If the
+	// address is reserved for several, VMs that have not ended take precedence, then older VMs.
 	ReservedFor(addr netip.Addr) (Interface, bool)
 	// Reservations returns the interfaces with reservations, in any order, once for each reserved address.
 	Reservations() []Client
@@ -65,8 +66,8 @@ type Directory interface {
 	// Synced reports whether the known VMs are current. Only then does the absence of a VM mean that it does not
 	// exist.
 	Synced() bool
-	// Subscribe calls f with each interface of a VM whose deletion was observed, in the goroutine that observed it.
-	// The returned function cancels the subscription.
+	// Subscribe calls f with each interface of a VM whose deletion is observed, in the goroutine that observes
+	// it. cancel ends the subscription.
 	Subscribe(f func(Interface)) (cancel func())
 }
 

@@ -20,7 +20,7 @@ type disk struct {
 	sync   time.Duration // median duration of an fsync
 }
 
-// memory returns whether the file system is in memory, so that an fsync costs nothing.
+// memory reports whether the file system is in memory, so that an fsync costs nothing.
 func (d disk) memory() bool { return d.system == "tmpfs" }
 
 // findDisk returns the file system of temporary files or, if that is in memory, of this repository.

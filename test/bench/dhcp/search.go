@@ -41,7 +41,7 @@ type result struct {
 // lost returns the share of exchanges that were not completed.
 func (r result) lost() float64 { return 1 - float64(r.done)/float64(r.started) }
 
-// keptUp returns whether the server kept up with the offered rate.
+// keptUp reports whether the server kept up with the offered rate.
 func (r result) keptUp() bool {
 	return (r.started-r.done)*oneLostOf <= r.started && r.rate >= (1-maxLag)*r.offered
 }
@@ -103,10 +103,10 @@ func (s *search) add(r result) {
 	}
 }
 
-// disturbed returns whether other load may have caused the losses at high.
+// disturbed reports whether other load may have caused the losses at high.
 func (s *search) disturbed() bool { return s.high > 0 && s.worst.otherLoad > maxOtherLoad }
 
-// done returns whether the limit is known precisely enough.
+// done reports whether the limit is known precisely enough.
 func (s *search) done() bool {
 	return s.high > 0 && s.best.offered > 0 && s.high/s.best.offered < lastStep
 }

@@ -66,7 +66,8 @@ func (p *Process) Alive() error {
 	}
 }
 
-// Await repeats try until it succeeds. It returns an error if the process ends, or startDeadline passes.
+// Await calls try every 20 ms until it succeeds. It returns an error, with the end of the log, if the process
+// ends, ctx ends or startDeadline passes.
 func (p *Process) Await(ctx context.Context, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, startDeadline)
 	defer cancel()

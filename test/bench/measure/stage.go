@@ -62,8 +62,8 @@ func NewStage(ctx context.Context, parent string, config lab.Config) (*Stage, er
 // Close stops the API server and deletes the work folder.
 func (s *Stage) Close() error { return errors.Join(s.Management.Stop(), os.RemoveAll(s.Dir)) }
 
-// Fill calls create for each number in [from, to), several at once. After an error it makes no further calls and
-// returns that error.
+// Fill calls create for each number in [from, to), concurrently. It stops at the first error, or when ctx
+// ends, and returns that error.
 func Fill(ctx context.Context, from, to int, create func(ctx context.Context, number int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -40,6 +40,7 @@ func EstimateOf(values []float64) Estimate {
 }
 
 // Quantile returns the smallest value such that at least the fraction q of all values do not exceed it.
+// values need not be sorted, and must not be empty.
 func Quantile[T cmp.Ordered](values []T, q float64) T {
 	sorted := slices.Sorted(slices.Values(values))
 	rank := int(q * float64(len(sorted)))

@@ -23,7 +23,7 @@ type Options struct {
 	Sizes    []int         // numbers of routes in the API server, ascending
 	Changes  int           // number of changes of each kind, at each size
 	Starts   int           // number of starts of Envoy, at the largest size
-	Rounds   int           // rounds of each comparison; each has one slice of either side
+	Rounds   int           // rounds of each comparison; each measures both sides for one slice
 	Slice    time.Duration // duration of a slice
 	GoBench  string        // -benchtime of the Go benchmarks; empty to skip them
 	Progress func(format string, args ...any)

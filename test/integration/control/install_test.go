@@ -69,7 +69,7 @@ status: {lastUpdated: 2026-01-01T00:00:00Z, currentCSV: metallb-operator.v4.20.0
 	}
 	n.Await(tenant.Ready, "", "", "192.0.2.200")
 
-	// The installation stays when apps ingress is disabled, because others may use it.
+	// MetalLB stays installed when apps ingress is disabled, because others may use it.
 	n.ApplyInfra("{enabled: false}")
 	lab.Await(t, "the Service to be deleted", func() string {
 		err := n.Guest.Get(t.Context(), tenant.ServiceKey(), &corev1.Service{})

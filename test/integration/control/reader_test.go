@@ -34,7 +34,7 @@ func readerClient(n *tenant.Tenant) kubernetes.Interface {
 	if err != nil {
 		n.Fatal(err)
 	}
-	config.Host = n.Hosted.ServerURL() // nothing resolves the name in the kubeconfig
+	config.Host = n.Hosted.ServerURL() // the name in the kubeconfig does not resolve
 	config.ServerName = tenant.HostedName
 	config.QPS = -1
 	client, err := kubernetes.NewForConfig(config)

@@ -9,8 +9,8 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// TestAddressInUseIsNotOffered lets another host use one of two addresses. dhclient does not check whether an
-// address is in use.
+// TestAddressInUseIsNotOffered assigns one of two addresses to another host. dhclient does not check whether
+// an address is in use.
 func TestAddressInUseIsNotOffered(t *testing.T) {
 	s, c := newSite(t), newCluster(t)
 	stranger := s.newMachine(t, mac2)

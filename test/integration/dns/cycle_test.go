@@ -37,7 +37,7 @@ const tenantCorefile = `.:$DNS {
 		cache
 	}`
 
-// clusterDNSCorefile is that of a stock CoreDNS that forwards the tenants' zones to the tenants' DNS.
+// clusterDNSCorefile is the Corefile of a stock CoreDNS that forwards the tenants' zones to the tenants' DNS.
 const clusterDNSCorefile = `blue.$DOMAIN:$DNS {
 		bind 127.0.0.1
 		prometheus 127.0.0.1:$METRICS

@@ -190,7 +190,7 @@ status: {loadBalancer: {ingress: [{ip: `+address+`}]}}
 }
 
 // readerKubeconfig returns a kubeconfig that may only read the apps Service. As HyperShift writes it, it has
-// the API server's public name, which nothing resolves here.
+// the API server's public name, which does not resolve here.
 func readerKubeconfig(t *testing.T, guest *lab.ControlPlane) string {
 	t.Helper()
 	path, err := guest.UserKubeconfig("reader")

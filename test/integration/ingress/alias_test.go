@@ -17,7 +17,8 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// alias waits until the first alias of a VirtualIngress stands for a Service, and returns the alias's name.
+// alias waits until the first alias of a VirtualIngress points to a Service, and returns the name of the
+// alias.
 func (s *site) alias(name, service string) string {
 	s.t.Helper()
 	var alias string

@@ -18,7 +18,8 @@ func TestManyConnectionsOnOneRoute(t *testing.T) {
 	h := hello{sni: "shop.apps." + s.domain}
 	streams, failures := make(chan *stream, n), make(chan string, n)
 	started := time.Now()
-	// Limited, because a busy machine does not complete all handshakes within Envoy's timeout.
+	// Limit the concurrent handshakes, because a busy machine does not complete all of them within Envoy's
+	// timeout.
 	limit := make(chan struct{}, 100)
 	for range n {
 		go func() {

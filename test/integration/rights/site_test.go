@@ -160,7 +160,7 @@ func (s *site) controlPlane(cluster lab.HostedCluster) {
 		cluster.Backend("ignition-server-proxy", 443, ca.TLSBackend(s.T, "198.18.0.83:8443", "ignition."+domain).Addr(), "")+
 		cluster.Backend("konnectivity-server", 8091, ca.TLSBackend(s.T, "198.18.0.84:8091", "konnectivity."+domain).Addr(), ""))
 
-	// The admin kubeconfig has the public name, which nothing resolves here.
+	// The admin kubeconfig has the public name, which does not resolve here.
 	if err := cluster.PublishKubeconfig(s.Context(), s.management, s.hosted); err != nil {
 		s.Fatal(err)
 	}

@@ -53,7 +53,8 @@ func TestIPv6AddressMoves(t *testing.T) {
 	t.Logf("the other replica responds by IPv6 after %s", time.Since(from).Round(10*time.Millisecond))
 }
 
-// TestThreeReplicas lets two replicas compete for the address of a failed one while the API server is down.
+// TestThreeReplicas powers off the holder while the API server is down, so that two replicas compete for its
+// address.
 func TestThreeReplicas(t *testing.T) {
 	s := newSite(t, xdsdHold, 3)
 	holder := s.holder(t)
@@ -148,8 +149,8 @@ func (n *tenant) claim(t *testing.T, text string, d time.Duration) {
 	}
 }
 
-// TestATenantClaimsTheAddress shows the effect of forged claims: neighbours believe them until they stop, as
-// for any address; no replica yields while it has the Lease.
+// TestATenantClaimsTheAddress shows the effect of forged claims: neighbours send to the forged MAC address
+// until the claims stop, as for any address, and no replica releases the address while it has the Lease.
 func TestATenantClaimsTheAddress(t *testing.T) {
 	s := newSite(t, xdsdHold, 2)
 	holder := s.holder(t)

@@ -15,7 +15,7 @@ type change struct {
 	pod  func(*corev1.PodTemplateSpec)
 	// refused is the beginning of the violations; empty if the pod is admitted.
 	refused string
-	// widen adds the least to the constraints with which they admit the pod.
+	// widen adds the minimum to the constraints that makes them admit the pod.
 	widen func(*securityv1.SecurityContextConstraints)
 	// insecure is set if Pod Security rejects the change as well.
 	insecure bool

@@ -74,8 +74,8 @@ func New(options Options) (*Server, error) {
 // If a resource is invalid, Set keeps the previous configuration and returns an error that names every invalid
 // resource. It does not validate messages inside an Any; the caller must do so before packing them.
 //
-// A cluster that is not in r is served for Options.Retain more. Call UpdateEndpoints to add endpoints before Set, and
-// to remove endpoints after it. A cluster whose endpoints were never set has none.
+// A cluster that is no longer in r is still served for Options.Retain. Call UpdateEndpoints to add endpoints before
+// Set, and to remove endpoints after it. A cluster whose endpoints were never set has none.
 func (s *Server) Set(name string, r Resources) error {
 	if err := checkName(name); err != nil {
 		return err
@@ -150,8 +150,8 @@ func (s *Server) push(ctx context.Context, p *proxy) error {
 	return p.update(nil, removed)
 }
 
-// Delete deletes a proxy and disconnects its Envoys. They keep their configuration; when they reconnect, nothing is
-// sent until the next Set.
+// Delete deletes a proxy and disconnects its Envoys. They keep their configuration. When they reconnect, nothing is
+// sent to them until the next Set.
 func (s *Server) Delete(name string) {
 	s.update.Lock()
 	defer s.update.Unlock()
@@ -167,7 +167,7 @@ func (s *Server) Delete(name string) {
 	s.notify()
 }
 
-// SetEndpoints calls UpdateEndpoints for one name.
+// SetEndpoints sets the endpoints of one name, as UpdateEndpoints does.
 func (s *Server) SetEndpoints(name string, m *endpointv3.ClusterLoadAssignment) error {
 	return s.UpdateEndpoints(map[string]*endpointv3.ClusterLoadAssignment{name: m}, nil)
 }
@@ -176,8 +176,8 @@ func (s *Server) SetEndpoints(name string, m *endpointv3.ClusterLoadAssignment) 
 // eds_cluster_config.service_name, or their own name. A proxy is sent only the endpoints that its clusters reference.
 // A current cluster whose endpoints are removed is sent an empty assignment; a retained one keeps its endpoints.
 //
-// Invalid endpoints are skipped, the previous ones of that name stay, and the error names them. The caller must not
-// change the messages afterwards.
+// Invalid endpoints are skipped: the previous endpoints of that name stay in use, and the error names the invalid ones.
+// The caller must not change the messages afterwards.
 func (s *Server) UpdateEndpoints(set map[string]*endpointv3.ClusterLoadAssignment, remove []string) error {
 	s.update.Lock()
 	defer s.update.Unlock()
@@ -284,8 +284,8 @@ func (s *Server) runExpiry(ctx context.Context) {
 	}
 }
 
-// Subscribe returns a channel that receives a value after State may have changed, and a function that cancels the
-// subscription. Changes are coalesced: one value stands for all changes since the last receive.
+// Subscribe returns a channel that receives a value when State may have changed, and a function that cancels the
+// subscription. One value stands for all changes since the last receive.
 func (s *Server) Subscribe() (changed <-chan struct{}, cancel func()) {
 	c := make(chan struct{}, 1)
 	s.mu.Lock()

@@ -40,12 +40,12 @@ type Envoy struct {
 	ID string `json:"id"`
 	// Connected is when the Envoy connected.
 	Connected time.Time `json:"connected"`
-	// Version is that of the last Set whose listeners, clusters and routes were all acknowledged. It is empty if there
-	// was none since the Envoy connected.
+	// Version is the version of the last Set whose listeners, clusters and routes the Envoy has acknowledged. It is
+	// empty if there was none since the Envoy connected.
 	Version string `json:"version,omitempty"`
 	// Current is true if the Envoy has acknowledged all resources of the latest Set, and the current endpoints.
 	Current bool `json:"current"`
-	// Types has the keys listener, cluster, route and endpoint, if the Envoy has requested that type.
+	// Types has an entry for each type that the Envoy has requested: listener, cluster, route or endpoint.
 	Types map[string]Type `json:"types"`
 	// LastNACK is the last rejected response since the Envoy connected, whether or not a later one was accepted.
 	LastNACK *NACK `json:"lastNACK,omitempty"`
@@ -58,7 +58,7 @@ type Proxy struct {
 	// Version is a hash of the resources of the latest Set, which is the same for equal resources in any process. It is
 	// empty before the first Set.
 	Version string `json:"version,omitempty"`
-	// Resources has the number of served resources by listener, cluster, route and endpoint.
+	// Resources is the number of served resources by type: listener, cluster, route or endpoint.
 	Resources map[string]int `json:"resources"`
 	// Retained has the sorted names of removed clusters that are still served.
 	Retained []string `json:"retained,omitempty"`
@@ -68,7 +68,7 @@ type Proxy struct {
 	Envoys []Envoy `json:"envoys"`
 }
 
-// State returns the state of every proxy that was Set or has a connected Envoy, sorted by name.
+// State returns the state of every proxy that has a configuration or a connected Envoy, sorted by name.
 func (s *Server) State() []Proxy {
 	s.mu.Lock()
 	defer s.mu.Unlock()

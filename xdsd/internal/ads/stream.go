@@ -298,7 +298,7 @@ func (s *Server) disconnect(st *stream) {
 	s.log.Info("envoy disconnected", "proxy", p.name, "node", st.id)
 }
 
-// recordRequest records the ACK, NACK and unsubscribed names of a request. It returns whether the state of the stream
+// recordRequest records the ACK, NACK and unsubscribed names of a request. It reports whether the state of the stream
 // changed.
 func (s *Server) recordRequest(st *stream, r *discoveryv3.DeltaDiscoveryRequest) bool {
 	now := time.Now()
@@ -345,7 +345,7 @@ func (s *Server) recordNACK(st *stream, typeURL string, n *NACK) {
 	s.log.Warn("envoy rejected configuration", "proxy", p.name, "node", st.id, "type", kind(typeURL), "version", n.Version, "err", n.Message)
 }
 
-// isCurrent returns whether the Envoy has acknowledged all current resources of a type. The caller holds Server.mu.
+// isCurrent reports whether the Envoy has acknowledged all current resources of a type. The caller holds Server.mu.
 func (st *stream) isCurrent(typeURL string) bool {
 	c, t := st.proxy.config, st.types[typeURL]
 	if c == nil {

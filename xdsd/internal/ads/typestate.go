@@ -109,8 +109,8 @@ func (t *typeState) setResend(resend map[string]struct{}) {
 	}
 }
 
-// acknowledged returns whether Envoy has acknowledged all versions in want, by name, and no pending response changes
-// them. If exactly is true, Envoy must have no other resources and no pending response.
+// acknowledged reports whether Envoy has acknowledged all versions in want, by name, and no pending response changes
+// them. If exactly is true, Envoy must also have no other resources and no pending response.
 func (t *typeState) acknowledged(want map[string]string, exactly bool) bool {
 	if t == nil {
 		// Envoy has not requested this type. It requests routes and endpoints only when a listener or cluster

@@ -38,8 +38,8 @@ type Config struct {
 	// loopback. The default is 127.0.0.1. An unspecified address stands for all addresses of its family, including
 	// those on VLANs.
 	MetricsAddresses []netip.Addr
-	// MetricsDevices has the network interface that serves an address of MetricsAddresses; without an entry, all
-	// interfaces do.
+	// MetricsDevices maps an address of MetricsAddresses to the network interface on which it is served; without an
+	// entry, it is served on all interfaces.
 	MetricsDevices map[netip.Addr]string
 	MetricsPort    uint16
 	// MaxConnections limits the connections of all clients together. The default is DefaultMaxConnections, or what
@@ -48,8 +48,8 @@ type Config struct {
 	// Descriptors is the hard limit of file descriptors (RLIMIT_NOFILE) of Envoy's process, to which Envoy raises its
 	// soft limit; 0 if it is unknown.
 	Descriptors uint64
-	// MaxHeapBytes is Envoy's memory limit; 0 means none. Envoy releases unused memory above 90 % of it, and accepts no
-	// connections above 95 %.
+	// MaxHeapBytes is Envoy's memory limit; 0 means none. At 90 % of it Envoy releases unused memory, at 95 % it accepts
+	// no more connections.
 	MaxHeapBytes uint64
 	// DrainTime is how long connections of a changed or removed filter chain stay open, in whole seconds; 0 means
 	// Envoy's default. It is part of Args, not of Bootstrap.
@@ -67,8 +67,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// descriptorLimit returns for how many client connections the file descriptors suffice. Each connection needs two: one
-// for the client and one for the upstream. Envoy crashes when it has none left.
+// descriptorLimit returns the number of client connections for which the file descriptors suffice. Each connection
+// needs two: one for the client and one for the upstream. Envoy crashes when it has none left.
 func (c Config) descriptorLimit() uint32 {
 	if c.Descriptors == 0 {
 		return math.MaxUint32

@@ -16,7 +16,7 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/message"
 )
 
-// YAML renders a message as Envoy reads it. Equal messages have equal text.
+// YAML renders a message as YAML that Envoy reads. Equal messages have equal text.
 func YAML(m proto.Message) ([]byte, error) {
 	// protojson varies its whitespace on purpose. The conversion to YAML removes that and sorts keys.
 	data, err := toJSON(m)

@@ -54,14 +54,14 @@ type Options struct {
 	// HeartbeatInterval is the interval at which heartbeats of proxy replicas are counted; 0 for
 	// serve.HeartbeatInterval. A replica that misses three is not ready.
 	HeartbeatInterval time.Duration
-	// Leftovers receives the objects that could not be deleted in hosted clusters.
+	// Leftovers receives the errors of objects that could not be deleted in hosted clusters.
 	Leftovers  *Leftovers
 	Registerer prometheus.Registerer
 	Log        *slog.Logger
 }
 
-// New returns a manager whose Start reconciles all Infras and ProxyServers while this replica leads. Start returns
-// an error when the Lease is lost.
+// New returns a manager. While this replica leads, its Start reconciles all Infras and ProxyServers; it returns an
+// error when the Lease is lost.
 func New(o Options) (ctrl.Manager, error) {
 	ours, err := labels.NewRequirement(v1alpha1.LabelComponent, selection.In, []string{v1alpha1.ComponentDHCP, v1alpha1.ComponentDNS, v1alpha1.ComponentProxy})
 	if err != nil {

@@ -32,7 +32,7 @@ type guestConn struct {
 	addressSince time.Time            // when the Service was first seen with an address; zero without one
 }
 
-// guestConns are the connections of Infras to hosted clusters in which they may have objects.
+// guestConns are the connections of Infras to the hosted clusters in which the Infras may have objects.
 type guestConns struct {
 	live    client.Reader // reads Secrets of the management cluster
 	connect *guest.Connector

@@ -14,7 +14,7 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// maxMissed is the number of consecutive missed heartbeats that makes a replica silent.
+// maxMissed is the number of consecutive missed heartbeats after which a replica is silent.
 const maxMissed = 3
 
 // heartbeats detects replicas that have stopped reporting.

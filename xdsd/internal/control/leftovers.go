@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// A Leftover records that objects that an Infra no longer needs could not be deleted in a hosted cluster yet.
+// A Leftover is a hosted cluster in which objects that an Infra no longer needs could not be deleted yet.
 type Leftover struct {
 	// Infra is "namespace/name"; empty for all Infras that no longer exist.
 	Infra string `json:"infra,omitempty"`

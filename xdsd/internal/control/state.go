@@ -17,7 +17,7 @@ type State struct {
 	Snapshot *model.Snapshot `json:"snapshot,omitempty"`
 }
 
-// StateOf returns the current state. The channel is closed when this replica leads.
+// StateOf returns the current state. elected must be closed once this replica leads.
 func StateOf(store *watch.Store, elected <-chan struct{}, leftovers *Leftovers) State {
 	s := State{Store: store.Status(), Remains: leftovers.List(), Snapshot: store.Snapshot()}
 	select {

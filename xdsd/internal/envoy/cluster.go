@@ -90,8 +90,8 @@ func healthCheck(check *model.HealthCheck) *corev3.HealthCheck {
 	}
 }
 
-// bindConfig returns a BindConfig that makes connections leave from the VLAN address and interface. The apps address is
-// on the VLAN, and replies must not arrive on another interface.
+// bindConfig returns a BindConfig for connections to apps: their source is the VLAN address and interface. The apps
+// address is on the VLAN, and replies must not arrive on another interface.
 func (t *translator) bindConfig() *corev3.BindConfig {
 	sources := byFamily(t.options.Source)
 	if len(sources) == 0 {

@@ -13,8 +13,9 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/message"
 )
 
-// Endpoints returns the assignment of an upstream, under its name: its addresses if it is on the VLAN, otherwise the
-// endpoints in list, the EndpointSlices of its Service. The assignment is empty if there are none.
+// Endpoints returns the assignment of an upstream, with the name of the upstream: its addresses if it is on the VLAN,
+// otherwise the endpoints in list, the EndpointSlices of its Service. Without endpoints the assignment is empty, not
+// nil.
 func Endpoints(u *model.Upstream, list []*objects.EndpointSlice) *endpointv3.ClusterLoadAssignment {
 	targets := u.Addresses
 	if !u.FromVLAN {

@@ -15,7 +15,7 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/message"
 )
 
-// Options are the settings in which the Envoys of one ProxyServer may differ.
+// Options are the settings that may differ between the Envoys of one ProxyServer.
 type Options struct {
 	// Bind are the addresses to listen on. The default is 0.0.0.0, and :: if the proxy has an IPv6 address on the VLAN:
 	// on a node without IPv6, Envoy would reject the listener.

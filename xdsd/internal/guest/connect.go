@@ -26,7 +26,7 @@ type Cluster struct {
 // Connector creates clients of hosted clusters, which share a scheme. It is safe for concurrent use.
 type Connector struct{ scheme *runtime.Scheme }
 
-// NewConnector returns a Connector.
+// NewConnector returns a Connector. It fails only if a type cannot be registered.
 func NewConnector() (*Connector, error) {
 	scheme := runtime.NewScheme()
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {
@@ -36,9 +36,8 @@ func NewConnector() (*Connector, error) {
 }
 
 // Connect returns a client for a kubeconfig. Because other clients can write the kubeconfig, only the fields that
-// kubeconfig.Restricted permits are used. The client connects to the address dial, with the URL's host as TLS
-// server name; if dial is empty, it connects to the host. Connect sends no request. The caller must close the
-// client.
+// kubeconfig.Restricted permits are used. If dial, "host:port", is not empty, the client connects to it instead of to
+// the URL's host, which stays the TLS server name. Connect sends no request. The caller must close the client.
 func (o *Connector) Connect(data []byte, dial string) (*Cluster, error) {
 	config, err := kubeconfig.Restricted(data)
 	if err != nil {

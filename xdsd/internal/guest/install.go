@@ -35,10 +35,10 @@ var (
 	kindL2Advertisement = schema.GroupVersionKind{Group: metallbGroup, Version: "v1beta1", Kind: "L2Advertisement"}
 )
 
-// EnsureMetalLB installs MetalLB with the Operator Lifecycle Manager if the Infra requests it, and applies the pool
-// of the apps address and its advertisement. It does not wait: while a step is in progress, it returns a Fault with
-// reason MetalLBMissing that names the step, and must be called again. Objects that other clients created are used
-// unchanged.
+// EnsureMetalLB installs MetalLB with the Operator Lifecycle Manager, and applies the pool of the apps address and its
+// advertisement. It does nothing unless the Infra requests the installation. It does not wait: while a step is in
+// progress, it returns a Fault with reason MetalLBMissing that names the step, and must be called again. It uses
+// objects that other clients created, and does not change them.
 func (c *Cluster) EnsureMetalLB(ctx context.Context, w *Wanted) *Fault {
 	if !w.Apps.MetalLB.ShouldInstall() {
 		return nil

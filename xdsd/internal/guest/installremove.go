@@ -18,10 +18,10 @@ import (
 // deletionPollInterval is the interval of reads while waiting for a deletion.
 const deletionPollInterval = 200 * time.Millisecond
 
-// RemoveMetalLB deletes the objects of EnsureMetalLB, of all Infras, in reverse order, and the operator's
-// ClusterServiceVersions. It returns the deleted objects. It stops at the first object that cannot be deleted: the
-// operator must outlive MetalLB, to clean up after it. MetalLB's CRDs stay, as is usual with OLM, and so does a
-// namespace with objects of other clients.
+// RemoveMetalLB deletes the objects that EnsureMetalLB created for any Infra, in reverse order, and the operator's
+// ClusterServiceVersions. It returns the deleted objects, also with an error. It stops at the first object that cannot
+// be deleted: the operator must outlive MetalLB, to clean up after it. MetalLB's CRDs stay, as is usual with OLM, and
+// so does a namespace with objects of other clients.
 func (c *Cluster) RemoveMetalLB(ctx context.Context) ([]string, error) {
 	var removed []string
 	for _, kind := range []schema.GroupVersionKind{kindL2Advertisement, kindPool, kindMetalLB, kindSubscription, kindOperatorGroup, kindNamespace} {

@@ -20,7 +20,7 @@ import (
 
 const metallbGroup = "metallb.io"
 
-// AddressFault returns why the Service has no address.
+// AddressFault returns the reason why a Service without an address has none. It never returns nil.
 func (c *Cluster) AddressFault(ctx context.Context, w *Wanted, service *corev1.Service) *Fault {
 	pools, err := c.list(ctx, "v1beta1", "IPAddressPool", "")
 	switch {
@@ -54,8 +54,8 @@ func (c *Cluster) AddressFault(ctx context.Context, w *Wanted, service *corev1.S
 	return &Fault{v1alpha1.AppsIngressAddressNotAssigned, fmt.Sprintf("Service %s has no address yet: %s%s", w.Service, hint, messageSuffix(warning))}
 }
 
-// AnnouncementFault returns a Fault if MetalLB reports no node that announces the Service's address. It returns nil
-// if a node announces it, or if MetalLB does not report this.
+// AnnouncementFault returns a Fault if MetalLB reports that no node announces the Service's address. It returns nil if
+// a node announces it, or if MetalLB does not report announcements.
 func (c *Cluster) AnnouncementFault(ctx context.Context, w *Wanted) *Fault {
 	ours := client.MatchingLabels{"metallb.io/service-name": w.Service.Name, "metallb.io/service-namespace": w.Service.Namespace}
 	reported := false

@@ -40,7 +40,8 @@ func RenewalTime(issued, expires time.Time) time.Time { return issued.Add(expire
 func (w *Wanted) readerName() string { return w.Service.Name + "-reader" }
 
 // EnsureReader applies the reader's ServiceAccount, Role and RoleBinding, and returns the UID of the
-// ServiceAccount.
+// ServiceAccount. It returns a Fault, and changes nothing, if a ServiceAccount with that name does not belong
+// to the Infra.
 func (c *Cluster) EnsureReader(ctx context.Context, w *Wanted) (types.UID, error) {
 	name, namespace := w.readerName(), w.Service.Namespace
 	account := &corev1.ServiceAccount{}
@@ -82,7 +83,8 @@ func (c *Cluster) EnsureReader(ctx context.Context, w *Wanted) (types.UID, error
 	return account.UID, nil
 }
 
-// NewReader requests a token for the reader, after EnsureReader.
+// NewReader requests a token for the reader. account is the UID that EnsureReader returned, now the time to
+// record as that of the request.
 func (c *Cluster) NewReader(ctx context.Context, w *Wanted, account types.UID, now time.Time) (*Reader, error) {
 	seconds := int64(tokenLifetime / time.Second)
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}

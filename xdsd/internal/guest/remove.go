@@ -13,8 +13,9 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// Remove deletes our objects in the hosted cluster for which matches returns true. Its arguments are the object and
-// the Infra that it belongs to, as "namespace/name". Remove returns the deleted objects.
+// Remove deletes the apps Services and the objects of readers for which matches returns true. It does not delete the
+// objects of EnsureMetalLB. matches is called with each object and the Infra that it belongs to, "namespace/name".
+// Remove continues if a deletion fails, and returns the deleted objects, also with an error.
 func (c *Cluster) Remove(ctx context.Context, matches func(infra string, o client.Object) bool) ([]string, error) {
 	var removed []string
 	var faults []error

@@ -58,8 +58,8 @@ func (w *Wanted) service() *corev1ac.ServiceApplyConfiguration {
 	return corev1ac.Service(w.Service.Name, w.Service.Namespace).WithLabels(objectLabels).WithAnnotations(annotations).WithSpec(spec)
 }
 
-// EnsureService applies the apps Service and returns it. It does not change a Service that belongs to another Infra
-// or client.
+// EnsureService applies the apps Service and returns it. If the Service belongs to another Infra or client,
+// EnsureService returns a Fault and does not change it.
 func (c *Cluster) EnsureService(ctx context.Context, w *Wanted) (*corev1.Service, error) {
 	existing := &corev1.Service{}
 	err := c.client.Get(ctx, w.Service, existing)
@@ -102,8 +102,8 @@ func (c *Cluster) EnsureService(ctx context.Context, w *Wanted) (*corev1.Service
 const namespaceHint = "spec.appsIngress.service.namespace is a namespace of the hosted cluster, not of the management cluster; " +
 	"set it to the namespace of the router's pods, or omit it for " + v1alpha1.DefaultAppsServiceNamespace
 
-// SelectorFault returns a Fault if the Service selects no pods, so that its address has no endpoint. It returns nil
-// in the namespace of the default router, whose pods may not exist yet.
+// SelectorFault returns a Fault if the Service selects no pods, so that its address has no endpoint. It returns nil if
+// the pods cannot be listed, and in the namespace of the default router, whose pods may not exist yet.
 func (c *Cluster) SelectorFault(ctx context.Context, w *Wanted) *Fault {
 	if w.Service.Namespace == v1alpha1.DefaultAppsServiceNamespace {
 		return nil

@@ -249,7 +249,7 @@ func trimIngress(object any) (any, error) {
 	return &networkingv1.Ingress{ObjectMeta: trimMeta(i)}, nil
 }
 
-// trimEndpointSlice returns a transform that removes what is not mirrored: all endpoints of Services with a
+// trimEndpointSlice returns a transform that removes the parts that are not mirrored: all endpoints of Services with a
 // selector, unless crossNamespace is set, and references and hints of other endpoints.
 func trimEndpointSlice(crossNamespace bool) func(any) (any, error) {
 	return func(object any) (any, error) {

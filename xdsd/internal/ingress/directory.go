@@ -274,9 +274,9 @@ func (d *directory) hostConflicts(v types.NamespacedName) []hostConflict {
 	return list
 }
 
-// holderOf returns the VirtualIngress that prevents claimant from getting a host, or claimant itself if none does.
-// The oldest claimant holds the host; of two of the same age, the first by name. Claimants of one namespace share a
-// host, and so do those with different classes.
+// holderOf returns the VirtualIngress that prevents claimant from getting a host, or claimant itself if none does. The
+// oldest claimant holds the host; of two of the same age, the first by name. Claimants in one namespace share a host.
+// So do claimants with different classes.
 func holderOf(claims map[types.NamespacedName]*claim, claimant types.NamespacedName) types.NamespacedName {
 	type scope struct{ namespace, class string }
 	holders := map[scope]types.NamespacedName{}

@@ -56,7 +56,7 @@ type backend struct {
 	source source
 	// service is the selected Service if it is usable, otherwise nil.
 	service *corev1.Service
-	// inUse is the name of the selected Service or, without one, of the previous one; empty if there is neither.
+	// inUse is the name of the selected Service, else of the previously selected one; empty if there is none.
 	inUse string
 	// alias is the name of the alias; empty without backendMode Alias.
 	alias           string

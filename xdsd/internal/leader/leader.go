@@ -44,8 +44,8 @@ type Options struct {
 	Log        *slog.Logger
 }
 
-// New returns a manager whose scheme contains the types of Kubernetes and of api/v1alpha1. Its Start returns an
-// error when the Lease is lost. It serves no metrics, because the daemons do.
+// New returns a manager whose scheme contains the types of Kubernetes and of api/v1alpha1. The Start method of the
+// manager returns an error when the Lease is lost. The manager serves no metrics, because the daemons do.
 func New(o Options) (ctrl.Manager, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {

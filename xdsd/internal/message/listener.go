@@ -11,7 +11,7 @@ type Reservation struct {
 	Percent uint64
 }
 
-// Reserved are the reservations of the ports that nodes need to join and to stay connected. Other ports share the
-// remaining connections, so that their clients cannot use the last one. Listeners of these ports ignore the global
-// limit and have their own, which the bootstrap configuration sets by listener name.
+// Reserved are the reservations of the ports that nodes need to join and to stay connected. The remaining connections
+// are shared by all other ports, whose clients thus cannot use up the limit. Listeners of the reserved ports ignore the
+// global limit and have their own limits, which the bootstrap configuration sets by listener name.
 var Reserved = []Reservation{{Port: 6443, Percent: 35}, {Port: 8091, Percent: 15}}

@@ -16,9 +16,9 @@ type Validated interface {
 	ValidateAll() error
 }
 
-// Pack validates a message and packs it into an Any. It validates first, because validation of an outer message
-// does not descend into an Any. Equal messages give equal bytes: without the option Deterministic, the order of map
-// entries varies. The result is usable even with an error of the validation.
+// Pack validates a message and packs it into an Any. It validates first, because validation of an outer message does
+// not descend into an Any. Equal messages give equal bytes: without the option Deterministic, the order of map entries
+// varies. If only the validation fails, the result is still a usable Any.
 func Pack(m Validated) (*anypb.Any, error) {
 	packed := new(anypb.Any)
 	err := anypb.MarshalFrom(packed, m, proto.MarshalOptions{Deterministic: true})
@@ -30,7 +30,7 @@ func SocketAddress(host string, port uint16) *corev3.SocketAddress {
 	return &corev3.SocketAddress{Address: host, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(port)}}
 }
 
-// Address returns a SocketAddress where the API also accepts a pipe.
+// Address returns a SocketAddress as an Address, the type of fields that also accept a pipe.
 func Address(host string, port uint16) *corev3.Address {
 	return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: SocketAddress(host, port)}}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/densityops/oooi/internal/probe"
 )
 
-// handshake makes a TLS handshake with the name and address of h, and sets the other fields of h.
+// handshake performs a TLS handshake with the name and address in h, and sets the other fields of h.
 func (s source) handshake(ctx context.Context, h *probe.Handshake) {
 	ctx, cancel := context.WithTimeout(ctx, attempts*timeout)
 	defer cancel()

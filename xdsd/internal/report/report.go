@@ -13,8 +13,8 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// Status applies a status with a field manager, which leaves the fields of other managers unchanged. If the object
-// does not exist, it does nothing.
+// Status applies a status with a field manager. It takes over fields of other managers that are in status, and leaves
+// all others unchanged. If the object does not exist, it does nothing and returns nil.
 func Status(ctx context.Context, c client.Client, kind string, key client.ObjectKey, status any, fieldManager string) error {
 	data, err := json.Marshal(status)
 	if err != nil {
@@ -36,7 +36,7 @@ func Status(ctx context.Context, c client.Client, kind string, key client.Object
 	return nil
 }
 
-// Note truncates a text to the maximum length of an Event's note.
+// Note truncates a text so that it fits into an Event's note.
 func Note(text string) string {
 	const maxLength = 1000 // the API permits 1024
 	if len(text) > maxLength {

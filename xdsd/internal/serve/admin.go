@@ -31,7 +31,7 @@ func NewAdmin(socket string) *Admin {
 	}}}
 }
 
-// Healthy returns the number of endpoints that Envoy considers healthy, by cluster.
+// Healthy returns the number of endpoints that Envoy considers healthy, by name of the cluster.
 func (a *Admin) Healthy(ctx context.Context) (map[string]int32, error) {
 	body, err := a.request(ctx, http.MethodGet, "/clusters?format=json")
 	if err != nil {
@@ -65,7 +65,8 @@ func (a *Admin) Healthy(ctx context.Context) (map[string]int32, error) {
 	return healthy, nil
 }
 
-// SetLogLevel sets the level of all of Envoy's loggers, and returns whether any had another one.
+// SetLogLevel sets the level of all of Envoy's loggers, and returns whether any of them had another level
+// before.
 func (a *Admin) SetLogLevel(ctx context.Context, level v1alpha1.LogLevel) (changed bool, err error) {
 	body, err := a.request(ctx, http.MethodPost, "/logging") // without parameters, it only lists the levels
 	if err != nil {

@@ -47,8 +47,8 @@ func NewFeeder(store *watch.Store, server *ads.Server, options envoy.Options, lo
 	}
 }
 
-// Run updates the server until the context ends. It serves the content of the snapshot file immediately. Without a
-// snapshot it serves nothing, because an empty configuration would close all connections.
+// Run updates the server until the context ends. If the store has a snapshot from its file, Run serves that
+// immediately. Without a snapshot it serves nothing, because an empty configuration would close all connections.
 func (f *Feeder) Run(ctx context.Context) {
 	defer f.store.Subscribe(f.onSnapshot)()
 	defer f.store.SubscribeEndpoints(f.onEndpoints)()
@@ -72,7 +72,7 @@ func (f *Feeder) Run(ctx context.Context) {
 	}
 }
 
-// onSnapshot makes Run read the store's snapshot.
+// onSnapshot notifies Run of a new snapshot.
 func (f *Feeder) onSnapshot() {
 	f.mu.Lock()
 	f.snapshotChanged = true
@@ -80,7 +80,7 @@ func (f *Feeder) onSnapshot() {
 	f.notify()
 }
 
-// onEndpoints makes Run read the endpoints of a Service, or of all Services if service is empty.
+// onEndpoints notifies Run of changed endpoints of a Service, or of any Service if service is empty.
 func (f *Feeder) onEndpoints(service string) {
 	f.mu.Lock()
 	f.services[service] = true

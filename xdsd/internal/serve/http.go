@@ -32,9 +32,10 @@ func StateOf(store *watch.Store, server *ads.Server) State {
 	return state
 }
 
-// Handler serves /healthz, /readyz, /metrics and /state, the result of state. /readyz returns 200 if there is a
-// configuration of any age, unless open returns false: Envoy accepts connections on no port. If only some ports are
-// closed, the pod stays ready for clients of the others, and the status of the ProxyServer shows the closed ones.
+// Handler returns a handler for /healthz, /readyz, /metrics and /state, whose body is the result of state. /readyz
+// returns 200 if there is a snapshot of any age, unless open returns false because Envoy accepts connections on no
+// port. If only some ports are closed, the pod stays ready for clients of the others, and the status of the ProxyServer
+// shows the closed ones.
 func Handler(store *watch.Store, open func() bool, state func() any, gatherer prometheus.Gatherer) http.Handler {
 	ready := func() (bool, any) {
 		if store.Snapshot() != nil && !open() {

@@ -11,7 +11,7 @@ import (
 )
 
 // LogLevels sets the log level of an Envoy to that of its ProxyServer, whenever the level changes or the Envoy
-// connects. Between those events, levels that a user sets at the admin interface stay.
+// connects. In between, levels that a user sets at the admin interface stay.
 type LogLevels struct {
 	// Pod is the node.id of the Envoy.
 	Pod string
@@ -22,7 +22,7 @@ type LogLevels struct {
 	// Store has the ProxyServer's log level, and ADS has the time at which the Envoy connected.
 	Store *watch.Store
 	ADS   *ads.Server
-	// Log gets each error once.
+	// Log is the logger. A repeated error is logged once.
 	Log *slog.Logger
 
 	applied levelSetting // last setting that was applied

@@ -28,8 +28,8 @@ func nackMessage(p *model.ProxyServer, kind, message string) string {
 	return kind + ": " + message
 }
 
-// owners returns the objects with a route on a listener, each with the field that the route comes from. Those above
-// maxOwners are only counted.
+// owners returns the objects that have a route on a listener, each with the field that the route comes from. At most
+// maxOwners are named; the others are counted.
 func owners(l *model.Listener) []string {
 	var list []string
 	for _, r := range l.Routes {

@@ -24,8 +24,9 @@ const probeTimeout = 3 * time.Second
 const notListening = "does not listen"
 
 // Probe connects to each listener of a proxy at an address of this host, and makes a TLS handshake or an HTTP request
-// through it to a backend. That shows that the proxy works, not only that Envoy listens. A listener with apps routes
-// only must just accept connections: the apps run on nodes that need the proxy to boot.
+// through it to a backend. That shows that the proxy works, not only that Envoy listens. For a listener that has only
+// apps routes, an accepted connection suffices, because the apps run on nodes that need the proxy to boot. The result
+// has an entry for each listener, in the order of p.Listeners.
 func Probe(ctx context.Context, p *model.ProxyServer, at netip.Addr) []v1alpha1.ListenerStatus {
 	probeable := map[string]bool{} // whether an upstream exists and is in the management cluster, by its name
 	for _, u := range p.Upstreams {
@@ -75,7 +76,7 @@ func probe(ctx context.Context, p *model.ProxyServer, l *model.Listener, probeab
 	return nil
 }
 
-// hasAppsRoute returns whether a listener has a route to the apps address.
+// hasAppsRoute reports whether a listener has a route to the apps address.
 func hasAppsRoute(p *model.ProxyServer, l *model.Listener) bool {
 	return slices.ContainsFunc(l.Routes, func(r model.Route) bool {
 		return slices.ContainsFunc(p.Upstreams, func(u *model.Upstream) bool { return u.Name == r.Upstream && u.FromVLAN })

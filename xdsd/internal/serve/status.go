@@ -52,7 +52,7 @@ type Reporter struct {
 	// Store and ADS have the state that is reported.
 	Store *watch.Store
 	ADS   *ads.Server
-	// Log gets each error once.
+	// Log is the logger. A repeated error is logged once.
 	Log *slog.Logger
 
 	reported *v1alpha1.ReplicaStatus // last report, without the heartbeat; nil before the first one
@@ -61,8 +61,8 @@ type Reporter struct {
 	closed   atomic.Bool             // Envoy accepts connections on no port
 }
 
-// Open returns whether Envoy accepts connections on any port of the proxy. It is true before the first probe, and for a
-// nil Reporter. It is safe for concurrent use.
+// Open reports whether Envoy accepts connections on at least one port of the proxy. It is true before the first probe,
+// and for a nil Reporter. It is safe for concurrent use.
 func (r *Reporter) Open() bool { return r == nil || !r.closed.Load() }
 
 // Run reports until the context ends.

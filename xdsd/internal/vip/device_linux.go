@@ -141,7 +141,7 @@ func (d *device) probe(addresses []netip.Addr) error {
 	return err
 }
 
-// announce sends announcements of the floating addresses. leased is whether this replica has the Lease.
+// announce announces the floating addresses. leased reports whether this replica has the Lease.
 func (d *device) announce(leased bool) error {
 	var err error
 	for _, a := range d.addresses {
@@ -167,7 +167,7 @@ func write(conn *packet.Conn, frame []byte, to mac) error {
 	return nil
 }
 
-// up returns whether the interface is up and has a carrier.
+// up reports whether the interface is up and has a carrier.
 func (d *device) up() (bool, error) {
 	i, err := net.InterfaceByIndex(d.link.Attrs().Index)
 	if err != nil {
@@ -176,9 +176,9 @@ func (d *device) up() (bool, error) {
 	return i.Flags&net.FlagUp != 0 && i.Flags&net.FlagRunning != 0, nil
 }
 
-// netlinkAddress returns a floating address for netlink. Its lifetime makes the kernel remove it if this process does
-// not confirm it, so that a process that was killed does not keep it. It has no prefix route and a preferred lifetime
-// of 0, so that no connection of the pod leaves from it.
+// netlinkAddress returns a floating address for netlink. The kernel removes the address at the end of its lifetime
+// unless this process confirms it, so that a process that was killed does not keep it. It has no prefix route and a
+// preferred lifetime of 0, so that no connection of the pod leaves from it.
 func (d *device) netlinkAddress(a netip.Addr) *netlink.Addr {
 	return &netlink.Addr{
 		IPNet:    ipNet(netip.PrefixFrom(a, a.BitLen())),
@@ -209,7 +209,7 @@ func (d *device) remove() error {
 	return all
 }
 
-// hasAddress returns whether the interface has a floating address, which a previous process has added.
+// hasAddress reports whether the interface has a floating address, which a previous process has added.
 func (d *device) hasAddress() (bool, error) {
 	list, err := netlink.AddrList(d.link, netlink.FAMILY_ALL)
 	if err != nil {

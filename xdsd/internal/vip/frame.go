@@ -22,7 +22,7 @@ func parseMAC(text string) (mac, bool) {
 	return mac(parsed), true
 }
 
-// less returns whether m is lower than other.
+// less reports whether m is lower than other.
 func (m mac) less(other mac) bool { return bytes.Compare(m[:], other[:]) < 0 }
 
 var (
@@ -36,7 +36,7 @@ type parsedFrame struct {
 	Sender mac
 	// Address is the address that the sender claims to have; invalid if the frame claims none.
 	Address netip.Addr
-	// Leased is whether the frame is an announcement by the holder of the Lease.
+	// Leased is set if the frame is an announcement by the holder of the Lease.
 	Leased bool
 }
 

@@ -26,9 +26,9 @@ type Timing struct {
 	RenewInterval time.Duration
 	// ProbeInterval is the interval at which the VLAN is probed for the address.
 	ProbeInterval time.Duration
-	// Patience is the time without an answer for the address after which another replica takes over.
+	// Patience is the time for which the address must be unanswered before another replica takes it over.
 	Patience time.Duration
-	// Alone is the additional time while the API server is unavailable.
+	// Alone is added to Patience while the API server is unavailable.
 	Alone time.Duration
 	// Lifetime is the time after which the kernel removes the address if this process, killed or hanging, does not
 	// confirm it. Whole seconds.
@@ -41,7 +41,7 @@ type Timing struct {
 type Options struct {
 	Timing
 
-	// Identity is the unique name of this replica: its pod's name.
+	// Identity is the name of this replica, unique among the replicas: the name of its pod.
 	Identity string
 	// Device is the network interface on the VLAN.
 	Device string
@@ -82,7 +82,8 @@ type Holder struct {
 // requestDeadline is the timeout of one request to the API server.
 const requestDeadline = 2 * time.Second
 
-// New opens the device and reads the state file. The caller must call Run once, which closes the device.
+// New opens the device, configures the replica's own addresses and the routes for replies, and reads the state file.
+// The caller must call Run once, which closes the device.
 func New(o Options) (*Holder, error) {
 	d, err := openDevice(o.Device, o.Addresses, ownAddresses{o.Own, o.Gateways}, o.Lifetime)
 	if err != nil {
@@ -155,8 +156,9 @@ func (h *Holder) savePeers(macs map[string]mac) {
 	h.savedPeers = maps.Clone(macs)
 }
 
-// Run takes part in holding the address until the context ends or an unrecoverable error occurs. It removes the address
-// before it returns.
+// Run claims and drops the address as the state machine decides, until the context ends or an unrecoverable error
+// occurs. After the context has ended, it keeps the address for at most Linger until a peer claims it. It removes the
+// address before it returns.
 func (h *Holder) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, h.device.remove()) }()
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx)) // to hand over the address after ctx has ended
@@ -255,8 +257,8 @@ func (h *Holder) update(method func(*stateMachine, time.Time) actions) actions {
 	return method(h.machine, time.Now())
 }
 
-// handedOver returns whether a terminating replica need not wait any longer: it has released the Lease, and a peer has
-// claimed the address or there is no peer; or the API server is unavailable.
+// handedOver reports whether a terminating replica need not wait any longer: it has released the Lease, and a peer has
+// claimed the address or it knows no peer; or the API server is unavailable.
 func (h *Holder) handedOver() bool {
 	m := h.machine
 	return m.lease.holder != m.identity && (!m.holding || len(m.peers()) == 0) || m.apiFailed

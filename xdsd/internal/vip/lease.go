@@ -86,8 +86,8 @@ func (c *leaseClient) do(ctx context.Context, r request, observed leaseRecord) r
 	return res
 }
 
-// modify applies a request to a Lease. For renew, it returns errLeaseHeld unless this replica is the holder. For acquire,
-// it returns errLeaseHeld if another replica has acquired or renewed the Lease since observed.
+// modify applies a request to a Lease. For renew, it returns errLeaseHeld unless this replica is the holder. For
+// acquire, it returns errLeaseHeld if another replica has acquired or renewed the Lease since observed.
 func (c *leaseClient) modify(l *coordinationv1.Lease, r request, observed leaseRecord, at time.Time) error {
 	current := newLeaseRecord(l)
 	isHolder := current.holder == c.identity
@@ -112,8 +112,8 @@ func (c *leaseClient) modify(l *coordinationv1.Lease, r request, observed leaseR
 	return nil
 }
 
-// setHolder makes this replica the holder of the Lease and renews it. transition is whether it was not the holder
-// before.
+// setHolder sets this replica as the holder of the Lease, and renews the Lease. transition is set if the replica was
+// not the holder before.
 func (c *leaseClient) setHolder(l *coordinationv1.Lease, at time.Time, transition bool) {
 	now := metav1.NewMicroTime(at)
 	l.Spec.HolderIdentity, l.Spec.RenewTime = &c.identity, &now

@@ -38,7 +38,7 @@ func checkReady(ctx context.Context, urls []string, interval time.Duration, repo
 	}
 }
 
-// allReady returns whether all URLs return 200.
+// allReady reports whether all URLs return 200.
 func allReady(ctx context.Context, client *http.Client, urls []string) bool {
 	for _, url := range urls {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)

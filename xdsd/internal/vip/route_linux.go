@@ -10,9 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// routeReplies makes replies from floating addresses use the routing table of the interface's own addresses, if a rule
-// selects one for these, as the CNI plugin sbr adds. With the main table, replies would leave through the pod network.
-// The rules stay; they have no effect while the addresses are on another replica. It requires CAP_NET_ADMIN.
+// routeReplies adds rules by which replies from floating addresses use the routing table of the interface's own
+// addresses, if a rule selects a table for these, as the CNI plugin sbr adds. With the main table, replies would leave
+// through the pod network. The rules are never removed; they have no effect while the addresses are on another replica.
+// It requires CAP_NET_ADMIN.
 func (d *device) routeReplies() error {
 	own, err := netlink.AddrList(d.link, netlink.FAMILY_ALL)
 	if err != nil {

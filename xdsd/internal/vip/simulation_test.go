@@ -108,9 +108,9 @@ func (s *simulation) perform(i *replica, do actions) {
 	}
 }
 
-// request makes the API server carry out a request after one latency, and the reply arrive after another. If the API
-// server is unreachable or the reply is lost, the replica gets an error after requestDeadline; in the second case the
-// Lease was written nevertheless.
+// request schedules the execution of a request by the API server after one latency, and the arrival of the reply after
+// another. If the API server is unreachable or the reply is lost, the replica gets an error after requestDeadline; in
+// the second case the Lease was written nevertheless.
 func (s *simulation) request(i *replica, r request) {
 	i.requestPending = true
 	result, observed := requestResult{request: r, started: s.now}, i.lease

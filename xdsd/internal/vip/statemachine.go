@@ -80,7 +80,7 @@ type stateMachine struct {
 	conflicts     map[string]int // claims received while holding; the keys are peer and stranger
 }
 
-// leased returns whether this replica certainly has the Lease.
+// leased reports whether this replica certainly has the Lease.
 func (m *stateMachine) leased(now time.Time) bool { return now.Before(m.leasedUntil) }
 
 // peers returns the names of the other replicas by their MAC addresses.
@@ -101,7 +101,7 @@ func (m *stateMachine) unansweredFor(now time.Time) time.Duration {
 	return now.Sub(latest(latest(m.since, m.leaseTakenAt), latest(m.answeredAt, m.upSince)))
 }
 
-// addressUnanswered returns whether no replica has the address: no peer has answered for Patience, although frames of
+// addressUnanswered reports whether no replica has the address: no peer has answered for Patience, although frames of
 // other hosts arrive, so that this replica is not isolated.
 func (m *stateMachine) addressUnanswered(now time.Time) bool {
 	return m.unansweredFor(now) >= m.Patience && now.Sub(m.lastFrameAt) < m.Patience
@@ -171,7 +171,7 @@ func (m *stateMachine) decideStandby(now time.Time) actions {
 	return do
 }
 
-// leaseAvailable returns whether a standby replica may acquire the Lease.
+// leaseAvailable reports whether a standby replica may acquire the Lease.
 func (m *stateMachine) leaseAvailable(now time.Time) bool {
 	silent := m.unansweredFor(now) >= m.Patience
 	switch m.lease.holder {

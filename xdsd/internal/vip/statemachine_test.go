@@ -30,8 +30,8 @@ func standbyMachine() *stateMachine {
 	return m
 }
 
-// holderMachine returns a standbyMachine that has claimed the address, with the Lease or, while the API server is unavailable,
-// without it, and the time of the claim.
+// holderMachine returns a standbyMachine that has claimed the address, with the Lease or, while the API server is
+// unavailable, without it, and the time of the claim.
 func holderMachine(leased bool) (*stateMachine, time.Time) {
 	m, now := standbyMachine(), start.Add(time.Minute)
 	m.claim(now, "test")
@@ -183,8 +183,8 @@ func TestDecideStandby(t *testing.T) {
 	}
 }
 
-// TestUnreadyHolderDropsTheAddressOnce drops the address of an unready holder while the API server is unavailable. No peer
-// claims it, so the replica claims it again after its delay, and then keeps it.
+// TestUnreadyHolderDropsTheAddressOnce drops the address of an unready holder while the API server is unavailable. No
+// peer claims it, so the replica claims it again after its delay, and then keeps it.
 func TestUnreadyHolderDropsTheAddressOnce(t *testing.T) {
 	m, now := holderMachine(false)
 	m.setReady(now, false)

@@ -85,8 +85,8 @@ func openFile(path string) (*bolt.DB, error) {
 	}
 }
 
-// openError distinguishes a damaged file from one that cannot be accessed: moving the latter away would lose all
-// leases.
+// openError adds the remedy to an error of opening a file. It distinguishes a file that cannot be accessed from a
+// damaged one: the remedy for the latter, moving the file away, would lose all leases of the former.
 func openError(path string, err error) error {
 	var errno syscall.Errno
 	if !errors.As(err, &errno) {

@@ -24,9 +24,9 @@ type Store struct {
 	mark    time.Time // read by Open
 }
 
-// Open opens or creates the file and checks all its records. It waits a few seconds if another process has the file
-// open. A damaged file is an error: with a part of the bindings, addresses would be leased twice. Each pool has its
-// own bindings in the file.
+// Open opens or creates the file and checks all its pages and records. It waits at most 5 s if another process has the
+// file open. A damaged file is an error: with only a part of the bindings, addresses would be leased twice. Each pool
+// has its own bindings in the file.
 func Open(path, pool string) (*Store, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {

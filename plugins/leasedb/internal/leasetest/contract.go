@@ -14,7 +14,8 @@ import (
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
 )
 
-// Contract tests the contract of store.Store. open must return an empty store for IPv4 or IPv6.
+// Contract runs the tests that every store.Store must pass. open must return a new, empty store, for IPv6 if
+// ipv6 is true and otherwise for IPv4.
 func Contract(t *testing.T, open func(t *testing.T, ipv6 bool) store.Store) {
 	t.Run("compare and swap", func(t *testing.T) { testCompareAndSwap(t, open(t, false)) })
 	t.Run("one of many concurrent writes succeeds", func(t *testing.T) { testConcurrentWrites(t, open(t, false)) })

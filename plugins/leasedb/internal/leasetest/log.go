@@ -16,7 +16,7 @@ type Log struct {
 	records map[netip.Addr][]Interval
 }
 
-// An Interval is a time in which a holder may use an address.
+// An Interval is a period in which a holder may use an address.
 type Interval struct {
 	Holder     string
 	From, Till time.Time
@@ -56,7 +56,7 @@ func (l *Log) Holders() int {
 	return len(names)
 }
 
-// Check returns an error for the first address that two holders had at the same time.
+// Check returns an error that describes one address that two holders had at the same time, or nil if there is none.
 func (l *Log) Check() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -16,7 +16,7 @@ type Use int
 
 // States of an address.
 const (
-	// Unknown means that the kernel's entry is stale. It probes the neighbor again after some time.
+	// Unknown means that the kernel's entry is stale. The kernel probes the neighbor again after some time.
 	Unknown Use = iota
 	// Free means that no host answers for the address.
 	Free
@@ -39,8 +39,8 @@ const (
 	pollInterval = 100 * time.Millisecond
 )
 
-// Probe finds out which IPv4 addresses are in use. It returns early once hosts have answered for all addresses, and
-// otherwise after 1.5 s. The result omits addresses that are not on a network of this host.
+// Probe finds out which IPv4 addresses are in use. It returns as soon as hosts have answered for all addresses, and
+// otherwise after 1.5 s. The result has no entry for addresses that are not on a network of this host.
 func Probe(ctx context.Context, addrs []netip.Addr) (map[netip.Addr]Result, error) {
 	conn, err := new(net.ListenConfig).ListenPacket(ctx, "udp4", ":0")
 	if err != nil {

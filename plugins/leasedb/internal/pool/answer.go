@@ -23,7 +23,7 @@ const (
 	Refuse
 )
 
-// An Answer is the result of a message.
+// An Answer is the pool's answer to a message of a client.
 type Answer struct {
 	Verdict Verdict
 	Addr    netip.Addr
@@ -61,8 +61,9 @@ const (
 func silent(r Reason) Answer { return Answer{Verdict: Silent, Reason: r} }
 func refuse(r Reason) Answer { return Answer{Verdict: Refuse, Reason: r} }
 
-// Discover offers an address to a client and holds it for a minute, without a write. wanted is the address that the
-// client requests, if valid. RFC 2131, section 4.3.1.
+// Discover handles DISCOVER (RFC 2131, section 4.3.1). If a binding is in force, it offers that address, unless the
+// client must move to a reserved one. Otherwise it chooses an address and holds it for the client for a minute, without
+// a write. wanted is the address that the client requests; invalid for none.
 func (p *Pool) Discover(c Client, wanted netip.Addr) Answer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -170,9 +171,8 @@ func (p *Pool) selectLocked(ctx context.Context, c Client, addr netip.Addr) Answ
 	}
 }
 
-// Verify handles a REQUEST of a client that restarts with an address (RFC 2131, section 4.3.2, INIT-REBOOT). A
-// client without a binding is refused only if it is a VM that the directory knows; such a VM gets the address that
-// it uses, if that is free.
+// Verify handles a REQUEST of a client that restarts with an address (RFC 2131, section 4.3.2, INIT-REBOOT). Without a
+// binding, an ordinary client gets no reply; a VM gets the address that it uses, and is refused if that is not free.
 func (p *Pool) Verify(ctx context.Context, c Client, addr netip.Addr) Answer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -331,9 +331,9 @@ func (p *Pool) put(ctx context.Context, b store.Binding) (store.Binding, error) 
 	return p.Store.Put(ctx, b) //nolint:wrapcheck // logged by the callers
 }
 
-// reread loads the binding that another writer has just stored. If the answer has no reason, the client can have
-// the address: another replica wrote it for this client, or it is free again. The caller then writes it again, so
-// that it becomes the client's newest binding on all replicas.
+// reread loads the binding that another writer has just stored. If the returned answer has no reason, the address is
+// available to the client: another replica wrote the binding for this client, or the address is free again. The caller
+// then writes the binding again, so that it becomes the client's newest binding on all replicas.
 func (p *Pool) reread(ctx context.Context, c Client, addr netip.Addr) Answer {
 	p.mu.Unlock()
 	bounded, cancel := context.WithTimeout(ctx, writeTimeout)

@@ -125,7 +125,7 @@ func (p *Pool) checkRebuilt(now time.Time) {
 	case known && unbound == 0, now.Sub(p.loadedAt) >= p.Lease:
 		p.rebuilding = false
 		if p.rebuildingLogged {
-			p.Log.Info("VMs have renewed their addresses; addresses are offered without probes again")
+			p.Log.Info("all VMs have a binding or had time to renew; addresses are offered without a probe again")
 		}
 	case p.rebuildingLogged, p.Suspect == "" && unbound == 0:
 	default:
@@ -139,7 +139,8 @@ func (p *Pool) checkRebuilt(now time.Time) {
 	}
 }
 
-// Rebuilding returns the reason why bindings may be missing and each address is probed before it is offered, or "".
+// Rebuilding returns the reason why bindings may be missing, in which case each address is probed before it is offered.
+// It returns "" if no bindings are known to be missing.
 func (p *Pool) Rebuilding() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -214,8 +215,8 @@ func (p *Pool) machineDeleted(e *entry, now time.Time) bool {
 		(!e.deletedAt.IsZero() && now.Sub(e.deletedAt) >= deletedFor || !e.missingSince.IsZero() && now.Sub(e.missingSince) >= p.Lease+missingFor)
 }
 
-// superseded reports whether a VM has had a newer binding for long: this one remained when the VM moved to another
-// address, or when it asked two replicas at once.
+// superseded reports whether a VM has had a newer binding for a long time. The older binding remained when the VM moved
+// to another address, or asked two replicas at once.
 func (p *Pool) superseded(b store.Binding, now time.Time) bool {
 	if b.Released || !b.Expires.IsZero() || b.Holder == "" {
 		return false

@@ -181,7 +181,7 @@ func (p *Pool) reservedForOther(c Client, a netip.Addr) bool {
 	return reserved && owner.String() != c.Holder
 }
 
-// available reports whether an address can be leased to a client that has no binding of it in force.
+// available reports whether an address can be leased to a client that has no binding in force for it.
 func (p *Pool) available(c Client, a netip.Addr) bool {
 	if p.reservedForOther(c, a) {
 		return false
@@ -197,8 +197,8 @@ func (p *Pool) available(c Client, a netip.Addr) bool {
 	return e.binding.Holder == "" || e.binding.Holder == c.Holder || p.ended(e)
 }
 
-// avoided reports whether a client must not have the address now. A host that was found to use the address may have
-// it.
+// avoided reports whether an address must not be leased to a client now, because it was declined, found in use, or is
+// not usable. The host that was found to use the address may lease it.
 func (e *entry) avoided(c Client, now time.Time) bool {
 	return e.avoidUntil.After(now) && (e.user == "" || e.user != c.MAC)
 }
@@ -219,9 +219,10 @@ func (p *Pool) ended(e *entry) bool {
 	return !b.Expires.IsZero() && end.Before(p.Clock.Now())
 }
 
-// minimumEnd returns the earliest time at which an expiring binding may end, whatever the clock of the replica that
-// wrote it. A new binding is valid for its lease time from now on. One that was stored before this process started is
-// valid for what remained at the last write to the store, because no clock reliably shows how long ago that was.
+// minimumEnd returns the earliest time at which an expiring binding may end, independently of the clock of the replica
+// that wrote it. A new binding is valid for its lease time from now on. One that was stored before this process started
+// is valid for the time that remained at the last write to the store, because no clock reliably shows how long ago that
+// was.
 func (p *Pool) minimumEnd(b store.Binding) time.Time {
 	left := b.Expires.Sub(b.Used)
 	if !p.loaded {

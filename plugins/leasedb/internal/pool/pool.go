@@ -58,8 +58,8 @@ type Config struct {
 	Store             store.Store
 	// Directory contains the VMs; nil for ordinary leases.
 	Directory vm.Directory
-	// Probe finds out which addresses are in use; nil if it cannot. Ahead is the number of free addresses to probe
-	// in advance.
+	// Probe finds out which addresses are in use; nil for none, so that no address is probed. Ahead is the
+	// number of free addresses to probe in advance.
 	Probe func(context.Context, []netip.Addr) (map[netip.Addr]neighbour.Result, error)
 	Ahead int
 	// Clock must not jump. Wall is the system clock, which may jump; nil to ignore it.
@@ -158,7 +158,7 @@ type hold struct {
 	until time.Time
 }
 
-// New returns a Pool. It is empty until Run.
+// New returns a Pool. It is empty until Run, or a call of Replace with the content of a snapshot file.
 func New(c Config) *Pool {
 	return &Pool{
 		Config:  c,

@@ -44,7 +44,7 @@ type batch struct {
 	err   error
 }
 
-// An unused address is free, and no host answered a probe of it.
+// An unused address is a free address for which no host answered a probe.
 type unused struct {
 	addr  netip.Addr
 	until time.Time

@@ -59,8 +59,9 @@ type part struct {
 	from int // number of First
 }
 
-// NewRanges returns the addresses of ranges without excluded. The ranges must be disjoint and of one address
-// family, and contain at most 2^20 addresses.
+// NewRanges returns the addresses in ranges that are not in excluded, numbered in ascending order. It returns
+// an error if ranges overlap, if all addresses are excluded, or if a range or the result has more than 2^20
+// addresses. All ranges must be of one address family.
 func NewRanges(ranges, excluded []Range) (Ranges, error) {
 	ranges, excluded = slices.Clone(ranges), slices.Clone(excluded)
 	byFirst := func(a, b Range) int { return a.First.Compare(b.First) }
@@ -122,7 +123,7 @@ func (r Ranges) Number(a netip.Addr) (int, bool) {
 	return r.parts[i].from + int(low(a)-low(r.parts[i].First)), true //nolint:gosec // limited by NewRanges
 }
 
-// Addr is the inverse of Number.
+// Addr is the inverse of Number. number must be less than Size.
 func (r Ranges) Addr(number int) netip.Addr {
 	i, found := slices.BinarySearchFunc(r.parts, number, func(p part, n int) int { return p.from - n })
 	if !found {

@@ -19,8 +19,9 @@ func (p *Pool) Forget(c Client) {
 	}
 }
 
-// Release handles RELEASE (RFC 2131, section 4.3.4). It ends an ordinary lease; the client gets the address again
-// if no other client has needed it. A VM keeps its address as long as it exists.
+// Release handles RELEASE (RFC 2131, section 4.3.4). It ends an ordinary lease; the client gets the same address again
+// unless another client has needed it. A VM keeps its address as long as it exists. Release returns ReasonDone, or why
+// it released nothing.
 func (p *Pool) Release(ctx context.Context, c Client, addr netip.Addr) Reason {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -44,8 +45,8 @@ func (p *Pool) release(ctx context.Context, e *entry) {
 	p.write(ctx, e, b, "cannot release an address")
 }
 
-// write replaces a binding whose holder does not wait for the write. If the write fails, it logs the
-// failure, and the previous binding remains.
+// write replaces the binding of an entry, for callers whose client does not wait for the write. If the write fails, it
+// logs the text failure, and the previous binding remains.
 func (p *Pool) write(ctx context.Context, e *entry, b store.Binding, failure string) {
 	e.writing = true
 	written, err := p.put(ctx, b)

@@ -10,16 +10,16 @@ import (
 
 // Stats contains the numbers of addresses by state.
 type Stats struct {
-	// Size is the number of addresses in the ranges. Free is the number of those that a new client could get.
+	// Size is the number of addresses in the ranges, Free the number of addresses that a new client could get.
 	Size int `json:"size"`
 	Free int `json:"free"`
-	// Bound are in force, Released have only a previous holder, Held are offered, Quarantined were declined or
-	// found in use.
+	// Bound counts addresses with a binding in force, Released those with only a previous holder, Held those
+	// that are offered, Quarantined those that were declined or found in use, or are not usable.
 	Bound       int `json:"bound"`
 	Released    int `json:"released"`
 	Held        int `json:"held"`
 	Quarantined int `json:"quarantined"`
-	// Unused are free addresses that a probe has verified. InUse counts free addresses that a probe found in use.
+	// Unused counts free addresses that a probe has verified, InUse free addresses that a probe found in use.
 	Unused int    `json:"unused"`
 	InUse  uint64 `json:"inUse"`
 	// Exhausted counts clients that got no offer because no address was left.
@@ -108,7 +108,7 @@ func (p *Pool) Leases() []Lease {
 	return leases
 }
 
-// Bindings returns the last known bindings of the store.
+// Bindings returns the last known content of the store, in no order.
 func (p *Pool) Bindings() []store.Binding {
 	p.mu.Lock()
 	defer p.mu.Unlock()

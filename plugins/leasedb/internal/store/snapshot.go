@@ -20,8 +20,8 @@ type Snapshot struct {
 	Bindings []Binding `json:"bindings"`
 }
 
-// ReadSnapshot reads the snapshot file of a pool. A file that is damaged, of another pool or of another version is
-// an error. If it does not exist, the error is os.ErrNotExist.
+// ReadSnapshot reads the snapshot file of a pool. A file that is damaged, of another pool or of another version is an
+// error. If the file does not exist, the error matches os.ErrNotExist.
 func ReadSnapshot(path, pool string) (Snapshot, error) {
 	data, err := atomicfile.Read(path)
 	if err != nil {
@@ -50,7 +50,7 @@ func decodeSnapshot(data []byte) (Snapshot, error) {
 	return s, nil
 }
 
-// WriteSnapshot replaces the file atomically.
+// WriteSnapshot replaces the snapshot file atomically. It sets the version.
 func WriteSnapshot(path string, s Snapshot) error {
 	s.Version = snapshotVersion
 	data, err := json.Marshal(s)

@@ -25,7 +25,8 @@ type Binding struct {
 	// Used is the time of the last write, with a resolution of a microsecond. The newest binding of a holder is in
 	// force.
 	Used time.Time `json:"used"`
-	// Released is set if the binding has ended. The holder gets the address again if no other client has needed it.
+	// Released is set if the binding has ended. The holder gets the same address again unless another client has needed
+	// it.
 	Released bool `json:"released,omitempty"`
 
 	// UID and Revision identify the stored binding that a write replaces. Both are zero to create one. Revisions of
@@ -34,8 +35,8 @@ type Binding struct {
 	Revision uint64 `json:"revision"`
 }
 
-// A Sink receives the content of a store. Its methods may be called concurrently, and with changes that are older
-// than the result of a write.
+// A Sink receives the content of a store. Its methods may be called concurrently. Changes may arrive after the result
+// of a later write; their revisions show this.
 type Sink interface {
 	// Replace receives all bindings as of a revision.
 	Replace(all []Binding, revision uint64)
@@ -64,12 +65,12 @@ type Store interface {
 	Close() error
 }
 
-// A Marker is a Store that also stores the newest time of a pool. After a restart it shows which leases had expired
-// before.
+// A Marker is a Store that also stores a mark, the latest time of the pool's clock. After a restart, leases that ended
+// before the mark have expired.
 type Marker interface {
-	// Mark returns the stored time, or the zero time.
+	// Mark returns the stored mark, or the zero time if there is none.
 	Mark() time.Time
-	// SetMark stores a time.
+	// SetMark replaces the mark.
 	SetMark(at time.Time) error
 }
 

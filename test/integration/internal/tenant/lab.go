@@ -17,7 +17,7 @@ const (
 	// server can listen on it, and a cluster IP of the management cluster, so that its Service can
 	// be dialed.
 	HostedAddress = "127.96.0.77"
-	// HostedName is the DNS name in the hosted API server's certificate. Nothing resolves it.
+	// HostedName is the DNS name in the hosted API server's certificate. It does not resolve.
 	HostedName = "api.demo.example.com"
 )
 
@@ -29,7 +29,7 @@ type Lab struct {
 	Hosted     lab.Shared
 }
 
-// NewLab returns a Lab in a network, which must build xdsd.
+// NewLab returns a Lab in a network whose Build includes xdsd.
 func NewLab(network *lab.Network) *Lab {
 	return &Lab{
 		Network: network,

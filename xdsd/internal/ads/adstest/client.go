@@ -75,8 +75,8 @@ func (v *View) clone() *View {
 }
 
 // A Client requests all clusters and listeners, and the endpoints and routes that they reference. It answers every
-// response; like Envoy, it answers one with clusters only after the endpoints of each have arrived. All methods are
-// safe for concurrent use.
+// response. Like Envoy, it answers a response with clusters only after the endpoints of each cluster have arrived. All
+// methods are safe for concurrent use.
 type Client struct {
 	options Options
 	stream  discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
@@ -95,7 +95,7 @@ type Client struct {
 	changed    chan struct{}              // closed and replaced at each change of view
 }
 
-// Connect opens a stream, which ends with Close or with the context.
+// Connect opens a stream and sends the first requests. The stream ends with Close or with the context.
 func Connect(ctx context.Context, conn grpc.ClientConnInterface, options Options) (*Client, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
@@ -148,7 +148,7 @@ func (c *Client) start() error {
 	return nil
 }
 
-// Subscribe subscribes to and unsubscribes from names of a type.
+// Subscribe sends a request that subscribes to some names of a type and unsubscribes from others.
 func (c *Client) Subscribe(typeURL string, subscribe, unsubscribe []string) error {
 	return c.send(&discoveryv3.DeltaDiscoveryRequest{
 		Node:    &corev3.Node{Cluster: c.options.Cluster, Id: c.options.ID},
@@ -156,7 +156,7 @@ func (c *Client) Subscribe(typeURL string, subscribe, unsubscribe []string) erro
 	})
 }
 
-// Send sends a request without changes.
+// Send sends r unchanged.
 func (c *Client) Send(r *discoveryv3.DeltaDiscoveryRequest) error { return c.send(r) }
 
 // Close ends the stream and waits until it has ended.
@@ -165,7 +165,7 @@ func (c *Client) Close() {
 	<-c.done
 }
 
-// View returns the current state of the Client.
+// View returns a copy of the current state of the Client.
 func (c *Client) View() *View {
 	c.mu.Lock()
 	defer c.mu.Unlock()
