@@ -199,7 +199,7 @@ func interruptions(s *site, v *serviceMonitor) []change {
 		}},
 		{name: "setup killed, then an invalid change", extra: true, rolledOut: []string{"dns"}, run: func(t *testing.T) {
 			s.runDuringSetup(t, infraWithoutMemory, "StatefulSet clusters/demo-dns configured", signal(t, syscall.SIGKILL))
-			s.expectFailure(infra, []string{nothingApplied, "dns, which an earlier setup left unfinished, was rolled back"}, "--image", missingImage)(t)
+			s.expectFailure(infra, []string{"this change was not applied; dns, which an earlier setup left unfinished, was rolled back"}, "--image", missingImage)(t)
 			v.awaitService(t, "service after the refusal", time.Now())
 		}},
 		{name: "setup killed, of a version that records no rollout", extra: true, rolledOut: []string{"dns"}, run: func(t *testing.T) {

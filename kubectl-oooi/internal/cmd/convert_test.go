@@ -149,7 +149,7 @@ func TestDocumentedConversion(t *testing.T) {
 	}
 }
 
-// TestConvertReadsDirectories gives a directory to --filename.
+// TestConvertReadsDirectories passes a directory to --filename.
 func TestConvertReadsDirectories(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "deep"), 0o700); err != nil {

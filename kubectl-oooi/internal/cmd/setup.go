@@ -89,7 +89,7 @@ func addPlanFlags(cmd *cobra.Command, f *setupFlags) {
 	flags.StringSliceVar(&d.Upstream, "upstream", nil, describesInfra+"upstream DNS servers (default: those of the node)")
 	flags.StringVar(&f.images.Oooi, setup.FlagImage, "", "Image with coredns, coredhcp and xdsd (default: the image of the previous setup, or "+defaultImages().Oooi+")")
 	flags.StringVar(&f.images.Envoy, setup.FlagEnvoyImage, "", "Image of Envoy, version 1.31 or later (default: the image of the previous setup, or "+defaultImages().Envoy+")")
-	f.choices = append(f.choices, addChoice(cmd, &f.openShift, setup.FlagOpenShift, "auto", "Whether SecurityContextConstraints select the user of pods: auto, true or false", "auto", "true", "false"))
+	f.choices = append(f.choices, addChoice(cmd, &f.openShift, setup.FlagOpenShift, "auto", "Whether SecurityContextConstraints assign the user of pods: auto, true or false", "auto", "true", "false"))
 	flags.StringVar(&f.makeNetwork, "make-network", "", "Create the VMs' NetworkAttachmentDefinition: bridge=BRIDGE, macvlan=INTERFACE or localnet=NETWORK (OVN-Kubernetes), followed by optional ,vlan=ID and ,mtu=BYTES")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "Maximum time to wait")
 	flags.BoolVar(&f.virtualIngress, "virtual-ingress", false, "Also deploy the VirtualIngress controller, once per cluster (default: leave it as it is)")
@@ -98,7 +98,7 @@ func addPlanFlags(cmd *cobra.Command, f *setupFlags) {
 	flags.BoolVar(&f.adopt, "adopt", false, "Take over objects that setup did not create; teardown then deletes them")
 }
 
-// readArgs reads the name of an Infra that flags describe, and the remembered flags that are set.
+// readArgs reads the name of the Infra from the arguments, and the values of the remembered flags that are set.
 func (c *command) readArgs(cmd *cobra.Command, f *setupFlags, args []string) error {
 	t, err := parseTarget(args, infraTarget)
 	if err != nil {
@@ -202,8 +202,9 @@ func (c *command) deploy(ctx context.Context, cl client.Client, f *setupFlags) e
 	return err
 }
 
-// recallFlags returns the images and flags to use: those that are set, those of the previous setup, or the defaults. It
-// prints which ones it keeps, and sets known.OpenShift.
+// recallFlags returns the images and flags to use: those that are set, those of the previous setup, or the defaults.
+// It prints a line for each flag that is not set and whose value is kept or changes. It sets known.OpenShift if
+// --openshift is true or false.
 func (c *command) recallFlags(ctx context.Context, cl client.Client, f *setupFlags, known *setup.Known) (*setup.Remembered, error) {
 	previous, err := setup.Recall(ctx, cl, known.Infra, defaultImages())
 	if err != nil {
@@ -243,14 +244,16 @@ func (c *command) printChanges(changes []setup.ObjectChange) error {
 // makePlan returns the input, the objects to apply, and the flags that the next setup recalls. It prints the warnings
 // of the plan.
 func (c *command) makePlan(ctx context.Context, cl client.Client, f *setupFlags) (*setup.Known, *setup.Plan, *setup.Remembered, error) {
-	if f.described.Infra.Name != "" {
-		if err := c.discover(ctx, cl, &f.described); err != nil {
-			return nil, nil, nil, err
-		}
-	}
+	discovered := false
+	f.described.Complete = func(d *setup.Description) (err error) { discovered, err = c.discover(ctx, cl, d); return err }
 	known, err := c.readInput(f)
 	if err != nil {
 		return nil, nil, nil, err
+	}
+	if discovered {
+		if _, err := fmt.Fprintln(c.ErrOut, &f.described); err != nil {
+			return nil, nil, nil, err
+		}
 	}
 	if err := known.Discover(ctx, cl); err != nil {
 		return nil, nil, nil, err
@@ -306,20 +309,17 @@ func infraFlag(cmd *cobra.Command) string {
 // describesInfra is the prefix of the usage of each flag that describes an Infra.
 const describesInfra = "Without a file: "
 
-// discover completes the description of an Infra from the cluster, and prints it if that changed it.
-func (c *command) discover(ctx context.Context, cl client.Client, d *setup.Description) error {
+// discover completes the description of an Infra from the cluster, and reports whether that changed it.
+func (c *command) discover(ctx context.Context, cl client.Client, d *setup.Description) (bool, error) {
 	if err := d.FillFromInfra(ctx, cl); err != nil {
-		return err
+		return false, err
 	}
-	before := *d
+	before := d.String()
 	used, err := d.Find(ctx, cl, c.warning)
 	if err == nil && d.CIDR != "" {
 		err = d.Choose(used)
 	}
-	if err == nil && d.String() != before.String() {
-		_, err = fmt.Fprintln(c.ErrOut, d)
-	}
-	return err
+	return d.String() != before, err
 }
 
 // configureClusterDNS adds a forwarder to the cluster DNS or, unless patch is set, prints what it must forward.

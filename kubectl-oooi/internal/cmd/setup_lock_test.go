@@ -42,7 +42,8 @@ func TestConcurrentSetups(t *testing.T) {
 	}
 }
 
-// TestLockOfAKilledSetupExpires has the Lease of a setup on another host, whose process cannot be checked.
+// TestLockOfAKilledSetupExpires creates the Lease of a setup on another host, whose process setup cannot check. Setup
+// must wait until the Lease expires.
 func TestLockOfAKilledSetupExpires(t *testing.T) {
 	s := newSite(t)
 	s.Apply(fmt.Sprintf("apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: demo-oooi-setup, namespace: %s}\nspec: {holderIdentity: elsewhere 1 abcde}\n", s.Namespace))

@@ -20,8 +20,9 @@ metadata: {name: shop, namespace: NS}
 spec: {rules: [{host: shop.example.com, http: {paths: [{path: /, pathType: Prefix, backend: {service: {matchLabels: {app: shop}, port: {number: 80}}}}]}}]}
 `
 
-// TestVirtualIngressOnRequest checks that setup deploys and teardown deletes the VirtualIngress controller only with
-// --virtual-ingress. Until then teardown keeps VirtualIngresses, because their Ingresses would be deleted with them.
+// TestVirtualIngressOnRequest checks that setup deploys the VirtualIngress controller, and teardown deletes it, only
+// with --virtual-ingress. Without the flag teardown keeps VirtualIngresses, because their Ingresses would be deleted
+// with them.
 func TestVirtualIngressOnRequest(t *testing.T) {
 	s := newSite(t)
 	s.DeleteSystemNamespace()

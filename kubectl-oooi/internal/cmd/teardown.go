@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
 
@@ -36,19 +38,19 @@ func (c *command) teardown() *cobra.Command {
 		Example:           "  # print what would be deleted\n  kubectl oooi teardown demo --dry-run=client\n\n  # delete without confirmation, with leases and CustomResourceDefinitions\n  kubectl oooi teardown demo --yes --leases --crds",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: c.completeProxies,
-		RunE:              withTarget(func(ctx context.Context, t target) error { return c.runTeardown(ctx, f, t.name) }, infraTarget, proxyTarget),
+		RunE:              withTarget(func(ctx context.Context, t target) error { return c.runTeardown(ctx, f, t) }, infraTarget, proxyTarget),
 	}
 	flags := cmd.Flags()
 	flags.BoolVarP(&f.yes, "yes", "y", false, "Do not ask for confirmation")
 	f.choices = append(f.choices, addDryRun(cmd, &f.dryRun, "If client, print the objects that would be deleted, without deleting them. If server, also submit the requests without persisting them."))
 	flags.BoolVar(&f.leases, "leases", false, "Also delete DHCP leases")
-	flags.BoolVar(&f.crds, "crds", false, "Also delete the CustomResourceDefinitions, with the last Infra; that of VirtualIngress is kept while VirtualIngresses exist")
+	flags.BoolVar(&f.crds, "crds", false, "Also delete the CustomResourceDefinitions if no other Infra or ProxyServer exists; that of VirtualIngress is kept while VirtualIngresses exist")
 	flags.BoolVar(&f.ingress, "virtual-ingress", false, "Also delete the VirtualIngress controller, and with --crds all VirtualIngresses and their Ingresses")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "Maximum time to wait")
 	return cmd
 }
 
-func (c *command) runTeardown(ctx context.Context, f *teardownFlags, infra string) error {
+func (c *command) runTeardown(ctx context.Context, f *teardownFlags, of target) error {
 	if err := checkChoices(f.choices); err != nil {
 		return err
 	}
@@ -60,20 +62,14 @@ func (c *command) runTeardown(ctx context.Context, f *teardownFlags, infra strin
 		return err
 	}
 	t := &setup.Teardown{
-		Client: cl, Out: c.ErrOut, Infra: types.NamespacedName{Namespace: c.namespace(), Name: infra}, Leases: f.leases, CRDs: f.crds,
+		Client: cl, Out: c.ErrOut, Infra: types.NamespacedName{Namespace: c.namespace(), Name: of.name}, Leases: f.leases, CRDs: f.crds,
 		VirtualIngress: f.ingress,
+		Kind:           map[string]string{infraTarget: read.InfraKind.Kind, proxyTarget: read.ProxyServerKind.Kind}[of.kind],
 	}
-	var list []inventory.Entry
-	if err := withTimeout(ctx, f.timeout, func(ctx context.Context) (err error) { list, err = t.Plan(ctx); return err }); err != nil {
-		return err
-	}
-	for _, e := range list {
-		if _, err := fmt.Fprintln(c.Out, e); err != nil {
-			return err
-		}
-	}
-	for _, line := range t.Notes {
-		if _, err := fmt.Fprintln(c.ErrOut, line); err != nil {
+	var confirmed []inventory.Entry
+	if f.dryRun != dryRunNone || !f.yes {
+		err := withTimeout(ctx, f.timeout, func(ctx context.Context) (err error) { confirmed, err = c.planTeardown(ctx, t); return err })
+		if err != nil {
 			return err
 		}
 	}
@@ -84,11 +80,59 @@ func (c *command) runTeardown(ctx context.Context, f *teardownFlags, infra strin
 		return withTimeout(ctx, f.timeout, t.DryRun)
 	}
 	if !f.yes {
-		if err := c.confirm(fmt.Sprintf("Delete these %d objects?", len(list))); err != nil {
+		if err := c.confirm(fmt.Sprintf("Delete these %d objects?", len(confirmed))); err != nil {
 			return err
 		}
 	}
-	return withTimeout(ctx, f.timeout, t.Run)
+	// The lock is not held during the question, which may take long.
+	return withTimeout(ctx, f.timeout, func(ctx context.Context) error {
+		return t.WithLock(ctx, func(ctx context.Context) error {
+			if f.yes {
+				if _, err := c.planTeardown(ctx, t); err != nil {
+					return err
+				}
+				return t.Run(ctx)
+			}
+			list, err := t.Plan(ctx)
+			if err == nil {
+				err = checkConfirmed(list, confirmed)
+			}
+			if err != nil {
+				return err
+			}
+			return t.Run(ctx)
+		})
+	})
+}
+
+// planTeardown returns the objects to delete, and prints them, and those that are kept.
+func (c *command) planTeardown(ctx context.Context, t *setup.Teardown) ([]inventory.Entry, error) {
+	list, err := t.Plan(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range list {
+		if _, err := fmt.Fprintln(c.Out, e); err != nil {
+			return nil, err
+		}
+	}
+	for _, line := range t.Notes {
+		if _, err := fmt.Fprintln(c.ErrOut, line); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// checkConfirmed returns an error if the list has an object that the user did not confirm, because setup created it
+// later. It ignores Leases, which DHCP creates at any time.
+func checkConfirmed(list, confirmed []inventory.Entry) error {
+	for _, e := range list {
+		if e.Kind != "Lease" && !slices.Contains(confirmed, e) {
+			return fmt.Errorf("%s was created after you were asked; nothing was deleted, run teardown again", e)
+		}
+	}
+	return nil
 }
 
 // confirm asks the user at the terminal, and returns an error unless the answer is yes.

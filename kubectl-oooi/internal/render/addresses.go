@@ -6,8 +6,9 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// Addresses returns the StatefulSets of an Infra by their VLAN address: one StatefulSet, or for the floating address
-// all between which it moves. Invalid addresses are omitted.
+// Addresses maps each VLAN address of an Infra's enabled components to the names of the StatefulSets that use it: one
+// name, or for a floating address those of all proxy replicas. It omits components with an invalid replica address,
+// and invalid floating addresses.
 func Addresses(infra *v1alpha1.Infra) map[netip.Addr][]string {
 	in := &Input{Infra: infra}
 	all := map[netip.Addr][]string{}

@@ -16,7 +16,8 @@ import (
 )
 
 // IPAM returns the name of the field by which a CNI configuration assigns addresses; empty if it assigns none. The
-// configuration of the VMs' network must not: KubeVirt would offer the addresses from a DHCP server of its own.
+// configuration of the VMs' network must not assign any, because KubeVirt would offer them from a DHCP server of its
+// own. It returns an error if the configuration is invalid.
 func IPAM(config string) (string, error) {
 	plugins, err := pluginsOf(config)
 	if err != nil {

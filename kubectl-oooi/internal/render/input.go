@@ -16,11 +16,11 @@ type Input struct {
 	// and Infra is derived from the ProxyServer.
 	Infra   *v1alpha1.Infra
 	Written *unstructured.Unstructured
-	// ProxyServer is the Infra's, as its author wrote it; nil to render the default one.
+	// ProxyServer is the ProxyServer of the Infra, as its author wrote it; nil to render the default one.
 	ProxyServer *unstructured.Unstructured
 	// ProxySpec is the spec of ProxyServer, with defaults. Fields of the Infra take precedence.
 	ProxySpec v1alpha1.ProxyServerSpec
-	// HostedCluster is the Infra's; empty if it is unknown.
+	// HostedCluster is the HostedCluster that the Infra serves; empty if it is unknown.
 	HostedCluster types.NamespacedName
 	// ControlPlane is the namespace of the control plane; empty if it does not exist or is unknown. Then rights are
 	// granted in all namespaces.
@@ -33,7 +33,7 @@ type Input struct {
 	Attachment string
 	// OwnAttachment is set if setup creates or created the VMs' NetworkAttachmentDefinition.
 	OwnAttachment bool
-	// OpenShift is set if SecurityContextConstraints select the user of pods.
+	// OpenShift is set if SecurityContextConstraints assign the user of pods.
 	OpenShift bool
 	// Management are the domains of the management cluster, sorted.
 	Management []string

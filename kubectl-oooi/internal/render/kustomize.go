@@ -23,8 +23,8 @@ const image = "ghcr.io/densityops/oooi"
 // overlay is the directory of the overlay in the in-memory file system.
 const overlay = "overlay"
 
-// Overlay returns the files of a kustomization, by name, with the objects, the resources of directories such as
-// BaseDir, and the image to use.
+// Overlay returns the files of a kustomization by name: a file for each object, and kustomization.yaml, which adds
+// the resources of folders, such as BaseDir, and sets oooi's image to images.Oooi.
 func Overlay(objects []*unstructured.Unstructured, images Images, folders ...string) (map[string][]byte, error) {
 	k := types.Kustomization{
 		TypeMeta:  types.TypeMeta{APIVersion: types.KustomizationVersion, Kind: types.KustomizationKind},
@@ -59,7 +59,8 @@ func split(image string) (repository, tag, digest string) {
 	return repository, tag, digest
 }
 
-// Build runs kustomize on the files of an overlay, and returns the objects in its order, and its output as YAML.
+// Build runs kustomize on the files of an overlay. It returns the objects in the order of kustomize, and the output
+// of kustomize as YAML.
 func Build(files map[string][]byte) ([]*unstructured.Unstructured, []byte, error) {
 	disk := filesys.MakeFsInMemory()
 	var errs []error

@@ -30,7 +30,7 @@ const (
 	localnetNetwork = "localnet"
 )
 
-// ParseMachineNetwork reads KIND=DEVICE[,vlan=ID][,mtu=BYTES].
+// ParseMachineNetwork parses KIND=DEVICE[,vlan=ID][,mtu=BYTES], the value of --make-network.
 func ParseMachineNetwork(text string) (*MachineNetwork, error) {
 	n := &MachineNetwork{}
 	for i, part := range strings.Split(text, ",") {
@@ -68,8 +68,8 @@ func number(text string, least, most int) (int, error) {
 	return n, nil
 }
 
-// Config returns the CNI configuration of a network with that name. It has no IPAM, because the Infra's DHCP server
-// assigns the addresses.
+// Config returns the CNI configuration for the NetworkAttachmentDefinition nad. It has no IPAM, because the Infra's
+// DHCP server assigns the addresses.
 func (n *MachineNetwork) Config(nad types.NamespacedName) (string, error) {
 	config := map[string]any{"cniVersion": "0.3.1", "name": nad.Name}
 	vlan := "vlan"

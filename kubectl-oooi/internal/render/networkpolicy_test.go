@@ -301,8 +301,8 @@ func TestProxyIsAdmittedToControlPlane(t *testing.T) {
 	}
 }
 
-// TestHyperShiftPoliciesExcludeTheProxy has the policies that HyperShift creates for a control plane, and pods that
-// it runs there: the proxy reaches them only with the policy that setup creates.
+// TestHyperShiftPoliciesExcludeTheProxy evaluates the policies that HyperShift creates for a control plane. Unless
+// they admit all sources, the proxy must reach the pods of the control plane only with the policy that setup creates.
 func TestHyperShiftPoliciesExcludeTheProxy(t *testing.T) {
 	objects := example(t)
 	setupPolicies := policies(all[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy"))

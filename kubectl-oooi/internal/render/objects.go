@@ -29,7 +29,8 @@ const (
 // 10 characters to it for a label value, which has at most 63.
 const longestName = 63 - 11
 
-// Objects returns the Infra and the objects of its components, in an order in which they can be applied.
+// Objects returns the Infra, unless the input is a standalone ProxyServer, and the objects of its components, in an
+// order in which they can be applied.
 func Objects(in *Input) ([]*unstructured.Unstructured, error) {
 	if len(in.name("proxy")) > longestName {
 		return nil, fmt.Errorf("metadata.name: %s is longer than %d characters; names of pods contain it", in.Infra.Name, longestName-len("-proxy"))

@@ -130,8 +130,12 @@ func (in *Input) statefulSet(w workload) (*appsv1.StatefulSet, error) {
 		ObjectMeta: in.meta(w.component, w.instance.name),
 		Spec: appsv1.StatefulSetSpec{
 			Replicas: new(int32(1)), ServiceName: w.instance.name,
-			UpdateStrategy: appsv1.StatefulSetUpdateStrategy{Type: appsv1.RollingUpdateStatefulSetStrategyType},
-			Selector:       &metav1.LabelSelector{MatchLabels: selector},
+			// A partition that another field manager sets would keep the pod at its earlier revision. As it is rendered,
+			// that is a conflict.
+			UpdateStrategy: appsv1.StatefulSetUpdateStrategy{
+				Type: appsv1.RollingUpdateStatefulSetStrategyType, RollingUpdate: &appsv1.RollingUpdateStatefulSetStrategy{Partition: new(int32(0))},
+			},
+			Selector: &metav1.LabelSelector{MatchLabels: selector},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: annotations},
 				Spec:       spec,

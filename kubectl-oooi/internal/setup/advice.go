@@ -10,8 +10,9 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// Advice returns what the user has to do after setup: the spec.services block for a HostedCluster that does not exist
-// yet, or the entries of spec.services that nodes on the VLAN cannot reach. It is empty if there is nothing to do.
+// Advice returns what the user has to do after setup: set spec.services of a HostedCluster that does not exist
+// yet, run setup again once the HostedCluster exists, or correct the entries of spec.services that nodes on the
+// VLAN cannot reach. It is empty if there is nothing to do.
 func Advice(k *Known, p *Plan) string {
 	var b strings.Builder
 	cluster := p.cluster()

@@ -52,6 +52,7 @@ type Applier struct {
 	unmanaged []inventory.Entry                              // objects of a Helm release or of other owners, which are left unchanged
 	predicted map[inventory.Entry]*unstructured.Unstructured // results of dry runs, by entryWithoutUID
 	releases  map[string]int                                 // number of objects by Helm release, "namespace/name"
+	restored  string                                         // the component of an unfinished rollout that was rolled back
 }
 
 // keepsExisting reports whether an object of the plan is left unchanged if it exists.
@@ -79,12 +80,15 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 	if err == nil {
 		err = a.reportHelm()
 	}
+	if err == nil && !a.DryRun {
+		err = a.restoreUnfinished(ctx, p)
+	}
 	if err == nil {
 		err = a.preflight(ctx, p)
 	}
 	var rollout *rollout
 	if err == nil && !a.DryRun {
-		rollout, err = a.prepare(ctx, p)
+		rollout, err = a.prepareRollout(ctx, p)
 	}
 	if err == nil && a.DryRun {
 		a.Changes, err = a.changes(ctx, p, staged)
@@ -370,7 +374,7 @@ func (a *Applier) preflight(ctx context.Context, p *Plan) error {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return errors.Join(err, errors.New("nothing was applied"))
+		return errors.Join(err, a.notApplied())
 	}
 	return nil
 }

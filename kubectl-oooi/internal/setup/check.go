@@ -46,53 +46,6 @@ var checkCommands = map[string][]string{
 	"ingress":  {"/xdsd", "--help"},
 }
 
-// prepare determines which workloads change, and checks them. If a check fails and an earlier setup left a component
-// unfinished, prepare restores the previous objects of that component.
-func (a *Applier) prepare(ctx context.Context, p *Plan) (*rollout, error) {
-	r, err := a.newRollout(ctx, p)
-	if err != nil {
-		return nil, err
-	}
-	if err = r.check(ctx); err == nil {
-		return r, nil
-	}
-	err = errors.Join(err, errors.New("nothing was applied"))
-	if r.unfinished == nil || ctx.Err() != nil {
-		return nil, err
-	}
-	back, cancel := context.WithTimeout(ctx, rollbackDeadline)
-	defer cancel()
-	if restoring := r.restore(back, r.unfinished, true); restoring != nil {
-		return nil, errors.Join(err, fmt.Errorf("rolling back %s, which an earlier setup left unfinished: %w", r.unfinished.Component, restoring))
-	}
-	return nil, errors.Join(err, fmt.Errorf("%s, which an earlier setup left unfinished, was rolled back", r.unfinished.Component))
-}
-
-// overQuota returns an error if a ResourceQuota of the namespace allows less than is used: the API server would not
-// admit a replacement of any pod.
-func (r *rollout) overQuota(ctx context.Context, namespace string) error {
-	var list corev1.ResourceQuotaList
-	if err := r.Client.List(ctx, &list, client.InNamespace(namespace)); err != nil {
-		if apierrors.IsForbidden(err) {
-			return nil // the quota would also refuse the pods of the check
-		}
-		return fmt.Errorf("listing the ResourceQuotas of namespace %s: %w", namespace, err)
-	}
-	for i := range list.Items {
-		quota := &list.Items[i]
-		for name, hard := range quota.Status.Hard {
-			used := quota.Status.Used[name]
-			what := strings.TrimPrefix(string(name), "count/")
-			ofPods := slices.Contains([]string{"pods", "cpu", "memory"}, what) || strings.HasPrefix(what, "requests.") || strings.HasPrefix(what, "limits.")
-			if ofPods && used.Cmp(hard) > 0 {
-				return fmt.Errorf("ResourceQuota %s/%s allows %s of %s, and %s are used, so a replacement pod would not be admitted; raise the quota, and run setup again",
-					quota.Namespace, quota.Name, hard.String(), name, used.String())
-			}
-		}
-	}
-	return nil
-}
-
 // podTemplate returns the pod template of a StatefulSet or Deployment.
 func podTemplate(o *unstructured.Unstructured) (*corev1.PodTemplateSpec, error) {
 	// spec.template has the same type in a Deployment.
@@ -103,41 +56,10 @@ func podTemplate(o *unstructured.Unstructured) (*corev1.PodTemplateSpec, error) 
 	return &like.Spec.Template, nil
 }
 
-// admit creates a pod of the workload as a dry run, and returns an error if the API server refuses it. A policy, a
-// webhook or a Pod Security level that is newer than the running pods would refuse the previous pods too, so a
-// rollback would not help.
-func (r *rollout) admit(ctx context.Context, o *unstructured.Unstructured) error {
-	template, err := podTemplate(o)
-	if err != nil {
-		return err
-	}
-	pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
-	pod.Namespace, pod.GenerateName = o.GetNamespace(), o.GetName()+"-"
-	err = r.Client.Create(ctx, pod, client.DryRunAll, client.FieldOwner(Manager))
-	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
-		return fmt.Errorf("checking %s: %w", inventory.Of(o), contextError(ctx))
-	case slices.ContainsFunc(undecided, func(text string) bool { return strings.Contains(err.Error(), text) }):
-		return nil
-	}
-	return fmt.Errorf("checking %s: the API server refuses its pods: %w", inventory.Of(o), err)
-}
-
-// undecided are substrings of errors after which it is unknown whether the API server would admit a pod of the
-// workload.
-var undecided = []string{
-	"cannot create resource",           // RBAC: the user may not create pods
-	"exceeded quota",                   // the workload's pod replaces another one; overQuota checks that
-	"does not support dry run",         // a webhook with side effects
-	"error looking up service account", // setup creates it later
-}
-
-// check runs a pod for each workload that has a ready pod and whose pods will be replaced. The pod has the new images
-// and validates the new configuration, if possible on the node of the present pod. It is attached to the new network
-// without an address, because that is in use. An error means that a check failed. A check that cannot run is only a
-// warning, because setup can roll back.
+// check runs a pod for each workload that replaces serving pods. The pod has the new images and validates the new
+// configuration, if possible on the node of the present pod. It is attached to the new network without an address,
+// because that is in use. An error means that a check failed. A check that cannot run is only a warning, because setup
+// can roll back.
 func (r *rollout) check(ctx context.Context) error {
 	var checks []*podCheck
 	defer func() {
@@ -145,21 +67,14 @@ func (r *rollout) check(ctx context.Context) error {
 			c.remove(ctx)
 		}
 	}()
-	checkedQuotas := map[string]bool{} // by namespace
-	for _, o := range r.plan.Objects {
-		after := r.predicted[entryWithoutUID(o)]
-		if !isWorkload(o) || r.keepsExisting(r.plan, o) || after == nil || !r.works(o) || r.live[entryWithoutUID(o)].GetGeneration() == after.GetGeneration() {
-			continue
-		}
-		if !checkedQuotas[o.GetNamespace()] {
-			if err := r.overQuota(ctx, o.GetNamespace()); err != nil {
-				return err
-			}
-			checkedQuotas[o.GetNamespace()] = true
-		}
-		if err := r.admit(ctx, o); err != nil {
-			return err
-		}
+	changed := r.changedWorkloads()
+	if err := r.reportNetworks(ctx, changed); err != nil {
+		return err
+	}
+	if err := r.admissible(ctx, changed); err != nil {
+		return err
+	}
+	for _, o := range changed {
 		c := &podCheck{Applier: r.Applier, workload: o}
 		checks = append(checks, c)
 		if err := c.start(ctx, r.plan); err != nil {
@@ -211,6 +126,35 @@ func (r *rollout) check(ctx context.Context) error {
 	return errors.Join(append(slices.Clone(errs), err)...)
 }
 
+// reportNetworks prints a warning if serving pods move to another network, because the VMs' network has changed: a check
+// finds out whether pods can be attached to it, and not whether VMs are there.
+func (r *rollout) reportNetworks(ctx context.Context, changed []*unstructured.Unstructured) error {
+	if len(changed) == 0 {
+		return nil
+	}
+	var names []string
+	for _, o := range r.plan.Objects {
+		after := r.predicted[entryWithoutUID(o)]
+		if o.GetKind() != read.AttachmentKind.Kind || after == nil {
+			continue
+		}
+		live, err := r.current(ctx, o)
+		if err != nil {
+			return err
+		}
+		if live != nil && live.GetGeneration() != after.GetGeneration() {
+			names = append(names, o.GetName())
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	source := r.plan.Infra.Spec.NetworkConfig
+	_, err := fmt.Fprintf(r.Out, "Warning: NetworkAttachmentDefinition %s, the VMs' network, differs from the last setup, and the networks of the pods (%s) change with it: check that VMs are attached to the same network\n",
+		source.NetworkAttachmentDefinition, strings.Join(names, ", "))
+	return err
+}
+
 // A podCheck is the check of one workload, with a Job in the workload's namespace.
 type podCheck struct {
 	*Applier
@@ -243,6 +187,9 @@ func (c *podCheck) start(ctx context.Context, p *Plan) error {
 	spec := &template.Spec
 	spec.RestartPolicy = corev1.RestartPolicyNever
 	spec.TerminationGracePeriodSeconds = new(int64(1))
+	if err := c.useExistingAccount(ctx, spec); err != nil {
+		return err
+	}
 	if err := c.preferNode(ctx, spec); err != nil {
 		return err
 	}
@@ -290,6 +237,19 @@ func (c *podCheck) start(ctx context.Context, p *Plan) error {
 		if err := c.Client.Create(ctx, o, client.FieldOwner(Manager)); err != nil {
 			return fmt.Errorf("creating %s: %w", inventory.Of(o), err)
 		}
+	}
+	return nil
+}
+
+// useExistingAccount replaces a ServiceAccount that setup creates later by the namespace's default one.
+func (c *podCheck) useExistingAccount(ctx context.Context, spec *corev1.PodSpec) error {
+	err := c.Client.Get(ctx, client.ObjectKey{Namespace: c.workload.GetNamespace(), Name: spec.ServiceAccountName}, &corev1.ServiceAccount{})
+	if apierrors.IsNotFound(err) {
+		spec.ServiceAccountName, spec.DeprecatedServiceAccount = "", ""
+		return nil
+	}
+	if err != nil && !apierrors.IsForbidden(err) {
+		return fmt.Errorf("reading ServiceAccount %s: %w", spec.ServiceAccountName, err)
 	}
 	return nil
 }
@@ -400,7 +360,10 @@ func (c *podCheck) missing(ctx context.Context) (string, error) {
 	waiter := &Waiter{Client: c.Client}
 	if len(pods.Items) == 0 {
 		if event := waiter.event(ctx, c.job.Namespace, c.job.UID); event != nil {
-			return "", &skippedError{strings.TrimSpace(event.Message)}
+			if message := strings.TrimSpace(event.Message); strings.Contains(message, exceededQuota) {
+				return "", &skippedError{message} // the present pod uses the quota
+			}
+			return "", fmt.Errorf("the pod of the check was refused, so the workload's pods might be too: %s", strings.TrimSpace(event.Message))
 		}
 		return "the pod of Job " + c.job.Name, nil
 	}

@@ -39,7 +39,8 @@ type Change struct {
 	NeedsRestart bool
 }
 
-// Report prints what the cluster DNS does now, and whether it must be restarted. It prints nothing without a change.
+// Report prints a line about the cluster DNS, which ends with the text does, and whether CoreDNS must be
+// restarted. It prints nothing without a change.
 func (c Change) Report(w io.Writer, does string) error {
 	if !c.Changed {
 		return nil
@@ -55,7 +56,8 @@ func (c Change) Report(w io.Writer, does string) error {
 // entry returns the name of the Infra's server in dns.operator/default of OpenShift.
 func (d *ClusterDNS) entry() string { return "oooi-" + d.Infra.Namespace + "-" + d.Infra.Name }
 
-// Forward adds the Infra's entry, or updates it.
+// Forward adds or updates the Infra's entry, which forwards domains to addresses. It returns an error if either
+// is empty.
 func (d *ClusterDNS) Forward(ctx context.Context, domains, addresses []string) (Change, error) {
 	if len(domains) == 0 || len(addresses) == 0 {
 		return Change{}, errors.New("nothing to forward yet: the domain or the address of DNS is unknown")
@@ -189,7 +191,7 @@ func block(infra types.NamespacedName, domains, addresses []string) string {
 	return fmt.Sprintf("%s%s {\n    errors\n    cache 30\n    forward . %s\n}\n%s", begin, strings.Join(domains, " "), strings.Join(addresses, " "), end)
 }
 
-// Addresses returns the cluster IPs of the Infra's DNS Service.
+// Addresses returns the cluster IPs of the Infra's DNS Service, or an error if the Service does not exist.
 func (d *ClusterDNS) Addresses(ctx context.Context) ([]string, error) {
 	s := &corev1.Service{}
 	key := client.ObjectKey{Namespace: d.Infra.Namespace, Name: d.Infra.Name + "-dns"}

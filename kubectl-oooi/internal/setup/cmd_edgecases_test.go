@@ -153,7 +153,7 @@ func TestTeardownKeepsObjectsOfOthers(t *testing.T) {
 	}
 }
 
-// TestControlCleansUpBeforeItsRoleIsDeleted disables apps ingress. Control, which the test acts for, deletes its
+// TestControlCleansUpBeforeItsRoleIsDeleted disables apps ingress. Control, which the test simulates, deletes its
 // objects in the hosted cluster, and the reader's Secret last, with the rights of a Role that setup deletes
 // afterwards.
 func TestControlCleansUpBeforeItsRoleIsDeleted(t *testing.T) {

@@ -29,7 +29,7 @@ func TestOnlyChangedObjectsAreApplied(t *testing.T) {
 	for _, tc := range []struct{ what, old, new, want string }{
 		{"the range", "192.0.2.99", "192.0.2.89", in("Infra NS/demo configured\nConfigMap NS/demo-dhcp configured\nStatefulSet NS/demo-dhcp configured\n")},
 		{"the proxy's address", "192.0.2.4", "192.0.2.5", in("Infra NS/demo configured\nProxyServer NS/demo configured\nNetworkAttachmentDefinition NS/demo-proxy configured\nStatefulSet NS/demo-proxy configured\n" +
-			"ConfigMap NS/demo-dhcp configured\nStatefulSet NS/demo-dhcp configured\n")}, // DHCP has it as a protected address
+			"ConfigMap NS/demo-dhcp configured\nStatefulSet NS/demo-dhcp configured\n")}, // a protected address of DHCP
 		{"an image", "serverIP: 192.0.2.3", "serverIP: 192.0.2.3, image: example.com/dns:1", in("Infra NS/demo configured\nStatefulSet NS/demo-dns configured\n")},
 	} {
 		s.Infra = strings.ReplaceAll(s.Infra, tc.old, tc.new)

@@ -117,8 +117,8 @@ func (d *discovery) standaloneProxies() error {
 	return nil
 }
 
-// InNamespace returns an error if the Infra and the ProxyServer of the files are in different namespaces, or in
-// another one than the flag --namespace gives. flag is empty if the flag is not given.
+// InNamespace returns an error if the Infra and the ProxyServer of the files are in different namespaces, or in a
+// namespace other than flag, the value of --namespace. An empty flag means that --namespace is not set.
 func (k *Known) InNamespace(flag string) error {
 	namespace := ""
 	for _, o := range []*unstructured.Unstructured{k.Written, k.WrittenProxyServer} {

@@ -28,10 +28,18 @@ type Description struct {
 	// DHCP, DNS and Proxy are addresses, Range is "first-last".
 	DHCP, DNS, Proxy, Range string
 	Upstream                []string
+	// Complete sets the fields that no flag gives, if it is not nil. ReadFiles calls it after it has read the files, unless
+	// these contain an Infra.
+	Complete func(*Description) error
 }
 
-// describe sets the Infra of k to the described one.
+// describe completes the description, and sets the Infra of k to the described one.
 func (d *Description) describe(k *Known) error {
+	if d.Complete != nil {
+		if err := d.Complete(d); err != nil {
+			return err
+		}
+	}
 	infra, err := d.build()
 	if err != nil {
 		return err
@@ -140,8 +148,9 @@ func (d *Description) FillFromInfra(ctx context.Context, c client.Client) error 
 	return nil
 }
 
-// Choose sets the addresses that are still empty: those of DHCP, DNS and the proxy to the lowest free ones, and the
-// range of the VMs to the largest free range of the rest. taken are addresses in use on the network.
+// Choose sets the addresses that are still empty: those of DHCP, DNS and the proxy to the lowest free ones, and
+// the range of the VMs to the largest free range of the rest. taken are addresses in use on the network. It
+// returns an error if it would have to choose an address in an IPv6 network, or no address is free.
 func (d *Description) Choose(taken []v1alpha1.AddressRange) error {
 	network, err := netip.ParsePrefix(d.CIDR)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
@@ -34,7 +35,7 @@ var (
 // precedence.
 func (k *Known) Discover(ctx context.Context, c client.Client) error {
 	d := &discovery{ctx: ctx, client: c, known: k}
-	for _, step := range []func() error{d.infra, d.management, d.hostedClusters, d.otherInfras, d.proxyServer, d.standaloneProxies, d.holders, d.attachment, d.podSecurity, d.controlPlane, d.backends, d.earlierOperator, d.resolverLoop} {
+	for _, step := range []func() error{d.infra, d.management, d.hostedClusters, d.otherInfras, d.proxyServer, d.standaloneProxies, d.holders, d.attachment, d.podSecurity, d.namespaceExists, d.controlPlane, d.backends, d.earlierOperator, d.resolverLoop} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -46,6 +47,8 @@ type discovery struct {
 	ctx    context.Context //nolint:containedctx // a discovery is used for one call only
 	client client.Client
 	known  *Known
+	// noNamespace is set if the Infra's namespace does not exist.
+	noNamespace bool
 }
 
 // list returns the objects of a kind in a namespace, or in all namespaces if it is empty. It returns none if the
@@ -211,8 +214,35 @@ func (d *discovery) podSecurity() error {
 	if client.IgnoreNotFound(err) != nil && !apierrors.IsForbidden(err) {
 		return fmt.Errorf("reading namespace %s: %w", d.known.Infra.Namespace, err)
 	}
+	d.noNamespace = apierrors.IsNotFound(err)
 	d.known.PodSecurity = namespace.Labels["pod-security.kubernetes.io/enforce"]
 	return nil
+}
+
+// namespaceExists returns an error if the Infra's namespace does not exist and setup cannot create it, because the
+// Infra needs objects in it or is refused there. The error is the only one: the others follow from it, and their
+// remedies do not help if the namespace is wrong.
+func (d *discovery) namespaceExists() error {
+	k := d.known
+	if !d.noNamespace {
+		return nil
+	}
+	nad, hosted := k.Infra.Spec.NetworkConfig.NetworkAttachment(k.Infra.Namespace), k.hostedClusterRef()
+	_, hasNetwork := k.Attachments[nad.String()]
+	missing := nad.Namespace == k.Infra.Namespace && !hasNetwork && k.MakeNetwork == nil
+	for _, p := range k.snapshot().Problems {
+		if p.Object.Kind == read.InfraKind.Kind && p.Object.Key() == keyOf(k.Infra) {
+			missing = missing || p.Reason == model.ReasonConsentMissing || p.Reason == model.ReasonHostedClusterNotFound && hosted.Namespace == k.Infra.Namespace && k.unknownHostedCluster(k.snapshot(), p) != nil
+		}
+	}
+	if !missing {
+		return nil
+	}
+	kind := read.InfraKind.Kind
+	if k.standalone() {
+		kind = read.ProxyServerKind.Kind
+	}
+	return fmt.Errorf("namespace %s of %s %s does not exist; correct the namespace, or create it first", k.Infra.Namespace, kind, keyOf(k.Infra))
 }
 
 // controlPlane detects OpenShift, and reads Routes and Services in the control plane's namespace.

@@ -49,8 +49,9 @@ type Known struct {
 	VirtualIngress bool
 }
 
-// ReadFiles reads YAML or JSON documents from files; the name "-" reads in. Objects without a namespace get the given
-// one. described is an Infra that flags describe; nil if a file contains the Infra or a standalone ProxyServer.
+// ReadFiles reads YAML or JSON documents from files; the name "-" stands for in. Objects without a namespace get
+// the given one. described is the Infra that flags describe; nil if no flag does. The files must contain an Infra
+// or a ProxyServer, unless described is set; then they must not contain an Infra.
 func ReadFiles(names []string, in io.Reader, namespace string, described *Description) (*Known, error) {
 	k := &Known{Attachments: map[string]string{}}
 	all, err := documents.Read(names, in)

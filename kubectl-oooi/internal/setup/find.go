@@ -20,8 +20,9 @@ import (
 )
 
 // Find sets the values that no flag gives from the cluster: the only HostedCluster, the only network of its
-// NodePools, and the subnet and gateway of another Infra on that network. It returns the addresses that Infras and
-// VMs on the network use.
+// NodePools, and the subnet and gateway of another Infra on that network. It returns an error if there are
+// several HostedClusters or networks to choose from, else the addresses that Infras and VMs on the network use.
+// It calls warn for kinds that the user may not list.
 func (d *Description) Find(ctx context.Context, c client.Client, warn func(string)) ([]v1alpha1.AddressRange, error) {
 	r := &read.Reader{Client: c, Namespace: d.Infra.Namespace, Warn: warn}
 	if d.HostedCluster == "" {

@@ -45,7 +45,8 @@ func (f ManagerFields) String() string {
 
 // ForeignFields returns the fields of o's pod spec that other field managers set and setup does not. Server-side
 // apply does not remove them. It returns nil if o is not a workload, or not one that setup applied. If want, the
-// rendered object, is not nil, fields that it has are left out: another manager may have restored them.
+// rendered object, is not nil, fields that want also has are omitted, because another manager may have restored
+// them.
 func ForeignFields(o, want *unstructured.Unstructured) []ManagerFields {
 	if !isWorkload(o) {
 		return nil

@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestFieldsOfOtherManagersAreReported has kubectl edit add fields to pods that setup does not set, which is not a
-// conflict, and remove one.
+// TestFieldsOfOtherManagersAreReported edits a pod template as kubectl edit does: it adds fields that setup does
+// not set, which is not a conflict, and removes one.
 func TestFieldsOfOtherManagersAreReported(t *testing.T) {
 	s := newSite(t)
 	s.Setup()

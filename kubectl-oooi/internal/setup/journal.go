@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 )
 
@@ -20,6 +21,8 @@ import (
 // the next setup can restore them if this one is killed.
 type journal struct {
 	Component string `json:"component"`
+	// NotWorking is set if the component did not work before.
+	NotWorking bool `json:"notWorking,omitempty"`
 	// Before are the previous objects, in the order in which they are applied.
 	Before []map[string]any `json:"before,omitempty"`
 	// Absent are the objects that did not exist.
@@ -63,7 +66,7 @@ func (j *journal) find(e inventory.Entry) *unstructured.Unstructured {
 // record stores the journal of a step before its objects change. Objects in the journal of an unfinished rollout are
 // taken from there, because it is unknown whether their present state works.
 func (r *rollout) record(ctx context.Context, s step) (*journal, error) {
-	j := &journal{Component: s.component}
+	j := &journal{Component: s.component, NotWorking: r.notWorking(s)}
 	add := func(o *unstructured.Unstructured) error {
 		if recorded := r.unfinished.find(entryWithoutUID(o)); recorded != nil {
 			j.Before = append(j.Before, recorded.Object)
@@ -100,6 +103,19 @@ func (r *rollout) record(ctx context.Context, s step) (*journal, error) {
 	return j, writeInventoryKey(ctx, r.Client, r.infra, journalKey, string(text))
 }
 
+// notWorking reports whether the component of a step did not work before the change, or before the unfinished rollout
+// of it.
+func (r *rollout) notWorking(s step) bool {
+	switch {
+	case r.unfinished != nil && r.unfinished.Component == s.component:
+		return r.unfinished.NotWorking
+	case s.component == componentControl:
+		return !slices.ContainsFunc(s.replaced, r.works)
+	default:
+		return !r.workedBefore[s.component]
+	}
+}
+
 // withoutServerFields returns a copy of an object without fields that the API server and controllers set, so that it
 // can be applied.
 func withoutServerFields(o *unstructured.Unstructured) *unstructured.Unstructured {
@@ -126,6 +142,79 @@ func normalized(o *unstructured.Unstructured) map[string]any {
 	return fields
 }
 
+// matches reports whether an object is in the state that a journal recorded.
+func matches(live, recorded *unstructured.Unstructured) bool {
+	return equality.Semantic.DeepEqual(normalized(withoutServerFields(live)), normalized(recorded))
+}
+
+// restoreUnfinished restores the component that an earlier setup left unfinished, if it worked before and does not
+// serve now: the checks of this setup take some time, and may fail. A component that serves is left to the rollout.
+// If the component cannot be restored, restoreUnfinished prints a warning: this setup may still make it work.
+func (a *Applier) restoreUnfinished(ctx context.Context, p *Plan) error {
+	r := &rollout{Applier: a, plan: p, infra: types.NamespacedName{Namespace: p.Infra.Namespace, Name: p.Infra.Name}}
+	j, err := loadJournal(ctx, a.Client, r.infra)
+	if err != nil || j == nil || j.NotWorking {
+		return err
+	}
+	broken, err := r.broken(ctx, j)
+	if err != nil || !broken {
+		return err
+	}
+	if _, err := fmt.Fprintf(a.Out, "an earlier setup left %s unfinished, and it does not serve; rolling it back\n", j.Component); err != nil {
+		return err
+	}
+	back, cancel := context.WithTimeout(ctx, rollbackDeadline)
+	defer cancel()
+	if err := r.restore(back, j, true); err != nil {
+		if ctx.Err() != nil {
+			return fmt.Errorf("rolling back %s, which an earlier setup left unfinished: %w", j.Component, err)
+		}
+		_, err = fmt.Fprintf(a.Out, "Warning: rolling back %s, which an earlier setup left unfinished: %v\n", j.Component, err)
+		return err
+	}
+	a.restored = j.Component
+	_, err = fmt.Fprintf(a.Out, "%s is rolled back\n", j.Component)
+	return err
+}
+
+// broken reports whether no workload of the journal's component has a ready pod, and at least one differs from its
+// recorded state, so that restoring it may help.
+func (r *rollout) broken(ctx context.Context, j *journal) (bool, error) {
+	recorded := map[inventory.Entry]*unstructured.Unstructured{} // nil for those that did not exist
+	for _, fields := range j.Before {
+		o := &unstructured.Unstructured{Object: fields}
+		recorded[entryWithoutUID(o)] = o
+	}
+	for _, e := range j.Absent {
+		recorded[e] = nil
+	}
+	differs := false
+	for e, before := range recorded {
+		if e.Kind != "StatefulSet" {
+			continue // a Deployment keeps its pods until new ones are ready
+		}
+		live, err := r.current(ctx, e.Object())
+		if err != nil {
+			return false, err
+		}
+		if live != nil && live.GetDeletionTimestamp() != nil {
+			live = nil
+		}
+		of := live
+		if of == nil {
+			of = before
+		}
+		if of == nil || of.GetLabels()[v1alpha1.LabelComponent] != j.Component {
+			continue
+		}
+		if hasReadyPod(live) {
+			return false, nil
+		}
+		differs = differs || live == nil || before == nil || !matches(live, before)
+	}
+	return differs, nil
+}
+
 // restore applies the previous objects of a journal, and then deletes the journal. It waits until the workloads are
 // ready, or without wait only until no pod blocks their rollout.
 func (r *rollout) restore(ctx context.Context, j *journal, wait bool) error {
@@ -148,9 +237,15 @@ func (r *rollout) restore(ctx context.Context, j *journal, wait bool) error {
 	var workloads []*unstructured.Unstructured
 	for _, fields := range j.Before {
 		o := &unstructured.Unstructured{Object: fields}
-		if live, err := r.current(ctx, o); err != nil {
+		live, err := r.current(ctx, o)
+		if err == nil && live != nil && live.GetDeletionTimestamp() != nil {
+			err = r.waitForDeletion(ctx, inventory.Of(live))
+			live = nil
+		}
+		if err != nil {
 			return err
-		} else if live != nil && equality.Semantic.DeepEqual(normalized(withoutServerFields(live)), normalized(o)) {
+		}
+		if live != nil && matches(live, o) {
 			if isWorkload(o) {
 				workloads = append(workloads, o)
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"strings"
@@ -11,55 +12,85 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// A setup renews its Lease every lockRenewal. A Lease that is not renewed for lockDuration belongs to a setup that
-// was killed.
+// A setup or teardown renews its Lease every lockRenewal. A Lease that is not renewed for lockDuration belongs to a
+// process that was killed.
 const (
 	lockDuration = 10 * time.Second
 	lockRenewal  = 2 * time.Second
 )
 
-// errLockLost ends a setup after another one has taken over its Lease: two setups must not change the same objects.
-var errLockLost = errors.New("another setup of this Infra has taken over")
+// errLockLost ends a setup or teardown after another one has taken over its Lease: two must not change the same objects.
+var errLockLost = errors.New("another setup or teardown of this Infra has taken over")
 
-// lock acquires a Lease that excludes other setups of the Infra, until the returned function is called. The returned
-// context ends when the Lease is lost. Without the right to create Leases, lock prints a warning and setup continues.
+// An infraLock is the Lease that excludes other setups and teardowns of an Infra.
+type infraLock struct {
+	client client.Client
+	// out receives a line for what acquire waits for, and warnings.
+	out   io.Writer
+	infra types.NamespacedName
+	// command is the one that acquires the Lease: commandSetup or commandTeardown.
+	command string
+}
+
+const (
+	commandSetup    = "setup"
+	commandTeardown = "teardown"
+)
+
+// lock acquires the lock of the Infra for a setup; see infraLock.acquire.
 func (a *Applier) lock(ctx context.Context, p *Plan) (context.Context, func(), error) {
+	l := &infraLock{client: a.Client, out: a.Out, infra: types.NamespacedName{Namespace: p.Infra.Namespace, Name: p.Infra.Name}, command: commandSetup}
+	return l.acquire(ctx)
+}
+
+// acquire acquires the Lease until the returned function is called. The returned context ends when the Lease is lost.
+// Without the right to create Leases, acquire prints a warning and the command continues. So does a teardown whose
+// namespace does not exist, without a warning.
+func (l *infraLock) acquire(ctx context.Context) (context.Context, func(), error) {
 	host, err := os.Hostname()
 	if err != nil {
-		return ctx, nil, fmt.Errorf("locking Infra %s: %w", keyOf(p.Infra), err)
+		return ctx, nil, fmt.Errorf("locking Infra %s: %w", l.infra, err)
 	}
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: p.Infra.Namespace, Name: p.Infra.Name + "-oooi-setup", Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy},
+			Namespace: l.infra.Namespace, Name: l.infra.Name + "-oooi-setup", Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy},
 		},
 		Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: new(fmt.Sprintf("%s %d %s", host, os.Getpid(), rand.String(5))), LeaseDurationSeconds: new(int32(lockDuration / time.Second)),
+			HolderIdentity: new(fmt.Sprintf("%s %d %s %s", host, os.Getpid(), rand.String(5), l.command)), LeaseDurationSeconds: new(int32(lockDuration / time.Second)),
 			RenewTime: new(metav1.NowMicro()),
 		},
 	}
 	observation := &lockObservation{}
 	noLock := false
-	err = poll(ctx, a.Out, func(ctx context.Context) (string, error) {
-		switch err := a.Client.Create(ctx, lease.DeepCopy()); {
+	err = poll(ctx, l.out, func(ctx context.Context) (string, error) {
+		switch err := l.client.Create(ctx, lease.DeepCopy()); {
 		case err == nil:
 			return "", nil
 		case apierrors.IsForbidden(err):
 			noLock = true
-			_, err := fmt.Fprintf(a.Out, "Warning: Infra %s is not locked against other setups: %v\n", keyOf(p.Infra), err)
+			_, err := fmt.Fprintf(l.out, "Warning: Infra %s is not locked against other setups and teardowns: %v\n", l.infra, err)
 			return "", err
+		case apierrors.IsNotFound(err) && l.command == commandTeardown:
+			noLock = true
+			return "", nil
 		case !apierrors.IsAlreadyExists(err):
-			return "", fmt.Errorf("locking Infra %s: %w", keyOf(p.Infra), err)
+			return "", fmt.Errorf("locking Infra %s: %w", l.infra, err)
 		}
-		return a.takeOver(ctx, lease, observation)
+		return l.takeOver(ctx, lease, observation)
 	})
+	if err != nil && ctx.Err() != nil {
+		_ = l.release(ctx, lease, lockRenewal) // the API server may have received the last request
+	}
 	if err != nil || noLock {
 		return ctx, func() {}, err
 	}
@@ -68,7 +99,7 @@ func (a *Applier) lock(ctx context.Context, p *Plan) (context.Context, func(), e
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := a.renew(renewing, lease); err != nil {
+		if err := l.renew(renewing, lease); err != nil {
 			cancel(err)
 		}
 	}()
@@ -76,7 +107,9 @@ func (a *Applier) lock(ctx context.Context, p *Plan) (context.Context, func(), e
 		stop()
 		<-done
 		cancel(nil)
-		a.unlock(ctx, lease)
+		if err := l.release(ctx, lease, lockDuration); err != nil {
+			fmt.Fprintf(l.out, "Warning: deleting Lease %s/%s, which expires in %s: %v\n", lease.Namespace, lease.Name, lockDuration, err)
+		}
 	}, nil
 }
 
@@ -87,10 +120,10 @@ type lockObservation struct {
 	since, last time.Time // of the first and the last read of this version
 }
 
-// takeOver deletes the Lease of a setup that was killed. It returns what lock waits for, for poll.
-func (a *Applier) takeOver(ctx context.Context, own *coordinationv1.Lease, observation *lockObservation) (string, error) {
+// takeOver deletes the Lease of a process that was killed. It returns what acquire waits for, for poll.
+func (l *infraLock) takeOver(ctx context.Context, own *coordinationv1.Lease, observation *lockObservation) (string, error) {
 	existing := &coordinationv1.Lease{}
-	err := a.Client.Get(ctx, client.ObjectKeyFromObject(own), existing)
+	err := l.client.Get(ctx, client.ObjectKeyFromObject(own), existing)
 	if apierrors.IsNotFound(err) {
 		return "the lock of the Infra", nil // released; poll tries again
 	}
@@ -107,13 +140,21 @@ func (a *Applier) takeOver(ctx context.Context, own *coordinationv1.Lease, obser
 	}
 	observation.last = now
 	if now.Sub(observation.since) < lockDuration && !holderEnded(holder) {
-		return "another setup of the Infra to finish: " + describeHolder(holder), nil
+		return fmt.Sprintf("another %s of the Infra to finish: %s", holderCommand(holder), describeHolder(holder)), nil
 	}
-	err = a.Client.Delete(ctx, existing, client.Preconditions{UID: &existing.UID, ResourceVersion: &existing.ResourceVersion})
+	err = l.client.Delete(ctx, existing, client.Preconditions{UID: &existing.UID, ResourceVersion: &existing.ResourceVersion})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return "", fmt.Errorf("deleting Lease %s/%s of a setup that was killed: %w", own.Namespace, own.Name, err)
+		return "", fmt.Errorf("deleting Lease %s/%s of a %s that was killed: %w", own.Namespace, own.Name, holderCommand(holder), err)
 	}
-	return "the lock of a setup that was killed", nil
+	return fmt.Sprintf("the lock of a %s that was killed", holderCommand(holder)), nil
+}
+
+// holderCommand returns the command of a holder identity: setup, unless it says teardown.
+func holderCommand(holder string) string {
+	if words := strings.Fields(holder); len(words) > 3 && words[3] == commandTeardown {
+		return commandTeardown
+	}
+	return commandSetup
 }
 
 // describeHolder formats a holder identity as "process PID on HOST".
@@ -139,8 +180,9 @@ func holderEnded(holder string) bool {
 	return err != nil || errors.Is(process.Signal(syscall.Signal(0)), os.ErrProcessDone)
 }
 
-// renew renews the Lease until the context ends. It returns an error if the Lease is lost or cannot be renewed.
-func (a *Applier) renew(ctx context.Context, own *coordinationv1.Lease) error {
+// renew renews the Lease until the context or its namespace ends. It returns an error if the Lease is lost or cannot be
+// renewed.
+func (l *infraLock) renew(ctx context.Context, own *coordinationv1.Lease) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -148,13 +190,16 @@ func (a *Applier) renew(ctx context.Context, own *coordinationv1.Lease) error {
 		case <-time.After(lockRenewal):
 		}
 		existing := &coordinationv1.Lease{}
-		err := a.Client.Get(ctx, client.ObjectKeyFromObject(own), existing)
+		err := l.client.Get(ctx, client.ObjectKeyFromObject(own), existing)
+		if apierrors.IsNotFound(err) && l.namespaceEnded(ctx, own) {
+			return nil
+		}
 		if err == nil && (existing.Spec.HolderIdentity == nil || *existing.Spec.HolderIdentity != *own.Spec.HolderIdentity) || apierrors.IsNotFound(err) {
 			return errLockLost
 		}
 		if err == nil {
 			existing.Spec.RenewTime = new(metav1.NowMicro())
-			err = a.Client.Update(ctx, existing)
+			err = l.client.Update(ctx, existing)
 		}
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			continue // read the holder again
@@ -165,16 +210,21 @@ func (a *Applier) renew(ctx context.Context, own *coordinationv1.Lease) error {
 	}
 }
 
-// unlock deletes the Lease. If that fails, it prints a warning: the Lease expires.
-func (a *Applier) unlock(ctx context.Context, own *coordinationv1.Lease) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lockDuration)
+// namespaceEnded reports whether the namespace of the Lease does not exist or is being deleted, so that no other process
+// can have a Lease there.
+func (l *infraLock) namespaceEnded(ctx context.Context, own *coordinationv1.Lease) bool {
+	err := l.client.Create(ctx, own.DeepCopy(), client.DryRunAll)
+	return apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
+}
+
+// release deletes the Lease, unless another process holds it.
+func (l *infraLock) release(ctx context.Context, own *coordinationv1.Lease, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	existing := &coordinationv1.Lease{}
-	err := a.Client.Get(ctx, client.ObjectKeyFromObject(own), existing)
+	err := l.client.Get(ctx, client.ObjectKeyFromObject(own), existing)
 	if err == nil && existing.Spec.HolderIdentity != nil && *existing.Spec.HolderIdentity == *own.Spec.HolderIdentity {
-		err = a.Client.Delete(ctx, existing, client.Preconditions{UID: &existing.UID})
+		err = l.client.Delete(ctx, existing, client.Preconditions{UID: &existing.UID})
 	}
-	if client.IgnoreNotFound(err) != nil {
-		fmt.Fprintf(a.Out, "Warning: deleting Lease %s/%s, which expires in %s: %v\n", own.Namespace, own.Name, lockDuration, err)
-	}
+	return client.IgnoreNotFound(err) //nolint:wrapcheck // the caller names the Lease
 }

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// configs is a client with the objects of config.openshift.io, by kind: their spec, or the error of reading them.
+// configs is a client that returns, by kind, the spec of an object of config.openshift.io, or an error.
 type configs struct {
 	client.Client
 	kinds map[string]any

@@ -24,10 +24,10 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
-// Remembered has the values of the remembered flags in the last successful setup of an Infra, given or default. It is
-// the contents of rememberedKey.
+// Remembered has the values of the remembered flags in the last successful setup of an Infra or, until one
+// succeeds, in its first one. A value is a given one or the default. It is the contents of rememberedKey.
 type Remembered struct {
-	// Version is the plugin's, as "v1.2.3"; empty for a build without a version.
+	// Version is the version of the plugin, as "v1.2.3"; empty for a build without a version.
 	Version string `json:"version,omitempty"`
 	// Image and EnvoyImage are the images of workloads, unless the Infra specifies others.
 	Image      string `json:"image,omitempty"`

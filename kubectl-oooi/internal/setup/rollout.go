@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -50,13 +52,16 @@ type rollout struct {
 	*Applier
 
 	plan *Plan
-	// live are the workloads before the change, nil for those that did not exist.
+	// live are the workloads before the change, nil for those that did not exist. One whose change replaces no pod has
+	// the generation that it will have after the change.
 	live map[inventory.Entry]*unstructured.Unstructured
 	// unfinished is the journal of an earlier rollout that was killed; nil if there is none.
 	unfinished *journal
 	// workedBefore has the components that control reported to work before the change.
 	workedBefore map[string]bool
 	infra        types.NamespacedName
+	// serving are the pods of the components that had a ready pod before the change.
+	serving map[string][]corev1.Pod
 	// changed are the components that were changed and work.
 	changed []string
 }
@@ -101,11 +106,17 @@ func (a *Applier) newRollout(ctx context.Context, p *Plan) (*rollout, error) {
 		if err != nil {
 			return nil, err
 		}
+		if after := a.predicted[entryWithoutUID(o)]; live != nil && after != nil && samePods(live, after) {
+			live.SetGeneration(after.GetGeneration())
+		}
 		r.live[entryWithoutUID(o)] = live
 	}
 	var err error
 	r.unfinished, err = loadJournal(ctx, a.Client, r.infra)
 	if err != nil {
+		return nil, err
+	}
+	if err := r.findServing(ctx); err != nil {
 		return nil, err
 	}
 	if !r.isNew() {
@@ -114,7 +125,56 @@ func (a *Applier) newRollout(ctx context.Context, p *Plan) (*rollout, error) {
 			r.workedBefore[component] = err == nil && why == ""
 		}
 	}
+	if r.unfinished != nil && !r.unfinished.NotWorking {
+		r.workedBefore[r.unfinished.Component] = true
+	}
 	return r, ctx.Err()
+}
+
+// samePods reports whether a workload whose spec changes keeps its pods: its update strategy is only written out. The
+// API server does not default rollingUpdate if the type is set.
+func samePods(before, after *unstructured.Unstructured) bool {
+	spec := func(o *unstructured.Unstructured) map[string]any {
+		fields, _, _ := unstructured.NestedMap(o.Object, "spec") // a copy
+		if o.GetKind() == "StatefulSet" {
+			kind, _, _ := unstructured.NestedString(fields, "updateStrategy", "type")
+			partition, _, _ := unstructured.NestedInt64(fields, "updateStrategy", "rollingUpdate", "partition")
+			fields["updateStrategy"] = map[string]any{"type": kind, "partition": partition} // maxUnavailable does not matter: there is one pod
+		}
+		return fields
+	}
+	return equality.Semantic.DeepEqual(spec(before), spec(after))
+}
+
+// prepareRollout reads the state before the change, and checks the workloads that change. If a check fails and an earlier
+// setup left a component unfinished that serves, prepareRollout restores its previous objects: it is unknown whether the
+// present ones work.
+func (a *Applier) prepareRollout(ctx context.Context, p *Plan) (*rollout, error) {
+	r, err := a.newRollout(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	if err = r.check(ctx); err == nil {
+		return r, nil
+	}
+	if r.unfinished == nil || ctx.Err() != nil {
+		return nil, errors.Join(err, a.notApplied())
+	}
+	back, cancel := context.WithTimeout(ctx, rollbackDeadline)
+	defer cancel()
+	if restoring := r.restore(back, r.unfinished, true); restoring != nil {
+		return nil, errors.Join(err, a.notApplied(), fmt.Errorf("rolling back %s, which an earlier setup left unfinished: %w; run setup again", r.unfinished.Component, restoring))
+	}
+	a.restored = r.unfinished.Component
+	return nil, errors.Join(err, a.notApplied())
+}
+
+// notApplied returns the last line of a refusal.
+func (a *Applier) notApplied() error {
+	if a.restored == "" {
+		return errors.New("nothing was applied")
+	}
+	return fmt.Errorf("this change was not applied; %s, which an earlier setup left unfinished, was rolled back", a.restored)
 }
 
 // current returns the present state of an object; nil if the object or its kind does not exist.
@@ -132,36 +192,43 @@ func (a *Applier) current(ctx context.Context, o *unstructured.Unstructured) (*u
 	}
 }
 
-// isNew reports whether the Infra has no workload yet, so that no working component can break.
+// isNew reports whether the Infra has no workload and no serving pod yet, so that no working component can break.
 func (r *rollout) isNew() bool {
 	for _, o := range r.plan.infraObjects() {
 		if r.live[entryWithoutUID(o)] != nil {
 			return false
 		}
 	}
-	return true
+	return len(r.serving) == 0
 }
 
 // works reports whether a workload had a ready pod before the change.
 func (r *rollout) works(o *unstructured.Unstructured) bool {
-	live := r.live[entryWithoutUID(o)]
-	if live == nil {
+	return hasReadyPod(r.live[entryWithoutUID(o)])
+}
+
+// hasReadyPod reports whether a workload, which may be nil, has a ready pod.
+func hasReadyPod(o *unstructured.Unstructured) bool {
+	if o == nil {
 		return false
 	}
-	ready, _, _ := unstructured.NestedInt64(live.Object, "status", "readyReplicas")
+	ready, _, _ := unstructured.NestedInt64(o.Object, "status", "readyReplicas")
 	return ready > 0
 }
 
-// replaces reports whether setup has to wait for new pods of a workload. With --wait=false it waits only if the
-// workload had a ready pod.
+// replaces reports whether setup has to wait for new pods of a workload, also of one whose component an earlier setup
+// left unfinished. With --wait=false it waits only if the workload had a ready pod.
 func (r *rollout) replaces(o *unstructured.Unstructured) bool {
 	if !isWorkload(o) || r.keepsExisting(r.plan, o) {
 		return false
 	}
 	before, after := r.live[entryWithoutUID(o)], r.predicted[entryWithoutUID(o)]
+	unfinished := r.unfinished != nil && !r.unfinished.NotWorking && r.unfinished.Component == r.plan.componentOf(o)
 	switch {
 	case before == nil:
-		return r.OneByOne && !r.isNew()
+		return (r.OneByOne || unfinished) && !r.isNew()
+	case unfinished:
+		return true
 	case after == nil || before.GetGeneration() == after.GetGeneration():
 		return false
 	}
@@ -217,7 +284,7 @@ func (r *rollout) steps(ctx context.Context, obsolete []inventory.Entry) ([]step
 }
 
 // roll changes one component after the other, each after the previous one works. It rolls back a component that does
-// not work.
+// not work. If all work, no journal is left: what an earlier setup recorded is no state to return to.
 func (r *rollout) roll(ctx context.Context, steps []step) error {
 	for i, s := range steps {
 		if len(s.replaced) == 0 {
@@ -244,7 +311,7 @@ func (r *rollout) roll(ctx context.Context, steps []step) error {
 		}
 		r.changed = append(r.changed, s.component)
 	}
-	return nil
+	return r.unfinished.remove(ctx, r.Client, r.infra)
 }
 
 // change applies the objects of a step. It waits for each replaced workload before it changes the next one, so that
@@ -336,7 +403,11 @@ func (r *rollout) rollBack(ctx context.Context, s step, j *journal, rest []step,
 	}
 	if !slices.ContainsFunc(s.replaced, r.works) && len(s.retired) == 0 && r.unfinished == nil {
 		err := fmt.Errorf("%s: %w", failed, why)
-		return errors.Join(err, r.outcome(failed+" did not work before this change either, and is kept as applied", rest, "correct the cause and run setup again"))
+		before := "did not work before this change either"
+		if len(r.serving[failed]) > 0 {
+			before = "has no earlier StatefulSet to go back to"
+		}
+		return errors.Join(err, r.outcome(failed+" "+before+", and is kept as applied", rest, "correct the cause and run setup again"))
 	}
 	within, interrupted := rollbackDeadline, errors.Is(ctx.Err(), context.Canceled)
 	if interrupted {

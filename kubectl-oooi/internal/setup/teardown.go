@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -20,16 +21,19 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
-// Teardown deletes an Infra and everything that setup created for it. Plan must be called before DryRun and Run.
+// Teardown deletes an Infra and everything that setup created for it. Plan must be called before DryRun and Run. Run, and
+// the Plan before it, must be called by WithLock.
 type Teardown struct {
 	Client client.Client
 	// Out receives a line for each deleted object.
 	Out   io.Writer
 	Infra types.NamespacedName
+	// Kind is the kind that the user named: "Infra", or "ProxyServer" for one without an Infra; empty for either of them.
+	Kind string
 	// Leases also deletes DHCP leases.
 	Leases bool
-	// CRDs also deletes the CRDs, with the last Infra. The one of VirtualIngress is kept while VirtualIngresses
-	// exist, because their Ingresses would be deleted with them.
+	// CRDs also deletes the CRDs if no other Infra or ProxyServer exists. The CRD of VirtualIngress is kept while
+	// VirtualIngresses exist, because their Ingresses would be deleted with them.
 	CRDs bool
 	// VirtualIngress also deletes the VirtualIngress controller, and with CRDs all VirtualIngresses.
 	VirtualIngress bool
@@ -43,8 +47,13 @@ type Teardown struct {
 	keepsIngress      bool // the VirtualIngress controller is kept
 }
 
-// Plan returns the objects to delete, in the order of their deletion.
+// Plan returns the objects to delete, in the order of their deletion, and sets Notes. It returns an error if
+// nothing of the Infra exists, or the Infra is not of the kind Kind.
 func (t *Teardown) Plan(ctx context.Context) ([]inventory.Entry, error) {
+	t.Notes, t.own, t.shared, t.crds, t.kept, t.apps, t.keepsIngress = nil, nil, nil, nil, nil, false, false
+	if err := t.checkKind(ctx); err != nil {
+		return nil, err
+	}
 	own, err := inventory.Load(ctx, t.Client, t.Infra)
 	if err != nil {
 		return nil, err
@@ -66,7 +75,7 @@ func (t *Teardown) Plan(ctx context.Context) ([]inventory.Entry, error) {
 		own = append(slices.DeleteFunc(own, self.Same), self)
 	}
 	if len(own) == 0 {
-		return nil, fmt.Errorf("Infra %s does not exist, and no objects that setup created for it were found", t.Infra) //nolint:staticcheck // a kind begins with a capital
+		return nil, fmt.Errorf("%s %s does not exist, and no objects that setup created for it were found", cmp.Or(t.Kind, read.InfraKind.Kind), t.Infra)
 	}
 	if t.Leases {
 		given, err := t.leases(ctx)
@@ -92,6 +101,48 @@ func (t *Teardown) Plan(ctx context.Context) ([]inventory.Entry, error) {
 		}
 	}
 	return slices.Concat(t.own, t.shared, t.crds), nil
+}
+
+// checkKind returns an error if the object whose objects Plan finds is not of the kind that the user named: a ProxyServer
+// that belongs to an Infra is deleted with that Infra only.
+func (t *Teardown) checkKind(ctx context.Context) error {
+	if t.Kind == "" {
+		return nil
+	}
+	infra, err := t.infra(ctx)
+	if err != nil {
+		return err
+	}
+	server, err := t.get(ctx, inventory.Entry{
+		APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: read.ProxyServerKind.Kind, Namespace: t.Infra.Namespace, Name: t.Infra.Name,
+	}.Object())
+	if err != nil && !meta.IsNoMatchError(err) {
+		return err
+	}
+	if t.Kind == read.InfraKind.Kind {
+		if infra == nil && server != nil && inventory.Owns(server) {
+			return fmt.Errorf("Infra %[1]s/%[2]s does not exist, and ProxyServer %[1]s/%[2]s does not belong to an Infra; use 'kubectl oooi teardown proxyserver/%[2]s -n %[1]s' to delete it", t.Infra.Namespace, t.Infra.Name) //nolint:staticcheck // a kind begins with a capital
+		}
+		return nil
+	}
+	owner := ""
+	if server != nil {
+		owner, _, _ = unstructured.NestedString(server.Object, "spec", "infraRef", "name")
+	}
+	if owner == "" {
+		listed, err := inventory.Load(ctx, t.Client, t.Infra)
+		if err != nil {
+			return err
+		}
+		// The inventory lists the Infra also after it was deleted without teardown.
+		if infra != nil || slices.ContainsFunc(listed, func(e inventory.Entry) bool { return e.Kind == read.InfraKind.Kind }) {
+			owner = t.Infra.Name
+		}
+	}
+	if owner == "" {
+		return nil
+	}
+	return fmt.Errorf("ProxyServer %[1]s/%[2]s belongs to Infra %[1]s/%[3]s; use 'kubectl oooi teardown infra/%[3]s -n %[1]s' to delete the Infra and everything setup created for it", t.Infra.Namespace, t.Infra.Name, owner) //nolint:staticcheck // a kind begins with a capital
 }
 
 // namespacesOf returns the Infra's namespace and those of the entries, sorted and without duplicates.
@@ -228,7 +279,7 @@ func objectsIn(dir string) ([]*unstructured.Unstructured, error) {
 	return objects, err
 }
 
-// DryRun submits each deletion to the API server as a dry run.
+// DryRun submits the deletion of each object of the plan to the API server as a dry run.
 func (t *Teardown) DryRun(ctx context.Context) error {
 	for _, e := range slices.Concat(t.own, t.shared, t.crds) {
 		if _, err := e.Delete(ctx, t.Client, client.DryRunAll); err != nil {
@@ -238,8 +289,27 @@ func (t *Teardown) DryRun(ctx context.Context) error {
 	return nil
 }
 
-// Run removes the Infra's entry from the cluster DNS, deletes the objects of the plan, and waits until they are
-// deleted.
+// WithLock calls do with a context that ends when the lock of the Infra is lost, which excludes setups and other
+// teardowns. It first waits until those have ended, unless checkKind refuses.
+func (t *Teardown) WithLock(ctx context.Context, do func(context.Context) error) error {
+	if err := t.checkKind(ctx); err != nil {
+		return err
+	}
+	l := &infraLock{client: t.Client, out: t.Out, infra: t.Infra, command: commandTeardown}
+	locked, unlock, err := l.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	err = do(locked)
+	if err != nil && ctx.Err() == nil && locked.Err() != nil {
+		return fmt.Errorf("%w; run teardown again", context.Cause(locked))
+	}
+	return err
+}
+
+// Run removes the Infra's entry from the cluster DNS, deletes the objects of the plan and the inventory, removes
+// oooi's labels from networks that are kept, and waits until the deleted objects no longer exist.
 func (t *Teardown) Run(ctx context.Context) error {
 	change, err := (&ClusterDNS{Client: t.Client, Infra: t.Infra}).Withdraw(ctx)
 	if err != nil && !apierrors.IsForbidden(err) { // without this right setup cannot have added an entry

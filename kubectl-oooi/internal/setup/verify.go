@@ -262,7 +262,7 @@ type renewals struct {
 	forbidden bool
 }
 
-// missing returns what is missing, and an empty string once the Lease was renewed often enough.
+// missing returns what setup is still waiting for, and an empty string once the Lease was renewed often enough.
 func (r *renewals) missing(ctx context.Context) (string, error) {
 	if r.remaining < 0 || r.forbidden {
 		return "", nil

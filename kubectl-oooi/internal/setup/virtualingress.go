@@ -81,7 +81,7 @@ func (t *Teardown) crdKept(ctx context.Context, crd *unstructured.Unstructured) 
 	return len(list) > 0, err
 }
 
-// virtualIngresses returns one VirtualIngress, if any exists.
+// virtualIngresses returns at most one VirtualIngress, since callers only need to know whether any exists.
 func (t *Teardown) virtualIngresses(ctx context.Context) ([]unstructured.Unstructured, error) {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("VirtualIngress"))

@@ -5,10 +5,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -27,8 +29,9 @@ type Waiter struct {
 	Out io.Writer
 }
 
-// Wait waits until all pods are ready and control reports that DNS answers in each view, DHCP is ready, and Envoy has
-// acknowledged its configuration. It does not wait for apps ingress, whose address another component assigns.
+// Wait waits until all pods are ready and control reports that DNS answers in each view, DHCP is ready, and Envoy
+// has acknowledged its configuration. It deletes pods that block a rollout. It does not wait for apps ingress,
+// whose address another component assigns. It returns an error when ctx ends, or the Infra is deleted.
 func (w *Waiter) Wait(ctx context.Context, p *Plan) error {
 	started := time.Now()
 	err := poll(ctx, w.Out, func(ctx context.Context) (string, error) {
@@ -36,10 +39,28 @@ func (w *Waiter) Wait(ctx context.Context, p *Plan) error {
 		return strings.Join(missing, "; "), err
 	})
 	if err != nil {
+		if deleted := w.deleted(ctx, p); deleted != nil {
+			return deleted
+		}
 		return fmt.Errorf("waiting until every component works: %w; the applied objects are kept", err)
 	}
 	_, err = fmt.Fprintf(w.Out, "every component works, after %s\n", time.Since(started).Round(100*time.Millisecond))
 	return err
+}
+
+// deleted returns an error if the Infra or standalone ProxyServer no longer exists, as after a teardown; nil if it exists,
+// or if reading it fails.
+func (w *Waiter) deleted(ctx context.Context, p *Plan) error {
+	at := slices.IndexFunc(p.Objects, p.isOwner)
+	if at < 0 {
+		return nil
+	}
+	owner := inventory.Of(p.Objects[at])
+	err := w.Client.Get(ctx, client.ObjectKeyFromObject(p.Objects[at]), owner.Object())
+	if !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err) {
+		return nil
+	}
+	return fmt.Errorf("%s was deleted before setup had finished; run setup again to deploy it", owner)
 }
 
 // missing returns a text for each workload that is not ready, and for the Infra or ProxyServer if control does not
@@ -85,12 +106,17 @@ func (w *Waiter) pods(ctx context.Context, u *workload) string {
 	return strings.Join(list, "; ")
 }
 
-// describe returns why a pod is not ready, with the text of its last warning event, and the event; nil if it has none.
+// describe returns why a pod is not ready or, if why is empty, its phase. It adds the text of the pod's last warning event
+// if that differs, and returns the event; nil if the pod has none.
 func (w *Waiter) describe(ctx context.Context, pod *corev1.Pod, why string) (string, *corev1.Event) {
+	why = cmp.Or(strings.TrimSpace(why), string(pod.Status.Phase), string(corev1.PodPending))
 	text := "pod " + pod.Name + ": " + why
 	event := w.event(ctx, pod.Namespace, pod.UID)
-	if event != nil {
-		text += " (" + strings.TrimSpace(event.Message) + ")"
+	if event == nil {
+		return text, nil
+	}
+	if message := strings.TrimSpace(event.Message); !strings.Contains(why, message) { // the scheduler also sets it in a condition
+		text += " (" + message + ")"
 	}
 	return text, event
 }

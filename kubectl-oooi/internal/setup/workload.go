@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
 	appsv1 "k8s.io/api/apps/v1"
@@ -21,15 +22,16 @@ import (
 type workload struct {
 	*unstructured.Unstructured
 
-	// missing is the message of kstatus for a workload that is not rolled out; empty for one that is, for which pods
-	// is empty, too.
+	// missing is why a workload is not rolled out: the message of kstatus, or a pod of an earlier revision. It is empty
+	// for one that is rolled out, for which pods is empty, too.
 	missing string
 	// observed is set if the status refers to the current generation.
 	observed bool
 	pods     []corev1.Pod
 }
 
-// readWorkload reads a workload, and its pods if it is not rolled out.
+// readWorkload reads a workload, and its pods if it is not rolled out. A StatefulSet with a partition is complete for
+// kstatus while its pods are of an earlier revision, but is not rolled out.
 func readWorkload(ctx context.Context, c client.Client, o *unstructured.Unstructured) (*workload, error) {
 	w := &workload{Unstructured: &unstructured.Unstructured{}}
 	w.SetGroupVersionKind(o.GroupVersionKind())
@@ -40,29 +42,49 @@ func readWorkload(ctx context.Context, c client.Client, o *unstructured.Unstruct
 	if err != nil {
 		return nil, fmt.Errorf("computing the status of %s: %w", inventory.Of(o), err)
 	}
-	if result.Status == status.CurrentStatus {
+	current := result.Status == status.CurrentStatus
+	if current && w.GetKind() != "StatefulSet" {
 		return w, nil
 	}
-	w.missing = result.Message
 	observed, _, err := unstructured.NestedInt64(w.Object, "status", "observedGeneration")
 	if err != nil {
 		return nil, fmt.Errorf("reading the status of %s: %w", inventory.Of(o), err)
 	}
 	w.observed = observed >= w.GetGeneration()
 	w.pods, err = podsOf(ctx, c, w.Unstructured)
-	return w, err
+	if err != nil || !current {
+		w.missing = result.Message
+		return w, err
+	}
+	earlier := slices.IndexFunc(w.pods, func(pod corev1.Pod) bool { return w.replaces(&pod) })
+	if earlier < 0 {
+		w.pods = nil
+		return w, nil
+	}
+	w.missing = fmt.Sprintf("pod %s is of an earlier revision", w.pods[earlier].Name)
+	if partition := w.partition(); partition > 0 {
+		w.missing += fmt.Sprintf(", and spec.updateStrategy.rollingUpdate.partition is %d", partition)
+	}
+	return w, nil
 }
 
-// replaces reports whether a pod is of another revision than the StatefulSet's, so that its controller will replace it.
+// partition returns the lowest ordinal of the pods that the StatefulSet controller updates.
+func (w *workload) partition() int64 {
+	partition, _, _ := unstructured.NestedInt64(w.Object, "spec", "updateStrategy", "rollingUpdate", "partition")
+	return partition
+}
+
+// replaces reports whether a pod is of another revision than the StatefulSet's, so that its controller will replace it
+// unless the StatefulSet has a partition.
 func (w *workload) replaces(pod *corev1.Pod) bool {
 	revision, _, _ := unstructured.NestedString(w.Object, "status", "updateRevision")
 	return revision != "" && w.GetKind() == "StatefulSet" && metav1.IsControlledBy(pod, w) && pod.Labels[appsv1.ControllerRevisionHashLabelKey] != revision
 }
 
 // blockedBy reports whether a pod blocks the rollout: the StatefulSet controller waits until it is ready before it
-// replaces it.
+// replaces it. With a partition, the new pod would be of the earlier revision, too.
 func (w *workload) blockedBy(pod corev1.Pod) bool {
-	return pod.DeletionTimestamp == nil && w.replaces(&pod) && infrastatus.UnreadyReason(&pod) != ""
+	return pod.DeletionTimestamp == nil && w.partition() == 0 && w.replaces(&pod) && infrastatus.UnreadyReason(&pod) != ""
 }
 
 // deleteBlockingPods deletes the pods that block the rollout of a StatefulSet.

@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
 
-// TestPodsOfAnEarlierRevisionAreNotStuck has a pod that does not become ready, of the present revision and of the one
-// before: in a rollback, the pod of the failed change still exists.
+// TestPodsOfAnEarlierRevisionAreNotStuck checks a pod that does not become ready: of the present revision it is
+// stuck, of the previous one it is not. In a rollback, the pod of the failed change still exists.
 func TestPodsOfAnEarlierRevisionAreNotStuck(t *testing.T) {
 	const before, after = "demo-dns-1", "demo-dns-2"
 	for _, tc := range []struct {

@@ -1,0 +1,70 @@
+package cmd
+
+import (
+	"bytes"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+)
+
+// A lockedBuffer is read while a command writes to it.
+type lockedBuffer struct {
+	mutex sync.Mutex
+	all   bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(text []byte) (int, error) {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	return b.all.Write(text) //nolint:wrapcheck // it returns no error
+}
+
+func (b *lockedBuffer) String() string {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	return b.all.String()
+}
+
+// TestSetupDuringTheQuestion runs setup while teardown asks for confirmation: setup does not wait for the answer, and
+// teardown does not delete the object that setup has created since.
+func TestSetupDuringTheQuestion(t *testing.T) {
+	s := newSite(t)
+	s.Setup()
+	master, slave := openTerminal(t)
+	ask := func(meanwhile func()) (stderr string, code int) {
+		t.Helper()
+		var out, errors lockedBuffer
+		done := make(chan int, 1)
+		go func() {
+			done <- Main(t.Context(), []string{"kubectl-oooi", "--kubeconfig", s.Kubeconfig, "teardown", "demo", "-n", s.Namespace}, genericiooptions.IOStreams{In: slave, Out: &out, ErrOut: &errors})
+		}()
+		s.waitUntil("teardown asks", func() bool { return strings.Contains(errors.String(), "[y/N]") })
+		meanwhile()
+		if _, err := master.WriteString("y\n"); err != nil {
+			t.Fatal(err)
+		}
+		return errors.String(), <-done
+	}
+	var before []string
+	_, code := ask(func() {
+		if err := s.Client.Delete(t.Context(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "demo-dns"}}); err != nil {
+			t.Fatal(err)
+		}
+		if stderr := s.Setup(); strings.Contains(stderr, "waiting") {
+			t.Errorf("setup printed %s", stderr)
+		}
+		before = s.Everything()
+	})
+	if code != 1 {
+		t.Errorf("teardown exited with %d", code)
+	}
+	s.Unchanged(before)
+	if stderr, code := ask(func() {}); code != 0 || s.exists("Infra", "demo") {
+		t.Errorf("teardown exited with %d, stderr %s", code, stderr)
+	}
+	s.expectNoLock()
+}

@@ -1,0 +1,305 @@
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
+)
+
+// leaseOfAnotherHost is the lock of a setup whose process cannot be checked.
+const leaseOfAnotherHost = "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: demo-oooi-setup, namespace: %s}\nspec: {holderIdentity: elsewhere 1 abcde}\n"
+
+const waitsForAnotherHost = "waiting for another setup of the Infra to finish: process 1 on elsewhere"
+
+// expectNoLock checks that no lock is left.
+func (s *site) expectNoLock() {
+	s.Helper()
+	err := s.Client.Get(s.Context(), client.ObjectKey{Namespace: s.Namespace, Name: "demo-oooi-setup"}, &coordinationv1.Lease{})
+	if !apierrors.IsNotFound(err) {
+		s.Errorf("the Lease still exists: %v", err)
+	}
+}
+
+// exists reports whether an object exists.
+func (s *site) exists(kind, name string) bool {
+	s.Helper()
+	e := inventory.Entry{APIVersion: map[string]string{"Infra": "hostedcluster.densityops.com/v1alpha1", "StatefulSet": "apps/v1"}[kind], Kind: kind, Namespace: s.Namespace, Name: name}
+	err := s.Client.Get(s.Context(), client.ObjectKey{Namespace: s.Namespace, Name: name}, e.Object())
+	if client.IgnoreNotFound(err) != nil {
+		s.Error(err)
+	}
+	return err == nil
+}
+
+// waitUntil waits for at most a minute.
+func (s *site) waitUntil(what string, done func() bool) {
+	s.Helper()
+	for end := time.Now().Add(time.Minute); !done(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			s.Fatal("waiting until " + what)
+		}
+	}
+}
+
+// TestTeardownOfTheOtherKindIsRefused checks that teardown of proxyserver/NAME refuses a ProxyServer that belongs to
+// an Infra, and that teardown of infra/NAME refuses a ProxyServer without an Infra.
+func TestTeardownOfTheOtherKindIsRefused(t *testing.T) {
+	s := newSite(t)
+	s.Setup()
+	s.Apply("apiVersion: v1\nkind: Service\nmetadata: {name: registry, namespace: " + s.Namespace + "-demo}\nspec: {ports: [{port: 5000}]}\n")
+	s.Infra = strings.ReplaceAll(`
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: ProxyServer
+metadata: {name: edge, namespace: NS}
+spec:
+  networkConfig: {serverIP: 192.0.2.7/24, gateway: 192.0.2.1, networkAttachmentName: vlan100}
+  backends: [{name: registry, hostname: registry.example.com, port: 5000, targetService: registry, targetNamespace: NS-demo, targetPort: 5000}]
+`, "NS", s.Namespace)
+	s.Setup()
+	other := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+		"infraRef": map[string]any{"name": "demo"}, "networkConfig": map[string]any{"serverIP": "192.0.2.8/24"},
+	}}}
+	other.SetGroupVersionKind(read.ProxyServerKind)
+	other.SetNamespace(s.Namespace)
+	other.SetName("other")
+	if err := s.Client.Create(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	refused := func(what, message string) {
+		t.Helper()
+		before := s.Everything()
+		for _, flags := range []string{"--yes", "--dry-run=client", "--dry-run=server"} {
+			out, stderr, code := s.Run("teardown", what, "-n", s.Namespace, flags)
+			if want := "error: " + strings.ReplaceAll(message, "NS", s.Namespace); code != 1 || out != "" || !strings.HasPrefix(stderr, want) {
+				t.Errorf("teardown %s %s exited with %d, stdout %q, stderr %q, want %q", what, flags, code, out, stderr, want)
+			}
+		}
+		s.Unchanged(before)
+	}
+	const belongs = " belongs to Infra NS/demo; use 'kubectl oooi teardown infra/demo -n NS' "
+	refused("proxyserver/demo", "ProxyServer NS/demo"+belongs)
+	refused("proxyserver/other", "ProxyServer NS/other"+belongs)
+	refused("infra/edge", "Infra NS/edge does not exist, and ProxyServer NS/edge does not belong to an Infra; use 'kubectl oooi teardown proxyserver/edge -n NS' ")
+	refused("proxyserver/none", "ProxyServer NS/none does not exist")
+	if err := s.Client.Delete(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	if _, stderr, code := s.Run("teardown", "proxyserver/edge", "-n", s.Namespace, "--yes"); code != 0 || s.exists("StatefulSet", "edge-proxy") || !s.exists("StatefulSet", "demo-proxy") {
+		t.Errorf("teardown of the ProxyServer without an Infra exited with %d, stderr %s", code, stderr)
+	}
+	// The Infra was deleted without teardown, and a GitOps tool had applied the objects: they have no owner.
+	for _, kind := range []string{"Infra", "ProxyServer"} {
+		u := inventory.Entry{APIVersion: "hostedcluster.densityops.com/v1alpha1", Kind: kind, Namespace: s.Namespace, Name: "demo"}.Object()
+		if err := s.Client.Delete(t.Context(), u, client.PropagationPolicy(metav1.DeletePropagationOrphan)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.waitUntil("the Infra is deleted", func() bool { return !s.exists("Infra", "demo") })
+	refused("proxyserver/demo", "ProxyServer NS/demo"+belongs)
+	if _, stderr, code := s.Run("teardown", "infra/demo", "-n", s.Namespace, "--yes"); code != 0 || s.exists("StatefulSet", "demo-proxy") {
+		t.Errorf("teardown infra/demo exited with %d, stderr %s", code, stderr)
+	}
+	s.expectNoLock()
+}
+
+// TestTeardownWaitsForASetup creates the Lease of a killed setup on another host. Teardown must delete nothing until
+// the Lease expires.
+func TestTeardownWaitsForASetup(t *testing.T) {
+	s := newSite(t)
+	s.Setup()
+	s.Apply(fmt.Sprintf(leaseOfAnotherHost, s.Namespace))
+	before := s.Everything()
+	for _, flag := range []string{"--dry-run=client", "--dry-run=server"} {
+		if out, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, flag); code != 0 || !strings.Contains(out, "/demo-dns\n") || strings.Contains(stderr, "waiting") {
+			t.Errorf("teardown %s exited with %d, stdout %s, stderr %s", flag, code, out, stderr)
+		}
+	}
+	out, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes", "--timeout", "2s")
+	if want := "error: not done within --timeout 2s: " + waitsForAnotherHost + ": timed out\n"; code != 1 || out != "" || !strings.Contains(stderr, want) {
+		t.Errorf("teardown --timeout 2s exited with %d, stdout %q, stderr %q, want %q", code, out, stderr, want)
+	}
+	s.Unchanged(before)
+	began := time.Now()
+	_, stderr, code = s.Run("teardown", "demo", "-n", s.Namespace, "--yes")
+	if code != 0 || !strings.HasPrefix(stderr, waitsForAnotherHost+"\n") || time.Since(began) < 10*time.Second || s.exists("Infra", "demo") {
+		t.Errorf("teardown exited with %d after %s, stderr %s", code, time.Since(began), stderr)
+	}
+	s.expectNoLock()
+}
+
+// TestSetupWaitsForATeardown checks that a setup waits for a teardown. The teardown waits until control, which the
+// test simulates, has deleted the Secret of apps ingress.
+func TestSetupWaitsForATeardown(t *testing.T) {
+	s := newSite(t)
+	s.Infra = strings.Replace(s.Infra, "  infraComponents:", "  appsIngress: {enabled: true, hostedClusterRef: {name: demo, namespace: "+s.Namespace+"}, metallb: {loadBalancerClass: example.com/metallb}}\n  infraComponents:", 1)
+	s.Setup()
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "demo-apps-reader"}}
+	if err := s.Client.Create(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	type result struct {
+		stderr string
+		code   int
+	}
+	run := func(args ...string) chan result {
+		done := make(chan result, 1)
+		go func() {
+			_, stderr, code := s.Run(args...)
+			done <- result{stderr, code}
+		}()
+		return done
+	}
+	teardown := run("teardown", "demo", "-n", s.Namespace, "--yes")
+	s.waitUntil("teardown has deleted the Infra", func() bool { return !s.exists("Infra", "demo") })
+	waiting := run("setup", "-f", "FILE", "--wait=false")
+	time.Sleep(4 * time.Second) // enough for setup to create the Infra if it did not wait
+	if s.exists("Infra", "demo") {
+		t.Error("setup did not wait for teardown")
+	}
+	if err := s.Client.Delete(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-teardown; r.code != 0 {
+		t.Errorf("teardown exited with %d, stderr %s", r.code, r.stderr)
+	}
+	if r := <-waiting; r.code != 0 || !strings.Contains(r.stderr, "waiting for another teardown of the Infra to finish: process ") || !s.exists("StatefulSet", "demo-proxy") {
+		t.Errorf("setup exited with %d, stderr %s", r.code, r.stderr)
+	}
+	s.expectNoLock()
+}
+
+// TestTeardownWhileSetupWaitsForComponents deletes an Infra whose setup has applied everything and waits until it works.
+func TestTeardownWhileSetupWaitsForComponents(t *testing.T) {
+	s := newSite(t)
+	stderr := make(chan string, 1)
+	go func() {
+		_, all, code := s.Run("setup", "-f", "FILE")
+		stderr <- fmt.Sprint(all, "exit ", code)
+	}()
+	s.waitUntil("setup has applied the Infra", func() bool { return s.exists("StatefulSet", "demo-proxy") })
+	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 {
+		t.Errorf("teardown exited with %d, stderr %s", code, stderr)
+	}
+	if all, want := <-stderr, "error: Infra "+s.Namespace+"/demo was deleted before setup had finished; run setup again to deploy it\nexit 1"; !strings.HasSuffix(all, want) {
+		t.Errorf("setup printed %s, want %s", all, want)
+	}
+	s.expectNoLock()
+}
+
+// TestTeardownWithoutALock runs teardown as a user who may not create Leases, and in a namespace that does not exist.
+func TestTeardownWithoutALock(t *testing.T) {
+	s := newSite(t)
+	s.Setup()
+	s.Apply(strings.ReplaceAll(`
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: USER}
+rules: [{apiGroups: ["", apps, networking.k8s.io, policy, rbac.authorization.k8s.io, hostedcluster.densityops.com, k8s.cni.cncf.io, apiextensions.k8s.io, operator.openshift.io], resources: ["*"], verbs: ["*"]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: USER}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: USER}
+subjects: [{kind: User, name: USER, apiGroup: rbac.authorization.k8s.io}]
+`, "USER", "no-leases-"+s.Namespace))
+	kubeconfig, err := s.ControlPlane.UserKubeconfig("no-leases-" + s.Namespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := s.Kubeconfig
+	s.Kubeconfig = kubeconfig
+	_, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes")
+	if want := "Warning: Infra " + s.Namespace + "/demo is not locked against other setups and teardowns: leases.coordination.k8s.io is forbidden"; code != 0 || !strings.Contains(stderr, want) || s.exists("StatefulSet", "demo-dns") {
+		t.Errorf("teardown exited with %d, stderr %s, want %q", code, stderr, want)
+	}
+	s.Kubeconfig = admin
+	_, stderr, code = s.Run("teardown", "demo", "-n", "no-"+s.Namespace, "--yes")
+	if want := "error: Infra no-" + s.Namespace + "/demo does not exist, "; code != 1 || !strings.HasPrefix(stderr, want) {
+		t.Errorf("teardown in a namespace that does not exist exited with %d, stderr %q, want %q", code, stderr, want)
+	}
+}
+
+// TestTeardownContinuesWhileItsNamespaceIsDeleted checks that a lock which ends with its namespace is not taken for one
+// that another setup has taken over.
+func TestTeardownContinuesWhileItsNamespaceIsDeleted(t *testing.T) {
+	s := newSite(t)
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ends-" + s.Namespace}}
+	if err := s.Client.Create(t.Context(), namespace); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	teardown := &setup.Teardown{Client: s.Client, Out: &out, Infra: types.NamespacedName{Namespace: namespace.Name, Name: "demo"}}
+	lease := &coordinationv1.Lease{}
+	key := client.ObjectKey{Namespace: namespace.Name, Name: "demo-oooi-setup"}
+	err := teardown.WithLock(t.Context(), func(ctx context.Context) error {
+		if err := s.Client.Get(ctx, key, lease); err != nil {
+			t.Error(err)
+		}
+		if err := s.Client.Delete(ctx, namespace); err != nil {
+			t.Error(err)
+		}
+		s.waitUntil("the Lease is deleted", func() bool { return apierrors.IsNotFound(s.Client.Get(t.Context(), key, lease)) })
+		time.Sleep(3 * time.Second) // longer than it takes to notice
+		return ctx.Err()
+	})
+	if err != nil || out.String() != "" {
+		t.Errorf("teardown ended with %v and printed %s", err, &out)
+	}
+}
+
+// TestTeardownEndsWhenItsLockIsLost has another process delete and create the Lease.
+func TestTeardownEndsWhenItsLockIsLost(t *testing.T) {
+	s := newSite(t)
+	teardown := &setup.Teardown{Client: s.Client, Out: io.Discard, Infra: types.NamespacedName{Namespace: s.Namespace, Name: "demo"}}
+	err := teardown.WithLock(t.Context(), func(ctx context.Context) error {
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "demo-oooi-setup"}}
+		if err := s.Client.Delete(ctx, lease); err != nil {
+			t.Error(err)
+		}
+		s.Apply(fmt.Sprintf(leaseOfAnotherHost, s.Namespace))
+		select {
+		case <-ctx.Done():
+		case <-time.After(10 * time.Second):
+		}
+		return ctx.Err()
+	})
+	if err == nil || err.Error() != "another setup or teardown of this Infra has taken over; run teardown again" {
+		t.Errorf("teardown ended with %v", err)
+	}
+}
+
+func TestOnlyConfirmedObjectsAreDeleted(t *testing.T) {
+	one := inventory.Entry{Kind: "Service", Namespace: "clusters", Name: "demo-dns", UID: "1"}
+	another, lease := one, inventory.Entry{Kind: "Lease", Namespace: "clusters", Name: "clusters.demo.192.0.2.10", UID: "3"}
+	another.UID = "2"
+	for _, tc := range []struct {
+		name            string
+		list, confirmed []inventory.Entry
+		refused         bool
+	}{
+		{"unchanged", []inventory.Entry{one}, []inventory.Entry{one}, false},
+		{"one was deleted", nil, []inventory.Entry{one}, false},
+		{"one was created", []inventory.Entry{one}, nil, true},
+		{"one was created again", []inventory.Entry{another}, []inventory.Entry{one}, true},
+		{"a DHCP lease was created", []inventory.Entry{lease}, nil, false},
+	} {
+		if err := checkConfirmed(tc.list, tc.confirmed); (err != nil) != tc.refused {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+	}
+}

@@ -1,0 +1,274 @@
+package setup
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
+)
+
+// findServing lists the pods of the Infra's components that have a ready pod. It finds them by their labels, because a
+// StatefulSet may have been deleted without its pods, or have another name after the change.
+func (r *rollout) findServing(ctx context.Context) error {
+	var list corev1.PodList
+	label := v1alpha1.LabelInfra
+	if r.plan.Standalone {
+		label = v1alpha1.LabelProxyServer
+	}
+	if err := r.Client.List(ctx, &list, client.InNamespace(r.infra.Namespace), client.MatchingLabels{label: r.infra.Name}); err != nil {
+		return fmt.Errorf("listing the pods of %s: %w", r.infra, err)
+	}
+	r.serving = map[string][]corev1.Pod{}
+	for i := range list.Items {
+		labels := list.Items[i].Labels
+		if _, ofInfra := labels[v1alpha1.LabelInfra]; ofInfra == r.plan.Standalone {
+			continue
+		}
+		component := labels[v1alpha1.LabelComponent]
+		r.serving[component] = append(r.serving[component], list.Items[i])
+	}
+	for component, pods := range r.serving {
+		if !slices.ContainsFunc(pods, isReady) {
+			delete(r.serving, component)
+		}
+	}
+	return nil
+}
+
+func isReady(pod corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// changedWorkloads returns the workloads whose change replaces pods that serve: those with a ready pod and another
+// generation, and new ones of a component that serves.
+func (r *rollout) changedWorkloads() []*unstructured.Unstructured {
+	return slices.DeleteFunc(slices.Clone(r.plan.Objects), func(o *unstructured.Unstructured) bool {
+		live, after := r.live[entryWithoutUID(o)], r.predicted[entryWithoutUID(o)]
+		switch {
+		case !isWorkload(o) || r.keepsExisting(r.plan, o) || after == nil:
+			return true
+		case live == nil:
+			return r.serving[r.plan.componentOf(o)] == nil
+		default:
+			return !r.works(o) || live.GetGeneration() == after.GetGeneration()
+		}
+	})
+}
+
+// admissible returns an error if pods of the changed workloads could not replace the present ones, as far as the API
+// server can tell without creating one: a ResourceQuota, a finalizer on a present pod, or a policy, webhook or Pod
+// Security level. The previous pods would meet the same obstacle, so a rollback would not help.
+func (r *rollout) admissible(ctx context.Context, changed []*unstructured.Unstructured) error {
+	more := map[string]usage{} // by namespace
+	for _, o := range changed {
+		namespace := o.GetNamespace()
+		if more[namespace] == nil {
+			more[namespace] = usage{}
+			if err := r.mayDeletePods(ctx, namespace); err != nil {
+				return err
+			}
+		}
+		if o.GetKind() != "StatefulSet" {
+			continue // a Deployment keeps its pods until new ones are ready
+		}
+		template, err := podTemplate(o)
+		if err != nil {
+			return err
+		}
+		replicas, found, err := unstructured.NestedInt64(o.Object, "spec", "replicas")
+		if err != nil {
+			return fmt.Errorf("reading the replicas of %s: %w", inventory.Of(o), err)
+		}
+		if !found {
+			replicas = 1
+		}
+		more[namespace].add(&template.Spec, replicas)
+	}
+	for component := range r.componentsOf(changed) {
+		for i := range r.serving[component] {
+			pod := &r.serving[component][i]
+			more[pod.Namespace].add(&pod.Spec, -1)
+			if err := deletable(pod); err != nil {
+				return err
+			}
+		}
+	}
+	for namespace, additional := range more {
+		if err := r.withinQuota(ctx, namespace, additional); err != nil {
+			return err
+		}
+	}
+	for _, o := range changed {
+		if err := r.admit(ctx, o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// componentsOf returns the components of the StatefulSets among some workloads.
+func (r *rollout) componentsOf(workloads []*unstructured.Unstructured) map[string]bool {
+	components := map[string]bool{}
+	for _, o := range workloads {
+		if o.GetKind() == "StatefulSet" {
+			components[r.plan.componentOf(o)] = true
+		}
+	}
+	return components
+}
+
+// deletable returns an error if a pod has a finalizer: its replacement, which has the same name or address, could not
+// start while the finalizer keeps it.
+func deletable(pod *corev1.Pod) error {
+	if len(pod.Finalizers) == 0 {
+		return nil
+	}
+	return fmt.Errorf("Pod %s/%s has the finalizers %s and would not be deleted, so its replacement would not start; remove them, and run setup again", //nolint:staticcheck // a kind begins with a capital
+		pod.Namespace, pod.Name, strings.Join(pod.Finalizers, ", "))
+}
+
+// mayDeletePods returns an error if the user may not delete pods, which a rollback does with a pod that blocks its
+// StatefulSet.
+func (r *rollout) mayDeletePods(ctx context.Context, namespace string) error {
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "delete", Resource: "pods"},
+	}}
+	if err := r.Client.Create(ctx, review); err != nil {
+		if apierrors.IsForbidden(err) {
+			return nil
+		}
+		return fmt.Errorf("checking the right to delete pods in namespace %s: %w", namespace, err)
+	}
+	if review.Status.Allowed {
+		return nil
+	}
+	return fmt.Errorf("you may not delete pods in namespace %s, so setup could not roll back a change that does not work; run setup as a user with that right", namespace)
+}
+
+// A usage is an amount of resources by their names in a ResourceQuota.
+type usage map[corev1.ResourceName]resource.Quantity
+
+// add adds what a number of pods request; the number may be negative.
+func (u usage) add(spec *corev1.PodSpec, pods int64) {
+	plus := func(name corev1.ResourceName, q resource.Quantity) {
+		q.Mul(pods)
+		sum := u[name]
+		sum.Add(q)
+		u[name] = sum
+	}
+	one := *resource.NewQuantity(1, resource.DecimalSI)
+	plus(corev1.ResourcePods, one)
+	plus("count/pods", one)
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		requests, limits := resource.Quantity{}, resource.Quantity{}
+		for i := range spec.Containers {
+			of := &spec.Containers[i].Resources
+			limit, limited := of.Limits[name]
+			request, requested := of.Requests[name]
+			if limited && !requested {
+				request = limit // as the API server defaults it
+			}
+			requests.Add(request)
+			limits.Add(limit)
+		}
+		plus(name, requests)
+		plus("requests."+name, requests)
+		plus("limits."+name, limits)
+	}
+}
+
+// withinQuota returns an error if a ResourceQuota of the namespace does not allow an additional usage, or allows less
+// than is used: the API server would then not admit a replacement of any pod.
+func (r *rollout) withinQuota(ctx context.Context, namespace string, additional usage) error {
+	var list corev1.ResourceQuotaList
+	if err := r.Client.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+		if apierrors.IsForbidden(err) {
+			return nil // the quota would also refuse the pods of the check
+		}
+		return fmt.Errorf("listing the ResourceQuotas of namespace %s: %w", namespace, err)
+	}
+	for i := range list.Items {
+		quota := &list.Items[i]
+		for name, hard := range quota.Status.Hard {
+			more, counted := additional[name]
+			if !counted {
+				continue
+			}
+			needed := quota.Status.Used[name]
+			used := needed.String()
+			if more.Sign() > 0 {
+				needed.Add(more)
+			}
+			if needed.Cmp(hard) > 0 {
+				return fmt.Errorf("ResourceQuota %s/%s allows %s of %s, %s are used, and the change needs %s, so a new pod would not be admitted; raise the quota, and run setup again",
+					quota.Namespace, quota.Name, hard.String(), name, used, needed.String())
+			}
+		}
+	}
+	return nil
+}
+
+// admit creates a pod of the workload as a dry run, and returns an error if the API server refuses it.
+func (r *rollout) admit(ctx context.Context, o *unstructured.Unstructured) error {
+	template, err := podTemplate(o)
+	if err != nil {
+		return err
+	}
+	pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
+	pod.Namespace, pod.GenerateName = o.GetNamespace(), o.GetName()+"-"
+	r.asCreatedByController(o, pod)
+	err = r.Client.Create(ctx, pod, client.DryRunAll, client.FieldOwner(Manager))
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("checking %s: %w", inventory.Of(o), contextError(ctx))
+	case slices.ContainsFunc(undecided, func(text string) bool { return strings.Contains(err.Error(), text) }):
+		return nil
+	}
+	return fmt.Errorf("checking %s: the API server refuses its pods: %w", inventory.Of(o), err)
+}
+
+// asCreatedByController adds the labels that the workload's controller gives its pods, which policies and webhooks may
+// select.
+func (r *rollout) asCreatedByController(o *unstructured.Unstructured, pod *corev1.Pod) {
+	if pod.Labels == nil {
+		pod.Labels = map[string]string{}
+	}
+	if o.GetKind() != "StatefulSet" {
+		pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] = "check"
+		return
+	}
+	pod.Labels[appsv1.ControllerRevisionHashLabelKey] = o.GetName() + "-check"
+	pod.Labels[appsv1.StatefulSetPodNameLabel] = o.GetName() + "-0"
+	pod.Labels[appsv1.PodIndexLabel] = "0"
+	if live := r.live[entryWithoutUID(o)]; live != nil {
+		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: live.GetAPIVersion(), Kind: live.GetKind(), Name: live.GetName(), UID: live.GetUID(), Controller: new(true)}}
+	}
+}
+
+// exceededQuota is a substring of the error for a pod that a ResourceQuota does not allow.
+const exceededQuota = "exceeded quota"
+
+// undecided are substrings of errors after which it is unknown whether the API server would admit a pod of the
+// workload.
+var undecided = []string{
+	"cannot create resource",           // RBAC: the user may not create pods
+	exceededQuota,                      // the workload's pod replaces another one; withinQuota checks that
+	"does not support dry run",         // a webhook with side effects
+	"error looking up service account", // setup creates it later
+}

@@ -1,0 +1,43 @@
+package setup
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+)
+
+// TestWaitingTextOfAPod checks that the text names a reason, and names it once. A pod of a check is ready while setup
+// waits until it has ended.
+func TestWaitingTextOfAPod(t *testing.T) {
+	const unschedulable = "0/1 nodes are available: 1 node(s) were unschedulable. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+	for _, tc := range []struct {
+		name       string
+		why, phase string
+		event      string
+		want       string
+	}{
+		{name: "ready", phase: "Running", want: "pod demo-dns-check-0: Running"},
+		{name: "ready, with an event", phase: "Running", event: "Back-off", want: "pod demo-dns-check-0: Running (Back-off)"},
+		{name: "without a status", want: "pod demo-dns-check-0: Pending"},
+		{name: "unschedulable", why: unschedulable, phase: "Pending", event: unschedulable + "\n", want: "pod demo-dns-check-0: " + unschedulable},
+		{name: "another event", why: "Pending", phase: "Pending", event: "no network", want: "pod demo-dns-check-0: Pending (no network)"},
+	} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: "demo-dns-check-0", UID: "pod"}, Status: corev1.PodStatus{Phase: corev1.PodPhase(tc.phase)}}
+		b := fake.NewClientBuilder().WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string {
+			return []string{string(o.(*corev1.Event).InvolvedObject.UID)} //nolint:forcetypeassert // a panic is a failure
+		})
+		if tc.event != "" {
+			b.WithObjects(&corev1.Event{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: "event"}, Type: corev1.EventTypeWarning, Message: tc.event,
+				InvolvedObject: corev1.ObjectReference{UID: pod.UID},
+			})
+		}
+		w := &Waiter{Client: b.Build()}
+		if text, event := w.describe(t.Context(), pod, tc.why); text != tc.want || (event != nil) != (tc.event != "") {
+			t.Errorf("%s: %q with event %v, want %q", tc.name, text, event, tc.want)
+		}
+	}
+}
