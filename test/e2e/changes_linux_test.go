@@ -67,6 +67,7 @@ func invalidInputs(s *site) []change {
 	return []change{
 		{name: "no image", run: s.expectFailure(infra, []string{missingImage, nothingApplied}, "--image", missingImage)},
 		{name: "no image of DNS", extra: true, run: s.expectFailure(editedInfra("serverIP: 198.18.50.6", "serverIP: 198.18.50.6, image: "+missingImage), []string{missingImage, nothingApplied})},
+		{name: "replicas are added, without their image", run: s.expectFailure(editedInfra("dhcp: {serverIP: 198.18.50.5,", "dhcp: {image: "+missingImage+", instances: [{ip: 198.18.50.5}, {ip: 198.18.50.15}],"), []string{missingImage, nothingApplied})},
 		{name: "no image of control", extra: true, run: s.expectFailure(pinned, []string{"checking Deployment oooi-system/oooi-control", missingImage, nothingApplied}, "--image", missingImage)},
 		{name: "no image of Envoy", run: s.expectFailure(infra, []string{missingImage, nothingApplied}, "--envoy-image", missingImage)},
 		{name: "another program", extra: true, run: s.expectFailure(editedInfra("rangeEnd: 198.18.50.159", "rangeEnd: 198.18.50.159, image: "+toolsImage), []string{"coredhcp", nothingApplied})},
@@ -144,6 +145,18 @@ func clusterFaults(s *site) []change {
 		}},
 		{name: "a webhook that does not respond", extra: true, run: func(t *testing.T) {
 			withObject(t, webhook, s.checkDenied(t, "Pod"), []string{"unserved.example.com"}, "--timeout", "20s") // setup waits for the webhook
+		}},
+		{name: "a finalizer on a pod", run: func(t *testing.T) {
+			finalize := func(finalizers string) {
+				t.Helper()
+				patch := fmt.Appendf(nil, `{"metadata": {"finalizers": %s}}`, finalizers)
+				if _, err := kube(t, s.cp).CoreV1().Pods("clusters").Patch(t.Context(), "demo-dns-0", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			finalize(`["example.com/audit"]`)
+			s.expectFailure(infra, []string{"example.com/audit", nothingApplied}, "--image", s.otherImage(t))(t)
+			finalize("null")
 		}},
 		{name: "a cordoned node", run: func(t *testing.T) {
 			cordon := func(is bool) {
