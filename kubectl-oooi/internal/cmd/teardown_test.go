@@ -253,8 +253,8 @@ func TestTeardownContinuesWhileItsNamespaceIsDeleted(t *testing.T) {
 		if err := s.Client.Delete(ctx, namespace); err != nil {
 			t.Error(err)
 		}
-		s.waitUntil("the Lease is deleted", func() bool { return apierrors.IsNotFound(s.Client.Get(t.Context(), key, lease)) })
-		time.Sleep(3 * time.Second) // longer than it takes to notice
+		s.waitUntil("the Lease is deleted", func() bool { return apierrors.IsNotFound(s.Client.Get(t.Context(), key, lease)) }) //nolint:contextcheck // ctx might end with the Lease
+		time.Sleep(3 * time.Second)                                                                                             // longer than it takes to notice
 		return ctx.Err()
 	})
 	if err != nil || out.String() != "" {
@@ -271,7 +271,7 @@ func TestTeardownEndsWhenItsLockIsLost(t *testing.T) {
 		if err := s.Client.Delete(ctx, lease); err != nil {
 			t.Error(err)
 		}
-		s.Apply(fmt.Sprintf(leaseOfAnotherHost, s.Namespace))
+		s.Apply(fmt.Sprintf(leaseOfAnotherHost, s.Namespace)) //nolint:contextcheck // ctx ends with the Lease
 		select {
 		case <-ctx.Done():
 		case <-time.After(10 * time.Second):

@@ -230,7 +230,7 @@ func (in *Input) dhcpOptions() (string, error) {
 	var words []string
 	for i, o := range in.Infra.Spec.InfraComponents.DHCP.Options {
 		if strings.ContainsAny(o.Value, " \t\n") {
-			return "", fmt.Errorf("spec.infraComponents.dhcp.options[%d]: white space in the value %q is not supported by CoreDHCP; specify the option by code, with a value hex:...", i, o.Value)
+			return "", fmt.Errorf("spec.infraComponents.dhcp.options[%d]: white space in the value %q is not supported by CoreDHCP; specify the option by code, with a value such as hex:0a0b", i, o.Value)
 		}
 		switch {
 		case o.Code != nil && strings.Contains(o.Value, ":"):

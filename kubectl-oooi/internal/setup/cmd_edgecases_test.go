@@ -253,7 +253,11 @@ func TestARefusedSetupRestoresTheCRDs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	delete(versions[0].(map[string]any), "additionalPrinterColumns") //nolint:forcetypeassert // a panic is a failure
+	version, ok := versions[0].(map[string]any)
+	if !ok {
+		t.Fatalf("the version is %v", versions[0])
+	}
+	delete(version, "additionalPrinterColumns")
 	if err := unstructured.SetNestedSlice(earlier.Object, versions, "spec", "versions"); err != nil {
 		t.Fatal(err)
 	}

@@ -142,7 +142,7 @@ func (t *Teardown) checkKind(ctx context.Context) error {
 	if owner == "" {
 		return nil
 	}
-	return fmt.Errorf("ProxyServer %[1]s/%[2]s belongs to Infra %[1]s/%[3]s; use 'kubectl oooi teardown infra/%[3]s -n %[1]s' to delete the Infra and everything setup created for it", t.Infra.Namespace, t.Infra.Name, owner) //nolint:staticcheck // a kind begins with a capital
+	return fmt.Errorf("ProxyServer %[1]s/%[2]s belongs to Infra %[1]s/%[3]s; use 'kubectl oooi teardown infra/%[3]s -n %[1]s' to delete the Infra and everything setup created for it", t.Infra.Namespace, t.Infra.Name, owner)
 }
 
 // namespacesOf returns the Infra's namespace and those of the entries, sorted and without duplicates.

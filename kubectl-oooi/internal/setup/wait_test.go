@@ -27,7 +27,11 @@ func TestWaitingTextOfAPod(t *testing.T) {
 	} {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: "demo-dns-check-0", UID: "pod"}, Status: corev1.PodStatus{Phase: corev1.PodPhase(tc.phase)}}
 		b := fake.NewClientBuilder().WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string {
-			return []string{string(o.(*corev1.Event).InvolvedObject.UID)} //nolint:forcetypeassert // a panic is a failure
+			event, ok := o.(*corev1.Event)
+			if !ok {
+				return nil
+			}
+			return []string{string(event.InvolvedObject.UID)}
 		})
 		if tc.event != "" {
 			b.WithObjects(&corev1.Event{
