@@ -62,7 +62,7 @@ func TestAddressesInUseAreNotLeasedAfterLoss(t *testing.T) {
 		wantVerdict(t, b.recordGrant(c, b.Renew(t.Context(), c, previous[name])), pool.Grant, "")
 	}
 	b.advance(10 * time.Second)
-	if b.Rebuilding() != "" || b.logCount("without probes again") != 1 {
+	if b.Rebuilding() != "" || b.logCount("without a probe again") != 1 {
 		t.Errorf("all VMs have a binding, but Rebuilding is %q", b.Rebuilding())
 	}
 }
