@@ -10,7 +10,10 @@ import (
 
 func podFaults() []Fault {
 	return []Fault{
-		{Name: "StatefulSet does not exist", Break: func(s *Site) { s.Remove(setKind, "$ns", "demo-dns") }, Want: []string{"POD-001 fail"}},
+		{Name: "StatefulSet does not exist", Break: func(s *Site) {
+			s.Remove(setKind, "$ns", "demo-dns")
+			s.Remove(podKind, "$ns", "demo-dns-0") // as the garbage collector does
+		}, Want: []string{"POD-001 fail"}},
 		{Name: "image cannot be pulled", Break: waitingContainer("demo-dns-0", "coredns", "ImagePullBackOff", "no such image"), Want: []string{"POD-002 fail"}},
 		{Name: "CoreDNS rejects its configuration", Break: waitingContainer("demo-dns-0", "coredns", "CrashLoopBackOff", "plugin/view: not a valid plugin"), Want: []string{"POD-002 fail"}},
 		{

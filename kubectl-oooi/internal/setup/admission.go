@@ -33,7 +33,7 @@ func (r *rollout) findServing(ctx context.Context) error {
 	r.serving = map[string][]corev1.Pod{}
 	for i := range list.Items {
 		labels := list.Items[i].Labels
-		if _, ofInfra := labels[v1alpha1.LabelInfra]; ofInfra == r.plan.Standalone {
+		if _, ofInfra := labels[v1alpha1.LabelInfra]; ofInfra == r.plan.Standalone || list.Items[i].DeletionTimestamp != nil {
 			continue
 		}
 		component := labels[v1alpha1.LabelComponent]

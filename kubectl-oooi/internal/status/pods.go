@@ -40,6 +40,9 @@ func UnreadyReason(p *corev1.Pod) string {
 	if podReady(p) {
 		return ""
 	}
+	if p.DeletionTimestamp != nil && len(p.Finalizers) > 0 {
+		return "is being deleted, but has the finalizers " + strings.Join(p.Finalizers, ", ")
+	}
 	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		last := c.LastTerminationState.Terminated
 		switch {
