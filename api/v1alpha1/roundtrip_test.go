@@ -90,8 +90,7 @@ func fillAddressRanges(r *AddressRanges, c randfill.Continue) {
 	r.Raw = raw
 }
 
-// checkUnchanged compares objects by their JSON, in which nil and empty values are equal if they are
-// equivalent.
+// checkUnchanged compares objects as JSON, so that nil and empty fields that encode the same are equal.
 func checkUnchanged(t *testing.T, want []byte, got runtime.Object) {
 	t.Helper()
 	data, err := json.Marshal(got)

@@ -123,7 +123,7 @@ func (c *twoNodes) losses(v *serviceMonitor) []loss {
 			}
 			c.setup(t, replicatedInfra, "--image", image)
 		}},
-		{name: "a proxy that ends, rolled back", closesOther: true, inject: func(t *testing.T, _ *proxyPair) {
+		{name: "a proxy that ends, rolled back", extra: true, closesOther: true, inject: func(t *testing.T, _ *proxyPair) {
 			t.Helper()
 			infraWithoutMemory := strings.Replace(replicatedInfra, "proxy: {serverIP: 198.18.50.7,", "proxy: {serverIP: 198.18.50.7, resources: {limits: {memory: 8Mi}},", 1)
 			c.expectFailure(infraWithoutMemory, []string{"proxy is rolled back"})(t)

@@ -56,8 +56,8 @@ func newTwoNodes(t *testing.T) *twoNodes {
 	return c
 }
 
-// replicatedInfra is the Infra with two replicas of each component. The proxy's address floats between its
-// two.
+// replicatedInfra is the Infra with two replicas of each component. The proxy's serverIP
+// floats between its two replicas.
 var replicatedInfra = strings.NewReplacer(
 	"proxy: {serverIP: 198.18.50.7}", "proxy: {serverIP: 198.18.50.7, instances: [{ip: 198.18.50.17}, {ip: 198.18.50.27}]}",
 	"dhcp: {serverIP: 198.18.50.5,", "dhcp: {instances: [{ip: 198.18.50.5}, {ip: 198.18.50.15}],",

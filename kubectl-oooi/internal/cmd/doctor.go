@@ -159,7 +159,7 @@ func (c *command) diagnose(ctx context.Context, to *connection, f *doctorFlags, 
 		p.set("waiting: " + firstFinding(l.list))
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("waiting: %w", ctx.Err())
+			return nil, fmt.Errorf("waiting for the checks to pass: %w", ctx.Err())
 		case <-time.After(min(left, diagnoseInterval)):
 		}
 	}

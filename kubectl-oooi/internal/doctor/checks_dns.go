@@ -139,8 +139,8 @@ func corefilesOf(s *Site) map[types.NamespacedName]string {
 	return texts
 }
 
-// missingDomains returns the hosted cluster's domains that no zone covers, without subdomains of others that it
-// returns.
+// missingDomains returns the hosted cluster's domains that no zone covers. It omits subdomains of domains earlier in
+// the list.
 func missingDomains(s *Site, zones []string) []string {
 	var domains []string
 	for _, domain := range slices.Concat(s.Cluster.Domains, s.Cluster.AppsDomains) {

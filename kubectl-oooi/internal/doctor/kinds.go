@@ -66,7 +66,8 @@ const (
 	AtClusterDNS Where = "kube-system and openshift-dns"
 )
 
-// Read is a kind of objects, or a page of our pods, in the namespaces that Where selects.
+// Read is one input of a check: objects of a kind, access reviews, or a page of oooi's pods, in the namespaces that
+// Where selects.
 type Read struct {
 	Kind  Kind
 	Where Where

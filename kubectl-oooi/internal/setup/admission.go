@@ -151,7 +151,7 @@ func (r *rollout) mayDeletePods(ctx context.Context, namespace string) error {
 		if apierrors.IsForbidden(err) {
 			return nil
 		}
-		return fmt.Errorf("checking the right to delete pods in namespace %s: %w", namespace, err)
+		return fmt.Errorf("checking the permission to delete pods in namespace %s: %w", namespace, err)
 	}
 	if review.Status.Allowed {
 		return nil

@@ -37,7 +37,8 @@ type Applier struct {
 	Force bool
 	// Adopt takes over objects that setup did not create.
 	Adopt bool
-	// DryRun submits all objects as a dry run. Namespaces and CRDs that it creates for that are deleted again.
+	// DryRun submits all objects as a dry run. Namespaces and CRDs created for it are deleted, except CRDs in use;
+	// updated CRDs are restored.
 	DryRun bool
 	// Changes is the result of a dry run.
 	Changes []ObjectChange

@@ -14,7 +14,8 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// denyPods is a ValidatingAdmissionPolicy that denies pods in a namespace. Its third argument selects the requests.
+// denyPods is a ValidatingAdmissionPolicy that denies the pods of a namespace, its first argument, that match a CEL
+// expression, its second.
 const denyPods = `
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy

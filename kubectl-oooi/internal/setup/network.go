@@ -70,7 +70,7 @@ func handOver(ctx context.Context, c client.Client, e inventory.Entry) error {
 	marks := fmt.Appendf(nil, `{"metadata": {"labels": {%q: null, %q: null, %q: null, "app.kubernetes.io/part-of": null}, "annotations": {%q: null}}}`,
 		v1alpha1.LabelManagedBy, v1alpha1.LabelInfra, v1alpha1.LabelComponent, v1alpha1.AnnotationInfra)
 	if err := c.Patch(ctx, e.Object(), client.RawPatch(types.MergePatchType, marks)); err != nil {
-		return fmt.Errorf("handing over %s: %w", e, err)
+		return fmt.Errorf("removing the labels of setup from %s: %w", e, err)
 	}
 	return nil
 }

@@ -32,7 +32,8 @@ type Report struct {
 	Components []Component `json:"components"`
 	// ProxyServers has the ProxyServers whose infraRef names the Infra.
 	ProxyServers []ProxyServer `json:"proxyServers,omitempty"`
-	// FloatingAddress is the address of the proxy that moves between its replicas; nil for a single replica.
+	// FloatingAddress is the address of the proxy that moves between its replicas; nil if the proxy is
+	// disabled or has no instances.
 	FloatingAddress *FloatingAddress `json:"floatingAddress,omitempty"`
 	// Applications is nil if spec.appsIngress is disabled.
 	Applications *Applications `json:"applications,omitempty"`

@@ -45,7 +45,7 @@ type state struct {
 	Problems []model.Problem `json:"problems"`
 }
 
-// inSync reports whether the daemon has watched the API server without interruption until now.
+// inSync reports whether all watches of the daemon are connected, so that its snapshot is current.
 func (s state) inSync() bool { return !s.Store.Since.IsZero() && !s.Store.Since.Before(s.Store.At) }
 
 // state returns the state, parsed and as text. Both are empty if the daemon does not respond.
