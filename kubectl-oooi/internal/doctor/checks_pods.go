@@ -167,7 +167,7 @@ func checkImages(s *Site) []Finding {
 			continue
 		}
 		for _, p := range runs[image] {
-			findings = append(findings, warned(podRef(p), "run 'kubectl oooi setup' of one release with each Infra; images set in the Infra take precedence. This restarts the pods with other images: "+diffFirst, "it runs %s", image).
+			findings = append(findings, warned(podRef(p), "run 'kubectl oooi setup' of one release with each Infra, and --force-conflicts if another client changed the image; images set in the Infra take precedence. This restarts the pods with other images: "+diffFirst, "it runs %s", image).
 				because("control runs "+strings.Join(control, ", ")))
 		}
 	}
