@@ -94,7 +94,7 @@ func TestRemediesThatRestartPods(t *testing.T) {
 				}
 			}
 			await(t, "doctor to find nothing", func() string {
-				if answer := s.doctor(t, "--fail-on", "warn", "--skip", "DNS-004"); answer.Code != 0 {
+				if answer := s.doctor(t, "--fail-on", "warn", "--skip", "OOOI-DNS-004"); answer.Code != 0 {
 					return answer.Stdout + answer.Stderr
 				}
 				return ""
