@@ -20,7 +20,7 @@ import (
 // setupRemedy matches a remedy that runs setup. remedyFlag matches setup's flags in it, and restartedPod the
 // pods that it restarts.
 var (
-	setupRemedy  = regexp.MustCompile(`run 'kubectl oooi setup' (?:with|again|of one release)[^;:]*`)
+	setupRemedy  = regexp.MustCompile(`run 'kubectl oooi setup'(?: (?:with|again|of one release)[^;:]*)?`)
 	remedyFlag   = regexp.MustCompile(`--[a-z-]+(?:=[a-z]+)?`)
 	restartedPod = regexp.MustCompile(`restarts? pods? ([a-z0-9/-]+)`)
 )
@@ -57,7 +57,18 @@ func TestRemediesThatRestartPods(t *testing.T) {
 		{name: "VMs' network with another MTU", edit: func(t *testing.T) { attach(t, `, "mtu": 1400`) }, code: "INF-002", restarts: []string{"dns", "dhcp", "proxy"}},
 		{name: "DNS with another image", edit: edit("demo-dns", `{"spec": {"template": {"spec": {"containers": [{"name": "coredns", "image": "`+missingImage+`"}]}}}}`), code: "POD-004", restarts: []string{"dns"}},
 		{name: "DHCP on no node", extra: true, edit: edit("demo-dhcp", `{"spec": {"template": {"spec": {"nodeSelector": {"pool": "none"}}}}}`), code: "INF-002", restarts: []string{"dhcp"}},
-		{name: "proxy with no replica", extra: true, edit: edit("demo-proxy", `{"spec": {"replicas": 0}}`), code: "INF-002", restarts: []string{"proxy"}},
+		{name: "proxy with no replica", extra: true, edit: func(t *testing.T) {
+			t.Helper()
+			sets := kube(t, s.cp).AppsV1().StatefulSets("clusters")
+			scale, err := sets.GetScale(t.Context(), "demo-proxy", metav1.GetOptions{})
+			if err == nil {
+				scale.Spec.Replicas = 0
+				_, err = sets.UpdateScale(t.Context(), "demo-proxy", scale, metav1.UpdateOptions{})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}, code: "POD-002", restarts: []string{"proxy"}},
 	} {
 		if tc.extra && !lab.Long() {
 			continue
