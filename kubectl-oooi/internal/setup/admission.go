@@ -17,6 +17,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
+	infrastatus "github.com/densityops/oooi/kubectl-oooi/internal/status"
 )
 
 // findServing lists the pods of the Infra's components that have a ready pod. It finds them by their labels, because a
@@ -40,17 +41,11 @@ func (r *rollout) findServing(ctx context.Context) error {
 		r.serving[component] = append(r.serving[component], list.Items[i])
 	}
 	for component, pods := range r.serving {
-		if !slices.ContainsFunc(pods, isReady) {
+		if !slices.ContainsFunc(pods, func(pod corev1.Pod) bool { return infrastatus.PodReady(&pod) }) {
 			delete(r.serving, component)
 		}
 	}
 	return nil
-}
-
-func isReady(pod corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
 }
 
 // changedWorkloads returns the workloads whose change replaces pods that serve: those with a ready pod and another

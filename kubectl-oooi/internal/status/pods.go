@@ -17,7 +17,7 @@ func pods(in Objects, component string) []Pod {
 		if p.Namespace != in.Infra.Namespace || p.Labels[v1alpha1.LabelInfra] != in.Infra.Name || p.Labels[v1alpha1.LabelComponent] != component {
 			continue
 		}
-		pod := Pod{Name: p.Name, Node: p.Spec.NodeName, Ready: podReady(p), Reason: UnreadyReason(p)}
+		pod := Pod{Name: p.Name, Node: p.Spec.NodeName, Ready: PodReady(p), Reason: UnreadyReason(p)}
 		if p.DeletionTimestamp != nil {
 			pod.Reason = "is being deleted"
 		}
@@ -27,8 +27,8 @@ func pods(in Objects, component string) []Pod {
 	return list
 }
 
-// podReady reports whether the condition Ready of a pod is True.
-func podReady(p *corev1.Pod) bool {
+// PodReady reports whether the condition Ready of a pod is True.
+func PodReady(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	})
@@ -37,7 +37,7 @@ func podReady(p *corev1.Pod) bool {
 // UnreadyReason returns why a pod is not ready: the state of a container that failed or waits, a condition, or the
 // phase. It is empty for a pod that is ready.
 func UnreadyReason(p *corev1.Pod) string {
-	if podReady(p) {
+	if PodReady(p) {
 		return ""
 	}
 	if p.DeletionTimestamp != nil && len(p.Finalizers) > 0 {
