@@ -16,6 +16,9 @@ import (
 // startPod starts a pod of the management cluster whose resolver is the Service of our DNS. It returns the command
 // that runs a command in the pod, and the cluster IP of the proxy's Service.
 func (s *site) startPod(ctx context.Context) (through []string, proxy string, err error) {
+	if err := s.imports.Wait(); err != nil {
+		return nil, "", err
+	}
 	api, err := kubernetes.NewForConfig(s.management.RESTConfig())
 	if err != nil {
 		return nil, "", fmt.Errorf("creating a client: %w", err)

@@ -46,6 +46,7 @@ type site struct {
 	dir string // working directory, for configuration, certificates and programs
 	*clusters
 	node     *lab.Node
+	imports  errgroup.Group // of images that setup does not need
 	servers  *backends
 	resolver *dns.Server
 	vm       *virtualMachine
@@ -69,6 +70,7 @@ func (s *site) start(ctx context.Context) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
+	s.imports.Go(func() error { return s.node.ImportImage(ctx, clientImage) })
 	if err := s.startServers(ctx); err != nil {
 		return err
 	}
@@ -91,20 +93,8 @@ func (s *site) startManagement(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if s.node, err = lab.StartNode(ctx, s.management, lab.NodeConfig{Bridges: []string{nodeVLAN}}); err != nil {
-		return err
-	}
-	group, ctx := errgroup.WithContext(ctx)
-	for _, image := range []string{oooiImage, envoyImage, clientImage} {
-		group.Go(func() error {
-			archive, err := lab.ImageArchive(image)
-			if err != nil {
-				return err
-			}
-			return s.node.ImportImage(ctx, archive)
-		})
-	}
-	return group.Wait()
+	s.node, err = lab.StartNode(ctx, s.management, lab.NodeConfig{Bridges: []string{nodeVLAN}, Images: []string{oooiImage, envoyImage}})
+	return err
 }
 
 // siteCRDs returns the CRDs of the management cluster, in addition to those of a node. Ours are not among them,

@@ -88,25 +88,5 @@ func cluster(t *testing.T) *lab.ControlPlane {
 }
 
 func startNode(ctx context.Context, cp *lab.ControlPlane) (*lab.Node, error) {
-	n, err := lab.StartNode(ctx, cp, lab.NodeConfig{Bridges: []string{vlan}})
-	if err != nil {
-		return nil, err
-	}
-	if err := importImages(ctx, n, oooiImage, envoyImage, toolsImage); err != nil {
-		return nil, errors.Join(err, n.Stop())
-	}
-	return n, nil
-}
-
-func importImages(ctx context.Context, n *lab.Node, images ...string) error {
-	for _, image := range images {
-		archive, err := lab.ImageArchive(image)
-		if err != nil {
-			return err
-		}
-		if err := n.ImportImage(ctx, archive); err != nil {
-			return err
-		}
-	}
-	return nil
+	return lab.StartNode(ctx, cp, lab.NodeConfig{Bridges: []string{vlan}, Images: []string{oooiImage, envoyImage, toolsImage}})
 }

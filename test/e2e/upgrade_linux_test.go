@@ -63,7 +63,7 @@ func newRelease(t *testing.T, root, revision string) release {
 	if err := image.Build(t.Context(), t.Logf); err != nil {
 		t.Fatal(err)
 	}
-	if err := importImages(t.Context(), node.Node, image.Name); err != nil {
+	if err := node.ImportImage(t.Context(), image.Name); err != nil {
 		t.Fatal(err)
 	}
 	r.plugin, r.image = build(t, source, "./kubectl-oooi"), image.Name

@@ -149,14 +149,12 @@ func (s *site) join(t *testing.T, hosted *lab.ControlPlane) *lab.Node {
 	apply(t, s.cp, worker, workerName, workerMAC)
 	n, err := lab.StartNode(t.Context(), hosted, lab.NodeConfig{
 		Name: workerName, VM: &lab.NodeVM{Bridge: vlan, MAC: workerMAC, APIServer: "https://" + apiHost + ":6443"},
+		Images: []string{speakerImage, toolsImage},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	stopAtEnd(t, n)
-	if err := importImages(t.Context(), n, speakerImage, toolsImage); err != nil {
-		t.Fatal(err)
-	}
 	return n
 }
 

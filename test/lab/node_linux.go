@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -24,6 +25,8 @@ type NodeConfig struct {
 	Bridges []string
 	// VM makes the node a simulated VM called Name, which has no other network.
 	VM *NodeVM
+	// Images are names of built images, which are imported while the node starts.
+	Images []string
 	// Logf reports progress. The default writes to standard error.
 	Logf Logf
 }
@@ -89,10 +92,17 @@ func (n *Node) start(ctx context.Context) (err error) {
 	if err := n.startContainerd(ctx); err != nil {
 		return err
 	}
-	if err := n.startKubernetes(ctx); err != nil {
-		return err
+	group, ctx := errgroup.WithContext(ctx)
+	for _, image := range n.config.Images {
+		group.Go(func() error { return n.ImportImage(ctx, image) })
 	}
-	return n.await(ctx, "the node to be ready", n.ready)
+	group.Go(func() error {
+		if err := n.startKubernetes(ctx); err != nil {
+			return err
+		}
+		return n.await(ctx, "the node to be ready", n.ready)
+	})
+	return group.Wait()
 }
 
 // check returns an error if a requirement of StartNode is not met, because later errors would be harder to

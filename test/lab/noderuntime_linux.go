@@ -58,11 +58,7 @@ func (n *Node) startContainerd(ctx context.Context) error {
 	if err := n.runContainerd(ctx); err != nil {
 		return err
 	}
-	pause, err := ImageArchive(pauseImage)
-	if err != nil {
-		return err
-	}
-	return n.ImportImage(ctx, pause)
+	return n.ImportImage(ctx, pauseImage)
 }
 
 func (n *Node) runContainerd(ctx context.Context) error {
@@ -114,14 +110,17 @@ func (n *Node) setUpCNI(ctx context.Context) error {
 	return nil
 }
 
-// ImportImage imports the images of an OCI archive, such as that of ImageArchive, to the node. Pods must use
-// them with imagePullPolicy IfNotPresent or Never.
-func (n *Node) ImportImage(ctx context.Context, archive string) (err error) {
+// ImportImage imports a built image to the node. Pods must use it with imagePullPolicy IfNotPresent or Never.
+func (n *Node) ImportImage(ctx context.Context, name string) (err error) {
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("importing %s to node %s: %w", archive, n.config.Name, err)
+			err = fmt.Errorf("importing image %s to node %s: %w", name, n.config.Name, err)
 		}
 	}()
+	archive, err := ImageArchive(name)
+	if err != nil {
+		return err
+	}
 	file, err := os.Open(archive)
 	if err != nil {
 		return err

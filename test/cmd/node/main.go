@@ -46,20 +46,11 @@ func run(ctx context.Context, dir, name, bridge string, images []string) (err er
 		return err
 	}
 	defer func() { err = errors.Join(err, cp.Stop()) }()
-	node, err := lab.StartNode(ctx, cp, lab.NodeConfig{Name: name, Bridges: []string{bridge}})
+	node, err := lab.StartNode(ctx, cp, lab.NodeConfig{Name: name, Bridges: []string{bridge}, Images: images})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, node.Stop()) }()
-	for _, image := range images {
-		archive, err := lab.ImageArchive(image)
-		if err != nil {
-			return err
-		}
-		if err := node.ImportImage(ctx, archive); err != nil {
-			return fmt.Errorf("%w\n%s", err, node.Logs())
-		}
-	}
 	fmt.Println("ready")
 	<-ctx.Done()
 	return nil
