@@ -17,10 +17,10 @@ import (
 
 const (
 	// offerTimeout is how long to wait for offers. Some DHCP servers first probe for three seconds whether the address
-	// is in use.
-	offerTimeout = 6 * time.Second
-	// discoverInterval is the interval at which DHCPDISCOVER is repeated, because packets can be lost.
-	discoverInterval = 2 * time.Second
+	// is in use. It leaves time for the offer to the second DHCPDISCOVER, in case the first is lost.
+	offerTimeout = 4500 * time.Millisecond
+	// discoverInterval is the interval at which DHCPDISCOVER is repeated.
+	discoverInterval = time.Second
 )
 
 // discover returns the offers of all DHCP servers on a device, to the device's own MAC address and to others, in this
@@ -28,7 +28,7 @@ const (
 func discover(ctx context.Context, device string, others []net.HardwareAddr) []probe.Discovery {
 	iface, err := net.InterfaceByName(device)
 	if err != nil {
-		return []probe.Discovery{{Error: fmt.Sprintf("interface %s: %v", device, err)}}
+		return []probe.Discovery{{Error: fmt.Sprintf("finding network interface %s: %v", device, err)}}
 	}
 	clients := append([]net.HardwareAddr{iface.HardwareAddr}, others...)
 	list := make([]probe.Discovery, len(clients))
@@ -84,14 +84,14 @@ func collectOffers(ctx context.Context, device string, discovers []*dhcpv4.DHCPv
 // receive adds the offers that arrive before until to list.
 func receive(conn net.PacketConn, until time.Time, discovers []*dhcpv4.DHCPv4, list []probe.Discovery) error {
 	if err := conn.SetReadDeadline(until); err != nil {
-		return fmt.Errorf("listening for offers: %w", err)
+		return fmt.Errorf("receiving offers: setting the deadline: %w", err)
 	}
 	buffer := make([]byte, 1<<16)
 	for {
 		n, from, err := conn.ReadFrom(buffer)
 		switch {
 		case errors.Is(err, syscall.ENETDOWN):
-			return fmt.Errorf("listening for offers: %w", err)
+			return fmt.Errorf("receiving offers: %w", err)
 		case err != nil: // the deadline
 			return nil //nolint:nilerr // no offer is a valid result
 		}

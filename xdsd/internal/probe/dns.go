@@ -26,7 +26,7 @@ func (s source) resolve(ctx context.Context, a *probe.Answer) {
 		a.Error = err.Error()
 		return
 	case answer == nil:
-		a.Error = fmt.Sprint(ctx.Err())
+		a.Error = fmt.Sprintf("no query was sent: %v", ctx.Err())
 		return
 	}
 	a.Rcode = dns.RcodeToString[answer.Rcode]

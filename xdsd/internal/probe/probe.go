@@ -11,15 +11,16 @@ import (
 	"github.com/densityops/oooi/internal/probe"
 )
 
-// A Plan lists what to test.
+// A Plan lists the DNS servers, DHCP servers and TLS servers to test.
 type Plan struct {
 	// Servers are DNS servers. Each is queried for all Names over UDP, and for the first name over TCP as well.
 	Servers []netip.Addr
 	Names   []string
-	// Device is the network interface whose address is the source of all requests. Empty means that routing decides.
+	// Device is the network interface whose address is the source of all requests; if it is empty or does not exist,
+	// the routing table decides. DHCP requires it.
 	Device string
-	// DHCP requests offers from the DHCP servers on Device: for the device's own MAC address, which the servers need not
-	// know, and for each of MACs. No address is leased.
+	// DHCP reports whether to request offers from the DHCP servers on Device: for the MAC address of Device, and for
+	// each of MACs. No address is leased.
 	DHCP bool
 	MACs []net.HardwareAddr
 	// Targets are the servers for TLS handshakes.
@@ -40,8 +41,8 @@ const (
 	maxConcurrent = 8
 )
 
-// Ask runs all tests concurrently and returns the report. The error of a failed test is in its entry. Two calls with
-// DHCP on the same device must not run at the same time.
+// Ask runs all tests concurrently and returns the report. The error of a failed test is in its entry; so is that of a
+// test that has not ended when ctx ends. Two calls with DHCP on the same device must not run at the same time.
 func (p *Plan) Ask(ctx context.Context) *probe.Report {
 	r := &probe.Report{}
 	var all sync.WaitGroup
