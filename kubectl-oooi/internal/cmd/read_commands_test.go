@@ -169,8 +169,8 @@ func refusals(t *testing.T, kubeconfig string) {
 		{"leases lab -n clusters", "No resources found in clusters namespace.\n", 0},
 		{"status nobody -n clusters", `"nobody" not found`, 1},
 		{"leases nobody -n clusters", `"nobody" not found`, 1},
-		{"routes nobody -n clusters", "neither an Infra nor a ProxyServer clusters/nobody", 1},
-		{"routes lab -n clusters", "no ProxyServer names Infra clusters/lab", 1},
+		{"routes nobody -n clusters", "no proxy found for Infra or ProxyServer clusters/nobody", 1},
+		{"routes lab -n clusters", "no ProxyServer refers to Infra clusters/lab", 1},
 		{"status demo -A", "specify the namespace of demo with --namespace", 1},
 		{"status pod/demo -n clusters", `"pod/demo": want NAME or infra/NAME`, 1},
 		{"status clusters/demo", `"clusters/demo": want NAME or infra/NAME; --namespace selects the namespace`, 1},
@@ -179,10 +179,10 @@ func refusals(t *testing.T, kubeconfig string) {
 		{"status -o xml", `--output "xml": want one of`, 1},
 		{"resolve api.demo.example.com -o wide", `--output "wide": want one of`, 1},
 		{"resolve api.demo.example.com --view node", `--view "node": want vlan or pod`, 1},
-		{"resolve api.demo.example.com --view pod --vlan a/b", "--vlan a/b: pods are on no VLAN", 1},
+		{"resolve api.demo.example.com --view pod --vlan a/b", "--vlan a/b: the pod view has no VLAN", 1},
 		{"resolve api.demo.example.com --vlan a/b", "--vlan a/b: no Infra uses this network; the networks are: clusters/vlan50, clusters/vlan60", 1},
 		{"resolve api.demo.example.com --source here", `--source "here": want an IP address`, 1},
-		{"resolve api.demo.example.com --source 10.0.0.1 --view pod", "mutually exclusive: 10.0.0.1 selects the view", 1},
+		{"resolve api.demo.example.com --source 10.0.0.1 --view pod", "mutually exclusive with --view and --vlan: the source address 10.0.0.1 selects the view", 1},
 		{"resolve https://api.demo.example.com", "want a host name", 1},
 		{"resolve api.demo.example.com --manifests nowhere", "--manifests nowhere: ", 1},
 		{"completion csh", `invalid argument "csh"`, 1},
@@ -316,7 +316,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: narrow}]
 		want []string
 	}{
 		// The user may read all Infras of the namespace, but not the HostedClusters of others.
-		{"status -n clusters", 0, "clusters/demo", []string{"Warning: listing HostedClusters in all namespaces", "only those in clusters are read"}},
+		{"status -n clusters", 0, "clusters/demo", []string{"Warning: listing HostedClusters in all namespaces", "reading only namespaces clusters"}},
 		{"status demo -n clusters", 1, "ConfigurationValid", []string{"error: listing Pods in namespace clusters", "forbidden"}},
 		{"status -A", 1, "", []string{"error: listing Infras in all namespaces", "forbidden"}},
 		{"leases demo -n clusters", 1, "", []string{"error: listing Leases in namespace clusters", "forbidden"}},

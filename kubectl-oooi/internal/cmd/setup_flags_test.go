@@ -67,7 +67,7 @@ func TestFlagsDescribeAnInfra(t *testing.T) {
 	s.Infra = strings.NewReplacer("192.0.2.3", "192.0.2.9, image: example.com/dns:1", "192.0.2.2,", "192.0.2.4,", "192.0.2.4", "192.0.2.6").Replace(s.Infra)
 	s.Setup()
 	_, stderr, code = s.Run("setup", "demo", "-n", s.Namespace, "--dns-ip", "192.0.2.8", "--wait=false")
-	if code != 1 || !strings.Contains(stderr, "has fields without a flag") {
+	if code != 1 || !strings.Contains(stderr, "has fields that no flag describes") {
 		t.Errorf("setup exited with %d, stderr %s", code, stderr)
 	}
 }
@@ -76,13 +76,13 @@ func TestInsufficientFlags(t *testing.T) {
 	s := newSite(t)
 	for _, tc := range []struct{ line, want string }{
 		{"setup", "specify a file with -f, or the name of an Infra"},
-		{"setup --cidr 192.0.2.0/24", "--cidr describes an Infra without a file and requires its name as argument"},
-		{"setup -f FILE --dns-ip 192.0.2.9", "--dns-ip describes an Infra without a file and requires its name as argument"},
+		{"setup --cidr 192.0.2.0/24", "--cidr describes an Infra without a file; specify the name of the Infra as argument, or omit --cidr"},
+		{"setup -f FILE --dns-ip 192.0.2.9", "--dns-ip describes an Infra without a file; specify the name of the Infra as argument, or omit --dns-ip"},
 		{"setup demo -f FILE --hosted-cluster demo --network vlan100 --cidr 192.0.2.0/24 --gateway 192.0.2.1", "specify one of them"},
-		{"setup demo --hosted-cluster demo --network vlan100", "--cidr: specify the subnet of the VLAN"},
+		{"setup demo --hosted-cluster demo --network vlan100", "--cidr is required: the subnet of the VLAN"},
 		{"setup demo --hosted-cluster demo --network vlan100 --cidr 192.0.2.0/30 --gateway 192.0.2.1", "--dns-ip: no free address in 192.0.2.0/30"},
 		{"setup demo --hosted-cluster demo --network vlan100 --cidr 2001:db8::/64 --gateway 2001:db8::1", "--dhcp-ip is required"},
-		{"setup demo --hosted-cluster demo --network vlan100 --cidr invalid --gateway 192.0.2.1", `invalid --cidr "invalid"`},
+		{"setup demo --hosted-cluster demo --network vlan100 --cidr invalid --gateway 192.0.2.1", `--cidr "invalid": want a subnet`},
 		{"setup demo --hosted-cluster demo --network vlan101 --cidr 192.0.2.0/24 --gateway 192.0.2.1", "vlan101 does not exist"},
 	} {
 		before := s.Everything()

@@ -195,7 +195,7 @@ func TestTeardownWhileSetupWaitsForComponents(t *testing.T) {
 	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 {
 		t.Errorf("teardown exited with %d, stderr %s", code, stderr)
 	}
-	if all, want := <-stderr, "error: Infra "+s.Namespace+"/demo was deleted before setup had finished; run setup again to deploy it\nexit 1"; !strings.HasSuffix(all, want) {
+	if all, want := <-stderr, "error: Infra "+s.Namespace+"/demo was deleted before setup finished; run setup again to deploy it\nexit 1"; !strings.HasSuffix(all, want) {
 		t.Errorf("setup printed %s, want %s", all, want)
 	}
 	s.expectNoLock()
@@ -205,18 +205,7 @@ func TestTeardownWhileSetupWaitsForComponents(t *testing.T) {
 func TestTeardownWithoutALock(t *testing.T) {
 	s := newSite(t)
 	s.Setup()
-	s.Apply(strings.ReplaceAll(`
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: USER}
-rules: [{apiGroups: ["", apps, networking.k8s.io, policy, rbac.authorization.k8s.io, hostedcluster.densityops.com, k8s.cni.cncf.io, apiextensions.k8s.io, operator.openshift.io], resources: ["*"], verbs: ["*"]}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: USER}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: USER}
-subjects: [{kind: User, name: USER, apiGroup: rbac.authorization.k8s.io}]
-`, "USER", "no-leases-"+s.Namespace))
+	s.Grant("no-leases-"+s.Namespace, `[{apiGroups: ["", apps, networking.k8s.io, policy, rbac.authorization.k8s.io, hostedcluster.densityops.com, k8s.cni.cncf.io, apiextensions.k8s.io, operator.openshift.io], resources: ["*"], verbs: ["*"]}]`)
 	kubeconfig, err := s.ControlPlane.UserKubeconfig("no-leases-" + s.Namespace)
 	if err != nil {
 		t.Fatal(err)
@@ -278,7 +267,7 @@ func TestTeardownEndsWhenItsLockIsLost(t *testing.T) {
 		}
 		return ctx.Err()
 	})
-	if err == nil || err.Error() != "another setup or teardown of this Infra has taken over; run teardown again" {
+	if err == nil || err.Error() != "another setup or teardown of this Infra has taken over its lock; run teardown again" {
 		t.Errorf("teardown ended with %v", err)
 	}
 }

@@ -41,19 +41,19 @@ func TestOlderVersionIsRefused(t *testing.T) {
 		}
 		patch(values[0])
 		t.Log(tc.name)
-		s.Refused("kubectl-oooi v0.10.0 deployed these objects, and this is v0.2.0")
+		s.Refused("kubectl-oooi v0.10.0 deployed the Infra or objects that all Infras share, and this is v0.2.0")
 		patch(values[1])
 	}
 	if stderr := s.Setup(); !strings.Contains(stderr, "Deployment oooi-system/oooi-control configured") {
 		t.Errorf("setup by a newer version did not update control: %s", stderr)
 	}
 	version = func() string { return "v0.1.0" }
-	s.Refused("kubectl-oooi v0.2.0 deployed these objects, and this is v0.1.0; use that version or a newer one")
+	s.Refused("kubectl-oooi v0.2.0 deployed the Infra or objects that all Infras share, and this is v0.1.0; use v0.2.0 or later")
 	s.Setup("--allow-downgrade")
 	version = func() string { return "(devel)" } // not comparable, so the stored version is kept
 	s.Setup()
 	version = func() string { return "v0.0.9" }
-	s.Refused("kubectl-oooi v0.1.0 deployed these objects")
+	s.Refused("kubectl-oooi v0.1.0 deployed the Infra or objects that all Infras share")
 	s.Setup("--allow-downgrade")
 }
 

@@ -1,6 +1,7 @@
 package cmdtest
 
 import (
+	"fmt"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -55,4 +56,21 @@ func (s *Site) Images() map[string]string {
 		}
 	}
 	return images
+}
+
+// Grant creates a ClusterRole with the rules, a YAML flow sequence, and binds it to the user.
+func (s *Site) Grant(user, rules string) {
+	s.Helper()
+	s.Apply(fmt.Sprintf(`
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: %[1]s}
+rules: %[2]s
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: %[1]s}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: %[1]s}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %[1]s}]
+`, user, rules))
 }

@@ -37,9 +37,10 @@ var Kinds = []schema.GroupVersionKind{
 
 var statefulSets = schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "StatefulSet"}
 
-// Find returns the objects of an Infra or a standalone ProxyServer, in the order of Kinds. It finds them by labels
-// and annotations, and so also finds objects that a GitOps tool applied. If listing a kind in all namespaces is
-// forbidden, it calls warn and searches only the given namespaces in which listing is allowed.
+// Find returns the objects of an Infra or a standalone ProxyServer in the order of Kinds; nil if there are none. It
+// finds them by labels and annotations, and so also finds objects that a GitOps tool applied. It omits kinds that the
+// API server does not serve. If listing a kind in all namespaces is forbidden, it calls warn and searches only those of
+// the given namespaces in which listing is allowed.
 func Find(ctx context.Context, c client.Client, infra types.NamespacedName, namespaces []string, warn func(string)) ([]Entry, error) {
 	r := &read.Reader{Client: c}
 	var all []Entry
@@ -51,14 +52,14 @@ func Find(ctx context.Context, c client.Client, infra types.NamespacedName, name
 		}
 		err := r.In(ctx, kind, "", take, managed)
 		if apierrors.IsForbidden(err) {
-			warn(fmt.Sprintf("listing %s objects in all namespaces is forbidden; searched only in %v", kind.Kind, namespaces))
+			warn(fmt.Sprintf("listing %s objects in all namespaces is forbidden; searching only namespaces %s", kind.Kind, strings.Join(namespaces, ", ")))
 			err = nil
 			for _, namespace := range namespaces {
 				err = errors.Join(err, r.In(ctx, kind, namespace, take, managed))
 			}
 		}
 		if err != nil && !errors.Is(err, read.ErrNotServed) && !apierrors.IsForbidden(err) {
-			return nil, fmt.Errorf("looking for the objects of Infra %s: %w", infra, err)
+			return nil, fmt.Errorf("finding the objects of Infra or ProxyServer %s: %w", infra, err)
 		}
 	}
 	return all, nil
@@ -86,8 +87,9 @@ func Owns(u *unstructured.Unstructured) bool {
 	return u.GetKind() == read.InfraKind.Kind || !hasInfraRef
 }
 
-// Orphans returns the StatefulSets of Infras and standalone ProxyServers that no longer exist, by the name of the
-// Infra or ProxyServer. Their pods still have addresses on the VLAN. An empty namespace means all namespaces.
+// Orphans returns the StatefulSets of Infras and standalone ProxyServers that no longer exist, by the name of the Infra
+// or ProxyServer; the map is empty if there are none. Pods of these StatefulSets still have addresses on the VLAN. An
+// empty namespace means all namespaces.
 func Orphans(ctx context.Context, c client.Client, namespace string) (map[types.NamespacedName][]Entry, error) {
 	r := &read.Reader{Client: c}
 	exists := map[string]bool{}

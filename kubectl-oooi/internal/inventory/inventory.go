@@ -12,7 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/yaml"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -32,13 +34,13 @@ func Of(u *unstructured.Unstructured) Entry {
 	return Entry{APIVersion: u.GetAPIVersion(), Kind: u.GetKind(), Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID()}
 }
 
-// Same reports whether two entries have the same kind, namespace and name. It ignores UIDs.
+// Same reports whether two entries have the same API version, kind, namespace and name. It ignores UIDs.
 func (e Entry) Same(other Entry) bool {
 	e.UID, other.UID = "", ""
 	return e == other
 }
 
-// String returns "KIND NAMESPACE/NAME".
+// String returns "KIND NAMESPACE/NAME", or "KIND NAME" for a cluster-scoped object.
 func (e Entry) String() string {
 	if e.Namespace == "" {
 		return e.Kind + " " + e.Name
@@ -46,7 +48,7 @@ func (e Entry) String() string {
 	return e.Kind + " " + e.Namespace + "/" + e.Name
 }
 
-// Object returns an object with only the entry's kind, namespace and name, for requests or to read into.
+// Object returns an object with only the entry's API version, kind, namespace and name, for requests or to read into.
 func (e Entry) Object() *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	u.SetAPIVersion(e.APIVersion)
@@ -59,12 +61,12 @@ func (e Entry) Object() *unstructured.Unstructured {
 // inventoryKey is the key of the inventory in its ConfigMap.
 const inventoryKey = "inventory.yaml"
 
-// Name returns the name of the ConfigMap with an Infra's inventory.
+// Name returns the namespace and name of the ConfigMap with an Infra's inventory.
 func Name(infra types.NamespacedName) client.ObjectKey {
 	return client.ObjectKey{Namespace: infra.Namespace, Name: infra.Name + "-oooi-inventory"}
 }
 
-// Load returns the inventory of an Infra; nil if it does not exist.
+// Load returns the inventory of an Infra; nil without an error if its ConfigMap does not exist.
 func Load(ctx context.Context, c client.Client, infra types.NamespacedName) ([]Entry, error) {
 	m := &corev1.ConfigMap{}
 	err := c.Get(ctx, Name(infra), m)
@@ -76,17 +78,17 @@ func Load(ctx context.Context, c client.Client, infra types.NamespacedName) ([]E
 	}
 	var list []Entry
 	if err := yaml.Unmarshal([]byte(m.Data[inventoryKey]), &list); err != nil {
-		return nil, fmt.Errorf("ConfigMap %s: invalid inventory: %w; correct it, or delete it and run setup again", Name(infra), err)
+		return nil, fmt.Errorf("decoding the inventory in ConfigMap %s: %w; correct or delete the ConfigMap, and run 'kubectl oooi setup' again", Name(infra), err)
 	}
 	return list, nil
 }
 
-// Save replaces the inventory of an Infra by server-side apply as the field manager. Other keys of the ConfigMap are
-// kept.
+// Save replaces the inventory of an Infra. It uses server-side apply with the given field manager, and takes over the
+// fields of other managers. Other keys of the ConfigMap are kept.
 func Save(ctx context.Context, c client.Client, infra types.NamespacedName, list []Entry, manager string) error {
 	text, err := yaml.Marshal(list)
 	if err != nil {
-		return fmt.Errorf("encoding the inventory: %w", err)
+		return fmt.Errorf("encoding the inventory of Infra %s: %w", infra, err)
 	}
 	m := &unstructured.Unstructured{Object: map[string]any{"data": map[string]any{inventoryKey: string(text)}}}
 	m.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
@@ -108,9 +110,10 @@ func Drop(ctx context.Context, c client.Client, infra types.NamespacedName) erro
 	return nil
 }
 
-// Delete deletes the object of an entry, if the object has the UID of the entry or, for an entry without a UID, the
-// label of setup. It reports whether it deleted the object, and does not wait until the object no longer exists. Pods
-// of a workload are deleted with the workload; objects that an Infra or a ProxyServer owns are kept.
+// Delete requests the deletion of an entry's object, if the object has the UID of the entry or, for an entry without a
+// UID, the label of setup. It reports whether it requested the deletion: false without an error if the object does not
+// exist or is another one. It does not wait until the object no longer exists. Pods of a workload are deleted with the
+// workload; objects that an Infra or a ProxyServer owns are kept.
 func (e Entry) Delete(ctx context.Context, c client.Client, options ...client.DeleteOption) (bool, error) {
 	u := e.Object()
 	if err := c.Get(ctx, client.ObjectKeyFromObject(u), u); err != nil {
@@ -124,11 +127,11 @@ func (e Entry) Delete(ctx context.Context, c client.Client, options ...client.De
 	}
 	uid := u.GetUID()
 	propagation := metav1.DeletePropagationBackground
-	switch e.Kind {
-	case "StatefulSet", "Deployment":
+	switch {
+	case e.Kind == "StatefulSet" || e.Kind == "Deployment":
 		propagation = metav1.DeletePropagationForeground // the object exists until its pods have ended
-	case "Infra", "ProxyServer":
-		propagation = metav1.DeletePropagationOrphan // teardown deletes these in order
+	case e.Orphans():
+		propagation = metav1.DeletePropagationOrphan // teardown deletes the objects it owns in order
 	}
 	err := c.Delete(ctx, u, append(options, client.Preconditions{UID: &uid}, client.PropagationPolicy(propagation))...)
 	if err := client.IgnoreNotFound(err); err != nil {
@@ -137,8 +140,30 @@ func (e Entry) Delete(ctx context.Context, c client.Client, options ...client.De
 	return true, nil
 }
 
-// WaitForDeletion waits until the object no longer exists, or has another UID than the entry. It retries after
-// errors, and returns an error when the context ends.
+// Orphans reports whether Delete keeps the objects that the entry's object owns.
+func (e Entry) Orphans() bool {
+	return e.Kind == "Infra" || e.Kind == "ProxyServer"
+}
+
+// FinishOrphaning removes the finalizer with which the garbage collector would orphan the objects that the entry's
+// object owns, if the object is being deleted; the garbage collector then deletes those objects if they still exist.
+// It returns no error: the garbage collector removes the finalizer too, after it has orphaned them.
+func (e Entry) FinishOrphaning(ctx context.Context, c client.Client) {
+	_ = retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		u := e.Object()
+		if err := c.Get(ctx, client.ObjectKeyFromObject(u), u); err != nil {
+			return err
+		}
+		before := u.DeepCopy()
+		if u.GetDeletionTimestamp() == nil || e.UID != "" && u.GetUID() != e.UID || !controllerutil.RemoveFinalizer(u, metav1.FinalizerOrphanDependents) {
+			return nil
+		}
+		return c.Patch(ctx, u, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	})
+}
+
+// WaitForDeletion waits until the object no longer exists or, for an entry with a UID, has another UID. It retries
+// after errors, and returns an error only if ctx ends.
 func (e Entry) WaitForDeletion(ctx context.Context, c client.Client) error {
 	u := e.Object()
 	for {

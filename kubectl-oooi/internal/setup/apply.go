@@ -25,29 +25,34 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
-// Manager is the field manager of objects that setup applies.
+// Manager is the name of the field manager with which setup creates, applies and updates objects.
 const Manager = "kubectl-oooi"
 
-// Applier applies plans to a cluster.
+// Applier applies a plan to a cluster, or previews it. It must be used for one call of Apply or Preview only.
 type Applier struct {
 	Client client.Client
-	// Out receives a line for each object that changes, and for what Apply waits for.
+	// Out receives one line for each object that changes, one line whenever Apply waits for something else, and
+	// warnings.
 	Out io.Writer
-	// Force takes over fields of other field managers, and removes fields that they added to pods.
+	// Force takes over conflicting fields of other field managers, and removes the fields that they added to pod specs,
+	// except those that they set by server-side apply.
 	Force bool
-	// Adopt takes over objects that setup did not create.
+	// Adopt takes over objects that setup did not create, for which Apply and Preview otherwise return an error. It
+	// does not affect namespaces, and shared objects of a Helm release: these are always left unchanged.
 	Adopt bool
-	// DryRun submits all objects as a dry run. Namespaces and CRDs created for it are deleted, except CRDs in use;
-	// updated CRDs are restored.
+	// DryRun submits all objects as a dry run. Existing objects are not changed. Namespaces and CRDs that do not exist
+	// are created for it, and deleted again, except CRDs of which another client has created objects.
 	DryRun bool
-	// Changes is the result of a dry run.
+	// Changes is the result of Apply with DryRun, in the order of Preview; nil without DryRun.
 	Changes []ObjectChange
 	// OneByOne waits for each component that changes before the next one changes. Without it, Apply waits only for
 	// components that had a ready pod.
 	OneByOne bool
-	// AllowDowngrade replaces objects that a newer version of the plugin applied.
+	// AllowDowngrade replaces objects that a newer version of the plugin applied, for which Apply and Preview otherwise
+	// return an error.
 	AllowDowngrade bool
-	// Remember is stored for the next setup; nil stores nothing.
+	// Remember has the version of the plugin, and the flags to store for the next setup. If it is nil, Apply stores no
+	// flags, and allows a downgrade.
 	Remember *Remembered
 
 	unmanaged []inventory.Entry                              // objects of a Helm release or of other owners, which are left unchanged
@@ -61,9 +66,11 @@ func (a *Applier) keepsExisting(p *Plan, o *unstructured.Unstructured) bool {
 	return slices.Contains(p.Kept, o.GetKind()) || slices.ContainsFunc(a.unmanaged, inventory.Of(o).Same)
 }
 
-// Apply submits every object to the API server as a dry run, then applies all, and deletes objects of the inventory
-// that the plan does not contain. If a check fails or is interrupted, it deletes the namespaces and CRDs that it
-// created for the checks, and restores the CRDs that it updated.
+// Apply submits every object to the API server as a dry run, then applies one component after the other, and deletes
+// objects of the inventory that the plan does not contain. If a component does not work after the change, Apply
+// restores its previous objects if these worked, and returns an error. If a check fails or is interrupted, it deletes
+// the namespaces and CRDs that it created for the checks, and restores the CRDs that it updated. With DryRun it only
+// sets Changes.
 func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 	if err := a.stampVersion(ctx, p); err != nil {
 		return err
@@ -132,7 +139,7 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 	}
 	// Control needs this Role to clean up after apps ingress was disabled, so wait for that before the Role is deleted.
 	if slices.ContainsFunc(obsolete, func(e inventory.Entry) bool { return e.Kind == "Role" && e.Name == render.ControlRole(p.Infra) }) {
-		if err := waitForCleanup(ctx, a.Client, a.Out, infra); err != nil {
+		if _, err := waitForCleanup(ctx, a.Client, a.Out, infra); err != nil {
 			return err
 		}
 	}
@@ -273,7 +280,7 @@ func (a *Applier) waitEstablished(ctx context.Context, crd *unstructured.Unstruc
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for the API of CustomResourceDefinition %s: %w", crd.GetName(), ctx.Err())
+			return fmt.Errorf("waiting for the API server to serve CustomResourceDefinition %s: %w", crd.GetName(), contextError(ctx))
 		case <-time.After(50 * time.Millisecond):
 		}
 		if err := a.Client.Get(ctx, client.ObjectKeyFromObject(crd), crd); err != nil {
@@ -491,12 +498,12 @@ func (a *Applier) explain(o *unstructured.Unstructured, err error) error {
 	what := inventory.Of(o).String()
 	switch {
 	case apierrors.IsConflict(err):
-		return fmt.Errorf("%s: conflict with another field manager: %s; use --force-conflicts to take over the fields", what, strings.TrimPrefix(err.Error(), "Apply failed with "))
+		return fmt.Errorf("applying %s: %s; use --force-conflicts to take over the fields", what, strings.TrimPrefix(err.Error(), "Apply failed with "))
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%s: %w; setup requires this permission, see docs/reference/setup.md", what, err)
+		return fmt.Errorf("applying %s: %w; setup requires this permission, see docs/reference/setup.md", what, err)
 	case meta.IsNoMatchError(err):
-		return fmt.Errorf("%s: the cluster does not serve this API: %w", what, err)
+		return fmt.Errorf("applying %s: the cluster does not serve this API: %w", what, err)
 	default:
-		return fmt.Errorf("%s: %w", what, err)
+		return fmt.Errorf("applying %s: %w", what, err)
 	}
 }

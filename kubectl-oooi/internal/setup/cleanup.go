@@ -21,8 +21,9 @@ import (
 const cleanupTimeout = 30 * time.Second
 
 // waitForCleanup waits until control has deleted the objects of apps ingress in the hosted cluster. The Secret with the
-// reader's kubeconfig is deleted last. After cleanupTimeout it prints what may be left, and returns no error.
-func waitForCleanup(ctx context.Context, c client.Client, out io.Writer, infra types.NamespacedName) error {
+// reader's kubeconfig is deleted last. It reports whether the Secret is deleted: after cleanupTimeout, or if reading
+// Secrets is forbidden, it prints what may be left, and returns false without an error.
+func waitForCleanup(ctx context.Context, c client.Client, out io.Writer, infra types.NamespacedName) (bool, error) {
 	key := model.ReaderSecret(model.Ref{Kind: "Infra", Namespace: infra.Namespace, Name: infra.Name})
 	namespace, name, _ := strings.Cut(key, "/")
 	waiting, cancel := context.WithTimeout(ctx, cleanupTimeout)
@@ -33,17 +34,17 @@ func waitForCleanup(ctx context.Context, c client.Client, out io.Writer, infra t
 		err := c.Get(waiting, client.ObjectKey{Namespace: namespace, Name: name}, secret)
 		switch {
 		case apierrors.IsNotFound(err):
-			return nil
+			return true, nil
 		case apierrors.IsForbidden(err):
-			_, err := fmt.Fprintf(out, "reading Secret %s is forbidden; not waiting for the cleanup of the hosted cluster\n", key)
-			return err
+			_, err := fmt.Fprintf(out, "reading Secret %s is forbidden; not waiting for control to clean up in the hosted cluster\n", key)
+			return false, err
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for control to clean up in the hosted cluster: %w", ctx.Err())
+			return false, fmt.Errorf("waiting for control to clean up in the hosted cluster: %w", contextError(ctx))
 		case <-waiting.Done():
-			_, err := fmt.Fprintf(out, "control has not cleaned up the hosted cluster within %s: Service, ServiceAccount and Role of apps ingress may be left there, with label %s=%s\n", cleanupTimeout, v1alpha1.LabelManagedBy, v1alpha1.ManagedBy)
-			return err
+			_, err := fmt.Fprintf(out, "control has not cleaned up the hosted cluster within %s: the Service, ServiceAccount, Role and RoleBinding of apps ingress may remain there, with label %s=%s; delete them\n", cleanupTimeout, v1alpha1.LabelManagedBy, v1alpha1.ManagedBy)
+			return false, err
 		case <-time.After(200 * time.Millisecond):
 		}
 	}

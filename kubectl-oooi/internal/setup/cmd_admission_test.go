@@ -82,7 +82,7 @@ func TestChangeWhosePodsCannotBeReplacedIsRefused(t *testing.T) {
 			},
 		},
 		{
-			name: "policy that exempts the user", from: "dnsServers: [203.0.113.53]", to: moreResolvers, want: "the pod of the check was refused",
+			name: "policy that exempts the user", from: "dnsServers: [203.0.113.53]", to: moreResolvers, want: "the API server refused the pod of the check",
 			prepare: func(s *site) func() bool {
 				s.Apply(fmt.Sprintf(denyPods, s.Namespace, "!('system:masters' in request.userInfo.groups) || 'probe' in object.metadata.labels"))
 				return s.denies(map[string]string{"probe": "x"})
@@ -107,7 +107,7 @@ func TestChangeWhosePodsCannotBeReplacedIsRefused(t *testing.T) {
 			},
 		},
 		{
-			name: "quota without room for a second replica", from: "dhcp: {serverIP: 192.0.2.2", to: twoReplicas, want: "allows 3 of pods, 3 are used, and the change needs 4",
+			name: "quota without room for a second replica", from: "dhcp: {serverIP: 192.0.2.2", to: twoReplicas, want: "used: pods=3, required with the change: pods=4, limited: pods=3",
 			prepare: func(s *site) func() bool {
 				s.Apply(fmt.Sprintf("apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: small, namespace: %s}\nspec: {hard: {pods: 3}}\n", s.Namespace))
 				return func() bool {
@@ -118,20 +118,9 @@ func TestChangeWhosePodsCannotBeReplacedIsRefused(t *testing.T) {
 			},
 		},
 		{
-			name: "user who may not delete pods", from: "dnsServers: [203.0.113.53]", to: moreResolvers, want: "you may not delete pods in namespace", flags: []string{"--as=limited"},
+			name: "user who may not delete pods", from: "dnsServers: [203.0.113.53]", to: moreResolvers, want: "you do not have permission to delete pods in namespace", flags: []string{"--as=limited"},
 			prepare: func(s *site) func() bool {
-				s.Apply(`
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: limited}
-rules: [{apiGroups: ["*"], resources: ["*"], verbs: [get, list, watch, create, update, patch, escalate, bind]}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: limited}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: limited}
-subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: limited}]
-`)
+				s.Grant("limited", `[{apiGroups: ["*"], resources: ["*"], verbs: [get, list, watch, create, update, patch, escalate, bind]}]`)
 				return nil
 			},
 		},
@@ -189,7 +178,7 @@ func TestChangedNetworkIsReported(t *testing.T) {
 	if err := s.Client.Patch(t.Context(), s.podOf("demo-dns"), patch); err != nil {
 		t.Fatal(err)
 	}
-	const warning = "NetworkAttachmentDefinition vlan100, the VMs' network, differs from the last setup"
+	const warning = "NetworkAttachmentDefinition vlan100, the VMs' network, has changed since the last setup"
 	resolvers := strings.NewReplacer("203.0.113.53", "203.0.113.54")
 	s.Infra = resolvers.Replace(s.Infra)
 	if _, stderr, _ := s.Run("setup", "-f", "FILE", "--wait=false"); strings.Contains(stderr, warning) {

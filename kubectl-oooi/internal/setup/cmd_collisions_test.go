@@ -30,7 +30,7 @@ func TestSetupRefusesCollisions(t *testing.T) {
 		{"apps ingress on KubeVirt without a load balancer class", "  infraComponents:", "  appsIngress: {enabled: true, metallb: {install: true}}\n  infraComponents:", "error: ControllerConflict: spec.appsIngress: on KubeVirt"},
 		{"our own DNS as upstream resolver", "203.0.113.53", "192.0.2.3", "spec.networkConfig.dnsServers: 192.0.2.3 is spec.infraComponents.dns: name a resolver that is not part of this Infra"},
 		{"a hostname as upstream resolver", "203.0.113.53", "dns.example.com", `spec.networkConfig.dnsServers: "dns.example.com" is not an IP address`},
-		{"an unknown hosted cluster", "hostedClusterRef: {name: demo", "hostedClusterRef: {name: nope", "error: HostedClusterNotFound: HostedCluster " + s.Namespace + "/nope does not exist: correct spec.hostedClusterRef, create the HostedCluster first, or set spec.infraComponents.dns.clusterName"},
+		{"an unknown hosted cluster", "hostedClusterRef: {name: demo", "hostedClusterRef: {name: nope", "error: HostedClusterNotFound: HostedCluster " + s.Namespace + "/nope does not exist; correct spec.hostedClusterRef, create the HostedCluster first, or set spec.infraComponents.dns.clusterName"},
 		{
 			"a hosted cluster in the Infra's namespace without that namespace", "{name: demo, namespace: " + s.Namespace + "}\n  networkConfig", "{name: demo}\n  networkConfig",
 			"error: HostedClusterNotFound: HostedCluster clusters/demo does not exist; HostedCluster " + s.Namespace + "/demo does: set spec.hostedClusterRef.namespace to " + s.Namespace,

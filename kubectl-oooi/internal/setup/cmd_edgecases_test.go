@@ -1,7 +1,6 @@
 package setup_test
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -22,94 +21,6 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-func TestTeardownLeavesNothing(t *testing.T) {
-	s := newSite(t)
-	s.DeleteSystemNamespace()
-	before := slices.DeleteFunc(s.Everything(), func(o string) bool { // without shared objects that earlier tests created
-		return strings.Contains(o, "oooi-") || strings.HasPrefix(o, "CustomResourceDefinition") && strings.Contains(o, "hostedcluster.densityops.com")
-	})
-	s.Setup()
-	out, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--dry-run=client")
-	if code != 0 || !strings.HasPrefix(out, "Infra "+s.Namespace+"/demo\n") || !strings.Contains(out, "StatefulSet "+s.Namespace+"/demo-dns\n") {
-		t.Errorf("teardown --dry-run=client exited with %d, stdout\n%s\nstderr %s", code, out, stderr)
-	}
-	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace); code != 1 || !strings.Contains(stderr, "--yes") {
-		t.Errorf("teardown without --yes exited with %d, stderr %s", code, stderr)
-	}
-	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes", "--timeout", "1ns"); code != 1 || !strings.Contains(stderr, "error: not done within --timeout 1ns: ") {
-		t.Errorf("teardown --timeout 1ns exited with %d, stderr %s", code, stderr)
-	}
-	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes", "--crds"); code != 0 {
-		t.Fatalf("teardown exited with %d, stderr %s", code, stderr)
-	}
-	s.Unchanged(before)
-	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 1 || !strings.Contains(stderr, "Infra "+s.Namespace+"/demo does not exist") {
-		t.Errorf("a second teardown exited with %d, stderr %s", code, stderr)
-	}
-	s.WaitForSystemNamespace()
-}
-
-// TestTeardownDryRun checks that a dry run deletes nothing, and that only --dry-run=server checks the user's rights.
-func TestTeardownDryRun(t *testing.T) {
-	s := newSite(t)
-	s.Setup()
-	s.Apply(strings.ReplaceAll(`
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: USER}
-rules: [{apiGroups: ["*"], resources: ["*"], verbs: [get, list]}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: USER}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: USER}
-subjects: [{kind: User, name: USER, apiGroup: rbac.authorization.k8s.io}]
-`, "USER", "reader-"+s.Namespace))
-	reader, err := s.ControlPlane.UserKubeconfig("reader-" + s.Namespace)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before := s.Everything()
-	admin := s.Kubeconfig
-	for _, tc := range []struct {
-		flag, kubeconfig string
-		code             int
-		message          string
-	}{
-		{"--dry-run=client", admin, 0, ""},
-		{"--dry-run=server", admin, 0, ""},
-		{"--dry-run=client", reader, 0, ""},
-		{"--dry-run=server", reader, 1, "deleting Infra " + s.Namespace + "/demo: "},
-		{"--dry-run=yes", admin, 1, `--dry-run "yes": want none, client or server`},
-		{"--dry-run", admin, 1, "flag needs an argument: --dry-run"},
-	} {
-		s.Kubeconfig = tc.kubeconfig
-		out, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, tc.flag)
-		if code != tc.code || !strings.Contains(stderr, tc.message) || code == 0 && !strings.HasPrefix(out, "Infra "+s.Namespace+"/demo\n") {
-			t.Errorf("teardown %s exited with %d, stderr %q, stdout\n%s", tc.flag, code, stderr, out)
-		}
-	}
-	s.Unchanged(before)
-}
-
-func TestTeardownKeepsLeasesOfAnotherInfra(t *testing.T) {
-	s := newSite(t)
-	s.Setup()
-	lease := func(infra string) string {
-		return fmt.Sprintf(`
-apiVersion: coordination.k8s.io/v1
-kind: Lease
-metadata: {name: %[1]s.%[2]s.192.0.2.10, namespace: %[1]s, labels: {leasedb.densityops.com/pool: %[1]s.%[2]s}}
-spec: {holderIdentity: %[1]s/vm/default, renewTime: "2026-01-02T03:04:05.000000Z"}
-`, s.Namespace, infra)
-	}
-	s.Apply(lease("demo") + "---" + lease("demo.east"))
-	out, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--dry-run=client", "--leases")
-	if code != 0 || !strings.Contains(out, "Lease "+s.Namespace+"/"+s.Namespace+".demo.192.0.2.10\n") || strings.Contains(out, "demo.east") {
-		t.Errorf("teardown exited with %d, stderr %s, stdout\n%s", code, stderr, out)
-	}
-}
-
 func TestObjectsOfAHelmReleaseAreUnchanged(t *testing.T) {
 	s := newSite(t)
 	s.Setup()
@@ -129,27 +40,6 @@ func TestObjectsOfAHelmReleaseAreUnchanged(t *testing.T) {
 	}
 	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || strings.Contains(stderr, "Deployment oooi-system/oooi-control") {
 		t.Errorf("teardown exited with %d, stderr\n%s", code, stderr)
-	}
-}
-
-func TestTeardownKeepsObjectsOfOthers(t *testing.T) {
-	s := newSite(t)
-	s.Setup()
-	// Another client replaces one of the objects by one of the same name.
-	theirs := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "demo-dns"}}
-	if err := s.Client.Delete(t.Context(), theirs); err != nil {
-		t.Fatal(err)
-	}
-	theirs.Data = map[string]string{"mine": "yes"}
-	theirs.ResourceVersion = ""
-	if err := s.Client.Create(t.Context(), theirs); err != nil {
-		t.Fatal(err)
-	}
-	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes", "--crds"); code != 0 {
-		t.Fatalf("teardown exited with %d, stderr %s", code, stderr)
-	}
-	if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(theirs), theirs); err != nil {
-		t.Error(err)
 	}
 }
 
@@ -261,7 +151,7 @@ func TestARefusedSetupRestoresTheCRDs(t *testing.T) {
 	if err := unstructured.SetNestedSlice(earlier.Object, versions, "spec", "versions"); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Client.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(earlier), client.FieldOwner("kubectl-oooi")); err != nil {
+	if err := s.Client.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(earlier), client.FieldOwner("kubectl-oooi"), client.ForceOwnership); err != nil {
 		t.Fatal(err)
 	}
 	earlier = get()

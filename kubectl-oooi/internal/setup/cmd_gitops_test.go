@@ -127,7 +127,7 @@ func TestWorkloadsWithoutTheirInfraAreReported(t *testing.T) {
 	if err := s.Client.Delete(t.Context(), infra); err != nil {
 		t.Fatal(err)
 	}
-	warning := fmt.Sprintf("Warning: Infra %[1]s/demo does not exist, but its pods may still use addresses on the VLAN: StatefulSet %[1]s/demo-dhcp, StatefulSet %[1]s/demo-dns, StatefulSet %[1]s/demo-proxy; run 'kubectl oooi teardown demo -n %[1]s', or apply the Infra again\n", s.Namespace)
+	warning := fmt.Sprintf("Warning: Infra or ProxyServer %[1]s/demo does not exist, but the pods of its StatefulSets may still use addresses on the VLAN: StatefulSet %[1]s/demo-dhcp, StatefulSet %[1]s/demo-dns, StatefulSet %[1]s/demo-proxy; run 'kubectl oooi teardown demo -n %[1]s' to delete them, or create it again\n", s.Namespace)
 	for _, tc := range []struct {
 		line []string
 		code int

@@ -56,7 +56,7 @@ func TestSetupRefuses(t *testing.T) {
 	good := s.Infra
 	for _, tc := range []struct{ name, old, new, message string }{
 		{"a range outside of the subnet", "rangeEnd: 192.0.2.99", "rangeEnd: 192.0.3.99", "InvalidRange"},
-		{"an address outside of the subnet", "serverIP: 192.0.2.4", "serverIP: 198.51.100.4", "spec.infraComponents.proxy: 198.51.100.4 is not in [192.0.2.0/24]"},
+		{"an address outside of the subnet", "serverIP: 192.0.2.4", "serverIP: 198.51.100.4", "spec.infraComponents.proxy: 198.51.100.4 is not in the VLAN's subnets [192.0.2.0/24]"},
 		{"a duplicate address", "serverIP: 192.0.2.4", "serverIP: 192.0.2.3", "AddressConflict"},
 		{"no network", "networkAttachmentDefinition: vlan100", "networkAttachmentDefinition: vlan101", "NetworkAttachmentDefinition " + s.Namespace + "/vlan101 does not exist"},
 		{"an unknown field", "rangeEnd", "rangeend", `unknown field "spec.infraComponents.dhcp.rangeend"`},
@@ -74,8 +74,8 @@ func TestSetupRefuses(t *testing.T) {
 	}
 	s.Infra = good
 	s.Refused("error: not done within --timeout 1ns: ", "--timeout", "1ns")
-	s.Refused(`error: --output "json": only yaml is supported, with --dry-run=client`, "--dry-run=client", "-o", "json")
-	s.Refused(`error: --output "yaml": only yaml is supported, with --dry-run=client`, "-o", "yaml")
+	s.Refused(`error: --output "json": only yaml is supported, and only with --dry-run=client`, "--dry-run=client", "-o", "json")
+	s.Refused(`error: --output "yaml": only yaml is supported, and only with --dry-run=client`, "-o", "yaml")
 }
 
 func TestReplicaWithFloatingAddressIsReplacedLast(t *testing.T) {

@@ -21,14 +21,15 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
-// Teardown deletes an Infra and everything that setup created for it. Plan must be called before DryRun and Run. Run, and
-// the Plan before it, must be called by WithLock.
+// Teardown deletes an Infra and everything that setup created for it. Plan must be called before DryRun and Run. Run,
+// and the Plan before it, must be called by the function that is passed to WithLock.
 type Teardown struct {
 	Client client.Client
-	// Out receives a line for each deleted object.
+	// Out receives a line for each deleted object, for what teardown waits for, and warnings.
 	Out   io.Writer
 	Infra types.NamespacedName
-	// Kind is the kind that the user named: "Infra", or "ProxyServer" for one without an Infra; empty for either of them.
+	// Kind is the kind that the user named: "Infra", or "ProxyServer" for one without an Infra; empty for either of
+	// them.
 	Kind string
 	// Leases also deletes DHCP leases.
 	Leases bool
@@ -37,8 +38,8 @@ type Teardown struct {
 	CRDs bool
 	// VirtualIngress also deletes the VirtualIngress controller, and with CRDs all VirtualIngresses.
 	VirtualIngress bool
-	// Notes has a line for each object that is kept, with the reason, and for each kind that could not be searched
-	// for. Plan sets it.
+	// Notes has a line for each object that is kept, with the reason, and a warning for each kind of which the objects
+	// could not be listed in all namespaces. Plan sets it.
 	Notes []string
 
 	own, shared, crds []inventory.Entry
@@ -47,8 +48,9 @@ type Teardown struct {
 	keepsIngress      bool // the VirtualIngress controller is kept
 }
 
-// Plan returns the objects to delete, in the order of their deletion, and sets Notes. It returns an error if
-// nothing of the Infra exists, or the Infra is not of the kind Kind.
+// Plan returns the objects to delete, in the order of their deletion, and sets Notes. It changes nothing in the
+// cluster. It returns an error if the Infra and all objects that setup created for it do not exist, if Kind is set and
+// is not the kind of the object that setup deployed, or if the cluster cannot be read.
 func (t *Teardown) Plan(ctx context.Context) ([]inventory.Entry, error) {
 	t.Notes, t.own, t.shared, t.crds, t.kept, t.apps, t.keepsIngress = nil, nil, nil, nil, nil, false, false
 	if err := t.checkKind(ctx); err != nil {
@@ -103,8 +105,8 @@ func (t *Teardown) Plan(ctx context.Context) ([]inventory.Entry, error) {
 	return slices.Concat(t.own, t.shared, t.crds), nil
 }
 
-// checkKind returns an error if the object whose objects Plan finds is not of the kind that the user named: a ProxyServer
-// that belongs to an Infra is deleted with that Infra only.
+// checkKind returns an error if the object whose objects Plan finds is not of the kind that the user named: a
+// ProxyServer that belongs to an Infra is deleted with that Infra only.
 func (t *Teardown) checkKind(ctx context.Context) error {
 	if t.Kind == "" {
 		return nil
@@ -211,7 +213,7 @@ func (t *Teardown) last(ctx context.Context) (bool, error) {
 			continue
 		}
 		if err != nil {
-			return false, fmt.Errorf("looking for other %ss that share objects: %w", kind, err)
+			return false, fmt.Errorf("listing %ss in all namespaces: %w", kind, err)
 		}
 		for i := range list.Items {
 			if !slices.ContainsFunc(t.own, inventory.Of(&list.Items[i]).Same) {
@@ -279,7 +281,7 @@ func objectsIn(dir string) ([]*unstructured.Unstructured, error) {
 	return objects, err
 }
 
-// DryRun submits the deletion of each object of the plan to the API server as a dry run.
+// DryRun submits the deletion of each object of the plan to the API server as a dry run, and returns the first error.
 func (t *Teardown) DryRun(ctx context.Context) error {
 	for _, e := range slices.Concat(t.own, t.shared, t.crds) {
 		if _, err := e.Delete(ctx, t.Client, client.DryRunAll); err != nil {
@@ -289,8 +291,10 @@ func (t *Teardown) DryRun(ctx context.Context) error {
 	return nil
 }
 
-// WithLock calls do with a context that ends when the lock of the Infra is lost, which excludes setups and other
-// teardowns. It first waits until those have ended, unless checkKind refuses.
+// WithLock acquires the lock of the Infra, which excludes setups and other teardowns, and calls do with a context that
+// ends if the lock is lost. It waits until a running setup or teardown has ended, or ctx ends. It returns an error
+// without waiting if Plan would refuse Kind. If creating Leases is forbidden, it prints a warning, and calls do without
+// a lock.
 func (t *Teardown) WithLock(ctx context.Context, do func(context.Context) error) error {
 	if err := t.checkKind(ctx); err != nil {
 		return err
@@ -318,12 +322,13 @@ func (t *Teardown) Run(ctx context.Context) error {
 	if err := change.Report(t.Out, "no longer forwards to oooi"); err != nil {
 		return err
 	}
+	clean := true
 	for i, e := range t.own {
 		if err := t.remove(ctx, e); err != nil {
 			return err
 		}
 		if i == 0 && t.apps && e.Kind == "Infra" {
-			if err := waitForCleanup(ctx, t.Client, t.Out, t.Infra); err != nil {
+			if clean, err = waitForCleanup(ctx, t.Client, t.Out, t.Infra); err != nil {
 				return err
 			}
 		}
@@ -341,9 +346,25 @@ func (t *Teardown) Run(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, e := range slices.Concat(t.own, t.shared, t.crds) {
-		if err := e.WaitForDeletion(ctx, t.Client); err != nil && !meta.IsNoMatchError(err) {
-			return err
+	return t.wait(ctx, clean)
+}
+
+// wait waits until the objects of the plan no longer exist, the owners of others last. If control has cleaned up, only
+// objects that teardown deleted had an owner. wait then takes the garbage collector's step for it, because the garbage
+// collector learns of a kind only up to 30 seconds after its CRD was created.
+func (t *Teardown) wait(ctx context.Context, clean bool) error {
+	all := slices.Concat(t.own, t.shared, t.crds)
+	for _, owners := range []bool{false, true} {
+		for _, e := range all {
+			if e.Orphans() != owners {
+				continue
+			}
+			if owners && clean {
+				e.FinishOrphaning(ctx, t.Client)
+			}
+			if err := e.WaitForDeletion(ctx, t.Client); err != nil && !meta.IsNoMatchError(err) {
+				return err
+			}
 		}
 	}
 	return nil
