@@ -18,8 +18,8 @@ import (
 	"github.com/densityops/oooi/plugins/internal/vm"
 )
 
-// A ReportedInterface is an interface of a running VM with the addresses in the VM's status. On a Multus network
-// the guest reports them.
+// A ReportedInterface is an interface of a running VM with the addresses in the status of its VirtualMachineInstance.
+// On a Multus network, the guest reports these addresses.
 type ReportedInterface struct {
 	vm.Interface
 
@@ -29,7 +29,8 @@ type ReportedInterface struct {
 }
 
 // Addresses lists the interfaces that report addresses, sorted by namespace, VM and interface. args are the
-// plugin's arguments. It reads the API server, whether or not the plugin runs.
+// plugin's arguments. It reads the API server, whether or not the plugin runs, and returns an error if args are invalid
+// or a request fails.
 func Addresses(ctx context.Context, args ...string) ([]ReportedInterface, error) {
 	c, err := parse(args)
 	if err != nil {
@@ -89,8 +90,11 @@ func reportedBy(u *unstructured.Unstructured, network string) ([]ReportedInterfa
 		} `json:"status"`
 	}
 	err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &raw)
-	if !ok || err != nil {
-		return nil, errors.Join(errors.New("unexpected object structure"), err)
+	if err != nil {
+		return nil, fmt.Errorf("unexpected object structure: %w", err)
+	}
+	if !ok {
+		return nil, errors.New("unexpected object structure")
 	}
 	if i.Final {
 		return nil, nil

@@ -14,10 +14,10 @@ import (
 
 // Annotations of a VirtualMachineInstance, which inherits them from the template of its VirtualMachine.
 const (
-	// AddressesAnnotation reserves addresses: see v1alpha1.ReservedAddresses.
+	// AddressesAnnotation reserves addresses for the VM. v1alpha1.ReservedAddresses parses it.
 	AddressesAnnotation = v1alpha1.AnnotationDHCPAddresses
-	// OptionsAnnotation contains DHCP options of the VM in the syntax of the plugin options, separated by white
-	// space.
+	// OptionsAnnotation contains DHCP options of the VM in the syntax of the plugin options without boot, separated by
+	// white space.
 	OptionsAnnotation = "hostedcluster.densityops.com/dhcp-options"
 )
 
@@ -28,10 +28,10 @@ func parseOptions(annotation string) (dhcpv4.Options, error) {
 	}
 	set, err := option.Parse(strings.Fields(annotation))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", OptionsAnnotation, err)
+		return nil, fmt.Errorf("annotation %s: %w", OptionsAnnotation, err)
 	}
 	if len(set.Boot) > 0 {
-		return nil, fmt.Errorf("%s: boot is not allowed here; configure it in the plugin options", OptionsAnnotation)
+		return nil, fmt.Errorf("annotation %s: boot is not supported in an annotation; configure it in the plugin options", OptionsAnnotation)
 	}
 	return set.All(), nil
 }

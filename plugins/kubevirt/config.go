@@ -43,10 +43,10 @@ func parse(args []string) (config, error) {
 			return config{}, fmt.Errorf("kubevirt: unknown argument %q; expected one of %s", arg, argumentNames)
 		}
 		if _, twice := values[key]; twice {
-			return config{}, fmt.Errorf("kubevirt: duplicate argument %s", key)
+			return config{}, fmt.Errorf("kubevirt: duplicate argument %s; remove one", key)
 		}
 		if value == "" && key != "selector" {
-			return config{}, fmt.Errorf("kubevirt: %s is empty", key)
+			return config{}, fmt.Errorf("kubevirt: %s is empty; set a value or remove it", key)
 		}
 		values[key], last = value, key
 	}
@@ -68,12 +68,12 @@ func newConfig(values map[string]string) (config, error) {
 	list := strings.Split(c.namespaces, ",")
 	slices.Sort(list)
 	if len(list) > 1 && list[0] == "" || len(slices.Compact(slices.Clone(list))) != len(list) {
-		return config{}, fmt.Errorf("kubevirt: namespace=%s: empty or duplicate namespace", c.namespaces)
+		return config{}, fmt.Errorf("kubevirt: namespace=%s: empty or duplicate namespace; remove it", c.namespaces)
 	}
 	c.namespaces = strings.Join(list, ",")
 	if id, ok := values["infra-id"]; ok {
 		if _, both := values["selector"]; both {
-			return config{}, errors.New("kubevirt: infra-id and selector are mutually exclusive")
+			return config{}, errors.New("kubevirt: infra-id and selector are mutually exclusive; remove one")
 		}
 		c.selector = infraIDLabel + "=" + id
 	}

@@ -51,7 +51,7 @@ func (d *directory) load() {
 	case errors.Is(err, fs.ErrNotExist):
 		return
 	case err == nil && f.Scope != d.config.String():
-		err = fmt.Errorf("the file has another scope: %s", f.Scope)
+		err = fmt.Errorf("the snapshot file was written for another scope: %s", f.Scope)
 	}
 	if err != nil {
 		atomicfile.SetAside(d.log, d.config.snapshot, err)
@@ -80,8 +80,11 @@ func readFile(path string) (*file, error) {
 	if err := json.Unmarshal(data, f); err != nil {
 		return nil, fmt.Errorf("decoding the snapshot: %w", err)
 	}
-	if f.Version != fileVersion || slices.Contains(f.Instances, nil) {
+	if f.Version != fileVersion {
 		return nil, fmt.Errorf("unsupported version %d, want %d", f.Version, fileVersion)
+	}
+	if slices.Contains(f.Instances, nil) {
+		return nil, errors.New("instances has an empty entry")
 	}
 	return f, nil
 }
@@ -107,7 +110,7 @@ func (d *directory) maintainFile(ctx context.Context) {
 		}
 		err := d.writeFile()
 		if err != nil && !failing {
-			d.log.Error("VMs would be unknown after a restart during an outage of the API server", "err", err)
+			d.log.Error("cannot write the snapshot file; VMs would be unknown after a restart during an outage of the API server", "err", err)
 		}
 		if failing = err != nil; failing {
 			text := err.Error()

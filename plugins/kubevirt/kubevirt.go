@@ -27,7 +27,8 @@ var process struct {
 	ended     chan struct{}
 }
 
-// Check validates the plugin's arguments, including the kubeconfig that they name, without contacting a server.
+// Check returns an error if the plugin's arguments, or the kubeconfig that they name, are invalid. It contacts no
+// server.
 func Check(args ...string) error {
 	c, err := parse(args)
 	if err != nil {
@@ -62,7 +63,7 @@ func start(args []string) (*directory, error) {
 	defer process.mu.Unlock()
 	if d := process.directory; d != nil {
 		if d.config != c {
-			return nil, fmt.Errorf("kubevirt: a process serves one network only, and this one already serves %s", d.config)
+			return nil, fmt.Errorf("kubevirt: this process already serves %s; use the same arguments in each entry, or run one process per network", d.config)
 		}
 		return d, nil
 	}
@@ -97,8 +98,8 @@ func (d *directory) run(ctx context.Context) {
 	group.Wait()
 }
 
-// Shutdown stops the plugin and waits until it has written the snapshot file. It returns an error if ctx is done
-// before. The known VMs remain available to packets that are still being handled.
+// Shutdown stops the plugin and waits until it has written the snapshot file. It returns an error if ctx is done first,
+// and nil if the plugin does not run. The known VMs remain available to packets that are still being handled.
 func Shutdown(ctx context.Context) error {
 	process.mu.Lock()
 	cancel, ended := process.cancel, process.ended

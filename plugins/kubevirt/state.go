@@ -13,31 +13,37 @@ import (
 	"github.com/densityops/oooi/internal/watch"
 )
 
-// State is the state of the plugin, for users. It contains no credentials.
+// State is the state of the plugin, as /state shows it. It contains no credentials.
 type State struct {
+	// Scope describes which VMs are served: their network, namespaces and labels.
 	Scope string `json:"scope"`
 	// Ready is set if VMs are known, from the API server or the snapshot file.
 	Ready bool `json:"ready"`
 	// Synced is set if the known VMs are current.
 	Synced bool `json:"synced"`
-	// AsOf is when the snapshot file was written, while all data is from it; zero otherwise.
+	// AsOf is when the snapshot file was written, if the known VMs come from it; otherwise zero.
 	AsOf time.Time `json:"asOf,omitzero"`
 	// Watches contains the states of the watches.
 	Watches []watch.ResourceStatus `json:"watches"`
 	// Clients are the served interfaces, sorted by MAC address.
 	Clients []Client `json:"clients"`
-	// Duplicates maps each MAC address that several interfaces have to these interfaces.
+	// Duplicates maps each MAC address that several interfaces have to these interfaces, "namespace/vm/interface". The
+	// first one is served.
 	Duplicates map[string][]string `json:"duplicates,omitempty"`
-	// Problems contains errors in annotations and reasons of refused reservations, by instance.
+	// Problems contains errors in annotations and reasons of refused reservations, by VirtualMachineInstance,
+	// "namespace/name".
 	Problems map[string]string `json:"problems,omitempty"`
 }
 
 // A Client is a served interface.
 type Client struct {
-	MAC       string       `json:"mac"`
-	Interface string       `json:"interface"`
-	Hostname  string       `json:"hostname"`
-	Reserved  []netip.Addr `json:"reserved,omitempty"`
+	MAC string `json:"mac"`
+	// Interface is "namespace/vm/interface".
+	Interface string `json:"interface"`
+	// Hostname is the host name that DHCP sends to the VM.
+	Hostname string `json:"hostname"`
+	// Reserved are the addresses reserved for the interface.
+	Reserved []netip.Addr `json:"reserved,omitempty"`
 }
 
 // Status returns the state of the plugin, or nil if the process does not run it.
@@ -48,7 +54,8 @@ func Status() *State {
 	return nil
 }
 
-// Ready reports whether VMs are known, of any age. It returns true if the process does not run the plugin.
+// Ready reports whether VMs are known, from the API server or from a snapshot file of any age. It returns true if the
+// process does not run the plugin.
 func Ready() bool {
 	d := processDirectory()
 	return d == nil || d.ready()

@@ -1,5 +1,5 @@
-// Package dhcp4 implements a DHCPv4 server (RFC 2131) for CoreDHCP's plugins that uses a plain UDP socket. It needs
-// no raw socket and so no capability.
+// Package dhcp4 implements a DHCPv4 server (RFC 2131) for CoreDHCP's plugins that uses a plain UDP socket instead of a
+// raw one. It needs no capability, except to bind a port below net.ipv4.ip_unprivileged_port_start.
 package dhcp4
 
 import (
@@ -32,7 +32,7 @@ type Options struct {
 	// Drain is the maximum time at shutdown to reply to packets that have been read.
 	Drain time.Duration
 	Log   *slog.Logger
-	// Registerer is where the metrics are registered.
+	// Registerer registers the metrics.
 	Registerer prometheus.Registerer
 }
 
@@ -53,14 +53,14 @@ type packet struct {
 }
 
 // Listen opens the sockets and registers the metrics. It reads no packets before Run. The caller must call Run or
-// Close.
+// Close. If Listen returns an error, it has closed the sockets.
 func Listen(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{options: o}
 	s.queue = newQueue(o.Limit, s.serve)
 	s.metrics = newMetrics(s.queue.inFlight)
 	for _, c := range s.metrics.collectors() {
 		if err := o.Registerer.Register(c); err != nil {
-			return nil, fmt.Errorf("registering the metrics of DHCP: %w", err)
+			return nil, fmt.Errorf("registering the metrics of the DHCP server: %w", err)
 		}
 	}
 	for _, address := range o.Listen {
@@ -74,8 +74,9 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-// Run serves until ctx is done, replies to packets that have been read, for at most Options.Drain, and closes the
-// sockets. It returns an error if a socket fails, for example because its device was removed.
+// Run serves until ctx is done or a socket fails, for example because its device was removed. It then replies to
+// packets that have been read, for at most Options.Drain, and closes the sockets. It returns the errors of the
+// sockets, or nil.
 func (s *Server) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -121,7 +122,7 @@ func (s *Server) read(ctx context.Context, socket *socket) error {
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // unblocked by Run
 		case err != nil:
-			return fmt.Errorf("reading from %s%%%s: %w", socket.conn.LocalAddr(), socket.device, err)
+			return fmt.Errorf("reading from %s: %w", where(socket.conn.LocalAddr().String(), socket.device), err)
 		}
 		udp, ok := from.(*net.UDPAddr)
 		if !ok || control == nil {

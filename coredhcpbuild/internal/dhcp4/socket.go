@@ -22,12 +22,20 @@ type socket struct {
 	device string // empty for all devices
 }
 
+// where returns a local address with the device, if it is not empty, as a zone.
+func where(address, device string) string {
+	if device == "" {
+		return address
+	}
+	return address + "%" + device
+}
+
 // listen opens a socket. The zone of address is the device.
 func listen(ctx context.Context, address net.UDPAddr) (*socket, error) {
 	device := address.Zone
 	if device != "" {
 		if _, err := net.InterfaceByName(device); err != nil {
-			return nil, fmt.Errorf("listening on %%%s: %w", device, err)
+			return nil, fmt.Errorf("listening on %s: %w", where("", device), err)
 		}
 	}
 	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
@@ -43,7 +51,7 @@ func listen(ctx context.Context, address net.UDPAddr) (*socket, error) {
 		if errors.Is(err, syscall.EACCES) {
 			err = fmt.Errorf("%w: set the sysctl net.ipv4.ip_unprivileged_port_start to %d or less in this network namespace", err, address.Port)
 		}
-		return nil, fmt.Errorf("listening on %s%%%s: %w", address.String(), device, err)
+		return nil, fmt.Errorf("listening on %s: %w", where(address.String(), device), err)
 	}
 	if udp, ok := conn.(*net.UDPConn); ok {
 		_ = udp.SetReadBuffer(receiveBuffer) // not fatal: the default size also works

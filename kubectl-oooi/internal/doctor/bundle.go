@@ -44,7 +44,8 @@ type unreadAt struct {
 	Why       string `json:"why"`
 }
 
-// Save writes a bundle: a tar.gz with a file for each object, reduced to the fields that checks read.
+// Save writes a bundle for Load: a tar.gz with a file for each object, reduced to the fields that checks read, and
+// files with the pages of pods, the access reviews and the reports of probes.
 func (f *Facts) Save(w io.Writer) error {
 	zipped := gzip.NewWriter(w)
 	archive := tar.NewWriter(zipped)
@@ -127,8 +128,10 @@ func (f *Facts) summary() summary {
 	return s
 }
 
-// Load reads a bundle written by Save, or a directory of YAML and JSON files such as a must-gather. It calls
-// warn for each file that it cannot read and skips it.
+// Load reads a bundle written by Save, or a directory of YAML and JSON files such as a must-gather. The time of
+// the facts is that of the saved facts or, without them, the modification time of name. Load skips YAML and JSON
+// files that it cannot parse, and calls warn with the reason for each. It returns an error if name cannot be
+// read, or if one of the files without objects that Save writes is invalid.
 func Load(name string, warn func(string)) (*Facts, error) {
 	info, err := os.Stat(name)
 	if err != nil {
@@ -143,7 +146,7 @@ func Load(name string, warn func(string)) (*Facts, error) {
 func loadFolder(folder string, taken time.Time, warn func(string)) (*Facts, error) {
 	root, err := os.OpenRoot(folder)
 	if err != nil {
-		return nil, fmt.Errorf("reading the directory: %w", err)
+		return nil, fmt.Errorf("opening the directory: %w", err)
 	}
 	defer func() { _ = root.Close() }() // read only
 	f := NewFacts(taken)
@@ -207,9 +210,14 @@ func (f *Facts) load(name string, r io.Reader, warn func(string)) error {
 	case !slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(name)):
 		return nil // such as logs
 	}
-	objects, err := documents.Read([]string{"-"}, io.LimitReader(r, maxFileSize))
+	data, err := io.ReadAll(io.LimitReader(r, maxFileSize))
 	if err != nil {
 		warn(fmt.Sprintf("skipping %s: %v", name, err))
+		return nil
+	}
+	objects, err := documents.Parse(name, data)
+	if err != nil {
+		warn(fmt.Sprintf("skipping %v", err))
 		return nil
 	}
 	for _, o := range objects {
@@ -223,7 +231,7 @@ func (f *Facts) load(name string, r io.Reader, warn func(string)) error {
 func (f *Facts) loadIndex(r io.Reader) error {
 	var s summary
 	if err := json.NewDecoder(io.LimitReader(r, maxFileSize)).Decode(&s); err != nil {
-		return fmt.Errorf("%s: %w", indexFile, err)
+		return fmt.Errorf("decoding %s: %w", indexFile, err)
 	}
 	f.Taken = s.Taken
 	for _, u := range s.Unread {
@@ -238,7 +246,7 @@ func (f *Facts) loadIndex(r io.Reader) error {
 func (f *Facts) loadAnswers(r io.Reader) error {
 	var list []Answer
 	if err := json.NewDecoder(io.LimitReader(r, maxFileSize)).Decode(&list); err != nil {
-		return fmt.Errorf("%s: %w", answersFile, err)
+		return fmt.Errorf("decoding %s: %w", answersFile, err)
 	}
 	for i := range list {
 		f.answers[list[i].key()] = &list[i]
@@ -249,7 +257,7 @@ func (f *Facts) loadAnswers(r io.Reader) error {
 func (f *Facts) loadReviews(r io.Reader) error {
 	var list []Review
 	if err := json.NewDecoder(io.LimitReader(r, maxFileSize)).Decode(&list); err != nil {
-		return fmt.Errorf("%s: %w", reviewsFile, err)
+		return fmt.Errorf("decoding %s: %w", reviewsFile, err)
 	}
 	for i := range list {
 		f.reviews[list[i].Right] = &list[i]
@@ -257,8 +265,8 @@ func (f *Facts) loadReviews(r io.Reader) error {
 	return nil
 }
 
-// Infras returns the Infras of a namespace as "namespace/name"; an empty namespace means all namespaces, and an
-// empty name all names.
+// Infras returns the Infras with a namespace and name as "namespace/name", sorted; nil if there are none. An empty
+// namespace means all namespaces, and an empty name all names.
 func (f *Facts) Infras(namespace, name string) []string {
 	var names []string
 	for _, u := range f.list(infras, namespace) {

@@ -20,12 +20,12 @@ import (
 type Object struct {
 	*unstructured.Unstructured
 
-	// File is the name of the file, or Stdin. Document is the number of the YAML document in it, from 1.
+	// File is the name of the file, its URL, or Stdin. Document is the number of the YAML document in it, from 1.
 	File     string
 	Document int
 }
 
-// String returns "FILE: KIND NAMESPACE/NAME".
+// String returns "FILE: KIND NAMESPACE/NAME", or "FILE: KIND NAME" if the object has no namespace.
 func (o *Object) String() string {
 	name := o.GetName()
 	if namespace := o.GetNamespace(); namespace != "" {
@@ -34,19 +34,20 @@ func (o *Object) String() string {
 	return fmt.Sprintf("%s: %s %s", o.File, o.GetKind(), name)
 }
 
-// Strict decodes the object into a struct. Unknown fields are errors, one on each line; names of fields are
-// case-sensitive.
+// Strict decodes the object into the struct to which into points. Names of fields are case-sensitive. The error has a
+// line for each unknown field, and for a value that has another type than its field.
 func (o *Object) Strict(into any) error {
 	data, err := json.Marshal(o.Object)
 	if err != nil {
-		return fmt.Errorf("encoding: %w", err)
+		return fmt.Errorf("encoding the object: %w", err)
 	}
 	unknown, err := sigsjson.UnmarshalStrict(data, into)
 	return errors.Join(append(unknown, err)...)
 }
 
-// Read reads the YAML or JSON documents of files and URLs; the name Stdin stands for in. A list is replaced by its
-// items. An error names the file and, if a document is invalid, its number.
+// Read returns the objects in the YAML or JSON documents of files and URLs, in order; for the name Stdin it reads in. A
+// list is replaced by its items, and empty documents are skipped. An error names the file and, if a document is
+// invalid, the number of the document.
 func Read(names []string, in io.Reader) ([]*Object, error) {
 	var all []*Object
 	for _, name := range names {
@@ -54,25 +55,35 @@ func Read(names []string, in io.Reader) ([]*Object, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading %s: %w", name, err)
 		}
-		pages := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
-		for i := 1; ; i++ {
-			page, err := pages.Read()
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			var found []*unstructured.Unstructured
-			if err == nil {
-				found, err = objectsOf(page)
-			}
-			if err != nil {
-				return nil, fmt.Errorf("%s, document %d: %w", name, i, err)
-			}
-			for _, u := range found {
-				all = append(all, &Object{Unstructured: u, File: name, Document: i})
-			}
+		found, err := Parse(name, data)
+		if err != nil {
+			return nil, err
 		}
+		all = append(all, found...)
 	}
 	return all, nil
+}
+
+// Parse returns the objects in the content of a file, as Read does.
+func Parse(name string, data []byte) ([]*Object, error) {
+	var all []*Object
+	pages := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	for i := 1; ; i++ {
+		page, err := pages.Read()
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		var found []*unstructured.Unstructured
+		if err == nil {
+			found, err = objectsOf(page)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s, document %d: %w", name, i, err)
+		}
+		for _, u := range found {
+			all = append(all, &Object{Unstructured: u, File: name, Document: i})
+		}
+	}
 }
 
 // objectsOf returns the objects of a document: one, the items of a list, or none if it is empty or has only comments.
@@ -96,7 +107,7 @@ func objectsOf(document []byte) ([]*unstructured.Unstructured, error) {
 	err = u.EachListItem(func(item runtime.Object) error {
 		one, ok := item.(*unstructured.Unstructured)
 		if !ok {
-			return fmt.Errorf("an item of the %s is not an object", u.GetKind())
+			return fmt.Errorf("an item of %s is not an object", u.GetKind())
 		}
 		all = append(all, one)
 		return nil

@@ -12,12 +12,12 @@ import (
 	"k8s.io/cli-runtime/pkg/resource"
 )
 
-// Stdin is the name of standard input.
+// Stdin is the file name that means standard input.
 const Stdin = "-"
 
-// Expand replaces the names of directories by those of the YAML and JSON files in them, as kubectl does; if recursive
-// is set, also of those in their subdirectories. Names of files, URLs and Stdin are returned unchanged. It returns an
-// error for a file that does not exist, and for a directory without such files.
+// Expand replaces the names of directories by the names of the YAML and JSON files in them, as kubectl does; if
+// recursive is true, also by those in their subdirectories. Names of files, URLs and Stdin are returned unchanged. It
+// returns an error if a file does not exist, or if a directory has no such file.
 func Expand(names []string, recursive bool) ([]string, error) {
 	var all []string
 	for _, name := range names {
@@ -73,7 +73,7 @@ func fetch(url string) ([]byte, error) {
 	}
 	data, err := io.ReadAll(io.LimitReader(response.Body, maxDocumentSize+1))
 	if err == nil && len(data) > maxDocumentSize {
-		err = fmt.Errorf("document is longer than %d bytes", maxDocumentSize)
+		err = fmt.Errorf("the document is longer than %d bytes", maxDocumentSize)
 	}
 	return data, err
 }

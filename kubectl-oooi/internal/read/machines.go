@@ -8,8 +8,8 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// MachineInterfaces returns the names of a VirtualMachineInstance's interfaces on the network of the
-// NetworkAttachmentDefinition "namespace/name".
+// MachineInterfaces returns the names of a VirtualMachineInstance's interfaces on the network nad, which is the
+// "namespace/name" of a NetworkAttachmentDefinition; nil if it has none.
 func MachineInterfaces(u *unstructured.Unstructured, nad string) []string {
 	var list []string
 	networks, _, _ := unstructured.NestedSlice(u.Object, "spec", "networks")
@@ -23,8 +23,9 @@ func MachineInterfaces(u *unstructured.Unstructured, nad string) []string {
 	return list
 }
 
-// MachineAddresses returns the addresses on a network in the status of a VirtualMachineInstance, without link-local
-// ones.
+// MachineAddresses returns the addresses that the status of a VirtualMachineInstance reports for its interfaces on the
+// network nad, which is the "namespace/name" of a NetworkAttachmentDefinition; nil if it reports none. Link-local and
+// invalid addresses are omitted.
 func MachineAddresses(u *unstructured.Unstructured, nad string) []netip.Addr {
 	var list []netip.Addr
 	interfaces, _, _ := unstructured.NestedSlice(u.Object, "status", "interfaces")

@@ -12,8 +12,10 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// Model reads the objects from which names and routes are computed. It reads nothing from hosted clusters: the apps
-// address is in the status of the Infras.
+// Model reads the Infras, HostedClusters, ProxyServers, Routes and Services from which names and routes are computed.
+// It reads nothing from hosted clusters: the apps address is in the status of the Infras. If listing a kind in all
+// namespaces is forbidden, it calls Warn and reads only the namespaces that may have objects of the model. The error
+// wraps ErrNotServed if one of oooi's CRDs is not installed; HostedClusters and Routes are optional.
 func (r *Reader) Model(ctx context.Context) (*model.Objects, error) {
 	all := &model.Objects{}
 	if err := r.addAll(ctx, all, InfraKind, objects.Decode[v1alpha1.Infra], []string{r.Namespace}); err != nil {
@@ -35,8 +37,8 @@ func (r *Reader) Model(ctx context.Context) (*model.Objects, error) {
 	return all, nil
 }
 
-// HostedClusters adds the HostedClusters to all. If listing those of all namespaces is forbidden, it reads those in
-// the namespaces that the Infras in all name. If HyperShift is not installed, it warns and adds none.
+// HostedClusters adds the HostedClusters of all namespaces to all. If listing them is forbidden, it calls Warn and adds
+// only those in the namespaces that all.Infras refer to. If HyperShift is not installed, it calls Warn and adds none.
 func (r *Reader) HostedClusters(ctx context.Context, all *model.Objects) error {
 	err := r.addAll(ctx, all, HostedClusterKind, objects.Decode[objects.HostedCluster], hostedNamespaces(all))
 	if errors.Is(err, ErrNotServed) {
@@ -63,7 +65,7 @@ func hostedNamespaces(all *model.Objects) []string {
 	return list
 }
 
-// infraNamespaces returns the namespaces of Infras, and one more.
+// infraNamespaces returns the namespaces of Infras, and the namespace more.
 func infraNamespaces(all *model.Objects, more string) []string {
 	list := []string{more}
 	for _, i := range all.Infras {
@@ -72,7 +74,8 @@ func infraNamespaces(all *model.Objects, more string) []string {
 	return list
 }
 
-// backendNamespaces returns the namespaces of Infras, ProxyServers, control planes, VMs and backends, and one more.
+// backendNamespaces returns the namespaces of Infras, ProxyServers, control planes, VMs and backends, and the namespace
+// more.
 func backendNamespaces(all *model.Objects, more string) []string {
 	list := infraNamespaces(all, more)
 	for _, hc := range all.HostedClusters {

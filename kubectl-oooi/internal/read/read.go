@@ -18,21 +18,22 @@ import (
 // page is the number of objects in each response to a list request, as in kubectl.
 const page = 500
 
-// ErrNotServed means that the API server does not serve a kind.
-var ErrNotServed = errors.New("the cluster does not serve it")
+// ErrNotServed means that the API server does not serve a kind, because its CRD or API service is not installed.
+var ErrNotServed = errors.New("the API server does not serve this kind")
 
 // A Reader reads objects from the API server.
 type Reader struct {
 	Client client.Client
-	// Namespace is the namespace to read if listing all namespaces is forbidden.
+	// Namespace is a namespace that Model reads if listing in all namespaces is forbidden; empty for none.
 	Namespace string
-	// Warn is called if objects are omitted because of missing rights, so that the user does not conclude that they
-	// do not exist.
+	// Warn is called if Model or HostedClusters omits objects because of missing rights, or because HyperShift is not
+	// installed, so that the user does not conclude that they do not exist. Other methods do not call it.
 	Warn func(string)
 }
 
-// In calls take for each object of a kind in a namespace, or in all namespaces if it is empty. The error wraps
-// ErrNotServed if the API server does not serve the kind. Take may have been called before an error.
+// In calls take for each object of a kind in a namespace, or in all namespaces if namespace is empty; more options can
+// select some of these objects. The error wraps ErrNotServed if the API server does not serve the kind. It may have
+// called take for some objects before it returns an error.
 func (r *Reader) In(ctx context.Context, kind schema.GroupVersionKind, namespace string, take func(*unstructured.Unstructured), more ...client.ListOption) error {
 	for next := ""; ; {
 		list := &unstructured.UnstructuredList{}
@@ -53,7 +54,8 @@ func (r *Reader) In(ctx context.Context, kind schema.GroupVersionKind, namespace
 	}
 }
 
-// inAllNamespaces is In for all namespaces. If listing these is forbidden, it warns and reads the given namespaces.
+// inAllNamespaces is In for all namespaces. If listing in all namespaces is forbidden, it calls Warn and reads only the
+// given namespaces.
 func (r *Reader) inAllNamespaces(ctx context.Context, kind schema.GroupVersionKind, namespaces []string, take func(*unstructured.Unstructured)) error {
 	err := r.In(ctx, kind, "", take)
 	if !apierrors.IsForbidden(err) {
@@ -63,10 +65,10 @@ func (r *Reader) inAllNamespaces(ctx context.Context, kind schema.GroupVersionKi
 	slices.Sort(namespaces)
 	namespaces = slices.DeleteFunc(slices.Compact(namespaces), func(n string) bool { return n == "" })
 	if len(namespaces) == 0 {
-		r.Warn(err.Error() + "; no objects are read")
+		r.Warn(err.Error() + "; these objects are omitted")
 		return nil
 	}
-	r.Warn(fmt.Sprintf("%v; only those in %s are read", err, strings.Join(namespaces, ", ")))
+	r.Warn(fmt.Sprintf("%v; reading only namespaces %s", err, strings.Join(namespaces, ", ")))
 	for _, namespace := range namespaces {
 		if err := r.In(ctx, kind, namespace, take); err != nil {
 			return err
@@ -77,8 +79,15 @@ func (r *Reader) inAllNamespaces(ctx context.Context, kind schema.GroupVersionKi
 
 // plural names the objects of a kind in a namespace, for errors.
 func plural(kind schema.GroupVersionKind, namespace string) string {
-	if namespace == "" {
-		return kind.Kind + "s in all namespaces"
+	name := kind.Kind + "s"
+	switch {
+	case strings.HasSuffix(kind.Kind, "y"):
+		name = strings.TrimSuffix(kind.Kind, "y") + "ies"
+	case strings.HasSuffix(kind.Kind, "S"), strings.HasSuffix(kind.Kind, "s"):
+		name = kind.Kind + "es"
 	}
-	return kind.Kind + "s in namespace " + namespace
+	if namespace == "" {
+		return name + " in all namespaces"
+	}
+	return name + " in namespace " + namespace
 }

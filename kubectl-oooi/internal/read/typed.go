@@ -17,20 +17,21 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// Infras returns the Infras of a namespace, or of all namespaces if it is empty, without defaults. If objects cannot
-// be decoded, it returns both the others and an error.
+// Infras returns the Infras of a namespace, or of all namespaces if namespace is empty; it does not set defaults. If
+// some cannot be listed or decoded, it returns the others and an error. The error wraps ErrNotServed if the CRD is not
+// installed.
 func (r *Reader) Infras(ctx context.Context, namespace string) ([]*v1alpha1.Infra, error) {
 	infras, err := list[v1alpha1.Infra](ctx, r, InfraKind, namespace)
 	return infras, suggestSetup(err)
 }
 
-// Infra returns one Infra, without defaults. The error wraps ErrNotServed if the CRD is not installed, and NotFound
-// if the Infra does not exist.
+// Infra returns one Infra; it does not set defaults. The error wraps ErrNotServed if the CRD is not installed, and a
+// NotFound error of the API server if the Infra does not exist.
 func (r *Reader) Infra(ctx context.Context, namespace, name string) (*v1alpha1.Infra, error) {
 	return get[v1alpha1.Infra](ctx, r, InfraKind, namespace, name)
 }
 
-// ProxyServer returns one ProxyServer, without defaults. Its errors are those of Infra.
+// ProxyServer returns one ProxyServer; it does not set defaults. It returns the same errors as Infra.
 func (r *Reader) ProxyServer(ctx context.Context, namespace, name string) (*v1alpha1.ProxyServer, error) {
 	return get[v1alpha1.ProxyServer](ctx, r, ProxyServerKind, namespace, name)
 }
@@ -48,7 +49,7 @@ func get[T any](ctx context.Context, r *Reader, kind schema.GroupVersionKind, na
 	return one, convert(u, one)
 }
 
-// Lease returns one Lease; nil if it does not exist.
+// Lease returns one Lease; nil without an error if it does not exist.
 func (r *Reader) Lease(ctx context.Context, namespace, name string) (*coordinationv1.Lease, error) {
 	lease, err := get[coordinationv1.Lease](ctx, r, coordinationv1.SchemeGroupVersion.WithKind("Lease"), namespace, name)
 	if apierrors.IsNotFound(err) {
@@ -57,18 +58,21 @@ func (r *Reader) Lease(ctx context.Context, namespace, name string) (*coordinati
 	return lease, err
 }
 
-// ProxyServers returns the ProxyServers of a namespace, or of all namespaces if it is empty, without defaults. If
-// objects cannot be decoded, it returns both the others and an error.
+// ProxyServers returns the ProxyServers of a namespace, or of all namespaces if namespace is empty; it does not set
+// defaults. If some cannot be listed or decoded, it returns the others and an error. The error wraps ErrNotServed if
+// the CRD is not installed.
 func (r *Reader) ProxyServers(ctx context.Context, namespace string) ([]*v1alpha1.ProxyServer, error) {
 	return list[v1alpha1.ProxyServer](ctx, r, ProxyServerKind, namespace)
 }
 
-// Pods returns the pods with the label of an Infra in a namespace, or in all namespaces if it is empty.
+// Pods returns the pods with label v1alpha1.LabelInfra in a namespace, or in all namespaces if namespace is empty. If
+// some cannot be listed or decoded, it returns the others and an error.
 func (r *Reader) Pods(ctx context.Context, namespace string) ([]*corev1.Pod, error) {
 	return list[corev1.Pod](ctx, r, corev1.SchemeGroupVersion.WithKind("Pod"), namespace, client.HasLabels{v1alpha1.LabelInfra})
 }
 
-// Leases returns the Lease objects with a label in a namespace, or in all namespaces if it is empty.
+// Leases returns the Lease objects that have the label with any value in a namespace, or in all namespaces if namespace
+// is empty. If some cannot be listed or decoded, it returns the others and an error.
 func (r *Reader) Leases(ctx context.Context, namespace, label string) ([]*coordinationv1.Lease, error) {
 	return list[coordinationv1.Lease](ctx, r, coordinationv1.SchemeGroupVersion.WithKind("Lease"), namespace, client.HasLabels{label})
 }
@@ -90,7 +94,7 @@ func list[T any](ctx context.Context, r *Reader, kind schema.GroupVersionKind, n
 
 func convert(u *unstructured.Unstructured, into any) error {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, into); err != nil {
-		return fmt.Errorf("reading %s %s/%s: %w", u.GetKind(), u.GetNamespace(), u.GetName(), err)
+		return fmt.Errorf("decoding %s %s/%s: %w", u.GetKind(), u.GetNamespace(), u.GetName(), err)
 	}
 	return nil
 }
@@ -98,7 +102,7 @@ func convert(u *unstructured.Unstructured, into any) error {
 // suggestSetup adds a hint to ErrNotServed: the cluster may not be the management cluster, or setup has not run.
 func suggestSetup(err error) error {
 	if errors.Is(err, ErrNotServed) {
-		return fmt.Errorf("%w: is this the management cluster? run 'kubectl oooi setup' to create the API", err)
+		return fmt.Errorf("%w; is this the management cluster? if so, run 'kubectl oooi setup' to create the CustomResourceDefinitions", err)
 	}
 	return err
 }

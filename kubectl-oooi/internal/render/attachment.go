@@ -15,9 +15,9 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// IPAM returns the name of the field by which a CNI configuration assigns addresses; empty if it assigns none. The
-// configuration of the VMs' network must not assign any, because KubeVirt would offer them from a DHCP server of its
-// own. It returns an error if the configuration is invalid.
+// IPAM returns the field with which a CNI configuration assigns addresses, "ipam" or "subnets"; empty if it assigns
+// none. The configuration of the VMs' network must not assign addresses, because KubeVirt would offer them from a DHCP
+// server of its own. IPAM returns an error if the configuration is invalid.
 func IPAM(config string) (string, error) {
 	plugins, err := pluginsOf(config)
 	if err != nil {
@@ -38,19 +38,21 @@ func pluginsOf(config string) ([]map[string]any, error) {
 		Plugins []map[string]any `json:"plugins"`
 	}
 	var single map[string]any
-	if err := errors.Join(json.Unmarshal([]byte(config), &conf), json.Unmarshal([]byte(config), &single)); err != nil {
-		return nil, fmt.Errorf("spec.config is not a CNI configuration: %w", err)
+	for _, into := range []any{&single, &conf} {
+		if err := json.Unmarshal([]byte(config), into); err != nil {
+			return nil, fmt.Errorf("spec.config is not a CNI configuration: %w", err)
+		}
 	}
 	if len(conf.Plugins) > 0 {
 		return conf.Plugins, nil
 	}
 	if single["type"] == nil {
-		return nil, errors.New("spec.config is not a CNI configuration: it has neither a type nor plugins")
+		return nil, errors.New("spec.config is not a CNI configuration: the fields type and plugins are missing")
 	}
 	return []map[string]any{single}, nil
 }
 
-// NetworkComponent is the value of v1alpha1.LabelComponent on a NetworkAttachmentDefinition of VMs that setup created.
+// NetworkComponent is the value of v1alpha1.LabelComponent on a VMs' NetworkAttachmentDefinition that setup created.
 const NetworkComponent = "network"
 
 // vmAttachment returns the VMs' NetworkAttachmentDefinition.
@@ -98,7 +100,8 @@ func (in *Input) attachment(component string, i instance) (*unstructured.Unstruc
 // ovnOverlay is the CNI plugin of OVN-Kubernetes. It cannot be chained with other plugins.
 const ovnOverlay = "ovn-k8s-cni-overlay"
 
-// IsOVN reports whether a CNI configuration uses the plugin of OVN-Kubernetes.
+// IsOVN reports whether a CNI configuration uses the plugin of OVN-Kubernetes. It is false for an invalid
+// configuration.
 func IsOVN(config string) bool {
 	plugins, err := pluginsOf(config)
 	return err == nil && plugins[0]["type"] == ovnOverlay

@@ -34,7 +34,8 @@ func (in *Input) floatingAddresses() []string {
 	return list
 }
 
-// FloatingLease returns the name of the Lease whose holder is the proxy replica with the floating address.
+// FloatingLease returns the name of the Lease, in the Infra's namespace, whose holder is the pod with the floating
+// address.
 func FloatingLease(infra *v1alpha1.Infra) string { return infra.Name + "-proxy-address" }
 
 // floatingLease returns that Lease without a spec, which xdsd hold writes.

@@ -12,39 +12,41 @@ import (
 
 // Input is the input of Objects.
 type Input struct {
-	// Infra has defaults, Written is the same as its author wrote it. For a standalone ProxyServer, Written is nil
-	// and Infra is derived from the ProxyServer.
+	// Infra is the Infra with defaults set, and Written the same Infra as its author wrote it. For a standalone
+	// ProxyServer, Written is nil and Infra is derived from the ProxyServer.
 	Infra   *v1alpha1.Infra
 	Written *unstructured.Unstructured
 	// ProxyServer is the ProxyServer of the Infra, as its author wrote it; nil to render the default one.
 	ProxyServer *unstructured.Unstructured
-	// ProxySpec is the spec of ProxyServer, with defaults. Fields of the Infra take precedence.
+	// ProxySpec is the spec of ProxyServer with defaults set; the zero value if ProxyServer is nil. Fields of the Infra
+	// take precedence.
 	ProxySpec v1alpha1.ProxyServerSpec
 	// HostedCluster is the HostedCluster that the Infra serves; empty if it is unknown.
 	HostedCluster types.NamespacedName
-	// ControlPlane is the namespace of the control plane; empty if it does not exist or is unknown. Then rights are
-	// granted in all namespaces.
+	// ControlPlane is the namespace of the control plane; empty if it does not exist or is unknown. If it is empty,
+	// rights are granted in all namespaces.
 	ControlPlane string
-	// MachineNamespace is the namespace of the VMs, if it is not the control plane's.
+	// MachineNamespace is the namespace of the VMs; empty if it is the control plane's.
 	MachineNamespace string
 	// Snapshot is the model of names and ports.
 	Snapshot *model.Snapshot
 	// Attachment is the CNI configuration in the VMs' NetworkAttachmentDefinition.
 	Attachment string
-	// OwnAttachment is set if setup creates or created the VMs' NetworkAttachmentDefinition.
+	// OwnAttachment is true if setup manages the VMs' NetworkAttachmentDefinition, because it creates or created it.
 	OwnAttachment bool
-	// OpenShift is set if SecurityContextConstraints assign the user of pods.
+	// OpenShift is true if SecurityContextConstraints assign the user of pods.
 	OpenShift bool
 	// Management are the domains of the management cluster, sorted.
 	Management []string
-	Images     Images
+	// Images are the default images.
+	Images Images
 }
 
 // Images are the images of workloads, unless the Infra specifies others.
 type Images struct {
-	// Oooi contains coredns, coredhcp and xdsd.
+	// Oooi is the image with coredns, coredhcp and xdsd.
 	Oooi string
-	// Envoy contains Envoy 1.31 or later.
+	// Envoy is an image with Envoy 1.31 or later.
 	Envoy string
 }
 

@@ -23,8 +23,8 @@ const image = "ghcr.io/densityops/oooi"
 // overlay is the directory of the overlay in the in-memory file system.
 const overlay = "overlay"
 
-// Overlay returns the files of a kustomization by name: a file for each object, and kustomization.yaml, which adds
-// the resources of folders, such as BaseDir, and sets oooi's image to images.Oooi.
+// Overlay returns the contents of the files of a kustomization by file name: a file for each object, and
+// kustomization.yaml, which adds the resources of folders, such as BaseDir, and sets oooi's image to images.Oooi.
 func Overlay(objects []*unstructured.Unstructured, images Images, folders ...string) (map[string][]byte, error) {
 	k := types.Kustomization{
 		TypeMeta:  types.TypeMeta{APIVersion: types.KustomizationVersion, Kind: types.KustomizationKind},
@@ -59,8 +59,8 @@ func split(image string) (repository, tag, digest string) {
 	return repository, tag, digest
 }
 
-// Build runs kustomize on the files of an overlay. It returns the objects in the order of kustomize, and the output
-// of kustomize as YAML.
+// Build runs kustomize on the files that Overlay returns. It returns the objects in the order of kustomize, and the
+// same objects as YAML.
 func Build(files map[string][]byte) ([]*unstructured.Unstructured, []byte, error) {
 	disk := filesys.MakeFsInMemory()
 	var errs []error
@@ -84,7 +84,7 @@ func Build(files map[string][]byte) ([]*unstructured.Unstructured, []byte, error
 	}
 	text, err := result.AsYaml()
 	if err != nil {
-		return nil, nil, fmt.Errorf("encoding the objects: %w", err)
+		return nil, nil, fmt.Errorf("encoding the output of kustomize: %w", err)
 	}
 	var all []*unstructured.Unstructured
 	for _, r := range result.Resources() {
@@ -94,7 +94,7 @@ func Build(files map[string][]byte) ([]*unstructured.Unstructured, []byte, error
 			err = o.UnmarshalJSON(data)
 		}
 		if err != nil {
-			return nil, nil, fmt.Errorf("reading %s back: %w", r.CurId(), err)
+			return nil, nil, fmt.Errorf("decoding %s from the output of kustomize: %w", r.CurId(), err)
 		}
 		all = append(all, o)
 	}

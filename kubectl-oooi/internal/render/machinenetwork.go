@@ -10,16 +10,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A MachineNetwork describes the NetworkAttachmentDefinition of the VMs that setup creates with --make-network.
+// A MachineNetwork describes the VMs' NetworkAttachmentDefinition that setup creates if --make-network is set.
 type MachineNetwork struct {
 	// Kind is bridge, macvlan or localnet.
 	Kind string
 	// Device is the node's bridge, the node's interface, or the name of a physical network in the bridge mappings of
 	// OVN-Kubernetes.
 	Device string
-	// VLAN is the tag of frames on the Device; 0 for none.
+	// VLAN is the VLAN ID with which frames on the Device are tagged; 0 for no tag.
 	VLAN int
-	// MTU is in bytes; 0 for the plugin's default.
+	// MTU is the MTU of the network in bytes; 0 for the default of the CNI plugin.
 	MTU int
 }
 
@@ -30,7 +30,8 @@ const (
 	localnetNetwork = "localnet"
 )
 
-// ParseMachineNetwork parses KIND=DEVICE[,vlan=ID][,mtu=BYTES], the value of --make-network.
+// ParseMachineNetwork parses KIND=DEVICE[,vlan=ID][,mtu=BYTES], the value of --make-network. It returns an error for
+// another form, an unsupported KIND, an ID with macvlan or outside of 1-4094, and BYTES outside of 1280-65535.
 func ParseMachineNetwork(text string) (*MachineNetwork, error) {
 	n := &MachineNetwork{}
 	for i, part := range strings.Split(text, ",") {
@@ -91,10 +92,11 @@ func (n *MachineNetwork) Config(nad types.NamespacedName) (string, error) {
 	}
 	text, err := json.Marshal(config)
 	if err != nil {
-		return "", fmt.Errorf("encoding the network %s: %w", nad, err)
+		return "", fmt.Errorf("encoding the CNI configuration of %s: %w", nad, err)
 	}
 	return string(text), nil
 }
 
-// ForMachines reports whether VMs can use the network with the bridge binding that HyperShift configures in KubeVirt.
+// ForMachines reports whether VMs can use the network, with the bridge binding that HyperShift configures in KubeVirt.
+// It is false for macvlan.
 func (n *MachineNetwork) ForMachines() bool { return n.Kind != macvlanNetwork }

@@ -19,7 +19,7 @@ import (
 const (
 	// SystemNamespace is the namespace of control.
 	SystemNamespace = "oooi-system"
-	// ControlName is the name of control's workload and ServiceAccount.
+	// ControlName is the name of control's Deployment and ServiceAccount.
 	ControlName = "oooi-control"
 	// partOf is the value of app.kubernetes.io/part-of on all rendered objects.
 	partOf = "oooi"
@@ -30,10 +30,10 @@ const (
 const longestName = 63 - 11
 
 // Objects returns the Infra, unless the input is a standalone ProxyServer, and the objects of its components, in an
-// order in which they can be applied.
+// order in which they can be applied. It returns an error that names the field if a field of the Infra is invalid.
 func Objects(in *Input) ([]*unstructured.Unstructured, error) {
 	if len(in.name("proxy")) > longestName {
-		return nil, fmt.Errorf("metadata.name: %s is longer than %d characters; names of pods contain it", in.Infra.Name, longestName-len("-proxy"))
+		return nil, fmt.Errorf("metadata.name: %s has more than %d characters, so names of StatefulSets that contain it would be too long; choose a shorter name", in.Infra.Name, longestName-len("-proxy"))
 	}
 	var list []runtime.Object
 	if !in.standalone() {

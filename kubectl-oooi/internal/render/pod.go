@@ -56,7 +56,7 @@ func (in *Input) instances(component string, list []v1alpha1.Instance) ([]instan
 			one.name += "-" + nameSuffix(string(i.IP))
 		}
 		if len(one.name) > longestName {
-			return nil, fmt.Errorf("metadata.name: %s is too long: the names of pods, which contain it, are longer than %d characters", in.Infra.Name, longestName)
+			return nil, fmt.Errorf("metadata.name: %s is too long: the StatefulSet name %s has more than %d characters", in.Infra.Name, one.name, longestName)
 		}
 		for _, text := range append([]v1alpha1.IP{i.IP}, i.AdditionalIPs...) {
 			address, err := v1alpha1.ParseAddress(string(text))

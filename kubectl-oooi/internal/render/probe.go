@@ -14,26 +14,30 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// ComponentProbe is the component label of the Job and the network of a probe.
+// ComponentProbe is the value of v1alpha1.LabelComponent on the Job and the NetworkAttachmentDefinition of a probe.
 const ComponentProbe = "probe"
 
-// ProbeDevice is the name of the probe's interface on the VLAN.
+// ProbeDevice is the name of the interface on the VLAN in pods of probes and of components.
 const ProbeDevice = vlanDevice
 
 // A Probe is a Job that runs xdsd probe on the VLAN, with a VLAN address of its own.
 type Probe struct {
+	// Name is the name of the Job and of the NetworkAttachmentDefinition, Address the VLAN address of the pod.
 	Name    string
 	Address netip.Addr
 	// Arguments are the arguments of xdsd probe.
 	Arguments []string
-	// Like is the spec of a pod of the Infra, whose pull secrets, node selector and tolerations the probe uses.
+	// Like is the spec of a pod of the Infra, whose pull secrets, node selector and tolerations the probe uses. Image is
+	// an image with xdsd.
 	Like  *corev1.PodSpec
 	Image string
-	// Deadline is the maximum run time of the Job. Leftover is how long a finished Job exists if it is not deleted.
+	// Deadline is the maximum run time of the Job, and Leftover how long a finished Job exists if it is not deleted. Both
+	// are rounded down to seconds.
 	Deadline, Leftover time.Duration
 }
 
-// Objects returns the Job and its network. The caller sets the Job as the owner of the network.
+// Objects returns the Job and the NetworkAttachmentDefinition of its pod. The caller must create the Job, and set it as
+// the owner of the NetworkAttachmentDefinition. Objects returns an error if in.Attachment is not a CNI configuration.
 func (p *Probe) Objects(in *Input) (*batchv1.Job, *unstructured.Unstructured, error) {
 	nad, n, err := in.attachment(ComponentProbe, instance{name: p.Name, addresses: []netip.Addr{p.Address}})
 	if err != nil {

@@ -66,7 +66,8 @@ func (in *Input) proxyServer() *unstructured.Unstructured {
 	return proxyServerOf(in.Infra)
 }
 
-// OwnProxyServer returns the default ProxyServer of an Infra, with defaults set.
+// OwnProxyServer returns the ProxyServer that setup creates for an Infra, with defaults set. The Infra must have a
+// proxy.
 func OwnProxyServer(infra *v1alpha1.Infra) *v1alpha1.ProxyServer {
 	server, ok := objects.Decode[v1alpha1.ProxyServer](proxyServerOf(infra)).(*v1alpha1.ProxyServer)
 	if !ok {

@@ -66,7 +66,7 @@ func roleName(infra *v1alpha1.Infra, component string) string {
 // controlPart is control's part in names of Roles.
 const controlPart = "control"
 
-// ControlRole returns the name of the Roles that control needs for apps ingress of an Infra.
+// ControlRole returns the name of the Roles and RoleBindings that control needs for the apps ingress of an Infra.
 func ControlRole(infra *v1alpha1.Infra) string { return roleName(infra, controlPart) }
 
 // readRules returns the rights to read the objects that the model needs for this Infra.

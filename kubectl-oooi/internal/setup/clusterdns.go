@@ -2,7 +2,6 @@ package setup
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -39,8 +38,8 @@ type Change struct {
 	NeedsRestart bool
 }
 
-// Report prints a line about the cluster DNS, which ends with the text does, and whether CoreDNS must be
-// restarted. It prints nothing without a change.
+// Report writes one line to w: "the cluster's DNS", the predicate does, such as "forwards example.com", and the command
+// that restarts CoreDNS if NeedsRestart is set. It writes nothing if Changed is not set.
 func (c Change) Report(w io.Writer, does string) error {
 	if !c.Changed {
 		return nil
@@ -56,11 +55,11 @@ func (c Change) Report(w io.Writer, does string) error {
 // entry returns the name of the Infra's server in dns.operator/default of OpenShift.
 func (d *ClusterDNS) entry() string { return "oooi-" + d.Infra.Namespace + "-" + d.Infra.Name }
 
-// Forward adds or updates the Infra's entry, which forwards domains to addresses. It returns an error if either
-// is empty.
+// Forward adds or updates the Infra's entry, so that the cluster DNS forwards domains to addresses. It returns an error
+// if domains or addresses is empty, or if the configuration of the cluster DNS does not exist or cannot be updated.
 func (d *ClusterDNS) Forward(ctx context.Context, domains, addresses []string) (Change, error) {
 	if len(domains) == 0 || len(addresses) == 0 {
-		return Change{}, errors.New("nothing to forward yet: the domain or the address of DNS is unknown")
+		return Change{}, fmt.Errorf("the cluster's DNS cannot forward to the DNS of Infra %s yet: its domains or its cluster IPs are unknown; run setup again", d.Infra)
 	}
 	return d.edit(ctx, func(servers []any) []any {
 		server := map[string]any{
@@ -88,7 +87,8 @@ func (d *ClusterDNS) Forward(ctx context.Context, domains, addresses []string) (
 	}, block(d.Infra, domains, addresses))
 }
 
-// Withdraw removes the Infra's entry, if it exists.
+// Withdraw removes the Infra's entry. It changes nothing, and returns no error, if that entry or the configuration of
+// the cluster DNS does not exist.
 func (d *ClusterDNS) Withdraw(ctx context.Context) (Change, error) {
 	return d.edit(ctx, func(servers []any) []any { return slices.DeleteFunc(servers, d.ours) }, "")
 }
@@ -110,17 +110,17 @@ func (d *ClusterDNS) edit(ctx context.Context, servers func([]any) []any, corefi
 			return err
 		}
 		if err != nil {
-			return fmt.Errorf("reading the cluster's DNS: %w", err)
+			return fmt.Errorf("reading dns.operator/default: %w", err)
 		}
 		before := u.DeepCopy()
 		list, _, err := unstructured.NestedSlice(u.Object, "spec", "servers")
 		if err != nil {
-			return fmt.Errorf("reading the servers of the cluster's DNS: %w", err)
+			return fmt.Errorf("reading spec.servers of dns.operator/default: %w", err)
 		}
 		if list = servers(list); len(list) == 0 {
 			unstructured.RemoveNestedField(u.Object, "spec", "servers")
 		} else if err := unstructured.SetNestedSlice(u.Object, list, "spec", "servers"); err != nil {
-			return fmt.Errorf("changing the servers of the cluster's DNS: %w", err)
+			return fmt.Errorf("setting spec.servers of dns.operator/default: %w", err)
 		}
 		change.Changed, err = d.update(ctx, before, u)
 		return err
@@ -135,7 +135,7 @@ func (d *ClusterDNS) update(ctx context.Context, before, now client.Object) (boo
 		return false, nil
 	}
 	if err := d.Client.Update(ctx, now, client.FieldOwner(Manager)); err != nil {
-		return false, fmt.Errorf("changing the cluster's DNS: %w", err)
+		return false, fmt.Errorf("updating the cluster's DNS: %w", err)
 	}
 	return true, nil
 }
@@ -147,18 +147,21 @@ func (d *ClusterDNS) editCorefile(ctx context.Context, block string) (Change, er
 		if apierrors.IsNotFound(err) && block == "" {
 			return Change{}, nil
 		}
-		return Change{}, fmt.Errorf("reading the Corefile of the cluster's DNS: %w; add the block manually if the Corefile is elsewhere", err)
+		return Change{}, fmt.Errorf("reading the Corefile of the cluster's DNS: %w; if the Corefile is elsewhere, edit it manually", err)
 	}
 	before := m.DeepCopy()
 	text, ok := m.Data["Corefile"]
+	if !ok && block == "" {
+		return Change{}, nil
+	}
 	if !ok {
-		return Change{}, fmt.Errorf("the ConfigMap %s has no Corefile; add the block manually", coreConfig)
+		return Change{}, fmt.Errorf("ConfigMap %s has no key Corefile; edit the Corefile of the cluster's DNS manually", coreConfig)
 	}
 	begin, end := marks(d.Infra)
 	if at := strings.Index(text, begin); at >= 0 {
 		rest := strings.Index(text[at:], end)
 		if rest < 0 {
-			return Change{}, fmt.Errorf("the Corefile in ConfigMap %s has %q and no %q; correct it manually", coreConfig, begin, end)
+			return Change{}, fmt.Errorf("the Corefile in ConfigMap %s has the line %q, but not the line %q after it; correct it manually", coreConfig, strings.TrimSpace(begin), strings.TrimSpace(end))
 		}
 		text = text[:at] + text[at+rest+len(end):]
 	}
@@ -191,7 +194,8 @@ func block(infra types.NamespacedName, domains, addresses []string) string {
 	return fmt.Sprintf("%s%s {\n    errors\n    cache 30\n    forward . %s\n}\n%s", begin, strings.Join(domains, " "), strings.Join(addresses, " "), end)
 }
 
-// Addresses returns the cluster IPs of the Infra's DNS Service, or an error if the Service does not exist.
+// Addresses returns the cluster IPs of the Infra's DNS Service; none if it is headless. It returns an error if the
+// Service does not exist or cannot be read.
 func (d *ClusterDNS) Addresses(ctx context.Context) ([]string, error) {
 	s := &corev1.Service{}
 	key := client.ObjectKey{Namespace: d.Infra.Namespace, Name: d.Infra.Name + "-dns"}
@@ -209,7 +213,8 @@ func toAnySlice(list []string) []any {
 	return all
 }
 
-// ClusterResolvers returns the Services of the cluster DNS. None of them may be an upstream resolver of an Infra.
+// ClusterResolvers returns the names that the Service of the cluster DNS usually has on Kubernetes and OpenShift. The
+// cluster IPs of these Services must not be upstream resolvers of an Infra.
 func ClusterResolvers() []types.NamespacedName {
 	return []types.NamespacedName{
 		{Namespace: "kube-system", Name: "kube-dns"}, {Namespace: "kube-system", Name: "coredns"}, {Namespace: "openshift-dns", Name: "dns-default"},
@@ -229,7 +234,7 @@ func (d *discovery) resolverLoop() error {
 		}
 		for _, upstream := range d.known.Infra.Spec.NetworkConfig.DNSServers {
 			if slices.Contains(s.Spec.ClusterIPs, upstream) {
-				return fmt.Errorf("spec.networkConfig.dnsServers: %s is the cluster's own DNS (Service %s), which forwards to ours: unknown names would loop; specify upstream resolvers, or none to use those of the node", upstream, key)
+				return fmt.Errorf("spec.networkConfig.dnsServers: %s is the cluster's own DNS (Service %s), which may forward to the DNS of the Infra, so that queries for unknown names would loop; specify other upstream resolvers, or none to use those of the node", upstream, key)
 			}
 		}
 	}

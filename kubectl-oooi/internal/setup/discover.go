@@ -32,7 +32,8 @@ var (
 )
 
 // Discover adds objects and properties of the cluster to those that were read from files. Objects in files take
-// precedence.
+// precedence. It returns an error if the cluster cannot be read, or has objects with which setup cannot deploy the
+// Infra, such as workloads of the earlier operator.
 func (k *Known) Discover(ctx context.Context, c client.Client) error {
 	d := &discovery{ctx: ctx, client: c, known: k}
 	for _, step := range []func() error{d.infra, d.management, d.hostedClusters, d.otherInfras, d.proxyServer, d.standaloneProxies, d.holders, d.attachment, d.podSecurity, d.namespaceExists, d.controlPlane, d.backends, d.earlierOperator, d.resolverLoop} {
@@ -75,12 +76,13 @@ func (d *discovery) infra() error {
 	if err != nil {
 		return fmt.Errorf("ProxyServer %s/%s, spec.infraRef: Infra %s is not in the files, and reading it from the cluster failed: %w", server.Namespace, server.Name, server.Spec.InfraRef.Name, err)
 	}
-	infra, ok := objects.Decode[v1alpha1.Infra](u).(*v1alpha1.Infra)
-	if !ok {
-		return fmt.Errorf("the Infra %s/%s cannot be decoded", u.GetNamespace(), u.GetName())
+	switch infra := objects.Decode[v1alpha1.Infra](u).(type) {
+	case *v1alpha1.Infra:
+		infra.Default()
+		d.known.Infra, d.known.Written, d.known.Kept = infra, manifestOf(u), append(d.known.Kept, u.GetKind())
+	case *objects.Broken:
+		return fmt.Errorf("decoding Infra %s/%s: %s", u.GetNamespace(), u.GetName(), infra.Error)
 	}
-	infra.Default()
-	d.known.Infra, d.known.Written, d.known.Kept = infra, manifestOf(u), append(d.known.Kept, u.GetKind())
 	return nil
 }
 
@@ -176,7 +178,7 @@ func (d *discovery) attachment() error {
 	}
 	config, _, err := unstructured.NestedString(u.Object, "spec", "config")
 	if err != nil {
-		return fmt.Errorf("NetworkAttachmentDefinition %s: %w", key, err)
+		return fmt.Errorf("reading spec.config of NetworkAttachmentDefinition %s: %w", key, err)
 	}
 	d.known.Attachments[key.String()] = config
 	d.known.ownNetwork = u.GetLabels()[v1alpha1.LabelComponent] == render.NetworkComponent && u.GetAnnotations()[v1alpha1.AnnotationInfra] == keyOf(d.known.Infra)
@@ -326,11 +328,12 @@ func (d *discovery) earlierOperator() error {
 		return nil
 	}
 	slices.Sort(found)
-	return fmt.Errorf("objects of the earlier operator may use addresses of this VLAN: %s; stop that operator, and delete its DHCPServer, DNSServer and ProxyServer with their dependents (docs/how-to/migrate.md)", strings.Join(found, ", "))
+	return fmt.Errorf("objects of the earlier operator may use addresses of this VLAN: %s; stop that operator, and delete its DHCPServer, DNSServer and ProxyServer with their dependents, see docs/how-to/migrate.md", strings.Join(found, ", "))
 }
 
-// OwnedByOperator reports whether the owner of an object is of one of the earlier operator's kinds, and setup does not
-// manage the object. The label decides, because a standalone ProxyServer owns the workloads that setup creates for it.
+// OwnedByOperator reports whether an object belongs to the earlier operator: a DHCPServer, DNSServer or ProxyServer
+// owns it, and it does not have setup's managed-by label. The owner alone does not tell, because a standalone
+// ProxyServer owns the workloads that setup creates for it.
 func OwnedByOperator(u *unstructured.Unstructured) bool {
 	return u.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy && slices.ContainsFunc(u.GetOwnerReferences(), func(o metav1.OwnerReference) bool {
 		return strings.HasPrefix(o.APIVersion, v1alpha1.GroupName+"/") && slices.Contains([]string{"DHCPServer", "DNSServer", "ProxyServer"}, o.Kind)

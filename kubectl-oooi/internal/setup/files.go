@@ -16,32 +16,38 @@ import (
 
 // Known is the input of a plan: objects that ReadFiles reads from files, and what Discover adds from the cluster.
 type Known struct {
+	// Infra is the Infra with defaults. It is derived from a standalone ProxyServer. If the files only have a
+	// ProxyServer with spec.infraRef, it is nil until Discover reads it.
 	Infra *v1alpha1.Infra
 	// Written is the Infra without defaults; nil for a standalone ProxyServer.
 	Written *unstructured.Unstructured
-	// ProxyServer is the Infra's, or the standalone one; nil if neither files nor the cluster have one with fields of
-	// its own. WrittenProxyServer is the same without defaults.
+	// ProxyServer is the Infra's, or the standalone one. It is nil if no file has one, and the cluster has none that
+	// differs from the one that setup renders. WrittenProxyServer is the same without defaults.
 	ProxyServer        *v1alpha1.ProxyServer
 	WrittenProxyServer *unstructured.Unstructured
-	// Kept are the kinds of those two that exist in the cluster and are in no file. They are not applied, so that
-	// their field managers keep their fields.
+	// Kept has "Infra" or "ProxyServer" if the object of that kind was read from the cluster and is not applied, so
+	// that its field managers keep their fields.
 	Kept []string
 	// Objects are the other objects from which the model computes names and ports.
 	Objects model.Objects
-	// Attachments are the CNI configurations of NetworkAttachmentDefinitions, by "namespace/name".
+	// Attachments are the CNI configurations (JSON) of NetworkAttachmentDefinitions, by "namespace/name".
 	Attachments map[string]string
 	// MakeNetwork is the VMs' network to create; nil to use an existing one.
 	MakeNetwork *render.MachineNetwork
 	// ownNetwork is set if setup created the VMs' network for this Infra.
 	ownNetwork bool
-	// NetworkHint is appended to the error for a missing network: where networks of the same name exist.
+	// NetworkHint is appended to the error for a missing network. It says where networks of the same name exist; empty
+	// if nowhere.
 	NetworkHint string
-	// PodSecurity is the level that the Infra's namespace enforces; empty for none.
+	// PodSecurity is the Pod Security level that the Infra's namespace enforces; empty if it enforces none or cannot be
+	// read.
 	PodSecurity string
-	// ControlPlane is set if the control plane's namespace exists.
+	// ControlPlane is set if the control plane's namespace exists, or if reading it is forbidden.
 	ControlPlane bool
-	OpenShift    bool
-	// Management are the domains of the management cluster; empty unless it is OpenShift.
+	// OpenShift is set if SecurityContextConstraints assign the user of pods.
+	OpenShift bool
+	// Management has the domains of the management cluster, sorted; none if it is not OpenShift or reading them is
+	// forbidden.
 	Management []string
 	// holders are the addresses of the Infra's workloads before the change.
 	holders []heldAddress
@@ -49,9 +55,10 @@ type Known struct {
 	VirtualIngress bool
 }
 
-// ReadFiles reads YAML or JSON documents from files; the name "-" stands for in. Objects without a namespace get
-// the given one. described is the Infra that flags describe; nil if no flag does. The files must contain an Infra
-// or a ProxyServer, unless described is set; then they must not contain an Infra.
+// ReadFiles reads YAML or JSON documents from files and URLs; the name "-" stands for in. Objects without a namespace
+// get the given one. described is the Infra that flags describe; nil if no flag does. ReadFiles returns an error if an
+// object is invalid or of an unsupported kind, if described is nil and the files contain no Infra or ProxyServer, or if
+// described is not nil and the files contain an Infra.
 func ReadFiles(names []string, in io.Reader, namespace string, described *Description) (*Known, error) {
 	k := &Known{Attachments: map[string]string{}}
 	all, err := documents.Read(names, in)
@@ -73,7 +80,7 @@ func ReadFiles(names []string, in io.Reader, namespace string, described *Descri
 		err := described.describe(k)
 		return k, err
 	case k.Infra == nil && k.ProxyServer == nil:
-		return nil, errors.New("the files contain neither an Infra nor a ProxyServer")
+		return nil, errors.New("no Infra or ProxyServer found in the files; specify a file that contains one with -f")
 	case k.Infra == nil && k.ProxyServer.Spec.InfraRef == nil:
 		err := k.deriveInfra()
 		return k, err
@@ -93,7 +100,7 @@ func (k *Known) add(u *documents.Object) error {
 			return fmt.Errorf("found a second Infra %s; specify one Infra at a time", u.GetName())
 		}
 		if infra.Name == "" {
-			return errors.New("the Infra has no metadata.name")
+			return errors.New("the Infra has no name; set metadata.name")
 		}
 		infra.Namespace = u.GetNamespace()
 		infra.Default()
@@ -105,6 +112,9 @@ func (k *Known) add(u *documents.Object) error {
 		}
 		if k.ProxyServer != nil {
 			return fmt.Errorf("found a second ProxyServer %s; specify one ProxyServer at a time", u.GetName())
+		}
+		if server.Name == "" {
+			return errors.New("the ProxyServer has no name; set metadata.name")
 		}
 		server.Namespace = u.GetNamespace()
 		server.Default()
@@ -118,11 +128,11 @@ func (k *Known) add(u *documents.Object) error {
 	case "NetworkAttachmentDefinition.k8s.cni.cncf.io":
 		config, _, err := unstructured.NestedString(u.Object, "spec", "config")
 		if err != nil {
-			return fmt.Errorf("NetworkAttachmentDefinition %s: %w", u.GetName(), err)
+			return fmt.Errorf("reading spec.config of NetworkAttachmentDefinition %s: %w", u.GetName(), err)
 		}
 		k.Attachments[u.GetNamespace()+"/"+u.GetName()] = config
 	default:
-		return fmt.Errorf("%s %s: unsupported kind; expected Infra or ProxyServer, or a HostedCluster, Route, Service or NetworkAttachmentDefinition", u.GetKind(), u.GetName())
+		return fmt.Errorf("%s %s: unsupported kind; expected Infra, ProxyServer, HostedCluster, Route, Service or NetworkAttachmentDefinition", u.GetKind(), u.GetName())
 	}
 	return nil
 }
@@ -130,7 +140,7 @@ func (k *Known) add(u *documents.Object) error {
 // addToModel adds an object to those of the model. It returns an error for an object that could not be decoded.
 func (k *Known) addToModel(o objects.Object) error {
 	if broken, ok := o.(*objects.Broken); ok {
-		return fmt.Errorf("%s %s: %s", broken.Kind, broken.Name, broken.Error)
+		return fmt.Errorf("decoding %s %s: %s", broken.Kind, broken.Name, broken.Error)
 	}
 	k.Objects.Add(o)
 	return nil
